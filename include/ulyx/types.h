@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Types that every part of ulyx shares: version, status codes, data types.
+ *
+ * Conventions of the whole API: objects are opaque and named by explicit
+ * pointers; a call returns a status and writes its outputs, which come last
+ * and end in _p, only on success; sizes, counts, strides and indices are
+ * signed 64-bit; strides are in bytes. A parameter struct begins with its own
+ * size and is started from its ..._INIT macro: zero in any later field means
+ * the default.
+ */
+#ifndef ULYX_TYPES_H
+#define ULYX_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ULYX_VERSION_MAJOR 0
+#define ULYX_VERSION_MINOR 1
+#define ULYX_VERSION_PATCH 0
+
+/* Everything a shared build exports, and nothing else. */
+#if defined(__GNUC__)
+#define ULYX_API __attribute__((visibility("default")))
+#else
+#define ULYX_API
+#endif
+
+/* name, value, text, and after each: what the caller can do about it. */
+#define ULYX_STATUS_MAP(X)                                                     \
+    X(SUCCESS, 0, "success")                                                   \
+    /* not finished yet: test again or wait */                                 \
+    X(IN_PROGRESS, 1, "operation in progress")                                 \
+    /* correct the call: nothing was done, outputs are untouched */            \
+    X(ERR_INVALID_ARGUMENT, -1, "invalid argument")                            \
+    /* the feature or combination named in the text does not exist */          \
+    X(ERR_UNSUPPORTED, -2, "not supported")                                    \
+    X(ERR_NO_MEMORY, -3, "out of memory")                                      \
+    /* a product of the given sizes does not fit 64 bits */                    \
+    X(ERR_OVERFLOW, -4, "size overflow")                                       \
+    /* ranks called with different parameters; communicator stays usable */    \
+    X(ERR_MISMATCH, -5, "ranks disagree")                                      \
+    /* deadline passed; only abort, shrink and destroy remain */               \
+    X(ERR_TIMEOUT, -6, "timed out")                                            \
+    /* a rank died; only abort, shrink and destroy remain */                   \
+    X(ERR_RANK_LOST, -7, "rank lost")                                          \
+    /* this communicator was aborted, here or by a peer */                     \
+    X(ERR_ABORTED, -8, "communicator aborted")                                 \
+    /* in use or in quarantine: finish or release first, then call again */    \
+    X(ERR_BUSY, -9, "busy")                                                    \
+    /* a peer refused its own call; communicator stays usable */               \
+    X(ERR_PEER_REFUSED, -10, "refused by a peer")                              \
+    /* a system call failed; the text has its error */                         \
+    X(ERR_SYSTEM, -11, "system error")                                         \
+    /* wrong secret or wrong user at the other end */                          \
+    X(ERR_AUTH, -12, "authentication failed")                                  \
+    /* the other end runs another protocol version of ulyx */                  \
+    X(ERR_VERSION, -13, "version mismatch")                                    \
+    /* the process forked after ulyx was started: only the parent may call */  \
+    X(ERR_FORKED, -14, "called in a forked child")                             \
+    /* a defect of ulyx: please report */                                      \
+    X(ERR_INTERNAL, -15, "internal error")
+
+typedef int32_t ulyx_status_t;
+enum {
+#define ULYX_STATUS_ENUM(name, value, text) ULYX_##name = value,
+    ULYX_STATUS_MAP(ULYX_STATUS_ENUM)
+#undef ULYX_STATUS_ENUM
+};
+
+/* Element types. BYTES is a plain size, for permutations only: tensors of
+ * that type give their element size themselves. The fp8 codes are reserved:
+ * they may be moved, not yet added or attended. */
+typedef int32_t ulyx_dtype_t;
+enum {
+    ULYX_DTYPE_BYTES = 0,
+    ULYX_DTYPE_F64 = 1,
+    ULYX_DTYPE_F32 = 2,
+    ULYX_DTYPE_BF16 = 3,
+    ULYX_DTYPE_F16 = 4,
+    ULYX_DTYPE_F8_E4M3 = 5,
+    ULYX_DTYPE_F8_E5M2 = 6,
+};
+
+typedef int32_t ulyx_memory_kind_t;
+enum {
+    ULYX_MEMORY_HOST = 0,
+    ULYX_MEMORY_CUDA = 1,
+};
+
+/* The mask of an attention, also an input of plans that split by cost.
+ * off = (len_k - len_q for BOTTOM_RIGHT, 0 for TOP_LEFT) + diagonal, per
+ * document. Row i sees key j iff j <= i + off (CAUSAL), or
+ * i + off - left <= j <= i + off + right (WINDOW). */
+typedef int32_t ulyx_mask_kind_t;
+enum {
+    ULYX_MASK_NONE = 0,
+    ULYX_MASK_CAUSAL = 1,
+    ULYX_MASK_WINDOW = 2,
+};
+typedef int32_t ulyx_mask_align_t;
+enum {
+    ULYX_ALIGN_BOTTOM_RIGHT = 0,
+    ULYX_ALIGN_TOP_LEFT = 1,
+};
+/* As left or right of a window: no limit on that side. */
+#define ULYX_UNBOUNDED INT64_MAX
+
+typedef struct ulyx_comm ulyx_comm_t;
+typedef struct ulyx_mem ulyx_mem_t;
+typedef struct ulyx_plan ulyx_plan_t;
+typedef struct ulyx_op ulyx_op_t;
+
+/* The library's version, which may be newer than the header's.
+ * returns: SUCCESS, or ERR_INVALID_ARGUMENT if a pointer is NULL. */
+ULYX_API ulyx_status_t ulyx_get_version(
+    int32_t *major_p, int32_t *minor_p, int32_t *patch_p);
+
+/* The name ("ULYX_ERR_TIMEOUT") and the text ("timed out") of a status.
+ * returns: a static string, also for unknown values. Never NULL. */
+ULYX_API const char *ulyx_status_name(ulyx_status_t status);
+ULYX_API const char *ulyx_status_text(ulyx_status_t status);
+
+/* The exact cause of the calling thread's last failure ("rank 3: heads is 7,
+ * rank 0 has 8"); empty before the first. Owned by the library, valid until
+ * the thread's next failing call. Never NULL. */
+ULYX_API const char *ulyx_last_error(void);
+
+/* Size in bytes of one element; 0 for BYTES and unknown codes. */
+ULYX_API int64_t ulyx_dtype_size(ulyx_dtype_t dtype);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

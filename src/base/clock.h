@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Monotonic time and deadlines, in nanoseconds.
+ */
+#ifndef ULI_BASE_CLOCK_H
+#define ULI_BASE_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+int64_t uli_clock_ns(void);
+
+/* A point in time; INT64_MAX never comes. */
+typedef int64_t uli_deadline_t;
+
+/* seconds from now; 0 or less = already over. */
+uli_deadline_t uli_deadline_in(double seconds);
+bool uli_deadline_over(uli_deadline_t deadline);
+
+/* Milliseconds left, rounded up, at most slice_ms, at least 0: for poll(). */
+int uli_deadline_poll_ms(uli_deadline_t deadline, int slice_ms);
+
+/* Timeouts as the public API takes them: <= 0 is the default (the setting),
+ * above one day is one day. */
+double uli_timeout_or(double seconds, double default_seconds);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Log lines in NCCL's shape, "host:pid:tid [rank] ULYX INFO text", so that the
+ * scrapers people have keep working. Levels by volume: WARN a few a process,
+ * INFO a few an object, TRACE a few an operation.
+ * ULYX_DEBUG=VERSION|WARN|INFO|TRACE, ULYX_DEBUG_SUBSYS=INIT,NET or ^NET,
+ * ULYX_DEBUG_FILE with %h (host) and %p (pid).
+ */
+#ifndef ULI_BASE_LOG_H
+#define ULI_BASE_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum uli_log_level {
+    ULI_LOG_NONE,
+    ULI_LOG_VERSION,
+    ULI_LOG_WARN,
+    ULI_LOG_INFO,
+    ULI_LOG_TRACE,
+};
+
+enum uli_log_subsys {
+    ULI_LOG_INIT = 1 << 0,  /* creation of communicators, bootstrap */
+    ULI_LOG_ENV = 1 << 1,   /* settings */
+    ULI_LOG_MEM = 1 << 2,   /* windows, arenas */
+    ULI_LOG_TOPO = 1 << 3,  /* topology */
+    ULI_LOG_TRANS = 1 << 4, /* transports */
+    ULI_LOG_PLAN = 1 << 5,  /* plans */
+    ULI_LOG_EXEC = 1 << 6,  /* operations */
+    ULI_LOG_ATTN = 1 << 7,  /* attention */
+    ULI_LOG_FAULT = 1 << 8, /* lost ranks, timeouts, aborts */
+    ULI_LOG_ALL = (1 << 9) - 1,
+};
+
+/* rank is printed when >= 0. Saves and restores errno. */
+void uli_log(enum uli_log_level level, enum uli_log_subsys subsys, int rank,
+    const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* True where a line of that level and subsystem would be written. Reads the
+ * environment on the first call of the process only. */
+bool uli_log_on(enum uli_log_level level, enum uli_log_subsys subsys);
+
+#define ULI_LOG(level, subsys, rank, ...)                                      \
+    do {                                                                       \
+        if (uli_log_on(level, subsys))                                         \
+            uli_log(level, subsys, rank, __VA_ARGS__);                         \
+    } while (0)
+#define ULI_WARN(subsys, rank, ...) ULI_LOG(ULI_LOG_WARN, subsys, rank, __VA_ARGS__)
+#define ULI_INFO(subsys, rank, ...) ULI_LOG(ULI_LOG_INFO, subsys, rank, __VA_ARGS__)
+#define ULI_TRACE(subsys, rank, ...) ULI_LOG(ULI_LOG_TRACE, subsys, rank, __VA_ARGS__)
+
+#endif

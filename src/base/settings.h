@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All settings, in one table. A row is name, field, type, default, help.
+ * Sources, later wins: default, /etc/ulyx.conf, ~/.config/ulyx.conf (lines
+ * NAME=VALUE, # comments), environment. Read when a communicator is created
+ * and kept in it; nothing reads the environment afterwards.
+ */
+#ifndef ULI_BASE_SETTINGS_H
+#define ULI_BASE_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ulyx/types.h"
+
+enum uli_setting_type {
+    ULI_SETTING_STRING, /* char[ULI_SETTING_TEXT] */
+    ULI_SETTING_BOOL,   /* 0 1 no yes off on false true */
+    ULI_SETTING_INT,    /* int64_t within [min, max] */
+    ULI_SETTING_BYTES,  /* int64_t, suffix K M G = binary */
+    ULI_SETTING_SECONDS /* double within [min, max] */
+};
+
+#define ULI_SETTING_TEXT 512
+
+/* X(name, field, TYPE, default text, min, max, help) */
+#define ULI_SETTINGS_MAP(X)                                                    \
+    X(ULYX_TIMEOUT, timeout_s, SECONDS, "600", 0, 86400,                       \
+        "deadline of every wait, seconds; 0 = 600, at most one day")           \
+    X(ULYX_COMM_ID, comm_id, STRING, "", 0, 0,                                 \
+        "meeting point of all ranks: address and secret, as ulyx_unique_id_"   \
+        "to_string prints it")                                                 \
+    X(ULYX_SOCKET_IFNAME, socket_ifname, STRING, "", 0, 0,                     \
+        "interfaces for the bootstrap: prefix list, ^ excludes, = exact")      \
+    X(ULYX_SOCKET_FAMILY, socket_family, STRING, "", 0, 0,                     \
+        "AF_INET or AF_INET6; empty takes either")                             \
+    X(ULYX_PORT, port, INT, "0", 0, 65535,                                     \
+        "port beside MASTER_ADDR, or of the root's listener; 0 = any")         \
+    X(ULYX_SECRET, secret, STRING, "", 0, 0,                                   \
+        "shared secret of a meeting at MASTER_ADDR:ULYX_PORT")                 \
+    X(ULYX_INSECURE, insecure, BOOL, "0", 0, 0,                                \
+        "1 allows a meeting without a secret")                                 \
+    X(ULYX_RENDEZVOUS_DIR, rendezvous_dir, STRING, "", 0, 0,                   \
+        "directory, shared by all ranks, for the root's address and secret")   \
+    X(ULYX_HOSTID, host_id, STRING, "", 0, 0,                                  \
+        "overrides the node's identity (simulated nodes)")                     \
+    X(ULYX_TRANSPORTS, transports, STRING, "", 0, 0,                           \
+        "transports to use, comma separated; ^ excludes")                      \
+    X(ULYX_ALGO, algo, STRING, "", 0, 0,                                       \
+        "schedule of every plan: direct, pairwise or hier; empty chooses")     \
+    X(ULYX_SPIN_US, spin_us, INT, "20", 0, 1000000,                            \
+        "microseconds a host wait spins before it sleeps; none when ranks "    \
+        "exceed cores")                                                        \
+    X(ULYX_ARENA_BYTES, arena_bytes, BYTES, "1M", 65536, INT64_MAX,            \
+        "size of the first arena of a communicator's rank")                    \
+    X(ULYX_RING_CHUNK, ring_chunk_bytes, BYTES, "1M", 4096, 67108864,          \
+        "largest chunk of a staging ring")                                     \
+    X(ULYX_SLOT_BYTES, slot_bytes, BYTES, "8K", 0, 1048576,                    \
+        "exchanges of at most this many bytes a pair go through slots")        \
+    X(ULYX_STREAM_STORES, stream_stores, STRING, "auto", 0, 0,                 \
+        "streaming stores into windows: auto, on or off")                      \
+    X(ULYX_CMA, cma, STRING, "auto", 0, 0,                                     \
+        "process_vm_readv between processes: auto probes, on or off")          \
+    X(ULYX_CMA_MIN_ROW, cma_min_row_bytes, BYTES, "512", 1, INT64_MAX,         \
+        "shortest row that process_vm_readv is used for")                      \
+    X(ULYX_THREADS, threads, INT, "0", 0, 4096,                                \
+        "threads of CPU attention; 0 = cores that this process may use")       \
+    X(ULYX_SERVICE_CORE, service_core, INT, "-1", -1, 65535,                   \
+        "core of the service thread; -1 leaves it free")                       \
+    X(ULYX_DEBUG, debug, STRING, "WARN", 0, 0,                                 \
+        "log level: NONE, VERSION, WARN, INFO, TRACE")                         \
+    X(ULYX_DEBUG_SUBSYS, debug_subsys, STRING, "ALL", 0, 0,                    \
+        "subsystems logged: INIT,ENV,MEM,TOPO,TRANS,PLAN,EXEC,ATTN,FAULT,"     \
+        "ALL; ^ excludes")                                                     \
+    X(ULYX_DEBUG_FILE, debug_file, STRING, "", 0, 0,                           \
+        "file for the log; %h is the host, %p the process")
+
+struct uli_settings {
+#define ULI_SETTING_FIELD_STRING(field) char field[ULI_SETTING_TEXT];
+#define ULI_SETTING_FIELD_BOOL(field) bool field;
+#define ULI_SETTING_FIELD_INT(field) int64_t field;
+#define ULI_SETTING_FIELD_BYTES(field) int64_t field;
+#define ULI_SETTING_FIELD_SECONDS(field) double field;
+#define ULI_SETTING_FIELD(name, field, TYPE, def, min, max, help)              \
+    ULI_SETTING_FIELD_##TYPE(field)
+    ULI_SETTINGS_MAP(ULI_SETTING_FIELD)
+#undef ULI_SETTING_FIELD
+};
+
+struct uli_setting_row {
+    const char *name;
+    const char *default_text;
+    const char *help;
+    size_t offset; /* in struct uli_settings */
+    enum uli_setting_type type;
+    double min, max;
+};
+
+/* The table, for ulyx_info and the documentation check. */
+const struct uli_setting_row *uli_settings_rows(size_t *count_p);
+
+/* Fills *settings_p from all sources. Unknown ULYX_ variables warn once a
+ * process, with the nearest known name.
+ * returns SUCCESS, or ERR_INVALID_ARGUMENT naming variable, value and source
+ * (then *settings_p is untouched). */
+ulyx_status_t uli_settings_load(struct uli_settings *settings_p);
+
+/* The text of one setting as loaded and where it came from ("default",
+ * "environment", a file's path). */
+ulyx_status_t uli_settings_explain(const char *name, char *value_p,
+    size_t value_bytes, char *source_p, size_t source_bytes);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Errors. The first function that knows the cause reports it, once, through
+ * uli_error(); everyone above passes the status up silently.
+ */
+#ifndef ULI_BASE_STATUS_H
+#define ULI_BASE_STATUS_H
+
+#include "ulyx/types.h"
+
+/* Sets the thread's last error to the formatted text, logs it at WARN and
+ * returns status: `return uli_error(ULYX_ERR_..., "rank %d: ...", r);` */
+ulyx_status_t uli_error(ulyx_status_t status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The same for a failed system call: ": <strerror(errno)>" is appended.
+ * returns ULYX_ERR_NO_MEMORY for ENOMEM, else ULYX_ERR_SYSTEM. */
+ulyx_status_t uli_error_errno(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+/* Sets the text without logging: an error that came from another thread or
+ * rank and was logged there. */
+ulyx_status_t uli_error_pass(ulyx_status_t status, const char *text);
+
+#define ULI_TRY(call)                                                          \
+    do {                                                                       \
+        ulyx_status_t uli_try_status = (call);                                 \
+        if (uli_try_status != ULYX_SUCCESS)                                    \
+            return uli_try_status;                                             \
+    } while (0)
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starts the ranks of a test, as threads or as processes, with a time limit.
+ */
+#ifndef TESTS_SUPPORT_RANKS_H
+#define TESTS_SUPPORT_RANKS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* A rank's body. Returns 0 when all is well; it may also call
+ * ranks_expect(...) and return what that gave. cmocka's assertions do not
+ * work here: a rank is not the test's thread. */
+typedef int (*rank_fn)(int rank, int nranks, void *context);
+
+/* Prints what failed, with rank, file and line, and returns condition. */
+#define ranks_expect(condition)                                                \
+    ranks_expect_at((condition), #condition, __FILE__, __LINE__)
+bool ranks_expect_at(
+    bool condition, const char *text, const char *file, int line);
+
+/* Runs nranks bodies and waits. Returns the number of ranks that failed
+ * (non-zero, killed by a signal, or over the limit: then the rest are killed
+ * and the test is told who hung). context is shared by threads; each process
+ * has a copy from fork unless it lies in memory from ranks_shared(). */
+int ranks_run_threads(int nranks, rank_fn body, void *context, double limit_s);
+int ranks_run_processes(
+    int nranks, rank_fn body, void *context, double limit_s);
+
+/* The same, but rank `victim` may end in any way (a test kills it).
+ * pids_p[nranks] lies in shared memory and is filled before bodies start. */
+int ranks_run_processes_victim(int nranks, rank_fn body, void *context,
+    double limit_s, int victim, pid_t *pids_p);
+
+/* Zeroed anonymous memory that forked ranks share. */
+void *ranks_shared(size_t bytes);
+void ranks_shared_free(void *memory, size_t bytes);
+
+#endif
