@@ -110,6 +110,33 @@ enum {
 /* As left or right of a window: no limit on that side. */
 #define ULYX_UNBOUNDED INT64_MAX
 
+/* Documents of a token axis, over the flattened [batch * S] rows; none may
+ * cross a batch item. Either cumulative lengths (length = NULL, begin has
+ * count + 1 entries: cu_seqlens) or begins and lengths (ascending, disjoint;
+ * rows between them are gaps). Caller-owned, read during the call only. */
+typedef struct {
+    size_t size;         /* sizeof(ulyx_docs_t), set by the macro */
+    int64_t count;       /* number of documents, >= 0 */
+    int32_t index_bytes; /* 4 (int32_t) or 8 (int64_t); default 8 */
+    const void *begin;   /* [count], or [count + 1] when length is NULL */
+    const void *length;  /* [count] or NULL */
+} ulyx_docs_t;
+#define ULYX_DOCS_INIT                                                         \
+    {                                                                          \
+        sizeof(ulyx_docs_t), 0, 8, 0, 0                                        \
+    }
+
+/* A run of rows of one head on a PACKED head side. Element (row, c) lies at
+ * base + offset + (row - row_begin) * row_stride + c * element size. */
+typedef struct {
+    int64_t head;      /* global head: query head, or KV head of a READERS
+                        * tensor */
+    int64_t batch;     /* batch item */
+    int64_t row_begin; /* rows of the axis, row_end exclusive */
+    int64_t row_end;
+    int64_t offset; /* bytes from the tensor's base */
+} ulyx_segment_t;
+
 typedef struct ulyx_comm ulyx_comm_t;
 typedef struct ulyx_mem ulyx_mem_t;
 typedef struct ulyx_plan ulyx_plan_t;

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Communicators: who takes part.
+ *
+ * A communicator is one rank's handle on a group of ranks. Ranks are
+ * processes, threads of one process, or handles driven by one thread inside a
+ * group; any mixture. All state belongs to communicators: settings are read
+ * when one is created and kept in it, several may exist in a process, and a
+ * process may hold several ranks of one.
+ *
+ * Threads: calls on one communicator handle are serialised by the caller,
+ * but for abort, the queries and ulyx_mem_attach/detach, which any thread may
+ * call at any time until destroy begins. Different handles are independent.
+ *
+ * Deadlines: every wait of every call is bounded. timeout_s of a communicator
+ * (default: ULYX_TIMEOUT, default 600 s, at most one day) holds for all its
+ * calls that are not given another.
+ *
+ * After ERR_MISMATCH or ERR_PEER_REFUSED a communicator is as before the
+ * call. After ERR_TIMEOUT, ERR_RANK_LOST or ERR_ABORTED it has failed: every
+ * later call returns the same status at once; only abort, shrink, destroy and
+ * the queries remain. In a child forked after the first creation every call
+ * returns ERR_FORKED and the parent is unharmed.
+ *
+ * Order: the collective calls on one communicator (create, split, shrink,
+ * plan create, execute of one plan, reductions, barrier) come in the same
+ * order on all its ranks.
+ */
+#ifndef ULYX_COMM_H
+#define ULYX_COMM_H
+
+#include "ulyx/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where ranks meet: the root's addresses and a 128-bit secret. Plain bytes:
+ * copy it to the other ranks by any means, and keep it from others: who has
+ * it can join. */
+#define ULYX_UNIQUE_ID_BYTES 256
+typedef struct {
+    unsigned char bytes[ULYX_UNIQUE_ID_BYTES];
+} ulyx_unique_id_t;
+
+/* Gathers `bytes` bytes from every rank into all[nranks][bytes] in rank
+ * order, on all ranks; the caller's, for instance MPI_Allgather. Called from
+ * the thread that creates, splits or shrinks only, a few times a creation.
+ * Returns 0 on success; anything else fails the creation. */
+typedef int (*ulyx_allgather_fn)(
+    void *context, const void *mine, void *all, size_t bytes);
+
+typedef struct {
+    size_t size;         /* sizeof(ulyx_comm_params_t), set by the macro */
+    double timeout_s;    /* deadline of this creation and of the communicator's
+                          * calls, seconds; 0 = ULYX_TIMEOUT; at most 86400 */
+    int32_t memory_kind; /* ULYX_MEMORY_HOST (default) or ULYX_MEMORY_CUDA:
+                          * where this rank's tensors live */
+    int32_t device;      /* CUDA device ordinal plus 1; 0 = the current device;
+                          * ignored on the host */
+    const char *name;    /* shown in logs and errors, copied; NULL = "comm" */
+} ulyx_comm_params_t;
+#define ULYX_COMM_PARAMS_INIT                                                  \
+    {                                                                          \
+        sizeof(ulyx_comm_params_t), 0, 0, 0, 0                                 \
+    }
+
+/* Opens a meeting point in this process and describes it. A helper thread
+ * serves it until one communicator was made from it, or until its deadline
+ * (ULYX_TIMEOUT). The interface is chosen by ULYX_SOCKET_IFNAME and
+ * ULYX_SOCKET_FAMILY, the port is free unless ULYX_PORT is set.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT; ERR_SYSTEM when no interface fits
+ * or no port can be had (the text has them); ERR_NO_MEMORY; ERR_FORKED. */
+ULYX_API ulyx_status_t ulyx_unique_id_create(ulyx_unique_id_t *id_p);
+
+/* The id as text for ULYX_COMM_ID or a launcher's argument, and back.
+ * text_p has text_bytes bytes; 600 always suffice.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (too small, or not an id). */
+ULYX_API ulyx_status_t ulyx_unique_id_to_string(
+    const ulyx_unique_id_t *id, char *text_p, size_t text_bytes);
+ULYX_API ulyx_status_t ulyx_unique_id_from_string(
+    const char *text, ulyx_unique_id_t *id_p);
+
+/* Collective over nranks ranks that hold the same id. params may be NULL.
+ * Blocks until all have joined (inside a group: queues).
+ * ownership: *comm_p is the caller's, to destroy; on error nothing is kept.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (rank outside [0, nranks), bad
+ * struct); ERR_MISMATCH (two ranks of one number, different nranks or
+ * settings that must agree); ERR_AUTH; ERR_VERSION; ERR_TIMEOUT naming the
+ * missing ranks; ERR_RANK_LOST; ERR_UNSUPPORTED (no transport reaches a
+ * rank: the text says why each does not); ERR_SYSTEM; ERR_NO_MEMORY;
+ * ERR_FORKED. */
+ULYX_API ulyx_status_t ulyx_comm_create(const ulyx_unique_id_t *id,
+    int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
+    ulyx_comm_t **comm_p);
+
+/* The same, meeting through the caller's allgather. returns: as create, and
+ * ERR_SYSTEM when the callback fails. */
+ULYX_API ulyx_status_t ulyx_comm_create_from_allgather(
+    ulyx_allgather_fn allgather, void *context, int32_t nranks, int32_t rank,
+    const ulyx_comm_params_t *params, ulyx_comm_t **comm_p);
+
+/* The same, with rank, size and meeting point from the launcher's
+ * environment (ULYX_RANK and ULYX_NRANKS, torchrun, Open MPI, PMIx, PMI-1,
+ * Slurm; docs/USING.md has the order). What was taken is logged at INFO.
+ * returns: as create; ERR_INVALID_ARGUMENT when no launcher is recognised
+ * (the text lists what was looked for); ERR_AUTH when the only meeting point
+ * has no secret and ULYX_INSECURE is not 1. */
+ULYX_API ulyx_status_t ulyx_comm_create_from_env(
+    const ulyx_comm_params_t *params, ulyx_comm_t **comm_p);
+
+/* All nranks ranks of a new communicator within this process, at once:
+ * comms_p[r] is rank r's handle, for a thread each or for one thread with
+ * groups. Not collective. ownership: each handle is destroyed on its own.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT; ERR_NO_MEMORY; ERR_SYSTEM;
+ * ERR_FORKED; on error no handle is kept. */
+ULYX_API ulyx_status_t ulyx_comm_create_local(
+    int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms_p);
+
+/* Collective over comm: ranks of one color form a new communicator, ordered
+ * by (key, old rank); color < 0 gives *new_p = NULL. comm stays as it is.
+ * params may be NULL: timeout, memory kind and device are then inherited.
+ * returns: as create, and comm's own failure. */
+ULYX_API ulyx_status_t ulyx_comm_split(ulyx_comm_t *comm, int32_t color,
+    int32_t key, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
+
+/* Collective over the ranks of a failed (or healthy) communicator that still
+ * live: forms a new one of them, in old rank order, with fresh windows.
+ * Ranks known to be dead, and ranks that do not call within the deadline, are
+ * left out; all survivors agree on the set. comm remains to be destroyed.
+ * returns: as create; ERR_RANK_LOST if this rank itself was left out. */
+ULYX_API ulyx_status_t ulyx_comm_shrink(
+    ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
+
+/* Waits for all ranks. returns: SUCCESS; ERR_TIMEOUT naming the missing
+ * ranks; ERR_RANK_LOST; ERR_ABORTED; ERR_MISMATCH (another call there). */
+ULYX_API ulyx_status_t ulyx_comm_barrier(ulyx_comm_t *comm);
+
+/* Fails the communicator here and at all peers that can be reached: waits in
+ * flight return ERR_ABORTED naming this rank. Bounded in time, any thread,
+ * any number of times. returns: SUCCESS; ERR_INVALID_ARGUMENT. */
+ULYX_API ulyx_status_t ulyx_comm_abort(ulyx_comm_t *comm);
+
+/* Releases the handle. Local, not collective; NULL is fine. Plans of the
+ * communicator must be destroyed and windows detached before.
+ * returns: SUCCESS; ERR_BUSY when a plan, window or operation is left (the
+ * text names it; the handle stays valid). On a failed communicator windows
+ * are released or quarantined and the call succeeds. */
+ULYX_API ulyx_status_t ulyx_comm_destroy(ulyx_comm_t *comm);
+
+ULYX_API ulyx_status_t ulyx_comm_get_rank(
+    const ulyx_comm_t *comm, int32_t *rank_p);
+ULYX_API ulyx_status_t ulyx_comm_get_nranks(
+    const ulyx_comm_t *comm, int32_t *nranks_p);
+
+/* *status_p: SUCCESS while healthy, else what failed it (with the cause as
+ * the thread's last error). Never blocks. */
+ULYX_API ulyx_status_t ulyx_comm_get_async_error(
+    const ulyx_comm_t *comm, ulyx_status_t *status_p);
+
+/* The ranks known to be dead, ascending: ranks_p[0 .. min(capacity, count)).
+ * *count_p is the full number; ranks_p may be NULL when capacity is 0. */
+ULYX_API ulyx_status_t ulyx_comm_get_dead_ranks(const ulyx_comm_t *comm,
+    int32_t capacity, int32_t *ranks_p, int32_t *count_p);
+
+/* Bytes that the library holds for this communicator on the host: control
+ * words, arenas, tables, mapped peers' arenas (mapped once, counted here). */
+ULYX_API ulyx_status_t ulyx_comm_get_memory(
+    const ulyx_comm_t *comm, int64_t *bytes_p);
+
+/* Between start and end, the collective calls of this thread (create, split,
+ * shrink, barrier, plan create, execute, alltoall(v), reductions) only queue:
+ * they check their arguments, return, and write their outputs at the end.
+ * End runs all queued calls together - so one thread can drive many ranks -
+ * and returns the first error. Nests; the outermost end runs.
+ * returns: SUCCESS; end without start: ERR_INVALID_ARGUMENT. */
+ULYX_API ulyx_status_t ulyx_group_start(void);
+ULYX_API ulyx_status_t ulyx_group_end(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The exchange: sequence-sharded [b, s_r, h, d] <=> head-sharded [b, S, h_r,
+ * d].
+ *
+ * A plan describes one exchange of 1 to 8 tensors over a communicator and is
+ * made once; it never changes but for the contents of its document tables.
+ * Executing it moves the tensors, pointers in, pointers out, without packing
+ * by the caller and without padding. Four operations exist: the two
+ * directions and the adjoint (transpose) of each, which training needs. The
+ * adjoint has factor one: nothing is averaged.
+ *
+ * Words: P ranks; part = a run of rows of a token axis, sharded over the
+ * ranks or replicated; s_r = rows of a part on rank r; sequence side = the
+ * tensors before seq_to_head; head side = those after.
+ *
+ * Method: the sequence-parallel exchange of DeepSpeed-Ulysses (Jacobs et al.,
+ * arXiv 2309.14509), generalised to any split.
+ *
+ * Threads: create, update, destroy and the executes of one plan are
+ * serialised by the caller and come in the same order on all ranks; different
+ * plans are independent. Queries may be called at any time.
+ */
+#ifndef ULYX_RESHUFFLE_H
+#define ULYX_RESHUFFLE_H
+
+#include "ulyx/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t ulyx_operation_t;
+enum {
+    ULYX_SEQ_TO_HEAD = 0,
+    ULYX_HEAD_TO_SEQ = 1,
+    /* From head-side gradients of seq_to_head's outputs (in partial_dtype)
+     * to gradients of its inputs: heads that several ranks hold are summed by
+     * the rank that owns the tokens, in fp32 (fp64 for F64), rounded once. */
+    ULYX_SEQ_TO_HEAD_ADJOINT = 2,
+    /* From sequence-side gradients of head_to_seq's outputs to gradients of
+     * its inputs: a shared row's gradient goes to its lowest holder, the
+     * other holders get zeros. */
+    ULYX_HEAD_TO_SEQ_ADJOINT = 3,
+};
+#define ULYX_OPERATIONS 4
+
+/* How a part's rows lie over the ranks. */
+enum {
+    ULYX_PART_SHARDED = 0,
+    ULYX_PART_REPLICATED = 1, /* every rank has all rows */
+};
+enum {
+    ULYX_ORDER_CONTIGUOUS = 0,
+    /* 2P chunks, rank r holds chunks r and 2P-1-r (causal balance) */
+    ULYX_ORDER_ZIGZAG = 1,
+    /* the same within each document (a gap counts as one), local rows
+     * document by document; batch 1 and balanced splits only */
+    ULYX_ORDER_ZIGZAG_DOCS = 2,
+};
+
+/* Parts, in order, make up an axis: axis a's rows are those of its parts one
+ * after another. Axis 0 is the queries', axis 1, when there is one, the keys'.
+ */
+typedef struct {
+    int32_t axis;          /* 0 or 1 */
+    int32_t kind;          /* ULYX_PART_SHARDED (default) or _REPLICATED */
+    int32_t order;         /* ULYX_ORDER_..., of a sharded part */
+    int64_t rows;          /* rows per batch item over all ranks, >= 0 */
+    const int64_t *splits; /* [P] rows on each rank, adding up to rows; NULL =
+                            * balanced: the first rows mod P ranks hold one
+                            * more */
+} ulyx_part_t;
+#define ULYX_PART_INIT                                                         \
+    {                                                                          \
+        0, ULYX_PART_SHARDED, ULYX_ORDER_CONTIGUOUS, 0, 0                      \
+    }
+
+/* Which ranks hold which heads of a tensor on the head side. */
+enum {
+    ULYX_SPLIT = 0,   /* heads = h: each with its one owner (q, o, lse) */
+    ULYX_READERS = 1, /* h a multiple of heads: a rank holds the heads that
+                       * its query heads read (k, v): query head i reads head
+                       * floor(i * heads / h) */
+};
+
+/* Options of tensors on replicated parts. */
+/* Adjoint of seq_to_head gives the sum over all ranks to every rank; default
+ * is PARTIAL: each rank's own share, zero for heads that it does not hold. */
+#define ULYX_TENSOR_FULL UINT64_C(1)
+/* The gradients that enter the adjoint of head_to_seq are equal on all ranks:
+ * each takes its heads from its own copy; default: the copies are summed. */
+#define ULYX_TENSOR_GRAD_EQUAL UINT64_C(2)
+
+/* Strides are {batch, row, head} in bytes; three zeros mean dense:
+ * [b, s_r, heads, dim] on the sequence side, [b, S, h_r, dim] on the head
+ * side with S the axis's rows and h_r the rank's heads (PACKED: [n_r, dim],
+ * only the row stride counts). The elements of a row and head are adjacent.
+ * The head side's pointer is the axis's first row, whichever part the tensor
+ * names. Strides may differ between ranks and may not be negative; elements
+ * of one tensor must not overlap. */
+typedef struct {
+    int32_t part;          /* index into the plan's parts */
+    int32_t dtype;         /* ULYX_DTYPE_... */
+    int64_t elem_bytes;    /* of DTYPE_BYTES only: 1 .. 4096; else 0 */
+    int64_t heads;         /* >= 1 */
+    int64_t dim;           /* elements a row and head, >= 1 */
+    int32_t ownership;     /* ULYX_SPLIT (default) or ULYX_READERS */
+    int32_t partial_dtype; /* of the source of the adjoint of seq_to_head:
+                            * F32, F64 or dtype itself; 0 = default: F32 for
+                            * 16-bit dtypes when any of its heads is held by two
+                            * ranks, else dtype */
+    uint64_t flags;        /* ULYX_TENSOR_... */
+    int64_t seq_strides[3];
+    int64_t head_strides[3];
+    int64_t partial_strides[3]; /* head side, of partial_dtype elements */
+} ulyx_tensor_t;
+#define ULYX_TENSOR_INIT                                                       \
+    {                                                                          \
+        0, ULYX_DTYPE_BF16, 0, 1, 1, ULYX_SPLIT, 0, 0, {0}, {0},               \
+        {                                                                      \
+            0                                                                  \
+        }                                                                      \
+    }
+
+/* Who computes what on the head side. */
+enum {
+    ULYX_WORK_HEADS = 0, /* whole heads, balanced or by head_splits */
+    /* (head, batch, row) order cut into P runs of equal attention cost; the
+     * head side is PACKED unless h mod P = 0, which is the same as HEADS */
+    ULYX_WORK_BALANCED = 1,
+};
+
+/* What a plan may assume of the pointers of one side on this rank. */
+enum {
+    ULYX_POINTER_ANY = 0,    /* any memory of the communicator's kind */
+    ULYX_POINTER_WINDOW = 1, /* inside windows attached to the communicator */
+};
+
+/* The library's progress thread copies for start()ed operations. */
+#define ULYX_PLAN_PROGRESS_THREAD UINT64_C(1)
+
+typedef struct {
+    size_t size;              /* sizeof(ulyx_plan_params_t), set by the macro */
+    int64_t batch;            /* b >= 0; default 1 */
+    int64_t heads;            /* h >= 1 query heads */
+    const ulyx_part_t *parts; /* 1 to 4 an axis, 1 or 2 axes */
+    size_t part_size;         /* sizeof(ulyx_part_t), set by the macro */
+    int32_t nparts;
+    int32_t ntensors; /* 1 to 8 */
+    const ulyx_tensor_t *tensors;
+    size_t tensor_size;         /* sizeof(ulyx_tensor_t), set by the macro */
+    const int64_t *head_splits; /* [P] query heads a rank; NULL = balanced */
+    int32_t work_split;         /* ULYX_WORK_... */
+    int32_t seq_memory;         /* ULYX_POINTER_..., of this rank */
+    int32_t head_memory;
+    int32_t mask_kind; /* BALANCED: the mask that the attention will use */
+    int32_t mask_align;
+    int64_t mask_diagonal;
+    int64_t mask_left, mask_right; /* of ULYX_MASK_WINDOW */
+    int64_t row_cost;       /* BALANCED: cost of a row beside its keys, in keys;
+                             * 0 = 16 */
+    int64_t row_round;      /* BALANCED: cuts at multiples of it; 0 = 64 */
+    int64_t max_rows;       /* BALANCED: bound of any rank's rows n_r of a SPLIT
+                             * tensor; 0 = twice the mean, rounded up */
+    int64_t max_kv_rows;    /* the same of a READERS tensor; 0 = all rows of the
+                             * heads that max_rows can touch */
+    int64_t max_segments;   /* bound of any rank's segments; 0 = what max_rows,
+                             * batch and max_docs can make */
+    int64_t max_local_rows; /* ZIGZAG_DOCS: bound of s_r; 0 = ceil(S/P) + one
+                             * row a document, at most S */
+    int64_t max_docs;       /* most documents of any update; 0 = none */
+    const ulyx_docs_t
+        *docs_q; /* the first table; NULL = one document a batch
+                  * item. Needed by ZIGZAG_DOCS and BALANCED only */
+    const ulyx_docs_t *docs_k;
+    uint64_t flags;          /* ULYX_PLAN_... */
+    uint64_t operations;     /* bit (1 << operation) for each that will be used;
+                              * 0 = all that exist for these tensors */
+    const char *algo;        /* "direct", "pairwise", "hier"; NULL = chosen */
+    int64_t slot_bytes;      /* exchanges of at most so many bytes a pair go
+                              * through library slots; 0 = ULYX_SLOT_BYTES,
+                              * negative = never */
+    int64_t bytes_in_flight; /* staging per pair; 0 = default */
+    int32_t max_sms;         /* CUDA: most SMs of a launch; 0 = default */
+    double timeout_s;        /* of this creation and of the plan's executes;
+                              * 0 = the communicator's */
+} ulyx_plan_params_t;
+#define ULYX_PLAN_PARAMS_INIT                                                  \
+    {                                                                          \
+        .size = sizeof(ulyx_plan_params_t), .batch = 1, .heads = 1,            \
+        .part_size = sizeof(ulyx_part_t), .tensor_size = sizeof(ulyx_tensor_t) \
+    }
+
+/* Collective. Compares everything that must agree, so that ranks which
+ * disagree all get the same error before any data moves. Gathered but not
+ * compared: strides, memory classes, deadline.
+ * ownership: *plan_p is the caller's; params and what it points to are copied.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (the text names field and value;
+ * also when a peer's arguments are refused: then ERR_PEER_REFUSED naming the
+ * rank); ERR_MISMATCH (field, ranks and both values); ERR_OVERFLOW;
+ * ERR_UNSUPPORTED (for instance a sum of DTYPE_BYTES); ERR_NO_MEMORY, here or
+ * at the rank named; ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED; ERR_FORKED. */
+ULYX_API ulyx_status_t ulyx_plan_create(
+    ulyx_comm_t *comm, const ulyx_plan_params_t *params, ulyx_plan_t **plan_p);
+
+/* Replaces the contents of the document tables; local, no communication; all
+ * ranks must give the same, which the next execute checks by hash. NULL = one
+ * document a batch item. Host arrays; stream is NULL on the host.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (bad table); ERR_UNSUPPORTED (the
+ * plan has no tables); ERR_BUSY (an operation is in flight); ERR_NO_MEMORY
+ * never: ERR_INVALID_ARGUMENT when the table exceeds a maximum of creation,
+ * with the value needed. On error the old table stays. */
+ULYX_API ulyx_status_t ulyx_plan_update(ulyx_plan_t *plan,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream);
+
+/* Local; NULL is fine. returns: SUCCESS; ERR_BUSY with an operation in
+ * flight (the plan stays valid). */
+ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
+
+/* Moves all tensors: src[ntensors] and dst[ntensors] in the plan's order.
+ * On return (CUDA: in stream order) dst is whole and src may be overwritten.
+ * From the call on dst is the library's. A tensor without elements on a side
+ * may have a NULL pointer there. stream: NULL on the host.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (NULL, misaligned for its dtype,
+ * overlapping, or outside the windows that the plan declared: peers are told
+ * and the communicator stays usable); ERR_PEER_REFUSED naming the rank;
+ * ERR_MISMATCH (operation or document table); ERR_UNSUPPORTED (an operation
+ * not in params.operations); ERR_BUSY (an operation of this plan is in
+ * flight, or another thread executes it); ERR_TIMEOUT; ERR_RANK_LOST;
+ * ERR_ABORTED; ERR_FORKED. A call refused for its arguments leaves dst
+ * untouched; one that fails in flight leaves dst undefined, inside the
+ * tensors only. */
+ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
+    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    void *stream);
+
+/* The same, in two steps, on the host only: data moves while the owner
+ * thread tests or waits for any operation of its own (or at any time with
+ * ULYX_PLAN_PROGRESS_THREAD). timeout_s: 0 = the plan's.
+ * ownership: *op_p belongs to the plan and ends with the first test or wait
+ * that returns anything but IN_PROGRESS. Same thread as start.
+ * returns: as execute. */
+ULYX_API ulyx_status_t ulyx_reshuffle_start(ulyx_plan_t *plan,
+    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    double timeout_s, ulyx_op_t **op_p);
+
+/* returns: IN_PROGRESS, or how the operation ended (as execute). */
+ULYX_API ulyx_status_t ulyx_op_test(ulyx_op_t *op);
+/* Waits and returns how it ended. Drives all operations of its thread. */
+ULYX_API ulyx_status_t ulyx_op_wait(ulyx_op_t *op);
+
+/* ---- queries: local, never block; all return SUCCESS or
+ * ERR_INVALID_ARGUMENT (index out of range, NULL, capacity too small: then
+ * *count_p, where there is one, still has the count) ---------------------- */
+
+/* s_r of a part on a rank. */
+ULYX_API ulyx_status_t ulyx_plan_get_seq_rows(
+    const ulyx_plan_t *plan, int32_t part, int32_t rank, int64_t *rows_p);
+
+/* Global position within the part of each local row of a rank. */
+ULYX_API ulyx_status_t ulyx_plan_get_positions(const ulyx_plan_t *plan,
+    int32_t part, int32_t rank, int64_t capacity, int64_t *positions_p);
+
+/* Heads of a tensor that a rank holds, [first, first + count); of a PACKED
+ * tensor the range from the lowest to the highest. */
+ULYX_API ulyx_status_t ulyx_plan_get_heads(const ulyx_plan_t *plan,
+    int32_t tensor, int32_t rank, int64_t *first_p, int64_t *count_p);
+
+/* *packed_p = 1 where the head side is PACKED, and its rows n_r on a rank
+ * (0 rows when it is not). */
+ULYX_API ulyx_status_t ulyx_plan_get_packed_rows(const ulyx_plan_t *plan,
+    int32_t tensor, int32_t rank, int32_t *packed_p, int64_t *rows_p);
+
+/* Segments of a PACKED tensor on a rank, offsets by this rank's row stride. */
+ULYX_API ulyx_status_t ulyx_plan_get_segments(const ulyx_plan_t *plan,
+    int32_t tensor, int32_t rank, int64_t capacity, ulyx_segment_t *segments_p,
+    int64_t *count_p);
+
+/* For each head of SPLIT tensor q that this rank holds, the local index of
+ * the head of READERS tensor kv that it reads. */
+ULYX_API ulyx_status_t ulyx_plan_get_kv_map(const ulyx_plan_t *plan,
+    int32_t q_tensor, int32_t kv_tensor, int64_t capacity, int64_t *map_p,
+    int64_t *count_p);
+
+ULYX_API ulyx_status_t ulyx_plan_get_partial_dtype(
+    const ulyx_plan_t *plan, int32_t tensor, ulyx_dtype_t *dtype_p);
+
+/* Bytes from a tensor's base to its last byte on this rank, on the side that
+ * an operation reads (source = 1) or writes (source = 0). */
+ULYX_API ulyx_status_t ulyx_plan_get_extent(const ulyx_plan_t *plan,
+    int32_t tensor, ulyx_operation_t operation, int32_t source,
+    int64_t *bytes_p);
+
+/* What an operation moves. */
+typedef struct {
+    size_t size;        /* sizeof(ulyx_traffic_t), set by the caller */
+    int64_t size_bytes; /* largest over ranks: sequence-side bytes */
+    int64_t bus_bytes;  /* largest over ranks: bytes that it must receive
+                         * from others, each element once */
+    int64_t sent_bytes; /* of this rank, to others, by the algorithm */
+    int64_t received_bytes;
+    int64_t local_bytes;   /* of this rank, to itself */
+    int64_t surplus_bytes; /* received_bytes beyond what must be received */
+} ulyx_traffic_t;
+#define ULYX_TRAFFIC_INIT                                                      \
+    {                                                                          \
+        sizeof(ulyx_traffic_t), 0, 0, 0, 0, 0, 0                               \
+    }
+ULYX_API ulyx_status_t ulyx_plan_get_traffic(const ulyx_plan_t *plan,
+    ulyx_operation_t operation, ulyx_traffic_t *traffic_p);
+
+/* Bytes that the library holds for this plan on this rank. */
+ULYX_API ulyx_status_t ulyx_plan_get_memory(
+    const ulyx_plan_t *plan, int64_t *bytes_p);
+
+/* One line: shape, algorithm, verb per link class, chunks, and the reason of
+ * each choice. Cut to text_bytes with its end marked "...". */
+ULYX_API ulyx_status_t ulyx_plan_describe(
+    const ulyx_plan_t *plan, char *text_p, size_t text_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ulyx: sequence-parallel exchange and attention. This header is all of it.
+ */
+#ifndef ULYX_ULYX_H
+#define ULYX_ULYX_H
+
+#include "ulyx/types.h"
+#include "ulyx/comm.h"
+#include "ulyx/memory.h"
+#include "ulyx/collective.h"
+#include "ulyx/reshuffle.h"
+
+#endif
