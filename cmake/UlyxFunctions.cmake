@@ -43,12 +43,14 @@ find_package(Threads REQUIRED)
 target_link_libraries(ulyx_flags INTERFACE Threads::Threads m)
 
 set(ULYX_LAYERS "" CACHE INTERNAL "object libraries, lowest layer first")
+set(ULYX_LAYER_LIBS "" CACHE INTERNAL "what the layers link with")
 
 function(ulyx_layer name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
   add_library(ulyx_${name} OBJECT ${arg_SOURCES})
   target_link_libraries(ulyx_${name} PUBLIC ulyx_flags ${arg_LIBS})
   set(ULYX_LAYERS ${ULYX_LAYERS} ulyx_${name} CACHE INTERNAL "")
+  set(ULYX_LAYER_LIBS ${ULYX_LAYER_LIBS} ${arg_LIBS} CACHE INTERNAL "")
 endfunction()
 
 function(ulyx_isa_source file)

@@ -46,8 +46,11 @@ bool uli_log_on(enum uli_log_level level, enum uli_log_subsys subsys);
         if (uli_log_on(level, subsys))                                         \
             uli_log(level, subsys, rank, __VA_ARGS__);                         \
     } while (0)
-#define ULI_WARN(subsys, rank, ...) ULI_LOG(ULI_LOG_WARN, subsys, rank, __VA_ARGS__)
-#define ULI_INFO(subsys, rank, ...) ULI_LOG(ULI_LOG_INFO, subsys, rank, __VA_ARGS__)
-#define ULI_TRACE(subsys, rank, ...) ULI_LOG(ULI_LOG_TRACE, subsys, rank, __VA_ARGS__)
+#define ULI_WARN(subsys, rank, ...)                                            \
+    ULI_LOG(ULI_LOG_WARN, subsys, rank, __VA_ARGS__)
+#define ULI_INFO(subsys, rank, ...)                                            \
+    ULI_LOG(ULI_LOG_INFO, subsys, rank, __VA_ARGS__)
+#define ULI_TRACE(subsys, rank, ...)                                           \
+    ULI_LOG(ULI_LOG_TRACE, subsys, rank, __VA_ARGS__)
 
 #endif

@@ -76,10 +76,10 @@ enum uli_setting_type {
         "file for the log; %h is the host, %p the process")
 
 struct uli_settings {
-#define ULI_SETTING_FIELD_STRING(field) char field[ULI_SETTING_TEXT];
-#define ULI_SETTING_FIELD_BOOL(field) bool field;
-#define ULI_SETTING_FIELD_INT(field) int64_t field;
-#define ULI_SETTING_FIELD_BYTES(field) int64_t field;
+#define ULI_SETTING_FIELD_STRING(field)  char field[ULI_SETTING_TEXT];
+#define ULI_SETTING_FIELD_BOOL(field)    bool field;
+#define ULI_SETTING_FIELD_INT(field)     int64_t field;
+#define ULI_SETTING_FIELD_BYTES(field)   int64_t field;
 #define ULI_SETTING_FIELD_SECONDS(field) double field;
 #define ULI_SETTING_FIELD(name, field, TYPE, def, min, max, help)              \
     ULI_SETTING_FIELD_##TYPE(field)
@@ -105,8 +105,13 @@ const struct uli_setting_row *uli_settings_rows(size_t *count_p);
  * (then *settings_p is untouched). */
 ulyx_status_t uli_settings_load(struct uli_settings *settings_p);
 
+/* The same with other files, NULL for none: for tests. */
+ulyx_status_t uli_settings_load_files(const char *system_file,
+    const char *user_file, struct uli_settings *settings_p);
+
 /* The text of one setting as loaded and where it came from ("default",
- * "environment", a file's path). */
+ * "environment", a file's path). Logs nothing.
+ * returns SUCCESS, or ERR_INVALID_ARGUMENT for a name that does not exist. */
 ulyx_status_t uli_settings_explain(const char *name, char *value_p,
     size_t value_bytes, char *source_p, size_t source_bytes);
 

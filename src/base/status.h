@@ -22,6 +22,13 @@ ulyx_status_t uli_error_errno(const char *format, ...)
  * rank and was logged there. */
 ulyx_status_t uli_error_pass(ulyx_status_t status, const char *text);
 
+/* What ulyx_last_error() gives: the calling thread's text, never NULL. */
+const char *uli_error_text(void);
+
+/* Name and text of a status: static strings, also for unknown values. */
+const char *uli_status_name(ulyx_status_t status);
+const char *uli_status_text(ulyx_status_t status);
+
 #define ULI_TRY(call)                                                          \
     do {                                                                       \
         ulyx_status_t uli_try_status = (call);                                 \

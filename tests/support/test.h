@@ -4,7 +4,8 @@
  *     ULI_TEST_MAIN("Suite", tests)
  * where tests is a static const array of struct CMUnitTest. The program takes
  * --list, --filter PATTERN, --junit FILE, and GoogleTest's --gtest_list_tests,
- * --gtest_filter=, --gtest_output=xml: with the same meanings.
+ * --gtest_filter=, --gtest_output=xml: with the same meanings. PATTERN is
+ * GoogleTest's: A*:B?-C* selects what A* or B? matches and C* does not.
  */
 #ifndef TESTS_SUPPORT_TEST_H
 #define TESTS_SUPPORT_TEST_H
@@ -21,9 +22,13 @@ int test_main(int argc, char **argv, const char *suite,
 #define ULI_TEST_MAIN(suite, tests)                                            \
     int main(int argc, char **argv)                                            \
     {                                                                          \
-        return test_main(argc, argv, suite, tests,                             \
-            sizeof(tests) / sizeof((tests)[0]));                               \
+        return test_main(                                                      \
+            argc, argv, suite, tests, sizeof(tests) / sizeof((tests)[0]));     \
     }
+
+/* Skips the running test and says why: "SKIPPED: <text>". A program whose
+ * selected tests were all skipped ends with 77. */
+void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Fails the test unless the call gives the status, printing both by name and
  * the library's last error. */

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public calls of types.h.
+ */
+#include "ulyx/types.h"
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+ulyx_status_t
+ulyx_get_version(int32_t *major_p, int32_t *minor_p, int32_t *patch_p)
+{
+    if (!major_p || !minor_p || !patch_p)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "ulyx_get_version: a result pointer is NULL");
+    *major_p = ULYX_VERSION_MAJOR;
+    *minor_p = ULYX_VERSION_MINOR;
+    *patch_p = ULYX_VERSION_PATCH;
+    return ULYX_SUCCESS;
+}
+
+const char *
+ulyx_status_name(ulyx_status_t status)
+{
+    return uli_status_name(status);
+}
+
+const char *
+ulyx_status_text(ulyx_status_t status)
+{
+    return uli_status_text(status);
+}
+
+const char *
+ulyx_last_error(void)
+{
+    return uli_error_text();
+}
+
+int64_t
+ulyx_dtype_size(ulyx_dtype_t dtype)
+{
+    return uli_dtype_size(dtype);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Monotonic time and deadlines.
+ */
+#include "base/clock.h"
+
+#include <math.h>
+#include <time.h>
+#include "base/size.h"
+
+#define NS_PER_S  1000000000
+#define NS_PER_MS 1000000
+#define LONGEST_S 86400.0
+
+int64_t
+uli_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+uli_deadline_t
+uli_deadline_in(double seconds)
+{
+    int64_t now = uli_clock_ns();
+    if (!(seconds > 0))
+        return now;
+    double ns = seconds * NS_PER_S;
+    if (ns >= (double)INT64_MAX)
+        return INT64_MAX;
+    return uli_sat_add(now, (int64_t)ns);
+}
+
+bool
+uli_deadline_over(uli_deadline_t deadline)
+{
+    return deadline != INT64_MAX && uli_clock_ns() >= deadline;
+}
+
+int
+uli_deadline_poll_ms(uli_deadline_t deadline, int slice_ms)
+{
+    if (deadline == INT64_MAX)
+        return slice_ms;
+    int64_t left_ns = uli_sat_sub(deadline, uli_clock_ns());
+    if (left_ns <= 0)
+        return 0;
+    int64_t left_ms = (left_ns - 1) / NS_PER_MS + 1;
+    return (int)uli_min(left_ms, slice_ms);
+}
+
+double
+uli_timeout_or(double seconds, double default_seconds)
+{
+    double wanted = seconds > 0 ? seconds : default_seconds;
+    return fmin(wanted, LONGEST_S);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One write() a line, so that lines of threads and processes that share a
+ * file never mix. The level, the filter and the file are settled once a
+ * process; a forked child whose file name has %p opens its own.
+ */
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/settings.h"
+
+#define LINE_BYTES 2048
+#define HOST_BYTES 256
+
+static struct {
+    enum uli_log_level level;
+    unsigned subsystems;
+    int fd;
+    bool per_process; /* the file's name has %p */
+    pid_t pid;        /* whose name the file has */
+    char pattern[ULI_SETTING_TEXT];
+    char host[HOST_BYTES];
+} state;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static const struct {
+    const char *name;
+    unsigned bits;
+} subsystem_names[] = {
+    {"INIT", ULI_LOG_INIT},
+    {"ENV", ULI_LOG_ENV},
+    {"MEM", ULI_LOG_MEM},
+    {"TOPO", ULI_LOG_TOPO},
+    {"TRANS", ULI_LOG_TRANS},
+    {"PLAN", ULI_LOG_PLAN},
+    {"EXEC", ULI_LOG_EXEC},
+    {"ATTN", ULI_LOG_ATTN},
+    {"FAULT", ULI_LOG_FAULT},
+    {"ALL", ULI_LOG_ALL},
+};
+
+static const char *const level_names[] = {
+    "NONE", "VERSION", "WARN", "INFO", "TRACE"};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* pattern with %h and %p replaced; other % stay as they are. */
+static void
+expand_name(char *name_p, size_t name_bytes)
+{
+    size_t used = 0;
+    for (const char *at = state.pattern; *at && used + 1 < name_bytes; at++) {
+        char *out = name_p + used;
+        size_t room = name_bytes - used;
+        int wrote = 1;
+        if (at[0] == '%' && at[1] == 'h')
+            wrote = snprintf(out, room, "%s", state.host);
+        else if (at[0] == '%' && at[1] == 'p')
+            wrote = snprintf(out, room, "%d", (int)getpid());
+        else
+            *out = *at;
+        if (at[0] == '%' && (at[1] == 'h' || at[1] == 'p'))
+            at++;
+        used += (size_t)wrote < room ? (size_t)wrote : room - 1;
+    }
+    name_p[used] = 0;
+}
+
+static int
+open_file(void)
+{
+    char name[2 * ULI_SETTING_TEXT];
+    expand_name(name, sizeof(name));
+    return open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+}
+
+/* Bits of a comma separated list; names that do not exist are skipped and
+ * set *bad_p. */
+static unsigned
+parse_subsystems(const char *text, bool *bad_p)
+{
+    bool exclude = text[0] == '^';
+    unsigned bits = 0;
+    char copy[ULI_SETTING_TEXT];
+    snprintf(copy, sizeof(copy), "%s", text + exclude);
+    char *rest = NULL;
+    for (char *word = strtok_r(copy, ", ", &rest); word;
+         word = strtok_r(NULL, ", ", &rest)) {
+        size_t i = 0;
+        while (i < COUNT(subsystem_names) &&
+               strcasecmp(word, subsystem_names[i].name))
+            i++;
+        if (i < COUNT(subsystem_names))
+            bits |= subsystem_names[i].bits;
+        else
+            *bad_p = true;
+    }
+    return exclude ? ULI_LOG_ALL & ~bits : bits;
+}
+
+static bool
+parse_level(const char *text, enum uli_log_level *level_p)
+{
+    for (size_t i = 0; i < COUNT(level_names); i++) {
+        if (strcasecmp(text, level_names[i]) == 0) {
+            *level_p = (enum uli_log_level)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+write_line(const char *level, int rank, const char *text)
+{
+    char line[LINE_BYTES];
+    char tag[16] = "";
+    if (rank >= 0)
+        snprintf(tag, sizeof(tag), " [%d]", rank);
+    int length = snprintf(line, sizeof(line) - 1, "%s:%d:%ld%s ULYX %s %s",
+        state.host, (int)getpid(), syscall(SYS_gettid), tag, level, text);
+    if (length > (int)sizeof(line) - 2)
+        length = (int)sizeof(line) - 2;
+    line[length++] = '\n';
+    ssize_t wrote = write(state.fd, line, (size_t)length);
+    (void)wrote; /* a log that cannot be written has nowhere to say so */
+}
+
+static void
+warn_setting(const char *name, const char *value, const char *source)
+{
+    char text[2 * ULI_SETTING_TEXT];
+    snprintf(text, sizeof(text), "%s=\"%s\" (%s) is not understood", name,
+        value, source);
+    write_line("WARN", -1, text);
+}
+
+static void
+start(void)
+{
+    char level[ULI_SETTING_TEXT] = "", filter[ULI_SETTING_TEXT] = "";
+    char level_source[ULI_SETTING_TEXT] = "", source[ULI_SETTING_TEXT] = "";
+    state.fd = STDERR_FILENO;
+    state.level = ULI_LOG_WARN;
+    state.pid = getpid();
+    if (gethostname(state.host, sizeof(state.host) - 1) != 0)
+        strcpy(state.host, "unknown");
+    state.host[strcspn(state.host, ".")] = 0;
+
+    uli_settings_explain("ULYX_DEBUG_FILE", state.pattern,
+        sizeof(state.pattern), source, sizeof(source));
+    if (state.pattern[0]) {
+        int fd = open_file();
+        if (fd >= 0)
+            state.fd = fd;
+        else
+            warn_setting("ULYX_DEBUG_FILE", state.pattern, source);
+        state.per_process = fd >= 0 && strstr(state.pattern, "%p");
+    }
+    uli_settings_explain(
+        "ULYX_DEBUG", level, sizeof(level), level_source, sizeof(level_source));
+    if (!parse_level(level, &state.level))
+        warn_setting("ULYX_DEBUG", level, level_source);
+    bool bad = false;
+    uli_settings_explain(
+        "ULYX_DEBUG_SUBSYS", filter, sizeof(filter), source, sizeof(source));
+    state.subsystems = parse_subsystems(filter, &bad);
+    if (bad)
+        warn_setting("ULYX_DEBUG_SUBSYS", filter, source);
+}
+
+/* In a forked child: its own file under the inherited descriptor's number.
+ * Two threads that meet here both put the same file there. */
+static void
+follow_fork(void)
+{
+    if (!state.per_process || state.pid == getpid())
+        return;
+    int fd = open_file();
+    if (fd < 0)
+        return;
+    dup3(fd, state.fd, O_CLOEXEC);
+    close(fd);
+    __atomic_store_n(&state.pid, getpid(), __ATOMIC_RELAXED);
+}
+
+bool
+uli_log_on(enum uli_log_level level, enum uli_log_subsys subsys)
+{
+    pthread_once(&once, start);
+    if (level > state.level || level == ULI_LOG_NONE)
+        return false;
+    return level <= ULI_LOG_WARN || (state.subsystems & subsys);
+}
+
+void
+uli_log(enum uli_log_level level, enum uli_log_subsys subsys, int rank,
+    const char *format, ...)
+{
+    int saved = errno;
+    if (uli_log_on(level, subsys)) {
+        char text[LINE_BYTES];
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(text, sizeof(text), format, arguments);
+        va_end(arguments);
+        follow_fork();
+        write_line(level_names[level], rank, text);
+    }
+    errno = saved;
+}

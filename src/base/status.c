@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The thread's last error is one fixed buffer a thread: reporting a failure
+ * must not itself fail, so nothing here allocates.
+ */
+#include "base/status.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/log.h"
+
+#define ERROR_TEXT_BYTES 1024
+
+static _Thread_local char last_error[ERROR_TEXT_BYTES];
+
+static void
+log_error(ulyx_status_t status)
+{
+    ULI_WARN(ULI_LOG_ALL, -1, "%s: %s", uli_status_name(status), last_error);
+}
+
+/* The arguments may point into last_error: format aside, then copy. */
+static void
+set_text(const char *format, va_list arguments)
+{
+    char text[ERROR_TEXT_BYTES];
+    vsnprintf(text, sizeof(text), format, arguments);
+    memcpy(last_error, text, sizeof(text));
+}
+
+ulyx_status_t
+uli_error(ulyx_status_t status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    set_text(format, arguments);
+    va_end(arguments);
+    log_error(status);
+    return status;
+}
+
+ulyx_status_t
+uli_error_errno(const char *format, ...)
+{
+    int number = errno;
+    ulyx_status_t status =
+        number == ENOMEM ? ULYX_ERR_NO_MEMORY : ULYX_ERR_SYSTEM;
+    va_list arguments;
+    va_start(arguments, format);
+    set_text(format, arguments);
+    va_end(arguments);
+    size_t used = strlen(last_error);
+    char reason[128];
+    snprintf(last_error + used, sizeof(last_error) - used, ": %s",
+        strerror_r(number, reason, sizeof(reason)));
+    log_error(status);
+    errno = number;
+    return status;
+}
+
+ulyx_status_t
+uli_error_pass(ulyx_status_t status, const char *text)
+{
+    if (text != last_error)
+        snprintf(last_error, sizeof(last_error), "%s", text);
+    return status;
+}
+
+const char *
+uli_error_text(void)
+{
+    return last_error;
+}
+
+const char *
+uli_status_name(ulyx_status_t status)
+{
+    switch (status) {
+#define STATUS_NAME(name, value, text)                                         \
+    case value:                                                                \
+        return "ULYX_" #name;
+        ULYX_STATUS_MAP(STATUS_NAME)
+#undef STATUS_NAME
+    default:
+        return "ULYX_UNKNOWN_STATUS";
+    }
+}
+
+const char *
+uli_status_text(ulyx_status_t status)
+{
+    switch (status) {
+#define STATUS_TEXT(name, value, text)                                         \
+    case value:                                                                \
+        return text;
+        ULYX_STATUS_MAP(STATUS_TEXT)
+#undef STATUS_TEXT
+    default:
+        return "unknown status";
+    }
+}
