@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The communicator as the layers above see it: peers, windows, arenas,
+ * agreement, failure. Fields marked (owner) are touched by the thread that
+ * owns the handle only; _Atomic ones and what windows.h says by any thread.
+ */
+#ifndef ULI_COMM_COMM_H
+#define ULI_COMM_COMM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/settings.h"
+#include "base/status.h"
+#include "comm/control.h"
+#include "transport/transport.h"
+#include "ulyx/comm.h"
+
+struct uli_bootstrap;
+
+/* ---- windows: tables read without locks by execute ----------------------- */
+
+enum { ULI_WINDOW_CHUNK = 64, ULI_WINDOW_CHUNKS = 256 };
+
+/* One slot: id = index in the table of its rank. base = NULL when free; bytes
+ * is written before base (release). */
+struct uli_window {
+    _Atomic(void *) base; /* as mapped in this process */
+    int64_t bytes;
+};
+/* Slots in chunks that are published once and live until destroy. */
+struct uli_window_table {
+    _Atomic(struct uli_window *) chunks[ULI_WINDOW_CHUNKS];
+    _Atomic uint32_t high; /* no slot at or above it was ever used */
+};
+
+/* ---- peers --------------------------------------------------------------- */
+
+struct uli_peer {
+    struct uli_identity identity;
+    int32_t node; /* dense: order of the first rank of each node */
+    bool same_process;
+    const struct uli_tr_ops *map; /* MAP transport, NULL if none reaches */
+    struct uli_control *control;  /* mapped here; own block for rank itself */
+    struct uli_window_table windows; /* slot 0 = control segment and arena */
+    _Atomic int32_t dead;            /* proved dead */
+};
+
+/* ---- arenas: counters, slots and rings of plans -------------------------- */
+
+/* A piece of a window of mine: what peers need to find it is (window,
+ * offset). */
+struct uli_arena_piece {
+    uint32_t window;
+    int64_t offset, bytes;
+    void *address;
+};
+
+/* ---- the communicator ---------------------------------------------------- */
+
+struct ulyx_comm {
+    int32_t rank, nranks;
+    char name[64];
+    unsigned char id[16]; /* equal on all ranks, random */
+    struct uli_settings settings;
+    double timeout_s;
+    int32_t memory_kind, device;
+    int64_t spin_ns;  /* 0 where ranks exceed cores */
+    bool one_process; /* all ranks are threads of this process */
+    int32_t nnodes;
+
+    struct uli_peer *peers;      /* [nranks], own rank included */
+    struct uli_segment segment;  /* control block, then arena */
+    struct uli_control *control; /* == segment.address */
+
+    _Atomic int32_t failed;      /* status of the first failure, or 0 */
+    _Atomic int32_t failed_rank; /* its cause, or -1 */
+    pthread_mutex_t failure_lock;
+    char failure_text[256]; /* under failure_lock */
+
+    uint64_t agree_round; /* (owner) last round posted */
+    uint64_t sequence;    /* (owner) of collective calls */
+
+    pthread_mutex_t lock;        /* windows (attach, detach), arenas */
+    struct uli_list arenas;      /* under lock, private to arena.c */
+    struct uli_list attachments; /* under lock, private to windows.c */
+    int32_t nattached;           /* under lock, by the caller */
+    _Atomic int32_t nplans;      /* plans alive: destroy is refused */
+    struct uli_list plan_graves; /* (owner) private to collectives */
+    void *alltoall;              /* (owner) private to collectives */
+    void (*alltoall_destroy)(struct ulyx_comm *comm);
+    struct uli_list registry; /* private to service.c */
+};
+
+/* ---- life (comm.c) ------------------------------------------------------- */
+
+/* Builds a communicator over an open bootstrap, which stays the caller's.
+ * Collective. On error nothing is kept and all ranks fail. */
+ulyx_status_t uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks,
+    int32_t rank, const ulyx_comm_params_t *params, double timeout_s,
+    ulyx_comm_t **comm_p);
+/* All ranks in this process, no bootstrap. */
+ulyx_status_t uli_comm_create_local(
+    int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms_p);
+ulyx_status_t uli_comm_destroy(ulyx_comm_t *comm);
+ulyx_status_t uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
+    const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
+ulyx_status_t uli_comm_shrink(
+    ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
+ulyx_status_t uli_comm_barrier(ulyx_comm_t *comm);
+void uli_comm_abort(ulyx_comm_t *comm);
+
+/* ---- failure (failure.c) ------------------------------------------------- */
+
+/* SUCCESS, or the status of the failure with its text as last error. Reads
+ * the poison that peers posted. Cheap: call in every wait loop. Any thread. */
+ulyx_status_t uli_comm_check(ulyx_comm_t *comm);
+
+/* Fails the communicator: the first call wins, its text is kept; posts poison
+ * to all peers for ABORTED and RANK_LOST (rank = who is the cause, or -1).
+ * Any thread. Returns the status of the first failure, text set. */
+ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
+    int32_t rank, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Marks a rank dead and fails the communicator with RANK_LOST. */
+void uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how);
+
+/* ---- waiting (wait.c) ---------------------------------------------------- */
+
+/* Waits until ready(context): spins spin_ns, then sleeps on the doorbell in
+ * slices of at most 50 ms, checking failure and deadline.
+ * returns SUCCESS; ERR_TIMEOUT without a text (the caller names who is
+ * missing and calls uli_comm_fail); or the communicator's failure. */
+ulyx_status_t uli_comm_wait(ulyx_comm_t *comm, bool (*ready)(void *context),
+    void *context, uli_deadline_t deadline);
+
+/* ---- agreement (agree.c) ------------------------------------------------- */
+
+/* Names of collective calls, for "rank 2 called split, rank 0 plan create". */
+enum uli_call {
+    ULI_CALL_BARRIER = 1,
+    ULI_CALL_SPLIT,
+    ULI_CALL_SHRINK,
+    ULI_CALL_PLAN_CREATE,
+    ULI_CALL_ALLTOALL_SETUP,
+    ULI_CALL_REDUCE_SETUP,
+};
+const char *uli_call_name(enum uli_call call);
+
+/* Every rank gives bytes <= max_bytes and its own verdict; all_p[p * max_bytes]
+ * gets rank p's bytes, bytes_p[p] their number, status_p[p] its verdict (a
+ * rank that refuses its arguments takes part with its status and 0 bytes, so
+ * that a local failure becomes everybody's). Allocates nothing.
+ * returns SUCCESS; ERR_MISMATCH (other call or sequence somewhere, same text
+ * on all ranks, communicator usable); ERR_TIMEOUT naming the missing ranks
+ * (fails the communicator); the communicator's failure. */
+ulyx_status_t uli_agree_gather(ulyx_comm_t *comm, enum uli_call call,
+    ulyx_status_t status, const void *mine, int64_t bytes, int64_t max_bytes,
+    void *all_p, int64_t *bytes_p, ulyx_status_t *status_p,
+    uli_deadline_t deadline);
+
+/* ---- windows (windows.c) ------------------------------------------------- */
+
+/* Where byte `offset` of a peer's window lies in this process; NULL when the
+ * window is unknown or [offset, offset + bytes) leaves it. Lock-free. */
+void *uli_window_address(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    int64_t offset, int64_t bytes);
+/* My window that holds [address, address + bytes): false if none.
+ * Lock-free. */
+bool uli_window_find(const ulyx_comm_t *comm, const void *address,
+    int64_t bytes, uint32_t *window_p, int64_t *offset_p);
+/* Puts a mapped window into the table of (comm, rank). Called by attach for
+ * ranks of this process and by the service thread for others.
+ * Errors: NO_MEMORY (table full: ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS). */
+ulyx_status_t uli_window_publish(ulyx_comm_t *comm, int32_t rank,
+    uint32_t window, void *base, int64_t bytes);
+void uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window);
+
+/* The control segments of all local peers: delivers mine to each (directly
+ * within the process, by descriptor to others). Used once, by creation. */
+ulyx_status_t uli_windows_deliver_control(
+    ulyx_comm_t *comm, uli_deadline_t deadline);
+/* Unmaps everything of peers and frees the tables. */
+void uli_windows_close(ulyx_comm_t *comm);
+
+/* ---- arenas (arena.c) ---------------------------------------------------- */
+
+/* A zeroed piece of at least `bytes`, aligned to ULI_LINE, that every peer
+ * can address; grows by one attach when full. Any thread.
+ * Errors: NO_MEMORY, and those of attach. */
+ulyx_status_t uli_arena_alloc(
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p);
+void uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_piece *piece);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The contract of transports. A transport moves contiguous pieces or gives
+ * pointers; packing belongs to the schedules. Algorithms ask for
+ * capabilities, never for names; a slot that a transport does not have is
+ * filled by a stub that returns ERR_UNSUPPORTED (uli_tr_stubs), so that no
+ * caller tests for NULL. One conformance suite runs per capability.
+ *
+ * Who calls: create, attach and detach paths from any thread, under the lock
+ * of the communicator's window table; read from the thread that executes.
+ */
+#ifndef ULI_TRANSPORT_TRANSPORT_H
+#define ULI_TRANSPORT_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include "base/settings.h"
+
+enum {
+    ULI_TR_MAP = 1 << 0,   /* peers' windows become local pointers */
+    ULI_TR_READ = 1 << 1,  /* read a peer's ordinary memory in one copy */
+    ULI_TR_PUT = 1 << 2,   /* put bytes and signal (network) */
+    ULI_TR_BATCH = 1 << 3, /* send/receive batches, on a stream */
+};
+
+/* What a rank publishes about itself; plain bytes, compared and copied. */
+struct uli_identity {
+    uint32_t protocol; /* ULI_PROTOCOL, first in every handshake */
+    int32_t rank;
+    uint64_t node_hash[2];      /* boot id + namespaces, or ULYX_HOSTID */
+    unsigned char process[16];  /* random, one a process (and pid) */
+    unsigned char endpoint[16]; /* random, one a communicator's rank: who has
+                                 * it may deliver windows to that rank */
+    int32_t pid;
+    uint32_t uid;
+    uint64_t pid_namespace; /* inode of /proc/self/ns/pid */
+    int32_t memory_kind, device;
+    char service[32]; /* abstract socket name of the process */
+    char host[64];    /* for messages */
+};
+enum { ULI_PROTOCOL = 1 };
+
+/* A window as its owner hands it out. fd is borrowed from the owner's memory
+ * object; -1 within one process, where address is the address itself. */
+struct uli_tr_handle {
+    int fd;
+    void *address;
+    int64_t bytes;
+};
+
+struct uli_tr_ops {
+    const char *name;
+    uint64_t caps;
+
+    /* Can this transport work on this machine? When not, why_p says why (and
+     * what would help). Errors: none. Blocks: no. Repeatable. */
+    bool (*usable)(
+        const struct uli_settings *settings, char *why_p, size_t why_bytes);
+
+    /* Can `me` reach `peer` by it? As usable. Symmetric: both ends of a pair
+     * get the same answer from the same two identities. */
+    bool (*reaches)(const struct uli_identity *me,
+        const struct uli_identity *peer, char *why_p, size_t why_bytes);
+
+    /* MAP: makes a peer's window readable and writable here. The mapping is
+     * owned by the caller until window_unmap; the handle's fd stays the
+     * caller's. Errors: NO_MEMORY, SYSTEM. Blocks: no. */
+    ulyx_status_t (*window_map)(
+        const struct uli_tr_handle *handle, void **address_p);
+    void (*window_unmap)(void *address, int64_t bytes);
+
+    /* READ: reads 8 bytes at remote of process pid, to learn whether reads
+     * are permitted. Errors: UNSUPPORTED with the reason (never fatal). */
+    ulyx_status_t (*read_probe)(pid_t pid, const void *remote);
+    /* READ: gathers remote pieces into local pieces (equal byte totals, any
+     * counts: split at IOV_MAX here). All or error. Errors: RANK_LOST (no
+     * such process), SYSTEM. Blocks: for the copy. */
+    ulyx_status_t (*read)(pid_t pid, const struct iovec *local,
+        size_t local_count, const struct iovec *remote, size_t remote_count);
+};
+
+extern const struct uli_tr_ops uli_tr_self_ops; /* one process: addresses */
+extern const struct uli_tr_ops uli_tr_shm_ops;  /* memfd mappings and CMA */
+extern const struct uli_tr_ops uli_tr_stubs;
+
+/* All transports, best first, for selection and for ulyx_info. */
+const struct uli_tr_ops *const *uli_tr_list(size_t *count_p);
+
+/* The first transport of the list that settings allow, that is usable, that
+ * has all of caps and reaches the peer; NULL with all reasons in why_p. */
+const struct uli_tr_ops *uli_tr_select(const struct uli_settings *settings,
+    const struct uli_identity *me, const struct uli_identity *peer,
+    uint64_t caps, char *why_p, size_t why_bytes);
+
+/* Host memory that can be handed to other processes: a sealed memfd reserved
+ * in full, mapped here. shared = false: anonymous memory of this process
+ * (fd -1). Errors: NO_MEMORY (with needed and available bytes), SYSTEM. */
+struct uli_segment {
+    int fd;
+    void *address;
+    int64_t bytes; /* rounded up to pages */
+};
+ulyx_status_t uli_segment_create(
+    int64_t bytes, bool shared, bool hugepages, struct uli_segment *segment_p);
+void uli_segment_destroy(struct uli_segment *segment);
+
+#endif
