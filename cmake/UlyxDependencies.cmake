@@ -1,3 +1,125 @@
 # SPDX-License-Identifier: Apache-2.0
-# Each optional dependency: AUTO takes it when found, ON fails loudly.
+# What ulyx is built with. Required: hwloc; jansson for the tools; cmocka for
+# the tests (tests/CMakeLists.txt). Optional: what ULYX_<NAME> = AUTO, ON or OFF
+# says, where AUTO takes it when found and ON fails loudly. Each optional NAME
+# leaves behind
+#   ULYX_HAVE_<NAME>   in CMake, TRUE or FALSE
+#   ULI_HAVE_<NAME>    in C, 1 or 0
 find_package(PkgConfig REQUIRED)
+
+# ulyx_wanted(NAME out): false where the option says OFF: then nothing is
+# looked for.
+function(ulyx_wanted name out)
+  string(TOUPPER "${ULYX_${name}}" value)
+  if(NOT value MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|YES|NO|1|0)$")
+    message(FATAL_ERROR
+      "ULYX_${name}=${ULYX_${name}}: expected AUTO, ON or OFF")
+  endif()
+  if(value MATCHES "^(OFF|FALSE|NO|0)$")
+    set(${out} FALSE PARENT_SCOPE)
+  else()
+    set(${out} TRUE PARENT_SCOPE)
+  endif()
+endfunction()
+
+# ulyx_optional(NAME found-variable what-to-install)
+function(ulyx_optional name found_variable what)
+  string(TOUPPER "${ULYX_${name}}" value)
+  ulyx_wanted(${name} wanted)
+  set(have FALSE)
+  if(wanted AND ${found_variable})
+    set(have TRUE)
+  elseif(wanted AND NOT value STREQUAL "AUTO")
+    message(FATAL_ERROR "ULYX_${name}=${ULYX_${name}}, but ${name} was not "
+      "found. Install ${what}, or configure with -DULYX_${name}=OFF.")
+  endif()
+  set(ULYX_HAVE_${name} ${have} PARENT_SCOPE)
+  target_compile_definitions(ulyx_flags INTERFACE
+    ULI_HAVE_${name}=$<BOOL:${have}>)
+  if(have)
+    set(text "yes")
+  elseif(wanted)
+    set(text "no (not found: ${what})")
+  else()
+    set(text "no (OFF)")
+  endif()
+  set(ULYX_SUMMARY ${ULYX_SUMMARY} "${name}: ${text}" CACHE INTERNAL "")
+endfunction()
+
+# ulyx_required(NAME pkg-config-module package): PkgConfig::<NAME>, or the
+# package to install is named.
+function(ulyx_required name module package)
+  pkg_check_modules(${name} IMPORTED_TARGET ${module})
+  if(NOT ${name}_FOUND)
+    message(FATAL_ERROR "${module} was not found by pkg-config. Install "
+      "${package} (scripts/packages.txt lists all that ulyx needs).")
+  endif()
+  set(ULYX_SUMMARY ${ULYX_SUMMARY} "${module}: ${${name}_VERSION}"
+    CACHE INTERNAL "")
+endfunction()
+
+set(ULYX_SUMMARY "" CACHE INTERNAL "lines printed when configured")
+
+ulyx_required(HWLOC hwloc libhwloc-dev)
+if(ULYX_TOOLS)
+  ulyx_required(JANSSON jansson libjansson-dev)
+endif()
+
+# Kernels are compiled for the oldest architecture that the design supports
+# and for Hopper's own instructions; no GPU is needed to build.
+ulyx_wanted(CUDA wanted)
+if(wanted)
+  find_program(ULYX_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH
+    PATHS /usr/local/cuda/bin)
+  find_path(ULYX_CUDA_INCLUDE cuda.h HINTS ENV CUDA_HOME ENV CUDA_PATH
+    PATHS /usr/local/cuda PATH_SUFFIXES include)
+  if(ULYX_NVCC AND ULYX_CUDA_INCLUDE)
+    set(ULYX_CUDA_FOUND TRUE)
+  endif()
+endif()
+ulyx_optional(CUDA ULYX_CUDA_FOUND "the CUDA toolkit (nvcc)")
+if(ULYX_HAVE_CUDA)
+  set(CMAKE_CUDA_COMPILER ${ULYX_NVCC})
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real)
+  endif()
+  set(CMAKE_CUDA_STANDARD 17)
+  enable_language(CUDA)
+endif()
+
+ulyx_wanted(UCX wanted)
+if(wanted)
+  pkg_check_modules(UCX IMPORTED_TARGET ucx)
+endif()
+ulyx_optional(UCX UCX_FOUND "libucx-dev")
+
+ulyx_wanted(NCCL wanted)
+if(wanted)
+  find_path(ULYX_NCCL_INCLUDE nccl.h
+    HINTS ENV NCCL_HOME ${ULYX_CUDA_INCLUDE} PATH_SUFFIXES include)
+endif()
+ulyx_optional(NCCL ULYX_NCCL_INCLUDE "NCCL's header (libnccl-dev)")
+
+ulyx_wanted(MPI wanted)
+if(wanted AND ULYX_TOOLS)
+  find_package(MPI QUIET COMPONENTS C)
+endif()
+ulyx_optional(MPI MPI_C_FOUND "libopenmpi-dev and openmpi-bin")
+
+ulyx_wanted(PMIX wanted)
+if(wanted)
+  pkg_check_modules(PMIX IMPORTED_TARGET pmix)
+endif()
+ulyx_optional(PMIX PMIX_FOUND "libpmix-dev")
+
+function(ulyx_print_summary)
+  message(STATUS "ulyx ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, "
+    "${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}, "
+    "${CMAKE_SYSTEM_PROCESSOR}")
+  foreach(line IN LISTS ULYX_SUMMARY)
+    message(STATUS "  ${line}")
+  endforeach()
+  if(ULYX_SANITIZE)
+    message(STATUS "  sanitizer: ${ULYX_SANITIZE}")
+  endif()
+endfunction()

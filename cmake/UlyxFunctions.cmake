@@ -3,7 +3,7 @@
 #   ulyx_layer(name SOURCES a.c ...)        one object library a layer
 #   ulyx_isa_source(file flags...)          a source with instruction-set flags
 #   ulyx_program(name SOURCES ... [LIBS])   a program in build/bin
-#   ulyx_test(name SOURCES ... [LIBS] [TIMEOUT s] [LABELS l ...])
+#   ulyx_test(name SOURCES ... [LIBS] [TIMEOUT s] [LABELS l ...] [WHOLE] [SERIAL])
 include(CheckCCompilerFlag)
 include(GNUInstallDirs)
 
@@ -24,19 +24,29 @@ add_library(ulyx_flags INTERFACE)
 target_include_directories(ulyx_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_compile_definitions(ulyx_flags INTERFACE _GNU_SOURCE)
+# Options of the C and C++ compilers only: nvcc has its own words for these.
+function(ulyx_host_options)
+  foreach(option IN LISTS ARGN)
+    target_compile_options(ulyx_flags INTERFACE
+      $<$<COMPILE_LANGUAGE:C,CXX>:${option}>)
+  endforeach()
+endfunction()
+
+ulyx_host_options(
+  -Wall -Wextra -Wshadow -Wpointer-arith -Wno-missing-field-initializers)
 target_compile_options(ulyx_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wpointer-arith -Wno-missing-field-initializers
-  $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes>)
+  $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
+  $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>)
 if(ULYX_WERROR)
-  target_compile_options(ulyx_flags INTERFACE -Werror)
+  ulyx_host_options(-Werror)
 endif()
 if(ULYX_SANITIZE)
-  target_compile_options(ulyx_flags INTERFACE
-    -fsanitize=${ULYX_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  ulyx_host_options(-fsanitize=${ULYX_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
   target_link_options(ulyx_flags INTERFACE -fsanitize=${ULYX_SANITIZE})
 endif()
 if(ULYX_COVERAGE)
-  target_compile_options(ulyx_flags INTERFACE --coverage -O0)
+  ulyx_host_options(--coverage -O0)
   target_link_options(ulyx_flags INTERFACE --coverage)
 endif()
 find_package(Threads REQUIRED)
@@ -65,14 +75,39 @@ function(ulyx_program name)
   target_link_libraries(${name} PRIVATE ulyx_static ulyx_flags ${arg_LIBS})
 endfunction()
 
+# Each cmocka case becomes a test of its own, Suite.Case; with WHOLE the program
+# is one test, under the program's name. SERIAL: nothing else runs meanwhile.
 function(ulyx_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "WHOLE;SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS"
+    ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
+  if(ULYX_SANITIZE OR ULYX_COVERAGE)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 5")
+  endif()
   ulyx_program(${name} SOURCES ${arg_SOURCES} LIBS ulyx_test_support ${arg_LIBS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT}
-    SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}")
+  if(arg_WHOLE OR CMAKE_CROSSCOMPILING)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT}
+      SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}" RUN_SERIAL ${arg_SERIAL})
+  else()
+    ulyx_discover_cases(${name} ${arg_TIMEOUT} "${arg_LABELS}" ${arg_SERIAL})
+  endif()
+endfunction()
+
+# The program lists its cases after each link; ctest reads the list.
+function(ulyx_discover_cases name timeout labels serial)
+  set(list_file ${CMAKE_CURRENT_BINARY_DIR}/${name}.cases)
+  set(include_file ${CMAKE_CURRENT_BINARY_DIR}/${name}.cases.cmake)
+  set(cmake_dir ${PROJECT_SOURCE_DIR}/cmake)
+  add_custom_command(TARGET ${name} POST_BUILD BYPRODUCTS ${list_file}
+    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}>
+      -DLIST=${list_file} -P ${cmake_dir}/UlyxListTests.cmake VERBATIM)
+  file(WRITE ${include_file}
+    "include(\"${cmake_dir}/UlyxDiscoverTests.cmake\")\n"
+    "ulyx_add_cases(\"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name}\"\n"
+    "  \"${list_file}\" ${timeout} \"${labels}\" ${serial})\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include_file})
 endfunction()
