@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every .cu file starts from: the CUDA runtime (or, with ULI_EMULATE, the
+ * stand-in of tests/emulate), the one way to shared memory, and the one way to
+ * start a kernel. A .cu file keeps three rules, checked by
+ * scripts/check_cuda_rules: no asm (ptx.h has it), no __shared__ but through
+ * ULI_SHARED, no <<< >>> but uli_kernel_launch.
+ */
+#ifndef DEVICE_CUDA_KERNEL_H
+#define DEVICE_CUDA_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+/* The block's dynamic shared memory, at a multiple of 1024 bytes: the only
+ * shared memory of a kernel, carved by offsets. */
+#ifdef ULI_EMULATE
+#define ULI_SHARED(name) unsigned char *const name = emu_shared_base()
+#else
+#define ULI_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
+#endif
+
+/* Dynamic shared memory that needs no uli_kernel_prepare. */
+#define ULI_SHARED_DEFAULT_BYTES 49152
+
+struct uli_launch {
+    dim3 grid, block;
+    size_t shared_bytes;
+    cudaStream_t stream;
+};
+
+/* Loads the kernel on the current device and allows it this much dynamic
+ * shared memory. Once per kernel and device, outside of any capture. */
+template <typename... P>
+static inline cudaError_t
+uli_kernel_prepare(void (*kernel)(P...), size_t shared_bytes)
+{
+    return cudaFuncSetAttribute((const void *)kernel,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+}
+
+#ifdef ULI_EMULATE
+#include "emulate_launch.h"
+#else
+
+/* Enqueues the kernel; arguments are converted to its parameter types. */
+template <typename... P>
+static inline cudaError_t
+uli_kernel_launch_exact(
+    const struct uli_launch &launch, void (*kernel)(P...), P... args)
+{
+    void *pointers[] = { (void *)&args..., nullptr };
+    return cudaLaunchKernel((const void *)kernel, launch.grid, launch.block,
+        pointers, launch.shared_bytes, launch.stream);
+}
+
+template <typename... P, typename... A>
+static inline cudaError_t
+uli_kernel_launch(
+    const struct uli_launch &launch, void (*kernel)(P...), const A &...args)
+{
+    return uli_kernel_launch_exact<P...>(launch, kernel, args...);
+}
+#endif
+
+#endif
