@@ -7,6 +7,13 @@
 #   ULI_HAVE_<NAME>    in C, 1 or 0
 find_package(PkgConfig REQUIRED)
 
+# pkg-config modules by the prefix that pkg_check_modules is given: what
+# ulyx.pc requires of a layer that links with PkgConfig::<prefix>.
+set(ULYX_MODULE_HWLOC hwloc)
+set(ULYX_MODULE_JANSSON jansson)
+set(ULYX_MODULE_UCX ucx)
+set(ULYX_MODULE_PMIX pmix)
+
 # ulyx_wanted(NAME out): false where the option says OFF: then nothing is
 # looked for.
 function(ulyx_wanted name out)
@@ -46,9 +53,10 @@ function(ulyx_optional name found_variable what)
   set(ULYX_SUMMARY ${ULYX_SUMMARY} "${name}: ${text}" CACHE INTERNAL "")
 endfunction()
 
-# ulyx_required(NAME pkg-config-module package): PkgConfig::<NAME>, or the
-# package to install is named.
-function(ulyx_required name module package)
+# ulyx_required(NAME package): PkgConfig::<NAME>, or the package to install is
+# named.
+function(ulyx_required name package)
+  set(module ${ULYX_MODULE_${name}})
   pkg_check_modules(${name} IMPORTED_TARGET ${module})
   if(NOT ${name}_FOUND)
     message(FATAL_ERROR "${module} was not found by pkg-config. Install "
@@ -60,9 +68,9 @@ endfunction()
 
 set(ULYX_SUMMARY "" CACHE INTERNAL "lines printed when configured")
 
-ulyx_required(HWLOC hwloc libhwloc-dev)
+ulyx_required(HWLOC libhwloc-dev)
 if(ULYX_TOOLS)
-  ulyx_required(JANSSON jansson libjansson-dev)
+  ulyx_required(JANSSON libjansson-dev)
 endif()
 
 # Kernels are compiled for the oldest architecture that the design supports
@@ -89,7 +97,7 @@ endif()
 
 ulyx_wanted(UCX wanted)
 if(wanted)
-  pkg_check_modules(UCX IMPORTED_TARGET ucx)
+  pkg_check_modules(UCX IMPORTED_TARGET ${ULYX_MODULE_UCX})
 endif()
 ulyx_optional(UCX UCX_FOUND "libucx-dev")
 
@@ -108,7 +116,7 @@ ulyx_optional(MPI MPI_C_FOUND "libopenmpi-dev and openmpi-bin")
 
 ulyx_wanted(PMIX wanted)
 if(wanted)
-  pkg_check_modules(PMIX IMPORTED_TARGET pmix)
+  pkg_check_modules(PMIX IMPORTED_TARGET ${ULYX_MODULE_PMIX})
 endif()
 ulyx_optional(PMIX PMIX_FOUND "libpmix-dev")
 

@@ -188,8 +188,8 @@ typedef struct {
 } ulyx_plan_params_t;
 #define ULYX_PLAN_PARAMS_INIT                                                  \
     {                                                                          \
-        .size = sizeof(ulyx_plan_params_t), .batch = 1, .heads = 1,            \
-        .part_size = sizeof(ulyx_part_t), .tensor_size = sizeof(ulyx_tensor_t) \
+        sizeof(ulyx_plan_params_t), 1, 1, 0, sizeof(ulyx_part_t), 0, 0, 0,     \
+            sizeof(ulyx_tensor_t)                                              \
     }
 
 /* Collective. Compares everything that must agree, so that ranks which

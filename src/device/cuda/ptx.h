@@ -9,7 +9,8 @@
  * Conventions: shared memory is named by its 32-bit address (ptx_smem_addr);
  * register fragments are arrays passed by reference to always-inline
  * functions; immediates are template arguments; memory operations carry
- * order and scope in their names. What needs compute capability 9.0a exists
+ * order and scope in their names. Long because each instruction is a short
+ * function of its own. What needs compute capability 9.0a exists
  * when PTX_SM90 is 1; kernels guard their bodies with it.
  */
 #ifndef DEVICE_CUDA_PTX_H

@@ -1,0 +1,22 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# check_header.sh HEADER LANGUAGE COMPILER FLAGS...: compiles a public header
+# alone, twice included, with each of its ..._INIT macros used as it is meant:
+# ULYX_X_INIT starts a ulyx_x_t.
+set -eu
+header=$1
+language=$2
+shift 2
+include=${header%/ulyx/*}
+{
+    echo "#include <ulyx/${header##*/}>"
+    echo "#include <ulyx/${header##*/}>"
+    sed -n 's/^#define \(ULYX_[A-Z0-9_]*\)_INIT\>.*/\1/p' "$header" \
+        | while read -r name; do
+        type=$(echo "$name" | tr '[:upper:]' '[:lower:]')_t
+        echo "$type use_$type(void);"
+        echo "$type use_$type(void) { $type v = ${name}_INIT; return v; }"
+    done
+    echo "int nothing_else(void);"
+} | "$@" -x "$language" -I "$include" -Wall -Wextra -Wno-missing-field-initializers \
+    -pedantic-errors -Werror -fsyntax-only -

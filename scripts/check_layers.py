@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Includes obey the layers: a file of src/ includes its own folder and lower
+layers only; each foreign library has one user; public headers need nothing but
+the C library; only src/api defines public functions.
+
+check_layers.py [ROOT]
+"""
+import os
+import re
+import sys
+
+LEVELS = {
+    "base": 0,
+    "topology": 1,
+    "device": 1,
+    "transport": 2,
+    "comm": 3,
+    "collectives": 4,
+    "attention": 5,
+    "api": 6,
+}
+
+# header pattern -> where in the tree it may be included
+FOREIGN = [
+    (r"hwloc\b", r"src/topology/"),
+    (r"(ucp|uct|ucs)/", r"src/transport/ucx/|tests/transport/ucx"),
+    (r"(cuda|cudart|cublas|nvml|nvrtc|cooperative_groups|mma\.h)",
+     r"src/device/|(.*/)?cuda/|.*\.cuh?$|tests/|perf/|examples/"),
+    (r"nccl\.h", r"src/transport/nccl/|perf/"),
+    (r"pmix", r"src/comm/"),
+    (r"mpi\.h", r"perf/|examples/"),
+    (r"jansson\.h", r"perf/|tools/|tests/"),
+]
+
+PUBLIC_MAY_INCLUDE = re.compile(
+    r"ulyx/|(stddef|stdint|stdbool|limits)\.h$")
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
+DEFINITION = re.compile(r"^(ulyx_\w+)\(")
+SOURCES = (".c", ".h", ".cu", ".cuh", ".cc")
+
+
+def check_internal(path, target):
+    """An include of one layer by a file of src/<layer>/."""
+    layer = path.split("/")[1]
+    parts = target.split("/")
+    if layer not in LEVELS or parts[0] not in LEVELS:
+        return None
+    if parts[0] != layer and LEVELS[parts[0]] >= LEVELS[layer]:
+        return f"{layer} (L{LEVELS[layer]}) includes {target}, of a layer " \
+            f"that is not lower (L{LEVELS[parts[0]]})"
+    if parts[0] == "transport" and layer != "transport" and len(parts) > 2:
+        return f"includes {target}: transports are seen by " \
+            "transport/transport.h only"
+    return None
+
+
+def check_include(path, target):
+    if path.startswith("include/"):
+        if not PUBLIC_MAY_INCLUDE.match(target):
+            return f"public header includes {target}"
+        return None
+    for pattern, allowed in FOREIGN:
+        if re.match(pattern, target) and not re.match(allowed, path):
+            return f"includes {target}, which only {allowed} may"
+    if path.startswith("src/") and path.count("/") > 1:
+        return check_internal(path, target)
+    return None
+
+
+def check_definition(path, line):
+    match = DEFINITION.match(line)
+    if match and path.startswith("src/") and not path.startswith("src/api/"):
+        return f"defines {match.group(1)}: only src/api defines public names"
+    return None
+
+
+def check_file(root, path):
+    found = []
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            match = INCLUDE.match(line)
+            error = check_include(path, match.group(1)) if match \
+                else check_definition(path, line)
+            if error:
+                found.append(f"{path}:{number}: {error}")
+    return found
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else \
+        os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    errors, count = [], 0
+    for top in ("include", "src", "tests", "perf", "tools", "examples"):
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            for name in sorted(names):
+                if name.endswith(SOURCES):
+                    path = os.path.relpath(os.path.join(folder, name), root)
+                    errors += check_file(root, path)
+                    count += 1
+    print("\n".join(errors + [f"{count} files, {len(errors)} errors"]))
+    return 1 if errors or count == 0 else 0
+
+
+sys.exit(main())
