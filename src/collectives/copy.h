@@ -90,4 +90,9 @@ int64_t uli_sum_acc_bytes(int32_t dtype, int32_t partial_dtype);
 const char *const *uli_copy_kernel_names(int32_t *count_p);
 bool uli_copy_kernel_select(const char *name);
 
+/* Do non-temporal stores pay for this (normalized) box, with the kernel in
+ * use? By its size against the last-level cache and its run length; what
+ * "auto" means for the setting. */
+bool uli_copy_stream_pays(const struct uli_box *box);
+
 #endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The copy kernel that runs everywhere: plain C around memcpy.
+ */
+#include "collectives/copy_kernel.h"
+#include "collectives/copy_small.h"
+
+static void
+copy(const struct uli_copy_plane *plane, bool stream)
+{
+    (void)stream;
+    if (!copy_small(plane))
+        copy_fixed(plane, (size_t)plane->run_bytes);
+}
+
+static bool
+usable(void)
+{
+    return true;
+}
+
+/* Nothing to order: all stores are ordinary ones. */
+static void
+fence(void)
+{
+}
+
+const struct uli_copy_kernel uli_copy_portable = {
+    .usable = usable,
+    .copy = copy,
+    .fence = fence,
+    .sum_f32 = &uli_sum_portable_f32,
+    .sum_f64 = &uli_sum_portable_f64,
+    .streams = false,
+};

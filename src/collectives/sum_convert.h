@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One element between storage and accumulator. All roundings are to nearest
+ * even; narrowing turns every NaN into the quiet positive NaN without
+ * payload (copy_kernel.h says why). Written without branches where a
+ * compiler would otherwise not vectorise the loop around it.
+ */
+#ifndef ULI_COLLECTIVES_SUM_CONVERT_H
+#define ULI_COLLECTIVES_SUM_CONVERT_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t
+sum_bits_f32(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static inline float
+sum_f32_of_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static inline float
+sum_f32_of_bf16(uint16_t stored)
+{
+    return sum_f32_of_bits((uint32_t)stored << 16);
+}
+
+static inline float
+sum_f32_of_f16(uint16_t stored)
+{
+    uint32_t sign = (uint32_t)(stored & 0x8000) << 16;
+    uint32_t magnitude = stored & 0x7FFF;
+    /* normal: rebias the exponent by 127 - 15; all ones stays all ones */
+    uint32_t bits = (magnitude << 13) + (112u << 23);
+    bits += magnitude >= 0x7C00 ? 112u << 23 : 0;
+    /* subnormal: a count of 2^-24, exact in float */
+    uint32_t small = sum_bits_f32((float)(int32_t)magnitude * 0x1p-24f);
+    return sum_f32_of_bits(sign | (magnitude < 0x0400 ? small : bits));
+}
+
+static inline uint32_t
+sum_canonical_f32(float value)
+{
+    return value == value ? sum_bits_f32(value) : 0x7FC00000u;
+}
+
+static inline uint16_t
+sum_bf16_of_f32(float value)
+{
+    uint32_t bits = sum_bits_f32(value);
+    uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    return (uint16_t)(value == value ? rounded : 0x7FC0);
+}
+
+static inline uint16_t
+sum_f16_of_f32(float value)
+{
+    uint32_t bits = sum_bits_f32(value);
+    uint32_t sign = (bits >> 16) & 0x8000;
+    uint32_t magnitude = bits & 0x7FFFFFFF;
+    /* below 2^-14: 0.5 has 2^-24 as its last place, so adding rounds */
+    uint32_t half = sum_bits_f32(0.5f);
+    uint32_t small = sum_bits_f32(sum_f32_of_bits(magnitude) + 0.5f) - half;
+    uint32_t odd = (magnitude >> 13) & 1;
+    uint32_t normal = (magnitude - (112u << 23) + 0xFFF + odd) >> 13;
+    uint32_t result = magnitude < 0x38800000 ? small : normal;
+    result = magnitude >= 0x477FF000 ? 0x7C00 : result;
+    return (uint16_t)(value == value ? sign | result : 0x7E00);
+}
+
+/* Double to float by rounding to odd: a second rounding, to a format of at
+ * most 22 bits, then gives what one rounding of the double would give. */
+static inline float
+sum_f32_odd_of_f64(double value)
+{
+    float nearest = (float)value;
+    uint32_t bits = sum_bits_f32(nearest);
+    double back = nearest;
+    double wanted = value < 0 ? -value : value;
+    back = back < 0 ? -back : back;
+    if (back != wanted && (bits & 1) == 0 && value == value)
+        bits = back > wanted ? bits - 1 : bits + 1;
+    return sum_f32_of_bits(bits);
+}
+
+static inline uint64_t
+sum_canonical_f64(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return value == value ? bits : 0x7FF8000000000000u;
+}
+
+#endif
