@@ -72,8 +72,11 @@ struct uli_tr_ops {
         const struct uli_tr_handle *handle, void **address_p);
     void (*window_unmap)(void *address, int64_t bytes);
 
-    /* READ: reads 8 bytes at remote of process pid, to learn whether reads
-     * are permitted. Errors: UNSUPPORTED with the reason (never fatal). */
+    /* READ: reads the peer's uli_tr_probe_word, which lies at remote in
+     * process pid, to learn whether reads are permitted and whether pid is
+     * the peer: pids mean the same only where identity.pid_namespace is equal,
+     * which the caller compares first. ULYX_CMA=off is the caller's business.
+     * Errors: UNSUPPORTED with the reason (never fatal, not logged). */
     ulyx_status_t (*read_probe)(pid_t pid, const void *remote);
     /* READ: gathers remote pieces into local pieces (equal byte totals, any
      * counts: split at IOV_MAX here). All or error. Errors: RANK_LOST (no
@@ -81,6 +84,9 @@ struct uli_tr_ops {
     ulyx_status_t (*read)(pid_t pid, const struct iovec *local,
         size_t local_count, const struct iovec *remote, size_t remote_count);
 };
+
+/* The 8 known bytes of read_probe; a peer publishes the address of its own. */
+extern const uint64_t uli_tr_probe_word;
 
 extern const struct uli_tr_ops uli_tr_self_ops; /* one process: addresses */
 extern const struct uli_tr_ops uli_tr_shm_ops;  /* memfd mappings and CMA */

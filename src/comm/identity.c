@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rank's identity; see identity.h.
+ */
+#include "comm/identity.h"
+
+#include <string.h>
+#include <unistd.h>
+#include "base/random.h"
+#include "base/status.h"
+#include "topology/node.h"
+#include "transport/shm/shm.h"
+
+ulyx_status_t
+uli_identity_fill(const struct uli_settings *settings, int32_t rank,
+    int32_t memory_kind, int32_t device, struct uli_identity *identity_p)
+{
+    struct uli_identity identity;
+    memset(&identity, 0, sizeof(identity)); /* padding travels too */
+    identity.protocol = ULI_PROTOCOL;
+    identity.rank = rank;
+    uli_node_hash(settings, identity.node_hash);
+    ULI_TRY(uli_random_bytes(identity.endpoint, sizeof(identity.endpoint)));
+    identity.pid = (int32_t)getpid();
+    identity.uid = (uint32_t)geteuid();
+    identity.pid_namespace = uli_node_pid_namespace();
+    identity.memory_kind = memory_kind;
+    identity.device = device;
+    if (gethostname(identity.host, sizeof(identity.host) - 1))
+        strcpy(identity.host, "unknown");
+    uli_cma_allow(settings);
+    *identity_p = identity;
+    return ULYX_SUCCESS;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a rank tells the others about itself.
+ */
+#ifndef ULI_COMM_IDENTITY_H
+#define ULI_COMM_IDENTITY_H
+
+#include "transport/transport.h"
+
+/* Fills everything but process and service, which uli_service_hold fills
+ * (uli_service_hold(identity_p->process, identity_p->service)). The endpoint
+ * is new and random. With ULYX_CMA=on also lets peers read this process.
+ * Errors: SYSTEM (no random bytes). */
+ulyx_status_t uli_identity_fill(const struct uli_settings *settings,
+    int32_t rank, int32_t memory_kind, int32_t device,
+    struct uli_identity *identity_p);
+
+#endif

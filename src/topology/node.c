@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The node's identity, from /proc; see node.h.
+ */
+#include "topology/node.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* FNV-1a over 64 bits; the two words of a hash differ in their start. */
+static uint64_t
+hash_bytes(uint64_t hash, const void *bytes, size_t count)
+{
+    const unsigned char *byte = bytes;
+    for (size_t i = 0; i < count; i++)
+        hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static void
+hash_both(uint64_t hash_p[2], const void *bytes, size_t count)
+{
+    hash_p[0] = hash_bytes(hash_p[0], bytes, count);
+    hash_p[1] = hash_bytes(hash_p[1], bytes, count);
+}
+
+static uint64_t
+namespace_inode(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 ? (uint64_t)status.st_ino : 0;
+}
+
+/* The boot id, or the host's name where /proc is not mounted. */
+static void
+hash_machine(uint64_t hash_p[2])
+{
+    char text[128] = {0};
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!file || !fgets(text, sizeof(text), file))
+        gethostname(text, sizeof(text) - 1);
+    if (file)
+        fclose(file);
+    hash_both(hash_p, text, strlen(text));
+}
+
+void
+uli_node_hash(const struct uli_settings *settings, uint64_t hash_p[2])
+{
+    hash_p[0] = UINT64_C(0xcbf29ce484222325);
+    hash_p[1] = UINT64_C(0x9ae16a3b2f90404f);
+    if (settings->host_id[0]) {
+        hash_both(hash_p, settings->host_id, strlen(settings->host_id));
+        return;
+    }
+    uint64_t network = namespace_inode("/proc/self/ns/net");
+    hash_machine(hash_p);
+    hash_both(hash_p, &network, sizeof(network));
+}
+
+uint64_t
+uli_node_pid_namespace(void)
+{
+    return namespace_inode("/proc/self/ns/pid");
+}
+
+/* The set grows until the kernel's fits: machines have more than 1024. */
+int32_t
+uli_node_cores(void)
+{
+    for (int32_t size = 1024; size <= 1 << 20; size *= 4) {
+        cpu_set_t *set = CPU_ALLOC((size_t)size);
+        if (!set)
+            break;
+        size_t bytes = CPU_ALLOC_SIZE((size_t)size);
+        int failed = sched_getaffinity(0, bytes, set);
+        int count = failed ? 0 : CPU_COUNT_S(bytes, set);
+        CPU_FREE(set);
+        if (!failed)
+            return count > 0 ? count : 1;
+    }
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int32_t)online : 1;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What this process stands on: which node, how many cores, how much memory.
+ *
+ * Two processes are on one node when they can hand memory to each other: one
+ * running kernel (boot id) and one network namespace, in which the abstract
+ * sockets live that carry the descriptors. ULYX_HOSTID replaces both, so that
+ * simulated nodes can share a machine.
+ */
+#ifndef ULI_TOPOLOGY_NODE_H
+#define ULI_TOPOLOGY_NODE_H
+
+#include <stdint.h>
+#include "base/settings.h"
+
+/* Equal for processes of one node. Any thread. */
+void uli_node_hash(const struct uli_settings *settings, uint64_t hash_p[2]);
+
+/* Inode of this process's pid namespace; 0 when /proc does not say. A pid
+ * means the same process to two processes only where these are equal. */
+uint64_t uli_node_pid_namespace(void);
+
+/* Cores that this process may run on (affinity, at least 1). */
+int32_t uli_node_cores(void);
+
+/* Bytes that can still be had without swapping or meeting a memory limit of
+ * the process's cgroups; INT64_MAX when the kernel does not say. A snapshot:
+ * others allocate too. */
+int64_t uli_node_memory_available(void);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Cross-memory attach: process_vm_readv copies a peer's ordinary memory once,
+ * without its help. The kernel takes IOV_MAX pieces a list and a call, may
+ * move fewer bytes than asked (it stops between pieces, or at 2 GiB), and
+ * needs the right to trace the peer, which only a trial shows.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include "base/log.h"
+#include "base/status.h"
+#include "transport/shm/shm.h"
+
+enum { BATCH = IOV_MAX };
+
+const uint64_t uli_tr_probe_word = UINT64_C(0x78796c752d616d63);
+
+void
+uli_cma_allow(const struct uli_settings *settings)
+{
+    if (strcmp(settings->cma, "on"))
+        return;
+    if (prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0)
+        ULI_INFO(ULI_LOG_TRANS, -1,
+            "ULYX_CMA=on: any process of this user may read this one");
+    /* EINVAL: the kernel has no Yama, nothing stands in the way. */
+}
+
+ulyx_status_t
+uli_cma_probe(pid_t pid, const void *remote)
+{
+    uint64_t word = 0;
+    struct iovec here = {&word, sizeof(word)};
+    struct iovec there = {(void *)(uintptr_t)remote, sizeof(word)};
+    ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
+    if (got < 0) {
+        char text[160];
+        snprintf(text, sizeof(text), "reading process %d's memory: %s%s",
+            (int)pid, strerror(errno),
+            errno == EPERM ? " (allow it with ULYX_CMA=on there, or with "
+                             "kernel.yama.ptrace_scope=0)"
+                           : "");
+        return uli_error_pass(ULYX_ERR_UNSUPPORTED, text);
+    }
+    if (got != sizeof(word) || word != uli_tr_probe_word)
+        return uli_error_pass(ULYX_ERR_UNSUPPORTED,
+            "the probe read other bytes: the pid is not the peer's here");
+    return ULYX_SUCCESS;
+}
+
+/* A place in a list of pieces. */
+struct cursor {
+    const struct iovec *piece;
+    size_t left; /* pieces, the current one included */
+    size_t at;   /* bytes of the current one that are done */
+};
+
+/* Up to BATCH pieces from the cursor on, empty ones left out. */
+static int
+fill(const struct cursor *from, struct iovec batch[BATCH])
+{
+    int count = 0;
+    for (size_t i = 0; i < from->left && count < BATCH; i++) {
+        size_t skip = i == 0 ? from->at : 0;
+        if (from->piece[i].iov_len == skip)
+            continue;
+        batch[count].iov_base = (char *)from->piece[i].iov_base + skip;
+        batch[count++].iov_len = from->piece[i].iov_len - skip;
+    }
+    return count;
+}
+
+static void
+advance(struct cursor *cursor, size_t bytes)
+{
+    while (cursor->left) {
+        size_t rest = cursor->piece->iov_len - cursor->at;
+        if (bytes < rest) {
+            cursor->at += bytes;
+            return;
+        }
+        bytes -= rest;
+        cursor->piece++;
+        cursor->left--;
+        cursor->at = 0;
+    }
+}
+
+static ulyx_status_t
+read_failed(pid_t pid)
+{
+    if (errno == ESRCH)
+        return uli_error(
+            ULYX_ERR_RANK_LOST, "process %d does not exist", (int)pid);
+    return uli_error_errno("process_vm_readv of process %d", (int)pid);
+}
+
+ulyx_status_t
+uli_cma_read(pid_t pid, const struct iovec *local, size_t local_count,
+    const struct iovec *remote, size_t remote_count)
+{
+    struct cursor to = {local, local_count, 0};
+    struct cursor from = {remote, remote_count, 0};
+    struct iovec here[BATCH], there[BATCH];
+    for (;;) {
+        int here_count = fill(&to, here), there_count = fill(&from, there);
+        if (!here_count || !there_count)
+            break;
+        ssize_t got = process_vm_readv(pid, here, (unsigned long)here_count,
+            there, (unsigned long)there_count, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return read_failed(pid);
+        if (got == 0)
+            return uli_error(ULYX_ERR_SYSTEM,
+                "process_vm_readv of process %d read nothing", (int)pid);
+        advance(&to, (size_t)got);
+        advance(&from, (size_t)got);
+    }
+    return ULYX_SUCCESS;
+}

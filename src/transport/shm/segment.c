@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Segments: memory that can be handed to other processes. A memfd has no
+ * name, needs no /dev/shm, and goes with its last user, however that ends.
+ *
+ * Every page is reserved here, so that lack of memory is an error of this call
+ * and never a signal in a later store. The kernel would meet a reservation
+ * beyond its memory by killing some process: what is available is asked first.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "topology/node.h"
+#include "transport/shm/shm.h"
+
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* fallocate gives up, undone, when a signal comes: in steps of this size a
+ * timer that fires every millisecond cannot stop a large reservation. */
+enum { RESERVE_STEP = 4 << 20 };
+
+static ulyx_status_t
+check_room(int64_t bytes)
+{
+    int64_t available = uli_node_memory_available();
+    if (bytes > available)
+        return uli_error(ULYX_ERR_NO_MEMORY,
+            "a window needs %" PRId64 " bytes, %" PRId64 " are available",
+            bytes, available);
+    return ULYX_SUCCESS;
+}
+
+/* A file larger than this limit would end in SIGXFSZ. */
+static ulyx_status_t
+check_file_limit(int64_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
+        limit.rlim_cur != RLIM_INFINITY && (uint64_t)bytes > limit.rlim_cur)
+        return uli_error(ULYX_ERR_NO_MEMORY,
+            "a window needs %" PRId64
+            " bytes, the file size limit (ulimit -f) leaves %" PRIu64,
+            bytes, (uint64_t)limit.rlim_cur);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+reserve(int fd, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes;) {
+        int64_t step = uli_min(bytes - at, RESERVE_STEP);
+        int failed = posix_fallocate(fd, at, step);
+        if (failed == EINTR)
+            continue;
+        if (failed == ENOSPC || failed == ENOMEM)
+            return uli_error(ULYX_ERR_NO_MEMORY,
+                "a window needs %" PRId64 " bytes, memory ended after %" PRId64
+                "; %" PRId64 " are available",
+                bytes, at, uli_node_memory_available());
+        if (failed) {
+            errno = failed;
+            return uli_error_errno("reserving %" PRId64 " bytes", bytes);
+        }
+        at += step;
+    }
+    return ULYX_SUCCESS;
+}
+
+/* Huge pages come only when a page is first touched through a mapping that
+ * asked for them; where the kernel has none to give, reserve() does the rest.
+ */
+static void
+take_huge_pages(void *address, int64_t bytes)
+{
+    if (madvise(address, (size_t)bytes, MADV_HUGEPAGE) == 0)
+        (void)madvise(address, (size_t)bytes, MADV_POPULATE_WRITE);
+}
+
+static ulyx_status_t
+create_shared(int64_t bytes, bool hugepages, struct uli_segment *segment_p)
+{
+    ulyx_status_t status;
+    ULI_TRY(check_file_limit(bytes));
+    int fd = memfd_create("ulyx", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return uli_error_errno("memfd_create");
+    if (ftruncate(fd, bytes)) {
+        status = uli_error_errno("memfd of %" PRId64 " bytes", bytes);
+        goto err_close;
+    }
+    void *address =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (address == MAP_FAILED) {
+        status = uli_error_errno("mapping %" PRId64 " bytes", bytes);
+        goto err_close;
+    }
+    if (hugepages)
+        take_huge_pages(address, bytes);
+    status = reserve(fd, bytes);
+    if (status)
+        goto err_unmap;
+    if (fcntl(fd, F_ADD_SEALS, ULI_SHM_SEALS)) {
+        status = uli_error_errno("sealing a memfd");
+        goto err_unmap;
+    }
+    *segment_p = (struct uli_segment){fd, address, bytes};
+    return ULYX_SUCCESS;
+
+err_unmap:
+    munmap(address, (size_t)bytes);
+err_close:
+    close(fd);
+    return status;
+}
+
+static ulyx_status_t
+create_private(int64_t bytes, bool hugepages, struct uli_segment *segment_p)
+{
+    void *address = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (address == MAP_FAILED)
+        return uli_error_errno("mapping %" PRId64 " bytes", bytes);
+    if (hugepages)
+        (void)madvise(address, (size_t)bytes, MADV_HUGEPAGE);
+    /* An old kernel refuses; pages then come with the first touch. */
+    (void)madvise(address, (size_t)bytes, MADV_POPULATE_WRITE);
+    *segment_p = (struct uli_segment){-1, address, bytes};
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_segment_create(
+    int64_t bytes, bool shared, bool hugepages, struct uli_segment *segment_p)
+{
+    int64_t page = sysconf(_SC_PAGESIZE);
+    if (bytes <= 0 || bytes > INT64_MAX - page)
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "a segment of %" PRId64 " bytes", bytes);
+    bytes = uli_round_up(bytes, page);
+    ULI_TRY(check_room(bytes));
+    return shared ? create_shared(bytes, hugepages, segment_p)
+                  : create_private(bytes, hugepages, segment_p);
+}
+
+void
+uli_segment_destroy(struct uli_segment *segment)
+{
+    if (segment->address)
+        munmap(segment->address, (size_t)segment->bytes);
+    if (segment->address && segment->fd >= 0)
+        close(segment->fd);
+    *segment = (struct uli_segment){-1, NULL, 0};
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Processes of one node and user: windows are sealed memfds that arrive as
+ * descriptors and are mapped; other memory is read by process_vm_readv.
+ *
+ * A peer's descriptor is trusted only after its seals and size were seen: a
+ * segment that could shrink would turn our next load into SIGBUS.
+ */
+#include "transport/shm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/status.h"
+
+static bool
+usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+{
+    (void)settings;
+    int fd = memfd_create("ulyx-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    bool sealed = fd >= 0 && fcntl(fd, F_ADD_SEALS, ULI_SHM_SEALS) == 0;
+    int number = errno;
+    if (fd >= 0)
+        close(fd);
+    if (!sealed)
+        snprintf(
+            why_p, why_bytes, "no sealed memfd here: %s", strerror(number));
+    return sealed;
+}
+
+static bool
+reaches(const struct uli_identity *me, const struct uli_identity *peer,
+    char *why_p, size_t why_bytes)
+{
+    if (memcmp(me->node_hash, peer->node_hash, sizeof(me->node_hash))) {
+        snprintf(why_p, why_bytes,
+            "rank %d (%.63s) is on another node, or in another network "
+            "namespace",
+            peer->rank, peer->host);
+        return false;
+    }
+    if (me->uid != peer->uid) {
+        snprintf(why_p, why_bytes, "rank %d is of user %u, rank %d of user %u",
+            me->rank, me->uid, peer->rank, peer->uid);
+        return false;
+    }
+    return true;
+}
+
+static ulyx_status_t
+check_handle(const struct uli_tr_handle *handle)
+{
+    struct stat status;
+    int seals = fcntl(handle->fd, F_GET_SEALS);
+    if (seals < 0)
+        return uli_error_errno("window: not a memfd");
+    if ((seals & ULI_SHM_SEALS) != ULI_SHM_SEALS)
+        return uli_error(
+            ULYX_ERR_SYSTEM, "window: not sealed (seals 0x%x)", seals);
+    if (fstat(handle->fd, &status))
+        return uli_error_errno("window: fstat");
+    if (handle->bytes <= 0 || status.st_size < handle->bytes)
+        return uli_error(ULYX_ERR_SYSTEM,
+            "window: %" PRId64 " bytes announced, the segment has %" PRId64,
+            handle->bytes, (int64_t)status.st_size);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+window_map(const struct uli_tr_handle *handle, void **address_p)
+{
+    ULI_TRY(check_handle(handle));
+    void *address = mmap(NULL, (size_t)handle->bytes, PROT_READ | PROT_WRITE,
+        MAP_SHARED, handle->fd, 0);
+    if (address == MAP_FAILED)
+        return uli_error_errno(
+            "window: mapping %" PRId64 " bytes of a peer", handle->bytes);
+    *address_p = address;
+    return ULYX_SUCCESS;
+}
+
+static void
+window_unmap(void *address, int64_t bytes)
+{
+    munmap(address, (size_t)bytes);
+}
+
+const struct uli_tr_ops uli_tr_shm_ops = {
+    .name = "shm",
+    .caps = ULI_TR_MAP | ULI_TR_READ,
+    .usable = usable,
+    .reaches = reaches,
+    .window_map = window_map,
+    .window_unmap = window_unmap,
+    .read_probe = uli_cma_probe,
+    .read = uli_cma_read,
+};

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a transport without a capability answers.
+ */
+#include "transport/transport.h"
+
+#include <stdio.h>
+#include "base/status.h"
+
+static bool
+usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+{
+    (void)settings;
+    snprintf(why_p, why_bytes, "it moves nothing");
+    return false;
+}
+
+static bool
+reaches(const struct uli_identity *me, const struct uli_identity *peer,
+    char *why_p, size_t why_bytes)
+{
+    (void)me, (void)peer;
+    snprintf(why_p, why_bytes, "it reaches nobody");
+    return false;
+}
+
+static ulyx_status_t
+window_map(const struct uli_tr_handle *handle, void **address_p)
+{
+    (void)handle, (void)address_p;
+    return uli_error(
+        ULYX_ERR_UNSUPPORTED, "this transport does not map windows");
+}
+
+static void
+window_unmap(void *address, int64_t bytes)
+{
+    (void)address, (void)bytes;
+}
+
+static ulyx_status_t
+read_probe(pid_t pid, const void *remote)
+{
+    (void)pid, (void)remote;
+    return uli_error(
+        ULYX_ERR_UNSUPPORTED, "this transport does not read peers' memory");
+}
+
+static ulyx_status_t
+read_pieces(pid_t pid, const struct iovec *local, size_t local_count,
+    const struct iovec *remote, size_t remote_count)
+{
+    (void)local, (void)local_count, (void)remote_count;
+    return read_probe(pid, remote);
+}
+
+const struct uli_tr_ops uli_tr_stubs = {
+    .name = "none",
+    .caps = 0,
+    .usable = usable,
+    .reaches = reaches,
+    .window_map = window_map,
+    .window_unmap = window_unmap,
+    .read_probe = read_probe,
+    .read = read_pieces,
+};
