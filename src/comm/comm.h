@@ -76,22 +76,28 @@ struct ulyx_comm {
     struct uli_segment segment;  /* control block, then arena */
     struct uli_control *control; /* == segment.address */
 
+    struct uli_team *team; /* ranks of this process; see team.h */
+
     _Atomic int32_t failed;      /* status of the first failure, or 0 */
     _Atomic int32_t failed_rank; /* its cause, or -1 */
     pthread_mutex_t failure_lock;
     char failure_text[256]; /* under failure_lock */
 
-    uint64_t agree_round; /* (owner) last round posted */
-    uint64_t sequence;    /* (owner) of collective calls */
+    uint64_t agree_round;  /* (owner) last round posted */
+    uint64_t shrink_round; /* (owner) the same of the shrink lane */
+    uint64_t sequence;     /* (owner) of collective calls */
 
     pthread_mutex_t lock;        /* windows (attach, detach), arenas */
     struct uli_list arenas;      /* under lock, private to arena.c */
     struct uli_list attachments; /* under lock, private to windows.c */
     int32_t nattached;           /* under lock, by the caller */
     _Atomic int32_t nplans;      /* plans alive: destroy is refused */
+    _Atomic int32_t nops; /* operations in flight, kept by the op engine */
     struct uli_list plan_graves; /* (owner) private to collectives */
     void *alltoall;              /* (owner) private to collectives */
     void (*alltoall_destroy)(struct ulyx_comm *comm);
+    void (*graves_destroy)(struct ulyx_comm *comm);
+    bool served; /* known to the service: ranks of other processes exist */
     struct uli_list registry; /* private to service.c */
 };
 
@@ -112,6 +118,8 @@ ulyx_status_t uli_comm_shrink(
     ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
 ulyx_status_t uli_comm_barrier(ulyx_comm_t *comm);
 void uli_comm_abort(ulyx_comm_t *comm);
+/* Host bytes held: struct, tables, segment, arenas, mapped peers' ones. */
+int64_t uli_comm_bytes(const ulyx_comm_t *comm);
 
 /* ---- failure (failure.c) ------------------------------------------------- */
 
@@ -128,6 +136,11 @@ ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
 
 /* Marks a rank dead and fails the communicator with RANK_LOST. */
 void uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how);
+
+/* Tells peers that this rank has left all operations of a failed communicator
+ * (control->abort_seen), once nops is 0. The op engine calls it whenever an
+ * operation has ended in failure; abort, shrink and destroy call it too. */
+void uli_comm_acknowledge(ulyx_comm_t *comm);
 
 /* ---- waiting (wait.c) ---------------------------------------------------- */
 
@@ -154,7 +167,8 @@ const char *uli_call_name(enum uli_call call);
 /* Every rank gives bytes <= max_bytes and its own verdict; all_p[p * max_bytes]
  * gets rank p's bytes, bytes_p[p] their number, status_p[p] its verdict (a
  * rank that refuses its arguments takes part with its status and 0 bytes, so
- * that a local failure becomes everybody's). Allocates nothing.
+ * that a local failure becomes everybody's). With max_bytes 0 the outputs may
+ * be NULL. Allocates nothing.
  * returns SUCCESS; ERR_MISMATCH (other call or sequence somewhere, same text
  * on all ranks, communicator usable); ERR_TIMEOUT naming the missing ranks
  * (fails the communicator); the communicator's failure. */
@@ -184,7 +198,9 @@ void uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window);
  * within the process, by descriptor to others). Used once, by creation. */
 ulyx_status_t uli_windows_deliver_control(
     ulyx_comm_t *comm, uli_deadline_t deadline);
-/* Unmaps everything of peers and frees the tables. */
+/* Unmaps everything of peers and frees the tables. Own segments that arenas
+ * grew by are buried with comm->team (team.h): a peer of this process may
+ * still touch them. */
 void uli_windows_close(ulyx_comm_t *comm);
 
 /* ---- arenas (arena.c) ---------------------------------------------------- */

@@ -31,12 +31,14 @@ struct uli_agree_post {
 struct uli_control {
     _Alignas(ULI_LINE) _Atomic uint32_t doorbell; /* futex word */
     _Atomic uint32_t sleeping;                    /* owner may be in futex */
-    /* First failure posted here by a peer: status, and which rank is the
-     * cause; written once (status last, by compare and swap from 0). */
-    _Alignas(ULI_LINE) _Atomic int32_t poison_status;
-    _Atomic int32_t poison_rank;
+    /* First failure posted here by a peer: status in the high half, the rank
+     * that is its cause (or -1) in the low half; from 0 by compare and swap. */
+    _Alignas(ULI_LINE) _Atomic uint64_t poison;
     _Atomic uint32_t abort_seen; /* owner has left all its operations */
+    /* Agreement rounds of collective calls, and of shrink, which must work
+     * when a failure has left the first lane out of step. */
     _Alignas(ULI_LINE) struct uli_agree_post agree[2];
+    _Alignas(ULI_LINE) struct uli_agree_post shrink[2];
     /* left[p] != 0: peer p has destroyed its handle; [nranks], then the
      * arena, at multiples of ULI_LINE. */
     _Alignas(ULI_LINE) _Atomic uint32_t left[];
@@ -56,5 +58,9 @@ void uli_doorbell_ring(struct uli_control *peer);
  * 50 ms). May return early. */
 void uli_doorbell_sleep(
     struct uli_control *mine, uint32_t seen, int64_t max_ns);
+
+/* Bytes of a control block for nranks, a multiple of ULI_LINE: where the
+ * arena begins. */
+int64_t uli_control_bytes(int32_t nranks);
 
 #endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Public calls on communicators: check, queue inside a group, call down.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/group.h"
+#include "api/params.h"
+#include "comm/bootstrap.h"
+#include "comm/comm.h"
+#include "ulyx/comm.h"
+
+enum { MAX_RANKS = 1 << 20, MAX_TIMEOUT_S = 86400 };
+
+/* Everything that a queued creation needs, whatever its bootstrap. */
+struct creation {
+    enum { BY_ID, BY_ALLGATHER, BY_ENV } by;
+    ulyx_unique_id_t id;
+    ulyx_allgather_fn allgather;
+    void *allgather_context;
+    int32_t nranks, rank;
+    ulyx_comm_params_t params;
+    char name[64];
+    ulyx_comm_t **comm_p;
+};
+
+static ulyx_status_t
+take_params(const ulyx_comm_params_t *given, ulyx_comm_params_t *own_p)
+{
+    static const ulyx_comm_params_t defaults = ULYX_COMM_PARAMS_INIT;
+
+    ULI_TRY(uli_params_copy(own_p, sizeof(*own_p), sizeof(*own_p), given,
+        &defaults, "ulyx_comm_params_t"));
+    if (!(own_p->timeout_s >= 0 && own_p->timeout_s <= MAX_TIMEOUT_S))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "timeout_s is %g, allowed are 0 to %d", own_p->timeout_s,
+            MAX_TIMEOUT_S);
+    if (own_p->memory_kind == ULYX_MEMORY_CUDA)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "memory_kind is CUDA: this build moves host memory only");
+    if (own_p->memory_kind != ULYX_MEMORY_HOST)
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "memory_kind is %d", own_p->memory_kind);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_ranks(int32_t nranks, int32_t rank)
+{
+    if (nranks < 1 || nranks > MAX_RANKS)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "nranks is %d, allowed are 1 to %d", nranks, MAX_RANKS);
+    if (rank < 0 || rank >= nranks)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "rank is %d, allowed are 0 to %d", rank, nranks - 1);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+open_bootstrap(const struct creation *c, const struct uli_settings *settings,
+    uli_deadline_t deadline, struct uli_bootstrap **bootstrap_p)
+{
+    switch (c->by) {
+    case BY_ID:
+        return uli_bootstrap_open_id(
+            &c->id, c->nranks, c->rank, settings, deadline, bootstrap_p);
+    case BY_ALLGATHER:
+        return uli_bootstrap_open_callback(c->allgather, c->allgather_context,
+            c->nranks, c->rank, bootstrap_p);
+    default:
+        return uli_bootstrap_open_env(settings, deadline, bootstrap_p);
+    }
+}
+
+static ulyx_status_t
+run_creation(void *context)
+{
+    struct creation *c = context;
+    struct uli_bootstrap *bootstrap;
+    struct uli_settings *settings = malloc(sizeof(*settings));
+    double timeout_s;
+    ulyx_status_t status;
+
+    if (settings == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for settings");
+    if (c->name[0] != 0)
+        c->params.name = c->name;
+    status = uli_settings_load(settings);
+    timeout_s = status != ULYX_SUCCESS
+                    ? 0
+                    : uli_timeout_or(c->params.timeout_s, settings->timeout_s);
+    if (status == ULYX_SUCCESS)
+        status =
+            open_bootstrap(c, settings, uli_deadline_in(timeout_s), &bootstrap);
+    free(settings);
+    ULI_TRY(status);
+    status = uli_comm_create(bootstrap, bootstrap->nranks, bootstrap->rank,
+        &c->params, timeout_s, c->comm_p);
+    bootstrap->ops->close(bootstrap);
+    return status;
+}
+
+static ulyx_status_t
+create(struct creation *c, const ulyx_comm_params_t *params)
+{
+    ULI_TRY(take_params(params, &c->params));
+    /* The caller's name need not outlive the call, the queue does. */
+    if (c->params.name != NULL)
+        strncpy(c->name, c->params.name, sizeof(c->name) - 1);
+    c->params.name = NULL;
+    if (uli_group_active())
+        return uli_group_queue(NULL, run_creation, c, sizeof(*c));
+    return run_creation(c);
+}
+
+ulyx_status_t
+ulyx_unique_id_create(ulyx_unique_id_t *id_p)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(id_p);
+    return uli_unique_id_create(id_p);
+}
+
+ulyx_status_t
+ulyx_unique_id_to_string(
+    const ulyx_unique_id_t *id, char *text_p, size_t text_bytes)
+{
+    ULI_CHECK_POINTER(id);
+    ULI_CHECK_POINTER(text_p);
+    return uli_unique_id_to_string(id, text_p, text_bytes);
+}
+
+ulyx_status_t
+ulyx_unique_id_from_string(const char *text, ulyx_unique_id_t *id_p)
+{
+    ULI_CHECK_POINTER(text);
+    ULI_CHECK_POINTER(id_p);
+    return uli_unique_id_from_string(text, id_p);
+}
+
+ulyx_status_t
+ulyx_comm_create(const ulyx_unique_id_t *id, int32_t nranks, int32_t rank,
+    const ulyx_comm_params_t *params, ulyx_comm_t **comm_p)
+{
+    struct creation c = {
+        .by = BY_ID, .nranks = nranks, .rank = rank, .comm_p = comm_p};
+
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(id);
+    ULI_CHECK_POINTER(comm_p);
+    ULI_TRY(check_ranks(nranks, rank));
+    c.id = *id;
+    return create(&c, params);
+}
+
+ulyx_status_t
+ulyx_comm_create_from_allgather(ulyx_allgather_fn allgather, void *context,
+    int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
+    ulyx_comm_t **comm_p)
+{
+    struct creation c = {.by = BY_ALLGATHER,
+        .allgather = allgather,
+        .allgather_context = context,
+        .nranks = nranks,
+        .rank = rank,
+        .comm_p = comm_p};
+
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(allgather);
+    ULI_CHECK_POINTER(comm_p);
+    ULI_TRY(check_ranks(nranks, rank));
+    return create(&c, params);
+}
+
+ulyx_status_t
+ulyx_comm_create_from_env(
+    const ulyx_comm_params_t *params, ulyx_comm_t **comm_p)
+{
+    struct creation c = {.by = BY_ENV, .comm_p = comm_p};
+
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm_p);
+    return create(&c, params);
+}
+
+ulyx_status_t
+ulyx_comm_create_local(
+    int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms_p)
+{
+    ulyx_comm_params_t own;
+
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comms_p);
+    ULI_TRY(check_ranks(nranks, 0));
+    ULI_TRY(take_params(params, &own));
+    return uli_comm_create_local(nranks, &own, comms_p);
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Public calls on an existing communicator: split, shrink, barrier, abort,
+ * destroy, queries, groups.
+ */
+#include <string.h>
+
+#include "api/group.h"
+#include "api/params.h"
+#include "comm/comm.h"
+#include "ulyx/comm.h"
+
+struct offspring {
+    ulyx_comm_t *comm;
+    int32_t color, key;
+    ulyx_comm_params_t params;
+    char name[64];
+    ulyx_comm_t **new_p;
+};
+
+/* NULL params, and zero fields of given ones, are inherited. */
+static ulyx_status_t
+inherit(
+    ulyx_comm_t *comm, const ulyx_comm_params_t *given, struct offspring *child)
+{
+    ulyx_comm_params_t own = ULYX_COMM_PARAMS_INIT;
+
+    own.timeout_s = comm->timeout_s;
+    own.memory_kind = comm->memory_kind;
+    own.device = comm->device;
+    ULI_TRY(uli_params_copy(&child->params, sizeof(own), sizeof(own), given,
+        &own, "ulyx_comm_params_t"));
+    if (child->params.timeout_s == 0)
+        child->params.timeout_s = comm->timeout_s;
+    if (!(child->params.timeout_s > 0 && child->params.timeout_s <= 86400))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "timeout_s is %g, allowed are 0 to 86400", child->params.timeout_s);
+    if (child->params.memory_kind != comm->memory_kind)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "memory_kind is %d, the communicator's is %d",
+            child->params.memory_kind, comm->memory_kind);
+    strncpy(child->name,
+        child->params.name != NULL ? child->params.name : comm->name,
+        sizeof(child->name) - 1);
+    child->params.name = NULL;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+run_split(void *context)
+{
+    struct offspring *child = context;
+
+    child->params.name = child->name;
+    return uli_comm_split(
+        child->comm, child->color, child->key, &child->params, child->new_p);
+}
+
+static ulyx_status_t
+run_shrink(void *context)
+{
+    struct offspring *child = context;
+
+    child->params.name = child->name;
+    return uli_comm_shrink(child->comm, &child->params, child->new_p);
+}
+
+static ulyx_status_t
+make(struct offspring *child, const ulyx_comm_params_t *params,
+    ulyx_status_t (*run)(void *context))
+{
+    ULI_TRY(inherit(child->comm, params, child));
+    if (uli_group_active())
+        return uli_group_queue(child->comm, run, child, sizeof(*child));
+    return run(child);
+}
+
+ulyx_status_t
+ulyx_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
+    const ulyx_comm_params_t *params, ulyx_comm_t **new_p)
+{
+    struct offspring child = {
+        .comm = comm, .color = color, .key = key, .new_p = new_p};
+
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    ULI_CHECK_POINTER(new_p);
+    return make(&child, params, run_split);
+}
+
+ulyx_status_t
+ulyx_comm_shrink(
+    ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p)
+{
+    struct offspring child = {.comm = comm, .new_p = new_p};
+
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    ULI_CHECK_POINTER(new_p);
+    return make(&child, params, run_shrink);
+}
+
+static ulyx_status_t
+run_barrier(void *context)
+{
+    return uli_comm_barrier(*(ulyx_comm_t **)context);
+}
+
+ulyx_status_t
+ulyx_comm_barrier(ulyx_comm_t *comm)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    if (uli_group_active())
+        return uli_group_queue(comm, run_barrier, &comm, sizeof(comm));
+    return uli_comm_barrier(comm);
+}
+
+ulyx_status_t
+ulyx_comm_abort(ulyx_comm_t *comm)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    uli_comm_abort(comm);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_comm_destroy(ulyx_comm_t *comm)
+{
+    ULI_TRY(uli_api_enter());
+    return comm == NULL ? ULYX_SUCCESS : uli_comm_destroy(comm);
+}
+
+ulyx_status_t
+ulyx_comm_get_rank(const ulyx_comm_t *comm, int32_t *rank_p)
+{
+    ULI_CHECK_POINTER(comm);
+    ULI_CHECK_POINTER(rank_p);
+    *rank_p = comm->rank;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_comm_get_nranks(const ulyx_comm_t *comm, int32_t *nranks_p)
+{
+    ULI_CHECK_POINTER(comm);
+    ULI_CHECK_POINTER(nranks_p);
+    *nranks_p = comm->nranks;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_comm_get_async_error(const ulyx_comm_t *comm, ulyx_status_t *status_p)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    ULI_CHECK_POINTER(status_p);
+    /* Taking note of a peer's poison is not a change that a caller sees. */
+    *status_p = uli_comm_check((ulyx_comm_t *)comm);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_comm_get_dead_ranks(const ulyx_comm_t *comm, int32_t capacity,
+    int32_t *ranks_p, int32_t *count_p)
+{
+    int32_t count = 0;
+
+    ULI_CHECK_POINTER(comm);
+    ULI_CHECK_POINTER(count_p);
+    if (capacity < 0 || (capacity > 0 && ranks_p == NULL))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "capacity is %d and ranks_p is %s", capacity,
+            ranks_p == NULL ? "NULL" : "given");
+    uli_comm_check((ulyx_comm_t *)comm);
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        if (atomic_load(&comm->peers[p].dead) == 0)
+            continue;
+        if (count < capacity)
+            ranks_p[count] = p;
+        count++;
+    }
+    *count_p = count;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_comm_get_memory(const ulyx_comm_t *comm, int64_t *bytes_p)
+{
+    ULI_CHECK_POINTER(comm);
+    ULI_CHECK_POINTER(bytes_p);
+    *bytes_p = uli_comm_bytes(comm);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_group_start(void)
+{
+    ULI_TRY(uli_api_enter());
+    return uli_group_start();
+}
+
+ulyx_status_t
+ulyx_group_end(void)
+{
+    ULI_TRY(uli_api_enter());
+    return uli_group_end();
+}

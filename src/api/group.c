@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The queue of a thread's group, and how it runs.
+ */
+#include "api/group.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "ulyx/comm.h"
+
+enum { TEXT_BYTES = 512, STACK_BYTES = 1 << 20 };
+
+struct call {
+    struct uli_list node;
+    const void *key;
+    ulyx_status_t (*run)(void *context);
+    ulyx_status_t status;
+    char text[TEXT_BYTES];
+    _Alignas(16) unsigned char context[];
+};
+
+/* The calls of one communicator, in order, on a thread of their own. */
+struct worker {
+    struct uli_list node;
+    struct uli_list calls;
+    const void *key;
+    pthread_t thread;
+    bool running;
+};
+
+static _Thread_local int depth;
+static _Thread_local struct uli_list calls; /* struct call */
+static _Thread_local struct uli_list ops;   /* struct uli_group_op */
+
+bool
+uli_group_active(void)
+{
+    return depth > 0;
+}
+
+ulyx_status_t
+uli_group_start(void)
+{
+    if (depth++ == 0) {
+        uli_list_init(&calls);
+        uli_list_init(&ops);
+    }
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_group_queue(const void *key, ulyx_status_t (*run)(void *context),
+    const void *context, size_t bytes)
+{
+    struct call *call = calloc(1, sizeof(*call) + bytes);
+
+    if (call == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a queued call");
+    call->key = key;
+    call->run = run;
+    memcpy(call->context, context, bytes);
+    uli_list_append(&calls, &call->node);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_group_queue_op(struct uli_group_op *op)
+{
+    if (op->queued)
+        return uli_error(ULYX_ERR_BUSY,
+            "this plan already has an operation queued in the group");
+    op->queued = true;
+    uli_list_append(&ops, &op->node);
+    return ULYX_SUCCESS;
+}
+
+static void
+run_calls(struct worker *worker)
+{
+    for (struct uli_list *n = worker->calls.next; n != &worker->calls;
+         n = n->next) {
+        struct call *call = ULI_CONTAINER_OF(n, struct call, node);
+
+        call->status = call->run(call->context);
+        if (call->status != ULYX_SUCCESS)
+            snprintf(call->text, sizeof(call->text), "%s", ulyx_last_error());
+    }
+}
+
+static void *
+worker_main(void *context)
+{
+    run_calls(context);
+    return NULL;
+}
+
+static struct worker *
+worker_of(struct uli_list *workers, const void *key)
+{
+    struct worker *worker;
+
+    for (struct uli_list *n = workers->next; n != workers; n = n->next) {
+        worker = ULI_CONTAINER_OF(n, struct worker, node);
+        if (key != NULL && worker->key == key)
+            return worker;
+    }
+    worker = calloc(1, sizeof(*worker));
+    if (worker == NULL)
+        return NULL;
+    worker->key = key;
+    uli_list_init(&worker->calls);
+    uli_list_append(workers, &worker->node);
+    return worker;
+}
+
+/* Sorts the queue into workers; what finds no memory fails by itself. */
+static void
+deal_calls(struct uli_list *workers, struct uli_list *failed)
+{
+    while (!uli_list_empty(&calls)) {
+        struct call *call = ULI_CONTAINER_OF(calls.next, struct call, node);
+        struct worker *worker = worker_of(workers, call->key);
+
+        uli_list_remove(&call->node);
+        if (worker != NULL) {
+            uli_list_append(&worker->calls, &call->node);
+            continue;
+        }
+        call->status = ULYX_ERR_NO_MEMORY;
+        snprintf(call->text, sizeof(call->text), "no memory for a group");
+        uli_list_append(failed, &call->node);
+    }
+}
+
+/* All but the first worker get a thread; the caller is the first's. */
+static void
+run_workers(struct uli_list *workers)
+{
+    pthread_attr_t attributes;
+
+    if (uli_list_empty(workers))
+        return;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    for (struct uli_list *n = workers->next->next; n != workers; n = n->next) {
+        struct worker *worker = ULI_CONTAINER_OF(n, struct worker, node);
+
+        worker->running = pthread_create(&worker->thread, &attributes,
+                              worker_main, worker) == 0;
+        if (worker->running)
+            continue;
+        for (struct uli_list *c = worker->calls.next; c != &worker->calls;
+             c = c->next) {
+            struct call *call = ULI_CONTAINER_OF(c, struct call, node);
+
+            call->status = ULYX_ERR_SYSTEM;
+            snprintf(call->text, sizeof(call->text),
+                "no thread for a queued call: too many ranks in one group?");
+        }
+    }
+    pthread_attr_destroy(&attributes);
+    run_calls(ULI_CONTAINER_OF(workers->next, struct worker, node));
+    for (struct uli_list *n = workers->next; n != workers; n = n->next) {
+        struct worker *worker = ULI_CONTAINER_OF(n, struct worker, node);
+
+        if (worker->running)
+            pthread_join(worker->thread, NULL);
+    }
+}
+
+/* Frees a list of calls; keeps the first error and its text. */
+static void
+reap(struct uli_list *list, ulyx_status_t *first_p, char *text_p)
+{
+    while (!uli_list_empty(list)) {
+        struct call *call = ULI_CONTAINER_OF(list->next, struct call, node);
+
+        if (call->status != ULYX_SUCCESS && *first_p == ULYX_SUCCESS) {
+            *first_p = call->status;
+            snprintf(text_p, TEXT_BYTES, "%s", call->text);
+        }
+        uli_list_remove(&call->node);
+        free(call);
+    }
+}
+
+static ulyx_status_t
+run_blocking(char *text_p)
+{
+    struct uli_list workers, failed;
+    ulyx_status_t first = ULYX_SUCCESS;
+
+    uli_list_init(&workers);
+    uli_list_init(&failed);
+    deal_calls(&workers, &failed);
+    run_workers(&workers);
+    while (!uli_list_empty(&workers)) {
+        struct worker *worker =
+            ULI_CONTAINER_OF(workers.next, struct worker, node);
+
+        reap(&worker->calls, &first, text_p);
+        uli_list_remove(&worker->node);
+        free(worker);
+    }
+    reap(&failed, &first, text_p);
+    return first;
+}
+
+static void
+keep_first(ulyx_status_t status, ulyx_status_t *first_p, char *text_p)
+{
+    if (status == ULYX_SUCCESS || *first_p != ULYX_SUCCESS)
+        return;
+    *first_p = status;
+    snprintf(text_p, TEXT_BYTES, "%s", ulyx_last_error());
+}
+
+static ulyx_status_t
+run_ops(char *text_p)
+{
+    ulyx_status_t first = ULYX_SUCCESS;
+
+    for (struct uli_list *n = ops.next; n != &ops; n = n->next) {
+        struct uli_group_op *op =
+            ULI_CONTAINER_OF(n, struct uli_group_op, node);
+
+        op->started = op->start(op->context);
+        keep_first(op->started, &first, text_p);
+    }
+    while (!uli_list_empty(&ops)) {
+        struct uli_group_op *op =
+            ULI_CONTAINER_OF(ops.next, struct uli_group_op, node);
+
+        uli_list_remove(&op->node);
+        op->queued = false;
+        if (op->started == ULYX_SUCCESS)
+            keep_first(op->wait(op->context), &first, text_p);
+    }
+    return first;
+}
+
+ulyx_status_t
+uli_group_end(void)
+{
+    char text[TEXT_BYTES] = "", op_text[TEXT_BYTES] = "";
+    ulyx_status_t status, op_status;
+
+    if (depth == 0)
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "group end without a group start");
+    if (--depth > 0)
+        return ULYX_SUCCESS;
+    status = run_blocking(text);
+    op_status = run_ops(op_text);
+    if (status != ULYX_SUCCESS)
+        return uli_error_pass(status, text);
+    return op_status == ULYX_SUCCESS ? ULYX_SUCCESS
+                                     : uli_error_pass(op_status, op_text);
+}

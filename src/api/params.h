@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Size-first parameter structs at the public edge.
+ */
+#ifndef ULI_API_PARAMS_H
+#define ULI_API_PARAMS_H
+
+#include <stddef.h>
+#include "ulyx/types.h"
+
+/* Copies a caller's struct of any version into one of own_bytes: a shorter
+ * (older) one leaves the rest zero, a longer (newer) one must be zero beyond
+ * own_bytes. name is the struct's, for messages. given = NULL: copies
+ * defaults, which has own_bytes.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT (size under least_bytes, or absurd);
+ * ERR_UNSUPPORTED (non-zero bytes that this version does not know). */
+ulyx_status_t uli_params_copy(void *own_p, size_t own_bytes, size_t least_bytes,
+    const void *given, const void *defaults, const char *name);
+
+/* ERR_FORKED in a child forked after the library was used. */
+ulyx_status_t uli_api_enter(void);
+
+#define ULI_CHECK_POINTER(pointer)                                             \
+    do {                                                                       \
+        if ((pointer) == NULL)                                                 \
+            return uli_error(                                                  \
+                ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", #pointer);            \
+    } while (0)
+
+#endif

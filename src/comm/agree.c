@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Agreement: every rank's bytes and verdict reach every rank, so that all
+ * decide alike. Payloads longer than a post go in several rounds; every rank
+ * computes the same number of rounds from the totals of the first.
+ *
+ * Cost on one node: P doorbells and one read of P posts a round.
+ */
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/size.h"
+#include "comm/lane.h"
+
+const char *
+uli_call_name(enum uli_call call)
+{
+    static const char *const names[] = {"nothing", "barrier", "split", "shrink",
+        "plan create", "alltoall set-up", "reduction set-up"};
+
+    return (size_t)call < sizeof(names) / sizeof(names[0]) ? names[call]
+                                                           : "an unknown call";
+}
+
+struct arrival {
+    ulyx_comm_t *comm;
+    uint64_t round;
+    int32_t next; /* ranks below have arrived */
+    int32_t gone; /* a missing rank that has destroyed its handle, or -1 */
+};
+
+static bool
+all_arrived(void *context)
+{
+    struct arrival *a = context;
+
+    for (; a->next < a->comm->nranks; a->next++) {
+        if (uli_lane_has(a->comm, ULI_LANE_AGREE, a->next, a->round))
+            continue;
+        if (atomic_load(&a->comm->control->left[a->next]) == 0)
+            return false;
+        /* It may have posted before it left. */
+        if (uli_lane_has(a->comm, ULI_LANE_AGREE, a->next, a->round))
+            continue;
+        a->gone = a->next;
+        return true;
+    }
+    return true;
+}
+
+static ulyx_status_t
+await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
+    uli_deadline_t deadline)
+{
+    struct arrival arrival = {comm, round, 0, -1};
+    char missing[128];
+    ulyx_status_t status;
+
+    status = uli_comm_wait(comm, all_arrived, &arrival, deadline);
+    if (status == ULYX_SUCCESS && arrival.gone < 0)
+        return ULYX_SUCCESS;
+    if (status == ULYX_SUCCESS)
+        return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, arrival.gone,
+            "%s: rank %d has destroyed its communicator handle",
+            uli_call_name(call), arrival.gone);
+    if (status != ULYX_ERR_TIMEOUT)
+        return status;
+    uli_lane_missing(comm, ULI_LANE_AGREE, round, missing, sizeof(missing));
+    return uli_comm_fail(comm, ULYX_ERR_TIMEOUT, -1,
+        "%s: these ranks did not come: %s", uli_call_name(call), missing);
+}
+
+/* The same verdict and text on every rank: everybody compares with rank 0. */
+static ulyx_status_t
+compare_calls(ulyx_comm_t *comm, uint64_t round)
+{
+    struct uli_agree_post *zero =
+        uli_lane_post(comm->peers[0].control, ULI_LANE_AGREE, round);
+
+    for (int32_t p = 1; p < comm->nranks; p++) {
+        struct uli_agree_post *post =
+            uli_lane_post(comm->peers[p].control, ULI_LANE_AGREE, round);
+
+        if (post->call != zero->call)
+            return uli_error(ULYX_ERR_MISMATCH,
+                "rank %d called %s where rank 0 called %s (collective call "
+                "%llu of the communicator)",
+                p, uli_call_name((enum uli_call)post->call),
+                uli_call_name((enum uli_call)zero->call),
+                (unsigned long long)zero->sequence);
+    }
+    return ULYX_SUCCESS;
+}
+
+/* Takes chunk `at` of every rank's payload; returns the rounds needed. */
+static int64_t
+collect(ulyx_comm_t *comm, uint64_t round, int64_t at, int64_t max_bytes,
+    unsigned char *all, int64_t *bytes_p, ulyx_status_t *status_p)
+{
+    int64_t longest = 0;
+
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_agree_post *post =
+            uli_lane_post(comm->peers[p].control, ULI_LANE_AGREE, round);
+        int64_t total = uli_min((int64_t)post->total_bytes, max_bytes);
+        int64_t take = uli_min(total - at, ULI_AGREE_BYTES);
+
+        /* Rounds follow from what was announced, not from what is kept. */
+        longest = uli_max(longest, (int64_t)post->total_bytes);
+        if (bytes_p != NULL)
+            bytes_p[p] = total;
+        if (status_p != NULL)
+            status_p[p] = post->status;
+        if (take > 0)
+            memcpy(all + p * max_bytes + at, post->payload, (size_t)take);
+    }
+    return longest == 0 ? 1 : (longest + ULI_AGREE_BYTES - 1) / ULI_AGREE_BYTES;
+}
+
+ulyx_status_t
+uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
+    const void *mine, int64_t bytes, int64_t max_bytes, void *all_p,
+    int64_t *bytes_p, ulyx_status_t *status_p, uli_deadline_t deadline)
+{
+    struct uli_agree_post header = {.call = call,
+        .status = status,
+        .sequence = comm->sequence,
+        .total_bytes = (uint64_t)bytes};
+    int64_t rounds = 1;
+
+    ULI_TRY(uli_comm_check(comm));
+    comm->sequence++;
+    for (int64_t i = 0; i < rounds; i++) {
+        int64_t at = i * ULI_AGREE_BYTES;
+        int64_t take = uli_max(0, uli_min(bytes - at, ULI_AGREE_BYTES));
+        uint64_t round = ++comm->agree_round;
+
+        uli_lane_publish(comm, ULI_LANE_AGREE, round, &header,
+            take > 0 ? (const unsigned char *)mine + at : NULL, take);
+        ULI_TRY(await_round(comm, call, round, deadline));
+        if (i == 0)
+            ULI_TRY(compare_calls(comm, round));
+        rounds = collect(comm, round, at, max_bytes, all_p, bytes_p, status_p);
+    }
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_comm_barrier(ulyx_comm_t *comm)
+{
+    return uli_agree_gather(comm, ULI_CALL_BARRIER, ULYX_SUCCESS, NULL, 0, 0,
+        NULL, NULL, NULL, uli_deadline_in(comm->timeout_s));
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Life of a communicator over a bootstrap. Creation takes two gathers and
+ * always takes both, whatever fails between them: identities first, then
+ * everybody's verdict, so that one rank's failure becomes the same error on
+ * all of them.
+ */
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/random.h"
+#include "comm/bootstrap.h"
+#include "comm/create.h"
+#include "comm/identity.h"
+#include "comm/service.h"
+#include "comm/team.h"
+#include "topology/node.h"
+
+/* What each rank brings to the first gather, and to the second. */
+struct hello {
+    struct uli_identity identity;
+    unsigned char id[16]; /* rank 0's becomes the communicator's */
+    int32_t nranks;
+    int32_t status;
+    char text[256];
+};
+struct verdict {
+    int32_t status;
+    char text[256];
+};
+
+static ulyx_status_t
+create_segment(ulyx_comm_t *comm, bool shared)
+{
+    int64_t bytes = uli_control_bytes(comm->nranks);
+
+    ULI_TRY(uli_segment_create(
+        bytes + comm->settings.arena_bytes, shared, false, &comm->segment));
+    comm->control = comm->segment.address;
+    comm->peers[comm->rank].control = comm->control;
+    return uli_window_publish(
+        comm, comm->rank, 0, comm->segment.address, comm->segment.bytes);
+}
+
+static void
+init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
+    const ulyx_comm_params_t *params)
+{
+    const char *name = params->name != NULL ? params->name : "comm";
+
+    comm->nranks = nranks;
+    comm->rank = rank;
+    comm->memory_kind = params->memory_kind;
+    comm->device = params->device;
+    comm->timeout_s =
+        uli_timeout_or(params->timeout_s, comm->settings.timeout_s);
+    comm->segment.fd = -1;
+    atomic_init(&comm->failed_rank, -1);
+    snprintf(comm->name, sizeof(comm->name), "%s", name);
+    pthread_mutex_init(&comm->failure_lock, NULL);
+    pthread_mutex_init(&comm->lock, NULL);
+    uli_list_init(&comm->arenas);
+    uli_list_init(&comm->attachments);
+    uli_list_init(&comm->plan_graves);
+    uli_list_init(&comm->registry);
+}
+
+ulyx_status_t
+uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
+    bool shared, ulyx_comm_t **comm_p)
+{
+    ulyx_comm_t *comm = calloc(1, sizeof(*comm));
+    struct uli_identity *identity;
+    ulyx_status_t status;
+
+    if (comm == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a communicator");
+    status = uli_settings_load(&comm->settings);
+    if (status != ULYX_SUCCESS) {
+        free(comm);
+        return status;
+    }
+    init_fields(comm, nranks, rank, params);
+    comm->peers = calloc((size_t)nranks, sizeof(*comm->peers));
+    if (comm->peers == NULL) {
+        status = uli_error(
+            ULYX_ERR_NO_MEMORY, "no memory for a table of %d ranks", nranks);
+        goto err_free;
+    }
+    identity = &comm->peers[rank].identity;
+    status = uli_identity_fill(&comm->settings, rank, params->memory_kind,
+        params->device, identity);
+    if (status == ULYX_SUCCESS)
+        status = create_segment(comm, shared);
+    if (status != ULYX_SUCCESS)
+        goto err_free;
+    *comm_p = comm;
+    return ULYX_SUCCESS;
+err_free:
+    uli_comm_free(comm);
+    return status;
+}
+
+void
+uli_comm_free(ulyx_comm_t *comm)
+{
+    bool buried = comm->team != NULL;
+
+    uli_windows_close(comm);
+    if (buried)
+        uli_team_bury(comm->team, &comm->segment);
+    else if (comm->control != NULL)
+        uli_segment_destroy(&comm->segment);
+    uli_team_leave(comm->team);
+    pthread_mutex_destroy(&comm->failure_lock);
+    pthread_mutex_destroy(&comm->lock);
+    free(comm->peers);
+    free(comm);
+}
+
+/* Dense node numbers in order of each node's first rank. */
+static void
+number_nodes(ulyx_comm_t *comm)
+{
+    comm->nnodes = 0;
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        const uint64_t *hash = comm->peers[p].identity.node_hash;
+        int32_t before = p - 1;
+
+        while (
+            before >= 0 && memcmp(comm->peers[before].identity.node_hash, hash,
+                               sizeof(comm->peers[p].identity.node_hash)) != 0)
+            before--;
+        comm->peers[p].node =
+            before >= 0 ? comm->peers[before].node : comm->nnodes++;
+    }
+}
+
+ulyx_status_t
+uli_comm_connect(ulyx_comm_t *comm)
+{
+    const struct uli_identity *me = &comm->peers[comm->rank].identity;
+    int32_t local = 0;
+    char why[512];
+
+    number_nodes(comm);
+    comm->one_process = true;
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_peer *peer = &comm->peers[p];
+
+        peer->same_process = memcmp(me->process, peer->identity.process,
+                                 sizeof(me->process)) == 0;
+        comm->one_process = comm->one_process && peer->same_process;
+        local += peer->node == comm->peers[comm->rank].node;
+        peer->map = uli_tr_select(
+            &comm->settings, me, &peer->identity, ULI_TR_MAP, why, sizeof(why));
+        if (peer->map == NULL)
+            return uli_error(ULYX_ERR_UNSUPPORTED,
+                "no transport reaches rank %d on %s from rank %d on %s: %s", p,
+                peer->identity.host, comm->rank, me->host, why);
+    }
+    comm->spin_ns =
+        local > uli_node_cores() ? 0 : comm->settings.spin_us * 1000;
+    return ULYX_SUCCESS;
+}
+
+/* The first bad status of a gather, with its rank and text: equal on all. */
+static ulyx_status_t
+first_bad(ulyx_comm_t *comm, int32_t p, int32_t status, const char *text)
+{
+    if (status == ULYX_SUCCESS)
+        return ULYX_SUCCESS;
+    if (p == comm->rank)
+        return uli_error_pass(status, text);
+    return uli_error(status, "rank %d: %s", p, text);
+}
+
+static ulyx_status_t
+check_hello(ulyx_comm_t *comm, const struct hello *all)
+{
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        if (all[p].identity.protocol != ULI_PROTOCOL)
+            return uli_error(ULYX_ERR_VERSION,
+                "rank %d speaks protocol %u, rank %d protocol %d", p,
+                all[p].identity.protocol, comm->rank, ULI_PROTOCOL);
+        ULI_TRY(first_bad(comm, p, all[p].status, all[p].text));
+        if (all[p].identity.memory_kind != all[0].identity.memory_kind)
+            return uli_error(ULYX_ERR_MISMATCH,
+                "rank %d has memory kind %d, rank 0 has %d", p,
+                all[p].identity.memory_kind, all[0].identity.memory_kind);
+    }
+    return ULYX_SUCCESS;
+}
+
+/* First gather. comm may be NULL with a status: a rank that could not even
+ * allocate takes part all the same, so that nobody waits for it. */
+static ulyx_status_t
+exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
+    ulyx_status_t status, uli_deadline_t deadline)
+{
+    int32_t nranks = bootstrap->nranks;
+    struct hello *all = calloc((size_t)nranks + 1, sizeof(*all));
+    struct hello *mine = all + nranks;
+    ulyx_status_t gathered;
+
+    if (all == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks);
+    if (comm != NULL)
+        mine->identity = comm->peers[comm->rank].identity;
+    mine->identity.protocol = ULI_PROTOCOL;
+    mine->nranks = nranks;
+    mine->status = status;
+    snprintf(mine->text, sizeof(mine->text), "%s", ulyx_last_error());
+    if (status == ULYX_SUCCESS)
+        mine->status = uli_random_bytes(mine->id, sizeof(mine->id));
+    gathered =
+        bootstrap->ops->gather(bootstrap, mine, sizeof(*mine), all, deadline);
+    if (gathered == ULYX_SUCCESS && comm != NULL)
+        gathered = check_hello(comm, all);
+    if (gathered == ULYX_SUCCESS && comm != NULL) {
+        memcpy(comm->id, all[0].id, sizeof(comm->id));
+        for (int32_t p = 0; p < nranks; p++)
+            comm->peers[p].identity = all[p].identity;
+    }
+    free(all);
+    return status != ULYX_SUCCESS ? status : gathered;
+}
+
+static ulyx_status_t
+exchange_verdict(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
+    ulyx_status_t status, uli_deadline_t deadline)
+{
+    struct verdict mine = {status, ""};
+    struct verdict *all = calloc((size_t)bootstrap->nranks, sizeof(*all));
+    ulyx_status_t gathered;
+
+    if (all == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for verdicts");
+    snprintf(mine.text, sizeof(mine.text), "%s", ulyx_last_error());
+    gathered =
+        bootstrap->ops->gather(bootstrap, &mine, sizeof(mine), all, deadline);
+    for (int32_t p = 0; gathered == ULYX_SUCCESS && p < comm->nranks; p++)
+        gathered = first_bad(comm, p, all[p].status, all[p].text);
+    free(all);
+    return gathered;
+}
+
+/* Between the gathers: everything that can fail at one rank alone. */
+static ulyx_status_t
+attach_peers(ulyx_comm_t *comm, uli_deadline_t deadline)
+{
+    ULI_TRY(uli_comm_connect(comm));
+    ULI_TRY(uli_team_join(comm->id, &comm->team));
+    ULI_TRY(uli_team_reserve(comm->team));
+    ULI_TRY(uli_windows_deliver_control(comm, deadline));
+    return uli_service_watch(comm);
+}
+
+static ulyx_status_t
+hold_service(ulyx_comm_t *comm)
+{
+    struct uli_identity *identity = &comm->peers[comm->rank].identity;
+    ulyx_status_t status;
+
+    ULI_TRY(uli_service_hold(identity->process, identity->service));
+    status = uli_service_add(comm);
+    if (status != ULYX_SUCCESS)
+        uli_service_release();
+    comm->served = status == ULYX_SUCCESS;
+    return status;
+}
+
+ulyx_status_t
+uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
+    const ulyx_comm_params_t *params, double timeout_s, ulyx_comm_t **comm_p)
+{
+    uli_deadline_t deadline = uli_deadline_in(timeout_s);
+    ulyx_comm_t *comm = NULL;
+    ulyx_status_t status;
+
+    status = uli_comm_new(nranks, rank, params, true, &comm);
+    if (status == ULYX_SUCCESS)
+        status = hold_service(comm);
+    status = exchange_hello(comm, bootstrap, status, deadline);
+    if (status == ULYX_SUCCESS) {
+        status = attach_peers(comm, deadline);
+        status = exchange_verdict(comm, bootstrap, status, deadline);
+    }
+    if (status == ULYX_SUCCESS) {
+        ULI_INFO(ULI_LOG_INIT, rank, "%s: rank %d of %d on %d node(s)",
+            comm->name, rank, nranks, comm->nnodes);
+        *comm_p = comm;
+        return ULYX_SUCCESS;
+    }
+    if (comm != NULL && comm->served) {
+        uli_service_remove(comm);
+        uli_service_release();
+    }
+    if (comm != NULL)
+        uli_comm_free(comm);
+    return status;
+}
+
+static ulyx_status_t
+check_idle(ulyx_comm_t *comm)
+{
+    int32_t attached, plans = atomic_load(&comm->nplans);
+
+    pthread_mutex_lock(&comm->lock);
+    attached = comm->nattached;
+    pthread_mutex_unlock(&comm->lock);
+    if (atomic_load(&comm->nops) != 0)
+        return uli_error(ULYX_ERR_BUSY,
+            "%d operation(s) in flight: wait for them before destroy",
+            atomic_load(&comm->nops));
+    if (plans != 0)
+        return uli_error(ULYX_ERR_BUSY,
+            "%d plan(s) left: destroy them before the communicator", plans);
+    if (attached != 0 && atomic_load(&comm->failed) == 0)
+        return uli_error(ULYX_ERR_BUSY,
+            "%d window(s) attached: detach them before destroy", attached);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_comm_destroy(ulyx_comm_t *comm)
+{
+    ULI_TRY(check_idle(comm));
+    if (comm->alltoall_destroy != NULL)
+        comm->alltoall_destroy(comm);
+    if (comm->graves_destroy != NULL)
+        comm->graves_destroy(comm);
+    uli_comm_acknowledge(comm);
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_control *control = comm->peers[p].control;
+
+        if (p == comm->rank || control == NULL)
+            continue;
+        atomic_store(&control->left[comm->rank], 1);
+        uli_doorbell_ring(control);
+    }
+    if (comm->served) {
+        uli_service_remove(comm);
+        uli_service_release();
+    }
+    uli_comm_free(comm);
+    return ULYX_SUCCESS;
+}

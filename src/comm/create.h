@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parts of creation that comm.c, local.c and split.c share.
+ */
+#ifndef ULI_COMM_CREATE_H
+#define ULI_COMM_CREATE_H
+
+#include "comm/comm.h"
+
+/* A communicator without peers known: settings, identity of its own rank,
+ * control segment, peers[nranks] zeroed. shared: the segment can be handed to
+ * other processes. Errors leave nothing. */
+ulyx_status_t uli_comm_new(int32_t nranks, int32_t rank,
+    const ulyx_comm_params_t *params, bool shared, ulyx_comm_t **comm_p);
+
+/* From the identities of all peers: dense nodes, same_process, one_process,
+ * the spin budget, and the MAP transport of each peer.
+ * Errors: UNSUPPORTED naming a rank that no transport reaches, and why;
+ * VERSION. */
+ulyx_status_t uli_comm_connect(ulyx_comm_t *comm);
+
+/* Frees a communicator at any stage of creation. */
+void uli_comm_free(ulyx_comm_t *comm);
+
+#endif

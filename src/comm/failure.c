@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a communicator fails: once, with one cause, and, where the cause is a
+ * death or an abort, at every rank that can be told. A timeout stays local:
+ * only this rank's deadline is over.
+ */
+#include "comm/comm.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include "base/log.h"
+
+static uint64_t
+poison_pack(ulyx_status_t status, int32_t rank)
+{
+    return (uint64_t)(uint32_t)status << 32 | (uint32_t)rank;
+}
+
+static void
+poison_peers(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
+{
+    uint64_t poison = poison_pack(status, rank);
+
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_control *control = comm->peers[p].control;
+        uint64_t none = 0;
+
+        if (control == NULL)
+            continue;
+        atomic_compare_exchange_strong(&control->poison, &none, poison);
+        uli_doorbell_ring(control);
+    }
+}
+
+ulyx_status_t
+uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
+    const char *format, ...)
+{
+    char text[sizeof(comm->failure_text)];
+    bool first;
+    va_list arguments;
+
+    pthread_mutex_lock(&comm->failure_lock);
+    first = atomic_load(&comm->failed) == 0;
+    if (first) {
+        va_start(arguments, format);
+        vsnprintf(comm->failure_text, sizeof(text), format, arguments);
+        va_end(arguments);
+        atomic_store(&comm->failed_rank, rank);
+        atomic_store(&comm->failed, status);
+    }
+    snprintf(text, sizeof(text), "%s", comm->failure_text);
+    status = atomic_load(&comm->failed);
+    pthread_mutex_unlock(&comm->failure_lock);
+    if (!first)
+        return uli_error_pass(status, text);
+    ULI_WARN(ULI_LOG_FAULT, comm->rank, "%s: %s: %s", comm->name,
+        ulyx_status_text(status), text);
+    if (status == ULYX_ERR_ABORTED || status == ULYX_ERR_RANK_LOST)
+        poison_peers(comm, status, rank);
+    uli_doorbell_ring(comm->control);
+    return uli_error_pass(status, text);
+}
+
+void
+uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how)
+{
+    struct uli_peer *peer = &comm->peers[rank];
+
+    /* Leaving before the end of one's process is not dying. */
+    atomic_store(&peer->dead, 1);
+    if (atomic_load(&comm->control->left[rank]) != 0)
+        return;
+    uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank, "rank %d (%s, pid %d) %s",
+        rank, peer->identity.host, peer->identity.pid, how);
+}
+
+static ulyx_status_t
+take_poison(ulyx_comm_t *comm, uint64_t poison)
+{
+    ulyx_status_t status = (ulyx_status_t)(uint32_t)(poison >> 32);
+    int32_t rank = (int32_t)(uint32_t)poison;
+
+    if (status == ULYX_ERR_RANK_LOST && rank >= 0 && rank < comm->nranks) {
+        atomic_store(&comm->peers[rank].dead, 1);
+        return uli_comm_fail(
+            comm, status, rank, "rank %d was found dead by a peer", rank);
+    }
+    return uli_comm_fail(comm, status, rank, "rank %d aborted", rank);
+}
+
+ulyx_status_t
+uli_comm_check(ulyx_comm_t *comm)
+{
+    uint64_t poison;
+
+    if (atomic_load_explicit(&comm->failed, memory_order_acquire) != 0)
+        return uli_comm_fail(comm, ULYX_SUCCESS, -1, "%s", "");
+    poison = atomic_load_explicit(&comm->control->poison, memory_order_acquire);
+    return poison == 0 ? ULYX_SUCCESS : take_poison(comm, poison);
+}
+
+void
+uli_comm_acknowledge(ulyx_comm_t *comm)
+{
+    if (atomic_load(&comm->failed) != 0 && atomic_load(&comm->nops) == 0)
+        atomic_store(&comm->control->abort_seen, 1);
+}
+
+void
+uli_comm_abort(ulyx_comm_t *comm)
+{
+    uli_comm_fail(
+        comm, ULYX_ERR_ABORTED, comm->rank, "rank %d aborted", comm->rank);
+    /* A communicator that had failed otherwise: its peers still wait. */
+    poison_peers(comm, ULYX_ERR_ABORTED, comm->rank);
+    uli_comm_acknowledge(comm);
+}

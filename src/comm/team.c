@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Teams, in a process-wide list under one lock; control path only.
+ */
+#include "comm/team.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/list.h"
+#include "base/status.h"
+
+struct uli_team {
+    struct uli_list node;
+    unsigned char id[16];
+    int32_t ranks;
+    int32_t reserved, buried;
+    struct uli_segment *graves; /* [reserved] */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct uli_list teams = {&teams, &teams};
+
+static struct uli_team *
+find(const unsigned char id[16])
+{
+    for (struct uli_list *n = teams.next; n != &teams; n = n->next) {
+        struct uli_team *team = ULI_CONTAINER_OF(n, struct uli_team, node);
+
+        if (memcmp(team->id, id, sizeof(team->id)) == 0)
+            return team;
+    }
+    return NULL;
+}
+
+ulyx_status_t
+uli_team_join(const unsigned char id[16], struct uli_team **team_p)
+{
+    struct uli_team *team;
+
+    pthread_mutex_lock(&lock);
+    team = find(id);
+    if (team == NULL && (team = calloc(1, sizeof(*team))) != NULL) {
+        memcpy(team->id, id, sizeof(team->id));
+        uli_list_append(&teams, &team->node);
+    }
+    if (team != NULL)
+        team->ranks++;
+    pthread_mutex_unlock(&lock);
+    if (team == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a team of ranks");
+    *team_p = team;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_team_reserve(struct uli_team *team)
+{
+    struct uli_segment *graves;
+
+    pthread_mutex_lock(&lock);
+    graves =
+        realloc(team->graves, (size_t)(team->reserved + 1) * sizeof(*graves));
+    if (graves != NULL) {
+        team->graves = graves;
+        team->reserved++;
+    }
+    pthread_mutex_unlock(&lock);
+    if (graves == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a segment record");
+    return ULYX_SUCCESS;
+}
+
+void
+uli_team_bury(struct uli_team *team, const struct uli_segment *segment)
+{
+    pthread_mutex_lock(&lock);
+    team->graves[team->buried++] = *segment;
+    pthread_mutex_unlock(&lock);
+}
+
+void
+uli_team_leave(struct uli_team *team)
+{
+    bool last;
+
+    if (team == NULL)
+        return;
+    pthread_mutex_lock(&lock);
+    last = --team->ranks == 0;
+    if (last)
+        uli_list_remove(&team->node);
+    pthread_mutex_unlock(&lock);
+    if (!last)
+        return;
+    for (int32_t i = 0; i < team->buried; i++)
+        uli_segment_destroy(&team->graves[i]);
+    free(team->graves);
+    free(team);
+}
