@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs what scripts/packages.txt lists and this machine lacks; silent when
+# nothing is missing. Without root or sudo it names the packages and ends with 1.
+set -eu
+list=$(dirname "$0")/packages.txt
+names=$(sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$list")
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "setup: not a Debian or Ubuntu machine; ulyx needs the counterparts" \
+        "of:" $names >&2
+    exit 0
+fi
+
+missing=
+for name in $names; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null || true)
+    [ "$state" = installed ] || missing="$missing $name"
+done
+[ -n "$missing" ] || exit 0
+
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+    # A password can be asked for on a terminal only.
+    if command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }
+    then
+        as_root=sudo
+    else
+        echo "setup: these packages are missing, and installing them needs" \
+            "root:" >&2
+        echo "    apt-get install$missing" >&2
+        exit 1
+    fi
+fi
+
+echo "setup: installing$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086 # a list of words
+if ! { $as_root apt-get update \
+    && $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y \
+        --no-install-recommends $missing; } >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "setup: apt-get failed; missing are:$missing" >&2
+    exit 1
+fi
