@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "topology/node.h"
-#include "transport/shm/shm.h"
+#include "transport/transport.h"
 
 ulyx_status_t
 uli_identity_fill(const struct uli_settings *settings, int32_t rank,

@@ -113,4 +113,9 @@ ulyx_status_t uli_segment_create(
     int64_t bytes, bool shared, bool hugepages, struct uli_segment *segment_p);
 void uli_segment_destroy(struct uli_segment *segment);
 
+/* With ULYX_CMA=on: lets any process of this user read this process's memory
+ * where the Yama module forbids it (ptrace_scope 1). It widens what a debugger
+ * may do, for the life of the process, so it never happens by itself. */
+void uli_cma_allow(const struct uli_settings *settings);
+
 #endif

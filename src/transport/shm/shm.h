@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the files of the shm transport, and what creation needs of it.
+ * Between the files of the shm transport.
  */
 #ifndef ULI_TRANSPORT_SHM_SHM_H
 #define ULI_TRANSPORT_SHM_SHM_H
@@ -14,10 +14,5 @@
 ulyx_status_t uli_cma_probe(pid_t pid, const void *remote);
 ulyx_status_t uli_cma_read(pid_t pid, const struct iovec *local,
     size_t local_count, const struct iovec *remote, size_t remote_count);
-
-/* With ULYX_CMA=on: lets any process of this user read this process's memory
- * where the Yama module forbids it (ptrace_scope 1). It widens what a debugger
- * may do, for the life of the process, so it never happens by itself. */
-void uli_cma_allow(const struct uli_settings *settings);
 
 #endif
