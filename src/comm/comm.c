@@ -91,8 +91,8 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
         goto err_free;
     }
     identity = &comm->peers[rank].identity;
-    status = uli_identity_fill(&comm->settings, rank, params->memory_kind,
-        params->device, identity);
+    status = uli_identity_fill(
+        &comm->settings, rank, params->memory_kind, params->device, identity);
     if (status == ULYX_SUCCESS)
         status = create_segment(comm, shared);
     if (status != ULYX_SUCCESS)
