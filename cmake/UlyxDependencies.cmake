@@ -93,6 +93,7 @@ if(ULYX_HAVE_CUDA)
   endif()
   set(CMAKE_CUDA_STANDARD 17)
   enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
 endif()
 
 ulyx_wanted(UCX wanted)
