@@ -59,15 +59,8 @@ copy_run(
 {
     int64_t i = head_bytes(dst, stream);
     put_part(dst, src, i);
-    for (; i + 2 * LINE_BYTES <= bytes; i += 2 * LINE_BYTES) {
-        line_t a = line_load(src + i), b = line_load(src + i + LINE_BYTES);
-        put_line(dst + i, a, stream);
-        put_line(dst + i + LINE_BYTES, b, stream);
-    }
-    if (i + LINE_BYTES <= bytes) {
+    for (; i + LINE_BYTES <= bytes; i += LINE_BYTES)
         put_line(dst + i, line_load(src + i), stream);
-        i += LINE_BYTES;
-    }
     put_part(dst + i, src + i, bytes - i);
 }
 
