@@ -6,7 +6,6 @@
 
 #include <string.h>
 #include "base/status.h"
-#include "comm/service.h"
 
 /* No struct of ours will ever be longer: a size beyond it is garbage. */
 enum { ABSURD_BYTES = 1 << 16 };
@@ -35,15 +34,4 @@ uli_params_copy(void *own_p, size_t own_bytes, size_t least_bytes,
     memset(own_p, 0, own_bytes);
     memcpy(own_p, given, size < own_bytes ? size : own_bytes);
     return ULYX_SUCCESS;
-}
-
-ulyx_status_t
-uli_api_enter(void)
-{
-    if (!uli_service_forked())
-        return ULYX_SUCCESS;
-    return uli_error(ULYX_ERR_FORKED,
-        "this process was forked after ulyx was started: only its parent may "
-        "call the library; start ulyx in the child before its parent does, or "
-        "exec");
 }

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public calls of attention.h: structs of any version become our own, then
+ * a translated call, then a pass. Attention keeps no state, so it also serves
+ * a forked child.
+ */
+#include "ulyx/attention.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include "api/params.h"
+#include "attention/attention.h"
+#include "attention/kernels/kernels.h"
+#include "attention/translate.h"
+#include "base/status.h"
+
+/* Our own copies of everything that has a size, which the call points to. */
+struct own {
+    ulyx_attention_t problem;
+    ulyx_docs_t docs_q, docs_k;
+    ulyx_attention_exec_t exec;
+    ulyx_attention_tensor_t tensors[ULI_ATTN_TENSORS];
+};
+
+static ulyx_status_t
+own_docs(const ulyx_docs_t **given, ulyx_docs_t *own, const char *name)
+{
+    if (!*given)
+        return ULYX_SUCCESS;
+    ULI_TRY(
+        uli_params_copy(own, sizeof(*own), sizeof(size_t), *given, NULL, name));
+    own->size = sizeof(*own);
+    *given = own;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+own_tensor(struct own *own, enum uli_attn_tensor tensor, const char *name,
+    const ulyx_attention_tensor_t **given)
+{
+    ulyx_attention_tensor_t *copy = &own->tensors[tensor];
+    if (!*given)
+        return ULYX_SUCCESS;
+    ULI_TRY(uli_params_copy(
+        copy, sizeof(*copy), sizeof(size_t), *given, NULL, name));
+    copy->size = sizeof(*copy);
+    *given = copy;
+    return ULYX_SUCCESS;
+}
+
+/* The problem and how to run it, checked. */
+static ulyx_status_t
+begin(const ulyx_attention_t *problem, ulyx_attention_pass_t pass,
+    const ulyx_attention_exec_t *exec, bool tensors, struct own *own,
+    struct uli_attn_call *call_p)
+{
+    const ulyx_attention_exec_t exec_defaults = ULYX_ATTENTION_EXEC_INIT;
+    ULI_CHECK_POINTER(problem);
+    ULI_TRY(uli_params_copy(&own->problem, sizeof(own->problem), sizeof(size_t),
+        problem, NULL, "ulyx_attention_t"));
+    ULI_TRY(uli_params_copy(&own->exec, sizeof(own->exec), sizeof(size_t), exec,
+        &exec_defaults, "ulyx_attention_exec_t"));
+    ULI_TRY(own_docs(&own->problem.docs_q, &own->docs_q, "docs_q"));
+    ULI_TRY(own_docs(&own->problem.docs_k, &own->docs_k, "docs_k"));
+    return uli_attn_translate(&own->problem, pass, &own->exec, tensors, call_p);
+}
+
+static ulyx_status_t
+finish(struct uli_attn_call *call, ulyx_attention_pass_t pass,
+    const struct own *own, void *workspace, int64_t workspace_bytes,
+    const void *stream)
+{
+    if (stream)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "attention: a stream, and memory kind HOST");
+    call->workspace = workspace;
+    call->workspace_bytes = workspace_bytes;
+    ULI_TRY(uli_attn_run_pass(call, pass));
+    if (own->exec.scores_p)
+        *own->exec.scores_p = atomic_load(&call->scores);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_attention_workspace(const ulyx_attention_t *problem,
+    ulyx_attention_pass_t pass, const ulyx_attention_exec_t *exec,
+    int64_t *bytes_p)
+{
+    struct own own = {0};
+    struct uli_attn_call call = {0};
+    int64_t bytes;
+    ULI_CHECK_POINTER(bytes_p);
+    ULI_TRY(begin(problem, pass, exec, false, &own, &call));
+    ULI_TRY(uli_attn_workspace(&call, pass, &bytes));
+    *bytes_p = bytes;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_attention_forward(const ulyx_attention_t *problem,
+    const ulyx_attention_forward_t *tensors, const ulyx_attention_exec_t *exec,
+    void *workspace, int64_t workspace_bytes, void *stream)
+{
+    struct own own = {0};
+    struct uli_attn_call call = {0};
+    ulyx_attention_forward_t t;
+    const ulyx_attention_pass_t pass = ULYX_ATTENTION_PASS_FORWARD;
+    ULI_CHECK_POINTER(tensors);
+    ULI_TRY(uli_params_copy(&t, sizeof(t), sizeof(size_t), tensors, NULL,
+        "ulyx_attention_forward_t"));
+    ULI_TRY(begin(problem, pass, exec, true, &own, &call));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_Q, "q", &t.q));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_K, "k", &t.k));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_V, "v", &t.v));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_OUT, "out", &t.out));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_LSE, "lse", &t.lse));
+    ULI_TRY(uli_attn_translate_forward(&t, &call));
+    return finish(&call, pass, &own, workspace, workspace_bytes, stream);
+}
+
+ulyx_status_t
+ulyx_attention_backward(const ulyx_attention_t *problem,
+    const ulyx_attention_backward_t *tensors, const ulyx_attention_exec_t *exec,
+    void *workspace, int64_t workspace_bytes, void *stream)
+{
+    struct own own = {0};
+    struct uli_attn_call call = {0};
+    ulyx_attention_backward_t t;
+    const ulyx_attention_pass_t pass = ULYX_ATTENTION_PASS_BACKWARD;
+    ULI_CHECK_POINTER(tensors);
+    ULI_TRY(uli_params_copy(&t, sizeof(t), sizeof(size_t), tensors, NULL,
+        "ulyx_attention_backward_t"));
+    ULI_TRY(begin(problem, pass, exec, true, &own, &call));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_Q, "q", &t.q));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_K, "k", &t.k));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_V, "v", &t.v));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_OUT, "out", &t.out));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_LSE, "lse", &t.lse));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_DOUT, "dout", &t.dout));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_DELTA, "delta", &t.delta));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_DLSE, "dlse", &t.dlse));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_DQ, "dq", &t.dq));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_DK, "dk", &t.dk));
+    ULI_TRY(own_tensor(&own, ULI_ATTN_DV, "dv", &t.dv));
+    ULI_TRY(uli_attn_translate_backward(&t, &call));
+    return finish(&call, pass, &own, workspace, workspace_bytes, stream);
+}
+
+ulyx_status_t
+ulyx_attention_describe(const ulyx_attention_t *problem,
+    ulyx_attention_pass_t pass, const ulyx_attention_exec_t *exec, char *text_p,
+    size_t text_bytes)
+{
+    struct own own = {0};
+    struct uli_attn_call call = {0};
+    int64_t bytes;
+    ULI_CHECK_POINTER(text_p);
+    ULI_TRY(begin(problem, pass, exec, false, &own, &call));
+    ULI_TRY(uli_attn_workspace(&call, pass, &bytes));
+    snprintf(text_p, text_bytes,
+        "attention %s: kernel %s (%s), at most %d threads, workspace %" PRId64
+        " bytes",
+        pass == ULYX_ATTENTION_PASS_FORWARD ? "forward" : "backward",
+        call.kernel->name, call.kernel->what, call.threads, bytes);
+    return ULYX_SUCCESS;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fork check of the calls that use communicators. Apart from params.c,
+ * which serves calls without any.
+ */
+#include "api/params.h"
+
+#include "base/status.h"
+#include "comm/service.h"
+
+ulyx_status_t
+uli_api_enter(void)
+{
+    if (!uli_service_forked())
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_FORKED,
+        "this process was forked after ulyx was started: only its parent may "
+        "call the library; start ulyx in the child before its parent does, or "
+        "exec");
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A pass from its workspace to its output flags.
+ */
+#include "attention/attention.h"
+#include <inttypes.h>
+#include "attention/kernels/kernels.h"
+#include "attention/view.h"
+#include "base/status.h"
+
+ulyx_status_t
+uli_attn_workspace(const struct uli_attn_call *call, ulyx_attention_pass_t pass,
+    int64_t *bytes_p)
+{
+    int64_t bytes =
+        call->kernel->workspace(&call->problem, pass, call->threads);
+    if (bytes < 0)
+        return uli_error(
+            ULYX_ERR_OVERFLOW, "attention: the workspace does not fit 64 bits");
+    *bytes_p = uli_round_up(bytes, 64);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_workspace(struct uli_attn_call *call, ulyx_attention_pass_t pass)
+{
+    int64_t needed = 0;
+    ULI_TRY(uli_attn_workspace(call, pass, &needed));
+    if (call->workspace_bytes < needed || (needed && !call->workspace))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "attention: workspace of %" PRId64 " bytes, %" PRId64 " needed",
+            call->workspace_bytes, needed);
+    if ((uintptr_t)call->workspace % 64)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "attention: workspace is not aligned to 64 bytes");
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_attn_run_pass(struct uli_attn_call *call, ulyx_attention_pass_t pass)
+{
+    ULI_TRY(check_workspace(call, pass));
+    call->deadline = uli_deadline_in(call->timeout_s);
+    if (pass == ULYX_ATTENTION_PASS_FORWARD)
+        call->kernel->forward(call);
+    else
+        call->kernel->backward(call);
+    if (atomic_load(&call->failed))
+        return uli_error(ULYX_ERR_TIMEOUT,
+            "attention: an input piece's flag did not come within %g s",
+            call->timeout_s);
+    uli_attn_signal_outputs(call);
+    return ULYX_SUCCESS;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of kernels.
+ */
+#include "attention/kernels/kernels.h"
+#include <string.h>
+#include "base/status.h"
+
+static const struct uli_attn_kernel *const table[] = {
+    &uli_attn_reference_kernel,
+};
+
+const struct uli_attn_kernel *
+uli_attn_kernel_at(int n)
+{
+    int count = (int)(sizeof(table) / sizeof(table[0]));
+    return n >= 0 && n < count ? table[n] : NULL;
+}
+
+ulyx_status_t
+uli_attn_kernel_find(const char *name, const struct uli_attn_problem *problem,
+    ulyx_attention_pass_t pass, const struct uli_attn_kernel **kernel_p)
+{
+    const struct uli_attn_kernel *kernel;
+    (void)pass;
+    for (int n = 0; (kernel = uli_attn_kernel_at(n)) != NULL; n++) {
+        if (name && strcmp(name, kernel->name) != 0)
+            continue;
+        const char *refusal = kernel->usable()
+                                  ? kernel->refuses(problem)
+                                  : "this CPU lacks its instructions";
+        if (!refusal) {
+            *kernel_p = kernel;
+            return ULYX_SUCCESS;
+        }
+        if (name)
+            return uli_error(
+                ULYX_ERR_UNSUPPORTED, "kernel %s: %s", name, refusal);
+    }
+    return uli_error(ULYX_ERR_UNSUPPORTED, "no kernel %s on this machine",
+        name ? name : "for the problem");
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels behind one table, fastest first, the reference last. A kernel
+ * is taken when the CPU runs it and it takes the problem; a caller's choice by
+ * name is obeyed or refused.
+ *
+ * Kernels run on a translated call whose workspace is large enough, write
+ * every output row, count call->scores and report a flag that did not come in
+ * call->failed. They allocate nothing.
+ */
+#ifndef ULI_ATTENTION_KERNELS_H
+#define ULI_ATTENTION_KERNELS_H
+
+#include "attention/problem.h"
+
+struct uli_attn_kernel {
+    const char *name;
+    const char *what; /* for describe */
+    bool (*usable)(void);
+    /* NULL where the kernel takes the problem, else why not. */
+    const char *(*refuses)(const struct uli_attn_problem *problem);
+    /* Bytes, or -1 where they do not fit 64 bits. */
+    int64_t (*workspace)(const struct uli_attn_problem *problem,
+        ulyx_attention_pass_t pass, int threads);
+    void (*forward)(struct uli_attn_call *call);
+    void (*backward)(struct uli_attn_call *call);
+};
+
+extern const struct uli_attn_kernel uli_attn_reference_kernel;
+
+/* The kernel called name, or the fastest. returns SUCCESS, or UNSUPPORTED:
+ * unknown here, not run by this CPU, or the problem refused. */
+ulyx_status_t uli_attn_kernel_find(const char *name,
+    const struct uli_attn_problem *problem, ulyx_attention_pass_t pass,
+    const struct uli_attn_kernel **kernel_p);
+
+/* Row n of the table, fastest first; NULL past the end. */
+const struct uli_attn_kernel *uli_attn_kernel_at(int n);
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An attention call, translated from the public structs and found good: what
+ * every kernel works on. Pointers into the caller's arrays stay pointers; the
+ * accessors below hide their index sizes.
+ *
+ * A "run" is a stretch of query or key rows of one head and batch item: a
+ * segment of the caller's list, or [0, len) of each (head, batch) in that
+ * order. Documents stand for batch items where the caller gave none.
+ */
+#ifndef ULI_ATTENTION_PROBLEM_H
+#define ULI_ATTENTION_PROBLEM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/clock.h"
+#include "base/size.h"
+#include "ulyx/attention.h"
+
+struct uli_attn_run {
+    int64_t head, batch, row_begin, row_end;
+    int64_t offset; /* packed row of row_begin; unused without segments */
+};
+
+struct uli_attn_runs {
+    const unsigned char *segments; /* NULL: every (head, batch) is a run */
+    int64_t segment_size, count;
+    int64_t offset_unit; /* bytes of an offset's row, from q or k */
+    int64_t batch, rows; /* without segments: of the tensors */
+};
+
+/* Rows of one document, counted within its batch items. */
+struct uli_attn_doc {
+    int64_t q_batch, q_begin, q_rows;
+    int64_t k_batch, k_begin, k_rows;
+    int64_t off; /* row i sees around key i + off */
+};
+
+struct uli_attn_axis_docs {
+    const void *begins;  /* offsets, or begins */
+    const void *lengths; /* NULL where begins are offsets */
+    int32_t index_bytes;
+};
+
+struct uli_attn_problem {
+    ulyx_dtype_t dtype, stat_dtype, param_dtype;
+    int64_t batch, len_q, len_k, heads_q, heads_kv, dim_qk, dim_v;
+    double scale, softcap;
+    int64_t left, right, diagonal; /* UNBOUNDED for NONE, (.., 0) causal */
+    bool bottom_right;
+    const int64_t *kv_map;
+    const int64_t *head_ids;
+    int64_t head_offset, heads_global;
+    const void *sinks, *slopes;
+    bool has_docs;
+    int64_t doc_count, max_docs; /* batch where there are no documents */
+    struct uli_attn_axis_docs docs_q, docs_k;
+    struct uli_attn_runs q_runs, k_runs;
+};
+
+/* A tensor; see ulyx_attention_tensor_t. base NULL: not given. */
+struct uli_attn_view {
+    const char *name;
+    unsigned char *base;
+    int64_t batch_stride, row_stride, head_stride;
+    ulyx_dtype_t dtype;
+    int64_t element_bytes, row_bytes;
+    int64_t rows, heads, columns, batch;
+    const ulyx_attention_piece_t *pieces;
+    int64_t piece_count, piece_size;
+    int64_t packed_rows; /* with segments: rows stored; else -1 */
+    bool given, output;
+};
+
+enum uli_attn_tensor {
+    ULI_ATTN_Q,
+    ULI_ATTN_K,
+    ULI_ATTN_V,
+    ULI_ATTN_OUT,
+    ULI_ATTN_LSE,
+    ULI_ATTN_DOUT,
+    ULI_ATTN_DELTA,
+    ULI_ATTN_DLSE,
+    ULI_ATTN_DQ,
+    ULI_ATTN_DK,
+    ULI_ATTN_DV,
+    ULI_ATTN_TENSORS
+};
+
+struct uli_attn_kernel;
+
+struct uli_attn_call {
+    struct uli_attn_problem problem;
+    struct uli_attn_view views[ULI_ATTN_TENSORS];
+    void *max_logit, *d_sink;
+    bool accumulate;
+    const struct uli_attn_kernel *kernel;
+    int threads;
+    double timeout_s;
+    uli_deadline_t deadline;
+    unsigned char *workspace;
+    int64_t workspace_bytes;
+    _Atomic int32_t failed; /* a status; 0 while all is well */
+    _Atomic int64_t scores; /* score elements computed */
+};
+
+/* Run i of a side, and the number of rows that it has. */
+struct uli_attn_run uli_attn_run_at(
+    const struct uli_attn_runs *runs, int64_t index);
+
+/* Document n; one without queries or keys has 0 rows there. */
+struct uli_attn_doc uli_attn_doc_at(
+    const struct uli_attn_problem *problem, int64_t n);
+
+/* The document of a query row (keys: of a key row) of a batch item, or -1. */
+int64_t uli_attn_doc_of_q(
+    const struct uli_attn_problem *problem, int64_t batch, int64_t row);
+int64_t uli_attn_doc_of_k(
+    const struct uli_attn_problem *problem, int64_t batch, int64_t row);
+
+int64_t uli_attn_kv_head(const struct uli_attn_problem *problem, int64_t head);
+int64_t uli_attn_global_head(
+    const struct uli_attn_problem *problem, int64_t head);
+/* -infinity where there are no sinks; 0 where there are no slopes. */
+double uli_attn_sink(const struct uli_attn_problem *problem, int64_t head);
+double uli_attn_slope(const struct uli_attn_problem *problem, int64_t head);
+/* Stores value as element index of an array of that dtype (F32 or F64). */
+void uli_attn_put_param(
+    void *array, ulyx_dtype_t dtype, int64_t index, double value);
+
+/* First key that row i of a document sees, and one past the last; equal where
+ * it sees none. Both grow with i. Rows and keys count from the document. */
+static inline int64_t
+uli_attn_visible_begin(const struct uli_attn_problem *problem,
+    const struct uli_attn_doc *doc, int64_t i)
+{
+    if (problem->left == ULYX_UNBOUNDED)
+        return 0;
+    int64_t low = uli_sat_sub(uli_sat_add(i, doc->off), problem->left);
+    return uli_min(uli_max(low, 0), doc->k_rows);
+}
+
+static inline int64_t
+uli_attn_visible_end(const struct uli_attn_problem *problem,
+    const struct uli_attn_doc *doc, int64_t i)
+{
+    int64_t end = doc->k_rows;
+    if (problem->right != ULYX_UNBOUNDED) {
+        int64_t high = uli_sat_add(uli_sat_add(i, doc->off), problem->right);
+        end = uli_min(uli_max(uli_sat_add(high, 1), 0), doc->k_rows);
+    }
+    return uli_max(end, uli_attn_visible_begin(problem, doc, i));
+}
+
+/* Rows [*first_p, *end_p) of the document that may see a key of [k0, k1):
+ * a superset by at most the rows that see nothing. */
+void uli_attn_rows_seeing(const struct uli_attn_problem *problem,
+    const struct uli_attn_doc *doc, int64_t k0, int64_t k1, int64_t *first_p,
+    int64_t *end_p);
+
+/* |i + off - j| as a double, exact below 2^53. */
+double uli_attn_distance(const struct uli_attn_doc *doc, int64_t i, int64_t j);
+
+#endif

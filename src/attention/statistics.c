@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Per-row and per-head numbers. Sums run in double over fixed lanes or in row
+ * order, so they depend on no thread, tile or layout.
+ */
+#include "attention/statistics.h"
+#include <math.h>
+#include "attention/element.h"
+#include "attention/pool.h"
+#include "attention/view.h"
+
+/* Columns are a multiple of 8: eight lanes, added in pairs. */
+double
+uli_attn_delta_row(
+    const void *dout, const void *out, ulyx_dtype_t dtype, int64_t columns)
+{
+    double lanes[8] = {0};
+    for (int64_t c = 0; c < columns; c += 8)
+        for (int n = 0; n < 8; n++)
+            lanes[n] += uli_element_load(dout, dtype, c + n) *
+                        uli_element_load(out, dtype, c + n);
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+void
+uli_attn_delta(ulyx_dtype_t dtype, const int64_t sizes[4], const void *dout,
+    const int64_t dout_strides[3], const void *out,
+    const int64_t out_strides[3], void *delta_p, const int64_t delta_strides[3])
+{
+    ulyx_dtype_t stat =
+        dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
+    for (int64_t i = 0; i < sizes[0]; i++) {
+        for (int64_t r = 0; r < sizes[1]; r++) {
+            for (int64_t n = 0; n < sizes[2]; n++) {
+                const unsigned char *d =
+                    (const unsigned char *)dout + i * dout_strides[0] +
+                    r * dout_strides[1] + n * dout_strides[2];
+                const unsigned char *o =
+                    (const unsigned char *)out + i * out_strides[0] +
+                    r * out_strides[1] + n * out_strides[2];
+                unsigned char *to = (unsigned char *)delta_p +
+                                    i * delta_strides[0] +
+                                    r * delta_strides[1] + n * delta_strides[2];
+                uli_element_store(
+                    to, stat, 0, uli_attn_delta_row(d, o, dtype, sizes[3]));
+            }
+        }
+    }
+}
+
+static double
+row_stat(struct uli_attn_call *call, enum uli_attn_tensor tensor,
+    const struct uli_attn_run *run, int64_t row)
+{
+    struct uli_attn_span span =
+        uli_attn_q_span(call, tensor, run, row, row + 1);
+    return uli_element_load(span.data, call->views[tensor].dtype, 0);
+}
+
+double
+uli_attn_row_lse(
+    struct uli_attn_call *call, const struct uli_attn_run *run, int64_t row)
+{
+    return row_stat(call, ULI_ATTN_LSE, run, row);
+}
+
+double
+uli_attn_row_delta(
+    struct uli_attn_call *call, const struct uli_attn_run *run, int64_t row)
+{
+    const struct uli_attn_problem *problem = &call->problem;
+    double delta;
+    if (call->views[ULI_ATTN_DELTA].given) {
+        delta = row_stat(call, ULI_ATTN_DELTA, run, row);
+    } else {
+        struct uli_attn_span dout =
+            uli_attn_q_span(call, ULI_ATTN_DOUT, run, row, row + 1);
+        struct uli_attn_span out =
+            uli_attn_q_span(call, ULI_ATTN_OUT, run, row, row + 1);
+        delta = uli_attn_delta_row(
+            dout.data, out.data, problem->dtype, problem->dim_v);
+        if (problem->stat_dtype == ULYX_DTYPE_F32)
+            delta = (float)delta;
+    }
+    if (call->views[ULI_ATTN_DLSE].given)
+        delta -= row_stat(call, ULI_ATTN_DLSE, run, row);
+    return delta;
+}
+
+struct sink_task {
+    struct uli_attn_call *call;
+    double *scratch;
+    _Atomic int64_t next;
+};
+
+/* d/d sink of lse is exp(sink - lse): 1 for a row without keys, whose out is
+ * zero, so only its dlse counts there. */
+static double
+sink_of_row(struct uli_attn_call *call, const struct uli_attn_run *run,
+    int64_t row, double sink)
+{
+    const struct uli_attn_problem *problem = &call->problem;
+    int64_t n = uli_attn_doc_of_q(problem, run->batch, row);
+    if (n < 0 || sink == -INFINITY)
+        return 0;
+    struct uli_attn_doc doc = uli_attn_doc_at(problem, n);
+    int64_t i = row - doc.q_begin;
+    if (uli_attn_visible_begin(problem, &doc, i) <
+        uli_attn_visible_end(problem, &doc, i))
+        return -exp(sink - uli_attn_row_lse(call, run, row)) *
+               uli_attn_row_delta(call, run, row);
+    if (call->views[ULI_ATTN_DLSE].given)
+        return row_stat(call, ULI_ATTN_DLSE, run, row);
+    return 0;
+}
+
+static void
+sink_body(void *context, int thread)
+{
+    struct sink_task *task = context;
+    const struct uli_attn_problem *problem = &task->call->problem;
+    (void)thread;
+    for (;;) {
+        int64_t head = atomic_fetch_add(&task->next, 1);
+        if (head >= problem->heads_q)
+            return;
+        double sum = 0, sink = uli_attn_sink(problem, head);
+        for (int64_t r = 0; r < problem->q_runs.count; r++) {
+            struct uli_attn_run run = uli_attn_run_at(&problem->q_runs, r);
+            for (int64_t row = run.row_begin;
+                 run.head == head && row < run.row_end; row++)
+                sum += sink_of_row(task->call, &run, row, sink);
+        }
+        task->scratch[head] = sum;
+    }
+}
+
+void
+uli_attn_sink_gradient(struct uli_attn_call *call, double *scratch)
+{
+    const struct uli_attn_problem *problem = &call->problem;
+    if (!call->d_sink)
+        return;
+    struct sink_task task = {.call = call, .scratch = scratch};
+    double flops = 8.0 * (double)problem->batch * (double)problem->len_q *
+                   (double)problem->heads_q * (double)problem->dim_v;
+    uli_pool_run(uli_pool_threads(flops, call->threads), sink_body, &task);
+    for (int64_t g = 0; g < problem->heads_global; g++)
+        uli_attn_put_param(call->d_sink, problem->param_dtype, g, 0);
+    for (int64_t head = 0; head < problem->heads_q; head++) {
+        int64_t g = uli_attn_global_head(problem, head);
+        double sum = uli_element_load(call->d_sink, problem->param_dtype, g);
+        uli_attn_put_param(
+            call->d_sink, problem->param_dtype, g, sum + scratch[head]);
+    }
+}
+
+void
+uli_attn_max_init(struct uli_attn_call *call, double *scratch)
+{
+    for (int64_t head = 0; head < call->problem.heads_q; head++)
+        scratch[head] = -INFINITY;
+}
+
+void
+uli_attn_max_raise(double *scratch, int64_t head, double value)
+{
+    double seen;
+    __atomic_load(&scratch[head], &seen, __ATOMIC_RELAXED);
+    while (
+        value > seen && !__atomic_compare_exchange(&scratch[head], &seen,
+                            &value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+void
+uli_attn_max_store(struct uli_attn_call *call, const double *scratch)
+{
+    if (call->max_logit)
+        uli_row_store(call->max_logit, call->problem.stat_dtype,
+            call->problem.heads_q, scratch);
+}

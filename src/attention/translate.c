@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks of the problem and of how to run it, in the order in which a reader
+ * of the header meets the fields.
+ */
+#include "attention/translate.h"
+#include <inttypes.h>
+#include <math.h>
+#include "attention/kernels/kernels.h"
+#include "attention/pool.h"
+#include "base/dtype.h"
+#include "base/status.h"
+
+#define INVALID(...)     uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
+#define UNSUPPORTED(...) uli_error(ULYX_ERR_UNSUPPORTED, __VA_ARGS__)
+
+static ulyx_status_t
+check_dtypes(const ulyx_attention_t *given)
+{
+    if (given->dtype < ULYX_DTYPE_F64 || given->dtype > ULYX_DTYPE_F16)
+        return UNSUPPORTED("attention: dtype %d", given->dtype);
+    ulyx_dtype_t param = given->param_dtype;
+    if (param && param != ULYX_DTYPE_F32 && param != ULYX_DTYPE_F64)
+        return UNSUPPORTED("attention: param_dtype %d", param);
+    if (given->mask < ULYX_MASK_NONE || given->mask > ULYX_MASK_WINDOW)
+        return INVALID("attention: mask %d", given->mask);
+    if (given->align < ULYX_ALIGN_BOTTOM_RIGHT ||
+        given->align > ULYX_ALIGN_TOP_LEFT)
+        return INVALID("attention: align %d", given->align);
+    if (given->mask == ULYX_MASK_WINDOW &&
+        (given->window_left < 0 || given->window_right < 0))
+        return INVALID("attention: window (%" PRId64 ", %" PRId64
+                       ") has a negative side",
+            given->window_left, given->window_right);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_sizes(const ulyx_attention_t *given)
+{
+    if (given->batch < 0 || given->len_q < 0 || given->len_k < 0)
+        return INVALID("attention: batch %" PRId64 ", len_q %" PRId64
+                       ", len_k %" PRId64 ": negative",
+            given->batch, given->len_q, given->len_k);
+    if (given->heads_q < 0 || given->heads_kv < 0 ||
+        (given->heads_q && !given->heads_kv))
+        return INVALID("attention: heads_q %" PRId64 ", heads_kv %" PRId64,
+            given->heads_q, given->heads_kv);
+    if (!given->kv_map && given->heads_q && given->heads_q % given->heads_kv)
+        return INVALID("attention: heads_q %" PRId64
+                       " is not a multiple of heads_kv %" PRId64
+                       " and there is no kv_map",
+            given->heads_q, given->heads_kv);
+    const int64_t dims[2] = {given->dim_qk, given->dim_v};
+    for (int i = 0; i < 2; i++)
+        if (dims[i] < 8 || dims[i] > 512 || dims[i] % 8)
+            return UNSUPPORTED("attention: %s %" PRId64
+                               " is not a multiple of 8 from 8 to 512",
+                i ? "dim_v" : "dim_qk", dims[i]);
+    int64_t rows, product;
+    if (!uli_size_mul(
+            given->batch, uli_max(given->len_q, given->len_k), &rows) ||
+        !uli_size_mul(
+            rows, uli_max(given->heads_q, given->heads_kv), &product) ||
+        !uli_size_mul(product, 8 * 512, &product))
+        return uli_error(ULYX_ERR_OVERFLOW,
+            "attention: batch * length * heads * dim does not fit 64 bits");
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_numbers(const ulyx_attention_t *given)
+{
+    if (!(given->scale >= 0) || isinf(given->scale))
+        return INVALID("attention: scale %g", given->scale);
+    if (!(given->softcap >= 0) || isinf(given->softcap))
+        return INVALID("attention: softcap %g", given->softcap);
+    if (given->dropout != 0)
+        return UNSUPPORTED("attention: dropout %g", given->dropout);
+    if (given->reserved)
+        return INVALID("attention: reserved is %d", given->reserved);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_heads(const ulyx_attention_t *given)
+{
+    for (int64_t n = 0; given->kv_map && n < given->heads_q; n++)
+        if (given->kv_map[n] < 0 || given->kv_map[n] >= given->heads_kv)
+            return INVALID("attention: kv_map[%" PRId64 "] is %" PRId64
+                           " of %" PRId64 " heads",
+                n, given->kv_map[n], given->heads_kv);
+    if (given->heads_global < 0)
+        return INVALID("attention: heads_global %" PRId64, given->heads_global);
+    bool used = given->heads_global || given->sinks || given->alibi_slopes;
+    for (int64_t n = 0; used && n < given->heads_q; n++) {
+        int64_t id = given->head_ids ? given->head_ids[n]
+                                     : uli_sat_add(given->head_offset, n);
+        if (id < 0 || id >= given->heads_global)
+            return INVALID("attention: head %" PRId64 " is global head %" PRId64
+                           " of %" PRId64,
+                n, id, given->heads_global);
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+take_docs_axis(const char *name, const ulyx_docs_t *given,
+    struct uli_attn_axis_docs *docs_p)
+{
+    if (given->size != sizeof(*given))
+        return INVALID(
+            "%s: size is %zu, expected %zu", name, given->size, sizeof(*given));
+    if (given->count < 0 || (given->count && !given->begin))
+        return INVALID(
+            "%s: count %" PRId64 " or begin is wrong", name, given->count);
+    if (given->index_bytes != 4 && given->index_bytes != 8)
+        return INVALID(
+            "%s: index_bytes %d is not 4 or 8", name, given->index_bytes);
+    *docs_p = (struct uli_attn_axis_docs){.begins = given->begin,
+        .lengths = given->length,
+        .index_bytes = given->index_bytes};
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+take_docs(const ulyx_attention_t *given, struct uli_attn_problem *problem)
+{
+    problem->doc_count = problem->max_docs = given->batch;
+    const ulyx_docs_t *q = given->docs_q;
+    const ulyx_docs_t *k = given->docs_k ? given->docs_k : q;
+    if (!q && !k)
+        return ULYX_SUCCESS;
+    if (!q)
+        return INVALID("attention: docs_k without docs_q");
+    if (given->docs_memory != ULYX_MEMORY_HOST)
+        return UNSUPPORTED(
+            "attention: documents in memory kind %d", given->docs_memory);
+    if (!given->docs_k && given->len_q != given->len_k)
+        return INVALID("attention: docs_k is NULL, len_q %" PRId64
+                       " is not len_k %" PRId64,
+            given->len_q, given->len_k);
+    ULI_TRY(take_docs_axis("docs_q", q, &problem->docs_q));
+    ULI_TRY(take_docs_axis("docs_k", k, &problem->docs_k));
+    if (q->count != k->count)
+        return INVALID("attention: docs_q has %" PRId64
+                       " documents, docs_k %" PRId64,
+            q->count, k->count);
+    problem->max_docs = given->max_docs ? given->max_docs : q->count;
+    if (q->count > problem->max_docs)
+        return INVALID("attention: %" PRId64 " documents, max_docs %" PRId64,
+            q->count, problem->max_docs);
+    problem->has_docs = true;
+    problem->doc_count = q->count;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+take_runs(const ulyx_attention_t *given, const char *name,
+    const ulyx_segment_t *segments, int64_t count, bool keys,
+    struct uli_attn_runs *runs_p)
+{
+    int64_t heads = keys ? given->heads_kv : given->heads_q;
+    *runs_p = (struct uli_attn_runs){.count = given->batch * heads,
+        .batch = given->batch,
+        .rows = keys ? given->len_k : given->len_q,
+        .offset_unit = 1};
+    if (!given->q_segments != !given->k_segments)
+        return INVALID("attention: segments for one side only");
+    if (!segments)
+        return ULYX_SUCCESS;
+    if (count < 0 || given->segment_size < sizeof(ulyx_segment_t) ||
+        given->segment_size % 8)
+        return INVALID("%s: count %" PRId64 " or segment_size %zu is wrong",
+            name, count, given->segment_size);
+    runs_p->segments = (const unsigned char *)segments;
+    runs_p->segment_size = (int64_t)given->segment_size;
+    runs_p->count = count;
+    return ULYX_SUCCESS;
+}
+
+static void
+fill_problem(const ulyx_attention_t *given, struct uli_attn_problem *problem)
+{
+    bool f64 = given->dtype == ULYX_DTYPE_F64;
+    *problem = (struct uli_attn_problem){.dtype = given->dtype,
+        .stat_dtype = f64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32,
+        .param_dtype = given->param_dtype ? given->param_dtype : ULYX_DTYPE_F32,
+        .batch = given->batch,
+        .len_q = given->len_q,
+        .len_k = given->len_k,
+        .heads_q = given->heads_q,
+        .heads_kv = given->heads_kv,
+        .dim_qk = given->dim_qk,
+        .dim_v = given->dim_v,
+        .scale =
+            given->scale > 0 ? given->scale : 1 / sqrt((double)given->dim_qk),
+        .softcap = given->softcap,
+        .left = ULYX_UNBOUNDED,
+        .right = ULYX_UNBOUNDED,
+        .diagonal = given->diagonal,
+        .bottom_right = given->align == ULYX_ALIGN_BOTTOM_RIGHT,
+        .kv_map = given->kv_map,
+        .head_ids = given->head_ids,
+        .head_offset = given->head_offset,
+        .heads_global = given->heads_global,
+        .sinks = given->sinks,
+        .slopes = given->alibi_slopes};
+    if (given->mask == ULYX_MASK_CAUSAL)
+        problem->right = 0;
+    if (given->mask == ULYX_MASK_WINDOW) {
+        problem->left = given->window_left;
+        problem->right = given->window_right;
+    }
+}
+
+static ulyx_status_t
+take_exec(const ulyx_attention_exec_t *given, ulyx_attention_pass_t pass,
+    struct uli_attn_call *call)
+{
+    ulyx_attention_exec_t exec = ULYX_ATTENTION_EXEC_INIT;
+    if (given)
+        exec = *given;
+    if (exec.memory != ULYX_MEMORY_HOST)
+        return UNSUPPORTED("attention: memory kind %d", exec.memory);
+    if (exec.order != ULYX_ORDER_FIXED && exec.order != ULYX_ORDER_ARRIVAL)
+        return INVALID("attention: order %d", exec.order);
+    if (exec.threads < 0 || exec.max_sms < 0 || exec.reserved)
+        return INVALID("attention: threads %d, max_sms %d, reserved %d",
+            exec.threads, exec.max_sms, exec.reserved);
+    if (!(exec.timeout_s >= 0))
+        return INVALID("attention: timeout_s %g", exec.timeout_s);
+    call->timeout_s = uli_timeout_or(exec.timeout_s, 600);
+    call->threads = exec.threads ? exec.threads : uli_pool_cores();
+    return uli_attn_kernel_find(
+        exec.kernel, &call->problem, pass, &call->kernel);
+}
+
+ulyx_status_t
+uli_attn_translate(const ulyx_attention_t *given, ulyx_attention_pass_t pass,
+    const ulyx_attention_exec_t *exec, bool tensors,
+    struct uli_attn_call *call_p)
+{
+    if (pass != ULYX_ATTENTION_PASS_FORWARD &&
+        pass != ULYX_ATTENTION_PASS_BACKWARD)
+        return INVALID("attention: pass %d", pass);
+    ULI_TRY(check_dtypes(given));
+    ULI_TRY(check_sizes(given));
+    ULI_TRY(check_numbers(given));
+    ULI_TRY(check_heads(given));
+    fill_problem(given, &call_p->problem);
+    ULI_TRY(take_docs(given, &call_p->problem));
+    ULI_TRY(take_runs(given, "q_segments", given->q_segments,
+        given->q_segment_count, false, &call_p->problem.q_runs));
+    ULI_TRY(take_runs(given, "k_segments", given->k_segments,
+        given->k_segment_count, true, &call_p->problem.k_runs));
+    if (tensors)
+        ULI_TRY(uli_attn_check_docs(&call_p->problem));
+    return take_exec(exec, pass, call_p);
+}
