@@ -77,6 +77,7 @@ typedef struct ulyx_attention_tensor {
 /* The problem. Zero means the default in every field that names one. */
 typedef struct ulyx_attention {
     size_t size;
+    size_t segment_size;      /* sizeof(ulyx_segment_t) */
     ulyx_dtype_t dtype;       /* of q, k, v, out, dout: F64, F32, BF16, F16 */
     ulyx_mask_kind_t mask;    /* default NONE */
     ulyx_mask_align_t align;  /* default BOTTOM_RIGHT */
@@ -116,12 +117,10 @@ typedef struct ulyx_attention {
      * row strides, and the list's batch and head take the place of strides. */
     const ulyx_segment_t *q_segments, *k_segments;
     int64_t q_segment_count, k_segment_count;
-    size_t segment_size; /* sizeof(ulyx_segment_t) */
 } ulyx_attention_t;
 #define ULYX_ATTENTION_INIT                                                    \
     {                                                                          \
-        .size = sizeof(ulyx_attention_t),                                      \
-        .segment_size = sizeof(ulyx_segment_t)                                 \
+        sizeof(ulyx_attention_t), sizeof(ulyx_segment_t)                       \
     }
 
 typedef int32_t ulyx_attention_order_t;
