@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What ulyx is built with. Required: hwloc; jansson for the tools; cmocka for
-# the tests (tests/CMakeLists.txt). Optional: what ULYX_<NAME> = AUTO, ON or OFF
+# What ulyx is built with. Required: hwloc and libsodium; jansson for the
+# tools; cmocka for the tests (tests/CMakeLists.txt). Optional: what ULYX_<NAME> = AUTO, ON or OFF
 # says, where AUTO takes it when found and ON fails loudly. Each optional NAME
 # leaves behind
 #   ULYX_HAVE_<NAME>   in CMake, TRUE or FALSE
@@ -11,6 +11,7 @@ find_package(PkgConfig REQUIRED)
 # ulyx.pc requires of a layer that links with PkgConfig::<prefix>.
 set(ULYX_MODULE_HWLOC hwloc)
 set(ULYX_MODULE_JANSSON jansson)
+set(ULYX_MODULE_SODIUM libsodium)
 set(ULYX_MODULE_UCX ucx)
 set(ULYX_MODULE_PMIX pmix)
 
@@ -69,6 +70,7 @@ endfunction()
 set(ULYX_SUMMARY "" CACHE INTERNAL "lines printed when configured")
 
 ulyx_required(HWLOC libhwloc-dev)
+ulyx_required(SODIUM libsodium-dev)
 if(ULYX_TOOLS)
   ulyx_required(JANSSON libjansson-dev)
 endif()
@@ -93,6 +95,7 @@ if(ULYX_HAVE_CUDA)
   endif()
   set(CMAKE_CUDA_STANDARD 17)
   enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
 endif()
 
 ulyx_wanted(UCX wanted)

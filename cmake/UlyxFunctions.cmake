@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What every folder's CMakeLists.txt is written with:
-#   ulyx_layer(name SOURCES a.c ...)        one object library a layer
+#   ulyx_layer(name SOURCES a.c ... [LIBS]) one object library a layer; .cu
+#                                           sources where ULYX_HAVE_CUDA
 #   ulyx_isa_source(file flags...)          a source with instruction-set flags
 #   ulyx_program(name SOURCES ... [LIBS])   a program in build/bin
 #   ulyx_test(name SOURCES ... [LIBS] [TIMEOUT s] [LABELS l ...] [WHOLE] [SERIAL])
@@ -54,6 +55,7 @@ target_link_libraries(ulyx_flags INTERFACE Threads::Threads m)
 
 set(ULYX_LAYERS "" CACHE INTERNAL "object libraries, lowest layer first")
 set(ULYX_LAYER_LIBS "" CACHE INTERNAL "what the layers link with")
+set(ULYX_HAS_KERNELS FALSE CACHE INTERNAL "a layer has .cu sources")
 
 function(ulyx_layer name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})

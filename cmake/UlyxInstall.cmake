@@ -30,6 +30,11 @@ foreach(needed ${ULYX_LAYER_LIBS})
     string(APPEND pc_libs " -l${needed}")
   endif()
 endforeach()
+if(ULYX_HAS_KERNELS)
+  string(APPEND pc_libs
+    " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt -lstdc++")
+  string(APPEND config_modules "ulyx_find_cuda()\n")
+endif()
 file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")
 

@@ -191,8 +191,11 @@ gather_environment(struct gathered *all)
 static void
 gather(struct gathered *all, const char *system_file, const char *user_file)
 {
-    for (size_t i = 0; i < ROW_COUNT; i++)
+    for (size_t i = 0; i < ROW_COUNT; i++) {
         set_text(all, i, rows[i].default_text, "default");
+        if (rows[i].type == ULI_SETTING_CHOICE)
+            all->texts[i].value[strcspn(rows[i].default_text, "|")] = 0;
+    }
     gather_file(all, system_file);
     gather_file(all, user_file);
     gather_environment(all);
@@ -212,6 +215,22 @@ parse_bool(const char *text, bool *value_p)
         }
     }
     return false;
+}
+
+/* The word of "a|b|c" that text is, whatever its case. */
+static bool
+parse_choice(const char *text, const char *words, char *field)
+{
+    size_t length;
+    for (;; words += length + 1) {
+        length = strcspn(words, "|");
+        if (strlen(text) == length && strncasecmp(text, words, length) == 0) {
+            snprintf(field, ULI_SETTING_TEXT, "%.*s", (int)length, words);
+            return true;
+        }
+        if (!words[length])
+            return false;
+    }
 }
 
 static bool
@@ -261,6 +280,8 @@ parse(const struct uli_setting_row *row, const char *text, void *field)
             return false;
         strcpy(field, text);
         return true;
+    case ULI_SETTING_CHOICE:
+        return parse_choice(text, row->default_text, field);
     case ULI_SETTING_BOOL:
         return parse_bool(text, field);
     case ULI_SETTING_INT:
@@ -275,8 +296,17 @@ parse(const struct uli_setting_row *row, const char *text, void *field)
 static ulyx_status_t
 refuse(const struct uli_setting_row *row, const struct text *text)
 {
-    const char *what[] = {"a shorter text", "0 or 1", "a whole number",
-        "a number of bytes (K, M, G)", "a number of seconds"};
+    static const char *const what[] = {
+        [ULI_SETTING_STRING] = "a shorter text",
+        [ULI_SETTING_BOOL] = "0 or 1",
+        [ULI_SETTING_INT] = "a whole number",
+        [ULI_SETTING_BYTES] = "a number of bytes (K, M, G)",
+        [ULI_SETTING_SECONDS] = "a number of seconds",
+    };
+    if (row->type == ULI_SETTING_CHOICE)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s=\"%s\" (%s): expected one of %s", row->name, text->value,
+            text->source, row->default_text);
     if (row->min >= row->max)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s=\"%s\" (%s): expected %s", row->name, text->value, text->source,

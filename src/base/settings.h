@@ -15,6 +15,8 @@
 
 enum uli_setting_type {
     ULI_SETTING_STRING, /* char[ULI_SETTING_TEXT] */
+    ULI_SETTING_CHOICE, /* the same, one of the words of the default text,
+                         * "auto|on|off", whose first is the default */
     ULI_SETTING_BOOL,   /* 0 1 no yes off on false true */
     ULI_SETTING_INT,    /* int64_t within [min, max] */
     ULI_SETTING_BYTES,  /* int64_t, suffix K M G = binary */
@@ -32,7 +34,7 @@ enum uli_setting_type {
         "to_string prints it")                                                 \
     X(ULYX_SOCKET_IFNAME, socket_ifname, STRING, "", 0, 0,                     \
         "interfaces for the bootstrap: prefix list, ^ excludes, = exact")      \
-    X(ULYX_SOCKET_FAMILY, socket_family, STRING, "", 0, 0,                     \
+    X(ULYX_SOCKET_FAMILY, socket_family, CHOICE, "|AF_INET|AF_INET6", 0, 0,    \
         "AF_INET or AF_INET6; empty takes either")                             \
     X(ULYX_PORT, port, INT, "0", 0, 65535,                                     \
         "port beside MASTER_ADDR, or of the root's listener; 0 = any")         \
@@ -46,7 +48,7 @@ enum uli_setting_type {
         "overrides the node's identity (simulated nodes)")                     \
     X(ULYX_TRANSPORTS, transports, STRING, "", 0, 0,                           \
         "transports to use, comma separated; ^ excludes")                      \
-    X(ULYX_ALGO, algo, STRING, "", 0, 0,                                       \
+    X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier", 0, 0,                  \
         "schedule of every plan: direct, pairwise or hier; empty chooses")     \
     X(ULYX_SPIN_US, spin_us, INT, "20", 0, 1000000,                            \
         "microseconds a host wait spins before it sleeps; none when ranks "    \
@@ -57,9 +59,9 @@ enum uli_setting_type {
         "largest chunk of a staging ring")                                     \
     X(ULYX_SLOT_BYTES, slot_bytes, BYTES, "8K", 0, 1048576,                    \
         "exchanges of at most this many bytes a pair go through slots")        \
-    X(ULYX_STREAM_STORES, stream_stores, STRING, "auto", 0, 0,                 \
+    X(ULYX_STREAM_STORES, stream_stores, CHOICE, "auto|on|off", 0, 0,          \
         "streaming stores into windows: auto, on or off")                      \
-    X(ULYX_CMA, cma, STRING, "auto", 0, 0,                                     \
+    X(ULYX_CMA, cma, CHOICE, "auto|on|off", 0, 0,                              \
         "process_vm_readv between processes: auto probes, on or off")          \
     X(ULYX_CMA_MIN_ROW, cma_min_row_bytes, BYTES, "512", 1, INT64_MAX,         \
         "shortest row that process_vm_readv is used for")                      \
@@ -77,6 +79,7 @@ enum uli_setting_type {
 
 struct uli_settings {
 #define ULI_SETTING_FIELD_STRING(field)  char field[ULI_SETTING_TEXT];
+#define ULI_SETTING_FIELD_CHOICE(field)  char field[ULI_SETTING_TEXT];
 #define ULI_SETTING_FIELD_BOOL(field)    bool field;
 #define ULI_SETTING_FIELD_INT(field)     int64_t field;
 #define ULI_SETTING_FIELD_BYTES(field)   int64_t field;

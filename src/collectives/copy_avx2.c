@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The copy kernel for AVX2: runs of at least one vector go through 32-byte
- * registers, the end of a run by one vector that overlaps its predecessor.
- * Streaming brings the destination to a 32-byte boundary with one ordinary
- * vector, then stores around the cache.
+ * The copy kernel for AVX2: a cache line is two vectors, a part of one is two
+ * pieces of a power of two that overlap.
  */
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -11,79 +9,63 @@
 #include "collectives/copy_kernel.h"
 #include "collectives/copy_small.h"
 
-enum { V = 32 };
+enum { LINE_BYTES = 64 };
 
-static inline __m256i
-load(const unsigned char *src)
+typedef struct {
+    __m256i low, high;
+} line_t;
+
+static inline line_t
+line_load(const unsigned char *src)
 {
-    return _mm256_loadu_si256((const __m256i *)src);
+    return (line_t){_mm256_loadu_si256((const __m256i *)src),
+        _mm256_loadu_si256((const __m256i *)(src + 32))};
 }
 
 static inline void
-store(unsigned char *dst, __m256i value)
+line_store(unsigned char *dst, line_t line)
 {
-    _mm256_storeu_si256((__m256i *)dst, value);
+    _mm256_storeu_si256((__m256i *)dst, line.low);
+    _mm256_storeu_si256((__m256i *)(dst + 32), line.high);
 }
 
-/* bytes >= V */
 static inline void
-copy_run(unsigned char *dst, const unsigned char *src, int64_t bytes)
+line_stream(unsigned char *dst, line_t line)
 {
-    int64_t i = 0;
-    for (; i + 4 * V <= bytes; i += 4 * V) {
-        __m256i a = load(src + i), b = load(src + i + V);
-        __m256i c = load(src + i + 2 * V), d = load(src + i + 3 * V);
-        store(dst + i, a);
-        store(dst + i + V, b);
-        store(dst + i + 2 * V, c);
-        store(dst + i + 3 * V, d);
-    }
-    for (; i + V <= bytes; i += V)
-        store(dst + i, load(src + i));
-    if (i < bytes)
-        store(dst + bytes - V, load(src + bytes - V));
+    _mm256_stream_si256((__m256i *)dst, line.low);
+    _mm256_stream_si256((__m256i *)(dst + 32), line.high);
 }
 
-/* bytes >= 2 * V */
+/* piece <= bytes <= 2 * piece */
+static inline __attribute__((always_inline)) void
+copy_ends(
+    unsigned char *dst, const unsigned char *src, int64_t bytes, int64_t piece)
+{
+    unsigned char first[32], last[32];
+    memcpy(first, src, (size_t)piece);
+    memcpy(last, src + bytes - piece, (size_t)piece);
+    memcpy(dst, first, (size_t)piece);
+    memcpy(dst + bytes - piece, last, (size_t)piece);
+}
+
 static inline void
-stream_run(unsigned char *dst, const unsigned char *src, int64_t bytes)
+part_copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
 {
-    int64_t i = -(int64_t)((uintptr_t)dst & (V - 1)) & (V - 1);
-    if (i)
-        store(dst, load(src));
-    for (; i + 2 * V <= bytes; i += 2 * V) {
-        __m256i a = load(src + i), b = load(src + i + V);
-        _mm256_stream_si256((__m256i *)(dst + i), a);
-        _mm256_stream_si256((__m256i *)(dst + i + V), b);
-    }
-    for (; i + V <= bytes; i += V)
-        _mm256_stream_si256((__m256i *)(dst + i), load(src + i));
-    if (i < bytes)
-        store(dst + bytes - V, load(src + bytes - V));
+    if (bytes >= 32)
+        copy_ends(dst, src, bytes, 32);
+    else if (bytes >= 16)
+        copy_ends(dst, src, bytes, 16);
+    else if (bytes >= 8)
+        copy_ends(dst, src, bytes, 8);
+    else if (bytes >= 4)
+        copy_ends(dst, src, bytes, 4);
+    else if (bytes >= 2)
+        copy_ends(dst, src, bytes, 2);
+    else
+        *dst = *src;
 }
 
-static void
-copy(const struct uli_copy_plane *plane, bool stream)
-{
-    int64_t bytes = plane->run_bytes;
-    if (bytes <= V) {
-        if (!copy_small(plane))
-            copy_fixed(plane, (size_t)bytes);
-        return;
-    }
-    for (int64_t j = 0; j < plane->extent[0]; j++) {
-        unsigned char *dst = plane->dst + j * plane->dst_stride[0];
-        const unsigned char *src = plane->src + j * plane->src_stride[0];
-        for (int64_t k = 0; k < plane->extent[1]; k++) {
-            if (stream && bytes >= 2 * V)
-                stream_run(dst, src, bytes);
-            else
-                copy_run(dst, src, bytes);
-            dst += plane->dst_stride[1];
-            src += plane->src_stride[1];
-        }
-    }
-}
+#include "collectives/copy_wide.h"
 
 /* Clang 14 does not know "f16c" by name: leaf 1, ecx. */
 static bool

@@ -7,8 +7,10 @@
  * can be. When the source is laid out the other way round (its inner loop
  * jumps further than its outer one, as in [head][row] <- [row][head]), a
  * whole inner loop would touch extent[2] source pages and come back to each
- * once a head: the walk cuts the inner loop into tiles, small enough that
- * lines and page translations are still there when the next head asks.
+ * once a head. Ordinary stores: the walk cuts the inner loop into tiles, small
+ * enough that lines and page translations are still there when the next head
+ * asks. Streaming stores of whole lines: the loops change places, for such
+ * stores cost the same anywhere and reads in order cost less.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -138,16 +140,25 @@ uli_span_next(const int64_t extent[3], struct uli_box_span *left,
 /* Runs of the inner loop that are done for all of the outer one at a time. */
 enum { TILE_RUNS = 128 };
 
+/* Streamed runs of this many bytes fill lines wherever they go: then it is
+ * the source that should be read in order. */
+enum { STREAM_RUN_BYTES = 128 };
+
 static void
-copy_plane(const struct uli_copy_kernel *kernel,
+swap_loops(struct uli_copy_plane *plane)
+{
+    int64_t *fields[] = {plane->extent, plane->dst_stride, plane->src_stride};
+    for (int i = 0; i < 3; i++) {
+        int64_t held = fields[i][0];
+        fields[i][0] = fields[i][1];
+        fields[i][1] = held;
+    }
+}
+
+static void
+copy_tiles(const struct uli_copy_kernel *kernel,
     const struct uli_copy_plane *plane, bool stream)
 {
-    bool transposed = plane->extent[0] > 1 &&
-                      llabs(plane->src_stride[0]) < llabs(plane->src_stride[1]);
-    if (!transposed || plane->extent[1] <= TILE_RUNS) {
-        kernel->copy(plane, stream);
-        return;
-    }
     struct uli_copy_plane tile = *plane;
     for (int64_t k = 0; k < plane->extent[1]; k += TILE_RUNS) {
         tile.extent[1] = uli_min(TILE_RUNS, plane->extent[1] - k);
@@ -155,6 +166,21 @@ copy_plane(const struct uli_copy_kernel *kernel,
         tile.src = plane->src + k * plane->src_stride[1];
         kernel->copy(&tile, stream);
     }
+}
+
+static void
+copy_plane(const struct uli_copy_kernel *kernel, struct uli_copy_plane plane,
+    bool stream)
+{
+    bool transposed = plane.extent[0] > 1 &&
+                      llabs(plane.src_stride[0]) < llabs(plane.src_stride[1]);
+    if (transposed && stream && plane.run_bytes >= STREAM_RUN_BYTES)
+        swap_loops(&plane);
+    else if (transposed) {
+        copy_tiles(kernel, &plane, stream);
+        return;
+    }
+    kernel->copy(&plane, stream);
 }
 
 void
@@ -175,7 +201,7 @@ uli_box_copy(const struct uli_box *box, struct uli_box_span span, void *dst,
                     uli_span_offset(piece.index, box->dst_stride);
         plane.src = (const unsigned char *)src + box->src_offset +
                     uli_span_offset(piece.index, box->src_stride);
-        copy_plane(kernel, &plane, stream);
+        copy_plane(kernel, plane, stream);
     }
     if (stream)
         kernel->fence();

@@ -57,6 +57,8 @@ configure_and_run(int rank, int nranks, void *context)
     char path[256];
     snprintf(path, sizeof(path), "%s/%s", f->directory, f->file);
     setenv("ULYX_DEBUG_FILE", path, 1);
+    unsetenv("ULYX_DEBUG");
+    unsetenv("ULYX_DEBUG_SUBSYS");
     if (f->level)
         setenv("ULYX_DEBUG", f->level, 1);
     if (f->subsystems)

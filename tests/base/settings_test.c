@@ -19,9 +19,20 @@ struct fixture {
     char system_file[96], user_file[128], log_file[96], config[96];
 };
 
+/* What the user of the test has set must not reach it. */
+static void
+clear_environment(void)
+{
+    size_t count;
+    const struct uli_setting_row *rows = uli_settings_rows(&count);
+    for (size_t i = 0; i < count; i++)
+        unsetenv(rows[i].name);
+}
+
 static int
 set_up(void **state)
 {
+    clear_environment();
     struct fixture *f = calloc(1, sizeof(*f));
     strcpy(f->directory, "/tmp/ulyx-settings-XXXXXX");
     if (!mkdtemp(f->directory))
@@ -45,10 +56,7 @@ tear_down(void **state)
     unlink(f->log_file);
     rmdir(f->config);
     rmdir(f->directory);
-    size_t count;
-    const struct uli_setting_row *rows = uli_settings_rows(&count);
-    for (size_t i = 0; i < count; i++)
-        unsetenv(rows[i].name);
+    clear_environment();
     free(f);
     return 0;
 }
@@ -219,6 +227,27 @@ bad_values_of_every_type_are_refused(void **state)
 }
 
 static void
+choice_takes_its_words_only(void **state)
+{
+    struct uli_settings settings;
+    assert_status(load(*state, &settings), ULYX_SUCCESS);
+    assert_string_equal(settings.cma, "auto");
+    assert_string_equal(settings.algo, "");
+    setenv("ULYX_CMA", "OFF", 1);
+    setenv("ULYX_ALGO", "hier", 1);
+    setenv("ULYX_SOCKET_FAMILY", "AF_INET", 1);
+    assert_status(load(*state, &settings), ULYX_SUCCESS);
+    assert_string_equal(settings.cma, "off");
+    assert_string_equal(settings.algo, "hier");
+    assert_string_equal(settings.socket_family, "AF_INET");
+    static const char *const bad[] = {"", "o", "offf", "auto|on", "|"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        setenv("ULYX_CMA", bad[i], 1);
+        assert_refused(*state, "ULYX_CMA", bad[i], "one of auto|on|off");
+    }
+}
+
+static void
 too_long_text_is_refused_not_cut(void **state)
 {
     char text[ULI_SETTING_TEXT + 100];
@@ -334,6 +363,7 @@ static const struct CMUnitTest tests[] = {
     CASE(bad_value_replaced_by_a_later_source_is_no_error),
     CASE(bad_value_names_variable_value_and_source),
     CASE(bad_values_of_every_type_are_refused),
+    CASE(choice_takes_its_words_only),
     CASE(too_long_text_is_refused_not_cut),
     CASE(good_values_of_every_type_are_taken),
     CASE(misspelt_variable_warns_once_with_the_nearest),

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "base/clock.h"
 #include "collectives/copy.h"
 
@@ -106,11 +107,18 @@ bench_row(const char *shape, int64_t row)
     fflush(stdout);
 }
 
+/* Shared memory with ordinary pages, as windows are. */
 static unsigned char *
 map(int64_t bytes)
 {
-    void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int fd = memfd_create("copy_bench", MFD_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    void *memory = MAP_FAILED;
+    if (ftruncate(fd, bytes) == 0)
+        memory = mmap(
+            NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
     if (memory == MAP_FAILED)
         return NULL;
     memset(memory, 1, (size_t)bytes);

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How many moves an enumeration can have, over all document tables.
+ *
+ * HEADS: (pieces) x (head ranges), exact but for zigzag per document.
+ */
+#include "collectives/layout_private.h"
+
+/* Most pieces of a part on a rank. */
+static int64_t
+pieces_most(const struct uli_layout *layout, int32_t part, int32_t rank)
+{
+    const struct uli_shape *shape = &layout->shape;
+    const struct uli_shape_part *p = &shape->parts[part];
+    int64_t count, spans;
+    if (p->kind == ULYX_PART_SHARDED && p->order == ULYX_ORDER_ZIGZAG_DOCS) {
+        if (!uli_size_mul_add(shape->max_docs, 4, 2, &spans))
+            spans = INT64_MAX; /* two chunks of each document and gap */
+        return uli_min(spans, uli_layout_max_seq_rows(layout, part, rank));
+    }
+    uli_layout_pieces(layout, part, rank, &count);
+    return count;
+}
+
+/* The sum over the ranks that src stands for (-1: all). */
+static int64_t
+pieces_of_all(const struct uli_layout *layout, int32_t part, int32_t src)
+{
+    int64_t sum = 0;
+    if (src >= 0)
+        return pieces_most(layout, part, src);
+    for (int32_t r = 0; r < layout->shape.nranks; r++)
+        sum = uli_sat_add(sum, pieces_most(layout, part, r));
+    return sum;
+}
+
+static int64_t
+sat_mul(int64_t a, int64_t b)
+{
+    int64_t product;
+    return uli_size_mul(a, b, &product) ? product : INT64_MAX;
+}
+
+/* ---- HEADS --------------------------------------------------------------- */
+
+static int64_t
+lowest_ranges(const struct uli_layout *layout, int32_t tensor, int32_t src)
+{
+    int64_t sum = 0;
+    for (int32_t r = 0; r < layout->shape.nranks; r++) {
+        struct uli_head_range low = uli_heads_lowest(layout, tensor, r);
+        if (src < 0 || src == r)
+            sum += low.end > low.first;
+    }
+    return sum;
+}
+
+static int64_t
+cells(const struct uli_layout *layout, int32_t tensor, int32_t src)
+{
+    struct uli_head_range scope = {0, layout->shape.tensors[tensor].heads};
+    int64_t sum = 0;
+    if (src >= 0)
+        scope = uli_heads_all(layout, tensor, src);
+    while (scope.first < scope.end) {
+        int32_t lo, hi;
+        scope.first = uli_heads_cell(layout, tensor, scope.first, &lo, &hi);
+        sum++;
+    }
+    return sum;
+}
+
+static int64_t
+bound_heads(const struct uli_layout *layout, ulyx_operation_t operation,
+    int32_t tensor, int32_t dst, int32_t src)
+{
+    const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
+    bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
+    int64_t dst_pieces = pieces_most(layout, t->part, dst);
+    switch (operation) {
+    case ULYX_SEQ_TO_HEAD:
+        return sharded ? pieces_of_all(layout, t->part, src) : 1;
+    case ULYX_HEAD_TO_SEQ:
+        return sat_mul(dst_pieces, lowest_ranges(layout, tensor, src));
+    case ULYX_SEQ_TO_HEAD_ADJOINT:
+        if (!sharded && !(t->flags & ULYX_TENSOR_FULL))
+            return 3;
+        return sat_mul(dst_pieces, cells(layout, tensor, src));
+    default:
+        return uli_sat_add(
+            sharded ? pieces_of_all(layout, t->part, src) : 1, 1);
+    }
+}
+
+int64_t
+uli_layout_max_moves(const struct uli_layout *layout,
+    ulyx_operation_t operation, int32_t tensor, int32_t dst_rank,
+    int32_t src_rank)
+{
+    return bound_heads(layout, operation, tensor, dst_rank, src_rank);
+}

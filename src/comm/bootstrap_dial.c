@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Dialling. An address that does not answer costs a few seconds, then the next
+ * one is tried: an id may hold addresses that this host cannot reach, or that
+ * mean another machine here (a container bridge's).
+ */
+#include "comm/bootstrap_dial.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/random.h"
+#include "base/size.h"
+#include "base/status.h"
+
+enum { PAUSE_FIRST_MS = 2, PAUSE_LONGEST_MS = 500 };
+#define CONNECT_S   3.0
+#define HANDSHAKE_S 10.0
+#define NOTICE_S    5.0 /* then the log says what is being waited for */
+
+static void
+report(struct uli_dial_report *report_p, ulyx_status_t status,
+    const struct uli_address *address, const char *what)
+{
+    char where[ULI_ADDRESS_TEXT_BYTES];
+    /* A root that answered and refused tells more than one that is away. */
+    if (status == ULYX_ERR_SYSTEM && report_p->status)
+        return;
+    uli_address_text(address, where, sizeof(where));
+    report_p->status = status;
+    snprintf(report_p->text, sizeof(report_p->text), "%s: %s", where, what);
+}
+
+static const char *
+reason(int number)
+{
+    if (number == ENOTCONN)
+        return "closed the connection";
+    if (number == ETIMEDOUT)
+        return "does not answer";
+    const char *text = strerrordesc_np(number);
+    return text ? text : "unknown error";
+}
+
+/* The handshake's rank side. 0 and authenticated, or -1 with the report. */
+static int
+prove(int fd, const struct uli_place *place, const struct uli_address *address,
+    uli_deadline_t deadline, struct uli_dial_report *report_p)
+{
+    struct uli_auth auth;
+    unsigned char hello[ULI_HELLO_BYTES], proof[ULI_PROOF_BYTES];
+    unsigned char verdict[ULI_VERDICT_BYTES];
+    unsigned version = 0;
+    char text[80];
+    memcpy(auth.secret, place->secret, ULI_SECRET_BYTES);
+    if (uli_random_bytes(auth.rank_nonce, ULI_NONCE_BYTES))
+        return -1;
+    uli_hello_encode(auth.rank_nonce, hello);
+    int number = uli_socket_send(fd, hello, sizeof(hello), deadline);
+    if (!number)
+        number = uli_socket_receive(fd, hello, sizeof(hello), deadline);
+    if (number)
+        goto err_report;
+    switch (uli_hello_decode(hello, auth.root_nonce, &version)) {
+    case ULI_HELLO_GARBAGE:
+        report(report_p, ULYX_ERR_SYSTEM, address, "is not a ulyx root");
+        return -1;
+    case ULI_HELLO_VERSION:
+        snprintf(text, sizeof(text),
+            "speaks protocol version %u, here it is %d", version,
+            ULI_PROTOCOL_VERSION);
+        report(report_p, ULYX_ERR_VERSION, address, text);
+        return -1;
+    case ULI_HELLO_OK:
+        break;
+    }
+    uli_auth_proof(&auth, ULI_AUTH_RANK, proof);
+    number = uli_socket_send(fd, proof, sizeof(proof), deadline);
+    if (!number)
+        number = uli_socket_receive(fd, verdict, sizeof(verdict), deadline);
+    if (number)
+        goto err_report;
+    if (verdict[0] == 1 && uli_auth_check(&auth, ULI_AUTH_ROOT, verdict + 1))
+        return 0;
+    report(report_p, ULYX_ERR_AUTH, address,
+        verdict[0] ? "does not know the meeting's secret"
+                   : "refused this rank: wrong secret");
+    return -1;
+
+err_report:
+    report(report_p, ULYX_ERR_SYSTEM, address, reason(number));
+    return -1;
+}
+
+static int
+dial_address(const struct uli_place *place, const struct uli_address *address,
+    uli_deadline_t deadline, struct uli_dial_report *report_p)
+{
+    int fd = -1;
+    int number = uli_socket_connect(
+        address, uli_min(deadline, uli_deadline_in(CONNECT_S)), &fd);
+    if (number) {
+        report(report_p, ULYX_ERR_SYSTEM, address, reason(number));
+        return -1;
+    }
+    if (place->same_user && !uli_socket_same_user(fd)) {
+        report(report_p, ULYX_ERR_AUTH, address, "is served by another user");
+        close(fd);
+        return -1;
+    }
+    if (prove(fd, place, address,
+            uli_min(deadline, uli_deadline_in(HANDSHAKE_S)), report_p)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int
+uli_dial_once(const struct uli_place *place, uli_deadline_t deadline,
+    struct uli_dial_report *report_p)
+{
+    memset(report_p, 0, sizeof(*report_p));
+    for (int i = 0; i < place->count; i++) {
+        int fd = dial_address(place, &place->addresses[i], deadline, report_p);
+        if (fd >= 0)
+            return fd;
+    }
+    if (!report_p->status)
+        snprintf(report_p->text, sizeof(report_p->text), "no address");
+    return -1;
+}
+
+void
+uli_dial_pause(int *pause_ms, uli_deadline_t deadline)
+{
+    int ms = uli_deadline_poll_ms(deadline, *pause_ms);
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&pause, NULL);
+    *pause_ms = (int)uli_min(2 * *pause_ms, PAUSE_LONGEST_MS);
+}
+
+ulyx_status_t
+uli_dial(const struct uli_place *place, double settle_s,
+    uli_deadline_t deadline, int *fd_p)
+{
+    uli_deadline_t settled = uli_deadline_in(settle_s);
+    uli_deadline_t notice = uli_deadline_in(NOTICE_S);
+    struct uli_dial_report why;
+    int pause_ms = PAUSE_FIRST_MS;
+    for (;;) {
+        int fd = uli_dial_once(place, deadline, &why);
+        if (fd >= 0) {
+            *fd_p = fd;
+            return ULYX_SUCCESS;
+        }
+        bool refused =
+            why.status == ULYX_ERR_AUTH || why.status == ULYX_ERR_VERSION;
+        if (refused && uli_deadline_over(settled))
+            return uli_error(why.status, "bootstrap: %s", why.text);
+        if (uli_deadline_over(deadline))
+            return uli_error(ULYX_ERR_TIMEOUT,
+                "bootstrap: no root could be reached before the deadline; "
+                "last: %s",
+                why.text);
+        if (uli_deadline_over(notice)) {
+            ULI_WARN(ULI_LOG_INIT, -1,
+                "bootstrap: still trying to reach the root; last: %s",
+                why.text);
+            notice = INT64_MAX;
+        }
+        uli_dial_pause(&pause_ms, deadline);
+    }
+}

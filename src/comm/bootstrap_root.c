@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The root's thread: one epoll loop over listeners and connections, and four
+ * timers (a stranger's handshake, a rank's patience, the meeting's deadline,
+ * the end of a failed meeting). The loop's state is the thread's alone; `refs`,
+ * `unsent`, `stop` and `finished` are shared with the handle's owner.
+ */
+#include "comm/bootstrap_root.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "comm/bootstrap_conn.h"
+
+enum {
+    EVENT_BATCH = 64,
+    ACCEPT_BATCH = 64,   /* then the ranks that are in get their turn */
+    STRANGER_MAX = 4096, /* the oldest goes first */
+    POLL_SLICE_MS = 60000
+};
+#define HANDSHAKE_S 10.0
+#define LINGER_S    30.0
+
+static atomic_int alive;
+
+int
+uli_root_count(void)
+{
+    return atomic_load(&alive);
+}
+
+/* ---- the door ------------------------------------------------------------ */
+
+static void
+close_listeners(struct uli_root *root)
+{
+    for (int i = 0; i < root->params.listener_count; i++)
+        close(root->params.listeners[i]);
+    root->params.listener_count = 0;
+    if (root->unlink_path[0])
+        unlink(root->unlink_path);
+    root->unlink_path[0] = 0;
+}
+
+void
+uli_root_close_door(struct uli_root *root)
+{
+    close_listeners(root);
+    ULI_INFO(ULI_LOG_INIT, -1,
+        "bootstrap: all %d ranks have joined; %d connections were dropped",
+        root->meeting.nranks, root->meeting.strays.count);
+}
+
+static void
+peer_text(int fd, const struct sockaddr_storage *peer, char *text_p, size_t n)
+{
+    const struct sockaddr_in *v4 = (const void *)peer;
+    const struct sockaddr_in6 *v6 = (const void *)peer;
+    struct ucred user = {0};
+    socklen_t length = sizeof(user);
+    if (peer->ss_family == AF_INET) {
+        inet_ntop(AF_INET, &v4->sin_addr, text_p, (socklen_t)n);
+    } else if (peer->ss_family == AF_INET6) {
+        inet_ntop(AF_INET6, &v6->sin6_addr, text_p, (socklen_t)n);
+    } else {
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &length);
+        snprintf(text_p, n, "process %d of user %u", user.pid, user.uid);
+    }
+}
+
+static struct uli_conn *
+oldest_stranger(const struct uli_root *root)
+{
+    if (uli_list_empty(&root->strangers))
+        return NULL;
+    return ULI_CONTAINER_OF(root->strangers.next, struct uli_conn, node);
+}
+
+static void
+admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
+{
+    char address[80] = "?";
+    peer_text(fd, peer, address, sizeof(address));
+    if (root->params.same_user && !uli_socket_same_user(fd)) {
+        uli_meeting_stray(&root->meeting, address, "another user");
+        close(fd);
+        return;
+    }
+    uli_socket_tune(fd, peer->ss_family);
+    if (root->stranger_count >= STRANGER_MAX)
+        uli_conn_drop(oldest_stranger(root), "too many unproven connections");
+    if (!uli_conn_open(root, fd, address))
+        uli_meeting_fail(&root->meeting, ULYX_ERR_NO_MEMORY,
+            "the root has no memory for a connection");
+}
+
+/* No descriptor left: more of them, or a stranger's, or none at all. False
+ * where nothing helps. */
+static bool
+find_descriptor(struct uli_root *root)
+{
+    struct rlimit limit = {0};
+    if (uli_socket_raise_limit())
+        return true;
+    if (oldest_stranger(root)) {
+        uli_conn_drop(oldest_stranger(root), "no file descriptor left");
+        return true;
+    }
+    getrlimit(RLIMIT_NOFILE, &limit);
+    uli_meeting_fail(&root->meeting, ULYX_ERR_SYSTEM,
+        "the root has no file descriptor left: the hard limit of open files "
+        "(ulimit -Hn) is %llu, %d ranks have joined",
+        (unsigned long long)limit.rlim_max, root->meeting.njoined);
+    close_listeners(root);
+    return false;
+}
+
+static void
+accept_some(struct uli_root *root, int listener)
+{
+    for (int i = 0; i < ACCEPT_BATCH && root->params.listener_count; i++) {
+        struct sockaddr_storage peer = {0};
+        socklen_t length = sizeof(peer);
+        int fd = accept4(listener, (struct sockaddr *)&peer, &length,
+            SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0)
+            admit(root, fd, &peer);
+        else if (errno == EAGAIN)
+            return;
+        else if ((errno == EMFILE || errno == ENFILE) && !find_descriptor(root))
+            return;
+    }
+}
+
+/* ---- timers -------------------------------------------------------------- */
+
+static bool
+whole(const struct uli_root *root)
+{
+    return root->meeting.nranks > 0 &&
+           root->meeting.njoined == root->meeting.nranks;
+}
+
+static uli_deadline_t
+next_timer(const struct uli_root *root)
+{
+    uli_deadline_t next = INT64_MAX;
+    const struct uli_conn *oldest = oldest_stranger(root);
+    if (oldest)
+        next = oldest->deadline;
+    if (root->meeting.failed) {
+        next = uli_min(next, root->linger);
+        const struct uli_list *node = root->members.next;
+        for (; node != &root->members; node = node->next) {
+            const struct uli_conn *conn =
+                ULI_CONTAINER_OF(node, struct uli_conn, node);
+            if (conn->draining)
+                next = uli_min(next, conn->deadline);
+        }
+        return next;
+    }
+    if (root->meeting.nranks > 0)
+        next = uli_min(next, root->meeting.deadline);
+    return whole(root) ? next : uli_min(next, root->params.deadline);
+}
+
+/* Told ranks that do not close are closed. */
+static void
+end_drained(struct uli_root *root)
+{
+    struct uli_list *node = root->members.next;
+    while (node != &root->members) {
+        struct uli_conn *conn = ULI_CONTAINER_OF(node, struct uli_conn, node);
+        node = node->next;
+        if (conn->draining && uli_deadline_over(conn->deadline))
+            uli_conn_close(conn);
+    }
+}
+
+static void
+run_timers(struct uli_root *root)
+{
+    int64_t now = uli_clock_ns();
+    for (struct uli_conn *oldest = oldest_stranger(root);
+         oldest && oldest->deadline <= now; oldest = oldest_stranger(root)) {
+        char why[64];
+        snprintf(why, sizeof(why), "no handshake within %g s",
+            root->params.handshake_s);
+        uli_conn_drop(oldest, why);
+    }
+    end_drained(root);
+    if (root->meeting.failed)
+        return;
+    if (root->meeting.nranks > 0 && root->meeting.deadline <= now)
+        uli_meeting_expire(&root->meeting, now);
+    if (!whole(root) && root->params.deadline <= now)
+        uli_meeting_time_out(&root->meeting);
+}
+
+/* ---- the loop ------------------------------------------------------------ */
+
+/* A failure that is new goes to all who have joined. */
+static void
+spread_failure(struct uli_root *root)
+{
+    if (!root->meeting.failed || root->linger != INT64_MAX)
+        return;
+    root->linger = uli_deadline_in(root->params.linger_s);
+    atomic_fetch_add(&root->unsent, 1);
+    struct uli_list *node = root->members.next;
+    while (node != &root->members) {
+        struct uli_conn *conn = ULI_CONTAINER_OF(node, struct uli_conn, node);
+        node = node->next;
+        uli_conn_tell_failure(conn);
+    }
+    atomic_fetch_sub(&root->unsent, 1);
+}
+
+static bool
+finished(const struct uli_root *root)
+{
+    const struct uli_meeting *meeting = &root->meeting;
+    if (atomic_load(&root->stop))
+        return true;
+    if (!meeting->failed)
+        return whole(root) && meeting->nleft == meeting->nranks;
+    if (uli_deadline_over(root->linger))
+        return true;
+    if (meeting->nranks == 0 || !uli_list_empty(&root->members))
+        return false;
+    for (int32_t rank = 0; rank < meeting->nranks; rank++)
+        if (!meeting->members[rank].told && !meeting->members[rank].left)
+            return false;
+    return true;
+}
+
+/* data.ptr is a connection, or lies in root->params.listeners, or is
+ * &root->event_fd. */
+static void
+dispatch(struct uli_root *root, const struct epoll_event *event)
+{
+    int *source = event->data.ptr;
+    if (source >= root->params.listeners &&
+        source < root->params.listeners + ULI_ADDRESS_MAX) {
+        if (root->params.listener_count)
+            accept_some(root, *source);
+    } else if (source != &root->event_fd) {
+        uli_conn_event(event->data.ptr, event->events);
+    }
+}
+
+static void
+serve(struct uli_root *root)
+{
+    struct epoll_event events[EVENT_BATCH];
+    while (!finished(root)) {
+        int wait_ms = uli_deadline_poll_ms(next_timer(root), POLL_SLICE_MS);
+        int count = epoll_wait(root->epoll_fd, events, EVENT_BATCH, wait_ms);
+        for (int i = 0; i < count; i++)
+            dispatch(root, &events[i]);
+        run_timers(root);
+        spread_failure(root);
+        uli_conn_free_dead(root);
+    }
+}
+
+/* ---- life ---------------------------------------------------------------- */
+
+static void
+unref(struct uli_root *root)
+{
+    if (atomic_fetch_sub(&root->refs, 1) > 1)
+        return;
+    if (root->event_fd >= 0)
+        close(root->event_fd);
+    if (root->epoll_fd >= 0)
+        close(root->epoll_fd);
+    free(root);
+}
+
+static void
+close_all(struct uli_root *root, struct uli_list *head)
+{
+    while (!uli_list_empty(head))
+        uli_conn_close(ULI_CONTAINER_OF(head->next, struct uli_conn, node));
+    uli_conn_free_dead(root);
+}
+
+static void *
+run(void *context)
+{
+    struct uli_root *root = context;
+    serve(root);
+    close_listeners(root);
+    close_all(root, &root->strangers);
+    close_all(root, &root->members);
+    uli_meeting_free(&root->meeting);
+    atomic_store(&root->finished, true);
+    unref(root);
+    atomic_fetch_sub(&alive, 1);
+    return NULL;
+}
+
+static bool
+watch(struct uli_root *root, int *source)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
+    return epoll_ctl(root->epoll_fd, EPOLL_CTL_ADD, *source, &event) == 0;
+}
+
+static ulyx_status_t
+open_loop(struct uli_root *root)
+{
+    root->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    root->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    bool good = root->epoll_fd >= 0 && root->event_fd >= 0 &&
+                watch(root, &root->event_fd);
+    for (int i = 0; i < root->params.listener_count && good; i++)
+        good = watch(root, &root->params.listeners[i]);
+    if (!good)
+        return uli_error_errno("the event loop of a meeting's root");
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+start_thread(struct uli_root *root)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    atomic_fetch_add(&alive, 1);
+    int number = pthread_create(&thread, &attributes, run, root);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (number == 0)
+        return ULYX_SUCCESS;
+    atomic_fetch_sub(&alive, 1);
+    errno = number;
+    return uli_error_errno("the thread of a meeting's root");
+}
+
+static void
+fill(struct uli_root *root, const struct uli_root_params *params)
+{
+    root->params = *params;
+    if (root->params.handshake_s <= 0)
+        root->params.handshake_s = HANDSHAKE_S;
+    if (root->params.linger_s <= 0)
+        root->params.linger_s = LINGER_S;
+    if (params->unlink_path)
+        snprintf(root->unlink_path, sizeof(root->unlink_path), "%s",
+            params->unlink_path);
+    root->params.unlink_path = NULL;
+    root->linger = INT64_MAX;
+    uli_list_init(&root->strangers);
+    uli_list_init(&root->members);
+    uli_list_init(&root->dead);
+    atomic_init(&root->refs, 2); /* the owner's and the thread's */
+}
+
+ulyx_status_t
+uli_root_start(const struct uli_root_params *params, struct uli_root **root_p)
+{
+    struct uli_root *root = calloc(1, sizeof(*root));
+    ulyx_status_t status = ULYX_ERR_NO_MEMORY;
+    if (!root) {
+        for (int i = 0; i < params->listener_count; i++)
+            close(params->listeners[i]);
+        return uli_error(status, "out of memory for a meeting's root");
+    }
+    fill(root, params);
+    status = open_loop(root);
+    if (!status)
+        status = start_thread(root);
+    if (status) {
+        close_listeners(root);
+        atomic_store(&root->refs, 1);
+        unref(root);
+        return status;
+    }
+    *root_p = root;
+    return ULYX_SUCCESS;
+}
+
+void
+uli_root_release(struct uli_root *root, double wait_s)
+{
+    if (!root)
+        return;
+    const struct timespec step = {0, 1000000};
+    uli_deadline_t deadline = uli_deadline_in(wait_s);
+    while (atomic_load(&root->unsent) > 0 && !atomic_load(&root->finished) &&
+           !uli_deadline_over(deadline))
+        nanosleep(&step, NULL);
+    unref(root);
+}
+
+void
+uli_root_stop(struct uli_root *root, double wait_s)
+{
+    if (!root)
+        return;
+    const struct timespec step = {0, 1000000};
+    uli_deadline_t deadline = uli_deadline_in(wait_s);
+    const uint64_t one = 1;
+    atomic_store(&root->stop, true);
+    while (write(root->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
+    while (!atomic_load(&root->finished) && !uli_deadline_over(deadline))
+        nanosleep(&step, NULL);
+    unref(root);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The root of a meeting: a thread of its own that listens, lets in who proves
+ * the secret, and serves gathers until all ranks have left. It blocks all
+ * signals, holds no lock while it works, and never waits for one peer.
+ */
+#ifndef ULI_COMM_BOOTSTRAP_ROOT_H
+#define ULI_COMM_BOOTSTRAP_ROOT_H
+
+#include <stdbool.h>
+#include "base/clock.h"
+#include "comm/bootstrap_auth.h"
+#include "comm/bootstrap_socket.h"
+#include "ulyx/types.h"
+
+struct uli_root;
+
+struct uli_root_params {
+    unsigned char secret[ULI_SECRET_BYTES];
+    uli_deadline_t deadline; /* when a meeting that is not whole fails */
+    double handshake_s;      /* for a connection to prove itself; 0 = 10 */
+    double linger_s;         /* how long a failed meeting tells late ranks
+                              * what failed it; 0 = 30 */
+    int listeners[ULI_ADDRESS_MAX];
+    int listener_count;
+    bool same_user;          /* Unix sockets: other users are refused */
+    const char *unlink_path; /* removed when all have joined, or at the end;
+                              * copied; NULL = none */
+};
+
+/* The listeners are the root's from the call on, also on error.
+ * returns SUCCESS, ERR_NO_MEMORY or ERR_SYSTEM. */
+ulyx_status_t uli_root_start(
+    const struct uli_root_params *params, struct uli_root **root_p);
+/* Gives the handle back; the thread goes on until the meeting is over. Waits
+ * at most wait_s for answers that are on their way. NULL is fine. */
+void uli_root_release(struct uli_root *root, double wait_s);
+/* Ends the meeting now, then as release. */
+void uli_root_stop(struct uli_root *root, double wait_s);
+/* Root threads alive in this process. */
+int uli_root_count(void);
+
+#endif
