@@ -8,7 +8,9 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include "collectives/layout_private.h"
+#include "collectives/layout_balanced.h"
+
+enum { DEFAULT_ROW_COST = 16, DEFAULT_ROW_ROUND = 64 };
 
 struct uli_memory {
     struct uli_memory *next;
@@ -133,15 +135,21 @@ prepare(struct uli_layout *layout)
 {
     struct uli_shape *shape = &layout->shape;
     place_parts(layout);
+    if (shape->row_cost == 0)
+        shape->row_cost = DEFAULT_ROW_COST;
+    if (shape->row_round == 0)
+        shape->row_round = DEFAULT_ROW_ROUND;
     layout->packed = shape->work_split == ULYX_WORK_BALANCED &&
                      shape->heads % shape->nranks != 0;
     layout->max_local_given = shape->max_local_rows > 0;
     for (int32_t i = 0; i < shape->nparts; i++)
         ULI_TRY(uli_orders_prepare(layout, i));
-    if (layout->packed)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "BALANCED with heads that are not a multiple of the ranks");
-    ULI_TRY(prepare_heads(layout));
+    if (layout->packed) {
+        ULI_TRY(uli_families_prepare(layout));
+        ULI_TRY(uli_cost_prepare(layout));
+    } else {
+        ULI_TRY(prepare_heads(layout));
+    }
     resolve_tensors(layout);
     return prepare_docs(layout);
 }
@@ -160,6 +168,11 @@ fill(struct uli_layout *layout, const ulyx_docs_t *docs_q,
     else
         ULI_TRY(uli_docs_load(layout, tables, 1, docs_k));
     ULI_TRY(uli_orders_update(layout, tables));
+    if (layout->packed) {
+        ULI_TRY(uli_cost_update(layout, tables));
+        ULI_TRY(uli_balanced_cut(layout, tables));
+        uli_families_update(layout, tables);
+    }
     tables->hash = uli_docs_hash(tables);
     __atomic_store_n(&layout->tables, tables, __ATOMIC_RELEASE);
     return ULYX_SUCCESS;

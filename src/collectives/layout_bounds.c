@@ -3,6 +3,13 @@
  * How many moves an enumeration can have, over all document tables.
  *
  * HEADS: (pieces) x (head ranges), exact but for zigzag per document.
+ *
+ * PACKED: two lists of intervals on one line (a head of a batch item) meet in
+ * at most as many places as both have members. So with R runs of a rank on at
+ * most R lines, N runs of all ranks, L = heads x batch lines and p pieces,
+ *     runs against pieces      R + R p
+ *     holders against pieces   L p + 2 N    (a run begins and ends a cell)
+ * and never more than there are rows to move.
  */
 #include "collectives/layout_private.h"
 
@@ -92,10 +99,49 @@ bound_heads(const struct uli_layout *layout, ulyx_operation_t operation,
     }
 }
 
+/* ---- PACKED -------------------------------------------------------------- */
+
+static int64_t
+own_share_most(const struct uli_layout *layout, int64_t runs, int64_t heads)
+{
+    int64_t lines = sat_mul(heads, layout->shape.batch);
+    return uli_sat_add(uli_sat_add(sat_mul(2, runs), lines), 2);
+}
+
+static int64_t
+bound_packed(const struct uli_layout *layout, ulyx_operation_t operation,
+    int32_t tensor, int32_t dst, int32_t src)
+{
+    const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
+    bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
+    int32_t f = layout->family_of[tensor];
+    int64_t runs = layout->family[f].max_segments;
+    int64_t borders = sat_mul(2, layout->bank[0].family[f].capacity);
+    int64_t lines = sat_mul(t->heads, layout->shape.batch);
+    int64_t pieces = sharded ? pieces_of_all(layout, t->part, src) : 1;
+    int64_t to_head = uli_sat_add(runs, sat_mul(runs, pieces));
+    int64_t rows = layout->family[f].max_rows;
+    if (operation == ULYX_SEQ_TO_HEAD)
+        return uli_min(rows, to_head);
+    if (operation == ULYX_HEAD_TO_SEQ_ADJOINT) { /* copies, then zeros */
+        int64_t cells = uli_sat_add(runs, sat_mul(2, borders));
+        return uli_min(rows, uli_sat_add(to_head, cells));
+    }
+    if (operation == ULYX_SEQ_TO_HEAD_ADJOINT && !sharded &&
+        !(t->flags & ULYX_TENSOR_FULL))
+        return own_share_most(layout, runs, t->heads);
+    rows = sat_mul(lines, uli_layout_max_seq_rows(layout, t->part, dst));
+    return uli_min(
+        rows, uli_sat_add(
+                  sat_mul(lines, pieces_most(layout, t->part, dst)), borders));
+}
+
 int64_t
 uli_layout_max_moves(const struct uli_layout *layout,
     ulyx_operation_t operation, int32_t tensor, int32_t dst_rank,
     int32_t src_rank)
 {
+    if (layout->packed)
+        return bound_packed(layout, operation, tensor, dst_rank, src_rank);
     return bound_heads(layout, operation, tensor, dst_rank, src_rank);
 }

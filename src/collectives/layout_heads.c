@@ -63,3 +63,24 @@ uli_heads_cell(const struct uli_layout *layout, int32_t tensor, int64_t head,
         return head + 1;
     return layout->head_begin[*lo_p + 1] / group;
 }
+
+/* PACKED: from the lowest to the highest head of the runs. */
+void
+uli_layout_heads(const struct uli_layout *layout, int32_t tensor, int32_t rank,
+    int64_t *first_p, int64_t *count_p)
+{
+    struct uli_head_range range = {0, 0};
+    if (!layout->packed) {
+        range = uli_heads_all(layout, tensor, rank);
+    } else {
+        int64_t count;
+        const struct uli_run *run =
+            uli_layout_runs(layout, tensor, rank, &count);
+        if (count > 0) {
+            range.first = run[0].head;
+            range.end = run[count - 1].head + 1;
+        }
+    }
+    *first_p = range.first;
+    *count_p = range.end - range.first;
+}

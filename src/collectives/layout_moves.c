@@ -233,17 +233,18 @@ seq_to_head_adjoint(const struct uli_visit *v)
 typedef bool (*visit_fn)(const struct uli_visit *v);
 
 static visit_fn
-visit_of(ulyx_operation_t operation)
+visit_of(const struct uli_layout *layout, ulyx_operation_t operation)
 {
+    bool packed = layout->packed;
     switch (operation) {
     case ULYX_SEQ_TO_HEAD:
-        return seq_to_head;
+        return packed ? uli_packed_seq_to_head : seq_to_head;
     case ULYX_HEAD_TO_SEQ:
-        return head_to_seq;
+        return packed ? uli_packed_head_to_seq : head_to_seq;
     case ULYX_SEQ_TO_HEAD_ADJOINT:
-        return seq_to_head_adjoint;
+        return packed ? uli_packed_seq_to_head_adjoint : seq_to_head_adjoint;
     default:
-        return head_to_seq_adjoint;
+        return packed ? uli_packed_head_to_seq_adjoint : head_to_seq_adjoint;
     }
 }
 
@@ -271,7 +272,7 @@ uli_layout_each_move(const struct uli_layout *layout,
     v.scratch = scratch;
     v.fn = visit;
     v.context = context;
-    return visit_of(operation)(&v);
+    return visit_of(layout, operation)(&v);
 }
 
 int32_t

@@ -48,7 +48,8 @@ struct uli_family {
 struct uli_family_info {
     bool readers;
     int64_t heads, group;
-    int64_t max_rows, max_segments; /* of a rank, over all tables */
+    int64_t most_rows, most_segments; /* what max_rows makes possible */
+    int64_t max_rows, max_segments;   /* and the caller's maxima allow */
 };
 
 /* Per document, up to and without document n (PACKED only; arrays of

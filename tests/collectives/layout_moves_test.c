@@ -287,6 +287,13 @@ has_source(const struct uli_place *sources, int32_t n, int32_t rank)
 }
 
 static bool
+same_place(const struct uli_place *a, const struct uli_place *b)
+{
+    return a->rank == b->rank && a->batch == b->batch && a->row == b->row &&
+           a->head == b->head;
+}
+
+static bool
 check_subset(void *context, const struct uli_move *m)
 {
     struct subset *s = context;
@@ -296,16 +303,13 @@ check_subset(void *context, const struct uli_move *m)
                                     k->moves[s->at].nsources, s->src))
         s->sources_at += k->moves[s->at++].nsources;
     EXPECT(k, s->at < k->nmoves);
-    struct uli_move own = *m;
-    own.sources = NULL;
-    EXPECT(k, memcmp(&own.dst, &k->moves[s->at].dst, sizeof(own.dst)) == 0);
-    EXPECT(k, own.kind == k->moves[s->at].kind);
-    EXPECT(k, own.nsources == k->moves[s->at].nsources);
-    EXPECT(k, own.batches == k->moves[s->at].batches);
-    EXPECT(k, own.rows == k->moves[s->at].rows);
-    EXPECT(k, own.heads == k->moves[s->at].heads);
-    EXPECT(k, memcmp(m->sources, k->sources + s->sources_at,
-                  (size_t)m->nsources * sizeof(*m->sources)) == 0);
+    const struct uli_move *own = &k->moves[s->at];
+    EXPECT(k, same_place(&m->dst, &own->dst));
+    EXPECT(k, m->kind == own->kind && m->nsources == own->nsources);
+    EXPECT(k, m->batches == own->batches && m->rows == own->rows);
+    EXPECT(k, m->heads == own->heads);
+    for (int32_t i = 0; i < m->nsources; i++)
+        EXPECT(k, same_place(&m->sources[i], k->sources + s->sources_at + i));
     s->sources_at += k->moves[s->at++].nsources;
     return true;
 }
@@ -461,7 +465,15 @@ each_move_of_heads_equals_oracle(void **state)
     run_draws(false, 1500, 1);
 }
 
+static void
+each_move_of_balanced_equals_oracle(void **state)
+{
+    (void)state;
+    run_draws(true, 1500, 2);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(each_move_of_balanced_equals_oracle),
     cmocka_unit_test(each_move_of_heads_equals_oracle),
 };
 
