@@ -85,9 +85,9 @@ fence(void)
 const struct uli_copy_kernel uli_copy_avx2 = {
     .usable = usable,
     .copy = copy,
-    .fence = fence,
     .sum_f32 = &uli_sum_avx2_f32,
     .sum_f64 = &uli_sum_portable_f64,
-    .streams = true,
+    .stream_joint = stream_joint,
+    .fence = fence,
 };
 #endif

@@ -140,10 +140,6 @@ uli_span_next(const int64_t extent[3], struct uli_box_span *left,
 /* Runs of the inner loop that are done for all of the outer one at a time. */
 enum { TILE_RUNS = 128 };
 
-/* Streamed runs of this many bytes fill lines wherever they go: then it is
- * the source that should be read in order. */
-enum { STREAM_RUN_BYTES = 128 };
-
 static void
 swap_loops(struct uli_copy_plane *plane)
 {
@@ -174,7 +170,7 @@ copy_plane(const struct uli_copy_kernel *kernel, struct uli_copy_plane plane,
 {
     bool transposed = plane.extent[0] > 1 &&
                       llabs(plane.src_stride[0]) < llabs(plane.src_stride[1]);
-    if (transposed && stream && plane.run_bytes >= STREAM_RUN_BYTES)
+    if (transposed && stream && plane.run_bytes >= ULI_STREAM_RUN_BYTES)
         swap_loops(&plane);
     else if (transposed) {
         copy_tiles(kernel, &plane, stream);
@@ -194,7 +190,7 @@ uli_box_copy(const struct uli_box *box, struct uli_box_span span, void *dst,
         .src_stride = {box->src_stride[1], box->src_stride[2]},
     };
     struct uli_span_piece piece;
-    bool stream = stream_stores && kernel->streams;
+    bool stream = stream_stores && kernel->fence != NULL;
     while (uli_span_next(box->extent, &span, &piece)) {
         memcpy(plane.extent, piece.extent, sizeof(plane.extent));
         plane.dst = (unsigned char *)dst + box->dst_offset +

@@ -46,13 +46,20 @@ struct uli_sum_kernel {
 
 struct uli_copy_kernel {
     bool (*usable)(void); /* does this machine run it? */
-    /* stream: may use non-temporal stores; the caller fences once at the
-     * end, through fence. */
+    /* stream: with non-temporal stores; never asked of a kernel without. */
     void (*copy)(const struct uli_copy_plane *plane, bool stream);
-    void (*fence)(void);
     const struct uli_sum_kernel *sum_f32, *sum_f64;
-    bool streams; /* has non-temporal stores at all */
+    /* Non-temporal stores; both NULL in a kernel without them.
+     * stream_joint: planes of equal extent[1], of runs of at least
+     * ULI_STREAM_RUN_BYTES; row k of each of them, then row k + 1.
+     * fence: orders them before later stores; the caller's, once, at the end
+     * of either. */
+    void (*stream_joint)(const struct uli_copy_plane planes[], int32_t count);
+    void (*fence)(void);
 };
+
+/* Streamed runs of this many bytes fill lines wherever they go. */
+enum { ULI_STREAM_RUN_BYTES = 128 };
 
 /* The kernel in use. */
 const struct uli_copy_kernel *uli_copy_kernel(void);

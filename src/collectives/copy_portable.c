@@ -19,17 +19,9 @@ usable(void)
     return true;
 }
 
-/* Nothing to order: all stores are ordinary ones. */
-static void
-fence(void)
-{
-}
-
 const struct uli_copy_kernel uli_copy_portable = {
     .usable = usable,
     .copy = copy,
-    .fence = fence,
     .sum_f32 = &uli_sum_portable_f32,
     .sum_f64 = &uli_sum_portable_f64,
-    .streams = false,
 };

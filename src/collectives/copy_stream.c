@@ -31,6 +31,6 @@ cache_bytes(void)
 bool
 uli_copy_stream_pays(const struct uli_box *box)
 {
-    return uli_copy_kernel()->streams && box->run_bytes >= 2 * LINE_BYTES &&
+    return uli_copy_kernel()->fence && box->run_bytes >= 2 * LINE_BYTES &&
            uli_box_bytes(box) >= cache_bytes();
 }

@@ -185,4 +185,22 @@ copy(const struct uli_copy_plane *plane, bool stream)
     }
 }
 
+static void
+stream_joint(const struct uli_copy_plane planes[], int32_t count)
+{
+    for (int64_t k = 0; k < planes[0].extent[1]; k++) {
+        for (int32_t n = 0; n < count; n++) {
+            struct rows rows = {
+                .dst = planes[n].dst + k * planes[n].dst_stride[1],
+                .src = planes[n].src + k * planes[n].src_stride[1],
+                .dst_stride = planes[n].dst_stride[0],
+                .src_stride = planes[n].src_stride[0],
+                .bytes = planes[n].run_bytes,
+                .count = planes[n].extent[0],
+            };
+            copy_in_turn(&rows, 0, true);
+        }
+    }
+}
+
 #endif

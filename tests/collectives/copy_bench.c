@@ -8,6 +8,8 @@
  *   gather:    contiguous <- strided
  *   scatter:   strided <- contiguous
  *   transpose: [8][n] rows <- [n][8] rows
+ *   turns:     8 x [n] rows <- [n][8] rows, one peer's box after another's
+ *   joint:     the same in one pass
  */
 #include "collectives/copy_bench.h"
 
@@ -45,12 +47,42 @@ make_box(const char *shape, int64_t row)
     return box;
 }
 
+/* The same box for each of HEADS peers, side by side in the source. */
+static void
+copy_peers(const struct uli_box *box, const char *shape, bool stream)
+{
+    struct uli_box boxes[HEADS];
+    void *to[HEADS];
+    const void *from[HEADS];
+    int64_t rows = box->extent[2];
+    for (int n = 0; n < HEADS; n++) {
+        boxes[n] = *box;
+        to[n] = dst + n * uli_box_bytes(box);
+        from[n] = src + n * box->run_bytes;
+        if (strcmp(shape, "turns") == 0)
+            uli_box_copy(
+                box, (struct uli_box_span){0, rows}, to[n], from[n], stream);
+    }
+    if (strcmp(shape, "joint") == 0)
+        uli_box_copy_joint(
+            boxes, HEADS, (struct uli_box_span){0, rows}, to, from, stream);
+}
+
+static bool
+is_peers(const char *shape)
+{
+    return strcmp(shape, "turns") == 0 || strcmp(shape, "joint") == 0;
+}
+
 static double
-time_box(const struct uli_box *box, bool stream)
+time_box(const struct uli_box *box, const char *shape, bool stream)
 {
     int64_t runs = box->extent[0] * box->extent[1] * box->extent[2];
     int64_t begin = uli_clock_ns();
-    uli_box_copy(box, (struct uli_box_span){0, runs}, dst, src, stream);
+    if (is_peers(shape))
+        copy_peers(box, shape, stream);
+    else
+        uli_box_copy(box, (struct uli_box_span){0, runs}, dst, src, stream);
     return (double)(uli_clock_ns() - begin);
 }
 
@@ -67,7 +99,7 @@ static double
 time_streaming(int64_t bytes)
 {
     struct uli_box box = {.extent = {1, 1, 1}, .run_bytes = bytes};
-    return time_box(&box, true);
+    return time_box(&box, "", true);
 }
 
 static int
@@ -89,11 +121,11 @@ bench_row(const char *shape, int64_t row)
 {
     struct uli_box box = make_box(shape, row);
     uli_box_normalize(&box);
-    int64_t bytes = uli_box_bytes(&box);
+    int64_t bytes = uli_box_bytes(&box) * (is_peers(shape) ? HEADS : 1);
     double gbs[CONTESTANTS][ROUNDS], ratio[2][ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         double ns[CONTESTANTS] = {time_memcpy(bytes), time_streaming(bytes),
-            time_box(&box, false), time_box(&box, true)};
+            time_box(&box, shape, false), time_box(&box, shape, true)};
         for (int i = 0; i < CONTESTANTS; i++)
             gbs[i][round] = (double)bytes / ns[i];
         double best = ns[0] < ns[1] ? ns[0] : ns[1];
@@ -128,7 +160,8 @@ map(int64_t bytes)
 int
 copy_bench(int argc, char **argv)
 {
-    static const char *const shapes[] = {"gather", "scatter", "transpose"};
+    static const char *const shapes[] = {
+        "gather", "scatter", "transpose", "turns", "joint"};
     total_bytes = (argc > 0 ? atoll(argv[0]) : 512) << 20;
     if (argc > 1 && !uli_copy_kernel_select(argv[1])) {
         fprintf(stderr, "this machine has no kernel %s\n", argv[1]);
@@ -143,7 +176,7 @@ copy_bench(int argc, char **argv)
         (long long)(total_bytes >> 20));
     printf("%-10s %6s %8s %8s %8s %8s %7s %7s %s\n", "shape", "row", "memcpy",
         "streamed", "plain", "stream", "plain:", "stream:", "auto");
-    for (int shape = 0; shape < 3; shape++) {
+    for (int shape = 0; shape < 5; shape++) {
         for (int64_t row = 64; row <= 65536; row *= 2)
             bench_row(shapes[shape], row);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Boxes against a byte-by-byte oracle: random extents, strides of either sign
- * in any order, offsets, spans cut at random, every kernel of this machine,
- * with and without streaming. Gaps and guards must keep their poison.
+ * in any order, offsets, spans case_cut at random, every kernel of this
+ * machine, with and without streaming. Gaps and guards must keep their poison.
  * With --bench the same program times the kernels instead (copy_bench.c).
  */
 #include "support/test.h"
@@ -13,136 +13,8 @@
 #include <string.h>
 #include "collectives/copy.h"
 #include "collectives/copy_bench.h"
+#include "collectives/copy_cases.h"
 #include "support/buffers.h"
-#include "support/random.h"
-
-static struct test_random rng;
-
-/* ---- random boxes -------------------------------------------------------- */
-
-static int64_t
-draw_extent(void)
-{
-    switch (test_random_in(&rng, 0, 3)) {
-    case 0:
-        return 1;
-    case 1:
-        return test_random_in(&rng, 2, 4);
-    case 2:
-        return test_random_in(&rng, 1, 20);
-    default:
-        return test_random_in(&rng, 1, 300);
-    }
-}
-
-static int64_t
-draw_run(void)
-{
-    static const int64_t usual[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
-    switch (test_random_in(&rng, 0, 3)) {
-    case 0:
-        return usual[test_random_in(&rng, 0, 9)];
-    case 1:
-        return test_random_in(&rng, 1, 70);
-    case 2:
-        return test_random_in(&rng, 60, 400);
-    default:
-        return test_random_in(&rng, 1, 9000);
-    }
-}
-
-/* Nested strides in a random order, with or without gaps, signs at random;
- * returns the bytes spanned and sets the offset of the first run. */
-static int64_t
-draw_side(const struct uli_box *box, int64_t stride[3], int64_t *offset)
-{
-    int order[3] = {0, 1, 2};
-    for (int i = 2; i > 0; i--) {
-        int other = (int)test_random_in(&rng, 0, i), held = order[i];
-        order[i] = order[other];
-        order[other] = held;
-    }
-    bool gaps = test_random_in(&rng, 0, 1);
-    bool signs = test_random_in(&rng, 0, 3) == 0;
-    int64_t span = box->run_bytes;
-    *offset = test_random_in(&rng, 0, 80);
-    for (int i = 0; i < 3; i++) {
-        int dim = order[i];
-        span += gaps ? test_random_in(&rng, 0, 40) : 0;
-        stride[dim] = span;
-        span *= box->extent[dim];
-    }
-    for (int i = 0; signs && i < 3; i++) {
-        if (test_random_in(&rng, 0, 1)) {
-            *offset += stride[i] * (box->extent[i] - 1);
-            stride[i] = -stride[i];
-        }
-    }
-    return span + 80;
-}
-
-struct drawn {
-    struct uli_box box, normal;
-    int64_t dst_bytes, src_bytes;
-};
-
-static struct drawn
-draw_box(void)
-{
-    struct drawn drawn = {0};
-    struct uli_box *box = &drawn.box;
-    do {
-        for (int i = 0; i < 3; i++)
-            box->extent[i] = draw_extent();
-        box->run_bytes = draw_run();
-    } while (uli_box_bytes(box) > 400000);
-    drawn.dst_bytes = draw_side(box, box->dst_stride, &box->dst_offset);
-    drawn.src_bytes = draw_side(box, box->src_stride, &box->src_offset);
-    drawn.normal = *box;
-    uli_box_normalize(&drawn.normal);
-    return drawn;
-}
-
-static int64_t
-runs_of(const struct uli_box *box)
-{
-    return box->extent[0] * box->extent[1] * box->extent[2];
-}
-
-/* The run numbered n in loop order: its offsets on the two sides. */
-static void
-locate(const struct uli_box *box, int64_t n, int64_t *dst, int64_t *src)
-{
-    int64_t k = n % box->extent[2], j = n / box->extent[2] % box->extent[1];
-    int64_t i = n / box->extent[2] / box->extent[1];
-    *dst = box->dst_offset + i * box->dst_stride[0] + j * box->dst_stride[1] +
-           k * box->dst_stride[2];
-    *src = box->src_offset + i * box->src_stride[0] + j * box->src_stride[1] +
-           k * box->src_stride[2];
-}
-
-static void
-oracle_copy(
-    const struct uli_box *box, unsigned char *dst, const unsigned char *src)
-{
-    for (int64_t n = 0; n < runs_of(box); n++) {
-        int64_t to, from;
-        locate(box, n, &to, &from);
-        for (int64_t byte = 0; byte < box->run_bytes; byte++)
-            dst[to + byte] = src ? src[from + byte] : 0;
-    }
-}
-
-/* Takes a random piece off the front of [*begin, end). */
-static struct uli_box_span
-cut(int64_t *begin, int64_t end)
-{
-    struct uli_box_span span = {*begin, end};
-    if (test_random_in(&rng, 0, 2))
-        span.end = test_random_in(&rng, *begin, end);
-    *begin = span.end;
-    return span;
-}
 
 /* ---- buffers ------------------------------------------------------------- */
 
@@ -152,16 +24,16 @@ struct sides {
 };
 
 static void
-sides_init(struct sides *sides, const struct drawn *drawn)
+sides_init(struct sides *sides, const struct case_box *drawn)
 {
     size_t dst_bytes = (size_t)drawn->dst_bytes;
     size_t src_bytes = (size_t)drawn->src_bytes;
     test_buffer_init(
-        &sides->dst, dst_bytes, (size_t)test_random_in(&rng, 0, 63));
+        &sides->dst, dst_bytes, (size_t)test_random_in(&case_rng, 0, 63));
     test_buffer_init(
-        &sides->src, src_bytes, (size_t)test_random_in(&rng, 0, 63));
+        &sides->src, src_bytes, (size_t)test_random_in(&case_rng, 0, 63));
     for (size_t i = 0; i < src_bytes; i++)
-        sides->src.data[i] = (unsigned char)test_random_next(&rng);
+        sides->src.data[i] = (unsigned char)test_random_next(&case_rng);
     sides->expected = malloc(dst_bytes);
     sides->src_copy = malloc(src_bytes);
     assert_true(sides->expected && sides->src_copy);
@@ -188,39 +60,25 @@ sides_free(struct sides *sides)
     free(sides->src_copy);
 }
 
-/* Runs body once a kernel; leaves the best one in use. */
-static void
-each_kernel(void (*body)(void))
-{
-    int32_t count;
-    const char *const *names = uli_copy_kernel_names(&count);
-    assert_true(count >= 1);
-    for (int32_t i = 0; i < count; i++) {
-        assert_true(uli_copy_kernel_select(names[i]));
-        body();
-    }
-    assert_true(uli_copy_kernel_select(NULL));
-}
-
 /* ---- tests --------------------------------------------------------------- */
 
 static void
 check_copy(void)
 {
     for (int64_t draw = test_draws(150); draw > 0; draw--) {
-        struct drawn drawn = draw_box();
+        struct case_box drawn = case_draw();
         struct sides sides;
         sides_init(&sides, &drawn);
-        oracle_copy(&drawn.box, sides.expected, sides.src.data);
+        case_oracle(&drawn.box, sides.expected, sides.src.data);
         for (int stream = 0; stream < 2; stream++) {
-            int64_t begin = 0, end = runs_of(&drawn.normal);
+            int64_t begin = 0, end = case_runs(&drawn.normal);
             while (begin < end)
-                uli_box_copy(&drawn.normal, cut(&begin, end), sides.dst.data,
-                    sides.src.data, stream);
+                uli_box_copy(&drawn.normal, case_cut(&begin, end),
+                    sides.dst.data, sides.src.data, stream);
             sides_check(&sides);
             /* boxes need not be normalized to be right */
             uli_box_copy(&drawn.box,
-                (struct uli_box_span){0, runs_of(&drawn.box)}, sides.dst.data,
+                (struct uli_box_span){0, case_runs(&drawn.box)}, sides.dst.data,
                 sides.src.data, stream);
             sides_check(&sides);
         }
@@ -232,37 +90,37 @@ static void
 box_copy_random_boxes_equals_oracle(void **state)
 {
     (void)state;
-    rng.state = test_seed(1);
-    each_kernel(check_copy);
+    case_rng.state = test_seed(1);
+    case_each_kernel(check_copy);
 }
 
 static void
 check_pack(void)
 {
     for (int64_t draw = test_draws(100); draw > 0; draw--) {
-        struct drawn drawn = draw_box();
+        struct case_box drawn = case_draw();
         const struct uli_box *box = &drawn.normal;
         struct sides sides;
         sides_init(&sides, &drawn);
-        oracle_copy(&drawn.box, sides.expected, sides.src.data);
-        int64_t begin = 0, end = runs_of(box);
+        case_oracle(&drawn.box, sides.expected, sides.src.data);
+        int64_t begin = 0, end = case_runs(box);
         while (begin < end) {
-            struct uli_box_span span = cut(&begin, end);
+            struct uli_box_span span = case_cut(&begin, end);
             struct test_buffer packed;
             int64_t bytes = (span.end - span.begin) * box->run_bytes;
-            test_buffer_init(
-                &packed, (size_t)bytes, (size_t)test_random_in(&rng, 0, 63));
+            test_buffer_init(&packed, (size_t)bytes,
+                (size_t)test_random_in(&case_rng, 0, 63));
             uli_box_pack(box, span, packed.data, sides.src.data);
             for (int64_t n = span.begin; n < span.end; n++) {
                 int64_t to, from;
-                locate(box, n, &to, &from);
+                case_locate(box, n, &to, &from);
                 assert_memory_equal(
                     packed.data + (n - span.begin) * box->run_bytes,
                     sides.src.data + from, (size_t)box->run_bytes);
             }
             assert_true(test_buffer_guards_ok(&packed));
             uli_box_unpack(box, span, sides.dst.data, packed.data,
-                test_random_in(&rng, 0, 1));
+                test_random_in(&case_rng, 0, 1));
             test_buffer_free(&packed);
         }
         sides_check(&sides);
@@ -274,23 +132,23 @@ static void
 box_pack_unpack_round_trip_in_loop_order(void **state)
 {
     (void)state;
-    rng.state = test_seed(2);
-    each_kernel(check_pack);
+    case_rng.state = test_seed(2);
+    case_each_kernel(check_pack);
 }
 
 static void
 box_zero_clears_the_destination_only(void **state)
 {
     (void)state;
-    rng.state = test_seed(3);
+    case_rng.state = test_seed(3);
     for (int64_t draw = test_draws(100); draw > 0; draw--) {
-        struct drawn drawn = draw_box();
+        struct case_box drawn = case_draw();
         struct sides sides;
         sides_init(&sides, &drawn);
-        oracle_copy(&drawn.box, sides.expected, NULL);
-        int64_t begin = 0, end = runs_of(&drawn.normal);
+        case_oracle(&drawn.box, sides.expected, NULL);
+        int64_t begin = 0, end = case_runs(&drawn.normal);
         while (begin < end)
-            uli_box_zero(&drawn.normal, cut(&begin, end), sides.dst.data);
+            uli_box_zero(&drawn.normal, case_cut(&begin, end), sides.dst.data);
         sides_check(&sides);
         sides_free(&sides);
     }
@@ -302,7 +160,7 @@ check_alignments(void)
 {
     static unsigned char src[4096], dst[4096], expected[4096];
     for (size_t i = 0; i < sizeof(src); i++)
-        src[i] = (unsigned char)test_random_next(&rng);
+        src[i] = (unsigned char)test_random_next(&case_rng);
     for (int64_t at = 0; at < 64 * 64; at++) {
         struct uli_box box = {
             .extent = {1, 1, 3},
@@ -314,7 +172,7 @@ check_alignments(void)
         };
         memset(dst, 0xFF, sizeof(dst));
         memset(expected, 0xFF, sizeof(expected));
-        oracle_copy(&box, expected, src);
+        case_oracle(&box, expected, src);
         uli_box_copy(&box, (struct uli_box_span){0, 3}, dst, src, true);
         assert_memory_equal(dst, expected, sizeof(dst));
     }
@@ -324,8 +182,8 @@ static void
 box_copy_streams_at_any_alignment(void **state)
 {
     (void)state;
-    rng.state = test_seed(4);
-    each_kernel(check_alignments);
+    case_rng.state = test_seed(4);
+    case_each_kernel(check_alignments);
 }
 
 static void
@@ -353,9 +211,9 @@ static void
 box_normalize_random_boxes_is_canonical(void **state)
 {
     (void)state;
-    rng.state = test_seed(5);
+    case_rng.state = test_seed(5);
     for (int64_t draw = test_draws(3000); draw > 0; draw--) {
-        struct drawn drawn = draw_box();
+        struct case_box drawn = case_draw();
         assert_canonical(&drawn.normal);
         assert_int_equal(
             uli_box_bytes(&drawn.normal), uli_box_bytes(&drawn.box));
@@ -380,7 +238,7 @@ box_normalize_adjacent_everywhere_becomes_one_run(void **state)
     };
     uli_box_normalize(&box);
     assert_int_equal(box.run_bytes, 3 * 7 * 11 * 4);
-    assert_int_equal(runs_of(&box), 1);
+    assert_int_equal(case_runs(&box), 1);
     assert_int_equal(box.dst_offset, 5);
     assert_int_equal(box.src_offset, 6);
 }
@@ -397,7 +255,7 @@ box_normalize_empty_box_has_no_runs(void **state)
             box.run_bytes = 0;
         unsigned char byte = 7;
         uli_box_normalize(&box);
-        assert_int_equal(runs_of(&box), 0);
+        assert_int_equal(case_runs(&box), 0);
         uli_box_copy(&box, (struct uli_box_span){0, 0}, &byte, &byte, true);
         uli_box_zero(&box, (struct uli_box_span){0, 0}, &byte);
         assert_int_equal(byte, 7);

@@ -13,28 +13,14 @@
 #include <string.h>
 #include "base/dtype.h"
 #include "collectives/copy.h"
+#include "collectives/copy_cases.h"
 #include "collectives/sum_oracle.h"
 #include "support/buffers.h"
-#include "support/random.h"
 
 enum { MAX_SOURCES = 7 };
 
 static const int32_t dtypes[] = {
     ULYX_DTYPE_F64, ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16};
-
-static struct test_random rng;
-
-static void
-each_kernel(void (*body)(void))
-{
-    int32_t count;
-    const char *const *names = uli_copy_kernel_names(&count);
-    for (int32_t i = 0; i < count; i++) {
-        assert_true(uli_copy_kernel_select(names[i]));
-        body();
-    }
-    assert_true(uli_copy_kernel_select(NULL));
-}
 
 /* ---- a random sum -------------------------------------------------------- */
 
@@ -52,22 +38,22 @@ static void
 draw_element(int32_t dtype, unsigned char *p)
 {
     int64_t size = uli_dtype_size(dtype);
-    switch (test_random_in(&rng, 0, 19)) {
+    switch (test_random_in(&case_rng, 0, 19)) {
     case 0: {
-        uint64_t bits = test_random_next(&rng);
+        uint64_t bits = test_random_next(&case_rng);
         memcpy(p, &bits, (size_t)size);
         break;
     }
     case 1: {
         static const double special[] = {INFINITY, -INFINITY, NAN, 0.0, -0.0,
             1e-40, -5e-8, 65504, 65519, 3.3e38, -3.39e38, 1e-310};
-        oracle_encode(dtype, special[test_random_in(&rng, 0, 11)], p);
+        oracle_encode(dtype, special[test_random_in(&case_rng, 0, 11)], p);
         break;
     }
     default:
         oracle_encode(dtype,
-            ldexp((double)test_random_in(&rng, -600, 600),
-                (int)test_random_in(&rng, -12, 2)),
+            ldexp((double)test_random_in(&case_rng, -600, 600),
+                (int)test_random_in(&case_rng, -12, 2)),
             p);
     }
 }
@@ -77,12 +63,13 @@ static int64_t
 draw_strides(
     const struct uli_sum *sum, int64_t elem, int64_t stride[3], int64_t *offset)
 {
-    bool gaps = test_random_in(&rng, 0, 1), swap = test_random_in(&rng, 0, 1);
+    bool gaps = test_random_in(&case_rng, 0, 1),
+         swap = test_random_in(&case_rng, 0, 1);
     int64_t span = sum->run * elem;
-    *offset = test_random_in(&rng, 0, 9);
+    *offset = test_random_in(&case_rng, 0, 9);
     for (int i = 0; i < 3; i++) {
         int dim = swap ? i : 2 - i;
-        span += gaps ? test_random_in(&rng, 0, 9) : 0;
+        span += gaps ? test_random_in(&case_rng, 0, 9) : 0;
         stride[dim] = span;
         span *= sum->extent[dim];
     }
@@ -93,32 +80,33 @@ static void
 draw_sum(struct drawn *drawn)
 {
     struct uli_sum *sum = &drawn->sum;
-    sum->dtype = dtypes[test_random_in(&rng, 0, 3)];
-    sum->partial_dtype = dtypes[test_random_in(&rng, 0, 3)];
-    sum->nsources = (int32_t)test_random_in(&rng, 1, MAX_SOURCES);
+    sum->dtype = dtypes[test_random_in(&case_rng, 0, 3)];
+    sum->partial_dtype = dtypes[test_random_in(&case_rng, 0, 3)];
+    sum->nsources = (int32_t)test_random_in(&case_rng, 1, MAX_SOURCES);
     for (int i = 0; i < 3; i++)
-        sum->extent[i] = test_random_in(&rng, 1, 4);
-    sum->run = test_random_in(&rng, 0, 9) ? test_random_in(&rng, 1, 70)
-                                          : test_random_in(&rng, 900, 2200);
+        sum->extent[i] = test_random_in(&case_rng, 1, 4);
+    sum->run = test_random_in(&case_rng, 0, 9)
+                   ? test_random_in(&case_rng, 1, 70)
+                   : test_random_in(&case_rng, 900, 2200);
     sum->group = drawn->group;
     sum->src_offset = drawn->src_offset;
     sum->src_stride = (const int64_t(*)[3])drawn->src_stride;
     int64_t bytes = draw_strides(
         sum, uli_dtype_size(sum->dtype), sum->dst_stride, &sum->dst_offset);
     test_buffer_init(
-        &drawn->dst, (size_t)bytes, (size_t)test_random_in(&rng, 0, 63));
+        &drawn->dst, (size_t)bytes, (size_t)test_random_in(&case_rng, 0, 63));
     drawn->expected = malloc((size_t)bytes);
     assert_non_null(drawn->expected);
     memset(drawn->expected, 0xFF, (size_t)bytes);
-    int32_t group = (int32_t)test_random_in(&rng, 0, 3);
+    int32_t group = (int32_t)test_random_in(&case_rng, 0, 3);
     int64_t elem = uli_dtype_size(sum->partial_dtype);
     for (int32_t s = 0; s < sum->nsources; s++) {
-        group += (int32_t)test_random_in(&rng, 0, 1) * 2;
+        group += (int32_t)test_random_in(&case_rng, 0, 1) * 2;
         drawn->group[s] = group;
         bytes = draw_strides(
             sum, elem, drawn->src_stride[s], &drawn->src_offset[s]);
-        test_buffer_init(
-            &drawn->src[s], (size_t)bytes, (size_t)test_random_in(&rng, 0, 63));
+        test_buffer_init(&drawn->src[s], (size_t)bytes,
+            (size_t)test_random_in(&case_rng, 0, 63));
         drawn->base[s] = drawn->src[s].data;
     }
 }
@@ -188,16 +176,6 @@ check_and_free(struct drawn *drawn)
     free(drawn->expected);
 }
 
-static struct uli_box_span
-cut(int64_t *begin, int64_t end)
-{
-    struct uli_box_span span = {*begin, end};
-    if (test_random_in(&rng, 0, 2))
-        span.end = test_random_in(&rng, *begin, end);
-    *begin = span.end;
-    return span;
-}
-
 /* ---- tests --------------------------------------------------------------- */
 
 static void
@@ -211,7 +189,7 @@ check_run(void)
         int64_t begin = 0, end = extent[0] * extent[1] * extent[2];
         while (begin < end)
             uli_sum_run(
-                &drawn.sum, cut(&begin, end), drawn.dst.data, drawn.base);
+                &drawn.sum, case_cut(&begin, end), drawn.dst.data, drawn.base);
         check_and_free(&drawn);
     }
 }
@@ -220,8 +198,8 @@ static void
 sum_run_random_sums_equal_oracle_bits(void **state)
 {
     (void)state;
-    rng.state = test_seed(11);
-    each_kernel(check_run);
+    case_rng.state = test_seed(11);
+    case_each_kernel(check_run);
 }
 
 /* The elements of a span, one after another, as a ring delivers them. */
@@ -250,7 +228,7 @@ accumulate_in_chunks(const struct uli_sum *sum, unsigned char *acc,
     int64_t elem = uli_dtype_size(sum->partial_dtype);
     int64_t acc_bytes = uli_sum_acc_bytes(sum->dtype, sum->partial_dtype);
     for (int64_t done = 0; done < count;) {
-        int64_t some = test_random_in(&rng, 1, count - done);
+        int64_t some = test_random_in(&case_rng, 1, count - done);
         uli_sum_accumulate(sum->dtype, sum->partial_dtype,
             acc + done * acc_bytes, packed + done * elem, some, first);
         done += some;
@@ -292,7 +270,7 @@ check_staged(void)
             assert_non_null(memory[i]);
         }
         while (begin < end)
-            stage_span(&drawn, cut(&begin, end), memory);
+            stage_span(&drawn, case_cut(&begin, end), memory);
         for (int i = 0; i < 3; i++)
             free(memory[i]);
         check_and_free(&drawn);
@@ -303,8 +281,8 @@ static void
 sum_staged_form_equals_oracle_bits(void **state)
 {
     (void)state;
-    rng.state = test_seed(12);
-    each_kernel(check_staged);
+    case_rng.state = test_seed(12);
+    case_each_kernel(check_staged);
 }
 
 /* One source, count elements, from one type to another. */
@@ -356,7 +334,7 @@ static void
 sum_converts_every_16_bit_pattern(void **state)
 {
     (void)state;
-    each_kernel(check_all_halves);
+    case_each_kernel(check_all_halves);
 }
 
 /* Every upper half of a float with lower halves at and beside the ties of
@@ -381,7 +359,7 @@ static void
 sum_rounds_floats_to_nearest_even(void **state)
 {
     (void)state;
-    each_kernel(check_float_boundaries);
+    case_each_kernel(check_float_boundaries);
 }
 
 /* Doubles a hair beside the ties of the narrow type: going through float
@@ -395,13 +373,16 @@ check_double_boundaries(void)
     for (int to = 1; to < 4; to++) {
         int digits = to == 1 ? 24 : to == 2 ? 8 : 11;
         for (int i = 0; i < COUNT; i++) {
-            double tie = ldexp(
-                (double)test_random_in(&rng, 0, (2 << digits) - 1), -digits);
-            double hair = ldexp((double)test_random_in(&rng, -1, 1),
-                -(int)test_random_in(&rng, 26, 52));
+            double tie =
+                ldexp((double)test_random_in(&case_rng, 0, (2 << digits) - 1),
+                    -digits);
+            double hair = ldexp((double)test_random_in(&case_rng, -1, 1),
+                -(int)test_random_in(&case_rng, 26, 52));
             int low = to == 3 ? -30 : -160, high = to == 3 ? 18 : 130;
-            values[i] = ldexp(tie + hair, (int)test_random_in(&rng, low, high));
-            values[i] = test_random_in(&rng, 0, 1) ? values[i] : -values[i];
+            values[i] =
+                ldexp(tie + hair, (int)test_random_in(&case_rng, low, high));
+            values[i] =
+                test_random_in(&case_rng, 0, 1) ? values[i] : -values[i];
         }
         check_conversion(
             dtypes[to], ULYX_DTYPE_F64, (const unsigned char *)values, COUNT);
@@ -413,8 +394,8 @@ static void
 sum_rounds_doubles_once(void **state)
 {
     (void)state;
-    rng.state = test_seed(13);
-    each_kernel(check_double_boundaries);
+    case_rng.state = test_seed(13);
+    case_each_kernel(check_double_boundaries);
 }
 
 static void
