@@ -222,8 +222,10 @@ exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
         gathered = check_hello(comm, all);
     if (gathered == ULYX_SUCCESS && comm != NULL) {
         memcpy(comm->id, all[0].id, sizeof(comm->id));
+        uli_service_lock(); /* its thread reads identities */
         for (int32_t p = 0; p < nranks; p++)
             comm->peers[p].identity = all[p].identity;
+        uli_service_unlock();
     }
     free(all);
     return status != ULYX_SUCCESS ? status : gathered;

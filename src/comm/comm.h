@@ -26,10 +26,12 @@ struct uli_bootstrap;
 enum { ULI_WINDOW_CHUNK = 64, ULI_WINDOW_CHUNKS = 256 };
 
 /* One slot: id = index in the table of its rank. base = NULL when free; bytes
- * is written before base (release). */
+ * is written before base (release), and read between two equal reads of base:
+ * slots are used again. bytes < 0 with base = NULL: reserved by its owner. */
 struct uli_window {
     _Atomic(void *) base; /* as mapped in this process */
-    int64_t bytes;
+    _Atomic int64_t bytes;
+    _Atomic bool mapped; /* by the service thread: unmapped when withdrawn */
 };
 /* Slots in chunks that are published once and live until destroy. */
 struct uli_window_table {
@@ -188,7 +190,8 @@ void *uli_window_address(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
 bool uli_window_find(const ulyx_comm_t *comm, const void *address,
     int64_t bytes, uint32_t *window_p, int64_t *offset_p);
 /* Puts a mapped window into the table of (comm, rank). Called by attach for
- * ranks of this process and by the service thread for others.
+ * ranks of this process and by the service thread for others. Window 0 also
+ * sets peers[rank].control, before it can be found.
  * Errors: NO_MEMORY (table full: ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS). */
 ulyx_status_t uli_window_publish(ulyx_comm_t *comm, int32_t rank,
     uint32_t window, void *base, int64_t bytes);
@@ -198,9 +201,12 @@ void uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window);
  * within the process, by descriptor to others). Used once, by creation. */
 ulyx_status_t uli_windows_deliver_control(
     ulyx_comm_t *comm, uli_deadline_t deadline);
-/* Unmaps everything of peers and frees the tables. Own segments that arenas
- * grew by are buried with comm->team (team.h): a peer of this process may
- * still touch them. */
+/* Unmaps everything of peers and frees the tables and arenas; windows of the
+ * caller that are still attached (to a failed communicator) are released, or
+ * quarantined for the ranks that may still store into them. Takes the
+ * communicator from the registry first. At any stage of creation. Own
+ * segments that arenas grew by are buried with comm->team (team.h): a peer of
+ * this process may still touch them. */
 void uli_windows_close(ulyx_comm_t *comm);
 
 /* ---- arenas (arena.c) ---------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All ranks of a communicator within one process: no bootstrap, no service,
- * every block and window known by address.
+ * All ranks of a communicator within one process: no bootstrap, no service
+ * thread, every block and window known by address.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "comm/comm.h"
 #include "comm/create.h"
+#include "comm/service.h"
 #include "comm/team.h"
 
 /* Ranks of one communicator that were built but do not know each other. */
@@ -63,6 +64,8 @@ uli_comm_create_local(
         status = uli_team_join(id, &comms[r]->team);
         if (status == ULYX_SUCCESS)
             status = uli_team_reserve(comms[r]->team);
+        if (status == ULYX_SUCCESS)
+            status = uli_service_add(comms[r]);
     }
     for (int32_t r = 0; r < nranks; r++) {
         if (status == ULYX_SUCCESS)

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public calls of memory.h.
+ */
+#include "ulyx/memory.h"
+
+#include <inttypes.h>
+#include "api/params.h"
+#include "base/status.h"
+#include "comm/mem.h"
+
+static ulyx_status_t
+take_params(const ulyx_mem_params_t *given, ulyx_mem_params_t *own_p)
+{
+    static const ulyx_mem_params_t defaults = ULYX_MEM_PARAMS_INIT;
+    ULI_TRY(uli_params_copy(own_p, sizeof(*own_p), sizeof(*own_p), given,
+        &defaults, "ulyx_mem_params_t"));
+    if (own_p->memory_kind != ULYX_MEMORY_HOST &&
+        own_p->memory_kind != ULYX_MEMORY_CUDA)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "memory_kind %d is not a kind", own_p->memory_kind);
+    if (own_p->device < 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "device %d: an ordinal plus 1, or 0", own_p->device);
+    if (own_p->flags & ~ULYX_MEM_HUGEPAGES)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "flags 0x%" PRIx64 " are not known", own_p->flags);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_bytes(int64_t bytes)
+{
+    if (bytes <= 0)
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "a window of %" PRId64 " bytes", bytes);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_mem_alloc(int64_t bytes, const ulyx_mem_params_t *params,
+    ulyx_mem_t **mem_p, void **address_p)
+{
+    ulyx_mem_params_t own;
+    ulyx_mem_t *mem;
+    int64_t size;
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(mem_p);
+    ULI_CHECK_POINTER(address_p);
+    ULI_TRY(check_bytes(bytes));
+    ULI_TRY(take_params(params, &own));
+    ULI_TRY(uli_mem_alloc(
+        bytes, own.memory_kind, own.flags & ULYX_MEM_HUGEPAGES, &mem));
+    uli_mem_range(mem, address_p, &size);
+    *mem_p = mem;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_mem_register(void *address, int64_t bytes, const ulyx_mem_params_t *params,
+    ulyx_mem_t **mem_p)
+{
+    ulyx_mem_params_t own;
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(address);
+    ULI_CHECK_POINTER(mem_p);
+    ULI_TRY(check_bytes(bytes));
+    ULI_TRY(take_params(params, &own));
+    if ((uint64_t)bytes > UINTPTR_MAX - (uintptr_t)address)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%" PRId64 " bytes at %p leave the address space", bytes, address);
+    return uli_mem_register(address, bytes, own.memory_kind, mem_p);
+}
+
+ulyx_status_t
+ulyx_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    ULI_CHECK_POINTER(mem);
+    return uli_mem_attach(comm, mem);
+}
+
+ulyx_status_t
+ulyx_mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    ULI_CHECK_POINTER(mem);
+    return uli_mem_detach(comm, mem);
+}
+
+ulyx_status_t
+ulyx_mem_free(ulyx_mem_t *mem)
+{
+    ULI_TRY(uli_api_enter());
+    return mem ? uli_mem_free(mem) : ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_mem_get_range(const ulyx_mem_t *mem, void **address_p, int64_t *bytes_p)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(mem);
+    ULI_CHECK_POINTER(address_p);
+    ULI_CHECK_POINTER(bytes_p);
+    uli_mem_range(mem, address_p, bytes_p);
+    return ULYX_SUCCESS;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arenas: small pieces of memory that all peers address. The first arena is
+ * the rest of the control segment; each further one is a segment given to all
+ * ranks, twice as large as the last.
+ *
+ * Blocks, used and free, are listed in address order apart from the memory
+ * they describe, which peers write. A free block next to a free one is merged,
+ * so giving back needs no memory and cannot fail. First fit: plans come and go
+ * as a whole, in few sizes.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/size.h"
+#include "comm/team.h"
+#include "comm/windows.h"
+
+struct block {
+    struct uli_list node;
+    int64_t offset, bytes; /* multiples of ULI_LINE */
+    bool used;
+};
+
+struct arena {
+    struct uli_list node; /* comm->arenas */
+    uint32_t window;
+    struct uli_segment segment; /* address NULL: the control segment's rest */
+    char *base;                 /* of the window */
+    int64_t bytes;
+    struct uli_list blocks; /* the whole arena, in order */
+};
+
+#define BLOCK_OF(n) ULI_CONTAINER_OF(n, struct block, node)
+#define ARENA_OF(n) ULI_CONTAINER_OF(n, struct arena, node)
+
+static struct block *
+new_block(int64_t offset, int64_t bytes)
+{
+    struct block *block = calloc(1, sizeof(*block));
+    if (!block)
+        return NULL;
+    uli_list_init(&block->node);
+    block->offset = offset;
+    block->bytes = bytes;
+    return block;
+}
+
+/* An arena with one free block [offset, bytes). */
+static struct arena *
+new_arena(uint32_t window, char *base, int64_t offset, int64_t bytes)
+{
+    struct arena *arena = calloc(1, sizeof(*arena));
+    struct block *block =
+        new_block(offset, bytes / ULI_LINE * ULI_LINE - offset);
+    if (!arena || !block) {
+        free(arena);
+        free(block);
+        return NULL;
+    }
+    arena->window = window;
+    arena->base = base;
+    arena->bytes = bytes;
+    uli_list_init(&arena->node);
+    uli_list_init(&arena->blocks);
+    uli_list_append(&arena->blocks, &block->node);
+    return arena;
+}
+
+static void
+delete_arena(struct arena *arena)
+{
+    while (!uli_list_empty(&arena->blocks)) {
+        struct block *block = BLOCK_OF(arena->blocks.next);
+        uli_list_remove(&block->node);
+        free(block);
+    }
+    free(arena);
+}
+
+/* ---- blocks -------------------------------------------------------------- */
+
+/* The first free block of at least `bytes`, cut to that (or taken whole when
+ * there is no memory to note the rest); NULL if none. */
+static struct block *
+take_block(struct arena *arena, int64_t bytes)
+{
+    for (struct uli_list *n = arena->blocks.next; n != &arena->blocks;
+         n = n->next) {
+        struct block *block = BLOCK_OF(n);
+        if (block->used || block->bytes < bytes)
+            continue;
+        if (block->bytes > bytes) {
+            struct block *rest =
+                new_block(block->offset + bytes, block->bytes - bytes);
+            if (rest) {
+                uli_list_append(n->next, &rest->node); /* before the next */
+                block->bytes = bytes;
+            }
+        }
+        block->used = true;
+        return block;
+    }
+    return NULL;
+}
+
+/* Merges the block after `block` into it when both are free. */
+static void
+merge_next(struct arena *arena, struct block *block)
+{
+    struct block *next = BLOCK_OF(block->node.next);
+    if (block->node.next == &arena->blocks || next->used || block->used)
+        return;
+    block->bytes += next->bytes;
+    uli_list_remove(&next->node);
+    free(next);
+}
+
+static void
+give_block(struct arena *arena, struct block *block)
+{
+    block->used = false;
+    merge_next(arena, block);
+    if (block->node.prev != &arena->blocks)
+        merge_next(arena, BLOCK_OF(block->node.prev));
+}
+
+/* ---- arenas -------------------------------------------------------------- */
+
+/* Under comm->lock. */
+static ulyx_status_t
+open_first(ulyx_comm_t *comm)
+{
+    if (!uli_list_empty(&comm->arenas))
+        return ULYX_SUCCESS;
+    struct arena *arena = new_arena(0, comm->segment.address,
+        uli_control_bytes(comm->nranks), comm->segment.bytes);
+    if (!arena)
+        return uli_error(ULYX_ERR_NO_MEMORY, "arena: no memory");
+    uli_list_append(&comm->arenas, &arena->node);
+    return ULYX_SUCCESS;
+}
+
+/* Under comm->lock. */
+static bool
+alloc_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
+{
+    for (struct uli_list *n = comm->arenas.next; n != &comm->arenas;
+         n = n->next) {
+        struct arena *arena = ARENA_OF(n);
+        struct block *block = take_block(arena, bytes);
+        if (!block)
+            continue;
+        *piece_p = (struct uli_arena_piece){arena->window, block->offset,
+            block->bytes, arena->base + block->offset};
+        memset(piece_p->address, 0, (size_t)piece_p->bytes);
+        return true;
+    }
+    return false;
+}
+
+static ulyx_status_t
+create_segment(ulyx_comm_t *comm, int64_t bytes, struct uli_segment *segment_p)
+{
+    ULI_TRY(uli_segment_create(bytes, !comm->one_process, false, segment_p));
+    ulyx_status_t status =
+        comm->team ? uli_team_reserve(comm->team) : ULYX_SUCCESS;
+    if (status != ULYX_SUCCESS)
+        uli_segment_destroy(segment_p);
+    return status;
+}
+
+/* Peers of this process may touch it as long as the team lives. */
+static void
+release_segment(ulyx_comm_t *comm, struct uli_segment *segment)
+{
+    if (comm->team)
+        uli_team_bury(comm->team, segment);
+    else
+        uli_segment_destroy(segment);
+}
+
+/* Adds an arena of at least `bytes`; waits for the peers without a lock. */
+static ulyx_status_t
+grow(ulyx_comm_t *comm, int64_t bytes)
+{
+    struct uli_segment segment;
+    uint32_t window;
+    ULI_TRY(create_segment(comm, bytes, &segment));
+    struct uli_tr_handle handle = {segment.fd, segment.address, segment.bytes};
+    ulyx_status_t status = uli_windows_give(
+        comm, &handle, uli_deadline_in(comm->timeout_s), &window);
+    if (status != ULYX_SUCCESS) {
+        release_segment(comm, &segment);
+        return status;
+    }
+    struct arena *arena = new_arena(window, segment.address, 0, segment.bytes);
+    if (!arena) {
+        uli_windows_take_back(comm, window, uli_deadline_in(comm->timeout_s));
+        release_segment(comm, &segment);
+        return uli_error(ULYX_ERR_NO_MEMORY, "arena: no memory");
+    }
+    arena->segment = segment;
+    ULI_INFO(ULI_LOG_MEM, comm->rank, "arena of %" PRId64 " bytes added",
+        segment.bytes);
+    pthread_mutex_lock(&comm->lock);
+    uli_list_append(&comm->arenas, &arena->node);
+    pthread_mutex_unlock(&comm->lock);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_arena_alloc(
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
+{
+    if (bytes <= 0 || bytes > INT64_MAX / 2)
+        return uli_error(
+            ULYX_ERR_NO_MEMORY, "arena: a piece of %" PRId64 " bytes", bytes);
+    bytes = uli_round_up(bytes, ULI_LINE);
+    for (;;) {
+        pthread_mutex_lock(&comm->lock);
+        ulyx_status_t status = open_first(comm);
+        bool done = status == ULYX_SUCCESS && alloc_from(comm, bytes, piece_p);
+        int64_t last = uli_list_empty(&comm->arenas)
+                           ? 0
+                           : ARENA_OF(comm->arenas.prev)->bytes;
+        pthread_mutex_unlock(&comm->lock);
+        if (done || status != ULYX_SUCCESS)
+            return status;
+        ULI_TRY(grow(comm, uli_max(bytes, uli_sat_add(last, last))));
+    }
+}
+
+void
+uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_piece *piece)
+{
+    pthread_mutex_lock(&comm->lock);
+    for (struct uli_list *n = comm->arenas.next; n != &comm->arenas;
+         n = n->next) {
+        struct arena *arena = ARENA_OF(n);
+        if (arena->window != piece->window)
+            continue;
+        struct uli_list *b = arena->blocks.next;
+        while (b != &arena->blocks && BLOCK_OF(b)->offset != piece->offset)
+            b = b->next;
+        if (b != &arena->blocks && BLOCK_OF(b)->used)
+            give_block(arena, BLOCK_OF(b));
+        break;
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void
+uli_arena_close(ulyx_comm_t *comm)
+{
+    while (!uli_list_empty(&comm->arenas)) {
+        struct arena *arena = ARENA_OF(comm->arenas.next);
+        uli_list_remove(&arena->node);
+        if (arena->segment.address)
+            release_segment(comm, &arena->segment);
+        delete_arena(arena);
+    }
+}

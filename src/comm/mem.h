@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Window objects: memory that is made (or noted) once and attached to any
+ * number of communicators. Locks: mem->lock, held through a whole call, then
+ * comm->lock.
+ */
+#ifndef ULI_COMM_MEM_H
+#define ULI_COMM_MEM_H
+
+#include "comm/comm.h"
+#include "ulyx/memory.h"
+
+/* Errors: NO_MEMORY (needed and available bytes), SYSTEM, UNSUPPORTED (a
+ * memory kind that this build lacks), FORKED. */
+ulyx_status_t uli_mem_alloc(
+    int64_t bytes, int32_t memory_kind, bool hugepages, ulyx_mem_t **mem_p);
+ulyx_status_t uli_mem_register(
+    void *address, int64_t bytes, int32_t memory_kind, ulyx_mem_t **mem_p);
+void uli_mem_range(const ulyx_mem_t *mem, void **address_p, int64_t *bytes_p);
+
+/* As memory.h says. */
+ulyx_status_t uli_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem);
+ulyx_status_t uli_mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem);
+ulyx_status_t uli_mem_free(ulyx_mem_t *mem);
+
+#endif

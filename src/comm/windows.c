@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Window tables: (rank, window id) -> address in this process.
+ *
+ * Readers take no lock. A slot becomes visible by the release of its base and
+ * lies in a chunk that was published before and lives until destroy. A reader
+ * that meets a slot in the midst of reuse reads base, bytes, base: unequal
+ * bases make it look again. Equal bases of two lives of a slot (the same
+ * address was attached twice) can only differ in bytes for a range that the
+ * caller has already taken back, which no caller may still use.
+ *
+ * Writers: slots of my own table under comm->lock; those of a peer of this
+ * process by that peer, and those of other peers by the service thread, both
+ * under the registry's lock. Chunks are published by compare and swap, so the
+ * tables themselves do not depend on it.
+ */
+#include "comm/windows.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/log.h"
+#include "base/size.h"
+#include "comm/service.h"
+
+enum { RESERVED = -1 };
+
+/* How long a window that could not be given is taken back from those who had
+ * it already; they answer at once unless they are stopped. */
+#define UNDO_S 5.0
+
+/* ---- slots --------------------------------------------------------------- */
+
+/* NULL when its chunk was never used. */
+static struct uli_window *
+find_slot(const struct uli_window_table *table, uint32_t window)
+{
+    if (window >= ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS)
+        return NULL;
+    struct uli_window *chunk = atomic_load_explicit(
+        &table->chunks[window / ULI_WINDOW_CHUNK], memory_order_acquire);
+    return chunk ? &chunk[window % ULI_WINDOW_CHUNK] : NULL;
+}
+
+static void
+raise_high(struct uli_window_table *table, uint32_t high)
+{
+    uint32_t seen = atomic_load(&table->high);
+    while (
+        seen < high && !atomic_compare_exchange_weak(&table->high, &seen, high))
+        ;
+}
+
+/* The slot, its chunk made if needed. */
+static ulyx_status_t
+need_slot(
+    struct uli_window_table *table, uint32_t window, struct uli_window **slot_p)
+{
+    if (window >= ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS)
+        return uli_error(ULYX_ERR_NO_MEMORY,
+            "window %u: a rank has at most %d windows", window,
+            ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS);
+    if (!find_slot(table, window)) {
+        struct uli_window *none = NULL;
+        struct uli_window *chunk = calloc(ULI_WINDOW_CHUNK, sizeof(*chunk));
+        if (!chunk)
+            return uli_error(ULYX_ERR_NO_MEMORY, "window table: no memory");
+        if (!atomic_compare_exchange_strong(
+                &table->chunks[window / ULI_WINDOW_CHUNK], &none, chunk))
+            free(chunk);
+    }
+    raise_high(table, window + 1);
+    *slot_p = find_slot(table, window);
+    return ULYX_SUCCESS;
+}
+
+static void
+fill_slot(struct uli_window *slot, void *base, int64_t bytes)
+{
+    atomic_store(&slot->bytes, bytes);
+    atomic_store(&slot->base, base);
+}
+
+/* Base and bytes of one life of the slot; NULL when free. The loads are
+ * sequentially consistent: an operation counts itself in nops before it looks
+ * here, and uli_window_retire clears the slot before it looks at nops. */
+static char *
+read_slot(const struct uli_window *slot, int64_t *bytes_p)
+{
+    for (;;) {
+        char *base = atomic_load(&slot->base);
+        *bytes_p = atomic_load(&slot->bytes);
+        if (base == atomic_load(&slot->base))
+            return base;
+    }
+}
+
+static struct uli_window_table *
+own_table(const ulyx_comm_t *comm)
+{
+    return &comm->peers[comm->rank].windows;
+}
+
+/* ---- look-up ------------------------------------------------------------- */
+
+void *
+uli_window_address(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    int64_t offset, int64_t bytes)
+{
+    int64_t window_bytes;
+    const struct uli_window *slot =
+        find_slot(&comm->peers[rank].windows, window);
+    char *base = slot ? read_slot(slot, &window_bytes) : NULL;
+    if (!base || offset < 0 || bytes < 0 || bytes > window_bytes ||
+        offset > window_bytes - bytes)
+        return NULL;
+    return base + offset;
+}
+
+bool
+uli_window_find(const ulyx_comm_t *comm, const void *address, int64_t bytes,
+    uint32_t *window_p, int64_t *offset_p)
+{
+    const struct uli_window_table *table = own_table(comm);
+    uint32_t high = atomic_load(&table->high);
+    for (uint32_t w = 0; w < high; w++) {
+        int64_t window_bytes;
+        const struct uli_window *slot = find_slot(table, w);
+        char *base = slot ? read_slot(slot, &window_bytes) : NULL;
+        if (!base || (uintptr_t)address < (uintptr_t)base)
+            continue;
+        uint64_t offset = (uintptr_t)address - (uintptr_t)base;
+        if (bytes < 0 || bytes > window_bytes ||
+            offset > (uint64_t)(window_bytes - bytes))
+            continue;
+        *window_p = w;
+        *offset_p = (int64_t)offset;
+        return true;
+    }
+    return false;
+}
+
+/* ---- publication --------------------------------------------------------- */
+
+static ulyx_status_t
+publish(ulyx_comm_t *comm, int32_t rank, uint32_t window, void *base,
+    int64_t bytes, bool mapped)
+{
+    struct uli_window *slot;
+    ULI_TRY(need_slot(&comm->peers[rank].windows, window, &slot));
+    if (window == 0)
+        comm->peers[rank].control = base;
+    atomic_store(&slot->mapped, mapped);
+    fill_slot(slot, base, bytes);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_window_publish(
+    ulyx_comm_t *comm, int32_t rank, uint32_t window, void *base, int64_t bytes)
+{
+    return publish(comm, rank, window, base, bytes, false);
+}
+
+ulyx_status_t
+uli_window_publish_mapped(
+    ulyx_comm_t *comm, int32_t rank, uint32_t window, void *base, int64_t bytes)
+{
+    uli_window_withdraw(comm, rank, window); /* an answer that got lost */
+    return publish(comm, rank, window, base, bytes, true);
+}
+
+/* The slot has no base any more. */
+static void
+empty_slot(struct uli_window *slot, void *base)
+{
+    int64_t bytes = atomic_exchange(&slot->bytes, 0);
+    if (base && atomic_exchange(&slot->mapped, false))
+        uli_tr_shm_ops.window_unmap(base, bytes);
+}
+
+void
+uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window)
+{
+    struct uli_window *slot = find_slot(&comm->peers[rank].windows, window);
+    if (slot)
+        empty_slot(slot, atomic_exchange(&slot->base, NULL));
+}
+
+bool
+uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window)
+{
+    struct uli_window *slot = find_slot(&comm->peers[rank].windows, window);
+    void *base = slot ? atomic_exchange(&slot->base, NULL) : NULL;
+    if (!base)
+        return true;
+    if (atomic_load(&comm->nops) != 0) {
+        atomic_store(&slot->base, base);
+        return false;
+    }
+    empty_slot(slot, base);
+    return true;
+}
+
+/* ---- giving a window to all ranks ---------------------------------------- */
+
+/* The lowest free id of mine, reserved. */
+static ulyx_status_t
+reserve_id(ulyx_comm_t *comm, uint32_t *window_p)
+{
+    struct uli_window *slot = NULL;
+    ulyx_status_t status = ULYX_SUCCESS;
+    uint32_t w = 1; /* 0 is the control segment */
+    pthread_mutex_lock(&comm->lock);
+    while ((slot = find_slot(own_table(comm), w)) != NULL &&
+           (atomic_load(&slot->base) || atomic_load(&slot->bytes)))
+        w++;
+    status = need_slot(own_table(comm), w, &slot);
+    if (status == ULYX_SUCCESS) {
+        atomic_store(&slot->bytes, RESERVED);
+        *window_p = w;
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return status;
+}
+
+void
+uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
+{
+    pthread_mutex_lock(&comm->lock);
+    uli_window_withdraw(comm, comm->rank, window);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static bool
+is_gone(ulyx_comm_t *comm, int32_t rank)
+{
+    return atomic_load(&comm->peers[rank].dead) ||
+           atomic_load(&comm->control->left[rank]);
+}
+
+static void
+pause_ms(int ms)
+{
+    struct timespec time = {0, ms * 1000000L};
+    nanosleep(&time, NULL);
+}
+
+/* A rank of this process that is not in the registry has not got there yet,
+ * or has left. */
+static ulyx_status_t
+publish_within(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    const struct uli_tr_handle *handle, uli_deadline_t deadline)
+{
+    for (;;) {
+        ulyx_comm_t *peer =
+            uli_service_find(comm->peers[rank].identity.endpoint);
+        if (peer) {
+            ulyx_status_t status = uli_window_publish(
+                peer, comm->rank, window, handle->address, handle->bytes);
+            uli_service_unlock();
+            return status;
+        }
+        if (is_gone(comm, rank))
+            return ULYX_SUCCESS;
+        ULI_TRY(uli_comm_check(comm));
+        if (uli_deadline_over(deadline))
+            return ULYX_ERR_TIMEOUT;
+        pause_ms(1);
+    }
+}
+
+static void
+withdraw_within(ulyx_comm_t *comm, int32_t rank, uint32_t window)
+{
+    ulyx_comm_t *peer = uli_service_find(comm->peers[rank].identity.endpoint);
+    if (!peer)
+        return;
+    uli_window_withdraw(peer, comm->rank, window);
+    uli_service_unlock();
+}
+
+static bool
+takes_windows(const ulyx_comm_t *comm, int32_t rank)
+{
+    return rank != comm->rank && comm->peers[rank].map;
+}
+
+static ulyx_status_t
+give(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    const struct uli_tr_handle *handle, uli_deadline_t deadline)
+{
+    ulyx_status_t status =
+        comm->peers[rank].same_process
+            ? publish_within(comm, rank, window, handle, deadline)
+            : uli_service_deliver(comm, rank, window, handle, deadline);
+    if (status == ULYX_ERR_TIMEOUT)
+        return uli_comm_fail(comm, status, rank,
+            "attach: rank %d (%.63s, pid %d) did not map window %u in time",
+            rank, comm->peers[rank].identity.host,
+            comm->peers[rank].identity.pid, window);
+    return status;
+}
+
+static ulyx_status_t
+take(ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
+{
+    if (comm->peers[rank].same_process) {
+        withdraw_within(comm, rank, window);
+        return ULYX_SUCCESS;
+    }
+    return uli_service_withdraw(comm, rank, window, deadline);
+}
+
+/* Takes it back from ranks 0 to last, also where the communicator has failed.
+ * The id stays taken when one did not let go. */
+static void
+undo(ulyx_comm_t *comm, uint32_t window, int32_t last)
+{
+    char cause[512];
+    bool all = true;
+    uli_deadline_t deadline = uli_deadline_in(UNDO_S);
+    snprintf(cause, sizeof(cause), "%s", uli_error_text());
+    for (int32_t p = 0; p <= last; p++) {
+        if (!takes_windows(comm, p))
+            continue;
+        if (comm->peers[p].same_process)
+            withdraw_within(comm, p, window);
+        else
+            all &= uli_service_recall(
+                &comm->peers[p].identity, comm->rank, window, false, deadline);
+    }
+    if (all)
+        uli_windows_forget(comm, window);
+    uli_error_pass(ULYX_SUCCESS, cause);
+}
+
+ulyx_status_t
+uli_windows_give(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
+    uli_deadline_t deadline, uint32_t *window_p)
+{
+    uint32_t window;
+    ULI_TRY(reserve_id(comm, &window));
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        if (!takes_windows(comm, p))
+            continue;
+        ulyx_status_t status = give(comm, p, window, handle, deadline);
+        if (status != ULYX_SUCCESS) {
+            undo(comm, window, p);
+            return status;
+        }
+    }
+    /* Last: my operations find it only when all peers can. */
+    pthread_mutex_lock(&comm->lock);
+    fill_slot(
+        find_slot(own_table(comm), window), handle->address, handle->bytes);
+    pthread_mutex_unlock(&comm->lock);
+    *window_p = window;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_windows_take_back(
+    ulyx_comm_t *comm, uint32_t window, uli_deadline_t deadline)
+{
+    pthread_mutex_lock(&comm->lock);
+    struct uli_window *slot = find_slot(own_table(comm), window);
+    atomic_store(&slot->base, NULL);
+    atomic_store(&slot->bytes, RESERVED);
+    pthread_mutex_unlock(&comm->lock);
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        if (!takes_windows(comm, p))
+            continue;
+        ulyx_status_t status = take(comm, p, window, deadline);
+        if (status == ULYX_ERR_TIMEOUT)
+            return uli_comm_fail(comm, status, p,
+                "detach: rank %d did not let go of window %u in time", p,
+                window);
+        ULI_TRY(status);
+    }
+    uli_windows_forget(comm, window);
+    return ULYX_SUCCESS;
+}
+
+/* ---- creation and end ---------------------------------------------------- */
+
+ulyx_status_t
+uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
+{
+    struct uli_tr_handle handle = {
+        comm->segment.fd, comm->segment.address, comm->segment.bytes};
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (takes_windows(comm, p))
+            ULI_TRY(give(comm, p, 0, &handle, deadline));
+    return ULYX_SUCCESS;
+}
+
+static void
+close_table(ulyx_comm_t *comm, int32_t rank)
+{
+    struct uli_window_table *table = &comm->peers[rank].windows;
+    uint32_t high = atomic_load(&table->high);
+    for (uint32_t w = 0; w < high; w++)
+        uli_window_withdraw(comm, rank, w);
+    for (int c = 0; c < ULI_WINDOW_CHUNKS; c++) {
+        free(atomic_load(&table->chunks[c]));
+        atomic_store(&table->chunks[c], NULL);
+    }
+    atomic_store(&table->high, 0);
+}
+
+void
+uli_windows_close(ulyx_comm_t *comm)
+{
+    uli_service_remove(comm);
+    if (!comm->peers)
+        return;
+    uli_mem_close(comm);
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        if (p != comm->rank)
+            comm->peers[p].control = NULL;
+        close_table(comm, p);
+    }
+    uli_arena_close(comm);
+}

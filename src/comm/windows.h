@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Windows, for the rest of this layer: giving memory to all ranks and taking
+ * it back. comm.h has the part that the layers above use.
+ */
+#ifndef ULI_COMM_WINDOWS_H
+#define ULI_COMM_WINDOWS_H
+
+#include "comm/comm.h"
+
+/* Makes the memory known to every rank that can map it and gives it a window
+ * id. On error it is known nowhere. Any thread; holds no lock while it waits.
+ * Errors: those of the rank by name, TIMEOUT and RANK_LOST (they fail the
+ * communicator), NO_MEMORY (no id left). */
+ulyx_status_t uli_windows_give(ulyx_comm_t *comm,
+    const struct uli_tr_handle *handle, uli_deadline_t deadline,
+    uint32_t *window_p);
+/* The reverse. On error the window is gone here, its id stays taken, and the
+ * call may be repeated. */
+ulyx_status_t uli_windows_take_back(
+    ulyx_comm_t *comm, uint32_t window, uli_deadline_t deadline);
+/* Forgets the window here only: its peers are gone or have let go of it. */
+void uli_windows_forget(ulyx_comm_t *comm, uint32_t window);
+
+/* As uli_window_publish, of memory that is unmapped when it is withdrawn. */
+ulyx_status_t uli_window_publish_mapped(ulyx_comm_t *comm, int32_t rank,
+    uint32_t window, void *base, int64_t bytes);
+
+/* At a peer of the window's owner `rank`: withdraws the window unless an
+ * operation of this rank is in flight, which may still use it. */
+bool uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window);
+
+/* Frees the arenas (arena.c). */
+void uli_arena_close(ulyx_comm_t *comm);
+/* Releases or quarantines what is attached (mem.c). */
+void uli_mem_close(ulyx_comm_t *comm);
+
+#endif
