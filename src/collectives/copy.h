@@ -101,8 +101,8 @@ const char *const *uli_copy_kernel_names(int32_t *count_p);
 bool uli_copy_kernel_select(const char *name);
 
 /* Do non-temporal stores pay for this (normalized) box, with the kernel in
- * use? By its size against the last-level cache and its run length; what
- * "auto" means for the setting. */
+ * use? By its size against a core's second-level cache, the length of its
+ * runs, and whether they fill lines: what "auto" means for the setting. */
 bool uli_copy_stream_pays(const struct uli_box *box);
 
 #endif

@@ -272,29 +272,34 @@ kernel_select_unknown_name_is_refused(void **state)
     assert_true(uli_copy_kernel_select(NULL));
 }
 
-/* What "auto" relies on: never for the portable kernel, small boxes, or runs
- * shorter than a line. */
+/* What "auto" relies on: never for the portable kernel, small boxes, runs
+ * that fill no line, or short runs that begin inside one. */
 static void
-stream_pays_only_for_large_boxes_of_long_runs(void **state)
+stream_pays_only_for_large_boxes_of_whole_lines(void **state)
 {
     (void)state;
     struct uli_box box = {
         .extent = {1, 1, (int64_t)1 << 24},
-        .run_bytes = 1024,
+        .run_bytes = 256,
         .dst_stride = {0, 0, 4096},
-        .src_stride = {0, 0, 1024},
+        .src_stride = {0, 0, 256},
     };
-    struct uli_box small = box, narrow = box;
+    struct uli_box small = box, narrow = box, ragged = box, long_ragged;
     small.extent[2] = 4;
-    narrow.run_bytes = 32;
+    narrow.run_bytes = 64;
+    ragged.dst_offset = 16;
+    long_ragged = ragged;
+    long_ragged.run_bytes = 4000;
     int32_t count;
     const char *const *names = uli_copy_kernel_names(&count);
     for (int32_t i = 0; i < count; i++) {
         assert_true(uli_copy_kernel_select(names[i]));
-        assert_int_equal(
-            uli_copy_stream_pays(&box), strcmp(names[i], "portable") != 0);
+        bool streams = strcmp(names[i], "portable") != 0;
+        assert_int_equal(uli_copy_stream_pays(&box), streams);
+        assert_int_equal(uli_copy_stream_pays(&long_ragged), streams);
         assert_false(uli_copy_stream_pays(&small));
         assert_false(uli_copy_stream_pays(&narrow));
+        assert_false(uli_copy_stream_pays(&ragged));
     }
     assert_true(uli_copy_kernel_select(NULL));
 }
@@ -308,7 +313,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(box_normalize_adjacent_everywhere_becomes_one_run),
     cmocka_unit_test(box_normalize_empty_box_has_no_runs),
     cmocka_unit_test(kernel_select_unknown_name_is_refused),
-    cmocka_unit_test(stream_pays_only_for_large_boxes_of_long_runs),
+    cmocka_unit_test(stream_pays_only_for_large_boxes_of_whole_lines),
 };
 
 int
