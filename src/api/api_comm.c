@@ -2,8 +2,8 @@
  *
  * Public calls on communicators: check, queue inside a group, call down.
  */
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/group.h"
 #include "api/params.h"
@@ -69,7 +69,7 @@ open_bootstrap(const struct creation *c, const struct uli_settings *settings,
         return uli_bootstrap_open_callback(c->allgather, c->allgather_context,
             c->nranks, c->rank, bootstrap_p);
     default:
-        return uli_bootstrap_open_env(settings, deadline, bootstrap_p);
+        return uli_error(ULYX_ERR_INTERNAL, "creation %d", c->by);
     }
 }
 
@@ -107,7 +107,7 @@ create(struct creation *c, const ulyx_comm_params_t *params)
     ULI_TRY(take_params(params, &c->params));
     /* The caller's name need not outlive the call, the queue does. */
     if (c->params.name != NULL)
-        strncpy(c->name, c->params.name, sizeof(c->name) - 1);
+        snprintf(c->name, sizeof(c->name), "%s", c->params.name);
     c->params.name = NULL;
     if (uli_group_active())
         return uli_group_queue(NULL, run_creation, c, sizeof(*c));

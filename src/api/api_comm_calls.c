@@ -3,7 +3,7 @@
  * Public calls on an existing communicator: split, shrink, barrier, abort,
  * destroy, queries, groups.
  */
-#include <string.h>
+#include <stdio.h>
 
 #include "api/group.h"
 #include "api/params.h"
@@ -39,9 +39,8 @@ inherit(
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "memory_kind is %d, the communicator's is %d",
             child->params.memory_kind, comm->memory_kind);
-    strncpy(child->name,
-        child->params.name != NULL ? child->params.name : comm->name,
-        sizeof(child->name) - 1);
+    snprintf(child->name, sizeof(child->name), "%s",
+        child->params.name != NULL ? child->params.name : comm->name);
     child->params.name = NULL;
     return ULYX_SUCCESS;
 }
@@ -190,7 +189,8 @@ ulyx_comm_get_memory(const ulyx_comm_t *comm, int64_t *bytes_p)
 {
     ULI_CHECK_POINTER(comm);
     ULI_CHECK_POINTER(bytes_p);
-    *bytes_p = uli_comm_bytes(comm);
+    /* Takes a lock, changes nothing. */
+    *bytes_p = uli_comm_bytes((ulyx_comm_t *)comm);
     return ULYX_SUCCESS;
 }
 

@@ -262,3 +262,16 @@ uli_arena_close(ulyx_comm_t *comm)
         delete_arena(arena);
     }
 }
+
+int64_t
+uli_arena_bytes(ulyx_comm_t *comm)
+{
+    int64_t bytes = 0;
+    pthread_mutex_lock(&comm->lock);
+    for (struct uli_list *n = comm->arenas.next; n != &comm->arenas;
+         n = n->next)
+        if (ARENA_OF(n)->segment.address)
+            bytes += ARENA_OF(n)->segment.bytes;
+    pthread_mutex_unlock(&comm->lock);
+    return bytes;
+}

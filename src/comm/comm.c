@@ -351,3 +351,16 @@ uli_comm_destroy(ulyx_comm_t *comm)
     uli_comm_free(comm);
     return ULYX_SUCCESS;
 }
+
+int64_t
+uli_comm_bytes(ulyx_comm_t *comm)
+{
+    int64_t mapped = 0;
+
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (comm->peers[p].control != NULL && !comm->peers[p].same_process)
+            mapped += comm->segment.bytes; /* all ranks' are of one size */
+    return (int64_t)sizeof(*comm) +
+           comm->nranks * (int64_t)sizeof(*comm->peers) + comm->segment.bytes +
+           mapped + uli_arena_bytes(comm);
+}

@@ -121,7 +121,7 @@ ulyx_status_t uli_comm_shrink(
 ulyx_status_t uli_comm_barrier(ulyx_comm_t *comm);
 void uli_comm_abort(ulyx_comm_t *comm);
 /* Host bytes held: struct, tables, segment, arenas, mapped peers' ones. */
-int64_t uli_comm_bytes(const ulyx_comm_t *comm);
+int64_t uli_comm_bytes(ulyx_comm_t *comm);
 
 /* ---- failure (failure.c) ------------------------------------------------- */
 
@@ -217,5 +217,7 @@ void uli_windows_close(ulyx_comm_t *comm);
 ulyx_status_t uli_arena_alloc(
     ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p);
 void uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_piece *piece);
+/* Bytes of own segments beyond the control segment. Any thread. */
+int64_t uli_arena_bytes(ulyx_comm_t *comm);
 
 #endif

@@ -74,13 +74,16 @@ publish(struct members *m, uint64_t round, const void *bytes, int64_t count)
     uli_lane_publish(m->comm, ULI_LANE_SHRINK, round, &header, bytes, count);
 }
 
-/* One round of gossip; true when all members posted what I posted. */
+/* One round of gossip; true when all members posted what I posted. Each round
+ * has the whole time: a member that came late to the last one still waits in
+ * it for those that I have given up. */
 static bool
-gossip(struct members *m, unsigned char *posted, uli_deadline_t deadline)
+gossip(struct members *m, unsigned char *posted, double timeout_s)
 {
     ulyx_comm_t *comm = m->comm;
     uint64_t round = ++comm->shrink_round;
     bool same = true;
+    uli_deadline_t deadline = uli_deadline_in(timeout_s);
 
     memcpy(posted, m->set, (size_t)m->set_bytes);
     publish(m, round, posted, m->set_bytes);
@@ -148,7 +151,7 @@ static const struct uli_bootstrap_ops member_ops = {
 };
 
 static ulyx_status_t
-agree_on_members(struct members *m, uli_deadline_t deadline)
+agree_on_members(struct members *m, double timeout_s)
 {
     ulyx_comm_t *comm = m->comm;
     unsigned char *posted = calloc(1, (size_t)m->set_bytes);
@@ -159,7 +162,7 @@ agree_on_members(struct members *m, uli_deadline_t deadline)
         if (atomic_load(&comm->peers[p].dead) == 0 &&
             atomic_load(&comm->control->left[p]) == 0)
             m->set[p / 8] = (unsigned char)(m->set[p / 8] | 1u << (p % 8));
-    while (!gossip(m, posted, deadline) && has(m->set, comm->rank))
+    while (!gossip(m, posted, timeout_s) && has(m->set, comm->rank))
         ;
     free(posted);
     if (!has(m->set, comm->rank))
@@ -191,7 +194,7 @@ uli_comm_shrink(
     if (m.set == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a shrink");
     uli_comm_acknowledge(comm);
-    status = agree_on_members(&m, uli_deadline_in(timeout_s));
+    status = agree_on_members(&m, timeout_s);
     if (status == ULYX_SUCCESS)
         status = uli_comm_create(
             &m.base, m.base.nranks, m.base.rank, params, timeout_s, new_p);

@@ -122,7 +122,11 @@ split_over(struct group *group, int32_t color, int32_t key,
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a split");
     status = gather_parent(group, &mine, sizeof(mine), sizeof(mine),
         (unsigned char *)choices, deadline);
-    if (status == ULYX_SUCCESS && color >= 0) {
+    if (status != ULYX_SUCCESS) {
+        free(choices);
+        return status; /* at every rank: nobody goes on to the creation */
+    }
+    if (color >= 0) {
         collect_group(group, choices);
         status = uli_comm_create(&group->base, group->base.nranks,
             group->base.rank, params, timeout_s, &made);
