@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which transport is taken for a peer, and what is said when none is.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "support/test.h"
+#include "transport/transport.h"
+
+static struct uli_settings settings;
+static char why[512];
+
+static struct uli_identity
+identity(int rank, int node, int process)
+{
+    struct uli_identity made;
+    memset(&made, 0, sizeof(made));
+    made.rank = rank;
+    made.node_hash[1] = (uint64_t)node;
+    made.process[15] = (unsigned char)process;
+    strcpy(made.host, "elsewhere");
+    return made;
+}
+
+static const char *
+choose(const char *transports, const struct uli_identity *peer, uint64_t caps)
+{
+    struct uli_identity me = identity(0, 1, 1);
+    snprintf(
+        settings.transports, sizeof(settings.transports), "%s", transports);
+    const struct uli_tr_ops *ops =
+        uli_tr_select(&settings, &me, peer, caps, why, sizeof(why));
+    return ops ? ops->name : "none";
+}
+
+static int
+load(void **state)
+{
+    (void)state;
+    return uli_settings_load(&settings);
+}
+
+static void
+takes_the_nearest(void **state)
+{
+    (void)state;
+    struct uli_identity thread = identity(1, 1, 1);
+    struct uli_identity process = identity(1, 1, 2);
+    struct uli_identity node = identity(1, 2, 2);
+    assert_string_equal(choose("", &thread, ULI_TR_MAP), "self");
+    assert_string_equal(choose("", &process, ULI_TR_MAP), "shm");
+    assert_string_equal(choose("", &process, ULI_TR_READ), "shm");
+    assert_string_equal(choose("", &node, ULI_TR_MAP), "none");
+    assert_non_null(strstr(why, "self: rank 1 is another process"));
+    assert_non_null(strstr(why, "shm: rank 1 (elsewhere) is on another node"));
+    assert_string_equal(choose("", &thread, ULI_TR_PUT), "none");
+    assert_non_null(strstr(why, "lacks the capability"));
+}
+
+static void
+obeys_the_setting(void **state)
+{
+    (void)state;
+    struct uli_identity thread = identity(1, 1, 1);
+    struct uli_identity process = identity(1, 1, 2);
+    assert_string_equal(choose("^shm", &process, ULI_TR_MAP), "none");
+    assert_non_null(strstr(why, "ULYX_TRANSPORTS=^shm"));
+    assert_string_equal(choose("ucx, shm", &process, ULI_TR_MAP), "shm");
+    assert_string_equal(choose("ucx", &process, ULI_TR_MAP), "none");
+    assert_string_equal(choose("ucx", &thread, ULI_TR_MAP), "self");
+    assert_string_equal(choose("^self", &thread, ULI_TR_MAP), "shm");
+    assert_string_equal(choose("sh", &process, ULI_TR_MAP), "none");
+}
+
+static void
+refuses_other_users(void **state)
+{
+    (void)state;
+    struct uli_identity process = identity(1, 1, 2);
+    process.uid = 42;
+    assert_string_equal(choose("", &process, ULI_TR_MAP), "none");
+    assert_non_null(strstr(why, "of user 42"));
+}
+
+static void
+cuts_long_reasons(void **state)
+{
+    (void)state;
+    struct uli_identity me = identity(0, 1, 1), node = identity(1, 2, 2);
+    char small[16];
+    memset(small, 'x', sizeof(small));
+    assert_null(uli_tr_select(&settings, &me, &node, ULI_TR_MAP, small, 8));
+    assert_int_equal(small[7], 0);
+    assert_int_equal(small[8], 'x');
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup(takes_the_nearest, load),
+    cmocka_unit_test_setup(obeys_the_setting, load),
+    cmocka_unit_test_setup(refuses_other_users, load),
+    cmocka_unit_test_setup(cuts_long_reasons, load),
+};
+
+ULI_TEST_MAIN("Select", tests)
