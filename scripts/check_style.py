@@ -23,6 +23,8 @@ CUDA_COLUMNS = 100
 # In the library only: what it must not do to its caller.
 ENDS_PROCESS = re.compile(r"(?<![\w.>])(exit|_exit|abort|quick_exit)\s*\(")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+# Reserved in C++; names that begin with two are the compilers'.
+TWO_UNDERSCORES = re.compile(r"(?<!\w)[A-Za-z]\w*__\w*")
 
 
 def has_suffix(path, suffixes):
@@ -69,6 +71,8 @@ def check_code(path, lines):
             yield number, f"line of {len(line)} columns, over {limit}"
         if UNFINISHED.search(line):
             yield number, "unfinished work"
+        if TWO_UNDERSCORES.search(line):
+            yield number, "identifier with two underscores in a row"
         if path.startswith("src/") and ENDS_PROCESS.search(line):
             yield number, "the library must not end its caller's process"
     yield from check_functions(lines)

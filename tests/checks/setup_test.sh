@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# setup_test.sh SCRIPTS: setup.sh on machines played by stand-ins for id, sudo,
+# dpkg-query and apt-get: all installed, missing as root, missing as a user with
+# and without sudo, and a failing apt-get.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp "$1/setup.sh" "$work/"
+printf 'have-this # why\nlack-this # why\nlack-that # why\n' \
+    >"$work/packages.txt"
+mkdir "$work/bin"
+
+# stand_in NAME SCRIPT
+stand_in()
+{
+    printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1"
+    chmod +x "$work/bin/$1"
+}
+
+# setup END WORD: runs it; it must end so and say the word (or nothing: '').
+setup()
+{
+    : >"$work/apt"
+    ended=0
+    WORK=$work PATH="$work/bin:$PATH" sh "$work/setup.sh" >"$work/log" 2>&1 \
+        </dev/null || ended=$?
+    said=$(cat "$work/log" "$work/apt")
+    if [ "$ended" -ne "$1" ] || ! echo "$said" | grep -q "$2"; then
+        echo "$said"
+        echo "FAILED: ended with $ended, expected $1 and \"$2\""
+        exit 1
+    fi
+}
+
+stand_in dpkg-query 'case "$4" in have*) printf installed ;; *) exit 1 ;; esac'
+# Its words $1... are those of apt-get, in the order called.
+stand_in apt-get 'echo "apt-get $*" >>"$WORK/apt"'
+stand_in sudo '[ "$1" = -n ] && shift; echo sudo >>"$WORK/apt"; exec "$@"'
+
+stand_in id 'echo 0'
+setup 0 '^.*apt-get install .*lack-this lack-that$'
+if grep -q sudo "$work/apt" || grep -q have-this "$work/apt"; then
+    echo "FAILED: root took sudo, or installed what was there"
+    exit 1
+fi
+
+stand_in id 'echo 1000'
+setup 0 'sudo'
+grep -q 'apt-get install .*lack-this lack-that$' "$work/apt"
+
+stand_in sudo 'exit 1'
+setup 1 'apt-get install lack-this lack-that'
+[ ! -s "$work/apt" ] || { echo "FAILED: apt-get was called"; exit 1; }
+
+stand_in id 'echo 0'
+stand_in apt-get 'echo no network; exit 100'
+setup 1 'no network'
+setup 1 'missing are: lack-this lack-that'
+
+stand_in dpkg-query 'printf installed'
+setup 0 ''
+[ ! -s "$work/log" ] || { echo "FAILED: not silent"; exit 1; }
