@@ -65,9 +65,11 @@ function(ulyx_required name package)
   endif()
   set(ULYX_SUMMARY ${ULYX_SUMMARY} "${module}: ${${name}_VERSION}"
     CACHE INTERNAL "")
+  set(ULYX_REQUIRED ${ULYX_REQUIRED} ${module} CACHE INTERNAL "")
 endfunction()
 
 set(ULYX_SUMMARY "" CACHE INTERNAL "lines printed when configured")
+set(ULYX_REQUIRED "" CACHE INTERNAL "pkg-config modules of ulyx_required")
 
 ulyx_required(HWLOC libhwloc-dev)
 ulyx_required(SODIUM libsodium-dev)

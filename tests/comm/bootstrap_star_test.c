@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -378,13 +379,13 @@ dead_address_is_passed_over(void **state)
 
 /* ---- signals ------------------------------------------------------------- */
 
-static volatile sig_atomic_t signals;
+static atomic_int signals;
 
 static void
 count_signal(int number)
 {
     (void)number;
-    signals++;
+    atomic_fetch_add_explicit(&signals, 1, memory_order_relaxed);
 }
 
 static void

@@ -1,17 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# options_test.sh SOURCE: optional dependencies where only the required ones
-# are found: AUTO goes without, ON stops and names the package, OFF does not
+# options_test.sh SOURCE REQUIRED...: optional dependencies where only the
+# required pkg-config modules are found: AUTO goes without, ON stops and names the package, OFF does not
 # look, another word is refused.
 set -eu
 source=$1
+shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/pc"
-for module in hwloc jansson cmocka; do
+for module in cmocka "$@"; do
     ln -s "$(pkg-config --variable=pcfiledir $module)/$module.pc" "$work/pc/"
 done
-common="-DULYX_CUDA=OFF -DULYX_NCCL=OFF -DULYX_MPI=OFF"
+common="-DBUILD_TESTING=OFF -DULYX_CUDA=OFF -DULYX_NCCL=OFF -DULYX_MPI=OFF"
 
 # configure OPTIONS...: its output is in $work/log, its end in $ended.
 configure()
