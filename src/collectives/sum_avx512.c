@@ -9,10 +9,13 @@
 
 enum { V = 16 };
 
+#define ALL ((__mmask16)-1)
+
+/* 0 < left < V */
 static inline __mmask16
 mask_of(int64_t left)
 {
-    return left >= V ? (__mmask16)-1 : (__mmask16)((1u << left) - 1);
+    return (__mmask16)((1u << left) - 1);
 }
 
 static inline __m512
@@ -66,18 +69,24 @@ write_f16(unsigned char *dst, __mmask16 mask, __m512 value)
     _mm256_mask_storeu_epi16(dst, mask, half);
 }
 
-/* load_, add_ and store_TYPE from the two conversions of a type. */
+/* load_, add_ and store_TYPE from the two conversions of a type. Whole vectors
+ * first, and a masked one for what is left: a load waits for an earlier masked
+ * store to the same place, and accumulators are loaded again and again. */
 #define DEFINE_SUM(type, elem_bytes)                                           \
     static void load_##type(void *acc, const unsigned char *src,               \
         int64_t src_stride, int64_t run, int64_t nruns)                        \
     {                                                                          \
         float *to = acc;                                                       \
         for (int64_t r = 0; r < nruns; r++, to += run, src += src_stride) {    \
-            for (int64_t i = 0; i < run; i += V) {                             \
-                __mmask16 mask = mask_of(run - i);                             \
-                __m512 value = read_##type(mask, src + i * (elem_bytes));      \
-                _mm512_mask_storeu_ps(to + i, mask, value);                    \
-            }                                                                  \
+            int64_t i = 0;                                                     \
+            for (; i + V <= run; i += V)                                       \
+                _mm512_storeu_ps(                                              \
+                    to + i, read_##type(ALL, src + i * (elem_bytes)));         \
+            if (i == run)                                                      \
+                continue;                                                      \
+            __mmask16 mask = mask_of(run - i);                                 \
+            __m512 value = read_##type(mask, src + i * (elem_bytes));          \
+            _mm512_mask_storeu_ps(to + i, mask, value);                        \
         }                                                                      \
     }                                                                          \
     static void add_##type(void *acc, const unsigned char *src,                \
@@ -85,13 +94,18 @@ write_f16(unsigned char *dst, __mmask16 mask, __m512 value)
     {                                                                          \
         float *to = acc;                                                       \
         for (int64_t r = 0; r < nruns; r++, to += run, src += src_stride) {    \
-            for (int64_t i = 0; i < run; i += V) {                             \
-                __mmask16 mask = mask_of(run - i);                             \
-                __m512 value = read_##type(mask, src + i * (elem_bytes));      \
-                __m512 sum = _mm512_maskz_loadu_ps(mask, to + i);              \
-                sum = _mm512_add_ps(sum, value);                               \
-                _mm512_mask_storeu_ps(to + i, mask, sum);                      \
+            int64_t i = 0;                                                     \
+            for (; i + V <= run; i += V) {                                     \
+                __m512 value = read_##type(ALL, src + i * (elem_bytes));       \
+                value = _mm512_add_ps(_mm512_loadu_ps(to + i), value);         \
+                _mm512_storeu_ps(to + i, value);                               \
             }                                                                  \
+            if (i == run)                                                      \
+                continue;                                                      \
+            __mmask16 mask = mask_of(run - i);                                 \
+            __m512 value = read_##type(mask, src + i * (elem_bytes));          \
+            value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to + i), value); \
+            _mm512_mask_storeu_ps(to + i, mask, value);                        \
         }                                                                      \
     }                                                                          \
     static void store_##type(unsigned char *dst, int64_t dst_stride,           \
@@ -99,11 +113,15 @@ write_f16(unsigned char *dst, __mmask16 mask, __m512 value)
     {                                                                          \
         const float *from = acc;                                               \
         for (int64_t r = 0; r < nruns; r++, from += run, dst += dst_stride) {  \
-            for (int64_t i = 0; i < run; i += V) {                             \
-                __mmask16 mask = mask_of(run - i);                             \
-                __m512 value = _mm512_maskz_loadu_ps(mask, from + i);          \
-                write_##type(dst + i * (elem_bytes), mask, value);             \
-            }                                                                  \
+            int64_t i = 0;                                                     \
+            for (; i + V <= run; i += V)                                       \
+                write_##type(                                                  \
+                    dst + i * (elem_bytes), ALL, _mm512_loadu_ps(from + i));   \
+            if (i == run)                                                      \
+                continue;                                                      \
+            __mmask16 mask = mask_of(run - i);                                 \
+            write_##type(dst + i * (elem_bytes), mask,                         \
+                _mm512_maskz_loadu_ps(mask, from + i));                        \
         }                                                                      \
     }
 

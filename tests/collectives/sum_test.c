@@ -4,6 +4,7 @@
  * random rectangles, groups and types with values that cancel, overflow,
  * underflow, tie and are not numbers; the staged form against the same bits;
  * conversions over all 16-bit patterns and around every rounding boundary.
+ * With --bench the same program times the sums instead (sum_bench.c).
  */
 #include "support/test.h"
 
@@ -14,6 +15,7 @@
 #include "base/dtype.h"
 #include "collectives/copy.h"
 #include "collectives/copy_cases.h"
+#include "collectives/sum_bench.h"
 #include "collectives/sum_oracle.h"
 #include "support/buffers.h"
 
@@ -450,4 +452,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sum_acc_bytes_is_eight_where_f64_is_involved),
 };
 
-ULI_TEST_MAIN("Sum", tests)
+int
+main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0)
+        return sum_bench(argc - 2, argv + 2);
+    return test_main(
+        argc, argv, "Sum", tests, sizeof(tests) / sizeof(tests[0]));
+}
