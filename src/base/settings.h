@@ -32,6 +32,14 @@ enum uli_setting_type {
     X(ULYX_COMM_ID, comm_id, STRING, "", 0, 0,                                 \
         "meeting point of all ranks: address and secret, as ulyx_unique_id_"   \
         "to_string prints it")                                                 \
+    X(ULYX_RANK, rank, INT, "-1", -1, 131071,                                  \
+        "rank of this process, with ULYX_NRANKS; -1 asks the launcher")        \
+    X(ULYX_NRANKS, nranks, INT, "0", 0, 131072,                                \
+        "number of ranks, with ULYX_RANK; 0 asks the launcher")                \
+    X(ULYX_LOCAL_NRANKS, local_nranks, INT, "0", 0, 131072,                    \
+        "ranks on this node, with ULYX_RANK; 0 = not known")                   \
+    X(ULYX_JOB, job, STRING, "", 0, 0,                                         \
+        "name of the job, equal on its ranks, with ULYX_RANK")                 \
     X(ULYX_SOCKET_IFNAME, socket_ifname, STRING, "", 0, 0,                     \
         "interfaces for the bootstrap: prefix list, ^ excludes, = exact")      \
     X(ULYX_SOCKET_FAMILY, socket_family, CHOICE, "|AF_INET|AF_INET6", 0, 0,    \

@@ -44,7 +44,8 @@ ulyx_status_t uli_dial(const struct uli_place *place, double settle_s,
 void uli_dial_pause(int *pause_ms, uli_deadline_t deadline);
 
 /* Joins over an authenticated descriptor, which is the bootstrap's from the
- * call on, as is root (NULL: it is served elsewhere).
+ * call on, also on error. root (NULL: it is served elsewhere) becomes the
+ * bootstrap's on success and stays the caller's on error.
  * returns SUCCESS, NO_MEMORY, RANK_LOST (the root broke the connection). */
 ulyx_status_t uli_bootstrap_open_star(int fd, struct uli_root *root,
     int32_t nranks, int32_t rank, uli_deadline_t deadline,

@@ -164,7 +164,6 @@ uli_bootstrap_open_star(int fd, struct uli_root *root, int32_t nranks,
     struct star *star = calloc(1, sizeof(*star));
     if (!star) {
         close(fd);
-        uli_root_release(root, 0);
         return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for a bootstrap");
     }
     star->base = (struct uli_bootstrap){&star_ops, rank, nranks};
@@ -175,7 +174,8 @@ uli_bootstrap_open_star(int fd, struct uli_root *root, int32_t nranks,
     int number = send_join(star, deadline);
     if (number) {
         ulyx_status_t status = lost(star, number);
-        star_close(&star->base);
+        close(fd);
+        free(star);
         return status;
     }
     *bootstrap_p = &star->base;
