@@ -148,6 +148,8 @@ ULYX_API ulyx_status_t ulyx_comm_abort(ulyx_comm_t *comm);
  * are released or quarantined and the call succeeds. */
 ULYX_API ulyx_status_t ulyx_comm_destroy(ulyx_comm_t *comm);
 
+/* This handle's rank, and how many ranks there are.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (a NULL pointer); ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_comm_get_rank(
     const ulyx_comm_t *comm, int32_t *rank_p);
 ULYX_API ulyx_status_t ulyx_comm_get_nranks(

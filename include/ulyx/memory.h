@@ -76,6 +76,8 @@ ULYX_API ulyx_status_t ulyx_mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem);
  * stays valid). */
 ULYX_API ulyx_status_t ulyx_mem_free(ulyx_mem_t *mem);
 
+/* Where the memory begins here, and its size in bytes as it was asked for.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (a NULL pointer); ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_mem_get_range(
     const ulyx_mem_t *mem, void **address_p, int64_t *bytes_p);
 

@@ -283,6 +283,8 @@ ULYX_API ulyx_status_t ulyx_plan_get_kv_map(const ulyx_plan_t *plan,
     int32_t q_tensor, int32_t kv_tensor, int64_t capacity, int64_t *map_p,
     int64_t *count_p);
 
+/* The type that the source of a tensor's adjoint of seq_to_head must have:
+ * partial_dtype with its default settled. */
 ULYX_API ulyx_status_t ulyx_plan_get_partial_dtype(
     const ulyx_plan_t *plan, int32_t tensor, ulyx_dtype_t *dtype_p);
 
@@ -307,6 +309,8 @@ typedef struct {
     {                                                                          \
         sizeof(ulyx_traffic_t), 0, 0, 0, 0, 0, 0                               \
     }
+
+/* Fills *traffic_p, whose size the caller has set, for one operation. */
 ULYX_API ulyx_status_t ulyx_plan_get_traffic(const ulyx_plan_t *plan,
     ulyx_operation_t operation, ulyx_traffic_t *traffic_p);
 
