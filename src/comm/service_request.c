@@ -55,7 +55,7 @@ receive(int socket_fd, struct uli_service_request *request_p, int *fd_p,
     *cut_p = message.msg_flags & MSG_CTRUNC;
     bool whole = got == sizeof(*request_p) && !(message.msg_flags & MSG_TRUNC);
     if (!whole && got > 0)
-        ULI_WARN(ULI_LOG_FAULT, -1,
+        ULI_INFO(ULI_LOG_FAULT, -1,
             "service: a malformed message of %zd bytes was dropped", got);
     if (!whole && *fd_p >= 0)
         close(*fd_p);
