@@ -56,7 +56,7 @@ warp_kernel(uint32_t *out, const uint4 *src, float *f)
 {
     ULI_SHARED(shared);
     uint32_t base = ptx_smem_addr(shared), r1[1], r2[2], r4[4];
-    float d[4] = { 0 };
+    float d[4] = {0};
     ptx_mbarrier_init(base, 1);
     ptx_bar_sync(1, 64);
     ptx_bar_arrive(2, 64);
@@ -92,8 +92,8 @@ template <int R>
 static __device__ __forceinline__ void
 products(float *f, uint64_t a, uint64_t b)
 {
-    float d[R] = { 0 };
-    const uint32_t r[4] = { 1, 2, 3, 4 };
+    float d[R] = {0};
+    const uint32_t r[4] = {1, 2, 3, 4};
     ptx_wgmma_fence();
     ptx_wgmma_bf16<0, 0>(d, a, b, 0);
     ptx_wgmma_bf16<1, 1>(d, a, b, 1);
@@ -117,13 +117,13 @@ every_width(float *f, uint64_t a)
 }
 #endif
 
-__global__ void
-__launch_bounds__(128, 1) hopper_kernel(const __grid_constant__ CUtensorMap map, float *f)
+__global__ void __launch_bounds__(128, 1)
+    hopper_kernel(const __grid_constant__ CUtensorMap map, float *f)
 {
 #if PTX_SM90
     ULI_SHARED(shared);
     uint32_t base = ptx_smem_addr(shared), data = base + 1024;
-    const uint32_t r1[1] = { 1 }, r2[2] = { 1, 2 }, r4[4] = { 1, 2, 3, 4 };
+    const uint32_t r1[1] = {1}, r2[2] = {1, 2}, r4[4] = {1, 2, 3, 4};
     ptx_tma_prefetch_map(&map);
     if (ptx_elect())
         ptx_mbarrier_init(base, 1);
@@ -176,7 +176,7 @@ __launch_bounds__(128, 1) hopper_kernel(const __grid_constant__ CUtensorMap map,
 cudaError_t
 ptx_compile_launch(uint32_t *out, const uint4 *src, float *f)
 {
-    struct uli_launch launch = { dim3(1), dim3(128), 0, nullptr };
+    struct uli_launch launch = {dim3(1), dim3(128), 0, nullptr};
     cudaError_t error = uli_kernel_prepare(warp_kernel, 65536);
     return error ? error : uli_kernel_launch(launch, warp_kernel, out, src, f);
 }

@@ -51,7 +51,7 @@ static inline cudaError_t
 uli_kernel_launch_exact(
     const struct uli_launch &launch, void (*kernel)(P...), P... args)
 {
-    void *pointers[] = { (void *)&args..., nullptr };
+    void *pointers[] = {(void *)&args..., nullptr};
     return cudaLaunchKernel((const void *)kernel, launch.grid, launch.block,
         pointers, launch.shared_bytes, launch.stream);
 }

@@ -58,9 +58,9 @@ ptx_smem_addr(const void *p)
     PTX_FN void ptx_st_##sem##_##scope##_u##bits(                              \
         uint##bits##_t *p, uint##bits##_t v)                                   \
     {                                                                          \
-        asm volatile("st." #sem "." #scope ".u" #bits " [%0], %1;" ::"l"(p),   \
-                     reg(v)                                                    \
-                     : "memory");                                              \
+        asm volatile(                                                          \
+            "st." #sem "." #scope ".u" #bits " [%0], %1;" ::"l"(p), reg(v)     \
+            : "memory");                                                       \
     }
 #define PTX_ATOM(op, type, sem, scope, bits, reg)                              \
     PTX_FN uint##bits##_t ptx_atom_##op##_##sem##_##scope##_u##bits(           \
@@ -167,7 +167,8 @@ PTX_LD_V4(ptx_ld_stream_v4, "ld.global.L1::no_allocate.v4.u32")
 PTX_ST_V4(ptx_st_v4, "st.global.v4.u32")
 PTX_ST_V4(ptx_st_stream_v4, "st.global.L1::no_allocate.v4.u32")
 
-/* ---- fences ---------------------------------------------------------------- */
+/* ---- fences ----------------------------------------------------------------
+ */
 #define PTX_STATEMENT(name, code)                                              \
     PTX_FN void name(void)                                                     \
     {                                                                          \
@@ -179,7 +180,8 @@ PTX_STATEMENT(ptx_fence_acq_rel_sys, "fence.acq_rel.sys;")
 PTX_STATEMENT(ptx_fence_sc_gpu, "fence.sc.gpu;")
 PTX_STATEMENT(ptx_fence_sc_sys, "fence.sc.sys;")
 
-/* ---- barriers of a block, by id and thread count ---------------------------- */
+/* ---- barriers of a block, by id and thread count ----------------------------
+ */
 PTX_FN void
 ptx_bar_sync(uint32_t id, uint32_t threads)
 {
@@ -193,13 +195,14 @@ ptx_bar_arrive(uint32_t id, uint32_t threads)
                  : "memory");
 }
 
-/* ---- mbarriers --------------------------------------------------------------- */
+/* ---- mbarriers
+ * --------------------------------------------------------------- */
 PTX_FN void
 ptx_mbarrier_init(uint32_t bar, uint32_t count)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar),
-                 "r"(count)
-                 : "memory");
+    asm volatile(
+        "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count)
+        : "memory");
 }
 
 PTX_FN void
@@ -211,9 +214,9 @@ ptx_mbarrier_inval(uint32_t bar)
 PTX_FN void
 ptx_mbarrier_arrive(uint32_t bar)
 {
-    asm volatile("{ .reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0]; }" ::
-                     "r"(bar)
-                 : "memory");
+    asm volatile(
+        "{ .reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0]; }" ::"r"(bar)
+        : "memory");
 }
 
 /* True when the phase of this parity has completed; never suspends. */
@@ -236,7 +239,8 @@ ptx_mbarrier_test_wait(uint32_t bar, uint32_t parity)
     return done != 0;
 }
 
-/* ---- cp.async (sixteen bytes bypass L1; zfill zero-fills past src_bytes) ----- */
+/* ---- cp.async (sixteen bytes bypass L1; zfill zero-fills past src_bytes)
+ * ----- */
 #define PTX_CP_ASYNC(name, cache, bytes)                                       \
     PTX_FN void name(uint32_t dst, const void *src)                            \
     {                                                                          \
@@ -270,14 +274,15 @@ ptx_cp_async_wait(void)
 PTX_FN void
 ptx_cp_async_mbarrier_arrive(uint32_t bar)
 {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
-                     bar)
-                 : "memory");
+    asm volatile(
+        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar)
+        : "memory");
 }
 
-/* ---- 8x8 matrices of 16-bit elements, and the warp's products ---------------- */
+/* ---- 8x8 matrices of 16-bit elements, and the warp's products
+ * ---------------- */
 #define PTX_LDMATRIX(name, trans)                                              \
-    PTX_FN void name(uint32_t (&r)[1], uint32_t addr)                          \
+    PTX_FN void name(uint32_t(&r)[1], uint32_t addr)                           \
     {                                                                          \
         asm volatile("ldmatrix.sync.aligned.m8n8.x1" trans                     \
                      ".shared.b16 {%0}, [%1];"                                 \
@@ -285,7 +290,7 @@ ptx_cp_async_mbarrier_arrive(uint32_t bar)
                      : "r"(addr)                                               \
                      : "memory");                                              \
     }                                                                          \
-    PTX_FN void name(uint32_t (&r)[2], uint32_t addr)                          \
+    PTX_FN void name(uint32_t(&r)[2], uint32_t addr)                           \
     {                                                                          \
         asm volatile("ldmatrix.sync.aligned.m8n8.x2" trans                     \
                      ".shared.b16 {%0, %1}, [%2];"                             \
@@ -293,7 +298,7 @@ ptx_cp_async_mbarrier_arrive(uint32_t bar)
                      : "r"(addr)                                               \
                      : "memory");                                              \
     }                                                                          \
-    PTX_FN void name(uint32_t (&r)[4], uint32_t addr)                          \
+    PTX_FN void name(uint32_t(&r)[4], uint32_t addr)                           \
     {                                                                          \
         asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans                     \
                      ".shared.b16 {%0, %1, %2, %3}, [%4];"                     \
@@ -306,21 +311,21 @@ PTX_LDMATRIX(ptx_ldmatrix_trans, ".trans")
 
 /* d += a b, m16n8k16 (m16n8k8 for tf32), f32 accumulators. */
 #define PTX_MMA(name, code)                                                    \
-    PTX_FN void name(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,       \
-        uint32_t b1)                                                           \
+    PTX_FN void name(                                                          \
+        float(&d)[4], const uint32_t(&a)[4], uint32_t b0, uint32_t b1)         \
     {                                                                          \
-        asm volatile("mma.sync.aligned." code                                  \
-                     " {%0, %1, %2, %3}, {%4, %5, %6, %7},"                    \
-                     " {%8, %9}, {%0, %1, %2, %3};"                            \
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])          \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0),    \
-                     "r"(b1));                                                 \
+        asm volatile(                                                          \
+            "mma.sync.aligned." code " {%0, %1, %2, %3}, {%4, %5, %6, %7},"    \
+            " {%8, %9}, {%0, %1, %2, %3};"                                     \
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                   \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));   \
     }
 PTX_MMA(ptx_mma_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
 PTX_MMA(ptx_mma_f16, "m16n8k16.row.col.f32.f16.f16.f32")
 PTX_MMA(ptx_mma_tf32, "m16n8k8.row.col.f32.tf32.tf32.f32")
 
-/* ---- conversions and functions ----------------------------------------------- */
+/* ---- conversions and functions
+ * ----------------------------------------------- */
 /* Two floats rounded to nearest even; lo in the low half. */
 PTX_FN uint32_t
 ptx_pack_bf16(float lo, float hi)
@@ -364,7 +369,8 @@ PTX_MATH(ptx_lg2, "lg2.approx.ftz.f32")
 PTX_MATH(ptx_rcp, "rcp.approx.ftz.f32")
 PTX_MATH(ptx_tanh, "tanh.approx.f32")
 
-/* ---- time ---------------------------------------------------------------------- */
+/* ---- time
+ * ---------------------------------------------------------------------- */
 PTX_FN uint64_t
 ptx_globaltimer_ns(void)
 {
@@ -380,9 +386,10 @@ ptx_nanosleep(uint32_t ns)
 }
 
 #if PTX_SM90
-/* ---- from here on: compute capability 9.0a ------------------------------------
- * Between writes through the generic proxy and reads by TMA, bulk copies or
- * wgmma: a proxy fence by the writer, then a barrier or a release. */
+/* ---- from here on: compute capability 9.0a
+ * ------------------------------------ Between writes through the generic proxy
+ * and reads by TMA, bulk copies or wgmma: a proxy fence by the writer, then a
+ * barrier or a release. */
 PTX_STATEMENT(ptx_fence_proxy_async, "fence.proxy.async;")
 PTX_STATEMENT(ptx_fence_proxy_async_shared, "fence.proxy.async.shared::cta;")
 PTX_STATEMENT(ptx_fence_proxy_async_global, "fence.proxy.async.global;")
@@ -417,10 +424,10 @@ ptx_mbarrier_try_wait(uint32_t bar, uint32_t parity)
 PTX_FN void
 ptx_mbarrier_arrive_expect_tx(uint32_t bar, uint32_t bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                     bar),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar),
+        "r"(bytes)
+        : "memory");
 }
 
 PTX_FN void
@@ -433,21 +440,21 @@ ptx_mbarrier_expect_tx(uint32_t bar, uint32_t bytes)
 }
 
 #define PTX_STMATRIX(name, trans)                                              \
-    PTX_FN void name(uint32_t addr, const uint32_t (&r)[1])                    \
+    PTX_FN void name(uint32_t addr, const uint32_t(&r)[1])                     \
     {                                                                          \
         asm volatile("stmatrix.sync.aligned.m8n8.x1" trans                     \
                      ".shared.b16 [%0], {%1};" ::"r"(addr),                    \
                      "r"(r[0])                                                 \
                      : "memory");                                              \
     }                                                                          \
-    PTX_FN void name(uint32_t addr, const uint32_t (&r)[2])                    \
+    PTX_FN void name(uint32_t addr, const uint32_t(&r)[2])                     \
     {                                                                          \
         asm volatile("stmatrix.sync.aligned.m8n8.x2" trans                     \
                      ".shared.b16 [%0], {%1, %2};" ::"r"(addr),                \
                      "r"(r[0]), "r"(r[1])                                      \
                      : "memory");                                              \
     }                                                                          \
-    PTX_FN void name(uint32_t addr, const uint32_t (&r)[4])                    \
+    PTX_FN void name(uint32_t addr, const uint32_t(&r)[4])                     \
     {                                                                          \
         asm volatile("stmatrix.sync.aligned.m8n8.x4" trans                     \
                      ".shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(addr),        \
@@ -472,10 +479,11 @@ ptx_setmaxnreg_dec(void)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* ---- TMA: boxes of a tensor map ------------------------------------------------
- * ptx_tma_load(dst, map, bar, c0 .. c4), ptx_tma_store(map, src, c0 .. c4),
- * ptx_tma_prefetch(map, c0 .. c4): 1 to 5 coordinates, innermost first. The
- * hint of ptx_tma_load_hint is one of the policies below. */
+/* ---- TMA: boxes of a tensor map
+ * ------------------------------------------------ ptx_tma_load(dst, map, bar,
+ * c0 .. c4), ptx_tma_store(map, src, c0 .. c4), ptx_tma_prefetch(map, c0 ..
+ * c4): 1 to 5 coordinates, innermost first. The hint of ptx_tma_load_hint is
+ * one of the policies below. */
 #define PTX_POLICY(name, code)                                                 \
     PTX_FN uint64_t name(void)                                                 \
     {                                                                          \
@@ -498,8 +506,8 @@ PTX_POLICY(ptx_policy_evict_last, "L2::evict_last")
                      "l"(map), "r"(bar), args                                  \
                      : "memory");                                              \
     }                                                                          \
-    PTX_FN void ptx_tma_load_hint(uint64_t policy, uint32_t dst,               \
-        const void *map, uint32_t bar, params)                                 \
+    PTX_FN void ptx_tma_load_hint(                                             \
+        uint64_t policy, uint32_t dst, const void *map, uint32_t bar, params)  \
     {                                                                          \
         asm volatile("cp.async.bulk.tensor." dims ".shared::cluster.global"    \
                      ".mbarrier::complete_tx::bytes.L2::cache_hint"            \
@@ -522,16 +530,15 @@ PTX_POLICY(ptx_policy_evict_last, "L2::evict_last")
                      : "memory");                                              \
     }
 PTX_TMA("1d", "%1", "%2", "%3", "%4", PTX_LIST(int c0), PTX_LIST("r"(c0)))
-PTX_TMA("2d", "%1, %2", "%2, %3", "%3, %4", "%4, %5",
-    PTX_LIST(int c0, int c1), PTX_LIST("r"(c0), "r"(c1)))
+PTX_TMA("2d", "%1, %2", "%2, %3", "%3, %4", "%4, %5", PTX_LIST(int c0, int c1),
+    PTX_LIST("r"(c0), "r"(c1)))
 PTX_TMA("3d", "%1, %2, %3", "%2, %3, %4", "%3, %4, %5", "%4, %5, %6",
     PTX_LIST(int c0, int c1, int c2), PTX_LIST("r"(c0), "r"(c1), "r"(c2)))
 PTX_TMA("4d", "%1, %2, %3, %4", "%2, %3, %4, %5", "%3, %4, %5, %6",
     "%4, %5, %6, %7", PTX_LIST(int c0, int c1, int c2, int c3),
     PTX_LIST("r"(c0), "r"(c1), "r"(c2), "r"(c3)))
-PTX_TMA("5d", "%1, %2, %3, %4, %5", "%2, %3, %4, %5, %6",
-    "%3, %4, %5, %6, %7", "%4, %5, %6, %7, %8",
-    PTX_LIST(int c0, int c1, int c2, int c3, int c4),
+PTX_TMA("5d", "%1, %2, %3, %4, %5", "%2, %3, %4, %5, %6", "%3, %4, %5, %6, %7",
+    "%4, %5, %6, %7, %8", PTX_LIST(int c0, int c1, int c2, int c3, int c4),
     PTX_LIST("r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)))
 
 PTX_FN void
@@ -540,15 +547,16 @@ ptx_tma_prefetch_map(const void *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* ---- bulk copies: multiples of 16 bytes at multiples of 16 --------------------- */
+/* ---- bulk copies: multiples of 16 bytes at multiples of 16
+ * --------------------- */
 PTX_FN void
 ptx_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global"
-                 ".mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     dst),
-                 "l"(src), "r"(bytes), "r"(bar)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global"
+        ".mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
+        "l"(src), "r"(bytes), "r"(bar)
+        : "memory");
 }
 
 PTX_FN void
@@ -587,7 +595,8 @@ ptx_bulk_wait_read(void)
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-/* ---- wgmma: ordering; the products are in the generated part ------------------- */
+/* ---- wgmma: ordering; the products are in the generated part
+ * ------------------- */
 PTX_STATEMENT(ptx_wgmma_fence, "wgmma.fence.sync.aligned;")
 PTX_STATEMENT(ptx_wgmma_commit, "wgmma.commit_group.sync.aligned;")
 
@@ -612,7 +621,8 @@ ptx_wgmma_touch(float (&d)[R])
 #endif /* PTX_SM90 */
 #endif /* ULI_EMULATE */
 
-/* ---- built from the above, the same on both sides ------------------------------- */
+/* ---- built from the above, the same on both sides
+ * ------------------------------- */
 #if PTX_SM90
 /* Spins until the phase of this parity has completed. */
 static __device__ __forceinline__ void
@@ -628,13 +638,13 @@ static __device__ __forceinline__ uint64_t
 ptx_wgmma_descriptor(uint32_t start, uint32_t leading_bytes,
     uint32_t stride_bytes, uint32_t swizzle_bytes)
 {
-    uint64_t mode = swizzle_bytes == 128 ? 1
-        : swizzle_bytes == 64            ? 2
-        : swizzle_bytes == 32            ? 3
-                                         : 0;
-    return (uint64_t)((start & 0x3ffff) >> 4)
-        | (uint64_t)((leading_bytes & 0x3ffff) >> 4) << 16
-        | (uint64_t)((stride_bytes & 0x3ffff) >> 4) << 32 | mode << 62;
+    uint64_t mode = swizzle_bytes == 128  ? 1
+                    : swizzle_bytes == 64 ? 2
+                    : swizzle_bytes == 32 ? 3
+                                          : 0;
+    return (uint64_t)((start & 0x3ffff) >> 4) |
+           (uint64_t)((leading_bytes & 0x3ffff) >> 4) << 16 |
+           (uint64_t)((stride_bytes & 0x3ffff) >> 4) << 32 | mode << 62;
 }
 #endif
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# Kernels under the emulator (docs/EMULATOR.md):
+#   ulyx_emulated_test(name SOURCES kernel.cu ... test.c ... [LIBS] [TIMEOUT s]
+#                      [LABELS l ...] [WHOLE] [SERIAL])
+# is ulyx_test, but .cu files are compiled as C++ over the stand-in headers of
+# tests/emulate/include, instrumented, and linked with the emulator; .c and
+# .cpp files see the stand-in cuda_runtime.h. No toolkit is needed.
+set(ULYX_EMULATE_DIR ${PROJECT_SOURCE_DIR}/tests/emulate)
+
+# -fsanitize=thread is for its calls before each load and store, which the
+# emulator defines; no sanitizer is linked. Vector stores would hide bounds of
+# single elements, hence no vectorizer.
+set(ULYX_EMULATE_FLAGS -O2 -g1 -fsanitize=thread -fno-tree-vectorize
+  -fno-exceptions -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas
+  -Wno-unused-function -Wno-tsan)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  list(REMOVE_ITEM ULYX_EMULATE_FLAGS -Wno-tsan)
+  list(APPEND ULYX_EMULATE_FLAGS -fno-vectorize -fno-slp-vectorize)
+endif()
+
+# Object files of kernels; other targets may link them as well.
+function(ulyx_emulated_kernels target)
+  add_library(${target} OBJECT ${ARGN})
+  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX)
+  target_include_directories(${target} BEFORE PRIVATE
+    ${ULYX_EMULATE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${target} PRIVATE ULI_EMULATE=1 _GNU_SOURCE)
+  target_compile_options(${target} PRIVATE ${ULYX_EMULATE_FLAGS})
+  if(ULYX_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+endfunction()
+
+function(ulyx_emulated_test name)
+  cmake_parse_arguments(arg "WHOLE;SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS"
+    ${ARGN})
+  if(ULYX_SANITIZE)
+    return() # fibres and a sanitizer's own stacks do not go together
+  endif()
+  set(kernels ${arg_SOURCES})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  list(FILTER arg_SOURCES EXCLUDE REGEX "\\.cu$")
+  ulyx_emulated_kernels(${name}_kernels ${kernels})
+  set(options TIMEOUT ${arg_TIMEOUT})
+  if(NOT arg_TIMEOUT)
+    set(options TIMEOUT 60)
+  endif()
+  foreach(flag WHOLE SERIAL)
+    if(arg_${flag})
+      list(APPEND options ${flag})
+    endif()
+  endforeach()
+  ulyx_test(${name} SOURCES ${arg_SOURCES} $<TARGET_OBJECTS:${name}_kernels>
+    LIBS ${arg_LIBS} ulyx_emulator LABELS emulate ${arg_LABELS} ${options})
+  target_include_directories(${name} BEFORE PRIVATE ${ULYX_EMULATE_DIR}/include)
+  target_compile_definitions(${name} PRIVATE ULI_EMULATE=1)
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON
+    LINKER_LANGUAGE CXX)
+  target_link_options(${name} PRIVATE -Wl,--wrap=memcpy -Wl,--wrap=memset)
+endfunction()

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening, closing, errors and devices.
+ */
+#include "emulate/api/api.h"
+
+static _Thread_local int current_device;
+static _Thread_local cudaError_t last_error;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t
+default_seed(void)
+{
+    const char *text = getenv("ULYX_TEST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 0) : 1;
+    return seed ? seed : 1;
+}
+
+static void
+set_defaults(const struct emu_config *config)
+{
+    struct emu_config *c = &emu.config;
+    memset(c, 0, sizeof *c);
+    if (config)
+        *c = *config;
+    c->devices = c->devices > 0 ? c->devices : 1;
+    c->devices = c->devices < EMU_DEVICES ? c->devices : EMU_DEVICES;
+    c->sm_count = c->sm_count > 0 ? c->sm_count : 4;
+    c->host_threads = c->host_threads > 0 ? c->host_threads : 1;
+    c->seed = c->seed ? c->seed : default_seed();
+    if (!c->stall_limit_ns)
+        c->stall_limit_ns = 2ull * 24 * 3600 * 1000000000;
+}
+
+static int
+open_locked(const struct emu_config *config)
+{
+    static const uint32_t eagerness[] = {2, 16, 128};
+    set_defaults(config);
+    emu.random = emu.config.seed;
+    emu.eagerness = eagerness[emu_random(3)];
+    emu.now_ns = 1000;
+    emu.failed = emu.quit = false;
+    emu.progress = emu.progress_seen = emu.calls = 0;
+    emu.alarm_ns = 0;
+    emu_agents_reset();
+    if (emu_memory_open())
+        return -1;
+    emu.host = emu_clocks_new();
+    for (int d = 0; d < emu.config.devices; d++) {
+        emu.devices[d].sms =
+            calloc((size_t)emu.config.sm_count, sizeof *emu.devices[d].sms);
+        memset(emu.devices[d].peers, 0, sizeof emu.devices[d].peers);
+        if (!emu.devices[d].sms)
+            return -1;
+    }
+    if (pthread_create(&emu.scheduler, NULL, emu_scheduler, NULL))
+        return -1;
+    emu.open = true;
+    return 0;
+}
+
+static void
+close_locked(void)
+{
+    if (!emu.open)
+        return;
+    pthread_mutex_lock(&emu.lock);
+    emu_host_wait(NULL);
+    emu.quit = true;
+    pthread_cond_signal(&emu.work);
+    pthread_mutex_unlock(&emu.lock);
+    pthread_join(emu.scheduler, NULL);
+    emu_streams_free();
+    emu_kernels_reset();
+    emu_memory_close();
+    emu_order_reset();
+    emu_shadow_reset();
+    emu_stacks_free();
+    emu_faults_reset();
+    for (int d = 0; d < emu.config.devices; d++)
+        free(emu.devices[d].sms);
+    free(emu.host);
+    emu.open = false;
+    current_device = 0;
+    last_error = cudaSuccess;
+}
+
+int
+emu_open(const struct emu_config *config)
+{
+    pthread_mutex_lock(&open_lock);
+    close_locked();
+    int result = open_locked(config);
+    pthread_mutex_unlock(&open_lock);
+    return result;
+}
+
+void
+emu_close(void)
+{
+    pthread_mutex_lock(&open_lock);
+    close_locked();
+    pthread_mutex_unlock(&open_lock);
+}
+
+void
+emu_enter(void)
+{
+    pthread_mutex_lock(&open_lock);
+    if (!emu.open && open_locked(NULL))
+        emu_out_of_memory("the emulator");
+    pthread_mutex_unlock(&open_lock);
+    pthread_mutex_lock(&emu.lock);
+    emu.calls++;
+}
+
+void
+emu_leave(void)
+{
+    pthread_mutex_unlock(&emu.lock);
+}
+
+uint64_t
+emu_clock_ns(void)
+{
+    return emu.now_ns;
+}
+
+cudaError_t
+emu_result(cudaError_t error)
+{
+    if (error)
+        last_error = error;
+    return error;
+}
+
+int
+emu_current_device(void)
+{
+    return current_device;
+}
+
+/* The lock is held. */
+cudaError_t
+emu_host_wait(struct emu_op *op)
+{
+    emu.hosts_waiting++;
+    pthread_cond_signal(&emu.work);
+    if (op)
+        emu_op_hold(op);
+    while (op ? !op->done : emu.unfinished > 0)
+        pthread_cond_wait(&emu.done, &emu.lock);
+    emu.hosts_waiting--;
+    if (op) {
+        emu_clocks_join(emu.host, op->clocks);
+        emu_op_drop(op);
+    }
+    return emu_fault_count() ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
+cudaError_t
+cudaGetLastError(void)
+{
+    cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t
+cudaPeekAtLastError(void)
+{
+    return last_error;
+}
+
+const char *
+cudaGetErrorName(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess:
+        return "cudaSuccess";
+    case cudaErrorLaunchFailure:
+        return "cudaErrorLaunchFailure";
+    case cudaErrorNotReady:
+        return "cudaErrorNotReady";
+    case cudaErrorInvalidValue:
+        return "cudaErrorInvalidValue";
+    default:
+        return "cudaError";
+    }
+}
+
+const char *
+cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaErrorLaunchFailure && emu_fault_count()
+               ? emu_fault_text(0)
+               : cudaGetErrorName(error);
+}
+
+cudaError_t
+cudaGetDeviceCount(int *count)
+{
+    emu_enter();
+    *count = emu.config.devices;
+    emu_leave();
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaSetDevice(int device)
+{
+    emu_enter();
+    bool good = device >= 0 && device < emu.config.devices;
+    emu_leave();
+    if (!good)
+        return emu_result(cudaErrorInvalidDevice);
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaGetDevice(int *device)
+{
+    *device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    emu_enter();
+    int sms = emu.config.sm_count;
+    bool good = device >= 0 && device < emu.config.devices;
+    emu_leave();
+    switch (good ? (int)attribute : 0) {
+    case cudaDevAttrMaxThreadsPerBlock:
+        *value = EMU_BLOCK_THREADS;
+        return cudaSuccess;
+    case cudaDevAttrWarpSize:
+        *value = EMU_WARP;
+        return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+        *value = sms;
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = 9;
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = 0;
+        return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        *value = EMU_SHARED_BYTES + 1024;
+        return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = EMU_SHARED_BYTES;
+        return cudaSuccess;
+    default:
+        return emu_result(cudaErrorInvalidValue);
+    }
+}
+
+cudaError_t
+cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = device != peer;
+    return cudaSuccess;
+}
+
+static cudaError_t
+set_peer(int peer, bool on)
+{
+    emu_enter();
+    bool good =
+        peer >= 0 && peer < emu.config.devices && peer != current_device;
+    bool was = good && emu.devices[current_device].peers[peer];
+    if (good)
+        emu.devices[current_device].peers[peer] = on;
+    emu_leave();
+    return emu_result(!good         ? cudaErrorInvalidDevice
+                      : was && on   ? cudaErrorPeerAccessAlreadyEnabled
+                      : !was && !on ? cudaErrorPeerAccessNotEnabled
+                                    : cudaSuccess);
+}
+
+cudaError_t
+cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    (void)flags;
+    return set_peer(peer, true);
+}
+
+cudaError_t
+cudaDeviceDisablePeerAccess(int peer)
+{
+    return set_peer(peer, false);
+}

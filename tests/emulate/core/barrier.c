@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sixteen barriers of a block. A barrier orders everything before it, of
+ * all who arrive, before everything after it, of all who wait. Barrier 0
+ * without a count takes the threads that are left.
+ */
+#include "emulate/core/emu.h"
+
+static void
+complete(struct emu_block *block, struct emu_barrier *b)
+{
+    emu_progress();
+    b->arrived = b->expected = 0;
+    b->result = b->votes;
+    b->votes = 0;
+    for (struct emu_thread *t = b->queue.first; t; t = t->next)
+        emu_clocks_join(t->warp->now, b->clocks);
+    if (emu.self && emu.self->block == block)
+        emu_clocks_join(emu.self->warp->now, b->clocks);
+    emu_clocks_clear(b->clocks);
+    emu_wake_all(&b->queue);
+}
+
+static void
+check(const struct emu_barrier *b, uint32_t id, uint32_t threads)
+{
+    const struct emu_block *block = emu.self->block;
+    if (id >= EMU_BARRIERS)
+        emu_fault_fatal(
+            EMU_FAULT_BARRIER, "barrier %u does not exist%s", id, emu_here());
+    if (threads % EMU_WARP || threads > block->thread_count)
+        emu_fault_fatal(EMU_FAULT_BARRIER,
+            "barrier %u with %u threads in a block of %u%s", id, threads,
+            block->thread_count, emu_here());
+    if (b->arrived && b->expected != threads)
+        emu_fault_fatal(EMU_FAULT_BARRIER,
+            "barrier %u has %u threads for some and %u for others%s", id,
+            b->expected, threads, emu_here());
+}
+
+static bool
+full(const struct emu_block *block, const struct emu_barrier *b)
+{
+    return b->arrived >= (b->expected ? b->expected : block->live);
+}
+
+static void
+arrive(uint32_t id, uint32_t threads, bool wait, int vote)
+{
+    struct emu_thread *self = emu.self;
+    struct emu_block *block = self->block;
+    struct emu_barrier *b = id < EMU_BARRIERS ? &block->barriers[id] : NULL;
+    check(b, id, threads);
+    if (!b->clocks)
+        b->clocks = emu_clocks_new();
+    b->expected = threads;
+    b->arrived++;
+    b->votes += vote;
+    emu_publish(self->warp, b->clocks);
+    if (full(block, b) && wait)
+        complete(block, b);
+    else if (full(block, b)) {
+        struct emu_clocks *mine = emu_clocks_new();
+        emu_clocks_copy(mine, self->warp->now);
+        complete(block, b);
+        emu_clocks_copy(self->warp->now, mine);
+        free(mine);
+    } else if (wait)
+        emu_park(&b->queue, "barrier %llu of %llu threads", id,
+            threads ? threads : block->live, false);
+}
+
+void
+emu_barrier(uint32_t id, uint32_t threads, bool wait)
+{
+    arrive(id, threads, wait, 0);
+}
+
+int
+emu_barrier_reduce(int how, int predicate)
+{
+    const struct emu_block *block = emu.self->block;
+    arrive(0, 0, true, predicate != 0);
+    int count = block->barriers[0].result;
+    return how == 0 ? count : how == 1 ? count == (int)block->live : count > 0;
+}
+
+/* A thread that ended no longer keeps the others at barrier 0. */
+void
+emu_barrier_thread_ended(struct emu_block *block)
+{
+    struct emu_barrier *b = &block->barriers[0];
+    if (b->arrived && !b->expected && full(block, b))
+        complete(block, b);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stacks of fibres and the first frame that the switch expects on them.
+ */
+#include "emulate/core/emu.h"
+#include <sys/mman.h>
+
+enum { GUARD_BYTES = 4096 };
+
+/* A free stack's first bytes hold the link. */
+static unsigned char *pool;
+
+unsigned char *
+emu_stack_take(void)
+{
+    if (pool) {
+        unsigned char *stack = pool;
+        memcpy(&pool, stack, sizeof pool);
+        return stack;
+    }
+    unsigned char *p =
+        mmap(NULL, EMU_STACK_BYTES + GUARD_BYTES, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    mprotect(p, GUARD_BYTES, PROT_NONE);
+    return p + GUARD_BYTES;
+}
+
+void
+emu_stack_give(unsigned char *stack)
+{
+    memcpy(stack, &pool, sizeof pool);
+    pool = stack;
+}
+
+void
+emu_stacks_free(void)
+{
+    while (pool) {
+        unsigned char *stack = pool;
+        memcpy(&pool, stack, sizeof pool);
+        munmap(stack - GUARD_BYTES, EMU_STACK_BYTES + GUARD_BYTES);
+    }
+}
+
+#if defined(__x86_64__)
+/* rbp rbx r12-r15, the entry as return address, and one word so that entry
+ * finds its stack as after a call. */
+enum { FRAME_WORDS = 8, ENTRY_WORD = 6 };
+#elif defined(__aarch64__)
+/* x19-x30 (x30 is the return address), d8-d15. */
+enum { FRAME_WORDS = 20, ENTRY_WORD = 11 };
+#else
+#error "no fibre switch for this machine"
+#endif
+
+void *
+emu_fibre_start(unsigned char *stack, void (*entry)(void))
+{
+    void **frame = (void **)(stack + EMU_STACK_BYTES) - FRAME_WORDS;
+    memset(frame, 0, FRAME_WORDS * sizeof *frame);
+    frame[ENTRY_WORD] = (void *)entry;
+    return frame;
+}

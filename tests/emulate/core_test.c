@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The emulator's core: fibres, blocks, streams, events, graphs, several
+ * devices, the virtual clock, and the report of a deadlock.
+ */
+#include "support/test.h"
+#include "emulate.h"
+#include "core_kernels.h"
+#include <pthread.h>
+#include <string.h>
+
+#define good(call) assert_int_equal((call), cudaSuccess)
+
+static int
+open_default(void **state)
+{
+    (void)state;
+    return emu_open(NULL);
+}
+
+static int
+close_all(void **state)
+{
+    (void)state;
+    emu_close();
+    return 0;
+}
+
+static void
+indices_reach_every_thread(void **state)
+{
+    enum { BLOCKS = 37, THREADS = 96, N = BLOCKS * THREADS };
+    static int host[N];
+    int *out;
+    (void)state;
+    good(cudaMalloc((void **)&out, sizeof host));
+    good(core_index_launch(out, 5, BLOCKS, THREADS, NULL));
+    good(cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < N; i++)
+        assert_int_equal(host[i], i + 5);
+    assert_int_equal(emu_fault_count(), 0);
+}
+
+static void
+sums_use_shared_memory_and_shuffles(void **state)
+{
+    enum { BLOCKS = 9 };
+    static int in[BLOCKS * 256], out[BLOCKS];
+    int *d_in, *d_out;
+    (void)state;
+    for (int i = 0; i < BLOCKS * 256; i++)
+        in[i] = i * 7 % 1001;
+    good(cudaMalloc((void **)&d_in, sizeof in));
+    good(cudaMalloc((void **)&d_out, sizeof out));
+    good(cudaMemcpy(d_in, in, sizeof in, cudaMemcpyHostToDevice));
+    good(core_sum_launch(d_in, d_out, BLOCKS, NULL));
+    good(cudaMemcpy(out, d_out, sizeof out, cudaMemcpyDeviceToHost));
+    for (int b = 0; b < BLOCKS; b++) {
+        int sum = 0;
+        for (int i = 0; i < 256; i++)
+            sum += in[b * 256 + i];
+        assert_int_equal(out[b], sum);
+    }
+}
+
+static void
+atomics_count_every_thread(void **state)
+{
+    unsigned *counter, host = 1;
+    (void)state;
+    good(cudaMalloc((void **)&counter, sizeof host));
+    good(cudaMemset(counter, 0, sizeof host));
+    good(core_count_launch(counter, 40, NULL));
+    good(cudaMemcpy(&host, counter, sizeof host, cudaMemcpyDeviceToHost));
+    assert_int_equal(host, 40 * 64);
+}
+
+static void
+event_orders_two_streams(void **state)
+{
+    cudaStream_t a, b;
+    cudaEvent_t event;
+    int *data, host[256];
+    (void)state;
+    good(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
+    good(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking));
+    good(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    good(cudaMalloc((void **)&data, sizeof host));
+    for (int round = 0; round < 10; round++) {
+        good(core_index_launch(data, round, 2, 128, a));
+        good(cudaEventRecord(event, a));
+        good(cudaStreamWaitEvent(b, event, 0));
+        good(cudaMemcpyAsync(
+            host, data, sizeof host, cudaMemcpyDeviceToHost, b));
+        good(cudaStreamSynchronize(b));
+        assert_int_equal(host[255], 255 + round);
+    }
+    good(cudaEventDestroy(event));
+    good(cudaStreamDestroy(a));
+    good(cudaStreamDestroy(b));
+}
+
+static void
+streams_without_event_race(void **state)
+{
+    cudaStream_t a, b;
+    int *data;
+    (void)state;
+    const struct emu_config config = {.quiet = true};
+    assert_int_equal(emu_open(&config), 0);
+    good(cudaStreamCreate(&a));
+    good(cudaStreamCreate(&b));
+    good(cudaMalloc((void **)&data, 1024));
+    good(core_index_launch(data, 0, 1, 64, a));
+    good(core_index_launch(data, 1, 1, 64, b));
+    assert_int_equal(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+    assert_true(emu_fault_count_of(EMU_FAULT_RACE) > 0);
+}
+
+static void
+graph_replays_a_fork_and_join(void **state)
+{
+    cudaStream_t a, b;
+    cudaEvent_t fork, join;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    unsigned *counter, host;
+    (void)state;
+    good(cudaStreamCreate(&a));
+    good(cudaStreamCreate(&b));
+    good(cudaEventCreate(&fork));
+    good(cudaEventCreate(&join));
+    good(cudaMalloc((void **)&counter, sizeof host));
+    good(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
+    good(cudaMemsetAsync(counter, 0, sizeof host, a));
+    good(cudaEventRecord(fork, a));
+    good(cudaStreamWaitEvent(b, fork, 0));
+    good(core_count_launch(counter, 3, a));
+    good(core_count_launch(counter, 4, b));
+    good(cudaEventRecord(join, b));
+    good(cudaStreamWaitEvent(a, join, 0));
+    good(core_count_launch(counter, 5, a));
+    assert_int_equal(
+        cudaStreamSynchronize(a), cudaErrorStreamCaptureUnsupported);
+    good(cudaStreamEndCapture(a, &graph));
+    good(cudaGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < 3; i++)
+        good(cudaGraphLaunch(exec, a));
+    good(cudaMemcpyAsync(
+        &host, counter, sizeof host, cudaMemcpyDeviceToHost, a));
+    good(cudaStreamSynchronize(a));
+    assert_int_equal(host, 12 * 64);
+    good(cudaGraphExecDestroy(exec));
+    good(cudaGraphDestroy(graph));
+}
+
+static void
+capture_with_a_loose_branch_is_refused(void **state)
+{
+    cudaStream_t a, b;
+    cudaEvent_t fork;
+    cudaGraph_t graph;
+    unsigned *counter;
+    (void)state;
+    good(cudaStreamCreate(&a));
+    good(cudaStreamCreate(&b));
+    good(cudaEventCreate(&fork));
+    good(cudaMalloc((void **)&counter, sizeof *counter));
+    good(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
+    good(cudaEventRecord(fork, a));
+    good(cudaStreamWaitEvent(b, fork, 0));
+    good(core_count_launch(counter, 1, b));
+    assert_int_equal(
+        cudaStreamEndCapture(a, &graph), cudaErrorStreamCaptureUnjoined);
+}
+
+static void
+deadline_passes_in_virtual_time(void **state)
+{
+    unsigned *words, host = 0;
+    uint64_t hour_ns = 3600ull * 1000000000;
+    (void)state;
+    good(cudaMalloc((void **)&words, 64));
+    good(cudaMemset(words, 0, 64));
+    good(core_wait_launch(words, 1, hour_ns, words + 8, NULL));
+    good(cudaMemcpy(&host, words + 8, sizeof host, cudaMemcpyDeviceToHost));
+    assert_int_equal(host, 2);
+    assert_true(emu_clock_ns() > hour_ns);
+}
+
+/* A host thread that has not yet called is a reason to wait. */
+static void *
+raise_flag(void *words)
+{
+    cudaStream_t stream;
+    cudaStreamCreate(&stream);
+    core_put_launch((int *)words + 8, 4, 0, words, 1, stream);
+    cudaStreamSynchronize(stream);
+    return NULL;
+}
+
+static void
+launch_by_another_host_thread_ends_a_wait(void **state)
+{
+    const struct emu_config config = {.host_threads = 2};
+    unsigned *words, host = 0;
+    pthread_t thread;
+    cudaStream_t stream;
+    (void)state;
+    assert_int_equal(emu_open(&config), 0);
+    good(cudaStreamCreate(&stream));
+    good(cudaMalloc((void **)&words, 64));
+    good(cudaMemset(words, 0, 64));
+    good(core_wait_launch(words, 1, 1000000000, words + 4, stream));
+    assert_int_equal(pthread_create(&thread, NULL, raise_flag, words), 0);
+    good(cudaMemcpyAsync(
+        &host, words + 4, sizeof host, cudaMemcpyDeviceToHost, stream));
+    good(cudaStreamSynchronize(stream));
+    pthread_join(thread, NULL);
+    assert_int_equal(host, 1);
+}
+
+static void
+peers_exchange_through_flags(void **state)
+{
+    enum { P = 4, N = 300 };
+    const struct emu_config config = {.devices = P};
+    int *data[P], *out[P], host[N];
+    unsigned *flag[P];
+    cudaStream_t stream[P], wait[P];
+    (void)state;
+    assert_int_equal(emu_open(&config), 0);
+    for (int r = 0; r < P; r++) {
+        good(cudaSetDevice(r));
+        for (int p = 0; p < P; p++)
+            if (p != r)
+                good(cudaDeviceEnablePeerAccess(p, 0));
+        good(cudaStreamCreate(&stream[r]));
+        good(cudaStreamCreate(&wait[r]));
+        good(cudaMalloc((void **)&data[r], N * sizeof(int)));
+        good(cudaMalloc((void **)&out[r], N * sizeof(int)));
+        good(cudaMalloc((void **)&flag[r], sizeof(unsigned)));
+        good(cudaMemset(flag[r], 0, sizeof(unsigned)));
+        assert_int_equal(emu_track(data[r], N * sizeof(int)), 0);
+    }
+    for (int r = 0; r < P; r++) {
+        int to = (r + 1) % P;
+        good(cudaSetDevice(r));
+        good(core_take_launch(data[r], N, flag[r], 1, out[r], wait[r]));
+        good(core_put_launch(data[to], N, 1000 * r, flag[to], 1, stream[r]));
+    }
+    for (int r = 0; r < P; r++) {
+        good(cudaMemcpyAsync(
+            host, out[r], sizeof host, cudaMemcpyDeviceToHost, wait[r]));
+        good(cudaStreamSynchronize(wait[r]));
+        assert_int_equal(host[N - 1], 1000 * ((r + P - 1) % P) + N - 1);
+        assert_int_equal(emu_track_check(data[r], N * sizeof(int)), 0);
+    }
+    assert_int_equal(emu_fault_count(), 0);
+}
+
+static void
+peer_memory_without_access_is_a_fault(void **state)
+{
+    const struct emu_config config = {.devices = 2, .quiet = true};
+    int *data;
+    (void)state;
+    assert_int_equal(emu_open(&config), 0);
+    good(cudaSetDevice(1));
+    good(cudaMalloc((void **)&data, 1024));
+    good(cudaSetDevice(0));
+    good(core_index_launch(data, 0, 1, 32, NULL));
+    assert_int_equal(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+    assert_int_equal(emu_fault_kind(0), EMU_FAULT_PEER);
+}
+
+static void
+deadlock_says_who_waits_for_what(void **state)
+{
+    const struct emu_config config = {.quiet = true};
+    (void)state;
+    assert_int_equal(emu_open(&config), 0);
+    good(core_hang_launch(NULL));
+    assert_int_equal(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+    assert_int_equal(emu_fault_kind(0), EMU_FAULT_DEADLOCK);
+    assert_non_null(strstr(emu_fault_text(0), "hang_kernel"));
+    assert_non_null(strstr(emu_fault_text(0), "warp 0 lanes ffffffff"));
+    assert_non_null(strstr(emu_fault_text(0), "barrier 1 of 64 threads"));
+}
+
+static void
+freed_memory_is_not_used(void **state)
+{
+    const struct emu_config config = {.quiet = true};
+    int *data;
+    (void)state;
+    assert_int_equal(emu_open(&config), 0);
+    good(cudaMalloc((void **)&data, 1024));
+    good(cudaFree(data));
+    good(core_index_launch(data, 0, 1, 32, NULL));
+    assert_int_equal(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+    assert_int_equal(emu_fault_kind(0), EMU_FAULT_BOUNDS);
+}
+
+static void
+same_seed_gives_the_same_run(void **state)
+{
+    uint64_t ends[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const struct emu_config config = {.seed = 42};
+        unsigned *counter;
+        assert_int_equal(emu_open(&config), 0);
+        good(cudaMalloc((void **)&counter, 64));
+        good(cudaMemset(counter, 0, 64));
+        good(core_count_launch(counter, 40, NULL));
+        good(cudaDeviceSynchronize());
+        ends[i] = emu_clock_ns();
+    }
+    assert_int_equal(ends[0], ends[1]);
+}
+
+#define CASE(name)                                                             \
+    cmocka_unit_test_setup_teardown(name, open_default, close_all)
+
+static const struct CMUnitTest tests[] = {
+    CASE(indices_reach_every_thread),
+    CASE(sums_use_shared_memory_and_shuffles),
+    CASE(atomics_count_every_thread),
+    CASE(event_orders_two_streams),
+    CASE(streams_without_event_race),
+    CASE(graph_replays_a_fork_and_join),
+    CASE(capture_with_a_loose_branch_is_refused),
+    CASE(deadline_passes_in_virtual_time),
+    CASE(launch_by_another_host_thread_ends_a_wait),
+    CASE(peers_exchange_through_flags),
+    CASE(peer_memory_without_access_is_a_fault),
+    CASE(deadlock_says_who_waits_for_what),
+    CASE(freed_memory_is_not_used),
+    CASE(same_seed_gives_the_same_run),
+};
+
+ULI_TEST_MAIN("EmulateCore", tests)

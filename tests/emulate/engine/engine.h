@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shared by the engines: asynchronous copies through memory, and completion
+ * on mbarriers.
+ *
+ * An operation takes a copy of its issuer's clocks when issued and acts later,
+ * in steps: it reads, it writes, it completes. Its accesses have an agent of
+ * their own, which whoever waits for it gets ordered after.
+ */
+#ifndef EMULATE_ENGINE_ENGINE_H
+#define EMULATE_ENGINE_ENGINE_H
+
+#include "emulate/memory/memory.h"
+
+/* Counts bytes down; the phase may complete. who = the agent that wrote. */
+void emu_mbarrier_complete_tx(struct emu_block *block, uint32_t bar,
+    uint32_t bytes, uint32_t agent, uint32_t clock);
+/* An arrival by an engine, after everything in clocks. */
+void emu_mbarrier_engine_arrive(
+    struct emu_block *block, uint32_t bar, uint32_t agent, uint32_t clock);
+/* The running fibre hands the barrier to an engine: initialised, visible to
+ * the asynchronous proxy. */
+void emu_mbarrier_check_engine(uint32_t bar);
+
+/* The issuer's clocks as of now; starts a new interval of the issuer, so that
+ * what it does next is not taken for earlier. */
+struct emu_clocks *emu_issue_clocks(void);
+
+/* Destinations hold NaN (0xff bytes) until written. Not memset: the fibre that
+ * calls is instrumented. */
+void emu_poison(void *p, size_t bytes);
+
+/* Faults of an address or size that an engine does not take. */
+void emu_check_multiple(
+    const char *what, const char *field, uint64_t value, uint64_t multiple);
+
+float emu_bf16_to_float(uint16_t v);
+
+/* A bulk group of the running thread gets one more operation; who waits for
+ * reads or writes is served by emu_bulk_read_done and _write_done. */
+struct emu_bulk_ticket {
+    struct emu_bulk *bulk;
+    uint32_t group, read_agent, read_clock, write_agent, write_clock;
+};
+struct emu_bulk_ticket emu_bulk_enter(void);
+void emu_bulk_read_done(const struct emu_bulk_ticket *ticket);
+void emu_bulk_write_done(const struct emu_bulk_ticket *ticket);
+
+/* Tensor maps as the stand-in encoder writes them. */
+enum { EMU_MAP_MAGIC = 0x756d6170, EMU_MAP_RANK = 5 };
+struct emu_map {
+    uint32_t magic, element_bytes, rank, swizzle_bytes;
+    uint64_t base, extents[EMU_MAP_RANK], strides[EMU_MAP_RANK - 1];
+    uint32_t box[EMU_MAP_RANK];
+};
+_Static_assert(sizeof(struct emu_map) <= 128, "fits a CUtensorMap");
+
+/* The swizzle: 16-byte pieces move within rows of 32, 64 or 128 bytes by
+ * address bits 7 and up. 0 = none. */
+static inline uint32_t
+emu_swizzle(uint32_t address, uint32_t swizzle_bytes)
+{
+    uint32_t mask = swizzle_bytes ? swizzle_bytes / 16 - 1 : 0;
+    return address ^ ((address >> 7 & mask) << 4);
+}
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The arena: one reserved range for the memory of all devices. Allocations
+ * begin at pages of 64 KiB, are followed by an empty page, and their
+ * addresses are not used again, so that every use outside or after is seen.
+ */
+#include "emulate/memory/memory.h"
+#include <sys/mman.h>
+
+#define ARENA_BYTES ((size_t)1 << 38)
+enum { PAGE_SHIFT = 16, POISON_LIMIT = 1 << 28 };
+#define PAGES (ARENA_BYTES >> PAGE_SHIFT)
+
+static unsigned char *arena;
+static struct emu_allocation **pages;
+static struct emu_allocation **all;
+static size_t all_count, all_room, next_page;
+static pthread_mutex_t arena_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *
+reserve(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+int
+emu_memory_open(void)
+{
+    arena = mmap(NULL, ARENA_BYTES, PROT_NONE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (arena == MAP_FAILED)
+        return -1;
+    pages = reserve(PAGES * sizeof *pages);
+    next_page = 1;
+    return pages ? 0 : -1;
+}
+
+void
+emu_memory_close(void)
+{
+    for (size_t i = 0; i < all_count; i++) {
+        if (!all[i]->freed)
+            munmap(all[i]->cells, all[i]->bytes * sizeof(struct emu_cell));
+        free(all[i]->writes);
+        free(all[i]);
+    }
+    all_count = 0;
+    munmap(arena, ARENA_BYTES);
+    munmap(pages, PAGES * sizeof *pages);
+    arena = NULL;
+}
+
+static size_t
+page_count(size_t bytes)
+{
+    return (bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;
+}
+
+static void *
+allocate(size_t bytes, int device)
+{
+    size_t count = page_count(bytes);
+    if (!bytes || count + 1 > PAGES - next_page)
+        return NULL;
+    struct emu_allocation *a = calloc(1, sizeof *a);
+    struct emu_cell *cells = reserve(bytes * sizeof *cells);
+    unsigned char *base = arena + (next_page << PAGE_SHIFT);
+    if (!a || !cells ||
+        mprotect(base, count << PAGE_SHIFT, PROT_READ | PROT_WRITE)) {
+        free(a);
+        return NULL;
+    }
+    a->base = base;
+    a->bytes = bytes;
+    a->device = device;
+    a->cells = cells;
+    for (size_t i = 0; i < count; i++)
+        pages[next_page + i] = a;
+    next_page += count + 1;
+    emu_grow(&all, &all_room, all_count + 1, sizeof *all);
+    all[all_count++] = a;
+    if (bytes <= POISON_LIMIT)
+        memset(base, 0xff, bytes);
+    return base;
+}
+
+void *
+emu_memory_allocate(size_t bytes, int device)
+{
+    pthread_mutex_lock(&arena_lock);
+    void *p = allocate(bytes, device);
+    pthread_mutex_unlock(&arena_lock);
+    return p;
+}
+
+bool
+emu_memory_in_arena(const void *address)
+{
+    return arena && (const unsigned char *)address >= arena &&
+           (const unsigned char *)address < arena + ARENA_BYTES;
+}
+
+struct emu_allocation *
+emu_memory_find(const void *address)
+{
+    if (!emu_memory_in_arena(address))
+        return NULL;
+    size_t offset = (size_t)((const unsigned char *)address - arena);
+    struct emu_allocation *a = pages[offset >> PAGE_SHIFT];
+    if (!a || a->freed || (const unsigned char *)address >= a->base + a->bytes)
+        return NULL;
+    return a;
+}
+
+int
+emu_memory_release(void *base)
+{
+    struct emu_allocation *a = emu_memory_find(base);
+    if (!a || a->base != base)
+        return -1;
+    a->freed = true;
+    munmap(a->cells, a->bytes * sizeof(struct emu_cell));
+    mmap(base, page_count(a->bytes) << PAGE_SHIFT, PROT_NONE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return 0;
+}
+
+int
+emu_track(void *device_memory, size_t bytes)
+{
+    struct emu_allocation *a = emu_memory_find(device_memory);
+    size_t offset = a ? (size_t)((unsigned char *)device_memory - a->base) : 0;
+    if (!a || bytes > a->bytes - offset)
+        return -1;
+    free(a->writes);
+    a->writes = calloc(bytes + 1, 1);
+    a->track_offset = offset;
+    a->track_bytes = bytes;
+    return a->writes ? 0 : -1;
+}
+
+int64_t
+emu_track_check(void *device_memory, size_t bytes)
+{
+    struct emu_allocation *a = emu_memory_find(device_memory);
+    int64_t wrong = 0;
+    if (!a || !a->writes || bytes != a->track_bytes ||
+        a->base + a->track_offset != device_memory)
+        return -1;
+    for (size_t i = 0; i < bytes; i++)
+        wrong += a->writes[i] != 1;
+    free(a->writes);
+    a->writes = NULL;
+    return wrong;
+}
