@@ -137,8 +137,10 @@ uli_span_next(const int64_t extent[3], struct uli_box_span *left,
 
 /* ---- the operations ------------------------------------------------------ */
 
-/* Runs of the inner loop that are done for all of the outer one at a time. */
-enum { TILE_RUNS = 128 };
+/* Runs of the inner loop that are done for all of the outer one at a time.
+ * Short runs come back to each source line many times: so few that all lines
+ * stay even where a power-of-two stride puts them into one set. */
+enum { TILE_RUNS = 128, SHORT_TILE_RUNS = 16, SHORT_RUN_BYTES = 16 };
 
 static void
 swap_loops(struct uli_copy_plane *plane)
@@ -156,8 +158,10 @@ copy_tiles(const struct uli_copy_kernel *kernel,
     const struct uli_copy_plane *plane, bool stream)
 {
     struct uli_copy_plane tile = *plane;
-    for (int64_t k = 0; k < plane->extent[1]; k += TILE_RUNS) {
-        tile.extent[1] = uli_min(TILE_RUNS, plane->extent[1] - k);
+    int64_t runs =
+        plane->run_bytes < SHORT_RUN_BYTES ? SHORT_TILE_RUNS : TILE_RUNS;
+    for (int64_t k = 0; k < plane->extent[1]; k += runs) {
+        tile.extent[1] = uli_min(runs, plane->extent[1] - k);
         tile.dst = plane->dst + k * plane->dst_stride[1];
         tile.src = plane->src + k * plane->src_stride[1];
         kernel->copy(&tile, stream);
