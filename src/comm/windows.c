@@ -315,12 +315,14 @@ take(ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
 }
 
 /* Takes it back from ranks 0 to last, also where the communicator has failed.
- * The id stays taken when one did not let go. */
+ * The id stays taken when one did not let go. One that timed out is not asked:
+ * it finds the request's connection closed when it comes to it. */
 static void
-undo(ulyx_comm_t *comm, uint32_t window, int32_t last)
+undo(ulyx_comm_t *comm, uint32_t window, int32_t last, ulyx_status_t status)
 {
     char cause[512];
-    bool all = true;
+    bool all = status != ULYX_ERR_TIMEOUT;
+    last -= !all;
     uli_deadline_t deadline = uli_deadline_in(UNDO_S);
     snprintf(cause, sizeof(cause), "%s", uli_error_text());
     for (int32_t p = 0; p <= last; p++) {
@@ -348,7 +350,7 @@ uli_windows_give(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
             continue;
         ulyx_status_t status = give(comm, p, window, handle, deadline);
         if (status != ULYX_SUCCESS) {
-            undo(comm, window, p);
+            undo(comm, window, p, status);
             return status;
         }
     }
