@@ -56,7 +56,7 @@ uli_copy_stream_pays(const struct uli_box *box)
     if (!uli_copy_kernel()->fence || uli_box_bytes(box) < 2 * cache_bytes())
         return false;
     if (whole_lines(box))
-        return box->run_bytes >= ULI_STREAM_RUN_BYTES;
+        return true;
     bool adjacent = box->dst_stride[2] == box->run_bytes;
     return box->run_bytes >=
            (adjacent ? RAGGED_ADJACENT_BYTES : RAGGED_RUN_BYTES);

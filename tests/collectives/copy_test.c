@@ -286,7 +286,7 @@ stream_pays_only_for_large_boxes_of_whole_lines(void **state)
     };
     struct uli_box small = box, narrow = box, ragged = box, long_ragged;
     small.extent[2] = 4;
-    narrow.run_bytes = 64;
+    narrow.run_bytes = 32;
     ragged.dst_offset = 16;
     long_ragged = ragged;
     long_ragged.run_bytes = 4000;
