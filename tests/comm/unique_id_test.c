@@ -70,7 +70,7 @@ damaged_text_is_refused(void **state)
     (void)state;
     struct uli_place place;
     ulyx_unique_id_t id, untouched, out;
-    char text[600], bad[600];
+    char text[600], bad[601];
     make_place(&place, 3);
     uli_unique_id_encode(&place, &id);
     assert_status(uli_unique_id_to_string(&id, text, sizeof(text)), 0);
