@@ -69,7 +69,8 @@ void uli_box_unpack(const struct uli_box *box, struct uli_box_span span,
  *   partial_dtype is F64), sources of one group first:
  * group[s] is non-decreasing; sources of equal group are summed in order, then
  * the groups' sums in order (the tree of a plan: node by node). dst = the
- * sum rounded once to nearest even. Bits do not depend on the kernel. */
+ * sum rounded once to nearest even; any NaN is stored as the quiet positive
+ * one without payload. Bits do not depend on the kernel. */
 struct uli_sum {
     int64_t extent[3], run; /* run: adjacent elements */
     int32_t dtype, partial_dtype;

@@ -2,12 +2,12 @@
  *
  * One element between storage and accumulator. All roundings are to nearest
  * even; narrowing turns every NaN into the quiet positive NaN without
- * payload (copy_kernel.h says why). Written without branches where a
- * compiler would otherwise not vectorise the loop around it.
+ * payload (copy_kernel.h says why).
  */
 #ifndef ULI_COLLECTIVES_SUM_CONVERT_H
 #define ULI_COLLECTIVES_SUM_CONVERT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -27,6 +27,15 @@ sum_f32_of_bits(uint32_t bits)
     return value;
 }
 
+/* a where the condition holds, else b: by mask, for a compiler would move the
+ * arithmetic behind a branch and then not vectorise it. */
+static inline uint32_t
+sum_select(bool condition, uint32_t a, uint32_t b)
+{
+    uint32_t mask = -(uint32_t)condition;
+    return (a & mask) | (b & ~mask);
+}
+
 static inline float
 sum_f32_of_bf16(uint16_t stored)
 {
@@ -37,13 +46,13 @@ static inline float
 sum_f32_of_f16(uint16_t stored)
 {
     uint32_t sign = (uint32_t)(stored & 0x8000) << 16;
-    uint32_t magnitude = stored & 0x7FFF;
+    int32_t magnitude = stored & 0x7FFF;
     /* normal: rebias the exponent by 127 - 15; all ones stays all ones */
-    uint32_t bits = (magnitude << 13) + (112u << 23);
-    bits += magnitude >= 0x7C00 ? 112u << 23 : 0;
+    uint32_t bits = ((uint32_t)magnitude << 13) + (112u << 23);
+    bits += sum_select(magnitude >= 0x7C00, 112u << 23, 0);
     /* subnormal: a count of 2^-24, exact in float */
-    uint32_t small = sum_bits_f32((float)(int32_t)magnitude * 0x1p-24f);
-    return sum_f32_of_bits(sign | (magnitude < 0x0400 ? small : bits));
+    uint32_t small = sum_bits_f32((float)magnitude * 0x1p-24f);
+    return sum_f32_of_bits(sign | sum_select(magnitude < 0x0400, small, bits));
 }
 
 static inline uint32_t
@@ -57,7 +66,8 @@ sum_bf16_of_f32(float value)
 {
     uint32_t bits = sum_bits_f32(value);
     uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-    return (uint16_t)(value == value ? rounded : 0x7FC0);
+    bool is_nan = (int32_t)(bits & 0x7FFFFFFF) > 0x7F800000;
+    return (uint16_t)sum_select(is_nan, 0x7FC0, rounded);
 }
 
 static inline uint16_t
@@ -71,9 +81,10 @@ sum_f16_of_f32(float value)
     uint32_t small = sum_bits_f32(sum_f32_of_bits(magnitude) + 0.5f) - half;
     uint32_t odd = (magnitude >> 13) & 1;
     uint32_t normal = (magnitude - (112u << 23) + 0xFFF + odd) >> 13;
-    uint32_t result = magnitude < 0x38800000 ? small : normal;
-    result = magnitude >= 0x477FF000 ? 0x7C00 : result;
-    return (uint16_t)(value == value ? sign | result : 0x7E00);
+    int32_t order = (int32_t)magnitude;
+    uint32_t result = sum_select(order < 0x38800000, small, normal);
+    result = sum_select(order >= 0x477FF000, 0x7C00, result) | sign;
+    return (uint16_t)sum_select(order > 0x7F800000, 0x7E00, result);
 }
 
 /* Double to float by rounding to odd: a second rounding, to a format of at

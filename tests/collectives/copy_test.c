@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "collectives/copy.h"
 #include "collectives/copy_bench.h"
 #include "collectives/copy_cases.h"
@@ -262,6 +263,44 @@ box_normalize_empty_box_has_no_runs(void **state)
     }
 }
 
+/* Offsets and strides beyond 32 bits, in address space that is reserved but
+ * hardly touched: three rows 3 GiB apart on either side. */
+static void
+check_far_strides(void)
+{
+    int64_t far = (int64_t)3 << 30, bytes = 3 * far;
+    void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    unsigned char *dst = memory, row[900];
+    struct uli_box box = {
+        .extent = {1, 1, 3},
+        .run_bytes = sizeof(row),
+        .dst_stride = {0, 0, far},
+        .src_stride = {0, 0, far},
+        .dst_offset = 100,
+        .src_offset = 8192,
+    };
+    for (int64_t k = 0; k < 3; k++) {
+        memset(row, (int)k + 1, sizeof(row));
+        memcpy(dst + 8192 + k * far, row, sizeof(row));
+    }
+    uli_box_copy(&box, (struct uli_box_span){0, 3}, memory, memory, true);
+    for (int64_t k = 0; k < 3; k++) {
+        assert_memory_equal(
+            dst + 100 + k * far, dst + 8192 + k * far, sizeof(row));
+        assert_int_equal(dst[100 + k * far], k + 1);
+    }
+    munmap(memory, (size_t)bytes);
+}
+
+static void
+box_copy_takes_strides_beyond_32_bits(void **state)
+{
+    (void)state;
+    case_each_kernel(check_far_strides);
+}
+
 static void
 kernel_select_unknown_name_is_refused(void **state)
 {
@@ -312,6 +351,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(box_normalize_random_boxes_is_canonical),
     cmocka_unit_test(box_normalize_adjacent_everywhere_becomes_one_run),
     cmocka_unit_test(box_normalize_empty_box_has_no_runs),
+    cmocka_unit_test(box_copy_takes_strides_beyond_32_bits),
     cmocka_unit_test(kernel_select_unknown_name_is_refused),
     cmocka_unit_test(stream_pays_only_for_large_boxes_of_whole_lines),
 };
