@@ -324,6 +324,24 @@ needs_sums(
     return false;
 }
 
+/* The first tensor that the operation does not exist for, or -1. */
+static int32_t
+tensor_without(const struct uli_layout *layout, ulyx_operation_t operation)
+{
+    for (int32_t i = 0; i < layout->shape.ntensors; i++)
+        if (needs_sums(layout, operation, i) &&
+            !has_sums(layout->shape.tensors[i].dtype))
+            return i;
+    return -1;
+}
+
+bool
+uli_layout_operation_exists(
+    const struct uli_layout *layout, ulyx_operation_t operation)
+{
+    return tensor_without(layout, operation) < 0;
+}
+
 ulyx_status_t
 uli_layout_operation_check(
     const struct uli_layout *layout, ulyx_operation_t operation)
@@ -333,12 +351,11 @@ uli_layout_operation_check(
     if (operation < 0 || operation >= ULYX_OPERATIONS)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "operation is %d, must be 0 to 3", operation);
-    for (int32_t i = 0; i < layout->shape.ntensors; i++)
-        if (needs_sums(layout, operation, i) &&
-            !has_sums(layout->shape.tensors[i].dtype))
-            return uli_error(ULYX_ERR_UNSUPPORTED,
-                "%s adds several ranks' parts of tensors[%d], and its dtype "
-                "%d has no sums",
-                names[operation], i, layout->shape.tensors[i].dtype);
-    return ULYX_SUCCESS;
+    int32_t tensor = tensor_without(layout, operation);
+    if (tensor < 0)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_UNSUPPORTED,
+        "%s adds several ranks' parts of tensors[%d], and its dtype %d has no "
+        "sums",
+        names[operation], tensor, layout->shape.tensors[tensor].dtype);
 }

@@ -143,6 +143,9 @@ int64_t uli_layout_cost(const struct uli_layout *layout, int32_t rank);
  * not, ERR_UNSUPPORTED naming the tensor. */
 ulyx_status_t uli_layout_operation_check(
     const struct uli_layout *layout, ulyx_operation_t operation);
+/* The same as a question (a valid operation): nothing is reported. */
+bool uli_layout_operation_exists(
+    const struct uli_layout *layout, ulyx_operation_t operation);
 
 enum uli_move_kind {
     ULI_MOVE_COPY, /* bytes of one source, dtype unchanged */

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public calls of collective.h.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/group.h"
+#include "api/params.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/alltoall.h"
+#include "ulyx/collective.h"
+
+/* A call, perhaps for the end of a group: then sizes lie behind it. */
+struct call {
+    ulyx_comm_t *comm;
+    struct uli_alltoall_args args;
+    ulyx_status_t verdict;
+    char text[256];
+    int64_t *held; /* [4 * nranks] copies of the arrays, or NULL */
+};
+
+static ulyx_status_t
+run(void *context)
+{
+    struct call *call = context;
+    if (call->verdict != ULYX_SUCCESS)
+        uli_error_pass(call->verdict, call->text);
+    ulyx_status_t status = uli_alltoall(call->comm, &call->args, call->verdict);
+    free(call->held);
+    return status;
+}
+
+/* The caller's arrays may be gone at the end of the group. */
+static ulyx_status_t
+queue(struct call *call)
+{
+    size_t nranks = (size_t)call->comm->nranks;
+    const int64_t **arrays[] = {&call->args.src_bytes, &call->args.src_offsets,
+        &call->args.dst_bytes, &call->args.dst_offsets};
+    call->held = calloc(4 * nranks, sizeof(int64_t));
+    if (!call->held)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a queued call");
+    for (size_t i = 0; i < 4 && call->verdict == ULYX_SUCCESS; i++) {
+        size_t count = call->args.even ? 1 : nranks;
+        if (!*arrays[i])
+            continue;
+        memcpy(call->held + i * nranks, *arrays[i], count * sizeof(int64_t));
+        *arrays[i] = call->held + i * nranks;
+    }
+    ulyx_status_t status =
+        uli_group_queue(call->comm, run, call, sizeof(*call));
+    if (status != ULYX_SUCCESS)
+        free(call->held);
+    return status;
+}
+
+static ulyx_status_t
+run_or_queue(struct call *call)
+{
+    snprintf(call->text, sizeof(call->text), "%s", uli_error_text());
+    return uli_group_active() ? queue(call) : run(call);
+}
+
+static ulyx_status_t
+check_stream(const void *stream)
+{
+    if (!stream)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "stream is %p, must be NULL on the host", stream);
+}
+
+/* ---- even ---------------------------------------------------------------- */
+
+static ulyx_status_t
+check_even(const ulyx_comm_t *comm, const void *src, const void *dst,
+    int64_t piece_bytes, const void *stream)
+{
+    int64_t total;
+    ULI_TRY(check_stream(stream));
+    if (piece_bytes < 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "piece_bytes is %lld, must not be negative",
+            (long long)piece_bytes);
+    if (!uli_size_mul(piece_bytes, comm->nranks, &total))
+        return uli_error(ULYX_ERR_OVERFLOW,
+            "%d pieces of %lld bytes do not fit 64 bits", comm->nranks,
+            (long long)piece_bytes);
+    if (total && (!src || !dst))
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", src ? "dst" : "src");
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_alltoall(ulyx_comm_t *comm, const void *src, void *dst,
+    int64_t piece_bytes, void *stream)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    struct call call = {.comm = comm,
+        .args = {
+            .src = src, .dst = dst, .even = true, .src_bytes = &piece_bytes}};
+    call.verdict = check_even(comm, src, dst, piece_bytes, stream);
+    return run_or_queue(&call);
+}
+
+/* ---- uneven -------------------------------------------------------------- */
+
+static ulyx_status_t
+check_pieces(const char *name, int32_t nranks, const void *base,
+    const int64_t *bytes, const int64_t *offsets)
+{
+    int64_t end;
+    for (int32_t p = 0; p < nranks; p++) {
+        if (bytes[p] < 0 || offsets[p] < 0)
+            return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                "%s piece %d: %lld bytes at offset %lld, neither may be "
+                "negative",
+                name, p, (long long)bytes[p], (long long)offsets[p]);
+        if (!uli_size_add(bytes[p], offsets[p], &end))
+            return uli_error(ULYX_ERR_OVERFLOW,
+                "%s piece %d: %lld bytes at offset %lld do not fit 64 bits",
+                name, p, (long long)bytes[p], (long long)offsets[p]);
+        if (bytes[p] && !base)
+            return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", name);
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_uneven(const ulyx_comm_t *comm, const struct uli_alltoall_args *args,
+    const void *stream)
+{
+    ULI_TRY(check_stream(stream));
+    ULI_CHECK_POINTER(args->src_bytes);
+    ULI_CHECK_POINTER(args->src_offsets);
+    ULI_CHECK_POINTER(args->dst_bytes);
+    ULI_CHECK_POINTER(args->dst_offsets);
+    ULI_TRY(check_pieces(
+        "src", comm->nranks, args->src, args->src_bytes, args->src_offsets));
+    return check_pieces(
+        "dst", comm->nranks, args->dst, args->dst_bytes, args->dst_offsets);
+}
+
+ulyx_status_t
+ulyx_alltoallv(ulyx_comm_t *comm, const void *src, const int64_t src_bytes[],
+    const int64_t src_offsets[], void *dst, const int64_t dst_bytes[],
+    const int64_t dst_offsets[], void *stream)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    struct call call = {.comm = comm,
+        .args = {
+            src, dst, false, src_bytes, src_offsets, dst_bytes, dst_offsets}};
+    call.verdict = check_uneven(comm, &call.args, stream);
+    return run_or_queue(&call);
+}

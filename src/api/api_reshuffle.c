@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public calls that make, run and end plans.
+ *
+ * Parameters are read into the library's own structs here. What is wrong with
+ * them becomes the rank's verdict: it still takes part in the agreement (or
+ * posts a refusal), so that its peers learn of it instead of waiting.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/group.h"
+#include "api/params.h"
+#include "api/reshuffle_params.h"
+#include "base/status.h"
+#include "collectives/plan.h"
+#include "ulyx/reshuffle.h"
+
+/* An execute that waits for the end of its group; part of the plan. */
+struct queued {
+    struct uli_group_op entry;
+    ulyx_plan_t *plan;
+    ulyx_operation_t operation;
+    bool has_src, has_dst, has_stream;
+    const void *src[ULI_TENSORS];
+    void *dst[ULI_TENSORS];
+    ulyx_op_t *op;
+};
+
+/* ---- creation ------------------------------------------------------------ */
+
+struct creation {
+    ulyx_comm_t *comm;
+    struct uli_reshuffle_params *params;
+    ulyx_status_t verdict;
+    char text[256]; /* of the verdict */
+    ulyx_plan_t **plan_p;
+};
+
+static ulyx_status_t
+run_creation(void *context)
+{
+    struct creation *creation = context;
+    struct queued *queued = calloc(1, sizeof(*queued));
+    ulyx_plan_t *plan = NULL;
+    ulyx_status_t verdict = creation->verdict;
+    if (verdict != ULYX_SUCCESS)
+        uli_error_pass(verdict, creation->text);
+    else if (!queued)
+        verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    ulyx_status_t status = uli_plan_create(creation->comm,
+        creation->params ? &creation->params->plan : NULL, verdict,
+        creation->params ? creation->params->plan.timeout_s : 0, &plan);
+    uli_reshuffle_params_free(creation->params);
+    if (status != ULYX_SUCCESS) {
+        free(queued);
+        return status;
+    }
+    queued->plan = plan;
+    plan->user = queued;
+    plan->free_user = free;
+    *creation->plan_p = plan;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_plan_create(
+    ulyx_comm_t *comm, const ulyx_plan_params_t *params, ulyx_plan_t **plan_p)
+{
+    struct creation creation = {.comm = comm, .plan_p = plan_p};
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    if (!plan_p)
+        creation.verdict =
+            uli_error(ULYX_ERR_INVALID_ARGUMENT, "plan_p is NULL");
+    else
+        creation.verdict = uli_reshuffle_params_read(
+            params, comm->nranks, uli_group_active(), &creation.params);
+    snprintf(creation.text, sizeof(creation.text), "%s", uli_error_text());
+    if (!uli_group_active())
+        return run_creation(&creation);
+    ulyx_status_t status =
+        uli_group_queue(comm, run_creation, &creation, sizeof(creation));
+    if (status != ULYX_SUCCESS)
+        uli_reshuffle_params_free(creation.params);
+    return status;
+}
+
+ulyx_status_t
+ulyx_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(plan);
+    if (stream)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "stream is %p, must be NULL on the host", stream);
+    return uli_plan_update(plan, docs_q, docs_k);
+}
+
+ulyx_status_t
+ulyx_plan_destroy(ulyx_plan_t *plan)
+{
+    ULI_TRY(uli_api_enter());
+    if (!plan)
+        return ULYX_SUCCESS;
+    if (((struct queued *)plan->user)->entry.queued)
+        return uli_error(
+            ULYX_ERR_BUSY, "an operation of the plan is queued in a group");
+    return uli_plan_destroy(plan);
+}
+
+/* ---- execution ----------------------------------------------------------- */
+
+static ulyx_status_t
+start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
+    void *const dst[], bool has_stream, double timeout_s, ulyx_op_t **op_p)
+{
+    if (has_stream)
+        return uli_plan_refuse(
+            plan, ULYX_ERR_INVALID_ARGUMENT, "stream must be NULL on the host");
+    return uli_plan_start(plan, operation, src, dst, timeout_s, op_p);
+}
+
+static ulyx_status_t
+start_queued(void *context)
+{
+    struct queued *q = context;
+    return start(q->plan, q->operation, q->has_src ? q->src : NULL,
+        q->has_dst ? q->dst : NULL, q->has_stream, 0, &q->op);
+}
+
+static ulyx_status_t
+wait_queued(void *context)
+{
+    struct queued *q = context;
+    return uli_op_wait(q->op);
+}
+
+static ulyx_status_t
+queue(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
+    void *const dst[], void *stream)
+{
+    struct queued *q = plan->user;
+    size_t bytes = (size_t)plan->exchange.ntensors * sizeof(void *);
+    if (!q->entry.queued) {
+        q->entry.start = start_queued;
+        q->entry.wait = wait_queued;
+        q->entry.context = q;
+        q->operation = operation;
+        q->has_src = src != NULL;
+        q->has_dst = dst != NULL;
+        q->has_stream = stream != NULL;
+        if (src)
+            memcpy(q->src, src, bytes);
+        if (dst)
+            memcpy(q->dst, dst, bytes);
+    }
+    return uli_group_queue_op(&q->entry);
+}
+
+ulyx_status_t
+ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream)
+{
+    ulyx_op_t *op;
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(plan);
+    if (uli_group_active())
+        return queue(plan, operation, src, dst, stream);
+    ULI_TRY(start(plan, operation, src, dst, stream != NULL, 0, &op));
+    return uli_op_wait(op);
+}
+
+ulyx_status_t
+ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], double timeout_s,
+    ulyx_op_t **op_p)
+{
+    ulyx_op_t *op;
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(plan);
+    if (!op_p)
+        return uli_plan_refuse(plan, ULYX_ERR_INVALID_ARGUMENT, "op_p is NULL");
+    if (!(timeout_s >= 0))
+        return uli_plan_refuse(plan, ULYX_ERR_INVALID_ARGUMENT,
+            "timeout_s is negative or not a number");
+    ULI_TRY(start(plan, operation, src, dst, false, timeout_s, &op));
+    *op_p = op;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_op_test(ulyx_op_t *op)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(op);
+    return uli_op_test(op);
+}
+
+ulyx_status_t
+ulyx_op_wait(ulyx_op_t *op)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(op);
+    return uli_op_wait(op);
+}

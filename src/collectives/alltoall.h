@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All to all of plain bytes, on the engine of the exchanges. Rules as
+ * ulyx/collective.h.
+ */
+#ifndef ULI_COLLECTIVES_ALLTOALL_H
+#define ULI_COLLECTIVES_ALLTOALL_H
+
+#include <stdint.h>
+#include "comm/comm.h"
+
+/* Offsets and sizes of the pieces, [nranks] each; even = true: all pieces
+ * have src_bytes[0] bytes, one after another, and the arrays one entry. */
+struct uli_alltoall_args {
+    const char *src;
+    char *dst;
+    bool even;
+    const int64_t *src_bytes, *src_offsets, *dst_bytes, *dst_offsets;
+};
+
+/* Collective, blocking. verdict: what the public edge thought of args, with
+ * its text set; a rank that refuses still tells the others. */
+ulyx_status_t uli_alltoall(ulyx_comm_t *comm,
+    const struct uli_alltoall_args *args, ulyx_status_t verdict);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine of every exchange between ranks that share memory: for each pair
+ * of ranks, lists of boxes that move one way and the other, the words by
+ * which the two tell each other how far they are, and the state machine of
+ * one call. Plans and alltoall fill the lists; the engine does not know what
+ * they mean.
+ *
+ * Words of a pair, all written by one side and read by the other:
+ *   READY(n)  my tensors of call n may be touched; my record says where
+ *   DONE(n)   I moved my last byte of call n with you and read your record
+ *   produced  chunks that I have put into your ring
+ *   consumed  chunks of yours that I have taken out of my ring
+ * Each is stored with release after what it announces and loaded with
+ * acquire before that is touched; streaming stores are fenced by the copy.
+ *
+ * Why nothing is touched early. A rank posts READY(n) when its caller has
+ * given it the tensors of call n, and ends call n only after DONE(n) from
+ * every peer that it shares bytes with. Record n mod 2 is written again for
+ * n + 2, after DONE(n + 1) has come from that peer, which it posts only when
+ * it has left call n. Slot n mod 2 likewise.
+ */
+#ifndef ULI_COLLECTIVES_EXCHANGE_H
+#define ULI_COLLECTIVES_EXCHANGE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "collectives/copy.h"
+#include "collectives/op.h"
+#include "comm/comm.h"
+#include "ulyx/reshuffle.h"
+
+enum {
+    ULI_TENSORS = 8,
+    /* Bytes moved between two looks at deadline and failure. */
+    ULI_SPAN_BYTES = 4 << 20,
+    ULI_STREAM_ALIGN = 16, /* items begin at multiples of it in a stream */
+};
+
+/* Where a tensor lies: in a window of its owner, or at an address that means
+ * something to its owner (and to process_vm_readv) only. */
+#define ULI_NO_WINDOW UINT32_MAX
+struct uli_address {
+    uint32_t window;
+    int64_t offset;
+};
+
+/* What a rank says about its call n to one peer, in records[n mod 2]. */
+struct uli_record {
+    int32_t status; /* SUCCESS, or why the rank refuses the call */
+    int32_t operation;
+    uint64_t hash;    /* of the document tables */
+    int32_t can_read; /* I can read your ordinary memory, and will */
+    int64_t send_bytes, receive_bytes; /* alltoall: me -> you, you -> me */
+    struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
+};
+
+/* What one peer writes into my memory. */
+struct uli_words {
+    _Alignas(ULI_LINE) _Atomic uint64_t ready;
+    _Atomic uint64_t done;
+    _Atomic uint64_t produced;
+    _Atomic uint64_t consumed;
+    _Atomic uint64_t closed; /* it will write nothing more here */
+    _Alignas(ULI_LINE) struct uli_record records[2];
+};
+
+/* How an item moves. NONE: the other side moves it. */
+enum uli_verb {
+    ULI_VERB_NONE,
+    ULI_VERB_STORE,  /* source stores into the destination's window */
+    ULI_VERB_LOAD,   /* destination loads from the source's window */
+    ULI_VERB_STREAM, /* packed through a slot or ring of the destination */
+    ULI_VERB_READ,   /* destination reads ordinary memory where it can (its
+                      * record says so), else as STREAM */
+};
+
+/* One rectangle with one peer. Of a sum only the source's share counts: its
+ * runs in loop order are what travels. */
+struct uli_item {
+    struct uli_box box;
+    int32_t tensor;
+    int32_t verb;
+    int64_t sum; /* index of the sum it belongs to, or -1 */
+};
+
+struct uli_items {
+    struct uli_item *at;
+    int64_t count, capacity;
+};
+
+/* A source of a sum. */
+struct uli_sum_source {
+    int32_t rank;
+    bool stream;  /* else loaded: own memory or a window */
+    int64_t item; /* of its stream: index in the pair's inbound items */
+};
+
+struct uli_sum_item {
+    struct uli_sum sum; /* its arrays are in the same allocation */
+    int32_t tensor;
+    bool loads_only;
+    struct uli_sum_source *sources;
+};
+
+/* Zeros and the own share. */
+struct uli_local {
+    struct uli_box box;
+    int32_t tensor;
+    bool zero;
+};
+
+/* Everything that one operation moves at this rank. */
+struct uli_pair_work {
+    struct uli_items in, out; /* from and to the peer, in plan order */
+    bool slot;                /* all of it goes through the slots */
+    int64_t last_sum;         /* last sum that the peer is a source of, or -1 */
+};
+struct uli_work {
+    struct uli_pair_work *pairs; /* [nranks] */
+    struct uli_sum_item *sums;
+    int64_t nsums;
+    struct uli_local *locals;
+    int64_t nlocals;
+};
+
+/* Position in the stream of items that go through a slot or ring. */
+struct uli_stream {
+    int64_t item; /* index, == count at the end */
+    int64_t left; /* bytes of the item that have not passed */
+    int64_t at;   /* byte within the chunk */
+    char *chunk;  /* being filled or emptied; NULL = none */
+    int64_t run;  /* next run of the item's box, and byte within it */
+    int64_t in_run;
+};
+
+/* Position in the items that are moved without a stream. */
+struct uli_cursor {
+    int64_t item, run, in_run;
+};
+
+struct uli_pair {
+    /* for the life of the exchange */
+    bool shares;
+    bool can_read;              /* this rank can read the peer's memory */
+    struct uli_words *mine;     /* here, written by the peer */
+    struct uli_words *yours;    /* at the peer, written by this rank */
+    char *slots_in, *slots_out; /* two each */
+    char *ring_in, *ring_out;   /* two chunks each */
+    int64_t chunk_in_bytes, chunk_out_bytes;
+    int64_t *src_bytes, *dst_bytes; /* [tensors] extents at the peer, of the
+                                     * operation in flight */
+    const struct uli_tr_ops *reader;
+    uint64_t produced, consumed; /* by this rank */
+
+    /* of the call in flight */
+    bool seen;   /* the peer's record was read */
+    bool skip;   /* nothing moves with this peer */
+    bool posted; /* DONE(n) */
+    bool ended;  /* posted, and the peer's DONE(n) is here */
+    bool peer_reads;
+    ulyx_status_t verdict; /* why skip */
+    ulyx_status_t peer_status;
+    int32_t peer_operation;
+    struct uli_stream in, out;
+    struct uli_cursor stores, loads;
+    struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
+    char *src_at[ULI_TENSORS], *dst_at[ULI_TENSORS]; /* windows mapped here */
+};
+
+struct uli_exchange {
+    struct ulyx_op op; /* first */
+    ulyx_comm_t *comm;
+    int32_t rank, nranks, ntensors;
+    const char *what; /* "reshuffle" */
+    struct uli_pair *pairs;
+    int64_t slot_bytes; /* of one slot */
+    _Atomic bool busy;  /* the ticket */
+    uint64_t call;      /* n of the call in flight or the last */
+    /* Fills what the record to peer p has beyond the common fields. */
+    void (*record)(
+        struct uli_exchange *exchange, int32_t p, struct uli_record *record_p);
+    /* Looks at a peer's record that is OK and of the same operation; false =
+     * ranks disagree. May set verbs. */
+    bool (*accept)(struct uli_exchange *exchange, int32_t p,
+        const struct uli_record *record);
+    /* Reports why nothing moved with rank p: sets the last error. */
+    ulyx_status_t (*report)(struct uli_exchange *exchange, int32_t p);
+
+    /* of the call in flight */
+    const struct uli_work *work;
+    int32_t operation;
+    uint64_t hash;
+    bool opened; /* READY and slots posted */
+    char *src[ULI_TENSORS], *dst[ULI_TENSORS];
+    struct uli_address src_at[ULI_TENSORS], dst_at[ULI_TENSORS];
+    int64_t unchecked_bytes; /* moved since the last look at the deadline */
+    int64_t sum, sum_run, sum_in_run;
+    int64_t local, local_run, local_in_run;
+    bool stream_always, stream_never; /* ULYX_STREAM_STORES */
+
+    /* scratch for sums, allocated when the plan has any */
+    char *acc, *group_acc, *packed;
+    int64_t acc_elements;
+    int64_t *sum_offsets;   /* [nranks] */
+    const void **sum_bases; /* [nranks] */
+};
+
+/* ---- one call (exchange.c) ----------------------------------------------- */
+
+/* Takes the ticket: ERR_BUSY when a call is in flight. */
+ulyx_status_t uli_exchange_take(struct uli_exchange *exchange);
+/* With the ticket: starts call n + 1. src, dst, *_at, work, operation and
+ * hash are set. Nothing can fail; the operation may already have ended. */
+void uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline);
+/* With the ticket: tells all peers that this rank refuses call n + 1, gives
+ * the ticket back. The caller's error text is kept.
+ * returns status; or the communicator's failure. */
+ulyx_status_t uli_exchange_refuse(struct uli_exchange *exchange,
+    ulyx_status_t status, uli_deadline_t deadline);
+
+/* Once, over zeros; pairs, ntensors and the hooks are the caller's. */
+void uli_exchange_init(
+    struct uli_exchange *exchange, ulyx_comm_t *comm, const char *what);
+
+/* ---- moving, each false when it has to wait or is finished --------------- */
+
+/* True while the call may go on: looks at failure and deadline now and then,
+ * and ends the operation when one of them says so. */
+bool uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved);
+bool uli_exchange_expired(struct uli_exchange *exchange);
+
+/* The next piece of at most `room` bytes of a box at (run, in_run): whole
+ * runs if one fits, else a part of one. *piece_p is the box itself or `part`;
+ * the position moves on; returns the piece's bytes, 0 at the end. */
+int64_t uli_box_cut(const struct uli_box *box, int64_t *run_p,
+    int64_t *in_run_p, int64_t room, struct uli_box *part,
+    const struct uli_box **piece_p, struct uli_box_span *span_p);
+/* The same, never more than the rest of one run, always in *part. */
+int64_t uli_box_cut_run(const struct uli_box *box, int64_t *run_p,
+    int64_t *in_run_p, int64_t room, struct uli_box *part);
+
+bool uli_direct_store(struct uli_exchange *exchange, int32_t p);
+bool uli_direct_load(struct uli_exchange *exchange, int32_t p);
+bool uli_direct_local(struct uli_exchange *exchange);
+bool uli_direct_stored(const struct uli_exchange *exchange, int32_t p);
+bool uli_direct_loaded(const struct uli_exchange *exchange, int32_t p);
+
+/* process_vm_readv, from uli_direct_load. */
+bool uli_direct_read(struct uli_exchange *exchange, int32_t p,
+    const struct uli_item *item, struct uli_cursor *cursor);
+
+void uli_ring_begin(struct uli_exchange *exchange, int32_t p);
+bool uli_ring_send(struct uli_exchange *exchange, int32_t p);
+bool uli_ring_receive(struct uli_exchange *exchange, int32_t p);
+bool uli_ring_sent(const struct uli_exchange *exchange, int32_t p);
+bool uli_ring_received(const struct uli_exchange *exchange, int32_t p);
+/* The next bytes of the item that the inbound stream is at; NULL when they
+ * have not arrived. take: they were used. */
+const char *uli_ring_peek(
+    struct uli_exchange *exchange, int32_t p, int64_t *bytes_p);
+void uli_ring_take(struct uli_exchange *exchange, int32_t p, int64_t bytes);
+
+bool uli_sums_progress(struct uli_exchange *exchange);
+
+bool uli_exchange_streams(
+    const struct uli_exchange *exchange, const struct uli_box *box);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The library's progress thread: one a process, alive while a plan asks for
+ * it. Operations reach it through a lock-free stack, so that start takes no
+ * lock; it keeps them in a list of its own and posts each one's semaphore at
+ * its end. With nothing to do it sleeps on the semaphore `wake`; with
+ * operations that all wait for peers it looks again every SLICE_NS. It does
+ * not sleep on a doorbell: a communicator may go as soon as its last
+ * operation has ended.
+ */
+#include "collectives/op.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#define SLICE_NS 50000
+
+static struct {
+    pthread_mutex_t lock; /* holds, thread */
+    int holds;
+    pthread_t thread;
+    _Atomic bool stop;
+    _Atomic(struct ulyx_op *) pending;
+    sem_t wake;
+} library = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void
+take_pending(struct uli_list *active)
+{
+    struct ulyx_op *op = atomic_exchange(&library.pending, NULL);
+    for (struct ulyx_op *next; op; op = next) {
+        next = op->pending_next;
+        uli_list_append(active, &op->node);
+    }
+}
+
+/* One pass over all; true when anything advanced. */
+static bool
+drive_active(struct uli_list *active)
+{
+    bool advanced = false;
+    for (struct uli_list *node = active->next, *next; node != active;
+         node = next) {
+        next = node->next;
+        struct ulyx_op *op = ULI_CONTAINER_OF(node, struct ulyx_op, node);
+        advanced |= op->progress(op);
+        if (atomic_load(&op->status) == ULYX_IN_PROGRESS)
+            continue;
+        advanced = true;
+        uli_list_remove(node);
+        sem_post(&op->finished); /* the last touch: op is its owner's now */
+    }
+    return advanced;
+}
+
+static void
+sleep_slice(void)
+{
+    struct timespec slice;
+    clock_gettime(CLOCK_REALTIME, &slice);
+    slice.tv_nsec += SLICE_NS;
+    if (slice.tv_nsec >= 1000000000) {
+        slice.tv_sec++;
+        slice.tv_nsec -= 1000000000;
+    }
+    sem_timedwait(&library.wake, &slice);
+}
+
+static void *
+thread_main(void *argument)
+{
+    (void)argument;
+    struct uli_list active;
+    uli_list_init(&active);
+    while (!atomic_load(&library.stop)) {
+        take_pending(&active);
+        if (uli_list_empty(&active)) {
+            sem_wait(&library.wake);
+            continue;
+        }
+        while (drive_active(&active))
+            take_pending(&active);
+        if (!uli_list_empty(&active))
+            sleep_slice();
+    }
+    return NULL;
+}
+
+void
+uli_op_thread_push(struct ulyx_op *op)
+{
+    struct ulyx_op *head = atomic_load(&library.pending);
+    do {
+        op->pending_next = head;
+    } while (!atomic_compare_exchange_weak(&library.pending, &head, op));
+    sem_post(&library.wake);
+}
+
+static ulyx_status_t
+start_thread(void)
+{
+    sigset_t all, saved;
+    atomic_store(&library.stop, false);
+    sem_init(&library.wake, 0, 0);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    int error = pthread_create(&library.thread, NULL, thread_main, NULL);
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    if (!error)
+        return ULYX_SUCCESS;
+    sem_destroy(&library.wake);
+    return uli_error(
+        ULYX_ERR_SYSTEM, "no progress thread: %s", strerror(error));
+}
+
+ulyx_status_t
+uli_op_thread_hold(void)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+    pthread_mutex_lock(&library.lock);
+    if (!library.holds)
+        status = start_thread();
+    if (status == ULYX_SUCCESS)
+        library.holds++;
+    pthread_mutex_unlock(&library.lock);
+    return status;
+}
+
+void
+uli_op_thread_release(void)
+{
+    pthread_mutex_lock(&library.lock);
+    if (--library.holds == 0) {
+        atomic_store(&library.stop, true);
+        sem_post(&library.wake);
+        pthread_join(library.thread, NULL);
+        sem_destroy(&library.wake);
+    }
+    pthread_mutex_unlock(&library.lock);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plan of a reshuffle, inside. Created from checked parameters; immutable
+ * but for the document tables. Errors and rules as ulyx/reshuffle.h has them.
+ */
+#ifndef ULI_COLLECTIVES_PLAN_H
+#define ULI_COLLECTIVES_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "collectives/exchange.h"
+#include "collectives/layout.h"
+#include "comm/comm.h"
+
+/* The three tensors that a plan's tensor stands for. */
+enum uli_side { ULI_SIDE_SEQ, ULI_SIDE_HEAD, ULI_SIDE_PARTIAL, ULI_SIDES };
+
+/* Strides {batch, row, head} in bytes. */
+typedef int64_t uli_strides_t[ULI_SIDES][3];
+
+/* What create needs, in the library's own terms. Arrays are the caller's,
+ * for the call only. */
+struct uli_plan_params {
+    struct uli_shape shape;
+    uli_strides_t strides[ULI_TENSORS]; /* all zero = dense */
+    const ulyx_docs_t *docs_q, *docs_k;
+    int32_t seq_memory, head_memory; /* ULYX_POINTER_... */
+    uint64_t flags, operations;
+    const char *algo;
+    int64_t slot_bytes, bytes_in_flight;
+    double timeout_s;
+};
+
+/* What a rank tells the others about itself and is not compared. */
+struct uli_rank_info {
+    uli_strides_t strides[ULI_TENSORS];
+    int32_t memory[2]; /* of the sequence and the head side */
+    struct uli_address words, rings;
+    int64_t chunk_bytes; /* of its rings */
+    int64_t cma_min_row; /* shortest row that it would read; 0 = never reads */
+    uint64_t probe;      /* address of its uli_tr_probe_word */
+};
+
+/* Bytes of one direction of a pair in one operation, as a stream counts. */
+struct uli_volume {
+    int64_t copies, sums; /* bytes, items rounded up to ULI_STREAM_ALIGN */
+    int64_t items;
+};
+
+/* Room that one operation's tables need. */
+struct uli_plan_room {
+    struct uli_volume *in, *out; /* [nranks] */
+    int64_t locals, sums, sources;
+};
+
+/* Pools of the arrays that sums point into. */
+struct uli_sum_pool {
+    int32_t *group;
+    int64_t *src_offset;
+    int64_t (*src_stride)[3];
+    struct uli_sum_source *sources;
+    int64_t used;
+};
+
+struct uli_grave {
+    struct uli_list node;
+    struct uli_arena_piece words, rings;
+    int32_t nranks;
+    bool shares[]; /* [nranks] */
+};
+
+struct ulyx_plan {
+    struct uli_exchange exchange; /* first */
+    ulyx_comm_t *comm;
+    struct uli_layout *layout;
+    uint64_t operations, flags;
+    double timeout_s;
+    int64_t slot_limit; /* 0 = never */
+
+    struct uli_rank_info info;   /* own */
+    struct uli_rank_info *ranks; /* [nranks], gathered */
+    int32_t *ring_index;         /* [nranks * nranks]: of p's ring for q */
+    int64_t *extents;            /* [nranks][ULI_SIDES][ULI_TENSORS] */
+    struct uli_place *scratch;   /* of uli_layout_each_move */
+    struct uli_plan_room room[ULYX_OPERATIONS];
+    struct uli_work work[ULYX_OPERATIONS];
+    struct uli_sum_pool pools[ULYX_OPERATIONS];
+    struct uli_sum_pool scratch_pool; /* one sum of another owner */
+
+    struct uli_arena_piece words, rings; /* address NULL = none */
+    struct uli_grave *grave;             /* for destroy */
+    bool holds_thread;
+    int64_t table_bytes; /* held in the arrays above */
+    void *user;          /* of the public layer, freed with the plan */
+    void (*free_user)(void *user);
+};
+
+/* ---- life (plan.c) ------------------------------------------------------- */
+
+/* verdict: what the public edge thought of the arguments, its text set; a
+ * rank that refuses still takes part, so that all learn of it. params is not
+ * looked at then. */
+ulyx_status_t uli_plan_create(ulyx_comm_t *comm,
+    const struct uli_plan_params *params, ulyx_status_t verdict,
+    double timeout_s, ulyx_plan_t **plan_p);
+ulyx_status_t uli_plan_update(
+    ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
+ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
+
+/* Returns arena pieces of plans that all peers have closed. */
+void uli_plans_sweep(ulyx_comm_t *comm);
+
+/* ---- one call (plan_start.c) --------------------------------------------- */
+
+ulyx_status_t uli_plan_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], double timeout_s,
+    ulyx_op_t **op_p);
+
+/* Refuses the next call for a reason that the public edge found. */
+ulyx_status_t uli_plan_refuse(
+    ulyx_plan_t *plan, ulyx_status_t status, const char *text);
+
+/* ---- sides and strides (plan_strides.c) ---------------------------------- */
+
+enum uli_side uli_plan_side(ulyx_operation_t operation, bool source);
+/* Of an element of the tensor on the side. */
+int64_t uli_plan_elem_bytes(
+    const struct uli_layout *layout, int32_t tensor, enum uli_side side);
+/* Fills dense strides in and checks all: own rank. */
+ulyx_status_t uli_plan_fix_strides(const struct uli_layout *layout,
+    int32_t rank, uli_strides_t strides[ULI_TENSORS]);
+
+/* A tensor as a set of runs of bytes. counts 0 = no elements. */
+struct uli_grid {
+    int64_t first, counts[3], strides[3], run_bytes;
+};
+void uli_plan_grid(const struct uli_layout *layout, int32_t tensor,
+    int32_t rank, enum uli_side side, const int64_t strides[3],
+    struct uli_grid *grid_p);
+/* Bytes from the base to the last byte; 0 without elements. */
+int64_t uli_grid_extent(const struct uli_grid *grid);
+/* Do the runs of a (base pointer a_base) and b meet? Exact unless the
+ * strides are so odd that it would take more than some thousand steps: then
+ * false. */
+bool uli_grid_overlap(const struct uli_grid *a, uintptr_t a_base,
+    const struct uli_grid *b, uintptr_t b_base);
+
+/* ---- tables (plan_build.c) ----------------------------------------------- */
+
+/* Measures what every operation moves and allocates for it. */
+ulyx_status_t uli_plan_measure(ulyx_plan_t *plan);
+/* The volumes of the present document tables. */
+void uli_plan_remeasure(ulyx_plan_t *plan);
+/* Fills the tables from the gathered strides (plan_fill.c). Cannot fail. */
+void uli_plan_build(ulyx_plan_t *plan);
+void uli_plan_free_tables(ulyx_plan_t *plan);
+/* May anything travel from p to this rank by a ring? */
+bool uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p);
+bool uli_plan_slot(
+    const ulyx_plan_t *plan, ulyx_operation_t operation, int32_t p);
+
+/* Makes the sum of a move in canonical form, in the pool's next places.
+ * (plan_sum.c) */
+void uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_operation_t operation,
+    const struct uli_move *move, struct uli_sum_pool *pool,
+    struct uli_sum *sum_p);
+int64_t uli_plan_offset(const ulyx_plan_t *plan, int32_t tensor,
+    enum uli_side side, const struct uli_place *place);
+
+/* ---- agreement (plan_agree.c) -------------------------------------------- */
+
+/* The one round. plan = NULL with a verdict that refuses. On SUCCESS
+ * plan->ranks and plan->ring_index are filled. */
+ulyx_status_t uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan,
+    ulyx_status_t verdict, uli_deadline_t deadline);
+
+/* ---- what it is and does (plan_describe.c, plan_traffic.c) --------------- */
+
+void uli_plan_describe(
+    const ulyx_plan_t *plan, char *text_p, size_t text_bytes);
+ulyx_status_t uli_plan_traffic(const ulyx_plan_t *plan,
+    ulyx_operation_t operation, ulyx_traffic_t *traffic_p);
+int64_t uli_plan_bytes(const ulyx_plan_t *plan);
+const char *uli_operation_name(ulyx_operation_t operation);
+
+/* The reader of a peer's ordinary memory if a probe of it succeeds, else
+ * NULL (reshuffle_cma.c). probe: the peer's uli_tr_probe_word. */
+const struct uli_tr_ops *uli_reader_of(
+    const ulyx_comm_t *comm, int32_t p, uint64_t probe);
+/* May this rank read at all: its shortest row, or 0. */
+int64_t uli_reader_min_row(const ulyx_comm_t *comm);
+
+#endif

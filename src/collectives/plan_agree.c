@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one agreement round of a plan: every rank's verdict, a fingerprint of
+ * everything that must be the same, and what differs by right (strides, memory
+ * classes, where its arena pieces lie).
+ *
+ * The fingerprint is a list of integers in a fixed order, counts before what
+ * they count: where two lists differ first, both still mean the same field
+ * there, and its name follows from this rank's own shape. All ranks compare
+ * all lists with rank 0's in that order, so all report the same difference.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/plan.h"
+
+/* A record: head, values[nvalues], ring_index[nranks]. */
+struct head {
+    struct uli_rank_info info;
+    int64_t nvalues;
+    int64_t ring_values; /* keeps what follows aligned */
+};
+
+/* Takes the values of the walk, or the name of one of them. */
+struct list {
+    int64_t *values; /* NULL: only count, or find a name */
+    int64_t count;
+    int64_t wanted; /* index whose name is asked for, or -1 */
+    char *name_p;
+    size_t name_bytes;
+};
+
+__attribute__((format(printf, 3, 4))) static void
+put(struct list *list, int64_t value, const char *format, ...)
+{
+    if (list->values)
+        list->values[list->count] = value;
+    if (list->count == list->wanted) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(list->name_p, list->name_bytes, format, arguments);
+        va_end(arguments);
+    }
+    list->count++;
+}
+
+static void
+put_part(struct list *list, const struct uli_shape *shape, int i)
+{
+    const struct uli_shape_part *part = &shape->parts[i];
+    put(list, part->axis, "parts[%d].axis", i);
+    put(list, part->kind, "parts[%d].kind", i);
+    put(list, part->order, "parts[%d].order", i);
+    put(list, part->rows, "parts[%d].rows", i);
+    put(list, part->splits != NULL, "parts[%d].splits (given or not)", i);
+}
+
+static void
+put_tensor(struct list *list, const struct uli_shape *shape, int i)
+{
+    const struct uli_shape_tensor *t = &shape->tensors[i];
+    put(list, t->part, "tensors[%d].part", i);
+    put(list, t->dtype, "tensors[%d].dtype", i);
+    put(list, t->elem_bytes, "tensors[%d].elem_bytes", i);
+    put(list, t->heads, "tensors[%d].heads", i);
+    put(list, t->dim, "tensors[%d].dim", i);
+    put(list, t->ownership, "tensors[%d].ownership", i);
+    put(list, t->partial_dtype, "tensors[%d].partial_dtype", i);
+    put(list, (int64_t)t->flags, "tensors[%d].flags", i);
+}
+
+static void
+put_work_split(struct list *list, const struct uli_shape *shape)
+{
+    put(list, shape->work_split, "work_split");
+    put(list, shape->mask_kind, "mask_kind");
+    put(list, shape->mask_align, "mask_align");
+    put(list, shape->mask_diagonal, "mask_diagonal");
+    put(list, shape->mask_left, "mask_left");
+    put(list, shape->mask_right, "mask_right");
+    put(list, shape->row_cost, "row_cost");
+    put(list, shape->row_round, "row_round");
+    put(list, shape->max_rows, "max_rows");
+    put(list, shape->max_kv_rows, "max_kv_rows");
+    put(list, shape->max_segments, "max_segments");
+    put(list, shape->max_local_rows, "max_local_rows");
+    put(list, shape->max_docs, "max_docs");
+}
+
+static void
+walk(struct list *list, const ulyx_plan_t *plan)
+{
+    const struct uli_shape *shape = uli_layout_shape(plan->layout);
+    put(list, ULI_PROTOCOL, "protocol version");
+    put(list, ULYX_VERSION_MAJOR * 10000 + ULYX_VERSION_MINOR * 100,
+        "library version");
+    put(list, shape->nparts, "nparts");
+    put(list, shape->ntensors, "ntensors");
+    put(list, shape->batch, "batch");
+    put(list, shape->heads, "heads");
+    for (int i = 0; i < shape->nparts; i++)
+        put_part(list, shape, i);
+    for (int i = 0; i < shape->ntensors; i++)
+        put_tensor(list, shape, i);
+    put(list, shape->head_splits != NULL, "head_splits (given or not)");
+    put_work_split(list, shape);
+    put(list, (int64_t)plan->operations, "operations");
+    put(list, plan->slot_limit, "slot_bytes");
+    for (int i = 0; i < shape->nparts; i++)
+        for (int p = 0; shape->parts[i].splits && p < shape->nranks; p++)
+            put(list, shape->parts[i].splits[p], "parts[%d].splits[%d]", i, p);
+    for (int p = 0; shape->head_splits && p < shape->nranks; p++)
+        put(list, shape->head_splits[p], "head_splits[%d]", p);
+    put(list, (int64_t)uli_layout_table_hash(plan->layout),
+        "the document tables' hash");
+}
+
+/* ---- the record ---------------------------------------------------------- */
+
+/* Equal on all ranks, whatever their plans look like. */
+static int64_t
+max_record_bytes(int32_t nranks)
+{
+    int64_t values = 64 + ULI_MAX_PARTS * (5 + (int64_t)nranks) +
+                     ULI_MAX_TENSORS * 8 + nranks;
+    return (int64_t)sizeof(struct head) + (values + nranks) * 8;
+}
+
+/* Which of my rings is whose: ring_index[p], or -1. */
+static void
+number_rings(const ulyx_plan_t *plan, int64_t *index_p)
+{
+    int64_t next = 0, bytes;
+    for (int32_t p = 0; p < plan->comm->nranks; p++) {
+        bool rings = plan->rings.address && p != plan->comm->rank &&
+                     uli_plan_may_stream(plan, p, &bytes);
+        index_p[p] = rings ? next++ : -1;
+    }
+}
+
+static int64_t
+write_record(const ulyx_plan_t *plan, unsigned char *record)
+{
+    struct head head;
+    int64_t *values = (int64_t *)(record + sizeof(head));
+    struct list list = {values, 0, -1, NULL, 0};
+    memset(&head, 0, sizeof(head));
+    walk(&list, plan);
+    head.info = plan->info;
+    head.nvalues = list.count;
+    head.ring_values = plan->comm->nranks;
+    memcpy(record, &head, sizeof(head));
+    number_rings(plan, values + list.count);
+    return (int64_t)sizeof(head) + (list.count + plan->comm->nranks) * 8;
+}
+
+/* ---- comparing ----------------------------------------------------------- */
+
+static ulyx_status_t
+differ(const ulyx_plan_t *plan, int64_t index, int32_t p, int64_t zero,
+    int64_t other)
+{
+    char name[64] = "the number of fields";
+    struct list list = {NULL, 0, index, name, sizeof(name)};
+    walk(&list, plan);
+    return uli_error(ULYX_ERR_MISMATCH,
+        "plan create: %s is %lld on rank 0 and %lld on rank %d", name,
+        (long long)zero, (long long)other, p);
+}
+
+static ulyx_status_t
+compare(const ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
+{
+    struct head zero, other;
+    memcpy(&zero, all, sizeof(zero));
+    const int64_t *first = (const int64_t *)(all + sizeof(zero));
+    for (int64_t i = 0; i < zero.nvalues; i++)
+        for (int32_t p = 1; p < plan->comm->nranks; p++) {
+            const unsigned char *record = all + p * stride;
+            const int64_t *values = (const int64_t *)(record + sizeof(other));
+            memcpy(&other, record, sizeof(other));
+            if (i >= other.nvalues)
+                return differ(plan, INT64_MAX, p, zero.nvalues, other.nvalues);
+            if (values[i] != first[i])
+                return differ(plan, i, p, first[i], values[i]);
+        }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_verdicts(const ulyx_comm_t *comm, const ulyx_status_t *statuses)
+{
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        ulyx_status_t status = statuses[p];
+        if (status == ULYX_SUCCESS)
+            continue;
+        return uli_error(
+            status == ULYX_ERR_NO_MEMORY ? status : ULYX_ERR_PEER_REFUSED,
+            "plan create: rank %d refused: %s", p, uli_status_text(status));
+    }
+    return ULYX_SUCCESS;
+}
+
+static void
+take_records(ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
+{
+    int32_t nranks = plan->comm->nranks;
+    for (int32_t p = 0; p < nranks; p++) {
+        struct head head;
+        memcpy(&head, all + p * stride, sizeof(head));
+        plan->ranks[p] = head.info;
+        const int64_t *index =
+            (const int64_t *)(all + p * stride + sizeof(head)) + head.nvalues;
+        for (int32_t q = 0; q < nranks; q++)
+            plan->ring_index[p * nranks + q] = (int32_t)index[q];
+    }
+}
+
+/* ---- the round ----------------------------------------------------------- */
+
+static ulyx_status_t
+refuse(ulyx_comm_t *comm, ulyx_status_t verdict, uli_deadline_t deadline)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, verdict,
+        NULL, 0, 0, NULL, NULL, NULL, deadline);
+    if (status != ULYX_SUCCESS && status != ULYX_ERR_MISMATCH)
+        return status;
+    return uli_error_pass(verdict, text);
+}
+
+ulyx_status_t
+uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t verdict,
+    uli_deadline_t deadline)
+{
+    int64_t stride = max_record_bytes(comm->nranks);
+    size_t nranks = (size_t)comm->nranks;
+    if (verdict != ULYX_SUCCESS)
+        return refuse(comm, verdict, deadline);
+    unsigned char *mine = calloc(1, (size_t)stride);
+    unsigned char *all = calloc(nranks, (size_t)stride);
+    int64_t *bytes = calloc(nranks, sizeof(*bytes));
+    ulyx_status_t *statuses = calloc(nranks, sizeof(*statuses));
+    ulyx_status_t status;
+    if (!mine || !all || !bytes || !statuses) {
+        status = uli_error(ULYX_ERR_NO_MEMORY,
+            "no memory to compare plans (%lld bytes a rank)",
+            (long long)stride);
+        status = refuse(comm, status, deadline);
+        goto out;
+    }
+    status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, ULYX_SUCCESS, mine,
+        write_record(plan, mine), stride, all, bytes, statuses, deadline);
+    if (status == ULYX_SUCCESS)
+        status = check_verdicts(comm, statuses);
+    if (status == ULYX_SUCCESS)
+        status = compare(plan, all, stride);
+    if (status == ULYX_SUCCESS)
+        take_records(plan, all, stride);
+out:
+    free(mine);
+    free(all);
+    free(bytes);
+    free(statuses);
+    return status;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A plan in one line, and the bytes it holds.
+ *
+ *   reshuffle direct (one node): rank 1 of 4, batch 1, 32 heads, 3 tensors;
+ *   seq_to_head: 3 stored (to windows); head_to_seq: 2 loaded (from windows),
+ *   1 ring (no window, rows short); ring chunk 1048576; slots of 8192
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "collectives/plan.h"
+
+struct line {
+    char *text;
+    size_t bytes, length;
+};
+
+__attribute__((format(printf, 2, 3))) static void
+add(struct line *line, const char *format, ...)
+{
+    va_list arguments;
+    if (line->length >= line->bytes)
+        return;
+    va_start(arguments, format);
+    int wrote = vsnprintf(line->text + line->length, line->bytes - line->length,
+        format, arguments);
+    va_end(arguments);
+    line->length += wrote > 0 ? (size_t)wrote : 0;
+}
+
+const char *
+uli_operation_name(ulyx_operation_t operation)
+{
+    static const char *const names[ULYX_OPERATIONS] = {"seq_to_head",
+        "head_to_seq", "seq_to_head_adjoint", "head_to_seq_adjoint"};
+    return operation >= 0 && operation < ULYX_OPERATIONS
+               ? names[operation]
+               : "an unknown operation";
+}
+
+/* ---- verbs --------------------------------------------------------------- */
+
+/* How many peers each way of moving serves, in either direction. */
+struct verbs {
+    int32_t slot, stored, taken, loaded, read, ring, nothing;
+};
+
+static bool
+has_verb(const struct uli_items *items, int32_t verb)
+{
+    for (int64_t i = 0; i < items->count; i++)
+        if (items->at[i].verb == verb)
+            return true;
+    return false;
+}
+
+/* The peer acts where this rank has bytes to give or take but no verb. */
+static void
+count_peer(const ulyx_plan_t *plan, int op, int32_t p, struct verbs *verbs)
+{
+    const struct uli_pair_work *pair = &plan->work[op].pairs[p];
+    const struct uli_volume *in = &plan->room[op].in[p];
+    const struct uli_volume *out = &plan->room[op].out[p];
+    if (!in->items && !out->items) {
+        verbs->nothing++;
+        return;
+    }
+    if (pair->slot) {
+        verbs->slot++;
+        return;
+    }
+    verbs->stored += has_verb(&pair->out, ULI_VERB_STORE);
+    verbs->loaded +=
+        has_verb(&pair->in, ULI_VERB_LOAD) ||
+        (pair->last_sum >= 0 &&
+            plan->ranks[p].memory[op == ULYX_SEQ_TO_HEAD_ADJOINT] ==
+                ULYX_POINTER_WINDOW);
+    verbs->taken += in->items > pair->in.count || out->items > pair->out.count;
+    verbs->read += has_verb(&pair->in, ULI_VERB_READ) ||
+                   has_verb(&pair->out, ULI_VERB_READ);
+    verbs->ring += has_verb(&pair->in, ULI_VERB_STREAM) ||
+                   has_verb(&pair->out, ULI_VERB_STREAM);
+}
+
+static void
+add_operation(struct line *line, const ulyx_plan_t *plan, int op)
+{
+    struct verbs verbs = {0, 0, 0, 0, 0, 0, 0};
+    for (int32_t p = 0; p < plan->comm->nranks; p++)
+        if (p != plan->comm->rank)
+            count_peer(plan, op, p, &verbs);
+    add(line, "; %s:", uli_operation_name(op));
+    struct {
+        int32_t count;
+        const char *text;
+    } parts[] = {{verbs.stored, "stored to (its dst is a window)"},
+        {verbs.loaded, "loaded from (a window, mine is none or sums)"},
+        {verbs.taken, "that move it themselves (windows here)"},
+        {verbs.read, "by process_vm_readv, else ring (no window, long rows)"},
+        {verbs.ring, "by ring (no window)"}, {verbs.slot, "by slot (small)"}};
+    bool any = false;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (parts[i].count) {
+            add(line, "%s %d %s", any ? "," : "", parts[i].count,
+                parts[i].text);
+            any = true;
+        }
+    if (!any)
+        add(line, " nothing between ranks");
+}
+
+void
+uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
+{
+    const struct uli_shape *shape = uli_layout_shape(plan->layout);
+    struct line line = {text_p, text_bytes, 0};
+    add(&line,
+        "reshuffle direct (one node): rank %d of %d, batch %lld, %lld heads, "
+        "%d tensors, work %s%s",
+        plan->comm->rank, plan->comm->nranks, (long long)shape->batch,
+        (long long)shape->heads, shape->ntensors,
+        shape->work_split == ULYX_WORK_BALANCED ? "balanced" : "by heads",
+        uli_layout_packed(plan->layout) ? " (packed)" : "");
+    for (int op = 0; op < ULYX_OPERATIONS; op++)
+        if (plan->operations >> op & 1)
+            add_operation(&line, plan, op);
+    if (plan->rings.address)
+        add(&line, "; ring chunk %lld", (long long)plan->info.chunk_bytes);
+    if (plan->slot_limit)
+        add(&line, "; slots of %lld", (long long)plan->slot_limit);
+    else
+        add(&line, "; no slots");
+    if (plan->holds_thread)
+        add(&line, "; progress thread");
+    if (line.length >= text_bytes && text_bytes >= 4)
+        memcpy(text_p + text_bytes - 4, "...", 4);
+}
+
+int64_t
+uli_plan_bytes(const ulyx_plan_t *plan)
+{
+    int64_t nranks = plan->comm->nranks;
+    return (int64_t)sizeof(*plan) + plan->table_bytes +
+           uli_layout_bytes(plan->layout) +
+           (plan->words.address ? plan->words.bytes : 0) +
+           (plan->rings.address ? plan->rings.bytes : 0) +
+           nranks * (int64_t)(sizeof(struct uli_pair) +
+                              sizeof(struct uli_rank_info) +
+                              ULI_SIDES * ULI_TENSORS * sizeof(int64_t)) +
+           nranks * nranks * (int64_t)sizeof(int32_t);
+}
