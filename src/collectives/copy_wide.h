@@ -74,22 +74,25 @@ copy_in_turn(const struct rows *rows, int64_t first, bool stream)
 
 /* ---- side by side -------------------------------------------------------- */
 
-/* Where the prefetch is: byte `at` of the LANES rows that begin at src. */
+/* Where the prefetch is: byte `at` of LANES rows from row k on. */
 struct ahead {
-    const unsigned char *src;
-    int64_t at;
+    int64_t k, at;
 };
 
+/* Never beyond the last group: what lies there may be somebody's cache. */
 static inline __attribute__((always_inline)) void
 prefetch_lines(struct ahead *ahead, const struct rows *rows)
 {
-    const unsigned char *src = ahead->src + ahead->at;
+    if (ahead->k + LANES > rows->count)
+        return;
+    const unsigned char *src =
+        rows->src + ahead->k * rows->src_stride + ahead->at;
     for (int lane = 0; lane < LANES; lane++)
         __builtin_prefetch(src + lane * rows->src_stride, 0, 0);
     ahead->at += LINE_BYTES;
     if (ahead->at >= rows->bytes) {
         ahead->at = 0;
-        ahead->src += LANES * rows->src_stride;
+        ahead->k += LANES;
     }
 }
 
@@ -130,7 +133,7 @@ copy_lanes(const struct rows *rows, int64_t k, struct ahead *ahead, bool stream)
 static inline __attribute__((always_inline)) void
 copy_side_by_side(const struct rows *rows, bool stream)
 {
-    struct ahead ahead = {rows->src, 0};
+    struct ahead ahead = {0, 0};
     int64_t k = 0;
     for (int line = 0; line < AHEAD_LINES; line++)
         prefetch_lines(&ahead, rows);

@@ -8,6 +8,7 @@
  *   gather:    contiguous <- strided
  *   scatter:   strided <- contiguous
  *   transpose: [8][n] rows <- [n][8] rows
+ *   back:      [n][8] rows <- [8][n] rows
  *   turns:     8 x [n] rows <- [n][8] rows, one peer's box after another's
  *   joint:     the same in one pass
  */
@@ -38,11 +39,11 @@ make_box(const char *shape, int64_t row)
         .dst_stride = {0, rows * row, row},
         .src_stride = {0, row, HEADS * row},
     };
-    if (strcmp(shape, "scatter") == 0) {
+    if (strcmp(shape, "scatter") == 0 || strcmp(shape, "back") == 0) {
         memcpy(box.dst_stride, (int64_t[3]){0, row, HEADS * row}, 24);
         memcpy(box.src_stride, (int64_t[3]){0, rows * row, row}, 24);
     }
-    if (strcmp(shape, "transpose"))
+    if (strcmp(shape, "transpose") && strcmp(shape, "back"))
         box.extent[1] = 1;
     return box;
 }
@@ -161,7 +162,7 @@ int
 copy_bench(int argc, char **argv)
 {
     static const char *const shapes[] = {
-        "gather", "scatter", "transpose", "turns", "joint"};
+        "gather", "scatter", "transpose", "back", "turns", "joint"};
     total_bytes = (argc > 0 ? atoll(argv[0]) : 512) << 20;
     if (argc > 1 && !uli_copy_kernel_select(argv[1])) {
         fprintf(stderr, "this machine has no kernel %s\n", argv[1]);
@@ -176,7 +177,7 @@ copy_bench(int argc, char **argv)
         (long long)(total_bytes >> 20));
     printf("%-10s %6s %8s %8s %8s %8s %7s %7s %s\n", "shape", "row", "memcpy",
         "streamed", "plain", "stream", "plain:", "stream:", "auto");
-    for (int shape = 0; shape < 5; shape++) {
+    for (int shape = 0; shape < 6; shape++) {
         for (int64_t row = 64; row <= 65536; row *= 2)
             bench_row(shapes[shape], row);
     }
