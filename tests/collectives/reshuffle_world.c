@@ -34,8 +34,46 @@ world_ranks_init(struct world_ranks *ranks, int32_t nranks)
 }
 
 void
+world_ranks_init_process(
+    struct world_ranks *ranks, ulyx_comm_t *comm, int32_t rank, int32_t nranks)
+{
+    void *address;
+    memset(ranks, 0, sizeof(*ranks));
+    ranks->nranks = nranks;
+    ranks->only = rank;
+    ranks->comms[rank] = comm;
+    for (int32_t r = 0; r < nranks; r++)
+        if (r != rank)
+            ranks->windows[r] = aligned_alloc(4096, WORLD_WINDOW_BYTES);
+    if (ulyx_mem_alloc(
+            WORLD_WINDOW_BYTES, NULL, &ranks->mems[rank], &address) ||
+        ulyx_mem_attach(comm, ranks->mems[rank])) {
+        fprintf(stderr, "rank %d: %s\n", rank, ulyx_last_error());
+        abort();
+    }
+    ranks->windows[rank] = address;
+}
+
+static void
+free_process(struct world_ranks *ranks)
+{
+    for (int32_t r = 0; r < ranks->nranks; r++)
+        if (r != ranks->only)
+            free(ranks->windows[r]);
+    if (ulyx_mem_detach(ranks->comms[ranks->only], ranks->mems[ranks->only]) ||
+        ulyx_mem_free(ranks->mems[ranks->only])) {
+        fprintf(stderr, "rank %d: %s\n", ranks->only, ulyx_last_error());
+        abort();
+    }
+}
+
+void
 world_ranks_free(struct world_ranks *ranks)
 {
+    if (ranks->only >= 0) {
+        free_process(ranks);
+        return;
+    }
     for (int32_t r = 0; r < ranks->nranks; r++) {
         assert_status(
             ulyx_mem_detach(ranks->comms[r], ranks->mems[r]), ULYX_SUCCESS);
@@ -174,6 +212,29 @@ draw_images(struct world *w, struct test_random *random, int op, int32_t rank)
         }
 }
 
+void
+world_plain_case(struct world *w, int32_t nranks, int64_t rows, int64_t heads,
+    int64_t kv_heads, int64_t dim, int32_t dtype)
+{
+    struct uli_shape *shape = &w->c.shape;
+    memset(&w->c, 0, sizeof(w->c));
+    shape->nranks = nranks;
+    shape->batch = 1;
+    shape->heads = heads;
+    shape->nparts = 1;
+    shape->parts[0].rows = rows;
+    shape->ntensors = 3;
+    for (int t = 0; t < 3; t++) {
+        struct uli_shape_tensor *tensor = &shape->tensors[t];
+        tensor->dtype = dtype;
+        tensor->elem_bytes = uli_dtype_size(dtype);
+        tensor->heads = t ? kv_heads : heads;
+        tensor->ownership = t ? ULYX_READERS : ULYX_SPLIT;
+        tensor->dim = dim;
+    }
+    w->c.docs[0].none = w->c.docs[1].none = true;
+}
+
 bool
 world_draw(struct world *w, struct world_ranks *ranks,
     struct test_random *random, int memory)
@@ -186,8 +247,10 @@ world_draw(struct world *w, struct world_ranks *ranks,
     oracle_init(&w->oracle, &w->c, case_cuts(&w->c, w->layout, cuts));
     static const int64_t slots[] = {-1, -1, 0, 64, 512};
     static const int64_t flight[] = {0, 512, 1024};
-    w->slot_bytes = slots[test_random_in(random, 0, 4)];
-    w->bytes_in_flight = flight[test_random_in(random, 0, 2)];
+    if (!w->fixed_limits) {
+        w->slot_bytes = slots[test_random_in(random, 0, 4)];
+        w->bytes_in_flight = flight[test_random_in(random, 0, 2)];
+    }
     w->operations = 0;
     for (int op = 0; op < ULYX_OPERATIONS; op++)
         if (uli_layout_operation_exists(w->layout, op))
@@ -252,7 +315,23 @@ print_difference(const struct world *w, int op, int32_t rank, int32_t t,
     case_print(&w->c);
 }
 
-/* Destinations of operations that were not run must be poison. */
+bool
+world_check_rank(struct world *w, int op, int32_t rank)
+{
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+        if (!image_same(&w->src[op][rank][t])) {
+            print_difference(w, op, rank, t, "source", &w->src[op][rank][t]);
+            return false;
+        }
+        if (!image_same(&w->dst[op][rank][t])) {
+            print_difference(
+                w, op, rank, t, "destination", &w->dst[op][rank][t]);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool
 world_check(struct world *w)
 {
@@ -261,17 +340,9 @@ world_check(struct world *w)
         ran[w->order[i]] = true;
     for (int op = 0; op < ULYX_OPERATIONS; op++)
         for (int32_t r = 0; ran[op] && r < w->ranks->nranks; r++)
-            for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
-                if (!image_same(&w->src[op][r][t])) {
-                    print_difference(w, op, r, t, "source", &w->src[op][r][t]);
-                    return false;
-                }
-                if (!image_same(&w->dst[op][r][t])) {
-                    print_difference(
-                        w, op, r, t, "destination", &w->dst[op][r][t]);
-                    return false;
-                }
-            }
+            if ((w->ranks->only < 0 || w->ranks->only == r) &&
+                !world_check_rank(w, op, r))
+                return false;
     return true;
 }
 
@@ -346,6 +417,7 @@ world_create(struct world *w, int32_t rank)
     params.slot_bytes = w->slot_bytes;
     params.bytes_in_flight = w->bytes_in_flight;
     params.flags = w->flags;
+    params.operations = w->operations;
     return ulyx_plan_create(w->ranks->comms[rank], &params, &w->plans[rank]);
 }
 

@@ -17,9 +17,11 @@
 #include "ulyx/memory.h"
 #include "ulyx/reshuffle.h"
 
-/* Communicators of 1 .. max ranks, each rank with a window. */
+/* A communicator, and a window of each rank. only = -1: all ranks are threads
+ * of this process; else this process is rank `only`, and the memory of the
+ * others is there for show. */
 struct world_ranks {
-    int32_t nranks;
+    int32_t nranks, only;
     ulyx_comm_t *comms[ORACLE_MAX_RANKS];
     ulyx_mem_t *mems[ORACLE_MAX_RANKS];
     unsigned char *windows[ORACLE_MAX_RANKS];
@@ -29,6 +31,10 @@ enum { WORLD_WINDOW_BYTES = 8 << 20 };
 
 void world_ranks_init(struct world_ranks *ranks, int32_t nranks);
 void world_ranks_free(struct world_ranks *ranks);
+/* The same for one rank of a communicator between processes; free does not
+ * destroy it. */
+void world_ranks_init_process(
+    struct world_ranks *ranks, ulyx_comm_t *comm, int32_t rank, int32_t nranks);
 
 /* The bytes of one tensor of one rank, with room on both sides. */
 struct image {
@@ -47,6 +53,7 @@ struct world {
     int64_t salt;
     uint64_t operations;
     uint64_t flags;
+    bool fixed_limits; /* the two below are given, not drawn */
     int64_t slot_bytes, bytes_in_flight;
     int32_t memory[ORACLE_MAX_RANKS][2];
     uli_strides_t strides[ORACLE_MAX_RANKS][ULI_TENSORS];
@@ -58,6 +65,11 @@ struct world {
     int norder;
 };
 
+/* A plain case: q, k and v of the dtype, [1, rows, heads or kv_heads, dim], so
+ * that every two ranks share bytes where rows and heads suffice. */
+void world_plain_case(struct world *w, int32_t nranks, int64_t rows,
+    int64_t heads, int64_t kv_heads, int64_t dim, int32_t dtype);
+
 /* Draws everything for the case in w->c. memory: 0 malloc, 1 windows, 2 a
  * mixture. False: the layout refuses the case. */
 bool world_draw(struct world *w, struct world_ranks *ranks,
@@ -65,8 +77,11 @@ bool world_draw(struct world *w, struct world_ranks *ranks,
 void world_free(struct world *w);
 /* Sources filled, destinations poisoned, for the tables as they are. */
 void world_fill(struct world *w);
-/* All bytes of all images as they must be; says what is wrong. */
+/* All bytes of all images as they must be, at all ranks of this process; says
+ * what is wrong. */
 bool world_check(struct world *w);
+/* The same of one operation at one rank. */
+bool world_check_rank(struct world *w, int operation, int32_t rank);
 
 int64_t world_elem_bytes(
     const struct world *w, int32_t tensor, enum uli_side side);
