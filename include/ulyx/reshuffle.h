@@ -252,7 +252,8 @@ ULYX_API ulyx_status_t ulyx_op_wait(ulyx_op_t *op);
 
 /* ---- queries: local, never block; all return SUCCESS or
  * ERR_INVALID_ARGUMENT (index out of range, NULL, capacity too small: then
- * *count_p, where there is one, still has the count) ---------------------- */
+ * *count_p, where there is one, still has the count). An array of NULL with
+ * capacity 0 asks for the count alone and succeeds. ----------------------- */
 
 /* s_r of a part on a rank. */
 ULYX_API ulyx_status_t ulyx_plan_get_seq_rows(

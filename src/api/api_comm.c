@@ -69,7 +69,7 @@ open_bootstrap(const struct creation *c, const struct uli_settings *settings,
         return uli_bootstrap_open_callback(c->allgather, c->allgather_context,
             c->nranks, c->rank, bootstrap_p);
     default:
-        return uli_error(ULYX_ERR_INTERNAL, "creation %d", c->by);
+        return uli_bootstrap_open_env(settings, deadline, bootstrap_p);
     }
 }
 

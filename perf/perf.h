@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ulyx_perf: sweeps the exchange the way nccl-tests sweeps collectives.
+ *
+ * A run is a list of cases (a model's geometry and an operation), each swept
+ * over S. A process has nthreads x nranks_per_thread ranks; a rank has one
+ * communicator handle, and for each row a plan, windows and comparators.
+ */
+#ifndef PERF_PERF_H
+#define PERF_PERF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "collectives/copy.h"
+#include "collectives/layout.h"
+#include "ulyx/ulyx.h"
+
+/* nccl-tests' exit codes. */
+enum perf_exit {
+    PERF_OK = 0,
+    PERF_INTERNAL = 1,
+    PERF_LIBRARY = 3,
+    PERF_TIMEOUT = 4,
+    PERF_NOT_IMPLEMENTED = 5,
+    PERF_USAGE = 6,
+    PERF_WRONG_DATA = 7,
+};
+
+struct perf_model {
+    const char *name;
+    int64_t heads, kv_heads, dim_qk, dim_v;
+    const char *note;
+};
+const struct perf_model *perf_models(int *count_p);
+const struct perf_model *perf_model_find(const char *name);
+
+enum perf_versus { PERF_VS_MEMCPY, PERF_VS_MPI, PERF_VERSUS };
+
+struct perf_options {
+    /* nccl-tests' */
+    int64_t min_bytes, max_bytes, step_bytes;
+    double step_factor;
+    int iterations, warmups, aggregate, cycles, check, average;
+    int threads, ranks_per_thread, graph, blocking;
+    double timeout_s;
+    const char *json_file;
+    bool register_memory; /* -R 0: ordinary memory */
+    /* ours */
+    int procs;
+    int64_t batch, seq, heads, kv_heads, dim, dim_v, replicated;
+    const char *dtype, *operation, *order, *split, *model, *versus;
+    bool quick, csv, dry_run, progress;
+    uint64_t operations; /* from operation */
+    bool vs[PERF_VERSUS];
+    ulyx_dtype_t dtype_code;
+};
+
+/* Fills the options; on --help prints and returns false with exit 0, on an
+ * error usage on stderr and exit 6. */
+bool perf_options_parse(
+    int argc, char **argv, struct perf_options *options, int *exit_p);
+
+/* One geometry: what a row moves for a given S. */
+struct perf_case {
+    char name[64];
+    int64_t heads, kv_heads, dim_qk, dim_v;
+    ulyx_operation_t operation;
+};
+
+/* Everything of one row that all ranks share: shape in both forms. */
+struct perf_shape {
+    int64_t seq;
+    int32_t nranks;
+    ulyx_part_t parts[2];
+    ulyx_tensor_t tensors[6];
+    ulyx_plan_params_t params; /* points into this struct */
+    struct uli_shape internal;
+    int64_t full_bytes; /* of all tensors, sequence side, all ranks */
+};
+void perf_shape_fill(const struct perf_options *options,
+    const struct perf_case *one, int64_t seq, int32_t nranks,
+    struct perf_shape *shape_p);
+/* The S whose largest sequence-side bytes a rank are nearest below `bytes`,
+ * at least 1. */
+int64_t perf_shape_seq(const struct perf_options *options,
+    const struct perf_case *one, int64_t bytes, int32_t nranks);
+int64_t perf_shape_bytes(const struct perf_options *options,
+    const struct perf_case *one, int64_t seq, int32_t nranks);
+
+/* Boxes of one operation between two ranks, dense strides, and their bytes. */
+struct perf_boxes {
+    struct uli_box *boxes;
+    int32_t *tensors;
+    int64_t count, bytes;
+};
+bool perf_boxes_make(const struct uli_layout *layout,
+    ulyx_operation_t operation, int32_t dst_rank, int32_t src_rank,
+    struct perf_boxes *boxes_p);
+void perf_boxes_free(struct perf_boxes *boxes);
+
+/* What a rank has for one row. Tensors of one side lie in one window, each
+ * between guard bands; `sets` copies are used in turn, so that caches do not
+ * help. */
+enum { PERF_MAX_SETS = 16, PERF_TENSORS = 6, PERF_GUARD = 256 };
+struct perf_side {
+    ulyx_mem_t *mem; /* NULL: malloc */
+    unsigned char *base;
+    int64_t bytes, set_bytes;
+    int64_t offset[PERF_TENSORS], extent[PERF_TENSORS]; /* within a set */
+};
+struct perf_rank {
+    int32_t rank, nranks;
+    ulyx_comm_t *comm;
+    ulyx_plan_t *plan;
+    struct uli_layout *layout;
+    const struct perf_shape *shape;
+    ulyx_operation_t operation;
+    struct perf_side src, dst, back; /* back: round trip, shape of src */
+    int sets, turn;
+    struct perf_boxes *to; /* [nranks] what this rank sends to each */
+    void *mpi;             /* comparator state */
+};
+bool perf_rank_open(struct perf_rank *rank, const struct perf_options *options);
+void perf_rank_close(struct perf_rank *rank);
+void perf_rank_pointers(const struct perf_rank *rank,
+    const struct perf_side *side, int set, void **pointers_p);
+
+/* Fills src of all sets with the identity pattern and poisons dst. */
+void perf_fill(struct perf_rank *rank);
+/* Wrong elements of all destination sets, guards included. */
+int64_t perf_check(struct perf_rank *rank);
+
+/* Results of one row, equal on all ranks. Times are seconds an operation. */
+struct perf_stat {
+    double shown, mean, minimum, median, p99, cv;
+};
+struct perf_row {
+    const struct perf_case *one;
+    int64_t seq, size_bytes, bus_bytes, count;
+    const char *type;
+    struct perf_stat time;
+    double algbw, busbw; /* GB/s, 10^9 */
+    int64_t wrong;       /* -1 = unchecked */
+    bool has[PERF_VERSUS];
+    double ratio[PERF_VERSUS]; /* peer's time over ours */
+    double ratio_typed;        /* MPI_Alltoallw */
+    char describe[512];
+};
+
+/* One timed block: `count` back-to-back operations of a kind, by all ranks of
+ * this thread. */
+bool perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count);
+bool perf_run_memcpy(
+    struct perf_rank *ranks, int count_ranks, int count, bool streaming);
+bool perf_mpi_available(void);
+bool perf_mpi_open(struct perf_rank *rank);
+void perf_mpi_close(struct perf_rank *rank);
+bool perf_run_mpi(struct perf_rank *rank, int count, bool typed);
+
+/* Measures a row on this thread's ranks; fills row_p on every rank. */
+int perf_measure(struct perf_rank *ranks, int count_ranks,
+    const struct perf_options *options, struct perf_row *row_p);
+
+/* Collective helpers on a thread's ranks. */
+bool perf_barrier(struct perf_rank *ranks, int count_ranks);
+/* values_p[nranks] of every rank; one value a local rank. */
+bool perf_gather(struct perf_rank *ranks, int count_ranks, const double *mine,
+    double *all_p);
+
+/* Output, by the process of rank 0. */
+struct perf_report;
+struct perf_report *perf_report_open(
+    const struct perf_options *options, int32_t nranks, int argc, char **argv);
+void perf_report_row(struct perf_report *report, const struct perf_row *row);
+void perf_report_progress(struct perf_report *report, int done, int of);
+/* Footer and files; false when a file could not be written. */
+bool perf_report_close(struct perf_report *report, int64_t wrong);
+double perf_report_average(const struct perf_report *report);
+
+/* Local processes: starts options->procs copies of this program (or of the
+ * MPI build under mpirun) and returns their worst exit code. */
+int perf_launch(const struct perf_options *options, int argc, char **argv);
+bool perf_launch_needed(const struct perf_options *options);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One rank of one row: plan, windows, rotating sets of tensors.
+ */
+#include "perf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rotation covers at least this much, beyond the caches of one core. */
+enum { ROTATE_BYTES = 64 << 20 };
+
+static bool
+tell(const char *what, ulyx_status_t status)
+{
+    if (status == ULYX_SUCCESS)
+        return true;
+    fprintf(stderr, "ulyx_perf: %s: %s: %s\n", what, ulyx_status_name(status),
+        ulyx_last_error());
+    return false;
+}
+
+/* Offsets and extents of one set; joint parts share the head side's base. */
+static bool
+lay_out(struct perf_rank *rank, struct perf_side *side, bool source)
+{
+    int32_t n = rank->shape->params.ntensors;
+    bool to_head = rank->operation == ULYX_SEQ_TO_HEAD ||
+                   rank->operation == ULYX_HEAD_TO_SEQ_ADJOINT;
+    bool joint = rank->shape->params.nparts > 1 && source != to_head;
+    int64_t at = PERF_GUARD;
+
+    for (int32_t t = 0; t < n; t++) {
+        if (!tell("extent", ulyx_plan_get_extent(rank->plan, t, rank->operation,
+                                source, &side->extent[t])))
+            return false;
+        if (joint && t >= n / 2) {
+            /* The second part of tensor t - n/2, in the same memory. */
+            side->offset[t] = side->offset[t - n / 2];
+            continue;
+        }
+        side->offset[t] = at;
+        int64_t extent = side->extent[t];
+        if (joint) {
+            int64_t other;
+            if (!tell("extent", ulyx_plan_get_extent(rank->plan, t + n / 2,
+                                    rank->operation, source, &other)))
+                return false;
+            extent = extent > other ? extent : other;
+        }
+        at += (extent + PERF_GUARD + 63) / 64 * 64 + PERF_GUARD;
+    }
+    side->set_bytes = (at + 4095) / 4096 * 4096;
+    return true;
+}
+
+static bool
+allocate(struct perf_rank *rank, struct perf_side *side, bool window)
+{
+    void *address;
+
+    side->bytes = side->set_bytes * rank->sets;
+    if (!window) {
+        side->base = aligned_alloc(4096, (size_t)side->bytes);
+        return side->base != NULL || tell("memory", ULYX_ERR_NO_MEMORY);
+    }
+    if (!tell(
+            "window", ulyx_mem_alloc(side->bytes, NULL, &side->mem, &address)))
+        return false;
+    side->base = address;
+    return tell("attach", ulyx_mem_attach(rank->comm, side->mem));
+}
+
+static void
+release(struct perf_rank *rank, struct perf_side *side)
+{
+    if (side->mem != NULL) {
+        ulyx_mem_detach(rank->comm, side->mem);
+        ulyx_mem_free(side->mem);
+    } else {
+        free(side->base);
+    }
+    memset(side, 0, sizeof(*side));
+}
+
+static bool
+make_boxes(struct perf_rank *rank)
+{
+    rank->to = calloc((size_t)rank->nranks, sizeof(*rank->to));
+    if (rank->to == NULL ||
+        !tell("layout", uli_layout_create(
+                            &rank->shape->internal, NULL, NULL, &rank->layout)))
+        return false;
+    for (int32_t p = 0; p < rank->nranks; p++)
+        if (!perf_boxes_make(
+                rank->layout, rank->operation, p, rank->rank, &rank->to[p]))
+            return tell("comparator's boxes", ULYX_ERR_NO_MEMORY);
+    return true;
+}
+
+/* The plan exists; window attaches are not collective. */
+bool
+perf_rank_open(struct perf_rank *rank, const struct perf_options *options)
+{
+    bool window = options->register_memory;
+    int64_t pair;
+
+    if (!lay_out(rank, &rank->src, true) || !lay_out(rank, &rank->dst, false))
+        return false;
+    rank->back = rank->src;
+    pair = rank->src.set_bytes + rank->dst.set_bytes;
+    rank->sets = (int)((ROTATE_BYTES + pair - 1) / pair);
+    rank->sets = rank->sets < 1               ? 1
+                 : rank->sets > PERF_MAX_SETS ? PERF_MAX_SETS
+                                              : rank->sets;
+    rank->turn = 0;
+    return allocate(rank, &rank->src, window) &&
+           allocate(rank, &rank->dst, window) &&
+           allocate(rank, &rank->back, window) && make_boxes(rank) &&
+           (!options->vs[PERF_VS_MPI] || perf_mpi_open(rank));
+}
+
+void
+perf_rank_close(struct perf_rank *rank)
+{
+    perf_mpi_close(rank);
+    ulyx_plan_destroy(rank->plan);
+    rank->plan = NULL;
+    release(rank, &rank->src);
+    release(rank, &rank->dst);
+    release(rank, &rank->back);
+    for (int32_t p = 0; rank->to != NULL && p < rank->nranks; p++)
+        perf_boxes_free(&rank->to[p]);
+    free(rank->to);
+    rank->to = NULL;
+    uli_layout_destroy(rank->layout);
+    rank->layout = NULL;
+}
+
+void
+perf_rank_pointers(const struct perf_rank *rank, const struct perf_side *side,
+    int set, void **pointers_p)
+{
+    for (int32_t t = 0; t < rank->shape->params.ntensors; t++)
+        pointers_p[t] =
+            side->base + (int64_t)set * side->set_bytes + side->offset[t];
+}
