@@ -90,6 +90,7 @@ uli_sum_store(const struct uli_sum *sum, struct uli_box_span span, void *dst,
 /* nruns runs of `run` elements from element `element` of run index on. */
 struct block {
     int64_t index[3];
+    int row_dim; /* the dimension that runs of a block lie along */
     int64_t element;
     int64_t run, nruns;
 };
@@ -130,7 +131,7 @@ sum_block(const struct uli_sum *sum, const struct uli_sum_kernel *kernel,
             uli_span_offset(block->index, sum->src_stride[s]) +
             block->element * elem;
         const uli_sum_read_fn *read = first ? kernel->load : kernel->add;
-        int64_t stride = sum->src_stride[s][2];
+        int64_t stride = sum->src_stride[s][block->row_dim];
         if (block->run == sum->run)
             prefetch_rows(from + block->nruns * stride, stride,
                 block->run * elem, block->nruns, 0);
@@ -144,12 +145,12 @@ sum_block(const struct uli_sum *sum, const struct uli_sum_kernel *kernel,
     unsigned char *to = (unsigned char *)dst + sum->dst_offset +
                         uli_span_offset(block->index, sum->dst_stride) +
                         block->element * uli_dtype_size(sum->dtype);
+    int64_t stride = sum->dst_stride[block->row_dim];
     if (block->run == sum->run)
-        prefetch_rows(to + block->nruns * sum->dst_stride[2],
-            sum->dst_stride[2], block->run * uli_dtype_size(sum->dtype),
-            block->nruns, 1);
+        prefetch_rows(to + block->nruns * stride, stride,
+            block->run * uli_dtype_size(sum->dtype), block->nruns, 1);
     kernel->store[ULI_SUM_INDEX(sum->dtype)](
-        to, sum->dst_stride[2], total, block->run, block->nruns);
+        to, stride, total, block->run, block->nruns);
 }
 
 /* One line of runs, in blocks: parts of a long run, or several short ones. */
@@ -165,8 +166,19 @@ sum_line(const struct uli_sum *sum, const struct uli_sum_kernel *kernel,
             block->run = uli_min(BLOCK, sum->run - e);
             sum_block(sum, kernel, block, dst, src);
         }
-        block->index[2] += block->nruns;
+        block->index[block->row_dim] += block->nruns;
     }
+}
+
+/* The innermost dimension of more than one run: along one of a single run
+ * every block would be a single row. */
+static int
+row_dim_of(const struct uli_sum *sum)
+{
+    int dim = 2;
+    while (dim > 0 && sum->extent[dim] == 1)
+        dim--;
+    return dim;
 }
 
 void
@@ -175,14 +187,20 @@ uli_sum_run(const struct uli_sum *sum, struct uli_box_span span, void *dst,
 {
     const struct uli_sum_kernel *kernel =
         kernel_of(sum->dtype, sum->partial_dtype);
+    int row_dim = row_dim_of(sum), shift = 2 - row_dim;
+    int64_t extent[3] = {1, 1, 1};
     struct uli_span_piece piece;
     assert(sum->nsources > 0);
-    while (uli_span_next(sum->extent, &span, &piece)) {
-        struct block block = {{piece.index[0], piece.index[1], 0}, 0, 0, 0};
+    for (int i = 0; i <= row_dim; i++)
+        extent[i + shift] = sum->extent[i];
+    while (uli_span_next(extent, &span, &piece)) {
         for (int64_t j = 0; j < piece.extent[0]; j++) {
-            block.index[2] = piece.index[2];
+            struct block block = {.row_dim = row_dim};
+            for (int i = 0; i <= row_dim; i++)
+                block.index[i] = piece.index[i + shift];
+            if (row_dim > 0)
+                block.index[row_dim - 1] += j;
             sum_line(sum, kernel, &block, piece.extent[1], dst, src);
-            block.index[1]++;
         }
     }
 }
