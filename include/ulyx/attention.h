@@ -117,6 +117,8 @@ typedef struct ulyx_attention {
      * row strides, and the list's batch and head take the place of strides. */
     const ulyx_segment_t *q_segments, *k_segments;
     int64_t q_segment_count, k_segment_count;
+    int64_t max_rows; /* bound of the rows in q_segments, for a workspace that
+                         outlasts them; 0: the rows given */
 } ulyx_attention_t;
 #define ULYX_ATTENTION_INIT                                                    \
     {                                                                          \
@@ -196,7 +198,8 @@ enum {
 };
 
 /* Bytes of workspace that a pass of the problem needs. Depends on dtype, sizes,
- * max_docs, segment counts and threads; not on documents' contents or tensors.
+ * max_docs, segment counts, max_rows and threads; not on documents' contents
+ * or tensors.
  * returns: SUCCESS; INVALID_ARGUMENT, UNSUPPORTED, OVERFLOW as for the pass. */
 ULYX_API ulyx_status_t ulyx_attention_workspace(const ulyx_attention_t *problem,
     ulyx_attention_pass_t pass, const ulyx_attention_exec_t *exec,

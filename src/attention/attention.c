@@ -26,6 +26,11 @@ check_workspace(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
     int64_t needed = 0;
     ULI_TRY(uli_attn_workspace(call, pass, &needed));
+    /* fewer cores may have been usable when the caller asked */
+    while (needed > call->workspace_bytes && call->threads > 1) {
+        call->threads--;
+        ULI_TRY(uli_attn_workspace(call, pass, &needed));
+    }
     if (call->workspace_bytes < needed || (needed && !call->workspace))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "attention: workspace of %" PRId64 " bytes, %" PRId64 " needed",

@@ -69,10 +69,9 @@ uli_attn_doc_at(const struct uli_attn_problem *problem, int64_t n)
     return doc;
 }
 
-/* The last document that begins at or before row `flat` is the only one that
- * can hold it: those before end no later than it begins. */
+/* Number of documents that begin at or before row `flat`. */
 static int64_t
-doc_of(const struct uli_attn_problem *problem,
+docs_until(const struct uli_attn_problem *problem,
     const struct uli_attn_axis_docs *docs, int64_t flat)
 {
     int64_t low = 0, high = problem->doc_count;
@@ -83,10 +82,32 @@ doc_of(const struct uli_attn_problem *problem,
         else
             high = middle;
     }
-    if (low == 0)
+    return low;
+}
+
+/* The last document that begins at or before row `flat` is the only one that
+ * can hold it: those before end no later than it begins. */
+static int64_t
+doc_of(const struct uli_attn_problem *problem,
+    const struct uli_attn_axis_docs *docs, int64_t flat)
+{
+    int64_t n = docs_until(problem, docs, flat) - 1;
+    if (n < 0)
         return -1;
-    int64_t end = docs_begin(docs, low - 1) + docs_rows(docs, low - 1);
-    return flat < end ? low - 1 : -1;
+    int64_t end = docs_begin(docs, n) + docs_rows(docs, n);
+    return flat < end ? n : -1;
+}
+
+int64_t
+uli_attn_doc_after(const struct uli_attn_problem *problem, bool keys,
+    int64_t batch, int64_t row)
+{
+    if (!problem->has_docs)
+        return batch + 1;
+    if (keys)
+        return docs_until(
+            problem, &problem->docs_k, batch * problem->len_k + row);
+    return docs_until(problem, &problem->docs_q, batch * problem->len_q + row);
 }
 
 int64_t

@@ -57,6 +57,7 @@ struct uli_attn_problem {
     int64_t doc_count, max_docs; /* batch where there are no documents */
     struct uli_attn_axis_docs docs_q, docs_k;
     struct uli_attn_runs q_runs, k_runs;
+    int64_t q_rows; /* of all runs, or a bound of that */
 };
 
 /* A tensor; see ulyx_attention_tensor_t. base NULL: not given. */
@@ -118,6 +119,10 @@ int64_t uli_attn_doc_of_q(
     const struct uli_attn_problem *problem, int64_t batch, int64_t row);
 int64_t uli_attn_doc_of_k(
     const struct uli_attn_problem *problem, int64_t batch, int64_t row);
+
+/* The first document that begins after a row of the axis. */
+int64_t uli_attn_doc_after(const struct uli_attn_problem *problem, bool keys,
+    int64_t batch, int64_t row);
 
 int64_t uli_attn_kv_head(const struct uli_attn_problem *problem, int64_t head);
 int64_t uli_attn_global_head(

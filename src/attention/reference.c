@@ -9,12 +9,9 @@
 #include <math.h>
 #include "attention/element.h"
 #include "attention/kernels/kernels.h"
-#include "attention/pool.h"
 #include "attention/statistics.h"
 #include "attention/view.h"
-
-/* Rows that a thread takes at a time. */
-#define ROWS_PER_CHUNK 16
+#include "attention/work.h"
 
 struct uli_ref_row
 uli_ref_row_at(const struct uli_attn_problem *problem,
@@ -135,39 +132,14 @@ forward_row(
     atomic_fetch_add(&call->scores, row.end - row.begin);
 }
 
-struct row_task {
-    struct uli_attn_call *call;
-    const struct uli_attn_runs *runs;
-    uli_ref_body body;
-    _Atomic int64_t next; /* chunk over all runs */
-};
-
-/* Chunks are numbered through all runs; a thread's chunk numbers only grow, so
- * it finds each by walking on from its last. */
 static void
-row_task_body(void *context, int thread)
+chunk_body(struct uli_attn_call *call, void *context, int64_t index,
+    const struct uli_attn_run *run, int64_t row, int64_t end)
 {
-    struct row_task *task = context;
-    int64_t first = 0, index = 0;
-    (void)thread;
-    for (;;) {
-        int64_t chunk = atomic_fetch_add(&task->next, 1);
-        struct uli_attn_run run = {0};
-        int64_t chunks = 0;
-        for (; index < task->runs->count; index++, first += chunks) {
-            run = uli_attn_run_at(task->runs, index);
-            chunks = (run.row_end - run.row_begin + ROWS_PER_CHUNK - 1) /
-                     ROWS_PER_CHUNK;
-            if (chunk < first + chunks)
-                break;
-        }
-        if (index == task->runs->count || atomic_load(&task->call->failed))
-            return;
-        int64_t row = run.row_begin + (chunk - first) * ROWS_PER_CHUNK;
-        int64_t end = uli_min(row + ROWS_PER_CHUNK, run.row_end);
-        for (; row < end; row++)
-            task->body(task->call, &run, row);
-    }
+    uli_ref_body *body = context;
+    (void)index;
+    for (; row < end && !atomic_load(&call->failed); row++)
+        (*body)(call, run, row);
 }
 
 void
@@ -175,10 +147,9 @@ uli_ref_for_rows(struct uli_attn_call *call, const struct uli_attn_runs *runs,
     uli_ref_body body)
 {
     const struct uli_attn_problem *problem = &call->problem;
-    struct row_task task = {.call = call, .runs = runs, .body = body};
     double flops = 16.0 * (double)runs->count * (double)runs->rows *
                    (double)problem->len_k * (double)problem->dim_qk;
-    uli_pool_run(uli_pool_threads(flops, call->threads), row_task_body, &task);
+    uli_work_for_rows(call, runs, flops, chunk_body, &body);
 }
 
 static void

@@ -179,6 +179,30 @@ take_runs(const ulyx_attention_t *given, const char *name,
     return ULYX_SUCCESS;
 }
 
+/* The rows of the query runs, or the caller's bound of them. */
+static ulyx_status_t
+count_rows(const ulyx_attention_t *given, struct uli_attn_problem *problem)
+{
+    const struct uli_attn_runs *runs = &problem->q_runs;
+    int64_t rows = runs->count * runs->rows;
+    for (int64_t i = 0; runs->segments && i < runs->count; i++) {
+        struct uli_attn_run run = uli_attn_run_at(runs, i);
+        rows = (i ? rows : 0) + uli_sat_sub(run.row_end, run.row_begin);
+    }
+    rows = runs->segments && !runs->count ? 0 : rows;
+    if (given->max_rows && runs->segments && rows > given->max_rows)
+        return INVALID("q_segments: %" PRId64 " rows, max_rows %" PRId64, rows,
+            given->max_rows);
+    int64_t all = given->batch * given->heads_q * given->len_q;
+    if (rows < 0 || rows > all || given->max_rows < 0)
+        return INVALID("attention: %" PRId64 " query rows in segments, %" PRId64
+                       " in all, max_rows %" PRId64,
+            rows, all, given->max_rows);
+    bool bound = given->max_rows && runs->segments;
+    problem->q_rows = bound ? uli_min(given->max_rows, all) : rows;
+    return ULYX_SUCCESS;
+}
+
 static void
 fill_problem(const ulyx_attention_t *given, struct uli_attn_problem *problem)
 {
@@ -254,6 +278,7 @@ uli_attn_translate(const ulyx_attention_t *given, ulyx_attention_pass_t pass,
         given->q_segment_count, false, &call_p->problem.q_runs));
     ULI_TRY(take_runs(given, "k_segments", given->k_segments,
         given->k_segment_count, true, &call_p->problem.k_runs));
+    ULI_TRY(count_rows(given, &call_p->problem));
     if (tensors)
         ULI_TRY(uli_attn_check_docs(&call_p->problem));
     return take_exec(exec, pass, call_p);

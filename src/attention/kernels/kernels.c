@@ -7,6 +7,12 @@
 #include "base/status.h"
 
 static const struct uli_attn_kernel *const table[] = {
+#if defined(__x86_64__)
+    &uli_attn_avx512_bf16_kernel,
+    &uli_attn_avx512_kernel,
+    &uli_attn_avx2_kernel,
+#endif
+    &uli_attn_portable_kernel,
     &uli_attn_reference_kernel,
 };
 

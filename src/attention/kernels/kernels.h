@@ -13,6 +13,8 @@
 
 #include "attention/problem.h"
 
+struct uli_attn_tile_ops;
+
 struct uli_attn_kernel {
     const char *name;
     const char *what; /* for describe */
@@ -24,8 +26,15 @@ struct uli_attn_kernel {
         ulyx_attention_pass_t pass, int threads);
     void (*forward)(struct uli_attn_call *call);
     void (*backward)(struct uli_attn_call *call);
+    const struct uli_attn_tile_ops *tile; /* NULL where not tiled */
 };
 
+extern const struct uli_attn_kernel uli_attn_portable_kernel;
+#if defined(__x86_64__)
+extern const struct uli_attn_kernel uli_attn_avx2_kernel;
+extern const struct uli_attn_kernel uli_attn_avx512_kernel;
+extern const struct uli_attn_kernel uli_attn_avx512_bf16_kernel;
+#endif
 extern const struct uli_attn_kernel uli_attn_reference_kernel;
 
 /* The kernel called name, or the fastest. returns SUCCESS, or UNSUPPORTED:

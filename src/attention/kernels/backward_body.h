@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Backward of one unit: a key tile of one kv head and document against all
+ * query tiles that see it, of all query heads that read the kv head, heads
+ * ascending, tiles ascending. Five products a pair of tiles:
+ *   s[query][key]  = sum_u q[query][u] * kt[u][key]        panels of PANEL keys
+ *   dp[query][key] = sum_u dout[query][u] * vt[u][key]
+ *   dv[key][c]    += sum_query p[query][key] * dout[query][c]
+ *   dk[key][c]    += sum_query ds[query][key] * q[query][c]
+ *   dq[query][c]  += sum_key ds[query][key] * k[key][c]
+ * with p = 2^(score * factor - lse2) and ds = scale * p * (dp - delta). dk and
+ * dv stay in this thread's scratch. dq is shared between the units of a
+ * document: unit t adds to a query tile only after unit t - 1 has, so every
+ * row's sum runs over keys in ascending order whoever computes it. The chain
+ * cannot stop: units are taken in that order, and one that is taken runs.
+ * Every sum goes on from what is stored, so it is one chain whatever the tiles.
+ */
+#include "attention/kernels/gemm.h"
+#include <math.h>
+#include "attention/kernels/rows.h"
+
+#define SCORE_LD (ULI_TILE_KEYS + LANES)
+
+struct backward {
+    struct uli_attn_call *call;
+    const struct uli_attn_problem *problem;
+    const struct uli_tile_unit *unit;
+    struct uli_tile_shared *shared;
+    struct uli_attn_doc doc;
+    struct uli_tile_head head;
+    int64_t j, count;         /* the tile's keys */
+    int64_t q_units, v_units; /* units of rows of q and k, of v and dout */
+    int64_t q_columns, v_columns;
+    int64_t q_ld, v_ld;
+    float *kt, *vt;         /* [panel][unit][PANEL] */
+    float *k;               /* [key or pair of keys][q_ld] */
+    float *dk, *dv;         /* [key][q_columns], [key][v_columns] */
+    float *q, *dout;        /* [query][ld]: units along columns */
+    float *q2, *dout2;      /* [query or pair][ld]: units along queries */
+    float *s, *dp, *turned; /* [query][SCORE_LD] */
+    float *dq;              /* [query][q_columns], for a tile of few rows */
+    float *staging;
+    int64_t scores;
+};
+
+static int64_t
+backward_layout(struct backward *b, float *base)
+{
+    const struct uli_attn_problem *problem = b->problem;
+    struct carver c = {base, 0};
+    b->q_units = units_of(problem->dim_qk);
+    b->v_units = units_of(problem->dim_v);
+    b->q_columns = padded(problem->dim_qk);
+    b->v_columns = padded(problem->dim_v);
+    b->q_ld = b->q_columns + LANES;
+    b->v_ld = b->v_columns + LANES;
+    b->kt = carve(&c, ULI_TILE_KEYS * b->q_units);
+    b->vt = carve(&c, ULI_TILE_KEYS * b->v_units);
+    b->k = carve(&c, ULI_TILE_KEYS * b->q_ld);
+    b->dk = carve(&c, ULI_TILE_KEYS * b->q_columns);
+    b->dv = carve(&c, ULI_TILE_KEYS * b->v_columns);
+    b->q = carve(&c, ULI_TILE_QUERIES * b->q_ld);
+    b->dout = carve(&c, ULI_TILE_QUERIES * b->v_ld);
+    b->q2 = PAIRED ? carve(&c, ULI_TILE_QUERIES * b->q_ld) : b->q;
+    b->dout2 = PAIRED ? carve(&c, ULI_TILE_QUERIES * b->v_ld) : b->dout;
+    b->s = carve(&c, ULI_TILE_QUERIES * SCORE_LD);
+    b->dp = carve(&c, ULI_TILE_QUERIES * SCORE_LD);
+    b->turned = PAIRED ? carve(&c, ULI_TILE_QUERIES * SCORE_LD) : b->dp;
+    b->dq = carve(&c, ULI_TILE_QUERIES * b->q_columns);
+    b->staging = carve(&c, ULI_TILE_KEYS * uli_max(b->q_units, b->v_units));
+    return c.floats;
+}
+
+/* Keys and values of the tile in all forms; zeros past its end. */
+static void
+backward_load_keys(struct backward *b)
+{
+    const struct uli_attn_problem *problem = b->problem;
+    int64_t end = b->j + b->count, rows = ULI_TILE_KEYS;
+    load_keys(b->call, ULI_ATTN_V, b->unit->kv, &b->doc, b->j, end, rows,
+        b->staging, b->v_units);
+    transpose_panels(b->vt, b->staging, b->v_units, rows, b->v_units);
+    load_keys(b->call, ULI_ATTN_K, b->unit->kv, &b->doc, b->j, end, rows,
+        b->staging, b->q_units);
+    transpose_panels(b->kt, b->staging, b->q_units, rows, b->q_units);
+    if (PAIRED) {
+        interleave_rows(b->k, b->q_ld, b->staging, b->q_units, rows,
+            problem->dim_qk, b->q_columns);
+        return;
+    }
+    for (int64_t n = 0; n < rows; n++)
+        memcpy(b->k + n * b->q_ld, b->staging + n * b->q_units,
+            (size_t)b->q_units * 4);
+    clear_columns(b->k, b->q_ld, rows, b->q_units, b->q_columns);
+}
+
+/* dk or dv of the tile's rows that are in the call: the sums to go on from
+ * (load), or the sums to store. */
+static void
+backward_sums(struct backward *b, enum uli_attn_tensor tensor, float *sums,
+    int64_t ld, bool load)
+{
+    const struct uli_attn_view *view = &b->call->views[tensor];
+    for (int64_t n = 0; n < b->count;) {
+        int64_t row = b->doc.k_begin + b->j + n;
+        struct uli_attn_span span = uli_attn_k_span(b->call, tensor,
+            b->unit->kv, b->doc.k_batch, row, row + b->count - n);
+        for (int64_t r = 0; span.data && r < span.rows; r++) {
+            unsigned char *at = span.data + r * span.stride;
+            if (load)
+                memcpy(sums + (n + r) * ld, at, (size_t)view->row_bytes);
+            else
+                uli_tile_store_row(
+                    at, view->dtype, sums + (n + r) * ld, view->columns);
+        }
+        n += span.rows;
+    }
+}
+
+/* Rows that see no key become zeros: what they hold must not count. */
+static void
+clear_blind_rows(struct backward *b, const float *lse2, int64_t rows)
+{
+    for (int64_t n = 0; n < rows; n++) {
+        if (lse2[n] != INFINITY)
+            continue;
+        memset(b->q + n * b->q_ld, 0, (size_t)b->q_units * 4);
+        memset(b->dout + n * b->v_ld, 0, (size_t)b->v_units * 4);
+    }
+}
+
+/* Query rows [i, i + rows) of a run, in all forms. */
+static void
+backward_load_queries(struct backward *b, const struct uli_attn_run *run,
+    int64_t i, int64_t rows, const float *lse2)
+{
+    const struct uli_attn_problem *problem = b->problem;
+    int64_t row = b->doc.q_begin + i, all = ULI_TILE_QUERIES;
+    load_queries(b->call, ULI_ATTN_Q, run, row, rows, all, b->q, b->q_ld);
+    load_queries(b->call, ULI_ATTN_DOUT, run, row, rows, all, b->dout, b->v_ld);
+    clear_blind_rows(b, lse2, rows);
+    if (PAIRED) {
+        interleave_rows(
+            b->q2, b->q_ld, b->q, b->q_ld, all, problem->dim_qk, b->q_columns);
+        interleave_rows(b->dout2, b->v_ld, b->dout, b->v_ld, all,
+            problem->dim_v, b->v_columns);
+    } else {
+        clear_columns(b->q, b->q_ld, all, b->q_units, b->q_columns);
+        clear_columns(b->dout, b->v_ld, all, b->v_units, b->v_columns);
+    }
+}
+
+/* p and ds of LANES keys of one row, in s and dp. key counts from the tile. */
+INLINE void
+backward_pair(const struct backward *b, float *s_at, float *dp_at, int32_t key,
+    float lse2, float delta, const struct uli_tile_alibi *alibi, int32_t low,
+    int32_t high, const bool transformed, const bool masked)
+{
+    const struct uli_tile_head *head = &b->head;
+    vf s = v_load(s_at), gain = v_set((float)b->problem->scale);
+    if (transformed) {
+        s = s * v_set(head->scale);
+        if (head->cap > 0) {
+            vf t = v_tanh(s * v_set(head->cap_inverse));
+            gain = gain * (v_set(1.0f) - t * t);
+            s = t * v_set(head->cap);
+        }
+        if (head->slope != 0) {
+            vf n = COUNTED;
+            vf away = v_abs(v_set(alibi->at - (float)key) - n);
+            s = s - v_set(head->slope) * (away + v_set(alibi->plus));
+        }
+    }
+    vf p = v_exp2(s * v_set(head->factor) - v_set(lse2));
+    vf ds = p * (v_load(dp_at) - v_set(delta)) * gain;
+    if (masked) {
+        vi at = v_seti(key) + (vi)COUNTED;
+        vi seen = (at >= v_seti(low)) & (at < v_seti(high));
+        p = (vf)((vi)p & seen);
+        ds = (vf)((vi)ds & seen);
+    }
+    v_store(s_at, p);
+    v_store(dp_at, ds);
+}
+
+/* One row of the tile, keys [begin, end) of it (multiples of PANEL). */
+INLINE void
+backward_row(struct backward *b, int64_t n, int64_t i, int64_t begin,
+    int64_t end, float lse2, float delta, const bool transformed,
+    const bool masked)
+{
+    struct uli_tile_alibi alibi = {0, 0};
+    int32_t low = 0, high = 0;
+    if (transformed && b->head.slope != 0)
+        alibi = uli_tile_alibi_of(b->problem, &b->doc, i, b->j);
+    if (masked) {
+        int64_t first = uli_attn_visible_begin(b->problem, &b->doc, i) - b->j;
+        int64_t last = uli_attn_visible_end(b->problem, &b->doc, i) - b->j;
+        low = (int32_t)uli_min(uli_max(first, 0), ULI_TILE_KEYS);
+        high = (int32_t)uli_min(uli_max(last, 0), ULI_TILE_KEYS);
+    }
+    for (int64_t key = begin; key < end; key += LANES)
+        backward_pair(b, b->s + n * SCORE_LD + key, b->dp + n * SCORE_LD + key,
+            (int32_t)key, lse2, delta, &alibi, low, high, transformed, masked);
+}
+
+static void
+backward_scores(struct backward *b, int64_t i, int64_t rows, int64_t begin,
+    int64_t end, const float *lse2, const float *delta)
+{
+    bool transformed = b->head.transformed;
+    for (int64_t n = 0; n < ULI_TILE_QUERIES; n++) {
+        if (n >= rows) { /* rows past the end bring nothing */
+            memset(b->s + n * SCORE_LD + begin, 0, (size_t)(end - begin) * 4);
+            memset(b->dp + n * SCORE_LD + begin, 0, (size_t)(end - begin) * 4);
+            continue;
+        }
+        bool whole =
+            uli_attn_visible_begin(b->problem, &b->doc, i + n) <=
+                b->j + begin &&
+            uli_attn_visible_end(b->problem, &b->doc, i + n) >= b->j + end;
+        if (transformed)
+            backward_row(
+                b, n, i + n, begin, end, lse2[n], delta[n], true, true);
+        else if (whole)
+            backward_row(
+                b, n, i + n, begin, end, lse2[n], delta[n], false, false);
+        else
+            backward_row(
+                b, n, i + n, begin, end, lse2[n], delta[n], false, true);
+    }
+}
+
+/* To bf16 units: s pairs queries in place (row n of the result from rows 2n
+ * and 2n + 1); dp becomes pairs of queries in turned and pairs of keys in
+ * place, which start at unit begin / 2. */
+static void
+backward_pack(struct backward *b, int64_t begin, int64_t end)
+{
+    for (int64_t n = 0; n < ULI_TILE_QUERIES; n += 2) {
+        float *s = b->s + n * SCORE_LD, *dp = b->dp + n * SCORE_LD;
+        float *s_to = b->s + n / 2 * SCORE_LD;
+        float *turned = b->turned + n / 2 * SCORE_LD;
+        for (int64_t key = begin; key < end; key += LANES) {
+            vf low = v_load(dp + key), high = v_load(dp + SCORE_LD + key);
+            v_store(turned + key, v_pair(low, high));
+            low = v_load(s + key), high = v_load(s + SCORE_LD + key);
+            v_store(s_to + key, v_pair(low, high));
+        }
+        for (int r = 0; r < 2; r++)
+            narrow_row(dp + r * SCORE_LD + begin / 2, dp + r * SCORE_LD + begin,
+                end - begin);
+    }
+}
+
+/* Adds the tile's part to dq when its turn has come; the last unit that the
+ * rows see writes them out. */
+static void
+backward_dq(struct backward *b, const struct uli_attn_run *run,
+    int64_t run_index, int64_t i, int64_t rows, int64_t begin, int64_t end)
+{
+    const struct uli_attn_problem *problem = b->problem;
+    int64_t row = b->doc.q_begin + i, first, last;
+    int64_t at = uli_tile_row(problem, b->shared, run_index, run, row);
+    float *sums = b->shared->dq + at * b->q_columns;
+    float *dq = rows == ULI_TILE_QUERIES ? sums : b->dq;
+    uli_tile_key_range(problem, &b->doc, i, i + rows, &first, &last);
+    uli_tile_await(
+        b->call, &b->shared->turns[at], (int32_t)(b->unit->tile - first));
+    size_t bytes = (size_t)(rows * b->q_columns) * 4;
+    if (b->unit->tile == first)
+        memset(sums, 0, bytes);
+    if (dq != sums) {
+        memset(dq, 0, (size_t)(ULI_TILE_QUERIES * b->q_columns) * 4);
+        memcpy(dq, sums, bytes);
+    }
+    gemm(GEMM_ADD, ULI_TILE_QUERIES, b->q_columns,
+        PAIRED ? (end - begin) / 2 : end - begin,
+        b->dp + (PAIRED ? begin / 2 : begin), SCORE_LD, 1,
+        b->k + (PAIRED ? begin / 2 : begin) * b->q_ld, b->q_ld, dq,
+        b->q_columns, b->dq);
+    if (dq != sums)
+        memcpy(sums, dq, bytes);
+    if (b->unit->tile == last - 1)
+        uli_tile_store_rows(
+            b->call, ULI_ATTN_DQ, run, row, rows, sums, b->q_columns);
+    atomic_store_explicit(&b->shared->turns[at],
+        (int32_t)(b->unit->tile - first + 1), memory_order_release);
+}
+
+/* Query rows [i, i + rows) of a run's document against the unit. */
+static void
+backward_tile(struct backward *b, const struct uli_attn_run *run,
+    int64_t run_index, int64_t i, int64_t rows)
+{
+    const struct uli_attn_problem *problem = b->problem;
+    int64_t at =
+        uli_tile_row(problem, b->shared, run_index, run, b->doc.q_begin + i);
+    const float *lse2 = b->shared->lse2 + at;
+    int64_t begin = uli_attn_visible_begin(problem, &b->doc, i) - b->j;
+    int64_t end = uli_attn_visible_end(problem, &b->doc, i + rows - 1) - b->j;
+    begin = uli_max(begin, 0) / PANEL * PANEL;
+    end = (uli_min(end, b->count) + PANEL - 1) / PANEL * PANEL;
+    int64_t first, last;
+    uli_tile_key_range(problem, &b->doc, i, i + rows, &first, &last);
+    if (b->unit->tile < first || b->unit->tile >= last)
+        return;
+    backward_load_queries(b, run, i, rows, lse2);
+    int64_t keys = end - begin, depth = ULI_TILE_QUERIES / (PAIRED ? 2 : 1);
+    gemm_panels(ULI_TILE_QUERIES, keys, b->q_units, b->q, b->q_ld,
+        b->kt + begin * b->q_units, b->s + begin, SCORE_LD);
+    gemm_panels(ULI_TILE_QUERIES, keys, b->v_units, b->dout, b->v_ld,
+        b->vt + begin * b->v_units, b->dp + begin, SCORE_LD);
+    backward_scores(b, i, rows, begin, end, lse2, b->shared->delta + at);
+    if (PAIRED)
+        backward_pack(b, begin, end);
+    gemm(GEMM_ADD, keys, b->v_columns, depth, b->s + begin, 1, SCORE_LD,
+        b->dout2, b->v_ld, b->dv + begin * b->v_columns, b->v_columns, b->dv);
+    gemm(GEMM_ADD, keys, b->q_columns, depth, b->turned + begin, 1, SCORE_LD,
+        b->q2, b->q_ld, b->dk + begin * b->q_columns, b->q_columns, b->dk);
+    backward_dq(b, run, run_index, i, rows, begin, end);
+    b->scores += keys * ULI_TILE_QUERIES;
+}
+
+/* All query tiles of one run; tiles count from the document's first row. */
+static void
+backward_run(struct backward *b, int64_t run_index)
+{
+    const struct uli_attn_problem *problem = b->problem;
+    struct uli_attn_run run = uli_attn_run_at(&problem->q_runs, run_index);
+    int64_t first, end;
+    b->head = uli_tile_head_of(problem, run.head);
+    uli_attn_rows_seeing(problem, &b->doc, b->j, b->j + b->count, &first, &end);
+    int64_t low = uli_max(run.row_begin - b->doc.q_begin, 0);
+    int64_t high = uli_min(run.row_end - b->doc.q_begin, b->doc.q_rows);
+    first = first / ULI_TILE_QUERIES * ULI_TILE_QUERIES;
+    for (int64_t i = first; i < end && i < high; i += ULI_TILE_QUERIES) {
+        int64_t from = uli_max(i, low);
+        int64_t to = uli_min(i + ULI_TILE_QUERIES, high);
+        if (from < to)
+            backward_tile(b, &run, run_index, from, to - from);
+    }
+}
+
+static void
+backward_unit(struct uli_attn_call *call, const struct uli_tile_unit *unit,
+    struct uli_tile_shared *shared, void *scratch)
+{
+    const struct uli_attn_problem *problem = &call->problem;
+    struct backward b = {
+        .call = call, .problem = problem, .unit = unit, .shared = shared};
+    b.doc = uli_attn_doc_at(problem, unit->doc);
+    b.j = unit->tile * ULI_TILE_KEYS;
+    b.count = uli_min(ULI_TILE_KEYS, b.doc.k_rows - b.j);
+    backward_layout(&b, scratch);
+    memset(b.dk, 0, (size_t)(ULI_TILE_KEYS * b.q_columns) * 4);
+    memset(b.dv, 0, (size_t)(ULI_TILE_KEYS * b.v_columns) * 4);
+    if (call->accumulate) {
+        backward_sums(&b, ULI_ATTN_DK, b.dk, b.q_columns, true);
+        backward_sums(&b, ULI_ATTN_DV, b.dv, b.v_columns, true);
+    }
+    backward_load_keys(&b);
+    struct uli_tile_readers readers =
+        uli_tile_readers_of(problem, &b.doc, unit->kv);
+    int64_t run;
+    while ((run = uli_tile_next_reader(problem, &readers)) >= 0)
+        backward_run(&b, run);
+    backward_sums(&b, ULI_ATTN_DK, b.dk, b.q_columns, false);
+    backward_sums(&b, ULI_ATTN_DV, b.dv, b.v_columns, false);
+    atomic_fetch_add_explicit(&call->scores, b.scores, memory_order_relaxed);
+}

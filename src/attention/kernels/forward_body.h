@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Forward of one item: up to ULI_ITEM_ROWS query rows against their key tiles
+ * in ascending order. Scores are held transposed, st[key][query], so that the
+ * softmax over keys runs down the lanes without any sum across a vector, keys
+ * and values need no transposition, and q is transposed once an item:
+ *   st[key][query]   = sum_u k[key][u] * qt[u][query]     panel of PANEL
+ * queries out[query][c]    = out * alpha + sum_key st[key][query] * v[key][c]
+ * A panel takes only the keys of a tile that one of its rows sees, rounded to
+ * ROWS. Extra keys have p = 0 exactly, which adds nothing to any sum, so rows
+ * do not depend on the rows beside them. Running maxima are kept in base 2:
+ * mc = max(score) * factor.
+ */
+#include "attention/kernels/gemm.h"
+#include <math.h>
+#include "attention/kernels/rows.h"
+#include "attention/statistics.h"
+
+struct forward {
+    struct uli_attn_call *call;
+    const struct uli_attn_problem *problem;
+    const struct uli_tile_item *item;
+    struct uli_attn_run run;
+    struct uli_attn_doc doc;
+    struct uli_tile_head head;
+    int64_t kv, units, columns; /* of q and k; of out, padded */
+    int64_t k_ld, v_ld;
+    float *qt;               /* [panel][unit][PANEL] */
+    float *k, *v;            /* the tile */
+    float *st;               /* [key][PANEL] */
+    float *out;              /* [row][columns] */
+    float *mc, *sum, *alpha; /* [row] */
+    float *at, *plus;        /* [PANEL], ALiBi */
+    float *staging;          /* rows before they are rearranged */
+    int64_t scores;
+};
+
+/* The item's panels, transposed. */
+static void
+forward_load_queries(struct forward *f)
+{
+    int64_t rows = (f->item->rows + PANEL - 1) / PANEL * PANEL;
+    int64_t row = f->doc.q_begin + f->item->i;
+    load_queries(f->call, ULI_ATTN_Q, &f->run, row, f->item->rows, rows,
+        f->staging, f->units);
+    transpose_panels(f->qt, f->staging, f->units, rows, f->units);
+    for (int64_t n = 0; n < rows; n++) {
+        f->mc[n] = -INFINITY;
+        f->sum[n] = 0;
+    }
+    memset(f->out, 0, (size_t)(rows * f->columns) * 4);
+}
+
+/* Tile of keys [j, j + count), then zeros to a multiple of ROWS. */
+static void
+forward_load_tile(struct forward *f, int64_t j, int64_t count)
+{
+    int64_t rows = (count + ROWS - 1) / ROWS * ROWS;
+    int64_t dim_v = f->problem->dim_v;
+    load_keys(
+        f->call, ULI_ATTN_K, f->kv, &f->doc, j, j + count, rows, f->k, f->k_ld);
+    float *v = PAIRED ? f->staging : f->v;
+    int64_t ld = PAIRED ? dim_v / 2 : f->v_ld;
+    load_keys(f->call, ULI_ATTN_V, f->kv, &f->doc, j, j + count, rows, v, ld);
+    if (PAIRED)
+        interleave_rows(f->v, f->v_ld, v, ld, rows, dim_v, f->columns);
+    else
+        clear_columns(f->v, f->v_ld, rows, dim_v, f->columns);
+}
+
+/* cap(scale * dot) - slope * distance, in place. */
+static void
+forward_transform(
+    struct forward *f, int64_t first, int64_t i, int64_t j, int64_t count)
+{
+    const struct uli_tile_head *head = &f->head;
+    for (int64_t n = 0; head->slope != 0 && n < PANEL; n++) {
+        int64_t row = uli_min(i + first + n, f->item->i + f->item->rows - 1);
+        struct uli_tile_alibi alibi =
+            uli_tile_alibi_of(f->problem, &f->doc, row, j);
+        f->at[n] = alibi.at;
+        f->plus[n] = alibi.plus;
+    }
+    for (int64_t key = 0; key < count; key++) {
+        for (int n = 0; n < PANEL; n += LANES) {
+            float *to = f->st + key * PANEL + n;
+            vf s = v_load(to) * v_set(head->scale);
+            if (head->cap > 0)
+                s = v_tanh(s * v_set(head->cap_inverse)) * v_set(head->cap);
+            if (head->slope != 0)
+                s = s - v_set(head->slope) *
+                            (v_abs(v_load(f->at + n) - v_set((float)key)) +
+                                v_load(f->plus + n));
+            v_store(to, s);
+        }
+    }
+}
+
+/* -inf for keys that a row does not see. Keys count from j. */
+static void
+forward_mask(
+    struct forward *f, int64_t first, int64_t i, int64_t j, int64_t count)
+{
+    int32_t low[PANEL], high[PANEL];
+    for (int64_t n = 0; n < PANEL; n++) {
+        int64_t row = uli_min(i + first + n, f->item->i + f->item->rows - 1);
+        int64_t begin = uli_attn_visible_begin(f->problem, &f->doc, row) - j;
+        int64_t end = uli_attn_visible_end(f->problem, &f->doc, row) - j;
+        low[n] = (int32_t)uli_min(uli_max(begin, 0), count);
+        high[n] = (int32_t)uli_min(uli_max(end, 0), count);
+    }
+    for (int n = 0; n < PANEL; n += LANES) {
+        vi from, to;
+        memcpy(&from, low + n, sizeof(from));
+        memcpy(&to, high + n, sizeof(to));
+        for (int64_t key = 0; key < count; key++) {
+            float *s = f->st + key * PANEL + n;
+            vi at = v_seti((int32_t)key);
+            v_store(s, v_select((at >= from) & (at < to), v_load(s),
+                           v_set(-INFINITY)));
+        }
+    }
+}
+
+/* Scores to p in place (paired kernels: rows 2n and 2n + 1 to units in row n),
+ * and the rows' running maximum and sum. */
+static void
+forward_softmax(struct forward *f, int64_t first, int64_t count)
+{
+    const vf factor = v_set(f->head.factor);
+    vf top[VECTORS], total[VECTORS];
+    for (int n = 0; n < VECTORS; n++)
+        top[n] = v_set(-INFINITY);
+    for (int64_t key = 0; key < count; key++)
+        for (int n = 0; n < VECTORS; n++)
+            top[n] = v_max(top[n], v_load(f->st + key * PANEL + n * LANES));
+    for (int n = 0; n < VECTORS; n++) {
+        float *mc = f->mc + first + n * LANES;
+        vf before = v_load(mc);
+        vf now = v_max(before, top[n] * factor);
+        v_store(mc, now);
+        top[n] = v_select(now == v_set(-INFINITY), v_set(0.0f), now);
+        v_store(f->alpha + n * LANES, v_exp2(before - top[n]));
+        total[n] = v_set(0.0f);
+    }
+    for (int64_t key = 0; key < count; key += 2) {
+        for (int n = 0; n < VECTORS; n++) {
+            float *st = f->st + key * PANEL + n * LANES;
+            vf a = v_exp2(v_load(st) * factor - top[n]);
+            vf b = v_exp2(v_load(st + PANEL) * factor - top[n]);
+            total[n] += a;
+            total[n] += b;
+            if (PAIRED) {
+                v_store(f->st + key / 2 * PANEL + n * LANES, v_pair(a, b));
+            } else {
+                v_store(st, a);
+                v_store(st + PANEL, b);
+            }
+        }
+    }
+    for (int n = 0; n < VECTORS; n++) {
+        float *sum = f->sum + first + n * LANES;
+        vf alpha = v_load(f->alpha + n * LANES);
+        v_store(sum, v_load(sum) * alpha + total[n]);
+    }
+}
+
+/* Rows [first, first + PANEL) of the item against the tile at key j. */
+static void
+forward_panel(struct forward *f, int64_t first, int64_t j, int64_t tile_count)
+{
+    const struct uli_attn_problem *problem = f->problem;
+    int64_t i = f->item->i;
+    int64_t last = uli_min(first + PANEL, f->item->rows) - 1 + i;
+    int64_t begin = uli_attn_visible_begin(problem, &f->doc, i + first) - j;
+    int64_t end = uli_attn_visible_end(problem, &f->doc, last) - j;
+    begin = uli_max(begin, 0) / ROWS * ROWS;
+    end = (uli_min(end, tile_count) + ROWS - 1) / ROWS * ROWS;
+    if (begin >= end)
+        return;
+    int64_t count = end - begin;
+    bool whole = uli_attn_visible_begin(problem, &f->doc, last) <= j + begin &&
+                 uli_attn_visible_end(problem, &f->doc, i + first) >= j + end;
+    gemm(GEMM_ZERO, count, PANEL, f->units, f->k + begin * f->k_ld, f->k_ld, 1,
+        f->qt + first * f->units, PANEL, f->st, PANEL, f->alpha);
+    if (f->head.transformed)
+        forward_transform(f, first, i, j + begin, count);
+    if (!whole)
+        forward_mask(f, first, i, j + begin, count);
+    forward_softmax(f, first, count);
+    gemm(GEMM_SCALE, PANEL, f->columns, PAIRED ? count / 2 : count, f->st, 1,
+        PANEL, f->v + (PAIRED ? begin / 2 : begin) * f->v_ld, f->v_ld,
+        f->out + first * f->columns, f->columns, f->alpha);
+    f->scores += count * PANEL;
+}
+
+/* out = sum / l + 0: the last term makes -0 of an underflow a 0. */
+static void
+forward_store(struct forward *f, double *head_max)
+{
+    struct uli_attn_call *call = f->call;
+    double max = -INFINITY;
+    for (int64_t n = 0; n < f->item->rows; n++) {
+        int64_t i = f->item->i + n, row = f->doc.q_begin + i;
+        double shift = f->head.slope == 0 || f->mc[n] == -INFINITY
+                           ? 0
+                           : f->head.slope * (double)uli_tile_nearest(
+                                                 f->problem, &f->doc, i);
+        struct uli_tile_final final =
+            uli_tile_finish(&f->head, f->mc[n], f->sum[n], shift);
+        float *out = f->out + n * f->columns;
+        for (int64_t c = 0; c < f->columns; c++)
+            out[c] = out[c] * final.factor + 0.0f;
+        struct uli_attn_span to =
+            uli_attn_q_span(call, ULI_ATTN_OUT, &f->run, row, row + 1);
+        uli_tile_store_row(to.data, f->problem->dtype, out, f->problem->dim_v);
+        uli_tile_store_lse(call, &f->run, row, final.lse);
+        max = final.max > max ? final.max : max;
+    }
+    if (call->max_logit)
+        uli_attn_max_raise(head_max, f->run.head, max);
+    atomic_fetch_add_explicit(&call->scores, f->scores, memory_order_relaxed);
+}
+
+/* Lays the scratch out; base NULL only counts. returns its floats. */
+static int64_t
+forward_layout(struct forward *f, int64_t rows, float *base)
+{
+    struct carver c = {base, 0};
+    f->units = units_of(f->problem->dim_qk);
+    f->columns = padded(f->problem->dim_v);
+    f->k_ld = f->units + LANES;
+    f->v_ld = f->columns + LANES;
+    f->k = carve(&c, ULI_TILE_KEYS * f->k_ld);
+    f->v = carve(&c, ULI_TILE_KEYS * f->v_ld);
+    f->st = carve(&c, ULI_TILE_KEYS * PANEL);
+    f->alpha = carve(&c, PANEL);
+    f->at = carve(&c, PANEL);
+    f->plus = carve(&c, PANEL);
+    f->mc = carve(&c, rows);
+    f->sum = carve(&c, rows);
+    f->out = carve(&c, rows * f->columns);
+    f->qt = carve(&c, rows * f->units);
+    f->staging = carve(
+        &c, uli_max(rows * f->units, ULI_TILE_KEYS * f->problem->dim_v / 2));
+    return c.floats;
+}
+
+static void
+forward_item(struct uli_attn_call *call, const struct uli_tile_item *item,
+    double *head_max, void *scratch)
+{
+    const struct uli_attn_problem *problem = &call->problem;
+    struct forward f = {.call = call, .problem = problem, .item = item};
+    int64_t rows = (item->rows + PANEL - 1) / PANEL * PANEL, first, end;
+    f.run = uli_attn_run_at(&problem->q_runs, item->run);
+    f.doc = uli_attn_doc_at(problem, item->doc);
+    f.head = uli_tile_head_of(problem, f.run.head);
+    f.kv = uli_attn_kv_head(problem, f.run.head);
+    forward_layout(&f, rows, scratch);
+    forward_load_queries(&f);
+    uli_tile_key_range(
+        problem, &f.doc, item->i, item->i + item->rows, &first, &end);
+    for (int64_t tile = first; tile < end; tile++) {
+        int64_t j = tile * ULI_TILE_KEYS;
+        int64_t count = uli_min(ULI_TILE_KEYS, f.doc.k_rows - j);
+        forward_load_tile(&f, j, count);
+        for (int64_t n = 0; n < item->rows; n += PANEL)
+            forward_panel(&f, n, j, count);
+    }
+    forward_store(&f, head_max);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Vectors of LANES floats in the compilers' own vector types: portable C where
+ * a file sets only LANES, instructions of a set where it defines more of the
+ * SIMD_ macros first (x86 intrinsics stand in those files alone).
+ *   LANES        floats in a vector: 4, 8 or 16
+ *   PAIRED       1: units hold two bf16, SIMD_DOT multiplies pairs
+ *   SIMD_MAX(a, b)      larger; b where either is NaN
+ *   SIMD_DOT(c, a, b)   c + a * b, or the pairs' dot product
+ *   SIMD_PAIR(a, b)     units of bf16 (a low, b high), nearest even
+ */
+#ifndef ULI_ATTENTION_SIMD_H
+#define ULI_ATTENTION_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+typedef float vf __attribute__((vector_size(LANES * 4)));
+typedef int32_t vi __attribute__((vector_size(LANES * 4)));
+typedef uint32_t vu __attribute__((vector_size(LANES * 4)));
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+#if LANES == 4
+#define EACH(x)                                                                \
+    {                                                                          \
+        x, x, x, x                                                             \
+    }
+#define COUNTED                                                                \
+    {                                                                          \
+        0, 1, 2, 3                                                             \
+    }
+#elif LANES == 8
+#define EACH(x)                                                                \
+    {                                                                          \
+        x, x, x, x, x, x, x, x                                                 \
+    }
+#define COUNTED                                                                \
+    {                                                                          \
+        0, 1, 2, 3, 4, 5, 6, 7                                                 \
+    }
+#else
+#define EACH(x)                                                                \
+    {                                                                          \
+        x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x                         \
+    }
+#define COUNTED                                                                \
+    {                                                                          \
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15                   \
+    }
+#endif
+
+INLINE vf
+v_load(const float *from)
+{
+    vf v;
+    memcpy(&v, from, sizeof(v));
+    return v;
+}
+
+INLINE void
+v_store(float *to, vf v)
+{
+    memcpy(to, &v, sizeof(v));
+}
+
+INLINE vf
+v_set(float x)
+{
+    vf v = EACH(x);
+    return v;
+}
+
+INLINE vi
+v_seti(int32_t x)
+{
+    vi v = EACH(x);
+    return v;
+}
+
+/* mask lanes are 0 or -1 */
+INLINE vf
+v_select(vi mask, vf yes, vf no)
+{
+    return (vf)(((vi)yes & mask) | ((vi)no & ~mask));
+}
+
+INLINE vf
+v_max(vf a, vf b)
+{
+#ifdef SIMD_MAX
+    return SIMD_MAX(a, b);
+#else
+    return v_select(a > b, a, b);
+#endif
+}
+
+INLINE vf
+v_abs(vf a)
+{
+    return (vf)((vi)a & v_seti(0x7fffffff));
+}
+
+/* 2^x for x <= 127; 0 below about -126.5 (no subnormals), NaN for NaN. Relative
+ * error under 2e-7 (paired, where results round to bf16: 3e-7). x splits into
+ * a whole n (by adding and taking 1.5 * 2^23) and r in [-1/2, 1/2]. */
+INLINE vf
+v_exp2(vf x)
+{
+    const vf magic = v_set(0x1.8p23f);
+    x = v_max(v_set(-127.0f), x);
+    vf shifted = x + magic;
+    vf r = x - (shifted - magic);
+#if PAIRED
+    vf p = v_set(0x1.5bba0ep-10f);
+    p = p * r + v_set(0x1.3cea88p-7f);
+    p = p * r + v_set(0x1.c6b752p-5f);
+    p = p * r + v_set(0x1.ebf9bcp-3f);
+    p = p * r + v_set(0x1.62e42ap-1f);
+#else
+    vf p = v_set(0x1.41fbbap-13f);
+    p = p * r + v_set(0x1.5f3e54p-10f);
+    p = p * r + v_set(0x1.3b2d4cp-7f);
+    p = p * r + v_set(0x1.c6aee8p-5f);
+    p = p * r + v_set(0x1.ebfbdcp-3f);
+    p = p * r + v_set(0x1.62e430p-1f);
+#endif
+    p = p * r + v_set(1.0f);
+    /* the low bits of shifted are n; n + 127 becomes an exponent */
+    vi power = (vi)(((vu)shifted + (vu)v_seti(127)) << 23);
+    return p * (vf)power;
+}
+
+/* tanh: a polynomial in x^2 below 0.625, else by 2^x. Error under 3e-7 of the
+ * value. */
+INLINE vf
+v_tanh(vf x)
+{
+    vf a = v_abs(x), z = x * x;
+    vf p = v_set(-0x1.76abe4p-8f);
+    p = p * z + v_set(0x1.5256cap-6f);
+    p = p * z + v_set(-0x1.b84446p-5f);
+    p = p * z + v_set(0x1.110768p-3f);
+    p = p * z + v_set(-0x1.555534p-2f);
+    vf small = x + x * z * p;
+    vf bounded = v_select(a > v_set(20.0f), v_set(20.0f), a);
+    vf e = v_exp2(bounded * v_set(2.88539008f));
+    vf large = v_set(1.0f) - v_set(2.0f) / (e + v_set(1.0f));
+    large = (vf)((vi)large | ((vi)x & v_seti(INT32_MIN)));
+    return v_select(a < v_set(0.625f), small, large);
+}
+
+#ifndef SIMD_DOT
+#define SIMD_DOT(c, a, b) ((c) + (a) * (b))
+#endif
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tiled kernels' two halves: a driver that is compiled once (work lists,
+ * threads, workspace) and tile code that is compiled once per instruction set
+ * (tile_body.h). This is what passes between them.
+ *
+ * Sizes. A key tile has ULI_TILE_KEYS rows and starts at a multiple of that
+ * from its document's first key; query tiles of backward likewise from the
+ * document's first query. Rows of tiles are rows of "units" of 32 bits: one
+ * float, or in a paired kernel two bf16 that one dot-product instruction takes.
+ */
+#ifndef ULI_ATTENTION_TILE_H
+#define ULI_ATTENTION_TILE_H
+
+#include "attention/problem.h"
+
+#define ULI_TILE_KEYS    128
+#define ULI_TILE_QUERIES 64  /* of backward */
+#define ULI_ITEM_ROWS    256 /* most query rows of a forward item */
+
+/* Some query rows of one run and document: [i, i + rows) of the document. */
+struct uli_tile_item {
+    int64_t run, doc; /* doc -1: rows of a gap, i counts in the batch item */
+    int64_t i, rows;
+    double cost;
+};
+
+/* One key tile of a document and kv head, for backward. */
+struct uli_tile_unit {
+    int64_t kv, doc, tile;
+    double cost; /* of this tile and those after it: the longest first */
+};
+
+/* What the threads of one backward call share. Rows of all runs are numbered
+ * one after another: run r's first is row_base[r] (NULL: r * len_q). */
+struct uli_tile_shared {
+    const int64_t *row_base;
+    float *lse2;            /* lse * log2(e); +inf for rows that see no key */
+    float *delta;           /* delta - dlse; 0 for those */
+    float *dq;              /* [row][dim padded]: sums so far */
+    _Atomic int32_t *turns; /* at a query tile's first row: key tiles done */
+};
+
+struct uli_attn_tile_ops {
+    /* Bytes of scratch that one thread needs for a pass. */
+    int64_t (*scratch_bytes)(
+        const struct uli_attn_problem *problem, ulyx_attention_pass_t pass);
+    /* Columns of a row of uli_tile_shared.dq. */
+    int64_t (*dq_columns)(const struct uli_attn_problem *problem);
+    void (*forward_item)(struct uli_attn_call *call,
+        const struct uli_tile_item *item, double *head_max, void *scratch);
+    void (*backward_unit)(struct uli_attn_call *call,
+        const struct uli_tile_unit *unit, struct uli_tile_shared *shared,
+        void *scratch);
+};
+
+/* ---- helpers of the tile code, compiled once ------------------------------
+ */
+
+/* The scores' parameters of one query head, in the forms that tiles use. */
+struct uli_tile_head {
+    float factor; /* stored score -> base 2: scale * log2(e), or log2(e) */
+    float scale;  /* dot -> scaled, where stored scores are transformed */
+    float cap, cap_inverse; /* 0: none */
+    float slope;            /* 0: none */
+    double sink;            /* -inf: none */
+    bool transformed;       /* by cap or slope before the softmax */
+};
+struct uli_tile_head uli_tile_head_of(
+    const struct uli_attn_problem *problem, int64_t head);
+
+/* ALiBi of row i against key j0 + n, less its value at the row's nearest
+ * visible key: slope * (fabs(at - n) + plus), exact past 2^24. */
+struct uli_tile_alibi {
+    float at, plus;
+};
+struct uli_tile_alibi uli_tile_alibi_of(const struct uli_attn_problem *problem,
+    const struct uli_attn_doc *doc, int64_t i, int64_t j0);
+/* Distance of the nearest key that row i sees (which must exist). */
+int64_t uli_tile_nearest(const struct uli_attn_problem *problem,
+    const struct uli_attn_doc *doc, int64_t i);
+
+/* From a row's running maximum and sum (base 2, without the sink, relative to
+ * its nearest key under ALiBi): what out is multiplied by, and lse. */
+struct uli_tile_final {
+    float factor;
+    double lse, max;
+};
+struct uli_tile_final uli_tile_finish(
+    const struct uli_tile_head *head, double max2, double sum, double shift);
+
+/* Writes out 0, lse as of a row without keys. */
+void uli_tile_store_empty(struct uli_attn_call *call,
+    const struct uli_attn_run *run, int64_t row, int64_t rows, double lse);
+void uli_tile_store_lse(struct uli_attn_call *call,
+    const struct uli_attn_run *run, int64_t row, double lse);
+
+/* Rounds `count` floats to a row of a tensor. */
+void uli_tile_store_row(
+    unsigned char *to, ulyx_dtype_t dtype, const float *values, int64_t count);
+
+/* The same for rows of a query-side tensor, ld floats apart. */
+void uli_tile_store_rows(struct uli_attn_call *call,
+    enum uli_attn_tensor tensor, const struct uli_attn_run *run, int64_t row,
+    int64_t rows, const float *values, int64_t ld);
+
+/* The query runs that read a kv head and have rows in a document's batch item,
+ * one after another, heads ascending; -1 after the last. */
+struct uli_tile_readers {
+    int64_t kv, batch, next, end;
+};
+struct uli_tile_readers uli_tile_readers_of(
+    const struct uli_attn_problem *problem, const struct uli_attn_doc *doc,
+    int64_t kv);
+int64_t uli_tile_next_reader(
+    const struct uli_attn_problem *problem, struct uli_tile_readers *readers);
+
+/* Index of a run's row among all rows of a backward call. */
+static inline int64_t
+uli_tile_row(const struct uli_attn_problem *problem,
+    const struct uli_tile_shared *shared, int64_t run_index,
+    const struct uli_attn_run *run, int64_t row)
+{
+    if (!shared->row_base)
+        return run_index * problem->len_q + row;
+    return shared->row_base[run_index] + row - run->row_begin;
+}
+
+/* Key tiles [*first_p, *end_p) that rows [i, end) of a document see. */
+void uli_tile_key_range(const struct uli_attn_problem *problem,
+    const struct uli_attn_doc *doc, int64_t i, int64_t end, int64_t *first_p,
+    int64_t *end_p);
+
+/* Waits until turns reaches `turn`, or the call has failed. */
+void uli_tile_await(
+    struct uli_attn_call *call, _Atomic int32_t *turns, int32_t turn);
+
+/* ---- the driver -----------------------------------------------------------
+ */
+int64_t uli_attn_tiled_workspace(const struct uli_attn_tile_ops *ops,
+    const struct uli_attn_problem *problem, ulyx_attention_pass_t pass,
+    int threads);
+/* All but the threads' scratch; -1: does not fit 64 bits. */
+int64_t uli_attn_tiled_forward_bytes(const struct uli_attn_problem *problem);
+void uli_attn_tiled_forward(struct uli_attn_call *call);
+void uli_attn_tiled_backward(struct uli_attn_call *call);
+
+extern const struct uli_attn_tile_ops uli_attn_tile_portable;
+#if defined(__x86_64__)
+extern const struct uli_attn_tile_ops uli_attn_tile_avx2;
+extern const struct uli_attn_tile_ops uli_attn_tile_avx512;
+extern const struct uli_attn_tile_ops uli_attn_tile_avx512_bf16;
+#endif
+
+#endif

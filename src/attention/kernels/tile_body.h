@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tile code of one instruction set: a file defines LANES, PAIRED, ROWS,
+ * VECTORS, the SIMD_ macros that it has instructions for, and TILE_OPS, the
+ * name of its table; then includes this.
+ */
+#include "attention/kernels/forward_body.h"
+#include "attention/kernels/backward_body.h"
+
+static int64_t
+scratch_bytes(
+    const struct uli_attn_problem *problem, ulyx_attention_pass_t pass)
+{
+    struct forward forward = {.problem = problem};
+    struct backward backward = {.problem = problem};
+    int64_t floats = pass == ULYX_ATTENTION_PASS_FORWARD
+                         ? forward_layout(&forward, ULI_ITEM_ROWS, NULL)
+                         : backward_layout(&backward, NULL);
+    return (floats * 4 + 4095) / 4096 * 4096 + 256;
+}
+
+static int64_t
+dq_columns(const struct uli_attn_problem *problem)
+{
+    return padded(problem->dim_qk);
+}
+
+const struct uli_attn_tile_ops TILE_OPS = {
+    .scratch_bytes = scratch_bytes,
+    .dq_columns = dq_columns,
+    .forward_item = forward_item,
+    .backward_unit = backward_unit,
+};
