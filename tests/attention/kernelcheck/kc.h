@@ -132,6 +132,7 @@ struct kc_options {
     int64_t draws;      /* multiplier of each family's number of cases, % */
     uint64_t seed;
     bool full;
+    bool cpu_time; /* --bench by the process's CPU time per thread */
 };
 /* Counts of a family: cases run, cases failed. */
 struct kc_tally {

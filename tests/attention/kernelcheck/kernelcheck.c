@@ -4,7 +4,7 @@
  * against truths that need none. See docs/ATTENTION.md.
  *
  *   kernelcheck [--kernel NAME] [--family NAME] [--draws PERCENT] [--seed N]
- *               [--full] [--mutate] [--bench] [--list]
+ *               [--full] [--mutate] [--bench [--cpu-time]] [--list]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +96,8 @@ main(int argc, char **argv)
             mode = LIST;
         else if (strcmp(argv[i], "--full") == 0)
             options.full = true;
+        else if (strcmp(argv[i], "--cpu-time") == 0)
+            options.cpu_time = true;
         else if (strcmp(argv[i], "--kernel") == 0)
             options.kernel = next, i++;
         else if (strcmp(argv[i], "--family") == 0)
@@ -113,5 +115,7 @@ main(int argc, char **argv)
         list();
         return 0;
     }
+    if (mode == BENCH)
+        return kc_bench(&options);
     return run_families(&options, family);
 }
