@@ -19,7 +19,7 @@
  * After ERR_MISMATCH or ERR_PEER_REFUSED a communicator is as before the
  * call. After ERR_TIMEOUT, ERR_RANK_LOST or ERR_ABORTED it has failed: every
  * later call returns the same status at once; only abort, shrink, destroy and
- * the queries remain. In a child forked after the first creation every call
+ * the queries remain. In a child forked while a communicator exists every call
  * returns ERR_FORKED and the parent is unharmed.
  *
  * Order: the collective calls on one communicator (create, split, shrink,

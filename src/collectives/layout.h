@@ -63,7 +63,9 @@ struct uli_docs {
 
 struct uli_layout;
 
-/* Checks the shape and computes all tables. docs_* may be NULL (= none).
+/* Checks the shape and computes all tables. docs_* may be NULL (= none; with
+ * one axis, docs_k NULL is docs_q). Tables are not looked at where nothing
+ * depends on them.
  * Defaults (0) are resolved: see uli_layout_shape. The first argument error
  * is reported by uli_error with field and value.
  * returns SUCCESS; ERR_INVALID_ARGUMENT (negative or inconsistent values, h
@@ -78,7 +80,10 @@ void uli_layout_destroy(struct uli_layout *layout);
 
 /* New document tables within the maxima of creation; strong guarantee: on
  * error nothing has changed. Allocates nothing that creation did not reserve
- * (two banks of tables, sized by the maxima). */
+ * (two banks of tables, sized by the maxima).
+ * returns SUCCESS, also where BALANCED is HEADS and nothing depends on the
+ * tables; ERR_INVALID_ARGUMENT (bad table, or beyond a maximum, with the value
+ * needed); ERR_UNSUPPORTED (the layout has no tables). */
 ulyx_status_t uli_layout_update(struct uli_layout *layout,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
 

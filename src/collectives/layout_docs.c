@@ -5,7 +5,6 @@
  * another thread changes meanwhile can be wrong but not dangerous.
  */
 #include <inttypes.h>
-#include <string.h>
 #include "collectives/layout_private.h"
 
 static const char *const axis_name[2] = {"docs_q", "docs_k"};

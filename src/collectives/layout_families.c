@@ -8,6 +8,8 @@
  */
 #include "collectives/layout_balanced.h"
 
+#include <assert.h>
+
 static int64_t
 sat_mul(int64_t a, int64_t b)
 {
@@ -122,15 +124,20 @@ find_families(struct uli_layout *layout)
     }
 }
 
-/* All ranks together: each has a run at most for every (query head, document)
- * that it has a part of, and a cut adds one part. */
+/* All ranks together. A cut adds one part to those that there would be anyway:
+ * parts of (query head, document), each with one run of keys at most; and
+ * parts of heads of the family, each with one run a document, and one more
+ * where a part's ends lie in one document. */
 static int64_t
 runs_most(const struct uli_layout *layout, const struct uli_family_info *family)
 {
     const struct uli_shape *shape = &layout->shape;
     int64_t units = family->readers ? docs_most(layout) : shape->batch;
-    int64_t by_parts = uli_sat_add(sat_mul(shape->heads, units), shape->nranks);
-    return uli_min(by_parts, sat_mul(family->max_segments, shape->nranks));
+    int64_t by_query = uli_sat_add(sat_mul(shape->heads, units), shape->nranks);
+    int64_t by_head =
+        sat_mul(family->heads + shape->nranks, uli_sat_add(units, 1));
+    return uli_min(uli_min(by_query, by_head),
+        sat_mul(family->max_segments, shape->nranks));
 }
 
 ulyx_status_t
@@ -156,7 +163,8 @@ uli_families_prepare(struct uli_layout *layout)
 
 /* ---- runs ---------------------------------------------------------------- */
 
-/* Appends to the runs of `rank`, which end at *end_p. */
+/* Appends to the runs of `rank`, which end at *end_p. Neither beginnings nor
+ * ends of rows ever go back. */
 static void
 append(struct uli_family *family, int32_t rank, int64_t *end_p, int64_t head,
     int64_t batch, struct uli_keys rows)
@@ -164,11 +172,11 @@ append(struct uli_family *family, int32_t rank, int64_t *end_p, int64_t head,
     struct uli_run *run = &family->run[*end_p];
     if (*end_p > family->start[rank] && run[-1].head == head &&
         run[-1].batch == batch && run[-1].row_end >= rows.first) {
-        int64_t more = uli_max(0, rows.end - run[-1].row_end);
-        run[-1].row_end += more;
-        family->rows[rank] += more;
+        family->rows[rank] += rows.end - run[-1].row_end;
+        run[-1].row_end = rows.end;
         return;
     }
+    assert(*end_p < family->capacity);
     run->head = head;
     run->batch = batch;
     run->row_begin = rows.first;

@@ -67,6 +67,8 @@ rows_to_heads(
     const struct uli_visit *v, int64_t first, struct uli_head_range range)
 {
     int64_t batches = v->layout->shape.batch;
+    if (range.first >= range.end)
+        return true;
     for (int32_t r = uli_visit_first(v); r < uli_visit_end(v); r++) {
         int64_t count;
         const struct uli_piece *piece = uli_visit_pieces(v, r, &count);
@@ -152,7 +154,7 @@ head_to_seq(const struct uli_visit *v)
     for (int32_t r = uli_visit_first(v); r < uli_visit_end(v); r++) {
         int64_t first = uli_heads_all(v->layout, v->tensor, r).first;
         struct uli_head_range low = uli_heads_lowest(v->layout, v->tensor, r);
-        for (int64_t i = 0; i < count; i++)
+        for (int64_t i = 0; i < count && low.first < low.end; i++)
             if (!uli_visit_copy(v,
                     uli_extent_of(batches, piece[i].rows, low.end - low.first),
                     uli_place_of(v->dst, 0, piece[i].local, low.first),

@@ -9,8 +9,8 @@
  *     zigzag docs  2P chunks of each document and each gap between documents
  * n rows are cut into m chunks as: the first n mod m of them one longer.
  */
+#include <assert.h>
 #include <inttypes.h>
-#include <string.h>
 #include "collectives/layout_private.h"
 
 /* Where chunk c of n rows in m chunks begins; c = m gives n. */
@@ -32,6 +32,7 @@ append(struct uli_pieces *pieces, int32_t rank, int64_t *end_p, int64_t row,
     if (*end_p > pieces->start[rank] && piece[-1].row + piece[-1].rows == row) {
         piece[-1].rows += rows;
     } else {
+        assert(*end_p < pieces->capacity);
         piece->row = row;
         piece->rows = rows;
         piece->local = pieces->rows[rank];

@@ -388,7 +388,7 @@ own_line(const struct uli_visit *v, int64_t head, int64_t batch, int64_t *at_p)
 
 /* Heads below and above the own ones are zeros, whole. */
 static bool
-own_share(const struct uli_visit *v)
+own_lines(const struct uli_visit *v)
 {
     int64_t first, count, at = 0, batches = v->layout->shape.batch;
     uli_layout_heads(v->layout, v->tensor, v->dst, &first, &count);
@@ -411,5 +411,5 @@ uli_packed_seq_to_head_adjoint(const struct uli_visit *v)
 {
     if (v->sharded || v->full)
         return lines_to_pieces(v, false);
-    return !uli_visit_has(v, v->dst) || own_share(v);
+    return !uli_visit_has(v, v->dst) || own_lines(v);
 }

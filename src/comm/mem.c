@@ -154,7 +154,7 @@ check_failed_comms(const ulyx_mem_t *mem, const char *call)
          n = n->next) {
         const struct attachment *a =
             ULI_CONTAINER_OF(n, struct attachment, in_mem);
-        if (atomic_load(&a->comm->failed))
+        if (uli_comm_check(a->comm) != ULYX_SUCCESS)
             return uli_error(ULYX_ERR_BUSY,
                 "%s: the window is in quarantine: it is attached to %.63s, "
                 "which has failed: detach it there first",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bad arguments, one field at a time; document tables in all their forms; and
- * updates that fail without changing anything.
+ * Bad arguments, one field at a time, sizes that just fit, and operations that
+ * a dtype does not have.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,26 +11,6 @@
 static const int64_t splits_short[2] = {3, 4};
 static const int64_t splits_negative[2] = {-1, 9};
 static const int64_t splits_huge[2] = {INT64_MAX, INT64_MAX};
-
-/* 2 ranks, 8 rows, 4 heads of which 2 KV, one part. */
-static void
-make_shape(struct uli_shape *s)
-{
-    memset(s, 0, sizeof(*s));
-    s->nranks = 2;
-    s->batch = 1;
-    s->heads = 4;
-    s->nparts = 1;
-    s->parts[0].rows = 8;
-    s->ntensors = 2;
-    for (int i = 0; i < 2; i++) {
-        s->tensors[i].dtype = ULYX_DTYPE_BF16;
-        s->tensors[i].elem_bytes = 2;
-        s->tensors[i].dim = 8;
-        s->tensors[i].heads = i ? 2 : 4;
-        s->tensors[i].ownership = i ? ULYX_READERS : ULYX_SPLIT;
-    }
-}
 
 #define INVALID    ULYX_ERR_INVALID_ARGUMENT
 #define BIG        (INT64_C(1) << 62)
@@ -154,7 +134,7 @@ bad_field_is_named(void **state)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct uli_shape shape;
         struct uli_layout *layout = untouched;
-        make_shape(&shape);
+        shape_small(&shape);
         bad[i].apply(&shape);
         ulyx_status_t status = uli_layout_create(&shape, NULL, NULL, &layout);
         if (status != bad[i].status || !strstr(ulyx_last_error(), bad[i].text))
@@ -180,7 +160,7 @@ sizes_of_2_to_62_are_exact(void **state)
     struct uli_shape shape;
     struct uli_layout *layout = NULL;
     struct uli_place scratch[2];
-    make_shape(&shape);
+    shape_small(&shape);
     shape.heads = shape.tensors[0].heads = 1;
     shape.ntensors = 1;
     shape.tensors[0].dtype = ULYX_DTYPE_BYTES;
@@ -211,7 +191,7 @@ sums_of_bytes_do_not_exist(void **state)
     (void)state;
     struct uli_shape shape;
     struct uli_layout *layout = NULL;
-    make_shape(&shape);
+    shape_small(&shape);
     shape.nranks = 3;
     shape.tensors[1].dtype = ULYX_DTYPE_F8_E5M2;
     shape.tensors[1].elem_bytes = 1;
@@ -241,7 +221,7 @@ sums_of_replicated_bytes_do_not_exist(void **state)
     (void)state;
     struct uli_shape shape;
     struct uli_layout *layout = NULL;
-    make_shape(&shape);
+    shape_small(&shape);
     shape.parts[0].kind = ULYX_PART_REPLICATED;
     shape.tensors[0].dtype = ULYX_DTYPE_BYTES;
     for (int equal = 0; equal < 2; equal++) {
@@ -255,216 +235,11 @@ sums_of_replicated_bytes_do_not_exist(void **state)
     }
 }
 
-/* ---- document tables ----------------------------------------------------- */
-
-static void
-make_docs_shape(struct uli_shape *s)
-{
-    make_shape(s);
-    s->nranks = 3;
-    s->parts[0].rows = 20;
-    s->parts[0].order = ULYX_ORDER_ZIGZAG_DOCS;
-    s->work_split = ULYX_WORK_BALANCED;
-    s->mask_kind = ULYX_MASK_CAUSAL;
-    s->row_round = 2;
-    s->max_docs = 4;
-}
-
-/* Everything that a table decides, in one number. */
-static uint64_t
-fingerprint(const struct uli_layout *layout)
-{
-    uint64_t sum = uli_layout_table_hash(layout);
-    const struct uli_shape *shape = uli_layout_shape(layout);
-    for (int32_t r = 0; r < shape->nranks; r++) {
-        int64_t count;
-        const struct uli_piece *piece = uli_layout_pieces(layout, 0, r, &count);
-        for (int64_t i = 0; i < count; i++)
-            sum = sum * 31 + (uint64_t)(piece[i].row * 64 + piece[i].rows);
-        for (int32_t t = 0; t < shape->ntensors; t++) {
-            const struct uli_run *run = uli_layout_runs(layout, t, r, &count);
-            for (int64_t i = 0; i < count; i++)
-                sum = sum * 31 +
-                      (uint64_t)(run[i].head * 4096 + run[i].row_begin * 64 +
-                                 run[i].row_end);
-        }
-    }
-    return sum;
-}
-
-static void
-all_forms_of_a_table_are_equal(void **state)
-{
-    (void)state;
-    static const int64_t cumulative[] = {2, 7, 7, 20}, begin[] = {2, 7, 7};
-    static const int64_t length[] = {5, 0, 13};
-    static const int32_t cumulative32[] = {2, 7, 7, 20}, begin32[] = {2, 7, 7};
-    static const int32_t length32[] = {5, 0, 13};
-    const ulyx_docs_t forms[] = {
-        {sizeof(ulyx_docs_t), 3, 8, cumulative, NULL},
-        {sizeof(ulyx_docs_t), 3, 8, begin, length},
-        {sizeof(ulyx_docs_t), 3, 4, cumulative32, NULL},
-        {sizeof(ulyx_docs_t), 3, 4, begin32, length32},
-    };
-    struct uli_shape shape;
-    struct uli_layout *layout = NULL;
-    make_docs_shape(&shape);
-    assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
-    uint64_t none = fingerprint(layout), first = 0;
-    assert_true(uli_layout_has_tables(layout));
-    assert_true(uli_layout_table_hash(layout) != 0);
-    for (int i = 0; i < 4; i++) {
-        assert_status(uli_layout_update(layout, &forms[i], NULL), ULYX_SUCCESS);
-        first = i ? first : fingerprint(layout);
-        assert_true(fingerprint(layout) == first);
-    }
-    assert_true(first != none);
-    assert_status(uli_layout_update(layout, NULL, NULL), ULYX_SUCCESS);
-    assert_true(fingerprint(layout) == none);
-    uli_layout_destroy(layout);
-}
-
-static const int64_t good_begin[] = {0, 5}, good_length[] = {5, 9};
-static const int64_t past_end[] = {0, 21}, backwards[] = {5, 0};
-static const int64_t negative[] = {-1, 5}, overlap[] = {0, 4};
-static const int64_t negative_length[] = {5, -1};
-static const int64_t huge_length[] = {5, INT64_MAX};
-static const int64_t many[] = {0, 1, 2, 3, 4, 5};
-
-static const struct {
-    ulyx_docs_t docs;
-    const char *text;
-} bad_tables[] = {
-    {{8, 2, 8, good_begin, good_length}, "docs_q.size is 8"},
-    {{sizeof(ulyx_docs_t), -1, 8, good_begin, good_length},
-        "docs_q.count is -1"},
-    {{sizeof(ulyx_docs_t), 5, 8, many, NULL}, "max_docs is 4, docs_q needs 5"},
-    {{sizeof(ulyx_docs_t), 2, 2, good_begin, good_length},
-        "docs_q.index_bytes is 2"},
-    {{sizeof(ulyx_docs_t), 2, 8, NULL, good_length}, "docs_q.begin is NULL"},
-    {{sizeof(ulyx_docs_t), 1, 8, past_end, NULL}, "ends after the last of 20"},
-    {{sizeof(ulyx_docs_t), 1, 8, backwards, NULL}, "has length -5"},
-    {{sizeof(ulyx_docs_t), 1, 8, negative, NULL}, "begins at -1"},
-    {{sizeof(ulyx_docs_t), 2, 8, overlap, good_length},
-        "document 1 begins at 4, before the end of the one before it, 5"},
-    {{sizeof(ulyx_docs_t), 2, 8, good_begin, negative_length},
-        "document 1 has length -1"},
-    {{sizeof(ulyx_docs_t), 2, 8, good_begin, huge_length},
-        "document 1 at 5 of length 9223372036854775807 ends after"},
-};
-
-static void
-bad_table_changes_nothing(void **state)
-{
-    (void)state;
-    struct uli_shape shape;
-    struct uli_layout *layout = NULL;
-    const ulyx_docs_t good = {
-        sizeof(ulyx_docs_t), 2, 8, good_begin, good_length};
-    const ulyx_docs_t one = {sizeof(ulyx_docs_t), 1, 8, good_begin, NULL};
-    make_docs_shape(&shape);
-    assert_status(
-        uli_layout_create(&shape, &good, NULL, &layout), ULYX_SUCCESS);
-    uint64_t before = fingerprint(layout);
-    for (size_t i = 0; i < sizeof(bad_tables) / sizeof(bad_tables[0]); i++) {
-        struct uli_layout *other = NULL;
-        assert_status(
-            uli_layout_update(layout, &bad_tables[i].docs, NULL), INVALID);
-        if (!strstr(ulyx_last_error(), bad_tables[i].text))
-            fail_msg(
-                "\"%s\" has no \"%s\"", ulyx_last_error(), bad_tables[i].text);
-        assert_true(fingerprint(layout) == before);
-        assert_status(
-            uli_layout_create(&shape, &bad_tables[i].docs, NULL, &other),
-            INVALID);
-        assert_null(other);
-    }
-    assert_status(uli_layout_update(layout, &good, &one), INVALID);
-    assert_non_null(
-        strstr(ulyx_last_error(), "docs_q has 2 documents, docs_k 1"));
-    assert_true(fingerprint(layout) == before);
-    uli_layout_destroy(layout);
-}
-
-/* Documents may not cross a batch item; two that touch there are fine. */
-static void
-document_across_batch_items_is_refused(void **state)
-{
-    (void)state;
-    static const int64_t across[] = {0, 9, 16}, within[] = {0, 8, 16};
-    ulyx_docs_t docs = {sizeof(ulyx_docs_t), 2, 8, across, NULL};
-    struct uli_shape shape;
-    struct uli_layout *layout = NULL;
-    make_shape(&shape);
-    shape.nranks = 3;
-    shape.batch = 2;
-    shape.max_docs = 2;
-    shape.work_split = ULYX_WORK_BALANCED;
-    assert_status(uli_layout_create(&shape, &docs, NULL, &layout), INVALID);
-    assert_non_null(strstr(ulyx_last_error(), "crosses a batch item of 8"));
-    docs.begin = within;
-    assert_status(
-        uli_layout_create(&shape, &docs, NULL, &layout), ULYX_SUCCESS);
-    uli_layout_destroy(layout);
-}
-
-/* Tables that exceed what creation reserved: the value needed, no change. */
-static void
-table_beyond_maxima_changes_nothing(void **state)
-{
-    (void)state;
-    static const int64_t ends[] = {0, 1, 2, 3, 20};
-    const ulyx_docs_t docs = {sizeof(ulyx_docs_t), 4, 8, ends, NULL};
-    struct uli_shape shape;
-    struct uli_layout *layout = NULL;
-    make_docs_shape(&shape);
-    shape.max_local_rows = 7;
-    assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
-    uint64_t before = fingerprint(layout);
-    assert_status(uli_layout_update(layout, &docs, NULL), INVALID);
-    assert_non_null(strstr(ulyx_last_error(),
-        "max_local_rows is 7, these documents need 8 in part 0"));
-    assert_true(fingerprint(layout) == before);
-    uli_layout_destroy(layout);
-    shape.max_local_rows = 8;
-    assert_status(
-        uli_layout_create(&shape, &docs, NULL, &layout), ULYX_SUCCESS);
-    uli_layout_destroy(layout);
-}
-
-static void
-update_without_tables_is_unsupported(void **state)
-{
-    (void)state;
-    const ulyx_docs_t docs = {
-        sizeof(ulyx_docs_t), 2, 8, good_begin, good_length};
-    struct uli_shape shape;
-    struct uli_layout *layout = NULL;
-    make_shape(&shape);
-    assert_status(
-        uli_layout_create(&shape, &docs, NULL, &layout), ULYX_SUCCESS);
-    assert_false(uli_layout_has_tables(layout));
-    assert_true(uli_layout_table_hash(layout) == 0);
-    assert_status(uli_layout_update(layout, &docs, NULL), ULYX_ERR_UNSUPPORTED);
-    uli_layout_destroy(layout);
-    shape.work_split = ULYX_WORK_BALANCED; /* which is HEADS, with 4 on 2 */
-    assert_status(
-        uli_layout_create(&shape, &docs, NULL, &layout), ULYX_SUCCESS);
-    assert_false(uli_layout_packed(layout));
-    assert_status(uli_layout_update(layout, &docs, NULL), ULYX_SUCCESS);
-    uli_layout_destroy(layout);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bad_field_is_named),
     cmocka_unit_test(sizes_of_2_to_62_are_exact),
     cmocka_unit_test(sums_of_bytes_do_not_exist),
     cmocka_unit_test(sums_of_replicated_bytes_do_not_exist),
-    cmocka_unit_test(all_forms_of_a_table_are_equal),
-    cmocka_unit_test(bad_table_changes_nothing),
-    cmocka_unit_test(document_across_batch_items_is_refused),
-    cmocka_unit_test(table_beyond_maxima_changes_nothing),
-    cmocka_unit_test(update_without_tables_is_unsupported),
 };
 
 ULI_TEST_MAIN("LayoutArguments", tests)

@@ -264,6 +264,22 @@ max_rows_moves_boundaries(void **state)
         strstr(ulyx_last_error(), "max_rows is 1023, 8 ranks need 1024 with"));
 }
 
+/* Where the dearest rank is not at stake, boundaries lie near equal shares:
+ * 9 blocks on 4 ranks are 2 2 3 2, not 3 3 3 0. */
+static void
+slack_is_shared(void **state)
+{
+    (void)state;
+    static const int64_t blocks[] = {2, 2, 3, 2};
+    struct uli_shape shape;
+    struct uli_layout *layout = NULL;
+    make_shape(&shape, 4, 3, 3, 192);
+    assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
+    for (int32_t r = 0; r < 4; r++)
+        assert_int_equal(uli_layout_packed_rows(layout, 0, r), 64 * blocks[r]);
+    uli_layout_destroy(layout);
+}
+
 /* 2^40 rows: sums of 2^79 keys and nothing that grows with rows. */
 static void
 huge_axis_is_cut_without_tables(void **state)
@@ -288,6 +304,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_cut_is_better),
     cmocka_unit_test(maxima_are_respected_or_refused),
     cmocka_unit_test(max_rows_moves_boundaries),
+    cmocka_unit_test(slack_is_shared),
     cmocka_unit_test(huge_axis_is_cut_without_tables),
 };
 

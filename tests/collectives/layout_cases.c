@@ -284,3 +284,22 @@ case_print(const struct oracle_case *c)
         printf("%s\n", c->docs[axis].none ? " none" : "");
     }
 }
+
+void
+shape_small(struct uli_shape *s)
+{
+    memset(s, 0, sizeof(*s));
+    s->nranks = 2;
+    s->batch = 1;
+    s->heads = 4;
+    s->nparts = 1;
+    s->parts[0].rows = 8;
+    s->ntensors = 2;
+    for (int i = 0; i < 2; i++) {
+        s->tensors[i].dtype = ULYX_DTYPE_BF16;
+        s->tensors[i].elem_bytes = 2;
+        s->tensors[i].dim = 8;
+        s->tensors[i].heads = i ? 2 : 4;
+        s->tensors[i].ownership = i ? ULYX_READERS : ULYX_SPLIT;
+    }
+}

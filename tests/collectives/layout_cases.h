@@ -28,6 +28,9 @@ ulyx_status_t case_create(
 const int64_t *case_cuts(const struct oracle_case *c,
     const struct uli_layout *layout, int64_t cuts[ORACLE_MAX_RANKS + 1]);
 
+/* A plain one: 2 ranks, 8 rows, 4 heads of which 2 KV, one part; no splits. */
+void shape_small(struct uli_shape *shape);
+
 /* One line, for failure messages. */
 void case_print(const struct oracle_case *c);
 

@@ -79,11 +79,14 @@ take_part(struct input *in, struct uli_shape *s, int i, int64_t *splits)
     struct uli_shape_part *part = &s->parts[i];
     part->axis = i == 0 ? 0 : choice(in, 1);
     part->rows = number(in, 0, 60);
-    int64_t left = part->rows;
-    for (int r = 0; r < MAX_RANKS && left >= 0; r++) {
-        splits[r] = r + 1 >= s->nranks ? left : number(in, 0, 9) % (left + 1);
-        left -= splits[r];
+    uint64_t left = part->rows > 0 ? (uint64_t)part->rows : 0;
+    for (int r = 0; r < MAX_RANKS; r++) {
+        uint64_t mine = (uint64_t)number(in, 0, 9) % (left + 1);
+        splits[r] = (int64_t)(r + 1 >= s->nranks ? left : mine);
+        left -= (uint64_t)splits[r];
     }
+    if (unruly(in))
+        splits[0] = number(in, 0, 60);
     part->kind = choice(in, 3) == 3;
     if (part->kind == ULYX_PART_SHARDED || unruly(in))
         part->order = choice(in, s->batch == 1 ? 2 : 1);

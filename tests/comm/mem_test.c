@@ -323,6 +323,57 @@ cycles_among_processes_are_flat(void **state)
     meet_free(meet);
 }
 
+/* ---- several threads ----------------------------------------------------- */
+
+/* Two windows, four threads, all handles: calls on one window are serialised,
+ * so each is either the change it asks for or refused. */
+struct crowd {
+    ulyx_comm_t *comms[2];
+    ulyx_mem_t *mems[2];
+    _Atomic int attached[2][2]; /* attaches less detaches that succeeded */
+};
+
+static int
+crowd_body(int rank, int nranks, void *context)
+{
+    struct crowd *crowd = context;
+    const ulyx_status_t bad = ULYX_ERR_INVALID_ARGUMENT;
+    int changes = 0, wrong = 0;
+    (void)nranks;
+    for (int i = 0; i < 2000; i++) {
+        int c = (i + rank) & 1, m = (i >> 1 ^ rank >> 1) & 1;
+        ulyx_comm_t *comm = crowd->comms[c];
+        ulyx_mem_t *mem = crowd->mems[m];
+        ulyx_status_t status =
+            i % 3 ? ulyx_mem_attach(comm, mem) : ulyx_mem_detach(comm, mem);
+        if (status == ULYX_SUCCESS)
+            atomic_fetch_add(&crowd->attached[c][m], i % 3 ? 1 : -1);
+        changes += status == ULYX_SUCCESS;
+        wrong += status != ULYX_SUCCESS && status != bad;
+    }
+    return !(ranks_expect(wrong == 0) & ranks_expect(changes > 0));
+}
+
+static void
+windows_serve_many_threads(void **state)
+{
+    struct fixture *f = *state;
+    struct crowd crowd = {{f->a[0], f->a[1]}, {f->mem, NULL}, {{0}}};
+    void *address;
+    assert_status(
+        ulyx_mem_alloc(BYTES, NULL, &crowd.mems[1], &address), ULYX_SUCCESS);
+    assert_int_equal(ranks_run_threads(4, crowd_body, &crowd, 60), 0);
+    for (int c = 0; c < 2; c++) {
+        for (int m = 0; m < 2; m++) {
+            int attached = atomic_load(&crowd.attached[c][m]);
+            assert_in_range(attached, 0, 1);
+            assert_status(ulyx_mem_detach(crowd.comms[c], crowd.mems[m]),
+                attached ? ULYX_SUCCESS : ULYX_ERR_INVALID_ARGUMENT);
+        }
+    }
+    assert_status(ulyx_mem_free(crowd.mems[1]), ULYX_SUCCESS);
+}
+
 /* ---- registered memory and processes ------------------------------------- */
 
 static int
@@ -395,6 +446,7 @@ static const struct CMUnitTest tests[] = {
     CASE(failed_communicators_take_nothing),
     CASE(cycles_among_threads_are_flat),
     cmocka_unit_test(cycles_among_processes_are_flat),
+    CASE(windows_serve_many_threads),
     cmocka_unit_test(registered_memory_stays_at_home),
     CASE(children_are_refused),
 };

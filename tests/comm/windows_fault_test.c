@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "comm/meet.h"
@@ -423,6 +424,99 @@ a_peer_without_descriptors_is_named(void **state)
     shared_free(shared);
 }
 
+/* A peer without room to map the window: NO_MEMORY, by its number. */
+static int
+space_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    struct rlimit none = {1 << 20, RLIM_INFINITY}, before;
+    ulyx_comm_t *comm;
+    ulyx_mem_t *mem = NULL;
+    (void)nranks;
+    bool ok =
+        ranks_expect(meet_comm(shared->meet, rank, 10, &comm) == ULYX_SUCCESS);
+    if (!ok)
+        return 1;
+    getrlimit(RLIMIT_AS, &before);
+    if (rank == VICTIM)
+        setrlimit(RLIMIT_AS, &none);
+    ok &= ranks_expect(meet_barrier(shared->meet, rank));
+    if (rank == 2) {
+        ok &= ranks_expect((mem = new_window()) != NULL);
+        ok &= ranks_expect(ulyx_mem_attach(comm, mem) == ULYX_ERR_NO_MEMORY);
+        ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1: ") != NULL);
+    }
+    ok &= ranks_expect(meet_barrier(shared->meet, rank));
+    /* Rank 0 had it already, and has let go of it. */
+    ok &= ranks_expect(!uli_window_address(comm, 2, 1, 0, 1));
+    setrlimit(RLIMIT_AS, &before);
+    ok &= ranks_expect(meet_barrier(shared->meet, rank));
+    if (rank == 2) {
+        ok &= ranks_expect(ulyx_mem_attach(comm, mem) == ULYX_SUCCESS);
+        ok &= ranks_expect(ulyx_mem_detach(comm, mem) == ULYX_SUCCESS);
+        ok &= ranks_expect(ulyx_mem_free(mem) == ULYX_SUCCESS);
+    }
+    ok &= ranks_expect(meet_barrier(shared->meet, rank));
+    ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
+    return !ok;
+}
+
+static void
+a_peer_without_room_is_named(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    test_skip("a sanitizer's own memory does not fit the limit");
+#else
+    struct shared *shared = shared_new(RANKS);
+    assert_int_equal(ranks_run_processes(RANKS, space_body, shared, 40), 0);
+    shared_free(shared);
+#endif
+}
+
+/* Signals that interrupt every call, a thousand a second. */
+static void
+nothing(int number)
+{
+    (void)number;
+}
+
+static int
+storm_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    struct sigaction action = {.sa_handler = nothing}; /* no SA_RESTART */
+    struct itimerval fast = {{0, 1000}, {0, 1000}}, off = {{0, 0}, {0, 0}};
+    ulyx_comm_t *comm;
+    (void)nranks;
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &fast, NULL);
+    bool ok =
+        ranks_expect(meet_comm(shared->meet, rank, 20, &comm) == ULYX_SUCCESS);
+    for (int i = 0; i < 300 && ok; i++) {
+        ulyx_mem_t *mem = new_window();
+        ok &= ranks_expect(mem != NULL);
+        ok &= ranks_expect(ulyx_mem_attach(comm, mem) == ULYX_SUCCESS);
+        ok &= ranks_expect(ulyx_mem_detach(comm, mem) == ULYX_SUCCESS);
+        ok &= ranks_expect(ulyx_mem_free(mem) == ULYX_SUCCESS);
+    }
+    setitimer(ITIMER_REAL, &off, NULL);
+    if (!ok)
+        return 1;
+    ok &= ranks_expect(meet_barrier(shared->meet, rank));
+    ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
+    return !ok;
+}
+
+static void
+signals_do_no_harm(void **state)
+{
+    (void)state;
+    struct shared *shared = shared_new(RANKS);
+    assert_int_equal(ranks_run_processes(RANKS, storm_body, shared, 60), 0);
+    shared_free(shared);
+}
+
 /* A child that a rank forks in the midst of it all changes nothing. */
 static int
 fork_body(int rank, int nranks, void *context)
@@ -468,6 +562,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stopped_peer_keeps_its_windows),
     cmocka_unit_test(a_dead_peer_gives_them_back),
     cmocka_unit_test(a_peer_without_descriptors_is_named),
+    cmocka_unit_test(a_peer_without_room_is_named),
+    cmocka_unit_test(signals_do_no_harm),
     cmocka_unit_test(forks_change_nothing),
 };
 

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every allocation and system call on the way fails once, in turn: the call
+ * returns an error, nothing is kept, and the next attempt works. The functions
+ * are replaced by the linker (--wrap), in the library's objects too.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "comm/comm.h"
+#include "comm/mem.h"
+#include "comm/service.h"
+#include "comm/windows.h"
+#include "support/test.h"
+
+/* Only the test's thread fails, and only its countdown-th call. */
+static _Thread_local int countdown;
+static _Thread_local bool fired;
+
+static bool
+fails(int number)
+{
+    if (countdown == 0 || --countdown > 0)
+        return false;
+    errno = number;
+    return fired = true;
+}
+
+#define WRAP(type, name, number, failure, parameters, arguments)               \
+    type __real_##name parameters;                                             \
+    type __wrap_##name parameters;                                             \
+    type __wrap_##name parameters                                              \
+    {                                                                          \
+        return fails(number) ? (failure) : __real_##name arguments;            \
+    }
+
+WRAP(void *, calloc, ENOMEM, NULL, (size_t n, size_t s), (n, s))
+WRAP(void *, mmap, ENOMEM, MAP_FAILED,
+    (void *a, size_t n, int p, int f, int d, off_t o), (a, n, p, f, d, o))
+WRAP(int, memfd_create, EMFILE, -1, (const char *n, unsigned f), (n, f))
+WRAP(int, ftruncate, ENOMEM, -1, (int d, off_t n), (d, n))
+WRAP(int, posix_fallocate, ENOSPC, ENOSPC, (int d, off_t o, off_t n), (d, o, n))
+WRAP(int, socket, EMFILE, -1, (int d, int t, int p), (d, t, p))
+WRAP(int, bind, EADDRINUSE, -1, (int d, const struct sockaddr *a, socklen_t n),
+    (d, a, n))
+WRAP(int, listen, EADDRINUSE, -1, (int d, int n), (d, n))
+WRAP(int, epoll_create1, EMFILE, -1, (int f), (f))
+WRAP(int, epoll_ctl, ENOSPC, -1, (int e, int o, int d, struct epoll_event *v),
+    (e, o, d, v))
+WRAP(int, eventfd, EMFILE, -1, (unsigned v, int f), (v, f))
+WRAP(int, pthread_create, EAGAIN, EAGAIN,
+    (pthread_t * t, const pthread_attr_t *a, void *(*f)(void *), void *c),
+    (t, a, f, c))
+
+/* ---- what is kept -------------------------------------------------------- */
+
+struct kept {
+    int descriptors, mappings;
+};
+
+static struct kept
+count_kept(void)
+{
+    struct kept kept = {0, 0};
+    char line[512];
+    DIR *folder = opendir("/proc/self/fd");
+    while (readdir(folder))
+        kept.descriptors++;
+    closedir(folder);
+    FILE *file = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof(line), file))
+        kept.mappings += strstr(line, "memfd") != NULL;
+    fclose(file);
+    return kept;
+}
+
+/* Runs action with its n-th call failing, for n = 1, 2, ... until none fails.
+ * action undoes itself where it succeeds. */
+static int
+fail_each(ulyx_status_t (*action)(void *context), void *context)
+{
+    for (int n = 1; n < 1000; n++) {
+        struct kept before = count_kept();
+        fired = false;
+        countdown = n;
+        ulyx_status_t status = action(context);
+        countdown = 0;
+        struct kept after = count_kept();
+        assert_int_equal(after.descriptors, before.descriptors);
+        assert_int_equal(after.mappings, before.mappings);
+        if (!fired) {
+            assert_status(status, ULYX_SUCCESS);
+            return n - 1;
+        }
+        /* What can be done without (huge pages, a free block's rest) may
+         * succeed all the same. */
+        if (status != ULYX_SUCCESS && status != ULYX_ERR_NO_MEMORY &&
+            status != ULYX_ERR_SYSTEM)
+            fail_msg(
+                "call %d failed: status %d, %s", n, status, ulyx_last_error());
+        assert_status(action(context), ULYX_SUCCESS);
+    }
+    fail_msg("it never succeeded");
+    return 0;
+}
+
+/* ---- actions ------------------------------------------------------------- */
+
+static ulyx_status_t
+alloc(void *context)
+{
+    ulyx_mem_t *mem;
+    void *address;
+    (void)context;
+    ULI_TRY(ulyx_mem_alloc(10000, NULL, &mem, &address));
+    return ulyx_mem_free(mem);
+}
+
+static ulyx_status_t
+hold(void *context)
+{
+    unsigned char process[16];
+    char name[32];
+    (void)context;
+    ULI_TRY(uli_service_hold(process, name));
+    uli_service_release();
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+create(void *context)
+{
+    const ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    ulyx_comm_t *comms[3];
+    (void)context;
+    ULI_TRY(uli_comm_create_local(3, &params, comms));
+    for (int r = 0; r < 3; r++)
+        ULI_TRY(uli_comm_destroy(comms[r]));
+    return ULYX_SUCCESS;
+}
+
+/* In fresh communicators, so that tables have to be made. */
+static ulyx_status_t
+attach_in(ulyx_comm_t **comms, ulyx_mem_t *mem)
+{
+    struct uli_arena_piece piece;
+    ULI_TRY(ulyx_mem_attach(comms[1], mem));
+    ulyx_status_t status = uli_arena_alloc(comms[0], 8 << 20, &piece);
+    if (status == ULYX_SUCCESS)
+        uli_arena_free(comms[0], &piece);
+    ulyx_status_t detached = ulyx_mem_detach(comms[1], mem);
+    return status ? status : detached;
+}
+
+static ulyx_status_t
+attach(void *context)
+{
+    const ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    ulyx_comm_t *comms[3];
+    int kept_countdown = countdown;
+    countdown = 0; /* create has its own turn */
+    ULI_TRY(uli_comm_create_local(3, &params, comms));
+    countdown = kept_countdown;
+    ulyx_status_t status = attach_in(comms, context);
+    /* Nothing half attached is left: where it failed, nobody finds it. */
+    for (int r = 0; status && r < 3; r++)
+        if (uli_window_address(comms[r], 1, 1, 0, 1))
+            status = ULYX_ERR_INTERNAL;
+    for (int r = 0; r < 3; r++)
+        if (uli_comm_destroy(comms[r]) != ULYX_SUCCESS)
+            status = ULYX_ERR_INTERNAL;
+    return status;
+}
+
+static void
+allocation_keeps_nothing(void **state)
+{
+    (void)state;
+    assert_in_range(fail_each(alloc, NULL), 5, 50);
+}
+
+static void
+service_start_keeps_nothing(void **state)
+{
+    (void)state;
+    assert_in_range(fail_each(hold, NULL), 8, 50);
+}
+
+static void
+creation_keeps_nothing(void **state)
+{
+    (void)state;
+    assert_in_range(fail_each(create, NULL), 8, 200);
+}
+
+static void
+attach_keeps_nothing(void **state)
+{
+    (void)state;
+    ulyx_mem_t *mem;
+    void *address;
+    assert_status(ulyx_mem_alloc(4096, NULL, &mem, &address), ULYX_SUCCESS);
+    assert_in_range(fail_each(attach, mem), 3, 50);
+    assert_status(ulyx_mem_free(mem), ULYX_SUCCESS);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(allocation_keeps_nothing),
+    cmocka_unit_test(service_start_keeps_nothing),
+    cmocka_unit_test(creation_keeps_nothing),
+    cmocka_unit_test(attach_keeps_nothing),
+};
+
+ULI_TEST_MAIN("Shortage", tests)
