@@ -108,8 +108,8 @@ ulyx_status_t uli_service_poll_add(enum uli_service_source source, int fd);
 /* ---- service_request.c --------------------------------------------------- */
 
 /* Receives one request from the connection, carries it out and answers; under
- * lock. The connection is closed afterwards, whatever it was. */
-void uli_service_serve(int socket_fd);
+ * lock. False: nothing has come yet; else the connection has had its turn. */
+bool uli_service_serve(int socket_fd);
 
 /* ---- service_watch.c ----------------------------------------------------- */
 

@@ -164,15 +164,17 @@ answer_request(
         uli_window_withdraw(comm, request->rank, request->window);
 }
 
-void
+bool
 uli_service_serve(int socket_fd)
 {
     struct uli_service_request request;
     int fd = -1;
     bool cut = false;
+    errno = 0;
     if (!receive(socket_fd, &request, &fd, &cut))
-        return;
+        return errno != EAGAIN;
     answer_request(socket_fd, &request, fd, cut);
     if (fd >= 0)
         close(fd);
+    return true;
 }

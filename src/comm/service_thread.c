@@ -104,7 +104,8 @@ drop(struct uli_service_connection *connection)
         uli_service.spare = fcntl(uli_service.stop, F_DUPFD_CLOEXEC, 0);
 }
 
-/* A free place, or that of the one who has been silent for longest. */
+/* A free place, or that of the one who has waited for longest: served if its
+ * request is there, else cut off. */
 static struct uli_service_connection *
 find_place(void)
 {
@@ -116,6 +117,7 @@ find_place(void)
         if (place->since_ns < oldest->since_ns)
             oldest = place;
     }
+    uli_service_serve(oldest->fd);
     drop(oldest);
     return oldest;
 }
@@ -167,8 +169,8 @@ serve(int fd)
     for (int i = 0; i < ULI_SERVICE_CONNECTIONS; i++) {
         if (uli_service.connections[i].fd != fd)
             continue;
-        uli_service_serve(fd);
-        drop(&uli_service.connections[i]);
+        if (uli_service_serve(fd))
+            drop(&uli_service.connections[i]);
     }
 }
 

@@ -121,12 +121,13 @@ open_pidfd(int socket_fd)
     return (int)syscall(SYS_pidfd_open, user.pid, 0);
 }
 
-/* *fd_p = -1 with SUCCESS: the kernel gives no pidfd. */
+/* *fd_p = -1 with SUCCESS: the kernel gives no pidfd. IN_PROGRESS: gone, or
+ * cut off by a service that had to make room. */
 static ulyx_status_t
-open_watch(ulyx_comm_t *comm, int32_t rank, int *fd_p, bool *gone_p)
+open_watch(ulyx_comm_t *comm, int32_t rank, uli_deadline_t deadline, int *fd_p,
+    bool *gone_p)
 {
     const struct uli_identity *peer = &comm->peers[rank].identity;
-    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     struct uli_service_request ping = {
         .protocol = ULI_PROTOCOL, .kind = ULI_SERVICE_PING};
     struct uli_service_answer answer;
@@ -138,11 +139,8 @@ open_watch(ulyx_comm_t *comm, int32_t rank, int *fd_p, bool *gone_p)
     status =
         uli_service_exchange(socket_fd, &ping, -1, comm, deadline, &answer);
     close(socket_fd);
-    if (status == ULYX_SUCCESS)
-        return ULYX_SUCCESS;
-    if (*fd_p >= 0)
+    if (status != ULYX_SUCCESS && *fd_p >= 0)
         close(*fd_p);
-    *gone_p = status == ULYX_IN_PROGRESS;
     return status;
 }
 
@@ -186,9 +184,13 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
 {
     int fd = -1;
     bool gone = false;
+    ulyx_status_t status;
+    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     if (is_watched(comm, rank))
         return ULYX_SUCCESS;
-    ulyx_status_t status = open_watch(comm, rank, &fd, &gone);
+    do
+        status = open_watch(comm, rank, deadline, &fd, &gone);
+    while (status == ULYX_IN_PROGRESS && !gone);
     if (gone && atomic_load(&comm->control->left[rank]))
         return ULYX_SUCCESS;
     if (gone)
@@ -216,9 +218,11 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
 ulyx_status_t
 uli_service_watch(ulyx_comm_t *comm)
 {
-    for (int32_t p = 0; p < comm->nranks; p++) {
+    /* From the next rank on: not everybody begins with rank 0. */
+    for (int32_t i = 1; i < comm->nranks; i++) {
+        int32_t p = (comm->rank + i) % comm->nranks;
         const struct uli_peer *peer = &comm->peers[p];
-        if (p == comm->rank || peer->same_process || !peer->map)
+        if (peer->same_process || !peer->map)
             continue;
         ULI_TRY(watch_rank(comm, p));
     }

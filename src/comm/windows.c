@@ -282,10 +282,18 @@ withdraw_within(ulyx_comm_t *comm, int32_t rank, uint32_t window)
     uli_service_unlock();
 }
 
+/* Peers are gone through from the next rank on, so that not everybody begins
+ * with rank 0: the i-th, i = 0 .. nranks - 2. */
+static int32_t
+peer_at(const ulyx_comm_t *comm, int32_t i)
+{
+    return (comm->rank + 1 + i) % comm->nranks;
+}
+
 static bool
 takes_windows(const ulyx_comm_t *comm, int32_t rank)
 {
-    return rank != comm->rank && comm->peers[rank].map;
+    return comm->peers[rank].map;
 }
 
 static ulyx_status_t
@@ -314,18 +322,19 @@ take(ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
     return uli_service_withdraw(comm, rank, window, deadline);
 }
 
-/* Takes it back from ranks 0 to last, also where the communicator has failed.
- * The id stays taken when one did not let go. One that timed out is not asked:
- * it finds the request's connection closed when it comes to it. */
+/* Takes it back from the first `count` peers, also where the communicator has
+ * failed. The id stays taken when one did not let go. One that timed out is not
+ * asked: it finds the request's connection closed when it comes to it. */
 static void
-undo(ulyx_comm_t *comm, uint32_t window, int32_t last, ulyx_status_t status)
+undo(ulyx_comm_t *comm, uint32_t window, int32_t count, ulyx_status_t status)
 {
     char cause[512];
     bool all = status != ULYX_ERR_TIMEOUT;
-    last -= !all;
+    count -= !all;
     uli_deadline_t deadline = uli_deadline_in(UNDO_S);
     snprintf(cause, sizeof(cause), "%s", uli_error_text());
-    for (int32_t p = 0; p <= last; p++) {
+    for (int32_t i = 0; i < count; i++) {
+        int32_t p = peer_at(comm, i);
         if (!takes_windows(comm, p))
             continue;
         if (comm->peers[p].same_process)
@@ -345,12 +354,13 @@ uli_windows_give(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
 {
     uint32_t window;
     ULI_TRY(reserve_id(comm, &window));
-    for (int32_t p = 0; p < comm->nranks; p++) {
+    for (int32_t i = 0; i < comm->nranks - 1; i++) {
+        int32_t p = peer_at(comm, i);
         if (!takes_windows(comm, p))
             continue;
         ulyx_status_t status = give(comm, p, window, handle, deadline);
         if (status != ULYX_SUCCESS) {
-            undo(comm, window, p, status);
+            undo(comm, window, i + 1, status);
             return status;
         }
     }
@@ -372,7 +382,8 @@ uli_windows_take_back(
     atomic_store(&slot->base, NULL);
     atomic_store(&slot->bytes, RESERVED);
     pthread_mutex_unlock(&comm->lock);
-    for (int32_t p = 0; p < comm->nranks; p++) {
+    for (int32_t i = 0; i < comm->nranks - 1; i++) {
+        int32_t p = peer_at(comm, i);
         if (!takes_windows(comm, p))
             continue;
         ulyx_status_t status = take(comm, p, window, deadline);
@@ -393,9 +404,11 @@ uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
 {
     struct uli_tr_handle handle = {
         comm->segment.fd, comm->segment.address, comm->segment.bytes};
-    for (int32_t p = 0; p < comm->nranks; p++)
+    for (int32_t i = 0; i < comm->nranks - 1; i++) {
+        int32_t p = peer_at(comm, i);
         if (takes_windows(comm, p))
             ULI_TRY(give(comm, p, 0, &handle, deadline));
+    }
     return ULYX_SUCCESS;
 }
 

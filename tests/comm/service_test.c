@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,10 +80,10 @@ dial(const char *name)
     return -1;
 }
 
-/* How many service threads run, and the signals blocked in the last one. By
- * name: a sanitizer has threads of its own. */
+/* How many service threads run, and a field of the last one's status. By name:
+ * a sanitizer has threads of its own. */
 static int
-count_services(unsigned long long *blocked_p)
+count_services(const char *format, void *field_p)
 {
     const struct dirent *entry;
     int threads = 0;
@@ -99,7 +99,7 @@ count_services(unsigned long long *blocked_p)
         while (file && fgets(line, sizeof(line), file)) {
             service |= strncmp(line, "Name:\tulyx-service", 18) == 0;
             if (service)
-                sscanf(line, "SigBlk: %llx", blocked_p);
+                sscanf(line, format, field_p);
         }
         if (file)
             fclose(file);
@@ -142,17 +142,17 @@ thread_lives_with_holds(void **state)
     unsigned char first[16], second[16];
     char name[32], again[32];
     unsigned long long blocked;
-    assert_int_equal(count_services(&blocked), 0);
+    assert_int_equal(count_services("SigBlk: %llx", &blocked), 0);
     assert_status(uli_service_hold(first, name), ULYX_SUCCESS);
     assert_status(uli_service_hold(second, again), ULYX_SUCCESS);
     assert_true(answers_ping(name));
-    assert_int_equal(count_services(&blocked), 1);
+    assert_int_equal(count_services("SigBlk: %llx", &blocked), 1);
     assert_memory_equal(first, second, 16);
     assert_string_equal(name, again);
     uli_service_release();
     assert_true(answers_ping(name));
     uli_service_release();
-    assert_int_equal(count_services(&blocked), 0);
+    assert_int_equal(count_services("SigBlk: %llx", &blocked), 0);
     assert_int_equal(dial(name), -1);
     assert_status(uli_service_hold(second, again), ULYX_SUCCESS);
     assert_memory_equal(first, second, 16); /* the process's name stays */
@@ -167,8 +167,30 @@ thread_blocks_signals(void **state)
     (void)state;
     unsigned long long blocked = 0;
     assert_true(answers_ping(socket_name)); /* it has its name by now */
-    assert_int_equal(count_services(&blocked), 1);
+    assert_int_equal(count_services("SigBlk: %llx", &blocked), 1);
     assert_true((blocked | 0x180040100ull) == ~0ull);
+}
+
+static void
+thread_takes_its_core(void **state)
+{
+    (void)state;
+    cpu_set_t mine;
+    unsigned char process[16];
+    char name[32], number[16];
+    int core = CPU_SETSIZE - 1, allowed = -1;
+    assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
+    while (core > 0 && !CPU_ISSET((size_t)core, &mine))
+        core--;
+    snprintf(number, sizeof(number), "%d", core);
+    setenv("ULYX_SERVICE_CORE", number, 1);
+    ulyx_status_t status = uli_service_hold(process, name);
+    unsetenv("ULYX_SERVICE_CORE");
+    assert_status(status, ULYX_SUCCESS);
+    assert_true(answers_ping(name));
+    assert_int_equal(count_services("Cpus_allowed_list: %d", &allowed), 1);
+    assert_int_equal(allowed, core);
+    uli_service_release();
 }
 
 /* ---- who and what is let in ---------------------------------------------- */
@@ -295,6 +317,30 @@ silent_clients_make_room(void **state)
     for (int i = 0; i < COUNT; i++)
         close(fds[i]);
     assert_true(answers_ping(socket_name));
+}
+
+/* A burst of requests beyond the places: each is answered. */
+static void
+bursts_are_answered(void **state)
+{
+    (void)state;
+    enum { COUNT = 4 * ULI_SERVICE_CONNECTIONS };
+    int fds[COUNT];
+    struct uli_service_request ping = {
+        .protocol = ULI_PROTOCOL, .kind = ULI_SERVICE_PING};
+    struct uli_service_answer answer;
+    uli_service_lock(); /* the service thread waits here */
+    for (int i = 0; i < COUNT; i++) {
+        fds[i] = dial(socket_name);
+        assert_int_equal(send(fds[i], &ping, sizeof(ping), 0), sizeof(ping));
+    }
+    uli_service_unlock();
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(
+            recv(fds[i], &answer, sizeof(answer), 0), sizeof(answer));
+        assert_int_equal(answer.verdict, ULI_SERVICE_DONE);
+        close(fds[i]);
+    }
 }
 
 static int
@@ -475,10 +521,12 @@ children_may_start_afresh(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(thread_lives_with_holds),
     CASE(thread_blocks_signals),
+    cmocka_unit_test(thread_takes_its_core),
     CASE(unknown_endpoints_are_nobody),
     CASE(bad_requests_change_nothing),
     CASE(noise_closes_its_connection_only),
     CASE(silent_clients_make_room),
+    CASE(bursts_are_answered),
     CASE(other_users_are_shut_out),
     CASE(other_users_are_not_believed),
     CASE(gone_is_known_at_once),
