@@ -155,11 +155,8 @@ uli_mask_cost(const struct uli_mask *mask, int64_t rows)
     uli_u128 sum = cost_of_exact(mask, exact);
     if (exact == rows || seeing_rows(mask, exact, rows).end == 0)
         return sum;
-    struct uli_keys keys = row_keys(mask, exact); /* as all rows after it */
-    int64_t tail = keys.end % ULI_TILE_KEYS;
-    int64_t end =
-        tail ? uli_min(mask->k_len - keys.end, ULI_TILE_KEYS - tail) + keys.end
-             : keys.end;
-    int64_t first = keys.first - keys.first % ULI_TILE_KEYS;
-    return sum + (uli_u128)(rows - exact) * (uli_u128)(end - first);
+    /* The rows from there on are all alike and see the last key. */
+    int64_t first = row_keys(mask, exact).first;
+    first -= first % ULI_TILE_KEYS;
+    return sum + (uli_u128)(rows - exact) * (uli_u128)(mask->k_len - first);
 }

@@ -171,8 +171,10 @@ check_maxima(const struct uli_shape *shape, const struct uli_layout *layout)
             bool readers = shape->tensors[t].ownership == ULYX_READERS;
             int64_t most = readers ? shape->max_kv_rows : shape->max_rows;
             uli_layout_runs(layout, t, r, &count);
+            int64_t bound = uli_layout_max_packed_rows(layout, t);
+            assert_true(uli_layout_packed_rows(layout, t, r) <= bound);
             if (most)
-                assert_true(uli_layout_packed_rows(layout, t, r) <= most);
+                assert_true(bound <= most);
             if (shape->max_segments)
                 assert_true(count <= shape->max_segments);
         }
@@ -242,6 +244,29 @@ maxima_are_respected_or_refused(void **state)
     assert_true(refusals > 20); /* the draws reach both sides */
 }
 
+/* Runs of keys that merge as a rank's rows grow: the boundaries nearest to
+ * equal shares would give a rank three segments, the longest runs fit. */
+static void
+merging_segments_still_fit(void **state)
+{
+    (void)state;
+    static const int64_t begin[] = {0, 31, 40, 49}, length[] = {31, 9, 7, 1};
+    const ulyx_docs_t docs = {sizeof(docs), 4, 8, begin, length};
+    struct uli_shape shape;
+    struct uli_layout *layout = NULL;
+    make_shape(&shape, 6, 8, 2, 50);
+    shape.row_round = 6;
+    shape.row_cost = 9;
+    shape.max_rows = 138;
+    shape.max_kv_rows = 97;
+    shape.max_segments = 2;
+    shape.max_docs = 4;
+    assert_status(
+        uli_layout_create(&shape, &docs, NULL, &layout), ULYX_SUCCESS);
+    check_maxima(&shape, layout);
+    uli_layout_destroy(layout);
+}
+
 /* Rows go before cost: causal rows of one head on 8 ranks, at most an eighth
  * and a bit each. */
 static void
@@ -262,6 +287,24 @@ max_rows_moves_boundaries(void **state)
         ULYX_ERR_INVALID_ARGUMENT);
     assert_non_null(
         strstr(ulyx_last_error(), "max_rows is 1023, 8 ranks need 1024 with"));
+}
+
+/* With whole heads a rank costs its heads, each batch item a document. */
+static void
+cost_of_whole_heads(void **state)
+{
+    (void)state;
+    struct uli_shape shape;
+    struct uli_layout *layout = NULL;
+    make_shape(&shape, 2, 4, 2, 256);
+    shape.batch = 3;
+    shape.mask_kind = ULYX_MASK_CAUSAL;
+    shape.row_cost = 1;
+    assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
+    for (int32_t r = 0; r < 2; r++)
+        assert_int_equal(
+            uli_layout_cost(layout, r), 2 * 3 * (128 * 128 + 128 * 256 + 256));
+    uli_layout_destroy(layout);
 }
 
 /* Where the dearest rank is not at stake, boundaries lie near equal shares:
@@ -303,7 +346,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_are_equally_busy),
     cmocka_unit_test(no_cut_is_better),
     cmocka_unit_test(maxima_are_respected_or_refused),
+    cmocka_unit_test(merging_segments_still_fit),
     cmocka_unit_test(max_rows_moves_boundaries),
+    cmocka_unit_test(cost_of_whole_heads),
     cmocka_unit_test(slack_is_shared),
     cmocka_unit_test(huge_axis_is_cut_without_tables),
 };

@@ -31,9 +31,12 @@ fingerprint(const struct uli_layout *layout)
     const struct uli_shape *shape = uli_layout_shape(layout);
     for (int32_t r = 0; r < shape->nranks; r++) {
         int64_t count;
+        sum = sum * 31 + (uint64_t)uli_layout_seq_rows(layout, 0, r);
         const struct uli_piece *piece = uli_layout_pieces(layout, 0, r, &count);
         for (int64_t i = 0; i < count; i++)
-            sum = sum * 31 + (uint64_t)(piece[i].row * 64 + piece[i].rows);
+            sum =
+                sum * 31 + (uint64_t)((piece[i].row * 64 + piece[i].rows) * 64 +
+                                      piece[i].local);
         for (int32_t t = 0; t < shape->ntensors; t++) {
             const struct uli_run *run = uli_layout_runs(layout, t, r, &count);
             for (int64_t i = 0; i < count; i++)

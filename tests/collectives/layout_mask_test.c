@@ -53,6 +53,41 @@ random_mask(struct uli_shape *shape, struct test_random *random)
 }
 
 static void
+check_sums(const struct uli_shape *shape, int64_t q_len, int64_t k_len)
+{
+    int64_t sum = 0;
+    struct uli_mask mask = uli_mask_of(shape, q_len, k_len);
+    for (int64_t rows = 0; rows <= q_len; rows++) {
+        if (sum != (int64_t)uli_mask_cost(&mask, rows))
+            print_error("kind %d align %d diagonal %ld left %ld right %ld "
+                        "q %ld k %ld rows %ld\n",
+                shape->mask_kind, shape->mask_align, (long)shape->mask_diagonal,
+                (long)shape->mask_left, (long)shape->mask_right, (long)q_len,
+                (long)k_len, (long)rows);
+        assert_int_equal(sum, (int64_t)uli_mask_cost(&mask, rows));
+        sum += tile_keys(shape, rows, q_len, k_len);
+    }
+}
+
+static void
+check_seen(const struct uli_shape *shape, int64_t q_len, int64_t k_len,
+    int64_t begin, int64_t end)
+{
+    struct uli_mask mask = uli_mask_of(shape, q_len, k_len);
+    struct uli_keys seen = uli_mask_seen(&mask, begin, end);
+    bool is_seen[512] = {false};
+    assert_true(k_len <= 512);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t first, last;
+        oracle_visible(shape, i, q_len, k_len, &first, &last);
+        for (int64_t j = first; j < last; j++)
+            is_seen[j] = true;
+    }
+    for (int64_t j = 0; j < k_len; j++)
+        assert_int_equal(is_seen[j], j >= seen.first && j < seen.end);
+}
+
+static void
 mask_sums_equal_loops(void **state)
 {
     (void)state;
@@ -60,20 +95,30 @@ mask_sums_equal_loops(void **state)
     for (int64_t n = 0; n < test_draws(1500); n++) {
         struct uli_shape shape;
         random_mask(&shape, &random);
-        int64_t q_len = test_random_in(&random, 0, 60);
-        int64_t k_len = test_random_in(&random, 0, 420), sum = 0;
-        struct uli_mask mask = uli_mask_of(&shape, q_len, k_len);
-        for (int64_t rows = 0; rows <= q_len; rows++) {
-            if (sum != (int64_t)uli_mask_cost(&mask, rows))
-                print_error("kind %d align %d diagonal %ld left %ld right "
-                            "%ld q %ld k %ld rows %ld\n",
-                    shape.mask_kind, shape.mask_align,
-                    (long)shape.mask_diagonal, (long)shape.mask_left,
-                    (long)shape.mask_right, (long)q_len, (long)k_len,
-                    (long)rows);
-            assert_int_equal(sum, (int64_t)uli_mask_cost(&mask, rows));
-            sum += tile_keys(&shape, rows, q_len, k_len);
-        }
+        check_sums(&shape, test_random_in(&random, 0, 60),
+            test_random_in(&random, 0, 420));
+    }
+}
+
+/* Positions that stay at INT64_MAX, with windows as long: which keys are seen
+ * and where their first tile begins depends on the row up to there only. */
+static void
+saturated_masks_equal_loops(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(11)};
+    for (int64_t n = 0; n < test_draws(300); n++) {
+        struct uli_shape shape = {
+            .mask_kind = ULYX_MASK_WINDOW, .mask_align = ULYX_ALIGN_TOP_LEFT};
+        shape.mask_diagonal = INT64_MAX - test_random_in(&random, 0, 200);
+        shape.mask_left = INT64_MAX - test_random_in(&random, 1, 400);
+        shape.mask_right = random_extreme(&random, 300) & INT64_MAX;
+        int64_t q_len = test_random_in(&random, 1, 300);
+        int64_t k_len = test_random_in(&random, 0, 420);
+        int64_t begin = test_random_in(&random, 0, q_len);
+        check_sums(&shape, q_len, k_len);
+        check_seen(
+            &shape, q_len, k_len, begin, test_random_in(&random, begin, q_len));
     }
 }
 
@@ -89,17 +134,7 @@ seen_keys_equal_loops(void **state)
         int64_t k_len = test_random_in(&random, 0, 90);
         int64_t begin = test_random_in(&random, 0, q_len);
         int64_t end = test_random_in(&random, begin, q_len);
-        struct uli_mask mask = uli_mask_of(&shape, q_len, k_len);
-        struct uli_keys seen = uli_mask_seen(&mask, begin, end);
-        bool is_seen[91] = {false};
-        for (int64_t i = begin; i < end; i++) {
-            int64_t first, last;
-            oracle_visible(&shape, i, q_len, k_len, &first, &last);
-            for (int64_t j = first; j < last; j++)
-                is_seen[j] = true;
-        }
-        for (int64_t j = 0; j < k_len; j++)
-            assert_int_equal(is_seen[j], j >= seen.first && j < seen.end);
+        check_seen(&shape, q_len, k_len, begin, end);
     }
 }
 
@@ -206,6 +241,7 @@ mask_cost_of_huge_document(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mask_sums_equal_loops),
+    cmocka_unit_test(saturated_masks_equal_loops),
     cmocka_unit_test(seen_keys_equal_loops),
     cmocka_unit_test(needed_keys_equal_loops),
     cmocka_unit_test(window_of_all_keys_equals_causal),

@@ -446,9 +446,9 @@ run_draws(bool balanced, int64_t draws, uint64_t seed)
             case_print(&c);
         assert_status(status, ULYX_SUCCESS);
         check_layout(&c, layout);
-        case_random_docs(&c, &random);
-        ulyx_docs_t q, k;
-        if (uli_layout_has_tables(layout)) {
+        for (int u = 0; u < 2 && uli_layout_has_tables(layout); u++) {
+            ulyx_docs_t q, k;
+            case_random_docs(&c, &random);
             assert_status(uli_layout_update(layout, case_docs(&c, 0, &q),
                               case_docs(&c, 1, &k)),
                 ULYX_SUCCESS);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a layout publishes about both sides, row by row against the oracle:
- * pieces, heads, packed runs, costs and resolved defaults.
+ * pieces, heads, packed runs, costs and resolved defaults; and that a visitor
+ * of moves can end the visit at any of them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -252,10 +253,47 @@ queries_of_14_2_on_4(void **state)
     uli_layout_destroy(NULL);
 }
 
+/* ---- a visitor that has enough --------------------------------------------
+ */
+
+static bool
+take_some(void *context, const struct uli_move *move)
+{
+    (void)move;
+    return --*(int64_t *)context > 0;
+}
+
+static void
+visitor_ends_the_enumeration(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(12)};
+    struct uli_place scratch[ORACLE_MAX_RANKS];
+    for (int64_t n = 0; n < test_draws(600); n++) {
+        struct oracle_case c;
+        struct uli_layout *layout = NULL;
+        case_random(&c, &random, 9, n % 2);
+        assert_status(case_create(&c, &layout), ULYX_SUCCESS);
+        for (int op = 0; op < ULYX_OPERATIONS; op++) {
+            int64_t all = INT64_MAX;
+            assert_true(uli_layout_each_move(
+                layout, op, 0, 0, -1, scratch, take_some, &all));
+            for (int64_t stop = 1; stop <= INT64_MAX - all; stop++) {
+                int64_t left = stop;
+                assert_false(uli_layout_each_move(
+                    layout, op, 0, 0, -1, scratch, take_some, &left));
+                assert_int_equal(left, 0);
+            }
+        }
+        uli_layout_destroy(layout);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(queries_of_heads_equal_oracle),
     cmocka_unit_test(queries_of_balanced_equal_oracle),
     cmocka_unit_test(queries_of_14_2_on_4),
+    cmocka_unit_test(visitor_ends_the_enumeration),
 };
 
 ULI_TEST_MAIN("LayoutQueries", tests)
