@@ -12,7 +12,7 @@ set(ULYX_EMULATE_DIR ${PROJECT_SOURCE_DIR}/tests/emulate)
 # single elements, hence no vectorizer.
 set(ULYX_EMULATE_FLAGS -O2 -g1 -fsanitize=thread -fno-tree-vectorize
   -fno-exceptions -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas
-  -Wno-unused-function -Wno-tsan)
+  -Wno-unused-function -Wno-psabi -Wno-tsan)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   list(REMOVE_ITEM ULYX_EMULATE_FLAGS -Wno-tsan)
   list(APPEND ULYX_EMULATE_FLAGS -fno-vectorize -fno-slp-vectorize)

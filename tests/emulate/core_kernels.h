@@ -5,6 +5,7 @@
 #ifndef TESTS_EMULATE_CORE_KERNELS_H
 #define TESTS_EMULATE_CORE_KERNELS_H
 
+#include <stdint.h>
 #include <cuda_runtime.h>
 
 #ifdef __cplusplus

@@ -76,7 +76,6 @@ close_locked(void)
     emu_memory_close();
     emu_order_reset();
     emu_shadow_reset();
-    emu_stacks_free();
     emu_faults_reset();
     for (int d = 0; d < emu.config.devices; d++)
         free(emu.devices[d].sms);
@@ -141,21 +140,37 @@ emu_current_device(void)
     return current_device;
 }
 
-/* The lock is held. */
+static void
+await_op(struct emu_op *op)
+{
+    emu_op_hold(op);
+    if (!op->done) {
+        emu.hosts_waiting++;
+        op->hosts++;
+        pthread_cond_signal(&emu.work);
+    }
+    while (!op->done)
+        pthread_cond_wait(&emu.done, &emu.lock);
+    emu_clocks_join(emu.host, op->clocks);
+    emu_op_drop(op);
+}
+
+/* emu_op_finish takes those who waited out of the counts, so that a host on
+ * its way back is not taken for one that waits. */
 cudaError_t
 emu_host_wait(struct emu_op *op)
 {
-    emu.hosts_waiting++;
-    pthread_cond_signal(&emu.work);
     if (op)
-        emu_op_hold(op);
-    while (op ? !op->done : emu.unfinished > 0)
+        await_op(op);
+    if (op || !emu.unfinished)
+        goto out;
+    uint64_t drains = emu.drains;
+    emu.hosts_waiting++;
+    emu.hosts_draining++;
+    pthread_cond_signal(&emu.work);
+    while (drains == emu.drains)
         pthread_cond_wait(&emu.done, &emu.lock);
-    emu.hosts_waiting--;
-    if (op) {
-        emu_clocks_join(emu.host, op->clocks);
-        emu_op_drop(op);
-    }
+out:
     return emu_fault_count() ? cudaErrorLaunchFailure : cudaSuccess;
 }
 

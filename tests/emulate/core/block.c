@@ -254,12 +254,12 @@ emu_thread_ended(struct emu_thread *thread)
         emu_block_try_end(block);
 }
 
-/* After a fatal fault: nothing that runs or waits is continued. */
+/* After a fatal fault: nothing that runs or waits is continued. Operations in
+ * flight are forgotten, with what they hold. */
 void
 emu_abort_all(void)
 {
-    while (emu.async_count)
-        free(emu.async[--emu.async_count]);
+    emu.async_count = 0;
     emu.ready_count = 0;
     while (emu.block_count) {
         struct emu_block *block = emu.blocks[emu.block_count - 1];

@@ -139,6 +139,7 @@ struct emu_op {
     enum emu_op_kind kind;
     int device, references;
     uint32_t waits; /* operations that it still follows */
+    uint32_t hosts; /* host threads that wait for it */
     struct emu_op **followers;
     uint32_t follower_count;
     bool done;
@@ -191,12 +192,16 @@ struct emu {
     bool quit;
     struct emu_op **queued; /* became ready */
     size_t queued_count, queued_room;
-    uint32_t unfinished; /* operations enqueued and not done */
-    uint32_t hosts_waiting;
+    uint32_t unfinished;     /* operations enqueued and not done */
+    uint32_t hosts_waiting;  /* for something that has not happened */
+    uint32_t hosts_draining; /* those of them that wait for all work */
+    uint64_t drains;         /* times that all work was done */
     uint64_t calls;          /* API calls, to see whether hosts are active */
     struct emu_clocks *host; /* what hosts are ordered after */
 };
 extern struct emu emu;
+/* True on the scheduler's thread. */
+extern _Thread_local bool emu_on_scheduler;
 
 /* ---- core/random.c, core/fault.c ---- */
 uint64_t emu_random_next(void);

@@ -34,16 +34,6 @@ emu_stack_give(unsigned char *stack)
     pool = stack;
 }
 
-void
-emu_stacks_free(void)
-{
-    while (pool) {
-        unsigned char *stack = pool;
-        memcpy(&pool, stack, sizeof pool);
-        munmap(stack - GUARD_BYTES, EMU_STACK_BYTES + GUARD_BYTES);
-    }
-}
-
 #if defined(__x86_64__)
 /* rbp rbx r12-r15, the entry as return address, and one word so that entry
  * finds its stack as after a call. */

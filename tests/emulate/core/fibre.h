@@ -2,7 +2,7 @@
  *
  * Fibres: one stack and one saved stack pointer each. The switch (switch.S)
  * saves the callee-saved registers only, about 20 ns a round trip. Stacks are
- * mapped with a guard page below and pooled.
+ * mapped with a guard page below and kept for later fibres.
  */
 #ifndef EMULATE_CORE_FIBRE_H
 #define EMULATE_CORE_FIBRE_H
@@ -12,7 +12,6 @@ enum { EMU_STACK_BYTES = 65536 };
 /* The lowest byte of a stack of EMU_STACK_BYTES; NULL without memory. */
 unsigned char *emu_stack_take(void);
 void emu_stack_give(unsigned char *stack);
-void emu_stacks_free(void);
 
 /* A stack pointer that, switched to, calls entry, which must not return. */
 void *emu_fibre_start(unsigned char *stack, void (*entry)(void));

@@ -93,6 +93,12 @@ emu_op_finish(struct emu_op *op)
     }
     op->follower_count = 0;
     emu.unfinished--;
+    emu.hosts_waiting -= op->hosts;
+    if (!emu.unfinished) {
+        emu.hosts_waiting -= emu.hosts_draining;
+        emu.hosts_draining = 0;
+        emu.drains++;
+    }
     pthread_cond_broadcast(&emu.done);
     emu_op_drop(op);
 }

@@ -14,6 +14,8 @@ struct emu emu = {.lock = PTHREAD_MUTEX_INITIALIZER,
     .work = PTHREAD_COND_INITIALIZER,
     .done = PTHREAD_COND_INITIALIZER};
 
+_Thread_local bool emu_on_scheduler;
+
 enum { POLL_QUEUES = 256, SILENCE_NS = 2000000, STEP_NS = 5 };
 
 static struct emu_queue poll_queues[POLL_QUEUES];
@@ -298,6 +300,7 @@ void *
 emu_scheduler(void *unused)
 {
     (void)unused;
+    emu_on_scheduler = true;
     while (1) {
         bool idle = !emu.launch_count && !emu.op_count;
         if ((idle || atomic_load(&emu.incoming)) && !collect())

@@ -212,12 +212,19 @@ emu_copy_16(void *to, const void *from)
 extern const unsigned char program_start[] __asm__("__executable_start");
 extern const unsigned char program_end[] __asm__("_end");
 
+/* Host code of a .cu file is instrumented too, and may run meanwhile. */
+static bool
+in_fibre(void)
+{
+    return emu_on_scheduler && emu.self;
+}
+
 static void
 plain(const void *address, size_t bytes, bool write, const void *pc)
 {
     struct emu_thread *self = emu.self;
     const unsigned char *p = address;
-    if (!self)
+    if (!in_fibre())
         return;
     if ((size_t)(p - self->stack) < EMU_STACK_BYTES) {
         if (self->touched)
