@@ -147,9 +147,9 @@ ulyx_status_t
 uli_dial(const struct uli_place *place, double settle_s,
     uli_deadline_t deadline, int *fd_p)
 {
-    uli_deadline_t settled = uli_deadline_in(settle_s);
+    uli_deadline_t settled = uli_min(deadline, uli_deadline_in(settle_s));
     uli_deadline_t notice = uli_deadline_in(NOTICE_S);
-    struct uli_dial_report why;
+    struct uli_dial_report why, refusal = {0};
     int pause_ms = PAUSE_FIRST_MS;
     for (;;) {
         int fd = uli_dial_once(place, deadline, &why);
@@ -157,10 +157,10 @@ uli_dial(const struct uli_place *place, double settle_s,
             *fd_p = fd;
             return ULYX_SUCCESS;
         }
-        bool refused =
-            why.status == ULYX_ERR_AUTH || why.status == ULYX_ERR_VERSION;
-        if (refused && uli_deadline_over(settled))
-            return uli_error(why.status, "bootstrap: %s", why.text);
+        if (why.status == ULYX_ERR_AUTH || why.status == ULYX_ERR_VERSION)
+            refusal = why;
+        if (refusal.status && uli_deadline_over(settled))
+            return uli_error(refusal.status, "bootstrap: %s", refusal.text);
         if (uli_deadline_over(deadline))
             return uli_error(ULYX_ERR_TIMEOUT,
                 "bootstrap: no root could be reached before the deadline; "

@@ -44,10 +44,8 @@ static ulyx_status_t
 serve_abstract(
     struct uli_place *place, uli_deadline_t deadline, struct uli_root **root_p)
 {
-    struct uli_root_params params = {.deadline = deadline,
-        .listener_count = 1,
-        .same_user = true,
-        .linger_s = LINGER_S};
+    struct uli_root_params params = {
+        .deadline = deadline, .listener_count = 1, .same_user = true};
     memcpy(params.secret, place->secret, ULI_SECRET_BYTES);
     int number = uli_socket_listen(&place->addresses[0], &params.listeners[0]);
     if (number == EADDRINUSE)

@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
@@ -42,7 +43,23 @@ uli_root_count(void)
     return atomic_load(&alive);
 }
 
+static _Atomic double linger_limit_s = LINGER_S;
+
+void
+uli_root_limit_linger(double seconds)
+{
+    atomic_store(&linger_limit_s, seconds);
+}
+
 /* ---- the door ------------------------------------------------------------ */
+
+static void
+remove_file(struct uli_root *root)
+{
+    if (root->unlink_path[0])
+        unlink(root->unlink_path);
+    root->unlink_path[0] = 0;
+}
 
 static void
 close_listeners(struct uli_root *root)
@@ -50,9 +67,7 @@ close_listeners(struct uli_root *root)
     for (int i = 0; i < root->params.listener_count; i++)
         close(root->params.listeners[i]);
     root->params.listener_count = 0;
-    if (root->unlink_path[0])
-        unlink(root->unlink_path);
-    root->unlink_path[0] = 0;
+    remove_file(root);
 }
 
 void
@@ -218,7 +233,9 @@ spread_failure(struct uli_root *root)
 {
     if (!root->meeting.failed || root->linger != INT64_MAX)
         return;
-    root->linger = uli_deadline_in(root->params.linger_s);
+    root->linger = uli_deadline_in(
+        fmin(root->params.linger_s, atomic_load(&linger_limit_s)));
+    remove_file(root); /* the process may end before the linger does */
     atomic_fetch_add(&root->unsent, 1);
     struct uli_list *node = root->members.next;
     while (node != &root->members) {

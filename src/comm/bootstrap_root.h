@@ -24,8 +24,8 @@ struct uli_root_params {
     int listeners[ULI_ADDRESS_MAX];
     int listener_count;
     bool same_user;          /* Unix sockets: other users are refused */
-    const char *unlink_path; /* removed when all have joined, or at the end;
-                              * copied; NULL = none */
+    const char *unlink_path; /* removed when all have joined or the meeting
+                              * has failed; copied; NULL = none */
 };
 
 /* The listeners are the root's from the call on, also on error.
@@ -37,7 +37,9 @@ ulyx_status_t uli_root_start(
 void uli_root_release(struct uli_root *root, double wait_s);
 /* Ends the meeting now, then as release. */
 void uli_root_stop(struct uli_root *root, double wait_s);
-/* Root threads alive in this process. */
+/* Root threads alive in this process, and an upper limit of linger_s for those
+ * that fail from now on: for tests. */
 int uli_root_count(void);
+void uli_root_limit_linger(double seconds);
 
 #endif

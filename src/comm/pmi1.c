@@ -3,21 +3,31 @@
  * The PMI-1 wire protocol of MPICH's Hydra and of what follows it: lines
  * "cmd=name key=value ...\n" over the descriptor in PMI_FD, one answer to each
  * request. A value longer than the server's limit is put in parts: '+' begins
- * a part that another follows, '.' the last. Nothing is finalised: an MPI
- * library of the same process may use the descriptor too.
+ * a part that another follows, '.' the last. An MPI library of the same process
+ * may use the descriptor too: between its requests.
  */
 #include "comm/pmi1.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include "base/size.h"
 #include "base/status.h"
 
-enum { LINE_BYTES = 2048, NAME_BYTES = 256, VALUE_MAX = 1024, SLICE_MS = 1000 };
+enum {
+    LINE_BYTES = 2048,
+    NAME_BYTES = 256,
+    VALUE_MAX = 1024,
+    SLICE_MS = 1000,
+    FAREWELL_MS = 1000
+};
 
 struct pmi {
     int fd;
@@ -45,13 +55,21 @@ wait_ready(const struct pmi *pmi, short events, const char *what)
     }
 }
 
+/* A launcher that has gone must not end this process by SIGPIPE. */
+static ssize_t
+speak(int fd, const char *text, size_t bytes)
+{
+    ssize_t sent = send(fd, text, bytes, MSG_NOSIGNAL);
+    return sent < 0 && errno == ENOTSOCK ? write(fd, text, bytes) : sent;
+}
+
 static ulyx_status_t
 write_line(const struct pmi *pmi, const char *line, const char *what)
 {
     size_t left = strlen(line);
     while (left > 0) {
         ULI_TRY(wait_ready(pmi, POLLOUT, what));
-        ssize_t wrote = write(pmi->fd, line, left);
+        ssize_t wrote = speak(pmi->fd, line, left);
         if (wrote < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (wrote < 0)
@@ -128,16 +146,61 @@ ask(struct pmi *pmi, const char *line, const char *answer)
         answer, pmi->line);
 }
 
+/* ---- who speaks to the launcher ------------------------------------------ */
+
+/* A launcher takes a process that has spoken and ends without a farewell for
+ * dead, and kills the job. An MPI library of this process says hello and
+ * farewell for both; without one, that is this module's duty, once, when the
+ * process ends. */
+static atomic_int farewell_fd = -1;
+static atomic_int farewell_pid;
+
+static bool
+mpi_says(const char *question)
+{
+    int (*ask_mpi)(int *) = NULL;
+    int yes = 0;
+    void *symbol = dlsym(RTLD_DEFAULT, question);
+    memcpy(&ask_mpi, &symbol, sizeof(symbol));
+    return ask_mpi && ask_mpi(&yes) == 0 && yes;
+}
+
 static ulyx_status_t
-start(struct pmi *pmi)
+say_hello(struct pmi *pmi)
 {
     char value[32] = "";
+    if (mpi_says("MPI_Initialized"))
+        return ULYX_SUCCESS;
+    atomic_store(&farewell_pid, (int)getpid());
+    atomic_store(&farewell_fd, pmi->fd);
     ULI_TRY(ask(
         pmi, "cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init"));
     if (!answer_value(pmi, "pmi_version", value, sizeof(value)) ||
         strcmp(value, "1") != 0)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "PMI-1: the launcher speaks PMI version \"%s\"", value);
+    return ULYX_SUCCESS;
+}
+
+__attribute__((destructor)) static void
+say_farewell(void)
+{
+    static const char line[] = "cmd=finalize\n";
+    struct pollfd waited = {atomic_load(&farewell_fd), POLLIN, 0};
+    if (waited.fd < 0 || atomic_load(&farewell_pid) != (int)getpid() ||
+        mpi_says("MPI_Initialized"))
+        return;
+    if (send(waited.fd, line, strlen(line), MSG_NOSIGNAL) > 0)
+        poll(&waited, 1, FAREWELL_MS);
+}
+
+/* ---- store --------------------------------------------------------------- */
+
+static ulyx_status_t
+start(struct pmi *pmi)
+{
+    char value[32] = "";
+    ULI_TRY(say_hello(pmi));
     ULI_TRY(ask(pmi, "cmd=get_maxes\n", "maxes"));
     if (!answer_value(pmi, "vallen_max", value, sizeof(value)))
         strcpy(value, "256");

@@ -33,6 +33,8 @@ struct uli_pmix {
     pmix_status_t (*commit)(void);
     pmix_status_t (*get)(const pmix_proc_t *, const char *, const pmix_info_t *,
         size_t, pmix_value_t **);
+    pmix_status_t (*fence_nb)(const pmix_proc_t *, size_t, const pmix_info_t *,
+        size_t, pmix_op_cbfunc_t, void *);
     pmix_status_t (*get_nb)(const pmix_proc_t *, const char *,
         const pmix_info_t *, size_t, pmix_value_cbfunc_t, void *);
     const char *(*error_string)(pmix_status_t);
@@ -69,6 +71,7 @@ load(struct uli_pmix *pmix)
         !find(pmix, "PMIx_Put", &pmix->put) ||
         !find(pmix, "PMIx_Commit", &pmix->commit) ||
         !find(pmix, "PMIx_Get", &pmix->get) ||
+        !find(pmix, "PMIx_Fence_nb", &pmix->fence_nb) ||
         !find(pmix, "PMIx_Get_nb", &pmix->get_nb) ||
         !find(pmix, "PMIx_Error_string", &pmix->error_string))
         return not_here(LIBRARY " lacks a function", dlerror());
@@ -135,6 +138,10 @@ struct request {
     pthread_mutex_t lock;
     pthread_cond_t answered;
     int refs; /* the waiter's and the answer's */
+    /* What was asked, as PMIx may read it until it answers. */
+    pmix_proc_t root;
+    char key[64];
+    pmix_info_t collect;
     bool done;
     pmix_status_t result;
     char text[1024];
@@ -167,6 +174,12 @@ take_answer(pmix_status_t result, pmix_value_t *value, void *context)
     pthread_cond_signal(&request->answered);
     pthread_mutex_unlock(&request->lock);
     unref(request);
+}
+
+static void
+take_fence(pmix_status_t result, void *context)
+{
+    take_answer(result, NULL, context);
 }
 
 static struct request *
@@ -214,33 +227,70 @@ publish(struct uli_pmix *pmix, const char *key, char *text)
     return ULYX_SUCCESS;
 }
 
+/* The end of a request that was made with `result`: its answer, or why there
+ * is none. */
+static ulyx_status_t
+finish(const struct uli_pmix *pmix, struct request *request,
+    pmix_status_t result, const char *what, uli_deadline_t deadline)
+{
+    if (result != PMIX_SUCCESS) {
+        unref(request); /* no answer will come */
+        return failed(pmix, what, result);
+    }
+    if (!wait_answer(request, deadline))
+        return uli_error(
+            ULYX_ERR_TIMEOUT, "PMIx: %s: no answer before the deadline", what);
+    if (request->result != PMIX_SUCCESS)
+        return failed(pmix, what, request->result);
+    return ULYX_SUCCESS;
+}
+
+/* All ranks: what was committed before it can be read after it. */
+static ulyx_status_t
+fence(struct uli_pmix *pmix, uli_deadline_t deadline)
+{
+    struct request *request = new_request();
+    if (!request)
+        return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for PMIx");
+    strcpy(request->collect.key, PMIX_COLLECT_DATA);
+    request->collect.value.type = PMIX_BOOL;
+    request->collect.value.data.flag = true;
+    pmix_status_t result =
+        pmix->fence_nb(NULL, 0, &request->collect, 1, take_fence, request);
+    ulyx_status_t status =
+        finish(pmix, request, result, "waiting for all ranks", deadline);
+    unref(request);
+    return status;
+}
+
+static ulyx_status_t
+fetch(struct uli_pmix *pmix, const char *key, char *value_p, size_t bytes,
+    uli_deadline_t deadline)
+{
+    struct request *request = new_request();
+    if (!request)
+        return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for PMIx");
+    request->root = pmix->self;
+    request->root.rank = 0;
+    snprintf(request->key, sizeof(request->key), "%s", key);
+    pmix_status_t result = pmix->get_nb(
+        &request->root, request->key, NULL, 0, take_answer, request);
+    ulyx_status_t status =
+        finish(pmix, request, result, "reading the meeting point", deadline);
+    if (!status)
+        snprintf(value_p, bytes, "%s", request->text);
+    unref(request);
+    return status;
+}
+
 ulyx_status_t
 uli_pmix_share(struct uli_pmix *pmix, int32_t rank, const char *key,
     char *value, size_t bytes, uli_deadline_t deadline)
 {
     if (rank == 0)
-        return publish(pmix, key, value);
-    struct request *request = new_request();
-    if (!request)
-        return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for PMIx");
-    pmix_proc_t root = pmix->self;
-    root.rank = 0;
-    pmix_status_t result =
-        pmix->get_nb(&root, key, NULL, 0, take_answer, request);
-    ulyx_status_t status = ULYX_SUCCESS;
-    if (result != PMIX_SUCCESS) {
-        status = failed(pmix, "asking for the meeting point", result);
-        unref(request); /* no answer will come */
-    } else if (!wait_answer(request, deadline)) {
-        status = uli_error(ULYX_ERR_TIMEOUT,
-            "PMIx: rank 0 gave no meeting point before the deadline");
-    } else if (request->result != PMIX_SUCCESS) {
-        status = failed(pmix, "reading the meeting point", request->result);
-    } else {
-        snprintf(value, bytes, "%s", request->text);
-    }
-    unref(request);
-    return status;
+        ULI_TRY(publish(pmix, key, value));
+    ULI_TRY(fence(pmix, deadline));
+    return rank == 0 ? ULYX_SUCCESS : fetch(pmix, key, value, bytes, deadline);
 }
 
 #else

@@ -24,7 +24,7 @@ void uli_pmix_close(struct uli_pmix *pmix);
 ulyx_status_t uli_pmix_size(
     struct uli_pmix *pmix, int32_t *rank_p, int32_t *nranks_p);
 
-/* As uli_pmi1_share, but not collective: the others wait for rank 0 only.
+/* As uli_pmi1_share: collective over the ranks of the job.
  * returns SUCCESS, ERR_TIMEOUT, ERR_SYSTEM, ERR_NO_MEMORY. */
 ulyx_status_t uli_pmix_share(struct uli_pmix *pmix, int32_t rank,
     const char *key, char *value, size_t bytes, uli_deadline_t deadline);

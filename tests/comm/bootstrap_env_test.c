@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The meeting points that an environment offers, but for files: success, order,
+ * and what is refused.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "comm/env_job.h"
+#include "comm/meeting.h"
+#include "comm/unique_id.h"
+#include "support/test.h"
+
+/* ---- ULYX_COMM_ID -------------------------------------------------------- */
+
+static void
+id_of_the_parent_is_taken_first(void **state)
+{
+    (void)state;
+    struct env_job job;
+    ulyx_unique_id_t id;
+    env_job_init(&job, ENV_RANKS);
+    assert_status(uli_unique_id_create(&id), 0);
+    assert_status(
+        uli_unique_id_to_string(&id, job.settings.comm_id, ULI_SETTING_TEXT),
+        0);
+    /* These lead nowhere: they must not be looked at. */
+    strcpy(job.settings.rendezvous_dir, "/nonexistent");
+    job.entries[0] = "LOCAL_WORLD_SIZE=4";
+    env_job_run_well(&job);
+}
+
+static void
+cut_id_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct env_job job;
+    struct env_rank ranks[ENV_RANKS] = {0};
+    env_job_init(&job, 2);
+    strcpy(job.settings.comm_id, "ulyx1/00112233445566778899aabbccddeeff/10.");
+    env_job_run(&job, ranks);
+    env_job_expect(&job, ranks, ULYX_ERR_INVALID_ARGUMENT, "cut or altered");
+}
+
+/* ---- one node ------------------------------------------------------------ */
+
+static void
+one_node_job(struct env_job *job)
+{
+    env_job_init(job, ENV_RANKS);
+    job->entries[0] = "LOCAL_WORLD_SIZE=4";
+    job->entries[1] = "TORCHELASTIC_RUN_ID=one-node-test";
+    job->entries[2] = "MASTER_ADDR=127.0.0.1";
+    job->entries[3] = "MASTER_PORT=29400";
+}
+
+static void
+ranks_of_one_node_meet_without_a_secret(void **state)
+{
+    (void)state;
+    struct env_job job;
+    one_node_job(&job);
+    for (int i = 0; i < 20; i++) {
+        job.meeting = env_job_meeting();
+        env_job_run_well(&job);
+    }
+}
+
+/* The same name at once again: a meeting closes its door before it answers. */
+static void
+one_node_name_can_be_used_again(void **state)
+{
+    (void)state;
+    struct env_job job;
+    one_node_job(&job);
+    for (int i = 0; i < 20; i++) {
+        struct env_rank ranks[ENV_RANKS] = {0};
+        env_job_run(&job, ranks);
+        env_job_expect(&job, ranks, ULYX_SUCCESS, "");
+    }
+    assert_true(meeting_all_ended());
+}
+
+static void
+one_node_names_the_missing_rank(void **state)
+{
+    (void)state;
+    struct env_job job;
+    struct env_rank ranks[ENV_RANKS] = {0};
+    one_node_job(&job);
+    job.absent = 2;
+    job.patience_s = 0.4;
+    env_job_run(&job, ranks);
+    env_job_expect(&job, ranks, ULYX_ERR_TIMEOUT, "rank 2 of 4 did not join");
+}
+
+static void
+one_node_without_rank_0_times_out(void **state)
+{
+    (void)state;
+    struct env_job job;
+    struct env_rank ranks[ENV_RANKS] = {0};
+    one_node_job(&job);
+    job.absent = 0;
+    job.patience_s = 0.4;
+    env_job_run(&job, ranks);
+    env_job_expect(&job, ranks, ULYX_ERR_TIMEOUT, "no root could be reached");
+}
+
+/* ---- MASTER_ADDR --------------------------------------------------------- */
+
+/* A port that was free a moment ago. */
+static int
+free_port(void)
+{
+    struct uli_address address;
+    int fd;
+    assert_true(uli_address_parse("127.0.0.1:1", &address));
+    uli_address_set_port(&address, 0);
+    assert_int_equal(uli_socket_listen(&address, &fd), 0);
+    close(fd);
+    return uli_address_port(&address);
+}
+
+static void
+master_job(struct env_job *job)
+{
+    env_job_init(job, ENV_RANKS);
+    job->settings.port = free_port();
+    job->entries[0] = "MASTER_ADDR=127.0.0.1";
+    job->entries[1] = "MASTER_PORT=29400";
+}
+
+static void
+ranks_meet_at_master_addr_with_a_secret(void **state)
+{
+    (void)state;
+    struct env_job job;
+    master_job(&job);
+    strcpy(job.settings.secret, "a secret of any length");
+    env_job_run_well(&job);
+    job.meeting++; /* the same port again */
+    env_job_run_well(&job);
+}
+
+static void
+ranks_meet_at_a_name(void **state)
+{
+    (void)state;
+    struct env_job job;
+    master_job(&job);
+    strcpy(job.settings.secret, "x");
+    strcpy(job.settings.socket_family, "AF_INET");
+    job.entries[0] = "MASTER_ADDR=localhost";
+    env_job_run_well(&job);
+}
+
+static void
+master_addr_without_a_secret_is_refused(void **state)
+{
+    (void)state;
+    struct env_job job;
+    struct env_rank ranks[ENV_RANKS] = {0};
+    master_job(&job);
+    env_job_run(&job, ranks);
+    env_job_expect(&job, ranks, ULYX_ERR_AUTH, "set ULYX_SECRET");
+    job.settings.insecure = true;
+    env_job_run_well(&job);
+}
+
+static void
+other_secret_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct env_job job, other;
+    struct env_rank ranks[2] = {{0}};
+    master_job(&job);
+    job.nranks = 2;
+    job.patience_s = 2;
+    strcpy(job.settings.secret, "one");
+    other = job;
+    strcpy(other.settings.secret, "another");
+    for (int r = 0; r < 2; r++) {
+        ranks[r].job = r ? &other : &job;
+        ranks[r].rank = r;
+        pthread_create(&ranks[r].thread, NULL, env_job_rank, &ranks[r]);
+    }
+    for (int r = 0; r < 2; r++)
+        pthread_join(ranks[r].thread, NULL);
+    assert_int_equal(ranks[0].status, ULYX_ERR_TIMEOUT);
+    assert_non_null(strstr(ranks[0].text, "rank 1 of 2 did not join"));
+    assert_non_null(strstr(ranks[0].text, "127.0.0.1 (wrong secret)"));
+    assert_int_equal(ranks[1].status, ULYX_ERR_AUTH);
+    assert_non_null(strstr(ranks[1].text, "wrong secret"));
+}
+
+static void
+unknown_master_is_named(void **state)
+{
+    (void)state;
+    struct env_job job;
+    struct env_rank ranks[ENV_RANKS] = {0};
+    master_job(&job);
+    strcpy(job.settings.secret, "x");
+    job.entries[0] = "MASTER_ADDR=no.such.host.invalid";
+    job.nranks = 2;
+    env_job_run(&job, ranks);
+    env_job_expect(
+        &job, ranks, ULYX_ERR_SYSTEM, "MASTER_ADDR=\"no.such.host.invalid\"");
+}
+
+/* ---- none ---------------------------------------------------------------- */
+
+static void
+no_meeting_point_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct env_job job;
+    struct env_rank ranks[ENV_RANKS] = {0};
+    env_job_init(&job, 2);
+    env_job_run(&job, ranks);
+    env_job_expect(&job, ranks, ULYX_ERR_INVALID_ARGUMENT,
+        "has no meeting point: set ULYX_COMM_ID");
+}
+
+static void
+one_rank_needs_no_meeting_point(void **state)
+{
+    (void)state;
+    struct env_job job;
+    env_job_init(&job, 1);
+    env_job_run_well(&job);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(id_of_the_parent_is_taken_first),
+    cmocka_unit_test(cut_id_is_refused_by_name),
+    cmocka_unit_test(ranks_of_one_node_meet_without_a_secret),
+    cmocka_unit_test(one_node_name_can_be_used_again),
+    cmocka_unit_test(one_node_names_the_missing_rank),
+    cmocka_unit_test(one_node_without_rank_0_times_out),
+    cmocka_unit_test(ranks_meet_at_master_addr_with_a_secret),
+    cmocka_unit_test(ranks_meet_at_a_name),
+    cmocka_unit_test(master_addr_without_a_secret_is_refused),
+    cmocka_unit_test(other_secret_is_refused_by_name),
+    cmocka_unit_test(unknown_master_is_named),
+    cmocka_unit_test(no_meeting_point_is_refused_by_name),
+    cmocka_unit_test(one_rank_needs_no_meeting_point),
+};
+ULI_TEST_MAIN("BootstrapEnv", tests)

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is read out of each launcher's environment, by table.
+ */
+#include "comm/launcher.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "comm/fixture_env.h"
+#include "support/test.h"
+
+struct expected {
+    const char *launcher; /* NULL: refused, `text` is in the error */
+    int32_t rank, nranks;
+    bool one_node;
+    const char *job;
+    bool pmix;
+    int pmi_fd;
+    const char *text; /* of the error, or what was overruled */
+};
+
+#define TORCHRUN                                                               \
+    "RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4",            \
+        "GROUP_RANK=1", "GROUP_WORLD_SIZE=2", "TORCHELASTIC_RUN_ID=abc",       \
+        "TORCHELASTIC_RESTART_COUNT=2", "MASTER_ADDR=node0",                   \
+        "MASTER_PORT=29500"
+#define OPENMPI                                                                \
+    "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4",                        \
+        "OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_SIZE=4",        \
+        "PMIX_RANK=3", "PMIX_NAMESPACE=3221356545",                            \
+        "PMIX_SERVER_URI41=1.0;tcp4://127.0.0.1:1"
+#define HYDRA                                                                  \
+    "PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=9", "MPI_LOCALRANKID=1",               \
+        "MPI_LOCALNRANKS=2"
+#define SRUN                                                                   \
+    "SLURM_JOB_ID=77", "SLURM_STEP_ID=0", "SLURM_PROCID=6", "SLURM_NTASKS=16", \
+        "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_NUM_NODES=2", "SLURM_LOCALID=2"
+
+static const struct {
+    const char *name;
+    struct fixture_env env;
+    struct expected expected;
+} cases[] = {
+    {"nothing", {{NULL}},
+        {NULL, 0, 0, false, "", false, -1,
+            "looked for ULYX_RANK and ULYX_NRANKS; RANK and WORLD_SIZE; "
+            "OMPI_COMM_WORLD_RANK and"}},
+    {"torchrun on two nodes", {{TORCHRUN, NULL}},
+        {"torchrun", 5, 8, false, "torchrun/abc/2/", false, -1, ""}},
+    {"torchrun on one node",
+        {{"RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
+            "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1", NULL}},
+        {"torchrun", 1, 2, true, "", false, -1, ""}},
+    {"torchrun within srun", {{SRUN, TORCHRUN, NULL}},
+        {"torchrun", 5, 8, false, "torchrun/abc/2/", false, -1, "Slurm"}},
+    {"mpirun of Open MPI", {{OPENMPI, NULL}},
+        {"Open MPI", 3, 4, true, "Open MPI/3221356545//", true, -1, "PMIx"}},
+    {"mpirun in a Slurm job", {{SRUN, OPENMPI, NULL}},
+        {"Open MPI", 3, 4, true, "Open MPI/3221356545//", true, -1,
+            "PMIx, Slurm"}},
+    {"torchrun within mpirun keeps to itself", {{OPENMPI, TORCHRUN, NULL}},
+        {"torchrun", 5, 8, false, "torchrun/abc/2/", false, -1,
+            "Open MPI, PMIx"}},
+    {"srun --mpi=pmix",
+        {{SRUN, "PMIX_RANK=6", "PMIX_NAMESPACE=slurm.pmix.77.0",
+            "PMIX_SERVER_URI2=x", NULL}},
+        {"PMIx", 6, 8, false, "PMIx/slurm.pmix.77.0//", true, -1, "Slurm"}},
+    {"a PMIx launcher that gives no size",
+        {{"PMIX_RANK=2", "PMIX_NAMESPACE=prte-1", "PMIX_SERVER_URI4=x", NULL}},
+        {"PMIx", 2, 0, false, "PMIx/prte-1//", true, -1, ""}},
+    {"Hydra", {{HYDRA, NULL}}, {"PMI-1", 1, 2, true, "", false, 9, ""}},
+    {"Hydra on two nodes",
+        {{"PMI_RANK=1", "PMI_SIZE=4", "PMI_FD=5", "MPI_LOCALNRANKS=2", NULL}},
+        {"PMI-1", 1, 4, false, "", false, 5, ""}},
+    {"srun --mpi=pmi2 is read, its store is not used",
+        {{SRUN, "PMI_RANK=6", "PMI_SIZE=8", "PMI_FD=4", NULL}},
+        {"PMI-1", 6, 8, false, "PMI-1//77/0", false, -1, "Slurm"}},
+    {"Slurm", {{SRUN, NULL}},
+        {"Slurm", 6, 8, false, "Slurm/77/0/", false, -1, ""}},
+    {"Slurm, one node, restarted",
+        {{"SLURM_JOB_ID=1", "SLURM_STEP_ID=3", "SLURM_PROCID=0",
+            "SLURM_NTASKS=4", "SLURM_STEP_NUM_NODES=1", "SLURM_RESTART_COUNT=5",
+            NULL}},
+        {"Slurm", 0, 4, true, "Slurm/1/3/5", false, -1, ""}},
+    {"a batch script is no rank",
+        {{"SLURM_JOB_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=4", NULL}},
+        {NULL, 0, 0, false, "", false, -1, "no launcher recognised"}},
+    {"half of torchrun is none", {{"RANK=1", NULL}},
+        {NULL, 0, 0, false, "", false, -1, "no launcher recognised"}},
+    {"an empty value is none", {{"RANK=", "WORLD_SIZE=4", HYDRA, NULL}},
+        {"PMI-1", 1, 2, true, "", false, 9, ""}},
+    {"a rank beyond the size", {{"RANK=4", "WORLD_SIZE=4", NULL}},
+        {NULL, 0, 0, false, "", false, -1,
+            "RANK=\"4\" and WORLD_SIZE=\"4\" (torchrun) are not a rank"}},
+    {"a rank that is no number", {{"RANK=one", "WORLD_SIZE=4", NULL}},
+        {NULL, 0, 0, false, "", false, -1, "RANK=\"one\""}},
+    {"a negative rank", {{"RANK=-1", "WORLD_SIZE=4", NULL}},
+        {NULL, 0, 0, false, "", false, -1, "RANK=\"-1\""}},
+    {"a size that overflows",
+        {{"RANK=1", "WORLD_SIZE=99999999999999999999", NULL}},
+        {NULL, 0, 0, false, "", false, -1, "WORLD_SIZE=\"9999"}},
+    {"a size of none", {{"RANK=0", "WORLD_SIZE=0", NULL}},
+        {NULL, 0, 0, false, "", false, -1, "WORLD_SIZE=\"0\""}},
+};
+
+static void
+load_settings(struct uli_settings *settings)
+{
+    assert_status(uli_settings_load_files(NULL, NULL, settings), 0);
+}
+
+static void
+check(const char *name, const struct uli_settings *settings,
+    const struct fixture_env *fixture, const struct expected *expected)
+{
+    struct uli_launch launch;
+    const struct uli_env env = fixture_env(fixture);
+    ulyx_status_t status = uli_launcher_find(settings, &env, &launch);
+    if (!expected->launcher) {
+        if (status != ULYX_ERR_INVALID_ARGUMENT ||
+            !strstr(ulyx_last_error(), expected->text))
+            fail_msg("%s: status %d, \"%s\"", name, status, ulyx_last_error());
+        return;
+    }
+    if (status)
+        fail_msg("%s: %s", name, ulyx_last_error());
+    if (strcmp(launch.launcher, expected->launcher) != 0 ||
+        launch.rank != expected->rank || launch.nranks != expected->nranks ||
+        launch.one_node != expected->one_node ||
+        strcmp(launch.job, expected->job) != 0 ||
+        launch.pmix != expected->pmix || launch.pmi_fd != expected->pmi_fd ||
+        strcmp(launch.overruled, expected->text) != 0)
+        fail_msg("%s: %s rank %d of %d, one node %d, job \"%s\", pmix %d, "
+                 "pmi %d, overruled \"%s\"",
+            name, launch.launcher, launch.rank, launch.nranks, launch.one_node,
+            launch.job, launch.pmix, launch.pmi_fd, launch.overruled);
+}
+
+static void
+launchers_are_read_as_the_table_says(void **state)
+{
+    (void)state;
+    struct uli_settings settings;
+    load_settings(&settings);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        check(cases[i].name, &settings, &cases[i].env, &cases[i].expected);
+}
+
+static void
+own_settings_come_first(void **state)
+{
+    (void)state;
+    struct uli_settings settings;
+    const struct fixture_env env = {{TORCHRUN, NULL}};
+    struct expected expected = {
+        "ULYX_RANK", 2, 3, true, "ULYX_RANK/mine//", false, -1, "torchrun"};
+    load_settings(&settings);
+    settings.rank = 2;
+    settings.nranks = 3;
+    settings.local_nranks = 3;
+    strcpy(settings.job, "mine");
+    check("own", &settings, &env, &expected);
+    settings.local_nranks = 2;
+    expected.one_node = false;
+    check("own, two nodes", &settings, &env, &expected);
+}
+
+static void
+half_of_the_own_settings_is_refused(void **state)
+{
+    (void)state;
+    struct uli_settings settings;
+    const struct fixture_env env = {{TORCHRUN, NULL}};
+    const struct expected no_size = {
+        .text = "ULYX_RANK is set and ULYX_NRANKS is not"};
+    const struct expected no_rank = {
+        .text = "ULYX_NRANKS is set and ULYX_RANK is not"};
+    load_settings(&settings);
+    settings.rank = 0;
+    check("no size", &settings, &env, &no_size);
+    settings.rank = -1;
+    settings.nranks = 4;
+    check("no rank", &settings, &env, &no_rank);
+}
+
+static void
+master_is_kept(void **state)
+{
+    (void)state;
+    struct uli_settings settings;
+    struct uli_launch launch;
+    const struct fixture_env fixture = {{TORCHRUN, NULL}};
+    const struct uli_env env = fixture_env(&fixture);
+    load_settings(&settings);
+    assert_status(uli_launcher_find(&settings, &env, &launch), 0);
+    assert_string_equal(launch.master, "node0");
+    assert_string_equal(launch.master_port, "29500");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(launchers_are_read_as_the_table_says),
+    cmocka_unit_test(own_settings_come_first),
+    cmocka_unit_test(half_of_the_own_settings_is_refused),
+    cmocka_unit_test(master_is_kept),
+};
+ULI_TEST_MAIN("Launcher", tests)
