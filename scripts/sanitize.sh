@@ -23,11 +23,13 @@ here=$(pwd)
 
 # UCX's hooks on malloc and mmap and the sanitizers' own would call each other.
 export UCX_MEM_EVENTS=no
-export ASAN_OPTIONS="detect_leaks=1:${ASAN_OPTIONS:-}"
+# Sizes that no machine has must come back as NULL, as without a sanitizer.
+null=allocator_may_return_null=1
+export ASAN_OPTIONS="detect_leaks=1:$null:${ASAN_OPTIONS:-}"
 export LSAN_OPTIONS="suppressions=$here/scripts/lsan.supp:print_suppressions=0"
 export UBSAN_OPTIONS="print_stacktrace=1"
 # Ranks are forked while the test's process may have threads.
-export TSAN_OPTIONS="die_after_fork=0:suppressions=$here/scripts/tsan.supp"
+export TSAN_OPTIONS="die_after_fork=0:$null:suppressions=$here/scripts/tsan.supp"
 
 # ThreadSanitizer needs a memory layout that some kernels randomise away.
 run=
