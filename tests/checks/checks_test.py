@@ -12,6 +12,10 @@ SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)),
 SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
 BODY = "{\n" + "    ;\n" * 101 + "}\n"
 
+# A header that declares ulyx_f, for the check of declared functions; the list
+# of exports beside it has ulyx_f.
+HEADER = "include/ulyx/a.h"
+
 # script, file, text below the SPDX line, what the check says (None: passes)
 CASES = [
     ("layers", "src/comm/a.c", '#include "base/status.h"\n', None),
@@ -29,6 +33,10 @@ CASES = [
     ("layers", "include/ulyx/a.h", "#include <stdio.h>\n", "public header"),
     ("layers", "src/comm/a.c", "int\nulyx_f(void)\n", "only src/api"),
     ("layers", "src/api/a.c", "int\nulyx_f(void)\n", None),
+    ("declared", HEADER, "/* F. */\nULYX_API int ulyx_f(void);\n", None),
+    ("declared", HEADER, "\n\nULYX_API int ulyx_f(void);\n", "no comment"),
+    ("declared", HEADER, "ULYX_API int ulyx_g(void);\n", "not exported"),
+    ("declared", HEADER, "ULYX_API int ulyx_g(void);\n", "not declared"),
     ("style", "src/a.c", "int a;\n", None),
     ("style", "src/a.c", "\tint a;\n", "tab"),
     ("style", "src/a.c", "int a; \n", "blank"),
@@ -36,6 +44,8 @@ CASES = [
     ("style", "src/a.c", "int a;", "no newline"),
     ("style", "src/a.c", "int a;\n" * 501, "file of"),
     ("style", "src/a.c", "/* Long because. */\n" + "int a;\n" * 501, None),
+    ("style", "tests/a.c", "int a;\n" * 590, None),
+    ("style", "tests/a.c", "int a;\n" * 601, "file of"),
     ("style", "include/ulyx/a.h", "int a;\n" * 351, "file of"),
     ("style", "src/a.c", "/* " + "x" * 80 + " */\n", "columns"),
     ("style", "src/a.cu", "/* " + "x" * 80 + " */\n", None),
@@ -53,6 +63,9 @@ CASES = [
 def run(script, path, text):
     with tempfile.TemporaryDirectory() as root:
         os.makedirs(os.path.join(root, os.path.dirname(path)))
+        os.makedirs(os.path.join(root, "src"), exist_ok=True)
+        with open(os.path.join(root, "src/ulyx.exports"), "w") as file:
+            file.write("ulyx_f\n")
         with open(os.path.join(root, path), "w", newline="") as file:
             file.write(text)
         return subprocess.run(
