@@ -16,20 +16,10 @@
  */
 #include "comm/windows.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include "base/log.h"
-#include "base/size.h"
 #include "comm/service.h"
 
 enum { RESERVED = -1 };
-
-/* How long a window that could not be given is taken back from those who had
- * it already; they answer at once unless they are stopped. */
-#define UNDO_S 5.0
 
 /* ---- slots --------------------------------------------------------------- */
 
@@ -204,11 +194,10 @@ uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window)
     return true;
 }
 
-/* ---- giving a window to all ranks ---------------------------------------- */
+/* ---- my own slots -------------------------------------------------------- */
 
-/* The lowest free id of mine, reserved. */
-static ulyx_status_t
-reserve_id(ulyx_comm_t *comm, uint32_t *window_p)
+ulyx_status_t
+uli_window_reserve(ulyx_comm_t *comm, uint32_t *window_p)
 {
     struct uli_window *slot = NULL;
     ulyx_status_t status = ULYX_SUCCESS;
@@ -227,6 +216,26 @@ reserve_id(ulyx_comm_t *comm, uint32_t *window_p)
 }
 
 void
+uli_window_show(
+    ulyx_comm_t *comm, uint32_t window, const struct uli_tr_handle *handle)
+{
+    pthread_mutex_lock(&comm->lock);
+    fill_slot(
+        find_slot(own_table(comm), window), handle->address, handle->bytes);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void
+uli_window_hide(ulyx_comm_t *comm, uint32_t window)
+{
+    pthread_mutex_lock(&comm->lock);
+    struct uli_window *slot = find_slot(own_table(comm), window);
+    atomic_store(&slot->base, NULL);
+    atomic_store(&slot->bytes, RESERVED);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void
 uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
 {
     pthread_mutex_lock(&comm->lock);
@@ -234,183 +243,7 @@ uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
     pthread_mutex_unlock(&comm->lock);
 }
 
-static bool
-is_gone(ulyx_comm_t *comm, int32_t rank)
-{
-    return atomic_load(&comm->peers[rank].dead) ||
-           atomic_load(&comm->control->left[rank]);
-}
-
-static void
-pause_ms(int ms)
-{
-    struct timespec time = {0, ms * 1000000L};
-    nanosleep(&time, NULL);
-}
-
-/* A rank of this process that is not in the registry has not got there yet,
- * or has left. */
-static ulyx_status_t
-publish_within(ulyx_comm_t *comm, int32_t rank, uint32_t window,
-    const struct uli_tr_handle *handle, uli_deadline_t deadline)
-{
-    for (;;) {
-        ulyx_comm_t *peer =
-            uli_service_find(comm->peers[rank].identity.endpoint);
-        if (peer) {
-            ulyx_status_t status = uli_window_publish(
-                peer, comm->rank, window, handle->address, handle->bytes);
-            uli_service_unlock();
-            return status;
-        }
-        if (is_gone(comm, rank))
-            return ULYX_SUCCESS;
-        ULI_TRY(uli_comm_check(comm));
-        if (uli_deadline_over(deadline))
-            return ULYX_ERR_TIMEOUT;
-        pause_ms(1);
-    }
-}
-
-static void
-withdraw_within(ulyx_comm_t *comm, int32_t rank, uint32_t window)
-{
-    ulyx_comm_t *peer = uli_service_find(comm->peers[rank].identity.endpoint);
-    if (!peer)
-        return;
-    uli_window_withdraw(peer, comm->rank, window);
-    uli_service_unlock();
-}
-
-/* Peers are gone through from the next rank on, so that not everybody begins
- * with rank 0: the i-th, i = 0 .. nranks - 2. */
-static int32_t
-peer_at(const ulyx_comm_t *comm, int32_t i)
-{
-    return (comm->rank + 1 + i) % comm->nranks;
-}
-
-static bool
-takes_windows(const ulyx_comm_t *comm, int32_t rank)
-{
-    return comm->peers[rank].map;
-}
-
-static ulyx_status_t
-give(ulyx_comm_t *comm, int32_t rank, uint32_t window,
-    const struct uli_tr_handle *handle, uli_deadline_t deadline)
-{
-    ulyx_status_t status =
-        comm->peers[rank].same_process
-            ? publish_within(comm, rank, window, handle, deadline)
-            : uli_service_deliver(comm, rank, window, handle, deadline);
-    if (status == ULYX_ERR_TIMEOUT)
-        return uli_comm_fail(comm, status, rank,
-            "attach: rank %d (%.63s, pid %d) did not map window %u in time",
-            rank, comm->peers[rank].identity.host,
-            comm->peers[rank].identity.pid, window);
-    return status;
-}
-
-static ulyx_status_t
-take(ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
-{
-    if (comm->peers[rank].same_process) {
-        withdraw_within(comm, rank, window);
-        return ULYX_SUCCESS;
-    }
-    return uli_service_withdraw(comm, rank, window, deadline);
-}
-
-/* Takes it back from the first `count` peers, also where the communicator has
- * failed. The id stays taken when one did not let go. One that timed out is not
- * asked: it finds the request's connection closed when it comes to it. */
-static void
-undo(ulyx_comm_t *comm, uint32_t window, int32_t count, ulyx_status_t status)
-{
-    char cause[512];
-    bool all = status != ULYX_ERR_TIMEOUT;
-    count -= !all;
-    uli_deadline_t deadline = uli_deadline_in(UNDO_S);
-    snprintf(cause, sizeof(cause), "%s", uli_error_text());
-    for (int32_t i = 0; i < count; i++) {
-        int32_t p = peer_at(comm, i);
-        if (!takes_windows(comm, p))
-            continue;
-        if (comm->peers[p].same_process)
-            withdraw_within(comm, p, window);
-        else
-            all &= uli_service_recall(
-                &comm->peers[p].identity, comm->rank, window, false, deadline);
-    }
-    if (all)
-        uli_windows_forget(comm, window);
-    uli_error_pass(ULYX_SUCCESS, cause);
-}
-
-ulyx_status_t
-uli_windows_give(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
-    uli_deadline_t deadline, uint32_t *window_p)
-{
-    uint32_t window;
-    ULI_TRY(reserve_id(comm, &window));
-    for (int32_t i = 0; i < comm->nranks - 1; i++) {
-        int32_t p = peer_at(comm, i);
-        if (!takes_windows(comm, p))
-            continue;
-        ulyx_status_t status = give(comm, p, window, handle, deadline);
-        if (status != ULYX_SUCCESS) {
-            undo(comm, window, i + 1, status);
-            return status;
-        }
-    }
-    /* Last: my operations find it only when all peers can. */
-    pthread_mutex_lock(&comm->lock);
-    fill_slot(
-        find_slot(own_table(comm), window), handle->address, handle->bytes);
-    pthread_mutex_unlock(&comm->lock);
-    *window_p = window;
-    return ULYX_SUCCESS;
-}
-
-ulyx_status_t
-uli_windows_take_back(
-    ulyx_comm_t *comm, uint32_t window, uli_deadline_t deadline)
-{
-    pthread_mutex_lock(&comm->lock);
-    struct uli_window *slot = find_slot(own_table(comm), window);
-    atomic_store(&slot->base, NULL);
-    atomic_store(&slot->bytes, RESERVED);
-    pthread_mutex_unlock(&comm->lock);
-    for (int32_t i = 0; i < comm->nranks - 1; i++) {
-        int32_t p = peer_at(comm, i);
-        if (!takes_windows(comm, p))
-            continue;
-        ulyx_status_t status = take(comm, p, window, deadline);
-        if (status == ULYX_ERR_TIMEOUT)
-            return uli_comm_fail(comm, status, p,
-                "detach: rank %d did not let go of window %u in time", p,
-                window);
-        ULI_TRY(status);
-    }
-    uli_windows_forget(comm, window);
-    return ULYX_SUCCESS;
-}
-
-/* ---- creation and end ---------------------------------------------------- */
-
-ulyx_status_t
-uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
-{
-    struct uli_tr_handle handle = {
-        comm->segment.fd, comm->segment.address, comm->segment.bytes};
-    for (int32_t i = 0; i < comm->nranks - 1; i++) {
-        int32_t p = peer_at(comm, i);
-        if (takes_windows(comm, p))
-            ULI_TRY(give(comm, p, 0, &handle, deadline));
-    }
-    return ULYX_SUCCESS;
-}
+/* ---- end ----------------------------------------------------------------- */
 
 static void
 close_table(ulyx_comm_t *comm, int32_t rank)

@@ -22,6 +22,14 @@ ulyx_status_t uli_windows_take_back(
 /* Forgets the window here only: its peers are gone or have let go of it. */
 void uli_windows_forget(ulyx_comm_t *comm, uint32_t window);
 
+/* Own slots (windows.c): the lowest free id, taken but not to be found; then
+ * found by this rank's operations; then taken but not found again.
+ * Errors: NO_MEMORY. */
+ulyx_status_t uli_window_reserve(ulyx_comm_t *comm, uint32_t *window_p);
+void uli_window_show(
+    ulyx_comm_t *comm, uint32_t window, const struct uli_tr_handle *handle);
+void uli_window_hide(ulyx_comm_t *comm, uint32_t window);
+
 /* As uli_window_publish, of memory that is unmapped when it is withdrawn. */
 ulyx_status_t uli_window_publish_mapped(ulyx_comm_t *comm, int32_t rank,
     uint32_t window, void *base, int64_t bytes);

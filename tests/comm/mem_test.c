@@ -164,6 +164,21 @@ overlapping_registrations_stand(void **state)
     assert_status(ulyx_mem_free(high), ULYX_SUCCESS);
 }
 
+/* A rank that has destroyed its handle needs no windows any more. */
+static void
+ranks_that_left_are_passed_over(void **state)
+{
+    struct fixture *f = *state;
+    assert_status(ulyx_mem_attach(f->b[0], f->mem), ULYX_SUCCESS);
+    assert_status(uli_comm_destroy(f->a[1]), ULYX_SUCCESS);
+    f->a[1] = NULL;
+    assert_status(ulyx_mem_attach(f->a[0], f->mem), ULYX_SUCCESS);
+    assert_status(uli_comm_destroy(f->b[1]), ULYX_SUCCESS);
+    f->b[1] = NULL;
+    assert_status(ulyx_mem_detach(f->a[0], f->mem), ULYX_SUCCESS);
+    assert_status(ulyx_mem_detach(f->b[0], f->mem), ULYX_SUCCESS);
+}
+
 /* ---- quarantine, among threads ------------------------------------------- */
 
 /* A rank with an operation in flight may still store; nobody else may. */
@@ -441,6 +456,7 @@ static const struct CMUnitTest tests[] = {
     CASE(refuses_wrong_order),
     CASE(belongs_to_several),
     CASE(overlapping_registrations_stand),
+    CASE(ranks_that_left_are_passed_over),
     CASE(waits_for_ranks_in_flight),
     CASE(quarantine_outlives_destroy),
     CASE(failed_communicators_take_nothing),

@@ -148,7 +148,20 @@ create(void *context)
     return ULYX_SUCCESS;
 }
 
-/* In fresh communicators, so that tables have to be made. */
+/* In fresh communicators that have 63 windows: the next needs a new chunk in
+ * each table, so that the second peer can fail after the first has it. */
+static ulyx_status_t
+fill_chunk(ulyx_comm_t *comm, struct uli_tr_handle *handle)
+{
+    for (uint32_t w = 1; w < ULI_WINDOW_CHUNK; w++) {
+        uint32_t window;
+        ULI_TRY(uli_windows_give(comm, handle, uli_deadline_in(5), &window));
+        if (window != w)
+            return ULYX_ERR_INTERNAL;
+    }
+    return ULYX_SUCCESS;
+}
+
 static ulyx_status_t
 attach_in(ulyx_comm_t **comms, ulyx_mem_t *mem)
 {
@@ -169,11 +182,15 @@ attach(void *context)
     int kept_countdown = countdown;
     countdown = 0; /* create has its own turn */
     ULI_TRY(uli_comm_create_local(3, &params, comms));
+    struct uli_tr_handle handle = {-1, comms, sizeof(comms)};
+    ulyx_status_t status = fill_chunk(comms[1], &handle);
     countdown = kept_countdown;
-    ulyx_status_t status = attach_in(comms, context);
+    if (status == ULYX_SUCCESS)
+        status = attach_in(comms, context);
+    countdown = 0;
     /* Nothing half attached is left: where it failed, nobody finds it. */
     for (int r = 0; status && r < 3; r++)
-        if (uli_window_address(comms[r], 1, 1, 0, 1))
+        if (uli_window_address(comms[r], 1, ULI_WINDOW_CHUNK, 0, 1))
             status = ULYX_ERR_INTERNAL;
     for (int r = 0; r < 3; r++)
         if (uli_comm_destroy(comms[r]) != ULYX_SUCCESS)
