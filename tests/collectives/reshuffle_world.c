@@ -20,6 +20,7 @@ world_ranks_init(struct world_ranks *ranks, int32_t nranks)
 {
     memset(ranks, 0, sizeof(*ranks));
     ranks->nranks = nranks;
+    ranks->only = -1;
     assert_status(
         ulyx_comm_create_local(nranks, NULL, ranks->comms), ULYX_SUCCESS);
     for (int32_t r = 0; r < nranks; r++) {
