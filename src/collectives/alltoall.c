@@ -169,6 +169,12 @@ accept(
     return true;
 }
 
+static const char *
+call_name(int32_t operation)
+{
+    return operation == OPERATION_EVEN ? "alltoall" : "alltoallv";
+}
+
 static ulyx_status_t
 report(struct uli_exchange *exchange, int32_t p)
 {
@@ -182,9 +188,9 @@ report(struct uli_exchange *exchange, int32_t p)
             call, p, uli_status_text(pair->peer_status));
     if (pair->peer_operation != exchange->operation)
         return uli_error(ULYX_ERR_MISMATCH,
-            "alltoall, call %llu: rank %d calls %s, rank %d the other", call, p,
-            pair->peer_operation == OPERATION_EVEN ? "alltoall" : "alltoallv",
-            exchange->rank);
+            "alltoall, call %llu: rank %d calls %s, rank %d %s", call, p,
+            call_name(pair->peer_operation), exchange->rank,
+            call_name(exchange->operation));
     return uli_error(ULYX_ERR_MISMATCH,
         "alltoall, call %llu: rank %d sends %lld bytes to rank %d, which "
         "expects %lld; it expects %lld of the %lld that rank %d sends",
