@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The service: its thread's life, whom it lets in, what it does with
- * messages that are no requests, and that a fork leaves it alone.
+ * The service: whom it lets in, what it does with messages that are no
+ * requests, and with windows that are delivered.
  */
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "comm/meet.h"
+#include "comm/service_dial.h"
 #include "comm/service_internal.h"
 #include "support/random.h"
-#include "support/ranks.h"
 #include "support/test.h"
 
 static unsigned char process_name[16];
@@ -67,63 +58,6 @@ release(void **state)
     return 0;
 }
 
-static int
-dial(const char *name)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    size_t length = offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    memcpy(address.sun_path + 1, name, strlen(name));
-    if (connect(fd, (struct sockaddr *)&address, (socklen_t)length) == 0)
-        return fd;
-    close(fd);
-    return -1;
-}
-
-/* How many service threads run, and a field of the last one's status. By name:
- * a sanitizer has threads of its own. */
-static int
-count_services(const char *format, void *field_p)
-{
-    const struct dirent *entry;
-    int threads = 0;
-    DIR *folder = opendir("/proc/self/task");
-    while ((entry = readdir(folder)) != NULL) {
-        char path[300], line[256];
-        bool service = false;
-        if (entry->d_name[0] == '.')
-            continue;
-        snprintf(
-            path, sizeof(path), "/proc/self/task/%s/status", entry->d_name);
-        FILE *file = fopen(path, "r");
-        while (file && fgets(line, sizeof(line), file)) {
-            service |= strncmp(line, "Name:\tulyx-service", 18) == 0;
-            if (service)
-                sscanf(line, format, field_p);
-        }
-        if (file)
-            fclose(file);
-        threads += service;
-    }
-    closedir(folder);
-    return threads;
-}
-
-static bool
-answers_ping(const char *name)
-{
-    struct uli_service_request ping = {
-        .protocol = ULI_PROTOCOL, .kind = ULI_SERVICE_PING};
-    struct uli_service_answer answer;
-    int fd = dial(name);
-    if (fd < 0)
-        return false;
-    ulyx_status_t status =
-        uli_service_exchange(fd, &ping, -1, NULL, uli_deadline_in(5), &answer);
-    close(fd);
-    return status == ULYX_SUCCESS && answer.verdict == ULI_SERVICE_DONE;
-}
-
 /* True when the other end closed without an answer. */
 static bool
 is_closed(int fd)
@@ -131,66 +65,6 @@ is_closed(int fd)
     char byte;
     struct pollfd entry = {fd, POLLIN, 0};
     return poll(&entry, 1, 5000) == 1 && recv(fd, &byte, 1, 0) <= 0;
-}
-
-/* ---- life ---------------------------------------------------------------- */
-
-static void
-thread_lives_with_holds(void **state)
-{
-    (void)state;
-    unsigned char first[16], second[16];
-    char name[32], again[32];
-    unsigned long long blocked;
-    assert_int_equal(count_services("SigBlk: %llx", &blocked), 0);
-    assert_status(uli_service_hold(first, name), ULYX_SUCCESS);
-    assert_status(uli_service_hold(second, again), ULYX_SUCCESS);
-    assert_true(answers_ping(name));
-    assert_int_equal(count_services("SigBlk: %llx", &blocked), 1);
-    assert_memory_equal(first, second, 16);
-    assert_string_equal(name, again);
-    uli_service_release();
-    assert_true(answers_ping(name));
-    uli_service_release();
-    assert_int_equal(count_services("SigBlk: %llx", &blocked), 0);
-    assert_int_equal(dial(name), -1);
-    assert_status(uli_service_hold(second, again), ULYX_SUCCESS);
-    assert_memory_equal(first, second, 16); /* the process's name stays */
-    assert_string_not_equal(name, again);
-    uli_service_release();
-}
-
-/* All but KILL, STOP and the two that the C library keeps for itself. */
-static void
-thread_blocks_signals(void **state)
-{
-    (void)state;
-    unsigned long long blocked = 0;
-    assert_true(answers_ping(socket_name)); /* it has its name by now */
-    assert_int_equal(count_services("SigBlk: %llx", &blocked), 1);
-    assert_true((blocked | 0x180040100ull) == ~0ull);
-}
-
-static void
-thread_takes_its_core(void **state)
-{
-    (void)state;
-    cpu_set_t mine;
-    unsigned char process[16];
-    char name[32], number[16];
-    int core = CPU_SETSIZE - 1, allowed = -1;
-    assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
-    while (core > 0 && !CPU_ISSET((size_t)core, &mine))
-        core--;
-    snprintf(number, sizeof(number), "%d", core);
-    setenv("ULYX_SERVICE_CORE", number, 1);
-    ulyx_status_t status = uli_service_hold(process, name);
-    unsetenv("ULYX_SERVICE_CORE");
-    assert_status(status, ULYX_SUCCESS);
-    assert_true(answers_ping(name));
-    assert_int_equal(count_services("Cpus_allowed_list: %d", &allowed), 1);
-    assert_int_equal(allowed, core);
-    uli_service_release();
 }
 
 /* ---- who and what is let in ---------------------------------------------- */
@@ -462,66 +336,9 @@ unheard_deliveries_are_undone(void **state)
     uli_segment_destroy(&segment);
 }
 
-/* ---- fork ---------------------------------------------------------------- */
-
-/* The child does not keep the parent's socket alive. */
-static void
-children_hold_nothing(void **state)
-{
-    (void)state;
-    unsigned char process[16];
-    char name[32], byte;
-    int gate[2], ready[2], status = 1;
-    assert_int_equal(pipe(gate) | pipe(ready), 0);
-    assert_status(uli_service_hold(process, name), ULYX_SUCCESS);
-    pid_t pid = fork();
-    if (pid == 0) {
-        close(gate[1]);
-        bool refused = uli_service_forked() &&
-                       uli_service_hold(process, name) == ULYX_ERR_FORKED;
-        bool told = write(ready[1], "", 1) == 1;
-        _exit(told && read(gate[0], &byte, 1) == 0 && refused ? 0 : 1);
-    }
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    assert_false(uli_service_forked());
-    assert_true(answers_ping(name));
-    uli_service_release();
-    assert_int_equal(dial(name), -1);
-    close(gate[0]);
-    close(gate[1]);
-    close(ready[0]);
-    close(ready[1]);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
-}
-
-/* Nothing in use: the child starts afresh, under a name of its own. */
-static void
-children_may_start_afresh(void **state)
-{
-    (void)state;
-    unsigned char parent[16], child[16];
-    char name[32];
-    int status = 1;
-    assert_status(uli_service_hold(parent, name), ULYX_SUCCESS);
-    uli_service_release();
-    pid_t pid = fork();
-    if (pid == 0) {
-        bool ok = uli_service_hold(child, name) == ULYX_SUCCESS &&
-                  memcmp(parent, child, 16) != 0 && answers_ping(name);
-        uli_service_release();
-        _exit(!ok);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
-}
-
 #define CASE(name) cmocka_unit_test_setup_teardown(name, hold, release)
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(thread_lives_with_holds),
-    CASE(thread_blocks_signals),
-    cmocka_unit_test(thread_takes_its_core),
     CASE(unknown_endpoints_are_nobody),
     CASE(bad_requests_change_nothing),
     CASE(noise_closes_its_connection_only),
@@ -532,8 +349,6 @@ static const struct CMUnitTest tests[] = {
     CASE(gone_is_known_at_once),
     CASE(deliveries_map_and_unmap),
     CASE(unheard_deliveries_are_undone),
-    cmocka_unit_test(children_hold_nothing),
-    cmocka_unit_test(children_may_start_afresh),
 };
 
 ULI_TEST_MAIN("Service", tests)
