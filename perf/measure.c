@@ -250,9 +250,12 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
     int each = total / blocks;
 
     samples->blocks = blocks;
+    /* Every set once in any case: a rank's first store to a page of a peer's
+     * window costs a page fault. */
     for (int r = 0; r < RUNNERS; r++)
-        if (wanted(options, (enum runner)r) && options->warmups > 0 &&
-            block((enum runner)r, ranks, count_ranks, options->warmups, 3) < 0)
+        if (wanted(options, (enum runner)r) &&
+            block((enum runner)r, ranks, count_ranks,
+                options->warmups + ranks[0].sets, 3) < 0)
             return false;
     for (int b = 0; b < blocks; b++)
         for (int r = 0; r < RUNNERS; r++) {

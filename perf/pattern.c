@@ -112,14 +112,21 @@ static void
 each_segment_row(const struct view *v, row_fn fn, void *context)
 {
     int64_t low = first_row(v), high = low + part_of(v)->rows;
+    int64_t row_bytes = v->dim * v->elem_bytes;
+    /* Published offsets count rows of the tensor's own dtype; partials lie in
+     * the same places by their own rows. */
+    const ulyx_tensor_t *t = &v->rank->shape->tensors[v->tensor];
+    int64_t published =
+        t->dim *
+        (t->elem_bytes > 0 ? t->elem_bytes : ulyx_dtype_size(t->dtype));
 
     for (int64_t s = 0; s < v->nsegments; s++) {
         const ulyx_segment_t *segment = &v->segments[s];
 
         for (int64_t r = segment->row_begin; r < segment->row_end; r++) {
-            struct row row = {
-                .offset = segment->offset +
-                          (r - segment->row_begin) * v->dim * v->elem_bytes,
+            struct row row = {.offset = (segment->offset / published + r -
+                                            segment->row_begin) *
+                                        row_bytes,
                 .batch = segment->batch,
                 .position = r - low,
                 .axis_row = r,

@@ -76,6 +76,7 @@ struct perf_shape {
     ulyx_plan_params_t params; /* points into this struct */
     struct uli_shape internal;
     int64_t full_bytes; /* of all tensors, sequence side, all ranks */
+    int sets; /* copies of the tensors, used in turn; equal on all ranks */
 };
 void perf_shape_fill(const struct perf_options *options,
     const struct perf_case *one, int64_t seq, int32_t nranks,

@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rotation covers at least this much, beyond the caches of one core. */
-enum { ROTATE_BYTES = 64 << 20 };
-
 static bool
 tell(const char *what, ulyx_status_t status)
 {
@@ -104,16 +101,11 @@ bool
 perf_rank_open(struct perf_rank *rank, const struct perf_options *options)
 {
     bool window = options->register_memory;
-    int64_t pair;
 
     if (!lay_out(rank, &rank->src, true) || !lay_out(rank, &rank->dst, false))
         return false;
     rank->back = rank->src;
-    pair = rank->src.set_bytes + rank->dst.set_bytes;
-    rank->sets = (int)((ROTATE_BYTES + pair - 1) / pair);
-    rank->sets = rank->sets < 1               ? 1
-                 : rank->sets > PERF_MAX_SETS ? PERF_MAX_SETS
-                                              : rank->sets;
+    rank->sets = rank->shape->sets;
     rank->turn = 0;
     return allocate(rank, &rank->src, window) &&
            allocate(rank, &rank->dst, window) &&

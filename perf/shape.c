@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Sets of tensors cover at least this much on a rank of mean size, beyond the
+ * caches of one core. */
+enum { ROTATE_BYTES = 64 << 20 };
+
 static int64_t
 element_bytes(const struct perf_options *options)
 {
@@ -99,6 +103,14 @@ add_part(struct perf_shape *shape, const struct perf_options *options,
     shape->internal.nparts = ++shape->params.nparts;
 }
 
+static int
+sets_of(int64_t pair_bytes)
+{
+    int64_t sets = (ROTATE_BYTES + pair_bytes - 1) / pair_bytes;
+
+    return sets < PERF_MAX_SETS ? (int)sets : PERF_MAX_SETS;
+}
+
 void
 perf_shape_fill(const struct perf_options *options, const struct perf_case *one,
     int64_t seq, int32_t nranks, struct perf_shape *shape)
@@ -141,4 +153,5 @@ perf_shape_fill(const struct perf_options *options, const struct perf_case *one,
     }
     shape->full_bytes = (seq + options->replicated) * options->batch *
                         token_bytes(options, one);
+    shape->sets = sets_of(2 * shape->full_bytes / nranks + 1);
 }
