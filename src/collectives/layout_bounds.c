@@ -5,11 +5,14 @@
  * HEADS: (pieces) x (head ranges), exact but for zigzag per document.
  *
  * PACKED: two lists of intervals on one line (a head of a batch item) meet in
- * at most as many places as both have members. So with R runs of a rank on at
- * most R lines, N runs of all ranks, L = heads x batch lines and p pieces,
- *     runs against pieces      R + R p
- *     holders against pieces   L p + 2 N    (a run begins and ends a cell)
- * and never more than there are rows to move.
+ * at most as many places as both have members. So, with R runs of a rank on at
+ * most l lines, L = heads x batch lines in all, and p pieces,
+ *     runs against pieces      R + l p
+ *     cells against pieces     c + l p, or c + L p on all ranks
+ * Cells change where some rank's run of keys begins or ends: at the two ends
+ * of what a whole document sees, and twice where a cut falls into a document,
+ * so that heads have c <= 2 documents + batch each, and 2 P in all. There are
+ * never more moves than rows.
  */
 #include "collectives/layout_private.h"
 
@@ -108,29 +111,51 @@ own_share_most(const struct uli_layout *layout, int64_t runs, int64_t heads)
     return uli_sat_add(uli_sat_add(sat_mul(2, runs), lines), 2);
 }
 
+/* Cells on all lines of `heads` heads of a READERS family. */
 static int64_t
-bound_packed(const struct uli_layout *layout, ulyx_operation_t operation,
+cells_most(const struct uli_layout *layout, int64_t heads)
+{
+    int64_t per_head =
+        uli_sat_add(sat_mul(2, uli_docs_most(layout)), layout->shape.batch);
+    return uli_sat_add(
+        sat_mul(per_head, heads), 2 * (int64_t)layout->shape.nranks);
+}
+
+static int64_t
+bound_packed_to_head(const struct uli_layout *layout,
+    ulyx_operation_t operation, int32_t tensor, int32_t src)
+{
+    const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
+    bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
+    const struct uli_family_info *family =
+        &layout->family[layout->family_of[tensor]];
+    int64_t pieces = sharded ? pieces_of_all(layout, t->part, src) : 1;
+    int64_t moves =
+        uli_sat_add(family->max_segments, sat_mul(family->most_lines, pieces));
+    if (operation == ULYX_HEAD_TO_SEQ_ADJOINT && family->readers)
+        moves = uli_sat_add(/* copies, then zeros */
+            moves, sat_mul(2, cells_most(layout, family->most_heads)));
+    return uli_min(family->max_rows, moves);
+}
+
+static int64_t
+bound_packed_to_seq(const struct uli_layout *layout, ulyx_operation_t operation,
     int32_t tensor, int32_t dst, int32_t src)
 {
     const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
     bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
-    int32_t f = layout->family_of[tensor];
-    int64_t runs = layout->family[f].max_segments;
-    int64_t borders = sat_mul(2, layout->bank[0].family[f].capacity);
-    int64_t lines = sat_mul(t->heads, layout->shape.batch);
-    int64_t pieces = sharded ? pieces_of_all(layout, t->part, src) : 1;
-    int64_t to_head = uli_sat_add(runs, sat_mul(runs, pieces));
-    int64_t rows = layout->family[f].max_rows;
-    if (operation == ULYX_SEQ_TO_HEAD)
-        return uli_min(rows, to_head);
-    if (operation == ULYX_HEAD_TO_SEQ_ADJOINT) { /* copies, then zeros */
-        int64_t cells = uli_sat_add(runs, sat_mul(2, borders));
-        return uli_min(rows, uli_sat_add(to_head, cells));
-    }
+    const struct uli_family_info *family =
+        &layout->family[layout->family_of[tensor]];
+    int64_t all_lines = sat_mul(t->heads, layout->shape.batch);
+    int64_t lines = src < 0 ? all_lines : family->most_lines;
+    int64_t borders = layout->shape.nranks + family->max_segments;
     if (operation == ULYX_SEQ_TO_HEAD_ADJOINT && !sharded &&
         !(t->flags & ULYX_TENSOR_FULL))
-        return own_share_most(layout, runs, t->heads);
-    rows = sat_mul(lines, uli_layout_max_seq_rows(layout, t->part, dst));
+        return own_share_most(layout, family->max_segments, t->heads);
+    if (family->readers)
+        borders = cells_most(layout, src < 0 ? t->heads : family->most_heads);
+    int64_t rows =
+        sat_mul(all_lines, uli_layout_max_seq_rows(layout, t->part, dst));
     return uli_min(
         rows, uli_sat_add(
                   sat_mul(lines, pieces_most(layout, t->part, dst)), borders));
@@ -141,7 +166,11 @@ uli_layout_max_moves(const struct uli_layout *layout,
     ulyx_operation_t operation, int32_t tensor, int32_t dst_rank,
     int32_t src_rank)
 {
+    if (layout->packed && (operation == ULYX_SEQ_TO_HEAD ||
+                              operation == ULYX_HEAD_TO_SEQ_ADJOINT))
+        return bound_packed_to_head(layout, operation, tensor, src_rank);
     if (layout->packed)
-        return bound_packed(layout, operation, tensor, dst_rank, src_rank);
+        return bound_packed_to_seq(
+            layout, operation, tensor, dst_rank, src_rank);
     return bound_heads(layout, operation, tensor, dst_rank, src_rank);
 }

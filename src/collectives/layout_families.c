@@ -29,12 +29,6 @@ touched(int64_t n, int64_t unit, int64_t units)
 
 /* ---- bounds -------------------------------------------------------------- */
 
-static int64_t
-docs_most(const struct uli_layout *layout)
-{
-    return uli_max(layout->shape.max_docs, layout->shape.batch);
-}
-
 /* What no run of max_rows query rows can pass. */
 static void
 bound_family(struct uli_layout *layout, struct uli_family_info *family)
@@ -45,14 +39,17 @@ bound_family(struct uli_layout *layout, struct uli_family_info *family)
         family->most_rows = shape->max_rows;
         family->most_segments =
             touched(shape->max_rows, rows, shape->heads * batch);
+        family->most_lines = family->most_segments;
         return;
     }
     int64_t keys = layout->axis_rows[uli_key_axis(layout)];
     int64_t heads =
         touched(shape->max_rows, family->group * batch * rows, family->heads);
+    family->most_heads = heads;
+    family->most_lines = heads * batch;
     family->most_rows = heads * batch * keys;
     family->most_segments =
-        sat_mul(heads, uli_min(uli_sat_add(docs_most(layout), 1),
+        sat_mul(heads, uli_min(uli_sat_add(uli_docs_most(layout), 1),
                            batch * uli_div_up(keys, 2)));
 }
 
@@ -132,7 +129,7 @@ static int64_t
 runs_most(const struct uli_layout *layout, const struct uli_family_info *family)
 {
     const struct uli_shape *shape = &layout->shape;
-    int64_t units = family->readers ? docs_most(layout) : shape->batch;
+    int64_t units = family->readers ? uli_docs_most(layout) : shape->batch;
     int64_t by_query = uli_sat_add(sat_mul(shape->heads, units), shape->nranks);
     int64_t by_head =
         sat_mul(family->heads + shape->nranks, uli_sat_add(units, 1));

@@ -48,6 +48,7 @@ struct uli_family {
 struct uli_family_info {
     bool readers;
     int64_t heads, group;
+    int64_t most_heads, most_lines;   /* that a rank's runs are on: */
     int64_t most_rows, most_segments; /* what max_rows makes possible */
     int64_t max_rows, max_segments;   /* and the caller's maxima allow */
 };
@@ -135,6 +136,13 @@ ulyx_status_t uli_docs_load(const struct uli_layout *layout,
 /* The table of axis is that of axis 0. */
 void uli_docs_share(struct uli_tables *tables);
 uint64_t uli_docs_hash(const struct uli_tables *tables);
+
+/* Most documents of any table. */
+static inline int64_t
+uli_docs_most(const struct uli_layout *layout)
+{
+    return uli_max(layout->shape.max_docs, layout->shape.batch);
+}
 
 /* Documents of an axis: with none, one a batch item. */
 static inline int64_t
