@@ -141,6 +141,7 @@ __global__ void __launch_bounds__(128, 1)
     ptx_tma_load(data, &map, base, 0, 1, 2);
     ptx_tma_load(data, &map, base, 0, 1, 2, 3);
     ptx_tma_load(data, &map, base, 0, 1, 2, 3, 4);
+    ptx_tma_load_multicast(data, &map, base, 3, 0, 1);
     ptx_tma_load_hint(policy, data, &map, base, 0);
     ptx_tma_load_hint(policy, data, &map, base, 0, 1);
     ptx_tma_load_hint(policy, data, &map, base, 0, 1, 2);

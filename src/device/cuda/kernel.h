@@ -29,6 +29,7 @@ struct uli_launch {
     dim3 grid, block;
     size_t shared_bytes;
     cudaStream_t stream;
+    unsigned cluster_blocks = 0; /* along x; 0 and 1 = no cluster */
 };
 
 /* Loads the kernel on the current device and allows it this much dynamic
@@ -52,8 +53,18 @@ uli_kernel_launch_exact(
     const struct uli_launch &launch, void (*kernel)(P...), P... args)
 {
     void *pointers[] = {(void *)&args..., nullptr};
-    return cudaLaunchKernel((const void *)kernel, launch.grid, launch.block,
-        pointers, launch.shared_bytes, launch.stream);
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = launch.cluster_blocks;
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = launch.grid;
+    config.blockDim = launch.block;
+    config.dynamicSmemBytes = launch.shared_bytes;
+    config.stream = launch.stream;
+    config.attrs = &cluster;
+    config.numAttrs = launch.cluster_blocks > 1;
+    return cudaLaunchKernelExC(&config, (const void *)kernel, pointers);
 }
 
 template <typename... P, typename... A>

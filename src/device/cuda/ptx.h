@@ -541,6 +541,18 @@ PTX_TMA("5d", "%1, %2, %3, %4, %5", "%2, %3, %4, %5, %6", "%3, %4, %5, %6, %7",
     "%4, %5, %6, %7, %8", PTX_LIST(int c0, int c1, int c2, int c3, int c4),
     PTX_LIST("r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)))
 
+/* To the same place in every block of the cluster that the mask names. */
+PTX_FN void
+ptx_tma_load_multicast(
+    uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global"
+                 ".mbarrier::complete_tx::bytes.multicast::cluster"
+                 " [%0], [%1, {%4, %5}], [%2], %3;" ::"r"(dst),
+                 "l"(map), "r"(bar), "h"(mask), "r"(c0), "r"(c1)
+                 : "memory");
+}
+
 PTX_FN void
 ptx_tma_prefetch_map(const void *map)
 {

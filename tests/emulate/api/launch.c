@@ -95,6 +95,15 @@ refuse(const struct kernel *k, cudaError_t error, const char *why, size_t value)
 }
 
 static cudaError_t
+refuse_cluster(const struct kernel *k, unsigned blocks)
+{
+    emu_fault(EMU_FAULT_UNSUPPORTED, 0,
+        "launch of %s refused: clusters (of %u blocks) are not emulated",
+        k->name, blocks);
+    return cudaErrorNotSupported;
+}
+
+static cudaError_t
 check(const struct kernel *k, const struct emu_dim3 *grid,
     const struct emu_dim3 *block, size_t shared_bytes)
 {
@@ -128,16 +137,19 @@ fill(struct emu_launch *launch, const void *args, size_t bytes)
 cudaError_t emu_launch_kernel(const void *kernel,
     void (*invoke)(const void *args), const void *args, size_t args_bytes,
     const struct emu_dim3 *grid, const struct emu_dim3 *block,
-    size_t shared_bytes, cudaStream_t stream);
+    size_t shared_bytes, unsigned cluster_blocks, cudaStream_t stream);
 
 cudaError_t
 emu_launch_kernel(const void *kernel, void (*invoke)(const void *args),
     const void *args, size_t args_bytes, const struct emu_dim3 *grid,
-    const struct emu_dim3 *block, size_t shared_bytes, cudaStream_t stream)
+    const struct emu_dim3 *block, size_t shared_bytes, unsigned cluster_blocks,
+    cudaStream_t stream)
 {
     emu_enter();
     struct kernel *k = kernel_of(kernel);
     cudaError_t error = check(k, grid, block, shared_bytes);
+    if (!error && cluster_blocks > 1)
+        error = refuse_cluster(k, cluster_blocks);
     if (!error) {
         struct emu_stream *s = emu_stream_of(stream);
         struct emu_op *op = emu_op_new(EMU_OP_KERNEL, s->device);

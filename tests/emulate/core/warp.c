@@ -2,8 +2,9 @@
  *
  * Collective instructions: the lanes named by the mask meet, each with its
  * operands, which must be equal; the last to come performs the instruction
- * for all. A lane that comes with another instruction, or ends, while others
- * wait for it is a fault. So is a lane missing for ever (core/stall.c).
+ * for all. A lane that comes to another instruction of the same mask, or ends,
+ * while others wait for it is a fault. Lanes may wait under several masks, so a
+ * wrong mask shows as a lane missing for ever (core/stall.c).
  */
 #include "emulate/core/emu.h"
 
@@ -25,10 +26,6 @@ check_equal(const struct emu_meeting *m, const struct emu_meet *meet)
         emu_fault_fatal(EMU_FAULT_DIVERGENT,
             "a lane comes to %s while others wait for it at %s%s", meet->name,
             m->meet.name, emu_here());
-    if (m->meet.mask != meet->mask)
-        emu_fault_fatal(EMU_FAULT_DIVERGENT,
-            "lanes of one %s come with masks %08x and %08x%s", meet->name,
-            m->meet.mask, meet->mask, emu_here());
     for (int i = 0; i < EMU_MEET_OPERANDS; i++)
         if (m->meet.operands[i] != meet->operands[i])
             emu_fault_fatal(EMU_FAULT_DIVERGENT,
@@ -70,7 +67,7 @@ open_meeting(
 }
 
 static struct emu_meeting *
-meeting_of(struct emu_warp *warp, const struct emu_meet *meet, uint32_t lane)
+meeting_of(struct emu_warp *warp, const struct emu_meet *meet)
 {
     struct emu_meeting *empty = NULL;
     for (int i = 0; i < MEETINGS; i++) {
@@ -79,14 +76,10 @@ meeting_of(struct emu_warp *warp, const struct emu_meet *meet, uint32_t lane)
             empty = m;
             continue;
         }
-        if (m->meet.mask >> lane & 1) {
+        if (m->meet.mask == meet->mask) {
             check_equal(m, meet);
             return m;
         }
-        if (m->meet.mask & meet->mask)
-            emu_fault_fatal(EMU_FAULT_DIVERGENT,
-                "%s of mask %08x while lanes wait at %s of mask %08x%s",
-                meet->name, meet->mask, m->meet.name, m->meet.mask, emu_here());
     }
     if (!empty)
         emu_fault_fatal(
@@ -110,7 +103,7 @@ emu_meet_warp(const struct emu_meet *meet, void *lane_data)
             meet->mask, meet->mask & ~warp->live, emu_here());
     if (!warp->meetings)
         warp->meetings = calloc(MEETINGS, sizeof *warp->meetings);
-    arrive(meeting_of(warp, meet, self->lane), meet, self->lane, lane_data);
+    arrive(meeting_of(warp, meet), meet, self->lane, lane_data);
 }
 
 void

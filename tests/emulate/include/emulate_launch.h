@@ -12,7 +12,7 @@
 extern "C" cudaError_t emu_launch_kernel(const void *kernel,
     void (*invoke)(const void *args), const void *args, size_t args_bytes,
     const emu_dim3 *grid, const emu_dim3 *block, size_t shared_bytes,
-    cudaStream_t stream);
+    unsigned cluster_blocks, cudaStream_t stream);
 
 template <typename... P> struct emu_call {
     void (*kernel)(P...);
@@ -36,7 +36,8 @@ uli_kernel_launch(
     emu_dim3 grid = {launch.grid.x, launch.grid.y, launch.grid.z};
     emu_dim3 block = {launch.block.x, launch.block.y, launch.block.z};
     return emu_launch_kernel((const void *)kernel, emu_invoke<P...>, &call,
-        sizeof call, &grid, &block, launch.shared_bytes, launch.stream);
+        sizeof call, &grid, &block, launch.shared_bytes, launch.cluster_blocks,
+        launch.stream);
 }
 
 #endif

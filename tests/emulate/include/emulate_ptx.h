@@ -363,6 +363,14 @@ ptx_tma_load_hint(uint64_t policy, uint32_t dst, const void *map, uint32_t bar,
     ptx_tma_load(dst, map, bar, c0, c...);
 }
 
+PTX_FN void
+ptx_tma_load_multicast(
+    uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1)
+{
+    (void)dst, (void)map, (void)bar, (void)mask, (void)c0, (void)c1;
+    emu_unsupported("multicast");
+}
+
 template <typename... C>
 PTX_FN void
 ptx_tma_store(const void *map, uint32_t src, int c0, C... c)
