@@ -194,9 +194,22 @@ death_body(int rank, int nranks, void *context)
     }
     good = good && ranks_expect(status == ULYX_ERR_RANK_LOST) &&
            ranks_expect(strstr(ulyx_last_error(), "rank 1") != NULL);
-    good =
-        good && ranks_expect(ulyx_plan_destroy(w->plans[rank]) == ULYX_SUCCESS);
-    return !(good && ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS));
+    good = good &&
+           ranks_expect(ulyx_plan_destroy(w->plans[rank]) == ULYX_SUCCESS) &&
+           ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
+    world_free(w);
+    free(w);
+    for (int r = 0; r < nranks; r++)
+        if (r != rank)
+            free(ranks.windows[r]);
+    /* BUSY until all survivors have left their operations. */
+    for (int i = 0; good && i < 5000; i++) {
+        status = ulyx_mem_free(ranks.mems[rank]);
+        if (status != ULYX_ERR_BUSY)
+            break;
+        usleep(1000);
+    }
+    return !(good && ranks_expect(status == ULYX_SUCCESS));
 }
 
 static void
