@@ -179,6 +179,12 @@ uli_attn_put_param(void *array, ulyx_dtype_t dtype, int64_t index, double value)
         ((float *)array)[index] = (float)value;
 }
 
+static int64_t
+negated(int64_t value)
+{
+    return value == INT64_MIN ? INT64_MAX : -value;
+}
+
 /* Row i sees a key of [k0, k1) only if i + off + right >= k0 and
  * i + off - left < k1. */
 void
@@ -188,11 +194,11 @@ uli_attn_rows_seeing(const struct uli_attn_problem *problem,
 {
     int64_t first = 0, end = doc->q_rows;
     if (problem->right != ULYX_UNBOUNDED)
-        first = uli_sat_sub(uli_sat_sub(k0, problem->right), doc->off);
+        first = uli_attn_clamped(k0, -problem->right, negated(doc->off), end);
     if (problem->left != ULYX_UNBOUNDED)
-        end = uli_sat_sub(uli_sat_add(k1, problem->left), doc->off);
-    *first_p = uli_min(uli_max(first, 0), doc->q_rows);
-    *end_p = uli_min(uli_max(end, *first_p), doc->q_rows);
+        end = uli_attn_clamped(k1, problem->left, negated(doc->off), end);
+    *first_p = first;
+    *end_p = uli_max(end, first);
 }
 
 double

@@ -134,16 +134,26 @@ double uli_attn_slope(const struct uli_attn_problem *problem, int64_t head);
 void uli_attn_put_param(
     void *array, ulyx_dtype_t dtype, int64_t index, double value);
 
+__extension__ typedef __int128 uli_attn_wide;
+
+/* a + b + c held to [0, limit]; exact whatever the terms. */
+static inline int64_t
+uli_attn_clamped(int64_t a, int64_t b, int64_t c, int64_t limit)
+{
+    uli_attn_wide sum = (uli_attn_wide)a + b + c;
+    return sum < 0 ? 0 : sum > limit ? limit : (int64_t)sum;
+}
+
 /* First key that row i of a document sees, and one past the last; equal where
- * it sees none. Both grow with i. Rows and keys count from the document. */
+ * it sees none. Both grow with i, by at most 1 for each row until they reach
+ * an end. Rows and keys count from the document. */
 static inline int64_t
 uli_attn_visible_begin(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i)
 {
     if (problem->left == ULYX_UNBOUNDED)
         return 0;
-    int64_t low = uli_sat_sub(uli_sat_add(i, doc->off), problem->left);
-    return uli_min(uli_max(low, 0), doc->k_rows);
+    return uli_attn_clamped(i, doc->off, -problem->left, doc->k_rows);
 }
 
 static inline int64_t
@@ -151,10 +161,8 @@ uli_attn_visible_end(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i)
 {
     int64_t end = doc->k_rows;
-    if (problem->right != ULYX_UNBOUNDED) {
-        int64_t high = uli_sat_add(uli_sat_add(i, doc->off), problem->right);
-        end = uli_min(uli_max(uli_sat_add(high, 1), 0), doc->k_rows);
-    }
+    if (problem->right != ULYX_UNBOUNDED)
+        end = uli_attn_clamped(i + 1, doc->off, problem->right, doc->k_rows);
     return uli_max(end, uli_attn_visible_begin(problem, doc, i));
 }
 
