@@ -2,7 +2,7 @@
  *
  * Plain attention, row by row over the list of keys that the row sees.
  * Variants: bit 0 sums backwards, bit 1 sums in lanes and applies the scale to
- * q rather than to the product.
+ * q rather than to the product, bit 2 begins in the middle.
  */
 #include "attention/kernelcheck/baseline.h"
 #include <math.h>
@@ -38,20 +38,36 @@ stored(const struct pass *pass, double value)
     }
 }
 
+/* Position n of `count` in the variant's order. */
+static int64_t
+order(const struct pass *pass, int64_t n, int64_t count)
+{
+    int64_t at = pass->variant & 1 ? count - 1 - n : n;
+    if (pass->variant & 4)
+        at = at + count / 2 < count ? at + count / 2 : at + count / 2 - count;
+    return at;
+}
+
 /* sum a[c] * b[c] in fp32, in the variant's order. */
 static double
 dot(const struct pass *pass, const double *a, const double *b, int64_t count)
 {
-    float lanes[LANES] = {0};
-    bool reverse = pass->variant & 1;
-    int width = pass->variant & 2 ? LANES : 1;
-    for (int64_t c = 0; c < count; c++) {
-        int64_t at = reverse ? count - 1 - c : c;
-        lanes[at % width] += (float)a[at] * (float)b[at];
+    float lanes[LANES] = {0}, sum = 0;
+    int64_t turn = pass->variant & 4 ? count / 2 : 0;
+    if (pass->variant & 2) {
+        for (int64_t c = 0; c < count; c += LANES) /* a multiple of 8 */
+            for (int n = 0; n < LANES; n++)
+                lanes[n] += (float)a[c + n] * (float)b[c + n];
+        for (int n = 0; n < LANES; n++)
+            sum += lanes[order(pass, n, LANES)];
+        return sum;
     }
-    for (int n = 1; n < width; n++)
-        lanes[0] += lanes[n];
-    return lanes[0];
+    for (int64_t n = 0; n < count; n++) {
+        int64_t c = n + turn < count ? n + turn : n + turn - count;
+        c = pass->variant & 1 ? count - 1 - c : c;
+        sum += (float)a[c] * (float)b[c];
+    }
+    return sum;
 }
 
 static void
@@ -131,7 +147,7 @@ row_softmax(struct pass *pass, double sink)
     if (max == -INFINITY)
         return -INFINITY;
     for (int64_t n = 0; n < count; n++) {
-        int64_t at = pass->variant & 1 ? count - 1 - n : n;
+        int64_t at = order(pass, n, count);
         pass->scores[at] = expf(pass->scores[at] - max);
         sum += pass->scores[at];
     }
@@ -168,7 +184,7 @@ forward_row(
     *kc_row(&pass->values[KC_LSE], batch, head, i) =
         row_softmax(pass, sink_of(pass, head));
     for (int64_t n = 0; n < pass->seen_count; n++) {
-        int64_t at = pass->variant & 1 ? pass->seen_count - 1 - n : n;
+        int64_t at = order(pass, n, pass->seen_count);
         add_row(out, pass->scores[at], key_row(pass, KC_V, kv, pass->seen[at]),
             p->dim_v);
     }
@@ -192,7 +208,7 @@ backward_row(
     list_seen(pass, batch, i);
     row_scores(pass, batch, head, kv, i);
     for (int64_t n = 0; n < pass->seen_count; n++) {
-        int64_t at = pass->variant & 1 ? pass->seen_count - 1 - n : n;
+        int64_t at = order(pass, n, pass->seen_count);
         int64_t flat = pass->seen[at];
         double prob = stored(pass, expf(pass->scores[at] - lse));
         double dp = stored(
@@ -220,7 +236,7 @@ all_rows(struct pass *pass, bool backward)
             int64_t kv =
                 p->kv_map ? p->kv_map[n] : n * p->heads_kv / p->heads_q;
             for (int64_t r = 0; r < p->len_q; r++) {
-                int64_t at = pass->variant & 1 ? p->len_q - 1 - r : r;
+                int64_t at = order(pass, r, p->len_q);
                 if (!kc_holds(pass->kc, false, i, n, at))
                     continue;
                 if (backward)

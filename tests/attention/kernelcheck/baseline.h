@@ -8,7 +8,7 @@
 
 #include "attention/kernelcheck/kc.h"
 
-#define KC_VARIANTS 4
+#define KC_VARIANTS 8
 
 /* Computes out, lse (backward: dq, dk, dv, from the true lse and delta rounded
  * to their dtype) in one of KC_VARIANTS orders of summation. values_p: arrays

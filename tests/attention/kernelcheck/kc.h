@@ -94,6 +94,19 @@ struct kc_shape kc_shape_of(const struct kc_case *kc, enum kc_name name);
 /* ---- case.c, generate.c */
 void kc_generate(
     struct kc_case *kc, struct test_random *random, const struct kc_wish *wish);
+/* A case without features: sizes and dtype of the problem, normal data. Change
+ * its problem, then solve it. */
+void kc_simple(struct kc_case *kc, const ulyx_attention_t *problem,
+    struct test_random *random);
+/* Documents [begin[n], begin[n] + length[n]) for queries (and keys where they
+ * have no own). The arrays are copied. */
+void kc_set_docs(struct kc_case *kc, bool keys, const int64_t *begin,
+    const int64_t *length, int64_t count);
+/* Are two gathered results the same bit for bit, on the rows that kc holds?
+ * Prints the first difference. */
+bool kc_same(const struct kc_case *kc, const char *what,
+    const struct kc_result *a, const struct kc_result *b, enum kc_name first,
+    enum kc_name last);
 /* Gives the case values: normal data, gain on q. */
 void kc_fill_random(
     struct kc_case *kc, struct test_random *random, double gain);

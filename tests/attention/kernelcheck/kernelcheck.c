@@ -20,6 +20,11 @@ static const struct {
     {"random", kc_family_random},
     {"large-logits", kc_family_large_logits},
     {"gradient", kc_family_gradient},
+    {"counting", kc_family_counting},
+    {"counting-long", kc_family_counting_long},
+    {"retrieval", kc_family_retrieval},
+    {"metamorphic", kc_family_metamorphic},
+    {"long", kc_family_long},
 };
 #define FAMILIES (int)(sizeof(families) / sizeof(families[0]))
 
@@ -115,6 +120,8 @@ main(int argc, char **argv)
         list();
         return 0;
     }
+    if (mode == MUTATE)
+        return kc_mutate(&options);
     if (mode == BENCH)
         return kc_bench(&options);
     return run_families(&options, family);

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pairs of calls that must agree: bit for bit, but for the merge of two key
+ * halves, which agrees within rounding.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "attention/kernelcheck/kc.h"
+
+struct base {
+    const char *kernel;
+    ulyx_dtype_t dtype;
+    struct test_random random;
+};
+
+/* b 2, 4 heads on 2 kv heads, d 64: sizes that leave ragged tiles. */
+static void
+make_case(struct base *base, struct kc_case *kc, ulyx_mask_kind_t mask)
+{
+    ulyx_attention_t p = ULYX_ATTENTION_INIT;
+    p.dtype = base->dtype;
+    p.batch = 2, p.heads_q = 4, p.heads_kv = 2;
+    p.len_q = p.len_k = 211;
+    p.dim_qk = 64, p.dim_v = 64;
+    p.mask = mask;
+    kc_simple(kc, &p, &base->random);
+}
+
+/* Both passes by two problems (and layouts) on one case: equal bits? */
+static bool
+agree(struct base *base, const char *what, struct kc_case *kc,
+    const ulyx_attention_t *a, const ulyx_attention_t *b,
+    const struct kc_layout *layout_b)
+{
+    struct kc_layout layout = {.kernel = base->kernel, .threads = 1};
+    bool ok = true;
+    for (int backward = 0; backward < 2 && ok; backward++) {
+        struct kc_result x, y;
+        int first = backward ? KC_DQ : KC_OUT;
+        int last = backward ? KC_DV : KC_LSE;
+        ok = kc_run(kc, a, &layout, backward, &x);
+        ok = kc_run(kc, b, layout_b ? layout_b : &layout, backward, &y) && ok;
+        ok = ok &&
+             kc_same(kc, what, &x, &y, (enum kc_name)first, (enum kc_name)last);
+        kc_result_free(&x);
+        kc_result_free(&y);
+    }
+    return ok;
+}
+
+static bool
+causal_is_window(struct base *base)
+{
+    struct kc_case kc;
+    make_case(base, &kc, ULYX_MASK_CAUSAL);
+    kc_solve(&kc);
+    ulyx_attention_t b = kc.problem, c = kc.problem;
+    b.mask = c.mask = ULYX_MASK_WINDOW;
+    b.window_left = ULYX_UNBOUNDED;
+    c.window_left = c.len_q - 1;
+    bool ok =
+        agree(base, "causal and window (unbounded, 0)", &kc, &kc.problem, &b,
+            NULL) &&
+        agree(base, "causal and window (S - 1, 0)", &kc, &kc.problem, &c, NULL);
+    kc_free(&kc);
+    return ok;
+}
+
+static bool
+one_document_is_plain(struct base *base)
+{
+    struct kc_case kc;
+    make_case(base, &kc, ULYX_MASK_CAUSAL);
+    kc_solve(&kc);
+    ulyx_attention_t plain = kc.problem;
+    const int64_t begin[2] = {0, 211}, length[2] = {211, 211};
+    kc_set_docs(&kc, false, begin, length, 2);
+    bool ok =
+        agree(base, "one document and plain", &kc, &plain, &kc.problem, NULL);
+    kc_free(&kc);
+    return ok;
+}
+
+/* Copies rows [from, from + rows) of batch item 0 into a case of that length.
+ */
+static void
+cut(const struct kc_case *pack, struct kc_case *alone, int64_t from)
+{
+    for (int t = 0; t < KC_TENSORS; t++) {
+        struct kc_values *to = &alone->values[t];
+        for (int64_t n = 0; n < to->shape.heads; n++)
+            memcpy(kc_row(to, 0, n, 0), kc_row(&pack->values[t], 0, n, from),
+                (size_t)(to->shape.rows * to->shape.columns) * 8);
+    }
+}
+
+static void
+cut_result(const struct kc_result *pack, struct kc_result *part,
+    const struct kc_case *alone, int64_t from)
+{
+    memset(part, 0, sizeof(*part));
+    for (int t = 0; t < KC_TENSORS; t++) {
+        if (!pack->values[t].at)
+            continue;
+        part->values[t].shape = alone->values[t].shape;
+        struct kc_values *to = &part->values[t];
+        to->at = kc_alloc(8 * kc_count(&to->shape));
+        for (int64_t n = 0; n < to->shape.heads; n++)
+            memcpy(kc_row(to, 0, n, 0), kc_row(&pack->values[t], 0, n, from),
+                (size_t)(to->shape.rows * to->shape.columns) * 8);
+    }
+}
+
+static bool
+document_alone(struct base *base, const struct kc_case *pack, int64_t from,
+    int64_t rows, const struct kc_result results[2])
+{
+    ulyx_attention_t p = pack->problem;
+    struct kc_layout layout = {.kernel = base->kernel, .threads = 2};
+    struct kc_case alone;
+    p.docs_q = NULL;
+    p.batch = 1;
+    p.len_q = p.len_k = rows;
+    kc_simple(&alone, &p, &base->random);
+    cut(pack, &alone, from);
+    bool ok = true;
+    for (int backward = 0; backward < 2 && ok; backward++) {
+        struct kc_result mine, part;
+        cut_result(&results[backward], &part, &alone, from);
+        ok = kc_run(&alone, &p, &layout, backward, &mine) &&
+             kc_same(&alone, "document in a pack and alone", &part, &mine,
+                 backward ? KC_DQ : KC_OUT, backward ? KC_DV : KC_LSE);
+        kc_result_free(&mine);
+        kc_result_free(&part);
+    }
+    kc_free(&alone);
+    return ok;
+}
+
+static bool
+pack_is_its_documents(struct base *base)
+{
+    struct kc_layout layout = {.kernel = base->kernel, .threads = 2};
+    const int64_t begin[3] = {3, 70, 205}, length[3] = {67, 130, 6};
+    struct kc_result results[2];
+    struct kc_case kc;
+    make_case(base, &kc, ULYX_MASK_CAUSAL);
+    kc_set_docs(&kc, false, begin, length, 3);
+    kc_solve(&kc);
+    bool ok = kc_run(&kc, &kc.problem, &layout, false, &results[0]) &&
+              kc_run(&kc, &kc.problem, &layout, true, &results[1]);
+    for (int n = 0; n < 3 && ok; n++)
+        ok = document_alone(base, &kc, begin[n], length[n], results);
+    kc_result_free(&results[0]);
+    kc_result_free(&results[1]);
+    kc_free(&kc);
+    return ok;
+}
+
+static bool
+layouts_agree(struct base *base)
+{
+    bool ok = true;
+    for (int n = 0; n < 8 && ok; n++) {
+        struct kc_layout layout = {.kernel = base->kernel,
+            .strides = (enum kc_strides)(n % KC_STRIDES),
+            .pad = 8 * n,
+            .pieces = n < 4 ? 0 : n - 3,
+            .threads = 1 + n % 4,
+            .wide_kv = false};
+        struct kc_case kc;
+        make_case(base, &kc, n % 2 ? ULYX_MASK_CAUSAL : ULYX_MASK_NONE);
+        kc_solve(&kc);
+        ok = agree(base, "strides, pieces and threads", &kc, &kc.problem,
+            &kc.problem, &layout);
+        kc_free(&kc);
+    }
+    return ok;
+}
+
+/* Heads [from, from + 2) with their kv head, as one rank would hold them. */
+static bool
+heads_alone(struct base *base, const struct kc_case *kc, int64_t from,
+    const struct kc_result *whole, int backward)
+{
+    ulyx_attention_t p = kc->problem;
+    struct kc_layout layout = {.kernel = base->kernel, .threads = 2};
+    struct kc_result mine, part = {0};
+    struct kc_case some;
+    p.heads_q = 2, p.heads_kv = 1, p.head_offset = from;
+    p.heads_global = 4;
+    kc_simple(&some, &p, &base->random);
+    for (int t = 0; t < KC_TENSORS; t++) {
+        struct kc_values *to = &some.values[t];
+        bool keys = to->shape.heads == 1;
+        part.values[t].shape = to->shape;
+        part.values[t].at = kc_alloc(8 * kc_count(&to->shape));
+        size_t bytes = (size_t)(to->shape.rows * to->shape.columns) * 8;
+        for (int64_t i = 0; i < to->shape.batch; i++)
+            for (int64_t n = 0; n < to->shape.heads; n++) {
+                int64_t head = (keys ? from / 2 : from) + n;
+                memcpy(kc_row(to, i, n, 0), kc_row(&kc->values[t], i, head, 0),
+                    bytes);
+                if (whole->values[t].at)
+                    memcpy(kc_row(&part.values[t], i, n, 0),
+                        kc_row(&whole->values[t], i, head, 0), bytes);
+            }
+    }
+    bool ok = kc_run(&some, &p, &layout, backward, &mine) &&
+              kc_same(&some, "heads together and apart", &part, &mine,
+                  backward ? KC_DQ : KC_OUT, backward ? KC_DV : KC_LSE);
+    kc_result_free(&mine);
+    kc_result_free(&part);
+    kc_free(&some);
+    return ok;
+}
+
+static bool
+heads_split(struct base *base)
+{
+    struct kc_layout layout = {.kernel = base->kernel, .threads = 1};
+    struct kc_case kc;
+    bool ok = true;
+    make_case(base, &kc, ULYX_MASK_CAUSAL);
+    kc_solve(&kc);
+    for (int backward = 0; backward < 2 && ok; backward++) {
+        struct kc_result whole;
+        ok = kc_run(&kc, &kc.problem, &layout, backward, &whole) &&
+             heads_alone(base, &kc, 0, &whole, backward) &&
+             heads_alone(base, &kc, 2, &whole, backward);
+        kc_result_free(&whole);
+    }
+    kc_free(&kc);
+    return ok;
+}
+
+/* A share of a BALANCED plan against all rows at once: out, lse, dq. */
+static bool
+segments_agree(struct base *base)
+{
+    struct kc_layout layout = {.kernel = base->kernel, .threads = 2};
+    struct kc_wish wish = {
+        .dtype = base->dtype, .dim_qk = 64, .dim_v = 64, .max_len = 200};
+    struct kc_case kc, all;
+    do {
+        kc_generate(&kc, &base->random, &wish);
+        if (!kc.q_segments || kc.problem.q_segment_count == 0)
+            kc_free(&kc);
+    } while (!kc.q_segments);
+    kc_solve(&kc);
+    all = kc;
+    all.problem.q_segments = all.problem.k_segments = NULL;
+    all.q_segments = all.k_segments = NULL;
+    bool ok = true;
+    for (int backward = 0; backward < 2 && ok; backward++) {
+        struct kc_result part, whole;
+        ok = kc_run(&kc, &kc.problem, &layout, backward, &part) &&
+             kc_run(&all, &all.problem, &layout, backward, &whole) &&
+             kc_same(&kc, "segments and whole heads", &part, &whole,
+                 backward ? KC_DQ : KC_OUT, backward ? KC_DQ : KC_LSE);
+        kc_result_free(&part);
+        kc_result_free(&whole);
+    }
+    kc_free(&kc);
+    return ok;
+}
+
+/* Two halves of the keys, merged by their lse, and all keys at once. */
+static bool
+halves_merge(struct base *base)
+{
+    struct kc_layout layout = {.kernel = base->kernel, .threads = 1};
+    struct kc_result whole, half[2];
+    const int64_t q_begin[2] = {0, 211}, q_length[2] = {211, 211};
+    struct kc_case kc;
+    make_case(base, &kc, ULYX_MASK_NONE);
+    bool ok = kc_run(&kc, &kc.problem, &layout, false, &whole);
+    kc_set_docs(&kc, false, q_begin, q_length, 2);
+    for (int n = 0; n < 2; n++) {
+        const int64_t begin[2] = {n ? 100 : 0, n ? 311 : 211};
+        const int64_t length[2] = {n ? 111 : 100, n ? 111 : 100};
+        kc_set_docs(&kc, true, begin, length, 2);
+        ok = kc_run(&kc, &kc.problem, &layout, false, &half[n]) && ok;
+    }
+    double limit = base->dtype == ULYX_DTYPE_BF16  ? 0.03
+                   : base->dtype == ULYX_DTYPE_F16 ? 4e-3
+                                                   : 1e-5;
+    for (int64_t n = 0; ok && n < kc_count(&whole.values[KC_OUT].shape); n++) {
+        int64_t row = n / kc.problem.dim_v;
+        double a = half[0].values[KC_LSE].at[row];
+        double b = half[1].values[KC_LSE].at[row];
+        double w = 1 / (1 + exp(b - a));
+        double merged = w * half[0].values[KC_OUT].at[n] +
+                        (1 - w) * half[1].values[KC_OUT].at[n];
+        ok = fabs(merged - whole.values[KC_OUT].at[n]) <= limit;
+        if (!ok)
+            printf("FAILED merge of key halves: element %lld is %.9g, whole "
+                   "%.9g\n",
+                (long long)n, merged, whole.values[KC_OUT].at[n]);
+    }
+    kc_result_free(&whole);
+    kc_result_free(&half[0]);
+    kc_result_free(&half[1]);
+    kc_free(&kc);
+    return ok;
+}
+
+void
+kc_family_metamorphic(
+    const struct kc_options *options, const char *kernel, struct kc_tally *t)
+{
+    static bool (*const tests[])(struct base *) = {causal_is_window,
+        one_document_is_plain, pack_is_its_documents, layouts_agree,
+        heads_split, segments_agree, halves_merge};
+    static const ulyx_dtype_t dtypes[] = {
+        ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16, ULYX_DTYPE_F64};
+    for (int d = 0; d < 4; d++) {
+        bool slow = strcmp(kernel, "reference") == 0;
+        if (!kc_takes(kernel, dtypes[d]) || (slow && d != 3))
+            continue;
+        for (size_t n = 0; n < sizeof(tests) / sizeof(tests[0]); n++) {
+            struct base base = {kernel, dtypes[d],
+                {options->seed + (uint64_t)n * 31 + (uint64_t)d}};
+            t->cases++;
+            if (!tests[n](&base)) {
+                printf("  kernel %s, dtype %d\n", kernel, dtypes[d]);
+                t->failed++;
+            }
+        }
+    }
+}
