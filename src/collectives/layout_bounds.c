@@ -11,8 +11,9 @@
  *     cells against pieces     c + l p, or c + L p on all ranks
  * Cells change where some rank's run of keys begins or ends: at the two ends
  * of what a whole document sees, and twice where a cut falls into a document,
- * so that heads have c <= 2 documents + batch each, and 2 P in all. There are
- * never more moves than rows.
+ * so that heads have c <= 2 documents + batch each, and 2 P in all; or c <= 2 N
+ * + lines for N runs of all ranks, which max_segments bounds. There are never
+ * more moves than rows.
  */
 #include "collectives/layout_private.h"
 
@@ -111,14 +112,17 @@ own_share_most(const struct uli_layout *layout, int64_t runs, int64_t heads)
     return uli_sat_add(uli_sat_add(sat_mul(2, runs), lines), 2);
 }
 
-/* Cells on all lines of `heads` heads of a READERS family. */
+/* Cells on all lines of `heads` heads of a READERS family: by documents and
+ * cuts, or by the ends of as many runs as the caller's max_segments allows. */
 static int64_t
-cells_most(const struct uli_layout *layout, int64_t heads)
+cells_most(const struct uli_layout *layout, int32_t family, int64_t heads)
 {
-    int64_t per_head =
-        uli_sat_add(sat_mul(2, uli_docs_most(layout)), layout->shape.batch);
-    return uli_sat_add(
-        sat_mul(per_head, heads), 2 * (int64_t)layout->shape.nranks);
+    int64_t lines = sat_mul(heads, layout->shape.batch);
+    int64_t by_docs =
+        uli_sat_add(sat_mul(sat_mul(2, heads), uli_docs_most(layout)),
+            2 * (int64_t)layout->shape.nranks);
+    int64_t by_runs = sat_mul(2, layout->bank[0].family[family].capacity);
+    return uli_sat_add(lines, uli_min(by_docs, by_runs));
 }
 
 static int64_t
@@ -127,14 +131,14 @@ bound_packed_to_head(const struct uli_layout *layout,
 {
     const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
     bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
-    const struct uli_family_info *family =
-        &layout->family[layout->family_of[tensor]];
+    int32_t f = layout->family_of[tensor];
+    const struct uli_family_info *family = &layout->family[f];
     int64_t pieces = sharded ? pieces_of_all(layout, t->part, src) : 1;
     int64_t moves =
         uli_sat_add(family->max_segments, sat_mul(family->most_lines, pieces));
     if (operation == ULYX_HEAD_TO_SEQ_ADJOINT && family->readers)
         moves = uli_sat_add(/* copies, then zeros */
-            moves, sat_mul(2, cells_most(layout, family->most_heads)));
+            moves, sat_mul(2, cells_most(layout, f, family->most_heads)));
     return uli_min(family->max_rows, moves);
 }
 
@@ -144,8 +148,8 @@ bound_packed_to_seq(const struct uli_layout *layout, ulyx_operation_t operation,
 {
     const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
     bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
-    const struct uli_family_info *family =
-        &layout->family[layout->family_of[tensor]];
+    int32_t f = layout->family_of[tensor];
+    const struct uli_family_info *family = &layout->family[f];
     int64_t all_lines = sat_mul(t->heads, layout->shape.batch);
     int64_t lines = src < 0 ? all_lines : family->most_lines;
     int64_t borders = layout->shape.nranks + family->max_segments;
@@ -153,7 +157,8 @@ bound_packed_to_seq(const struct uli_layout *layout, ulyx_operation_t operation,
         !(t->flags & ULYX_TENSOR_FULL))
         return own_share_most(layout, family->max_segments, t->heads);
     if (family->readers)
-        borders = cells_most(layout, src < 0 ? t->heads : family->most_heads);
+        borders =
+            cells_most(layout, f, src < 0 ? t->heads : family->most_heads);
     int64_t rows =
         sat_mul(all_lines, uli_layout_max_seq_rows(layout, t->part, dst));
     return uli_min(

@@ -180,6 +180,31 @@ check_maxima(const struct uli_shape *shape, const struct uli_layout *layout)
         }
 }
 
+static bool
+count_move(void *context, const struct uli_move *move)
+{
+    (void)move;
+    ++*(int64_t *)context;
+    return true;
+}
+
+/* The caller's maxima also lower the bounds of moves. */
+static void
+check_bounds(const struct uli_layout *layout)
+{
+    const struct uli_shape *shape = uli_layout_shape(layout);
+    struct uli_place scratch[ORACLE_MAX_RANKS];
+    for (int op = 0; op < ULYX_OPERATIONS; op++)
+        for (int32_t t = 0; t < shape->ntensors; t++)
+            for (int32_t src = -1; src < shape->nranks; src++) {
+                int64_t moves = 0;
+                uli_layout_each_move(
+                    layout, op, t, 0, src, scratch, count_move, &moves);
+                assert_true(
+                    moves <= uli_layout_max_moves(layout, op, t, 0, src));
+            }
+}
+
 /* The maximum that the last error names, and what it asks for. */
 static int64_t *
 blamed(struct uli_shape *shape, int64_t *needed_p)
@@ -239,6 +264,7 @@ maxima_are_respected_or_refused(void **state)
             c.shape.max_segments = test_random_in(&random, 1, 6);
         refusals += obey_refusals(&c, &layout);
         check_maxima(&c.shape, layout);
+        check_bounds(layout);
         uli_layout_destroy(layout);
     }
     assert_true(refusals > 20); /* the draws reach both sides */
