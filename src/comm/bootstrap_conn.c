@@ -288,7 +288,7 @@ take_join(struct uli_conn *conn)
     conn->stage = ULI_CONN_JOINED;
     conn->rank = join.rank;
     if (root->meeting.njoined == root->meeting.nranks)
-        uli_root_close_door(root);
+        uli_door_close(root);
 }
 
 /* All ranks get the same blob. `unsent` stays above zero until the last has it

@@ -69,8 +69,15 @@ void uli_conn_drop(struct uli_conn *conn, const char *why);
 void uli_conn_close(struct uli_conn *conn);
 void uli_conn_free_dead(struct uli_root *root);
 
-/* All have joined: closes the listeners and removes the rendezvous file, so
- * that the next meeting of the same name starts afresh. */
-void uli_root_close_door(struct uli_root *root);
+/* ---- the door (bootstrap_door.c) ----------------------------------------- */
+
+/* Lets in some of those who knock. */
+void uli_door_accept(struct uli_root *root, int listener);
+/* Closes the listeners and removes the rendezvous file. */
+void uli_door_shut(struct uli_root *root);
+void uli_door_remove_file(struct uli_root *root);
+/* All have joined: the same, so that the next meeting of the same name starts
+ * afresh. */
+void uli_door_close(struct uli_root *root);
 
 #endif

@@ -7,10 +7,8 @@
  */
 #include "comm/bootstrap_root.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +16,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/log.h"
@@ -26,12 +23,7 @@
 #include "base/status.h"
 #include "comm/bootstrap_conn.h"
 
-enum {
-    EVENT_BATCH = 64,
-    ACCEPT_BATCH = 64,   /* then the ranks that are in get their turn */
-    STRANGER_MAX = 4096, /* the oldest goes first */
-    POLL_SLICE_MS = 60000
-};
+enum { EVENT_BATCH = 64, POLL_SLICE_MS = 60000 };
 #define HANDSHAKE_S 10.0
 #define LINGER_S    30.0
 
@@ -51,50 +43,7 @@ uli_root_limit_linger(double seconds)
     atomic_store(&linger_limit_s, seconds);
 }
 
-/* ---- the door ------------------------------------------------------------ */
-
-static void
-remove_file(struct uli_root *root)
-{
-    if (root->unlink_path[0])
-        unlink(root->unlink_path);
-    root->unlink_path[0] = 0;
-}
-
-static void
-close_listeners(struct uli_root *root)
-{
-    for (int i = 0; i < root->params.listener_count; i++)
-        close(root->params.listeners[i]);
-    root->params.listener_count = 0;
-    remove_file(root);
-}
-
-void
-uli_root_close_door(struct uli_root *root)
-{
-    close_listeners(root);
-    ULI_INFO(ULI_LOG_INIT, -1,
-        "bootstrap: all %d ranks have joined; %d connections were dropped",
-        root->meeting.nranks, root->meeting.strays.count);
-}
-
-static void
-peer_text(int fd, const struct sockaddr_storage *peer, char *text_p, size_t n)
-{
-    const struct sockaddr_in *v4 = (const void *)peer;
-    const struct sockaddr_in6 *v6 = (const void *)peer;
-    struct ucred user = {0};
-    socklen_t length = sizeof(user);
-    if (peer->ss_family == AF_INET) {
-        inet_ntop(AF_INET, &v4->sin_addr, text_p, (socklen_t)n);
-    } else if (peer->ss_family == AF_INET6) {
-        inet_ntop(AF_INET6, &v6->sin6_addr, text_p, (socklen_t)n);
-    } else {
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &length);
-        snprintf(text_p, n, "process %d of user %u", user.pid, user.uid);
-    }
-}
+/* ---- timers -------------------------------------------------------------- */
 
 static struct uli_conn *
 oldest_stranger(const struct uli_root *root)
@@ -103,64 +52,6 @@ oldest_stranger(const struct uli_root *root)
         return NULL;
     return ULI_CONTAINER_OF(root->strangers.next, struct uli_conn, node);
 }
-
-static void
-admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
-{
-    char address[80] = "?";
-    peer_text(fd, peer, address, sizeof(address));
-    if (root->params.same_user && !uli_socket_same_user(fd)) {
-        uli_meeting_stray(&root->meeting, address, "another user");
-        close(fd);
-        return;
-    }
-    uli_socket_tune(fd, peer->ss_family);
-    if (root->stranger_count >= STRANGER_MAX)
-        uli_conn_drop(oldest_stranger(root), "too many unproven connections");
-    if (!uli_conn_open(root, fd, address))
-        uli_meeting_fail(&root->meeting, ULYX_ERR_NO_MEMORY,
-            "the root has no memory for a connection");
-}
-
-/* No descriptor left: more of them, or a stranger's, or none at all. False
- * where nothing helps. */
-static bool
-find_descriptor(struct uli_root *root)
-{
-    struct rlimit limit = {0};
-    if (uli_socket_raise_limit())
-        return true;
-    if (oldest_stranger(root)) {
-        uli_conn_drop(oldest_stranger(root), "no file descriptor left");
-        return true;
-    }
-    getrlimit(RLIMIT_NOFILE, &limit);
-    uli_meeting_fail(&root->meeting, ULYX_ERR_SYSTEM,
-        "the root has no file descriptor left: the hard limit of open files "
-        "(ulimit -Hn) is %llu, %d ranks have joined",
-        (unsigned long long)limit.rlim_max, root->meeting.njoined);
-    close_listeners(root);
-    return false;
-}
-
-static void
-accept_some(struct uli_root *root, int listener)
-{
-    for (int i = 0; i < ACCEPT_BATCH && root->params.listener_count; i++) {
-        struct sockaddr_storage peer = {0};
-        socklen_t length = sizeof(peer);
-        int fd = accept4(listener, (struct sockaddr *)&peer, &length,
-            SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0)
-            admit(root, fd, &peer);
-        else if (errno == EAGAIN)
-            return;
-        else if ((errno == EMFILE || errno == ENFILE) && !find_descriptor(root))
-            return;
-    }
-}
-
-/* ---- timers -------------------------------------------------------------- */
 
 static bool
 whole(const struct uli_root *root)
@@ -235,7 +126,7 @@ spread_failure(struct uli_root *root)
         return;
     root->linger = uli_deadline_in(
         fmin(root->params.linger_s, atomic_load(&linger_limit_s)));
-    remove_file(root); /* the process may end before the linger does */
+    uli_door_remove_file(root); /* the process may end before the linger does */
     atomic_fetch_add(&root->unsent, 1);
     struct uli_list *node = root->members.next;
     while (node != &root->members) {
@@ -273,7 +164,7 @@ dispatch(struct uli_root *root, const struct epoll_event *event)
     if (source >= root->params.listeners &&
         source < root->params.listeners + ULI_ADDRESS_MAX) {
         if (root->params.listener_count)
-            accept_some(root, *source);
+            uli_door_accept(root, *source);
     } else if (source != &root->event_fd) {
         uli_conn_event(event->data.ptr, event->events);
     }
@@ -321,7 +212,7 @@ run(void *context)
 {
     struct uli_root *root = context;
     serve(root);
-    close_listeners(root);
+    uli_door_shut(root);
     close_all(root, &root->strangers);
     close_all(root, &root->members);
     uli_meeting_free(&root->meeting);
@@ -407,7 +298,7 @@ uli_root_start(const struct uli_root_params *params, struct uli_root **root_p)
     if (!status)
         status = start_thread(root);
     if (status) {
-        close_listeners(root);
+        uli_door_shut(root);
         atomic_store(&root->refs, 1);
         unref(root);
         return status;

@@ -52,12 +52,12 @@ lost(const struct star *star, int number)
         star->base.rank, star->where, star->gathers, how);
 }
 
-/* The failure that the root sends to all. */
+/* The failure that the root sends to all, and has logged. */
 static ulyx_status_t
 read_failure(const struct star *star, const struct uli_frame *frame,
     uli_deadline_t deadline)
 {
-    char text[ULI_FRAME_TEXT_MAX + 1];
+    char text[ULI_FRAME_TEXT_MAX + 1], whole[ULI_FRAME_TEXT_MAX + 16];
     if (frame->bytes > ULI_FRAME_TEXT_MAX)
         return lost(star, EPROTO);
     int number =
@@ -66,8 +66,9 @@ read_failure(const struct star *star, const struct uli_frame *frame,
         return lost(star, number);
     text[frame->bytes] = 0;
     bool known = frame->argument < 0 && frame->argument >= ULYX_ERR_INTERNAL;
-    return uli_error(known ? (ulyx_status_t)frame->argument : ULYX_ERR_INTERNAL,
-        "bootstrap: %s", text);
+    snprintf(whole, sizeof(whole), "bootstrap: %s", text);
+    return uli_error_pass(
+        known ? (ulyx_status_t)frame->argument : ULYX_ERR_INTERNAL, whole);
 }
 
 static ulyx_status_t

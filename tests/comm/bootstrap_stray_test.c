@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "comm/frame.h"
@@ -406,41 +405,6 @@ rank_with_wrong_secret_is_refused_by_name(void **state)
     meeting_close(root);
 }
 
-/* ---- descriptors --------------------------------------------------------- */
-
-/* More strangers than descriptors: the soft limit is raised, and after that
- * the oldest stranger goes, not the meeting. */
-static void
-strangers_do_not_use_up_descriptors(void **state)
-{
-    (void)state;
-    enum { KNOCKS = 150 };
-    struct rlimit before, tight;
-    struct uli_place place;
-    struct meeting_rank ranks[3];
-    int fds[KNOCKS];
-    getrlimit(RLIMIT_NOFILE, &before);
-    struct uli_root *root = meeting_open(MEETING_V4, 20, 10, &place);
-    tight = before;
-    tight.rlim_cur = (rlim_t)meeting_open_files() + 40;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
-    for (int i = 0; i < KNOCKS; i++)
-        fds[i] = meeting_raw(&place);
-    for (int r = 0; r < 3; r++)
-        ranks[r] = (struct meeting_rank){
-            .rank = r, .nranks = 3, .bytes = 8, .gathers = 2, .patience_s = 20};
-    meeting_run(&place, ranks, 3);
-    for (int i = 0; i < KNOCKS; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-    meeting_close(root);
-    setrlimit(RLIMIT_NOFILE, &before);
-    for (int r = 0; r < 3; r++)
-        if (ranks[r].status)
-            fail_msg("rank %d: %s", r, ranks[r].text);
-    assert_true(fds[KNOCKS - 1] >= 0);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_stray_is_dropped_and_named),
     cmocka_unit_test(meeting_succeeds_under_fire),
@@ -449,6 +413,5 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_refuses_what_is_no_root),
     cmocka_unit_test(rank_refuses_a_root_without_the_secret),
     cmocka_unit_test(rank_with_wrong_secret_is_refused_by_name),
-    cmocka_unit_test(strangers_do_not_use_up_descriptors),
 };
 ULI_TEST_MAIN("BootstrapStray", tests)
