@@ -15,8 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static bool
-launched(void)
+#include "base/clock.h"
+#include "base/settings.h"
+
+bool
+perf_launch_was(void)
 {
     static const char *const marks[] = {
         "ULYX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
@@ -30,7 +33,7 @@ launched(void)
 bool
 perf_launch_needed(const struct perf_options *options)
 {
-    return !launched() && !options->dry_run &&
+    return !perf_launch_was() && !options->dry_run &&
            (options->procs > 1 || options->vs[PERF_VS_MPI]);
 }
 
@@ -49,6 +52,25 @@ mpi_program(char *path_p, size_t bytes)
 }
 
 static int
+no_mpi(void)
+{
+    fprintf(stderr,
+        "ulyx_perf: --vs mpi: this build has no MPI; install openmpi-bin "
+        "and libopenmpi-dev and configure with -DULYX_MPI=ON\n");
+    return PERF_NOT_IMPLEMENTED;
+}
+
+int
+perf_launch_mpi_here(char **argv)
+{
+    char path[4096];
+
+    if (mpi_program(path, sizeof(path)))
+        execv(path, argv);
+    return no_mpi();
+}
+
+static int
 exec_mpirun(const struct perf_options *options, int argc, char **argv)
 {
     char path[4096], count[16];
@@ -57,12 +79,8 @@ exec_mpirun(const struct perf_options *options, int argc, char **argv)
 
     if (words == NULL)
         return PERF_INTERNAL;
-    if (!mpi_program(path, sizeof(path))) {
-        fprintf(stderr,
-            "ulyx_perf: --vs mpi: this build has no MPI; install openmpi-bin "
-            "and libopenmpi-dev and configure with -DULYX_MPI=ON\n");
-        return PERF_NOT_IMPLEMENTED;
-    }
+    if (!mpi_program(path, sizeof(path)))
+        return no_mpi();
     snprintf(
         count, sizeof(count), "%d", options->procs > 0 ? options->procs : 1);
     words[n++] = (char *)"mpirun";
@@ -112,35 +130,104 @@ exit_of(int status)
     return PERF_INTERNAL;
 }
 
-/* Each process is one bootstrap rank; its threads' ranks split from there. */
+/* Seconds within which the others end by themselves once one has failed: all
+ * their waits are bounded. */
+static double
+patience_s(const struct perf_options *options)
+{
+    struct uli_settings settings;
+
+    if (options->timeout_s > 0)
+        return options->timeout_s + 5;
+    return uli_settings_load(&settings) == ULYX_SUCCESS ? settings.timeout_s + 5
+                                                        : 5;
+}
+
+/* Waits for all; a rank that is still there (stopped, say) long after another
+ * has failed is killed. Returns the worst exit code. */
+static int
+wait_all(const struct perf_options *options, pid_t *pids, int count)
+{
+    uli_deadline_t deadline = INT64_MAX;
+    int worst = PERF_OK;
+
+    for (int left = count; left > 0;) {
+        int status;
+        pid_t pid = waitpid(-1, &status, worst == PERF_OK ? 0 : WNOHANG);
+
+        if (pid > 0) {
+            int code = exit_of(status);
+
+            for (int r = 0; r < count; r++)
+                pids[r] = pids[r] == pid ? 0 : pids[r];
+            if (worst == PERF_OK && code != PERF_OK)
+                deadline = uli_deadline_in(patience_s(options));
+            worst = code > worst ? code : worst;
+            left--;
+        } else if (pid == 0 && uli_deadline_over(deadline)) {
+            for (int r = 0; r < count; r++)
+                if (pids[r] > 0)
+                    kill(pids[r], SIGKILL);
+            deadline = INT64_MAX;
+        } else if (pid == 0) {
+            usleep(20000);
+        } else if (errno != EINTR) {
+            break;
+        }
+    }
+    return worst;
+}
+
+/* Each process is one bootstrap rank; its threads' ranks meet from there. */
 static int
 spawn(const struct perf_options *options, char **argv)
 {
     ulyx_unique_id_t id;
     char text[640];
-    int worst = PERF_OK, status, started = 0;
+    pid_t *pids = calloc((size_t)options->procs, sizeof(*pids));
+    int started = 0, worst;
 
-    if (ulyx_unique_id_create(&id) != ULYX_SUCCESS ||
+    if (pids == NULL || ulyx_unique_id_create(&id) != ULYX_SUCCESS ||
         ulyx_unique_id_to_string(&id, text, sizeof(text)) != ULYX_SUCCESS) {
         fprintf(stderr, "ulyx_perf: no meeting point: %s\n", ulyx_last_error());
+        free(pids);
         return PERF_LIBRARY;
     }
-    for (int r = 0; r < options->procs; r++)
-        started += start_one(r, options->procs, text, argv) > 0;
-    while (started > 0 && (wait(&status) > 0 || errno == EINTR)) {
-        int code = exit_of(status);
-
-        /* The others end by themselves: every wait of theirs is bounded. */
-        worst = code > worst ? code : worst;
-        started--;
+    for (int r = 0; r < options->procs; r++, started++) {
+        pids[r] = start_one(r, options->procs, text, argv);
+        if (pids[r] < 0)
+            break;
     }
-    return worst;
+    if (started < options->procs) {
+        fprintf(stderr, "ulyx_perf: process %d of %d cannot be started: %s\n",
+            started + 1, options->procs, strerror(errno));
+        for (int r = 0; r < started; r++)
+            kill(pids[r], SIGKILL);
+    }
+    worst = wait_all(options, pids, started);
+    free(pids);
+    return started < options->procs ? PERF_INTERNAL : worst;
+}
+
+/* A report that cannot be written is known before anything is started. */
+static bool
+writable(const char *path)
+{
+    FILE *file = path != NULL ? fopen(path, "a") : NULL;
+
+    if (path != NULL && file == NULL)
+        fprintf(stderr, "ulyx_perf: -J %s: %s\n", path, strerror(errno));
+    if (file != NULL)
+        fclose(file);
+    return path == NULL || file != NULL;
 }
 
 int
 perf_launch(const struct perf_options *options, int argc, char **argv)
 {
     fflush(NULL);
+    if (!writable(options->json_file))
+        return PERF_USAGE;
     if (options->vs[PERF_VS_MPI])
         return exec_mpirun(options, argc, argv);
     return spawn(options, argv);

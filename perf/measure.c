@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "comm/comm.h"
 
 enum { BLOCKS = 10 };
 
@@ -25,77 +24,6 @@ struct samples {
     double times[RUNNERS][BLOCKS];
     int blocks;
 };
-
-bool
-perf_barrier(struct perf_rank *ranks, int count)
-{
-    if (count == 1)
-        return ulyx_comm_barrier(ranks[0].comm) == ULYX_SUCCESS;
-    ulyx_group_start();
-    for (int i = 0; i < count; i++)
-        ulyx_comm_barrier(ranks[i].comm);
-    return ulyx_group_end() == ULYX_SUCCESS;
-}
-
-/* The control path of the communicator carries the tool's own numbers. */
-struct gathering {
-    ulyx_comm_t *comm;
-    double mine;
-    double *all;
-};
-
-static ulyx_status_t
-gather_one(ulyx_comm_t *comm, double mine, double *all)
-{
-    int64_t *bytes = calloc((size_t)comm->nranks, sizeof(*bytes));
-    ulyx_status_t *verdicts = calloc((size_t)comm->nranks, sizeof(*verdicts));
-    ulyx_status_t status = ULYX_ERR_NO_MEMORY;
-
-    if (bytes != NULL && verdicts != NULL)
-        status = uli_agree_gather(comm, ULI_CALL_BARRIER, ULYX_SUCCESS, &mine,
-            sizeof(mine), sizeof(mine), all, bytes, verdicts,
-            uli_deadline_in(comm->timeout_s));
-    free(bytes);
-    free(verdicts);
-    return status;
-}
-
-static void *
-gather_main(void *context)
-{
-    struct gathering *g = context;
-
-    return gather_one(g->comm, g->mine, g->all) == ULYX_SUCCESS ? g : NULL;
-}
-
-bool
-perf_gather(struct perf_rank *ranks, int count, const double *mine, double *all)
-{
-    int32_t nranks = ranks[0].nranks;
-    struct gathering *each = calloc((size_t)count, sizeof(*each));
-    pthread_t *threads = calloc((size_t)count, sizeof(*threads));
-    double *spare = calloc((size_t)nranks * (size_t)count, sizeof(*spare));
-    bool ok = each && threads && spare;
-
-    for (int i = 0; ok && i < count; i++) {
-        each[i] = (struct gathering){ranks[i].comm, mine[i],
-            i == 0 ? all : spare + (size_t)i * (size_t)nranks};
-        if (i > 0 && pthread_create(&threads[i], NULL, gather_main, &each[i]))
-            ok = false;
-    }
-    if (ok)
-        ok = gather_main(&each[0]) != NULL;
-    for (int i = 1; ok && i < count; i++) {
-        void *result;
-
-        pthread_join(threads[i], &result);
-        ok = result != NULL;
-    }
-    free(each);
-    free(threads);
-    free(spare);
-    return ok;
-}
 
 bool
 perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count)
@@ -130,7 +58,8 @@ perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count)
 }
 
 static bool
-run(enum runner runner, struct perf_rank *ranks, int count_ranks, int count)
+run_some(
+    enum runner runner, struct perf_rank *ranks, int count_ranks, int count)
 {
     switch (runner) {
     case OURS:
@@ -144,6 +73,19 @@ run(enum runner runner, struct perf_rank *ranks, int count_ranks, int count)
     default:
         return perf_run_mpi(ranks, count, true);
     }
+}
+
+static bool
+run(enum runner runner, struct perf_rank *ranks, int count_ranks, int count,
+    int blocking)
+{
+    if (blocking != 1)
+        return run_some(runner, ranks, count_ranks, count);
+    for (int i = 0; i < count; i++)
+        if (!run_some(runner, ranks, count_ranks, 1) ||
+            !perf_barrier(ranks, count_ranks))
+            return false;
+    return true;
 }
 
 /* Over ranks, from each one's start and end. */
@@ -175,7 +117,7 @@ over_ranks(const double *starts, const double *ends, int32_t n, int average)
 /* Seconds an operation of one block; < 0 on failure. */
 static double
 block(enum runner runner, struct perf_rank *ranks, int count_ranks, int count,
-    int average)
+    const struct perf_options *options)
 {
     int32_t n = ranks[0].nranks;
     double *times = calloc((size_t)n * 2 + (size_t)count_ranks, sizeof(double));
@@ -188,16 +130,16 @@ block(enum runner runner, struct perf_rank *ranks, int count_ranks, int count,
         return -1;
     }
     start = (double)uli_clock_ns() * 1e-9;
-    ok = run(runner, ranks, count_ranks, count);
+    ok = run(runner, ranks, count_ranks, count, options->blocking);
     end = (double)uli_clock_ns() * 1e-9;
     for (int i = 0; i < count_ranks; i++)
         mine[i] = start;
-    ok = ok && perf_gather(ranks, count_ranks, mine, times);
+    ok = ok && perf_gather(ranks, count_ranks, mine, sizeof(*mine), times);
     for (int i = 0; i < count_ranks; i++)
         mine[i] = end;
-    ok = ok && perf_gather(ranks, count_ranks, mine, ends);
+    ok = ok && perf_gather(ranks, count_ranks, mine, sizeof(*mine), ends);
     if (ok)
-        result = over_ranks(times, ends, n, average) / count;
+        result = over_ranks(times, ends, n, options->average) / count;
     free(times);
     return result;
 }
@@ -245,9 +187,8 @@ static bool
 time_blocks(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options, struct samples *samples)
 {
-    int total = options->iterations * options->aggregate;
-    int blocks = total < BLOCKS ? total : BLOCKS;
-    int each = total / blocks;
+    int64_t total = (int64_t)options->iterations * options->aggregate;
+    int blocks = total < BLOCKS ? (int)total : BLOCKS;
 
     samples->blocks = blocks;
     /* Every set once in any case: a rank's first store to a page of a peer's
@@ -255,14 +196,16 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
     for (int r = 0; r < RUNNERS; r++)
         if (wanted(options, (enum runner)r) &&
             block((enum runner)r, ranks, count_ranks,
-                options->warmups + ranks[0].sets, 3) < 0)
+                options->warmups + ranks[0].sets, options) < 0)
             return false;
     for (int b = 0; b < blocks; b++)
         for (int r = 0; r < RUNNERS; r++) {
+            int count = (int)(total / blocks + (b < total % blocks));
+
             if (!wanted(options, (enum runner)r))
                 continue;
-            samples->times[r][b] = block(
-                (enum runner)r, ranks, count_ranks, each, options->average);
+            samples->times[r][b] =
+                block((enum runner)r, ranks, count_ranks, count, options);
             if (samples->times[r][b] < 0)
                 return false;
         }
@@ -279,63 +222,6 @@ ratio(const struct samples *s, enum runner runner, enum runner other)
         ratios[b] =
             fmin(s->times[runner][b], s->times[other][b]) / s->times[OURS][b];
     return statistics(ratios, s->blocks).median;
-}
-
-/* There and back again; false on failure. Adds what does not come back. */
-static bool
-round_trip(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
-{
-    ulyx_status_t status = ULYX_SUCCESS, end;
-
-    if (ranks[0].operation > 1)
-        return true;
-    ulyx_group_start();
-    for (int r = 0; r < count_ranks && status == ULYX_SUCCESS; r++) {
-        void *src[PERF_TENSORS], *dst[PERF_TENSORS];
-
-        perf_rank_pointers(&ranks[r], &ranks[r].dst, 0, src);
-        perf_rank_pointers(&ranks[r], &ranks[r].back, 0, dst);
-        status = ulyx_reshuffle_execute(ranks[r].plan, 1 - ranks[r].operation,
-            (const void *const *)src, dst, NULL);
-    }
-    end = ulyx_group_end();
-    if (status != ULYX_SUCCESS || end != ULYX_SUCCESS) {
-        fprintf(stderr, "ulyx_perf: round trip: %s\n", ulyx_last_error());
-        return false;
-    }
-    for (int r = 0; r < count_ranks; r++) {
-        const struct perf_rank *rank = &ranks[r];
-
-        for (int32_t t = 0; t < rank->shape->params.ntensors; t++)
-            for (int64_t i = 0; i < rank->src.extent[t]; i++)
-                *wrong_p += rank->src.base[rank->src.offset[t] + i] !=
-                            rank->back.base[rank->back.offset[t] + i];
-    }
-    return true;
-}
-
-/* What timing left is checked first; then everything anew, with the way back.
- */
-static bool
-check(struct perf_rank *ranks, int count_ranks,
-    const struct perf_options *options, double *wrong_p)
-{
-    int64_t wrong = 0;
-
-    for (int pass = 0; pass < options->check; pass++) {
-        for (int r = 0; r < count_ranks && pass > 0; r++)
-            perf_fill(&ranks[r]);
-        /* Every set has been moved at least once after this. */
-        if (!perf_barrier(ranks, count_ranks) ||
-            !perf_run_ulyx(ranks, count_ranks, ranks[0].sets))
-            return false;
-        for (int r = 0; r < count_ranks; r++)
-            wrong += perf_check(&ranks[r]);
-        if (!round_trip(ranks, count_ranks, &wrong))
-            return false;
-    }
-    *wrong_p = (double)wrong;
-    return true;
 }
 
 static bool
@@ -365,35 +251,37 @@ fill_row(struct perf_rank *ranks, const struct samples *samples,
     return true;
 }
 
+static bool
+verify(struct perf_rank *ranks, int count_ranks, int passes, int64_t *wrong_p)
+{
+    int32_t n = ranks[0].nranks;
+    int64_t *all = calloc((size_t)n + (size_t)count_ranks, sizeof(*all));
+    int64_t *mine = all + n, wrong = 0;
+    bool ok = all != NULL && perf_verify(ranks, count_ranks, passes, &mine[0]);
+
+    ok = ok && perf_gather(ranks, count_ranks, mine, sizeof(*mine), all);
+    for (int32_t p = 0; ok && p < n; p++)
+        wrong += all[p];
+    free(all);
+    *wrong_p = wrong;
+    return ok;
+}
+
 int
 perf_measure(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options, struct perf_row *row)
 {
     struct samples samples;
-    double *values =
-        calloc((size_t)ranks[0].nranks + (size_t)count_ranks, sizeof(double));
-    double *mine = values + ranks[0].nranks;
-    int code = PERF_LIBRARY;
 
-    if (values == NULL)
-        return PERF_INTERNAL;
     for (int r = 0; r < count_ranks; r++)
         perf_fill(&ranks[r]);
     row->wrong = -1;
     if (!perf_barrier(ranks, count_ranks) ||
         !time_blocks(ranks, count_ranks, options, &samples) ||
         !fill_row(ranks, &samples, options, row))
-        goto done;
-    if (options->check > 0) {
-        if (!check(ranks, count_ranks, options, &mine[0]) ||
-            !perf_gather(ranks, count_ranks, mine, values))
-            goto done;
-        row->wrong = 0;
-        for (int32_t p = 0; p < ranks[0].nranks; p++)
-            row->wrong += (int64_t)values[p];
-    }
-    code = perf_barrier(ranks, count_ranks) ? PERF_OK : PERF_LIBRARY;
-done:
-    free(values);
-    return code;
+        return PERF_LIBRARY;
+    if (options->check > 0 &&
+        !verify(ranks, count_ranks, options->check, &row->wrong))
+        return PERF_LIBRARY;
+    return perf_barrier(ranks, count_ranks) ? PERF_OK : PERF_LIBRARY;
 }

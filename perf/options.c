@@ -3,7 +3,7 @@
  * The command line: nccl-tests' flags and our own, in one table. Unlike
  * nccl-tests an unknown flag or a bad value is an error, with exit 6.
  */
-#include "perf.h"
+#include "options.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,36 +20,57 @@ struct option {
     const char *help;
 };
 
+/* What users of nccl-tests may type and cannot have here, with the reason. */
+static const struct {
+    const char *brief, *name, *why;
+} elsewhere[] = {
+    {"-G", "--cudagraph", "graphs need GPU memory"},
+    {"-r", "--root", "no rank is a root here"},
+    {"-y", "--stream_null", "streams need GPU memory"},
+    {"-C", "--report_cputime", "a call on the host returns when it is done"},
+    {"-S", "--report_timestamps", "-J writes the times of start and end"},
+    {"-I", "--per_iter", "min, p99 and cv are always measured: see --wide"},
+    {"-K", "--skip", "see -w"},
+    {"-x", "--cta_policy", "it needs GPU memory"},
+    {"-D", "--device_implementation", "it needs GPU memory"},
+    {"-V", "--device_cta_count", "it needs GPU memory"},
+    {"-M", "--memory_report", "see ulyx_info plan"},
+    {"-u", "--unalign", "tensors lie at multiples of 64 bytes here"},
+};
+enum { ELSEWHERE = sizeof(elsewhere) / sizeof(elsewhere[0]) };
+
 #define AT(field) offsetof(struct perf_options, field)
 static const struct option table[] = {
     {"-b", "--minbytes", BYTES, AT(min_bytes), 1, 1e15,
         "smallest size, bytes of a rank's sequence side; K M G are binary"},
     {"-e", "--maxbytes", BYTES, AT(max_bytes), 1, 1e15, "largest size"},
     {"-i", "--stepbytes", BYTES, AT(step_bytes), 1, 1e15,
-        "step between sizes (default 1M)"},
+        "step between sizes (1M)"},
     {"-f", "--stepfactor", REAL, AT(step_factor), 1.001, 1e6,
-        "factor between sizes"},
+        "factor between sizes, instead of -i"},
     {"-n", "--iters", COUNT, AT(iterations), 1, 1e6, "iterations (20)"},
-    {"-w", "--warmup_iters", COUNT, AT(warmups), 0, 1e6, "warm-ups (1)"},
+    {"-w", "--warmup_iters", COUNT, AT(warmups), 0, 1e6,
+        "warm-ups beside one of each set of tensors (1)"},
     {"-m", "--agg_iters", COUNT, AT(aggregate), 1, 1e6,
-        "operations counted as one iteration (1)"},
+        "operations an iteration; times are of one operation (1)"},
     {"-N", "--run_cycles", COUNT, AT(cycles), 0, 1e6,
         "repeats of the table; 0 = for ever (1)"},
-    {"-c", "--check", COUNT, AT(check), 0, 100,
-        "check passes; the timed result is checked too; 0 = off (1)"},
+    {"-c", "--check", COUNT, AT(check), 0, 1e6,
+        "passes of checking every element; 0 = off (1)"},
     {"-t", "--nthreads", COUNT, AT(threads), 1, 4096, "threads a process"},
     {"-g", "--ngpus", COUNT, AT(ranks_per_thread), 1, 4096,
         "ranks a thread, driven by groups"},
-    {"-z", "--blocking", COUNT, AT(blocking), 0, 3,
-        "1: a barrier after each operation (0)"},
+    {"-p", "--parallel_init", COUNT, AT(parallel_init), 0, 1,
+        "a process's communicators are always made in parallel"},
+    {"-z", "--blocking", COUNT, AT(blocking), 0, 2,
+        "1: a barrier after each operation; 0, 2: none (0)"},
     {"-T", "--timeout", REAL, AT(timeout_s), 0, 86400,
         "seconds that any wait may take (ULYX_TIMEOUT); exit 4"},
-    {"-G", "--cudagraph", COUNT, AT(graph), 0, 1e6,
-        "graph replays (GPU memory only)"},
     {"-J", "--output_file", TEXT, AT(json_file), 0, 0,
-        "write JSON to this file (perf/schema.json describes it)"},
+        "JSON to this file, anew (perf/schema.json describes it)"},
     {"-a", "--average", COUNT, AT(average), 0, 3,
-        "over ranks: 0 rank 0, 1 mean, 2 min, 3 max (3: the slowest)"},
+        "ranks' times: 0 rank 0's, 1 mean, 2 least, 3 first start to "
+        "last end (3)"},
     {"-R", "--local_register", COUNT, AT(register_memory), 0, 1,
         "1: windows (default); 0: ordinary memory"},
     {NULL, "--procs", COUNT, AT(procs), 1, 4096,
@@ -64,7 +85,7 @@ static const struct option table[] = {
     {NULL, "--dim", LONG, AT(dim), 1, 1e6, "head dimension (128)"},
     {NULL, "--dim-v", LONG, AT(dim_v), 1, 1e6, "of values (as --dim)"},
     {"-d", "--dtype", TEXT, AT(dtype), 0, 0,
-        "bf16, f16, f32, f64, or a byte count 1 to 4096 (bf16)"},
+        "bf16 f16 f32 f64 f8e4m3 f8e5m2, or bytes 1 to 4096 (bf16)"},
     {"-o", "--op", TEXT, AT(operation), 0, 0,
         "s2h (q, k, v), h2s (out), both, s2h_adj, h2s_adj, all (both)"},
     {NULL, "--order", TEXT, AT(order), 0, 0,
@@ -74,11 +95,12 @@ static const struct option table[] = {
         "replicated tokens joined to the sharded ones (0)"},
     {NULL, "--vs", TEXT, AT(versus), 0, 0,
         "ratio columns: memcpy, mpi, or both with a comma"},
+    {NULL, "--wide", FLAG, AT(wide), 0, 0, "columns min, p99 and cv"},
     {NULL, "--quick", FLAG, AT(quick), 0, 0,
-        "one size a model and few iterations"},
+        "one size (8M) and few iterations (10), where -b -e -n are not given"},
     {NULL, "--csv", FLAG, AT(csv), 0, 0, "CSV on standard output"},
     {NULL, "--dry-run", FLAG, AT(dry_run), 0, 0,
-        "print the plans and move nothing"},
+        "print the plans of --procs x -t x -g ranks, move nothing"},
     {NULL, "--no-progress", FLAG, AT(progress), 0, 0,
         "no progress line on a terminal"},
 };
@@ -116,8 +138,8 @@ usage(FILE *out)
 }
 
 /* A number with an optional K, M or G; false when anything is left over. */
-static bool
-number(const char *text, bool suffix, double *value_p)
+bool
+perf_number(const char *text, bool suffix, double *value_p)
 {
     char *end;
     double value = strtod(text, &end), scale = 1;
@@ -152,7 +174,8 @@ store(
         *(const char **)(void *)field = text;
         return true;
     }
-    if (!number(text, option->kind == BYTES || option->kind == LONG, &value) ||
+    if (!perf_number(
+            text, option->kind == BYTES || option->kind == LONG, &value) ||
         value < option->low || value > option->high ||
         (option->kind != REAL && value != floor(value))) {
         fprintf(stderr, "ulyx_perf: %s %s: expected a number from %g to %g\n",
@@ -182,116 +205,64 @@ find(const char *word, size_t length)
     return NULL;
 }
 
-static bool
-refuse(const char *name, const char *value, const char *known)
+/* An option that is not in the table. One of nccl-tests with the value 0, off,
+ * is taken; its other values are refused with the reason. */
+static int
+take_unknown(const char *word, const char *value, int *at_p)
 {
-    fprintf(
-        stderr, "ulyx_perf: %s %s is unknown; known: %s\n", name, value, known);
-    return false;
-}
-
-static bool
-check_dtype(struct perf_options *o)
-{
-    static const struct {
-        const char *name;
-        ulyx_dtype_t code;
-    } names[] = {{"bf16", ULYX_DTYPE_BF16}, {"bfloat16", ULYX_DTYPE_BF16},
-        {"f16", ULYX_DTYPE_F16}, {"half", ULYX_DTYPE_F16},
-        {"f32", ULYX_DTYPE_F32}, {"float", ULYX_DTYPE_F32},
-        {"f64", ULYX_DTYPE_F64}, {"double", ULYX_DTYPE_F64}};
-    double bytes;
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(o->dtype, names[i].name) == 0) {
-            o->dtype_code = names[i].code;
-            return true;
+    for (int i = 0; i < ELSEWHERE; i++)
+        if (!strcmp(word, elsewhere[i].brief) ||
+            !strcmp(word, elsewhere[i].name)) {
+            if (value != NULL && strcmp(value, "0") == 0) {
+                ++*at_p;
+                return PERF_OK;
+            }
+            fprintf(stderr, "ulyx_perf: %s of nccl-tests is not here: %s\n",
+                word, elsewhere[i].why);
+            return PERF_NOT_IMPLEMENTED;
         }
-    o->dtype_code = ULYX_DTYPE_BYTES;
-    if (number(o->dtype, false, &bytes) && bytes >= 1 && bytes <= 4096)
-        return true;
-    return refuse("--dtype", o->dtype, "bf16 f16 f32 f64, or 1 to 4096");
+    usage(stderr);
+    fprintf(stderr, "\nulyx_perf: unknown option %s\n", word);
+    return PERF_USAGE;
 }
 
-static bool
-check_operation(struct perf_options *o)
+bool
+perf_option_given(const struct perf_options *options, const char *name)
 {
-    static const char *const names[] = {"s2h", "h2s", "s2h_adj", "h2s_adj"};
+    const struct option *option = find(name, strlen(name));
 
-    if (strcmp(o->operation, "both") == 0)
-        o->operations = 3;
-    else if (strcmp(o->operation, "all") == 0)
-        o->operations = 15;
-    for (int i = 0; i < ULYX_OPERATIONS; i++)
-        if (strcmp(o->operation, names[i]) == 0)
-            o->operations = UINT64_C(1) << i;
-    if (o->operations == 0)
-        return refuse("--op", o->operation, "s2h h2s both s2h_adj h2s_adj all");
-    if (o->dtype_code == ULYX_DTYPE_BYTES && o->operations > 3)
-        return refuse("--dtype", o->dtype, "a float type, for adjoints");
-    return true;
+    return option != NULL && (options->given >> (option - table) & 1) != 0;
 }
 
-static bool
-check_versus(struct perf_options *o)
+/* Takes the word at argv[*at_p], and its value behind it; returns an exit. */
+static int
+take(int argc, char **argv, int *at_p, struct perf_options *options)
 {
-    static const char *const names[] = {"memcpy", "mpi"};
-    const char *at = o->versus;
+    const char *word = argv[*at_p], *value = strchr(word, '=');
+    size_t length = value && !strncmp(word, "--", 2) ? (size_t)(value - word)
+                                                     : strlen(word);
+    const struct option *option = find(word, length);
 
-    while (at != NULL && *at != 0) {
-        size_t length = strcspn(at, ",");
-        int i = 0;
-
-        while (i < PERF_VERSUS && (strlen(names[i]) != length ||
-                                      strncmp(at, names[i], length) != 0))
-            i++;
-        if (i == PERF_VERSUS)
-            return refuse("--vs", o->versus, "memcpy mpi");
-        o->vs[i] = true;
-        at += length + (at[length] == ',');
+    if (option == NULL)
+        return take_unknown(
+            word, *at_p + 1 < argc ? argv[*at_p + 1] : NULL, at_p);
+    options->given |= UINT64_C(1) << (option - table);
+    if (option->kind == FLAG) {
+        if (word[length] == '=') {
+            fprintf(stderr, "ulyx_perf: %s takes no value\n", option->name);
+            return PERF_USAGE;
+        }
+        *(bool *)(void *)((char *)options + option->offset) = true;
+        return PERF_OK;
     }
-    return true;
-}
-
-static bool
-check_words(struct perf_options *o)
-{
-    if (!check_dtype(o) || !check_operation(o) || !check_versus(o))
-        return false;
-    if (strcmp(o->order, "contiguous") && strcmp(o->order, "zigzag"))
-        return refuse("--order", o->order, "contiguous zigzag");
-    if (strcmp(o->split, "heads") && strcmp(o->split, "balanced"))
-        return refuse("--split", o->split, "heads balanced");
-    if (o->graph > 0) {
-        fprintf(stderr, "ulyx_perf: -G: graphs need GPU memory\n");
-        return false;
+    value = word[length] == '=' ? word + length + 1
+            : *at_p + 1 < argc  ? argv[++*at_p]
+                                : NULL;
+    if (value == NULL) {
+        fprintf(stderr, "ulyx_perf: %s wants a value\n", option->name);
+        return PERF_USAGE;
     }
-    if (o->vs[PERF_VS_MPI] && o->threads * o->ranks_per_thread > 1) {
-        fprintf(stderr, "ulyx_perf: --vs mpi wants one rank a process\n");
-        return false;
-    }
-    return true;
-}
-
-/* What the words left open. */
-static bool
-complete(struct perf_options *o)
-{
-    if (o->kv_heads == 0)
-        o->kv_heads = o->heads;
-    if (o->dim_v == 0)
-        o->dim_v = o->dim;
-    if (o->max_bytes < o->min_bytes) {
-        fprintf(stderr, "ulyx_perf: -e %lld is below -b %lld\n",
-            (long long)o->max_bytes, (long long)o->min_bytes);
-        return false;
-    }
-    if (o->quick) {
-        o->min_bytes = o->max_bytes = 8 << 20;
-        o->iterations = 10;
-    }
-    o->progress = !o->progress; /* the flag says no */
-    return check_words(o);
+    return store(option, value, options) ? PERF_OK : PERF_USAGE;
 }
 
 bool
@@ -317,37 +288,17 @@ perf_options_parse(
         .operation = "both",
         .order = "contiguous",
         .split = "heads"};
-    *exit_p = PERF_USAGE;
-    for (int i = 1; i < argc; i++) {
-        const char *word = argv[i], *value = strchr(word, '=');
-        size_t length = value && !strncmp(word, "--", 2)
-                            ? (size_t)(value - word)
-                            : strlen(word);
-        const struct option *option = find(word, length);
-
-        if (!strcmp(word, "-h") || !strcmp(word, "--help")) {
+    *exit_p = PERF_OK;
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
             usage(stdout);
-            *exit_p = PERF_OK;
             return false;
         }
-        if (option == NULL) {
-            fprintf(stderr, "ulyx_perf: unknown option %s\n\n", word);
-            usage(stderr);
-            return false;
-        }
-        if (option->kind == FLAG) {
-            *(bool *)(void *)((char *)options + option->offset) = true;
-            continue;
-        }
-        value = word[length] == '=' ? value + 1
-                : i + 1 < argc      ? argv[++i]
-                                    : NULL;
-        if (value == NULL) {
-            fprintf(stderr, "ulyx_perf: %s wants a value\n", option->name);
-            return false;
-        }
-        if (!store(option, value, options))
-            return false;
-    }
-    return complete(options);
+    for (int i = 1; i < argc && *exit_p == PERF_OK; i++)
+        *exit_p = take(argc, argv, &i, options);
+    if (*exit_p == PERF_OK && !perf_options_complete(options))
+        *exit_p = PERF_USAGE;
+    if (*exit_p != PERF_OK)
+        fprintf(stderr, "usage: ulyx_perf [options]; --help lists them\n");
+    return *exit_p == PERF_OK;
 }

@@ -41,7 +41,7 @@ struct perf_options {
     int64_t min_bytes, max_bytes, step_bytes;
     double step_factor;
     int iterations, warmups, aggregate, cycles, check, average;
-    int threads, ranks_per_thread, graph, blocking;
+    int threads, ranks_per_thread, blocking, parallel_init;
     double timeout_s;
     const char *json_file;
     bool register_memory; /* -R 0: ordinary memory */
@@ -49,7 +49,8 @@ struct perf_options {
     int procs;
     int64_t batch, seq, heads, kv_heads, dim, dim_v, replicated;
     const char *dtype, *operation, *order, *split, *model, *versus;
-    bool quick, csv, dry_run, progress;
+    bool quick, csv, wide, dry_run, progress;
+    uint64_t given;      /* bit i: row i of the table was on the line */
     uint64_t operations; /* from operation */
     bool vs[PERF_VERSUS];
     ulyx_dtype_t dtype_code;
@@ -102,7 +103,12 @@ void perf_boxes_free(struct perf_boxes *boxes);
 /* What a rank has for one row. Tensors of one side lie in one window, each
  * between guard bands; `sets` copies are used in turn, so that caches do not
  * help. */
-enum { PERF_MAX_SETS = 16, PERF_TENSORS = 6, PERF_GUARD = 256 };
+enum {
+    PERF_MAX_SETS = 16,
+    PERF_TENSORS = 6,
+    PERF_GUARD = 256,
+    PERF_MAX_RANKS = 4096,
+};
 struct perf_side {
     ulyx_mem_t *mem; /* NULL: malloc */
     unsigned char *base;
@@ -130,6 +136,10 @@ void perf_rank_pointers(const struct perf_rank *rank,
 void perf_fill(struct perf_rank *rank);
 /* Wrong elements of all destination sets, guards included. */
 int64_t perf_check(struct perf_rank *rank);
+/* The wrong elements of this thread's ranks after timing, and after so many
+ * passes from scratch. Collective; false when an operation failed. */
+bool perf_verify(
+    struct perf_rank *ranks, int count_ranks, int passes, int64_t *wrong_p);
 
 /* Results of one row, equal on all ranks. Times are seconds an operation. */
 struct perf_stat {
@@ -162,25 +172,43 @@ bool perf_run_mpi(struct perf_rank *rank, int count, bool typed);
 int perf_measure(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options, struct perf_row *row_p);
 
-/* Collective helpers on a thread's ranks. */
+/* Collective helpers on a thread's ranks (gather.c). */
 bool perf_barrier(struct perf_rank *ranks, int count_ranks);
-/* values_p[nranks] of every rank; one value a local rank. */
-bool perf_gather(struct perf_rank *ranks, int count_ranks, const double *mine,
-    double *all_p);
+/* Records of `bytes` each: one a rank of this thread in mine, and all_p gets
+ * every rank's, [nranks]. */
+bool perf_gather(struct perf_rank *ranks, int count_ranks, const void *mine,
+    size_t bytes, void *all_p);
 
-/* Output, by the process of rank 0. */
+/* Where a rank is, and the memory that its node could give at the start. */
+struct perf_place {
+    int64_t pid, thread, memory_bytes;
+    char host[64];
+};
+
+/* Output, by the process of rank 0. begin prints the header; places[nranks].
+ * NULL from open: the reason is on stderr. */
 struct perf_report;
 struct perf_report *perf_report_open(
     const struct perf_options *options, int32_t nranks, int argc, char **argv);
+void perf_report_begin(
+    struct perf_report *report, const struct perf_place *places);
 void perf_report_row(struct perf_report *report, const struct perf_row *row);
 void perf_report_progress(struct perf_report *report, int done, int of);
+/* A line for readers: a comment of the table, stderr beside CSV. */
+void perf_report_note(struct perf_report *report, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Footer and files; false when a file could not be written. */
-bool perf_report_close(struct perf_report *report, int64_t wrong);
+bool perf_report_close(struct perf_report *report);
 double perf_report_average(const struct perf_report *report);
+int64_t perf_report_wrong(const struct perf_report *report);
 
 /* Local processes: starts options->procs copies of this program (or of the
  * MPI build under mpirun) and returns their worst exit code. */
 int perf_launch(const struct perf_options *options, int argc, char **argv);
 bool perf_launch_needed(const struct perf_options *options);
+/* Whether a launcher (mpirun, srun, torchrun, ours) started this process. */
+bool perf_launch_was(void);
+/* Becomes the build with MPI; returns the exit code only on failure. */
+int perf_launch_mpi_here(char **argv);
 
 #endif

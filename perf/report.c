@@ -5,16 +5,23 @@
  */
 #include "report.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 struct perf_report {
     const struct perf_options *options;
+    int argc;
+    char **argv;
     struct perf_json *json;
-    double busbw_sum;
-    int rows, checked;
+    struct perf_summary summary;  /* average: the sum until the end */
+    double *ratios[PERF_COLUMNS]; /* of the rows that have them */
+    int nratios[PERF_COLUMNS];
     bool terminal;
 };
+
+const char *const perf_column_names[PERF_COLUMNS] = {
+    "vs_memcpy", "vs_mpi", "vs_mpiw"};
 
 const char *
 perf_operation_name(ulyx_operation_t operation)
@@ -22,6 +29,23 @@ perf_operation_name(ulyx_operation_t operation)
     static const char *const names[] = {"s2h", "h2s", "s2h_adj", "h2s_adj"};
 
     return names[operation];
+}
+
+bool
+perf_row_ratio(
+    const struct perf_row *row, enum perf_column column, double *ratio_p)
+{
+    switch (column) {
+    case PERF_MEMCPY:
+        *ratio_p = row->ratio[PERF_VS_MEMCPY];
+        return row->has[PERF_VS_MEMCPY];
+    case PERF_MPI:
+        *ratio_p = row->ratio[PERF_VS_MPI];
+        return row->has[PERF_VS_MPI];
+    default:
+        *ratio_p = row->ratio_typed;
+        return row->has[PERF_VS_MPI];
+    }
 }
 
 struct perf_report *
@@ -33,15 +57,47 @@ perf_report_open(
     if (report == NULL)
         return NULL;
     report->options = options;
+    report->argc = argc;
+    report->argv = argv;
+    report->summary.nranks = nranks;
     report->terminal = options->progress && isatty(STDERR_FILENO);
-    if (options->json_file != NULL)
-        report->json = perf_json_open(options, nranks, argc, argv);
-    if (options->csv)
+    if (options->json_file != NULL &&
+        (report->json = perf_json_open(options, nranks, argc, argv)) == NULL) {
+        free(report);
+        return NULL;
+    }
+    return report;
+}
+
+void
+perf_report_begin(struct perf_report *report, const struct perf_place *places)
+{
+    if (report->options->csv)
         perf_csv_header(stdout);
     else
-        perf_text_header(stdout, options, nranks, argc, argv);
+        perf_text_header(stdout, report->options, report->summary.nranks,
+            places, report->argc, report->argv);
     fflush(stdout);
-    return report;
+    if (report->json != NULL)
+        perf_json_places(report->json, places, report->summary.nranks);
+}
+
+static void
+keep_ratios(struct perf_report *report, const struct perf_row *row)
+{
+    for (int c = 0; c < PERF_COLUMNS; c++) {
+        double ratio, *grown;
+        size_t n = (size_t)report->nratios[c];
+
+        if (!perf_row_ratio(row, (enum perf_column)c, &ratio))
+            continue;
+        grown = realloc(report->ratios[c], (n + 1) * sizeof(*grown));
+        if (grown == NULL)
+            continue;
+        grown[n] = ratio;
+        report->ratios[c] = grown;
+        report->nratios[c]++;
+    }
 }
 
 void
@@ -52,13 +108,15 @@ perf_report_row(struct perf_report *report, const struct perf_row *row)
     if (report->options->csv)
         perf_csv_row(stdout, row);
     else
-        perf_text_row(stdout, row);
+        perf_text_row(stdout, report->options, row);
     fflush(stdout);
     if (report->json != NULL)
         perf_json_row(report->json, row);
-    report->busbw_sum += row->busbw;
-    report->checked += row->wrong >= 0;
-    report->rows++;
+    keep_ratios(report, row);
+    report->summary.average += row->busbw;
+    report->summary.checked += row->wrong >= 0;
+    report->summary.wrong += row->wrong > 0 ? row->wrong : 0;
+    report->summary.rows++;
 }
 
 void
@@ -68,25 +126,65 @@ perf_report_progress(struct perf_report *report, int done, int of)
         fprintf(stderr, "\r\033[K# row %d of %d ...", done + 1, of);
 }
 
+void
+perf_report_note(struct perf_report *report, const char *format, ...)
+{
+    FILE *out = report->options->csv ? stderr : stdout;
+    va_list arguments;
+
+    va_start(arguments, format);
+    fprintf(out, "# ");
+    vfprintf(out, format, arguments);
+    fprintf(out, "\n");
+    va_end(arguments);
+}
+
 double
 perf_report_average(const struct perf_report *report)
 {
-    return report->rows > 0 ? report->busbw_sum / report->rows : 0;
+    int rows = report->summary.rows;
+
+    return rows > 0 ? report->summary.average / rows : 0;
+}
+
+int64_t
+perf_report_wrong(const struct perf_report *report)
+{
+    return report->summary.wrong;
+}
+
+static int
+ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
 }
 
 bool
-perf_report_close(struct perf_report *report, int64_t wrong)
+perf_report_close(struct perf_report *report)
 {
+    struct perf_summary *s = &report->summary;
     bool ok = true;
 
     if (report->terminal)
         fprintf(stderr, "\r\033[K");
+    s->average = perf_report_average(report);
+    for (int c = 0; c < PERF_COLUMNS; c++) {
+        int n = report->nratios[c];
+        double *ratios = report->ratios[c];
+
+        s->has[c] = n > 0;
+        if (n == 0)
+            continue;
+        qsort(ratios, (size_t)n, sizeof(*ratios), ascending);
+        s->median[c] = (ratios[n / 2] + ratios[(n - 1) / 2]) / 2;
+        free(ratios);
+    }
+    if (report->json != NULL)
+        ok = perf_json_close(report->json, s);
     if (!report->options->csv)
-        perf_text_footer(
-            stdout, wrong, perf_report_average(report), report->checked > 0);
-    if (report->options->json_file != NULL)
-        ok = perf_json_close(report->json, report->options->json_file, wrong,
-            perf_report_average(report));
+        perf_text_footer(stdout, s);
     free(report);
     return ok;
 }

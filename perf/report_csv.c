@@ -28,12 +28,11 @@ perf_csv_row(FILE *out, const struct perf_row *row)
         row->busbw);
     if (row->wrong >= 0)
         fprintf(out, "%" PRId64, row->wrong);
-    fprintf(out, ",");
-    if (row->has[PERF_VS_MEMCPY])
-        fprintf(out, "%.4f", row->ratio[PERF_VS_MEMCPY]);
-    fprintf(out, ",");
-    if (row->has[PERF_VS_MPI])
-        fprintf(out, "%.4f,%.4f\n", row->ratio[PERF_VS_MPI], row->ratio_typed);
-    else
-        fprintf(out, ",\n");
+    for (int c = 0; c < PERF_COLUMNS; c++) {
+        double ratio;
+        bool has = perf_row_ratio(row, (enum perf_column)c, &ratio);
+
+        fprintf(out, has ? ",%.4f" : ",", ratio);
+    }
+    fprintf(out, "\n");
 }

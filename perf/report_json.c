@@ -5,7 +5,9 @@
  */
 #include "report.h"
 
+#include <errno.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,7 +15,24 @@ extern char **environ;
 
 struct perf_json {
     json_t *root, *results;
+    FILE *file;
+    const char *path;
 };
+
+/* Words of the command line and the environment may be no UTF-8. */
+static json_t *
+text(const char *words)
+{
+    json_t *string = json_string(words);
+    char copy[1024];
+
+    if (string != NULL)
+        return string;
+    snprintf(copy, sizeof(copy), "%s", words);
+    for (char *c = copy; *c != 0; c++)
+        *c = (unsigned char)*c < 128 ? *c : '?';
+    return json_string(copy);
+}
 
 static void
 now(char *text_p, size_t bytes)
@@ -36,15 +55,16 @@ environment(void)
     for (char **e = environ; *e != NULL; e++) {
         const char *equals = strchr(*e, '=');
         bool keep = false;
+        char name[128];
 
         for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
             keep = keep || !strncmp(*e, prefixes[i], strlen(prefixes[i]));
         for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++)
             keep = keep && strncmp(*e, secrets[i], strlen(secrets[i])) != 0;
-        if (keep && equals != NULL)
-            json_object_set_new(object,
-                json_string_value(json_stringn(*e, (size_t)(equals - *e))),
-                json_string(equals + 1));
+        if (!keep || equals == NULL || equals - *e >= (long)sizeof(name))
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)(equals - *e), *e);
+        json_object_set_new(object, name, text(equals + 1));
     }
     return object;
 }
@@ -54,13 +74,21 @@ perf_json_open(
     const struct perf_options *o, int32_t nranks, int argc, char **argv)
 {
     struct perf_json *json = calloc(1, sizeof(*json));
-    json_t *arguments = json_array();
+    json_t *arguments;
     char version[32], start[32];
 
     if (json == NULL)
         return NULL;
+    json->path = o->json_file;
+    json->file = fopen(json->path, "w");
+    if (json->file == NULL) {
+        fprintf(stderr, "ulyx_perf: -J %s: %s\n", json->path, strerror(errno));
+        free(json);
+        return NULL;
+    }
+    arguments = json_array();
     for (int i = 0; i < argc; i++)
-        json_array_append_new(arguments, json_string(argv[i]));
+        json_array_append_new(arguments, text(argv[i]));
     snprintf(version, sizeof(version), "%d.%d.%d", ULYX_VERSION_MAJOR,
         ULYX_VERSION_MINOR, ULYX_VERSION_PATCH);
     now(start, sizeof(start));
@@ -75,6 +103,20 @@ perf_json_open(
         "warmups", o->warmups, "aggregate", o->aggregate, "average", o->average,
         "results", json->results);
     return json;
+}
+
+void
+perf_json_places(
+    struct perf_json *json, const struct perf_place *places, int32_t nranks)
+{
+    json_t *devices = json_array();
+
+    for (int32_t r = 0; r < nranks; r++)
+        json_array_append_new(devices,
+            json_pack("{s:i, s:I, s:o, s:I}", "rank", (int)r, "pid",
+                (json_int_t)places[r].pid, "host", text(places[r].host),
+                "thread", (json_int_t)places[r].thread));
+    json_object_set_new(json->root, "devices", devices);
 }
 
 void
@@ -93,36 +135,39 @@ perf_json_row(struct perf_json *json, const struct perf_row *row)
 
     json_object_set_new(object, "nwrong",
         row->wrong < 0 ? json_null() : json_integer(row->wrong));
-    json_object_set_new(object, "vs_memcpy",
-        row->has[PERF_VS_MEMCPY] ? json_real(row->ratio[PERF_VS_MEMCPY])
-                                 : json_null());
-    json_object_set_new(object, "vs_mpi",
-        row->has[PERF_VS_MPI] ? json_real(row->ratio[PERF_VS_MPI])
-                              : json_null());
-    json_object_set_new(object, "vs_mpiw",
-        row->has[PERF_VS_MPI] ? json_real(row->ratio_typed) : json_null());
+    for (int c = 0; c < PERF_COLUMNS; c++) {
+        double ratio;
+        bool has = perf_row_ratio(row, (enum perf_column)c, &ratio);
+
+        json_object_set_new(
+            object, perf_column_names[c], has ? json_real(ratio) : json_null());
+    }
     json_array_append_new(json->results, object);
 }
 
 bool
-perf_json_close(
-    struct perf_json *json, const char *path, int64_t wrong, double average)
+perf_json_close(struct perf_json *json, const struct perf_summary *summary)
 {
+    json_t *medians = json_object();
     char end[32];
-    bool ok = json != NULL && json->root != NULL;
+    bool ok;
 
-    if (ok) {
-        now(end, sizeof(end));
-        json_object_set_new(json->root, "out_of_bounds", json_integer(wrong));
-        json_object_set_new(
-            json->root, "average_bus_bandwidth", json_real(average));
-        json_object_set_new(json->root, "end_time", json_string(end));
-        ok = json_dump_file(json->root, path, JSON_INDENT(2)) == 0;
-    }
+    now(end, sizeof(end));
+    for (int c = 0; c < PERF_COLUMNS; c++)
+        json_object_set_new(medians, perf_column_names[c],
+            summary->has[c] ? json_real(summary->median[c]) : json_null());
+    json_object_set_new(json->root, "median", medians);
+    json_object_set_new(json->root, "out_of_bounds",
+        summary->checked > 0 ? json_integer(summary->wrong) : json_null());
+    json_object_set_new(
+        json->root, "average_bus_bandwidth", json_real(summary->average));
+    json_object_set_new(json->root, "end_time", json_string(end));
+    ok = json_dumpf(json->root, json->file, JSON_INDENT(2)) == 0 &&
+         fputc('\n', json->file) != EOF;
+    ok = fclose(json->file) == 0 && ok;
     if (!ok)
-        fprintf(stderr, "ulyx_perf: -J %s: cannot be written\n", path);
-    if (json != NULL)
-        json_decref(json->root);
+        fprintf(stderr, "ulyx_perf: -J %s: %s\n", json->path, strerror(errno));
+    json_decref(json->root);
     free(json);
     return ok;
 }

@@ -1,59 +1,102 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl-tests' table: the same first columns in the same places, ours at the
- * end of the line, so that scripts that split on blanks keep working. In-place
- * is not implemented, neither timed nor averaged: N/A.
+ * nccl-tests' table: the same first thirteen fields in the same places, ours
+ * behind them, so that scripts that split on blanks keep working. In-place is
+ * not implemented, neither timed nor averaged: N/A. 160 columns with all
+ * ratios; --wide adds three more fields at the end.
  */
 #include "report.h"
 
 #include <inttypes.h>
 
-void
-perf_text_header(FILE *out, const struct perf_options *o, int32_t nranks,
-    int argc, char **argv)
+static void
+describe_columns(FILE *out, const struct perf_options *o)
 {
-    fprintf(out, "# ulyx_perf version %d.%d.%d ranks %d (%d threads x %d)\n",
-        ULYX_VERSION_MAJOR, ULYX_VERSION_MINOR, ULYX_VERSION_PATCH, nranks,
-        o->threads, o->ranks_per_thread);
-    fprintf(out, "# Collective test starting:");
-    for (int i = 0; i < argc; i++)
-        fprintf(out, " %s", argv[i]);
     fprintf(out,
-        "\n# batch %" PRId64 " dtype %s order %s split %s memory %s "
-        "iters %d warmup %d agg %d average %d check %d\n",
-        o->batch, o->dtype, o->order, o->split,
-        o->register_memory ? "window" : "malloc", o->iterations, o->warmups,
-        o->aggregate, o->average, o->check);
-    fprintf(out,
-        "# time = median of blocks; tensors rotate through sets larger than "
-        "the caches\n"
-        "# vs_memcpy: time of memcpy (or streaming copy) of the same bytes / "
-        "our time; vs_mpi, vs_mpiw: pack + MPI_Alltoall(v), MPI_Alltoallw\n");
-    fprintf(out, "#%39s %31s %31s\n", "", "out-of-place", "in-place");
-    fprintf(out,
-        "#%11s %12s %8s %6s %6s %7s %6s %6s %6s %7s %6s %6s %6s  "
-        "%-13s %-7s %9s %8s %8s %6s %9s %7s %7s\n",
-        "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
-        "#wrong", "time", "algbw", "busbw", "#wrong", "model", "op", "S", "min",
-        "p99", "cv", "vs_memcpy", "vs_mpi", "vs_mpiw");
-    fprintf(out,
-        "#%11s %12s %8s %6s %6s %7s %6s %6s %6s %7s %6s %6s %6s  "
-        "%-13s %-7s %9s %8s %8s %6s\n",
-        "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
-        "(GB/s)", "(GB/s)", "", "", "", "", "(us)", "(us)", "");
+        "# time: one operation, the median of blocks; the tensors rotate "
+        "through sets larger than the caches\n"
+        "# busbw: what the rank that gets most must receive from others, over "
+        "time\n");
+    if (o->vs[PERF_VS_MEMCPY])
+        fprintf(out,
+            "# vs_memcpy: time of a plain copy of the same bytes by the same "
+            "ranks / our time; 1 is the limit of memory\n");
+    if (o->vs[PERF_VS_MPI])
+        fprintf(out,
+            "# vs_mpi, vs_mpiw: time of pack + MPI_Alltoall(v) + unpack, and "
+            "of MPI_Alltoallw, / our time\n");
+    fprintf(out, "#\n");
 }
 
 static void
-ratio(FILE *out, bool has, double value, int width)
+column_names(FILE *out, const struct perf_options *o)
 {
-    if (has)
-        fprintf(out, " %*.2f", width, value);
-    else
-        fprintf(out, " %*s", width, "N/A");
+    fprintf(out, "#%*s %*s\n", 76, "out-of-place", 28, "in-place");
+    fprintf(out,
+        "#%11s %12s %8s %6s %6s %7s %6s %6s %6s %7s %6s %6s %6s"
+        " %-12s %-7s %7s",
+        "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
+        "#wrong", "time", "algbw", "busbw", "#wrong", "model", "op", "S");
+    if (o->vs[PERF_VS_MEMCPY])
+        fprintf(out, " %9s", "vs_memcpy");
+    if (o->vs[PERF_VS_MPI])
+        fprintf(out, " %6s %7s", "vs_mpi", "vs_mpiw");
+    if (o->wide)
+        fprintf(out, " %8s %8s %6s", "min(us)", "p99(us)", "cv");
+    fprintf(out, "\n#%11s %12s %8s %6s %6s %7s %6s %6s %6s %7s %6s %6s\n",
+        "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
+        "(GB/s)", "(GB/s)");
 }
 
 void
-perf_text_row(FILE *out, const struct perf_row *row)
+perf_text_header(FILE *out, const struct perf_options *o, int32_t nranks,
+    const struct perf_place *places, int argc, char **argv)
+{
+    fprintf(out, "# ulyx_perf version %d.%d.%d\n", ULYX_VERSION_MAJOR,
+        ULYX_VERSION_MINOR, ULYX_VERSION_PATCH);
+    fprintf(out, "# Collective test starting:");
+    for (int i = 0; i < argc; i++)
+        fprintf(out, " %s", i == 0 ? "ulyx_perf" : argv[i]);
+    fprintf(out,
+        "\n# nRanks %d nThreads %d nRanksPerThread %d minBytes %" PRId64
+        " maxBytes %" PRId64,
+        nranks, o->threads, o->ranks_per_thread, o->min_bytes, o->max_bytes);
+    if (o->step_factor > 0)
+        fprintf(out, " step: %g(factor)", o->step_factor);
+    else
+        fprintf(out, " step: %" PRId64 "(bytes)", o->step_bytes);
+    fprintf(out,
+        "\n# warmup iters: %d iters: %d agg iters: %d validation: %d "
+        "average: %d blocking: %d\n",
+        o->warmups, o->iterations, o->aggregate, o->check, o->average,
+        o->blocking);
+    fprintf(out,
+        "# batch %" PRId64 " dtype %s order %s split %s replicated %" PRId64
+        " memory %s\n#\n# Using devices\n",
+        o->batch, o->dtype, o->order, o->split, o->replicated,
+        o->register_memory ? "windows" : "malloc");
+    for (int32_t r = 0; r < nranks; r++)
+        fprintf(out,
+            "#  Rank %2d Group  0 Pid %6" PRId64 " on %10s device host "
+            "thread %2" PRId64 "\n",
+            r, places[r].pid, places[r].host, places[r].thread);
+    fprintf(out, "#\n");
+    describe_columns(out, o);
+    column_names(out, o);
+}
+
+static void
+ratio(FILE *out, const struct perf_row *row, enum perf_column column, int width)
+{
+    double value;
+
+    if (perf_row_ratio(row, column, &value))
+        fprintf(out, " %*.2f", width, value);
+}
+
+void
+perf_text_row(
+    FILE *out, const struct perf_options *o, const struct perf_row *row)
 {
     const struct perf_stat *t = &row->time;
 
@@ -65,24 +108,36 @@ perf_text_row(FILE *out, const struct perf_row *row)
         fprintf(out, " %6s", "N/A");
     else
         fprintf(out, " %6" PRId64, row->wrong);
-    fprintf(out, " %7s %6s %6s %6s  %-13s %-7s %9" PRId64, "N/A", "N/A", "N/A",
+    fprintf(out, " %7s %6s %6s %6s %-12s %-7s %7" PRId64, "N/A", "N/A", "N/A",
         "N/A", row->one->name, perf_operation_name(row->one->operation),
         row->seq);
-    fprintf(out, " %8.1f %8.1f %6.3f", t->minimum * 1e6, t->p99 * 1e6, t->cv);
-    ratio(out, row->has[PERF_VS_MEMCPY], row->ratio[PERF_VS_MEMCPY], 9);
-    ratio(out, row->has[PERF_VS_MPI], row->ratio[PERF_VS_MPI], 7);
-    ratio(out, row->has[PERF_VS_MPI], row->ratio_typed, 7);
+    ratio(out, row, PERF_MEMCPY, 9);
+    ratio(out, row, PERF_MPI, 6);
+    ratio(out, row, PERF_MPI_TYPED, 7);
+    if (o->wide)
+        fprintf(
+            out, " %8.1f %8.1f %6.3f", t->minimum * 1e6, t->p99 * 1e6, t->cv);
     fprintf(out, "\n");
 }
 
 void
-perf_text_footer(FILE *out, int64_t wrong, double average, bool checked)
+perf_text_footer(FILE *out, const struct perf_summary *s)
 {
-    if (checked)
-        fprintf(out, "# Out of bounds values : %" PRId64 " %s\n", wrong,
-            wrong == 0 ? "OK" : "FAILED");
+    if (s->checked > 0)
+        fprintf(out, "# Out of bounds values : %" PRId64 " %s\n", s->wrong,
+            s->wrong == 0 ? "OK" : "FAILED");
     else
         fprintf(out, "# Out of bounds values : N/A (unchecked)\n");
-    fprintf(out, "# Avg bus bandwidth    : %g\n", average);
-    fprintf(out, "# Collective test concluded: ulyx_perf\n");
+    fprintf(out, "# Avg bus bandwidth    : %g\n", s->average);
+    fprintf(out, "#\n# Collective test concluded: ulyx_perf\n");
+    fprintf(out, "# Summary: %d rows on %d ranks, ", s->rows, s->nranks);
+    if (s->checked > 0)
+        fprintf(out, "%" PRId64 " wrong elements", s->wrong);
+    else
+        fprintf(out, "unchecked");
+    for (int c = 0; c < PERF_COLUMNS; c++)
+        if (s->has[c])
+            fprintf(
+                out, ", median %s %.2f", perf_column_names[c], s->median[c]);
+    fprintf(out, "\n");
 }

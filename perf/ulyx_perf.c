@@ -1,119 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver: which cases, which sizes, which ranks, and the exit code.
+ * The driver: threads, rows, and the exit code.
  */
-#include "perf.h"
+#include "run.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #ifdef ULYX_PERF_MPI
 #include <mpi.h>
 #endif
 
-#include "comm/comm.h"
-
-enum { MAX_CASES = 64 };
-
-struct run {
-    struct perf_options options;
-    struct perf_case cases[MAX_CASES];
-    int ncases, argc;
-    char **argv;
-    int32_t nranks, first_rank; /* of all, and this process's first */
-    ulyx_comm_t **comms;        /* [threads * ranks_per_thread] */
-    struct perf_report *report; /* at rank 0's process */
-    int64_t wrong;              /* by rank 0's thread */
-};
-
 struct thread {
-    struct run *run;
+    struct perf_run *run;
     struct perf_rank *ranks;
     pthread_t id;
-    int code;
+    int number, code;
+    int64_t memory_bytes; /* the least of all nodes */
 };
-
-static void
-add_cases(struct run *run, const char *name, int64_t heads, int64_t kv_heads,
-    int64_t dim_qk, int64_t dim_v)
-{
-    for (int op = 0; op < ULYX_OPERATIONS && run->ncases < MAX_CASES; op++) {
-        struct perf_case *one = &run->cases[run->ncases];
-
-        if ((run->options.operations >> op & 1) == 0)
-            continue;
-        *one = (struct perf_case){.heads = heads,
-            .kv_heads = kv_heads,
-            .dim_qk = dim_qk,
-            .dim_v = dim_v,
-            .operation = op};
-        snprintf(one->name, sizeof(one->name), "%s", name);
-        run->ncases++;
-    }
-}
-
-static bool
-choose_cases(struct run *run)
-{
-    const struct perf_options *o = &run->options;
-    const char *at = o->model;
-    int count;
-    const struct perf_model *models = perf_models(&count);
-
-    if (at == NULL) {
-        add_cases(run, "shape", o->heads, o->kv_heads, o->dim, o->dim_v);
-        return true;
-    }
-    for (int i = 0; strcmp(at, "all") == 0 && i < count; i++)
-        add_cases(run, models[i].name, models[i].heads, models[i].kv_heads,
-            models[i].dim_qk, models[i].dim_v);
-    while (strcmp(o->model, "all") != 0 && *at != 0) {
-        char name[64];
-        size_t length = strcspn(at, ",");
-        const struct perf_model *model;
-
-        snprintf(name, sizeof(name), "%.*s", (int)length, at);
-        model = perf_model_find(name);
-        if (model == NULL) {
-            fprintf(
-                stderr, "ulyx_perf: --model %s is unknown; see --help\n", name);
-            return false;
-        }
-        add_cases(run, name, model->heads, model->kv_heads, model->dim_qk,
-            model->dim_v);
-        at += length + (at[length] == ',');
-    }
-    return true;
-}
-
-/* S of the i-th row of a case, or 0 after the last. */
-static int64_t
-row_seq(const struct run *run, const struct perf_case *one, int i)
-{
-    const struct perf_options *o = &run->options;
-    double bytes = (double)o->min_bytes;
-
-    if (o->seq > 0)
-        return i == 0 ? o->seq : 0;
-    for (int k = 0; k < i; k++)
-        bytes = o->step_factor > 0 ? bytes * o->step_factor
-                                   : bytes + (double)o->step_bytes;
-    if (bytes > (double)o->max_bytes + 0.5)
-        return 0;
-    return perf_shape_seq(o, one, (int64_t)bytes, run->nranks);
-}
-
-static int
-count_rows(const struct run *run)
-{
-    int rows = 0;
-
-    for (int c = 0; c < run->ncases; c++)
-        for (int i = 0; row_seq(run, &run->cases[c], i) > 0; i++)
-            rows++;
-    return rows;
-}
 
 static bool
 create_plans(struct perf_rank *ranks, int count, struct perf_shape *shape)
@@ -134,7 +40,7 @@ create_plans(struct perf_rank *ranks, int count, struct perf_shape *shape)
 static int
 one_row(struct thread *thread, const struct perf_case *one, int64_t seq)
 {
-    struct run *run = thread->run;
+    struct perf_run *run = thread->run;
     int count = run->options.ranks_per_thread, code = PERF_LIBRARY;
     struct perf_shape shape;
     struct perf_row row = {.one = one, .seq = seq, .type = run->options.dtype};
@@ -151,42 +57,122 @@ one_row(struct thread *thread, const struct perf_case *one, int64_t seq)
     if (ok)
         code = perf_measure(thread->ranks, count, &run->options, &row);
     if (code == PERF_OK && thread->ranks[0].rank == 0) {
-        int64_t element = shape.internal.tensors[0].elem_bytes;
-
-        row.count = row.size_bytes / element;
+        row.count = row.size_bytes / shape.internal.tensors[0].elem_bytes;
         perf_report_row(run->report, &row);
-        run->wrong += row.wrong > 0 ? row.wrong : 0;
     }
     for (int r = 0; r < count; r++)
         perf_rank_close(&thread->ranks[r]);
     return code;
 }
 
+/* Bytes that this machine could give now. */
+static int64_t
+memory_now(void)
+{
+    FILE *file = fopen("/proc/meminfo", "r");
+    char line[128];
+    long long kib = 0;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    return kib > 0 ? kib * 1024 : INT64_MAX;
+}
+
+/* All ranks learn where all are; rank 0 prints the header. */
+static bool
+introduce(struct thread *thread)
+{
+    struct perf_run *run = thread->run;
+    int count = run->options.ranks_per_thread;
+    size_t all_count = (size_t)run->nranks;
+    struct perf_place *all = calloc(all_count, sizeof(*all));
+    struct perf_place *mine = calloc((size_t)count, sizeof(*mine));
+    bool ok = all != NULL && mine != NULL;
+
+    for (int r = 0; ok && r < count; r++) {
+        mine[r].pid = getpid();
+        mine[r].thread = thread->number;
+        mine[r].memory_bytes = memory_now();
+        gethostname(mine[r].host, sizeof(mine[r].host) - 1);
+    }
+    ok = ok && perf_gather(thread->ranks, count, mine, sizeof(*mine), all);
+    thread->memory_bytes = INT64_MAX;
+    for (size_t p = 0; ok && p < all_count; p++)
+        if (all[p].memory_bytes < thread->memory_bytes)
+            thread->memory_bytes = all[p].memory_bytes;
+    if (ok && thread->ranks[0].rank == 0)
+        perf_report_begin(run->report, all);
+    free(all);
+    free(mine);
+    return ok;
+}
+
+static int
+count_rows(const struct thread *thread)
+{
+    const struct perf_run *run = thread->run;
+    int rows = 0;
+
+    for (int c = 0; c < run->ncases; c++) {
+        struct perf_sweep sweep = {0};
+
+        while (
+            perf_sweep_next(run, &run->cases[c], thread->memory_bytes, &sweep))
+            rows++;
+        if (sweep.left_out_bytes > 0 && thread->ranks[0].rank == 0)
+            perf_report_note(run->report,
+                "%s: %lld bytes a rank and more left out: %lld bytes of "
+                "memory are available for all ranks together",
+                run->cases[c].name, (long long)sweep.left_out_bytes,
+                (long long)thread->memory_bytes);
+    }
+    return rows;
+}
+
+static void
+run_cases(struct thread *thread, int rows, int *done)
+{
+    struct perf_run *run = thread->run;
+
+    for (int c = 0; c < run->ncases; c++) {
+        struct perf_sweep sweep = {0};
+
+        while (perf_sweep_next(
+            run, &run->cases[c], thread->memory_bytes, &sweep)) {
+            if (thread->ranks[0].rank == 0)
+                perf_report_progress(
+                    run->report, (*done)++, rows * run->options.cycles);
+            thread->code = one_row(thread, &run->cases[c], sweep.seq);
+            if (thread->code != PERF_OK)
+                return;
+        }
+    }
+}
+
 static void *
 thread_main(void *context)
 {
     struct thread *thread = context;
-    struct run *run = thread->run;
-    int rows = count_rows(run), cycles = run->options.cycles, done = 0;
+    int cycles = thread->run->options.cycles, done = 0, rows;
 
-    for (int cycle = 0; cycles == 0 || cycle < cycles; cycle++)
-        for (int c = 0; c < run->ncases; c++)
-            for (int i = 0;; i++) {
-                int64_t seq = row_seq(run, &run->cases[c], i);
-
-                if (seq == 0)
-                    break;
-                if (thread->ranks[0].rank == 0)
-                    perf_report_progress(run->report, done++, rows * cycles);
-                thread->code = one_row(thread, &run->cases[c], seq);
-                if (thread->code != PERF_OK)
-                    return NULL;
-            }
+    if (!introduce(thread)) {
+        fprintf(stderr, "ulyx_perf: %s\n", ulyx_last_error());
+        thread->code = PERF_LIBRARY;
+        return NULL;
+    }
+    rows = count_rows(thread);
+    if (rows == 0)
+        thread->code = PERF_USAGE; /* the notes say why */
+    for (int n = 0; (cycles == 0 || n < cycles) && thread->code == PERF_OK; n++)
+        run_cases(thread, rows, &done);
     return NULL;
 }
 
 static int
-run_threads(struct run *run)
+run_threads(struct perf_run *run)
 {
     int threads = run->options.threads, each = run->options.ranks_per_thread;
     struct thread *all = calloc((size_t)threads, sizeof(*all));
@@ -202,7 +188,8 @@ run_threads(struct run *run)
         ranks[i].comm = run->comms[i];
     }
     for (int t = 0; t < threads; t++) {
-        all[t] = (struct thread){.run = run, .ranks = &ranks[t * each]};
+        all[t] =
+            (struct thread){.run = run, .ranks = &ranks[t * each], .number = t};
         if (t > 0 && pthread_create(&all[t].id, NULL, thread_main, &all[t]))
             return PERF_INTERNAL;
     }
@@ -217,137 +204,6 @@ run_threads(struct run *run)
     return worst;
 }
 
-/* The id of the communicator of all ranks, from the processes' own one. */
-static bool
-share_id(ulyx_comm_t *processes, ulyx_unique_id_t *id_p)
-{
-    int64_t n = processes->nranks;
-    ulyx_unique_id_t mine, *all = calloc((size_t)n, sizeof(*all));
-    int64_t *bytes = calloc((size_t)n, sizeof(*bytes));
-    ulyx_status_t *verdicts = calloc((size_t)n, sizeof(*verdicts));
-    ulyx_status_t status = ULYX_SUCCESS;
-    bool ok = all && bytes && verdicts;
-
-    memset(&mine, 0, sizeof(mine));
-    if (ok && processes->rank == 0)
-        status = ulyx_unique_id_create(&mine);
-    ok = ok &&
-         uli_agree_gather(processes, ULI_CALL_BARRIER, status, &mine,
-             sizeof(mine), sizeof(mine), all, bytes, verdicts,
-             uli_deadline_in(processes->timeout_s)) == ULYX_SUCCESS &&
-         verdicts[0] == ULYX_SUCCESS;
-    if (ok)
-        *id_p = all[0];
-    free(all);
-    free(bytes);
-    free(verdicts);
-    return ok;
-}
-
-static bool
-create_comms(struct run *run)
-{
-    struct perf_options *o = &run->options;
-    int each = o->threads * o->ranks_per_thread;
-    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-    ulyx_comm_t *processes = NULL;
-    ulyx_unique_id_t id;
-    ulyx_status_t status;
-    bool ok;
-
-    params.timeout_s = o->timeout_s;
-    params.name = "ulyx_perf";
-    run->comms = calloc((size_t)each, sizeof(*run->comms));
-    if (run->comms == NULL)
-        return false;
-    if (!perf_launch_needed(o) && getenv("ULYX_RANK") == NULL &&
-        o->procs <= 1 && !o->vs[PERF_VS_MPI] &&
-        getenv("OMPI_COMM_WORLD_SIZE") == NULL && getenv("PMI_SIZE") == NULL &&
-        getenv("WORLD_SIZE") == NULL) {
-        run->nranks = each;
-        return ulyx_comm_create_local(each, &params, run->comms) ==
-               ULYX_SUCCESS;
-    }
-    status = ulyx_comm_create_from_env(&params, &processes);
-    if (status != ULYX_SUCCESS)
-        return false;
-    run->nranks = processes->nranks * each;
-    run->first_rank = processes->rank * each;
-    if (each == 1) {
-        run->comms[0] = processes;
-        return true;
-    }
-    ok = share_id(processes, &id);
-    ulyx_group_start();
-    for (int i = 0; ok && i < each; i++)
-        ok = ulyx_comm_create(&id, run->nranks, run->first_rank + i, &params,
-                 &run->comms[i]) == ULYX_SUCCESS;
-    ok = ulyx_group_end() == ULYX_SUCCESS && ok;
-    /* The id's root thread lives in rank 0's process until all have met. */
-    ok = ulyx_comm_barrier(processes) == ULYX_SUCCESS && ok;
-    ulyx_comm_destroy(processes);
-    return ok;
-}
-
-static void
-dry_case(struct run *run, const struct perf_case *one, int64_t seq)
-{
-    struct perf_shape shape;
-    ulyx_plan_t **plans = calloc((size_t)run->nranks, sizeof(*plans));
-    char text[1024];
-
-    perf_shape_fill(&run->options, one, seq, run->nranks, &shape);
-    ulyx_group_start();
-    for (int r = 0; r < run->nranks; r++)
-        ulyx_plan_create(run->comms[r], &shape.params, &plans[r]);
-    if (ulyx_group_end() != ULYX_SUCCESS) {
-        fprintf(stderr, "ulyx_perf: plan: %s\n", ulyx_last_error());
-        free(plans);
-        return;
-    }
-    ulyx_plan_describe(plans[0], text, sizeof(text));
-    printf("%s S %lld: %s\n", one->name, (long long)seq, text);
-    printf("  %6s %12s %8s %8s %14s %14s %14s\n", "rank", "rows", "heads", "kv",
-        "sent (B)", "received (B)", "local (B)");
-    for (int r = 0; r < run->nranks; r++) {
-        ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
-        int64_t rows = 0, first, heads = 0, kv = 0;
-
-        ulyx_plan_get_traffic(plans[r], one->operation, &traffic);
-        ulyx_plan_get_seq_rows(plans[r], 0, r, &rows);
-        ulyx_plan_get_heads(plans[r], 0, r, &first, &heads);
-        if (shape.params.ntensors > 1)
-            ulyx_plan_get_heads(plans[r], 1, r, &first, &kv);
-        printf("  %6d %12lld %8lld %8lld %14lld %14lld %14lld\n", r,
-            (long long)rows, (long long)heads, (long long)kv,
-            (long long)traffic.sent_bytes, (long long)traffic.received_bytes,
-            (long long)traffic.local_bytes);
-    }
-    for (int r = 0; r < run->nranks; r++)
-        ulyx_plan_destroy(plans[r]);
-    free(plans);
-}
-
-static int
-dry_run(struct run *run)
-{
-    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-    int procs = run->options.procs > 0 ? run->options.procs : 1;
-
-    run->nranks = procs * run->options.threads * run->options.ranks_per_thread;
-    run->comms = calloc((size_t)run->nranks, sizeof(*run->comms));
-    if (run->comms == NULL || ulyx_comm_create_local(run->nranks, &params,
-                                  run->comms) != ULYX_SUCCESS)
-        return PERF_LIBRARY;
-    for (int c = 0; c < run->ncases; c++)
-        for (int i = 0; row_seq(run, &run->cases[c], i) > 0; i++)
-            dry_case(run, &run->cases[c], row_seq(run, &run->cases[c], i));
-    for (int r = 0; r < run->nranks; r++)
-        ulyx_comm_destroy(run->comms[r]);
-    free(run->comms);
-    return PERF_OK;
-}
-
 /* nccl-tests' floor: fails when the average is under nine tenths of it. */
 static bool
 under_floor(const struct perf_report *report)
@@ -358,24 +214,21 @@ under_floor(const struct perf_report *report)
 }
 
 static int
-measure(struct run *run)
+measure(struct perf_run *run)
 {
-    int code;
+    int code = perf_run_connect(run);
+    int each = run->options.threads * run->options.ranks_per_thread;
 
-    if (!create_comms(run)) {
-        fprintf(stderr, "ulyx_perf: communicator: %s\n", ulyx_last_error());
-        return strstr(ulyx_last_error(), "did not come") ? PERF_TIMEOUT
-                                                         : PERF_LIBRARY;
-    }
+    if (code != PERF_OK)
+        return code;
     if (run->first_rank == 0) {
         run->report =
             perf_report_open(&run->options, run->nranks, run->argc, run->argv);
         if (run->report == NULL)
-            return PERF_INTERNAL;
+            return PERF_USAGE;
     }
     code = run_threads(run);
-    for (int i = 0; i < run->options.threads * run->options.ranks_per_thread;
-         i++) {
+    for (int i = 0; i < each; i++) {
         ulyx_status_t state = ULYX_SUCCESS;
 
         ulyx_comm_get_async_error(run->comms[i], &state);
@@ -386,31 +239,30 @@ measure(struct run *run)
     free(run->comms);
     if (run->report == NULL)
         return code;
-    if (code == PERF_OK && (run->wrong > 0 || under_floor(run->report)))
+    if (code == PERF_OK &&
+        (perf_report_wrong(run->report) > 0 || under_floor(run->report)))
         code = PERF_WRONG_DATA;
-    return perf_report_close(run->report, run->wrong) ? code : PERF_INTERNAL;
+    return perf_report_close(run->report) ? code : PERF_INTERNAL;
 }
 
 int
 main(int argc, char **argv)
 {
-    static struct run run;
+    static struct perf_run run;
     int code;
 
     run.argc = argc;
     run.argv = argv;
     if (!perf_options_parse(argc, argv, &run.options, &code))
         return code;
-    if (!choose_cases(&run))
+    if (!perf_run_choose(&run))
         return PERF_USAGE;
     if (run.options.dry_run)
-        return dry_run(&run);
+        return perf_run_dry(&run);
     if (perf_launch_needed(&run.options))
         return perf_launch(&run.options, argc, argv);
-    if (run.options.vs[PERF_VS_MPI] && !perf_mpi_available()) {
-        fprintf(stderr, "ulyx_perf: --vs mpi: start ulyx_perf_mpi\n");
-        return PERF_USAGE;
-    }
+    if (run.options.vs[PERF_VS_MPI] && !perf_mpi_available())
+        return perf_launch_mpi_here(argv);
 #ifdef ULYX_PERF_MPI
     MPI_Init(&argc, &argv);
 #endif

@@ -55,10 +55,9 @@ box_type(const struct uli_box *box, bool source)
     return type;
 }
 
-/* All boxes of a peer in one type, from absolute addresses. */
+/* All boxes of a peer in one type, from the beginning of a set. */
 static MPI_Datatype
-peer_type(const struct perf_boxes *boxes, unsigned char *base,
-    const int64_t *offsets, bool source)
+peer_type(const struct perf_boxes *boxes, const int64_t *offsets, bool source)
 {
     int n = (int)boxes->count;
     MPI_Datatype *types = calloc((size_t)n + 1, sizeof(*types)), all;
@@ -69,9 +68,8 @@ peer_type(const struct perf_boxes *boxes, unsigned char *base,
         const struct uli_box *box = &boxes->boxes[i];
 
         types[i] = box_type(box, source);
-        MPI_Get_address(base + offsets[boxes->tensors[i]] +
-                            (source ? box->src_offset : box->dst_offset),
-            &at[i]);
+        at[i] = (MPI_Aint)(offsets[boxes->tensors[i]] +
+                           (source ? box->src_offset : box->dst_offset));
         ones[i] = 1;
     }
     MPI_Type_create_struct(n, ones, at, types, &all);
@@ -130,7 +128,7 @@ perf_mpi_open(struct perf_rank *rank)
     s->from = calloc(n, sizeof(*s->from));
     s->send_bytes = calloc(6 * n, sizeof(int));
     s->send_types = calloc(2 * n, sizeof(MPI_Datatype));
-    s->dst = malloc((size_t)rank->dst.set_bytes);
+    s->dst = malloc((size_t)(rank->dst.set_bytes * rank->sets));
     if (!s->from || !s->send_bytes || !s->send_types || !s->dst)
         return false;
     s->send_at = s->send_bytes + n;
@@ -145,10 +143,8 @@ perf_mpi_open(struct perf_rank *rank)
     MPI_Allreduce(&mine, &even, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     s->even = even != 0;
     for (int p = 0; p < s->nranks; p++) {
-        s->send_types[p] =
-            peer_type(&rank->to[p], rank->src.base, rank->src.offset, true);
-        s->receive_types[p] =
-            peer_type(&s->from[p], s->dst, rank->dst.offset, false);
+        s->send_types[p] = peer_type(&rank->to[p], rank->src.offset, true);
+        s->receive_types[p] = peer_type(&s->from[p], rank->dst.offset, false);
     }
     return true;
 }
@@ -178,11 +174,22 @@ perf_mpi_close(struct perf_rank *rank)
     rank->mpi = NULL;
 }
 
+static unsigned char *
+dst_set(const struct perf_rank *rank, const struct mpi_state *s)
+{
+    return s->dst + (int64_t)rank->turn * rank->dst.set_bytes;
+}
+
+static unsigned char *
+src_set(const struct perf_rank *rank)
+{
+    return rank->src.base + (int64_t)rank->turn * rank->src.set_bytes;
+}
+
 static void
 pack_all(const struct perf_rank *rank, struct mpi_state *s)
 {
-    const unsigned char *src =
-        rank->src.base + (int64_t)rank->turn * rank->src.set_bytes;
+    const unsigned char *src = src_set(rank);
 
     for (int p = 0; p < s->nranks; p++) {
         unsigned char *at = s->send + s->send_at[p];
@@ -207,7 +214,8 @@ unpack_all(const struct perf_rank *rank, struct mpi_state *s)
             const struct uli_box *box = &s->from[p].boxes[i];
 
             uli_box_unpack(box, whole(box),
-                s->dst + rank->dst.offset[s->from[p].tensors[i]], at, false);
+                dst_set(rank, s) + rank->dst.offset[s->from[p].tensors[i]], at,
+                false);
             at += uli_box_bytes(box);
         }
     }
@@ -221,19 +229,19 @@ perf_run_mpi(struct perf_rank *rank, int count, bool typed)
 
     for (int i = 0; i < count && code == MPI_SUCCESS; i++) {
         if (typed) {
-            code = MPI_Alltoallw(MPI_BOTTOM, s->ones, s->zeros, s->send_types,
-                MPI_BOTTOM, s->ones, s->zeros, s->receive_types,
-                MPI_COMM_WORLD);
-            continue;
+            code = MPI_Alltoallw(src_set(rank), s->ones, s->zeros,
+                s->send_types, dst_set(rank, s), s->ones, s->zeros,
+                s->receive_types, MPI_COMM_WORLD);
+        } else {
+            pack_all(rank, s);
+            code = s->even ? MPI_Alltoall(s->send, s->send_bytes[0], MPI_BYTE,
+                                 s->receive, s->receive_bytes[0], MPI_BYTE,
+                                 MPI_COMM_WORLD)
+                           : MPI_Alltoallv(s->send, s->send_bytes, s->send_at,
+                                 MPI_BYTE, s->receive, s->receive_bytes,
+                                 s->receive_at, MPI_BYTE, MPI_COMM_WORLD);
+            unpack_all(rank, s);
         }
-        pack_all(rank, s);
-        code = s->even ? MPI_Alltoall(s->send, s->send_bytes[0], MPI_BYTE,
-                             s->receive, s->receive_bytes[0], MPI_BYTE,
-                             MPI_COMM_WORLD)
-                       : MPI_Alltoallv(s->send, s->send_bytes, s->send_at,
-                             MPI_BYTE, s->receive, s->receive_bytes,
-                             s->receive_at, MPI_BYTE, MPI_COMM_WORLD);
-        unpack_all(rank, s);
         rank->turn = (rank->turn + 1) % rank->sets;
     }
     return code == MPI_SUCCESS;
