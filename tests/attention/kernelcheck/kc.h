@@ -168,6 +168,8 @@ void kc_family_retrieval(
     const struct kc_options *, const char *, struct kc_tally *);
 void kc_family_metamorphic(
     const struct kc_options *, const char *, struct kc_tally *);
+void kc_family_reported(
+    const struct kc_options *, const char *, struct kc_tally *);
 void kc_family_long(const struct kc_options *, const char *, struct kc_tally *);
 bool kc_takes(const char *kernel, ulyx_dtype_t dtype);
 int kc_mutate(const struct kc_options *options);

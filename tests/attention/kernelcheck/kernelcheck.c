@@ -24,6 +24,7 @@ static const struct {
     {"counting-long", kc_family_counting_long},
     {"retrieval", kc_family_retrieval},
     {"metamorphic", kc_family_metamorphic},
+    {"reported", kc_family_reported},
     {"long", kc_family_long},
 };
 #define FAMILIES (int)(sizeof(families) / sizeof(families[0]))
