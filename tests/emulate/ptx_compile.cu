@@ -152,6 +152,7 @@ __global__ void __launch_bounds__(128, 1)
     ptx_tma_prefetch(&map, 0, 1, 2);
     ptx_tma_prefetch(&map, 0, 1, 2, 3);
     ptx_tma_prefetch(&map, 0, 1, 2, 3, 4);
+    f[0] = (float)ptx_mbarrier_try_wait(base, 1);
     ptx_mbarrier_wait(base, 0);
     ptx_stmatrix(data, r1);
     ptx_stmatrix(data, r2);

@@ -56,7 +56,7 @@ const char *
 emu_here(void)
 {
     static char text[160];
-    struct emu_thread *t = emu.self;
+    struct emu_thread *t = emu_on_scheduler ? emu.self : NULL;
     if (!t)
         return "";
     snprintf(text, sizeof text, " (%s, device %d, block %u, warp %u, lane %u)",
@@ -109,7 +109,7 @@ emu_fault_fatal(enum emu_fault kind, const char *format, ...)
     keep(kind, 0, format, args);
     va_end(args);
     emu.failed = true;
-    if (emu.self) {
+    if (emu_on_scheduler && emu.self) {
         emu.self->state = EMU_DEAD;
         void *unused;
         emu_fibre_switch(&unused, emu.scheduler_sp);

@@ -315,7 +315,7 @@ void *wrap_memset(void *to, int v, size_t n) __asm__("__wrap_memset");
 static bool
 device_pointer(const void *p)
 {
-    return emu.self &&
+    return in_fibre() &&
            (emu_memory_in_arena(p) || emu_shared_holds(emu.self->block, p));
 }
 
