@@ -260,6 +260,24 @@ run_body(int rank, int nranks, void *context)
     return !good;
 }
 
+static int
+busy_body(int rank, int nranks, void *context)
+{
+    struct updating *u = context;
+    struct world *w = u->w;
+    const void *src[ULI_TENSORS];
+    void *dst[ULI_TENSORS];
+    ulyx_op_t *op;
+    (void)nranks;
+    world_pointers(w, rank, w->order[0], src, dst);
+    bool good = ranks_expect(ulyx_reshuffle_start(w->plans[rank], w->order[0],
+                                 src, dst, 0, &op) == ULYX_SUCCESS) &&
+                ranks_expect(ulyx_plan_update(w->plans[rank], NULL, NULL,
+                                 NULL) == ULYX_ERR_BUSY) &&
+                ranks_expect(ulyx_op_wait(op) == ULYX_SUCCESS);
+    return !good;
+}
+
 /* Every pair with rank 0 disagrees; all others agree. */
 static int
 disagree_body(int rank, int nranks, void *context)
@@ -326,6 +344,7 @@ run_updates(
         if (!world_check(w))
             fail();
     }
+    assert_int_equal(ranks_run_threads(n, busy_body, &u, LIMIT_S), 0);
     assert_int_equal(ranks_run_threads(n, destroy_body, &u, LIMIT_S), 0);
 }
 
