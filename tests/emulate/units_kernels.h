@@ -35,6 +35,10 @@ cudaError_t units_convert_launch(
     const float *in, uint32_t *bf16, uint32_t *f16, int count);
 /* Blocks take turns in order: the last value is blocks. */
 cudaError_t units_turns_launch(uint32_t *turn, uint32_t *value, int blocks);
+/* o[64][64] = sum over j < tiles of bf16(q k_j^T / 8) v_j; q, k_j, v_j are
+ * 64 x 64 bf16. Products overlap as in an attention kernel. */
+cudaError_t units_overlap_launch(const uint16_t *q, const uint16_t *k,
+    const uint16_t *v, float *o, int tiles);
 /* Launches what the emulator does not do. */
 cudaError_t units_cluster_launch(void);
 cudaError_t units_multicast_launch(void);

@@ -245,6 +245,57 @@ fences_order_a_chain_of_blocks(void **state)
     assert_int_equal(words[0], 40);
 }
 
+static float
+bf16_value(uint16_t v)
+{
+    union {
+        uint32_t bits;
+        float f;
+    } w = {(uint32_t)v << 16};
+    return w.f;
+}
+
+/* Small integers, so that scores and sums are exact in bf16 and fp32. */
+static void
+check_overlap(uint64_t seed)
+{
+    enum { TILES = 3, N = 64 * 64 };
+    static uint16_t q[N], k[TILES * N], v[TILES * N];
+    static float o[N], want[N];
+    struct test_random random = {seed};
+    for (int i = 0; i < N; i++)
+        q[i] = sixteen((int)test_random_in(&random, -1, 1), 0);
+    for (int i = 0; i < TILES * N; i++) {
+        k[i] = sixteen((int)test_random_in(&random, -1, 1), 0);
+        v[i] = sixteen((int)test_random_in(&random, -2, 2), 0);
+    }
+    memset(want, 0, sizeof want);
+    for (int i = 0; i < 64; i++)
+        for (int j = 0; j < TILES * 64; j++) {
+            float s = 0;
+            for (int d = 0; d < 64; d++)
+                s += bf16_value(q[i * 64 + d]) * bf16_value(k[j * 64 + d]);
+            for (int d = 0; d < 64; d++)
+                want[i * 64 + d] += s / 8 * bf16_value(v[j * 64 + d]);
+        }
+    void *dq = to_device(q, sizeof q), *dk = to_device(k, sizeof k);
+    void *dv = to_device(v, sizeof v), *d = to_device(o, sizeof o);
+    good(units_overlap_launch(dq, dk, dv, d, TILES));
+    from_device(o, d, sizeof o);
+    assert_memory_equal(o, want, sizeof o);
+}
+
+static void
+products_overlap_as_in_attention(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        const struct emu_config config = {.seed = seed};
+        assert_int_equal(emu_open(&config), 0);
+        check_overlap(seed);
+    }
+}
+
 static void
 open_quiet(void)
 {
@@ -292,6 +343,7 @@ static const struct CMUnitTest tests[] = {
     CASE(named_barriers_hand_over),
     CASE(conversions_round_to_even),
     CASE(fences_order_a_chain_of_blocks),
+    CASE(products_overlap_as_in_attention),
     CASE(clusters_and_multicast_are_refused_by_name),
     CASE(shared_memory_limits_are_the_cards),
 };

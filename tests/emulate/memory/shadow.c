@@ -85,15 +85,15 @@ check(const struct emu_accessor *who, uint32_t epoch, const void *address,
 }
 
 static uint32_t
-new_set(const struct read_set *set)
+new_set(const uint32_t *epochs, uint32_t count)
 {
-    size_t bytes = sizeof *set + set->count * sizeof set->epochs[0];
-    struct read_set *copy = malloc(bytes);
-    if (!copy)
+    struct read_set *set = malloc(sizeof *set + count * sizeof *epochs);
+    if (!set)
         emu_out_of_memory("a set of readers");
-    memcpy(copy, set, bytes);
+    set->count = count;
+    memcpy(set->epochs, epochs, count * sizeof *epochs);
     emu_grow(&sets, &set_room, set_count + 1, sizeof *sets);
-    sets[set_count] = copy;
+    sets[set_count] = set;
     return SET_FLAG | (uint32_t)set_count++;
 }
 
@@ -101,13 +101,8 @@ new_set(const struct read_set *set)
 static uint32_t
 add_reader(const struct emu_accessor *who, uint32_t value, bool shared)
 {
-    uint32_t epoch = epoch_of(who);
-    struct {
-        struct read_set set;
-        uint32_t room[SET_LIMIT];
-    } next;
-    uint32_t *out = next.set.epochs, count = 0, single[1] = {value};
-    const uint32_t *old = single;
+    uint32_t epoch = epoch_of(who), next[SET_LIMIT], count = 0;
+    const uint32_t *old = &value;
     uint32_t old_count = 1;
     if (value & SET_FLAG) {
         old = sets[value & ~SET_FLAG]->epochs;
@@ -117,13 +112,12 @@ add_reader(const struct emu_accessor *who, uint32_t value, bool shared)
         bool strong = (old[i] | epoch) >> 12 & 1;
         bool same = ((old[i] ^ epoch) & 0x1fff) == 0;
         if (old[i] && !same && (strong || !ordered(who, old[i], false, shared)))
-            out[count++] = old[i];
+            next[count++] = old[i];
     }
     if (!count || set_count >= SETS_LIMIT)
         return epoch;
-    out[count++] = epoch;
-    next.set.count = count;
-    return new_set(&next.set);
+    next[count++] = epoch;
+    return new_set(next, count);
 }
 
 static uint32_t
