@@ -39,63 +39,69 @@ share_id(ulyx_comm_t *processes, ulyx_unique_id_t *id_p)
     return ok;
 }
 
+/* A communicator of all ranks for a process that has `each` of them. */
 static bool
-create_comms(struct perf_run *run)
+spread(struct perf_run *run, ulyx_comm_t *processes, int each,
+    const ulyx_comm_params_t *params)
 {
-    struct perf_options *o = &run->options;
-    int each = o->threads * o->ranks_per_thread;
-    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-    ulyx_comm_t *processes = NULL;
     ulyx_unique_id_t id;
-    ulyx_status_t status;
-    bool ok;
+    bool ok = share_id(processes, &id);
 
-    params.timeout_s = o->timeout_s;
-    params.name = "ulyx_perf";
-    run->comms = calloc((size_t)each, sizeof(*run->comms));
-    if (run->comms == NULL)
-        return false;
-    if (!perf_launch_was()) {
-        run->nranks = each;
-        return ulyx_comm_create_local(each, &params, run->comms) ==
-               ULYX_SUCCESS;
-    }
-    status = ulyx_comm_create_from_env(&params, &processes);
-    if (status != ULYX_SUCCESS)
-        return false;
-    if (o->procs > 0 && o->procs != processes->nranks) {
-        fprintf(stderr,
-            "ulyx_perf: --procs %d, but the launcher has started %d\n",
-            o->procs, processes->nranks);
-        ulyx_comm_destroy(processes);
-        return false;
-    }
-    run->nranks = processes->nranks * each;
-    run->first_rank = processes->rank * each;
-    if (each == 1) {
-        run->comms[0] = processes;
-        return true;
-    }
-    ok = share_id(processes, &id);
     ulyx_group_start();
     for (int i = 0; ok && i < each; i++)
-        ok = ulyx_comm_create(&id, run->nranks, run->first_rank + i, &params,
+        ok = ulyx_comm_create(&id, run->nranks, run->first_rank + i, params,
                  &run->comms[i]) == ULYX_SUCCESS;
     ok = ulyx_group_end() == ULYX_SUCCESS && ok;
     /* The id's root thread lives in rank 0's process until all have met. */
-    ok = ulyx_comm_barrier(processes) == ULYX_SUCCESS && ok;
-    ulyx_comm_destroy(processes);
-    return ok;
+    return ulyx_comm_barrier(processes) == ULYX_SUCCESS && ok;
+}
+
+static int
+fail(struct perf_run *run, ulyx_status_t status)
+{
+    fprintf(stderr, "ulyx_perf: communicator: %s\n", ulyx_last_error());
+    free(run->comms);
+    return status == ULYX_ERR_TIMEOUT ? PERF_TIMEOUT : PERF_LIBRARY;
 }
 
 int
 perf_run_connect(struct perf_run *run)
 {
-    if (create_comms(run))
-        return PERF_OK;
-    if (ulyx_last_error()[0] == 0)
+    struct perf_options *o = &run->options;
+    int each = o->threads * o->ranks_per_thread;
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    ulyx_comm_t *processes = NULL;
+    ulyx_status_t status;
+    bool ok = true;
+
+    params.timeout_s = o->timeout_s;
+    params.name = "ulyx_perf";
+    run->comms = calloc((size_t)each, sizeof(*run->comms));
+    if (run->comms == NULL)
+        return PERF_INTERNAL;
+    if (!perf_launch_was()) {
+        run->nranks = each;
+        status = ulyx_comm_create_local(each, &params, run->comms);
+        return status == ULYX_SUCCESS ? PERF_OK : fail(run, status);
+    }
+    status = ulyx_comm_create_from_env(&params, &processes);
+    if (status != ULYX_SUCCESS)
+        return fail(run, status);
+    run->nranks = processes->nranks * each;
+    run->first_rank = processes->rank * each;
+    if (o->procs > 0 && o->procs != processes->nranks) {
+        fprintf(stderr,
+            "ulyx_perf: --procs %d, but the launcher has started %d\n",
+            o->procs, processes->nranks);
+        free(run->comms);
+        ulyx_comm_destroy(processes);
         return PERF_USAGE;
-    fprintf(stderr, "ulyx_perf: communicator: %s\n", ulyx_last_error());
-    return strstr(ulyx_last_error(), "did not come") ? PERF_TIMEOUT
-                                                     : PERF_LIBRARY;
+    }
+    if (each == 1) {
+        run->comms[0] = processes;
+        return PERF_OK;
+    }
+    ok = spread(run, processes, each, &params);
+    ulyx_comm_destroy(processes);
+    return ok ? PERF_OK : fail(run, ULYX_ERR_SYSTEM);
 }

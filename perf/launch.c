@@ -138,8 +138,8 @@ patience_s(const struct perf_options *options)
     struct uli_settings settings;
 
     if (options->timeout_s > 0)
-        return options->timeout_s + 5;
-    return uli_settings_load(&settings) == ULYX_SUCCESS ? settings.timeout_s + 5
+        return options->timeout_s + 2;
+    return uli_settings_load(&settings) == ULYX_SUCCESS ? settings.timeout_s + 2
                                                         : 5;
 }
 

@@ -110,16 +110,16 @@ static void
 usage(FILE *out)
 {
     fprintf(out,
-        "ulyx_perf: times the exchange of sequence-parallel attention.\n"
-        "\n"
+        "usage: ulyx_perf [options]\n"
+        "Times the exchange of sequence-parallel attention.\n\n"
         "  ulyx_perf --procs 4 --model llama3-8b -b 1M -e 64M -f 2 --vs "
         "memcpy\n"
         "  mpirun -np 4 ulyx_perf --model all --quick\n"
         "  torchrun --nproc-per-node 4 --no-python ulyx_perf --seq 65536\n"
         "\n");
     for (int i = 0; i < OPTIONS; i++)
-        fprintf(out, "  %-3s%s %-18s %s\n",
-            table[i].brief ? table[i].brief : "", table[i].brief ? "," : " ",
+        fprintf(out, "  %s%s %-18s %s\n",
+            table[i].brief ? table[i].brief : "  ", table[i].brief ? "," : " ",
             table[i].name, table[i].help);
     fprintf(out,
         "  -h, --help             this text\n"

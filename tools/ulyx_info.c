@@ -3,6 +3,7 @@
  * ulyx_info: what this build is, what it can use on this machine and why not,
  * every setting with its value and source, and the plan for a shape.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +120,25 @@ print_caps(uint64_t caps)
             printf(", %s", names[i].name);
 }
 
+/* Transports that users know and this version does not have. */
+static void
+print_missing(const struct uli_tr_ops *const *list, size_t count)
+{
+    static const char *const missing[][2] = {
+        {"nvlink", "this version moves host memory only"},
+        {"ucx", "this version stays on one node"},
+        {"nccl", "this version moves host memory only"}};
+
+    for (size_t m = 0; m < sizeof(missing) / sizeof(missing[0]); m++) {
+        size_t i = 0;
+
+        while (i < count && strcmp(list[i]->name, missing[m][0]) != 0)
+            i++;
+        if (i == count)
+            printf("  %-6s not usable: %s\n", missing[m][0], missing[m][1]);
+    }
+}
+
 static int
 print_transports(void)
 {
@@ -134,13 +154,16 @@ print_transports(void)
         char why[512] = "";
         bool usable = list[i]->usable(&settings, why, sizeof(why));
 
+        if (usable && !uli_tr_allowed(&settings, list[i]->name)) {
+            usable = false;
+            snprintf(why, sizeof(why), "ULYX_TRANSPORTS=%.99s leaves it out",
+                settings.transports);
+        }
         printf("  %-6s %s", list[i]->name, usable ? "usable" : "not usable");
         print_caps(list[i]->caps);
         printf("%s%s\n", why[0] ? ": " : "", why);
     }
-    printf("  nvlink not usable: this version moves host memory only\n"
-           "  ucx    not usable: this version stays on one node\n"
-           "  nccl   not usable: this version moves host memory only\n");
+    print_missing(list, count);
     return 0;
 }
 
@@ -152,7 +175,27 @@ struct shape {
 };
 
 static bool
-parse_shape(int argc, char **argv, struct shape *s)
+refuse(const char *name, const char *value)
+{
+    if (value == NULL)
+        fprintf(stderr, "ulyx_info: plan: %s wants a value\n", name);
+    else
+        fprintf(
+            stderr, "ulyx_info: plan: %s %s is not understood\n", name, value);
+    return false;
+}
+
+/* One of two words: 0 or 1 into *choice_p. */
+static bool
+choose(
+    const char *value, const char *first, const char *second, int32_t *choice_p)
+{
+    *choice_p = strcmp(value, second) == 0;
+    return *choice_p || strcmp(value, first) == 0;
+}
+
+static bool
+parse_one(struct shape *s, const char *name, const char *value)
 {
     struct {
         const char *name;
@@ -161,34 +204,32 @@ parse_shape(int argc, char **argv, struct shape *s)
         {"--batch", &s->batch}, {"--heads", &s->heads},
         {"--kv-heads", &s->kv_heads}, {"--dim", &s->dim},
         {"--dim-v", &s->dim_v}};
-    enum { NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
 
-    for (int i = 0; i < argc; i += 2) {
-        char *end = NULL;
-        int n = 0;
+    for (size_t n = 0; n < sizeof(numbers) / sizeof(numbers[0]); n++)
+        if (strcmp(name, numbers[n].name) == 0) {
+            char *end;
 
-        if (i + 1 == argc)
-            return false;
-        while (n < NUMBERS && strcmp(argv[i], numbers[n].name) != 0)
-            n++;
-        if (n < NUMBERS) {
-            *numbers[n].value = strtoll(argv[i + 1], &end, 10);
-            if (end == argv[i + 1] || *end != 0)
-                return false;
-        } else if (!strcmp(argv[i], "--split")) {
-            s->work = strcmp(argv[i + 1], "balanced") == 0;
-            if (!s->work && strcmp(argv[i + 1], "heads") != 0)
-                return false;
-        } else if (!strcmp(argv[i], "--order")) {
-            s->order = strcmp(argv[i + 1], "zigzag") == 0;
-            if (!s->order && strcmp(argv[i + 1], "contiguous") != 0)
-                return false;
-        } else {
-            return false;
+            errno = 0;
+            *numbers[n].value = strtoll(value, &end, 10);
+            return end != value && *end == 0 && errno == 0;
         }
-    }
+    if (strcmp(name, "--split") == 0)
+        return choose(value, "heads", "balanced", &s->work);
+    if (strcmp(name, "--order") == 0)
+        return choose(value, "contiguous", "zigzag", &s->order);
+    return false;
+}
+
+static bool
+parse_shape(int argc, char **argv, struct shape *s)
+{
+    for (int i = 0; i < argc; i += 2)
+        if (i + 1 == argc || !parse_one(s, argv[i], argv[i + 1]))
+            return refuse(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
     s->kv_heads = s->kv_heads > 0 ? s->kv_heads : s->heads;
     s->dim_v = s->dim_v > 0 ? s->dim_v : s->dim;
+    if (s->ranks < 1 || s->ranks > 4096)
+        return refuse("--ranks", "outside 1 to 4096");
     return true;
 }
 
@@ -269,7 +310,7 @@ print_plan(int argc, char **argv)
     ulyx_plan_t **plans;
     int code;
 
-    if (!parse_shape(argc, argv, &s) || s.ranks < 1 || s.ranks > 4096)
+    if (!parse_shape(argc, argv, &s))
         return usage(stderr, 6);
     comms = calloc((size_t)s.ranks, sizeof(*comms));
     plans = calloc((size_t)s.ranks, sizeof(*plans));
@@ -302,9 +343,13 @@ main(int argc, char **argv)
         return usage(stdout, 0);
     if (!strcmp(what, "plan"))
         return print_plan(argc - 2, argv + 2);
-    if (argc > 2 || (!all && strcmp(what, "build") &&
-                        strcmp(what, "settings") && strcmp(what, "transports")))
+    if (argc > 2 ||
+        (!all && strcmp(what, "build") && strcmp(what, "settings") &&
+            strcmp(what, "transports"))) {
+        fprintf(stderr, "ulyx_info: %s is not understood\n",
+            argc > 2 ? argv[2] : what);
         return usage(stderr, 6);
+    }
     if (all || !strcmp(what, "build"))
         print_build();
     if (all)

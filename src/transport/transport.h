@@ -94,6 +94,8 @@ extern const struct uli_tr_ops uli_tr_stubs;
 
 /* All transports, best first, for selection and for ulyx_info. */
 const struct uli_tr_ops *const *uli_tr_list(size_t *count_p);
+/* Whether ULYX_TRANSPORTS leaves the transport of that name in. */
+bool uli_tr_allowed(const struct uli_settings *settings, const char *name);
 
 /* The first transport of the list that settings allow, that is usable, that
  * has all of caps and reaches the peer; NULL with all reasons in why_p. */

@@ -34,8 +34,8 @@ is_listed(const char *list, const char *name)
     return false;
 }
 
-static bool
-is_allowed(const struct uli_settings *settings, const char *name)
+bool
+uli_tr_allowed(const struct uli_settings *settings, const char *name)
 {
     const char *list = settings->transports;
     if (*list == '^')
@@ -49,7 +49,7 @@ fits(const struct uli_tr_ops *ops, const struct uli_settings *settings,
     const struct uli_identity *me, const struct uli_identity *peer,
     uint64_t caps, char *why_p, size_t why_bytes)
 {
-    if (!is_allowed(settings, ops->name)) {
+    if (!uli_tr_allowed(settings, ops->name)) {
         snprintf(why_p, why_bytes, "ULYX_TRANSPORTS=%.40s leaves it out",
             settings->transports);
         return false;

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""exits_test.py BIN: exit codes of ulyx_perf, and how runs end that go wrong:
+wrong data, a rank killed or stopped, Ctrl-C, a killed parent."""
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+from tool import (PERF, PERF_FAULTY, QUICK, ToolCase, clean_environment, run)
+
+PROCESSES = ["--procs", "2", *QUICK]
+DEADLINE_S = 40  # of ends that take a second on a quiet machine
+
+
+def is_there(pid):
+    """A zombie that nobody has waited for yet is gone, too."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Codes(ToolCase):
+    def test_success(self):
+        self.ends(0, *QUICK)
+
+    def test_wrong_element_and_guard(self):
+        for kind in ("element", "guard"):
+            out = self.ends(7, *PROCESSES, program=PERF_FAULTY,
+                            PERF_TEST_FAULT=kind)
+            self.assertIn("FAILED", out)
+        self.ends(0, *PROCESSES, program=PERF_FAULTY)
+
+    def test_one_wrong_result_among_the_timed(self):
+        # 16 sets and one warm-up, then three timed operations.
+        for call, code in (("18", 7), ("20", 7), ("100000", 0)):
+            self.ends(code, *PROCESSES, "--op", "s2h", program=PERF_FAULTY,
+                      PERF_TEST_FAULT="element", PERF_TEST_CALL=call)
+
+    def test_unchecked_wrong_data_is_not_seen(self):
+        out = self.ends(0, *PROCESSES, "-c", "0", program=PERF_FAULTY,
+                        PERF_TEST_FAULT="element")
+        self.assertIn("N/A", out)
+
+    def test_floor(self):
+        self.ends(7, *PROCESSES, ULYX_PERF_MIN_BW="1e9")
+        self.ends(0, *PROCESSES, ULYX_PERF_MIN_BW="1e-9")
+
+    def test_library(self):
+        done = run(PERF, *PROCESSES, ULYX_TRANSPORTS="^shm")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("shm", done.stderr)
+
+    def test_timeout_of_a_rank_that_never_comes(self):
+        done = run(PERF, *QUICK, "-T", "1", RANK="0", WORLD_SIZE="2",
+                   LOCAL_RANK="0", LOCAL_WORLD_SIZE="2",
+                   MASTER_ADDR="127.0.0.1", MASTER_PORT="29555")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("1", done.stderr)
+
+
+class Ends(ToolCase):
+    def test_killed_rank(self):
+        begin = time.monotonic()
+        done = run(PERF_FAULTY, "--procs", "3", *QUICK, "-T", "300",
+                   PERF_TEST_FAULT="kill", PERF_TEST_CALL="5",
+                   timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("rank 1", done.stderr)
+        self.assertIn("signal 9", done.stderr)
+        self.assertLess(time.monotonic() - begin, DEADLINE_S)
+
+    def test_stopped_rank(self):
+        done = run(PERF_FAULTY, "--procs", "3", *QUICK, "-T", "1",
+                   PERF_TEST_FAULT="stop", PERF_TEST_CALL="5",
+                   timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 4, done.stderr)
+
+    def endless(self):
+        """A run without end in a session of its own, and its ranks' pids."""
+        run_ = subprocess.Popen(
+            [PERF, "--procs", "3", "-b", "64K", "-e", "64K", "-N", "0"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            start_new_session=True, env=clean_environment())
+        pids = []
+        for line in run_.stdout:
+            found = re.match(r"#  Rank .* Pid +(\d+) on", line)
+            if found:
+                pids.append(int(found[1]))
+            if not line.startswith("#"):
+                break
+        self.assertEqual(len(pids), 3)
+        self.assertTrue(all(is_there(pid) for pid in pids))
+        return run_, pids
+
+    def gone(self, run_, pids):
+        end = time.monotonic() + DEADLINE_S
+        run_.wait(timeout=DEADLINE_S)
+        run_.stdout.close()
+        while any(is_there(pid) for pid in pids) and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertFalse([pid for pid in pids if is_there(pid)])
+
+    def test_interrupt_leaves_nothing(self):
+        run_, pids = self.endless()
+        os.killpg(run_.pid, signal.SIGINT)
+        self.gone(run_, pids)
+
+    def test_killed_parent_leaves_nothing(self):
+        run_, pids = self.endless()
+        run_.kill()
+        self.gone(run_, pids)
+
+
+if __name__ == "__main__":
+    unittest.main()

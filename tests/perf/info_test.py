@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""info_test.py BIN: ulyx_info shows every setting, hides secrets, names what is
+wrong, and its plans are those of the design."""
+import os
+import re
+import unittest
+
+from tool import INFO, ROOT, ToolCase, run
+
+
+class Info(ToolCase):
+    def info(self, *words, code=0, **variables):
+        done = run(INFO, *words, **variables)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout if code == 0 else done.stderr
+
+    def test_every_setting(self):
+        with open(os.path.join(ROOT, "src", "base", "settings.h"),
+                  encoding="utf-8") as file:
+            names = set(re.findall(r"X\((ULYX_\w+),", file.read()))
+        self.assertGreater(len(names), 20)
+        shown = set(re.findall(r"^ +(ULYX_\w+)=", self.info("settings"), re.M))
+        self.assertEqual(shown, names)
+
+    def test_values_and_sources(self):
+        out = self.info("settings", ULYX_SPIN_US="33")
+        self.assertIn("ULYX_SPIN_US=33  [environment]", out)
+        self.assertIn("ULYX_TIMEOUT=600  [default]", out)
+
+    def test_secrets_are_hidden(self):
+        for words in (["settings"], []):
+            out = self.info(*words, ULYX_SECRET="sesame", ULYX_COMM_ID="opener")
+            self.assertNotIn("sesame", out)
+            self.assertNotIn("opener", out)
+            self.assertIn("(hidden)", out)
+
+    def test_bad_setting(self):
+        self.assertIn("ULYX_SPIN_US",
+                      self.info("settings", code=1, ULYX_SPIN_US="soon"))
+
+    def test_build_and_transports(self):
+        self.assertRegex(self.info("build"), r"ulyx \d+\.\d+\.\d+")
+        out = self.info("transports")
+        self.assertRegex(out, r"self +usable")
+        self.assertRegex(out, r"shm +usable")
+        self.assertRegex(self.info("transports", ULYX_TRANSPORTS="^shm"),
+                         r"shm +not usable.*: .*ULYX_TRANSPORTS")
+
+    def test_plan(self):
+        out = self.info("plan", "--ranks", "4", "--seq", "10", "--heads", "14",
+                        "--kv-heads", "2", "--dim", "64")
+        found = re.findall(r"^ +(\d) +(\d+) +(\d+) \+(\d+) +(\d+) \+(\d+)",
+                           out, re.M)
+        self.assertEqual(
+            [tuple(map(int, row)) for row in found],
+            [(0, 3, 0, 4, 0, 1), (1, 3, 4, 4, 0, 2), (2, 2, 8, 3, 1, 1),
+             (3, 2, 11, 3, 1, 1)])
+
+    def test_refusals(self):
+        self.assertIn("--heed", self.info("plan", "--heed", "3", code=6))
+        self.assertIn("--heads", self.info("plan", "--heads", "x", code=6))
+        self.assertIn("nonsense", self.info("nonsense", code=6))
+        self.assertIn("multiple", self.info("plan", "--heads", "7",
+                                            "--kv-heads", "2", code=1))
+
+
+if __name__ == "__main__":
+    unittest.main()

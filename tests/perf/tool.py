@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the tools share. BIN is the folder of the programs."""
+import csv
+import io
+import os
+import subprocess
+import sys
+import unittest
+
+BIN = sys.argv.pop(1)
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+PERF = os.path.join(BIN, "ulyx_perf")
+PERF_MPI = os.path.join(BIN, "ulyx_perf_mpi")
+PERF_FAULTY = os.path.join(BIN, "ulyx_perf_faulty")
+INFO = os.path.join(BIN, "ulyx_info")
+
+# A run of a fraction of a second.
+QUICK = ["-b", "64K", "-e", "64K", "-n", "3"]
+
+
+def clean_environment():
+    """Without what a launcher around the tests may have set."""
+    launchers = ("ULYX_", "OMPI_", "PMI", "SLURM_", "RANK", "WORLD_SIZE",
+                 "LOCAL_", "MASTER_", "TORCHELASTIC_")
+    return {name: value for name, value in os.environ.items()
+            if not name.startswith(launchers)}
+
+
+def run(program, *words, timeout=60, **variables):
+    environment = clean_environment()
+    environment.update(variables)
+    return subprocess.run([program, *words], capture_output=True, text=True,
+                          errors="replace", check=False, timeout=timeout,
+                          env=environment)
+
+
+class ToolCase(unittest.TestCase):
+    def ends(self, code, *words, program=PERF, **options):
+        """Runs it, expects the exit code, returns stdout."""
+        done = run(program, *words, **options)
+        self.assertEqual(done.returncode, code,
+                         f"{words}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def says(self, code, needle, *words, **options):
+        """Expects the exit code and the words on stderr."""
+        done = run(PERF, *words, **options)
+        self.assertEqual(done.returncode, code, f"{words}\n{done.stderr}")
+        self.assertIn(needle, done.stderr, words)
+
+    def csv(self, *words, **options):
+        out = self.ends(0, *words, "--csv", **options)
+        rows = list(csv.DictReader(io.StringIO(out)))
+        self.assertTrue(rows, out)
+        for row in rows:
+            self.assertNotIn(None, row, "more fields than names")
+            self.assertNotIn(None, row.values(), "fewer fields than names")
+            self.assertEqual(row["wrong"], "0")
+        return rows
+
+
+def table(out):
+    """The rows of the text table, split on blanks as scripts do."""
+    return [line.split() for line in out.splitlines()
+            if line and not line.startswith("#")]
