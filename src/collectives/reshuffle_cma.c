@@ -2,22 +2,99 @@
  *
  * Boxes out of a peer's ordinary memory, by the kernel (process_vm_readv):
  * one copy, no window. Costs a system call a batch of pieces and page-table
- * walks a piece, so it is used for long rows only, and where a probe has
- * shown that the kernel permits it.
+ * walks a piece, so it is used where a probe has shown that the kernel permits
+ * it, and for rows long enough to cost less CPU time than the two copies of
+ * the ring: measured once a process, since on some machines (nested guests)
+ * the kernel never wins.
  */
 #include "collectives/exchange.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/size.h"
 #include "collectives/plan.h"
 
 enum { BATCH = 256 };
 
+/* ---- is it worth it? ----------------------------------------------------- */
+
+/* The rows are measured against what the ring does instead: two copies. */
+enum {
+    SAMPLE_BYTES = 256 << 10,
+    SAMPLE_ROW_LEAST = 512,
+    SAMPLE_ROW_MOST = 32768,
+    SAMPLES = 5,
+};
+
+static int64_t
+cpu_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+/* CPU time to bring SAMPLE_BYTES from `from`, contiguous, to rows in `to`
+ * that lie apart: by the kernel, or by way of `between`. The best of some. */
+static int64_t
+sample(char *to, char *from, char *between, int64_t row, bool by_kernel)
+{
+    struct iovec local[SAMPLE_BYTES / SAMPLE_ROW_LEAST];
+    struct iovec remote = {from, SAMPLE_BYTES};
+    size_t count = (size_t)(SAMPLE_BYTES / row);
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < SAMPLES; i++) {
+        int64_t begin = cpu_ns();
+        for (size_t k = 0; k < count; k++) {
+            local[k].iov_base = to + (int64_t)k * 2 * row;
+            local[k].iov_len = (size_t)row;
+        }
+        if (by_kernel && uli_tr_shm_ops.read(getpid(), local, count, &remote,
+                             1) != ULYX_SUCCESS)
+            return INT64_MAX;
+        if (!by_kernel) {
+            memcpy(between, from, SAMPLE_BYTES);
+            for (size_t k = 0; k < count; k++)
+                memcpy(
+                    local[k].iov_base, between + (int64_t)k * row, (size_t)row);
+        }
+        best = uli_min(best, cpu_ns() - begin);
+    }
+    return best;
+}
+
+static pthread_once_t measured = PTHREAD_ONCE_INIT;
+static int64_t least_row; /* 0: the kernel never wins */
+
+static void
+measure(void)
+{
+    char *memory = malloc(4 * SAMPLE_BYTES);
+    if (!memory)
+        return;
+    memset(memory, 1, 4 * SAMPLE_BYTES);
+    char *from = memory + 2 * SAMPLE_BYTES, *between = from + SAMPLE_BYTES;
+    for (int64_t row = SAMPLE_ROW_LEAST; row <= SAMPLE_ROW_MOST && !least_row;
+         row *= 2)
+        if (sample(memory, from, between, row, true) <=
+            sample(memory, from, between, row, false))
+            least_row = row;
+    free(memory);
+}
+
 int64_t
 uli_reader_min_row(const ulyx_comm_t *comm)
 {
+    int64_t setting = comm->settings.cma_min_row_bytes;
     if (!strcmp(comm->settings.cma, "off"))
         return 0;
-    return comm->settings.cma_min_row_bytes;
+    if (comm->one_process || !strcmp(comm->settings.cma, "on"))
+        return setting;
+    pthread_once(&measured, measure);
+    return least_row ? uli_max(setting, least_row) : 0;
 }
 
 const struct uli_tr_ops *
@@ -37,26 +114,43 @@ uli_reader_of(const ulyx_comm_t *comm, int32_t p, uint64_t probe)
     return reader;
 }
 
-/* Pieces of consecutive runs, both sides alike. */
-static size_t
-fill(const struct uli_box *box, struct uli_cursor *cursor, char *dst,
-    uintptr_t src, struct iovec *local, struct iovec *remote, int64_t *bytes_p)
+/* Pieces of one side of a read. */
+struct pieces {
+    struct iovec at[BATCH];
+    size_t count;
+};
+
+/* Adjacent pieces become one: the kernel pins pages a piece, and where all
+ * heads of a source go to one destination its side is contiguous. */
+static void
+add_piece(struct pieces *pieces, uintptr_t base, size_t bytes)
+{
+    struct iovec *last = &pieces->at[pieces->count ? pieces->count - 1 : 0];
+    if (pieces->count && (uintptr_t)last->iov_base + last->iov_len == base) {
+        last->iov_len += bytes;
+        return;
+    }
+    pieces->at[pieces->count].iov_base = (void *)base;
+    pieces->at[pieces->count++].iov_len = bytes;
+}
+
+/* Consecutive runs, until one side has no room; returns their bytes. */
+static int64_t
+fill(const struct uli_box *box, struct uli_cursor *cursor, uintptr_t dst,
+    uintptr_t src, struct pieces *local, struct pieces *remote)
 {
     struct uli_box part;
-    size_t count = 0;
-    int64_t bytes;
-    *bytes_p = 0;
-    while (count < BATCH && *bytes_p < ULI_SPAN_BYTES &&
+    int64_t bytes, total = 0;
+    local->count = remote->count = 0;
+    while (local->count < BATCH && remote->count < BATCH &&
+           total < ULI_SPAN_BYTES &&
            (bytes = uli_box_cut_run(box, &cursor->run, &cursor->in_run,
-                ULI_SPAN_BYTES - *bytes_p, &part)) > 0) {
-        local[count].iov_base = dst + part.dst_offset;
-        local[count].iov_len = (size_t)bytes;
-        remote[count].iov_base = (void *)(src + (uintptr_t)part.src_offset);
-        remote[count].iov_len = (size_t)bytes;
-        count++;
-        *bytes_p += bytes;
+                ULI_SPAN_BYTES - total, &part)) > 0) {
+        add_piece(local, dst + (uintptr_t)part.dst_offset, (size_t)bytes);
+        add_piece(remote, src + (uintptr_t)part.src_offset, (size_t)bytes);
+        total += bytes;
     }
-    return count;
+    return total;
 }
 
 bool
@@ -64,14 +158,15 @@ uli_direct_read(struct uli_exchange *exchange, int32_t p,
     const struct uli_item *item, struct uli_cursor *cursor)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    struct iovec local[BATCH], remote[BATCH];
+    struct pieces local, remote;
     int64_t bytes;
-    size_t count;
-    while ((count = fill(&item->box, cursor, exchange->dst[item->tensor],
-                (uintptr_t)pair->src[item->tensor].offset, local, remote,
-                &bytes)) > 0) {
-        ulyx_status_t status = pair->reader->read(
-            exchange->comm->peers[p].identity.pid, local, count, remote, count);
+    while (
+        (bytes = fill(&item->box, cursor,
+             (uintptr_t)exchange->dst[item->tensor],
+             (uintptr_t)pair->src[item->tensor].offset, &local, &remote)) > 0) {
+        ulyx_status_t status =
+            pair->reader->read(exchange->comm->peers[p].identity.pid, local.at,
+                local.count, remote.at, remote.count);
         if (status != ULYX_SUCCESS) {
             status = uli_comm_fail(exchange->comm, status, p,
                 "reading the memory of rank %d: %s", p, uli_error_text());

@@ -140,10 +140,12 @@ kernel_reads(void **state)
 {
     (void)state;
     uint64_t seed = test_seed(203);
+    setenv("ULYX_CMA", "on", 1);
     setenv("ULYX_CMA_MIN_ROW", "8", 1);
     for (int nranks = 2; nranks <= MAX_RANKS; nranks++)
         run(nranks, seed + (uint64_t)nranks, test_draws(20), 0, false);
     unsetenv("ULYX_CMA_MIN_ROW");
+    unsetenv("ULYX_CMA");
 }
 
 static void
@@ -151,12 +153,14 @@ everything_mixed(void **state)
 {
     (void)state;
     uint64_t seed = test_seed(204);
+    setenv("ULYX_CMA", "on", 1);
     setenv("ULYX_CMA_MIN_ROW", "16", 1);
     for (int nranks = 2; nranks <= MAX_RANKS; nranks++) {
         run(nranks, seed + (uint64_t)nranks, test_draws(40), 2, false);
         run(nranks, seed + (uint64_t)nranks, test_draws(20), 2, true);
     }
     unsetenv("ULYX_CMA_MIN_ROW");
+    unsetenv("ULYX_CMA");
 }
 
 /* ---- a rank dies --------------------------------------------------------- */
