@@ -54,24 +54,22 @@ uli_bf16_of_float(float value)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
 }
 
-/* Nearest, ties to even. Adding 2^(e+13) for value's exponent e leaves the
- * bits that half precision keeps; below 2^-14 its step is 2^-24. */
+/* Nearest, ties to even. Normal results round in the integer; below 2^-14 the
+ * step is 2^-24, the last place of a float near 1/2. No branches: rows of them
+ * become vectors. */
 static inline uint16_t
 uli_f16_of_float(float value)
 {
     uint32_t bits = uli_bits_of_float(value);
-    uint16_t sign = (uint16_t)((bits >> 16) & 0x8000);
     uint32_t magnitude = bits & 0x7fffffff;
-    if (magnitude > 0x7f800000)
-        return sign | 0x7e00;
-    if (magnitude >= 0x477ff000) /* rounds to 65536 or more */
-        return sign | 0x7c00;
-    if (magnitude < 0x38800000) { /* below 2^-14: a multiple of 2^-24 */
-        float steps = uli_float_of_bits(magnitude) + 0.5f;
-        return sign | (uint16_t)(uli_bits_of_float(steps) - 0x3f000000);
-    }
-    uint32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
-    return sign | (uint16_t)((rounded - 0x38000000) >> 13);
+    uint32_t small =
+        uli_bits_of_float(uli_float_of_bits(magnitude) + 0.5f) - 0x3f000000;
+    uint32_t normal =
+        (magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x38000000) >> 13;
+    uint32_t result = magnitude < 0x38800000 ? small : normal;
+    result = magnitude >= 0x477ff000 ? 0x7c00 : result; /* 65520 and more */
+    result = magnitude > 0x7f800000 ? 0x7e00 : result;
+    return (uint16_t)(result | ((bits >> 16) & 0x8000));
 }
 
 static inline double

@@ -10,9 +10,9 @@
 #include "attention/view.h"
 
 /* Columns are a multiple of 8: eight lanes, added in pairs. */
-double
-uli_attn_delta_row(
-    const void *dout, const void *out, ulyx_dtype_t dtype, int64_t columns)
+static inline __attribute__((always_inline)) double
+delta_of(const void *dout, const void *out, const ulyx_dtype_t dtype,
+    int64_t columns)
 {
     double lanes[8] = {0};
     for (int64_t c = 0; c < columns; c += 8)
@@ -21,6 +21,22 @@ uli_attn_delta_row(
                         uli_element_load(out, dtype, c + n);
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
            ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+double
+uli_attn_delta_row(
+    const void *dout, const void *out, ulyx_dtype_t dtype, int64_t columns)
+{
+    switch (dtype) {
+    case ULYX_DTYPE_F64:
+        return delta_of(dout, out, ULYX_DTYPE_F64, columns);
+    case ULYX_DTYPE_F32:
+        return delta_of(dout, out, ULYX_DTYPE_F32, columns);
+    case ULYX_DTYPE_BF16:
+        return delta_of(dout, out, ULYX_DTYPE_BF16, columns);
+    default:
+        return delta_of(dout, out, ULYX_DTYPE_F16, columns);
+    }
 }
 
 void

@@ -7,6 +7,8 @@
  *   PAIRED       1: units hold two bf16, SIMD_DOT multiplies pairs
  *   SIMD_MAX(a, b)      larger; b where either is NaN
  *   SIMD_DOT(c, a, b)   c + a * b, or the pairs' dot product
+ *   SIMD_ROUND(a)       to the nearest whole
+ *   SIMD_SCALE(x, a, n) a * 2^n, or 0 where x < -126
  *   SIMD_PAIR(a, b)     units of bf16 (a low, b high), nearest even
  */
 #ifndef ULI_ATTENTION_SIMD_H
@@ -101,16 +103,22 @@ v_abs(vf a)
     return (vf)((vi)a & v_seti(0x7fffffff));
 }
 
-/* 2^x for x <= 127; 0 below about -126.5 (no subnormals), NaN for NaN. Relative
- * error under 2e-7 (paired, where results round to bf16: 3e-7). x splits into
- * a whole n (by adding and taking 1.5 * 2^23) and r in [-1/2, 1/2]. */
+/* 2^x for x <= 127; 0 below -126.5 or sooner (no subnormals), NaN for NaN.
+ * Relative error under 2e-7 (paired, where results round to bf16: 3e-7). x
+ * splits into a whole n (by adding and taking 1.5 * 2^23) and r in [-1/2, 1/2].
+ */
 INLINE vf
 v_exp2(vf x)
 {
+#ifdef SIMD_SCALE
+    vf whole = SIMD_ROUND(x);
+    vf r = x - whole;
+#else
     const vf magic = v_set(0x1.8p23f);
     x = v_max(v_set(-127.0f), x);
     vf shifted = x + magic;
     vf r = x - (shifted - magic);
+#endif
 #if PAIRED
     vf p = v_set(0x1.5bba0ep-10f);
     p = p * r + v_set(0x1.3cea88p-7f);
@@ -126,9 +134,13 @@ v_exp2(vf x)
     p = p * r + v_set(0x1.62e430p-1f);
 #endif
     p = p * r + v_set(1.0f);
+#ifdef SIMD_SCALE
+    return SIMD_SCALE(x, p, whole);
+#else
     /* the low bits of shifted are n; n + 127 becomes an exponent */
     vi power = (vi)(((vu)shifted + (vu)v_seti(127)) << 23);
     return p * (vf)power;
+#endif
 }
 
 /* tanh: a polynomial in x^2 below 0.625, else by 2^x. Error under 3e-7 of the
