@@ -10,5 +10,6 @@
 #include "ulyx/memory.h"
 #include "ulyx/collective.h"
 #include "ulyx/reshuffle.h"
+#include "ulyx/attention.h"
 
 #endif

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""readme_test.py BIN CC: README.md and docs/USING.md say what is true: the
+program is the example and prints what it is said to print, commands run, C in
+USING.md compiles, links lead somewhere, and the table of ulyx_perf has the
+columns that it prints."""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import unittest
+
+COMPILER = sys.argv.pop(2)
+
+from tool import (BIN, QUICK, ROOT, ToolCase, PERF, clean_environment, run)
+
+AROUND = """#include <stdio.h>
+#include <stdlib.h>
+#include <ulyx/attention.h>
+#include <ulyx/ulyx.h>
+ulyx_status_t snippet(ulyx_comm_t *comm, ulyx_plan_t *plan, int rank,
+    int nranks, const void *const *src, void *const *dst);
+ulyx_status_t
+snippet(ulyx_comm_t *comm, ulyx_plan_t *plan, int rank, int nranks,
+    const void *const *src, void *const *dst)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+    (void)comm, (void)plan, (void)rank, (void)nranks, (void)src, (void)dst;
+%s
+    return status;
+}
+"""
+
+
+def read(*path):
+    with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+
+
+def commands(text):
+    """Indented lines that start a program of ours."""
+    return re.findall(
+        r"^    ((?:mpirun .*)?build/bin/ulyx_\w+(?: .*)?)$", text, re.M)
+
+
+class Documents(ToolCase):
+    def test_program_is_the_example(self):
+        self.assertEqual(blocks(read("README.md"), "c")[0],
+                         read("examples", "first_exchange.c"))
+
+    def test_program_prints_what_is_said(self):
+        example = os.path.join(BIN, "first_exchange")
+        if not os.path.exists(example):
+            self.skipTest("built without examples")
+        done = run(example)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(blocks(read("README.md"), "text")[0], done.stdout)
+
+    def test_columns_are_those_printed(self):
+        out = run(PERF, *QUICK, "-g", "2", "--vs", "memcpy").stdout
+        printed = next(line for line in out.splitlines() if "busbw" in line
+                       and "#wrong" in line)
+        shown = blocks(read("README.md"), "text")[1].splitlines()[0]
+        self.assertTrue(shown.startswith(printed), f"{shown}\n{printed}")
+
+    def test_commands_run(self):
+        have_mpi = shutil.which("mpirun") is not None and \
+            os.path.exists(PERF + "_mpi")
+        found = commands(read("README.md")) + commands(read("docs", "USING.md"))
+        self.assertGreater(len(found), 5)
+        for command in found:
+            if ("mpi" in command) and not have_mpi:
+                continue
+            words = shlex.split(command.replace("build/bin/", BIN + "/"))
+            if words[0] == "mpirun":
+                words[1:1] = ["--oversubscribe"]
+                words[1:1] = ["--allow-run-as-root"] if os.geteuid() == 0 \
+                    else []
+            done = run(*words)
+            self.assertEqual(done.returncode, 0,
+                             f"{command}\n{done.stdout}{done.stderr}")
+
+    def test_snippets_compile(self):
+        found = blocks(read("docs", "USING.md"), "c")
+        self.assertGreater(len(found), 6)
+        for snippet in found:
+            done = subprocess.run(
+                [*shlex.split(COMPILER), "-std=c11", "-Wall", "-Werror",
+                 "-Wno-unused", "-I", os.path.join(ROOT, "include"), "-x", "c",
+                 "-fsyntax-only", "-"],
+                input=AROUND % snippet, text=True, capture_output=True,
+                check=False, env=clean_environment())
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_links_lead_somewhere(self):
+        for path in ("README.md", "docs/USING.md"):
+            folder = os.path.dirname(os.path.join(ROOT, path))
+            for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", read(path)):
+                self.assertTrue(os.path.exists(os.path.join(folder, link)),
+                                f"{path}: {link}")
+
+
+if __name__ == "__main__":
+    unittest.main()
