@@ -7,6 +7,7 @@
 #include "emulate.h"
 #include "core_kernels.h"
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #define good(call) assert_int_equal((call), cudaSuccess)
@@ -220,6 +221,23 @@ launch_by_another_host_thread_ends_a_wait(void **state)
     assert_int_equal(host, 1);
 }
 
+/* A host that only asks is waiting: deadlines pass for the kernel. */
+static void
+host_that_polls_lets_time_pass(void **state)
+{
+    unsigned *words, host = 0;
+    cudaError_t error;
+    (void)state;
+    good(cudaMalloc((void **)&words, 64));
+    good(cudaMemset(words, 0, 64));
+    good(core_wait_launch(words, 1, 3600ull * 1000000000, words + 8, NULL));
+    while ((error = cudaStreamQuery(NULL)) == cudaErrorNotReady)
+        sched_yield();
+    good(error);
+    good(cudaMemcpy(&host, words + 8, sizeof host, cudaMemcpyDeviceToHost));
+    assert_int_equal(host, 2);
+}
+
 static void
 peers_exchange_through_flags(void **state)
 {
@@ -333,6 +351,7 @@ static const struct CMUnitTest tests[] = {
     CASE(capture_with_a_loose_branch_is_refused),
     CASE(deadline_passes_in_virtual_time),
     CASE(launch_by_another_host_thread_ends_a_wait),
+    CASE(host_that_polls_lets_time_pass),
     CASE(peers_exchange_through_flags),
     CASE(peer_memory_without_access_is_a_fault),
     CASE(deadlock_says_who_waits_for_what),

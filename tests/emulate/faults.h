@@ -40,7 +40,8 @@
     X(WGMMA_LANES_DISAGREE, DIVERGENT)                                         \
     X(WGMMA_ONE_WARP_SHORT, DIVERGENT)
 
-/* A bulk store or plain stores to another device, then a flag. */
+/* A bulk store or plain stores to another device, then a flag, then plain loads
+ * or a bulk load there. */
 #define FAULTS_FLAG(X)                                                         \
     X(FLAG_READ_WAIT_ONLY, RACE)                                               \
     X(FLAG_NO_COMMIT, RACE)                                                    \
@@ -52,6 +53,8 @@
     X(FLAG_FENCE_TOO_NARROW, RACE)                                             \
     X(FLAG_NO_BLOCK_BARRIER, RACE)                                             \
     X(FLAG_BYTE_TWICE, TWICE)                                                  \
+    X(FLAG_LOAD_NO_PROXY_FENCE, RACE)                                          \
+    X(FLAG_LOAD_FENCE_OF_OTHER_SPACE, RACE)                                    \
     X(FLAG_NEVER_RAISED, DEADLOCK)
 
 /* Barriers, shared memory, warps. */
@@ -91,7 +94,7 @@ cudaError_t wgmma_launch(
 cudaError_t flag_put_launch(
     int fault, int bulk, const int *in, int *data, unsigned *flag);
 cudaError_t flag_take_launch(
-    int fault, const int *data, unsigned *flag, int *out);
+    int fault, int bulk, const int *data, unsigned *flag, int *out);
 /* out[i] = in[127 - i] + i */
 cudaError_t block_launch(int fault, const int *in, int *out);
 

@@ -88,23 +88,63 @@ flag_put_launch(int fault, int bulk, const int *in, int *data, unsigned *flag)
         launch, flag_put_kernel, fault, bulk, in, data, flag);
 }
 
-__global__ void
-flag_take_kernel(int fault, const int *data, unsigned *flag, int *out)
+static __device__ void
+await_flag(int fault, unsigned *flag)
 {
-    if (threadIdx.x == 0 && fault == FLAG_LOST_ACQUIRE)
+    if (fault == FLAG_LOST_ACQUIRE)
         while (ptx_ld_relaxed_sys_u32(flag) == 0)
             ;
-    else if (threadIdx.x == 0)
+    else
         while (ptx_ld_acquire_sys_u32(flag) == 0)
             ;
+}
+
+#if PTX_SM90
+/* What the peer wrote through the generic proxy, read through the other. */
+static __device__ void
+take_bulk(int fault, unsigned char *shared, const int *data)
+{
+    uint32_t base = ptx_smem_addr(shared), bar = base + FLAG_COUNT * 4;
+    if (threadIdx.x == 0) {
+        ptx_mbarrier_init(bar, 1);
+        ptx_fence_mbarrier_init();
+        if (fault == FLAG_LOAD_FENCE_OF_OTHER_SPACE)
+            ptx_fence_proxy_async_shared();
+        else if (fault != FLAG_LOAD_NO_PROXY_FENCE)
+            ptx_fence_proxy_async_global();
+        ptx_mbarrier_arrive_expect_tx(bar, FLAG_COUNT * 4);
+        ptx_bulk_load(base, data, FLAG_COUNT * 4, bar);
+    }
     __syncthreads();
+    ptx_mbarrier_wait(bar, 0);
+}
+#endif
+
+__global__ void
+flag_take_kernel(
+    int fault, int bulk, const int *data, unsigned *flag, int *out)
+{
+    ULI_SHARED(shared);
+    const int *from = data;
+    if (threadIdx.x == 0)
+        await_flag(fault, flag);
+    __syncthreads();
+#if PTX_SM90
+    if (bulk) {
+        take_bulk(fault, shared, data);
+        from = (const int *)shared;
+    }
+#endif
     for (int i = (int)threadIdx.x; i < FLAG_COUNT; i += THREADS)
-        out[i] = data[i];
+        out[i] = from[i];
 }
 
 cudaError_t
-flag_take_launch(int fault, const int *data, unsigned *flag, int *out)
+flag_take_launch(
+    int fault, int bulk, const int *data, unsigned *flag, int *out)
 {
-    struct uli_launch launch = {dim3(1), dim3(THREADS), 0, nullptr};
-    return uli_kernel_launch(launch, flag_take_kernel, fault, data, flag, out);
+    struct uli_launch launch
+        = { dim3(1), dim3(THREADS), FLAG_COUNT * 4 + 8, nullptr };
+    return uli_kernel_launch(
+        launch, flag_take_kernel, fault, bulk, data, flag, out);
 }

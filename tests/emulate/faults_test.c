@@ -86,7 +86,7 @@ run_wgmma(int fault)
 }
 
 static int
-run_flag_as(int fault, int bulk)
+run_flag_as(int fault, int bulk, int bulk_take)
 {
     static int in[FLAG_COUNT], out[FLAG_COUNT];
     int wrong = 0;
@@ -98,13 +98,10 @@ run_flag_as(int fault, int bulk)
     unsigned *flag = to_device(NULL, sizeof *flag);
     good(cudaMemset(flag, 0, sizeof *flag));
     assert_int_equal(emu_track(data, sizeof out), 0);
-    good(flag_take_launch(fault, data, flag, d_out));
+    good(flag_take_launch(fault, bulk_take, data, flag, d_out));
     good(cudaSetDevice(0));
     int *d_in = to_device(in, sizeof in);
-    if (!fault && !bulk)
-        good(cudaDeviceEnablePeerAccess(1, 0));
-    else
-        cudaDeviceEnablePeerAccess(1, 0);
+    cudaDeviceEnablePeerAccess(1, 0); /* perhaps it is already */
     good(flag_put_launch(fault, bulk, d_in, data, flag));
     good(cudaSetDevice(1));
     cudaMemcpy(out, d_out, sizeof out, cudaMemcpyDeviceToHost);
@@ -118,8 +115,11 @@ static int
 run_flag(int fault)
 {
     if (fault == FLAG_RIGHT)
-        return run_flag_as(fault, 0) + run_flag_as(fault, 1);
-    return run_flag_as(fault, fault <= FLAG_STAGE_OVERWRITTEN);
+        return run_flag_as(fault, 0, 0) + run_flag_as(fault, 1, 0) +
+               run_flag_as(fault, 0, 1);
+    return run_flag_as(fault, fault <= FLAG_STAGE_OVERWRITTEN,
+        fault == FLAG_LOAD_NO_PROXY_FENCE ||
+            fault == FLAG_LOAD_FENCE_OF_OTHER_SPACE);
 }
 
 static int

@@ -56,6 +56,8 @@ cudaError_t emu_result(cudaError_t error);
 int emu_current_device(void);
 /* Opens with defaults when nothing is open, then takes the lock. */
 void emu_enter(void);
+/* The same for a call that only looks. */
+void emu_enter_query(void);
 void emu_leave(void);
 
 #endif

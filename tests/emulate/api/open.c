@@ -42,6 +42,7 @@ open_locked(const struct emu_config *config)
     emu.now_ns = 1000;
     emu.failed = emu.quit = false;
     emu.progress = emu.progress_seen = emu.calls = 0;
+    emu.queries = 0;
     emu.alarm_ns = 0;
     emu_agents_reset();
     if (emu_memory_open())
@@ -103,15 +104,29 @@ emu_close(void)
     pthread_mutex_unlock(&open_lock);
 }
 
-void
-emu_enter(void)
+static void
+enter(void)
 {
     pthread_mutex_lock(&open_lock);
     if (!emu.open && open_locked(NULL))
         emu_out_of_memory("the emulator");
     pthread_mutex_unlock(&open_lock);
     pthread_mutex_lock(&emu.lock);
+}
+
+void
+emu_enter(void)
+{
+    enter();
     emu.calls++;
+    emu.queries = 0;
+}
+
+void
+emu_enter_query(void)
+{
+    enter();
+    emu.queries++;
 }
 
 void

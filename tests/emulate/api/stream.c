@@ -136,7 +136,7 @@ query(const struct emu_op *op)
 cudaError_t
 cudaStreamQuery(cudaStream_t stream)
 {
-    emu_enter();
+    emu_enter_query();
     cudaError_t error = query(emu_stream_of(stream)->tail);
     emu_leave();
     return error;
@@ -241,7 +241,7 @@ cudaEventSynchronize(cudaEvent_t event)
 cudaError_t
 cudaEventQuery(cudaEvent_t event)
 {
-    emu_enter();
+    emu_enter_query();
     cudaError_t error = query(event->op);
     emu_leave();
     return error;

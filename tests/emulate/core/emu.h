@@ -198,6 +198,7 @@ struct emu {
     uint64_t drains;         /* times that all work was done */
     uint64_t calls;          /* API calls, to see whether hosts are active */
     struct emu_clocks *host; /* what hosts are ordered after */
+    uint32_t queries; /* in a row: hosts that only look are waiting */
 };
 extern struct emu emu;
 /* True on the scheduler's thread. */
@@ -267,6 +268,8 @@ void emu_meetings_free(struct emu_block *block);
 /* ---- core/order.c: release, acquire, fences ---- */
 /* Publishes the warp's clocks into `to` and starts a new interval. */
 void emu_publish(struct emu_warp *warp, struct emu_clocks *to);
+/* A block's shared memory goes to another one. */
+void emu_order_forget(const unsigned char *base, size_t bytes);
 void emu_order_reset(void);
 
 /* ---- core/barrier.c ---- */

@@ -23,6 +23,7 @@ struct flag {
 };
 
 static struct flag *buckets[BUCKETS];
+static uint32_t shared_flags; /* flags in shared memory */
 
 static struct flag *
 flag_of(const void *address, bool make)
@@ -37,6 +38,7 @@ flag_of(const void *address, bool make)
     if (!f)
         emu_out_of_memory("a flag");
     f->address = address;
+    shared_flags += !emu_memory_in_arena(address);
     f->next = buckets[slot % BUCKETS];
     buckets[slot % BUCKETS] = f;
     return f;
@@ -297,14 +299,33 @@ emu_atomic(void *p, int rmw, uint64_t value, uint64_t expected, int bytes,
     return old;
 }
 
+/* Drops the flags of a bucket that lie in the range. */
+static void
+drop_flags(struct flag **link, const unsigned char *base, size_t bytes)
+{
+    while (*link) {
+        struct flag *f = *link;
+        if ((size_t)((const unsigned char *)f->address - base) >= bytes) {
+            link = &f->next;
+            continue;
+        }
+        *link = f->next;
+        shared_flags -= !emu_memory_in_arena(f->address);
+        drop_levels(f);
+        free(f);
+    }
+}
+
+void
+emu_order_forget(const unsigned char *base, size_t bytes)
+{
+    for (int i = 0; i < BUCKETS && shared_flags; i++)
+        drop_flags(&buckets[i], base, bytes);
+}
+
 void
 emu_order_reset(void)
 {
     for (int i = 0; i < BUCKETS; i++)
-        while (buckets[i]) {
-            struct flag *f = buckets[i];
-            buckets[i] = f->next;
-            drop_levels(f);
-            free(f);
-        }
+        drop_flags(&buckets[i], NULL, SIZE_MAX);
 }

@@ -16,7 +16,7 @@ struct emu emu = {.lock = PTHREAD_MUTEX_INITIALIZER,
 
 _Thread_local bool emu_on_scheduler;
 
-enum { POLL_QUEUES = 256, SILENCE_NS = 2000000, STEP_NS = 5 };
+enum { POLL_QUEUES = 256, SILENCE_NS = 2000000, STEP_NS = 5, QUERIES = 64 };
 
 static struct emu_queue poll_queues[POLL_QUEUES];
 
@@ -227,7 +227,8 @@ deadline(long ns)
 static bool
 hosts_wait(void)
 {
-    return emu.hosts_waiting >= (uint32_t)emu.config.host_threads;
+    uint32_t hosts = (uint32_t)emu.config.host_threads;
+    return emu.hosts_waiting >= hosts || emu.queries >= hosts * QUERIES;
 }
 
 /* The lock is held. Work that has just begun waits until the hosts have said

@@ -49,6 +49,7 @@ emu_shared_take(struct emu_block *block, size_t bytes)
 void
 emu_shared_give(struct emu_block *block)
 {
+    emu_order_forget(block->shared, SHARED_SPAN);
     emu_grow(&spare, &spare_room, spare_count + 1, sizeof *spare);
     spare[spare_count].base = block->shared;
     spare[spare_count++].cells = block->shared_cells;

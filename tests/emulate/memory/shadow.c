@@ -51,29 +51,41 @@ ordered(
     return agent < who->clocks->count && who->clocks->at[view][agent] >= clock;
 }
 
+/* Where in memory, and where in the program when that is known. */
+static const char *
+place(const struct emu_accessor *who, const void *address, bool shared)
+{
+    static char text[160];
+    size_t used = 0;
+    if (shared)
+        used += (size_t)snprintf(text, sizeof text, "shared+%u",
+            emu_shared_address(who->block, address) - EMU_SHARED_START);
+    else
+        used += (size_t)snprintf(text, sizeof text, "%p", address);
+    if (who->pc)
+        used += (size_t)snprintf(text + used, sizeof text - used,
+            " (code +0x%llx)", (unsigned long long)who->pc);
+    if (!emu.self && who->block)
+        snprintf(text + used, sizeof text - used, " (%s, device %d, block %u)",
+            who->block->launch->name, who->device, who->block->number);
+    return text;
+}
+
 static void
 report(const struct emu_accessor *who, uint32_t epoch, const void *address,
     bool write, bool was_write, bool shared)
 {
     bool async = epoch >> 11 & 1;
     bool fenced = ordered(who, epoch, false, shared);
-    char place[64];
-    if (shared)
-        snprintf(place, sizeof place, "shared+%u",
-            emu_shared_address(who->block, address) - EMU_SHARED_START);
-    else
-        snprintf(place, sizeof place, "%p", address);
-    emu_fault(EMU_FAULT_RACE,
-        (who->pc + 1) * 64 + (uint64_t)write * 32 + was_write * 16 + async * 8 +
-            who->async * 4 + shared * 2 + fenced,
-        "race at %s: %s%s%s after %s %s by %s%s%s", place,
-        who->what ? who->what
-        : write   ? "a plain write"
-                  : "a plain read",
+    uint64_t key = (who->pc + 1) * 64 + (uint64_t)write * 32 + was_write * 16 +
+                   async * 8 + who->async * 4 + shared * 2 + fenced;
+    const char *plain = write ? "a plain write" : "a plain read";
+    emu_fault(EMU_FAULT_RACE, key, "race at %s: %s%s%s after %s %s by %s, %s",
+        place(who, address, shared), who->what ? who->what : plain,
         who->async ? " (asynchronous)" : "", emu_here(),
         async ? "an asynchronous" : "a", was_write ? "write" : "read",
-        emu_agent_name(epoch & 0x7ff), fenced ? "" : ", nothing orders them",
-        fenced ? ", ordered but without a proxy fence" : "");
+        emu_agent_name(epoch & 0x7ff),
+        fenced ? "ordered but without a proxy fence" : "nothing orders them");
 }
 
 static void
