@@ -37,7 +37,7 @@ ptx_smem_addr(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* ---- loads, stores and atomics with an order and a scope -------------------
+/* ---- loads, stores and atomics with an order and a scope ----
  * ptx_ld_{relaxed,acquire}_{cta,gpu,sys}_{u32,u64}(p)
  * ptx_st_{relaxed,release}_..(p, v)
  * ptx_atom_{add,exch}_{relaxed,acquire,release,acq_rel}_..(p, v) -> old
@@ -167,8 +167,7 @@ PTX_LD_V4(ptx_ld_stream_v4, "ld.global.L1::no_allocate.v4.u32")
 PTX_ST_V4(ptx_st_v4, "st.global.v4.u32")
 PTX_ST_V4(ptx_st_stream_v4, "st.global.L1::no_allocate.v4.u32")
 
-/* ---- fences ----------------------------------------------------------------
- */
+/* ---- fences ---- */
 #define PTX_STATEMENT(name, code)                                              \
     PTX_FN void name(void)                                                     \
     {                                                                          \
@@ -180,8 +179,7 @@ PTX_STATEMENT(ptx_fence_acq_rel_sys, "fence.acq_rel.sys;")
 PTX_STATEMENT(ptx_fence_sc_gpu, "fence.sc.gpu;")
 PTX_STATEMENT(ptx_fence_sc_sys, "fence.sc.sys;")
 
-/* ---- barriers of a block, by id and thread count ----------------------------
- */
+/* ---- barriers of a block, by id and thread count ---- */
 PTX_FN void
 ptx_bar_sync(uint32_t id, uint32_t threads)
 {
@@ -195,8 +193,7 @@ ptx_bar_arrive(uint32_t id, uint32_t threads)
                  : "memory");
 }
 
-/* ---- mbarriers
- * --------------------------------------------------------------- */
+/* ---- mbarriers ---- */
 PTX_FN void
 ptx_mbarrier_init(uint32_t bar, uint32_t count)
 {
@@ -239,8 +236,7 @@ ptx_mbarrier_test_wait(uint32_t bar, uint32_t parity)
     return done != 0;
 }
 
-/* ---- cp.async (sixteen bytes bypass L1; zfill zero-fills past src_bytes)
- * ----- */
+/* ---- cp.async (sixteen bytes bypass L1; zfill zero-fills past src_bytes) ---- */
 #define PTX_CP_ASYNC(name, cache, bytes)                                       \
     PTX_FN void name(uint32_t dst, const void *src)                            \
     {                                                                          \
@@ -279,8 +275,7 @@ ptx_cp_async_mbarrier_arrive(uint32_t bar)
         : "memory");
 }
 
-/* ---- 8x8 matrices of 16-bit elements, and the warp's products
- * ---------------- */
+/* ---- 8x8 matrices of 16-bit elements, and the warp's products ---- */
 #define PTX_LDMATRIX(name, trans)                                              \
     PTX_FN void name(uint32_t(&r)[1], uint32_t addr)                           \
     {                                                                          \
@@ -324,8 +319,7 @@ PTX_MMA(ptx_mma_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
 PTX_MMA(ptx_mma_f16, "m16n8k16.row.col.f32.f16.f16.f32")
 PTX_MMA(ptx_mma_tf32, "m16n8k8.row.col.f32.tf32.tf32.f32")
 
-/* ---- conversions and functions
- * ----------------------------------------------- */
+/* ---- conversions and functions ---- */
 /* Two floats rounded to nearest even; lo in the low half. */
 PTX_FN uint32_t
 ptx_pack_bf16(float lo, float hi)
@@ -369,8 +363,7 @@ PTX_MATH(ptx_lg2, "lg2.approx.ftz.f32")
 PTX_MATH(ptx_rcp, "rcp.approx.ftz.f32")
 PTX_MATH(ptx_tanh, "tanh.approx.f32")
 
-/* ---- time
- * ---------------------------------------------------------------------- */
+/* ---- time ---- */
 PTX_FN uint64_t
 ptx_globaltimer_ns(void)
 {
@@ -386,10 +379,9 @@ ptx_nanosleep(uint32_t ns)
 }
 
 #if PTX_SM90
-/* ---- from here on: compute capability 9.0a
- * ------------------------------------ Between writes through the generic proxy
- * and reads by TMA, bulk copies or wgmma: a proxy fence by the writer, then a
- * barrier or a release. */
+/* ---- from here on: compute capability 9.0a ----
+ * Between writes through the generic proxy and reads by TMA, bulk copies or
+ * wgmma: a proxy fence by the writer, then a barrier or a release. */
 PTX_STATEMENT(ptx_fence_proxy_async, "fence.proxy.async;")
 PTX_STATEMENT(ptx_fence_proxy_async_shared, "fence.proxy.async.shared::cta;")
 PTX_STATEMENT(ptx_fence_proxy_async_global, "fence.proxy.async.global;")
@@ -479,11 +471,10 @@ ptx_setmaxnreg_dec(void)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* ---- TMA: boxes of a tensor map
- * ------------------------------------------------ ptx_tma_load(dst, map, bar,
- * c0 .. c4), ptx_tma_store(map, src, c0 .. c4), ptx_tma_prefetch(map, c0 ..
- * c4): 1 to 5 coordinates, innermost first. The hint of ptx_tma_load_hint is
- * one of the policies below. */
+/* ---- TMA: boxes of a tensor map ----
+ * ptx_tma_load(dst, map, bar, c0 .. c4), ptx_tma_store(map, src, c0 .. c4),
+ * ptx_tma_prefetch(map, c0 .. c4): 1 to 5 coordinates, innermost first. The
+ * hint of ptx_tma_load_hint is one of the policies below. */
 #define PTX_POLICY(name, code)                                                 \
     PTX_FN uint64_t name(void)                                                 \
     {                                                                          \
@@ -559,8 +550,7 @@ ptx_tma_prefetch_map(const void *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* ---- bulk copies: multiples of 16 bytes at multiples of 16
- * --------------------- */
+/* ---- bulk copies: multiples of 16 bytes at multiples of 16 ---- */
 PTX_FN void
 ptx_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
 {
@@ -607,8 +597,7 @@ ptx_bulk_wait_read(void)
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-/* ---- wgmma: ordering; the products are in the generated part
- * ------------------- */
+/* ---- wgmma: ordering; the products are in the generated part ---- */
 PTX_STATEMENT(ptx_wgmma_fence, "wgmma.fence.sync.aligned;")
 PTX_STATEMENT(ptx_wgmma_commit, "wgmma.commit_group.sync.aligned;")
 
@@ -633,8 +622,7 @@ ptx_wgmma_touch(float (&d)[R])
 #endif /* PTX_SM90 */
 #endif /* ULI_EMULATE */
 
-/* ---- built from the above, the same on both sides
- * ------------------------------- */
+/* ---- built from the above, the same on both sides ---- */
 #if PTX_SM90
 /* Spins until the phase of this parity has completed. */
 static __device__ __forceinline__ void

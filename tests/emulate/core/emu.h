@@ -198,7 +198,7 @@ struct emu {
     uint64_t drains;         /* times that all work was done */
     uint64_t calls;          /* API calls, to see whether hosts are active */
     struct emu_clocks *host; /* what hosts are ordered after */
-    uint32_t queries; /* in a row: hosts that only look are waiting */
+    uint32_t queries;        /* in a row: hosts that only look are waiting */
 };
 extern struct emu emu;
 /* True on the scheduler's thread. */

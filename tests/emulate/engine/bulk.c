@@ -136,8 +136,7 @@ emu_bulk_end(struct emu_thread *thread)
     thread->bulk = NULL;
 }
 
-/* ---- copies of bytes -------------------------------------------------------
- */
+/* ---- copies of bytes ---- */
 struct copy {
     struct emu_async async;
     struct emu_accessor reader, writer;

@@ -83,8 +83,7 @@ place(uint32_t t, uint32_t i, int n)
     return row * (uint32_t)n + 8 * (i / 4) + 2 * (t % 4) + (i & 1);
 }
 
-/* ---- registers -------------------------------------------------------------
- */
+/* ---- registers ---- */
 static bool
 touched(const struct emu_thread *t, const void *p, size_t bytes)
 {
@@ -182,8 +181,7 @@ take_accumulator(
     return d;
 }
 
-/* ---- issue ------------------------------------------------------------------
- */
+/* ---- issue ---- */
 static void
 keep_clocks(struct product *p, struct emu_warp *warps)
 {
@@ -276,8 +274,7 @@ emu_wgmma(int type, int n, float *d, const uint32_t *a_registers, uint64_t a,
     emu_meet_group(&meet, &mine);
 }
 
-/* ---- execution
- * ---------------------------------------------------------------- */
+/* ---- execution ---- */
 static void
 unpack_registers(const struct product *p, float (*tile)[EMU_K16])
 {
@@ -372,8 +369,7 @@ step(struct emu_async *async)
     return true;
 }
 
-/* ---- groups
- * --------------------------------------------------------------------- */
+/* ---- groups ---- */
 static void
 act_commit(const struct emu_meet *meet, struct emu_warp *warp, void **data)
 {

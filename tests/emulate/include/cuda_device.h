@@ -61,8 +61,7 @@ EMU_VECTOR(double, double)
 #define gridDim   (emu_grid_dim())
 #define warpSize  32
 
-/* ---- barriers, votes, shuffles
- * ------------------------------------------------ */
+/* ---- barriers, votes, shuffles ---- */
 static inline void
 __syncthreads()
 {
@@ -146,8 +145,7 @@ EMU_REDUCE(__reduce_max_sync, EMU_MAX)
 EMU_REDUCE(__reduce_and_sync, EMU_AND)
 EMU_REDUCE(__reduce_or_sync, EMU_OR)
 
-/* ---- fences, atomics, time
- * ------------------------------------------------------ */
+/* ---- fences, atomics, time ---- */
 static inline void
 __threadfence_block()
 {
@@ -209,8 +207,7 @@ __trap()
     emu_trap();
 }
 
-/* ---- arithmetic
- * ------------------------------------------------------------------ */
+/* ---- arithmetic ---- */
 template <typename To, typename From>
 static inline To
 emu_bits(From from)

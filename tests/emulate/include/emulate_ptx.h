@@ -15,8 +15,7 @@ ptx_smem_addr(const void *p)
     return emu_shared_addr(p);
 }
 
-/* ---- ordered memory ---------------------------------------------------------
- */
+/* ---- ordered memory ---- */
 #define EMU_ORDER_relaxed EMU_RELAXED
 #define EMU_ORDER_acquire EMU_ACQUIRE
 #define EMU_ORDER_release EMU_RELEASE
@@ -134,8 +133,7 @@ PTX_STATEMENT(ptx_fence_proxy_async_shared, emu_fence_proxy(1))
 PTX_STATEMENT(ptx_fence_proxy_async_global, emu_fence_proxy(2))
 PTX_STATEMENT(ptx_fence_mbarrier_init, emu_fence_mbarrier_init())
 
-/* ---- barriers
- * ----------------------------------------------------------------- */
+/* ---- barriers ---- */
 PTX_FN void
 ptx_bar_sync(uint32_t id, uint32_t threads)
 {
@@ -190,8 +188,7 @@ ptx_mbarrier_try_wait(uint32_t bar, uint32_t parity)
     return emu_mbarrier_wait(bar, parity, true);
 }
 
-/* ---- warp
- * --------------------------------------------------------------------- */
+/* ---- warp ---- */
 PTX_FN bool
 ptx_elect(void)
 {
@@ -270,8 +267,7 @@ PTX_MMA(ptx_mma_bf16, EMU_BF16)
 PTX_MMA(ptx_mma_f16, EMU_F16)
 PTX_MMA(ptx_mma_tf32, EMU_TF32)
 
-/* ---- conversions and functions
- * --------------------------------------------------- */
+/* ---- conversions and functions ---- */
 PTX_FN uint32_t
 ptx_pack_bf16(float lo, float hi)
 {
@@ -332,8 +328,7 @@ ptx_nanosleep(uint32_t ns)
     emu_nanosleep(ns);
 }
 
-/* ---- TMA and bulk copies
- * ----------------------------------------------------------- */
+/* ---- TMA and bulk copies ---- */
 PTX_FN uint64_t
 ptx_policy_evict_first(void)
 {
@@ -428,9 +423,7 @@ ptx_bulk_wait_read(void)
     emu_bulk_wait(N, true);
 }
 
-/* ---- wgmma
- * ----------------------------------------------------------------------------
- */
+/* ---- wgmma ---- */
 PTX_STATEMENT(ptx_wgmma_fence, emu_wgmma_fence())
 PTX_STATEMENT(ptx_wgmma_commit, emu_wgmma_commit())
 

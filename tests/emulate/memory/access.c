@@ -243,8 +243,7 @@ plain(const void *address, size_t bytes, bool write, const void *pc)
     emu_memory_access(&who, p, bytes, write);
 }
 
-/* ---- what -fsanitize=thread calls -----------------------------------------
- */
+/* ---- what -fsanitize=thread calls ---- */
 #define PC         __builtin_return_address(0)
 #define NAME(name) __asm__("__tsan_" name)
 
