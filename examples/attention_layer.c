@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One attention layer on sequence-sharded tensors, forward and backward, as a
+ * framework calls it. A process a rank; prints the same tokens on any number.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <ulyx/operator.h>
+#include <ulyx/ulyx.h>
+
+#define TRY(call)                                                              \
+    if ((call) != ULYX_SUCCESS)                                                \
+    return fprintf(stderr, "%s: %s\n", #call, ulyx_last_error()), 1
+
+enum { TOKENS = 13, H = 6, HKV = 2, DIM = 8, ALL = TOKENS * H * DIM };
+
+static float q[ALL], k[ALL], v[ALL], out[ALL], dout[ALL], dq[ALL], dk[ALL],
+    dv[ALL]; /* each [rows of this rank][H or HKV][DIM] */
+
+static void /* stands for the projections, and for the loss */
+fill(float *x, int64_t rows, int64_t width, const int64_t *position, int salt)
+{
+    for (int64_t i = 0; i < rows * width; i++)
+        x[i] = (position[i / width] * 37 + i % width * 11 + salt) % 23 / 23.0f;
+}
+
+int
+main(void)
+{
+    int64_t position[TOKENS], begins[] = {0, 5, TOKENS}; /* two documents */
+    int64_t rows, workspace_bytes, saved_bytes;
+    int32_t rank;
+    ulyx_comm_t *comm;
+    ulyx_operator_t *op;
+    const ulyx_plan_t *plan;
+    ulyx_part_t tokens = ULYX_PART_INIT;
+    ulyx_docs_t docs = ULYX_DOCS_INIT;
+    ulyx_operator_params_t params = ULYX_OPERATOR_PARAMS_INIT;
+    ulyx_operator_forward_t forward = ULYX_OPERATOR_FORWARD_INIT;
+    ulyx_operator_backward_t backward = ULYX_OPERATOR_BACKWARD_INIT;
+
+    tokens.rows = TOKENS, docs.count = 2, docs.begin = begins;
+    params.parts = &tokens, params.nparts = 1, params.docs_q = &docs;
+    params.heads = H, params.kv_heads = HKV, params.dim_qk = DIM;
+    params.mask_kind = ULYX_MASK_CAUSAL;
+    TRY(ulyx_comm_create_from_env(NULL, &comm));   /* once a process */
+    TRY(ulyx_operator_create(comm, &params, &op)); /* once a layer shape */
+    TRY(ulyx_operator_get_bytes(op, &workspace_bytes, &saved_bytes, NULL));
+    TRY(ulyx_operator_get_plan(op, 0, &plan, NULL)); /* our tokens: */
+    TRY(ulyx_comm_get_rank(comm, &rank));
+    TRY(ulyx_plan_get_seq_rows(plan, 0, rank, &rows));
+    TRY(ulyx_plan_get_positions(plan, 0, rank, TOKENS, position));
+    void *workspace = aligned_alloc(64, workspace_bytes / 64 * 64 + 64);
+    void *saved = aligned_alloc(64, saved_bytes / 64 * 64 + 64);
+
+    fill(q, rows, H * DIM, position, 0), fill(k, rows, HKV * DIM, position, 7);
+    fill(v, rows, HKV * DIM, position, 2),
+        fill(dout, rows, H * DIM, position, 5);
+    forward.q = (const void *[]){q}, forward.k = (const void *[]){k};
+    forward.v = (const void *[]){v}, forward.out = (void *[]){out};
+    forward.workspace = workspace, forward.workspace_bytes = workspace_bytes;
+    forward.saved = saved, forward.saved_bytes = saved_bytes;
+    TRY(ulyx_operator_forward(op, &forward, NULL)); /* q, k, v may go now */
+
+    backward.out = (const void *[]){out},
+    backward.dout = (const void *[]){dout};
+    backward.dq = (void *[]){dq}, backward.dk = (void *[]){dk};
+    backward.dv = (void *[]){dv}, backward.workspace = workspace;
+    backward.workspace_bytes = workspace_bytes;
+    backward.saved = saved, backward.saved_bytes = saved_bytes;
+    TRY(ulyx_operator_backward(op, &backward, NULL)); /* factor one */
+
+    for (int64_t r = 0; r < rows; r++) /* the first number of a token's */
+        printf("token %2d  out %8.5f  dq %8.5f  dk %8.5f  dv %8.5f\n",
+            (int)position[r], out[r * H * DIM], dq[r * H * DIM],
+            dk[r * HKV * DIM], dv[r * HKV * DIM]);
+    TRY(ulyx_operator_destroy(op));
+    TRY(ulyx_comm_destroy(comm));
+    free(saved), free(workspace);
+    return 0;
+}

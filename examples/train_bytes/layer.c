@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One layer: x + attention(norm(x)), then middle + swiglu(norm(middle)).
+ * Backward recomputes the norms' outputs and the SwiGLU's product, which cost
+ * little, from what forward kept. Every matrix product is over this rank's
+ * tokens only.
+ */
+#include "blas.h"
+#include "model.h"
+#include "parts.h"
+
+#include <string.h>
+
+static const real *
+weight(const struct model *model, int64_t layer, enum layer_parameter which)
+{
+    /* The embedding comes first. */
+    int64_t index = 1 + layer * LAYER_PARAMETERS + which;
+
+    return model->value + model->parameters[index].at;
+}
+
+static real *
+gradient(const struct model *model, int64_t layer, enum layer_parameter which)
+{
+    int64_t index = 1 + layer * LAYER_PARAMETERS + which;
+
+    return model->gradient + model->parameters[index].at;
+}
+
+static void
+add(int64_t count, const real *a, const real *b, real *sum)
+{
+    for (int64_t i = 0; i < count; i++)
+        sum[i] = a[i] + b[i];
+}
+
+static int
+attention_forward(struct model *model, int64_t index)
+{
+    const struct activations *a = &model->layers[index];
+    struct scratch *s = &model->scratch;
+    int64_t n = model->rows, dim = model->options->dim;
+    int error;
+
+    norm_forward(
+        n, dim, a->x, weight(model, index, NORM1), a->inverse1, s->normed);
+    linear(n, dim, dim, s->normed, weight(model, index, WQ), a->q);
+    linear(n, dim, model->kv_dim, s->normed, weight(model, index, WK), a->k);
+    linear(n, dim, model->kv_dim, s->normed, weight(model, index, WV), a->v);
+    rope_rotate(n, model->options->heads, model->head_dim, s->table, 1, a->q);
+    rope_rotate(
+        n, model->options->kv_heads, model->head_dim, s->table, 1, a->k);
+    error = attend_forward(model->attend, index, a->q, a->k, a->v, a->out);
+    if (error != 0)
+        return error;
+    linear(n, dim, dim, a->out, weight(model, index, WO), a->middle);
+    add(n * dim, a->x, a->middle, a->middle);
+    return 0;
+}
+
+int
+layer_forward(struct model *model, int64_t index, real *y)
+{
+    const struct activations *a = &model->layers[index];
+    struct scratch *s = &model->scratch;
+    int64_t n = model->rows, dim = model->options->dim,
+            hidden = model->options->hidden;
+    int error = attention_forward(model, index);
+
+    if (error != 0)
+        return error;
+    norm_forward(
+        n, dim, a->middle, weight(model, index, NORM2), a->inverse2, s->normed);
+    linear(n, dim, hidden, s->normed, weight(model, index, GATE), a->gate);
+    linear(n, dim, hidden, s->normed, weight(model, index, UP), a->up);
+    swiglu_forward(n * hidden, a->gate, a->up, s->wide1);
+    linear(n, hidden, dim, s->wide1, weight(model, index, DOWN), y);
+    add(n * dim, a->middle, y, y);
+    return 0;
+}
+
+/* d: gradient of the layer's output, then of its middle. */
+static void
+swiglu_part_backward(struct model *model, int64_t index, real *d)
+{
+    const struct activations *a = &model->layers[index];
+    struct scratch *s = &model->scratch;
+    int64_t n = model->rows, dim = model->options->dim,
+            hidden = model->options->hidden;
+
+    swiglu_forward(n * hidden, a->gate, a->up, s->wide1);
+    linear_weight(n, hidden, dim, s->wide1, d, gradient(model, index, DOWN));
+    linear_input(n, hidden, dim, d, weight(model, index, DOWN), 0, s->wide2);
+    swiglu_backward(n * hidden, a->gate, a->up, s->wide2, s->wide1, s->wide2);
+    norm_forward(
+        n, dim, a->middle, weight(model, index, NORM2), a->inverse2, s->normed);
+    linear_weight(
+        n, dim, hidden, s->normed, s->wide1, gradient(model, index, GATE));
+    linear_weight(
+        n, dim, hidden, s->normed, s->wide2, gradient(model, index, UP));
+    linear_input(
+        n, dim, hidden, s->wide1, weight(model, index, GATE), 0, s->d_normed);
+    linear_input(
+        n, dim, hidden, s->wide2, weight(model, index, UP), 1, s->d_normed);
+    norm_backward(n, dim, a->middle, weight(model, index, NORM2), a->inverse2,
+        s->d_normed, d, gradient(model, index, NORM2), s->sums);
+}
+
+/* From the gradients of rotated q and k, and of v, to that of normed x. */
+static void
+projections_backward(struct model *model, int64_t index)
+{
+    static const enum layer_parameter which[] = {WQ, WK, WV};
+    const struct activations *a = &model->layers[index];
+    struct scratch *s = &model->scratch;
+    const real *gradients[] = {s->dq, s->dk, s->dv};
+    int64_t n = model->rows, dim = model->options->dim;
+
+    rope_rotate(n, model->options->heads, model->head_dim, s->table, -1, s->dq);
+    rope_rotate(
+        n, model->options->kv_heads, model->head_dim, s->table, -1, s->dk);
+    norm_forward(
+        n, dim, a->x, weight(model, index, NORM1), a->inverse1, s->normed);
+    for (int i = 0; i < 3; i++) {
+        int64_t out = i == 0 ? dim : model->kv_dim;
+
+        linear_weight(n, dim, out, s->normed, gradients[i],
+            gradient(model, index, which[i]));
+        linear_input(n, dim, out, gradients[i], weight(model, index, which[i]),
+            i > 0, s->d_normed);
+    }
+}
+
+int
+layer_backward(struct model *model, int64_t index, real *d)
+{
+    const struct activations *a = &model->layers[index];
+    struct scratch *s = &model->scratch;
+    int64_t n = model->rows, dim = model->options->dim;
+    int error;
+
+    swiglu_part_backward(model, index, d);
+    linear_weight(n, dim, dim, a->out, d, gradient(model, index, WO));
+    linear_input(n, dim, dim, d, weight(model, index, WO), 0, s->d_out);
+    error = attend_backward(model->attend, index, a->q, a->k, a->v, a->out,
+        s->d_out, s->dq, s->dk, s->dv);
+    if (error != 0)
+        return error;
+    projections_backward(model, index);
+    norm_backward(n, dim, a->x, weight(model, index, NORM1), a->inverse1,
+        s->d_normed, d, gradient(model, index, NORM1), s->sums);
+    return 0;
+}

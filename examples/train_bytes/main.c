@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * train_bytes: trains a transformer on the bytes of a text, each sequence
+ * sharded over ranks. Shows what a framework does with the operator; --help
+ * has the options, docs/USING.md the reasons.
+ */
+#include "launch.h"
+
+static int
+threads_in_here(const struct options *options)
+{
+    struct corpus corpus;
+    int error = corpus_load(&corpus, options->files, options->file_count);
+
+    if (error != 0)
+        return error;
+    error = launch_threads(options, &corpus, NULL, NULL, false);
+    corpus_free(&corpus);
+    return error;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct options options;
+    int error = options_parse(argc, argv, &options);
+
+    if (error != 0)
+        return error == 1 ? 0 : error;
+    if (launch_is_rank())
+        return launch_rank(&options);
+    if (options.ranks == 1)
+        return launch_one(&options);
+    if (options.as_threads)
+        return threads_in_here(&options);
+    return launch_processes(&options, argv);
+}

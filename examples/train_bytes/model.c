@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The model: parameters, memory, and a step's forward and backward. All
+ * activations lie in one allocation, whose size is counted by walking the same
+ * list twice, first without memory.
+ */
+#include "model.h"
+#include "parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void
+add_parameter(struct model *model, const char *name, int64_t layer, int64_t in,
+    int64_t out)
+{
+    struct parameter *p = &model->parameters[model->parameter_count++];
+
+    if (layer < 0)
+        snprintf(p->name, sizeof(p->name), "%s", name);
+    else
+        snprintf(p->name, sizeof(p->name), "%s.%d", name, (int)layer);
+    p->in = in;
+    p->out = out;
+    p->at = model->values;
+    model->values += in * out;
+}
+
+static int
+list_parameters(struct model *model)
+{
+    const struct options *o = model->options;
+    const struct {
+        const char *name;
+        int64_t in, out;
+    } each[LAYER_PARAMETERS] = {{"norm1", 1, o->dim}, {"wq", o->dim, o->dim},
+        {"wk", o->dim, model->kv_dim}, {"wv", o->dim, model->kv_dim},
+        {"wo", o->dim, o->dim}, {"norm2", 1, o->dim},
+        {"gate", o->dim, o->hidden}, {"up", o->dim, o->hidden},
+        {"down", o->hidden, o->dim}};
+
+    model->parameters = calloc(
+        (size_t)o->layers * LAYER_PARAMETERS + 3, sizeof(*model->parameters));
+    if (model->parameters == NULL)
+        return -1;
+    add_parameter(model, "embedding", -1, VOCABULARY, o->dim);
+    for (int64_t layer = 0; layer < o->layers; layer++)
+        for (int i = 0; i < LAYER_PARAMETERS; i++)
+            add_parameter(model, each[i].name, layer, each[i].in, each[i].out);
+    add_parameter(model, "norm", -1, 1, o->dim);
+    add_parameter(model, "head", -1, o->dim, VOCABULARY);
+    return 0;
+}
+
+/* Gains 1; matrices normal with deviation 1 / sqrt(in), those that write to
+ * the residual stream divided by sqrt(2 * layers); the embedding 0.2; the head
+ * 0.02, so that the first loss is near ln(256). */
+static double
+deviation_of(const struct model *model, const struct parameter *p)
+{
+    double deviation = 1 / sqrt((double)p->in);
+
+    if (strcmp(p->name, "embedding") == 0)
+        return 0.2;
+    if (strcmp(p->name, "head") == 0)
+        return 0.02;
+    if (strncmp(p->name, "wo", 2) == 0 || strncmp(p->name, "down", 4) == 0)
+        deviation /= sqrt(2.0 * (double)model->options->layers);
+    return deviation;
+}
+
+static void
+initialise(struct model *model)
+{
+    uint64_t state = (uint64_t)model->options->seed;
+
+    for (int64_t i = 0; i < model->parameter_count; i++) {
+        const struct parameter *p = &model->parameters[i];
+        double deviation = deviation_of(model, p);
+        real *value = model->value + p->at;
+
+        for (int64_t j = 0; j < p->in * p->out; j++)
+            value[j] =
+                p->in == 1 ? 1 : (real)(deviation * random_normal(&state));
+    }
+}
+
+/* A piece of [rows][width] reals at *at, which moves on. base NULL counts. */
+static real *
+take(char *base, int64_t *at, int64_t rows, int64_t width)
+{
+    int64_t here = *at;
+
+    *at = here + (rows * width * (int64_t)sizeof(real) + 63) / 64 * 64;
+    return base == NULL ? NULL : (real *)(void *)(base + here);
+}
+
+static void
+place_scratch(struct model *model, char *base, int64_t *at)
+{
+    const struct options *o = model->options;
+    struct scratch *s = &model->scratch;
+    int64_t n = model->rows;
+
+    s->normed = take(base, at, n, o->dim);
+    s->d_normed = take(base, at, n, o->dim);
+    s->d_out = take(base, at, n, o->dim);
+    s->wide1 = take(base, at, n, o->hidden);
+    s->wide2 = take(base, at, n, o->hidden);
+    s->dq = take(base, at, n, o->dim);
+    s->dk = take(base, at, n, model->kv_dim);
+    s->dv = take(base, at, n, model->kv_dim);
+    if (model->attend->keeps_inputs) {
+        s->q = take(base, at, n, o->dim);
+        s->k = take(base, at, n, model->kv_dim);
+        s->v = take(base, at, n, model->kv_dim);
+    }
+    s->table = take(base, at, n, model->head_dim);
+    s->logits = take(base, at, HEAD_ROWS, VOCABULARY);
+    s->sums = (double *)(void *)take(
+        base, at, o->dim, (int64_t)(sizeof(double) / sizeof(real)));
+}
+
+static int64_t
+place(struct model *model, char *base)
+{
+    const struct options *o = model->options;
+    struct scratch *s = &model->scratch;
+    int64_t n = model->rows, at = 0;
+
+    place_scratch(model, base, &at);
+    for (int64_t layer = 0; layer < o->layers; layer++) {
+        struct activations *a = &model->layers[layer];
+        bool shared = model->attend->keeps_inputs;
+
+        a->x = take(base, &at, n, o->dim);
+        a->middle = take(base, &at, n, o->dim);
+        a->out = take(base, &at, n, o->dim);
+        a->gate = take(base, &at, n, o->hidden);
+        a->up = take(base, &at, n, o->hidden);
+        a->inverse1 = take(base, &at, n, 1);
+        a->inverse2 = take(base, &at, n, 1);
+        a->q = shared ? s->q : take(base, &at, n, o->dim);
+        a->k = shared ? s->k : take(base, &at, n, model->kv_dim);
+        a->v = shared ? s->v : take(base, &at, n, model->kv_dim);
+    }
+    model->x = take(base, &at, n, o->dim);
+    model->dx = take(base, &at, n, o->dim);
+    model->final_inverse = take(base, &at, n, 1);
+    return at;
+}
+
+static int
+allocate(struct model *model)
+{
+    size_t rows = (size_t)model->rows + 1, values;
+
+    model->layers =
+        calloc((size_t)model->options->layers, sizeof(*model->layers));
+    if (model->layers == NULL || list_parameters(model) != 0)
+        return -1;
+    values = (size_t)model->values;
+    model->value = calloc(values, sizeof(real));
+    model->gradient = calloc(values, sizeof(real));
+    model->tokens = malloc(rows);
+    model->labels = calloc(rows, sizeof(*model->labels));
+    model->positions = calloc(rows, sizeof(*model->positions));
+    model->memory_bytes = place(model, NULL);
+    model->memory = aligned_alloc(64, (size_t)model->memory_bytes);
+    if (model->memory == NULL || model->value == NULL ||
+        model->gradient == NULL || model->tokens == NULL ||
+        model->labels == NULL || model->positions == NULL)
+        return -1;
+    place(model, model->memory);
+    return 0;
+}
+
+int
+model_create(
+    struct model *model_p, const struct options *options, struct attend *attend)
+{
+    memset(model_p, 0, sizeof(*model_p));
+    model_p->options = options;
+    model_p->attend = attend;
+    model_p->rows = attend->rows;
+    model_p->head_dim = attend->head_dim;
+    model_p->kv_dim = options->kv_heads * attend->head_dim;
+    if (allocate(model_p) != 0) {
+        fprintf(stderr,
+            "train_bytes: no memory for %lld values and %lld bytes of "
+            "activations\n",
+            (long long)model_p->values, (long long)model_p->memory_bytes);
+        model_destroy(model_p);
+        return 3;
+    }
+    initialise(model_p);
+    return 0;
+}
+
+void
+model_destroy(struct model *model)
+{
+    free(model->layers);
+    free(model->parameters);
+    free(model->value);
+    free(model->gradient);
+    free(model->tokens);
+    free(model->labels);
+    free(model->positions);
+    free(model->memory);
+    memset(model, 0, sizeof(*model));
+}
+
+/* This rank's rows: labels were shifted on the whole sequence before, and
+ * positions are those of the sequence. */
+static void
+slice(struct model *model, const struct batch *batch)
+{
+    for (int64_t i = 0; i < model->rows; i++) {
+        int64_t row = model->attend->positions[i];
+
+        model->tokens[i] = batch->tokens[row];
+        model->labels[i] = batch->labels[row];
+        model->positions[i] = batch->positions[row];
+    }
+    rope_table(
+        model->rows, model->head_dim, model->positions, model->scratch.table);
+}
+
+int
+model_step(struct model *model, const struct batch *batch, double *loss_p)
+{
+    const struct options *o = model->options;
+    const struct parameter *norm =
+                               &model->parameters[model->parameter_count - 2],
+                           *head = norm + 1;
+    struct scratch *s = &model->scratch;
+    int64_t n = model->rows, dim = o->dim;
+    size_t row_bytes = (size_t)dim * sizeof(real);
+    int error = attend_step(model->attend, batch);
+
+    slice(model, batch);
+    memset(model->gradient, 0, (size_t)model->values * sizeof(real));
+    for (int64_t i = 0; i < n; i++)
+        memcpy(model->layers[0].x + i * dim,
+            model->value + model->tokens[i] * dim, row_bytes);
+    for (int64_t layer = 0; layer < o->layers && error == 0; layer++)
+        error = layer_forward(model, layer,
+            layer + 1 < o->layers ? model->layers[layer + 1].x : model->x);
+    if (error != 0)
+        return error;
+    norm_forward(n, dim, model->x, model->value + norm->at,
+        model->final_inverse, s->normed);
+    *loss_p = head_step(n, dim, s->normed, model->labels,
+        model->value + head->at, 1 / (double)batch->predicted, s->d_normed,
+        model->gradient + head->at, s->logits);
+    memset(model->dx, 0, (size_t)n * row_bytes);
+    norm_backward(n, dim, model->x, model->value + norm->at,
+        model->final_inverse, s->d_normed, model->dx,
+        model->gradient + norm->at, s->sums);
+    for (int64_t layer = o->layers - 1; layer >= 0 && error == 0; layer--)
+        error = layer_backward(model, layer, model->dx);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < dim; c++)
+            model->gradient[model->tokens[i] * dim + c] +=
+                model->dx[i * dim + c];
+    return error;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line, in one table: an unknown flag, a value out of range or a
+ * shape that does not fit together is an error that names it.
+ */
+#include "options.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { FLAG, WHOLE, REAL, CHOICE };
+
+struct option {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    double low, high;
+    const char *choices[2]; /* CHOICE: the words for false and true */
+    const char *help;
+};
+
+#define AT(field) offsetof(struct options, field)
+static const struct option table[] = {
+    {"--ranks", WHOLE, AT(ranks), 1, 1024, {0},
+        "ranks that share each sequence (1: no communicator)"},
+    {"--steps", WHOLE, AT(steps), 1, 1e9, {0}, "steps (200)"},
+    {"--seq", WHOLE, AT(seq), 2, 1 << 28, {0},
+        "tokens of a step, over all ranks (1024)"},
+    {"--docs", WHOLE, AT(docs), 1, 1 << 20, {0},
+        "documents packed into a sequence, cut anew each step (3)"},
+    {"--layers", WHOLE, AT(layers), 1, 1000, {0}, "layers (4)"},
+    {"--dim", WHOLE, AT(dim), 8, 1 << 16, {0}, "width of the model (192)"},
+    {"--heads", WHOLE, AT(heads), 1, 1024, {0}, "query heads (6)"},
+    {"--kv-heads", WHOLE, AT(kv_heads), 1, 1024, {0},
+        "key and value heads (2)"},
+    {"--hidden", WHOLE, AT(hidden), 0, 1 << 18, {0},
+        "width of the SwiGLU (8/3 of --dim, up to a multiple of 16)"},
+    {"--dtype", CHOICE, AT(f64), 0, 0, {"f32", "f64"},
+        "of parameters and activations (f32)"},
+    {"--lr", REAL, AT(lr), 0, 1e3, {0}, "learning rate (0.002)"},
+    {"--clip", REAL, AT(clip), 0, 1e9, {0},
+        "largest global norm of the gradient, 0 = any (1)"},
+    {"--decay", REAL, AT(decay), 0, 10, {0},
+        "weight decay of AdamW's matrices (0.1)"},
+    {"--sgd", FLAG, AT(sgd), 0, 0, {0}, "plain SGD in place of AdamW"},
+    {"--seed", WHOLE, AT(seed), 0, 1e15, {0}, "of weights and text (1)"},
+    {"--split", CHOICE, AT(balanced), 0, 0, {"heads", "balanced"},
+        "whole heads a rank, or equal work (heads)"},
+    {"--order", CHOICE, AT(zigzag), 0, 0, {"contiguous", "zigzag"},
+        "how tokens lie over ranks (contiguous)"},
+    {"--threads", FLAG, AT(as_threads), 0, 0, {0},
+        "ranks are threads of one process, not processes"},
+    {"--rank-threads", WHOLE, AT(threads), 0, 4096, {0},
+        "threads that a rank computes with (usable cores over ranks)"},
+    {"--timeout", REAL, AT(timeout_s), 0, 86400, {0},
+        "seconds that any wait may take (ULYX_TIMEOUT, or 600)"},
+    {"--no-progress", FLAG, AT(no_progress), 0, 0, {0},
+        "no progress line on a terminal"},
+};
+enum { OPTIONS = sizeof(table) / sizeof(table[0]) };
+
+void
+options_default(struct options *options_p)
+{
+    memset(options_p, 0, sizeof(*options_p));
+    options_p->ranks = 1;
+    options_p->steps = 200;
+    options_p->seq = 1024;
+    options_p->docs = 3;
+    options_p->layers = 4;
+    options_p->dim = 192;
+    options_p->heads = 6;
+    options_p->kv_heads = 2;
+    options_p->lr = 0.002;
+    options_p->clip = 1;
+    options_p->decay = 0.1;
+    options_p->seed = 1;
+}
+
+static void
+usage(void)
+{
+    printf(
+        "train_bytes: trains a small transformer on the bytes of a text, the\n"
+        "sequence sharded over ranks.\n\n"
+        "  train_bytes --ranks 4 --steps 200 --seq 1024 [FILE...]\n"
+        "  mpirun -np 4 train_bytes --seq 4096 book.txt\n\n"
+        "Without a file it reads the documents of its own repository.\n\n");
+    for (int i = 0; i < OPTIONS; i++)
+        printf("  %-15s %s\n", table[i].name, table[i].help);
+    printf("  --help          this text\n");
+}
+
+static const struct option *
+find(const char *name)
+{
+    for (int i = 0; i < OPTIONS; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
+static int
+store_number(
+    const struct option *option, const char *text, struct options *options_p)
+{
+    char *field = (char *)options_p + option->offset, *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end != 0 || !(value >= option->low) ||
+        value > option->high ||
+        (option->kind == WHOLE && value != floor(value))) {
+        fprintf(stderr,
+            "train_bytes: %s %s: expected a %snumber from %.15g to %.15g\n",
+            option->name, text, option->kind == WHOLE ? "whole " : "",
+            option->low, option->high);
+        return 2;
+    }
+    if (option->kind == WHOLE)
+        *(int64_t *)(void *)field = (int64_t)value;
+    else
+        *(double *)(void *)field = value;
+    return 0;
+}
+
+static int
+store_choice(
+    const struct option *option, const char *text, struct options *options_p)
+{
+    bool *field = (bool *)((char *)options_p + option->offset);
+
+    for (int i = 0; i < 2; i++)
+        if (strcmp(text, option->choices[i]) == 0) {
+            *field = i == 1;
+            return 0;
+        }
+    fprintf(stderr, "train_bytes: %s %s: expected %s or %s\n", option->name,
+        text, option->choices[0], option->choices[1]);
+    return 2;
+}
+
+/* What single values cannot show. */
+static int
+check(struct options *o)
+{
+    const char *wrong = NULL;
+
+    if (o->hidden == 0)
+        o->hidden = (o->dim * 8 / 3 + 15) / 16 * 16;
+    if (o->heads % o->kv_heads != 0)
+        wrong = "--heads must be a multiple of --kv-heads";
+    else if (o->dim % o->heads != 0 || o->dim / o->heads % 8 != 0)
+        wrong = "--dim must be --heads times a multiple of 8";
+    else if (o->seq < 2 * o->docs)
+        wrong = "--seq must have two tokens or more for each of --docs";
+    if (wrong == NULL)
+        return 0;
+    fprintf(stderr, "train_bytes: %s\n", wrong);
+    return 2;
+}
+
+int
+options_parse(int argc, char **argv, struct options *options_p)
+{
+    int error = 0, at = 1;
+
+    options_default(options_p);
+    for (; at < argc && argv[at][0] == '-' && error == 0; at++) {
+        const struct option *option = find(argv[at]);
+
+        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
+            usage();
+            return 1;
+        }
+        if (option == NULL) {
+            fprintf(stderr, "train_bytes: %s: no such option; see --help\n",
+                argv[at]);
+            return 2;
+        }
+        if (option->kind == FLAG) {
+            *(bool *)((char *)options_p + option->offset) = true;
+            continue;
+        }
+        if (++at == argc) {
+            fprintf(stderr, "train_bytes: %s needs a value\n", option->name);
+            return 2;
+        }
+        error = option->kind == CHOICE
+                    ? store_choice(option, argv[at], options_p)
+                    : store_number(option, argv[at], options_p);
+    }
+    options_p->files = argv + at;
+    options_p->file_count = argc - at;
+    return error != 0 ? error : check(options_p);
+}

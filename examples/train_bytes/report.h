@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run prints: a line a step, a progress line on a terminal, and at the
+ * end speed, bytes and memory.
+ */
+#ifndef TRAIN_REPORT_H
+#define TRAIN_REPORT_H
+
+#include "options.h"
+
+struct report {
+    const struct options *options;
+    bool terminal;
+    double begin_s; /* of the first step */
+};
+
+/* Sums over ranks and per rank, of the whole run. */
+struct report_totals {
+    double loss, entropy;
+    double operator_bytes, sum_bytes; /* sent by all ranks */
+    const double *peak_bytes;         /* [ranks] */
+};
+
+double report_clock_s(void);
+/* Largest resident memory of this process so far, bytes. */
+double report_peak_bytes(void);
+
+void report_begin(struct report *report_p, const struct options *options,
+    int64_t values, double entropy, int64_t corpus_bytes);
+void report_step(const struct report *report, int64_t step, double loss,
+    double norm, double step_s);
+void report_end(
+    const struct report *report, const struct report_totals *totals);
+
+#endif
