@@ -136,3 +136,24 @@ core_hang_launch(cudaStream_t stream)
     struct uli_launch launch = {dim3(1), dim3(64), 0, stream};
     return uli_kernel_launch(launch, hang_kernel);
 }
+
+static __device__ __noinline__ int
+recurse(int depth)
+{
+    volatile char room[1024];
+    room[0] = (char)depth;
+    return depth ? recurse(depth - 1) + 1 + (room[0] != (char)depth) : 0;
+}
+
+__global__ void
+recurse_kernel(int depth, int *out)
+{
+    *out = recurse(depth);
+}
+
+cudaError_t
+core_recurse_launch(int depth, int *out, cudaStream_t stream)
+{
+    struct uli_launch launch = { dim3(1), dim3(1), 0, stream };
+    return uli_kernel_launch(launch, recurse_kernel, depth, out);
+}

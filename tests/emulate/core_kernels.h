@@ -30,6 +30,8 @@ cudaError_t core_put_launch(int *data, int count, int value, unsigned *flag,
 /* Waits for the flag, then out[i] = data[i]. */
 cudaError_t core_take_launch(const int *data, int count, unsigned *flag,
     unsigned epoch, int *out, cudaStream_t stream);
+/* *out = depth, by recursion with a kilobyte a level */
+cudaError_t core_recurse_launch(int depth, int *out, cudaStream_t stream);
 /* warp 0 waits at barrier 1 for a warp 1 that never comes */
 cudaError_t core_hang_launch(cudaStream_t stream);
 

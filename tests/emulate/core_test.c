@@ -8,7 +8,10 @@
 #include "core_kernels.h"
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
+#include <sys/wait.h>
 
 #define good(call) assert_int_equal((call), cudaSuccess)
 
@@ -277,6 +280,75 @@ peers_exchange_through_flags(void **state)
     assert_int_equal(emu_fault_count(), 0);
 }
 
+/* Ranks as threads: each drives a device, puts to its right, takes from its
+ * left, round after round over the same buffers. */
+enum { RANKS = 4, ROUNDS = 5, WORDS = 200 };
+
+struct rank {
+    int number, failures;
+    int *data, *out;
+    unsigned *flag;
+    struct rank *all;
+    pthread_barrier_t *barrier;
+};
+
+static void *
+run_rank(void *argument)
+{
+    struct rank *rank = argument, *to = &rank->all[(rank->number + 1) % RANKS];
+    int from = (rank->number + RANKS - 1) % RANKS, host[WORDS];
+    cudaStream_t put, take;
+    rank->failures += cudaSetDevice(rank->number) || cudaStreamCreate(&put) ||
+                      cudaStreamCreate(&take);
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        int value = 1000 * rank->number + 7 * (int)round;
+        rank->failures +=
+            core_take_launch(
+                rank->data, WORDS, rank->flag, round, rank->out, take) ||
+            core_put_launch(to->data, WORDS, value, to->flag, round, put) ||
+            cudaMemcpyAsync(
+                host, rank->out, sizeof host, cudaMemcpyDeviceToHost, take) ||
+            cudaStreamSynchronize(take) || cudaStreamSynchronize(put);
+        for (int i = 0; i < WORDS; i++)
+            rank->failures += host[i] != 1000 * from + 7 * (int)round + i;
+        pthread_barrier_wait(rank->barrier);
+    }
+    return NULL;
+}
+
+static void
+ranks_as_threads_exchange(void **state)
+{
+    const struct emu_config config = {.devices = RANKS, .host_threads = RANKS};
+    struct rank ranks[RANKS];
+    pthread_t threads[RANKS];
+    pthread_barrier_t barrier;
+    (void)state;
+    assert_int_equal(emu_open(&config), 0);
+    pthread_barrier_init(&barrier, NULL, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] =
+            (struct rank){.number = r, .all = ranks, .barrier = &barrier};
+        good(cudaSetDevice(r));
+        for (int p = 0; p < RANKS; p++)
+            if (p != r)
+                good(cudaDeviceEnablePeerAccess(p, 0));
+        good(cudaMalloc((void **)&ranks[r].data, WORDS * sizeof(int)));
+        good(cudaMalloc((void **)&ranks[r].out, WORDS * sizeof(int)));
+        good(cudaMalloc((void **)&ranks[r].flag, sizeof(unsigned)));
+        good(cudaMemset(ranks[r].flag, 0, sizeof(unsigned)));
+    }
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(
+            pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
+    for (int r = 0; r < RANKS; r++) {
+        pthread_join(threads[r], NULL);
+        assert_int_equal(ranks[r].failures, 0);
+    }
+    pthread_barrier_destroy(&barrier);
+    assert_int_equal(emu_fault_count(), 0);
+}
+
 static void
 peer_memory_without_access_is_a_fault(void **state)
 {
@@ -321,6 +393,48 @@ freed_memory_is_not_used(void **state)
 }
 
 static void
+recurse_in_child(int depth, int error_fd)
+{
+    int *out;
+    dup2(error_fd, STDERR_FILENO);
+    if (emu_open(NULL) || cudaMalloc((void **)&out, sizeof *out) ||
+        core_recurse_launch(depth, out, NULL))
+        _exit(1);
+    _exit(cudaDeviceSynchronize() != cudaSuccess);
+}
+
+/* How the child ended, and what it wrote to standard error. */
+static int
+run_child(int depth, char *text, size_t room)
+{
+    int ends[2], status = -1;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        recurse_in_child(depth, ends[1]);
+    close(ends[1]);
+    ssize_t n = read(ends[0], text, room - 1);
+    text[n > 0 ? n : 0] = 0;
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void
+stack_overflow_ends_the_program_with_a_word(void **state)
+{
+    char text[512];
+    (void)state;
+    emu_close();
+    int status = run_child(20, text, sizeof text);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    status = run_child(200, text, sizeof text);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    assert_non_null(strstr(text, "stack overflows (recurse_kernel"));
+}
+
+static void
 same_seed_gives_the_same_run(void **state)
 {
     uint64_t ends[2];
@@ -353,9 +467,11 @@ static const struct CMUnitTest tests[] = {
     CASE(launch_by_another_host_thread_ends_a_wait),
     CASE(host_that_polls_lets_time_pass),
     CASE(peers_exchange_through_flags),
+    CASE(ranks_as_threads_exchange),
     CASE(peer_memory_without_access_is_a_fault),
     CASE(deadlock_says_who_waits_for_what),
     CASE(freed_memory_is_not_used),
+    CASE(stack_overflow_ends_the_program_with_a_word),
     CASE(same_seed_gives_the_same_run),
 };
 

@@ -55,6 +55,7 @@ open_locked(const struct emu_config *config)
         if (!emu.devices[d].sms)
             return -1;
     }
+    emu_crash_open();
     if (pthread_create(&emu.scheduler, NULL, emu_scheduler, NULL))
         return -1;
     emu.open = true;
@@ -72,6 +73,7 @@ close_locked(void)
     pthread_cond_signal(&emu.work);
     pthread_mutex_unlock(&emu.lock);
     pthread_join(emu.scheduler, NULL);
+    emu_crash_close();
     emu_streams_free();
     emu_kernels_reset();
     emu_memory_close();

@@ -240,6 +240,11 @@ void emu_async_remove(struct emu_async *async);
 /* Something happened that a waiting thread may have waited for. */
 void emu_progress(void);
 
+/* ---- core/crash.c ---- */
+void emu_crash_open(void);
+void emu_crash_stack(void);
+void emu_crash_close(void);
+
 /* ---- core/block.c, core/stall.c ---- */
 void emu_admit_blocks(void);
 void emu_thread_ended(struct emu_thread *thread);

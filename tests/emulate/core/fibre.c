@@ -5,8 +5,6 @@
 #include "emulate/core/emu.h"
 #include <sys/mman.h>
 
-enum { GUARD_BYTES = 4096 };
-
 /* A free stack's first bytes hold the link. */
 static unsigned char *pool;
 
@@ -19,12 +17,12 @@ emu_stack_take(void)
         return stack;
     }
     unsigned char *p =
-        mmap(NULL, EMU_STACK_BYTES + GUARD_BYTES, PROT_READ | PROT_WRITE,
+        mmap(NULL, EMU_STACK_BYTES + EMU_GUARD_BYTES, PROT_READ | PROT_WRITE,
             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    mprotect(p, GUARD_BYTES, PROT_NONE);
-    return p + GUARD_BYTES;
+    mprotect(p, EMU_GUARD_BYTES, PROT_NONE);
+    return p + EMU_GUARD_BYTES;
 }
 
 void

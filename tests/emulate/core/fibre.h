@@ -2,12 +2,12 @@
  *
  * Fibres: one stack and one saved stack pointer each. The switch (switch.S)
  * saves the callee-saved registers only, about 20 ns a round trip. Stacks are
- * mapped with a guard page below and kept for later fibres.
+ * mapped with a guard below and kept for later fibres.
  */
 #ifndef EMULATE_CORE_FIBRE_H
 #define EMULATE_CORE_FIBRE_H
 
-enum { EMU_STACK_BYTES = 65536 };
+enum { EMU_STACK_BYTES = 65536, EMU_GUARD_BYTES = 65536 };
 
 /* The lowest byte of a stack of EMU_STACK_BYTES; NULL without memory. */
 unsigned char *emu_stack_take(void);

@@ -302,6 +302,7 @@ emu_scheduler(void *unused)
 {
     (void)unused;
     emu_on_scheduler = true;
+    emu_crash_stack();
     while (1) {
         bool idle = !emu.launch_count && !emu.op_count;
         if ((idle || atomic_load(&emu.incoming)) && !collect())
