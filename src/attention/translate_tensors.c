@@ -8,14 +8,18 @@
 #include "base/status.h"
 
 /* A list's offsets are bytes by the row stride of q (k). */
-static void
-set_offset_units(struct uli_attn_problem *problem,
-    const ulyx_attention_tensor_t *q, const ulyx_attention_tensor_t *k)
+static ulyx_status_t
+set_offset_unit(const char *name, struct uli_attn_runs *runs,
+    const ulyx_attention_tensor_t *tensor)
 {
-    if (problem->q_runs.segments && q && q->row_stride > 0)
-        problem->q_runs.offset_unit = q->row_stride;
-    if (problem->k_runs.segments && k && k->row_stride > 0)
-        problem->k_runs.offset_unit = k->row_stride;
+    if (!runs->segments || !tensor)
+        return ULYX_SUCCESS;
+    if (tensor->row_stride <= 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: row_stride %" PRId64 " with segments", name,
+            tensor->row_stride);
+    runs->offset_unit = tensor->row_stride;
+    return ULYX_SUCCESS;
 }
 
 static ulyx_status_t
@@ -58,7 +62,8 @@ take_inputs(struct uli_attn_call *call, const ulyx_attention_tensor_t *q,
     const ulyx_attention_tensor_t *k, const ulyx_attention_tensor_t *v)
 {
     struct uli_attn_problem *problem = &call->problem;
-    set_offset_units(problem, q, k);
+    ULI_TRY(set_offset_unit("q", &problem->q_runs, q));
+    ULI_TRY(set_offset_unit("k", &problem->k_runs, k));
     ULI_TRY(uli_attn_check_segments(problem));
     struct uli_attn_tensor_rule rules[3] = {
         rule("q", false, problem->dim_qk, problem->dtype),

@@ -209,6 +209,8 @@ forward_store(struct forward *f, double *head_max)
         struct uli_tile_final final =
             uli_tile_finish(&f->head, f->mc[n], f->sum[n], shift);
         float *out = f->out + n * f->columns;
+        if (f->mc[n] == -INFINITY) /* whatever hidden values hold */
+            memset(out, 0, (size_t)f->columns * 4);
         for (int64_t c = 0; c < f->columns; c++)
             out[c] = out[c] * final.factor + 0.0f;
         struct uli_attn_span to =
