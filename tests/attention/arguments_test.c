@@ -147,6 +147,9 @@ segments_bad_lists_are_refused(void **state)
     q[1].row_end = 17;
     refused(&b, ULYX_ERR_INVALID_ARGUMENT, "out of range");
     q[1].row_end = 6;
+    b.t[Q].row_stride = 0;
+    refused(&b, ULYX_ERR_INVALID_ARGUMENT, "row_stride 0 with segments");
+    b.t[Q].row_stride = 32;
     b.problem.k_segments = NULL;
     refused(&b, ULYX_ERR_INVALID_ARGUMENT, "one side");
     bench_free(&b);

@@ -207,6 +207,82 @@ strides_beyond_32_bits(void **state)
     bench_free(&b);
 }
 
+/* ---- what must not influence a row
+ * -------------------------------------------- */
+
+static const char *const kernels[] = {
+    "avx512-bf16", "avx512", "avx2", "portable", "reference"};
+
+static void
+poison_rows(struct bench *b, int n, int64_t first, int64_t end)
+{
+    for (int64_t i = first * b->problem.dim_qk; i < end * b->problem.dim_qk;
+         i++)
+        b->data[n][i] = NAN;
+}
+
+/* Documents [3, 40) and [44, 90) of 100 rows. With NaN in the gaps and in the
+ * second one, the first document's rows keep their bits. */
+static void
+documents_do_not_touch_each_other(void **state)
+{
+    (void)state;
+    static const int64_t begin[2] = {3, 44}, length[2] = {37, 46};
+    static const int inputs[] = {Q, K, V, DOUT};
+    for (int k = 0; k < 5; k++) {
+        struct bench clean, dirty;
+        ulyx_docs_t docs = ULYX_DOCS_INIT;
+        docs.count = 2, docs.begin = begin, docs.length = length;
+        bench_init(&clean, 1, 1, 1, 100, 64);
+        bench_init(&dirty, 1, 1, 1, 100, 64);
+        clean.problem.docs_q = dirty.problem.docs_q = &docs;
+        clean.problem.mask = dirty.problem.mask = ULYX_MASK_CAUSAL;
+        clean.exec.kernel = dirty.exec.kernel = kernels[k];
+        ulyx_status_t status = forward(&clean);
+        if (status == ULYX_SUCCESS) {
+            assert_status(backward(&clean), ULYX_SUCCESS);
+            for (int n = 0; n < 4; n++) {
+                poison_rows(&dirty, inputs[n], 0, 3);
+                poison_rows(&dirty, inputs[n], 40, 100);
+            }
+            assert_status(forward(&dirty), ULYX_SUCCESS);
+            assert_status(backward(&dirty), ULYX_SUCCESS);
+            for (int n = OUT; n < TENSORS; n++)
+                if (n != LSE && n != DOUT)
+                    assert_memory_equal(clean.data[n] + 3 * 64,
+                        dirty.data[n] + 3 * 64, 37 * 64 * 4);
+            for (int n = OUT; n < TENSORS; n++)
+                for (int64_t i = 0; i < 3 * 64; i++)
+                    assert_true(n == LSE || n == DOUT || dirty.data[n][i] == 0);
+        } else {
+            assert_int_equal(status, ULYX_ERR_UNSUPPORTED);
+        }
+        bench_free(&clean);
+        bench_free(&dirty);
+    }
+}
+
+/* Rows before the first key give 0 though every value is NaN or infinite. */
+static void
+rows_without_keys_ignore_values(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 5; k++) {
+        struct bench b;
+        bench_init(&b, 1, 1, 1, 40, 64);
+        b.problem.mask = ULYX_MASK_CAUSAL;
+        b.problem.diagonal = -5;
+        b.exec.kernel = kernels[k];
+        poison_rows(&b, V, 0, 40);
+        ulyx_status_t status = forward(&b);
+        for (int64_t i = 0; status == ULYX_SUCCESS && i < 5 * 64; i++)
+            assert_true(b.data[OUT][i] == 0);
+        for (int64_t i = 0; status == ULYX_SUCCESS && i < 5; i++)
+            assert_true(b.data[LSE][i] == -INFINITY);
+        bench_free(&b);
+    }
+}
+
 /* ---- conversions
  * ------------------------------------------------------------- */
 
@@ -259,6 +335,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rows_without_keys_are_zero),
     cmocka_unit_test(many_batch_items),
     cmocka_unit_test(strides_beyond_32_bits),
+    cmocka_unit_test(documents_do_not_touch_each_other),
+    cmocka_unit_test(rows_without_keys_ignore_values),
     cmocka_unit_test(halves_convert_both_ways),
 };
 
