@@ -77,10 +77,12 @@ exec_mpirun(const struct perf_options *options, int argc, char **argv)
     char **words = calloc((size_t)argc + 16, sizeof(*words));
     int n = 0;
 
+    if (!mpi_program(path, sizeof(path))) {
+        free(words);
+        return no_mpi();
+    }
     if (words == NULL)
         return PERF_INTERNAL;
-    if (!mpi_program(path, sizeof(path)))
-        return no_mpi();
     snprintf(
         count, sizeof(count), "%d", options->procs > 0 ? options->procs : 1);
     words[n++] = (char *)"mpirun";
@@ -95,6 +97,7 @@ exec_mpirun(const struct perf_options *options, int argc, char **argv)
     for (int i = 1; i < argc; i++)
         words[n++] = argv[i];
     execvp(words[0], words);
+    free(words);
     fprintf(stderr, "ulyx_perf: --vs mpi: mpirun: %s; install openmpi-bin\n",
         strerror(errno));
     return PERF_NOT_IMPLEMENTED;

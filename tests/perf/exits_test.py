@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from tool import (PERF, PERF_FAULTY, QUICK, ToolCase, clean_environment, run)
+from tool import (KEEPS, PERF, PERF_FAULTY, QUICK, ToolCase, clean_environment, run)
 
 PROCESSES = ["--procs", "2", *QUICK]
 DEADLINE_S = 40  # of ends that take a second on a quiet machine
@@ -68,7 +68,7 @@ class Ends(ToolCase):
         begin = time.monotonic()
         done = run(PERF_FAULTY, "--procs", "3", *QUICK, "-T", "300",
                    PERF_TEST_FAULT="kill", PERF_TEST_CALL="5",
-                   timeout=DEADLINE_S)
+                   timeout=DEADLINE_S, **KEEPS)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("rank 1", done.stderr)
         self.assertIn("signal 9", done.stderr)
@@ -77,7 +77,7 @@ class Ends(ToolCase):
     def test_stopped_rank(self):
         done = run(PERF_FAULTY, "--procs", "3", *QUICK, "-T", "1",
                    PERF_TEST_FAULT="stop", PERF_TEST_CALL="5",
-                   timeout=DEADLINE_S)
+                   timeout=DEADLINE_S, **KEEPS)
         self.assertEqual(done.returncode, 4, done.stderr)
 
     def endless(self):

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import unittest
 
-from tool import (PERF, PERF_MPI, QUICK, ToolCase, clean_environment, run)
+from tool import (KEEPS, PERF, PERF_MPI, QUICK, ToolCase, clean_environment, run)
 
 HAVE_MPI = os.path.exists(PERF_MPI) and shutil.which("mpirun") is not None
 MPIRUN = ["--oversubscribe", "--bind-to", "none"] + \
@@ -45,22 +45,25 @@ class Launch(ToolCase):
 
     @unittest.skipUnless(HAVE_MPI, "no mpirun here")
     def test_mpirun(self):
-        done = run("mpirun", *MPIRUN, "-np", "2", PERF, *QUICK)
+        done = run("mpirun", *MPIRUN, "-np", "2", PERF, *QUICK,
+                   **KEEPS)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.ranks(done.stdout), 2)
-        done = run("mpirun", *MPIRUN, "-np", "2", PERF, *QUICK, "--procs", "3")
+        done = run("mpirun", *MPIRUN, "-np", "2", PERF, *QUICK, "--procs", "3",
+                   **KEEPS)
         self.assertEqual(done.returncode, 6, done.stderr)
         self.assertIn("has started 2", done.stderr)
 
     @unittest.skipUnless(HAVE_MPI, "no mpirun here")
     def test_versus_mpi(self):
         rows = self.csv(*QUICK, "--procs", "2", "--vs", "memcpy,mpi",
-                        "--heads", "3", "--dim", "32")
+                        "--heads", "3", "--dim", "32", **KEEPS)
         for row in rows:
             for column in ("vs_memcpy", "vs_mpi", "vs_mpiw"):
                 self.assertGreater(float(row[column]), 0)
         # Started by mpirun without MPI inside, it becomes the build with it.
-        done = run("mpirun", *MPIRUN, "-np", "2", PERF, *QUICK, "--vs", "mpi")
+        done = run("mpirun", *MPIRUN, "-np", "2", PERF, *QUICK, "--vs", "mpi",
+                   **KEEPS)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("median vs_mpi ", done.stdout)
 
