@@ -221,18 +221,12 @@ PTX_FN bool
 ptx_mbarrier_test_wait(uint32_t bar, uint32_t parity)
 {
     uint32_t done;
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm volatile("{ .reg .pred p;"
                  " mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;"
                  " selp.u32 %0, 1, 0, p; }"
                  : "=r"(done)
                  : "r"(bar), "r"(parity)
                  : "memory");
-#else
-    (void)bar, (void)parity;
-    done = 0;
-    __trap();
-#endif
     return done != 0;
 }
 

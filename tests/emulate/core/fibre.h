@@ -7,7 +7,7 @@
 #ifndef EMULATE_CORE_FIBRE_H
 #define EMULATE_CORE_FIBRE_H
 
-enum { EMU_STACK_BYTES = 65536, EMU_GUARD_BYTES = 65536 };
+enum { EMU_STACK_BYTES = 131072, EMU_GUARD_BYTES = 65536 };
 
 /* The lowest byte of a stack of EMU_STACK_BYTES; NULL without memory. */
 unsigned char *emu_stack_take(void);

@@ -262,7 +262,7 @@ emu_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
     emu_check_multiple("bulk load", "size", bytes, 16);
     emu_check_multiple("bulk load", "source", (uintptr_t)src, 16);
     emu_check_multiple("bulk load", "destination", dst, 16);
-    emu_mbarrier_check_engine(bar);
+    emu_mbarrier_check_engine(bar, true);
     void *to = emu_shared_at(self->block, dst);
     struct copy *c = new_copy(to, src, bytes);
     uint32_t agent = emu_agent_take(

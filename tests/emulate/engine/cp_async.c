@@ -163,7 +163,7 @@ emu_cp_async(uint32_t dst, const void *src, uint32_t bytes, uint32_t src_bytes)
 void
 emu_cp_async_arrive(uint32_t bar)
 {
-    emu_mbarrier_check_engine(bar);
+    emu_mbarrier_check_engine(bar, false);
     struct copy *c = new_copy();
     c->async.step = step_arrival;
     c->number = c->copies->issued;

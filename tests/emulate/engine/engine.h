@@ -18,9 +18,9 @@ void emu_mbarrier_complete_tx(struct emu_block *block, uint32_t bar,
 /* An arrival by an engine, after everything in clocks. */
 void emu_mbarrier_engine_arrive(
     struct emu_block *block, uint32_t bar, uint32_t agent, uint32_t clock);
-/* The running fibre hands the barrier to an engine: initialised, visible to
- * the asynchronous proxy. */
-void emu_mbarrier_check_engine(uint32_t bar);
+/* The running fibre hands the barrier to an engine: it must be initialised,
+ * and, for those of the asynchronous proxy, visible to that. */
+void emu_mbarrier_check_engine(uint32_t bar, bool async_proxy);
 
 /* The issuer's clocks as of now; starts a new interval of the issuer, so that
  * what it does next is not taken for earlier. */

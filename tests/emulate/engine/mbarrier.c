@@ -110,17 +110,17 @@ emu_fence_mbarrier_init(void)
 }
 
 void
-emu_mbarrier_check_engine(uint32_t bar)
+emu_mbarrier_check_engine(uint32_t bar, bool async_proxy)
 {
     struct emu_mbarrier *b =
         need(emu.self->block, bar, "an asynchronous copy completes");
     touch(bar, true);
-    if (!b->visible)
+    if (async_proxy && !b->visible)
         emu_fault(EMU_FAULT_MBARRIER, 0,
             "mbarrier at shared+%u is used by an asynchronous copy, but no "
             "fence.mbarrier_init or proxy fence followed its init%s",
             bar - EMU_SHARED_START, emu_here());
-    b->visible = true;
+    b->visible = b->visible || async_proxy;
 }
 
 static void

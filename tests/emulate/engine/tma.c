@@ -178,7 +178,7 @@ emu_tma_load(uint32_t dst, const void *map, uint32_t bar,
 {
     struct emu_thread *self = emu.self;
     const struct emu_map *m = check_map(map, count, "a TMA load");
-    emu_mbarrier_check_engine(bar);
+    emu_mbarrier_check_engine(bar, true);
     struct box *b = new_box(m, dst, coordinates, "a TMA load");
     uint32_t agent = emu_agent_take(
         "TMA load of warp", self->block->number, self->warp->index);
