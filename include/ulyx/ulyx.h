@@ -11,5 +11,6 @@
 #include "ulyx/collective.h"
 #include "ulyx/reshuffle.h"
 #include "ulyx/attention.h"
+#include "ulyx/operator.h"
 
 #endif

@@ -65,6 +65,7 @@ uli_op_finish(struct ulyx_op *op, ulyx_status_t status)
 {
     if (status != ULYX_SUCCESS)
         snprintf(op->text, sizeof(op->text), "%s", uli_error_text());
+    op->ended_ns = uli_clock_ns();
     atomic_store_explicit(&op->status, status, memory_order_release);
 }
 

@@ -29,6 +29,7 @@ struct ulyx_op {
 
     _Atomic int32_t status;       /* ULYX_IN_PROGRESS until its end */
     char text[256];               /* of the error, written before status */
+    int64_t ended_ns;             /* when, likewise */
     const void *owner;            /* which thread started it */
     struct uli_list node;         /* in the driver's list */
     struct ulyx_op *pending_next; /* on the way to the library thread */

@@ -67,6 +67,21 @@ grid_of(const ulyx_plan_t *plan, int32_t t, enum uli_side side,
         plan->info.strides[t][side], grid_p);
 }
 
+/* Parts of one axis in one PACKED tensor: each has rows of its own there, which
+ * no grid can say. */
+static bool
+joined(const ulyx_plan_t *plan, int32_t ta, int32_t tb, enum uli_side side)
+{
+    const struct uli_shape *shape = uli_layout_shape(plan->layout);
+    const struct uli_shape_tensor *a = &shape->tensors[ta];
+    const struct uli_shape_tensor *b = &shape->tensors[tb];
+    return uli_layout_packed(plan->layout) && side != ULI_SIDE_SEQ &&
+           a->part != b->part &&
+           shape->parts[a->part].axis == shape->parts[b->part].axis &&
+           a->ownership == b->ownership && a->heads == b->heads &&
+           plan->info.strides[ta][side][1] == plan->info.strides[tb][side][1];
+}
+
 /* Cheap when the hulls are apart, which is nearly always. */
 static bool
 overlap(const ulyx_plan_t *plan, const char *a, int32_t ta, enum uli_side sa,
@@ -75,6 +90,8 @@ overlap(const ulyx_plan_t *plan, const char *a, int32_t ta, enum uli_side sa,
     int64_t a_bytes = extent(plan, sa, ta), b_bytes = extent(plan, sb, tb);
     struct uli_grid ga, gb;
     if (!a_bytes || !b_bytes || a + a_bytes <= b || b + b_bytes <= a)
+        return false;
+    if (a == b && sa == sb && joined(plan, ta, tb, sa))
         return false;
     grid_of(plan, ta, sa, &ga);
     grid_of(plan, tb, sb, &gb);

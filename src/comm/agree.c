@@ -17,7 +17,8 @@ const char *
 uli_call_name(enum uli_call call)
 {
     static const char *const names[] = {"nothing", "barrier", "split", "shrink",
-        "plan create", "alltoall set-up", "reduction set-up"};
+        "plan create", "alltoall set-up", "reduction set-up",
+        "operator create"};
 
     return (size_t)call < sizeof(names) / sizeof(names[0]) ? names[call]
                                                            : "an unknown call";

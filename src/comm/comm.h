@@ -163,6 +163,7 @@ enum uli_call {
     ULI_CALL_PLAN_CREATE,
     ULI_CALL_ALLTOALL_SETUP,
     ULI_CALL_REDUCE_SETUP,
+    ULI_CALL_OPERATOR,
 };
 const char *uli_call_name(enum uli_call call);
 

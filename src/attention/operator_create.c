@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Life of an operator.
+ *
+ * First one agreement round: verdicts, what the plans will not compare, the
+ * smallest ceiling and the most threads. From there every rank chooses the
+ * same head groups. What may fail at one rank alone after that is the verdict
+ * with which it makes its next plan, so all learn of it. Plans come in the same
+ * order on all ranks.
+ */
+#include "attention/operator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "attention/pool.h"
+#include "base/dtype.h"
+#include "base/status.h"
+
+#define INVALID(...) uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
+
+void
+uli_operator_params_free(struct uli_operator_params *params)
+{
+    if (!params)
+        return;
+    for (int32_t i = 0; i < params->nheld; i++)
+        free(params->held[i]);
+    free(params);
+}
+
+static void
+free_operator(struct ulyx_operator *op)
+{
+    for (int32_t g = 0; g < op->ngroups; g++) {
+        free(op->groups[g].kv_map);
+        free(op->groups[g].segments[0]);
+        free(op->groups[g].segments[1]);
+    }
+    free(op->groups);
+    for (int i = 0; i < 4; i++) {
+        free(op->docs[i / 2][i % 2].begin);
+        free(op->docs[i / 2][i % 2].length);
+    }
+    uli_operator_params_free(op->params);
+    free(op->user);
+    free(op);
+}
+
+/* ---- settling ------------------------------------------------------------ */
+
+static ulyx_status_t
+settle_heads(ulyx_operator_params_t *p)
+{
+    if (p->heads < 1)
+        return INVALID(
+            "heads is %lld, must be at least 1", (long long)p->heads);
+    if (p->kv_heads < 0)
+        return INVALID(
+            "kv_heads is %lld, must not be negative", (long long)p->kv_heads);
+    if (!p->kv_heads)
+        p->kv_heads = p->heads;
+    if (p->heads % p->kv_heads || p->heads > INT32_MAX)
+        return INVALID("heads is %lld, must be a multiple of kv_heads (%lld)",
+            (long long)p->heads, (long long)p->kv_heads);
+    if (!p->dim_v)
+        p->dim_v = p->dim_qk;
+    if (p->head_splits && p->head_groups > 1)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "head_splits with head_groups %d: splits are those of one group",
+            p->head_groups);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+settle_parts(struct ulyx_operator *op)
+{
+    const ulyx_operator_params_t *p = &op->params->p;
+    for (int32_t i = 0; i < p->nparts; i++) {
+        int32_t axis = p->parts[i].axis;
+        if (axis < 0 || axis > 1 || op->nparts[axis] == ULI_AXIS_PARTS)
+            return INVALID("parts[%d].axis is %d: axes are 0 and 1, of at most "
+                           "%d parts each",
+                i, axis, ULI_AXIS_PARTS);
+        if (p->parts[i].rows < 0 ||
+            !uli_size_add(op->rows[axis], p->parts[i].rows, &op->rows[axis]))
+            return INVALID(
+                "parts[%d].rows is %lld", i, (long long)p->parts[i].rows);
+        op->part_of[axis][op->nparts[axis]++] = i;
+    }
+    if (!op->nparts[0])
+        return INVALID("no part has axis 0, the queries'");
+    if (!op->nparts[1]) {
+        memcpy(op->part_of[1], op->part_of[0], sizeof(op->part_of[0]));
+        op->nparts[1] = op->nparts[0];
+        op->rows[1] = op->rows[0];
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+settle(struct ulyx_operator *op)
+{
+    ulyx_operator_params_t *p = &op->params->p;
+    if (p->dtype < ULYX_DTYPE_F64 || p->dtype > ULYX_DTYPE_F16)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "dtype is %d: the operator has F64, F32, BF16 and F16", p->dtype);
+    if (p->batch < 0)
+        return INVALID(
+            "batch is %lld, must not be negative", (long long)p->batch);
+    ULI_TRY(settle_heads(p));
+    ULI_TRY(settle_parts(op));
+    op->elem_bytes = uli_dtype_size(p->dtype);
+    op->stat_dtype =
+        p->dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
+    op->stat_bytes = uli_dtype_size(op->stat_dtype);
+    op->has_backward = !(p->flags & ULYX_OPERATOR_FORWARD_ONLY);
+    op->threads = p->threads ? p->threads : uli_pool_cores();
+    op->timeout_s = uli_timeout_or(p->timeout_s, op->comm->timeout_s);
+    return uli_operator_take_docs(op);
+}
+
+/* ---- agreement ----------------------------------------------------------- */
+
+/* Plans compare shapes; these only the operator knows. */
+enum { NVALUES = 13 };
+static const char *const value_names[NVALUES] = {"mask_kind", "mask_align",
+    "mask_diagonal", "mask_left", "mask_right", "scale (its bits)",
+    "softcap (its bits)", "param_dtype", "save", "head_groups", "flags",
+    "dim_v", "kernel (its name's hash)"};
+
+struct agreed {
+    int64_t values[NVALUES];
+    int64_t ceiling, threads;
+};
+
+static int64_t
+bits_of(double value)
+{
+    int64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static int64_t
+hash_of(const char *text)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (; text && *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return (int64_t)(hash >> 1);
+}
+
+static void
+fill_agreed(const struct ulyx_operator *op, struct agreed *mine)
+{
+    const ulyx_operator_params_t *p = &op->params->p;
+    const int64_t values[NVALUES] = {p->mask_kind, p->mask_align,
+        p->mask_diagonal, p->mask_left, p->mask_right, bits_of(p->scale),
+        bits_of(p->softcap), p->param_dtype, p->save, p->head_groups,
+        (int64_t)p->flags, p->dim_v, hash_of(p->kernel)};
+    memcpy(mine->values, values, sizeof(values));
+    mine->ceiling = p->max_workspace_bytes;
+    mine->threads = op->threads;
+}
+
+static ulyx_status_t
+check_peers(const ulyx_comm_t *comm, const struct agreed *all,
+    const int64_t *bytes, const ulyx_status_t *statuses)
+{
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (statuses[p] != ULYX_SUCCESS || bytes[p] != sizeof(*all))
+            return uli_error(ULYX_ERR_PEER_REFUSED,
+                "operator create: rank %d refused: %s", p,
+                uli_status_text(statuses[p]));
+    for (int i = 0; i < NVALUES; i++)
+        for (int32_t p = 1; p < comm->nranks; p++)
+            if (all[p].values[i] != all[0].values[i])
+                return uli_error(ULYX_ERR_MISMATCH,
+                    "operator create: %s is %lld on rank 0 and %lld on rank %d",
+                    value_names[i], (long long)all[0].values[i],
+                    (long long)all[p].values[i], p);
+    return ULYX_SUCCESS;
+}
+
+static void
+take_limits(
+    struct ulyx_operator *op, const struct agreed *all, int32_t *threads_p)
+{
+    *threads_p = 1;
+    for (int32_t p = 0; p < op->comm->nranks; p++) {
+        if (all[p].ceiling && (!op->ceiling || all[p].ceiling < op->ceiling))
+            op->ceiling = all[p].ceiling;
+        *threads_p = (int32_t)uli_max(*threads_p, all[p].threads);
+    }
+    ulyx_save_mode_t save = op->params->p.save;
+    if (save == ULYX_SAVE_DEFAULT)
+        save = op->ceiling ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS;
+    op->saves_heads = op->has_backward && save == ULYX_SAVE_HEADS;
+}
+
+/* op NULL: this rank refuses with the verdict, whose text is set. */
+static ulyx_status_t
+agree(ulyx_comm_t *comm, struct ulyx_operator *op, ulyx_status_t verdict,
+    uli_deadline_t deadline, int32_t *threads_p)
+{
+    size_t nranks = (size_t)comm->nranks;
+    struct agreed mine = {0};
+    char text[256];
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    struct agreed *all = calloc(nranks, sizeof(*all));
+    int64_t *bytes = calloc(nranks, sizeof(*bytes));
+    ulyx_status_t *statuses = calloc(nranks, sizeof(*statuses));
+    bool memory = all && bytes && statuses;
+    if (!memory && verdict == ULYX_SUCCESS) {
+        verdict = ULYX_ERR_NO_MEMORY;
+        snprintf(text, sizeof(text), "operator create: no memory to agree");
+    }
+    if (verdict == ULYX_SUCCESS)
+        fill_agreed(op, &mine);
+    ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_OPERATOR, verdict,
+        &mine, verdict == ULYX_SUCCESS ? (int64_t)sizeof(mine) : 0,
+        memory ? (int64_t)sizeof(mine) : 0, all, memory ? bytes : NULL,
+        memory ? statuses : NULL, deadline);
+    if (verdict != ULYX_SUCCESS &&
+        (status == ULYX_SUCCESS || status == ULYX_ERR_MISMATCH))
+        status = uli_error_pass(verdict, text);
+    if (status == ULYX_SUCCESS)
+        status = check_peers(comm, all, bytes, statuses);
+    if (status == ULYX_SUCCESS)
+        take_limits(op, all, threads_p);
+    free(all);
+    free(bytes);
+    free(statuses);
+    return status;
+}
+
+/* ---- plans --------------------------------------------------------------- */
+
+/* OUT and GRAD know nothing of keys: bounds of keys may not move the cuts. */
+static ulyx_status_t
+check_cuts(const struct uli_head_group *group, int32_t rank)
+{
+    int64_t counts[2];
+    const struct uli_run *in = uli_layout_runs(
+        group->bundles[ULI_BUNDLE_IN].plans[0]->layout, 0, rank, &counts[0]);
+    for (int kind = ULI_BUNDLE_OUT; kind < ULI_BUNDLES; kind++) {
+        if (!group->bundles[kind].nplans)
+            continue;
+        const struct uli_run *out = uli_layout_runs(
+            group->bundles[kind].plans[0]->layout, 0, rank, &counts[1]);
+        if (counts[0] != counts[1] ||
+            memcmp(in, out, (size_t)counts[0] * sizeof(*in)))
+            return uli_error(ULYX_ERR_UNSUPPORTED,
+                "max_kv_rows or max_segments moves cuts of the queries: give "
+                "larger ones");
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+make_group(struct ulyx_operator *op, struct uli_head_group *group,
+    ulyx_status_t *verdict)
+{
+    struct uli_plan_params params;
+    for (int kind = 0; kind < ULI_BUNDLES; kind++) {
+        struct uli_bundle *bundle = &group->bundles[kind];
+        while (uli_operator_plan_params(
+            op, group, kind, bundle->nplans, &params)) {
+            ULI_TRY(uli_plan_create(op->comm, &params, *verdict,
+                params.timeout_s, &bundle->plans[bundle->nplans]));
+            bundle->nplans++;
+            bundle->ntensors += params.shape.ntensors;
+        }
+    }
+    if (group->sizes.packed && *verdict == ULYX_SUCCESS)
+        for (int32_t r = 0; r < op->comm->nranks; r++)
+            ULI_TRY(check_cuts(group, r));
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+make_plans(struct ulyx_operator *op, ulyx_status_t verdict)
+{
+    if (verdict != ULYX_SUCCESS) /* the first plan tells it */
+        return uli_plan_create(
+            op->comm, NULL, verdict, op->timeout_s, &(ulyx_plan_t *){NULL});
+    for (int32_t g = 0; g < op->ngroups; g++)
+        ULI_TRY(make_group(op, &op->groups[g], &verdict));
+    uli_operator_take_tables(op);
+    return ULYX_SUCCESS;
+}
+
+/* ---- life ---------------------------------------------------------------- */
+
+static ulyx_status_t
+destroy_plans(struct ulyx_operator *op)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+    for (int32_t g = 0; g < op->ngroups; g++)
+        for (int kind = 0; kind < ULI_BUNDLES; kind++) {
+            struct uli_bundle *bundle = &op->groups[g].bundles[kind];
+            for (int32_t i = 0; i < bundle->nplans; i++) {
+                ulyx_status_t one = uli_plan_destroy(bundle->plans[i]);
+                status = status == ULYX_SUCCESS ? one : status;
+            }
+            bundle->nplans = 0;
+        }
+    return status;
+}
+
+/* Allocates and settles: what fails is the rank's verdict. */
+static ulyx_status_t
+prepare(ulyx_comm_t *comm, struct uli_operator_params *params,
+    struct ulyx_operator **op_p)
+{
+    struct ulyx_operator *op = calloc(1, sizeof(*op));
+    if (!op) {
+        uli_operator_params_free(params);
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for an operator");
+    }
+    op->comm = comm;
+    op->params = params;
+    *op_p = op;
+    return settle(op);
+}
+
+ulyx_status_t
+uli_operator_create(ulyx_comm_t *comm, struct uli_operator_params *params,
+    ulyx_status_t verdict, double timeout_s, ulyx_operator_t **op_p)
+{
+    struct ulyx_operator *op = NULL;
+    char text[256];
+    int32_t threads;
+    uli_deadline_t deadline =
+        uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
+    if (verdict == ULYX_SUCCESS)
+        verdict = prepare(comm, params, &op);
+    else
+        uli_operator_params_free(params);
+    ulyx_status_t status = agree(comm, op, verdict, deadline, &threads);
+    if (status == ULYX_SUCCESS)
+        status = make_plans(op, uli_operator_chunk(op, threads));
+    if (status == ULYX_SUCCESS) {
+        *op_p = op;
+        return ULYX_SUCCESS;
+    }
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    if (op) {
+        destroy_plans(op);
+        free_operator(op);
+    }
+    return uli_error_pass(status, text);
+}
+
+ulyx_status_t
+uli_operator_destroy(ulyx_operator_t *op)
+{
+    bool idle = false;
+    if (!atomic_compare_exchange_strong(&op->busy, &idle, true))
+        return uli_error(ULYX_ERR_BUSY, "a call of the operator is in flight");
+    ulyx_status_t status = destroy_plans(op);
+    free_operator(op);
+    return status;
+}
