@@ -49,6 +49,7 @@
     X(FLAG_STAGE_OVERWRITTEN, RACE)                                            \
     X(FLAG_LOST_RELEASE, RACE)                                                 \
     X(FLAG_LOST_ACQUIRE, RACE)                                                 \
+    X(FLAG_ACQUIRE_TOO_NARROW, RACE)                                           \
     X(FLAG_SCOPE_TOO_NARROW, RACE)                                             \
     X(FLAG_FENCE_TOO_NARROW, RACE)                                             \
     X(FLAG_NO_BLOCK_BARRIER, RACE)                                             \

@@ -94,6 +94,9 @@ await_flag(int fault, unsigned *flag)
     if (fault == FLAG_LOST_ACQUIRE)
         while (ptx_ld_relaxed_sys_u32(flag) == 0)
             ;
+    else if (fault == FLAG_ACQUIRE_TOO_NARROW)
+        while (ptx_ld_acquire_gpu_u32(flag) == 0)
+            ;
     else
         while (ptx_ld_acquire_sys_u32(flag) == 0)
             ;
