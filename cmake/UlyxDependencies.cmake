@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What ulyx is built with. Required: hwloc and libsodium; jansson for the
+# What ulyx is built with. Required: expat, hwloc and libsodium; jansson for the
 # tools; cmocka for the tests (tests/CMakeLists.txt). Optional: what ULYX_<NAME> = AUTO, ON or OFF
 # says, where AUTO takes it when found and ON fails loudly. Each optional NAME
 # leaves behind
@@ -9,6 +9,7 @@ find_package(PkgConfig REQUIRED)
 
 # pkg-config modules by the prefix that pkg_check_modules is given: what
 # ulyx.pc requires of a layer that links with PkgConfig::<prefix>.
+set(ULYX_MODULE_EXPAT expat)
 set(ULYX_MODULE_HWLOC hwloc)
 set(ULYX_MODULE_JANSSON jansson)
 set(ULYX_MODULE_SODIUM libsodium)
@@ -71,6 +72,7 @@ endfunction()
 set(ULYX_SUMMARY "" CACHE INTERNAL "lines printed when configured")
 set(ULYX_REQUIRED "" CACHE INTERNAL "pkg-config modules of ulyx_required")
 
+ulyx_required(EXPAT libexpat1-dev)
 ulyx_required(HWLOC libhwloc-dev)
 ulyx_required(SODIUM libsodium-dev)
 if(ULYX_TOOLS)

@@ -23,7 +23,7 @@ LEVELS = {
 
 # header pattern -> where in the tree it may be included
 FOREIGN = [
-    (r"hwloc\b", r"src/topology/"),
+    (r"(hwloc\b|expat\.h)", r"src/topology/"),
     (r"(ucp|uct|ucs)/", r"src/transport/ucx/|tests/transport/ucx"),
     (r"(cuda|cudart|cublas|nvml|nvrtc|cooperative_groups|mma\.h)",
      r"src/device/|(.*/)?cuda/|.*\.cuh?$|tests/|perf/|examples/"),

@@ -52,17 +52,17 @@ static const char *const level_names[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* pattern with %h and %p replaced; other % stay as they are. */
 static void
-expand_name(char *name_p, size_t name_bytes)
+expand_name(
+    const char *pattern, const char *host, char *name_p, size_t name_bytes)
 {
     size_t used = 0;
-    for (const char *at = state.pattern; *at && used + 1 < name_bytes; at++) {
+    for (const char *at = pattern; *at && used + 1 < name_bytes; at++) {
         char *out = name_p + used;
         size_t room = name_bytes - used;
         int wrote = 1;
         if (at[0] == '%' && at[1] == 'h')
-            wrote = snprintf(out, room, "%s", state.host);
+            wrote = snprintf(out, room, "%s", host);
         else if (at[0] == '%' && at[1] == 'p')
             wrote = snprintf(out, room, "%d", (int)getpid());
         else
@@ -74,11 +74,19 @@ expand_name(char *name_p, size_t name_bytes)
     name_p[used] = 0;
 }
 
+void
+uli_log_file_name(const char *pattern, char *name_p, size_t name_bytes)
+{
+    char host[256] = "unknown";
+    (void)gethostname(host, sizeof(host) - 1);
+    expand_name(pattern, host, name_p, name_bytes);
+}
+
 static int
 open_file(void)
 {
     char name[2 * ULI_SETTING_TEXT];
-    expand_name(name, sizeof(name));
+    expand_name(state.pattern, state.host, name, sizeof(name));
     return open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 }
 

@@ -10,6 +10,7 @@
 #define ULI_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum uli_log_level {
@@ -40,6 +41,10 @@ void uli_log(enum uli_log_level level, enum uli_log_subsys subsys, int rank,
 /* True where a line of that level and subsystem would be written. Reads the
  * environment on the first call of the process only. */
 bool uli_log_on(enum uli_log_level level, enum uli_log_subsys subsys);
+
+/* A file's name from a pattern: %h becomes the host, %p the process; any other
+ * % stays as it is. */
+void uli_log_file_name(const char *pattern, char *name_p, size_t name_bytes);
 
 #define ULI_LOG(level, subsys, rank, ...)                                      \
     do {                                                                       \

@@ -73,6 +73,11 @@ enum uli_setting_type {
         "process_vm_readv between processes: auto probes, on or off")          \
     X(ULYX_CMA_MIN_ROW, cma_min_row_bytes, BYTES, "512", 1, INT64_MAX,         \
         "shortest row that process_vm_readv is used for")                      \
+    X(ULYX_TOPO_FILE, topo_file, STRING, "", 0, 0,                             \
+        "machine description to use in place of this machine: hwloc XML of "   \
+        "version 2 or NCCL's topology XML")                                    \
+    X(ULYX_TOPO_DUMP_FILE, topo_dump_file, STRING, "", 0, 0,                   \
+        "file for the machine as hwloc XML; %h is the host, %p the process")   \
     X(ULYX_THREADS, threads, INT, "0", 0, 4096,                                \
         "threads of CPU attention; 0 = cores that this process may use")       \
     X(ULYX_SERVICE_CORE, service_core, INT, "-1", -1, 65535,                   \

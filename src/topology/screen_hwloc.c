@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A look at hwloc's XML before hwloc reads it. hwloc trusts its own files: a
+ * NUMA node without its set, a set of a million words or an object in the
+ * wrong place ends the process. So the file must be well-formed, objects must
+ * nest as hwloc nests them, each must have the sets and indices that hwloc
+ * takes for granted, and numbers must be numbers.
+ */
+#include "topology/graph.h"
+
+#include <errno.h>
+#include <expat.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+
+enum { DEPTH_MAX = 280, SET_TEXT_MAX = 11 * (ULI_GRAPH_CORES_MAX / 32 / 8) };
+
+/* What may stand in what. */
+enum group {
+    NOTHING,
+    FILE_ROOT,
+    NORMAL,
+    MEMORY,
+    LEAF,
+    BRIDGE,
+    PCI,
+    OSDEV,
+    MISC
+};
+
+static const struct {
+    const char *type;
+    enum group group;
+    bool has_sets, has_index;
+} types[] = {
+    {"Machine", NORMAL, true, false},
+    {"Package", NORMAL, true, false},
+    {"Die", NORMAL, true, false},
+    {"Group", NORMAL, true, false},
+    {"Core", NORMAL, true, false},
+    {"L1Cache", NORMAL, true, false},
+    {"L2Cache", NORMAL, true, false},
+    {"L3Cache", NORMAL, true, false},
+    {"L4Cache", NORMAL, true, false},
+    {"L5Cache", NORMAL, true, false},
+    {"L1iCache", NORMAL, true, false},
+    {"L2iCache", NORMAL, true, false},
+    {"L3iCache", NORMAL, true, false},
+    {"PU", LEAF, true, true},
+    {"NUMANode", LEAF, true, true},
+    {"MemCache", MEMORY, true, false},
+    {"Bridge", BRIDGE, false, false},
+    {"PCIDev", PCI, false, false},
+    {"OSDev", OSDEV, false, false},
+    {"Misc", MISC, false, false},
+};
+enum { TYPES = sizeof(types) / sizeof(types[0]) };
+
+struct screen {
+    XML_Parser parser;
+    const char *name;
+    enum group stack[DEPTH_MAX];
+    int depth;
+    int machines;
+    ulyx_status_t status;
+};
+
+static void
+refuse(struct screen *s, const char *what, const char *text)
+{
+    if (s->status == ULYX_SUCCESS)
+        s->status =
+            uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s:%lu: %s%.60s", s->name,
+                (unsigned long)XML_GetCurrentLineNumber(s->parser), what, text);
+    XML_StopParser(s->parser, XML_FALSE);
+}
+
+static const char *
+attribute(const char **attributes, const char *name)
+{
+    for (; *attributes; attributes += 2)
+        if (strcmp(attributes[0], name) == 0)
+            return attributes[1];
+    return NULL;
+}
+
+/* ---- values -------------------------------------------------------------- */
+
+/* "0x0000000f,0xffffffff" or with words left empty: not infinite, not huge. */
+static bool
+is_set(const char *text)
+{
+    if (!*text || strlen(text) > SET_TEXT_MAX)
+        return false;
+    while (*text) {
+        size_t digits = 0;
+        if (text[0] == '0' && text[1] == 'x') {
+            digits = strspn(text + 2, "0123456789abcdef");
+            if (digits == 0 || digits > 8)
+                return false;
+            digits += 2;
+        }
+        text += digits;
+        if (*text == ',')
+            text++;
+        else if (*text)
+            return false;
+    }
+    return true;
+}
+
+/* The only bit of a set, or -1. */
+static int64_t
+only_bit(const char *text)
+{
+    int64_t words = 1, found = -1;
+    for (const char *at = text; *at; at++)
+        words += *at == ',';
+    for (; *text; text += strcspn(text, ","), text += *text == ',') {
+        unsigned long long word = strtoull(text, NULL, 16);
+        words--;
+        if (word == 0)
+            continue;
+        if (found >= 0 || (word & (word - 1)))
+            return -1;
+        found = 32 * words + __builtin_ctzll(word);
+    }
+    return found;
+}
+
+static bool
+is_number(const char *text, unsigned long long limit)
+{
+    char *end;
+    if (!*text || strspn(text, "0123456789") != strlen(text))
+        return false;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    return !errno && value <= limit;
+}
+
+/* ---- objects ------------------------------------------------------------- */
+
+static bool
+may_contain(enum group outer, enum group inner)
+{
+    switch (outer) {
+    case FILE_ROOT:
+        return inner == NORMAL;
+    case NORMAL:
+        return true;
+    case MEMORY:
+        return inner == MEMORY || inner == LEAF;
+    case BRIDGE:
+        return inner == BRIDGE || inner == PCI || inner == OSDEV ||
+               inner == MISC;
+    case PCI:
+    case OSDEV:
+        return inner == OSDEV || inner == MISC;
+    case LEAF:
+    case MISC:
+        return inner == MISC;
+    default:
+        return false;
+    }
+}
+
+static void
+check_sets(struct screen *s, const char **attributes, bool wanted)
+{
+    static const char *const names[] = {"cpuset", "complete_cpuset", "nodeset",
+        "complete_nodeset", "allowed_cpuset", "allowed_nodeset"};
+    for (int i = 0; i < 6; i++) {
+        const char *text = attribute(attributes, names[i]);
+        if (text ? !is_set(text) : wanted && i < 4)
+            refuse(s, "an object without a proper ", names[i]);
+        if (text && !wanted)
+            refuse(s, "an I/O object with ", names[i]);
+    }
+}
+
+/* Of a PU the cpuset, of a NUMA node the nodeset is its own bit. */
+static void
+check_index(struct screen *s, const char **attributes, bool is_pu)
+{
+    const char *index = attribute(attributes, "os_index");
+    const char *set = attribute(attributes, is_pu ? "cpuset" : "nodeset");
+    if (!index || !set || only_bit(set) != strtoll(index, NULL, 10))
+        refuse(s, "os_index and set disagree: os_index=", index ? index : "");
+}
+
+static void
+check_numbers(struct screen *s, const char **attributes)
+{
+    static const struct {
+        const char *name;
+        unsigned long long limit;
+    } rows[] = {{"os_index", ULI_GRAPH_CORES_MAX - 1}, {"gp_index", INT64_MAX},
+        {"local_memory", INT64_MAX}, {"depth", 256}, {"nbobjs", 4096},
+        {"kind", UINT32_MAX}, {"length", 64 << 20}, {"osdev_type", 255},
+        {"cache_size", INT64_MAX}, {"cache_linesize", 1 << 20}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *text = attribute(attributes, rows[i].name);
+        if (text && !is_number(text, rows[i].limit))
+            refuse(s, "not a number in range: ", rows[i].name);
+    }
+}
+
+static void
+on_object(struct screen *s, const char **attributes)
+{
+    const char *type = attribute(attributes, "type");
+    int row = 0;
+    while (type && row < TYPES && strcmp(types[row].type, type) != 0)
+        row++;
+    if (!type || row == TYPES) {
+        refuse(s, "object of an unknown type ", type ? type : "");
+        return;
+    }
+    if (!may_contain(s->stack[s->depth - 1], types[row].group) ||
+        (row == 0) != (s->depth == 1) || (row == 0 && s->machines++))
+        refuse(s, "object in the wrong place: ", type);
+    check_sets(s, attributes, types[row].has_sets);
+    if (types[row].has_index && s->status == ULYX_SUCCESS)
+        check_index(s, attributes, strcmp(type, "PU") == 0);
+    s->stack[s->depth] = types[row].group;
+}
+
+static void
+on_start(void *context, const char *element, const char **attributes)
+{
+    struct screen *s = context;
+    if (s->depth + 1 >= DEPTH_MAX) {
+        refuse(s, "elements too deep", "");
+        return;
+    }
+    s->stack[s->depth] = s->depth == 0 ? FILE_ROOT : NOTHING;
+    check_numbers(s, attributes);
+    if (strcmp(element, "object") == 0 && s->depth > 0)
+        on_object(s, attributes);
+    s->depth++;
+}
+
+static void
+on_end(void *context, const char *element)
+{
+    struct screen *s = context;
+    (void)element;
+    s->depth--;
+}
+
+static void
+on_entity(void *context, const char *entity, int is_parameter,
+    const char *value, int value_length, const char *base, const char *system,
+    const char *public_id, const char *notation)
+{
+    (void)is_parameter, (void)value, (void)value_length, (void)base;
+    (void)system, (void)public_id, (void)notation;
+    refuse(context, "entities are refused: ", entity);
+}
+
+ulyx_status_t
+uli_hwloc_screen(const char *text, size_t bytes, const char *name)
+{
+    struct screen s = {.name = name};
+    s.parser = XML_ParserCreate(NULL);
+    if (!s.parser)
+        return uli_error(ULYX_ERR_NO_MEMORY, "%s: no memory", name);
+    XML_SetUserData(s.parser, &s);
+    XML_SetElementHandler(s.parser, on_start, on_end);
+    XML_SetEntityDeclHandler(s.parser, on_entity);
+    if (XML_Parse(s.parser, text, (int)bytes, 1) == XML_STATUS_ERROR)
+        refuse(&s, XML_ErrorString(XML_GetErrorCode(s.parser)), "");
+    if (s.machines == 0 && s.status == ULYX_SUCCESS)
+        refuse(&s, "no object of type Machine", "");
+    XML_ParserFree(s.parser);
+    return s.status;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a topology comes from: settings, files, this machine, and the flat
+ * one that is left when all of that fails. A file's first element says which
+ * importer reads it.
+ */
+#include "topology/graph.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/status.h"
+#include "topology/node.h"
+
+#define FILE_MAX_BYTES (64L << 20)
+
+/* ---- files --------------------------------------------------------------- */
+
+/* The first element, past declaration, doctype and comments; NULL without. */
+static const char *
+first_element(const char *text)
+{
+    while ((text = strchr(text, '<'))) {
+        if (strncmp(text, "<!--", 4) == 0)
+            text = strstr(text, "-->");
+        else if (text[1] != '?' && text[1] != '!')
+            return text + 1;
+        if (!text)
+            return NULL;
+        text++;
+    }
+    return NULL;
+}
+
+/* Of <topology version="2.0">: "2.0"; "1" where it says nothing, as hwloc 1
+ * wrote it. */
+static void
+hwloc_version(const char *element, char version_p[16])
+{
+    size_t length = strcspn(element, ">");
+    const char *at = strstr(element, "version=\"");
+    strcpy(version_p, "1");
+    if (at && at < element + length)
+        snprintf(version_p, 16, "%.*s", (int)strcspn(at + 9, "\">"), at + 9);
+}
+
+static ulyx_status_t
+import_text(const char *text, size_t bytes, const char *name,
+    const char *dump_path, struct uli_topology *graph)
+{
+    const char *element = first_element(text);
+    char version[16];
+    if (element && strncmp(element, "system", 6) == 0) {
+        if (dump_path)
+            ULI_WARN(ULI_LOG_TOPO, -1,
+                "ULYX_TOPO_DUMP_FILE: a topology from NCCL's XML is not "
+                "written");
+        return uli_nccl_import(text, bytes, name, graph);
+    }
+    if (!element || strncmp(element, "topology", 8) != 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: neither hwloc's <topology> nor NCCL's <system>", name);
+    hwloc_version(element, version);
+    if (strncmp(version, "2.", 2) != 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: hwloc XML of version %s; version 2 is read: hwloc 3 writes "
+            "it with lstopo --export-xml-flags v2, hwloc 2 by itself",
+            name, version);
+    ULI_TRY(uli_hwloc_screen(text, bytes, name));
+    return uli_hwloc_import(text, bytes, name, dump_path, graph);
+}
+
+/* A graph from text, or from this machine when text is NULL. */
+static ulyx_status_t
+make(const char *text, size_t bytes, const char *name, const char *dump_path,
+    struct uli_topology **topology_p)
+{
+    struct uli_topology *graph = uli_graph_create();
+    ulyx_status_t status;
+    if (!graph)
+        return uli_error(ULYX_ERR_NO_MEMORY, "topology: no memory");
+    if (text)
+        status = import_text(text, bytes, name, dump_path, graph);
+    else
+        status = uli_hwloc_import(NULL, 0, name, dump_path, graph);
+    if (status == ULYX_SUCCESS && !text)
+        status = uli_nvml_import(graph);
+    if (status == ULYX_SUCCESS)
+        status = uli_graph_finish(graph);
+    if (status != ULYX_SUCCESS) {
+        uli_topology_free(graph);
+        return status;
+    }
+    snprintf(graph->source, sizeof(graph->source), "%s", name);
+    *topology_p = graph;
+    return ULYX_SUCCESS;
+}
+
+/* The caller frees *text_p, which ends with a zero. */
+static ulyx_status_t
+read_text(const char *path, char **text_p, size_t *bytes_p)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return uli_error_errno("%s", path);
+    ulyx_status_t status = ULYX_SUCCESS;
+    char *text = NULL;
+    size_t used = 0, capacity = 0;
+    do {
+        if (used + 1 >= capacity) {
+            capacity = capacity ? 2 * capacity : 65536;
+            char *larger = realloc(text, capacity);
+            if (!larger)
+                status = uli_error(ULYX_ERR_NO_MEMORY, "%s: no memory", path);
+            text = larger ? larger : text;
+        }
+        if (!status)
+            used += fread(text + used, 1, capacity - used - 1, file);
+        if (!status && used > FILE_MAX_BYTES)
+            status = uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                "%s: more than %ld bytes", path, FILE_MAX_BYTES);
+    } while (!status && !feof(file) && !ferror(file));
+    if (!status && ferror(file))
+        status = uli_error_errno("%s", path);
+    fclose(file);
+    if (status) {
+        free(text);
+        return status;
+    }
+    text[used] = 0;
+    *text_p = text;
+    *bytes_p = used;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+read_file(
+    const char *path, const char *dump_path, struct uli_topology **topology_p)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    ULI_TRY(read_text(path, &text, &bytes));
+    ulyx_status_t status = make(text, bytes, path, dump_path, topology_p);
+    free(text);
+    return status;
+}
+
+ulyx_status_t
+uli_topology_read(const char *path, struct uli_topology **topology_p)
+{
+    return read_file(path, NULL, topology_p);
+}
+
+ulyx_status_t
+uli_topology_parse(const char *text, size_t bytes, const char *name,
+    struct uli_topology **topology_p)
+{
+    char *copy = malloc(bytes + 1);
+    if (!copy)
+        return uli_error(ULYX_ERR_NO_MEMORY, "%s: no memory", name);
+    memcpy(copy, text, bytes);
+    copy[bytes] = 0;
+    ulyx_status_t status = make(copy, bytes, name, NULL, topology_p);
+    free(copy);
+    return status;
+}
+
+/* ---- this machine, or what is left of it --------------------------------- */
+
+/* Cores by count; nothing is known of where they are. */
+static ulyx_status_t
+make_flat(const char *why, struct uli_topology **topology_p)
+{
+    static atomic_flag logged = ATOMIC_FLAG_INIT;
+    struct uli_topology *graph = uli_graph_create();
+    ulyx_status_t status = graph ? ULYX_SUCCESS : ULYX_ERR_NO_MEMORY;
+    int32_t cores = uli_node_cores();
+    for (int32_t i = 0; i < cores && status == ULYX_SUCCESS; i++)
+        status = uli_graph_add_core(graph, i, -1, -1);
+    if (status == ULYX_SUCCESS)
+        status = uli_graph_finish(graph);
+    if (status != ULYX_SUCCESS) {
+        uli_topology_free(graph);
+        return uli_error(ULYX_ERR_NO_MEMORY, "topology: no memory");
+    }
+    snprintf(graph->source, sizeof(graph->source),
+        "flat, because detection failed: %.440s", why);
+    if (!atomic_flag_test_and_set(&logged))
+        ULI_WARN(ULI_LOG_TOPO, -1,
+            "the machine's topology is not known, cores are all taken as "
+            "equal: %s",
+            why);
+    *topology_p = graph;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_topology_load(
+    const struct uli_settings *settings, struct uli_topology **topology_p)
+{
+    char dump_name[2 * ULI_SETTING_TEXT];
+    const char *dump_path = NULL;
+    ulyx_status_t status;
+    if (settings->topo_dump_file[0]) {
+        uli_log_file_name(
+            settings->topo_dump_file, dump_name, sizeof(dump_name));
+        dump_path = dump_name;
+    }
+    if (settings->topo_file[0])
+        status = read_file(settings->topo_file, dump_path, topology_p);
+    else
+        status = make(NULL, 0, "hwloc, this machine", dump_path, topology_p);
+    if (status != ULYX_SUCCESS)
+        return make_flat(uli_error_text(), topology_p);
+    ULI_INFO(ULI_LOG_TOPO, -1,
+        "topology: %s: %d packages, %d NUMA nodes, %d "
+        "cores, %d GPUs, %d NICs",
+        (*topology_p)->source, (*topology_p)->counts[ULI_TOPO_PACKAGE],
+        (*topology_p)->counts[ULI_TOPO_NUMA], (*topology_p)->ncores,
+        (*topology_p)->counts[ULI_TOPO_GPU],
+        (*topology_p)->counts[ULI_TOPO_NIC]);
+    return ULYX_SUCCESS;
+}

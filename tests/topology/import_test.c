@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Importers and bad input: files that must be refused with a text that says
+ * why, and files broken at random, which must be refused or read but never
+ * harm. Detection of this machine, and what is left when it fails.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/status.h"
+#include "support/random.h"
+#include "support/test.h"
+#include "topology/graph.h"
+#include "topology/node.h"
+
+static ulyx_status_t
+parse(const char *text, struct uli_topology **t_p)
+{
+    return uli_topology_parse(text, strlen(text), "test.xml", t_p);
+}
+
+/* Refused, naming file and cause; the output is untouched. */
+static void
+expect_refused(const char *text, const char *cause)
+{
+    struct uli_topology *t = (struct uli_topology *)&t;
+    assert_status(parse(text, &t), ULYX_ERR_INVALID_ARGUMENT);
+    assert_ptr_equal(t, &t);
+    if (!strstr(uli_error_text(), "test.xml") ||
+        !strstr(uli_error_text(), cause))
+        fail_msg(
+            "\"%s\" does not name test.xml and %s", uli_error_text(), cause);
+}
+
+static void
+other_versions_are_refused(void **state)
+{
+    (void)state;
+    expect_refused("<?xml version=\"1.0\"?>\n<!DOCTYPE topology SYSTEM "
+                   "\"hwloc2.dtd\">\n<topology version=\"3.0\"></topology>",
+        "hwloc XML of version 3.0; version 2 is read");
+    expect_refused("<topology><object type=\"Machine\"/></topology>",
+        "hwloc XML of version 1;");
+    expect_refused("<system version=\"2\"/>", "version of <system>");
+}
+
+static void
+other_files_are_refused(void **state)
+{
+    (void)state;
+    const char *cause = "neither hwloc's <topology> nor NCCL's <system>";
+    expect_refused("", cause);
+    expect_refused("no XML at all", cause);
+    expect_refused("<?xml version=\"1.0\"?><html/>", cause);
+    expect_refused("<!-- never closed <system version=\"1\">", cause);
+    expect_refused("<topology version=\"2.0\"></topology>", "");
+    expect_refused("<topology version=\"2.0\"><object type=\"Machine\"", "");
+    struct uli_topology *t = NULL;
+    assert_status(
+        uli_topology_read("/nonexistent/topo.xml", &t), ULYX_ERR_SYSTEM);
+    assert_status(uli_topology_read("/", &t), ULYX_ERR_SYSTEM);
+}
+
+#define IN_CPU(text)                                                           \
+    "<system version=\"1\">\n<cpu numaid=\"0\">\n" text "</cpu></system>"
+
+static void
+nccl_errors_name_the_line(void **state)
+{
+    (void)state;
+    expect_refused(IN_CPU("<pci class=\"0x030200\"/>"), "test.xml:3: busid");
+    expect_refused(
+        IN_CPU("<pci busid=\"0000:xx:00.0\"/>"), "test.xml:3: busid");
+    expect_refused(
+        IN_CPU("<pci busid=\"0000:00:00.0\" class=\"99999999999999999999\"/>"),
+        "test.xml:3: class=\"99999999999999999999\"");
+    expect_refused(
+        IN_CPU(
+            "<pci busid=\"0:0:0.0\" class=\"0x020000\" link_width=\"1e9\"/>"),
+        "link_width");
+    expect_refused(IN_CPU("<gpu dev=\"0\" sm=\"90\"/>"), "<gpu> outside");
+    expect_refused(IN_CPU("\n<nic>\n<net speed=\"-3\"/></nic>"),
+        "test.xml:5: speed=\"-3\"");
+    expect_refused("<system version=\"1\"><cpu numaid=\"0\" affinity=\"xyz\"/>"
+                   "</system>",
+        "affinity=\"xyz\"");
+    expect_refused("<system version=\"1\"><cpu host_hash=\"0x1\"/>"
+                   "<cpu host_hash=\"0x2\"/></system>",
+        "more than one node");
+    expect_refused("<system version=\"1\"><cpu></system>", "test.xml:1: ");
+    expect_refused("<system version=\"1\">", "test.xml:1: ");
+}
+
+/* A file that would grow to gigabytes, and one that is very deep. */
+static void
+nccl_bombs_are_refused(void **state)
+{
+    (void)state;
+    char deep[4096] = "<system version=\"1\">";
+    expect_refused("<!DOCTYPE x [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]>"
+                   "<system version=\"1\"><cpu numaid=\"&b;\"/></system>",
+        "entities are refused");
+    for (int i = 0; i < 200; i++)
+        strcat(deep, "<x>");
+    expect_refused(deep, "deep");
+    char *wide = malloc(1 << 19);
+    size_t used = (size_t)sprintf(
+        wide, "<system version=\"1\"><cpu numaid=\"0\" affinity=\"");
+    memset(wide + used, 'f', (1 << 18) + 9);
+    strcpy(wide + used + (1 << 18) + 9, "\"/></system>");
+    expect_refused(wide, "affinity");
+    free(wide);
+}
+
+/* A GPU linked to itself, to one that is not there, to the other twice. */
+static void
+nvlinks_to_nowhere_are_left_out(void **state)
+{
+    (void)state;
+    struct uli_topology *t = NULL;
+    assert_status(
+        parse(IN_CPU("<pci busid=\"0:1:0.0\" class=\"0x030200\"><gpu sm=\"90\">"
+                     "<nvlink target=\"0:1:0.0\" count=\"2\"/>"
+                     "<nvlink target=\"0:7:0.0\" count=\"2\"/>"
+                     "<nvlink target=\"0:2:0.0\" count=\"3\"/></gpu></pci>"
+                     "<pci busid=\"0:2:0.0\" class=\"0x030200\"><gpu sm=\"90\">"
+                     "<nvlink target=\"0:1:0.0\" count=\"3\"/></gpu></pci>"),
+            &t),
+        ULYX_SUCCESS);
+    assert_int_equal(t->nlinks, 1);
+    struct uli_topo_link link =
+        uli_topology_link(t, uli_topology_node(t, ULI_TOPO_GPU, 0),
+            uli_topology_node(t, ULI_TOPO_GPU, 1));
+    assert_int_equal(link.class, ULI_LINK_NVLINK);
+    assert_true(link.bytes_per_s == 3 * 20.6e9);
+    assert_null(uli_topology_node(t, ULI_TOPO_GPU, 2));
+    assert_null(uli_topology_node(t, ULI_TOPO_GPU, -1));
+    uli_topology_free(t);
+}
+
+/* ---- files broken at random ---------------------------------------------- */
+
+static char *
+read_machine(const char *name, size_t *bytes_p)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s.xml", TEST_DATA_DIR, name);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    char *text = malloc(1 << 18);
+    *bytes_p = fread(text, 1, (1 << 18) - 1, file);
+    text[*bytes_p] = 0;
+    fclose(file);
+    return text;
+}
+
+/* The begin of a random run of digits at or after a random place. */
+static size_t
+find_number(const char *text, size_t bytes, struct test_random *random)
+{
+    size_t at = (size_t)test_random_in(random, 0, (int64_t)bytes - 1);
+    while (at < bytes && (text[at] < '0' || text[at] > '9'))
+        at++;
+    return at;
+}
+
+/* One to four damages: a cut, bytes changed, a piece copied over another, a
+ * number replaced by an extreme one. */
+static size_t
+damage(char *text, size_t bytes, struct test_random *random)
+{
+    static const char *const extremes[] = {
+        "99999999999999999999", "-1", "4294967296", "0x", "1e308", ""};
+    int64_t count = test_random_in(random, 1, 4);
+    for (int64_t i = 0; i < count && bytes > 64; i++) {
+        size_t at = (size_t)test_random_in(random, 0, (int64_t)bytes - 32);
+        size_t from = (size_t)test_random_in(random, 0, (int64_t)bytes - 32);
+        int64_t kind = test_random_in(random, 0, 7);
+        if (kind == 0) {
+            bytes = at;
+        } else if (kind < 3) {
+            text[at] = (char)test_random_in(random, 1, 255);
+        } else if (kind < 5) {
+            memmove(text + at, text + from, 32);
+        } else {
+            const char *put = extremes[test_random_in(random, 0, 5)];
+            size_t number = find_number(text, bytes - 32, random);
+            memcpy(text + number, put, strlen(put));
+        }
+    }
+    return bytes;
+}
+
+/* All queries over what was read must stay inside it. */
+static void
+use(const struct uli_topology *t)
+{
+    struct uli_rank_place places[5];
+    int32_t order[5], cores[8];
+    uli_topology_place_ranks(t, 5, places);
+    uli_topology_order_peers(t, places, 5, 3, order);
+    for (int kind = 0; kind < ULI_TOPO_KINDS; kind++)
+        for (int32_t i = 0; i < uli_topology_count(t, kind); i++) {
+            const struct uli_topo_node *n = uli_topology_node(t, kind, i);
+            uli_topology_numa_of(t, n);
+            uli_topology_cores_near(t, n, cores, 8);
+        }
+}
+
+static void
+fuzz(const char *const *names, size_t count, int64_t draws)
+{
+    struct test_random random = {test_seed(8)};
+    int64_t read = 0;
+    for (int64_t i = 0; i < draws; i++) {
+        size_t bytes;
+        char *text = read_machine(
+            names[test_random_in(&random, 0, (int64_t)count - 1)], &bytes);
+        bytes = damage(text, bytes, &random);
+        struct uli_topology *t = NULL;
+        if (uli_topology_parse(text, bytes, "fuzz", &t) == ULYX_SUCCESS) {
+            use(t);
+            uli_topology_free(t);
+            read++;
+        }
+        free(text);
+    }
+    fprintf(
+        stderr, "%d of %d damaged files were read\n", (int)read, (int)draws);
+}
+
+static void
+damaged_nccl_files(void **state)
+{
+    static const char *const names[] = {
+        "dgx-h100.nccl", "gb200-nvl.nccl", "vm.nccl"};
+    (void)state;
+    fuzz(names, 3, test_draws(3000));
+}
+
+static void
+damaged_hwloc_files(void **state)
+{
+    static const char *const names[] = {
+        "flat-vm", "vm-unknown-numa", "memoryless-numa", "two-nic"};
+    (void)state;
+    fuzz(names, 4, test_draws(400));
+}
+
+/* ---- this machine -------------------------------------------------------- */
+
+static struct uli_topology *
+load(const char *topo_file, const char *dump_file)
+{
+    struct uli_settings settings;
+    struct uli_topology *t = NULL;
+    assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
+    snprintf(settings.topo_file, sizeof(settings.topo_file), "%s", topo_file);
+    snprintf(settings.topo_dump_file, sizeof(settings.topo_dump_file), "%s",
+        dump_file);
+    assert_status(uli_topology_load(&settings, &t), ULYX_SUCCESS);
+    return t;
+}
+
+static void
+this_machine_survives_a_dump(void **state)
+{
+    (void)state;
+    char pattern[128], path[160];
+    snprintf(pattern, sizeof(pattern), "/tmp/ulyx-topology-test-%%p.xml");
+    snprintf(
+        path, sizeof(path), "/tmp/ulyx-topology-test-%d.xml", (int)getpid());
+    struct uli_topology *t = load("", pattern);
+    assert_string_equal(uli_topology_source(t), "hwloc, this machine");
+    assert_true(uli_topology_cores(t) >= uli_node_cores());
+    struct uli_topology *again = load(path, "");
+    assert_string_equal(uli_topology_source(again), path);
+    for (int kind = 0; kind < ULI_TOPO_KINDS; kind++)
+        assert_int_equal(
+            uli_topology_count(t, kind), uli_topology_count(again, kind));
+    assert_int_equal(uli_topology_cores(t), uli_topology_cores(again));
+    unlink(path);
+    uli_topology_free(t);
+    uli_topology_free(again);
+}
+
+static void
+failures_leave_a_flat_machine(void **state)
+{
+    (void)state;
+    struct uli_rank_place places[3];
+    struct uli_topology *t = load("/nonexistent/topo.xml", "");
+    assert_int_equal(uli_topology_cores(t), uli_node_cores());
+    assert_int_equal(uli_topology_count(t, ULI_TOPO_NUMA), 0);
+    assert_non_null(strstr(uli_topology_source(t), "flat"));
+    assert_non_null(strstr(uli_topology_source(t), "/nonexistent/topo.xml"));
+    uli_topology_place_ranks(t, 3, places);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(places[r].numa, ULI_TOPO_UNKNOWN);
+        assert_int_equal(places[r].nic, ULI_TOPO_UNKNOWN);
+    }
+    uli_topology_free(t);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(other_versions_are_refused),
+    cmocka_unit_test(other_files_are_refused),
+    cmocka_unit_test(nccl_errors_name_the_line),
+    cmocka_unit_test(nccl_bombs_are_refused),
+    cmocka_unit_test(nvlinks_to_nowhere_are_left_out),
+    cmocka_unit_test(damaged_nccl_files),
+    cmocka_unit_test(damaged_hwloc_files),
+    cmocka_unit_test(this_machine_survives_a_dump),
+    cmocka_unit_test(failures_leave_a_flat_machine),
+};
+
+ULI_TEST_MAIN("TopologyImport", tests)

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The recorded machines: every query of each gives what NAME.expected beside
+ * it says, text for text.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "support/test.h"
+#include "topology/topology.h"
+
+enum { RANKS_MAX = 16 };
+
+static void
+print_counts(FILE *out, const struct uli_topology *t)
+{
+    fprintf(out,
+        "packages %d, NUMA nodes %d, cores %d, GPUs %d, NICs %d, "
+        "NVSwitches %d\n",
+        uli_topology_count(t, ULI_TOPO_PACKAGE),
+        uli_topology_count(t, ULI_TOPO_NUMA), uli_topology_cores(t),
+        uli_topology_count(t, ULI_TOPO_GPU),
+        uli_topology_count(t, ULI_TOPO_NIC),
+        uli_topology_count(t, ULI_TOPO_NVSWITCH));
+    fprintf(out, "crowded by %d ranks: %d, by %d: %d\n", uli_topology_cores(t),
+        uli_topology_is_crowded(t, uli_topology_cores(t)),
+        uli_topology_cores(t) + 1,
+        uli_topology_is_crowded(t, uli_topology_cores(t) + 1));
+}
+
+static void
+print_devices(FILE *out, const struct uli_topology *t, enum uli_topo_kind kind)
+{
+    for (int32_t i = 0; i < uli_topology_count(t, kind); i++) {
+        const struct uli_topo_node *n = uli_topology_node(t, kind, i);
+        int32_t cores[4096] = {0};
+        int32_t count = uli_topology_cores_near(t, n, cores, 4096);
+        char pci[32];
+        fprintf(out, "%s %d: %s", uli_topo_kind_name(kind), i,
+            uli_topo_pci_text(n->pci, pci, sizeof(pci)));
+        if (n->name[0])
+            fprintf(out, " %s", n->name);
+        fprintf(out, ", NUMA %d, %.1f GB/s, cores near %d: %d to %d\n",
+            uli_topology_numa_of(t, n), n->bytes_per_s / 1e9, count, cores[0],
+            cores[count - 1]);
+    }
+}
+
+static void
+print_numa(FILE *out, const struct uli_topology *t)
+{
+    for (int32_t i = 0; i < uli_topology_count(t, ULI_TOPO_NUMA); i++) {
+        const struct uli_topo_node *n = uli_topology_node(t, ULI_TOPO_NUMA, i);
+        fprintf(out, "NUMA node %d: the system's %d, memory at %d, NICs", i,
+            n->os_index, uli_topology_memory_near(t, i));
+        for (int32_t turn = 0; turn < 3; turn++)
+            fprintf(out, " %d", uli_topology_nearest_nic(t, n, turn));
+        fprintf(out, "\n");
+    }
+}
+
+/* Distance of each device of one kind to each of another. */
+static void
+print_links(FILE *out, const struct uli_topology *t, enum uli_topo_kind from,
+    enum uli_topo_kind to)
+{
+    for (int32_t i = 0; i < uli_topology_count(t, from); i++) {
+        fprintf(out, "%s %d to %ss:", uli_topo_kind_name(from), i,
+            uli_topo_kind_name(to));
+        for (int32_t j = 0; j < uli_topology_count(t, to); j++) {
+            struct uli_topo_link link = uli_topology_link(
+                t, uli_topology_node(t, from, i), uli_topology_node(t, to, j));
+            fprintf(out, " %s", uli_link_class_name(link.class));
+            if (link.bytes_per_s > 0)
+                fprintf(out, "(%.1f)", link.bytes_per_s / 1e9);
+        }
+        fprintf(out, "\n");
+    }
+}
+
+/* The first core to the second, a quarter on, half on, and the last. */
+static void
+print_cores(FILE *out, const struct uli_topology *t)
+{
+    int32_t n = uli_topology_cores(t);
+    int32_t others[] = {0, 1, n / 4, n / 2, n - 1};
+    int32_t first = uli_topology_core_os_index(t, 0);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        int32_t core = uli_topology_core_os_index(t, others[i]);
+        int32_t pair[2] = {first, core};
+        fprintf(out, "core %d to %d: %s, both at NUMA %d\n", first, core,
+            uli_link_class_name(uli_topology_core_link(t, first, core)),
+            uli_topology_numa_of_cores(t, pair, 2));
+    }
+}
+
+static void
+print_ranks(FILE *out, const struct uli_topology *t, int32_t ranks)
+{
+    struct uli_rank_place places[RANKS_MAX];
+    int32_t order[RANKS_MAX];
+    uli_topology_place_ranks(t, ranks, places);
+    for (int32_t r = 0; r < ranks; r++) {
+        fprintf(out, "rank %d of %d: GPU %d, NIC %d, NUMA %d, peers", r, ranks,
+            places[r].gpu, places[r].nic, places[r].numa);
+        uli_topology_order_peers(t, places, ranks, r, order);
+        for (int32_t i = 0; i + 1 < ranks; i++)
+            fprintf(out, " %d(%s)", order[i],
+                uli_link_class_name(
+                    uli_topology_place_link(t, &places[r], &places[order[i]])));
+        fprintf(out, "\n");
+    }
+}
+
+static char *
+answers(const struct uli_topology *t)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    int32_t gpus = uli_topology_count(t, ULI_TOPO_GPU);
+    print_counts(out, t);
+    print_devices(out, t, ULI_TOPO_GPU);
+    print_devices(out, t, ULI_TOPO_NIC);
+    print_numa(out, t);
+    print_links(out, t, ULI_TOPO_GPU, ULI_TOPO_GPU);
+    print_links(out, t, ULI_TOPO_GPU, ULI_TOPO_NIC);
+    print_cores(out, t);
+    print_ranks(out, t, gpus > 0 ? gpus : 4);
+    fclose(out);
+    return text;
+}
+
+static char *
+read_all(const char *path)
+{
+    char *text = calloc(1, 1 << 16);
+    FILE *file = fopen(path, "re");
+    if (file) {
+        size_t count = fread(text, 1, (1 << 16) - 1, file);
+        text[count] = 0;
+        fclose(file);
+    }
+    return text;
+}
+
+static void
+check_machine(const char *name)
+{
+    char path[512], expected_path[512];
+    struct uli_topology *t = NULL;
+    snprintf(path, sizeof(path), "%s/%s.xml", TEST_DATA_DIR, name);
+    snprintf(expected_path, sizeof(expected_path), "%s/%s.expected",
+        TEST_DATA_DIR, name);
+    assert_status(uli_topology_read(path, &t), ULYX_SUCCESS);
+    char *got = answers(t), *expected = read_all(expected_path);
+    bool same = strcmp(got, expected) == 0;
+    if (!same)
+        fprintf(stderr, "%s gives\n%s", name, got);
+    free(got);
+    free(expected);
+    uli_topology_free(t);
+    assert_true(same);
+}
+
+#define MACHINE(function, name)                                                \
+    static void function(void **state)                                         \
+    {                                                                          \
+        (void)state;                                                           \
+        check_machine(name);                                                   \
+    }
+
+MACHINE(dgx_h100, "dgx-h100")
+MACHINE(dgx_h100_nccl, "dgx-h100.nccl")
+MACHINE(hgx_h100_pcie_nics, "hgx-h100-pcie-nics")
+MACHINE(gb200_nvl, "gb200-nvl")
+MACHINE(gb200_nvl_nccl, "gb200-nvl.nccl")
+MACHINE(dual_socket, "dual-socket")
+MACHINE(memoryless_numa, "memoryless-numa")
+MACHINE(flat_vm, "flat-vm")
+MACHINE(vm_unknown_numa, "vm-unknown-numa")
+MACHINE(vm_nccl, "vm.nccl")
+MACHINE(two_nic, "two-nic")
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(dgx_h100),
+    cmocka_unit_test(dgx_h100_nccl),
+    cmocka_unit_test(hgx_h100_pcie_nics),
+    cmocka_unit_test(gb200_nvl),
+    cmocka_unit_test(gb200_nvl_nccl),
+    cmocka_unit_test(dual_socket),
+    cmocka_unit_test(memoryless_numa),
+    cmocka_unit_test(flat_vm),
+    cmocka_unit_test(vm_unknown_numa),
+    cmocka_unit_test(vm_nccl),
+    cmocka_unit_test(two_nic),
+};
+
+ULI_TEST_MAIN("Machines", tests)
