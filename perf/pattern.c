@@ -6,162 +6,11 @@
  * worked out from the plan's published positions, heads and segments, not from
  * the moves that the library makes of them.
  */
-#include "perf.h"
+#include "view.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The rows of one tensor on one side of a rank, each `dim` elements. */
-struct row {
-    int64_t offset; /* bytes in the tensor, from its base */
-    int64_t batch, position, axis_row, head;
-};
-struct view {
-    const struct perf_rank *rank;
-    int32_t tensor;
-    bool head_side;
-    int32_t dtype;
-    int64_t elem_bytes, dim;
-    int64_t *positions;         /* sequence side */
-    int64_t rows, first, heads; /* of this rank */
-    ulyx_segment_t *segments;   /* PACKED */
-    int64_t nsegments;
-};
-
-static bool
-to_head(ulyx_operation_t operation)
-{
-    return operation == ULYX_SEQ_TO_HEAD ||
-           operation == ULYX_HEAD_TO_SEQ_ADJOINT;
-}
-
-static const ulyx_part_t *
-part_of(const struct view *v)
-{
-    return &v->rank->shape->parts[v->rank->shape->tensors[v->tensor].part];
-}
-
-static ulyx_segment_t *
-segments_of(
-    const struct perf_rank *rank, int32_t tensor, int32_t of, int64_t *count_p)
-{
-    ulyx_segment_t *segments;
-
-    *count_p = 0;
-    ulyx_plan_get_segments(rank->plan, tensor, of, 0, NULL, count_p);
-    segments = calloc((size_t)*count_p + 1, sizeof(*segments));
-    ulyx_plan_get_segments(rank->plan, tensor, of, *count_p, segments, count_p);
-    return segments;
-}
-
-static void
-open_view(
-    struct view *v, const struct perf_rank *rank, int32_t tensor, bool source)
-{
-    const ulyx_tensor_t *t = &rank->shape->tensors[tensor];
-    int32_t packed = 0;
-    int64_t packed_rows;
-
-    *v = (struct view){.rank = rank,
-        .tensor = tensor,
-        .dim = t->dim,
-        .head_side = source != to_head(rank->operation),
-        .dtype = t->dtype};
-    if (rank->operation == ULYX_SEQ_TO_HEAD_ADJOINT && source)
-        ulyx_plan_get_partial_dtype(rank->plan, tensor, &v->dtype);
-    v->elem_bytes =
-        t->elem_bytes > 0 ? t->elem_bytes : ulyx_dtype_size(v->dtype);
-    if (!v->head_side) {
-        ulyx_plan_get_seq_rows(rank->plan, t->part, rank->rank, &v->rows);
-        v->heads = t->heads;
-        v->positions = calloc((size_t)v->rows + 1, sizeof(int64_t));
-        ulyx_plan_get_positions(
-            rank->plan, t->part, rank->rank, v->rows, v->positions);
-        return;
-    }
-    v->rows = rank->shape->seq;
-    for (int32_t p = 1; p < rank->shape->params.nparts; p++)
-        v->rows += rank->shape->parts[p].rows;
-    ulyx_plan_get_heads(rank->plan, tensor, rank->rank, &v->first, &v->heads);
-    ulyx_plan_get_packed_rows(
-        rank->plan, tensor, rank->rank, &packed, &packed_rows);
-    if (packed)
-        v->segments = segments_of(rank, tensor, rank->rank, &v->nsegments);
-}
-
-static void
-close_view(struct view *v)
-{
-    free(v->positions);
-    free(v->segments);
-}
-
-typedef void (*row_fn)(
-    void *context, const struct view *v, const struct row *row);
-
-/* First axis row of the tensor's part: parts follow each other. */
-static int64_t
-first_row(const struct view *v)
-{
-    return v->rank->shape->tensors[v->tensor].part == 0 ? 0
-                                                        : v->rank->shape->seq;
-}
-
-static void
-each_segment_row(const struct view *v, row_fn fn, void *context)
-{
-    int64_t low = first_row(v), high = low + part_of(v)->rows;
-    int64_t row_bytes = v->dim * v->elem_bytes;
-    /* Published offsets count rows of the tensor's own dtype; partials lie in
-     * the same places by their own rows. */
-    const ulyx_tensor_t *t = &v->rank->shape->tensors[v->tensor];
-    int64_t published =
-        t->dim *
-        (t->elem_bytes > 0 ? t->elem_bytes : ulyx_dtype_size(t->dtype));
-
-    for (int64_t s = 0; s < v->nsegments; s++) {
-        const ulyx_segment_t *segment = &v->segments[s];
-
-        for (int64_t r = segment->row_begin; r < segment->row_end; r++) {
-            struct row row = {.offset = (segment->offset / published + r -
-                                            segment->row_begin) *
-                                        row_bytes,
-                .batch = segment->batch,
-                .position = r - low,
-                .axis_row = r,
-                .head = segment->head};
-
-            if (r >= low && r < high)
-                fn(context, v, &row);
-        }
-    }
-}
-
-static void
-each_row(const struct view *v, row_fn fn, void *context)
-{
-    int64_t rows = v->head_side ? part_of(v)->rows : v->rows;
-
-    if (v->segments != NULL) {
-        each_segment_row(v, fn, context);
-        return;
-    }
-    for (int64_t b = 0; b < v->rank->shape->params.batch; b++)
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t h = 0; h < v->heads; h++) {
-                int64_t position = v->head_side ? r : v->positions[r];
-                int64_t at = v->head_side ? first_row(v) + r : r;
-                struct row row = {.batch = b,
-                    .position = position,
-                    .axis_row = first_row(v) + position,
-                    .head = v->first + h,
-                    .offset = ((b * v->rows + at) * v->heads + h) * v->dim *
-                              v->elem_bytes};
-
-                fn(context, v, &row);
-            }
-}
 
 static uint64_t
 mix(uint64_t x)
@@ -175,7 +24,7 @@ mix(uint64_t x)
 
 /* Code of a row: its elements' bits follow from it. */
 static uint64_t
-row_code(int32_t tensor, const struct row *row)
+row_code(int32_t tensor, const struct perf_line *row)
 {
     uint64_t code = mix((uint64_t)tensor + 1);
 
@@ -240,7 +89,7 @@ put_row(unsigned char *at, uint64_t code, int64_t bytes)
 }
 
 static void
-fill_row(void *context, const struct view *v, const struct row *row)
+fill_row(void *context, const struct perf_view *v, const struct perf_line *row)
 {
     unsigned char *at = (unsigned char *)context + row->offset;
     uint64_t code = row_code(v->tensor, row);
@@ -256,7 +105,7 @@ fill_row(void *context, const struct view *v, const struct row *row)
 /* ---- what the check expects ---------------------------------------------- */
 
 struct checking {
-    struct view view;
+    struct perf_view view;
     const unsigned char *base;
     int64_t wrong;
     int32_t nholders; /* table of all ranks' holdings */
@@ -266,7 +115,7 @@ struct checking {
 };
 
 static bool
-holds(const struct checking *k, int32_t p, const struct row *row)
+holds(const struct checking *k, int32_t p, const struct perf_line *row)
 {
     if (k->nsegments[p] == 0 && k->segments[p] == NULL)
         return row->head >= k->heads[p][0] &&
@@ -283,11 +132,11 @@ holds(const struct checking *k, int32_t p, const struct row *row)
 }
 
 static int64_t
-expected_small(
-    const struct checking *k, const struct row *row, uint64_t code, int64_t c)
+expected_small(const struct checking *k, const struct perf_line *row,
+    uint64_t code, int64_t c)
 {
     const struct perf_rank *rank = k->view.rank;
-    bool replicated = part_of(&k->view)->kind == ULYX_PART_REPLICATED;
+    bool replicated = perf_view_part(&k->view)->kind == ULYX_PART_REPLICATED;
     int64_t sum = 0;
     int32_t lowest = 0;
 
@@ -322,8 +171,8 @@ expected_small(
 
 /* Wrong elements of a permuted row; a row that no rank holds is zeros. */
 static int64_t
-wrong_permuted(
-    const struct view *v, const unsigned char *at, uint64_t code, bool zeros)
+wrong_permuted(const struct perf_view *v, const unsigned char *at,
+    uint64_t code, bool zeros)
 {
     int64_t bytes = v->dim * v->elem_bytes, wrong = 0, element = -1;
     uint64_t differ = 0;
@@ -350,7 +199,7 @@ wrong_permuted(
 }
 
 static void
-check_row(void *context, const struct view *v, const struct row *row)
+check_row(void *context, const struct perf_view *v, const struct perf_line *row)
 {
     struct checking *k = context;
     const unsigned char *at = k->base + row->offset;
@@ -378,7 +227,7 @@ open_checking(struct checking *k, const struct perf_rank *rank, int32_t tensor)
     int64_t rows;
 
     memset(k, 0, sizeof(*k));
-    open_view(&k->view, rank, tensor, false);
+    perf_view_open(&k->view, rank, tensor, false);
     k->heads = calloc(n, sizeof(*k->heads));
     k->segments = calloc(n, sizeof(*k->segments));
     k->nsegments = calloc(n, sizeof(*k->nsegments));
@@ -389,7 +238,8 @@ open_checking(struct checking *k, const struct perf_rank *rank, int32_t tensor)
             rank->plan, tensor, p, &k->heads[p][0], &k->heads[p][1]);
         ulyx_plan_get_packed_rows(rank->plan, tensor, p, &packed, &rows);
         if (packed)
-            k->segments[p] = segments_of(rank, tensor, p, &k->nsegments[p]);
+            k->segments[p] =
+                perf_view_segments(rank, tensor, p, &k->nsegments[p]);
     }
     return true;
 }
@@ -397,7 +247,7 @@ open_checking(struct checking *k, const struct perf_rank *rank, int32_t tensor)
 static void
 close_checking(struct checking *k, int32_t nranks)
 {
-    close_view(&k->view);
+    perf_view_close(&k->view);
     for (int32_t p = 0; k->segments != NULL && p < nranks; p++)
         free(k->segments[p]);
     free(k->heads);
@@ -412,14 +262,14 @@ perf_fill(struct perf_rank *rank)
     memset(rank->back.base, 0xff, (size_t)rank->back.bytes);
     memset(rank->src.base, 0xff, (size_t)rank->src.bytes);
     for (int32_t t = 0; t < rank->shape->params.ntensors; t++) {
-        struct view view;
+        struct perf_view view;
 
-        open_view(&view, rank, t, true);
+        perf_view_open(&view, rank, t, true);
         for (int set = 0; set < rank->sets; set++)
-            each_row(&view, fill_row,
+            perf_view_each(&view, fill_row,
                 rank->src.base + set * rank->src.set_bytes +
                     rank->src.offset[t]);
-        close_view(&view);
+        perf_view_close(&view);
     }
 }
 
@@ -430,7 +280,8 @@ check_guards(const struct perf_rank *rank, int set)
     const unsigned char *base = rank->dst.base + set * rank->dst.set_bytes;
     int64_t at = 0, wrong = 0;
     int32_t n = rank->shape->params.ntensors;
-    bool joint = rank->shape->params.nparts > 1 && to_head(rank->operation);
+    bool joint =
+        rank->shape->params.nparts > 1 && perf_to_head(rank->operation);
 
     for (int32_t t = 0; t < (joint ? n / 2 : n); t++) {
         int64_t end = rank->dst.offset[t];
@@ -458,7 +309,7 @@ perf_check(struct perf_rank *rank)
             for (int set = 0; set < rank->sets; set++) {
                 k.base = rank->dst.base + set * rank->dst.set_bytes +
                          rank->dst.offset[t];
-                each_row(&k.view, check_row, &k);
+                perf_view_each(&k.view, check_row, &k);
             }
         else
             wrong++;

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rows of a tensor on one side of a rank, by what the plan publishes:
+ * where each lies, and which batch item, token and head it is.
+ */
+#ifndef PERF_VIEW_H
+#define PERF_VIEW_H
+
+#include "perf.h"
+
+/* The rows of one tensor on one side of a rank, each `dim` elements. */
+struct perf_line {
+    int64_t offset; /* bytes in the tensor, from its base */
+    int64_t batch, position, axis_row, head;
+};
+struct perf_view {
+    const struct perf_rank *rank;
+    int32_t tensor;
+    bool head_side;
+    int32_t dtype;
+    int64_t elem_bytes, dim;
+    int64_t *positions;         /* sequence side */
+    int64_t rows, first, heads; /* of this rank */
+    ulyx_segment_t *segments;   /* PACKED */
+    int64_t nsegments;
+};
+
+typedef void (*perf_line_fn)(
+    void *context, const struct perf_view *v, const struct perf_line *row);
+
+/* Whether the operation's destination is the head side. */
+bool perf_to_head(ulyx_operation_t operation);
+
+/* The source's or the destination's side of the rank's operation; closed by
+ * the caller. */
+void perf_view_open(struct perf_view *view, const struct perf_rank *rank,
+    int32_t tensor, bool source);
+void perf_view_close(struct perf_view *view);
+
+/* Calls fn for each row that the rank has there. */
+void perf_view_each(
+    const struct perf_view *view, perf_line_fn fn, void *context);
+
+const ulyx_part_t *perf_view_part(const struct perf_view *view);
+
+/* The published segments of a tensor on a rank, to be freed. */
+ulyx_segment_t *perf_view_segments(
+    const struct perf_rank *rank, int32_t tensor, int32_t of, int64_t *count_p);
+
+#endif
