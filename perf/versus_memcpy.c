@@ -41,25 +41,27 @@ copy(
         memcpy(dst, src, (size_t)bytes);
 }
 
+/* Copies this rank's share for p. *from_p walks through the source, so that
+ * every byte is read once, as in the exchange: a source that is read again and
+ * again would come from the caches. Shares longer than what is left of either
+ * end go round. */
 static void
-copy_to(struct perf_rank *rank, int32_t p, bool streaming)
+copy_to(struct perf_rank *rank, int32_t p, bool streaming, int64_t *from_p)
 {
-    int64_t left = rank->to[p].bytes, room;
+    int64_t left = rank->to[p].bytes, room, set_bytes = rank->src.set_bytes;
     unsigned char *dst = spare_of(rank, p, &room);
-    const unsigned char *src =
-        rank->src.base + (int64_t)rank->turn * rank->src.set_bytes;
+    const unsigned char *src = rank->src.base + rank->turn * set_bytes;
     int64_t at = room / rank->nranks * rank->rank / 4096 * 4096;
 
-    /* Both ends have at least a set; a share longer than what is left of it
-     * goes round. */
     while (left > 0) {
         int64_t piece = left;
 
         piece = piece < room - at ? piece : room - at;
-        piece = piece < rank->src.set_bytes ? piece : rank->src.set_bytes;
-        copy(dst + at, src, piece, streaming);
+        piece = piece < set_bytes - *from_p ? piece : set_bytes - *from_p;
+        copy(dst + at, src + *from_p, piece, streaming);
         left -= piece;
-        at = 0;
+        at = (at + piece) % room;
+        *from_p = (*from_p + piece) % set_bytes;
     }
 }
 
@@ -70,9 +72,11 @@ perf_run_memcpy(
     for (int i = 0; i < count; i++)
         for (int r = 0; r < count_ranks; r++) {
             struct perf_rank *rank = &ranks[r];
+            int64_t from = 0;
 
             for (int32_t p = 0; p < rank->nranks; p++)
-                copy_to(rank, (rank->rank + 1 + p) % rank->nranks, streaming);
+                copy_to(rank, (rank->rank + 1 + p) % rank->nranks, streaming,
+                    &from);
             rank->turn = (rank->turn + 1) % rank->sets;
         }
     return true;
