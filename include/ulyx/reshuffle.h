@@ -207,8 +207,10 @@ ULYX_API ulyx_status_t ulyx_plan_create(
 /* Replaces the contents of the document tables; local, no communication; all
  * ranks must give the same, which the next execute checks by hash. NULL = one
  * document a batch item. Host arrays; stream is NULL on the host.
- * returns: SUCCESS; ERR_INVALID_ARGUMENT (bad table); ERR_UNSUPPORTED (the
- * plan has no tables); ERR_BUSY (an operation is in flight); ERR_NO_MEMORY
+ * returns: SUCCESS, also where BALANCED is HEADS for this many ranks and
+ * nothing depends on the table; ERR_INVALID_ARGUMENT (bad table);
+ * ERR_UNSUPPORTED (neither BALANCED nor ZIGZAG_DOCS, or max_docs was 0);
+ * ERR_BUSY (an operation is in flight); ERR_NO_MEMORY
  * never: ERR_INVALID_ARGUMENT when the table exceeds a maximum of creation,
  * with the value needed. On error the old table stays. */
 ULYX_API ulyx_status_t ulyx_plan_update(ulyx_plan_t *plan,

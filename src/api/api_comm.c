@@ -21,6 +21,8 @@ struct creation {
     void *allgather_context;
     int32_t nranks, rank;
     ulyx_comm_params_t params;
+    ulyx_status_t verdict; /* on params: the others are told */
+    char text[256];
     char name[64];
     ulyx_comm_t **comm_p;
 };
@@ -95,8 +97,12 @@ run_creation(void *context)
             open_bootstrap(c, settings, uli_deadline_in(timeout_s), &bootstrap);
     free(settings);
     ULI_TRY(status);
-    status = uli_comm_create(bootstrap, bootstrap->nranks, bootstrap->rank,
-        &c->params, timeout_s, c->comm_p);
+    if (c->verdict != ULYX_SUCCESS)
+        status = uli_comm_refuse(
+            bootstrap, uli_error_pass(c->verdict, c->text), timeout_s);
+    else
+        status = uli_comm_create(bootstrap, bootstrap->nranks, bootstrap->rank,
+            &c->params, timeout_s, c->comm_p);
     bootstrap->ops->close(bootstrap);
     return status;
 }
@@ -104,7 +110,12 @@ run_creation(void *context)
 static ulyx_status_t
 create(struct creation *c, const ulyx_comm_params_t *params)
 {
-    ULI_TRY(take_params(params, &c->params));
+    static const ulyx_comm_params_t defaults = ULYX_COMM_PARAMS_INIT;
+
+    c->verdict = take_params(params, &c->params);
+    snprintf(c->text, sizeof(c->text), "%s", uli_error_text());
+    if (c->verdict != ULYX_SUCCESS)
+        c->params = defaults;
     /* The caller's name need not outlive the call, the queue does. */
     if (c->params.name != NULL)
         snprintf(c->name, sizeof(c->name), "%s", c->params.name);

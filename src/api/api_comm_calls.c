@@ -15,6 +15,8 @@ struct offspring {
     int32_t color, key;
     ulyx_comm_params_t params;
     char name[64];
+    ulyx_status_t verdict; /* on the arguments of a split: peers are told */
+    char text[256];
     ulyx_comm_t **new_p;
 };
 
@@ -51,8 +53,10 @@ run_split(void *context)
     struct offspring *child = context;
 
     child->params.name = child->name;
-    return uli_comm_split(
-        child->comm, child->color, child->key, &child->params, child->new_p);
+    if (child->verdict != ULYX_SUCCESS)
+        uli_error_pass(child->verdict, child->text);
+    return uli_comm_split(child->comm, child->color, child->key, child->verdict,
+        &child->params, child->new_p);
 }
 
 static ulyx_status_t
@@ -65,10 +69,8 @@ run_shrink(void *context)
 }
 
 static ulyx_status_t
-make(struct offspring *child, const ulyx_comm_params_t *params,
-    ulyx_status_t (*run)(void *context))
+make(struct offspring *child, ulyx_status_t (*run)(void *context))
 {
-    ULI_TRY(inherit(child->comm, params, child));
     if (uli_group_active())
         return uli_group_queue(child->comm, run, child, sizeof(*child));
     return run(child);
@@ -83,8 +85,13 @@ ulyx_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
 
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
-    ULI_CHECK_POINTER(new_p);
-    return make(&child, params, run_split);
+    child.verdict = new_p != NULL
+                        ? ULYX_SUCCESS
+                        : uli_error(ULYX_ERR_INVALID_ARGUMENT, "new_p is NULL");
+    if (child.verdict == ULYX_SUCCESS)
+        child.verdict = inherit(comm, params, &child);
+    snprintf(child.text, sizeof(child.text), "%s", uli_error_text());
+    return make(&child, run_split);
 }
 
 ulyx_status_t
@@ -96,7 +103,8 @@ ulyx_comm_shrink(
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
     ULI_CHECK_POINTER(new_p);
-    return make(&child, params, run_shrink);
+    ULI_TRY(inherit(comm, params, &child));
+    return make(&child, run_shrink);
 }
 
 static ulyx_status_t
@@ -128,12 +136,19 @@ ulyx_status_t
 ulyx_comm_destroy(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_api_enter());
-    return comm == NULL ? ULYX_SUCCESS : uli_comm_destroy(comm);
+    if (comm == NULL)
+        return ULYX_SUCCESS;
+    if (uli_group_holds(comm))
+        return uli_error(ULYX_ERR_BUSY,
+            "a call on the communicator is queued in a group: end the group "
+            "before destroy");
+    return uli_comm_destroy(comm);
 }
 
 ulyx_status_t
 ulyx_comm_get_rank(const ulyx_comm_t *comm, int32_t *rank_p)
 {
+    ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
     ULI_CHECK_POINTER(rank_p);
     *rank_p = comm->rank;
@@ -143,6 +158,7 @@ ulyx_comm_get_rank(const ulyx_comm_t *comm, int32_t *rank_p)
 ulyx_status_t
 ulyx_comm_get_nranks(const ulyx_comm_t *comm, int32_t *nranks_p)
 {
+    ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
     ULI_CHECK_POINTER(nranks_p);
     *nranks_p = comm->nranks;
@@ -166,6 +182,7 @@ ulyx_comm_get_dead_ranks(const ulyx_comm_t *comm, int32_t capacity,
 {
     int32_t count = 0;
 
+    ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
     ULI_CHECK_POINTER(count_p);
     if (capacity < 0 || (capacity > 0 && ranks_p == NULL))

@@ -77,6 +77,17 @@ uli_group_queue_op(struct uli_group_op *op)
     return ULYX_SUCCESS;
 }
 
+bool
+uli_group_holds(const void *key)
+{
+    if (depth == 0)
+        return false;
+    for (struct uli_list *n = calls.next; n != &calls; n = n->next)
+        if (ULI_CONTAINER_OF(n, struct call, node)->key == key)
+            return true;
+    return false;
+}
+
 static void
 run_calls(struct worker *worker)
 {
@@ -135,17 +146,15 @@ deal_calls(struct uli_list *workers, struct uli_list *failed)
     }
 }
 
-/* All but the first worker get a thread; the caller is the first's. */
+/* Workers from `first` on get a thread each. */
 static void
-run_workers(struct uli_list *workers)
+start_workers(struct uli_list *workers, struct uli_list *first)
 {
     pthread_attr_t attributes;
 
-    if (uli_list_empty(workers))
-        return;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    for (struct uli_list *n = workers->next->next; n != workers; n = n->next) {
+    for (struct uli_list *n = first; n != workers; n = n->next) {
         struct worker *worker = ULI_CONTAINER_OF(n, struct worker, node);
 
         worker->running = pthread_create(&worker->thread, &attributes,
@@ -162,7 +171,11 @@ run_workers(struct uli_list *workers)
         }
     }
     pthread_attr_destroy(&attributes);
-    run_calls(ULI_CONTAINER_OF(workers->next, struct worker, node));
+}
+
+static void
+join_workers(struct uli_list *workers)
+{
     for (struct uli_list *n = workers->next; n != workers; n = n->next) {
         struct worker *worker = ULI_CONTAINER_OF(n, struct worker, node);
 
@@ -187,26 +200,17 @@ reap(struct uli_list *list, ulyx_status_t *first_p, char *text_p)
     }
 }
 
-static ulyx_status_t
-run_blocking(char *text_p)
+static void
+reap_workers(struct uli_list *workers, ulyx_status_t *first_p, char *text_p)
 {
-    struct uli_list workers, failed;
-    ulyx_status_t first = ULYX_SUCCESS;
-
-    uli_list_init(&workers);
-    uli_list_init(&failed);
-    deal_calls(&workers, &failed);
-    run_workers(&workers);
-    while (!uli_list_empty(&workers)) {
+    while (!uli_list_empty(workers)) {
         struct worker *worker =
-            ULI_CONTAINER_OF(workers.next, struct worker, node);
+            ULI_CONTAINER_OF(workers->next, struct worker, node);
 
-        reap(&worker->calls, &first, text_p);
+        reap(&worker->calls, first_p, text_p);
         uli_list_remove(&worker->node);
         free(worker);
     }
-    reap(&failed, &first, text_p);
-    return first;
 }
 
 static void
@@ -218,18 +222,21 @@ keep_first(ulyx_status_t status, ulyx_status_t *first_p, char *text_p)
     snprintf(text_p, TEXT_BYTES, "%s", ulyx_last_error());
 }
 
-static ulyx_status_t
-run_ops(char *text_p)
+static void
+start_ops(ulyx_status_t *first_p, char *text_p)
 {
-    ulyx_status_t first = ULYX_SUCCESS;
-
     for (struct uli_list *n = ops.next; n != &ops; n = n->next) {
         struct uli_group_op *op =
             ULI_CONTAINER_OF(n, struct uli_group_op, node);
 
         op->started = op->start(op->context);
-        keep_first(op->started, &first, text_p);
+        keep_first(op->started, first_p, text_p);
     }
+}
+
+static void
+wait_for_ops(ulyx_status_t *first_p, char *text_p)
+{
     while (!uli_list_empty(&ops)) {
         struct uli_group_op *op =
             ULI_CONTAINER_OF(ops.next, struct uli_group_op, node);
@@ -237,7 +244,35 @@ run_ops(char *text_p)
         uli_list_remove(&op->node);
         op->queued = false;
         if (op->started == ULYX_SUCCESS)
-            keep_first(op->wait(op->context), &first, text_p);
+            keep_first(op->wait(op->context), first_p, text_p);
+    }
+}
+
+/* The calling thread drives the operations, or else the first worker. */
+static ulyx_status_t
+run_all(char *text_p)
+{
+    char op_text[TEXT_BYTES] = "";
+    struct uli_list workers, failed;
+    ulyx_status_t first = ULYX_SUCCESS, first_op = ULYX_SUCCESS;
+    bool drives = !uli_list_empty(&ops);
+
+    uli_list_init(&workers);
+    uli_list_init(&failed);
+    deal_calls(&workers, &failed);
+    start_ops(&first_op, op_text);
+    if (!uli_list_empty(&workers)) {
+        start_workers(&workers, drives ? workers.next : workers.next->next);
+        if (!drives)
+            run_calls(ULI_CONTAINER_OF(workers.next, struct worker, node));
+    }
+    wait_for_ops(&first_op, op_text);
+    join_workers(&workers);
+    reap_workers(&workers, &first, text_p);
+    reap(&failed, &first, text_p);
+    if (first == ULYX_SUCCESS && first_op != ULYX_SUCCESS) {
+        first = first_op;
+        memcpy(text_p, op_text, TEXT_BYTES);
     }
     return first;
 }
@@ -245,18 +280,14 @@ run_ops(char *text_p)
 ulyx_status_t
 uli_group_end(void)
 {
-    char text[TEXT_BYTES] = "", op_text[TEXT_BYTES] = "";
-    ulyx_status_t status, op_status;
+    char text[TEXT_BYTES] = "";
+    ulyx_status_t status;
 
     if (depth == 0)
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "group end without a group start");
     if (--depth > 0)
         return ULYX_SUCCESS;
-    status = run_blocking(text);
-    op_status = run_ops(op_text);
-    if (status != ULYX_SUCCESS)
-        return uli_error_pass(status, text);
-    return op_status == ULYX_SUCCESS ? ULYX_SUCCESS
-                                     : uli_error_pass(op_status, op_text);
+    status = run_all(text);
+    return status == ULYX_SUCCESS ? status : uli_error_pass(status, text);
 }

@@ -4,7 +4,9 @@
  * run together at the end. Two kinds: calls that block (creations,
  * agreements) run on a thread for each communicator, in order; operations are
  * all started, then all waited for, by the calling thread, which allocates
- * nothing: their entry is part of the plan or communicator.
+ * nothing: their entry is part of the plan or communicator. Neither kind waits
+ * for the other: a peer that is not in a group makes its calls one after
+ * another, in whatever order it has written them.
  */
 #ifndef ULI_API_GROUP_H
 #define ULI_API_GROUP_H
@@ -20,6 +22,9 @@ bool uli_group_active(void);
  * Errors: NO_MEMORY. */
 ulyx_status_t uli_group_queue(const void *key,
     ulyx_status_t (*run)(void *context), const void *context, size_t bytes);
+
+/* Is a call on the communicator queued by this thread? */
+bool uli_group_holds(const void *key);
 
 /* An operation's entry; lives in the plan. queued guards against a second
  * one in the same group. */

@@ -41,60 +41,6 @@ uli_exchange_streams(
     return uli_copy_stream_pays(box);
 }
 
-/* ---- deadline and failure ------------------------------------------------ */
-
-/* "3, 5": peers that the call waits for. */
-static void
-list_missing(const struct uli_exchange *exchange, char *text_p, size_t bytes)
-{
-    size_t length = 0;
-    text_p[0] = 0;
-    for (int32_t p = 0; p < exchange->nranks && length + 16 < bytes; p++) {
-        const struct uli_pair *pair = &exchange->pairs[p];
-        if (!pair->shares)
-            continue;
-        if (atomic_load(&pair->mine->done) >= exchange->call)
-            continue;
-        length += (size_t)snprintf(
-            text_p + length, bytes - length, "%s%d", length ? ", " : "", p);
-    }
-}
-
-static ulyx_status_t
-fail_timeout(struct uli_exchange *exchange)
-{
-    char missing[128];
-    list_missing(exchange, missing, sizeof(missing));
-    return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
-        "%s, call %llu: timed out waiting for rank %s", exchange->what,
-        (unsigned long long)exchange->call, missing);
-}
-
-/* Ends the operation when the communicator has failed or time is over. */
-bool
-uli_exchange_expired(struct uli_exchange *exchange)
-{
-    ulyx_status_t status = uli_comm_check(exchange->comm);
-    if (status == ULYX_SUCCESS && uli_deadline_over(exchange->op.deadline))
-        status = fail_timeout(exchange);
-    if (status != ULYX_SUCCESS)
-        uli_op_finish(&exchange->op, status);
-    return status != ULYX_SUCCESS;
-}
-
-bool
-uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved)
-{
-    exchange->unchecked_bytes += bytes_moved;
-    if (exchange->unchecked_bytes < ULI_SPAN_BYTES)
-        return true;
-    exchange->unchecked_bytes = 0;
-    if (atomic_load_explicit(&exchange->op.status, memory_order_relaxed) !=
-        ULYX_IN_PROGRESS)
-        return false;
-    return !uli_exchange_expired(exchange);
-}
-
 static bool
 running(const struct uli_exchange *exchange)
 {
@@ -139,6 +85,8 @@ post_ready(struct uli_exchange *exchange, int32_t p)
     uli_doorbell_ring(exchange->comm->peers[p].control);
 }
 
+/* ---- opening ------------------------------------------------------------- */
+
 /* All peers have left call n - 2 and are done with me in call n - 1: records
  * and slots of n mod 2 are free. False only after a refusal, which does not
  * wait for its peers. */
@@ -149,7 +97,8 @@ may_post(const struct uli_exchange *exchange)
         const struct uli_pair *pair = &exchange->pairs[p];
         if (pair->shares &&
             atomic_load_explicit(&pair->mine->done, memory_order_acquire) + 1 <
-                exchange->call)
+                exchange->call &&
+            !uli_exchange_gone(exchange, p))
             return false;
     }
     return true;
@@ -219,15 +168,28 @@ judge(struct uli_exchange *exchange, int32_t p, const struct uli_record *record)
     pair->skip = pair->verdict != ULYX_SUCCESS;
 }
 
+/* A peer that will not come to call n. */
+static bool
+look_gone(struct uli_exchange *exchange, int32_t p)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    if (uli_exchange_left(exchange, p))
+        return uli_exchange_fail_left(exchange, p);
+    pair->seen = pair->skip = pair->gone = true;
+    pair->verdict = ULYX_ERR_PEER_REFUSED;
+    return true;
+}
+
 /* Reads the record of call n once it is there. */
 static bool
 look(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     uint64_t n = exchange->call;
+    bool gone = uli_exchange_gone(exchange, p);
     if (atomic_load_explicit(&pair->mine->ready, memory_order_acquire) < n &&
         atomic_load_explicit(&pair->mine->done, memory_order_acquire) < n)
-        return false;
+        return gone && look_gone(exchange, p);
     const struct uli_record *record = &pair->mine->records[n & 1];
     judge(exchange, p, record);
     pair->seen = true;
@@ -272,6 +234,20 @@ move_pair(struct uli_exchange *exchange, int32_t p)
 }
 
 static bool
+is_done(const struct uli_exchange *exchange, int32_t p)
+{
+    return atomic_load_explicit(&exchange->pairs[p].mine->done,
+               memory_order_acquire) >= exchange->call;
+}
+
+static bool
+left_early(const struct uli_exchange *exchange, int32_t p)
+{
+    return !exchange->pairs[p].gone && uli_exchange_gone(exchange, p) &&
+           !is_done(exchange, p);
+}
+
+static bool
 progress_pair(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
@@ -282,14 +258,15 @@ progress_pair(struct uli_exchange *exchange, int32_t p)
         return false;
     if (!pair->skip)
         advanced |= move_pair(exchange, p);
+    if (!advanced && left_early(exchange, p))
+        return uli_exchange_fail_left(exchange, p);
     if (!moved_all(exchange, p))
         return advanced;
     if (!pair->posted) {
         post_done(exchange, p);
         advanced = true;
     }
-    if (atomic_load_explicit(&pair->mine->done, memory_order_acquire) >=
-        exchange->call) {
+    if (pair->gone || is_done(exchange, p)) {
         pair->ended = true;
         advanced = true;
     }
@@ -316,7 +293,9 @@ finish(struct uli_exchange *exchange)
 {
     for (int32_t p = 0; p < exchange->nranks; p++)
         if (exchange->pairs[p].shares && exchange->pairs[p].skip) {
-            uli_op_finish(&exchange->op, exchange->report(exchange, p));
+            uli_op_finish(&exchange->op,
+                exchange->pairs[p].gone ? uli_exchange_report_gone(exchange, p)
+                                        : exchange->report(exchange, p));
             return;
         }
     uli_op_finish(&exchange->op, ULYX_SUCCESS);
@@ -376,6 +355,7 @@ reset(struct uli_exchange *exchange)
     for (int32_t p = 0; p < exchange->nranks; p++) {
         struct uli_pair *pair = &exchange->pairs[p];
         pair->seen = pair->skip = pair->posted = pair->ended = false;
+        pair->gone = false;
         pair->peer_reads = false;
         pair->verdict = ULYX_SUCCESS;
         memset(&pair->in, 0, sizeof(pair->in));
@@ -413,7 +393,7 @@ uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
     ulyx_status_t waited =
         uli_op_drive_until(exchange->comm, may_post_now, exchange, deadline);
     if (waited == ULYX_ERR_TIMEOUT)
-        waited = fail_timeout(exchange);
+        waited = uli_exchange_time_out(exchange);
     if (waited != ULYX_SUCCESS) {
         release(&exchange->op);
         return waited;

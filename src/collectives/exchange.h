@@ -19,6 +19,11 @@
  * every peer that it shares bytes with. Record n mod 2 is written again for
  * n + 2, after DONE(n + 1) has come from that peer, which it posts only when
  * it has left call n. Slot n mod 2 likewise.
+ *
+ * A peer that has destroyed its plan or its communicator posts nothing more
+ * and is not waited for: before it came to call n, it counts as one that
+ * refuses it; in the middle of it, it has failed and fails everybody. Marks of
+ * leaving are read before the words, so that what it posted last is seen.
  */
 #ifndef ULI_COLLECTIVES_EXCHANGE_H
 #define ULI_COLLECTIVES_EXCHANGE_H
@@ -156,6 +161,7 @@ struct uli_pair {
 
     /* of the call in flight */
     bool seen;   /* the peer's record was read */
+    bool gone;   /* the peer has destroyed its plan: it posts nothing */
     bool skip;   /* nothing moves with this peer */
     bool posted; /* DONE(n) */
     bool ended;  /* posted, and the peer's DONE(n) is here */
@@ -230,6 +236,18 @@ void uli_exchange_init(
  * and ends the operation when one of them says so. */
 bool uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved);
 bool uli_exchange_expired(struct uli_exchange *exchange);
+/* Fails the communicator by TIMEOUT, naming the peers awaited. */
+ulyx_status_t uli_exchange_time_out(struct uli_exchange *exchange);
+
+/* Has the peer destroyed its communicator; or that, or its plan? To be read
+ * before its words. */
+bool uli_exchange_left(const struct uli_exchange *exchange, int32_t p);
+bool uli_exchange_gone(const struct uli_exchange *exchange, int32_t p);
+/* Ends the operation because a peer has left the call in its middle; true. */
+bool uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p);
+/* The error where it had destroyed its plan before the call. */
+ulyx_status_t uli_exchange_report_gone(
+    const struct uli_exchange *exchange, int32_t p);
 
 /* The next piece of at most `room` bytes of a box at (run, in_run): whole
  * runs if one fits, else a part of one. *piece_p is the box itself or `part`;

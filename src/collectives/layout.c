@@ -114,10 +114,19 @@ resolve_tensors(struct uli_layout *layout)
     }
 }
 
+/* BALANCED where it is HEADS too: whether a table is good must not depend on
+ * the number of ranks. */
+static bool
+takes_docs(const struct uli_layout *layout)
+{
+    return layout->has_docs_order ||
+           layout->shape.work_split == ULYX_WORK_BALANCED;
+}
+
 static ulyx_status_t
 prepare_docs(struct uli_layout *layout)
 {
-    if (!layout->has_docs_order && !layout->packed)
+    if (!takes_docs(layout))
         return ULYX_SUCCESS;
     for (int b = 0; b < 2; b++)
         for (int axis = 0; axis < 2; axis++) {
@@ -194,7 +203,7 @@ uli_layout_create(const struct uli_shape *shape, const ulyx_docs_t *docs_q,
     if (status != ULYX_SUCCESS)
         goto err_destroy;
     layout->tables = &layout->bank[1];
-    if (!layout->has_docs_order && !layout->packed)
+    if (!takes_docs(layout))
         docs_q = docs_k = NULL; /* the attention's business, not ours */
     status = fill(layout, docs_q, docs_k);
     if (status != ULYX_SUCCESS)
@@ -211,13 +220,11 @@ ulyx_status_t
 uli_layout_update(struct uli_layout *layout, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k)
 {
-    if (layout->shape.work_split == ULYX_WORK_BALANCED && !layout->packed &&
-        !layout->has_docs_order)
-        return ULYX_SUCCESS; /* the same as HEADS: any table will do */
-    if (!uli_layout_has_tables(layout))
+    if (!takes_docs(layout) || layout->shape.max_docs == 0)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "the plan has no document tables: its order and work split do "
-            "not depend on documents, or max_docs is 0");
+            "not depend on documents (give them to the attention), or max_docs "
+            "is 0");
     return fill(layout, docs_q, docs_k);
 }
 

@@ -82,8 +82,9 @@ void uli_layout_destroy(struct uli_layout *layout);
  * error nothing has changed. Allocates nothing that creation did not reserve
  * (two banks of tables, sized by the maxima).
  * returns SUCCESS, also where BALANCED is HEADS and nothing depends on the
- * tables; ERR_INVALID_ARGUMENT (bad table, or beyond a maximum, with the value
- * needed); ERR_UNSUPPORTED (the layout has no tables). */
+ * tables, which are checked all the same; ERR_INVALID_ARGUMENT (bad table, or
+ * beyond a maximum, with the value needed); ERR_UNSUPPORTED (the layout has no
+ * tables). */
 ulyx_status_t uli_layout_update(struct uli_layout *layout,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
 

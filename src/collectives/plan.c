@@ -396,13 +396,9 @@ ulyx_status_t
 uli_plan_update(
     ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k)
 {
-    if (!uli_layout_has_tables(plan->layout))
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "nothing in this plan depends on documents: give them to the "
-            "attention");
     ULI_TRY(uli_exchange_take(&plan->exchange));
     ulyx_status_t status = uli_layout_update(plan->layout, docs_q, docs_k);
-    if (status == ULYX_SUCCESS) {
+    if (status == ULYX_SUCCESS && uli_layout_has_tables(plan->layout)) {
         uli_plan_remeasure(plan);
         uli_plan_build(plan);
     }

@@ -306,6 +306,17 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
     return status;
 }
 
+ulyx_status_t
+uli_comm_refuse(
+    struct uli_bootstrap *bootstrap, ulyx_status_t verdict, double timeout_s)
+{
+    char text[256];
+
+    snprintf(text, sizeof(text), "%s", ulyx_last_error());
+    exchange_hello(NULL, bootstrap, verdict, uli_deadline_in(timeout_s));
+    return uli_error_pass(verdict, text);
+}
+
 static ulyx_status_t
 check_idle(ulyx_comm_t *comm)
 {

@@ -110,12 +110,19 @@ struct ulyx_comm {
 ulyx_status_t uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks,
     int32_t rank, const ulyx_comm_params_t *params, double timeout_s,
     ulyx_comm_t **comm_p);
+/* Instead of create, at a rank whose arguments are wrong: the others learn of
+ * it and do not wait. verdict has its text set and is returned. */
+ulyx_status_t uli_comm_refuse(
+    struct uli_bootstrap *bootstrap, ulyx_status_t verdict, double timeout_s);
 /* All ranks in this process, no bootstrap. */
 ulyx_status_t uli_comm_create_local(
     int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms_p);
 ulyx_status_t uli_comm_destroy(ulyx_comm_t *comm);
+/* verdict: as uli_plan_create's; a rank that refuses takes part with it, and
+ * params is not looked at. */
 ulyx_status_t uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
-    const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
+    ulyx_status_t verdict, const ulyx_comm_params_t *params,
+    ulyx_comm_t **new_p);
 ulyx_status_t uli_comm_shrink(
     ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
 ulyx_status_t uli_comm_barrier(ulyx_comm_t *comm);
@@ -130,7 +137,7 @@ int64_t uli_comm_bytes(ulyx_comm_t *comm);
 ulyx_status_t uli_comm_check(ulyx_comm_t *comm);
 
 /* Fails the communicator: the first call wins, its text is kept; posts poison
- * to all peers for ABORTED and RANK_LOST (rank = who is the cause, or -1).
+ * to all peers, but for TIMEOUT (rank = who is the cause, or -1).
  * Any thread. Returns the status of the first failure, text set. */
 ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
     int32_t rank, const char *format, ...)

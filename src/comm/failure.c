@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a communicator fails: once, with one cause, and, where the cause is a
- * death or an abort, at every rank that can be told. A timeout stays local:
- * only this rank's deadline is over.
+ * How a communicator fails: once, with one cause, and at every rank that can
+ * be told. A death is told as what it is; what went wrong at this rank alone
+ * (a system call) as its abort. A timeout stays local: only this rank's
+ * deadline is over.
  */
 #include "comm/comm.h"
 
@@ -56,8 +57,11 @@ uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
         return uli_error_pass(status, text);
     ULI_WARN(ULI_LOG_FAULT, comm->rank, "%s: %s: %s", comm->name,
         ulyx_status_text(status), text);
-    if (status == ULYX_ERR_ABORTED || status == ULYX_ERR_RANK_LOST)
+    if (status == ULYX_ERR_RANK_LOST)
         poison_peers(comm, status, rank);
+    else if (status != ULYX_ERR_TIMEOUT)
+        poison_peers(comm, ULYX_ERR_ABORTED,
+            status == ULYX_ERR_ABORTED ? rank : comm->rank);
     uli_doorbell_ring(comm->control);
     return uli_error_pass(status, text);
 }

@@ -4,6 +4,7 @@
  * parent takes part in each gather, whatever its color, so that all groups
  * are created side by side; a color without a communicator gathers nothing.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,28 +22,54 @@ struct group {
     struct uli_bootstrap base;
     ulyx_comm_t *parent;
     enum uli_call call;
+    int32_t gathers; /* done so far */
+    /* [nranks of the parent], had before the first gather */
     int32_t *members; /* parent's ranks in the group's order */
-    int32_t gathers;  /* done so far */
+    struct choice *choices;
+    int64_t *sizes;
+    ulyx_status_t *verdicts;
 };
+
+/* A rank that refused the call in this gather, as everybody's error. */
+static ulyx_status_t
+check_verdicts(const ulyx_comm_t *parent, const ulyx_status_t *verdicts)
+{
+    for (int32_t p = 0; p < parent->nranks; p++)
+        if (verdicts[p] != ULYX_SUCCESS)
+            return uli_error(verdicts[p] == ULYX_ERR_NO_MEMORY
+                                 ? verdicts[p]
+                                 : ULYX_ERR_PEER_REFUSED,
+                "split: rank %d refused: %s", p, uli_status_text(verdicts[p]));
+    return ULYX_SUCCESS;
+}
 
 static ulyx_status_t
 gather_parent(struct group *group, const void *mine, size_t bytes,
     size_t max_bytes, unsigned char *all, uli_deadline_t deadline)
 {
     ulyx_comm_t *parent = group->parent;
-    int64_t *sizes = calloc((size_t)parent->nranks, sizeof(*sizes));
-    ulyx_status_t *verdicts = calloc((size_t)parent->nranks, sizeof(*verdicts));
-    ulyx_status_t status = ULYX_ERR_NO_MEMORY;
 
     group->gathers++;
-    if (sizes != NULL && verdicts != NULL)
-        status = uli_agree_gather(parent, group->call, ULYX_SUCCESS, mine,
-            (int64_t)bytes, (int64_t)max_bytes, all, sizes, verdicts, deadline);
-    else
-        status = uli_error(status, "no memory for %d ranks", parent->nranks);
-    free(sizes);
-    free(verdicts);
-    return status;
+    ULI_TRY(uli_agree_gather(parent, group->call, ULYX_SUCCESS, mine,
+        (int64_t)bytes, (int64_t)max_bytes, all, group->sizes, group->verdicts,
+        deadline));
+    return max_bytes > 0 ? check_verdicts(parent, group->verdicts)
+                         : ULYX_SUCCESS;
+}
+
+/* Takes part in the first gather only to refuse. */
+static ulyx_status_t
+refuse(ulyx_comm_t *parent, ulyx_status_t verdict, uli_deadline_t deadline)
+{
+    char text[256];
+    ulyx_status_t status;
+
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    status = uli_agree_gather(parent, ULI_CALL_SPLIT, verdict, NULL, 0, 0, NULL,
+        NULL, NULL, deadline);
+    if (status != ULYX_SUCCESS && status != ULYX_ERR_MISMATCH)
+        return status;
+    return uli_error_pass(verdict, text);
 }
 
 static ulyx_status_t
@@ -114,24 +141,17 @@ split_over(struct group *group, int32_t color, int32_t key,
     ulyx_comm_t *parent = group->parent;
     uli_deadline_t deadline = uli_deadline_in(timeout_s);
     struct choice mine = {color, key};
-    struct choice *choices = calloc((size_t)parent->nranks, sizeof(*choices));
     ulyx_comm_t *made = NULL;
-    ulyx_status_t status, kept;
+    ulyx_status_t status = ULYX_SUCCESS, kept;
 
-    if (choices == NULL)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a split");
-    status = gather_parent(group, &mine, sizeof(mine), sizeof(mine),
-        (unsigned char *)choices, deadline);
-    if (status != ULYX_SUCCESS) {
-        free(choices);
-        return status; /* at every rank: nobody goes on to the creation */
-    }
+    /* An error is every rank's: nobody goes on to the creation. */
+    ULI_TRY(gather_parent(group, &mine, sizeof(mine), sizeof(mine),
+        (unsigned char *)group->choices, deadline));
     if (color >= 0) {
-        collect_group(group, choices);
+        collect_group(group, group->choices);
         status = uli_comm_create(&group->base, group->base.nranks,
             group->base.rank, params, timeout_s, &made);
     }
-    free(choices);
     kept = uli_comm_check(parent) == ULYX_SUCCESS
                ? keep_step(group, 1 + CREATION_GATHERS, deadline)
                : ULYX_SUCCESS;
@@ -145,19 +165,38 @@ split_over(struct group *group, int32_t color, int32_t key,
     return status;
 }
 
+static bool
+allocate(struct group *group, size_t nranks)
+{
+    group->members = calloc(nranks, sizeof(*group->members));
+    group->choices = calloc(nranks, sizeof(*group->choices));
+    group->sizes = calloc(nranks, sizeof(*group->sizes));
+    group->verdicts = calloc(nranks, sizeof(*group->verdicts));
+    return group->members && group->choices && group->sizes && group->verdicts;
+}
+
 ulyx_status_t
 uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
-    const ulyx_comm_params_t *params, ulyx_comm_t **new_p)
+    ulyx_status_t verdict, const ulyx_comm_params_t *params,
+    ulyx_comm_t **new_p)
 {
     struct group group = {
         .base = {&group_ops, 0, 0}, .parent = comm, .call = ULI_CALL_SPLIT};
-    double timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
+    bool refuses = verdict != ULYX_SUCCESS;
+    double timeout_s = refuses
+                           ? comm->timeout_s
+                           : uli_timeout_or(params->timeout_s, comm->timeout_s);
     ulyx_status_t status;
 
-    group.members = calloc((size_t)comm->nranks, sizeof(*group.members));
-    if (group.members == NULL)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a split");
-    status = split_over(&group, color, key, params, timeout_s, new_p);
+    if (!refuses && !allocate(&group, (size_t)comm->nranks)) {
+        verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a split");
+        refuses = true;
+    }
+    status = refuses ? refuse(comm, verdict, uli_deadline_in(timeout_s))
+                     : split_over(&group, color, key, params, timeout_s, new_p);
     free(group.members);
+    free(group.choices);
+    free(group.sizes);
+    free(group.verdicts);
     return status;
 }

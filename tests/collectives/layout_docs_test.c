@@ -109,6 +109,7 @@ hash_sees_every_entry(void **state)
 }
 
 static const int64_t good_begin[] = {0, 5}, good_length[] = {5, 9};
+static const int64_t long_length[] = {5, 90};
 static const int64_t past_end[] = {0, 21}, backwards[] = {5, 0};
 static const int64_t negative[] = {-1, 5}, overlap[] = {0, 4};
 static const int64_t negative_length[] = {5, -1};
@@ -232,10 +233,26 @@ update_without_tables_is_unsupported(void **state)
     assert_status(uli_layout_update(layout, &docs, NULL), ULYX_ERR_UNSUPPORTED);
     uli_layout_destroy(layout);
     shape.work_split = ULYX_WORK_BALANCED; /* which is HEADS, with 4 on 2 */
+    shape.max_docs = 2;
+    shape.parts[0].rows = 20;
     assert_status(
         uli_layout_create(&shape, &docs, NULL, &layout), ULYX_SUCCESS);
     assert_false(uli_layout_packed(layout));
     assert_status(uli_layout_update(layout, &docs, NULL), ULYX_SUCCESS);
+    assert_true(uli_layout_table_hash(layout) == 0);
+    /* Still a table that is wrong is wrong, whatever the number of ranks. */
+    const ulyx_docs_t bad = {
+        sizeof(ulyx_docs_t), 2, 8, good_begin, long_length};
+    const ulyx_docs_t too_many = {
+        sizeof(ulyx_docs_t), shape.max_docs + 1, 8, good_begin, good_length};
+    assert_status(
+        uli_layout_update(layout, &bad, NULL), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(
+        uli_layout_update(layout, &too_many, NULL), ULYX_ERR_INVALID_ARGUMENT);
+    uli_layout_destroy(layout);
+    shape.max_docs = 0;
+    assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
+    assert_status(uli_layout_update(layout, &docs, NULL), ULYX_ERR_UNSUPPORTED);
     uli_layout_destroy(layout);
 }
 

@@ -45,12 +45,17 @@ cut_id_is_refused_by_name(void **state)
 
 /* ---- one node ------------------------------------------------------------ */
 
+/* The name is the process's own: another checkout's tests may run at the same
+ * time on this machine. */
 static void
 one_node_job(struct env_job *job)
 {
+    static char run_id[64];
     env_job_init(job, ENV_RANKS);
+    snprintf(run_id, sizeof(run_id), "TORCHELASTIC_RUN_ID=one-node-test-%d",
+        (int)getpid());
     job->entries[0] = "LOCAL_WORLD_SIZE=4";
-    job->entries[1] = "TORCHELASTIC_RUN_ID=one-node-test";
+    job->entries[1] = run_id;
     job->entries[2] = "MASTER_ADDR=127.0.0.1";
     job->entries[3] = "MASTER_PORT=29400";
 }

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a call of an exchange ends other than well: its deadline, a failure of
+ * the communicator, peers that have gone.
+ */
+#include <stdio.h>
+#include "collectives/exchange.h"
+
+/* ---- deadline and failure ------------------------------------------------ */
+
+/* "3, 5": peers that the call waits for. */
+static void
+list_missing(const struct uli_exchange *exchange, char *text_p, size_t bytes)
+{
+    size_t length = 0;
+    text_p[0] = 0;
+    for (int32_t p = 0; p < exchange->nranks && length + 16 < bytes; p++) {
+        const struct uli_pair *pair = &exchange->pairs[p];
+        if (!pair->shares)
+            continue;
+        if (atomic_load(&pair->mine->done) >= exchange->call)
+            continue;
+        length += (size_t)snprintf(
+            text_p + length, bytes - length, "%s%d", length ? ", " : "", p);
+    }
+}
+
+ulyx_status_t
+uli_exchange_time_out(struct uli_exchange *exchange)
+{
+    char missing[128];
+    list_missing(exchange, missing, sizeof(missing));
+    return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
+        "%s, call %llu: timed out waiting for rank %s", exchange->what,
+        (unsigned long long)exchange->call, missing);
+}
+
+/* Ends the operation when the communicator has failed or time is over. */
+bool
+uli_exchange_expired(struct uli_exchange *exchange)
+{
+    ulyx_status_t status = uli_comm_check(exchange->comm);
+    if (status == ULYX_SUCCESS && uli_deadline_over(exchange->op.deadline))
+        status = uli_exchange_time_out(exchange);
+    if (status != ULYX_SUCCESS)
+        uli_op_finish(&exchange->op, status);
+    return status != ULYX_SUCCESS;
+}
+
+bool
+uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved)
+{
+    exchange->unchecked_bytes += bytes_moved;
+    if (exchange->unchecked_bytes < ULI_SPAN_BYTES)
+        return true;
+    exchange->unchecked_bytes = 0;
+    if (atomic_load_explicit(&exchange->op.status, memory_order_relaxed) !=
+        ULYX_IN_PROGRESS)
+        return false;
+    return !uli_exchange_expired(exchange);
+}
+
+/* ---- peers that have gone ------------------------------------------------ */
+
+bool
+uli_exchange_left(const struct uli_exchange *exchange, int32_t p)
+{
+    return atomic_load(&exchange->comm->control->left[p]) != 0;
+}
+
+bool
+uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
+{
+    return atomic_load_explicit(
+               &exchange->pairs[p].mine->closed, memory_order_acquire) ||
+           uli_exchange_left(exchange, p);
+}
+
+/* The peer has left call n without its DONE(n), because its own deadline was
+ * over or it has failed otherwise. One that still has its communicator is not
+ * lost: it may take part in a shrink. */
+bool
+uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
+{
+    bool lost = uli_exchange_left(exchange, p);
+    ulyx_status_t status = uli_comm_fail(exchange->comm,
+        lost ? ULYX_ERR_RANK_LOST : ULYX_ERR_ABORTED, p,
+        "%s, call %llu: rank %d has left it and destroyed its %s",
+        exchange->what, (unsigned long long)exchange->call, p,
+        lost ? "communicator" : "plan");
+    uli_op_finish(&exchange->op, status);
+    return true;
+}
+
+ulyx_status_t
+uli_exchange_report_gone(const struct uli_exchange *exchange, int32_t p)
+{
+    return uli_error(ULYX_ERR_PEER_REFUSED,
+        "%s, call %llu: rank %d has destroyed its plan", exchange->what,
+        (unsigned long long)exchange->call, p);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the soaks exchange: q, k and v of grouped-query attention, by the
+ * public API alone. Values are whole numbers that encode tensor, row, head and
+ * element, so that what comes back is checked without an oracle, sums too.
+ */
+#ifndef TESTS_SOAK_SCENE_H
+#define TESTS_SOAK_SCENE_H
+
+#include <stdbool.h>
+#include "ulyx/ulyx.h"
+
+enum scene_path {
+    SCENE_WINDOW,
+    SCENE_RING, /* also needs ULYX_CMA=off when the communicator is made */
+    SCENE_CMA,  /* also needs ULYX_CMA_MIN_ROW=8 */
+    SCENE_SLOT,
+    SCENE_PATHS
+};
+extern const char *const scene_path_names[SCENE_PATHS];
+/* Sets or clears the variables that the path needs. */
+void scene_environment(enum scene_path path);
+
+enum { SCENE_TENSORS = 3 };
+
+struct scene {
+    ulyx_comm_t *comm;
+    ulyx_plan_t *plan;
+    ulyx_mem_t *mem; /* NULL: ordinary memory */
+    bool attached;
+    char *memory;
+    int32_t rank, nranks;
+    int64_t rows;                 /* S */
+    int64_t seq_rows, *positions; /* of this rank */
+    int64_t first[SCENE_TENSORS], count[SCENE_TENSORS];
+    float *seq[SCENE_TENSORS], *head[SCENE_TENSORS];
+    char text[256]; /* of what open failed with */
+};
+
+/* Memory, then plan; rows = S. On an error nothing but the text is kept. */
+ulyx_status_t scene_open(
+    ulyx_comm_t *comm, enum scene_path path, int64_t rows, struct scene *s);
+/* Fills the source of the operation, runs it, returns its status. Operations:
+ * SEQ_TO_HEAD and SEQ_TO_HEAD_ADJOINT. */
+ulyx_status_t scene_execute(struct scene *s, ulyx_operation_t operation);
+/* Is every element of the destination as it should be? */
+bool scene_check(const struct scene *s, ulyx_operation_t operation);
+/* The two pointer arrays of an operation. */
+void scene_pointers(const struct scene *s, ulyx_operation_t operation,
+    const void *src[SCENE_TENSORS], void *dst[SCENE_TENSORS]);
+void scene_fill(struct scene *s, ulyx_operation_t operation);
+/* Plan, window and memory; BUSY windows are waited for, at most limit_s.
+ * False, having said why, if anything is left. */
+bool scene_close(struct scene *s, double limit_s);
+
+#endif

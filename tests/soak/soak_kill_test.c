@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SIGKILL of one rank at random moments of everything that a communicator
+ * does. Each survivor gets an error that names the rank, long before its
+ * deadline; shrink gives the survivors a communicator that exchanges; and
+ * nothing is left in the survivors. ULYX_TEST_DRAWS = kills of each kind.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "soak/jobs.h"
+#include "soak/scene.h"
+#include "support/random.h"
+#include "support/ranks.h"
+#include "support/test.h"
+
+enum { RANKS = 4, ROWS = 300, LIMIT_S = 60 };
+/* A rank that was killed before it came is only missed. */
+#define CREATE_TIMEOUT_S 2.0
+
+enum act { CREATE, PLAN, ATTACH, SPLIT, ALLTOALL, EXECUTE, ADJOINT, ACTS };
+static const char *const act_names[ACTS] = {"creation", "plan create", "attach",
+    "split", "alltoall", "execute", "adjoint"};
+
+struct shared {
+    struct job job;
+    enum act act;
+    enum scene_path path;
+    int victim;
+    double delay_s;
+    pid_t pids[RANKS];
+    _Atomic int ready; /* ranks that have begun the act */
+    _Atomic int64_t killed_ns;
+    _Atomic int64_t longest_ns; /* from the kill to a survivor's error */
+};
+
+/* ---- acts, again and again until one fails ------------------------------- */
+
+static ulyx_status_t
+act_create(struct shared *shared, int n, int rank)
+{
+    ulyx_comm_t *comm;
+    ulyx_status_t status =
+        job_meet(&shared->job, n, RANKS, rank, CREATE_TIMEOUT_S, &comm);
+    if (status == ULYX_SUCCESS)
+        ulyx_comm_destroy(comm);
+    return status;
+}
+
+static ulyx_status_t
+act_plan(ulyx_comm_t *comm, const struct shared *shared, char text_p[256])
+{
+    struct scene s;
+    ulyx_status_t status = scene_open(comm, shared->path, 40, &s);
+    if (status != ULYX_SUCCESS) {
+        snprintf(text_p, 256, "%s", s.text);
+        return status;
+    }
+    /* Its windows may be in quarantine already. */
+    return scene_close(&s, 10) ? status : ULYX_ERR_INTERNAL;
+}
+
+static ulyx_status_t
+act_attach(ulyx_comm_t *comm, char text_p[256])
+{
+    ulyx_mem_t *mem;
+    void *address;
+    ulyx_status_t status = ulyx_mem_alloc(1 << 16, NULL, &mem, &address);
+    if (status == ULYX_SUCCESS)
+        status = ulyx_mem_attach(comm, mem);
+    if (status == ULYX_SUCCESS)
+        status = ulyx_mem_detach(comm, mem);
+    snprintf(text_p, 256, "%s", ulyx_last_error());
+    for (int i = 0; status != ULYX_SUCCESS && i < 10000; i++) {
+        ulyx_status_t left = ulyx_mem_detach(comm, mem);
+        if (left != ULYX_ERR_BUSY)
+            break;
+        usleep(1000);
+    }
+    if (ulyx_mem_free(mem) != ULYX_SUCCESS)
+        fprintf(stderr, "a window is left: %s\n", ulyx_last_error());
+    return status == ULYX_ERR_BUSY ? ULYX_ERR_RANK_LOST : status;
+}
+
+static ulyx_status_t
+act_split(ulyx_comm_t *comm, int rank, char text_p[256])
+{
+    ulyx_comm_t *half;
+    ulyx_status_t status = ulyx_comm_split(comm, rank % 2, 0, NULL, &half);
+    snprintf(text_p, 256, "%s", ulyx_last_error());
+    if (status == ULYX_SUCCESS)
+        ulyx_comm_destroy(half);
+    return status;
+}
+
+static ulyx_status_t
+act_alltoall(ulyx_comm_t *comm, char text_p[256])
+{
+    static char src[RANKS][20000], dst[RANKS][20000];
+    ulyx_status_t status = ulyx_alltoall(comm, src, dst, 20000, NULL);
+    snprintf(text_p, 256, "%s", ulyx_last_error());
+    return status;
+}
+
+static ulyx_status_t
+act_execute(struct scene *s, enum act act, char text_p[256])
+{
+    ulyx_operation_t operation =
+        act == EXECUTE ? ULYX_SEQ_TO_HEAD : ULYX_SEQ_TO_HEAD_ADJOINT;
+    ulyx_status_t status = scene_execute(s, operation);
+    snprintf(text_p, 256, "%s", ulyx_last_error());
+    return status;
+}
+
+static ulyx_status_t
+act_once(struct shared *shared, ulyx_comm_t *comm, struct scene *s, int rank,
+    char text_p[256])
+{
+    switch (shared->act) {
+    case PLAN:
+        return act_plan(comm, shared, text_p);
+    case ATTACH:
+        return act_attach(comm, text_p);
+    case SPLIT:
+        return act_split(comm, rank, text_p);
+    case ALLTOALL:
+        return act_alltoall(comm, text_p);
+    default:
+        return act_execute(s, shared->act, text_p);
+    }
+}
+
+/* ---- a rank -------------------------------------------------------------- */
+
+static void
+note_time(struct shared *shared)
+{
+    int64_t took = uli_clock_ns() - atomic_load(&shared->killed_ns);
+    int64_t longest = atomic_load(&shared->longest_ns);
+    while (took > longest &&
+           !atomic_compare_exchange_weak(&shared->longest_ns, &longest, took))
+        ;
+}
+
+static bool
+names_victim(
+    const struct shared *shared, ulyx_status_t status, const char *text)
+{
+    char name[16];
+    snprintf(name, sizeof(name), "rank %d", shared->victim);
+    if (status == ULYX_ERR_RANK_LOST && strstr(text, name))
+        return true;
+    if (shared->act == CREATE && status == ULYX_ERR_TIMEOUT &&
+        strstr(text, name))
+        return true;
+    fprintf(stderr, "%s: %s: \"%s\" does not name %s as lost\n",
+        act_names[shared->act], ulyx_status_name(status), text, name);
+    return false;
+}
+
+/* The survivors go on. */
+static bool
+go_on(ulyx_comm_t *comm)
+{
+    ulyx_comm_t *fewer = NULL;
+    struct scene s;
+    int32_t nranks = 0;
+    if (!ranks_expect(ulyx_comm_shrink(comm, NULL, &fewer) == ULYX_SUCCESS)) {
+        fprintf(stderr, "shrink: %s\n", ulyx_last_error());
+        return false;
+    }
+    ulyx_comm_get_nranks(fewer, &nranks);
+    bool good = ranks_expect(nranks == RANKS - 1) &&
+                ranks_expect(scene_open(fewer, SCENE_WINDOW, ROWS, &s) == 0);
+    for (int op = 0; good && op < 3; op += 2)
+        good = ranks_expect(scene_execute(&s, op) == ULYX_SUCCESS) &&
+               ranks_expect(scene_check(&s, op));
+    good = good && ranks_expect(scene_close(&s, 10));
+    /* Nobody leaves while another still talks to it. */
+    good = good && ranks_expect(ulyx_comm_barrier(fewer) == ULYX_SUCCESS);
+    return ranks_expect(ulyx_comm_destroy(fewer) == ULYX_SUCCESS) && good;
+}
+
+static bool
+in_communicator(struct shared *shared, int rank)
+{
+    ulyx_comm_t *comm;
+    struct scene s;
+    char text[256] = "";
+    ulyx_status_t status;
+    bool executes = shared->act == EXECUTE || shared->act == ADJOINT;
+    if (!ranks_expect(job_meet(&shared->job, 0, RANKS, rank, JOB_TIMEOUT_S,
+                          &comm) == ULYX_SUCCESS))
+        return false;
+    if (executes &&
+        !ranks_expect(scene_open(comm, shared->path, ROWS, &s) == 0))
+        return false;
+    atomic_fetch_add(&shared->ready, 1);
+    while ((status = act_once(shared, comm, &s, rank, text)) == ULYX_SUCCESS)
+        ;
+    note_time(shared);
+    bool good = ranks_expect(names_victim(shared, status, text));
+    good &= go_on(comm);
+    if (executes)
+        good &= ranks_expect(scene_close(&s, 10));
+    return ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS) && good;
+}
+
+static bool
+in_creation(struct shared *shared, int rank)
+{
+    ulyx_status_t status;
+    int n = 0;
+    atomic_fetch_add(&shared->ready, 1);
+    while ((status = act_create(shared, n, rank)) == ULYX_SUCCESS)
+        n++;
+    note_time(shared);
+    /* Without rank 0 there may have been no id to meet at. */
+    if (shared->victim == 0 && strstr(ulyx_last_error(), "job: "))
+        return true;
+    return ranks_expect(names_victim(shared, status, ulyx_last_error()));
+}
+
+static int
+body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    struct holdings before = holdings_now();
+    (void)nranks;
+    bool good = shared->act == CREATE ? in_creation(shared, rank)
+                                      : in_communicator(shared, rank);
+    return !(good && ranks_expect(holdings_back(&before, 5)));
+}
+
+/* ---- the killer ---------------------------------------------------------- */
+
+static void *
+killer(void *argument)
+{
+    struct shared *shared = argument;
+    while (atomic_load(&shared->ready) < RANKS)
+        usleep(100);
+    usleep((useconds_t)(shared->delay_s * 1e6));
+    atomic_store(&shared->killed_ns, uli_clock_ns());
+    kill(shared->pids[shared->victim], SIGKILL);
+    return NULL;
+}
+
+static void
+kill_once(enum act act, enum scene_path path, struct test_random *random)
+{
+    struct shared *shared = ranks_shared(sizeof(*shared));
+    pthread_t thread;
+    shared->act = act;
+    shared->path = path;
+    shared->victim = (int)test_random_in(random, act == CREATE, RANKS - 1);
+    shared->delay_s = test_random_unit(random) * 0.03;
+    scene_environment(path);
+    assert_int_equal(pthread_create(&thread, NULL, killer, shared), 0);
+    int failed = ranks_run_processes_victim(
+        RANKS, body, shared, LIMIT_S, shared->victim, shared->pids);
+    if (failed)
+        pthread_cancel(thread);
+    pthread_join(thread, NULL);
+    scene_environment(SCENE_WINDOW);
+    double longest_s = (double)atomic_load(&shared->longest_ns) * 1e-9;
+    if (failed || (longest_s > 1 && act != CREATE))
+        fprintf(stderr, "%s (%s), rank %d killed after %.1f ms: %.0f ms\n",
+            act_names[act], scene_path_names[path], shared->victim,
+            shared->delay_s * 1e3, longest_s * 1e3);
+    ranks_shared_free(shared, sizeof(*shared));
+    assert_int_equal(failed, 0);
+    assert_true(longest_s < JOB_TIMEOUT_S / 2.0);
+}
+
+static void
+kill_in(enum act act, uint64_t seed)
+{
+    struct test_random random = {test_seed(seed)};
+    for (int64_t i = 0, draws = test_draws(4); i < draws; i++)
+        kill_once(act, (enum scene_path)(i % SCENE_PATHS), &random);
+}
+
+#define KILL_TEST(name, act)                                                   \
+    static void name(void **state)                                             \
+    {                                                                          \
+        (void)state;                                                           \
+        kill_in(act, 900 + act);                                               \
+    }
+KILL_TEST(killed_in_creation, CREATE)
+KILL_TEST(killed_in_plan_create, PLAN)
+KILL_TEST(killed_in_attach, ATTACH)
+KILL_TEST(killed_in_split, SPLIT)
+KILL_TEST(killed_in_alltoall, ALLTOALL)
+KILL_TEST(killed_in_execute, EXECUTE)
+KILL_TEST(killed_in_adjoint, ADJOINT)
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(killed_in_creation),
+    cmocka_unit_test(killed_in_plan_create),
+    cmocka_unit_test(killed_in_attach),
+    cmocka_unit_test(killed_in_split),
+    cmocka_unit_test(killed_in_alltoall),
+    cmocka_unit_test(killed_in_execute),
+    cmocka_unit_test(killed_in_adjoint),
+};
+ULI_TEST_MAIN("SoakKill", tests)
