@@ -9,6 +9,7 @@
 #ifndef ULI_COMM_BOOTSTRAP_H
 #define ULI_COMM_BOOTSTRAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/clock.h"
@@ -26,6 +27,10 @@ struct uli_bootstrap_ops {
      * VERSION, SYSTEM. After an error only close may be called. */
     ulyx_status_t (*gather)(struct uli_bootstrap *bootstrap, const void *mine,
         size_t bytes, void *all_p, uli_deadline_t deadline);
+    /* NULL, or: is it known that the next gather will fail? Between two gathers
+     * only; never blocks. A rank that has heard of a failure leaves, and one
+     * that has not must not wait for it. */
+    bool (*broken)(struct uli_bootstrap *bootstrap);
     /* Releases; never blocks for longer than a second. */
     void (*close)(struct uli_bootstrap *bootstrap);
 };

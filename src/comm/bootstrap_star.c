@@ -6,6 +6,7 @@
  * wait, so that it is the root, who knows who is missing, that times out.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +116,14 @@ star_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     return read_table(star, bytes, all_p, end);
 }
 
+/* The root speaks unasked only to tell a failure; its end is one. */
+static bool
+star_broken(struct uli_bootstrap *bootstrap)
+{
+    struct pollfd entry = {((struct star *)bootstrap)->fd, POLLIN, 0};
+    return poll(&entry, 1, 0) == 1;
+}
+
 static void
 star_close(struct uli_bootstrap *bootstrap)
 {
@@ -131,6 +140,7 @@ star_close(struct uli_bootstrap *bootstrap)
 static const struct uli_bootstrap_ops star_ops = {
     .name = "star",
     .gather = star_gather,
+    .broken = star_broken,
     .close = star_close,
 };
 

@@ -288,7 +288,9 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
         status = hold_service(comm);
     status = exchange_hello(comm, bootstrap, status, deadline);
     if (status == ULYX_SUCCESS) {
+        comm->meeting = bootstrap;
         status = attach_peers(comm, deadline);
+        comm->meeting = NULL;
         status = exchange_verdict(comm, bootstrap, status, deadline);
     }
     if (status == ULYX_SUCCESS) {

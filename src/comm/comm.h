@@ -99,6 +99,7 @@ struct ulyx_comm {
     void *alltoall;              /* (owner) private to collectives */
     void (*alltoall_destroy)(struct ulyx_comm *comm);
     void (*graves_destroy)(struct ulyx_comm *comm);
+    struct uli_bootstrap *meeting; /* while it is created between two gathers */
     bool served; /* known to the service: ranks of other processes exist */
     struct uli_list registry; /* private to service.c */
 };

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include "base/log.h"
+#include "comm/bootstrap.h"
 
 static uint64_t
 poison_pack(ulyx_status_t status, int32_t rank)
@@ -93,6 +94,15 @@ take_poison(ulyx_comm_t *comm, uint64_t poison)
     return uli_comm_fail(comm, status, rank, "rank %d aborted", rank);
 }
 
+/* The gather that follows has the cause. */
+static ulyx_status_t
+check_meeting(struct uli_bootstrap *meeting)
+{
+    if (meeting->ops->broken == NULL || !meeting->ops->broken(meeting))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_RANK_LOST, "the meeting has failed");
+}
+
 ulyx_status_t
 uli_comm_check(ulyx_comm_t *comm)
 {
@@ -101,7 +111,9 @@ uli_comm_check(ulyx_comm_t *comm)
     if (atomic_load_explicit(&comm->failed, memory_order_acquire) != 0)
         return uli_comm_fail(comm, ULYX_SUCCESS, -1, "%s", "");
     poison = atomic_load_explicit(&comm->control->poison, memory_order_acquire);
-    return poison == 0 ? ULYX_SUCCESS : take_poison(comm, poison);
+    if (poison != 0)
+        return take_poison(comm, poison);
+    return comm->meeting != NULL ? check_meeting(comm->meeting) : ULYX_SUCCESS;
 }
 
 void

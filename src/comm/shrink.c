@@ -138,6 +138,17 @@ gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     return ULYX_SUCCESS;
 }
 
+static bool
+is_broken(struct uli_bootstrap *bootstrap)
+{
+    const struct members *m = (const struct members *)bootstrap;
+
+    for (int32_t p = 0; p < m->comm->nranks; p++)
+        if (has(m->set, p) && atomic_load(&m->comm->peers[p].dead) != 0)
+            return true;
+    return false;
+}
+
 static void
 close_members(struct uli_bootstrap *bootstrap)
 {
@@ -147,6 +158,7 @@ close_members(struct uli_bootstrap *bootstrap)
 static const struct uli_bootstrap_ops member_ops = {
     .name = "shrink",
     .gather = gather,
+    .broken = is_broken,
     .close = close_members,
 };
 

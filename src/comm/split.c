@@ -90,6 +90,12 @@ gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     return status;
 }
 
+static bool
+is_broken(struct uli_bootstrap *bootstrap)
+{
+    return uli_comm_check(((struct group *)bootstrap)->parent) != ULYX_SUCCESS;
+}
+
 static void
 close_group(struct uli_bootstrap *bootstrap)
 {
@@ -99,6 +105,7 @@ close_group(struct uli_bootstrap *bootstrap)
 static const struct uli_bootstrap_ops group_ops = {
     .name = "split",
     .gather = gather,
+    .broken = is_broken,
     .close = close_group,
 };
 
