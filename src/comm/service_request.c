@@ -6,7 +6,8 @@
  *
  * A window is published before the answer is sent, since the peer may use it
  * as soon as it has that. If the answer cannot be sent, the peer has given up
- * and nobody would withdraw the window: it is withdrawn here.
+ * and nobody would withdraw the window: it is withdrawn here, unless it is the
+ * peer's control segment.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -77,11 +78,22 @@ no_descriptor(bool cut)
         (uint64_t)limit.rlim_cur);
 }
 
+/* Mapped from its delivery to the end of the communicator: this process's
+ * threads use it through peers[].control at any time. */
+static bool
+is_control(const struct uli_service_request *request)
+{
+    return request->window == 0;
+}
+
 static ulyx_status_t
 deliver(ulyx_comm_t *comm, const struct uli_service_request *request, int fd)
 {
     struct uli_tr_handle handle = {fd, NULL, request->bytes};
     void *address;
+    if (is_control(request) &&
+        uli_window_address(comm, request->rank, 0, 0, request->bytes))
+        return ULYX_SUCCESS; /* sent again: an answer got lost */
     ULI_TRY(uli_tr_shm_ops.window_map(&handle, &address));
     ulyx_status_t status = uli_window_publish_mapped(
         comm, request->rank, request->window, address, request->bytes);
@@ -107,6 +119,10 @@ carry_out(ulyx_comm_t *comm, const struct uli_service_request *request, int fd,
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "a window of rank %d of %d for rank %d", request->rank,
             comm->nranks, comm->rank);
+    if (request->kind != ULI_SERVICE_DELIVER && is_control(request))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "the control segment of rank %d cannot be taken back",
+            request->rank);
     switch (request->kind) {
     case ULI_SERVICE_DELIVER:
         return fd < 0 ? no_descriptor(cut) : deliver(comm, request, fd);
@@ -160,7 +176,8 @@ answer_request(
     ulyx_status_t status = carry_out(comm, request, fd, cut);
     bool sent = answer(socket_fd,
         status == ULYX_SUCCESS ? ULI_SERVICE_DONE : ULI_SERVICE_FAILED, status);
-    if (!sent && status == ULYX_SUCCESS && request->kind == ULI_SERVICE_DELIVER)
+    if (!sent && status == ULYX_SUCCESS &&
+        request->kind == ULI_SERVICE_DELIVER && !is_control(request))
         uli_window_withdraw(comm, request->rank, request->window);
 }
 

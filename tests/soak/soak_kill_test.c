@@ -269,7 +269,7 @@ kill_once(enum act act, enum scene_path path, struct test_random *random)
     pthread_join(thread, NULL);
     scene_environment(SCENE_WINDOW);
     double longest_s = (double)atomic_load(&shared->longest_ns) * 1e-9;
-    if (failed || (longest_s > 1 && act != CREATE))
+    if (failed || longest_s > (act == CREATE ? CREATE_TIMEOUT_S + 1 : 1))
         fprintf(stderr, "%s (%s), rank %d killed after %.1f ms: %.0f ms\n",
             act_names[act], scene_path_names[path], shared->victim,
             shared->delay_s * 1e3, longest_s * 1e3);
