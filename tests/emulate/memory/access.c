@@ -232,6 +232,8 @@ plain(const void *address, size_t bytes, bool write, const void *pc)
             emu_register_access(self, (uintptr_t)p, bytes, write);
         return;
     }
+    if ((size_t)(self->stack - p) <= EMU_GUARD_BYTES)
+        return; /* core/crash.c tells of the overflow */
     const struct emu_launch *launch = self->block->launch;
     if (!write &&
         ((p >= program_start && p < program_end) ||
