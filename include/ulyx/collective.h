@@ -32,6 +32,24 @@ ULYX_API ulyx_status_t ulyx_alltoallv(ulyx_comm_t *comm, const void *src,
     const int64_t src_bytes[], const int64_t src_offsets[], void *dst,
     const int64_t dst_bytes[], const int64_t dst_offsets[], void *stream);
 
+/* dst[i] <- sum of src[i] over all ranks, on every rank: added in rank order
+ * in fp32 (fp64 for F64) and rounded once, so every rank has the same bits,
+ * each time. dtype is F64, F32, BF16 or F16. src may be dst.
+ * returns: as ulyx_alltoall; ERR_MISMATCH (another count, dtype or call there)
+ * and ERR_PEER_REFUSED on all ranks, before anything has moved;
+ * ERR_UNSUPPORTED (a dtype without sums). */
+ULYX_API ulyx_status_t ulyx_allreduce(ulyx_comm_t *comm, const void *src,
+    void *dst, int64_t count, ulyx_dtype_t dtype, void *stream);
+
+/* dst[p] <- rank p's src, pieces of piece_bytes bytes. src may be the own
+ * piece of dst. returns: as ulyx_allreduce. */
+ULYX_API ulyx_status_t ulyx_allgather(ulyx_comm_t *comm, const void *src,
+    void *dst, int64_t piece_bytes, void *stream);
+
+/* buffer <- root's buffer. returns: as ulyx_allreduce. */
+ULYX_API ulyx_status_t ulyx_broadcast(
+    ulyx_comm_t *comm, void *buffer, int64_t bytes, int32_t root, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public reductions of collective.h.
+ */
+#include <stdio.h>
+#include "api/group.h"
+#include "api/params.h"
+#include "base/dtype.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/reduce.h"
+#include "ulyx/collective.h"
+
+/* A call, perhaps for the end of a group. */
+struct call {
+    ulyx_comm_t *comm;
+    struct uli_reduce_args args;
+    ulyx_status_t verdict;
+    char text[256];
+};
+
+static ulyx_status_t
+run(void *context)
+{
+    struct call *call = context;
+    if (call->verdict != ULYX_SUCCESS)
+        uli_error_pass(call->verdict, call->text);
+    return uli_reduce(call->comm, &call->args, call->verdict);
+}
+
+static ulyx_status_t
+run_or_queue(struct call *call)
+{
+    snprintf(call->text, sizeof(call->text), "%s", uli_error_text());
+    return uli_group_active()
+               ? uli_group_queue(call->comm, run, call, sizeof(*call))
+               : run(call);
+}
+
+/* count units of unit bytes, pieces of them at dst. */
+static ulyx_status_t
+check(const struct call *call, int64_t unit, int64_t pieces, const void *stream)
+{
+    const struct uli_reduce_args *args = &call->args;
+    int64_t bytes;
+    if (stream)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "stream is %p, must be NULL on the host", stream);
+    if (args->count < 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "count is %lld, must not be negative", (long long)args->count);
+    if (!uli_size_mul(args->count, unit, &bytes) ||
+        !uli_size_mul(bytes, pieces, &bytes))
+        return uli_error(ULYX_ERR_OVERFLOW,
+            "%lld times %lld bytes from %lld ranks do not fit 64 bits",
+            (long long)args->count, (long long)unit, (long long)pieces);
+    if (args->count && (!args->src || !args->dst))
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", args->src ? "dst" : "src");
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_sum(const struct call *call, const void *stream)
+{
+    const struct uli_reduce_args *args = &call->args;
+    if (args->dtype < ULYX_DTYPE_F64 || args->dtype > ULYX_DTYPE_F16)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "dtype is %d: sums exist of F64, F32, BF16 and F16", args->dtype);
+    int64_t elem = uli_dtype_size(args->dtype);
+    ULI_TRY(check(call, elem, 1, stream));
+    if ((uintptr_t)args->src % (uintptr_t)elem ||
+        (uintptr_t)args->dst % (uintptr_t)elem)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "src %p or dst %p is not aligned to its elements of %lld bytes",
+            (const void *)args->src, (void *)args->dst, (long long)elem);
+    int64_t bytes = args->count * elem;
+    if (args->src != args->dst && args->src < args->dst + bytes &&
+        args->dst < args->src + bytes)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "src and dst overlap without being the same");
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_allreduce(ulyx_comm_t *comm, const void *src, void *dst, int64_t count,
+    ulyx_dtype_t dtype, void *stream)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    struct call call = {
+        comm, {ULI_ALLREDUCE, src, dst, count, dtype, 0}, 0, ""};
+    call.verdict = check_sum(&call, stream);
+    return run_or_queue(&call);
+}
+
+ulyx_status_t
+ulyx_allgather(ulyx_comm_t *comm, const void *src, void *dst,
+    int64_t piece_bytes, void *stream)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    struct call call = {
+        comm, {ULI_ALLGATHER, src, dst, piece_bytes, 0, 0}, 0, ""};
+    call.verdict = check(&call, 1, comm->nranks, stream);
+    return run_or_queue(&call);
+}
+
+ulyx_status_t
+ulyx_broadcast(
+    ulyx_comm_t *comm, void *buffer, int64_t bytes, int32_t root, void *stream)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    struct call call = {
+        comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root}, 0, ""};
+    call.verdict = check(&call, 1, 1, stream);
+    if (call.verdict == ULYX_SUCCESS && (root < 0 || root >= comm->nranks))
+        call.verdict = uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "root is %d, must be 0 to %d", root, comm->nranks - 1);
+    return run_or_queue(&call);
+}
