@@ -181,6 +181,14 @@ ulyx_status_t uli_operator_measure(const struct ulyx_operator *op,
  * uli_layout_create and uli_operator_measure. */
 ulyx_status_t uli_operator_chunk(struct ulyx_operator *op, int32_t threads);
 
+/* Workspace of the larger pass. */
+static inline int64_t
+uli_operator_workspace(const struct ulyx_operator *op)
+{
+    return uli_max(
+        op->passes[0].bytes, op->has_backward ? op->passes[1].bytes : 0);
+}
+
 /* What this rank would need with another save mode and the same groups. */
 void uli_operator_bytes_of(const struct ulyx_operator *op,
     ulyx_save_mode_t save, int64_t *workspace_p, int64_t *saved_p);

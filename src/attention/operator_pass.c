@@ -230,11 +230,10 @@ check_given(
 }
 
 static ulyx_status_t
-check_call(const struct ulyx_operator *op, const struct uli_operator_call *call,
-    const struct uli_pass_layout *layout)
+check_call(const struct ulyx_operator *op, const struct uli_operator_call *call)
 {
-    ULI_TRY(check_memory(
-        "workspace", call->workspace, call->workspace_bytes, layout->bytes));
+    ULI_TRY(check_memory("workspace", call->workspace, call->workspace_bytes,
+        uli_operator_workspace(op)));
     if (op->has_backward)
         ULI_TRY(check_memory(
             "saved", call->saved, call->saved_bytes, op->saved_bytes));
@@ -266,7 +265,7 @@ run(struct ulyx_operator *op, const struct uli_operator_call *call,
             uli_deadline_in(uli_timeout_or(call->timeout_s, op->timeout_s))};
     bool writes = op->has_backward && !call->backward;
     if (verdict == ULYX_SUCCESS)
-        verdict = check_call(op, call, pass.layout);
+        verdict = check_call(op, call);
     uli_pass_fail(&pass, verdict);
     if (writes && verdict == ULYX_SUCCESS)
         memset(call->saved, 0, sizeof(struct header));

@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Save modes, head groups and ceilings give the same bits; what ranks learn
+ * when one of them errs, at the start, in the middle, or by dying; documents
+ * that change; one thread that drives all ranks.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "attention/operator_world.h"
+#include "comm/meet.h"
+#include "support/ranks.h"
+#include "support/test.h"
+
+enum { RANKS = 4, ROWS = 40, HEADS = 6, KV = 2, DIM = 8, LIMIT_S = 30 };
+
+static bool
+says(const char *text)
+{
+    if (strstr(ulyx_last_error(), text))
+        return true;
+    fprintf(stderr, "\"%s\" is not in \"%s\"\n", text, ulyx_last_error());
+    return false;
+}
+
+/* ---- the same bits ------------------------------------------------------- */
+
+static void
+check_variant(const struct world *first, const struct op_case *base,
+    int32_t groups, int32_t save, int64_t ceiling, bool window)
+{
+    struct op_case c = *base;
+    struct world w;
+    c.p.head_groups = groups;
+    c.p.save = save;
+    c.p.max_workspace_bytes = ceiling;
+    c.window = window;
+    world_like(&w, &c, first);
+    assert_true(world_run(&w, false));
+    assert_true(world_same(&w, first, true, w.own_keys[0]));
+    world_free(&w);
+}
+
+/* 2 ranks, 4 KV heads of 2 queries: with 1 or 2 groups every KV head is on one
+ * rank, and then dk and dv are the same too. */
+static void
+groups_and_modes_give_the_same_bits(void **state)
+{
+    (void)state;
+    struct op_case c;
+    struct world first;
+    case_plain(&c, 2, 150, 8, 4, 16);
+    c.p.dtype = ULYX_DTYPE_BF16;
+    c.p.flags = ULYX_OPERATOR_LSE;
+    c.sinks = c.slopes = true;
+    world_init(&first, &c);
+    assert_true(world_run(&first, false));
+    assert_true(first.own_keys[0]);
+    for (int32_t groups = 1; groups <= 4; groups++)
+        for (int32_t save = ULYX_SAVE_HEADS; save <= ULYX_SAVE_NONE; save++)
+            check_variant(&first, &c, groups, save, 0, groups == 2);
+    world_free(&first);
+}
+
+/* ---- ceilings ------------------------------------------------------------ */
+
+struct small {
+    ulyx_comm_t *comms[RANKS];
+    struct meet *meet;
+    int32_t groups[RANKS];
+    int64_t bytes[RANKS];
+    int64_t ceiling[RANKS];
+};
+
+static void
+small_params(ulyx_operator_params_t *p, ulyx_part_t *part)
+{
+    *p = (ulyx_operator_params_t)ULYX_OPERATOR_PARAMS_INIT;
+    *part = (ulyx_part_t)ULYX_PART_INIT;
+    part->rows = ROWS;
+    p->heads = HEADS;
+    p->kv_heads = KV;
+    p->dim_qk = DIM;
+    p->parts = part;
+    p->nparts = 1;
+    p->threads = 1;
+    p->mask_kind = ULYX_MASK_CAUSAL;
+}
+
+static void
+small_open(struct small *s)
+{
+    memset(s, 0, sizeof(*s));
+    assert_status(ulyx_comm_create_local(RANKS, NULL, s->comms), ULYX_SUCCESS);
+}
+
+static void
+small_close(struct small *s)
+{
+    for (int r = 0; r < RANKS; r++)
+        assert_status(ulyx_comm_destroy(s->comms[r]), ULYX_SUCCESS);
+}
+
+static int
+ceiling_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_operator_params_t p;
+    ulyx_part_t part;
+    ulyx_operator_t *op;
+    const ulyx_plan_t *plan;
+    (void)nranks;
+    small_params(&p, &part);
+    p.max_workspace_bytes = s->ceiling[rank];
+    ulyx_status_t status = ulyx_operator_create(s->comms[rank], &p, &op);
+    if (status != ULYX_SUCCESS)
+        return !(status == ULYX_ERR_INVALID_ARGUMENT && says("are needed") &&
+                 s->ceiling[0] == 1000);
+    bool good =
+        ranks_expect(!ulyx_operator_get_plan(op, 0, &plan, &s->groups[rank])) &
+        ranks_expect(!ulyx_operator_get_bytes(op, &s->bytes[rank], NULL, NULL));
+    return !(good & ranks_expect(!ulyx_operator_destroy(op)));
+}
+
+static int64_t
+run_ceiling(struct small *s)
+{
+    int64_t most = 0;
+    assert_int_equal(ranks_run_threads(RANKS, ceiling_body, s, LIMIT_S), 0);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(s->groups[r], s->groups[0]);
+        most = s->bytes[r] > most ? s->bytes[r] : most;
+    }
+    return most;
+}
+
+static void
+ceilings_choose_groups(void **state)
+{
+    (void)state;
+    struct small s;
+    small_open(&s);
+    for (int r = 0; r < RANKS; r++)
+        s.ceiling[r] = 1 << 30;
+    int64_t whole = run_ceiling(&s);
+    assert_int_equal(s.groups[0], 1);
+    s.ceiling[2] = whole; /* the smallest of all ranks counts */
+    assert_int_equal(run_ceiling(&s), whole);
+    assert_int_equal(s.groups[0], 1);
+    s.ceiling[2] = whole - 1;
+    assert_true(run_ceiling(&s) < whole);
+    assert_int_equal(s.groups[0], 2);
+    for (int r = 0; r < RANKS; r++)
+        s.ceiling[r] = 1000; /* not even one KV head */
+    run_ceiling(&s);
+    small_close(&s);
+}
+
+/* ---- errors -------------------------------------------------------------- */
+
+/* One rank's operator with all it needs. */
+struct own {
+    ulyx_operator_t *op;
+    void *q, *k, *v, *out, *dout, *dq, *dk, *dv;
+    void *workspace, *saved;
+    int64_t workspace_bytes, saved_bytes;
+    ulyx_operator_forward_t f;
+    ulyx_operator_backward_t b;
+};
+
+static void *
+some(int64_t bytes)
+{
+    void *at = aligned_alloc(64, (size_t)(bytes + 127) / 64 * 64);
+    memset(at, 0, (size_t)bytes);
+    return at;
+}
+
+static void
+own_take(struct own *o, ulyx_operator_t *op)
+{
+    memset(o, 0, sizeof(*o));
+    o->op = op;
+    ulyx_operator_get_bytes(o->op, &o->workspace_bytes, &o->saved_bytes, NULL);
+    int64_t q = ROWS * HEADS * DIM * 4;
+    void **tensors[] = {
+        &o->q, &o->k, &o->v, &o->out, &o->dout, &o->dq, &o->dk, &o->dv};
+    for (int i = 0; i < 8; i++)
+        *tensors[i] = some(q);
+    o->workspace = some(o->workspace_bytes);
+    o->saved = some(o->saved_bytes);
+    o->f = (ulyx_operator_forward_t)ULYX_OPERATOR_FORWARD_INIT;
+    o->f.q = (const void *const *)&o->q;
+    o->f.k = (const void *const *)&o->k;
+    o->f.v = (const void *const *)&o->v;
+    o->f.out = &o->out;
+    o->b = (ulyx_operator_backward_t)ULYX_OPERATOR_BACKWARD_INIT;
+    o->b.out = (const void *const *)&o->out;
+    o->b.dout = (const void *const *)&o->dout;
+    o->b.dq = &o->dq;
+    o->b.dk = &o->dk;
+    o->b.dv = &o->dv;
+    o->f.workspace = o->b.workspace = o->workspace;
+    o->f.workspace_bytes = o->b.workspace_bytes = o->workspace_bytes;
+    o->f.saved = o->saved;
+    o->b.saved = o->saved;
+    o->f.saved_bytes = o->b.saved_bytes = o->saved_bytes;
+}
+
+static bool
+own_open(struct own *o, ulyx_comm_t *comm, const ulyx_operator_params_t *p)
+{
+    ulyx_operator_t *op;
+    if (!ranks_expect(!ulyx_operator_create(comm, p, &op)))
+        return false;
+    own_take(o, op);
+    return true;
+}
+
+static bool
+own_close(struct own *o)
+{
+    void *all[] = {o->q, o->k, o->v, o->out, o->dout, o->dq, o->dk, o->dv,
+        o->workspace, o->saved};
+    bool good = ranks_expect(!ulyx_operator_destroy(o->op));
+    for (int i = 0; i < 10; i++)
+        free(all[i]);
+    return good;
+}
+
+/* Rank 1 gets `expected` with the text, the others a refusal that names it. */
+static bool
+refused_by_1(int rank, ulyx_status_t status, const char *text)
+{
+    if (rank == 1)
+        return ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT && says(text));
+    return ranks_expect(
+        status == ULYX_ERR_PEER_REFUSED && says("rank 1 refused"));
+}
+
+static bool
+refuse_at_start(int rank, struct own *o)
+{
+    ulyx_operator_forward_t f = o->f;
+    bool good = true;
+    if (rank == 1)
+        f.workspace_bytes--;
+    good &= refused_by_1(
+        rank, ulyx_operator_forward(o->op, &f, NULL), "are needed");
+    f = o->f;
+    if (rank == 1)
+        f.q = NULL;
+    good &=
+        refused_by_1(rank, ulyx_operator_forward(o->op, &f, NULL), "q is NULL");
+    ulyx_operator_backward_t b = o->b; /* no forward has ended yet */
+    memset(o->saved, 0, (size_t)o->saved_bytes);
+    good &= ranks_expect(
+        ulyx_operator_backward(o->op, &b, NULL) == ULYX_ERR_INVALID_ARGUMENT &&
+        says("saved is not"));
+    return good;
+}
+
+/* q, k, v have been exchanged and attended when the missing out is seen. */
+static bool
+refuse_in_the_middle(int rank, struct own *o)
+{
+    ulyx_operator_forward_t f = o->f;
+    void *nowhere = NULL;
+    bool good;
+    if (rank == 1)
+        f.out = &nowhere;
+    good = refused_by_1(
+        rank, ulyx_operator_forward(o->op, &f, NULL), "dst[0] is NULL");
+    good &= ranks_expect(!ulyx_operator_forward(o->op, &o->f, NULL));
+    ulyx_operator_backward_t b = o->b;
+    if (rank == 1)
+        b.dk = &nowhere;
+    good &= refused_by_1(
+        rank, ulyx_operator_backward(o->op, &b, NULL), "dst[1] is NULL");
+    return good & ranks_expect(!ulyx_operator_backward(o->op, &o->b, NULL));
+}
+
+static int
+refusal_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_operator_params_t p;
+    ulyx_part_t part;
+    struct own o;
+    (void)nranks;
+    small_params(&p, &part);
+    p.head_groups = s->groups[0];
+    if (!own_open(&o, s->comms[rank], &p))
+        return 1;
+    bool good = refuse_at_start(rank, &o) && refuse_in_the_middle(rank, &o);
+    return !(own_close(&o) & good);
+}
+
+static void
+refusals_reach_all_ranks(void **state)
+{
+    (void)state;
+    struct small s;
+    for (int groups = 1; groups <= 2; groups++) {
+        small_open(&s);
+        s.groups[0] = groups;
+        assert_int_equal(
+            ranks_run_threads(RANKS, refusal_body, &s, LIMIT_S), 0);
+        small_close(&s);
+    }
+}
+
+static int
+mismatch_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_operator_params_t p;
+    ulyx_part_t part;
+    ulyx_operator_t *op;
+    ulyx_comm_t *comm = s->comms[rank];
+    (void)nranks;
+    small_params(&p, &part);
+    p.mask_kind = rank == 3 ? ULYX_MASK_NONE : ULYX_MASK_CAUSAL;
+    bool good =
+        ranks_expect(ulyx_operator_create(comm, &p, &op) == ULYX_ERR_MISMATCH &&
+                     says("mask_kind is 1 on rank 0 and 0 on rank 3"));
+    small_params(&p, &part);
+    p.heads = rank == 2 ? 12 : HEADS;
+    good &=
+        ranks_expect(ulyx_operator_create(comm, &p, &op) == ULYX_ERR_MISMATCH);
+    small_params(&p, &part);
+    p.dim_qk = rank == 1 ? 12 : DIM;
+    ulyx_status_t status = ulyx_operator_create(comm, &p, &op);
+    good &= ranks_expect(
+        status == (rank == 1 ? ULYX_ERR_UNSUPPORTED : ULYX_ERR_PEER_REFUSED));
+    small_params(&p, &part);
+    p.kv_heads = 4;
+    good &= ranks_expect(
+        ulyx_operator_create(comm, &p, &op) == ULYX_ERR_INVALID_ARGUMENT &&
+        says("heads is 6, must be a multiple of kv_heads (4)"));
+    p.kv_heads = KV;
+    p.flags = 64;
+    good &= ranks_expect(
+        ulyx_operator_create(comm, &p, &op) == ULYX_ERR_UNSUPPORTED);
+    p.flags = 0;
+    p.kernel = "no such kernel";
+    good &= ranks_expect(
+        ulyx_operator_create(comm, &p, &op) == ULYX_ERR_UNSUPPORTED);
+    p.kernel = NULL;
+    good &= ranks_expect(!ulyx_operator_create(comm, &p, &op));
+    return !(good & ranks_expect(!ulyx_operator_destroy(op)));
+}
+
+static void
+differences_are_named(void **state)
+{
+    (void)state;
+    struct small s;
+    small_open(&s);
+    assert_int_equal(ranks_run_threads(RANKS, mismatch_body, &s, LIMIT_S), 0);
+    small_close(&s);
+}
+
+/* Rank 2 dies between forward and backward. */
+static int
+death_body(int rank, int nranks, void *context)
+{
+    struct meet *meet = context;
+    ulyx_operator_params_t p;
+    ulyx_part_t part;
+    ulyx_comm_t *comm;
+    struct own o;
+    (void)nranks;
+    small_params(&p, &part);
+    if (!ranks_expect(!meet_comm(meet, rank, 20, &comm)) ||
+        !own_open(&o, comm, &p))
+        return 1;
+    bool good = ranks_expect(!ulyx_operator_forward(o.op, &o.f, NULL));
+    good &= ranks_expect(meet_barrier(meet, rank)); /* all have left it */
+    if (rank == 2)
+        raise(SIGKILL);
+    good &= ranks_expect(
+        ulyx_operator_backward(o.op, &o.b, NULL) == ULYX_ERR_RANK_LOST &&
+        says("rank 2"));
+    good &= own_close(&o);
+    return !(good & ranks_expect(!ulyx_comm_destroy(comm)));
+}
+
+static void
+a_death_is_named(void **state)
+{
+    (void)state;
+    struct meet *meet = meet_new(RANKS);
+    pid_t *pids = ranks_shared(RANKS * sizeof(*pids));
+    assert_int_equal(
+        ranks_run_processes_victim(RANKS, death_body, meet, LIMIT_S, 2, pids),
+        0);
+    ranks_shared_free(pids, RANKS * sizeof(*pids));
+    meet_free(meet);
+}
+
+/* ---- documents that change ----------------------------------------------- */
+
+static bool
+update_to(struct own *o, const int64_t *begin, int64_t count)
+{
+    ulyx_docs_t docs = ULYX_DOCS_INIT;
+    docs.count = count;
+    docs.begin = begin;
+    return ranks_expect(!ulyx_operator_update(o->op, &docs, NULL, NULL));
+}
+
+static void
+fill(struct own *o, int rank)
+{
+    void *tensors[] = {o->q, o->k, o->v, o->dout};
+    struct test_random random = {(uint64_t)rank};
+    for (int t = 0; t < 4; t++)
+        for (int i = 0; i < ROWS / RANKS * HEADS * DIM; i++)
+            ((float *)tensors[t])[i] = (float)test_random_normal(&random);
+}
+
+/* An operator that has had other tables gives what a new one gives. */
+static int
+update_body(int rank, int nranks, void *context)
+{
+    static const int64_t first[] = {0, 7, 23, ROWS}, second[] = {0, 31, ROWS};
+    struct small *s = context;
+    ulyx_operator_params_t p;
+    ulyx_docs_t docs = ULYX_DOCS_INIT;
+    ulyx_part_t part;
+    struct own o, fresh;
+    (void)nranks;
+    small_params(&p, &part);
+    p.work_split = s->groups[1];
+    p.row_round = 1;
+    p.head_groups = s->groups[0];
+    docs.count = 3;
+    docs.begin = first;
+    p.docs_q = &docs;
+    p.max_docs = 3;
+    bool good = own_open(&o, s->comms[rank], &p);
+    docs.count = 2;
+    docs.begin = second;
+    if (!good || !own_open(&fresh, s->comms[rank], &p))
+        return 1;
+    fill(&o, rank);
+    fill(&fresh, rank);
+    good &= ranks_expect(!ulyx_operator_forward(o.op, &o.f, NULL));
+    good &= update_to(&o, second, 2);
+    good &= ranks_expect(
+        ulyx_operator_backward(o.op, &o.b, NULL) == ULYX_ERR_INVALID_ARGUMENT &&
+        says("other documents"));
+    good &= ranks_expect(!ulyx_operator_forward(o.op, &o.f, NULL));
+    good &= ranks_expect(!ulyx_operator_backward(o.op, &o.b, NULL));
+    good &= ranks_expect(!ulyx_operator_forward(fresh.op, &fresh.f, NULL));
+    good &= ranks_expect(!ulyx_operator_backward(fresh.op, &fresh.b, NULL));
+    size_t bytes = ROWS / RANKS * HEADS * DIM * 4;
+    good &= ranks_expect(!memcmp(o.out, fresh.out, bytes));
+    good &= ranks_expect(!memcmp(o.dq, fresh.dq, bytes));
+    good &= ranks_expect(!memcmp(o.dk, fresh.dk, bytes / HEADS * KV));
+    static const int64_t many[] = {0, 1, 2, 3, 4};
+    docs.count = 4;
+    docs.begin = many;
+    good &= ranks_expect(ulyx_operator_update(o.op, &docs, NULL, NULL) ==
+                             ULYX_ERR_INVALID_ARGUMENT &&
+                         says("max_docs is 3"));
+    good &= ranks_expect(!ulyx_operator_backward(o.op, &o.b, NULL));
+    good &= own_close(&o);
+    return !(own_close(&fresh) & good);
+}
+
+static void
+documents_change_without_a_new_plan(void **state)
+{
+    (void)state;
+    struct small s;
+    for (int variant = 0; variant < 4; variant++) {
+        small_open(&s);
+        s.groups[0] = variant / 2 + 1;
+        s.groups[1] = variant % 2 ? ULYX_WORK_BALANCED : ULYX_WORK_HEADS;
+        assert_int_equal(ranks_run_threads(RANKS, update_body, &s, LIMIT_S), 0);
+        small_close(&s);
+    }
+}
+
+/* ---- groups, words, forward only ----------------------------------------- */
+
+static void
+one_thread_drives_all_ranks(void **state)
+{
+    (void)state;
+    struct small s;
+    ulyx_operator_params_t p;
+    ulyx_part_t part;
+    struct own o[RANKS];
+    ulyx_operator_t *ops[RANKS];
+    small_open(&s);
+    small_params(&p, &part);
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++)
+        assert_status(
+            ulyx_operator_create(s.comms[r], &p, &ops[r]), ULYX_SUCCESS);
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++) {
+        own_take(&o[r], ops[r]);
+        fill(&o[r], r);
+    }
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++) {
+        assert_status(
+            ulyx_operator_forward(ops[r], &o[r].f, NULL), ULYX_SUCCESS);
+        assert_status(
+            ulyx_operator_backward(ops[r], &o[r].b, NULL), ULYX_SUCCESS);
+    }
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++) {
+        assert_true(((float *)o[r].out)[5] != 0);
+        assert_true(((float *)o[r].dv)[5] != 0);
+        assert_true(own_close(&o[r]));
+    }
+    small_close(&s);
+}
+
+static int
+words_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_operator_params_t p;
+    ulyx_operator_part_t parts[8];
+    ulyx_operator_times_t times = ULYX_OPERATOR_TIMES_INIT;
+    ulyx_part_t part;
+    char text[4096];
+    int64_t count, end = 64;
+    struct own o;
+    (void)nranks;
+    small_params(&p, &part);
+    p.head_groups = 2;
+    if (!own_open(&o, s->comms[rank], &p))
+        return 1;
+    bool good = ranks_expect(!ulyx_operator_describe(o.op, text, sizeof(text)));
+    good &=
+        ranks_expect(strstr(text, "SAVE_NONE: workspace") &&
+                     strstr(text, "rank 3:") && strstr(text, "head groups: 2"));
+    good &= ranks_expect(!ulyx_operator_describe(o.op, text, 10));
+    good &= ranks_expect(strlen(text) == 9);
+    good &= ranks_expect(!ulyx_operator_get_saved(o.op, 8, parts, &count));
+    good &= ranks_expect(count == 8);
+    for (int i = 0; i < 8; i++) {
+        good &= ranks_expect(parts[i].offset == end);
+        end += parts[i].bytes;
+    }
+    good &= ranks_expect(end == o.saved_bytes);
+    good &= ranks_expect(!ulyx_operator_forward(o.op, &o.f, NULL));
+    good &= ranks_expect(!ulyx_operator_get_times(o.op, &times));
+    good &= ranks_expect(times.sent_bytes > 0 && times.attention_s > 0 &&
+                         times.exposed_s <= times.total_s);
+    return !(own_close(&o) & good);
+}
+
+static void
+operators_describe_themselves(void **state)
+{
+    (void)state;
+    struct small s;
+    small_open(&s);
+    assert_int_equal(ranks_run_threads(RANKS, words_body, &s, LIMIT_S), 0);
+    small_close(&s);
+}
+
+static int
+forward_only_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_operator_params_t p;
+    ulyx_part_t part;
+    struct own o;
+    (void)nranks;
+    small_params(&p, &part);
+    p.flags = ULYX_OPERATOR_FORWARD_ONLY;
+    if (!own_open(&o, s->comms[rank], &p))
+        return 1;
+    bool good = ranks_expect(o.saved_bytes == 0);
+    o.f.saved = NULL;
+    good &= ranks_expect(!ulyx_operator_forward(o.op, &o.f, NULL));
+    good &= ranks_expect(
+        ulyx_operator_backward(o.op, &o.b, NULL) == ULYX_ERR_INVALID_ARGUMENT &&
+        says("FORWARD_ONLY"));
+    return !(own_close(&o) & good);
+}
+
+static void
+forward_alone_saves_nothing(void **state)
+{
+    (void)state;
+    struct small s;
+    small_open(&s);
+    assert_int_equal(
+        ranks_run_threads(RANKS, forward_only_body, &s, LIMIT_S), 0);
+    small_close(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(groups_and_modes_give_the_same_bits),
+    cmocka_unit_test(ceilings_choose_groups),
+    cmocka_unit_test(refusals_reach_all_ranks),
+    cmocka_unit_test(differences_are_named),
+    cmocka_unit_test(a_death_is_named),
+    cmocka_unit_test(documents_change_without_a_new_plan),
+    cmocka_unit_test(one_thread_drives_all_ranks),
+    cmocka_unit_test(operators_describe_themselves),
+    cmocka_unit_test(forward_alone_saves_nothing),
+};
+
+ULI_TEST_MAIN("Operator", tests)
