@@ -141,8 +141,8 @@ static __device__ __noinline__ int
 recurse(int depth)
 {
     volatile char room[1024];
-    room[0] = (char)depth;
-    return depth ? recurse(depth - 1) + 1 + (room[0] != (char)depth) : 0;
+    room[depth] = (char)depth;
+    return depth ? recurse(depth - 1) + 1 + (room[depth] != (char)depth) : 0;
 }
 
 __global__ void
