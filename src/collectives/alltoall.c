@@ -388,6 +388,9 @@ set_call(struct channel *channel, const struct uli_alltoall_args *args)
     box->src_offset = src_offset(args, me);
     box->dst_offset = dst_offset(args, me);
     channel->work.nlocals = channel->send[me] > 0;
+    channel->work.copied_bytes = 0;
+    for (int32_t p = 0; p < exchange->nranks; p++)
+        channel->work.copied_bytes += channel->send[p];
 }
 
 static ulyx_status_t

@@ -101,9 +101,10 @@ int64_t uli_sum_acc_bytes(int32_t dtype, int32_t partial_dtype);
 const char *const *uli_copy_kernel_names(int32_t *count_p);
 bool uli_copy_kernel_select(const char *name);
 
-/* Do non-temporal stores pay for this (normalized) box, with the kernel in
- * use? By its size against a core's second-level cache, the length of its
- * runs, and whether they fill lines: what "auto" means for the setting. */
-bool uli_copy_stream_pays(const struct uli_box *box);
+/* Do non-temporal stores pay for this (normalized) box, one of several that
+ * write call_bytes together, with the kernel in use? By the bytes of the whole
+ * call against a core's second-level cache, the length of the box's runs, and
+ * whether they fill lines: what "auto" means for the setting. */
+bool uli_copy_stream_pays(const struct uli_box *box, int64_t call_bytes);
 
 #endif

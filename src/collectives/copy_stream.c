@@ -51,9 +51,9 @@ whole_lines(const struct uli_box *box)
 }
 
 bool
-uli_copy_stream_pays(const struct uli_box *box)
+uli_copy_stream_pays(const struct uli_box *box, int64_t call_bytes)
 {
-    if (!uli_copy_kernel()->fence || uli_box_bytes(box) < 2 * cache_bytes())
+    if (!uli_copy_kernel()->fence || call_bytes < 2 * cache_bytes())
         return false;
     if (whole_lines(box))
         return true;

@@ -38,7 +38,7 @@ uli_exchange_streams(
 {
     if (exchange->stream_always || exchange->stream_never)
         return exchange->stream_always;
-    return uli_copy_stream_pays(box);
+    return uli_copy_stream_pays(box, exchange->work->copied_bytes);
 }
 
 static bool

@@ -128,6 +128,7 @@ struct uli_work {
     int64_t nsums;
     struct uli_local *locals;
     int64_t nlocals;
+    int64_t copied_bytes; /* stored at peers and at itself, in all */
 };
 
 /* Position in the stream of items that go through a slot or ring. */

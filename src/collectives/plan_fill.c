@@ -88,6 +88,7 @@ add_local(struct fill *f, const struct uli_move *move)
     local->tensor = move->tensor;
     local->zero = move->kind == ULI_MOVE_ZERO;
     make_box(f, move, &local->box);
+    f->work->copied_bytes += uli_box_bytes(&local->box);
 }
 
 /* The runs of source s of a sum, as they travel. */
@@ -149,6 +150,8 @@ fill_in(void *context, const struct uli_move *move)
     struct uli_item *item = add_item(&pair->in, move->tensor, -1);
     make_box(f, move, &item->box);
     item->verb = copy_verb(f, p, me, pair->slot, &item->box);
+    if (item->verb == ULI_VERB_LOAD)
+        f->work->copied_bytes += uli_box_bytes(&item->box);
     pair->in.count -= item->verb == ULI_VERB_NONE;
     return true;
 }
@@ -165,6 +168,8 @@ fill_out(void *context, const struct uli_move *move)
         struct uli_item *item = add_item(&pair->out, move->tensor, -1);
         make_box(f, move, &item->box);
         item->verb = copy_verb(f, me, p, pair->slot, &item->box);
+        if (item->verb == ULI_VERB_STORE)
+            f->work->copied_bytes += uli_box_bytes(&item->box);
         pair->out.count -= item->verb == ULI_VERB_NONE;
         return true;
     }
@@ -185,7 +190,7 @@ fill_operation(struct fill *f)
 {
     ulyx_plan_t *plan = f->plan;
     int32_t me = plan->comm->rank, nranks = plan->comm->nranks;
-    f->work->nsums = f->work->nlocals = 0;
+    f->work->nsums = f->work->nlocals = f->work->copied_bytes = 0;
     plan->pools[f->operation].used = 0;
     for (int32_t p = 0; p < nranks; p++) {
         struct uli_pair_work *pair = &f->work->pairs[p];

@@ -136,7 +136,7 @@ bench_row(const char *shape, int64_t row)
     printf("%-10s %6lld %8.2f %8.2f %8.2f %8.2f %7.2f %7.2f %s\n", shape,
         (long long)row, median(gbs[0]), median(gbs[1]), median(gbs[2]),
         median(gbs[3]), median(ratio[0]), median(ratio[1]),
-        uli_copy_stream_pays(&box) ? "stream" : "plain");
+        uli_copy_stream_pays(&box, uli_box_bytes(&box)) ? "stream" : "plain");
     fflush(stdout);
 }
 

@@ -334,11 +334,16 @@ stream_pays_only_for_large_boxes_of_whole_lines(void **state)
     for (int32_t i = 0; i < count; i++) {
         assert_true(uli_copy_kernel_select(names[i]));
         bool streams = strcmp(names[i], "portable") != 0;
-        assert_int_equal(uli_copy_stream_pays(&box), streams);
-        assert_int_equal(uli_copy_stream_pays(&long_ragged), streams);
-        assert_false(uli_copy_stream_pays(&small));
-        assert_false(uli_copy_stream_pays(&narrow));
-        assert_false(uli_copy_stream_pays(&ragged));
+        assert_int_equal(
+            uli_copy_stream_pays(&box, uli_box_bytes(&box)), streams);
+        assert_int_equal(
+            uli_copy_stream_pays(&long_ragged, uli_box_bytes(&long_ragged)),
+            streams);
+        assert_false(uli_copy_stream_pays(&small, uli_box_bytes(&small)));
+        assert_int_equal(
+            uli_copy_stream_pays(&small, uli_box_bytes(&box)), streams);
+        assert_false(uli_copy_stream_pays(&narrow, uli_box_bytes(&narrow)));
+        assert_false(uli_copy_stream_pays(&ragged, uli_box_bytes(&ragged)));
     }
     assert_true(uli_copy_kernel_select(NULL));
 }
