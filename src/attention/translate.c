@@ -126,7 +126,10 @@ take_docs_axis(const char *name, const ulyx_docs_t *given,
 static ulyx_status_t
 take_docs(const ulyx_attention_t *given, struct uli_attn_problem *problem)
 {
-    problem->doc_count = problem->max_docs = given->batch;
+    problem->doc_count = given->batch;
+    /* A workspace may be asked for before there are tables. */
+    problem->max_docs =
+        given->max_docs > given->batch ? given->max_docs : given->batch;
     const ulyx_docs_t *q = given->docs_q;
     const ulyx_docs_t *k = given->docs_k ? given->docs_k : q;
     if (!q && !k)
