@@ -110,7 +110,7 @@ ulyx_optional(UCX UCX_FOUND "libucx-dev")
 
 # Matrix products of examples/train_bytes; the library itself needs none.
 ulyx_wanted(OPENBLAS wanted)
-if(wanted AND ULYX_EXAMPLES)
+if(wanted)
   pkg_check_modules(OPENBLAS IMPORTED_TARGET openblas)
 endif()
 ulyx_optional(OPENBLAS OPENBLAS_FOUND "libopenblas-dev, for train_bytes")

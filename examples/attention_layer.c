@@ -4,7 +4,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <ulyx/operator.h>
 #include <ulyx/ulyx.h>
 
 #define TRY(call)                                                              \

@@ -12,7 +12,6 @@
 #include "real.h"
 
 #include <stdbool.h>
-#include <ulyx/operator.h>
 
 struct attend;
 

@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <ulyx/attention.h>
 
 static ulyx_docs_t
 docs_of(const struct attend *attend)

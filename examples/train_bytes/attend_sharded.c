@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <ulyx/operator.h>
 
 static int
 fail(const char *what)

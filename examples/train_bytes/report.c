@@ -42,11 +42,11 @@ report_begin(struct report *report_p, const struct options *options,
     report_p->options = options;
     report_p->terminal = isatty(STDERR_FILENO) && !options->no_progress;
     report_p->begin_s = report_clock_s();
-    printf("%lld parameters of %s, %lld layers, %lld/%lld heads of %lld; "
+    printf("%lld parameters of %s, %lld layer%s, %lld/%lld heads of %lld; "
            "%lld tokens a step in %lld documents, on %lld rank%s\n",
         (long long)values, options->f64 ? "f64" : "f32",
-        (long long)options->layers, (long long)options->heads,
-        (long long)options->kv_heads,
+        (long long)options->layers, options->layers == 1 ? "" : "s",
+        (long long)options->heads, (long long)options->kv_heads,
         (long long)(options->dim / options->heads), (long long)options->seq,
         (long long)options->docs, (long long)options->ranks,
         options->ranks == 1 ? "" : "s");

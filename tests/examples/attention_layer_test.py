@@ -70,8 +70,7 @@ def main():
                 print(f"{ranks} ranks: {line}, one rank: {wanted}")
                 failed += 1
     with open(source, encoding="utf-8") as file:
-        shown = "".join("    " + line if line.strip() else line
-                        for line in file.read().splitlines(True))
+        shown = f"```c\n{file.read()}```\n"
     with open(using, encoding="utf-8") as file:
         if shown not in file.read():
             print(f"{using} does not show {source} as it is")

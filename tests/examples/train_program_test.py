@@ -4,6 +4,7 @@
 losses, and what it refuses it names."""
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,30 @@ def check_ranks(program, path):
     return failed
 
 
+def check_killed_rank(program, path):
+    """The others end with the cause, long before their deadline."""
+    started = subprocess.Popen(
+        [program, *SMALL, "--steps", "100000", "--ranks", "3", path],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in started.stdout:
+        if line.startswith("step 3 "):
+            break
+    with open(f"/proc/{started.pid}/task/{started.pid}/children",
+              encoding="ascii") as file:
+        ranks = [int(pid) for pid in file.read().split()]
+    failed = check(len(ranks) == 3, f"three ranks expected, not {ranks}")
+    os.kill(ranks[2], signal.SIGKILL)
+    try:
+        _, error = started.communicate(timeout=40)
+    except subprocess.TimeoutExpired:
+        started.kill()
+        return failed + check(False, "two ranks wait for one that is dead")
+    failed += check(started.returncode == 3, f"exit {started.returncode}")
+    failed += check("ended by signal 9" in error and
+                    re.search(r"train_bytes: .*rank 2", error), error)
+    return failed
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     for name in ("ULYX_RANK", "ULYX_NRANKS", "ULYX_COMM_ID"):
@@ -86,6 +111,7 @@ def main():
         file.write("the quick brown fox jumps over the lazy dog. " * 40)
         file.flush()
         failed += check_ranks(program, file.name)
+        failed += check_killed_rank(program, file.name)
     print(f"{failed} failed")
     return 1 if failed else 0
 

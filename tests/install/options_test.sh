@@ -41,6 +41,8 @@ configure -DULYX_UCX=ON
 expect 1 'ULYX_UCX=ON, but UCX was not found. Install libucx-dev'
 configure -DULYX_PMIX=ON
 expect 1 'Install libpmix-dev'
+configure -DULYX_OPENBLAS=ON
+expect 1 'Install libopenblas-dev'
 configure -DULYX_UCX=OFF
 expect 0 'UCX: no (OFF)'
 configure -DULYX_UCX=perhaps
