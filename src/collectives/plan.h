@@ -159,6 +159,9 @@ bool uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p);
 bool uli_plan_slot(
     const ulyx_plan_t *plan, ulyx_operation_t operation, int32_t p);
 
+/* Canonical form of a sum whose source strides are `src`: dimensions by
+ * destination stride, merged where all sides are adjacent. (plan_sum.c) */
+void uli_plan_normalize_sum(struct uli_sum *sum, int64_t (*src)[3]);
 /* Makes the sum of a move in canonical form, in the pool's next places.
  * (plan_sum.c) */
 void uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_operation_t operation,

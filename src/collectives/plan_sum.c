@@ -6,7 +6,7 @@
  * strides, so they agree on the order of the elements in a stream.
  */
 #include <string.h>
-#include "base/size.h"
+#include "base/dtype.h"
 #include "collectives/plan.h"
 
 int64_t
@@ -84,6 +84,17 @@ merge_dims(struct uli_sum *sum, int64_t (*src)[3], int outer)
 }
 
 void
+uli_plan_normalize_sum(struct uli_sum *sum, int64_t (*src)[3])
+{
+    int64_t dst_elem = uli_dtype_size(sum->dtype);
+    int64_t src_elem = uli_dtype_size(sum->partial_dtype);
+    sort_dims(sum, src);
+    while (merge_run(sum, src, dst_elem, src_elem) || merge_dims(sum, src, 1) ||
+           merge_dims(sum, src, 0))
+        ;
+}
+
+void
 uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_operation_t operation,
     const struct uli_move *move, struct uli_sum_pool *pool,
     struct uli_sum *sum_p)
@@ -113,11 +124,6 @@ uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_operation_t operation,
         memcpy(src[s], plan->ranks[place->rank].strides[move->tensor][from],
             sizeof(src[s]));
     }
-    int64_t dst_elem = uli_plan_elem_bytes(plan->layout, move->tensor, to);
-    int64_t src_elem = uli_plan_elem_bytes(plan->layout, move->tensor, from);
-    sort_dims(&sum, src);
-    while (merge_run(&sum, src, dst_elem, src_elem) ||
-           merge_dims(&sum, src, 1) || merge_dims(&sum, src, 0))
-        ;
+    uli_plan_normalize_sum(&sum, src);
     *sum_p = sum;
 }

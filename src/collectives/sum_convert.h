@@ -11,7 +11,14 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t
+/* Kernels on a GPU share these, hence the bits. */
+#ifdef __CUDACC__
+#define SUM_FN static inline __host__ __device__
+#else
+#define SUM_FN static inline
+#endif
+
+SUM_FN uint32_t
 sum_bits_f32(float value)
 {
     uint32_t bits;
@@ -19,7 +26,7 @@ sum_bits_f32(float value)
     return bits;
 }
 
-static inline float
+SUM_FN float
 sum_f32_of_bits(uint32_t bits)
 {
     float value;
@@ -29,20 +36,20 @@ sum_f32_of_bits(uint32_t bits)
 
 /* a where the condition holds, else b: by mask, for a compiler would move the
  * arithmetic behind a branch and then not vectorise it. */
-static inline uint32_t
+SUM_FN uint32_t
 sum_select(bool condition, uint32_t a, uint32_t b)
 {
     uint32_t mask = -(uint32_t)condition;
     return (a & mask) | (b & ~mask);
 }
 
-static inline float
+SUM_FN float
 sum_f32_of_bf16(uint16_t stored)
 {
     return sum_f32_of_bits((uint32_t)stored << 16);
 }
 
-static inline float
+SUM_FN float
 sum_f32_of_f16(uint16_t stored)
 {
     uint32_t sign = (uint32_t)(stored & 0x8000) << 16;
@@ -55,13 +62,13 @@ sum_f32_of_f16(uint16_t stored)
     return sum_f32_of_bits(sign | sum_select(magnitude < 0x0400, small, bits));
 }
 
-static inline uint32_t
+SUM_FN uint32_t
 sum_canonical_f32(float value)
 {
     return value == value ? sum_bits_f32(value) : 0x7FC00000u;
 }
 
-static inline uint16_t
+SUM_FN uint16_t
 sum_bf16_of_f32(float value)
 {
     uint32_t bits = sum_bits_f32(value);
@@ -70,7 +77,7 @@ sum_bf16_of_f32(float value)
     return (uint16_t)sum_select(is_nan, 0x7FC0, rounded);
 }
 
-static inline uint16_t
+SUM_FN uint16_t
 sum_f16_of_f32(float value)
 {
     uint32_t bits = sum_bits_f32(value);
@@ -89,7 +96,7 @@ sum_f16_of_f32(float value)
 
 /* Double to float by rounding to odd: a second rounding, to a format of at
  * most 22 bits, then gives what one rounding of the double would give. */
-static inline float
+SUM_FN float
 sum_f32_odd_of_f64(double value)
 {
     float nearest = (float)value;
@@ -102,7 +109,7 @@ sum_f32_odd_of_f64(double value)
     return sum_f32_of_bits(bits);
 }
 
-static inline uint64_t
+SUM_FN uint64_t
 sum_canonical_f64(double value)
 {
     uint64_t bits;

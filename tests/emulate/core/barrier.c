@@ -10,8 +10,9 @@ static void
 complete(struct emu_block *block, struct emu_barrier *b)
 {
     emu_progress();
-    b->arrived = b->expected = 0;
     b->result = b->votes;
+    b->unanimous = (uint32_t)b->votes == b->arrived;
+    b->arrived = b->expected = 0;
     b->votes = 0;
     for (struct emu_thread *t = b->queue.first; t; t = t->next)
         emu_clocks_join(t->warp->now, b->clocks);
@@ -81,8 +82,8 @@ emu_barrier_reduce(int how, int predicate)
 {
     const struct emu_block *block = emu.self->block;
     arrive(0, 0, true, predicate != 0);
-    int count = block->barriers[0].result;
-    return how == 0 ? count : how == 1 ? count == (int)block->live : count > 0;
+    const struct emu_barrier *b = &block->barriers[0];
+    return how == 0 ? b->result : how == 1 ? b->unanimous : b->result > 0;
 }
 
 /* A thread that ended no longer keeps the others at barrier 0. */

@@ -82,6 +82,7 @@ struct emu_warp {
 struct emu_barrier {
     uint32_t expected, arrived;
     int votes, result; /* __syncthreads_count and its kin */
+    bool unanimous;    /* all who arrived had voted, when it completed */
     struct emu_clocks *clocks;
     struct emu_queue queue;
 };

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One tile of a copy or of zeros, by one warp. A tile is a range of an item's
+ * bytes in loop order, read as vectors of the widest power of two, 16 bytes
+ * at most, that all addresses and the run are multiples of. Lanes take
+ * neighbouring vectors, across the ends of rows: short rows leave no lane
+ * idle. A lane's position is a number of four digits (i, j, k, vector of the
+ * run) to which 32 is added with carries: no division but at the start.
+ */
+#ifndef ULI_COLLECTIVES_CUDA_EXCHANGE_MOVE_H
+#define ULI_COLLECTIVES_CUDA_EXCHANGE_MOVE_H
+
+#include "collectives/cuda/exchange_words.h"
+
+enum { IN_FLIGHT = 8 }; /* vectors that a lane loads before it stores */
+
+struct digits {
+    int64_t i, j, k, v;
+};
+
+struct walk {
+    struct digits at, step, size; /* size.i is not needed */
+};
+
+static __device__ int64_t
+divide(int64_t a, int64_t b, int64_t *rest_p)
+{
+    if (((a | b) >> 32) == 0) {
+        uint32_t q = (uint32_t)a / (uint32_t)b;
+        *rest_p = (int64_t)((uint32_t)a - q * (uint32_t)b);
+        return q;
+    }
+    *rest_p = a % b;
+    return a / b;
+}
+
+static __device__ __noinline__ struct digits
+digits_of(int64_t number, const struct digits &size)
+{
+    struct digits d;
+    number = divide(number, size.v, &d.v);
+    number = divide(number, size.k, &d.k);
+    d.i = divide(number, size.j, &d.j);
+    return d;
+}
+
+/* vectors: of a run. */
+PTX_FN struct walk
+walk_from(const uli_gpu_item &item, int64_t vectors, int64_t first)
+{
+    struct walk w;
+    w.size.i = 0;
+    w.size.j = item.extent[1];
+    w.size.k = item.extent[2];
+    w.size.v = vectors;
+    w.at = digits_of(first, w.size);
+    w.step = digits_of(WARP, w.size);
+    return w;
+}
+
+PTX_FN void
+walk_on(struct walk &w)
+{
+    w.at.v += w.step.v;
+    w.at.k += w.step.k;
+    w.at.j += w.step.j;
+    w.at.i += w.step.i;
+    if (w.at.v >= w.size.v) {
+        w.at.v -= w.size.v;
+        w.at.k++;
+    }
+    if (w.at.k >= w.size.k) {
+        w.at.k -= w.size.k;
+        w.at.j++;
+    }
+    if (w.at.j >= w.size.j) {
+        w.at.j -= w.size.j;
+        w.at.i++;
+    }
+}
+
+/* Bytes from the base; bytes: of one vector. */
+PTX_FN int64_t
+walk_offset(const struct digits &at, const int64_t (&stride)[3], int64_t bytes)
+{
+    return at.i * stride[0] + at.j * stride[1] + at.k * stride[2] +
+           at.v * bytes;
+}
+
+PTX_FN void
+load_vector(uint4 &v, const unsigned char *p)
+{
+    v = ptx_ld_stream_v4(p);
+}
+
+PTX_FN void
+store_vector(unsigned char *p, const uint4 &v)
+{
+    ptx_st_stream_v4(p, v);
+}
+
+template <typename T>
+PTX_FN void
+load_vector(T &v, const unsigned char *p)
+{
+    v = *(const T *)p;
+}
+
+template <typename T>
+PTX_FN void
+store_vector(unsigned char *p, const T &v)
+{
+    *(T *)p = v;
+}
+
+/* Bytes [begin, end) of the item, in vectors of type T. */
+template <typename T>
+static __device__ void
+move_vectors(const uli_gpu_item &item, unsigned char *dst,
+    const unsigned char *src, int64_t begin, int64_t end)
+{
+    const int64_t bytes = sizeof(T);
+    int64_t lane = threadIdx.x % WARP, count = (end - begin) / bytes;
+    bool zero = item.kind == ULI_GPU_ZERO;
+    struct walk w = walk_from(item, item.run / bytes, begin / bytes + lane);
+    for (int64_t n = lane; n < count; n += WARP * IN_FLIGHT) {
+        T held[IN_FLIGHT] = {};
+        unsigned char *to[IN_FLIGHT];
+#pragma unroll
+        for (int u = 0; u < IN_FLIGHT; u++) {
+            to[u] = dst + walk_offset(w.at, item.dst_stride, bytes);
+            if (!zero && n + u * WARP < count)
+                load_vector(
+                    held[u], src + walk_offset(w.at, item.src_stride, bytes));
+            walk_on(w);
+        }
+#pragma unroll
+        for (int u = 0; u < IN_FLIGHT; u++)
+            if (n + u * WARP < count)
+                store_vector(to[u], held[u]);
+    }
+}
+
+/* dst, src: where the item's first bytes are. */
+static __device__ void
+move_tile(const uli_gpu_item &item, unsigned char *dst,
+    const unsigned char *src, int64_t begin, int64_t end)
+{
+    uint64_t bits = item.align | (uint64_t)(uintptr_t)dst;
+    if (item.kind == ULI_GPU_COPY)
+        bits |= (uint64_t)(uintptr_t)src;
+    if (bits % 16 == 0)
+        move_vectors<uint4>(item, dst, src, begin, end);
+    else if (bits % 8 == 0)
+        move_vectors<uint64_t>(item, dst, src, begin, end);
+    else if (bits % 4 == 0)
+        move_vectors<uint32_t>(item, dst, src, begin, end);
+    else if (bits % 2 == 0)
+        move_vectors<uint16_t>(item, dst, src, begin, end);
+    else
+        move_vectors<uint8_t>(item, dst, src, begin, end);
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Makes the tables of exchange_gpu.h from a layout and all ranks' strides.
+ * Plain C on the host: no CUDA.
+ */
+#ifndef ULI_COLLECTIVES_CUDA_EXCHANGE_TABLE_H
+#define ULI_COLLECTIVES_CUDA_EXCHANGE_TABLE_H
+
+#include "collectives/cuda/exchange_gpu.h"
+#include "collectives/plan.h"
+
+struct uli_gpu_table_params {
+    const struct uli_layout *layout;
+    ulyx_operation_t operation;
+    int32_t rank;
+    const int32_t *nodes;          /* [nranks]: groups of the order of sums */
+    uli_strides_t *const *strides; /* [nranks] -> [tensors] */
+    int64_t slot_bytes;            /* of one slot; 0 = never a small call */
+    int64_t workers; /* warps that share the tiles: sets the tile's size */
+};
+
+/* Both sides of every pair decide alike whether a call is small, and agree on
+ * the places of all shares in the slots.
+ * The table is the caller's until uli_gpu_table_free; zeroed on error.
+ * returns SUCCESS; ERR_NO_MEMORY. */
+ulyx_status_t uli_gpu_table_build(
+    const struct uli_gpu_table_params *params, struct uli_gpu_table *table_p);
+void uli_gpu_table_free(struct uli_gpu_table *table);
+
+#endif

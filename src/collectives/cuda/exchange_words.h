@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The words of the exchange on a device: posting, waiting, and the peers'
+ * records. Device code, included by exchange.cu. exchange_gpu.h has the
+ * protocol and its argument.
+ */
+#ifndef ULI_COLLECTIVES_CUDA_EXCHANGE_WORDS_H
+#define ULI_COLLECTIVES_CUDA_EXCHANGE_WORDS_H
+
+#include "collectives/cuda/exchange_gpu.h"
+#include "device/cuda/ptx.h"
+#include "ulyx/types.h"
+
+enum {
+    WARP = 32,
+    EAGER_POLLS = 64, /* before a waiting thread sleeps between looks */
+    POLL_SLEEP_NS = 100,
+};
+
+/* What a warp may do with a peer in this call. */
+enum peer_state { PEER_LEAVE, PEER_SKIP, PEER_USE };
+
+/* One call, as a kernel's threads see it. */
+struct call {
+    const uli_gpu_args *args;
+    uint64_t n;
+    uint64_t start_ns;
+};
+
+static __device__ bool
+stopped(const struct call &c)
+{
+    const uint64_t *poison = c.args->poison;
+    return ptx_ld_relaxed_gpu_u64(&c.args->state->failed) != 0 ||
+           (poison && ptx_ld_relaxed_sys_u64(poison) != 0);
+}
+
+/* The same answer for all threads of the block. */
+static __device__ bool
+block_stopped(const struct call &c)
+{
+    return __syncthreads_or(threadIdx.x == 0 && stopped(c)) != 0;
+}
+
+static __device__ void
+fail(const struct call &c, uint64_t status, uint64_t phase, int32_t peer)
+{
+    ptx_atom_cas_relaxed_gpu_u64(
+        &c.args->state->failed, 0, ULI_GPU_CAUSE(status, phase, peer, c.n));
+}
+
+/* One thread: waits until a peer's word has reached n. False: the call has
+ * failed, here or elsewhere. */
+static __device__ bool
+await_word(
+    const struct call &c, const uint64_t *word, uint64_t phase, int32_t peer)
+{
+    for (int polls = 0; ptx_ld_acquire_sys_u64(word) < c.n; polls++) {
+        if (stopped(c))
+            return false;
+        if (ptx_globaltimer_ns() - c.start_ns > c.args->timeout_ns) {
+            fail(c, (uint64_t)-ULYX_ERR_TIMEOUT, phase, peer);
+            return false;
+        }
+        if (polls > EAGER_POLLS)
+            ptx_nanosleep(POLL_SLEEP_NS);
+    }
+    return true;
+}
+
+static __device__ const uint64_t *
+record_of(const struct call &c, int32_t peer)
+{
+    return c.args->peers[peer].mine->records[c.n & 1];
+}
+
+/* The peer's record is here: does it do the same call? */
+static __device__ bool
+record_agrees(const struct call &c, int32_t peer)
+{
+    const uint64_t *record = record_of(c, peer);
+    return record[ULI_GPU_RECORD_CALL] == c.args->record[ULI_GPU_RECORD_CALL] &&
+           record[ULI_GPU_RECORD_HASH] == c.args->record[ULI_GPU_RECORD_HASH];
+}
+
+/* Where a peer's tensor begins, mapped here; NULL when it is not in a window
+ * that this rank knows. */
+static __device__ unsigned char *
+tensor_of(const struct call &c, int32_t peer, int32_t tensor, bool dst)
+{
+    if (peer == c.args->rank)
+        return dst ? c.args->dst[tensor] : c.args->src[tensor];
+    const uli_gpu_peer *p = &c.args->peers[peer];
+    const uint64_t *address = record_of(c, peer) +
+                              (dst ? ULI_GPU_RECORD_DST : ULI_GPU_RECORD_SRC) +
+                              2 * tensor;
+    return address[0] < p->nwindows ? p->windows[address[0]] + address[1]
+                                    : nullptr;
+}
+
+/* One warp, all lanes alike: may it touch this peer's tensors or slot? */
+static __device__ enum peer_state
+warp_meets(const struct call &c, int32_t peer)
+{
+    bool here = true;
+    if (peer == c.args->rank)
+        return PEER_USE;
+    if (!c.args->slots) {
+        if (threadIdx.x % WARP == 0)
+            here = await_word(c, &c.args->peers[peer].mine->ready,
+                ULI_GPU_AWAITS_READY, peer);
+        here = __shfl_sync(0xFFFFFFFFu, (int)here, 0) != 0;
+    }
+    if (!here)
+        return PEER_LEAVE;
+    return record_agrees(c, peer) ? PEER_USE : PEER_SKIP;
+}
+
+/* One warp: its record to the peer, then READY(n), and DONE(n) with it. */
+static __device__ void
+warp_posts(const struct call &c, int32_t peer, bool done)
+{
+    uli_gpu_words *yours = c.args->peers[peer].yours;
+    uint64_t *record = yours->records[c.n & 1];
+    for (int i = (int)threadIdx.x % WARP; i < ULI_GPU_RECORD_WORDS; i += WARP)
+        record[i] = c.args->record[i];
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) {
+        ptx_st_release_sys_u64(&yours->ready, c.n);
+        if (done)
+            ptx_st_release_sys_u64(&yours->done, c.n);
+    }
+}
+
+/* One block: to all peers that share a byte. */
+static __device__ void
+block_posts(const struct call &c, bool done)
+{
+    int32_t warps = (int32_t)(blockDim.x / WARP);
+    for (int32_t q = (int32_t)(threadIdx.x / WARP); q < c.args->nranks - 1;
+         q += warps) {
+        int32_t p = (c.args->rank + 1 + q) % c.args->nranks;
+        if (c.args->peers[p].shares)
+            warp_posts(c, p, done);
+    }
+}
+
+/* Notes why nothing moved with a peer; its record is here. */
+static __device__ void
+judge(const struct call &c, int32_t peer)
+{
+    const uint64_t *record = record_of(c, peer);
+    uint64_t status = record[ULI_GPU_RECORD_CALL] & 0xFFFFFFFFu, phase = 0;
+    if (status != 0)
+        phase = ULI_GPU_REFUSED;
+    else if ((c.args->record[ULI_GPU_RECORD_CALL] & 0xFFFFFFFFu) != 0)
+        return; /* it is this rank that refuses */
+    else if (!record_agrees(c, peer))
+        phase = ULI_GPU_DISAGREES;
+    for (int i = ULI_GPU_RECORD_SRC; !phase && i < ULI_GPU_RECORD_WORDS; i += 2)
+        if (record[i] != ULI_GPU_NO_WINDOW &&
+            record[i] >= c.args->peers[peer].nwindows)
+            phase = ULI_GPU_LOST;
+    if (phase)
+        ptx_atom_cas_relaxed_gpu_u64(&c.args->state->verdict, 0,
+            ULI_GPU_CAUSE(status & 0xFF, phase, peer, c.n));
+}
+
+/* One block: waits for a word of all peers; a thread a peer. */
+static __device__ bool
+block_awaits(const struct call &c, uint64_t phase)
+{
+    bool here = true;
+    for (int32_t p = (int32_t)threadIdx.x; here && p < c.args->nranks;
+         p += (int32_t)blockDim.x) {
+        if (p == c.args->rank || !c.args->peers[p].shares)
+            continue;
+        const uli_gpu_words *mine = c.args->peers[p].mine;
+        here = await_word(c,
+            phase == ULI_GPU_AWAITS_READY ? &mine->ready : &mine->done, phase,
+            p);
+    }
+    return __syncthreads_and(here) != 0;
+}
+
+/* One block, after all others' part: DONE(n) to all peers, once their records
+ * have been read, and theirs. */
+static __device__ bool
+block_closes(const struct call &c)
+{
+    if (!block_awaits(c, ULI_GPU_AWAITS_READY))
+        return false;
+    for (int32_t p = (int32_t)threadIdx.x; p < c.args->nranks;
+         p += (int32_t)blockDim.x) {
+        if (p == c.args->rank || !c.args->peers[p].shares)
+            continue;
+        judge(c, p);
+        ptx_st_release_sys_u64(&c.args->peers[p].yours->done, c.n);
+    }
+    return block_awaits(c, ULI_GPU_AWAITS_DONE);
+}
+
+#endif
