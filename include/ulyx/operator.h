@@ -223,6 +223,8 @@ typedef struct {
     {                                                                          \
         sizeof(ulyx_operator_times_t)                                          \
     }
+/* Fills *times_p, whose size the caller has set. Not while a call is running.
+ */
 ULYX_API ulyx_status_t ulyx_operator_get_times(
     const ulyx_operator_t *op, ulyx_operator_times_t *times_p);
 

@@ -1,29 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Save modes, head groups and ceilings give the same bits; what ranks learn
- * when one of them errs, at the start, in the middle, or by dying; documents
- * that change; one thread that drives all ranks.
+ * Save modes, head groups and ceilings give the same bits; documents that
+ * change; one thread that drives all ranks; what operators say of themselves.
  */
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include "attention/operator_small.h"
 #include "attention/operator_world.h"
-#include "comm/meet.h"
 #include "support/ranks.h"
 #include "support/test.h"
-
-enum { RANKS = 4, ROWS = 40, HEADS = 6, KV = 2, DIM = 8, LIMIT_S = 30 };
-
-static bool
-says(const char *text)
-{
-    if (strstr(ulyx_last_error(), text))
-        return true;
-    fprintf(stderr, "\"%s\" is not in \"%s\"\n", text, ulyx_last_error());
-    return false;
-}
 
 /* ---- the same bits ------------------------------------------------------- */
 
@@ -65,43 +49,6 @@ groups_and_modes_give_the_same_bits(void **state)
 }
 
 /* ---- ceilings ------------------------------------------------------------ */
-
-struct small {
-    ulyx_comm_t *comms[RANKS];
-    struct meet *meet;
-    int32_t groups[RANKS];
-    int64_t bytes[RANKS];
-    int64_t ceiling[RANKS];
-};
-
-static void
-small_params(ulyx_operator_params_t *p, ulyx_part_t *part)
-{
-    *p = (ulyx_operator_params_t)ULYX_OPERATOR_PARAMS_INIT;
-    *part = (ulyx_part_t)ULYX_PART_INIT;
-    part->rows = ROWS;
-    p->heads = HEADS;
-    p->kv_heads = KV;
-    p->dim_qk = DIM;
-    p->parts = part;
-    p->nparts = 1;
-    p->threads = 1;
-    p->mask_kind = ULYX_MASK_CAUSAL;
-}
-
-static void
-small_open(struct small *s)
-{
-    memset(s, 0, sizeof(*s));
-    assert_status(ulyx_comm_create_local(RANKS, NULL, s->comms), ULYX_SUCCESS);
-}
-
-static void
-small_close(struct small *s)
-{
-    for (int r = 0; r < RANKS; r++)
-        assert_status(ulyx_comm_destroy(s->comms[r]), ULYX_SUCCESS);
-}
 
 static int
 ceiling_body(int rank, int nranks, void *context)
@@ -158,249 +105,6 @@ ceilings_choose_groups(void **state)
     small_close(&s);
 }
 
-/* ---- errors -------------------------------------------------------------- */
-
-/* One rank's operator with all it needs. */
-struct own {
-    ulyx_operator_t *op;
-    void *q, *k, *v, *out, *dout, *dq, *dk, *dv;
-    void *workspace, *saved;
-    int64_t workspace_bytes, saved_bytes;
-    ulyx_operator_forward_t f;
-    ulyx_operator_backward_t b;
-};
-
-static void *
-some(int64_t bytes)
-{
-    void *at = aligned_alloc(64, (size_t)(bytes + 127) / 64 * 64);
-    memset(at, 0, (size_t)bytes);
-    return at;
-}
-
-static void
-own_take(struct own *o, ulyx_operator_t *op)
-{
-    memset(o, 0, sizeof(*o));
-    o->op = op;
-    ulyx_operator_get_bytes(o->op, &o->workspace_bytes, &o->saved_bytes, NULL);
-    int64_t q = ROWS * HEADS * DIM * 4;
-    void **tensors[] = {
-        &o->q, &o->k, &o->v, &o->out, &o->dout, &o->dq, &o->dk, &o->dv};
-    for (int i = 0; i < 8; i++)
-        *tensors[i] = some(q);
-    o->workspace = some(o->workspace_bytes);
-    o->saved = some(o->saved_bytes);
-    o->f = (ulyx_operator_forward_t)ULYX_OPERATOR_FORWARD_INIT;
-    o->f.q = (const void *const *)&o->q;
-    o->f.k = (const void *const *)&o->k;
-    o->f.v = (const void *const *)&o->v;
-    o->f.out = &o->out;
-    o->b = (ulyx_operator_backward_t)ULYX_OPERATOR_BACKWARD_INIT;
-    o->b.out = (const void *const *)&o->out;
-    o->b.dout = (const void *const *)&o->dout;
-    o->b.dq = &o->dq;
-    o->b.dk = &o->dk;
-    o->b.dv = &o->dv;
-    o->f.workspace = o->b.workspace = o->workspace;
-    o->f.workspace_bytes = o->b.workspace_bytes = o->workspace_bytes;
-    o->f.saved = o->saved;
-    o->b.saved = o->saved;
-    o->f.saved_bytes = o->b.saved_bytes = o->saved_bytes;
-}
-
-static bool
-own_open(struct own *o, ulyx_comm_t *comm, const ulyx_operator_params_t *p)
-{
-    ulyx_operator_t *op;
-    if (!ranks_expect(!ulyx_operator_create(comm, p, &op)))
-        return false;
-    own_take(o, op);
-    return true;
-}
-
-static bool
-own_close(struct own *o)
-{
-    void *all[] = {o->q, o->k, o->v, o->out, o->dout, o->dq, o->dk, o->dv,
-        o->workspace, o->saved};
-    bool good = ranks_expect(!ulyx_operator_destroy(o->op));
-    for (int i = 0; i < 10; i++)
-        free(all[i]);
-    return good;
-}
-
-/* Rank 1 gets `expected` with the text, the others a refusal that names it. */
-static bool
-refused_by_1(int rank, ulyx_status_t status, const char *text)
-{
-    if (rank == 1)
-        return ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT && says(text));
-    return ranks_expect(
-        status == ULYX_ERR_PEER_REFUSED && says("rank 1 refused"));
-}
-
-static bool
-refuse_at_start(int rank, struct own *o)
-{
-    ulyx_operator_forward_t f = o->f;
-    bool good = true;
-    if (rank == 1)
-        f.workspace_bytes--;
-    good &= refused_by_1(
-        rank, ulyx_operator_forward(o->op, &f, NULL), "are needed");
-    f = o->f;
-    if (rank == 1)
-        f.q = NULL;
-    good &=
-        refused_by_1(rank, ulyx_operator_forward(o->op, &f, NULL), "q is NULL");
-    ulyx_operator_backward_t b = o->b; /* no forward has ended yet */
-    memset(o->saved, 0, (size_t)o->saved_bytes);
-    good &= ranks_expect(
-        ulyx_operator_backward(o->op, &b, NULL) == ULYX_ERR_INVALID_ARGUMENT &&
-        says("saved is not"));
-    return good;
-}
-
-/* q, k, v have been exchanged and attended when the missing out is seen. */
-static bool
-refuse_in_the_middle(int rank, struct own *o)
-{
-    ulyx_operator_forward_t f = o->f;
-    void *nowhere = NULL;
-    bool good;
-    if (rank == 1)
-        f.out = &nowhere;
-    good = refused_by_1(
-        rank, ulyx_operator_forward(o->op, &f, NULL), "dst[0] is NULL");
-    good &= ranks_expect(!ulyx_operator_forward(o->op, &o->f, NULL));
-    ulyx_operator_backward_t b = o->b;
-    if (rank == 1)
-        b.dk = &nowhere;
-    good &= refused_by_1(
-        rank, ulyx_operator_backward(o->op, &b, NULL), "dst[1] is NULL");
-    return good & ranks_expect(!ulyx_operator_backward(o->op, &o->b, NULL));
-}
-
-static int
-refusal_body(int rank, int nranks, void *context)
-{
-    struct small *s = context;
-    ulyx_operator_params_t p;
-    ulyx_part_t part;
-    struct own o;
-    (void)nranks;
-    small_params(&p, &part);
-    p.head_groups = s->groups[0];
-    if (!own_open(&o, s->comms[rank], &p))
-        return 1;
-    bool good = refuse_at_start(rank, &o) && refuse_in_the_middle(rank, &o);
-    return !(own_close(&o) & good);
-}
-
-static void
-refusals_reach_all_ranks(void **state)
-{
-    (void)state;
-    struct small s;
-    for (int groups = 1; groups <= 2; groups++) {
-        small_open(&s);
-        s.groups[0] = groups;
-        assert_int_equal(
-            ranks_run_threads(RANKS, refusal_body, &s, LIMIT_S), 0);
-        small_close(&s);
-    }
-}
-
-static int
-mismatch_body(int rank, int nranks, void *context)
-{
-    struct small *s = context;
-    ulyx_operator_params_t p;
-    ulyx_part_t part;
-    ulyx_operator_t *op;
-    ulyx_comm_t *comm = s->comms[rank];
-    (void)nranks;
-    small_params(&p, &part);
-    p.mask_kind = rank == 3 ? ULYX_MASK_NONE : ULYX_MASK_CAUSAL;
-    bool good =
-        ranks_expect(ulyx_operator_create(comm, &p, &op) == ULYX_ERR_MISMATCH &&
-                     says("mask_kind is 1 on rank 0 and 0 on rank 3"));
-    small_params(&p, &part);
-    p.heads = rank == 2 ? 12 : HEADS;
-    good &=
-        ranks_expect(ulyx_operator_create(comm, &p, &op) == ULYX_ERR_MISMATCH);
-    small_params(&p, &part);
-    p.dim_qk = rank == 1 ? 12 : DIM;
-    ulyx_status_t status = ulyx_operator_create(comm, &p, &op);
-    good &= ranks_expect(
-        status == (rank == 1 ? ULYX_ERR_UNSUPPORTED : ULYX_ERR_PEER_REFUSED));
-    small_params(&p, &part);
-    p.kv_heads = 4;
-    good &= ranks_expect(
-        ulyx_operator_create(comm, &p, &op) == ULYX_ERR_INVALID_ARGUMENT &&
-        says("heads is 6, must be a multiple of kv_heads (4)"));
-    p.kv_heads = KV;
-    p.flags = 64;
-    good &= ranks_expect(
-        ulyx_operator_create(comm, &p, &op) == ULYX_ERR_UNSUPPORTED);
-    p.flags = 0;
-    p.kernel = "no such kernel";
-    good &= ranks_expect(
-        ulyx_operator_create(comm, &p, &op) == ULYX_ERR_UNSUPPORTED);
-    p.kernel = NULL;
-    good &= ranks_expect(!ulyx_operator_create(comm, &p, &op));
-    return !(good & ranks_expect(!ulyx_operator_destroy(op)));
-}
-
-static void
-differences_are_named(void **state)
-{
-    (void)state;
-    struct small s;
-    small_open(&s);
-    assert_int_equal(ranks_run_threads(RANKS, mismatch_body, &s, LIMIT_S), 0);
-    small_close(&s);
-}
-
-/* Rank 2 dies between forward and backward. */
-static int
-death_body(int rank, int nranks, void *context)
-{
-    struct meet *meet = context;
-    ulyx_operator_params_t p;
-    ulyx_part_t part;
-    ulyx_comm_t *comm;
-    struct own o;
-    (void)nranks;
-    small_params(&p, &part);
-    if (!ranks_expect(!meet_comm(meet, rank, 20, &comm)) ||
-        !own_open(&o, comm, &p))
-        return 1;
-    bool good = ranks_expect(!ulyx_operator_forward(o.op, &o.f, NULL));
-    good &= ranks_expect(meet_barrier(meet, rank)); /* all have left it */
-    if (rank == 2)
-        raise(SIGKILL);
-    good &= ranks_expect(
-        ulyx_operator_backward(o.op, &o.b, NULL) == ULYX_ERR_RANK_LOST &&
-        says("rank 2"));
-    good &= own_close(&o);
-    return !(good & ranks_expect(!ulyx_comm_destroy(comm)));
-}
-
-static void
-a_death_is_named(void **state)
-{
-    (void)state;
-    struct meet *meet = meet_new(RANKS);
-    pid_t *pids = ranks_shared(RANKS * sizeof(*pids));
-    assert_int_equal(
-        ranks_run_processes_victim(RANKS, death_body, meet, LIMIT_S, 2, pids),
-        0);
-    ranks_shared_free(pids, RANKS * sizeof(*pids));
-    meet_free(meet);
-}
-
 /* ---- documents that change ----------------------------------------------- */
 
 static bool
@@ -410,16 +114,6 @@ update_to(struct own *o, const int64_t *begin, int64_t count)
     docs.count = count;
     docs.begin = begin;
     return ranks_expect(!ulyx_operator_update(o->op, &docs, NULL, NULL));
-}
-
-static void
-fill(struct own *o, int rank)
-{
-    void *tensors[] = {o->q, o->k, o->v, o->dout};
-    struct test_random random = {(uint64_t)rank};
-    for (int t = 0; t < 4; t++)
-        for (int i = 0; i < ROWS / RANKS * HEADS * DIM; i++)
-            ((float *)tensors[t])[i] = (float)test_random_normal(&random);
 }
 
 /* An operator that has had other tables gives what a new one gives. */
@@ -446,8 +140,8 @@ update_body(int rank, int nranks, void *context)
     docs.begin = second;
     if (!good || !own_open(&fresh, s->comms[rank], &p))
         return 1;
-    fill(&o, rank);
-    fill(&fresh, rank);
+    own_fill(&o, rank);
+    own_fill(&fresh, rank);
     good &= ranks_expect(!ulyx_operator_forward(o.op, &o.f, NULL));
     good &= update_to(&o, second, 2);
     good &= ranks_expect(
@@ -506,7 +200,7 @@ one_thread_drives_all_ranks(void **state)
     assert_status(ulyx_group_end(), ULYX_SUCCESS);
     for (int r = 0; r < RANKS; r++) {
         own_take(&o[r], ops[r]);
-        fill(&o[r], r);
+        own_fill(&o[r], r);
     }
     assert_status(ulyx_group_start(), ULYX_SUCCESS);
     for (int r = 0; r < RANKS; r++) {
@@ -605,9 +299,6 @@ forward_alone_saves_nothing(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_and_modes_give_the_same_bits),
     cmocka_unit_test(ceilings_choose_groups),
-    cmocka_unit_test(refusals_reach_all_ranks),
-    cmocka_unit_test(differences_are_named),
-    cmocka_unit_test(a_death_is_named),
     cmocka_unit_test(documents_change_without_a_new_plan),
     cmocka_unit_test(one_thread_drives_all_ranks),
     cmocka_unit_test(operators_describe_themselves),
