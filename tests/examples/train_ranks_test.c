@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANKS = 6, MOST_STEPS = 50 };
+enum { MOST_RANKS = 8, MOST_STEPS = 50 };
 
 /* What the hook has seen. */
 struct seen {
@@ -261,6 +261,27 @@ ranks_without_tokens(void **state)
     compare(options);
 }
 
+/* 8 ranks, 6 heads: with whole heads two ranks attend nothing, balanced all
+ * attend parts of heads. */
+static void
+more_ranks_than_heads(void **state)
+{
+    (void)state;
+    for (int balanced = 0; balanced < 2; balanced++) {
+        struct options options = small(true);
+        struct seen *one, *many;
+
+        options.balanced = balanced;
+        options.steps = 5;
+        one = train(options, 1);
+        many = train(options, 8);
+        compare_gradients(one, many, 8, 1e-12);
+        compare_losses(one, many, 8, options.steps);
+        drop(many);
+        drop(one);
+    }
+}
+
 static void
 training_lowers_the_loss(void **state)
 {
@@ -289,6 +310,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sgd_with_clipping),
     cmocka_unit_test(balanced_split_and_zigzag_order),
     cmocka_unit_test(ranks_without_tokens),
+    cmocka_unit_test(more_ranks_than_heads),
     cmocka_unit_test(training_lowers_the_loss),
 };
 
