@@ -59,8 +59,8 @@ enum {
 
 /* Gradients of replicated tensors summed over all ranks, on every rank. */
 #define ULYX_OPERATOR_FULL UINT64_C(1)
-/* dout of replicated queries is equal on all ranks (computed alike): not
- * summed over them. */
+/* dout of replicated queries is equal on all ranks (computed alike): each takes
+ * its heads from its own copy. Else the copies are summed, and rounded once. */
 #define ULYX_OPERATOR_GRAD_EQUAL UINT64_C(2)
 /* forward also gives the LSE of the rank's own query rows. */
 #define ULYX_OPERATOR_LSE UINT64_C(4)

@@ -154,6 +154,7 @@ ulyx_status_t
 ulyx_operator_get_bytes(const ulyx_operator_t *op, int64_t *workspace_p,
     int64_t *saved_p, int64_t *held_p)
 {
+    ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(op);
     if (workspace_p)
         *workspace_p = uli_max(
@@ -169,6 +170,7 @@ ulyx_status_t
 ulyx_operator_get_saved(const ulyx_operator_t *op, int64_t capacity,
     ulyx_operator_part_t *parts_p, int64_t *count_p)
 {
+    ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(op);
     ULI_CHECK_POINTER(count_p);
     if (capacity < 0 || (capacity && !parts_p))
@@ -187,6 +189,7 @@ ulyx_status_t
 ulyx_operator_get_times(
     const ulyx_operator_t *op, ulyx_operator_times_t *times_p)
 {
+    ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(op);
     ULI_CHECK_POINTER(times_p);
     if (times_p->size != sizeof(*times_p))
@@ -205,6 +208,7 @@ ulyx_status_t
 ulyx_operator_get_plan(const ulyx_operator_t *op, int32_t group,
     const ulyx_plan_t **plan_p, int32_t *groups_p)
 {
+    ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(op);
     ULI_CHECK_POINTER(plan_p);
     if (group < 0 || group >= op->ngroups)
@@ -220,6 +224,7 @@ ulyx_status_t
 ulyx_operator_describe(
     const ulyx_operator_t *op, char *text_p, size_t text_bytes)
 {
+    ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(op);
     ULI_CHECK_POINTER(text_p);
     if (text_bytes < 1)

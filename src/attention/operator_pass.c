@@ -124,7 +124,8 @@ uli_pass_start(struct uli_pass *pass, struct uli_bundle *bundle,
         flight_p->nops += status == ULYX_SUCCESS;
         uli_pass_fail(pass, status);
     }
-    pass->exposed_ns += uli_clock_ns() - flight_p->started_ns;
+    if (flight_p->nops)
+        pass->exposed_ns += uli_clock_ns() - flight_p->started_ns;
 }
 
 void
@@ -137,9 +138,11 @@ uli_pass_wait(struct uli_pass *pass, struct uli_flight *flight)
         uli_pass_fail(pass, uli_op_wait(flight->ops[i]));
         ended = uli_max(ended, flight->ops[i]->ended_ns);
     }
+    int64_t now = uli_clock_ns();
     flight->nops = 0;
-    pass->exchange_ns += ended - flight->started_ns;
-    pass->exposed_ns += uli_clock_ns() - begin;
+    /* To wake from a wait is part of the exchange that was waited for. */
+    pass->exchange_ns += (ended > begin ? now : ended) - flight->started_ns;
+    pass->exposed_ns += ended > begin ? now - begin : 0;
 }
 
 void
