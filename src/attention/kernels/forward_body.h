@@ -8,8 +8,9 @@
  * queries out[query][c]    = out * alpha + sum_key st[key][query] * v[key][c]
  * A panel takes only the keys of a tile that one of its rows sees, rounded to
  * ROWS. Extra keys have p = 0 exactly, which adds nothing to any sum, so rows
- * do not depend on the rows beside them. Running maxima are kept in base 2:
- * mc = max(score) * factor.
+ * do not depend on the rows beside them. Differences from the running maximum
+ * are taken before they are scaled, so a row's largest p is 1 exactly and a row
+ * that sees one key returns its value.
  */
 #include "attention/kernels/gemm.h"
 #include <math.h>
@@ -25,13 +26,13 @@ struct forward {
     struct uli_tile_head head;
     int64_t kv, units, columns; /* of q and k; of out, padded */
     int64_t k_ld, v_ld;
-    float *qt;               /* [panel][unit][PANEL] */
-    float *k, *v;            /* the tile */
-    float *st;               /* [key][PANEL] */
-    float *out;              /* [row][columns] */
-    float *mc, *sum, *alpha; /* [row] */
-    float *at, *plus;        /* [PANEL], ALiBi */
-    float *staging;          /* rows before they are rearranged */
+    float *qt;                /* [panel][unit][PANEL] */
+    float *k, *v;             /* the tile */
+    float *st;                /* [key][PANEL] */
+    float *out;               /* [row][columns] */
+    float *max, *sum, *alpha; /* [row] */
+    float *at, *plus;         /* [PANEL], ALiBi */
+    float *staging;           /* rows before they are rearranged */
     int64_t scores;
 };
 
@@ -45,7 +46,7 @@ forward_load_queries(struct forward *f)
         f->staging, f->units);
     transpose_panels(f->qt, f->staging, f->units, rows, f->units);
     for (int64_t n = 0; n < rows; n++) {
-        f->mc[n] = -INFINITY;
+        f->max[n] = -INFINITY;
         f->sum[n] = 0;
     }
     memset(f->out, 0, (size_t)(rows * f->columns) * 4);
@@ -135,19 +136,19 @@ forward_softmax(struct forward *f, int64_t first, int64_t count)
         for (int n = 0; n < VECTORS; n++)
             top[n] = v_max(top[n], v_load(f->st + key * PANEL + n * LANES));
     for (int n = 0; n < VECTORS; n++) {
-        float *mc = f->mc + first + n * LANES;
-        vf before = v_load(mc);
-        vf now = v_max(before, top[n] * factor);
-        v_store(mc, now);
+        float *max = f->max + first + n * LANES;
+        vf before = v_load(max);
+        vf now = v_max(before, top[n]);
+        v_store(max, now);
         top[n] = v_select(now == v_set(-INFINITY), v_set(0.0f), now);
-        v_store(f->alpha + n * LANES, v_exp2(before - top[n]));
+        v_store(f->alpha + n * LANES, v_exp2((before - top[n]) * factor));
         total[n] = v_set(0.0f);
     }
     for (int64_t key = 0; key < count; key += 2) {
         for (int n = 0; n < VECTORS; n++) {
             float *st = f->st + key * PANEL + n * LANES;
-            vf a = v_exp2(v_load(st) * factor - top[n]);
-            vf b = v_exp2(v_load(st + PANEL) * factor - top[n]);
+            vf a = v_exp2((v_load(st) - top[n]) * factor);
+            vf b = v_exp2((v_load(st + PANEL) - top[n]) * factor);
             total[n] += a;
             total[n] += b;
             if (PAIRED) {
@@ -202,14 +203,14 @@ forward_store(struct forward *f, double *head_max)
     double max = -INFINITY;
     for (int64_t n = 0; n < f->item->rows; n++) {
         int64_t i = f->item->i + n, row = f->doc.q_begin + i;
-        double shift = f->head.slope == 0 || f->mc[n] == -INFINITY
+        double shift = f->head.slope == 0 || f->max[n] == -INFINITY
                            ? 0
                            : f->head.slope * (double)uli_tile_nearest(
                                                  f->problem, &f->doc, i);
         struct uli_tile_final final =
-            uli_tile_finish(&f->head, f->mc[n], f->sum[n], shift);
+            uli_tile_finish(&f->head, f->max[n], f->sum[n], shift);
         float *out = f->out + n * f->columns;
-        if (f->mc[n] == -INFINITY) /* whatever hidden values hold */
+        if (f->max[n] == -INFINITY) /* whatever hidden values hold */
             memset(out, 0, (size_t)f->columns * 4);
         for (int64_t c = 0; c < f->columns; c++)
             out[c] = out[c] * final.factor + 0.0f;
@@ -239,7 +240,7 @@ forward_layout(struct forward *f, int64_t rows, float *base)
     f->alpha = carve(&c, PANEL);
     f->at = carve(&c, PANEL);
     f->plus = carve(&c, PANEL);
-    f->mc = carve(&c, rows);
+    f->max = carve(&c, rows);
     f->sum = carve(&c, rows);
     f->out = carve(&c, rows * f->columns);
     f->qt = carve(&c, rows * f->units);

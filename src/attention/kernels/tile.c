@@ -24,6 +24,7 @@ uli_tile_head_of(const struct uli_attn_problem *problem, int64_t head)
     /* never 0: 0 times the -inf of a masked score would be NaN */
     double factor = h.transformed ? LOG2_E : problem->scale * LOG2_E;
     h.factor = (float)(factor > FLT_MIN ? factor : FLT_MIN);
+    h.exact = factor;
     return h;
 }
 
@@ -60,11 +61,12 @@ uli_tile_nearest(const struct uli_attn_problem *problem,
 
 struct uli_tile_final
 uli_tile_finish(
-    const struct uli_tile_head *head, double max2, double sum, double shift)
+    const struct uli_tile_head *head, double max, double sum, double shift)
 {
     struct uli_tile_final final = {0, head->sink, -INFINITY};
-    if (max2 == -INFINITY)
+    if (max == -INFINITY)
         return final;
+    double max2 = max * head->exact;
     double sink2 = (head->sink + shift) * LOG2_E;
     double top = sink2 > max2 ? sink2 : max2;
     double weight = exp2(max2 - top);

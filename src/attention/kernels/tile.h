@@ -60,6 +60,7 @@ struct uli_attn_tile_ops {
 /* The scores' parameters of one query head, in the forms that tiles use. */
 struct uli_tile_head {
     float factor; /* stored score -> base 2: scale * log2(e), or log2(e) */
+    double exact; /* factor before it was rounded */
     float scale;  /* dot -> scaled, where stored scores are transformed */
     float cap, cap_inverse; /* 0: none */
     float slope;            /* 0: none */
@@ -80,14 +81,14 @@ struct uli_tile_alibi uli_tile_alibi_of(const struct uli_attn_problem *problem,
 int64_t uli_tile_nearest(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i);
 
-/* From a row's running maximum and sum (base 2, without the sink, relative to
+/* From a row's largest stored score and its sum (without the sink, relative to
  * its nearest key under ALiBi): what out is multiplied by, and lse. */
 struct uli_tile_final {
     float factor;
     double lse, max;
 };
 struct uli_tile_final uli_tile_finish(
-    const struct uli_tile_head *head, double max2, double sum, double shift);
+    const struct uli_tile_head *head, double max, double sum, double shift);
 
 /* Writes out 0, lse as of a row without keys. */
 void uli_tile_store_empty(struct uli_attn_call *call,
