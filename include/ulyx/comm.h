@@ -17,7 +17,8 @@
  * calls that are not given another.
  *
  * After ERR_MISMATCH or ERR_PEER_REFUSED a communicator is as before the
- * call. After ERR_TIMEOUT, ERR_RANK_LOST or ERR_ABORTED it has failed: every
+ * call; arguments that one rank alone gets wrong end the call on all ranks.
+ * After ERR_TIMEOUT, ERR_RANK_LOST or ERR_ABORTED it has failed: every
  * later call returns the same status at once; only abort, shrink, destroy and
  * the queries remain. In a child forked while a communicator exists every call
  * returns ERR_FORKED and the parent is unharmed.
@@ -84,12 +85,12 @@ ULYX_API ulyx_status_t ulyx_unique_id_from_string(
 /* Collective over nranks ranks that hold the same id. params may be NULL.
  * Blocks until all have joined (inside a group: queues).
  * ownership: *comm_p is the caller's, to destroy; on error nothing is kept.
- * returns: SUCCESS; ERR_INVALID_ARGUMENT (rank outside [0, nranks), bad
- * struct); ERR_MISMATCH (two ranks of one number, different nranks or
- * settings that must agree); ERR_AUTH; ERR_VERSION; ERR_TIMEOUT naming the
- * missing ranks; ERR_RANK_LOST; ERR_UNSUPPORTED (no transport reaches a
- * rank: the text says why each does not); ERR_SYSTEM; ERR_NO_MEMORY;
- * ERR_FORKED. */
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (rank outside [0, nranks), at once;
+ * bad params, here or at the rank named, once all have joined); ERR_MISMATCH
+ * (two ranks of one number, different nranks or settings that must agree);
+ * ERR_AUTH; ERR_VERSION; ERR_TIMEOUT naming the missing ranks; ERR_RANK_LOST;
+ * ERR_UNSUPPORTED (no transport reaches a rank: the text says why each does
+ * not); ERR_SYSTEM; ERR_NO_MEMORY; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_comm_create(const ulyx_unique_id_t *id,
     int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
     ulyx_comm_t **comm_p);
@@ -120,7 +121,8 @@ ULYX_API ulyx_status_t ulyx_comm_create_local(
 /* Collective over comm: ranks of one color form a new communicator, ordered
  * by (key, old rank); color < 0 gives *new_p = NULL. comm stays as it is.
  * params may be NULL: timeout, memory kind and device are then inherited.
- * returns: as create, and comm's own failure. */
+ * returns: as create, and comm's own failure; ERR_PEER_REFUSED naming a rank
+ * whose arguments are wrong. */
 ULYX_API ulyx_status_t ulyx_comm_split(ulyx_comm_t *comm, int32_t color,
     int32_t key, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
 
@@ -143,9 +145,12 @@ ULYX_API ulyx_status_t ulyx_comm_abort(ulyx_comm_t *comm);
 
 /* Releases the handle. Local, not collective; NULL is fine. Plans of the
  * communicator must be destroyed and windows detached before.
- * returns: SUCCESS; ERR_BUSY when a plan, window or operation is left (the
- * text names it; the handle stays valid). On a failed communicator windows
- * are released or quarantined and the call succeeds. */
+ * Peers need not have destroyed theirs, but none may still be in a call with
+ * this rank: it would end with ERR_RANK_LOST. A barrier before makes sure.
+ * returns: SUCCESS; ERR_BUSY when a plan, window or operation is left, or a
+ * call is queued in a group (the text names it; the handle stays valid). On a
+ * failed communicator windows are released or quarantined and the call
+ * succeeds. */
 ULYX_API ulyx_status_t ulyx_comm_destroy(ulyx_comm_t *comm);
 
 /* This handle's rank, and how many ranks there are.
@@ -173,6 +178,7 @@ ULYX_API ulyx_status_t ulyx_comm_get_memory(
 /* Between start and end, the collective calls of this thread (create, split,
  * shrink, barrier, plan create, execute, alltoall(v), reductions) only queue:
  * they check their arguments, return, and write their outputs at the end.
+ * Structs and arrays given to them are copied; tensors, of course, are not.
  * End runs all queued calls together - so one thread can drive many ranks -
  * and returns the first error. Nests; the outermost end runs.
  * returns: SUCCESS; end without start: ERR_INVALID_ARGUMENT. */

@@ -205,8 +205,10 @@ ULYX_API ulyx_status_t ulyx_plan_create(
     ulyx_comm_t *comm, const ulyx_plan_params_t *params, ulyx_plan_t **plan_p);
 
 /* Replaces the contents of the document tables; local, no communication; all
- * ranks must give the same, which the next execute checks by hash. NULL = one
- * document a batch item. Host arrays; stream is NULL on the host.
+ * ranks must give the same, which the next execute checks by hash. Segments,
+ * extents and, with ZIGZAG_DOCS, s_r change: ask again, or allocate once for
+ * max_rows, max_kv_rows and max_local_rows. NULL = one document a batch item.
+ * Host arrays; stream is NULL on the host.
  * returns: SUCCESS, also where BALANCED is HEADS for this many ranks and
  * nothing depends on the table; ERR_INVALID_ARGUMENT (bad table);
  * ERR_UNSUPPORTED (neither BALANCED nor ZIGZAG_DOCS, or max_docs was 0);
@@ -226,7 +228,8 @@ ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
  * may have a NULL pointer there. stream: NULL on the host.
  * returns: SUCCESS; ERR_INVALID_ARGUMENT (NULL, misaligned for its dtype,
  * overlapping, or outside the windows that the plan declared: peers are told
- * and the communicator stays usable); ERR_PEER_REFUSED naming the rank;
+ * and the communicator stays usable); ERR_PEER_REFUSED naming the rank, also
+ * one that has destroyed its plan;
  * ERR_MISMATCH (operation or document table); ERR_UNSUPPORTED (an operation
  * not in params.operations); ERR_BUSY (an operation of this plan is in
  * flight, or another thread executes it); ERR_TIMEOUT; ERR_RANK_LOST;

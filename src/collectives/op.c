@@ -13,10 +13,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* The slice of a wait that watches the doorbells of several handles. */
 #define SEVERAL_SLICE_S 100e-6
+/* The same of a wait for the library's thread, which moves others meanwhile. */
+#define LIBRARY_SLICE_NS 1000000
 
 static _Thread_local struct uli_list thread_ops;
 /* Its address names the thread. */
@@ -189,16 +190,9 @@ op_ended(void *context)
 static ulyx_status_t
 wait_for_library(struct ulyx_op *op)
 {
-    struct timespec slice;
     for (;;) {
         uli_op_drive();
-        clock_gettime(CLOCK_REALTIME, &slice);
-        slice.tv_nsec += 1000000;
-        if (slice.tv_nsec >= 1000000000) {
-            slice.tv_sec++;
-            slice.tv_nsec -= 1000000000;
-        }
-        if (sem_timedwait(&op->finished, &slice) == 0)
+        if (uli_op_sleep(&op->finished, LIBRARY_SLICE_NS))
             return take(op, status_of(op));
     }
 }

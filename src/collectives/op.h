@@ -67,5 +67,8 @@ ulyx_status_t uli_op_drive_until(ulyx_comm_t *comm,
 ulyx_status_t uli_op_thread_hold(void);
 void uli_op_thread_release(void);
 void uli_op_thread_push(struct ulyx_op *op);
+/* Waits for a post, at most most_ns < 1 s; false when none came or a signal
+ * did. */
+bool uli_op_sleep(sem_t *semaphore, long most_ns);
 
 #endif

@@ -55,17 +55,18 @@ drive_active(struct uli_list *active)
     return advanced;
 }
 
-static void
-sleep_slice(void)
+/* By the monotonic clock: one that is set back must not prolong a wait. */
+bool
+uli_op_sleep(sem_t *semaphore, long most_ns)
 {
-    struct timespec slice;
-    clock_gettime(CLOCK_REALTIME, &slice);
-    slice.tv_nsec += SLICE_NS;
-    if (slice.tv_nsec >= 1000000000) {
-        slice.tv_sec++;
-        slice.tv_nsec -= 1000000000;
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_nsec += most_ns;
+    if (end.tv_nsec >= 1000000000) {
+        end.tv_sec++;
+        end.tv_nsec -= 1000000000;
     }
-    sem_timedwait(&library.wake, &slice);
+    return sem_clockwait(semaphore, CLOCK_MONOTONIC, &end) == 0;
 }
 
 static void *
@@ -83,7 +84,7 @@ thread_main(void *argument)
         while (drive_active(&active))
             take_pending(&active);
         if (!uli_list_empty(&active))
-            sleep_slice();
+            uli_op_sleep(&library.wake, SLICE_NS);
     }
     return NULL;
 }
