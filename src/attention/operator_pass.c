@@ -114,7 +114,7 @@ uli_pass_start(struct uli_pass *pass, struct uli_bundle *bundle,
     for (int32_t i = 0; i < bundle->nplans; i++) {
         ulyx_plan_t *plan = bundle->plans[i];
         if (pass->status != ULYX_SUCCESS) {
-            uli_plan_refuse(plan, pass->status, pass->text);
+            uli_plan_refuse_on(plan, pass->status, pass->text);
             continue;
         }
         ulyx_status_t status = uli_plan_start(plan, operation,

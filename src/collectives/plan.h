@@ -119,6 +119,9 @@ ulyx_status_t uli_plan_start(ulyx_plan_t *plan, ulyx_operation_t operation,
 /* Refuses the next call for a reason that the public edge found. */
 ulyx_status_t uli_plan_refuse(
     ulyx_plan_t *plan, ulyx_status_t status, const char *text);
+/* The same for a reason that was reported before: it is not logged again. */
+ulyx_status_t uli_plan_refuse_on(
+    ulyx_plan_t *plan, ulyx_status_t status, const char *text);
 
 /* ---- sides and strides (plan_strides.c) ---------------------------------- */
 

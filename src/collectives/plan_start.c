@@ -191,11 +191,17 @@ uli_plan_start(ulyx_plan_t *plan, ulyx_operation_t operation,
 }
 
 ulyx_status_t
-uli_plan_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
+uli_plan_refuse_on(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
 {
     struct uli_exchange *exchange = &plan->exchange;
     ULI_TRY(uli_comm_check(plan->comm));
     ULI_TRY(uli_exchange_take(exchange));
-    return uli_exchange_refuse(exchange, uli_error(status, "%s", text),
+    return uli_exchange_refuse(exchange, uli_error_pass(status, text),
         uli_deadline_in(plan->timeout_s));
+}
+
+ulyx_status_t
+uli_plan_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
+{
+    return uli_plan_refuse_on(plan, uli_error(status, "%s", text), text);
 }

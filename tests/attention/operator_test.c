@@ -66,7 +66,8 @@ ceiling_body(int rank, int nranks, void *context)
         return !(status == ULYX_ERR_INVALID_ARGUMENT && says("are needed") &&
                  s->ceiling[0] == 1000);
     bool good =
-        ranks_expect(!ulyx_operator_get_plan(op, 0, &plan, &s->groups[rank])) &
+        ranks_expect(!ulyx_operator_get_plan(op, 0, &plan, &s->groups[rank]));
+    good &=
         ranks_expect(!ulyx_operator_get_bytes(op, &s->bytes[rank], NULL, NULL));
     return !(good & ranks_expect(!ulyx_operator_destroy(op)));
 }
@@ -176,6 +177,83 @@ documents_change_without_a_new_plan(void **state)
         s.groups[0] = variant / 2 + 1;
         s.groups[1] = variant % 2 ? ULYX_WORK_BALANCED : ULYX_WORK_HEADS;
         assert_int_equal(ranks_run_threads(RANKS, update_body, &s, LIMIT_S), 0);
+        small_close(&s);
+    }
+}
+
+/* ---- windows ------------------------------------------------------------- */
+
+/* Moves everything that a call points to into one window. */
+static void
+into_window(struct own *o, char *at)
+{
+    void **tensors[] = {
+        &o->q, &o->k, &o->v, &o->out, &o->dout, &o->dq, &o->dk, &o->dv};
+    const int64_t bytes = ROWS * HEADS * DIM * 4;
+    for (int i = 0; i < 8; i++, at += bytes) {
+        memcpy(at, *tensors[i], (size_t)bytes);
+        *tensors[i] = at;
+    }
+    o->f.workspace = o->b.workspace = at;
+    at += o->workspace_bytes;
+    o->b.saved = o->f.saved = at;
+}
+
+static int
+window_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_operator_params_t p;
+    ulyx_part_t part;
+    struct own plain, w, kept;
+    ulyx_mem_t *mem;
+    void *at;
+    (void)nranks;
+    small_params(&p, &part);
+    p.head_groups = s->groups[0];
+    p.work_split = s->groups[1];
+    p.save = s->groups[2];
+    bool good = own_open(&plain, s->comms[rank], &p);
+    p.seq_memory = p.head_memory = ULYX_POINTER_WINDOW;
+    if (!good || !own_open(&w, s->comms[rank], &p))
+        return 1;
+    own_fill(&plain, rank);
+    own_fill(&w, rank);
+    plain.b.q = plain.f.q, plain.b.k = plain.f.k, plain.b.v = plain.f.v;
+    w.b.q = w.f.q, w.b.k = w.f.k, w.b.v = w.f.v;
+    kept = w;
+    good &= ranks_expect(!ulyx_mem_alloc(1 << 20, NULL, &mem, &at));
+    good &= ranks_expect(!ulyx_mem_attach(s->comms[rank], mem));
+    into_window(&w, at);
+    good &= ranks_expect(!ulyx_operator_forward(plain.op, &plain.f, NULL));
+    good &= ranks_expect(!ulyx_operator_backward(plain.op, &plain.b, NULL));
+    good &= ranks_expect(!ulyx_operator_forward(w.op, &w.f, NULL));
+    good &= ranks_expect(!ulyx_operator_backward(w.op, &w.b, NULL));
+    size_t bytes = ROWS / RANKS * HEADS * DIM * 4;
+    good &= ranks_expect(!memcmp(w.out, plain.out, bytes));
+    good &= ranks_expect(!memcmp(w.dq, plain.dq, bytes));
+    good &= ranks_expect(!memcmp(w.dk, plain.dk, bytes / HEADS * KV));
+    good &= ranks_expect(!memcmp(w.dv, plain.dv, bytes / HEADS * KV));
+    w.f.q = plain.f.q; /* not in a window, on any rank */
+    good &= ranks_expect(
+        ulyx_operator_forward(w.op, &w.f, NULL) == ULYX_ERR_INVALID_ARGUMENT);
+    good &= own_close(&plain);
+    good &= own_close(&kept);
+    good &= ranks_expect(!ulyx_mem_detach(s->comms[rank], mem));
+    return !(good & ranks_expect(!ulyx_mem_free(mem)));
+}
+
+static void
+windows_give_the_same_bits(void **state)
+{
+    (void)state;
+    struct small s;
+    for (int variant = 0; variant < 8; variant++) {
+        small_open(&s);
+        s.groups[0] = variant % 2 + 1;
+        s.groups[1] = variant / 2 % 2;
+        s.groups[2] = variant / 4 ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS;
+        assert_int_equal(ranks_run_threads(RANKS, window_body, &s, LIMIT_S), 0);
         small_close(&s);
     }
 }
@@ -300,6 +378,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_and_modes_give_the_same_bits),
     cmocka_unit_test(ceilings_choose_groups),
     cmocka_unit_test(documents_change_without_a_new_plan),
+    cmocka_unit_test(windows_give_the_same_bits),
     cmocka_unit_test(one_thread_drives_all_ranks),
     cmocka_unit_test(operators_describe_themselves),
     cmocka_unit_test(forward_alone_saves_nothing),
