@@ -10,6 +10,7 @@
 
 #include "base/settings.h"
 #include "collectives/copy.h"
+#include "info.h"
 #include "topology/node.h"
 #include "transport/transport.h"
 #include "ulyx/ulyx.h"
@@ -22,11 +23,16 @@ usage(FILE *out, int code)
         "ulyx_info plan [--ranks P] [--seq S] [--batch B] [--heads H]\n"
         "               [--kv-heads HKV] [--dim D] [--dim-v DV]\n"
         "               [--split heads|balanced] [--order contiguous|zigzag]\n"
+        "ulyx_info topology [--ranks G]\n"
+        "ulyx_info model [--nodes N] [--ranks-per-node G] ...\n"
         "\n"
         "  build       version, options, kernels of this processor\n"
         "  settings    every ULYX_ setting: value, source, default, meaning\n"
         "  transports  which can be used here, and why others cannot\n"
-        "  plan        who holds what, and what moves, for a shape\n");
+        "  plan        who holds what, and what moves, for a shape\n"
+        "  topology    this machine, or ULYX_TOPO_FILE's, and its ranks\n"
+        "  model       predicted time of an exchange, also on other machines\n"
+        "              (ulyx_info model --help lists its options)\n");
     return code;
 }
 
@@ -343,6 +349,10 @@ main(int argc, char **argv)
         return usage(stdout, 0);
     if (!strcmp(what, "plan"))
         return print_plan(argc - 2, argv + 2);
+    if (!strcmp(what, "topology"))
+        return info_topology(argc - 2, argv + 2);
+    if (!strcmp(what, "model"))
+        return info_model(argc - 2, argv + 2);
     if (argc > 2 ||
         (!all && strcmp(what, "build") && strcmp(what, "settings") &&
             strcmp(what, "transports"))) {

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Flows of the schedules; see schedule.h. The byte counts of a pair are a
+ * product rows_i * d_j, so all sums over peers come from sums over nodes and
+ * over rails, and a schedule costs O(nranks).
+ *
+ *     d_j = own_j + shared_j       what j reads of a token
+ *     w_j = own_j + its part of what its node shares: what crosses to j
+ */
+#include "topology/schedule.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+
+const char *
+uli_algo_name(enum uli_algo algo)
+{
+    static const char *const names[ULI_ALGOS] = {"direct", "pairwise", "hier"};
+    return names[algo];
+}
+
+bool
+uli_algo_parse(const char *name, enum uli_algo *algo_p)
+{
+    for (int algo = 0; algo < ULI_ALGOS; algo++)
+        if (strcmp(name, uli_algo_name(algo)) == 0) {
+            *algo_p = algo;
+            return true;
+        }
+    return false;
+}
+
+/* ---- sums ---------------------------------------------------------------- */
+
+/* Of a node or of all: rows, d, w, and how many of them are not zero. */
+struct sum {
+    double rows, reads, weight, shared;
+    double holders, readers;
+};
+
+struct sums {
+    struct sum all, *nodes;
+    double *rails; /* w summed over the ranks with one local number */
+};
+
+static double
+reads_of(const struct uli_exchange *x, int32_t r)
+{
+    return (double)x->own_bytes[r] + (double)x->shared_bytes[r];
+}
+
+static double
+weight_of(const struct uli_exchange *x, int32_t r)
+{
+    return (double)uli_exchange_carried(x, r);
+}
+
+static void
+add_rank(struct sum *sum, const struct uli_exchange *x, int32_t r)
+{
+    sum->rows += (double)x->rows[r];
+    sum->reads += reads_of(x, r);
+    sum->weight += weight_of(x, r);
+    sum->shared += (double)x->shared_bytes[r];
+    sum->holders += x->rows[r] > 0;
+    sum->readers += reads_of(x, r) > 0;
+}
+
+static void
+free_sums(struct sums *sums)
+{
+    free(sums->nodes);
+    free(sums->rails);
+}
+
+static ulyx_status_t
+make_sums(const struct uli_exchange *x, struct sums *sums)
+{
+    memset(sums, 0, sizeof(*sums));
+    sums->nodes = calloc((size_t)x->nodes, sizeof(*sums->nodes));
+    sums->rails = calloc((size_t)x->ranks_per_node, sizeof(double));
+    if (!sums->nodes || !sums->rails) {
+        free_sums(sums);
+        return uli_error(ULYX_ERR_NO_MEMORY, "schedule: no memory");
+    }
+    for (int32_t r = 0; r < x->nranks; r++) {
+        add_rank(&sums->all, x, r);
+        add_rank(&sums->nodes[r / x->ranks_per_node], x, r);
+        sums->rails[r % x->ranks_per_node] += weight_of(x, r);
+    }
+    return ULYX_SUCCESS;
+}
+
+double
+uli_exchange_received(const struct uli_exchange *x)
+{
+    double rows = 0, most = 0;
+    for (int32_t r = 0; r < x->nranks; r++)
+        rows += (double)x->rows[r];
+    for (int32_t r = 0; r < x->nranks; r++)
+        most = fmax(most, (rows - (double)x->rows[r]) * reads_of(x, r));
+    return most;
+}
+
+/* ---- flows --------------------------------------------------------------- */
+
+struct builder {
+    const struct uli_exchange *x;
+    const struct uli_model *model;
+    struct sums sums;
+    enum uli_model_class wire;
+    double congestion;
+};
+
+/* Share of a rank's traffic between nodes that passes the spine: on a rail
+ * fabric, where local rank i of all nodes of a unit shares a leaf, what goes
+ * to another local number or out of the unit. */
+static void
+choose_wire(struct builder *b, bool on_rails)
+{
+    double nodes = b->x->nodes, unit = (double)b->model->unit_nodes;
+    double outside = nodes > unit ? (nodes - unit) / (nodes - 1) : 0;
+    double other_rail = on_rails ? 0 : 1 - 1.0 / b->x->ranks_per_node;
+    double share = 1 - (1 - outside) * (1 - other_rail);
+    b->wire = share > 0 ? ULI_MODEL_SPINE : ULI_MODEL_NIC;
+    b->congestion = fmax(1, share * b->model->taper / b->model->efficiency);
+}
+
+/* Keeps the flow that takes longest, over all ranks. */
+static void
+offer(const struct builder *b, struct uli_flow *kept,
+    enum uli_model_class class, double messages, double bytes)
+{
+    bool inside = class == b->x->local;
+    struct uli_flow flow = {
+        class, bytes > 0 ? messages : 0, bytes, inside ? 1 : b->congestion};
+    if (uli_model_occupancy(b->model, &flow) >
+        uli_model_occupancy(b->model, kept))
+        *kept = flow;
+}
+
+static void
+set_phase(struct uli_phase *phase, const char *name, double rounds,
+    const struct uli_flow *flows, int32_t nflows)
+{
+    phase->name = name;
+    phase->rounds = rounds;
+    phase->nflows = nflows;
+    memcpy(phase->flows, flows, (size_t)nflows * sizeof(*flows));
+}
+
+/* flows: local out, local in, wire out, wire in */
+static void
+build_direct(struct builder *b, struct uli_schedule *s, bool pairwise)
+{
+    const struct uli_exchange *x = b->x;
+    const struct sum *all = &b->sums.all;
+    struct uli_flow flows[4] = {{.class = x->local}, {.class = x->local},
+        {.class = b->wire}, {.class = b->wire}};
+    double rounds = pairwise ? ceil((x->nranks - 1.0) / ULI_PAIRWISE_LIMIT) : 1;
+    for (int32_t r = 0; r < x->nranks; r++) {
+        const struct sum *node = &b->sums.nodes[r / x->ranks_per_node];
+        double rows = (double)x->rows[r], reads = reads_of(x, r);
+        offer(b, &flows[0], x->local, node->readers - (reads > 0),
+            rows * (node->reads - reads));
+        offer(b, &flows[1], x->local, node->holders - (rows > 0),
+            reads * (node->rows - rows));
+        offer(b, &flows[2], b->wire, all->readers - node->readers,
+            rows * (all->reads - node->reads));
+        offer(b, &flows[3], b->wire, all->holders - node->holders,
+            reads * (all->rows - node->rows));
+    }
+    s->nphases = 1;
+    set_phase(&s->phases[0], pairwise ? "pairwise" : "direct", fmax(rounds, 1),
+        flows, 4);
+    for (int32_t n = 0; n < x->nodes; n++)
+        s->wire_bytes +=
+            b->sums.nodes[n].rows * (all->reads - b->sums.nodes[n].reads);
+}
+
+static void
+build_hier(struct builder *b, struct uli_schedule *s)
+{
+    const struct uli_exchange *x = b->x;
+    const struct sum *all = &b->sums.all;
+    int32_t g = x->ranks_per_node;
+    struct uli_flow gather[2] = {{.class = x->local}, {.class = x->local}};
+    struct uli_flow wire[2] = {{.class = b->wire}, {.class = b->wire}};
+    struct uli_flow spread[2] = {{.class = x->local}, {.class = x->local}};
+    for (int32_t r = 0; r < x->nranks; r++) {
+        const struct sum *node = &b->sums.nodes[r / g];
+        double rows = (double)x->rows[r], reads = reads_of(x, r);
+        double weight = weight_of(x, r), rail = b->sums.rails[r % g];
+        double away = all->rows - node->rows;
+        offer(b, &gather[0], x->local, g - 1,
+            rows * (all->weight - rail - (node->weight - weight) +
+                       (node->reads - reads)));
+        offer(b, &gather[1], x->local, g - 1,
+            (node->rows - rows) * (rail - weight + reads));
+        offer(b, &wire[0], b->wire, x->nodes - 1, node->rows * (rail - weight));
+        offer(b, &wire[1], b->wire, x->nodes - 1, away * weight);
+        /* each shared byte comes from one of g ranks, one of which is r */
+        offer(b, &spread[0], x->local, g - 1,
+            away * (node->shared - (double)x->shared_bytes[r]) / g);
+        offer(b, &spread[1], x->local, g - 1,
+            away * (double)x->shared_bytes[r] * (g - 1) / g);
+    }
+    s->nphases = spread[0].messages > 0 ? 3 : 2;
+    set_phase(&s->phases[0], "gather", 1, gather, 2);
+    set_phase(&s->phases[1], "wire", 1, wire, 2);
+    set_phase(&s->phases[2], "spread", 1, spread, 2);
+    for (int32_t n = 0; n < x->nodes; n++)
+        s->wire_bytes +=
+            b->sums.nodes[n].rows * (all->weight - b->sums.nodes[n].weight);
+}
+
+ulyx_status_t
+uli_schedule_build(const struct uli_exchange *exchange,
+    const struct uli_model *model, enum uli_algo algo, int32_t chunks,
+    struct uli_schedule *schedule_p)
+{
+    struct builder b = {.x = exchange, .model = model};
+    struct uli_schedule s = {.algo = uli_algo_name(algo),
+        .chunks = chunks,
+        .leaves_node = exchange->nodes > 1};
+    ULI_TRY(make_sums(exchange, &b.sums));
+    choose_wire(&b, algo == ULI_ALGO_HIER);
+    if (algo == ULI_ALGO_HIER)
+        build_hier(&b, &s);
+    else
+        build_direct(&b, &s, algo == ULI_ALGO_PAIRWISE);
+    free_sums(&b.sums);
+    *schedule_p = s;
+    return ULYX_SUCCESS;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The schedule in GOAL, read back: every send has its receive, bytes between
+ * nodes are those of the schedule, what is required comes earlier.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "support/random.h"
+#include "support/test.h"
+#include "topology/schedule.h"
+
+enum { RANKS = 24, TAGS = 3 };
+
+struct totals {
+    long long sent[RANKS][RANKS][TAGS], received[RANKS][RANKS][TAGS];
+    int nranks, messages;
+};
+
+static void
+read_line(struct totals *t, const char *line, int *rank)
+{
+    long long label, other, bytes;
+    int peer, tag;
+    if (sscanf(line, "num_ranks %d", &t->nranks) == 1 ||
+        sscanf(line, "rank %d {", rank) == 1 || line[0] == '}')
+        return;
+    if (sscanf(line, "l%lld requires l%lld", &label, &other) == 2) {
+        assert_true(other < label && other >= 1);
+        return;
+    }
+    if (sscanf(line, "l%lld: send %lldb to %d tag %d", &label, &bytes, &peer,
+            &tag) == 4) {
+        t->sent[*rank][peer][tag] += bytes;
+        t->messages++;
+    } else if (sscanf(line, "l%lld: recv %lldb from %d tag %d", &label, &bytes,
+                   &peer, &tag) == 4) {
+        t->received[peer][*rank][tag] += bytes;
+    } else {
+        assert_non_null(strstr(line, ": calc 0"));
+    }
+}
+
+static void
+read_goal(char *text, struct totals *t)
+{
+    int rank = -1;
+    char *rest = NULL;
+    memset(t, 0, sizeof(*t));
+    for (char *line = strtok_r(text, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest))
+        read_line(t, line, &rank);
+}
+
+static void
+check(const struct uli_exchange *x, enum uli_algo algo)
+{
+    struct uli_model model;
+    struct uli_schedule schedule;
+    struct totals *t = malloc(sizeof(*t));
+    char *text = NULL;
+    size_t bytes = 0;
+    double wire = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    uli_model_defaults(&model);
+    assert_status(uli_schedule_build(x, &model, algo, 1, &schedule), 0);
+    assert_status(uli_schedule_write_goal(x, algo, file), 0);
+    fclose(file);
+    read_goal(text, t);
+    assert_int_equal(t->nranks, x->nranks);
+    assert_memory_equal(t->sent, t->received, sizeof(t->sent));
+    for (int i = 0; i < x->nranks; i++)
+        for (int j = 0; j < x->nranks; j++)
+            for (int tag = 0; tag < TAGS; tag++)
+                if (i / x->ranks_per_node != j / x->ranks_per_node)
+                    wire += (double)t->sent[i][j][tag];
+    assert_true(wire == schedule.wire_bytes);
+    for (int i = 0; i < x->nranks; i++)
+        assert_true(t->sent[i][i][0] == 0);
+    free(text);
+    free(t);
+}
+
+static void
+messages_are_those_of_the_schedule(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(7)};
+    for (int64_t i = 0; i < test_draws(60); i++) {
+        struct uli_exchange x;
+        struct uli_exchange_shape shape = {test_random_in(&random, 1, 4),
+            test_random_in(&random, 1, 6), test_random_in(&random, 1, 500), 1,
+            0, test_random_in(&random, 1, 6), 16, 2, ULI_MODEL_NEAR};
+        shape.heads = shape.kv_heads * test_random_in(&random, 1, 6);
+        assert_status(uli_exchange_create(&shape, &x), 0);
+        for (int algo = 0; algo < ULI_ALGOS; algo++)
+            check(&x, algo);
+        uli_exchange_destroy(&x);
+    }
+}
+
+/* Which heads are shared, by hand: each rank reads what it alone reads and
+ * what it is handed, and no node gets a head twice. */
+static void
+every_reader_gets_its_heads(void **state)
+{
+    (void)state;
+    struct uli_exchange x;
+    struct uli_exchange_shape shape = {2, 4, 64, 1, 8, 2, 1, 1, ULI_MODEL_NEAR};
+    assert_status(uli_exchange_create(&shape, &x), 0);
+    /* 8 query heads, two KV heads with four readers each, all on one node. */
+    for (int r = 0; r < 8; r++) {
+        assert_int_equal(x.own_bytes[r], 1);
+        assert_int_equal(x.shared_bytes[r], 2);
+        assert_int_equal(uli_exchange_carried(&x, r), r % 4 < 2 ? 2 : 1);
+    }
+    assert_int_equal(x.node_shared_bytes[0], 2);
+    uli_exchange_destroy(&x);
+    /* 14 query heads, two KV heads, on 4 ranks: 4 4 3 3. */
+    shape =
+        (struct uli_exchange_shape){1, 4, 64, 1, 14, 2, 1, 1, ULI_MODEL_NEAR};
+    assert_status(uli_exchange_create(&shape, &x), 0);
+    const int64_t own[] = {4, 4, 3, 3}, shared[] = {2, 4, 2, 2};
+    assert_memory_equal(x.own_bytes, own, sizeof(own));
+    assert_memory_equal(x.shared_bytes, shared, sizeof(shared));
+    assert_int_equal(x.node_shared_bytes[0], 4);
+    for (int to = 0; to < 4; to++) {
+        int64_t handed = 0;
+        for (int from = 0; from < 4; from++)
+            handed += uli_exchange_handed(&x, from, to);
+        assert_int_equal(handed, shared[to]);
+    }
+    uli_exchange_destroy(&x);
+}
+
+static void
+large_files_are_refused(void **state)
+{
+    (void)state;
+    struct uli_exchange x;
+    struct uli_exchange_shape shape = {
+        1024, 8, 8192, 1, 8192, 8192, 1, 1, ULI_MODEL_NEAR};
+    assert_status(uli_exchange_create(&shape, &x), 0);
+    assert_status(uli_schedule_write_goal(&x, ULI_ALGO_DIRECT, stderr),
+        ULYX_ERR_INVALID_ARGUMENT);
+    uli_exchange_destroy(&x);
+}
+
+static void
+full_disks_are_reported(void **state)
+{
+    (void)state;
+    struct uli_exchange x;
+    struct uli_exchange_shape shape = {2, 2, 64, 1, 4, 4, 1, 1, ULI_MODEL_NEAR};
+    FILE *file = fopen("/dev/full", "w");
+    if (!file)
+        test_skip("no /dev/full");
+    assert_status(uli_exchange_create(&shape, &x), 0);
+    assert_status(
+        uli_schedule_write_goal(&x, ULI_ALGO_HIER, file), ULYX_ERR_SYSTEM);
+    fclose(file);
+    uli_exchange_destroy(&x);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(messages_are_those_of_the_schedule),
+    cmocka_unit_test(every_reader_gets_its_heads),
+    cmocka_unit_test(large_files_are_refused),
+    cmocka_unit_test(full_disks_are_reported),
+};
+
+ULI_TEST_MAIN("Goal", tests)

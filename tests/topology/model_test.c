@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cost model: message times, the evaluator between the bounds of closed
+ * formulas and beside a simulation, flows against sums over all pairs.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "support/random.h"
+#include "support/test.h"
+#include "topology/tuning.h"
+
+static void
+message_times_are_linear_between_points(void **state)
+{
+    (void)state;
+    struct uli_model_link link = {.npoints = 3,
+        .bytes = {1000, 2000, 10000},
+        .s_per_byte = {4e-9, 3e-9, 1e-9}};
+    const double cases[][2] = {{10, 40e-9}, {1000, 4e-6}, {1500, 5e-6},
+        {2000, 6e-6}, {6000, 8e-6}, {10000, 10e-6}, {50000, 50e-6}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        double got = uli_model_message_time(&link, cases[i][0]);
+        assert_true(fabs(got - cases[i][1]) < 1e-12);
+    }
+}
+
+/* ---- closed formulas ----------------------------------------------------- */
+
+/* Latency, overhead and rate of local and wire links; bytes a pair. */
+struct numbers {
+    double local_l, local_o, local_g, wire_l, wire_o, wire_g, m;
+    int32_t nodes, g;
+};
+
+/* A model with those links and nothing else that costs. */
+static struct uli_model
+make_model(const struct numbers *n)
+{
+    struct uli_model model;
+    uli_model_defaults(&model);
+    for (int c = 0; c < ULI_MODEL_CLASSES; c++) {
+        bool wire = c == ULI_MODEL_NIC || c == ULI_MODEL_SPINE;
+        struct uli_model_link *link = &model.links[c];
+        link->latency_s = wire ? n->wire_l : n->local_l;
+        link->send_s = wire ? n->wire_o : n->local_o;
+        link->receive_s = 0;
+        link->npoints = 1;
+        link->s_per_byte[0] = wire ? n->wire_g : n->local_g;
+    }
+    model.launch_s = model.handoff_s = 0;
+    model.efficiency = 1;
+    return model;
+}
+
+/* m bytes from every rank to every other: P tokens, one head a rank. */
+static struct uli_exchange
+make_even(const struct numbers *n)
+{
+    struct uli_exchange x;
+    int64_t ranks = (int64_t)n->nodes * n->g;
+    struct uli_exchange_shape shape = {.nodes = n->nodes,
+        .ranks_per_node = n->g,
+        .seq = ranks,
+        .batch = 1,
+        .heads = ranks,
+        .kv_heads = ranks,
+        .dim = 1,
+        .element_bytes = 1,
+        .local = ULI_MODEL_NVLINK};
+    assert_status(uli_exchange_create(&shape, &x), ULYX_SUCCESS);
+    for (int32_t r = 0; r < x.nranks; r++) {
+        x.own_bytes[r] = (int64_t)n->m;
+        assert_int_equal(x.shared_bytes[r], 0);
+    }
+    return x;
+}
+
+static double
+predict(const struct numbers *n, enum uli_algo algo, int32_t chunks)
+{
+    struct uli_model model = make_model(n);
+    struct uli_exchange x = make_even(n);
+    struct uli_schedule schedule;
+    struct uli_prediction prediction;
+    assert_status(
+        uli_schedule_build(&x, &model, algo, chunks, &schedule), ULYX_SUCCESS);
+    uli_model_evaluate(&model, &schedule, &prediction);
+    uli_exchange_destroy(&x);
+    return prediction.time_s;
+}
+
+/* max(k o, B G) and k o + B G. */
+struct bounds {
+    double low, high;
+};
+
+static struct bounds
+link_bounds(double k, double o, double bytes, double rate)
+{
+    return (struct bounds){fmax(k * o, bytes * rate), k * o + bytes * rate};
+}
+
+static void
+expect_within(double time, double low, double high)
+{
+    if (!(time >= low * (1 - 1e-9) && time <= high * (1 + 1e-9)))
+        fail_msg("%g s is not within %g and %g", time, low, high);
+}
+
+static void
+check_formulas(const struct numbers *n)
+{
+    double p = n->nodes * n->g, g = n->g, m = n->m, away = p - g;
+    struct bounds local =
+        link_bounds(g - 1, n->local_o, (g - 1) * m, n->local_g);
+    struct bounds wire = link_bounds(away, n->wire_o, away * m, n->wire_g);
+    double rounds = fmax(1, ceil((p - 1) / ULI_PAIRWISE_LIMIT));
+    bool has_local = n->g > 1, has_wire = n->nodes > 1;
+    double local_l = has_local ? n->local_l : 0;
+    double wire_l = has_wire ? n->wire_l : 0;
+    expect_within(predict(n, ULI_ALGO_DIRECT, 1),
+        fmax(local_l + local.low, wire_l + wire.low),
+        fmax(local_l + local.high, wire_l + wire.high));
+    expect_within(predict(n, ULI_ALGO_PAIRWISE, 1),
+        fmax(rounds * local_l + local.low, rounds * wire_l + wire.low),
+        fmax(rounds * local_l + local.high, rounds * wire_l + wire.high));
+    struct bounds a =
+        link_bounds(g - 1, n->local_o, (g - 1) * n->nodes * m, n->local_g);
+    struct bounds b =
+        link_bounds(n->nodes - 1, n->wire_o, (n->nodes - 1) * g * m, n->wire_g);
+    expect_within(predict(n, ULI_ALGO_HIER, 1),
+        local_l + a.low + wire_l + b.low, local_l + a.high + wire_l + b.high);
+}
+
+static void
+closed_formulas_bound_the_evaluator(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(5)};
+    for (int64_t i = 0; i < test_draws(300); i++) {
+        struct numbers n = {.local_l = 2e-6 * test_random_unit(&random),
+            .local_o = 1e-6 * test_random_unit(&random),
+            .local_g = 1e-10 * test_random_unit(&random),
+            .wire_l = 9e-6 * test_random_unit(&random),
+            .wire_o = 1e-6 * test_random_unit(&random),
+            .wire_g = 1e-9 * test_random_unit(&random),
+            .m = (double)(INT64_C(1) << test_random_in(&random, 0, 20)),
+            .nodes = (int32_t)test_random_in(&random, 1, 20),
+            .g = (int32_t)test_random_in(&random, 1, 9)};
+        check_formulas(&n);
+    }
+}
+
+/* ceil(log2 P) rounds, each one message of half of all bytes. */
+static void
+bruck_is_a_chain_of_phases(void **state)
+{
+    (void)state;
+    struct numbers n = {0, 0, 0, 4e-6, 0.35e-6, 1 / 46e9, 64, 8, 8};
+    struct uli_model model = make_model(&n);
+    struct uli_schedule s = {.chunks = 1, .nphases = 1};
+    struct uli_prediction prediction;
+    double half = 64 * n.m / 2, total = 0, formula = 0;
+    s.phases[0] = (struct uli_phase){.name = "round",
+        .flows = {{ULI_MODEL_NIC, 1, half, 1}},
+        .nflows = 1,
+        .rounds = 1};
+    for (int round = 0; round < 6; round++) {
+        uli_model_evaluate(&model, &s, &prediction);
+        total += prediction.time_s;
+        formula += n.wire_o + n.wire_l + half * n.wire_g;
+    }
+    expect_within(total, 6 * (n.wire_l + n.wire_o), formula);
+}
+
+/* A pipeline of C chunks: between the slower phase alone and the plain sum;
+ * more messages cost their overhead. */
+static void
+chunks_overlap_phases(void **state)
+{
+    (void)state;
+    struct numbers n = {1e-6, 0, 1 / 100e9, 4e-6, 0, 1 / 46e9, 1 << 20, 8, 8};
+    double a = 7 * 8 * n.m * n.local_g, b = 7 * 8 * n.m * n.wire_g;
+    double plain = predict(&n, ULI_ALGO_HIER, 1);
+    double four = predict(&n, ULI_ALGO_HIER, 4);
+    assert_true(fabs(plain - (5e-6 + a + b)) < 1e-9);
+    assert_true(fabs(four - (5e-6 + a / 4 + b)) < 1e-9);
+    n.wire_o = 1e-3;
+    assert_true(predict(&n, ULI_ALGO_HIER, 4) > predict(&n, ULI_ALGO_HIER, 1));
+}
+
+/* Times in microseconds of the same schedules in SimGrid's SMPI (one
+ * exchange, its barrier subtracted; NVLink 360 GB/s, NIC 46 GB/s, 0.35 us a
+ * message), as measured once; P ranks, 8 a node. */
+static void
+predictions_are_near_a_simulation(void **state)
+{
+    static const struct {
+        int32_t nodes;
+        enum uli_algo algo;
+        double m, us;
+    } rows[] = {{8, ULI_ALGO_DIRECT, 1024, 23.1},
+        {8, ULI_ALGO_DIRECT, 4096, 23.1}, {8, ULI_ALGO_DIRECT, 16384, 32.2},
+        {8, ULI_ALGO_DIRECT, 65536, 96.8}, {8, ULI_ALGO_DIRECT, 262144, 348},
+        {8, ULI_ALGO_HIER, 1024, 8.1}, {8, ULI_ALGO_HIER, 4096, 11.2},
+        {8, ULI_ALGO_HIER, 16384, 28.7}, {8, ULI_ALGO_HIER, 65536, 99.7},
+        {8, ULI_ALGO_HIER, 262144, 383}, {16, ULI_ALGO_DIRECT, 1024, 45.5},
+        {16, ULI_ALGO_DIRECT, 4096, 45.5}, {16, ULI_ALGO_DIRECT, 16384, 65.9},
+        {16, ULI_ALGO_HIER, 1024, 10.9}, {16, ULI_ALGO_HIER, 4096, 17.1},
+        {16, ULI_ALGO_HIER, 16384, 56.2}, {16, ULI_ALGO_HIER, 65536, 207}};
+    (void)state;
+    double worst = 0, sum = 0;
+    enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+    for (int i = 0; i < ROWS; i++) {
+        struct numbers n = {0.5e-6, 0.35e-6, 1 / 360e9, 4e-6, 0.35e-6, 1 / 46e9,
+            rows[i].m, rows[i].nodes, 8};
+        double us = predict(&n, rows[i].algo, 1) * 1e6;
+        double error = us / rows[i].us - 1;
+        fprintf(stderr,
+            "P=%3d %-6s %6.0f B: %6.1f us, simulated %6.1f, %+.0f %%\n",
+            n.nodes * 8, uli_algo_name(rows[i].algo), n.m, us, rows[i].us,
+            100 * error);
+        worst = fmax(worst, fabs(error));
+        sum += fabs(error);
+    }
+    fprintf(
+        stderr, "mean %.1f %%, worst %.1f %%\n", 100 * sum / ROWS, 100 * worst);
+    assert_true(worst <= 0.20);
+    assert_true(sum / ROWS <= 0.10);
+}
+
+/* ---- flows against all pairs --------------------------------------------- */
+
+static struct uli_exchange
+make_random(struct test_random *random)
+{
+    struct uli_exchange x;
+    struct uli_exchange_shape shape = {.nodes = test_random_in(random, 1, 5),
+        .ranks_per_node = test_random_in(random, 1, 5),
+        .seq = test_random_in(random, 1, 3000),
+        .batch = test_random_in(random, 1, 3),
+        .kv_heads = test_random_in(random, 1, 9),
+        .dim = test_random_in(random, 1, 64),
+        .element_bytes = 2,
+        .local = ULI_MODEL_NVLINK};
+    shape.heads = shape.kv_heads * test_random_in(random, 1, 6);
+    assert_status(uli_exchange_create(&shape, &x), ULYX_SUCCESS);
+    for (int32_t r = 0; test_random_in(random, 0, 1) && r < x.nranks; r++)
+        x.rows[r] = test_random_in(random, 0, 3) ? x.rows[r] * 2 : 0;
+    return x;
+}
+
+static double
+pair_bytes(const struct uli_exchange *x, int32_t i, int32_t j)
+{
+    return (double)x->rows[i] * (double)(x->own_bytes[j] + x->shared_bytes[j]);
+}
+
+/* Bytes between nodes by looking at every pair; hier: shared heads once for a
+ * node. */
+static double
+wire_bytes(const struct uli_exchange *x, bool hier)
+{
+    int32_t g = x->ranks_per_node;
+    double sum = 0;
+    for (int32_t i = 0; i < x->nranks; i++) {
+        for (int32_t j = 0; j < x->nranks; j++)
+            if (i / g != j / g)
+                sum += hier ? (double)x->rows[i] * (double)x->own_bytes[j]
+                            : pair_bytes(x, i, j);
+        for (int32_t n = 0; hier && n < x->nodes; n++)
+            if (i / g != n)
+                sum += (double)x->rows[i] * (double)x->node_shared_bytes[n];
+    }
+    return sum;
+}
+
+/* The slowest rank's time at the wire, direct, either way. */
+static double
+slowest_wire(const struct uli_exchange *x, const struct uli_model *model)
+{
+    double slowest = 0;
+    for (int32_t r = 0; r < x->nranks; r++)
+        for (int in = 0; in < 2; in++) {
+            struct uli_flow flow = {ULI_MODEL_SPINE, 0, 0, 1};
+            for (int32_t p = 0; p < x->nranks; p++) {
+                double bytes = in ? pair_bytes(x, p, r) : pair_bytes(x, r, p);
+                if (p / x->ranks_per_node == r / x->ranks_per_node)
+                    continue;
+                flow.messages += bytes > 0;
+                flow.bytes += bytes;
+            }
+            slowest = fmax(slowest, uli_model_occupancy(model, &flow));
+        }
+    return slowest;
+}
+
+static void
+flows_are_sums_over_pairs(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(6)};
+    struct numbers n = {0, 0, 0, 0, 1e-6, 1e-10, 0, 0, 0};
+    struct uli_model model = make_model(&n);
+    for (int64_t i = 0; i < test_draws(300); i++) {
+        struct uli_exchange x = make_random(&random);
+        struct uli_schedule direct, hier;
+        struct uli_prediction prediction;
+        double most = 0;
+        assert_status(
+            uli_schedule_build(&x, &model, ULI_ALGO_DIRECT, 1, &direct),
+            ULYX_SUCCESS);
+        assert_status(uli_schedule_build(&x, &model, ULI_ALGO_HIER, 1, &hier),
+            ULYX_SUCCESS);
+        assert_true(direct.wire_bytes == wire_bytes(&x, false));
+        assert_true(hier.wire_bytes == wire_bytes(&x, true));
+        uli_model_evaluate(&model, &direct, &prediction);
+        assert_true(fabs(prediction.time_s - slowest_wire(&x, &model)) < 1e-12);
+        for (int32_t j = 0; j < x.nranks; j++) {
+            double sum = 0;
+            for (int32_t k = 0; k < x.nranks; k++)
+                sum += k == j ? 0 : pair_bytes(&x, k, j);
+            most = fmax(most, sum);
+        }
+        assert_true(uli_exchange_received(&x) == most);
+        uli_exchange_destroy(&x);
+    }
+}
+
+/* KV heads go to a node once: the surplus that direct sends. */
+static void
+shared_heads_cross_once(void **state)
+{
+    static const struct {
+        int64_t nodes, heads, kv;
+        double ratio;
+    } rows[] = {{8, 64, 8, 2.4}, {16, 128, 8, 2.4}, {1, 32, 8, 0},
+        {4, 64, 8, 1.6}, {2, 64, 8, 1.2}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct uli_exchange_shape shape = {rows[i].nodes, 8, 131072, 1,
+            rows[i].heads, rows[i].kv, 128, 2, ULI_MODEL_NVLINK};
+        struct uli_model model;
+        struct uli_exchange x;
+        struct uli_schedule direct, hier;
+        uli_model_defaults(&model);
+        assert_status(uli_exchange_create(&shape, &x), ULYX_SUCCESS);
+        assert_status(
+            uli_schedule_build(&x, &model, ULI_ALGO_DIRECT, 1, &direct),
+            ULYX_SUCCESS);
+        assert_status(uli_schedule_build(&x, &model, ULI_ALGO_HIER, 1, &hier),
+            ULYX_SUCCESS);
+        if (rows[i].ratio > 0)
+            assert_true(fabs(direct.wire_bytes / hier.wire_bytes -
+                             rows[i].ratio) < 1e-6);
+        else
+            assert_true(direct.wire_bytes == 0 && hier.wire_bytes == 0);
+        uli_exchange_destroy(&x);
+    }
+}
+
+/* Aggregation wins below the crossover and never loses much above it. */
+static void
+the_crossover_is_where_it_should_be(void **state)
+{
+    (void)state;
+    struct numbers n = {
+        0.5e-6, 0.35e-6, 1 / 360e9, 4e-6, 0.35e-6, 1 / 46e9, 0, 0, 8};
+    for (n.nodes = 8; n.nodes <= 512; n.nodes *= 4)
+        for (n.m = 256; n.m <= 1 << 20; n.m *= 4) {
+            double direct = predict(&n, ULI_ALGO_DIRECT, 1);
+            double hier = fmin(
+                predict(&n, ULI_ALGO_HIER, 1), predict(&n, ULI_ALGO_HIER, 8));
+            if (n.m <= 4096)
+                assert_true(hier < direct);
+            else
+                assert_true(hier < 1.06 * direct);
+        }
+}
+
+static void
+bad_shapes_are_refused(void **state)
+{
+    (void)state;
+    struct uli_exchange x;
+    const struct uli_exchange_shape good = {
+        2, 2, 64, 1, 8, 2, 64, 2, ULI_MODEL_NEAR};
+    struct uli_exchange_shape shape = good;
+    shape.kv_heads = 3;
+    assert_status(uli_exchange_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
+    shape = good;
+    shape.seq = 0;
+    assert_status(uli_exchange_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
+    shape = good;
+    shape.nodes = ULI_EXCHANGE_RANKS_MAX;
+    assert_status(uli_exchange_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
+    shape.nodes = INT64_MAX;
+    assert_status(uli_exchange_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(message_times_are_linear_between_points),
+    cmocka_unit_test(closed_formulas_bound_the_evaluator),
+    cmocka_unit_test(bruck_is_a_chain_of_phases),
+    cmocka_unit_test(chunks_overlap_phases),
+    cmocka_unit_test(predictions_are_near_a_simulation),
+    cmocka_unit_test(flows_are_sums_over_pairs),
+    cmocka_unit_test(shared_heads_cross_once),
+    cmocka_unit_test(the_crossover_is_where_it_should_be),
+    cmocka_unit_test(bad_shapes_are_refused),
+};
+
+ULI_TEST_MAIN("Model", tests)

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tuning files: values and rules taken, every error and warning named with
+ * its line, damaged files harmless, and who decides the schedule.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/status.h"
+#include "support/random.h"
+#include "support/test.h"
+#include "topology/tuning.h"
+
+static const char good[] =
+    "# site file\n"
+    "ulyx tuning 1\n"
+    "\n"
+    "link nic latency=4.1us send=350ns gap=0 4K=90ps/B 64K=21.7ps/B "
+    "source=measured # n=50\n"
+    "link near 1M=0.1ns/B\n"
+    "host launch=3us source=assumed\n"
+    "fabric taper=2 unit_nodes=16\n"
+    "rule nodes=2-32 ranks_per_node=8 bytes=0-16K -> hier chunks=2\n"
+    "rule nodes=2- -> pairwise\n";
+
+struct findings {
+    char text[2048];
+    int errors, warnings;
+};
+
+static void
+note(void *context, int32_t line, bool is_error, const char *text)
+{
+    struct findings *f = context;
+    size_t used = strlen(f->text);
+    snprintf(f->text + used, sizeof(f->text) - used, "%d: %s\n", line, text);
+    f->errors += is_error;
+    f->warnings += !is_error;
+}
+
+static ulyx_status_t
+read_text(const char *text, size_t bytes, struct uli_model *model,
+    struct uli_tuning *tuning, struct findings *f)
+{
+    char path[] = "/tmp/ulyx-tuning-test-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_true(write(fd, text, bytes) == (ssize_t)bytes);
+    close(fd);
+    memset(f, 0, sizeof(*f));
+    ulyx_status_t status = uli_tuning_read(path, model, tuning, note, f);
+    unlink(path);
+    return status;
+}
+
+static void
+values_and_rules_are_taken(void **state)
+{
+    (void)state;
+    struct uli_model model, before;
+    struct uli_tuning tuning;
+    struct findings f;
+    uli_model_defaults(&model);
+    before = model;
+    assert_status(
+        read_text(good, strlen(good), &model, &tuning, &f), ULYX_SUCCESS);
+    assert_string_equal(f.text, "");
+    const struct uli_model_link *nic = &model.links[ULI_MODEL_NIC];
+    assert_true(fabs(nic->latency_s - 4.1e-6) < 1e-15);
+    assert_true(fabs(nic->send_s - 0.35e-6) < 1e-15);
+    assert_true(nic->receive_s == before.links[ULI_MODEL_NIC].receive_s);
+    assert_int_equal(nic->npoints, 2);
+    assert_true(nic->bytes[1] == 65536);
+    assert_true(fabs(nic->s_per_byte[1] - 21.7e-12) < 1e-20);
+    assert_int_equal(nic->source, ULI_SOURCE_MEASURED);
+    assert_int_equal(model.links[ULI_MODEL_NEAR].source, ULI_SOURCE_FILE);
+    assert_int_equal(model.links[ULI_MODEL_FAR].source, ULI_SOURCE_ASSUMED);
+    assert_true(fabs(model.launch_s - 3e-6) < 1e-15);
+    assert_int_equal(model.host_source, ULI_SOURCE_ASSUMED);
+    assert_true(model.taper == 2 && model.unit_nodes == 16);
+    assert_int_equal(tuning.nrules, 2);
+    assert_int_equal(tuning.rules[0].bytes.high, 16384);
+    assert_int_equal(tuning.rules[0].chunks, 2);
+    assert_int_equal(tuning.rules[1].line, 9);
+}
+
+static void
+errors_name_line_and_cause(void **state)
+{
+    static const struct {
+        const char *line, *cause;
+        bool is_error;
+    } rows[] = {{"link nic latancy=4us", "unknown key latancy", false},
+        {"host speed=4us", "unknown key speed", false},
+        {"rule gpu=h100 -> hier", "unknown key gpu", false},
+        {"link nix latency=4us", "link nix: expected near", true},
+        {"link", "link : expected near", true},
+        {"link nic latency=4", "latency=4: expected a time", true},
+        {"link nic latency=-4us", "latency=-4us: expected a time", true},
+        {"link nic latency=nanus", "expected a time", true},
+        {"link nic latency", "latency: expected key=value", true},
+        {"link nic 64K=0ps/B", "64K=0ps/B: expected a rate", true},
+        {"link nic 64K=2ps/B 4K=3ps/B", "4K=3ps/B: expected a rate", true},
+        {"link nic source=guess", "expected measured or assumed", true},
+        {"fabric taper=0", "taper=0: expected a number above 0", true},
+        {"rule nodes=8-2 -> hier", "nodes=8-2: expected a number", true},
+        {"rule nodes=2", "a rule without -> and a schedule", true},
+        {"rule -> ring", "ring: expected direct, pairwise or hier", true},
+        {"rule -> hier chunks=0", "chunks=0", true},
+        {"lnk nic", "lnk: expected link, host, fabric or rule", true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[256];
+        struct uli_model model, before;
+        struct uli_tuning tuning;
+        struct findings f;
+        snprintf(
+            text, sizeof(text), "ulyx tuning 1\n# two\n%s\n", rows[i].line);
+        uli_model_defaults(&model);
+        before = model;
+        memset(&tuning, 0x5a, sizeof(tuning));
+        ulyx_status_t status =
+            read_text(text, strlen(text), &model, &tuning, &f);
+        if (strncmp(f.text, "3: ", 3) != 0 || !strstr(f.text, rows[i].cause))
+            fail_msg("%s: found \"%s\"", rows[i].line, f.text);
+        assert_int_equal(f.errors > 0, rows[i].is_error);
+        assert_status(status,
+            rows[i].is_error ? ULYX_ERR_INVALID_ARGUMENT : ULYX_SUCCESS);
+        if (rows[i].is_error) {
+            assert_non_null(strstr(uli_error_text(), ":3: "));
+            assert_memory_equal(&model, &before, sizeof(model));
+            assert_int_equal(tuning.nrules, 0x5a5a5a5a);
+        }
+    }
+}
+
+static void
+the_first_line_says_form_and_version(void **state)
+{
+    static const char *const texts[] = {
+        "", "\n# only\n", "link nic gap=0\n", "ulyx tuning 2\n", "ulyx\n"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct uli_model model;
+        struct uli_tuning tuning;
+        struct findings f;
+        uli_model_defaults(&model);
+        assert_status(
+            read_text(texts[i], strlen(texts[i]), &model, &tuning, &f),
+            ULYX_ERR_INVALID_ARGUMENT);
+    }
+    struct uli_model model;
+    struct uli_tuning tuning;
+    assert_status(
+        uli_tuning_read("/nonexistent/tuning", &model, &tuning, NULL, NULL),
+        ULYX_ERR_SYSTEM);
+}
+
+/* Whatever is read leaves a model that evaluates to a number. */
+static void
+damaged_files_are_harmless(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(9)};
+    for (int64_t i = 0; i < test_draws(1500); i++) {
+        char text[sizeof(good)];
+        size_t bytes = strlen(good);
+        struct uli_model model;
+        struct uli_tuning tuning;
+        struct findings f;
+        memcpy(text, good, sizeof(good));
+        for (int64_t k = test_random_in(&random, 1, 6); k > 0; k--)
+            text[test_random_in(&random, 15, (int64_t)bytes - 1)] =
+                "0123456789-=>. \nKuspB#e"[test_random_in(&random, 0, 22)];
+        uli_model_defaults(&model);
+        if (read_text(text, bytes, &model, &tuning, &f) != ULYX_SUCCESS)
+            continue;
+        struct uli_flow flow = {ULI_MODEL_NIC, 3, 1e6, 1};
+        double time = uli_model_occupancy(&model, &flow);
+        assert_true(isfinite(time) && time >= 0);
+        assert_in_range(tuning.nrules, 0, 2);
+    }
+}
+
+static void
+environment_goes_before_rules_before_the_model(void **state)
+{
+    (void)state;
+    struct uli_model model;
+    struct uli_tuning tuning, none = {.nrules = 0};
+    struct findings f;
+    struct uli_exchange x;
+    struct uli_choice c;
+    struct uli_exchange_shape shape = {
+        4, 8, 1024, 1, 32, 32, 64, 2, ULI_MODEL_NVLINK};
+    uli_model_defaults(&model);
+    assert_status(
+        read_text(good, strlen(good), &model, &tuning, &f), ULYX_SUCCESS);
+    assert_status(uli_exchange_create(&shape, &x), ULYX_SUCCESS);
+    assert_status(uli_tuning_choose(&tuning, &model, &x, "direct", &c), 0);
+    assert_int_equal(c.algo, ULI_ALGO_DIRECT);
+    assert_string_equal(c.reason, "asked for");
+    assert_int_not_equal(c.runner_up, ULI_ALGO_DIRECT);
+    assert_status(uli_tuning_choose(&tuning, &model, &x, "", &c), 0);
+    assert_int_equal(c.algo, ULI_ALGO_HIER); /* 12 KiB a message: line 8 */
+    assert_int_equal(c.schedule.chunks, 2);
+    assert_non_null(strstr(c.reason, "line 8"));
+    assert_status(uli_tuning_choose(&none, &model, &x, "", &c), 0);
+    assert_string_equal(c.reason, "fastest by the model");
+    assert_true(c.prediction.time_s <= c.other_prediction.time_s);
+    assert_status(uli_tuning_choose(&none, &model, &x, "ring", &c),
+        ULYX_ERR_INVALID_ARGUMENT);
+    uli_exchange_destroy(&x);
+    shape.seq = 32768; /* 384 KiB a message: line 9 */
+    assert_status(uli_exchange_create(&shape, &x), ULYX_SUCCESS);
+    assert_status(uli_tuning_choose(&tuning, &model, &x, "", &c), 0);
+    assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
+    uli_exchange_destroy(&x);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(values_and_rules_are_taken),
+    cmocka_unit_test(errors_name_line_and_cause),
+    cmocka_unit_test(the_first_line_says_form_and_version),
+    cmocka_unit_test(damaged_files_are_harmless),
+    cmocka_unit_test(environment_goes_before_rules_before_the_model),
+};
+
+ULI_TEST_MAIN("Tuning", tests)

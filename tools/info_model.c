@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ulyx_info model: what an exchange would cost on machines that are not here:
+ * time, busbw, the link that bounds it, the runner-up, and where each
+ * parameter comes from. Also checks tuning files and writes schedules as GOAL.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/settings.h"
+#include "info.h"
+#include "topology/tuning.h"
+#include "ulyx/ulyx.h"
+
+struct options {
+    struct uli_exchange_shape shape;
+    const char *algo, *tuning, *check, *goal;
+    bool machine;
+};
+
+static int
+usage(void)
+{
+    fprintf(stderr,
+        "ulyx_info model [--nodes N] [--ranks-per-node G] [--seq S]\n"
+        "                [--batch B] [--heads H] [--kv-heads HKV] [--dim D]\n"
+        "                [--element-bytes E] [--local "
+        "near|far|nvlink|pcie]\n"
+        "                [--algo direct|pairwise|hier] [--tuning FILE]\n"
+        "                [--machine here] [--export-goal FILE]\n"
+        "ulyx_info model --check TUNING-FILE\n");
+    return 6;
+}
+
+static bool
+parse_local(const char *text, enum uli_model_class *class_p)
+{
+    for (int class = 0; class < ULI_MODEL_NIC; class ++)
+        if (strcmp(text, uli_model_class_name(class)) == 0) {
+            *class_p = class;
+            return true;
+        }
+    return false;
+}
+
+static bool
+parse_number(const char *text, int64_t *value_p)
+{
+    char *end;
+
+    errno = 0;
+    *value_p = strtoll(text, &end, 10);
+    return end != text && *end == 0 && errno == 0;
+}
+
+static bool
+parse_option(struct options *o, const char *name, const char *value)
+{
+    struct uli_exchange_shape *s = &o->shape;
+    struct {
+        const char *name;
+        int64_t *field;
+    } numbers[] = {{"--nodes", &s->nodes},
+        {"--ranks-per-node", &s->ranks_per_node}, {"--seq", &s->seq},
+        {"--batch", &s->batch}, {"--heads", &s->heads},
+        {"--kv-heads", &s->kv_heads}, {"--dim", &s->dim},
+        {"--element-bytes", &s->element_bytes}};
+    struct {
+        const char *name;
+        const char **field;
+    } texts[] = {{"--algo", &o->algo}, {"--tuning", &o->tuning},
+        {"--check", &o->check}, {"--export-goal", &o->goal}};
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (strcmp(name, numbers[i].name) == 0)
+            return parse_number(value, numbers[i].field);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        if (strcmp(name, texts[i].name) == 0) {
+            *texts[i].field = value;
+            return true;
+        }
+    if (strcmp(name, "--machine") == 0)
+        return o->machine = strcmp(value, "here") == 0;
+    return strcmp(name, "--local") == 0 && parse_local(value, &s->local);
+}
+
+/* ---- output -------------------------------------------------------------- */
+
+static void
+print_finding(void *context, int32_t line, bool is_error, const char *text)
+{
+    printf("%s:%d: %s: %s\n", (const char *)context, line,
+        is_error ? "error" : "warning", text);
+}
+
+static void
+print_source(enum uli_model_source source)
+{
+    printf(" [%s%s]\n", uli_model_source_name(source),
+        source == ULI_SOURCE_ASSUMED ? ", not measured" : "");
+}
+
+static void
+print_link(const struct uli_model *model, enum uli_model_class class)
+{
+    const struct uli_model_link *link = &model->links[class];
+
+    printf("  link %-6s latency %.2f us, a message %.2f us",
+        uli_model_class_name(class), link->latency_s * 1e6, link->send_s * 1e6);
+    for (int32_t i = 0; i < link->npoints; i++)
+        printf(", %.0f B at %.2f GB/s", link->bytes[i],
+            1e-9 / link->s_per_byte[i]);
+    print_source(link->source);
+}
+
+static void
+print_schedule(const struct uli_schedule *s, const struct uli_prediction *p,
+    double received)
+{
+    printf("%s: %.1f us, busbw %.2f GB/s, %d chunk%s, %.3f GB between nodes\n"
+           "    bottleneck: %s in phase %s, busy %.1f us (%.0f %%)\n",
+        s->algo, p->time_s * 1e6, received / p->time_s * 1e-9, s->chunks,
+        s->chunks == 1 ? "" : "s", s->wire_bytes * 1e-9,
+        uli_model_class_name(p->class), s->phases[p->phase].name,
+        p->busy_s * 1e6, 100 * p->busy_s / p->time_s);
+}
+
+static void
+print_prediction(const struct uli_model *model, const struct uli_exchange *x,
+    const struct uli_choice *c)
+{
+    double received = uli_exchange_received(x);
+
+    printf("%d ranks, %d nodes of %d; a rank receives at most %.3f MB\n  ",
+        x->nranks, x->nodes, x->ranks_per_node, received * 1e-6);
+    print_schedule(&c->schedule, &c->prediction, received);
+    printf("    chosen: %s\n  runner-up ", c->reason);
+    print_schedule(&c->other, &c->other_prediction, received);
+    printf("parameters\n");
+    print_link(model, x->local);
+    if (x->nodes > 1) {
+        print_link(model, ULI_MODEL_NIC);
+        print_link(model, ULI_MODEL_SPINE);
+        printf("  fabric taper %.2f, efficiency %.2f, units of %lld nodes",
+            model->taper, model->efficiency, (long long)model->unit_nodes);
+        print_source(model->fabric_source);
+    }
+    printf("  host   launch %.2f us, hand-off %.2f us", model->launch_s * 1e6,
+        model->handoff_s * 1e6);
+    print_source(model->host_source);
+}
+
+/* ---- work ---------------------------------------------------------------- */
+
+static ulyx_status_t
+export_goal(const struct uli_exchange *x, enum uli_algo algo, const char *path)
+{
+    FILE *file = fopen(path, "we");
+    ulyx_status_t status;
+
+    if (file == NULL) {
+        fprintf(stderr, "ulyx_info: %s: %s\n", path, strerror(errno));
+        return ULYX_ERR_SYSTEM;
+    }
+    status = uli_schedule_write_goal(x, algo, file);
+    if (fclose(file) != 0 && status == ULYX_SUCCESS)
+        status = ULYX_ERR_SYSTEM;
+    if (status != ULYX_SUCCESS)
+        fprintf(stderr, "ulyx_info: %s: not written\n", path);
+    return status;
+}
+
+/* Model and rules: defaults, then the machine, then the file. */
+static ulyx_status_t
+prepare(struct options *o, struct uli_settings *settings,
+    struct uli_model *model, struct uli_tuning *tuning)
+{
+    struct uli_topology *t = NULL;
+    ulyx_status_t status = uli_settings_load(settings);
+    const char *path = o->tuning ? o->tuning : settings->tuning;
+
+    uli_model_defaults(model);
+    memset(tuning, 0, sizeof(*tuning));
+    if (status == ULYX_SUCCESS && o->machine)
+        status = uli_topology_load(settings, &t);
+    if (t != NULL) {
+        uli_model_take_topology(model, t);
+        uli_topology_free(t);
+    }
+    if (status == ULYX_SUCCESS && path[0] != 0)
+        status = uli_tuning_read(
+            path, model, tuning, print_finding, (void *)(uintptr_t)path);
+    if (o->algo == NULL)
+        o->algo = settings->algo;
+    return status;
+}
+
+static ulyx_status_t
+predict(const struct options *o, const struct uli_model *model,
+    const struct uli_tuning *tuning)
+{
+    struct uli_exchange x;
+    struct uli_choice choice;
+    ulyx_status_t status = uli_exchange_create(&o->shape, &x);
+
+    if (status != ULYX_SUCCESS)
+        return status;
+    status = uli_tuning_choose(tuning, model, &x, o->algo, &choice);
+    if (status == ULYX_SUCCESS)
+        print_prediction(model, &x, &choice);
+    if (status == ULYX_SUCCESS && o->goal != NULL)
+        status = export_goal(&x, choice.algo, o->goal);
+    uli_exchange_destroy(&x);
+    return status;
+}
+
+int
+info_model(int argc, char **argv)
+{
+    struct options o = {
+        .shape = {2, 8, 32768, 1, 64, 8, 128, 2, ULI_MODEL_NVLINK}};
+    struct uli_settings settings;
+    struct uli_model model;
+    struct uli_tuning tuning;
+    ulyx_status_t status;
+
+    for (int i = 0; i < argc; i += 2)
+        if (i + 1 == argc || !parse_option(&o, argv[i], argv[i + 1]))
+            return usage();
+    if (o.check != NULL) {
+        uli_model_defaults(&model);
+        status = uli_tuning_read(o.check, &model, &tuning, print_finding,
+            (void *)(uintptr_t)o.check);
+    } else {
+        status = prepare(&o, &settings, &model, &tuning);
+        if (status == ULYX_SUCCESS)
+            status = predict(&o, &model, &tuning);
+    }
+    if (status != ULYX_SUCCESS)
+        fprintf(stderr, "ulyx_info: %s\n", ulyx_last_error());
+    return status == ULYX_SUCCESS ? 0 : 1;
+}
