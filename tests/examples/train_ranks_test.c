@@ -65,7 +65,7 @@ look(void *context, const struct train_view *view)
 }
 
 /* Products of other shapes round differently, and a deeper model multiplies
- * what they do: in single precision two layers come to 0.97e-6. One layer is
+ * what they do: in single precision two layers come close to 1e-6. One layer is
  * therefore what tests in single precision have. */
 static struct options
 small(bool f64)
