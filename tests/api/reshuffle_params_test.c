@@ -252,6 +252,16 @@ SPOIL(m_partial, s->tensors[1].partial_dtype = ULYX_DTYPE_F64)
 SPOIL(m_slots, s->params.slot_bytes = 128)
 SPOIL(m_operations, s->params.operations = 3)
 SPOIL(m_work, s->params.work_split = ULYX_WORK_BALANCED)
+SPOIL(m_mask_kind, s->params.mask_kind = ULYX_MASK_CAUSAL)
+SPOIL(m_mask_align, s->params.mask_align = ULYX_ALIGN_TOP_LEFT)
+SPOIL(m_mask_diagonal, s->params.mask_diagonal = 1)
+SPOIL(m_row_cost, s->params.row_cost = 5)
+SPOIL(m_row_round, s->params.row_round = 32)
+SPOIL(m_max_rows, s->params.max_rows = 1000)
+SPOIL(m_max_kv_rows, s->params.max_kv_rows = 1000)
+SPOIL(m_max_segments, s->params.max_segments = 100)
+SPOIL(m_max_local_rows, s->params.max_local_rows = 30)
+SPOIL(m_max_docs, s->params.max_docs = 3)
 
 static const struct spoiler mismatches[] = {
     {"batch is", ULYX_ERR_MISMATCH, m_batch},
@@ -273,6 +283,16 @@ static const struct spoiler mismatches[] = {
     {"slot_bytes is", ULYX_ERR_MISMATCH, m_slots},
     {"operations is", ULYX_ERR_MISMATCH, m_operations},
     {"work_split is", ULYX_ERR_MISMATCH, m_work},
+    {"mask_kind is", ULYX_ERR_MISMATCH, m_mask_kind},
+    {"mask_align is", ULYX_ERR_MISMATCH, m_mask_align},
+    {"mask_diagonal is", ULYX_ERR_MISMATCH, m_mask_diagonal},
+    {"row_cost is", ULYX_ERR_MISMATCH, m_row_cost},
+    {"row_round is", ULYX_ERR_MISMATCH, m_row_round},
+    {"max_rows is", ULYX_ERR_MISMATCH, m_max_rows},
+    {"max_kv_rows is", ULYX_ERR_MISMATCH, m_max_kv_rows},
+    {"max_segments is", ULYX_ERR_MISMATCH, m_max_segments},
+    {"max_local_rows is", ULYX_ERR_MISMATCH, m_max_local_rows},
+    {"max_docs is", ULYX_ERR_MISMATCH, m_max_docs},
 };
 enum { MISMATCHES = sizeof(mismatches) / sizeof(mismatches[0]) };
 
