@@ -64,6 +64,19 @@ open_devices(struct ranks_world *g)
 }
 
 static void
+make_scratch(struct ranks_world *g, int32_t r)
+{
+    for (int32_t t = 0; t < g->w->c.shape.ntensors; t++) {
+        int64_t bytes = 0;
+        for (int op = 0; op < ULYX_OPERATIONS; op++)
+            bytes = bytes < g->w->dst[op][r][t].bytes
+                        ? g->w->dst[op][r][t].bytes
+                        : bytes;
+        g->at[r].scratch[t] = device_zeros((size_t)bytes);
+    }
+}
+
+static void
 make_rank(struct ranks_world *g, int32_t r)
 {
     struct ranks_one *one = &g->at[r];
@@ -82,6 +95,15 @@ make_rank(struct ranks_world *g, int32_t r)
             one->src[op][t] = device_zeros((size_t)g->w->src[op][r][t].bytes);
             one->dst[op][t] = device_zeros((size_t)g->w->dst[op][r][t].bytes);
         }
+    make_scratch(g, r);
+}
+
+void *
+ranks_device_copy(
+    struct ranks_world *g, int32_t rank, const void *host, size_t bytes)
+{
+    good(cudaSetDevice(g->at[rank].device));
+    return device_copy(host, bytes);
 }
 
 /* What rank r knows of its peers. */

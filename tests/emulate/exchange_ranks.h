@@ -44,7 +44,8 @@ struct ranks_one {
     struct uli_gpu_peer *peers;
     unsigned char *src[ULYX_OPERATIONS][ULI_TENSORS]; /* whole images */
     unsigned char *dst[ULYX_OPERATIONS][ULI_TENSORS];
-    uint64_t *poison; /* host memory */
+    unsigned char *scratch[ULI_TENSORS]; /* as large as any image */
+    uint64_t *poison;                    /* host memory */
     struct uli_gpu_table table[ULYX_OPERATIONS];
     struct uli_gpu_args args[ULYX_OPERATIONS];
 };
@@ -79,6 +80,9 @@ void ranks_download(struct ranks_world *g);
 void ranks_track(struct ranks_world *g, int operation);
 bool ranks_track_check(struct ranks_world *g, int operation);
 
+/* Memory of the rank's device, until ranks_close. */
+void *ranks_device_copy(
+    struct ranks_world *g, int32_t rank, const void *host, size_t bytes);
 struct uli_gpu_state ranks_state(struct ranks_world *g, int32_t rank);
 
 /* A world on memory of this process, without a communicator. */

@@ -186,7 +186,6 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
             judge(c, p);
     warp_works<SUMS>(
         c, args.nfirst, args.nitems, args.nfirst_tiles, args.ntiles);
-    __syncthreads();
     advance(c);
 }
 

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Faults planted into the exchange kernels (exchange_plant.py): each must be
+ * reported by the emulator or show in the result, in every seed; the same
+ * sources with none planted must pass.
+ */
+#include "exchange_ranks.h"
+
+#include <stdlib.h>
+#include "exchange_planted.h"
+#include "support/random.h"
+#include "support/test.h"
+
+int exchange_planted; /* number of the fault; 0 = none */
+
+#define FAULT_NUMBER(name) name,
+enum { NONE, EXCHANGE_FAULTS(FAULT_NUMBER) FAULTS_END };
+#define FAULT_NAME(name) #name,
+static const char *const names[] = {"NONE", EXCHANGE_FAULTS(FAULT_NAME)};
+
+/* Data comes and goes in the ranks' own streams, so that only the exchange
+ * orders one rank's work before another's. */
+static void
+run_stream(struct ranks_world *g, int32_t r, int op, unsigned char *fresh[])
+{
+    struct ranks_one *one = &g->at[r];
+    cudaSetDevice(one->device);
+    for (int32_t t = 0; t < g->w->c.shape.ntensors; t++) {
+        size_t bytes = (size_t)g->w->src[op][r][t].bytes;
+        cudaMemcpyAsync(one->src[op][t], fresh[r * ULI_TENSORS + t], bytes,
+            cudaMemcpyDeviceToDevice, one->stream);
+    }
+    ranks_enqueue(g, r, op);
+    for (int32_t t = 0; t < g->w->c.shape.ntensors; t++) {
+        size_t bytes = (size_t)g->w->dst[op][r][t].bytes;
+        cudaMemcpyAsync(one->scratch[t], one->dst[op][t], bytes,
+            cudaMemcpyDeviceToDevice, one->stream);
+    }
+}
+
+/* True when all was well. */
+static bool
+run_once(int fault, uint64_t seed, bool small)
+{
+    struct test_random random = {seed};
+    struct world_ranks storage;
+    struct ranks_world *g = calloc(1, sizeof(*g));
+    struct world *w = ranks_new_world(3, &storage);
+    unsigned char *fresh[RANKS_MAX * ULI_TENSORS] = {NULL};
+    /* with one row some ranks have nothing to move, but still meet */
+    int64_t rows = fault == DONE_BEFORE_RECORDS_ARE_READ ? 1 : 40;
+    world_plain_case(w, 3, rows, 4, 1, 16, ULYX_DTYPE_BF16);
+    assert_true(world_draw(w, &storage, &random, 0));
+    struct ranks_config config = {.seed = seed,
+        .devices = 2,
+        .slot_bytes = small ? RANKS_SLOT_BYTES : 0,
+        .blocks = 2,
+        .threads = 64,
+        .timeout_ns = UINT64_C(1000000000),
+        .launch = uli_gpu_exchange_launch,
+        .quiet = fault != NONE};
+    exchange_planted = fault;
+    world_fill(w);
+    ranks_open(g, w, &config);
+    ranks_upload(g);
+    int op = ULYX_SEQ_TO_HEAD_ADJOINT;
+    for (int32_t r = 0; r < 3; r++)
+        for (int32_t t = 0; t < 3; t++)
+            fresh[r * ULI_TENSORS + t] = ranks_device_copy(
+                g, r, w->src[op][r][t].base, (size_t)w->src[op][r][t].bytes);
+    if (fault == TILES_TWICE)
+        ranks_track(g, op);
+    for (int i = 0; i < (fault == TILES_TWICE ? 1 : 3); i++)
+        for (int32_t r = 0; r < 3; r++)
+            run_stream(g, r, op, fresh);
+    bool well = ranks_sync(g) && emu_fault_count() == 0;
+    for (int32_t r = 0; well && r < 3; r++) {
+        struct uli_gpu_state state = ranks_state(g, r);
+        well = state.failed == 0 && state.verdict == 0;
+    }
+    ranks_close(g);
+    world_free(w);
+    free(w);
+    free(g);
+    return well;
+}
+
+static void
+none_planted_passes(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        assert_true(run_once(NONE, seed, false));
+        assert_true(run_once(NONE, seed, true));
+    }
+}
+
+static void
+each_fault_is_caught(void **state)
+{
+    (void)state;
+    for (int fault = 1; fault < FAULTS_END; fault++)
+        for (uint64_t seed = 1; seed <= 5; seed++) {
+            bool small = fault >= SLOT_DONE_BEFORE_DATA;
+            if (run_once(fault, seed, small))
+                fail_msg(
+                    "%s is not caught in seed %d", names[fault], (int)seed);
+        }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(none_planted_passes),
+    cmocka_unit_test(each_fault_is_caught),
+};
+
+ULI_TEST_MAIN("EmulateExchangeFaults", tests)

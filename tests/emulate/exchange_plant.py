@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Copies the exchange kernels' sources with faults planted into them, each
+behind a number that a test sets at run time: what the test suite must catch.
+A place that is not found is an error, so the list keeps up with the sources.
+
+exchange_plant.py SOURCE-DIR OUTPUT-DIR
+"""
+import os
+import sys
+
+FOLDER = "collectives/cuda"
+FILES = ("exchange.cu", "exchange_words.h", "exchange_move.h",
+         "exchange_sum.h")
+NUMBER = "exchange_planted"
+
+WORDS, KERNEL = "exchange_words.h", "exchange.cu"
+
+# name, file, statement, what takes its place
+FAULTS = [
+    ("READY_WITHOUT_RELEASE", WORDS,
+     "ptx_st_release_sys_u64(&yours->ready, c.n);",
+     "ptx_st_relaxed_sys_u64(&yours->ready, c.n);"),
+    ("READY_NOT_AWAITED", WORDS,
+     "if (!c.args->slots) {",
+     "if (%s) {"),
+    ("DONE_WITHOUT_RELEASE", WORDS,
+     "ptx_st_release_sys_u64(&c.args->peers[p].yours->done, c.n);",
+     "ptx_st_relaxed_sys_u64(&c.args->peers[p].yours->done, c.n);"),
+    ("DONE_OF_DEVICE_SCOPE", WORDS,
+     "ptx_st_release_sys_u64(&c.args->peers[p].yours->done, c.n);",
+     "ptx_st_release_gpu_u64(&c.args->peers[p].yours->done, c.n);"),
+    ("DONE_NOT_AWAITED", WORDS,
+     "return block_awaits(c, ULI_GPU_AWAITS_DONE);",
+     "return true;"),
+    ("DONE_BEFORE_RECORDS_ARE_READ", WORDS,
+     "if (!block_awaits(c, ULI_GPU_AWAITS_READY))",
+     "if (false)"),
+    ("WORDS_WITHOUT_ACQUIRE", WORDS,
+     "ptx_ld_acquire_sys_u64(word) < c.n;",
+     "ptx_ld_relaxed_sys_u64(word) < c.n;"),
+    ("BLOCK_ENDS_BEFORE_ITS_WARPS", KERNEL,
+     "ok = __syncthreads_and(ok) != 0;",
+     "ok = true;"),
+    ("BLOCKS_COUNTED_WITHOUT_ORDER", KERNEL,
+     "last = ptx_atom_add_acq_rel_gpu_u32(blocks, 1) == gridDim.x - 1;",
+     "last = ptx_atom_add_relaxed_gpu_u32(blocks, 1) == gridDim.x - 1;"),
+    ("DONE_BY_EVERY_BLOCK", KERNEL,
+     "bool last = gridDim.x == 1;",
+     "bool last = true;"),
+    ("EPOCH_NOT_ADVANCED", KERNEL,
+     "c.args->state->call = c.n;",
+     ""),
+    ("TILES_TWICE", KERNEL,
+     "low = find_item(c.args->items, low, high, t);",
+     "low = find_item(c.args->items, low, high, t); t -= t > first;"),
+    ("SLOT_DONE_BEFORE_DATA", KERNEL,
+     "__syncthreads();\n    block_posts(c, true);",
+     "block_posts(c, true);"),
+    ("SLOT_DONE_WITHOUT_RELEASE", WORDS,
+     "ptx_st_release_sys_u64(&yours->done, c.n);",
+     "ptx_st_relaxed_sys_u64(&yours->done, c.n);"),
+]
+
+
+def planted(number, statement, instead):
+    """A statement becomes a choice; a condition or a declaration is made one
+    in place."""
+    test = f"{NUMBER} == {number}"
+    if "%s" in instead:
+        return statement.replace("if (", f"if (!({test}) && ", 1)
+    if statement.startswith("if (!"):
+        return statement.replace("if (", f"if (!({test}) && ", 1)
+    if statement.startswith("bool last = "):
+        rest = statement[len("bool last = "):]
+        return f"bool last = {test} || {rest}"
+    if statement.endswith("< c.n;"):
+        return f"({test} ? {instead[:-len(' < c.n;')]} : " \
+            f"{statement[:-len(' < c.n;')]}) < c.n;"
+    return f"{{ if ({test}) {{ {instead} }} else {{ {statement} }} }}"
+
+
+def main():
+    source, output = sys.argv[1], sys.argv[2]
+    os.makedirs(os.path.join(output, FOLDER), exist_ok=True)
+    texts = {}
+    for name in FILES:
+        path = os.path.join(source, FOLDER, name)
+        with open(path, encoding="utf-8") as file:
+            texts[name] = file.read()
+    for number, (name, file, statement, instead) in enumerate(FAULTS, 1):
+        if texts[file].count(statement) < 1:
+            sys.exit(f"{file}: no place for {name}: {statement}")
+        texts[file] = texts[file].replace(
+            statement, planted(number, statement, instead), 1)
+    for name, text in texts.items():
+        text = text.replace("#include ", '#include "exchange_planted.h"\n'
+                            "#include ", 1)
+        with open(os.path.join(output, FOLDER, name), "w",
+                  encoding="utf-8") as file:
+            file.write(text)
+    with open(os.path.join(output, "exchange_planted.h"), "w",
+              encoding="utf-8") as file:
+        file.write("/* SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n")
+        file.write("extern int exchange_planted;\n#define EXCHANGE_FAULTS(X)")
+        for name, _, _, _ in FAULTS:
+            file.write(f" \\\n    X({name})")
+        file.write("\n")
+
+
+main()
