@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory of CUDA devices, streams and events, by the driver's own calls. All
+ * work is in the device's primary context, which the CUDA runtime and the
+ * frameworks share; each call pushes it and pops it, so that the caller's
+ * current context is as before. The contexts are retained once a device and
+ * kept until the process ends.
+ */
+#include <pthread.h>
+#include <stddef.h>
+#include "base/status.h"
+#include "device/cuda_driver.h"
+#include "device/device.h"
+
+enum {
+    DEVICES = 64,
+    MEMORY_TYPE = 2, /* attributes of a pointer */
+    IS_MANAGED = 8,
+    DEVICE_ORDINAL = 9,
+    IS_LEGACY_IPC = 10,
+    RANGE_START = 11,
+    RANGE_SIZE = 12,
+    TYPE_DEVICE = 2, /* a memory type */
+    STREAM_NON_BLOCKING = 1,
+    EVENT_DISABLE_TIMING = 2,
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uli_cu_handle contexts[DEVICES];
+
+static ulyx_status_t
+cuda_open(void)
+{
+    return uli_cuda_open(NULL);
+}
+
+static ulyx_status_t
+cuda_count(int32_t *count_p)
+{
+    int count = 0;
+    ULI_TRY(cuda_open());
+    ULI_TRY(ULI_CUDA(cuDeviceGetCount, (&count)));
+    *count_p = count;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+retain(int32_t device, uli_cu_handle *context_p)
+{
+    uli_cu_device handle;
+    ULI_TRY(ULI_CUDA(cuDeviceGet, (&handle, device)));
+    return ULI_CUDA(cuDevicePrimaryCtxRetain, (context_p, handle));
+}
+
+/* Makes the device current until leave(). */
+static ulyx_status_t
+enter(int32_t device)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+    ULI_TRY(cuda_open());
+    if (device < 0 || device >= DEVICES)
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "CUDA device %d does not exist", device);
+    pthread_mutex_lock(&lock);
+    if (!contexts[device])
+        status = retain(device, &contexts[device]);
+    pthread_mutex_unlock(&lock);
+    if (status != ULYX_SUCCESS)
+        return status;
+    return ULI_CUDA(cuCtxPushCurrent, (contexts[device]));
+}
+
+/* status: of what was done in between. */
+static ulyx_status_t
+leave(ulyx_status_t status)
+{
+    uli_cu_handle popped;
+    ulyx_status_t pop = ULYX_SUCCESS;
+    if (uli_cuda_calls()->cuCtxPopCurrent(&popped) != ULI_CU_SUCCESS)
+        pop = uli_error(ULYX_ERR_INTERNAL,
+            "cuCtxPopCurrent: the context pushed before is gone");
+    return status < 0 ? status : pop < 0 ? pop : status;
+}
+
+/* In the device's context: a driver call with its arguments in brackets. */
+#define IN_CONTEXT(device, call, arguments)                                    \
+    do {                                                                       \
+        ULI_TRY(enter(device));                                                \
+        return leave(ULI_CUDA(call, arguments));                               \
+    } while (0)
+
+/* ---- memory -------------------------------------------------------------- */
+
+static ulyx_status_t
+attribute(const void *address, int which, void *value)
+{
+    return ULI_CUDA(
+        cuPointerGetAttribute, (value, which, (uli_cu_ptr)(uintptr_t)address));
+}
+
+/* Of memory that the driver knows. */
+static ulyx_status_t
+fill_range(const void *address, struct uli_device_range *range)
+{
+    int ordinal = -1, ipc = 0;
+    unsigned managed = 0;
+    uli_cu_ptr start = 0;
+    size_t bytes = 0;
+    ULI_TRY(attribute(address, DEVICE_ORDINAL, &ordinal));
+    ULI_TRY(attribute(address, IS_MANAGED, &managed));
+    ULI_TRY(attribute(address, RANGE_START, &start));
+    ULI_TRY(attribute(address, RANGE_SIZE, &bytes));
+    ULI_TRY(attribute(address, IS_LEGACY_IPC, &ipc));
+    range->memory_kind = ULYX_MEMORY_CUDA;
+    range->device = ordinal;
+    range->base = (void *)(uintptr_t)start;
+    range->bytes = (int64_t)bytes;
+    range->managed = managed != 0;
+    range->legacy_ipc = ipc != 0;
+    return ULYX_SUCCESS;
+}
+
+/* A pointer that the driver does not know, and pinned host memory, are host
+ * memory. */
+static ulyx_status_t
+cuda_range(const void *address, struct uli_device_range *range_p)
+{
+    struct uli_device_range range = {.memory_kind = ULYX_MEMORY_HOST,
+        .device = -1,
+        .base = (void *)(uintptr_t)address};
+    unsigned type = 0, managed = 0;
+    ULI_TRY(cuda_open());
+    uli_cu_result result = uli_cuda_calls()->cuPointerGetAttribute(
+        &type, MEMORY_TYPE, (uli_cu_ptr)(uintptr_t)address);
+    if (result != ULI_CU_SUCCESS && result != ULI_CU_INVALID_VALUE)
+        return uli_cuda_status(result, "cuPointerGetAttribute");
+    if (result == ULI_CU_SUCCESS)
+        ULI_TRY(attribute(address, IS_MANAGED, &managed));
+    if (result == ULI_CU_SUCCESS && (type == TYPE_DEVICE || managed))
+        ULI_TRY(fill_range(address, &range));
+    *range_p = range;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_alloc(int32_t device, int64_t bytes, void **address_p)
+{
+    uli_cu_ptr address = 0;
+    ULI_TRY(enter(device));
+    ULI_TRY(leave(ULI_CUDA(cuMemAlloc, (&address, (size_t)bytes))));
+    *address_p = (void *)(uintptr_t)address;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_free(int32_t device, void *address)
+{
+    IN_CONTEXT(device, cuMemFree, ((uli_cu_ptr)(uintptr_t)address));
+}
+
+static ulyx_status_t
+cuda_copy(
+    int32_t device, void *dst, const void *src, int64_t bytes, void *stream)
+{
+    IN_CONTEXT(device, cuMemcpyAsync,
+        ((uli_cu_ptr)(uintptr_t)dst, (uli_cu_ptr)(uintptr_t)src, (size_t)bytes,
+            stream));
+}
+
+/* ---- streams and events -------------------------------------------------- */
+
+static ulyx_status_t
+cuda_stream_create(int32_t device, void **stream_p)
+{
+    uli_cu_handle stream = NULL;
+    ULI_TRY(enter(device));
+    ULI_TRY(leave(ULI_CUDA(cuStreamCreate, (&stream, STREAM_NON_BLOCKING))));
+    *stream_p = stream;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_stream_destroy(int32_t device, void *stream)
+{
+    IN_CONTEXT(device, cuStreamDestroy, (stream));
+}
+
+static ulyx_status_t
+cuda_stream_wait(int32_t device, void *stream)
+{
+    IN_CONTEXT(device, cuStreamSynchronize, (stream));
+}
+
+static ulyx_status_t
+cuda_stream_capturing(int32_t device, void *stream, bool *capturing_p)
+{
+    int status = 0;
+    ULI_TRY(enter(device));
+    ULI_TRY(leave(ULI_CUDA(cuStreamIsCapturing, (stream, &status))));
+    *capturing_p = status != 0;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_event_create(int32_t device, void **event_p)
+{
+    uli_cu_handle event = NULL;
+    ULI_TRY(enter(device));
+    ULI_TRY(leave(ULI_CUDA(cuEventCreate, (&event, EVENT_DISABLE_TIMING))));
+    *event_p = event;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_event_destroy(int32_t device, void *event)
+{
+    IN_CONTEXT(device, cuEventDestroy, (event));
+}
+
+static ulyx_status_t
+cuda_event_record(int32_t device, void *event, void *stream)
+{
+    IN_CONTEXT(device, cuEventRecord, (event, stream));
+}
+
+static ulyx_status_t
+cuda_event_order(int32_t device, void *event, void *stream)
+{
+    IN_CONTEXT(device, cuStreamWaitEvent, (stream, event, 0));
+}
+
+static ulyx_status_t
+cuda_event_test(int32_t device, void *event)
+{
+    IN_CONTEXT(device, cuEventQuery, (event));
+}
+
+const struct uli_device_ops uli_device_cuda = {
+    .name = "cuda",
+    .memory_kind = ULYX_MEMORY_CUDA,
+    .open = cuda_open,
+    .count = cuda_count,
+    .range = cuda_range,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .copy = cuda_copy,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .stream_wait = cuda_stream_wait,
+    .stream_capturing = cuda_stream_capturing,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_order = cuda_event_order,
+    .event_test = cuda_event_test,
+};

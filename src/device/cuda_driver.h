@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA driver, opened at run time: the library loads and runs on machines
+ * without one. Entry points are asked for by name and the version of their
+ * signature (cuGetProcAddress), so that one build serves old and new drivers.
+ * The few types are declared here, for no header of a toolkit is needed.
+ */
+#ifndef ULI_DEVICE_CUDA_DRIVER_H
+#define ULI_DEVICE_CUDA_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "ulyx/types.h"
+
+typedef int uli_cu_result;
+typedef int uli_cu_device;
+typedef unsigned long long uli_cu_ptr;
+typedef void *uli_cu_handle; /* of a context, stream or event */
+
+enum {
+    ULI_CU_SUCCESS = 0,
+    ULI_CU_INVALID_VALUE = 1,
+    ULI_CU_OUT_OF_MEMORY = 2,
+    ULI_CU_STUB_LIBRARY = 34,
+    ULI_CU_INSUFFICIENT_DRIVER = 35,
+    ULI_CU_NO_DEVICE = 100,
+    ULI_CU_INVALID_DEVICE = 101,
+    ULI_CU_INVALID_HANDLE = 400,
+    ULI_CU_NOT_READY = 600,
+    ULI_CU_NOT_SUPPORTED = 801,
+    ULI_CU_SYSTEM_NOT_READY = 802,
+    ULI_CU_SYSTEM_DRIVER_MISMATCH = 803,
+    ULI_CU_COMPAT_NOT_SUPPORTED = 804,
+};
+
+/* name, version of the signature, parameters */
+#define ULI_CU_CALLS(X)                                                        \
+    X(cuInit, 2000, (unsigned flags))                                          \
+    X(cuDriverGetVersion, 2020, (int *version))                                \
+    X(cuGetErrorName, 6000, (uli_cu_result error, const char **name))          \
+    X(cuGetErrorString, 6000, (uli_cu_result error, const char **text))        \
+    X(cuDeviceGetCount, 2000, (int *count))                                    \
+    X(cuDeviceGet, 2000, (uli_cu_device * device, int ordinal))                \
+    X(cuDevicePrimaryCtxRetain, 7000,                                          \
+        (uli_cu_handle * context, uli_cu_device device))                       \
+    X(cuDevicePrimaryCtxRelease, 11000, (uli_cu_device device))                \
+    X(cuCtxPushCurrent, 4000, (uli_cu_handle context))                         \
+    X(cuCtxPopCurrent, 4000, (uli_cu_handle * context))                        \
+    X(cuPointerGetAttribute, 4000,                                             \
+        (void *value, int attribute, uli_cu_ptr address))                      \
+    X(cuMemAlloc, 3020, (uli_cu_ptr * address, size_t bytes))                  \
+    X(cuMemFree, 3020, (uli_cu_ptr address))                                   \
+    X(cuMemcpyAsync, 4000,                                                     \
+        (uli_cu_ptr dst, uli_cu_ptr src, size_t bytes, uli_cu_handle stream))  \
+    X(cuStreamCreate, 2000, (uli_cu_handle * stream, unsigned flags))          \
+    X(cuStreamDestroy, 4000, (uli_cu_handle stream))                           \
+    X(cuStreamSynchronize, 2000, (uli_cu_handle stream))                       \
+    X(cuStreamIsCapturing, 10000, (uli_cu_handle stream, int *status))         \
+    X(cuStreamWaitEvent, 3020,                                                 \
+        (uli_cu_handle stream, uli_cu_handle event, unsigned flags))           \
+    X(cuEventCreate, 2000, (uli_cu_handle * event, unsigned flags))            \
+    X(cuEventDestroy, 4000, (uli_cu_handle event))                             \
+    X(cuEventRecord, 2000, (uli_cu_handle event, uli_cu_handle stream))        \
+    X(cuEventQuery, 2000, (uli_cu_handle event))
+
+#define ULI_CU_MEMBER(name, version, parameters)                               \
+    uli_cu_result(*name) parameters;
+struct uli_cu_calls {
+    ULI_CU_CALLS(ULI_CU_MEMBER)
+};
+
+/* Opens the driver once a process; later calls return what is open. library:
+ * NULL = libcuda.so.1. A failure changes nothing and may be tried again.
+ * returns SUCCESS; ERR_UNSUPPORTED with the reason (not found, too old, an
+ * entry point that it lacks, no device). */
+ulyx_status_t uli_cuda_open(const char *library);
+
+/* After a successful open. */
+const struct uli_cu_calls *uli_cuda_calls(void);
+
+/* The one translation of driver errors: SUCCESS; IN_PROGRESS for "not ready",
+ * without a text; otherwise an error that names the call and the driver's
+ * name and words. */
+ulyx_status_t uli_cuda_status(uli_cu_result result, const char *call);
+
+/* ULI_CUDA(cuMemFree(address)): looked up, called, translated. */
+#define ULI_CUDA(call, arguments)                                              \
+    uli_cuda_status(uli_cuda_calls()->call arguments, #call)
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kinds of memory behind one table of operations: host memory, and the memory
+ * of CUDA devices. Streams and events are void pointers: a CUstream (the same
+ * object as a cudaStream_t) or CUevent; host memory has none.
+ *
+ * Any thread may call; the calling thread's current device is as before.
+ * Errors name the call and the driver's own words.
+ */
+#ifndef ULI_DEVICE_DEVICE_H
+#define ULI_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ulyx/types.h"
+
+/* What a pointer points into. */
+struct uli_device_range {
+    int32_t memory_kind; /* ULYX_MEMORY_... */
+    int32_t device;      /* CUDA ordinal; -1 = host */
+    void *base;          /* of the allocation; host: the pointer itself */
+    int64_t bytes;       /* of the allocation; 0 = unknown */
+    bool managed;        /* may move between host and devices */
+    bool legacy_ipc;     /* an IPC handle of the allocation can be made */
+};
+
+struct uli_device_ops {
+    const char *name;
+    int32_t memory_kind;
+    /* Makes the kind usable; again is free. returns ERR_UNSUPPORTED with the
+     * reason: no driver, too old a driver, no device. */
+    ulyx_status_t (*open)(void);
+    ulyx_status_t (*count)(int32_t *count_p);
+    /* Which memory is this? Of any pointer, host pointers included. */
+    ulyx_status_t (*range)(
+        const void *address, struct uli_device_range *range_p);
+    ulyx_status_t (*alloc)(int32_t device, int64_t bytes, void **address_p);
+    ulyx_status_t (*free)(int32_t device, void *address);
+    /* Enqueues; host: copies. Either side may be host memory. */
+    ulyx_status_t (*copy)(int32_t device, void *dst, const void *src,
+        int64_t bytes, void *stream);
+    ulyx_status_t (*stream_create)(int32_t device, void **stream_p);
+    ulyx_status_t (*stream_destroy)(int32_t device, void *stream);
+    ulyx_status_t (*stream_wait)(int32_t device, void *stream);
+    /* Is a graph being captured from it? */
+    ulyx_status_t (*stream_capturing)(
+        int32_t device, void *stream, bool *capturing_p);
+    ulyx_status_t (*event_create)(int32_t device, void **event_p);
+    ulyx_status_t (*event_destroy)(int32_t device, void *event);
+    ulyx_status_t (*event_record)(int32_t device, void *event, void *stream);
+    /* Makes later work of the stream wait for the event. */
+    ulyx_status_t (*event_order)(int32_t device, void *event, void *stream);
+    /* SUCCESS, or IN_PROGRESS (which sets no error). */
+    ulyx_status_t (*event_test)(int32_t device, void *event);
+};
+
+/* ULYX_MEMORY_HOST or ULYX_MEMORY_CUDA; NULL for others. Never loads a driver:
+ * open does. */
+const struct uli_device_ops *uli_device_ops(int32_t memory_kind);
+
+extern const struct uli_device_ops uli_device_host, uli_device_cuda;
+
+#endif

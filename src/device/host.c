@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Host memory as a kind of device memory: one device, no streams, no events.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "device/device.h"
+
+enum { ALIGN = 64 };
+
+static ulyx_status_t
+host_open(void)
+{
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_count(int32_t *count_p)
+{
+    *count_p = 1;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_range(const void *address, struct uli_device_range *range_p)
+{
+    struct uli_device_range range = {.memory_kind = ULYX_MEMORY_HOST,
+        .device = -1,
+        .base = (void *)(uintptr_t)address};
+    *range_p = range;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_alloc(int32_t device, int64_t bytes, void **address_p)
+{
+    void *address;
+    (void)device;
+    if (posix_memalign(&address, ALIGN, (size_t)bytes))
+        return uli_error(
+            ULYX_ERR_NO_MEMORY, "host memory: no %lld bytes", (long long)bytes);
+    *address_p = address;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_free(int32_t device, void *address)
+{
+    (void)device;
+    free(address);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+no_streams(void)
+{
+    return uli_error(
+        ULYX_ERR_UNSUPPORTED, "host memory has no streams and no events");
+}
+
+static ulyx_status_t
+host_copy(
+    int32_t device, void *dst, const void *src, int64_t bytes, void *stream)
+{
+    (void)device;
+    if (stream)
+        return no_streams();
+    memcpy(dst, src, (size_t)bytes);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_create(int32_t device, void **object_p)
+{
+    (void)device, (void)object_p;
+    return no_streams();
+}
+
+static ulyx_status_t
+host_use(int32_t device, void *object)
+{
+    (void)device, (void)object;
+    return no_streams();
+}
+
+static ulyx_status_t
+host_capturing(int32_t device, void *stream, bool *capturing_p)
+{
+    (void)device, (void)stream, (void)capturing_p;
+    return no_streams();
+}
+
+static ulyx_status_t
+host_event(int32_t device, void *event, void *stream)
+{
+    (void)device, (void)event, (void)stream;
+    return no_streams();
+}
+
+const struct uli_device_ops uli_device_host = {
+    .name = "host",
+    .memory_kind = ULYX_MEMORY_HOST,
+    .open = host_open,
+    .count = host_count,
+    .range = host_range,
+    .alloc = host_alloc,
+    .free = host_free,
+    .copy = host_copy,
+    .stream_create = host_create,
+    .stream_destroy = host_use,
+    .stream_wait = host_use,
+    .stream_capturing = host_capturing,
+    .event_create = host_create,
+    .event_destroy = host_use,
+    .event_record = host_event,
+    .event_order = host_event,
+    .event_test = host_use,
+};
+
+const struct uli_device_ops *
+uli_device_ops(int32_t memory_kind)
+{
+    if (memory_kind == ULYX_MEMORY_HOST)
+        return &uli_device_host;
+    return memory_kind == ULYX_MEMORY_CUDA ? &uli_device_cuda : NULL;
+}

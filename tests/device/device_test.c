@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kinds of memory: the host's, and CUDA's over a driver of the test's own.
+ * Each case is a process of its own where it opens a driver, for a driver is
+ * opened once.
+ */
+#include "device/device.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/status.h"
+#include "device/cuda_driver.h"
+#include "device/fake_driver.h"
+#include "support/test.h"
+
+/* Runs the body in a child and expects it to end well. */
+#define check(condition)                                                       \
+    do {                                                                       \
+        if (!(condition)) {                                                    \
+            fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, \
+                #condition, uli_error_text());                                 \
+            _exit(1);                                                          \
+        }                                                                      \
+    } while (0)
+
+static void
+in_child(void (*body)(void))
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        body();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static struct fake_driver *
+fake(const char *library)
+{
+    void *handle = dlopen(library, RTLD_NOW);
+    check(handle);
+    struct fake_driver *driver = dlsym(handle, "fake_driver");
+    check(driver);
+    return driver;
+}
+
+static bool
+says(const char *text)
+{
+    return strstr(uli_error_text(), text) != NULL;
+}
+
+/* ---- host ---------------------------------------------------------------- */
+
+static void
+host_memory_has_no_streams(void **state)
+{
+    const struct uli_device_ops *host = uli_device_ops(ULYX_MEMORY_HOST);
+    struct uli_device_range range;
+    char *memory = NULL, text[8] = "abc";
+    void *stream = text;
+    int32_t count = 0;
+    (void)state;
+    assert_status(host->open(), ULYX_SUCCESS);
+    assert_status(host->count(&count), ULYX_SUCCESS);
+    assert_int_equal(count, 1);
+    assert_status(host->alloc(0, 100, (void **)&memory), ULYX_SUCCESS);
+    assert_int_equal((uintptr_t)memory % 64, 0);
+    assert_status(host->range(memory, &range), ULYX_SUCCESS);
+    assert_int_equal(range.memory_kind, ULYX_MEMORY_HOST);
+    assert_int_equal(range.device, -1);
+    assert_status(host->copy(0, memory, text, 4, NULL), ULYX_SUCCESS);
+    assert_string_equal(memory, "abc");
+    assert_status(host->copy(0, memory, text, 4, text), ULYX_ERR_UNSUPPORTED);
+    assert_status(host->stream_create(0, &stream), ULYX_ERR_UNSUPPORTED);
+    assert_ptr_equal(stream, text);
+    assert_status(host->free(0, memory), ULYX_SUCCESS);
+    assert_null(uli_device_ops(77));
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+static void
+without_a_driver(void)
+{
+    const struct uli_device_ops *cuda = uli_device_ops(ULYX_MEMORY_CUDA);
+    struct uli_device_range range = {.device = 5};
+    void *memory = &range;
+    int32_t count = 7;
+    check(uli_cuda_open("/nowhere/libcuda.so.1") == ULYX_ERR_UNSUPPORTED);
+    check(says("CUDA driver: /nowhere/libcuda.so.1: cannot open"));
+    if (cuda->open() == ULYX_SUCCESS)
+        return; /* a machine with a card */
+    check(says("CUDA driver"));
+    check(cuda->count(&count) == ULYX_ERR_UNSUPPORTED && count == 7);
+    check(cuda->alloc(0, 8, &memory) == ULYX_ERR_UNSUPPORTED);
+    check(memory == &range);
+    check(cuda->range(&range, &range) == ULYX_ERR_UNSUPPORTED);
+    check(range.device == 5);
+}
+
+static void
+no_driver_is_unsupported_with_the_reason(void **state)
+{
+    (void)state;
+    in_child(without_a_driver);
+}
+
+static void
+refusals(void)
+{
+    struct fake_driver *driver = fake(FAKE_12);
+    check(uli_cuda_open(FAKE_NONE) == ULYX_ERR_UNSUPPORTED);
+    check(says("older than 11.3"));
+    driver->missing = "cuStreamIsCapturing";
+    check(uli_cuda_open(FAKE_12) == ULYX_ERR_UNSUPPORTED);
+    check(says("it has no cuStreamIsCapturing of version 10000"));
+    driver->missing = NULL;
+    driver->failing = "cuInit";
+    driver->result = ULI_CU_SYSTEM_DRIVER_MISMATCH;
+    check(uli_cuda_open(FAKE_12) == ULYX_ERR_UNSUPPORTED);
+    check(says("cuInit: CUDA_ERROR_FAKE (803): words of the driver"));
+    driver->failing = NULL;
+    driver->devices = 0;
+    check(uli_cuda_open(FAKE_12) == ULYX_ERR_UNSUPPORTED);
+    check(says("of version 12.4: no device"));
+    driver->devices = 1;
+    check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
+    /* it is open: nothing is looked for again */
+    check(uli_cuda_open("/nowhere") == ULYX_SUCCESS);
+}
+
+static void
+a_refused_driver_may_be_tried_again(void **state)
+{
+    (void)state;
+    in_child(refusals);
+}
+
+static void
+older_lookup(void)
+{
+    int32_t count = 0;
+    fake(FAKE_11);
+    check(uli_cuda_open(FAKE_11) == ULYX_SUCCESS);
+    check(uli_device_cuda.count(&count) == ULYX_SUCCESS && count == 2);
+}
+
+static void
+the_lookup_of_11_3_serves_too(void **state)
+{
+    (void)state;
+    in_child(older_lookup);
+}
+
+/* ---- errors -------------------------------------------------------------- */
+
+static void
+errors(void)
+{
+    static const struct {
+        int result;
+        ulyx_status_t status;
+    } rows[] = {{1, ULYX_ERR_INVALID_ARGUMENT}, {2, ULYX_ERR_NO_MEMORY},
+        {34, ULYX_ERR_UNSUPPORTED}, {35, ULYX_ERR_UNSUPPORTED},
+        {100, ULYX_ERR_UNSUPPORTED}, {101, ULYX_ERR_INVALID_ARGUMENT},
+        {400, ULYX_ERR_INVALID_ARGUMENT}, {719, ULYX_ERR_SYSTEM},
+        {801, ULYX_ERR_UNSUPPORTED}, {12345, ULYX_ERR_SYSTEM}};
+    struct fake_driver *driver = fake(FAKE_12);
+    void *memory = &driver;
+    check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
+    driver->failing = "cuMemAlloc";
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        driver->result = rows[i].result;
+        check(uli_device_cuda.alloc(0, 64, &memory) == rows[i].status);
+        check(memory == &driver && driver->depth == 0);
+        check(says("cuMemAlloc: CUDA_ERROR_"));
+    }
+    check(says("CUDA_ERROR_FAKE (12345): no text"));
+    driver->result = 719;
+    check(uli_device_cuda.alloc(0, 64, &memory) == ULYX_ERR_SYSTEM);
+    check(says("cuMemAlloc: CUDA_ERROR_LAUNCH_FAILED (719): words of"));
+    check(uli_device_cuda.alloc(9, 64, &memory) == ULYX_ERR_INVALID_ARGUMENT);
+    check(says("cuDeviceGet: "));
+    check(uli_device_cuda.alloc(-1, 64, &memory) == ULYX_ERR_INVALID_ARGUMENT);
+    check(says("CUDA device -1 does not exist"));
+    check(driver->depth == 0 && driver->retained == 1);
+}
+
+static void
+driver_errors_are_named_and_translated(void **state)
+{
+    (void)state;
+    in_child(errors);
+}
+
+/* ---- memory, streams, events --------------------------------------------- */
+
+static void
+ranges(void)
+{
+    static char memory[64], managed, plain;
+    struct fake_driver *driver = fake(FAKE_12);
+    struct uli_device_range range;
+    check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
+    driver->device_at = memory;
+    driver->device_bytes = sizeof(memory);
+    driver->managed_at = &managed;
+    check(uli_device_cuda.range(memory + 20, &range) == ULYX_SUCCESS);
+    check(range.memory_kind == ULYX_MEMORY_CUDA && range.device == 1);
+    check(range.base == memory && range.bytes == sizeof(memory));
+    check(!range.managed && range.legacy_ipc);
+    check(uli_device_cuda.range(&managed, &range) == ULYX_SUCCESS);
+    check(range.memory_kind == ULYX_MEMORY_CUDA && range.managed);
+    check(uli_device_cuda.range(&plain, &range) == ULYX_SUCCESS);
+    check(range.memory_kind == ULYX_MEMORY_HOST && range.device == -1);
+    driver->failing = "cuPointerGetAttribute";
+    driver->result = 719;
+    check(uli_device_cuda.range(memory, &range) == ULYX_ERR_SYSTEM);
+}
+
+static void
+a_pointer_tells_its_kind_and_range(void **state)
+{
+    (void)state;
+    in_child(ranges);
+}
+
+static void
+work(void)
+{
+    const struct uli_device_ops *cuda = uli_device_ops(ULYX_MEMORY_CUDA);
+    struct fake_driver *driver = fake(FAKE_12);
+    void *stream = NULL, *event = NULL, *memory = NULL;
+    bool capturing = true;
+    char text[4] = "xyz", back[4] = "";
+    check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
+    check(cuda->alloc(1, 64, &memory) == ULYX_SUCCESS);
+    check(cuda->stream_create(1, &stream) == ULYX_SUCCESS);
+    check(cuda->event_create(1, &event) == ULYX_SUCCESS);
+    check(cuda->copy(1, memory, text, 4, stream) == ULYX_SUCCESS);
+    check(cuda->copy(1, back, memory, 4, stream) == ULYX_SUCCESS);
+    check(strcmp(back, text) == 0);
+    check(cuda->event_record(1, event, stream) == ULYX_SUCCESS);
+    check(cuda->event_order(1, event, stream) == ULYX_SUCCESS);
+    driver->pending = 1;
+    check(cuda->event_test(1, event) == ULYX_IN_PROGRESS);
+    driver->pending = 0;
+    check(cuda->event_test(1, event) == ULYX_SUCCESS);
+    check(cuda->stream_capturing(1, stream, &capturing) == ULYX_SUCCESS);
+    check(!capturing);
+    driver->capturing = 1;
+    check(cuda->stream_capturing(1, stream, &capturing) == ULYX_SUCCESS);
+    check(capturing);
+    check(cuda->stream_wait(1, stream) == ULYX_SUCCESS);
+    driver->failing = "cuStreamSynchronize";
+    driver->result = 719;
+    check(cuda->stream_wait(1, stream) == ULYX_ERR_SYSTEM);
+    check(cuda->event_destroy(1, event) == ULYX_SUCCESS);
+    check(cuda->stream_destroy(1, stream) == ULYX_SUCCESS);
+    check(cuda->free(1, memory) == ULYX_SUCCESS);
+    check(driver->depth == 0 && driver->retained == 1);
+    driver->failing = "cuCtxPushCurrent";
+    check(cuda->stream_create(0, &stream) == ULYX_ERR_SYSTEM);
+}
+
+static void
+streams_events_and_copies(void **state)
+{
+    (void)state;
+    in_child(work);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(host_memory_has_no_streams),
+    cmocka_unit_test(no_driver_is_unsupported_with_the_reason),
+    cmocka_unit_test(a_refused_driver_may_be_tried_again),
+    cmocka_unit_test(the_lookup_of_11_3_serves_too),
+    cmocka_unit_test(driver_errors_are_named_and_translated),
+    cmocka_unit_test(a_pointer_tells_its_kind_and_range),
+    cmocka_unit_test(streams_events_and_copies),
+};
+
+ULI_TEST_MAIN("Device", tests)

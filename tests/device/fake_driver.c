@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See fake_driver.h. Built three times: with the lookup of 12.0, with that of
+ * 11.3, and without any.
+ */
+#include "device/fake_driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "device/cuda_driver.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+extern struct fake_driver fake_driver;
+EXPORT struct fake_driver fake_driver = {.devices = 2};
+
+static int
+outcome(const char *name)
+{
+    const char *failing = fake_driver.failing;
+    return failing && strcmp(failing, name) == 0 ? fake_driver.result : 0;
+}
+
+static int
+do_cuInit(unsigned flags)
+{
+    return flags ? ULI_CU_INVALID_VALUE : outcome("cuInit");
+}
+
+static int
+do_cuDriverGetVersion(int *version)
+{
+    *version = 12040;
+    return outcome("cuDriverGetVersion");
+}
+
+static int
+do_cuGetErrorName(int error, const char **name)
+{
+    *name = error == 719 ? "CUDA_ERROR_LAUNCH_FAILED" : "CUDA_ERROR_FAKE";
+    return 0;
+}
+
+static int
+do_cuGetErrorString(int error, const char **text)
+{
+    *text = "words of the driver";
+    return error == 12345 ? ULI_CU_INVALID_VALUE : 0;
+}
+
+static int
+do_cuDeviceGetCount(int *count)
+{
+    *count = fake_driver.devices;
+    return outcome("cuDeviceGetCount");
+}
+
+static int
+do_cuDeviceGet(int *device, int ordinal)
+{
+    *device = ordinal;
+    return ordinal < fake_driver.devices ? 0 : ULI_CU_INVALID_DEVICE;
+}
+
+static int
+do_cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    *context = &fake_driver.devices + device;
+    fake_driver.retained++;
+    return outcome("cuDevicePrimaryCtxRetain");
+}
+
+static int
+do_cuDevicePrimaryCtxRelease(int device)
+{
+    (void)device;
+    fake_driver.retained--;
+    return 0;
+}
+
+static int
+do_cuCtxPushCurrent(void *context)
+{
+    fake_driver.depth += context != NULL;
+    return outcome("cuCtxPushCurrent");
+}
+
+static int
+do_cuCtxPopCurrent(void **context)
+{
+    *context = NULL;
+    fake_driver.depth--;
+    return 0;
+}
+
+static int
+do_cuPointerGetAttribute(void *value, int attribute, uli_cu_ptr address)
+{
+    uli_cu_ptr start = (uintptr_t)fake_driver.device_at;
+    uli_cu_ptr managed = (uintptr_t)fake_driver.managed_at;
+    int of_device = address - start < (uli_cu_ptr)fake_driver.device_bytes;
+    if (outcome("cuPointerGetAttribute"))
+        return outcome("cuPointerGetAttribute");
+    if (!of_device && address != managed)
+        return ULI_CU_INVALID_VALUE;
+    if (attribute == 11) { /* RANGE_START_ADDR */
+        memcpy(value, of_device ? &start : &managed, sizeof(start));
+        return 0;
+    }
+    if (attribute == 12) { /* RANGE_SIZE */
+        size_t bytes = of_device ? (size_t)fake_driver.device_bytes : 1;
+        memcpy(value, &bytes, sizeof(bytes));
+        return 0;
+    }
+    /* MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL, IS_LEGACY_CUDA_IPC_CAPABLE */
+    int result = attribute == 2   ? of_device ? 2 : 4
+                 : attribute == 8 ? !of_device
+                                  : of_device;
+    memcpy(value, &result, sizeof(result));
+    return 0;
+}
+
+static int
+do_cuMemAlloc(uli_cu_ptr *address, size_t bytes)
+{
+    *address = (uintptr_t)malloc(bytes);
+    return outcome("cuMemAlloc");
+}
+
+static int
+do_cuMemFree(uli_cu_ptr address)
+{
+    free((void *)(uintptr_t)address);
+    return outcome("cuMemFree");
+}
+
+static int
+do_cuMemcpyAsync(uli_cu_ptr dst, uli_cu_ptr src, size_t bytes, void *stream)
+{
+    (void)stream;
+    memcpy((void *)(uintptr_t)dst, (void *)(uintptr_t)src, bytes);
+    return outcome("cuMemcpyAsync");
+}
+
+static int
+make(void **object)
+{
+    *object = malloc(1);
+    return 0;
+}
+
+static int
+do_cuStreamCreate(void **stream, unsigned flags)
+{
+    return flags == 1 ? make(stream) : ULI_CU_INVALID_VALUE;
+}
+
+static int
+do_cuStreamDestroy(void *stream)
+{
+    free(stream);
+    return 0;
+}
+
+static int
+do_cuStreamSynchronize(void *stream)
+{
+    (void)stream;
+    return outcome("cuStreamSynchronize");
+}
+
+static int
+do_cuStreamIsCapturing(void *stream, int *status)
+{
+    (void)stream;
+    *status = fake_driver.capturing;
+    return 0;
+}
+
+static int
+do_cuStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    return stream && event && !flags ? 0 : ULI_CU_INVALID_HANDLE;
+}
+
+static int
+do_cuEventCreate(void **event, unsigned flags)
+{
+    return flags == 2 ? make(event) : ULI_CU_INVALID_VALUE;
+}
+
+static int
+do_cuEventDestroy(void *event)
+{
+    free(event);
+    return 0;
+}
+
+static int
+do_cuEventRecord(void *event, void *stream)
+{
+    return event && stream ? 0 : ULI_CU_INVALID_HANDLE;
+}
+
+static int
+do_cuEventQuery(void *event)
+{
+    (void)event;
+    return fake_driver.pending ? ULI_CU_NOT_READY : 0;
+}
+
+/* Newer entry points than asked for would have another signature. */
+static int
+lookup(const char *name, void **function, int version)
+{
+    *function = NULL;
+    if (fake_driver.missing && strcmp(fake_driver.missing, name) == 0)
+        return 500;
+#define TAKE(call, since, parameters)                                          \
+    if (strcmp(name, #call) == 0 && version == since) {                        \
+        int(*found) parameters = do_##call;                                    \
+        memcpy(function, &found, sizeof(found));                               \
+    }
+    ULI_CU_CALLS(TAKE)
+    return *function ? 0 : 500;
+}
+
+#if FAKE_LOOKUP == 12
+int cuGetProcAddress_v2(const char *name, void **function, int version,
+    uint64_t flags, int *status);
+EXPORT int
+cuGetProcAddress_v2(
+    const char *name, void **function, int version, uint64_t flags, int *status)
+{
+    *status = lookup(name, function, version) != 0;
+    return flags ? ULI_CU_INVALID_VALUE : *status ? 500 : 0;
+}
+#elif FAKE_LOOKUP == 11
+int cuGetProcAddress(
+    const char *name, void **function, int version, uint64_t flags);
+EXPORT int
+cuGetProcAddress(const char *name, void **function, int version, uint64_t flags)
+{
+    return flags ? ULI_CU_INVALID_VALUE : lookup(name, function, version);
+}
+#else
+const void *const fake_unused = (const void *)lookup;
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A CUDA driver for tests: a shared library with the entry points that ulyx
+ * asks for, over host memory, which does what the test tells it.
+ */
+#ifndef TESTS_DEVICE_FAKE_DRIVER_H
+#define TESTS_DEVICE_FAKE_DRIVER_H
+
+#include <stdint.h>
+
+/* Exported as fake_driver by the library. */
+struct fake_driver {
+    const char *missing; /* entry point that it denies */
+    const char *failing; /* entry point that fails next, every time */
+    int result;          /* with this */
+    int devices;
+    int depth;             /* of the stack of contexts */
+    int retained;          /* primary contexts taken */
+    const void *device_at; /* memory of device 1: [at, at + bytes) */
+    int64_t device_bytes;
+    const void *managed_at; /* one byte of managed memory */
+    int capturing;
+    int pending; /* events are not there yet */
+};
+
+#endif
