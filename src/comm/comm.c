@@ -143,7 +143,7 @@ ulyx_status_t
 uli_comm_connect(ulyx_comm_t *comm)
 {
     const struct uli_identity *me = &comm->peers[comm->rank].identity;
-    int32_t local = 0;
+    int32_t sharing = 0; /* ranks of this node on the same cores */
     char why[512];
 
     number_nodes(comm);
@@ -154,7 +154,8 @@ uli_comm_connect(ulyx_comm_t *comm)
         peer->same_process = memcmp(me->process, peer->identity.process,
                                  sizeof(me->process)) == 0;
         comm->one_process = comm->one_process && peer->same_process;
-        local += peer->node == comm->peers[comm->rank].node;
+        sharing += peer->node == comm->peers[comm->rank].node &&
+                   peer->identity.cores_hash == me->cores_hash;
         peer->map = uli_tr_select(
             &comm->settings, me, &peer->identity, ULI_TR_MAP, why, sizeof(why));
         if (peer->map == NULL)
@@ -163,7 +164,7 @@ uli_comm_connect(ulyx_comm_t *comm)
                 peer->identity.host, comm->rank, me->host, why);
     }
     comm->spin_ns =
-        local > uli_node_cores() ? 0 : comm->settings.spin_us * 1000;
+        sharing > uli_node_cores() ? 0 : comm->settings.spin_us * 1000;
     return ULYX_SUCCESS;
 }
 

@@ -70,7 +70,8 @@ struct ulyx_comm {
     struct uli_settings settings;
     double timeout_s;
     int32_t memory_kind, device;
-    int64_t spin_ns;  /* 0 where ranks exceed cores */
+    int64_t spin_ns;  /* 0 where more ranks share this one's cores than there
+                       * are cores */
     bool one_process; /* all ranks are threads of this process */
     int32_t nnodes;
 

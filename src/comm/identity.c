@@ -24,6 +24,7 @@ uli_identity_fill(const struct uli_settings *settings, int32_t rank,
     identity.pid = (int32_t)getpid();
     identity.uid = (uint32_t)geteuid();
     identity.pid_namespace = uli_node_pid_namespace();
+    identity.cores_hash = uli_node_cores_hash();
     identity.memory_kind = memory_kind;
     identity.device = device;
     if (gethostname(identity.host, sizeof(identity.host) - 1))

@@ -68,21 +68,41 @@ uli_node_pid_namespace(void)
     return namespace_inode("/proc/self/ns/pid");
 }
 
-/* The set grows until the kernel's fits: machines have more than 1024. */
-int32_t
-uli_node_cores(void)
+/* The calling thread's affinity. The set grows until the kernel's fits:
+ * machines have more than 1024 cores. NULL when the kernel does not say; the
+ * caller frees it with CPU_FREE. */
+static cpu_set_t *
+get_affinity(size_t *bytes_p)
 {
     for (int32_t size = 1024; size <= 1 << 20; size *= 4) {
         cpu_set_t *set = CPU_ALLOC((size_t)size);
         if (!set)
-            break;
-        size_t bytes = CPU_ALLOC_SIZE((size_t)size);
-        int failed = sched_getaffinity(0, bytes, set);
-        int count = failed ? 0 : CPU_COUNT_S(bytes, set);
+            return NULL;
+        *bytes_p = CPU_ALLOC_SIZE((size_t)size);
+        if (sched_getaffinity(0, *bytes_p, set) == 0)
+            return set;
         CPU_FREE(set);
-        if (!failed)
-            return count > 0 ? count : 1;
     }
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int32_t)online : 1;
+    return NULL;
+}
+
+int32_t
+uli_node_cores(void)
+{
+    size_t bytes;
+    cpu_set_t *set = get_affinity(&bytes);
+    long count = set ? CPU_COUNT_S(bytes, set) : sysconf(_SC_NPROCESSORS_ONLN);
+    CPU_FREE(set);
+    return count > 0 ? (int32_t)count : 1;
+}
+
+uint64_t
+uli_node_cores_hash(void)
+{
+    size_t bytes;
+    cpu_set_t *set = get_affinity(&bytes);
+    uint64_t hash =
+        set ? hash_bytes(UINT64_C(0xcbf29ce484222325), set, bytes) : 0;
+    CPU_FREE(set);
+    return hash;
 }

@@ -23,6 +23,10 @@ uint64_t uli_node_pid_namespace(void);
 /* Cores that this process may run on (affinity, at least 1). */
 int32_t uli_node_cores(void);
 
+/* Hash of the set of those cores: equal for threads and processes that share
+ * exactly the same ones. 0 when the kernel does not say. */
+uint64_t uli_node_cores_hash(void);
+
 /* Bytes that can still be had without swapping or meeting a memory limit of
  * the process's cgroups; INT64_MAX when the kernel does not say. A snapshot:
  * others allocate too. */

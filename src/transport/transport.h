@@ -37,6 +37,7 @@ struct uli_identity {
     int32_t pid;
     uint32_t uid;
     uint64_t pid_namespace; /* inode of /proc/self/ns/pid */
+    uint64_t cores_hash;    /* equal where ranks share the same cores */
     int32_t memory_kind, device;
     char service[32]; /* abstract socket name of the process */
     char host[64];    /* for messages */

@@ -4,6 +4,7 @@
 wrong, and its plans are those of the design."""
 import os
 import re
+import tempfile
 import unittest
 
 from tool import INFO, ROOT, ToolCase, run
@@ -56,6 +57,55 @@ class Info(ToolCase):
             [tuple(map(int, row)) for row in found],
             [(0, 3, 0, 4, 0, 1), (1, 3, 4, 4, 0, 2), (2, 2, 8, 3, 1, 1),
              (3, 2, 11, 3, 1, 1)])
+
+    def test_topology(self):
+        self.assertRegex(self.info("topology"), r"from hwloc, this machine")
+        machines = os.path.join(ROOT, "tests", "data", "topology")
+        out = self.info("topology", "--ranks", "8", ULYX_TOPO_FILE=os.path
+                        .join(machines, "hgx-h100-pcie-nics.xml"))
+        nics = re.findall(r"^  rank \d, GPU (\d), NUMA node \d, memory at "
+                          r"NUMA node (\d), NIC (\d)$", out, re.M)
+        self.assertEqual(nics, [(str(r), str(r // 4), str(r // 2))
+                                for r in range(8)])
+        out = self.info("topology", ULYX_TOPO_FILE=os.path.join(
+            machines, "vm-unknown-numa.xml"))
+        self.assertIn("NUMA node unknown: the system does not say", out)
+        out = self.info("topology", ULYX_TOPO_FILE="/nonexistent.xml")
+        self.assertIn("flat, because detection failed: /nonexistent.xml", out)
+        self.info("topology", "--ranks", "0", code=6)
+
+    def test_model(self):
+        out = self.info("model", "--nodes", "512", "--heads", "4096",
+                        "--kv-heads", "512", "--seq", "1048576")
+        self.assertRegex(out, r"4096 ranks, 512 nodes of 8")
+        self.assertRegex(out, r"hier: [\d.]+ us, busbw [\d.]+ GB/s")
+        self.assertRegex(out, r"bottleneck: spine in phase wire")
+        self.assertIn("runner-up direct", out)
+        self.assertIn("[assumed, not measured]", out)
+        self.assertIn("chosen: asked for",
+                      self.info("model", ULYX_ALGO="pairwise"))
+        self.info("model", "--nodes", "x", code=6)
+        self.assertIn("multiple", self.info("model", "--kv-heads", "7",
+                                            code=1))
+
+    def test_model_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tuning = os.path.join(folder, "tuning.conf")
+            goal = os.path.join(folder, "schedule.goal")
+            with open(tuning, "w", encoding="utf-8") as file:
+                file.write("ulyx tuning 1\nlink nic latency=9us "
+                           "source=measured\nrule speed=1 -> direct\n")
+            out = self.info("model", "--export-goal", goal, ULYX_TUNING=tuning)
+            self.assertIn(tuning + ":3: warning: unknown key speed", out)
+            self.assertRegex(out, r"link nic +latency 9.00 us.*\[measured\]")
+            self.assertIn("chosen: rule on line 3", out)
+            with open(goal, encoding="utf-8") as file:
+                self.assertEqual(file.readline(), "num_ranks 16\n")
+            self.info("model", "--check", tuning)
+            with open(tuning, "a", encoding="utf-8") as file:
+                file.write("link nic latency=9\n")
+            self.assertIn(":4: ", self.info("model", "--check", tuning,
+                                            code=1))
 
     def test_refusals(self):
         self.assertIn("--heed", self.info("plan", "--heed", "3", code=6))

@@ -65,6 +65,8 @@ cores_follow_the_affinity(void **state)
     cpu_set_t before, one;
     assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
     assert_int_equal(uli_node_cores(), CPU_COUNT(&before));
+    uint64_t all = uli_node_cores_hash();
+    assert_true(all == uli_node_cores_hash());
     for (size_t core = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET(core, &before))
             continue;
@@ -72,6 +74,8 @@ cores_follow_the_affinity(void **state)
         CPU_SET(core, &one);
         assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
         assert_int_equal(uli_node_cores(), 1);
+        assert_true(
+            (uli_node_cores_hash() == all) == (CPU_COUNT(&before) == 1));
         break;
     }
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
