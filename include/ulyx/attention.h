@@ -86,11 +86,13 @@ typedef struct ulyx_attention {
     int64_t len_q, len_k;     /* rows of a batch item */
     int64_t heads_q, heads_kv; /* heads that the tensors hold */
     int64_t dim_qk, dim_v;     /* multiples of 8, 8 to 512 */
-    double scale;          /* of q.k; 0 = 1 / sqrt(dim_qk), never negative */
-    double softcap;        /* 0 = none, else positive */
-    double dropout;        /* 0: dropout does not exist */
-    int64_t window_left;   /* WINDOW: keys before the own one, inclusive; */
-    int64_t window_right;  /* ... and after; ULYX_UNBOUNDED lifts a side */
+    double scale;   /* of q.k; 0 = 1 / sqrt(dim_qk), never negative */
+    double softcap; /* 0 = none, else positive */
+    double dropout; /* 0: dropout does not exist */
+    /* WINDOW: keys before and after the own one, inclusive; ULYX_UNBOUNDED
+     * lifts a side. Other masks do not look at them: a causal window of n keys
+     * is WINDOW (n - 1, 0). */
+    int64_t window_left, window_right;
     int64_t diagonal;      /* added to off */
     const int64_t *kv_map; /* [heads_q], NULL: n * heads_kv / heads_q */
     /* Global index of head n: head_ids[n], or head_offset + n where NULL. It
@@ -139,7 +141,8 @@ typedef struct ulyx_attention_exec {
     ulyx_attention_order_t order;
     int32_t deterministic; /* backward: not 0 demands it or is refused */
     int32_t max_sms;       /* GPU: at most this many SMs; 0 = all */
-    int32_t threads;       /* host: at most this many; 0 = usable cores */
+    int32_t threads;       /* host: at most this many and 256; 0 = usable
+                              cores */
     int32_t reserved;      /* 0 */
     double timeout_s;      /* waits for flags; 0 = 600, at most one day */
     const char *kernel;    /* NULL: the fastest; else a name that
@@ -206,8 +209,8 @@ ULYX_API ulyx_status_t ulyx_attention_workspace(const ulyx_attention_t *problem,
     int64_t *bytes_p);
 
 /* out, lse and max_logit from q, k, v.
- * workspace: at least the bytes of ulyx_attention_workspace, aligned to 64;
- *   contents are undefined before and after.
+ * workspace: at least the bytes of ulyx_attention_workspace, aligned to 64 and
+ *   apart from all tensors; contents are undefined before and after.
  * stream: NULL on the host, where the call returns with the work done.
  * returns: SUCCESS;
  *   INVALID_ARGUMENT: a size, pointer, alignment, overlap, piece, segment,

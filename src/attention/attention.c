@@ -38,7 +38,7 @@ check_workspace(struct uli_attn_call *call, ulyx_attention_pass_t pass)
     if ((uintptr_t)call->workspace % 64)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "attention: workspace is not aligned to 64 bytes");
-    return ULYX_SUCCESS;
+    return uli_attn_array_check(call, "workspace", call->workspace, needed, 1);
 }
 
 ulyx_status_t

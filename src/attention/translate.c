@@ -35,6 +35,19 @@ check_dtypes(const ulyx_attention_t *given)
     return ULYX_SUCCESS;
 }
 
+/* Products of sizes, an empty one counted as 1: tables and loops go by some of
+ * the sizes even where others are 0. */
+static bool
+sizes_fit(const ulyx_attention_t *given)
+{
+    int64_t rows = uli_max(uli_max(given->len_q, given->len_k), 1);
+    int64_t heads = uli_max(uli_max(given->heads_q, given->heads_kv), 1);
+    int64_t product = uli_max(given->batch, 1);
+    return uli_size_mul(product, rows, &product) &&
+           uli_size_mul(product, heads, &product) &&
+           uli_size_mul(product, 8 * 512, &product);
+}
+
 static ulyx_status_t
 check_sizes(const ulyx_attention_t *given)
 {
@@ -57,12 +70,7 @@ check_sizes(const ulyx_attention_t *given)
             return UNSUPPORTED("attention: %s %" PRId64
                                " is not a multiple of 8 from 8 to 512",
                 i ? "dim_v" : "dim_qk", dims[i]);
-    int64_t rows, product;
-    if (!uli_size_mul(
-            given->batch, uli_max(given->len_q, given->len_k), &rows) ||
-        !uli_size_mul(
-            rows, uli_max(given->heads_q, given->heads_kv), &product) ||
-        !uli_size_mul(product, 8 * 512, &product))
+    if (!sizes_fit(given))
         return uli_error(ULYX_ERR_OVERFLOW,
             "attention: batch * length * heads * dim does not fit 64 bits");
     return ULYX_SUCCESS;
@@ -80,6 +88,26 @@ check_numbers(const ulyx_attention_t *given)
     if (given->reserved)
         return INVALID("attention: reserved is %d", given->reserved);
     return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_aligned(const char *name, const void *array, int64_t unit)
+{
+    if ((uintptr_t)array % (uintptr_t)unit == 0)
+        return ULYX_SUCCESS;
+    return INVALID("%s: array is not aligned to %" PRId64 " bytes", name, unit);
+}
+
+static ulyx_status_t
+check_arrays(const ulyx_attention_t *given)
+{
+    int64_t param = given->param_dtype == ULYX_DTYPE_F64 ? 8 : 4;
+    ULI_TRY(check_aligned("kv_map", given->kv_map, 8));
+    ULI_TRY(check_aligned("head_ids", given->head_ids, 8));
+    ULI_TRY(check_aligned("sinks", given->sinks, param));
+    ULI_TRY(check_aligned("alibi_slopes", given->alibi_slopes, param));
+    ULI_TRY(check_aligned("q_segments", given->q_segments, 8));
+    return check_aligned("k_segments", given->k_segments, 8);
 }
 
 static ulyx_status_t
@@ -117,6 +145,8 @@ take_docs_axis(const char *name, const ulyx_docs_t *given,
     if (given->index_bytes != 4 && given->index_bytes != 8)
         return INVALID(
             "%s: index_bytes %d is not 4 or 8", name, given->index_bytes);
+    ULI_TRY(check_aligned(name, given->begin, given->index_bytes));
+    ULI_TRY(check_aligned(name, given->length, given->index_bytes));
     *docs_p = (struct uli_attn_axis_docs){.begins = given->begin,
         .lengths = given->length,
         .index_bytes = given->index_bytes};
@@ -158,6 +188,21 @@ take_docs(const ulyx_attention_t *given, struct uli_attn_problem *problem)
     return ULYX_SUCCESS;
 }
 
+/* Work lists are as long as max_docs times heads. */
+static ulyx_status_t
+check_max_docs(const ulyx_attention_t *given, int64_t max_docs)
+{
+    int64_t heads = uli_max(uli_max(given->heads_q, given->heads_kv), 1);
+    int64_t product;
+    if (given->max_docs < 0)
+        return INVALID("attention: max_docs %" PRId64, given->max_docs);
+    if (!uli_size_mul(max_docs, 8 * 512 * heads, &product))
+        return uli_error(ULYX_ERR_OVERFLOW,
+            "attention: max_docs %" PRId64 " * heads does not fit 64 bits",
+            max_docs);
+    return ULYX_SUCCESS;
+}
+
 static ulyx_status_t
 take_runs(const ulyx_attention_t *given, const char *name,
     const ulyx_segment_t *segments, int64_t count, bool keys,
@@ -187,12 +232,11 @@ static ulyx_status_t
 count_rows(const ulyx_attention_t *given, struct uli_attn_problem *problem)
 {
     const struct uli_attn_runs *runs = &problem->q_runs;
-    int64_t rows = runs->count * runs->rows;
+    int64_t rows = runs->segments ? 0 : runs->count * runs->rows;
     for (int64_t i = 0; runs->segments && i < runs->count; i++) {
         struct uli_attn_run run = uli_attn_run_at(runs, i);
-        rows = (i ? rows : 0) + uli_sat_sub(run.row_end, run.row_begin);
+        rows = uli_sat_add(rows, uli_sat_sub(run.row_end, run.row_begin));
     }
-    rows = runs->segments && !runs->count ? 0 : rows;
     if (given->max_rows && runs->segments && rows > given->max_rows)
         return INVALID("q_segments: %" PRId64 " rows, max_rows %" PRId64, rows,
             given->max_rows);
@@ -258,7 +302,8 @@ take_exec(const ulyx_attention_exec_t *given, ulyx_attention_pass_t pass,
     if (!(exec.timeout_s >= 0))
         return INVALID("attention: timeout_s %g", exec.timeout_s);
     call->timeout_s = uli_timeout_or(exec.timeout_s, 600);
-    call->threads = exec.threads ? exec.threads : uli_pool_cores();
+    call->threads = uli_pool_threads(
+        INFINITY, exec.threads ? exec.threads : uli_pool_cores());
     return uli_attn_kernel_find(
         exec.kernel, &call->problem, pass, &call->kernel);
 }
@@ -274,9 +319,11 @@ uli_attn_translate(const ulyx_attention_t *given, ulyx_attention_pass_t pass,
     ULI_TRY(check_dtypes(given));
     ULI_TRY(check_sizes(given));
     ULI_TRY(check_numbers(given));
+    ULI_TRY(check_arrays(given));
     ULI_TRY(check_heads(given));
     fill_problem(given, &call_p->problem);
     ULI_TRY(take_docs(given, &call_p->problem));
+    ULI_TRY(check_max_docs(given, call_p->problem.max_docs));
     ULI_TRY(take_runs(given, "q_segments", given->q_segments,
         given->q_segment_count, false, &call_p->problem.q_runs));
     ULI_TRY(take_runs(given, "k_segments", given->k_segments,

@@ -79,7 +79,8 @@ check_order(const char *name, const struct uli_attn_problem *problem,
         bool ascends = !i || run.head > last.head ||
                        (run.head == last.head && run.batch > last.batch) ||
                        (same && run.row_begin >= last.row_end);
-        int64_t free = i ? last.offset + last.row_end - last.row_begin : 0;
+        int64_t free =
+            i ? uli_sat_add(last.offset, last.row_end - last.row_begin) : 0;
         if (!ascends || run.offset < free)
             return INVALID("%s: segment %" PRId64
                            " does not follow the one before it",

@@ -5,6 +5,7 @@
 #include "attention/translate.h"
 #include <inttypes.h>
 #include "attention/view.h"
+#include "base/dtype.h"
 #include "base/status.h"
 
 /* A list's offsets are bytes by the row stride of q (k). */
@@ -87,7 +88,9 @@ uli_attn_translate_forward(
     ULI_TRY(take(call, ULI_ATTN_OUT, given->out, &out));
     ULI_TRY(take(call, ULI_ATTN_LSE, given->lse, &lse));
     call->max_logit = given->max_logit;
-    return uli_attn_overlap_check(call);
+    ULI_TRY(uli_attn_overlap_check(call));
+    return uli_attn_array_check(call, "max_logit", call->max_logit,
+        problem->heads_q, uli_dtype_size(problem->stat_dtype));
 }
 
 static ulyx_status_t
@@ -142,5 +145,7 @@ uli_attn_translate_backward(
     if (call->d_sink && !problem->sinks)
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "backward: d_sink without sinks");
-    return uli_attn_overlap_check(call);
+    ULI_TRY(uli_attn_overlap_check(call));
+    return uli_attn_array_check(call, "d_sink", call->d_sink,
+        problem->heads_global, uli_dtype_size(problem->param_dtype));
 }

@@ -51,4 +51,9 @@ ulyx_status_t uli_attn_view_init(const struct uli_attn_problem *problem,
  * and tensors whose memory reaches beyond the address space. */
 ulyx_status_t uli_attn_overlap_check(const struct uli_attn_call *call);
 
+/* Refuses an array of `count` elements that the call writes where it is not
+ * aligned to them or shares a byte with a tensor; NULL is fine. */
+ulyx_status_t uli_attn_array_check(const struct uli_attn_call *call,
+    const char *name, const void *array, int64_t count, int64_t element_bytes);
+
 #endif

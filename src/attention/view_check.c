@@ -2,8 +2,10 @@
  *
  * Well-formed tensors. Two strided blocks of equal batch and row strides share
  * a byte only if a whole combination of those and their head strides brings two
- * rows within a row's length of each other; of others we know only the
- * addresses between their ends, and refuse where those meet.
+ * rows within a row's length of each other. Equal strides leave only the
+ * difference of two indices to go through; of blocks whose batch or row strides
+ * differ we know only the addresses between their ends, and refuse where those
+ * meet.
  */
 #include "attention/view.h"
 #include <inttypes.h>
@@ -14,7 +16,7 @@
 /* One strided part of a tensor: a piece, or all of it. */
 struct block {
     int64_t base;
-    int64_t count[3], stride[3]; /* batch, head, row */
+    int64_t count[3], stride[3]; /* batch, head, row; stride 0 for one entry */
     int64_t row_bytes;
     int64_t low, high; /* addresses of the first and past the last byte */
 };
@@ -42,6 +44,8 @@ block_at(const struct uli_attn_view *view, int64_t index)
             block.stride[2] = piece->row_stride;
         }
     }
+    for (int i = 0; i < 3; i++)
+        block.stride[i] = block.count[i] > 1 ? block.stride[i] : 0;
     return block;
 }
 
@@ -51,6 +55,9 @@ block_empty(const struct block *block)
     return !block->count[0] || !block->count[1] || !block->count[2] ||
            !block->row_bytes;
 }
+
+/* So that sums of three positions in blocks fit 64 bits. */
+#define SPAN_MAX ((int64_t)1 << 61)
 
 static bool
 block_ends(struct block *block)
@@ -66,7 +73,7 @@ block_ends(struct block *block)
         if (!uli_size_add(*end, reach, end))
             return false;
     }
-    return true;
+    return uli_sat_sub(block->high, block->low) < SPAN_MAX;
 }
 
 static ulyx_status_t
@@ -80,7 +87,7 @@ check_block(const struct uli_attn_view *view, int64_t index)
             ULYX_ERR_INVALID_ARGUMENT, "%s: base is NULL", view->name);
     int64_t odd = block.base;
     for (int i = 0; i < 3; i++)
-        odd |= block.count[i] > 1 ? block.stride[i] : 0;
+        odd |= block.stride[i];
     if (odd % view->element_bytes)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s: base or a stride is not a multiple of %" PRId64 " bytes",
@@ -127,7 +134,7 @@ packed_rows(const struct uli_attn_runs *runs)
     if (!runs->count)
         return 0;
     struct uli_attn_run last = uli_attn_run_at(runs, runs->count - 1);
-    return last.offset + last.row_end - last.row_begin;
+    return uli_sat_add(last.offset, last.row_end - last.row_begin);
 }
 
 static void
@@ -200,39 +207,46 @@ common_stride(
     return a->count[i] <= 1 || b->count[i] <= 1 || a->stride[i] == b->stride[i];
 }
 
-/* Rows of a_bytes and b_bytes, the first `delta` bytes after the second: can up
- * to `limit` steps of a row stride, either way, make them share a byte? The
- * first position past -a_bytes must then lie before b_bytes. */
+/* Rows of a_bytes and b_bytes, the first `delta` bytes after the second: can
+ * `low` to `high` steps of a row stride make them share a byte? The first
+ * position past -a_bytes must then lie before b_bytes. */
 static bool
-rows_meet(int64_t delta, int64_t stride, int64_t limit, int64_t a_bytes,
-    int64_t b_bytes)
+rows_meet(int64_t delta, int64_t stride, int64_t low, int64_t high,
+    int64_t a_bytes, int64_t b_bytes)
 {
-    int64_t row = llabs(stride), steps = 0;
-    if (row) {
-        int64_t gap = 1 - a_bytes - delta;
-        steps = gap > 0 ? (gap + row - 1) / row : -(-gap / row);
-        steps = uli_min(uli_max(steps, -limit), limit);
+    int64_t steps = 0, gap = 1 - a_bytes - delta;
+    if (stride < 0) {
+        int64_t before = low;
+        stride = -stride, low = -high, high = -before;
     }
-    int64_t at = delta + steps * row;
+    if (stride > 0) {
+        steps = gap > 0 ? (gap + stride - 1) / stride : -(-gap / stride);
+        steps = uli_min(uli_max(steps, low), high);
+    }
+    int64_t at = delta + steps * stride;
     return at > -a_bytes && at < b_bytes;
 }
 
-/* Goes through all pairs of heads and all differences of batch items. */
+/* Goes through all differences of heads (where head strides differ: all pairs)
+ * and of batch items. */
 static bool
-lattice_meets(const struct block *a, const struct block *b,
+lattice_meets(const struct block *a, const struct block *b, int64_t heads,
     int64_t batch_stride, int64_t row_stride)
 {
-    int64_t batches = uli_max(a->count[0], b->count[0]) - 1;
-    int64_t rows = uli_max(a->count[2], b->count[2]) - 1;
-    for (int64_t n = 0; n < a->count[1]; n++)
-        for (int64_t m = 0; m < b->count[1]; m++)
-            for (int64_t i = -batches; i <= batches; i++) {
-                int64_t delta = a->base + n * a->stride[1] - b->base -
-                                m * b->stride[1] + i * batch_stride;
-                if (rows_meet(
-                        delta, row_stride, rows, a->row_bytes, b->row_bytes))
-                    return true;
-            }
+    int64_t head_stride, at;
+    bool differences = common_stride(a, b, 1, &head_stride);
+    for (int64_t n = 0; n < heads; n++) {
+        if (differences)
+            at = (n - (b->count[1] - 1)) * head_stride;
+        else
+            at =
+                n % a->count[1] * a->stride[1] - n / a->count[1] * b->stride[1];
+        for (int64_t i = 1 - b->count[0]; i < a->count[0]; i++)
+            if (rows_meet(a->base - b->base + at + i * batch_stride, row_stride,
+                    1 - b->count[2], a->count[2] - 1, a->row_bytes,
+                    b->row_bytes))
+                return true;
+    }
     return false;
 }
 
@@ -242,17 +256,19 @@ lattice_meets(const struct block *a, const struct block *b,
 static bool
 blocks_meet(struct block *a, struct block *b)
 {
-    int64_t batch_stride, row_stride;
+    int64_t batch_stride, row_stride, head_stride, heads;
     if (block_empty(a) || block_empty(b) || !block_ends(a) || !block_ends(b))
         return false;
     if (a->high <= b->low || b->high <= a->low)
         return false;
-    double combinations = 2.0 * (double)a->count[1] * (double)b->count[1] *
-                          (double)uli_max(a->count[0], b->count[0]);
+    heads = common_stride(a, b, 1, &head_stride) ? a->count[1] + b->count[1] - 1
+                                                 : a->count[1] * b->count[1];
+    double combinations =
+        (double)heads * ((double)a->count[0] + (double)b->count[0]);
     if (!common_stride(a, b, 0, &batch_stride) ||
         !common_stride(a, b, 2, &row_stride) || combinations > COMBINATIONS_MAX)
         return true;
-    return lattice_meets(a, b, batch_stride, row_stride);
+    return lattice_meets(a, b, heads, batch_stride, row_stride);
 }
 
 /* Rows of one block are apart if, taken by rising stride, each stride is at
@@ -307,6 +323,33 @@ uli_attn_overlap_check(const struct uli_attn_call *call)
             const struct uli_attn_view *b = &call->views[n];
             if (b->given && (n >= i || !b->output))
                 ULI_TRY(check_pair(a, b));
+        }
+    }
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_attn_array_check(const struct uli_attn_call *call, const char *name,
+    const void *array, int64_t count, int64_t element_bytes)
+{
+    struct block x = {.base = (int64_t)(intptr_t)array, .count = {1, 1, 1}};
+    if (!array)
+        return ULYX_SUCCESS;
+    if (x.base % element_bytes)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: not a multiple of %" PRId64 " bytes", name, element_bytes);
+    if (!uli_size_mul(count, element_bytes, &x.row_bytes) || !block_ends(&x))
+        return uli_error(ULYX_ERR_OVERFLOW,
+            "%s: %" PRId64 " elements end beyond 64-bit addresses", name,
+            count);
+    for (int t = 0; t < ULI_ATTN_TENSORS; t++) {
+        const struct uli_attn_view *view = &call->views[t];
+        int64_t blocks = view->pieces ? view->piece_count : view->given;
+        for (int64_t i = 0; i < blocks; i++) {
+            struct block y = block_at(view, i);
+            if (blocks_meet(&x, &y))
+                return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s overlaps %s",
+                    name, view->name);
         }
     }
     return ULYX_SUCCESS;

@@ -157,7 +157,7 @@ backward_pair(const struct backward *b, float *s_at, float *dp_at, int32_t key,
     int32_t high, const bool transformed, const bool masked)
 {
     const struct uli_tile_head *head = &b->head;
-    vf s = v_load(s_at), gain = v_set((float)b->problem->scale);
+    vf s = v_load(s_at), gain = v_set(head->scale);
     if (transformed) {
         s = s * v_set(head->scale);
         if (head->cap > 0) {

@@ -210,7 +210,8 @@ forward_store(struct forward *f, double *head_max)
         struct uli_tile_final final =
             uli_tile_finish(&f->head, f->max[n], f->sum[n], shift);
         float *out = f->out + n * f->columns;
-        if (f->max[n] == -INFINITY) /* whatever hidden values hold */
+        /* whatever hidden values hold; of visible NaNs the sum is one */
+        if (f->max[n] == -INFINITY && f->sum[n] == 0)
             memset(out, 0, (size_t)f->columns * 4);
         for (int64_t c = 0; c < f->columns; c++)
             out[c] = out[c] * final.factor + 0.0f;

@@ -15,15 +15,20 @@
 struct uli_tile_head
 uli_tile_head_of(const struct uli_attn_problem *problem, int64_t head)
 {
-    struct uli_tile_head h = {.scale = (float)problem->scale,
-        .cap = (float)problem->softcap,
+    /* caps beyond these act as they do, to all digits of a float */
+    double cap = problem->softcap > 0
+                     ? fmin(fmax(problem->softcap, 0x1p-60), 0x1p60)
+                     : 0;
+    struct uli_tile_head h = {.scale = (float)fmin(problem->scale, FLT_MAX),
+        .cap = (float)cap,
         .slope = (float)uli_attn_slope(problem, head),
         .sink = uli_attn_sink(problem, head)};
-    h.cap_inverse = h.cap > 0 ? (float)(1 / problem->softcap) : 0;
+    h.cap_inverse = h.cap > 0 ? (float)(1 / cap) : 0;
     h.transformed = h.cap > 0 || h.slope != 0;
-    /* never 0: 0 times the -inf of a masked score would be NaN */
+    /* never 0: 0 times the -inf of a masked score would be NaN; never inf: nor
+     * would that times a difference of 0 be a number */
     double factor = h.transformed ? LOG2_E : problem->scale * LOG2_E;
-    h.factor = (float)(factor > FLT_MIN ? factor : FLT_MIN);
+    h.factor = (float)fmin(fmax(factor, FLT_MIN), FLT_MAX);
     h.exact = factor;
     return h;
 }
@@ -64,7 +69,7 @@ uli_tile_finish(
     const struct uli_tile_head *head, double max, double sum, double shift)
 {
     struct uli_tile_final final = {0, head->sink, -INFINITY};
-    if (max == -INFINITY)
+    if (max == -INFINITY && sum == 0)
         return final;
     double max2 = max * head->exact;
     double sink2 = (head->sink + shift) * LOG2_E;

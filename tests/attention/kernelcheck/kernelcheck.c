@@ -4,7 +4,7 @@
  * against truths that need none. See docs/ATTENTION.md.
  *
  *   kernelcheck [--kernel NAME] [--family NAME] [--draws PERCENT] [--seed N]
- *               [--full] [--mutate] [--bench [--cpu-time]] [--list]
+ *               [--full] [--mutate] [--bench [--cpu-time]] [--list] [--help]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,46 +84,127 @@ list(void)
         printf("family %s\n", families[f].name);
 }
 
+static bool
+known(const char *kernel, const char *family)
+{
+    const struct uli_attn_kernel *row;
+    bool found = !kernel;
+    for (int n = 0; !found && (row = uli_attn_kernel_at(n)) != NULL; n++)
+        found = strcmp(row->name, kernel) == 0;
+    if (!found) {
+        fprintf(stderr, "kernelcheck: no kernel %s, see --list\n", kernel);
+        return false;
+    }
+    found = !family;
+    for (int f = 0; !found && f < FAMILIES; f++)
+        found = strcmp(families[f].name, family) == 0;
+    if (!found)
+        fprintf(stderr, "kernelcheck: no family %s, see --list\n", family);
+    return found;
+}
+
+enum mode { CHECK, MUTATE, BENCH, LIST, HELP };
+
+static void
+help(void)
+{
+    printf("kernelcheck [options]: checks every attention kernel that this "
+           "machine runs.\n"
+           "  --kernel NAME   only this kernel (--list names them)\n"
+           "  --family NAME   only this family of cases\n"
+           "  --draws PERCENT of the usual number of random cases, from 1\n"
+           "  --seed N        of the random cases\n"
+           "  --full          lengths to 1,048,576 and the reported lengths\n"
+           "  --mutate        planted faults, which must all be caught\n"
+           "  --bench         speed against the machine's peak and PyTorch\n"
+           "  --cpu-time      with --bench: CPU time, for a shared machine\n"
+           "  --list          kernels and families\n"
+           "Exit status: 0 all hold (--bench: its last line says what holds), "
+           "1 a case\nfailed, a fault was missed or nothing was run, 2 wrong "
+           "options.\n");
+}
+
+/* Takes a flag; false where the word is none. */
+static bool
+take_flag(const char *word, struct kc_options *options, enum mode *mode)
+{
+    if (strcmp(word, "--mutate") == 0)
+        *mode = MUTATE;
+    else if (strcmp(word, "--bench") == 0)
+        *mode = BENCH;
+    else if (strcmp(word, "--list") == 0)
+        *mode = LIST;
+    else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        *mode = HELP;
+    else if (strcmp(word, "--full") == 0)
+        options->full = true;
+    else if (strcmp(word, "--cpu-time") == 0)
+        options->cpu_time = true;
+    else
+        return false;
+    return true;
+}
+
+/* Takes an option with its value; false, and said why, where it is wrong. */
+static bool
+take_value(const char *word, const char *value, struct kc_options *options,
+    const char **family)
+{
+    char *end = "";
+    bool draws = strcmp(word, "--draws") == 0;
+    bool seed = strcmp(word, "--seed") == 0;
+    if (strcmp(word, "--kernel") != 0 && strcmp(word, "--family") != 0 &&
+        !draws && !seed) {
+        fprintf(stderr, "kernelcheck: unknown option %s, see --help\n", word);
+        return false;
+    }
+    if (!value || !*value) {
+        fprintf(stderr, "kernelcheck: %s needs a value\n", word);
+        return false;
+    }
+    if (draws)
+        options->draws = strtoll(value, &end, 10);
+    else if (seed)
+        options->seed = strtoull(value, &end, 0);
+    else if (strcmp(word, "--kernel") == 0)
+        options->kernel = value;
+    else
+        *family = value;
+    if (*end || (draws && (options->draws < 1 || options->draws > 1000000))) {
+        fprintf(
+            stderr, "kernelcheck: %s %s is no number in range\n", word, value);
+        return false;
+    }
+    return true;
+}
+
 int
 main(int argc, char **argv)
 {
     struct kc_options options = {.draws = 100};
     const char *family = NULL;
-    enum { CHECK, MUTATE, BENCH, LIST } mode = CHECK;
-    options.seed = test_seed(20261127);
+    enum mode mode = CHECK;
     options.draws = test_draws(100);
     for (int i = 1; i < argc; i++) {
-        const char *next = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--mutate") == 0)
-            mode = MUTATE;
-        else if (strcmp(argv[i], "--bench") == 0)
-            mode = BENCH;
-        else if (strcmp(argv[i], "--list") == 0)
-            mode = LIST;
-        else if (strcmp(argv[i], "--full") == 0)
-            options.full = true;
-        else if (strcmp(argv[i], "--cpu-time") == 0)
-            options.cpu_time = true;
-        else if (strcmp(argv[i], "--kernel") == 0)
-            options.kernel = next, i++;
-        else if (strcmp(argv[i], "--family") == 0)
-            family = next, i++;
-        else if (strcmp(argv[i], "--draws") == 0)
-            options.draws = atoll(next), i++;
-        else if (strcmp(argv[i], "--seed") == 0)
-            options.seed = strtoull(next, NULL, 0), i++;
-        else {
-            fprintf(stderr, "kernelcheck: unknown option %s\n", argv[i]);
+        if (take_flag(argv[i], &options, &mode))
+            continue;
+        if (!take_value(argv[i], argv[i + 1], &options, &family))
             return 2;
-        }
+        i++;
     }
-    if (mode == LIST) {
+    if (!known(options.kernel, family))
+        return 2;
+    if (options.seed == 0 && mode != LIST && mode != HELP)
+        options.seed = test_seed(20261127);
+    if (mode == LIST)
         list();
-        return 0;
-    }
-    if (mode == MUTATE)
+    else if (mode == HELP)
+        help();
+    else if (mode == MUTATE)
         return kc_mutate(&options);
-    if (mode == BENCH)
+    else if (mode == BENCH)
         return kc_bench(&options);
-    return run_families(&options, family);
+    else
+        return run_families(&options, family);
+    return 0;
 }
