@@ -306,12 +306,13 @@ add_nvlinks(struct import *in)
 /* ---- entry --------------------------------------------------------------- */
 
 /* hwloc's components for OpenCL, GL, CUDA and so on would load drivers into
- * the caller's process: PCI ids say all that we need. */
+ * the caller's process: PCI ids say all that we need. The one for PCI leaks
+ * with each load, and the one for Linux finds the same devices in sysfs. */
 static void
 prepare(hwloc_topology_t hwloc)
 {
     static const char *const unwanted[] = {
-        "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"};
+        "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero", "pci"};
     for (size_t i = 0; i < sizeof(unwanted) / sizeof(unwanted[0]); i++)
         (void)hwloc_topology_set_components(
             hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
