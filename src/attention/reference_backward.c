@@ -40,7 +40,8 @@ pair_gradient(const struct uli_attn_problem *problem, const struct query *query,
     double score = uli_ref_score(problem, &query->row, j, query->q, k, &slope);
     for (int64_t c = 0; c < problem->dim_v; c++)
         dp += query->dout[c] * v[c];
-    *p_p = exp(score - query->lse);
+    /* p <= 1 whatever the rounding of lse to its dtype */
+    *p_p = exp(score > query->lse ? 0 : score - query->lse);
     *ds_p = problem->scale * *p_p * (dp - query->delta) * slope;
 }
 

@@ -330,6 +330,38 @@ data_at_the_ends_of_a_float(void **state)
     }
 }
 
+/* Logits of 1e7 to 1e30, where a float's lse is wrong by more than 1: p stays
+ * at most 1, so dv is at most the sum of |dout|, and nothing is infinite. */
+static void
+gradients_of_huge_logits_are_bounded(void **state)
+{
+    (void)state;
+    static const float gains[] = {3e3f, 1e5f, 1e10f, 1e15f};
+    for (int k = 1; k < 5; k++) {
+        for (int g = 0; g < 4; g++) {
+            struct bench b;
+            double sum[8] = {0};
+            bench_init(&b, 1, 1, 1, 150, 8);
+            b.problem.mask = ULYX_MASK_CAUSAL;
+            b.exec.kernel = kernels[k];
+            for (int64_t n = 0; n < b.floats[Q]; n++) {
+                b.data[Q][n] *= gains[g], b.data[K][n] *= gains[g];
+                sum[n % 8] += fabs((double)b.data[DOUT][n]);
+            }
+            ulyx_status_t status = forward(&b);
+            if (status == ULYX_SUCCESS)
+                status = backward(&b);
+            for (int64_t n = 0; !status && n < b.floats[DV]; n++) {
+                assert_true(
+                    fabsf(b.data[DV][n]) <= 1.0001f * (float)sum[n % 8]);
+                assert_true(isfinite(b.data[DQ][n]));
+                assert_true(isfinite(b.data[DK][n]));
+            }
+            bench_free(&b);
+        }
+    }
+}
+
 /* With a diagonal beyond all rows every row sees every key, or none. */
 static void
 diagonals_beyond_all_rows(void **state)
@@ -372,6 +404,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(visible_nan_reaches_its_rows),
     cmocka_unit_test(parameters_at_the_ends_of_a_float),
     cmocka_unit_test(data_at_the_ends_of_a_float),
+    cmocka_unit_test(gradients_of_huge_logits_are_bounded),
     cmocka_unit_test(diagonals_beyond_all_rows),
 };
 

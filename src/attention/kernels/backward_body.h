@@ -8,8 +8,8 @@
  *   dv[key][c]    += sum_query p[query][key] * dout[query][c]
  *   dk[key][c]    += sum_query ds[query][key] * q[query][c]
  *   dq[query][c]  += sum_key ds[query][key] * k[key][c]
- * with p = 2^(score * factor - lse2) and ds = scale * p * (dp - delta). dk and
- * dv stay in this thread's scratch. dq is shared between the units of a
+ * with p = 2^min(score * factor - lse2, 0) and ds = scale * p * (dp - delta).
+ * dk and dv stay in this thread's scratch. dq is shared between the units of a
  * document: unit t adds to a query tile only after unit t - 1 has, so every
  * row's sum runs over keys in ascending order whoever computes it. The chain
  * cannot stop: units are taken in that order, and one that is taken runs.
@@ -171,7 +171,9 @@ backward_pair(const struct backward *b, float *s_at, float *dp_at, int32_t key,
             s = s - v_set(head->slope) * (away + v_set(alibi->plus));
         }
     }
-    vf p = v_exp2(s * v_set(head->factor) - v_set(lse2));
+    /* p <= 1 whatever the rounding of large scores and of lse */
+    vf below = v_max(v_set(0.0f), v_set(lse2) - s * v_set(head->factor));
+    vf p = v_exp2(-below);
     vf ds = p * (v_load(dp_at) - v_set(delta)) * gain;
     if (masked) {
         vi at = v_seti(key) + (vi)COUNTED;
