@@ -192,8 +192,10 @@ wait_for_library(struct ulyx_op *op)
 {
     for (;;) {
         uli_op_drive();
-        if (uli_op_sleep(&op->finished, LIBRARY_SLICE_NS))
-            return take(op, status_of(op));
+        if (!uli_op_sleep(&op->finished, LIBRARY_SLICE_NS))
+            continue;
+        (void)atomic_load_explicit(&op->handed_back, memory_order_acquire);
+        return take(op, status_of(op));
     }
 }
 

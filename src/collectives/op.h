@@ -34,6 +34,10 @@ struct ulyx_op {
     struct uli_list node;         /* in the driver's list */
     struct ulyx_op *pending_next; /* on the way to the library thread */
     sem_t finished;               /* by_library_thread only */
+    /* Stored by the library thread after its last touch but sem_post, loaded
+     * after the wait: the edge that ThreadSanitizer sees, which does not know
+     * sem_clockwait. */
+    _Atomic bool handed_back;
 };
 
 /* The fields above `status` are the caller's. Once, before the first launch;

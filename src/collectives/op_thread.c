@@ -50,6 +50,7 @@ drive_active(struct uli_list *active)
             continue;
         advanced = true;
         uli_list_remove(node);
+        atomic_store_explicit(&op->handed_back, true, memory_order_release);
         sem_post(&op->finished); /* the last touch: op is its owner's now */
     }
     return advanced;
