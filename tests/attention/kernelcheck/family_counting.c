@@ -96,7 +96,7 @@ kc_family_counting(
 {
     static const ulyx_dtype_t dtypes[] = {
         ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16, ULYX_DTYPE_F64};
-    for (int64_t n = 0; n < 80 * options->draws / 100; n++) {
+    for (int64_t n = 0; n < kc_draws(options, 80); n++) {
         struct test_random random = {options->seed + 977 * (uint64_t)n + 3};
         struct kc_wish wish = {.dtype = dtypes[n % 4], .max_len = 300};
         struct kc_layout layout = {.kernel = kernel, .threads = 2};

@@ -111,7 +111,7 @@ kc_family_gradient(
 {
     if (!kc_takes(kernel, ULYX_DTYPE_F64))
         return;
-    for (int64_t n = 0; n < 30 * options->draws / 100; n++) {
+    for (int64_t n = 0; n < kc_draws(options, 30); n++) {
         struct test_random random = {options->seed + 31337 * (uint64_t)n};
         struct kc_wish wish = {.dtype = ULYX_DTYPE_F64,
             .dim_qk = n % 3 ? 8 : 24,

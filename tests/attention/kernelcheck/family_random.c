@@ -46,7 +46,7 @@ static void
 random_cases(const struct kc_options *options, const char *kernel,
     int64_t draws, int64_t max_len, double gain, struct kc_tally *t)
 {
-    draws = draws * options->draws / 100;
+    draws = kc_draws(options, draws);
     for (int d = 0; d < 4; d++) {
         if (!kc_takes(kernel, dtypes[d]))
             continue;

@@ -147,6 +147,12 @@ struct kc_options {
     bool full;
     bool cpu_time; /* --bench by the process's CPU time per thread */
 };
+/* Of a family's usual number of cases, those to run: at least 1. */
+static inline int64_t
+kc_draws(const struct kc_options *options, int64_t usual)
+{
+    return (usual * options->draws + 99) / 100;
+}
 /* Counts of a family: cases run, cases failed. */
 struct kc_tally {
     int64_t cases, failed;
