@@ -46,7 +46,8 @@ struct uli_peer {
     int32_t node; /* dense: order of the first rank of each node */
     bool same_process;
     const struct uli_tr_ops *map; /* MAP transport, NULL if none reaches */
-    struct uli_control *control;  /* mapped here; own block for rank itself */
+    /* Mapped here, the own block for rank itself; stored by the service. */
+    _Atomic(struct uli_control *) control;
     struct uli_window_table windows; /* slot 0 = control segment and arena */
     _Atomic int32_t dead;            /* proved dead */
 };
