@@ -237,7 +237,7 @@ watch_quarantine(
     ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
     ok &= ranks_expect(ulyx_mem_free(mem) == ULYX_ERR_BUSY);
     ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1 of comm") != NULL);
-    kill(shared->pids[VICTIM], killed ? SIGKILL : SIGCONT);
+    kill(ranks_pid(shared->pids, VICTIM), killed ? SIGKILL : SIGCONT);
     uli_deadline_t deadline = uli_deadline_in(10);
     ulyx_status_t status;
     while ((status = ulyx_mem_free(mem)) == ULYX_ERR_BUSY &&

@@ -247,7 +247,7 @@ killer(void *argument)
         usleep(100);
     usleep((useconds_t)(shared->delay_s * 1e6));
     atomic_store(&shared->killed_ns, uli_clock_ns());
-    kill(shared->pids[shared->victim], SIGKILL);
+    kill(ranks_pid(shared->pids, shared->victim), SIGKILL);
     return NULL;
 }
 

@@ -194,7 +194,7 @@ others_go_on(struct shared *shared, struct scene *s, int rank)
     while (atomic_load(&shared->phase) < RANKS - 1)
         usleep(1000);
     if (rank == 0)
-        kill(shared->pids[STOPPED], SIGCONT);
+        kill(ranks_pid(shared->pids, STOPPED), SIGCONT);
     for (int i = 0; i < 5000 && ulyx_mem_detach(s->comm, s->mem); i++)
         usleep(1000);
     s->attached = false;
@@ -228,7 +228,7 @@ stopper(void *context)
     while (!atomic_load(&shared->job.taken[RANKS]))
         usleep(1000);
     usleep(7000);
-    kill(shared->pids[STOPPED], SIGSTOP);
+    kill(ranks_pid(shared->pids, STOPPED), SIGSTOP);
     return NULL;
 }
 

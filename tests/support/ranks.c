@@ -224,7 +224,7 @@ start_processes(struct processes *group, rank_fn body, void *context)
             close(gate[1]);
             child_main(gate[0], r, group, body, context, parent);
         }
-        group->pids[r] = pid;
+        __atomic_store_n(&group->pids[r], pid, __ATOMIC_RELEASE);
         group->running++;
     }
     close(gate[1]);

@@ -28,9 +28,16 @@ int ranks_run_processes(
     int nranks, rank_fn body, void *context, double limit_s);
 
 /* The same, but rank `victim` may end in any way (a test kills it).
- * pids_p[nranks] lies in shared memory and is filled before bodies start. */
+ * pids_p[nranks] lies in shared memory and is filled before bodies start, by
+ * atomic stores: a thread of the test reads it with ranks_pid. */
 int ranks_run_processes_victim(int nranks, rank_fn body, void *context,
     double limit_s, int victim, pid_t *pids_p);
+
+static inline pid_t
+ranks_pid(const pid_t *pids, int rank)
+{
+    return __atomic_load_n(&pids[rank], __ATOMIC_ACQUIRE);
+}
 
 /* Zeroed anonymous memory that forked ranks share. */
 void *ranks_shared(size_t bytes);
