@@ -33,6 +33,7 @@ struct shared {
     int victim;
     double delay_s;
     pid_t pids[RANKS];
+    _Atomic bool killer_runs;
     _Atomic int ready; /* ranks that have begun the act */
     _Atomic int64_t killed_ns;
     _Atomic int64_t longest_ns; /* from the kill to a survivor's error */
@@ -243,6 +244,7 @@ static void *
 killer(void *argument)
 {
     struct shared *shared = argument;
+    atomic_store(&shared->killer_runs, true);
     while (atomic_load(&shared->ready) < RANKS)
         usleep(100);
     usleep((useconds_t)(shared->delay_s * 1e6));
@@ -262,6 +264,10 @@ kill_once(enum act act, enum scene_path path, struct test_random *random)
     shared->delay_s = test_random_unit(random) * 0.03;
     scene_environment(path);
     assert_int_equal(pthread_create(&thread, NULL, killer, shared), 0);
+    /* A fork in the middle of a thread's start copies locks of the sanitizer
+     * that nobody releases in the child: its service thread hung on them. */
+    while (!atomic_load(&shared->killer_runs))
+        usleep(100);
     int failed = ranks_run_processes_victim(
         RANKS, body, shared, LIMIT_S, shared->victim, shared->pids);
     if (failed)

@@ -26,6 +26,7 @@ struct shared {
     enum scene_path path;
     int limit;
     pid_t pids[RANKS];
+    _Atomic bool stopper_runs;
     _Atomic int phase;
 };
 
@@ -225,6 +226,7 @@ static void *
 stopper(void *context)
 {
     struct shared *shared = context;
+    atomic_store(&shared->stopper_runs, true);
     while (!atomic_load(&shared->job.taken[RANKS]))
         usleep(1000);
     usleep(7000);
@@ -239,6 +241,8 @@ a_stopped_rank_is_named_and_waited_for(void **state)
     struct shared *shared = ranks_shared(sizeof(*shared));
     pthread_t thread;
     pthread_create(&thread, NULL, stopper, shared);
+    while (!atomic_load(&shared->stopper_runs)) /* see soak_kill_test.c */
+        usleep(100);
     int failed = ranks_run_processes_victim(
         RANKS, stop_body, shared, LIMIT_S, -1, shared->pids);
     pthread_join(thread, NULL);
