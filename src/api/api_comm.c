@@ -11,7 +11,7 @@
 #include "comm/comm.h"
 #include "ulyx/comm.h"
 
-enum { MAX_RANKS = 1 << 20, MAX_TIMEOUT_S = 86400 };
+enum { MAX_RANKS = 1 << 20 };
 
 /* Everything that a queued creation needs, whatever its bootstrap. */
 struct creation {
@@ -34,10 +34,7 @@ take_params(const ulyx_comm_params_t *given, ulyx_comm_params_t *own_p)
 
     ULI_TRY(uli_params_copy(own_p, sizeof(*own_p), sizeof(*own_p), given,
         &defaults, "ulyx_comm_params_t"));
-    if (!(own_p->timeout_s >= 0 && own_p->timeout_s <= MAX_TIMEOUT_S))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "timeout_s is %g, allowed are 0 to %d", own_p->timeout_s,
-            MAX_TIMEOUT_S);
+    ULI_TRY(uli_params_timeout(own_p->timeout_s));
     if (own_p->memory_kind == ULYX_MEMORY_CUDA)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "memory_kind is CUDA: this build moves host memory only");

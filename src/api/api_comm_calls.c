@@ -34,9 +34,7 @@ inherit(
         &own, "ulyx_comm_params_t"));
     if (child->params.timeout_s == 0)
         child->params.timeout_s = comm->timeout_s;
-    if (!(child->params.timeout_s > 0 && child->params.timeout_s <= 86400))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "timeout_s is %g, allowed are 0 to 86400", child->params.timeout_s);
+    ULI_TRY(uli_params_timeout(child->params.timeout_s));
     if (child->params.memory_kind != comm->memory_kind)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "memory_kind is %d, the communicator's is %d",

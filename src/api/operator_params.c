@@ -12,7 +12,7 @@
 #include "api/params.h"
 #include "base/status.h"
 
-enum { MAX_TIMEOUT_S = 86400, ALL_FLAGS = 15 };
+enum { ALL_FLAGS = 15 };
 
 static ulyx_status_t
 refuse(const char *name, long long value, const char *rule)
@@ -52,22 +52,11 @@ static ulyx_status_t
 read_parts(struct uli_operator_params *params, int32_t nranks)
 {
     ulyx_operator_params_t *p = &params->p;
-    const unsigned char *given = (const unsigned char *)p->parts;
-    size_t size = p->part_size;
-    if (p->nparts < 1 || p->nparts > ULI_MAX_PARTS)
-        return refuse("nparts", p->nparts, "1 to 8");
-    if (!given)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "parts is NULL");
-    if (size < sizeof(ulyx_part_t) || size > 65536)
-        return refuse("part_size", (long long)size, "as by the _INIT macro");
-    for (int32_t i = 0; i < p->nparts; i++, given += size) {
-        for (size_t n = sizeof(ulyx_part_t); n < size; n++)
-            if (given[n])
-                return uli_error(ULYX_ERR_UNSUPPORTED,
-                    "parts[%d] has a non-zero byte at %zu that this version "
-                    "of the library does not know",
-                    i, n);
-        memcpy(&params->parts[i], given, sizeof(ulyx_part_t));
+    ULI_TRY(uli_params_array(p->parts, p->part_size, sizeof(ulyx_part_t),
+        p->nparts, ULI_MAX_PARTS, "parts"));
+    for (int32_t i = 0; i < p->nparts; i++) {
+        ULI_TRY(uli_params_element(&params->parts[i], sizeof(ulyx_part_t),
+            p->parts, p->part_size, i, "parts"));
         ULI_TRY(hold_int64(params, &params->parts[i].splits, nranks));
     }
     p->parts = params->parts;
@@ -140,10 +129,7 @@ check_scalars(const ulyx_operator_params_t *p)
             "max_workspace_bytes", p->max_workspace_bytes, "at least 0");
     if (p->threads < 0)
         return refuse("threads", p->threads, "at least 0");
-    if (!(p->timeout_s >= 0 && p->timeout_s <= MAX_TIMEOUT_S))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "timeout_s is %g, must be 0 to %d", p->timeout_s, MAX_TIMEOUT_S);
-    return ULYX_SUCCESS;
+    return uli_params_timeout(p->timeout_s);
 }
 
 ulyx_status_t

@@ -13,47 +13,13 @@
 #include "base/size.h"
 #include "base/status.h"
 
-enum { MAX_ELEM_BYTES = 4096, MAX_TIMEOUT_S = 86400 };
+enum { MAX_ELEM_BYTES = 4096 };
 
 static ulyx_status_t
 refuse(const char *name, long long value, const char *rule)
 {
     return uli_error(
         ULYX_ERR_INVALID_ARGUMENT, "%s is %lld, must be %s", name, value, rule);
-}
-
-/* One element of an array whose element size the caller gave. */
-static ulyx_status_t
-read_element(void *own_p, size_t own_bytes, const void *array, size_t size,
-    int index, const char *name)
-{
-    const unsigned char *element =
-        (const unsigned char *)array + (size_t)index * size;
-    for (size_t i = own_bytes; i < size; i++)
-        if (element[i])
-            return uli_error(ULYX_ERR_UNSUPPORTED,
-                "%s[%d] has a non-zero byte at %zu that this version of the "
-                "library (%zu bytes) does not know",
-                name, index, i, own_bytes);
-    memcpy(own_p, element, own_bytes);
-    return ULYX_SUCCESS;
-}
-
-static ulyx_status_t
-check_array(const void *array, size_t size, size_t own_bytes, int32_t count,
-    const char *name)
-{
-    if (count < 1 || count > ULI_MAX_PARTS)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "n%s is %d, must be 1 to %d", name, count, ULI_MAX_PARTS);
-    if (!array)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", name);
-    if (size < own_bytes || size > 65536)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "the size of an element of %s is %zu, expected at least %zu: start "
-            "from the _INIT macro",
-            name, size, own_bytes);
-    return ULYX_SUCCESS;
 }
 
 /* ---- tensors ------------------------------------------------------------- */
@@ -81,12 +47,12 @@ check_tensor(const ulyx_tensor_t *t, int i)
 static ulyx_status_t
 read_tensors(const ulyx_plan_params_t *given, struct uli_plan_params *plan)
 {
-    ULI_TRY(check_array(given->tensors, given->tensor_size,
-        sizeof(ulyx_tensor_t), given->ntensors, "tensors"));
+    ULI_TRY(uli_params_array(given->tensors, given->tensor_size,
+        sizeof(ulyx_tensor_t), given->ntensors, ULI_MAX_TENSORS, "tensors"));
     plan->shape.ntensors = given->ntensors;
     for (int i = 0; i < given->ntensors; i++) {
         ulyx_tensor_t t;
-        ULI_TRY(read_element(
+        ULI_TRY(uli_params_element(
             &t, sizeof(t), given->tensors, given->tensor_size, i, "tensors"));
         ULI_TRY(check_tensor(&t, i));
         struct uli_shape_tensor *own = &plan->shape.tensors[i];
@@ -181,22 +147,18 @@ check_scalars(const ulyx_plan_params_t *given)
             (unsigned long long)given->flags);
     if (given->max_sms < 0)
         return refuse("max_sms", given->max_sms, "at least 0");
-    if (!(given->timeout_s >= 0 && given->timeout_s <= MAX_TIMEOUT_S))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "timeout_s is %g, must be 0 to %d", given->timeout_s,
-            MAX_TIMEOUT_S);
-    return ULYX_SUCCESS;
+    return uli_params_timeout(given->timeout_s);
 }
 
 static ulyx_status_t
 read_parts(const ulyx_plan_params_t *given, struct uli_shape *shape)
 {
-    ULI_TRY(check_array(given->parts, given->part_size, sizeof(ulyx_part_t),
-        given->nparts, "parts"));
+    ULI_TRY(uli_params_array(given->parts, given->part_size,
+        sizeof(ulyx_part_t), given->nparts, ULI_MAX_PARTS, "parts"));
     shape->nparts = given->nparts;
     for (int i = 0; i < given->nparts; i++) {
         ulyx_part_t part;
-        ULI_TRY(read_element(
+        ULI_TRY(uli_params_element(
             &part, sizeof(part), given->parts, given->part_size, i, "parts"));
         shape->parts[i].axis = part.axis;
         shape->parts[i].kind = part.kind;
