@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "comm/rank_list.h"
 
 /* ---- blobs --------------------------------------------------------------- */
 
@@ -70,36 +71,6 @@ add_text(char *text, size_t bytes, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text + used, bytes - used, format, arguments);
     va_end(arguments);
-}
-
-void
-uli_rank_list_text(int32_t nranks,
-    bool (*chosen)(const void *context, int32_t rank), const void *context,
-    char *text_p, size_t bytes)
-{
-    enum { ROOM_FOR_ONE = 32 };
-    int32_t count = 0;
-    for (int32_t rank = 0; rank < nranks; rank++)
-        count += chosen(context, rank);
-    snprintf(text_p, bytes, count == 1 ? "rank" : "ranks");
-    const char *between = " ";
-    for (int32_t rank = 0; rank < nranks; rank++) {
-        if (!chosen(context, rank))
-            continue;
-        int32_t last = rank;
-        while (last + 1 < nranks && chosen(context, last + 1))
-            last++;
-        if (strlen(text_p) + ROOM_FOR_ONE > bytes) {
-            add_text(text_p, bytes, ", ...");
-            return;
-        }
-        if (last > rank)
-            add_text(text_p, bytes, "%s%d-%d", between, rank, last);
-        else
-            add_text(text_p, bytes, "%s%d", between, rank);
-        between = ", ";
-        rank = last;
-    }
 }
 
 static void

@@ -83,10 +83,4 @@ void uli_meeting_fail(struct uli_meeting *meeting, ulyx_status_t status,
 void uli_meeting_stray(
     struct uli_meeting *meeting, const char *address, const char *why);
 
-/* "rank 3" or "ranks 3, 5-7": those of 0 .. nranks-1 for which chosen() holds;
- * a list that does not fit ends in "...". */
-void uli_rank_list_text(int32_t nranks,
-    bool (*chosen)(const void *context, int32_t rank), const void *context,
-    char *text_p, size_t bytes);
-
 #endif

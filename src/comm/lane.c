@@ -4,8 +4,8 @@
  */
 #include "comm/lane.h"
 
-#include <stdio.h>
 #include <string.h>
+#include "comm/rank_list.h"
 
 struct uli_agree_post *
 uli_lane_post(struct uli_control *control, enum uli_lane lane, uint64_t round)
@@ -44,21 +44,25 @@ uli_lane_has(
                memory_order_acquire) == round;
 }
 
+struct missing {
+    const ulyx_comm_t *comm;
+    enum uli_lane lane;
+    uint64_t round;
+};
+
+static bool
+is_missing(const void *context, int32_t rank)
+{
+    const struct missing *m = context;
+
+    return !uli_lane_has(m->comm, m->lane, rank, m->round);
+}
+
 void
 uli_lane_missing(const ulyx_comm_t *comm, enum uli_lane lane, uint64_t round,
     char *text_p, size_t text_bytes)
 {
-    size_t used = 0;
+    struct missing missing = {comm, lane, round};
 
-    text_p[0] = 0;
-    for (int32_t p = 0; p < comm->nranks && used < text_bytes; p++) {
-        int32_t first = p;
-
-        if (uli_lane_has(comm, lane, p, round))
-            continue;
-        while (p + 1 < comm->nranks && !uli_lane_has(comm, lane, p + 1, round))
-            p++;
-        used += (size_t)snprintf(text_p + used, text_bytes - used,
-            p == first ? "%s%d" : "%s%d-%d", used == 0 ? "" : ", ", first, p);
-    }
+    uli_rank_ranges(comm->nranks, is_missing, &missing, text_p, text_bytes);
 }
