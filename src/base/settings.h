@@ -54,6 +54,9 @@ enum uli_setting_type {
         "directory, shared by all ranks, for the root's address and secret")   \
     X(ULYX_HOSTID, host_id, STRING, "", 0, 0,                                  \
         "overrides the node's identity (simulated nodes)")                     \
+    X(ULYX_RANKS_PER_NODE, ranks_per_node, INT, "0", 0, 131072,                \
+        "each run of so many ranks counts as a node of its own, for tests "    \
+        "of schedules; 0 = as the machine says")                               \
     X(ULYX_TRANSPORTS, transports, STRING, "", 0, 0,                           \
         "transports to use, comma separated; ^ excludes")                      \
     X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier", 0, 0,                  \

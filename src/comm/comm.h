@@ -45,8 +45,10 @@ struct uli_peer {
     struct uli_identity identity;
     int32_t node; /* dense: order of the first rank of each node */
     bool same_process;
-    const struct uli_tr_ops *map; /* MAP transport, NULL if none reaches */
-    /* Mapped here, the own block for rank itself; stored by the service. */
+    const struct uli_tr_ops *map; /* MAP transport, NULL if none reaches:
+                                   * the peer is remote, see remote.h */
+    /* Mapped here, the own block for rank itself; stored by the service. Of a
+     * remote peer: a mirror in this process, kept by its messages. */
     _Atomic(struct uli_control *) control;
     struct uli_window_table windows; /* slot 0 = control segment and arena */
     _Atomic int32_t dead;            /* proved dead */

@@ -18,6 +18,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include "base/settings.h"
+#include "transport/net.h"
 
 enum {
     ULI_TR_MAP = 1 << 0,   /* peers' windows become local pointers */
@@ -84,6 +85,10 @@ struct uli_tr_ops {
      * such process), SYSTEM. Blocks: for the copy. */
     ulyx_status_t (*read)(pid_t pid, const struct iovec *local,
         size_t local_count, const struct iovec *remote, size_t remote_count);
+
+    /* PUT: one rank's end of a network (net.h); NULL without the
+     * capability, which is asked for before it is used. */
+    const struct uli_net_ops *net;
 };
 
 /* The 8 known bytes of read_probe; a peer publishes the address of its own. */

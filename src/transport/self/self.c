@@ -20,10 +20,16 @@ static bool
 reaches(const struct uli_identity *me, const struct uli_identity *peer,
     char *why_p, size_t why_bytes)
 {
-    bool same = memcmp(me->process, peer->process, sizeof(me->process)) == 0;
-    if (!same)
+    if (memcmp(me->process, peer->process, sizeof(me->process))) {
         snprintf(why_p, why_bytes, "rank %d is another process", peer->rank);
-    return same;
+        return false;
+    }
+    /* Nodes that a test makes up are told apart like real ones. */
+    if (memcmp(me->node_hash, peer->node_hash, sizeof(me->node_hash))) {
+        snprintf(why_p, why_bytes, "rank %d is on another node", peer->rank);
+        return false;
+    }
+    return true;
 }
 
 static ulyx_status_t
