@@ -111,6 +111,11 @@ struct uli_net_ops {
      * one thread at a time (the service). wake ends it from any thread. */
     void (*wait)(struct uli_net *net, int max_ms);
     void (*wake)(struct uli_net *net);
+    /* True when nothing that I have put to the peer can land there any more:
+     * each put taken so far has been completed at the target or has failed,
+     * or, where puts and messages share one order, will land before a message
+     * that is sent now. Any thread, never blocks; for giving back memory. */
+    bool (*settled)(struct uli_net *net, int32_t peer);
     /* Blocks until all puts and messages to living peers have left this
      * process or the deadline is over, then closes all connections and frees
      * everything. After it no hook is called. */
