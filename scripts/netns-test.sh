@@ -1,0 +1,392 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# netns-test.sh: a few hosts on one machine. A host is a set of namespaces of
+# its own (network, IPC, processes, host name, /dev/shm); one switch, a bridge
+# in another network namespace, joins them. They have no names and live as long
+# as this script's keepers do, which the kernel kills with it: nothing is left
+# behind however it ends. `netns-test.sh --help` says how to use it.
+set -eu
+
+usage() {
+    cat <<'TEXT'
+netns-test.sh run [OPTIONS] [--] COMMAND [ARGUMENTS...]
+    runs the command as a rank on each of H hosts x R ranks
+netns-test.sh check
+    ends with 77, and says why, where hosts cannot be made
+
+options of run
+    -H HOSTS          hosts, 2 when not given; each is HOST in 0 .. HOSTS-1
+    -R RANKS          ranks on each host, 1 when not given
+    --launch hand     ULYX_RANK, ULYX_NRANKS and a meeting at MASTER_ADDR with
+                      a secret (when not given)
+    --launch mpirun   Open MPI, its daemons on the hosts
+    --rate RATE       each host's link, both ways: tc's words, 1gbit
+    --queue BYTES     of the limited link: a tiny one loses packets
+    --env NAME=VALUE  for all ranks; --env RANK:NAME=VALUE for one of them
+    --fault FAULT     down:HOST:SECONDS    the link goes down after so long
+                      vanish:HOST:SECONDS  the host goes, with all on it
+                      kill:RANK:SECONDS    one rank is killed
+                      stop:RANK:SECONDS    one rank is stopped (hand only)
+    --limit SECONDS   then ranks are killed and their exit is 124; 120
+    --logs FOLDER     keeps what rank N wrote in FOLDER/rank-N, FOLDER/exits
+
+Rank 0 writes to the terminal, the others to logs, which are shown when they
+fail. Ends with the first exit status that is not 0, of ranks on hosts that
+still exist; with 77 where the rights to make hosts are missing (root, or
+CAP_SYS_ADMIN and CAP_NET_ADMIN).
+TEXT
+}
+
+die() {
+    echo "netns-test.sh: $*" >&2
+    exit 2
+}
+
+# ---- hosts ------------------------------------------------------------------
+
+# Why no host can be made here; empty when it can.
+why_not() {
+    for tool in unshare nsenter setpriv timeout ip; do
+        command -v $tool >/dev/null || {
+            echo "$tool is not installed (util-linux, coreutils, iproute2)"
+            return
+        }
+    done
+    unshare --net --ipc --uts --pid --fork --mount-proc \
+        ip link add up type bridge 2>/dev/null ||
+        echo "no rights to make namespaces and bridges"
+}
+
+# keep NAME: holds a host's namespaces until it is killed. PID 1 of a host is
+# a sleep: who kills it kills the host.
+keep() {
+    # shellcheck disable=SC2016 # expanded inside
+    setpriv --pdeathsig KILL unshare --net --ipc --uts --pid --fork \
+        --kill-child --mount-proc sh -c '
+            hostname "$1" && mount -t tmpfs tmpfs /dev/shm &&
+            ip link set lo up && : >"$2" && exec sleep 1000000' \
+        keeper "$1" "$work/ready-$1" 2>"$work/keeper-$1" &
+    eval "keeper_$1=$!"
+    keepers="$keepers $!"
+}
+
+# pid_of NAME: the PID 1 of a host as this script sees it.
+pid_of() {
+    eval "k=\$keeper_$1"
+    tries=0
+    while [ ! -e "$work/ready-$1" ]; do
+        tries=$((tries + 1))
+        [ $tries -lt 500 ] ||
+            die "$1 did not come up: $(cat "$work/keeper-$1")"
+        sleep 0.02
+    done
+    # shellcheck disable=SC2154 # set by eval
+    tr -d ' ' <"/proc/$k/task/$k/children"
+}
+
+in_net() {
+    n=$1
+    shift
+    nsenter --target "$n" --net -- "$@"
+}
+
+# limit PID DEVICE: the rate and queue of what leaves by it. The burst holds
+# the largest packet that the kernel hands down, but for tiny queues.
+limit() {
+    [ -n "$rate" ] || return 0
+    if [ -n "$queue" ]; then
+        in_net "$1" tc qdisc add dev "$2" root tbf rate "$rate" \
+            burst "$queue" limit "$queue"
+    else
+        in_net "$1" tc qdisc add dev "$2" root tbf rate "$rate" \
+            burst 256k latency 50ms
+    fi
+}
+
+make_hosts() {
+    keep switch
+    h=0
+    while [ $h -lt "$hosts" ]; do
+        keep "host$h"
+        h=$((h + 1))
+    done
+    switch=$(pid_of switch)
+    in_net "$switch" ip link add hub type bridge
+    in_net "$switch" ip address add 10.77.0.254/24 dev hub
+    in_net "$switch" ip link set hub up
+    h=0
+    while [ $h -lt "$hosts" ]; do
+        pid=$(pid_of "host$h")
+        echo "$pid" >"$work/10.77.0.$((h + 1))"
+        in_net "$switch" ip link add "port$h" type veth \
+            peer name eth0 netns "$pid"
+        in_net "$switch" ip link set "port$h" master hub up
+        in_net "$pid" ip address add "10.77.0.$((h + 1))/24" dev eth0
+        in_net "$pid" ip link set eth0 up
+        limit "$pid" eth0
+        limit "$switch" "port$h"
+        h=$((h + 1))
+    done
+}
+
+# Kills what this run started, and with the keepers all that is on the hosts.
+tear_down() {
+    trap - EXIT INT TERM HUP
+    for k in $jobs_pids $keepers; do
+        kill -KILL "$k" 2>/dev/null || true
+    done
+    wait 2>/dev/null || true
+    rm -rf "$work"
+}
+
+# on HOST COMMAND...: there, in this folder.
+on() {
+    target=$(cat "$work/10.77.0.$(($1 + 1))")
+    shift
+    # shellcheck disable=SC2016 # expanded inside
+    exec nsenter --target "$target" --net --ipc --uts --mount --pid -- \
+        sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
+}
+
+# ---- ranks ------------------------------------------------------------------
+
+# The assignments of --env for rank $1, one a line.
+environment_of() {
+    printf '%s' "$environment" | while IFS= read -r line; do
+        case $line in
+        [0-9]*:*=*) [ "${line%%:*}" != "$1" ] || echo "${line#*:}" ;;
+        ?*) echo "$line" ;;
+        esac
+    done
+}
+
+# rank R COMMAND...: one rank by hand.
+rank() {
+    r=$1
+    shift
+    environment_of "$r" >"$work/env-$r"
+    while IFS= read -r line; do
+        set -- "$line" "$@"
+    done <"$work/env-$r"
+    # shellcheck disable=SC2016 # expanded inside
+    on $((r / ranks)) timeout -k 2 "$seconds" \
+        sh -c 'echo $$ >"$0" && exec env "$@"' "$work/pid-$r" \
+        ULYX_RANK="$r" ULYX_NRANKS=$((hosts * ranks)) \
+        MASTER_ADDR=10.77.0.1 ULYX_PORT=7001 ULYX_SECRET="$secret" "$@"
+}
+
+by_hand() {
+    secret=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+    r=0
+    while [ $r -lt $((hosts * ranks)) ]; do
+        if [ $r = 0 ] && [ "$logs" = "$work" ]; then
+            (rank $r "$@") &
+        else
+            (rank $r "$@") >"$logs/rank-$r" 2>&1 &
+        fi
+        jobs_pids="$jobs_pids $!"
+        r=$((r + 1))
+    done
+}
+
+# Open MPI from the switch's network; its daemons come to the hosts by an agent
+# in place of ssh.
+by_mpirun() {
+    # shellcheck disable=SC2016 # expanded when it runs
+    printf '#!/bin/sh\nh=$1\nshift\nexec nsenter --target "$(cat "%s/$h")" ' \
+        "$work" >"$work/agent"
+    # shellcheck disable=SC2016
+    echo '--net --ipc --uts --mount --pid -- sh -c "$*"' >>"$work/agent"
+    chmod +x "$work/agent"
+    places=
+    h=1
+    while [ $h -le "$hosts" ]; do
+        places="$places,10.77.0.$h:$ranks"
+        h=$((h + 1))
+    done
+    environment_of all >"$work/env"
+    while IFS= read -r line; do
+        set -- "$line" "$@"
+    done <"$work/env"
+    set -- mpirun --allow-run-as-root --wdir "$PWD" \
+        --mca plm_rsh_agent "$work/agent" --mca oob_tcp_if_include \
+        10.77.0.0/24 --mca btl_tcp_if_include 10.77.0.0/24 --bind-to none \
+        --host "${places#,}" -np $((hosts * ranks)) env "$@"
+    if [ "$logs" = "$work" ]; then
+        timeout -k 5 "$seconds" nsenter --target "$switch" --net -- "$@" &
+    else
+        timeout -k 5 "$seconds" nsenter --target "$switch" --net -- "$@" \
+            >"$logs/rank-0" 2>&1 &
+    fi
+    jobs_pids=$!
+}
+
+# ---- faults -----------------------------------------------------------------
+
+# The process of rank $1 as this script sees it: NSpid ends in its own number.
+outer_pid() {
+    inner=$(cat "$work/pid-$1")
+    pid=$(cat "$work/10.77.0.$(($1 / ranks + 1))")
+    space=$(stat -L -c %i "/proc/$pid/ns/pid")
+    find -L /proc/[0-9]*/ns/pid -inum "$space" 2>/dev/null |
+        while IFS=/ read -r _ _ p _; do
+            awk -v inner="$inner" -v p="$p" '/^NSpid:/ && $NF == inner {
+                print p }' "/proc/$p/status" 2>/dev/null
+        done
+}
+
+# fault KIND:WHERE:SECONDS, in the background.
+fault() {
+    kind=${1%%:*}
+    where=${1#*:}
+    # dies with the hosts
+    nsenter --target "$switch" --pid -- sleep "${where#*:}" || return 0
+    where=${where%%:*}
+    echo "netns-test.sh: $kind $where" >&2
+    case $kind in
+    down) in_net "$switch" ip link set "port$where" down ;;
+    vanish)
+        in_net "$switch" ip link delete "port$where"
+        kill -KILL "$(cat "$work/10.77.0.$((where + 1))")"
+        ;;
+    kill) kill -KILL "$(outer_pid "$where")" ;;
+    stop) kill -STOP "$(outer_pid "$where")" ;;
+    esac
+}
+
+# True when rank $1 was on a host that --fault took away, or was itself ended.
+is_gone() {
+    for f in $faults; do
+        case $f in
+        vanish:$(($1 / ranks)):* | kill:$1:* | stop:$1:*) return 0 ;;
+        esac
+    done
+    return 1
+}
+
+# ---- commands ---------------------------------------------------------------
+
+# Waits for all ranks; the status of the first that failed.
+collect() {
+    status=0
+    r=0
+    for job in $jobs_pids; do
+        case "$faults " in # a stopped one goes with its host
+        *" stop:$r:"*) r=$((r + 1)) && continue ;;
+        esac
+        code=0
+        wait "$job" || code=$?
+        echo "$r $code" >>"$logs/exits"
+        if [ $code != 0 ] && ! is_gone $r; then
+            [ $status != 0 ] || status=$code
+            if [ "$logs" = "$work" ]; then
+                echo "netns-test.sh: rank $r ended with $code" >&2
+                [ ! -e "$logs/rank-$r" ] || sed "s/^/[$r] /" "$logs/rank-$r" >&2
+            fi
+        fi
+        r=$((r + 1))
+    done
+    return $status
+}
+
+parse() {
+    while [ $# -gt 0 ]; do
+        case $1 in
+        -H | -R | --launch | --rate | --queue | --env | --fault | --limit | \
+            --logs)
+            [ $# -gt 1 ] || die "$1 wants a value"
+            ;;
+        esac
+        case $1 in
+        -H) hosts=$2 ;;
+        -R) ranks=$2 ;;
+        --launch) launch=$2 ;;
+        --rate) rate=$2 ;;
+        --queue) queue=$2 ;;
+        --env) environment="$environment$2
+" ;;
+        --fault) faults="$faults $2" ;;
+        --limit) seconds=$2 ;;
+        --logs) logs=$2 ;;
+        --) shift && break ;;
+        -*) die "$1 is not understood (--help)" ;;
+        *) break ;;
+        esac
+        shift 2
+    done
+    left=$#
+}
+
+check_options() {
+    case $hosts$ranks$seconds in
+    *[!0-9]*) die "-H, -R and --limit want whole numbers" ;;
+    esac
+    if [ "$hosts" -lt 1 ] || [ "$hosts" -gt 200 ] || [ "$ranks" -lt 1 ]; then
+        die "1 to 200 hosts, 1 rank or more on each"
+    fi
+    [ -z "$queue" ] || [ -n "$rate" ] || die "--queue belongs to --rate"
+    for f in $faults; do
+        case $f in
+        down:*:* | vanish:*:* | kill:*:* | stop:*:*) ;;
+        *) die "--fault $f is not understood (--help)" ;;
+        esac
+    done
+    case $launch in
+    hand) ;;
+    mpirun)
+        case $faults$environment in
+        *kill:* | *stop:* | [0-9]*:*=*)
+            die "faults and variables of one rank want --launch hand"
+            ;;
+        esac
+        ;;
+    *) die "--launch $launch: expected hand or mpirun" ;;
+    esac
+}
+
+run() {
+    hosts=2 ranks=1 launch=hand rate='' queue='' environment='' faults=''
+    seconds=120 logs=''
+    parse "$@"
+    shift $(($# - left))
+    [ $# -gt 0 ] || die "no command (--help)"
+    check_options
+    reason=$(why_not)
+    if [ -n "$reason" ]; then
+        echo "netns-test.sh: skipped: $reason" >&2
+        exit 77
+    fi
+    keepers='' jobs_pids=''
+    work=$(mktemp -d)
+    logs=${logs:-$work}
+    mkdir -p "$logs"
+    rm -f "$logs/exits"
+    trap tear_down EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+    make_hosts
+    if [ "$launch" = hand ]; then by_hand "$@"; else by_mpirun "$@"; fi
+    for f in $faults; do
+        fault "$f" &
+        keepers="$keepers $!"
+    done
+    collect
+}
+
+command=${1:-}
+[ $# = 0 ] || shift
+case $command in
+run) run "$@" ;;
+check)
+    reason=$(why_not)
+    [ -z "$reason" ] || {
+        echo "skipped: $reason"
+        exit 77
+    }
+    ;;
+-h | --help) usage ;;
+*)
+    usage >&2
+    exit 2
+    ;;
+esac
