@@ -11,11 +11,11 @@
 
 #include "base/settings.h"
 #include "info.h"
-#include "topology/tuning.h"
+#include "topology/choose.h"
 #include "ulyx/ulyx.h"
 
 struct options {
-    struct uli_exchange_shape shape;
+    struct uli_demand_shape shape;
     const char *algo, *tuning, *check, *goal;
     bool machine;
 };
@@ -58,7 +58,7 @@ parse_number(const char *text, int64_t *value_p)
 static bool
 parse_option(struct options *o, const char *name, const char *value)
 {
-    struct uli_exchange_shape *s = &o->shape;
+    struct uli_demand_shape *s = &o->shape;
     struct {
         const char *name;
         int64_t *field;
@@ -128,10 +128,10 @@ print_schedule(const struct uli_schedule *s, const struct uli_prediction *p,
 }
 
 static void
-print_prediction(const struct uli_model *model, const struct uli_exchange *x,
+print_prediction(const struct uli_model *model, const struct uli_demand *x,
     const struct uli_choice *c)
 {
-    double received = uli_exchange_received(x);
+    double received = uli_demand_received(x);
 
     printf("%d ranks, %d nodes of %d; a rank receives at most %.3f MB\n  ",
         x->nranks, x->nodes, x->ranks_per_node, received * 1e-6);
@@ -155,7 +155,7 @@ print_prediction(const struct uli_model *model, const struct uli_exchange *x,
 /* ---- work ---------------------------------------------------------------- */
 
 static ulyx_status_t
-export_goal(const struct uli_exchange *x, enum uli_algo algo, const char *path)
+export_goal(const struct uli_demand *x, enum uli_algo algo, const char *path)
 {
     FILE *file = fopen(path, "we");
     ulyx_status_t status;
@@ -175,14 +175,15 @@ export_goal(const struct uli_exchange *x, enum uli_algo algo, const char *path)
 /* Model and rules: defaults, then the machine, then the file. */
 static ulyx_status_t
 prepare(struct options *o, struct uli_settings *settings,
-    struct uli_model *model, struct uli_tuning *tuning)
+    struct uli_planner *planner)
 {
+    struct uli_model *model = &planner->model;
     struct uli_topology *t = NULL;
     ulyx_status_t status = uli_settings_load(settings);
     const char *path = o->tuning ? o->tuning : settings->tuning;
 
     uli_model_defaults(model);
-    memset(tuning, 0, sizeof(*tuning));
+    memset(&planner->tuning, 0, sizeof(planner->tuning));
     if (status == ULYX_SUCCESS && o->machine)
         status = uli_topology_load(settings, &t);
     if (t != NULL) {
@@ -190,29 +191,28 @@ prepare(struct options *o, struct uli_settings *settings,
         uli_topology_free(t);
     }
     if (status == ULYX_SUCCESS && path[0] != 0)
-        status = uli_tuning_read(
-            path, model, tuning, print_finding, (void *)(uintptr_t)path);
+        status = uli_tuning_read(path, model, &planner->tuning, print_finding,
+            (void *)(uintptr_t)path);
     if (o->algo == NULL)
         o->algo = settings->algo;
     return status;
 }
 
 static ulyx_status_t
-predict(const struct options *o, const struct uli_model *model,
-    const struct uli_tuning *tuning)
+predict(const struct options *o, const struct uli_planner *planner)
 {
-    struct uli_exchange x;
+    struct uli_demand x;
     struct uli_choice choice;
-    ulyx_status_t status = uli_exchange_create(&o->shape, &x);
+    ulyx_status_t status = uli_demand_create(&o->shape, &x);
 
     if (status != ULYX_SUCCESS)
         return status;
-    status = uli_tuning_choose(tuning, model, &x, o->algo, &choice);
+    status = uli_choose(planner, &x, o->algo, &choice);
     if (status == ULYX_SUCCESS)
-        print_prediction(model, &x, &choice);
+        print_prediction(&planner->model, &x, &choice);
     if (status == ULYX_SUCCESS && o->goal != NULL)
         status = export_goal(&x, choice.algo, o->goal);
-    uli_exchange_destroy(&x);
+    uli_demand_destroy(&x);
     return status;
 }
 
@@ -222,21 +222,20 @@ info_model(int argc, char **argv)
     struct options o = {
         .shape = {2, 8, 32768, 1, 64, 8, 128, 2, ULI_MODEL_NVLINK}};
     struct uli_settings settings;
-    struct uli_model model;
-    struct uli_tuning tuning;
+    struct uli_planner planner;
     ulyx_status_t status;
 
     for (int i = 0; i < argc; i += 2)
         if (i + 1 == argc || !parse_option(&o, argv[i], argv[i + 1]))
             return usage();
     if (o.check != NULL) {
-        uli_model_defaults(&model);
-        status = uli_tuning_read(o.check, &model, &tuning, print_finding,
-            (void *)(uintptr_t)o.check);
+        uli_model_defaults(&planner.model);
+        status = uli_tuning_read(o.check, &planner.model, &planner.tuning,
+            print_finding, (void *)(uintptr_t)o.check);
     } else {
-        status = prepare(&o, &settings, &model, &tuning);
+        status = prepare(&o, &settings, &planner);
         if (status == ULYX_SUCCESS)
-            status = predict(&o, &model, &tuning);
+            status = predict(&o, &planner);
     }
     if (status != ULYX_SUCCESS)
         fprintf(stderr, "ulyx_info: %s\n", ulyx_last_error());

@@ -21,7 +21,7 @@
 enum { GATHER, WIRE, SPREAD };
 
 struct writer {
-    const struct uli_exchange *x;
+    const struct uli_demand *x;
     FILE *file;
     int64_t label;
     int64_t gate;        /* label that sends require; 0 for none */
@@ -55,7 +55,7 @@ close_phase(struct writer *w)
 }
 
 static int64_t
-reads_of(const struct uli_exchange *x, int32_t r)
+reads_of(const struct uli_demand *x, int32_t r)
 {
     return x->own_bytes[r] + x->shared_bytes[r];
 }
@@ -64,7 +64,7 @@ reads_of(const struct uli_exchange *x, int32_t r)
 static void
 write_direct(struct writer *w, int32_t r, bool pairwise)
 {
-    const struct uli_exchange *x = w->x;
+    const struct uli_demand *x = w->x;
     int64_t window[ULI_PAIRWISE_LIMIT] = {0};
     for (int32_t step = 1; step < x->nranks; step++) {
         int64_t *earlier = &window[step % ULI_PAIRWISE_LIMIT];
@@ -78,54 +78,74 @@ write_direct(struct writer *w, int32_t r, bool pairwise)
     }
 }
 
-/* What rank `from` hands to `to` of its node: to's own share, and what goes
- * to the ranks of other nodes with to's local number. */
-static int64_t
-gathered(const struct uli_exchange *x, int32_t from, int32_t to)
+/* Does rank `from` send to `to`, of another node, by wire? */
+static bool
+is_rail(const struct uli_demand *x, int32_t from, int32_t to)
 {
-    int32_t g = x->ranks_per_node;
+    int32_t here = uli_demand_node_ranks(x, x->node[from]);
+    return x->place[to] % here == x->place[from];
+}
+
+/* What rank `from` hands to `to` of its node: to's own share, and what `to`
+ * sends to other nodes. */
+static int64_t
+gathered(const struct uli_demand *x, int32_t from, int32_t to)
+{
     int64_t bytes = reads_of(x, to);
+    int32_t step = uli_demand_node_ranks(x, x->node[to]);
     for (int32_t n = 0; n < x->nodes; n++)
-        if (n != to / g)
-            bytes += uli_exchange_carried(x, n * g + to % g);
+        for (int32_t i = x->first[n] + x->place[to];
+             n != x->node[to] && i < x->first[n + 1]; i += step)
+            bytes += uli_demand_carried(x, x->members[i]);
     return x->rows[from] * bytes;
 }
 
 static int64_t
 wired(const struct writer *w, int32_t from, int32_t to)
 {
-    return w->node_rows[from / w->x->ranks_per_node] *
-           uli_exchange_carried(w->x, to);
+    return w->node_rows[w->x->node[from]] * uli_demand_carried(w->x, to);
 }
 
 static int64_t
 spread(const struct writer *w, int32_t from, int32_t to)
 {
-    const struct uli_exchange *x = w->x;
+    const struct uli_demand *x = w->x;
     int64_t rows = w->node_rows[x->nodes];
-    return (rows - w->node_rows[to / x->ranks_per_node]) *
-           uli_exchange_handed(x, from, to);
+    return (rows - w->node_rows[x->node[to]]) * uli_demand_handed(x, from, to);
+}
+
+static void
+write_wire(struct writer *w, int32_t r)
+{
+    const struct uli_demand *x = w->x;
+    for (int32_t n = 1; n < x->nodes; n++) {
+        int32_t node = (x->node[r] + n) % x->nodes;
+        for (int32_t i = x->first[node]; i < x->first[node + 1]; i++) {
+            int32_t peer = x->members[i];
+            if (is_rail(x, r, peer))
+                message(w, "send", "to", wired(w, r, peer), peer, WIRE);
+            if (is_rail(x, peer, r))
+                message(w, "recv", "from", wired(w, peer, r), peer, WIRE);
+        }
+    }
 }
 
 static void
 write_hier(struct writer *w, int32_t r)
 {
-    const struct uli_exchange *x = w->x;
-    int32_t g = x->ranks_per_node, node = r / g;
+    const struct uli_demand *x = w->x;
+    const int32_t *members = &x->members[x->first[x->node[r]]];
+    int32_t g = uli_demand_node_ranks(x, x->node[r]);
     for (int32_t l = 1; l < g; l++) {
-        int32_t peer = node * g + (r + l) % g;
+        int32_t peer = members[(x->place[r] + l) % g];
         message(w, "send", "to", gathered(x, r, peer), peer, GATHER);
         message(w, "recv", "from", gathered(x, peer, r), peer, GATHER);
     }
     close_phase(w);
-    for (int32_t n = 1; n < x->nodes; n++) {
-        int32_t peer = (node + n) % x->nodes * g + r % g;
-        message(w, "send", "to", wired(w, r, peer), peer, WIRE);
-        message(w, "recv", "from", wired(w, peer, r), peer, WIRE);
-    }
+    write_wire(w, r);
     close_phase(w);
     for (int32_t l = 1; l < g; l++) {
-        int32_t peer = node * g + (r + l) % g;
+        int32_t peer = members[(x->place[r] + l) % g];
         message(w, "send", "to", spread(w, r, peer), peer, SPREAD);
         message(w, "recv", "from", spread(w, peer, r), peer, SPREAD);
     }
@@ -133,7 +153,7 @@ write_hier(struct writer *w, int32_t r)
 
 ulyx_status_t
 uli_schedule_write_goal(
-    const struct uli_exchange *x, enum uli_algo algo, FILE *file)
+    const struct uli_demand *x, enum uli_algo algo, FILE *file)
 {
     bool hier = algo == ULI_ALGO_HIER;
     int64_t each = hier ? (int64_t)x->nodes + 2 * x->ranks_per_node : x->nranks;
@@ -147,7 +167,7 @@ uli_schedule_write_goal(
     if (!w.node_rows)
         return uli_error(ULYX_ERR_NO_MEMORY, "GOAL: no memory");
     for (int32_t r = 0; r < x->nranks; r++) {
-        w.node_rows[r / x->ranks_per_node] += x->rows[r];
+        w.node_rows[x->node[r]] += x->rows[r];
         w.node_rows[x->nodes] += x->rows[r];
     }
     fprintf(file, "num_ranks %" PRId32 "\n", x->nranks);

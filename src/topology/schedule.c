@@ -40,25 +40,29 @@ struct sum {
     double holders, readers;
 };
 
+struct rail {
+    double weight, ranks;
+};
+
 struct sums {
     struct sum all, *nodes;
-    double *rails; /* w summed over the ranks with one local number */
+    struct rail *rails; /* [ranks_per_node] over the ranks with one place */
 };
 
 static double
-reads_of(const struct uli_exchange *x, int32_t r)
+reads_of(const struct uli_demand *x, int32_t r)
 {
     return (double)x->own_bytes[r] + (double)x->shared_bytes[r];
 }
 
 static double
-weight_of(const struct uli_exchange *x, int32_t r)
+weight_of(const struct uli_demand *x, int32_t r)
 {
-    return (double)uli_exchange_carried(x, r);
+    return (double)uli_demand_carried(x, r);
 }
 
 static void
-add_rank(struct sum *sum, const struct uli_exchange *x, int32_t r)
+add_rank(struct sum *sum, const struct uli_demand *x, int32_t r)
 {
     sum->rows += (double)x->rows[r];
     sum->reads += reads_of(x, r);
@@ -76,38 +80,28 @@ free_sums(struct sums *sums)
 }
 
 static ulyx_status_t
-make_sums(const struct uli_exchange *x, struct sums *sums)
+make_sums(const struct uli_demand *x, struct sums *sums)
 {
     memset(sums, 0, sizeof(*sums));
     sums->nodes = calloc((size_t)x->nodes, sizeof(*sums->nodes));
-    sums->rails = calloc((size_t)x->ranks_per_node, sizeof(double));
+    sums->rails = calloc((size_t)x->ranks_per_node, sizeof(*sums->rails));
     if (!sums->nodes || !sums->rails) {
         free_sums(sums);
         return uli_error(ULYX_ERR_NO_MEMORY, "schedule: no memory");
     }
     for (int32_t r = 0; r < x->nranks; r++) {
         add_rank(&sums->all, x, r);
-        add_rank(&sums->nodes[r / x->ranks_per_node], x, r);
-        sums->rails[r % x->ranks_per_node] += weight_of(x, r);
+        add_rank(&sums->nodes[x->node[r]], x, r);
+        sums->rails[x->place[r]].weight += weight_of(x, r);
+        sums->rails[x->place[r]].ranks++;
     }
     return ULYX_SUCCESS;
-}
-
-double
-uli_exchange_received(const struct uli_exchange *x)
-{
-    double rows = 0, most = 0;
-    for (int32_t r = 0; r < x->nranks; r++)
-        rows += (double)x->rows[r];
-    for (int32_t r = 0; r < x->nranks; r++)
-        most = fmax(most, (rows - (double)x->rows[r]) * reads_of(x, r));
-    return most;
 }
 
 /* ---- flows --------------------------------------------------------------- */
 
 struct builder {
-    const struct uli_exchange *x;
+    const struct uli_demand *x;
     const struct uli_model *model;
     struct sums sums;
     enum uli_model_class wire;
@@ -151,17 +145,32 @@ set_phase(struct uli_phase *phase, const char *name, double rounds,
     memcpy(phase->flows, flows, (size_t)nflows * sizeof(*flows));
 }
 
+/* The ranks that rank r sends to by wire: those whose place is r's modulo the
+ * ranks of r's node, and r itself. */
+static struct rail
+rail_of(const struct builder *b, int32_t r)
+{
+    const struct uli_demand *x = b->x;
+    int32_t step = uli_demand_node_ranks(x, x->node[r]);
+    struct rail rail = {0, 0};
+    for (int32_t p = x->place[r]; p < x->ranks_per_node; p += step) {
+        rail.weight += b->sums.rails[p].weight;
+        rail.ranks += b->sums.rails[p].ranks;
+    }
+    return rail;
+}
+
 /* flows: local out, local in, wire out, wire in */
 static void
 build_direct(struct builder *b, struct uli_schedule *s, bool pairwise)
 {
-    const struct uli_exchange *x = b->x;
+    const struct uli_demand *x = b->x;
     const struct sum *all = &b->sums.all;
     struct uli_flow flows[4] = {{.class = x->local}, {.class = x->local},
         {.class = b->wire}, {.class = b->wire}};
     double rounds = pairwise ? ceil((x->nranks - 1.0) / ULI_PAIRWISE_LIMIT) : 1;
     for (int32_t r = 0; r < x->nranks; r++) {
-        const struct sum *node = &b->sums.nodes[r / x->ranks_per_node];
+        const struct sum *node = &b->sums.nodes[x->node[r]];
         double rows = (double)x->rows[r], reads = reads_of(x, r);
         offer(b, &flows[0], x->local, node->readers - (reads > 0),
             rows * (node->reads - reads));
@@ -183,23 +192,23 @@ build_direct(struct builder *b, struct uli_schedule *s, bool pairwise)
 static void
 build_hier(struct builder *b, struct uli_schedule *s)
 {
-    const struct uli_exchange *x = b->x;
+    const struct uli_demand *x = b->x;
     const struct sum *all = &b->sums.all;
-    int32_t g = x->ranks_per_node;
     struct uli_flow gather[2] = {{.class = x->local}, {.class = x->local}};
     struct uli_flow wire[2] = {{.class = b->wire}, {.class = b->wire}};
     struct uli_flow spread[2] = {{.class = x->local}, {.class = x->local}};
     for (int32_t r = 0; r < x->nranks; r++) {
-        const struct sum *node = &b->sums.nodes[r / g];
+        const struct sum *node = &b->sums.nodes[x->node[r]];
+        const struct rail rail = rail_of(b, r);
         double rows = (double)x->rows[r], reads = reads_of(x, r);
-        double weight = weight_of(x, r), rail = b->sums.rails[r % g];
+        double weight = weight_of(x, r), mine = rail.weight - weight;
         double away = all->rows - node->rows;
+        double g = uli_demand_node_ranks(x, x->node[r]);
         offer(b, &gather[0], x->local, g - 1,
-            rows * (all->weight - rail - (node->weight - weight) +
-                       (node->reads - reads)));
+            rows * (all->weight - node->weight - mine + node->reads - reads));
         offer(b, &gather[1], x->local, g - 1,
-            (node->rows - rows) * (rail - weight + reads));
-        offer(b, &wire[0], b->wire, x->nodes - 1, node->rows * (rail - weight));
+            (node->rows - rows) * (mine + reads));
+        offer(b, &wire[0], b->wire, rail.ranks - 1, node->rows * mine);
         offer(b, &wire[1], b->wire, x->nodes - 1, away * weight);
         /* each shared byte comes from one of g ranks, one of which is r */
         offer(b, &spread[0], x->local, g - 1,
@@ -217,15 +226,15 @@ build_hier(struct builder *b, struct uli_schedule *s)
 }
 
 ulyx_status_t
-uli_schedule_build(const struct uli_exchange *exchange,
+uli_schedule_build(const struct uli_demand *demand,
     const struct uli_model *model, enum uli_algo algo, int32_t chunks,
     struct uli_schedule *schedule_p)
 {
-    struct builder b = {.x = exchange, .model = model};
+    struct builder b = {.x = demand, .model = model};
     struct uli_schedule s = {.algo = uli_algo_name(algo),
         .chunks = chunks,
-        .leaves_node = exchange->nodes > 1};
-    ULI_TRY(make_sums(exchange, &b.sums));
+        .leaves_node = demand->nodes > 1};
+    ULI_TRY(make_sums(demand, &b.sums));
     choose_wire(&b, algo == ULI_ALGO_HIER);
     if (algo == ULI_ALGO_HIER)
         build_hier(&b, &s);

@@ -50,20 +50,4 @@ typedef void (*uli_tuning_report)(
 ulyx_status_t uli_tuning_read(const char *path, struct uli_model *model,
     struct uli_tuning *tuning_p, uli_tuning_report report, void *context);
 
-/* What was chosen, and the best of the others. */
-struct uli_choice {
-    enum uli_algo algo, runner_up;
-    struct uli_schedule schedule, other;
-    struct uli_prediction prediction, other_prediction;
-    char reason[128];
-};
-
-/* The schedule for an exchange: forced by `algo` (ULYX_ALGO; "" for none),
- * else by the first rule that fits, else the one that the model predicts to
- * be fastest. Chunks of hier: 1 to 16, the best.
- * Errors: INVALID_ARGUMENT (unknown algo), NO_MEMORY. */
-ulyx_status_t uli_tuning_choose(const struct uli_tuning *tuning,
-    const struct uli_model *model, const struct uli_exchange *exchange,
-    const char *algo, struct uli_choice *choice_p);
-
 #endif

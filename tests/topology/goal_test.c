@@ -52,7 +52,7 @@ read_goal(char *text, struct totals *t)
 }
 
 static void
-check(const struct uli_exchange *x, enum uli_algo algo)
+check(const struct uli_demand *x, enum uli_algo algo)
 {
     struct uli_model model;
     struct uli_schedule schedule;
@@ -71,7 +71,7 @@ check(const struct uli_exchange *x, enum uli_algo algo)
     for (int i = 0; i < x->nranks; i++)
         for (int j = 0; j < x->nranks; j++)
             for (int tag = 0; tag < TAGS; tag++)
-                if (i / x->ranks_per_node != j / x->ranks_per_node)
+                if (x->node[i] != x->node[j])
                     wire += (double)t->sent[i][j][tag];
     assert_true(wire == schedule.wire_bytes);
     for (int i = 0; i < x->nranks; i++)
@@ -80,21 +80,63 @@ check(const struct uli_exchange *x, enum uli_algo algo)
     free(t);
 }
 
+/* Unequal nodes, ranks on them in any order, any counts. */
+static struct uli_demand
+make_uneven(struct test_random *random)
+{
+    struct uli_demand x;
+    int32_t nodes = (int32_t)test_random_in(random, 1, 5), node_of[RANKS];
+    int32_t nranks = (int32_t)test_random_in(random, nodes, RANKS);
+    for (int32_t r = 0; r < nranks; r++)
+        node_of[r] =
+            r < nodes ? r : (int32_t)test_random_in(random, 0, nodes - 1);
+    for (int32_t r = 0; r < nranks; r++) {
+        int32_t other = (int32_t)test_random_in(random, r, nranks - 1);
+        int32_t kept = node_of[r];
+        node_of[r] = node_of[other];
+        node_of[other] = kept;
+    }
+    assert_status(uli_demand_create_empty(nranks, nodes, node_of, &x), 0);
+    for (int32_t r = 0; r < nranks; r++) {
+        x.rows[r] = test_random_in(random, 0, 50);
+        x.own_bytes[r] = test_random_in(random, 0, 3) * 64;
+        x.shared_bytes[r] = test_random_in(random, 0, 2) * 64;
+    }
+    for (int32_t n = 0; n < nodes; n++)
+        x.node_shared_bytes[n] = test_random_in(random, 0, 5) * 64;
+    return x;
+}
+
+static void
+unequal_nodes_lose_nothing(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(8)};
+    for (int64_t i = 0; i < test_draws(100); i++) {
+        struct uli_demand x = make_uneven(&random);
+        for (int32_t r = 0; r < x.nranks; r++)
+            assert_int_equal(x.members[x.first[x.node[r]] + x.place[r]], r);
+        for (int algo = 0; algo < ULI_ALGOS; algo++)
+            check(&x, algo);
+        uli_demand_destroy(&x);
+    }
+}
+
 static void
 messages_are_those_of_the_schedule(void **state)
 {
     (void)state;
     struct test_random random = {test_seed(7)};
     for (int64_t i = 0; i < test_draws(60); i++) {
-        struct uli_exchange x;
-        struct uli_exchange_shape shape = {test_random_in(&random, 1, 4),
+        struct uli_demand x;
+        struct uli_demand_shape shape = {test_random_in(&random, 1, 4),
             test_random_in(&random, 1, 6), test_random_in(&random, 1, 500), 1,
             0, test_random_in(&random, 1, 6), 16, 2, ULI_MODEL_NEAR};
         shape.heads = shape.kv_heads * test_random_in(&random, 1, 6);
-        assert_status(uli_exchange_create(&shape, &x), 0);
+        assert_status(uli_demand_create(&shape, &x), 0);
         for (int algo = 0; algo < ULI_ALGOS; algo++)
             check(&x, algo);
-        uli_exchange_destroy(&x);
+        uli_demand_destroy(&x);
     }
 }
 
@@ -104,21 +146,20 @@ static void
 every_reader_gets_its_heads(void **state)
 {
     (void)state;
-    struct uli_exchange x;
-    struct uli_exchange_shape shape = {2, 4, 64, 1, 8, 2, 1, 1, ULI_MODEL_NEAR};
-    assert_status(uli_exchange_create(&shape, &x), 0);
+    struct uli_demand x;
+    struct uli_demand_shape shape = {2, 4, 64, 1, 8, 2, 1, 1, ULI_MODEL_NEAR};
+    assert_status(uli_demand_create(&shape, &x), 0);
     /* 8 query heads, two KV heads with four readers each, all on one node. */
     for (int r = 0; r < 8; r++) {
         assert_int_equal(x.own_bytes[r], 1);
         assert_int_equal(x.shared_bytes[r], 2);
-        assert_int_equal(uli_exchange_carried(&x, r), r % 4 < 2 ? 2 : 1);
+        assert_int_equal(uli_demand_carried(&x, r), r % 4 < 2 ? 2 : 1);
     }
     assert_int_equal(x.node_shared_bytes[0], 2);
-    uli_exchange_destroy(&x);
+    uli_demand_destroy(&x);
     /* 14 query heads, two KV heads, on 4 ranks: 4 4 3 3. */
-    shape =
-        (struct uli_exchange_shape){1, 4, 64, 1, 14, 2, 1, 1, ULI_MODEL_NEAR};
-    assert_status(uli_exchange_create(&shape, &x), 0);
+    shape = (struct uli_demand_shape){1, 4, 64, 1, 14, 2, 1, 1, ULI_MODEL_NEAR};
+    assert_status(uli_demand_create(&shape, &x), 0);
     const int64_t own[] = {4, 4, 3, 3}, shared[] = {2, 4, 2, 2};
     assert_memory_equal(x.own_bytes, own, sizeof(own));
     assert_memory_equal(x.shared_bytes, shared, sizeof(shared));
@@ -126,42 +167,43 @@ every_reader_gets_its_heads(void **state)
     for (int to = 0; to < 4; to++) {
         int64_t handed = 0;
         for (int from = 0; from < 4; from++)
-            handed += uli_exchange_handed(&x, from, to);
+            handed += uli_demand_handed(&x, from, to);
         assert_int_equal(handed, shared[to]);
     }
-    uli_exchange_destroy(&x);
+    uli_demand_destroy(&x);
 }
 
 static void
 large_files_are_refused(void **state)
 {
     (void)state;
-    struct uli_exchange x;
-    struct uli_exchange_shape shape = {
+    struct uli_demand x;
+    struct uli_demand_shape shape = {
         1024, 8, 8192, 1, 8192, 8192, 1, 1, ULI_MODEL_NEAR};
-    assert_status(uli_exchange_create(&shape, &x), 0);
+    assert_status(uli_demand_create(&shape, &x), 0);
     assert_status(uli_schedule_write_goal(&x, ULI_ALGO_DIRECT, stderr),
         ULYX_ERR_INVALID_ARGUMENT);
-    uli_exchange_destroy(&x);
+    uli_demand_destroy(&x);
 }
 
 static void
 full_disks_are_reported(void **state)
 {
     (void)state;
-    struct uli_exchange x;
-    struct uli_exchange_shape shape = {2, 2, 64, 1, 4, 4, 1, 1, ULI_MODEL_NEAR};
+    struct uli_demand x;
+    struct uli_demand_shape shape = {2, 2, 64, 1, 4, 4, 1, 1, ULI_MODEL_NEAR};
     FILE *file = fopen("/dev/full", "w");
     if (!file)
         test_skip("no /dev/full");
-    assert_status(uli_exchange_create(&shape, &x), 0);
+    assert_status(uli_demand_create(&shape, &x), 0);
     assert_status(
         uli_schedule_write_goal(&x, ULI_ALGO_HIER, file), ULYX_ERR_SYSTEM);
     fclose(file);
-    uli_exchange_destroy(&x);
+    uli_demand_destroy(&x);
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(unequal_nodes_lose_nothing),
     cmocka_unit_test(messages_are_those_of_the_schedule),
     cmocka_unit_test(every_reader_gets_its_heads),
     cmocka_unit_test(large_files_are_refused),

@@ -54,12 +54,12 @@ make_model(const struct numbers *n)
 }
 
 /* m bytes from every rank to every other: P tokens, one head a rank. */
-static struct uli_exchange
+static struct uli_demand
 make_even(const struct numbers *n)
 {
-    struct uli_exchange x;
+    struct uli_demand x;
     int64_t ranks = (int64_t)n->nodes * n->g;
-    struct uli_exchange_shape shape = {.nodes = n->nodes,
+    struct uli_demand_shape shape = {.nodes = n->nodes,
         .ranks_per_node = n->g,
         .seq = ranks,
         .batch = 1,
@@ -68,7 +68,7 @@ make_even(const struct numbers *n)
         .dim = 1,
         .element_bytes = 1,
         .local = ULI_MODEL_NVLINK};
-    assert_status(uli_exchange_create(&shape, &x), ULYX_SUCCESS);
+    assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
     for (int32_t r = 0; r < x.nranks; r++) {
         x.own_bytes[r] = (int64_t)n->m;
         assert_int_equal(x.shared_bytes[r], 0);
@@ -80,13 +80,13 @@ static double
 predict(const struct numbers *n, enum uli_algo algo, int32_t chunks)
 {
     struct uli_model model = make_model(n);
-    struct uli_exchange x = make_even(n);
+    struct uli_demand x = make_even(n);
     struct uli_schedule schedule;
     struct uli_prediction prediction;
     assert_status(
         uli_schedule_build(&x, &model, algo, chunks, &schedule), ULYX_SUCCESS);
     uli_model_evaluate(&model, &schedule, &prediction);
-    uli_exchange_destroy(&x);
+    uli_demand_destroy(&x);
     return prediction.time_s;
 }
 
@@ -232,11 +232,11 @@ predictions_are_near_a_simulation(void **state)
 
 /* ---- flows against all pairs --------------------------------------------- */
 
-static struct uli_exchange
-make_random(struct test_random *random)
+static struct uli_demand
+make_demand(struct test_random *random)
 {
-    struct uli_exchange x;
-    struct uli_exchange_shape shape = {.nodes = test_random_in(random, 1, 5),
+    struct uli_demand x;
+    struct uli_demand_shape shape = {.nodes = test_random_in(random, 1, 5),
         .ranks_per_node = test_random_in(random, 1, 5),
         .seq = test_random_in(random, 1, 3000),
         .batch = test_random_in(random, 1, 3),
@@ -245,14 +245,14 @@ make_random(struct test_random *random)
         .element_bytes = 2,
         .local = ULI_MODEL_NVLINK};
     shape.heads = shape.kv_heads * test_random_in(random, 1, 6);
-    assert_status(uli_exchange_create(&shape, &x), ULYX_SUCCESS);
+    assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
     for (int32_t r = 0; test_random_in(random, 0, 1) && r < x.nranks; r++)
         x.rows[r] = test_random_in(random, 0, 3) ? x.rows[r] * 2 : 0;
     return x;
 }
 
 static double
-pair_bytes(const struct uli_exchange *x, int32_t i, int32_t j)
+pair_bytes(const struct uli_demand *x, int32_t i, int32_t j)
 {
     return (double)x->rows[i] * (double)(x->own_bytes[j] + x->shared_bytes[j]);
 }
@@ -260,17 +260,16 @@ pair_bytes(const struct uli_exchange *x, int32_t i, int32_t j)
 /* Bytes between nodes by looking at every pair; hier: shared heads once for a
  * node. */
 static double
-wire_bytes(const struct uli_exchange *x, bool hier)
+wire_bytes(const struct uli_demand *x, bool hier)
 {
-    int32_t g = x->ranks_per_node;
     double sum = 0;
     for (int32_t i = 0; i < x->nranks; i++) {
         for (int32_t j = 0; j < x->nranks; j++)
-            if (i / g != j / g)
+            if (x->node[i] != x->node[j])
                 sum += hier ? (double)x->rows[i] * (double)x->own_bytes[j]
                             : pair_bytes(x, i, j);
         for (int32_t n = 0; hier && n < x->nodes; n++)
-            if (i / g != n)
+            if (x->node[i] != n)
                 sum += (double)x->rows[i] * (double)x->node_shared_bytes[n];
     }
     return sum;
@@ -278,7 +277,7 @@ wire_bytes(const struct uli_exchange *x, bool hier)
 
 /* The slowest rank's time at the wire, direct, either way. */
 static double
-slowest_wire(const struct uli_exchange *x, const struct uli_model *model)
+slowest_wire(const struct uli_demand *x, const struct uli_model *model)
 {
     double slowest = 0;
     for (int32_t r = 0; r < x->nranks; r++)
@@ -286,7 +285,7 @@ slowest_wire(const struct uli_exchange *x, const struct uli_model *model)
             struct uli_flow flow = {ULI_MODEL_SPINE, 0, 0, 1};
             for (int32_t p = 0; p < x->nranks; p++) {
                 double bytes = in ? pair_bytes(x, p, r) : pair_bytes(x, r, p);
-                if (p / x->ranks_per_node == r / x->ranks_per_node)
+                if (x->node[p] == x->node[r])
                     continue;
                 flow.messages += bytes > 0;
                 flow.bytes += bytes;
@@ -304,7 +303,7 @@ flows_are_sums_over_pairs(void **state)
     struct numbers n = {0, 0, 0, 0, 1e-6, 1e-10, 0, 0, 0};
     struct uli_model model = make_model(&n);
     for (int64_t i = 0; i < test_draws(300); i++) {
-        struct uli_exchange x = make_random(&random);
+        struct uli_demand x = make_demand(&random);
         struct uli_schedule direct, hier;
         struct uli_prediction prediction;
         double most = 0;
@@ -323,8 +322,8 @@ flows_are_sums_over_pairs(void **state)
                 sum += k == j ? 0 : pair_bytes(&x, k, j);
             most = fmax(most, sum);
         }
-        assert_true(uli_exchange_received(&x) == most);
-        uli_exchange_destroy(&x);
+        assert_true(uli_demand_received(&x) == most);
+        uli_demand_destroy(&x);
     }
 }
 
@@ -339,13 +338,13 @@ shared_heads_cross_once(void **state)
         {4, 64, 8, 1.6}, {2, 64, 8, 1.2}};
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct uli_exchange_shape shape = {rows[i].nodes, 8, 131072, 1,
+        struct uli_demand_shape shape = {rows[i].nodes, 8, 131072, 1,
             rows[i].heads, rows[i].kv, 128, 2, ULI_MODEL_NVLINK};
         struct uli_model model;
-        struct uli_exchange x;
+        struct uli_demand x;
         struct uli_schedule direct, hier;
         uli_model_defaults(&model);
-        assert_status(uli_exchange_create(&shape, &x), ULYX_SUCCESS);
+        assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
         assert_status(
             uli_schedule_build(&x, &model, ULI_ALGO_DIRECT, 1, &direct),
             ULYX_SUCCESS);
@@ -356,7 +355,7 @@ shared_heads_cross_once(void **state)
                              rows[i].ratio) < 1e-6);
         else
             assert_true(direct.wire_bytes == 0 && hier.wire_bytes == 0);
-        uli_exchange_destroy(&x);
+        uli_demand_destroy(&x);
     }
 }
 
@@ -383,20 +382,20 @@ static void
 bad_shapes_are_refused(void **state)
 {
     (void)state;
-    struct uli_exchange x;
-    const struct uli_exchange_shape good = {
+    struct uli_demand x;
+    const struct uli_demand_shape good = {
         2, 2, 64, 1, 8, 2, 64, 2, ULI_MODEL_NEAR};
-    struct uli_exchange_shape shape = good;
+    struct uli_demand_shape shape = good;
     shape.kv_heads = 3;
-    assert_status(uli_exchange_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(uli_demand_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
     shape = good;
     shape.seq = 0;
-    assert_status(uli_exchange_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(uli_demand_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
     shape = good;
-    shape.nodes = ULI_EXCHANGE_RANKS_MAX;
-    assert_status(uli_exchange_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
+    shape.nodes = ULI_DEMAND_RANKS_MAX;
+    assert_status(uli_demand_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
     shape.nodes = INT64_MAX;
-    assert_status(uli_exchange_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(uli_demand_create(&shape, &x), ULYX_ERR_INVALID_ARGUMENT);
 }
 
 static const struct CMUnitTest tests[] = {

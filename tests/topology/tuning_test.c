@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tuning files: values and rules taken, every error and warning named with
- * its line, damaged files harmless, and who decides the schedule.
+ * its line, damaged files harmless.
  */
 #include <math.h>
 #include <stdio.h>
@@ -184,48 +184,11 @@ damaged_files_are_harmless(void **state)
     }
 }
 
-static void
-environment_goes_before_rules_before_the_model(void **state)
-{
-    (void)state;
-    struct uli_model model;
-    struct uli_tuning tuning, none = {.nrules = 0};
-    struct findings f;
-    struct uli_exchange x;
-    struct uli_choice c;
-    struct uli_exchange_shape shape = {
-        4, 8, 1024, 1, 32, 32, 64, 2, ULI_MODEL_NVLINK};
-    uli_model_defaults(&model);
-    assert_status(
-        read_text(good, strlen(good), &model, &tuning, &f), ULYX_SUCCESS);
-    assert_status(uli_exchange_create(&shape, &x), ULYX_SUCCESS);
-    assert_status(uli_tuning_choose(&tuning, &model, &x, "direct", &c), 0);
-    assert_int_equal(c.algo, ULI_ALGO_DIRECT);
-    assert_string_equal(c.reason, "asked for");
-    assert_int_not_equal(c.runner_up, ULI_ALGO_DIRECT);
-    assert_status(uli_tuning_choose(&tuning, &model, &x, "", &c), 0);
-    assert_int_equal(c.algo, ULI_ALGO_HIER); /* 12 KiB a message: line 8 */
-    assert_int_equal(c.schedule.chunks, 2);
-    assert_non_null(strstr(c.reason, "line 8"));
-    assert_status(uli_tuning_choose(&none, &model, &x, "", &c), 0);
-    assert_string_equal(c.reason, "fastest by the model");
-    assert_true(c.prediction.time_s <= c.other_prediction.time_s);
-    assert_status(uli_tuning_choose(&none, &model, &x, "ring", &c),
-        ULYX_ERR_INVALID_ARGUMENT);
-    uli_exchange_destroy(&x);
-    shape.seq = 32768; /* 384 KiB a message: line 9 */
-    assert_status(uli_exchange_create(&shape, &x), ULYX_SUCCESS);
-    assert_status(uli_tuning_choose(&tuning, &model, &x, "", &c), 0);
-    assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
-    uli_exchange_destroy(&x);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(values_and_rules_are_taken),
     cmocka_unit_test(errors_name_line_and_cause),
     cmocka_unit_test(the_first_line_says_form_and_version),
     cmocka_unit_test(damaged_files_are_harmless),
-    cmocka_unit_test(environment_goes_before_rules_before_the_model),
 };
 
 ULI_TEST_MAIN("Tuning", tests)

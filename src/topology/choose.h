@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The choice of a schedule: from counts and from link parameters, measured (a
+ * tuning file's) or assumed, to an algorithm and the reason for it. Everything
+ * that decides is equal on all ranks of a communicator (the counts come from
+ * what the plan agrees on, the file is the site's), so all choose alike without
+ * a word; that the outcomes are equal is part of what a plan's creation
+ * compares.
+ */
+#ifndef ULI_TOPOLOGY_CHOOSE_H
+#define ULI_TOPOLOGY_CHOOSE_H
+
+#include "topology/tuning.h"
+
+/* Link parameters and rules, read once a communicator. */
+struct uli_planner {
+    struct uli_model model;
+    struct uli_tuning tuning;
+};
+
+/* The assumed parameters, overlaid with ULYX_TUNING's where that is set. The
+ * file's warnings are logged. Does not look at this machine: nodes may differ.
+ * Errors: as uli_tuning_read. */
+ulyx_status_t uli_planner_load(
+    const struct uli_settings *settings, struct uli_planner *planner_p);
+
+/* What was chosen, and the best of the others. */
+struct uli_choice {
+    enum uli_algo algo, runner_up;
+    struct uli_schedule schedule, other;
+    struct uli_prediction prediction, other_prediction;
+    char reason[160];
+};
+
+/* The schedule for an exchange: forced by `algo` (the caller's, else
+ * ULYX_ALGO; NULL or "" for none), else direct on one node, else by the first
+ * rule that fits, else the one that the model predicts to be fastest. Chunks
+ * of hier: 1 to 16, the best. Pure, but for the memory that it needs for a
+ * moment; O(nranks).
+ * Errors: INVALID_ARGUMENT (unknown algo), NO_MEMORY. */
+ulyx_status_t uli_choose(const struct uli_planner *planner,
+    const struct uli_demand *demand, const char *algo,
+    struct uli_choice *choice_p);
+
+#endif

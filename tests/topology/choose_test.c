@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who decides the schedule, and that the decision is the best that the model
+ * sees and does not depend on how ranks are numbered.
+ */
+#include "topology/choose.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/status.h"
+#include "support/random.h"
+#include "support/test.h"
+
+/* The file's two rules: 12 KiB messages meet the first, larger the second. */
+static const char rules[] =
+    "ulyx tuning 1\n"
+    "link nic latency=4.1us send=350ns 4K=90ps/B 64K=21.7ps/B\n"
+    "fabric speed=1\n"
+    "rule nodes=2-32 ranks_per_node=8 bytes=0-16K -> hier chunks=2\n"
+    "rule nodes=1- -> pairwise\n";
+
+static void
+load(const char *text, struct uli_planner *planner)
+{
+    struct uli_settings settings;
+    char path[] = "/tmp/ulyx-choose-test-XXXXXX";
+    memset(&settings, 0, sizeof(settings));
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_true(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    snprintf(settings.tuning, sizeof(settings.tuning), "%s", path);
+    assert_status(uli_planner_load(&settings, planner), ULYX_SUCCESS);
+    unlink(path);
+}
+
+static struct uli_choice
+choose(const struct uli_planner *planner, int64_t nodes, int64_t seq,
+    const char *algo)
+{
+    struct uli_demand_shape shape = {
+        nodes, 8, seq, 1, 8 * nodes, 8 * nodes, 64, 2, ULI_MODEL_NVLINK};
+    struct uli_demand x;
+    struct uli_choice c;
+    assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
+    assert_status(uli_choose(planner, &x, algo, &c), ULYX_SUCCESS);
+    uli_demand_destroy(&x);
+    return c;
+}
+
+static void
+caller_before_rules_before_the_model(void **state)
+{
+    (void)state;
+    struct uli_planner planner, none;
+    struct uli_settings settings;
+    memset(&settings, 0, sizeof(settings));
+    load(rules, &planner);
+    assert_status(uli_planner_load(&settings, &none), ULYX_SUCCESS);
+    struct uli_choice c = choose(&planner, 4, 1024, "direct");
+    assert_int_equal(c.algo, ULI_ALGO_DIRECT);
+    assert_string_equal(c.reason, "asked for");
+    assert_int_not_equal(c.runner_up, ULI_ALGO_DIRECT);
+    c = choose(&planner, 4, 1024, NULL);
+    assert_int_equal(c.algo, ULI_ALGO_HIER);
+    assert_int_equal(c.schedule.chunks, 2);
+    assert_string_equal(c.reason, "rule on line 4 of the tuning file");
+    c = choose(&planner, 4, 32768, "");
+    assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
+    c = choose(&none, 4, 1024, "");
+    assert_non_null(strstr(c.reason, "fastest by the model: "));
+    assert_non_null(strstr(c.reason, "(assumed)"));
+    assert_true(c.prediction.time_s <= c.other_prediction.time_s);
+    /* No rule sends one node's bytes by a network's schedule. */
+    c = choose(&planner, 1, 32768, "");
+    assert_int_equal(c.algo, ULI_ALGO_DIRECT);
+    assert_string_equal(c.reason, "one node");
+    c = choose(&planner, 1, 32768, "hier");
+    assert_int_equal(c.algo, ULI_ALGO_HIER);
+}
+
+static void
+bad_names_and_files_are_refused(void **state)
+{
+    (void)state;
+    struct uli_planner planner, before;
+    struct uli_settings settings;
+    struct uli_demand x;
+    struct uli_choice c;
+    const int32_t node_of[] = {0, 1};
+    memset(&settings, 0, sizeof(settings));
+    assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
+    assert_status(uli_demand_create_empty(2, 2, node_of, &x), ULYX_SUCCESS);
+    assert_status(
+        uli_choose(&planner, &x, "ring", &c), ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(uli_error_text(), "algorithm ring"));
+    uli_demand_destroy(&x);
+    before = planner;
+    strcpy(settings.tuning, "/nonexistent/tuning");
+    assert_status(uli_planner_load(&settings, &planner), ULYX_ERR_SYSTEM);
+    assert_memory_equal(&planner, &before, sizeof(planner));
+}
+
+/* Of all schedules and numbers of chunks none is predicted to be faster; the
+ * same ranks in another order are the same choice. */
+static void
+the_fastest_is_taken_whatever_the_numbering(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(31)};
+    struct uli_planner planner;
+    struct uli_settings settings;
+    memset(&settings, 0, sizeof(settings));
+    assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
+    for (int64_t draw = 0; draw < test_draws(200); draw++) {
+        int32_t nodes = (int32_t)test_random_in(&random, 2, 6), node_of[48];
+        int32_t g = (int32_t)test_random_in(&random, 1, 8);
+        int32_t nranks = nodes * g;
+        struct uli_demand x, y;
+        struct uli_choice c, d;
+        for (int32_t r = 0; r < nranks; r++)
+            node_of[r] = r / g;
+        assert_status(uli_demand_create_empty(nranks, nodes, node_of, &x), 0);
+        for (int32_t r = 0; r < nranks; r++)
+            node_of[r] = r % nodes;
+        assert_status(uli_demand_create_empty(nranks, nodes, node_of, &y), 0);
+        int64_t rows = test_random_in(&random, 1, 4096);
+        int64_t bytes = test_random_in(&random, 1, 64) * 64;
+        int64_t shared = test_random_in(&random, 0, 1) * bytes;
+        for (int32_t r = 0; r < nranks; r++) {
+            x.rows[r] = y.rows[r] = rows;
+            x.own_bytes[r] = y.own_bytes[r] = bytes;
+            x.shared_bytes[r] = y.shared_bytes[r] = shared;
+        }
+        for (int32_t n = 0; n < nodes; n++)
+            x.node_shared_bytes[n] = y.node_shared_bytes[n] = shared;
+        assert_status(uli_choose(&planner, &x, NULL, &c), ULYX_SUCCESS);
+        assert_status(uli_choose(&planner, &y, NULL, &d), ULYX_SUCCESS);
+        assert_int_equal(c.algo, d.algo);
+        assert_int_equal(c.schedule.chunks, d.schedule.chunks);
+        assert_string_equal(c.reason, d.reason);
+        for (int algo = 0; algo < ULI_ALGOS; algo++)
+            for (int32_t chunks = 1; chunks <= 16; chunks *= 2) {
+                struct uli_schedule s;
+                struct uli_prediction p;
+                if (algo != ULI_ALGO_HIER && chunks > 1)
+                    continue;
+                assert_status(
+                    uli_schedule_build(&x, &planner.model, algo, chunks, &s),
+                    ULYX_SUCCESS);
+                uli_model_evaluate(&planner.model, &s, &p);
+                assert_true(c.prediction.time_s <= p.time_s);
+            }
+        uli_demand_destroy(&x);
+        uli_demand_destroy(&y);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(caller_before_rules_before_the_model),
+    cmocka_unit_test(bad_names_and_files_are_refused),
+    cmocka_unit_test(the_fastest_is_taken_whatever_the_numbering),
+};
+
+ULI_TEST_MAIN("Choose", tests)
