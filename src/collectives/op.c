@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include "comm/remote.h"
 
 /* The slice of a wait that watches the doorbells of several handles. */
 #define SEVERAL_SLICE_S 100e-6
@@ -83,8 +84,10 @@ uli_op_drive(void)
     bool advanced = false;
     for (struct uli_list *node = ops->next; node != ops; node = node->next) {
         struct ulyx_op *op = ULI_CONTAINER_OF(node, struct ulyx_op, node);
-        if (status_of(op) == ULYX_IN_PROGRESS)
+        if (status_of(op) == ULYX_IN_PROGRESS) {
+            advanced |= uli_comm_progress(op->comm);
             advanced |= op->progress(op);
+        }
     }
     return advanced;
 }

@@ -4,9 +4,11 @@
  * decide alike. Payloads longer than a post go in several rounds; every rank
  * computes the same number of rounds from the totals of the first.
  *
- * Cost on one node: P doorbells and one read of P posts a round.
+ * Cost on one node: P doorbells and one read of P posts a round. On several:
+ * the same within each, and ceil(log2 N) messages of each node's first rank
+ * (nodes.h).
  */
-#include "comm/comm.h"
+#include "comm/remote_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,15 +33,29 @@ struct arrival {
     int32_t gone; /* a missing rank that has destroyed its handle, or -1 */
 };
 
+/* Before its deadline a rank asks other nodes who has come. */
+enum { ASK_PART = 4, ASK_MAX_NS = 1000 * 1000 * 1000 };
+
+/* Gone before the round: of a remote rank its message tells which was its last
+ * one, for its post may come by another way than its leaving. */
+static bool
+has_left_before(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
+{
+    return atomic_load(&comm->control->left[rank]) != 0 &&
+           (!uli_comm_is_remote(comm, rank) ||
+               atomic_load(&comm->remote->peers[rank].left_round) < round);
+}
+
 static bool
 all_arrived(void *context)
 {
     struct arrival *a = context;
+    bool sent = a->comm->remote == NULL || uli_nodes_drive(a->comm, a->round);
 
     for (; a->next < a->comm->nranks; a->next++) {
         if (uli_lane_has(a->comm, ULI_LANE_AGREE, a->next, a->round))
             continue;
-        if (atomic_load(&a->comm->control->left[a->next]) == 0)
+        if (!has_left_before(a->comm, a->next, a->round))
             return false;
         /* It may have posted before it left. */
         if (uli_lane_has(a->comm, ULI_LANE_AGREE, a->next, a->round))
@@ -47,7 +63,27 @@ all_arrived(void *context)
         a->gone = a->next;
         return true;
     }
-    return true;
+    return sent;
+}
+
+static ulyx_status_t
+await_all(struct arrival *arrival, uli_deadline_t deadline)
+{
+    ulyx_comm_t *comm = arrival->comm;
+    int64_t left = deadline - uli_clock_ns();
+    int64_t asking = uli_min(left / ASK_PART, ASK_MAX_NS);
+    ulyx_status_t status = ULYX_ERR_TIMEOUT;
+
+    for (int i = 0; i < 2 && comm->remote != NULL && left > 0 &&
+                    status == ULYX_ERR_TIMEOUT;
+         i++, asking /= 2) {
+        status = uli_comm_wait(comm, all_arrived, arrival, deadline - asking);
+        if (status == ULYX_ERR_TIMEOUT)
+            uli_nodes_ask(comm, arrival->round, i > 0);
+    }
+    return status == ULYX_ERR_TIMEOUT
+               ? uli_comm_wait(comm, all_arrived, arrival, deadline)
+               : status;
 }
 
 static ulyx_status_t
@@ -58,7 +94,7 @@ await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     char missing[128];
     ulyx_status_t status;
 
-    status = uli_comm_wait(comm, all_arrived, &arrival, deadline);
+    status = await_all(&arrival, deadline);
     if (status == ULYX_SUCCESS && arrival.gone < 0)
         return ULYX_SUCCESS;
     if (status == ULYX_SUCCESS)
@@ -76,12 +112,12 @@ await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
 static ulyx_status_t
 compare_calls(ulyx_comm_t *comm, uint64_t round)
 {
-    struct uli_agree_post *zero =
-        uli_lane_post(comm->peers[0].control, ULI_LANE_AGREE, round);
+    const struct uli_agree_post *zero =
+        uli_lane_read(comm, ULI_LANE_AGREE, 0, round);
 
     for (int32_t p = 1; p < comm->nranks; p++) {
-        struct uli_agree_post *post =
-            uli_lane_post(comm->peers[p].control, ULI_LANE_AGREE, round);
+        const struct uli_agree_post *post =
+            uli_lane_read(comm, ULI_LANE_AGREE, p, round);
 
         if (post->call != zero->call)
             return uli_error(ULYX_ERR_MISMATCH,
@@ -99,13 +135,13 @@ static int64_t
 collect(ulyx_comm_t *comm, uint64_t round, int64_t at, int64_t max_bytes,
     unsigned char *all, int64_t *bytes_p, ulyx_status_t *status_p)
 {
-    int64_t longest = 0;
+    int64_t longest = 0, chunk = uli_lane_chunk(comm, ULI_LANE_AGREE);
 
     for (int32_t p = 0; p < comm->nranks; p++) {
-        struct uli_agree_post *post =
-            uli_lane_post(comm->peers[p].control, ULI_LANE_AGREE, round);
+        const struct uli_agree_post *post =
+            uli_lane_read(comm, ULI_LANE_AGREE, p, round);
         int64_t total = uli_min((int64_t)post->total_bytes, max_bytes);
-        int64_t take = uli_min(total - at, ULI_AGREE_BYTES);
+        int64_t take = uli_min(total - at, chunk);
 
         /* Rounds follow from what was announced, not from what is kept. */
         longest = uli_max(longest, (int64_t)post->total_bytes);
@@ -116,7 +152,7 @@ collect(ulyx_comm_t *comm, uint64_t round, int64_t at, int64_t max_bytes,
         if (take > 0)
             memcpy(all + p * max_bytes + at, post->payload, (size_t)take);
     }
-    return longest == 0 ? 1 : (longest + ULI_AGREE_BYTES - 1) / ULI_AGREE_BYTES;
+    return longest == 0 ? 1 : (longest + chunk - 1) / chunk;
 }
 
 ulyx_status_t
@@ -128,13 +164,13 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
         .status = status,
         .sequence = comm->sequence,
         .total_bytes = (uint64_t)bytes};
-    int64_t rounds = 1;
+    int64_t rounds = 1, chunk = uli_lane_chunk(comm, ULI_LANE_AGREE);
 
     ULI_TRY(uli_comm_check(comm));
     comm->sequence++;
     for (int64_t i = 0; i < rounds; i++) {
-        int64_t at = i * ULI_AGREE_BYTES;
-        int64_t take = uli_max(0, uli_min(bytes - at, ULI_AGREE_BYTES));
+        int64_t at = i * chunk;
+        int64_t take = uli_max(0, uli_min(bytes - at, chunk));
         uint64_t round = ++comm->agree_round;
 
         uli_lane_publish(comm, ULI_LANE_AGREE, round, &header,

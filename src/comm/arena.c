@@ -181,29 +181,36 @@ release_segment(ulyx_comm_t *comm, struct uli_segment *segment)
         uli_segment_destroy(segment);
 }
 
-/* Adds an arena of at least `bytes`; waits for the peers without a lock. */
+/* Adds an arena of at least `bytes`; waits for the peers without a lock. With
+ * node_p it is for this node alone, and *node_p is all of it. */
 static ulyx_status_t
-grow(ulyx_comm_t *comm, int64_t bytes)
+grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *node_p)
 {
     struct uli_segment segment;
     uint32_t window;
+    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     ULI_TRY(create_segment(comm, bytes, &segment));
     struct uli_tr_handle handle = {segment.fd, segment.address, segment.bytes};
-    ulyx_status_t status = uli_windows_give(
-        comm, &handle, uli_deadline_in(comm->timeout_s), &window);
+    ulyx_status_t status = (node_p ? uli_windows_give_node : uli_windows_give)(
+        comm, &handle, deadline, &window);
     if (status != ULYX_SUCCESS) {
         release_segment(comm, &segment);
         return status;
     }
     struct arena *arena = new_arena(window, segment.address, 0, segment.bytes);
     if (!arena) {
-        uli_windows_take_back(comm, window, uli_deadline_in(comm->timeout_s));
+        uli_windows_take_back(comm, window, deadline);
         release_segment(comm, &segment);
         return uli_error(ULYX_ERR_NO_MEMORY, "arena: no memory");
     }
     arena->segment = segment;
     ULI_INFO(ULI_LOG_MEM, comm->rank, "arena of %" PRId64 " bytes added",
         segment.bytes);
+    if (node_p) {
+        BLOCK_OF(arena->blocks.next)->used = true;
+        *node_p =
+            (struct uli_arena_piece){window, 0, segment.bytes, segment.address};
+    }
     pthread_mutex_lock(&comm->lock);
     uli_list_append(&comm->arenas, &arena->node);
     pthread_mutex_unlock(&comm->lock);
@@ -228,8 +235,23 @@ uli_arena_alloc(
         pthread_mutex_unlock(&comm->lock);
         if (done || status != ULYX_SUCCESS)
             return status;
-        ULI_TRY(grow(comm, uli_max(bytes, uli_sat_add(last, last))));
+        ULI_TRY(grow(comm, uli_max(bytes, uli_sat_add(last, last)), NULL));
     }
+}
+
+/* All of an arena of its own, unless one that everybody knows has room. */
+ulyx_status_t
+uli_arena_alloc_node(
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
+{
+    bytes = uli_round_up(bytes, ULI_LINE);
+    pthread_mutex_lock(&comm->lock);
+    ulyx_status_t status = open_first(comm);
+    bool done = status == ULYX_SUCCESS && alloc_from(comm, bytes, piece_p);
+    pthread_mutex_unlock(&comm->lock);
+    if (done || status != ULYX_SUCCESS)
+        return status;
+    return grow(comm, bytes, piece_p);
 }
 
 void

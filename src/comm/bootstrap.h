@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How ranks meet. A bootstrap is an open meeting of nranks ranks that can
- * gather small records; creation needs two or three gathers, then closes it.
+ * gather small records; creation needs two gathers, three where there are
+ * several nodes, then closes it.
  * One implementation a file: bootstrap_star.c (TCP or Unix stream sockets to
  * a root), bootstrap_callback.c (the caller's allgather), bootstrap_local.c
  * (ranks of one communicator that splits or shrinks).
@@ -38,6 +39,9 @@ struct uli_bootstrap_ops {
 struct uli_bootstrap {
     const struct uli_bootstrap_ops *ops; /* first member of each kind */
     int32_t rank, nranks;
+    /* [2], the caller's: the node that this rank is known to be on, by the
+     * communicator that it comes from; NULL: find out (identity.h). */
+    const uint64_t *node_hash;
 };
 
 /* By unique id: dials the id's addresses in order until one answers. */

@@ -56,7 +56,7 @@ uli_bootstrap_open_callback(ulyx_allgather_fn allgather, void *context,
     struct callback *callback = calloc(1, sizeof(*callback));
     if (!callback)
         return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for a bootstrap");
-    callback->base = (struct uli_bootstrap){&callback_ops, rank, nranks};
+    callback->base = (struct uli_bootstrap){&callback_ops, rank, nranks, NULL};
     callback->allgather = allgather;
     callback->context = context;
     *bootstrap_p = &callback->base;

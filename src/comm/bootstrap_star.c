@@ -177,7 +177,7 @@ uli_bootstrap_open_star(int fd, struct uli_root *root, int32_t nranks,
         close(fd);
         return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for a bootstrap");
     }
-    star->base = (struct uli_bootstrap){&star_ops, rank, nranks};
+    star->base = (struct uli_bootstrap){&star_ops, rank, nranks, NULL};
     star->fd = fd;
     star->root = root;
     getpeername(fd, (struct sockaddr *)&peer.storage, &peer.length);

@@ -3,7 +3,8 @@
  * Life of a communicator over a bootstrap. Creation takes two gathers and
  * always takes both, whatever fails between them: identities first, then
  * everybody's verdict, so that one rank's failure becomes the same error on
- * all of them.
+ * all of them. Where the identities show several nodes, a gather of network
+ * addresses, or of what went wrong, comes between the two.
  */
 #include "comm/comm.h"
 
@@ -15,6 +16,7 @@
 #include "comm/bootstrap.h"
 #include "comm/create.h"
 #include "comm/identity.h"
+#include "comm/remote.h"
 #include "comm/service.h"
 #include "comm/team.h"
 #include "topology/node.h"
@@ -70,7 +72,7 @@ init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
 
 ulyx_status_t
 uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
-    bool shared, ulyx_comm_t **comm_p)
+    const uint64_t *node_hash, bool shared, ulyx_comm_t **comm_p)
 {
     ulyx_comm_t *comm = calloc(1, sizeof(*comm));
     struct uli_identity *identity;
@@ -93,6 +95,8 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
     identity = &comm->peers[rank].identity;
     status = uli_identity_fill(
         &comm->settings, rank, params->memory_kind, params->device, identity);
+    if (status == ULYX_SUCCESS && node_hash != NULL)
+        memcpy(identity->node_hash, node_hash, sizeof(identity->node_hash));
     if (status == ULYX_SUCCESS)
         status = create_segment(comm, shared);
     if (status != ULYX_SUCCESS)
@@ -109,12 +113,14 @@ uli_comm_free(ulyx_comm_t *comm)
 {
     bool buried = comm->team != NULL;
 
+    uli_remote_close(comm);
     uli_windows_close(comm);
     if (buried)
         uli_team_bury(comm->team, &comm->segment);
     else if (comm->control != NULL)
         uli_segment_destroy(&comm->segment);
     uli_team_leave(comm->team);
+    uli_remote_free(comm);
     pthread_mutex_destroy(&comm->failure_lock);
     pthread_mutex_destroy(&comm->lock);
     free(comm->peers);
@@ -144,7 +150,7 @@ uli_comm_connect(ulyx_comm_t *comm)
 {
     const struct uli_identity *me = &comm->peers[comm->rank].identity;
     int32_t sharing = 0; /* ranks of this node on the same cores */
-    char why[512];
+    char why[512], put_why[512];
 
     number_nodes(comm);
     comm->one_process = true;
@@ -158,10 +164,13 @@ uli_comm_connect(ulyx_comm_t *comm)
                    peer->identity.cores_hash == me->cores_hash;
         peer->map = uli_tr_select(
             &comm->settings, me, &peer->identity, ULI_TR_MAP, why, sizeof(why));
-        if (peer->map == NULL)
+        if (peer->map == NULL &&
+            uli_tr_select(&comm->settings, me, &peer->identity, ULI_TR_PUT,
+                put_why, sizeof(put_why)) == NULL)
             return uli_error(ULYX_ERR_UNSUPPORTED,
-                "no transport reaches rank %d on %s from rank %d on %s: %s", p,
-                peer->identity.host, comm->rank, me->host, why);
+                "no transport reaches rank %d on %s from rank %d on %s: to map "
+                "its memory: %.250s; to put into it: %.250s",
+                p, peer->identity.host, comm->rank, me->host, why, put_why);
     }
     comm->spin_ns =
         sharing > uli_node_cores() ? 0 : comm->settings.spin_us * 1000;
@@ -251,15 +260,57 @@ exchange_verdict(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     return gathered;
 }
 
+/* The gather of addresses, with what has gone wrong so far. SUCCESS or an error
+ * are the same on all ranks. */
+static ulyx_status_t
+exchange_cards(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
+    ulyx_status_t status, uli_deadline_t deadline, struct uli_card *cards)
+{
+    struct uli_card *mine = cards + comm->nranks;
+
+    uli_remote_open(comm, status, mine);
+    ULI_TRY(bootstrap->ops->gather(
+        bootstrap, mine, sizeof(*mine), cards, deadline));
+    return uli_remote_check(comm, cards);
+}
+
 /* Between the gathers: everything that can fail at one rank alone. */
 static ulyx_status_t
-attach_peers(ulyx_comm_t *comm, uli_deadline_t deadline)
+attach_peers(
+    ulyx_comm_t *comm, const struct uli_card *cards, uli_deadline_t deadline)
 {
-    ULI_TRY(uli_comm_connect(comm));
+    ULI_TRY(uli_remote_connect(comm, cards));
     ULI_TRY(uli_team_join(comm->id, &comm->team));
     ULI_TRY(uli_team_reserve(comm->team));
     ULI_TRY(uli_windows_deliver_control(comm, deadline));
+    ULI_TRY(uli_remote_ready(comm));
     return uli_service_watch(comm);
+}
+
+/* From the identities on. */
+static ulyx_status_t
+join_peers(
+    ulyx_comm_t *comm, struct uli_bootstrap *bootstrap, uli_deadline_t deadline)
+{
+    ulyx_status_t status = uli_comm_connect(comm), gathered = ULYX_SUCCESS;
+    struct uli_card *cards = NULL;
+
+    if (comm->nnodes > 1) {
+        cards = calloc((size_t)comm->nranks + 1, sizeof(*cards));
+        if (cards == NULL)
+            return uli_error(
+                ULYX_ERR_NO_MEMORY, "no memory for %d ranks", comm->nranks);
+        gathered = exchange_cards(comm, bootstrap, status, deadline, cards);
+    }
+    if (gathered == ULYX_SUCCESS) {
+        comm->meeting = bootstrap;
+        if (status == ULYX_SUCCESS)
+            status = attach_peers(comm, cards, deadline);
+        comm->meeting = NULL;
+        gathered = exchange_verdict(comm, bootstrap, status, deadline);
+    }
+    free(cards);
+    return gathered;
 }
 
 static ulyx_status_t
@@ -284,16 +335,13 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
     ulyx_comm_t *comm = NULL;
     ulyx_status_t status;
 
-    status = uli_comm_new(nranks, rank, params, true, &comm);
+    status =
+        uli_comm_new(nranks, rank, params, bootstrap->node_hash, true, &comm);
     if (status == ULYX_SUCCESS)
         status = hold_service(comm);
     status = exchange_hello(comm, bootstrap, status, deadline);
-    if (status == ULYX_SUCCESS) {
-        comm->meeting = bootstrap;
-        status = attach_peers(comm, deadline);
-        comm->meeting = NULL;
-        status = exchange_verdict(comm, bootstrap, status, deadline);
-    }
+    if (status == ULYX_SUCCESS)
+        status = join_peers(comm, bootstrap, deadline);
     if (status == ULYX_SUCCESS) {
         ULI_INFO(ULI_LOG_INIT, rank, "%s: rank %d of %d on %d node(s)",
             comm->name, rank, nranks, comm->nnodes);
@@ -353,11 +401,12 @@ uli_comm_destroy(ulyx_comm_t *comm)
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_control *control = comm->peers[p].control;
 
-        if (p == comm->rank || control == NULL)
+        if (p == comm->rank || control == NULL || uli_comm_is_remote(comm, p))
             continue;
         atomic_store(&control->left[comm->rank], 1);
         uli_doorbell_ring(control);
     }
+    uli_remote_leave(comm);
     if (comm->served) {
         uli_service_remove(comm);
         uli_service_release();
@@ -372,9 +421,10 @@ uli_comm_bytes(ulyx_comm_t *comm)
     int64_t mapped = 0;
 
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (comm->peers[p].control != NULL && !comm->peers[p].same_process)
+        if (comm->peers[p].control != NULL && !comm->peers[p].same_process &&
+            !uli_comm_is_remote(comm, p))
             mapped += comm->segment.bytes; /* all ranks' are of one size */
     return (int64_t)sizeof(*comm) +
            comm->nranks * (int64_t)sizeof(*comm->peers) + comm->segment.bytes +
-           mapped + uli_arena_bytes(comm);
+           mapped + uli_arena_bytes(comm) + uli_remote_bytes(comm);
 }

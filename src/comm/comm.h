@@ -20,6 +20,8 @@
 #include "ulyx/comm.h"
 
 struct uli_bootstrap;
+struct uli_net;
+struct uli_remote;
 
 /* ---- windows: tables read without locks by execute ----------------------- */
 
@@ -82,7 +84,9 @@ struct ulyx_comm {
     struct uli_segment segment;  /* control block, then arena */
     struct uli_control *control; /* == segment.address */
 
-    struct uli_team *team; /* ranks of this process; see team.h */
+    struct uli_team *team;     /* ranks of this process; see team.h */
+    struct uli_net *net;       /* NULL unless peers are remote; see remote.h */
+    struct uli_remote *remote; /* private to remote*.c and nodes.c */
 
     _Atomic int32_t failed;      /* status of the first failure, or 0 */
     _Atomic int32_t failed_rank; /* its cause, or -1 */
@@ -148,6 +152,9 @@ ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
     int32_t rank, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Posts poison (control.h) to all peers, without failing by it here. */
+void uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison);
+
 /* Marks a rank dead and fails the communicator with RANK_LOST. */
 void uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how);
 
@@ -209,8 +216,13 @@ bool uli_window_find(const ulyx_comm_t *comm, const void *address,
 ulyx_status_t uli_window_publish(ulyx_comm_t *comm, int32_t rank,
     uint32_t window, void *base, int64_t bytes);
 void uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window);
+/* Of a remote peer: a window of so many bytes; or none, returning how many it
+ * had. Errors: NO_MEMORY. */
+ulyx_status_t uli_window_note(
+    ulyx_comm_t *comm, int32_t rank, uint32_t window, int64_t bytes);
+int64_t uli_window_unnote(ulyx_comm_t *comm, int32_t rank, uint32_t window);
 
-/* The control segments of all local peers: delivers mine to each (directly
+/* The control segments of all mapped peers: delivers mine to each (directly
  * within the process, by descriptor to others). Used once, by creation. */
 ulyx_status_t uli_windows_deliver_control(
     ulyx_comm_t *comm, uli_deadline_t deadline);
@@ -228,6 +240,9 @@ void uli_windows_close(ulyx_comm_t *comm);
  * can address; grows by one attach when full. Any thread.
  * Errors: NO_MEMORY, and those of attach. */
 ulyx_status_t uli_arena_alloc(
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p);
+/* The same for the ranks of this node alone: other nodes may not know it. */
+ulyx_status_t uli_arena_alloc_node(
     ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p);
 void uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_piece *piece);
 /* Bytes of own segments beyond the control segment. Any thread. */

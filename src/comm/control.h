@@ -25,6 +25,7 @@ struct uli_agree_post {
     int32_t status;       /* the rank's own verdict so far */
     uint64_t sequence;    /* of collective calls on the communicator */
     uint64_t total_bytes; /* of the payload, over all chunks */
+    uint32_t bytes;       /* of it in this round */
     unsigned char payload[ULI_AGREE_BYTES];
 };
 
@@ -35,6 +36,9 @@ struct uli_control {
      * that is its cause (or -1) in the low half; from 0 by compare and swap. */
     _Alignas(ULI_LINE) _Atomic uint64_t poison;
     _Atomic uint32_t abort_seen; /* owner has left all its operations */
+    /* The first rank of a node: where posts of other nodes lie (nodes.h). */
+    _Atomic uint32_t table_window;
+    _Atomic uint64_t table_offset;
     /* Agreement rounds of collective calls, and of shrink, which must work
      * when a failure has left the first lane out of step. */
     _Alignas(ULI_LINE) struct uli_agree_post agree[2];

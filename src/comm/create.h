@@ -8,13 +8,15 @@
 #include "comm/comm.h"
 
 /* A communicator without peers known: settings, identity of its own rank,
- * control segment, peers[nranks] zeroed. shared: the segment can be handed to
- * other processes. Errors leave nothing. */
+ * control segment, peers[nranks] zeroed. node_hash: as bootstrap.h's. shared:
+ * the segment can be handed to other processes. Errors leave nothing. */
 ulyx_status_t uli_comm_new(int32_t nranks, int32_t rank,
-    const ulyx_comm_params_t *params, bool shared, ulyx_comm_t **comm_p);
+    const ulyx_comm_params_t *params, const uint64_t *node_hash, bool shared,
+    ulyx_comm_t **comm_p);
 
 /* From the identities of all peers: dense nodes, same_process, one_process,
- * the spin budget, and the MAP transport of each peer.
+ * the spin budget, and the MAP transport of each peer, NULL of those that are
+ * remote: reached by a transport that puts.
  * Errors: UNSUPPORTED naming a rank that no transport reaches, and why;
  * VERSION. */
 ulyx_status_t uli_comm_connect(ulyx_comm_t *comm);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include "base/log.h"
 #include "comm/bootstrap.h"
+#include "comm/remote.h"
 
 static uint64_t
 poison_pack(ulyx_status_t status, int32_t rank)
@@ -18,20 +19,25 @@ poison_pack(ulyx_status_t status, int32_t rank)
     return (uint64_t)(uint32_t)status << 32 | (uint32_t)rank;
 }
 
-static void
-poison_peers(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
+void
+uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison)
 {
-    uint64_t poison = poison_pack(status, rank);
-
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_control *control = comm->peers[p].control;
         uint64_t none = 0;
 
-        if (control == NULL)
+        if (control == NULL || uli_comm_is_remote(comm, p))
             continue;
         atomic_compare_exchange_strong(&control->poison, &none, poison);
         uli_doorbell_ring(control);
     }
+    uli_remote_tell_poison(comm, poison);
+}
+
+static void
+poison_peers(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
+{
+    uli_comm_spread_poison(comm, poison_pack(status, rank));
 }
 
 ulyx_status_t

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * All ranks of a communicator within one process: no bootstrap, no service
- * thread, every block and window known by address.
+ * thread, every block and window known by address; unless a setting makes up
+ * nodes, which then meet over the net.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/random.h"
 #include "comm/comm.h"
 #include "comm/create.h"
+#include "comm/remote.h"
 #include "comm/service.h"
 #include "comm/team.h"
 
@@ -20,7 +22,7 @@ build(int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms)
 
     ULI_TRY(uli_random_bytes(process, sizeof(process)));
     for (int32_t r = 0; r < nranks; r++) {
-        ULI_TRY(uli_comm_new(nranks, r, params, false, &comms[r]));
+        ULI_TRY(uli_comm_new(nranks, r, params, NULL, false, &comms[r]));
         memcpy(comms[r]->peers[r].identity.process, process, sizeof(process));
     }
     return ULYX_SUCCESS;
@@ -33,16 +35,42 @@ introduce(int32_t nranks, int32_t r, const unsigned char id[16],
     ulyx_comm_t *comm = comms[r];
 
     memcpy(comm->id, id, sizeof(comm->id));
-    for (int32_t p = 0; p < nranks; p++) {
-        ulyx_comm_t *peer = comms[p];
+    for (int32_t p = 0; p < nranks; p++)
+        comm->peers[p].identity = comms[p]->peers[p].identity;
+    ULI_TRY(uli_comm_connect(comm));
+    for (int32_t p = 0; p < nranks; p++)
+        if (p != r && !uli_comm_is_remote(comm, p))
+            ULI_TRY(uli_window_publish(comm, p, 0, comms[p]->segment.address,
+                comms[p]->segment.bytes));
+    return ULYX_SUCCESS;
+}
 
-        comm->peers[p].identity = peer->peers[p].identity;
-        comm->peers[p].control = peer->control;
-        if (p != r)
-            ULI_TRY(uli_window_publish(
-                comm, p, 0, peer->segment.address, peer->segment.bytes));
-    }
-    return uli_comm_connect(comm);
+/* Nodes that a setting makes up: the net, as between real ones. */
+static ulyx_status_t
+meet_remote(int32_t nranks, ulyx_comm_t *const *comms)
+{
+    struct uli_card *cards = calloc((size_t)nranks, sizeof(*cards));
+    ulyx_status_t status = ULYX_SUCCESS;
+
+    if (cards == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks);
+    for (int32_t r = 0; r < nranks; r++)
+        uli_remote_open(comms[r], ULYX_SUCCESS, &cards[r]);
+    status = uli_remote_check(comms[0], cards);
+    for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
+        status = uli_remote_connect(comms[r], cards);
+    free(cards);
+    for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
+        status = uli_remote_ready(comms[r]);
+    return status;
+}
+
+static ulyx_status_t
+join_team(ulyx_comm_t *comm)
+{
+    ULI_TRY(uli_team_join(comm->id, &comm->team));
+    ULI_TRY(uli_team_reserve(comm->team));
+    return uli_service_add(comm);
 }
 
 ulyx_status_t
@@ -60,13 +88,10 @@ uli_comm_create_local(
         status = build(nranks, params, comms);
     for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
         status = introduce(nranks, r, id, comms);
-    for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++) {
-        status = uli_team_join(id, &comms[r]->team);
-        if (status == ULYX_SUCCESS)
-            status = uli_team_reserve(comms[r]->team);
-        if (status == ULYX_SUCCESS)
-            status = uli_service_add(comms[r]);
-    }
+    for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
+        status = join_team(comms[r]);
+    if (status == ULYX_SUCCESS && comms[0]->nnodes > 1)
+        status = meet_remote(nranks, comms);
     for (int32_t r = 0; r < nranks; r++) {
         if (status == ULYX_SUCCESS)
             comms_p[r] = comms[r];

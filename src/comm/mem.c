@@ -321,6 +321,8 @@ release_attachment(struct attachment *a)
     pthread_mutex_lock(&mem->lock);
     if (!a->quarantine)
         a->quarantine = uli_quarantine_create(a->comm, a->window);
+    if (a->quarantine)
+        uli_quarantine_orphan(a->quarantine);
     if (!a->quarantine)
         mem->lost = true;
     else if (uli_quarantine_is_over(a->quarantine))

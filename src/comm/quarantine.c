@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "comm/remote.h"
 #include "comm/service.h"
 #include "comm/windows.h"
 
@@ -26,12 +27,14 @@ uli_quarantine_create(ulyx_comm_t *comm, uint32_t window)
         quarantine->comm_name, sizeof(quarantine->comm_name), "%s", comm->name);
     quarantine->rank = comm->rank;
     quarantine->window = window;
+    quarantine->comm = comm->net ? comm : NULL;
     for (int32_t p = 0; p < comm->nranks; p++) {
         const struct uli_peer *peer = &comm->peers[p];
-        if (p == comm->rank || !peer->map || atomic_load(&peer->dead))
+        if (p == comm->rank || atomic_load(&peer->dead) ||
+            (!peer->map && !comm->net))
             continue;
-        quarantine->pending[quarantine->npending++] =
-            (struct uli_pending){peer->same_process, peer->identity};
+        quarantine->pending[quarantine->npending++] = (struct uli_pending){
+            peer->same_process, !peer->map, peer->identity};
     }
     return quarantine;
 }
@@ -46,6 +49,9 @@ static bool
 settle(const struct uli_quarantine *quarantine, const struct uli_pending *peer,
     uli_deadline_t deadline)
 {
+    if (peer->remote)
+        return uli_remote_window_retire(quarantine->comm, peer->identity.rank,
+            quarantine->window, deadline);
     if (!peer->here)
         return uli_service_recall(&peer->identity, quarantine->rank,
             quarantine->window, true, deadline);
@@ -71,6 +77,17 @@ uli_quarantine_is_over(struct uli_quarantine *quarantine)
     }
     quarantine->npending = left;
     return left == 0;
+}
+
+void
+uli_quarantine_orphan(struct uli_quarantine *quarantine)
+{
+    int32_t left = 0;
+    for (int32_t i = 0; i < quarantine->npending; i++)
+        if (!quarantine->pending[i].remote)
+            quarantine->pending[left++] = quarantine->pending[i];
+    quarantine->npending = left;
+    quarantine->comm = NULL;
 }
 
 void

@@ -8,6 +8,7 @@
  * destroyed its handle, or its process says that no operation of it is in
  * flight and has withdrawn the window. The answer comes from the rank's
  * service thread, so an idle rank is settled too; a stopped one gives none.
+ * Remote ranks are asked over the net, which also waits for what is on its way.
  */
 #ifndef ULI_COMM_QUARANTINE_H
 #define ULI_COMM_QUARANTINE_H
@@ -17,11 +18,13 @@
 
 struct uli_pending {
     bool here; /* a rank of this process */
+    bool remote;
     struct uli_identity identity;
 };
 
 struct uli_quarantine {
     struct uli_list in_mem;
+    ulyx_comm_t *comm; /* while it lives; remote ranks are asked by it */
     char comm_name[64];
     int32_t rank; /* whose window it is */
     uint32_t window;
@@ -37,6 +40,10 @@ void uli_quarantine_destroy(struct uli_quarantine *quarantine);
 /* Asks the pending ranks; true when all are settled. Bounded: half a second
  * and a few milliseconds for each rank that does not answer. */
 bool uli_quarantine_is_over(struct uli_quarantine *quarantine);
+
+/* Its communicator goes, and with it the way by which remote ranks could reach
+ * the window: they are settled. */
+void uli_quarantine_orphan(struct uli_quarantine *quarantine);
 
 /* "ranks 1, 3 of comm": who is awaited. */
 void uli_quarantine_text(

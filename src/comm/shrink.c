@@ -6,7 +6,8 @@
  * all of them (or for their death or its deadline), and goes on with the
  * intersection. It is done when all members of its set have posted that very
  * set: then each of them sees the same posts and is done in the same round.
- * Sets only shrink, so there are at most P rounds.
+ * Sets only shrink, so there are at most P rounds. Remote members are sent each
+ * post by its owner: no rank is needed on the way.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "comm/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/lane.h"
+#include "comm/remote.h"
 
 /* Survivors as a bit set; one post holds it. */
 enum { MAX_RANKS = 8 * ULI_AGREE_BYTES };
@@ -57,6 +59,7 @@ await_members(const struct members *m, uint64_t round, uli_deadline_t deadline)
         uint32_t seen = uli_doorbell_read(comm->control);
         int32_t p = 0;
 
+        uli_comm_progress(comm);
         while (p < comm->nranks && !awaited(m, p, round))
             p++;
         if (p == comm->nranks || uli_deadline_over(deadline))
@@ -98,8 +101,7 @@ gossip(struct members *m, unsigned char *posted, double timeout_s)
             same = false;
             continue;
         }
-        theirs = uli_lane_post(comm->peers[p].control, ULI_LANE_SHRINK, round)
-                     ->payload;
+        theirs = uli_lane_read(comm, ULI_LANE_SHRINK, p, round)->payload;
         same = same && memcmp(theirs, posted, (size_t)m->set_bytes) == 0;
         for (int64_t i = 0; i < m->set_bytes; i++)
             m->set[i] &= theirs[i];
@@ -130,9 +132,7 @@ gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
                 return uli_error(ULYX_ERR_RANK_LOST,
                     "shrink: rank %d was lost during the creation", p);
             memcpy((char *)all_p + member++ * bytes + at,
-                uli_lane_post(comm->peers[p].control, ULI_LANE_SHRINK, round)
-                    ->payload,
-                take);
+                uli_lane_read(comm, ULI_LANE_SHRINK, p, round)->payload, take);
         }
     }
     return ULYX_SUCCESS;
@@ -194,7 +194,9 @@ ulyx_status_t
 uli_comm_shrink(
     ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p)
 {
-    struct members m = {.base = {&member_ops, 0, 0}, .comm = comm};
+    struct members m = {
+        .base = {&member_ops, 0, 0, comm->peers[comm->rank].identity.node_hash},
+        .comm = comm};
     double timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
     ulyx_status_t status;
 

@@ -11,7 +11,8 @@
 #include "comm/bootstrap.h"
 #include "comm/comm.h"
 
-enum { CREATION_GATHERS = 2 };
+/* The third, of addresses, where a group may have several nodes. */
+enum { CREATION_GATHERS = 2, CREATION_GATHERS_NODES = 3 };
 
 struct choice {
     int32_t color, key;
@@ -160,7 +161,10 @@ split_over(struct group *group, int32_t color, int32_t key,
             group->base.rank, params, timeout_s, &made);
     }
     kept = uli_comm_check(parent) == ULYX_SUCCESS
-               ? keep_step(group, 1 + CREATION_GATHERS, deadline)
+               ? keep_step(group,
+                     1 + (parent->nnodes > 1 ? CREATION_GATHERS_NODES
+                                             : CREATION_GATHERS),
+                     deadline)
                : ULYX_SUCCESS;
     if (status == ULYX_SUCCESS && kept != ULYX_SUCCESS && made != NULL) {
         uli_comm_destroy(made);
@@ -188,7 +192,9 @@ uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
     ulyx_comm_t **new_p)
 {
     struct group group = {
-        .base = {&group_ops, 0, 0}, .parent = comm, .call = ULI_CALL_SPLIT};
+        .base = {&group_ops, 0, 0, comm->peers[comm->rank].identity.node_hash},
+        .parent = comm,
+        .call = ULI_CALL_SPLIT};
     bool refuses = verdict != ULYX_SUCCESS;
     double timeout_s = refuses
                            ? comm->timeout_s

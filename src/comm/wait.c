@@ -4,7 +4,7 @@
  * doorbell. Failure and deadline are looked at in every round, so no wait
  * outlives either by more than one slice.
  */
-#include "comm/comm.h"
+#include "comm/remote.h"
 
 static void
 relax(void)
@@ -30,6 +30,7 @@ spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context)
                 return true;
             relax();
         }
+        uli_comm_progress(comm);
     } while (uli_clock_ns() < end);
     return false;
 }
@@ -43,6 +44,7 @@ uli_comm_wait(ulyx_comm_t *comm, bool (*ready)(void *context), void *context,
     for (;;) {
         uint32_t seen = uli_doorbell_read(comm->control);
 
+        uli_comm_progress(comm);
         if (ready(context))
             return ULYX_SUCCESS;
         ULI_TRY(uli_comm_check(comm));

@@ -12,11 +12,13 @@
  * Writers: slots of my own table under comm->lock; those of a peer of this
  * process by that peer, and those of other peers by the service thread, both
  * under the registry's lock. Chunks are published by compare and swap, so the
- * tables themselves do not depend on it.
+ * tables themselves do not depend on it. Of remote peers only `bytes` is
+ * kept, by the messages of that peer.
  */
 #include "comm/windows.h"
 
 #include <stdlib.h>
+#include "comm/remote.h"
 #include "comm/service.h"
 
 enum { RESERVED = -1 };
@@ -192,6 +194,40 @@ uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window)
     }
     empty_slot(slot, base);
     return true;
+}
+
+/* ---- windows of remote peers --------------------------------------------- */
+
+/* Without a base, so that they have no address here. */
+ulyx_status_t
+uli_window_note(ulyx_comm_t *comm, int32_t rank, uint32_t window, int64_t bytes)
+{
+    struct uli_window *slot;
+    if (bytes <= 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "window %u of rank %d has %lld bytes", window, rank,
+            (long long)bytes);
+    ULI_TRY(need_slot(&comm->peers[rank].windows, window, &slot));
+    atomic_store(&slot->bytes, bytes);
+    return ULYX_SUCCESS;
+}
+
+int64_t
+uli_window_unnote(ulyx_comm_t *comm, int32_t rank, uint32_t window)
+{
+    struct uli_window *slot = find_slot(&comm->peers[rank].windows, window);
+    return slot ? atomic_exchange(&slot->bytes, 0) : 0;
+}
+
+bool
+uli_remote_window_holds(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    int64_t offset, int64_t bytes)
+{
+    const struct uli_window *slot =
+        find_slot(&comm->peers[rank].windows, window);
+    int64_t window_bytes = slot ? atomic_load(&slot->bytes) : 0;
+    return offset >= 0 && bytes >= 0 && bytes <= window_bytes &&
+           offset <= window_bytes - bytes;
 }
 
 /* ---- my own slots -------------------------------------------------------- */

@@ -8,11 +8,15 @@
 
 #include "comm/comm.h"
 
-/* Makes the memory known to every rank that can map it and gives it a window
+/* Makes the memory known to every rank, mapped or remote, and gives it a window
  * id. On error it is known nowhere. Any thread; holds no lock while it waits.
  * Errors: those of the rank by name, TIMEOUT and RANK_LOST (they fail the
  * communicator), NO_MEMORY (no id left). */
 ulyx_status_t uli_windows_give(ulyx_comm_t *comm,
+    const struct uli_tr_handle *handle, uli_deadline_t deadline,
+    uint32_t *window_p);
+/* The same for the ranks of this node alone. */
+ulyx_status_t uli_windows_give_node(ulyx_comm_t *comm,
     const struct uli_tr_handle *handle, uli_deadline_t deadline,
     uint32_t *window_p);
 /* The reverse. On error the window is gone here, its id stays taken, and the

@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include <time.h>
+#include "comm/remote_internal.h"
 #include "comm/service.h"
 #include "comm/windows.h"
 
@@ -101,14 +102,25 @@ take(ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
     return uli_service_withdraw(comm, rank, window, deadline);
 }
 
-/* Takes it back from the first `count` peers, also where the communicator has
- * failed. The id stays taken when one did not let go. One that timed out is not
- * asked: it finds the request's connection closed when it comes to it. */
+/* Here: by my operations, and by what still comes from remote peers. */
 static void
-undo(ulyx_comm_t *comm, uint32_t window, int32_t count, ulyx_status_t status)
+forget(ulyx_comm_t *comm, uint32_t window)
+{
+    if (comm->net)
+        comm->remote->ops->window_remove(comm->net, window);
+    uli_windows_forget(comm, window);
+}
+
+/* Takes it back from the first `count` peers and, where it had come to them,
+ * from remote ones, also where the communicator has failed. The id stays taken
+ * when one did not let go. One that timed out is not asked: it finds the
+ * request's connection closed when it comes to it. */
+static void
+undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
+    ulyx_status_t status)
 {
     char cause[512];
-    bool all = status != ULYX_ERR_TIMEOUT;
+    bool all = status != ULYX_ERR_TIMEOUT || told;
     count -= !all;
     uli_deadline_t deadline = uli_deadline_in(UNDO_S);
     snprintf(cause, sizeof(cause), "%s", uli_error_text());
@@ -122,13 +134,37 @@ undo(ulyx_comm_t *comm, uint32_t window, int32_t count, ulyx_status_t status)
             all &= uli_service_recall(
                 &comm->peers[p].identity, comm->rank, window, false, deadline);
     }
+    for (int32_t p = 0; told && p < comm->nranks; p++)
+        if (uli_comm_is_remote(comm, p))
+            all &= uli_remote_window_retire(comm, p, window, deadline);
     if (all)
-        uli_windows_forget(comm, window);
+        forget(comm, window);
     uli_error_pass(ULYX_SUCCESS, cause);
 }
 
-ulyx_status_t
-uli_windows_give(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
+/* Puts may come as soon as a remote peer knows it. */
+static ulyx_status_t
+give_remote(ulyx_comm_t *comm, uint32_t window,
+    const struct uli_tr_handle *handle, uli_deadline_t deadline)
+{
+    int32_t late = -1;
+    if (!comm->net)
+        return ULYX_SUCCESS;
+    ULI_TRY(comm->remote->ops->window_add(
+        comm->net, window, handle->address, handle->bytes));
+    ulyx_status_t status =
+        uli_remote_windows_give(comm, window, handle->bytes, deadline, &late);
+    if (status == ULYX_ERR_TIMEOUT && late >= 0)
+        return uli_comm_fail(comm, status, late,
+            "attach: rank %d (%.63s, pid %d) did not take note of window %u in "
+            "time",
+            late, comm->peers[late].identity.host,
+            comm->peers[late].identity.pid, window);
+    return status;
+}
+
+static ulyx_status_t
+give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
     uli_deadline_t deadline, uint32_t *window_p)
 {
     uint32_t window;
@@ -139,14 +175,47 @@ uli_windows_give(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
             continue;
         ulyx_status_t status = give(comm, p, window, handle, deadline);
         if (status != ULYX_SUCCESS) {
-            undo(comm, window, i + 1, status);
+            undo(comm, window, i + 1, false, status);
             return status;
         }
+    }
+    ulyx_status_t status =
+        remote ? give_remote(comm, window, handle, deadline) : ULYX_SUCCESS;
+    if (status != ULYX_SUCCESS) {
+        undo(comm, window, comm->nranks - 1, true, status);
+        return status;
     }
     /* Last: my operations find it only when all peers can. */
     uli_window_show(comm, window, handle);
     *window_p = window;
     return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_windows_give(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
+    uli_deadline_t deadline, uint32_t *window_p)
+{
+    return give_window(comm, handle, true, deadline, window_p);
+}
+
+ulyx_status_t
+uli_windows_give_node(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
+    uli_deadline_t deadline, uint32_t *window_p)
+{
+    return give_window(comm, handle, false, deadline, window_p);
+}
+
+static ulyx_status_t
+take_remote(ulyx_comm_t *comm, uint32_t window, uli_deadline_t deadline)
+{
+    int32_t late = -1;
+    ulyx_status_t status =
+        uli_remote_windows_take(comm, window, deadline, &late);
+    if (status == ULYX_ERR_TIMEOUT && late >= 0)
+        return uli_comm_fail(comm, status, late,
+            "detach: rank %d did not let go of window %u in time", late,
+            window);
+    return status;
 }
 
 ulyx_status_t
@@ -165,7 +234,8 @@ uli_windows_take_back(
                 window);
         ULI_TRY(status);
     }
-    uli_windows_forget(comm, window);
+    ULI_TRY(take_remote(comm, window, deadline));
+    forget(comm, window);
     return ULYX_SUCCESS;
 }
 

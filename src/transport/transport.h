@@ -43,7 +43,7 @@ struct uli_identity {
     char service[32]; /* abstract socket name of the process */
     char host[64];    /* for messages */
 };
-enum { ULI_PROTOCOL = 1 };
+enum { ULI_PROTOCOL = 2 };
 
 /* A window as its owner hands it out. fd is borrowed from the owner's memory
  * object; -1 within one process, where address is the address itself. */

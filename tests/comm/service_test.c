@@ -115,16 +115,16 @@ bad_requests_change_nothing(void **state)
         int fd;
         ulyx_status_t status;
     } bad[] = {
-        {-1, 2, 5, 1, 4096, segment.fd, ULYX_ERR_INVALID_ARGUMENT},
-        {2, 2, 5, 1, 4096, segment.fd, ULYX_ERR_INVALID_ARGUMENT},
-        {0, 2, 5, 1, 4096, segment.fd, ULYX_ERR_INVALID_ARGUMENT},
-        {1, 2, 1u << 20, 1, 4096, segment.fd, ULYX_ERR_NO_MEMORY},
-        {1, 2, 5, 1, 4097, segment.fd, ULYX_ERR_SYSTEM},
-        {1, 2, 5, 1, -1, segment.fd, ULYX_ERR_SYSTEM},
-        {1, 2, 5, 1, 4096, -1, ULYX_ERR_SYSTEM},
-        {1, 2, 5, 1, 4096, 0, ULYX_ERR_SYSTEM},
-        {1, 99, 5, 1, 4096, segment.fd, ULYX_ERR_VERSION},
-        {1, 2, 5, 9, 4096, segment.fd, ULYX_ERR_VERSION},
+        {-1, 2, 5, ULI_PROTOCOL, 4096, segment.fd, ULYX_ERR_INVALID_ARGUMENT},
+        {2, 2, 5, ULI_PROTOCOL, 4096, segment.fd, ULYX_ERR_INVALID_ARGUMENT},
+        {0, 2, 5, ULI_PROTOCOL, 4096, segment.fd, ULYX_ERR_INVALID_ARGUMENT},
+        {1, 2, 1u << 20, ULI_PROTOCOL, 4096, segment.fd, ULYX_ERR_NO_MEMORY},
+        {1, 2, 5, ULI_PROTOCOL, 4097, segment.fd, ULYX_ERR_SYSTEM},
+        {1, 2, 5, ULI_PROTOCOL, -1, segment.fd, ULYX_ERR_SYSTEM},
+        {1, 2, 5, ULI_PROTOCOL, 4096, -1, ULYX_ERR_SYSTEM},
+        {1, 2, 5, ULI_PROTOCOL, 4096, 0, ULYX_ERR_SYSTEM},
+        {1, 99, 5, ULI_PROTOCOL, 4096, segment.fd, ULYX_ERR_VERSION},
+        {1, 2, 5, ULI_PROTOCOL + 1, 4096, segment.fd, ULYX_ERR_VERSION},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct uli_service_request request = good;

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Windows and remote peers. A peer notes number and size of a window and
+ * answers; the owner waits for all answers at once. A call is known by a
+ * number of its own, so an answer that comes after its call has given up finds
+ * nobody.
+ *
+ * Taking back: who has answered puts nothing into the window any more. After
+ * a failure it answers only when no operation of it is in flight and what it
+ * has put has landed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "comm/remote_internal.h"
+#include "comm/windows.h"
+
+enum { TEXT_BYTES = 200 };
+
+/* On its caller's stack; in remote->calls. */
+struct call {
+    struct uli_list node;
+    ulyx_comm_t *comm;
+    uint64_t token;
+    bool *waits; /* [nranks], under lock */
+    _Atomic int32_t count;
+    ulyx_status_t status; /* of the first bad answer, under lock */
+    int32_t bad;
+    char text[TEXT_BYTES];
+};
+
+/* ---- hooks --------------------------------------------------------------- */
+
+static ulyx_status_t
+retire(ulyx_comm_t *comm, int32_t from, uint32_t window)
+{
+    int64_t bytes = uli_window_unnote(comm, from, window);
+    if (atomic_load(&comm->nops) == 0 &&
+        comm->remote->ops->settled(comm->net, from))
+        return ULYX_SUCCESS;
+    if (bytes > 0)
+        uli_window_note(comm, from, window, bytes);
+    return uli_error_pass(ULYX_ERR_BUSY, "an operation is in flight");
+}
+
+static ulyx_status_t
+carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
+{
+    if (message->window == 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "the control segment of rank %d is not given or taken back", from);
+    switch (message->head.kind) {
+    case ULI_MESSAGE_WINDOW:
+        return uli_window_note(comm, from, message->window, message->bytes);
+    case ULI_MESSAGE_WITHDRAW:
+        uli_window_unnote(comm, from, message->window);
+        return ULYX_SUCCESS;
+    default:
+        return retire(comm, from, message->window);
+    }
+}
+
+void
+uli_remote_window_request(
+    ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
+{
+    struct uli_message ack = {.head.kind = ULI_MESSAGE_ACK,
+        .value = message->value,
+        .status = carry_out(comm, from, message)};
+    const char *text = ack.status == ULYX_SUCCESS ? "" : uli_error_text();
+    uli_remote_post(comm, from, &ack, text, strnlen(text, TEXT_BYTES - 1));
+}
+
+void
+uli_remote_window_answer(
+    ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
+{
+    struct uli_remote *remote = comm->remote;
+    pthread_mutex_lock(&remote->lock);
+    for (struct uli_list *n = remote->calls.next; n != &remote->calls;
+         n = n->next) {
+        struct call *call = ULI_CONTAINER_OF(n, struct call, node);
+        if (call->token != message->value || !call->waits[from])
+            continue;
+        call->waits[from] = false;
+        if (message->status != ULYX_SUCCESS && call->status == ULYX_SUCCESS) {
+            call->status = message->status;
+            call->bad = from;
+            snprintf(call->text, sizeof(call->text), "%.*s",
+                (int)message->head.count, (const char *)message->more);
+        }
+        atomic_fetch_sub(&call->count, 1);
+    }
+    pthread_mutex_unlock(&remote->lock);
+    uli_doorbell_ring(comm->control);
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+static ulyx_status_t
+begin(ulyx_comm_t *comm, struct call *call)
+{
+    struct uli_remote *remote = comm->remote;
+    memset(call, 0, sizeof(*call));
+    call->comm = comm;
+    call->waits = calloc((size_t)comm->nranks, sizeof(*call->waits));
+    if (!call->waits)
+        return uli_error(
+            ULYX_ERR_NO_MEMORY, "no memory to await %d ranks", comm->nranks);
+    uli_list_init(&call->node);
+    pthread_mutex_lock(&remote->lock);
+    call->token = ++remote->last_call;
+    uli_list_append(&remote->calls, &call->node);
+    pthread_mutex_unlock(&remote->lock);
+    return ULYX_SUCCESS;
+}
+
+static void
+end(struct call *call)
+{
+    struct uli_remote *remote = call->comm->remote;
+    pthread_mutex_lock(&remote->lock);
+    uli_list_remove(&call->node);
+    pthread_mutex_unlock(&remote->lock);
+    free(call->waits);
+}
+
+static bool
+is_gone(ulyx_comm_t *comm, int32_t p)
+{
+    return atomic_load(&comm->peers[p].dead) ||
+           atomic_load(&comm->control->left[p]);
+}
+
+static ulyx_status_t
+ask(struct call *call, int32_t p, const struct uli_message *request)
+{
+    struct uli_remote *remote = call->comm->remote;
+    struct uli_message message = *request;
+    message.value = call->token;
+    pthread_mutex_lock(&remote->lock);
+    call->waits[p] = true;
+    atomic_fetch_add(&call->count, 1);
+    pthread_mutex_unlock(&remote->lock);
+    return uli_remote_send_message(call->comm, p, &message, NULL, 0);
+}
+
+/* The first that has not answered and is not gone; -1: none. */
+static int32_t
+first_awaited(struct call *call)
+{
+    ulyx_comm_t *comm = call->comm;
+    int32_t p = 0;
+    if (atomic_load(&call->count) == 0)
+        return -1;
+    pthread_mutex_lock(&comm->remote->lock);
+    while (p < comm->nranks && (!call->waits[p] || is_gone(comm, p)))
+        p++;
+    pthread_mutex_unlock(&comm->remote->lock);
+    return p < comm->nranks ? p : -1;
+}
+
+static bool
+all_answered(void *context)
+{
+    return first_awaited(context) < 0;
+}
+
+static ulyx_status_t
+ask_all(ulyx_comm_t *comm, const struct uli_message *request,
+    uli_deadline_t deadline, int32_t *late_p)
+{
+    struct call call;
+    if (!comm->net)
+        return ULYX_SUCCESS;
+    ULI_TRY(begin(comm, &call));
+    ulyx_status_t status = ULYX_SUCCESS;
+    for (int32_t i = 1; i < comm->nranks && status == ULYX_SUCCESS; i++) {
+        int32_t p = (comm->rank + i) % comm->nranks;
+        if (uli_comm_is_remote(comm, p) && !is_gone(comm, p))
+            status = ask(&call, p, request);
+    }
+    if (status == ULYX_SUCCESS)
+        status = uli_comm_wait(comm, all_answered, &call, deadline);
+    *late_p = first_awaited(&call);
+    end(&call);
+    if (status == ULYX_SUCCESS && call.status != ULYX_SUCCESS)
+        status = uli_error(call.status, "rank %d: %s", call.bad, call.text);
+    return status;
+}
+
+ulyx_status_t
+uli_remote_windows_give(ulyx_comm_t *comm, uint32_t window, int64_t bytes,
+    uli_deadline_t deadline, int32_t *late_p)
+{
+    struct uli_message request = {
+        .head.kind = ULI_MESSAGE_WINDOW, .bytes = bytes, .window = window};
+    return ask_all(comm, &request, deadline, late_p);
+}
+
+ulyx_status_t
+uli_remote_windows_take(ulyx_comm_t *comm, uint32_t window,
+    uli_deadline_t deadline, int32_t *late_p)
+{
+    struct uli_message request = {
+        .head.kind = ULI_MESSAGE_WITHDRAW, .window = window};
+    return ask_all(comm, &request, deadline, late_p);
+}
+
+/* Not uli_comm_wait: the communicator may have failed. */
+bool
+uli_remote_window_retire(
+    ulyx_comm_t *comm, int32_t peer, uint32_t window, uli_deadline_t deadline)
+{
+    struct uli_message request = {
+        .head.kind = ULI_MESSAGE_RETIRE, .window = window};
+    struct call call;
+    if (!comm->net || is_gone(comm, peer))
+        return true;
+    if (begin(comm, &call) != ULYX_SUCCESS)
+        return false;
+    ask(&call, peer, &request);
+    for (;;) {
+        uint32_t seen = uli_doorbell_read(comm->control);
+        uli_comm_progress(comm);
+        if (first_awaited(&call) < 0 || uli_deadline_over(deadline))
+            break;
+        uli_doorbell_sleep(comm->control, seen, deadline - uli_clock_ns());
+    }
+    bool retired = first_awaited(&call) < 0 && call.status == ULYX_SUCCESS;
+    end(&call);
+    return retired;
+}
