@@ -62,8 +62,8 @@ enum uli_setting_type {
     X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier", 0, 0,                  \
         "schedule of every plan: direct, pairwise or hier; empty chooses")     \
     X(ULYX_TUNING, tuning, STRING, "", 0, 0,                                   \
-        "tuning file of ulyx_info model: link parameters and rules; "          \
-        "ULYX_ALGO goes before its rules")                                     \
+        "tuning file: link parameters and rules by which schedules are "       \
+        "chosen; ULYX_ALGO goes before its rules")                             \
     X(ULYX_SPIN_US, spin_us, INT, "20", 0, 1000000,                            \
         "microseconds a host wait spins before it sleeps; none when ranks "    \
         "exceed cores")                                                        \

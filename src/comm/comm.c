@@ -19,6 +19,7 @@
 #include "comm/remote.h"
 #include "comm/service.h"
 #include "comm/team.h"
+#include "topology/choose.h"
 #include "topology/node.h"
 
 /* What each rank brings to the first gather, and to the second. */
@@ -70,6 +71,15 @@ init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
     uli_list_init(&comm->registry);
 }
 
+static ulyx_status_t
+load_planner(ulyx_comm_t *comm)
+{
+    comm->planner = calloc(1, sizeof(*comm->planner));
+    if (comm->planner == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a communicator");
+    return uli_planner_load(&comm->settings, comm->planner);
+}
+
 ulyx_status_t
 uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
     const uint64_t *node_hash, bool shared, ulyx_comm_t **comm_p)
@@ -81,7 +91,10 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
     if (comm == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a communicator");
     status = uli_settings_load(&comm->settings);
+    if (status == ULYX_SUCCESS)
+        status = load_planner(comm);
     if (status != ULYX_SUCCESS) {
+        free(comm->planner);
         free(comm);
         return status;
     }
@@ -124,6 +137,7 @@ uli_comm_free(ulyx_comm_t *comm)
     pthread_mutex_destroy(&comm->failure_lock);
     pthread_mutex_destroy(&comm->lock);
     free(comm->peers);
+    free(comm->planner);
     free(comm);
 }
 

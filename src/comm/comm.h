@@ -22,6 +22,7 @@
 struct uli_bootstrap;
 struct uli_net;
 struct uli_remote;
+struct uli_planner; /* topology/choose.h */
 
 /* ---- windows: tables read without locks by execute ----------------------- */
 
@@ -73,6 +74,7 @@ struct ulyx_comm {
     char name[64];
     unsigned char id[16]; /* equal on all ranks, random */
     struct uli_settings settings;
+    struct uli_planner *planner; /* what plans choose their schedule by */
     double timeout_s;
     int32_t memory_kind, device;
     int64_t spin_ns;  /* 0 where more ranks share this one's cores than there

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The counts that the cost model gets from a layout, against a walk over what
+ * the layout moves; and that communicators choose by their tuning file.
+ */
+#include "collectives/plan_choose.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/status.h"
+#include "collectives/layout_cases.h"
+#include "comm/comm.h"
+#include "support/test.h"
+
+/* Elements of one head of one tensor that came to each node. */
+struct crossing {
+    const struct uli_layout *layout;
+    const int32_t *node_of;
+    double direct, hier;
+    /* [node][tensor][source rank][head]: rows * batches that crossed */
+    int64_t *once;
+};
+
+enum { HEADS = 64 };
+
+static bool
+count_crossing(void *context, const struct uli_move *move)
+{
+    struct crossing *x = context;
+    const struct uli_shape *shape = uli_layout_shape(x->layout);
+    const struct uli_shape_tensor *t = &shape->tensors[move->tensor];
+    int32_t from = move->sources[0].rank, to = move->dst.rank;
+    if (x->node_of[from] == x->node_of[to])
+        return true;
+    for (int64_t h = 0; h < move->heads; h++) {
+        int64_t rows = move->batches * move->rows;
+        int64_t bytes = rows * t->dim * t->elem_bytes;
+        int64_t at = ((int64_t)x->node_of[to] * ULI_MAX_TENSORS + move->tensor);
+        int64_t *once = &x->once[(at * ORACLE_MAX_RANKS + from) * HEADS +
+                                 move->sources[0].head + h];
+        x->direct += (double)bytes;
+        *once += (double)bytes > 0 ? rows : 0;
+    }
+    return true;
+}
+
+/* Bytes between nodes, from all moves; and with each row of a head once for a
+ * node: as many of it as the node's greediest rank takes. */
+static void
+walk(const struct uli_layout *layout, const int32_t *node_of, int32_t nodes,
+    struct crossing *x)
+{
+    const struct uli_shape *shape = uli_layout_shape(layout);
+    struct uli_place *scratch =
+        calloc((size_t)uli_layout_scratch(layout) + 1, sizeof(*scratch));
+    size_t count = (size_t)nodes * ULI_MAX_TENSORS * ORACLE_MAX_RANKS * HEADS;
+    int64_t *most = calloc(count, sizeof(*most));
+    *x = (struct crossing){.layout = layout, .node_of = node_of};
+    x->once = calloc(count, sizeof(*x->once));
+    for (int32_t p = 0; p < shape->nranks; p++) {
+        memset(x->once, 0, count * sizeof(*x->once));
+        for (int32_t t = 0; t < shape->ntensors; t++)
+            uli_layout_each_move(
+                layout, ULYX_SEQ_TO_HEAD, t, p, -1, scratch, count_crossing, x);
+        for (size_t i = 0; i < count; i++)
+            most[i] = x->once[i] > most[i] ? x->once[i] : most[i];
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t t = i / HEADS / ORACLE_MAX_RANKS % ULI_MAX_TENSORS;
+        x->hier += (double)most[i] * (double)shape->tensors[t].dim *
+                   (double)shape->tensors[t].elem_bytes;
+    }
+    free(most);
+    free(x->once);
+    free(scratch);
+}
+
+static int32_t
+draw_nodes(struct test_random *random, int32_t nranks, int32_t *node_of)
+{
+    int32_t nodes = (int32_t)test_random_in(random, 1, nranks);
+    for (int32_t r = 0; r < nranks; r++)
+        node_of[r] = r < nodes ? (nodes - 1 - r)
+                               : (int32_t)test_random_in(random, 0, nodes - 1);
+    return nodes;
+}
+
+/* Whole heads and one sharded part: exact. */
+static bool
+is_exact(const struct uli_layout *layout)
+{
+    const struct uli_shape *shape = uli_layout_shape(layout);
+    return shape->nparts == 1 && shape->parts[0].kind == ULYX_PART_SHARDED &&
+           !uli_layout_packed(layout);
+}
+
+static void
+compare(const struct uli_layout *layout, struct test_random *random)
+{
+    struct uli_settings settings;
+    struct uli_planner planner;
+    struct uli_demand demand;
+    struct uli_schedule direct, hier;
+    struct crossing x;
+    int32_t node_of[ORACLE_MAX_RANKS];
+    int32_t nodes =
+        draw_nodes(random, uli_layout_shape(layout)->nranks, node_of);
+    memset(&settings, 0, sizeof(settings));
+    assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
+    assert_status(uli_plan_demand(layout, nodes, node_of, &demand), 0);
+    assert_status(uli_schedule_build(
+                      &demand, &planner.model, ULI_ALGO_DIRECT, 1, &direct),
+        ULYX_SUCCESS);
+    assert_status(
+        uli_schedule_build(&demand, &planner.model, ULI_ALGO_HIER, 1, &hier),
+        ULYX_SUCCESS);
+    walk(layout, node_of, nodes, &x);
+    if (direct.wire_bytes != x.direct || hier.wire_bytes != x.hier)
+        fail_msg("between nodes: %g and %g by counts, %g and %g by moves",
+            direct.wire_bytes, hier.wire_bytes, x.direct, x.hier);
+    uli_demand_destroy(&demand);
+}
+
+static void
+counts_are_what_the_layout_moves(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(41)};
+    struct oracle_case *c = malloc(sizeof(*c));
+    int64_t wanted = test_draws(200);
+    for (int64_t draw = 0; draw < wanted;) {
+        struct uli_layout *layout;
+        case_random(c, &random, ORACLE_MAX_RANKS, false);
+        if (case_create(c, &layout) != ULYX_SUCCESS)
+            continue;
+        if (is_exact(layout) && c->shape.heads <= HEADS) {
+            compare(layout, &random);
+            draw++;
+        }
+        uli_layout_destroy(layout);
+    }
+    free(c);
+}
+
+/* Any layout at all: no count is negative, and a choice comes out that is the
+ * same for the same numbers. */
+static void
+every_layout_has_a_choice(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(42)};
+    struct oracle_case *c = malloc(sizeof(*c));
+    struct uli_settings settings;
+    struct uli_planner planner;
+    memset(&settings, 0, sizeof(settings));
+    assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
+    for (int64_t draw = 0; draw < test_draws(200); draw++) {
+        struct uli_layout *layout;
+        struct uli_demand demand;
+        struct uli_choice one, two;
+        int32_t node_of[ORACLE_MAX_RANKS];
+        case_random(c, &random, ORACLE_MAX_RANKS, draw % 2);
+        if (case_create(c, &layout) != ULYX_SUCCESS)
+            continue;
+        int32_t nranks = c->shape.nranks;
+        int32_t nodes = draw_nodes(&random, nranks, node_of);
+        assert_status(uli_plan_demand(layout, nodes, node_of, &demand), 0);
+        for (int32_t r = 0; r < nranks; r++)
+            assert_true(demand.rows[r] >= 0 && demand.own_bytes[r] >= 0 &&
+                        demand.shared_bytes[r] >= 0);
+        uli_demand_destroy(&demand);
+        assert_status(
+            uli_plan_choose(layout, nodes, node_of, &planner, NULL, &one), 0);
+        assert_status(
+            uli_plan_choose(layout, nodes, node_of, &planner, NULL, &two), 0);
+        assert_int_equal(one.algo, two.algo);
+        assert_string_equal(one.reason, two.reason);
+        uli_layout_destroy(layout);
+    }
+    free(c);
+}
+
+/* ULYX_TUNING is read when a communicator is created, and its errors are the
+ * creation's. */
+static void
+communicators_read_the_tuning_file(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ulyx-plan-choose-XXXXXX";
+    const char good[] = "ulyx tuning 1\nrule nodes=2- -> pairwise\n";
+    const char bad[] = "ulyx tuning 1\nrule nodes=2- -> ring\n";
+    ulyx_comm_t *comms[2];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, good, sizeof(good) - 1), sizeof(good) - 1);
+    setenv("ULYX_TUNING", path, 1);
+    assert_status(ulyx_comm_create_local(2, NULL, comms), ULYX_SUCCESS);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(comms[r]->planner->tuning.nrules, 1);
+        assert_int_equal(
+            comms[r]->planner->tuning.rules[0].algo, ULI_ALGO_PAIRWISE);
+        assert_status(ulyx_comm_destroy(comms[r]), ULYX_SUCCESS);
+    }
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(pwrite(fd, bad, sizeof(bad) - 1, 0), sizeof(bad) - 1);
+    assert_status(
+        ulyx_comm_create_local(2, NULL, comms), ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(uli_error_text(), ":2: ring: expected direct"));
+    close(fd);
+    unlink(path);
+    assert_status(ulyx_comm_create_local(2, NULL, comms), ULYX_ERR_SYSTEM);
+    unsetenv("ULYX_TUNING");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(counts_are_what_the_layout_moves),
+    cmocka_unit_test(every_layout_has_a_choice),
+    cmocka_unit_test(communicators_read_the_tuning_file),
+};
+
+ULI_TEST_MAIN("PlanChoose", tests)
