@@ -59,6 +59,11 @@ enum uli_setting_type {
         "of schedules; 0 = as the machine says")                               \
     X(ULYX_TRANSPORTS, transports, STRING, "", 0, 0,                           \
         "transports to use, comma separated; ^ excludes")                      \
+    X(ULYX_NET_DEVICES, net_devices, STRING, "", 0, 0,                         \
+        "devices of the network, as UCX_NET_DEVICES, which goes before it; "   \
+        "empty takes the nearest")                                             \
+    X(ULYX_KEEPALIVE, keepalive_s, SECONDS, "10", 1, 3600,                     \
+        "a host that has vanished is noticed within so many seconds")          \
     X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier", 0, 0,                  \
         "schedule of every plan: direct, pairwise or hier; empty chooses")     \
     X(ULYX_TUNING, tuning, STRING, "", 0, 0,                                   \

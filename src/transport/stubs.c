@@ -24,34 +24,34 @@ reaches(const struct uli_identity *me, const struct uli_identity *peer,
     return false;
 }
 
-static ulyx_status_t
-window_map(const struct uli_tr_handle *handle, void **address_p)
+ulyx_status_t
+uli_tr_no_map(const struct uli_tr_handle *handle, void **address_p)
 {
     (void)handle, (void)address_p;
     return uli_error(
         ULYX_ERR_UNSUPPORTED, "this transport does not map windows");
 }
 
-static void
-window_unmap(void *address, int64_t bytes)
+void
+uli_tr_no_unmap(void *address, int64_t bytes)
 {
     (void)address, (void)bytes;
 }
 
-static ulyx_status_t
-read_probe(pid_t pid, const void *remote)
+ulyx_status_t
+uli_tr_no_probe(pid_t pid, const void *remote)
 {
     (void)pid, (void)remote;
     return uli_error(
         ULYX_ERR_UNSUPPORTED, "this transport does not read peers' memory");
 }
 
-static ulyx_status_t
-read_pieces(pid_t pid, const struct iovec *local, size_t local_count,
+ulyx_status_t
+uli_tr_no_read(pid_t pid, const struct iovec *local, size_t local_count,
     const struct iovec *remote, size_t remote_count)
 {
     (void)local, (void)local_count, (void)remote_count;
-    return read_probe(pid, remote);
+    return uli_tr_no_probe(pid, remote);
 }
 
 const struct uli_tr_ops uli_tr_stubs = {
@@ -59,8 +59,8 @@ const struct uli_tr_ops uli_tr_stubs = {
     .caps = 0,
     .usable = usable,
     .reaches = reaches,
-    .window_map = window_map,
-    .window_unmap = window_unmap,
-    .read_probe = read_probe,
-    .read = read_pieces,
+    .window_map = uli_tr_no_map,
+    .window_unmap = uli_tr_no_unmap,
+    .read_probe = uli_tr_no_probe,
+    .read = uli_tr_no_read,
 };

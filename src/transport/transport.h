@@ -96,7 +96,16 @@ extern const uint64_t uli_tr_probe_word;
 
 extern const struct uli_tr_ops uli_tr_self_ops; /* one process: addresses */
 extern const struct uli_tr_ops uli_tr_shm_ops;  /* memfd mappings and CMA */
+extern const struct uli_tr_ops uli_tr_ucx_ops;  /* between nodes, by UCX */
 extern const struct uli_tr_ops uli_tr_stubs;
+
+/* The slots of a transport that neither maps nor reads: UNSUPPORTED. */
+ulyx_status_t uli_tr_no_map(
+    const struct uli_tr_handle *handle, void **address_p);
+void uli_tr_no_unmap(void *address, int64_t bytes);
+ulyx_status_t uli_tr_no_probe(pid_t pid, const void *remote);
+ulyx_status_t uli_tr_no_read(pid_t pid, const struct iovec *local,
+    size_t local_count, const struct iovec *remote, size_t remote_count);
 
 /* All transports, best first, for selection and for ulyx_info. */
 const struct uli_tr_ops *const *uli_tr_list(size_t *count_p);

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How UCX is set up: from code, never by the environment, which is the user's
+ * (UCX_TLS, UCX_NET_DEVICES and all the rest work as ever, within what this
+ * file insists on).
+ *
+ * - Network transports only. UCX takes two network namespaces for one host and
+ *   would use shared memory between nodes that ulyx was told to keep apart.
+ * - One device for TCP. UCX guesses 100 Mb/s for whatever reports no speed,
+ *   loopback included, and shares data out by such guesses.
+ * - Keepalive: a vanished host is noticed within ULYX_KEEPALIVE. The kernel of
+ *   a stopped process still answers, so that one is never declared dead.
+ * - TCP connections are made without blocking.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/status.h"
+#include "transport/ucx/net.h"
+
+static const char *const local_transports[] = {"sm", "shm", "mm", "posix",
+    "sysv", "cma", "xpmem", "knem", "self", "cuda_ipc", "rocm_ipc", "ze_ipc"};
+enum { LOCAL = sizeof(local_transports) / sizeof(local_transports[0]) };
+#define NOT_LOCAL "^sm,self,cuda_ipc,rocm_ipc,ze_ipc"
+
+static bool
+is_local(const char *word, size_t length)
+{
+    for (int i = 0; i < LOCAL; i++)
+        if (strlen(local_transports[i]) == length &&
+            strncmp(local_transports[i], word, length) == 0)
+            return true;
+    return false;
+}
+
+/* The value of one option as UCX has read it, from its own print-out. */
+static bool
+option(const char *printed, const char *name, char *value_p, size_t bytes)
+{
+    char key[64];
+    size_t length = (size_t)snprintf(key, sizeof(key), "UCX_%s=", name);
+    for (const char *at = printed; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (strncmp(at, key, length) == 0) {
+            at += length;
+            snprintf(value_p, bytes, "%.*s", (int)strcspn(at, "\r\n"), at);
+            return true;
+        }
+        if (!*at)
+            break;
+    }
+    return false;
+}
+
+/* The user's UCX_TLS without what is not a network. */
+static ulyx_status_t
+transports_of(const char *wish, char *value_p, size_t bytes)
+{
+    size_t used = 0;
+    if (!*wish || strcmp(wish, "all") == 0) {
+        snprintf(value_p, bytes, "%s", NOT_LOCAL);
+        return ULYX_SUCCESS;
+    }
+    if (*wish == '^') {
+        snprintf(value_p, bytes, "%s,%s", NOT_LOCAL, wish + 1);
+        return ULYX_SUCCESS;
+    }
+    value_p[0] = 0;
+    for (const char *at = wish; *at;) {
+        size_t length = strcspn(at, ", ");
+        if (length && !is_local(at, length) && used < bytes)
+            used += (size_t)snprintf(value_p + used, bytes - used, "%s%.*s",
+                used ? "," : "", (int)length, at);
+        at += length;
+        at += strspn(at, ", ");
+    }
+    if (!used)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "ucx: UCX_TLS=%s names no network transport", wish);
+    return ULYX_SUCCESS;
+}
+
+static bool
+has_infiniband(void)
+{
+    DIR *folder = opendir("/sys/class/infiniband");
+    bool found = false;
+    if (!folder)
+        return false;
+    for (struct dirent *entry; (entry = readdir(folder));)
+        found |= entry->d_name[0] != '.';
+    closedir(folder);
+    return found;
+}
+
+/* Bridges of containers and virtual machines lead nowhere else. */
+static bool
+is_bridge(const char *name)
+{
+    return strncmp(name, "docker", 6) == 0 || strncmp(name, "virbr", 5) == 0 ||
+           strncmp(name, "br-", 3) == 0;
+}
+
+/* The first interface that is up and has an address; loopback last. */
+static void
+tcp_device(char *device_p, size_t bytes)
+{
+    struct ifaddrs *list = NULL;
+    int best = 0;
+    if (getifaddrs(&list))
+        return;
+    for (struct ifaddrs *at = list; at; at = at->ifa_next) {
+        if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) ||
+            !(at->ifa_flags & IFF_RUNNING) ||
+            (at->ifa_addr->sa_family != AF_INET &&
+                at->ifa_addr->sa_family != AF_INET6))
+            continue;
+        int worth = at->ifa_addr->sa_family == AF_INET ? 2 : 1;
+        if (at->ifa_flags & IFF_LOOPBACK)
+            worth += 0;
+        else
+            worth += is_bridge(at->ifa_name) ? 2 : 4;
+        if (worth > best) {
+            best = worth;
+            snprintf(device_p, bytes, "%s", at->ifa_name);
+        }
+    }
+    freeifaddrs(list);
+}
+
+static void
+choose_devices(const struct uli_net_params *params, const char *wish,
+    char *devices_p, size_t bytes)
+{
+    const char *own = params->settings->net_devices;
+    snprintf(devices_p, bytes, "all");
+    if (*wish && strcmp(wish, "all"))
+        snprintf(devices_p, bytes, "%s", wish);
+    else if (*own)
+        snprintf(devices_p, bytes, "%s", own);
+    else if (!has_infiniband())
+        tcp_device(devices_p, bytes);
+}
+
+static void
+set(const struct uli_ucx_calls *ucx, ucp_config_t *config, const char *name,
+    const char *format, double number)
+{
+    char value[32];
+    snprintf(value, sizeof(value), format, number);
+    ucs_status_t status = ucx->config_modify(config, name, value);
+    if (status != UCS_OK)
+        ULI_INFO(ULI_LOG_TRANS, -1, "ucx: %s=%s: %s", name, value,
+            ucx->status_string(status));
+}
+
+/* A silent host is asked after half of the time, and three times in the rest;
+ * a host that does not answer a connection gets 1 + 2 + 4 ... seconds. */
+static void
+set_keepalive(
+    const struct uli_ucx_calls *ucx, ucp_config_t *config, double keepalive_s)
+{
+    int tries = 1;
+    for (double spent = 3; spent + (2 << tries) <= keepalive_s; tries++)
+        spent += 2 << tries;
+    set(ucx, config, "KEEPALIVE_INTERVAL", "%.3fs", keepalive_s / 2);
+    set(ucx, config, "TCP_KEEPIDLE", "%.0fs",
+        keepalive_s < 2 ? 1 : (int)(keepalive_s / 2));
+    set(ucx, config, "TCP_KEEPINTVL", "%.0fs",
+        keepalive_s < 6 ? 1 : (int)(keepalive_s / 6));
+    set(ucx, config, "TCP_KEEPCNT", "%.0f", 3);
+    set(ucx, config, "TCP_SYN_CNT", "%.0f", tries);
+}
+
+static char *
+print_out(const struct uli_ucx_calls *ucx, const ucp_config_t *config)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    if (!file)
+        return NULL;
+    ucx->config_print(config, file, NULL, UCS_CONFIG_PRINT_CONFIG);
+    fclose(file);
+    return text;
+}
+
+static ulyx_status_t
+configure(const struct uli_ucx_calls *ucx, const struct uli_net_params *params,
+    ucp_config_t *config, char *devices_p, size_t devices_bytes)
+{
+    char wish[256] = "", transports[512];
+    ulyx_status_t status;
+    char *printed = print_out(ucx, config);
+    if (!printed)
+        return uli_error(ULYX_ERR_NO_MEMORY, "ucx: cannot print its options");
+    option(printed, "TLS", wish, sizeof(wish));
+    status = transports_of(wish, transports, sizeof(transports));
+    wish[0] = 0;
+    option(printed, "NET_DEVICES", wish, sizeof(wish));
+    free(printed);
+    ULI_TRY(status);
+    choose_devices(params, wish, devices_p, devices_bytes);
+    ucs_status_t set_tls = ucx->config_modify(config, "TLS", transports);
+    ucs_status_t set_dev = ucx->config_modify(config, "NET_DEVICES", devices_p);
+    if (set_tls != UCS_OK || set_dev != UCS_OK)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "ucx: TLS=%s or NET_DEVICES=%s is refused: %s", transports,
+            devices_p,
+            ucx->status_string(set_tls != UCS_OK ? set_tls : set_dev));
+    ucx->config_modify(config, "TCP_CONN_NB", "y");
+    set_keepalive(ucx, config, params->settings->keepalive_s);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_ucx_context(const struct uli_ucx_calls *ucx,
+    const struct uli_net_params *params, char *devices_p, size_t devices_bytes,
+    ucp_context_h *context_p)
+{
+    ucp_config_t *config = NULL;
+    ucp_params_t wanted = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES |
+                      UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
+                      UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+        .estimated_num_eps = (size_t)params->nranks,
+        .mt_workers_shared = 0,
+    };
+    ucs_status_t read = ucx->config_read(NULL, NULL, &config);
+    if (read != UCS_OK)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "ucx: its options cannot be read: %s", ucx->status_string(read));
+    ulyx_status_t status =
+        configure(ucx, params, config, devices_p, devices_bytes);
+    if (status == ULYX_SUCCESS) {
+        ucs_status_t made = ucx->init_version(
+            UCP_API_MAJOR, UCP_API_MINOR, &wanted, config, context_p);
+        if (made != UCS_OK)
+            status = uli_error(made == UCS_ERR_NO_MEMORY ? ULYX_ERR_NO_MEMORY
+                                                         : ULYX_ERR_UNSUPPORTED,
+                "ucx: no network transport on devices %s: %s; UCX_TLS and "
+                "ULYX_NET_DEVICES choose, ucx_info -d lists",
+                devices_p, ucx->status_string(made));
+    }
+    ucx->config_release(config);
+    return status;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See library.h. UCX, when loaded, installs handlers for fatal signals and
+ * writes warnings of its own to standard output. Neither is a library's
+ * business: handlers are put back as they were, and the log level falls to
+ * "fatal" unless the user has set it, for errors come back as statuses and are
+ * named by this transport.
+ */
+#include "transport/ucx/library.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct uli_ucx_calls calls;
+static _Atomic bool is_open;
+
+/* A pointer to a function is copied, for ISO C does not convert it. */
+static bool
+symbol(void *library, const char *name, void *function_p)
+{
+    void *found = dlsym(library, name);
+    memcpy(function_p, &found, sizeof(found));
+    return found != NULL;
+}
+
+/* What UCX takes: its defaults of ERROR_SIGNALS and DEBUG_SIGNO. */
+static const int taken[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP};
+enum { TAKEN = sizeof(taken) / sizeof(taken[0]) };
+
+static void *
+load(const char *name)
+{
+    struct sigaction before[TAKEN];
+    for (int i = 0; i < TAKEN; i++)
+        sigaction(taken[i], NULL, &before[i]);
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; library && i < TAKEN; i++)
+        sigaction(taken[i], &before[i], NULL);
+    return library;
+}
+
+/* "warn" is UCX's default: whoever wants its lines asks for another level. */
+static void
+silence(void *library)
+{
+    ucs_status_t (*get)(const char *name, char *value, size_t max) = NULL;
+    ucs_status_t (*set)(const char *name, const char *value) = NULL;
+    char level[32] = "";
+    if (!symbol(library, "ucs_global_opts_get_value", &get) ||
+        !symbol(library, "ucs_global_opts_set_value", &set))
+        return;
+    if (get("LOG_LEVEL", level, sizeof(level)) == UCS_OK &&
+        strcasecmp(level, "warn") == 0)
+        set("LOG_LEVEL", "fatal");
+}
+
+static bool
+find_all(void *library, struct uli_ucx_calls *found, char *why_p, size_t bytes)
+{
+#define ULI_UCX_FIND(name)                                                     \
+    if (!symbol(library, "ucp_" #name, &found->name)) {                        \
+        snprintf(why_p, bytes,                                                 \
+            "libucp.so.0 has no ucp_" #name ": 1.13 or later is needed");      \
+        return false;                                                          \
+    }
+    ULI_UCX_CALLS(ULI_UCX_FIND)
+    if (!symbol(library, "ucs_status_string", &found->status_string)) {
+        snprintf(why_p, bytes, "libucs has no ucs_status_string");
+        return false;
+    }
+    return true;
+}
+
+static bool
+open_library(char *why_p, size_t why_bytes)
+{
+    struct uli_ucx_calls found;
+    void *library = load("libucp.so.0");
+    if (!library) {
+        snprintf(why_p, why_bytes, "%s; install UCX (libucx0) 1.13 or later",
+            dlerror());
+        return false;
+    }
+    if (!find_all(library, &found, why_p, why_bytes))
+        return false;
+    silence(library);
+    calls = found;
+    atomic_store_explicit(&is_open, true, memory_order_release);
+    return true;
+}
+
+const struct uli_ucx_calls *
+uli_ucx_open(char *why_p, size_t why_bytes)
+{
+    bool opened = true;
+    if (atomic_load_explicit(&is_open, memory_order_acquire))
+        return &calls;
+    pthread_mutex_lock(&lock);
+    if (!atomic_load_explicit(&is_open, memory_order_relaxed))
+        opened = open_library(why_p, why_bytes);
+    pthread_mutex_unlock(&lock);
+    return opened ? &calls : NULL;
+}

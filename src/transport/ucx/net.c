@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening, progress and sleep of a rank's end of UCX; see net.h.
+ *
+ * Sleep. wait arms UCX's descriptor and polls it. Events of the network end
+ * the poll; what another thread does meanwhile would not, so put and message
+ * write to the wake descriptor when they leave something unfinished while
+ * `sleeping` is set. It is set before the worker is armed: either that thread
+ * sees it, or arming comes after its call and finds the work.
+ */
+#include "transport/ucx/net.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/status.h"
+
+enum {
+    STEPS = 8,     /* of UCX in one step of ours, while there is work */
+    PREPARED = 64, /* operations that exist from the start */
+};
+
+void
+uli_ucx_enter(struct uli_net *net)
+{
+    for (int i = 0;
+         atomic_flag_test_and_set_explicit(&net->busy, memory_order_acquire);
+         i++)
+        if (i % 64 == 63)
+            sched_yield();
+}
+
+void
+uli_ucx_leave(struct uli_net *net)
+{
+    atomic_flag_clear_explicit(&net->busy, memory_order_release);
+}
+
+ulyx_status_t
+uli_ucx_error(const struct uli_net *net, ucs_status_t status, const char *call,
+    int32_t peer)
+{
+    ulyx_status_t as =
+        status == UCS_ERR_NO_MEMORY ? ULYX_ERR_NO_MEMORY : ULYX_ERR_SYSTEM;
+    if (peer < 0)
+        return uli_error(
+            as, "ucx: %s: %s", call, net->ucx->status_string(status));
+    return uli_error(as, "ucx: rank %d: %s: %s", peer, call,
+        net->ucx->status_string(status));
+}
+
+bool
+uli_ucx_step(struct uli_net *net)
+{
+    bool happened = false;
+    for (int i = 0; i < STEPS; i++) {
+        if (!net->ucx->worker_progress(net->worker))
+            break;
+        happened = true;
+    }
+    if (net->due)
+        uli_ucx_do_due(net);
+    if (net->happened) {
+        net->happened = false;
+        net->hooks.arrived(net->hooks.context);
+        happened = true;
+    }
+    return happened;
+}
+
+static bool
+progress(struct uli_net *net)
+{
+    if (atomic_flag_test_and_set_explicit(&net->busy, memory_order_acquire))
+        return false;
+    bool happened = uli_ucx_step(net);
+    uli_ucx_leave(net);
+    return happened;
+}
+
+static void
+wake(struct uli_net *net)
+{
+    uint64_t one = 1;
+    /* A full counter wakes as well. */
+    ssize_t written = write(net->wake_fd, &one, sizeof(one));
+    (void)written;
+}
+
+static void
+wait_for(struct uli_net *net, int max_ms)
+{
+    struct pollfd fds[2] = {
+        {.fd = net->event_fd, .events = POLLIN},
+        {.fd = net->wake_fd, .events = POLLIN},
+    };
+    uint64_t count;
+    atomic_store(&net->sleeping, true);
+    uli_ucx_enter(net);
+    ucs_status_t armed = net->due || net->happened
+                             ? UCS_ERR_BUSY
+                             : net->ucx->worker_arm(net->worker);
+    uli_ucx_leave(net);
+    if (armed == UCS_OK && poll(fds, 2, max_ms) > 0 && fds[1].revents) {
+        ssize_t taken = read(net->wake_fd, &count, sizeof(count));
+        (void)taken;
+    }
+    atomic_store(&net->sleeping, false);
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+static ulyx_status_t
+open_worker(struct uli_net *net)
+{
+    ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+    };
+    ucs_status_t status =
+        net->ucx->worker_create(net->context, &params, &net->worker);
+    if (status != UCS_OK)
+        return uli_ucx_error(net, status, "ucp_worker_create", -1);
+    status = net->ucx->worker_get_efd(net->worker, &net->event_fd);
+    if (status == UCS_OK)
+        status = net->ucx->worker_get_address(
+            net->worker, &net->address, &net->address_bytes);
+    if (status == UCS_OK)
+        return uli_ucx_listen(net);
+    net->ucx->worker_destroy(net->worker);
+    return uli_ucx_error(net, status, "ucp_worker_get_address", -1);
+}
+
+static struct uli_net *
+make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
+{
+    struct uli_net *net = calloc(
+        1, sizeof(*net) + (size_t)params->nranks * sizeof(net->peers[0]));
+    if (!net)
+        return NULL;
+    net->ops = &uli_tr_ucx_ops;
+    net->ucx = ucx;
+    net->hooks = params->hooks;
+    net->rank = params->rank;
+    net->nranks = params->nranks;
+    net->pid = getpid();
+    atomic_flag_clear(&net->busy);
+    for (int32_t p = 0; p < params->nranks; p++)
+        net->peers[p].net = net, net->peers[p].rank = p;
+    return net;
+}
+
+static ulyx_status_t
+open_net(const struct uli_net_params *params, struct uli_net **net_p)
+{
+    char why[256];
+    const struct uli_ucx_calls *ucx = uli_ucx_open(why, sizeof(why));
+    if (!ucx)
+        return uli_error(ULYX_ERR_UNSUPPORTED, "ucx: %s", why);
+    struct uli_net *net = make(params, ucx);
+    ulyx_status_t status = ULYX_ERR_NO_MEMORY;
+    if (!net)
+        return uli_error(status, "ucx: no memory for %d peers", params->nranks);
+    status = uli_random_bytes(&net->token, sizeof(net->token));
+    if (status == ULYX_SUCCESS)
+        status = uli_ucx_ops_prepare(net, PREPARED);
+    if (status != ULYX_SUCCESS)
+        goto err_free;
+    net->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (net->wake_fd < 0) {
+        status = uli_error_errno("ucx: eventfd");
+        goto err_free;
+    }
+    status = uli_ucx_context(
+        ucx, params, net->devices, sizeof(net->devices), &net->context);
+    if (status != ULYX_SUCCESS)
+        goto err_wake;
+    status = open_worker(net);
+    if (status != ULYX_SUCCESS)
+        goto err_context;
+    ULI_INFO(ULI_LOG_TRANS, net->rank, "UCX %s on devices %s",
+        ucx->get_version_string(), net->devices);
+    *net_p = net;
+    return ULYX_SUCCESS;
+err_context:
+    ucx->cleanup(net->context);
+err_wake:
+    close(net->wake_fd);
+err_free:
+    uli_ucx_ops_free(net);
+    free(net);
+    return status;
+}
+
+static void
+describe(struct uli_net *net, int32_t peer, char *text_p, size_t text_bytes)
+{
+    (void)peer;
+    snprintf(text_p, text_bytes, "active messages over %s, UCX %s",
+        net->devices, net->ucx->get_version_string());
+}
+
+/* ---- the table ----------------------------------------------------------- */
+
+static ulyx_status_t
+window_add(struct uli_net *net, uint32_t window, void *address, int64_t bytes)
+{
+    /* Active messages ask the hook where a window lies. */
+    (void)net, (void)window, (void)address, (void)bytes;
+    return ULYX_SUCCESS;
+}
+
+static void
+window_remove(struct uli_net *net, uint32_t window)
+{
+    (void)net, (void)window;
+}
+
+static bool
+settled(struct uli_net *net, int32_t peer)
+{
+    return atomic_load_explicit(
+               &net->peers[peer].unsettled, memory_order_acquire) == 0;
+}
+
+static bool
+usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+{
+    (void)settings;
+    return uli_ucx_open(why_p, why_bytes) != NULL;
+}
+
+static bool
+reaches(const struct uli_identity *me, const struct uli_identity *peer,
+    char *why_p, size_t why_bytes)
+{
+    if (memcmp(me->node_hash, peer->node_hash, sizeof(me->node_hash)) == 0) {
+        snprintf(why_p, why_bytes, "rank %d is on the same node", peer->rank);
+        return false;
+    }
+    return true;
+}
+
+static const struct uli_net_ops net_ops = {
+    .open = open_net,
+    .address = uli_ucx_address,
+    .connect = uli_ucx_connect,
+    .window_add = window_add,
+    .window_remove = window_remove,
+    .put = uli_ucx_put,
+    .message = uli_ucx_message,
+    .progress = progress,
+    .wait = wait_for,
+    .wake = wake,
+    .settled = settled,
+    .close = uli_ucx_close,
+    .describe = describe,
+};
+
+const struct uli_tr_ops uli_tr_ucx_ops = {
+    .name = "ucx",
+    .caps = ULI_TR_PUT,
+    .usable = usable,
+    .reaches = reaches,
+    .window_map = uli_tr_no_map,
+    .window_unmap = uli_tr_no_unmap,
+    .read_probe = uli_tr_no_probe,
+    .read = uli_tr_no_read,
+    .net = &net_ops,
+};

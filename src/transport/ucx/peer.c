@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Addresses, endpoints and the loss of peers; see net.h. An address is a
+ * token, then UCX's own bytes. Who knows the token was given the address by
+ * the bootstrap, which authenticates; what comes without it is dropped.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/status.h"
+#include "transport/ucx/net.h"
+
+struct header {
+    uint64_t magic, token;
+};
+static const uint64_t magic = 0x31786375786c75ULL; /* "ulxucx1" */
+
+ulyx_status_t
+uli_ucx_address(struct uli_net *net, void *address_p, size_t *bytes_p)
+{
+    struct header header = {magic, net->token};
+    size_t bytes = sizeof(header) + net->address_bytes;
+    if (bytes > ULI_NET_ADDRESS_BYTES)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "ucx: an address of %zu bytes, more than %d: name fewer devices "
+            "(ULYX_NET_DEVICES=%s)",
+            bytes, ULI_NET_ADDRESS_BYTES, net->devices);
+    memcpy(address_p, &header, sizeof(header));
+    memcpy(
+        (char *)address_p + sizeof(header), net->address, net->address_bytes);
+    *bytes_p = bytes;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_ucx_connect(
+    struct uli_net *net, int32_t rank, const void *address, size_t bytes)
+{
+    struct header header = {0, 0};
+    if (bytes > sizeof(header))
+        memcpy(&header, address, sizeof(header));
+    if (header.magic != magic || bytes > ULI_NET_ADDRESS_BYTES)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "ucx: what rank %d gave as its address (%zu bytes) is none", rank,
+            bytes);
+    void *copy = malloc(bytes - sizeof(header));
+    if (!copy)
+        return uli_error(ULYX_ERR_NO_MEMORY, "ucx: no memory for an address");
+    memcpy(
+        copy, (const char *)address + sizeof(header), bytes - sizeof(header));
+    uli_ucx_enter(net);
+    struct uli_ucx_peer *peer = &net->peers[rank];
+    bool first = !peer->address;
+    if (first) {
+        peer->address = copy;
+        peer->token = header.token;
+        if (peer->want_ep)
+            uli_ucx_due(net, peer);
+    }
+    uli_ucx_leave(net);
+    if (!first)
+        free(copy);
+    return ULYX_SUCCESS;
+}
+
+/* ---- endpoints ----------------------------------------------------------- */
+
+static void
+failed(void *argument, ucp_ep_h ep, ucs_status_t status)
+{
+    struct uli_ucx_peer *peer = argument;
+    (void)ep;
+    peer->broken = true;
+    peer->cause = status;
+    uli_ucx_due(peer->net, peer);
+}
+
+ulyx_status_t
+uli_ucx_reach(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    if (peer->ep)
+        return ULYX_SUCCESS;
+    if (!peer->address)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "ucx: the address of rank %d is not known", peer->rank);
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = peer->address,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = failed, .arg = peer},
+    };
+    ucs_status_t status = net->ucx->ep_create(net->worker, &params, &peer->ep);
+    if (status == UCS_OK)
+        return ULYX_SUCCESS;
+    peer->ep = NULL;
+    return uli_error(ULYX_ERR_SYSTEM,
+        "ucx: rank %d cannot be reached over %s: %s", peer->rank, net->devices,
+        net->ucx->status_string(status));
+}
+
+static void
+closed(void *request, ucs_status_t status, void *argument)
+{
+    struct uli_net *net = argument;
+    (void)status;
+    net->flying--;
+    net->ucx->request_free(request);
+}
+
+void
+uli_ucx_drop(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    ucp_request_param_t how = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA,
+        .flags = UCP_EP_CLOSE_FLAG_FORCE,
+        .cb.send = closed,
+        .user_data = net,
+    };
+    if (!peer->ep)
+        return;
+    ucp_ep_h ep = peer->ep;
+    peer->ep = NULL;
+    if (UCS_PTR_IS_PTR(net->ucx->ep_close_nbx(ep, &how)))
+        net->flying++;
+}
+
+/* ---- loss ---------------------------------------------------------------- */
+
+void
+uli_ucx_due(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    if (peer->due)
+        return;
+    peer->due = true;
+    peer->due_next = net->due;
+    net->due = peer;
+}
+
+void
+uli_ucx_lose(struct uli_net *net, struct uli_ucx_peer *peer, const char *how)
+{
+    if (atomic_exchange(&peer->lost, true))
+        return;
+    peer->broken = true;
+    uli_ucx_due(net, peer);
+    if (peer->said_bye || net->closing)
+        return;
+    net->happened = true;
+    net->hooks.lost(net->hooks.context, peer->rank, how);
+}
+
+static void
+do_due(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    char how[160];
+    if (peer->broken) {
+        snprintf(how, sizeof(how), "the connection has failed: %s",
+            net->ucx->status_string(peer->cause));
+        uli_ucx_lose(net, peer, how);
+        uli_ucx_drop(net, peer);
+        uli_ucx_forget(peer);
+        return;
+    }
+    if (peer->want_ep && !peer->ep && peer->address &&
+        uli_ucx_reach(net, peer) != ULYX_SUCCESS) {
+        uli_ucx_lose(net, peer, uli_error_text());
+        return;
+    }
+    if (peer->want_answer && peer->ep) {
+        peer->want_answer = false;
+        uli_ucx_say(net, peer, ULI_UCX_BYE_ANSWER);
+    }
+}
+
+/* What is done may put peers back on the list: they wait for the next step. */
+void
+uli_ucx_do_due(struct uli_net *net)
+{
+    struct uli_ucx_peer *list = net->due;
+    net->due = NULL;
+    while (list) {
+        struct uli_ucx_peer *peer = list;
+        list = peer->due_next;
+        peer->due = false;
+        do_due(net, peer);
+    }
+}
