@@ -25,9 +25,13 @@
  * over ranks is the gradient), like those of any replicated parameter.
  *
  * Head groups. The heads may go through exchange and attention in several
- * contiguous groups, which never cut the queries of a KV head apart: with a
- * ceiling of the workspace, as many as it takes; else as many as asked for.
- * While a group is attended, the next one's exchange proceeds.
+ * contiguous groups: with a ceiling of the workspace, as many as it takes; else
+ * as many as asked for. While a group is attended, the next one's exchange
+ * proceeds. The queries of a KV head are cut apart only where a ceiling forces
+ * it: k and v then travel once a piece, and dk and dv are carried in fp32
+ * (fp64) from piece to piece in the order of heads. A ceiling below what one
+ * query head on each rank needs (HEADS) or one balanced among all (BALANCED) is
+ * refused with the bytes needed.
  *
  * Bits: out, lse and dq do not depend on the number of ranks, on the split,
  * on head groups or on the save mode; dk and dv likewise where all queries of

@@ -10,6 +10,13 @@
  *   OUT   out (lse)   HEAD_TO_SEQ
  *   GRAD  dout delta  HEAD_TO_SEQ_ADJOINT
  * A bundle is one plan, or two where joint parts make more than 8 tensors.
+ *
+ * Where a ceiling cuts the queries of a KV head into pieces, each piece is a
+ * group. dk and dv of the KV head are then carried from piece to piece in
+ * accumulators [b, S, dim] (fp32, or fp64) on the ranks that have any of its
+ * queries, and two more bundles take the place of IN's adjoint:
+ *   DQ    q           its adjoint, after each piece
+ *   DKV   k, v        theirs, after the last piece of a KV head
  */
 #ifndef ULI_ATTENTION_OPERATOR_H
 #define ULI_ATTENTION_OPERATOR_H
@@ -55,6 +62,8 @@ enum uli_bundle_kind {
     ULI_BUNDLE_IN,
     ULI_BUNDLE_OUT,
     ULI_BUNDLE_GRAD,
+    ULI_BUNDLE_DQ,
+    ULI_BUNDLE_DKV,
     ULI_BUNDLES
 };
 
@@ -76,8 +85,24 @@ enum uli_head_tensor {
     ULI_HEAD_DK,
     ULI_HEAD_DV,
     ULI_HEAD_SEQ_DELTA,
+    ULI_HEAD_PIECE_DK, /* PACKED pieces: the rows of the accumulators that */
+    ULI_HEAD_PIECE_DV, /* the piece's queries see */
     ULI_HEAD_TENSORS
 };
+
+/* Has it rows of keys; is its dim that of q and k? */
+static inline bool
+uli_head_keys(enum uli_head_tensor t)
+{
+    return t == ULI_HEAD_K || t == ULI_HEAD_V || t == ULI_HEAD_DK ||
+           t == ULI_HEAD_DV || t == ULI_HEAD_PIECE_DK || t == ULI_HEAD_PIECE_DV;
+}
+static inline bool
+uli_head_wide(enum uli_head_tensor t)
+{
+    return t == ULI_HEAD_Q || t == ULI_HEAD_K || t == ULI_HEAD_DQ ||
+           t == ULI_HEAD_DK || t == ULI_HEAD_PIECE_DK;
+}
 
 /* What a rank holds of a group: a function of the shape alone. */
 struct uli_head_sizes {
@@ -92,7 +117,11 @@ struct uli_head_sizes {
 
 struct uli_head_group {
     int64_t q_first, q_heads, kv_first, kv_heads; /* global */
-    struct uli_head_sizes sizes;                  /* of this rank */
+    bool cut;                                     /* a piece of a KV head: */
+    bool first_piece, last_piece;
+    int32_t carriers; /* ranks that carry its KV head's accumulators */
+    int32_t kv_slot;  /* where dk and dv are */
+    struct uli_head_sizes sizes; /* of this rank */
     struct uli_bundle bundles[ULI_BUNDLES];
     int64_t *kv_map;             /* [sizes.q_heads], HEADS */
     ulyx_segment_t *segments[2]; /* PACKED, of q and k */
@@ -126,7 +155,7 @@ struct ulyx_operator {
     int64_t rows[2];                               /* of the two axes */
     int64_t ceiling; /* the smallest of all ranks; 0 = none */
 
-    int32_t ngroups, slots;
+    int32_t ngroups, slots, pieces; /* pieces: groups of a KV head, or 1 */
     struct uli_head_group *groups;
     int64_t seq_rows[ULI_MAX_PARTS];     /* s_r of each part on this rank, */
     int64_t seq_rows_max[ULI_MAX_PARTS]; /* and its bound */
@@ -175,11 +204,20 @@ ulyx_status_t uli_operator_measure(const struct ulyx_operator *op,
     int32_t rank, int32_t threads, struct uli_head_sizes *sizes_p);
 
 /* Chooses the head groups within the ceiling, alike on all ranks; fills
- * ngroups, slots, groups, passes and saved_bytes and allocates what groups
- * need. threads: the most of all ranks.
+ * ngroups, slots, pieces and groups with their sizes (operator_choose.c), and
+ * for chunk also passes and saved_bytes, and allocates what groups need.
+ * threads: the most of all ranks.
  * returns SUCCESS; INVALID_ARGUMENT (the ceiling, with the bytes needed); as
  * uli_layout_create and uli_operator_measure. */
+ulyx_status_t uli_operator_choose(struct ulyx_operator *op, int32_t threads);
 ulyx_status_t uli_operator_chunk(struct ulyx_operator *op, int32_t threads);
+
+/* most: each size at least that of sizes. */
+void uli_operator_raise_sizes(
+    struct uli_head_sizes *most, const struct uli_head_sizes *sizes);
+/* Workspace of the larger pass for groups of at most those sizes. */
+int64_t uli_operator_pass_bytes(const struct ulyx_operator *op,
+    const struct uli_head_sizes *most, int32_t slots);
 
 /* Workspace of the larger pass. */
 static inline int64_t

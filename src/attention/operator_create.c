@@ -237,27 +237,6 @@ agree(ulyx_comm_t *comm, struct ulyx_operator *op, ulyx_status_t verdict,
 
 /* ---- plans --------------------------------------------------------------- */
 
-/* OUT and GRAD know nothing of keys: bounds of keys may not move the cuts. */
-static ulyx_status_t
-check_cuts(const struct uli_head_group *group, int32_t rank)
-{
-    int64_t counts[2];
-    const struct uli_run *in = uli_layout_runs(
-        group->bundles[ULI_BUNDLE_IN].plans[0]->layout, 0, rank, &counts[0]);
-    for (int kind = ULI_BUNDLE_OUT; kind < ULI_BUNDLES; kind++) {
-        if (!group->bundles[kind].nplans)
-            continue;
-        const struct uli_run *out = uli_layout_runs(
-            group->bundles[kind].plans[0]->layout, 0, rank, &counts[1]);
-        if (counts[0] != counts[1] ||
-            memcmp(in, out, (size_t)counts[0] * sizeof(*in)))
-            return uli_error(ULYX_ERR_UNSUPPORTED,
-                "max_kv_rows or max_segments moves cuts of the queries: give "
-                "larger ones");
-    }
-    return ULYX_SUCCESS;
-}
-
 static ulyx_status_t
 make_group(struct ulyx_operator *op, struct uli_head_group *group,
     ulyx_status_t *verdict)
@@ -273,9 +252,6 @@ make_group(struct ulyx_operator *op, struct uli_head_group *group,
             bundle->ntensors += params.shape.ntensors;
         }
     }
-    if (group->sizes.packed && *verdict == ULYX_SUCCESS)
-        for (int32_t r = 0; r < op->comm->nranks; r++)
-            ULI_TRY(check_cuts(group, r));
     return ULYX_SUCCESS;
 }
 

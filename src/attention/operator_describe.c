@@ -66,16 +66,19 @@ uli_operator_traffic(
     static const struct {
         enum uli_bundle_kind kind;
         ulyx_operation_t operation;
-        bool backward, only_none;
-    } steps[] = {{ULI_BUNDLE_IN, ULYX_SEQ_TO_HEAD, false, false},
-        {ULI_BUNDLE_OUT, ULYX_HEAD_TO_SEQ, false, false},
-        {ULI_BUNDLE_IN, ULYX_SEQ_TO_HEAD, true, true},
-        {ULI_BUNDLE_GRAD, ULYX_HEAD_TO_SEQ_ADJOINT, true, false},
-        {ULI_BUNDLE_IN, ULYX_SEQ_TO_HEAD_ADJOINT, true, false}};
+        bool backward, only_none, only_whole;
+    } steps[] = {{ULI_BUNDLE_IN, ULYX_SEQ_TO_HEAD, false, false, false},
+        {ULI_BUNDLE_OUT, ULYX_HEAD_TO_SEQ, false, false, false},
+        {ULI_BUNDLE_IN, ULYX_SEQ_TO_HEAD, true, true, false},
+        {ULI_BUNDLE_GRAD, ULYX_HEAD_TO_SEQ_ADJOINT, true, false, false},
+        {ULI_BUNDLE_IN, ULYX_SEQ_TO_HEAD_ADJOINT, true, false, true},
+        {ULI_BUNDLE_DQ, ULYX_SEQ_TO_HEAD_ADJOINT, true, false, false},
+        {ULI_BUNDLE_DKV, ULYX_SEQ_TO_HEAD_ADJOINT, true, false, false}};
     *sent_p = *received_p = 0;
     for (size_t s = 0; s < sizeof(steps) / sizeof(steps[0]); s++) {
         if (steps[s].backward != op->last_backward ||
-            (steps[s].only_none && op->saves_heads))
+            (steps[s].only_none && op->saves_heads) ||
+            (steps[s].only_whole && op->pieces > 1))
             continue;
         for (int32_t g = 0; g < op->ngroups; g++) {
             const struct uli_bundle *b = &op->groups[g].bundles[steps[s].kind];
@@ -203,14 +206,17 @@ say_kernels(const struct ulyx_operator *op, struct text *text)
 static void
 say_plans(const struct ulyx_operator *op, struct text *text)
 {
-    static const char *const names[ULI_BUNDLES] = {"q k v", "out", "dout"};
+    static const char *const names[ULI_BUNDLES] = {
+        "q k v", "out", "dout", "dq", "dk dv"};
     char line[512];
-    for (int kind = 0; kind < ULI_BUNDLES; kind++)
-        for (int32_t i = 0; i < op->groups[0].bundles[kind].nplans; i++) {
+    for (int kind = 0; kind < ULI_BUNDLES; kind++) {
+        int32_t g = kind == ULI_BUNDLE_DKV ? op->pieces - 1 : 0;
+        for (int32_t i = 0; i < op->groups[g].bundles[kind].nplans; i++) {
             uli_plan_describe(
-                op->groups[0].bundles[kind].plans[i], line, sizeof(line));
+                op->groups[g].bundles[kind].plans[i], line, sizeof(line));
             say(text, "%s: %s\n", names[kind], line);
         }
+    }
 }
 
 void
@@ -228,8 +234,12 @@ uli_operator_describe(
         (long long)p->dim_qk, (long long)p->dim_v,
         p->work_split == ULYX_WORK_BALANCED ? "BALANCED" : "HEADS",
         group->sizes.packed ? ", packed" : "");
-    say(&text, "head groups: %d of at most %lld heads, %d slots (%s)\n",
-        op->ngroups, (long long)group->q_heads, op->slots,
+    say(&text, "head groups: %d of at most %lld heads, ", op->ngroups,
+        (long long)group->q_heads);
+    if (op->pieces > 1)
+        say(&text, "%d pieces of each KV head, dk and dv carried by %d ranks, ",
+            op->pieces, group->carriers);
+    say(&text, "%d slots (%s)\n", op->slots,
         op->ceiling          ? "a ceiling of the workspace"
         : p->head_groups > 1 ? "as asked for"
                              : "no ceiling");

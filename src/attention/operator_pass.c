@@ -47,6 +47,10 @@ void *
 uli_pass_head(const struct uli_pass *pass, const struct uli_head_group *group,
     int32_t slot, enum uli_head_tensor tensor)
 {
+    if (tensor == ULI_HEAD_DK || tensor == ULI_HEAD_DV)
+        slot = group->kv_slot;
+    if (tensor == ULI_HEAD_PIECE_DK || tensor == ULI_HEAD_PIECE_DV)
+        slot = 0;
     int64_t at = pass->layout->tensors[slot][tensor];
     if (group->saved[tensor] >= 0)
         return (char *)pass->call->saved + group->saved[tensor];
@@ -69,10 +73,7 @@ uli_pass_view(const struct uli_pass *pass, const struct uli_head_group *group,
     const ulyx_operator_params_t *p = &pass->op->params->p;
     const struct uli_head_sizes *sizes = &group->sizes;
     bool statistic = tensor == ULI_HEAD_LSE || tensor == ULI_HEAD_DELTA;
-    bool keys = tensor == ULI_HEAD_K || tensor == ULI_HEAD_V ||
-                tensor == ULI_HEAD_DK || tensor == ULI_HEAD_DV;
-    bool wide = tensor == ULI_HEAD_Q || tensor == ULI_HEAD_K ||
-                tensor == ULI_HEAD_DQ || tensor == ULI_HEAD_DK;
+    bool keys = uli_head_keys(tensor), wide = uli_head_wide(tensor);
     int64_t heads = keys ? sizes->kv_heads : sizes->q_heads;
     int64_t rows = pass->op->rows[keys];
     int64_t elem = uli_dtype_size(sizes->dtypes[tensor]);

@@ -19,6 +19,16 @@ struct uli_flight {
     int64_t started_ns;
 };
 
+/* What may be under way at a time, for each slot: towards the head side, and
+ * back. */
+enum uli_flight_kind {
+    ULI_FLIGHT_INPUTS, /* q, k, v */
+    ULI_FLIGHT_GRAD,   /* dout, delta */
+    ULI_FLIGHT_BACK,   /* out; dq, dk, dv; dq alone of a piece */
+    ULI_FLIGHT_SUMS,   /* dk, dv of a cut KV head; its slot is kv_slot */
+    ULI_FLIGHTS
+};
+
 struct uli_pass {
     struct ulyx_operator *op;
     const struct uli_operator_call *call;
@@ -26,6 +36,7 @@ struct uli_pass {
     uli_deadline_t deadline;
     ulyx_status_t status; /* the first error */
     char text[256];
+    struct uli_flight flights[ULI_FLIGHTS][ULI_OPERATOR_SLOTS];
     int64_t attention_ns, exchange_ns, exposed_ns, scores;
 };
 
@@ -66,6 +77,18 @@ void uli_pass_wait(struct uli_pass *pass, struct uli_flight *flight);
 /* Runs a translated attention call in the workspace. */
 void uli_pass_attend(struct uli_pass *pass, struct uli_attn_call *attention,
     ulyx_attention_pass_t kind);
+
+/* ---- the pipeline of head groups (operator_pipeline.c) ------------------- */
+
+/* What a pass does with group g. */
+struct uli_steps {
+    void (*bring)(struct uli_pass *pass, int32_t g); /* starts towards heads */
+    void (*attend)(struct uli_pass *pass, int32_t g);
+    void (*send)(struct uli_pass *pass, int32_t g); /* starts what goes back */
+};
+void uli_pass_groups(struct uli_pass *pass, const struct uli_steps *steps);
+/* Starts q, k, v of a group towards the head side. */
+void uli_pass_bring_inputs(struct uli_pass *pass, int32_t g);
 
 /* The two passes (operator_forward.c, operator_backward.c). */
 void uli_operator_forward(struct uli_pass *pass);

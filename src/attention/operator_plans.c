@@ -21,7 +21,8 @@ struct sketch {
 
 /* The tensors of a bundle, a line each; each stands for one a part. */
 static int
-bundle_sketch(const struct ulyx_operator *op, enum uli_bundle_kind kind,
+bundle_sketch(const struct ulyx_operator *op,
+    const struct uli_head_group *group, enum uli_bundle_kind kind,
     struct sketch *lines_p)
 {
     static const struct sketch in[3] = {{ULI_HEAD_Q, ULI_OP_Q, 0},
@@ -38,8 +39,18 @@ bundle_sketch(const struct ulyx_operator *op, enum uli_bundle_kind kind,
         memcpy(lines_p, out, sizeof(out));
         return op->params->p.flags & ULYX_OPERATOR_LSE ? 2 : 1;
     }
-    memcpy(lines_p, grad, sizeof(grad));
-    return op->has_backward ? 2 : 0;
+    if (!op->has_backward)
+        return 0;
+    if (kind == ULI_BUNDLE_GRAD) {
+        memcpy(lines_p, grad, sizeof(grad));
+        return 2;
+    }
+    if (kind == ULI_BUNDLE_DQ) {
+        lines_p[0] = in[0];
+        return group->cut;
+    }
+    memcpy(lines_p, in + 1, 2 * sizeof(in[0]));
+    return group->last_piece ? 2 : 0;
 }
 
 static bool
@@ -102,6 +113,8 @@ sketch_tensor(const struct ulyx_operator *op,
     t->elem_bytes = statistic ? op->stat_bytes : op->elem_bytes;
     t->heads = line->axis ? group->kv_heads : group->q_heads;
     t->dim = statistic ? 1 : wide ? p->dim_qk : p->dim_v;
+    if (line->axis && group->cut)
+        t->partial_dtype = op->stat_dtype; /* the accumulators' */
     if (params->shape.parts[t->part].kind == ULYX_PART_REPLICATED) {
         if (p->flags & ULYX_OPERATOR_FULL)
             t->flags |= ULYX_TENSOR_FULL;
@@ -150,19 +163,33 @@ sketch_shape(const struct ulyx_operator *op, const struct uli_head_group *group,
     shape->max_segments = p->max_segments;
     shape->max_local_rows = p->max_local_rows;
     shape->max_docs = p->max_docs;
+    shape->key_heads = group->kv_heads; /* all bundles are cut alike */
+}
+
+/* Accumulators are whole KV heads, one on each of the first ranks. */
+static void
+sketch_carriers(const struct uli_head_group *group, struct uli_shape *shape)
+{
+    shape->heads = group->carriers;
+    shape->work_split = ULYX_WORK_HEADS;
+    shape->key_heads = 0;
 }
 
 static uint64_t
-operations_of(const struct ulyx_operator *op, enum uli_bundle_kind kind)
+operations_of(const struct ulyx_operator *op,
+    const struct uli_head_group *group, enum uli_bundle_kind kind)
 {
+    bool gives = op->has_backward && !group->cut;
     switch (kind) {
     case ULI_BUNDLE_IN:
         return UINT64_C(1) << ULYX_SEQ_TO_HEAD |
-               (uint64_t)op->has_backward << ULYX_SEQ_TO_HEAD_ADJOINT;
+               (uint64_t)gives << ULYX_SEQ_TO_HEAD_ADJOINT;
     case ULI_BUNDLE_OUT:
         return UINT64_C(1) << ULYX_HEAD_TO_SEQ;
-    default:
+    case ULI_BUNDLE_GRAD:
         return UINT64_C(1) << ULYX_HEAD_TO_SEQ_ADJOINT;
+    default:
+        return UINT64_C(1) << ULYX_SEQ_TO_HEAD_ADJOINT;
     }
 }
 
@@ -186,10 +213,12 @@ uli_operator_plan_params(const struct ulyx_operator *op,
 {
     const ulyx_operator_params_t *p = &op->params->p;
     struct sketch lines[3];
-    int nlines = bundle_sketch(op, kind, lines);
+    int nlines = bundle_sketch(op, group, kind, lines);
     int32_t at = 0;
     memset(params_p, 0, sizeof(*params_p));
     sketch_shape(op, group, &params_p->shape);
+    if (kind == ULI_BUNDLE_DKV)
+        sketch_carriers(group, &params_p->shape);
     for (int n = 0; n < nlines; n++)
         for (int32_t i = 0; i < op->nparts[lines[n].axis]; i++, at++)
             if (at / ULI_TENSORS == plan)
@@ -200,7 +229,7 @@ uli_operator_plan_params(const struct ulyx_operator *op,
     params_p->docs_q = op->has_docs[0] ? &op->docs[op->bank][0].table : NULL;
     params_p->docs_k = op->has_docs[1] ? &op->docs[op->bank][1].table : NULL;
     set_memory(op, kind, params_p);
-    params_p->operations = operations_of(op, kind);
+    params_p->operations = operations_of(op, group, kind);
     params_p->timeout_s = p->timeout_s;
     if (op->ngroups > 1)
         params_p->flags = ULYX_PLAN_PROGRESS_THREAD;
@@ -231,6 +260,8 @@ set_dtypes(const struct ulyx_operator *op, const struct uli_layout *layout,
     sizes->dtypes[ULI_HEAD_LSE] = op->stat_dtype;
     sizes->dtypes[ULI_HEAD_DELTA] = op->stat_dtype;
     sizes->dtypes[ULI_HEAD_SEQ_DELTA] = op->stat_dtype;
+    sizes->dtypes[ULI_HEAD_PIECE_DK] = op->stat_dtype;
+    sizes->dtypes[ULI_HEAD_PIECE_DV] = op->stat_dtype;
     sizes->dtypes[ULI_HEAD_DQ] = shape->tensors[0].partial_dtype;
     sizes->dtypes[ULI_HEAD_DK] = shape->tensors[k].partial_dtype;
     /* v shares what k shares; it may be in the second plan. */
@@ -257,6 +288,21 @@ seq_delta_bytes(const struct ulyx_operator *op,
     return true;
 }
 
+/* Rows x heads of a tensor on the head side. With BALANCED any rank may have
+ * queries in any piece, so accumulators are there on all. */
+static int64_t
+rows_held(const struct ulyx_operator *op, const struct uli_head_group *group,
+    const struct uli_head_sizes *sizes, enum uli_head_tensor tensor)
+{
+    bool balanced = op->params->p.work_split == ULYX_WORK_BALANCED;
+    if (tensor == ULI_HEAD_PIECE_DK || tensor == ULI_HEAD_PIECE_DV)
+        return group->cut && sizes->packed ? sizes->kv_rows : 0;
+    if (group->cut && balanced &&
+        (tensor == ULI_HEAD_DK || tensor == ULI_HEAD_DV))
+        return op->params->p.batch * op->rows[1];
+    return uli_head_keys(tensor) ? sizes->kv_rows : sizes->q_rows;
+}
+
 static ulyx_status_t
 set_bytes(const struct ulyx_operator *op, const struct uli_head_group *group,
     const struct uli_layout *layout, int32_t rank, struct uli_head_sizes *sizes)
@@ -264,14 +310,13 @@ set_bytes(const struct ulyx_operator *op, const struct uli_head_group *group,
     const ulyx_operator_params_t *p = &op->params->p;
     bool fits = seq_delta_bytes(
         op, group, layout, rank, &sizes->bytes[ULI_HEAD_SEQ_DELTA]);
-    for (int i = 0; i < ULI_HEAD_SEQ_DELTA && fits; i++) {
-        bool keys = i == ULI_HEAD_K || i == ULI_HEAD_V || i == ULI_HEAD_DK ||
-                    i == ULI_HEAD_DV;
-        bool wide = i == ULI_HEAD_Q || i == ULI_HEAD_K || i == ULI_HEAD_DQ ||
-                    i == ULI_HEAD_DK;
-        int64_t dim = is_statistic(i) ? 1 : wide ? p->dim_qk : p->dim_v;
-        fits = size_of(keys ? sizes->kv_rows : sizes->q_rows, dim,
-            uli_dtype_size(sizes->dtypes[i]), &sizes->bytes[i]);
+    for (int i = 0; i < ULI_HEAD_TENSORS && fits; i++) {
+        int64_t dim = is_statistic(i)    ? 1
+                      : uli_head_wide(i) ? p->dim_qk
+                                         : p->dim_v;
+        if (i != ULI_HEAD_SEQ_DELTA)
+            fits = size_of(rows_held(op, group, sizes, i), dim,
+                uli_dtype_size(sizes->dtypes[i]), &sizes->bytes[i]);
     }
     return fits ? ULYX_SUCCESS
                 : uli_error(ULYX_ERR_OVERFLOW,

@@ -152,11 +152,11 @@ hash_docs(const struct ulyx_operator *op, uint64_t hash)
 void
 uli_operator_take_tables(struct ulyx_operator *op)
 {
-    int64_t each = op->params->p.heads / op->params->p.kv_heads;
     for (int32_t g = 0; g < op->ngroups; g++) {
         struct uli_head_group *group = &op->groups[g];
         const struct uli_head_sizes *sizes = &group->sizes;
         const ulyx_plan_t *plan = group->bundles[ULI_BUNDLE_IN].plans[0];
+        int64_t each = group->q_heads / group->kv_heads;
         for (int64_t i = 0; i < sizes->q_heads && !sizes->packed; i++)
             group->kv_map[i] = (sizes->q_first + i) / each - sizes->kv_first;
         if (sizes->packed) {

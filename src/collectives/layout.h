@@ -50,6 +50,10 @@ struct uli_shape {
     int64_t mask_diagonal, mask_left, mask_right;
     int64_t row_cost, row_round; /* 0 = default */
     int64_t max_rows, max_kv_rows, max_segments, max_local_rows, max_docs;
+    /* BALANCED: the cuts respect the bounds of keys of so many heads too, of
+     * which no tensor of this plan need be; 0 = none. Plans that move the
+     * queries and the keys of one attention apart are then cut alike. */
+    int64_t key_heads;
 };
 
 /* A document table after checking: disjoint ascending runs of flattened rows.

@@ -292,6 +292,11 @@ check_work(const struct uli_shape *shape)
     ULI_TRY(check_at_least("max_segments", shape->max_segments, 0));
     ULI_TRY(check_at_least("max_local_rows", shape->max_local_rows, 0));
     ULI_TRY(check_at_least("max_docs", shape->max_docs, 0));
+    ULI_TRY(check_at_least("key_heads", shape->key_heads, 0));
+    if (shape->key_heads && shape->heads % shape->key_heads)
+        return INVALID("key_heads is %" PRId64 ", heads (%" PRId64
+                       ") is no multiple of it",
+            shape->key_heads, shape->heads);
     if (shape->work_split == ULYX_WORK_BALANCED)
         return check_balanced(shape);
     if (shape->head_splits)

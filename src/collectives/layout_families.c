@@ -96,6 +96,23 @@ resolve_bounds(struct uli_layout *layout)
 
 /* ---- preparation --------------------------------------------------------- */
 
+/* The family of that kind, made where there is none. */
+static int32_t
+family_like(struct uli_layout *layout, bool readers, int64_t heads)
+{
+    int32_t f = 0;
+    while (f < layout->nfamilies && (layout->family[f].readers != readers ||
+                                        layout->family[f].heads != heads))
+        f++;
+    if (f == layout->nfamilies) {
+        layout->nfamilies++;
+        layout->family[f].readers = readers;
+        layout->family[f].heads = heads;
+        layout->family[f].group = layout->shape.heads / heads;
+    }
+    return f;
+}
+
 static void
 find_families(struct uli_layout *layout)
 {
@@ -105,20 +122,11 @@ find_families(struct uli_layout *layout)
     layout->family[0].group = 1;
     for (int32_t i = 0; i < shape->ntensors; i++) {
         const struct uli_shape_tensor *t = &shape->tensors[i];
-        bool readers = t->ownership == ULYX_READERS;
-        int32_t f = 0;
-        while (
-            f < layout->nfamilies && (layout->family[f].readers != readers ||
-                                         layout->family[f].heads != t->heads))
-            f++;
-        if (f == layout->nfamilies) {
-            layout->nfamilies++;
-            layout->family[f].readers = readers;
-            layout->family[f].heads = t->heads;
-            layout->family[f].group = shape->heads / t->heads;
-        }
-        layout->family_of[i] = f;
+        layout->family_of[i] =
+            family_like(layout, t->ownership == ULYX_READERS, t->heads);
     }
+    if (shape->key_heads)
+        family_like(layout, true, shape->key_heads);
 }
 
 /* All ranks together. A cut adds one part to those that there would be anyway:

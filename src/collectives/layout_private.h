@@ -23,7 +23,7 @@
 typedef unsigned __int128 uli_u128;
 
 /* SPLIT, and READERS with each number of heads that the tensors have. */
-enum { ULI_MAX_FAMILIES = ULI_MAX_TENSORS + 1, ULI_TILE_KEYS = 128 };
+enum { ULI_MAX_FAMILIES = ULI_MAX_TENSORS + 2, ULI_TILE_KEYS = 128 };
 
 /* Pieces of a sharded part, of all ranks in rank order: those of rank r are
  * piece[start[r] .. start[r + 1]). Rows ascend within a rank, whatever the

@@ -88,6 +88,7 @@ put_work_split(struct list *list, const struct uli_shape *shape)
     put(list, shape->max_segments, "max_segments");
     put(list, shape->max_local_rows, "max_local_rows");
     put(list, shape->max_docs, "max_docs");
+    put(list, shape->key_heads, "key_heads");
 }
 
 static void

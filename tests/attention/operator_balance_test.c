@@ -220,9 +220,77 @@ kernels_count_what_is_walked(void **state)
         check_kernels(&masks[m]);
 }
 
+/* ---- bounds of keys ------------------------------------------------------ */
+
+enum { BOUND_RANKS = 3, BOUND_ROWS = 300, BOUND_HEADS = 5 };
+
+/* The layout that the operator will have with that bound of key rows (0:
+ * none), or NULL where no cut respects it. */
+static struct uli_layout *
+bounded(int64_t max_kv_rows)
+{
+    static const int64_t whole[] = {0, BOUND_ROWS};
+    const struct mask mask = {INT64_MAX, whole, 1};
+    struct uli_layout *any =
+        layout_new(BOUND_RANKS, BOUND_HEADS, BOUND_HEADS, BOUND_ROWS, &mask);
+    struct uli_shape shape = *uli_layout_shape(any);
+    struct uli_layout *layout = NULL;
+    shape.max_rows = shape.max_segments = shape.max_docs = 0;
+    shape.max_kv_rows = max_kv_rows;
+    shape.row_round = 8;
+    uli_layout_create(&shape, NULL, NULL, &layout);
+    uli_layout_destroy(any);
+    return layout;
+}
+
+/* Are the queries of any rank others than without a bound? */
+static bool
+bound_moves_cuts(const struct uli_layout *layout)
+{
+    struct uli_layout *without = bounded(0);
+    bool moved = false;
+    for (int32_t r = 0; r < BOUND_RANKS; r++)
+        moved |= uli_layout_packed_rows(layout, 0, r) !=
+                 uli_layout_packed_rows(without, 0, r);
+    uli_layout_destroy(without);
+    return moved;
+}
+
+/* OUT, GRAD and the rest are cut as the plan of q, k and v is. */
+static void
+bounds_of_keys_move_all_cuts(void **state)
+{
+    (void)state;
+    struct uli_layout *layout;
+    struct op_case c, single;
+    struct world one;
+    int moved = 0;
+    case_plain(&c, BOUND_RANKS, BOUND_ROWS, BOUND_HEADS, BOUND_HEADS, 8);
+    c.p.work_split = ULYX_WORK_BALANCED;
+    c.p.row_round = 8;
+    c.p.flags = ULYX_OPERATOR_LSE;
+    case_single(&c, &single);
+    world_init(&one, &single);
+    assert_true(world_run(&one, false));
+    for (int64_t rows = 3 * BOUND_ROWS; (layout = bounded(rows)); rows -= 12) {
+        struct world w;
+        moved += bound_moves_cuts(layout);
+        uli_layout_destroy(layout);
+        c.p.max_kv_rows = rows;
+        world_like(&w, &c, &one);
+        assert_true(world_run(&w, false));
+        assert_true(world_same(&w, &one, true, false));
+        world_free(&w);
+    }
+    printf("%d bounds moved the cuts\n", moved);
+    assert_true(moved > 1);
+    world_free(&one);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_are_equally_busy),
     cmocka_unit_test(kernels_count_what_is_walked),
+    cmocka_unit_test(bounds_of_keys_move_all_cuts),
 };
 
 ULI_TEST_MAIN("OperatorBalance", tests)

@@ -213,6 +213,7 @@ case_single(const struct op_case *c, struct op_case *single_p)
     for (int i = 0; i < c->p.nparts; i++)
         single_p->parts[i].order = ULYX_ORDER_CONTIGUOUS;
     single_p->p.head_groups = 0;
+    single_p->ceiling = false;
     single_p->p.max_workspace_bytes = 0;
     single_p->p.save = ULYX_SAVE_HEADS;
     single_p->p.work_split = ULYX_WORK_HEADS;
@@ -248,13 +249,14 @@ case_print(const struct op_case *c)
     fprintf(stderr,
         "case: %d ranks, batch %lld, heads %lld/%lld, dims %lld/%lld, dtype "
         "%d, mask %d (%lld, %lld) align %d diagonal %lld, split %d, groups %d, "
-        "save %d, flags 0x%llx%s%s%s%s%s\n",
+        "save %d, flags 0x%llx, ceiling %d%s%s%s%s%s\n",
         c->nranks, (long long)c->p.batch, (long long)c->p.heads,
         (long long)c->p.kv_heads, (long long)c->p.dim_qk, (long long)c->p.dim_v,
         c->p.dtype, c->p.mask_kind, (long long)c->p.mask_left,
         (long long)c->p.mask_right, c->p.mask_align,
         (long long)c->p.mask_diagonal, c->p.work_split, c->p.head_groups,
-        c->p.save, (unsigned long long)c->p.flags, c->sinks ? ", sinks" : "",
+        c->p.save, (unsigned long long)c->p.flags,
+        c->ceiling ? c->ceiling_eighths : -1, c->sinks ? ", sinks" : "",
         c->slopes ? ", slopes" : "", c->window ? ", window" : "",
         c->strided ? ", strided" : "",
         c->has_head_splits ? ", head splits" : "");

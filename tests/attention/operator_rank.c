@@ -41,7 +41,7 @@ struct rank {
     int64_t strides[WORLD_TENSORS][LOCAL_PARTS][3];
     struct local axes[2];
     struct tensor t[WORLD_TENSORS];
-    int64_t workspace_bytes, saved_bytes;
+    int64_t ceiling, workspace_bytes, saved_bytes;
     struct test_buffer workspace, saved;
     ulyx_mem_t *mem[2];
     void *memory[2];              /* workspace, saved */
@@ -89,6 +89,39 @@ choose_strides(struct rank *r)
         }
 }
 
+/* What creation says that a ceiling of one byte lacks; 0: something else. */
+static int64_t
+least_ceiling(struct rank *r, const ulyx_operator_params_t *given)
+{
+    ulyx_operator_params_t p = *given;
+    long long least;
+    p.max_workspace_bytes = 1;
+    ulyx_status_t status = ulyx_operator_create(r->comm, &p, &r->op);
+    if (status != ULYX_ERR_INVALID_ARGUMENT ||
+        sscanf(ulyx_last_error(), "%*[^,], %lld are needed", &least) != 1)
+        return 0;
+    return least;
+}
+
+/* Puts the case's ceiling into *p. */
+static bool
+set_ceiling(struct rank *r, ulyx_operator_params_t *p)
+{
+    int64_t least, ample;
+    if (p->save == ULYX_SAVE_DEFAULT)
+        p->save = ULYX_SAVE_NONE; /* also where there is no ceiling yet */
+    least = least_ceiling(r, p);
+    if (!ranks_expect(least > 0) ||
+        !ok(ulyx_operator_create(r->comm, p, &r->op), "create") ||
+        !ok(ulyx_operator_get_bytes(r->op, &ample, NULL, NULL), "get_bytes") ||
+        !ok(ulyx_operator_destroy(r->op), "destroy"))
+        return false;
+    p->max_workspace_bytes = least;
+    if (ample > least)
+        p->max_workspace_bytes += (ample - least) * r->c->ceiling_eighths / 8;
+    return true;
+}
+
 static bool
 create(struct rank *r)
 {
@@ -103,6 +136,9 @@ create(struct rank *r)
         given.p.dout_strides = (const int64_t(*)[3])r->strides[WORLD_DOUT];
     }
     given.p.head_memory = r->c->window;
+    if (r->c->ceiling && !set_ceiling(r, &given.p))
+        return false;
+    r->ceiling = given.p.max_workspace_bytes;
     return ok(ulyx_operator_create(r->comm, &given.p, &r->op), "create");
 }
 
@@ -252,6 +288,8 @@ make_memory(struct rank *r)
     if (!ok(ulyx_operator_get_bytes(r->op, &bytes[0], &bytes[1], NULL),
             "get_bytes"))
         return false;
+    if (!ranks_expect(!r->ceiling || bytes[0] <= r->ceiling))
+        return false;
     r->workspace_bytes = bytes[0];
     r->saved_bytes = bytes[1];
     for (int i = 0; i < 2; i++) {
@@ -322,7 +360,7 @@ backward(struct rank *r)
 {
     ulyx_operator_times_t times = ULYX_OPERATOR_TIMES_INIT;
     ulyx_operator_backward_t call = ULYX_OPERATOR_BACKWARD_INIT;
-    if (r->c->p.save == ULYX_SAVE_NONE || r->c->p.max_workspace_bytes) {
+    if (r->c->p.save == ULYX_SAVE_NONE || r->ceiling) {
         call.q = (const void *const *)r->t[WORLD_Q].base;
         call.k = (const void *const *)r->t[WORLD_K].base;
         call.v = (const void *const *)r->t[WORLD_V].base;
@@ -403,6 +441,15 @@ keys_own(const struct rank *r)
     return true;
 }
 
+static int32_t
+groups_of(const struct rank *r)
+{
+    const ulyx_plan_t *plan;
+    int32_t groups = 0;
+    ulyx_operator_get_plan(r->op, 0, &plan, &groups);
+    return groups;
+}
+
 static bool
 guards_ok(struct rank *r)
 {
@@ -462,6 +509,7 @@ world_rank(int rank, int nranks, void *world)
     bool good = create(r) && take_axis(r, 0) && take_axis(r, 1) && run(r);
     if (good) {
         r->w->own_keys[rank] = keys_own(r);
+        r->w->groups[rank] = groups_of(r);
         good = ranks_expect(guards_ok(r));
     }
     good &= end(r);

@@ -26,6 +26,10 @@ struct op_case {
     bool has_splits[CASE_PARTS], has_head_splits;
     int64_t ndocs, docs[2][2][CASE_DOCS + 1]; /* [axis][begin, length] */
     bool has_docs, sinks, slopes, window, strided;
+    /* A ceiling of the workspace, in eighths of the way from the least that is
+     * taken to what is needed without one. */
+    bool ceiling;
+    int32_t ceiling_eighths;
     int32_t delay_ms; /* ranks sleep up to so long before calls */
     uint64_t seed;
 };
@@ -74,6 +78,7 @@ struct world {
     double *sinks, *slopes;                    /* [heads] */
     int64_t (*scores)[2];                      /* [nranks], of each pass */
     int64_t *own_keys; /* [nranks] is every KV head on one rank? */
+    int64_t *groups;   /* [nranks] head groups */
     struct meet *meet;
     void *memory;
     size_t memory_bytes;
