@@ -8,6 +8,7 @@
 #define TOOLS_INFO_H
 
 int info_topology(int argc, char **argv);
-int info_model(int argc, char **argv);
+int info_predict(int argc, char **argv);
+int info_tuning(int argc, char **argv);
 
 #endif

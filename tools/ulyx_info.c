@@ -23,16 +23,19 @@ usage(FILE *out, int code)
         "ulyx_info plan [--ranks P] [--seq S] [--batch B] [--heads H]\n"
         "               [--kv-heads HKV] [--dim D] [--dim-v DV]\n"
         "               [--split heads|balanced] [--order contiguous|zigzag]\n"
+        "ulyx_info plan --nodes N [--ranks-per-node G] ...\n"
         "ulyx_info topology [--ranks G]\n"
-        "ulyx_info model [--nodes N] [--ranks-per-node G] ...\n"
+        "ulyx_info tuning FILE\n"
         "\n"
         "  build       version, options, kernels of this processor\n"
         "  settings    every ULYX_ setting: value, source, default, meaning\n"
         "  transports  which can be used here, and why others cannot\n"
-        "  plan        who holds what, and what moves, for a shape\n"
+        "  plan        who holds what, and what moves, for a shape; with "
+        "--nodes\n"
+        "              the schedule and its predicted time, on any machine\n"
+        "              (ulyx_info plan --nodes lists its options)\n"
         "  topology    this machine, or ULYX_TOPO_FILE's, and its ranks\n"
-        "  model       predicted time of an exchange, also on other machines\n"
-        "              (ulyx_info model --help lists its options)\n");
+        "  tuning      checks a tuning file and shows its links\n");
     return code;
 }
 
@@ -347,12 +350,15 @@ main(int argc, char **argv)
 
     if (!strcmp(what, "-h") || !strcmp(what, "--help"))
         return usage(stdout, 0);
+    for (int i = 2; !strcmp(what, "plan") && i < argc; i++)
+        if (!strcmp(argv[i], "--nodes"))
+            return info_predict(argc - 2, argv + 2);
     if (!strcmp(what, "plan"))
         return print_plan(argc - 2, argv + 2);
     if (!strcmp(what, "topology"))
         return info_topology(argc - 2, argv + 2);
-    if (!strcmp(what, "model"))
-        return info_model(argc - 2, argv + 2);
+    if (!strcmp(what, "tuning"))
+        return info_tuning(argc - 2, argv + 2);
     if (argc > 2 ||
         (!all && strcmp(what, "build") && strcmp(what, "settings") &&
             strcmp(what, "transports"))) {

@@ -120,7 +120,7 @@ say_by_model(struct uli_choice *c, const struct uli_model *model)
 {
     const struct uli_model_link *link = &model->links[c->prediction.class];
     snprintf(c->reason, sizeof(c->reason),
-        "fastest by the model: %.3g us, %s %.3g us, bound by %s (%s)",
+        "fastest by the model: %.1f us, %s %.1f us, bound by %s (%s)",
         c->prediction.time_s * 1e6, uli_algo_name(c->runner_up),
         c->other_prediction.time_s * 1e6,
         uli_model_class_name(c->prediction.class),

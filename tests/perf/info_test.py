@@ -74,38 +74,59 @@ class Info(ToolCase):
         self.assertIn("flat, because detection failed: /nonexistent.xml", out)
         self.info("topology", "--ranks", "0", code=6)
 
-    def test_model(self):
-        out = self.info("model", "--nodes", "512", "--heads", "4096",
+    def test_prediction(self):
+        out = self.info("plan", "--nodes", "512", "--heads", "4096",
                         "--kv-heads", "512", "--seq", "1048576")
         self.assertRegex(out, r"4096 ranks, 512 nodes of 8")
         self.assertRegex(out, r"hier: [\d.]+ us, busbw [\d.]+ GB/s")
         self.assertRegex(out, r"bottleneck: spine in phase wire")
-        self.assertIn("runner-up direct", out)
+        self.assertRegex(out, r"not direct: [\d.]+ us")
+        self.assertRegex(out, r"not pairwise: [\d.]+ us")
         self.assertIn("[assumed, not measured]", out)
         self.assertIn("chosen: asked for",
-                      self.info("model", ULYX_ALGO="pairwise"))
-        self.info("model", "--nodes", "x", code=6)
-        self.assertIn("multiple", self.info("model", "--kv-heads", "7",
-                                            code=1))
+                      self.info("plan", "--nodes", "2", ULYX_ALGO="pairwise"))
+        out = self.info("plan", "--nodes", "1", "--local", "near")
+        self.assertIn("chosen: one node", out)
+        self.assertIn("--export goal",
+                      self.info("plan", "--nodes", "x", code=6))
+        self.info("plan", "--nodes", "2", "--export", "dot", code=6)
+        self.info("plan", "--nodes", "2", "--output", "f", code=6)
+        self.assertIn("multiple", self.info("plan", "--nodes", "2",
+                                            "--kv-heads", "7", code=1))
 
-    def test_model_files(self):
+    def test_machine_here(self):
+        machine = os.path.join(ROOT, "tests", "data", "topology",
+                               "dgx-h100.xml")
+        out = self.info("plan", "--nodes", "2", "--machine", "here",
+                        ULYX_TOPO_FILE=machine)
+        self.assertRegex(out, r"link nvlink .* 370\.80 GB/s \[topology\]")
+
+    def test_tuning_files(self):
         with tempfile.TemporaryDirectory() as folder:
             tuning = os.path.join(folder, "tuning.conf")
             goal = os.path.join(folder, "schedule.goal")
             with open(tuning, "w", encoding="utf-8") as file:
                 file.write("ulyx tuning 1\nlink nic latency=9us "
                            "source=measured\nrule speed=1 -> direct\n")
-            out = self.info("model", "--export-goal", goal, ULYX_TUNING=tuning)
-            self.assertIn(tuning + ":3: warning: unknown key speed", out)
-            self.assertRegex(out, r"link nic +latency 9.00 us.*\[measured\]")
-            self.assertIn("chosen: rule on line 3", out)
+            shape = ["plan", "--nodes", "2"]
+            done = run(INFO, *shape, ULYX_TUNING=tuning)
+            self.assertIn(tuning + ":3: warning: unknown key speed",
+                          done.stderr)
+            self.assertRegex(done.stdout,
+                             r"link nic +latency 9.00 us.*\[measured\]")
+            self.assertIn("chosen: rule on line 3", done.stdout)
+            text = self.info(*shape, "--export", "goal")
+            self.assertEqual(text.splitlines()[0], "num_ranks 16")
+            self.info(*shape, "--export", "goal", "--output", goal)
             with open(goal, encoding="utf-8") as file:
-                self.assertEqual(file.readline(), "num_ranks 16\n")
-            self.info("model", "--check", tuning)
+                self.assertEqual(file.read(), text)
+            self.info(*shape, "--export", "goal", "--output", folder, code=1)
+            self.assertRegex(self.info("tuning", tuning),
+                             r"link nic +latency 9.00 us.*\[measured\]")
             with open(tuning, "a", encoding="utf-8") as file:
                 file.write("link nic latency=9\n")
-            self.assertIn(":4: ", self.info("model", "--check", tuning,
-                                            code=1))
+            self.assertIn(":4: ", self.info("tuning", tuning, code=1))
+            self.info("tuning", code=6)
 
     def test_refusals(self):
         self.assertIn("--heed", self.info("plan", "--heed", "3", code=6))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ulyx_info model: what an exchange would cost on machines that are not here:
- * time, busbw, the link that bounds it, the runner-up, and where each
- * parameter comes from. Also checks tuning files and writes schedules as GOAL.
+ * ulyx_info plan --nodes: what an exchange would cost on machines that are not
+ * here: time, busbw and the link that bounds it, of the schedule that a plan
+ * would choose and of the others, and where each parameter comes from. Also
+ * writes schedules as GOAL. ulyx_info tuning checks tuning files.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 
 struct options {
     struct uli_demand_shape shape;
-    const char *algo, *tuning, *check, *goal;
+    const char *algo, *tuning, *export, *output;
     bool machine;
 };
 
@@ -24,13 +25,17 @@ static int
 usage(void)
 {
     fprintf(stderr,
-        "ulyx_info model [--nodes N] [--ranks-per-node G] [--seq S]\n"
-        "                [--batch B] [--heads H] [--kv-heads HKV] [--dim D]\n"
-        "                [--element-bytes E] [--local "
-        "near|far|nvlink|pcie]\n"
-        "                [--algo direct|pairwise|hier] [--tuning FILE]\n"
-        "                [--machine here] [--export-goal FILE]\n"
-        "ulyx_info model --check TUNING-FILE\n");
+        "ulyx_info plan --nodes N [--ranks-per-node G] [--seq S] [--batch B]\n"
+        "               [--heads H] [--kv-heads HKV] [--dim D]\n"
+        "               [--element-bytes E] [--local near|far|nvlink|pcie]\n"
+        "               [--algo direct|pairwise|hier] [--tuning FILE]\n"
+        "               [--machine here] [--export goal [--output FILE]]\n"
+        "\n"
+        "  --local         what joins the ranks of a node; nvlink\n"
+        "  --machine here  rates of this machine's links, or of "
+        "ULYX_TOPO_FILE\n"
+        "  --export goal   the schedule for LogGOPSim and ATLAHS, in place of\n"
+        "                  the prediction\n");
     return 6;
 }
 
@@ -71,7 +76,7 @@ parse_option(struct options *o, const char *name, const char *value)
         const char *name;
         const char **field;
     } texts[] = {{"--algo", &o->algo}, {"--tuning", &o->tuning},
-        {"--check", &o->check}, {"--export-goal", &o->goal}};
+        {"--export", &o->export}, {"--output", &o->output}};
 
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (strcmp(name, numbers[i].name) == 0)
@@ -91,7 +96,7 @@ parse_option(struct options *o, const char *name, const char *value)
 static void
 print_finding(void *context, int32_t line, bool is_error, const char *text)
 {
-    printf("%s:%d: %s: %s\n", (const char *)context, line,
+    fprintf(stderr, "%s:%d: %s: %s\n", (const char *)context, line,
         is_error ? "error" : "warning", text);
 }
 
@@ -128,16 +133,8 @@ print_schedule(const struct uli_schedule *s, const struct uli_prediction *p,
 }
 
 static void
-print_prediction(const struct uli_model *model, const struct uli_demand *x,
-    const struct uli_choice *c)
+print_parameters(const struct uli_model *model, const struct uli_demand *x)
 {
-    double received = uli_demand_received(x);
-
-    printf("%d ranks, %d nodes of %d; a rank receives at most %.3f MB\n  ",
-        x->nranks, x->nodes, x->ranks_per_node, received * 1e-6);
-    print_schedule(&c->schedule, &c->prediction, received);
-    printf("    chosen: %s\n  runner-up ", c->reason);
-    print_schedule(&c->other, &c->other_prediction, received);
     printf("parameters\n");
     print_link(model, x->local);
     if (x->nodes > 1) {
@@ -152,12 +149,40 @@ print_prediction(const struct uli_model *model, const struct uli_demand *x,
     print_source(model->host_source);
 }
 
+/* The chosen schedule, then the others as somebody who asked for them would
+ * get them. */
+static ulyx_status_t
+print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
+    const struct uli_choice *c)
+{
+    double received = uli_demand_received(x);
+
+    printf("%d ranks, %d nodes of %d; a rank receives at most %.3f MB\n  ",
+        x->nranks, x->nodes, x->ranks_per_node, received * 1e-6);
+    print_schedule(&c->schedule, &c->prediction, received);
+    printf("    chosen: %s\n", c->reason);
+    for (int algo = 0; algo < ULI_ALGOS; algo++) {
+        struct uli_choice other;
+        ulyx_status_t status;
+
+        if (algo == (int)c->algo)
+            continue;
+        status = uli_choose(planner, x, uli_algo_name(algo), &other);
+        if (status != ULYX_SUCCESS)
+            return status;
+        printf("  not ");
+        print_schedule(&other.schedule, &other.prediction, received);
+    }
+    print_parameters(&planner->model, x);
+    return ULYX_SUCCESS;
+}
+
 /* ---- work ---------------------------------------------------------------- */
 
 static ulyx_status_t
 export_goal(const struct uli_demand *x, enum uli_algo algo, const char *path)
 {
-    FILE *file = fopen(path, "we");
+    FILE *file = path != NULL ? fopen(path, "we") : stdout;
     ulyx_status_t status;
 
     if (file == NULL) {
@@ -165,10 +190,11 @@ export_goal(const struct uli_demand *x, enum uli_algo algo, const char *path)
         return ULYX_ERR_SYSTEM;
     }
     status = uli_schedule_write_goal(x, algo, file);
-    if (fclose(file) != 0 && status == ULYX_SUCCESS)
+    if (path != NULL && fclose(file) != 0 && status == ULYX_SUCCESS)
         status = ULYX_ERR_SYSTEM;
     if (status != ULYX_SUCCESS)
-        fprintf(stderr, "ulyx_info: %s: not written\n", path);
+        fprintf(stderr, "ulyx_info: %s: not written\n",
+            path != NULL ? path : "the schedule");
     return status;
 }
 
@@ -208,16 +234,24 @@ predict(const struct options *o, const struct uli_planner *planner)
     if (status != ULYX_SUCCESS)
         return status;
     status = uli_choose(planner, &x, o->algo, &choice);
-    if (status == ULYX_SUCCESS)
-        print_prediction(&planner->model, &x, &choice);
-    if (status == ULYX_SUCCESS && o->goal != NULL)
-        status = export_goal(&x, choice.algo, o->goal);
+    if (status == ULYX_SUCCESS && o->export != NULL)
+        status = export_goal(&x, choice.algo, o->output);
+    else if (status == ULYX_SUCCESS)
+        status = print_prediction(planner, &x, &choice);
     uli_demand_destroy(&x);
     return status;
 }
 
+static int
+finish(ulyx_status_t status)
+{
+    if (status != ULYX_SUCCESS)
+        fprintf(stderr, "ulyx_info: %s\n", ulyx_last_error());
+    return status == ULYX_SUCCESS ? 0 : 1;
+}
+
 int
-info_model(int argc, char **argv)
+info_predict(int argc, char **argv)
 {
     struct options o = {
         .shape = {2, 8, 32768, 1, 64, 8, 128, 2, ULI_MODEL_NVLINK}};
@@ -228,16 +262,30 @@ info_model(int argc, char **argv)
     for (int i = 0; i < argc; i += 2)
         if (i + 1 == argc || !parse_option(&o, argv[i], argv[i + 1]))
             return usage();
-    if (o.check != NULL) {
-        uli_model_defaults(&planner.model);
-        status = uli_tuning_read(o.check, &planner.model, &planner.tuning,
-            print_finding, (void *)(uintptr_t)o.check);
-    } else {
-        status = prepare(&o, &settings, &planner);
-        if (status == ULYX_SUCCESS)
-            status = predict(&o, &planner);
+    if ((o.export != NULL && strcmp(o.export, "goal") != 0) ||
+        (o.output != NULL && o.export == NULL))
+        return usage();
+    status = prepare(&o, &settings, &planner);
+    if (status == ULYX_SUCCESS)
+        status = predict(&o, &planner);
+    return finish(status);
+}
+
+int
+info_tuning(int argc, char **argv)
+{
+    struct uli_planner planner;
+    ulyx_status_t status;
+
+    if (argc != 1 || argv[0][0] == '-') {
+        fprintf(stderr, "ulyx_info tuning FILE\n");
+        return 6;
     }
-    if (status != ULYX_SUCCESS)
-        fprintf(stderr, "ulyx_info: %s\n", ulyx_last_error());
-    return status == ULYX_SUCCESS ? 0 : 1;
+    uli_model_defaults(&planner.model);
+    status = uli_tuning_read(
+        argv[0], &planner.model, &planner.tuning, print_finding, argv[0]);
+    if (status == ULYX_SUCCESS)
+        for (int class = 0; class < ULI_MODEL_CLASSES; class ++)
+            print_link(&planner.model, class);
+    return finish(status);
 }
