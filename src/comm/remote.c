@@ -227,8 +227,8 @@ uli_remote_connect(ulyx_comm_t *comm, const struct uli_card *cards)
     return start_thread(comm);
 }
 
-/* Every node's first rank in a row of ranks is watched by a rank of another
- * node: the one before it. Within a node ranks watch each other. */
+/* The first rank of every run of ranks of one node is watched by the run before
+ * it, which are other nodes' ranks; within a node ranks watch each other. */
 static ulyx_status_t
 watch_next_node(ulyx_comm_t *comm)
 {
@@ -241,11 +241,27 @@ watch_next_node(ulyx_comm_t *comm)
     return ULYX_SUCCESS;
 }
 
+/* Those who watch me must hear when I leave, also when I leave before their
+ * first message has come. */
+static void
+note_watchers(ulyx_comm_t *comm)
+{
+    int32_t before = (comm->rank + comm->nranks - 1) % comm->nranks;
+    for (int32_t i = 0; i < comm->nranks; i++) {
+        int32_t p = (before - i + comm->nranks) % comm->nranks;
+        if (!uli_comm_is_remote(comm, p) ||
+            comm->peers[p].node != comm->peers[before].node)
+            return;
+        atomic_store(&comm->remote->peers[p].contacted, true);
+    }
+}
+
 ulyx_status_t
 uli_remote_ready(ulyx_comm_t *comm)
 {
     if (!comm->net)
         return ULYX_SUCCESS;
+    note_watchers(comm);
     ULI_TRY(uli_nodes_share(comm));
     return watch_next_node(comm);
 }
