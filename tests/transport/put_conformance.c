@@ -6,8 +6,14 @@
  */
 #include "transport/put_conformance.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "base/clock.h"
 #include "support/random.h"
 #include "transport/ends.h"
 
@@ -72,5 +78,434 @@ put_lands_whole(void **state)
     assert_true(a->ops->settled(a->net, 1));
     free(source);
     free(mirror);
+    part(a, b);
+}
+
+/* ---- signals ------------------------------------------------------------- */
+
+/* Piece i of `pieces` holds nothing but bytes i; its signal is word
+ * i mod ENDS_WORDS with value i + 1, so a word tells of the last piece only. */
+enum { PIECES = 512, PIECE = 100000 };
+
+struct watch {
+    struct end *end;
+    _Atomic bool stop;
+    int64_t seen, torn, backwards;
+};
+
+static int64_t
+piece_bytes(int64_t i)
+{
+    return i % 3 == 0 ? PIECE : i % 3 == 1 ? 700 + i : 20000;
+}
+
+static bool
+is_whole(const unsigned char *piece, int64_t i)
+{
+    for (int64_t k = 0; k < piece_bytes(i); k++)
+        if (piece[k] != (unsigned char)(i * 7 + 1))
+            return false;
+    return true;
+}
+
+static void *
+watch(void *argument)
+{
+    struct watch *watch = argument;
+    uint64_t before[ENDS_WORDS] = {0};
+    while (!atomic_load(&watch->stop)) {
+        for (int w = 0; w < ENDS_WORDS; w++) {
+            uint64_t now = atomic_load_explicit(
+                &watch->end->words[w], memory_order_acquire);
+            watch->backwards += now < before[w];
+            if (now <= before[w])
+                continue;
+            before[w] = now;
+            watch->seen++;
+            int64_t i = (int64_t)now - 1;
+            watch->torn +=
+                !is_whole(end_data(watch->end) + i * (int64_t)PIECE, i);
+        }
+        sched_yield();
+    }
+    return NULL;
+}
+
+/* All are on their way at once, and a thread looks at the data of whatever
+ * signal it sees. */
+void
+put_signals_after_data(void **state)
+{
+    (void)state;
+    struct end *a, *b;
+    pthread_t thread;
+    pair(&a, &b, (int64_t)PIECES * PIECE);
+    unsigned char *source = malloc((size_t)PIECES * PIECE);
+    struct watch watched = {.end = b};
+    assert_int_equal(pthread_create(&thread, NULL, watch, &watched), 0);
+    struct end_service *service = end_serve(b);
+    for (int64_t i = 0; i < PIECES; i++) {
+        unsigned char *piece = source + i * PIECE;
+        memset(piece, (int)(i * 7 + 1), (size_t)piece_bytes(i));
+        assert_status(end_put(a, 1, piece, piece_bytes(i), i * PIECE,
+                          (int)(i % ENDS_WORDS), (uint64_t)i + 1),
+            ULYX_SUCCESS);
+    }
+    for (int64_t i = PIECES - ENDS_WORDS; i < PIECES; i++)
+        assert_true(
+            ends_wait(a, NULL, &b->words[i % ENDS_WORDS], (uint64_t)i + 1, 60));
+    assert_true(ends_wait_count(a, NULL, &a->pending, 0, 30));
+    for (int64_t i = 0; i < PIECES; i++)
+        assert_true(is_whole(end_data(b) + i * PIECE, i));
+    end_service_stop(service);
+    atomic_store(&watched.stop, true);
+    pthread_join(thread, NULL);
+    assert_true(watched.seen > 0);
+    assert_int_equal(watched.torn, 0);
+    assert_int_equal(watched.backwards, 0);
+    free(source);
+    part(a, b);
+}
+
+/* A large put and a small one after it with the same word: whichever comes
+ * first, the word ends at the newer value. */
+void
+put_values_only_grow(void **state)
+{
+    (void)state;
+    struct end *a, *b;
+    const int64_t bytes = (int64_t)1 << 20;
+    pair(&a, &b, bytes);
+    unsigned char *source = calloc(1, (size_t)bytes);
+    uint64_t last = 0;
+    for (uint64_t i = 0; i < 50; i++) {
+        assert_status(
+            end_put(a, 1, source, bytes, 0, 0, 2 * i + 1), ULYX_SUCCESS);
+        assert_status(end_put(a, 1, source, 0, 0, 0, 2 * i + 2), ULYX_SUCCESS);
+    }
+    int64_t deadline = uli_deadline_in(60);
+    while (atomic_load(&a->pending) > 0 || last < 100) {
+        uint64_t now = atomic_load(&b->words[0]);
+        assert_true(now >= last && !uli_deadline_over(deadline));
+        last = now;
+        a->ops->progress(a->net);
+        b->ops->progress(b->net);
+    }
+    assert_int_equal(atomic_load(&b->words[0]), 100);
+    free(source);
+    part(a, b);
+}
+
+/* ---- messages ------------------------------------------------------------ */
+
+static void
+send_numbered(struct end *end, struct test_random *random, uint64_t number)
+{
+    unsigned char text[ULI_NET_MESSAGE_BYTES];
+    size_t bytes = (size_t)test_random_in(
+        random, 8, number % 5 ? 200 : (int64_t)sizeof(text));
+    memset(text, 0, sizeof(text));
+    memcpy(text, &number, sizeof(number));
+    assert_status(
+        end->ops->message(end->net, 1 - end->rank, text, bytes), ULYX_SUCCESS);
+}
+
+/* Both ways, small puts and large ones between them; a message finds the small
+ * puts before it landed. */
+void
+put_messages_keep_order(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(22)};
+    const int64_t count = 1000, bytes = 400000;
+    struct end *a, *b;
+    pair(&a, &b, bytes);
+    unsigned char *source = calloc(1, (size_t)bytes);
+    for (int64_t i = 0; i < count; i++) {
+        send_numbered(a, &random, (uint64_t)i);
+        send_numbered(b, &random, (uint64_t)i);
+        if (i % 7 == 0)
+            assert_status(end_put(a, 1, source, i % 2 ? bytes : 900, 0, 5,
+                              (uint64_t)i + 1),
+                ULYX_SUCCESS);
+        if (i % 50 == 0)
+            a->ops->progress(a->net);
+    }
+    assert_true(ends_wait_count(a, b, &b->messages[0], count, 30));
+    assert_true(ends_wait_count(a, b, &a->messages[1], count, 30));
+    for (int64_t i = 0; i < count; i++) {
+        assert_int_equal(b->heard[0][i], i);
+        assert_int_equal(a->heard[1][i], i);
+        assert_in_range(b->heard_bytes[0][i], 8, ULI_NET_MESSAGE_BYTES);
+    }
+    assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
+    free(source);
+    part(a, b);
+}
+
+void
+put_messages_of_all_sizes(void **state)
+{
+    (void)state;
+    struct end *a, *b;
+    unsigned char text[ULI_NET_MESSAGE_BYTES + 1] = {0};
+    pair(&a, &b, 64);
+    for (int64_t i = 0; i <= 64; i++)
+        assert_status(a->ops->message(a->net, 1, text,
+                          (size_t)(i * ULI_NET_MESSAGE_BYTES / 64)),
+            ULYX_SUCCESS);
+    assert_true(ends_wait_count(a, b, &b->messages[0], 65, 30));
+    for (int64_t i = 0; i <= 64; i++)
+        assert_int_equal(b->heard_bytes[0][i], i * ULI_NET_MESSAGE_BYTES / 64);
+    assert_status(a->ops->message(a->net, 1, text, sizeof(text)),
+        ULYX_ERR_INVALID_ARGUMENT);
+    part(a, b);
+}
+
+/* ---- who moves it on ----------------------------------------------------- */
+
+/* Neither caller's thread progresses: the services do, asleep in between. */
+void
+put_moves_by_services(void **state)
+{
+    (void)state;
+    struct end *a, *b;
+    const int64_t bytes = (int64_t)8 << 20;
+    pair(&a, &b, bytes);
+    struct end_service *at_a = end_serve(a), *at_b = end_serve(b);
+    unsigned char *source = malloc((size_t)bytes);
+    memset(source, 0x3C, (size_t)bytes);
+    for (uint64_t i = 1; i <= 20; i++) {
+        int64_t deadline = uli_deadline_in(30);
+        usleep(5000); /* the services fall asleep */
+        assert_status(
+            end_put(a, 1, source, i % 2 ? bytes : 100, 0, 1, i), ULYX_SUCCESS);
+        while (atomic_load(&b->words[1]) < i && !uli_deadline_over(deadline))
+            usleep(100);
+        assert_int_equal(atomic_load(&b->words[1]), i);
+    }
+    end_service_stop(at_a);
+    end_service_stop(at_b);
+    free(source);
+    part(a, b);
+}
+
+/* Several callers put at once; each has a word of its own. */
+struct caller {
+    struct end *end;
+    int number;
+    pthread_t thread;
+};
+enum { CALLERS = 4, CALLS = 200, SHARE = 65536 };
+
+static void *
+call(void *argument)
+{
+    struct caller *caller = argument;
+    unsigned char *source = malloc(SHARE);
+    memset(source, caller->number + 1, SHARE);
+    for (int i = 1; i <= CALLS; i++)
+        if (end_put(caller->end, 1, source, i % 2 ? 3000 : SHARE,
+                caller->number * (int64_t)SHARE, caller->number,
+                (uint64_t)i) != ULYX_SUCCESS)
+            break;
+    while (atomic_load(&caller->end->pending) > 0)
+        caller->end->ops->progress(caller->end->net);
+    free(source);
+    return NULL;
+}
+
+void
+put_takes_many_threads(void **state)
+{
+    (void)state;
+    struct end *a, *b;
+    struct caller callers[CALLERS];
+    pair(&a, &b, (int64_t)CALLERS * SHARE);
+    struct end_service *at_a = end_serve(a), *at_b = end_serve(b);
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = (struct caller){.end = a, .number = i};
+        assert_int_equal(
+            pthread_create(&callers[i].thread, NULL, call, &callers[i]), 0);
+    }
+    for (int i = 0; i < CALLERS; i++)
+        pthread_join(callers[i].thread, NULL);
+    for (int i = 0; i < CALLERS; i++) {
+        assert_true(ends_wait(a, b, &b->words[i], CALLS, 30));
+        for (int64_t k = 0; k < SHARE; k++)
+            assert_int_equal(
+                end_data(b)[i * (int64_t)SHARE + k], (unsigned char)(i + 1));
+    }
+    end_service_stop(at_a);
+    end_service_stop(at_b);
+    part(a, b);
+}
+
+/* ---- bad input ----------------------------------------------------------- */
+
+static void
+check_refused(int64_t bytes, int64_t offset, uint32_t window, int64_t at)
+{
+    struct end *a, *b;
+    pair(&a, &b, 4096);
+    unsigned char *source = calloc(1, (size_t)bytes + 1);
+    struct uli_net_put put = {
+        .data = source,
+        .bytes = bytes,
+        .window = window,
+        .offset = offset,
+        .signal_window = ENDS_SIGNALS,
+        .signal_offset = at,
+        .signal = 1,
+        .pending = &a->pending,
+    };
+    assert_status(a->ops->put(a->net, 1, &put), ULYX_SUCCESS);
+    assert_true(ends_wait_count(a, b, &b->lost[0], 1, 30));
+    assert_true(strlen(b->how[0]) > 0);
+    assert_true(ends_wait_count(a, b, &a->lost[1], 1, 30)); /* is told */
+    assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
+    for (int64_t i = 0; i < 4096; i++)
+        assert_int_equal(end_data(b)[i], b->guard);
+    for (int i = 0; i < ENDS_WORDS; i++)
+        assert_int_equal(atomic_load(&b->words[i]), 0);
+    assert_status(b->ops->message(b->net, 0, source, 1), ULYX_ERR_RANK_LOST);
+    free(source);
+    struct end_service *service = end_serve(b);
+    end_close(a, 10);
+    end_service_stop(service);
+    end_close(b, 10);
+}
+
+void
+put_refuses_other_memory(void **state)
+{
+    (void)state;
+    check_refused(100, 0, 77, 0);                    /* no such window */
+    check_refused(200000, 0, 77, 0);                 /* large */
+    check_refused(4097, 0, ENDS_DATA, 0);            /* past its end */
+    check_refused(10, -1, ENDS_DATA, 0);             /* before it */
+    check_refused(10, INT64_MAX, ENDS_DATA, 0);      /* overflow */
+    check_refused(10, 0, ENDS_DATA, 8 * ENDS_WORDS); /* signal past the end */
+    check_refused(10, 0, ENDS_DATA, 4);              /* not aligned */
+}
+
+void
+put_refuses_rubbish_addresses(void **state)
+{
+    (void)state;
+    struct end *a, *b;
+    char address[ULI_NET_ADDRESS_BYTES + 8];
+    size_t bytes;
+    pair(&a, &b, 64);
+    assert_status(a->ops->address(a->net, address, &bytes), ULYX_SUCCESS);
+    assert_in_range(bytes, 1, ULI_NET_ADDRESS_BYTES);
+    assert_status(
+        a->ops->connect(a->net, 1, address, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(
+        a->ops->connect(a->net, 1, address, 3), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(a->ops->connect(a->net, 1, address, sizeof(address)),
+        ULYX_ERR_INVALID_ARGUMENT);
+    address[0] ^= 1;
+    assert_status(
+        a->ops->connect(a->net, 1, address, bytes), ULYX_ERR_INVALID_ARGUMENT);
+    part(a, b);
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+/* Whatever was put and said before close arrives. */
+void
+put_close_delivers(void **state)
+{
+    (void)state;
+    const int64_t bytes = (int64_t)16 << 20;
+    for (int round = 0; round < 4; round++) {
+        struct end *a, *b;
+        pair(&a, &b, bytes);
+        unsigned char *source = malloc((size_t)bytes);
+        memset(source, 0x77, (size_t)bytes);
+        if (round < 2)
+            assert_status(end_put(a, 1, source, bytes, 0, 0, 1), ULYX_SUCCESS);
+        for (int i = 0; i < 100; i++) {
+            assert_status(end_put(a, 1, source, 1000, 0, 1, (uint64_t)i + 1),
+                ULYX_SUCCESS);
+            assert_status(
+                a->ops->message(a->net, 1, source, 500), ULYX_SUCCESS);
+        }
+        if (round % 2) /* the other way as well */
+            assert_status(b->ops->message(b->net, 0, source, 9), ULYX_SUCCESS);
+        struct end_service *service = end_serve(b);
+        end_close(a, 30);
+        end_service_stop(service);
+        assert_int_equal(atomic_load(&b->words[1]), 100);
+        assert_int_equal(atomic_load(&b->messages[0]), 100);
+        assert_int_equal(atomic_load(&b->words[0]), round < 2);
+        assert_int_equal(atomic_load(&b->lost[0]), 0);
+        assert_status(
+            b->ops->message(b->net, 0, source, 1), ULYX_ERR_RANK_LOST);
+        end_close(b, 10);
+        free(source);
+    }
+}
+
+static int
+open_descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) != -1;
+    return count;
+}
+
+static int64_t
+resident_pages(void)
+{
+    long long total = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lld %lld", &total, &resident), 2);
+    fclose(file);
+    return resident;
+}
+
+void
+put_opens_and_closes(void **state)
+{
+    (void)state;
+    int descriptors = 0;
+    int64_t pages = 0;
+    const int64_t rounds = test_draws(60);
+    for (int64_t i = 0; i < rounds; i++) {
+        struct end *a, *b;
+        pair(&a, &b, 65536);
+        unsigned char *source = calloc(1, 65536);
+        assert_status(
+            end_put(a, 1, source, i % 2 ? 65536 : 8, 0, 0, 1), ULYX_SUCCESS);
+        assert_true(ends_wait(a, b, &b->words[0], 1, 30));
+        assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
+        part(a, b);
+        free(source);
+        if (i == rounds / 2) {
+            descriptors = open_descriptors();
+            pages = resident_pages();
+        }
+    }
+    assert_int_equal(open_descriptors(), descriptors);
+    /* 64 KiB for each open would show; the allocator may wander a little. */
+    assert_in_range(resident_pages(), 0, pages + 8 * rounds / 2);
+}
+
+void
+put_describes_itself(void **state)
+{
+    (void)state;
+    struct end *a, *b;
+    char text[256], brief[5] = {0, 0, 0, 0, 'x'};
+    pair(&a, &b, 64);
+    a->ops->describe(a->net, 1, text, sizeof(text));
+    assert_true(strlen(text) > 10);
+    a->ops->describe(a->net, 1, brief, 4);
+    assert_int_equal(strlen(brief), 3);
+    assert_int_equal(brief[4], 'x');
     part(a, b);
 }

@@ -42,6 +42,7 @@ enum uli_ucx_kind {
     ULI_UCX_MESSAGE,
     ULI_UCX_BYE,        /* my last word */
     ULI_UCX_BYE_ANSWER, /* all before your last word has come */
+    ULI_UCX_REFUSAL,    /* what you sent is wrong: I hear you no more */
 };
 
 struct uli_ucx_head {
@@ -85,6 +86,7 @@ struct uli_ucx_peer {
     bool due;                     /* in the list of things to do */
     bool want_ep;                 /* it has spoken to us */
     bool want_answer;             /* it has said BYE */
+    bool want_refusal;            /* it is to be told that it is lost */
     bool broken;                  /* its endpoint is to be closed */
     ucs_status_t cause;           /* of broken */
     _Atomic bool lost;            /* no put or message any more */
@@ -149,8 +151,11 @@ ulyx_status_t uli_ucx_reach(struct uli_net *net, struct uli_ucx_peer *peer);
 /* The peer gets on the list of things that the next step does. */
 void uli_ucx_due(struct uli_net *net, struct uli_ucx_peer *peer);
 void uli_ucx_do_due(struct uli_net *net);
-/* The peer cannot be reached any more. */
+/* The peer is lost, for the reason given. Its endpoint stays. */
 void uli_ucx_lose(
+    struct uli_net *net, struct uli_ucx_peer *peer, const char *how);
+/* The same for a peer that has sent what it must not; it is told. */
+void uli_ucx_refuse(
     struct uli_net *net, struct uli_ucx_peer *peer, const char *how);
 /* Its endpoint is closed, whatever is on its way. */
 void uli_ucx_drop(struct uli_net *net, struct uli_ucx_peer *peer);

@@ -145,12 +145,20 @@ uli_ucx_lose(struct uli_net *net, struct uli_ucx_peer *peer, const char *how)
 {
     if (atomic_exchange(&peer->lost, true))
         return;
-    peer->broken = true;
-    uli_ucx_due(net, peer);
     if (peer->said_bye || net->closing)
         return;
     net->happened = true;
     net->hooks.lost(net->hooks.context, peer->rank, how);
+}
+
+void
+uli_ucx_refuse(struct uli_net *net, struct uli_ucx_peer *peer, const char *how)
+{
+    if (atomic_load(&peer->lost))
+        return;
+    peer->want_refusal = true;
+    uli_ucx_due(net, peer);
+    uli_ucx_lose(net, peer, how);
 }
 
 static void
@@ -169,6 +177,10 @@ do_due(struct uli_net *net, struct uli_ucx_peer *peer)
         uli_ucx_reach(net, peer) != ULYX_SUCCESS) {
         uli_ucx_lose(net, peer, uli_error_text());
         return;
+    }
+    if (peer->want_refusal && peer->ep) {
+        peer->want_refusal = false;
+        uli_ucx_say(net, peer, ULI_UCX_REFUSAL);
     }
     if (peer->want_answer && peer->ep) {
         peer->want_answer = false;

@@ -39,7 +39,7 @@ refuse(struct uli_ucx_peer *peer, const struct uli_ucx_head *head, size_t bytes)
         "of this rank",
         bytes, head->window, (long long)head->offset, head->signal_window,
         (long long)head->signal_offset);
-    uli_ucx_lose(peer->net, peer, how);
+    uli_ucx_refuse(peer->net, peer, how);
 }
 
 /* Where data and signal of a put go; false: not ours. */
@@ -89,7 +89,7 @@ receive_rendezvous(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
     if (!incoming) {
-        uli_ucx_lose(net, peer, "no memory to receive its put");
+        uli_ucx_refuse(net, peer, "no memory to receive its put");
         return UCS_OK;
     }
     *incoming = (struct incoming){.net = net, .peer = peer};
@@ -136,7 +136,7 @@ keep(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
     struct uli_ucx_early **at = &peer->early;
     struct uli_ucx_early *early = malloc(sizeof(*early) + bytes);
     if (!early) {
-        uli_ucx_lose(peer->net, peer, "no memory to receive its message");
+        uli_ucx_refuse(peer->net, peer, "no memory to receive its message");
         return;
     }
     early->number = head->number;
@@ -214,8 +214,11 @@ receive_other(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
     case ULI_UCX_BYE_ANSWER:
         peer->answered = true;
         break;
+    case ULI_UCX_REFUSAL:
+        uli_ucx_lose(peer->net, peer, "it has refused what this rank sent");
+        break;
     default:
-        uli_ucx_lose(peer->net, peer, "it sent what is no message of ours");
+        uli_ucx_refuse(peer->net, peer, "it sent what is no message of ours");
     }
 }
 
@@ -240,7 +243,7 @@ arrived(void *argument, const void *header, size_t header_bytes, void *data,
     }
     bool rendezvous = about->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
     if (rendezvous && head.kind != ULI_UCX_PUT)
-        uli_ucx_lose(net, peer, "it sent what is no message of ours");
+        uli_ucx_refuse(net, peer, "it sent what is no message of ours");
     else if (rendezvous)
         status = receive_rendezvous(peer, &head, data, bytes);
     else if (head.kind == ULI_UCX_PUT)

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The part of the suite for ULI_TR_PUT that needs a second process: death,
+ * standstill, departure and forks of a peer. The child opens its own end,
+ * swaps addresses over a socket, moves things on, and does what the test's
+ * letter over that socket says.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "support/random.h"
+#include "transport/ends.h"
+#include "transport/put_conformance.h"
+
+enum { WINDOW = 32 << 20 };
+
+struct child {
+    pid_t pid;
+    int socket;
+};
+
+static struct uli_settings settings;
+
+static void
+load(double keepalive_s)
+{
+    assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
+    settings.keepalive_s = keepalive_s;
+}
+
+/* 'e': leaves in good order. Everything else is done to it by signals. */
+static void
+be_child(int socket)
+{
+    char letter = 0;
+    struct end *end = end_open(put_subject, &settings, 1, 2, WINDOW);
+    struct pollfd fd = {.fd = socket, .events = POLLIN};
+    ends_swap(end, 0, socket);
+    struct end_service *service = end_serve(end);
+    while (poll(&fd, 1, 60000) > 0 && read(socket, &letter, 1) == 1)
+        if (letter == 'e')
+            break;
+    end_service_stop(service);
+    end_close(end, 10);
+    _exit(letter == 'e' ? 0 : 1);
+}
+
+static struct end *
+start(struct child *child_p)
+{
+    int sockets[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    child_p->pid = fork();
+    assert_true(child_p->pid >= 0);
+    if (child_p->pid == 0) {
+        close(sockets[0]);
+        be_child(sockets[1]);
+    }
+    close(sockets[1]);
+    child_p->socket = sockets[0];
+    struct end *end = end_open(put_subject, &settings, 0, 2, WINDOW);
+    ends_swap(end, 1, child_p->socket);
+    return end;
+}
+
+/* The first message and its way back: both ends have their connection. */
+static void
+talk(struct end *end)
+{
+    unsigned char *source = calloc(1, 1 << 20);
+    assert_status(end_put(end, 1, source, 1 << 20, 0, 0, 1), ULYX_SUCCESS);
+    assert_true(ends_wait_count(end, NULL, &end->pending, 0, 30));
+    free(source);
+}
+
+static int
+reap(struct child *child)
+{
+    int state = 0;
+    assert_int_equal(waitpid(child->pid, &state, 0), child->pid);
+    close(child->socket);
+    return state;
+}
+
+/* ---- death --------------------------------------------------------------- */
+
+static void
+check_death(bool busy)
+{
+    struct child child;
+    load(10);
+    struct end *end = start(&child);
+    unsigned char *source = calloc(1, WINDOW);
+    talk(end);
+    for (int i = 0; busy && i < 50; i++)
+        assert_status(end_put(end, 1, source, WINDOW, 0, 1, (uint64_t)i + 1),
+            ULYX_SUCCESS);
+    for (int i = 0; busy && i < 100; i++)
+        end->ops->progress(end->net);
+    int64_t killed = uli_clock_ns();
+    kill(child.pid, SIGKILL);
+    assert_true(ends_wait_count(end, NULL, &end->lost[1], 1, 30));
+    print_message("noticed after %.1f ms: %s\n",
+        (double)(uli_clock_ns() - killed) / 1e6, end->how[1]);
+    assert_true(strlen(end->how[1]) > 0);
+    assert_true(ends_wait_count(end, NULL, &end->pending, 0, 30));
+    assert_true(end->ops->settled(end->net, 1));
+    assert_status(end_put(end, 1, source, 8, 0, 1, 1), ULYX_ERR_RANK_LOST);
+    assert_status(
+        end->ops->message(end->net, 1, source, 8), ULYX_ERR_RANK_LOST);
+    for (int i = 0; i < 100; i++)
+        end->ops->progress(end->net);
+    assert_int_equal(atomic_load(&end->lost[1]), 1); /* once */
+    reap(&child);
+    free(source);
+    end_close(end, 10);
+}
+
+void
+put_notices_death_when_idle(void **state)
+{
+    (void)state;
+    check_death(false);
+}
+
+void
+put_notices_death_when_busy(void **state)
+{
+    (void)state;
+    check_death(true);
+}
+
+/* It has only ever received: what it got made its own connection. */
+void
+put_notices_death_of_the_sender(void **state)
+{
+    (void)state;
+    struct child child;
+    load(10);
+    int sockets[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    child.pid = fork();
+    if (child.pid == 0) {
+        struct end *end = end_open(put_subject, &settings, 1, 2, 64);
+        ends_swap(end, 0, sockets[1]);
+        assert_status(end->ops->message(end->net, 0, "hello", 5), ULYX_SUCCESS);
+        for (;;)
+            end->ops->progress(end->net), usleep(100);
+    }
+    struct end *end = end_open(put_subject, &settings, 0, 2, 64);
+    ends_swap(end, 1, sockets[0]);
+    child.socket = sockets[0];
+    close(sockets[1]);
+    assert_true(ends_wait_count(end, NULL, &end->messages[1], 1, 30));
+    int64_t until = uli_deadline_in(0.2); /* the connection back is made */
+    while (!uli_deadline_over(until))
+        end->ops->progress(end->net);
+    kill(child.pid, SIGKILL);
+    assert_true(ends_wait_count(end, NULL, &end->lost[1], 1, 30));
+    reap(&child);
+    end_close(end, 10);
+}
+
+/* ---- standstill ---------------------------------------------------------- */
+
+/* Stopped for three times the keepalive, with more on its way than any buffer
+ * between holds: slow, not dead. */
+void
+put_waits_for_the_stopped(void **state)
+{
+    (void)state;
+    struct child child;
+    load(1);
+    struct end *end = start(&child);
+    unsigned char *source = calloc(1, WINDOW);
+    talk(end);
+    kill(child.pid, SIGSTOP);
+    assert_status(end_put(end, 1, source, WINDOW, 0, 1, 1), ULYX_SUCCESS);
+    for (int i = 0; i < 2000; i++)
+        assert_status(end_put(end, 1, source, 30000, 0, 1, (uint64_t)i + 2),
+            ULYX_SUCCESS);
+    int64_t until = uli_deadline_in(3 * (double)test_draws(1));
+    while (!uli_deadline_over(until))
+        end->ops->progress(end->net), usleep(100);
+    assert_int_equal(atomic_load(&end->lost[1]), 0);
+    assert_true(atomic_load(&end->pending) > 0);
+    kill(child.pid, SIGCONT);
+    assert_true(ends_wait_count(end, NULL, &end->pending, 0, 30));
+    assert_int_equal(atomic_load(&end->lost[1]), 0);
+    assert_int_equal(write(child.socket, "e", 1), 1);
+    struct end_service *service = end_serve(end);
+    assert_int_equal(reap(&child), 0);
+    end_service_stop(service);
+    assert_int_equal(atomic_load(&end->lost[1]), 0);
+    free(source);
+    end_close(end, 10);
+}
+
+/* A close does not outlast its deadline because of one who stands still. */
+void
+put_close_leaves_the_stopped(void **state)
+{
+    (void)state;
+    struct child child;
+    load(10);
+    struct end *end = start(&child);
+    unsigned char *source = calloc(1, WINDOW);
+    talk(end);
+    kill(child.pid, SIGSTOP);
+    assert_status(end_put(end, 1, source, WINDOW, 0, 1, 1), ULYX_SUCCESS);
+    end_close(end, 0.3);
+    kill(child.pid, SIGKILL);
+    reap(&child);
+    free(source);
+}
+
+/* ---- departure ----------------------------------------------------------- */
+
+void
+put_lets_peers_leave(void **state)
+{
+    (void)state;
+    struct child child;
+    load(10);
+    struct end *end = start(&child);
+    talk(end);
+    struct end_service *service = end_serve(end);
+    assert_int_equal(write(child.socket, "e", 1), 1);
+    assert_int_equal(reap(&child), 0);
+    usleep(100000);
+    end_service_stop(service);
+    assert_int_equal(atomic_load(&end->lost[1]), 0);
+    assert_status(end->ops->message(end->net, 1, "x", 1), ULYX_ERR_RANK_LOST);
+    end_close(end, 10);
+}
+
+/* A child of ours closes its copy of our end: nobody notices. */
+void
+put_survives_a_fork(void **state)
+{
+    (void)state;
+    struct child child;
+    int status = 0;
+    load(10);
+    struct end *end = start(&child);
+    talk(end);
+    pid_t fork_of_ours = fork();
+    assert_true(fork_of_ours >= 0);
+    if (fork_of_ours == 0) {
+        end->ops->close(end->net, uli_deadline_in(10));
+        _exit(0);
+    }
+    assert_int_equal(waitpid(fork_of_ours, &status, 0), fork_of_ours);
+    assert_int_equal(status, 0);
+    talk(end);
+    assert_int_equal(atomic_load(&end->lost[1]), 0);
+    assert_int_equal(write(child.socket, "e", 1), 1);
+    struct end_service *service = end_serve(end);
+    assert_int_equal(reap(&child), 0);
+    end_service_stop(service);
+    end_close(end, 10);
+}
