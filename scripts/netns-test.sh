@@ -11,10 +11,13 @@ usage() {
     cat <<'TEXT'
 netns-test.sh run [OPTIONS] [--] COMMAND [ARGUMENTS...]
     runs the command as a rank on each of H hosts x R ranks
+netns-test.sh spread [OPTIONS] [--] COMMAND [ARGUMENTS...]
+    runs a test program once, here; the rank processes that it forks go to the
+    hosts (tests/support/hosts.h): --placement block (when not given) or cyclic
 netns-test.sh check
     ends with 77, and says why, where hosts cannot be made
 
-options of run
+options of run; spread takes -H, --rate, --queue, --limit
     -H HOSTS          hosts, 2 when not given; each is HOST in 0 .. HOSTS-1
     -R RANKS          ranks on each host, 1 when not given
     --launch hand     ULYX_RANK, ULYX_NRANKS and a meeting at MASTER_ADDR with
@@ -221,6 +224,19 @@ by_mpirun() {
     jobs_pids=$!
 }
 
+# One process that forks its ranks to the hosts.
+by_test() {
+    pids=
+    h=1
+    while [ $h -le "$hosts" ]; do
+        pids="$pids $(cat "$work/10.77.0.$h")"
+        h=$((h + 1))
+    done
+    ULYX_TEST_HOSTS=$pids ULYX_TEST_PLACEMENT=$placement \
+        timeout -k 5 "$seconds" "$@" &
+    jobs_pids=$!
+}
+
 # ---- faults -----------------------------------------------------------------
 
 # The process of rank $1 as this script sees it: NSpid ends in its own number.
@@ -293,14 +309,18 @@ parse() {
     while [ $# -gt 0 ]; do
         case $1 in
         -H | -R | --launch | --rate | --queue | --env | --fault | --limit | \
-            --logs)
+            --logs | --placement)
             [ $# -gt 1 ] || die "$1 wants a value"
             ;;
         esac
         case $1 in
         -H) hosts=$2 ;;
         -R) ranks=$2 ;;
-        --launch) launch=$2 ;;
+        --launch)
+            [ "$launch" != test ] || die "spread forks its ranks itself"
+            launch=$2
+            ;;
+        --placement) placement=$2 ;;
         --rate) rate=$2 ;;
         --queue) queue=$2 ;;
         --env) environment="$environment$2
@@ -340,12 +360,20 @@ check_options() {
             ;;
         esac
         ;;
+    test) ;;
     *) die "--launch $launch: expected hand or mpirun" ;;
+    esac
+    case $placement in
+    block | cyclic) ;;
+    *) die "--placement $placement: expected block or cyclic" ;;
     esac
 }
 
+# run WAY OPTIONS... COMMAND...
 run() {
-    hosts=2 ranks=1 launch=hand rate='' queue='' environment='' faults=''
+    launch=$1 placement=block
+    shift
+    hosts=2 ranks=1 rate='' queue='' environment='' faults=''
     seconds=120 logs=''
     parse "$@"
     shift $(($# - left))
@@ -365,7 +393,11 @@ run() {
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
     make_hosts
-    if [ "$launch" = hand ]; then by_hand "$@"; else by_mpirun "$@"; fi
+    case $launch in
+    hand) by_hand "$@" ;;
+    mpirun) by_mpirun "$@" ;;
+    test) by_test "$@" ;;
+    esac
     for f in $faults; do
         fault "$f" &
         keepers="$keepers $!"
@@ -376,7 +408,8 @@ run() {
 command=${1:-}
 [ $# = 0 ] || shift
 case $command in
-run) run "$@" ;;
+run) run hand "$@" ;;
+spread) run test "$@" ;;
 check)
     reason=$(why_not)
     [ -z "$reason" ] || {

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "support/hosts.h"
 
 #define STACK_SIGNAL (SIGRTMIN + 5)
 #define STACK_DEPTH  40
@@ -195,6 +196,7 @@ child_main(int gate, int rank, const struct processes *group, rank_fn body,
     take_fatal_signals(NULL);
     install_stack_printer();
     my_rank = rank;
+    hosts_enter(rank, group->nranks);
     char nothing;
     while (read(gate, &nothing, 1) < 0 && errno == EINTR)
         ;

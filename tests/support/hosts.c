@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See hosts.h.
+ */
+#include "support/hosts.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HOSTS_MAX = 64 };
+
+/* Process ids, separated by blanks; returns how many. */
+static int
+read_hosts(const char *text, long pids_p[HOSTS_MAX])
+{
+    int count = 0;
+    char *end;
+    while (count < HOSTS_MAX) {
+        long pid = strtol(text, &end, 10);
+        if (end == text)
+            break;
+        pids_p[count++] = pid;
+        text = end;
+    }
+    return count;
+}
+
+static int
+enter(long pid, const char *name, int type)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%ld/ns/%s", pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || setns(fd, type)) {
+        perror(path);
+        return -1;
+    }
+    close(fd);
+    return 0;
+}
+
+void
+hosts_enter(int rank, int nranks)
+{
+    const char *text = getenv("ULYX_TEST_HOSTS");
+    const char *placement = getenv("ULYX_TEST_PLACEMENT");
+    long pids[HOSTS_MAX];
+    int count = text ? read_hosts(text, pids) : 0;
+    if (count == 0)
+        return;
+    int host = placement && !strcmp(placement, "cyclic")
+                   ? rank % count
+                   : (int)((long)rank * count / nranks);
+    if (enter(pids[host], "net", CLONE_NEWNET) ||
+        enter(pids[host], "ipc", CLONE_NEWIPC) ||
+        enter(pids[host], "uts", CLONE_NEWUTS))
+        _exit(1);
+}
