@@ -5,44 +5,22 @@
  * declared in advance, so the record of each call says what each piece lies
  * in, and verbs follow from the two records of a pair: a destination in a
  * window is stored into, a source in a window loaded from, long pieces read
- * through the kernel where it permits, the rest goes by the ring.
+ * through the kernel where it permits, the rest goes by the ring. To other
+ * nodes everything goes by the ring, of which rings has the same number of
+ * chunks for each rank, and mirrors what goes out.
  *
  * Cost: one copy a byte (two by the ring), four doorbells a pair.
  */
 #include "collectives/alltoall.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include "base/size.h"
 #include "base/status.h"
-#include "collectives/exchange.h"
-#include "collectives/plan.h"
+#include "collectives/alltoall_channel.h"
 
 enum {
-    CHUNK_BYTES = 256 << 10,
     MIN_READ_BYTES = 4096, /* shorter pieces are not worth a system call */
     OPERATION_EVEN = 100,
     OPERATION_UNEVEN = 101,
-};
-
-/* What a rank tells the others about its channel. */
-struct info {
-    struct uli_address words, rings;
-    int64_t chunk_bytes;
-    uint64_t probe;
-};
-
-struct channel {
-    struct uli_exchange exchange; /* first */
-    struct uli_arena_piece words, rings;
-    struct uli_work work;
-    struct uli_item *items;  /* [2 * nranks]: in, then out */
-    struct uli_local local;  /* the own piece */
-    int64_t *send, *receive; /* [nranks] bytes, of the call in flight */
-    int64_t *peer_send, *peer_receive; /* as the peers see them */
-    const struct uli_alltoall_args *args;
-    struct info *infos;
 };
 
 /* ---- pieces -------------------------------------------------------------- */
@@ -113,7 +91,7 @@ static void
 fill_record(
     struct uli_exchange *exchange, int32_t p, struct uli_record *record_p)
 {
-    struct channel *channel = (struct channel *)exchange;
+    struct uli_channel *channel = (struct uli_channel *)exchange;
     const struct uli_alltoall_args *args = channel->args;
     record_p->send_bytes = channel->send[p];
     record_p->receive_bytes = channel->receive[p];
@@ -140,8 +118,11 @@ set_item(struct uli_items *items, int64_t bytes, int64_t near, bool out,
 }
 
 static int32_t
-choose(bool mine, uint32_t src_window, uint32_t dst_window, int64_t bytes)
+choose(bool remote, bool mine, uint32_t src_window, uint32_t dst_window,
+    int64_t bytes)
 {
+    if (remote)
+        return ULI_VERB_STREAM;
     if (dst_window != ULI_NO_WINDOW)
         return mine ? ULI_VERB_NONE : ULI_VERB_STORE;
     if (src_window != ULI_NO_WINDOW)
@@ -153,19 +134,22 @@ static bool
 accept(
     struct uli_exchange *exchange, int32_t p, const struct uli_record *record)
 {
-    struct channel *channel = (struct channel *)exchange;
+    struct uli_channel *channel = (struct uli_channel *)exchange;
     struct uli_pair *pair = &exchange->pairs[p];
     struct uli_pair_work *work = &channel->work.pairs[p];
-    const struct uli_record *mine = &pair->yours->records[exchange->call & 1];
+    const struct uli_record *mine =
+        &uli_letter_of(exchange, pair->letters_out, exchange->call)->record;
     int64_t send = channel->send[p], receive = channel->receive[p];
     channel->peer_send[p] = record->send_bytes;
     channel->peer_receive[p] = record->receive_bytes;
     if (record->receive_bytes != send || record->send_bytes != receive)
         return false;
     set_item(&work->in, receive, dst_offset(channel->args, p), false,
-        choose(true, record->src[0].window, mine->dst[0].window, receive));
+        choose(pair->remote, true, record->src[0].window, mine->dst[0].window,
+            receive));
     set_item(&work->out, send, src_offset(channel->args, p), true,
-        choose(false, mine->src[0].window, record->dst[0].window, send));
+        choose(pair->remote, false, mine->src[0].window, record->dst[0].window,
+            send));
     return true;
 }
 
@@ -178,7 +162,7 @@ call_name(int32_t operation)
 static ulyx_status_t
 report(struct uli_exchange *exchange, int32_t p)
 {
-    struct channel *channel = (struct channel *)exchange;
+    struct uli_channel *channel = (struct uli_channel *)exchange;
     const struct uli_pair *pair = &exchange->pairs[p];
     unsigned long long call = exchange->call;
     if (pair->verdict == ULYX_ERR_PEER_REFUSED)
@@ -199,176 +183,12 @@ report(struct uli_exchange *exchange, int32_t p)
         (long long)channel->send[p], exchange->rank);
 }
 
-/* ---- the channel --------------------------------------------------------- */
-
-static void
-free_channel(struct channel *channel)
-{
-    uli_op_destroy(&channel->exchange.op);
-    free(channel->exchange.pairs);
-    free(channel->work.pairs);
-    free(channel->items);
-    free(channel->send);
-    free(channel->infos);
-    free(channel);
-}
-
-static void
-destroy(ulyx_comm_t *comm)
-{
-    if (comm->alltoall)
-        free_channel(comm->alltoall);
-    comm->alltoall = NULL;
-}
-
-static bool
-allocate(struct channel *channel, int32_t nranks)
-{
-    size_t n = (size_t)nranks;
-    channel->exchange.pairs = calloc(n, sizeof(*channel->exchange.pairs));
-    channel->work.pairs = calloc(n, sizeof(*channel->work.pairs));
-    channel->items = calloc(2 * n, sizeof(*channel->items));
-    channel->send = calloc(4 * n, sizeof(*channel->send));
-    channel->infos = calloc(n, sizeof(*channel->infos));
-    if (!channel->exchange.pairs || !channel->work.pairs || !channel->items ||
-        !channel->send || !channel->infos)
-        return false;
-    channel->receive = channel->send + n;
-    channel->peer_send = channel->send + 2 * n;
-    channel->peer_receive = channel->send + 3 * n;
-    channel->work.locals = &channel->local;
-    for (int32_t p = 0; p < nranks; p++) {
-        channel->work.pairs[p].last_sum = -1;
-        channel->work.pairs[p].in.at = &channel->items[p];
-        channel->work.pairs[p].out.at = &channel->items[nranks + p];
-    }
-    return true;
-}
-
-static ulyx_status_t
-prepare(ulyx_comm_t *comm, struct channel *channel, struct info *info)
-{
-    int64_t words = comm->nranks * (int64_t)sizeof(struct uli_words);
-    info->chunk_bytes = uli_min(comm->settings.ring_chunk_bytes, CHUNK_BYTES) /
-                        ULI_LINE * ULI_LINE;
-    if (!allocate(channel, comm->nranks))
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
-    for (int32_t p = 0; p < comm->nranks; p++)
-        if (p != comm->rank && !comm->peers[p].map)
-            return uli_error(ULYX_ERR_UNSUPPORTED,
-                "alltoall: rank %d is on another node", p);
-    ULI_TRY(uli_arena_alloc(comm, words, &channel->words));
-    ULI_TRY(uli_arena_alloc(
-        comm, comm->nranks * 2 * info->chunk_bytes, &channel->rings));
-    info->words.window = channel->words.window;
-    info->words.offset = channel->words.offset;
-    info->rings.window = channel->rings.window;
-    info->rings.offset = channel->rings.offset;
-    info->probe = (uint64_t)(uintptr_t)&uli_tr_probe_word;
-    return ULYX_SUCCESS;
-}
-
-static ulyx_status_t
-connect(ulyx_comm_t *comm, struct channel *channel, int32_t p)
-{
-    struct uli_pair *pair = &channel->exchange.pairs[p];
-    const struct info *mine = &channel->infos[comm->rank];
-    const struct info *peer = &channel->infos[p];
-    struct uli_words *yours = uli_window_address(comm, p, peer->words.window,
-        peer->words.offset, comm->nranks * (int64_t)sizeof(*yours));
-    char *rings = uli_window_address(comm, p, peer->rings.window,
-        peer->rings.offset, comm->nranks * 2 * peer->chunk_bytes);
-    if (!yours || !rings)
-        return uli_comm_fail(comm, ULYX_ERR_INTERNAL, p,
-            "alltoall: the arena of rank %d is not mapped here", p);
-    pair->shares = true;
-    pair->mine = (struct uli_words *)channel->words.address + p;
-    pair->yours = yours + comm->rank;
-    pair->chunk_in_bytes = mine->chunk_bytes;
-    pair->chunk_out_bytes = peer->chunk_bytes;
-    pair->ring_in = (char *)channel->rings.address + p * 2 * mine->chunk_bytes;
-    pair->ring_out = rings + comm->rank * 2 * peer->chunk_bytes;
-    pair->src_bytes = &channel->receive[p];
-    pair->dst_bytes = &channel->send[p];
-    pair->reader = uli_reader_of(comm, p, peer->probe);
-    pair->can_read = pair->reader != NULL;
-    return ULYX_SUCCESS;
-}
-
-/* The round of the first use. Every rank's failure is everybody's. */
-static ulyx_status_t
-agree(ulyx_comm_t *comm, struct channel *channel, ulyx_status_t verdict,
-    const struct info *info, uli_deadline_t deadline)
-{
-    char text[256];
-    bool refuses = verdict != ULYX_SUCCESS;
-    ulyx_status_t *verdicts = calloc((size_t)comm->nranks, sizeof(*verdicts));
-    int64_t *bytes = calloc((size_t)comm->nranks, sizeof(*bytes));
-    if (!refuses && (!verdicts || !bytes)) {
-        verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
-        refuses = true;
-    }
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    ulyx_status_t status =
-        refuses ? uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, verdict, NULL,
-                      0, 0, NULL, NULL, NULL, deadline)
-                : uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, ULYX_SUCCESS,
-                      info, sizeof(*info), sizeof(*info), channel->infos, bytes,
-                      verdicts, deadline);
-    for (int32_t p = 0; status == ULYX_SUCCESS && !refuses && p < comm->nranks;
-         p++)
-        if (verdicts[p] != ULYX_SUCCESS)
-            status = uli_error(verdicts[p] == ULYX_ERR_NO_MEMORY
-                                   ? ULYX_ERR_NO_MEMORY
-                                   : ULYX_ERR_PEER_REFUSED,
-                "alltoall: rank %d refused: %s", p,
-                uli_status_text(verdicts[p]));
-    free(verdicts);
-    free(bytes);
-    if (refuses && status == ULYX_SUCCESS)
-        return uli_error_pass(verdict, text);
-    return status;
-}
-
-static ulyx_status_t
-set_up(ulyx_comm_t *comm, ulyx_status_t verdict, uli_deadline_t deadline)
-{
-    struct info info;
-    struct channel *channel = calloc(1, sizeof(*channel));
-    memset(&info, 0, sizeof(info));
-    if (channel)
-        uli_exchange_init(&channel->exchange, comm, "alltoall");
-    if (verdict == ULYX_SUCCESS)
-        verdict = channel
-                      ? prepare(comm, channel, &info)
-                      : uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
-    ulyx_status_t status = agree(comm, channel, verdict, &info, deadline);
-    for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++)
-        if (p != comm->rank)
-            status = connect(comm, channel, p);
-    if (status == ULYX_SUCCESS) {
-        channel->exchange.ntensors = 1;
-        channel->exchange.record = fill_record;
-        channel->exchange.accept = accept;
-        channel->exchange.report = report;
-        comm->alltoall = channel;
-        comm->alltoall_destroy = destroy;
-        return ULYX_SUCCESS;
-    }
-    if (channel) {
-        if (channel->words.address)
-            uli_arena_free(comm, &channel->words);
-        if (channel->rings.address)
-            uli_arena_free(comm, &channel->rings);
-        free_channel(channel);
-    }
-    return status;
-}
+static const struct uli_channel_hooks hooks = {fill_record, accept, report};
 
 /* ---- a call -------------------------------------------------------------- */
 
 static void
-set_call(struct channel *channel, const struct uli_alltoall_args *args)
+set_call(struct uli_channel *channel, const struct uli_alltoall_args *args)
 {
     struct uli_exchange *exchange = &channel->exchange;
     int32_t me = exchange->rank;
@@ -414,8 +234,8 @@ uli_alltoall(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
     if (verdict == ULYX_SUCCESS)
         verdict = check_args(comm, args);
     if (!comm->alltoall)
-        ULI_TRY(set_up(comm, verdict, deadline));
-    struct channel *channel = comm->alltoall;
+        ULI_TRY(uli_channel_set_up(comm, &hooks, verdict, deadline));
+    struct uli_channel *channel = comm->alltoall;
     struct uli_exchange *exchange = &channel->exchange;
     ULI_TRY(uli_exchange_take(exchange));
     exchange->operation =

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
+#include "comm/remote.h"
 
 static bool progress(struct ulyx_op *op);
 static void release(struct ulyx_op *op);
@@ -54,7 +55,8 @@ static void
 write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    struct uli_record *record = &pair->yours->records[exchange->call & 1];
+    struct uli_record *record =
+        &uli_letter_of(exchange, pair->letters_out, exchange->call)->record;
     record->status = status;
     record->operation = exchange->operation;
     record->hash = exchange->hash;
@@ -66,38 +68,17 @@ write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
         exchange->record(exchange, p, record);
 }
 
-static void
-post_done(struct uli_exchange *exchange, int32_t p)
-{
-    struct uli_pair *pair = &exchange->pairs[p];
-    atomic_store_explicit(
-        &pair->yours->done, exchange->call, memory_order_release);
-    uli_doorbell_ring(exchange->comm->peers[p].control);
-    pair->posted = true;
-}
-
-static void
-post_ready(struct uli_exchange *exchange, int32_t p)
-{
-    struct uli_pair *pair = &exchange->pairs[p];
-    atomic_store_explicit(
-        &pair->yours->ready, exchange->call, memory_order_release);
-    uli_doorbell_ring(exchange->comm->peers[p].control);
-}
-
 /* ---- opening ------------------------------------------------------------- */
 
-/* All peers have left call n - 2 and are done with me in call n - 1: records
- * and slots of n mod 2 are free. False only after a refusal, which does not
+/* All peers have left call n - 2 and are done with me in call n - 1: letters
+ * of n mod 2 are free. False only after a refusal, which does not
  * wait for its peers. */
 static bool
 may_post(const struct uli_exchange *exchange)
 {
     for (int32_t p = 0; p < exchange->nranks; p++) {
         const struct uli_pair *pair = &exchange->pairs[p];
-        if (pair->shares &&
-            atomic_load_explicit(&pair->mine->done, memory_order_acquire) + 1 <
-                exchange->call &&
+        if (pair->shares && !uli_words_done(pair->mine, exchange->call - 1) &&
             !uli_exchange_gone(exchange, p))
             return false;
     }
@@ -118,14 +99,15 @@ open_call(struct uli_exchange *exchange)
         write_record(exchange, p, ULYX_SUCCESS);
         uli_ring_begin(exchange, p);
         if (!exchange->work->pairs[p].slot) {
-            post_ready(exchange, p);
+            uli_post_ready(exchange, p);
             continue;
         }
         uli_ring_send(exchange, p);
         /* A slot that is not whole must not be announced. */
         if (!running(exchange))
             return true;
-        post_done(exchange, p);
+        uli_post_letter(exchange, p, pair->out.at);
+        pair->posted = true;
     }
     return true;
 }
@@ -187,13 +169,13 @@ look(struct uli_exchange *exchange, int32_t p)
     struct uli_pair *pair = &exchange->pairs[p];
     uint64_t n = exchange->call;
     bool gone = uli_exchange_gone(exchange, p);
-    if (atomic_load_explicit(&pair->mine->ready, memory_order_acquire) < n &&
-        atomic_load_explicit(&pair->mine->done, memory_order_acquire) < n)
+    if (!uli_words_ready(pair->mine, n))
         return gone && look_gone(exchange, p);
-    const struct uli_record *record = &pair->mine->records[n & 1];
+    const struct uli_record *record =
+        &uli_letter_of(exchange, pair->letters_in, n)->record;
     judge(exchange, p, record);
     pair->seen = true;
-    if (pair->skip || exchange->work->pairs[p].slot)
+    if (pair->skip || pair->remote || exchange->work->pairs[p].slot)
         return true;
     memcpy(pair->src, record->src, sizeof(pair->src));
     memcpy(pair->dst, record->dst, sizeof(pair->dst));
@@ -236,8 +218,7 @@ move_pair(struct uli_exchange *exchange, int32_t p)
 static bool
 is_done(const struct uli_exchange *exchange, int32_t p)
 {
-    return atomic_load_explicit(&exchange->pairs[p].mine->done,
-               memory_order_acquire) >= exchange->call;
+    return uli_words_done(exchange->pairs[p].mine, exchange->call);
 }
 
 static bool
@@ -263,8 +244,8 @@ progress_pair(struct uli_exchange *exchange, int32_t p)
     if (!moved_all(exchange, p))
         return advanced;
     if (!pair->posted) {
-        post_done(exchange, p);
-        advanced = true;
+        uli_post_done(exchange, p);
+        pair->posted = advanced = true;
     }
     if (pair->gone || is_done(exchange, p)) {
         pair->ended = true;
@@ -305,11 +286,11 @@ static bool
 progress(struct ulyx_op *op)
 {
     struct uli_exchange *exchange = (struct uli_exchange *)op;
-    bool advanced = false;
+    bool advanced = uli_comm_progress(exchange->comm);
     if (uli_exchange_expired(exchange))
         return true;
-    if (!exchange->opened && !(advanced = open_call(exchange)))
-        return false;
+    if (!exchange->opened && !open_call(exchange))
+        return advanced;
     for (int32_t k = 1; k < exchange->nranks && running(exchange); k++)
         advanced |=
             progress_pair(exchange, (exchange->rank + k) % exchange->nranks);
@@ -349,7 +330,7 @@ reset(struct uli_exchange *exchange)
 {
     exchange->call++;
     exchange->opened = false;
-    exchange->unchecked_bytes = 0;
+    exchange->unchecked_bytes = exchange->wire_bytes = exchange->sending = 0;
     exchange->sum = exchange->sum_run = exchange->sum_in_run = 0;
     exchange->local = exchange->local_run = exchange->local_in_run = 0;
     for (int32_t p = 0; p < exchange->nranks; p++) {
@@ -402,7 +383,7 @@ uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
         if (!exchange->pairs[p].shares)
             continue;
         write_record(exchange, p, status);
-        post_done(exchange, p);
+        uli_post_letter(exchange, p, 0);
     }
     release(&exchange->op);
     return uli_error_pass(status, text);

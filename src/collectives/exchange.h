@@ -1,29 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine of every exchange between ranks that share memory: for each pair
- * of ranks, lists of boxes that move one way and the other, the words by
- * which the two tell each other how far they are, and the state machine of
- * one call. Plans and alltoall fill the lists; the engine does not know what
- * they mean.
+ * The engine of every exchange: for each pair of ranks, lists of boxes that
+ * move one way and the other, the words by which the two tell each other how
+ * far they are, and the state machine of one call. Plans and alltoall fill
+ * the lists; the engine does not know what they mean.
  *
  * Words of a pair, all written by one side and read by the other:
- *   READY(n)  my tensors of call n may be touched; my record says where
- *   DONE(n)   I moved my last byte of call n with you and read your record
- *   produced  chunks that I have put into your ring
- *   consumed  chunks of yours that I have taken out of my ring
+ *   READY(n)   my tensors of call n may be touched; my record says where
+ *   DONE(n)    I moved my last byte of call n with you and read your record
+ *   LETTER(n)  both in one: my record is in letter n mod 2, and all bytes that
+ *              I have for you, none if I refuse the call, follow it there
+ *   FILLED(k)  chunk k of the stream to you is in its place of your ring
+ *   CONSUMED(k)  I have taken the first k chunks of yours out of my ring
  * Each is stored with release after what it announces and loaded with
  * acquire before that is touched; streaming stores are fenced by the copy.
  *
  * Why nothing is touched early. A rank posts READY(n) when its caller has
- * given it the tensors of call n, and ends call n only after DONE(n) from
- * every peer that it shares bytes with. Record n mod 2 is written again for
- * n + 2, after DONE(n + 1) has come from that peer, which it posts only when
- * it has left call n. Slot n mod 2 likewise.
+ * given it the tensors of call n, and ends call n only after DONE(n) or
+ * LETTER(n) from every peer that it shares bytes with. Letter n mod 2, which
+ * holds the record, is written again for n + 2, after DONE(n + 1) has come
+ * from that peer, which it posts only when it has left call n.
+ *
+ * A remote pair (comm/remote.h) has the same words, but only STREAM moves its
+ * bytes. What would be written at the peer is written into staging memory
+ * here, a mirror of the peer's words, letters and ring, and goes there by a
+ * put whose signal is the word (exchange_post.c). A chunk or letter of the
+ * mirror is free when that of the peer is, for the peer has read it.
+ *
+ * Puts overtake one another, so a signal proves what came in its own put and
+ * no more. Therefore READY and LETTER have a word for each of the two letters
+ * and FILLED one for each chunk: the word for letter n mod 2 or chunk k is n
+ * or k + 1 only when that one is here. DONE and CONSUMED announce nothing but
+ * themselves; that they count is enough.
  *
  * A peer that has destroyed its plan or its communicator posts nothing more
  * and is not waited for: before it came to call n, it counts as one that
  * refuses it; in the middle of it, it has failed and fails everybody. Marks of
- * leaving are read before the words, so that what it posted last is seen.
+ * leaving are read before the words, so that what it posted last is seen; at
+ * a remote pair `closed` may overtake that, so it comes with the values at
+ * which the other words have stopped, and counts when they are there.
  */
 #ifndef ULI_COLLECTIVES_EXCHANGE_H
 #define ULI_COLLECTIVES_EXCHANGE_H
@@ -51,7 +66,7 @@ struct uli_address {
     int64_t offset;
 };
 
-/* What a rank says about its call n to one peer, in records[n mod 2]. */
+/* What a rank says about its call n to one peer, in letter n mod 2. */
 struct uli_record {
     int32_t status; /* SUCCESS, or why the rank refuses the call */
     int32_t operation;
@@ -61,14 +76,27 @@ struct uli_record {
     struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
 };
 
+/* Begins a letter; the slot, of slot_bytes, follows. */
+struct uli_letter {
+    _Alignas(ULI_LINE) struct uli_record record;
+};
+
+/* Words by index: two for READY and LETTER, by call, one for each chunk. */
+enum uli_word {
+    ULI_READY,
+    ULI_LETTER = ULI_READY + 2,
+    ULI_DONE = ULI_LETTER + 2,
+    ULI_CONSUMED,
+    ULI_FILLED,
+    ULI_MOST_CHUNKS = 16,
+    ULI_WORDS = ULI_FILLED + ULI_MOST_CHUNKS
+};
+
 /* What one peer writes into my memory. */
 struct uli_words {
-    _Alignas(ULI_LINE) _Atomic uint64_t ready;
-    _Atomic uint64_t done;
-    _Atomic uint64_t produced;
-    _Atomic uint64_t consumed;
-    _Atomic uint64_t closed; /* it will write nothing more here */
-    _Alignas(ULI_LINE) struct uli_record records[2];
+    _Alignas(ULI_LINE) _Atomic uint64_t at[ULI_WORDS];
+    _Atomic uint64_t closed; /* it has posted its last, with `last` */
+    uint64_t last[ULI_WORDS];
 };
 
 /* How an item moves. NONE: the other side moves it. */
@@ -119,7 +147,7 @@ struct uli_local {
 /* Everything that one operation moves at this rank. */
 struct uli_pair_work {
     struct uli_items in, out; /* from and to the peer, in plan order */
-    bool slot;                /* all of it goes through the slots */
+    bool slot;                /* all of it goes through the letters */
     int64_t last_sum;         /* last sum that the peer is a source of, or -1 */
 };
 struct uli_work {
@@ -129,6 +157,7 @@ struct uli_work {
     struct uli_local *locals;
     int64_t nlocals;
     int64_t copied_bytes; /* stored at peers and at itself, in all */
+    bool remote_shares;   /* remote peers get shares of sums */
 };
 
 /* Position in the stream of items that go through a slot or ring. */
@@ -149,12 +178,17 @@ struct uli_cursor {
 struct uli_pair {
     /* for the life of the exchange */
     bool shares;
-    bool can_read;              /* this rank can read the peer's memory */
-    struct uli_words *mine;     /* here, written by the peer */
-    struct uli_words *yours;    /* at the peer, written by this rank */
-    char *slots_in, *slots_out; /* two each */
-    char *ring_in, *ring_out;   /* two chunks each */
+    bool remote;
+    bool can_read;                  /* this rank can read the peer's memory */
+    struct uli_words *mine;         /* here, written by the peer */
+    struct uli_words *yours;        /* at the peer, or the mirror of it */
+    char *letters_in, *letters_out; /* two each */
+    char *ring_in, *ring_out;
+    int32_t chunks_in, chunks_out; /* of the rings */
     int64_t chunk_in_bytes, chunk_out_bytes;
+    /* Remote: where the words, letters and ring that the mirror stands for
+     * lie at the peer. */
+    struct uli_address words_at, letters_at, ring_at;
     int64_t *src_bytes, *dst_bytes; /* [tensors] extents at the peer, of the
                                      * operation in flight */
     const struct uli_tr_ops *reader;
@@ -183,8 +217,12 @@ struct uli_exchange {
     const char *what; /* "reshuffle" */
     struct uli_pair *pairs;
     int64_t slot_bytes; /* of one slot */
-    _Atomic bool busy;  /* the ticket */
-    uint64_t call;      /* n of the call in flight or the last */
+    /* Remote peers that streams without shares of sums go to at one time; 0 =
+     * any number. */
+    int64_t peer_limit;
+    _Atomic int64_t *pending; /* puts under way out of the mirrors, or NULL */
+    _Atomic bool busy;        /* the ticket */
+    uint64_t call;            /* n of the call in flight or the last */
     /* Fills what the record to peer p has beyond the common fields. */
     void (*record)(
         struct uli_exchange *exchange, int32_t p, struct uli_record *record_p);
@@ -202,6 +240,8 @@ struct uli_exchange {
     bool opened; /* READY and slots posted */
     char *src[ULI_TENSORS], *dst[ULI_TENSORS];
     struct uli_address src_at[ULI_TENSORS], dst_at[ULI_TENSORS];
+    int64_t sending;         /* streams counted against peer_limit */
+    int64_t wire_bytes;      /* of tensors, put to other nodes */
     int64_t unchecked_bytes; /* moved since the last look at the deadline */
     int64_t sum, sum_run, sum_in_run;
     int64_t local, local_run, local_in_run;
@@ -230,6 +270,58 @@ ulyx_status_t uli_exchange_refuse(struct uli_exchange *exchange,
 /* Once, over zeros; pairs, ntensors and the hooks are the caller's. */
 void uli_exchange_init(
     struct uli_exchange *exchange, ulyx_comm_t *comm, const char *what);
+
+/* ---- posts (exchange_post.c) --------------------------------------------- */
+
+/* Letter n mod 2 of two that begin at `letters`. */
+static inline struct uli_letter *
+uli_letter_of(const struct uli_exchange *exchange, char *letters, uint64_t call)
+{
+    int64_t bytes = (int64_t)sizeof(struct uli_letter) + exchange->slot_bytes;
+    return (struct uli_letter *)(letters + (int64_t)(call & 1) * bytes);
+}
+/* Bytes of the two letters of a pair. */
+static inline int64_t
+uli_letters_bytes(int64_t slot_bytes)
+{
+    return 2 * ((int64_t)sizeof(struct uli_letter) + slot_bytes);
+}
+
+static inline uint64_t
+uli_word(const struct uli_words *words, int word)
+{
+    return atomic_load_explicit(&words->at[word], memory_order_acquire);
+}
+/* Has the peer posted LETTER(n); DONE(n) or that; READY(n) or that? */
+static inline bool
+uli_words_letter(const struct uli_words *words, uint64_t call)
+{
+    return uli_word(words, ULI_LETTER + (int)(call & 1)) >= call;
+}
+static inline bool
+uli_words_done(const struct uli_words *words, uint64_t call)
+{
+    return uli_word(words, ULI_DONE) >= call || uli_words_letter(words, call);
+}
+static inline bool
+uli_words_ready(const struct uli_words *words, uint64_t call)
+{
+    return uli_word(words, ULI_READY + (int)(call & 1)) >= call ||
+           uli_words_letter(words, call);
+}
+/* Closed, and all that was posted before has come. */
+bool uli_words_final(const struct uli_words *words);
+
+/* Each tells peer p, after what it announces has been written. A put that
+ * fails has failed the communicator, which the next check sees. */
+void uli_post_ready(struct uli_exchange *exchange, int32_t p);
+void uli_post_done(struct uli_exchange *exchange, int32_t p);
+/* The record and `bytes` of the slot. */
+void uli_post_letter(struct uli_exchange *exchange, int32_t p, int64_t bytes);
+/* `bytes` of the chunk that was filled are the next of the stream. */
+void uli_post_filled(struct uli_exchange *exchange, int32_t p, int64_t bytes);
+void uli_post_consumed(struct uli_exchange *exchange, int32_t p);
+void uli_post_closed(struct uli_exchange *exchange, int32_t p);
 
 /* ---- moving, each false when it has to wait or is finished --------------- */
 

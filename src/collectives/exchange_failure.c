@@ -16,9 +16,7 @@ list_missing(const struct uli_exchange *exchange, char *text_p, size_t bytes)
     text_p[0] = 0;
     for (int32_t p = 0; p < exchange->nranks && length + 16 < bytes; p++) {
         const struct uli_pair *pair = &exchange->pairs[p];
-        if (!pair->shares)
-            continue;
-        if (atomic_load(&pair->mine->done) >= exchange->call)
+        if (!pair->shares || uli_words_done(pair->mine, exchange->call))
             continue;
         length += (size_t)snprintf(
             text_p + length, bytes - length, "%s%d", length ? ", " : "", p);
@@ -62,17 +60,20 @@ uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved)
 
 /* ---- peers that have gone ------------------------------------------------ */
 
+/* The message of a remote peer that it has left overtakes its puts; it closes
+ * all its exchanges before. */
 bool
 uli_exchange_left(const struct uli_exchange *exchange, int32_t p)
 {
-    return atomic_load(&exchange->comm->control->left[p]) != 0;
+    const struct uli_pair *pair = &exchange->pairs[p];
+    return atomic_load(&exchange->comm->control->left[p]) != 0 &&
+           (!pair->remote || uli_words_final(pair->mine));
 }
 
 bool
 uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
 {
-    return atomic_load_explicit(
-               &exchange->pairs[p].mine->closed, memory_order_acquire) ||
+    return uli_words_final(exchange->pairs[p].mine) ||
            uli_exchange_left(exchange, p);
 }
 

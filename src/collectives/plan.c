@@ -18,36 +18,15 @@
 #include "base/size.h"
 #include "base/status.h"
 
-enum { MIN_CHUNK_BYTES = 256 };
-
 /* ---- graves -------------------------------------------------------------- */
-
-/* words of rank p, in my piece. */
-static struct uli_words *
-words_of(const struct uli_arena_piece *words, int32_t p)
-{
-    return (struct uli_words *)words->address + p;
-}
 
 static bool
 closed_by_all(const struct uli_grave *grave)
 {
     for (int32_t p = 0; p < grave->nranks; p++)
-        if (grave->shares[p] &&
-            !atomic_load_explicit(
-                &words_of(&grave->words, p)->closed, memory_order_acquire))
+        if (grave->shares[p] && !uli_plan_closed_by(&grave->pieces, p))
             return false;
-    return true;
-}
-
-static void
-free_pieces(ulyx_comm_t *comm, const struct uli_arena_piece *words,
-    const struct uli_arena_piece *rings)
-{
-    if (words->address)
-        uli_arena_free(comm, words);
-    if (rings->address)
-        uli_arena_free(comm, rings);
+    return uli_plan_pieces_idle(&grave->pieces);
 }
 
 void
@@ -60,7 +39,7 @@ uli_plans_sweep(ulyx_comm_t *comm)
         node = node->next;
         if (!closed_by_all(grave))
             continue;
-        free_pieces(comm, &grave->words, &grave->rings);
+        uli_plan_free_pieces(comm, &grave->pieces);
         uli_list_remove(&grave->node);
         free(grave);
     }
@@ -90,7 +69,9 @@ free_plan(ulyx_plan_t *plan)
     uli_op_destroy(&plan->exchange.op);
     free(plan->exchange.pairs);
     free(plan->ranks);
-    free(plan->ring_index);
+    free(plan->ring_at);
+    free(plan->their_ring_at);
+    free(plan->mirror_at);
     free(plan->extents);
     free(plan->grave);
     if (plan->user)
@@ -102,32 +83,41 @@ free_plan(ulyx_plan_t *plan)
 static void
 drop_plan(ulyx_plan_t *plan)
 {
-    free_pieces(plan->comm, &plan->words, &plan->rings);
+    uli_plan_free_pieces(plan->comm, &plan->pieces);
     free_plan(plan);
 }
 
 /* ---- before the agreement ------------------------------------------------ */
 
+static const char *const algo_names[ULI_PLAN_ALGOS] = {"direct", "pairwise"};
+
+/* On one node all algorithms are the same; between nodes some peers at a time
+ * load a network less than all of them. */
 static ulyx_status_t
-check_reach(const ulyx_comm_t *comm, const char *algo)
+choose_algo(ulyx_plan_t *plan, const char *algo)
 {
-    if (algo && algo[0] && strcmp(algo, "direct"))
-        return uli_error(strcmp(algo, "pairwise") && strcmp(algo, "hier")
-                             ? ULYX_ERR_INVALID_ARGUMENT
-                             : ULYX_ERR_UNSUPPORTED,
-            "algo is \"%s\": only \"direct\" exists, between ranks of one node",
-            algo);
-    if (comm->memory_kind != ULYX_MEMORY_HOST)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "plans exist for communicators of host memory only");
-    for (int32_t p = 0; p < comm->nranks; p++)
-        if (p != comm->rank &&
-            (!comm->peers[p].map || comm->peers[p].node != comm->peers[0].node))
-            return uli_error(ULYX_ERR_UNSUPPORTED,
-                "rank %d is on another node (%s): only exchanges within a "
-                "node exist",
-                p, comm->peers[p].identity.host);
-    return ULYX_SUCCESS;
+    if (!algo || !algo[0]) {
+        plan->algo =
+            plan->comm->nnodes > 1 ? ULI_PLAN_PAIRWISE : ULI_PLAN_DIRECT;
+        return ULYX_SUCCESS;
+    }
+    for (int i = 0; i < ULI_PLAN_ALGOS; i++)
+        if (!strcmp(algo, algo_names[i])) {
+            plan->algo = (enum uli_plan_algo)i;
+            return ULYX_SUCCESS;
+        }
+    return uli_error(
+        strcmp(algo, "hier") ? ULYX_ERR_INVALID_ARGUMENT : ULYX_ERR_UNSUPPORTED,
+        "algo is \"%s\": \"direct\" and \"pairwise\" exist", algo);
+}
+
+static ulyx_status_t
+check_memory(const ulyx_comm_t *comm)
+{
+    if (comm->memory_kind == ULYX_MEMORY_HOST)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_UNSUPPORTED,
+        "plans exist for communicators of host memory only");
 }
 
 static ulyx_status_t
@@ -162,11 +152,8 @@ choose_limits(ulyx_plan_t *plan, const struct uli_plan_params *params)
             (long long)params->bytes_in_flight);
     plan->slot_limit = uli_max(slot, 0) / ULI_LINE * ULI_LINE;
     plan->exchange.slot_bytes = plan->slot_limit;
-    plan->info.chunk_bytes = settings->ring_chunk_bytes;
-    if (params->bytes_in_flight)
-        plan->info.chunk_bytes = uli_min(plan->info.chunk_bytes,
-            uli_max(params->bytes_in_flight / 2, MIN_CHUNK_BYTES));
-    plan->info.chunk_bytes = plan->info.chunk_bytes / ULI_LINE * ULI_LINE;
+    plan->exchange.peer_limit =
+        plan->algo == ULI_PLAN_PAIRWISE ? settings->net_peers : 0;
     return ULYX_SUCCESS;
 }
 
@@ -176,41 +163,15 @@ allocate(ulyx_plan_t *plan)
     size_t nranks = (size_t)plan->comm->nranks;
     plan->exchange.pairs = calloc(nranks, sizeof(*plan->exchange.pairs));
     plan->ranks = calloc(nranks, sizeof(*plan->ranks));
-    plan->ring_index = calloc(nranks * nranks, sizeof(*plan->ring_index));
+    plan->ring_at = calloc(nranks, sizeof(*plan->ring_at));
+    plan->their_ring_at = calloc(nranks, sizeof(*plan->their_ring_at));
+    plan->mirror_at = calloc(nranks, sizeof(*plan->mirror_at));
     plan->extents =
         calloc(nranks * ULI_SIDES * ULI_TENSORS, sizeof(*plan->extents));
     plan->grave = calloc(1, sizeof(*plan->grave) + nranks * sizeof(bool));
-    return plan->exchange.pairs && plan->ranks && plan->ring_index &&
-           plan->extents && plan->grave;
-}
-
-/* Counters and slots, and rings for whoever may need them: what the peers'
- * memory is, and so whether they do, is known only after the round. */
-static ulyx_status_t
-take_pieces(ulyx_plan_t *plan)
-{
-    ulyx_comm_t *comm = plan->comm;
-    int64_t most = 0, rings = 0, bytes;
-    ULI_TRY(uli_arena_alloc(comm,
-        comm->nranks *
-            ((int64_t)sizeof(struct uli_words) + 2 * plan->slot_limit),
-        &plan->words));
-    for (int32_t p = 0; p < comm->nranks; p++)
-        if (p != comm->rank && uli_plan_may_stream(plan, p, &bytes)) {
-            most = uli_max(most, bytes);
-            rings++;
-        }
-    plan->info.words.window = plan->words.window;
-    plan->info.words.offset = plan->words.offset;
-    if (!rings)
-        return ULYX_SUCCESS;
-    if (most < plan->info.chunk_bytes)
-        plan->info.chunk_bytes = uli_round_up(most, ULI_LINE);
-    ULI_TRY(uli_arena_alloc(
-        comm, rings * 2 * plan->info.chunk_bytes, &plan->rings));
-    plan->info.rings.window = plan->rings.window;
-    plan->info.rings.offset = plan->rings.offset;
-    return ULYX_SUCCESS;
+    return plan->exchange.pairs && plan->ranks && plan->ring_at &&
+           plan->their_ring_at && plan->mirror_at && plan->extents &&
+           plan->grave;
 }
 
 static ulyx_status_t
@@ -220,7 +181,8 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
     plan->flags = params->flags;
     ULI_TRY(
-        check_reach(comm, params->algo ? params->algo : comm->settings.algo));
+        choose_algo(plan, params->algo ? params->algo : comm->settings.algo));
+    ULI_TRY(check_memory(comm));
     ULI_TRY(uli_layout_create(
         &params->shape, params->docs_q, params->docs_k, &plan->layout));
     ULI_TRY(choose_operations(plan, params->operations));
@@ -239,88 +201,10 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
         ULI_TRY(uli_op_thread_hold());
         plan->holds_thread = true;
     }
-    return take_pieces(plan);
+    return uli_plan_take_pieces(plan, params->bytes_in_flight);
 }
 
 /* ---- after the agreement ------------------------------------------------- */
-
-static bool
-shares(const ulyx_plan_t *plan, int32_t p)
-{
-    if (p == plan->comm->rank)
-        return false;
-    if (uli_layout_has_tables(plan->layout))
-        return true;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
-        if (plan->room[op].in &&
-            (plan->room[op].in[p].items || plan->room[op].out[p].items))
-            return true;
-    return false;
-}
-
-static void
-set_rings(ulyx_plan_t *plan, int32_t p)
-{
-    struct uli_pair *pair = &plan->exchange.pairs[p];
-    const struct uli_rank_info *peer = &plan->ranks[p];
-    int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
-    int32_t in = plan->ring_index[me * nranks + p];
-    int32_t out = plan->ring_index[p * nranks + me];
-    pair->chunk_in_bytes = plan->info.chunk_bytes;
-    pair->chunk_out_bytes = peer->chunk_bytes;
-    if (in >= 0)
-        pair->ring_in = (char *)plan->rings.address +
-                        (int64_t)in * 2 * pair->chunk_in_bytes;
-    if (out >= 0)
-        pair->ring_out = uli_window_address(plan->comm, p, peer->rings.window,
-            peer->rings.offset + (int64_t)out * 2 * pair->chunk_out_bytes,
-            2 * pair->chunk_out_bytes);
-}
-
-/* Where the pair's words, slots and rings are, here and there. */
-static ulyx_status_t
-connect(ulyx_plan_t *plan, int32_t p)
-{
-    struct uli_pair *pair = &plan->exchange.pairs[p];
-    const struct uli_rank_info *peer = &plan->ranks[p];
-    int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
-    int64_t words = nranks * (int64_t)sizeof(struct uli_words);
-    int64_t slots = 2 * plan->slot_limit;
-    char *theirs = uli_window_address(plan->comm, p, peer->words.window,
-        peer->words.offset, words + nranks * slots);
-    if (!theirs)
-        return uli_comm_fail(plan->comm, ULYX_ERR_INTERNAL, p,
-            "plan create: the arena of rank %d is not mapped here", p);
-    pair->shares = true;
-    pair->mine = words_of(&plan->words, p);
-    pair->yours = (struct uli_words *)theirs + me;
-    pair->slots_in = (char *)plan->words.address + words + p * slots;
-    pair->slots_out = theirs + words + me * slots;
-    pair->reader = uli_reader_of(plan->comm, p, peer->probe);
-    pair->can_read = pair->reader && plan->info.cma_min_row > 0;
-    set_rings(plan, p);
-    return ULYX_SUCCESS;
-}
-
-/* Rings that no verb needs, now that all memory classes are known. */
-static void
-return_spare_rings(ulyx_plan_t *plan)
-{
-    if (!plan->rings.address || uli_layout_has_tables(plan->layout))
-        return;
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
-        const struct uli_work *work = &plan->work[op];
-        for (int32_t p = 0; work->pairs && p < plan->comm->nranks; p++) {
-            const struct uli_items *in = &work->pairs[p].in;
-            for (int64_t i = 0; i < in->count && !work->pairs[p].slot; i++)
-                if (in->at[i].verb == ULI_VERB_STREAM ||
-                    in->at[i].verb == ULI_VERB_READ)
-                    return;
-        }
-    }
-    uli_arena_free(plan->comm, &plan->rings);
-    plan->rings.address = NULL;
-}
 
 static ulyx_status_t
 report(struct uli_exchange *exchange, int32_t p)
@@ -350,10 +234,10 @@ complete(ulyx_plan_t *plan)
     exchange->report = report;
     exchange->op.by_library_thread = plan->holds_thread;
     for (int32_t p = 0; p < plan->comm->nranks; p++)
-        if (shares(plan, p))
-            ULI_TRY(connect(plan, p));
+        if (uli_plan_shares(plan, p))
+            ULI_TRY(uli_plan_connect(plan, p));
     uli_plan_build(plan);
-    return_spare_rings(plan);
+    uli_plan_return_spare_rings(plan);
     return ULYX_SUCCESS;
 }
 
@@ -412,15 +296,13 @@ uli_plan_destroy(ulyx_plan_t *plan)
     ulyx_comm_t *comm = plan->comm;
     struct uli_grave *grave = plan->grave;
     ULI_TRY(uli_exchange_take(&plan->exchange));
-    grave->words = plan->words;
-    grave->rings = plan->rings;
+    grave->pieces = plan->pieces;
     grave->nranks = comm->nranks;
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_pair *pair = &plan->exchange.pairs[p];
         grave->shares[p] = pair->shares;
         if (pair->shares)
-            atomic_store_explicit(
-                &pair->yours->closed, 1, memory_order_release);
+            uli_post_closed(&plan->exchange, p);
     }
     uli_list_append(&comm->plan_graves, &grave->node);
     plan->grave = NULL;

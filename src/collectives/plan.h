@@ -31,12 +31,22 @@ struct uli_plan_params {
     double timeout_s;
 };
 
+/* How ranks of several nodes move bytes; part of the fingerprint. */
+enum uli_plan_algo {
+    ULI_PLAN_DIRECT,   /* all peers at once */
+    ULI_PLAN_PAIRWISE, /* some remote peers at a time */
+    ULI_PLAN_ALGOS
+};
+
 /* What a rank tells the others about itself and is not compared. */
 struct uli_rank_info {
     uli_strides_t strides[ULI_TENSORS];
     int32_t memory[2]; /* of the sequence and the head side */
     struct uli_address words, rings;
-    int64_t chunk_bytes; /* of its rings */
+    int64_t chunk_bytes; /* of its rings for ranks that reach them: two each */
+    /* The most of its rings for remote ranks and of its mirrors of theirs: a
+     * pair uses the smaller of both ends' values. */
+    int64_t net_chunk_bytes, net_chunks;
     int64_t cma_min_row; /* shortest row that it would read; 0 = never reads */
     uint64_t probe;      /* address of its uli_tr_probe_word */
 };
@@ -62,9 +72,16 @@ struct uli_sum_pool {
     int64_t used;
 };
 
+/* Arena pieces of a plan; address NULL = none. */
+struct uli_plan_pieces {
+    struct uli_arena_piece words;   /* a uli_words a rank, then two letters */
+    struct uli_arena_piece rings;   /* rings in */
+    struct uli_arena_piece mirrors; /* count of puts, then a mirror a rank */
+};
+
 struct uli_grave {
     struct uli_list node;
-    struct uli_arena_piece words, rings;
+    struct uli_plan_pieces pieces;
     int32_t nranks;
     bool shares[]; /* [nranks] */
 };
@@ -77,9 +94,13 @@ struct ulyx_plan {
     double timeout_s;
     int64_t slot_limit; /* 0 = never */
 
+    enum uli_plan_algo algo;
     struct uli_rank_info info;   /* own */
     struct uli_rank_info *ranks; /* [nranks], gathered */
-    int32_t *ring_index;         /* [nranks * nranks]: of p's ring for q */
+    int64_t *ring_at;            /* [nranks]: in my rings that for p, or -1 */
+    int64_t *their_ring_at;      /* [nranks]: in p's rings that for me, or -1 */
+    int64_t *mirror_at;          /* [nranks]: in the mirrors that of p */
+    struct uli_place *by_node;   /* [nranks]: sources of a sum, sorted */
     int64_t *extents;            /* [nranks][ULI_SIDES][ULI_TENSORS] */
     struct uli_place *scratch;   /* of uli_layout_each_move */
     struct uli_plan_room room[ULYX_OPERATIONS];
@@ -87,8 +108,8 @@ struct ulyx_plan {
     struct uli_sum_pool pools[ULYX_OPERATIONS];
     struct uli_sum_pool scratch_pool; /* one sum of another owner */
 
-    struct uli_arena_piece words, rings; /* address NULL = none */
-    struct uli_grave *grave;             /* for destroy */
+    struct uli_plan_pieces pieces;
+    struct uli_grave *grave; /* for destroy */
     bool holds_thread;
     int64_t table_bytes; /* held in the arrays above */
     void *user;          /* of the public layer, freed with the plan */
@@ -109,6 +130,24 @@ ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 
 /* Returns arena pieces of plans that all peers have closed. */
 void uli_plans_sweep(ulyx_comm_t *comm);
+
+/* Does the plan ever move a byte between p and this rank? */
+bool uli_plan_shares(const ulyx_plan_t *plan, int32_t p);
+
+/* ---- arena pieces (plan_pieces.c) ---------------------------------------- */
+
+/* Before the agreement: words, letters, rings, mirrors. */
+ulyx_status_t uli_plan_take_pieces(ulyx_plan_t *plan, int64_t bytes_in_flight);
+/* After it: where all that lies, here and at p. */
+ulyx_status_t uli_plan_connect(ulyx_plan_t *plan, int32_t p);
+/* Rings that no verb needs, now that all memory classes are known. */
+void uli_plan_return_spare_rings(ulyx_plan_t *plan);
+void uli_plan_free_pieces(
+    ulyx_comm_t *comm, const struct uli_plan_pieces *pieces);
+/* Has p closed the plan and all of its posts arrived? */
+bool uli_plan_closed_by(const struct uli_plan_pieces *pieces, int32_t p);
+/* No put reads from the pieces any more. */
+bool uli_plan_pieces_idle(const struct uli_plan_pieces *pieces);
 
 /* ---- one call (plan_start.c) --------------------------------------------- */
 
@@ -157,11 +196,17 @@ void uli_plan_remeasure(ulyx_plan_t *plan);
 /* Fills the tables from the gathered strides (plan_fill.c). Cannot fail. */
 void uli_plan_build(ulyx_plan_t *plan);
 void uli_plan_free_tables(ulyx_plan_t *plan);
-/* May anything travel from p to this rank by a ring? */
+/* May anything travel from p to this rank by a ring? At most *bytes_p. */
 bool uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p);
+/* The same from this rank to p, a remote one. */
+bool uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p);
 bool uli_plan_slot(
     const ulyx_plan_t *plan, ulyx_operation_t operation, int32_t p);
 
+/* The move with its sources in the order of sums: by node, then by rank; they
+ * lie in plan->by_node. (plan_sum.c) */
+struct uli_move uli_plan_by_node(
+    ulyx_plan_t *plan, const struct uli_move *move);
 /* Canonical form of a sum whose source strides are `src`: dimensions by
  * destination stride, merged where all sides are adjacent. (plan_sum.c) */
 void uli_plan_normalize_sum(struct uli_sum *sum, int64_t (*src)[3]);
@@ -176,7 +221,7 @@ int64_t uli_plan_offset(const ulyx_plan_t *plan, int32_t tensor,
 /* ---- agreement (plan_agree.c) -------------------------------------------- */
 
 /* The one round. plan = NULL with a verdict that refuses. On SUCCESS
- * plan->ranks and plan->ring_index are filled. */
+ * plan->ranks and plan->their_ring_at are filled. */
 ulyx_status_t uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan,
     ulyx_status_t verdict, uli_deadline_t deadline);
 

@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "collectives/plan.h"
 
-/* A record: head, values[nvalues], ring_index[nranks]. */
+/* A record: head, values[nvalues], ring_at[nranks]. */
 struct head {
     struct uli_rank_info info;
     int64_t nvalues;
@@ -109,6 +109,7 @@ walk(struct list *list, const ulyx_plan_t *plan)
     put(list, shape->head_splits != NULL, "head_splits (given or not)");
     put_work_split(list, shape);
     put(list, (int64_t)plan->operations, "operations");
+    put(list, plan->algo, "algo (0 direct, 1 pairwise)");
     put(list, plan->slot_limit, "slot_bytes");
     for (int i = 0; i < shape->nparts; i++)
         for (int p = 0; shape->parts[i].splits && p < shape->nranks; p++)
@@ -130,18 +131,6 @@ max_record_bytes(int32_t nranks)
     return (int64_t)sizeof(struct head) + (values + nranks) * 8;
 }
 
-/* Which of my rings is whose: ring_index[p], or -1. */
-static void
-number_rings(const ulyx_plan_t *plan, int64_t *index_p)
-{
-    int64_t next = 0, bytes;
-    for (int32_t p = 0; p < plan->comm->nranks; p++) {
-        bool rings = plan->rings.address && p != plan->comm->rank &&
-                     uli_plan_may_stream(plan, p, &bytes);
-        index_p[p] = rings ? next++ : -1;
-    }
-}
-
 static int64_t
 write_record(const ulyx_plan_t *plan, unsigned char *record)
 {
@@ -154,7 +143,8 @@ write_record(const ulyx_plan_t *plan, unsigned char *record)
     head.nvalues = list.count;
     head.ring_values = plan->comm->nranks;
     memcpy(record, &head, sizeof(head));
-    number_rings(plan, values + list.count);
+    memcpy(values + list.count, plan->ring_at,
+        (size_t)plan->comm->nranks * sizeof(*values));
     return (int64_t)sizeof(head) + (list.count + plan->comm->nranks) * 8;
 }
 
@@ -213,10 +203,9 @@ take_records(ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
         struct head head;
         memcpy(&head, all + p * stride, sizeof(head));
         plan->ranks[p] = head.info;
-        const int64_t *index =
+        const int64_t *ring_at =
             (const int64_t *)(all + p * stride + sizeof(head)) + head.nvalues;
-        for (int32_t q = 0; q < nranks; q++)
-            plan->ring_index[p * nranks + q] = (int32_t)index[q];
+        plan->their_ring_at[p] = ring_at[plan->comm->rank];
     }
 }
 

@@ -17,6 +17,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "collectives/plan.h"
+#include "comm/remote.h"
 
 enum { ACC_BYTES = 256 << 10 };
 
@@ -192,6 +193,7 @@ uli_plan_measure(ulyx_plan_t *plan)
     bool tables = uli_layout_has_tables(plan->layout), sums = false;
     bool good = get(plan, &plan->scratch, uli_layout_scratch(plan->layout),
                     sizeof(*plan->scratch)) &&
+                get(plan, &plan->by_node, nranks, sizeof(*plan->by_node)) &&
                 get_pool(plan, &plan->scratch_pool, nranks);
     for (int op = 0; good && op < ULYX_OPERATIONS; op++) {
         struct uli_plan_room *room = &plan->room[op];
@@ -253,6 +255,7 @@ uli_plan_free_tables(ulyx_plan_t *plan)
     }
     free_pool(&plan->scratch_pool);
     free(plan->scratch);
+    free(plan->by_node);
     free(plan->exchange.acc);
     free(plan->exchange.group_acc);
     free(plan->exchange.packed);
@@ -281,15 +284,45 @@ uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
             continue;
         const struct uli_volume *in = &plan->room[op].in[p];
         bool to_seq = uli_plan_side(op, false) == ULI_SIDE_SEQ;
-        int32_t memory = plan->info.memory[to_seq ? 0 : 1];
-        bool copies = memory != ULYX_POINTER_WINDOW && in->copies > 0;
+        bool stored =
+            plan->info.memory[to_seq ? 0 : 1] == ULYX_POINTER_WINDOW &&
+            !uli_comm_is_remote(plan->comm, p);
+        bool copies = !stored && in->copies > 0;
         if (copies || in->sums > 0)
             most = uli_max(most, in->sums + (copies ? in->copies : 0));
         /* An update may move anything between any two ranks. */
-        if (tables &&
-            (memory != ULYX_POINTER_WINDOW || plan->room[op].sums > 0))
+        if (tables && (!stored || plan->room[op].sums > 0))
             most = INT64_MAX;
     }
     *bytes_p = most;
     return most > 0;
+}
+
+bool
+uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
+{
+    bool tables = uli_layout_has_tables(plan->layout);
+    *bytes_p = 0;
+    for (int op = 0; op < ULYX_OPERATIONS; op++) {
+        if (!uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
+            continue;
+        const struct uli_volume *out = &plan->room[op].out[p];
+        *bytes_p =
+            tables ? INT64_MAX : uli_max(*bytes_p, out->sums + out->copies);
+    }
+    return *bytes_p > 0;
+}
+
+bool
+uli_plan_shares(const ulyx_plan_t *plan, int32_t p)
+{
+    if (p == plan->comm->rank)
+        return false;
+    if (uli_layout_has_tables(plan->layout))
+        return true;
+    for (int op = 0; op < ULYX_OPERATIONS; op++)
+        if (plan->room[op].in &&
+            (plan->room[op].in[p].items || plan->room[op].out[p].items))
+            return true;
+    return false;
 }

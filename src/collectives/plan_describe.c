@@ -125,7 +125,7 @@ uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
     for (int op = 0; op < ULYX_OPERATIONS; op++)
         if (plan->operations >> op & 1)
             add_operation(&line, plan, op);
-    if (plan->rings.address)
+    if (plan->pieces.rings.address)
         add(&line, "; ring chunk %lld", (long long)plan->info.chunk_bytes);
     if (plan->slot_limit)
         add(&line, "; slots of %lld", (long long)plan->slot_limit);
@@ -143,10 +143,11 @@ uli_plan_bytes(const ulyx_plan_t *plan)
     int64_t nranks = plan->comm->nranks;
     return (int64_t)sizeof(*plan) + plan->table_bytes +
            uli_layout_bytes(plan->layout) +
-           (plan->words.address ? plan->words.bytes : 0) +
-           (plan->rings.address ? plan->rings.bytes : 0) +
+           (plan->pieces.words.address ? plan->pieces.words.bytes : 0) +
+           (plan->pieces.rings.address ? plan->pieces.rings.bytes : 0) +
+           (plan->pieces.mirrors.address ? plan->pieces.mirrors.bytes : 0) +
            nranks * (int64_t)(sizeof(struct uli_pair) +
                               sizeof(struct uli_rank_info) +
-                              ULI_SIDES * ULI_TENSORS * sizeof(int64_t)) +
-           nranks * nranks * (int64_t)sizeof(int32_t);
+                              ULI_SIDES * ULI_TENSORS * sizeof(int64_t) +
+                              3 * sizeof(int64_t));
 }

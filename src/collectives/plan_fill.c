@@ -2,7 +2,8 @@
  *
  * Fills the tables of a plan's operations: boxes, sums and verbs.
  *
- * The verb of a copy: the destination is a window: its source stores; else
+ * The verb of a copy: the other rank is remote: a ring; else
+ * the destination is a window: its source stores; else
  * the source is a window: its destination loads; else, towards the sequence
  * side and with long rows, the destination reads through the kernel where it
  * can; else a ring. Of a sum: its owner loads sources that are windows, and
@@ -13,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/size.h"
 #include "collectives/plan.h"
+#include "comm/remote.h"
 
 struct fill {
     ulyx_plan_t *plan;
@@ -21,6 +23,7 @@ struct fill {
     enum uli_side from, to;
 };
 
+/* Can a rank's memory be reached here, being a window? */
 static bool
 window(const struct fill *f, int32_t rank, bool source)
 {
@@ -61,7 +64,7 @@ copy_verb(const struct fill *f, int32_t src, int32_t dst, bool slot,
 {
     bool mine = dst == f->plan->comm->rank;
     int64_t min_row = f->plan->ranks[dst].cma_min_row;
-    if (slot)
+    if (slot || uli_comm_is_remote(f->plan->comm, mine ? src : dst))
         return ULI_VERB_STREAM;
     if (window(f, dst, false))
         return mine ? ULI_VERB_NONE : ULI_VERB_STORE;
@@ -103,8 +106,10 @@ share_box(const struct uli_sum *sum, int32_t s, struct uli_box *box)
 }
 
 static void
-add_sum(struct fill *f, const struct uli_move *move)
+add_sum(struct fill *f, const struct uli_move *unsorted)
 {
+    const struct uli_move by_node = uli_plan_by_node(f->plan, unsorted);
+    const struct uli_move *move = &by_node;
     struct uli_sum_pool *pool = &f->plan->pools[f->operation];
     int64_t index = f->work->nsums++;
     struct uli_sum_item *sum = &f->work->sums[index];
@@ -121,7 +126,8 @@ add_sum(struct fill *f, const struct uli_move *move)
             continue;
         struct uli_pair_work *pair = &f->work->pairs[source->rank];
         pair->last_sum = index;
-        if (window(f, source->rank, true) && !pair->slot)
+        if (window(f, source->rank, true) && !pair->slot &&
+            !uli_comm_is_remote(f->plan->comm, source->rank))
             continue;
         source->stream = true;
         source->item = pair->in.count;
@@ -156,6 +162,23 @@ fill_in(void *context, const struct uli_move *move)
     return true;
 }
 
+/* This rank's share of another's sum. */
+static void
+add_share(
+    struct fill *f, struct uli_pair_work *pair, const struct uli_move *unsorted)
+{
+    ulyx_plan_t *plan = f->plan;
+    const struct uli_move move = uli_plan_by_node(plan, unsorted);
+    struct uli_item *item = add_item(&pair->out, move.tensor, 0);
+    struct uli_sum sum;
+    item->verb = ULI_VERB_STREAM;
+    plan->scratch_pool.used = 0;
+    uli_plan_make_sum(plan, f->operation, &move, &plan->scratch_pool, &sum);
+    for (int32_t s = 0; s < move.nsources; s++)
+        if (move.sources[s].rank == plan->comm->rank)
+            share_box(&sum, s, &item->box);
+}
+
 static bool
 fill_out(void *context, const struct uli_move *move)
 {
@@ -163,7 +186,6 @@ fill_out(void *context, const struct uli_move *move)
     ulyx_plan_t *plan = f->plan;
     int32_t me = plan->comm->rank, p = move->dst.rank;
     struct uli_pair_work *pair = &f->work->pairs[p];
-    struct uli_sum sum;
     if (move->kind == ULI_MOVE_COPY) {
         struct uli_item *item = add_item(&pair->out, move->tensor, -1);
         make_box(f, move, &item->box);
@@ -173,15 +195,11 @@ fill_out(void *context, const struct uli_move *move)
         pair->out.count -= item->verb == ULI_VERB_NONE;
         return true;
     }
-    if (window(f, me, true) && !pair->slot)
+    bool remote = uli_comm_is_remote(plan->comm, p);
+    if (window(f, me, true) && !pair->slot && !remote)
         return true;
-    struct uli_item *item = add_item(&pair->out, move->tensor, 0);
-    item->verb = ULI_VERB_STREAM;
-    plan->scratch_pool.used = 0;
-    uli_plan_make_sum(plan, f->operation, move, &plan->scratch_pool, &sum);
-    for (int32_t s = 0; s < move->nsources; s++)
-        if (move->sources[s].rank == me)
-            share_box(&sum, s, &item->box);
+    f->work->remote_shares |= remote;
+    add_share(f, pair, move);
     return true;
 }
 
@@ -191,6 +209,7 @@ fill_operation(struct fill *f)
     ulyx_plan_t *plan = f->plan;
     int32_t me = plan->comm->rank, nranks = plan->comm->nranks;
     f->work->nsums = f->work->nlocals = f->work->copied_bytes = 0;
+    f->work->remote_shares = false;
     plan->pools[f->operation].used = 0;
     for (int32_t p = 0; p < nranks; p++) {
         struct uli_pair_work *pair = &f->work->pairs[p];

@@ -18,6 +18,25 @@ uli_plan_offset(const ulyx_plan_t *plan, int32_t tensor, enum uli_side side,
            place->head * strides[2];
 }
 
+/* Sources come in rank order and nodes are numbered by their first rank, so
+ * mostly nothing moves. */
+struct uli_move
+uli_plan_by_node(ulyx_plan_t *plan, const struct uli_move *move)
+{
+    struct uli_move sorted = *move;
+    const struct uli_peer *peers = plan->comm->peers;
+    for (int32_t s = 0; s < move->nsources; s++) {
+        int32_t at = s;
+        for (; at > 0 && peers[plan->by_node[at - 1].rank].node >
+                             peers[move->sources[s].rank].node;
+             at--)
+            plan->by_node[at] = plan->by_node[at - 1];
+        plan->by_node[at] = move->sources[s];
+    }
+    sorted.sources = plan->by_node;
+    return sorted;
+}
+
 static void
 swap_dims(struct uli_sum *sum, int64_t (*src)[3], int a, int b)
 {

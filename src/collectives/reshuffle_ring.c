@@ -3,10 +3,15 @@
  * Staging: items packed one after another into chunks in the destination's
  * arena, and unpacked there. Two chunks a pair and direction, so that one is
  * filled while the other is emptied; a byte is copied twice and the memory
- * does not grow with the exchange.
+ * does not grow with the exchange. A remote pair has more chunks, for between
+ * filling and emptying there is the wire; a pairwise exchange sends to so many
+ * remote peers at a time, in its own order, and the next begins when one has
+ * ended. Streams that carry shares of sums are not held back: a sum waits for
+ * all its sharers, so two ranks that hold theirs back could wait for each
+ * other. Copies wait for nobody, thus whoever is sent to ends.
  *
  * A slot is the same stream in one piece: everything fits, it is there as
- * soon as DONE(n) is, and it is written again only two calls later.
+ * soon as LETTER(n) is, and it is written again only two calls later.
  *
  * Both ends walk the same items in the same order with the same box, so a
  * stream has no headers. Items begin at multiples of 16 bytes, and chunks are
@@ -54,9 +59,11 @@ uli_ring_begin(struct uli_exchange *exchange, int32_t p)
     pair->in.item = pair->out.item = -1;
     if (!exchange->work->pairs[p].slot)
         return;
-    int64_t at = (int64_t)(exchange->call & 1) * exchange->slot_bytes;
-    pair->out.chunk = pair->slots_out + at;
-    pair->in.chunk = pair->slots_in + at;
+    pair->out.chunk =
+        (char *)(uli_letter_of(exchange, pair->letters_out, exchange->call) +
+                 1);
+    pair->in.chunk =
+        (char *)(uli_letter_of(exchange, pair->letters_in, exchange->call) + 1);
     next_item(&exchange->work->pairs[p].out, &pair->out, false);
     next_item(&exchange->work->pairs[p].in, &pair->in, false);
 }
@@ -67,27 +74,49 @@ static void
 publish(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    pair->produced++;
-    atomic_store_explicit(
-        &pair->yours->produced, pair->produced, memory_order_release);
-    uli_doorbell_ring(exchange->comm->peers[p].control);
+    uli_post_filled(exchange, p, pair->out.at);
     pair->out.chunk = NULL;
     pair->out.at = 0;
 }
 
-/* A chunk to fill; false while both are full. */
+/* Is the stream to p among those that peer_limit counts? */
+static bool
+counted(const struct uli_exchange *exchange, int32_t p)
+{
+    return exchange->peer_limit > 0 && exchange->pairs[p].remote &&
+           !exchange->work->remote_shares && !exchange->work->pairs[p].slot;
+}
+
+/* Finds the first item; false while too many peers are being sent to. */
+static bool
+begin_sending(struct uli_exchange *exchange, int32_t p)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    const struct uli_items *items = &exchange->work->pairs[p].out;
+    if (pair->out.item >= 0)
+        return true;
+    if (counted(exchange, p) && items->count > 0) {
+        if (exchange->sending >= exchange->peer_limit)
+            return false;
+        exchange->sending++;
+    }
+    next_item(items, &pair->out, pair->peer_reads);
+    return true;
+}
+
+/* A chunk to fill; false while all are full. */
 static bool
 have_room(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     if (pair->out.chunk)
         return true;
-    uint64_t taken =
-        atomic_load_explicit(&pair->mine->consumed, memory_order_acquire);
-    if (pair->produced - taken >= 2)
+    uint64_t taken = uli_word(pair->mine, ULI_CONSUMED);
+    uint64_t chunks = (uint64_t)pair->chunks_out;
+    if (pair->produced - taken >= chunks)
         return false;
-    pair->out.chunk =
-        pair->ring_out + (int64_t)(pair->produced & 1) * pair->chunk_out_bytes;
+    pair->out.chunk = pair->ring_out + (int64_t)(pair->produced % chunks) *
+                                           pair->chunk_out_bytes;
     pair->out.at = 0;
     return true;
 }
@@ -111,6 +140,7 @@ pack_item(struct uli_exchange *exchange, int32_t p, int64_t chunk_bytes)
             piece, span, out->chunk + out->at, exchange->src[item->tensor]);
         out->at += bytes;
         out->left -= bytes;
+        exchange->wire_bytes += pair->remote ? bytes : 0;
         if (!uli_exchange_check(exchange, bytes))
             return false;
     }
@@ -124,8 +154,8 @@ uli_ring_send(struct uli_exchange *exchange, int32_t p)
     const struct uli_items *items = &exchange->work->pairs[p].out;
     bool slot = exchange->work->pairs[p].slot, advanced = false;
     int64_t chunk_bytes = slot ? exchange->slot_bytes : pair->chunk_out_bytes;
-    if (pair->out.item < 0)
-        next_item(items, &pair->out, pair->peer_reads);
+    if (!begin_sending(exchange, p))
+        return false;
     while (pair->out.item < items->count) {
         if (!slot && !have_room(exchange, p))
             return advanced;
@@ -137,6 +167,8 @@ uli_ring_send(struct uli_exchange *exchange, int32_t p)
         if (!slot &&
             (pair->out.at >= chunk_bytes || pair->out.item == items->count))
             publish(exchange, p);
+        if (pair->out.item == items->count && counted(exchange, p))
+            exchange->sending--;
     }
     return advanced;
 }
@@ -154,15 +186,13 @@ have_chunk(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     if (exchange->work->pairs[p].slot)
-        return atomic_load_explicit(&pair->mine->done, memory_order_acquire) >=
-               exchange->call;
+        return uli_words_letter(pair->mine, exchange->call);
     if (pair->in.chunk)
         return true;
-    if (atomic_load_explicit(&pair->mine->produced, memory_order_acquire) ==
-        pair->consumed)
+    int chunk = (int)(pair->consumed % (uint64_t)pair->chunks_in);
+    if (uli_word(pair->mine, ULI_FILLED + chunk) <= pair->consumed)
         return false;
-    pair->in.chunk =
-        pair->ring_in + (int64_t)(pair->consumed & 1) * pair->chunk_in_bytes;
+    pair->in.chunk = pair->ring_in + chunk * pair->chunk_in_bytes;
     pair->in.at = 0;
     return true;
 }
@@ -172,10 +202,7 @@ static void
 give_chunk_back(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    pair->consumed++;
-    atomic_store_explicit(
-        &pair->yours->consumed, pair->consumed, memory_order_release);
-    uli_doorbell_ring(exchange->comm->peers[p].control);
+    uli_post_consumed(exchange, p);
     pair->in.chunk = NULL;
     pair->in.at = 0;
 }

@@ -101,7 +101,6 @@ SPOIL(head_memory, s->params.head_memory = -1)
 SPOIL(flags, s->params.flags = 2)
 SPOIL(operations, s->params.operations = 16)
 SPOIL(algo, s->params.algo = "magic")
-SPOIL(algo_pairwise, s->params.algo = "pairwise")
 SPOIL(algo_hier, s->params.algo = "hier")
 SPOIL(slot_bytes, s->params.slot_bytes = INT64_C(1) << 40)
 SPOIL(in_flight, s->params.bytes_in_flight = -5)
@@ -148,7 +147,6 @@ static const struct spoiler spoilers[] = {
     {"flags", ULYX_ERR_UNSUPPORTED, flags},
     {"operations", BAD, operations},
     {"algo is \"magic\"", BAD, algo},
-    {"algo is \"pairwise\"", ULYX_ERR_UNSUPPORTED, algo_pairwise},
     {"algo is \"hier\"", ULYX_ERR_UNSUPPORTED, algo_hier},
     {"slot_bytes", BAD, slot_bytes},
     {"bytes_in_flight", BAD, in_flight},

@@ -98,6 +98,45 @@ write_source(struct world *w, int op, int32_t rank, const struct cell *cell,
         world_elem_bytes(w, cell->tensor, side), at);
 }
 
+/* The node of a rank, as the communicator has it. */
+static int32_t
+node_of(const struct world *w, int32_t rank)
+{
+    int32_t any = w->ranks->only < 0 ? 0 : w->ranks->only;
+    return w->ranks->comms[any]->peers[rank].node;
+}
+
+/* The sum of the element at n ranks: of each node's in rank order, then of
+ * the nodes' sums in node order. */
+static double
+sum_by_nodes(struct world *w, int op, const int32_t *ranks, int n,
+    const struct cell *cell, int64_t element)
+{
+    int32_t partial = world_dtype(w, cell->tensor, uli_plan_side(op, true));
+    int32_t dtype = world_dtype(w, cell->tensor, uli_plan_side(op, false));
+    bool wide = dtype == ULYX_DTYPE_F64 || partial == ULYX_DTYPE_F64;
+    unsigned char raw[4096];
+    double sum = 0;
+    bool first_node = true;
+    for (int32_t node = 0; node < w->ranks->nranks; node++) {
+        double part = 0;
+        bool any = false;
+        for (int i = 0; i < n; i++) {
+            if (node_of(w, ranks[i]) != node)
+                continue;
+            write_source(w, op, ranks[i], cell, element, raw);
+            double value = oracle_decode(partial, raw);
+            part = any ? oracle_add(part, value, wide) : value;
+            any = true;
+        }
+        if (!any)
+            continue;
+        sum = first_node ? part : oracle_add(sum, part, wide);
+        first_node = false;
+    }
+    return sum;
+}
+
 static void
 write_expected(struct world *w, int op, const int32_t *ranks, int n,
     const struct cell *cell, int64_t element, unsigned char *at)
@@ -105,8 +144,6 @@ write_expected(struct world *w, int op, const int32_t *ranks, int n,
     enum uli_side from = uli_plan_side(op, true), to = uli_plan_side(op, false);
     int32_t partial = world_dtype(w, cell->tensor, from);
     int32_t dtype = world_dtype(w, cell->tensor, to);
-    unsigned char raw[4096];
-    bool wide = dtype == ULYX_DTYPE_F64 || partial == ULYX_DTYPE_F64;
     if (n == 0) {
         memset(at, 0, (size_t)world_elem_bytes(w, cell->tensor, to));
         return;
@@ -115,13 +152,7 @@ write_expected(struct world *w, int op, const int32_t *ranks, int n,
         write_source(w, op, ranks[0], cell, element, at);
         return;
     }
-    double sum = 0;
-    for (int i = 0; i < n; i++) {
-        write_source(w, op, ranks[i], cell, element, raw);
-        double value = oracle_decode(partial, raw);
-        sum = i ? oracle_add(sum, value, wide) : value;
-    }
-    oracle_encode(dtype, sum, at);
+    oracle_encode(dtype, sum_by_nodes(w, op, ranks, n, cell, element), at);
 }
 
 static void
