@@ -16,6 +16,7 @@
 struct pass {
     const struct kc_case *kc;
     int variant;
+    bool from_out;
     struct kc_values *values;
     int64_t *seen; /* flat keys that the row sees */
     int64_t seen_count;
@@ -192,6 +193,22 @@ forward_row(
         out[c] = stored(pass, out[c]);
 }
 
+/* Summed in fp64: in fp32 and in the order of dp, what a row with one key has
+ * would cancel exactly, which no kernel owes. */
+static float
+row_delta(const struct pass *pass, int64_t batch, int64_t head, int64_t i)
+{
+    const struct kc_values *v = pass->kc->values;
+    const double *out = kc_row(&v[KC_OUT], batch, head, i);
+    const double *dout = kc_row(&v[KC_DOUT], batch, head, i);
+    double sum = 0;
+    if (!pass->from_out)
+        return (float)*kc_row(&v[KC_DELTA], batch, head, i);
+    for (int64_t c = 0; c < pass->kc->problem.dim_v; c++)
+        sum += dout[c] * stored(pass, out[c]);
+    return (float)sum;
+}
+
 static void
 backward_row(
     struct pass *pass, int64_t batch, int64_t head, int64_t kv, int64_t i)
@@ -203,7 +220,7 @@ backward_row(
     double *dq = kc_row(&pass->values[KC_DQ], batch, head, i);
     double scale = p->scale > 0 ? p->scale : 1 / sqrt((double)p->dim_qk);
     float lse = (float)*kc_row(&v[KC_LSE], batch, head, i);
-    float delta = (float)*kc_row(&v[KC_DELTA], batch, head, i) -
+    float delta = row_delta(pass, batch, head, i) -
                   (float)*kc_row(&v[KC_DLSE], batch, head, i);
     list_seen(pass, batch, i);
     row_scores(pass, batch, head, kv, i);
@@ -249,11 +266,12 @@ all_rows(struct pass *pass, bool backward)
 }
 
 void
-kc_baseline(const struct kc_case *kc, int variant, bool backward,
+kc_baseline(const struct kc_case *kc, int variant, bool backward, bool from_out,
     struct kc_values values_p[KC_TENSORS])
 {
     int64_t keys = kc->problem.batch * kc->problem.len_k;
-    struct pass pass = {.kc = kc, .variant = variant, .values = values_p};
+    struct pass pass = {
+        .kc = kc, .variant = variant, .from_out = from_out, .values = values_p};
     pass.seen = kc_alloc(8 * keys);
     pass.scores = kc_alloc(4 * keys);
     pass.slopes = kc_alloc(4 * keys);

@@ -161,7 +161,7 @@ kc_judge(const struct kc_case *kc, const struct kc_result *result,
         memset(base, 0, sizeof(base));
     else
         for (int v = 0; v < KC_VARIANTS; v++)
-            kc_baseline(kc, v, backward, base[v]);
+            kc_baseline(kc, v, backward, result->from_out, base[v]);
     int first = backward ? KC_DQ : KC_OUT, last = backward ? KC_DV : KC_LSE;
     for (int t = first; t <= last && ok; t++)
         ok = judge_tensor(kc, (enum kc_name)t, result, base, quiet);

@@ -82,6 +82,7 @@ struct kc_result {
     struct kc_values values[KC_TENSORS];
     double *d_sink, *max_logit;
     int64_t scores;
+    bool from_out; /* backward had out, in its dtype, and not delta */
 };
 
 void *kc_alloc(int64_t bytes);

@@ -403,6 +403,7 @@ kc_run(const struct kc_case *kc, const ulyx_attention_t *given,
     struct session s = {.kc = kc, .layout = layout, .ok = true};
     ulyx_attention_t problem = *given;
     memset(result_p, 0, sizeof(*result_p));
+    result_p->from_out = backward && !layout->give_delta;
     lay_all(&s, backward);
     set_segments(&s, &problem);
     scatter(&s, KC_Q);
