@@ -8,27 +8,60 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* At least one byte, aligned as the library asks. */
-static void *
-aligned(int64_t bytes)
+static int64_t
+rounded(int64_t bytes) /* at least one byte, aligned as the library asks */
 {
-    return aligned_alloc(64, (size_t)(bytes + 64) / 64 * 64);
+    return (bytes + 64) / 64 * 64;
+}
+
+int
+attend_take(const struct attend *attend, int64_t bytes, struct memory *memory_p)
+{
+    memory_p->window = NULL;
+    if (!attend->options->windows || attend->comm == NULL) {
+        memory_p->at = aligned_alloc(64, (size_t)rounded(bytes));
+        return memory_p->at == NULL;
+    }
+    if (ulyx_mem_alloc(rounded(bytes), NULL, &memory_p->window,
+            &memory_p->at) != ULYX_SUCCESS) {
+        memory_p->at = NULL;
+        fprintf(stderr, "train_bytes: window: %s\n", ulyx_last_error());
+        return 3;
+    }
+    if (ulyx_mem_attach(attend->comm, memory_p->window) == ULYX_SUCCESS)
+        return 0;
+    fprintf(stderr, "train_bytes: window: %s\n", ulyx_last_error());
+    ulyx_mem_free(memory_p->window);
+    *memory_p = (struct memory){NULL, NULL};
+    return 3;
+}
+
+void
+attend_give_back(const struct attend *attend, struct memory *memory)
+{
+    if (memory->window == NULL) {
+        free(memory->at);
+    } else if (ulyx_mem_detach(attend->comm, memory->window) != ULYX_SUCCESS ||
+               ulyx_mem_free(memory->window) != ULYX_SUCCESS) {
+        fprintf(stderr, "train_bytes: window: %s\n", ulyx_last_error());
+    }
+    *memory = (struct memory){NULL, NULL};
 }
 
 static int
 allocate(struct attend *attend)
 {
     int64_t layers = attend->options->layers;
+    int64_t workspace = rounded(attend->workspace_bytes);
+    int64_t saved = rounded(attend->saved_bytes);
 
     attend->saved = calloc((size_t)layers, sizeof(*attend->saved));
-    attend->workspace = aligned(attend->workspace_bytes);
-    if (attend->saved == NULL || attend->workspace == NULL)
+    if (attend->saved == NULL ||
+        attend_take(attend, workspace + layers * saved, &attend->held) != 0)
         return -1;
-    for (int64_t i = 0; i < layers; i++) {
-        attend->saved[i] = aligned(attend->saved_bytes);
-        if (attend->saved[i] == NULL)
-            return -1;
-    }
+    attend->workspace = attend->held.at;
+    for (int64_t i = 0; i < layers; i++)
+        attend->saved[i] = (char *)attend->held.at + workspace + i * saved;
     return 0;
 }
 
@@ -65,10 +98,8 @@ attend_destroy(struct attend *attend)
     if (attend->ops == NULL)
         return;
     attend->ops->destroy(attend);
-    for (int64_t i = 0; attend->saved && i < attend->options->layers; i++)
-        free(attend->saved[i]);
+    attend_give_back(attend, &attend->held);
     free(attend->saved);
-    free(attend->workspace);
     free(attend->positions);
     memset(attend, 0, sizeof(*attend));
 }

@@ -27,6 +27,12 @@ struct attend_ops {
         real *dq, real *dk, real *dv);
 };
 
+/* Ordinary memory, or a window that all ranks know. */
+struct memory {
+    void *at;
+    ulyx_mem_t *window;
+};
+
 struct attend {
     const struct attend_ops *ops;
     const struct options *options;
@@ -39,6 +45,7 @@ struct attend {
     void **saved;       /* [layers], of saved_bytes each */
     int64_t saved_bytes, workspace_bytes;
     void *workspace;
+    struct memory held;      /* workspace and saved */
     int64_t exchanged_bytes; /* sent by this rank, so far */
     ulyx_operator_t *op;     /* sharded */
     const struct batch *batch;
@@ -47,6 +54,11 @@ struct attend {
 int attend_create(struct attend *attend_p, const struct options *options,
     ulyx_comm_t *comm, int threads);
 void attend_destroy(struct attend *attend);
+/* Memory aligned to 64 for tensors of the calls, as the options ask. Returns 0,
+ * or prints the cause and returns another number. */
+int attend_take(
+    const struct attend *attend, int64_t bytes, struct memory *memory_p);
+void attend_give_back(const struct attend *attend, struct memory *memory);
 /* Another batch: its documents hold for the passes to come. The batch must
  * live until the next one. */
 int attend_step(struct attend *attend, const struct batch *batch);

@@ -2,8 +2,9 @@
  *
  * P ranks: the operator exchanges q, k, v, attends and exchanges back. With
  * ULYX_SAVE_HEADS it keeps the head-sharded q, k, v itself, so the model need
- * not keep them. One operator serves all layers: what differs between layers
- * is only where the saved parts lie.
+ * not keep them; with --save none the model keeps them and they travel again.
+ * One operator serves all layers: what differs between layers is only where the
+ * saved parts lie.
  */
 #include "attend.h"
 
@@ -57,12 +58,14 @@ create(struct attend *attend)
     params.work_split =
         options->balanced ? ULYX_WORK_BALANCED : ULYX_WORK_HEADS;
     params.max_docs = options->docs;
-    params.save = ULYX_SAVE_HEADS;
+    params.save = options->save_none ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS;
+    if (options->windows)
+        params.seq_memory = params.head_memory = ULYX_POINTER_WINDOW;
     params.threads = attend->threads;
     if (ulyx_operator_create(attend->comm, &params, &attend->op) !=
         ULYX_SUCCESS)
         return fail("operator");
-    attend->keeps_inputs = true;
+    attend->keeps_inputs = !options->save_none;
     if (ulyx_operator_get_bytes(attend->op, &attend->workspace_bytes,
             &attend->saved_bytes, NULL) != ULYX_SUCCESS)
         return fail("operator");
@@ -119,11 +122,13 @@ backward(struct attend *attend, int64_t layer, const real *q, const real *k,
     const real *v, const real *out, const real *dout, real *dq, real *dk,
     real *dv)
 {
+    const void *const qs[] = {q}, *const ks[] = {k}, *const vs[] = {v};
     const void *const outs[] = {out}, *const douts[] = {dout};
     void *const dqs[] = {dq}, *const dks[] = {dk}, *const dvs[] = {dv};
     ulyx_operator_backward_t call = ULYX_OPERATOR_BACKWARD_INIT;
 
-    (void)q, (void)k, (void)v; /* head-sharded in saved */
+    if (!attend->keeps_inputs) /* else head-sharded in saved */
+        call.q = qs, call.k = ks, call.v = vs;
     call.out = outs, call.dout = douts;
     call.dq = dqs, call.dk = dks, call.dv = dvs;
     call.workspace = attend->workspace;

@@ -168,12 +168,12 @@ allocate(struct model *model)
     model->labels = calloc(rows, sizeof(*model->labels));
     model->positions = calloc(rows, sizeof(*model->positions));
     model->memory_bytes = place(model, NULL);
-    model->memory = aligned_alloc(64, (size_t)model->memory_bytes);
-    if (model->memory == NULL || model->value == NULL ||
-        model->gradient == NULL || model->tokens == NULL ||
-        model->labels == NULL || model->positions == NULL)
+    if (attend_take(model->attend, model->memory_bytes, &model->memory) != 0 ||
+        model->value == NULL || model->gradient == NULL ||
+        model->tokens == NULL || model->labels == NULL ||
+        model->positions == NULL)
         return -1;
-    place(model, model->memory);
+    place(model, model->memory.at);
     return 0;
 }
 
@@ -209,7 +209,8 @@ model_destroy(struct model *model)
     free(model->tokens);
     free(model->labels);
     free(model->positions);
-    free(model->memory);
+    if (model->attend != NULL)
+        attend_give_back(model->attend, &model->memory);
     memset(model, 0, sizeof(*model));
 }
 

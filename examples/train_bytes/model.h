@@ -62,7 +62,7 @@ struct model {
     unsigned char *tokens; /* [rows], of the current batch */
     int32_t *labels;
     int64_t *positions;
-    void *memory; /* all of the above reals but value and gradient */
+    struct memory memory; /* all of the above reals but value and gradient */
     int64_t memory_bytes;
 };
 

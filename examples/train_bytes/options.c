@@ -51,6 +51,11 @@ static const struct option table[] = {
         "whole heads a rank, or equal work (heads)"},
     {"--order", CHOICE, AT(zigzag), 0, 0, {"contiguous", "zigzag"},
         "how tokens lie over ranks (contiguous)"},
+    {"--save", CHOICE, AT(save_none), 0, 0, {"heads", "none"},
+        "what attention keeps for backward: head-sharded q, k, v, or none of "
+        "them (heads)"},
+    {"--windows", FLAG, AT(windows), 0, 0, {0},
+        "activations in memory that peers reach: one copy less"},
     {"--threads", FLAG, AT(as_threads), 0, 0, {0},
         "ranks are threads of one process, not processes"},
     {"--rank-threads", WHOLE, AT(threads), 0, 4096, {0},

@@ -22,6 +22,7 @@ struct options {
     int64_t seed;
     double timeout_s;
     bool f64, sgd, balanced, zigzag;
+    bool save_none, windows;
     bool as_threads; /* ranks are threads of one process */
     bool no_progress;
     char *const *files; /* the text; none: the repository's documents */

@@ -23,6 +23,8 @@ typedef float real;
 #define attend_create      REAL_NAME(attend_create)
 #define attend_destroy     REAL_NAME(attend_destroy)
 #define attend_step        REAL_NAME(attend_step)
+#define attend_take        REAL_NAME(attend_take)
+#define attend_give_back   REAL_NAME(attend_give_back)
 #define attend_forward     REAL_NAME(attend_forward)
 #define attend_backward    REAL_NAME(attend_backward)
 #define attend_plain_ops   REAL_NAME(attend_plain_ops)

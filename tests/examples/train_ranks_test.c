@@ -249,6 +249,21 @@ balanced_split_and_zigzag_order(void **state)
     }
 }
 
+/* q, k, v kept by the model and exchanged again; tensors in windows. */
+static void
+save_none_and_windows(void **state)
+{
+    (void)state;
+    for (int i = 1; i < 4; i++) {
+        struct options options = small(true);
+
+        options.save_none = i & 1;
+        options.windows = i & 2;
+        options.steps = 3;
+        compare(options);
+    }
+}
+
 /* Fewer tokens than ranks: some rank has none. */
 static void
 ranks_without_tokens(void **state)
@@ -309,6 +324,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(plain_sgd_f64),
     cmocka_unit_test(sgd_with_clipping),
     cmocka_unit_test(balanced_split_and_zigzag_order),
+    cmocka_unit_test(save_none_and_windows),
     cmocka_unit_test(ranks_without_tokens),
     cmocka_unit_test(more_ranks_than_heads),
     cmocka_unit_test(training_lowers_the_loss),

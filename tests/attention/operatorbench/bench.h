@@ -33,6 +33,7 @@ struct scene {
 /* Of each variant and pass. */
 struct result {
     double wall_s[BENCH_ROUNDS]; /* from all ready to all done */
+    double cpu_s[BENCH_ROUNDS];  /* of the process meanwhile */
     double attention_s[BENCH_RANKS], exchange_s[BENCH_RANKS];
     double exposed_s[BENCH_RANKS]; /* sums over rounds */
     int64_t scores[BENCH_RANKS];   /* of one call */
