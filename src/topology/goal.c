@@ -60,21 +60,26 @@ reads_of(const struct uli_demand *x, int32_t r)
     return x->own_bytes[r] + x->shared_bytes[r];
 }
 
-/* Pairwise: a send waits for what was received ULI_PAIRWISE_LIMIT before. */
+/* Pairwise: a send to another node waits for what came from the rank that is
+ * ULI_PAIRWISE_LIMIT such steps before. */
 static void
 write_direct(struct writer *w, int32_t r, bool pairwise)
 {
     const struct uli_demand *x = w->x;
     int64_t window[ULI_PAIRWISE_LIMIT] = {0};
+    int32_t away = 0;
     for (int32_t step = 1; step < x->nranks; step++) {
-        int64_t *earlier = &window[step % ULI_PAIRWISE_LIMIT];
         int32_t to = (r + step) % x->nranks;
         int32_t from = (r - step + x->nranks) % x->nranks;
-        w->gate = pairwise ? *earlier : 0;
+        int64_t *earlier = &window[away % ULI_PAIRWISE_LIMIT];
+        bool gated = pairwise && x->node[to] != x->node[r];
+        w->gate = gated ? *earlier : 0;
         message(w, "send", "to", x->rows[r] * reads_of(x, to), to, GATHER);
         message(
             w, "recv", "from", x->rows[from] * reads_of(x, r), from, GATHER);
-        *earlier = w->label;
+        if (gated)
+            *earlier = w->label;
+        away += gated;
     }
 }
 

@@ -115,6 +115,19 @@ uli_model_occupancy(const struct uli_model *model, const struct uli_flow *flow)
     return flow->messages * hypot(each, flow->congestion * bytes);
 }
 
+/* From the first send to the last receive. */
+static double
+flow_time(
+    const struct uli_model_link *link, const struct uli_flow *flow, double busy)
+{
+    double time = link->latency_s + busy, each = busy / flow->messages;
+    if (flow->window > 0 && flow->messages > flow->window)
+        time = hypot(
+            time, flow->messages / flow->window * (link->latency_s + each) +
+                      flow->window * each);
+    return time + link->receive_s;
+}
+
 struct phase_cost {
     double time_s, busy_s;
     enum uli_model_class class;
@@ -131,8 +144,8 @@ evaluate_phase(
         const struct uli_model_link *link = &model->links[flow.class];
         flow.bytes /= chunks;
         double busy = uli_model_occupancy(model, &flow);
-        double time = phase->rounds * link->latency_s + busy + link->receive_s;
-        if (flow.messages > 0 && time > cost.time_s)
+        double time = flow.messages > 0 ? flow_time(link, &flow, busy) : 0;
+        if (time > cost.time_s)
             cost = (struct phase_cost){time, busy, flow.class};
     }
     return cost;

@@ -8,7 +8,13 @@
  * in all:
  *
  *     occupancy = sqrt((k max(o, gap))^2 + (kappa B G(B / k))^2)
- *     time      = rounds L + occupancy + o_receive
+ *     time      = L + occupancy + o_receive
+ *
+ * A flow that may have only w of its k messages on the way waits for a latency
+ * each time that w have gone, side by side with what keeps the link busy; c =
+ * occupancy / k:
+ *
+ *     time      = sqrt((L + occupancy)^2 + (k / w (L + c) + w c)^2) + o_receive
  *
  * Per-message work and bytes go on side by side, so the larger of the two is a
  * lower bound and their sum an upper one. The root of the squares lies between
@@ -69,6 +75,7 @@ struct uli_flow {
     enum uli_model_class class;
     double messages, bytes;
     double congestion; /* kappa, at least 1 */
+    double window;     /* messages on the way at one time; 0: all */
 };
 
 enum { ULI_PHASE_FLOWS = 4, ULI_SCHEDULE_PHASES = 3 };
@@ -77,7 +84,6 @@ struct uli_phase {
     const char *name;
     struct uli_flow flows[ULI_PHASE_FLOWS];
     int32_t nflows;
-    double rounds; /* latencies one after another */
 };
 
 struct uli_schedule {

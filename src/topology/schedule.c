@@ -98,6 +98,11 @@ make_sums(const struct uli_demand *x, struct sums *sums)
     return ULYX_SUCCESS;
 }
 
+/* A rank whose few messages all go to busy peers leaves its own link idle: with
+ * ULI_PAIRWISE_LIMIT at a time large ones take so much longer. Simulated for 64
+ * to 256 ranks (perf/PERFORMANCE.md). */
+static const double IDLE = 1.33;
+
 /* ---- flows --------------------------------------------------------------- */
 
 struct builder {
@@ -129,18 +134,17 @@ offer(const struct builder *b, struct uli_flow *kept,
 {
     bool inside = class == b->x->local;
     struct uli_flow flow = {
-        class, bytes > 0 ? messages : 0, bytes, inside ? 1 : b->congestion};
+        class, bytes > 0 ? messages : 0, bytes, inside ? 1 : b->congestion, 0};
     if (uli_model_occupancy(b->model, &flow) >
         uli_model_occupancy(b->model, kept))
         *kept = flow;
 }
 
 static void
-set_phase(struct uli_phase *phase, const char *name, double rounds,
+set_phase(struct uli_phase *phase, const char *name,
     const struct uli_flow *flows, int32_t nflows)
 {
     phase->name = name;
-    phase->rounds = rounds;
     phase->nflows = nflows;
     memcpy(phase->flows, flows, (size_t)nflows * sizeof(*flows));
 }
@@ -168,7 +172,6 @@ build_direct(struct builder *b, struct uli_schedule *s, bool pairwise)
     const struct sum *all = &b->sums.all;
     struct uli_flow flows[4] = {{.class = x->local}, {.class = x->local},
         {.class = b->wire}, {.class = b->wire}};
-    double rounds = pairwise ? ceil((x->nranks - 1.0) / ULI_PAIRWISE_LIMIT) : 1;
     for (int32_t r = 0; r < x->nranks; r++) {
         const struct sum *node = &b->sums.nodes[x->node[r]];
         double rows = (double)x->rows[r], reads = reads_of(x, r);
@@ -182,8 +185,12 @@ build_direct(struct builder *b, struct uli_schedule *s, bool pairwise)
             reads * (all->rows - node->rows));
     }
     s->nphases = 1;
-    set_phase(&s->phases[0], pairwise ? "pairwise" : "direct", fmax(rounds, 1),
-        flows, 4);
+    for (int32_t i = 2; pairwise && i < 4; i++)
+        if (flows[i].messages > ULI_PAIRWISE_LIMIT) {
+            flows[i].window = ULI_PAIRWISE_LIMIT;
+            flows[i].congestion *= IDLE;
+        }
+    set_phase(&s->phases[0], pairwise ? "pairwise" : "direct", flows, 4);
     for (int32_t n = 0; n < x->nodes; n++)
         s->wire_bytes +=
             b->sums.nodes[n].rows * (all->reads - b->sums.nodes[n].reads);
@@ -217,9 +224,9 @@ build_hier(struct builder *b, struct uli_schedule *s)
             away * (double)x->shared_bytes[r] * (g - 1) / g);
     }
     s->nphases = spread[0].messages > 0 ? 3 : 2;
-    set_phase(&s->phases[0], "gather", 1, gather, 2);
-    set_phase(&s->phases[1], "wire", 1, wire, 2);
-    set_phase(&s->phases[2], "spread", 1, spread, 2);
+    set_phase(&s->phases[0], "gather", gather, 2);
+    set_phase(&s->phases[1], "wire", wire, 2);
+    set_phase(&s->phases[2], "spread", spread, 2);
     for (int32_t n = 0; n < x->nodes; n++)
         s->wire_bytes +=
             b->sums.nodes[n].rows * (all->weight - b->sums.nodes[n].weight);

@@ -177,7 +177,7 @@ damaged_files_are_harmless(void **state)
         uli_model_defaults(&model);
         if (read_text(text, bytes, &model, &tuning, &f) != ULYX_SUCCESS)
             continue;
-        struct uli_flow flow = {ULI_MODEL_NIC, 3, 1e6, 1};
+        struct uli_flow flow = {ULI_MODEL_NIC, 3, 1e6, 1, 0};
         double time = uli_model_occupancy(&model, &flow);
         assert_true(isfinite(time) && time >= 0);
         assert_in_range(tuning.nrules, 0, 2);
