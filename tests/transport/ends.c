@@ -4,11 +4,14 @@
  */
 #include "transport/ends.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include "base/clock.h"
 
@@ -162,6 +165,30 @@ end_put(struct end *end, int32_t peer, const void *data, int64_t bytes,
         .pending = &end->pending,
     };
     return end->ops->put(end->net, peer, &put);
+}
+
+int
+ends_meet(const char *host, int port)
+{
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (host) {
+        inet_pton(AF_INET, host, &at.sin_addr);
+        for (int i = 0; i < 200; i++) {
+            if (connect(listener, (struct sockaddr *)&at, sizeof(at)) == 0)
+                return listener;
+            close(listener);
+            usleep(50000);
+            listener = socket(AF_INET, SOCK_STREAM, 0);
+        }
+        return -1;
+    }
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(listener, (struct sockaddr *)&at, sizeof(at)) ||
+        listen(listener, 1))
+        return -1;
+    return accept(listener, NULL, NULL);
 }
 
 static void

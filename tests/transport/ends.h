@@ -50,6 +50,9 @@ void ends_join(struct end *a, struct end *b);
 /* The same with an end at the other side of a socket. */
 void ends_swap(struct end *end, int32_t peer, int socket);
 
+/* A socket for it, across hosts: host NULL waits for the other. -1: errno. */
+int ends_meet(const char *host, int port);
+
 /* Data at `offset` of the peer's window, then value at its word. */
 ulyx_status_t end_put(struct end *end, int32_t peer, const void *data,
     int64_t bytes, int64_t offset, int word, uint64_t value);

@@ -38,6 +38,7 @@ static void
 be_child(int socket)
 {
     char letter = 0;
+    setenv("CMOCKA_TEST_ABORT", "1", 1); /* a failure ends the child */
     struct end *end = end_open(put_subject, &settings, 1, 2, WINDOW);
     struct pollfd fd = {.fd = socket, .events = POLLIN};
     ends_swap(end, 0, socket);
@@ -146,6 +147,7 @@ put_notices_death_of_the_sender(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
     child.pid = fork();
     if (child.pid == 0) {
+        setenv("CMOCKA_TEST_ABORT", "1", 1);
         struct end *end = end_open(put_subject, &settings, 1, 2, 64);
         ends_swap(end, 0, sockets[1]);
         assert_status(end->ops->message(end->net, 0, "hello", 5), ULYX_SUCCESS);

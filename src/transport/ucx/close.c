@@ -81,6 +81,7 @@ uli_ucx_close(struct uli_net *net, int64_t deadline_ns)
         net->ucx->worker_destroy(net->worker);
         net->ucx->cleanup(net->context);
     }
+    uli_ucx_lifeline_close(net);
     close(net->wake_fd);
     for (int32_t p = 0; p < net->nranks; p++) {
         uli_ucx_forget(&net->peers[p]);

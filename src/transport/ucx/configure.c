@@ -148,34 +148,47 @@ choose_devices(const struct uli_net_params *params, const char *wish,
         tcp_device(devices_p, bytes);
 }
 
+/* An option of TCP. Versions before 1.14 know it without the prefix, later ones
+ * with it; neither minds the other. */
 static void
-set(const struct uli_ucx_calls *ucx, ucp_config_t *config, const char *name,
-    const char *format, double number)
+set_tcp(const struct uli_ucx_calls *ucx, ucp_config_t *config, const char *name,
+    const char *value)
 {
-    char value[32];
-    snprintf(value, sizeof(value), format, number);
-    ucs_status_t status = ucx->config_modify(config, name, value);
-    if (status != UCS_OK)
-        ULI_INFO(ULI_LOG_TRANS, -1, "ucx: %s=%s: %s", name, value,
-            ucx->status_string(status));
+    char prefixed[64];
+    snprintf(prefixed, sizeof(prefixed), "TCP_%s", name);
+    ucx->config_modify(config, name, value);
+    ucx->config_modify(config, prefixed, value);
 }
 
-/* A silent host is asked after half of the time, and three times in the rest;
- * a host that does not answer a connection gets 1 + 2 + 4 ... seconds. */
 static void
-set_keepalive(
-    const struct uli_ucx_calls *ucx, ucp_config_t *config, double keepalive_s)
+set_tcp_number(const struct uli_ucx_calls *ucx, ucp_config_t *config,
+    const char *name, int number, const char *unit)
 {
-    int tries = 1;
-    for (double spent = 3; spent + (2 << tries) <= keepalive_s; tries++)
-        spent += 2 << tries;
-    set(ucx, config, "KEEPALIVE_INTERVAL", "%.3fs", keepalive_s / 2);
-    set(ucx, config, "TCP_KEEPIDLE", "%.0fs",
-        keepalive_s < 2 ? 1 : (int)(keepalive_s / 2));
-    set(ucx, config, "TCP_KEEPINTVL", "%.0fs",
-        keepalive_s < 6 ? 1 : (int)(keepalive_s / 6));
-    set(ucx, config, "TCP_KEEPCNT", "%.0f", 3);
-    set(ucx, config, "TCP_SYN_CNT", "%.0f", tries);
+    char value[32];
+    snprintf(value, sizeof(value), "%d%s", number, unit);
+    set_tcp(ucx, config, name, value);
+}
+
+/* Idle connections: the kernel asks after a third of the time, then up to five
+ * times, so that it is over before the end. UCX's own questions are data to
+ * TCP, and data on its way stops the kernel's: they are for other networks.
+ * What is not idle is lifeline.c's; UCX's SYN_CNT would help while connecting,
+ * but 1.13 cannot be given it from code (its worker then fails to open). */
+static void
+set_keepalive(const struct uli_ucx_calls *ucx, ucp_config_t *config,
+    double keepalive_s, bool only_tcp)
+{
+    char interval[32] = "inf";
+    int idle = keepalive_s < 3 ? 1 : (int)(keepalive_s / 3);
+    int every = keepalive_s < 6 ? 1 : (int)(keepalive_s / 6);
+    int times = (int)((keepalive_s * 0.9 - idle) / every);
+    times = times < 1 ? 1 : times > 5 ? 5 : times;
+    if (!only_tcp)
+        snprintf(interval, sizeof(interval), "%.3fs", keepalive_s / 2);
+    ucx->config_modify(config, "KEEPALIVE_INTERVAL", interval);
+    set_tcp_number(ucx, config, "KEEPIDLE", idle, "s");
+    set_tcp_number(ucx, config, "KEEPINTVL", every, "s");
+    set_tcp_number(ucx, config, "KEEPCNT", times, "");
 }
 
 static char *
@@ -214,8 +227,9 @@ configure(const struct uli_ucx_calls *ucx, const struct uli_net_params *params,
             "ucx: TLS=%s or NET_DEVICES=%s is refused: %s", transports,
             devices_p,
             ucx->status_string(set_tls != UCS_OK ? set_tls : set_dev));
-    ucx->config_modify(config, "TCP_CONN_NB", "y");
-    set_keepalive(ucx, config, params->settings->keepalive_s);
+    set_tcp(ucx, config, "CONN_NB", "y");
+    set_keepalive(ucx, config, params->settings->keepalive_s,
+        strcmp(transports, "tcp") == 0 || !has_infiniband());
     return ULYX_SUCCESS;
 }
 

@@ -66,6 +66,7 @@ uli_ucx_step(struct uli_net *net)
             break;
         happened = true;
     }
+    uli_ucx_lifeline_step(net);
     if (net->due)
         uli_ucx_do_due(net);
     if (net->happened) {
@@ -98,9 +99,10 @@ wake(struct uli_net *net)
 static void
 wait_for(struct uli_net *net, int max_ms)
 {
-    struct pollfd fds[2] = {
+    struct pollfd fds[3] = {
         {.fd = net->event_fd, .events = POLLIN},
         {.fd = net->wake_fd, .events = POLLIN},
+        {.fd = net->listener, .events = POLLIN},
     };
     uint64_t count;
     atomic_store(&net->sleeping, true);
@@ -109,7 +111,7 @@ wait_for(struct uli_net *net, int max_ms)
                              ? UCS_ERR_BUSY
                              : net->ucx->worker_arm(net->worker);
     uli_ucx_leave(net);
-    if (armed == UCS_OK && poll(fds, 2, max_ms) > 0 && fds[1].revents) {
+    if (armed == UCS_OK && poll(fds, 3, max_ms) > 0 && fds[1].revents) {
         ssize_t taken = read(net->wake_fd, &count, sizeof(count));
         (void)taken;
     }
@@ -153,8 +155,12 @@ make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
     net->nranks = params->nranks;
     net->pid = getpid();
     atomic_flag_clear(&net->busy);
-    for (int32_t p = 0; p < params->nranks; p++)
-        net->peers[p].net = net, net->peers[p].rank = p;
+    net->keepalive_s = params->settings->keepalive_s;
+    for (int32_t p = 0; p < params->nranks; p++) {
+        net->peers[p].net = net;
+        net->peers[p].rank = p;
+        net->peers[p].probe_fd = -1;
+    }
     return net;
 }
 
@@ -186,6 +192,7 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
     status = open_worker(net);
     if (status != ULYX_SUCCESS)
         goto err_context;
+    uli_ucx_lifeline_open(net);
     ULI_INFO(ULI_LOG_TRANS, net->rank, "UCX %s on devices %s",
         ucx->get_version_string(), net->devices);
     *net_p = net;

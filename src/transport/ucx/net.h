@@ -27,6 +27,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include "transport/net.h"
 #include "transport/transport.h"
@@ -54,6 +56,14 @@ struct uli_ucx_head {
     uint64_t signal;
     uint64_t number;       /* of a message, from 0 */
     uint64_t eager_before; /* eager puts sent before this message */
+};
+
+/* Where an end listens for those who ask whether its host is there;
+ * any.sa_family 0: nowhere. */
+union uli_ucx_place {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
 };
 
 /* Something that UCX has not finished with. */
@@ -97,6 +107,13 @@ struct uli_ucx_peer {
     bool last_word;               /* its BYE has come, before its turn: */
     uint64_t last, last_before;   /* messages and eager puts before it */
     _Atomic int64_t unsettled;    /* rendezvous puts on their way */
+    /* lifeline.c */
+    union uli_ucx_place place;
+    int64_t flying;   /* operations that have not ended */
+    bool moved;       /* something has come or ended since the last look */
+    int64_t alive_ns; /* it, or its host, was there; 0: nobody has asked */
+    int probe_fd;     /* -1: none */
+    bool probe_made;  /* the connection is there */
 };
 
 struct uli_net {
@@ -118,6 +135,10 @@ struct uli_net {
     bool happened;         /* something has arrived in this step */
     bool closing;
     int64_t flying; /* operations of UCX that have not ended */
+    double keepalive_s;
+    int listener; /* -1: none */
+    union uli_ucx_place place;
+    int64_t next_check_ns;
     struct uli_ucx_peer *due;
     struct uli_ucx_op *free_small, *free_large;
     struct uli_ucx_peer peers[]; /* nranks */
@@ -177,6 +198,14 @@ void uli_ucx_ops_free(struct uli_net *net);
 
 ulyx_status_t uli_ucx_listen(struct uli_net *net);
 void uli_ucx_forget(struct uli_ucx_peer *peer); /* messages before their turn */
+
+/* ---- lifeline.c ---------------------------------------------------------- */
+
+/* Failures only mean that others notice our host's end late. */
+void uli_ucx_lifeline_open(struct uli_net *net);
+void uli_ucx_lifeline_close(struct uli_net *net);
+/* Answers, asks and judges; a part of a step, at most every 10 ms. */
+void uli_ucx_lifeline_step(struct uli_net *net);
 
 /* ---- close.c ------------------------------------------------------------- */
 

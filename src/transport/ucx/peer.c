@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Addresses, endpoints and the loss of peers; see net.h. An address is a
- * token, then UCX's own bytes. Who knows the token was given the address by
- * the bootstrap, which authenticates; what comes without it is dropped.
+ * token, a place to ask (lifeline.c), then UCX's own bytes. Who knows the token
+ * was given the address by the bootstrap, which authenticates; what comes
+ * without it is dropped.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +14,14 @@
 
 struct header {
     uint64_t magic, token;
+    union uli_ucx_place place;
 };
 static const uint64_t magic = 0x31786375786c75ULL; /* "ulxucx1" */
 
 ulyx_status_t
 uli_ucx_address(struct uli_net *net, void *address_p, size_t *bytes_p)
 {
-    struct header header = {magic, net->token};
+    struct header header = {magic, net->token, net->place};
     size_t bytes = sizeof(header) + net->address_bytes;
     if (bytes > ULI_NET_ADDRESS_BYTES)
         return uli_error(ULYX_ERR_UNSUPPORTED,
@@ -37,7 +39,7 @@ ulyx_status_t
 uli_ucx_connect(
     struct uli_net *net, int32_t rank, const void *address, size_t bytes)
 {
-    struct header header = {0, 0};
+    struct header header = {.magic = 0};
     if (bytes > sizeof(header))
         memcpy(&header, address, sizeof(header));
     if (header.magic != magic || bytes > ULI_NET_ADDRESS_BYTES)
@@ -55,6 +57,7 @@ uli_ucx_connect(
     if (first) {
         peer->address = copy;
         peer->token = header.token;
+        peer->place = header.place;
         if (peer->want_ep)
             uli_ucx_due(net, peer);
     }

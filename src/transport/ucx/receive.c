@@ -65,6 +65,8 @@ landed(void *request, ucs_status_t status, size_t bytes, void *argument)
     struct uli_net *net = incoming->net;
     (void)bytes;
     net->flying--;
+    incoming->peer->flying--;
+    incoming->peer->moved = true;
     net->ucx->request_free(request);
     if (status == UCS_OK) {
         store_signal(incoming->signal, incoming->value);
@@ -103,6 +105,7 @@ receive_rendezvous(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
         net->ucx->am_recv_data_nbx(net->worker, descriptor, data, bytes, &how);
     if (UCS_PTR_IS_PTR(request)) {
         net->flying++;
+        peer->flying++;
         return UCS_INPROGRESS;
     }
     free(incoming);
@@ -237,6 +240,7 @@ arrived(void *argument, const void *header, size_t header_bytes, void *data,
     struct uli_ucx_peer *peer = &net->peers[head.from];
     if (atomic_load_explicit(&peer->lost, memory_order_relaxed))
         return UCS_OK;
+    peer->moved = true;
     if (!peer->ep && !peer->want_ep) {
         peer->want_ep = true; /* to notice its death, and to answer it */
         uli_ucx_due(net, peer);

@@ -112,6 +112,8 @@ sent(void *request, ucs_status_t status, void *argument)
     struct uli_ucx_op *op = argument;
     (void)status;
     op->net->flying--;
+    op->peer->flying--;
+    op->peer->moved = true;
     op->net->ucx->request_free(request);
     finish(op);
 }
@@ -134,6 +136,7 @@ send_op(struct uli_ucx_op *op, const void *data, size_t bytes)
         &op->head, sizeof(op->head), data, bytes, &how);
     if (UCS_PTR_IS_PTR(request)) {
         net->flying++;
+        op->peer->flying++;
         return ULYX_SUCCESS;
     }
     struct uli_ucx_peer *peer = op->peer;

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Has the host of a silent peer vanished, or is the peer only slow? TCP's
+ * keepalive tells while a connection is idle, and UCX sets it. With data on
+ * its way it is off, retransmission goes on for a quarter of an hour, and the
+ * option that shortens it (TCP_USER_TIMEOUT) also kills the connection to a
+ * stopped process whose window is full. So, when something has been on its way
+ * to a peer for a quarter of ULYX_KEEPALIVE and nothing has come from it, a
+ * second connection is tried, to a socket that each end listens on for this:
+ *
+ *   accepted and closed     the peer runs; asked again later
+ *   made, and stays         the peer is stopped, its kernel answers: keepalive
+ *                           watches this connection, which carries no data
+ *   refused or reset        the process has gone
+ *   no answer               the host has vanished: lost, after 0.9 of it
+ *
+ * For devices of TCP only: InfiniBand has timeouts in hardware.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/ucx/net.h"
+
+enum { CHECK_NS = 10000000 };
+
+static socklen_t
+length_of(const union uli_ucx_place *place)
+{
+    return place->any.sa_family == AF_INET6 ? sizeof(place->v6)
+                                            : sizeof(place->v4);
+}
+
+/* ---- where to ask -------------------------------------------------------- */
+
+/* The address of a device; IPv4 first; link-local ones mean nothing there. */
+static bool
+place_of(const char *devices, union uli_ucx_place *place_p)
+{
+    struct ifaddrs *list = NULL;
+    size_t length = strcspn(devices, ",:");
+    bool found = false;
+    if (getifaddrs(&list))
+        return false;
+    for (struct ifaddrs *at = list; at; at = at->ifa_next) {
+        if (!at->ifa_addr || strlen(at->ifa_name) != length ||
+            strncmp(at->ifa_name, devices, length))
+            continue;
+        const struct sockaddr_in6 *v6 = (const void *)at->ifa_addr;
+        if (at->ifa_addr->sa_family == AF_INET) {
+            memcpy(&place_p->v4, at->ifa_addr, sizeof(place_p->v4));
+            found = true;
+            break;
+        }
+        if (at->ifa_addr->sa_family == AF_INET6 &&
+            !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) {
+            memcpy(&place_p->v6, v6, sizeof(place_p->v6));
+            found = true;
+        }
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+void
+uli_ucx_lifeline_open(struct uli_net *net)
+{
+    union uli_ucx_place *place = &net->place;
+    socklen_t length = sizeof(*place);
+    net->listener = -1;
+    memset(place, 0, sizeof(*place));
+    if (!place_of(net->devices, place))
+        return;
+    int fd = socket(
+        place->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && bind(fd, &place->any, length_of(place)) == 0 &&
+        listen(fd, SOMAXCONN) == 0 &&
+        getsockname(fd, &place->any, &length) == 0) {
+        net->listener = fd;
+        return;
+    }
+    ULI_INFO(ULI_LOG_TRANS, net->rank,
+        "ucx: no socket to be asked on, a vanished host is noticed late: %s",
+        strerror(errno));
+    memset(place, 0, sizeof(*place));
+    if (fd >= 0)
+        close(fd);
+}
+
+static void
+hang_up(struct uli_ucx_peer *peer)
+{
+    if (peer->probe_fd >= 0)
+        close(peer->probe_fd);
+    peer->probe_fd = -1;
+    peer->probe_made = false;
+}
+
+void
+uli_ucx_lifeline_close(struct uli_net *net)
+{
+    if (net->listener >= 0)
+        close(net->listener);
+    for (int32_t p = 0; p < net->nranks; p++)
+        hang_up(&net->peers[p]);
+}
+
+/* ---- asking -------------------------------------------------------------- */
+
+static void
+set_option(int fd, int level, int name, int value)
+{
+    (void)setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+static int
+start_probe(const struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    int quarter = (int)(net->keepalive_s / 4);
+    int fd = socket(peer->place.any.sa_family,
+        SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return 0; /* no descriptor: no verdict */
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, quarter > 1 ? quarter : 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, quarter > 3 ? quarter / 3 : 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+    peer->probe_fd = fd;
+    if (connect(fd, &peer->place.any, length_of(&peer->place)) == 0 ||
+        errno == EINPROGRESS)
+        return 0;
+    return errno;
+}
+
+/* 0: no verdict yet; else what the connection has come to; ENOTCONN when the
+ * other end has closed it, which a running one does. */
+static int
+look(struct uli_ucx_peer *peer)
+{
+    struct pollfd fd = {.fd = peer->probe_fd, .events = POLLIN | POLLOUT};
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (poll(&fd, 1, 0) <= 0)
+        return 0;
+    getsockopt(peer->probe_fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error)
+        return error;
+    peer->probe_made |= (fd.revents & POLLOUT) != 0;
+    return fd.revents & POLLIN ? ENOTCONN : 0;
+}
+
+static void
+judge(struct uli_net *net, struct uli_ucx_peer *peer, int verdict, int64_t now)
+{
+    int64_t keepalive_ns = (int64_t)(net->keepalive_s * 1e9);
+    bool gone = verdict == ECONNREFUSED || verdict == ECONNRESET;
+    if (verdict)
+        hang_up(peer);
+    if (verdict == ENOTCONN || peer->probe_made) {
+        peer->alive_ns = now;
+        return;
+    }
+    if (!gone && now - peer->alive_ns < keepalive_ns / 10 * 9)
+        return;
+    hang_up(peer);
+    uli_ucx_lose(
+        net, peer, gone ? "its process has gone" : "its host does not answer");
+    peer->broken = true;
+    peer->cause = UCS_ERR_ENDPOINT_TIMEOUT;
+    uli_ucx_due(net, peer);
+}
+
+static void
+check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
+{
+    int64_t quarter_ns = (int64_t)(net->keepalive_s * 1e9 / 4);
+    bool waits = peer->flying > 0 && peer->ep && !peer->broken &&
+                 !peer->said_bye && peer->place.any.sa_family;
+    if (!waits || peer->moved || !peer->alive_ns) {
+        peer->moved = false;
+        peer->alive_ns = waits ? now : 0;
+        hang_up(peer);
+        return;
+    }
+    if (peer->probe_fd >= 0)
+        judge(net, peer, look(peer), now);
+    else if (now - peer->alive_ns >= quarter_ns)
+        judge(net, peer, start_probe(net, peer), now);
+}
+
+void
+uli_ucx_lifeline_step(struct uli_net *net)
+{
+    int64_t now = uli_clock_ns();
+    int fd;
+    if (now < net->next_check_ns)
+        return;
+    net->next_check_ns = now + CHECK_NS;
+    while (net->listener >= 0 &&
+           (fd = accept4(net->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+        close(fd);
+    for (int32_t p = 0; net->flying > 0 && p < net->nranks; p++)
+        check(net, &net->peers[p], now);
+}
