@@ -61,7 +61,8 @@ meet_remote(int32_t nranks, ulyx_comm_t *const *comms)
         status = uli_remote_connect(comms[r], cards);
     free(cards);
     for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
-        status = uli_remote_ready(comms[r]);
+        status =
+            uli_remote_ready(comms[r], uli_deadline_in(comms[r]->timeout_s));
     return status;
 }
 

@@ -227,18 +227,31 @@ uli_remote_connect(ulyx_comm_t *comm, const struct uli_card *cards)
     return start_thread(comm);
 }
 
-/* The first rank of every run of ranks of one node is watched by the run before
- * it, which are other nodes' ranks; within a node ranks watch each other. */
-static ulyx_status_t
-watch_next_node(ulyx_comm_t *comm)
+static bool
+is_guarded(void *context)
 {
-    struct uli_message guard = {.head.kind = ULI_MESSAGE_GUARD};
-    for (int32_t i = 1; i < comm->nranks; i++) {
-        int32_t p = (comm->rank + i) % comm->nranks;
-        if (uli_comm_is_remote(comm, p))
-            return uli_remote_send_message(comm, p, &guard, NULL, 0);
-    }
-    return ULYX_SUCCESS;
+    return atomic_load(&((ulyx_comm_t *)context)->remote->guarded);
+}
+
+/* The first rank of every run of ranks of one node is watched by the run before
+ * it, which are other nodes' ranks; within a node ranks watch each other. The
+ * answer shows, while creation can still fail by name, that the network does
+ * carry messages. */
+static ulyx_status_t
+watch_next_node(ulyx_comm_t *comm, uli_deadline_t deadline)
+{
+    struct uli_message guard = {.head.kind = ULI_MESSAGE_GUARD, .value = 1};
+    int32_t p = (comm->rank + 1) % comm->nranks;
+    while (!uli_comm_is_remote(comm, p)) /* there is one */
+        p = (p + 1) % comm->nranks;
+    uli_remote_send_message(comm, p, &guard, NULL, 0);
+    ulyx_status_t status = uli_comm_wait(comm, is_guarded, comm, deadline);
+    if (status == ULYX_ERR_TIMEOUT)
+        return uli_error(status,
+            "rank %d (%.63s, pid %d) did not answer rank %d over the network",
+            p, comm->peers[p].identity.host, comm->peers[p].identity.pid,
+            comm->rank);
+    return status;
 }
 
 /* Those who watch me must hear when I leave, also when I leave before their
@@ -257,13 +270,13 @@ note_watchers(ulyx_comm_t *comm)
 }
 
 ulyx_status_t
-uli_remote_ready(ulyx_comm_t *comm)
+uli_remote_ready(ulyx_comm_t *comm, uli_deadline_t deadline)
 {
     if (!comm->net)
         return ULYX_SUCCESS;
     note_watchers(comm);
     ULI_TRY(uli_nodes_share(comm));
-    return watch_next_node(comm);
+    return watch_next_node(comm, deadline);
 }
 
 /* ---- puts ---------------------------------------------------------------- */
@@ -288,8 +301,7 @@ uli_remote_put(ulyx_comm_t *comm, int32_t peer, const struct uli_net_put *put)
         &remote->peers[peer].contacted, true, memory_order_relaxed);
     ulyx_status_t status = remote->ops->put(comm->net, peer, put);
     if (status != ULYX_SUCCESS)
-        return uli_comm_fail(comm, status, peer, "a put to rank %d (%.63s): %s",
-            peer, comm->peers[peer].identity.host, uli_error_text());
+        return uli_remote_dropped(comm, peer, status);
     keep_moving(comm);
     return ULYX_SUCCESS;
 }

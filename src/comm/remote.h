@@ -28,8 +28,9 @@ uli_comm_is_remote(const ulyx_comm_t *comm, int32_t p)
 bool uli_comm_progress(ulyx_comm_t *comm);
 
 /* Data and a signal into the windows of a remote peer; the rules are net.h's.
- * A failure of the network fails the communicator. Any thread, but not from
- * a hook of the net.
+ * What goes to a peer that is lost is dropped, *put->pending untouched: the
+ * communicator fails soon, unless the peer has left in good order and only a
+ * last word came too late for it. Any thread, but not from a hook of the net.
  * Errors: the communicator's failure. */
 ulyx_status_t uli_remote_put(
     ulyx_comm_t *comm, int32_t peer, const struct uli_net_put *put);
@@ -64,8 +65,10 @@ ulyx_status_t uli_remote_check(ulyx_comm_t *comm, const struct uli_card *cards);
 ulyx_status_t uli_remote_connect(
     ulyx_comm_t *comm, const struct uli_card *cards);
 /* A leader's table for its node; then the connection that this rank watches
- * another node by. After the windows of this node's ranks can be given. */
-ulyx_status_t uli_remote_ready(ulyx_comm_t *comm);
+ * another node by. After the windows of this node's ranks can be given.
+ * Errors: TIMEOUT naming the rank that did not answer over the network, the
+ * communicator's failure, and those of arenas. */
+ulyx_status_t uli_remote_ready(ulyx_comm_t *comm, uli_deadline_t deadline);
 /* Tells remote peers, in good order, that this rank leaves. */
 void uli_remote_leave(ulyx_comm_t *comm);
 /* Ends the thread and the net: after it no hook is called. Harmless twice. */

@@ -22,7 +22,7 @@
 /* ---- what travels -------------------------------------------------------- */
 
 enum uli_message_kind {
-    ULI_MESSAGE_GUARD = 1, /* nothing: that there is a connection to watch */
+    ULI_MESSAGE_GUARD = 1, /* makes a connection to watch, and its answer */
     ULI_MESSAGE_POSTS,     /* agreement posts of some ranks (nodes.c) */
     ULI_MESSAGE_ASK,       /* which ranks of your node are in the round? */
     ULI_MESSAGE_HERE,      /* these */
@@ -43,7 +43,7 @@ struct uli_message_head {
 /* Every message but POSTS, which nodes.c lays out. */
 struct uli_message {
     struct uli_message_head head;
-    uint64_t value; /* round; poison; token of a window call */
+    uint64_t value; /* round; poison; number of a window call; 1: answer */
     int64_t bytes;  /* of the window */
     uint32_t window;
     int32_t status;
@@ -53,9 +53,10 @@ struct uli_message {
 /* ---- one rank's end ------------------------------------------------------ */
 
 struct uli_remote_peer {
-    _Atomic bool contacted;      /* something went to it or came from it */
-    _Atomic uint64_t left_round; /* the last it posted before it left */
-    _Atomic uint64_t here;       /* a round that it is known to have posted */
+    _Atomic bool contacted;           /* something went to it or came from it */
+    _Atomic uint64_t left_round;      /* the last it posted before it left */
+    _Atomic int64_t doubted_until_ns; /* not reached; -1: reported */
+    _Atomic uint64_t here; /* a round that it is known to have posted */
 };
 
 struct uli_remote {
@@ -69,14 +70,15 @@ struct uli_remote {
     pthread_t thread;
     bool has_thread;
     _Atomic bool stop;
-    _Atomic int active;  /* puts were made lately: look often */
-    _Atomic int callers; /* a thread of the caller has moved the net lately */
+    _Atomic int active;   /* puts were made lately: look often */
+    _Atomic bool guarded; /* the peer that I watch has answered */
+    _Atomic int callers;  /* a thread of the caller has moved the net lately */
 
     pthread_mutex_t lock;
     struct uli_list outbox; /* under lock */
     struct uli_list calls;  /* under lock, of remote_windows.c */
     uint64_t last_call;     /* under lock */
-    _Atomic int noutbox;
+    _Atomic int noutbox, ndoubted;
     _Atomic uint64_t poison; /* to be told to remote peers, or told */
     _Atomic bool poison_told;
 
@@ -85,8 +87,12 @@ struct uli_remote {
 
 /* ---- remote_message.c ---------------------------------------------------- */
 
-/* Sends now; not from a hook. A peer that is lost is no error: its death is
- * reported by the net. Other errors fail the communicator. */
+/* What a net did not take. Nothing for a peer that is lost: the net tells that,
+ * after all that has come from the peer; a little later for one that cannot be
+ * reached at all. Errors: the communicator's failure (no memory). */
+ulyx_status_t uli_remote_dropped(
+    ulyx_comm_t *comm, int32_t peer, ulyx_status_t status);
+/* Sends now; not from a hook. Errors: as uli_remote_dropped. */
 ulyx_status_t uli_remote_send(
     ulyx_comm_t *comm, int32_t peer, const void *message, size_t bytes);
 /* A message with `count` bytes after it; allocates nothing. */

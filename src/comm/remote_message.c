@@ -15,6 +15,10 @@
 #include "base/size.h"
 #include "comm/remote_internal.h"
 
+/* A peer that cannot be reached may have left in good order, and its word of
+ * that be on its way. */
+#define DOUBT_S 0.1
+
 /* In the outbox. */
 struct outgoing {
     struct uli_list node; /* first: freed by it */
@@ -26,6 +30,39 @@ struct outgoing {
 /* ---- sending ------------------------------------------------------------- */
 
 ulyx_status_t
+uli_remote_dropped(ulyx_comm_t *comm, int32_t peer, ulyx_status_t status)
+{
+    struct uli_remote *remote = comm->remote;
+    struct uli_remote_peer *state = &remote->peers[peer];
+    int64_t none = 0;
+    if (status == ULYX_ERR_NO_MEMORY)
+        return uli_comm_fail(
+            comm, status, -1, "sending to rank %d: %s", peer, uli_error_text());
+    if (status == ULYX_ERR_RANK_LOST)
+        return ULYX_SUCCESS;
+    if (atomic_compare_exchange_strong(
+            &state->doubted_until_ns, &none, uli_deadline_in(DOUBT_S)))
+        atomic_fetch_add(&remote->ndoubted, 1);
+    return ULYX_SUCCESS;
+}
+
+/* Those that could not be reached and have not said by now that they left. */
+static void
+settle_doubts(ulyx_comm_t *comm)
+{
+    struct uli_remote *remote = comm->remote;
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        _Atomic int64_t *until = &remote->peers[p].doubted_until_ns;
+        int64_t seen = atomic_load(until);
+        if (seen <= 0 || !uli_deadline_over(seen) ||
+            !atomic_compare_exchange_strong(until, &seen, -1))
+            continue;
+        atomic_fetch_sub(&remote->ndoubted, 1);
+        uli_comm_rank_died(comm, p, "cannot be reached over the network");
+    }
+}
+
+ulyx_status_t
 uli_remote_send(
     ulyx_comm_t *comm, int32_t peer, const void *message, size_t bytes)
 {
@@ -34,12 +71,8 @@ uli_remote_send(
     atomic_fetch_add_explicit(&remote->nmessages, 1, memory_order_relaxed);
     ulyx_status_t status =
         remote->ops->message(comm->net, peer, message, bytes);
-    if (status == ULYX_ERR_RANK_LOST)
-        return ULYX_SUCCESS; /* the net tells, once */
     if (status != ULYX_SUCCESS)
-        return uli_comm_fail(comm, status, peer,
-            "a message to rank %d (%.63s): %s", peer,
-            comm->peers[peer].identity.host, uli_error_text());
+        return uli_remote_dropped(comm, peer, status);
     if (!atomic_exchange(&remote->active, 1))
         remote->ops->wake(comm->net);
     return ULYX_SUCCESS;
@@ -128,6 +161,8 @@ uli_remote_flush(ulyx_comm_t *comm)
 {
     struct uli_remote *remote = comm->remote;
     struct outgoing *out;
+    if (atomic_load_explicit(&remote->ndoubted, memory_order_relaxed))
+        settle_doubts(comm);
     uint64_t poison =
         atomic_load_explicit(&remote->poison, memory_order_acquire);
     if (poison && !atomic_load(&remote->poison_told) &&
@@ -165,6 +200,16 @@ take_left(ulyx_comm_t *comm, int32_t from, uint64_t last_round)
 }
 
 static void
+take_guard(ulyx_comm_t *comm, int32_t from, uint64_t asks)
+{
+    struct uli_message back = {.head.kind = ULI_MESSAGE_GUARD};
+    if (asks)
+        uli_remote_post(comm, from, &back, NULL, 0);
+    else
+        atomic_store(&comm->remote->guarded, true);
+}
+
+static void
 carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
     size_t bytes)
 {
@@ -193,6 +238,8 @@ carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
         uli_remote_window_answer(comm, from, message);
         break;
     case ULI_MESSAGE_GUARD:
+        take_guard(comm, from, message->value);
+        break;
     case ULI_MESSAGE_POSTS:
         break;
     }

@@ -242,12 +242,12 @@ static ulyx_status_t
 net_message(
     struct uli_net *net, int32_t peer, const void *message, size_t bytes)
 {
+    atomic_fetch_add(&message_count, 1); /* before it can be answered */
     pthread_mutex_lock(&lock);
     struct uli_net *target = target_of(net, peer);
     if (target)
         send_item(net, target, peer, new_item(message, bytes));
     pthread_mutex_unlock(&lock);
-    atomic_fetch_add(&message_count, 1);
     return target ? ULYX_SUCCESS
                   : uli_error_pass(ULYX_ERR_RANK_LOST, "it is lost");
 }
