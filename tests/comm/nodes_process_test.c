@@ -169,8 +169,8 @@ creation_body(int rank, int nranks, void *context)
     ulyx_unique_id_t id;
     memcpy(&id, shared + 1, sizeof(id));
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-    params.timeout_s = 30;
-    uli_deadline_t deadline = uli_deadline_in(25);
+    params.timeout_s = 5; /* who never joined is known by it alone */
+    uli_deadline_t deadline = uli_deadline_in(20);
     ulyx_status_t status = ulyx_comm_create(&id, NRANKS, rank, &params, &comm);
     bool right = ranks_expect(!uli_deadline_over(deadline));
     if (status == ULYX_SUCCESS && rank == VICTIM)
