@@ -14,6 +14,8 @@ netns-test.sh run [OPTIONS] [--] COMMAND [ARGUMENTS...]
 netns-test.sh spread [OPTIONS] [--] COMMAND [ARGUMENTS...]
     runs a test program once, here; the rank processes that it forks go to the
     hosts (tests/support/hosts.h): --placement block (when not given) or cyclic
+netns-test.sh suite [--build FOLDER] [--short] [--only PATTERN]
+    the library across hosts (scripts/netns-suite.sh)
 netns-test.sh check
     ends with 77, and says why, where hosts cannot be made
 
@@ -410,6 +412,7 @@ command=${1:-}
 case $command in
 run) run hand "$@" ;;
 spread) run test "$@" ;;
+suite) exec "$(dirname "$0")/netns-suite.sh" "$@" ;;
 check)
     reason=$(why_not)
     [ -z "$reason" ] || {

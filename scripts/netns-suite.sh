@@ -1,0 +1,201 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# netns-suite.sh [--build FOLDER] [--short] [--only PATTERN]: the library across
+# hosts made of namespaces (netns-test.sh): what it computes, and how it fails.
+# Prints a line for each case; the first failing case's output is shown and
+# kept. --short: the few that the test suite runs.
+set -eu
+here=$(dirname "$0")
+netns=$here/netns-test.sh
+build=$here/../build
+short='' only='*'
+while [ $# -gt 0 ]; do
+    case $1 in
+    --build) build=$2 && shift ;;
+    --only) only=$2 && shift ;;
+    --short) short=1 ;;
+    *)
+        sed -n '3,6s/^# //p' "$0"
+        exit 2
+        ;;
+    esac
+    shift
+done
+"$netns" check || exit $?
+bin=$build/bin
+[ -x "$bin/hosts_rank" ] || {
+    echo "netns-suite: $bin/hosts_rank is not built"
+    exit 2
+}
+if "$bin/ulyx_info" transports | grep -q 'ucx .*not usable'; then
+    "$bin/ulyx_info" transports | grep ucx
+    exit 77
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM HUP
+failed=0 done=0
+# Waits end soon, so that a hang is a failure of this suite and not of its user.
+export ULYX_TIMEOUT=30 ULYX_KEEPALIVE=3
+
+verdict() { # NAME REASON, empty when good
+    done=$((done + 1))
+    if [ -z "$2" ]; then
+        echo "ok      $1"
+        return
+    fi
+    failed=$((failed + 1))
+    echo "FAILED  $1: $2"
+    for log in "$work"/logs/*; do
+        [ ! -e "$log" ] || sed "s/^/    $(basename "$log"): /" "$log" |
+            tail -n 30
+    done
+}
+
+wanted() {
+    # shellcheck disable=SC2254 # a pattern
+    case $1 in
+    $only) return 0 ;;
+    esac
+    return 1
+}
+
+# good NAME COMMAND...: ends with 0. Its output is in logs/out.
+good() {
+    name=$1
+    shift
+    wanted "$name" || return 0
+    rm -rf "$work/logs" && mkdir -p "$work/logs"
+    code=0
+    "$@" >"$work/logs/out" 2>&1 || code=$?
+    [ $code = 0 ] || code="ended with $code"
+    verdict "$name" "${code#0}"
+}
+
+# bad NAME PATTERN RANKS [NETNS OPTIONS] COMMAND...: every one of the ranks ends
+# with 3, within its deadline, naming a cause that the pattern matches.
+bad() {
+    name=$1 pattern=$2 ranks=$3
+    shift 3
+    wanted "$name" || return 0
+    rm -rf "$work/logs"
+    "$netns" run --limit 90 --logs "$work/logs" "$@" >"$work/run" 2>&1 || :
+    why=''
+    for r in $ranks; do
+        line=$(grep "^rank $r: ULYX_ERR" "$work/logs/rank-$r" || :)
+        if [ -z "$line" ]; then
+            why="$why rank $r named no error;"
+        elif ! echo "$line" | grep -q -E "$pattern"; then
+            why="$why rank $r: $line;"
+        else
+            # the seconds of the call, and what they may be, a second more
+            late=$(echo "$line" | sed -E \
+                's/.* after ([0-9.]+) s of at most ([0-9]+):.*/\1 \2/' |
+                awk '$2 > 0 && $1 > $2 + 1 { print "late" }')
+            [ -z "$late" ] || why="$why rank $r is late: $line;"
+        fi
+    done
+    verdict "$name" "$why"
+}
+
+# ---- what it computes -------------------------------------------------------
+
+# The losses of a training, one a line.
+losses() {
+    sed -n 's/^step \([0-9]*\) loss \([0-9.]*\) .*/\1 \2/p' "$1"
+}
+
+# train HOSTS RANKS OPTIONS...: on hosts as on one, with as many ranks.
+train() {
+    name="training on $1 x $2 ranks"
+    h=$1 r=$2
+    shift 2
+    wanted "$name" || return 0
+    [ -x "$bin/train_bytes" ] || return 0
+    rm -rf "$work/logs" && mkdir -p "$work/logs"
+    set -- --steps 6 --seq 192 --layers 2 --dim 48 --hidden 64 --rank-threads 1
+    why=
+    "$bin/train_bytes" "$@" --ranks $((h * r)) >"$work/one" 2>&1 ||
+        why="ends with $? on one host"
+    "$netns" run -H "$h" -R "$r" --limit 110 "$bin/train_bytes" "$@" \
+        >"$work/logs/out" 2>&1 || why="ends with $?"
+    losses "$work/one" >"$work/losses-one"
+    losses "$work/logs/out" >"$work/losses"
+    [ -s "$work/losses" ] || why="${why:-no losses}"
+    # fp32 sums between nodes are another tree than within one
+    [ -n "$why" ] || why=$(paste -d ' ' "$work/losses-one" "$work/losses" |
+        awk '{ d = $2 / $4 - 1; if (d < 0) d = -d; if (d > 1e-5)
+            print "step " $1 ": loss " $2 " on one host, " $4 " here" }')
+    verdict "$name" "$why"
+}
+
+computes() {
+    for algo in direct pairwise; do
+        good "exchange, $algo, 2 x 2" "$netns" run -H 2 -R 2 \
+            --env ULYX_ALGO=$algo "$bin/hosts_rank" 20
+    done
+    good "property suite on 2 hosts" "$netns" spread -H 2 \
+        "$bin/reshuffle_process_test"
+    good "mpirun, 2 x 2" mpirun_starts
+    train 2 2
+    [ -z "$short" ] || return 0
+    for h in 2 4; do
+        for r in 1 2 3 4; do
+            good "exchange, $h x $r" "$netns" run -H "$h" -R "$r" \
+                "$bin/hosts_rank" 20
+            train "$h" "$r"
+        done
+        for placement in block cyclic; do
+            good "property suite on $h hosts, $placement" "$netns" spread \
+                -H "$h" --placement $placement --limit 300 \
+                "$bin/reshuffle_process_test"
+            good "operator on $h hosts, $placement" "$netns" spread -H "$h" \
+                --placement $placement --limit 300 \
+                "$bin/operator_random_test" --filter '*processes*'
+        done
+    done
+}
+
+mpirun_starts() {
+    command -v mpirun >/dev/null || return 0
+    "$netns" run -H 2 -R 2 --launch mpirun "$bin/hosts_rank" 20
+}
+
+# ---- how it fails -----------------------------------------------------------
+
+fails() {
+    lost='ULYX_ERR_RANK_LOST.*rank (2|3)'
+    bad "a rank is killed" 'ULYX_ERR_RANK_LOST.*rank 2' "0 1 3" -H 2 -R 2 \
+        --fault kill:2:2 "$bin/hosts_rank" 1000000
+    bad "UCX is left out" 'ULYX_ERR_UNSUPPORTED.*ULYX_TRANSPORTS' "0 1" \
+        -H 2 -R 1 --env 'ULYX_TRANSPORTS=^ucx' "$bin/hosts_rank" 20
+    bad "a wrong secret" 'ULYX_ERR_(AUTH|TIMEOUT).*' "0 1" -H 2 -R 1 \
+        --env 1:ULYX_SECRET=wrong --env ULYX_TIMEOUT=4 "$bin/hosts_rank" 20
+    [ -z "$short" ] || return 0
+    bad "UCX is left out at one rank" 'ULYX_ERR_UNSUPPORTED' "0 1 2 3" \
+        -H 2 -R 2 --env '3:ULYX_TRANSPORTS=^ucx' "$bin/hosts_rank" 20
+    # shellcheck disable=SC2016 # expanded by the ranks
+    bad "another version" 'ULYX_ERR_(VERSION|TIMEOUT).*' "0 1" -H 2 -R 1 \
+        --env ULYX_TIMEOUT=4 sh -c \
+        '[ $ULYX_RANK = 1 ] && exec "$0_other" 20; exec "$0" 20' \
+        "$bin/hosts_rank"
+    bad "a host vanishes" "$lost" "0 1" -H 2 -R 2 --fault vanish:1:2 \
+        "$bin/hosts_rank" 1000000
+    bad "one of four hosts vanishes" "$lost" "0 1 4 5 6 7" -H 4 -R 2 \
+        --fault vanish:1:2 "$bin/hosts_rank" 1000000
+    bad "a link goes down" 'ULYX_ERR_(RANK_LOST|TIMEOUT)' "0 1 2 3" -H 2 -R 2 \
+        --fault down:1:2 "$bin/hosts_rank" 1000000
+    bad "a rank is stopped" 'ULYX_ERR_(TIMEOUT|ABORTED|RANK_LOST)' "0 1 3" \
+        -H 2 -R 2 --env ULYX_TIMEOUT=6 --fault stop:2:2 \
+        "$bin/hosts_rank" 1000000
+    good "packets are lost" "$netns" run -H 2 -R 2 --rate 1gbit --queue 8k \
+        "$bin/hosts_rank" 20
+    good "a slow link" "$netns" run -H 2 -R 2 --rate 20mbit \
+        "$bin/hosts_rank" 10
+}
+
+computes
+fails
+echo "netns-suite: $done cases, $failed failed"
+[ $failed = 0 ]
