@@ -125,6 +125,7 @@ __global__ void __launch_bounds__(128, 1)
     uint32_t base = ptx_smem_addr(shared), data = base + 1024;
     const uint32_t r1[1] = {1}, r2[2] = {1, 2}, r4[4] = {1, 2, 3, 4};
     ptx_tma_prefetch_map(&map);
+    f[ptx_thread()] = 0;
     if (ptx_elect())
         ptx_mbarrier_init(base, 1);
     ptx_fence_mbarrier_init();

@@ -382,6 +382,15 @@ PTX_STATEMENT(ptx_fence_proxy_async_global, "fence.proxy.async.global;")
 /* After mbarrier.init, before the barrier that shows it to others. */
 PTX_STATEMENT(ptx_fence_mbarrier_init, "fence.mbarrier_init.release.cluster;")
 
+/* threadIdx.x, read anew: for code that has no register to keep it in. */
+PTX_FN uint32_t
+ptx_thread(void)
+{
+    uint32_t t;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
+    return t;
+}
+
 /* One lane of the warp's 32 gets true, always the same one. */
 PTX_FN bool
 ptx_elect(void)

@@ -189,6 +189,12 @@ ptx_mbarrier_try_wait(uint32_t bar, uint32_t parity)
 }
 
 /* ---- warp ---- */
+PTX_FN uint32_t
+ptx_thread(void)
+{
+    return threadIdx.x;
+}
+
 PTX_FN bool
 ptx_elect(void)
 {

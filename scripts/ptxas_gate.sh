@@ -1,0 +1,23 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# ptxas_gate.sh COMMAND...: runs a compiler. Where it compiles a Hopper kernel
+# (forward_sm90_*.cu, with -Xptxas=-v) it fails if ptxas serialised wgmma,
+# ignored setmaxnreg or spilled: such a kernel is right and several times slower.
+set -u
+case "$*" in
+*forward_sm90_*.cu*) ;;
+*) exec "$@" ;;
+esac
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+"$@" 2>"$log" || {
+    cat "$log" >&2
+    exit 1
+}
+grep -E 'warning|error' "$log" >&2
+if grep -E 'serialized|setmaxnreg.*ignored|[1-9][0-9]* bytes spill' "$log" >&2
+then
+    echo "ptxas_gate.sh: the kernel is refused, see above" >&2
+    exit 1
+fi
+exit 0

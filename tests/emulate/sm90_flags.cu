@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sets flags one after another, some time apart, as a peer that sends pieces.
+ */
+#include "sm90_case.h"
+#include "device/cuda/ptx.h"
+
+__global__ void
+sm90_flags_kernel(struct sm90_flags flags, int64_t count, uint64_t value)
+{
+    for (int64_t n = count - 1; n >= 0; n--)
+        for (int t = 0; t < 3; t++) {
+            ptx_nanosleep(3000);
+            ptx_st_release_sys_u64(flags.of[t] + n, value);
+        }
+}
+
+int
+sm90_flags_set(
+    const struct sm90_flags *flags, int64_t count, uint64_t value, void *stream)
+{
+    struct uli_launch launch = {dim3(1), dim3(1), 0, (cudaStream_t)stream, 0};
+    return uli_kernel_launch(launch, sm90_flags_kernel, *flags, count, value);
+}
