@@ -3,7 +3,8 @@
  * The star: each rank has one stream to the root. A gather is one record up
  * and one table down: 2 messages a rank, latency of one round trip, and
  * nranks * bytes down every stream. The rank tells the root how long it will
- * wait, so that it is the root, who knows who is missing, that times out.
+ * wait, so that it is the root, who knows who is missing, that times out. Many
+ * ranks gather by a tree over it (bootstrap_tree.h).
  */
 #include <errno.h>
 #include <poll.h>
@@ -15,6 +16,7 @@
 #include "base/status.h"
 #include "comm/bootstrap_dial.h"
 #include "comm/bootstrap_root.h"
+#include "comm/bootstrap_tree.h"
 #include "comm/frame.h"
 
 /* The root's word on a timeout may come this much after the deadline. */
@@ -189,6 +191,5 @@ uli_bootstrap_open_star(int fd, struct uli_root *root, int32_t nranks,
         free(star);
         return status;
     }
-    *bootstrap_p = &star->base;
-    return ULYX_SUCCESS;
+    return uli_bootstrap_open_tree(&star->base, fd, bootstrap_p);
 }
