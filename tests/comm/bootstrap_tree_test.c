@@ -10,6 +10,7 @@
 #include "comm/bootstrap_tree.h"
 #include "comm/meeting.h"
 #include "support/random.h"
+#include "support/ranks.h"
 #include "support/test.h"
 
 enum { DEFAULT_LEAST = 384, MANY = 512 };
@@ -144,6 +145,31 @@ gathers_of_512_ranks_take_moments(void **state)
     uli_tree_set_least(DEFAULT_LEAST);
 }
 
+/* Whole communicators; most of the time goes into P * P control blocks. */
+static int
+communicator_body(int rank, int nranks, void *context)
+{
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    ulyx_comm_t *comm = NULL;
+    params.timeout_s = 90;
+    bool right = ranks_expect(ulyx_comm_create(context, nranks, rank, &params,
+                                  &comm) == ULYX_SUCCESS) &&
+                 ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
+    return !(ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS) && right);
+}
+
+static void
+communicator_of_many_ranks_meets_by_the_tree(void **state)
+{
+    ulyx_unique_id_t id;
+    (void)state;
+    setenv("ULYX_ARENA_BYTES", "64K", 1);
+    assert_status(ulyx_unique_id_create(&id), ULYX_SUCCESS);
+    assert_int_equal(
+        ranks_run_threads(DEFAULT_LEAST, communicator_body, &id, 100), 0);
+    unsetenv("ULYX_ARENA_BYTES");
+}
+
 /* ---- absence ------------------------------------------------------------- */
 
 /* Rank 5 joins and gathers nothing: the tree cannot even be built. Then it
@@ -182,6 +208,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(messages_of_4096_ranks_are_few_everywhere),
     cmocka_unit_test(gathers_of_any_size_are_right),
     cmocka_unit_test(gathers_of_512_ranks_take_moments),
+    cmocka_unit_test(communicator_of_many_ranks_meets_by_the_tree),
     cmocka_unit_test(who_does_not_come_is_named_everywhere),
 };
 

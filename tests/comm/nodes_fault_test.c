@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "comm/bootstrap.h"
 #include "comm/meet.h"
 #include "comm/nodes_scene.h"
 #include "support/random.h"
@@ -200,11 +201,69 @@ network_that_cannot_open_is_the_same_error_everywhere(void **state)
     meet_free(meet);
 }
 
+/* ---- another version ----------------------------------------------------- */
+
+/* A bootstrap that tells another protocol than this one, in the first word. */
+struct other {
+    struct uli_bootstrap base;
+    struct uli_bootstrap *inner;
+};
+
+static ulyx_status_t
+other_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
+    void *all_p, uli_deadline_t deadline)
+{
+    struct uli_bootstrap *inner = ((struct other *)bootstrap)->inner;
+    uint32_t protocol = ULI_PROTOCOL + 7;
+    unsigned char *changed = malloc(bytes);
+    memcpy(changed, mine, bytes);
+    memcpy(changed, &protocol, sizeof(protocol));
+    ulyx_status_t status =
+        inner->ops->gather(inner, changed, bytes, all_p, deadline);
+    free(changed);
+    return status;
+}
+
+static const struct uli_bootstrap_ops other_ops = {.gather = other_gather};
+
+static int
+version_body(int rank, int nranks, void *context)
+{
+    struct uli_settings settings;
+    struct other other = {.base = {&other_ops, rank, nranks, NULL}};
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    ulyx_comm_t *comm = NULL;
+    char text[64];
+    uli_settings_load(&settings);
+    if (!ranks_expect(uli_bootstrap_open_id(context, nranks, rank, &settings,
+                          uli_deadline_in(20), &other.inner) == ULYX_SUCCESS))
+        return 1;
+    ulyx_status_t status =
+        uli_comm_create(rank == 3 ? &other.base : other.inner, nranks, rank,
+            &params, 20, &comm);
+    other.inner->ops->close(other.inner);
+    snprintf(text, sizeof(text), "rank 3 speaks protocol %d", ULI_PROTOCOL + 7);
+    return !(ranks_expect(status == ULYX_ERR_VERSION) && ranks_expect(!comm) &&
+             ranks_expect(strstr(ulyx_last_error(), text)));
+}
+
+static void
+another_version_is_named_everywhere(void **state)
+{
+    ulyx_unique_id_t id;
+    (void)state;
+    assert_status(ulyx_unique_id_create(&id), ULYX_SUCCESS);
+    scene_set_nodes(2);
+    assert_int_equal(ranks_run_threads(4, version_body, &id, 60), 0);
+    scene_set_nodes(0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(abort_reaches_all_nodes_and_shrink_recovers),
     cmocka_unit_test(vanished_host_is_reported_and_shrink_leaves_it_out),
     cmocka_unit_test(split_keeps_the_parents_nodes),
     cmocka_unit_test(network_that_cannot_open_is_the_same_error_everywhere),
+    cmocka_unit_test(another_version_is_named_everywhere),
 };
 
 ULI_TEST_MAIN("NodesFault", tests)
