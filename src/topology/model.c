@@ -104,6 +104,14 @@ uli_model_message_time(const struct uli_model_link *link, double bytes)
     return from + part * (to - from);
 }
 
+/* Of two things that go on side by side: between the larger and the sum, near
+ * the larger unless they are alike. */
+static double
+together(double a, double b)
+{
+    return cbrt(a * a * a + b * b * b);
+}
+
 double
 uli_model_occupancy(const struct uli_model *model, const struct uli_flow *flow)
 {
@@ -112,7 +120,7 @@ uli_model_occupancy(const struct uli_model *model, const struct uli_flow *flow)
         return 0;
     double each = fmax(link->send_s, link->gap_s);
     double bytes = uli_model_message_time(link, flow->bytes / flow->messages);
-    return flow->messages * hypot(each, flow->congestion * bytes);
+    return flow->messages * together(each, flow->congestion * bytes);
 }
 
 /* From the first send to the last receive. */

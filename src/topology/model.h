@@ -7,7 +7,7 @@
  * loaded rank sends or receives over one class of link, k messages of B bytes
  * in all:
  *
- *     occupancy = sqrt((k max(o, gap))^2 + (kappa B G(B / k))^2)
+ *     occupancy = ((k max(o, gap))^3 + (kappa B G(B / k))^3)^(1/3)
  *     time      = L + occupancy + o_receive
  *
  * A flow that may have only w of its k messages on the way waits for a latency
@@ -17,11 +17,11 @@
  *     time      = sqrt((L + occupancy)^2 + (k / w (L + c) + w c)^2) + o_receive
  *
  * Per-message work and bytes go on side by side, so the larger of the two is a
- * lower bound and their sum an upper one. The root of the squares lies between
+ * lower bound and their sum an upper one. The root of the cubes lies between
  * and is near the larger where one dominates; where both matter, messages
- * arrive unevenly and the larger alone is up to 29 % too short of what a
- * simulation of the same schedule gives (tests/topology/model_test.c has the
- * comparison). A phase ends with its slowest flow. With C chunks the phases
+ * arrive unevenly and the larger alone is up to 29 % too short of what
+ * simulations of the same schedules give (tests/topology/model_test.c,
+ * perf/simulate). A phase ends with its slowest flow. With C chunks the phases
  * form a pipeline: each once for one chunk, and C - 1 times the slowest.
  */
 #ifndef ULI_TOPOLOGY_MODEL_H
