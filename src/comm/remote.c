@@ -161,7 +161,12 @@ open_net(ulyx_comm_t *comm, const struct uli_tr_ops *transport)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for remote peers");
     ULI_TRY(uli_nodes_open(comm, &remote->nodes));
     struct uli_net_params params = {comm->rank, comm->nranks, &comm->settings,
-        {comm, hook_target, hook_arrived, uli_remote_receive, hook_lost}};
+        {comm, hook_target, hook_arrived, uli_remote_receive, hook_lost}, 0, 0};
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (comm->peers[p].node == comm->peers[comm->rank].node) {
+            params.local_rank += p < comm->rank;
+            params.local_nranks++;
+        }
     ULI_TRY(remote->ops->open(&params, &comm->net));
     return remote->ops->window_add(
         comm->net, 0, comm->segment.address, comm->segment.bytes);

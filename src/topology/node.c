@@ -96,6 +96,22 @@ uli_node_cores(void)
     return count > 0 ? (int32_t)count : 1;
 }
 
+int32_t
+uli_node_core_list(int32_t *cores_p, int32_t capacity)
+{
+    size_t bytes;
+    cpu_set_t *set = get_affinity(&bytes);
+    int32_t count = 0;
+    for (int32_t core = 0; set && core < (int32_t)bytes * 8; core++)
+        if (CPU_ISSET_S((size_t)core, bytes, set)) {
+            if (count < capacity)
+                cores_p[count] = core;
+            count++;
+        }
+    CPU_FREE(set);
+    return count;
+}
+
 uint64_t
 uli_node_cores_hash(void)
 {

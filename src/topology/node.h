@@ -23,6 +23,10 @@ uint64_t uli_node_pid_namespace(void);
 /* Cores that this process may run on (affinity, at least 1). */
 int32_t uli_node_cores(void);
 
+/* The system's numbers of those cores, ascending: writes at most capacity and
+ * returns how many there are; 0 when the kernel does not say. */
+int32_t uli_node_core_list(int32_t *cores_p, int32_t capacity);
+
 /* Hash of the set of those cores: equal for threads and processes that share
  * exactly the same ones. 0 when the kernel does not say. */
 uint64_t uli_node_cores_hash(void);

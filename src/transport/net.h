@@ -61,6 +61,9 @@ struct uli_net_params {
     int32_t rank, nranks;
     const struct uli_settings *settings;
     struct uli_net_hooks hooks;
+    /* Among the ranks of its node, for the choice of a NIC; 0 of 0: not known.
+     */
+    int32_t local_rank, local_nranks;
 };
 
 struct uli_net_put {

@@ -20,8 +20,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/log.h"
 #include "base/status.h"
+#include "topology/nic.h"
 #include "transport/ucx/net.h"
 
 static const char *const local_transports[] = {"sm", "shm", "mm", "posix",
@@ -134,6 +136,27 @@ tcp_device(char *device_p, size_t bytes)
     freeifaddrs(list);
 }
 
+/* The rank's nearest NIC, if InfiniBand knows it by that name; else UCX may
+ * take any. */
+static void
+nearest_nic(const struct uli_net_params *params, char *devices_p, size_t bytes)
+{
+    char name[ULI_TOPO_NAME], why[256], path[64 + ULI_TOPO_NAME];
+    if (params->local_nranks <= 0)
+        return;
+    if (!uli_node_nic(params->settings, params->local_rank,
+            params->local_nranks, name, why, sizeof(why))) {
+        ULI_INFO(ULI_LOG_TRANS, params->rank, "ucx: any NIC: %s", why);
+        return;
+    }
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s", name);
+    if (access(path, F_OK) == 0)
+        snprintf(devices_p, bytes, "%s:1", name);
+    else
+        ULI_INFO(ULI_LOG_TRANS, params->rank,
+            "ucx: any NIC: the nearest, %s, is none of InfiniBand's", name);
+}
+
 static void
 choose_devices(const struct uli_net_params *params, const char *wish,
     char *devices_p, size_t bytes)
@@ -146,6 +169,8 @@ choose_devices(const struct uli_net_params *params, const char *wish,
         snprintf(devices_p, bytes, "%s", own);
     else if (!has_infiniband())
         tcp_device(devices_p, bytes);
+    else
+        nearest_nic(params, devices_p, bytes);
 }
 
 /* An option of TCP. Versions before 1.14 know it without the prefix, later ones
