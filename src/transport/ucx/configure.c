@@ -6,24 +6,16 @@
  *
  * - Network transports only. UCX takes two network namespaces for one host and
  *   would use shared memory between nodes that ulyx was told to keep apart.
- * - One device for TCP. UCX guesses 100 Mb/s for whatever reports no speed,
- *   loopback included, and shares data out by such guesses.
+ * - The devices of devices.c.
  * - Keepalive: a vanished host is noticed within ULYX_KEEPALIVE. The kernel of
  *   a stopped process still answers, so that one is never declared dead.
  * - TCP connections are made without blocking.
  */
-#include <ctype.h>
-#include <dirent.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/log.h"
 #include "base/status.h"
-#include "topology/nic.h"
 #include "transport/ucx/net.h"
 
 static const char *const local_transports[] = {"sm", "shm", "mm", "posix",
@@ -86,91 +78,6 @@ transports_of(const char *wish, char *value_p, size_t bytes)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "ucx: UCX_TLS=%s names no network transport", wish);
     return ULYX_SUCCESS;
-}
-
-static bool
-has_infiniband(void)
-{
-    DIR *folder = opendir("/sys/class/infiniband");
-    bool found = false;
-    if (!folder)
-        return false;
-    for (struct dirent *entry; (entry = readdir(folder));)
-        found |= entry->d_name[0] != '.';
-    closedir(folder);
-    return found;
-}
-
-/* Bridges of containers and virtual machines lead nowhere else. */
-static bool
-is_bridge(const char *name)
-{
-    return strncmp(name, "docker", 6) == 0 || strncmp(name, "virbr", 5) == 0 ||
-           strncmp(name, "br-", 3) == 0;
-}
-
-/* The first interface that is up and has an address; loopback last. */
-static void
-tcp_device(char *device_p, size_t bytes)
-{
-    struct ifaddrs *list = NULL;
-    int best = 0;
-    if (getifaddrs(&list))
-        return;
-    for (struct ifaddrs *at = list; at; at = at->ifa_next) {
-        if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) ||
-            !(at->ifa_flags & IFF_RUNNING) ||
-            (at->ifa_addr->sa_family != AF_INET &&
-                at->ifa_addr->sa_family != AF_INET6))
-            continue;
-        int worth = at->ifa_addr->sa_family == AF_INET ? 2 : 1;
-        if (at->ifa_flags & IFF_LOOPBACK)
-            worth += 0;
-        else
-            worth += is_bridge(at->ifa_name) ? 2 : 4;
-        if (worth > best) {
-            best = worth;
-            snprintf(device_p, bytes, "%s", at->ifa_name);
-        }
-    }
-    freeifaddrs(list);
-}
-
-/* The rank's nearest NIC, if InfiniBand knows it by that name; else UCX may
- * take any. */
-static void
-nearest_nic(const struct uli_net_params *params, char *devices_p, size_t bytes)
-{
-    char name[ULI_TOPO_NAME], why[256], path[64 + ULI_TOPO_NAME];
-    if (params->local_nranks <= 0)
-        return;
-    if (!uli_node_nic(params->settings, params->local_rank,
-            params->local_nranks, name, why, sizeof(why))) {
-        ULI_INFO(ULI_LOG_TRANS, params->rank, "ucx: any NIC: %s", why);
-        return;
-    }
-    snprintf(path, sizeof(path), "/sys/class/infiniband/%s", name);
-    if (access(path, F_OK) == 0)
-        snprintf(devices_p, bytes, "%s:1", name);
-    else
-        ULI_INFO(ULI_LOG_TRANS, params->rank,
-            "ucx: any NIC: the nearest, %s, is none of InfiniBand's", name);
-}
-
-static void
-choose_devices(const struct uli_net_params *params, const char *wish,
-    char *devices_p, size_t bytes)
-{
-    const char *own = params->settings->net_devices;
-    snprintf(devices_p, bytes, "all");
-    if (*wish && strcmp(wish, "all"))
-        snprintf(devices_p, bytes, "%s", wish);
-    else if (*own)
-        snprintf(devices_p, bytes, "%s", own);
-    else if (!has_infiniband())
-        tcp_device(devices_p, bytes);
-    else
-        nearest_nic(params, devices_p, bytes);
 }
 
 /* An option of TCP. Versions before 1.14 know it without the prefix, later ones
@@ -244,7 +151,7 @@ configure(const struct uli_ucx_calls *ucx, const struct uli_net_params *params,
     option(printed, "NET_DEVICES", wish, sizeof(wish));
     free(printed);
     ULI_TRY(status);
-    choose_devices(params, wish, devices_p, devices_bytes);
+    uli_ucx_choose_devices(params, wish, devices_p, devices_bytes);
     ucs_status_t set_tls = ucx->config_modify(config, "TLS", transports);
     ucs_status_t set_dev = ucx->config_modify(config, "NET_DEVICES", devices_p);
     if (set_tls != UCS_OK || set_dev != UCS_OK)
@@ -254,7 +161,7 @@ configure(const struct uli_ucx_calls *ucx, const struct uli_net_params *params,
             ucx->status_string(set_tls != UCS_OK ? set_tls : set_dev));
     set_tcp(ucx, config, "CONN_NB", "y");
     set_keepalive(ucx, config, params->settings->keepalive_s,
-        strcmp(transports, "tcp") == 0 || !has_infiniband());
+        strcmp(transports, "tcp") == 0 || !uli_ucx_has_infiniband());
     return ULYX_SUCCESS;
 }
 

@@ -154,6 +154,8 @@ make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
     net->rank = params->rank;
     net->nranks = params->nranks;
     net->pid = getpid();
+    net->eager_bytes = uli_ucx_has_infiniband() ? ULI_UCX_EAGER_BYTES
+                                                : ULI_UCX_EAGER_TCP_BYTES;
     atomic_flag_clear(&net->busy);
     net->keepalive_s = params->settings->keepalive_s;
     for (int32_t p = 0; p < params->nranks; p++) {

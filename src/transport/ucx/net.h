@@ -35,8 +35,12 @@
 #include "transport/ucx/library.h"
 
 enum {
-    ULI_UCX_AM = 1,              /* the active message of ulyx */
-    ULI_UCX_EAGER_BYTES = 32768, /* a longer put is a rendezvous */
+    ULI_UCX_AM = 1, /* the active message of ulyx */
+    /* A longer put is a rendezvous. Over TCP a copy costs less than the round
+     * trip up to half a MiB (perf/PERFORMANCE.md); hardware that moves data by
+     * itself needs no copies. */
+    ULI_UCX_EAGER_TCP_BYTES = 262144,
+    ULI_UCX_EAGER_BYTES = 32768,
 };
 
 enum uli_ucx_kind {
@@ -124,6 +128,7 @@ struct uli_net {
     pid_t pid; /* who opened it: a forked child touches nothing */
     uint64_t token;
     char devices[256]; /* what UCX was told to use */
+    int64_t eager_bytes;
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_address_t *address;
@@ -150,6 +155,13 @@ struct uli_net {
 ulyx_status_t uli_ucx_context(const struct uli_ucx_calls *ucx,
     const struct uli_net_params *params, char *devices_p, size_t devices_bytes,
     ucp_context_h *context_p);
+
+/* ---- devices.c ----------------------------------------------------------- */
+
+/* wish: UCX_NET_DEVICES as UCX has read it. "all" where nothing is known. */
+void uli_ucx_choose_devices(const struct uli_net_params *params,
+    const char *wish, char *devices_p, size_t bytes);
+bool uli_ucx_has_infiniband(void);
 
 /* ---- net.c --------------------------------------------------------------- */
 

@@ -165,7 +165,7 @@ put_now(struct uli_net *net, struct uli_ucx_peer *peer,
     op->head.signal_window = put->signal_window;
     op->head.signal_offset = put->signal_offset;
     op->head.signal = put->signal;
-    op->rendezvous = put->bytes > ULI_UCX_EAGER_BYTES;
+    op->rendezvous = put->bytes > net->eager_bytes;
     if (op->rendezvous)
         atomic_fetch_add_explicit(&peer->unsettled, 1, memory_order_relaxed);
     else

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which device a rank uses. The user's UCX_NET_DEVICES goes first, then
+ * ULYX_NET_DEVICES; else on InfiniBand the topology gives each rank of the node
+ * its nearest NIC, and elsewhere TCP gets the first interface that is up. Just
+ * one: UCX guesses 100 Mb/s for whatever reports no speed, loopback included,
+ * and would share data out by such guesses.
+ */
+#include <dirent.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "topology/nic.h"
+#include "transport/ucx/net.h"
+
+bool
+uli_ucx_has_infiniband(void)
+{
+    DIR *folder = opendir("/sys/class/infiniband");
+    bool found = false;
+    if (!folder)
+        return false;
+    for (struct dirent *entry; (entry = readdir(folder));)
+        found |= entry->d_name[0] != '.';
+    closedir(folder);
+    return found;
+}
+
+/* ---- TCP ----------------------------------------------------------------- */
+
+/* Bridges of containers and virtual machines lead nowhere else. */
+static bool
+is_bridge(const char *name)
+{
+    return strncmp(name, "docker", 6) == 0 || strncmp(name, "virbr", 5) == 0 ||
+           strncmp(name, "br-", 3) == 0;
+}
+
+/* 0: cannot be used. IPv4 goes before IPv6, bridges before loopback only. */
+static int
+worth_of(const struct ifaddrs *at)
+{
+    if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) ||
+        !(at->ifa_flags & IFF_RUNNING))
+        return 0;
+    int worth = at->ifa_addr->sa_family == AF_INET    ? 2
+                : at->ifa_addr->sa_family == AF_INET6 ? 1
+                                                      : 0;
+    if (worth == 0 || at->ifa_flags & IFF_LOOPBACK)
+        return worth;
+    return worth + (is_bridge(at->ifa_name) ? 2 : 4);
+}
+
+static void
+tcp_device(char *device_p, size_t bytes)
+{
+    struct ifaddrs *list = NULL;
+    int best = 0;
+    if (getifaddrs(&list))
+        return;
+    for (struct ifaddrs *at = list; at; at = at->ifa_next) {
+        int worth = worth_of(at);
+        if (worth > best) {
+            best = worth;
+            snprintf(device_p, bytes, "%s", at->ifa_name);
+        }
+    }
+    freeifaddrs(list);
+}
+
+/* ---- the nearest NIC ----------------------------------------------------- */
+
+/* The rank's nearest NIC, if InfiniBand knows it by that name; else UCX may
+ * take any. */
+static void
+nearest_nic(const struct uli_net_params *params, char *devices_p, size_t bytes)
+{
+    char name[ULI_TOPO_NAME], why[256], path[64 + ULI_TOPO_NAME];
+    if (params->local_nranks <= 0)
+        return;
+    if (!uli_node_nic(params->settings, params->local_rank,
+            params->local_nranks, name, why, sizeof(why))) {
+        ULI_INFO(ULI_LOG_TRANS, params->rank, "ucx: any NIC: %s", why);
+        return;
+    }
+    snprintf(path, sizeof(path), "/sys/class/infiniband/%s", name);
+    if (access(path, F_OK) == 0)
+        snprintf(devices_p, bytes, "%s:1", name);
+    else
+        ULI_INFO(ULI_LOG_TRANS, params->rank,
+            "ucx: any NIC: the nearest, %s, is none of InfiniBand's", name);
+}
+
+void
+uli_ucx_choose_devices(const struct uli_net_params *params, const char *wish,
+    char *devices_p, size_t bytes)
+{
+    const char *own = params->settings->net_devices;
+    snprintf(devices_p, bytes, "all");
+    if (*wish && strcmp(wish, "all"))
+        snprintf(devices_p, bytes, "%s", wish);
+    else if (*own)
+        snprintf(devices_p, bytes, "%s", own);
+    else if (!uli_ucx_has_infiniband())
+        tcp_device(devices_p, bytes);
+    else
+        nearest_nic(params, devices_p, bytes);
+}
