@@ -192,7 +192,12 @@ put_waits_for_the_stopped(void **state)
     assert_int_equal(atomic_load(&end->lost[1]), 0);
     assert_true(atomic_load(&end->pending) > 0);
     kill(child.pid, SIGCONT);
-    assert_true(ends_wait_count(end, NULL, &end->pending, 0, 30));
+    bool done = ends_wait_count(end, NULL, &end->pending, 0, 30);
+    if (!done)
+        print_message("%d on their way, lost %d: %s\n",
+            (int)atomic_load(&end->pending), (int)atomic_load(&end->lost[1]),
+            end->how[1]);
+    assert_true(done);
     assert_int_equal(atomic_load(&end->lost[1]), 0);
     assert_int_equal(write(child.socket, "e", 1), 1);
     struct end_service *service = end_serve(end);

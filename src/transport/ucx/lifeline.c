@@ -14,6 +14,9 @@
  *   refused or reset        the process has gone
  *   no answer               the host has vanished: lost, after 0.9 of it
  *
+ * Time counts from the first question, not from the last sign of life: this
+ * process may have been stopped itself.
+ *
  * For devices of TCP only: InfiniBand has timeouts in hardware.
  */
 #include <arpa/inet.h>
@@ -159,15 +162,16 @@ look(struct uli_ucx_peer *peer)
 static void
 judge(struct uli_net *net, struct uli_ucx_peer *peer, int verdict, int64_t now)
 {
-    int64_t keepalive_ns = (int64_t)(net->keepalive_s * 1e9);
+    int64_t patience_ns = (int64_t)(net->keepalive_s * 0.65e9);
     bool gone = verdict == ECONNREFUSED || verdict == ECONNRESET;
     if (verdict)
         hang_up(peer);
     if (verdict == ENOTCONN || peer->probe_made) {
         peer->alive_ns = now;
+        peer->asked_ns = 0;
         return;
     }
-    if (!gone && now - peer->alive_ns < keepalive_ns / 10 * 9)
+    if (!gone && now - peer->asked_ns < patience_ns)
         return;
     hang_up(peer);
     uli_ucx_lose(
@@ -186,13 +190,17 @@ check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
     if (!waits || peer->moved || !peer->alive_ns) {
         peer->moved = false;
         peer->alive_ns = waits ? now : 0;
+        peer->asked_ns = 0;
         hang_up(peer);
         return;
     }
     if (peer->probe_fd >= 0)
         judge(net, peer, look(peer), now);
-    else if (now - peer->alive_ns >= quarter_ns)
+    else if (now - peer->alive_ns >= quarter_ns) {
+        if (!peer->asked_ns)
+            peer->asked_ns = now;
         judge(net, peer, start_probe(net, peer), now);
+    }
 }
 
 void

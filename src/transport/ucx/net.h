@@ -116,6 +116,7 @@ struct uli_ucx_peer {
     int64_t flying;   /* operations that have not ended */
     bool moved;       /* something has come or ended since the last look */
     int64_t alive_ns; /* it, or its host, was there; 0: nobody has asked */
+    int64_t asked_ns; /* the first question since then; 0: none */
     int probe_fd;     /* -1: none */
     bool probe_made;  /* the connection is there */
 };
