@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts of the transport ucx beside ucx_perftest, on one link, in turn.
 
-    net_compare.py BENCH [--sizes N,N] [--rounds N]
+    net_compare.py BENCH [--sizes N,N] [--verbs V,V] [--rounds N]
         over the loopback device
     netns-test.sh run -H 2 -- net_compare.py BENCH ...
         between two hosts, rank 0 asks and rank 1 serves
@@ -76,7 +76,8 @@ def ours(link, host, port, bench, sizes, device):
 
 def compare(link, host, options, device):
     sizes = [int(s) for s in options.sizes.split(",")]
-    rows = {size: {name: [] for name in ["ours", *VERBS]} for size in sizes}
+    verbs = options.verbs.split(",")
+    rows = {size: {name: [] for name in ["ours", *verbs]} for size in sizes}
     latency, port = [], PORT + 1
     for _ in range(options.rounds):
         port += 1
@@ -84,14 +85,15 @@ def compare(link, host, options, device):
         latency.append(found.get("latency", 0))
         for size in sizes:
             rows[size]["ours"].append(found.get(str(size), 0))
-            for verb in VERBS:
+            for verb in verbs:
                 port += 1
                 rows[size][verb].append(
                     perftest(link, host, port, verb, size, device))
-    print("bytes      ours       am      tag      put   ours / best")
+    print("bytes         ours" + "".join(f"{v:>9}" for v in verbs) +
+          "   ours / best")
     for size, row in rows.items():
         ratios = [mine / best for mine, *others in zip(
-            row["ours"], *(row[verb] for verb in VERBS))
+            row["ours"], *(row[verb] for verb in verbs))
             if (best := max(others)) > 0]
         middle = [statistics.median(row[name]) for name in row]
         print(f"{size:<9}" + "".join(f"{m:9.1f}" for m in middle) +
@@ -109,6 +111,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bench")
     parser.add_argument("--sizes", default="8192,65536,1048576,16777216")
+    parser.add_argument("--verbs", default="am,tag,put")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     rank = os.environ.get("ULYX_RANK")

@@ -182,8 +182,8 @@ put_waits_for_the_stopped(void **state)
     unsigned char *source = calloc(1, WINDOW);
     talk(end);
     kill(child.pid, SIGSTOP);
-    assert_status(end_put(end, 1, source, WINDOW, 0, 1, 1), ULYX_SUCCESS);
-    for (int i = 0; i < 2000; i++)
+    assert_status(end_put(end, 1, source, 4 << 20, 0, 1, 1), ULYX_SUCCESS);
+    for (int i = 0; i < 400; i++)
         assert_status(end_put(end, 1, source, 30000, 0, 1, (uint64_t)i + 2),
             ULYX_SUCCESS);
     int64_t until = uli_deadline_in(3 * (double)test_draws(1));
@@ -192,7 +192,7 @@ put_waits_for_the_stopped(void **state)
     assert_int_equal(atomic_load(&end->lost[1]), 0);
     assert_true(atomic_load(&end->pending) > 0);
     kill(child.pid, SIGCONT);
-    bool done = ends_wait_count(end, NULL, &end->pending, 0, 30);
+    bool done = ends_wait_count(end, NULL, &end->pending, 0, 45);
     if (!done)
         print_message("%d on their way, lost %d: %s\n",
             (int)atomic_load(&end->pending), (int)atomic_load(&end->lost[1]),
