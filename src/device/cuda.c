@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include "base/status.h"
+#include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 #include "device/device.h"
 
@@ -52,9 +53,8 @@ retain(int32_t device, uli_cu_handle *context_p)
     return ULI_CUDA(cuDevicePrimaryCtxRetain, (context_p, handle));
 }
 
-/* Makes the device current until leave(). */
-static ulyx_status_t
-enter(int32_t device)
+ulyx_status_t
+uli_cuda_enter(int32_t device)
 {
     ulyx_status_t status = ULYX_SUCCESS;
     ULI_TRY(cuda_open());
@@ -70,9 +70,8 @@ enter(int32_t device)
     return ULI_CUDA(cuCtxPushCurrent, (contexts[device]));
 }
 
-/* status: of what was done in between. */
-static ulyx_status_t
-leave(ulyx_status_t status)
+ulyx_status_t
+uli_cuda_leave(ulyx_status_t status)
 {
     uli_cu_handle popped;
     ulyx_status_t pop = ULYX_SUCCESS;
@@ -85,8 +84,8 @@ leave(ulyx_status_t status)
 /* In the device's context: a driver call with its arguments in brackets. */
 #define IN_CONTEXT(device, call, arguments)                                    \
     do {                                                                       \
-        ULI_TRY(enter(device));                                                \
-        return leave(ULI_CUDA(call, arguments));                               \
+        ULI_TRY(uli_cuda_enter(device));                                       \
+        return uli_cuda_leave(ULI_CUDA(call, arguments));                      \
     } while (0)
 
 /* ---- memory -------------------------------------------------------------- */
@@ -146,8 +145,8 @@ static ulyx_status_t
 cuda_alloc(int32_t device, int64_t bytes, void **address_p)
 {
     uli_cu_ptr address = 0;
-    ULI_TRY(enter(device));
-    ULI_TRY(leave(ULI_CUDA(cuMemAlloc, (&address, (size_t)bytes))));
+    ULI_TRY(uli_cuda_enter(device));
+    ULI_TRY(uli_cuda_leave(ULI_CUDA(cuMemAlloc, (&address, (size_t)bytes))));
     *address_p = (void *)(uintptr_t)address;
     return ULYX_SUCCESS;
 }
@@ -173,8 +172,9 @@ static ulyx_status_t
 cuda_stream_create(int32_t device, void **stream_p)
 {
     uli_cu_handle stream = NULL;
-    ULI_TRY(enter(device));
-    ULI_TRY(leave(ULI_CUDA(cuStreamCreate, (&stream, STREAM_NON_BLOCKING))));
+    ULI_TRY(uli_cuda_enter(device));
+    ULI_TRY(uli_cuda_leave(
+        ULI_CUDA(cuStreamCreate, (&stream, STREAM_NON_BLOCKING))));
     *stream_p = stream;
     return ULYX_SUCCESS;
 }
@@ -195,8 +195,8 @@ static ulyx_status_t
 cuda_stream_capturing(int32_t device, void *stream, bool *capturing_p)
 {
     int status = 0;
-    ULI_TRY(enter(device));
-    ULI_TRY(leave(ULI_CUDA(cuStreamIsCapturing, (stream, &status))));
+    ULI_TRY(uli_cuda_enter(device));
+    ULI_TRY(uli_cuda_leave(ULI_CUDA(cuStreamIsCapturing, (stream, &status))));
     *capturing_p = status != 0;
     return ULYX_SUCCESS;
 }
@@ -205,8 +205,9 @@ static ulyx_status_t
 cuda_event_create(int32_t device, void **event_p)
 {
     uli_cu_handle event = NULL;
-    ULI_TRY(enter(device));
-    ULI_TRY(leave(ULI_CUDA(cuEventCreate, (&event, EVENT_DISABLE_TIMING))));
+    ULI_TRY(uli_cuda_enter(device));
+    ULI_TRY(uli_cuda_leave(
+        ULI_CUDA(cuEventCreate, (&event, EVENT_DISABLE_TIMING))));
     *event_p = event;
     return ULYX_SUCCESS;
 }

@@ -15,7 +15,30 @@
 typedef int uli_cu_result;
 typedef int uli_cu_device;
 typedef unsigned long long uli_cu_ptr;
-typedef void *uli_cu_handle; /* of a context, stream or event */
+typedef void *uli_cu_handle;              /* of a context, stream or event */
+typedef unsigned long long uli_cu_memory; /* handle of physical memory */
+
+/* CUmemAllocationProp, CUmemAccessDesc and CUipcMemHandle of cuda.h. */
+struct uli_cu_memory_props {
+    int type, handle_types; /* of allocation; bits of what it exports as */
+    int location_type, location;
+    void *win32;
+    unsigned char compression, rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+};
+struct uli_cu_access {
+    int location_type, location, flags;
+};
+struct uli_cu_ipc {
+    unsigned char bytes[64];
+};
+enum {
+    ULI_CU_PINNED = 1,     /* a type */
+    ULI_CU_ON_DEVICE = 1,  /* a location type */
+    ULI_CU_DESCRIPTOR = 1, /* a handle type */
+    ULI_CU_READ_WRITE = 3, /* access flags */
+};
 
 enum {
     ULI_CU_SUCCESS = 0,
@@ -48,6 +71,39 @@ enum {
     X(cuCtxPopCurrent, 4000, (uli_cu_handle * context))                        \
     X(cuPointerGetAttribute, 4000,                                             \
         (void *value, int attribute, uli_cu_ptr address))                      \
+    X(cuDeviceGetAttribute, 2000,                                              \
+        (int *value, int attribute, uli_cu_device device))                     \
+    X(cuMemGetAllocationGranularity, 10020,                                    \
+        (size_t * bytes, const struct uli_cu_memory_props *props, int option)) \
+    X(cuMemCreate, 10020,                                                      \
+        (uli_cu_memory * memory, size_t bytes,                                 \
+            const struct uli_cu_memory_props *props,                           \
+            unsigned long long flags))                                         \
+    X(cuMemRelease, 10020, (uli_cu_memory memory))                             \
+    X(cuMemAddressReserve, 10020,                                              \
+        (uli_cu_ptr * address, size_t bytes, size_t alignment,                 \
+            uli_cu_ptr wish, unsigned long long flags))                        \
+    X(cuMemAddressFree, 10020, (uli_cu_ptr address, size_t bytes))             \
+    X(cuMemMap, 10020,                                                         \
+        (uli_cu_ptr address, size_t bytes, size_t offset,                      \
+            uli_cu_memory memory, unsigned long long flags))                   \
+    X(cuMemUnmap, 10020, (uli_cu_ptr address, size_t bytes))                   \
+    X(cuMemSetAccess, 10020,                                                   \
+        (uli_cu_ptr address, size_t bytes, const struct uli_cu_access *access, \
+            size_t count))                                                     \
+    X(cuMemExportToShareableHandle, 10020,                                     \
+        (void *handle, uli_cu_memory memory, int handle_type,                  \
+            unsigned long long flags))                                         \
+    X(cuMemImportFromShareableHandle, 10020,                                   \
+        (uli_cu_memory * memory, void *handle, int handle_type))               \
+    X(cuMemRetainAllocationHandle, 11000,                                      \
+        (uli_cu_memory * memory, void *address))                               \
+    X(cuMemGetAllocationPropertiesFromHandle, 10020,                           \
+        (struct uli_cu_memory_props * props, uli_cu_memory memory))            \
+    X(cuIpcGetMemHandle, 4010, (struct uli_cu_ipc * ipc, uli_cu_ptr address))  \
+    X(cuIpcOpenMemHandle, 11000,                                               \
+        (uli_cu_ptr * address, struct uli_cu_ipc ipc, unsigned flags))         \
+    X(cuIpcCloseMemHandle, 4010, (uli_cu_ptr address))                         \
     X(cuMemAlloc, 3020, (uli_cu_ptr * address, size_t bytes))                  \
     X(cuMemFree, 3020, (uli_cu_ptr address))                                   \
     X(cuMemcpyAsync, 4000,                                                     \

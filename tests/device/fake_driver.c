@@ -8,69 +8,71 @@
 #include <stdlib.h>
 #include <string.h>
 #include "device/cuda_driver.h"
+#include "device/fake_memory.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 extern struct fake_driver fake_driver;
-EXPORT struct fake_driver fake_driver = {.devices = 2};
+EXPORT struct fake_driver fake_driver = {
+    .devices = 2, .count = fake_memory_count};
 
-static int
-outcome(const char *name)
+int
+fake_outcome(const char *name)
 {
     const char *failing = fake_driver.failing;
     return failing && strcmp(failing, name) == 0 ? fake_driver.result : 0;
 }
 
-static int
+int
 do_cuInit(unsigned flags)
 {
-    return flags ? ULI_CU_INVALID_VALUE : outcome("cuInit");
+    return flags ? ULI_CU_INVALID_VALUE : fake_outcome("cuInit");
 }
 
-static int
+int
 do_cuDriverGetVersion(int *version)
 {
     *version = 12040;
-    return outcome("cuDriverGetVersion");
+    return fake_outcome("cuDriverGetVersion");
 }
 
-static int
+int
 do_cuGetErrorName(int error, const char **name)
 {
     *name = error == 719 ? "CUDA_ERROR_LAUNCH_FAILED" : "CUDA_ERROR_FAKE";
     return 0;
 }
 
-static int
+int
 do_cuGetErrorString(int error, const char **text)
 {
     *text = "words of the driver";
     return error == 12345 ? ULI_CU_INVALID_VALUE : 0;
 }
 
-static int
+int
 do_cuDeviceGetCount(int *count)
 {
     *count = fake_driver.devices;
-    return outcome("cuDeviceGetCount");
+    return fake_outcome("cuDeviceGetCount");
 }
 
-static int
+int
 do_cuDeviceGet(int *device, int ordinal)
 {
     *device = ordinal;
     return ordinal < fake_driver.devices ? 0 : ULI_CU_INVALID_DEVICE;
 }
 
-static int
+int
 do_cuDevicePrimaryCtxRetain(void **context, int device)
 {
     *context = &fake_driver.devices + device;
     fake_driver.retained++;
-    return outcome("cuDevicePrimaryCtxRetain");
+    return fake_outcome("cuDevicePrimaryCtxRetain");
 }
 
-static int
+int
 do_cuDevicePrimaryCtxRelease(int device)
 {
     (void)device;
@@ -78,14 +80,14 @@ do_cuDevicePrimaryCtxRelease(int device)
     return 0;
 }
 
-static int
+int
 do_cuCtxPushCurrent(void *context)
 {
     fake_driver.depth += context != NULL;
-    return outcome("cuCtxPushCurrent");
+    return fake_outcome("cuCtxPushCurrent");
 }
 
-static int
+int
 do_cuCtxPopCurrent(void **context)
 {
     *context = NULL;
@@ -93,14 +95,38 @@ do_cuCtxPopCurrent(void **context)
     return 0;
 }
 
+/* Of memory that the fake made. */
 static int
+made_attribute(void *value, int attribute, const struct fake_range *range)
+{
+    if (attribute == 11 || attribute == 19) /* RANGE_START, MAPPING_BASE */
+        memcpy(value, &range->base, sizeof(range->base));
+    else if (attribute == 12 || attribute == 18) /* their sizes */
+        memcpy(value, &range->bytes, sizeof(range->bytes));
+    else if (attribute == 7) /* BUFFER_ID */
+        memcpy(value, &range->id, sizeof(range->id));
+    else {
+        /* MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL, IS_LEGACY_IPC */
+        int result = attribute == 2    ? 2
+                     : attribute == 9  ? range->device
+                     : attribute == 10 ? range->ipc && !fake_driver.no_ipc
+                                       : 0;
+        memcpy(value, &result, sizeof(result));
+    }
+    return 0;
+}
+
+int
 do_cuPointerGetAttribute(void *value, int attribute, uli_cu_ptr address)
 {
     uli_cu_ptr start = (uintptr_t)fake_driver.device_at;
     uli_cu_ptr managed = (uintptr_t)fake_driver.managed_at;
     int of_device = address - start < (uli_cu_ptr)fake_driver.device_bytes;
-    if (outcome("cuPointerGetAttribute"))
-        return outcome("cuPointerGetAttribute");
+    if (fake_outcome("cuPointerGetAttribute"))
+        return fake_outcome("cuPointerGetAttribute");
+    struct fake_range made;
+    if (fake_memory_find(address, &made))
+        return made_attribute(value, attribute, &made);
     if (!of_device && address != managed)
         return ULI_CU_INVALID_VALUE;
     if (attribute == 11) { /* RANGE_START_ADDR */
@@ -120,26 +146,12 @@ do_cuPointerGetAttribute(void *value, int attribute, uli_cu_ptr address)
     return 0;
 }
 
-static int
-do_cuMemAlloc(uli_cu_ptr *address, size_t bytes)
-{
-    *address = (uintptr_t)malloc(bytes);
-    return outcome("cuMemAlloc");
-}
-
-static int
-do_cuMemFree(uli_cu_ptr address)
-{
-    free((void *)(uintptr_t)address);
-    return outcome("cuMemFree");
-}
-
-static int
+int
 do_cuMemcpyAsync(uli_cu_ptr dst, uli_cu_ptr src, size_t bytes, void *stream)
 {
     (void)stream;
     memcpy((void *)(uintptr_t)dst, (void *)(uintptr_t)src, bytes);
-    return outcome("cuMemcpyAsync");
+    return fake_outcome("cuMemcpyAsync");
 }
 
 static int
@@ -149,27 +161,27 @@ make(void **object)
     return 0;
 }
 
-static int
+int
 do_cuStreamCreate(void **stream, unsigned flags)
 {
     return flags == 1 ? make(stream) : ULI_CU_INVALID_VALUE;
 }
 
-static int
+int
 do_cuStreamDestroy(void *stream)
 {
     free(stream);
     return 0;
 }
 
-static int
+int
 do_cuStreamSynchronize(void *stream)
 {
     (void)stream;
-    return outcome("cuStreamSynchronize");
+    return fake_outcome("cuStreamSynchronize");
 }
 
-static int
+int
 do_cuStreamIsCapturing(void *stream, int *status)
 {
     (void)stream;
@@ -177,36 +189,44 @@ do_cuStreamIsCapturing(void *stream, int *status)
     return 0;
 }
 
-static int
+int
 do_cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
     return stream && event && !flags ? 0 : ULI_CU_INVALID_HANDLE;
 }
 
-static int
+int
 do_cuEventCreate(void **event, unsigned flags)
 {
     return flags == 2 ? make(event) : ULI_CU_INVALID_VALUE;
 }
 
-static int
+int
 do_cuEventDestroy(void *event)
 {
     free(event);
     return 0;
 }
 
-static int
+int
 do_cuEventRecord(void *event, void *stream)
 {
     return event && stream ? 0 : ULI_CU_INVALID_HANDLE;
 }
 
-static int
+int
 do_cuEventQuery(void *event)
 {
     (void)event;
     return fake_driver.pending ? ULI_CU_NOT_READY : 0;
+}
+
+int
+do_cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    *value = attribute != fake_driver.lacks;
+    return device < fake_driver.devices ? fake_outcome("cuDeviceGetAttribute")
+                                        : ULI_CU_INVALID_DEVICE;
 }
 
 /* Newer entry points than asked for would have another signature. */

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The primary context of a device around driver calls; inside src/device.
+ */
+#ifndef ULI_DEVICE_CUDA_CONTEXT_H
+#define ULI_DEVICE_CUDA_CONTEXT_H
+
+#include <stdint.h>
+#include "ulyx/types.h"
+
+/* Opens the driver where need be, makes the device's primary context current
+ * until leave. Errors: UNSUPPORTED (no driver), INVALID_ARGUMENT (no such
+ * device), the driver's. */
+ulyx_status_t uli_cuda_enter(int32_t device);
+/* Restores the caller's context. status: of what was done in between; it comes
+ * back unless restoring fails. */
+ulyx_status_t uli_cuda_leave(ulyx_status_t status);
+
+#endif
