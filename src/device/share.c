@@ -80,14 +80,14 @@ err_reserve:
 static ulyx_status_t
 displace(const void *address, int64_t bytes, uli_cu_memory memory)
 {
+    const struct uli_cu_calls *calls = uli_cuda_calls();
     size_t size = (size_t)bytes;
-    ulyx_status_t unmap = ULI_CUDA(cuMemUnmap, (pointer(address), size));
-    ulyx_status_t reserve =
-        ULI_CUDA(cuMemAddressFree, (pointer(address), size));
-    ulyx_status_t release = ULI_CUDA(cuMemRelease, (memory));
-    return unmap != ULYX_SUCCESS     ? unmap
-           : reserve != ULYX_SUCCESS ? reserve
-                                     : release;
+    uli_cu_result unmap = calls->cuMemUnmap(pointer(address), size);
+    uli_cu_result reserve = calls->cuMemAddressFree(pointer(address), size);
+    uli_cu_result release = calls->cuMemRelease(memory);
+    ULI_TRY(uli_cuda_status(unmap, "cuMemUnmap"));
+    ULI_TRY(uli_cuda_status(reserve, "cuMemAddressFree"));
+    return uli_cuda_status(release, "cuMemRelease");
 }
 
 static ulyx_status_t

@@ -14,7 +14,7 @@
 
 extern struct fake_driver fake_driver;
 EXPORT struct fake_driver fake_driver = {
-    .devices = 2, .count = fake_memory_count};
+    .devices = 2, .count = fake_memory_count, .forget = fake_memory_forget};
 
 int
 fake_outcome(const char *name)

@@ -20,10 +20,11 @@ struct fake_driver {
     int64_t device_bytes;
     const void *managed_at; /* one byte of managed memory */
     int capturing;
-    int pending;        /* events are not there yet */
-    int lacks;          /* attribute that devices do not have */
-    int no_ipc;         /* cuMemAlloc's memory as stream-ordered memory is */
-    int (*count)(void); /* objects of device memory that live */
+    int pending;          /* events are not there yet */
+    int lacks;            /* attribute that devices do not have */
+    int no_ipc;           /* cuMemAlloc's memory as stream-ordered memory is */
+    int (*count)(void);   /* objects of device memory that live */
+    void (*forget)(void); /* drops them all */
 };
 
 #endif

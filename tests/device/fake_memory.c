@@ -112,6 +112,19 @@ fake_memory_count(void)
     return count;
 }
 
+/* Addresses stay reserved: nobody is to get them again by chance. */
+void
+fake_memory_forget(void)
+{
+    for (int i = 0; i < RANGES; i++)
+        ranges[i].form = NONE;
+    for (int i = 1; i <= HANDLES; i++) {
+        if (handles[i].holders > 0)
+            close(handles[i].fd);
+        handles[i].holders = 0;
+    }
+}
+
 /* ---- physical memory ----------------------------------------------------- */
 
 int

@@ -23,6 +23,7 @@ struct fake_range {
 bool fake_memory_find(uli_cu_ptr address, struct fake_range *range_p);
 /* Objects that live: handles, ranges and mappings. */
 int fake_memory_count(void);
+void fake_memory_forget(void);
 
 /* The result that the test wants of the call of this name; 0 = do it. */
 int fake_outcome(const char *name);
