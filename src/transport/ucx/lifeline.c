@@ -5,7 +5,8 @@
  * its way it is off, retransmission goes on for a quarter of an hour, and the
  * option that shortens it (TCP_USER_TIMEOUT) also kills the connection to a
  * stopped process whose window is full. So, when something has been on its way
- * to a peer for a quarter of ULYX_KEEPALIVE and nothing has come from it, a
+ * to a peer for a quarter of ULYX_KEEPALIVE and nothing has come from it (UCX
+ * may have ended a small send once the kernel had taken it), a
  * second connection is tried, to a socket that each end listens on for this:
  *
  *   accepted and closed     the peer runs; asked again later
@@ -168,6 +169,7 @@ judge(struct uli_net *net, struct uli_ucx_peer *peer, int verdict, int64_t now)
         hang_up(peer);
     if (verdict == ENOTCONN || peer->probe_made) {
         peer->alive_ns = now;
+        peer->unheard = false; /* what was sent arrives; then TCP asks */
         peer->asked_ns = 0;
         return;
     }
@@ -185,8 +187,8 @@ static void
 check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
 {
     int64_t quarter_ns = (int64_t)(net->keepalive_s * 1e9 / 4);
-    bool waits = peer->flying > 0 && peer->ep && !peer->broken &&
-                 !peer->said_bye && peer->place.any.sa_family;
+    bool waits = (peer->flying > 0 || peer->unheard) && peer->ep &&
+                 !peer->broken && !peer->said_bye && peer->place.any.sa_family;
     if (!waits || peer->moved || !peer->alive_ns) {
         peer->moved = false;
         peer->alive_ns = waits ? now : 0;
@@ -214,6 +216,6 @@ uli_ucx_lifeline_step(struct uli_net *net)
     while (net->listener >= 0 &&
            (fd = accept4(net->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0)
         close(fd);
-    for (int32_t p = 0; net->flying > 0 && p < net->nranks; p++)
+    for (int32_t p = 0; p < net->nranks; p++)
         check(net, &net->peers[p], now);
 }

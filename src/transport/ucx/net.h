@@ -115,6 +115,8 @@ struct uli_ucx_peer {
     union uli_ucx_place place;
     int64_t flying;   /* operations that have not ended */
     bool moved;       /* something has come or ended since the last look */
+    bool unheard;     /* something was sent, nothing has come since: UCX may
+                       * have ended it when the kernel had taken it */
     int64_t alive_ns; /* it, or its host, was there; 0: nobody has asked */
     int64_t asked_ns; /* the first question since then; 0: none */
     int probe_fd;     /* -1: none */

@@ -67,6 +67,7 @@ landed(void *request, ucs_status_t status, size_t bytes, void *argument)
     net->flying--;
     incoming->peer->flying--;
     incoming->peer->moved = true;
+    incoming->peer->unheard = false;
     net->ucx->request_free(request);
     if (status == UCS_OK) {
         store_signal(incoming->signal, incoming->value);
@@ -241,6 +242,7 @@ arrived(void *argument, const void *header, size_t header_bytes, void *data,
     if (atomic_load_explicit(&peer->lost, memory_order_relaxed))
         return UCS_OK;
     peer->moved = true;
+    peer->unheard = false;
     if (!peer->ep && !peer->want_ep) {
         peer->want_ep = true; /* to notice its death, and to answer it */
         uli_ucx_due(net, peer);

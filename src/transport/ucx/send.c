@@ -132,6 +132,7 @@ send_op(struct uli_ucx_op *op, const void *data, size_t bytes)
             op->rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
+    op->peer->unheard = true;
     ucs_status_ptr_t request = net->ucx->am_send_nbx(op->peer->ep, ULI_UCX_AM,
         &op->head, sizeof(op->head), data, bytes, &how);
     if (UCS_PTR_IS_PTR(request)) {
