@@ -7,7 +7,7 @@
  * are visited in the order r + 1, r + 2, ..., so that at any time each is
  * visited by one; the own share comes when nothing else can move.
  */
-#include "collectives/exchange.h"
+#include "collectives/hier.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -82,7 +82,7 @@ may_post(const struct uli_exchange *exchange)
             !uli_exchange_gone(exchange, p))
             return false;
     }
-    return true;
+    return !exchange->hier || uli_hier_may_post(exchange->hier);
 }
 
 static bool
@@ -265,13 +265,17 @@ all_ended(const struct uli_exchange *exchange)
     for (int32_t p = 0; p < exchange->nranks; p++)
         if (exchange->pairs[p].shares && !exchange->pairs[p].ended)
             return false;
-    return true;
+    return !exchange->hier || exchange->hier->ended;
 }
 
 /* The lowest rank that something was wrong with. */
 static void
 finish(struct uli_exchange *exchange)
 {
+    if (exchange->hier) { /* it knows of all ranks */
+        uli_op_finish(&exchange->op, uli_hier_result(exchange->hier));
+        return;
+    }
     for (int32_t p = 0; p < exchange->nranks; p++)
         if (exchange->pairs[p].shares && exchange->pairs[p].skip) {
             uli_op_finish(&exchange->op,
@@ -294,6 +298,8 @@ progress(struct ulyx_op *op)
     for (int32_t k = 1; k < exchange->nranks && running(exchange); k++)
         advanced |=
             progress_pair(exchange, (exchange->rank + k) % exchange->nranks);
+    if (running(exchange) && exchange->hier)
+        advanced |= uli_hier_progress(exchange->hier);
     if (running(exchange))
         advanced |= uli_sums_progress(exchange);
     if (running(exchange) && !advanced)
@@ -350,6 +356,8 @@ void
 uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline)
 {
     reset(exchange);
+    if (exchange->hier)
+        uli_hier_start(exchange->hier);
     exchange->op.deadline = deadline;
     uli_op_launch(&exchange->op);
     if (!exchange->op.by_library_thread)
@@ -385,6 +393,8 @@ uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
         write_record(exchange, p, status);
         uli_post_letter(exchange, p, 0);
     }
+    if (exchange->hier)
+        uli_hier_refuse(exchange->hier, status);
     release(&exchange->op);
     return uli_error_pass(status, text);
 }

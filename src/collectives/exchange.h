@@ -210,13 +210,16 @@ struct uli_pair {
     char *src_at[ULI_TENSORS], *dst_at[ULI_TENSORS]; /* windows mapped here */
 };
 
+struct uli_hier;
+
 struct uli_exchange {
     struct ulyx_op op; /* first */
     ulyx_comm_t *comm;
     int32_t rank, nranks, ntensors;
     const char *what; /* "reshuffle" */
     struct uli_pair *pairs;
-    int64_t slot_bytes; /* of one slot */
+    struct uli_hier *hier; /* what crosses nodes, or NULL: pairs do it */
+    int64_t slot_bytes;    /* of one slot */
     /* Remote peers that streams without shares of sums go to at one time; 0 =
      * any number. */
     int64_t peer_limit;

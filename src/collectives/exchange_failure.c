@@ -4,7 +4,7 @@
  * the communicator, peers that have gone.
  */
 #include <stdio.h>
-#include "collectives/exchange.h"
+#include "collectives/hier.h"
 
 /* ---- deadline and failure ------------------------------------------------ */
 
@@ -16,7 +16,10 @@ list_missing(const struct uli_exchange *exchange, char *text_p, size_t bytes)
     text_p[0] = 0;
     for (int32_t p = 0; p < exchange->nranks && length + 16 < bytes; p++) {
         const struct uli_pair *pair = &exchange->pairs[p];
-        if (!pair->shares || uli_words_done(pair->mine, exchange->call))
+        bool missing =
+            (pair->shares && !uli_words_done(pair->mine, exchange->call)) ||
+            (exchange->hier && uli_hier_missing(exchange->hier, p));
+        if (!missing)
             continue;
         length += (size_t)snprintf(
             text_p + length, bytes - length, "%s%d", length ? ", " : "", p);

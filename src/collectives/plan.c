@@ -10,6 +10,7 @@
  * pieces can serve again when all peers have marked it closed here, for until
  * then they may still post. Meanwhile they lie in a grave.
  */
+#include "collectives/hier.h"
 #include "collectives/plan.h"
 
 #include <stdlib.h>
@@ -26,7 +27,16 @@ closed_by_all(const struct uli_grave *grave)
     for (int32_t p = 0; p < grave->nranks; p++)
         if (grave->shares[p] && !uli_plan_closed_by(&grave->pieces, p))
             return false;
-    return uli_plan_pieces_idle(&grave->pieces);
+    /* Last: it is the last look at memory of others. */
+    return uli_plan_pieces_idle(&grave->pieces) &&
+           (!grave->hier || uli_hier_idle(grave->hier));
+}
+
+static void
+free_hier_piece(ulyx_comm_t *comm, struct uli_hier *hier)
+{
+    if (hier && hier->piece.address)
+        uli_arena_free(comm, &hier->piece);
 }
 
 void
@@ -40,6 +50,8 @@ uli_plans_sweep(ulyx_comm_t *comm)
         if (!closed_by_all(grave))
             continue;
         uli_plan_free_pieces(comm, &grave->pieces);
+        free_hier_piece(comm, grave->hier);
+        uli_hier_destroy(grave->hier);
         uli_list_remove(&grave->node);
         free(grave);
     }
@@ -52,6 +64,7 @@ forget_graves(ulyx_comm_t *comm)
     while (!uli_list_empty(&comm->plan_graves)) {
         struct uli_grave *grave =
             ULI_CONTAINER_OF(comm->plan_graves.next, struct uli_grave, node);
+        uli_hier_destroy(grave->hier);
         uli_list_remove(&grave->node);
         free(grave);
     }
@@ -66,6 +79,7 @@ free_plan(ulyx_plan_t *plan)
         uli_op_thread_release();
     uli_plan_free_tables(plan);
     uli_layout_destroy(plan->layout);
+    uli_hier_destroy(plan->exchange.hier);
     uli_op_destroy(&plan->exchange.op);
     free(plan->exchange.pairs);
     free(plan->ranks);
@@ -84,12 +98,14 @@ static void
 drop_plan(ulyx_plan_t *plan)
 {
     uli_plan_free_pieces(plan->comm, &plan->pieces);
+    free_hier_piece(plan->comm, plan->exchange.hier);
     free_plan(plan);
 }
 
 /* ---- before the agreement ------------------------------------------------ */
 
-static const char *const algo_names[ULI_PLAN_ALGOS] = {"direct", "pairwise"};
+static const char *const algo_names[ULI_PLAN_ALGOS] = {
+    "direct", "pairwise", "hier"};
 
 /* On one node all algorithms are the same; between nodes some peers at a time
  * load a network less than all of them. */
@@ -106,9 +122,8 @@ choose_algo(ulyx_plan_t *plan, const char *algo)
             plan->algo = (enum uli_plan_algo)i;
             return ULYX_SUCCESS;
         }
-    return uli_error(
-        strcmp(algo, "hier") ? ULYX_ERR_INVALID_ARGUMENT : ULYX_ERR_UNSUPPORTED,
-        "algo is \"%s\": \"direct\" and \"pairwise\" exist", algo);
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "algo is \"%s\", must be \"direct\", \"pairwise\" or \"hier\"", algo);
 }
 
 static ulyx_status_t
@@ -196,6 +211,8 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->exchange.ntensors = params->shape.ntensors;
     if (!allocate(plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    if (plan->algo == ULI_PLAN_HIER && comm->nnodes > 1)
+        ULI_TRY(uli_hier_create(plan, params->bytes_in_flight));
     ULI_TRY(uli_plan_measure(plan));
     if (plan->flags & ULYX_PLAN_PROGRESS_THREAD) {
         ULI_TRY(uli_op_thread_hold());
@@ -236,6 +253,8 @@ complete(ulyx_plan_t *plan)
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         if (uli_plan_shares(plan, p))
             ULI_TRY(uli_plan_connect(plan, p));
+    if (exchange->hier)
+        ULI_TRY(uli_hier_connect(plan));
     uli_plan_build(plan);
     uli_plan_return_spare_rings(plan);
     return ULYX_SUCCESS;
@@ -285,6 +304,8 @@ uli_plan_update(
     if (status == ULYX_SUCCESS && uli_layout_has_tables(plan->layout)) {
         uli_plan_remeasure(plan);
         uli_plan_build(plan);
+        if (plan->exchange.hier)
+            uli_hier_rebuild(plan);
     }
     atomic_store(&plan->exchange.busy, false);
     return status;
@@ -304,6 +325,10 @@ uli_plan_destroy(ulyx_plan_t *plan)
         if (pair->shares)
             uli_post_closed(&plan->exchange, p);
     }
+    grave->hier = plan->exchange.hier;
+    plan->exchange.hier = NULL;
+    if (grave->hier)
+        uli_hier_close(grave->hier);
     uli_list_append(&comm->plan_graves, &grave->node);
     plan->grave = NULL;
     free_plan(plan);

@@ -35,6 +35,7 @@ struct uli_plan_params {
 enum uli_plan_algo {
     ULI_PLAN_DIRECT,   /* all peers at once */
     ULI_PLAN_PAIRWISE, /* some remote peers at a time */
+    ULI_PLAN_HIER,     /* node by node: hier.h */
     ULI_PLAN_ALGOS
 };
 
@@ -43,6 +44,7 @@ struct uli_rank_info {
     uli_strides_t strides[ULI_TENSORS];
     int32_t memory[2]; /* of the sequence and the head side */
     struct uli_address words, rings;
+    struct uli_address hier; /* its piece of the hierarchical schedule */
     int64_t chunk_bytes; /* of its rings for ranks that reach them: two each */
     /* The most of its rings for remote ranks and of its mirrors of theirs: a
      * pair uses the smaller of both ends' values. */
@@ -82,6 +84,7 @@ struct uli_plan_pieces {
 struct uli_grave {
     struct uli_list node;
     struct uli_plan_pieces pieces;
+    struct uli_hier *hier; /* or NULL */
     int32_t nranks;
     bool shares[]; /* [nranks] */
 };
@@ -131,7 +134,9 @@ ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 /* Returns arena pieces of plans that all peers have closed. */
 void uli_plans_sweep(ulyx_comm_t *comm);
 
-/* Does the plan ever move a byte between p and this rank? */
+/* Is the move that of the hierarchical schedule? */
+bool uli_plan_is_hier(const ulyx_plan_t *plan, const struct uli_move *move);
+/* Does the engine ever move a byte between p and this rank? */
 bool uli_plan_shares(const ulyx_plan_t *plan, int32_t p);
 
 /* ---- arena pieces (plan_pieces.c) ---------------------------------------- */

@@ -15,6 +15,7 @@
 #include <string.h>
 #include "base/size.h"
 #include "base/status.h"
+#include "collectives/hier.h"
 #include "collectives/plan.h"
 
 /* A record: head, values[nvalues], ring_at[nranks]. */
@@ -109,7 +110,9 @@ walk(struct list *list, const ulyx_plan_t *plan)
     put(list, shape->head_splits != NULL, "head_splits (given or not)");
     put_work_split(list, shape);
     put(list, (int64_t)plan->operations, "operations");
-    put(list, plan->algo, "algo (0 direct, 1 pairwise)");
+    put(list, plan->algo, "algo (0 direct, 1 pairwise, 2 hier)");
+    put(list, plan->exchange.hier ? plan->exchange.hier->chunk_bytes : 0,
+        "the chunk of algo hier");
     put(list, plan->slot_limit, "slot_bytes");
     for (int i = 0; i < shape->nparts; i++)
         for (int p = 0; shape->parts[i].splits && p < shape->nranks; p++)

@@ -16,6 +16,7 @@
 #include "base/dtype.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "collectives/hier.h"
 #include "collectives/plan.h"
 #include "comm/remote.h"
 
@@ -25,6 +26,21 @@ static bool
 uses(const ulyx_plan_t *plan, int operation)
 {
     return plan->operations >> operation & 1;
+}
+
+bool
+uli_plan_is_hier(const ulyx_plan_t *plan, const struct uli_move *move)
+{
+    return plan->exchange.hier &&
+           uli_nodes_cross(&plan->exchange.hier->nodes, move);
+}
+
+/* Is p on another node, and what moves there not the engine's? */
+static bool
+beyond(const ulyx_plan_t *plan, int32_t p)
+{
+    const struct uli_hier *hier = plan->exchange.hier;
+    return hier && hier->nodes.node[p] != hier->node;
 }
 
 /* ---- measuring ----------------------------------------------------------- */
@@ -60,6 +76,8 @@ measure_in(void *context, const struct uli_move *move)
 {
     struct measure *m = context;
     int32_t me = m->plan->comm->rank;
+    if (uli_plan_is_hier(m->plan, move))
+        return true;
     if (move->kind == ULI_MOVE_SUM) {
         m->room->sums++;
         m->room->sources += move->nsources;
@@ -78,7 +96,8 @@ static bool
 measure_out(void *context, const struct uli_move *move)
 {
     struct measure *m = context;
-    add_volume(&m->room->out[move->dst.rank], m, move);
+    if (!uli_plan_is_hier(m->plan, move))
+        add_volume(&m->room->out[move->dst.rank], m, move);
     return true;
 }
 
@@ -279,7 +298,7 @@ uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 {
     bool tables = uli_layout_has_tables(plan->layout);
     int64_t most = 0;
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
+    for (int op = 0; !beyond(plan, p) && op < ULYX_OPERATIONS; op++) {
         if (!uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
             continue;
         const struct uli_volume *in = &plan->room[op].in[p];
@@ -303,7 +322,7 @@ uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 {
     bool tables = uli_layout_has_tables(plan->layout);
     *bytes_p = 0;
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
+    for (int op = 0; !beyond(plan, p) && op < ULYX_OPERATIONS; op++) {
         if (!uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
             continue;
         const struct uli_volume *out = &plan->room[op].out[p];
@@ -316,7 +335,7 @@ uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 bool
 uli_plan_shares(const ulyx_plan_t *plan, int32_t p)
 {
-    if (p == plan->comm->rank)
+    if (p == plan->comm->rank || beyond(plan, p))
         return false;
     if (uli_layout_has_tables(plan->layout))
         return true;

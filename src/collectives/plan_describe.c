@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "collectives/hier.h"
 #include "collectives/plan.h"
 
 struct line {
@@ -110,6 +111,27 @@ add_operation(struct line *line, const ulyx_plan_t *plan, int op)
         add(line, " nothing between ranks");
 }
 
+/* Of the hierarchical schedule: phases, staging, what crosses. */
+static void
+add_hier(struct line *line, const ulyx_plan_t *plan)
+{
+    const struct uli_hier *hier = plan->exchange.hier;
+    add(line,
+        "; between %d nodes: gather, wire, spread in chunks of %lld, %d a lane "
+        "(%lld staging bytes)",
+        hier->nodes.nnodes, (long long)hier->chunk_bytes, ULI_HIER_CHUNKS,
+        (long long)hier->piece.bytes);
+    for (int op = 0; op < ULYX_OPERATIONS; op++)
+        if (plan->operations >> op & 1)
+            add(line,
+                ", %s %lld bytes leave the node (direct would send %lld more), "
+                "%lld by this rank",
+                uli_operation_name(op), (long long)hier->work[op].node.wire,
+                (long long)(hier->work[op].node.direct -
+                            hier->work[op].node.wire),
+                (long long)hier->work[op].carried_bytes);
+}
+
 void
 uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
 {
@@ -125,6 +147,8 @@ uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
     for (int op = 0; op < ULYX_OPERATIONS; op++)
         if (plan->operations >> op & 1)
             add_operation(&line, plan, op);
+    if (plan->exchange.hier)
+        add_hier(&line, plan);
     if (plan->pieces.rings.address)
         add(&line, "; ring chunk %lld", (long long)plan->info.chunk_bytes);
     if (plan->slot_limit)
@@ -141,7 +165,11 @@ int64_t
 uli_plan_bytes(const ulyx_plan_t *plan)
 {
     int64_t nranks = plan->comm->nranks;
+    const struct uli_hier *hier = plan->exchange.hier;
     return (int64_t)sizeof(*plan) + plan->table_bytes +
+           (hier ? (int64_t)sizeof(*hier) + hier->fixed_bytes +
+                       hier->table_bytes + hier->piece.bytes
+                 : 0) +
            uli_layout_bytes(plan->layout) +
            (plan->pieces.words.address ? plan->pieces.words.bytes : 0) +
            (plan->pieces.rings.address ? plan->pieces.rings.bytes : 0) +

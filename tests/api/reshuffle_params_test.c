@@ -101,7 +101,6 @@ SPOIL(head_memory, s->params.head_memory = -1)
 SPOIL(flags, s->params.flags = 2)
 SPOIL(operations, s->params.operations = 16)
 SPOIL(algo, s->params.algo = "magic")
-SPOIL(algo_hier, s->params.algo = "hier")
 SPOIL(slot_bytes, s->params.slot_bytes = INT64_C(1) << 40)
 SPOIL(in_flight, s->params.bytes_in_flight = -5)
 SPOIL(sms, s->params.max_sms = -1)
@@ -147,7 +146,6 @@ static const struct spoiler spoilers[] = {
     {"flags", ULYX_ERR_UNSUPPORTED, flags},
     {"operations", BAD, operations},
     {"algo is \"magic\"", BAD, algo},
-    {"algo is \"hier\"", ULYX_ERR_UNSUPPORTED, algo_hier},
     {"slot_bytes", BAD, slot_bytes},
     {"bytes_in_flight", BAD, in_flight},
     {"max_sms", BAD, sms},

@@ -202,3 +202,64 @@ world_fill(struct world *w)
                 memcpy(src->base, src->expected, (size_t)src->bytes);
             }
 }
+
+/* ---- bytes between nodes ------------------------------------------------- */
+
+/* Of one element of a cell, from the ranks of node `from` to rank dst. */
+static int64_t
+share_bytes(const struct world *w, int op, int32_t tensor, int givers)
+{
+    int32_t partial = world_dtype(w, tensor, uli_plan_side(op, true));
+    int32_t dtype = world_dtype(w, tensor, uli_plan_side(op, false));
+    if (givers > 1)
+        return dtype == ULYX_DTYPE_F64 || partial == ULYX_DTYPE_F64 ? 8 : 4;
+    return world_elem_bytes(w, tensor, uli_plan_side(op, true));
+}
+
+/* Whatever a node needs of a cell comes once: a copy from its source, and of a
+ * sum one share a source node, for each rank that has a sum of its own. */
+static void
+count_cell(const struct world *w, int op, const struct cell *cell,
+    struct world_wire *wire)
+{
+    bool sent[ORACLE_MAX_RANKS][ORACLE_MAX_RANKS] = {{false}};
+    enum uli_side to = uli_plan_side(op, false);
+    int64_t dim = w->c.shape.tensors[cell->tensor].dim;
+    bool alike = part_of(w, cell->tensor)->kind == ULYX_PART_REPLICATED &&
+                 to == ULI_SIDE_SEQ;
+    for (int32_t dst = 0; dst < w->ranks->nranks; dst++) {
+        int32_t ranks[ORACLE_MAX_RANKS], node = node_of(w, dst);
+        int givers[ORACLE_MAX_RANKS] = {0};
+        if (cell_offset(w, dst, to, cell) < 0)
+            continue;
+        int n = sources_of(w, op, dst, cell, ranks);
+        for (int i = 0; i < n; i++)
+            givers[node_of(w, ranks[i])]++;
+        for (int32_t from = 0; from < w->ranks->nranks; from++) {
+            if (from == node || !givers[from])
+                continue;
+            wire->direct +=
+                givers[from] * dim * share_bytes(w, op, cell->tensor, 1);
+            bool *seen = &sent[from][n == 1 || alike ? node : dst];
+            if (!*seen)
+                wire->once +=
+                    dim * share_bytes(w, op, cell->tensor, givers[from]);
+            *seen = true;
+        }
+    }
+}
+
+struct world_wire
+world_wire(const struct world *w, int op)
+{
+    struct world_wire wire = {0, 0};
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+        struct cell cell = {t, 0, 0, 0};
+        for (; cell.batch < w->c.shape.batch; cell.batch++)
+            for (cell.row = 0; cell.row < part_of(w, t)->rows; cell.row++)
+                for (cell.head = 0; cell.head < w->c.shape.tensors[t].heads;
+                     cell.head++)
+                    count_cell(w, op, &cell, &wire);
+    }
+    return wire;
+}

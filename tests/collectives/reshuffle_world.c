@@ -419,6 +419,7 @@ world_create(struct world *w, int32_t rank)
     params.bytes_in_flight = w->bytes_in_flight;
     params.flags = w->flags;
     params.operations = w->operations;
+    params.algo = w->algo;
     return ulyx_plan_create(w->ranks->comms[rank], &params, &w->plans[rank]);
 }
 

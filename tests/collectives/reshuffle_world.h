@@ -53,6 +53,7 @@ struct world {
     int64_t salt;
     uint64_t operations;
     uint64_t flags;
+    const char *algo;  /* or NULL */
     bool fixed_limits; /* the two below are given, not drawn */
     int64_t slot_bytes, bytes_in_flight;
     int32_t memory[ORACLE_MAX_RANKS][2];
@@ -80,7 +81,13 @@ void world_fill(struct world *w);
 /* All bytes of all images as they must be, at all ranks of this process; says
  * what is wrong. */
 bool world_check(struct world *w);
-/* The same of one operation at one rank. */
+/* Bytes between nodes in an operation: those that any schedule must send, and
+ * those that ranks send when each serves each of the others. */
+struct world_wire {
+    int64_t once, direct;
+};
+struct world_wire world_wire(const struct world *w, int op);
+/* As world_check, of one operation at one rank. */
 bool world_check_rank(struct world *w, int operation, int32_t rank);
 
 int64_t world_elem_bytes(
