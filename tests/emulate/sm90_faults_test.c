@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Faults planted into the Hopper kernels (sm90_plant.py): each must be reported
+ * by the emulator or show in the result, in every seed; the same sources with
+ * none planted must pass.
+ */
+#include "sm90_case.h"
+#include <string.h>
+#include "cuda_runtime.h"
+#include "emulate.h"
+#include "sm90_planted.h"
+#include "support/test.h"
+
+int sm90_planted; /* number of the fault; 0 = none */
+
+#define FAULT_NUMBER(name) name,
+enum { NONE, SM90_FAULTS(FAULT_NUMBER) FAULTS_END };
+#define FAULT_NAME(name) #name,
+static const char *const names[] = {"NONE", SM90_FAULTS(FAULT_NAME)};
+
+/* Two documents, the first of which ends inside a tile, under a window; three
+ * items a block, six key tiles each in the plain case. */
+static struct sm90_case
+case_of(bool docs, uint64_t seed)
+{
+    struct sm90_case c = {.family = &uli_sm90_d64,
+        .batch = 1,
+        .heads_q = 1,
+        .heads_kv = 1,
+        .len_q = 300,
+        .len_k = 700,
+        .dim_qk = 64,
+        .dim_v = 64,
+        .left = INT64_MAX,
+        .right = INT64_MAX,
+        .pieces = 1,
+        .blocks = 1,
+        .seed = seed};
+    if (docs) {
+        c.ndocs = 2, c.left = 90, c.right = 30;
+        c.q_rows[0] = 100, c.k_rows[0] = 210;
+        c.q_begin[1] = 100, c.k_begin[1] = 220; /* NaN between */
+        c.q_rows[1] = 200, c.k_rows[1] = 480;
+    }
+    return c;
+}
+
+/* True when all was well. */
+static bool
+run_once(int fault, bool docs, uint64_t seed)
+{
+    struct sm90_case c = case_of(docs, seed);
+    const struct emu_config config = {.seed = seed, .quiet = fault != NONE};
+    assert_int_equal(emu_open(&config), 0);
+    sm90_planted = fault;
+    struct sm90_result result = sm90_case_run(&c);
+    bool well = result.bad == 0 && emu_fault_count() == 0;
+    sm90_result_free(&result);
+    emu_close();
+    return well;
+}
+
+static void
+none_planted_passes(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        assert_true(run_once(NONE, false, seed));
+        assert_true(run_once(NONE, true, seed));
+    }
+}
+
+static void
+each_fault_is_caught(void **state)
+{
+    (void)state;
+    int missed = 0;
+    for (int fault = 1; fault < FAULTS_END; fault++)
+        for (uint64_t seed = 1; seed <= 3; seed++)
+            if (run_once(fault, true, seed) && run_once(fault, false, seed)) {
+                print_error(
+                    "%s is not caught in seed %d\n", names[fault], (int)seed);
+                missed++;
+            }
+    assert_int_equal(missed, 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(none_planted_passes),
+    cmocka_unit_test(each_fault_is_caught),
+};
+
+ULI_TEST_MAIN("EmulateSm90Faults", tests)

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Copies the Hopper kernels' headers with faults planted into them, each
+behind a number that a test sets at run time. A place that is not found is an
+error, so the list keeps up with the sources.
+
+sm90_plant.py SOURCE-DIR OUTPUT-DIR
+"""
+import os
+import sys
+
+FOLDER = "attention/cuda"
+LOAD, PRODUCE, CONSUME = "sm90_load.h", "sm90_produce.h", "sm90_consume.h"
+SOFTMAX, STORE, FAMILY = "sm90_softmax.h", "sm90_store.h", "sm90_family.h"
+
+# name, file, expression or statement, what takes its place
+FAULTS = [
+    ("K_NOT_AWAITED", CONSUME,
+     "sm90_wait_full(c.bars.k(now), now / F::STAGES);\n    sm90_turn_take", None),
+    ("V_NOT_AWAITED", CONSUME,
+     "sm90_wait_full(c.bars.v(before), before / F::STAGES);", None),
+    ("Q_NOT_AWAITED", CONSUME,
+     "sm90_wait_full(c.bars.q(n), n / F::QBUF);", None),
+    ("K_STAGE_NOT_EMPTY", PRODUCE,
+     "sm90_wait_empty(bars.k(kv), lap);", None),
+    ("WRONG_PHASE", FAMILY, "ptx_mbarrier_wait(bar, lap & 1);",
+     "ptx_mbarrier_wait(bar, (lap + 1) & 1);"),
+    ("K_RELEASED_EARLY", CONSUME,
+     "ptx_wgmma_wait<1>();\n", "sm90_release(c.bars.k(now));\n"),
+    ("NO_WGMMA_FENCE", CONSUME,
+     "ptx_wgmma_fence();\n    sm90_issue_qk<F>(s, q,", None),
+    ("NO_FENCE_AFTER_THE_WAY_OUT", CONSUME,
+     "ptx_fence_proxy_async_shared();\n", None),
+    ("NO_FENCE_AFTER_GATHER", LOAD, "ptx_fence_proxy_async_shared();\n", None),
+    ("MASK_ONE_LONG", SOFTMAX, "int64_t to = ", "int64_t to = 1 + "),
+    ("MASK_ONE_SHORT", SOFTMAX, "int64_t from = ", "int64_t from = 1 + "),
+    ("FULL_TILES_ONE_MORE", PRODUCE, "seen / keys : 0;",
+     "(seen + keys - 1) / keys : 0;"),
+    ("NO_RESCALE", CONSUME, "sm90_scale(o, rows.alpha);", None),
+    ("TAIL_OF_V_NOT_CLEARED", LOAD,
+     "bool whole = WHICH != SM90_V || ", "bool whole = true || "),
+]
+ONLY_FENCE = ("NO_WGMMA_FENCE", "K_NOT_AWAITED")
+
+
+def choice(number, name, place, instead):
+    test = f"sm90_planted == {number}"
+    if name in ONLY_FENCE:
+        first, rest = place.split("\n", 1)
+        return f"if (!({test})) {first}\n{rest}"
+    if instead is None:
+        return f"if (!({test})) {place}"
+    if place.startswith(("int64_t", "bool")):
+        head = place.split("=")[0]
+        plus = {"int64_t to ": f"({test}) + ", "int64_t from ": f"({test}) + ",
+                "bool whole ": f"({test}) || "}[head]
+        return f"{head}= {plus}" + place.split("=", 1)[1]
+    if place.startswith("seen"):
+        return f"(seen + ({test} ? keys - 1 : 0)) / keys : 0;"
+    return f"{{ if ({test}) {{ {instead} }} else {{ {place} }} }}\n"
+
+
+def main():
+    source, output = sys.argv[1], sys.argv[2]
+    os.makedirs(os.path.join(output, FOLDER), exist_ok=True)
+    texts = {}
+    names = (LOAD, PRODUCE, CONSUME, SOFTMAX, STORE, FAMILY, "sm90_kernel.h",
+             "forward_sm90_d64.cu")
+    for name in names:
+        with open(os.path.join(source, FOLDER, name), encoding="utf-8") as file:
+            texts[name] = file.read()
+    for number, (name, file, place, instead) in enumerate(FAULTS, 1):
+        if place not in texts[file]:
+            sys.exit(f"{file}: no place for {name}: {place}")
+        texts[file] = texts[file].replace(
+            place, choice(number, name, place, instead), 1)
+    for name, text in texts.items():
+        with open(os.path.join(output, FOLDER, name), "w",
+                  encoding="utf-8") as file:
+            file.write(text.replace(
+                "#include ", '#include "sm90_planted.h"\n#include ', 1))
+    with open(os.path.join(output, "sm90_planted.h"), "w",
+              encoding="utf-8") as file:
+        file.write("/* SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n"
+                   "#ifdef __cplusplus\nextern \"C\" int sm90_planted;\n#else\n"
+                   "extern int sm90_planted;\n#endif\n"
+                   "#define SM90_FAULTS(X)")
+        for name, _, _, _ in FAULTS:
+            file.write(f" \\\n    X({name})")
+        file.write("\n")
+
+
+main()
