@@ -98,12 +98,14 @@ write_source(struct world *w, int op, int32_t rank, const struct cell *cell,
         world_elem_bytes(w, cell->tensor, side), at);
 }
 
-/* The node of a rank, as the communicator has it. */
+/* The node of a rank, as the communicator has it; a world without one (ranks
+ * on emulated devices) is one node. */
 static int32_t
 node_of(const struct world *w, int32_t rank)
 {
     int32_t any = w->ranks->only < 0 ? 0 : w->ranks->only;
-    return w->ranks->comms[any]->peers[rank].node;
+    const ulyx_comm_t *comm = w->ranks->comms[any];
+    return comm ? comm->peers[rank].node : 0;
 }
 
 /* The sum of the element at n ranks: of each node's in rank order, then of
