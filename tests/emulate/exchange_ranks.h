@@ -13,7 +13,11 @@
 #include "collectives/cuda/exchange_gpu.h"
 #include "collectives/cuda/exchange_table.h"
 #include "collectives/reshuffle_world.h"
+#ifdef ULI_EMULATE
 #include "emulate.h"
+#else
+#include "emulate/card/card.h"
+#endif
 
 enum {
     RANKS_MAX = 4,
@@ -30,7 +34,7 @@ struct ranks_config {
     int64_t slot_bytes;
     bool split; /* OPEN, MOVE and CLOSE as launches of their own */
     int32_t blocks, threads;
-    uint64_t timeout_ns;    /* 0 = an hour of virtual time */
+    uint64_t timeout_ns;    /* 0 = an hour of virtual time, a card: 10 s */
     ranks_launch_fn launch; /* NULL = uli_gpu_exchange_launch */
     bool quiet;             /* faults are expected */
 };
