@@ -4,6 +4,7 @@
 #                                           sources where ULYX_HAVE_CUDA
 #   ulyx_isa_source(file flags...)          a source with instruction-set flags
 #   ulyx_program(name SOURCES ... [LIBS])   a program in build/bin
+#   ulyx_test_nodes(name RANKS_PER_NODE draws [VARIABLE=value ...])
 #   ulyx_test(name SOURCES ... [LIBS] [TIMEOUT s] [LABELS l ...] [WHOLE] [SERIAL])
 include(CheckCCompilerFlag)
 include(GNUInstallDirs)
@@ -113,4 +114,21 @@ function(ulyx_discover_cases name timeout labels serial)
     "ulyx_add_cases(\"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name}\"\n"
     "  \"${list_file}\" ${timeout} \"${labels}\" ${serial})\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include_file})
+endfunction()
+
+# A test program again, as one test, over nodes that are made up of so many
+# ranks and meet through a network; draws is the part of its draws.
+function(ulyx_test_nodes name ranks draws)
+  if(NOT ULYX_HAVE_UCX)
+    return()
+  endif()
+  set(test ${name}_by_${ranks})
+  add_test(NAME ${test} COMMAND ${name})
+  set(timeout 60)
+  if(ULYX_SANITIZE OR ULYX_COVERAGE)
+    set(timeout 300)
+  endif()
+  set_tests_properties(${test} PROPERTIES TIMEOUT ${timeout}
+    SKIP_RETURN_CODE 77 LABELS nodes ENVIRONMENT
+    "ULYX_RANKS_PER_NODE=${ranks};ULYX_TEST_DRAWS=${draws};${ARGN}")
 endfunction()

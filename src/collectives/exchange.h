@@ -95,7 +95,9 @@ enum uli_word {
 /* What one peer writes into my memory. */
 struct uli_words {
     _Alignas(ULI_LINE) _Atomic uint64_t at[ULI_WORDS];
-    _Atomic uint64_t closed; /* it has posted its last, with `last` */
+    /* It has posted its last, with `last`: 1, or the poison (comm/control.h)
+     * that its communicator tells, which may take longer to come. */
+    _Atomic uint64_t closed;
     uint64_t last[ULI_WORDS];
 };
 

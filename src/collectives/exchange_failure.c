@@ -73,9 +73,16 @@ uli_exchange_left(const struct uli_exchange *exchange, int32_t p)
            (!pair->remote || uli_words_final(pair->mine));
 }
 
+/* One that has closed because its communicator has failed tells everybody. */
 bool
 uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
 {
+    uint64_t closed = atomic_load_explicit(
+        &exchange->pairs[p].mine->closed, memory_order_acquire);
+    if (closed > 1) {
+        uli_comm_spread_poison(exchange->comm, closed);
+        return false;
+    }
     return uli_words_final(exchange->pairs[p].mine) ||
            uli_exchange_left(exchange, p);
 }

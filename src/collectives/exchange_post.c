@@ -24,6 +24,9 @@ post_at(struct uli_exchange *exchange, int32_t p, _Atomic uint64_t *word,
         uli_doorbell_ring(exchange->comm->peers[p].control);
         return;
     }
+    /* Whoever has left needs nothing more, and cannot be reached. */
+    if (atomic_load(&exchange->comm->control->left[p]))
+        return;
     struct uli_net_put put = {.signal_window = pair->words_at.window,
         .signal_offset =
             pair->words_at.offset + ((char *)word - (char *)pair->yours),
@@ -108,7 +111,8 @@ uli_post_closed(struct uli_exchange *exchange, int32_t p)
     struct parcel parcel = {
         yours->last, (int64_t)sizeof(yours->last), pair->words_at};
     parcel.to.offset += (char *)yours->last - (char *)yours;
-    post_at(exchange, p, &yours->closed, 1, &parcel);
+    uint64_t poison = uli_remote_poison(exchange->comm);
+    post_at(exchange, p, &yours->closed, poison ? poison : 1, &parcel);
 }
 
 bool

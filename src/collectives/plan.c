@@ -107,6 +107,12 @@ drop_plan(ulyx_plan_t *plan)
 static const char *const algo_names[ULI_PLAN_ALGOS] = {
     "direct", "pairwise", "hier"};
 
+const char *
+uli_plan_algo_name(enum uli_plan_algo algo)
+{
+    return algo_names[algo];
+}
+
 /* On one node all algorithms are the same; between nodes some peers at a time
  * load a network less than all of them. */
 static ulyx_status_t

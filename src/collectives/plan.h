@@ -38,6 +38,7 @@ enum uli_plan_algo {
     ULI_PLAN_HIER,     /* node by node: hier.h */
     ULI_PLAN_ALGOS
 };
+const char *uli_plan_algo_name(enum uli_plan_algo algo);
 
 /* What a rank tells the others about itself and is not compared. */
 struct uli_rank_info {

@@ -5,12 +5,17 @@
  *   reshuffle direct (one node): rank 1 of 4, batch 1, 32 heads, 3 tensors;
  *   seq_to_head: 3 stored (to windows); head_to_seq: 2 loaded (from windows),
  *   1 ring (no window, rows short); ring chunk 1048576; slots of 8192
+ * and between nodes
+ *   reshuffle pairwise (2 nodes, to 8 ranks of others at a time): rank ...;
+ *   seq_to_head: 1 stored ..., 2 by puts (another node), 65536 bytes to other
+ *   nodes; ...; network: 8 chunks of 524288, ucx ...
  */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "collectives/hier.h"
 #include "collectives/plan.h"
+#include "comm/remote.h"
 
 struct line {
     char *text;
@@ -44,7 +49,8 @@ uli_operation_name(ulyx_operation_t operation)
 
 /* How many peers each way of moving serves, in either direction. */
 struct verbs {
-    int32_t slot, stored, taken, loaded, read, ring, nothing;
+    int32_t slot, stored, taken, loaded, read, ring, put, nothing;
+    int64_t wire_bytes;
 };
 
 static bool
@@ -67,6 +73,12 @@ count_peer(const ulyx_plan_t *plan, int op, int32_t p, struct verbs *verbs)
         verbs->nothing++;
         return;
     }
+    if (uli_comm_is_remote(plan->comm, p)) {
+        verbs->put++;
+        for (int64_t i = 0; i < pair->out.count; i++)
+            verbs->wire_bytes += uli_box_bytes(&pair->out.at[i].box);
+        return;
+    }
     if (pair->slot) {
         verbs->slot++;
         return;
@@ -87,7 +99,7 @@ count_peer(const ulyx_plan_t *plan, int op, int32_t p, struct verbs *verbs)
 static void
 add_operation(struct line *line, const ulyx_plan_t *plan, int op)
 {
-    struct verbs verbs = {0, 0, 0, 0, 0, 0, 0};
+    struct verbs verbs = {0};
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         if (p != plan->comm->rank)
             count_peer(plan, op, p, &verbs);
@@ -99,7 +111,8 @@ add_operation(struct line *line, const ulyx_plan_t *plan, int op)
         {verbs.loaded, "loaded from (a window, mine is none or sums)"},
         {verbs.taken, "that move it themselves (windows here)"},
         {verbs.read, "by process_vm_readv, else ring (no window, long rows)"},
-        {verbs.ring, "by ring (no window)"}, {verbs.slot, "by slot (small)"}};
+        {verbs.ring, "by ring (no window)"}, {verbs.slot, "by slot (small)"},
+        {verbs.put, "by puts (another node)"}};
     bool any = false;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (parts[i].count) {
@@ -109,6 +122,39 @@ add_operation(struct line *line, const ulyx_plan_t *plan, int op)
         }
     if (!any)
         add(line, " nothing between ranks");
+    if (verbs.put)
+        add(line, ", %lld bytes to other nodes", (long long)verbs.wire_bytes);
+}
+
+/* "direct (one node)", "pairwise (2 nodes, to 8 ranks of others at a time)" */
+static void
+add_algo(struct line *line, const ulyx_plan_t *plan)
+{
+    long long limit = plan->exchange.peer_limit;
+    if (plan->comm->nnodes == 1)
+        add(line, "%s (one node)", uli_plan_algo_name(plan->algo));
+    else if (limit)
+        add(line, "%s (%d nodes, to %lld ranks of others at a time)",
+            uli_plan_algo_name(plan->algo), plan->comm->nnodes, limit);
+    else
+        add(line, "%s (%d nodes)", uli_plan_algo_name(plan->algo),
+            plan->comm->nnodes);
+}
+
+/* The way to the first remote peer; the others mostly have the same. */
+static void
+add_network(struct line *line, const ulyx_plan_t *plan)
+{
+    char text[128] = "";
+    int32_t p = 0;
+    while (p < plan->comm->nranks && !plan->exchange.pairs[p].remote)
+        p++;
+    if (p == plan->comm->nranks)
+        return;
+    uli_remote_describe(plan->comm, p, text, sizeof(text));
+    add(line, "; network: %d chunks of %lld, %s",
+        plan->exchange.pairs[p].chunks_out,
+        (long long)plan->exchange.pairs[p].chunk_out_bytes, text);
 }
 
 /* Of the hierarchical schedule: phases, staging, what crosses. */
@@ -137,8 +183,10 @@ uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
 {
     const struct uli_shape *shape = uli_layout_shape(plan->layout);
     struct line line = {text_p, text_bytes, 0};
+    add(&line, "reshuffle ");
+    add_algo(&line, plan);
     add(&line,
-        "reshuffle direct (one node): rank %d of %d, batch %lld, %lld heads, "
+        ": rank %d of %d, batch %lld, %lld heads, "
         "%d tensors, work %s%s",
         plan->comm->rank, plan->comm->nranks, (long long)shape->batch,
         (long long)shape->heads, shape->ntensors,
@@ -155,6 +203,7 @@ uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
         add(&line, "; slots of %lld", (long long)plan->slot_limit);
     else
         add(&line, "; no slots");
+    add_network(&line, plan);
     if (plan->holds_thread)
         add(&line, "; progress thread");
     if (line.length >= text_bytes && text_bytes >= 4)

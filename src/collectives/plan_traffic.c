@@ -12,6 +12,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "collectives/plan.h"
+#include "comm/remote.h"
 
 struct tally {
     const ulyx_plan_t *plan;
@@ -19,6 +20,7 @@ struct tally {
     int32_t me;
     int64_t received;    /* by the destination that is looked at */
     int64_t sent, local; /* by and within this rank */
+    int64_t wire;        /* of sent: to other nodes */
 };
 
 static bool
@@ -34,6 +36,9 @@ count_move(void *context, const struct uli_move *move)
         int32_t from = move->sources[s].rank, to = move->dst.rank;
         tally->received += from == to ? 0 : bytes;
         tally->sent += from == tally->me && to != from ? bytes : 0;
+        if (from == tally->me && to != from &&
+            uli_comm_is_remote(tally->plan->comm, to))
+            tally->wire += bytes;
         tally->local += from == tally->me && to == from ? bytes : 0;
     }
     return true;
@@ -58,7 +63,7 @@ uli_plan_traffic(const ulyx_plan_t *plan, ulyx_operation_t operation,
     ulyx_traffic_t *traffic_p)
 {
     int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
-    struct tally tally = {plan, operation, me, 0, 0, 0};
+    struct tally tally = {plan, operation, me, 0, 0, 0, 0};
     ulyx_traffic_t traffic = {.size = traffic_p->size};
     struct uli_place *places =
         calloc((size_t)uli_layout_scratch(plan->layout) + 1, sizeof(*places));
@@ -76,6 +81,8 @@ uli_plan_traffic(const ulyx_plan_t *plan, ulyx_operation_t operation,
     }
     traffic.sent_bytes = tally.sent;
     traffic.local_bytes = tally.local;
+    traffic.wire_bytes = tally.wire;
+    traffic.wire_counted = plan->exchange.wire_bytes;
     free(places);
     *traffic_p = traffic;
     return ULYX_SUCCESS;

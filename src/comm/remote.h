@@ -81,6 +81,8 @@ int64_t uli_remote_bytes(const ulyx_comm_t *comm);
 /* Has the poison (control.h) told to remote peers, by whoever moves the net
  * on; once. Any thread, hooks too. */
 void uli_remote_tell_poison(ulyx_comm_t *comm, uint64_t poison);
+/* What uli_remote_tell_poison was given first; 0 = nothing. Any thread. */
+uint64_t uli_remote_poison(const ulyx_comm_t *comm);
 
 /* A window of mine begins, or is taken back: all remote peers that have not
  * gone know when it returns. Errors: those of a peer by name; TIMEOUT without

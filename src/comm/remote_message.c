@@ -142,6 +142,12 @@ uli_remote_tell_poison(ulyx_comm_t *comm, uint64_t poison)
         comm->remote->ops->wake(comm->net);
 }
 
+uint64_t
+uli_remote_poison(const ulyx_comm_t *comm)
+{
+    return comm->net ? atomic_load(&comm->remote->poison) : 0;
+}
+
 static struct outgoing *
 take_outgoing(struct uli_remote *remote)
 {

@@ -433,6 +433,22 @@ world_pointers(struct world *w, int32_t rank, int operation,
     }
 }
 
+bool
+world_wire_agrees(struct world *w, int32_t rank, int operation)
+{
+    ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
+    if (w->ranks->comms[rank]->nnodes == 1)
+        return true;
+    if (ulyx_plan_get_traffic(w->plans[rank], operation, &traffic))
+        return false;
+    if (traffic.wire_bytes == traffic.wire_counted)
+        return true;
+    fprintf(stderr,
+        "rank %d has put %" PRId64 " bytes to other nodes, not %" PRId64 "\n",
+        rank, traffic.wire_counted, traffic.wire_bytes);
+    return false;
+}
+
 ulyx_status_t
 world_execute(struct world *w, int32_t rank, int operation)
 {

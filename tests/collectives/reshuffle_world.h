@@ -97,6 +97,9 @@ int32_t world_dtype(const struct world *w, int32_t tensor, enum uli_side side);
 /* One rank: create its plan, run an operation, end it. */
 ulyx_status_t world_create(struct world *w, int32_t rank);
 ulyx_status_t world_execute(struct world *w, int32_t rank, int operation);
+/* Did the rank's last call, of that operation, put to other nodes what the
+ * layout says, and no more? */
+bool world_wire_agrees(struct world *w, int32_t rank, int operation);
 /* The pointers of an operation at a rank. */
 void world_pointers(struct world *w, int32_t rank, int operation,
     const void *src[ULI_TENSORS], void *dst[ULI_TENSORS]);
