@@ -32,6 +32,14 @@ function(ulyx_emulated_kernels target)
   endif()
 endfunction()
 
+function(ulyx_emulated_links name)
+  target_include_directories(${name} BEFORE PRIVATE ${ULYX_EMULATE_DIR}/include)
+  target_compile_definitions(${name} PRIVATE ULI_EMULATE=1)
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON
+    LINKER_LANGUAGE CXX)
+  target_link_options(${name} PRIVATE -Wl,--wrap=memcpy -Wl,--wrap=memset)
+endfunction()
+
 function(ulyx_emulated_test name)
   cmake_parse_arguments(arg "WHOLE;SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS"
     ${ARGN})
@@ -53,9 +61,18 @@ function(ulyx_emulated_test name)
   endforeach()
   ulyx_test(${name} SOURCES ${arg_SOURCES} $<TARGET_OBJECTS:${name}_kernels>
     LIBS ${arg_LIBS} ulyx_emulator LABELS emulate ${arg_LABELS} ${options})
-  target_include_directories(${name} BEFORE PRIVATE ${ULYX_EMULATE_DIR}/include)
-  target_compile_definitions(${name} PRIVATE ULI_EMULATE=1)
-  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON
-    LINKER_LANGUAGE CXX)
-  target_link_options(${name} PRIVATE -Wl,--wrap=memcpy -Wl,--wrap=memset)
+  ulyx_emulated_links(${name})
+endfunction()
+
+# A program of ours with kernels, for tests with arguments of their own.
+function(ulyx_emulated_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES" ${ARGN})
+  set(kernels ${arg_SOURCES})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  list(FILTER arg_SOURCES EXCLUDE REGEX "\\.cu$")
+  ulyx_emulated_kernels(${name}_kernels ${kernels})
+  ulyx_program(${name} SOURCES ${arg_SOURCES} $<TARGET_OBJECTS:${name}_kernels>
+    LIBS ulyx_test_support ulyx_emulator)
+  ulyx_emulated_links(${name})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 endfunction()

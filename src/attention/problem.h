@@ -53,7 +53,8 @@ struct uli_attn_problem {
     const int64_t *head_ids;
     int64_t head_offset, heads_global;
     const void *sinks, *slopes;
-    bool has_docs;
+    ulyx_memory_kind_t memory; /* of tensors and workspace */
+    bool has_docs, docs_on_device;
     int64_t doc_count, max_docs; /* batch where there are no documents */
     struct uli_attn_axis_docs docs_q, docs_k;
     struct uli_attn_runs q_runs, k_runs;
@@ -102,6 +103,12 @@ struct uli_attn_call {
     uli_deadline_t deadline;
     unsigned char *workspace;
     int64_t workspace_bytes;
+    /* on a device: where to enqueue, multiprocessors at most (0 = all), a word
+     * for the first cause and the communicator's poison (or NULL) */
+    void *stream;
+    int32_t max_sms;
+    uint64_t *cause;
+    const uint64_t *poison;
     _Atomic int32_t failed; /* a status; 0 while all is well */
     _Atomic int64_t scores; /* score elements computed */
 };

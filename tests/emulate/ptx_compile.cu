@@ -48,7 +48,7 @@ memory_kernel(uint32_t *p32, uint64_t *p64, float *f, uint4 *v)
     ptx_fence_sc_gpu();
     ptx_fence_sc_sys();
     ptx_nanosleep(20);
-    *p64 = n + ptx_globaltimer_ns();
+    *p64 = ptx_opaque((uint32_t)n) + ptx_globaltimer_ns();
 }
 
 __global__ void

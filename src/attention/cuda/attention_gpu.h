@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "ulyx/types.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -107,6 +108,9 @@ enum uli_gpu_attn_what {
 };
 #define ULI_GPU_ATTN_CAUSE(status, what, index)                                \
     ((uint64_t)(status) | (uint64_t)(what) << 8 | (uint64_t)(index) << 16)
+
+/* The error of a cause, with its text; SUCCESS for 0. */
+ulyx_status_t uli_gpu_attn_error(uint64_t cause);
 
 /* ---- one call ------------------------------------------------------------ */
 

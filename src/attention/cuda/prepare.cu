@@ -12,6 +12,7 @@
  *
  * Cost: O(documents + tiles) loads of a few words, in block-wide steps.
  */
+#include "attention/cuda/forward_gpu.h"
 #include "attention/cuda/prepare_axis.h"
 #include <string.h>
 #include "device/cuda/ptx.h"
@@ -253,6 +254,24 @@ __launch_bounds__(PREPARE_THREADS, 1)
         place_tiles(p);
     }
     write_state(p, cause);
+}
+
+int
+uli_gpu_attn_device(int32_t *sms_p)
+{
+    int device, sms, major;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(
+            &major, cudaDevAttrComputeCapabilityMajor, device);
+    if (error == cudaSuccess && major < 8)
+        error = cudaErrorNotSupported;
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(
+            &sms, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess)
+        *sms_p = sms;
+    return error;
 }
 
 /* ---- tables by way of arguments ------------------------------------------ */

@@ -25,8 +25,8 @@ struct uli_attn_kernel {
     int64_t (*workspace)(const struct uli_attn_problem *problem,
         ulyx_attention_pass_t pass, int threads);
     void (*forward)(struct uli_attn_call *call);
-    void (*backward)(struct uli_attn_call *call);
-    const struct uli_attn_tile_ops *tile; /* NULL where not tiled */
+    void (*backward)(struct uli_attn_call *call); /* NULL: forward only */
+    const struct uli_attn_tile_ops *tile;         /* NULL where not tiled */
 };
 
 extern const struct uli_attn_kernel uli_attn_portable_kernel;
@@ -36,6 +36,7 @@ extern const struct uli_attn_kernel uli_attn_avx512_kernel;
 extern const struct uli_attn_kernel uli_attn_avx512_bf16_kernel;
 #endif
 extern const struct uli_attn_kernel uli_attn_reference_kernel;
+extern const struct uli_attn_kernel uli_attn_cuda_kernel; /* on a device */
 
 /* The kernel called name, or the fastest. returns SUCCESS, or UNSUPPORTED:
  * unknown here, not run by this CPU, or the problem refused. */
@@ -45,5 +46,9 @@ ulyx_status_t uli_attn_kernel_find(const char *name,
 
 /* Row n of the table, fastest first; NULL past the end. */
 const struct uli_attn_kernel *uli_attn_kernel_at(int n);
+
+/* The same for calls on device memory, whose kernels enqueue on call->stream;
+ * empty in a build without CUDA. */
+const struct uli_attn_kernel *uli_attn_device_kernel_at(int n);
 
 #endif

@@ -328,6 +328,12 @@ ptx_globaltimer_ns(void)
     return emu_globaltimer();
 }
 
+PTX_FN uint32_t
+ptx_opaque(uint32_t v)
+{
+    return v;
+}
+
 PTX_FN void
 ptx_nanosleep(uint32_t ns)
 {

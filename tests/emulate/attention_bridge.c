@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * kernelcheck's table of kernels with the GPU kernels' real source on an
+ * emulated device: rows "mma" (16 bits) and "plain" (fp32). A call's tensors
+ * are copied to device memory of exactly their extent, so that a byte read or
+ * written beside them is a fault; the library's own row for device memory then
+ * translates and enqueues the call, and outputs are copied back. Its backward
+ * is the portable CPU kernel's, since the families check both passes.
+ *
+ * It defines the functions of src/attention/kernels/kernels.c, which is
+ * therefore not linked.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "attention/cuda/attention_gpu.h"
+#include "attention/cuda/device_call.h"
+#include "attention/kernels/kernels.h"
+#include "attention/kernels/tile.h"
+#include "base/dtype.h"
+#include "base/status.h"
+#include "cuda_runtime.h"
+#include "emulate.h"
+#include "support/random.h"
+
+#define MIRRORS_MAX 64
+#define PIECES_MAX  16
+
+/* Host bytes and their copy on the device. */
+struct mirror {
+    unsigned char *host, *device, *allocation;
+    size_t bytes;
+    bool output;
+};
+
+struct bridge {
+    struct uli_attn_call call; /* with device pointers */
+    struct mirror mirrors[MIRRORS_MAX];
+    int count;
+    ulyx_attention_piece_t pieces[ULI_ATTN_TENSORS][PIECES_MAX];
+    uint64_t *flags[ULI_ATTN_TENSORS]; /* on the device */
+    cudaError_t error;
+};
+
+static void
+check(struct bridge *b, cudaError_t error)
+{
+    if (b->error == cudaSuccess)
+        b->error = error;
+}
+
+/* The device address of host bytes [low, high). */
+static unsigned char *
+mirror(struct bridge *b, void *low, size_t bytes, bool output)
+{
+    struct mirror *m = &b->mirrors[b->count];
+    size_t lead = (uintptr_t)low % 64; /* the same alignment */
+    if (bytes == 0 || b->count == MIRRORS_MAX)
+        return NULL;
+    *m = (struct mirror){.host = low, .bytes = bytes, .output = output};
+    check(b, cudaMalloc((void **)&m->allocation, lead + bytes));
+    if (b->error != cudaSuccess)
+        return NULL;
+    m->device = m->allocation + lead;
+    b->count++;
+    check(b, cudaMemcpy(m->device, low, bytes, cudaMemcpyHostToDevice));
+    return m->device;
+}
+
+/* Bytes from base to the end of the last row; 0 without elements. */
+static size_t
+extent(const struct uli_attn_view *view, int64_t rows, int64_t batch_stride,
+    int64_t row_stride, int64_t head_stride)
+{
+    if (view->packed_rows >= 0)
+        return view->packed_rows
+                   ? (size_t)((view->packed_rows - 1) * view->row_stride +
+                              view->row_bytes)
+                   : 0;
+    if (rows <= 0 || view->batch <= 0 || view->heads <= 0)
+        return 0;
+    return (size_t)((view->batch - 1) * batch_stride +
+                    (view->heads - 1) * head_stride + (rows - 1) * row_stride +
+                    view->row_bytes);
+}
+
+static void
+mirror_pieces(struct bridge *b, enum uli_attn_tensor name)
+{
+    struct uli_attn_view *view = &b->call.views[name];
+    uint64_t values[PIECES_MAX] = {0};
+    size_t bytes = sizeof(uint64_t) * (size_t)view->piece_count;
+    check(b, cudaMalloc((void **)&b->flags[name], sizeof(values)));
+    for (int64_t n = 0; n < view->piece_count && n < PIECES_MAX; n++) {
+        ulyx_attention_piece_t *p = &b->pieces[name][n];
+        *p = *(const ulyx_attention_piece_t *)(const void
+                *)((const unsigned char *)view->pieces + n * view->piece_size);
+        bool own = p->batch_stride || p->row_stride || p->head_stride;
+        size_t size =
+            extent(view, p->rows, own ? p->batch_stride : view->batch_stride,
+                own ? p->row_stride : view->row_stride,
+                own ? p->head_stride : view->head_stride);
+        if (p->flag && !view->output)
+            values[n] = *p->flag;
+        p->flag = p->flag ? b->flags[name] + n : NULL;
+        p->base = mirror(b, p->base, size, view->output);
+    }
+    check(b, cudaMemcpy(b->flags[name], values, bytes, cudaMemcpyHostToDevice));
+    view->pieces = b->pieces[name];
+    view->piece_size = sizeof(b->pieces[name][0]);
+}
+
+static void
+mirror_tensor(struct bridge *b, enum uli_attn_tensor name)
+{
+    struct uli_attn_view *view = &b->call.views[name];
+    if (!view->given)
+        return;
+    if (view->pieces)
+        mirror_pieces(b, name);
+    else
+        view->base = mirror(b, view->base,
+            extent(view, view->rows, view->batch_stride, view->row_stride,
+                view->head_stride),
+            view->output);
+}
+
+static void
+mirror_call(struct bridge *b)
+{
+    struct uli_attn_problem *problem = &b->call.problem;
+    size_t each = (size_t)uli_dtype_size(problem->param_dtype);
+    size_t params = (size_t)problem->heads_global * each;
+    for (int t = ULI_ATTN_Q; t <= ULI_ATTN_LSE; t++)
+        mirror_tensor(b, (enum uli_attn_tensor)t);
+    if (problem->sinks)
+        problem->sinks = mirror(b, (void *)problem->sinks, params, false);
+    if (problem->slopes)
+        problem->slopes = mirror(b, (void *)problem->slopes, params, false);
+    if (b->call.max_logit)
+        b->call.max_logit =
+            mirror(b, b->call.max_logit, (size_t)problem->heads_q * 4, true);
+    b->call.workspace_bytes =
+        uli_attn_cuda_kernel.workspace(problem, ULYX_ATTENTION_PASS_FORWARD, 1);
+    check(b, cudaMalloc(
+                 (void **)&b->call.workspace, (size_t)b->call.workspace_bytes));
+    check(b,
+        cudaMemset(b->call.workspace, 0xFF, (size_t)b->call.workspace_bytes));
+}
+
+/* Have the flags of all output pieces come? */
+static void
+check_flags(struct bridge *b, enum uli_attn_tensor name)
+{
+    const struct uli_attn_view *view = &b->call.views[name];
+    uint64_t values[PIECES_MAX];
+    if (!view->given || !view->pieces)
+        return;
+    check(b, cudaMemcpy(values, b->flags[name], sizeof(values),
+                 cudaMemcpyDeviceToHost));
+    for (int64_t n = 0; n < view->piece_count; n++)
+        if (b->pieces[name][n].flag && values[n] != view->pieces[n].flag_value)
+            b->error = cudaErrorUnknown;
+}
+
+static ulyx_status_t
+finish(struct bridge *b)
+{
+    struct uli_gpu_attn_state state;
+    check(b, cudaDeviceSynchronize());
+    check(b, cudaMemcpy(&state, b->call.workspace, sizeof(state),
+                 cudaMemcpyDeviceToHost));
+    if (b->error == cudaSuccess && state.failed)
+        return uli_gpu_attn_error(state.failed);
+    check_flags(b, ULI_ATTN_OUT);
+    check_flags(b, ULI_ATTN_LSE);
+    for (int n = 0; n < b->count; n++)
+        if (b->mirrors[n].output)
+            check(b, cudaMemcpy(b->mirrors[n].host, b->mirrors[n].device,
+                         b->mirrors[n].bytes, cudaMemcpyDeviceToHost));
+    if (b->error != cudaSuccess || emu_fault_count())
+        return uli_error(
+            ULYX_ERR_INTERNAL, "emulated device: error %d", b->error);
+    return ULYX_SUCCESS;
+}
+
+static void
+bridge_forward(struct uli_attn_call *call)
+{
+    static uint64_t seed; /* each call in an order of its own */
+    seed = seed ? seed + 1 : test_seed(1);
+    struct emu_config config = {.seed = seed};
+    struct bridge *b = calloc(1, sizeof(*b));
+    memcpy(&b->call, call, sizeof(b->call));
+    if (emu_open(&config) != 0)
+        b->error = cudaErrorMemoryAllocation;
+    b->call.max_sms = call->threads; /* any number of blocks will do */
+    mirror_call(b);
+    if (b->error == cudaSuccess)
+        uli_attn_cuda_kernel.forward(&b->call);
+    ulyx_status_t status = atomic_load(&b->call.failed);
+    if (status == ULYX_SUCCESS)
+        status = finish(b);
+    if (status != ULYX_SUCCESS) {
+        fprintf(stderr, "bridge: %s\n", ulyx_last_error());
+        atomic_store(&call->failed, status);
+    }
+    for (int n = 0; n < b->count; n++)
+        cudaFree(b->mirrors[n].allocation);
+    for (int t = 0; t < ULI_ATTN_TENSORS; t++)
+        cudaFree(b->flags[t]);
+    cudaFree(b->call.workspace);
+    emu_close();
+    free(b);
+}
+
+static bool
+always(void)
+{
+    return true;
+}
+
+/* Two rows, so that --mutate has a dtype of each kind of kernel. */
+static const char *
+mma_refuses(const struct uli_attn_problem *problem)
+{
+    return problem->dtype == ULYX_DTYPE_F32
+               ? "another row"
+               : uli_attn_cuda_kernel.refuses(problem);
+}
+
+static const char *
+plain_refuses(const struct uli_attn_problem *problem)
+{
+    return problem->dtype != ULYX_DTYPE_F32
+               ? "another row"
+               : uli_attn_cuda_kernel.refuses(problem);
+}
+
+/* Of the portable backward; forward's is on the device. */
+static int64_t
+bridge_workspace(const struct uli_attn_problem *problem,
+    ulyx_attention_pass_t pass, int threads)
+{
+    if (pass == ULYX_ATTENTION_PASS_FORWARD)
+        return 0;
+    return uli_attn_tiled_workspace(
+        &uli_attn_tile_portable, problem, pass, threads);
+}
+
+#define ROW(id, text)                                                          \
+    static const struct uli_attn_kernel id##_row = {                           \
+        .name = #id,                                                           \
+        .what = text,                                                          \
+        .usable = always,                                                      \
+        .refuses = id##_refuses,                                               \
+        .workspace = bridge_workspace,                                         \
+        .forward = bridge_forward,                                             \
+        .backward = uli_attn_tiled_backward,                                   \
+        .tile = &uli_attn_tile_portable,                                       \
+    }
+ROW(mma, "16-bit kernels on an emulated device");
+ROW(plain, "the fp32 kernel on an emulated device");
+
+const struct uli_attn_kernel *
+uli_attn_kernel_at(int n)
+{
+    static const struct uli_attn_kernel *const table[] = {
+        &mma_row, &plain_row, &uli_attn_reference_kernel};
+    return n >= 0 && n < 3 ? table[n] : NULL;
+}
+
+ulyx_status_t
+uli_attn_kernel_find(const char *name, const struct uli_attn_problem *problem,
+    ulyx_attention_pass_t pass, const struct uli_attn_kernel **kernel_p)
+{
+    (void)pass;
+    for (int n = 0; n < 3; n++) {
+        const struct uli_attn_kernel *kernel = uli_attn_kernel_at(n);
+        if (name && strcmp(name, kernel->name) != 0)
+            continue;
+        if (kernel->usable() && !kernel->refuses(problem)) {
+            *kernel_p = kernel;
+            return ULYX_SUCCESS;
+        }
+    }
+    return uli_error(ULYX_ERR_UNSUPPORTED, "no kernel %s takes the problem",
+        name ? name : "here");
+}
