@@ -22,7 +22,9 @@ rank_body(int rank, int nranks, void *context)
     if (!ranks_expect(world_create(w, rank) == ULYX_SUCCESS))
         return 1;
     for (int i = 0; i < w->norder; i++)
-        if (!ranks_expect(world_execute(w, rank, w->order[i]) == ULYX_SUCCESS))
+        if (!ranks_expect(
+                world_execute(w, rank, w->order[i]) == ULYX_SUCCESS) ||
+            !ranks_expect(world_wire_agrees(w, rank, w->order[i])))
             return 1;
     return !ranks_expect(ulyx_plan_destroy(w->plans[rank]) == ULYX_SUCCESS);
 }
