@@ -121,7 +121,8 @@ struct uli_net_ops {
     bool (*settled)(struct uli_net *net, int32_t peer);
     /* Blocks until all puts and messages to living peers have left this
      * process or the deadline is over, then closes all connections and frees
-     * everything. After it no hook is called. */
+     * everything. In it `lost` is not called, for a peer that leaves at the
+     * same time looks as if it had died; after it no hook is. */
     void (*close)(struct uli_net *net, int64_t deadline_ns);
     /* One line for plan_describe and ulyx_info: verb, devices, version. */
     void (*describe)(

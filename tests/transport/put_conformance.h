@@ -29,6 +29,7 @@ void put_notices_death_of_the_sender(void **state);
 void put_waits_for_the_stopped(void **state);
 void put_close_leaves_the_stopped(void **state);
 void put_lets_peers_leave(void **state);
+void put_close_takes_no_leaver_for_dead(void **state);
 void put_survives_a_fork(void **state);
 
 static const struct CMUnitTest put_tests[] = {
@@ -50,6 +51,7 @@ static const struct CMUnitTest put_tests[] = {
     cmocka_unit_test(put_waits_for_the_stopped),
     cmocka_unit_test(put_close_leaves_the_stopped),
     cmocka_unit_test(put_lets_peers_leave),
+    cmocka_unit_test(put_close_takes_no_leaver_for_dead),
     cmocka_unit_test(put_survives_a_fork),
 };
 

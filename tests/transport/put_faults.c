@@ -6,6 +6,7 @@
  * letter over that socket says.
  */
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,6 +245,51 @@ put_lets_peers_leave(void **state)
     assert_int_equal(atomic_load(&end->lost[1]), 0);
     assert_status(end->ops->message(end->net, 1, "x", 1), ULYX_ERR_RANK_LOST);
     end_close(end, 10);
+}
+
+static void *
+close_end(void *argument)
+{
+    struct end *end = argument;
+    end->ops->close(end->net, uli_deadline_in(1));
+    return NULL;
+}
+
+/* Rank 0 closes and waits for rank 2, which stands still; rank 1 has answered
+ * it and closes too. That is no death, and rank 0 is no witness any more. */
+void
+put_close_takes_no_leaver_for_dead(void **state)
+{
+    struct end *ends[3];
+    pthread_t thread;
+    (void)state;
+    load(4);
+    for (int i = 0; i < 3; i++)
+        ends[i] = end_open(put_subject, &settings, i, 3, 64);
+    for (int i = 0; i < 3; i++)
+        ends_join(ends[i], ends[(i + 1) % 3]);
+    for (int i = 0; i < 3; i++) {
+        struct end *to = ends[(i + 1) % 3];
+        assert_status(
+            end_put(ends[i], to->rank, "x", 1, 0, i, 1), ULYX_SUCCESS);
+        assert_true(ends_wait(ends[i], to, &to->words[i], 1, 10));
+    }
+    pthread_create(&thread, NULL, close_end, ends[0]);
+    int64_t deadline = uli_deadline_in(10);
+    while (ends[1]->ops->message(ends[1]->net, 0, "x", 1) == ULYX_SUCCESS) {
+        assert_false(uli_deadline_over(deadline));
+        ends[1]->ops->progress(ends[1]->net);
+    }
+    ends[1]->ops->close(ends[1]->net, uli_deadline_in(0.1));
+    pthread_join(thread, NULL);
+    assert_int_equal(ends[0]->lost[1], 0);
+    assert_int_equal(ends[0]->lost[2], 0);
+    assert_int_equal(ends[1]->lost[0], 0);
+    for (int i = 0; i < 2; i++) {
+        free(ends[i]->memory);
+        free(ends[i]);
+    }
+    end_close(ends[2], 1);
 }
 
 /* A child of ours closes its copy of our end: nobody notices. */

@@ -3,8 +3,10 @@
  * The end of a rank's end; see net.h. Until the deadline: everything that
  * was put is on its way (a rendezvous is over when the peer has the data),
  * then BYE, then the peers' answers. After it connections are closed as they
- * are. A forked child has the same descriptors as its parent and must not
- * speak through them: it gives back its memory only.
+ * are. Who has had my BYE sends none to me, so that its end and its death look
+ * alike from here: losses are not told any more. A forked child has the same
+ * descriptors as its parent and must not speak through them: it gives back its
+ * memory only.
  */
 #include <poll.h>
 #include <stdlib.h>
@@ -73,6 +75,7 @@ void
 uli_ucx_close(struct uli_net *net, int64_t deadline_ns)
 {
     uli_ucx_enter(net); /* for good: no call may come any more */
+    net->leaving = true;
     if (net->pid == getpid()) {
         say_goodbye(net, deadline_ns);
         net->closing = true;

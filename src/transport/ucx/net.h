@@ -141,8 +141,9 @@ struct uli_net {
     atomic_flag busy;
     _Atomic bool sleeping; /* a thread is in wait */
     bool happened;         /* something has arrived in this step */
-    bool closing;
-    int64_t flying; /* operations of UCX that have not ended */
+    bool leaving;          /* close has begun: losses are told to nobody */
+    bool closing;          /* nothing that comes is delivered any more */
+    int64_t flying;        /* operations of UCX that have not ended */
     double keepalive_s;
     int listener; /* -1: none */
     union uli_ucx_place place;

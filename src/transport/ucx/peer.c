@@ -148,7 +148,7 @@ uli_ucx_lose(struct uli_net *net, struct uli_ucx_peer *peer, const char *how)
 {
     if (atomic_exchange(&peer->lost, true))
         return;
-    if (peer->said_bye || net->closing)
+    if (peer->said_bye || net->leaving)
         return;
     net->happened = true;
     net->hooks.lost(net->hooks.context, peer->rank, how);
