@@ -117,12 +117,16 @@ function(ulyx_discover_cases name timeout labels serial)
 endfunction()
 
 # A test program again, as one test, over nodes that are made up of so many
-# ranks and meet through a network; draws is the part of its draws.
+# ranks and meet through a network; draws is the part of its draws. Named after
+# the ranks, and after the schedule where ULYX_ALGO=hier is among the variables.
 function(ulyx_test_nodes name ranks draws)
   if(NOT ULYX_HAVE_UCX)
     return()
   endif()
   set(test ${name}_by_${ranks})
+  if("ULYX_ALGO=hier" IN_LIST ARGN)
+    string(APPEND test _hier)
+  endif()
   add_test(NAME ${test} COMMAND ${name})
   set(timeout 60)
   if(ULYX_SANITIZE OR ULYX_COVERAGE)

@@ -154,11 +154,12 @@ struct uli_hier_record {
     int32_t status, operation;
     uint64_t hash;
 };
+enum { ULI_HIER_OPEN, ULI_HIER_CLOSED, ULI_HIER_CLOSED_FAILED };
 /* Written by one local rank. */
 struct uli_hier_seat {
     _Alignas(ULI_LINE) _Atomic uint64_t posted; /* record of this call */
     _Atomic uint64_t completed;                 /* left this call in order */
-    _Atomic uint64_t closed;
+    _Atomic uint64_t closed;                    /* ULI_HIER_OPEN, ... */
     _Atomic uint64_t released; /* does not look at the board any more */
     struct uli_hier_record records[2];
 };

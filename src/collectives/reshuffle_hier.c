@@ -28,12 +28,14 @@ uli_hier_ring_node(const struct uli_hier *h)
 
 enum presence { ABSENT, POSTED, GONE };
 
-/* `closed` is read first: who posts and closes in between has posted. */
+/* `closed` is read first: who posts and closes in between has posted. A rank
+ * whose communicator has failed is not gone: the failure, which is everybody's,
+ * must not look like a plan that was destroyed. */
 static enum presence
 local_presence(const struct uli_hier *h, int32_t local, uint64_t call)
 {
     const struct uli_hier_seat *seat = seat_of(h, local);
-    bool closed = atomic_load(&seat->closed) != 0;
+    bool closed = atomic_load(&seat->closed) == ULI_HIER_CLOSED;
     if (atomic_load(&seat->posted) >= call)
         return POSTED;
     return closed ? GONE : ABSENT;
@@ -259,7 +261,7 @@ look_for_leavers(struct uli_hier *h)
         if (h->nodes.node[p] != h->node)
             continue;
         const struct uli_hier_seat *seat = seat_of(h, h->nodes.local[p]);
-        bool closed = atomic_load(&seat->closed) != 0;
+        bool closed = atomic_load(&seat->closed) == ULI_HIER_CLOSED;
         if (closed && atomic_load(&seat->posted) == call &&
             atomic_load(&seat->completed) < call)
             return uli_exchange_fail_left(h->exchange, p);
@@ -401,7 +403,11 @@ uli_hier_progress(struct uli_hier *h)
 void
 uli_hier_close(struct uli_hier *h)
 {
-    atomic_store(&seat_of(h, h->local)->closed, 1);
+    int32_t failed = atomic_load(&h->comm->failed);
+    /* A timeout is this rank's alone; nobody else hears of it. */
+    bool told = failed != ULYX_SUCCESS && failed != ULYX_ERR_TIMEOUT;
+    atomic_store(&seat_of(h, h->local)->closed,
+        told ? ULI_HIER_CLOSED_FAILED : ULI_HIER_CLOSED);
     while (try_send(h))
         ;
     uli_hier_ring_node(h);
