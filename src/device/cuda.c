@@ -4,7 +4,9 @@
  * work is in the device's primary context, which the CUDA runtime and the
  * frameworks share; each call pushes it and pops it, so that the caller's
  * current context is as before. The contexts are retained once a device and
- * kept until the process ends.
+ * kept until the process ends. While it is pushed the thread is in relaxed
+ * capture mode: nothing here belongs to a graph that any thread captures, so
+ * none of it may end that capture.
  */
 #include <pthread.h>
 #include <stddef.h>
@@ -22,12 +24,16 @@ enum {
     RANGE_START = 11,
     RANGE_SIZE = 12,
     TYPE_DEVICE = 2, /* a memory type */
+    CAPTURE_RELAXED = 2,
+    HOST_ANY_DEVICE = 1 | 2, /* portable, mapped */
     STREAM_NON_BLOCKING = 1,
     EVENT_DISABLE_TIMING = 2,
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uli_cu_handle contexts[DEVICES];
+static _Thread_local int
+    capture_mode; /* the caller's, between enter and leave */
 
 static ulyx_status_t
 cuda_open(void)
@@ -43,6 +49,27 @@ cuda_count(int32_t *count_p)
     ULI_TRY(ULI_CUDA(cuDeviceGetCount, (&count)));
     *count_p = count;
     return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_current(int32_t *device_p)
+{
+    uli_cu_device device = 0;
+    ULI_TRY(cuda_open());
+    uli_cu_result result = uli_cuda_calls()->cuCtxGetDevice(&device);
+    if (result != ULI_CU_INVALID_CONTEXT)
+        ULI_TRY(uli_cuda_status(result, "cuCtxGetDevice"));
+    *device_p = result == ULI_CU_SUCCESS ? device : 0;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_uuid(int32_t device, unsigned char uuid_p[16])
+{
+    uli_cu_device handle;
+    ULI_TRY(cuda_open());
+    ULI_TRY(ULI_CUDA(cuDeviceGet, (&handle, device)));
+    return ULI_CUDA(cuDeviceGetUuid, (uuid_p, handle));
 }
 
 static ulyx_status_t
@@ -67,7 +94,10 @@ uli_cuda_enter(int32_t device)
     pthread_mutex_unlock(&lock);
     if (status != ULYX_SUCCESS)
         return status;
-    return ULI_CUDA(cuCtxPushCurrent, (contexts[device]));
+    ULI_TRY(ULI_CUDA(cuCtxPushCurrent, (contexts[device])));
+    capture_mode = CAPTURE_RELAXED;
+    uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+    return ULYX_SUCCESS;
 }
 
 ulyx_status_t
@@ -75,10 +105,41 @@ uli_cuda_leave(ulyx_status_t status)
 {
     uli_cu_handle popped;
     ulyx_status_t pop = ULYX_SUCCESS;
+    uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(&capture_mode);
     if (uli_cuda_calls()->cuCtxPopCurrent(&popped) != ULI_CU_SUCCESS)
         pop = uli_error(ULYX_ERR_INTERNAL,
             "cuCtxPopCurrent: the context pushed before is gone");
     return status < 0 ? status : pop < 0 ? pop : status;
+}
+
+static ulyx_status_t
+enable_peer(uli_cu_handle peer)
+{
+    uli_cu_result result = uli_cuda_calls()->cuCtxEnablePeerAccess(peer, 0);
+    return result == ULI_CU_PEER_ALREADY_ENABLED
+               ? ULYX_SUCCESS
+               : uli_cuda_status(result, "cuCtxEnablePeerAccess");
+}
+
+static ulyx_status_t
+cuda_peer_enable(int32_t device, int32_t peer)
+{
+    uli_cu_device from, to;
+    int can = 0;
+    if (device == peer)
+        return ULYX_SUCCESS;
+    ULI_TRY(uli_cuda_enter(peer)); /* its context exists from here on */
+    ULI_TRY(uli_cuda_leave(ULYX_SUCCESS));
+    ULI_TRY(ULI_CUDA(cuDeviceGet, (&from, device)));
+    ULI_TRY(ULI_CUDA(cuDeviceGet, (&to, peer)));
+    ULI_TRY(ULI_CUDA(cuDeviceCanAccessPeer, (&can, from, to)));
+    if (!can)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "CUDA device %d cannot reach the memory of device %d (no "
+            "peer-to-peer access between them)",
+            device, peer);
+    ULI_TRY(uli_cuda_enter(device));
+    return uli_cuda_leave(enable_peer(contexts[peer]));
 }
 
 /* In the device's context: a driver call with its arguments in brackets. */
@@ -166,6 +227,45 @@ cuda_copy(
             stream));
 }
 
+static ulyx_status_t
+cuda_zero(int32_t device, void *address, int64_t bytes, void *stream)
+{
+    IN_CONTEXT(device, cuMemsetD8Async,
+        ((uli_cu_ptr)(uintptr_t)address, 0, (size_t)bytes, stream));
+}
+
+static ulyx_status_t
+alloc_on_host(int64_t bytes, void **address_p, uli_cu_ptr *mapped_p)
+{
+    void *address = NULL;
+    ULI_TRY(
+        ULI_CUDA(cuMemHostAlloc, (&address, (size_t)bytes, HOST_ANY_DEVICE)));
+    ulyx_status_t status =
+        ULI_CUDA(cuMemHostGetDevicePointer, (mapped_p, address, 0));
+    if (status != ULYX_SUCCESS)
+        uli_cuda_calls()->cuMemFreeHost(address);
+    else
+        *address_p = address;
+    return status;
+}
+
+static ulyx_status_t
+cuda_host_alloc(
+    int32_t device, int64_t bytes, void **address_p, void **device_address_p)
+{
+    uli_cu_ptr mapped = 0;
+    ULI_TRY(uli_cuda_enter(device));
+    ULI_TRY(uli_cuda_leave(alloc_on_host(bytes, address_p, &mapped)));
+    *device_address_p = (void *)(uintptr_t)mapped;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_host_free(int32_t device, void *address)
+{
+    IN_CONTEXT(device, cuMemFreeHost, (address));
+}
+
 /* ---- streams and events -------------------------------------------------- */
 
 static ulyx_status_t
@@ -241,10 +341,16 @@ const struct uli_device_ops uli_device_cuda = {
     .memory_kind = ULYX_MEMORY_CUDA,
     .open = cuda_open,
     .count = cuda_count,
+    .current = cuda_current,
+    .uuid = cuda_uuid,
+    .peer_enable = cuda_peer_enable,
     .range = cuda_range,
     .alloc = cuda_alloc,
     .free = cuda_free,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
     .copy = cuda_copy,
+    .zero = cuda_zero,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
     .stream_wait = cuda_stream_wait,

@@ -48,8 +48,11 @@ enum {
     ULI_CU_INSUFFICIENT_DRIVER = 35,
     ULI_CU_NO_DEVICE = 100,
     ULI_CU_INVALID_DEVICE = 101,
+    ULI_CU_INVALID_CONTEXT = 201,
     ULI_CU_INVALID_HANDLE = 400,
     ULI_CU_NOT_READY = 600,
+    ULI_CU_PEER_ALREADY_ENABLED = 704,
+    ULI_CU_NOT_PERMITTED = 800,
     ULI_CU_NOT_SUPPORTED = 801,
     ULI_CU_SYSTEM_NOT_READY = 802,
     ULI_CU_SYSTEM_DRIVER_MISMATCH = 803,
@@ -64,11 +67,17 @@ enum {
     X(cuGetErrorString, 6000, (uli_cu_result error, const char **text))        \
     X(cuDeviceGetCount, 2000, (int *count))                                    \
     X(cuDeviceGet, 2000, (uli_cu_device * device, int ordinal))                \
+    X(cuDeviceGetUuid, 9020, (void *uuid, uli_cu_device device))               \
+    X(cuDeviceCanAccessPeer, 4000,                                             \
+        (int *can, uli_cu_device device, uli_cu_device peer))                  \
     X(cuDevicePrimaryCtxRetain, 7000,                                          \
         (uli_cu_handle * context, uli_cu_device device))                       \
     X(cuDevicePrimaryCtxRelease, 11000, (uli_cu_device device))                \
     X(cuCtxPushCurrent, 4000, (uli_cu_handle context))                         \
     X(cuCtxPopCurrent, 4000, (uli_cu_handle * context))                        \
+    X(cuCtxGetDevice, 2000, (uli_cu_device * device))                          \
+    X(cuCtxEnablePeerAccess, 4000, (uli_cu_handle peer, unsigned flags))       \
+    X(cuThreadExchangeStreamCaptureMode, 10010, (int *mode))                   \
     X(cuPointerGetAttribute, 4000,                                             \
         (void *value, int attribute, uli_cu_ptr address))                      \
     X(cuDeviceGetAttribute, 2000,                                              \
@@ -106,6 +115,13 @@ enum {
     X(cuIpcCloseMemHandle, 4010, (uli_cu_ptr address))                         \
     X(cuMemAlloc, 3020, (uli_cu_ptr * address, size_t bytes))                  \
     X(cuMemFree, 3020, (uli_cu_ptr address))                                   \
+    X(cuMemHostAlloc, 2020, (void **address, size_t bytes, unsigned flags))    \
+    X(cuMemFreeHost, 2000, (void *address))                                    \
+    X(cuMemHostGetDevicePointer, 3020,                                         \
+        (uli_cu_ptr * address, void *host, unsigned flags))                    \
+    X(cuMemsetD8Async, 3020,                                                   \
+        (uli_cu_ptr address, unsigned char value, size_t bytes,                \
+            uli_cu_handle stream))                                             \
     X(cuMemcpyAsync, 4000,                                                     \
         (uli_cu_ptr dst, uli_cu_ptr src, size_t bytes, uli_cu_handle stream))  \
     X(cuStreamCreate, 2000, (uli_cu_handle * stream, unsigned flags))          \

@@ -4,7 +4,8 @@
  * of CUDA devices. Streams and events are void pointers: a CUstream (the same
  * object as a cudaStream_t) or CUevent; host memory has none.
  *
- * Any thread may call; the calling thread's current device is as before.
+ * Any thread may call; the calling thread's current device is as before. A
+ * capture of a graph that is going on in the process is not disturbed.
  * Errors name the call and the driver's own words.
  */
 #ifndef ULI_DEVICE_DEVICE_H
@@ -31,14 +32,30 @@ struct uli_device_ops {
      * reason: no driver, too old a driver, no device. */
     ulyx_status_t (*open)(void);
     ulyx_status_t (*count)(int32_t *count_p);
+    /* The calling thread's current device, 0 if it has none. */
+    ulyx_status_t (*current)(int32_t *device_p);
+    /* Which device it is: the same in all processes of the machine. */
+    ulyx_status_t (*uuid)(int32_t device, unsigned char uuid_p[16]);
+    /* Lets work of `device` reach the plain allocations of `peer`, a device of
+     * this process; again is free, and it stays so until the process ends.
+     * returns ERR_UNSUPPORTED naming both where the machine cannot. */
+    ulyx_status_t (*peer_enable)(int32_t device, int32_t peer);
     /* Which memory is this? Of any pointer, host pointers included. */
     ulyx_status_t (*range)(
         const void *address, struct uli_device_range *range_p);
     ulyx_status_t (*alloc)(int32_t device, int64_t bytes, void **address_p);
     ulyx_status_t (*free)(int32_t device, void *address);
+    /* Host memory that stays where it is and that work of any device reaches,
+     * at *device_address_p, without a copy. Contents undefined. */
+    ulyx_status_t (*host_alloc)(int32_t device, int64_t bytes, void **address_p,
+        void **device_address_p);
+    ulyx_status_t (*host_free)(int32_t device, void *address);
     /* Enqueues; host: copies. Either side may be host memory. */
     ulyx_status_t (*copy)(int32_t device, void *dst, const void *src,
         int64_t bytes, void *stream);
+    /* Enqueues zeros; host: writes them. */
+    ulyx_status_t (*zero)(
+        int32_t device, void *address, int64_t bytes, void *stream);
     ulyx_status_t (*stream_create)(int32_t device, void **stream_p);
     ulyx_status_t (*stream_destroy)(int32_t device, void *stream);
     ulyx_status_t (*stream_wait)(int32_t device, void *stream);

@@ -23,6 +23,28 @@ host_count(int32_t *count_p)
 }
 
 static ulyx_status_t
+host_current(int32_t *device_p)
+{
+    *device_p = 0;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_uuid(int32_t device, unsigned char uuid_p[16])
+{
+    (void)device;
+    memset(uuid_p, 0, 16);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_peer_enable(int32_t device, int32_t peer)
+{
+    (void)device, (void)peer;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
 host_range(const void *address, struct uli_device_range *range_p)
 {
     struct uli_device_range range = {.memory_kind = ULYX_MEMORY_HOST,
@@ -53,6 +75,15 @@ host_free(int32_t device, void *address)
 }
 
 static ulyx_status_t
+host_host_alloc(
+    int32_t device, int64_t bytes, void **address_p, void **device_address_p)
+{
+    ULI_TRY(host_alloc(device, bytes, address_p));
+    *device_address_p = *address_p;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
 no_streams(void)
 {
     return uli_error(
@@ -67,6 +98,16 @@ host_copy(
     if (stream)
         return no_streams();
     memcpy(dst, src, (size_t)bytes);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_zero(int32_t device, void *address, int64_t bytes, void *stream)
+{
+    (void)device;
+    if (stream)
+        return no_streams();
+    memset(address, 0, (size_t)bytes);
     return ULYX_SUCCESS;
 }
 
@@ -103,10 +144,16 @@ const struct uli_device_ops uli_device_host = {
     .memory_kind = ULYX_MEMORY_HOST,
     .open = host_open,
     .count = host_count,
+    .current = host_current,
+    .uuid = host_uuid,
+    .peer_enable = host_peer_enable,
     .range = host_range,
     .alloc = host_alloc,
     .free = host_free,
+    .host_alloc = host_host_alloc,
+    .host_free = host_free,
     .copy = host_copy,
+    .zero = host_zero,
     .stream_create = host_create,
     .stream_destroy = host_use,
     .stream_wait = host_use,

@@ -81,6 +81,10 @@ host_memory_has_no_streams(void **state)
     assert_status(host->copy(0, memory, text, 4, text), ULYX_ERR_UNSUPPORTED);
     assert_status(host->stream_create(0, &stream), ULYX_ERR_UNSUPPORTED);
     assert_ptr_equal(stream, text);
+    assert_status(host->zero(0, memory, 2, NULL), ULYX_SUCCESS);
+    assert_string_equal(memory + 2, "c");
+    assert_int_equal(memory[0] | memory[1], 0);
+    assert_status(host->zero(0, memory, 2, text), ULYX_ERR_UNSUPPORTED);
     assert_status(host->free(0, memory), ULYX_SUCCESS);
     assert_null(uli_device_ops(77));
 }
@@ -234,6 +238,64 @@ a_pointer_tells_its_kind_and_range(void **state)
 }
 
 static void
+devices(void)
+{
+    const struct uli_device_ops *cuda = uli_device_ops(ULYX_MEMORY_CUDA);
+    struct fake_driver *driver = fake(FAKE_12);
+    unsigned char uuid[2][16];
+    int32_t device = 7;
+    check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
+    driver->current = 1;
+    check(cuda->current(&device) == ULYX_SUCCESS && device == 1);
+    driver->current = -1;
+    check(cuda->current(&device) == ULYX_SUCCESS && device == 0);
+    for (int32_t d = 0; d < 2; d++)
+        check(cuda->uuid(d, uuid[d]) == ULYX_SUCCESS);
+    check(memcmp(uuid[0], uuid[1], sizeof(uuid[0])) != 0);
+    check(cuda->uuid(5, uuid[0]) == ULYX_ERR_INVALID_ARGUMENT);
+    check(cuda->peer_enable(0, 0) == ULYX_SUCCESS && driver->peers == 0);
+    check(cuda->peer_enable(0, 1) == ULYX_SUCCESS && driver->peers == 1);
+    check(cuda->peer_enable(0, 1) == ULYX_SUCCESS && driver->peers == 2);
+    driver->no_peers = 1;
+    check(cuda->peer_enable(1, 0) == ULYX_ERR_UNSUPPORTED);
+    check(says("CUDA device 1 cannot reach the memory of device 0"));
+    check(driver->depth == 0 && driver->capture_mode == 0);
+}
+
+static void
+devices_are_told_apart_and_let_each_other_in(void **state)
+{
+    (void)state;
+    in_child(devices);
+}
+
+static void
+pinned(void)
+{
+    const struct uli_device_ops *cuda = uli_device_ops(ULYX_MEMORY_CUDA);
+    struct fake_driver *driver = fake(FAKE_12);
+    void *memory = NULL, *there = NULL;
+    check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
+    check(cuda->host_alloc(1, 64, &memory, &there) == ULYX_SUCCESS);
+    memset(memory, 7, 64);
+    check(cuda->zero(1, there, 64, NULL) == ULYX_SUCCESS);
+    check(((char *)memory)[63] == 0);
+    check(cuda->host_free(1, memory) == ULYX_SUCCESS);
+    memory = driver;
+    driver->failing = "cuMemHostGetDevicePointer";
+    driver->result = 719;
+    check(cuda->host_alloc(1, 64, &memory, &there) == ULYX_ERR_SYSTEM);
+    check(memory == driver && driver->count() == 0 && driver->depth == 0);
+}
+
+static void
+pinned_memory_is_reached_from_both_sides(void **state)
+{
+    (void)state;
+    in_child(pinned);
+}
+
+static void
 work(void)
 {
     const struct uli_device_ops *cuda = uli_device_ops(ULYX_MEMORY_CUDA);
@@ -285,6 +347,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_lookup_of_11_3_serves_too),
     cmocka_unit_test(driver_errors_are_named_and_translated),
     cmocka_unit_test(a_pointer_tells_its_kind_and_range),
+    cmocka_unit_test(devices_are_told_apart_and_let_each_other_in),
+    cmocka_unit_test(pinned_memory_is_reached_from_both_sides),
     cmocka_unit_test(streams_events_and_copies),
 };
 

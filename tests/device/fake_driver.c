@@ -64,6 +64,23 @@ do_cuDeviceGet(int *device, int ordinal)
     return ordinal < fake_driver.devices ? 0 : ULI_CU_INVALID_DEVICE;
 }
 
+/* Device n of every process is the same one. */
+int
+do_cuDeviceGetUuid(void *uuid, int device)
+{
+    memset(uuid, 0, 16);
+    memcpy(uuid, "fake", 4);
+    memcpy((char *)uuid + 8, &device, sizeof(device));
+    return fake_outcome("cuDeviceGetUuid");
+}
+
+int
+do_cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = device != peer && !fake_driver.no_peers;
+    return fake_outcome("cuDeviceCanAccessPeer");
+}
+
 int
 do_cuDevicePrimaryCtxRetain(void **context, int device)
 {
@@ -92,6 +109,33 @@ do_cuCtxPopCurrent(void **context)
 {
     *context = NULL;
     fake_driver.depth--;
+    return 0;
+}
+
+int
+do_cuCtxGetDevice(int *device)
+{
+    *device = fake_driver.current;
+    return fake_driver.current < 0 ? ULI_CU_INVALID_CONTEXT
+                                   : fake_outcome("cuCtxGetDevice");
+}
+
+int
+do_cuCtxEnablePeerAccess(void *peer, unsigned flags)
+{
+    if (flags || !peer)
+        return ULI_CU_INVALID_VALUE;
+    if (fake_outcome("cuCtxEnablePeerAccess"))
+        return fake_outcome("cuCtxEnablePeerAccess");
+    return fake_driver.peers++ ? ULI_CU_PEER_ALREADY_ENABLED : 0;
+}
+
+int
+do_cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int before = fake_driver.capture_mode;
+    fake_driver.capture_mode = *mode;
+    *mode = before;
     return 0;
 }
 
@@ -152,6 +196,15 @@ do_cuMemcpyAsync(uli_cu_ptr dst, uli_cu_ptr src, size_t bytes, void *stream)
     (void)stream;
     memcpy((void *)(uintptr_t)dst, (void *)(uintptr_t)src, bytes);
     return fake_outcome("cuMemcpyAsync");
+}
+
+int
+do_cuMemsetD8Async(
+    uli_cu_ptr address, unsigned char value, size_t bytes, void *stream)
+{
+    (void)stream;
+    memset((void *)(uintptr_t)address, value, bytes);
+    return fake_outcome("cuMemsetD8Async");
 }
 
 static int

@@ -14,6 +14,10 @@ struct fake_driver {
     const char *failing; /* entry point that fails next, every time */
     int result;          /* with this */
     int devices;
+    int current;           /* device of the calling thread; -1: none */
+    int no_peers;          /* devices cannot reach each other */
+    int peers;             /* times that one was let */
+    int capture_mode;      /* of the thread: there is one */
     int depth;             /* of the stack of contexts */
     int retained;          /* primary contexts taken */
     const void *device_at; /* memory of device 1: [at, at + bytes) */

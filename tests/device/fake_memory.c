@@ -30,7 +30,7 @@ static struct handle {
     struct uli_cu_memory_props props;
 } handles[HANDLES + 1]; /* handle 0 is none */
 
-enum form { NONE, RESERVED, MAPPED, ALLOCATED, OPENED };
+enum form { NONE, RESERVED, MAPPED, ALLOCATED, OPENED, PINNED };
 static struct range {
     enum form form;
     char *base;
@@ -396,4 +396,41 @@ do_cuIpcCloseMemHandle(uli_cu_ptr address)
 {
     MAY_FAIL();
     return unmap_plain(address, OPENED);
+}
+
+/* ---- pinned host memory -------------------------------------------------- */
+
+int
+do_cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
+{
+    MAY_FAIL();
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (flags != 3)
+        return ULI_CU_INVALID_VALUE;
+    if (base == MAP_FAILED || !take_range(PINNED, base, bytes, 0))
+        return ULI_CU_OUT_OF_MEMORY;
+    *address = base;
+    return 0;
+}
+
+int
+do_cuMemHostGetDevicePointer(uli_cu_ptr *address, void *host, unsigned flags)
+{
+    MAY_FAIL();
+    struct range *range = range_at((uintptr_t)host, PINNED);
+    *address = (uintptr_t)host;
+    return range && !flags ? 0 : ULI_CU_INVALID_VALUE;
+}
+
+int
+do_cuMemFreeHost(void *address)
+{
+    MAY_FAIL();
+    struct range *range = range_at((uintptr_t)address, PINNED);
+    if (!range || range->base != address)
+        return ULI_CU_INVALID_VALUE;
+    munmap(range->base, range->bytes);
+    range->form = NONE;
+    return 0;
 }
