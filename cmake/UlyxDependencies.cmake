@@ -115,12 +115,14 @@ if(wanted)
 endif()
 ulyx_optional(OPENBLAS OPENBLAS_FOUND "libopenblas-dev, for train_bytes")
 
-ulyx_wanted(NCCL wanted)
-if(wanted)
+# libnccl is opened at run time and its few types are declared by us; where its
+# header is found, a test compares.
+set(ULYX_NCCL_FOUND TRUE)
+ulyx_optional(NCCL ULYX_NCCL_FOUND "nothing")
+if(ULYX_HAVE_NCCL)
   find_path(ULYX_NCCL_INCLUDE nccl.h
     HINTS ENV NCCL_HOME ${ULYX_CUDA_INCLUDE} PATH_SUFFIXES include)
 endif()
-ulyx_optional(NCCL ULYX_NCCL_INCLUDE "NCCL's header (libnccl-dev)")
 
 ulyx_wanted(MPI wanted)
 if(wanted AND ULYX_TOOLS)

@@ -27,7 +27,7 @@ FOREIGN = [
     (r"(ucp|uct|ucs)/", r"src/transport/ucx/|tests/transport/ucx"),
     (r"(cuda|cudart|cublas|nvml|nvrtc|cooperative_groups|mma\.h)",
      r"src/device/|(.*/)?cuda/|.*\.cuh?$|tests/|perf/|examples/"),
-    (r"nccl\.h", r"src/transport/nccl/|perf/"),
+    (r"nccl\.h", r"src/transport/nccl/|tests/transport/nccl|perf/"),
     (r"pmix", r"src/comm/"),
     (r"mpi\.h", r"perf/|examples/"),
     (r"jansson\.h", r"perf/|tools/|tests/"),

@@ -135,8 +135,7 @@ print_missing(const struct uli_tr_ops *const *list, size_t count)
 {
     static const char *const missing[][2] = {
         {"nvlink", "this version moves host memory only"},
-        {"ucx", "this version stays on one node"},
-        {"nccl", "this version moves host memory only"}};
+        {"ucx", "this version stays on one node"}};
 
     for (size_t m = 0; m < sizeof(missing) / sizeof(missing[0]); m++) {
         size_t i = 0;

@@ -62,6 +62,8 @@ enum uli_setting_type {
     X(ULYX_NET_DEVICES, net_devices, STRING, "", 0, 0,                         \
         "devices of the network, as UCX_NET_DEVICES, which goes before it; "   \
         "empty takes the nearest")                                             \
+    X(ULYX_NCCL_LIB, nccl_lib, STRING, "", 0, 0,                               \
+        "libnccl of 2.18 or later to open; empty = libnccl.so.2")              \
     X(ULYX_KEEPALIVE, keepalive_s, SECONDS, "10", 1, 3600,                     \
         "a host that has vanished is noticed within so many seconds")          \
     X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier", 0, 0,                  \

@@ -18,6 +18,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include "base/settings.h"
+#include "transport/batch.h"
 #include "transport/net.h"
 
 enum {
@@ -89,6 +90,10 @@ struct uli_tr_ops {
     /* PUT: one rank's end of a network (net.h); NULL without the
      * capability, which is asked for before it is used. */
     const struct uli_net_ops *net;
+
+    /* BATCH: one rank's end of ranks that send on streams (batch.h); NULL
+     * without the capability. */
+    const struct uli_batch_ops *batch;
 };
 
 /* The 8 known bytes of read_probe; a peer publishes the address of its own. */
@@ -97,6 +102,7 @@ extern const uint64_t uli_tr_probe_word;
 extern const struct uli_tr_ops uli_tr_self_ops; /* one process: addresses */
 extern const struct uli_tr_ops uli_tr_shm_ops;  /* memfd mappings and CMA */
 extern const struct uli_tr_ops uli_tr_ucx_ops;  /* between nodes, by UCX */
+extern const struct uli_tr_ops uli_tr_nccl_ops; /* devices, by NCCL */
 extern const struct uli_tr_ops uli_tr_stubs;
 
 /* The slots of a transport that neither maps nor reads: UNSUPPORTED. */

@@ -12,6 +12,7 @@ static const struct uli_tr_ops *const transports[] = {
     &uli_tr_self_ops,
     &uli_tr_shm_ops,
     &uli_tr_ucx_ops,
+    &uli_tr_nccl_ops,
 };
 
 const struct uli_tr_ops *const *

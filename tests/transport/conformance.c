@@ -112,11 +112,13 @@ conformance_reaches_alike(void **state)
 {
     (void)state;
     int reached = 0;
-    for (int code = 0; code < 8; code++) {
+    for (int code = 0; code < 16; code++) {
         struct uli_identity a = identity(0, 1, 1);
         struct uli_identity b = identity(1, code & 1, code >> 1 & 1);
         char there[256] = "", back[256] = "";
-        b.uid += (uint32_t)(code >> 2);
+        b.uid += (uint32_t)(code >> 2 & 1);
+        a.memory_kind = b.memory_kind =
+            code >> 3 ? ULYX_MEMORY_CUDA : ULYX_MEMORY_HOST;
         bool ab = OPS->reaches(&a, &b, there, sizeof(there));
         bool ba = OPS->reaches(&b, &a, back, sizeof(back));
         assert_int_equal(ab, ba);
@@ -124,7 +126,7 @@ conformance_reaches_alike(void **state)
         assert_int_equal(ba, !back[0]);
         reached += ab;
     }
-    assert_true(reached > 0 && reached < 8);
+    assert_true(reached > 0 && reached < 16);
 }
 
 /* ---- MAP ----------------------------------------------------------------- */

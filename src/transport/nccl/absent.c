@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The transport nccl where ulyx was built with -DULYX_NCCL=OFF.
+ */
+#include <stdio.h>
+#include "base/status.h"
+#include "transport/transport.h"
+
+static const char why_not[] = "ulyx was built without it (-DULYX_NCCL=OFF)";
+
+static bool
+usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+{
+    (void)settings;
+    snprintf(why_p, why_bytes, "%s", why_not);
+    return false;
+}
+
+static bool
+reaches(const struct uli_identity *me, const struct uli_identity *peer,
+    char *why_p, size_t why_bytes)
+{
+    (void)me, (void)peer;
+    snprintf(why_p, why_bytes, "%s", why_not);
+    return false;
+}
+
+static ulyx_status_t
+make_id(
+    const struct uli_settings *settings, unsigned char id_p[ULI_BATCH_ID_BYTES])
+{
+    (void)settings, (void)id_p;
+    return uli_error(ULYX_ERR_UNSUPPORTED, "nccl: %s", why_not);
+}
+
+static ulyx_status_t
+open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
+{
+    (void)params, (void)batch_p;
+    return uli_error(ULYX_ERR_UNSUPPORTED, "nccl: %s", why_not);
+}
+
+/* Without open there is no batch for the others. */
+static const struct uli_batch_ops batch_ops = {
+    .make_id = make_id, .open = open_batch};
+
+const struct uli_tr_ops uli_tr_nccl_ops = {
+    .name = "nccl",
+    .caps = ULI_TR_BATCH,
+    .usable = usable,
+    .reaches = reaches,
+    .window_map = uli_tr_no_map,
+    .window_unmap = uli_tr_no_unmap,
+    .read_probe = uli_tr_no_probe,
+    .read = uli_tr_no_read,
+    .batch = &batch_ops,
+};

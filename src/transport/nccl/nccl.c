@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The transport nccl: batches of sends and receives on a stream by libnccl,
+ * in a communicator of its own that never blocks its caller. Every call that
+ * could wait for a peer answers "in progress" instead, and is asked again
+ * until the deadline; then the communicator is aborted, which also ends the
+ * kernels that it has on streams.
+ *
+ * Abort from another thread. ncclCommAbort frees the communicator, so nobody
+ * may be inside of it. `state` is a ticket: whoever holds it may call NCCL.
+ * abort raises `wanted` and takes the ticket if it can; else its holder sees
+ * `wanted`, in its wait or on giving the ticket back, and aborts. One of the
+ * two always does: the holder looks after it has given back, abort tries after
+ * it has raised.
+ */
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "device/cuda_context.h"
+#include "transport/nccl/library.h"
+#include "transport/transport.h"
+
+enum ticket { FREE, HELD, GONE };
+
+enum {
+    EAGER_LOOKS = 200,    /* before a wait sleeps between looks */
+    LOOK_NS = 100 * 1000, /* its sleep */
+};
+
+struct uli_batch {
+    const struct uli_tr_ops *ops; /* first */
+    struct uli_nccl_calls calls;
+    uli_nccl_comm comm; /* the ticket's holder's */
+    int32_t rank, nranks, memory_kind, device;
+    _Atomic int32_t state; /* enum ticket */
+    _Atomic bool wanted;   /* an abort */
+};
+
+/* ---- the device around a call -------------------------------------------- */
+
+static ulyx_status_t
+enter(const struct uli_batch *batch)
+{
+    return batch->memory_kind == ULYX_MEMORY_CUDA
+               ? uli_cuda_enter(batch->device)
+               : ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+leave(const struct uli_batch *batch, ulyx_status_t status)
+{
+    return batch->memory_kind == ULYX_MEMORY_CUDA ? uli_cuda_leave(status)
+                                                  : status;
+}
+
+/* ---- errors -------------------------------------------------------------- */
+
+static ulyx_status_t
+report(const struct uli_nccl_calls *calls, uli_nccl_comm comm, int result,
+    const char *call)
+{
+    const char *words = calls->GetLastError(comm);
+    return uli_error(result == ULI_NCCL_INVALID_ARGUMENT
+                         ? ULYX_ERR_INVALID_ARGUMENT
+                         : ULYX_ERR_SYSTEM,
+        "nccl: %s: %s (%d)%s%.200s", call, calls->GetErrorString(result),
+        result, words && *words ? ": " : "", words ? words : "");
+}
+
+static bool
+is_bad(int result)
+{
+    return result != ULI_NCCL_SUCCESS && result != ULI_NCCL_IN_PROGRESS;
+}
+
+/* ---- the ticket ---------------------------------------------------------- */
+
+static bool
+move_ticket(struct uli_batch *batch, int32_t from, int32_t to)
+{
+    return atomic_compare_exchange_strong(&batch->state, &from, to);
+}
+
+/* The holder's: nothing of the communicator is left. */
+static void
+kill_held(struct uli_batch *batch)
+{
+    if (enter(batch) == ULYX_SUCCESS) {
+        batch->calls.CommAbort(batch->comm);
+        leave(batch, ULYX_SUCCESS);
+    }
+    batch->comm = NULL;
+    atomic_store(&batch->state, GONE);
+}
+
+static ulyx_status_t
+take(struct uli_batch *batch)
+{
+    if (move_ticket(batch, FREE, HELD))
+        return ULYX_SUCCESS;
+    if (atomic_load(&batch->state) == GONE)
+        return uli_error(ULYX_ERR_ABORTED, "nccl: the batch was aborted");
+    return uli_error(ULYX_ERR_BUSY,
+        "nccl: another thread runs a batch of this communicator");
+}
+
+/* status: of what was done; an error has left the communicator useless. */
+static ulyx_status_t
+give(struct uli_batch *batch, ulyx_status_t status)
+{
+    if (status != ULYX_SUCCESS) {
+        kill_held(batch);
+        return status;
+    }
+    atomic_store(&batch->state, FREE);
+    if (atomic_load(&batch->wanted) && move_ticket(batch, FREE, HELD))
+        kill_held(batch);
+    return ULYX_SUCCESS;
+}
+
+static void
+abort_batch(struct uli_batch *batch)
+{
+    atomic_store(&batch->wanted, true);
+    if (move_ticket(batch, FREE, HELD))
+        kill_held(batch);
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+static void
+pause_between(int looks)
+{
+    struct timespec time = {0, LOOK_NS};
+    if (looks < EAGER_LOOKS)
+        sched_yield();
+    else
+        nanosleep(&time, NULL);
+}
+
+/* Until the last call is no longer in progress. */
+static ulyx_status_t
+settle(struct uli_batch *batch, uli_deadline_t deadline, const char *call)
+{
+    for (int looks = 0;; looks++) {
+        int now = ULI_NCCL_IN_PROGRESS;
+        int result = batch->calls.CommGetAsyncError(batch->comm, &now);
+        if (is_bad(result) || is_bad(now))
+            return report(
+                &batch->calls, batch->comm, is_bad(now) ? now : result, call);
+        if (now == ULI_NCCL_SUCCESS)
+            return ULYX_SUCCESS;
+        if (atomic_load(&batch->wanted))
+            return uli_error(
+                ULYX_ERR_ABORTED, "nccl: %s: the batch was aborted", call);
+        if (uli_deadline_over(deadline))
+            return uli_error(ULYX_ERR_TIMEOUT,
+                "nccl: %s: not all ranks came before the deadline", call);
+        pause_between(looks);
+    }
+}
+
+/* ---- life ---------------------------------------------------------------- */
+
+static ulyx_status_t
+open_calls(const struct uli_settings *settings, struct uli_nccl_calls *calls_p)
+{
+    char why[256];
+    if (uli_nccl_open(settings->nccl_lib, calls_p, why, sizeof(why)))
+        return uli_error(ULYX_ERR_UNSUPPORTED, "nccl: %s", why);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+make_id(
+    const struct uli_settings *settings, unsigned char id_p[ULI_BATCH_ID_BYTES])
+{
+    struct uli_nccl_calls calls;
+    struct uli_nccl_id id;
+    ULI_TRY(open_calls(settings, &calls));
+    int result = calls.GetUniqueId(&id);
+    if (result != ULI_NCCL_SUCCESS)
+        return report(&calls, NULL, result, "ncclGetUniqueId");
+    memcpy(id_p, id.bytes, sizeof(id.bytes));
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+init(struct uli_batch *batch, const struct uli_batch_params *params)
+{
+    struct uli_nccl_config config = {.size = sizeof(config),
+        .magic = ULI_NCCL_MAGIC,
+        .version = ULI_NCCL_OLDEST,
+        .blocking = 0,
+        .cga_cluster_size = ULI_NCCL_UNDEFINED,
+        .min_ctas = ULI_NCCL_UNDEFINED,
+        .max_ctas = ULI_NCCL_UNDEFINED,
+        .split_share = ULI_NCCL_UNDEFINED};
+    struct uli_nccl_id id;
+    memcpy(id.bytes, params->id, sizeof(id.bytes));
+    int result = batch->calls.CommInitRankConfig(
+        &batch->comm, params->nranks, id, params->rank, &config);
+    ulyx_status_t status =
+        is_bad(result)
+            ? report(&batch->calls, NULL, result, "ncclCommInitRankConfig")
+            : settle(batch, params->deadline, "ncclCommInitRankConfig");
+    if (status != ULYX_SUCCESS && batch->comm)
+        batch->calls.CommAbort(batch->comm);
+    return status;
+}
+
+static ulyx_status_t
+open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
+{
+    struct uli_batch *batch = calloc(1, sizeof(*batch));
+    if (!batch)
+        return uli_error(ULYX_ERR_NO_MEMORY, "nccl: no memory for a batch");
+    batch->ops = &uli_tr_nccl_ops;
+    batch->rank = params->rank;
+    batch->nranks = params->nranks;
+    batch->memory_kind = params->memory_kind;
+    batch->device = params->device;
+    ulyx_status_t status = open_calls(params->settings, &batch->calls);
+    if (status == ULYX_SUCCESS)
+        status = enter(batch);
+    if (status == ULYX_SUCCESS)
+        status = leave(batch, init(batch, params));
+    if (status != ULYX_SUCCESS) {
+        free(batch);
+        return status;
+    }
+    *batch_p = batch;
+    return ULYX_SUCCESS;
+}
+
+/* The holder's. Everything that was enqueued ends, then what is local goes. */
+static ulyx_status_t
+finish(struct uli_batch *batch, uli_deadline_t deadline)
+{
+    int result = batch->calls.CommFinalize(batch->comm);
+    if (is_bad(result))
+        return report(&batch->calls, batch->comm, result, "ncclCommFinalize");
+    ULI_TRY(settle(batch, deadline, "ncclCommFinalize"));
+    result = batch->calls.CommDestroy(batch->comm);
+    if (is_bad(result))
+        return report(&batch->calls, NULL, result, "ncclCommDestroy");
+    batch->comm = NULL;
+    atomic_store(&batch->state, GONE);
+    return ULYX_SUCCESS;
+}
+
+static void
+close_batch(struct uli_batch *batch, uli_deadline_t deadline)
+{
+    if (move_ticket(batch, FREE, HELD)) {
+        ulyx_status_t status = enter(batch);
+        if (status == ULYX_SUCCESS)
+            status = leave(batch, finish(batch, deadline));
+        if (status != ULYX_SUCCESS && batch->comm)
+            kill_held(batch);
+    }
+    free(batch);
+}
+
+/* ---- runs ---------------------------------------------------------------- */
+
+static ulyx_status_t
+enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+    int32_t count, void *stream)
+{
+    const struct uli_nccl_calls *calls = &batch->calls;
+    const char *call = "ncclGroupStart";
+    int result = calls->GroupStart(), end;
+    if (is_bad(result))
+        return report(calls, batch->comm, result, call);
+    for (int32_t i = 0; i < count && !is_bad(result); i++) {
+        const struct uli_batch_piece *piece = &pieces[i];
+        call = piece->send ? "ncclSend" : "ncclRecv";
+        result = piece->send
+                     ? calls->Send(piece->data, (size_t)piece->bytes,
+                           ULI_NCCL_INT8, piece->peer, batch->comm, stream)
+                     : calls->Recv(piece->data, (size_t)piece->bytes,
+                           ULI_NCCL_INT8, piece->peer, batch->comm, stream);
+    }
+    /* A group that was begun must be ended, whatever happened in it. */
+    end = calls->GroupEnd();
+    if (is_bad(result))
+        return report(calls, batch->comm, result, call);
+    if (is_bad(end))
+        return report(calls, batch->comm, end, "ncclGroupEnd");
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+    int32_t count, void *stream, uli_deadline_t deadline)
+{
+    ULI_TRY(take(batch));
+    ulyx_status_t status = enter(batch);
+    if (status == ULYX_SUCCESS) {
+        status = enqueue(batch, pieces, count, stream);
+        if (status == ULYX_SUCCESS)
+            status = settle(batch, deadline, "ncclGroupEnd");
+        status = leave(batch, status);
+    }
+    return give(batch, status);
+}
+
+static ulyx_status_t
+check(struct uli_batch *batch)
+{
+    int now = ULI_NCCL_SUCCESS;
+    if (!move_ticket(batch, FREE, HELD))
+        return atomic_load(&batch->state) == HELD ? ULYX_IN_PROGRESS
+                                                  : take(batch);
+    int result = batch->calls.CommGetAsyncError(batch->comm, &now);
+    ulyx_status_t status = ULYX_SUCCESS;
+    if (is_bad(result) || is_bad(now))
+        status = report(&batch->calls, batch->comm, is_bad(now) ? now : result,
+            "ncclCommGetAsyncError");
+    return give(batch, status);
+}
+
+static void
+describe(struct uli_batch *batch, char *text_p, size_t text_bytes)
+{
+    int version = batch->calls.version;
+    snprintf(text_p, text_bytes, "nccl %d.%d.%d", version / 10000,
+        version % 10000 / 100, version % 100);
+}
+
+/* ---- the table ----------------------------------------------------------- */
+
+static bool
+usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+{
+    struct uli_nccl_calls calls;
+    return uli_nccl_open(settings->nccl_lib, &calls, why_p, why_bytes) ==
+           ULYX_SUCCESS;
+}
+
+/* NCCL finds its own way to every rank, but moves memory of devices only. */
+static bool
+reaches(const struct uli_identity *me, const struct uli_identity *peer,
+    char *why_p, size_t why_bytes)
+{
+    if (me->memory_kind == ULYX_MEMORY_CUDA &&
+        peer->memory_kind == ULYX_MEMORY_CUDA)
+        return true;
+    snprintf(why_p, why_bytes, "rank %d has host memory",
+        me->memory_kind == ULYX_MEMORY_CUDA ? peer->rank : me->rank);
+    return false;
+}
+
+static const struct uli_batch_ops batch_ops = {
+    .make_id = make_id,
+    .open = open_batch,
+    .run = run,
+    .check = check,
+    .abort = abort_batch,
+    .close = close_batch,
+    .describe = describe,
+};
+
+const struct uli_tr_ops uli_tr_nccl_ops = {
+    .name = "nccl",
+    .caps = ULI_TR_BATCH,
+    .usable = usable,
+    .reaches = reaches,
+    .window_map = uli_tr_no_map,
+    .window_unmap = uli_tr_no_unmap,
+    .read_probe = uli_tr_no_probe,
+    .read = uli_tr_no_read,
+    .batch = &batch_ops,
+};
