@@ -66,13 +66,13 @@ endfunction()
 
 # A program of ours with kernels, for tests with arguments of their own.
 function(ulyx_emulated_program name)
-  cmake_parse_arguments(arg "" "" "SOURCES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
   set(kernels ${arg_SOURCES})
   list(FILTER kernels INCLUDE REGEX "\\.cu$")
   list(FILTER arg_SOURCES EXCLUDE REGEX "\\.cu$")
   ulyx_emulated_kernels(${name}_kernels ${kernels})
   ulyx_program(${name} SOURCES ${arg_SOURCES} $<TARGET_OBJECTS:${name}_kernels>
-    LIBS ulyx_test_support ulyx_emulator)
+    LIBS ${arg_LIBS} ulyx_test_support ulyx_emulator)
   ulyx_emulated_links(${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 endfunction()

@@ -103,14 +103,17 @@ struct uli_attn_call {
     uli_deadline_t deadline;
     unsigned char *workspace;
     int64_t workspace_bytes;
-    /* on a device: where to enqueue, multiprocessors at most (0 = all), a word
-     * for the first cause and the communicator's poison (or NULL) */
+    /* on a device: where to enqueue, multiprocessors at most (0 = all), ranks
+     * that share the device (0 = 1), a word for the first cause and the
+     * communicator's poison (or NULL) */
     void *stream;
-    int32_t max_sms;
+    int32_t max_sms, device_ranks;
     uint64_t *cause;
     const uint64_t *poison;
-    _Atomic int32_t failed; /* a status; 0 while all is well */
-    _Atomic int64_t scores; /* score elements computed */
+    const char *why_portable; /* why the row's own kernels were not taken, a
+                               * constant text; NULL: they were */
+    _Atomic int32_t failed;   /* a status; 0 while all is well */
+    _Atomic int64_t scores;   /* score elements computed */
 };
 
 /* Run i of a side, and the number of rows that it has. */

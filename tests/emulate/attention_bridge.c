@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * kernelcheck's table of kernels with the GPU kernels' real source on an
- * emulated device: rows "mma" (16 bits) and "plain" (fp32). A call's tensors
- * are copied to device memory of exactly their extent, so that a byte read or
- * written beside them is a fault; the library's own row for device memory then
- * translates and enqueues the call, and outputs are copied back. Its backward
- * is the portable CPU kernel's, since the families check both passes.
+ * emulated device: rows "sm90", "mma" (16 bits) and "plain" (fp32). What sm90
+ * hands to the portable kernels is counted and told at the end. A call's
+ * tensors are copied to device memory of exactly their extent, so that a byte
+ * read or written beside them is a fault; the library's own row for device
+ * memory then translates and enqueues the call, and outputs are copied back.
+ * Its backward is the portable CPU kernel's, since the families check both
+ * passes.
  *
  * It defines the functions of src/attention/kernels/kernels.c, which is
  * therefore not linked.
@@ -41,6 +43,41 @@ struct bridge {
     uint64_t *flags[ULI_ATTN_TENSORS]; /* on the device */
     cudaError_t error;
 };
+
+/* Calls of row sm90, and those that its own kernels did not take. */
+static struct {
+    int calls, portable;
+    const char *why;
+} hopper;
+
+/* The library's row behind one of ours. */
+static const struct uli_attn_kernel *
+device_row(const struct uli_attn_call *call)
+{
+    return strcmp(call->kernel->name, "sm90") == 0 ? &uli_attn_sm90_kernel
+                                                   : &uli_attn_cuda_kernel;
+}
+
+static void
+tell_sm90(void)
+{
+    printf("sm90: its own kernels took %d of %d calls",
+        hopper.calls - hopper.portable, hopper.calls);
+    printf(hopper.why ? "; last refused: %s\n" : "\n", hopper.why);
+}
+
+static void
+count_sm90(const struct uli_attn_call *call)
+{
+    if (device_row(call) != &uli_attn_sm90_kernel)
+        return;
+    if (hopper.calls++ == 0)
+        atexit(tell_sm90);
+    if (call->why_portable) {
+        hopper.portable++;
+        hopper.why = call->why_portable;
+    }
+}
 
 static void
 check(struct bridge *b, cudaError_t error)
@@ -140,8 +177,8 @@ mirror_call(struct bridge *b)
     if (b->call.max_logit)
         b->call.max_logit =
             mirror(b, b->call.max_logit, (size_t)problem->heads_q * 4, true);
-    b->call.workspace_bytes =
-        uli_attn_cuda_kernel.workspace(problem, ULYX_ATTENTION_PASS_FORWARD, 1);
+    b->call.workspace_bytes = device_row(&b->call)->workspace(
+        problem, ULYX_ATTENTION_PASS_FORWARD, 1);
     check(b, cudaMalloc(
                  (void **)&b->call.workspace, (size_t)b->call.workspace_bytes));
     check(b,
@@ -197,7 +234,8 @@ bridge_forward(struct uli_attn_call *call)
     b->call.max_sms = call->threads; /* any number of blocks will do */
     mirror_call(b);
     if (b->error == cudaSuccess)
-        uli_attn_cuda_kernel.forward(&b->call);
+        device_row(call)->forward(&b->call);
+    count_sm90(&b->call);
     ulyx_status_t status = atomic_load(&b->call.failed);
     if (status == ULYX_SUCCESS)
         status = finish(b);
@@ -220,7 +258,7 @@ always(void)
     return true;
 }
 
-/* Two rows, so that --mutate has a dtype of each kind of kernel. */
+/* Rows of their own, so that --mutate has a dtype of each kind of kernel. */
 static const char *
 mma_refuses(const struct uli_attn_problem *problem)
 {
@@ -235,6 +273,12 @@ plain_refuses(const struct uli_attn_problem *problem)
     return problem->dtype != ULYX_DTYPE_F32
                ? "another row"
                : uli_attn_cuda_kernel.refuses(problem);
+}
+
+static const char *
+sm90_refuses(const struct uli_attn_problem *problem)
+{
+    return uli_attn_sm90_kernel.refuses(problem);
 }
 
 /* Of the portable backward; forward's is on the device. */
@@ -259,15 +303,18 @@ bridge_workspace(const struct uli_attn_problem *problem,
         .backward = uli_attn_tiled_backward,                                   \
         .tile = &uli_attn_tile_portable,                                       \
     }
+ROW(sm90, "the Hopper kernels on an emulated device");
 ROW(mma, "16-bit kernels on an emulated device");
 ROW(plain, "the fp32 kernel on an emulated device");
+
+static const struct uli_attn_kernel *const table[] = {
+    &sm90_row, &mma_row, &plain_row, &uli_attn_reference_kernel};
+#define ROWS (int)(sizeof(table) / sizeof(table[0]))
 
 const struct uli_attn_kernel *
 uli_attn_kernel_at(int n)
 {
-    static const struct uli_attn_kernel *const table[] = {
-        &mma_row, &plain_row, &uli_attn_reference_kernel};
-    return n >= 0 && n < 3 ? table[n] : NULL;
+    return n >= 0 && n < ROWS ? table[n] : NULL;
 }
 
 ulyx_status_t
@@ -275,7 +322,7 @@ uli_attn_kernel_find(const char *name, const struct uli_attn_problem *problem,
     ulyx_attention_pass_t pass, const struct uli_attn_kernel **kernel_p)
 {
     (void)pass;
-    for (int n = 0; n < 3; n++) {
+    for (int n = 0; n < ROWS; n++) {
         const struct uli_attn_kernel *kernel = uli_attn_kernel_at(n);
         if (name && strcmp(name, kernel->name) != 0)
             continue;

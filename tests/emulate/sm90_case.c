@@ -419,6 +419,20 @@ come(struct run *r)
     return cudaStreamSynchronize(stream) == cudaSuccess && good;
 }
 
+static struct uli_gpu_attn_piece
+piece_at(const void *pieces, int64_t n)
+{
+    return ((const struct uli_gpu_attn_piece *)pieces)[n];
+}
+
+static struct uli_sm90_source
+source_of(const struct laid *l)
+{
+    return (struct uli_sm90_source){&l->tensor,
+        l->tensor.npieces ? piece_at : NULL, l->pieces, l->rows, l->heads,
+        l->batch, l->columns};
+}
+
 struct sm90_result
 sm90_case_run(const struct sm90_case *c)
 {
@@ -434,14 +448,8 @@ sm90_case_run(const struct sm90_case *c)
     fill(&r, 1, &r.k, &random);
     fill(&r, 2, &r.v, &random);
     set_args(&r);
-    bool pieces = c->layout != SM90_STRIDED;
     const struct uli_sm90_source sources[3] = {
-        {&r.q.tensor, pieces ? r.q.pieces : NULL, c->len_q, c->heads_q,
-            c->batch, c->dim_qk},
-        {&r.k.tensor, pieces ? r.k.pieces : NULL, c->len_k, c->heads_kv,
-            c->batch, c->dim_qk},
-        {&r.v.tensor, pieces ? r.v.pieces : NULL, c->len_k, c->heads_kv,
-            c->batch, c->dim_v}};
+        source_of(&r.q), source_of(&r.k), source_of(&r.v)};
     int blocks;
     bool good =
         !uli_sm90_refuses(&r.args, sources) &&

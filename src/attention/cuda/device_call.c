@@ -12,36 +12,6 @@
 #define AT_ONCE   64                  /* table entries converted at a time */
 #define ALIGNMENT 64
 
-static const struct uli_gpu_attn_forward *const families[] = {
-#ifdef ULYX_CUDA_FULL
-    &uli_gpu_attn_mma64,
-#endif
-    &uli_gpu_attn_mma128,
-#ifdef ULYX_CUDA_FULL
-    &uli_gpu_attn_mma192,
-    &uli_gpu_attn_mma256,
-#endif
-    &uli_gpu_attn_plain,
-};
-
-const struct uli_gpu_attn_forward *
-uli_gpu_attn_family(const struct uli_attn_problem *problem, const char **why_p)
-{
-    *why_p = NULL;
-    for (size_t n = 0; n < sizeof(families) / sizeof(families[0]); n++) {
-        const struct uli_gpu_attn_forward *family = families[n];
-        bool narrow = problem->dtype == ULYX_DTYPE_BF16 ||
-                      problem->dtype == ULYX_DTYPE_F16;
-        bool wide = problem->dtype == ULYX_DTYPE_F32 && family->any_dtype;
-        if ((narrow || wide) && problem->dim_qk <= family->dim_qk &&
-            problem->dim_v <= family->dim_v)
-            return family;
-    }
-    *why_p = problem->dtype == ULYX_DTYPE_F64 ? "it does not take fp64"
-                                              : "its head dimensions";
-    return NULL;
-}
-
 /* The workspace: offsets of the kernels' parts and of the tables. */
 struct parts {
     struct uli_gpu_attn_sizes sizes;
@@ -61,8 +31,8 @@ add_table(struct parts *parts, int64_t count, int64_t each, int64_t *at_p)
 }
 
 static bool
-find_parts(const struct uli_attn_problem *problem,
-    const struct uli_gpu_attn_forward *family, struct parts *parts)
+find_parts(const struct uli_attn_problem *problem, int32_t tile_rows,
+    struct parts *parts)
 {
     const struct uli_attn_runs *runs = &problem->q_runs;
     bool packed = runs->segments != NULL;
@@ -70,7 +40,7 @@ find_parts(const struct uli_attn_problem *problem,
     int64_t docs = problem->has_docs ? problem->max_docs : 0;
     memset(parts, 0, sizeof(*parts));
     if (!uli_gpu_attn_sizes(problem->batch, rows, problem->heads_q, docs,
-            packed ? runs->count : -1, family->tile_rows, &parts->sizes))
+            packed ? runs->count : -1, tile_rows, &parts->sizes))
         return false;
     parts->bytes = parts->sizes.bytes;
     bool ok = add_table(parts, 5 * ULI_GPU_ATTN_PIECES_MAX,
@@ -86,11 +56,11 @@ find_parts(const struct uli_attn_problem *problem,
 }
 
 int64_t
-uli_gpu_attn_call_bytes(const struct uli_attn_problem *problem,
-    const struct uli_gpu_attn_forward *family)
+uli_gpu_attn_call_bytes(
+    const struct uli_attn_problem *problem, int32_t tile_rows)
 {
     struct parts parts;
-    return find_parts(problem, family, &parts) ? parts.bytes : -1;
+    return find_parts(problem, tile_rows, &parts) ? parts.bytes : -1;
 }
 
 static ulyx_status_t
@@ -128,8 +98,8 @@ alignment_of(const struct uli_attn_view *view, const void *base,
     return view->heads > 1 ? common_power(power, head_stride) : power;
 }
 
-static struct uli_gpu_attn_piece
-piece_of(const struct uli_attn_view *view, int64_t n)
+struct uli_gpu_attn_piece
+uli_gpu_attn_piece_at(const struct uli_attn_view *view, int64_t n)
 {
     const ulyx_attention_piece_t *p =
         (const void *)((const unsigned char *)view->pieces +
@@ -145,55 +115,54 @@ piece_of(const struct uli_attn_view *view, int64_t n)
         .flag_value = p->flag_value};
 }
 
-static ulyx_status_t
-put_pieces(const struct uli_attn_call *call, const struct uli_attn_view *view,
-    int64_t at, struct uli_gpu_attn_tensor *tensor_p)
+/* The tensor as it lies; where its pieces' table will be is not known yet. */
+static void
+describe_tensor(
+    const struct uli_attn_view *view, struct uli_gpu_attn_tensor *tensor_p)
 {
-    struct uli_gpu_attn_piece pieces[AT_ONCE];
-    if (view->piece_count > ULI_GPU_ATTN_PIECES_MAX)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "%s: %lld pieces, on a device at most %d", view->name,
-            (long long)view->piece_count, ULI_GPU_ATTN_PIECES_MAX);
-    tensor_p->pieces = (const void *)(call->workspace + at);
-    tensor_p->npieces = (int32_t)view->piece_count;
+    memset(tensor_p, 0, sizeof(*tensor_p));
     tensor_p->align = 16;
+    if (!view->given)
+        return;
+    if (!view->pieces) {
+        tensor_p->base = view->base;
+        tensor_p->batch_stride = view->batch_stride;
+        tensor_p->row_stride = view->row_stride;
+        tensor_p->head_stride = view->head_stride;
+        tensor_p->align = alignment_of(view, view->base, view->batch_stride,
+            view->row_stride, view->head_stride);
+        return;
+    }
+    tensor_p->npieces = (int32_t)view->piece_count;
     for (int64_t n = 0; n < view->piece_count; n++) {
-        struct uli_gpu_attn_piece *p = &pieces[n % AT_ONCE];
-        *p = piece_of(view, n);
-        tensor_p->flags |= p->flag != NULL;
+        struct uli_gpu_attn_piece p = uli_gpu_attn_piece_at(view, n);
+        tensor_p->flags |= p.flag != NULL;
         tensor_p->align = common_power(
-            tensor_p->align, alignment_of(view, p->base, p->batch_stride,
-                                 p->row_stride, p->head_stride));
+            tensor_p->align, alignment_of(view, p.base, p.batch_stride,
+                                 p.row_stride, p.head_stride));
+    }
+}
+
+static ulyx_status_t
+put_pieces(const struct uli_attn_call *call, enum uli_attn_tensor name,
+    const struct parts *parts, struct uli_gpu_attn_tensor *tensor_p)
+{
+    const struct uli_attn_view *view = &call->views[name];
+    struct uli_gpu_attn_piece pieces[AT_ONCE];
+    int64_t size = sizeof(pieces[0]);
+    int64_t at =
+        parts->pieces_at + (int64_t)name * ULI_GPU_ATTN_PIECES_MAX * size;
+    if (!view->given || !view->pieces)
+        return ULYX_SUCCESS;
+    tensor_p->pieces = (const void *)(call->workspace + at);
+    for (int64_t n = 0; n < view->piece_count; n++) {
+        pieces[n % AT_ONCE] = uli_gpu_attn_piece_at(view, n);
         if (n % AT_ONCE == AT_ONCE - 1 || n == view->piece_count - 1) {
-            int64_t first = n / AT_ONCE * AT_ONCE, size = sizeof(*p);
+            int64_t first = n / AT_ONCE * AT_ONCE;
             ULI_TRY(
                 put(call, at + first * size, pieces, (n + 1 - first) * size));
         }
     }
-    return ULYX_SUCCESS;
-}
-
-static ulyx_status_t
-set_tensor(const struct uli_attn_call *call, enum uli_attn_tensor name,
-    const struct parts *parts, struct uli_gpu_attn_tensor *tensor_p)
-{
-    const struct uli_attn_view *view = &call->views[name];
-    memset(tensor_p, 0, sizeof(*tensor_p));
-    tensor_p->align = 16;
-    if (!view->given)
-        return ULYX_SUCCESS;
-    if (view->pieces) {
-        int64_t each = ULI_GPU_ATTN_PIECES_MAX *
-                       (int64_t)sizeof(struct uli_gpu_attn_piece);
-        return put_pieces(
-            call, view, parts->pieces_at + (int64_t)name * each, tensor_p);
-    }
-    tensor_p->base = view->base;
-    tensor_p->batch_stride = view->batch_stride;
-    tensor_p->row_stride = view->row_stride;
-    tensor_p->head_stride = view->head_stride;
-    tensor_p->align = alignment_of(view, view->base, view->batch_stride,
-        view->row_stride, view->head_stride);
     return ULYX_SUCCESS;
 }
 
@@ -316,9 +285,27 @@ put_tables(const struct uli_attn_call *call, const struct parts *parts,
     return put_heads(call, parts, args_p);
 }
 
+/* Which of the arguments' tensors is which of the call's. */
+static struct uli_gpu_attn_tensor *
+tensor_of(struct uli_gpu_attn_args *args, enum uli_attn_tensor name)
+{
+    switch (name) {
+    case ULI_ATTN_Q:
+        return &args->q;
+    case ULI_ATTN_K:
+        return &args->k;
+    case ULI_ATTN_V:
+        return &args->v;
+    case ULI_ATTN_OUT:
+        return &args->out;
+    default:
+        return &args->lse;
+    }
+}
+
 ulyx_status_t
-uli_gpu_attn_call_args(const struct uli_attn_call *call,
-    const struct uli_gpu_attn_forward *family, struct uli_gpu_attn_args *args_p)
+uli_gpu_attn_call_describe(
+    const struct uli_attn_call *call, struct uli_gpu_attn_args *args_p)
 {
     const struct uli_attn_problem *problem = &call->problem;
     struct uli_gpu_attn_args args = {.dtype = problem->dtype,
@@ -333,22 +320,37 @@ uli_gpu_attn_call_args(const struct uli_attn_call *call,
         .right = problem->right,
         .diagonal = problem->diagonal,
         .bottom_right = problem->bottom_right,
-        .tile_rows = family->tile_rows,
-        .tile_keys = family->tile_keys,
         .head_group = head_group_of(problem),
         .cause = call->cause,
         .poison = call->poison,
         .timeout_ns = (uint64_t)(call->timeout_s * 1e9)};
-    struct parts parts;
-    find_parts(problem, family, &parts);
-    uli_gpu_attn_place(&args, &parts.sizes, call->workspace);
     set_scores(problem, &args);
-    ULI_TRY(set_tensor(call, ULI_ATTN_Q, &parts, &args.q));
-    ULI_TRY(set_tensor(call, ULI_ATTN_K, &parts, &args.k));
-    ULI_TRY(set_tensor(call, ULI_ATTN_V, &parts, &args.v));
-    ULI_TRY(set_tensor(call, ULI_ATTN_OUT, &parts, &args.out));
-    ULI_TRY(set_tensor(call, ULI_ATTN_LSE, &parts, &args.lse));
-    ULI_TRY(put_tables(call, &parts, &args));
+    for (int t = ULI_ATTN_Q; t <= ULI_ATTN_LSE; t++) {
+        const struct uli_attn_view *view = &call->views[t];
+        if (view->given && view->pieces &&
+            view->piece_count > ULI_GPU_ATTN_PIECES_MAX)
+            return uli_error(ULYX_ERR_UNSUPPORTED,
+                "%s: %lld pieces, on a device at most %d", view->name,
+                (long long)view->piece_count, ULI_GPU_ATTN_PIECES_MAX);
+        describe_tensor(view, tensor_of(&args, (enum uli_attn_tensor)t));
+    }
     *args_p = args;
     return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_gpu_attn_call_put(const struct uli_attn_call *call, int32_t tile_rows,
+    int32_t tile_keys, struct uli_gpu_attn_args *args)
+{
+    struct parts parts;
+    if (!find_parts(&call->problem, tile_rows, &parts))
+        return uli_error(
+            ULYX_ERR_OVERFLOW, "attention: the workspace does not fit 64 bits");
+    args->tile_rows = tile_rows;
+    args->tile_keys = tile_keys;
+    uli_gpu_attn_place(args, &parts.sizes, call->workspace);
+    for (int t = ULI_ATTN_Q; t <= ULI_ATTN_LSE; t++)
+        ULI_TRY(put_pieces(call, (enum uli_attn_tensor)t, &parts,
+            tensor_of(args, (enum uli_attn_tensor)t)));
+    return put_tables(call, &parts, args);
 }

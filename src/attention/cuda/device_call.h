@@ -4,6 +4,9 @@
  * Tensors, sinks, slopes, max_logit and the workspace are device memory; all
  * tables (documents unless docs_on_device, segments, pieces, kv_map, head_ids)
  * lie on the host and are put into the workspace in stream order.
+ *
+ * First the arguments are described, which touches nothing, then a kernel is
+ * chosen by them, then the tables are put for the kernel's tiles.
  */
 #ifndef ULI_ATTENTION_CUDA_DEVICE_CALL_H
 #define ULI_ATTENTION_CUDA_DEVICE_CALL_H
@@ -13,20 +16,51 @@
 
 enum { ULI_GPU_ATTN_PIECES_MAX = 256 }; /* of a tensor */
 
-/* The family that takes the problem, or NULL and why not. */
+/* Bytes of workspace of a call by a kernel of such tiles; -1: beyond 64 bits.
+ * The state lies at its begin. */
+int64_t uli_gpu_attn_call_bytes(
+    const struct uli_attn_problem *problem, int32_t tile_rows);
+
+/* Piece n of a view in pieces, its strides resolved. */
+struct uli_gpu_attn_piece uli_gpu_attn_piece_at(
+    const struct uli_attn_view *view, int64_t n);
+
+/* Numbers and tensors; pointers to tables and workspace stay NULL.
+ * returns SUCCESS, or UNSUPPORTED: more pieces than above. */
+ulyx_status_t uli_gpu_attn_call_describe(
+    const struct uli_attn_call *call, struct uli_gpu_attn_args *args_p);
+
+/* Enqueues the tables' copies on call->stream and completes the arguments.
+ * returns SUCCESS, OVERFLOW or INTERNAL (a launch failed; the text has CUDA's
+ * code). */
+ulyx_status_t uli_gpu_attn_call_put(const struct uli_attn_call *call,
+    int32_t tile_rows, int32_t tile_keys, struct uli_gpu_attn_args *args);
+
+/* ---- the rows' common parts (device_forward.c) --------------------------- */
+
+/* The portable family that takes the problem, or NULL and why not. */
 const struct uli_gpu_attn_forward *uli_gpu_attn_family(
     const struct uli_attn_problem *problem, const char **why_p);
 
-/* Bytes of workspace of a call by a family; -1: beyond 64 bits. The state lies
- * at its begin. */
-int64_t uli_gpu_attn_call_bytes(const struct uli_attn_problem *problem,
-    const struct uli_gpu_attn_forward *family);
+/* Does the pass wait for flags of pieces? */
+bool uli_gpu_attn_waits(const struct uli_gpu_attn_args *args);
 
-/* Fills the arguments and enqueues the tables' copies on call->stream.
- * returns SUCCESS, UNSUPPORTED (more pieces than above) or INTERNAL (a launch
- * failed; the text has CUDA's code). */
-ulyx_status_t uli_gpu_attn_call_args(const struct uli_attn_call *call,
-    const struct uli_gpu_attn_forward *family,
-    struct uli_gpu_attn_args *args_p);
+/* Blocks of a pass on a device of sms multiprocessors, of which each holds
+ * per_sm: all that there are at once; under max_sms one on each of so many, for
+ * then no more of them can be in use. A pass that waits for flags leaves an
+ * eighth of the multiprocessors, one at least, and shares the rest with the
+ * passes of the other ranks on the device: what sets the flags must find room
+ * whatever waits, or all end at the deadline. */
+int32_t uli_gpu_attn_blocks(int32_t sms, int32_t per_sm, int32_t max_sms,
+    bool waits, int32_t device_ranks);
+
+/* Puts the tables, enqueues prepare and the portable pass. What fails is told
+ * in call->failed. */
+void uli_gpu_attn_portable(
+    struct uli_attn_call *call, struct uli_gpu_attn_args *args);
+
+/* Notes in call->failed that a family's launch gave a CUDA error. */
+void uli_gpu_attn_launch_failed(
+    struct uli_attn_call *call, const char *family, int error);
 
 #endif

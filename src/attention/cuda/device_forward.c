@@ -8,11 +8,62 @@
 #include "attention/kernels/kernels.h"
 #include "base/status.h"
 
+static const struct uli_gpu_attn_forward *const families[] = {
+#ifdef ULYX_CUDA_FULL
+    &uli_gpu_attn_mma64,
+#endif
+    &uli_gpu_attn_mma128,
+#ifdef ULYX_CUDA_FULL
+    &uli_gpu_attn_mma192,
+    &uli_gpu_attn_mma256,
+#endif
+    &uli_gpu_attn_plain,
+};
+
+const struct uli_gpu_attn_forward *
+uli_gpu_attn_family(const struct uli_attn_problem *problem, const char **why_p)
+{
+    *why_p = NULL;
+    for (size_t n = 0; n < sizeof(families) / sizeof(families[0]); n++) {
+        const struct uli_gpu_attn_forward *family = families[n];
+        bool narrow = problem->dtype == ULYX_DTYPE_BF16 ||
+                      problem->dtype == ULYX_DTYPE_F16;
+        bool wide = problem->dtype == ULYX_DTYPE_F32 && family->any_dtype;
+        if ((narrow || wide) && problem->dim_qk <= family->dim_qk &&
+            problem->dim_v <= family->dim_v)
+            return family;
+    }
+    *why_p = problem->dtype == ULYX_DTYPE_F64 ? "it does not take fp64"
+                                              : "its head dimensions";
+    return NULL;
+}
+
+bool
+uli_gpu_attn_waits(const struct uli_gpu_attn_args *args)
+{
+    return args->q.flags || args->k.flags || args->v.flags;
+}
+
+int32_t
+uli_gpu_attn_blocks(int32_t sms, int32_t per_sm, int32_t max_sms, bool waits,
+    int32_t device_ranks)
+{
+    int32_t blocks = sms * per_sm;
+    if (max_sms > 0 && max_sms < sms)
+        blocks = max_sms;
+    if (waits) {
+        int32_t spare = sms < 8 ? 1 : sms / 8;
+        int32_t most = (sms - spare) / (device_ranks > 1 ? device_ranks : 1);
+        blocks = blocks < most ? blocks : most;
+    }
+    return blocks > 0 ? blocks : 1;
+}
+
 static bool
 device_usable(void)
 {
-    int32_t sms;
-    return uli_gpu_attn_device(&sms) == 0;
+    int32_t sms, capability;
+    return uli_gpu_attn_device(&sms, &capability) == 0;
 }
 
 static const char *
@@ -32,49 +83,55 @@ device_workspace(const struct uli_attn_problem *problem,
         uli_gpu_attn_family(problem, &why);
     (void)pass;
     (void)threads;
-    return family ? uli_gpu_attn_call_bytes(problem, family) : -1;
+    return family ? uli_gpu_attn_call_bytes(problem, family->tile_rows) : -1;
 }
 
-/* Blocks of the pass: all that the device holds at once, or one on each of
- * max_sms multiprocessors: then no more of them can be in use. */
-static int
-blocks_of(const struct uli_attn_call *call,
-    const struct uli_gpu_attn_forward *family, int32_t *blocks_p)
+void
+uli_gpu_attn_launch_failed(
+    struct uli_attn_call *call, const char *family, int error)
 {
-    int32_t sms, per_sm;
-    int error = uli_gpu_attn_device(&sms);
+    atomic_store(
+        &call->failed, uli_error(ULYX_ERR_INTERNAL,
+                           "attention %s: CUDA error %d", family, error));
+}
+
+void
+uli_gpu_attn_portable(
+    struct uli_attn_call *call, struct uli_gpu_attn_args *args)
+{
+    const char *why;
+    const struct uli_gpu_attn_forward *family =
+        uli_gpu_attn_family(&call->problem, &why);
+    ulyx_status_t status =
+        uli_gpu_attn_call_put(call, family->tile_rows, family->tile_keys, args);
+    if (status != ULYX_SUCCESS) {
+        atomic_store(&call->failed, status);
+        return;
+    }
+    int32_t sms, capability, per_sm, blocks;
+    int error = uli_gpu_attn_device(&sms, &capability);
     if (!error)
         error = family->prepare(&per_sm);
+    if (!error)
+        error = uli_gpu_attn_prepare_launch(args, call->stream);
+    if (!error) {
+        blocks = uli_gpu_attn_blocks(sms, per_sm, call->max_sms,
+            uli_gpu_attn_waits(args), call->device_ranks);
+        error = family->launch(args, blocks, call->stream);
+    }
     if (error)
-        return error;
-    *blocks_p = sms * per_sm;
-    if (call->max_sms > 0 && call->max_sms < sms)
-        *blocks_p = call->max_sms;
-    return 0;
+        uli_gpu_attn_launch_failed(call, family->name, error);
 }
 
 static void
 device_forward(struct uli_attn_call *call)
 {
-    const char *why;
-    const struct uli_gpu_attn_forward *family =
-        uli_gpu_attn_family(&call->problem, &why);
     struct uli_gpu_attn_args args;
-    int32_t blocks;
-    ulyx_status_t status = uli_gpu_attn_call_args(call, family, &args);
-    if (status != ULYX_SUCCESS) {
+    ulyx_status_t status = uli_gpu_attn_call_describe(call, &args);
+    if (status == ULYX_SUCCESS)
+        uli_gpu_attn_portable(call, &args);
+    else
         atomic_store(&call->failed, status);
-        return;
-    }
-    int error = blocks_of(call, family, &blocks);
-    if (!error)
-        error = uli_gpu_attn_prepare_launch(&args, call->stream);
-    if (!error)
-        error = family->launch(&args, blocks, call->stream);
-    if (error)
-        atomic_store(&call->failed,
-            uli_error(ULYX_ERR_INTERNAL, "attention %s: CUDA error %d",
-                family->name, error));
 }
 
 const struct uli_attn_kernel uli_attn_cuda_kernel = {

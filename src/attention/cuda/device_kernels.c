@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of kernels for calls on device memory.
+ * The table of kernels for calls on device memory, fastest first.
  */
 #include "attention/kernels/kernels.h"
 
@@ -8,7 +8,9 @@ const struct uli_attn_kernel *
 uli_attn_device_kernel_at(int n)
 {
 #ifdef ULYX_HAVE_CUDA
-    return n == 0 ? &uli_attn_cuda_kernel : NULL;
+    static const struct uli_attn_kernel *const table[] = {
+        &uli_attn_sm90_kernel, &uli_attn_cuda_kernel};
+    return n >= 0 && n < 2 ? table[n] : NULL;
 #else
     (void)n;
     return NULL;

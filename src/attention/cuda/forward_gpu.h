@@ -27,9 +27,9 @@ struct uli_gpu_attn_forward {
         const struct uli_gpu_attn_args *args, int32_t blocks, void *stream);
 };
 
-/* Multiprocessors of the current device; a cudaError_t, also where there is no
- * device of compute capability 8.0 or later. */
-int uli_gpu_attn_device(int32_t *sms_p);
+/* Multiprocessors of the current device and its compute capability, 10 * major
+ * + minor; a cudaError_t, also where there is no device of 8.0 or later. */
+int uli_gpu_attn_device(int32_t *sms_p, int32_t *capability_p);
 
 extern const struct uli_gpu_attn_forward uli_gpu_attn_mma64;
 extern const struct uli_gpu_attn_forward uli_gpu_attn_mma128;

@@ -39,11 +39,13 @@ struct uli_sm90_params {
     int32_t q_kind, k_kind, v_kind; /* enum uli_sm90_maps_kind */
 };
 
-/* A tensor as the host knows it: its pieces (NULL: none) in host memory, rows
- * of a batch item, or all packed rows (then heads and batch are 1). */
+/* A tensor as the host knows it: rows of a batch item, or all packed rows (then
+ * heads and batch are 1). piece_at gives piece n of `pieces`, wherever the host
+ * has them; NULL: the tensor is in one piece. */
 struct uli_sm90_source {
     const struct uli_gpu_attn_tensor *tensor;
-    const struct uli_gpu_attn_piece *pieces;
+    struct uli_gpu_attn_piece (*piece_at)(const void *pieces, int64_t n);
+    const void *pieces;
     int64_t rows, heads, batch, columns;
 };
 

@@ -23,10 +23,10 @@ static struct stretch
 stretch_of(const struct uli_sm90_source *source, int64_t n)
 {
     const struct uli_gpu_attn_tensor *t = source->tensor;
-    if (source->pieces) {
-        const struct uli_gpu_attn_piece *p = &source->pieces[n];
+    if (source->piece_at) {
+        struct uli_gpu_attn_piece p = source->piece_at(source->pieces, n);
         return (struct stretch){
-            p->base, p->rows, p->row_stride, p->head_stride, p->batch_stride};
+            p.base, p.rows, p.row_stride, p.head_stride, p.batch_stride};
     }
     return (struct stretch){
         t->base, source->rows, t->row_stride, t->head_stride, t->batch_stride};
@@ -44,7 +44,7 @@ same_strides(const struct stretch *a, const struct stretch *b)
 static enum uli_sm90_maps_kind
 kind_of(const struct uli_sm90_source *source, int64_t *step_p)
 {
-    int64_t count = source->pieces ? source->tensor->npieces : 1;
+    int64_t count = source->piece_at ? source->tensor->npieces : 1;
     struct stretch first = stretch_of(source, 0);
     bool one = true, even = true;
     *step_p = 0;
@@ -73,7 +73,7 @@ good_stride(int64_t stride, int64_t extent)
 static const char *
 refuses_source(const struct uli_sm90_source *source)
 {
-    int64_t step, count = source->pieces ? source->tensor->npieces : 1;
+    int64_t step, count = source->piece_at ? source->tensor->npieces : 1;
     if (source->rows > EXTENT_LIMIT || source->heads > EXTENT_LIMIT ||
         source->batch > EXTENT_LIMIT)
         return "2^31 rows, heads or batch items";
@@ -145,7 +145,7 @@ static cudaError_t
 make_maps(const struct uli_sm90_source *source, int32_t box_rows, bool f16,
     struct uli_sm90_maps *maps_p, int32_t *kind_p)
 {
-    int64_t step, count = source->pieces ? source->tensor->npieces : 1;
+    int64_t step, count = source->piece_at ? source->tensor->npieces : 1;
     enum uli_sm90_maps_kind kind = kind_of(source, &step);
     *kind_p = kind;
     if (source->rows == 0 || source->heads == 0 || source->batch == 0)

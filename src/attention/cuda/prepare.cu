@@ -257,20 +257,25 @@ __launch_bounds__(PREPARE_THREADS, 1)
 }
 
 int
-uli_gpu_attn_device(int32_t *sms_p)
+uli_gpu_attn_device(int32_t *sms_p, int32_t *capability_p)
 {
-    int device, sms, major;
+    int device, sms, major, minor;
     cudaError_t error = cudaGetDevice(&device);
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(
             &major, cudaDevAttrComputeCapabilityMajor, device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(
+            &minor, cudaDevAttrComputeCapabilityMinor, device);
     if (error == cudaSuccess && major < 8)
         error = cudaErrorNotSupported;
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(
             &sms, cudaDevAttrMultiProcessorCount, device);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess) {
         *sms_p = sms;
+        *capability_p = 10 * major + minor;
+    }
     return error;
 }
 

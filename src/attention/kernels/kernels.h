@@ -36,7 +36,9 @@ extern const struct uli_attn_kernel uli_attn_avx512_kernel;
 extern const struct uli_attn_kernel uli_attn_avx512_bf16_kernel;
 #endif
 extern const struct uli_attn_kernel uli_attn_reference_kernel;
-extern const struct uli_attn_kernel uli_attn_cuda_kernel; /* on a device */
+/* on a device */
+extern const struct uli_attn_kernel uli_attn_sm90_kernel;
+extern const struct uli_attn_kernel uli_attn_cuda_kernel;
 
 /* The kernel called name, or the fastest. returns SUCCESS, or UNSUPPORTED:
  * unknown here, not run by this CPU, or the problem refused. */

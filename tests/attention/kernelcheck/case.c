@@ -189,7 +189,8 @@ kc_solve(struct kc_case *kc)
     g.dout = &t[KC_DOUT], g.dlse = &t[KC_DLSE];
     g.dq = &t[KC_DQ], g.dk = &t[KC_DK], g.dv = &t[KC_DV];
     g.d_sink = p.sinks ? kc->d_sink : NULL;
-    check(ulyx_attention_backward(&p, &g, &exec, workspace, bytes, NULL));
+    if (kc_passes > 1)
+        check(ulyx_attention_backward(&p, &g, &exec, workspace, bytes, NULL));
     fill_delta(kc);
     free(workspace);
     free(sinks);

@@ -114,11 +114,12 @@ static bool
 run_case(const struct reported *r, const char *kernel, ulyx_dtype_t dtype,
     uint64_t seed)
 {
-    struct kc_layout layout = {.kernel = kernel, .threads = 2, .pad = 8};
+    struct kc_layout layout = {
+        .kernel = kernel, .threads = 2, .pad = kc_pad(kernel, 1)};
     struct kc_case kc;
     bool ok = true;
     make_case(&kc, r, dtype, seed);
-    for (int backward = 0; backward < 2 && ok; backward++) {
+    for (int backward = 0; backward < kc_passes && ok; backward++) {
         struct kc_result result;
         ok = kc_run(&kc, &kc.problem, &layout, backward, &result) &&
              kc_judge(&kc, &result, backward, false);
@@ -141,7 +142,9 @@ kc_family_reported(
         if ((cases[n].full && !options->full) || slow)
             continue;
         for (int d = 0; d < 3; d++) {
-            if (!kc_takes(kernel, dtypes[d]) || (d == 2 && !options->full))
+            if (!kc_takes_dims(
+                    kernel, dtypes[d], cases[n].dim_qk, cases[n].dim_v) ||
+                (d == 2 && !options->full))
                 continue;
             t->cases++;
             t->failed +=

@@ -85,6 +85,10 @@ struct kc_result {
     bool from_out; /* backward had out, in its dtype, and not delta */
 };
 
+/* A pad of n steps that the kernel's own code takes: TMA reads rows at
+ * multiples of 16 bytes, and other strides would be another kernel's. */
+int64_t kc_pad(const char *kernel, int64_t n);
+
 void *kc_alloc(int64_t bytes);
 int64_t kc_count(const struct kc_shape *shape);
 double *kc_row(
@@ -154,6 +158,8 @@ kc_draws(const struct kc_options *options, int64_t usual)
 {
     return (usual * options->draws + 99) / 100;
 }
+/* 1: forward only (--forward), for kernels whose backward is another's; 2. */
+extern int kc_passes;
 /* Counts of a family: cases run, cases failed. */
 struct kc_tally {
     int64_t cases, failed;
@@ -179,6 +185,8 @@ void kc_family_reported(
     const struct kc_options *, const char *, struct kc_tally *);
 void kc_family_long(const struct kc_options *, const char *, struct kc_tally *);
 bool kc_takes(const char *kernel, ulyx_dtype_t dtype);
+bool kc_takes_dims(
+    const char *kernel, ulyx_dtype_t dtype, int64_t dim_qk, int64_t dim_v);
 int kc_mutate(const struct kc_options *options);
 int kc_bench(const struct kc_options *options);
 

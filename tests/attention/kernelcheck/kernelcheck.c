@@ -4,7 +4,8 @@
  * against truths that need none. See docs/ATTENTION.md.
  *
  *   kernelcheck [--kernel NAME] [--family NAME] [--draws PERCENT] [--seed N]
- *               [--full] [--mutate] [--bench [--cpu-time]] [--list] [--help]
+ *               [--forward] [--full] [--mutate] [--bench [--cpu-time]]
+ *               [--list] [--help]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,16 +30,25 @@ static const struct {
 };
 #define FAMILIES (int)(sizeof(families) / sizeof(families[0]))
 
+int kc_passes = 2;
+
 bool
-kc_takes(const char *kernel, ulyx_dtype_t dtype)
+kc_takes_dims(
+    const char *kernel, ulyx_dtype_t dtype, int64_t dim_qk, int64_t dim_v)
 {
     struct uli_attn_problem problem = {
-        .dtype = dtype, .dim_qk = 64, .dim_v = 64};
+        .dtype = dtype, .dim_qk = dim_qk, .dim_v = dim_v};
     const struct uli_attn_kernel *row;
     for (int n = 0; (row = uli_attn_kernel_at(n)) != NULL; n++)
         if (strcmp(row->name, kernel) == 0)
             return row->usable() && !row->refuses(&problem);
     return false;
+}
+
+bool
+kc_takes(const char *kernel, ulyx_dtype_t dtype)
+{
+    return kc_takes_dims(kernel, dtype, 64, 64);
 }
 
 static int
@@ -114,6 +124,7 @@ help(void)
            "  --family NAME   only this family of cases\n"
            "  --draws PERCENT of the usual number of random cases, from 1\n"
            "  --seed N        of the random cases\n"
+           "  --forward       this pass only\n"
            "  --full          lengths to 1,048,576 and the reported lengths\n"
            "  --mutate        planted faults, which must all be caught\n"
            "  --bench         speed against the machine's peak and PyTorch\n"
@@ -136,6 +147,8 @@ take_flag(const char *word, struct kc_options *options, enum mode *mode)
         *mode = LIST;
     else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
         *mode = HELP;
+    else if (strcmp(word, "--forward") == 0)
+        kc_passes = 1;
     else if (strcmp(word, "--full") == 0)
         options->full = true;
     else if (strcmp(word, "--cpu-time") == 0)

@@ -14,6 +14,12 @@
 
 #define PIECES_MAX 5
 
+int64_t
+kc_pad(const char *kernel, int64_t n)
+{
+    return (strcmp(kernel, "sm90") == 0 ? 16 : 8) * n;
+}
+
 /* A tensor in memory. Row (batch i, head n, row r) by strides, by piece or, in
  * a packed one, by segment. */
 struct laid {
