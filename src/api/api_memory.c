@@ -49,8 +49,8 @@ ulyx_mem_alloc(int64_t bytes, const ulyx_mem_params_t *params,
     ULI_CHECK_POINTER(address_p);
     ULI_TRY(check_bytes(bytes));
     ULI_TRY(take_params(params, &own));
-    ULI_TRY(uli_mem_alloc(
-        bytes, own.memory_kind, own.flags & ULYX_MEM_HUGEPAGES, &mem));
+    ULI_TRY(uli_mem_alloc(bytes, own.memory_kind, own.device,
+        own.flags & ULYX_MEM_HUGEPAGES, &mem));
     uli_mem_range(mem, address_p, &size);
     *mem_p = mem;
     return ULYX_SUCCESS;
@@ -69,7 +69,7 @@ ulyx_mem_register(void *address, int64_t bytes, const ulyx_mem_params_t *params,
     if ((uint64_t)bytes > UINTPTR_MAX - (uintptr_t)address)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%" PRId64 " bytes at %p leave the address space", bytes, address);
-    return uli_mem_register(address, bytes, own.memory_kind, mem_p);
+    return uli_mem_register(address, bytes, own.memory_kind, own.device, mem_p);
 }
 
 ulyx_status_t

@@ -3,25 +3,15 @@
  * Arenas: small pieces of memory that all peers address. The first arena is
  * the rest of the control segment; each further one is a segment given to all
  * ranks, twice as large as the last.
- *
- * Blocks, used and free, are listed in address order apart from the memory
- * they describe, which peers write. A free block next to a free one is merged,
- * so giving back needs no memory and cannot fail. First fit: plans come and go
- * as a whole, in few sizes.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
 #include "base/size.h"
+#include "comm/blocks.h"
 #include "comm/team.h"
 #include "comm/windows.h"
-
-struct block {
-    struct uli_list node;
-    int64_t offset, bytes; /* multiples of ULI_LINE */
-    bool used;
-};
 
 struct arena {
     struct uli_list node; /* comm->arenas */
@@ -29,101 +19,33 @@ struct arena {
     struct uli_segment segment; /* address NULL: the control segment's rest */
     char *base;                 /* of the window */
     int64_t bytes;
-    struct uli_list blocks; /* the whole arena, in order */
+    struct uli_blocks blocks; /* in multiples of ULI_LINE */
 };
 
-#define BLOCK_OF(n) ULI_CONTAINER_OF(n, struct block, node)
 #define ARENA_OF(n) ULI_CONTAINER_OF(n, struct arena, node)
-
-static struct block *
-new_block(int64_t offset, int64_t bytes)
-{
-    struct block *block = calloc(1, sizeof(*block));
-    if (!block)
-        return NULL;
-    uli_list_init(&block->node);
-    block->offset = offset;
-    block->bytes = bytes;
-    return block;
-}
 
 /* An arena with one free block [offset, bytes). */
 static struct arena *
 new_arena(uint32_t window, char *base, int64_t offset, int64_t bytes)
 {
     struct arena *arena = calloc(1, sizeof(*arena));
-    struct block *block =
-        new_block(offset, bytes / ULI_LINE * ULI_LINE - offset);
-    if (!arena || !block) {
+    if (!arena ||
+        !uli_blocks_open(&arena->blocks, offset, bytes / ULI_LINE * ULI_LINE)) {
         free(arena);
-        free(block);
         return NULL;
     }
     arena->window = window;
     arena->base = base;
     arena->bytes = bytes;
     uli_list_init(&arena->node);
-    uli_list_init(&arena->blocks);
-    uli_list_append(&arena->blocks, &block->node);
     return arena;
 }
 
 static void
 delete_arena(struct arena *arena)
 {
-    while (!uli_list_empty(&arena->blocks)) {
-        struct block *block = BLOCK_OF(arena->blocks.next);
-        uli_list_remove(&block->node);
-        free(block);
-    }
+    uli_blocks_close(&arena->blocks);
     free(arena);
-}
-
-/* ---- blocks -------------------------------------------------------------- */
-
-/* The first free block of at least `bytes`, cut to that (or taken whole when
- * there is no memory to note the rest); NULL if none. */
-static struct block *
-take_block(struct arena *arena, int64_t bytes)
-{
-    for (struct uli_list *n = arena->blocks.next; n != &arena->blocks;
-         n = n->next) {
-        struct block *block = BLOCK_OF(n);
-        if (block->used || block->bytes < bytes)
-            continue;
-        if (block->bytes > bytes) {
-            struct block *rest =
-                new_block(block->offset + bytes, block->bytes - bytes);
-            if (rest) {
-                uli_list_append(n->next, &rest->node); /* before the next */
-                block->bytes = bytes;
-            }
-        }
-        block->used = true;
-        return block;
-    }
-    return NULL;
-}
-
-/* Merges the block after `block` into it when both are free. */
-static void
-merge_next(struct arena *arena, struct block *block)
-{
-    struct block *next = BLOCK_OF(block->node.next);
-    if (block->node.next == &arena->blocks || next->used || block->used)
-        return;
-    block->bytes += next->bytes;
-    uli_list_remove(&next->node);
-    free(next);
-}
-
-static void
-give_block(struct arena *arena, struct block *block)
-{
-    block->used = false;
-    merge_next(arena, block);
-    if (block->node.prev != &arena->blocks)
-        merge_next(arena, BLOCK_OF(block->node.prev));
 }
 
 /* ---- arenas -------------------------------------------------------------- */
@@ -149,11 +71,11 @@ alloc_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
     for (struct uli_list *n = comm->arenas.next; n != &comm->arenas;
          n = n->next) {
         struct arena *arena = ARENA_OF(n);
-        struct block *block = take_block(arena, bytes);
-        if (!block)
+        int64_t offset, taken;
+        if (!uli_blocks_take(&arena->blocks, bytes, &offset, &taken))
             continue;
-        *piece_p = (struct uli_arena_piece){arena->window, block->offset,
-            block->bytes, arena->base + block->offset};
+        *piece_p = (struct uli_arena_piece){
+            arena->window, offset, taken, arena->base + offset};
         memset(piece_p->address, 0, (size_t)piece_p->bytes);
         return true;
     }
@@ -190,7 +112,8 @@ grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *node_p)
     uint32_t window;
     uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     ULI_TRY(create_segment(comm, bytes, &segment));
-    struct uli_tr_handle handle = {segment.fd, segment.address, segment.bytes};
+    struct uli_tr_handle handle = {
+        segment.fd, segment.address, segment.bytes, NULL};
     ulyx_status_t status = (node_p ? uli_windows_give_node : uli_windows_give)(
         comm, &handle, deadline, &window);
     if (status != ULYX_SUCCESS) {
@@ -207,9 +130,10 @@ grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *node_p)
     ULI_INFO(ULI_LOG_MEM, comm->rank, "arena of %" PRId64 " bytes added",
         segment.bytes);
     if (node_p) {
-        BLOCK_OF(arena->blocks.next)->used = true;
         *node_p =
             (struct uli_arena_piece){window, 0, segment.bytes, segment.address};
+        uli_blocks_take(
+            &arena->blocks, segment.bytes, &node_p->offset, &node_p->bytes);
     }
     pthread_mutex_lock(&comm->lock);
     uli_list_append(&comm->arenas, &arena->node);
@@ -261,14 +185,8 @@ uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_piece *piece)
     for (struct uli_list *n = comm->arenas.next; n != &comm->arenas;
          n = n->next) {
         struct arena *arena = ARENA_OF(n);
-        if (arena->window != piece->window)
-            continue;
-        struct uli_list *b = arena->blocks.next;
-        while (b != &arena->blocks && BLOCK_OF(b)->offset != piece->offset)
-            b = b->next;
-        if (b != &arena->blocks && BLOCK_OF(b)->used)
-            give_block(arena, BLOCK_OF(b));
-        break;
+        if (arena->window == piece->window)
+            uli_blocks_give(&arena->blocks, piece->offset);
     }
     pthread_mutex_unlock(&comm->lock);
 }

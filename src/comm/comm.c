@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "comm/bootstrap.h"
 #include "comm/create.h"
+#include "comm/gpu.h"
 #include "comm/identity.h"
 #include "comm/remote.h"
 #include "comm/service.h"
@@ -33,6 +34,7 @@ struct hello {
 struct verdict {
     int32_t status;
     char text[256];
+    char unmapped[200]; /* of device memory; "" = all of it can be mapped */
 };
 
 static ulyx_status_t
@@ -112,6 +114,8 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
         memcpy(identity->node_hash, node_hash, sizeof(identity->node_hash));
     if (status == ULYX_SUCCESS)
         status = create_segment(comm, shared);
+    if (status == ULYX_SUCCESS)
+        status = uli_gpu_open(comm);
     if (status != ULYX_SUCCESS)
         goto err_free;
     *comm_p = comm;
@@ -134,6 +138,7 @@ uli_comm_free(ulyx_comm_t *comm)
         uli_segment_destroy(&comm->segment);
     uli_team_leave(comm->team);
     uli_remote_free(comm);
+    uli_gpu_close(comm);
     pthread_mutex_destroy(&comm->failure_lock);
     pthread_mutex_destroy(&comm->lock);
     free(comm->peers);
@@ -188,7 +193,7 @@ uli_comm_connect(ulyx_comm_t *comm)
     }
     comm->spin_ns =
         sharing > uli_node_cores() ? 0 : comm->settings.spin_us * 1000;
-    return ULYX_SUCCESS;
+    return uli_gpu_connect(comm);
 }
 
 /* The first bad status of a gather, with its rank and text: equal on all. */
@@ -259,17 +264,22 @@ static ulyx_status_t
 exchange_verdict(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     ulyx_status_t status, uli_deadline_t deadline)
 {
-    struct verdict mine = {status, ""};
+    struct verdict mine = {status, "", ""};
     struct verdict *all = calloc((size_t)bootstrap->nranks, sizeof(*all));
     ulyx_status_t gathered;
 
     if (all == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for verdicts");
     snprintf(mine.text, sizeof(mine.text), "%s", ulyx_last_error());
+    if (comm->gpu != NULL)
+        memcpy(mine.unmapped, comm->gpu->unmapped, sizeof(mine.unmapped));
     gathered =
         bootstrap->ops->gather(bootstrap, &mine, sizeof(mine), all, deadline);
     for (int32_t p = 0; gathered == ULYX_SUCCESS && p < comm->nranks; p++)
         gathered = first_bad(comm, p, all[p].status, all[p].text);
+    /* The lowest rank's reason is the last one to be taken. */
+    for (int32_t p = comm->nranks - 1; gathered == ULYX_SUCCESS && p >= 0; p--)
+        uli_gpu_adopt(comm, p, all[p].unmapped);
     free(all);
     return gathered;
 }
@@ -298,7 +308,8 @@ attach_peers(
     ULI_TRY(uli_team_reserve(comm->team));
     ULI_TRY(uli_windows_deliver_control(comm, deadline));
     ULI_TRY(uli_remote_ready(comm, deadline));
-    return uli_service_watch(comm);
+    ULI_TRY(uli_service_watch(comm));
+    return uli_gpu_meet(comm);
 }
 
 /* From the identities on. */
@@ -327,8 +338,8 @@ join_peers(
     return gathered;
 }
 
-static ulyx_status_t
-hold_service(ulyx_comm_t *comm)
+ulyx_status_t
+uli_comm_serve(ulyx_comm_t *comm)
 {
     struct uli_identity *identity = &comm->peers[comm->rank].identity;
     ulyx_status_t status;
@@ -339,6 +350,16 @@ hold_service(ulyx_comm_t *comm)
         uli_service_release();
     comm->served = status == ULYX_SUCCESS;
     return status;
+}
+
+void
+uli_comm_unserve(ulyx_comm_t *comm)
+{
+    if (!comm->served)
+        return;
+    uli_service_remove(comm);
+    uli_service_release();
+    comm->served = false;
 }
 
 ulyx_status_t
@@ -352,7 +373,7 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
     status =
         uli_comm_new(nranks, rank, params, bootstrap->node_hash, true, &comm);
     if (status == ULYX_SUCCESS)
-        status = hold_service(comm);
+        status = uli_comm_serve(comm);
     status = exchange_hello(comm, bootstrap, status, deadline);
     if (status == ULYX_SUCCESS)
         status = join_peers(comm, bootstrap, deadline);
@@ -362,12 +383,10 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
         *comm_p = comm;
         return ULYX_SUCCESS;
     }
-    if (comm != NULL && comm->served) {
-        uli_service_remove(comm);
-        uli_service_release();
-    }
-    if (comm != NULL)
+    if (comm != NULL) {
+        uli_comm_unserve(comm);
         uli_comm_free(comm);
+    }
     return status;
 }
 
@@ -394,6 +413,12 @@ check_idle(ulyx_comm_t *comm)
         return uli_error(ULYX_ERR_BUSY,
             "%d operation(s) in flight: wait for them before destroy",
             atomic_load(&comm->nops));
+    if (comm->gpu != NULL && comm->gpu->in_flight != NULL &&
+        comm->gpu->in_flight(comm))
+        return uli_error(ULYX_ERR_BUSY,
+            "operations are in flight on device %d: wait for their streams "
+            "before destroy",
+            comm->gpu->device);
     if (plans != 0)
         return uli_error(ULYX_ERR_BUSY,
             "%d plan(s) left: destroy them before the communicator", plans);
@@ -421,10 +446,7 @@ uli_comm_destroy(ulyx_comm_t *comm)
         uli_doorbell_ring(control);
     }
     uli_remote_leave(comm);
-    if (comm->served) {
-        uli_service_remove(comm);
-        uli_service_release();
-    }
+    uli_comm_unserve(comm);
     uli_comm_free(comm);
     return ULYX_SUCCESS;
 }

@@ -22,6 +22,7 @@
 struct uli_bootstrap;
 struct uli_net;
 struct uli_remote;
+struct uli_gpu;     /* gpu.h */
 struct uli_planner; /* topology/choose.h */
 
 /* ---- windows: tables read without locks by execute ----------------------- */
@@ -34,7 +35,9 @@ enum { ULI_WINDOW_CHUNK = 64, ULI_WINDOW_CHUNKS = 256 };
 struct uli_window {
     _Atomic(void *) base; /* as mapped in this process */
     _Atomic int64_t bytes;
-    _Atomic bool mapped; /* by the service thread: unmapped when withdrawn */
+    _Atomic bool mapped;    /* by the service thread: unmapped when withdrawn */
+    _Atomic bool on_device; /* an address of this rank's device */
+    _Atomic(void *) device_mapping; /* an import: unmapped when withdrawn */
 };
 /* Slots in chunks that are published once and live until destroy. */
 struct uli_window_table {
@@ -48,8 +51,9 @@ struct uli_peer {
     struct uli_identity identity;
     int32_t node; /* dense: order of the first rank of each node */
     bool same_process;
-    const struct uli_tr_ops *map; /* MAP transport, NULL if none reaches:
-                                   * the peer is remote, see remote.h */
+    const struct uli_tr_ops *map;        /* MAP transport, NULL if none reaches:
+                                          * the peer is remote, see remote.h */
+    const struct uli_tr_ops *map_device; /* MAP_DEVICE transport, or NULL */
     /* Mapped here, the own block for rank itself; stored by the service. Of a
      * remote peer: a mirror in this process, kept by its messages. */
     _Atomic(struct uli_control *) control;
@@ -76,7 +80,8 @@ struct ulyx_comm {
     struct uli_settings settings;
     struct uli_planner *planner; /* what plans choose their schedule by */
     double timeout_s;
-    int32_t memory_kind, device;
+    int32_t memory_kind;
+    int32_t device;   /* CUDA ordinal plus 1; host: as it was given */
     int64_t spin_ns;  /* 0 where more ranks share this one's cores than there
                        * are cores */
     bool one_process; /* all ranks are threads of this process */
@@ -89,6 +94,7 @@ struct ulyx_comm {
     struct uli_team *team;     /* ranks of this process; see team.h */
     struct uli_net *net;       /* NULL unless peers are remote; see remote.h */
     struct uli_remote *remote; /* private to remote*.c and nodes.c */
+    struct uli_gpu *gpu;       /* of CUDA memory; NULL on the host */
 
     _Atomic int32_t failed;      /* status of the first failure, or 0 */
     _Atomic int32_t failed_rank; /* its cause, or -1 */
@@ -156,6 +162,10 @@ ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
 
 /* Posts poison (control.h) to all peers, without failing by it here. */
 void uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison);
+
+/* Fails it by the poison that a peer has posted, if one has. For one that looks
+ * at it for others: no wait, no meeting. Any thread. */
+void uli_comm_take_poison(ulyx_comm_t *comm);
 
 /* Marks a rank dead and fails the communicator with RANK_LOST. */
 void uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how);

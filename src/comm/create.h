@@ -21,6 +21,11 @@ ulyx_status_t uli_comm_new(int32_t nranks, int32_t rank,
  * VERSION. */
 ulyx_status_t uli_comm_connect(ulyx_comm_t *comm);
 
+/* Makes the communicator known to the process's service, and takes it away
+ * again; the identity gets the service's names. */
+ulyx_status_t uli_comm_serve(ulyx_comm_t *comm);
+void uli_comm_unserve(ulyx_comm_t *comm);
+
 /* Frees a communicator at any stage of creation. */
 void uli_comm_free(ulyx_comm_t *comm);
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include "base/log.h"
 #include "comm/bootstrap.h"
+#include "comm/gpu.h"
 #include "comm/remote.h"
 
 static uint64_t
@@ -56,6 +57,7 @@ uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
         va_end(arguments);
         atomic_store(&comm->failed_rank, rank);
         atomic_store(&comm->failed, status);
+        uli_gpu_set_poison(comm, poison_pack(status, rank));
     }
     snprintf(text, sizeof(text), "%s", comm->failure_text);
     status = atomic_load(&comm->failed);
@@ -98,6 +100,16 @@ take_poison(ulyx_comm_t *comm, uint64_t poison)
             comm, status, rank, "rank %d was found dead by a peer", rank);
     }
     return uli_comm_fail(comm, status, rank, "rank %d aborted", rank);
+}
+
+void
+uli_comm_take_poison(ulyx_comm_t *comm)
+{
+    uint64_t poison =
+        atomic_load_explicit(&comm->control->poison, memory_order_acquire);
+
+    if (poison != 0 && atomic_load(&comm->failed) == 0)
+        take_poison(comm, poison);
 }
 
 /* The gather that follows has the cause. */

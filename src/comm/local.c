@@ -2,7 +2,8 @@
  *
  * All ranks of a communicator within one process: no bootstrap, no service
  * thread, every block and window known by address; unless a setting makes up
- * nodes, which then meet over the net.
+ * nodes, which then meet over the net, or memory is CUDA's: then the service
+ * thread looks after poison, for nobody waits on the host.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/random.h"
 #include "comm/comm.h"
 #include "comm/create.h"
+#include "comm/gpu.h"
 #include "comm/remote.h"
 #include "comm/service.h"
 #include "comm/team.h"
@@ -24,6 +26,8 @@ build(int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms)
     for (int32_t r = 0; r < nranks; r++) {
         ULI_TRY(uli_comm_new(nranks, r, params, NULL, false, &comms[r]));
         memcpy(comms[r]->peers[r].identity.process, process, sizeof(process));
+        if (comms[r]->gpu != NULL)
+            ULI_TRY(uli_comm_serve(comms[r]));
     }
     return ULYX_SUCCESS;
 }
@@ -35,8 +39,10 @@ introduce(int32_t nranks, int32_t r, const unsigned char id[16],
     ulyx_comm_t *comm = comms[r];
 
     memcpy(comm->id, id, sizeof(comm->id));
+    uli_service_lock(); /* its thread reads identities */
     for (int32_t p = 0; p < nranks; p++)
         comm->peers[p].identity = comms[p]->peers[p].identity;
+    uli_service_unlock();
     ULI_TRY(uli_comm_connect(comm));
     for (int32_t p = 0; p < nranks; p++)
         if (p != r && !uli_comm_is_remote(comm, p))
@@ -71,7 +77,27 @@ join_team(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_team_join(comm->id, &comm->team));
     ULI_TRY(uli_team_reserve(comm->team));
-    return uli_service_add(comm);
+    return comm->served ? ULYX_SUCCESS : uli_service_add(comm);
+}
+
+/* A reason of any rank why device memory cannot be mapped is that of all. */
+static ulyx_status_t
+meet_devices(int32_t nranks, ulyx_comm_t *const *comms)
+{
+    char reason[sizeof(comms[0]->gpu->unmapped)];
+    int32_t first = -1;
+
+    for (int32_t r = 0; r < nranks; r++)
+        ULI_TRY(uli_gpu_meet(comms[r]));
+    for (int32_t r = nranks - 1; r >= 0; r--)
+        if (comms[r]->gpu != NULL && comms[r]->gpu->unmapped[0] != 0)
+            first = r;
+    if (first < 0)
+        return ULYX_SUCCESS;
+    memcpy(reason, comms[first]->gpu->unmapped, sizeof(reason));
+    for (int32_t r = 0; r < nranks; r++)
+        uli_gpu_adopt(comms[r], first, reason);
+    return ULYX_SUCCESS;
 }
 
 ulyx_status_t
@@ -93,11 +119,15 @@ uli_comm_create_local(
         status = join_team(comms[r]);
     if (status == ULYX_SUCCESS && comms[0]->nnodes > 1)
         status = meet_remote(nranks, comms);
+    if (status == ULYX_SUCCESS)
+        status = meet_devices(nranks, comms);
     for (int32_t r = 0; r < nranks; r++) {
         if (status == ULYX_SUCCESS)
             comms_p[r] = comms[r];
-        else if (comms[r] != NULL)
+        else if (comms[r] != NULL) {
+            uli_comm_unserve(comms[r]);
             uli_comm_free(comms[r]);
+        }
     }
     free(comms);
     return status;

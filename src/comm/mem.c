@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "comm/mem_device.h"
 #include "comm/quarantine.h"
 #include "comm/service.h"
 #include "comm/windows.h"
@@ -30,8 +31,10 @@ struct attachment {
 
 struct ulyx_mem {
     pthread_mutex_t lock;
-    bool registered;            /* the caller's memory */
-    struct uli_segment segment; /* allocated ones */
+    bool registered;                /* the caller's memory */
+    struct uli_segment segment;     /* allocated ones, of the host */
+    int32_t memory_kind, device;    /* device: CUDA ordinal, or -1 */
+    struct uli_share_memory memory; /* allocated ones, of a device */
     void *address;
     int64_t bytes;
     struct uli_list attachments; /* of communicators that live */
@@ -42,69 +45,82 @@ struct ulyx_mem {
 /* ---- life ---------------------------------------------------------------- */
 
 static ulyx_status_t
-check_kind(int32_t memory_kind)
+new_mem(int32_t memory_kind, ulyx_mem_t **mem_p)
 {
     if (uli_service_forked())
         return uli_error(ULYX_ERR_FORKED,
             "process %d was forked while ulyx was in use", (int)getpid());
-    if (memory_kind != ULYX_MEMORY_HOST)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "windows of memory kind %d do not exist yet: host only",
-            memory_kind);
-    return ULYX_SUCCESS;
-}
-
-static ulyx_mem_t *
-new_mem(void)
-{
     ulyx_mem_t *mem = calloc(1, sizeof(*mem));
     if (!mem)
-        return NULL;
+        return uli_error(ULYX_ERR_NO_MEMORY, "a window object: no memory");
+    mem->memory_kind = memory_kind;
+    mem->device = -1;
+    mem->segment.fd = -1;
     pthread_mutex_init(&mem->lock, NULL);
     uli_list_init(&mem->attachments);
     uli_list_init(&mem->quarantines);
-    return mem;
+    *mem_p = mem;
+    return ULYX_SUCCESS;
 }
 
+/* The memory is gone, or what the driver would not free is. */
 static void
 delete_mem(ulyx_mem_t *mem)
 {
-    if (!mem->registered)
-        uli_segment_destroy(&mem->segment);
+    if (mem->memory.address && uli_share_free(&mem->memory) != ULYX_SUCCESS)
+        ULI_WARN(
+            ULI_LOG_MEM, -1, "freeing device memory: %s", uli_error_text());
+    uli_segment_destroy(&mem->segment);
     pthread_mutex_destroy(&mem->lock);
     free(mem);
 }
 
-ulyx_status_t
-uli_mem_alloc(
-    int64_t bytes, int32_t memory_kind, bool hugepages, ulyx_mem_t **mem_p)
+static ulyx_status_t
+alloc_host(int64_t bytes, bool hugepages, ulyx_mem_t *mem)
 {
-    ULI_TRY(check_kind(memory_kind));
-    ulyx_mem_t *mem = new_mem();
-    if (!mem)
-        return uli_error(ULYX_ERR_NO_MEMORY, "a window object: no memory");
-    ulyx_status_t status =
-        uli_segment_create(bytes, true, hugepages, &mem->segment);
+    ULI_TRY(uli_segment_create(bytes, true, hugepages, &mem->segment));
+    mem->address = mem->segment.address;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+alloc_device(int64_t bytes, int32_t device, ulyx_mem_t *mem)
+{
+    ULI_TRY(uli_mem_device_alloc(bytes, device, &mem->memory));
+    mem->device = mem->memory.device;
+    mem->address = mem->memory.address;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_mem_alloc(int64_t bytes, int32_t memory_kind, int32_t device,
+    bool hugepages, ulyx_mem_t **mem_p)
+{
+    ulyx_mem_t *mem = NULL;
+    ULI_TRY(new_mem(memory_kind, &mem));
+    ulyx_status_t status = memory_kind == ULYX_MEMORY_CUDA
+                               ? alloc_device(bytes, device, mem)
+                               : alloc_host(bytes, hugepages, mem);
     if (status != ULYX_SUCCESS) {
         delete_mem(mem);
         return status;
     }
-    mem->address = mem->segment.address;
     mem->bytes = bytes;
     *mem_p = mem;
     return ULYX_SUCCESS;
 }
 
 ulyx_status_t
-uli_mem_register(
-    void *address, int64_t bytes, int32_t memory_kind, ulyx_mem_t **mem_p)
+uli_mem_register(void *address, int64_t bytes, int32_t memory_kind,
+    int32_t device, ulyx_mem_t **mem_p)
 {
-    ULI_TRY(check_kind(memory_kind));
-    ulyx_mem_t *mem = new_mem();
-    if (!mem)
-        return uli_error(ULYX_ERR_NO_MEMORY, "a window object: no memory");
+    ulyx_mem_t *mem = NULL;
+    int32_t lies_on = -1;
+    if (memory_kind == ULYX_MEMORY_CUDA)
+        ULI_TRY(uli_mem_device_find(address, bytes, device, &lies_on));
+    ULI_TRY(new_mem(memory_kind, &mem));
     mem->registered = true;
-    mem->segment.fd = -1;
+    mem->device = lies_on;
     mem->address = address;
     mem->bytes = bytes;
     *mem_p = mem;
@@ -198,6 +214,35 @@ unlink_attachment(struct attachment *a)
 }
 
 static ulyx_status_t
+check_fits(const ulyx_comm_t *comm, const ulyx_mem_t *mem)
+{
+    if (mem->memory_kind == ULYX_MEMORY_CUDA)
+        return uli_mem_device_fits(comm, mem->device);
+    if (comm->memory_kind != ULYX_MEMORY_HOST)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "attach: the window is host memory, %.63s moves CUDA memory",
+            comm->name);
+    if (mem->registered && !comm->one_process)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "attach: registered host memory cannot be mapped by the other "
+            "processes of %.63s: take ulyx_mem_alloc, or leave it unattached",
+            comm->name);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+give(ulyx_comm_t *comm, const ulyx_mem_t *mem, uint32_t *window_p)
+{
+    struct uli_tr_handle handle = {
+        mem->segment.fd, mem->address, mem->bytes, NULL};
+    if (mem->memory_kind == ULYX_MEMORY_CUDA)
+        return uli_mem_device_give(
+            comm, mem->address, mem->bytes, mem->device, window_p);
+    return uli_windows_give(
+        comm, &handle, uli_deadline_in(comm->timeout_s), window_p);
+}
+
+static ulyx_status_t
 attach(ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
     if (find_attachment(mem, comm))
@@ -206,19 +251,13 @@ attach(ulyx_comm_t *comm, ulyx_mem_t *mem)
     ULI_TRY(check_quarantine(mem, "attach"));
     ULI_TRY(check_failed_comms(mem, "attach"));
     ULI_TRY(uli_comm_check(comm));
-    if (mem->registered && !comm->one_process)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "attach: registered host memory cannot be mapped by the other "
-            "processes of %.63s: take ulyx_mem_alloc, or leave it unattached",
-            comm->name);
+    ULI_TRY(check_fits(comm, mem));
     struct attachment *a = calloc(1, sizeof(*a));
     if (!a)
         return uli_error(ULYX_ERR_NO_MEMORY, "attach: no memory");
     a->comm = comm;
     a->mem = mem;
-    struct uli_tr_handle handle = {mem->segment.fd, mem->address, mem->bytes};
-    ulyx_status_t status = uli_windows_give(
-        comm, &handle, uli_deadline_in(comm->timeout_s), &a->window);
+    ulyx_status_t status = give(comm, mem, &a->window);
     if (status != ULYX_SUCCESS) {
         free(a);
         return status;

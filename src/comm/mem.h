@@ -10,12 +10,15 @@
 #include "comm/comm.h"
 #include "ulyx/memory.h"
 
-/* Errors: NO_MEMORY (needed and available bytes), SYSTEM, UNSUPPORTED (a
- * memory kind that this build lacks), FORKED. */
-ulyx_status_t uli_mem_alloc(
-    int64_t bytes, int32_t memory_kind, bool hugepages, ulyx_mem_t **mem_p);
-ulyx_status_t uli_mem_register(
-    void *address, int64_t bytes, int32_t memory_kind, ulyx_mem_t **mem_p);
+/* device: a CUDA ordinal plus 1, 0 = the calling thread's current device, or
+ * of registered memory where it lies. Errors: NO_MEMORY (needed and available
+ * bytes), SYSTEM, UNSUPPORTED (no driver; a device whose memory cannot be
+ * shared), INVALID_ARGUMENT (memory of another kind or device than said),
+ * FORKED, the driver's. */
+ulyx_status_t uli_mem_alloc(int64_t bytes, int32_t memory_kind, int32_t device,
+    bool hugepages, ulyx_mem_t **mem_p);
+ulyx_status_t uli_mem_register(void *address, int64_t bytes,
+    int32_t memory_kind, int32_t device, ulyx_mem_t **mem_p);
 void uli_mem_range(const ulyx_mem_t *mem, void **address_p, int64_t *bytes_p);
 
 /* As memory.h says. */

@@ -21,6 +21,7 @@ struct uli_service uli_service = {
     .stop = -1,
     .listener = -1,
     .spare = -1,
+    .poke = -1,
     .comms = {&uli_service.comms, &uli_service.comms},
     .watches = {&uli_service.watches, &uli_service.watches},
 };
@@ -140,6 +141,8 @@ uli_service_add(ulyx_comm_t *comm)
     ULI_TRY(enter());
     pthread_mutex_lock(&uli_service.lock);
     uli_list_append(&uli_service.comms, &comm->registry);
+    if (comm->gpu)
+        uli_service_poke();
     pthread_mutex_unlock(&uli_service.lock);
     return ULYX_SUCCESS;
 }

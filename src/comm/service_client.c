@@ -112,24 +112,32 @@ await(int socket_fd, short events, ulyx_comm_t *comm, uli_deadline_t deadline)
     }
 }
 
+/* One message: the request, the shares behind it, the descriptors beside it. */
 static ssize_t
-send_request(int socket_fd, const struct uli_service_request *request, int fd)
+send_request(int socket_fd, const struct uli_service_request *request,
+    const struct uli_service_cargo *cargo)
 {
     union {
         struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(sizeof(int) * ULI_SHARE_RUN)];
     } control;
-    struct iovec piece = {(void *)(uintptr_t)request, sizeof(*request)};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
-    if (fd >= 0) {
+    struct iovec pieces[2] = {{(void *)(uintptr_t)request, sizeof(*request)}};
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 1};
+    if (cargo && cargo->nshares > 0) {
+        pieces[1].iov_base = (void *)(uintptr_t)cargo->shares;
+        pieces[1].iov_len = (size_t)cargo->nshares * sizeof(*cargo->shares);
+        message.msg_iovlen = 2;
+    }
+    if (cargo && cargo->nfds > 0) {
+        size_t bytes = (size_t)cargo->nfds * sizeof(int);
         memset(&control, 0, sizeof(control));
         message.msg_control = &control;
-        message.msg_controllen = sizeof(control);
+        message.msg_controllen = CMSG_SPACE(bytes);
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+        header->cmsg_len = CMSG_LEN(bytes);
+        memcpy(CMSG_DATA(header), cargo->fds, bytes);
     }
     return sendmsg(socket_fd, &message, MSG_NOSIGNAL);
 }
@@ -142,10 +150,10 @@ is_broken(int number)
 
 ulyx_status_t
 uli_service_exchange(int socket_fd, const struct uli_service_request *request,
-    int fd, ulyx_comm_t *comm, uli_deadline_t deadline,
-    struct uli_service_answer *answer_p)
+    const struct uli_service_cargo *cargo, ulyx_comm_t *comm,
+    uli_deadline_t deadline, struct uli_service_answer *answer_p)
 {
-    while (send_request(socket_fd, request, fd) < 0) {
+    while (send_request(socket_fd, request, cargo) < 0) {
         if (is_broken(errno))
             return ULYX_IN_PROGRESS;
         if (errno == EAGAIN || errno == ETOOMANYREFS) /* in flight: many */
@@ -175,15 +183,15 @@ uli_service_exchange(int socket_fd, const struct uli_service_request *request,
 /* Connects and exchanges once. */
 static ulyx_status_t
 ask(const struct uli_identity *peer, const struct uli_service_request *request,
-    int fd, ulyx_comm_t *comm, uli_deadline_t deadline, bool *gone_p,
-    struct uli_service_answer *answer_p)
+    const struct uli_service_cargo *cargo, ulyx_comm_t *comm,
+    uli_deadline_t deadline, bool *gone_p, struct uli_service_answer *answer_p)
 {
     ulyx_status_t status;
     int socket_fd = uli_service_connect(peer, deadline, gone_p, &status);
     if (socket_fd < 0)
         return status;
-    status =
-        uli_service_exchange(socket_fd, request, fd, comm, deadline, answer_p);
+    status = uli_service_exchange(
+        socket_fd, request, cargo, comm, deadline, answer_p);
     close(socket_fd);
     return status;
 }
@@ -224,14 +232,15 @@ lost(ulyx_comm_t *comm, int32_t rank)
  * one that has left needs nothing. */
 static ulyx_status_t
 insist(ulyx_comm_t *comm, int32_t rank,
-    const struct uli_service_request *request, int fd, uli_deadline_t deadline)
+    const struct uli_service_request *request,
+    const struct uli_service_cargo *cargo, uli_deadline_t deadline)
 {
     const struct uli_identity *peer = &comm->peers[rank].identity;
     struct uli_service_answer answer;
     for (int wait_ms = 1;; wait_ms = wait_ms < 10 ? wait_ms * 2 : 10) {
         bool gone;
         ulyx_status_t status =
-            ask(peer, request, fd, comm, deadline, &gone, &answer);
+            ask(peer, request, cargo, comm, deadline, &gone, &answer);
         if (status == ULYX_SUCCESS && answer.verdict == ULI_SERVICE_DONE)
             return ULYX_SUCCESS;
         if (status == ULYX_SUCCESS && answer.verdict == ULI_SERVICE_FAILED)
@@ -251,13 +260,32 @@ insist(ulyx_comm_t *comm, int32_t rank,
     }
 }
 
+static void
+load_cargo(const struct uli_tr_handle *handle,
+    struct uli_service_request *request, struct uli_service_cargo *cargo)
+{
+    const struct uli_tr_device_handle *device = handle->device;
+    cargo->shares = device ? device->shares : NULL;
+    cargo->nshares = device ? device->nshares : 0;
+    cargo->nfds = 0;
+    if (!device && handle->fd >= 0)
+        cargo->fds[cargo->nfds++] = handle->fd;
+    for (int32_t i = 0; i < cargo->nshares; i++)
+        if (cargo->shares[i].form == ULI_SHARE_DESCRIPTOR)
+            cargo->fds[cargo->nfds++] = cargo->shares[i].fd;
+    request->address = device ? device->address : 0;
+    request->nshares = cargo->nshares;
+}
+
 ulyx_status_t
 uli_service_deliver(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
 {
     struct uli_service_request request = make_request(ULI_SERVICE_DELIVER,
         &comm->peers[rank].identity, comm->rank, window, handle->bytes);
-    return insist(comm, rank, &request, handle->fd, deadline);
+    struct uli_service_cargo cargo;
+    load_cargo(handle, &request, &cargo);
+    return insist(comm, rank, &request, &cargo, deadline);
 }
 
 ulyx_status_t
@@ -266,7 +294,7 @@ uli_service_withdraw(
 {
     struct uli_service_request request = make_request(ULI_SERVICE_WITHDRAW,
         &comm->peers[rank].identity, comm->rank, window, 0);
-    return insist(comm, rank, &request, -1, deadline);
+    return insist(comm, rank, &request, NULL, deadline);
 }
 
 bool
@@ -280,7 +308,7 @@ uli_service_recall(const struct uli_identity *peer, int32_t rank,
     ulyx_status_t status;
     do {
         bool gone;
-        status = ask(peer, &request, -1, NULL, deadline, &gone, &answer);
+        status = ask(peer, &request, NULL, NULL, deadline, &gone, &answer);
         if (gone)
             return true;
     } while (status == ULYX_IN_PROGRESS && !uli_deadline_over(deadline));

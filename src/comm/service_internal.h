@@ -21,7 +21,8 @@
 
 enum uli_service_kind {
     ULI_SERVICE_PING = 1, /* is the service there? */
-    ULI_SERVICE_DELIVER,  /* with one descriptor: map it and publish it */
+    ULI_SERVICE_DELIVER,  /* with one descriptor, or with shares of device
+                           * memory and theirs: map it and publish it */
     ULI_SERVICE_WITHDRAW,
     ULI_SERVICE_RETIRE, /* withdraw if no operation is in flight */
 };
@@ -33,6 +34,17 @@ struct uli_service_request {
     int32_t rank;               /* whose window it is */
     uint32_t window;
     int64_t bytes;
+    /* Of device memory: where the window lies at its owner, and how many
+     * struct uli_share follow. */
+    uint64_t address;
+    int32_t nshares, pad;
+};
+
+/* What goes with a request: shares in the same message, and descriptors. */
+struct uli_service_cargo {
+    const struct uli_share *shares;
+    int32_t nshares, nfds;
+    int fds[ULI_SHARE_RUN];
 };
 
 enum uli_service_verdict {
@@ -59,6 +71,7 @@ enum uli_service_source {
     ULI_SOURCE_LISTENER,
     ULI_SOURCE_CONNECTION,
     ULI_SOURCE_WATCH,
+    ULI_SOURCE_POKE,
 };
 
 struct uli_service_connection {
@@ -84,6 +97,7 @@ struct uli_service {
     pthread_t thread;
     /* spare: closed to accept one more when descriptors have run out */
     int epoll, stop, listener, spare;
+    int poke; /* an eventfd: look at the registry again */
     struct uli_service_connection connections[ULI_SERVICE_CONNECTIONS];
     struct uli_list comms;   /* under lock, by their registry node */
     struct uli_list watches; /* under lock */
@@ -102,6 +116,8 @@ ulyx_status_t uli_service_thread_start(void);
 void uli_service_thread_stop(void);
 /* Closes every descriptor: after stop, and in a forked child. */
 void uli_service_close_descriptors(void);
+/* Wakes the thread, if there is one: the registry has changed; under lock. */
+void uli_service_poke(void);
 /* Adds a descriptor to the epoll set. */
 ulyx_status_t uli_service_poll_add(enum uli_service_source source, int fd);
 
@@ -125,11 +141,12 @@ void uli_service_watch_sweep(void);
  * else -1 with a status. Not blocking for longer than the deadline. */
 int uli_service_connect(const struct uli_identity *peer,
     uli_deadline_t deadline, bool *gone_p, ulyx_status_t *status_p);
-/* Sends the request (fd -1: none) and waits for the answer. IN_PROGRESS: the
- * connection broke before an answer; TIMEOUT without a text. comm, if not
+/* Sends the request (cargo NULL: alone) and waits for the answer. IN_PROGRESS:
+ * the connection broke before an answer; TIMEOUT without a text. comm, if not
  * NULL, is checked for failure in the wait. */
 ulyx_status_t uli_service_exchange(int socket_fd,
-    const struct uli_service_request *request, int fd, ulyx_comm_t *comm,
+    const struct uli_service_request *request,
+    const struct uli_service_cargo *cargo, ulyx_comm_t *comm,
     uli_deadline_t deadline, struct uli_service_answer *answer_p);
 
 #endif

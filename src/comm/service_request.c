@@ -17,49 +17,79 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "comm/gpu.h"
 #include "comm/service_internal.h"
 #include "comm/windows.h"
 
 /* ---- receiving ----------------------------------------------------------- */
 
-static int
-take_descriptor(struct msghdr *message)
+/* A request as it came. */
+struct parcel {
+    struct uli_service_request request;
+    struct uli_share shares[ULI_SHARE_RUN];
+    int fds[ULI_SHARE_RUN];
+    int nfds;
+    bool cut; /* descriptors were sent that could not be received */
+};
+
+static void
+take_descriptors(struct msghdr *message, struct parcel *parcel)
 {
-    int fd = -1;
     struct cmsghdr *header = CMSG_FIRSTHDR(message);
-    if (header && header->cmsg_level == SOL_SOCKET &&
-        header->cmsg_type == SCM_RIGHTS &&
-        header->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-    return fd;
+    if (!header || header->cmsg_level != SOL_SOCKET ||
+        header->cmsg_type != SCM_RIGHTS || header->cmsg_len < CMSG_LEN(0))
+        return;
+    size_t bytes = header->cmsg_len - CMSG_LEN(0);
+    parcel->nfds = (int)(bytes / sizeof(int));
+    memcpy(parcel->fds, CMSG_DATA(header), (size_t)parcel->nfds * sizeof(int));
 }
 
-/* False: nothing that deserves an answer. *fd_p is -1 without a descriptor;
- * *cut_p: one was sent and could not be received. */
+static void
+close_descriptors(struct parcel *parcel)
+{
+    for (int i = 0; i < parcel->nfds; i++)
+        close(parcel->fds[i]);
+    parcel->nfds = 0;
+}
+
+/* As many shares as the request says, no more and no fewer. */
 static bool
-receive(int socket_fd, struct uli_service_request *request_p, int *fd_p,
-    bool *cut_p)
+is_whole(const struct parcel *parcel, size_t got)
+{
+    size_t least = sizeof(parcel->request);
+    return got >= least && parcel->request.nshares >= 0 &&
+           parcel->request.nshares <= ULI_SHARE_RUN &&
+           got == least + (size_t)parcel->request.nshares *
+                              sizeof(parcel->shares[0]);
+}
+
+/* False: nothing that deserves an answer. */
+static bool
+receive(int socket_fd, struct parcel *parcel)
 {
     union {
         struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(sizeof(int) * ULI_SHARE_RUN)];
     } control;
-    struct iovec piece = {request_p, sizeof(*request_p)};
-    struct msghdr message = {.msg_iov = &piece,
-        .msg_iovlen = 1,
+    struct iovec pieces[2] = {{&parcel->request, sizeof(parcel->request)},
+        {parcel->shares, sizeof(parcel->shares)}};
+    struct msghdr message = {.msg_iov = pieces,
+        .msg_iovlen = 2,
         .msg_control = &control,
         .msg_controllen = sizeof(control)};
+    parcel->nfds = 0;
     ssize_t got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
     if (got < 0)
         return false;
-    *fd_p = take_descriptor(&message);
-    *cut_p = message.msg_flags & MSG_CTRUNC;
-    bool whole = got == sizeof(*request_p) && !(message.msg_flags & MSG_TRUNC);
+    take_descriptors(&message, parcel);
+    parcel->cut = message.msg_flags & MSG_CTRUNC;
+    bool whole =
+        is_whole(parcel, (size_t)got) && !(message.msg_flags & MSG_TRUNC);
     if (!whole && got > 0)
         ULI_INFO(ULI_LOG_FAULT, -1,
             "service: a malformed message of %zd bytes was dropped", got);
-    if (!whole && *fd_p >= 0)
-        close(*fd_p);
+    if (!whole)
+        close_descriptors(parcel);
     return whole;
 }
 
@@ -89,7 +119,7 @@ is_control(const struct uli_service_request *request)
 static ulyx_status_t
 deliver(ulyx_comm_t *comm, const struct uli_service_request *request, int fd)
 {
-    struct uli_tr_handle handle = {fd, NULL, request->bytes};
+    struct uli_tr_handle handle = {fd, NULL, request->bytes, NULL};
     void *address;
     if (is_control(request) &&
         uli_window_address(comm, request->rank, 0, 0, request->bytes))
@@ -102,6 +132,48 @@ deliver(ulyx_comm_t *comm, const struct uli_service_request *request, int fd)
     return status;
 }
 
+/* The shares' own numbers of descriptors mean nothing here: those that came
+ * are theirs in order. */
+static ulyx_status_t
+assign_descriptors(struct parcel *parcel)
+{
+    int used = 0;
+    for (int32_t i = 0; i < parcel->request.nshares; i++) {
+        struct uli_share *share = &parcel->shares[i];
+        bool needs = share->form == ULI_SHARE_DESCRIPTOR;
+        if (needs && used == parcel->nfds)
+            return no_descriptor(parcel->cut);
+        share->fd = needs ? parcel->fds[used++] : -1;
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+deliver_device(ulyx_comm_t *comm, struct parcel *parcel)
+{
+    const struct uli_service_request *request = &parcel->request;
+    const struct uli_peer *peer = &comm->peers[request->rank];
+    struct uli_tr_device_handle handle = {.device = peer->identity.device,
+        .process = peer->identity.process,
+        .address = request->address,
+        .bytes = request->bytes,
+        .shares = parcel->shares,
+        .nshares = request->nshares};
+    void *address, *mapping;
+    if (is_control(request) || !comm->gpu || !peer->map_device)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "rank %d cannot take window %u of rank %d in device memory",
+            comm->rank, request->window, request->rank);
+    ULI_TRY(assign_descriptors(parcel));
+    ULI_TRY(peer->map_device->device_map(
+        comm->gpu->device, &handle, &address, &mapping));
+    ulyx_status_t status = uli_window_publish_device(
+        comm, request->rank, request->window, address, request->bytes, mapping);
+    if (status != ULYX_SUCCESS)
+        peer->map_device->device_unmap(mapping);
+    return status;
+}
+
 static ulyx_status_t
 retire(ulyx_comm_t *comm, const struct uli_service_request *request)
 {
@@ -111,9 +183,19 @@ retire(ulyx_comm_t *comm, const struct uli_service_request *request)
 }
 
 static ulyx_status_t
-carry_out(ulyx_comm_t *comm, const struct uli_service_request *request, int fd,
-    bool cut)
+deliver_any(ulyx_comm_t *comm, struct parcel *parcel)
 {
+    if (parcel->request.nshares > 0)
+        return deliver_device(comm, parcel);
+    if (parcel->nfds != 1)
+        return no_descriptor(parcel->cut);
+    return deliver(comm, &parcel->request, parcel->fds[0]);
+}
+
+static ulyx_status_t
+carry_out(ulyx_comm_t *comm, struct parcel *parcel)
+{
+    const struct uli_service_request *request = &parcel->request;
     if (request->rank < 0 || request->rank >= comm->nranks ||
         request->rank == comm->rank)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -125,7 +207,7 @@ carry_out(ulyx_comm_t *comm, const struct uli_service_request *request, int fd,
             request->rank);
     switch (request->kind) {
     case ULI_SERVICE_DELIVER:
-        return fd < 0 ? no_descriptor(cut) : deliver(comm, request, fd);
+        return deliver_any(comm, parcel);
     case ULI_SERVICE_WITHDRAW:
         uli_window_withdraw(comm, request->rank, request->window);
         return ULYX_SUCCESS;
@@ -153,10 +235,19 @@ answer(int socket_fd, enum uli_service_verdict verdict, ulyx_status_t status)
            sizeof(message);
 }
 
-static void
-answer_request(
-    int socket_fd, const struct uli_service_request *request, int fd, bool cut)
+/* Device memory may come before this rank has its table: its peers are ahead
+ * in creation, and try again. */
+static bool
+is_awaited(const ulyx_comm_t *comm, const struct uli_service_request *request)
 {
+    return request->kind != ULI_SERVICE_DELIVER || request->nshares == 0 ||
+           !comm->gpu || atomic_load(&comm->gpu->ready);
+}
+
+static void
+answer_request(int socket_fd, struct parcel *parcel)
+{
+    const struct uli_service_request *request = &parcel->request;
     if (request->protocol != ULI_PROTOCOL) {
         ulyx_status_t status =
             uli_error(ULYX_ERR_VERSION, "service: protocol %u came, this is %d",
@@ -169,11 +260,11 @@ answer_request(
         return;
     }
     ulyx_comm_t *comm = uli_service_find_locked(request->endpoint);
-    if (!comm) {
+    if (!comm || !is_awaited(comm, request)) {
         answer(socket_fd, ULI_SERVICE_NOBODY, ULYX_SUCCESS);
         return;
     }
-    ulyx_status_t status = carry_out(comm, request, fd, cut);
+    ulyx_status_t status = carry_out(comm, parcel);
     bool sent = answer(socket_fd,
         status == ULYX_SUCCESS ? ULI_SERVICE_DONE : ULI_SERVICE_FAILED, status);
     if (!sent && status == ULYX_SUCCESS &&
@@ -184,14 +275,11 @@ answer_request(
 bool
 uli_service_serve(int socket_fd)
 {
-    struct uli_service_request request;
-    int fd = -1;
-    bool cut = false;
+    struct parcel parcel;
     errno = 0;
-    if (!receive(socket_fd, &request, &fd, &cut))
+    if (!receive(socket_fd, &parcel))
         return errno != EAGAIN;
-    answer_request(socket_fd, &request, fd, cut);
-    if (fd >= 0)
-        close(fd);
+    answer_request(socket_fd, &parcel);
+    close_descriptors(&parcel);
     return true;
 }

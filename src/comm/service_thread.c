@@ -8,6 +8,10 @@
  * IDLE_S, or when its place is needed; a client so cut off tries again. When
  * descriptors have run out, a spare one is given up to accept the next peer
  * and tell it so: else it would wait for its deadline.
+ *
+ * Where communicators of device memory are registered it also looks, every few
+ * milliseconds, for poison that peers have posted: kernels wait for peers while
+ * no host thread does, and read the communicator's own word only.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -25,7 +29,7 @@
 #include "base/log.h"
 #include "comm/service_internal.h"
 
-enum { STACK_BYTES = 512 << 10, EVENTS = 16, TICK_MS = 1000 };
+enum { STACK_BYTES = 512 << 10, EVENTS = 16, TICK_MS = 1000, POISON_MS = 10 };
 #define IDLE_NS (INT64_C(5) * 1000 * 1000 * 1000)
 
 /* ---- descriptors --------------------------------------------------------- */
@@ -55,6 +59,7 @@ uli_service_close_descriptors(void)
     close_one(&uli_service.epoll);
     close_one(&uli_service.stop);
     close_one(&uli_service.spare);
+    close_one(&uli_service.poke);
     for (int i = 0; i < ULI_SERVICE_CONNECTIONS; i++)
         close_one(&uli_service.connections[i].fd);
     for (struct uli_list *n = uli_service.watches.next;
@@ -87,10 +92,13 @@ open_descriptors(void)
     ULI_TRY(open_listener());
     uli_service.epoll = epoll_create1(EPOLL_CLOEXEC);
     uli_service.stop = eventfd(0, EFD_CLOEXEC);
+    uli_service.poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     uli_service.spare = fcntl(uli_service.listener, F_DUPFD_CLOEXEC, 0);
-    if (uli_service.epoll < 0 || uli_service.stop < 0 || uli_service.spare < 0)
+    if (uli_service.epoll < 0 || uli_service.stop < 0 ||
+        uli_service.spare < 0 || uli_service.poke < 0)
         return uli_error_errno("service: descriptors");
     ULI_TRY(uli_service_poll_add(ULI_SOURCE_STOP, uli_service.stop));
+    ULI_TRY(uli_service_poll_add(ULI_SOURCE_POKE, uli_service.poke));
     return uli_service_poll_add(ULI_SOURCE_LISTENER, uli_service.listener);
 }
 
@@ -189,6 +197,39 @@ drop_idle(void)
     return left;
 }
 
+/* ---- poison -------------------------------------------------------------- */
+
+void
+uli_service_poke(void)
+{
+    uint64_t one = 1;
+    if (uli_service.poke >= 0)
+        (void)!write(uli_service.poke, &one, sizeof(one));
+}
+
+static void
+take_poke(void)
+{
+    uint64_t count;
+    (void)!read(uli_service.poke, &count, sizeof(count));
+}
+
+/* Under lock. Whether there is any communicator to look at again. */
+static bool
+look_for_poison(void)
+{
+    bool any = false;
+    for (struct uli_list *n = uli_service.comms.next; n != &uli_service.comms;
+         n = n->next) {
+        ulyx_comm_t *comm = ULI_CONTAINER_OF(n, ulyx_comm_t, registry);
+        if (!comm->gpu || atomic_load(&comm->failed))
+            continue;
+        uli_comm_take_poison(comm);
+        any = true;
+    }
+    return any;
+}
+
 /* ---- the loop ------------------------------------------------------------ */
 
 /* False: stop. */
@@ -207,6 +248,9 @@ handle(uint64_t data)
         break;
     case ULI_SOURCE_WATCH:
         uli_service_watch_fired(fd);
+        break;
+    case ULI_SOURCE_POKE:
+        take_poke();
         break;
     }
     return true;
@@ -231,17 +275,18 @@ thread_main(void *unused)
 {
     struct epoll_event events[EVENTS];
     int connections = 0;
-    bool go = true;
+    bool go = true, devices = false;
     (void)unused;
     pthread_setname_np(pthread_self(), "ulyx-service");
     take_core();
     while (go) {
-        int count = epoll_wait(
-            uli_service.epoll, events, EVENTS, connections ? TICK_MS : -1);
+        int tick = devices ? POISON_MS : connections ? TICK_MS : -1;
+        int count = epoll_wait(uli_service.epoll, events, EVENTS, tick);
         pthread_mutex_lock(&uli_service.lock);
         for (int i = 0; i < count && go; i++)
             go = handle(events[i].data.u64);
         connections = drop_idle();
+        devices = look_for_poison();
         pthread_mutex_unlock(&uli_service.lock);
     }
     return NULL;

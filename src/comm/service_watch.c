@@ -137,7 +137,7 @@ open_watch(ulyx_comm_t *comm, int32_t rank, uli_deadline_t deadline, int *fd_p,
         return status;
     *fd_p = open_pidfd(socket_fd);
     status =
-        uli_service_exchange(socket_fd, &ping, -1, comm, deadline, &answer);
+        uli_service_exchange(socket_fd, &ping, NULL, comm, deadline, &answer);
     close(socket_fd);
     if (status != ULYX_SUCCESS && *fd_p >= 0)
         close(*fd_p);

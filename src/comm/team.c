@@ -8,14 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/list.h"
+#include "base/log.h"
 #include "base/status.h"
+
+/* Host memory, or memory of a device: the other has no address. */
+struct grave {
+    struct uli_segment segment;
+    struct uli_share_memory memory;
+};
 
 struct uli_team {
     struct uli_list node;
     unsigned char id[16];
     int32_t ranks;
     int32_t reserved, buried;
-    struct uli_segment *graves; /* [reserved] */
+    struct grave *graves; /* [reserved] */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -56,7 +63,7 @@ uli_team_join(const unsigned char id[16], struct uli_team **team_p)
 ulyx_status_t
 uli_team_reserve(struct uli_team *team)
 {
-    struct uli_segment *graves;
+    struct grave *graves;
 
     pthread_mutex_lock(&lock);
     graves =
@@ -71,12 +78,38 @@ uli_team_reserve(struct uli_team *team)
     return ULYX_SUCCESS;
 }
 
+static void
+bury(struct uli_team *team, const struct grave *grave)
+{
+    pthread_mutex_lock(&lock);
+    team->graves[team->buried++] = *grave;
+    pthread_mutex_unlock(&lock);
+}
+
 void
 uli_team_bury(struct uli_team *team, const struct uli_segment *segment)
 {
-    pthread_mutex_lock(&lock);
-    team->graves[team->buried++] = *segment;
-    pthread_mutex_unlock(&lock);
+    struct grave grave = {.segment = *segment};
+
+    bury(team, &grave);
+}
+
+void
+uli_team_bury_device(
+    struct uli_team *team, const struct uli_share_memory *memory)
+{
+    struct grave grave = {.segment = {-1, NULL, 0}, .memory = *memory};
+
+    bury(team, &grave);
+}
+
+static void
+destroy_grave(struct grave *grave)
+{
+    if (grave->memory.address == NULL)
+        uli_segment_destroy(&grave->segment);
+    else if (uli_share_free(&grave->memory) != ULYX_SUCCESS)
+        ULI_WARN(ULI_LOG_MEM, -1, "device arena: %s", uli_error_text());
 }
 
 void
@@ -94,7 +127,7 @@ uli_team_leave(struct uli_team *team)
     if (!last)
         return;
     for (int32_t i = 0; i < team->buried; i++)
-        uli_segment_destroy(&team->graves[i]);
+        destroy_grave(&team->graves[i]);
     free(team->graves);
     free(team);
 }

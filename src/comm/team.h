@@ -19,6 +19,8 @@ ulyx_status_t uli_team_join(
 ulyx_status_t uli_team_reserve(struct uli_team *team);
 /* The segment is the team's from now on; one reservation each. */
 void uli_team_bury(struct uli_team *team, const struct uli_segment *segment);
+void uli_team_bury_device(
+    struct uli_team *team, const struct uli_share_memory *memory);
 void uli_team_leave(struct uli_team *team);
 
 #endif

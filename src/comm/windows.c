@@ -18,6 +18,8 @@
 #include "comm/windows.h"
 
 #include <stdlib.h>
+#include "base/log.h"
+#include "comm/gpu.h"
 #include "comm/remote.h"
 #include "comm/service.h"
 
@@ -164,13 +166,33 @@ uli_window_publish_mapped(
     return publish(comm, rank, window, base, bytes, true);
 }
 
+/* A kernel that still had the entry would have to be one that uses a window
+ * which is taken back: an error here means a device that runs none. At the end
+ * of a communicator the table goes as a whole. */
+static void
+clear_entry(ulyx_comm_t *comm, int32_t rank, uint32_t window)
+{
+    if (!atomic_load(&comm->gpu->ready))
+        return;
+    if (uli_gpu_table_set(comm, rank, window, NULL) != ULYX_SUCCESS)
+        ULI_WARN(ULI_LOG_MEM, comm->rank, "window %u of rank %d: %s", window,
+            rank, uli_error_text());
+}
+
 /* The slot has no base any more. */
 static void
-empty_slot(struct uli_window *slot, void *base)
+empty_slot(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    struct uli_window *slot, void *base)
 {
     int64_t bytes = atomic_exchange(&slot->bytes, 0);
     if (base && atomic_exchange(&slot->mapped, false))
         uli_tr_shm_ops.window_unmap(base, bytes);
+    if (!base || !atomic_exchange(&slot->on_device, false))
+        return;
+    clear_entry(comm, rank, window);
+    void *mapping = atomic_exchange(&slot->device_mapping, NULL);
+    if (mapping)
+        comm->peers[rank].map_device->device_unmap(mapping);
 }
 
 void
@@ -178,7 +200,30 @@ uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window)
 {
     struct uli_window *slot = find_slot(&comm->peers[rank].windows, window);
     if (slot)
-        empty_slot(slot, atomic_exchange(&slot->base, NULL));
+        empty_slot(
+            comm, rank, window, slot, atomic_exchange(&slot->base, NULL));
+}
+
+ulyx_status_t
+uli_window_publish_device(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    void *address, int64_t bytes, void *mapping)
+{
+    struct uli_window *slot;
+    uli_window_withdraw(comm, rank, window); /* an answer that got lost */
+    ULI_TRY(need_slot(&comm->peers[rank].windows, window, &slot));
+    ULI_TRY(uli_gpu_table_set(comm, rank, window, address));
+    atomic_store(&slot->on_device, true);
+    atomic_store(&slot->device_mapping, mapping);
+    fill_slot(slot, address, bytes);
+    return ULYX_SUCCESS;
+}
+
+/* Whether operations of this rank are under way that may use any window. */
+static bool
+is_in_flight(ulyx_comm_t *comm)
+{
+    return atomic_load(&comm->nops) != 0 ||
+           (comm->gpu && comm->gpu->in_flight && comm->gpu->in_flight(comm));
 }
 
 bool
@@ -188,11 +233,11 @@ uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window)
     void *base = slot ? atomic_exchange(&slot->base, NULL) : NULL;
     if (!base)
         return true;
-    if (atomic_load(&comm->nops) != 0) {
+    if (is_in_flight(comm)) {
         atomic_store(&slot->base, base);
         return false;
     }
-    empty_slot(slot, base);
+    empty_slot(comm, rank, window, slot, base);
     return true;
 }
 
@@ -251,24 +296,31 @@ uli_window_reserve(ulyx_comm_t *comm, uint32_t *window_p)
     return status;
 }
 
-void
+ulyx_status_t
 uli_window_show(
     ulyx_comm_t *comm, uint32_t window, const struct uli_tr_handle *handle)
 {
+    struct uli_window *slot = find_slot(own_table(comm), window);
+    if (handle->device)
+        ULI_TRY(uli_gpu_table_set(comm, comm->rank, window, handle->address));
     pthread_mutex_lock(&comm->lock);
-    fill_slot(
-        find_slot(own_table(comm), window), handle->address, handle->bytes);
+    atomic_store(&slot->on_device, handle->device != NULL);
+    fill_slot(slot, handle->address, handle->bytes);
     pthread_mutex_unlock(&comm->lock);
+    return ULYX_SUCCESS;
 }
 
 void
 uli_window_hide(ulyx_comm_t *comm, uint32_t window)
 {
-    pthread_mutex_lock(&comm->lock);
     struct uli_window *slot = find_slot(own_table(comm), window);
+    pthread_mutex_lock(&comm->lock);
     atomic_store(&slot->base, NULL);
     atomic_store(&slot->bytes, RESERVED);
+    bool on_device = atomic_exchange(&slot->on_device, false);
     pthread_mutex_unlock(&comm->lock);
+    if (on_device)
+        clear_entry(comm, comm->rank, window);
 }
 
 void
@@ -302,10 +354,13 @@ uli_windows_close(ulyx_comm_t *comm)
     if (!comm->peers)
         return;
     uli_mem_close(comm);
+    if (comm->gpu)
+        atomic_store(&comm->gpu->ready, false);
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (p != comm->rank)
             comm->peers[p].control = NULL;
         close_table(comm, p);
     }
     uli_arena_close(comm);
+    uli_gpu_arena_close(comm);
 }

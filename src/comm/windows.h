@@ -28,15 +28,22 @@ void uli_windows_forget(ulyx_comm_t *comm, uint32_t window);
 
 /* Own slots (windows.c): the lowest free id, taken but not to be found; then
  * found by this rank's operations; then taken but not found again.
- * Errors: NO_MEMORY. */
+ * Errors: NO_MEMORY; of show, those of uli_gpu_table_set. */
 ulyx_status_t uli_window_reserve(ulyx_comm_t *comm, uint32_t *window_p);
-void uli_window_show(
+ulyx_status_t uli_window_show(
     ulyx_comm_t *comm, uint32_t window, const struct uli_tr_handle *handle);
 void uli_window_hide(ulyx_comm_t *comm, uint32_t window);
 
 /* As uli_window_publish, of memory that is unmapped when it is withdrawn. */
 ulyx_status_t uli_window_publish_mapped(ulyx_comm_t *comm, int32_t rank,
     uint32_t window, void *base, int64_t bytes);
+
+/* As uli_window_publish, of device memory at an address that this rank's device
+ * reaches; its entry on the device is written too. mapping: what unmaps it when
+ * it is withdrawn, or NULL. Errors: NO_MEMORY, those of uli_gpu_table_set; the
+ * mapping is the caller's then. */
+ulyx_status_t uli_window_publish_device(ulyx_comm_t *comm, int32_t rank,
+    uint32_t window, void *address, int64_t bytes, void *mapping);
 
 /* At a peer of the window's owner `rank`: withdraws the window unless an
  * operation of this rank is in flight, which may still use it. */

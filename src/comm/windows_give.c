@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include <time.h>
+#include "comm/gpu.h"
 #include "comm/remote_internal.h"
 #include "comm/service.h"
 #include "comm/windows.h"
@@ -28,6 +29,27 @@ pause_ms(int ms)
     nanosleep(&time, NULL);
 }
 
+/* A rank of this process whose device may have to be let in first. */
+static ulyx_status_t
+publish_to(ulyx_comm_t *peer, int32_t rank, uint32_t window,
+    const struct uli_tr_handle *handle)
+{
+    if (!handle->device)
+        return uli_window_publish(
+            peer, rank, window, handle->address, handle->bytes);
+    if (peer->gpu->device != handle->device->device)
+        ULI_TRY(uli_share_access(
+            peer->gpu->device, handle->address, handle->bytes));
+    return uli_window_publish_device(
+        peer, rank, window, handle->address, handle->bytes, NULL);
+}
+
+static bool
+is_ready(const ulyx_comm_t *peer, const struct uli_tr_handle *handle)
+{
+    return !handle->device || (peer->gpu && atomic_load(&peer->gpu->ready));
+}
+
 /* A rank of this process that is not in the registry has not got there yet,
  * or has left. */
 static ulyx_status_t
@@ -37,12 +59,13 @@ publish_within(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     for (;;) {
         ulyx_comm_t *peer =
             uli_service_find(comm->peers[rank].identity.endpoint);
-        if (peer) {
-            ulyx_status_t status = uli_window_publish(
-                peer, comm->rank, window, handle->address, handle->bytes);
+        bool ready = peer && is_ready(peer, handle);
+        ulyx_status_t status =
+            ready ? publish_to(peer, comm->rank, window, handle) : ULYX_SUCCESS;
+        if (peer)
             uli_service_unlock();
+        if (ready)
             return status;
-        }
         if (is_gone(comm, rank))
             return ULYX_SUCCESS;
         ULI_TRY(uli_comm_check(comm));
@@ -186,7 +209,11 @@ give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
         return status;
     }
     /* Last: my operations find it only when all peers can. */
-    uli_window_show(comm, window, handle);
+    status = uli_window_show(comm, window, handle);
+    if (status != ULYX_SUCCESS) {
+        undo(comm, window, comm->nranks - 1, remote, status);
+        return status;
+    }
     *window_p = window;
     return ULYX_SUCCESS;
 }
@@ -243,7 +270,7 @@ ulyx_status_t
 uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
 {
     struct uli_tr_handle handle = {
-        comm->segment.fd, comm->segment.address, comm->segment.bytes};
+        comm->segment.fd, comm->segment.address, comm->segment.bytes, NULL};
     for (int32_t i = 0; i < comm->nranks - 1; i++) {
         int32_t p = peer_at(comm, i);
         if (takes_windows(comm, p))

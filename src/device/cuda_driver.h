@@ -36,7 +36,8 @@ struct uli_cu_ipc {
 enum {
     ULI_CU_PINNED = 1,     /* a type */
     ULI_CU_ON_DEVICE = 1,  /* a location type */
-    ULI_CU_DESCRIPTOR = 1, /* a handle type */
+    ULI_CU_DESCRIPTOR = 1, /* handle types */
+    ULI_CU_FABRIC = 8,
     ULI_CU_READ_WRITE = 3, /* access flags */
 };
 

@@ -17,6 +17,7 @@
 enum {
     HAS_VIRTUAL_MEMORY = 102, /* attributes of a device */
     HAS_DESCRIPTORS = 103,
+    HAS_FABRIC = 128,
     BUFFER_ID = 7, /* attributes of a pointer */
     MAPPING_BYTES = 18,
     MAPPING_BASE = 19,
@@ -90,6 +91,25 @@ displace(const void *address, int64_t bytes, uli_cu_memory memory)
     return uli_cuda_status(release, "cuMemRelease");
 }
 
+/* Exportable as a fabric handle too where the device offers that and the
+ * process may (its daemon runs, its channel is open): else as a descriptor. */
+static ulyx_status_t
+create(size_t bytes, const struct uli_cu_memory_props *props,
+    uli_cu_memory *memory_p)
+{
+    struct uli_cu_memory_props both = *props;
+    int fabric = 0;
+    if (uli_cuda_calls()->cuDeviceGetAttribute(
+            &fabric, HAS_FABRIC, props->location) == ULI_CU_SUCCESS &&
+        fabric) {
+        both.handle_types |= ULI_CU_FABRIC;
+        if (uli_cuda_calls()->cuMemCreate(memory_p, bytes, &both, 0) ==
+            ULI_CU_SUCCESS)
+            return ULYX_SUCCESS;
+    }
+    return ULI_CUDA(cuMemCreate, (memory_p, bytes, props, 0));
+}
+
 static ulyx_status_t
 alloc(int32_t device, int64_t bytes, struct uli_share_memory *memory_p)
 {
@@ -108,7 +128,7 @@ alloc(int32_t device, int64_t bytes, struct uli_share_memory *memory_p)
             "%" PRId64 " bytes of CUDA device %d are out of range", bytes,
             device);
     size_t size = ((size_t)bytes + unit - 1) / unit * unit;
-    ULI_TRY(ULI_CUDA(cuMemCreate, (&memory, size, &props, 0)));
+    ULI_TRY(create(size, &props, &memory));
     ulyx_status_t status = place(memory, device, size, &at);
     if (status != ULYX_SUCCESS) {
         uli_cuda_calls()->cuMemRelease(memory);
@@ -140,9 +160,10 @@ uli_share_free(const struct uli_share_memory *memory)
 
 /* ---- export -------------------------------------------------------------- */
 
-/* The handle of a virtual-memory allocation that can be exported. */
+/* The handle of a virtual-memory allocation that can be exported, and as what
+ * type. */
 static ulyx_status_t
-retain_exportable(const void *address, uli_cu_memory *memory_p)
+retain_exportable(const void *address, uli_cu_memory *memory_p, int *type_p)
 {
     struct uli_cu_memory_props props;
     uli_cu_memory memory = 0;
@@ -157,16 +178,19 @@ retain_exportable(const void *address, uli_cu_memory *memory_p)
     ULI_TRY(uli_cuda_status(result, "cuMemRetainAllocationHandle"));
     ulyx_status_t status =
         ULI_CUDA(cuMemGetAllocationPropertiesFromHandle, (&props, memory));
-    if (status == ULYX_SUCCESS && !(props.handle_types & ULI_CU_DESCRIPTOR))
+    int types = props.handle_types & (ULI_CU_DESCRIPTOR | ULI_CU_FABRIC);
+    if (status == ULYX_SUCCESS && !types)
         status = uli_error(ULYX_ERR_UNSUPPORTED,
             "device memory at %p: a virtual-memory allocation made without "
-            "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR cannot be exported",
+            "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR or _FABRIC cannot be "
+            "exported",
             address);
     if (status != ULYX_SUCCESS) {
         uli_cuda_calls()->cuMemRelease(memory);
         return status;
     }
     *memory_p = memory;
+    *type_p = types & ULI_CU_DESCRIPTOR ? ULI_CU_DESCRIPTOR : ULI_CU_FABRIC;
     return ULYX_SUCCESS;
 }
 
@@ -189,19 +213,11 @@ narrow_to_mapping(const void *address, struct uli_share *share)
 }
 
 static ulyx_status_t
-export_mapping(const void *address, struct uli_share *share)
+take_descriptor(int fd, struct uli_share *share)
 {
-    uli_cu_memory memory = 0;
-    int fd = -1;
-    ULI_TRY(retain_exportable(address, &memory));
-    narrow_to_mapping(address, share);
-    ulyx_status_t status = ULI_CUDA(
-        cuMemExportToShareableHandle, (&fd, memory, ULI_CU_DESCRIPTOR, 0));
-    uli_cuda_calls()->cuMemRelease(memory);
-    if (status != ULYX_SUCCESS)
-        return status;
     if (fcntl(fd, F_SETFD, FD_CLOEXEC)) {
-        status = uli_error_errno("a descriptor of device memory: FD_CLOEXEC");
+        ulyx_status_t status =
+            uli_error_errno("a descriptor of device memory: FD_CLOEXEC");
         close(fd);
         return status;
     }
@@ -211,11 +227,30 @@ export_mapping(const void *address, struct uli_share *share)
 }
 
 static ulyx_status_t
+export_mapping(const void *address, struct uli_share *share)
+{
+    uli_cu_memory memory = 0;
+    int fd = -1, type = 0;
+    ULI_TRY(retain_exportable(address, &memory, &type));
+    narrow_to_mapping(address, share);
+    void *handle = type == ULI_CU_DESCRIPTOR ? (void *)&fd : share->token;
+    ulyx_status_t status =
+        ULI_CUDA(cuMemExportToShareableHandle, (handle, memory, type, 0));
+    uli_cuda_calls()->cuMemRelease(memory);
+    if (status != ULYX_SUCCESS)
+        return status;
+    if (type == ULI_CU_DESCRIPTOR)
+        return take_descriptor(fd, share);
+    share->form = ULI_SHARE_FABRIC;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
 export_ipc(struct uli_share *share)
 {
     struct uli_cu_ipc ipc;
     ULI_TRY(ULI_CUDA(cuIpcGetMemHandle, (&ipc, share->base)));
-    memcpy(share->ipc, ipc.bytes, sizeof(share->ipc));
+    memcpy(share->token, ipc.bytes, sizeof(share->token));
     share->form = ULI_SHARE_IPC;
     return ULYX_SUCCESS;
 }
@@ -244,10 +279,12 @@ uli_share_export(const void *address, struct uli_share *share_p)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "device memory at %p is managed: it moves, and cannot be shared",
             address);
-    struct uli_share share = {.device = range.device,
-        .fd = -1,
-        .base = pointer(range.base),
-        .bytes = range.bytes};
+    struct uli_share share;
+    memset(&share, 0, sizeof(share)); /* padding travels too */
+    share.device = range.device;
+    share.fd = -1;
+    share.base = pointer(range.base);
+    share.bytes = range.bytes;
     ULI_TRY(uli_cuda_enter(range.device));
     ULI_TRY(uli_cuda_leave(export_range(address, &range, &share)));
     *share_p = share;
@@ -262,59 +299,82 @@ uli_share_close(struct uli_share *share)
     share->fd = -1;
 }
 
-/* ---- import -------------------------------------------------------------- */
-
-static ulyx_status_t
-map_descriptor(int32_t device, const struct uli_share *share, uli_cu_ptr *at_p,
-    uli_cu_memory *memory_p)
+void
+uli_share_close_run(struct uli_share *shares, int32_t count)
 {
-    uli_cu_memory memory = 0;
-    ULI_TRY(ULI_CUDA(cuMemImportFromShareableHandle,
-        (&memory, (void *)(intptr_t)share->fd, ULI_CU_DESCRIPTOR)));
-    ulyx_status_t status = place(memory, device, (size_t)share->bytes, at_p);
-    if (status != ULYX_SUCCESS) {
-        uli_cuda_calls()->cuMemRelease(memory);
-        return status;
+    for (int32_t i = 0; i < count; i++)
+        uli_share_close(&shares[i]);
+}
+
+/* The next share of a run is well when it goes on where the last one ended,
+ * as only mappings can. */
+static ulyx_status_t
+check_next(const struct uli_share *shares, int32_t i, uint64_t at)
+{
+    if (i == 0 || (shares[i].base == at && shares[0].form != ULI_SHARE_IPC &&
+                      shares[i].form != ULI_SHARE_IPC))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_UNSUPPORTED,
+        "device memory at 0x%" PRIx64
+        ": the range leaves its allocation of %" PRId64 " bytes",
+        shares[0].base, shares[0].bytes);
+}
+
+ulyx_status_t
+uli_share_export_run(const void *address, int64_t bytes,
+    struct uli_share *shares_p, int32_t *count_p)
+{
+    uint64_t at = pointer(address), end = at + (uint64_t)bytes;
+    ulyx_status_t status = ULYX_SUCCESS;
+    int32_t count = 0;
+    while (status == ULYX_SUCCESS && at < end) {
+        if (count == ULI_SHARE_RUN) {
+            status = uli_error(ULYX_ERR_UNSUPPORTED,
+                "device memory at %p: %" PRId64
+                " bytes lie in more than %d allocations",
+                address, bytes, ULI_SHARE_RUN);
+            break;
+        }
+        status = uli_share_export((void *)(uintptr_t)at, &shares_p[count]);
+        if (status != ULYX_SUCCESS)
+            break;
+        status = check_next(shares_p, count, at);
+        at = shares_p[count].base + (uint64_t)shares_p[count].bytes;
+        count++;
     }
-    *memory_p = memory;
-    return ULYX_SUCCESS;
+    if (status != ULYX_SUCCESS)
+        uli_share_close_run(shares_p, count);
+    else
+        *count_p = count;
+    return status;
 }
 
-static ulyx_status_t
-map_ipc(const struct uli_share *share, uli_cu_ptr *at_p)
-{
-    struct uli_cu_ipc ipc;
-    memcpy(ipc.bytes, share->ipc, sizeof(ipc.bytes));
-    return ULI_CUDA(cuIpcOpenMemHandle, (at_p, ipc, 1 /* peer access */));
-}
+/* ---- access within the process ------------------------------------------- */
 
+/* A plain allocation is reached once its device's context lets the other one
+ * in; a mapping says itself who may reach it. */
 ulyx_status_t
-uli_share_map(int32_t device, const struct uli_share *share,
-    struct uli_share_import *import_p)
+uli_share_access(int32_t device, const void *address, int64_t bytes)
 {
-    uli_cu_memory memory = 0;
-    uli_cu_ptr at = 0;
-    if (share->bytes < 1 ||
-        (share->form != ULI_SHARE_DESCRIPTOR && share->form != ULI_SHARE_IPC))
-        return uli_error(ULYX_ERR_SYSTEM,
-            "a peer's device memory: form %d, %" PRId64 " bytes make no share",
-            share->form, share->bytes);
-    ULI_TRY(uli_cuda_enter(device));
-    ULI_TRY(uli_cuda_leave(share->form == ULI_SHARE_IPC
-                               ? map_ipc(share, &at)
-                               : map_descriptor(device, share, &at, &memory)));
-    *import_p = (struct uli_share_import){
-        share->form, device, (void *)(uintptr_t)at, share->bytes, memory};
+    const struct uli_cu_access access = {
+        ULI_CU_ON_DEVICE, device, ULI_CU_READ_WRITE};
+    uli_cu_ptr at = pointer(address), end = at + (uli_cu_ptr)bytes;
+    while (at < end) {
+        struct uli_device_range range;
+        void *here = (void *)(uintptr_t)at;
+        ULI_TRY(uli_device_cuda.range(here, &range));
+        struct uli_share piece = {
+            .base = pointer(range.base), .bytes = range.bytes};
+        if (range.memory_kind != ULYX_MEMORY_CUDA || range.bytes < 1)
+            return uli_error(
+                ULYX_ERR_UNSUPPORTED, "%p is not device memory", here);
+        if (!range.legacy_ipc && range.device != device) {
+            ULI_TRY(uli_cuda_enter(range.device));
+            narrow_to_mapping(here, &piece);
+            ULI_TRY(uli_cuda_leave(ULI_CUDA(cuMemSetAccess,
+                (piece.base, (size_t)piece.bytes, &access, 1))));
+        }
+        at = piece.base + (uli_cu_ptr)piece.bytes;
+    }
     return ULYX_SUCCESS;
-}
-
-ulyx_status_t
-uli_share_unmap(const struct uli_share_import *import)
-{
-    ULI_TRY(uli_cuda_enter(import->device));
-    if (import->form == ULI_SHARE_IPC)
-        return uli_cuda_leave(
-            ULI_CUDA(cuIpcCloseMemHandle, (pointer(import->address))));
-    return uli_cuda_leave(
-        displace(import->address, import->bytes, import->handle));
 }

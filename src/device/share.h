@@ -10,8 +10,13 @@
  *               segments): its own handle, retained and exported, where it was
  *               made to be exported
  *
- * What has neither is reported as ERR_UNSUPPORTED with the reason, upon which
- * callers stage.
+ *               or, failing that, as a fabric handle
+ *
+ * What has none of these is reported as ERR_UNSUPPORTED with the reason.
+ *
+ * A range may lie over several mapped allocations side by side (a segment that
+ * has grown): it is shared as a run, one share an allocation, and mapped side
+ * by side again.
  *
  * A share names one whole allocation by base and buffer id. The driver gives
  * an id to one allocation of a process and never again, so who caches imports
@@ -24,7 +29,14 @@
 #include <stdint.h>
 #include "ulyx/types.h"
 
-enum uli_share_form { ULI_SHARE_DESCRIPTOR = 1, ULI_SHARE_IPC };
+enum uli_share_form {
+    ULI_SHARE_DESCRIPTOR = 1,
+    ULI_SHARE_IPC,
+    ULI_SHARE_FABRIC
+};
+
+/* Shares of one run: what a message with their descriptors takes. */
+enum { ULI_SHARE_RUN = 240 };
 
 /* One allocation as its owner hands it out: plain bytes but for fd. */
 struct uli_share {
@@ -34,7 +46,7 @@ struct uli_share {
     uint64_t base; /* in the owner's address space */
     int64_t bytes;
     uint64_t buffer_id;
-    unsigned char ipc[64];
+    unsigned char token[64]; /* IPC, FABRIC: the handle itself */
 };
 
 /* Memory of this library's own. */
@@ -60,16 +72,31 @@ ulyx_status_t uli_share_export(const void *address, struct uli_share *share_p);
 /* Closes the descriptor; again is free. */
 void uli_share_close(struct uli_share *share);
 
-/* An import of a peer's share: mapped for a device of this process, which may
- * be another than the owner's. fd stays the caller's. */
+/* The allocations that [address, address + bytes) lies in, in order, each
+ * beginning where the last one ends: shares_p[ULI_SHARE_RUN]. Errors: as
+ * export, and UNSUPPORTED (a range that leaves a plain allocation, more
+ * allocations than a run holds); then nothing is left open. */
+ulyx_status_t uli_share_export_run(const void *address, int64_t bytes,
+    struct uli_share *shares_p, int32_t *count_p);
+void uli_share_close_run(struct uli_share *shares, int32_t count);
+
+/* Lets work of `device` reach memory of another device of this process, of any
+ * origin; where the two may reach each other at all (peer_enable). */
+ulyx_status_t uli_share_access(
+    int32_t device, const void *address, int64_t bytes);
+
+/* An import of a peer's run: mapped for a device of this process, which may
+ * be another than the owner's. Descriptors stay the caller's. */
 struct uli_share_import {
     int32_t form, device;
-    void *address; /* of the allocation's base */
-    int64_t bytes;
-    unsigned long long handle;
+    void *address; /* of the first allocation's base */
+    int64_t bytes; /* of all */
+    int32_t npieces;
+    int64_t *piece_bytes; /* of mapped ones; NULL of IPC */
 };
-ulyx_status_t uli_share_map(int32_t device, const struct uli_share *share,
-    struct uli_share_import *import_p);
+/* Errors: SYSTEM (the shares make no run), NO_MEMORY, the driver's. */
+ulyx_status_t uli_share_map(int32_t device, const struct uli_share *shares,
+    int32_t count, struct uli_share_import *import_p);
 ulyx_status_t uli_share_unmap(const struct uli_share_import *import);
 
 #endif

@@ -39,6 +39,21 @@ uli_tr_no_unmap(void *address, int64_t bytes)
 }
 
 ulyx_status_t
+uli_tr_no_device_map(int32_t device, const struct uli_tr_device_handle *handle,
+    void **address_p, void **mapping_p)
+{
+    (void)device, (void)handle, (void)address_p, (void)mapping_p;
+    return uli_error(
+        ULYX_ERR_UNSUPPORTED, "this transport does not map device memory");
+}
+
+void
+uli_tr_no_device_unmap(void *mapping)
+{
+    (void)mapping;
+}
+
+ulyx_status_t
 uli_tr_no_probe(pid_t pid, const void *remote)
 {
     (void)pid, (void)remote;
@@ -61,6 +76,8 @@ const struct uli_tr_ops uli_tr_stubs = {
     .reaches = reaches,
     .window_map = uli_tr_no_map,
     .window_unmap = uli_tr_no_unmap,
+    .device_map = uli_tr_no_device_map,
+    .device_unmap = uli_tr_no_device_unmap,
     .read_probe = uli_tr_no_probe,
     .read = uli_tr_no_read,
 };

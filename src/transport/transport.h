@@ -18,14 +18,17 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include "base/settings.h"
+#include "device/share.h"
 #include "transport/batch.h"
 #include "transport/net.h"
 
 enum {
-    ULI_TR_MAP = 1 << 0,   /* peers' windows become local pointers */
-    ULI_TR_READ = 1 << 1,  /* read a peer's ordinary memory in one copy */
-    ULI_TR_PUT = 1 << 2,   /* put bytes and signal (network) */
-    ULI_TR_BATCH = 1 << 3, /* send/receive batches, on a stream */
+    ULI_TR_MAP = 1 << 0,        /* peers' windows become local pointers */
+    ULI_TR_READ = 1 << 1,       /* read a peer's ordinary memory in one copy */
+    ULI_TR_PUT = 1 << 2,        /* put bytes and signal (network) */
+    ULI_TR_BATCH = 1 << 3,      /* send/receive batches, on a stream */
+    ULI_TR_MAP_DEVICE = 1 << 4, /* peers' windows in device memory become
+                                 * addresses of a device of this process */
 };
 
 /* What a rank publishes about itself; plain bytes, compared and copied. */
@@ -38,13 +41,14 @@ struct uli_identity {
                                  * it may deliver windows to that rank */
     int32_t pid;
     uint32_t uid;
-    uint64_t pid_namespace; /* inode of /proc/self/ns/pid */
-    uint64_t cores_hash;    /* equal where ranks share the same cores */
-    int32_t memory_kind, device;
-    char service[32]; /* abstract socket name of the process */
-    char host[64];    /* for messages */
+    uint64_t pid_namespace;      /* inode of /proc/self/ns/pid */
+    uint64_t cores_hash;         /* equal where ranks share the same cores */
+    int32_t memory_kind, device; /* device: an ordinal of its process */
+    unsigned char gpu[16];       /* which device of the machine; 0 = none */
+    char service[32];            /* abstract socket name of the process */
+    char host[64];               /* for messages */
 };
-enum { ULI_PROTOCOL = 2 };
+enum { ULI_PROTOCOL = 3 };
 
 /* A window as its owner hands it out. fd is borrowed from the owner's memory
  * object; -1 within one process, where address is the address itself. */
@@ -52,6 +56,19 @@ struct uli_tr_handle {
     int fd;
     void *address;
     int64_t bytes;
+    const struct uli_tr_device_handle *device; /* NULL of host memory */
+};
+
+/* What is said more of a window in device memory: the device, and for ranks of
+ * other processes the run of allocations that it lies in (device/share.h),
+ * whose descriptors are borrowed from the owner's call. */
+struct uli_tr_device_handle {
+    int32_t device;               /* at the owner */
+    const unsigned char *process; /* the owner's identity.process */
+    uint64_t address;             /* of the window, at the owner */
+    int64_t bytes;
+    const struct uli_share *shares; /* [nshares]; none: within the process */
+    int32_t nshares;
 };
 
 struct uli_tr_ops {
@@ -74,6 +91,15 @@ struct uli_tr_ops {
     ulyx_status_t (*window_map)(
         const struct uli_tr_handle *handle, void **address_p);
     void (*window_unmap)(void *address, int64_t bytes);
+
+    /* MAP_DEVICE: the same of a window in device memory, for a device of this
+     * process. *mapping_p is what unmap takes. Errors: SYSTEM (what the peer
+     * says makes no window), NO_MEMORY, the driver's by name. Blocks: for the
+     * driver. */
+    ulyx_status_t (*device_map)(int32_t device,
+        const struct uli_tr_device_handle *handle, void **address_p,
+        void **mapping_p);
+    void (*device_unmap)(void *mapping);
 
     /* READ: reads the peer's uli_tr_probe_word, which lies at remote in
      * process pid, to learn whether reads are permitted and whether pid is
@@ -99,16 +125,21 @@ struct uli_tr_ops {
 /* The 8 known bytes of read_probe; a peer publishes the address of its own. */
 extern const uint64_t uli_tr_probe_word;
 
-extern const struct uli_tr_ops uli_tr_self_ops; /* one process: addresses */
-extern const struct uli_tr_ops uli_tr_shm_ops;  /* memfd mappings and CMA */
-extern const struct uli_tr_ops uli_tr_ucx_ops;  /* between nodes, by UCX */
-extern const struct uli_tr_ops uli_tr_nccl_ops; /* devices, by NCCL */
+extern const struct uli_tr_ops uli_tr_self_ops;   /* one process: addresses */
+extern const struct uli_tr_ops uli_tr_shm_ops;    /* memfd mappings and CMA */
+extern const struct uli_tr_ops uli_tr_ucx_ops;    /* between nodes, by UCX */
+extern const struct uli_tr_ops uli_tr_nvlink_ops; /* device memory, mapped */
+extern const struct uli_tr_ops uli_tr_nccl_ops;   /* devices, by NCCL */
 extern const struct uli_tr_ops uli_tr_stubs;
 
-/* The slots of a transport that neither maps nor reads: UNSUPPORTED. */
+/* The slots of what a transport does not do: UNSUPPORTED. */
 ulyx_status_t uli_tr_no_map(
     const struct uli_tr_handle *handle, void **address_p);
 void uli_tr_no_unmap(void *address, int64_t bytes);
+ulyx_status_t uli_tr_no_device_map(int32_t device,
+    const struct uli_tr_device_handle *handle, void **address_p,
+    void **mapping_p);
+void uli_tr_no_device_unmap(void *mapping);
 ulyx_status_t uli_tr_no_probe(pid_t pid, const void *remote);
 ulyx_status_t uli_tr_no_read(pid_t pid, const struct iovec *local,
     size_t local_count, const struct iovec *remote, size_t remote_count);

@@ -10,6 +10,7 @@
 
 static const struct uli_tr_ops *const transports[] = {
     &uli_tr_self_ops,
+    &uli_tr_nvlink_ops,
     &uli_tr_shm_ops,
     &uli_tr_ucx_ops,
     &uli_tr_nccl_ops,
@@ -56,10 +57,8 @@ fits(const struct uli_tr_ops *ops, const struct uli_settings *settings,
             settings->transports);
         return false;
     }
-    if ((ops->caps & caps) != caps) {
-        snprintf(why_p, why_bytes, "it lacks the capability");
+    if ((ops->caps & caps) != caps)
         return false;
-    }
     return ops->reaches(me, peer, why_p, why_bytes) &&
            ops->usable(settings, why_p, why_bytes);
 }
@@ -77,9 +76,11 @@ uli_tr_select(const struct uli_settings *settings,
         char why[256] = {0};
         if (fits(list[i], settings, me, peer, caps, why, sizeof(why)))
             return list[i];
-        if (used < why_bytes)
+        if (why[0] && used < why_bytes)
             used += (size_t)snprintf(why_p + used, why_bytes - used, "%s%s: %s",
                 used ? "; " : "", list[i]->name, why);
     }
+    if (used == 0 && why_bytes)
+        snprintf(why_p, why_bytes, "every transport lacks the capability");
     return NULL;
 }

@@ -66,18 +66,25 @@ allgather(void *context, const void *mine, void *all, size_t bytes)
 }
 
 ulyx_status_t
-meet_comm(struct meet *meet, int rank, double timeout_s, ulyx_comm_t **comm_p)
+meet_comm_by(struct meet *meet, int rank, const ulyx_comm_params_t *params,
+    ulyx_comm_t **comm_p)
 {
-    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     struct member me = {meet, rank};
     struct uli_bootstrap *bootstrap;
-    params.timeout_s = timeout_s;
     ULI_TRY(uli_bootstrap_open_callback(
         allgather, &me, meet->nranks, rank, &bootstrap));
     ulyx_status_t status = uli_comm_create(
-        bootstrap, meet->nranks, rank, &params, timeout_s, comm_p);
+        bootstrap, meet->nranks, rank, params, params->timeout_s, comm_p);
     bootstrap->ops->close(bootstrap);
     return status;
+}
+
+ulyx_status_t
+meet_comm(struct meet *meet, int rank, double timeout_s, ulyx_comm_t **comm_p)
+{
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    params.timeout_s = timeout_s;
+    return meet_comm_by(meet, rank, &params, comm_p);
 }
 
 bool

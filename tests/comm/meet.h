@@ -17,6 +17,9 @@ void meet_free(struct meet *meet);
 /* A communicator of all ranks; any number of times, in step. */
 ulyx_status_t meet_comm(
     struct meet *meet, int rank, double timeout_s, ulyx_comm_t **comm_p);
+/* The same with parameters of the caller's. */
+ulyx_status_t meet_comm_by(struct meet *meet, int rank,
+    const ulyx_comm_params_t *params, ulyx_comm_t **comm_p);
 /* False when the others did not come within 30 s. */
 bool meet_barrier(struct meet *meet, int rank);
 /* Gathers one number of each rank. */

@@ -30,7 +30,7 @@ window_is_known_on_all_nodes_while_they_compute(void **state)
     thread_net_delay(500);
     scene_open(RANKS, PER_NODE, 30, comms);
     assert_status(
-        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, false, &mem), ULYX_SUCCESS);
+        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
     uli_mem_range(mem, &address, &bytes);
     /* No other rank calls anything: their threads' nets answer. */
     assert_status(uli_mem_attach(comms[1], mem), ULYX_SUCCESS);
@@ -64,7 +64,7 @@ attach_body(int rank, int nranks, void *context)
     (void)nranks;
     for (int i = 0; i < 20 && right; i++) {
         ulyx_mem_t *mem;
-        right = ranks_expect(uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, false,
+        right = ranks_expect(uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false,
                                  &mem) == ULYX_SUCCESS) &&
                 ranks_expect(uli_mem_attach(comm, mem) == ULYX_SUCCESS) &&
                 ranks_expect(uli_mem_detach(comm, mem) == ULYX_SUCCESS) &&
@@ -141,7 +141,7 @@ window_of_a_failed_communicator_waits_for_a_still_peer(void **state)
     (void)state;
     scene_open(RANKS, PER_NODE, 0.4, comms);
     assert_status(
-        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, false, &mem), ULYX_SUCCESS);
+        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
     assert_status(uli_mem_attach(comms[0], mem), ULYX_SUCCESS);
     thread_net_freeze(comms[4]->net, true);
     assert_status(ulyx_comm_barrier(comms[0]), ULYX_ERR_TIMEOUT);
@@ -166,7 +166,7 @@ destroy_of_a_failed_communicator_frees_the_window(void **state)
     (void)state;
     scene_open(RANKS, PER_NODE, 0.4, comms);
     assert_status(
-        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, false, &mem), ULYX_SUCCESS);
+        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
     assert_status(uli_mem_attach(comms[0], mem), ULYX_SUCCESS);
     thread_net_freeze(comms[4]->net, true);
     assert_status(ulyx_comm_barrier(comms[0]), ULYX_ERR_TIMEOUT);
@@ -186,7 +186,7 @@ attach_past_a_still_peer_times_out_and_names_it(void **state)
     (void)state;
     scene_open(RANKS, PER_NODE, 0.4, comms);
     assert_status(
-        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, false, &mem), ULYX_SUCCESS);
+        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
     thread_net_freeze(comms[3]->net, true);
     assert_status(uli_mem_attach(comms[0], mem), ULYX_ERR_TIMEOUT);
     assert_non_null(strstr(ulyx_last_error(), "attach: rank 3"));

@@ -33,8 +33,8 @@ answers_ping(const char *name)
     int fd = dial(name);
     if (fd < 0)
         return false;
-    ulyx_status_t status =
-        uli_service_exchange(fd, &ping, -1, NULL, uli_deadline_in(5), &answer);
+    ulyx_status_t status = uli_service_exchange(
+        fd, &ping, NULL, NULL, uli_deadline_in(5), &answer);
     close(fd);
     return status == ULYX_SUCCESS && answer.verdict == ULI_SERVICE_DONE;
 }

@@ -80,7 +80,7 @@ unknown_endpoints_are_nobody(void **state)
     struct uli_service_answer answer;
     int fd = dial(socket_name);
     assert_status(uli_service_exchange(
-                      fd, &request, -1, NULL, uli_deadline_in(5), &answer),
+                      fd, &request, NULL, NULL, uli_deadline_in(5), &answer),
         ULYX_SUCCESS);
     assert_int_equal(answer.verdict, ULI_SERVICE_NOBODY);
     close(fd);
@@ -90,9 +90,10 @@ static struct uli_service_answer
 ask(ulyx_comm_t *comm, struct uli_service_request request, int fd)
 {
     struct uli_service_answer answer;
+    struct uli_service_cargo cargo = {.nfds = fd >= 0, .fds = {fd}};
     int socket_fd = dial(socket_name);
     memcpy(request.endpoint, comm->peers[0].identity.endpoint, 16);
-    assert_status(uli_service_exchange(socket_fd, &request, fd, NULL,
+    assert_status(uli_service_exchange(socket_fd, &request, &cargo, NULL,
                       uli_deadline_in(5), &answer),
         ULYX_SUCCESS);
     close(socket_fd);
@@ -170,7 +171,7 @@ noise_closes_its_connection_only(void **state)
         .protocol = ULI_PROTOCOL, .kind = ULI_SERVICE_PING};
     struct uli_service_answer answer;
     assert_status(uli_service_exchange(
-                      steady, &ping, -1, NULL, uli_deadline_in(5), &answer),
+                      steady, &ping, NULL, NULL, uli_deadline_in(5), &answer),
         ULYX_SUCCESS);
     close(steady);
 }
@@ -323,11 +324,12 @@ unheard_deliveries_are_undone(void **state)
     struct uli_service_request request = {
         ULI_PROTOCOL, ULI_SERVICE_DELIVER, {0}, 1, 9, 4096};
     struct uli_service_answer answer;
+    struct uli_service_cargo cargo = {.nfds = 1, .fds = {segment.fd}};
     memcpy(request.endpoint, comm->peers[0].identity.endpoint, 16);
     uli_service_lock(); /* the service thread waits here */
     int fd = dial(socket_name);
-    assert_status(uli_service_exchange(fd, &request, segment.fd, NULL,
-                      uli_deadline_in(0), &answer),
+    assert_status(uli_service_exchange(
+                      fd, &request, &cargo, NULL, uli_deadline_in(0), &answer),
         ULYX_ERR_TIMEOUT);
     close(fd);
     uli_service_unlock();

@@ -42,7 +42,7 @@ finds_what_is_attached(void **state)
     char *base;
     make_local(RANKS, comms);
     assert_status(
-        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, false, &mem), ULYX_SUCCESS);
+        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
     uli_mem_range(mem, (void **)&base, &bytes);
     assert_int_equal(bytes, BYTES);
     assert_false(uli_window_find(comms[1], base, 8, &window, &offset));
@@ -76,8 +76,8 @@ holds_to_the_bounds(void **state)
     static char around[64 + BYTES];
     char *memory = around + 64;
     make_local(2, comms);
-    assert_status(
-        uli_mem_register(memory, BYTES, ULYX_MEMORY_HOST, &mem), ULYX_SUCCESS);
+    assert_status(uli_mem_register(memory, BYTES, ULYX_MEMORY_HOST, 0, &mem),
+        ULYX_SUCCESS);
     assert_status(uli_mem_attach(comms[0], mem), ULYX_SUCCESS);
     assert_true(uli_window_find(comms[0], memory, BYTES, &window, &offset));
     assert_false(
@@ -111,7 +111,7 @@ uses_ids_again(void **state)
     make_local(2, comms);
     for (int i = 0; i < COUNT; i++) {
         assert_status(
-            uli_mem_register(memory[i], 64, ULYX_MEMORY_HOST, &mems[i]),
+            uli_mem_register(memory[i], 64, ULYX_MEMORY_HOST, 0, &mems[i]),
             ULYX_SUCCESS);
         assert_status(uli_mem_attach(comms[0], mems[i]), ULYX_SUCCESS);
         assert_true(uli_window_find(comms[0], memory[i], 64, &window, &offset));
@@ -158,7 +158,7 @@ churn_body(int rank, int nranks, void *context)
         ulyx_mem_t *mem;
         int64_t bytes = i & 1 ? 4096 : 1024;
         wrong += uli_mem_register(churn->memory[i & 1], bytes, ULYX_MEMORY_HOST,
-                     &mem) != ULYX_SUCCESS;
+                     0, &mem) != ULYX_SUCCESS;
         wrong += uli_mem_attach(churn->comms[0], mem) != ULYX_SUCCESS;
         wrong += uli_mem_detach(churn->comms[0], mem) != ULYX_SUCCESS;
         wrong += uli_mem_free(mem) != ULYX_SUCCESS;
@@ -196,8 +196,8 @@ exchange(struct meet *meet, int rank, int nranks, ulyx_comm_t *comm)
     int64_t bytes, offset;
     uint32_t window;
     int part = WORDS / nranks;
-    bool ok = ranks_expect(
-        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, rank & 1, &mem) == ULYX_SUCCESS);
+    bool ok = ranks_expect(uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, rank & 1,
+                               &mem) == ULYX_SUCCESS);
     uli_mem_range(mem, (void **)&mine, &bytes);
     for (int i = 0; i < WORDS; i++)
         ok &= mine[i] == 0;

@@ -259,7 +259,7 @@ devices(void)
     driver->no_peers = 1;
     check(cuda->peer_enable(1, 0) == ULYX_ERR_UNSUPPORTED);
     check(says("CUDA device 1 cannot reach the memory of device 0"));
-    check(driver->depth == 0 && driver->capture_mode == 0);
+    check(driver->depth == 0 && driver->relaxed == 0);
 }
 
 static void

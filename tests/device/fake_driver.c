@@ -5,6 +5,8 @@
  */
 #include "device/fake_driver.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include "device/cuda_driver.h"
@@ -16,10 +18,32 @@ extern struct fake_driver fake_driver;
 EXPORT struct fake_driver fake_driver = {
     .devices = 2, .count = fake_memory_count, .forget = fake_memory_forget};
 
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+char
+fake_hold(void)
+{
+    return (char)pthread_mutex_lock(&lock);
+}
+
+void
+fake_let_go(char *guard)
+{
+    *guard = (char)pthread_mutex_unlock(&lock);
+}
+
+bool
+fake_no_fabric(void)
+{
+    return fake_driver.no_fabric;
+}
+
 int
 fake_outcome(const char *name)
 {
     const char *failing = fake_driver.failing;
+    if (fake_driver.fatal && strcmp(fake_driver.fatal, name) == 0)
+        raise(SIGKILL);
     return failing && strcmp(failing, name) == 0 ? fake_driver.result : 0;
 }
 
@@ -84,6 +108,7 @@ do_cuDeviceCanAccessPeer(int *can, int device, int peer)
 int
 do_cuDevicePrimaryCtxRetain(void **context, int device)
 {
+    FAKE_GUARD();
     *context = &fake_driver.devices + device;
     fake_driver.retained++;
     return fake_outcome("cuDevicePrimaryCtxRetain");
@@ -97,9 +122,21 @@ do_cuDevicePrimaryCtxRelease(int device)
     return 0;
 }
 
+/* The contexts that a thread has pushed: a context is its device. */
+static _Thread_local int pushed[16], npushed;
+
+int
+fake_device_now(void)
+{
+    return npushed ? pushed[npushed - 1] : 0;
+}
+
 int
 do_cuCtxPushCurrent(void *context)
 {
+    FAKE_GUARD();
+    if (npushed < 16)
+        pushed[npushed++] = (int)((int *)context - &fake_driver.devices);
     fake_driver.depth += context != NULL;
     return fake_outcome("cuCtxPushCurrent");
 }
@@ -107,7 +144,9 @@ do_cuCtxPushCurrent(void *context)
 int
 do_cuCtxPopCurrent(void **context)
 {
+    FAKE_GUARD();
     *context = NULL;
+    npushed -= npushed > 0;
     fake_driver.depth--;
     return 0;
 }
@@ -123,6 +162,7 @@ do_cuCtxGetDevice(int *device)
 int
 do_cuCtxEnablePeerAccess(void *peer, unsigned flags)
 {
+    FAKE_GUARD();
     if (flags || !peer)
         return ULI_CU_INVALID_VALUE;
     if (fake_outcome("cuCtxEnablePeerAccess"))
@@ -130,12 +170,16 @@ do_cuCtxEnablePeerAccess(void *peer, unsigned flags)
     return fake_driver.peers++ ? ULI_CU_PEER_ALREADY_ENABLED : 0;
 }
 
+/* The count is of threads that are not in the mode they began with. */
 int
 do_cuThreadExchangeStreamCaptureMode(int *mode)
 {
-    int before = fake_driver.capture_mode;
-    fake_driver.capture_mode = *mode;
+    static _Thread_local int now;
+    FAKE_GUARD();
+    int before = now;
+    now = *mode;
     *mode = before;
+    fake_driver.relaxed += (now != 0) - (before != 0);
     return 0;
 }
 
@@ -163,6 +207,7 @@ made_attribute(void *value, int attribute, const struct fake_range *range)
 int
 do_cuPointerGetAttribute(void *value, int attribute, uli_cu_ptr address)
 {
+    FAKE_GUARD();
     uli_cu_ptr start = (uintptr_t)fake_driver.device_at;
     uli_cu_ptr managed = (uintptr_t)fake_driver.managed_at;
     int of_device = address - start < (uli_cu_ptr)fake_driver.device_bytes;

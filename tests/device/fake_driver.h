@@ -13,11 +13,13 @@ struct fake_driver {
     const char *missing; /* entry point that it denies */
     const char *failing; /* entry point that fails next, every time */
     int result;          /* with this */
+    const char *fatal;   /* entry point that kills its process */
     int devices;
     int current;           /* device of the calling thread; -1: none */
     int no_peers;          /* devices cannot reach each other */
     int peers;             /* times that one was let */
-    int capture_mode;      /* of the thread: there is one */
+    int relaxed;           /* threads whose mode of capture was changed */
+    int no_fabric;         /* fabric handles are not permitted */
     int depth;             /* of the stack of contexts */
     int retained;          /* primary contexts taken */
     const void *device_at; /* memory of device 1: [at, at + bytes) */

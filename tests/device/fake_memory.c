@@ -15,9 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HANDLES = 64, RANGES = 64 };
+enum { HANDLES = 512, RANGES = 1024 };
 
 #define MAY_FAIL()                                                             \
+    FAKE_GUARD();                                                              \
     do {                                                                       \
         int outcome = fake_outcome(__func__ + 3 /* do_ */);                    \
         if (outcome)                                                           \
@@ -90,6 +91,7 @@ take_range(enum form form, void *base, size_t bytes, uli_cu_memory memory)
 bool
 fake_memory_find(uli_cu_ptr address, struct fake_range *range_p)
 {
+    FAKE_GUARD();
     struct range *range = NULL;
     for (enum form form = MAPPED; form <= OPENED && !range; form++)
         range = range_at(address, form);
@@ -104,6 +106,7 @@ fake_memory_find(uli_cu_ptr address, struct fake_range *range_p)
 int
 fake_memory_count(void)
 {
+    FAKE_GUARD();
     int count = 0;
     for (int i = 0; i < RANGES; i++)
         count += ranges[i].form != NONE;
@@ -160,6 +163,8 @@ do_cuMemCreate(uli_cu_memory *memory, size_t bytes,
     MAY_FAIL();
     if (bytes == 0 || bytes % FAKE_GRANULARITY || flags || props->type != 1)
         return ULI_CU_INVALID_VALUE;
+    if ((props->handle_types & ULI_CU_FABRIC) && fake_no_fabric())
+        return ULI_CU_NOT_PERMITTED;
     int result = create(memory, bytes);
     if (result == 0)
         handles[*memory].props = *props;
@@ -208,6 +213,14 @@ do_cuMemGetAllocationPropertiesFromHandle(
     return 0;
 }
 
+/* A token of 64 bytes names the descriptor in its process. */
+static void
+name_descriptor(int fd, char token[64])
+{
+    memset(token, 0, 64);
+    snprintf(token, 64, "/proc/%d/fd/%d", (int)getpid(), fd);
+}
+
 int
 do_cuMemExportToShareableHandle(
     void *out, uli_cu_memory memory, int handle_type, unsigned long long flags)
@@ -216,6 +229,10 @@ do_cuMemExportToShareableHandle(
     struct handle *handle = handle_of(memory);
     if (!handle || !(handle->props.handle_types & handle_type) || flags)
         return ULI_CU_INVALID_VALUE;
+    if (handle_type == ULI_CU_FABRIC) {
+        name_descriptor(handle->fd, out);
+        return 0;
+    }
     int fd = dup(handle->fd);
     memcpy(out, &fd, sizeof(fd));
     return fd < 0 ? ULI_CU_OUT_OF_MEMORY : 0;
@@ -227,7 +244,9 @@ do_cuMemImportFromShareableHandle(
 {
     MAY_FAIL();
     struct stat status;
-    int fd = handle_type == 1 ? dup((int)(intptr_t)in) : -1;
+    int fd = handle_type == ULI_CU_FABRIC ? open(in, O_RDWR | O_CLOEXEC)
+             : handle_type == 1           ? dup((int)(intptr_t)in)
+                                          : -1;
     if (fd < 0 || fstat(fd, &status)) {
         if (fd >= 0)
             close(fd);
@@ -351,6 +370,8 @@ do_cuMemAlloc(uli_cu_ptr *address, size_t bytes)
     MAY_FAIL();
     uli_cu_memory memory;
     int result = create(&memory, bytes);
+    if (result == 0)
+        handles[memory].props.location = fake_device_now();
     return result ? result : map_plain(memory, ALLOCATED, address);
 }
 
@@ -361,7 +382,6 @@ do_cuMemFree(uli_cu_ptr address)
     return unmap_plain(address, ALLOCATED);
 }
 
-/* The handle names the descriptor in its process. */
 int
 do_cuIpcGetMemHandle(struct uli_cu_ipc *ipc, uli_cu_ptr address)
 {
@@ -369,8 +389,7 @@ do_cuIpcGetMemHandle(struct uli_cu_ipc *ipc, uli_cu_ptr address)
     struct range *range = range_at(address, ALLOCATED);
     if (!range)
         return ULI_CU_INVALID_VALUE;
-    snprintf((char *)ipc->bytes, sizeof(ipc->bytes), "/proc/%d/fd/%d",
-        (int)getpid(), handles[range->memory].fd);
+    name_descriptor(handles[range->memory].fd, (char *)ipc->bytes);
     return 0;
 }
 

@@ -25,6 +25,19 @@ bool fake_memory_find(uli_cu_ptr address, struct fake_range *range_p);
 int fake_memory_count(void);
 void fake_memory_forget(void);
 
+/* One call at a time, to the end of the block: the library calls from several
+ * threads. */
+#define FAKE_GUARD()                                                           \
+    char guard __attribute__((cleanup(fake_let_go), unused)) = fake_hold()
+char fake_hold(void);
+void fake_let_go(char *guard);
+
+/* The device of the thread's current context. */
+int fake_device_now(void);
+
+/* The process may not make memory with fabric handles. */
+bool fake_no_fabric(void);
+
 /* The result that the test wants of the call of this name; 0 = do it. */
 int fake_outcome(const char *name);
 

@@ -56,7 +56,7 @@ static bool
 peer_turns(const struct uli_share *share, int64_t offset)
 {
     struct uli_share_import import;
-    bool well = uli_share_map(1, share, &import) == ULYX_SUCCESS;
+    bool well = uli_share_map(1, share, 1, &import) == ULYX_SUCCESS;
     if (!well)
         return false;
     char *there = (char *)import.address + offset;
@@ -99,7 +99,7 @@ our_memory_is_a_descriptor(void **state)
     share_with_a_process(inside, &share);
     /* the peer's mapping holds the memory when the owner has freed it */
     struct uli_share_import import;
-    assert_status(uli_share_map(0, &share, &import), ULYX_SUCCESS);
+    assert_status(uli_share_map(0, &share, 1, &import), ULYX_SUCCESS);
     assert_status(uli_share_free(&memory), ULYX_SUCCESS);
     assert_string_equal((char *)import.address + 1000, "from the peer");
     assert_status(uli_share_unmap(&import), ULYX_SUCCESS);
@@ -228,10 +228,10 @@ bad_sizes_and_devices_are_refused(void **state)
     assert_status(
         uli_share_alloc(0, INT64_MAX, &memory), ULYX_ERR_INVALID_ARGUMENT);
     assert_status(uli_share_alloc(5, 64, &memory), ULYX_ERR_INVALID_ARGUMENT);
-    assert_status(uli_share_map(0, &share, &import), ULYX_ERR_SYSTEM);
-    expect_text("0 bytes make no share");
+    assert_status(uli_share_map(0, &share, 1, &import), ULYX_ERR_SYSTEM);
+    expect_text("0 bytes, make no run");
     share = (struct uli_share){.form = 9, .bytes = 64};
-    assert_status(uli_share_map(0, &share, &import), ULYX_ERR_SYSTEM);
+    assert_status(uli_share_map(0, &share, 1, &import), ULYX_ERR_SYSTEM);
     for (int lacks = 102; lacks <= 103; lacks++) {
         driver->lacks = lacks;
         assert_status(uli_share_alloc(0, 64, &memory), ULYX_ERR_UNSUPPORTED);
@@ -255,7 +255,7 @@ a_share_larger_than_its_memory_is_not_mapped(void **state)
     assert_status(uli_share_export(memory.address, &share), ULYX_SUCCESS);
     int before = driver->count();
     share.bytes *= 2;
-    assert_int_not_equal(uli_share_map(0, &share, &import), ULYX_SUCCESS);
+    assert_int_not_equal(uli_share_map(0, &share, 1, &import), ULYX_SUCCESS);
     assert_int_equal(driver->count(), before);
     uli_share_close(&share);
     assert_status(uli_share_free(&memory), ULYX_SUCCESS);
@@ -283,7 +283,7 @@ live(void)
     if (uli_share_alloc(0, 64, &memory) != ULYX_SUCCESS)
         return false;
     if (uli_share_export(memory.address, &share) == ULYX_SUCCESS) {
-        well = uli_share_map(1, &share, &import) == ULYX_SUCCESS &&
+        well = uli_share_map(1, &share, 1, &import) == ULYX_SUCCESS &&
                uli_share_unmap(&import) == ULYX_SUCCESS;
         uli_share_close(&share);
     }

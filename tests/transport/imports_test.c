@@ -75,7 +75,7 @@ one_allocation_is_mapped_once_a_device(void **state)
     own(&o, 11);
     for (int i = 0; i < 4; i++) /* devices 0 0 1 1 */
         assert_status(
-            uli_import_take(i / 2, alice, &o.share, &imports[i], &bases[i]),
+            uli_import_take(i / 2, alice, &o.share, 1, &imports[i], &bases[i]),
             ULYX_SUCCESS);
     assert_int_equal(uli_import_count(), 2);
     assert_ptr_equal(bases[0], bases[1]);
@@ -106,8 +106,8 @@ owners_are_told_apart(void **state)
     same.base = o[0].share.base;
     same.buffer_id = o[0].share.buffer_id;
     assert_status(
-        uli_import_take(1, alice, &o[0].share, &imports[0], &bases[0]), 0);
-    assert_status(uli_import_take(1, bob, &same, &imports[1], &bases[1]), 0);
+        uli_import_take(1, alice, &o[0].share, 1, &imports[0], &bases[0]), 0);
+    assert_status(uli_import_take(1, bob, &same, 1, &imports[1], &bases[1]), 0);
     assert_int_equal(mark_at(bases[0]), 21);
     assert_int_equal(mark_at(bases[1]), 22);
     for (int i = 0; i < 2; i++) {
@@ -125,13 +125,13 @@ memory_made_anew_at_an_address_is_mapped_anew(void **state)
     (void)state;
     own(&first, 31);
     assert_status(
-        uli_import_take(1, alice, &first.share, &before, &old_base), 0);
+        uli_import_take(1, alice, &first.share, 1, &before, &old_base), 0);
     uint64_t base = first.share.base;
     disown(&first);
     own(&second, 32);
     second.share.base = base; /* also where the system chose another */
     assert_status(
-        uli_import_take(1, alice, &second.share, &after, &new_base), 0);
+        uli_import_take(1, alice, &second.share, 1, &after, &new_base), 0);
     assert_int_equal(uli_import_count(), 2);
     assert_int_equal(mark_at(old_base), 31);
     assert_int_equal(mark_at(new_base), 32);
@@ -155,19 +155,19 @@ failures_hold_nothing(void **state)
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         driver->failing = calls[i];
         driver->result = ULI_CU_OUT_OF_MEMORY;
-        assert_status(uli_import_take(1, alice, &o.share, &import, &base),
+        assert_status(uli_import_take(1, alice, &o.share, 1, &import, &base),
             ULYX_ERR_NO_MEMORY);
         driver->failing = NULL;
         assert_null(import);
         assert_int_equal(uli_import_count(), 0);
         assert_int_equal(driver->count(), before);
     }
-    assert_status(uli_import_take(1, alice, &o.share, &import, &base), 0);
+    assert_status(uli_import_take(1, alice, &o.share, 1, &import, &base), 0);
     struct uli_import *other = NULL;
     struct uli_share lie = o.share;
     lie.bytes *= 2;
     assert_status(
-        uli_import_take(1, alice, &lie, &other, &base), ULYX_ERR_SYSTEM);
+        uli_import_take(1, alice, &lie, 1, &other, &base), ULYX_ERR_SYSTEM);
     assert_non_null(strstr(uli_error_text(), "65536 bytes of form 1 before"));
     assert_null(other);
     driver->failing = "cuMemUnmap";
@@ -223,7 +223,7 @@ turn(struct test_random *random, struct owned *o, const uint64_t *marks,
     }
     h->mark = marks[which];
     h->device = test_random_in(random, 0, 1);
-    assert_status(uli_import_take((int32_t)h->device, alice, &o[which].share,
+    assert_status(uli_import_take((int32_t)h->device, alice, &o[which].share, 1,
                       &h->import, &h->base),
         ULYX_SUCCESS);
 }

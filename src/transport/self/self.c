@@ -85,6 +85,8 @@ const struct uli_tr_ops uli_tr_self_ops = {
     .reaches = reaches,
     .window_map = window_map,
     .window_unmap = window_unmap,
+    .device_map = uli_tr_no_device_map,
+    .device_unmap = uli_tr_no_device_unmap,
     .read_probe = read_probe,
     .read = read_pieces,
 };

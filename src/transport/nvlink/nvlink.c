@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device memory of the ranks of one node, mapped for each other's devices: the
+ * kernels load and store it as they do their own. Within a process an address
+ * serves once the devices let each other in; between processes a window comes
+ * as a run of shares and is imported, each allocation once.
+ *
+ * The name is that of the best link. It works as well over PCIe, and between
+ * ranks of one device, where nothing leaves the card.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "device/cuda_driver.h"
+#include "device/device.h"
+#include "transport/nvlink/imports.h"
+#include "transport/transport.h"
+
+static bool
+usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+{
+    (void)settings;
+    if (uli_device_cuda.open() == ULYX_SUCCESS)
+        return true;
+    snprintf(why_p, why_bytes, "%s", uli_error_text());
+    return false;
+}
+
+/* The ordinal here of a device of this machine, -1 where it is hidden from this
+ * process (CUDA_VISIBLE_DEVICES). */
+static int32_t
+ordinal_of(const unsigned char gpu[16])
+{
+    int32_t count = 0;
+    unsigned char uuid[16];
+    if (uli_device_cuda.count(&count) != ULYX_SUCCESS)
+        return -1;
+    for (int32_t d = 0; d < count; d++)
+        if (uli_device_cuda.uuid(d, uuid) == ULYX_SUCCESS &&
+            memcmp(uuid, gpu, sizeof(uuid)) == 0)
+            return d;
+    return -1;
+}
+
+/* Whether two devices reach each other is asked where both are seen; a hidden
+ * one can be mapped all the same, and whether that works shows at the first
+ * window. */
+static bool
+devices_reach(const struct uli_identity *me, const struct uli_identity *peer,
+    char *why_p, size_t why_bytes)
+{
+    int32_t mine = ordinal_of(me->gpu), theirs = ordinal_of(peer->gpu);
+    uli_cu_device from, to;
+    int can = 0;
+    if (mine < 0 || theirs < 0 || mine == theirs)
+        return true;
+    if (ULI_CUDA(cuDeviceGet, (&from, mine)) == ULYX_SUCCESS &&
+        ULI_CUDA(cuDeviceGet, (&to, theirs)) == ULYX_SUCCESS &&
+        ULI_CUDA(cuDeviceCanAccessPeer, (&can, from, to)) == ULYX_SUCCESS &&
+        can)
+        return true;
+    snprintf(why_p, why_bytes,
+        "no peer-to-peer access between CUDA devices %d (rank %d) and %d "
+        "(rank %d)",
+        mine, me->rank, theirs, peer->rank);
+    return false;
+}
+
+static bool
+reaches(const struct uli_identity *me, const struct uli_identity *peer,
+    char *why_p, size_t why_bytes)
+{
+    const struct uli_tr_ops *on_host =
+        memcmp(me->process, peer->process, sizeof(me->process)) == 0
+            ? &uli_tr_self_ops
+            : &uli_tr_shm_ops;
+    if (me->memory_kind != ULYX_MEMORY_CUDA ||
+        peer->memory_kind != ULYX_MEMORY_CUDA) {
+        snprintf(why_p, why_bytes, "rank %d has host memory",
+            me->memory_kind != ULYX_MEMORY_CUDA ? me->rank : peer->rank);
+        return false;
+    }
+    return on_host->reaches(me, peer, why_p, why_bytes) &&
+           usable(NULL, why_p, why_bytes) &&
+           devices_reach(me, peer, why_p, why_bytes);
+}
+
+/* The run begins at or before the window and ends at or after it. */
+static ulyx_status_t
+check_window(const struct uli_tr_device_handle *handle)
+{
+    const struct uli_share *shares = handle->shares;
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < handle->nshares; i++)
+        bytes = uli_sat_add(bytes, shares[i].bytes);
+    uint64_t base = handle->nshares > 0 ? shares[0].base : 0;
+    uint64_t offset = handle->address - base;
+    if (handle->bytes > 0 && bytes >= handle->bytes &&
+        handle->address >= base && offset <= (uint64_t)(bytes - handle->bytes))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_SYSTEM,
+        "a window of %" PRId64 " bytes at 0x%" PRIx64
+        " does not lie in the device memory that came with it (%d allocations "
+        "from 0x%" PRIx64 ")",
+        handle->bytes, handle->address, handle->nshares, base);
+}
+
+static ulyx_status_t
+device_map(int32_t device, const struct uli_tr_device_handle *handle,
+    void **address_p, void **mapping_p)
+{
+    struct uli_import *import;
+    void *base;
+    ULI_TRY(check_window(handle));
+    ULI_TRY(uli_import_take(device, handle->process, handle->shares,
+        handle->nshares, &import, &base));
+    *address_p = (char *)base + (handle->address - handle->shares[0].base);
+    *mapping_p = import;
+    return ULYX_SUCCESS;
+}
+
+/* The driver's refusal to unmap leaves a mapping, and nothing to be done. */
+static void
+device_unmap(void *mapping)
+{
+    if (uli_import_drop(mapping) != ULYX_SUCCESS)
+        ULI_WARN(ULI_LOG_MEM, -1, "unmapping a peer's device memory: %s",
+            uli_error_text());
+}
+
+const struct uli_tr_ops uli_tr_nvlink_ops = {
+    .name = "nvlink",
+    .caps = ULI_TR_MAP_DEVICE,
+    .usable = usable,
+    .reaches = reaches,
+    .window_map = uli_tr_no_map,
+    .window_unmap = uli_tr_no_unmap,
+    .device_map = device_map,
+    .device_unmap = device_unmap,
+    .read_probe = uli_tr_no_probe,
+    .read = uli_tr_no_read,
+};
