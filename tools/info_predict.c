@@ -167,6 +167,11 @@ print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
 
         if (algo == (int)c->algo)
             continue;
+        if (!uli_can_choose(x, algo)) {
+            printf("  not %s: at most %d ranks a node\n", uli_algo_name(algo),
+                ULI_HIER_NODE_RANKS);
+            continue;
+        }
         status = uli_choose(planner, x, uli_algo_name(algo), &other);
         if (status != ULYX_SUCCESS)
             return status;

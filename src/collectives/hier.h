@@ -50,11 +50,10 @@
 
 #include "collectives/exchange.h"
 #include "collectives/layout_hier.h"
+#include "topology/schedule.h"
 
 enum {
     ULI_HIER_CHUNKS = 4, /* places of a lane, K */
-    /* Records of a node travel in one put that is copied at once. */
-    ULI_HIER_NODE_RANKS = 64,
     ULI_HIER_TAG_BITS = 32,
     ULI_HIER_ACC_BYTES = 64 << 10, /* of scratch; accumulators: 8 bytes each */
 };
@@ -263,7 +262,8 @@ bool uli_hier_sums(struct uli_hier *hier);
 
 struct ulyx_plan;
 /* Before the agreement, with layout and own strides: nodes, streams, the
- * arena piece. Errors: UNSUPPORTED, NO_MEMORY, those of arenas. */
+ * arena piece. Errors: UNSUPPORTED (more chunks than a word
+ * counts), NO_MEMORY, those of arenas. */
 ulyx_status_t uli_hier_create(struct ulyx_plan *plan, int64_t bytes_in_flight);
 /* After it. Errors: INTERNAL, failing the communicator. */
 ulyx_status_t uli_hier_connect(struct ulyx_plan *plan);

@@ -104,34 +104,6 @@ drop_plan(ulyx_plan_t *plan)
 
 /* ---- before the agreement ------------------------------------------------ */
 
-static const char *const algo_names[ULI_PLAN_ALGOS] = {
-    "direct", "pairwise", "hier"};
-
-const char *
-uli_plan_algo_name(enum uli_plan_algo algo)
-{
-    return algo_names[algo];
-}
-
-/* On one node all algorithms are the same; between nodes some peers at a time
- * load a network less than all of them. */
-static ulyx_status_t
-choose_algo(ulyx_plan_t *plan, const char *algo)
-{
-    if (!algo || !algo[0]) {
-        plan->algo =
-            plan->comm->nnodes > 1 ? ULI_PLAN_PAIRWISE : ULI_PLAN_DIRECT;
-        return ULYX_SUCCESS;
-    }
-    for (int i = 0; i < ULI_PLAN_ALGOS; i++)
-        if (!strcmp(algo, algo_names[i])) {
-            plan->algo = (enum uli_plan_algo)i;
-            return ULYX_SUCCESS;
-        }
-    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "algo is \"%s\", must be \"direct\", \"pairwise\" or \"hier\"", algo);
-}
-
 static ulyx_status_t
 check_memory(const ulyx_comm_t *comm)
 {
@@ -174,7 +146,7 @@ choose_limits(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->slot_limit = uli_max(slot, 0) / ULI_LINE * ULI_LINE;
     plan->exchange.slot_bytes = plan->slot_limit;
     plan->exchange.peer_limit =
-        plan->algo == ULI_PLAN_PAIRWISE ? settings->net_peers : 0;
+        plan->algo == ULI_ALGO_PAIRWISE ? settings->net_peers : 0;
     return ULYX_SUCCESS;
 }
 
@@ -201,11 +173,11 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     ulyx_comm_t *comm = plan->comm;
     plan->timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
     plan->flags = params->flags;
-    ULI_TRY(
-        choose_algo(plan, params->algo ? params->algo : comm->settings.algo));
+    ULI_TRY(uli_plan_check_algo(params->algo));
     ULI_TRY(check_memory(comm));
     ULI_TRY(uli_layout_create(
         &params->shape, params->docs_q, params->docs_k, &plan->layout));
+    ULI_TRY(uli_plan_choose_algo(plan, params->algo));
     ULI_TRY(choose_operations(plan, params->operations));
     memcpy(plan->info.strides, params->strides, sizeof(plan->info.strides));
     ULI_TRY(uli_plan_fix_strides(plan->layout, comm->rank, plan->info.strides));
@@ -217,7 +189,7 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->exchange.ntensors = params->shape.ntensors;
     if (!allocate(plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    if (plan->algo == ULI_PLAN_HIER && comm->nnodes > 1)
+    if (plan->algo == ULI_ALGO_HIER && comm->nnodes > 1)
         ULI_TRY(uli_hier_create(plan, params->bytes_in_flight));
     ULI_TRY(uli_plan_measure(plan));
     if (plan->flags & ULYX_PLAN_PROGRESS_THREAD) {

@@ -11,6 +11,7 @@
 #include "collectives/exchange.h"
 #include "collectives/layout.h"
 #include "comm/comm.h"
+#include "topology/choose.h"
 
 /* The three tensors that a plan's tensor stands for. */
 enum uli_side { ULI_SIDE_SEQ, ULI_SIDE_HEAD, ULI_SIDE_PARTIAL, ULI_SIDES };
@@ -30,15 +31,6 @@ struct uli_plan_params {
     int64_t slot_bytes, bytes_in_flight;
     double timeout_s;
 };
-
-/* How ranks of several nodes move bytes; part of the fingerprint. */
-enum uli_plan_algo {
-    ULI_PLAN_DIRECT,   /* all peers at once */
-    ULI_PLAN_PAIRWISE, /* some remote peers at a time */
-    ULI_PLAN_HIER,     /* node by node: hier.h */
-    ULI_PLAN_ALGOS
-};
-const char *uli_plan_algo_name(enum uli_plan_algo algo);
 
 /* What a rank tells the others about itself and is not compared. */
 struct uli_rank_info {
@@ -98,15 +90,17 @@ struct ulyx_plan {
     double timeout_s;
     int64_t slot_limit; /* 0 = never */
 
-    enum uli_plan_algo algo;
-    struct uli_rank_info info;   /* own */
-    struct uli_rank_info *ranks; /* [nranks], gathered */
-    int64_t *ring_at;            /* [nranks]: in my rings that for p, or -1 */
-    int64_t *their_ring_at;      /* [nranks]: in p's rings that for me, or -1 */
-    int64_t *mirror_at;          /* [nranks]: in the mirrors that of p */
-    struct uli_place *by_node;   /* [nranks]: sources of a sum, sorted */
-    int64_t *extents;            /* [nranks][ULI_SIDES][ULI_TENSORS] */
-    struct uli_place *scratch;   /* of uli_layout_each_move */
+    enum uli_algo algo;  /* how ranks of several nodes move bytes */
+    int32_t hier_chunks; /* of a mean stream of the hierarchical one */
+    char reason[ULI_REASON_BYTES]; /* of the choice */
+    struct uli_rank_info info;     /* own */
+    struct uli_rank_info *ranks;   /* [nranks], gathered */
+    int64_t *ring_at;              /* [nranks]: in my rings that for p, or -1 */
+    int64_t *their_ring_at;    /* [nranks]: in p's rings that for me, or -1 */
+    int64_t *mirror_at;        /* [nranks]: in the mirrors that of p */
+    struct uli_place *by_node; /* [nranks]: sources of a sum, sorted */
+    int64_t *extents;          /* [nranks][ULI_SIDES][ULI_TENSORS] */
+    struct uli_place *scratch; /* of uli_layout_each_move */
     struct uli_plan_room room[ULYX_OPERATIONS];
     struct uli_work work[ULYX_OPERATIONS];
     struct uli_sum_pool pools[ULYX_OPERATIONS];
@@ -134,6 +128,15 @@ ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 
 /* Returns arena pieces of plans that all peers have closed. */
 void uli_plans_sweep(ulyx_comm_t *comm);
+
+/* ---- the algorithm (plan_algo.c) ----------------------------------------- */
+
+/* Refuses names that are none. Errors: INVALID_ARGUMENT. */
+ulyx_status_t uli_plan_check_algo(const char *name);
+/* Sets algo, hier_chunks and reason of a plan that has its layout. name: what
+ * the caller asks for, or NULL. Equal on all ranks.
+ * Errors: UNSUPPORTED (what is asked for), NO_MEMORY. */
+ulyx_status_t uli_plan_choose_algo(ulyx_plan_t *plan, const char *name);
 
 /* Is the move that of the hierarchical schedule? */
 bool uli_plan_is_hier(const ulyx_plan_t *plan, const struct uli_move *move);

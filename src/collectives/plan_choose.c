@@ -160,11 +160,12 @@ uli_plan_demand(const struct uli_layout *layout, int32_t nodes,
 
 ulyx_status_t
 uli_plan_choose(const struct uli_layout *layout, int32_t nodes,
-    const int32_t *node_of, const struct uli_planner *planner, const char *algo,
-    struct uli_choice *choice_p)
+    const int32_t *node_of, bool one_machine, const struct uli_planner *planner,
+    const char *algo, struct uli_choice *choice_p)
 {
     struct uli_demand demand;
     ULI_TRY(uli_plan_demand(layout, nodes, node_of, &demand));
+    demand.one_machine = one_machine;
     ulyx_status_t status = uli_choose(planner, &demand, algo, choice_p);
     uli_demand_destroy(&demand);
     return status;

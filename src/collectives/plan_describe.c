@@ -6,7 +6,8 @@
  *   seq_to_head: 3 stored (to windows); head_to_seq: 2 loaded (from windows),
  *   1 ring (no window, rows short); ring chunk 1048576; slots of 8192
  * and between nodes
- *   reshuffle pairwise (2 nodes, to 8 ranks of others at a time): rank ...;
+ *   reshuffle pairwise (2 nodes, to 8 ranks of others at a time; links
+ *   assumed, for any network: 84.0 us, ...): rank ...;
  *   seq_to_head: 1 stored ..., 2 by puts (another node), 65536 bytes to other
  *   nodes; ...; network: 8 chunks of 524288, ucx ...
  */
@@ -126,19 +127,22 @@ add_operation(struct line *line, const ulyx_plan_t *plan, int op)
         add(line, ", %lld bytes to other nodes", (long long)verbs.wire_bytes);
 }
 
-/* "direct (one node)", "pairwise (2 nodes, to 8 ranks of others at a time)" */
+/* "direct (one node)", "pairwise (2 nodes, to 8 ranks of others at a time; rule
+ * on line 3 of the tuning file)" */
 static void
 add_algo(struct line *line, const ulyx_plan_t *plan)
 {
     long long limit = plan->exchange.peer_limit;
-    if (plan->comm->nnodes == 1)
-        add(line, "%s (one node)", uli_plan_algo_name(plan->algo));
-    else if (limit)
-        add(line, "%s (%d nodes, to %lld ranks of others at a time)",
-            uli_plan_algo_name(plan->algo), plan->comm->nnodes, limit);
+    add(line, "%s (", uli_algo_name(plan->algo));
+    if (plan->comm->nnodes > 1)
+        add(line, "%d nodes", plan->comm->nnodes);
     else
-        add(line, "%s (%d nodes)", uli_plan_algo_name(plan->algo),
-            plan->comm->nnodes);
+        add(line, "one node");
+    if (limit && plan->comm->nnodes > 1)
+        add(line, ", to %lld ranks of others at a time", limit);
+    if (plan->comm->nnodes > 1)
+        add(line, "; %s", plan->reason);
+    add(line, ")");
 }
 
 /* The way to the first remote peer; the others mostly have the same. */

@@ -147,8 +147,8 @@ most_lanes(const struct uli_nodes *nodes)
     return most;
 }
 
-/* A quarter of the mean stream, within the limits: bytes under way of a lane,
- * and of all lanes of a rank. */
+/* The mean stream in hier_chunks, within the limits: bytes under way of a
+ * lane, and of all lanes of a rank. */
 static void
 choose_chunk(const struct ulyx_plan *plan, struct uli_hier *h, int64_t flight)
 {
@@ -164,8 +164,8 @@ choose_chunk(const struct ulyx_plan *plan, struct uli_hier *h, int64_t flight)
     int64_t most = flight ? flight : settings->net_flight_bytes;
     most = uli_min(most, settings->net_flight_bytes * FLIGHTS / lanes);
     most = uli_min(most / ULI_HIER_CHUNKS, settings->net_chunk_bytes);
-    int64_t chunk =
-        uli_min(uli_max(mean / ULI_HIER_CHUNKS, MIN_PART_BYTES), most);
+    int64_t wanted = (mean + plan->hier_chunks - 1) / plan->hier_chunks;
+    int64_t chunk = uli_min(uli_max(wanted, MIN_PART_BYTES), most);
     h->chunk_bytes = uli_max(chunk / ULI_LINE * ULI_LINE, MIN_CHUNK_BYTES);
 }
 
@@ -185,11 +185,6 @@ find_nodes(struct uli_hier *h)
     h->node = h->nodes.node[comm->rank];
     h->local = h->nodes.local[comm->rank];
     h->size = uli_nodes_size(&h->nodes, h->node);
-    for (int32_t n = 0; n < comm->nnodes; n++)
-        if (uli_nodes_size(&h->nodes, n) > ULI_HIER_NODE_RANKS)
-            return uli_error(ULYX_ERR_UNSUPPORTED,
-                "algo is \"hier\": node %d has %d ranks, it takes at most %d",
-                n, uli_nodes_size(&h->nodes, n), ULI_HIER_NODE_RANKS);
     return ULYX_SUCCESS;
 }
 

@@ -146,11 +146,13 @@ uli_comm_free(ulyx_comm_t *comm)
     free(comm);
 }
 
-/* Dense node numbers in order of each node's first rank. */
+/* Dense node numbers in order of each node's first rank. A node is on one
+ * machine, but for those that ULYX_HOSTID puts together. */
 static void
 number_nodes(ulyx_comm_t *comm)
 {
     comm->nnodes = 0;
+    comm->one_machine = false;
     for (int32_t p = 0; p < comm->nranks; p++) {
         const uint64_t *hash = comm->peers[p].identity.node_hash;
         int32_t before = p - 1;
@@ -161,6 +163,9 @@ number_nodes(ulyx_comm_t *comm)
             before--;
         comm->peers[p].node =
             before >= 0 ? comm->peers[before].node : comm->nnodes++;
+        for (int32_t q = 0; before < 0 && q < p; q++)
+            comm->one_machine |= comm->peers[q].identity.machine_hash ==
+                                 comm->peers[p].identity.machine_hash;
     }
 }
 

@@ -86,6 +86,7 @@ struct ulyx_comm {
                        * are cores */
     bool one_process; /* all ranks are threads of this process */
     int32_t nnodes;
+    bool one_machine; /* some nodes share a machine: they are made up */
 
     struct uli_peer *peers;      /* [nranks], own rank included */
     struct uli_segment segment;  /* control block, then arena */

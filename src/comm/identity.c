@@ -23,6 +23,7 @@ uli_identity_fill(const struct uli_settings *settings, int32_t rank,
     if (settings->ranks_per_node > 0)
         identity.node_hash[0] +=
             1 + (uint64_t)(rank / settings->ranks_per_node);
+    identity.machine_hash = uli_node_machine_hash();
     ULI_TRY(uli_random_bytes(identity.endpoint, sizeof(identity.endpoint)));
     identity.pid = (int32_t)getpid();
     identity.uid = (uint32_t)geteuid();

@@ -49,13 +49,13 @@ predict(const struct uli_model *model, const struct uli_demand *x,
     enum uli_algo algo, int32_t chunks, struct uli_schedule *schedule_p,
     struct uli_prediction *prediction_p)
 {
-    int32_t most = algo == ULI_ALGO_HIER ? CHUNKS_MAX : 1;
     struct uli_schedule schedule;
+    chunks = algo == ULI_ALGO_HIER ? chunks : 1;
     ULI_TRY(
         uli_schedule_build(x, model, algo, chunks > 0 ? chunks : 1, &schedule));
     uli_model_evaluate(model, &schedule, prediction_p);
     *schedule_p = schedule;
-    for (int32_t c = 2; chunks == 0 && c <= most; c *= 2) {
+    for (int32_t c = 2; chunks == 0 && c <= CHUNKS_MAX; c *= 2) {
         struct uli_prediction prediction;
         schedule.chunks = c;
         uli_model_evaluate(model, &schedule, &prediction);
@@ -67,17 +67,40 @@ predict(const struct uli_model *model, const struct uli_demand *x,
     return ULYX_SUCCESS;
 }
 
-/* The best by the model of those that are not `except`. */
+/* A set of schedules, a bit each. */
+static uint32_t
+bit(enum uli_algo algo)
+{
+    return UINT32_C(1) << algo;
+}
+
+/* Those that the exchange can go by. */
+static uint32_t
+possible(const struct uli_demand *x)
+{
+    uint32_t all = bit(ULI_ALGOS) - 1;
+    return x->nodes > 1 && x->ranks_per_node > ULI_HIER_NODE_RANKS
+               ? all & ~bit(ULI_ALGO_HIER)
+               : all;
+}
+
+bool
+uli_can_choose(const struct uli_demand *demand, enum uli_algo algo)
+{
+    return (possible(demand) & bit(algo)) != 0;
+}
+
+/* The best by the model of a set, which is not empty. */
 static ulyx_status_t
 find_best(const struct uli_model *model, const struct uli_demand *x,
-    enum uli_algo except, enum uli_algo *algo_p,
-    struct uli_schedule *schedule_p, struct uli_prediction *prediction_p)
+    uint32_t set, enum uli_algo *algo_p, struct uli_schedule *schedule_p,
+    struct uli_prediction *prediction_p)
 {
     bool found = false;
     for (int algo = 0; algo < ULI_ALGOS; algo++) {
         struct uli_schedule schedule;
         struct uli_prediction prediction;
-        if (algo == (int)except)
+        if (!(set & bit(algo)))
             continue;
         ULI_TRY(predict(model, x, algo, 0, &schedule, &prediction));
         if (!found || prediction.time_s < prediction_p->time_s) {
@@ -90,14 +113,71 @@ find_best(const struct uli_model *model, const struct uli_demand *x,
     return ULYX_SUCCESS;
 }
 
+/* ---- links that nobody knows --------------------------------------------- */
+
+static bool
+are_assumed(const struct uli_model *model)
+{
+    return model->links[ULI_MODEL_NIC].source == ULI_SOURCE_ASSUMED &&
+           model->links[ULI_MODEL_SPINE].source == ULI_SOURCE_ASSUMED;
+}
+
+/* TCP over 10 Gb/s. */
+static void
+slow_down(struct uli_model *model)
+{
+    for (int class = ULI_MODEL_NIC; class <= ULI_MODEL_SPINE; class ++) {
+        struct uli_model_link *link = &model->links[class];
+        link->latency_s = 30e-6;
+        link->send_s = link->receive_s = 5e-6;
+        link->npoints = 1;
+        link->s_per_byte[0] = 1 / 1.2e9;
+    }
+}
+
+/* Pairwise, or hier where it is faster on both networks. */
+static ulyx_status_t
+choose_on_assumptions(const struct uli_model *model, const struct uli_demand *x,
+    enum uli_algo *algo_p)
+{
+    const uint32_t set = possible(x) & ~bit(ULI_ALGO_DIRECT);
+    struct uli_model slow = *model;
+    struct uli_schedule schedule;
+    struct uli_prediction prediction;
+    enum uli_algo fast_algo, slow_algo;
+    slow_down(&slow);
+    ULI_TRY(find_best(model, x, set, &fast_algo, &schedule, &prediction));
+    ULI_TRY(find_best(&slow, x, set, &slow_algo, &schedule, &prediction));
+    *algo_p = fast_algo == slow_algo ? fast_algo : ULI_ALGO_PAIRWISE;
+    return ULYX_SUCCESS;
+}
+
+/* ---- who decides --------------------------------------------------------- */
+
+/* A rule that cannot be followed is followed as nearly as may be. */
+static void
+say_rule(struct uli_choice *c, const struct uli_tuning_rule *rule,
+    const struct uli_demand *x)
+{
+    int at = snprintf(c->reason, sizeof(c->reason),
+        "rule on line %" PRId32 " of the tuning file", rule->line);
+    if (possible(x) & bit(rule->algo))
+        return;
+    c->algo = ULI_ALGO_PAIRWISE;
+    snprintf(c->reason + at, sizeof(c->reason) - (size_t)at,
+        ", but hier takes at most %d ranks a node, not %" PRId32,
+        ULI_HIER_NODE_RANKS, x->ranks_per_node);
+}
+
 /* Says who decided, and what chunks (0: the best) that gives; false where the
  * model is left to. */
 static bool
-is_settled(const struct uli_tuning *tuning, const struct uli_demand *x,
+is_settled(const struct uli_planner *planner, const struct uli_demand *x,
     const char *algo, struct uli_choice *c, int32_t *chunks_p)
 {
-    const struct uli_tuning_rule *rule = find_rule(tuning, x);
-    *chunks_p = 0;
+    const struct uli_tuning_rule *rule = find_rule(&planner->tuning, x);
+    bool meaningless = x->one_machine && are_assumed(&planner->model);
+    *chunks_p = meaningless ? ULI_CHOOSE_CHUNKS : 0;
     if (algo && algo[0]) {
         snprintf(c->reason, sizeof(c->reason), "asked for");
     } else if (x->nodes == 1) {
@@ -105,22 +185,27 @@ is_settled(const struct uli_tuning *tuning, const struct uli_demand *x,
         snprintf(c->reason, sizeof(c->reason), "one node");
     } else if (rule) {
         c->algo = rule->algo;
-        *chunks_p = rule->chunks;
+        *chunks_p = rule->chunks ? rule->chunks : *chunks_p;
+        say_rule(c, rule, x);
+    } else if (meaningless) {
+        c->algo = ULI_ALGO_PAIRWISE;
         snprintf(c->reason, sizeof(c->reason),
-            "rule on line %" PRId32 " of the tuning file", rule->line);
+            "nodes share a machine, links between them are not known");
     } else {
         return false;
     }
     return true;
 }
 
-/* "fastest by the model, 84 us against 120 of hier" */
+/* "fastest by the model: 84.0 us, hier 120.1 us, bound by nic (measured)";
+ * "links assumed, for any network: 84.0 us, ..." */
 static void
-say_by_model(struct uli_choice *c, const struct uli_model *model)
+say_by_model(struct uli_choice *c, const struct uli_model *model, bool assumed)
 {
     const struct uli_model_link *link = &model->links[c->prediction.class];
     snprintf(c->reason, sizeof(c->reason),
-        "fastest by the model: %.1f us, %s %.1f us, bound by %s (%s)",
+        "%s: %.1f us, %s %.1f us, bound by %s (%s)",
+        assumed ? "links assumed, for any network" : "fastest by the model",
         c->prediction.time_s * 1e6, uli_algo_name(c->runner_up),
         c->other_prediction.time_s * 1e6,
         uli_model_class_name(c->prediction.class),
@@ -136,17 +221,24 @@ uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
     int32_t chunks;
     if (algo && algo[0] && !uli_algo_parse(algo, &c.algo))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "algorithm %s: expected direct, pairwise or hier", algo);
-    bool settled = is_settled(&planner->tuning, x, algo, &c, &chunks);
-    if (settled)
-        ULI_TRY(predict(model, x, c.algo, chunks, &c.schedule, &c.prediction));
-    else
+            "algo is \"%s\", must be \"direct\", \"pairwise\" or \"hier\"",
+            algo);
+    if (!(possible(x) & bit(c.algo)))
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "algo is \"hier\": it takes at most %d ranks a node, not %" PRId32,
+            ULI_HIER_NODE_RANKS, x->ranks_per_node);
+    bool settled = is_settled(planner, x, algo, &c, &chunks);
+    bool assumed = are_assumed(model);
+    if (!settled && assumed)
+        ULI_TRY(choose_on_assumptions(model, x, &c.algo));
+    else if (!settled)
         ULI_TRY(find_best(
-            model, x, ULI_ALGOS, &c.algo, &c.schedule, &c.prediction));
-    ULI_TRY(find_best(
-        model, x, c.algo, &c.runner_up, &c.other, &c.other_prediction));
+            model, x, possible(x), &c.algo, &c.schedule, &c.prediction));
+    ULI_TRY(predict(model, x, c.algo, chunks, &c.schedule, &c.prediction));
+    ULI_TRY(find_best(model, x, possible(x) & ~bit(c.algo), &c.runner_up,
+        &c.other, &c.other_prediction));
     if (!settled)
-        say_by_model(&c, model);
+        say_by_model(&c, model, assumed);
     *choice_p = c;
     return ULYX_SUCCESS;
 }

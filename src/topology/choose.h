@@ -12,6 +12,11 @@
 
 #include "topology/tuning.h"
 
+enum {
+    ULI_CHOOSE_CHUNKS = 4, /* of hier where nothing is known of the links */
+    ULI_REASON_BYTES = 192
+};
+
 /* Link parameters and rules, read once a communicator. */
 struct uli_planner {
     struct uli_model model;
@@ -29,15 +34,29 @@ struct uli_choice {
     enum uli_algo algo, runner_up;
     struct uli_schedule schedule, other;
     struct uli_prediction prediction, other_prediction;
-    char reason[160];
+    char reason[ULI_REASON_BYTES];
 };
+
+/* Can the exchange go by it at all? */
+bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo);
 
 /* The schedule for an exchange: forced by `algo` (the caller's, else
  * ULYX_ALGO; NULL or "" for none), else direct on one node, else by the first
- * rule that fits, else the one that the model predicts to be fastest. Chunks
- * of hier: 1 to 16, the best. Pure, but for the memory that it needs for a
- * moment; O(nranks).
- * Errors: INVALID_ARGUMENT (unknown algo), NO_MEMORY. */
+ * rule that fits, else by the model.
+ *
+ * Where a file or a machine's description gives the links between nodes, the
+ * model's fastest is taken. Where they are assumed it is pairwise, which loads
+ * an unknown network least (the model knows no incast), or hier where that is
+ * faster than pairwise both by the assumed links and by slow ones (10 Gb/s,
+ * TCP): such a gain does not hang on the assumption. Assumed links between
+ * nodes that share a machine mean nothing at all: pairwise.
+ *
+ * Chunks of hier: 1 to 16, the best; a rule's; ULI_CHOOSE_CHUNKS where the
+ * links mean nothing. Pure, but for the memory that it needs for a moment;
+ * O(nranks).
+ * Errors: INVALID_ARGUMENT (unknown algo), UNSUPPORTED (hier is asked for and
+ * a node is too large for it; otherwise it is left out, and the reason says so
+ * where a rule wants it), NO_MEMORY. */
 ulyx_status_t uli_choose(const struct uli_planner *planner,
     const struct uli_demand *demand, const char *algo,
     struct uli_choice *choice_p);

@@ -21,6 +21,7 @@ struct uli_demand {
     int32_t nranks, nodes;
     int32_t ranks_per_node;     /* of the largest node */
     enum uli_model_class local; /* between ranks of a node */
+    bool one_machine;           /* nodes share machines: they are made up */
     int32_t *node, *place;      /* [nranks] */
     int32_t *first, *members;   /* [nodes + 1], [nranks]: the ranks of node n
                                  * are members[first[n] .. first[n + 1]) */

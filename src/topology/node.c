@@ -63,6 +63,15 @@ uli_node_hash(const struct uli_settings *settings, uint64_t hash_p[2])
 }
 
 uint64_t
+uli_node_machine_hash(void)
+{
+    uint64_t hash[2] = {
+        UINT64_C(0xcbf29ce484222325), UINT64_C(0x9ae16a3b2f90404f)};
+    hash_machine(hash);
+    return hash[0];
+}
+
+uint64_t
 uli_node_pid_namespace(void)
 {
     return namespace_inode("/proc/self/ns/pid");

@@ -16,6 +16,11 @@
 /* Equal for processes of one node. Any thread. */
 void uli_node_hash(const struct uli_settings *settings, uint64_t hash_p[2]);
 
+/* Equal for processes of one running kernel, whatever ULYX_HOSTID and
+ * namespaces say: nodes that share it are made up, and what joins them is
+ * memory. */
+uint64_t uli_node_machine_hash(void);
+
 /* Inode of this process's pid namespace; 0 when /proc does not say. A pid
  * means the same process to two processes only where these are equal. */
 uint64_t uli_node_pid_namespace(void);

@@ -20,7 +20,12 @@
 #include <stdio.h>
 #include "topology/demand.h"
 
-enum { ULI_PAIRWISE_LIMIT = 8 };
+enum {
+    ULI_PAIRWISE_LIMIT = 8,
+    /* The most ranks of a node that hier takes: their records travel in one
+     * put that is copied at once. */
+    ULI_HIER_NODE_RANKS = 64,
+};
 
 enum uli_algo { ULI_ALGO_DIRECT, ULI_ALGO_PAIRWISE, ULI_ALGO_HIER, ULI_ALGOS };
 

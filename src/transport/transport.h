@@ -35,8 +35,9 @@ enum {
 struct uli_identity {
     uint32_t protocol; /* ULI_PROTOCOL, first in every handshake */
     int32_t rank;
-    uint64_t node_hash[2];      /* boot id + namespaces, or ULYX_HOSTID */
-    unsigned char process[16];  /* random, one a process (and pid) */
+    uint64_t node_hash[2];     /* boot id + namespaces, or ULYX_HOSTID */
+    uint64_t machine_hash;     /* boot id: of the machine, whatever its nodes */
+    unsigned char process[16]; /* random, one a process (and pid) */
     unsigned char endpoint[16]; /* random, one a communicator's rank: who has
                                  * it may deliver windows to that rank */
     int32_t pid;

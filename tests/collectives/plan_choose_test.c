@@ -170,16 +170,100 @@ every_layout_has_a_choice(void **state)
             assert_true(demand.rows[r] >= 0 && demand.own_bytes[r] >= 0 &&
                         demand.shared_bytes[r] >= 0);
         uli_demand_destroy(&demand);
-        assert_status(
-            uli_plan_choose(layout, nodes, node_of, &planner, NULL, &one), 0);
-        assert_status(
-            uli_plan_choose(layout, nodes, node_of, &planner, NULL, &two), 0);
+        assert_status(uli_plan_choose(
+                          layout, nodes, node_of, false, &planner, NULL, &one),
+            0);
+        assert_status(uli_plan_choose(
+                          layout, nodes, node_of, false, &planner, NULL, &two),
+            0);
         assert_int_equal(one.algo, two.algo);
         assert_string_equal(one.reason, two.reason);
         uli_layout_destroy(layout);
     }
     free(c);
 }
+
+/* ---- what ulyx_info says ------------------------------------------------- */
+
+/* q, k and v of the shape that ulyx_info plan --nodes takes. */
+static struct uli_layout *
+layout_of(const struct uli_demand_shape *s)
+{
+    struct uli_shape shape = {.nranks = (int32_t)(s->nodes * s->ranks_per_node),
+        .batch = s->batch,
+        .heads = s->heads,
+        .nparts = 1,
+        .ntensors = 3,
+        .parts = {{.kind = ULYX_PART_SHARDED, .rows = s->seq}}};
+    struct uli_layout *layout;
+    for (int t = 0; t < 3; t++)
+        shape.tensors[t] = (struct uli_shape_tensor){
+            .ownership = t ? ULYX_READERS : ULYX_SPLIT,
+            .dtype = ULYX_DTYPE_BF16,
+            .elem_bytes = s->element_bytes,
+            .heads = t ? s->kv_heads : s->heads,
+            .dim = s->dim};
+    assert_status(uli_layout_create(&shape, NULL, NULL, &layout), 0);
+    return layout;
+}
+
+static void
+assert_same_choice(
+    const struct uli_planner *planner, const struct uli_demand_shape *shape)
+{
+    int32_t nranks = (int32_t)(shape->nodes * shape->ranks_per_node);
+    int32_t *node_of = calloc((size_t)nranks, sizeof(*node_of));
+    struct uli_layout *layout = layout_of(shape);
+    struct uli_demand counted, computed;
+    struct uli_choice plans, tools;
+    for (int32_t r = 0; r < nranks; r++)
+        node_of[r] = r / (int32_t)shape->ranks_per_node;
+    assert_status(
+        uli_plan_demand(layout, (int32_t)shape->nodes, node_of, &counted),
+        ULYX_SUCCESS);
+    assert_status(uli_demand_create(shape, &computed), ULYX_SUCCESS);
+    for (int32_t r = 0; r < nranks; r++) {
+        assert_int_equal(counted.rows[r], computed.rows[r]);
+        assert_int_equal(counted.own_bytes[r], computed.own_bytes[r]);
+        assert_int_equal(counted.shared_bytes[r], computed.shared_bytes[r]);
+    }
+    for (int32_t n = 0; n < shape->nodes; n++)
+        assert_int_equal(
+            counted.node_shared_bytes[n], computed.node_shared_bytes[n]);
+    assert_status(uli_plan_choose(layout, (int32_t)shape->nodes, node_of, false,
+                      planner, NULL, &plans),
+        ULYX_SUCCESS);
+    assert_status(uli_choose(planner, &computed, NULL, &tools), ULYX_SUCCESS);
+    assert_int_equal(plans.algo, tools.algo);
+    assert_int_equal(plans.schedule.chunks, tools.schedule.chunks);
+    assert_string_equal(plans.reason, tools.reason);
+    uli_demand_destroy(&counted);
+    uli_demand_destroy(&computed);
+    uli_layout_destroy(layout);
+    free(node_of);
+}
+
+/* From 2 to 4,096 ranks the tool counts and chooses what a plan does. */
+static void
+the_tool_says_what_plans_choose(void **state)
+{
+    (void)state;
+    static const int64_t nodes[] = {2, 3, 8, 64, 512};
+    static const int64_t heads[][2] = {{8, 8}, {14, 2}, {64, 8}, {4096, 512}};
+    struct uli_settings settings;
+    struct uli_planner planner;
+    memset(&settings, 0, sizeof(settings));
+    assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
+    for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++)
+        for (int64_t g = 1; g <= 8; g += g == 1 ? 2 : 5)
+            for (size_t k = 0; k < sizeof(heads) / sizeof(heads[0]); k++) {
+                struct uli_demand_shape shape = {nodes[i], g, 100003, 2,
+                    heads[k][0], heads[k][1], 64, 2, ULI_MODEL_NEAR};
+                assert_same_choice(&planner, &shape);
+            }
+}
+
+/* ---- tuning files -------------------------------------------------------- */
 
 /* ULYX_TUNING is read when a communicator is created, and its errors are the
  * creation's. */
@@ -216,6 +300,7 @@ communicators_read_the_tuning_file(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(counts_are_what_the_layout_moves),
     cmocka_unit_test(every_layout_has_a_choice),
+    cmocka_unit_test(the_tool_says_what_plans_choose),
     cmocka_unit_test(communicators_read_the_tuning_file),
 };
 

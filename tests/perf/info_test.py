@@ -94,6 +94,12 @@ class Info(ToolCase):
         self.assertIn("multiple", self.info("plan", "--nodes", "2",
                                             "--kv-heads", "7", code=1))
 
+    def test_large_nodes(self):
+        shape = ["plan", "--nodes", "2", "--ranks-per-node", "65"]
+        self.assertIn("not hier: at most 64 ranks a node", self.info(*shape))
+        self.assertIn("at most 64 ranks a node, not 65",
+                      self.info(*shape, "--algo", "hier", code=1))
+
     def test_machine_here(self):
         machine = os.path.join(ROOT, "tests", "data", "topology",
                                "dgx-h100.xml")

@@ -51,6 +51,13 @@ choose(const struct uli_planner *planner, int64_t nodes, int64_t seq,
 }
 
 static void
+set_source(struct uli_planner *planner, enum uli_model_source source)
+{
+    planner->model.links[ULI_MODEL_NIC].source = source;
+    planner->model.links[ULI_MODEL_SPINE].source = source;
+}
+
+static void
 caller_before_rules_before_the_model(void **state)
 {
     (void)state;
@@ -70,8 +77,12 @@ caller_before_rules_before_the_model(void **state)
     c = choose(&planner, 4, 32768, "");
     assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
     c = choose(&none, 4, 1024, "");
-    assert_non_null(strstr(c.reason, "fastest by the model: "));
+    assert_non_null(strstr(c.reason, "links assumed, for any network: "));
     assert_non_null(strstr(c.reason, "(assumed)"));
+    set_source(&none, ULI_SOURCE_MEASURED);
+    c = choose(&none, 4, 1024, "");
+    assert_non_null(strstr(c.reason, "fastest by the model: "));
+    assert_non_null(strstr(c.reason, "(measured)"));
     assert_true(c.prediction.time_s <= c.other_prediction.time_s);
     /* No rule sends one node's bytes by a network's schedule. */
     c = choose(&planner, 1, 32768, "");
@@ -95,7 +106,7 @@ bad_names_and_files_are_refused(void **state)
     assert_status(uli_demand_create_empty(2, 2, node_of, &x), ULYX_SUCCESS);
     assert_status(
         uli_choose(&planner, &x, "ring", &c), ULYX_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(uli_error_text(), "algorithm ring"));
+    assert_non_null(strstr(uli_error_text(), "algo is \"ring\""));
     uli_demand_destroy(&x);
     before = planner;
     strcpy(settings.tuning, "/nonexistent/tuning");
@@ -114,6 +125,7 @@ the_fastest_is_taken_whatever_the_numbering(void **state)
     struct uli_settings settings;
     memset(&settings, 0, sizeof(settings));
     assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
+    set_source(&planner, ULI_SOURCE_FILE);
     for (int64_t draw = 0; draw < test_draws(200); draw++) {
         int32_t nodes = (int32_t)test_random_in(&random, 2, 6), node_of[48];
         int32_t g = (int32_t)test_random_in(&random, 1, 8);
@@ -158,10 +170,125 @@ the_fastest_is_taken_whatever_the_numbering(void **state)
     }
 }
 
+/* Nodes of g ranks that each hold `rows` tokens and read `own` bytes alone and
+ * `shared` with all of their node. */
+static void
+fill_demand(struct uli_demand *x, int32_t nodes, int32_t g, int64_t rows,
+    int64_t own, int64_t shared)
+{
+    int32_t *node_of = calloc((size_t)(nodes * g), sizeof(*node_of));
+    for (int32_t r = 0; r < nodes * g; r++)
+        node_of[r] = r / g;
+    assert_status(uli_demand_create_empty(nodes * g, nodes, node_of, x), 0);
+    free(node_of);
+    for (int32_t r = 0; r < nodes * g; r++) {
+        x->rows[r] = rows;
+        x->own_bytes[r] = own;
+        x->shared_bytes[r] = shared;
+    }
+    for (int32_t n = 0; n < nodes; n++)
+        x->node_shared_bytes[n] = shared;
+}
+
+/* The model's seconds for the demand with links of that speed. */
+static double
+predicted(const struct uli_planner *planner, const struct uli_demand *x,
+    enum uli_algo algo, double bytes_per_s)
+{
+    struct uli_planner p = *planner;
+    struct uli_choice c;
+    for (int i = ULI_MODEL_NIC; bytes_per_s > 0 && i <= ULI_MODEL_SPINE; i++) {
+        struct uli_model_link *link = &p.model.links[i];
+        link->latency_s = 30e-6;
+        link->send_s = link->receive_s = 5e-6;
+        link->s_per_byte[0] = 1 / bytes_per_s;
+    }
+    assert_status(uli_choose(&p, x, uli_algo_name(algo), &c), ULYX_SUCCESS);
+    return c.prediction.time_s;
+}
+
+/* With links that nobody has measured: never direct, which loads the network
+ * most; hier only where slow links would say so too. Both happen. */
+static void
+assumed_links_choose_what_any_network_bears(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(32)};
+    struct uli_planner planner;
+    struct uli_settings settings;
+    int seen[ULI_ALGOS] = {0}, apart = 0;
+    memset(&settings, 0, sizeof(settings));
+    assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
+    for (int64_t draw = 0; draw < test_draws(400); draw++) {
+        int32_t nodes = (int32_t)test_random_in(&random, 2, 32);
+        int32_t g = (int32_t)test_random_in(&random, 1, 8);
+        int64_t own = test_random_in(&random, 0, 16) * 64;
+        int64_t shared = test_random_in(&random, 0, 16) * 64;
+        struct uli_demand x;
+        struct uli_choice c;
+        fill_demand(&x, nodes, g, INT64_C(1) << test_random_in(&random, 0, 14),
+            own, shared);
+        assert_status(uli_choose(&planner, &x, NULL, &c), ULYX_SUCCESS);
+        bool fast = predicted(&planner, &x, ULI_ALGO_HIER, 0) <
+                    predicted(&planner, &x, ULI_ALGO_PAIRWISE, 0);
+        bool slow = predicted(&planner, &x, ULI_ALGO_HIER, 1.2e9) <
+                    predicted(&planner, &x, ULI_ALGO_PAIRWISE, 1.2e9);
+        apart += fast != slow;
+        seen[c.algo]++;
+        assert_int_equal(
+            c.algo, fast && slow ? ULI_ALGO_HIER : ULI_ALGO_PAIRWISE);
+        x.one_machine = true;
+        assert_status(uli_choose(&planner, &x, NULL, &c), ULYX_SUCCESS);
+        assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
+        assert_non_null(strstr(c.reason, "nodes share a machine"));
+        assert_status(uli_choose(&planner, &x, "hier", &c), ULYX_SUCCESS);
+        assert_int_equal(c.schedule.chunks, ULI_CHOOSE_CHUNKS);
+        uli_demand_destroy(&x);
+    }
+    assert_true(test_draws(400) < 400 ||
+                (seen[ULI_ALGO_PAIRWISE] && seen[ULI_ALGO_HIER] && apart));
+}
+
+/* Hier takes nodes of at most ULI_HIER_NODE_RANKS ranks: asked for, it is
+ * refused by name; a rule's, it gives way and says so. */
+static void
+nodes_too_large_for_hier_go_pairwise(void **state)
+{
+    (void)state;
+    struct uli_planner planner, none;
+    struct uli_settings settings;
+    struct uli_demand x;
+    struct uli_choice c;
+    memset(&settings, 0, sizeof(settings));
+    load("ulyx tuning 1\nrule nodes=2- -> hier\n", &planner);
+    assert_status(uli_planner_load(&settings, &none), ULYX_SUCCESS);
+    fill_demand(&x, 16, ULI_HIER_NODE_RANKS, 4, 0, 64);
+    assert_status(uli_choose(&planner, &x, NULL, &c), ULYX_SUCCESS);
+    assert_int_equal(c.algo, ULI_ALGO_HIER);
+    assert_status(uli_choose(&none, &x, NULL, &c), ULYX_SUCCESS);
+    assert_int_equal(c.algo, ULI_ALGO_HIER);
+    uli_demand_destroy(&x);
+    fill_demand(&x, 16, ULI_HIER_NODE_RANKS + 1, 4, 0, 64);
+    assert_status(uli_choose(&planner, &x, NULL, &c), ULYX_SUCCESS);
+    assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
+    assert_string_equal(c.reason,
+        "rule on line 2 of the tuning file, but hier takes at most 64 ranks a "
+        "node, not 65");
+    assert_status(uli_choose(&none, &x, NULL, &c), ULYX_SUCCESS);
+    assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
+    assert_int_equal(c.runner_up, ULI_ALGO_DIRECT);
+    assert_status(uli_choose(&none, &x, "hier", &c), ULYX_ERR_UNSUPPORTED);
+    assert_string_equal(uli_error_text(),
+        "algo is \"hier\": it takes at most 64 ranks a node, not 65");
+    uli_demand_destroy(&x);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(caller_before_rules_before_the_model),
     cmocka_unit_test(bad_names_and_files_are_refused),
     cmocka_unit_test(the_fastest_is_taken_whatever_the_numbering),
+    cmocka_unit_test(assumed_links_choose_what_any_network_bears),
+    cmocka_unit_test(nodes_too_large_for_hier_go_pairwise),
 };
 
 ULI_TEST_MAIN("Choose", tests)

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The algorithm of a plan: what is asked for, or what the communicator's
+ * planner chooses for what the layout moves (topology/choose.h). All that is
+ * looked at is equal on all ranks but for the tuning files, whose outcome the
+ * agreement compares.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/log.h"
+#include "base/status.h"
+#include "collectives/plan.h"
+#include "collectives/plan_choose.h"
+
+ulyx_status_t
+uli_plan_check_algo(const char *name)
+{
+    enum uli_algo algo;
+    if (!name || !name[0] || uli_algo_parse(name, &algo))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "algo is \"%s\", must be \"direct\", \"pairwise\" or \"hier\"", name);
+}
+
+static ulyx_status_t
+choose(const ulyx_plan_t *plan, const char *name, struct uli_choice *choice_p)
+{
+    const ulyx_comm_t *comm = plan->comm;
+    int32_t *node_of = calloc((size_t)comm->nranks, sizeof(*node_of));
+    if (!node_of)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    for (int32_t p = 0; p < comm->nranks; p++)
+        node_of[p] = comm->peers[p].node;
+    ulyx_status_t status = uli_plan_choose(plan->layout, comm->nnodes, node_of,
+        comm->one_machine, comm->planner, name, choice_p);
+    free(node_of);
+    return status;
+}
+
+ulyx_status_t
+uli_plan_choose_algo(ulyx_plan_t *plan, const char *name)
+{
+    const ulyx_comm_t *comm = plan->comm;
+    struct uli_choice choice;
+    if (!name || !name[0])
+        name = comm->settings.algo;
+    ULI_TRY(choose(plan, name, &choice));
+    plan->algo = choice.algo;
+    plan->hier_chunks = choice.schedule.chunks;
+    snprintf(plan->reason, sizeof(plan->reason), "%s", choice.reason);
+    ULI_INFO(ULI_LOG_PLAN, comm->rank, "%s: %s", uli_algo_name(plan->algo),
+        plan->reason);
+    return ULYX_SUCCESS;
+}
