@@ -310,12 +310,12 @@ typedef struct {
     int64_t received_bytes;
     int64_t local_bytes;   /* of this rank, to itself */
     int64_t surplus_bytes; /* received_bytes beyond what must be received */
-    int64_t wire_bytes;    /* that this rank puts to other nodes, its own and
-                            * those that it carries for its node (hier) */
-    int64_t wire_counted;  /* bytes of tensors that the plan's last call, of
-                            * any operation, has put to other nodes, -1 =
-                            * not counted (hier); not to be asked for while
-                            * one is in flight */
+    int64_t wire_bytes;    /* that this rank puts to other nodes: its own, or
+                            * (hier) those that it carries for its node, less
+                            * than 8 for each sum's alignment included */
+    int64_t wire_counted;  /* the same bytes as the plan's last call, of any
+                            * operation, has put them; not to be asked for
+                            * while one is in flight */
 } ulyx_traffic_t;
 #define ULYX_TRAFFIC_INIT                                                      \
     {                                                                          \

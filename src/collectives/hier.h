@@ -103,7 +103,8 @@ struct uli_hier_work {
     struct uli_hier_part *parts;
     int64_t nsums, nparts;
     struct uli_hier_bytes node; /* that leave this node */
-    int64_t carried_bytes;      /* that this rank puts to other nodes */
+    int64_t carried_bytes;      /* that this rank puts to other nodes: of
+                                 * items, and what aligns sums */
 };
 
 /* ---- lanes --------------------------------------------------------------- */

@@ -159,7 +159,7 @@ emit_rows(struct pair *x, struct uli_hier_item item, int64_t low, int64_t high)
     item.givers = x->cut_givers;
     item.readers = x->cut_readers;
     item.rows = high - low;
-    item.at = uli_round_up(*length, ULI_STREAM_ALIGN);
+    item.at = item.sum ? uli_round_up(*length, item.unit) : *length;
     item.bytes = item.batches * item.rows * item.heads * dim * item.unit;
     *length = item.at + item.bytes;
     x->bytes.wire += item.bytes;

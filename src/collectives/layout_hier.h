@@ -16,8 +16,9 @@
  * in the same order from every node, own ranks of B included (A = B: their
  * shares in sums that other nodes have shares in too).
  *
- * In a stream an item's elements lie dense, [batch][row][head][element], and
- * it begins at a multiple of ULI_STREAM_ALIGN.
+ * In a stream an item's elements lie dense, [batch][row][head][element]. Copies
+ * follow each other without gaps; a sum begins at a multiple of its unit, so
+ * that no chunk ends within an element.
  */
 #ifndef ULI_COLLECTIVES_LAYOUT_HIER_H
 #define ULI_COLLECTIVES_LAYOUT_HIER_H

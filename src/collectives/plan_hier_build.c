@@ -151,8 +151,6 @@ visit(void *context, const struct uli_hier_item *item)
     struct uli_hier *h = b->h;
     int32_t lane = b->first_lane + item->lane, me = h->comm->rank;
     struct uli_hier_stream *stream = &b->work->streams[lane];
-    if (h->lanes[lane].kind == ULI_HIER_OUT && h->lanes[lane].carrier == me)
-        b->work->carried_bytes += item->bytes;
     for (int32_t i = 0; b->from == h->node && i < item->ngivers; i++)
         if (item->givers[i].rank == me)
             add_give(b, stream, item, i);
@@ -173,7 +171,10 @@ build_pair(struct build *b, int32_t from, int32_t to, int64_t *lane_bytes)
     ULI_TRY(uli_hier_each_item(h->layout, &h->nodes, b->operation, from, to,
         visit, b, lane_bytes, &bytes));
     for (int32_t j = 0; j < lanes; j++) {
+        const struct uli_hier_lane *lane = &h->lanes[b->first_lane + j];
         struct uli_hier_stream *stream = &b->work->streams[b->first_lane + j];
+        if (lane->kind == ULI_HIER_OUT && lane->carrier == h->comm->rank)
+            b->work->carried_bytes += lane_bytes[j];
         stream->bytes = lane_bytes[j];
         stream->chunks = (lane_bytes[j] + h->chunk_bytes - 1) / h->chunk_bytes;
         if (stream->chunks >> (ULI_HIER_TAG_BITS - 1))

@@ -84,10 +84,8 @@ uli_plan_traffic(const ulyx_plan_t *plan, ulyx_operation_t operation,
     traffic.local_bytes = tally.local;
     traffic.wire_bytes = tally.wire;
     traffic.wire_counted = plan->exchange.wire_bytes;
-    if (plan->exchange.hier) {
+    if (plan->exchange.hier)
         traffic.wire_bytes = plan->exchange.hier->work[operation].carried_bytes;
-        traffic.wire_counted = -1;
-    }
     free(places);
     *traffic_p = traffic;
     return ULYX_SUCCESS;

@@ -165,6 +165,7 @@ put_chunk(struct uli_hier *h, struct uli_hier_lane *lane, int64_t c)
         .signal = uli_hier_tag(h, c + 1),
         .pending = &lane->words->pending[k]};
     uli_remote_put(h->comm, lane->far, &put);
+    h->exchange->wire_bytes += put.bytes;
 }
 
 /* Chunks that are whole and have a place at the other end. */
