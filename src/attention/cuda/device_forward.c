@@ -11,6 +11,7 @@
 static const struct uli_gpu_attn_forward *const families[] = {
 #ifdef ULYX_CUDA_FULL
     &uli_gpu_attn_mma64,
+    &uli_gpu_attn_mma96,
 #endif
     &uli_gpu_attn_mma128,
 #ifdef ULYX_CUDA_FULL

@@ -32,6 +32,7 @@ struct uli_gpu_attn_forward {
 int uli_gpu_attn_device(int32_t *sms_p, int32_t *capability_p);
 
 extern const struct uli_gpu_attn_forward uli_gpu_attn_mma64;
+extern const struct uli_gpu_attn_forward uli_gpu_attn_mma96;
 extern const struct uli_gpu_attn_forward uli_gpu_attn_mma128;
 extern const struct uli_gpu_attn_forward uli_gpu_attn_mma192;
 extern const struct uli_gpu_attn_forward uli_gpu_attn_mma256;

@@ -12,12 +12,11 @@
  * e] p goes between the two by way of p[warp][key][r]. Every sum is one chain
  * over ascending columns, or keys, so a row's bits are its own.
  *
- * Shared memory (floats): q[32][ld], tile[32][ld], p[8][32][4]; begins and
- * ends[32]; the work. ld = the larger dimension + 4: rows begin four banks
- * apart.
+ * Shared memory (floats): q[32][ld], tile[32][ld], p[8][32][4]; the work.
+ * ld = the larger dimension + 4: rows begin four banks apart.
  */
 #include "attention/cuda/forward_gpu.h"
-#include "attention/cuda/forward_work.h"
+#include "attention/cuda/forward_row.h"
 
 enum {
     WARPS = 8,
@@ -30,7 +29,7 @@ enum {
 
 /* Offsets in shared memory. */
 struct plain_shared {
-    int ld, tile, p, begins, ends, work, bytes;
+    int ld, tile, p, work, bytes;
 };
 
 static __host__ __device__ __forceinline__ struct plain_shared
@@ -40,9 +39,7 @@ plain_shared_of(int dim_qk, int dim_v)
     s.ld = (dim_qk > dim_v ? dim_qk : dim_v) + 4;
     s.tile = ROWS * s.ld * 4;
     s.p = s.tile + KEYS * s.ld * 4;
-    s.begins = s.p + WARPS * KEYS * WARP_ROWS * 4;
-    s.ends = s.begins + ROWS * 8;
-    s.work = s.ends + ROWS * 8;
+    s.work = s.p + WARPS * KEYS * WARP_ROWS * 4;
     s.bytes = s.work + (int)sizeof(struct forward_work);
     return s;
 }
@@ -146,21 +143,21 @@ plain_scores(
 /* s to what the row sees of the lane's key: transformed, or -inf. */
 static __device__ __forceinline__ void
 plain_mask(const uli_gpu_attn_args &args, const struct forward_work *work,
-    const int64_t *begins, const int64_t *ends, int first, int64_t j,
-    float (&s)[WARP_ROWS])
+    int first, int64_t j, float (&s)[WARP_ROWS])
 {
     int lane = (int)threadIdx.x % 32;
     bool with_transform = args.cap > 0 || args.slopes;
+    struct forward_sight sight = forward_sight_of(work->mask, j);
 #pragma unroll
     for (int r = 0; r < WARP_ROWS; r++) {
-        int64_t begin = begins[first + r], end = ends[first + r];
+        int row = first + r;
         if (with_transform) {
-            struct forward_alibi alibi = alibi_of(
-                work->tile.i + first + r, work->tile.off, j, begin, end);
+            struct forward_alibi alibi = alibi_of(work->mask, row, j);
             float d = fabsf(alibi.at - (float)lane) + alibi.plus;
             s[r] = transformed(args, s[r], work->slope, d);
         }
-        if (j + lane < begin || j + lane >= end)
+        if (lane < sight.begin + row || lane >= sight.end + row ||
+            lane >= sight.keys)
             s[r] = -HUGE_VALF;
     }
 }
@@ -222,8 +219,7 @@ plain_values(
 template <int NV>
 static __device__ __forceinline__ void
 plain_store(const uli_gpu_attn_args &args, const struct forward_work *work,
-    const int64_t *begins, const int64_t *ends, int first,
-    const plain_rows<NV> &rows)
+    int first, const plain_rows<NV> &rows)
 {
     int lane = (int)threadIdx.x % 32;
     float most = -HUGE_VALF;
@@ -232,9 +228,8 @@ plain_store(const uli_gpu_attn_args &args, const struct forward_work *work,
         int row = first + r;
         if (row >= work->tile.rows)
             continue;
-        double shift = shift_of(work, row, begins[row], ends[row]);
-        struct forward_final final =
-            final_of(args, work->sink, rows.max[r], rows.sum[r], shift);
+        struct forward_final final = final_of(
+            args, work->sink, rows.max[r], rows.sum[r], shift_of(work, row));
         bool empty = rows.max[r] == -HUGE_VALF && rows.sum[r] == 0;
         struct row_span to =
             q_span(args, args.out, work->tile, work->head, row, row + 1);
@@ -264,8 +259,6 @@ plain_work(const uli_gpu_attn_args &args, unsigned char *shared,
     int first = warp * WARP_ROWS;
     float *q = (float *)shared, *tile = (float *)(shared + at.tile);
     float *p = (float *)(shared + at.p) + warp * KEYS * WARP_ROWS;
-    const int64_t *begins = (const int64_t *)(shared + at.begins);
-    const int64_t *ends = (const int64_t *)(shared + at.ends);
     plain_rows<NV> rows;
 #pragma unroll
     for (int r = 0; r < WARP_ROWS; r++) {
@@ -285,7 +278,7 @@ plain_work(const uli_gpu_attn_args &args, unsigned char *shared,
         __syncthreads();
         plain_scores(
             q + first * at.ld, tile + lane * at.ld, args.dim_qk, at.ld, s);
-        plain_mask(args, work, begins, ends, first, t * KEYS, s);
+        plain_mask(args, work, first, t * KEYS, s);
         plain_softmax<NV>(args.factor, s, rows, p);
         __syncthreads();
         copy_keys(args, args.v, work, t * KEYS, tile, at.ld, args.dim_v);
@@ -293,7 +286,7 @@ plain_work(const uli_gpu_attn_args &args, unsigned char *shared,
         plain_values<NV>(tile, args.dim_v, at.ld, p, rows);
         __syncthreads();
     }
-    plain_store<NV>(args, work, begins, ends, first, rows);
+    plain_store<NV>(args, work, first, rows);
 }
 
 template <int NV>
@@ -304,21 +297,7 @@ __launch_bounds__(THREADS, 1)
     ULI_SHARED(shared);
     struct plain_shared at = plain_shared_of(args.dim_qk, args.dim_v);
     struct forward_work *work = (struct forward_work *)(shared + at.work);
-    if (threadIdx.x == 0)
-        work_begin(work);
-    for (;;) {
-        __syncthreads(); /* nobody looks at the last work any more */
-        if (threadIdx.x == 0)
-            work_take(args, work);
-        __syncthreads();
-        if (!work->valid || !work_awaits(args, work))
-            break;
-        work_bounds(args, work, (int64_t *)(shared + at.begins),
-            (int64_t *)(shared + at.ends), ROWS);
-        __syncthreads();
-        plain_work<NV>(args, shared, at, work);
-    }
-    block_ends(args);
+    work_loop(args, work, [&] { plain_work<NV>(args, shared, at, work); });
 }
 
 /* ---- host ---------------------------------------------------------------- */

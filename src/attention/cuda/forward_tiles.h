@@ -1,34 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows to shared memory, for ldmatrix, and results back. A tile in shared
- * memory is [row][COLUMNS] of 16-bit elements, COLUMNS a multiple of 64, with
- * chunks of 16 bytes permuted: chunk c of row r stands at c ^ (r & 7), so that
- * the eight rows of a matrix lie in different banks. Device code.
+ * memory is [row][COLUMNS] of 16-bit elements. The eight rows of a matrix lie
+ * in different banks: where COLUMNS is a multiple of 64 chunks of 16 bytes are
+ * permuted, chunk c of row r stands at c ^ (r & 7); else rows are 16 bytes
+ * longer, an odd number of chunks. Device code.
  */
 #ifndef ULI_ATTENTION_CUDA_FORWARD_TILES_H
 #define ULI_ATTENTION_CUDA_FORWARD_TILES_H
 
 #include "attention/cuda/forward_work.h"
 
+/* Bytes from row to row. */
+template <int COLUMNS> struct tile_rows {
+    static const bool PERMUTED = COLUMNS % 64 == 0;
+    static const int PITCH = COLUMNS * 2 + (PERMUTED ? 0 : 16);
+    static_assert(PERMUTED || COLUMNS / 8 % 2 == 0, "rows 4 banks apart");
+};
+
 template <int COLUMNS>
 static __device__ __forceinline__ uint32_t
 tile_at(int row, int chunk)
 {
-    return (uint32_t)(row * COLUMNS * 2 + ((chunk ^ (row & 7)) << 4));
+    int place = tile_rows<COLUMNS>::PERMUTED ? chunk ^ (row & 7) : chunk;
+    return (uint32_t)(row * tile_rows<COLUMNS>::PITCH + (place << 4));
 }
 
 /* A lane's address of a matrix of 16-byte rows, moved along its rows by n
  * times 32 bytes: what tile_at(row, chunk + 2 n) is, without its arithmetic. */
+template <int COLUMNS>
 static __device__ __forceinline__ uint32_t
 tile_along(uint32_t address, int n)
 {
+    if (!tile_rows<COLUMNS>::PERMUTED)
+        return address + (uint32_t)n * 32;
     return (address ^ (uint32_t)(n & 3) << 5) + (uint32_t)(n >> 2) * 128;
 }
 
 /* Of chunk 0 of a row: the place of chunk n of it. */
+template <int COLUMNS>
 static __device__ __forceinline__ uint32_t
 tile_chunk(uint32_t place, int n)
 {
+    if (!tile_rows<COLUMNS>::PERMUTED)
+        return place + (uint32_t)n * 16;
     return (place ^ (uint32_t)(n & 7) << 4) + (uint32_t)(n >> 3) * 128;
 }
 
@@ -51,20 +66,25 @@ template <int COLUMNS, int ROWS, int THREADS>
 static __device__ __forceinline__ void
 copy_even(uint32_t tile, const struct row_span &span, int columns)
 {
-    const int STEP = THREADS / 8;
+    const int STEP = THREADS / 8, PANELS = (COLUMNS + 63) / 64;
     static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "whole steps");
-    int first = (int)threadIdx.x / 8, chunk = (int)threadIdx.x % 8;
-    int rows = (int)span.rows;
+    /* places are found anew each time: held, they would cost registers */
+    int thread = (int)ptx_opaque(threadIdx.x);
+    int first = thread / 8, chunk = thread % 8;
+    int rows = (int)mask_min(span.rows, ROWS);
     uint32_t to = tile + tile_at<COLUMNS>(first, chunk);
     const unsigned char *from = span.data + first * span.stride + chunk * 16;
 #pragma unroll
     for (int n = 0; n < ROWS / STEP; n++, from += STEP * span.stride)
 #pragma unroll
-        for (int c = 0; c < COLUMNS / 64; c++) {
+        for (int c = 0; c < PANELS; c++) {
             bool there =
                 first + n * STEP < rows && (chunk + 8 * c) * 8 < columns;
-            ptx_cp_async_16_zfill(to + n * STEP * COLUMNS * 2 + c * 128,
-                there ? from + c * 128 : span.data, there ? 16 : 0);
+            uint32_t place = n * STEP * tile_rows<COLUMNS>::PITCH + c * 128;
+            if (c * 64 + 64 > COLUMNS && chunk * 8 >= COLUMNS - c * 64)
+                continue;
+            ptx_cp_async_16_zfill(
+                to + place, there ? from + c * 128 : span.data, there ? 16 : 0);
         }
 }
 
@@ -108,13 +128,15 @@ load_queries(const struct uli_gpu_attn_args &args,
     }
 }
 
-/* Keys [j, j + ROWS) of the work's document, of k or v, to a tile. */
+/* Keys [j, j + ROWS) of the work's document, however they lie. Apart, for it
+ * would double the size of the loop that calls it. */
 template <int COLUMNS, int ROWS, int THREADS>
-static __device__ __forceinline__ void
-load_keys(const struct uli_gpu_attn_args &args,
-    const struct uli_gpu_attn_tensor &tensor, const struct forward_work *work,
-    int64_t j, unsigned char *tile, int columns)
+static __device__ __noinline__ void
+load_uneven(const struct uli_gpu_attn_args &args, bool values,
+    const struct forward_work *work, int64_t j, unsigned char *tile)
 {
+    const struct uli_gpu_attn_tensor &tensor = values ? args.v : args.k;
+    int columns = values ? args.dim_v : args.dim_qk;
     const struct uli_gpu_attn_tile &t = work->tile;
     int64_t row = t.k_begin + j, end = t.k_begin + t.k_rows;
     end = mask_min(end, row + ROWS);
@@ -129,6 +151,23 @@ load_keys(const struct uli_gpu_attn_args &args,
             span = k_span(args, tensor, work->kv, t.k_batch, row + n, end);
         copy_any<COLUMNS, THREADS>(tile, n, span, columns, tensor.align);
     }
+}
+
+/* The same, to a tile of ROWS rows; zeros past the document's end. */
+template <int COLUMNS, int ROWS, int THREADS>
+static __device__ __forceinline__ void
+load_keys(const struct uli_gpu_attn_args &args, bool values,
+    const struct forward_work *work, int64_t j, unsigned char *tile)
+{
+    struct row_span span = values ? work->v : work->k;
+    if (!span.rows) {
+        load_uneven<COLUMNS, ROWS, THREADS>(args, values, work, j, tile);
+        return;
+    }
+    span.data += j * span.stride;
+    span.rows = work->tile.k_rows - j;
+    copy_even<COLUMNS, ROWS, THREADS>(
+        ptx_smem_addr(tile), span, values ? args.dim_v : args.dim_qk);
 }
 
 /* One warp: its rows [first, first + ROWS) of a tile to the output. */
