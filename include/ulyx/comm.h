@@ -56,7 +56,7 @@ typedef struct {
     double timeout_s;    /* deadline of this creation and of the communicator's
                           * calls, seconds; 0 = ULYX_TIMEOUT; at most 86400 */
     int32_t memory_kind; /* ULYX_MEMORY_HOST (default) or ULYX_MEMORY_CUDA:
-                          * where this rank's tensors live */
+                          * where all ranks' tensors live */
     int32_t device;      /* CUDA device ordinal plus 1; 0 = the current device;
                           * ignored on the host */
     const char *name;    /* shown in logs and errors, copied; NULL = "comm" */

@@ -100,6 +100,7 @@ ulyx_alltoall(ulyx_comm_t *comm, const void *src, void *dst,
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
+    ULI_TRY(uli_api_host_only(comm, "alltoall"));
     struct call call = {.comm = comm,
         .args = {
             .src = src, .dst = dst, .even = true, .src_bytes = &piece_bytes}};
@@ -152,6 +153,7 @@ ulyx_alltoallv(ulyx_comm_t *comm, const void *src, const int64_t src_bytes[],
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
+    ULI_TRY(uli_api_host_only(comm, "alltoallv"));
     struct call call = {.comm = comm,
         .args = {
             src, dst, false, src_bytes, src_offsets, dst_bytes, dst_offsets}};

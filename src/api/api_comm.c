@@ -7,6 +7,7 @@
 
 #include "api/group.h"
 #include "api/params.h"
+#include "collectives/cuda/exchange_gpu.h"
 #include "comm/bootstrap.h"
 #include "comm/comm.h"
 #include "ulyx/comm.h"
@@ -35,12 +36,17 @@ take_params(const ulyx_comm_params_t *given, ulyx_comm_params_t *own_p)
     ULI_TRY(uli_params_copy(own_p, sizeof(*own_p), sizeof(*own_p), given,
         &defaults, "ulyx_comm_params_t"));
     ULI_TRY(uli_params_timeout(own_p->timeout_s));
-    if (own_p->memory_kind == ULYX_MEMORY_CUDA)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "memory_kind is CUDA: this build moves host memory only");
-    if (own_p->memory_kind != ULYX_MEMORY_HOST)
+    if (own_p->memory_kind == ULYX_MEMORY_HOST)
+        return ULYX_SUCCESS;
+    if (own_p->memory_kind != ULYX_MEMORY_CUDA)
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "memory_kind is %d", own_p->memory_kind);
+    if (!uli_gpu_kernels_present())
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "memory_kind is CUDA: this build was made without CUDA");
+    if (own_p->device < 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "device is %d: an ordinal plus 1, or 0", own_p->device);
     return ULYX_SUCCESS;
 }
 

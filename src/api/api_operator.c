@@ -38,6 +38,7 @@ ulyx_operator_create(ulyx_comm_t *comm, const ulyx_operator_params_t *params,
     struct creation creation = {.comm = comm, .operator_p = operator_p};
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
+    ULI_TRY(uli_api_host_only(comm, "operator_create"));
     if (!operator_p)
         creation.verdict =
             uli_error(ULYX_ERR_INVALID_ARGUMENT, "operator_p is NULL");

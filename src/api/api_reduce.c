@@ -88,6 +88,7 @@ ulyx_allreduce(ulyx_comm_t *comm, const void *src, void *dst, int64_t count,
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
+    ULI_TRY(uli_api_host_only(comm, "allreduce"));
     struct call call = {
         comm, {ULI_ALLREDUCE, src, dst, count, dtype, 0}, 0, ""};
     call.verdict = check_sum(&call, stream);
@@ -100,6 +101,7 @@ ulyx_allgather(ulyx_comm_t *comm, const void *src, void *dst,
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
+    ULI_TRY(uli_api_host_only(comm, "allgather"));
     struct call call = {
         comm, {ULI_ALLGATHER, src, dst, piece_bytes, 0, 0}, 0, ""};
     call.verdict = check(&call, 1, comm->nranks, stream);
@@ -112,6 +114,7 @@ ulyx_broadcast(
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
+    ULI_TRY(uli_api_host_only(comm, "broadcast"));
     struct call call = {
         comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root}, 0, ""};
     call.verdict = check(&call, 1, 1, stream);

@@ -70,6 +70,7 @@ ulyx_plan_create(
     struct creation creation = {.comm = comm, .plan_p = plan_p};
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
+    ULI_TRY(uli_api_host_only(comm, "plan_create"));
     if (!plan_p)
         creation.verdict =
             uli_error(ULYX_ERR_INVALID_ARGUMENT, "plan_p is NULL");

@@ -6,6 +6,7 @@
 
 #include <string.h>
 #include "base/status.h"
+#include "comm/comm.h"
 
 /* No struct of ours will ever be longer: a size beyond it is garbage. */
 enum { ABSURD_BYTES = 1 << 16, MAX_TIMEOUT_S = 86400 };
@@ -77,4 +78,14 @@ uli_params_timeout(double timeout_s)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "timeout_s is %g, must be 0 to %d", timeout_s, MAX_TIMEOUT_S);
+}
+
+ulyx_status_t
+uli_api_host_only(const ulyx_comm_t *comm, const char *call)
+{
+    if (comm->memory_kind == ULYX_MEMORY_HOST)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_UNSUPPORTED,
+        "%s does not move CUDA memory yet: %.63s is a communicator of it", call,
+        comm->name);
 }

@@ -6,7 +6,7 @@
 #define ULI_API_PARAMS_H
 
 #include <stddef.h>
-#include "ulyx/types.h"
+#include "ulyx/comm.h"
 
 /* Copies a caller's struct of any version into one of own_bytes: a shorter
  * (older) one leaves the rest zero, a longer (newer) one must be zero beyond
@@ -32,6 +32,10 @@ ulyx_status_t uli_params_timeout(double timeout_s);
 
 /* ERR_FORKED in a child forked after the library was used. */
 ulyx_status_t uli_api_enter(void);
+
+/* ERR_UNSUPPORTED for a call that moves host memory only, on a communicator of
+ * CUDA memory: the same on all its ranks. */
+ulyx_status_t uli_api_host_only(const ulyx_comm_t *comm, const char *call);
 
 #define ULI_CHECK_POINTER(pointer)                                             \
     do {                                                                       \

@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "collectives/cuda/exchange_gpu.h"
 #include "comm/gpu_scene.h"
 #include "device/device.h"
 #include "device/fake_memory.h"
 #include "support/random.h"
 #include "support/test.h"
+#include "ulyx/ulyx.h"
 
 enum { RANKS = 3 };
 static const int32_t devices[RANKS] = {0, 1, 0};
@@ -421,6 +423,43 @@ creation_without_a_device_fails_everywhere(void **state)
     }
 }
 
+/* ---- the public edge ----------------------------------------------------- */
+
+static void
+public_calls_make_windows_and_refuse_by_name(void **state)
+{
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    ulyx_mem_params_t of_device = ULYX_MEM_PARAMS_INIT;
+    ulyx_comm_t *comms[2];
+    ulyx_mem_t *mem;
+    void *address;
+    (void)state;
+    params.memory_kind = ULYX_MEMORY_CUDA;
+    of_device.memory_kind = ULYX_MEMORY_CUDA;
+    if (!uli_gpu_kernels_present()) {
+        assert_status(
+            ulyx_comm_create_local(2, &params, comms), ULYX_ERR_UNSUPPORTED);
+        expect_text("this build was made without CUDA");
+        return;
+    }
+    params.device = -1;
+    assert_status(
+        ulyx_comm_create_local(2, &params, comms), ULYX_ERR_INVALID_ARGUMENT);
+    params.device = 0;
+    assert_status(ulyx_comm_create_local(2, &params, comms), ULYX_SUCCESS);
+    assert_status(ulyx_mem_alloc(1000, &of_device, &mem, &address), 0);
+    assert_status(ulyx_mem_attach(comms[0], mem), ULYX_SUCCESS);
+    assert_status(ulyx_alltoall(comms[0], address, address, 1, NULL),
+        ULYX_ERR_UNSUPPORTED);
+    expect_text("alltoall does not move CUDA memory yet");
+    assert_status(
+        ulyx_broadcast(comms[0], address, 1, 0, NULL), ULYX_ERR_UNSUPPORTED);
+    assert_status(ulyx_mem_detach(comms[0], mem), ULYX_SUCCESS);
+    assert_status(ulyx_mem_free(mem), ULYX_SUCCESS);
+    for (int r = 0; r < 2; r++)
+        assert_status(ulyx_comm_destroy(comms[r]), ULYX_SUCCESS);
+}
+
 #define WITH_RANKS(name)                                                       \
     cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 #define BARE(name) cmocka_unit_test_setup_teardown(name, gpu_open, gpu_close)
@@ -437,6 +476,7 @@ static const struct CMUnitTest tests[] = {
     BARE(one_call_makes_all_ranks_on_one_device),
     BARE(devices_apart_are_the_same_reason_everywhere),
     BARE(creation_without_a_device_fails_everywhere),
+    BARE(public_calls_make_windows_and_refuse_by_name),
 };
 
 ULI_TEST_MAIN("Gpu", tests)

@@ -173,6 +173,10 @@ int uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
  * returns a cudaError_t. */
 int uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p);
 
+/* Whether this build has the kernels; without them the two above fail, and no
+ * communicator of CUDA memory is made. */
+bool uli_gpu_kernels_present(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The exchange's kernels where the library was built without CUDA. Nothing else
+ * knows: the host part of device memory is built always.
+ */
+#include "collectives/cuda/exchange_gpu.h"
+
+enum { NOT_SUPPORTED = 801 }; /* a cudaError_t */
+
+int
+uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
+    int32_t threads, void *stream)
+{
+    (void)args, (void)blocks, (void)threads, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p)
+{
+    (void)threads, (void)blocks_per_sm_p;
+    return NOT_SUPPORTED;
+}
+
+bool
+uli_gpu_kernels_present(void)
+{
+    return false;
+}
