@@ -211,6 +211,8 @@ finish(struct bridge *b)
         return uli_gpu_attn_error(state.failed);
     check_flags(b, ULI_ATTN_OUT);
     check_flags(b, ULI_ATTN_LSE);
+    if (b->call.max_sms > 0 && state.blocks > (uint64_t)b->call.max_sms)
+        b->error = cudaErrorUnknown;
     for (int n = 0; n < b->count; n++)
         if (b->mirrors[n].output)
             check(b, cudaMemcpy(b->mirrors[n].host, b->mirrors[n].device,

@@ -415,7 +415,7 @@ come(struct run *r)
     struct sm90_flags flags = {{r->v.flags, r->q.flags, r->k.flags}};
     cudaStream_t stream;
     bool good = cudaStreamCreate(&stream) == cudaSuccess &&
-                sm90_flags_set(&flags, r->c->pieces, 3, stream) == 0;
+                sm90_flags_set(&flags, r->c->pieces, 3, 0, stream) == 0;
     return cudaStreamSynchronize(stream) == cudaSuccess && good;
 }
 

@@ -50,7 +50,8 @@ struct sm90_result {
     uint64_t failed;
 };
 
-/* Flags of v, q and k: the last piece's first. returns a cudaError_t. */
+/* Flags of v, q and k: the last piece's first, by a block that holds
+ * shared_bytes of shared memory. returns a cudaError_t. */
 struct sm90_flags {
     uint64_t *of[3];
 };
@@ -59,7 +60,7 @@ extern "C"
 #endif
     int
     sm90_flags_set(const struct sm90_flags *flags, int64_t count,
-        uint64_t value, void *stream);
+        uint64_t value, size_t shared_bytes, void *stream);
 
 /* Runs the case on the open emulator and compares; prints nothing. */
 struct sm90_result sm90_case_run(const struct sm90_case *c);

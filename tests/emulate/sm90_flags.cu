@@ -16,9 +16,13 @@ sm90_flags_kernel(struct sm90_flags flags, int64_t count, uint64_t value)
 }
 
 int
-sm90_flags_set(
-    const struct sm90_flags *flags, int64_t count, uint64_t value, void *stream)
+sm90_flags_set(const struct sm90_flags *flags, int64_t count, uint64_t value,
+    size_t shared_bytes, void *stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(1), 0, (cudaStream_t)stream, 0};
+    struct uli_launch launch = {
+        dim3(1), dim3(1), shared_bytes, (cudaStream_t)stream, 0};
+    cudaError_t error = uli_kernel_prepare(sm90_flags_kernel, shared_bytes);
+    if (error != cudaSuccess)
+        return error;
     return uli_kernel_launch(launch, sm90_flags_kernel, *flags, count, value);
 }

@@ -88,27 +88,30 @@ sm90_release(uint32_t bar)
         ptx_mbarrier_arrive(bar + 8);
 }
 
-/* Scores of tile j to p, in the general body with mask, cap and ALiBi. */
-template <class F, bool GENERAL>
+/* Bodies of a tile: all rows see it whole; some see a part; scores are capped
+ * or have ALiBi as well. */
+enum sm90_body { SM90_WHOLE, SM90_MASKED, SM90_TRANSFORMED };
+
+/* Scores of tile j to p. */
+template <class F, enum sm90_body BODY>
 static __device__ __forceinline__ void
 sm90_probabilities(const struct sm90_consumer<F> &c,
     const struct sm90_item *item, int32_t j, float (&s)[F::N / 2],
     struct sm90_rows_state &rows)
 {
-    if constexpr (GENERAL) {
-        int warp = (int)ptx_thread() % 128 / 32;
-        int row = 64 * c.group + 16 * warp;
+    int row = 64 * c.group + (int)ptx_thread() % 128 / 32 * 16;
+    if constexpr (BODY == SM90_TRANSFORMED) {
         const struct sm90_alibi *alibi =
             (const struct sm90_alibi *)(c.shared + F::ALIBI_AT) + row;
-        if (c.args.cap > 0 || item->slope != 0)
-            sm90_transform(s, c.args, item->slope, alibi, (int64_t)j * F::N);
-        sm90_mask(s, item, row + (int)ptx_thread() % 32 / 4, (int64_t)j * F::N);
+        sm90_transform(s, c.args, item->slope, alibi, (int64_t)j * F::N);
     }
+    if constexpr (BODY != SM90_WHOLE)
+        sm90_mask(s, item, row + (int)ptx_thread() % 32 / 4, (int64_t)j * F::N);
     sm90_softmax(s, rows, c.args.factor);
 }
 
 /* Tile j while the product of the one before runs. */
-template <class F, bool GENERAL>
+template <class F, enum sm90_body BODY>
 static __device__ __forceinline__ void
 sm90_step(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     int32_t j, float (&s)[F::N / 2], float (&o)[F::DV / 2],
@@ -125,7 +128,7 @@ sm90_step(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     ptx_wgmma_wait<1>();
     ptx_wgmma_touch(s);
     sm90_release(c.bars.k(now));
-    sm90_probabilities<F, GENERAL>(c, item, j, s, rows);
+    sm90_probabilities<F, BODY>(c, item, j, s, rows);
     ptx_wgmma_wait<0>();
     ptx_wgmma_touch(o);
     sm90_release(c.bars.v(before));
@@ -150,14 +153,21 @@ sm90_tiles(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     ptx_wgmma_wait<0>();
     ptx_wgmma_touch(s);
     sm90_release(c.bars.k(now));
-    sm90_probabilities<F, true>(c, item, j, s, rows);
+    bool transformed = c.args.cap > 0 || item->slope != 0;
+    if (transformed)
+        sm90_probabilities<F, SM90_TRANSFORMED>(c, item, j, s, rows);
+    else
+        sm90_probabilities<F, SM90_MASKED>(c, item, j, s, rows);
     sm90_fragments<F::BF16>(p, s);
-    for (j++; j < full; j++)
-        sm90_step<F, true>(c, item, q, j, s, o, p, rows);
+    j++;
+    for (; transformed && j < end; j++)
+        sm90_step<F, SM90_TRANSFORMED>(c, item, q, j, s, o, p, rows);
+    for (; j < full; j++)
+        sm90_step<F, SM90_MASKED>(c, item, q, j, s, o, p, rows);
     for (; j < masked; j++)
-        sm90_step<F, false>(c, item, q, j, s, o, p, rows);
+        sm90_step<F, SM90_WHOLE>(c, item, q, j, s, o, p, rows);
     for (; j < end; j++)
-        sm90_step<F, true>(c, item, q, j, s, o, p, rows);
+        sm90_step<F, SM90_MASKED>(c, item, q, j, s, o, p, rows);
     uint32_t last = c.kv - 1;
     sm90_wait_full(c.bars.v(last), last / F::STAGES);
     sm90_turn_take<F>(c.group);

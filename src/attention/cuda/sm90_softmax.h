@@ -47,41 +47,64 @@ sm90_transform(float (&s)[R], const struct uli_gpu_attn_args &args, float slope,
         int64_t e = a.around - j0, limit = 1 << 20;
         int64_t near = mask_max(mask_min(e, limit), -limit);
         int64_t beyond = e > near ? e - near : near - e;
-        at[h] = (float)near;
+        at[h] = (float)(near - 2 * (l % 4)); /* of the thread's first column */
         plus[h] = (float)(beyond - a.nearest);
     }
 #pragma unroll
-    for (int i = 0; i < R; i++) {
-        int h = i / 2 & 1;
-        float x = s[i] * args.scale;
-        if (args.cap > 0)
-            x = args.cap * sm90_tanh(x * args.cap_inverse);
-        if (slope != 0) {
-            float column = (float)(8 * (i / 4) + 2 * (l % 4) + (i & 1));
-            x = x - slope * (fabsf(at[h] - column) + plus[h]);
+    for (int i = 0; i < R; i++)
+        s[i] *= args.scale;
+    if (args.cap > 0)
+#pragma unroll
+        for (int i = 0; i < R; i++)
+            s[i] = args.cap * sm90_tanh(s[i] * args.cap_inverse);
+    if (slope != 0)
+#pragma unroll
+        for (int i = 0; i < R; i++) {
+            float column = (float)(8 * (i / 4) + (i & 1));
+            float d = fabsf(at[i / 2 & 1] - column) + plus[i / 2 & 1];
+            s[i] = __fmaf_rn(-slope, d, s[i]);
         }
-        s[i] = x;
-    }
+}
+
+/* Of a row's R / 2 values in a thread, which lie at columns 8 (n / 2) + first +
+ * (n & 1) of the tile: how many are before a column. */
+template <int R>
+static __device__ __forceinline__ int
+sm90_before(int64_t column, int first)
+{
+    int c = (int)mask_max(mask_min(column, 2 * R), 0) - first;
+    int whole = c >> 3, rest = c & 7;
+    return c <= 0 ? 0 : 2 * whole + (rest < 2 ? rest : 2);
+}
+
+/* Bits [0, n), n at most 32. */
+static __device__ __forceinline__ uint32_t
+sm90_bits(int n)
+{
+    return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (1u << n) - 1;
 }
 
 /* -inf for keys that a row does not see. row: the thread's first of the item;
- * j0: the tile's first key. */
+ * j0: the tile's first key. A row's visible values follow one another, so they
+ * are bits of a word: two instructions a value, where bounds need three. */
 template <int R>
 static __device__ __forceinline__ void
 sm90_mask(float (&s)[R], const struct sm90_item *item, int row, int64_t j0)
 {
-    int first = 2 * ((int)ptx_thread() % 4), low[2], high[2];
+    static_assert(R <= 64, "a word for each row");
+    int first = 2 * ((int)ptx_thread() % 4);
+    uint32_t seen[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int64_t from = item->low + row + 8 * h - j0;
         int64_t to = mask_min(item->high + row + 8 * h, item->k_rows) - j0;
-        low[h] = (int)mask_max(mask_min(from, 2 * R), 0) - first;
-        high[h] = (int)mask_max(mask_min(to, 2 * R), 0) - first;
+        seen[h] = sm90_bits(sm90_before<R>(to, first)) &
+                  ~sm90_bits(sm90_before<R>(from, first));
     }
 #pragma unroll
     for (int i = 0; i < R; i++) {
-        int h = i / 2 & 1, column = 8 * (i / 4) + (i & 1);
-        s[i] = column >= low[h] && column < high[h] ? s[i] : -INFINITY;
+        int n = 2 * (i / 4) + (i & 1);
+        s[i] = seen[i / 2 & 1] >> n & 1 ? s[i] : -INFINITY;
     }
 }
 
@@ -126,10 +149,14 @@ sm90_softmax(float (&s)[R], struct sm90_rows_state &rows, float factor)
         rows.sum[h] = __fmaf_rn(rows.sum[h], rows.alpha[h], total[h]);
 }
 
+/* Where no row of the warp has a new maximum the factors are 1, and times 1
+ * changes no bit: nothing is done. */
 template <int R>
 static __device__ __forceinline__ void
 sm90_scale(float (&o)[R], const float (&factor)[2])
 {
+    if (!__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f))
+        return;
 #pragma unroll
     for (int i = 0; i < R; i++)
         o[i] *= factor[i / 2 & 1];

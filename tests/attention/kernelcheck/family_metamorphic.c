@@ -238,6 +238,49 @@ heads_split(struct base *base)
     return ok;
 }
 
+/* All rows of `from` with batch items and heads in reverse order. */
+static void
+reverse(const struct kc_values *from, struct kc_values *to)
+{
+    const struct kc_shape *s = &from->shape;
+    for (int64_t i = 0; i < s->batch && from->at; i++)
+        for (int64_t n = 0; n < s->heads; n++)
+            memcpy(kc_row(to, s->batch - 1 - i, s->heads - 1 - n, 0),
+                kc_row(from, i, n, 0), (size_t)(s->rows * s->columns) * 8);
+}
+
+/* Batch items and heads in reverse order: the results in reverse order. */
+static bool
+order_is_free(struct base *base)
+{
+    struct kc_layout layout = {.kernel = base->kernel, .threads = 2};
+    struct kc_case kc, other;
+    bool ok = true;
+    make_case(base, &kc, ULYX_MASK_CAUSAL);
+    kc_solve(&kc);
+    make_case(base, &other, ULYX_MASK_CAUSAL);
+    for (int t = 0; t < KC_TENSORS; t++)
+        reverse(&kc.values[t], &other.values[t]);
+    for (int backward = 0; backward < kc_passes && ok; backward++) {
+        struct kc_result x, y, back = {0};
+        ok = kc_run(&kc, &kc.problem, &layout, backward, &x) &&
+             kc_run(&other, &other.problem, &layout, backward, &y);
+        for (int t = 0; ok && t < KC_TENSORS; t++) {
+            back.values[t].shape = y.values[t].shape;
+            back.values[t].at = kc_alloc(8 * kc_count(&y.values[t].shape));
+            reverse(&y.values[t], &back.values[t]);
+        }
+        ok = ok && kc_same(&kc, "batch and heads reversed", &x, &back,
+                       backward ? KC_DQ : KC_OUT, backward ? KC_DV : KC_LSE);
+        kc_result_free(&x);
+        kc_result_free(&y);
+        kc_result_free(&back);
+    }
+    kc_free(&kc);
+    kc_free(&other);
+    return ok;
+}
+
 /* A share of a BALANCED plan against all rows at once: out, lse, dq. */
 static bool
 segments_agree(struct base *base)
@@ -315,7 +358,7 @@ kc_family_metamorphic(
 {
     static bool (*const tests[])(struct base *) = {causal_is_window,
         one_document_is_plain, pack_is_its_documents, layouts_agree,
-        heads_split, segments_agree, halves_merge};
+        heads_split, order_is_free, segments_agree, halves_merge};
     static const ulyx_dtype_t dtypes[] = {
         ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16, ULYX_DTYPE_F64};
     for (int d = 0; d < 4; d++) {
