@@ -5,7 +5,11 @@
 # is ulyx_test, but .cu files are compiled as C++ over the stand-in headers of
 # tests/emulate/include, instrumented, and linked with the emulator; .c and
 # .cpp files see the stand-in cuda_runtime.h. No toolkit is needed.
+#   ulyx_emulated_api_test(name ...)
+# has the same options, and the whole library with all its kernels on emulated
+# devices: it opens the emulated driver as it would open the real one.
 set(ULYX_EMULATE_DIR ${PROJECT_SOURCE_DIR}/tests/emulate)
+set(ULYX_EMULATED_LIBCUDA ${PROJECT_BINARY_DIR}/tests/emulate/libcuda)
 
 # -fsanitize=thread is for its calls before each load and store, which the
 # emulator defines; no sanitizer is linked. Vector stores would hide bounds of
@@ -62,6 +66,21 @@ function(ulyx_emulated_test name)
   ulyx_test(${name} SOURCES ${arg_SOURCES} $<TARGET_OBJECTS:${name}_kernels>
     LIBS ${arg_LIBS} ulyx_emulator LABELS emulate ${arg_LABELS} ${options})
   ulyx_emulated_links(${name})
+endfunction()
+
+function(ulyx_emulated_api_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  if(ULYX_SANITIZE)
+    return()
+  endif()
+  ulyx_test(${name} SOURCES ${arg_SOURCES}
+    $<TARGET_OBJECTS:ulyx_emulated_driver>
+    LIBS ${arg_LIBS} ulyx_emulated_api ulyx_emulator ${arg_UNPARSED_ARGUMENTS})
+  ulyx_emulated_links(${name})
+  add_dependencies(${name} ulyx_emulated_libcuda)
+  # A run path of the old kind comes before LD_LIBRARY_PATH.
+  set_target_properties(${name} PROPERTIES BUILD_RPATH ${ULYX_EMULATED_LIBCUDA})
+  target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
 endfunction()
 
 # A program of ours with kernels, for tests with arguments of their own.

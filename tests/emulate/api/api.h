@@ -15,10 +15,13 @@ struct emu_stream {
     struct emu_graph *capture; /* what it records into, or NULL */
     int last;                  /* the last node that it recorded; -1 = none */
     bool origin;               /* the capture began on it */
+    int capture_mode;
+    pthread_t capture_thread;
     struct emu_stream *next;
 };
 
 struct emu_event {
+    int device;
     struct emu_op *op; /* the record, or NULL */
     struct emu_graph *capture;
     int node;
@@ -54,6 +57,13 @@ void emu_kernels_reset(void);
 /* Notes the error for cudaGetLastError and returns it. */
 cudaError_t emu_result(cudaError_t error);
 int emu_current_device(void);
+/* Makes it the calling thread's, unchecked. */
+void emu_set_device(int device);
+/* Waits for what streams of the device hold now; -1 = of all devices. */
+cudaError_t emu_device_wait(int device);
+/* Does a capture that is going on forbid a call of this kind to the calling
+ * thread, which is in the capture mode? */
+bool emu_capture_forbids(int mode);
 /* Opens with defaults when nothing is open, then takes the lock. */
 void emu_enter(void);
 /* The same for a call that only looks. */

@@ -41,7 +41,6 @@ emu_graph_drop(struct emu_graph *graph)
 cudaError_t
 cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    (void)mode;
     if (!stream)
         return emu_result(cudaErrorStreamCaptureUnsupported);
     emu_enter();
@@ -53,6 +52,8 @@ cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
         stream->capture->references = 1;
         stream->last = -1;
         stream->origin = true;
+        stream->capture_mode = (int)mode;
+        stream->capture_thread = pthread_self();
         error = cudaSuccess;
     }
     emu_leave();

@@ -150,8 +150,12 @@ emu_launch_kernel(const void *kernel, void (*invoke)(const void *args),
     cudaError_t error = check(k, grid, block, shared_bytes);
     if (!error && cluster_blocks > 1)
         error = refuse_cluster(k, cluster_blocks);
+    struct emu_stream *s = emu_stream_of(stream);
+    if (!error && s->device != emu_current_device())
+        error = refuse(k, cudaErrorInvalidResourceHandle,
+            "the stream is of another device than the current one",
+            (size_t)s->device);
     if (!error) {
-        struct emu_stream *s = emu_stream_of(stream);
         struct emu_op *op = emu_op_new(EMU_OP_KERNEL, s->device);
         op->launch.name = k->name;
         op->launch.grid = *grid;

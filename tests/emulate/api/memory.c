@@ -35,14 +35,16 @@ cudaMallocHost(void **p, size_t bytes)
     return allocate(p, bytes, -1);
 }
 
-/* As on a card, freeing waits for the work that may use the memory. */
+/* As on a card, freeing waits for the work of its device. */
 cudaError_t
 cudaFree(void *p)
 {
     if (!p)
         return cudaSuccess;
     emu_enter();
-    emu_host_wait(NULL);
+    const struct emu_allocation *a = emu_memory_find(p);
+    if (a)
+        emu_device_wait(a->device);
     int result = emu_memory_release(p);
     emu_leave();
     return emu_result(result ? cudaErrorInvalidValue : cudaSuccess);

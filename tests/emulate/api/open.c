@@ -151,6 +151,12 @@ emu_result(cudaError_t error)
     return error;
 }
 
+void
+emu_set_device(int device)
+{
+    current_device = device;
+}
+
 int
 emu_current_device(void)
 {

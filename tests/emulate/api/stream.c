@@ -106,23 +106,55 @@ cudaStreamSynchronize(cudaStream_t stream)
     return emu_result(error);
 }
 
+/* The last operations now, each held: later ones are not waited for, else
+ * who waits beside busy streams would never return. */
+cudaError_t
+emu_device_wait(int device)
+{
+    struct emu_op **tails = NULL;
+    size_t count = 0, room = 0;
+    cudaError_t error =
+        emu_fault_count() ? cudaErrorLaunchFailure : cudaSuccess;
+    for (int d = 0; d < EMU_DEVICES; d++)
+        if ((device < 0 || d == device) && defaults[d].tail) {
+            emu_grow(&tails, &room, count + 1, sizeof *tails);
+            tails[count++] = emu_op_hold(defaults[d].tail);
+        }
+    for (struct emu_stream *s = streams; s; s = s->next)
+        if ((device < 0 || s->device == device) && s->tail) {
+            emu_grow(&tails, &room, count + 1, sizeof *tails);
+            tails[count++] = emu_op_hold(s->tail);
+        }
+    for (size_t i = 0; i < count; i++) {
+        error = emu_host_wait(tails[i]);
+        emu_op_drop(tails[i]);
+    }
+    free(tails);
+    return error;
+}
+
 cudaError_t
 cudaDeviceSynchronize(void)
 {
     emu_enter();
-    int device = emu_current_device();
-    cudaError_t error =
-        emu_fault_count() ? cudaErrorLaunchFailure : cudaSuccess;
-    struct emu_stream *s = &defaults[device];
-    if (s->tail)
-        error = emu_host_wait(s->tail);
-    for (s = streams; s; s = s->next)
-        if (s->device == device && s->tail && !s->tail->done) {
-            error = emu_host_wait(s->tail);
-            s = streams;
-        }
+    cudaError_t error = emu_device_wait(emu_current_device());
     emu_leave();
     return emu_result(error);
+}
+
+bool
+emu_capture_forbids(int mode)
+{
+    for (const struct emu_stream *s = streams; s; s = s->next)
+        if (s->capture && s->origin &&
+            s->capture_mode != cudaStreamCaptureModeRelaxed &&
+            mode != cudaStreamCaptureModeRelaxed &&
+            (mode == cudaStreamCaptureModeGlobal &&
+                        s->capture_mode == cudaStreamCaptureModeGlobal
+                    ? true
+                    : pthread_equal(s->capture_thread, pthread_self())))
+            return true;
+    return false;
 }
 
 static cudaError_t
@@ -160,7 +192,10 @@ cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     (void)flags;
     *event = calloc(1, sizeof **event);
-    return emu_result(*event ? cudaSuccess : cudaErrorMemoryAllocation);
+    if (!*event)
+        return emu_result(cudaErrorMemoryAllocation);
+    (*event)->device = emu_current_device();
+    return cudaSuccess;
 }
 
 cudaError_t
@@ -184,6 +219,10 @@ cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     emu_enter();
     struct emu_stream *s = emu_stream_of(stream);
+    if (s->device != event->device) {
+        emu_leave();
+        return emu_result(cudaErrorInvalidResourceHandle);
+    }
     struct emu_op *op = emu_op_new(EMU_OP_MARK, s->device);
     event->capture = s->capture;
     if (!s->capture) {

@@ -168,6 +168,7 @@ struct emu {
     bool open, failed;
     uint64_t random, now_ns, alarm_ns; /* earliest alarm, 0 = none */
     uint64_t progress, progress_seen, stall_start_ns, stall_step_ns;
+    uint64_t wall_ns, wall_start_ns; /* of the last look, of the stall */
     uint64_t serial;
     uint32_t eagerness; /* asynchronous operations act one turn in so many */
     struct emu_device devices[EMU_DEVICES];

@@ -228,7 +228,8 @@ static bool
 hosts_wait(void)
 {
     uint32_t hosts = (uint32_t)emu.config.host_threads;
-    return emu.hosts_waiting >= hosts || emu.queries >= hosts * QUERIES;
+    return emu.hosts_waiting >= hosts ||
+           (!emu.config.wall_time && emu.queries >= hosts * QUERIES);
 }
 
 /* The lock is held. Work that has just begun waits until the hosts have said
@@ -237,7 +238,8 @@ static void
 await_hosts(void)
 {
     uint64_t calls = emu.calls - 1;
-    while (!hosts_wait() && !emu.quit && calls != emu.calls) {
+    while (!emu.config.wall_time && !hosts_wait() && !emu.quit &&
+           calls != emu.calls) {
         struct timespec until = deadline(SILENCE_NS);
         calls = emu.calls;
         pthread_cond_timedwait(&emu.work, &emu.lock, &until);

@@ -4,10 +4,16 @@
  * steps that double, so that deadlines of hours are reached at once; past the
  * limit, or with no one who could ever look again, it is a deadlock, and the
  * report groups the waiting lanes of each warp by what they wait for.
+ *
+ * With config.wall_time a host that is not in the emulator may be on its way:
+ * until then the clock goes with the wall's, so that what a deadline means to
+ * the host's waits and to the kernels' is the same.
  */
 #include "emulate/core/emu.h"
+#include <time.h>
 
 enum { FIRST_STEP_NS = 1000, REPORT_BYTES = 3500 };
+#define WALL_LIMIT_NS UINT64_C(50000000000)
 
 static bool
 same_wait(const struct emu_thread *a, const struct emu_thread *b)
@@ -81,19 +87,43 @@ wake_polls(void)
     return any;
 }
 
+static uint64_t
+wall_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* Time passes with the wall's; true when it has for too long. */
+static bool
+follow_wall(void)
+{
+    uint64_t wall = wall_clock();
+    emu.now_ns += wall - emu.wall_ns;
+    emu.wall_ns = wall;
+    return wall - emu.wall_start_ns > WALL_LIMIT_NS;
+}
+
 void
 emu_stalled(bool hosts_wait)
 {
+    bool over = false;
     if (emu.progress != emu.progress_seen) {
         emu.progress_seen = emu.progress;
         emu.stall_start_ns = emu.now_ns;
         emu.stall_step_ns = FIRST_STEP_NS;
+        emu.wall_ns = emu.wall_start_ns = wall_clock();
     }
     if (hosts_wait) {
         emu.now_ns += emu.stall_step_ns;
         emu.stall_step_ns *= 2;
+    } else if (emu.config.wall_time) {
+        over = follow_wall();
     }
     bool polls = wake_polls();
+    if (over)
+        report_deadlock();
     if (!hosts_wait)
         return;
     if (!polls || emu.now_ns - emu.stall_start_ns > emu.config.stall_limit_ns)

@@ -44,7 +44,11 @@ struct emu_config {
     int host_threads;
     uint64_t seed; /* 0 = ULYX_TEST_SEED, else 1; printed at the first fault */
     uint64_t stall_limit_ns; /* virtual time without progress, 0 = two days */
-    bool quiet;              /* faults are recorded but not printed */
+    /* Host threads come and go, and wait for each other elsewhere, too: while
+     * nothing can move and fewer than host_threads wait in the emulator, time
+     * passes as on the wall. Not a function of the seed. */
+    bool wall_time;
+    bool quiet; /* faults are recorded but not printed */
 };
 
 /* Opens afresh; closes what was open. Returns 0, or -1 without memory. */

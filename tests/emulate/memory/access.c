@@ -149,6 +149,16 @@ count_writes(struct emu_allocation *a, size_t offset, size_t bytes,
     }
 }
 
+/* Plain memory by peer access, mapped memory by its own list. */
+static bool
+reaches(int device, const struct emu_allocation *a)
+{
+    if (a->mapped)
+        return a->granted >> device & 1;
+    return a->device < 0 || a->device == device ||
+           emu.devices[device].peers[a->device];
+}
+
 static bool
 access_global(const struct emu_accessor *who, const unsigned char *p,
     size_t bytes, bool write)
@@ -162,8 +172,7 @@ access_global(const struct emu_accessor *who, const unsigned char *p,
             a ? " (it runs over the end)" : "", emu_here());
         return false;
     }
-    if (who->block && a->device >= 0 && a->device != who->device &&
-        !emu.devices[who->device].peers[a->device])
+    if (who->block && !reaches(who->device, a))
         emu_fault_fatal(EMU_FAULT_PEER,
             "%s at %p of device %d without peer access%s", verb(who, write),
             (const void *)p, a->device, emu_here());

@@ -15,6 +15,7 @@ static unsigned char *arena;
 static struct emu_allocation **pages;
 static struct emu_allocation **all;
 static size_t all_count, all_room, next_page;
+static uint64_t last_id;
 static pthread_mutex_t arena_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void *
@@ -41,7 +42,7 @@ void
 emu_memory_close(void)
 {
     for (size_t i = 0; i < all_count; i++) {
-        if (!all[i]->freed)
+        if (!all[i]->freed && !all[i]->mapped)
             munmap(all[i]->cells, all[i]->bytes * sizeof(struct emu_cell));
         free(all[i]->writes);
         free(all[i]);
@@ -58,29 +59,48 @@ page_count(size_t bytes)
     return (bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;
 }
 
-static void *
-allocate(size_t bytes, int device)
+/* Pages, and an empty one after them; NULL when there are no more. */
+static unsigned char *
+take_pages(size_t bytes)
 {
     size_t count = page_count(bytes);
     if (!bytes || count + 1 > PAGES - next_page)
         return NULL;
-    struct emu_allocation *a = calloc(1, sizeof *a);
-    struct emu_cell *cells = reserve(bytes * sizeof *cells);
     unsigned char *base = arena + (next_page << PAGE_SHIFT);
-    if (!a || !cells ||
-        mprotect(base, count << PAGE_SHIFT, PROT_READ | PROT_WRITE)) {
-        free(a);
+    next_page += count + 1;
+    return base;
+}
+
+static struct emu_allocation *
+enter_allocation(
+    unsigned char *base, size_t bytes, int device, struct emu_cell *cells)
+{
+    struct emu_allocation *a = calloc(1, sizeof *a);
+    if (!a)
         return NULL;
-    }
     a->base = base;
     a->bytes = bytes;
     a->device = device;
     a->cells = cells;
-    for (size_t i = 0; i < count; i++)
-        pages[next_page + i] = a;
-    next_page += count + 1;
+    a->id = ++last_id;
+    size_t first = (size_t)(base - arena) >> PAGE_SHIFT;
+    for (size_t i = 0; i < page_count(bytes); i++)
+        pages[first + i] = a;
     emu_grow(&all, &all_room, all_count + 1, sizeof *all);
     all[all_count++] = a;
+    return a;
+}
+
+static void *
+allocate(size_t bytes, int device)
+{
+    unsigned char *base = take_pages(bytes);
+    struct emu_cell *cells = base ? reserve(bytes * sizeof *cells) : NULL;
+    if (!cells ||
+        mprotect(base, page_count(bytes) << PAGE_SHIFT, PROT_READ | PROT_WRITE))
+        return NULL;
+    if (!enter_allocation(base, bytes, device, cells))
+        return NULL;
     if (bytes <= POISON_LIMIT)
         memset(base, 0xff, bytes);
     return base;
@@ -93,6 +113,38 @@ emu_memory_allocate(size_t bytes, int device)
     void *p = allocate(bytes, device);
     pthread_mutex_unlock(&arena_lock);
     return p;
+}
+
+void *
+emu_memory_reserve(size_t bytes)
+{
+    pthread_mutex_lock(&arena_lock);
+    void *p = take_pages(bytes);
+    pthread_mutex_unlock(&arena_lock);
+    return p;
+}
+
+struct emu_allocation *
+emu_memory_map(
+    void *base, size_t bytes, int device, int fd, struct emu_cell *cells)
+{
+    struct emu_allocation *a = NULL;
+    pthread_mutex_lock(&arena_lock);
+    if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+            0) != MAP_FAILED)
+        a = enter_allocation(base, bytes, device, cells);
+    if (a)
+        a->mapped = true;
+    pthread_mutex_unlock(&arena_lock);
+    return a;
+}
+
+void
+emu_memory_unmap(struct emu_allocation *a)
+{
+    a->freed = true;
+    mmap(a->base, a->bytes, PROT_NONE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 bool
@@ -118,7 +170,7 @@ int
 emu_memory_release(void *base)
 {
     struct emu_allocation *a = emu_memory_find(base);
-    if (!a || a->base != base)
+    if (!a || a->base != base || a->mapped)
         return -1;
     a->freed = true;
     munmap(a->cells, a->bytes * sizeof(struct emu_cell));

@@ -30,6 +30,9 @@ struct emu_allocation {
     size_t bytes;
     int device; /* -1 = host memory that all devices reach */
     bool freed;
+    bool mapped;      /* of physical memory, which has the cells */
+    uint32_t granted; /* mapped: the devices that may access it */
+    uint64_t id;      /* never used twice */
     struct emu_cell *cells;
     uint8_t *writes; /* while tracked, for the whole allocation */
     size_t track_offset, track_bytes;
@@ -43,6 +46,13 @@ int emu_memory_release(void *base);
 /* The live allocation that holds the address, or NULL. */
 struct emu_allocation *emu_memory_find(const void *address);
 bool emu_memory_in_arena(const void *address);
+
+/* Virtual memory: addresses without memory; a memfd's bytes at such, with the
+ * cells of who made it, for no device until granted; and away again. */
+void *emu_memory_reserve(size_t bytes);
+struct emu_allocation *emu_memory_map(
+    void *base, size_t bytes, int device, int fd, struct emu_cell *cells);
+void emu_memory_unmap(struct emu_allocation *allocation);
 
 /* Checks bounds and races of an access and notes it. False (after a fatal
  * fault) when the bytes must not be touched. */

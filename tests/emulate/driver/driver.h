@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The emulated CUDA driver: all that src/device looks up, over the emulator.
+ * The library under test opens it as libcuda.so.1, as it opens the real one:
+ * the program's run path comes first. Tests bring faults by the calls below.
+ */
+#ifndef EMULATE_DRIVER_DRIVER_H
+#define EMULATE_DRIVER_DRIVER_H
+
+#include <stdbool.h>
+#include "device/cuda_driver.h"
+#include "emulate/api/api.h"
+
+/* ---- for tests ----------------------------------------------------------- */
+
+/* The entry point fails with the result, from its n-th call from now on (0 =
+ * the next), until told otherwise by NULL. */
+void emu_driver_fail(const char *call, int result, int n);
+/* Devices cannot reach each other's memory. */
+void emu_driver_no_peers(bool off);
+/* What the library has made through the driver and not given back: memory,
+ * handles, reserved addresses, mappings, streams, events. */
+int emu_driver_live(void);
+
+/* ---- for its own files --------------------------------------------------- */
+
+int emu_driver_lookup(const char *name, void **function, int version);
+/* The result that a test wants of the call; 0 = do it. */
+int emu_driver_outcome(const char *name);
+void emu_driver_count(int change);
+/* The calling thread's capture mode, by the driver's numbers. */
+int emu_driver_capture_mode(void);
+
+#define EMU_DRIVER_MAY_FAIL()                                                  \
+    do {                                                                       \
+        int outcome = emu_driver_outcome(__func__ + 3 /* do_ */);              \
+        if (outcome)                                                           \
+            return outcome;                                                    \
+    } while (0)
+
+/* Not while a capture may be disturbed, as the driver has it. */
+#define EMU_DRIVER_NOT_IN_CAPTURE()                                            \
+    do {                                                                       \
+        emu_enter();                                                           \
+        bool forbidden = emu_capture_forbids(emu_driver_capture_mode());       \
+        emu_leave();                                                           \
+        if (forbidden)                                                         \
+            return cudaErrorStreamCaptureUnsupported;                          \
+    } while (0)
+
+#define EMU_DRIVER_DECLARE(name, version, parameters)                          \
+    uli_cu_result do_##name parameters;
+ULI_CU_CALLS(EMU_DRIVER_DECLARE)
+
+#endif

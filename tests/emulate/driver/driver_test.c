@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The emulated driver under src/device: memory kinds, streams, events,
+ * captures, shared memory, and how time passes when host threads wait for each
+ * other outside of the emulator. The library opens it by itself, as libcuda.
+ */
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/status.h"
+#include "collectives/cuda/exchange_gpu.h"
+#include "device/device.h"
+#include "device/share.h"
+#include "emulate/driver/driver.h"
+#include "support/test.h"
+
+enum { DEVICES = 3 };
+
+static const struct uli_device_ops *
+cuda(void)
+{
+    return uli_device_ops(ULYX_MEMORY_CUDA);
+}
+
+static int
+open_devices(void **state)
+{
+    const struct emu_config config = {
+        .devices = DEVICES, .host_threads = 2, .wall_time = true};
+    (void)state;
+    return emu_open(&config);
+}
+
+static int
+close_devices(void **state)
+{
+    (void)state;
+    emu_driver_fail(NULL, 0, 0);
+    emu_driver_no_peers(false);
+    emu_close();
+    return emu_driver_live();
+}
+
+static void
+the_library_finds_it_and_its_devices(void **state)
+{
+    unsigned char uuid[2][16];
+    int32_t count = 0, device = 7;
+    (void)state;
+    assert_status(cuda()->open(), ULYX_SUCCESS);
+    assert_status(cuda()->count(&count), ULYX_SUCCESS);
+    assert_int_equal(count, DEVICES);
+    cudaSetDevice(2);
+    assert_status(cuda()->current(&device), ULYX_SUCCESS);
+    assert_int_equal(device, 2);
+    assert_status(cuda()->uuid(0, uuid[0]), ULYX_SUCCESS);
+    assert_status(cuda()->uuid(1, uuid[1]), ULYX_SUCCESS);
+    assert_memory_not_equal(uuid[0], uuid[1], 16);
+    assert_status(cuda()->uuid(DEVICES, uuid[1]), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(cuda()->peer_enable(0, 1), ULYX_SUCCESS);
+    assert_status(cuda()->peer_enable(0, 1), ULYX_SUCCESS);
+    emu_driver_no_peers(true);
+    assert_status(cuda()->peer_enable(0, 2), ULYX_ERR_UNSUPPORTED);
+    assert_status(cuda()->current(&device), ULYX_SUCCESS);
+    assert_int_equal(device, 2); /* as before all these calls */
+}
+
+static void
+a_pointer_tells_its_kind_and_range(void **state)
+{
+    struct uli_device_range range;
+    unsigned char *memory = NULL, *pinned = NULL, *there = NULL, plain;
+    (void)state;
+    assert_status(cuda()->alloc(1, 1000, (void **)&memory), ULYX_SUCCESS);
+    assert_status(cuda()->range(memory + 999, &range), ULYX_SUCCESS);
+    assert_int_equal(range.memory_kind, ULYX_MEMORY_CUDA);
+    assert_int_equal(range.device, 1);
+    assert_ptr_equal(range.base, memory);
+    assert_int_equal(range.bytes, 1000);
+    assert_false(range.managed);
+    assert_status(cuda()->host_alloc(2, 64, (void **)&pinned, (void **)&there),
+        ULYX_SUCCESS);
+    assert_status(cuda()->range(pinned, &range), ULYX_SUCCESS);
+    assert_int_equal(range.memory_kind, ULYX_MEMORY_HOST);
+    assert_status(cuda()->range(&plain, &range), ULYX_SUCCESS);
+    assert_int_equal(range.memory_kind, ULYX_MEMORY_HOST);
+    assert_int_equal(emu_driver_live(), 2);
+    assert_status(cuda()->host_free(2, pinned), ULYX_SUCCESS);
+    assert_status(cuda()->free(1, memory), ULYX_SUCCESS);
+    assert_status(cuda()->free(1, memory), ULYX_ERR_INVALID_ARGUMENT);
+}
+
+static void
+streams_and_events_order_work(void **state)
+{
+    unsigned char *memory = NULL, back[64];
+    void *stream[2] = {NULL, NULL}, *event = NULL;
+    bool capturing = true;
+    (void)state;
+    assert_status(cuda()->alloc(1, 64, (void **)&memory), ULYX_SUCCESS);
+    for (int i = 0; i < 2; i++)
+        assert_status(cuda()->stream_create(1, &stream[i]), ULYX_SUCCESS);
+    assert_status(cuda()->event_create(1, &event), ULYX_SUCCESS);
+    assert_status(cuda()->zero(1, memory, 64, stream[0]), ULYX_SUCCESS);
+    assert_status(cuda()->event_record(1, event, stream[0]), ULYX_SUCCESS);
+    assert_status(cuda()->event_order(1, event, stream[1]), ULYX_SUCCESS);
+    assert_status(cuda()->copy(1, back, memory, 64, stream[1]), ULYX_SUCCESS);
+    assert_status(
+        cuda()->stream_capturing(1, stream[1], &capturing), ULYX_SUCCESS);
+    assert_false(capturing);
+    assert_status(cuda()->stream_wait(1, stream[1]), ULYX_SUCCESS);
+    assert_status(cuda()->event_test(1, event), ULYX_SUCCESS);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(back[i], 0);
+    for (int i = 0; i < 2; i++)
+        assert_status(cuda()->stream_destroy(1, stream[i]), ULYX_SUCCESS);
+    assert_status(cuda()->event_destroy(1, event), ULYX_SUCCESS);
+    assert_status(cuda()->free(1, memory), ULYX_SUCCESS);
+    assert_int_equal(emu_fault_count(), 0);
+}
+
+static void
+an_event_belongs_to_its_device(void **state)
+{
+    void *stream = NULL, *event = NULL;
+    (void)state;
+    assert_status(cuda()->stream_create(1, &stream), ULYX_SUCCESS);
+    assert_status(cuda()->event_create(0, &event), ULYX_SUCCESS);
+    assert_status(
+        cuda()->event_record(1, event, stream), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(cuda()->stream_destroy(1, stream), ULYX_SUCCESS);
+    assert_status(cuda()->event_destroy(0, event), ULYX_SUCCESS);
+}
+
+/* The library's own calls are relaxed; a caller's plain one is not. */
+static void
+a_capture_is_seen_and_not_disturbed(void **state)
+{
+    unsigned char *memory = NULL, *other = NULL, back[64];
+    uli_cu_ptr refused;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    bool capturing = false;
+    (void)state;
+    cudaSetDevice(0);
+    assert_status(cuda()->alloc(0, 64, (void **)&memory), ULYX_SUCCESS);
+    assert_int_equal(cudaStreamCreate(&stream), 0);
+    assert_int_equal(
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), 0);
+    assert_status(
+        cuda()->stream_capturing(0, stream, &capturing), ULYX_SUCCESS);
+    assert_true(capturing);
+    assert_int_equal(do_cuMemAlloc(&refused, 64), 900);
+    assert_status(cuda()->alloc(0, 64, (void **)&other), ULYX_SUCCESS);
+    assert_status(cuda()->free(0, other), ULYX_SUCCESS);
+    assert_int_equal(cudaMemsetAsync(memory, 5, 64, stream), 0);
+    assert_status(cuda()->copy(0, back, memory, 64, stream), ULYX_SUCCESS);
+    assert_int_equal(cudaStreamEndCapture(stream, &graph), 0);
+    for (int i = 0; i < 2; i++) {
+        memset(back, 0, sizeof(back));
+        assert_int_equal(cudaGraphLaunch(graph, stream), 0);
+        assert_status(cuda()->stream_wait(0, stream), ULYX_SUCCESS);
+        assert_int_equal(back[63], 5);
+    }
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+    assert_status(cuda()->free(0, memory), ULYX_SUCCESS);
+}
+
+static void
+errors_are_named(void **state)
+{
+    void *memory = &memory;
+    (void)state;
+    emu_driver_fail("cuMemAlloc", 2, 1);
+    assert_status(cuda()->alloc(0, 64, &memory), ULYX_SUCCESS);
+    assert_status(cuda()->free(0, memory), ULYX_SUCCESS);
+    assert_status(cuda()->alloc(0, 64, &memory), ULYX_ERR_NO_MEMORY);
+    assert_non_null(strstr(uli_error_text(), "cuMemAlloc"));
+    emu_driver_fail(NULL, 0, 0);
+    assert_status(
+        cuda()->alloc(DEVICES, 64, &memory), ULYX_ERR_INVALID_ARGUMENT);
+}
+
+/* Another device's bytes of one memory are the same, and in reach without
+ * peer access, for its own mapping grants it. */
+static void
+shared_memory_is_the_same_at_each_device(void **state)
+{
+    struct uli_share_memory memory;
+    struct uli_share share;
+    struct uli_share_import import;
+    unsigned char back[64] = {0};
+    (void)state;
+    assert_status(uli_share_alloc(0, 1000, &memory), ULYX_SUCCESS);
+    assert_status(
+        uli_share_export((char *)memory.address + 5, &share), ULYX_SUCCESS);
+    assert_int_equal(share.form, ULI_SHARE_DESCRIPTOR);
+    assert_status(uli_share_map(1, &share, 1, &import), ULYX_SUCCESS);
+    uli_share_close(&share);
+    assert_ptr_not_equal(import.address, memory.address);
+    assert_status(cuda()->zero(0, memory.address, 64, NULL), ULYX_SUCCESS);
+    assert_status(cuda()->stream_wait(0, NULL), ULYX_SUCCESS);
+    memset(back, 1, sizeof(back));
+    assert_status(
+        cuda()->copy(1, back, import.address, 64, NULL), ULYX_SUCCESS);
+    assert_status(cuda()->stream_wait(1, NULL), ULYX_SUCCESS);
+    assert_int_equal(back[63], 0);
+    assert_status(uli_share_unmap(&import), ULYX_SUCCESS);
+    assert_status(uli_share_free(&memory), ULYX_SUCCESS);
+    assert_int_equal(emu_fault_count(), 0);
+}
+
+/* ---- time ---------------------------------------------------------------- */
+
+/* One of two ranks in a call that both refuse: OPEN | CLOSE. */
+struct rank {
+    struct uli_gpu_args args;
+    int nap_ms, result;
+};
+
+static void *
+launch_and_wait(void *context)
+{
+    struct rank *rank = context;
+    const struct timespec nap = {.tv_nsec = rank->nap_ms * 1000000L};
+    cudaStream_t stream;
+    nanosleep(&nap, NULL);
+    cudaSetDevice(0);
+    rank->result = cudaStreamCreate(&stream) ||
+                   uli_gpu_exchange_launch(&rank->args, 1, 32, stream) ||
+                   cudaStreamSynchronize(stream) || cudaStreamDestroy(stream);
+    return NULL;
+}
+
+/* The deadline is a minute, which virtual time alone would pass at once. */
+static void
+a_kernel_waits_for_a_host_that_is_elsewhere(void **state)
+{
+    struct rank ranks[2] = {{.nap_ms = 0}, {.nap_ms = 100}};
+    struct uli_gpu_words *words = NULL;
+    struct uli_gpu_peer peers[2][2] = {0}, *there = NULL;
+    struct uli_gpu_state *at = NULL, now[2];
+    pthread_t thread;
+    (void)state;
+    cudaSetDevice(0);
+    assert_int_equal(cudaMalloc((void **)&words, 2 * sizeof(*words)), 0);
+    assert_int_equal(cudaMalloc((void **)&there, sizeof(peers)), 0);
+    assert_int_equal(cudaMalloc((void **)&at, sizeof(now)), 0);
+    assert_int_equal(cudaMemset(words, 0, 2 * sizeof(*words)), 0);
+    assert_int_equal(cudaMemset(at, 0, sizeof(now)), 0);
+    for (int r = 0; r < 2; r++) {
+        peers[r][!r] = (struct uli_gpu_peer){
+            .mine = words + r, .yours = words + !r, .shares = 1};
+        ranks[r].args = (struct uli_gpu_args){.rank = r,
+            .nranks = 2,
+            .peers = there + 2 * r,
+            .state = at + r,
+            .timeout_ns = UINT64_C(60000000000),
+            .steps = ULI_GPU_OPEN | ULI_GPU_CLOSE,
+            .record = {-ULYX_ERR_NO_MEMORY}};
+    }
+    assert_int_equal(
+        cudaMemcpy(there, peers, sizeof(peers), cudaMemcpyDefault), 0);
+    assert_int_equal(
+        pthread_create(&thread, NULL, launch_and_wait, &ranks[1]), 0);
+    launch_and_wait(&ranks[0]);
+    pthread_join(thread, NULL);
+    assert_int_equal(cudaMemcpy(now, at, sizeof(now), cudaMemcpyDefault), 0);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(ranks[r].result, 0);
+        assert_int_equal(now[r].call, 1);
+        assert_int_equal(now[r].failed, 0);
+    }
+    cudaFree(words);
+    cudaFree(there);
+    cudaFree(at);
+}
+
+#define ON_DEVICES(test)                                                       \
+    cmocka_unit_test_setup_teardown(test, open_devices, close_devices)
+
+static const struct CMUnitTest tests[] = {
+    ON_DEVICES(the_library_finds_it_and_its_devices),
+    ON_DEVICES(a_pointer_tells_its_kind_and_range),
+    ON_DEVICES(streams_and_events_order_work),
+    ON_DEVICES(an_event_belongs_to_its_device),
+    ON_DEVICES(a_capture_is_seen_and_not_disturbed),
+    ON_DEVICES(errors_are_named),
+    ON_DEVICES(shared_memory_is_the_same_at_each_device),
+    ON_DEVICES(a_kernel_waits_for_a_host_that_is_elsewhere),
+};
+
+ULI_TEST_MAIN("EmulateDriver", tests)

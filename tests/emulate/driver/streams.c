@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The emulated driver's streams, events, copies and fills: the runtime's, for
+ * a CUstream is a cudaStream_t. What a capture would forbid is refused, but
+ * for calls on the captured stream itself, which the runtime's own refuse.
+ */
+#include "emulate/driver/driver.h"
+
+int
+do_cuMemcpyAsync(uli_cu_ptr dst, uli_cu_ptr src, size_t bytes, void *stream)
+{
+    EMU_DRIVER_MAY_FAIL();
+    return cudaMemcpyAsync((void *)(uintptr_t)dst, (void *)(uintptr_t)src,
+        bytes, cudaMemcpyDefault, stream);
+}
+
+int
+do_cuMemsetD8Async(
+    uli_cu_ptr address, unsigned char value, size_t bytes, void *stream)
+{
+    EMU_DRIVER_MAY_FAIL();
+    return cudaMemsetAsync((void *)(uintptr_t)address, value, bytes, stream);
+}
+
+int
+do_cuStreamCreate(void **stream, unsigned flags)
+{
+    EMU_DRIVER_MAY_FAIL();
+    EMU_DRIVER_NOT_IN_CAPTURE();
+    int result = cudaStreamCreateWithFlags((cudaStream_t *)stream, flags);
+    emu_driver_count(result == 0);
+    return result;
+}
+
+int
+do_cuStreamDestroy(void *stream)
+{
+    EMU_DRIVER_MAY_FAIL();
+    emu_driver_count(-1);
+    return cudaStreamDestroy(stream);
+}
+
+int
+do_cuStreamSynchronize(void *stream)
+{
+    EMU_DRIVER_MAY_FAIL();
+    EMU_DRIVER_NOT_IN_CAPTURE();
+    return cudaStreamSynchronize(stream);
+}
+
+int
+do_cuStreamIsCapturing(void *stream, int *status)
+{
+    EMU_DRIVER_MAY_FAIL();
+    enum cudaStreamCaptureStatus capturing;
+    cudaStreamIsCapturing(stream, &capturing);
+    *status = (int)capturing;
+    return 0;
+}
+
+int
+do_cuStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    EMU_DRIVER_MAY_FAIL();
+    return event ? (int)cudaStreamWaitEvent(stream, event, flags)
+                 : ULI_CU_INVALID_HANDLE;
+}
+
+int
+do_cuEventCreate(void **event, unsigned flags)
+{
+    EMU_DRIVER_MAY_FAIL();
+    int result = cudaEventCreateWithFlags((cudaEvent_t *)event, flags);
+    emu_driver_count(result == 0);
+    return result;
+}
+
+int
+do_cuEventDestroy(void *event)
+{
+    EMU_DRIVER_MAY_FAIL();
+    emu_driver_count(-1);
+    return cudaEventDestroy(event);
+}
+
+int
+do_cuEventRecord(void *event, void *stream)
+{
+    EMU_DRIVER_MAY_FAIL();
+    return event ? (int)cudaEventRecord(event, stream) : ULI_CU_INVALID_HANDLE;
+}
+
+int
+do_cuEventQuery(void *event)
+{
+    EMU_DRIVER_MAY_FAIL();
+    EMU_DRIVER_NOT_IN_CAPTURE();
+    return cudaEventQuery(event);
+}
