@@ -8,6 +8,7 @@
 #include "ulyx/types.h"
 #include "ulyx/comm.h"
 #include "ulyx/memory.h"
+#include "ulyx/pool.h"
 #include "ulyx/collective.h"
 #include "ulyx/reshuffle.h"
 #include "ulyx/attention.h"

@@ -17,6 +17,7 @@
 #include "comm/create.h"
 #include "comm/gpu.h"
 #include "comm/identity.h"
+#include "comm/pool.h"
 #include "comm/remote.h"
 #include "comm/service.h"
 #include "comm/team.h"
@@ -130,6 +131,7 @@ uli_comm_free(ulyx_comm_t *comm)
 {
     bool buried = comm->team != NULL;
 
+    uli_pool_forget(comm);
     uli_remote_close(comm);
     uli_windows_close(comm);
     if (buried)

@@ -325,6 +325,15 @@ uli_mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
     return status;
 }
 
+bool
+uli_mem_is_attached(const ulyx_comm_t *comm, ulyx_mem_t *mem)
+{
+    pthread_mutex_lock(&mem->lock);
+    bool attached = find_attachment(mem, comm) != NULL;
+    pthread_mutex_unlock(&mem->lock);
+    return attached;
+}
+
 static ulyx_status_t
 check_free(ulyx_mem_t *mem)
 {

@@ -25,5 +25,6 @@ void uli_mem_range(const ulyx_mem_t *mem, void **address_p, int64_t *bytes_p);
 ulyx_status_t uli_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem);
 ulyx_status_t uli_mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem);
 ulyx_status_t uli_mem_free(ulyx_mem_t *mem);
+bool uli_mem_is_attached(const ulyx_comm_t *comm, ulyx_mem_t *mem);
 
 #endif

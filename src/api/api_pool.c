@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public calls of pool.h.
+ */
+#include "ulyx/pool.h"
+
+#include "api/params.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "comm/pool.h"
+
+ulyx_status_t
+ulyx_pool_attach(ulyx_comm_t *comm)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    return uli_pool_attach(comm);
+}
+
+ulyx_status_t
+ulyx_pool_detach(ulyx_comm_t *comm)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    return uli_pool_detach(comm);
+}
+
+static ulyx_status_t
+check_size(size_t bytes, int device)
+{
+    if (bytes == 0 || bytes > (size_t)INT64_MAX)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "pool: an allocation of %zu bytes", bytes);
+    if (device < 0 || device == INT32_MAX)
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "pool: device %d is none", device);
+    return ULYX_SUCCESS;
+}
+
+void *
+ulyx_pool_malloc(size_t bytes, int device, void *stream)
+{
+    void *address = NULL;
+    (void)stream; /* a new allocation is ordered after nothing */
+    if (uli_api_enter() != ULYX_SUCCESS ||
+        check_size(bytes, device) != ULYX_SUCCESS ||
+        uli_pool_malloc((int64_t)bytes, device, &address) != ULYX_SUCCESS)
+        return NULL;
+    return address;
+}
+
+/* There is nobody to return an error to: it is logged where it arises. */
+void
+ulyx_pool_free(void *address, size_t bytes, int device, void *stream)
+{
+    (void)bytes, (void)device; /* the pool knows both */
+    if (address && uli_api_enter() == ULYX_SUCCESS)
+        (void)uli_pool_free(address, stream);
+}
+
+ulyx_status_t
+ulyx_pool_get_counts(int64_t *allocations_p, int64_t *quarantined_p)
+{
+    int64_t allocations, quarantined;
+    ULI_TRY(uli_api_enter());
+    uli_pool_counts(&allocations, &quarantined);
+    if (allocations_p)
+        *allocations_p = allocations;
+    if (quarantined_p)
+        *quarantined_p = quarantined;
+    return ULYX_SUCCESS;
+}
