@@ -157,9 +157,12 @@ emu_capture_forbids(int mode)
     return false;
 }
 
+/* A host that hears that it is done is ordered after it. */
 static cudaError_t
 query(const struct emu_op *op)
 {
+    if (op && op->done)
+        emu_clocks_join(emu.host, op->clocks);
     return op && !op->done     ? cudaErrorNotReady
            : emu_fault_count() ? cudaErrorLaunchFailure
                                : cudaSuccess;

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Communicators of device memory on emulated devices, through the public API:
+ * windows of the caller's, of the library's and of the pool, as kernels and
+ * copies reach them; the table on the device read back by copies; and a
+ * kernel that waits for a peer in vain, which leaves when that peer aborts
+ * while no host thread of the library waits.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "base/status.h"
+#include "collectives/cuda/exchange_gpu.h"
+#include "comm/gpu.h"
+#include "device/device.h"
+#include "emulate/driver/driver.h"
+#include "support/ranks.h"
+#include "support/test.h"
+#include "ulyx/ulyx.h"
+
+enum { RANKS = 3, DEVICES = 2, BYTES = 5000 };
+
+struct world {
+    ulyx_unique_id_t id;
+    ulyx_comm_t *comms[RANKS];
+};
+
+static int
+create_one(int rank, int nranks, void *context)
+{
+    struct world *w = context;
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    params.memory_kind = ULYX_MEMORY_CUDA;
+    params.device = rank % DEVICES + 1;
+    params.timeout_s = 30;
+    return !ranks_expect(ulyx_comm_create(&w->id, nranks, rank, &params,
+                             &w->comms[rank]) == ULYX_SUCCESS);
+}
+
+static int
+set_up(void **state)
+{
+    static struct world world;
+    const struct emu_config config = {
+        .devices = DEVICES, .host_threads = RANKS, .wall_time = true};
+    *state = &world;
+    memset(&world, 0, sizeof(world));
+    return emu_open(&config) || ulyx_unique_id_create(&world.id) ||
+           ranks_run_threads(RANKS, create_one, &world, 60);
+}
+
+static int
+tear_down(void **state)
+{
+    struct world *w = *state;
+    int wrong = 0;
+    for (int r = 0; r < RANKS; r++)
+        wrong += ulyx_comm_destroy(w->comms[r]) != ULYX_SUCCESS;
+    emu_driver_fail(NULL, 0, 0);
+    emu_close();
+    return wrong + emu_driver_live();
+}
+
+static const struct uli_device_ops *
+cuda(void)
+{
+    return uli_device_ops(ULYX_MEMORY_CUDA);
+}
+
+/* By a copy of the device, as a kernel would see it. */
+static void
+fetch(int32_t device, void *dst, const void *src, int64_t bytes)
+{
+    void *stream = NULL;
+    assert_status(cuda()->stream_create(device, &stream), ULYX_SUCCESS);
+    assert_status(cuda()->copy(device, dst, src, bytes, stream), ULYX_SUCCESS);
+    assert_status(cuda()->stream_wait(device, stream), ULYX_SUCCESS);
+    assert_status(cuda()->stream_destroy(device, stream), ULYX_SUCCESS);
+}
+
+static unsigned char *
+entry(const ulyx_comm_t *comm, int32_t rank, uint32_t window)
+{
+    unsigned char *address = NULL;
+    uint64_t nwindows = 0;
+    unsigned char *const *row = uli_gpu_windows(comm, rank, &nwindows);
+    assert_true(window < nwindows);
+    fetch(comm->gpu->device, &address, &row[window], sizeof(address));
+    return address;
+}
+
+/* What rank 1 has attached at `base` is read by all ranks' devices. */
+static void
+expect_reached(struct world *w, unsigned char *base, int64_t bytes)
+{
+    unsigned char pattern[BYTES], seen[BYTES];
+    uint32_t window = 0;
+    int64_t offset = -1;
+    for (int64_t i = 0; i < bytes; i++)
+        pattern[i] = (unsigned char)(3 + i * 7);
+    fetch(1, base, pattern, bytes);
+    assert_true(uli_window_find(w->comms[1], base, bytes, &window, &offset));
+    for (int r = 0; r < RANKS; r++) {
+        unsigned char *there = entry(w->comms[r], 1, window);
+        assert_ptr_equal(
+            there, uli_window_address(w->comms[r], 1, window, 0, bytes));
+        memset(seen, 0, sizeof(seen));
+        fetch(r % DEVICES, seen, there + offset, bytes);
+        assert_memory_equal(seen, pattern, bytes);
+    }
+}
+
+static void
+windows_are_reached_by_all_devices(void **state)
+{
+    struct world *w = *state;
+    ulyx_mem_params_t params = ULYX_MEM_PARAMS_INIT;
+    ulyx_mem_t *mem = NULL;
+    void *address = NULL;
+    params.memory_kind = ULYX_MEMORY_CUDA;
+    params.device = 2;
+    assert_status(ulyx_mem_alloc(BYTES, &params, &mem, &address), 0);
+    assert_status(ulyx_mem_attach(w->comms[1], mem), ULYX_SUCCESS);
+    expect_reached(w, address, BYTES);
+    assert_status(ulyx_mem_detach(w->comms[1], mem), ULYX_SUCCESS);
+    assert_status(ulyx_mem_free(mem), ULYX_SUCCESS);
+
+    assert_status(cuda()->alloc(1, BYTES, &address), ULYX_SUCCESS);
+    params.device = 0;
+    assert_status(
+        ulyx_mem_register((char *)address + 16, BYTES - 16, &params, &mem), 0);
+    assert_status(ulyx_mem_attach(w->comms[1], mem), ULYX_SUCCESS);
+    expect_reached(w, (unsigned char *)address + 16, BYTES - 16);
+    assert_status(ulyx_mem_detach(w->comms[1], mem), ULYX_SUCCESS);
+    assert_status(ulyx_mem_free(mem), ULYX_SUCCESS);
+    assert_status(cuda()->free(1, address), ULYX_SUCCESS);
+
+    assert_status(ulyx_pool_attach(w->comms[1]), ULYX_SUCCESS);
+    address = ulyx_pool_malloc(BYTES, 1, NULL);
+    assert_non_null(address);
+    expect_reached(w, address, BYTES);
+    ulyx_pool_free(address, BYTES, 1, NULL);
+    assert_status(ulyx_pool_detach(w->comms[1]), ULYX_SUCCESS);
+}
+
+static void
+arenas_are_zeroed_by_the_device(void **state)
+{
+    struct world *w = *state;
+    static unsigned char seen[300], ones[300];
+    struct uli_arena_piece piece;
+    memset(ones, 255, sizeof(ones));
+    for (int i = 0; i < 2; i++) {
+        assert_status(uli_gpu_arena_alloc(w->comms[2], 300, &piece), 0);
+        memset(seen, 9, sizeof(seen));
+        fetch(0, seen, piece.address, sizeof(seen));
+        for (size_t b = 0; b < sizeof(seen); b++)
+            assert_int_equal(seen[b], 0);
+        fetch(0, piece.address, ones, sizeof(ones));
+        uli_gpu_arena_free(w->comms[2], &piece);
+    }
+}
+
+/* ---- poison -------------------------------------------------------------- */
+
+/* One rank's exchange of no items with a peer that never comes. */
+struct alone {
+    struct uli_arena_piece piece; /* words both ways, peers, state */
+    struct uli_gpu_args args;
+};
+
+static void
+make_alone(ulyx_comm_t *comm, struct alone *a)
+{
+    struct uli_gpu_peer peers[2];
+    struct uli_gpu_words *words;
+    memset(a, 0, sizeof(*a));
+    memset(peers, 0, sizeof(peers));
+    assert_status(uli_gpu_arena_alloc(
+                      comm, 4 * (int64_t)sizeof(*words) + 4096, &a->piece),
+        0);
+    words = a->piece.address;
+    char *rest = (char *)(words + 4);
+    peers[1].mine = &words[0];
+    peers[1].yours = &words[1];
+    peers[1].shares = 1;
+    a->args.state = (struct uli_gpu_state *)(void *)rest;
+    a->args.peers = (const struct uli_gpu_peer *)(void *)(rest + 1024);
+    a->args.rank = 0;
+    a->args.nranks = 2;
+    a->args.poison = uli_gpu_poison(comm);
+    a->args.timeout_ns = UINT64_C(60) * 1000 * 1000 * 1000;
+    a->args.steps = ULI_GPU_ALL;
+    assert_status(uli_gpu_upload(comm, rest + 1024, peers, sizeof(peers)), 0);
+}
+
+static void
+a_spinning_kernel_leaves_when_a_peer_aborts(void **state)
+{
+    struct world *w = *state;
+    struct uli_gpu_state seen;
+    struct alone a;
+    void *stream = NULL;
+    make_alone(w->comms[0], &a);
+    assert_status(cuda()->stream_create(0, &stream), ULYX_SUCCESS);
+    assert_int_equal(uli_gpu_exchange_launch(&a.args, 1, 64, stream), 0);
+    assert_status(ulyx_comm_abort(w->comms[1]), ULYX_SUCCESS);
+    assert_status(cuda()->stream_wait(0, stream), ULYX_SUCCESS);
+    fetch(0, &seen, a.args.state, sizeof(seen));
+    assert_int_equal(seen.failed, 0); /* not by its deadline */
+    assert_int_equal(seen.call, 0);   /* and not because the peer came */
+    assert_status(cuda()->stream_destroy(0, stream), ULYX_SUCCESS);
+    uli_gpu_arena_free(w->comms[0], &a.piece);
+}
+
+#define WITH_RANKS(name)                                                       \
+    cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+static const struct CMUnitTest tests[] = {
+    WITH_RANKS(windows_are_reached_by_all_devices),
+    WITH_RANKS(arenas_are_zeroed_by_the_device),
+    WITH_RANKS(a_spinning_kernel_leaves_when_a_peer_aborts),
+};
+
+ULI_TEST_MAIN("EmulateWindows", tests)
