@@ -11,10 +11,11 @@ import sys
 
 FOLDER = "collectives/cuda"
 FILES = ("exchange.cu", "exchange_words.h", "exchange_move.h",
-         "exchange_sum.h")
+         "exchange_sum.h", "exchange_work.h")
 NUMBER = "exchange_planted"
 
 WORDS, KERNEL = "exchange_words.h", "exchange.cu"
+WORK = "exchange_work.h"
 
 # name, file, statement, what takes its place
 FAULTS = [
@@ -42,16 +43,16 @@ FAULTS = [
     ("BLOCK_ENDS_BEFORE_ITS_WARPS", KERNEL,
      "ok = __syncthreads_and(ok) != 0;",
      "ok = true;"),
-    ("BLOCKS_COUNTED_WITHOUT_ORDER", KERNEL,
+    ("BLOCKS_COUNTED_WITHOUT_ORDER", WORK,
      "last = ptx_atom_add_acq_rel_gpu_u32(blocks, 1) == gridDim.x - 1;",
      "last = ptx_atom_add_relaxed_gpu_u32(blocks, 1) == gridDim.x - 1;"),
-    ("DONE_BY_EVERY_BLOCK", KERNEL,
+    ("DONE_BY_EVERY_BLOCK", WORK,
      "bool last = gridDim.x == 1;",
      "bool last = true;"),
-    ("EPOCH_NOT_ADVANCED", KERNEL,
+    ("EPOCH_NOT_ADVANCED", WORK,
      "c.args->state->call = c.n;",
      ""),
-    ("TILES_TWICE", KERNEL,
+    ("TILES_TWICE", WORK,
      "low = find_item(c.args->items, low, high, t);",
      "low = find_item(c.args->items, low, high, t); t -= t > first;"),
     ("SLOT_DONE_BEFORE_DATA", KERNEL,

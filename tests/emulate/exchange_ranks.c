@@ -78,6 +78,7 @@ open_devices(struct ranks_world *g)
     struct emu_config config = {.devices = g->config.devices,
         .sm_count = 8,
         .seed = g->config.seed,
+        .host_threads = g->config.host_threads,
         .quiet = g->config.quiet};
     assert_int_equal(emu_open(&config), 0);
     for (int d = 0; d < g->config.devices; d++)

@@ -37,6 +37,7 @@ struct ranks_config {
     uint64_t timeout_ns;    /* 0 = an hour of virtual time, a card: 10 s */
     ranks_launch_fn launch; /* NULL = uli_gpu_exchange_launch */
     bool quiet;             /* faults are expected */
+    int host_threads;       /* that drive devices, 0 = this one */
 };
 
 struct ranks_one {

@@ -424,6 +424,13 @@ slot_need(struct build *b)
 }
 
 static void
+report_slots(const struct build *b, int64_t *bytes_p)
+{
+    if (bytes_p)
+        memcpy(bytes_p, b->slot_at, (size_t)b->nranks * sizeof(*bytes_p));
+}
+
+static void
 build_all(struct build *b)
 {
     int32_t me = b->params->rank;
@@ -431,12 +438,14 @@ build_all(struct build *b)
         b->params->slot_bytes > 0 && slot_need(b) <= b->params->slot_bytes;
     for (int32_t q = 1; q < b->nranks; q++)
         walk(b, (me + q) % b->nranks, me, visit_out);
+    report_slots(b, b->params->sent_p);
     memset(b->slot_at, 0, (size_t)b->nranks * sizeof(*b->slot_at));
     walk(b, me, -1, visit_in);
     b->table.nfirst = b->table.nitems;
     b->second = true;
     if (b->table.slots)
         walk(b, me, -1, visit_in);
+    report_slots(b, b->params->received_p);
     cut_tiles(b);
 }
 

@@ -15,6 +15,7 @@
 struct emu_config {
     int devices, sm_count;
     uint64_t seed;
+    int host_threads;
     bool quiet;
 };
 

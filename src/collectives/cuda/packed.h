@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The packed exchange of one plan at one rank, on the host's side: messages,
+ * tables and words on the device, and what one call enqueues. packed_gpu.h has
+ * the scheme. Memory on the device: both directions of one message a peer, of
+ * the operation that moves most, so as much as the plan's tensors at the most.
+ *
+ * One thread at a time. Calls of all packed exchanges over one batch come in
+ * the same order on all ranks, as those of NCCL itself must.
+ */
+#ifndef ULI_COLLECTIVES_CUDA_PACKED_H
+#define ULI_COLLECTIVES_CUDA_PACKED_H
+
+#include "collectives/cuda/packed_gpu.h"
+#include "collectives/plan.h"
+#include "device/device.h"
+#include "transport/transport.h"
+
+struct uli_packed_params {
+    const struct uli_layout *layout; /* outlives the exchange */
+    uint64_t operations;             /* bits, of ulyx_operation_t */
+    int32_t rank;
+    const int32_t *nodes;          /* [nranks]: groups of the order of sums */
+    uli_strides_t *const *strides; /* [nranks] -> [tensors] */
+    const struct uli_device_ops *device_ops;
+    int32_t device;
+    int32_t blocks, threads; /* of each launch */
+    const uint64_t *poison;  /* as uli_gpu_args has it */
+    const struct uli_batch_ops *batch_ops;
+    struct uli_batch *batch; /* the caller's */
+};
+
+struct uli_packed;
+
+/* Allocates and fills everything. Local: no rank is waited for.
+ * Errors: NO_MEMORY, the device's; nothing is left then. */
+ulyx_status_t uli_packed_create(
+    const struct uli_packed_params *params, struct uli_packed **packed_p);
+/* No call of it is under way on any stream. NULL is fine. */
+void uli_packed_destroy(struct uli_packed *packed);
+
+/* Enqueues a call; src and dst hold the tensors' pointers on this device.
+ * refusal: not SUCCESS where this rank refuses the call: it moves nothing then
+ * and its peers learn of it. hash: of the document tables.
+ * Allocates nothing; the host waits for nothing, but at the first call of the
+ * plan and pair for the peer to come (uli_packed_connect avoids it).
+ * Errors: those of uli_batch_ops.run and of a launch; the batch is of no more
+ * use then. */
+ulyx_status_t uli_packed_execute(struct uli_packed *packed,
+    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    uint64_t hash, ulyx_status_t refusal, void *stream,
+    uli_deadline_t deadline);
+
+/* Collective: a first message a pair, so that connections are made now. */
+ulyx_status_t uli_packed_connect(
+    struct uli_packed *packed, void *stream, uli_deadline_t deadline);
+
+/* What the device has noted of calls; for the watch over deadlines. */
+struct uli_packed_words *uli_packed_words(struct uli_packed *packed);
+/* Does this rank exchange messages with p? */
+bool uli_packed_shares(const struct uli_packed *packed, int32_t p);
+/* Bytes on the device. */
+int64_t uli_packed_bytes(const struct uli_packed *packed);
+
+#endif
