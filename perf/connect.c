@@ -76,6 +76,8 @@ perf_run_connect(struct perf_run *run)
 
     params.timeout_s = o->timeout_s;
     params.name = "ulyx_perf";
+    if (o->cuda)
+        params.memory_kind = ULYX_MEMORY_CUDA;
     run->comms = calloc((size_t)each, sizeof(*run->comms));
     if (run->comms == NULL)
         return PERF_INTERNAL;

@@ -18,31 +18,50 @@
 enum { BLOCKS = 10 };
 
 /* What runs in turn in each block. */
-enum runner { OURS, MEMCPY, STREAMING, MPI, MPI_TYPED, RUNNERS };
+enum runner {
+    OURS,
+    MEMCPY,
+    STREAMING,
+    MPI,
+    MPI_TYPED,
+    COPY,
+    PERMUTE,
+    NCCL,
+    NCCL_EACH,
+    RUNNERS
+};
 
 struct samples {
     double times[RUNNERS][BLOCKS];
     int blocks;
 };
 
+ulyx_status_t
+perf_execute(struct perf_rank *rank, ulyx_plan_t *plan, int32_t tensor)
+{
+    void *src[PERF_TENSORS], *dst[PERF_TENSORS];
+
+    perf_rank_pointers(rank, &rank->src, rank->turn, src);
+    perf_rank_pointers(rank, &rank->dst, rank->turn, dst);
+    return ulyx_reshuffle_execute(plan, rank->operation,
+        (const void *const *)src + tensor, dst + tensor, rank->stream);
+}
+
 bool
 perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count)
 {
     for (int i = 0; i < count; i++) {
-        bool grouped = count_ranks > 1;
+        /* On a device a call ends when it is enqueued. */
+        bool grouped = count_ranks > 1 && ranks[0].stream == NULL;
         ulyx_status_t status = ULYX_SUCCESS;
 
         if (grouped)
             ulyx_group_start();
         for (int r = 0; r < count_ranks && status == ULYX_SUCCESS; r++) {
-            void *src[PERF_TENSORS], *dst[PERF_TENSORS];
             struct perf_rank *rank = &ranks[r];
 
-            perf_rank_pointers(rank, &rank->src, rank->turn, src);
-            perf_rank_pointers(rank, &rank->dst, rank->turn, dst);
+            status = perf_execute(rank, rank->plan, 0);
             rank->turn = (rank->turn + 1) % rank->sets;
-            status = ulyx_reshuffle_execute(rank->plan, rank->operation,
-                (const void *const *)src, dst, NULL);
         }
         if (grouped) {
             ulyx_status_t end = ulyx_group_end();
@@ -70,6 +89,13 @@ run_some(
         return perf_run_memcpy(ranks, count_ranks, count, true);
     case MPI:
         return perf_run_mpi(ranks, count, false);
+    case COPY:
+        return perf_run_copy(ranks, count_ranks, count);
+    case PERMUTE:
+        return perf_run_permute(ranks, count_ranks, count);
+    case NCCL:
+    case NCCL_EACH:
+        return perf_run_nccl(ranks, count_ranks, count, runner == NCCL_EACH);
     default:
         return perf_run_mpi(ranks, count, true);
     }
@@ -130,7 +156,8 @@ block(enum runner runner, struct perf_rank *ranks, int count_ranks, int count,
         return -1;
     }
     start = (double)uli_clock_ns() * 1e-9;
-    ok = run(runner, ranks, count_ranks, count, options->blocking);
+    ok = run(runner, ranks, count_ranks, count, options->blocking) &&
+         perf_device_wait(ranks, count_ranks);
     end = (double)uli_clock_ns() * 1e-9;
     for (int i = 0; i < count_ranks; i++)
         mine[i] = start;
@@ -180,6 +207,12 @@ wanted(const struct perf_options *options, enum runner runner)
         return options->vs[PERF_VS_MEMCPY];
     if (runner == MPI || runner == MPI_TYPED)
         return options->vs[PERF_VS_MPI];
+    if (runner == COPY)
+        return options->vs[PERF_VS_COPY];
+    if (runner == PERMUTE)
+        return options->vs[PERF_VS_PERMUTE];
+    if (runner == NCCL || runner == NCCL_EACH)
+        return options->vs[PERF_VS_NCCL];
     return true;
 }
 
@@ -248,6 +281,14 @@ fill_row(struct perf_rank *ranks, const struct samples *samples,
         row->ratio[PERF_VS_MPI] = ratio(samples, MPI, MPI);
         row->ratio_typed = ratio(samples, MPI_TYPED, MPI_TYPED);
     }
+    if (row->has[PERF_VS_COPY])
+        row->ratio[PERF_VS_COPY] = ratio(samples, COPY, COPY);
+    if (row->has[PERF_VS_PERMUTE])
+        row->ratio[PERF_VS_PERMUTE] = ratio(samples, PERMUTE, PERMUTE);
+    if (row->has[PERF_VS_NCCL]) {
+        row->ratio[PERF_VS_NCCL] = ratio(samples, NCCL, NCCL);
+        row->ratio_each = ratio(samples, NCCL_EACH, NCCL_EACH);
+    }
     return true;
 }
 
@@ -274,7 +315,8 @@ perf_measure(struct perf_rank *ranks, int count_ranks,
     struct samples samples;
 
     for (int r = 0; r < count_ranks; r++)
-        perf_fill(&ranks[r]);
+        if (!perf_fill(&ranks[r]))
+            return PERF_LIBRARY;
     row->wrong = -1;
     if (!perf_barrier(ranks, count_ranks) ||
         !time_blocks(ranks, count_ranks, options, &samples) ||

@@ -94,7 +94,10 @@ static const struct option table[] = {
     {NULL, "--replicated", LONG, AT(replicated), 0, 1e9,
         "replicated tokens joined to the sharded ones (0)"},
     {NULL, "--vs", TEXT, AT(versus), 0, 0,
-        "ratio columns: memcpy, mpi, or both with a comma"},
+        "ratio columns, with commas: memcpy, mpi; of device memory copy, "
+        "permute, nccl"},
+    {NULL, "--memory", TEXT, AT(memory), 0, 0,
+        "host, or cuda: the process's current device (host)"},
     {NULL, "--wide", FLAG, AT(wide), 0, 0, "columns min, p99 and cv"},
     {NULL, "--quick", FLAG, AT(quick), 0, 0,
         "one size (8M) and few iterations (10), where -b -e -n are not given"},
@@ -126,7 +129,8 @@ usage(FILE *out)
         "\nTimes are medians of blocks of back-to-back operations, peers\n"
         "interleaved; busbw counts the bytes that the slowest-fed rank must\n"
         "receive from others. Exit: 0 ok, 1 internal, 3 library, 4 timeout,\n"
-        "5 not implemented, 6 usage, 7 wrong data or below\n"
+        "5 not implemented, 6 usage, 77 skipped (no device), 7 wrong data or "
+        "below\n"
         "ULYX_PERF_MIN_BW.\nModels:\n");
     int count;
     const struct perf_model *models = perf_models(&count);
@@ -287,7 +291,8 @@ perf_options_parse(
         .dtype = "bf16",
         .operation = "both",
         .order = "contiguous",
-        .split = "heads"};
+        .split = "heads",
+        .memory = "host"};
     *exit_p = PERF_OK;
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {

@@ -66,7 +66,8 @@ check_operation(struct perf_options *o)
 static bool
 check_versus(struct perf_options *o)
 {
-    static const char *const names[] = {"memcpy", "mpi"};
+    static const char *const names[] = {
+        "memcpy", "mpi", "copy", "permute", "nccl"};
     const char *at = o->versus;
 
     while (at != NULL && *at != 0) {
@@ -77,17 +78,37 @@ check_versus(struct perf_options *o)
                                       strncmp(at, names[i], length) != 0))
             i++;
         if (i == PERF_VERSUS)
-            return refuse("--vs", o->versus, "memcpy mpi");
+            return refuse("--vs", o->versus, "memcpy mpi copy permute nccl");
         o->vs[i] = true;
         at += length + (at[length] == ',');
     }
     return true;
 }
 
+/* Each comparator is of one kind of memory. */
+static bool
+check_memory(struct perf_options *o)
+{
+    static const char *const names[] = {
+        "memcpy", "mpi", "copy", "permute", "nccl"};
+
+    o->cuda = strcmp(o->memory, "cuda") == 0;
+    if (!o->cuda && strcmp(o->memory, "host") != 0)
+        return refuse("--memory", o->memory, "host cuda");
+    for (int v = 0; v < PERF_VERSUS; v++)
+        if (o->vs[v] && o->cuda != (v >= PERF_VS_COPY)) {
+            fprintf(stderr, "ulyx_perf: --vs %s wants --memory %s\n", names[v],
+                o->cuda ? "host" : "cuda");
+            return false;
+        }
+    return true;
+}
+
 static bool
 check_words(struct perf_options *o)
 {
-    if (!check_dtype(o) || !check_operation(o) || !check_versus(o))
+    if (!check_dtype(o) || !check_operation(o) || !check_versus(o) ||
+        !check_memory(o))
         return false;
     if (strcmp(o->order, "contiguous") && strcmp(o->order, "zigzag"))
         return refuse("--order", o->order, "contiguous zigzag");

@@ -255,7 +255,7 @@ close_checking(struct checking *k, int32_t nranks)
     free(k->nsegments);
 }
 
-void
+bool
 perf_fill(struct perf_rank *rank)
 {
     memset(rank->dst.base, 0xff, (size_t)rank->dst.bytes);
@@ -271,6 +271,8 @@ perf_fill(struct perf_rank *rank)
                     rank->src.offset[t]);
         perf_view_close(&view);
     }
+    return perf_side_up(rank, &rank->dst) && perf_side_up(rank, &rank->back) &&
+           perf_side_up(rank, &rank->src);
 }
 
 /* Bytes between the tensors of a destination set must still be poison. */

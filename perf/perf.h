@@ -24,6 +24,7 @@ enum perf_exit {
     PERF_NOT_IMPLEMENTED = 5,
     PERF_USAGE = 6,
     PERF_WRONG_DATA = 7,
+    PERF_SKIPPED = 77, /* no device here */
 };
 
 struct perf_model {
@@ -34,7 +35,14 @@ struct perf_model {
 const struct perf_model *perf_models(int *count_p);
 const struct perf_model *perf_model_find(const char *name);
 
-enum perf_versus { PERF_VS_MEMCPY, PERF_VS_MPI, PERF_VERSUS };
+enum perf_versus {
+    PERF_VS_MEMCPY,
+    PERF_VS_MPI,
+    PERF_VS_COPY, /* this and what follows: of device memory */
+    PERF_VS_PERMUTE,
+    PERF_VS_NCCL,
+    PERF_VERSUS
+};
 
 struct perf_options {
     /* nccl-tests' */
@@ -48,7 +56,8 @@ struct perf_options {
     /* ours */
     int procs;
     int64_t batch, seq, heads, kv_heads, dim, dim_v, replicated;
-    const char *dtype, *operation, *order, *split, *model, *versus;
+    const char *dtype, *operation, *order, *split, *model, *versus, *memory;
+    bool cuda; /* from memory */
     bool quick, csv, wide, dry_run, progress;
     uint64_t given;      /* bit i: row i of the table was on the line */
     uint64_t operations; /* from operation */
@@ -102,7 +111,8 @@ void perf_boxes_free(struct perf_boxes *boxes);
 
 /* What a rank has for one row. Tensors of one side lie in one window, each
  * between guard bands; `sets` copies are used in turn, so that caches do not
- * help. */
+ * help. Of device memory base is a copy on the host, filled and checked there.
+ */
 enum {
     PERF_MAX_SETS = 16,
     PERF_TENSORS = 6,
@@ -110,8 +120,8 @@ enum {
     PERF_MAX_RANKS = 4096,
 };
 struct perf_side {
-    ulyx_mem_t *mem; /* NULL: malloc */
-    unsigned char *base;
+    ulyx_mem_t *mem;             /* NULL: malloc */
+    unsigned char *base, *where; /* on the host; where operations find it */
     int64_t bytes, set_bytes;
     int64_t offset[PERF_TENSORS], extent[PERF_TENSORS]; /* within a set */
 };
@@ -126,6 +136,9 @@ struct perf_rank {
     int sets, turn;
     struct perf_boxes *to; /* [nranks] what this rank sends to each */
     void *mpi;             /* comparator state */
+    int32_t device;        /* ordinal, of device memory */
+    void *stream;
+    struct perf_peers *peers; /* comparators of device memory */
 };
 bool perf_rank_open(struct perf_rank *rank, const struct perf_options *options);
 void perf_rank_close(struct perf_rank *rank);
@@ -133,7 +146,7 @@ void perf_rank_pointers(const struct perf_rank *rank,
     const struct perf_side *side, int set, void **pointers_p);
 
 /* Fills src of all sets with the identity pattern and poisons dst. */
-void perf_fill(struct perf_rank *rank);
+bool perf_fill(struct perf_rank *rank);
 /* Wrong elements of all destination sets, guards included. */
 int64_t perf_check(struct perf_rank *rank);
 /* The wrong elements of this thread's ranks after timing, and after so many
@@ -155,6 +168,7 @@ struct perf_row {
     bool has[PERF_VERSUS];
     double ratio[PERF_VERSUS]; /* peer's time over ours */
     double ratio_typed;        /* MPI_Alltoallw */
+    double ratio_each;         /* nccl, a tensor at a time */
     char describe[512];
 };
 
@@ -167,6 +181,33 @@ bool perf_mpi_available(void);
 bool perf_mpi_open(struct perf_rank *rank);
 void perf_mpi_close(struct perf_rank *rank);
 bool perf_run_mpi(struct perf_rank *rank, int count, bool typed);
+
+/* Device memory (device.c), of the device that is current in the process. open
+ * returns PERF_OK, or PERF_SKIPPED or another exit with the reason said. */
+int perf_devices_open(const struct perf_options *options);
+bool perf_device_open(struct perf_rank *rank);
+void perf_device_close(struct perf_rank *rank);
+bool perf_device_alloc(struct perf_rank *rank, struct perf_side *side);
+void perf_device_free(struct perf_rank *rank, struct perf_side *side);
+/* The whole side to the device, or back. Host memory: nothing. */
+bool perf_side_up(struct perf_rank *rank, struct perf_side *side);
+bool perf_side_down(struct perf_rank *rank, struct perf_side *side);
+/* Until all that was enqueued has ended. Host memory: nothing. */
+bool perf_device_wait(struct perf_rank *ranks, int count_ranks);
+
+/* Comparators on device memory (versus_device.c). open is collective where
+ * options ask for nccl. */
+bool perf_peers_open(struct perf_rank *ranks, int count_ranks,
+    const struct perf_options *options);
+void perf_peers_close(struct perf_rank *rank);
+bool perf_run_copy(struct perf_rank *ranks, int count_ranks, int count);
+bool perf_run_permute(struct perf_rank *ranks, int count_ranks, int count);
+/* each: a tensor at a time, as frameworks do. */
+bool perf_run_nccl(
+    struct perf_rank *ranks, int count_ranks, int count, bool each);
+/* An operation of some plan of the rank's, on its tensors from `tensor` on. */
+ulyx_status_t perf_execute(
+    struct perf_rank *rank, ulyx_plan_t *plan, int32_t tensor);
 
 /* Measures a row on this thread's ranks; fills row_p on every rank. */
 int perf_measure(struct perf_rank *ranks, int count_ranks,

@@ -55,17 +55,28 @@ lay_out(struct perf_rank *rank, struct perf_side *side, bool source)
 static bool
 allocate(struct perf_rank *rank, struct perf_side *side, bool window)
 {
+    ulyx_mem_params_t params = ULYX_MEM_PARAMS_INIT;
     void *address;
 
     side->bytes = side->set_bytes * rank->sets;
-    if (!window) {
+    if (!window || rank->stream != NULL) {
         side->base = aligned_alloc(4096, (size_t)side->bytes);
-        return side->base != NULL || tell("memory", ULYX_ERR_NO_MEMORY);
+        if (side->base == NULL)
+            return tell("memory", ULYX_ERR_NO_MEMORY);
+        side->where = side->base;
     }
-    if (!tell(
-            "window", ulyx_mem_alloc(side->bytes, NULL, &side->mem, &address)))
+    if (!window)
+        return rank->stream == NULL || perf_device_alloc(rank, side);
+    if (rank->stream != NULL) {
+        params.memory_kind = ULYX_MEMORY_CUDA;
+        params.device = rank->device + 1;
+    }
+    if (!tell("window",
+            ulyx_mem_alloc(side->bytes, &params, &side->mem, &address)))
         return false;
-    side->base = address;
+    side->where = address;
+    if (rank->stream == NULL)
+        side->base = address;
     return tell("attach", ulyx_mem_attach(rank->comm, side->mem));
 }
 
@@ -75,9 +86,11 @@ release(struct perf_rank *rank, struct perf_side *side)
     if (side->mem != NULL) {
         ulyx_mem_detach(rank->comm, side->mem);
         ulyx_mem_free(side->mem);
-    } else {
-        free(side->base);
+    } else if (rank->stream != NULL && side->where != side->base) {
+        perf_device_free(rank, side);
     }
+    if (side->mem == NULL || rank->stream != NULL)
+        free(side->base);
     memset(side, 0, sizeof(*side));
 }
 
@@ -107,6 +120,8 @@ perf_rank_open(struct perf_rank *rank, const struct perf_options *options)
     rank->back = rank->src;
     rank->sets = rank->shape->sets;
     rank->turn = 0;
+    if (options->cuda && !perf_device_open(rank))
+        return false;
     return allocate(rank, &rank->src, window) &&
            allocate(rank, &rank->dst, window) &&
            allocate(rank, &rank->back, window) && make_boxes(rank) &&
@@ -117,6 +132,8 @@ void
 perf_rank_close(struct perf_rank *rank)
 {
     perf_mpi_close(rank);
+    perf_device_wait(rank, 1);
+    perf_peers_close(rank);
     ulyx_plan_destroy(rank->plan);
     rank->plan = NULL;
     release(rank, &rank->src);
@@ -128,6 +145,7 @@ perf_rank_close(struct perf_rank *rank)
     rank->to = NULL;
     uli_layout_destroy(rank->layout);
     rank->layout = NULL;
+    perf_device_close(rank);
 }
 
 void
@@ -136,5 +154,5 @@ perf_rank_pointers(const struct perf_rank *rank, const struct perf_side *side,
 {
     for (int32_t t = 0; t < rank->shape->params.ntensors; t++)
         pointers_p[t] =
-            side->base + (int64_t)set * side->set_bytes + side->offset[t];
+            side->where + (int64_t)set * side->set_bytes + side->offset[t];
 }

@@ -20,8 +20,8 @@ struct perf_report {
     bool terminal;
 };
 
-const char *const perf_column_names[PERF_COLUMNS] = {
-    "vs_memcpy", "vs_mpi", "vs_mpiw"};
+const char *const perf_column_names[PERF_COLUMNS] = {"vs_memcpy", "vs_mpi",
+    "vs_mpiw", "vs_copy", "vs_permute", "vs_nccl", "vs_nccl_each"};
 
 const char *
 perf_operation_name(ulyx_operation_t operation)
@@ -35,17 +35,14 @@ bool
 perf_row_ratio(
     const struct perf_row *row, enum perf_column column, double *ratio_p)
 {
-    switch (column) {
-    case PERF_MEMCPY:
-        *ratio_p = row->ratio[PERF_VS_MEMCPY];
-        return row->has[PERF_VS_MEMCPY];
-    case PERF_MPI:
-        *ratio_p = row->ratio[PERF_VS_MPI];
-        return row->has[PERF_VS_MPI];
-    default:
-        *ratio_p = row->ratio_typed;
-        return row->has[PERF_VS_MPI];
-    }
+    static const enum perf_versus of[PERF_COLUMNS] = {PERF_VS_MEMCPY,
+        PERF_VS_MPI, PERF_VS_MPI, PERF_VS_COPY, PERF_VS_PERMUTE, PERF_VS_NCCL,
+        PERF_VS_NCCL};
+
+    *ratio_p = column == PERF_MPI_TYPED   ? row->ratio_typed
+               : column == PERF_NCCL_EACH ? row->ratio_each
+                                          : row->ratio[of[column]];
+    return row->has[of[column]];
 }
 
 struct perf_report *

@@ -11,7 +11,16 @@
 
 /* What the rows of a run came to. Medians over rows of the ratio columns;
  * has[] false where none was measured. */
-enum perf_column { PERF_MEMCPY, PERF_MPI, PERF_MPI_TYPED, PERF_COLUMNS };
+enum perf_column {
+    PERF_MEMCPY,
+    PERF_MPI,
+    PERF_MPI_TYPED,
+    PERF_COPY,
+    PERF_PERMUTE,
+    PERF_NCCL,
+    PERF_NCCL_EACH,
+    PERF_COLUMNS
+};
 struct perf_summary {
     int rows, checked;
     int32_t nranks;

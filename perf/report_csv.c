@@ -11,7 +11,8 @@ perf_csv_header(FILE *out)
 {
     fprintf(out,
         "model,op,seq,size_bytes,count,dtype,bus_bytes,time_us,mean_us,min_us,"
-        "p99_us,cv,algbw_gbs,busbw_gbs,wrong,vs_memcpy,vs_mpi,vs_mpiw\n");
+        "p99_us,cv,algbw_gbs,busbw_gbs,wrong,vs_memcpy,vs_mpi,vs_mpiw,"
+        "vs_copy,vs_permute,vs_nccl,vs_nccl_each\n");
 }
 
 void

@@ -25,6 +25,19 @@ describe_columns(FILE *out, const struct perf_options *o)
         fprintf(out,
             "# vs_mpi, vs_mpiw: time of pack + MPI_Alltoall(v) + unpack, and "
             "of MPI_Alltoallw, / our time\n");
+    if (o->vs[PERF_VS_COPY])
+        fprintf(out,
+            "# vs_copy: time of one device copy of the same bytes by the same "
+            "ranks / our time; 1 is the limit of memory\n");
+    if (o->vs[PERF_VS_PERMUTE])
+        fprintf(out,
+            "# vs_permute: time of pack + device copy + unpack, a tensor at a "
+            "time, nobody waited for, / our time\n");
+    if (o->vs[PERF_VS_NCCL])
+        fprintf(out,
+            "# vs_nccl, vs_nccl_each: time of our schedule by NCCL, and of "
+            "permute + all-to-all + permute by NCCL for each tensor, / our "
+            "time\n");
     fprintf(out, "#\n");
 }
 
@@ -41,6 +54,12 @@ column_names(FILE *out, const struct perf_options *o)
         fprintf(out, " %9s", "vs_memcpy");
     if (o->vs[PERF_VS_MPI])
         fprintf(out, " %6s %7s", "vs_mpi", "vs_mpiw");
+    if (o->vs[PERF_VS_COPY])
+        fprintf(out, " %7s", "vs_copy");
+    if (o->vs[PERF_VS_PERMUTE])
+        fprintf(out, " %10s", "vs_permute");
+    if (o->vs[PERF_VS_NCCL])
+        fprintf(out, " %7s %12s", "vs_nccl", "vs_nccl_each");
     if (o->wide)
         fprintf(out, " %8s %8s %6s", "min(us)", "p99(us)", "cv");
     fprintf(out, "\n#%11s %12s %8s %6s %6s %7s %6s %6s %6s %7s %6s %6s\n",
@@ -74,12 +93,15 @@ perf_text_header(FILE *out, const struct perf_options *o, int32_t nranks,
         "# batch %" PRId64 " dtype %s order %s split %s replicated %" PRId64
         " memory %s\n#\n# Using devices\n",
         o->batch, o->dtype, o->order, o->split, o->replicated,
-        o->register_memory ? "windows" : "malloc");
+        o->cuda              ? o->register_memory ? "device windows" : "device"
+        : o->register_memory ? "windows"
+                             : "malloc");
     for (int32_t r = 0; r < nranks; r++)
         fprintf(out,
-            "#  Rank %2d Group  0 Pid %6" PRId64 " on %10s device host "
+            "#  Rank %2d Group  0 Pid %6" PRId64 " on %10s device %s "
             "thread %2" PRId64 "\n",
-            r, places[r].pid, places[r].host, places[r].thread);
+            r, places[r].pid, places[r].host, o->cuda ? "cuda" : "host",
+            places[r].thread);
     fprintf(out, "#\n");
     describe_columns(out, o);
     column_names(out, o);
@@ -114,6 +136,10 @@ perf_text_row(
     ratio(out, row, PERF_MEMCPY, 9);
     ratio(out, row, PERF_MPI, 6);
     ratio(out, row, PERF_MPI_TYPED, 7);
+    ratio(out, row, PERF_COPY, 7);
+    ratio(out, row, PERF_PERMUTE, 10);
+    ratio(out, row, PERF_NCCL, 7);
+    ratio(out, row, PERF_NCCL_EACH, 12);
     if (o->wide)
         fprintf(
             out, " %8.1f %8.1f %6.3f", t->minimum * 1e6, t->p99 * 1e6, t->cv);

@@ -54,6 +54,7 @@ one_row(struct thread *thread, const struct perf_case *one, int64_t seq)
     ok = create_plans(thread->ranks, count, &shape);
     for (int r = 0; r < count && ok; r++)
         ok = perf_rank_open(&thread->ranks[r], &run->options);
+    ok = ok && perf_peers_open(thread->ranks, count, &run->options);
     if (ok)
         code = perf_measure(thread->ranks, count, &run->options, &row);
     if (code == PERF_OK && thread->ranks[0].rank == 0) {
@@ -216,9 +217,11 @@ under_floor(const struct perf_report *report)
 static int
 measure(struct perf_run *run)
 {
-    int code = perf_run_connect(run);
     int each = run->options.threads * run->options.ranks_per_thread;
+    int code = run->options.cuda ? perf_devices_open(&run->options) : PERF_OK;
 
+    if (code == PERF_OK)
+        code = perf_run_connect(run);
     if (code != PERF_OK)
         return code;
     if (run->first_rank == 0) {

@@ -12,27 +12,33 @@
 static bool
 round_trip(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
 {
-    ulyx_status_t status = ULYX_SUCCESS, end;
+    ulyx_status_t status = ULYX_SUCCESS, end = ULYX_SUCCESS;
+    bool grouped = ranks[0].stream == NULL;
 
     if (ranks[0].operation > 1)
         return true;
-    ulyx_group_start();
+    if (grouped)
+        ulyx_group_start();
     for (int r = 0; r < count_ranks && status == ULYX_SUCCESS; r++) {
         void *src[PERF_TENSORS], *dst[PERF_TENSORS];
 
         perf_rank_pointers(&ranks[r], &ranks[r].dst, 0, src);
         perf_rank_pointers(&ranks[r], &ranks[r].back, 0, dst);
         status = ulyx_reshuffle_execute(ranks[r].plan, 1 - ranks[r].operation,
-            (const void *const *)src, dst, NULL);
+            (const void *const *)src, dst, ranks[r].stream);
     }
-    end = ulyx_group_end();
-    if (status != ULYX_SUCCESS || end != ULYX_SUCCESS) {
+    if (grouped)
+        end = ulyx_group_end();
+    if (status != ULYX_SUCCESS || end != ULYX_SUCCESS ||
+        !perf_device_wait(ranks, count_ranks)) {
         fprintf(stderr, "ulyx_perf: round trip: %s\n", ulyx_last_error());
         return false;
     }
     for (int r = 0; r < count_ranks; r++) {
-        const struct perf_rank *rank = &ranks[r];
+        struct perf_rank *rank = &ranks[r];
 
+        if (!perf_side_down(rank, &rank->back))
+            return false;
         for (int32_t t = 0; t < rank->shape->params.ntensors; t++)
             for (int64_t i = 0; i < rank->src.extent[t]; i++)
                 *wrong_p += rank->src.base[rank->src.offset[t] + i] !=
@@ -42,30 +48,35 @@ round_trip(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
 }
 
 /* Every element of every rank's destination, guards included. */
-static int64_t
-check_all(struct perf_rank *ranks, int count_ranks)
+static bool
+check_all(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
 {
-    int64_t wrong = 0;
-
-    for (int r = 0; r < count_ranks; r++)
-        wrong += perf_check(&ranks[r]);
-    return wrong;
+    for (int r = 0; r < count_ranks; r++) {
+        if (!perf_side_down(&ranks[r], &ranks[r].dst))
+            return false;
+        *wrong_p += perf_check(&ranks[r]);
+    }
+    return true;
 }
 
 bool
 perf_verify(
     struct perf_rank *ranks, int count_ranks, int passes, int64_t *wrong_p)
 {
-    int64_t wrong = check_all(ranks, count_ranks);
+    int64_t wrong = 0;
 
+    if (!check_all(ranks, count_ranks, &wrong))
+        return false;
     for (int pass = 0; pass < passes; pass++) {
         /* A rank that is ahead must not store where a peer still fills. */
         for (int r = 0; r < count_ranks; r++)
-            perf_fill(&ranks[r]);
+            if (!perf_fill(&ranks[r]))
+                return false;
         if (!perf_barrier(ranks, count_ranks) ||
-            !perf_run_ulyx(ranks, count_ranks, ranks[0].sets))
+            !perf_run_ulyx(ranks, count_ranks, ranks[0].sets) ||
+            !perf_device_wait(ranks, count_ranks) ||
+            !check_all(ranks, count_ranks, &wrong))
             return false;
-        wrong += check_all(ranks, count_ranks);
         if (!round_trip(ranks, count_ranks, &wrong))
             return false;
     }

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device memory of a rank: its device, stream and sides. Fills and checks work
+ * on the host's copy of a side, which travels whole.
+ */
+#include "perf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "device/device.h"
+
+#define DEVICES (uli_device_ops(ULYX_MEMORY_CUDA))
+
+static bool
+tell(const char *what, ulyx_status_t status)
+{
+    if (status != ULYX_SUCCESS)
+        fprintf(stderr, "ulyx_perf: %s: %s: %s\n", what,
+            ulyx_status_name(status), ulyx_last_error());
+    return status == ULYX_SUCCESS;
+}
+
+/* NCCL takes two ranks of one device for a mistake, unless they are of two
+ * hosts, and then goes through sockets: good for bytes, not for times. */
+static void
+pose_as_hosts(const struct perf_options *options, int32_t devices)
+{
+    char host[32];
+
+    if (!options->vs[PERF_VS_NCCL] || options->procs <= devices)
+        return;
+    snprintf(host, sizeof(host), "ulyx-perf-%d", (int)getpid());
+    setenv("NCCL_HOSTID", host, 0);
+}
+
+int
+perf_devices_open(const struct perf_options *options)
+{
+    int32_t count = 0;
+    ulyx_status_t status = DEVICES->open();
+
+    if (status == ULYX_ERR_UNSUPPORTED) {
+        printf("skipped: no CUDA device: %s\n", ulyx_last_error());
+        return PERF_SKIPPED;
+    }
+    if (!tell("CUDA", status) || !tell("devices", DEVICES->count(&count)))
+        return PERF_LIBRARY;
+    pose_as_hosts(options, count);
+    return PERF_OK;
+}
+
+bool
+perf_device_open(struct perf_rank *rank)
+{
+    return tell("current device", DEVICES->current(&rank->device)) &&
+           tell("stream", DEVICES->stream_create(rank->device, &rank->stream));
+}
+
+void
+perf_device_close(struct perf_rank *rank)
+{
+    if (rank->stream != NULL)
+        tell("stream", DEVICES->stream_destroy(rank->device, rank->stream));
+    rank->stream = NULL;
+}
+
+bool
+perf_device_alloc(struct perf_rank *rank, struct perf_side *side)
+{
+    void *address;
+
+    if (!tell("device memory",
+            DEVICES->alloc(rank->device, side->bytes, &address)))
+        return false;
+    side->where = address;
+    return true;
+}
+
+void
+perf_device_free(struct perf_rank *rank, struct perf_side *side)
+{
+    tell("device memory", DEVICES->free(rank->device, side->where));
+}
+
+static bool
+travel(struct perf_rank *rank, void *dst, const void *src, int64_t bytes)
+{
+    return rank->stream == NULL ||
+           (tell("copy",
+                DEVICES->copy(rank->device, dst, src, bytes, rank->stream)) &&
+               perf_device_wait(rank, 1));
+}
+
+bool
+perf_side_up(struct perf_rank *rank, struct perf_side *side)
+{
+    return travel(rank, side->where, side->base, side->bytes);
+}
+
+bool
+perf_side_down(struct perf_rank *rank, struct perf_side *side)
+{
+    return travel(rank, side->base, side->where, side->bytes);
+}
+
+bool
+perf_device_wait(struct perf_rank *ranks, int count_ranks)
+{
+    bool ok = true;
+
+    for (int r = 0; r < count_ranks; r++)
+        if (ranks[r].stream != NULL)
+            ok = tell("stream",
+                     DEVICES->stream_wait(ranks[r].device, ranks[r].stream)) &&
+                 ok;
+    return ok;
+}
