@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/random.h"
+#include "comm/batch.h"
 #include "comm/bootstrap.h"
 #include "comm/create.h"
 #include "comm/gpu.h"
@@ -132,6 +133,7 @@ uli_comm_free(ulyx_comm_t *comm)
     bool buried = comm->team != NULL;
 
     uli_pool_forget(comm);
+    uli_comm_batch_close(comm);
     uli_remote_close(comm);
     uli_windows_close(comm);
     if (buried)

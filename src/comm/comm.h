@@ -22,7 +22,8 @@
 struct uli_bootstrap;
 struct uli_net;
 struct uli_remote;
-struct uli_gpu;     /* gpu.h */
+struct uli_gpu; /* gpu.h */
+struct uli_comm_batch;
 struct uli_planner; /* topology/choose.h */
 
 /* ---- windows: tables read without locks by execute ----------------------- */
@@ -96,6 +97,7 @@ struct ulyx_comm {
     struct uli_net *net;       /* NULL unless peers are remote; see remote.h */
     struct uli_remote *remote; /* private to remote*.c and nodes.c */
     struct uli_gpu *gpu;       /* of CUDA memory; NULL on the host */
+    struct uli_comm_batch *batch; /* NULL until a plan needs it; see batch.h */
 
     _Atomic int32_t failed;      /* status of the first failure, or 0 */
     _Atomic int32_t failed_rank; /* its cause, or -1 */
@@ -196,6 +198,7 @@ enum uli_call {
     ULI_CALL_ALLTOALL_SETUP,
     ULI_CALL_REDUCE_SETUP,
     ULI_CALL_OPERATOR,
+    ULI_CALL_BATCH,
 };
 const char *uli_call_name(enum uli_call call);
 

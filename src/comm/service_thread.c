@@ -10,8 +10,9 @@
  * and tell it so: else it would wait for its deadline.
  *
  * Where communicators of device memory are registered it also looks, every few
- * milliseconds, for poison that peers have posted: kernels wait for peers while
- * no host thread does, and read the communicator's own word only.
+ * milliseconds, over calls of their batches (batch.h), and for poison that
+ * peers have posted: kernels wait for peers while no host thread does, and read
+ * the communicator's own word only.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -27,6 +28,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "comm/batch.h"
 #include "comm/service_internal.h"
 
 enum { STACK_BYTES = 512 << 10, EVENTS = 16, TICK_MS = 1000, POISON_MS = 10 };
@@ -222,10 +224,11 @@ look_for_poison(void)
     for (struct uli_list *n = uli_service.comms.next; n != &uli_service.comms;
          n = n->next) {
         ulyx_comm_t *comm = ULI_CONTAINER_OF(n, ulyx_comm_t, registry);
-        if (!comm->gpu || atomic_load(&comm->failed))
+        if (!comm->gpu)
             continue;
+        any = any || !atomic_load(&comm->failed);
         uli_comm_take_poison(comm);
-        any = true;
+        uli_batch_look(comm);
     }
     return any;
 }

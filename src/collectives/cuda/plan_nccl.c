@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See plan_nccl.h. Creation takes the two gathers of the communicator's batch
+ * (once), one of its own in which all ranks say whether their part exists and
+ * where they tell how far they are, and one empty message a pair, so that no
+ * call ever waits for a connection.
+ */
+#include "collectives/cuda/plan_nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/size.h"
+#include "collectives/cuda/packed.h"
+#include "comm/batch.h"
+#include "comm/gpu.h"
+
+enum {
+    THREADS = 256,
+    BLOCKS =
+        132, /* of each launch: no block waits, so more than fit are fine */
+};
+
+struct uli_plan_nccl {
+    ulyx_plan_t *plan;
+    struct uli_packed *packed;
+    struct uli_batch_watch watch;
+    struct uli_batch_place *told; /* [nranks] */
+    bool *shares;                 /* [nranks] */
+    int32_t *nodes;               /* [nranks] */
+    uli_strides_t **strides;      /* [nranks] */
+    bool watched;
+    _Atomic bool busy;
+};
+
+bool
+uli_plan_nccl_wanted(const ulyx_comm_t *comm, const char *algo)
+{
+    if (algo && algo[0])
+        return strcmp(algo, "nccl") == 0;
+    return comm->gpu && uli_gpu_unmapped(comm) != NULL;
+}
+
+/* ---- creation ------------------------------------------------------------ */
+
+static bool
+allocate(struct uli_plan_nccl *nccl, int32_t nranks)
+{
+    size_t n = (size_t)nranks;
+    nccl->told = calloc(n, sizeof(*nccl->told));
+    nccl->shares = calloc(n, sizeof(*nccl->shares));
+    nccl->nodes = calloc(n, sizeof(*nccl->nodes));
+    nccl->strides = calloc(n, sizeof(*nccl->strides));
+    return nccl->told && nccl->shares && nccl->nodes && nccl->strides;
+}
+
+/* This rank's part, without a word to the others. */
+static ulyx_status_t
+make_part(struct uli_plan_nccl *nccl)
+{
+    ulyx_plan_t *plan = nccl->plan;
+    ulyx_comm_t *comm = plan->comm;
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        nccl->nodes[p] = comm->peers[p].node;
+        nccl->strides[p] = plan->ranks[p].strides;
+    }
+    struct uli_packed_params params = {.layout = plan->layout,
+        .operations = plan->operations,
+        .rank = comm->rank,
+        .nodes = nccl->nodes,
+        .strides = nccl->strides,
+        .device_ops = comm->gpu->ops,
+        .device = comm->gpu->device,
+        .blocks = BLOCKS,
+        .threads = THREADS,
+        .poison = uli_gpu_poison(comm),
+        .batch_ops = uli_comm_batch_ops(),
+        .batch = uli_comm_batch(comm)};
+    ULI_TRY(uli_packed_create(&params, &nccl->packed));
+    for (int32_t p = 0; p < comm->nranks; p++)
+        nccl->shares[p] = uli_packed_shares(nccl->packed, p);
+    return uli_arena_alloc(comm, (int64_t)sizeof(uint64_t), &nccl->watch.piece);
+}
+
+struct part {
+    int32_t status;
+    char text[188];
+    struct uli_batch_place place;
+};
+
+/* All parts exist, or the lowest rank's error is everybody's. */
+static ulyx_status_t
+agree(struct uli_plan_nccl *nccl, ulyx_status_t status, uli_deadline_t deadline)
+{
+    ulyx_comm_t *comm = nccl->plan->comm;
+    struct part mine = {.status = status}, *all;
+    if (status != ULYX_SUCCESS)
+        snprintf(mine.text, sizeof(mine.text), "%s", uli_error_text());
+    mine.place.window = nccl->watch.piece.window;
+    mine.place.offset = nccl->watch.piece.offset;
+    all = calloc((size_t)comm->nranks, sizeof(*all));
+    if (!all)
+        return uli_comm_fail(
+            comm, ULYX_ERR_NO_MEMORY, comm->rank, "a plan by nccl: no memory");
+    status = uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, &mine,
+        sizeof(mine), sizeof(mine), all, NULL, NULL, deadline);
+    for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++) {
+        nccl->told[p] = all[p].place;
+        if (all[p].status != ULYX_SUCCESS)
+            status = uli_error((ulyx_status_t)all[p].status,
+                "a plan by nccl: rank %d: %.*s", p, (int)sizeof(all[p].text),
+                all[p].text);
+    }
+    free(all);
+    return status;
+}
+
+/* Nobody knows which peer it was: the communicator cannot go on. */
+static ulyx_status_t
+connect_all(struct uli_plan_nccl *nccl, uli_deadline_t deadline)
+{
+    ulyx_comm_t *comm = nccl->plan->comm;
+    const struct uli_device_ops *ops = comm->gpu->ops;
+    void *stream = NULL;
+    ULI_TRY(ops->stream_create(comm->gpu->device, &stream));
+    ulyx_status_t status = uli_packed_connect(nccl->packed, stream, deadline);
+    ops->stream_destroy(comm->gpu->device, stream);
+    if (status == ULYX_SUCCESS)
+        return ULYX_SUCCESS;
+    char text[200];
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    return uli_comm_fail(comm, status, -1, "a plan by nccl: %s", text);
+}
+
+static void
+watch_calls(struct uli_plan_nccl *nccl)
+{
+    struct uli_packed_words *words = uli_packed_words(nccl->packed);
+    nccl->watch.begun = &words->begun;
+    nccl->watch.ended = &words->ended;
+    nccl->watch.timeout_s = nccl->plan->timeout_s;
+    nccl->watch.what = "reshuffle";
+    nccl->watch.told = nccl->told;
+    nccl->watch.shares = nccl->shares;
+    uli_batch_watch_add(nccl->plan->comm, &nccl->watch);
+    nccl->watched = true;
+}
+
+ulyx_status_t
+uli_plan_nccl_create(
+    ulyx_plan_t *plan, uli_deadline_t deadline, struct uli_plan_nccl **nccl_p)
+{
+    ulyx_comm_t *comm = plan->comm;
+    ULI_TRY(uli_comm_batch_open(comm, deadline));
+    struct uli_plan_nccl *nccl = calloc(1, sizeof(*nccl));
+    if (!nccl)
+        return uli_comm_fail(
+            comm, ULYX_ERR_NO_MEMORY, comm->rank, "a plan by nccl: no memory");
+    nccl->plan = plan;
+    ulyx_status_t status =
+        allocate(nccl, comm->nranks)
+            ? make_part(nccl)
+            : uli_error(ULYX_ERR_NO_MEMORY, "a plan by nccl: no memory");
+    status = agree(nccl, status, deadline);
+    if (status == ULYX_SUCCESS)
+        status = connect_all(nccl, deadline);
+    if (status != ULYX_SUCCESS) {
+        uli_plan_nccl_destroy(nccl);
+        return status;
+    }
+    watch_calls(nccl);
+    *nccl_p = nccl;
+    return ULYX_SUCCESS;
+}
+
+void
+uli_plan_nccl_destroy(struct uli_plan_nccl *nccl)
+{
+    if (!nccl)
+        return;
+    ulyx_comm_t *comm = nccl->plan->comm;
+    if (nccl->watched)
+        uli_batch_watch_remove(comm, &nccl->watch);
+    if (nccl->watch.piece.address)
+        uli_arena_free(comm, &nccl->watch.piece);
+    uli_packed_destroy(nccl->packed);
+    free(nccl->told);
+    free(nccl->shares);
+    free(nccl->nodes);
+    free(nccl->strides);
+    free(nccl);
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+ulyx_status_t
+uli_plan_nccl_check(struct uli_plan_nccl *nccl)
+{
+    ULI_TRY(uli_comm_check(nccl->plan->comm));
+    uint64_t cause = __atomic_exchange_n(
+        &uli_packed_words(nccl->packed)->verdict, 0, __ATOMIC_ACQ_REL);
+    if (!cause)
+        return ULYX_SUCCESS;
+    ulyx_status_t status = -(ulyx_status_t)(cause & 0xFF);
+    int32_t peer = (int32_t)(cause >> 16 & 0xFFFF);
+    unsigned call = (unsigned)(cause >> 32);
+    if ((cause >> 8 & 0xFF) == ULI_GPU_REFUSED)
+        return uli_error(ULYX_ERR_PEER_REFUSED,
+            "reshuffle, call %u: rank %d refused: %s", call, peer,
+            uli_status_text(status));
+    return uli_error(ULYX_ERR_MISMATCH,
+        "reshuffle, call %u: rank %d executes another operation, or its "
+        "document tables differ",
+        call, peer);
+}
+
+ulyx_status_t
+uli_plan_nccl_execute(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], ulyx_status_t refusal,
+    void *stream)
+{
+    ulyx_plan_t *plan = nccl->plan;
+    if (atomic_exchange(&nccl->busy, true))
+        return uli_error(
+            ULYX_ERR_BUSY, "execute: another thread executes this plan");
+    ulyx_status_t earlier = uli_plan_nccl_check(nccl);
+    ulyx_status_t status = uli_comm_check(plan->comm);
+    if (status == ULYX_SUCCESS)
+        status = uli_packed_execute(nccl->packed, operation, src, dst,
+            uli_layout_table_hash(plan->layout), refusal, stream,
+            uli_deadline_in(plan->timeout_s));
+    /* What a batch has not sent, others wait for. */
+    if (status != ULYX_SUCCESS && status != ULYX_ERR_BUSY &&
+        atomic_load(&plan->comm->failed) == 0) {
+        char text[200];
+        snprintf(text, sizeof(text), "%s", uli_error_text());
+        status = uli_comm_fail(plan->comm, status, -1, "reshuffle: %s", text);
+    }
+    atomic_store(&nccl->busy, false);
+    return status == ULYX_SUCCESS ? earlier : status;
+}
+
+bool
+uli_plan_nccl_in_flight(const struct uli_plan_nccl *nccl)
+{
+    const struct uli_packed_words *words = uli_packed_words(nccl->packed);
+    return __atomic_load_n(&words->ended, __ATOMIC_ACQUIRE) <
+           __atomic_load_n(&words->begun, __ATOMIC_ACQUIRE);
+}
+
+int64_t
+uli_plan_nccl_bytes(const struct uli_plan_nccl *nccl)
+{
+    return uli_packed_bytes(nccl->packed);
+}
+
+void
+uli_plan_nccl_describe(
+    const struct uli_plan_nccl *nccl, char *text_p, size_t text_bytes)
+{
+    ulyx_comm_t *comm = nccl->plan->comm;
+    const char *why = uli_gpu_unmapped(comm);
+    char batch[64];
+    uli_comm_batch_ops()->describe(uli_comm_batch(comm), batch, sizeof(batch));
+    snprintf(text_p, text_bytes,
+        "nccl: pack, send/receive (%s), unpack; %d blocks; %s%s", batch, BLOCKS,
+        why ? "device memory cannot be mapped: " : "asked for", why ? why : "");
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The schedule nccl of a plan on device memory: the packed exchange over the
+ * communicator's batch. Taken where device memory of some pair of ranks cannot
+ * be mapped, or where the algorithm is "nccl"; both are known to all ranks
+ * alike before the plan's agreement.
+ *
+ * A call that has begun on a stream and not ended within the plan's timeout
+ * fails the communicator with TIMEOUT and the rank that has not come, and its
+ * kernels leave the stream. Ranks that disagree about the operation of a call
+ * send messages of different sizes: that ends at the timeout as well.
+ */
+#ifndef ULI_COLLECTIVES_CUDA_PLAN_NCCL_H
+#define ULI_COLLECTIVES_CUDA_PLAN_NCCL_H
+
+#include "collectives/plan.h"
+
+struct uli_plan_nccl;
+
+/* Whether a plan of the communicator goes this way. algo: NULL or "" = free. */
+bool uli_plan_nccl_wanted(const ulyx_comm_t *comm, const char *algo);
+
+/* Collective, after the plan's agreement, whose ranks and strides it uses.
+ * Errors are the same on all ranks, by name; nothing is left then. A failure
+ * while connections are made fails the communicator. */
+ulyx_status_t uli_plan_nccl_create(
+    ulyx_plan_t *plan, uli_deadline_t deadline, struct uli_plan_nccl **nccl_p);
+/* No call is under way on any stream. NULL is fine. */
+void uli_plan_nccl_destroy(struct uli_plan_nccl *nccl);
+
+/* Enqueues a call. refusal: as uli_packed_execute. Calls of all plans of the
+ * communicator come in the same order on all ranks, one thread at a time.
+ * Errors: BUSY (another thread is in it); the communicator's failure; of an
+ * earlier call that moved nothing with some peer, PEER_REFUSED or MISMATCH
+ * naming it, while this call is enqueued all the same. */
+ulyx_status_t uli_plan_nccl_execute(struct uli_plan_nccl *nccl,
+    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    ulyx_status_t refusal, void *stream);
+/* The same errors of calls that have ended. */
+ulyx_status_t uli_plan_nccl_check(struct uli_plan_nccl *nccl);
+
+/* Calls enqueued here have not all ended on the device; never waits. Graphs
+ * that are yet to be launched do not count. */
+bool uli_plan_nccl_in_flight(const struct uli_plan_nccl *nccl);
+int64_t uli_plan_nccl_bytes(const struct uli_plan_nccl *nccl);
+void uli_plan_nccl_describe(
+    const struct uli_plan_nccl *nccl, char *text_p, size_t text_bytes);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The communicator's batch (transport/batch.h): how its ranks send each other
+ * device memory where they cannot map it; and the watch over calls that wait
+ * on a stream, where no host thread does.
+ *
+ * A call says in two words of host memory that it has begun and ended. The
+ * service thread looks every few milliseconds (uli_batch_look): it tells the
+ * peers of this node how far this rank is, in a word of its arena, and fails
+ * the communicator when a call has not ended in time after it has begun,
+ * naming the rank that has not come. A communicator that fails, for whatever
+ * reason, has its batch aborted by the same look.
+ */
+#ifndef ULI_COMM_BATCH_H
+#define ULI_COMM_BATCH_H
+
+#include "comm/comm.h"
+
+/* Makes the communicator's batch at the first call, collectively; later calls
+ * return at once. Errors, the same on all ranks: UNSUPPORTED and others of
+ * uli_batch_ops with the rank and its words; those of the agreement. */
+ulyx_status_t uli_comm_batch_open(ulyx_comm_t *comm, uli_deadline_t deadline);
+/* NULL before open. */
+struct uli_batch *uli_comm_batch(ulyx_comm_t *comm);
+const struct uli_batch_ops *uli_comm_batch_ops(void);
+/* Ends it, at any stage; the service does not know the communicator any more
+ * or nothing is under way. */
+void uli_comm_batch_close(ulyx_comm_t *comm);
+
+/* Where a rank tells how far it is: in a window of its own. */
+struct uli_batch_place {
+    uint32_t window;
+    int64_t offset;
+};
+
+/* The calls of one plan at this rank. */
+struct uli_batch_watch {
+    struct uli_list node;
+    const uint64_t *begun, *ended; /* numbers of calls, written by a device */
+    double timeout_s;
+    const char *what;                   /* "reshuffle" */
+    const struct uli_batch_place *told; /* [nranks] */
+    const bool *shares;                 /* [nranks]: calls need that rank */
+    struct uli_arena_piece piece;       /* this rank's own */
+    uint64_t seen;                      /* private to the look, as below */
+    int64_t since_ns;
+};
+void uli_batch_watch_add(ulyx_comm_t *comm, struct uli_batch_watch *watch);
+/* No look touches it afterwards. */
+void uli_batch_watch_remove(ulyx_comm_t *comm, struct uli_batch_watch *watch);
+
+/* By the service thread, under its lock. Does nothing without a batch. */
+void uli_batch_look(ulyx_comm_t *comm);
+
+#endif
