@@ -422,8 +422,7 @@ check_idle(ulyx_comm_t *comm)
         return uli_error(ULYX_ERR_BUSY,
             "%d operation(s) in flight: wait for them before destroy",
             atomic_load(&comm->nops));
-    if (comm->gpu != NULL && comm->gpu->in_flight != NULL &&
-        comm->gpu->in_flight(comm))
+    if (uli_gpu_in_flight(comm))
         return uli_error(ULYX_ERR_BUSY,
             "operations are in flight on device %d: wait for their streams "
             "before destroy",

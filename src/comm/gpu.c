@@ -322,6 +322,14 @@ uli_gpu_meet(ulyx_comm_t *comm)
     return is_final(status) ? status : ULYX_SUCCESS;
 }
 
+bool
+uli_gpu_in_flight(ulyx_comm_t *comm)
+{
+    bool (*ask)(struct ulyx_comm *) =
+        comm->gpu ? atomic_load(&comm->gpu->in_flight) : NULL;
+    return ask && ask(comm);
+}
+
 void
 uli_gpu_close(ulyx_comm_t *comm)
 {

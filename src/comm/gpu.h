@@ -56,7 +56,7 @@ struct uli_gpu {
     /* Set by collectives: work of this rank that may touch windows of peers is
      * on the device. Asked by detach of a failed communicator and by destroy,
      * from any thread, under the registry's lock: it must not wait. */
-    bool (*in_flight)(struct ulyx_comm *comm);
+    bool (*_Atomic in_flight)(struct ulyx_comm *comm);
 };
 
 /* ---- for the layers above ------------------------------------------------ */
@@ -109,6 +109,8 @@ ulyx_status_t uli_gpu_connect(ulyx_comm_t *comm);
 ulyx_status_t uli_gpu_meet(ulyx_comm_t *comm);
 /* A reason of any rank becomes that of all; "" changes nothing. */
 void uli_gpu_adopt(ulyx_comm_t *comm, int32_t rank, const char *unmapped);
+/* Whether work of this rank on its device may touch windows of peers. */
+bool uli_gpu_in_flight(ulyx_comm_t *comm);
 /* Last of all, at any stage of creation. */
 void uli_gpu_close(ulyx_comm_t *comm);
 

@@ -222,8 +222,7 @@ uli_window_publish_device(ulyx_comm_t *comm, int32_t rank, uint32_t window,
 static bool
 is_in_flight(ulyx_comm_t *comm)
 {
-    return atomic_load(&comm->nops) != 0 ||
-           (comm->gpu && comm->gpu->in_flight && comm->gpu->in_flight(comm));
+    return atomic_load(&comm->nops) != 0 || uli_gpu_in_flight(comm);
 }
 
 bool

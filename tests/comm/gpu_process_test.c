@@ -267,15 +267,14 @@ refuse_import(int rank, int nranks, void *context)
     ulyx_mem_t *mem = gpu_alloc(rank % 2, BYTES, &base);
     bool well = true;
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        gpu_driver->result = 719;
-        gpu_driver->failing = rank == 2 ? calls[i] : NULL;
+        gpu_driver->faults(rank == 2 ? calls[i] : NULL, 719, NULL);
         well = ranks_expect(meet_barrier(context, rank)) && well;
         if (rank == 0)
             well = ranks_expect(uli_mem_attach(comm, mem) == ULYX_ERR_SYSTEM) &&
                    ranks_expect(strstr(uli_error_text(), "rank 2: ")) &&
                    ranks_expect(strstr(uli_error_text(), calls[i])) && well;
         well = ranks_expect(meet_barrier(context, rank)) && well;
-        gpu_driver->failing = NULL;
+        gpu_driver->faults(NULL, 0, NULL);
         well = ranks_expect(uli_import_count() == imports) && well;
     }
     well = well && use(context, comm, mem, base, BYTES);
@@ -341,7 +340,7 @@ die_in_mapping(int rank, int nranks, void *context)
     if (!comm)
         return 1;
     ulyx_mem_t *mem = gpu_alloc(rank % 2, BYTES, &base);
-    gpu_driver->fatal = rank == 1 ? k->call : NULL;
+    gpu_driver->faults(NULL, 0, rank == 1 ? k->call : NULL);
     if (!ranks_expect(meet_barrier(k->meet, rank)))
         return 1;
     if (rank == 1)

@@ -113,7 +113,10 @@ gpu_entry(const ulyx_comm_t *comm, int32_t rank, uint32_t window)
 {
     uint64_t nwindows = 0;
     unsigned char *const *row = uli_gpu_windows(comm, rank, &nwindows);
-    return window < nwindows ? row[window] : NULL;
+    pthread_mutex_lock(&comm->gpu->lock); /* entries are written under it */
+    void *address = window < nwindows ? row[window] : NULL;
+    pthread_mutex_unlock(&comm->gpu->lock);
+    return address;
 }
 
 char *

@@ -14,9 +14,13 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+static void set_faults(const char *failing, int result, const char *fatal);
+
 extern struct fake_driver fake_driver;
-EXPORT struct fake_driver fake_driver = {
-    .devices = 2, .count = fake_memory_count, .forget = fake_memory_forget};
+EXPORT struct fake_driver fake_driver = {.devices = 2,
+    .faults = set_faults,
+    .count = fake_memory_count,
+    .forget = fake_memory_forget};
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
@@ -38,9 +42,19 @@ fake_no_fabric(void)
     return fake_driver.no_fabric;
 }
 
+static void
+set_faults(const char *failing, int result, const char *fatal)
+{
+    FAKE_GUARD();
+    fake_driver.failing = failing;
+    fake_driver.result = result;
+    fake_driver.fatal = fatal;
+}
+
 int
 fake_outcome(const char *name)
 {
+    FAKE_GUARD();
     const char *failing = fake_driver.failing;
     if (fake_driver.fatal && strcmp(fake_driver.fatal, name) == 0)
         raise(SIGKILL);

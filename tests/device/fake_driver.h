@@ -26,9 +26,11 @@ struct fake_driver {
     int64_t device_bytes;
     const void *managed_at; /* one byte of managed memory */
     int capturing;
-    int pending;          /* events are not there yet */
-    int lacks;            /* attribute that devices do not have */
-    int no_ipc;           /* cuMemAlloc's memory as stream-ordered memory is */
+    int pending; /* events are not there yet */
+    int lacks;   /* attribute that devices do not have */
+    int no_ipc;  /* cuMemAlloc's memory as stream-ordered memory is */
+    /* Sets failing, result and fatal while other threads call. */
+    void (*faults)(const char *failing, int result, const char *fatal);
     int (*count)(void);   /* objects of device memory that live */
     void (*forget)(void); /* drops them all */
 };
