@@ -146,9 +146,11 @@ tests=$(sed -n 's/^ulyx_test(\(card_[a-z_0-9]*\).*/\1/p' \
 generator=
 command -v ninja >/dev/null && generator="-G Ninja"
 # shellcheck disable=SC2086 # two words or none; several targets
-step configure 60 cmake -S . -B "$folder" $generator -DULYX_CUDA=ON || exit 1
+step configure 60 cmake -S . -B "$folder" $generator -DULYX_CUDA=ON \
+    -DULYX_CUDA_FULL=ON || exit 1
 # shellcheck disable=SC2086
-step build 300 cmake --build "$folder" --parallel --target $tests ulyx_perf ||
+step build 300 cmake --build "$folder" --parallel --target $tests ulyx_perf \
+    kernelcheck card_kernelcheck ||
     { cat "$table" && exit 1; }
 
 for test in $tests; do
@@ -163,6 +165,8 @@ if [ -n "$dry" ] || command -v compute-sanitizer >/dev/null; then
 else
     note "compute-sanitizer" "skipped: not here" 0
 fi
+step "attention" 90 sh scripts/gpu-attention.sh "$folder" check
+step "attention vs torch" 150 sh scripts/gpu-attention.sh "$folder" bench
 
 # ---- sweeps ------------------------------------------------------------------
 
@@ -196,6 +200,8 @@ else
     note "nccl" "skipped: needs ranks as processes" 0
 fi
 
+step "attention sanitized" 90 sh scripts/gpu-attention.sh "$folder" sanitize
+
 [ -n "$dry" ] && exit 0
 
 # ---- the table ---------------------------------------------------------------
@@ -203,6 +209,8 @@ fi
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw \
     --format=csv,noheader
 cat "$table"
+grep -s -e ' full  ' -e ' causal ' -e TFLOP -e floor \
+    "$folder/gpu-check/attention_vs_torch.log"
 header=$("$perf" --memory host --csv --quick -c 0 2>/dev/null | head -n 1)
 {
     echo "sweep,ranks,$header"

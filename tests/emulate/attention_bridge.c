@@ -9,6 +9,8 @@
  * Its backward is the portable CPU kernel's, since the families check both
  * passes.
  *
+ * Built with nvcc's kernels (card_kernelcheck) the same runs on a card.
+ *
  * It defines the functions of src/attention/kernels/kernels.c, which is
  * therefore not linked.
  */
@@ -22,8 +24,10 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "cuda_runtime.h"
-#include "emulate.h"
 #include "support/random.h"
+#ifdef ULI_EMULATE
+#include "emulate.h"
+#endif
 
 #define MIRRORS_MAX 64
 #define PIECES_MAX  16
@@ -77,6 +81,43 @@ count_sm90(const struct uli_attn_call *call)
         hopper.portable++;
         hopper.why = call->why_portable;
     }
+}
+
+/* An emulated device, each call in an order of its own; on a card the device
+ * that there is, or the end of the program. */
+static cudaError_t
+open_device(void)
+{
+#ifdef ULI_EMULATE
+    static uint64_t seed;
+    seed = seed ? seed + 1 : test_seed(1);
+    const struct emu_config config = {.seed = seed};
+    return emu_open(&config) == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
+#else
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0)
+        return cudaSuccess;
+    printf("kernelcheck: skipped: no CUDA device\n");
+    exit(77);
+#endif
+}
+
+static bool
+device_faulted(void)
+{
+#ifdef ULI_EMULATE
+    return emu_fault_count() != 0;
+#else
+    return cudaGetLastError() != cudaSuccess;
+#endif
+}
+
+static void
+close_device(void)
+{
+#ifdef ULI_EMULATE
+    emu_close();
+#endif
 }
 
 static void
@@ -217,22 +258,17 @@ finish(struct bridge *b)
         if (b->mirrors[n].output)
             check(b, cudaMemcpy(b->mirrors[n].host, b->mirrors[n].device,
                          b->mirrors[n].bytes, cudaMemcpyDeviceToHost));
-    if (b->error != cudaSuccess || emu_fault_count())
-        return uli_error(
-            ULYX_ERR_INTERNAL, "emulated device: error %d", b->error);
+    if (device_faulted() || b->error != cudaSuccess)
+        return uli_error(ULYX_ERR_INTERNAL, "device: error %d", b->error);
     return ULYX_SUCCESS;
 }
 
 static void
 bridge_forward(struct uli_attn_call *call)
 {
-    static uint64_t seed; /* each call in an order of its own */
-    seed = seed ? seed + 1 : test_seed(1);
-    struct emu_config config = {.seed = seed};
     struct bridge *b = calloc(1, sizeof(*b));
     memcpy(&b->call, call, sizeof(b->call));
-    if (emu_open(&config) != 0)
-        b->error = cudaErrorMemoryAllocation;
+    b->error = open_device();
     b->call.max_sms = call->threads; /* any number of blocks will do */
     mirror_call(b);
     if (b->error == cudaSuccess)
@@ -250,7 +286,7 @@ bridge_forward(struct uli_attn_call *call)
     for (int t = 0; t < ULI_ATTN_TENSORS; t++)
         cudaFree(b->flags[t]);
     cudaFree(b->call.workspace);
-    emu_close();
+    close_device();
     free(b);
 }
 
@@ -305,9 +341,9 @@ bridge_workspace(const struct uli_attn_problem *problem,
         .backward = uli_attn_tiled_backward,                                   \
         .tile = &uli_attn_tile_portable,                                       \
     }
-ROW(sm90, "the Hopper kernels on an emulated device");
-ROW(mma, "16-bit kernels on an emulated device");
-ROW(plain, "the fp32 kernel on an emulated device");
+ROW(sm90, "the Hopper kernels on a device");
+ROW(mma, "16-bit kernels on a device");
+ROW(plain, "the fp32 kernel on a device");
 
 static const struct uli_attn_kernel *const table[] = {
     &sm90_row, &mma_row, &plain_row, &uli_attn_reference_kernel};

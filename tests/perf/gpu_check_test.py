@@ -35,7 +35,8 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         for name in ("configure", "build", "card_exchange", "even P=2",
                      "even P=4", "even P=8", "64 KiB P=4", "GQA 14/2",
-                     "adjoint 32/2", "nccl"):
+                     "adjoint 32/2", "nccl", "attention",
+                     "attention vs torch", "attention sanitized"):
             self.assertIn(name, names)
         self.assertTrue(all(0 < seconds <= 300 for _, seconds, _ in listed))
 

@@ -4,12 +4,13 @@
  * against truths that need none. See docs/ATTENTION.md.
  *
  *   kernelcheck [--kernel NAME] [--family NAME] [--draws PERCENT] [--seed N]
- *               [--forward] [--full] [--mutate] [--bench [--cpu-time]]
- *               [--list] [--help]
+ *               [--forward] [--full] [--mutate]
+ *               [--bench [--cpu-time | --vs torch]] [--list] [--help]
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "attention/kernelcheck/bench_card.h"
 #include "attention/kernelcheck/kc.h"
 #include "attention/kernels/kernels.h"
 #include "base/clock.h"
@@ -129,10 +130,12 @@ help(void)
            "  --mutate        planted faults, which must all be caught\n"
            "  --bench         speed against the machine's peak and PyTorch\n"
            "  --cpu-time      with --bench: CPU time, for a shared machine\n"
+           "  --vs torch      with --bench: forward on a CUDA device, beside\n"
+           "                  FlashAttention-2 and cuDNN through PyTorch\n"
            "  --list          kernels and families\n"
            "Exit status: 0 all hold (--bench: its last line says what holds), "
            "1 a case\nfailed, a fault was missed or nothing was run, 2 wrong "
-           "options.\n");
+           "options, 77 no device.\n");
 }
 
 /* Takes a flag; false where the word is none. */
@@ -165,9 +168,10 @@ take_value(const char *word, const char *value, struct kc_options *options,
 {
     char *end = "";
     bool draws = strcmp(word, "--draws") == 0;
+    bool vs = strcmp(word, "--vs") == 0;
     bool seed = strcmp(word, "--seed") == 0;
     if (strcmp(word, "--kernel") != 0 && strcmp(word, "--family") != 0 &&
-        !draws && !seed) {
+        !draws && !seed && !vs) {
         fprintf(stderr, "kernelcheck: unknown option %s, see --help\n", word);
         return false;
     }
@@ -175,7 +179,13 @@ take_value(const char *word, const char *value, struct kc_options *options,
         fprintf(stderr, "kernelcheck: %s needs a value\n", word);
         return false;
     }
-    if (draws)
+    if (vs && strcmp(value, "torch") != 0) {
+        fprintf(stderr, "kernelcheck: --vs %s, see --help\n", value);
+        return false;
+    }
+    if (vs)
+        options->vs_torch = true;
+    else if (draws)
         options->draws = strtoll(value, &end, 10);
     else if (seed)
         options->seed = strtoull(value, &end, 0);
@@ -205,7 +215,8 @@ main(int argc, char **argv)
             return 2;
         i++;
     }
-    if (!known(options.kernel, family))
+    bool card = mode == BENCH && options.vs_torch; /* of another table */
+    if (!known(card ? NULL : options.kernel, family))
         return 2;
     if (options.seed == 0 && mode != LIST && mode != HELP)
         options.seed = test_seed(20261127);
@@ -216,7 +227,7 @@ main(int argc, char **argv)
     else if (mode == MUTATE)
         return kc_mutate(&options);
     else if (mode == BENCH)
-        return kc_bench(&options);
+        return card ? kc_bench_card(&options) : kc_bench(&options);
     else
         return run_families(&options, family);
     return 0;

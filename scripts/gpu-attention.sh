@@ -1,0 +1,86 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# gpu-attention.sh FOLDER check|sanitize|bench...: attention on the card, by
+# programs built in FOLDER: kernelcheck of each row of the table, the sanitizer's
+# tools, forward beside PyTorch's FlashAttention-2 and cuDNN. Prints one table
+# last. Exit: 0 all passed, 1 something failed, 77 no GPU or no sanitizer.
+set -u
+check=$1/bin/card_kernelcheck
+bench=$1/bin/kernelcheck
+shift
+
+capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+    head -n 1)
+[ -n "$capability" ] || {
+    echo "skipped: no GPU"
+    exit 77
+}
+rows="mma plain"
+[ "$capability" = 9.0 ] && rows="sm90 $rows"
+
+table=$(mktemp)
+trap 'rm -f "$table"' EXIT
+failed=0
+
+# step NAME SECONDS COMMAND...: runs it, notes how it ended.
+step() {
+    name=$1
+    seconds=$2
+    shift 2
+    begun=$(date +%s)
+    timeout "$seconds" "$@"
+    rc=$?
+    case $rc in
+    0) result=passed ;;
+    77) result=skipped ;;
+    124) result="failed: over $seconds s" ;;
+    *) result="failed: exit $rc" ;;
+    esac
+    [ "$rc" -ne 0 ] && [ "$rc" -ne 77 ] && failed=1
+    printf '%-30s %-24s %4d s\n' "$name" "$result" \
+        $(($(date +%s) - begun)) >>"$table"
+}
+
+run_check() {
+    for row in $rows; do
+        for family in random large-logits counting retrieval metamorphic \
+            reported; do
+            step "$row $family" 60 "$check" --kernel "$row" \
+                --family "$family" --draws 20 --forward
+        done
+    done
+}
+
+# racecheck does not follow TMA and wgmma: the emulator's detector does.
+run_sanitize() {
+    for row in $rows; do
+        tools="memcheck initcheck synccheck"
+        [ "$row" = sm90 ] || tools="$tools racecheck"
+        for tool in $tools; do
+            step "$row $tool" 60 compute-sanitizer --tool "$tool" \
+                --error-exitcode 1 "$check" --kernel "$row" --family random \
+                --draws 2 --forward
+        done
+    done
+}
+
+for part; do
+    case $part in
+    check) run_check ;;
+    sanitize)
+        command -v compute-sanitizer >/dev/null || {
+            echo "skipped: no compute-sanitizer"
+            exit 77
+        }
+        run_sanitize
+        ;;
+    bench) step "forward vs torch" 150 "$bench" --bench --vs torch ;;
+    *)
+        echo "gpu-attention.sh: no part $part" >&2
+        exit 1
+        ;;
+    esac
+done
+
+cat "$table"
+exit "$failed"
