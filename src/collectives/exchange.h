@@ -341,6 +341,9 @@ ulyx_status_t uli_exchange_time_out(struct uli_exchange *exchange);
  * before its words. */
 bool uli_exchange_left(const struct uli_exchange *exchange, int32_t p);
 bool uli_exchange_gone(const struct uli_exchange *exchange, int32_t p);
+/* Is p of this node and was its deadline over, in whatever call? Then it fails
+ * all that wait for it, by what it has waited for. Ask when it has closed. */
+bool uli_exchange_late(const struct uli_exchange *exchange, int32_t p);
 /* Ends the operation because a peer has left the call in its middle; true. */
 bool uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p);
 /* The error where it had destroyed its plan before the call. */

@@ -4,7 +4,9 @@
  * the communicator, peers that have gone.
  */
 #include <stdio.h>
+#include <string.h>
 #include "collectives/hier.h"
+#include "comm/remote.h"
 
 /* ---- deadline and failure ------------------------------------------------ */
 
@@ -31,6 +33,7 @@ uli_exchange_time_out(struct uli_exchange *exchange)
 {
     char missing[128];
     list_missing(exchange, missing, sizeof(missing));
+    uli_comm_note_awaited(exchange->comm, missing);
     return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
         "%s, call %llu: timed out waiting for rank %s", exchange->what,
         (unsigned long long)exchange->call, missing);
@@ -87,6 +90,29 @@ uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
            uli_exchange_left(exchange, p);
 }
 
+bool
+uli_exchange_late(const struct uli_exchange *exchange, int32_t p)
+{
+    return !uli_comm_is_remote(exchange->comm, p) &&
+           exchange->comm->peers[p].control->awaited[0] != 0;
+}
+
+/* Rank p's deadline was over before this rank's, in this call or that of
+ * another plan: what p has found is the cause here too. */
+static ulyx_status_t
+fail_as(struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_control *control = exchange->comm->peers[p].control;
+    char ranks[sizeof(control->awaited)];
+    memcpy(ranks, control->awaited, sizeof(ranks));
+    ranks[sizeof(ranks) - 1] = 0;
+    uli_comm_note_awaited(exchange->comm, ranks);
+    return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
+        "%s, call %llu: timed out waiting for rank %s, by the deadline of rank "
+        "%d",
+        exchange->what, (unsigned long long)exchange->call, ranks, p);
+}
+
 /* The peer has left call n without its DONE(n), because its own deadline was
  * over or it has failed otherwise. One that still has its communicator is not
  * lost: it may take part in a shrink. */
@@ -94,11 +120,14 @@ bool
 uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
 {
     bool lost = uli_exchange_left(exchange, p);
-    ulyx_status_t status = uli_comm_fail(exchange->comm,
-        lost ? ULYX_ERR_RANK_LOST : ULYX_ERR_ABORTED, p,
-        "%s, call %llu: rank %d has left it and destroyed its %s",
-        exchange->what, (unsigned long long)exchange->call, p,
-        lost ? "communicator" : "plan");
+    ulyx_status_t status =
+        uli_exchange_late(exchange, p)
+            ? fail_as(exchange, p)
+            : uli_comm_fail(exchange->comm,
+                  lost ? ULYX_ERR_RANK_LOST : ULYX_ERR_ABORTED, p,
+                  "%s, call %llu: rank %d has left it and destroyed its %s",
+                  exchange->what, (unsigned long long)exchange->call, p,
+                  lost ? "communicator" : "plan");
     uli_op_finish(&exchange->op, status);
     return true;
 }

@@ -154,6 +154,8 @@ struct uli_hier_record {
     int32_t status, operation;
     uint64_t hash;
 };
+/* Above them: the poison that the rank's communicator tells (comm/control.h).
+ */
 enum { ULI_HIER_OPEN, ULI_HIER_CLOSED, ULI_HIER_CLOSED_FAILED };
 /* Written by one local rank. */
 struct uli_hier_seat {
@@ -215,16 +217,47 @@ bool uli_hier_progress(struct uli_hier *hier);
 /* The status of a call that has ended: names the lowest rank that something
  * was wrong with. */
 ulyx_status_t uli_hier_result(struct uli_hier *hier);
+
+/* ---- records (reshuffle_hier_records.c) ---------------------------------- */
+
 /* Have all ranks posted the call before exchange->call, or gone? */
 bool uli_hier_may_post(const struct uli_hier *hier);
 /* Posts that this rank refuses the call; may_post. */
 void uli_hier_refuse(struct uli_hier *hier, ulyx_status_t status);
-/* Does the call wait for rank p? */
-bool uli_hier_missing(const struct uli_hier *hier, int32_t p);
 /* The plan ends at this rank. */
 void uli_hier_close(struct uli_hier *hier);
 /* After it: may the piece serve others? If so, not to be asked again. */
 bool uli_hier_idle(struct uli_hier *hier);
+
+enum uli_hier_presence { ULI_HIER_ABSENT, ULI_HIER_POSTED, ULI_HIER_LEFT };
+/* Of rank p's record of the call: here, not here, or never to come. */
+enum uli_hier_presence uli_hier_presence(
+    const struct uli_hier *hier, int32_t p, uint64_t call);
+bool uli_hier_all_present(const struct uli_hier *hier, uint64_t call);
+/* Of the present call, once it is present. */
+struct uli_hier_record uli_hier_record_of(
+    const struct uli_hier *hier, int32_t p);
+void uli_hier_post(struct uli_hier *hier, ulyx_status_t status);
+/* Sends the node's records of the next call if they are complete and nobody
+ * else does; true when it has. */
+bool uli_hier_try_send(struct uli_hier *hier);
+/* The board's owner hears of mail; the others sleep on their own doorbells. */
+bool uli_hier_pass_on_mail(struct uli_hier *hier);
+
+static inline struct uli_hier_seat *
+uli_hier_seat_of(const struct uli_hier *hier, int32_t local)
+{
+    return &hier->board->seats[local];
+}
+
+/* ---- other ends (reshuffle_hier_failure.c) ------------------------------- */
+
+/* Ends the operation and returns true where a rank of the node has left the
+ * call in its middle. */
+bool uli_hier_look_for_leavers(struct uli_hier *hier);
+/* Does the call wait for rank p? Ranks that only wait for others of this node
+ * are not named. */
+bool uli_hier_missing(const struct uli_hier *hier, int32_t p);
 
 /* ---- for it: chunks (reshuffle_hier_move.c), sums (..._sum.c) ------------ */
 
@@ -241,6 +274,12 @@ uli_hier_reached(
            uli_hier_tag(hier, count);
 }
 
+/* The least of a word over the ranks of the node, as a count of this call. */
+int64_t uli_hier_least(
+    const struct uli_hier *hier, const struct uli_hier_word *words);
+/* Has chunk c a place in the staging here? */
+bool uli_hier_has_room(
+    const struct uli_hier *hier, const struct uli_hier_lane *lane, int64_t c);
 bool uli_hier_gather(struct uli_hier *hier, struct uli_hier_lane *lane);
 bool uli_hier_wire(struct uli_hier *hier, struct uli_hier_lane *lane);
 /* Copies, up to the next share of a sum. */

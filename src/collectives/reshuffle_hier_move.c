@@ -24,9 +24,8 @@ ring(const struct uli_hier *h, int32_t rank)
         uli_doorbell_ring(h->comm->peers[rank].control);
 }
 
-/* The least of a word over the ranks of the node, as a count of this call. */
-static int64_t
-least(const struct uli_hier *h, const struct uli_hier_word *words)
+int64_t
+uli_hier_least(const struct uli_hier *h, const struct uli_hier_word *words)
 {
     uint64_t low = UINT64_MAX;
     for (int32_t i = 0; i < h->size; i++) {
@@ -55,13 +54,14 @@ post_filled(struct uli_hier *h, struct uli_hier_lane *lane, int64_t count)
         ring(h, lane->carrier);
 }
 
-static bool
-has_room(const struct uli_hier *h, const struct uli_hier_lane *lane, int64_t c)
+bool
+uli_hier_has_room(
+    const struct uli_hier *h, const struct uli_hier_lane *lane, int64_t c)
 {
     if (c < ULI_HIER_CHUNKS)
         return true;
     if (lane->kind == ULI_HIER_OWN)
-        return least(h, lane->taken) > c - ULI_HIER_CHUNKS;
+        return uli_hier_least(h, lane->taken) > c - ULI_HIER_CHUNKS;
     return uli_hier_reached(
         h, &lane->words->sent.value, c - ULI_HIER_CHUNKS + 1);
 }
@@ -71,7 +71,7 @@ static bool
 may_give(const struct uli_hier *h, const struct uli_hier_lane *lane,
     const struct uli_hier_give *give, int64_t c)
 {
-    return has_room(h, lane, c) &&
+    return uli_hier_has_room(h, lane, c) &&
            (give->before < 0 ||
                uli_hier_reached(h, &lane->filled[give->before].value, c + 1));
 }
@@ -173,7 +173,7 @@ static bool
 send_chunks(struct uli_hier *h, struct uli_hier_lane *lane)
 {
     int64_t chunks = lane->stream->chunks, before = lane->put_n;
-    int64_t whole = lane->put_n < chunks ? least(h, lane->filled) : 0;
+    int64_t whole = lane->put_n < chunks ? uli_hier_least(h, lane->filled) : 0;
     while (lane->put_n < uli_min(whole, chunks) &&
            (lane->put_n < ULI_HIER_CHUNKS ||
                uli_hier_reached(h, &lane->words->credit.value,
@@ -211,7 +211,7 @@ pass_on(struct uli_hier *h, struct uli_hier_lane *lane)
     int64_t wanted = chunks - ULI_HIER_CHUNKS;
     if (lane->credited_n >= wanted)
         return lane->seen_n > seen;
-    int64_t credit = uli_min(least(h, lane->taken), wanted);
+    int64_t credit = uli_min(uli_hier_least(h, lane->taken), wanted);
     if (credit <= lane->credited_n)
         return lane->seen_n > seen;
     lane->credited_n = credit;
@@ -254,7 +254,7 @@ uli_hier_here(const struct uli_hier *h, const struct uli_hier_lane *lane,
 {
     int64_t c = at / h->chunk_bytes;
     bool here = lane->kind == ULI_HIER_OWN
-                    ? least(h, lane->filled) > c
+                    ? uli_hier_least(h, lane->filled) > c
                     : uli_hier_reached(
                           h, &lane->words->arrived[c % ULI_HIER_CHUNKS], c + 1);
     *bytes_p = place_of(h, lane, at);

@@ -41,6 +41,16 @@ poison_peers(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
     uli_comm_spread_poison(comm, poison_pack(status, rank));
 }
 
+void
+uli_comm_note_awaited(ulyx_comm_t *comm, const char *ranks)
+{
+    pthread_mutex_lock(&comm->failure_lock);
+    if (atomic_load(&comm->failed) == 0)
+        snprintf(comm->control->awaited, sizeof(comm->control->awaited), "%s",
+            ranks);
+    pthread_mutex_unlock(&comm->failure_lock);
+}
+
 ulyx_status_t
 uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
     const char *format, ...)

@@ -2,7 +2,8 @@
  *
  * A net a rank; an address is the net's number. What is sent lies in the
  * receiver's inbox until its time has come, and is delivered by the receiver's
- * progress. One lock for all: this is for tests.
+ * progress. Data of large puts is read at delivery, so that who overwrites it
+ * too early is found out. One lock for all: this is for tests.
  */
 #include "support/thread_net.h"
 
@@ -219,17 +220,18 @@ new_item(const void *data, size_t bytes)
 static ulyx_status_t
 net_put(struct uli_net *net, int32_t peer, const struct uli_net_put *put)
 {
-    bool by_reference = put->pending && put->bytes > ULI_NET_INLINE_BYTES;
+    bool by_reference = put->bytes > ULI_NET_INLINE_BYTES;
     pthread_mutex_lock(&lock);
     struct uli_net *target = target_of(net, peer);
     if (target) {
-        struct item *item = new_item(put->data, (size_t)put->bytes);
+        struct item *item =
+            new_item(put->data, by_reference ? 0 : (size_t)put->bytes);
         item->is_put = true;
         item->put = *put;
-        if (by_reference)
-            atomic_fetch_add(put->pending, 1);
-        else
+        if (!by_reference)
             item->put.pending = NULL;
+        if (item->put.pending)
+            atomic_fetch_add(put->pending, 1);
         net->open_puts[peer]++;
         send_item(net, target, peer, item);
     }
@@ -281,7 +283,7 @@ deliver_put(struct uli_net *net, const struct item *item)
         return;
     }
     if (put->bytes)
-        memcpy(data, item->data, item->bytes);
+        memcpy(data, item->bytes ? item->data : put->data, (size_t)put->bytes);
     uint64_t seen = atomic_load(signal);
     while (seen < put->signal &&
            !atomic_compare_exchange_weak(signal, &seen, put->signal))
