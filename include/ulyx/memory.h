@@ -42,7 +42,8 @@ typedef struct {
 /* Allocates a window of `bytes` bytes (> 0), zeroed, page aligned, reserved
  * in full: lack of memory is an error here, never a signal later.
  * On the host: a sealed memfd, independent of /dev/shm and gone with its last
- * user, also after SIGKILL.
+ * user, also after SIGKILL. On a device: an allocation that other processes
+ * can map, in whole granules of the device (2 MiB).
  * ownership: *mem_p is freed by ulyx_mem_free; *address_p lives as long.
  * returns: SUCCESS; ERR_INVALID_ARGUMENT; ERR_NO_MEMORY; ERR_SYSTEM;
  * ERR_UNSUPPORTED (no such device here); ERR_FORKED. */
@@ -52,7 +53,10 @@ ULYX_API ulyx_status_t ulyx_mem_alloc(int64_t bytes,
 /* Makes the caller's memory [address, address + bytes) a window where that is
  * possible: GPU allocations, and host memory in communicators whose ranks are
  * all threads of this process. Host memory cannot be mapped by other
- * processes: there it stays ordinary memory (ulyx_mem_attach says so).
+ * processes: there it stays ordinary memory (ulyx_mem_attach says so). GPU
+ * memory may be that of cudaMalloc, or virtual-memory allocations made to be
+ * exported, several side by side too; device may stay 0. Memory that is freed
+ * and made anew at the same address is registered anew.
  * ownership: the memory stays the caller's and must outlive the window.
  * returns: as alloc. */
 ULYX_API ulyx_status_t ulyx_mem_register(void *address, int64_t bytes,
@@ -60,10 +64,13 @@ ULYX_API ulyx_status_t ulyx_mem_register(void *address, int64_t bytes,
 
 /* Makes the window known to all ranks of comm. Not collective; the peers'
  * service threads map it. Returns when all have, or with the first failure
- * (then it is attached nowhere). Attaching twice is ERR_INVALID_ARGUMENT.
+ * (then it is attached nowhere).
  * returns: SUCCESS; ERR_UNSUPPORTED (registered host memory, and a rank is
- * another process); ERR_BUSY (quarantined); ERR_NO_MEMORY (here or at the
- * rank named); ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED. */
+ * another process; device memory that has no handle, or that is not mapped
+ * between the ranks, with the reason); ERR_INVALID_ARGUMENT (attached there
+ * already; of another memory kind or device than comm's rank); ERR_BUSY
+ * (quarantined); ERR_NO_MEMORY (here or at the rank named); ERR_TIMEOUT;
+ * ERR_RANK_LOST; ERR_ABORTED. */
 ULYX_API ulyx_status_t ulyx_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem);
 
 /* The reverse. No operation that uses the window may be in flight anywhere.

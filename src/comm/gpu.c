@@ -162,6 +162,19 @@ uli_gpu_sharers(const ulyx_comm_t *comm)
     return comm->gpu->sharers;
 }
 
+ulyx_status_t
+uli_gpu_admit(const ulyx_comm_t *comm)
+{
+    const struct uli_gpu *gpu = comm->gpu;
+    if (!gpu)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "rank %d has host memory, a window of device memory came for it",
+            comm->rank);
+    if (atomic_load(&gpu->refused))
+        return uli_error(ULYX_ERR_UNSUPPORTED, "%s", gpu->unmapped);
+    return atomic_load(&gpu->ready) ? ULYX_SUCCESS : ULYX_IN_PROGRESS;
+}
+
 static void
 note_unmapped(struct uli_gpu *gpu, const char *reason)
 {
@@ -285,11 +298,11 @@ uli_gpu_connect(ulyx_comm_t *comm)
         if (!peer->map_device)
             note_unmapped(gpu, reason);
     }
-    if (gpu->unmapped[0])
-        return ULYX_SUCCESS;
-    ulyx_status_t status = enable_peers(comm);
-    if (status == ULYX_ERR_UNSUPPORTED) {
+    ulyx_status_t status = gpu->unmapped[0] ? ULYX_SUCCESS : enable_peers(comm);
+    if (status == ULYX_ERR_UNSUPPORTED)
         note_unmapped(gpu, uli_error_text());
+    if (gpu->unmapped[0]) {
+        atomic_store(&gpu->refused, true);
         return ULYX_SUCCESS;
     }
     if (status == ULYX_SUCCESS)

@@ -46,8 +46,9 @@ struct uli_gpu {
      * device; a row for each rank of this node. */
     unsigned char **table;
     int32_t nrows;
-    int32_t *row;       /* [nranks], -1 = none */
-    _Atomic bool ready; /* the table can be written: windows may come */
+    int32_t *row;         /* [nranks], -1 = none */
+    _Atomic bool ready;   /* the table can be written: windows may come */
+    _Atomic bool refused; /* none ever will be taken; unmapped says why */
 
     char unmapped[200]; /* why windows of device memory do not work; "" = do */
 
@@ -111,6 +112,9 @@ ulyx_status_t uli_gpu_meet(ulyx_comm_t *comm);
 void uli_gpu_adopt(ulyx_comm_t *comm, int32_t rank, const char *unmapped);
 /* Whether work of this rank on its device may touch windows of peers. */
 bool uli_gpu_in_flight(ulyx_comm_t *comm);
+/* A window has come for this rank: SUCCESS, to be taken; IN_PROGRESS, not yet:
+ * its peers are ahead in creation; UNSUPPORTED with this rank's reason. */
+ulyx_status_t uli_gpu_admit(const ulyx_comm_t *comm);
 /* Last of all, at any stage of creation. */
 void uli_gpu_close(ulyx_comm_t *comm);
 

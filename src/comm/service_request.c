@@ -160,7 +160,8 @@ deliver_device(ulyx_comm_t *comm, struct parcel *parcel)
         .shares = parcel->shares,
         .nshares = request->nshares};
     void *address, *mapping;
-    if (is_control(request) || !comm->gpu || !peer->map_device)
+    ULI_TRY(uli_gpu_admit(comm));
+    if (is_control(request) || !peer->map_device)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "rank %d cannot take window %u of rank %d in device memory",
             comm->rank, request->window, request->rank);
@@ -241,7 +242,7 @@ static bool
 is_awaited(const ulyx_comm_t *comm, const struct uli_service_request *request)
 {
     return request->kind != ULI_SERVICE_DELIVER || request->nshares == 0 ||
-           !comm->gpu || atomic_load(&comm->gpu->ready);
+           !comm->gpu || uli_gpu_admit(comm) != ULYX_IN_PROGRESS;
 }
 
 static void

@@ -44,10 +44,16 @@ publish_to(ulyx_comm_t *peer, int32_t rank, uint32_t window,
         peer, rank, window, handle->address, handle->bytes, NULL);
 }
 
-static bool
-is_ready(const ulyx_comm_t *peer, const struct uli_tr_handle *handle)
+/* IN_PROGRESS: it has not got there yet. */
+static ulyx_status_t
+try_publish(ulyx_comm_t *peer, int32_t rank, uint32_t window,
+    const struct uli_tr_handle *handle)
 {
-    return !handle->device || (peer->gpu && atomic_load(&peer->gpu->ready));
+    if (!peer)
+        return ULYX_IN_PROGRESS;
+    ulyx_status_t status = handle->device ? uli_gpu_admit(peer) : ULYX_SUCCESS;
+    return status == ULYX_SUCCESS ? publish_to(peer, rank, window, handle)
+                                  : status;
 }
 
 /* A rank of this process that is not in the registry has not got there yet,
@@ -59,12 +65,10 @@ publish_within(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     for (;;) {
         ulyx_comm_t *peer =
             uli_service_find(comm->peers[rank].identity.endpoint);
-        bool ready = peer && is_ready(peer, handle);
-        ulyx_status_t status =
-            ready ? publish_to(peer, comm->rank, window, handle) : ULYX_SUCCESS;
+        ulyx_status_t status = try_publish(peer, comm->rank, window, handle);
         if (peer)
             uli_service_unlock();
-        if (ready)
+        if (status != ULYX_IN_PROGRESS)
             return status;
         if (is_gone(comm, rank))
             return ULYX_SUCCESS;

@@ -323,6 +323,35 @@ a_driver_that_maps_nothing_is_everybodys_reason(void **state)
     in_processes(3, never_map);
 }
 
+/* A rank whose settings leave the transport out: found before any window has
+ * come for it, and told to those that bring theirs. */
+static int
+never_take(int rank, int nranks, void *context)
+{
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    ulyx_comm_t *comm = NULL;
+    (void)nranks;
+    params.memory_kind = ULYX_MEMORY_CUDA;
+    params.timeout_s = 600; /* nobody waits for it */
+    if (rank == 1)
+        setenv("ULYX_TRANSPORTS", "^nvlink", 1);
+    if (!ranks_expect(gpu_open(NULL) == 0) ||
+        !DO(meet_comm_by(context, rank, &params, &comm)))
+        return 1;
+    const char *why = uli_gpu_unmapped(comm);
+    bool well = ranks_expect(why != NULL) &&
+                ranks_expect(strstr(why, "ULYX_TRANSPORTS=^nvlink leaves"));
+    well = ranks_expect(meet_barrier(context, rank)) && well;
+    return leave(comm, well);
+}
+
+static void
+a_rank_without_the_transport_is_everybodys_reason(void **state)
+{
+    (void)state;
+    in_processes(3, never_take);
+}
+
 struct killing {
     struct meet *meet;
     pid_t *pids;
@@ -481,6 +510,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(arenas_are_shared),
     cmocka_unit_test(a_refused_import_is_named_and_undone),
     cmocka_unit_test(a_driver_that_maps_nothing_is_everybodys_reason),
+    cmocka_unit_test(a_rank_without_the_transport_is_everybodys_reason),
     cmocka_unit_test(a_peer_killed_in_mapping_is_lost_not_waited_for),
     cmocka_unit_test(a_killed_owner_leaves_no_mapping_behind),
     cmocka_unit_test(work_on_the_device_keeps_a_window_in_quarantine),

@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "device/fake_memory.h"
 #include "support/random.h"
+#include "support/ranks.h"
 #include "support/test.h"
 #include "ulyx/ulyx.h"
 
@@ -334,6 +335,77 @@ work_on_the_device_keeps_windows_and_handles(void **state)
     assert_status(uli_mem_free(mem), ULYX_SUCCESS);
 }
 
+/* ---- split and shrink ---------------------------------------------------- */
+
+struct family {
+    ulyx_comm_t **parents, *children[RANKS];
+};
+
+static int
+split_one(int rank, int nranks, void *context)
+{
+    struct family *f = context;
+    (void)nranks;
+    return !ranks_expect(ulyx_comm_split(f->parents[rank], rank == 1, 0, NULL,
+                             &f->children[rank]) == ULYX_SUCCESS);
+}
+
+static int
+shrink_one(int rank, int nranks, void *context)
+{
+    struct family *f = context;
+    (void)nranks;
+    return !ranks_expect(ulyx_comm_shrink(f->parents[rank], NULL,
+                             &f->children[rank]) == ULYX_SUCCESS);
+}
+
+/* Each child has memory of its own, on its parent's device. */
+static void
+expect_children(struct family *f, int nranks)
+{
+    for (int r = 0; r < nranks; r++) {
+        struct uli_arena_piece piece;
+        ulyx_comm_t *child = f->children[r];
+        assert_int_equal(child->gpu->device, f->parents[r]->gpu->device);
+        assert_null(uli_gpu_unmapped(child));
+        assert_int_equal(poison_of(child), 0);
+        assert_status(uli_gpu_arena_alloc(child, 64, &piece), ULYX_SUCCESS);
+        assert_true(is_zero(piece.address, 64));
+        memset(piece.address, 1, 64);
+    }
+    for (int r = 0; r < nranks; r++)
+        assert_status(uli_comm_destroy(f->children[r]), ULYX_SUCCESS);
+}
+
+static void
+children_inherit_the_device(void **state)
+{
+    struct world *w = *state;
+    struct family f = {.parents = w->comms};
+    if (!uli_gpu_kernels_present())
+        test_skip("built without CUDA: the public calls refuse");
+    assert_int_equal(ranks_run_threads(RANKS, split_one, &f, 30), 0);
+    assert_int_equal(f.children[2]->nranks, 2);
+    assert_int_equal(f.children[1]->nranks, 1);
+    expect_children(&f, RANKS);
+}
+
+static void
+survivors_shrink_to_a_sound_communicator(void **state)
+{
+    struct world *w = *state;
+    struct family f = {.parents = w->comms};
+    if (!uli_gpu_kernels_present())
+        test_skip("built without CUDA: the public calls refuse");
+    uli_comm_abort(w->comms[2]);
+    assert_status(uli_comm_destroy(w->comms[2]), ULYX_SUCCESS);
+    w->comms[2] = NULL;
+    assert_true(poison_comes(w->comms[0]) && poison_comes(w->comms[1]));
+    assert_int_equal(ranks_run_threads(RANKS - 1, shrink_one, &f, 30), 0);
+    assert_int_equal(f.children[0]->nranks, 2);
+    expect_children(&f, RANKS - 1);
+}
+
 /* ---- creation ------------------------------------------------------------ */
 
 static void
@@ -472,6 +544,8 @@ static const struct CMUnitTest tests[] = {
     WITH_RANKS(kernels_are_told_of_a_failure),
     WITH_RANKS(kernels_are_told_of_a_timeout_at_home_only),
     WITH_RANKS(work_on_the_device_keeps_windows_and_handles),
+    WITH_RANKS(children_inherit_the_device),
+    WITH_RANKS(survivors_shrink_to_a_sound_communicator),
     WITH_RANKS(sharers_are_those_of_the_device),
     BARE(one_call_makes_all_ranks_on_one_device),
     BARE(devices_apart_are_the_same_reason_everywhere),
