@@ -62,6 +62,9 @@ enum uli_setting_type {
     X(ULYX_NET_DEVICES, net_devices, STRING, "", 0, 0,                         \
         "devices of the network, as UCX_NET_DEVICES, which goes before it; "   \
         "empty takes the nearest")                                             \
+    X(ULYX_UCX_VERB, ucx_verb, CHOICE, "AUTO|AM|PUT|TAG", 0, 0,                \
+        "how large messages to other nodes travel: AUTO probes each link; "    \
+        "AM, PUT or TAG, where both ends agree")                               \
     X(ULYX_NCCL_LIB, nccl_lib, STRING, "", 0, 0,                               \
         "libnccl of 2.18 or later to open; empty = libnccl.so.2")              \
     X(ULYX_KEEPALIVE, keepalive_s, SECONDS, "10", 1, 3600,                     \

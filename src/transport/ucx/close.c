@@ -30,7 +30,7 @@ take_leave(struct uli_net *net, struct uli_ucx_peer *peer)
         return false;
     if (!peer->bye && atomic_load(&peer->unsettled) == 0) {
         peer->bye = true;
-        if (uli_ucx_say(net, peer, ULI_UCX_BYE) != ULYX_SUCCESS)
+        if (uli_ucx_say(net, peer, ULI_UCX_BYE, 0, 0) != ULYX_SUCCESS)
             return false;
     }
     return true;
@@ -62,6 +62,7 @@ static void
 close_endpoints(struct uli_net *net)
 {
     int64_t deadline = uli_deadline_in(2);
+    uli_ucx_landing_drop(net, NULL);
     for (int32_t p = 0; p < net->nranks; p++)
         uli_ucx_drop(net, &net->peers[p]);
     while (net->flying > 0 && !uli_deadline_over(deadline))
@@ -80,6 +81,9 @@ uli_ucx_close(struct uli_net *net, int64_t deadline_ns)
         say_goodbye(net, deadline_ns);
         net->closing = true;
         close_endpoints(net);
+        for (int32_t p = 0; p < net->nranks; p++)
+            uli_ucx_keys_free(&net->peers[p]);
+        uli_ucx_windows_close(net);
         net->ucx->worker_release_address(net->worker, net->address);
         net->ucx->worker_destroy(net->worker);
         net->ucx->cleanup(net->context);
@@ -90,6 +94,7 @@ uli_ucx_close(struct uli_net *net, int64_t deadline_ns)
         uli_ucx_forget(&net->peers[p]);
         free(net->peers[p].address);
     }
+    uli_ucx_landing_close(net);
     uli_ucx_ops_free(net);
     free(net);
 }

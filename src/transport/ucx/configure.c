@@ -179,6 +179,11 @@ uli_ucx_context(const struct uli_ucx_calls *ucx,
         .estimated_num_eps = (size_t)params->nranks,
         .mt_workers_shared = 0,
     };
+    enum uli_ucx_verb verb = uli_ucx_verb_of(params->settings);
+    if (verb == ULI_UCX_BY_PUT || verb == ULI_UCX_BY_PROBE)
+        wanted.features |= UCP_FEATURE_RMA;
+    if (verb == ULI_UCX_BY_TAG || verb == ULI_UCX_BY_PROBE)
+        wanted.features |= UCP_FEATURE_TAG;
     ucs_status_t read = ucx->config_read(NULL, NULL, &config);
     if (read != UCS_OK)
         return uli_error(ULYX_ERR_UNSUPPORTED,

@@ -35,6 +35,17 @@
     X(ep_print_info)                                                           \
     X(am_send_nbx)                                                             \
     X(am_recv_data_nbx)                                                        \
+    X(tag_send_nbx)                                                            \
+    X(tag_recv_nbx)                                                            \
+    X(put_nbx)                                                                 \
+    X(ep_flush_nbx)                                                            \
+    X(mem_map)                                                                 \
+    X(mem_unmap)                                                               \
+    X(rkey_pack)                                                               \
+    X(rkey_buffer_release)                                                     \
+    X(ep_rkey_unpack)                                                          \
+    X(rkey_destroy)                                                            \
+    X(request_cancel)                                                          \
     X(request_free)
 
 #define ULI_UCX_MEMBER(name) __typeof__(&ucp_##name) name;

@@ -67,6 +67,8 @@ uli_ucx_step(struct uli_net *net)
         happened = true;
     }
     uli_ucx_lifeline_step(net);
+    if (net->ready)
+        uli_ucx_do_ready(net);
     if (net->due)
         uli_ucx_do_due(net);
     if (net->happened) {
@@ -107,7 +109,7 @@ wait_for(struct uli_net *net, int max_ms)
     uint64_t count;
     atomic_store(&net->sleeping, true);
     uli_ucx_enter(net);
-    ucs_status_t armed = net->due || net->happened
+    ucs_status_t armed = net->due || net->happened || net->ready
                              ? UCS_ERR_BUSY
                              : net->ucx->worker_arm(net->worker);
     uli_ucx_leave(net);
@@ -156,6 +158,11 @@ make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
     net->pid = getpid();
     net->eager_bytes = uli_ucx_has_infiniband() ? ULI_UCX_EAGER_BYTES
                                                 : ULI_UCX_EAGER_TCP_BYTES;
+    net->verb = uli_ucx_verb_of(params->settings);
+    /* Whoever insists on a verb wants to see it. */
+    net->verb_bytes = net->verb == ULI_UCX_BY_PUT || net->verb == ULI_UCX_BY_TAG
+                          ? ULI_NET_INLINE_BYTES
+                          : net->eager_bytes;
     atomic_flag_clear(&net->busy);
     net->keepalive_s = params->settings->keepalive_s;
     for (int32_t p = 0; p < params->nranks; p++) {
@@ -179,6 +186,8 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
         return uli_error(status, "ucx: no memory for %d peers", params->nranks);
     status = uli_random_bytes(&net->token, sizeof(net->token));
     if (status == ULYX_SUCCESS)
+        status = uli_ucx_landing_open(net);
+    if (status == ULYX_SUCCESS)
         status = uli_ucx_ops_prepare(net, PREPARED);
     if (status != ULYX_SUCCESS)
         goto err_free;
@@ -194,16 +203,24 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
     status = open_worker(net);
     if (status != ULYX_SUCCESS)
         goto err_context;
+    status = uli_ucx_window_add(
+        net, ULI_UCX_SCRATCH, net->scratch, ULI_UCX_SCRATCH_BYTES);
+    if (status != ULYX_SUCCESS)
+        goto err_worker;
     uli_ucx_lifeline_open(net);
     ULI_INFO(ULI_LOG_TRANS, net->rank, "UCX %s on devices %s",
         ucx->get_version_string(), net->devices);
     *net_p = net;
     return ULYX_SUCCESS;
+err_worker:
+    ucx->worker_release_address(net->worker, net->address);
+    ucx->worker_destroy(net->worker);
 err_context:
     ucx->cleanup(net->context);
 err_wake:
     close(net->wake_fd);
 err_free:
+    uli_ucx_landing_close(net);
     uli_ucx_ops_free(net);
     free(net);
     return status;
@@ -212,26 +229,22 @@ err_free:
 static void
 describe(struct uli_net *net, int32_t peer, char *text_p, size_t text_bytes)
 {
-    (void)peer;
-    snprintf(text_p, text_bytes, "active messages over %s, UCX %s",
-        net->devices, net->ucx->get_version_string());
+    const struct uli_ucx_link *link = &net->peers[peer].link;
+    double mb = ULI_UCX_PROBE_DEPTH * ULI_UCX_SCRATCH_BYTES * 1e3;
+    char found[128] = "";
+    uli_ucx_enter(net);
+    if (link->turn > 0 && link->state == ULI_UCX_SETTLED)
+        snprintf(found, sizeof(found), " (MB/s: am %.0f, put %.0f, tag %.0f)",
+            mb / (double)link->best_ns[ULI_UCX_BY_AM],
+            mb / (double)link->best_ns[ULI_UCX_BY_PUT],
+            mb / (double)link->best_ns[ULI_UCX_BY_TAG]);
+    snprintf(text_p, text_bytes, "%s%s over %s, UCX %s",
+        uli_ucx_verb_name(link->verb), found, net->devices,
+        net->ucx->get_version_string());
+    uli_ucx_leave(net);
 }
 
 /* ---- the table ----------------------------------------------------------- */
-
-static ulyx_status_t
-window_add(struct uli_net *net, uint32_t window, void *address, int64_t bytes)
-{
-    /* Active messages ask the hook where a window lies. */
-    (void)net, (void)window, (void)address, (void)bytes;
-    return ULYX_SUCCESS;
-}
-
-static void
-window_remove(struct uli_net *net, uint32_t window)
-{
-    (void)net, (void)window;
-}
 
 static bool
 settled(struct uli_net *net, int32_t peer)
@@ -262,8 +275,8 @@ static const struct uli_net_ops net_ops = {
     .open = open_net,
     .address = uli_ucx_address,
     .connect = uli_ucx_connect,
-    .window_add = window_add,
-    .window_remove = window_remove,
+    .window_add = uli_ucx_window_add,
+    .window_remove = uli_ucx_window_remove,
     .put = uli_ucx_put,
     .message = uli_ucx_message,
     .progress = progress,

@@ -3,12 +3,19 @@
  * One rank's end of UCX: a context (so that each rank has its own devices), a
  * worker, an endpoint for each peer that is spoken to.
  *
- * Everything travels as active messages with one header, struct uli_ucx_head.
- * A small put is eager; a large one is a rendezvous, by which UCX moves the
- * data straight into the target; the signal is stored when it has come, so no
- * order of the network is relied upon. Messages are eager and numbered, and
- * are handed over in the order of their numbers, after the eager puts that
- * were sent before them.
+ * Each put is an active message with one header, struct uli_ucx_head. The data
+ * of a small one comes with it; that of a large one by the verb of the link
+ * (verb.c):
+ *     AM   a rendezvous, by which UCX moves it straight into the target
+ *     PUT  UCX's put by the window's remote key (keys.c); a flush, which tells
+ *          when it is there; then the header. Not a fence: it orders one
+ *          connection only or, from 1.19 on, blocks
+ *     TAG  a tagged message, received where the header says
+ * The target stores the signal when it has header and data (landing.c). So no
+ * order of the network is relied upon, verbs may change at any time, and
+ * whoever sleeps is woken by the header. Messages are eager and numbered, and
+ * are handed over in the order of their numbers, after all puts sent before
+ * them but rendezvous by AM.
  *
  * The lock. UCX's worker is for one thread at a time. `busy` is a flag that
  * progress only tries to set; put and message yield until they have it, which
@@ -41,25 +48,48 @@ enum {
      * itself needs no copies. */
     ULI_UCX_EAGER_TCP_BYTES = 262144,
     ULI_UCX_EAGER_BYTES = 32768,
+    /* Not a window of the communicator: bytes of each end to probe with. */
+    ULI_UCX_SCRATCH = 0xFFFFFFFE,
+    ULI_UCX_SCRATCH_BYTES = 262144,
+    ULI_UCX_PROBE_DEPTH = 4, /* probes at one time */
+};
+
+/* How the data of a large put travels. */
+enum uli_ucx_verb {
+    ULI_UCX_BY_AM,
+    ULI_UCX_BY_PUT,
+    ULI_UCX_BY_TAG,
+    ULI_UCX_VERBS,
+    ULI_UCX_BY_PROBE = ULI_UCX_VERBS, /* of settings only */
 };
 
 enum uli_ucx_kind {
-    ULI_UCX_PUT,
+    ULI_UCX_PUT,        /* with its data */
+    ULI_UCX_PUT_PLACED, /* its data came by put, and is there */
+    ULI_UCX_PUT_TAGGED, /* its data comes with tag `number` */
     ULI_UCX_MESSAGE,
-    ULI_UCX_BYE,        /* my last word */
-    ULI_UCX_BYE_ANSWER, /* all before your last word has come */
-    ULI_UCX_REFUSAL,    /* what you sent is wrong: I hear you no more */
+    ULI_UCX_BYE,         /* my last word */
+    ULI_UCX_BYE_ANSWER,  /* all before your last word has come */
+    ULI_UCX_REFUSAL,     /* what you sent is wrong: I hear you no more */
+    ULI_UCX_KEY_ASKED,   /* for the key of `window` */
+    ULI_UCX_KEY,         /* numbered as messages are; empty: there is none */
+    ULI_UCX_KEY_GONE,    /* the same: `window` has ended */
+    ULI_UCX_PROBED,      /* one probe of yours has landed */
+    ULI_UCX_VERB_WISH,   /* find out how we should send */
+    ULI_UCX_VERB,        /* a proposal */
+    ULI_UCX_VERB_AGREED, /* its answer, binding */
 };
 
 struct uli_ucx_head {
     uint64_t token; /* of the receiver's net: who has its address knows it */
     int32_t from;
     uint32_t kind;
-    uint32_t window, signal_window; /* of a put */
+    uint32_t window, signal_window; /* of a put; of the scratch: a verb */
     int64_t offset, signal_offset;
-    uint64_t signal;
-    uint64_t number;       /* of a message, from 0 */
-    uint64_t eager_before; /* eager puts sent before this message */
+    uint64_t signal;       /* of a key: bytes; a verb, + VERBS if insisted on */
+    uint64_t number;       /* of a message, from 0; tag of a put */
+    uint64_t eager_before; /* puts but rendezvous, sent before this message */
+    int64_t bytes;         /* of a put whose data is not here */
 };
 
 /* Where an end listens for those who ask whether its host is there;
@@ -77,17 +107,68 @@ struct uli_ucx_op {
     struct uli_ucx_peer *peer;
     struct uli_ucx_head head; /* UCX reads it until the end */
     _Atomic int64_t *pending; /* of the caller, or NULL */
-    bool rendezvous;          /* a put that counts in `unsettled` */
-    bool large;               /* copy has room for a message */
+    enum uli_ucx_verb verb;
+    int parts;    /* calls of UCX that have not ended, and the posting */
+    bool by_verb; /* a put that counts in `unsettled` */
+    bool large;   /* copy has room for a message */
     unsigned char copy[];
 };
 
-/* A message that came before its turn. */
+/* A message or a key that came before its turn. */
 struct uli_ucx_early {
     struct uli_ucx_early *next;
-    uint64_t number, eager_before;
+    struct uli_ucx_head head;
     size_t bytes;
     unsigned char data[];
+};
+
+/* A put whose data is on its way in. */
+struct uli_ucx_incoming {
+    struct uli_ucx_incoming *next; /* in a list of the net */
+    struct uli_ucx_peer *peer;
+    _Atomic uint64_t *signal;
+    uint64_t value;
+    int64_t bytes; /* of a put by TAG */
+    void *request; /* the same; NULL: not known yet */
+    bool probe;
+};
+
+/* A window of mine, and who has its key. */
+struct uli_ucx_window {
+    struct uli_ucx_window *next;
+    uint32_t window;
+    void *address;
+    int64_t bytes;
+    ucp_mem_h memory;       /* NULL: no key can be had */
+    unsigned char holder[]; /* nranks: 1 asks, 2 has the key */
+};
+
+/* The key of a window of a peer. */
+struct uli_ucx_key {
+    uint32_t window;
+    ucp_rkey_h key; /* NULL: asked for, or refused */
+    bool refused;
+    uint64_t address;
+    int64_t bytes;
+    int64_t asked_ns; /* 0: to be asked for */
+};
+
+/* By which verb a link's large puts go, and how that came about (verb.c). */
+struct uli_ucx_link {
+    enum uli_ucx_verb verb; /* BY_AM until it is settled */
+    enum {
+        ULI_UCX_UNUSED,
+        ULI_UCX_WISHED,   /* the other end is to find out */
+        ULI_UCX_PROBING,  /* this one does */
+        ULI_UCX_PROPOSED, /* an answer is due */
+        ULI_UCX_SETTLED,
+    } state;
+    enum uli_ucx_verb wish; /* what this end proposes */
+    int turn, unanswered;
+    int64_t since_ns, best_ns[ULI_UCX_VERBS];
+    bool excluded[ULI_UCX_VERBS];
+    uint32_t to_say; /* a bit for each kind */
+    int to_acknowledge;
 };
 
 struct uli_ucx_peer {
@@ -108,9 +189,15 @@ struct uli_ucx_peer {
     uint64_t sent, eager_sent;    /* messages, eager puts to it */
     uint64_t next, eager_landed;  /* number of the message whose turn it is */
     struct uli_ucx_early *early;  /* ascending */
-    bool last_word;               /* its BYE has come, before its turn: */
-    uint64_t last, last_before;   /* messages and eager puts before it */
-    _Atomic int64_t unsettled;    /* rendezvous puts on their way */
+    struct uli_ucx_link link;
+    struct uli_ucx_key *keys;
+    int nkeys, room_keys;
+    bool want_keys;             /* one is to be asked for, or to be given */
+    uint64_t placed, tags;      /* puts to it by PUT, by TAG */
+    _Atomic uint64_t probe_end; /* where signals of its probes go */
+    bool last_word;             /* its BYE has come, before its turn: */
+    uint64_t last, last_before; /* messages and eager puts before it */
+    _Atomic int64_t unsettled;  /* rendezvous puts on their way */
     /* lifeline.c */
     union uli_ucx_place place;
     int64_t flying;   /* operations that have not ended */
@@ -132,6 +219,14 @@ struct uli_net {
     uint64_t token;
     char devices[256]; /* what UCX was told to use */
     int64_t eager_bytes;
+    int64_t verb_bytes;          /* longer puts go by the link's verb */
+    enum uli_ucx_verb verb;      /* of the settings */
+    int verdicts[ULI_UCX_VERBS]; /* of probes */
+    bool unflushed;              /* a test: what would come without it? */
+    struct uli_ucx_window *windows;
+    unsigned char *scratch;
+    struct uli_ucx_op *ready; /* flushed: their headers are to be sent */
+    struct uli_ucx_incoming *free_incoming, *tagged;
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_address_t *address;
@@ -203,17 +298,82 @@ ulyx_status_t uli_ucx_put(
     struct uli_net *net, int32_t peer, const struct uli_net_put *put);
 ulyx_status_t uli_ucx_message(
     struct uli_net *net, int32_t peer, const void *message, size_t bytes);
-/* BYE or its answer, under the lock. */
-ulyx_status_t uli_ucx_say(
-    struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_kind kind);
+/* What has no data: BYE, a wish, ... under the lock. Nothing after my BYE but
+ * answers. */
+ulyx_status_t uli_ucx_say(struct uli_net *net, struct uli_ucx_peer *peer,
+    enum uli_ucx_kind kind, uint32_t window, uint64_t value);
+/* A numbered one with a payload of at most ULI_NET_INLINE_BYTES. */
+ulyx_status_t uli_ucx_tell_key(struct uli_net *net, struct uli_ucx_peer *peer,
+    const struct uli_ucx_head *head, const void *data, size_t bytes);
+/* A put into the peer's scratch, by a verb; under the lock. */
+ulyx_status_t uli_ucx_probe(
+    struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_verb verb);
 /* Prepares `count` operations, so that calls need not. */
 ulyx_status_t uli_ucx_ops_prepare(struct uli_net *net, int count);
+/* Sends the headers of puts that have been flushed; a part of a step. */
+void uli_ucx_do_ready(struct uli_net *net);
 void uli_ucx_ops_free(struct uli_net *net);
 
 /* ---- receive.c ----------------------------------------------------------- */
 
 ulyx_status_t uli_ucx_listen(struct uli_net *net);
 void uli_ucx_forget(struct uli_ucx_peer *peer); /* messages before their turn */
+/* Messages, and the last word, whose turn has come. */
+void uli_ucx_take_turns(struct uli_ucx_peer *peer);
+
+/* ---- landing.c ----------------------------------------------------------- */
+
+ulyx_status_t uli_ucx_landing_open(struct uli_net *net);
+void uli_ucx_landing_close(struct uli_net *net);
+/* The data of a put has come. counted: by other than a rendezvous. */
+void uli_ucx_land(struct uli_ucx_peer *peer, _Atomic uint64_t *signal,
+    uint64_t value, bool counted);
+/* Where data and signal of a put go; false: not ours. */
+bool uli_ucx_find(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
+    size_t bytes, void **data_p, _Atomic uint64_t **signal_p);
+void uli_ucx_refuse_put(
+    struct uli_ucx_peer *peer, const struct uli_ucx_head *head, size_t bytes);
+ucs_status_t uli_ucx_receive_rendezvous(struct uli_ucx_peer *peer,
+    const struct uli_ucx_head *head, void *descriptor, size_t bytes);
+void uli_ucx_receive_placed(
+    struct uli_ucx_peer *peer, const struct uli_ucx_head *head);
+void uli_ucx_receive_tagged(
+    struct uli_ucx_peer *peer, const struct uli_ucx_head *head);
+/* What the peer will send no more; NULL: all of them. */
+void uli_ucx_landing_drop(struct uli_net *net, const struct uli_ucx_peer *peer);
+uint64_t uli_ucx_tag(int32_t from, uint64_t number);
+
+/* ---- keys.c -------------------------------------------------------------- */
+
+ulyx_status_t uli_ucx_window_add(
+    struct uli_net *net, uint32_t window, void *address, int64_t bytes);
+void uli_ucx_window_remove(struct uli_net *net, uint32_t window);
+void uli_ucx_windows_close(struct uli_net *net);
+/* The peer's key for [offset, offset + bytes), and where that lies there; NULL:
+ * not yet (then it is asked for), or never (*refused_p). */
+ucp_rkey_h uli_ucx_key(struct uli_ucx_peer *peer, uint32_t window,
+    int64_t offset, int64_t bytes, uint64_t *address_p, bool *refused_p);
+void uli_ucx_key_refuse(struct uli_ucx_peer *peer, uint32_t window);
+void uli_ucx_keys_free(struct uli_ucx_peer *peer);
+/* Asks for keys and gives them. */
+void uli_ucx_do_keys(struct uli_net *net, struct uli_ucx_peer *peer);
+void uli_ucx_key_asked(struct uli_ucx_peer *peer, uint32_t window);
+void uli_ucx_key_came(struct uli_ucx_peer *peer,
+    const struct uli_ucx_head *head, const void *data, size_t bytes);
+void uli_ucx_key_gone(struct uli_ucx_peer *peer, uint32_t window);
+
+/* ---- verb.c -------------------------------------------------------------- */
+
+enum uli_ucx_verb uli_ucx_verb_of(const struct uli_settings *settings);
+const char *uli_ucx_verb_name(enum uli_ucx_verb verb);
+/* The verb for a large put to the peer now; begins to settle it. */
+enum uli_ucx_verb uli_ucx_verb(struct uli_net *net, struct uli_ucx_peer *peer);
+/* Probes and says what is due. */
+void uli_ucx_do_verb(struct uli_net *net, struct uli_ucx_peer *peer);
+/* The owner of a scratch insists on a verb, or (VERBS) on none. */
+void uli_ucx_verb_insisted(struct uli_ucx_peer *peer, uint32_t verb);
+void uli_ucx_verb_heard(
+    struct uli_ucx_peer *peer, const struct uli_ucx_head *head);
 
 /* ---- lifeline.c ---------------------------------------------------------- */
 

@@ -173,6 +173,7 @@ do_due(struct uli_net *net, struct uli_ucx_peer *peer)
             net->ucx->status_string(peer->cause));
         uli_ucx_lose(net, peer, how);
         uli_ucx_drop(net, peer);
+        uli_ucx_landing_drop(net, peer);
         uli_ucx_forget(peer);
         return;
     }
@@ -183,11 +184,15 @@ do_due(struct uli_net *net, struct uli_ucx_peer *peer)
     }
     if (peer->want_refusal && peer->ep) {
         peer->want_refusal = false;
-        uli_ucx_say(net, peer, ULI_UCX_REFUSAL);
+        uli_ucx_say(net, peer, ULI_UCX_REFUSAL, 0, 0);
     }
     if (peer->want_answer && peer->ep) {
         peer->want_answer = false;
-        uli_ucx_say(net, peer, ULI_UCX_BYE_ANSWER);
+        uli_ucx_say(net, peer, ULI_UCX_BYE_ANSWER, 0, 0);
+    }
+    if (peer->ep && !peer->lost && !peer->said_bye) {
+        uli_ucx_do_keys(net, peer);
+        uli_ucx_do_verb(net, peer);
     }
 }
 

@@ -5,115 +5,13 @@
  * ours to be written. A peer that names other memory is lost: its put would
  * be missed for ever.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
 #include "base/status.h"
 #include "transport/ucx/net.h"
 
-/* A rendezvous that is on its way in. */
-struct incoming {
-    struct uli_net *net;
-    struct uli_ucx_peer *peer;
-    _Atomic uint64_t *signal;
-    uint64_t value;
-};
-
 /* ---- puts ---------------------------------------------------------------- */
-
-/* The only writers of these words are this net's steps, one at a time. */
-static void
-store_signal(_Atomic uint64_t *word, uint64_t value)
-{
-    if (atomic_load_explicit(word, memory_order_relaxed) < value)
-        atomic_store_explicit(word, value, memory_order_release);
-}
-
-static void
-refuse(struct uli_ucx_peer *peer, const struct uli_ucx_head *head, size_t bytes)
-{
-    char how[160];
-    snprintf(how, sizeof(how),
-        "it put %zu bytes to (%u, %lld), signal at (%u, %lld): not windows "
-        "of this rank",
-        bytes, head->window, (long long)head->offset, head->signal_window,
-        (long long)head->signal_offset);
-    uli_ucx_refuse(peer->net, peer, how);
-}
-
-/* Where data and signal of a put go; false: not ours. */
-static bool
-find(struct uli_net *net, const struct uli_ucx_head *head, size_t bytes,
-    void **data_p, _Atomic uint64_t **signal_p)
-{
-    void *context = net->hooks.context;
-    void *signal = net->hooks.target(
-        context, head->signal_window, head->signal_offset, sizeof(uint64_t));
-    *data_p = bytes ? net->hooks.target(
-                          context, head->window, head->offset, (int64_t)bytes)
-                    : NULL;
-    *signal_p = signal;
-    return signal && (uintptr_t)signal % sizeof(uint64_t) == 0 &&
-           (*data_p || !bytes);
-}
-
-static void
-landed(void *request, ucs_status_t status, size_t bytes, void *argument)
-{
-    struct incoming *incoming = argument;
-    struct uli_net *net = incoming->net;
-    (void)bytes;
-    net->flying--;
-    incoming->peer->flying--;
-    incoming->peer->moved = true;
-    incoming->peer->unheard = false;
-    net->ucx->request_free(request);
-    if (status == UCS_OK) {
-        store_signal(incoming->signal, incoming->value);
-        net->happened = true;
-    }
-    free(incoming);
-}
-
-static ucs_status_t
-receive_rendezvous(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
-    void *descriptor, size_t bytes)
-{
-    struct uli_net *net = peer->net;
-    struct incoming *incoming = malloc(sizeof(*incoming));
-    void *data;
-    ucp_request_param_t how = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-            UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
-        .cb.recv_am = landed,
-        .user_data = incoming,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
-    };
-    if (!incoming) {
-        uli_ucx_refuse(net, peer, "no memory to receive its put");
-        return UCS_OK;
-    }
-    *incoming = (struct incoming){.net = net, .peer = peer};
-    incoming->value = head->signal;
-    if (!find(net, head, bytes, &data, &incoming->signal)) {
-        free(incoming);
-        refuse(peer, head, bytes);
-        return UCS_OK;
-    }
-    ucs_status_ptr_t request =
-        net->ucx->am_recv_data_nbx(net->worker, descriptor, data, bytes, &how);
-    if (UCS_PTR_IS_PTR(request)) {
-        net->flying++;
-        peer->flying++;
-        return UCS_INPROGRESS;
-    }
-    free(incoming);
-    uli_ucx_lose(
-        net, peer, net->ucx->status_string(UCS_PTR_RAW_STATUS(request)));
-    return UCS_OK;
-}
 
 static void
 receive_eager(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
@@ -121,14 +19,13 @@ receive_eager(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
 {
     _Atomic uint64_t *signal;
     void *target;
-    if (!find(peer->net, head, bytes, &target, &signal)) {
-        refuse(peer, head, bytes);
+    if (!uli_ucx_find(peer, head, bytes, &target, &signal)) {
+        uli_ucx_refuse_put(peer, head, bytes);
         return;
     }
     if (bytes)
         memcpy(target, data, bytes);
-    store_signal(signal, head->signal);
-    peer->eager_landed++;
+    uli_ucx_land(peer, signal, head->signal, true);
 }
 
 /* ---- messages ------------------------------------------------------------ */
@@ -143,23 +40,29 @@ keep(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
         uli_ucx_refuse(peer->net, peer, "no memory to receive its message");
         return;
     }
-    early->number = head->number;
-    early->eager_before = head->eager_before;
+    early->head = *head;
     early->bytes = bytes;
     if (bytes)
         memcpy(early->data, data, bytes);
-    while (*at && (*at)->number < early->number)
+    while (*at && (*at)->head.number < head->number)
         at = &(*at)->next;
     early->next = *at;
     *at = early;
 }
 
 static void
-deliver(struct uli_ucx_peer *peer, const void *data, size_t bytes)
+deliver(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
+    const void *data, size_t bytes)
 {
     struct uli_net *net = peer->net;
     peer->next++;
-    if (!peer->lost && !net->closing)
+    if (peer->lost || net->closing)
+        return;
+    if (head->kind == ULI_UCX_KEY)
+        uli_ucx_key_came(peer, head, data, bytes);
+    else if (head->kind == ULI_UCX_KEY_GONE)
+        uli_ucx_key_gone(peer, head->window);
+    else
         net->hooks.message(net->hooks.context, peer->rank, data, bytes);
 }
 
@@ -169,14 +72,14 @@ has_turn(const struct uli_ucx_peer *peer, uint64_t number, uint64_t before)
     return number == peer->next && peer->eager_landed >= before;
 }
 
-static void
-deliver_early(struct uli_ucx_peer *peer)
+void
+uli_ucx_take_turns(struct uli_ucx_peer *peer)
 {
     struct uli_ucx_early *early;
     while ((early = peer->early) &&
-           has_turn(peer, early->number, early->eager_before)) {
+           has_turn(peer, early->head.number, early->head.eager_before)) {
         peer->early = early->next;
-        deliver(peer, early->data, early->bytes);
+        deliver(peer, &early->head, early->data, early->bytes);
         free(early);
     }
     if (peer->last_word && has_turn(peer, peer->last, peer->last_before)) {
@@ -205,8 +108,10 @@ receive_other(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
 {
     switch (head->kind) {
     case ULI_UCX_MESSAGE:
+    case ULI_UCX_KEY:
+    case ULI_UCX_KEY_GONE:
         if (has_turn(peer, head->number, head->eager_before))
-            deliver(peer, data, bytes);
+            deliver(peer, head, data, bytes);
         else
             keep(peer, head, data, bytes);
         break;
@@ -217,6 +122,21 @@ receive_other(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
         break;
     case ULI_UCX_BYE_ANSWER:
         peer->answered = true;
+        break;
+    case ULI_UCX_PUT_PLACED:
+        uli_ucx_receive_placed(peer, head);
+        break;
+    case ULI_UCX_PUT_TAGGED:
+        uli_ucx_receive_tagged(peer, head);
+        break;
+    case ULI_UCX_KEY_ASKED:
+        uli_ucx_key_asked(peer, head->window);
+        break;
+    case ULI_UCX_PROBED:
+    case ULI_UCX_VERB_WISH:
+    case ULI_UCX_VERB:
+    case ULI_UCX_VERB_AGREED:
+        uli_ucx_verb_heard(peer, head);
         break;
     case ULI_UCX_REFUSAL:
         uli_ucx_lose(peer->net, peer, "it has refused what this rank sent");
@@ -251,12 +171,12 @@ arrived(void *argument, const void *header, size_t header_bytes, void *data,
     if (rendezvous && head.kind != ULI_UCX_PUT)
         uli_ucx_refuse(net, peer, "it sent what is no message of ours");
     else if (rendezvous)
-        status = receive_rendezvous(peer, &head, data, bytes);
+        status = uli_ucx_receive_rendezvous(peer, &head, data, bytes);
     else if (head.kind == ULI_UCX_PUT)
         receive_eager(peer, &head, data, bytes);
     else
         receive_other(peer, &head, data, bytes);
-    deliver_early(peer);
+    uli_ucx_take_turns(peer);
     net->happened = true;
     return status;
 }

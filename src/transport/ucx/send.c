@@ -45,7 +45,8 @@ take(struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_kind kind,
     op->head.kind = kind;
     op->peer = peer;
     op->pending = NULL;
-    op->rendezvous = false;
+    op->verb = ULI_UCX_BY_AM;
+    op->by_verb = false;
     return op;
 }
 
@@ -96,7 +97,7 @@ uli_ucx_ops_free(struct uli_net *net)
 static void
 finish(struct uli_ucx_op *op)
 {
-    if (op->rendezvous)
+    if (op->by_verb)
         atomic_fetch_sub_explicit(
             &op->peer->unsettled, 1, memory_order_release);
     if (op->pending) {
@@ -104,6 +105,22 @@ finish(struct uli_ucx_op *op)
         op->net->happened = true;
     }
     give(op);
+}
+
+static void
+breaks(struct uli_ucx_peer *peer, ucs_status_t cause)
+{
+    peer->broken = true;
+    peer->cause = cause;
+    uli_ucx_due(peer->net, peer);
+}
+
+/* A call of UCX, or the posting, has ended. */
+static void
+end_part(struct uli_ucx_op *op)
+{
+    if (--op->parts == 0)
+        finish(op);
 }
 
 static void
@@ -115,41 +132,176 @@ sent(void *request, ucs_status_t status, void *argument)
     op->peer->flying--;
     op->peer->moved = true;
     op->net->ucx->request_free(request);
-    finish(op);
+    end_part(op);
+}
+
+/* What a call of UCX has answered. */
+static ucs_status_t
+take_part(struct uli_ucx_op *op, ucs_status_ptr_t request)
+{
+    if (!UCS_PTR_IS_PTR(request))
+        return UCS_PTR_RAW_STATUS(request);
+    op->parts++;
+    op->net->flying++;
+    op->peer->flying++;
+    return UCS_OK;
+}
+
+static ucp_request_param_t
+parameters(struct uli_ucx_op *op)
+{
+    return (ucp_request_param_t){
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .cb.send = sent,
+        .user_data = op,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+}
+
+static ucs_status_t
+send_head(struct uli_ucx_op *op, const void *data, size_t bytes, uint32_t flag)
+{
+    ucp_request_param_t how = parameters(op);
+    how.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    how.flags = flag;
+    return take_part(op, op->net->ucx->am_send_nbx(op->peer->ep, ULI_UCX_AM,
+                             &op->head, sizeof(op->head), data, bytes, &how));
+}
+
+/* The data is at the target. Its header is not sent from within a callback. */
+static void
+flushed(void *request, ucs_status_t status, void *argument)
+{
+    struct uli_ucx_op *op = argument;
+    struct uli_net *net = op->net;
+    net->flying--;
+    op->peer->flying--;
+    op->peer->moved = true;
+    net->ucx->request_free(request);
+    if (status != UCS_OK) {
+        end_part(op);
+        return;
+    }
+    op->next = net->ready;
+    net->ready = op;
+}
+
+void
+uli_ucx_do_ready(struct uli_net *net)
+{
+    while (net->ready) {
+        struct uli_ucx_op *op = net->ready;
+        struct uli_ucx_peer *peer = op->peer;
+        net->ready = op->next;
+        ucs_status_t status =
+            peer->ep && !peer->broken
+                ? send_head(op, NULL, 0, UCP_AM_SEND_FLAG_EAGER)
+                : UCS_OK;
+        if (status != UCS_OK)
+            breaks(peer, status);
+        end_part(op);
+    }
+}
+
+static ucs_status_t
+send_by_put(struct uli_ucx_op *op, const void *data, size_t bytes)
+{
+    struct uli_net *net = op->net;
+    struct uli_ucx_peer *peer = op->peer;
+    ucp_request_param_t how = parameters(op);
+    uint64_t to;
+    bool refused;
+    ucp_rkey_h key = uli_ucx_key(
+        peer, op->head.window, op->head.offset, (int64_t)bytes, &to, &refused);
+    if (!key)
+        return UCS_ERR_NO_ELEM;
+    ucs_status_t status =
+        take_part(op, net->ucx->put_nbx(peer->ep, data, bytes, to, key, &how));
+    if (status == UCS_ERR_UNSUPPORTED || status == UCS_ERR_UNREACHABLE) {
+        uli_ucx_key_refuse(peer, op->head.window);
+        return UCS_ERR_NO_ELEM;
+    }
+    op->head.kind = ULI_UCX_PUT_PLACED;
+    peer->placed++;
+    ucs_status_ptr_t flush = NULL;
+    if (status == UCS_OK && !net->unflushed) {
+        how = parameters(op);
+        how.op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        how.cb.send = flushed;
+        flush = net->ucx->ep_flush_nbx(peer->ep, &how);
+        status = take_part(op, flush);
+    }
+    return status != UCS_OK || UCS_PTR_IS_PTR(flush)
+               ? status
+               : send_head(op, NULL, 0, UCP_AM_SEND_FLAG_EAGER);
+}
+
+static ucs_status_t
+send_by_tag(struct uli_ucx_op *op, const void *data, size_t bytes)
+{
+    struct uli_net *net = op->net;
+    ucp_request_param_t how = parameters(op);
+    op->head.number = ++op->peer->tags;
+    op->head.kind = ULI_UCX_PUT_TAGGED;
+    ucs_status_t status = send_head(op, NULL, 0, UCP_AM_SEND_FLAG_EAGER);
+    if (status != UCS_OK)
+        return status;
+    return take_part(op, net->ucx->tag_send_nbx(op->peer->ep, data, bytes,
+                             uli_ucx_tag(net->rank, op->head.number), &how));
+}
+
+/* The data by the operation's verb. Where a key is missing, by AM. */
+static ucs_status_t
+send_by_verb(struct uli_ucx_op *op, const void *data, size_t bytes)
+{
+    ucs_status_t status = UCS_ERR_NO_ELEM;
+    op->head.bytes = (int64_t)bytes;
+    op->peer->eager_sent++;
+    if (op->verb == ULI_UCX_BY_PUT)
+        status = send_by_put(op, data, bytes);
+    else if (op->verb == ULI_UCX_BY_TAG)
+        status = send_by_tag(op, data, bytes);
+    if (status != UCS_ERR_NO_ELEM)
+        return status;
+    op->peer->eager_sent--;
+    return send_head(op, data, bytes, UCP_AM_SEND_FLAG_RNDV);
 }
 
 static ulyx_status_t
 send_op(struct uli_ucx_op *op, const void *data, size_t bytes)
 {
     struct uli_net *net = op->net;
-    ucp_request_param_t how = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-        .cb.send = sent,
-        .user_data = op,
-        .flags =
-            op->rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
-    };
-    op->peer->unheard = true;
-    ucs_status_ptr_t request = net->ucx->am_send_nbx(op->peer->ep, ULI_UCX_AM,
-        &op->head, sizeof(op->head), data, bytes, &how);
-    if (UCS_PTR_IS_PTR(request)) {
-        net->flying++;
-        op->peer->flying++;
-        return ULYX_SUCCESS;
-    }
     struct uli_ucx_peer *peer = op->peer;
-    finish(op);
-    if (!UCS_PTR_IS_ERR(request))
+    peer->unheard = true;
+    op->parts = 1;
+    ucs_status_t status =
+        op->by_verb ? send_by_verb(op, data, bytes)
+                    : send_head(op, data, bytes, UCP_AM_SEND_FLAG_EAGER);
+    end_part(op);
+    if (status == UCS_OK)
         return ULYX_SUCCESS;
-    if (UCS_PTR_STATUS(request) == UCS_ERR_NO_MEMORY)
+    if (status == UCS_ERR_NO_MEMORY)
         return uli_ucx_error(net, UCS_ERR_NO_MEMORY, "send", peer->rank);
-    peer->broken = true;
-    peer->cause = UCS_PTR_STATUS(request);
-    uli_ucx_due(net, peer);
+    breaks(peer, status);
     return ULYX_ERR_RANK_LOST;
+}
+
+/* ---- puts and messages --------------------------------------------------- */
+
+static void
+choose(struct uli_ucx_op *op, int64_t bytes)
+{
+    struct uli_net *net = op->net;
+    struct uli_ucx_peer *peer = op->peer;
+    if (bytes > net->verb_bytes)
+        op->verb = uli_ucx_verb(net, peer);
+    op->by_verb = bytes > net->eager_bytes || op->verb != ULI_UCX_BY_AM;
+    if (op->by_verb)
+        atomic_fetch_add_explicit(&peer->unsettled, 1, memory_order_relaxed);
+    else
+        peer->eager_sent++;
 }
 
 static ulyx_status_t
@@ -166,11 +318,7 @@ put_now(struct uli_net *net, struct uli_ucx_peer *peer,
     op->head.signal_window = put->signal_window;
     op->head.signal_offset = put->signal_offset;
     op->head.signal = put->signal;
-    op->rendezvous = put->bytes > net->eager_bytes;
-    if (op->rendezvous)
-        atomic_fetch_add_explicit(&peer->unsettled, 1, memory_order_relaxed);
-    else
-        peer->eager_sent++;
+    choose(op, put->bytes);
     if (put->bytes <= ULI_NET_INLINE_BYTES) {
         if (put->bytes)
             memcpy(op->copy, data, (size_t)put->bytes);
@@ -182,6 +330,31 @@ put_now(struct uli_net *net, struct uli_ucx_peer *peer,
     return send_op(op, data, (size_t)put->bytes);
 }
 
+ulyx_status_t
+uli_ucx_probe(
+    struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
+{
+    ULI_TRY(uli_ucx_reach(net, peer));
+    struct uli_ucx_op *op = take(net, peer, ULI_UCX_PUT, false);
+    if (!op)
+        return ULYX_ERR_NO_MEMORY;
+    op->head.window = op->head.signal_window = ULI_UCX_SCRATCH;
+    op->verb = verb;
+    op->by_verb = true;
+    atomic_fetch_add_explicit(&peer->unsettled, 1, memory_order_relaxed);
+    return send_op(op, net->scratch, ULI_UCX_SCRATCH_BYTES);
+}
+
+static ulyx_status_t
+send_numbered(struct uli_ucx_op *op, const void *data, size_t bytes)
+{
+    op->head.number = op->peer->sent++;
+    op->head.eager_before = op->peer->eager_sent;
+    if (bytes)
+        memcpy(op->copy, data, bytes);
+    return send_op(op, op->copy, bytes);
+}
+
 static ulyx_status_t
 message_now(struct uli_net *net, struct uli_ucx_peer *peer, const void *message,
     size_t bytes)
@@ -191,20 +364,33 @@ message_now(struct uli_net *net, struct uli_ucx_peer *peer, const void *message,
         take(net, peer, ULI_UCX_MESSAGE, bytes > ULI_NET_INLINE_BYTES);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
-    op->head.number = peer->sent++;
-    op->head.eager_before = peer->eager_sent;
-    if (bytes)
-        memcpy(op->copy, message, bytes);
-    return send_op(op, op->copy, bytes);
+    return send_numbered(op, message, bytes);
 }
 
 ulyx_status_t
-uli_ucx_say(
-    struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_kind kind)
+uli_ucx_tell_key(struct uli_net *net, struct uli_ucx_peer *peer,
+    const struct uli_ucx_head *head, const void *data, size_t bytes)
+{
+    struct uli_ucx_op *op =
+        take(net, peer, (enum uli_ucx_kind)head->kind, false);
+    if (!op)
+        return ULYX_ERR_NO_MEMORY;
+    op->head.window = head->window;
+    op->head.offset = head->offset;
+    op->head.signal = head->signal;
+    op->head.signal_window = head->signal_window;
+    return send_numbered(op, data, bytes);
+}
+
+ulyx_status_t
+uli_ucx_say(struct uli_net *net, struct uli_ucx_peer *peer,
+    enum uli_ucx_kind kind, uint32_t window, uint64_t value)
 {
     struct uli_ucx_op *op = take(net, peer, kind, false);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
+    op->head.window = window;
+    op->head.signal = value;
     op->head.number = peer->sent;
     op->head.eager_before = peer->eager_sent;
     return send_op(op, op->copy, 0);

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Puts whose data is on its way in; see net.h. A header tells where data and
+ * signal go, and how to know that the data is there:
+ *
+ *   rendezvous   UCX's receive, begun here, has ended
+ *   TAG          the same, of a tagged message
+ *   PUT          the header itself: it is sent when a flush has told its sender
+ *                that the data is here
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/log.h"
+#include "base/status.h"
+#include "transport/ucx/net.h"
+
+enum { PREPARED = 32 };
+
+/* ---- memory -------------------------------------------------------------- */
+
+static struct uli_ucx_incoming *
+take(struct uli_ucx_peer *peer)
+{
+    struct uli_net *net = peer->net;
+    struct uli_ucx_incoming *incoming = net->free_incoming;
+    if (incoming)
+        net->free_incoming = incoming->next;
+    else
+        incoming = malloc(sizeof(*incoming));
+    if (!incoming) {
+        uli_ucx_refuse(net, peer, "no memory to receive its put");
+        return NULL;
+    }
+    memset(incoming, 0, sizeof(*incoming));
+    incoming->peer = peer;
+    return incoming;
+}
+
+static void
+give(struct uli_net *net, struct uli_ucx_incoming *incoming)
+{
+    incoming->next = net->free_incoming;
+    net->free_incoming = incoming;
+}
+
+ulyx_status_t
+uli_ucx_landing_open(struct uli_net *net)
+{
+    void *scratch = mmap(NULL, ULI_UCX_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (scratch == MAP_FAILED)
+        return uli_error_errno(
+            "ucx: %d bytes to probe with", ULI_UCX_SCRATCH_BYTES);
+    net->scratch = scratch;
+    for (int i = 0; i < PREPARED; i++) {
+        struct uli_ucx_incoming *incoming = malloc(sizeof(*incoming));
+        if (!incoming)
+            return uli_error(
+                ULYX_ERR_NO_MEMORY, "ucx: no memory for %d puts", PREPARED);
+        give(net, incoming);
+    }
+    return ULYX_SUCCESS;
+}
+
+static void
+free_list(struct uli_ucx_incoming *list)
+{
+    while (list) {
+        struct uli_ucx_incoming *next = list->next;
+        free(list);
+        list = next;
+    }
+}
+
+void
+uli_ucx_landing_close(struct uli_net *net)
+{
+    if (net->scratch)
+        munmap(net->scratch, ULI_UCX_SCRATCH_BYTES);
+    free_list(net->free_incoming);
+    free_list(net->tagged);
+}
+
+/* ---- where it goes ------------------------------------------------------- */
+
+static bool
+find_scratch(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
+    size_t bytes, void **data_p, _Atomic uint64_t **signal_p)
+{
+    *data_p = peer->net->scratch;
+    *signal_p = &peer->probe_end;
+    return head->offset == 0 && bytes <= ULI_UCX_SCRATCH_BYTES &&
+           head->signal_window == ULI_UCX_SCRATCH;
+}
+
+bool
+uli_ucx_find(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
+    size_t bytes, void **data_p, _Atomic uint64_t **signal_p)
+{
+    struct uli_net *net = peer->net;
+    void *context = net->hooks.context;
+    if (head->window == ULI_UCX_SCRATCH)
+        return find_scratch(peer, head, bytes, data_p, signal_p);
+    void *signal = net->hooks.target(
+        context, head->signal_window, head->signal_offset, sizeof(uint64_t));
+    *data_p = bytes ? net->hooks.target(
+                          context, head->window, head->offset, (int64_t)bytes)
+                    : NULL;
+    *signal_p = signal;
+    return signal && (uintptr_t)signal % sizeof(uint64_t) == 0 &&
+           (*data_p || !bytes);
+}
+
+void
+uli_ucx_refuse_put(
+    struct uli_ucx_peer *peer, const struct uli_ucx_head *head, size_t bytes)
+{
+    char how[160];
+    snprintf(how, sizeof(how),
+        "it put %zu bytes to (%u, %lld), signal at (%u, %lld): not windows "
+        "of this rank",
+        bytes, head->window, (long long)head->offset, head->signal_window,
+        (long long)head->signal_offset);
+    uli_ucx_refuse(peer->net, peer, how);
+}
+
+/* The only writers of these words are this net's steps, one at a time. */
+void
+uli_ucx_land(struct uli_ucx_peer *peer, _Atomic uint64_t *signal,
+    uint64_t value, bool counted)
+{
+    if (atomic_load_explicit(signal, memory_order_relaxed) < value)
+        atomic_store_explicit(signal, value, memory_order_release);
+    peer->eager_landed += counted;
+    peer->net->happened = true;
+    if (signal == &peer->probe_end) {
+        peer->link.to_acknowledge++;
+        uli_ucx_due(peer->net, peer);
+    }
+}
+
+/* ---- rendezvous ---------------------------------------------------------- */
+
+static void
+ended(struct uli_ucx_incoming *incoming)
+{
+    struct uli_ucx_peer *peer = incoming->peer;
+    peer->net->flying--;
+    peer->flying--;
+    peer->moved = true;
+    peer->unheard = false;
+}
+
+static void
+received(void *request, ucs_status_t status, size_t bytes, void *argument)
+{
+    struct uli_ucx_incoming *incoming = argument;
+    struct uli_ucx_peer *peer = incoming->peer;
+    struct uli_net *net = peer->net;
+    (void)bytes;
+    ended(incoming);
+    net->ucx->request_free(request);
+    if (status == UCS_OK)
+        uli_ucx_land(peer, incoming->signal, incoming->value, false);
+    give(net, incoming);
+}
+
+/* Refuses by name what is not ours; the data is received nowhere. */
+static bool
+accept_put(struct uli_ucx_incoming *incoming, const struct uli_ucx_head *head,
+    size_t bytes, void **data_p)
+{
+    incoming->value = head->signal;
+    if (uli_ucx_find(incoming->peer, head, bytes, data_p, &incoming->signal))
+        return true;
+    uli_ucx_refuse_put(incoming->peer, head, bytes);
+    return false;
+}
+
+ucs_status_t
+uli_ucx_receive_rendezvous(struct uli_ucx_peer *peer,
+    const struct uli_ucx_head *head, void *descriptor, size_t bytes)
+{
+    struct uli_net *net = peer->net;
+    struct uli_ucx_incoming *incoming = take(peer);
+    void *data;
+    ucp_request_param_t how = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+            UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+        .cb.recv_am = received,
+        .user_data = incoming,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    if (!incoming)
+        return UCS_OK;
+    if (!accept_put(incoming, head, bytes, &data)) {
+        give(net, incoming);
+        return UCS_OK;
+    }
+    ucs_status_ptr_t request =
+        net->ucx->am_recv_data_nbx(net->worker, descriptor, data, bytes, &how);
+    if (UCS_PTR_IS_PTR(request)) {
+        net->flying++;
+        peer->flying++;
+        return UCS_INPROGRESS;
+    }
+    give(net, incoming);
+    uli_ucx_lose(
+        net, peer, net->ucx->status_string(UCS_PTR_RAW_STATUS(request)));
+    return UCS_OK;
+}
+
+/* ---- TAG ----------------------------------------------------------------- */
+
+uint64_t
+uli_ucx_tag(int32_t from, uint64_t number)
+{
+    return (uint64_t)from << 40 | (number & ((UINT64_C(1) << 40) - 1));
+}
+
+static void
+unlink_tagged(struct uli_net *net, const struct uli_ucx_incoming *incoming)
+{
+    struct uli_ucx_incoming **at = &net->tagged;
+    while (*at && *at != incoming)
+        at = &(*at)->next;
+    if (*at)
+        *at = incoming->next;
+}
+
+static void
+received_tagged(void *request, ucs_status_t status,
+    const ucp_tag_recv_info_t *info, void *argument)
+{
+    struct uli_ucx_incoming *incoming = argument;
+    struct uli_ucx_peer *peer = incoming->peer;
+    struct uli_net *net = peer->net;
+    ended(incoming);
+    unlink_tagged(net, incoming);
+    net->ucx->request_free(request);
+    if (incoming->signal && status == UCS_OK &&
+        (int64_t)info->length == incoming->bytes) {
+        uli_ucx_land(peer, incoming->signal, incoming->value, true);
+        uli_ucx_take_turns(peer);
+    } else if (incoming->signal && status != UCS_ERR_CANCELED) {
+        uli_ucx_refuse(net, peer, "a tagged put is not what its header says");
+    }
+    give(net, incoming);
+}
+
+/* Of a refused one nothing is received: a buffer of no bytes ends it at both
+ * ends. */
+void
+uli_ucx_receive_tagged(
+    struct uli_ucx_peer *peer, const struct uli_ucx_head *head)
+{
+    struct uli_net *net = peer->net;
+    struct uli_ucx_incoming *incoming = take(peer);
+    void *data = NULL;
+    ucp_request_param_t how = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+            UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+        .cb.recv = received_tagged,
+        .user_data = incoming,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    if (!incoming)
+        return;
+    incoming->bytes = head->bytes;
+    if (head->bytes <= 0 ||
+        !accept_put(incoming, head, (size_t)head->bytes, &data)) {
+        incoming->signal = NULL;
+        incoming->bytes = 0;
+        data = net->scratch;
+    }
+    incoming->next = net->tagged;
+    net->tagged = incoming;
+    net->flying++;
+    peer->flying++;
+    ucs_status_ptr_t request =
+        net->ucx->tag_recv_nbx(net->worker, data, (size_t)incoming->bytes,
+            uli_ucx_tag(peer->rank, head->number), UINT64_MAX, &how);
+    if (!UCS_PTR_IS_PTR(request)) {
+        ended(incoming);
+        unlink_tagged(net, incoming);
+        give(net, incoming);
+        uli_ucx_lose(
+            net, peer, net->ucx->status_string(UCS_PTR_RAW_STATUS(request)));
+    } else if (net->tagged == incoming) { /* it has not ended already */
+        incoming->request = request;
+    }
+}
+
+/* ---- PUT ----------------------------------------------------------------- */
+
+void
+uli_ucx_receive_placed(
+    struct uli_ucx_peer *peer, const struct uli_ucx_head *head)
+{
+    _Atomic uint64_t *signal;
+    void *data;
+    if (head->bytes > 0 &&
+        uli_ucx_find(peer, head, (size_t)head->bytes, &data, &signal))
+        uli_ucx_land(peer, signal, head->signal, true);
+    else
+        uli_ucx_refuse_put(peer, head, (size_t)head->bytes);
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+void
+uli_ucx_landing_drop(struct uli_net *net, const struct uli_ucx_peer *peer)
+{
+    /* A cancelled one ends at once, and leaves the list, or in a later step. */
+    struct uli_ucx_incoming *i = net->tagged;
+    while (i) {
+        void *request = peer && i->peer != peer ? NULL : i->request;
+        i->request = request ? NULL : i->request;
+        if (request)
+            net->ucx->request_cancel(net->worker, request);
+        i = request ? net->tagged : i->next;
+    }
+}

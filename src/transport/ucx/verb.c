@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * By which verb the large puts of a link go. No version and no device tells:
+ * UCX 1.13's put over TCP collapses where several are on their way, later ones
+ * are as fast as active messages or faster. So the first large put has the link
+ * probed, while AM carries what there is: each verb moves a few pieces into the
+ * other end's scratch, in turn, three times, and its shortest time counts. AM
+ * is kept unless another is clearly faster, for with AM the owner of memory
+ * checks each access.
+ *
+ *   lower rank                       higher rank
+ *                     <-- WISH       (its first large put)
+ *   asks for a key  -->
+ *                     <-- KEY        of the scratch; a verb that is insisted on
+ *   probes          --> PUT ...      lands them in its scratch
+ *                     <-- PROBED ...
+ *   VERB v          -->              sends by v from now on
+ *                     <-- AGREED v   binding for both
+ *
+ * A setting in place of AUTO is a proposal that is insisted on: it needs no
+ * probe, and wins over a probe; two that differ give AM. When probes of some
+ * links have all had the same end, the rest is spared: a rank's links go over
+ * one NIC.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "transport/ucx/net.h"
+
+enum { ROUNDS = 3, TURNS = ROUNDS * ULI_UCX_VERBS, ENOUGH = 3 };
+#define CLEARLY 0.9 /* of the time of AM */
+
+static const char *const names[] = {
+    [ULI_UCX_BY_AM] = "active messages",
+    [ULI_UCX_BY_PUT] = "puts",
+    [ULI_UCX_BY_TAG] = "tagged messages",
+    [ULI_UCX_BY_PROBE] = "what a probe finds",
+};
+
+const char *
+uli_ucx_verb_name(enum uli_ucx_verb verb)
+{
+    return names[verb];
+}
+
+enum uli_ucx_verb
+uli_ucx_verb_of(const struct uli_settings *settings)
+{
+    const char *text = settings->ucx_verb;
+    return strcmp(text, "AM") == 0    ? ULI_UCX_BY_AM
+           : strcmp(text, "PUT") == 0 ? ULI_UCX_BY_PUT
+           : strcmp(text, "TAG") == 0 ? ULI_UCX_BY_TAG
+                                      : ULI_UCX_BY_PROBE;
+}
+
+/* ---- agreement ----------------------------------------------------------- */
+
+static void
+say_later(struct uli_ucx_peer *peer, enum uli_ucx_kind kind)
+{
+    peer->link.to_say |= 1u << kind;
+    uli_ucx_due(peer->net, peer);
+}
+
+static void
+propose(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
+{
+    peer->link.state = ULI_UCX_PROPOSED;
+    peer->link.wish = verb;
+    say_later(peer, ULI_UCX_VERB);
+}
+
+static void
+settle(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
+{
+    struct uli_ucx_link *link = &peer->link;
+    if (link->state == ULI_UCX_SETTLED && link->verb == verb)
+        return;
+    link->verb = verb;
+    link->state = ULI_UCX_SETTLED;
+    ULI_INFO(ULI_LOG_TRANS, peer->net->rank, "ucx: rank %d by %s", peer->rank,
+        names[verb]);
+}
+
+/* The answer to a proposal; the same at both ends, also when two cross. */
+static enum uli_ucx_verb
+agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool insists)
+{
+    if (net->verb == ULI_UCX_BY_PROBE || net->verb == theirs)
+        return theirs;
+    return insists ? ULI_UCX_BY_AM : net->verb;
+}
+
+/* ---- the probe ----------------------------------------------------------- */
+
+static enum uli_ucx_verb
+shortest(const struct uli_ucx_link *link)
+{
+    enum uli_ucx_verb best = ULI_UCX_BY_AM;
+    double limit = CLEARLY * (double)link->best_ns[ULI_UCX_BY_AM];
+    for (enum uli_ucx_verb v = ULI_UCX_BY_AM + 1; v < ULI_UCX_VERBS; v++)
+        if (!link->excluded[v] && link->best_ns[v] > 0 &&
+            (double)link->best_ns[v] < limit) {
+            best = v;
+            limit = (double)link->best_ns[v];
+        }
+    return best;
+}
+
+/* Before any turn: with the key of its scratch the other end says whether it
+ * insists on a verb, and may not know others. Without keys PUT is out. True:
+ * wait for it. */
+static bool
+lacks_keys(struct uli_ucx_peer *peer)
+{
+    uint64_t address;
+    bool refused;
+    ucp_rkey_h key = uli_ucx_key(
+        peer, ULI_UCX_SCRATCH, 0, ULI_UCX_SCRATCH_BYTES, &address, &refused);
+    peer->link.excluded[ULI_UCX_BY_PUT] |= refused;
+    return !key && !refused;
+}
+
+static void
+end_turn(struct uli_ucx_link *link, enum uli_ucx_verb verb)
+{
+    int64_t took_ns = uli_clock_ns() - link->since_ns;
+    if (link->best_ns[verb] == 0 || took_ns < link->best_ns[verb])
+        link->best_ns[verb] = took_ns;
+    link->since_ns = 0;
+    link->turn++;
+}
+
+/* Turn t is round t / VERBS of verb t mod VERBS. */
+static void
+go_on(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    struct uli_ucx_link *link = &peer->link;
+    enum uli_ucx_verb verb = (enum uli_ucx_verb)(link->turn % ULI_UCX_VERBS);
+    if (link->unanswered > 0)
+        return;
+    if (link->since_ns) {
+        end_turn(link, verb);
+        verb = (enum uli_ucx_verb)(link->turn % ULI_UCX_VERBS);
+    }
+    if (lacks_keys(peer))
+        return;
+    while (link->turn < TURNS && link->excluded[verb])
+        verb = (enum uli_ucx_verb)(++link->turn % ULI_UCX_VERBS);
+    if (link->turn == TURNS) {
+        enum uli_ucx_verb found = shortest(link);
+        net->verdicts[found]++;
+        propose(peer, found);
+        return;
+    }
+    link->since_ns = uli_clock_ns();
+    for (int i = 0; i < ULI_UCX_PROBE_DEPTH; i++)
+        if (uli_ucx_probe(net, peer, verb) == ULYX_SUCCESS)
+            link->unanswered++;
+}
+
+void
+uli_ucx_verb_insisted(struct uli_ucx_peer *peer, uint32_t verb)
+{
+    if (peer->link.state == ULI_UCX_PROBING && verb < ULI_UCX_VERBS)
+        propose(peer, (enum uli_ucx_verb)verb);
+}
+
+/* ---- the first large put ------------------------------------------------- */
+
+/* What all probes so far have found; BY_PROBE: too few, or no one thing. */
+static enum uli_ucx_verb
+known(const struct uli_net *net)
+{
+    enum uli_ucx_verb found = ULI_UCX_BY_PROBE;
+    for (enum uli_ucx_verb v = 0; v < ULI_UCX_VERBS; v++) {
+        if (net->verdicts[v] && found != ULI_UCX_BY_PROBE)
+            return ULI_UCX_BY_PROBE;
+        if (net->verdicts[v] >= ENOUGH)
+            found = v;
+        else if (net->verdicts[v])
+            return ULI_UCX_BY_PROBE;
+    }
+    return found;
+}
+
+static void
+begin(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    enum uli_ucx_verb sure = net->verb;
+    if (sure == ULI_UCX_BY_PROBE && net->rank > peer->rank) {
+        peer->link.state = ULI_UCX_WISHED;
+        say_later(peer, ULI_UCX_VERB_WISH);
+        return;
+    }
+    if (sure == ULI_UCX_BY_PROBE)
+        sure = known(net);
+    if (sure != ULI_UCX_BY_PROBE) {
+        propose(peer, sure);
+        return;
+    }
+    peer->link.state = ULI_UCX_PROBING;
+    uli_ucx_due(net, peer);
+}
+
+enum uli_ucx_verb
+uli_ucx_verb(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    if (peer->link.state == ULI_UCX_UNUSED)
+        begin(net, peer);
+    return peer->link.verb;
+}
+
+/* ---- steps and messages -------------------------------------------------- */
+
+void
+uli_ucx_do_verb(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    struct uli_ucx_link *link = &peer->link;
+    uint64_t insisted = net->verb == ULI_UCX_BY_PROBE ? 0 : ULI_UCX_VERBS;
+    uint32_t say = link->to_say;
+    if (peer->bye)
+        return;
+    link->to_say = 0;
+    if (say & 1u << ULI_UCX_VERB_WISH)
+        (void)uli_ucx_say(net, peer, ULI_UCX_VERB_WISH, 0, 0);
+    if (say & 1u << ULI_UCX_VERB)
+        (void)uli_ucx_say(net, peer, ULI_UCX_VERB, 0, link->wish + insisted);
+    if (say & 1u << ULI_UCX_VERB_AGREED)
+        (void)uli_ucx_say(net, peer, ULI_UCX_VERB_AGREED, 0, link->verb);
+    for (; link->to_acknowledge > 0; link->to_acknowledge--)
+        (void)uli_ucx_say(net, peer, ULI_UCX_PROBED, 0, 0);
+    if (link->state == ULI_UCX_PROBING)
+        go_on(net, peer);
+}
+
+static void
+heard_proposal(struct uli_ucx_peer *peer, uint64_t value)
+{
+    bool insists = value >= ULI_UCX_VERBS;
+    if (insists)
+        value -= ULI_UCX_VERBS;
+    if (value >= ULI_UCX_VERBS) {
+        uli_ucx_refuse(peer->net, peer, "it proposed what is no verb");
+        return;
+    }
+    settle(peer, agree(peer->net, (enum uli_ucx_verb)value, insists));
+    say_later(peer, ULI_UCX_VERB_AGREED);
+}
+
+void
+uli_ucx_verb_heard(struct uli_ucx_peer *peer, const struct uli_ucx_head *head)
+{
+    struct uli_ucx_link *link = &peer->link;
+    switch (head->kind) {
+    case ULI_UCX_PROBED:
+        if (link->unanswered > 0 && --link->unanswered == 0)
+            uli_ucx_due(peer->net, peer);
+        break;
+    case ULI_UCX_VERB_WISH:
+        if (link->state == ULI_UCX_UNUSED || link->state == ULI_UCX_WISHED)
+            begin(peer->net, peer);
+        break;
+    case ULI_UCX_VERB:
+        heard_proposal(peer, head->signal);
+        break;
+    default:
+        if (head->signal < ULI_UCX_VERBS)
+            settle(peer, (enum uli_ucx_verb)head->signal);
+    }
+}

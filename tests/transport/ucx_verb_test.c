@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The verbs of ucx's links: both ends agree whatever they were told, a probe
+ * settles it otherwise, a put's signal never comes before its data, and keys
+ * end with their windows. The flush is also left out, to see what happens then:
+ * over one connection nothing need go wrong, so that is printed.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "support/random.h"
+#include "transport/ends.h"
+#include "transport/ucx/net.h"
+
+static const char *const words[] = {"AM", "PUT", "TAG", "AUTO"};
+enum { AUTO = ULI_UCX_BY_PROBE, KINDS = 4 };
+
+static struct uli_settings settings;
+
+static struct end *
+open_end(int32_t rank, int kind, int64_t bytes)
+{
+    assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
+    snprintf(settings.ucx_verb, sizeof(settings.ucx_verb), "%s", words[kind]);
+    return end_open(&uli_tr_ucx_ops, &settings, rank, 2, bytes);
+}
+
+static void
+part(struct end *a, struct end *b)
+{
+    struct end_service *service = end_serve(b);
+    end_close(a, 10);
+    end_service_stop(service);
+    end_close(b, 10);
+}
+
+static const struct uli_ucx_link *
+link_to(const struct end *end, int32_t peer)
+{
+    return &end->net->peers[peer].link;
+}
+
+/* Both ends know, within ten seconds. */
+static bool
+both_settle(struct end *a, struct end *b)
+{
+    int64_t deadline = uli_deadline_in(10);
+    while (link_to(a, 1)->state != ULI_UCX_SETTLED ||
+           link_to(b, 0)->state != ULI_UCX_SETTLED) {
+        if (uli_deadline_over(deadline))
+            return false;
+        a->ops->progress(a->net);
+        b->ops->progress(b->net);
+    }
+    return true;
+}
+
+/* ---- agreement ----------------------------------------------------------- */
+
+static void
+check_agreement(int first, int second, int starter)
+{
+    enum { BYTES = 600000 };
+    struct end *a = open_end(0, first, BYTES), *b = open_end(1, second, BYTES);
+    unsigned char *source = malloc(BYTES);
+    memset(source, 0x11, BYTES);
+    ends_join(a, b);
+    for (int i = 1; i <= 3; i++) {
+        if (starter != 1)
+            assert_status(
+                end_put(a, 1, source, BYTES, 0, 0, (uint64_t)i), ULYX_SUCCESS);
+        if (starter != 0)
+            assert_status(
+                end_put(b, 0, source, BYTES, 0, 0, (uint64_t)i), ULYX_SUCCESS);
+    }
+    assert_true(both_settle(a, b));
+    assert_int_equal(link_to(a, 1)->verb, link_to(b, 0)->verb);
+    if (first != AUTO || second != AUTO)
+        assert_int_equal(link_to(a, 1)->verb, first == AUTO     ? second
+                                              : second == AUTO  ? first
+                                              : first == second ? first
+                                                                : 0);
+    for (int i = 4; i <= 6; i++) {
+        assert_status(
+            end_put(a, 1, source, BYTES, 0, 0, (uint64_t)i), ULYX_SUCCESS);
+        assert_true(ends_wait(a, b, &b->words[0], (uint64_t)i, 30));
+    }
+    assert_memory_equal(end_data(b), source, BYTES);
+    assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
+    part(a, b);
+    free(source);
+}
+
+static void
+ends_that_differ_agree(void **state)
+{
+    (void)state;
+    for (int first = 0; first < KINDS; first++)
+        for (int second = 0; second < KINDS; second++)
+            for (int starter = 0; starter < 3; starter++)
+                check_agreement(first, second, starter);
+}
+
+static void
+a_probe_is_told_of(void **state)
+{
+    (void)state;
+    char text[256];
+    struct end *a = open_end(0, AUTO, 1 << 20), *b = open_end(1, AUTO, 1 << 20);
+    unsigned char *source = calloc(1, 1 << 20);
+    ends_join(a, b);
+    assert_status(end_put(a, 1, source, 1 << 20, 0, 0, 1), ULYX_SUCCESS);
+    assert_true(both_settle(a, b));
+    for (int v = 0; v < ULI_UCX_VERBS; v++)
+        assert_true(link_to(a, 1)->best_ns[v] > 0);
+    a->ops->describe(a->net, 1, text, sizeof(text));
+    print_message("%s\n", text);
+    assert_non_null(strstr(text, "MB/s"));
+    assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
+    part(a, b);
+    free(source);
+}
+
+/* ---- order --------------------------------------------------------------- */
+
+enum { PIECE = 300000, PIECES = 24 };
+
+struct watch {
+    struct end *end;
+    _Atomic bool stop;
+    _Atomic int64_t seen;
+    int64_t torn;
+};
+
+/* Piece i of pass n holds bytes n and has word i. */
+static void *
+watch(void *argument)
+{
+    struct watch *watch = argument;
+    uint64_t before[PIECES] = {0};
+    while (!atomic_load(&watch->stop)) {
+        for (int i = 0; i < PIECES; i++) {
+            uint64_t now = atomic_load_explicit(
+                &watch->end->words[i], memory_order_acquire);
+            const unsigned char *at = end_data(watch->end) + i * (size_t)PIECE;
+            if (now == before[i])
+                continue;
+            before[i] = now;
+            bool whole = true;
+            for (int64_t k = PIECE - 1; k >= 0 && whole; k--)
+                whole = at[k] == (unsigned char)now;
+            watch->torn += !whole;
+            atomic_fetch_add(&watch->seen, 1);
+        }
+        sched_yield();
+    }
+    return NULL;
+}
+
+/* A pass begins when the last one has been looked at. */
+static int64_t
+torn_puts(bool unflushed, int64_t passes)
+{
+    int64_t bytes = (int64_t)PIECES * PIECE;
+    struct end *a = open_end(0, ULI_UCX_BY_PUT, bytes),
+               *b = open_end(1, ULI_UCX_BY_PUT, bytes);
+    struct watch watched = {.end = b};
+    unsigned char *source = malloc((size_t)bytes);
+    pthread_t thread;
+    ends_join(a, b);
+    a->net->unflushed = unflushed;
+    assert_int_equal(pthread_create(&thread, NULL, watch, &watched), 0);
+    for (int64_t n = 1; n <= passes; n++) {
+        memset(source, (int)n, (size_t)bytes);
+        for (int i = 0; i < PIECES; i++)
+            assert_status(end_put(a, 1, source + i * (size_t)PIECE, PIECE,
+                              i * (int64_t)PIECE, i, (uint64_t)n),
+                ULYX_SUCCESS);
+        for (int i = 0; i < PIECES; i++)
+            assert_true(ends_wait(a, b, &b->words[i], (uint64_t)n, 60));
+        assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
+        while (atomic_load(&watched.seen) < n * PIECES)
+            sched_yield();
+    }
+    atomic_store(&watched.stop, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(link_to(a, 1)->verb, ULI_UCX_BY_PUT);
+    assert_true(a->net->peers[1].placed > 0);
+    part(a, b);
+    free(source);
+    return watched.torn;
+}
+
+static void
+torn_puts_without_a_flush_are_counted(void **state)
+{
+    (void)state;
+    const int64_t passes = test_draws(12);
+    int64_t torn = torn_puts(true, passes);
+    print_message("without the flush %lld of %lld puts are torn\n",
+        (long long)torn, (long long)passes * PIECES);
+}
+
+static void
+no_put_is_torn(void **state)
+{
+    (void)state;
+    assert_int_equal(torn_puts(false, test_draws(12)), 0);
+}
+
+/* ---- keys ---------------------------------------------------------------- */
+
+static bool
+has_key(const struct end *end, int32_t peer, uint32_t window)
+{
+    const struct uli_ucx_peer *to = &end->net->peers[peer];
+    for (int i = 0; i < to->nkeys; i++)
+        if (to->keys[i].window == window && to->keys[i].key)
+            return true;
+    return false;
+}
+
+static void
+put_until_key(struct end *a, struct end *b, const unsigned char *source,
+    int64_t bytes, uint64_t *value)
+{
+    int64_t deadline = uli_deadline_in(10);
+    while (!has_key(a, 1, ENDS_DATA) && !uli_deadline_over(deadline)) {
+        assert_status(
+            end_put(a, 1, source, bytes, 0, 0, ++*value), ULYX_SUCCESS);
+        assert_true(ends_wait(a, b, &b->words[0], *value, 30));
+    }
+    assert_true(has_key(a, 1, ENDS_DATA));
+    uint64_t placed = a->net->peers[1].placed;
+    assert_status(end_put(a, 1, source, bytes, 0, 0, ++*value), ULYX_SUCCESS);
+    assert_true(ends_wait(a, b, &b->words[0], *value, 30));
+    assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
+    assert_int_equal(a->net->peers[1].placed, placed + 1); /* it went by put */
+}
+
+/* The window's number comes again, with other memory. */
+static void
+keys_end_with_their_windows(void **state)
+{
+    (void)state;
+    const int64_t bytes = 500000;
+    struct end *a = open_end(0, ULI_UCX_BY_PUT, bytes),
+               *b = open_end(1, ULI_UCX_BY_PUT, bytes);
+    unsigned char *source = malloc((size_t)bytes), *old = b->memory;
+    uint64_t value = 0;
+    ends_join(a, b);
+    memset(source, 0x21, (size_t)bytes);
+    put_until_key(a, b, source, bytes, &value);
+    assert_memory_equal(end_data(b), source, (size_t)bytes);
+    b->ops->window_remove(b->net, ENDS_DATA);
+    b->memory = malloc((size_t)bytes + 2 * ENDS_GUARD);
+    memset(b->memory, b->guard, (size_t)bytes + 2 * ENDS_GUARD);
+    assert_status(b->ops->window_add(b->net, ENDS_DATA, end_data(b), bytes),
+        ULYX_SUCCESS);
+    assert_status(b->ops->message(b->net, 0, "again", 5), ULYX_SUCCESS);
+    assert_true(ends_wait_count(a, b, &a->messages[1], 1, 30));
+    assert_false(has_key(a, 1, ENDS_DATA)); /* its end came before */
+    memset(source, 0x43, (size_t)bytes);
+    put_until_key(a, b, source, bytes, &value);
+    assert_memory_equal(end_data(b), source, (size_t)bytes);
+    for (int64_t i = 0; i < bytes; i++)
+        assert_int_equal(old[ENDS_GUARD + i], 0x21);
+    free(old);
+    part(a, b);
+    free(source);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ends_that_differ_agree),
+    cmocka_unit_test(a_probe_is_told_of),
+    cmocka_unit_test(torn_puts_without_a_flush_are_counted),
+    cmocka_unit_test(no_put_is_torn),
+    cmocka_unit_test(keys_end_with_their_windows),
+};
+
+ULI_TEST_MAIN("UcxVerb", tests)
