@@ -50,7 +50,10 @@ uli_attn_run_pass(struct uli_attn_call *call, ulyx_attention_pass_t pass)
         call->kernel->forward(call);
     else
         call->kernel->backward(call);
-    if (atomic_load(&call->failed))
+    ulyx_status_t failed = atomic_load(&call->failed);
+    if (failed && failed != ULYX_ERR_TIMEOUT)
+        return failed; /* told where it happened */
+    if (failed)
         return uli_error(ULYX_ERR_TIMEOUT,
             "attention: an input piece's flag did not come within %g s",
             call->timeout_s);

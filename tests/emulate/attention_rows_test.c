@@ -230,6 +230,41 @@ what_it_refuses_has_a_reason(void **state)
         uli_attn_sm90_kernel.refuses(&p), "its head dimensions");
 }
 
+/* Rows of packed tensors lie by the row stride even where each head has one. */
+static void
+alignment_is_that_of_all_rows(void **state)
+{
+    (void)state;
+    struct uli_attn_call call = {.timeout_s = 1,
+        .problem = {.dtype = ULYX_DTYPE_BF16,
+            .dim_qk = DIM,
+            .dim_v = DIM,
+            .heads_q = 4,
+            .heads_kv = 4,
+            .len_k = 1}};
+    struct uli_gpu_attn_args args;
+    struct uli_attn_view view = {.base = (unsigned char *)NULL + 4096,
+        .row_stride = 136,
+        .rows = 1,
+        .heads = 4,
+        .batch = 2,
+        .packed_rows = 8,
+        .given = true};
+    call.views[ULI_ATTN_Q] = view;
+    view.packed_rows = 1;
+    call.views[ULI_ATTN_K] = view;
+    view.packed_rows = -1;
+    call.views[ULI_ATTN_V] = view;
+    view.head_stride = 4;
+    call.views[ULI_ATTN_OUT] = view;
+    assert_int_equal(uli_gpu_attn_call_describe(&call, &args), ULYX_SUCCESS);
+    assert_int_equal(args.q.align, 8);
+    assert_int_equal(args.k.align, 16);
+    assert_int_equal(args.v.align, 16);
+    assert_int_equal(args.out.align, 4);
+    assert_int_equal(args.lse.align, 16); /* not given */
+}
+
 /* One piece of one tensor never comes: the call ends at its deadline, names the
  * piece, and says of no output that it is there. */
 static void
@@ -338,6 +373,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_more_blocks_than_max_sms),
     cmocka_unit_test(others_go_to_the_portable_kernels),
     cmocka_unit_test(what_it_refuses_has_a_reason),
+    cmocka_unit_test(alignment_is_that_of_all_rows),
     cmocka_unit_test(flag_that_never_comes_is_named),
     cmocka_unit_test(poison_ends_the_wait),
     cmocka_unit_test(ranks_that_wait_leave_room),

@@ -89,7 +89,8 @@ alignment_of(const struct uli_attn_view *view, const void *base,
     int64_t batch_stride, int64_t row_stride, int64_t head_stride)
 {
     int32_t power = common_power(16, (int64_t)(uintptr_t)base);
-    if (view->rows > 1)
+    /* heads and batch items of one row each are packed rows, too */
+    if (view->rows > 1 || view->packed_rows > 1)
         power = common_power(power, row_stride);
     if (view->packed_rows >= 0)
         return power;
