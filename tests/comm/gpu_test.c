@@ -473,6 +473,34 @@ devices_apart_are_the_same_reason_everywhere(void **state)
     }
 }
 
+/* Control goes over the network; device memory stays unmapped. */
+static void
+other_nodes_are_a_reason_too(void **state)
+{
+    struct uli_arena_piece piece;
+    ulyx_comm_t *comms[RANKS];
+    (void)state;
+    setenv("ULYX_RANKS_PER_NODE", "2", 1);
+    ulyx_status_t status = gpu_threads(RANKS, devices, 20, comms);
+    unsetenv("ULYX_RANKS_PER_NODE");
+    if (status == ULYX_ERR_UNSUPPORTED)
+        test_skip(uli_error_text());
+    assert_status(status, ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(comms[r]->nnodes, 2);
+        assert_non_null(uli_gpu_unmapped(comms[r]));
+        assert_status(
+            uli_gpu_arena_alloc(comms[r], 64, &piece), ULYX_ERR_UNSUPPORTED);
+        expect_text("rank 0: no way to map rank 2's: nvlink: rank 2 is on "
+                    "another node");
+    }
+    uli_comm_abort(comms[2]);
+    for (int r = 0; r < RANKS; r++)
+        assert_true(poison_comes(comms[r]));
+    for (int r = 0; r < RANKS; r++)
+        assert_status(uli_comm_destroy(comms[r]), ULYX_SUCCESS);
+}
+
 static void
 creation_without_a_device_fails_everywhere(void **state)
 {
@@ -549,6 +577,7 @@ static const struct CMUnitTest tests[] = {
     WITH_RANKS(sharers_are_those_of_the_device),
     BARE(one_call_makes_all_ranks_on_one_device),
     BARE(devices_apart_are_the_same_reason_everywhere),
+    BARE(other_nodes_are_a_reason_too),
     BARE(creation_without_a_device_fails_everywhere),
     BARE(public_calls_make_windows_and_refuse_by_name),
 };
