@@ -155,7 +155,7 @@ static bool
 look_gone(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    if (uli_exchange_left(exchange, p))
+    if (uli_exchange_left(exchange, p) || uli_exchange_late(exchange, p))
         return uli_exchange_fail_left(exchange, p);
     pair->seen = pair->skip = pair->gone = true;
     pair->verdict = ULYX_ERR_PEER_REFUSED;
@@ -237,6 +237,8 @@ progress_pair(struct uli_exchange *exchange, int32_t p)
         return false;
     if (!pair->seen && !(advanced = look(exchange, p)))
         return false;
+    if (!running(exchange)) /* by what was seen: its addresses mean nothing */
+        return true;
     if (!pair->skip)
         advanced |= move_pair(exchange, p);
     if (!advanced && left_early(exchange, p))

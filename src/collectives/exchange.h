@@ -99,6 +99,7 @@ struct uli_words {
      * that its communicator tells, which may take longer to come. */
     _Atomic uint64_t closed;
     uint64_t last[ULI_WORDS];
+    char awaited[64]; /* with `last`: control->awaited of the peer */
 };
 
 /* How an item moves. NONE: the other side moves it. */
@@ -341,8 +342,8 @@ ulyx_status_t uli_exchange_time_out(struct uli_exchange *exchange);
  * before its words. */
 bool uli_exchange_left(const struct uli_exchange *exchange, int32_t p);
 bool uli_exchange_gone(const struct uli_exchange *exchange, int32_t p);
-/* Is p of this node and was its deadline over, in whatever call? Then it fails
- * all that wait for it, by what it has waited for. Ask when it has closed. */
+/* Was the deadline of p over, in whatever call? Then it fails all that wait for
+ * it, by what it has waited for. To be asked once it has closed or left. */
 bool uli_exchange_late(const struct uli_exchange *exchange, int32_t p);
 /* Ends the operation because a peer has left the call in its middle; true. */
 bool uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p);

@@ -4,7 +4,6 @@
  * the communicator, peers that have gone.
  */
 #include <stdio.h>
-#include <string.h>
 #include "collectives/hier.h"
 #include "comm/remote.h"
 
@@ -90,11 +89,21 @@ uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
            uli_exchange_left(exchange, p);
 }
 
+/* Of a rank of this node in its control block, of a remote one in the words of
+ * its last post. */
+static const char *
+awaited_by(const struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    if (!uli_comm_is_remote(exchange->comm, p))
+        return exchange->comm->peers[p].control->awaited;
+    return pair->mine && uli_words_final(pair->mine) ? pair->mine->awaited : "";
+}
+
 bool
 uli_exchange_late(const struct uli_exchange *exchange, int32_t p)
 {
-    return !uli_comm_is_remote(exchange->comm, p) &&
-           exchange->comm->peers[p].control->awaited[0] != 0;
+    return awaited_by(exchange, p)[0] != 0;
 }
 
 /* Rank p's deadline was over before this rank's, in this call or that of
@@ -102,10 +111,9 @@ uli_exchange_late(const struct uli_exchange *exchange, int32_t p)
 static ulyx_status_t
 fail_as(struct uli_exchange *exchange, int32_t p)
 {
-    const struct uli_control *control = exchange->comm->peers[p].control;
-    char ranks[sizeof(control->awaited)];
-    memcpy(ranks, control->awaited, sizeof(ranks));
-    ranks[sizeof(ranks) - 1] = 0;
+    char ranks[sizeof(exchange->comm->control->awaited)];
+    snprintf(ranks, sizeof(ranks), "%.*s", (int)sizeof(ranks) - 1,
+        awaited_by(exchange, p));
     uli_comm_note_awaited(exchange->comm, ranks);
     return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
         "%s, call %llu: timed out waiting for rank %s, by the deadline of rank "

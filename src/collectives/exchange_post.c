@@ -5,6 +5,8 @@
  * and the word as its signal.
  */
 #include "collectives/exchange.h"
+
+#include <string.h>
 #include "comm/remote.h"
 
 /* What goes before a word into the memory of a remote peer. */
@@ -108,8 +110,11 @@ uli_post_closed(struct uli_exchange *exchange, int32_t p)
     struct uli_words *yours = pair->yours;
     for (int i = 0; i < ULI_WORDS; i++)
         yours->last[i] = uli_word(yours, i);
-    struct parcel parcel = {
-        yours->last, (int64_t)sizeof(yours->last), pair->words_at};
+    memcpy(yours->awaited, exchange->comm->control->awaited,
+        sizeof(yours->awaited));
+    struct parcel parcel = {yours->last,
+        (int64_t)(sizeof(yours->last) + sizeof(yours->awaited)),
+        pair->words_at};
     parcel.to.offset += (char *)yours->last - (char *)yours;
     uint64_t poison = uli_remote_poison(exchange->comm);
     post_at(exchange, p, &yours->closed, poison ? poison : 1, &parcel);

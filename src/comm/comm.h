@@ -164,7 +164,7 @@ ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
     __attribute__((format(printf, 4, 5)));
 
 /* Before a call to it with TIMEOUT: the ranks that were waited for, "2, 3".
- * Kept for ranks of the node that find this one gone (control->awaited), unless
+ * Kept for ranks that find this one gone (control->awaited), unless
  * the communicator has failed before. Any thread. */
 void uli_comm_note_awaited(ulyx_comm_t *comm, const char *ranks);
 

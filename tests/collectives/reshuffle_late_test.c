@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rank to whom nothing comes any more in the middle of its calls, by each
+ * schedule between nodes: all ranks end by their deadline. By the hierarchical
+ * one, where each rank waits for all, every rank names it, also where it waits
+ * for ranks that only wait themselves; and a rank with a late deadline does not
+ * sit it out when a rank of its node has left.
+ */
+#include "collectives/reshuffle_world.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "comm/comm.h"
+#include "support/ranks.h"
+#include "support/test.h"
+#include "support/thread_net.h"
+
+/* Nodes {0, 1} and {2, 3}. */
+enum { RANKS = 4, VICTIM = 2, PATIENT = 1, LIMIT_S = 30, MOST_CALLS = 1 << 20 };
+static const double SHORT_S = 0.3, LONG_S = 300;
+
+struct scene {
+    struct world w;
+    struct world_ranks ranks;
+    bool patient; /* rank PATIENT has time */
+    _Atomic int ended;
+    int64_t delay_us;
+    char text[RANKS][256];
+    ulyx_status_t status[RANKS];
+};
+
+static struct scene *
+scene_new(const char *algo, struct test_random *random)
+{
+    struct scene *s = calloc(1, sizeof(*s));
+    setenv("ULYX_RANKS_PER_NODE", "2", 1);
+    world_ranks_init(&s->ranks, RANKS);
+    unsetenv("ULYX_RANKS_PER_NODE");
+    world_plain_case(&s->w, RANKS, 512, 8, 2, 8, ULYX_DTYPE_BF16);
+    s->w.algo = algo;
+    s->w.fixed_limits = true;
+    s->w.slot_bytes = -1;
+    s->w.bytes_in_flight = 2048; /* many chunks a call */
+    assert_true(world_draw(&s->w, &s->ranks, random, 2));
+    world_fill(&s->w);
+    return s;
+}
+
+static void
+scene_free(struct scene *s)
+{
+    world_free(&s->w);
+    world_ranks_free(&s->ranks);
+    free(s);
+}
+
+static void *
+stand_still(void *context)
+{
+    struct scene *s = context;
+    struct timespec nap = {0, s->delay_us * 1000};
+    nanosleep(&nap, NULL);
+    thread_net_freeze(s->ranks.comms[VICTIM]->net, true);
+    return NULL;
+}
+
+/* Calls until one fails, then ends its plan. */
+static int
+body(int rank, int nranks, void *context)
+{
+    struct scene *s = context;
+    ulyx_status_t status = ULYX_SUCCESS;
+    pthread_t thread;
+    (void)nranks;
+    if (!ranks_expect(world_create(&s->w, rank) == ULYX_SUCCESS))
+        return 1;
+    s->w.plans[rank]->timeout_s =
+        s->patient && rank == PATIENT ? LONG_S : SHORT_S;
+    if (rank == VICTIM)
+        pthread_create(&thread, NULL, stand_still, s);
+    for (int i = 0; i < MOST_CALLS && status == ULYX_SUCCESS; i++)
+        status = world_execute(&s->w, rank, s->w.order[i % s->w.norder]);
+    s->status[rank] = status;
+    snprintf(s->text[rank], sizeof(s->text[rank]), "%s", ulyx_last_error());
+    if (rank == VICTIM)
+        pthread_join(thread, NULL);
+    else
+        atomic_fetch_add(&s->ended, 1);
+    /* Who stands still does not end its plan either. */
+    while (rank == VICTIM && atomic_load(&s->ended) < RANKS - 1)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    return !ranks_expect(ulyx_plan_destroy(s->w.plans[rank]) == ULYX_SUCCESS);
+}
+
+/* Is the rank in the list after "waiting for rank "? */
+static bool
+names(const char *text, int rank)
+{
+    const char *at = strstr(text, "waiting for rank ");
+    char *end;
+    for (at = at ? at + strlen("waiting for rank ") : ""; *at; at = end + 2) {
+        if (strtol(at, &end, 10) == rank && end != at)
+            return true;
+        if (strncmp(end, ", ", 2) != 0)
+            break;
+    }
+    return false;
+}
+
+static void
+run_draws(uint64_t seed, const char *algo, bool patient)
+{
+    struct test_random random = {test_seed(seed)};
+    for (int64_t i = 0, draws = test_draws(2); i < draws; i++) {
+        struct scene *s = scene_new(algo, &random);
+        s->patient = patient;
+        s->delay_us = test_random_in(&random, 0, 20000);
+        int failed = ranks_run_threads(RANKS, body, s, LIMIT_S);
+        thread_net_freeze(s->ranks.comms[VICTIM]->net, false);
+        assert_int_equal(failed, 0);
+        for (int r = 0; r < RANKS; r++) {
+            if (r == VICTIM)
+                continue;
+            assert_int_equal(s->status[r], ULYX_ERR_TIMEOUT);
+            if (!strcmp(algo, "hier") && !names(s->text[r], VICTIM))
+                fail_msg("rank %d: %s", r, s->text[r]);
+        }
+        if (patient && !strstr(s->text[PATIENT], ", by the deadline of rank 0"))
+            fail_msg("rank %d: %s", PATIENT, s->text[PATIENT]);
+        scene_free(s);
+    }
+}
+
+static void
+direct(void **state)
+{
+    (void)state;
+    run_draws(601, "direct", false);
+}
+
+static void
+pairwise(void **state)
+{
+    (void)state;
+    run_draws(602, "pairwise", false);
+}
+
+static void
+hier(void **state)
+{
+    (void)state;
+    run_draws(603, "hier", false);
+}
+
+static void
+hier_with_a_late_deadline(void **state)
+{
+    (void)state;
+    run_draws(604, "hier", true);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(direct),
+    cmocka_unit_test(pairwise),
+    cmocka_unit_test(hier),
+    cmocka_unit_test(hier_with_a_late_deadline),
+};
+
+ULI_TEST_MAIN("ReshuffleLate", tests)
