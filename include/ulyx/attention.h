@@ -26,6 +26,13 @@
  * deterministic.
  *
  * Threads: any number of calls may run at once, each with its own workspace.
+ *
+ * Device memory (exec->memory CUDA), forward only: the call is enqueued on the
+ * stream and may be captured into a graph. Tensors, workspace, sinks, slopes
+ * and max_logit are memory of the thread's current device; kv_map, head_ids,
+ * segments, pieces and, unless docs_memory says otherwise, documents lie on the
+ * host and are taken when the call returns. Flags of inputs are words that the
+ * device reaches; outputs have none. No fp64; at most 256 pieces a tensor.
  */
 #ifndef ULYX_ATTENTION_H
 #define ULYX_ATTENTION_H
@@ -148,7 +155,10 @@ typedef struct ulyx_attention_exec {
     const char *kernel;    /* NULL: the fastest; else a name that
                               ulyx_attention_describe prints */
     int64_t *scores_p;     /* NULL, or: scores computed, masked ones of the
-                                 tiles included (written on success) */
+                                 tiles included (written on success; host) */
+    /* Device: NULL, or a word that the device reaches, 0 at first: the first
+     * cause of all calls that went wrong later, for ulyx_attention_status. */
+    uint64_t *cause;
 } ulyx_attention_exec_t;
 #define ULYX_ATTENTION_EXEC_INIT                                               \
     {                                                                          \
@@ -211,13 +221,17 @@ ULYX_API ulyx_status_t ulyx_attention_workspace(const ulyx_attention_t *problem,
 /* out, lse and max_logit from q, k, v.
  * workspace: at least the bytes of ulyx_attention_workspace, aligned to 64 and
  *   apart from all tensors; contents are undefined before and after.
- * stream: NULL on the host, where the call returns with the work done.
+ * stream: NULL on the host, where the call returns with the work done; a
+ *   CUstream (cudaStream_t) of the current device.
  * returns: SUCCESS;
  *   INVALID_ARGUMENT: a size, pointer, alignment, overlap, piece, segment,
  *     document table or workspace is wrong; UNSUPPORTED: the feature or
  *     dimension named in ulyx_last_error(); OVERFLOW: sizes beyond 64 bits. In
  *     these cases nothing has been written.
- *   TIMEOUT: a flag did not come; outputs are then undefined. */
+ *   TIMEOUT: a flag did not come; outputs are then undefined.
+ * On a device UNSUPPORTED also names a build, driver or device without kernels,
+ * INTERNAL a launch that failed. A late flag, and documents in device memory
+ * that are no table (out and lse are then kept), are told by exec->cause. */
 ULYX_API ulyx_status_t ulyx_attention_forward(const ulyx_attention_t *problem,
     const ulyx_attention_forward_t *tensors, const ulyx_attention_exec_t *exec,
     void *workspace, int64_t workspace_bytes, void *stream);
@@ -228,6 +242,12 @@ ULYX_API ulyx_status_t ulyx_attention_forward(const ulyx_attention_t *problem,
 ULYX_API ulyx_status_t ulyx_attention_backward(const ulyx_attention_t *problem,
     const ulyx_attention_backward_t *tensors, const ulyx_attention_exec_t *exec,
     void *workspace, int64_t workspace_bytes, void *stream);
+
+/* What exec->cause says: SUCCESS for 0, else the status of the first call that
+ * went wrong on the device, its words in ulyx_last_error(): TIMEOUT (a flag),
+ * INVALID_ARGUMENT (documents). The caller copies the word from the device, and
+ * may set it to 0 again when no call is in flight. */
+ULYX_API ulyx_status_t ulyx_attention_status(uint64_t cause);
 
 /* One line on how the pass would run: kernel, its reason, threads, workspace.
  * At most text_bytes with the final 0 are written.

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include "api/params.h"
 #include "attention/attention.h"
+#include "attention/cuda/attention_gpu.h"
 #include "attention/kernels/kernels.h"
 #include "attention/translate.h"
 #include "base/status.h"
@@ -68,11 +69,12 @@ begin(const ulyx_attention_t *problem, ulyx_attention_pass_t pass,
 static ulyx_status_t
 finish(struct uli_attn_call *call, ulyx_attention_pass_t pass,
     const struct own *own, void *workspace, int64_t workspace_bytes,
-    const void *stream)
+    void *stream)
 {
-    if (stream)
+    if (stream && call->problem.memory == ULYX_MEMORY_HOST)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "attention: a stream, and memory kind HOST");
+    call->stream = stream;
     call->workspace = workspace;
     call->workspace_bytes = workspace_bytes;
     ULI_TRY(uli_attn_run_pass(call, pass));
@@ -157,10 +159,22 @@ ulyx_attention_describe(const ulyx_attention_t *problem,
     ULI_CHECK_POINTER(text_p);
     ULI_TRY(begin(problem, pass, exec, false, &own, &call));
     ULI_TRY(uli_attn_workspace(&call, pass, &bytes));
-    snprintf(text_p, text_bytes,
-        "attention %s: kernel %s (%s), at most %d threads, workspace %" PRId64
-        " bytes",
-        pass == ULYX_ATTENTION_PASS_FORWARD ? "forward" : "backward",
-        call.kernel->name, call.kernel->what, call.threads, bytes);
+    const char *name =
+        pass == ULYX_ATTENTION_PASS_FORWARD ? "forward" : "backward";
+    if (call.problem.memory == ULYX_MEMORY_HOST)
+        snprintf(text_p, text_bytes,
+            "attention %s: kernel %s (%s), at most %d threads, workspace "
+            "%" PRId64 " bytes",
+            name, call.kernel->name, call.kernel->what, call.threads, bytes);
+    else
+        snprintf(text_p, text_bytes,
+            "attention %s: kernel %s (%s), workspace %" PRId64 " bytes", name,
+            call.kernel->name, call.kernel->what, bytes);
     return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_attention_status(uint64_t cause)
+{
+    return uli_gpu_attn_error(cause);
 }

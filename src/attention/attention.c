@@ -4,6 +4,7 @@
  */
 #include "attention/attention.h"
 #include <inttypes.h>
+#include "attention/device_memory.h"
 #include "attention/kernels/kernels.h"
 #include "attention/view.h"
 #include "base/status.h"
@@ -41,10 +42,21 @@ check_workspace(struct uli_attn_call *call, ulyx_attention_pass_t pass)
     return uli_attn_array_check(call, "workspace", call->workspace, needed, 1);
 }
 
+/* On a device: what has gone wrong by the return is an error of the launch. */
+static ulyx_status_t
+enqueue(struct uli_attn_call *call)
+{
+    ULI_TRY(uli_attn_device_check(call));
+    call->kernel->forward(call);
+    return atomic_load(&call->failed);
+}
+
 ulyx_status_t
 uli_attn_run_pass(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
     ULI_TRY(check_workspace(call, pass));
+    if (call->problem.memory != ULYX_MEMORY_HOST)
+        return enqueue(call);
     call->deadline = uli_deadline_in(call->timeout_s);
     if (pass == ULYX_ATTENTION_PASS_FORWARD)
         call->kernel->forward(call);

@@ -13,7 +13,9 @@ ulyx_status_t uli_attn_workspace(const struct uli_attn_call *call,
     ulyx_attention_pass_t pass, int64_t *bytes_p);
 
 /* Runs the pass of a translated call in its workspace, signals output flags.
- * returns SUCCESS; INVALID_ARGUMENT (workspace); TIMEOUT (a flag). */
+ * returns SUCCESS; INVALID_ARGUMENT (workspace); TIMEOUT (a flag). On a device
+ * it enqueues on call->stream: also UNSUPPORTED, INTERNAL (a launch), and what
+ * is found out later is in call->cause. */
 ulyx_status_t uli_attn_run_pass(
     struct uli_attn_call *call, ulyx_attention_pass_t pass);
 

@@ -6,6 +6,7 @@
 #include "attention/translate.h"
 #include <inttypes.h>
 #include <math.h>
+#include "attention/device_memory.h"
 #include "attention/kernels/kernels.h"
 #include "attention/pool.h"
 #include "base/dtype.h"
@@ -166,9 +167,14 @@ take_docs(const ulyx_attention_t *given, struct uli_attn_problem *problem)
         return ULYX_SUCCESS;
     if (!q)
         return INVALID("attention: docs_k without docs_q");
-    if (given->docs_memory != ULYX_MEMORY_HOST)
+    problem->docs_on_device = given->docs_memory != ULYX_MEMORY_HOST;
+    if (problem->docs_on_device && given->docs_memory != problem->memory)
         return UNSUPPORTED(
-            "attention: documents in memory kind %d", given->docs_memory);
+            "attention: documents in memory kind %d, tensors in %d",
+            given->docs_memory, problem->memory);
+    if (problem->docs_on_device && given->q_segments)
+        return UNSUPPORTED(
+            "attention: segments with documents in device memory");
     if (!given->docs_k && given->len_q != given->len_k)
         return INVALID("attention: docs_k is NULL, len_q %" PRId64
                        " is not len_k %" PRId64,
@@ -292,8 +298,10 @@ take_exec(const ulyx_attention_exec_t *given, ulyx_attention_pass_t pass,
     ulyx_attention_exec_t exec = ULYX_ATTENTION_EXEC_INIT;
     if (given)
         exec = *given;
-    if (exec.memory != ULYX_MEMORY_HOST)
-        return UNSUPPORTED("attention: memory kind %d", exec.memory);
+    if (call->problem.memory != ULYX_MEMORY_HOST && exec.scores_p)
+        return UNSUPPORTED("attention: scores_p on device memory");
+    if (call->problem.memory == ULYX_MEMORY_HOST && exec.cause)
+        return INVALID("attention: cause, and memory kind HOST");
     if (exec.order != ULYX_ORDER_FIXED && exec.order != ULYX_ORDER_ARRIVAL)
         return INVALID("attention: order %d", exec.order);
     if (exec.threads < 0 || exec.max_sms < 0 || exec.reserved)
@@ -302,6 +310,8 @@ take_exec(const ulyx_attention_exec_t *given, ulyx_attention_pass_t pass,
     if (!(exec.timeout_s >= 0))
         return INVALID("attention: timeout_s %g", exec.timeout_s);
     call->timeout_s = uli_timeout_or(exec.timeout_s, 600);
+    call->max_sms = exec.max_sms;
+    call->cause = exec.cause;
     call->threads = uli_pool_threads(
         INFINITY, exec.threads ? exec.threads : uli_pool_cores());
     return uli_attn_kernel_find(
@@ -322,6 +332,9 @@ uli_attn_translate(const ulyx_attention_t *given, ulyx_attention_pass_t pass,
     ULI_TRY(check_arrays(given));
     ULI_TRY(check_heads(given));
     fill_problem(given, &call_p->problem);
+    call_p->problem.memory = exec ? exec->memory : ULYX_MEMORY_HOST;
+    if (call_p->problem.memory != ULYX_MEMORY_HOST)
+        ULI_TRY(uli_attn_device_usable(call_p->problem.memory, pass));
     ULI_TRY(take_docs(given, &call_p->problem));
     ULI_TRY(check_max_docs(given, call_p->problem.max_docs));
     ULI_TRY(take_runs(given, "q_segments", given->q_segments,
@@ -329,7 +342,7 @@ uli_attn_translate(const ulyx_attention_t *given, ulyx_attention_pass_t pass,
     ULI_TRY(take_runs(given, "k_segments", given->k_segments,
         given->k_segment_count, true, &call_p->problem.k_runs));
     ULI_TRY(count_rows(given, &call_p->problem));
-    if (tensors)
+    if (tensors && !call_p->problem.docs_on_device)
         ULI_TRY(uli_attn_check_docs(&call_p->problem));
     return take_exec(exec, pass, call_p);
 }

@@ -48,8 +48,13 @@ problem_bad_fields_are_refused(void **state)
     b.exec.kernel = "none such";
     refused(&b, ULYX_ERR_UNSUPPORTED, "none such");
     b.exec.kernel = NULL;
-    b.exec.memory = ULYX_MEMORY_CUDA;
-    refused(&b, ULYX_ERR_UNSUPPORTED, "memory kind");
+    uint64_t cause = 0;
+    b.exec.memory = 7;
+    refused(&b, ULYX_ERR_INVALID_ARGUMENT, "memory kind 7");
+    b.exec.memory = ULYX_MEMORY_HOST;
+    b.exec.cause = &cause;
+    refused(&b, ULYX_ERR_INVALID_ARGUMENT, "cause");
+    b.exec.cause = NULL;
     bench_free(&b);
 #undef REFUSED
 }
