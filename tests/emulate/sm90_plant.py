@@ -39,7 +39,19 @@ FAULTS = [
     ("NO_RESCALE", CONSUME, "sm90_scale(o, rows.alpha);", None),
     ("TAIL_OF_V_NOT_CLEARED", LOAD,
      "bool whole = WHICH != SM90_V || ", "bool whole = true || "),
+    ("RESCALED_WHERE_ALL_ROWS_ASK", SOFTMAX,
+     "__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)",
+     "__all_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)"),
+    ("MASK_IN_PAIRS", SOFTMAX, "rest < 2 ? rest : 2", "rest < 2 ? 0 : 2"),
+    ("SINK_FORGOTTEN", STORE, "item->sink", "-INFINITY"),
+    ("LSE_IN_BASE_2", SOFTMAX, "(float)((top + log2f(total)) * ln_2 - shift)",
+     "(float)(top + log2f(total))"),
+    ("NEAREST_KEY_FORGOTTEN", SOFTMAX, "(float)(beyond - a.nearest)",
+     "(float)beyond"),
+    ("CAP_FORGOTTEN", CONSUME, "c.args.cap > 0 || item->slope != 0",
+     "item->slope != 0"),
 ]
+EXPRESSIONS = [name for name, _, _, _ in FAULTS[14:]]
 ONLY_FENCE = ("NO_WGMMA_FENCE", "K_NOT_AWAITED")
 
 
@@ -48,6 +60,8 @@ def choice(number, name, place, instead):
     if name in ONLY_FENCE:
         first, rest = place.split("\n", 1)
         return f"if (!({test})) {first}\n{rest}"
+    if name in EXPRESSIONS:
+        return f"({test} ? {instead} : {place})"
     if instead is None:
         return f"if (!({test})) {place}"
     if place.startswith(("int64_t", "bool")):

@@ -105,6 +105,11 @@ kc_family_counting(
         if (!kc_takes(kernel, wish.dtype))
             continue;
         kc_generate(&kc, &random, &wish);
+        if (!kc_takes_dims(
+                kernel, wish.dtype, kc.problem.dim_qk, kc.problem.dim_v)) {
+            kc_free(&kc);
+            continue;
+        }
         kc.problem.sinks = kc.problem.alibi_slopes = NULL;
         fill_indicators(&kc);
         t->cases++;
