@@ -122,29 +122,12 @@ print_caps(uint64_t caps)
         const char *name;
     } names[] = {{ULI_TR_MAP, "map windows"},
         {ULI_TR_READ, "read ordinary memory"}, {ULI_TR_PUT, "put"},
-        {ULI_TR_BATCH, "send/receive batches"}};
+        {ULI_TR_BATCH, "send/receive batches"},
+        {ULI_TR_MAP_DEVICE, "map windows in device memory"}};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (caps & names[i].bit)
             printf(", %s", names[i].name);
-}
-
-/* Transports that users know and this version does not have. */
-static void
-print_missing(const struct uli_tr_ops *const *list, size_t count)
-{
-    static const char *const missing[][2] = {
-        {"nvlink", "this version moves host memory only"},
-        {"ucx", "this version stays on one node"}};
-
-    for (size_t m = 0; m < sizeof(missing) / sizeof(missing[0]); m++) {
-        size_t i = 0;
-
-        while (i < count && strcmp(list[i]->name, missing[m][0]) != 0)
-            i++;
-        if (i == count)
-            printf("  %-6s not usable: %s\n", missing[m][0], missing[m][1]);
-    }
 }
 
 static int
@@ -171,7 +154,6 @@ print_transports(void)
         print_caps(list[i]->caps);
         printf("%s%s\n", why[0] ? ": " : "", why);
     }
-    print_missing(list, count);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/status.h"
 #include "device/cuda_driver.h"
@@ -132,6 +133,19 @@ uli_cuda_open(const char *library)
         status = open_library(library ? library : "libcuda.so.1");
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+bool
+uli_cuda_present(char *why_p, size_t why_bytes)
+{
+    if (atomic_load_explicit(&is_open, memory_order_acquire))
+        return true;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library)
+        dlclose(library);
+    else
+        snprintf(why_p, why_bytes, "no CUDA driver: %s", dlerror());
+    return library != NULL;
 }
 
 const struct uli_cu_calls *

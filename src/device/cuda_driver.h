@@ -8,6 +8,7 @@
 #ifndef ULI_DEVICE_CUDA_DRIVER_H
 #define ULI_DEVICE_CUDA_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ulyx/types.h"
@@ -147,6 +148,10 @@ struct uli_cu_calls {
  * returns SUCCESS; ERR_UNSUPPORTED with the reason (not found, too old, an
  * entry point that it lacks, no device). */
 ulyx_status_t uli_cuda_open(const char *library);
+
+/* Whether there is a driver to be opened; where there is none, why_p says what
+ * the system says of it. Changes nothing, reports no error. */
+bool uli_cuda_present(char *why_p, size_t why_bytes);
 
 /* After a successful open. */
 const struct uli_cu_calls *uli_cuda_calls(void);

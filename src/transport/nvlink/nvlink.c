@@ -23,6 +23,8 @@ static bool
 usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 {
     (void)settings;
+    if (!uli_cuda_present(why_p, why_bytes))
+        return false;
     if (uli_device_cuda.open() == ULYX_SUCCESS)
         return true;
     snprintf(why_p, why_bytes, "%s", uli_error_text());
