@@ -13,6 +13,7 @@
 #include "api/params.h"
 #include "api/reshuffle_params.h"
 #include "base/status.h"
+#include "collectives/cuda/plan_gpu.h"
 #include "collectives/plan.h"
 #include "ulyx/reshuffle.h"
 
@@ -21,7 +22,8 @@ struct queued {
     struct uli_group_op entry;
     ulyx_plan_t *plan;
     ulyx_operation_t operation;
-    bool has_src, has_dst, has_stream;
+    bool has_src, has_dst;
+    void *stream;
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS];
     ulyx_op_t *op;
@@ -70,7 +72,6 @@ ulyx_plan_create(
     struct creation creation = {.comm = comm, .plan_p = plan_p};
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
-    ULI_TRY(uli_api_host_only(comm, "plan_create"));
     if (!plan_p)
         creation.verdict =
             uli_error(ULYX_ERR_INVALID_ARGUMENT, "plan_p is NULL");
@@ -93,10 +94,10 @@ ulyx_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
-    if (stream)
+    if (stream && !plan->gpu)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "stream is %p, must be NULL on the host", stream);
-    return uli_plan_update(plan, docs_q, docs_k);
+    return uli_plan_update(plan, docs_q, docs_k, stream);
 }
 
 ulyx_status_t
@@ -113,11 +114,15 @@ ulyx_plan_destroy(ulyx_plan_t *plan)
 
 /* ---- execution ----------------------------------------------------------- */
 
+/* On a device *op_p is NULL: the stream has it. */
 static ulyx_status_t
 start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
-    void *const dst[], bool has_stream, double timeout_s, ulyx_op_t **op_p)
+    void *const dst[], void *stream, double timeout_s, ulyx_op_t **op_p)
 {
-    if (has_stream)
+    *op_p = NULL;
+    if (plan->gpu)
+        return uli_plan_gpu_execute(plan, operation, src, dst, stream);
+    if (stream)
         return uli_plan_refuse(
             plan, ULYX_ERR_INVALID_ARGUMENT, "stream must be NULL on the host");
     return uli_plan_start(plan, operation, src, dst, timeout_s, op_p);
@@ -128,14 +133,14 @@ start_queued(void *context)
 {
     struct queued *q = context;
     return start(q->plan, q->operation, q->has_src ? q->src : NULL,
-        q->has_dst ? q->dst : NULL, q->has_stream, 0, &q->op);
+        q->has_dst ? q->dst : NULL, q->stream, 0, &q->op);
 }
 
 static ulyx_status_t
 wait_queued(void *context)
 {
     struct queued *q = context;
-    return uli_op_wait(q->op);
+    return q->op ? uli_op_wait(q->op) : ULYX_SUCCESS;
 }
 
 static ulyx_status_t
@@ -151,7 +156,7 @@ queue(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
         q->operation = operation;
         q->has_src = src != NULL;
         q->has_dst = dst != NULL;
-        q->has_stream = stream != NULL;
+        q->stream = stream;
         if (src)
             memcpy(q->src, src, bytes);
         if (dst)
@@ -169,8 +174,8 @@ ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
     ULI_CHECK_POINTER(plan);
     if (uli_group_active())
         return queue(plan, operation, src, dst, stream);
-    ULI_TRY(start(plan, operation, src, dst, stream != NULL, 0, &op));
-    return uli_op_wait(op);
+    ULI_TRY(start(plan, operation, src, dst, stream, 0, &op));
+    return op ? uli_op_wait(op) : ULYX_SUCCESS;
 }
 
 ulyx_status_t
@@ -181,12 +186,16 @@ ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_operation_t operation,
     ulyx_op_t *op;
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
+    if (plan->gpu)
+        return uli_plan_refuse(plan, ULYX_ERR_UNSUPPORTED,
+            "start is for host memory only: execute returns once the call is "
+            "in its stream");
     if (!op_p)
         return uli_plan_refuse(plan, ULYX_ERR_INVALID_ARGUMENT, "op_p is NULL");
     if (!(timeout_s >= 0))
         return uli_plan_refuse(plan, ULYX_ERR_INVALID_ARGUMENT,
             "timeout_s is negative or not a number");
-    ULI_TRY(start(plan, operation, src, dst, false, timeout_s, &op));
+    ULI_TRY(start(plan, operation, src, dst, NULL, timeout_s, &op));
     *op_p = op;
     return ULYX_SUCCESS;
 }

@@ -215,6 +215,7 @@ uli_reshuffle_params_read(const ulyx_plan_params_t *given, int32_t nranks,
     plan->operations = own.operations;
     plan->algo = own.algo;
     plan->slot_bytes = own.slot_bytes;
+    plan->max_sms = own.max_sms;
     plan->bytes_in_flight = own.bytes_in_flight;
     read_shape(&own, nranks, &plan->shape);
     ULI_TRY(read_parts(&own, &plan->shape));

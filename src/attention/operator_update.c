@@ -189,7 +189,7 @@ update_plans(struct ulyx_operator *op, int64_t most, int64_t *done_p)
                 if (*done_p == most)
                     return ULYX_SUCCESS;
                 if (uli_layout_has_tables(plan->layout))
-                    ULI_TRY(uli_plan_update(plan, q, k));
+                    ULI_TRY(uli_plan_update(plan, q, k, NULL));
                 ++*done_p;
             }
     return ULYX_SUCCESS;

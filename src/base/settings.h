@@ -90,6 +90,10 @@ enum uli_setting_type {
     X(ULYX_NET_PEERS, net_peers, INT, "8", 0, 131072,                          \
         "ranks of other nodes that a pairwise exchange sends to at one time; " \
         "0 = all")                                                             \
+    X(ULYX_GPU_SMS, gpu_sms, INT, "32", 1, 4096,                               \
+        "most multiprocessors of an exchange on device memory, unless its "    \
+        "plan "                                                                \
+        "says")                                                                \
     X(ULYX_STREAM_STORES, stream_stores, CHOICE, "auto|on|off", 0, 0,          \
         "streaming stores into windows: auto, on or off")                      \
     X(ULYX_CMA, cma, CHOICE, "auto|on|off", 0, 0,                              \

@@ -10,6 +10,7 @@
  * pieces can serve again when all peers have marked it closed here, for until
  * then they may still post. Meanwhile they lie in a grave.
  */
+#include "collectives/cuda/plan_gpu.h"
 #include "collectives/hier.h"
 #include "collectives/plan.h"
 
@@ -25,8 +26,12 @@ static bool
 closed_by_all(const struct uli_grave *grave)
 {
     for (int32_t p = 0; p < grave->nranks; p++)
-        if (grave->shares[p] && !uli_plan_closed_by(&grave->pieces, p))
+        if (grave->shares[p] &&
+            !(grave->gpu ? uli_plan_gpu_left_by(grave->gpu, p)
+                         : uli_plan_closed_by(&grave->pieces, p)))
             return false;
+    if (grave->gpu)
+        return true;
     /* Last: it is the last look at memory of others. */
     return uli_plan_pieces_idle(&grave->pieces) &&
            (!grave->hier || uli_hier_idle(grave->hier));
@@ -52,6 +57,7 @@ uli_plans_sweep(ulyx_comm_t *comm)
         uli_plan_free_pieces(comm, &grave->pieces);
         free_hier_piece(comm, grave->hier);
         uli_hier_destroy(grave->hier);
+        uli_plan_gpu_destroy(comm, grave->gpu);
         uli_list_remove(&grave->node);
         free(grave);
     }
@@ -65,6 +71,7 @@ forget_graves(ulyx_comm_t *comm)
         struct uli_grave *grave =
             ULI_CONTAINER_OF(comm->plan_graves.next, struct uli_grave, node);
         uli_hier_destroy(grave->hier);
+        uli_plan_gpu_destroy(NULL, grave->gpu);
         uli_list_remove(&grave->node);
         free(grave);
     }
@@ -99,19 +106,11 @@ drop_plan(ulyx_plan_t *plan)
 {
     uli_plan_free_pieces(plan->comm, &plan->pieces);
     free_hier_piece(plan->comm, plan->exchange.hier);
+    uli_plan_gpu_destroy(plan->comm, plan->gpu);
     free_plan(plan);
 }
 
 /* ---- before the agreement ------------------------------------------------ */
-
-static ulyx_status_t
-check_memory(const ulyx_comm_t *comm)
-{
-    if (comm->memory_kind == ULYX_MEMORY_HOST)
-        return ULYX_SUCCESS;
-    return uli_error(ULYX_ERR_UNSUPPORTED,
-        "plans exist for communicators of host memory only");
-}
 
 static ulyx_status_t
 choose_operations(ulyx_plan_t *plan, uint64_t wanted)
@@ -174,7 +173,6 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
     plan->flags = params->flags;
     ULI_TRY(uli_plan_check_algo(params->algo));
-    ULI_TRY(check_memory(comm));
     ULI_TRY(uli_layout_create(
         &params->shape, params->docs_q, params->docs_k, &plan->layout));
     ULI_TRY(uli_plan_choose_algo(plan, params->algo));
@@ -192,6 +190,8 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     if (plan->algo == ULI_ALGO_HIER && comm->nnodes > 1)
         ULI_TRY(uli_hier_create(plan, params->bytes_in_flight));
     ULI_TRY(uli_plan_measure(plan));
+    if (comm->gpu)
+        return uli_plan_gpu_prepare(plan, params);
     if (plan->flags & ULYX_PLAN_PROGRESS_THREAD) {
         ULI_TRY(uli_op_thread_hold());
         plan->holds_thread = true;
@@ -226,6 +226,8 @@ static ulyx_status_t
 complete(ulyx_plan_t *plan)
 {
     struct uli_exchange *exchange = &plan->exchange;
+    if (plan->comm->gpu)
+        return uli_plan_gpu_complete(plan);
     exchange->report = report;
     exchange->op.by_library_thread = plan->holds_thread;
     for (int32_t p = 0; p < plan->comm->nranks; p++)
@@ -274,9 +276,11 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
 }
 
 ulyx_status_t
-uli_plan_update(
-    ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k)
+uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
 {
+    if (plan->gpu)
+        return uli_plan_gpu_update(plan, docs_q, docs_k, stream);
     ULI_TRY(uli_exchange_take(&plan->exchange));
     ulyx_status_t status = uli_layout_update(plan->layout, docs_q, docs_k);
     if (status == ULYX_SUCCESS && uli_layout_has_tables(plan->layout)) {
@@ -289,26 +293,46 @@ uli_plan_update(
     return status;
 }
 
-ulyx_status_t
-uli_plan_destroy(ulyx_plan_t *plan)
+/* Tells the peers; after that the plan is in its grave. */
+static ulyx_status_t
+leave(ulyx_plan_t *plan)
 {
-    ulyx_comm_t *comm = plan->comm;
-    struct uli_grave *grave = plan->grave;
-    ULI_TRY(uli_exchange_take(&plan->exchange));
-    grave->pieces = plan->pieces;
-    grave->nranks = comm->nranks;
-    for (int32_t p = 0; p < comm->nranks; p++) {
-        struct uli_pair *pair = &plan->exchange.pairs[p];
-        grave->shares[p] = pair->shares;
-        if (pair->shares)
+    if (plan->gpu)
+        return uli_plan_gpu_leave(plan);
+    for (int32_t p = 0; p < plan->comm->nranks; p++)
+        if (plan->exchange.pairs[p].shares)
             uli_post_closed(&plan->exchange, p);
-    }
+    return ULYX_SUCCESS;
+}
+
+static void
+bury(ulyx_plan_t *plan)
+{
+    struct uli_grave *grave = plan->grave;
+    grave->pieces = plan->pieces;
+    grave->nranks = plan->comm->nranks;
+    for (int32_t p = 0; p < plan->comm->nranks; p++)
+        grave->shares[p] = plan->exchange.pairs[p].shares;
+    grave->gpu = plan->gpu;
     grave->hier = plan->exchange.hier;
     plan->exchange.hier = NULL;
     if (grave->hier)
         uli_hier_close(grave->hier);
-    uli_list_append(&comm->plan_graves, &grave->node);
+    uli_list_append(&plan->comm->plan_graves, &grave->node);
     plan->grave = NULL;
+}
+
+ulyx_status_t
+uli_plan_destroy(ulyx_plan_t *plan)
+{
+    ulyx_comm_t *comm = plan->comm;
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    ulyx_status_t status = leave(plan);
+    if (status != ULYX_SUCCESS) {
+        atomic_store(&plan->exchange.busy, false);
+        return status;
+    }
+    bury(plan);
     free_plan(plan);
     atomic_fetch_sub(&comm->nplans, 1);
     uli_plans_sweep(comm);

@@ -29,6 +29,7 @@ struct uli_plan_params {
     uint64_t flags, operations;
     const char *algo;
     int64_t slot_bytes, bytes_in_flight;
+    int32_t max_sms; /* 0 = the setting */
     double timeout_s;
 };
 
@@ -38,6 +39,7 @@ struct uli_rank_info {
     int32_t memory[2]; /* of the sequence and the head side */
     struct uli_address words, rings;
     struct uli_address hier; /* its piece of the hierarchical schedule */
+    struct uli_address device, marks; /* of a plan on device memory */
     int64_t chunk_bytes; /* of its rings for ranks that reach them: two each */
     /* The most of its rings for remote ranks and of its mirrors of theirs: a
      * pair uses the smaller of both ends' values. */
@@ -74,10 +76,13 @@ struct uli_plan_pieces {
     struct uli_arena_piece mirrors; /* count of puts, then a mirror a rank */
 };
 
+struct uli_plan_gpu; /* cuda/plan_gpu.h */
+
 struct uli_grave {
     struct uli_list node;
     struct uli_plan_pieces pieces;
-    struct uli_hier *hier; /* or NULL */
+    struct uli_hier *hier;    /* or NULL */
+    struct uli_plan_gpu *gpu; /* or NULL */
     int32_t nranks;
     bool shares[]; /* [nranks] */
 };
@@ -107,7 +112,8 @@ struct ulyx_plan {
     struct uli_sum_pool scratch_pool; /* one sum of another owner */
 
     struct uli_plan_pieces pieces;
-    struct uli_grave *grave; /* for destroy */
+    struct uli_plan_gpu *gpu; /* of device memory; NULL on the host */
+    struct uli_grave *grave;  /* for destroy */
     bool holds_thread;
     int64_t table_bytes; /* held in the arrays above */
     void *user;          /* of the public layer, freed with the plan */
@@ -122,8 +128,9 @@ struct ulyx_plan {
 ulyx_status_t uli_plan_create(ulyx_comm_t *comm,
     const struct uli_plan_params *params, ulyx_status_t verdict,
     double timeout_s, ulyx_plan_t **plan_p);
-ulyx_status_t uli_plan_update(
-    ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
+/* stream: on device memory. */
+ulyx_status_t uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream);
 ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 
 /* Returns arena pieces of plans that all peers have closed. */
@@ -164,6 +171,11 @@ ulyx_status_t uli_plan_start(ulyx_plan_t *plan, ulyx_operation_t operation,
     const void *const src[], void *const dst[], double timeout_s,
     ulyx_op_t **op_p);
 
+/* Checks a call's arguments and notes them in plan->exchange: pointers and
+ * where they lie. */
+ulyx_status_t uli_plan_check_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[]);
+
 /* Refuses the next call for a reason that the public edge found. */
 ulyx_status_t uli_plan_refuse(
     ulyx_plan_t *plan, ulyx_status_t status, const char *text);
@@ -202,6 +214,8 @@ bool uli_grid_overlap(const struct uli_grid *a, uintptr_t a_base,
 ulyx_status_t uli_plan_measure(ulyx_plan_t *plan);
 /* The volumes of the present document tables. */
 void uli_plan_remeasure(ulyx_plan_t *plan);
+/* Bytes of every tensor of every rank (plan_fill.c). */
+void uli_plan_fill_extents(ulyx_plan_t *plan);
 /* Fills the tables from the gathered strides (plan_fill.c). Cannot fail. */
 void uli_plan_build(ulyx_plan_t *plan);
 void uli_plan_free_tables(ulyx_plan_t *plan);

@@ -226,6 +226,8 @@ uli_plan_measure(ulyx_plan_t *plan)
         measure_now(&m);
         if (tables)
             room_for_updates(&m);
+        if (plan->comm->gpu)
+            continue; /* its tables are others */
         sums |= room->sums > 0;
         good = get_work(plan, op);
     }

@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "collectives/cuda/plan_gpu.h"
 #include "collectives/hier.h"
 #include "collectives/plan.h"
 #include "comm/remote.h"
@@ -97,10 +98,34 @@ count_peer(const ulyx_plan_t *plan, int op, int32_t p, struct verbs *verbs)
                    has_verb(&pair->out, ULI_VERB_STREAM);
 }
 
+/* On a device copies are pushed and sums pulled, or all goes by slots. */
+static void
+add_device_operation(struct line *line, const ulyx_plan_t *plan, int op)
+{
+    const struct uli_gpu_table *table = &plan->gpu->op[op].table;
+    int32_t peers = 0;
+    for (int32_t p = 0; p < plan->comm->nranks; p++)
+        peers += p != plan->comm->rank &&
+                 (plan->room[op].in[p].items || plan->room[op].out[p].items);
+    if (!peers)
+        add(line, "; %s: nothing between ranks", uli_operation_name(op));
+    else
+        add(line, "; %s: %d %s, tiles of %lld bytes", uli_operation_name(op),
+            peers,
+            table->slots  ? "by slot (small)"
+            : table->sums ? "stored to, shares of sums loaded"
+                          : "stored to",
+            (long long)table->tile_bytes);
+}
+
 static void
 add_operation(struct line *line, const ulyx_plan_t *plan, int op)
 {
     struct verbs verbs = {0};
+    if (plan->gpu) {
+        add_device_operation(line, plan, op);
+        return;
+    }
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         if (p != plan->comm->rank)
             count_peer(plan, op, p, &verbs);
@@ -133,6 +158,12 @@ static void
 add_algo(struct line *line, const ulyx_plan_t *plan)
 {
     long long limit = plan->exchange.peer_limit;
+    char text[160];
+    if (plan->gpu) {
+        uli_plan_gpu_describe(plan->gpu, text, sizeof(text));
+        add(line, "direct on device memory (%s)", text);
+        return;
+    }
     add(line, "%s (", uli_algo_name(plan->algo));
     if (plan->comm->nnodes > 1)
         add(line, "%d nodes", plan->comm->nnodes);
@@ -220,6 +251,7 @@ uli_plan_bytes(const ulyx_plan_t *plan)
     int64_t nranks = plan->comm->nranks;
     const struct uli_hier *hier = plan->exchange.hier;
     return (int64_t)sizeof(*plan) + plan->table_bytes +
+           (plan->gpu ? uli_plan_gpu_bytes(plan->gpu) : 0) +
            (hier ? (int64_t)sizeof(*hier) + hier->fixed_bytes +
                        hier->table_bytes + hier->piece.bytes
                  : 0) +

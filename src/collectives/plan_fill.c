@@ -231,8 +231,8 @@ fill_operation(struct fill *f)
     }
 }
 
-static void
-fill_extents(ulyx_plan_t *plan)
+void
+uli_plan_fill_extents(ulyx_plan_t *plan)
 {
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         for (int side = 0; side < ULI_SIDES; side++)
@@ -248,7 +248,7 @@ fill_extents(ulyx_plan_t *plan)
 void
 uli_plan_build(ulyx_plan_t *plan)
 {
-    fill_extents(plan);
+    uli_plan_fill_extents(plan);
     for (int op = 0; op < ULYX_OPERATIONS; op++) {
         struct fill f = {plan, &plan->work[op], op, uli_plan_side(op, true),
             uli_plan_side(op, false)};

@@ -8,6 +8,7 @@
  */
 #include "base/dtype.h"
 #include "base/status.h"
+#include "collectives/cuda/plan_gpu.h"
 #include "collectives/hier.h"
 #include "collectives/plan.h"
 
@@ -18,9 +19,12 @@ extent(const ulyx_plan_t *plan, enum uli_side side, int32_t tensor)
     return plan->extents[row * ULI_TENSORS + tensor];
 }
 
+/* Peers reach nothing else of a device. */
 static bool
 declared_window(const ulyx_plan_t *plan, enum uli_side side)
 {
+    if (plan->gpu)
+        return plan->comm->nranks > 1;
     return plan->info.memory[side == ULI_SIDE_SEQ ? 0 : 1] ==
            ULYX_POINTER_WINDOW;
 }
@@ -54,8 +58,9 @@ check_pointer(ulyx_plan_t *plan, const char *name, int32_t t,
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "%s[%d] (%p, %lld bytes) is not inside a window attached to the "
-        "communicator, as the plan has declared",
-        name, t, pointer, (long long)bytes);
+        "communicator, as %s",
+        name, t, pointer, (long long)bytes,
+        plan->gpu ? "tensors on a device must be" : "the plan has declared");
 }
 
 /* ---- overlap ------------------------------------------------------------- */
@@ -133,8 +138,8 @@ check_operation(const ulyx_plan_t *plan, ulyx_operation_t operation)
     return ULYX_SUCCESS;
 }
 
-static ulyx_status_t
-check_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+ulyx_status_t
+uli_plan_check_call(ulyx_plan_t *plan, ulyx_operation_t operation,
     const void *const src[], void *const dst[])
 {
     struct uli_exchange *exchange = &plan->exchange;
@@ -183,7 +188,7 @@ uli_plan_start(ulyx_plan_t *plan, ulyx_operation_t operation,
     ULI_TRY(uli_exchange_take(exchange));
     uli_deadline_t deadline =
         uli_deadline_in(uli_timeout_or(timeout_s, plan->timeout_s));
-    ulyx_status_t status = check_call(plan, operation, src, dst);
+    ulyx_status_t status = uli_plan_check_call(plan, operation, src, dst);
     exchange->operation = operation;
     exchange->hash = uli_layout_table_hash(plan->layout);
     if (status != ULYX_SUCCESS)
@@ -198,6 +203,10 @@ ulyx_status_t
 uli_plan_refuse_on(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
 {
     struct uli_exchange *exchange = &plan->exchange;
+    if (plan->gpu) {
+        uli_error_pass(status, text);
+        return uli_plan_gpu_refuse(plan, status);
+    }
     ULI_TRY(uli_comm_check(plan->comm));
     ULI_TRY(uli_exchange_take(exchange));
     return uli_exchange_refuse(exchange, uli_error_pass(status, text),

@@ -241,6 +241,8 @@ uli_gpu_open(ulyx_comm_t *comm)
     gpu->sharers = 1;
     pthread_mutex_init(&gpu->lock, NULL);
     uli_list_init(&gpu->arenas);
+    pthread_mutex_init(&gpu->plans_lock, NULL);
+    uli_list_init(&gpu->plans);
     comm->gpu = gpu;
     ULI_TRY(find_device(comm));
     return make_own_things(gpu);
@@ -357,6 +359,7 @@ uli_gpu_close(ulyx_comm_t *comm)
         (void)gpu->ops->stream_destroy(gpu->device, gpu->stream);
     if (gpu->poison)
         (void)gpu->ops->host_free(gpu->device, gpu->poison);
+    pthread_mutex_destroy(&gpu->plans_lock);
     pthread_mutex_destroy(&gpu->lock);
     free(gpu->row);
     free(gpu);

@@ -54,6 +54,9 @@ struct uli_gpu {
 
     struct uli_list arenas; /* under comm->lock, private to gpu_arena.c */
 
+    /* Private to collectives: plans on this device. The lock is taken last. */
+    struct uli_list plans;
+    pthread_mutex_t plans_lock;
     /* Set by collectives: work of this rank that may touch windows of peers is
      * on the device. Asked by detach of a failed communicator and by destroy,
      * from any thread, under the registry's lock: it must not wait. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The primary context of a device around driver calls; inside src/device.
+ * The primary context of a device around calls of the driver and launches.
  */
 #ifndef ULI_DEVICE_CUDA_CONTEXT_H
 #define ULI_DEVICE_CUDA_CONTEXT_H

@@ -27,3 +27,10 @@ uli_gpu_kernels_present(void)
 {
     return false;
 }
+
+int
+uli_gpu_multiprocessors(int32_t *count_p)
+{
+    (void)count_p;
+    return NOT_SUPPORTED;
+}

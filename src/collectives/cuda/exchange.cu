@@ -11,6 +11,23 @@
  */
 #include "collectives/cuda/exchange_work.h"
 
+/* Tells the host; one thread of the launch that opens a call. */
+static __device__ void
+note_begin(const struct call &c)
+{
+    if (c.args->report && threadIdx.x == 0)
+        ptx_st_relaxed_sys_u64(&c.args->report->begun, c.n);
+}
+
+/* How much there is, as the last update has it. */
+static __device__ struct uli_gpu_head
+head_of(const uli_gpu_args &args)
+{
+    struct uli_gpu_head head = {args.nitems, args.nfirst, args.ntiles,
+        args.nfirst_tiles, args.tile_bytes, 0};
+    return args.head ? *args.head : head;
+}
+
 template <bool SUMS>
 __global__ void
 __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
@@ -20,14 +37,22 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
     bool ok = true;
     if (block_stopped(c))
         return;
-    if (args.steps & ULI_GPU_OPEN && blockIdx.x == 0)
+    if (args.steps == ULI_GPU_LEAVE) {
+        block_leaves(c);
+        return;
+    }
+    if (args.steps & ULI_GPU_OPEN && blockIdx.x == 0) {
+        note_begin(c);
         block_posts(c, false);
+    }
     if (args.steps == ULI_GPU_OPEN) {
         block_awaits(c, ULI_GPU_AWAITS_READY);
         return;
     }
-    if (args.steps & ULI_GPU_MOVE)
-        ok = warp_works<SUMS>(c, 0, args.nitems, 0, args.ntiles);
+    if (args.steps & ULI_GPU_MOVE) {
+        struct uli_gpu_head head = head_of(args);
+        ok = warp_works<SUMS>(c, 0, head.nitems, 0, head.ntiles);
+    }
     ok = __syncthreads_and(ok) != 0;
     if (ok && args.steps & ULI_GPU_CLOSE && is_last_block(c) && block_closes(c))
         advance(c);
@@ -39,9 +64,11 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
     exchange_small_kernel(const __grid_constant__ uli_gpu_args args)
 {
     struct call c = begin_call(args);
+    struct uli_gpu_head head = head_of(args);
     if (block_stopped(c))
         return;
-    warp_works<SUMS>(c, 0, args.nfirst, 0, args.nfirst_tiles);
+    note_begin(c);
+    warp_works<SUMS>(c, 0, head.nfirst, 0, head.nfirst_tiles);
     __syncthreads();
     block_posts(c, true);
     if (!block_awaits(c, ULI_GPU_AWAITS_DONE))
@@ -51,7 +78,8 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
         if (p != args.rank && args.peers[p].shares)
             judge(c, p);
     warp_works<SUMS>(
-        c, args.nfirst, args.nitems, args.nfirst_tiles, args.ntiles);
+        c, head.nfirst, head.nitems, head.nfirst_tiles, head.ntiles);
+    __syncthreads(); /* what others have judged and moved is in */
     advance(c);
 }
 
@@ -73,6 +101,19 @@ uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
     struct uli_launch launch = {dim3(small ? 1 : (unsigned)blocks),
         dim3((unsigned)threads), 0, (cudaStream_t)stream};
     return uli_kernel_launch(launch, kernel_of(small, args->sums != 0), *args);
+}
+
+int
+uli_gpu_multiprocessors(int32_t *count_p)
+{
+    int device = 0, count = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(
+            &count, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess)
+        *count_p = count;
+    return error;
 }
 
 int

@@ -58,12 +58,18 @@ enum {
 /* What one peer writes into this rank's memory. */
 struct uli_gpu_words {
     uint64_t ready, done;
-    uint64_t pad[ULI_GPU_LINE / 8 - 2];
+    uint64_t gone; /* the first call that the peer takes no part in, as it has
+                    * destroyed its plan; 0 = none. ready and done are at their
+                    * end then */
+    uint64_t pad[ULI_GPU_LINE / 8 - 3];
     uint64_t records[2][ULI_GPU_RECORD_WORDS];
 };
 
 /* Why a call ended badly: -status | phase << 8 | peer << 16 | low bits of n
- * << 32. Zero is none. */
+ * << 32. Zero is none. Instead of a status: of DISAGREES the operation that
+ * the peer executes and ULI_GPU_OTHER_OPERATION, or 0 where the tables differ;
+ * of REFUSED ULI_GPU_HAS_LEFT, the peer has destroyed its plan. */
+enum { ULI_GPU_OTHER_OPERATION = 0x80, ULI_GPU_HAS_LEFT = 0xFF };
 enum uli_gpu_phase {
     ULI_GPU_AWAITS_READY = 1,
     ULI_GPU_AWAITS_DONE,
@@ -82,6 +88,14 @@ struct uli_gpu_state {
     uint64_t verdict; /* first call that moved nothing with some peer, until
                        * the host has read and cleared it */
     uint32_t blocks;  /* of the call in flight that have ended their part */
+};
+
+/* What the host reads of it: in mapped host memory, stored by the device. */
+struct uli_gpu_report {
+    uint64_t begun, ended; /* n of the last call that has */
+    uint64_t failed;       /* as of the state */
+    uint64_t verdict;      /* of the last call that has one; the state's is
+                            * cleared */
 };
 
 /* One peer, as this rank reaches it. */
@@ -134,20 +148,31 @@ struct uli_gpu_table {
     bool sums;  /* has any */
 };
 
+/* What an update of the document tables changes, on the device, so that
+ * captured launches obey it. */
+struct uli_gpu_head {
+    int64_t nitems, nfirst, ntiles, nfirst_tiles, tile_bytes;
+    uint64_t hash; /* of the document tables */
+};
+
 /* ---- launch -------------------------------------------------------------- */
 
 enum uli_gpu_step {
     ULI_GPU_OPEN = 1, /* post READY; alone: and wait for the others' */
     ULI_GPU_MOVE = 2,
     ULI_GPU_CLOSE = 4, /* post DONE, wait for the others', advance n */
-    ULI_GPU_ALL = 7
+    ULI_GPU_ALL = 7,
+    ULI_GPU_LEAVE = 8, /* alone, after the last call: tell all peers */
 };
 
 struct uli_gpu_args {
     const struct uli_gpu_item *items; /* on the device, as all below */
     const struct uli_gpu_source *sources;
     int64_t nitems, nfirst, ntiles, nfirst_tiles, tile_bytes;
+    const struct uli_gpu_head *head; /* goes before these five and the record's
+                                      * hash; or NULL */
     struct uli_gpu_state *state;
+    struct uli_gpu_report *report;    /* or NULL */
     const struct uli_gpu_peer *peers; /* [nranks] */
     int32_t rank, nranks;
     const uint64_t *poison; /* not 0 there: leave. Mapped host memory, written
@@ -164,7 +189,8 @@ struct uli_gpu_args {
 /* Enqueues steps of one call on a stream (a cudaStream_t). With all steps and
  * more than one block a kernel spins while others must run: blocks of all
  * ranks of the device fit together, or the steps are enqueued one by one.
- * OPEN or CLOSE alone is one block. threads: a multiple of 32, at most 256.
+ * OPEN, CLOSE or LEAVE alone is one block. threads: a multiple of 32, at most
+ * 256.
  * returns a cudaError_t. Allocates nothing; may be captured. */
 int uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream);
@@ -172,8 +198,10 @@ int uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
  * `threads` threads a multiprocessor holds of the one that takes more room.
  * returns a cudaError_t. */
 int uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p);
+/* Of the current device. returns a cudaError_t. */
+int uli_gpu_multiprocessors(int32_t *count_p);
 
-/* Whether this build has the kernels; without them the two above fail, and no
+/* Whether this build has the kernels; without them the three above fail, and no
  * communicator of CUDA memory is made. */
 bool uli_gpu_kernels_present(void);
 

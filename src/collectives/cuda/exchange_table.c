@@ -18,6 +18,7 @@ struct build {
     const struct uli_gpu_table_params *params;
     struct uli_gpu_table table;
     int64_t item_room, source_room;
+    bool grows; /* else what is there suffices */
     int32_t nranks;
     enum uli_side from, to;
     struct uli_place *scratch; /* of uli_layout_each_move */
@@ -26,14 +27,17 @@ struct build {
     int64_t *offset;
     int64_t (*stride)[3];
     bool second; /* after DONE */
-    bool failed; /* no memory */
+    bool failed; /* no memory, or no room */
 };
 
 /* ---- growing ------------------------------------------------------------- */
 
 static void *
-grown(void *array, int64_t *room_p, int64_t needed, size_t each)
+grown(const struct build *b, void *array, int64_t *room_p, int64_t needed,
+    size_t each)
 {
+    if (!b->grows)
+        return NULL;
     int64_t room = uli_max(needed, 2 * *room_p);
     void *more = realloc(array, (size_t)room * each);
     if (more)
@@ -46,7 +50,7 @@ add_item(struct build *b, enum uli_gpu_kind kind, const struct uli_move *move)
 {
     struct uli_gpu_table *table = &b->table;
     if (table->nitems == b->item_room) {
-        void *more = grown(table->items, &b->item_room, table->nitems + 16,
+        void *more = grown(b, table->items, &b->item_room, table->nitems + 16,
             sizeof(*table->items));
         if (!more)
             return NULL;
@@ -66,7 +70,7 @@ add_sources(struct build *b, int64_t count)
 {
     struct uli_gpu_table *table = &b->table;
     if (table->nsources + count > b->source_room) {
-        void *more = grown(table->sources, &b->source_room,
+        void *more = grown(b, table->sources, &b->source_room,
             table->nsources + count + 16, sizeof(*table->sources));
         if (!more)
             return NULL;
@@ -364,33 +368,6 @@ walk(struct build *b, int32_t dst, int32_t src, uli_move_fn visit)
             layout, b->params->operation, t, dst, src, b->scratch, visit, b);
 }
 
-/* Tiles so large that each worker gets some, and none is tiny. */
-static void
-cut_tiles(struct build *b)
-{
-    struct uli_gpu_table *table = &b->table;
-    int64_t total = 0, tile;
-    for (int64_t i = 0; i < table->nitems; i++) {
-        const struct uli_gpu_item *item = &table->items[i];
-        total += item->extent[0] * item->extent[1] * item->extent[2] *
-                 item->run * (item->kind == ULI_GPU_SUM ? 4 : 1);
-    }
-    tile = uli_round_up(
-        total / uli_max(1, b->params->workers) + 1, ULI_GPU_TILE_MIN);
-    tile = uli_min(tile, ULI_GPU_TILE_MAX);
-    table->tile_bytes = tile;
-    for (int64_t i = 0; i < table->nitems; i++) {
-        struct uli_gpu_item *item = &table->items[i];
-        int64_t each = item->kind == ULI_GPU_SUM ? tile / 4 : tile;
-        int64_t length =
-            item->extent[0] * item->extent[1] * item->extent[2] * item->run;
-        item->first_tile = table->ntiles;
-        table->ntiles += (length + each - 1) / each;
-        if (i < table->nfirst)
-            table->nfirst_tiles = table->ntiles;
-    }
-}
-
 /* ---- slots --------------------------------------------------------------- */
 
 static bool
@@ -446,40 +423,63 @@ build_all(struct build *b)
     if (b->table.slots)
         walk(b, me, -1, visit_in);
     report_slots(b, b->params->received_p);
-    cut_tiles(b);
+    uli_gpu_table_cut(&b->table, b->params->workers);
+}
+
+static struct build
+begin(const struct uli_gpu_table_params *params,
+    const struct uli_gpu_scratch *scratch)
+{
+    struct build b = {.params = params,
+        .nranks = uli_layout_shape(params->layout)->nranks,
+        .from = uli_plan_side(params->operation, true),
+        .to = uli_plan_side(params->operation, false),
+        .scratch = scratch->places,
+        .slot_at = scratch->slot_at,
+        .group = scratch->group,
+        .offset = scratch->offset,
+        .stride = scratch->stride};
+    return b;
 }
 
 ulyx_status_t
 uli_gpu_table_build(
     const struct uli_gpu_table_params *params, struct uli_gpu_table *table_p)
 {
-    int32_t nranks = uli_layout_shape(params->layout)->nranks;
-    size_t n = (size_t)nranks;
-    struct build b = {.params = params,
-        .nranks = nranks,
-        .from = uli_plan_side(params->operation, true),
-        .to = uli_plan_side(params->operation, false),
-        .scratch = malloc((size_t)(uli_layout_scratch(params->layout) + 1) *
-                          sizeof(struct uli_place)),
-        .slot_at = calloc(n, sizeof(int64_t)),
-        .group = malloc(n * sizeof(int32_t)),
-        .offset = malloc(n * sizeof(int64_t)),
-        .stride = malloc(n * sizeof(int64_t[3]))};
+    struct uli_gpu_scratch scratch;
     memset(table_p, 0, sizeof(*table_p));
-    b.failed = !b.scratch || !b.slot_at || !b.group || !b.offset || !b.stride;
-    if (!b.failed)
-        build_all(&b);
-    free(b.scratch);
-    free(b.slot_at);
-    free(b.group);
-    free(b.offset);
-    free(b.stride);
+    ULI_TRY(uli_gpu_scratch_create(params->layout, &scratch));
+    struct build b = begin(params, &scratch);
+    b.grows = true;
+    build_all(&b);
+    uli_gpu_scratch_free(&scratch);
     if (b.failed) {
         uli_gpu_table_free(&b.table);
         return uli_error(
             ULYX_ERR_NO_MEMORY, "tables of an exchange on a device: no memory");
     }
     *table_p = b.table;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_gpu_table_fill(const struct uli_gpu_table_params *params,
+    struct uli_gpu_scratch *scratch, int64_t item_room, int64_t source_room,
+    struct uli_gpu_table *table)
+{
+    struct build b = begin(params, scratch);
+    memset(b.slot_at, 0, (size_t)b.nranks * sizeof(*b.slot_at));
+    b.table.items = table->items;
+    b.table.sources = table->sources;
+    b.item_room = item_room;
+    b.source_room = source_room;
+    build_all(&b);
+    if (b.failed)
+        return uli_error(ULYX_ERR_INTERNAL,
+            "tables of an exchange on a device: %lld items and %lld sources "
+            "are too few",
+            (long long)item_room, (long long)source_room);
+    *table = b.table;
     return ULYX_SUCCESS;
 }
 

@@ -30,4 +30,30 @@ ulyx_status_t uli_gpu_table_build(
     const struct uli_gpu_table_params *params, struct uli_gpu_table *table_p);
 void uli_gpu_table_free(struct uli_gpu_table *table);
 
+/* Gives the items their tiles, for so many workers (exchange_room.c). */
+void uli_gpu_table_cut(struct uli_gpu_table *table, int64_t workers);
+
+/* What building needs on the side: for those who may not allocate then. */
+struct uli_gpu_scratch {
+    struct uli_place *places;
+    int64_t *slot_at, *offset;
+    int32_t *group;
+    int64_t (*stride)[3];
+};
+/* Errors: NO_MEMORY; nothing is left then. */
+ulyx_status_t uli_gpu_scratch_create(
+    const struct uli_layout *layout, struct uli_gpu_scratch *scratch_p);
+void uli_gpu_scratch_free(struct uli_gpu_scratch *scratch);
+
+/* Most items and sources of an operation's table at a rank, over all document
+ * tables that the layout takes (exchange_room.c). */
+void uli_gpu_table_room(const struct uli_layout *layout,
+    ulyx_operation_t operation, int32_t rank, struct uli_gpu_scratch *scratch,
+    int64_t *items_p, int64_t *sources_p);
+/* As build, into table->items and ->sources, which have that room and stay the
+ * caller's. Allocates nothing. Errors: INTERNAL, the room was too small. */
+ulyx_status_t uli_gpu_table_fill(const struct uli_gpu_table_params *params,
+    struct uli_gpu_scratch *scratch, int64_t item_room, int64_t source_room,
+    struct uli_gpu_table *table);
+
 #endif

@@ -45,8 +45,10 @@ block_stopped(const struct call &c)
 static __device__ void
 fail(const struct call &c, uint64_t status, uint64_t phase, int32_t peer)
 {
-    ptx_atom_cas_relaxed_gpu_u64(
-        &c.args->state->failed, 0, ULI_GPU_CAUSE(status, phase, peer, c.n));
+    uint64_t cause = ULI_GPU_CAUSE(status, phase, peer, c.n);
+    if (ptx_atom_cas_relaxed_gpu_u64(&c.args->state->failed, 0, cause) == 0 &&
+        c.args->report)
+        ptx_st_release_sys_u64(&c.args->report->failed, cause);
 }
 
 /* One thread: waits until a peer's word has reached n. False: the call has
@@ -74,13 +76,36 @@ record_of(const struct call &c, int32_t peer)
     return c.args->peers[peer].mine->records[c.n & 1];
 }
 
+static __device__ int64_t
+tile_bytes_of(const struct call &c)
+{
+    return c.args->head ? c.args->head->tile_bytes : c.args->tile_bytes;
+}
+
+static __device__ uint64_t
+hash_of(const struct call &c)
+{
+    return c.args->head ? c.args->head->hash
+                        : c.args->record[ULI_GPU_RECORD_HASH];
+}
+
+/* READY(n) is here: is it that the peer has destroyed its plan? It may also be
+ * doing so after a call n that both were in. */
+static __device__ bool
+has_left(const struct call &c, int32_t peer)
+{
+    uint64_t gone = ptx_ld_relaxed_sys_u64(&c.args->peers[peer].mine->gone);
+    return gone != 0 && gone <= c.n;
+}
+
 /* The peer's record is here: does it do the same call? */
 static __device__ bool
 record_agrees(const struct call &c, int32_t peer)
 {
     const uint64_t *record = record_of(c, peer);
-    return record[ULI_GPU_RECORD_CALL] == c.args->record[ULI_GPU_RECORD_CALL] &&
-           record[ULI_GPU_RECORD_HASH] == c.args->record[ULI_GPU_RECORD_HASH];
+    return !has_left(c, peer) &&
+           record[ULI_GPU_RECORD_CALL] == c.args->record[ULI_GPU_RECORD_CALL] &&
+           record[ULI_GPU_RECORD_HASH] == hash_of(c);
 }
 
 /* Where a peer's tensor begins, mapped here; NULL when it is not in a window
@@ -94,8 +119,9 @@ tensor_of(const struct call &c, int32_t peer, int32_t tensor, bool dst)
     const uint64_t *address = record_of(c, peer) +
                               (dst ? ULI_GPU_RECORD_DST : ULI_GPU_RECORD_SRC) +
                               2 * tensor;
-    return address[0] < p->nwindows ? p->windows[address[0]] + address[1]
-                                    : nullptr;
+    unsigned char *base =
+        address[0] < p->nwindows ? p->windows[address[0]] : nullptr;
+    return base ? base + address[1] : nullptr;
 }
 
 /* One warp, all lanes alike: may it touch this peer's tensors or slot? */
@@ -123,7 +149,7 @@ warp_posts(const struct call &c, int32_t peer, bool done)
     uli_gpu_words *yours = c.args->peers[peer].yours;
     uint64_t *record = yours->records[c.n & 1];
     for (int i = (int)threadIdx.x % WARP; i < ULI_GPU_RECORD_WORDS; i += WARP)
-        record[i] = c.args->record[i];
+        record[i] = i == ULI_GPU_RECORD_HASH ? hash_of(c) : c.args->record[i];
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
         ptx_st_release_sys_u64(&yours->ready, c.n);
@@ -145,22 +171,39 @@ block_posts(const struct call &c, bool done)
     }
 }
 
+/* Is there a tensor of the peer in a window that is not known here? */
+static __device__ bool
+lost_window(const struct call &c, int32_t peer)
+{
+    const uint64_t *record = record_of(c, peer);
+    const uli_gpu_peer *p = &c.args->peers[peer];
+    for (int i = ULI_GPU_RECORD_SRC; i < ULI_GPU_RECORD_WORDS; i += 2)
+        if (record[i] != ULI_GPU_NO_WINDOW &&
+            (record[i] >= p->nwindows || !p->windows[record[i]]))
+            return true;
+    return false;
+}
+
 /* Notes why nothing moved with a peer; its record is here. */
 static __device__ void
 judge(const struct call &c, int32_t peer)
 {
-    const uint64_t *record = record_of(c, peer);
-    uint64_t status = record[ULI_GPU_RECORD_CALL] & 0xFFFFFFFFu, phase = 0;
-    if (status != 0)
+    uint64_t call = record_of(c, peer)[ULI_GPU_RECORD_CALL];
+    uint64_t own = c.args->record[ULI_GPU_RECORD_CALL];
+    uint64_t status = call & 0xFFFFFFFFu, phase = 0;
+    if (has_left(c, peer)) {
         phase = ULI_GPU_REFUSED;
-    else if ((c.args->record[ULI_GPU_RECORD_CALL] & 0xFFFFFFFFu) != 0)
+        status = ULI_GPU_HAS_LEFT;
+    } else if (status != 0) {
+        phase = ULI_GPU_REFUSED;
+    } else if ((own & 0xFFFFFFFFu) != 0) {
         return; /* it is this rank that refuses */
-    else if (!record_agrees(c, peer))
+    } else if (!record_agrees(c, peer)) {
         phase = ULI_GPU_DISAGREES;
-    for (int i = ULI_GPU_RECORD_SRC; !phase && i < ULI_GPU_RECORD_WORDS; i += 2)
-        if (record[i] != ULI_GPU_NO_WINDOW &&
-            record[i] >= c.args->peers[peer].nwindows)
-            phase = ULI_GPU_LOST;
+        status = call == own ? 0 : call >> 32 | ULI_GPU_OTHER_OPERATION;
+    } else if (lost_window(c, peer)) {
+        phase = ULI_GPU_LOST;
+    }
     if (phase)
         ptx_atom_cas_relaxed_gpu_u64(&c.args->state->verdict, 0,
             ULI_GPU_CAUSE(status & 0xFF, phase, peer, c.n));
@@ -198,6 +241,22 @@ block_closes(const struct call &c)
         ptx_st_release_sys_u64(&c.args->peers[p].yours->done, c.n);
     }
     return block_awaits(c, ULI_GPU_AWAITS_DONE);
+}
+
+/* One block, after the plan's last call: the peers' next calls find at once
+ * that this rank is in none of them. */
+static __device__ void
+block_leaves(const struct call &c)
+{
+    for (int32_t p = (int32_t)threadIdx.x; p < c.args->nranks;
+         p += (int32_t)blockDim.x) {
+        if (p == c.args->rank || !c.args->peers[p].shares)
+            continue;
+        uli_gpu_words *yours = c.args->peers[p].yours;
+        ptx_st_relaxed_sys_u64(&yours->gone, c.n);
+        ptx_st_release_sys_u64(&yours->ready, UINT64_MAX);
+        ptx_st_release_sys_u64(&yours->done, UINT64_MAX);
+    }
 }
 
 #endif

@@ -75,7 +75,7 @@ static __device__ void
 warp_moves(const struct call &c, const uli_gpu_item &item, int64_t tile)
 {
     bool sum = SUMS && item.kind == ULI_GPU_SUM;
-    int64_t each = sum ? c.args->tile_bytes / 4 : c.args->tile_bytes;
+    int64_t each = sum ? tile_bytes_of(c) / 4 : tile_bytes_of(c);
     int64_t length =
         item.extent[0] * item.extent[1] * item.extent[2] * item.run;
     int64_t begin = (tile - item.first_tile) * each;
@@ -137,10 +137,17 @@ is_last_block(const struct call &c)
 static __device__ void
 advance(const struct call &c)
 {
-    if (threadIdx.x == 0) {
-        c.args->state->blocks = 0;
-        c.args->state->call = c.n;
-    }
+    struct uli_gpu_report *report = c.args->report;
+    if (threadIdx.x != 0)
+        return;
+    c.args->state->blocks = 0;
+    c.args->state->call = c.n;
+    if (!report)
+        return;
+    if (c.args->state->verdict)
+        ptx_st_relaxed_sys_u64(&report->verdict, c.args->state->verdict);
+    c.args->state->verdict = 0;
+    ptx_st_release_sys_u64(&report->ended, c.n);
 }
 
 #endif

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Life of a plan on device memory: its pieces before the agreement, what it
+ * knows of its peers after it, its end.
+ *
+ * The end. Peers may post into this rank's words as long as they have calls,
+ * so its piece lies in a grave until all have left. A rank leaves by a kernel
+ * that tells the device words of each peer, waits for it, and then marks the
+ * peer's host memory, which is what sweeps read: after the mark nothing of the
+ * rank comes any more.
+ */
+#include "collectives/cuda/plan_gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/cuda/residency.h"
+#include "comm/gpu.h"
+#include "device/cuda_context.h"
+#include "device/cuda_driver.h"
+
+/* ---- the device ---------------------------------------------------------- */
+
+static ulyx_status_t
+check_possible(const ulyx_plan_t *plan)
+{
+    const char *unmapped = uli_gpu_unmapped(plan->comm);
+    if (!uli_gpu_kernels_present())
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "plans on device memory: ulyx was built without CUDA");
+    if (unmapped)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "device memory is not mapped between the ranks: %s", unmapped);
+    if (plan->flags & ULYX_PLAN_PROGRESS_THREAD)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "flags has PROGRESS_THREAD, which is for host memory only");
+    return ULYX_SUCCESS;
+}
+
+/* Loads the kernels, while none of ours can be running for the first plan of
+ * the process. */
+static ulyx_status_t
+load_kernels(struct uli_plan_gpu *gpu, int32_t *blocks_per_sm_p)
+{
+    ULI_TRY(uli_cuda_enter(gpu->device));
+    ulyx_status_t status =
+        uli_cuda_status(uli_gpu_multiprocessors(&gpu->multiprocessors),
+            "cudaDeviceGetAttribute");
+    if (status == ULYX_SUCCESS)
+        status = uli_cuda_status(
+            uli_gpu_exchange_prepare(ULI_GPU_THREADS, blocks_per_sm_p),
+            "loading the kernels of the exchange");
+    return uli_cuda_leave(status);
+}
+
+/* As many blocks as the hint or setting says, if they may wait for others;
+ * else fewer is no help. */
+static ulyx_status_t
+choose_blocks(ulyx_plan_t *plan, int32_t max_sms)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    const ulyx_comm_t *comm = plan->comm;
+    int32_t per_sm = 0, here = 0, me = comm->rank;
+    ULI_TRY(load_kernels(gpu, &per_sm));
+    for (int32_t p = 0; p < comm->nranks; p++)
+        here +=
+            comm->peers[p].same_process &&
+            memcmp(comm->peers[p].identity.gpu, comm->peers[me].identity.gpu,
+                sizeof(comm->peers[p].identity.gpu)) == 0;
+    int64_t sharers = uli_max(uli_gpu_sharers(comm), 1);
+    int64_t capacity = (int64_t)gpu->multiprocessors * per_sm * here / sharers;
+    int64_t sms = max_sms ? max_sms : comm->settings.gpu_sms;
+    sms = uli_min(sms, uli_max(gpu->multiprocessors / sharers, 1));
+    gpu->shares_device = here > 1;
+    gpu->blocks = (int32_t)sms;
+    if (uli_residency_claim(gpu->device, capacity, sms))
+        gpu->claimed = (int32_t)sms;
+    return ULYX_SUCCESS;
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+static bool
+allocate(struct uli_plan_gpu *gpu, const ulyx_plan_t *plan)
+{
+    size_t n = (size_t)gpu->nranks;
+    gpu->their_marks = calloc(n, sizeof(*gpu->their_marks));
+    gpu->nodes = calloc(n, sizeof(*gpu->nodes));
+    gpu->strides = calloc(n, sizeof(*gpu->strides));
+    if (!gpu->their_marks || !gpu->nodes || !gpu->strides)
+        return false;
+    for (int32_t p = 0; p < gpu->nranks; p++) {
+        gpu->nodes[p] = plan->comm->peers[p].node;
+        gpu->strides[p] = plan->ranks[p].strides;
+    }
+    return true;
+}
+
+static ulyx_status_t
+take_pinned(struct uli_plan_gpu *gpu, bool has_tables)
+{
+    void *there;
+    gpu->nbuffers = has_tables ? ULI_GPU_BUFFERS : 1;
+    gpu->pinned_bytes = ULI_GPU_LINE + gpu->nbuffers * gpu->tables_bytes;
+    ULI_TRY(gpu->ops->host_alloc(
+        gpu->device, gpu->pinned_bytes, &gpu->pinned, &there));
+    memset(gpu->pinned, 0, (size_t)gpu->pinned_bytes);
+    gpu->report = gpu->pinned;
+    for (int o = 0; o < ULYX_OPERATIONS; o++)
+        gpu->op[o].args.report = there;
+    for (int b = 0; b < gpu->nbuffers; b++) {
+        gpu->buffers[b] =
+            (unsigned char *)gpu->pinned + ULI_GPU_LINE + b * gpu->tables_bytes;
+        ULI_TRY(gpu->ops->event_create(gpu->device, &gpu->copied[b]));
+    }
+    ULI_TRY(gpu->ops->event_create(gpu->device, &gpu->ended));
+    return gpu->ops->stream_create(gpu->device, &gpu->own_stream);
+}
+
+static int64_t
+take(int64_t *at, int64_t count, int64_t bytes)
+{
+    int64_t place = *at;
+    *at = uli_round_up(place + count * bytes, ULI_GPU_LINE);
+    return place;
+}
+
+static ulyx_status_t
+take_pieces(ulyx_plan_t *plan)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    int64_t at = 0, n = gpu->nranks;
+    take(&at, n, (int64_t)sizeof(struct uli_gpu_words)); /* words at 0 */
+    gpu->slots_at = take(&at, 2 * n, plan->slot_limit);
+    gpu->state_at = take(&at, 1, (int64_t)sizeof(struct uli_gpu_state));
+    gpu->peers_at = take(&at, n, (int64_t)sizeof(struct uli_gpu_peer));
+    gpu->tables_at = take(&at, 1, gpu->tables_bytes);
+    ULI_TRY(uli_gpu_arena_alloc(plan->comm, at, &gpu->piece));
+    ULI_TRY(uli_arena_alloc(
+        plan->comm, n * (int64_t)sizeof(uint64_t), &gpu->marks));
+    plan->info.device.window = gpu->piece.window;
+    plan->info.device.offset = gpu->piece.offset;
+    plan->info.marks.window = gpu->marks.window;
+    plan->info.marks.offset = gpu->marks.offset;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_plan_gpu_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    ulyx_comm_t *comm = plan->comm;
+    ULI_TRY(check_possible(plan));
+    struct uli_plan_gpu *gpu = calloc(1, sizeof(*gpu));
+    if (!gpu)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    plan->gpu = gpu;
+    gpu->plan = plan;
+    gpu->ops = comm->gpu->ops;
+    gpu->device = comm->gpu->device;
+    gpu->nranks = comm->nranks;
+    uli_list_init(&gpu->node);
+    if (!allocate(gpu, plan))
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    ULI_TRY(choose_blocks(plan, params->max_sms));
+    ULI_TRY(uli_plan_gpu_measure(plan));
+    ULI_TRY(take_pinned(gpu, uli_layout_has_tables(plan->layout)));
+    return take_pieces(plan);
+}
+
+/* ---- after the agreement ------------------------------------------------- */
+
+/* Words and slots of p, which lie in its piece as ours do in ours. */
+static ulyx_status_t
+meet(ulyx_plan_t *plan, int32_t p, struct uli_gpu_peer *peer)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    const struct uli_rank_info *info = &plan->ranks[p];
+    unsigned char *mine = gpu->piece.address;
+    int32_t me = plan->comm->rank;
+    unsigned char *theirs = uli_window_address(
+        plan->comm, p, info->device.window, info->device.offset, gpu->state_at);
+    gpu->their_marks[p] = uli_window_address(plan->comm, p, info->marks.window,
+        info->marks.offset + me * (int64_t)sizeof(uint64_t), sizeof(uint64_t));
+    if (!theirs || !gpu->their_marks[p])
+        return uli_error(ULYX_ERR_INTERNAL,
+            "plan create: words of rank %d are not mapped", p);
+    int64_t slots = 2 * plan->slot_limit;
+    peer->mine = (struct uli_gpu_words *)(void *)mine + p;
+    peer->yours = (struct uli_gpu_words *)(void *)theirs + me;
+    peer->slot_in = mine + gpu->slots_at + p * slots;
+    peer->slot_out = theirs + gpu->slots_at + me * slots;
+    peer->windows = uli_gpu_windows(plan->comm, p, &peer->nwindows);
+    peer->shares = plan->exchange.pairs[p].shares;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+upload(ulyx_plan_t *plan)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    char *base = gpu->piece.address;
+    size_t n = (size_t)gpu->nranks;
+    struct uli_gpu_peer *peers = calloc(n, sizeof(*peers));
+    ulyx_status_t status = ULYX_SUCCESS;
+    if (!peers)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    for (int32_t p = 0; p < gpu->nranks && status == ULYX_SUCCESS; p++)
+        if (p != plan->comm->rank)
+            status = meet(plan, p, &peers[p]);
+    if (status == ULYX_SUCCESS)
+        status = uli_gpu_upload(plan->comm, base + gpu->peers_at, peers,
+            (int64_t)(n * sizeof(*peers)));
+    if (status == ULYX_SUCCESS)
+        status = uli_plan_gpu_fill(plan, 0);
+    if (status == ULYX_SUCCESS)
+        status = uli_gpu_upload(plan->comm, base + gpu->tables_at,
+            gpu->buffers[0], gpu->tables_bytes);
+    free(peers);
+    return status;
+}
+
+/* What no call changes. */
+static void
+fill_args(ulyx_plan_t *plan, struct uli_gpu_op *op)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    unsigned char *base = gpu->piece.address;
+    unsigned char *tables = base + gpu->tables_at;
+    struct uli_gpu_args *args = &op->args;
+    args->items = (void *)(tables + op->items_at);
+    args->sources = (void *)(tables + op->sources_at);
+    args->head = (void *)(tables + op->head_at);
+    args->state = (void *)(base + gpu->state_at);
+    args->peers = (void *)(base + gpu->peers_at);
+    args->rank = plan->comm->rank;
+    args->nranks = gpu->nranks;
+    args->poison = uli_gpu_poison(plan->comm);
+    args->timeout_ns = (uint64_t)(plan->timeout_s * 1e9);
+    args->slot_bytes = plan->slot_limit;
+    args->slots = op->table.slots;
+    /* An update may bring sums. */
+    args->sums = op->table.sums ||
+                 (uli_layout_has_tables(plan->layout) && op->source_room > 0);
+}
+
+static void
+enlist(struct uli_plan_gpu *gpu)
+{
+    struct uli_gpu *device = gpu->plan->comm->gpu;
+    device->in_flight = uli_plans_gpu_in_flight;
+    pthread_mutex_lock(&device->plans_lock);
+    uli_list_append(&device->plans, &gpu->node);
+    pthread_mutex_unlock(&device->plans_lock);
+}
+
+static void
+delist(ulyx_comm_t *comm, struct uli_plan_gpu *gpu)
+{
+    pthread_mutex_lock(&comm->gpu->plans_lock);
+    uli_list_remove(&gpu->node);
+    pthread_mutex_unlock(&comm->gpu->plans_lock);
+    gpu->plan = NULL;
+}
+
+ulyx_status_t
+uli_plan_gpu_complete(ulyx_plan_t *plan)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    for (int32_t p = 0; p < gpu->nranks; p++)
+        plan->exchange.pairs[p].shares = uli_plan_shares(plan, p);
+    uli_plan_fill_extents(plan);
+    ulyx_status_t status = upload(plan);
+    if (status != ULYX_SUCCESS) {
+        char text[256];
+        snprintf(text, sizeof(text), "%s", uli_error_text());
+        return uli_comm_fail(
+            plan->comm, status, plan->comm->rank, "plan create: %s", text);
+    }
+    for (int o = 0; o < ULYX_OPERATIONS; o++)
+        fill_args(plan, &gpu->op[o]);
+    enlist(gpu);
+    return ULYX_SUCCESS;
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+/* Waits until own_stream is empty; the kernel there waits for nobody. */
+static ulyx_status_t
+await_end(const ulyx_plan_t *plan)
+{
+    const struct uli_plan_gpu *gpu = plan->gpu;
+    const struct timespec pause = {0, 20000};
+    uli_deadline_t deadline = uli_deadline_in(plan->timeout_s);
+    for (;;) {
+        ulyx_status_t status = gpu->ops->event_test(gpu->device, gpu->ended);
+        if (status != ULYX_IN_PROGRESS)
+            return status;
+        if (uli_deadline_over(deadline))
+            return uli_error(ULYX_ERR_TIMEOUT,
+                "plan destroy: device %d has not told the peers in time",
+                gpu->device);
+        nanosleep(&pause, NULL);
+    }
+}
+
+static ulyx_status_t
+tell_peers(ulyx_plan_t *plan)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_gpu_args args = gpu->op[0].args;
+    ULI_TRY(
+        uli_plan_gpu_launch(gpu, &args, ULI_GPU_LEAVE, 1, 32, gpu->own_stream));
+    ULI_TRY(gpu->ops->event_record(gpu->device, gpu->ended, gpu->own_stream));
+    return await_end(plan);
+}
+
+ulyx_status_t
+uli_plan_gpu_leave(ulyx_plan_t *plan)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    ulyx_comm_t *comm = plan->comm;
+    uli_plan_gpu_look(gpu);
+    if (uli_plan_gpu_in_flight(gpu))
+        return uli_error(ULYX_ERR_BUSY,
+            "plan destroy: a call is in flight on device %d: wait for its "
+            "stream",
+            gpu->device);
+    /* On a failed communicator nobody starts a call any more. */
+    if (uli_comm_check(comm) == ULYX_SUCCESS)
+        ULI_TRY(tell_peers(plan));
+    delist(comm, gpu);
+    for (int32_t p = 0; p < gpu->nranks; p++)
+        if (gpu->their_marks[p])
+            atomic_store(gpu->their_marks[p], 1);
+    return ULYX_SUCCESS;
+}
+
+bool
+uli_plan_gpu_left_by(const struct uli_plan_gpu *gpu, int32_t p)
+{
+    return atomic_load((_Atomic uint64_t *)gpu->marks.address + p) != 0;
+}
+
+void
+uli_plan_gpu_destroy(ulyx_comm_t *comm, struct uli_plan_gpu *gpu)
+{
+    if (!gpu)
+        return;
+    if (comm && gpu->piece.address)
+        uli_gpu_arena_free(comm, &gpu->piece);
+    if (comm && gpu->marks.address)
+        uli_arena_free(comm, &gpu->marks);
+    uli_residency_release(gpu->device, gpu->claimed);
+    if (gpu->own_stream)
+        (void)gpu->ops->stream_destroy(gpu->device, gpu->own_stream);
+    if (gpu->ended)
+        (void)gpu->ops->event_destroy(gpu->device, gpu->ended);
+    for (int b = 0; b < ULI_GPU_BUFFERS; b++)
+        if (gpu->copied[b])
+            (void)gpu->ops->event_destroy(gpu->device, gpu->copied[b]);
+    if (gpu->pinned)
+        (void)gpu->ops->host_free(gpu->device, gpu->pinned);
+    uli_gpu_scratch_free(&gpu->scratch);
+    free(gpu->their_marks);
+    free(gpu->nodes);
+    free(gpu->strides);
+    free(gpu);
+}

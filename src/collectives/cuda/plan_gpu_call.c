@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One call of a plan on device memory: checked and told where its tensors lie
+ * as on the host, then enqueued.
+ *
+ * A refused call posts its refusal from a stream of the plan's own, after the
+ * last call, so that it needs nothing of the caller's stream, which may be what
+ * is wrong; the next call's stream waits for it. While the stream is being
+ * captured nothing is posted: no call takes place.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "base/status.h"
+#include "collectives/cuda/plan_gpu.h"
+#include "device/cuda_context.h"
+#include "device/cuda_driver.h"
+
+ulyx_status_t
+uli_plan_gpu_launch(struct uli_plan_gpu *gpu, struct uli_gpu_args *args,
+    int32_t steps, int32_t blocks, int32_t threads, void *stream)
+{
+    args->steps = steps;
+    ULI_TRY(uli_cuda_enter(gpu->device));
+    return uli_cuda_leave(
+        uli_cuda_status(uli_gpu_exchange_launch(args, blocks, threads, stream),
+            "launch of an exchange"));
+}
+
+/* ---- checks -------------------------------------------------------------- */
+
+/* Streams that take turns with others of the process: a call of one rank there
+ * would keep those of its peers from starting. */
+static ulyx_status_t
+check_stream(const struct uli_plan_gpu *gpu, void *stream, bool *capturing_p)
+{
+    void *const legacy = (void *)(uintptr_t)1; /* CU_STREAM_LEGACY */
+    if (gpu->shares_device && (stream == NULL || stream == legacy))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "stream is the %s stream, which takes turns with all others: ranks "
+            "that share a device in a process need streams of their own",
+            stream ? "legacy default" : "NULL");
+    return gpu->ops->stream_capturing(gpu->device, stream, capturing_p);
+}
+
+/* After a refusal the next call comes later than it. */
+static ulyx_status_t
+return_from_detour(struct uli_plan_gpu *gpu, void *stream, bool capturing)
+{
+    if (!gpu->detour)
+        return ULYX_SUCCESS;
+    if (!capturing)
+        ULI_TRY(gpu->ops->event_order(gpu->device, gpu->ended, stream));
+    else if (gpu->ops->event_test(gpu->device, gpu->ended) != ULYX_SUCCESS)
+        return uli_error(ULYX_ERR_BUSY,
+            "a refused call of the plan has not ended yet on device %d",
+            gpu->device);
+    gpu->detour = false;
+    return ULYX_SUCCESS;
+}
+
+/* ---- arguments ----------------------------------------------------------- */
+
+static void
+write_address(uint64_t *words, const struct uli_address *at, int64_t bytes)
+{
+    words[0] = bytes ? at->window : ULI_GPU_NO_WINDOW;
+    words[1] = bytes ? (uint64_t)at->offset : 0;
+}
+
+static void
+set_tensors(const ulyx_plan_t *plan, ulyx_operation_t operation,
+    struct uli_gpu_args *args)
+{
+    const struct uli_exchange *exchange = &plan->exchange;
+    const int64_t *extents =
+        plan->extents + (int64_t)plan->comm->rank * ULI_SIDES * ULI_TENSORS;
+    int from = uli_plan_side(operation, true) * ULI_TENSORS;
+    int to = uli_plan_side(operation, false) * ULI_TENSORS;
+    memset(args->record, 0xFF, sizeof(args->record)); /* no windows */
+    args->record[ULI_GPU_RECORD_CALL] = (uint64_t)operation << 32;
+    args->record[ULI_GPU_RECORD_HASH] = 0; /* the head has it */
+    for (int32_t t = 0; t < exchange->ntensors; t++) {
+        write_address(&args->record[ULI_GPU_RECORD_SRC + 2 * t],
+            &exchange->src_at[t], extents[from + t]);
+        write_address(&args->record[ULI_GPU_RECORD_DST + 2 * t],
+            &exchange->dst_at[t], extents[to + t]);
+        args->src[t] = (unsigned char *)exchange->src[t];
+        args->dst[t] = (unsigned char *)exchange->dst[t];
+    }
+}
+
+/* ---- enqueueing ---------------------------------------------------------- */
+
+/* A call that has begun to be enqueued and cannot be finished. */
+static ulyx_status_t
+broken(ulyx_plan_t *plan, ulyx_status_t status)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    return uli_comm_fail(
+        plan->comm, status, plan->comm->rank, "reshuffle: %s", text);
+}
+
+/* The first launch may fail for the stream's sake; peers are told then. */
+static ulyx_status_t
+enqueue(
+    ulyx_plan_t *plan, struct uli_gpu_args *args, void *stream, bool *begun_p)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    int32_t waiting = gpu->claimed ? ULI_GPU_THREADS : 32;
+    *begun_p = false;
+    if (args->slots)
+        return uli_plan_gpu_launch(gpu, args, ULI_GPU_ALL, 1, waiting, stream);
+    if (gpu->claimed)
+        return uli_plan_gpu_launch(
+            gpu, args, ULI_GPU_ALL, gpu->blocks, ULI_GPU_THREADS, stream);
+    ULI_TRY(uli_plan_gpu_launch(gpu, args, ULI_GPU_OPEN, 1, waiting, stream));
+    *begun_p = true;
+    ULI_TRY(uli_plan_gpu_launch(
+        gpu, args, ULI_GPU_MOVE, gpu->blocks, ULI_GPU_THREADS, stream));
+    return uli_plan_gpu_launch(gpu, args, ULI_GPU_CLOSE, 1, waiting, stream);
+}
+
+static ulyx_status_t
+mark_end(struct uli_plan_gpu *gpu, void *stream)
+{
+    ULI_TRY(gpu->ops->event_record(gpu->device, gpu->ended, stream));
+    atomic_store(&gpu->enqueued, true);
+    return ULYX_SUCCESS;
+}
+
+/* Posts -status as the record of the next call, from the plan's own stream. */
+static ulyx_status_t
+post_refusal(
+    ulyx_plan_t *plan, ulyx_operation_t operation, ulyx_status_t status)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_gpu_args args = gpu->op[0].args;
+    memset(args.record, 0xFF, sizeof(args.record));
+    args.record[ULI_GPU_RECORD_CALL] =
+        (uint64_t)-status | (uint64_t)(uint32_t)operation << 32;
+    args.slots = 0;
+    if (atomic_load(&gpu->enqueued))
+        ULI_TRY(
+            gpu->ops->event_order(gpu->device, gpu->ended, gpu->own_stream));
+    ULI_TRY(uli_plan_gpu_launch(
+        gpu, &args, ULI_GPU_OPEN | ULI_GPU_CLOSE, 1, 32, gpu->own_stream));
+    gpu->detour = true;
+    return mark_end(gpu, gpu->own_stream);
+}
+
+/* status, whose text is the thread's last error, comes back. */
+static ulyx_status_t
+refuse(ulyx_plan_t *plan, ulyx_operation_t operation, ulyx_status_t status)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ulyx_status_t posted = post_refusal(plan, operation, status);
+    if (posted != ULYX_SUCCESS)
+        return broken(plan, posted);
+    return uli_error_pass(status, text);
+}
+
+static ulyx_status_t
+start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
+    void *const dst[], void *stream)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    bool capturing = false, begun;
+    ulyx_status_t status = check_stream(gpu, stream, &capturing);
+    if (status == ULYX_SUCCESS)
+        status = uli_plan_check_call(plan, operation, src, dst);
+    if (status == ULYX_SUCCESS)
+        status = return_from_detour(gpu, stream, capturing);
+    if (status != ULYX_SUCCESS)
+        return capturing ? status : refuse(plan, operation, status);
+    struct uli_gpu_args args = gpu->op[operation].args;
+    set_tensors(plan, operation, &args);
+    status = enqueue(plan, &args, stream, &begun);
+    if (status != ULYX_SUCCESS && !begun && !capturing)
+        return refuse(plan, operation, status);
+    if (status != ULYX_SUCCESS)
+        return begun ? broken(plan, status) : status;
+    return capturing ? ULYX_SUCCESS : mark_end(gpu, stream);
+}
+
+ulyx_status_t
+uli_plan_gpu_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream)
+{
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    uli_plan_gpu_look(plan->gpu);
+    ulyx_status_t status = uli_comm_check(plan->comm);
+    if (status == ULYX_SUCCESS)
+        status = start(plan, operation, src, dst, stream);
+    if (status == ULYX_SUCCESS)
+        status = uli_plan_gpu_verdict(plan);
+    atomic_store(&plan->exchange.busy, false);
+    return status;
+}
+
+ulyx_status_t
+uli_plan_gpu_refuse(ulyx_plan_t *plan, ulyx_status_t status)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    uli_plan_gpu_look(plan->gpu);
+    ulyx_status_t now = uli_comm_check(plan->comm);
+    if (now == ULYX_SUCCESS) {
+        uli_error_pass(status, text);
+        now = refuse(plan, 0, status);
+    }
+    atomic_store(&plan->exchange.busy, false);
+    return now;
+}

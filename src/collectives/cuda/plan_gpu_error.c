@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the device has noted of calls, read by the host and put into words; and
+ * whether it is still at work. All of it looks at pinned memory or asks an
+ * event: nothing waits.
+ */
+#include <stdio.h>
+#include "base/status.h"
+#include "collectives/cuda/plan_gpu.h"
+#include "comm/gpu.h"
+
+/* The device stores them. */
+static uint64_t
+noted(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+struct cause {
+    int32_t status, phase, peer;
+    uint32_t call;
+};
+
+static struct cause
+read_cause(uint64_t word)
+{
+    struct cause cause = {(int32_t)(word & 0xFF), (int32_t)(word >> 8 & 0xFF),
+        (int32_t)(word >> 16 & 0xFFFF), (uint32_t)(word >> 32)};
+    return cause;
+}
+
+/* ---- what is final ------------------------------------------------------- */
+
+void
+uli_plan_gpu_look(struct uli_plan_gpu *gpu)
+{
+    uint64_t word = noted(&gpu->report->failed);
+    if (word == 0 || !gpu->plan)
+        return;
+    struct cause cause = read_cause(word);
+    (void)uli_comm_fail(gpu->plan->comm, (ulyx_status_t)-cause.status,
+        cause.peer, "reshuffle, call %u: rank %d has not %s within %g s",
+        cause.call, cause.peer,
+        cause.phase == ULI_GPU_AWAITS_READY ? "come to it" : "ended its part",
+        gpu->plan->timeout_s);
+}
+
+void
+uli_plans_gpu_look(ulyx_comm_t *comm)
+{
+    struct uli_gpu *device = comm->gpu;
+    if (!device)
+        return;
+    pthread_mutex_lock(&device->plans_lock);
+    for (struct uli_list *n = device->plans.next; n != &device->plans;
+         n = n->next)
+        uli_plan_gpu_look(ULI_CONTAINER_OF(n, struct uli_plan_gpu, node));
+    pthread_mutex_unlock(&device->plans_lock);
+}
+
+/* ---- what concerns one call ---------------------------------------------- */
+
+static ulyx_status_t
+refused(const struct cause *cause)
+{
+    if (cause->status == ULI_GPU_HAS_LEFT)
+        return uli_error(ULYX_ERR_PEER_REFUSED,
+            "reshuffle, call %u: rank %d has destroyed its plan", cause->call,
+            cause->peer);
+    return uli_error(ULYX_ERR_PEER_REFUSED,
+        "reshuffle, call %u: rank %d refused: %s", cause->call, cause->peer,
+        uli_status_text((ulyx_status_t)-cause->status));
+}
+
+static ulyx_status_t
+disagrees(const struct cause *cause, int32_t rank)
+{
+    if (cause->status & ULI_GPU_OTHER_OPERATION)
+        return uli_error(ULYX_ERR_MISMATCH,
+            "reshuffle, call %u: rank %d executes %s, rank %d another "
+            "operation",
+            cause->call, cause->peer,
+            uli_operation_name(cause->status & ~ULI_GPU_OTHER_OPERATION), rank);
+    return uli_error(ULYX_ERR_MISMATCH,
+        "reshuffle, call %u: the document tables of rank %d and rank %d differ",
+        cause->call, cause->peer, rank);
+}
+
+ulyx_status_t
+uli_plan_gpu_verdict(ulyx_plan_t *plan)
+{
+    struct uli_plan_gpu *gpu = plan->gpu;
+    uint64_t word = noted(&gpu->report->verdict);
+    if (word == gpu->verdict_seen)
+        return ULYX_SUCCESS;
+    gpu->verdict_seen = word;
+    struct cause cause = read_cause(word);
+    if (cause.phase == ULI_GPU_REFUSED)
+        return refused(&cause);
+    if (cause.phase == ULI_GPU_DISAGREES)
+        return disagrees(&cause, plan->comm->rank);
+    return uli_error(ULYX_ERR_PEER_REFUSED,
+        "reshuffle, call %u: a tensor of rank %d lies in a window that is not "
+        "attached any more",
+        cause.call, cause.peer);
+}
+
+/* ---- at work? ------------------------------------------------------------ */
+
+bool
+uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu)
+{
+    if (atomic_load(&gpu->enqueued) &&
+        gpu->ops->event_test(gpu->device, gpu->ended) == ULYX_IN_PROGRESS)
+        return true;
+    /* Of a replay nothing is known but what its kernels say; one that leaves
+     * because of a failure says no end. */
+    return atomic_load(&gpu->plan->comm->failed) == 0 &&
+           noted(&gpu->report->failed) == 0 &&
+           noted(&gpu->report->begun) > noted(&gpu->report->ended);
+}
+
+bool
+uli_plans_gpu_in_flight(ulyx_comm_t *comm)
+{
+    struct uli_gpu *device = comm->gpu;
+    bool busy = false;
+    pthread_mutex_lock(&device->plans_lock);
+    for (struct uli_list *n = device->plans.next; n != &device->plans && !busy;
+         n = n->next)
+        busy = uli_plan_gpu_in_flight(
+            ULI_CONTAINER_OF(n, struct uli_plan_gpu, node));
+    pthread_mutex_unlock(&device->plans_lock);
+    return busy;
+}
+
+/* ---- in words ------------------------------------------------------------ */
+
+int64_t
+uli_plan_gpu_bytes(const struct uli_plan_gpu *gpu)
+{
+    return (int64_t)sizeof(*gpu) + gpu->piece.bytes + gpu->marks.bytes +
+           gpu->pinned_bytes +
+           gpu->nranks * (int64_t)(sizeof(void *) * 2 + sizeof(int32_t));
+}
+
+void
+uli_plan_gpu_describe(
+    const struct uli_plan_gpu *gpu, char *text_p, size_t text_bytes)
+{
+    snprintf(text_p, text_bytes, "%d of %d SMs; %s", gpu->blocks,
+        gpu->multiprocessors,
+        gpu->claimed
+            ? "one launch a call (all that wait for each other fit on the card)"
+            : "three launches a call (other plans have claimed the card)");
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See plan_scene.h.
+ */
+#include "emulate/plan/plan_scene.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "emulate/driver/driver.h"
+#include "support/test.h"
+
+#define good(call) assert_int_equal((call), cudaSuccess)
+
+/* ---- ranks --------------------------------------------------------------- */
+
+static void
+open_rank(struct plan_scene *s, int32_t r)
+{
+    ulyx_mem_params_t params = ULYX_MEM_PARAMS_INIT;
+    void *address = NULL;
+    params.memory_kind = ULYX_MEMORY_CUDA;
+    params.device = r % s->devices + 1;
+    assert_status(
+        ulyx_mem_alloc(PLAN_WINDOW_BYTES, &params, &s->mems[r], &address),
+        ULYX_SUCCESS);
+    assert_status(ulyx_mem_attach(s->ranks.comms[r], s->mems[r]), ULYX_SUCCESS);
+    s->windows[r] = address;
+    good(cudaSetDevice(r % s->devices));
+    good(cudaStreamCreateWithFlags(&s->streams[r], cudaStreamNonBlocking));
+}
+
+void
+plan_open(
+    struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s)
+{
+    const struct emu_config config = {.devices = devices,
+        .sm_count = 8,
+        .host_threads = 2,
+        .wall_time = true};
+    ulyx_unique_id_t id;
+    memset(s, 0, sizeof(*s));
+    s->nranks = s->ranks.nranks = nranks;
+    s->ranks.only = -1;
+    s->devices = devices;
+    assert_int_equal(emu_open(&config), 0);
+    assert_status(ulyx_unique_id_create(&id), ULYX_SUCCESS);
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int32_t r = 0; r < nranks; r++) {
+        ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+        params.memory_kind = ULYX_MEMORY_CUDA;
+        params.device = r % devices + 1;
+        params.timeout_s = timeout_s;
+        assert_status(
+            ulyx_comm_create(&id, nranks, r, &params, &s->ranks.comms[r]),
+            ULYX_SUCCESS);
+    }
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+    for (int32_t r = 0; r < nranks; r++)
+        open_rank(s, r);
+}
+
+void
+plan_close(struct plan_scene *s)
+{
+    for (int32_t r = 0; r < s->nranks; r++) {
+        good(cudaSetDevice(r % s->devices));
+        good(cudaStreamDestroy(s->streams[r]));
+        assert_status(
+            ulyx_mem_detach(s->ranks.comms[r], s->mems[r]), ULYX_SUCCESS);
+    }
+    for (int32_t r = 0; r < s->nranks; r++) {
+        assert_status(ulyx_mem_free(s->mems[r]), ULYX_SUCCESS);
+        assert_status(ulyx_comm_destroy(s->ranks.comms[r]), ULYX_SUCCESS);
+    }
+    assert_int_equal(emu_driver_live(), 0);
+    emu_close();
+}
+
+/* ---- images -------------------------------------------------------------- */
+
+static unsigned char *
+place(struct plan_scene *s, int32_t r, const struct image *image)
+{
+    unsigned char *at = s->windows[r] + s->used[r];
+    s->used[r] += (image->bytes + 63) / 64 * 64;
+    assert_true(s->used[r] <= PLAN_WINDOW_BYTES);
+    return at;
+}
+
+bool
+plan_draw(struct plan_scene *s, struct world *w, struct test_random *random)
+{
+    if (!world_draw(w, &s->ranks, random, 0))
+        return false;
+    s->w = w;
+    memset(s->used, 0, sizeof(s->used));
+    for (int op = 0; op < ULYX_OPERATIONS; op++)
+        for (int32_t r = 0; r < s->nranks; r++)
+            for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+                s->src[op][r][t] = place(s, r, &w->src[op][r][t]);
+                s->dst[op][r][t] = place(s, r, &w->dst[op][r][t]);
+            }
+    return true;
+}
+
+static void
+move_images(struct plan_scene *s, bool up)
+{
+    struct world *w = s->w;
+    for (int op = 0; op < ULYX_OPERATIONS; op++)
+        for (int32_t r = 0; r < s->nranks; r++)
+            for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+                struct image *images[2] = {
+                    &w->src[op][r][t], &w->dst[op][r][t]};
+                unsigned char *there[2] = {s->src[op][r][t], s->dst[op][r][t]};
+                for (int i = 0; i < 2; i++)
+                    good(cudaMemcpy(up ? there[i] : images[i]->base,
+                        up ? images[i]->base : there[i],
+                        (size_t)images[i]->bytes, cudaMemcpyDefault));
+            }
+}
+
+void
+plan_upload(struct plan_scene *s)
+{
+    world_fill(s->w);
+    move_images(s, true);
+}
+
+void
+plan_download(struct plan_scene *s)
+{
+    move_images(s, false);
+}
+
+/* ---- plans --------------------------------------------------------------- */
+
+ulyx_status_t
+plan_create(struct plan_scene *s, struct world *w)
+{
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int32_t r = 0; r < s->nranks; r++)
+        assert_status(world_create(w, r), ULYX_SUCCESS);
+    return ulyx_group_end();
+}
+
+void
+plan_drop(struct plan_scene *s)
+{
+    for (int32_t r = 0; r < s->nranks; r++)
+        assert_status(ulyx_plan_destroy(s->w->plans[r]), ULYX_SUCCESS);
+    world_free(s->w);
+    free(s->w);
+    s->w = NULL;
+}
+
+ulyx_status_t
+plan_execute(struct plan_scene *s, int32_t rank, int op)
+{
+    const void *src[ULI_TENSORS];
+    void *dst[ULI_TENSORS];
+    for (int32_t t = 0; t < s->w->c.shape.ntensors; t++) {
+        const struct image *from = &s->w->src[op][rank][t];
+        const struct image *to = &s->w->dst[op][rank][t];
+        src[t] = from->data ? s->src[op][rank][t] + from->at : NULL;
+        dst[t] = to->data ? s->dst[op][rank][t] + to->at : NULL;
+    }
+    return ulyx_reshuffle_execute(
+        s->w->plans[rank], op, src, dst, s->streams[rank]);
+}
+
+void
+plan_execute_all(struct plan_scene *s, int op)
+{
+    for (int32_t r = 0; r < s->nranks; r++)
+        assert_status(plan_execute(s, r, op), ULYX_SUCCESS);
+}
+
+void
+plan_sync(struct plan_scene *s)
+{
+    for (int32_t r = 0; r < s->nranks; r++)
+        good(cudaStreamSynchronize(s->streams[r]));
+}
+
+void
+plan_round(struct plan_scene *s)
+{
+    struct world *w = s->w;
+    plan_upload(s);
+    w->norder = 0;
+    for (int op = 0; op < ULYX_OPERATIONS; op++)
+        if (w->operations >> op & 1) {
+            plan_execute_all(s, op);
+            w->order[w->norder++] = op;
+        }
+    plan_sync(s);
+    plan_download(s);
+    assert_int_equal(emu_fault_count(), 0);
+    assert_true(world_check(w));
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks of one process on emulated devices, through the public calls alone:
+ * communicators of CUDA memory, a window each, a stream each, and the images
+ * of a reshuffle_world in the windows.
+ */
+#ifndef TESTS_EMULATE_PLAN_SCENE_H
+#define TESTS_EMULATE_PLAN_SCENE_H
+
+#include <cuda_runtime.h>
+#include "collectives/reshuffle_world.h"
+#include "emulate.h"
+
+enum { PLAN_RANKS = 4, PLAN_WINDOW_BYTES = 4 << 20 };
+
+struct plan_scene {
+    int32_t nranks, devices;  /* rank r on device r mod devices */
+    struct world_ranks ranks; /* its comms */
+    ulyx_mem_t *mems[PLAN_RANKS];
+    unsigned char *windows[PLAN_RANKS];
+    int64_t used[PLAN_RANKS];
+    cudaStream_t streams[PLAN_RANKS];
+    struct world *w; /* of now */
+    unsigned char *src[ULYX_OPERATIONS][PLAN_RANKS][ULI_TENSORS];
+    unsigned char *dst[ULYX_OPERATIONS][PLAN_RANKS][ULI_TENSORS];
+};
+
+/* Opens the emulator too. timeout_s of the communicators. */
+void plan_open(
+    struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s);
+/* Every part of the library has given back what it took. failed: the
+ * communicators are; their windows may be quarantined for a while. */
+void plan_close(struct plan_scene *s);
+
+/* Draws a world for the case in w and puts its images into the windows. False:
+ * the layout refuses the case. */
+bool plan_draw(
+    struct plan_scene *s, struct world *w, struct test_random *random);
+/* Plans of all ranks, in one group. */
+ulyx_status_t plan_create(struct plan_scene *s, struct world *w);
+/* Destroys plans and world. */
+void plan_drop(struct plan_scene *s);
+
+/* Sources and poisoned destinations to the windows, and back. */
+void plan_upload(struct plan_scene *s);
+void plan_download(struct plan_scene *s);
+
+ulyx_status_t plan_execute(struct plan_scene *s, int32_t rank, int op);
+/* At all ranks; all well. */
+void plan_execute_all(struct plan_scene *s, int op);
+void plan_sync(struct plan_scene *s);
+/* Uploads, executes all operations, checks every byte. */
+void plan_round(struct plan_scene *s);
+
+#endif

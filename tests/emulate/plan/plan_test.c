@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans on device memory through the public calls: random layouts, every byte
+ * of every image against obvious placement; refusals, captures, updates,
+ * deadlines, several plans at once.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+#include "emulate/plan/plan_scene.h"
+#include "support/test.h"
+
+#define good(call) assert_int_equal((call), cudaSuccess)
+
+static struct world *
+new_world(void)
+{
+    return calloc(1, sizeof(struct world));
+}
+
+static struct world *
+plain_world(struct plan_scene *s, int64_t slot_bytes, uint64_t seed)
+{
+    struct test_random random = {seed};
+    struct world *w = new_world();
+    world_plain_case(w, s->nranks, 37, 8, 4, 5, ULYX_DTYPE_BF16);
+    w->fixed_limits = true;
+    w->slot_bytes = slot_bytes;
+    assert_true(plan_draw(s, w, &random));
+    return w;
+}
+
+/* ---- every byte ---------------------------------------------------------- */
+
+static void
+run_draws(int32_t devices, uint64_t seed, int64_t draws, bool balanced)
+{
+    struct test_random random = {test_seed(seed)};
+    struct plan_scene s;
+    plan_open(&s, PLAN_RANKS, devices, 0);
+    for (int64_t i = 0; i < draws; i++) {
+        struct world *w = new_world();
+        do
+            case_random(&w->c, &random, PLAN_RANKS, balanced);
+        while (w->c.shape.nranks != PLAN_RANKS);
+        w->salt = i;
+        if (!plan_draw(&s, w, &random)) {
+            free(w);
+            continue;
+        }
+        assert_status(plan_create(&s, w), ULYX_SUCCESS);
+        plan_round(&s);
+        plan_drop(&s);
+    }
+    plan_close(&s);
+}
+
+static void
+every_byte_arrives_on_devices_of_their_own(void **state)
+{
+    (void)state;
+    run_draws(4, 201, test_draws(12), false);
+}
+
+static void
+every_byte_arrives_on_one_device(void **state)
+{
+    (void)state;
+    run_draws(1, 202, test_draws(12), false);
+}
+
+static void
+every_byte_arrives_balanced(void **state)
+{
+    (void)state;
+    run_draws(2, 203, test_draws(12), true);
+}
+
+/* More plans than the card can hold the blocks of at one time: those that come
+ * late take three launches a call. */
+static void
+plans_beyond_the_card_take_three_launches(void **state)
+{
+    enum { PLANS = 12 };
+    struct plan_scene s;
+    struct world *worlds[PLANS];
+    char text[600];
+    int three = 0;
+    (void)state;
+    plan_open(&s, 2, 1, 0);
+    for (int i = 0; i < PLANS; i++) {
+        worlds[i] = plain_world(&s, -1, 300 + (uint64_t)i);
+        assert_status(plan_create(&s, worlds[i]), ULYX_SUCCESS);
+        assert_status(
+            ulyx_plan_describe(worlds[i]->plans[0], text, sizeof(text)),
+            ULYX_SUCCESS);
+        assert_non_null(strstr(text, "direct on device memory"));
+        three += strstr(text, "three launches") != NULL;
+        plan_round(&s);
+    }
+    assert_in_range(three, 1, PLANS - 1);
+    for (int i = 0; i < PLANS; i++) {
+        s.w = worlds[i];
+        plan_drop(&s);
+    }
+    plan_close(&s);
+}
+
+/* ---- refusals ------------------------------------------------------------ */
+
+/* Rank 0 refuses call 1; the others learn of it with their next call. */
+static void
+a_tensor_outside_of_windows_is_refused_everywhere(void **state)
+{
+    struct plan_scene s;
+    void *outside = NULL;
+    const void *src[ULI_TENSORS];
+    void *dst[ULI_TENSORS];
+    (void)state;
+    plan_open(&s, 3, 3, 0);
+    struct world *w = plain_world(&s, -1, 400);
+    assert_status(plan_create(&s, w), ULYX_SUCCESS);
+    plan_upload(&s);
+    good(cudaSetDevice(0));
+    good(cudaMalloc(&outside, 1 << 20));
+    for (int t = 0; t < 3; t++) {
+        src[t] = outside;
+        dst[t] = s.dst[0][0][t] + w->dst[0][0][t].at;
+    }
+    assert_status(
+        ulyx_reshuffle_execute(w->plans[0], 0, src, dst, s.streams[0]),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "not inside a window"));
+    for (int32_t r = 1; r < 3; r++)
+        assert_status(plan_execute(&s, r, 0), ULYX_SUCCESS);
+    plan_sync(&s);
+    for (int32_t r = 1; r < 3; r++) {
+        assert_status(plan_execute(&s, r, 0), ULYX_ERR_PEER_REFUSED);
+        assert_non_null(strstr(ulyx_last_error(), "call 1: rank 0 refused"));
+    }
+    assert_status(plan_execute(&s, 0, 0), ULYX_SUCCESS);
+    plan_sync(&s);
+    plan_round(&s);
+    good(cudaFree(outside));
+    plan_drop(&s);
+    plan_close(&s);
+}
+
+static void
+different_operations_are_a_mismatch(void **state)
+{
+    struct plan_scene s;
+    (void)state;
+    plan_open(&s, 2, 2, 0);
+    struct world *w = plain_world(&s, 1 << 16, 401);
+    assert_status(plan_create(&s, w), ULYX_SUCCESS);
+    plan_upload(&s);
+    assert_status(plan_execute(&s, 0, ULYX_SEQ_TO_HEAD), ULYX_SUCCESS);
+    assert_status(plan_execute(&s, 1, ULYX_HEAD_TO_SEQ), ULYX_SUCCESS);
+    plan_sync(&s);
+    assert_status(plan_execute(&s, 0, 0), ULYX_ERR_MISMATCH);
+    assert_non_null(strstr(ulyx_last_error(), "rank 1 executes head_to_seq"));
+    assert_status(plan_execute(&s, 1, 0), ULYX_ERR_MISMATCH);
+    plan_sync(&s);
+    plan_round(&s);
+    plan_drop(&s);
+    plan_close(&s);
+}
+
+static void
+streams_that_take_turns_are_refused_where_ranks_share_a_device(void **state)
+{
+    struct plan_scene s;
+    (void)state;
+    plan_open(&s, 2, 1, 0);
+    struct world *w = plain_world(&s, -1, 402);
+    assert_status(plan_create(&s, w), ULYX_SUCCESS);
+    plan_upload(&s);
+    cudaStream_t own = s.streams[0];
+    s.streams[0] = NULL;
+    assert_status(plan_execute(&s, 0, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "NULL stream"));
+    s.streams[0] = own;
+    assert_status(plan_execute(&s, 1, 0), ULYX_SUCCESS);
+    plan_sync(&s);
+    assert_status(plan_execute(&s, 1, 0), ULYX_ERR_PEER_REFUSED);
+    assert_status(plan_execute(&s, 0, 0), ULYX_SUCCESS);
+    plan_sync(&s);
+    plan_round(&s);
+    plan_drop(&s);
+    plan_close(&s);
+}
+
+/* A rank that has destroyed its plan refuses all later calls of its peers. */
+static void
+a_destroyed_plan_is_named_by_the_next_call(void **state)
+{
+    struct plan_scene s;
+    (void)state;
+    plan_open(&s, 2, 2, 0);
+    for (int small = 0; small < 2; small++) {
+        struct world *w = plain_world(&s, small ? 1 << 16 : -1, 403);
+        assert_status(plan_create(&s, w), ULYX_SUCCESS);
+        plan_round(&s);
+        assert_status(ulyx_plan_destroy(w->plans[1]), ULYX_SUCCESS);
+        assert_status(plan_execute(&s, 0, 0), ULYX_SUCCESS);
+        plan_sync(&s);
+        assert_status(plan_execute(&s, 0, 0), ULYX_ERR_PEER_REFUSED);
+        assert_non_null(strstr(ulyx_last_error(), "rank 1 has destroyed"));
+        plan_sync(&s);
+        w->plans[1] = NULL;
+        plan_drop(&s);
+    }
+    plan_close(&s);
+}
+
+/* ---- captures ------------------------------------------------------------ */
+
+static void
+a_captured_call_is_replayed_with_new_data(void **state)
+{
+    struct plan_scene s;
+    cudaGraph_t graph[2];
+    cudaGraphExec_t exec[2];
+    (void)state;
+    plan_open(&s, 2, 2, 0);
+    struct world *w = plain_world(&s, -1, 404);
+    assert_status(plan_create(&s, w), ULYX_SUCCESS);
+    plan_round(&s);
+    for (int32_t r = 0; r < 2; r++) {
+        good(cudaSetDevice(r));
+        good(cudaStreamBeginCapture(
+            s.streams[r], cudaStreamCaptureModeThreadLocal));
+        assert_status(plan_execute(&s, r, 0), ULYX_SUCCESS);
+        assert_status(plan_execute(&s, r, 1), ULYX_SUCCESS);
+        assert_status(ulyx_plan_update(w->plans[r], NULL, NULL, s.streams[r]),
+            ULYX_ERR_UNSUPPORTED); /* it has no tables */
+        good(cudaStreamEndCapture(s.streams[r], &graph[r]));
+        good(cudaGraphInstantiate(&exec[r], graph[r], 0));
+    }
+    for (int i = 0; i < 20; i++) {
+        w->salt = 100 + i;
+        plan_upload(&s);
+        for (int32_t r = 0; r < 2; r++)
+            good(cudaGraphLaunch(exec[r], s.streams[r]));
+        plan_sync(&s);
+        plan_download(&s);
+        w->order[0] = 0;
+        w->order[1] = 1;
+        w->norder = 2;
+        assert_true(world_check(w));
+    }
+    plan_round(&s); /* direct calls go on where replays have ended */
+    for (int32_t r = 0; r < 2; r++) {
+        good(cudaGraphExecDestroy(exec[r]));
+        good(cudaGraphDestroy(graph[r]));
+    }
+    assert_int_equal(emu_fault_count(), 0);
+    plan_drop(&s);
+    plan_close(&s);
+}
+
+/* ---- deadlines ----------------------------------------------------------- */
+
+static void
+a_rank_that_does_not_come_is_named_after_the_deadline(void **state)
+{
+    struct plan_scene s;
+    ulyx_status_t status = ULYX_SUCCESS;
+    (void)state;
+    plan_open(&s, 2, 2, 0.3);
+    struct world *w = plain_world(&s, -1, 405);
+    assert_status(plan_create(&s, w), ULYX_SUCCESS);
+    plan_upload(&s);
+    assert_status(plan_execute(&s, 0, 0), ULYX_SUCCESS);
+    plan_sync(&s);
+    assert_status(
+        ulyx_comm_get_async_error(s.ranks.comms[0], &status), ULYX_SUCCESS);
+    assert_int_equal(status, ULYX_ERR_TIMEOUT);
+    assert_non_null(strstr(ulyx_last_error(), "call 1: rank 1 has not come"));
+    assert_status(plan_execute(&s, 0, 0), ULYX_ERR_TIMEOUT);
+    /* Told of the failure, a peer's queued kernel leaves at once. */
+    assert_status(ulyx_comm_abort(s.ranks.comms[1]), ULYX_SUCCESS);
+    plan_sync(&s);
+    for (int32_t r = 0; r < 2; r++) {
+        assert_status(ulyx_plan_destroy(w->plans[r]), ULYX_SUCCESS);
+        good(cudaStreamDestroy(s.streams[r]));
+    }
+    for (int32_t r = 0; r < 2; r++)
+        assert_status(ulyx_comm_destroy(s.ranks.comms[r]), ULYX_SUCCESS);
+    world_free(w);
+    free(w);
+    emu_close();
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_byte_arrives_on_devices_of_their_own),
+    cmocka_unit_test(every_byte_arrives_on_one_device),
+    cmocka_unit_test(every_byte_arrives_balanced),
+    cmocka_unit_test(plans_beyond_the_card_take_three_launches),
+    cmocka_unit_test(a_tensor_outside_of_windows_is_refused_everywhere),
+    cmocka_unit_test(different_operations_are_a_mismatch),
+    cmocka_unit_test(
+        streams_that_take_turns_are_refused_where_ranks_share_a_device),
+    cmocka_unit_test(a_destroyed_plan_is_named_by_the_next_call),
+    cmocka_unit_test(a_captured_call_is_replayed_with_new_data),
+    cmocka_unit_test(a_rank_that_does_not_come_is_named_after_the_deadline),
+};
+
+ULI_TEST_MAIN("EmulatePlan", tests)
