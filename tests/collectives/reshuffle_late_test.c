@@ -50,10 +50,34 @@ scene_new(const char *algo, struct test_random *random)
 }
 
 static void
+nap_us(int64_t us)
+{
+    nanosleep(&(struct timespec){0, us * 1000}, NULL);
+}
+
+/* What was on its way to the victim may still come out of a window. */
+static void
+detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
+{
+    ulyx_status_t status = ulyx_mem_detach(comm, mem);
+    for (int i = 0; i < 10000 && status == ULYX_ERR_BUSY; i++) {
+        nap_us(1000);
+        status = ulyx_mem_detach(comm, mem);
+    }
+    assert_status(status, ULYX_SUCCESS);
+}
+
+static void
 scene_free(struct scene *s)
 {
     world_free(&s->w);
-    world_ranks_free(&s->ranks);
+    for (int r = 0; r < RANKS; r++) {
+        detach(s->ranks.comms[r], s->ranks.mems[r]);
+        assert_status(ulyx_mem_free(s->ranks.mems[r]), ULYX_SUCCESS);
+        free(s->ranks.windows[r]);
+    }
+    for (int r = 0; r < RANKS; r++)
+        assert_status(ulyx_comm_destroy(s->ranks.comms[r]), ULYX_SUCCESS);
     free(s);
 }
 
@@ -61,8 +85,7 @@ static void *
 stand_still(void *context)
 {
     struct scene *s = context;
-    struct timespec nap = {0, s->delay_us * 1000};
-    nanosleep(&nap, NULL);
+    nap_us(s->delay_us);
     thread_net_freeze(s->ranks.comms[VICTIM]->net, true);
     return NULL;
 }
@@ -91,7 +114,7 @@ body(int rank, int nranks, void *context)
         atomic_fetch_add(&s->ended, 1);
     /* Who stands still does not end its plan either. */
     while (rank == VICTIM && atomic_load(&s->ended) < RANKS - 1)
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        nap_us(1000);
     return !ranks_expect(ulyx_plan_destroy(s->w.plans[rank]) == ULYX_SUCCESS);
 }
 
