@@ -155,21 +155,26 @@ ulyx_attention_describe(const ulyx_attention_t *problem,
 {
     struct own own = {0};
     struct uli_attn_call call = {0};
+    char passed_over[512];
     int64_t bytes;
     ULI_CHECK_POINTER(text_p);
     ULI_TRY(begin(problem, pass, exec, false, &own, &call));
     ULI_TRY(uli_attn_workspace(&call, pass, &bytes));
     const char *name =
         pass == ULYX_ATTENTION_PASS_FORWARD ? "forward" : "backward";
+    uli_attn_kernel_passed_over(call.kernel, &call.problem, pass, passed_over,
+        own.exec.kernel ? 0 : sizeof(passed_over));
+    const char *others = own.exec.kernel ? "" : passed_over;
     if (call.problem.memory == ULYX_MEMORY_HOST)
         snprintf(text_p, text_bytes,
             "attention %s: kernel %s (%s), at most %d threads, workspace "
-            "%" PRId64 " bytes",
-            name, call.kernel->name, call.kernel->what, call.threads, bytes);
+            "%" PRId64 " bytes%s",
+            name, call.kernel->name, call.kernel->what, call.threads, bytes,
+            others);
     else
         snprintf(text_p, text_bytes,
-            "attention %s: kernel %s (%s), workspace %" PRId64 " bytes", name,
-            call.kernel->name, call.kernel->what, bytes);
+            "attention %s: kernel %s (%s), workspace %" PRId64 " bytes%s", name,
+            call.kernel->name, call.kernel->what, bytes, others);
     return ULYX_SUCCESS;
 }
 

@@ -191,7 +191,7 @@ describe_names_the_kernel(void **state)
 {
     (void)state;
     struct bench b;
-    char text[200] = "";
+    char text[1000] = "";
     bench_init(&b, 1, 1, 1, 8, 8);
     b.exec.kernel = "portable";
     assert_status(ulyx_attention_describe(
@@ -199,6 +199,14 @@ describe_names_the_kernel(void **state)
         ULYX_SUCCESS);
     assert_non_null(strstr(text, "portable"));
     assert_null(strchr(text, '\n'));
+    assert_null(strstr(text, "; not ")); /* it was asked for */
+    b.exec.kernel = NULL;
+    b.problem.dtype = ULYX_DTYPE_F64; /* for the last of the table alone */
+    assert_status(ulyx_attention_describe(
+                      &b.problem, BACKWARD, &b.exec, text, sizeof(text)),
+        ULYX_SUCCESS);
+    assert_non_null(strstr(text, "kernel reference"));
+    assert_non_null(strstr(text, "; not portable: "));
     bench_free(&b);
 }
 

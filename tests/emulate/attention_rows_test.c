@@ -226,8 +226,19 @@ what_it_refuses_has_a_reason(void **state)
     p.dim_v = 256;
     assert_null(uli_attn_sm90_kernel.refuses(&p));
     p.dim_v = 264;
+    p.memory = ULYX_MEMORY_CUDA;
     assert_string_equal(
         uli_attn_sm90_kernel.refuses(&p), "its head dimensions");
+    char text[64];
+    uli_attn_kernel_passed_over(&uli_attn_cuda_kernel, &p,
+        ULYX_ATTENTION_PASS_FORWARD, text, sizeof(text));
+    assert_string_equal(text, "; not sm90: its head dimensions");
+    uli_attn_kernel_passed_over(
+        &uli_attn_cuda_kernel, &p, ULYX_ATTENTION_PASS_FORWARD, text, 12);
+    assert_string_equal(text, "; not sm90:");
+    uli_attn_kernel_passed_over(&uli_attn_sm90_kernel, &p,
+        ULYX_ATTENTION_PASS_FORWARD, text, sizeof(text));
+    assert_string_equal(text, "");
 }
 
 /* Rows of packed tensors lie by the row stride even where each head has one. */

@@ -29,19 +29,6 @@ row_of(bool device, int n)
     return device ? uli_attn_device_kernel_at(n) : uli_attn_kernel_at(n);
 }
 
-static const char *
-refusal_of(const struct uli_attn_kernel *kernel,
-    const struct uli_attn_problem *problem, ulyx_attention_pass_t pass)
-{
-    if (!kernel->usable())
-        return problem->memory == ULYX_MEMORY_HOST
-                   ? "this CPU lacks its instructions"
-                   : "no device that runs it";
-    if (pass == ULYX_ATTENTION_PASS_BACKWARD && !kernel->backward)
-        return "it has no backward";
-    return kernel->refuses(problem);
-}
-
 ulyx_status_t
 uli_attn_kernel_find(const char *name, const struct uli_attn_problem *problem,
     ulyx_attention_pass_t pass, const struct uli_attn_kernel **kernel_p)
@@ -51,7 +38,7 @@ uli_attn_kernel_find(const char *name, const struct uli_attn_problem *problem,
     for (int n = 0; (kernel = row_of(device, n)) != NULL; n++) {
         if (name && strcmp(name, kernel->name) != 0)
             continue;
-        const char *refusal = refusal_of(kernel, problem, pass);
+        const char *refusal = uli_attn_kernel_refusal(kernel, problem, pass);
         if (!refusal) {
             *kernel_p = kernel;
             return ULYX_SUCCESS;

@@ -46,6 +46,16 @@ ulyx_status_t uli_attn_kernel_find(const char *name,
     const struct uli_attn_problem *problem, ulyx_attention_pass_t pass,
     const struct uli_attn_kernel **kernel_p);
 
+/* Why a kernel is not taken for the problem; NULL: it can be. */
+const char *uli_attn_kernel_refusal(const struct uli_attn_kernel *kernel,
+    const struct uli_attn_problem *problem, ulyx_attention_pass_t pass);
+
+/* Why the rows before `kernel` were passed over, "; not NAME: reason" each; cut
+ * where it does not fit, empty where there is none. */
+void uli_attn_kernel_passed_over(const struct uli_attn_kernel *kernel,
+    const struct uli_attn_problem *problem, ulyx_attention_pass_t pass,
+    char *text_p, size_t text_bytes);
+
 /* Row n of the table, fastest first; NULL past the end. */
 const struct uli_attn_kernel *uli_attn_kernel_at(int n);
 
