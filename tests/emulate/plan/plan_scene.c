@@ -35,7 +35,7 @@ plan_open(
 {
     const struct emu_config config = {.devices = devices,
         .sm_count = 8,
-        .host_threads = 2,
+        .host_threads = nranks + 1, /* a rank may be elsewhere */
         .wall_time = true};
     ulyx_unique_id_t id;
     memset(s, 0, sizeof(*s));

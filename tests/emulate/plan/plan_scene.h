@@ -11,18 +11,18 @@
 #include "collectives/reshuffle_world.h"
 #include "emulate.h"
 
-enum { PLAN_RANKS = 4, PLAN_WINDOW_BYTES = 4 << 20 };
+enum { PLAN_RANKS = 4, PLAN_RANKS_MAX = 8, PLAN_WINDOW_BYTES = 4 << 20 };
 
 struct plan_scene {
     int32_t nranks, devices;  /* rank r on device r mod devices */
     struct world_ranks ranks; /* its comms */
-    ulyx_mem_t *mems[PLAN_RANKS];
-    unsigned char *windows[PLAN_RANKS];
-    int64_t used[PLAN_RANKS];
-    cudaStream_t streams[PLAN_RANKS];
+    ulyx_mem_t *mems[PLAN_RANKS_MAX];
+    unsigned char *windows[PLAN_RANKS_MAX];
+    int64_t used[PLAN_RANKS_MAX];
+    cudaStream_t streams[PLAN_RANKS_MAX];
     struct world *w; /* of now */
-    unsigned char *src[ULYX_OPERATIONS][PLAN_RANKS][ULI_TENSORS];
-    unsigned char *dst[ULYX_OPERATIONS][PLAN_RANKS][ULI_TENSORS];
+    unsigned char *src[ULYX_OPERATIONS][PLAN_RANKS_MAX][ULI_TENSORS];
+    unsigned char *dst[ULYX_OPERATIONS][PLAN_RANKS_MAX][ULI_TENSORS];
 };
 
 /* Opens the emulator too. timeout_s of the communicators. */

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks as threads of their own, 1 to 8 on 1 to 4 devices, that exchange with
+ * random delays before, between and after what they enqueue: every byte of
+ * every call. ULYX_TEST_DRAWS=N makes it N times as long: 1250 are 100,000
+ * exchanges and more.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/status.h"
+#include "emulate/plan/plan_scene.h"
+#include "support/ranks.h"
+#include "support/test.h"
+
+enum { CALLS = 24, DRAWS = 4, DELAY_US = 300 };
+
+struct soak {
+    struct plan_scene s;
+    uint64_t seed;
+    atomic_int wrong, calls; /* calls: exchanges of all ranks */
+};
+
+static void
+delay(struct test_random *random)
+{
+    struct timespec nap = {0, 1000 * test_random_in(random, 0, DELAY_US)};
+    if (test_random_in(random, 0, 2) == 0)
+        nanosleep(&nap, NULL);
+}
+
+/* All images of an operation at a rank, on its stream. */
+static int
+move(struct plan_scene *s, int32_t rank, int op, bool up)
+{
+    struct world *w = s->w;
+    int error = 0;
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+        const struct image *image = &w->dst[op][rank][t];
+        unsigned char *there = s->dst[op][rank][t];
+        error |=
+            cudaMemcpyAsync(up ? there : image->base, up ? image->base : there,
+                (size_t)image->bytes, cudaMemcpyDefault, s->streams[rank]);
+    }
+    return error;
+}
+
+static void
+poison(struct plan_scene *s, int32_t rank, int op, unsigned char poisons[])
+{
+    struct world *w = s->w;
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+        struct image *image = &w->dst[op][rank][t];
+        memcpy(image->base, poisons, (size_t)image->bytes);
+        poisons += image->bytes;
+    }
+}
+
+/* The poisoned destinations of an operation, as world_fill left them. */
+static unsigned char *
+save(const struct plan_scene *s, int32_t rank, int op)
+{
+    const struct world *w = s->w;
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++)
+        bytes += w->dst[op][rank][t].bytes;
+    unsigned char *all = malloc((size_t)bytes + 1), *at = all;
+    for (int32_t t = 0; all && t < w->c.shape.ntensors; t++) {
+        memcpy(at, w->dst[op][rank][t].base, (size_t)w->dst[op][rank][t].bytes);
+        at += w->dst[op][rank][t].bytes;
+    }
+    return all;
+}
+
+/* The same draws of operations on all ranks, delays of each rank's own. */
+static int
+exchange(int rank, int nranks, void *context)
+{
+    struct soak *k = context;
+    struct plan_scene *s = &k->s;
+    struct test_random same = {k->seed};
+    struct test_random own = {k->seed * 31 + (uint64_t)rank + 1};
+    unsigned char *saved[ULYX_OPERATIONS];
+    int failed = 0;
+    (void)nranks;
+    for (int op = 0; op < ULYX_OPERATIONS; op++)
+        saved[op] = save(s, rank, op);
+    failed |= !ranks_expect(cudaSetDevice(rank % s->devices) == cudaSuccess);
+    for (int n = 0; n < CALLS && !failed && !k->wrong; n++) {
+        int op = (int)test_random_in(&same, 0, ULYX_OPERATIONS - 1);
+        if (!(s->w->operations >> op & 1))
+            continue;
+        poison(s, rank, op, saved[op]);
+        delay(&own);
+        failed |= !ranks_expect(move(s, rank, op, true) == 0);
+        delay(&own);
+        failed |= !ranks_expect(plan_execute(s, rank, op) == ULYX_SUCCESS);
+        delay(&own);
+        failed |= !ranks_expect(move(s, rank, op, false) == 0);
+        failed |= !ranks_expect(
+            cudaStreamSynchronize(s->streams[rank]) == cudaSuccess);
+        failed |= !ranks_expect(world_check_rank(s->w, op, rank));
+        k->calls += rank == 0;
+    }
+    if (failed)
+        k->wrong = 1;
+    for (int op = 0; op < ULYX_OPERATIONS; op++)
+        free(saved[op]);
+    return failed;
+}
+
+/* One case of so many ranks; false: the layout refuses it. */
+static bool
+run_case(struct soak *k, struct test_random *random, bool balanced)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    assert_non_null(w);
+    do
+        case_random(&w->c, random, k->s.nranks, balanced);
+    while (w->c.shape.nranks != k->s.nranks);
+    if (!plan_draw(&k->s, w, random)) {
+        free(w);
+        return false;
+    }
+    assert_status(plan_create(&k->s, w), ULYX_SUCCESS);
+    plan_upload(&k->s);
+    k->seed = test_random_next(random);
+    assert_int_equal(ranks_run_threads(k->s.nranks, exchange, k, 100), 0);
+    plan_drop(&k->s);
+    return true;
+}
+
+static void
+exchanges_with_random_delays_are_right(void **state)
+{
+    struct test_random random = {test_seed(501)};
+    int64_t draws = test_draws(DRAWS), calls = 0;
+    (void)state;
+    for (int64_t i = 0; i < draws;) {
+        struct soak k;
+        memset(&k, 0, sizeof(k));
+        int32_t nranks = (int32_t)test_random_in(&random, 1, PLAN_RANKS_MAX);
+        plan_open(&k.s, nranks, (int32_t)test_random_in(&random, 1, 4), 0);
+        for (int n = 0; n < 3 && i < draws; n++)
+            i += run_case(&k, &random, n == 2);
+        plan_close(&k.s);
+        calls += k.calls;
+    }
+    printf("%lld exchanges, each checked at all ranks\n", (long long)calls);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(exchanges_with_random_delays_are_right),
+};
+
+ULI_TEST_MAIN("EmulateSoak", tests)
