@@ -208,7 +208,8 @@ ULYX_API ulyx_status_t ulyx_plan_create(
  * ranks must give the same, which the next execute checks by hash. Segments,
  * extents and, with ZIGZAG_DOCS, s_r change: ask again, or allocate once for
  * max_rows, max_kv_rows and max_local_rows. NULL = one document a batch item.
- * Host arrays; stream is NULL on the host.
+ * Host arrays; stream is NULL on the host. CUDA: in stream order; replays of
+ * calls captured before obey it, so their tensors need room for the maxima.
  * returns: SUCCESS, also where BALANCED is HEADS for this many ranks and
  * nothing depends on the table; ERR_INVALID_ARGUMENT (bad table);
  * ERR_UNSUPPORTED (neither BALANCED nor ZIGZAG_DOCS, or max_docs was 0);
@@ -226,6 +227,12 @@ ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
  * On return (CUDA: in stream order) dst is whole and src may be overwritten.
  * From the call on dst is the library's. A tensor without elements on a side
  * may have a NULL pointer there. stream: NULL on the host.
+ * CUDA: returns once the call is in the stream, which may be captured; ranks
+ * of a process that share a device need streams of their own. All tensors lie
+ * in attached windows. How the call ends is reported later: a timeout or lost
+ * rank by the communicator's async error, ERR_PEER_REFUSED and ERR_MISMATCH
+ * of an earlier call, once, by the next execute, which is enqueued all the
+ * same.
  * returns: SUCCESS; ERR_INVALID_ARGUMENT (NULL, misaligned for its dtype,
  * overlapping, or outside the windows that the plan declared: peers are told
  * and the communicator stays usable); ERR_PEER_REFUSED naming the rank, also

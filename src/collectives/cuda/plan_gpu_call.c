@@ -60,11 +60,19 @@ return_from_detour(struct uli_plan_gpu *gpu, void *stream, bool capturing)
 
 /* ---- arguments ----------------------------------------------------------- */
 
+/* at: as the call's check has found it. A captured call may be replayed when an
+ * update has given elements to a tensor that has none now. */
 static void
-write_address(uint64_t *words, const struct uli_address *at, int64_t bytes)
+write_address(const ulyx_plan_t *plan, uint64_t *words, const void *pointer,
+    const struct uli_address *at, int64_t bytes)
 {
-    words[0] = bytes ? at->window : ULI_GPU_NO_WINDOW;
-    words[1] = bytes ? (uint64_t)at->offset : 0;
+    struct uli_address place = *at;
+    bool known = bytes > 0;
+    if (!known && pointer && uli_layout_has_tables(plan->layout))
+        known = uli_window_find(
+            plan->comm, pointer, 1, &place.window, &place.offset);
+    words[0] = known ? place.window : ULI_GPU_NO_WINDOW;
+    words[1] = known ? (uint64_t)place.offset : 0;
 }
 
 static void
@@ -80,10 +88,10 @@ set_tensors(const ulyx_plan_t *plan, ulyx_operation_t operation,
     args->record[ULI_GPU_RECORD_CALL] = (uint64_t)operation << 32;
     args->record[ULI_GPU_RECORD_HASH] = 0; /* the head has it */
     for (int32_t t = 0; t < exchange->ntensors; t++) {
-        write_address(&args->record[ULI_GPU_RECORD_SRC + 2 * t],
-            &exchange->src_at[t], extents[from + t]);
-        write_address(&args->record[ULI_GPU_RECORD_DST + 2 * t],
-            &exchange->dst_at[t], extents[to + t]);
+        write_address(plan, &args->record[ULI_GPU_RECORD_SRC + 2 * t],
+            exchange->src[t], &exchange->src_at[t], extents[from + t]);
+        write_address(plan, &args->record[ULI_GPU_RECORD_DST + 2 * t],
+            exchange->dst[t], &exchange->dst_at[t], extents[to + t]);
         args->src[t] = (unsigned char *)exchange->src[t];
         args->dst[t] = (unsigned char *)exchange->dst[t];
     }

@@ -260,6 +260,100 @@ a_captured_call_is_replayed_with_new_data(void **state)
     plan_close(&s);
 }
 
+/* The world's own layout follows, and with it what is expected. */
+static bool
+replace_docs(struct plan_scene *s, struct test_random *random)
+{
+    struct world *w = s->w;
+    struct oracle_case old = w->c;
+    ulyx_docs_t docs_q, docs_k;
+    int64_t cuts[ORACLE_MAX_RANKS + 1];
+    case_random_docs(&w->c, random);
+    if (uli_layout_update(w->layout, case_docs(&w->c, 0, &docs_q),
+            case_docs(&w->c, 1, &docs_k)) != ULYX_SUCCESS) {
+        memcpy(w->c.docs, old.docs, sizeof(old.docs));
+        return false;
+    }
+    oracle_free(&w->oracle);
+    oracle_init(&w->oracle, &w->c, case_cuts(&w->c, w->layout, cuts));
+    for (int32_t r = 0; r < s->nranks; r++)
+        assert_status(
+            ulyx_plan_update(w->plans[r], case_docs(&w->c, 0, &docs_q),
+                case_docs(&w->c, 1, &docs_k), s->streams[r]),
+            ULYX_SUCCESS);
+    return true;
+}
+
+static void
+capture_all(struct plan_scene *s, int op, cudaGraphExec_t *exec)
+{
+    for (int32_t r = 0; r < s->nranks; r++) {
+        cudaGraph_t graph;
+        good(cudaSetDevice(r % s->devices));
+        good(cudaStreamBeginCapture(
+            s->streams[r], cudaStreamCaptureModeThreadLocal));
+        assert_status(plan_execute(s, r, op), ULYX_SUCCESS);
+        assert_status(
+            ulyx_plan_update(s->w->plans[r], NULL, NULL, s->streams[r]),
+            ULYX_ERR_INVALID_ARGUMENT);
+        assert_non_null(strstr(ulyx_last_error(), "captured"));
+        good(cudaStreamEndCapture(s->streams[r], &graph));
+        good(cudaGraphInstantiate(&exec[r], graph, 0));
+        good(cudaGraphDestroy(graph));
+    }
+}
+
+/* Calls after an update, and replays of what was captured before it. */
+static void
+run_updates(struct plan_scene *s, struct test_random *random)
+{
+    cudaGraphExec_t exec[PLAN_RANKS];
+    struct world *w = s->w;
+    capture_all(s, ULYX_SEQ_TO_HEAD, exec);
+    for (int i = 0; i < 4; i++) {
+        if (!replace_docs(s, random))
+            continue;
+        plan_round(s);
+        plan_upload(s);
+        for (int32_t r = 0; r < s->nranks; r++)
+            good(cudaGraphLaunch(exec[r], s->streams[r]));
+        plan_sync(s);
+        plan_download(s);
+        w->order[0] = ULYX_SEQ_TO_HEAD;
+        w->norder = 1;
+        assert_true(world_check(w));
+    }
+    for (int32_t r = 0; r < s->nranks; r++)
+        good(cudaGraphExecDestroy(exec[r]));
+}
+
+static void
+updates_hold_for_calls_and_replays_after_them(void **state)
+{
+    struct test_random random = {test_seed(204)};
+    int64_t draws = test_draws(6);
+    struct plan_scene s;
+    (void)state;
+    plan_open(&s, PLAN_RANKS, 2, 0);
+    while (draws > 0) {
+        struct world *w = new_world();
+        do
+            case_random(&w->c, &random, PLAN_RANKS, true);
+        while (w->c.shape.nranks != PLAN_RANKS);
+        if (!plan_draw(&s, w, &random)) {
+            free(w);
+            continue;
+        }
+        assert_status(plan_create(&s, w), ULYX_SUCCESS);
+        if (uli_layout_has_tables(w->layout)) {
+            run_updates(&s, &random);
+            draws--;
+        }
+        plan_drop(&s);
+    }
+    plan_close(&s);
+}
+
 /* ---- deadlines ----------------------------------------------------------- */
 
 static void
@@ -304,6 +398,7 @@ static const struct CMUnitTest tests[] = {
         streams_that_take_turns_are_refused_where_ranks_share_a_device),
     cmocka_unit_test(a_destroyed_plan_is_named_by_the_next_call),
     cmocka_unit_test(a_captured_call_is_replayed_with_new_data),
+    cmocka_unit_test(updates_hold_for_calls_and_replays_after_them),
     cmocka_unit_test(a_rank_that_does_not_come_is_named_after_the_deadline),
 };
 
