@@ -6,7 +6,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#ifdef ULI_EMULATE
 #include "emulate/driver/driver.h"
+#endif
 #include "support/test.h"
 
 #define good(call) assert_int_equal((call), cudaSuccess)
@@ -29,26 +31,39 @@ open_rank(struct plan_scene *s, int32_t r)
     good(cudaStreamCreateWithFlags(&s->streams[r], cudaStreamNonBlocking));
 }
 
-void
-plan_open(
-    struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s)
+/* Of a card, as many as there are; the library keeps their contexts, so they
+ * are not reset afterwards. */
+static int32_t
+open_devices(int32_t nranks, int32_t devices)
 {
+#ifdef ULI_EMULATE
     const struct emu_config config = {.devices = devices,
         .sm_count = 8,
         .host_threads = nranks + 1, /* a rank may be elsewhere */
         .wall_time = true};
+    assert_int_equal(emu_open(&config), 0);
+    return devices;
+#else
+    (void)nranks;
+    return card_devices(devices);
+#endif
+}
+
+void
+plan_open(
+    struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s)
+{
     ulyx_unique_id_t id;
     memset(s, 0, sizeof(*s));
     s->nranks = s->ranks.nranks = nranks;
     s->ranks.only = -1;
-    s->devices = devices;
-    assert_int_equal(emu_open(&config), 0);
+    s->devices = open_devices(nranks, devices);
     assert_status(ulyx_unique_id_create(&id), ULYX_SUCCESS);
     assert_status(ulyx_group_start(), ULYX_SUCCESS);
     for (int32_t r = 0; r < nranks; r++) {
         ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
         params.memory_kind = ULYX_MEMORY_CUDA;
-        params.device = r % devices + 1;
+        params.device = r % s->devices + 1;
         params.timeout_s = timeout_s;
         assert_status(
             ulyx_comm_create(&id, nranks, r, &params, &s->ranks.comms[r]),
@@ -72,8 +87,10 @@ plan_close(struct plan_scene *s)
         assert_status(ulyx_mem_free(s->mems[r]), ULYX_SUCCESS);
         assert_status(ulyx_comm_destroy(s->ranks.comms[r]), ULYX_SUCCESS);
     }
+#ifdef ULI_EMULATE
     assert_int_equal(emu_driver_live(), 0);
     emu_close();
+#endif
 }
 
 /* ---- images -------------------------------------------------------------- */

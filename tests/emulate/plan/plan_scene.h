@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks of one process on emulated devices, through the public calls alone:
- * communicators of CUDA memory, a window each, a stream each, and the images
- * of a reshuffle_world in the windows.
+ * Ranks of one process on emulated devices or cards, through the public calls
+ * alone: communicators of CUDA memory, a window each, a stream each, and the
+ * images of a reshuffle_world in the windows.
  */
 #ifndef TESTS_EMULATE_PLAN_SCENE_H
 #define TESTS_EMULATE_PLAN_SCENE_H
 
 #include <cuda_runtime.h>
 #include "collectives/reshuffle_world.h"
+#ifdef ULI_EMULATE
 #include "emulate.h"
+#else
+#include "emulate/card/card.h"
+#endif
 
 enum { PLAN_RANKS = 4, PLAN_RANKS_MAX = 8, PLAN_WINDOW_BYTES = 4 << 20 };
 
