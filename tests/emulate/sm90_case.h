@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of the Hopper forward kernels on the emulator: a problem laid out in
+ * Calls of the forward kernels on the emulator: a problem laid out in
  * device memory with NaN wherever the kernel must not look, run, and compared
  * with attention by its definition in double precision.
  */
@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "attention/cuda/forward_gpu.h"
 #include "attention/cuda/forward_sm90.h"
 #include "support/random.h"
 
@@ -24,6 +25,7 @@ enum sm90_layout {
 
 struct sm90_case {
     const struct uli_sm90_family *family;
+    const struct uli_gpu_attn_forward *portable; /* if not NULL: its kernels */
     bool f16;
     int64_t batch, heads_q, heads_kv, len_q, len_k, dim_qk, dim_v;
     int64_t left, right, diagonal;
@@ -37,6 +39,8 @@ struct sm90_case {
     int64_t pieces, tile; /* pieces' rows are multiples of tile where EVENLY */
     bool flags;           /* pieces come while the kernel runs */
     bool late;            /* they never come */
+    int missing;          /* 1, 2, 3: those of q, k, v never come */
+    int64_t odd;          /* bytes more before and between rows, even */
     bool counting;        /* v tells its row, q picks out one key */
     int blocks;
     uint64_t seed;
@@ -61,6 +65,25 @@ extern "C"
     int
     sm90_flags_set(const struct sm90_flags *flags, int64_t count,
         uint64_t value, size_t shared_bytes, void *stream);
+
+/* A piece on its way: `bytes` of each batch item, then its flag. */
+struct sm90_arrival {
+    unsigned char *to;
+    const unsigned char *from;
+    int64_t batch, stride, bytes;
+    uint64_t *flag;
+};
+/* The pieces of v, q and k arrive: the last piece of each first. returns a
+ * cudaError_t. */
+struct sm90_arrivals {
+    struct sm90_arrival of[3][SM90_PIECES_MAX];
+};
+#ifdef __cplusplus
+extern "C"
+#endif
+    int
+    sm90_arrive(const struct sm90_arrivals *arrivals, int64_t count,
+        uint64_t value, void *stream);
 
 /* Runs the case on the open emulator and compares; prints nothing. */
 struct sm90_result sm90_case_run(const struct sm90_case *c);

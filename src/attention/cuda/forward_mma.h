@@ -117,7 +117,6 @@ mma_work(const mma_warp<S> &w)
             mma_add_values<S, BF16>(ring + second * S::SLOT, p, o);
         slot = third;
     }
-    ptx_cp_async_wait<0>();
     if (mma_first<S>() < w.work->tile.rows)
         mma_store<S, BF16>(w, rows, o);
 }
