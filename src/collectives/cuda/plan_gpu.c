@@ -328,6 +328,7 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
             "plan destroy: a call is in flight on device %d: wait for its "
             "stream",
             gpu->device);
+    (void)uli_plan_gpu_verdict(plan); /* what no execute will report: logged */
     /* On a failed communicator nobody starts a call any more. */
     if (uli_comm_check(comm) == ULYX_SUCCESS)
         ULI_TRY(tell_peers(plan));

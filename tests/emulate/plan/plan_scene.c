@@ -110,7 +110,8 @@ plan_draw(struct plan_scene *s, struct world *w, struct test_random *random)
     if (!world_draw(w, &s->ranks, random, 0))
         return false;
     s->w = w;
-    memset(s->used, 0, sizeof(s->used));
+    if (!s->keep)
+        memset(s->used, 0, sizeof(s->used));
     for (int op = 0; op < ULYX_OPERATIONS; op++)
         for (int32_t r = 0; r < s->nranks; r++)
             for (int32_t t = 0; t < w->c.shape.ntensors; t++) {

@@ -24,6 +24,7 @@ struct plan_scene {
     unsigned char *windows[PLAN_RANKS_MAX];
     int64_t used[PLAN_RANKS_MAX];
     cudaStream_t streams[PLAN_RANKS_MAX];
+    bool keep;       /* images of the next world behind those of the last */
     struct world *w; /* of now */
     unsigned char *src[ULYX_OPERATIONS][PLAN_RANKS_MAX][ULI_TENSORS];
     unsigned char *dst[ULYX_OPERATIONS][PLAN_RANKS_MAX][ULI_TENSORS];

@@ -106,6 +106,58 @@ plans_beyond_the_card_take_three_launches(void **state)
     plan_close(&s);
 }
 
+static void
+expect_world(struct plan_scene *s, int op)
+{
+    plan_download(s);
+    s->w->order[0] = op;
+    s->w->norder = 1;
+    assert_true(world_check(s->w));
+}
+
+/* Ranks of one device enqueue calls of two plans on two streams each, in
+ * different orders. */
+static void
+run_two_plans(int64_t slot_bytes)
+{
+    struct plan_scene a, b;
+    plan_open(&a, 2, 1, 0);
+    struct world *first = plain_world(&a, slot_bytes, 310);
+    assert_status(plan_create(&a, first), ULYX_SUCCESS);
+    b = a;
+    b.keep = true;
+    struct world *second = plain_world(&b, -1, 311);
+    assert_status(plan_create(&b, second), ULYX_SUCCESS);
+    for (int32_t r = 0; r < 2; r++)
+        good(cudaStreamCreateWithFlags(&b.streams[r], cudaStreamNonBlocking));
+    plan_upload(&a);
+    plan_upload(&b);
+    for (int i = 0; i < 10; i++) {
+        assert_status(plan_execute(&a, 0, 0), ULYX_SUCCESS);
+        assert_status(plan_execute(&b, 0, 1), ULYX_SUCCESS);
+        assert_status(plan_execute(&b, 1, 1), ULYX_SUCCESS);
+        assert_status(plan_execute(&a, 1, 0), ULYX_SUCCESS);
+    }
+    plan_sync(&a);
+    plan_sync(&b);
+    assert_int_equal(emu_fault_count(), 0);
+    expect_world(&a, 0);
+    expect_world(&b, 1);
+    for (int32_t r = 0; r < 2; r++)
+        good(cudaStreamDestroy(b.streams[r]));
+    plan_drop(&b);
+    plan_drop(&a);
+    plan_close(&a);
+}
+
+static void
+two_plans_are_in_flight_in_different_orders(void **state)
+{
+    (void)state;
+    run_two_plans(-1);
+    run_two_plans(1 << 16);
+}
+
 /* ---- refusals ------------------------------------------------------------ */
 
 /* Rank 0 refuses call 1; the others learn of it with their next call. */
@@ -392,6 +444,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_byte_arrives_on_one_device),
     cmocka_unit_test(every_byte_arrives_balanced),
     cmocka_unit_test(plans_beyond_the_card_take_three_launches),
+    cmocka_unit_test(two_plans_are_in_flight_in_different_orders),
     cmocka_unit_test(a_tensor_outside_of_windows_is_refused_everywhere),
     cmocka_unit_test(different_operations_are_a_mismatch),
     cmocka_unit_test(
