@@ -151,8 +151,81 @@ exchanges_with_random_delays_are_right(void **state)
     printf("%lld exchanges, each checked at all ranks\n", (long long)calls);
 }
 
+/* ---- a rank that stops --------------------------------------------------- */
+
+enum { VICTIM = 1, STOPPED_RANKS = 3 };
+
+/* In memory of its own: a peer may still write to the tensors. */
+static bool
+device_works(cudaStream_t stream)
+{
+    uint64_t word = 0, *there = NULL;
+    bool good = cudaMalloc((void **)&there, sizeof(word)) == 0 &&
+                cudaMemsetAsync(there, 7, sizeof(word), stream) == 0 &&
+                cudaMemcpyAsync(&word, there, sizeof(word), cudaMemcpyDefault,
+                    stream) == 0 &&
+                cudaStreamSynchronize(stream) == 0;
+    return cudaFree(there) == 0 && good && word == 0x0707070707070707u;
+}
+
+/* The victim's thread ends after the first call; the others' kernels of the
+ * second one end at the deadline, name it, and leave the device usable. */
+static int
+stop_after_one(int rank, int nranks, void *context)
+{
+    struct soak *k = context;
+    struct plan_scene *s = &k->s;
+    ulyx_comm_t *comm = s->ranks.comms[rank];
+    ulyx_status_t status = ULYX_SUCCESS;
+    int failed = 0;
+    (void)nranks;
+    cudaSetDevice(rank % s->devices);
+    failed |= !ranks_expect(plan_execute(s, rank, 0) == ULYX_SUCCESS);
+    failed |= !ranks_expect(cudaStreamSynchronize(s->streams[rank]) == 0);
+    if (rank == VICTIM || failed)
+        return failed;
+    failed |= !ranks_expect(plan_execute(s, rank, 0) == ULYX_SUCCESS);
+    failed |= !ranks_expect(cudaStreamSynchronize(s->streams[rank]) == 0);
+    failed |=
+        !ranks_expect(ulyx_comm_get_async_error(comm, &status) == ULYX_SUCCESS);
+    failed |= !ranks_expect(status == ULYX_ERR_TIMEOUT);
+    failed |= !ranks_expect(
+        strstr(ulyx_last_error(), "call 2: rank 1 has not come") != NULL);
+    failed |= !ranks_expect(plan_execute(s, rank, 0) == ULYX_ERR_TIMEOUT);
+    return failed | !ranks_expect(device_works(s->streams[rank]));
+}
+
+static void
+a_rank_that_stops_is_named_and_the_device_usable(void **state)
+{
+    struct test_random random = {test_seed(502)};
+    struct world *w = calloc(1, sizeof(*w));
+    struct soak k;
+    (void)state;
+    memset(&k, 0, sizeof(k));
+    plan_open(&k.s, STOPPED_RANKS, STOPPED_RANKS, 1);
+    world_plain_case(w, STOPPED_RANKS, 37, 8, 4, 5, ULYX_DTYPE_BF16);
+    w->fixed_limits = true;
+    w->slot_bytes = -1;
+    assert_true(plan_draw(&k.s, w, &random));
+    assert_status(plan_create(&k.s, w), ULYX_SUCCESS);
+    plan_upload(&k.s);
+    assert_int_equal(
+        ranks_run_threads(STOPPED_RANKS, stop_after_one, &k, 60), 0);
+    assert_int_equal(emu_fault_count(), 0);
+    assert_status(ulyx_comm_abort(k.s.ranks.comms[VICTIM]), ULYX_SUCCESS);
+    for (int32_t r = 0; r < STOPPED_RANKS; r++)
+        assert_status(ulyx_plan_destroy(w->plans[r]), ULYX_SUCCESS);
+    for (int32_t r = 0; r < STOPPED_RANKS; r++)
+        assert_status(ulyx_comm_destroy(k.s.ranks.comms[r]), ULYX_SUCCESS);
+    world_free(w);
+    free(w);
+    emu_close();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(exchanges_with_random_delays_are_right),
+    cmocka_unit_test(a_rank_that_stops_is_named_and_the_device_usable),
 };
 
 ULI_TEST_MAIN("EmulateSoak", tests)
