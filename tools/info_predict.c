@@ -21,10 +21,10 @@ struct options {
     bool machine;
 };
 
-static int
-usage(void)
+int
+info_predict_usage(FILE *out, int code)
 {
-    fprintf(stderr,
+    fprintf(out,
         "ulyx_info plan --nodes N [--ranks-per-node G] [--seq S] [--batch B]\n"
         "               [--heads H] [--kv-heads HKV] [--dim D]\n"
         "               [--element-bytes E] [--local near|far|nvlink|pcie]\n"
@@ -36,7 +36,7 @@ usage(void)
         "ULYX_TOPO_FILE\n"
         "  --export goal   the schedule for LogGOPSim and ATLAHS, in place of\n"
         "                  the prediction\n");
-    return 6;
+    return code;
 }
 
 static bool
@@ -140,8 +140,12 @@ print_parameters(const struct uli_model *model, const struct uli_demand *x)
     if (x->nodes > 1) {
         print_link(model, ULI_MODEL_NIC);
         print_link(model, ULI_MODEL_SPINE);
-        printf("  fabric taper %.2f, efficiency %.2f, units of %lld nodes",
+        printf("  fabric taper %.2f, efficiency %.2f, units of %lld nodes, ",
             model->taper, model->efficiency, (long long)model->unit_nodes);
+        if (model->nics > 0)
+            printf("%.0f NICs a node", model->nics);
+        else
+            printf("a NIC a rank");
         print_source(model->fabric_source);
     }
     printf("  host   launch %.2f us, hand-off %.2f us", model->launch_s * 1e6,
@@ -266,10 +270,10 @@ info_predict(int argc, char **argv)
 
     for (int i = 0; i < argc; i += 2)
         if (i + 1 == argc || !parse_option(&o, argv[i], argv[i + 1]))
-            return usage();
+            return info_predict_usage(stderr, 6);
     if ((o.export != NULL && strcmp(o.export, "goal") != 0) ||
         (o.output != NULL && o.export == NULL))
-        return usage();
+        return info_predict_usage(stderr, 6);
     status = prepare(&o, &settings, &planner);
     if (status == ULYX_SUCCESS)
         status = predict(&o, &planner);

@@ -322,18 +322,27 @@ print_plan(int argc, char **argv)
     return code;
 }
 
+static bool
+has_word(int argc, char **argv, const char *word)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], word))
+            return true;
+    return false;
+}
+
 int
 main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "all";
     bool all = strcmp(what, "all") == 0;
+    bool nodes = !strcmp(what, "plan") && has_word(argc, argv, "--nodes");
     int code = 0;
 
-    if (!strcmp(what, "-h") || !strcmp(what, "--help"))
-        return usage(stdout, 0);
-    for (int i = 2; !strcmp(what, "plan") && i < argc; i++)
-        if (!strcmp(argv[i], "--nodes"))
-            return info_predict(argc - 2, argv + 2);
+    if (has_word(argc, argv, "-h") || has_word(argc, argv, "--help"))
+        return nodes ? info_predict_usage(stdout, 0) : usage(stdout, 0);
+    if (nodes)
+        return info_predict(argc - 2, argv + 2);
     if (!strcmp(what, "plan"))
         return print_plan(argc - 2, argv + 2);
     if (!strcmp(what, "topology"))

@@ -82,6 +82,7 @@ uli_model_take_topology(
     if (nic) {
         take_rate(model, ULI_MODEL_NIC, nic->bytes_per_s);
         take_rate(model, ULI_MODEL_SPINE, nic->bytes_per_s);
+        model->nics = uli_topology_count(topology, ULI_TOPO_NIC);
     }
 }
 

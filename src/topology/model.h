@@ -68,6 +68,8 @@ struct uli_model {
     double taper;       /* leaf's bandwidth down over its bandwidth up */
     double efficiency;  /* share of the spine's bandwidth that routing leaves */
     int64_t unit_nodes; /* nodes below one set of leaf switches */
+    double nics;        /* of a node, shared evenly by its ranks; 0: each rank
+                         * has its own */
     enum uli_model_source host_source, fabric_source;
 };
 
@@ -109,7 +111,7 @@ const char *uli_model_source_name(enum uli_model_source source);
  * a GPU. */
 void uli_model_defaults(struct uli_model *model_p);
 /* Takes over the rates that the topology knows: NVLink or PCI between GPUs,
- * the NIC's. */
+ * the NIC's, and how many there are where GPUs share them. */
 void uli_model_take_topology(
     struct uli_model *model, const struct uli_topology *topology);
 

@@ -115,7 +115,8 @@ struct builder {
 
 /* Share of a rank's traffic between nodes that passes the spine: on a rail
  * fabric, where local rank i of all nodes of a unit shares a leaf, what goes
- * to another local number or out of the unit. */
+ * to another local number or out of the unit. And how many ranks a NIC serves:
+ * they send at the same time. */
 static void
 choose_wire(struct builder *b, bool on_rails)
 {
@@ -125,6 +126,8 @@ choose_wire(struct builder *b, bool on_rails)
     double share = 1 - (1 - outside) * (1 - other_rail);
     b->wire = share > 0 ? ULI_MODEL_SPINE : ULI_MODEL_NIC;
     b->congestion = fmax(1, share * b->model->taper / b->model->efficiency);
+    if (b->model->nics > 0)
+        b->congestion *= fmax(1, b->x->ranks_per_node / b->model->nics);
 }
 
 /* Keeps the flow that takes longest, over all ranks. */

@@ -17,6 +17,7 @@ struct reader {
     int32_t line;
     struct uli_model model;
     struct uli_tuning tuning;
+    uint32_t named; /* bits: classes that a line was about */
     uli_tuning_report report;
     void *context;
     ulyx_status_t status;
@@ -186,6 +187,7 @@ read_link(struct reader *r, char **rest)
     }
     struct uli_model_link *link = &r->model.links[class];
     link->source = ULI_SOURCE_FILE;
+    r->named |= UINT32_C(1) << class;
     for (char *word; (word = strtok_r(NULL, " \t", rest));) {
         char *value = split(word);
         if (value)
@@ -210,7 +212,8 @@ read_numbers(struct reader *r, char **rest, bool host)
         {"handoff", &r->model.handoff_s, times, 0, true},
         {"taper", &r->model.taper, plain, 1e-3, false},
         {"efficiency", &r->model.efficiency, plain, 1e-3, false},
-        {"unit_nodes", &unit_nodes, plain, 1, false}};
+        {"unit_nodes", &unit_nodes, plain, 1, false},
+        {"nics", &r->model.nics, plain, 1, false}};
     enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
     *(host ? &r->model.host_source : &r->model.fabric_source) = ULI_SOURCE_FILE;
     for (char *word; (word = strtok_r(NULL, " \t", rest));) {
@@ -328,6 +331,10 @@ uli_tuning_read(const char *path, struct uli_model *model,
     fclose(file);
     if (!begun)
         finding(&r, true, "an empty file: expected \"ulyx tuning 1\"");
+    const uint32_t nic = UINT32_C(1) << ULI_MODEL_NIC;
+    const uint32_t spine = UINT32_C(1) << ULI_MODEL_SPINE;
+    if ((r.named & (nic | spine)) == nic)
+        r.model.links[ULI_MODEL_SPINE] = r.model.links[ULI_MODEL_NIC];
     if (r.status == ULYX_SUCCESS) {
         *model = r.model;
         *tuning_p = r.tuning;

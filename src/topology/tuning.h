@@ -8,10 +8,12 @@
  *     link nic latency=4.1us send=0.35us receive=0.4us gap=0 \
  *              4K=90ps/B 64K=21.7ps/B source=measured   (on one line)
  *     host launch=2us handoff=6us
- *     fabric taper=1 efficiency=0.7 unit_nodes=32
+ *     fabric taper=1 efficiency=0.7 unit_nodes=32 nics=8
  *     rule nodes=2-32 ranks_per_node=8 bytes=0-16K -> hier chunks=1
  *
- * Links are those of model.h; what a line leaves out keeps its value. Times
+ * Links are those of model.h; what a line leaves out keeps its value, but that
+ * a spine which no line names is as the nic: what passes it passes a NIC. nics
+ * are a node's, shared by its ranks; without it each rank has its own. Times
  * are in s, ms, us or ns, rates in ps/B or ns/B, numbers take K, M, G
  * (binary). A rule's bytes are those of one message between two ranks; the
  * first rule that fits holds; before it goes ULYX_ALGO, after it the model.

@@ -48,6 +48,13 @@ class Info(ToolCase):
         self.assertRegex(self.info("transports", ULYX_TRANSPORTS="^shm"),
                          r"shm +not usable.*: .*ULYX_TRANSPORTS")
 
+    def test_help_anywhere(self):
+        for words in (["--help"], ["-h"], ["plan", "--help"],
+                      ["topology", "-h"], ["tuning", "--help"]):
+            self.assertIn("ulyx_info [build", self.info(*words))
+        self.assertIn("--ranks-per-node", self.info("plan", "--nodes",
+                                                    "--help"))
+
     def test_plan(self):
         out = self.info("plan", "--ranks", "4", "--seq", "10", "--heads", "14",
                         "--kv-heads", "2", "--dim", "64")

@@ -190,6 +190,27 @@ fill_demand(struct uli_demand *x, int32_t nodes, int32_t g, int64_t rows,
         x->node_shared_bytes[n] = shared;
 }
 
+/* Eight ranks that share a NIC take eight times as long for large messages, and
+ * as many NICs as ranks, or more, are one each. */
+static void
+ranks_share_a_nic(void **state)
+{
+    (void)state;
+    struct uli_planner planner;
+    struct uli_settings settings;
+    memset(&settings, 0, sizeof(settings));
+    assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
+    double each = choose(&planner, 4, 1 << 20, "pairwise").prediction.busy_s;
+    planner.model.nics = 8;
+    double eight = choose(&planner, 4, 1 << 20, "pairwise").prediction.busy_s;
+    planner.model.nics = 16;
+    double more = choose(&planner, 4, 1 << 20, "pairwise").prediction.busy_s;
+    planner.model.nics = 1;
+    double one = choose(&planner, 4, 1 << 20, "pairwise").prediction.busy_s;
+    assert_true(each == eight && each == more);
+    assert_true(one > 7.9 * each && one < 8.1 * each);
+}
+
 /* The model's seconds for the demand with links of that speed. */
 static double
 predicted(const struct uli_planner *planner, const struct uli_demand *x,
@@ -284,6 +305,7 @@ nodes_too_large_for_hier_go_pairwise(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ranks_share_a_nic),
     cmocka_unit_test(caller_before_rules_before_the_model),
     cmocka_unit_test(bad_names_and_files_are_refused),
     cmocka_unit_test(the_fastest_is_taken_whatever_the_numbering),

@@ -21,7 +21,7 @@ static const char good[] =
     "source=measured # n=50\n"
     "link near 1M=0.1ns/B\n"
     "host launch=3us source=assumed\n"
-    "fabric taper=2 unit_nodes=16\n"
+    "fabric taper=2 unit_nodes=16 nics=4\n"
     "rule nodes=2-32 ranks_per_node=8 bytes=0-16K -> hier chunks=2\n"
     "rule nodes=2- -> pairwise\n";
 
@@ -80,6 +80,10 @@ values_and_rules_are_taken(void **state)
     assert_true(fabs(model.launch_s - 3e-6) < 1e-15);
     assert_int_equal(model.host_source, ULI_SOURCE_ASSUMED);
     assert_true(model.taper == 2 && model.unit_nodes == 16);
+    assert_true(model.nics == 4);
+    const struct uli_model_link *spine = &model.links[ULI_MODEL_SPINE];
+    assert_int_equal(spine->source, ULI_SOURCE_MEASURED);
+    assert_true(spine->latency_s == nic->latency_s);
     assert_int_equal(tuning.nrules, 2);
     assert_int_equal(tuning.rules[0].bytes.high, 16384);
     assert_int_equal(tuning.rules[0].chunks, 2);
@@ -104,6 +108,7 @@ errors_name_line_and_cause(void **state)
         {"link nic 64K=0ps/B", "64K=0ps/B: expected a rate", true},
         {"link nic 64K=2ps/B 4K=3ps/B", "4K=3ps/B: expected a rate", true},
         {"link nic source=guess", "expected measured or assumed", true},
+        {"fabric nics=0", "nics=0: expected a number above 0", true},
         {"fabric taper=0", "taper=0: expected a number above 0", true},
         {"rule nodes=8-2 -> hier", "nodes=8-2: expected a number", true},
         {"rule nodes=2", "a rule without -> and a schedule", true},
