@@ -69,7 +69,7 @@ enum uli_setting_type {
         "libnccl of 2.18 or later to open; empty = libnccl.so.2")              \
     X(ULYX_KEEPALIVE, keepalive_s, SECONDS, "10", 1, 3600,                     \
         "a host that has vanished is noticed within so many seconds")          \
-    X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier", 0, 0,                  \
+    X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier|nccl", 0, 0,             \
         "schedule of every plan: direct, pairwise or hier; empty chooses")     \
     X(ULYX_TUNING, tuning, STRING, "", 0, 0,                                   \
         "tuning file: link parameters and rules by which schedules are "       \

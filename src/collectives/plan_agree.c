@@ -110,6 +110,7 @@ walk(struct list *list, const ulyx_plan_t *plan)
     put(list, shape->head_splits != NULL, "head_splits (given or not)");
     put_work_split(list, shape);
     put(list, (int64_t)plan->operations, "operations");
+    put(list, plan->by_nccl, "algo nccl");
     put(list, plan->algo, "algo (0 direct, 1 pairwise, 2 hier)");
     put(list, plan->exchange.hier ? plan->exchange.hier->chunk_bytes : 0,
         "the chunk of algo hier");

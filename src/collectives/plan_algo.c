@@ -7,8 +7,10 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/log.h"
 #include "base/status.h"
+#include "collectives/cuda/plan_nccl.h"
 #include "collectives/plan.h"
 #include "collectives/plan_choose.h"
 
@@ -16,10 +18,13 @@ ulyx_status_t
 uli_plan_check_algo(const char *name)
 {
     enum uli_algo algo;
-    if (!name || !name[0] || uli_algo_parse(name, &algo))
+    if (!name || !name[0] || uli_algo_parse(name, &algo) ||
+        strcmp(name, "nccl") == 0)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "algo is \"%s\", must be \"direct\", \"pairwise\" or \"hier\"", name);
+        "algo is \"%s\", must be \"direct\", \"pairwise\", \"hier\" or "
+        "\"nccl\"",
+        name);
 }
 
 static ulyx_status_t
@@ -42,8 +47,14 @@ uli_plan_choose_algo(ulyx_plan_t *plan, const char *name)
 {
     const ulyx_comm_t *comm = plan->comm;
     struct uli_choice choice;
+    if (name && strcmp(name, "nccl") == 0 && !comm->gpu)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "algo is \"nccl\", which moves device memory only");
     if (!name || !name[0])
         name = comm->settings.algo;
+    plan->by_nccl = comm->gpu && uli_plan_nccl_wanted(comm, name);
+    if (strcmp(name, "nccl") == 0) /* of a setting: host plans are free */
+        name = "";
     ULI_TRY(choose(plan, name, &choice));
     plan->algo = choice.algo;
     plan->hier_chunks = choice.schedule.chunks;

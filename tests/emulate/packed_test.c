@@ -286,7 +286,7 @@ exchange_rank(int rank, int nranks, void *context)
         well = expect_status(call(&part, part.job->ops[i], 0), ULYX_SUCCESS);
     well = well && sync_part(&part);
     if (well) {
-        struct uli_packed_words *words = uli_packed_words(part.packed);
+        struct uli_gpu_report *words = uli_packed_report(part.packed);
         well = ranks_expect(words->begun == (uint64_t)part.job->nops) &&
                ranks_expect(words->ended == (uint64_t)part.job->nops) &&
                ranks_expect(words->verdict == 0);
@@ -397,8 +397,7 @@ refusing_rank(int rank, int nranks, void *context)
                                      refuses ? ULYX_ERR_INVALID_ARGUMENT : 0),
                        ULYX_SUCCESS);
     well = well && sync_part(&part);
-    struct uli_packed_words *words =
-        well ? uli_packed_words(part.packed) : NULL;
+    struct uli_gpu_report *words = well ? uli_packed_report(part.packed) : NULL;
     if (well)
         well = ranks_expect(words->verdict ==
                             (refuses ? 0
@@ -455,7 +454,7 @@ replaying_rank(int rank, int nranks, void *context)
         well = expect_ok(cudaGraphLaunch(exec, one->stream));
     well = well && sync_part(&part);
     well =
-        well && ranks_expect(uli_packed_words(part.packed)->ended == REPLAYS);
+        well && ranks_expect(uli_packed_report(part.packed)->ended == REPLAYS);
     if (exec)
         cudaGraphExecDestroy(exec);
     if (graph)
@@ -487,7 +486,7 @@ lonely_rank(int rank, int nranks, void *context)
     struct job *job = context;
     bool well = open_part(&part);
     if (well && rank < nranks - 1) {
-        struct uli_packed_words *words = uli_packed_words(part.packed);
+        struct uli_gpu_report *words = uli_packed_report(part.packed);
         well = expect_status(call(&part, ULYX_SEQ_TO_HEAD, 0), ULYX_SUCCESS);
         while (well && __atomic_load_n(&words->begun, __ATOMIC_ACQUIRE) == 0)
             nanosleep(&(struct timespec){0, 100000}, NULL);

@@ -32,7 +32,8 @@ enum { SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4 };
 struct world {
     _Atomic int joined, left;
     _Atomic int wants[MAX_RANKS][MAX_RANKS]; /* connections asked for */
-    struct fake_nccl_channel channels[];     /* [from * nranks + to] */
+    struct fake_nccl_words words[MAX_RANKS];
+    struct fake_nccl_channel channels[]; /* [from * nranks + to] */
 };
 
 struct piece {
@@ -141,14 +142,12 @@ leave_world(struct fake_comm *comm)
 {
     if (fake_nccl.alloc) {
         leave_local(comm);
-        fake_nccl.release(comm->words);
         return;
     }
     if (atomic_fetch_add(&comm->world->left, 1) + 1 ==
         atomic_load(&comm->world->joined))
         shm_unlink(comm->name);
     munmap(comm->world, comm->world_bytes);
-    free(comm->words);
 }
 
 static struct fake_nccl_channel *
@@ -403,13 +402,11 @@ ncclCommInitRankConfig(uli_nccl_comm *comm_p, int nranks, struct uli_nccl_id id,
     comm->world_bytes =
         sizeof(struct world) + channels * sizeof(struct fake_nccl_channel);
     comm->world = fake_nccl.alloc ? join_local(comm) : join_shared(comm);
-    comm->words = fake_nccl.alloc ? fake_nccl.alloc(sizeof(*comm->words))
-                                  : calloc(1, sizeof(*comm->words));
-    if (!comm->world || !comm->words) {
+    if (!comm->world) {
         free(comm);
         return SYSTEM_ERROR;
     }
-    memset(comm->words, 0, sizeof(*comm->words));
+    comm->words = &comm->world->words[rank];
     pthread_mutex_init(&comm->lock, NULL);
     pthread_cond_init(&comm->changed, NULL);
     pthread_create(&comm->mover, NULL, mover_main, comm);

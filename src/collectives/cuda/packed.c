@@ -29,7 +29,7 @@ struct uli_packed {
     struct uli_batch_piece *pieces; /* [2 * nranks] of the call at hand */
     unsigned char *memory;
     int64_t memory_bytes, out_at, in_at, table_bytes;
-    struct uli_packed_words *words, *device_words;
+    struct uli_gpu_report *report, *device_report;
 };
 
 #define DEVICE(packed, call, ...)                                              \
@@ -158,10 +158,10 @@ make_words(struct uli_packed *packed)
 {
     void *host, *device;
     ULI_TRY(DEVICE(
-        packed, host_alloc, (int64_t)sizeof(*packed->words), &host, &device));
-    packed->words = host;
-    packed->device_words = device;
-    memset(host, 0, sizeof(*packed->words));
+        packed, host_alloc, (int64_t)sizeof(*packed->report), &host, &device));
+    packed->report = host;
+    packed->device_report = device;
+    memset(host, 0, sizeof(*packed->report));
     return ULYX_SUCCESS;
 }
 
@@ -223,18 +223,18 @@ uli_packed_destroy(struct uli_packed *packed)
     }
     if (packed->memory)
         DEVICE(packed, free, packed->memory);
-    if (packed->words)
-        DEVICE(packed, host_free, packed->words);
+    if (packed->report)
+        DEVICE(packed, host_free, packed->report);
     free(packed->message_at);
     free(packed->shares);
     free(packed->pieces);
     free(packed);
 }
 
-struct uli_packed_words *
-uli_packed_words(struct uli_packed *packed)
+struct uli_gpu_report *
+uli_packed_report(struct uli_packed *packed)
 {
-    return packed->words;
+    return packed->report;
 }
 
 bool
@@ -253,27 +253,25 @@ uli_packed_bytes(const struct uli_packed *packed)
 
 static void
 fill_args(struct uli_packed *packed, const struct operation *op,
-    struct uli_packed_args *args_p)
+    struct uli_gpu_args *args_p)
 {
     const struct uli_gpu_table *table = &op->table;
-    *args_p = (struct uli_packed_args){
-        .call = {.items = table->items,
-            .sources = table->sources,
-            .nitems = table->nitems,
-            .nfirst = table->nfirst,
-            .ntiles = table->ntiles,
-            .nfirst_tiles = table->nfirst_tiles,
-            .tile_bytes = table->tile_bytes,
-            .state = (struct uli_gpu_state *)packed->memory,
-            .peers =
-                (const struct uli_gpu_peer *)(packed->memory + ULI_GPU_LINE),
-            .rank = packed->params.rank,
-            .nranks = packed->nranks,
-            .poison = packed->params.poison,
-            .slots = 1,
-            .sums = table->sums},
-        .words = packed->device_words};
-    memset(args_p->call.record, 0xFF, sizeof(args_p->call.record));
+    *args_p = (struct uli_gpu_args){.items = table->items,
+        .sources = table->sources,
+        .nitems = table->nitems,
+        .nfirst = table->nfirst,
+        .ntiles = table->ntiles,
+        .nfirst_tiles = table->nfirst_tiles,
+        .tile_bytes = table->tile_bytes,
+        .state = (struct uli_gpu_state *)packed->memory,
+        .peers = (const struct uli_gpu_peer *)(packed->memory + ULI_GPU_LINE),
+        .rank = packed->params.rank,
+        .nranks = packed->nranks,
+        .poison = packed->params.poison,
+        .slots = 1,
+        .sums = table->sums,
+        .report = packed->device_report};
+    memset(args_p->record, 0xFF, sizeof(args_p->record));
 }
 
 /* To and from every peer, from the next higher rank on. sent NULL: heads
@@ -319,17 +317,17 @@ uli_packed_execute(struct uli_packed *packed, ulyx_operation_t operation,
     const struct uli_packed_params *own = &packed->params;
     const struct operation *op = &packed->ops[operation];
     int32_t ntensors = uli_layout_shape(own->layout)->ntensors;
-    struct uli_packed_args args;
+    struct uli_gpu_args args;
     fill_args(packed, op, &args);
-    args.call.record[ULI_GPU_RECORD_CALL] =
+    args.record[ULI_GPU_RECORD_CALL] =
         (uint64_t)(uint32_t)-refusal | (uint64_t)operation << 32;
-    args.call.record[ULI_GPU_RECORD_HASH] = hash;
+    args.record[ULI_GPU_RECORD_HASH] = hash;
     for (int32_t t = 0; t < ntensors && refusal == ULYX_SUCCESS; t++) {
-        args.call.src[t] = (unsigned char *)(uintptr_t)src[t];
-        args.call.dst[t] = dst[t];
+        args.src[t] = (unsigned char *)(uintptr_t)src[t];
+        args.dst[t] = dst[t];
     }
     if (refusal != ULYX_SUCCESS)
-        args.call.nfirst_tiles = args.call.ntiles = 0;
+        args.nfirst_tiles = args.ntiles = 0;
     ULI_TRY(launched(
         uli_packed_pack_launch(&args, own->blocks, own->threads, stream),
         "pack"));

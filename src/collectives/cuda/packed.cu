@@ -3,7 +3,7 @@
  * The two launches of the packed exchange; packed_gpu.h has the scheme. Their
  * order against the batch between them is the stream's, so neither waits for
  * anything: a peer that does not come holds up the batch, and whoever watches
- * over words->begun and ended aborts that.
+ * over report->begun and ended aborts that.
  *
  * Cost: every byte that travels is read and written twice at each end.
  */
@@ -12,51 +12,44 @@
 
 __global__ void
 __launch_bounds__(EXCHANGE_THREADS, 2)
-    pack_kernel(const __grid_constant__ uli_packed_args args)
+    pack_kernel(const __grid_constant__ uli_gpu_args args)
 {
-    struct call c = begin_call(args.call);
+    struct call c = begin_call(args);
     if (block_stopped(c))
         return;
     if (blockIdx.x == 0) {
-        block_posts(c, false);
         if (threadIdx.x == 0)
-            ptx_st_release_sys_u64(&args.words->begun, c.n);
+            ptx_st_relaxed_sys_u64(&args.report->begun, c.n);
+        block_posts(c, false);
     }
-    warp_works<false>(c, 0, args.call.nfirst, 0, args.call.nfirst_tiles);
+    warp_works<false>(c, 0, args.nfirst, 0, args.nfirst_tiles);
 }
 
 /* One block, the last. */
 static __device__ void
-close_call(const struct call &c, struct uli_packed_words *words)
+close_call(const struct call &c)
 {
     for (int32_t p = (int32_t)threadIdx.x; p < c.args->nranks;
          p += (int32_t)blockDim.x)
         if (p != c.args->rank && c.args->peers[p].shares)
             judge(c, p);
     __syncthreads();
-    if (threadIdx.x == 0) {
-        uint64_t *verdict = &c.args->state->verdict;
-        if (*verdict)
-            ptx_st_relaxed_sys_u64(&words->verdict, *verdict);
-        *verdict = 0;
-        ptx_st_release_sys_u64(&words->ended, c.n);
-    }
     advance(c);
 }
 
 template <bool SUMS>
 __global__ void
 __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
-    unpack_kernel(const __grid_constant__ uli_packed_args args)
+    unpack_kernel(const __grid_constant__ uli_gpu_args args)
 {
-    struct call c = begin_call(args.call);
+    struct call c = begin_call(args);
     if (block_stopped(c))
         return;
-    warp_works<SUMS>(c, args.call.nfirst, args.call.nitems,
-        args.call.nfirst_tiles, args.call.ntiles);
+    warp_works<SUMS>(
+        c, args.nfirst, args.nitems, args.nfirst_tiles, args.ntiles);
     __syncthreads();
     if (is_last_block(c))
-        close_call(c, args.words);
+        close_call(c);
 }
 
 /* ---- host ---------------------------------------------------------------- */
@@ -69,7 +62,7 @@ launch_of(int32_t blocks, int32_t threads, void *stream)
 }
 
 int
-uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
+uli_packed_pack_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
     return uli_kernel_launch(
@@ -77,11 +70,11 @@ uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
 }
 
 int
-uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
+uli_packed_unpack_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
     return uli_kernel_launch(launch_of(blocks, threads, stream),
-        args->call.sums ? unpack_kernel<true> : unpack_kernel<false>, *args);
+        args->sums ? unpack_kernel<true> : unpack_kernel<false>, *args);
 }
 
 int

@@ -56,7 +56,7 @@ ulyx_status_t uli_packed_connect(
     struct uli_packed *packed, void *stream, uli_deadline_t deadline);
 
 /* What the device has noted of calls; for the watch over deadlines. */
-struct uli_packed_words *uli_packed_words(struct uli_packed *packed);
+struct uli_gpu_report *uli_packed_report(struct uli_packed *packed);
 /* Does this rank exchange messages with p? */
 bool uli_packed_shares(const struct uli_packed *packed, int32_t p);
 /* Bytes on the device. */

@@ -8,7 +8,7 @@
 enum { NOT_SUPPORTED = 801 }; /* cudaErrorNotSupported */
 
 int
-uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
+uli_packed_pack_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
     (void)args, (void)blocks, (void)threads, (void)stream;
@@ -16,7 +16,7 @@ uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
 }
 
 int
-uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
+uli_packed_unpack_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
     (void)args, (void)blocks, (void)threads, (void)stream;

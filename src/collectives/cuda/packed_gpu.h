@@ -32,29 +32,17 @@ enum {
                       ULI_GPU_LINE * ULI_GPU_LINE
 };
 
-/* In host memory that the device reaches: how far calls are, for who watches
- * over their deadline without a look at the stream. Each word only grows, but
- * for verdict, which its reader clears. */
-struct uli_packed_words {
-    uint64_t begun;   /* n, as its pack begins */
-    uint64_t ended;   /* n, as its unpack ends */
-    uint64_t verdict; /* ULI_GPU_CAUSE of a call that moved nothing with some
-                       * peer */
-};
-
-struct uli_packed_args {
-    /* peers[p].yours, slot_out: in the message to p; mine, slot_in: in that
-     * of p. slots = 1, slot_bytes = 0 (there is one message a pair), steps is
-     * not looked at. A call that is refused has no tiles. */
-    struct uli_gpu_args call;
-    struct uli_packed_words *words; /* as the device reaches it */
-};
-
-/* Each returns a cudaError_t, allocates nothing and may be captured. blocks:
+/* The arguments are those of exchange_gpu.h. peers[p].yours, slot_out: in the
+ * message to p; mine, slot_in: in that of p. slots = 1, slot_bytes = 0 (there
+ * is one message a pair), head = NULL, steps is not looked at. A call that is
+ * refused has no tiles. report tells who watches over deadlines how far calls
+ * are: begun as pack begins, ended as unpack ends.
+ *
+ * Each returns a cudaError_t, allocates nothing and may be captured. blocks:
  * any number, for no block waits for another. */
-int uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
+int uli_packed_pack_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream);
-int uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
+int uli_packed_unpack_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream);
 /* Loads the kernels on the current device. returns a cudaError_t. */
 int uli_packed_prepare(void);

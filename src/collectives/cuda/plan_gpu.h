@@ -121,6 +121,8 @@ ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
 void uli_plan_gpu_look(struct uli_plan_gpu *gpu);
 /* The same of all plans of the communicator. Does nothing on the host. */
 void uli_plans_gpu_look(ulyx_comm_t *comm);
+/* What a verdict (ULI_GPU_CAUSE) means to `rank`, as an error. */
+ulyx_status_t uli_gpu_verdict_error(uint64_t word, int32_t rank);
 /* The error of the last call that had one, once; SUCCESS if there is none. */
 ulyx_status_t uli_plan_gpu_verdict(ulyx_plan_t *plan);
 /* Have enqueued calls not ended? Graphs count while they run. Never waits. */

@@ -87,6 +87,20 @@ disagrees(const struct cause *cause, int32_t rank)
 }
 
 ulyx_status_t
+uli_gpu_verdict_error(uint64_t word, int32_t rank)
+{
+    struct cause cause = read_cause(word);
+    if (cause.phase == ULI_GPU_REFUSED)
+        return refused(&cause);
+    if (cause.phase == ULI_GPU_DISAGREES)
+        return disagrees(&cause, rank);
+    return uli_error(ULYX_ERR_PEER_REFUSED,
+        "reshuffle, call %u: a tensor of rank %d lies in a window that is not "
+        "attached any more",
+        cause.call, cause.peer);
+}
+
+ulyx_status_t
 uli_plan_gpu_verdict(ulyx_plan_t *plan)
 {
     struct uli_plan_gpu *gpu = plan->gpu;
@@ -94,15 +108,7 @@ uli_plan_gpu_verdict(ulyx_plan_t *plan)
     if (word == gpu->verdict_seen)
         return ULYX_SUCCESS;
     gpu->verdict_seen = word;
-    struct cause cause = read_cause(word);
-    if (cause.phase == ULI_GPU_REFUSED)
-        return refused(&cause);
-    if (cause.phase == ULI_GPU_DISAGREES)
-        return disagrees(&cause, plan->comm->rank);
-    return uli_error(ULYX_ERR_PEER_REFUSED,
-        "reshuffle, call %u: a tensor of rank %d lies in a window that is not "
-        "attached any more",
-        cause.call, cause.peer);
+    return uli_gpu_verdict_error(word, plan->comm->rank);
 }
 
 /* ---- at work? ------------------------------------------------------------ */

@@ -13,8 +13,11 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "collectives/cuda/packed.h"
+#include "collectives/cuda/plan_gpu.h"
 #include "comm/batch.h"
 #include "comm/gpu.h"
+#include "device/cuda_context.h"
+#include "device/cuda_driver.h"
 
 enum {
     THREADS = 256,
@@ -55,6 +58,26 @@ allocate(struct uli_plan_nccl *nccl, int32_t nranks)
     return nccl->told && nccl->shares && nccl->nodes && nccl->strides;
 }
 
+ulyx_status_t
+uli_plan_nccl_check_possible(const ulyx_plan_t *plan)
+{
+    if (!uli_gpu_kernels_present())
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "plans on device memory: ulyx was built without CUDA");
+    if (plan->flags & ULYX_PLAN_PROGRESS_THREAD)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "flags has PROGRESS_THREAD, which is for host memory only");
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+load_kernels(const ulyx_comm_t *comm)
+{
+    ULI_TRY(uli_cuda_enter(comm->gpu->device));
+    return uli_cuda_leave(uli_cuda_status(
+        uli_packed_prepare(), "loading the kernels of the packed exchange"));
+}
+
 /* This rank's part, without a word to the others. */
 static ulyx_status_t
 make_part(struct uli_plan_nccl *nccl)
@@ -77,6 +100,7 @@ make_part(struct uli_plan_nccl *nccl)
         .poison = uli_gpu_poison(comm),
         .batch_ops = uli_comm_batch_ops(),
         .batch = uli_comm_batch(comm)};
+    ULI_TRY(load_kernels(comm));
     ULI_TRY(uli_packed_create(&params, &nccl->packed));
     for (int32_t p = 0; p < comm->nranks; p++)
         nccl->shares[p] = uli_packed_shares(nccl->packed, p);
@@ -136,7 +160,7 @@ connect_all(struct uli_plan_nccl *nccl, uli_deadline_t deadline)
 static void
 watch_calls(struct uli_plan_nccl *nccl)
 {
-    struct uli_packed_words *words = uli_packed_words(nccl->packed);
+    struct uli_gpu_report *words = uli_packed_report(nccl->packed);
     nccl->watch.begun = &words->begun;
     nccl->watch.ended = &words->ended;
     nccl->watch.timeout_s = nccl->plan->timeout_s;
@@ -158,6 +182,7 @@ uli_plan_nccl_create(
         return uli_comm_fail(
             comm, ULYX_ERR_NO_MEMORY, comm->rank, "a plan by nccl: no memory");
     nccl->plan = plan;
+    uli_plan_fill_extents(plan);
     ulyx_status_t status =
         allocate(nccl, comm->nranks)
             ? make_part(nccl)
@@ -198,53 +223,86 @@ ulyx_status_t
 uli_plan_nccl_check(struct uli_plan_nccl *nccl)
 {
     ULI_TRY(uli_comm_check(nccl->plan->comm));
-    uint64_t cause = __atomic_exchange_n(
-        &uli_packed_words(nccl->packed)->verdict, 0, __ATOMIC_ACQ_REL);
-    if (!cause)
-        return ULYX_SUCCESS;
-    ulyx_status_t status = -(ulyx_status_t)(cause & 0xFF);
-    int32_t peer = (int32_t)(cause >> 16 & 0xFFFF);
-    unsigned call = (unsigned)(cause >> 32);
-    if ((cause >> 8 & 0xFF) == ULI_GPU_REFUSED)
-        return uli_error(ULYX_ERR_PEER_REFUSED,
-            "reshuffle, call %u: rank %d refused: %s", call, peer,
-            uli_status_text(status));
-    return uli_error(ULYX_ERR_MISMATCH,
-        "reshuffle, call %u: rank %d executes another operation, or its "
-        "document tables differ",
-        call, peer);
+    uint64_t word = __atomic_exchange_n(
+        &uli_packed_report(nccl->packed)->verdict, 0, __ATOMIC_ACQ_REL);
+    return word ? uli_gpu_verdict_error(word, nccl->plan->comm->rank)
+                : ULYX_SUCCESS;
 }
 
-ulyx_status_t
-uli_plan_nccl_execute(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
+/* With the device's context current, for the launches. What a batch has not
+ * sent, others wait for: so its errors are the communicator's. */
+static ulyx_status_t
+enqueue(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
     const void *const src[], void *const dst[], ulyx_status_t refusal,
     void *stream)
 {
     ulyx_plan_t *plan = nccl->plan;
+    ulyx_comm_t *comm = plan->comm;
+    char text[200];
+    ULI_TRY(uli_cuda_enter(comm->gpu->device));
+    ulyx_status_t status = uli_cuda_leave(uli_packed_execute(nccl->packed,
+        operation, src, dst, uli_layout_table_hash(plan->layout), refusal,
+        stream, uli_deadline_in(plan->timeout_s)));
+    if (status == ULYX_SUCCESS || status == ULYX_ERR_BUSY)
+        return status;
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    return uli_comm_fail(comm, status, -1, "reshuffle: %s", text);
+}
+
+/* A refused call is enqueued too; its own error comes before earlier ones. */
+static ulyx_status_t
+execute(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream)
+{
+    ulyx_plan_t *plan = nccl->plan;
+    char text[256];
+    ULI_TRY(uli_comm_check(plan->comm));
+    if (operation < 0 || operation >= ULYX_OPERATIONS ||
+        !(plan->operations >> operation & 1))
+        return uli_plan_check_call(plan, operation, src, dst);
+    ulyx_status_t earlier = uli_plan_nccl_check(nccl);
+    ulyx_status_t own = uli_plan_check_call(plan, operation, src, dst);
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ULI_TRY(enqueue(nccl, operation, src, dst, own, stream));
+    return own != ULYX_SUCCESS ? uli_error_pass(own, text) : earlier;
+}
+
+ulyx_status_t
+uli_plan_nccl_execute(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream)
+{
     if (atomic_exchange(&nccl->busy, true))
         return uli_error(
             ULYX_ERR_BUSY, "execute: another thread executes this plan");
-    ulyx_status_t earlier = uli_plan_nccl_check(nccl);
-    ulyx_status_t status = uli_comm_check(plan->comm);
-    if (status == ULYX_SUCCESS)
-        status = uli_packed_execute(nccl->packed, operation, src, dst,
-            uli_layout_table_hash(plan->layout), refusal, stream,
-            uli_deadline_in(plan->timeout_s));
-    /* What a batch has not sent, others wait for. */
-    if (status != ULYX_SUCCESS && status != ULYX_ERR_BUSY &&
-        atomic_load(&plan->comm->failed) == 0) {
-        char text[200];
-        snprintf(text, sizeof(text), "%s", uli_error_text());
-        status = uli_comm_fail(plan->comm, status, -1, "reshuffle: %s", text);
-    }
+    ulyx_status_t status = execute(nccl, operation, src, dst, stream);
     atomic_store(&nccl->busy, false);
-    return status == ULYX_SUCCESS ? earlier : status;
+    return status;
+}
+
+ulyx_status_t
+uli_plan_nccl_update(struct uli_plan_nccl *nccl, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k)
+{
+    if (uli_layout_has_tables(nccl->plan->layout))
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "update: a plan by nccl keeps the document tables of its creation");
+    return uli_layout_update(nccl->plan->layout, docs_q, docs_k);
+}
+
+ulyx_status_t
+uli_plan_nccl_leave(struct uli_plan_nccl *nccl)
+{
+    if (atomic_load(&nccl->plan->comm->failed) == 0 &&
+        uli_plan_nccl_in_flight(nccl))
+        return uli_error(ULYX_ERR_BUSY,
+            "destroy: a call of the plan is in flight: wait for its stream");
+    return ULYX_SUCCESS;
 }
 
 bool
 uli_plan_nccl_in_flight(const struct uli_plan_nccl *nccl)
 {
-    const struct uli_packed_words *words = uli_packed_words(nccl->packed);
+    const struct uli_gpu_report *words = uli_packed_report(nccl->packed);
     return __atomic_load_n(&words->ended, __ATOMIC_ACQUIRE) <
            __atomic_load_n(&words->begun, __ATOMIC_ACQUIRE);
 }

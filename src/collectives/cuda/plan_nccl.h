@@ -20,6 +20,8 @@ struct uli_plan_nccl;
 /* Whether a plan of the communicator goes this way. algo: NULL or "" = free. */
 bool uli_plan_nccl_wanted(const ulyx_comm_t *comm, const char *algo);
 
+/* Before the agreement. Errors: UNSUPPORTED (no kernels, host-only flags). */
+ulyx_status_t uli_plan_nccl_check_possible(const ulyx_plan_t *plan);
 /* Collective, after the plan's agreement, whose ranks and strides it uses.
  * Errors are the same on all ranks, by name; nothing is left then. A failure
  * while connections are made fails the communicator. */
@@ -28,14 +30,22 @@ ulyx_status_t uli_plan_nccl_create(
 /* No call is under way on any stream. NULL is fine. */
 void uli_plan_nccl_destroy(struct uli_plan_nccl *nccl);
 
-/* Enqueues a call. refusal: as uli_packed_execute. Calls of all plans of the
- * communicator come in the same order on all ranks, one thread at a time.
+/* As ulyx_reshuffle_execute. Calls of all plans of the communicator come in the
+ * same order on all ranks, one thread at a time. A call with bad pointers is
+ * refused, and its peers learn of it; one of an operation that the plan does
+ * not have cannot take part at all.
  * Errors: BUSY (another thread is in it); the communicator's failure; of an
  * earlier call that moved nothing with some peer, PEER_REFUSED or MISMATCH
  * naming it, while this call is enqueued all the same. */
 ulyx_status_t uli_plan_nccl_execute(struct uli_plan_nccl *nccl,
     ulyx_operation_t operation, const void *const src[], void *const dst[],
-    ulyx_status_t refusal, void *stream);
+    void *stream);
+/* As ulyx_plan_update, but that tables which anything depends on stay as they
+ * are: UNSUPPORTED. */
+ulyx_status_t uli_plan_nccl_update(struct uli_plan_nccl *nccl,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
+/* Before destroy. Errors: BUSY, calls are in flight. */
+ulyx_status_t uli_plan_nccl_leave(struct uli_plan_nccl *nccl);
 /* The same errors of calls that have ended. */
 ulyx_status_t uli_plan_nccl_check(struct uli_plan_nccl *nccl);
 
