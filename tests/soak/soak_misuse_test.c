@@ -121,7 +121,7 @@ a_peer_has_destroyed_its_communicator(void **state)
 }
 
 /* Rank 0 gives up after 50 ms, before the others come, and destroys its plan.
- * They have 600 s, see that it was ready, and hear that it has left. */
+ * They have 600 s, see that it was ready, and hear whose deadline it was. */
 static int
 gave_up_body(int rank, int nranks, void *context)
 {
@@ -145,7 +145,7 @@ gave_up_body(int rank, int nranks, void *context)
     if (rank == 0)
         return !good;
     good &=
-        ranks_expect(scene_execute(&s, ULYX_SEQ_TO_HEAD) == ULYX_ERR_ABORTED) &&
+        ranks_expect(scene_execute(&s, ULYX_SEQ_TO_HEAD) == ULYX_ERR_TIMEOUT) &&
         ranks_expect(says("rank 0"));
     return !(ranks_expect(scene_close(&s, 10)) && good);
 }

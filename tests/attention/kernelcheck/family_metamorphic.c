@@ -238,18 +238,21 @@ heads_split(struct base *base)
     return ok;
 }
 
-/* All rows of `from` with batch items and heads in reverse order. */
+/* All rows of `from` with batch items and KV heads in reverse order; the query
+ * heads of one KV head keep theirs, for dk and dv are summed in it. */
 static void
-reverse(const struct kc_values *from, struct kc_values *to)
+reverse(const struct kc_values *from, struct kc_values *to, int64_t kv_heads)
 {
     const struct kc_shape *s = &from->shape;
+    int64_t group = s->heads / kv_heads;
     for (int64_t i = 0; i < s->batch && from->at; i++)
         for (int64_t n = 0; n < s->heads; n++)
-            memcpy(kc_row(to, s->batch - 1 - i, s->heads - 1 - n, 0),
+            memcpy(kc_row(to, s->batch - 1 - i,
+                       (kv_heads - 1 - n / group) * group + n % group, 0),
                 kc_row(from, i, n, 0), (size_t)(s->rows * s->columns) * 8);
 }
 
-/* Batch items and heads in reverse order: the results in reverse order. */
+/* Batch items and KV heads in reverse order: the results in reverse order. */
 static bool
 order_is_free(struct base *base)
 {
@@ -258,9 +261,10 @@ order_is_free(struct base *base)
     bool ok = true;
     make_case(base, &kc, ULYX_MASK_CAUSAL);
     kc_solve(&kc);
+    int64_t kv_heads = kc.values[KC_K].shape.heads;
     make_case(base, &other, ULYX_MASK_CAUSAL);
     for (int t = 0; t < KC_TENSORS; t++)
-        reverse(&kc.values[t], &other.values[t]);
+        reverse(&kc.values[t], &other.values[t], kv_heads);
     for (int backward = 0; backward < kc_passes && ok; backward++) {
         struct kc_result x, y, back = {0};
         ok = kc_run(&kc, &kc.problem, &layout, backward, &x) &&
@@ -268,7 +272,7 @@ order_is_free(struct base *base)
         for (int t = 0; ok && t < KC_TENSORS; t++) {
             back.values[t].shape = y.values[t].shape;
             back.values[t].at = kc_alloc(8 * kc_count(&y.values[t].shape));
-            reverse(&y.values[t], &back.values[t]);
+            reverse(&y.values[t], &back.values[t], kv_heads);
         }
         ok = ok && kc_same(&kc, "batch and heads reversed", &x, &back,
                        backward ? KC_DQ : KC_OUT, backward ? KC_DV : KC_LSE);
