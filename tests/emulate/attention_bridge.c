@@ -245,6 +245,7 @@ static ulyx_status_t
 finish(struct bridge *b)
 {
     struct uli_gpu_attn_state state;
+    int32_t sms = 0, capability;
     check(b, cudaDeviceSynchronize());
     check(b, cudaMemcpy(&state, b->call.workspace, sizeof(state),
                  cudaMemcpyDeviceToHost));
@@ -252,7 +253,9 @@ finish(struct bridge *b)
         return uli_gpu_attn_error(state.failed);
     check_flags(b, ULI_ATTN_OUT);
     check_flags(b, ULI_ATTN_LSE);
-    if (b->call.max_sms > 0 && state.blocks > (uint64_t)b->call.max_sms)
+    check(b, (cudaError_t)uli_gpu_attn_device(&sms, &capability));
+    if (b->call.max_sms > 0 && b->call.max_sms < sms &&
+        state.blocks > (uint64_t)b->call.max_sms)
         b->error = cudaErrorUnknown;
     for (int n = 0; n < b->count; n++)
         if (b->mirrors[n].output)

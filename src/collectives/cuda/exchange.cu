@@ -51,7 +51,7 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
     }
     if (args.steps & ULI_GPU_MOVE) {
         struct uli_gpu_head head = head_of(args);
-        ok = warp_works<SUMS>(c, 0, head.nitems, 0, head.ntiles);
+        ok = warp_works<SUMS>(c, 0, (int32_t)head.nitems, 0, head.ntiles);
     }
     ok = __syncthreads_and(ok) != 0;
     if (ok && args.steps & ULI_GPU_CLOSE && is_last_block(c) && block_closes(c))
@@ -68,7 +68,7 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
     if (block_stopped(c))
         return;
     note_begin(c);
-    warp_works<SUMS>(c, 0, head.nfirst, 0, head.nfirst_tiles);
+    warp_works<false>(c, 0, (int32_t)head.nfirst, 0, head.nfirst_tiles);
     __syncthreads();
     block_posts(c, true);
     if (!block_awaits(c, ULI_GPU_AWAITS_DONE))
@@ -77,8 +77,9 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
          p += (int32_t)blockDim.x)
         if (p != args.rank && args.peers[p].shares)
             judge(c, p);
-    warp_works<SUMS>(
-        c, head.nfirst, head.nitems, head.nfirst_tiles, head.ntiles);
+    head = head_of(args); /* not kept in registers all the while */
+    warp_works<SUMS>(c, (int32_t)head.nfirst, (int32_t)head.nitems,
+        head.nfirst_tiles, head.ntiles);
     __syncthreads(); /* what others have judged and moved is in */
     advance(c);
 }

@@ -141,8 +141,8 @@ struct uli_gpu_source {
 struct uli_gpu_table {
     struct uli_gpu_item *items;
     struct uli_gpu_source *sources;
-    int64_t nitems, nfirst, nsources;
-    int64_t ntiles, nfirst_tiles; /* all, and of items [0, nfirst) */
+    int64_t nitems, nfirst, nsources; /* items below 2^31 */
+    int64_t ntiles, nfirst_tiles;     /* all, and of items [0, nfirst) */
     int64_t tile_bytes;
     bool slots; /* a small call */
     bool sums;  /* has any */

@@ -13,11 +13,11 @@
 enum { EXCHANGE_THREADS = 256 };
 
 /* The item that has tile t: the last that begins at or before it. */
-static __device__ int64_t
-find_item(const uli_gpu_item *items, int64_t low, int64_t end, int64_t t)
+static __device__ int32_t
+find_item(const uli_gpu_item *items, int32_t low, int32_t end, int64_t t)
 {
     while (end - low > 1) {
-        int64_t middle = low + (end - low) / 2;
+        int32_t middle = low + (end - low) / 2;
         if (items[middle].first_tile <= t)
             low = middle;
         else
@@ -95,11 +95,11 @@ warp_moves(const struct call &c, const uli_gpu_item &item, int64_t tile)
 template <bool SUMS>
 static __device__ bool
 warp_works(
-    const struct call &c, int64_t low, int64_t high, int64_t first, int64_t end)
+    const struct call &c, int32_t low, int32_t high, int64_t first, int64_t end)
 {
-    int64_t warps = blockDim.x / WARP;
-    int64_t worker = (int64_t)blockIdx.x * warps + threadIdx.x / WARP;
-    int64_t known = -1;
+    uint32_t warps = blockDim.x / WARP;
+    uint32_t worker = blockIdx.x * warps + threadIdx.x / WARP;
+    int32_t known = -1;
     enum peer_state state = PEER_USE;
     for (int64_t t = first + worker; t < end; t += warps * gridDim.x) {
         low = find_item(c.args->items, low, high, t);
