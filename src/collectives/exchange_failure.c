@@ -107,18 +107,23 @@ uli_exchange_late(const struct uli_exchange *exchange, int32_t p)
 }
 
 /* Rank p's deadline was over before this rank's, in this call or that of
- * another plan: what p has found is the cause here too. */
+ * another plan: what p has found is the cause here too. Whose deadline it was
+ * goes along from rank to rank. */
 static ulyx_status_t
 fail_as(struct uli_exchange *exchange, int32_t p)
 {
-    char ranks[sizeof(exchange->comm->control->awaited)];
-    snprintf(ranks, sizeof(ranks), "%.*s", (int)sizeof(ranks) - 1,
-        awaited_by(exchange, p));
-    uli_comm_note_awaited(exchange->comm, ranks);
+    static const char by[] = ", by the deadline of rank ";
+    char cause[sizeof(exchange->comm->control->awaited)];
+    const char *theirs = awaited_by(exchange, p);
+    if (strstr(theirs, by))
+        snprintf(cause, sizeof(cause), "%.*s", (int)sizeof(cause) - 1, theirs);
+    else
+        snprintf(cause, sizeof(cause), "%.*s%s%d",
+            (int)(sizeof(cause) - sizeof(by) - 12), theirs, by, (int)p);
+    uli_comm_note_awaited(exchange->comm, cause);
     return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
-        "%s, call %llu: timed out waiting for rank %s, by the deadline of rank "
-        "%d",
-        exchange->what, (unsigned long long)exchange->call, ranks, p);
+        "%s, call %llu: timed out waiting for rank %s", exchange->what,
+        (unsigned long long)exchange->call, cause);
 }
 
 /* The peer has left call n without its DONE(n), because its own deadline was
