@@ -4,6 +4,7 @@
  * the communicator, peers that have gone.
  */
 #include <stdio.h>
+#include <string.h>
 #include "collectives/hier.h"
 #include "comm/remote.h"
 
