@@ -13,15 +13,6 @@
 
 #define DEVICES (uli_device_ops(ULYX_MEMORY_CUDA))
 
-static bool
-tell(const char *what, ulyx_status_t status)
-{
-    if (status != ULYX_SUCCESS)
-        fprintf(stderr, "ulyx_perf: %s: %s: %s\n", what,
-            ulyx_status_name(status), ulyx_last_error());
-    return status == ULYX_SUCCESS;
-}
-
 /* NCCL takes two ranks of one device for a mistake, unless they are of two
  * hosts, and then goes through sockets: good for bytes, not for times. */
 static void
@@ -45,7 +36,8 @@ perf_devices_open(const struct perf_options *options)
         printf("skipped: no CUDA device: %s\n", ulyx_last_error());
         return PERF_SKIPPED;
     }
-    if (!tell("CUDA", status) || !tell("devices", DEVICES->count(&count)))
+    if (!perf_tell("CUDA", status) ||
+        !perf_tell("devices", DEVICES->count(&count)))
         return PERF_LIBRARY;
     pose_as_hosts(options, count);
     return PERF_OK;
@@ -54,15 +46,17 @@ perf_devices_open(const struct perf_options *options)
 bool
 perf_device_open(struct perf_rank *rank)
 {
-    return tell("current device", DEVICES->current(&rank->device)) &&
-           tell("stream", DEVICES->stream_create(rank->device, &rank->stream));
+    return perf_tell("current device", DEVICES->current(&rank->device)) &&
+           perf_tell(
+               "stream", DEVICES->stream_create(rank->device, &rank->stream));
 }
 
 void
 perf_device_close(struct perf_rank *rank)
 {
     if (rank->stream != NULL)
-        tell("stream", DEVICES->stream_destroy(rank->device, rank->stream));
+        perf_tell(
+            "stream", DEVICES->stream_destroy(rank->device, rank->stream));
     rank->stream = NULL;
 }
 
@@ -71,7 +65,7 @@ perf_device_alloc(struct perf_rank *rank, struct perf_side *side)
 {
     void *address;
 
-    if (!tell("device memory",
+    if (!perf_tell("device memory",
             DEVICES->alloc(rank->device, side->bytes, &address)))
         return false;
     side->where = address;
@@ -81,14 +75,14 @@ perf_device_alloc(struct perf_rank *rank, struct perf_side *side)
 void
 perf_device_free(struct perf_rank *rank, struct perf_side *side)
 {
-    tell("device memory", DEVICES->free(rank->device, side->where));
+    perf_tell("device memory", DEVICES->free(rank->device, side->where));
 }
 
 static bool
 travel(struct perf_rank *rank, void *dst, const void *src, int64_t bytes)
 {
     return rank->stream == NULL ||
-           (tell("copy",
+           (perf_tell("copy",
                 DEVICES->copy(rank->device, dst, src, bytes, rank->stream)) &&
                perf_device_wait(rank, 1));
 }
@@ -112,7 +106,7 @@ perf_device_wait(struct perf_rank *ranks, int count_ranks)
 
     for (int r = 0; r < count_ranks; r++)
         if (ranks[r].stream != NULL)
-            ok = tell("stream",
+            ok = perf_tell("stream",
                      DEVICES->stream_wait(ranks[r].device, ranks[r].stream)) &&
                  ok;
     return ok;

@@ -140,6 +140,8 @@ struct perf_rank {
     void *stream;
     struct perf_peers *peers; /* comparators of device memory */
 };
+/* Whether it went well; else says on stderr what did not. */
+bool perf_tell(const char *what, ulyx_status_t status);
 bool perf_rank_open(struct perf_rank *rank, const struct perf_options *options);
 void perf_rank_close(struct perf_rank *rank);
 void perf_rank_pointers(const struct perf_rank *rank,

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool
-tell(const char *what, ulyx_status_t status)
+bool
+perf_tell(const char *what, ulyx_status_t status)
 {
     if (status == ULYX_SUCCESS)
         return true;
@@ -29,8 +29,9 @@ lay_out(struct perf_rank *rank, struct perf_side *side, bool source)
     int64_t at = PERF_GUARD;
 
     for (int32_t t = 0; t < n; t++) {
-        if (!tell("extent", ulyx_plan_get_extent(rank->plan, t, rank->operation,
-                                source, &side->extent[t])))
+        if (!perf_tell(
+                "extent", ulyx_plan_get_extent(rank->plan, t, rank->operation,
+                              source, &side->extent[t])))
             return false;
         if (joint && t >= n / 2) {
             /* The second part of tensor t - n/2, in the same memory. */
@@ -41,8 +42,8 @@ lay_out(struct perf_rank *rank, struct perf_side *side, bool source)
         int64_t extent = side->extent[t];
         if (joint) {
             int64_t other;
-            if (!tell("extent", ulyx_plan_get_extent(rank->plan, t + n / 2,
-                                    rank->operation, source, &other)))
+            if (!perf_tell("extent", ulyx_plan_get_extent(rank->plan, t + n / 2,
+                                         rank->operation, source, &other)))
                 return false;
             extent = extent > other ? extent : other;
         }
@@ -62,7 +63,7 @@ allocate(struct perf_rank *rank, struct perf_side *side, bool window)
     if (!window || rank->stream != NULL) {
         side->base = aligned_alloc(4096, (size_t)side->bytes);
         if (side->base == NULL)
-            return tell("memory", ULYX_ERR_NO_MEMORY);
+            return perf_tell("memory", ULYX_ERR_NO_MEMORY);
         side->where = side->base;
     }
     if (!window)
@@ -71,13 +72,13 @@ allocate(struct perf_rank *rank, struct perf_side *side, bool window)
         params.memory_kind = ULYX_MEMORY_CUDA;
         params.device = rank->device + 1;
     }
-    if (!tell("window",
+    if (!perf_tell("window",
             ulyx_mem_alloc(side->bytes, &params, &side->mem, &address)))
         return false;
     side->where = address;
     if (rank->stream == NULL)
         side->base = address;
-    return tell("attach", ulyx_mem_attach(rank->comm, side->mem));
+    return perf_tell("attach", ulyx_mem_attach(rank->comm, side->mem));
 }
 
 static void
@@ -99,13 +100,13 @@ make_boxes(struct perf_rank *rank)
 {
     rank->to = calloc((size_t)rank->nranks, sizeof(*rank->to));
     if (rank->to == NULL ||
-        !tell("layout", uli_layout_create(
-                            &rank->shape->internal, NULL, NULL, &rank->layout)))
+        !perf_tell("layout", uli_layout_create(&rank->shape->internal, NULL,
+                                 NULL, &rank->layout)))
         return false;
     for (int32_t p = 0; p < rank->nranks; p++)
         if (!perf_boxes_make(
                 rank->layout, rank->operation, p, rank->rank, &rank->to[p]))
-            return tell("comparator's boxes", ULYX_ERR_NO_MEMORY);
+            return perf_tell("comparator's boxes", ULYX_ERR_NO_MEMORY);
     return true;
 }
 

@@ -16,7 +16,6 @@
  */
 #include "perf.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,15 +30,6 @@ struct perf_peers {
     struct uli_packed *packed[PERF_TENSORS];
     uli_strides_t (*strides)[ULI_TENSORS]; /* [tensors * nranks] */
 };
-
-static bool
-tell(const char *what, ulyx_status_t status)
-{
-    if (status != ULYX_SUCCESS)
-        fprintf(stderr, "ulyx_perf: %s: %s: %s\n", what,
-            ulyx_status_name(status), ulyx_last_error());
-    return status == ULYX_SUCCESS;
-}
 
 /* ---- permute ------------------------------------------------------------- */
 
@@ -76,11 +66,11 @@ open_permute(struct perf_rank *rank, int32_t t)
 
     shape.ntensors = 1;
     shape.tensors[0] = shape.tensors[t];
-    ok = ok && tell("layout",
+    ok = ok && perf_tell("layout",
                    uli_layout_create(&shape, NULL, NULL, &peers->layouts[t]));
     for (int32_t p = 0; ok && p < rank->nranks; p++) {
         strides[p] = peers->strides[(size_t)t * n + (size_t)p];
-        ok = tell(
+        ok = perf_tell(
             "strides", uli_plan_fix_strides(peers->layouts[t], p, strides[p]));
     }
     struct uli_packed_params params = {.layout = peers->layouts[t],
@@ -94,7 +84,8 @@ open_permute(struct perf_rank *rank, int32_t t)
         .threads = THREADS,
         .batch_ops = &copying,
         .batch = (struct uli_batch *)(void *)rank};
-    ok = ok && tell("permute", uli_packed_create(&params, &peers->packed[t]));
+    ok = ok &&
+         perf_tell("permute", uli_packed_create(&params, &peers->packed[t]));
     free(strides);
     free(nodes);
     return ok;
@@ -111,7 +102,7 @@ perf_run_permute(struct perf_rank *ranks, int count_ranks, int count)
             perf_rank_pointers(rank, &rank->src, rank->turn, src);
             perf_rank_pointers(rank, &rank->dst, rank->turn, dst);
             for (int32_t t = 0; t < rank->shape->params.ntensors; t++)
-                if (!tell("permute",
+                if (!perf_tell("permute",
                         uli_packed_execute(rank->peers->packed[t],
                             rank->operation, (const void *const *)src + t,
                             dst + t, 0, ULYX_SUCCESS, rank->stream, 0)))
@@ -139,10 +130,10 @@ perf_run_copy(struct perf_rank *ranks, int count_ranks, int count)
             while (left > 0) {
                 int64_t piece = left < room ? left : room;
 
-                if (!tell("copy", ops->copy(rank->device,
-                                      rank->back.where + rank->turn * room,
-                                      rank->src.where + rank->turn * room,
-                                      piece, rank->stream)))
+                if (!perf_tell("copy", ops->copy(rank->device,
+                                           rank->back.where + rank->turn * room,
+                                           rank->src.where + rank->turn * room,
+                                           piece, rank->stream)))
                     return false;
                 left -= piece;
             }
@@ -174,7 +165,7 @@ create_nccl(struct perf_rank *ranks, int count_ranks, int32_t t)
             ranks[r].comm, &params, t < 0 ? &peers->nccl : &peers->each[t]);
     }
     end = ulyx_group_end();
-    return tell("plan by nccl", status == ULYX_SUCCESS ? end : status);
+    return perf_tell("plan by nccl", status == ULYX_SUCCESS ? end : status);
 }
 
 bool
@@ -186,7 +177,7 @@ perf_run_nccl(struct perf_rank *ranks, int count_ranks, int count, bool each)
             int32_t n = each ? rank->shape->params.ntensors : 1;
 
             for (int32_t t = 0; t < n; t++)
-                if (!tell("nccl",
+                if (!perf_tell("nccl",
                         perf_execute(rank,
                             each ? rank->peers->each[t] : rank->peers->nccl,
                             each ? t : 0)))
@@ -219,7 +210,7 @@ perf_peers_open(struct perf_rank *ranks, int count_ranks,
         return true;
     for (int r = 0; r < count_ranks; r++) {
         if (!allocate(&ranks[r]))
-            return tell("comparators", ULYX_ERR_NO_MEMORY);
+            return perf_tell("comparators", ULYX_ERR_NO_MEMORY);
         for (int32_t t = 0; t < n && options->vs[PERF_VS_PERMUTE]; t++)
             if (!open_permute(&ranks[r], t))
                 return false;

@@ -40,8 +40,9 @@ struct uli_control {
     _Atomic uint32_t table_window;
     _Atomic uint64_t table_offset;
     /* Ranks that the owner waited for, "2, 3", when a deadline of an exchange
-     * was over and failed its communicator; else empty. Written before it
-     * marks anything as closed or left. */
+     * was over and failed its communicator, and ", by the deadline of rank 0"
+     * where it heard of another's; else empty. Written before it marks anything
+     * as closed or left. */
     char awaited[64];
     /* Agreement rounds of collective calls, and of shrink, which must work
      * when a failure has left the first lane out of step. */

@@ -74,10 +74,7 @@ const struct uli_tr_ops uli_tr_stubs = {
     .caps = 0,
     .usable = usable,
     .reaches = reaches,
-    .window_map = uli_tr_no_map,
-    .window_unmap = uli_tr_no_unmap,
-    .device_map = uli_tr_no_device_map,
-    .device_unmap = uli_tr_no_device_unmap,
-    .read_probe = uli_tr_no_probe,
-    .read = uli_tr_no_read,
+    ULI_TR_NO_MAP,
+    ULI_TR_NO_MAP_DEVICE,
+    ULI_TR_NO_READ,
 };

@@ -144,6 +144,12 @@ void uli_tr_no_device_unmap(void *mapping);
 ulyx_status_t uli_tr_no_probe(pid_t pid, const void *remote);
 ulyx_status_t uli_tr_no_read(pid_t pid, const struct iovec *local,
     size_t local_count, const struct iovec *remote, size_t remote_count);
+/* Of a capability that an ops table lacks: its slots. */
+#define ULI_TR_NO_MAP                                                          \
+    .window_map = uli_tr_no_map, .window_unmap = uli_tr_no_unmap
+#define ULI_TR_NO_MAP_DEVICE                                                   \
+    .device_map = uli_tr_no_device_map, .device_unmap = uli_tr_no_device_unmap
+#define ULI_TR_NO_READ .read_probe = uli_tr_no_probe, .read = uli_tr_no_read
 
 /* All transports, best first, for selection and for ulyx_info. */
 const struct uli_tr_ops *const *uli_tr_list(size_t *count_p);

@@ -54,15 +54,7 @@ ranks_init(struct world_ranks *ranks, int32_t nranks, bool shuffled)
         ulyx_comm_create_local(nranks, NULL, ranks->comms), ULYX_SUCCESS);
     if (shuffled)
         shuffle(ranks->comms, nranks);
-    for (int32_t r = 0; r < nranks; r++) {
-        ranks->windows[r] = aligned_alloc(4096, WORLD_WINDOW_BYTES);
-        assert_non_null(ranks->windows[r]);
-        assert_status(ulyx_mem_register(ranks->windows[r], WORLD_WINDOW_BYTES,
-                          NULL, &ranks->mems[r]),
-            ULYX_SUCCESS);
-        assert_status(
-            ulyx_mem_attach(ranks->comms[r], ranks->mems[r]), ULYX_SUCCESS);
-    }
+    world_ranks_attach(ranks);
 }
 
 static struct nodes *
@@ -93,14 +85,7 @@ rank_body(int rank, int nranks, void *context)
 {
     struct world *w = context;
     (void)nranks;
-    if (!ranks_expect(world_create(w, rank) == ULYX_SUCCESS))
-        return 1;
-    for (int i = 0; i < w->norder; i++)
-        if (!ranks_expect(
-                world_execute(w, rank, w->order[i]) == ULYX_SUCCESS) ||
-            !ranks_expect(world_wire_agrees(w, rank, w->order[i])))
-            return 1;
-    return 0;
+    return !world_runs(w, rank);
 }
 
 /* Sums that a rank takes from other nodes: each may begin at a gap. */

@@ -19,14 +19,8 @@ rank_body(int rank, int nranks, void *context)
 {
     struct world *w = context;
     (void)nranks;
-    if (!ranks_expect(world_create(w, rank) == ULYX_SUCCESS))
-        return 1;
-    for (int i = 0; i < w->norder; i++)
-        if (!ranks_expect(
-                world_execute(w, rank, w->order[i]) == ULYX_SUCCESS) ||
-            !ranks_expect(world_wire_agrees(w, rank, w->order[i])))
-            return 1;
-    return !ranks_expect(ulyx_plan_destroy(w->plans[rank]) == ULYX_SUCCESS);
+    return !world_runs(w, rank) ||
+           !ranks_expect(ulyx_plan_destroy(w->plans[rank]) == ULYX_SUCCESS);
 }
 
 struct set {

@@ -9,11 +9,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/dtype.h"
+#include "support/ranks.h"
 #include "support/test.h"
 
 enum { GUARD = 64 };
 
 /* ---- ranks --------------------------------------------------------------- */
+
+void
+world_ranks_attach(struct world_ranks *ranks)
+{
+    for (int32_t r = 0; r < ranks->nranks; r++) {
+        ranks->windows[r] = aligned_alloc(4096, WORLD_WINDOW_BYTES);
+        assert_non_null(ranks->windows[r]);
+        assert_status(ulyx_mem_register(ranks->windows[r], WORLD_WINDOW_BYTES,
+                          NULL, &ranks->mems[r]),
+            ULYX_SUCCESS);
+        assert_status(
+            ulyx_mem_attach(ranks->comms[r], ranks->mems[r]), ULYX_SUCCESS);
+    }
+}
 
 void
 world_ranks_init(struct world_ranks *ranks, int32_t nranks)
@@ -23,15 +38,7 @@ world_ranks_init(struct world_ranks *ranks, int32_t nranks)
     ranks->only = -1;
     assert_status(
         ulyx_comm_create_local(nranks, NULL, ranks->comms), ULYX_SUCCESS);
-    for (int32_t r = 0; r < nranks; r++) {
-        ranks->windows[r] = aligned_alloc(4096, WORLD_WINDOW_BYTES);
-        assert_non_null(ranks->windows[r]);
-        assert_status(ulyx_mem_register(ranks->windows[r], WORLD_WINDOW_BYTES,
-                          NULL, &ranks->mems[r]),
-            ULYX_SUCCESS);
-        assert_status(
-            ulyx_mem_attach(ranks->comms[r], ranks->mems[r]), ULYX_SUCCESS);
-    }
+    world_ranks_attach(ranks);
 }
 
 void
@@ -456,4 +463,17 @@ world_execute(struct world *w, int32_t rank, int operation)
     void *dst[ULI_TENSORS];
     world_pointers(w, rank, operation, src, dst);
     return ulyx_reshuffle_execute(w->plans[rank], operation, src, dst, NULL);
+}
+
+bool
+world_runs(struct world *w, int32_t rank)
+{
+    if (!ranks_expect(world_create(w, rank) == ULYX_SUCCESS))
+        return false;
+    for (int i = 0; i < w->norder; i++)
+        if (!ranks_expect(
+                world_execute(w, rank, w->order[i]) == ULYX_SUCCESS) ||
+            !ranks_expect(world_wire_agrees(w, rank, w->order[i])))
+            return false;
+    return true;
 }

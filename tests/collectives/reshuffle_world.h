@@ -30,6 +30,8 @@ struct world_ranks {
 enum { WORLD_WINDOW_BYTES = 8 << 20 };
 
 void world_ranks_init(struct world_ranks *ranks, int32_t nranks);
+/* Its second half: a window of each rank, in communicators that are there. */
+void world_ranks_attach(struct world_ranks *ranks);
 void world_ranks_free(struct world_ranks *ranks);
 /* The same for one rank of a communicator between processes; free does not
  * destroy it. */
@@ -100,6 +102,8 @@ ulyx_status_t world_execute(struct world *w, int32_t rank, int operation);
 /* Did the rank's last call, of that operation, put to other nodes what the
  * layout says, and no more? */
 bool world_wire_agrees(struct world *w, int32_t rank, int operation);
+/* One rank: create, then all of w->order, what went to other nodes compared. */
+bool world_runs(struct world *w, int32_t rank);
 /* The pointers of an operation at a rank. */
 void world_pointers(struct world *w, int32_t rank, int operation,
     const void *src[ULI_TENSORS], void *dst[ULI_TENSORS]);

@@ -5,7 +5,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "collectives/cuda/exchange_gpu.h"
 #include "comm/gpu_scene.h"
 #include "support/test.h"
@@ -19,22 +18,6 @@ expect_text(const char *text)
 {
     if (!strstr(uli_error_text(), text))
         fail_msg("\"%s\" is not in \"%s\"", text, uli_error_text());
-}
-
-static uint64_t
-poison_of(const ulyx_comm_t *comm)
-{
-    return __atomic_load_n(uli_gpu_poison(comm), __ATOMIC_ACQUIRE);
-}
-
-/* Nobody waits on the host: the service thread looks. */
-static bool
-poison_comes(const ulyx_comm_t *comm)
-{
-    struct timespec nap = {0, 1000000};
-    for (int i = 0; i < 10000 && !poison_of(comm); i++)
-        nanosleep(&nap, NULL);
-    return poison_of(comm) != 0;
 }
 
 /* ---- creation ------------------------------------------------------------ */
@@ -59,7 +42,7 @@ one_call_makes_all_ranks_on_one_device(void **state)
     assert_ptr_equal(gpu_entry(comms[0], 3, piece.window),
         (char *)piece.address - piece.offset);
     uli_comm_abort(comms[2]);
-    assert_true(poison_comes(comms[0]));
+    assert_true(gpu_poison_comes(comms[0]));
     for (int r = 0; r < 4; r++)
         assert_status(uli_comm_destroy(comms[r]), ULYX_SUCCESS);
 }
@@ -123,7 +106,7 @@ other_nodes_are_a_reason_too(void **state)
     }
     uli_comm_abort(comms[2]);
     for (int r = 0; r < RANKS; r++)
-        assert_true(poison_comes(comms[r]));
+        assert_true(gpu_poison_comes(comms[r]));
     for (int r = 0; r < RANKS; r++)
         assert_status(uli_comm_destroy(comms[r]), ULYX_SUCCESS);
 }

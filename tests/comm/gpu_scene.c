@@ -4,13 +4,14 @@
  */
 #include "comm/gpu_scene.h"
 
-#include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <time.h>
 #include "base/status.h"
 #include "comm/meet.h"
 #include "device/cuda_driver.h"
 #include "device/fake_memory.h"
+#include "device/fake_open.h"
 #include "support/ranks.h"
 #include "transport/nvlink/imports.h"
 
@@ -20,10 +21,32 @@ int
 gpu_open(void **state)
 {
     (void)state;
-    void *library = dlopen(FAKE_12, RTLD_NOW);
-    if (library)
-        gpu_driver = dlsym(library, "fake_driver");
-    return gpu_driver && uli_cuda_open(FAKE_12) == ULYX_SUCCESS ? 0 : -1;
+    gpu_driver = fake_driver_open();
+    return gpu_driver ? 0 : -1;
+}
+
+uint64_t
+gpu_poison_of(const ulyx_comm_t *comm)
+{
+    return __atomic_load_n(uli_gpu_poison(comm), __ATOMIC_ACQUIRE);
+}
+
+bool
+gpu_poison_comes(const ulyx_comm_t *comm)
+{
+    struct timespec nap = {0, 1000000};
+    for (int i = 0; i < 10000 && !gpu_poison_of(comm); i++)
+        nanosleep(&nap, NULL);
+    return gpu_poison_of(comm) != 0;
+}
+
+bool gpu_busy;
+
+bool
+gpu_is_busy(ulyx_comm_t *comm)
+{
+    (void)comm;
+    return gpu_busy;
 }
 
 bool

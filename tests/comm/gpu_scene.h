@@ -36,6 +36,15 @@ ulyx_mem_t *gpu_register(void *address, int64_t bytes);
 /* What kernels of comm would find of a rank's window. */
 void *gpu_entry(const ulyx_comm_t *comm, int32_t rank, uint32_t window);
 
+/* The poison that kernels of comm read; and whether it comes within 10 s, for
+ * nobody waits on the host: the service thread looks. */
+uint64_t gpu_poison_of(const ulyx_comm_t *comm);
+bool gpu_poison_comes(const ulyx_comm_t *comm);
+
+/* For comm->gpu->in_flight: work of the device is what the test says it is. */
+extern bool gpu_busy;
+bool gpu_is_busy(ulyx_comm_t *comm);
+
 /* A segment of `npieces` allocations side by side on a device, as others'
  * allocators grow them; freed by gpu_segment_free. */
 char *gpu_segment(int32_t device, int npieces);

@@ -4,7 +4,6 @@
  * origins and the table that kernels read, against what the addresses hold;
  * refusals, poison, and that nothing is left.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -305,33 +304,17 @@ a_failing_driver_leaves_nothing_attached(void **state)
 
 /* ---- failure ------------------------------------------------------------- */
 
-static uint64_t
-poison_of(const ulyx_comm_t *comm)
-{
-    return __atomic_load_n(uli_gpu_poison(comm), __ATOMIC_ACQUIRE);
-}
-
-/* Nobody waits on the host: the service thread looks. */
-static bool
-poison_comes(const ulyx_comm_t *comm)
-{
-    struct timespec nap = {0, 1000000};
-    for (int i = 0; i < 10000 && !poison_of(comm); i++)
-        nanosleep(&nap, NULL);
-    return poison_of(comm) != 0;
-}
-
 static void
 kernels_are_told_of_a_failure(void **state)
 {
     struct world *w = *state;
     for (int r = 0; r < RANKS; r++)
-        assert_int_equal(poison_of(w->comms[r]), 0);
+        assert_int_equal(gpu_poison_of(w->comms[r]), 0);
     uli_comm_abort(w->comms[1]);
-    assert_int_not_equal(poison_of(w->comms[1]), 0);
-    assert_true(poison_comes(w->comms[0]));
-    assert_true(poison_comes(w->comms[2]));
-    assert_int_equal((int32_t)(uint32_t)poison_of(w->comms[0]), 1);
+    assert_int_not_equal(gpu_poison_of(w->comms[1]), 0);
+    assert_true(gpu_poison_comes(w->comms[0]));
+    assert_true(gpu_poison_comes(w->comms[2]));
+    assert_int_equal((int32_t)(uint32_t)gpu_poison_of(w->comms[0]), 1);
 }
 
 static void
@@ -341,18 +324,9 @@ kernels_are_told_of_a_timeout_at_home_only(void **state)
     struct timespec nap = {0, 60000000};
     uli_comm_fail(w->comms[1], ULYX_ERR_TIMEOUT, 2, "rank 2 is late");
     assert_int_equal(
-        (ulyx_status_t)(poison_of(w->comms[1]) >> 32), ULYX_ERR_TIMEOUT);
+        (ulyx_status_t)(gpu_poison_of(w->comms[1]) >> 32), ULYX_ERR_TIMEOUT);
     nanosleep(&nap, NULL);
-    assert_int_equal(poison_of(w->comms[0]), 0);
-}
-
-static bool busy;
-
-static bool
-is_busy(ulyx_comm_t *comm)
-{
-    (void)comm;
-    return busy;
+    assert_int_equal(gpu_poison_of(w->comms[0]), 0);
 }
 
 static void
@@ -362,15 +336,15 @@ work_on_the_device_keeps_windows_and_handles(void **state)
     char *base = NULL;
     ulyx_mem_t *mem = gpu_alloc(1, 4096, &base);
     assert_status(uli_mem_attach(w->comms[1], mem), ULYX_SUCCESS);
-    w->comms[0]->gpu->in_flight = is_busy;
-    busy = true;
+    w->comms[0]->gpu->in_flight = gpu_is_busy;
+    gpu_busy = true;
     assert_status(uli_comm_destroy(w->comms[0]), ULYX_ERR_BUSY);
     expect_text("in flight on device 0");
     uli_comm_abort(w->comms[2]);
-    assert_true(poison_comes(w->comms[1]));
+    assert_true(gpu_poison_comes(w->comms[1]));
     assert_status(uli_mem_detach(w->comms[1], mem), ULYX_ERR_BUSY);
     expect_text("rank 0 of comm may still use it");
-    busy = false;
+    gpu_busy = false;
     assert_status(uli_mem_detach(w->comms[1], mem), ULYX_SUCCESS);
     assert_status(uli_mem_free(mem), ULYX_SUCCESS);
 }
@@ -408,7 +382,7 @@ expect_children(struct family *f, int nranks)
         ulyx_comm_t *child = f->children[r];
         assert_int_equal(child->gpu->device, f->parents[r]->gpu->device);
         assert_null(uli_gpu_unmapped(child));
-        assert_int_equal(poison_of(child), 0);
+        assert_int_equal(gpu_poison_of(child), 0);
         assert_status(uli_gpu_arena_alloc(child, 64, &piece), ULYX_SUCCESS);
         assert_true(is_zero(piece.address, 64));
         memset(piece.address, 1, 64);
@@ -440,7 +414,7 @@ survivors_shrink_to_a_sound_communicator(void **state)
     uli_comm_abort(w->comms[2]);
     assert_status(uli_comm_destroy(w->comms[2]), ULYX_SUCCESS);
     w->comms[2] = NULL;
-    assert_true(poison_comes(w->comms[0]) && poison_comes(w->comms[1]));
+    assert_true(gpu_poison_comes(w->comms[0]) && gpu_poison_comes(w->comms[1]));
     assert_int_equal(ranks_run_threads(RANKS - 1, shrink_one, &f, 30), 0);
     assert_int_equal(f.children[0]->nranks, 2);
     expect_children(&f, RANKS - 1);

@@ -138,15 +138,6 @@ a_failure_attaches_nothing_or_leaves_the_memory(void **state)
     assert_status(ulyx_pool_detach(a), ULYX_SUCCESS);
 }
 
-static bool busy;
-
-static bool
-is_busy(ulyx_comm_t *comm)
-{
-    (void)comm;
-    return busy;
-}
-
 static void
 memory_in_quarantine_is_kept(void **state)
 {
@@ -157,8 +148,8 @@ memory_in_quarantine_is_kept(void **state)
     char *one = ulyx_pool_malloc(64, 0, NULL);
     char *two = ulyx_pool_malloc(64, 0, NULL);
     one[5] = 7;
-    other->gpu->in_flight = is_busy;
-    busy = true;
+    other->gpu->in_flight = gpu_is_busy;
+    gpu_busy = true;
     uli_comm_abort(mine);
     ulyx_pool_free(one, 64, 0, NULL);
     assert_status(ulyx_pool_get_counts(&allocations, &quarantined), 0);
@@ -171,7 +162,7 @@ memory_in_quarantine_is_kept(void **state)
     ulyx_pool_free(two, 64, 0, NULL);
     assert_status(ulyx_pool_get_counts(&allocations, &quarantined), 0);
     assert_int_equal(quarantined, 2);
-    busy = false;
+    gpu_busy = false;
     char *three = ulyx_pool_malloc(64, 0, NULL);
     assert_status(ulyx_pool_get_counts(&allocations, &quarantined), 0);
     assert_int_equal(allocations, 1);

@@ -7,7 +7,6 @@
  */
 #include "device/share.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "device/cuda_driver.h"
 #include "device/device.h"
 #include "device/fake_driver.h"
+#include "device/fake_open.h"
 #include "device/fake_memory.h"
 #include "support/test.h"
 #ifdef HAVE_CUDA_H
@@ -30,10 +30,8 @@ static int
 open_fake(void **state)
 {
     (void)state;
-    void *library = dlopen(FAKE_12, RTLD_NOW);
-    if (library)
-        driver = dlsym(library, "fake_driver");
-    return driver && uli_cuda_open(FAKE_12) == ULYX_SUCCESS ? 0 : -1;
+    driver = fake_driver_open();
+    return driver ? 0 : -1;
 }
 
 static int

@@ -6,12 +6,12 @@
  */
 #include "transport/nvlink/imports.h"
 
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <string.h>
 #include "base/status.h"
 #include "device/cuda_driver.h"
 #include "device/fake_driver.h"
+#include "device/fake_open.h"
 #include "support/random.h"
 #include "support/test.h"
 
@@ -22,10 +22,8 @@ static int
 open_fake(void **state)
 {
     (void)state;
-    void *library = dlopen(FAKE_12, RTLD_NOW);
-    if (library)
-        driver = dlsym(library, "fake_driver");
-    return driver && uli_cuda_open(FAKE_12) == ULYX_SUCCESS ? 0 : -1;
+    driver = fake_driver_open();
+    return driver ? 0 : -1;
 }
 
 static int

@@ -3,13 +3,12 @@
  * The transport of device memory: whom it reaches and why not, and windows
  * that a peer describes wrongly, over the tests' driver of two devices.
  */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/status.h"
-#include "device/cuda_driver.h"
 #include "device/device.h"
 #include "device/fake_driver.h"
+#include "device/fake_open.h"
 #include "support/test.h"
 #include "transport/nvlink/imports.h"
 #include "transport/transport.h"
@@ -22,12 +21,8 @@ static int
 open_fake(void **state)
 {
     (void)state;
-    void *library = dlopen(FAKE_12, RTLD_NOW);
-    if (library)
-        driver = dlsym(library, "fake_driver");
-    return driver && uli_cuda_open(FAKE_12) == ULYX_SUCCESS
-               ? (int)uli_settings_load(&settings)
-               : -1;
+    driver = fake_driver_open();
+    return driver ? (int)uli_settings_load(&settings) : -1;
 }
 
 static int

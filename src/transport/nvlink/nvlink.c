@@ -138,10 +138,8 @@ const struct uli_tr_ops uli_tr_nvlink_ops = {
     .caps = ULI_TR_MAP_DEVICE,
     .usable = usable,
     .reaches = reaches,
-    .window_map = uli_tr_no_map,
-    .window_unmap = uli_tr_no_unmap,
+    ULI_TR_NO_MAP,
     .device_map = device_map,
     .device_unmap = device_unmap,
-    .read_probe = uli_tr_no_probe,
-    .read = uli_tr_no_read,
+    ULI_TR_NO_READ,
 };

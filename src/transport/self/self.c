@@ -85,8 +85,7 @@ const struct uli_tr_ops uli_tr_self_ops = {
     .reaches = reaches,
     .window_map = window_map,
     .window_unmap = window_unmap,
-    .device_map = uli_tr_no_device_map,
-    .device_unmap = uli_tr_no_device_unmap,
+    ULI_TR_NO_MAP_DEVICE,
     .read_probe = read_probe,
     .read = read_pieces,
 };

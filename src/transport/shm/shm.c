@@ -97,8 +97,7 @@ const struct uli_tr_ops uli_tr_shm_ops = {
     .reaches = reaches,
     .window_map = window_map,
     .window_unmap = window_unmap,
-    .device_map = uli_tr_no_device_map,
-    .device_unmap = uli_tr_no_device_unmap,
+    ULI_TR_NO_MAP_DEVICE,
     .read_probe = uli_cma_probe,
     .read = uli_cma_read,
 };

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tests' driver (FAKE_12) opened for the whole process, as ulyx opens it.
+ */
+#ifndef TESTS_DEVICE_FAKE_OPEN_H
+#define TESTS_DEVICE_FAKE_OPEN_H
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include "device/cuda_driver.h"
+#include "device/fake_driver.h"
+
+/* NULL when it is not there or ulyx refuses it. */
+static inline struct fake_driver *
+fake_driver_open(void)
+{
+    void *library = dlopen(FAKE_12, RTLD_NOW);
+    struct fake_driver *driver = library ? dlsym(library, "fake_driver") : NULL;
+    return driver && uli_cuda_open(FAKE_12) == ULYX_SUCCESS ? driver : NULL;
+}
+
+#endif
