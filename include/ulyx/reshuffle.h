@@ -230,20 +230,18 @@ ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
  * may have a NULL pointer there. stream: NULL on the host.
  * CUDA: returns once the call is in the stream, which may be captured; ranks
  * of a process that share a device need streams of their own. All tensors lie
- * in attached windows. How the call ends is reported later: a timeout or lost
- * rank by the communicator's async error, ERR_PEER_REFUSED and ERR_MISMATCH
- * of an earlier call, once, by the next execute, which is enqueued all the
- * same.
- * returns: SUCCESS; ERR_INVALID_ARGUMENT (NULL, misaligned for its dtype,
- * overlapping, or outside the windows that the plan declared: peers are told
- * and the communicator stays usable); ERR_PEER_REFUSED naming the rank, also
- * one that has destroyed its plan;
- * ERR_MISMATCH (operation or document table); ERR_UNSUPPORTED (an operation
- * not in params.operations); ERR_BUSY (an operation of this plan is in
- * flight, or another thread executes it); ERR_TIMEOUT; ERR_RANK_LOST;
- * ERR_ABORTED; ERR_FORKED. A call refused for its arguments leaves dst
- * untouched; one that fails in flight leaves dst undefined, inside the
- * tensors only. */
+ * in attached windows, but by NCCL. How the call ends is reported later: a
+ * timeout or lost rank by the communicator's async error, ERR_PEER_REFUSED and
+ * ERR_MISMATCH of an earlier call, once, by the next execute, which is enqueued
+ * all the same. returns: SUCCESS; ERR_INVALID_ARGUMENT (NULL, misaligned for
+ * its dtype, overlapping, or outside the windows that the plan declared: peers
+ * are told and the communicator stays usable); ERR_PEER_REFUSED naming the
+ * rank, also one that has destroyed its plan; ERR_MISMATCH (operation or
+ * document table); ERR_UNSUPPORTED (an operation not in params.operations);
+ * ERR_BUSY (an operation of this plan is in flight, or another thread executes
+ * it); ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED; ERR_FORKED. A call refused for
+ * its arguments leaves dst untouched; one that fails in flight leaves dst
+ * undefined, inside the tensors only. */
 ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
     ulyx_operation_t operation, const void *const src[], void *const dst[],
     void *stream);
