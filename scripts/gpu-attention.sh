@@ -19,7 +19,12 @@ rows="mma plain"
 [ "$capability" = 9.0 ] && rows="sm90 $rows"
 
 table=$(mktemp)
+child=
 trap 'rm -f "$table"' EXIT
+# Who ends this script ends what it runs: a timeout's group is its own.
+trap '[ -z "$child" ] || kill "$child" 2>/dev/null
+    cat "$table"
+    exit 1' INT TERM
 failed=0
 
 # step NAME SECONDS COMMAND...: runs it, notes how it ended.
@@ -28,8 +33,11 @@ step() {
     seconds=$2
     shift 2
     begun=$(date +%s)
-    timeout "$seconds" "$@"
+    timeout "$seconds" "$@" &
+    child=$!
+    wait "$child"
     rc=$?
+    child=
     case $rc in
     0) result=passed ;;
     77) result=skipped ;;

@@ -228,8 +228,8 @@ prepare(struct options *o, struct uli_settings *settings,
     if (status == ULYX_SUCCESS && path[0] != 0)
         status = uli_tuning_read(path, model, &planner->tuning, print_finding,
             (void *)(uintptr_t)path);
-    if (o->algo == NULL)
-        o->algo = settings->algo;
+    if (o->algo == NULL) /* the model knows no nccl */
+        o->algo = strcmp(settings->algo, "nccl") ? settings->algo : "";
     return status;
 }
 

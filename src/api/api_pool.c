@@ -5,7 +5,6 @@
 #include "ulyx/pool.h"
 
 #include "api/params.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "comm/pool.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See device_memory.h. One query of the driver an array: a host pointer would
- * end the device's context, so it is found here. Addresses alone are looked
- * at, never the memory.
+ * See device_memory.h. A few queries of the driver an array: a host pointer
+ * would end the device's context, so it is found here. Addresses alone are
+ * looked at, never the memory.
  */
 #include "attention/device_memory.h"
 #include <inttypes.h>
@@ -54,9 +54,7 @@ check_view(int32_t device, const struct uli_attn_view *view)
     if (!view->pieces)
         return check_array(device, view->name, view->base);
     for (int64_t n = 0; n < view->piece_count; n++) {
-        const ulyx_attention_piece_t *piece =
-            (const void *)((const unsigned char *)view->pieces +
-                           n * view->piece_size);
+        const ulyx_attention_piece_t *piece = uli_attn_piece_at(view, n);
         if (piece->flag && view->output)
             return UNSUPPORTED("%s: flag of piece %" PRId64
                                ": outputs on devices have no flags",

@@ -75,6 +75,14 @@ struct uli_attn_view {
     bool given, output;
 };
 
+/* Entries of the caller's table may be longer than ours. */
+static inline const ulyx_attention_piece_t *
+uli_attn_piece_at(const struct uli_attn_view *view, int64_t n)
+{
+    return (const void *)((const unsigned char *)view->pieces +
+                          n * view->piece_size);
+}
+
 enum uli_attn_tensor {
     ULI_ATTN_Q,
     ULI_ATTN_K,

@@ -10,24 +10,17 @@
 #include "base/status.h"
 
 static const ulyx_attention_piece_t *
-piece_at(const struct uli_attn_view *view, int64_t index)
-{
-    return (const void *)((const unsigned char *)view->pieces +
-                          index * view->piece_size);
-}
-
-static const ulyx_attention_piece_t *
 piece_of(const struct uli_attn_view *view, int64_t row)
 {
     int64_t low = 0, high = view->piece_count;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (piece_at(view, middle)->row_begin <= row)
+        if (uli_attn_piece_at(view, middle)->row_begin <= row)
             low = middle;
         else
             high = middle;
     }
-    return piece_at(view, low);
+    return uli_attn_piece_at(view, low);
 }
 
 /* Polls the flag with rising politeness: whoever sets it may need this core. */
@@ -139,7 +132,7 @@ uli_attn_signal_outputs(struct uli_attn_call *call)
         if (!view->given || !view->output)
             continue;
         for (int64_t i = 0; i < view->piece_count; i++) {
-            const ulyx_attention_piece_t *piece = piece_at(view, i);
+            const ulyx_attention_piece_t *piece = uli_attn_piece_at(view, i);
             if (piece->flag)
                 __atomic_store_n(
                     piece->flag, piece->flag_value, __ATOMIC_RELEASE);

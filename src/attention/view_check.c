@@ -33,9 +33,7 @@ block_at(const struct uli_attn_view *view, int64_t index)
         block.count[2] = view->packed_rows;
     }
     if (view->pieces) {
-        const ulyx_attention_piece_t *piece =
-            (const void *)((const unsigned char *)view->pieces +
-                           index * view->piece_size);
+        const ulyx_attention_piece_t *piece = uli_attn_piece_at(view, index);
         block.base = (int64_t)(intptr_t)piece->base;
         block.count[2] = piece->rows;
         if (piece->batch_stride || piece->head_stride || piece->row_stride) {
@@ -103,9 +101,7 @@ check_pieces(const struct uli_attn_view *view)
 {
     int64_t next = 0;
     for (int64_t i = 0; i < view->piece_count; i++) {
-        const ulyx_attention_piece_t *piece =
-            (const void *)((const unsigned char *)view->pieces +
-                           i * view->piece_size);
+        const ulyx_attention_piece_t *piece = uli_attn_piece_at(view, i);
         if (piece->row_begin != next || piece->rows < 0 ||
             piece->rows > view->rows - next)
             return uli_error(ULYX_ERR_INVALID_ARGUMENT,

@@ -70,7 +70,8 @@ enum uli_setting_type {
     X(ULYX_KEEPALIVE, keepalive_s, SECONDS, "10", 1, 3600,                     \
         "a host that has vanished is noticed within so many seconds")          \
     X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier|nccl", 0, 0,             \
-        "schedule of every plan: direct, pairwise or hier; empty chooses")     \
+        "schedule of every plan: direct, pairwise or hier; nccl on devices; "  \
+        "empty chooses")                                                       \
     X(ULYX_TUNING, tuning, STRING, "", 0, 0,                                   \
         "tuning file: link parameters and rules by which schedules are "       \
         "chosen; ULYX_ALGO goes before its rules")                             \

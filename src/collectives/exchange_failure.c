@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "collectives/hier.h"
+#include "comm/rank_list.h"
 #include "comm/remote.h"
 
 /* ---- deadline and failure ------------------------------------------------ */
@@ -114,13 +115,15 @@ static ulyx_status_t
 fail_as(struct uli_exchange *exchange, int32_t p)
 {
     static const char by[] = ", by the deadline of rank ";
-    char cause[sizeof(exchange->comm->control->awaited)];
-    const char *theirs = awaited_by(exchange, p);
+    char theirs[sizeof(exchange->comm->control->awaited)];
+    char cause[sizeof(theirs)], ranks[sizeof(theirs) - sizeof(by) - 11];
+    snprintf(theirs, sizeof(theirs), "%.*s", (int)sizeof(theirs) - 1,
+        awaited_by(exchange, p));
+    uli_rank_list_cut(theirs, ranks, sizeof(ranks));
     if (strstr(theirs, by))
-        snprintf(cause, sizeof(cause), "%.*s", (int)sizeof(cause) - 1, theirs);
+        memcpy(cause, theirs, sizeof(cause));
     else
-        snprintf(cause, sizeof(cause), "%.*s%s%d",
-            (int)(sizeof(cause) - sizeof(by) - 12), theirs, by, (int)p);
+        snprintf(cause, sizeof(cause), "%s%s%d", ranks, by, (int)p);
     uli_comm_note_awaited(exchange->comm, cause);
     return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
         "%s, call %llu: timed out waiting for rank %s", exchange->what,

@@ -4,7 +4,8 @@
  *
  * Everything that can fail at one rank alone comes before the agreement:
  * layout, tables, arena pieces. A failure there is this rank's verdict, and
- * everybody's error. After the round nothing can fail at one rank.
+ * everybody's error. After the round nothing can fail at one rank, but
+ * for a device's memory and NCCL's connections, which fail the communicator.
  *
  * The end is local. A rank marks the plan closed at each peer; its own arena
  * pieces can serve again when all peers have marked it closed here, for until
@@ -189,7 +190,7 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->exchange.ntensors = params->shape.ntensors;
     if (!allocate(plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    if (plan->algo == ULI_ALGO_HIER && comm->nnodes > 1)
+    if (plan->algo == ULI_ALGO_HIER && comm->nnodes > 1 && !comm->gpu)
         ULI_TRY(uli_hier_create(plan, params->bytes_in_flight));
     ULI_TRY(uli_plan_measure(plan));
     if (plan->by_nccl)

@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "base/size.h"
 #include "comm/gpu.h"
 #include "comm/service.h"
 

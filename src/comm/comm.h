@@ -163,10 +163,11 @@ ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
     int32_t rank, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Before a call to it with TIMEOUT: the ranks that were waited for, "2, 3".
+/* Before a call to it with TIMEOUT: the ranks that were waited for, "2, 3",
+ * or "2, 3, by the deadline of rank 5"; those that do not fit are left out.
  * Kept for ranks that find this one gone (control->awaited), unless
  * the communicator has failed before. Any thread. */
-void uli_comm_note_awaited(ulyx_comm_t *comm, const char *ranks);
+void uli_comm_note_awaited(ulyx_comm_t *comm, const char *awaited);
 
 /* Posts poison (control.h) to all peers, without failing by it here. */
 void uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison);

@@ -41,8 +41,8 @@ struct uli_control {
     _Atomic uint64_t table_offset;
     /* Ranks that the owner waited for, "2, 3", when a deadline of an exchange
      * was over and failed its communicator, and ", by the deadline of rank 0"
-     * where it heard of another's; else empty. Written before it marks anything
-     * as closed or left. */
+     * where it heard of that rank's; else empty. Written before it marks
+     * anything as closed or left. */
     char awaited[64];
     /* Agreement rounds of collective calls, and of shrink, which must work
      * when a failure has left the first lane out of step. */

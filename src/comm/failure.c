@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "comm/bootstrap.h"
 #include "comm/gpu.h"
+#include "comm/rank_list.h"
 #include "comm/remote.h"
 
 static uint64_t
@@ -42,12 +43,12 @@ poison_peers(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
 }
 
 void
-uli_comm_note_awaited(ulyx_comm_t *comm, const char *ranks)
+uli_comm_note_awaited(ulyx_comm_t *comm, const char *awaited)
 {
     pthread_mutex_lock(&comm->failure_lock);
     if (atomic_load(&comm->failed) == 0)
-        snprintf(comm->control->awaited, sizeof(comm->control->awaited), "%s",
-            ranks);
+        uli_rank_list_cut(
+            awaited, comm->control->awaited, sizeof(comm->control->awaited));
     pthread_mutex_unlock(&comm->failure_lock);
 }
 

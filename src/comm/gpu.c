@@ -15,7 +15,6 @@
 #include <string.h>
 #include <time.h>
 #include "base/log.h"
-#include "base/size.h"
 #include "device/device.h"
 
 enum { WINDOWS = ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS };

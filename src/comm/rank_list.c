@@ -48,3 +48,12 @@ uli_rank_list_text(int32_t nranks, uli_rank_chosen_fn chosen,
     used = (size_t)snprintf(text_p, bytes, count == 1 ? "rank " : "ranks ");
     uli_rank_ranges(nranks, chosen, context, text_p + used, bytes - used);
 }
+
+void
+uli_rank_list_cut(const char *list, char *text_p, size_t bytes)
+{
+    bool cut = (size_t)snprintf(text_p, bytes, "%s", list) >= bytes;
+    char *last = strrchr(text_p, ',');
+    if (cut)
+        *(last ? last : text_p) = 0;
+}

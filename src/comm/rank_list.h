@@ -20,4 +20,7 @@ void uli_rank_ranges(int32_t nranks, uli_rank_chosen_fn chosen,
 void uli_rank_list_text(int32_t nranks, uli_rank_chosen_fn chosen,
     const void *context, char *text_p, size_t bytes);
 
+/* Copies "2, 3, 15"; of a list that does not fit, the whole numbers that do. */
+void uli_rank_list_cut(const char *list, char *text_p, size_t bytes);
+
 #endif

@@ -160,14 +160,12 @@ attribute(const void *address, int which, void *value)
 
 /* Of memory that the driver knows. */
 static ulyx_status_t
-fill_range(const void *address, struct uli_device_range *range)
+fill_range(const void *address, bool managed, struct uli_device_range *range)
 {
     int ordinal = -1, ipc = 0;
-    unsigned managed = 0;
     uli_cu_ptr start = 0;
     size_t bytes = 0;
     ULI_TRY(attribute(address, DEVICE_ORDINAL, &ordinal));
-    ULI_TRY(attribute(address, IS_MANAGED, &managed));
     ULI_TRY(attribute(address, RANGE_START, &start));
     ULI_TRY(attribute(address, RANGE_SIZE, &bytes));
     ULI_TRY(attribute(address, IS_LEGACY_IPC, &ipc));
@@ -175,7 +173,7 @@ fill_range(const void *address, struct uli_device_range *range)
     range->device = ordinal;
     range->base = (void *)(uintptr_t)start;
     range->bytes = (int64_t)bytes;
-    range->managed = managed != 0;
+    range->managed = managed;
     range->legacy_ipc = ipc != 0;
     return ULYX_SUCCESS;
 }
@@ -197,7 +195,7 @@ cuda_range(const void *address, struct uli_device_range *range_p)
     if (result == ULI_CU_SUCCESS)
         ULI_TRY(attribute(address, IS_MANAGED, &managed));
     if (result == ULI_CU_SUCCESS && (type == TYPE_DEVICE || managed))
-        ULI_TRY(fill_range(address, &range));
+        ULI_TRY(fill_range(address, managed != 0, &range));
     *range_p = range;
     return ULYX_SUCCESS;
 }

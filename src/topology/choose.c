@@ -231,10 +231,11 @@ uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
     bool assumed = are_assumed(model);
     if (!settled && assumed)
         ULI_TRY(choose_on_assumptions(model, x, &c.algo));
-    else if (!settled)
+    if (settled || assumed)
+        ULI_TRY(predict(model, x, c.algo, chunks, &c.schedule, &c.prediction));
+    else
         ULI_TRY(find_best(
             model, x, possible(x), &c.algo, &c.schedule, &c.prediction));
-    ULI_TRY(predict(model, x, c.algo, chunks, &c.schedule, &c.prediction));
     ULI_TRY(find_best(model, x, possible(x) & ~bit(c.algo), &c.runner_up,
         &c.other, &c.other_prediction));
     if (!settled)

@@ -54,7 +54,26 @@ long_lists_end_in_dots_and_stay_inside(void **state)
     }
 }
 
+static void
+a_cut_list_has_whole_numbers(void **state)
+{
+    static const char list[] = "9, 10, 11, 12";
+    char text[16];
+    (void)state;
+    for (size_t bytes = 1; bytes < sizeof(text); bytes++) {
+        memset(text, 'g', sizeof(text));
+        uli_rank_list_cut(list, text, bytes);
+        size_t length = strlen(text);
+        assert_true(length < bytes);
+        assert_memory_equal(text, list, length);
+        assert_true(length == 0 || list[length] == ',' || !list[length]);
+        assert_int_equal(text[bytes], 'g');
+    }
+    assert_string_equal(text, list);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_cut_list_has_whole_numbers),
     cmocka_unit_test(ranges_are_as_short_as_can_be),
     cmocka_unit_test(long_lists_end_in_dots_and_stay_inside),
 };

@@ -55,6 +55,10 @@ class Info(ToolCase):
         self.assertIn("--ranks-per-node", self.info("plan", "--nodes",
                                                     "--help"))
 
+    def test_nccl_leaves_the_choice_between_nodes_to_the_model(self):
+        out = self.info("plan", "--nodes", "2", ULYX_ALGO="nccl")
+        self.assertIn("chosen:", out)
+
     def test_plan(self):
         out = self.info("plan", "--ranks", "4", "--seq", "10", "--heads", "14",
                         "--kv-heads", "2", "--dim", "64")

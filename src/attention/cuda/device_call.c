@@ -9,7 +9,7 @@
 #include "base/status.h"
 
 #define L2_BYTES  (INT64_C(32) << 20) /* for keys and values of a head group */
-#define AT_ONCE   64                  /* table entries converted at a time */
+#define AT_ONCE   62 /* pieces that one put carries: entries at a time */
 #define ALIGNMENT 64
 
 /* The workspace: offsets of the kernels' parts and of the tables. */
@@ -102,9 +102,7 @@ alignment_of(const struct uli_attn_view *view, const void *base,
 struct uli_gpu_attn_piece
 uli_gpu_attn_piece_at(const struct uli_attn_view *view, int64_t n)
 {
-    const ulyx_attention_piece_t *p =
-        (const void *)((const unsigned char *)view->pieces +
-                       n * view->piece_size);
+    const ulyx_attention_piece_t *p = uli_attn_piece_at(view, n);
     bool own = p->batch_stride || p->row_stride || p->head_stride;
     return (struct uli_gpu_attn_piece){.row_begin = p->row_begin,
         .rows = p->rows,
@@ -262,6 +260,15 @@ put_heads(const struct uli_attn_call *call, const struct parts *parts,
     return ULYX_SUCCESS;
 }
 
+/* Self-attention: one table serves both axes. */
+static bool
+same_docs(
+    const struct uli_attn_axis_docs *q, const struct uli_attn_axis_docs *k)
+{
+    return q->begins == k->begins && q->lengths == k->lengths &&
+           q->index_bytes == k->index_bytes;
+}
+
 static ulyx_status_t
 put_tables(const struct uli_attn_call *call, const struct parts *parts,
     struct uli_gpu_attn_args *args_p)
@@ -271,7 +278,10 @@ put_tables(const struct uli_attn_call *call, const struct parts *parts,
         args_p->has_docs = 1;
         args_p->ndocs = problem->doc_count;
         ULI_TRY(set_docs(call, parts, false, &args_p->docs_q));
-        ULI_TRY(set_docs(call, parts, true, &args_p->docs_k));
+        if (same_docs(&problem->docs_q, &problem->docs_k))
+            args_p->docs_k = args_p->docs_q;
+        else
+            ULI_TRY(set_docs(call, parts, true, &args_p->docs_k));
     }
     if (problem->q_runs.segments) {
         args_p->q_segments =

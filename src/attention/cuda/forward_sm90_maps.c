@@ -146,10 +146,11 @@ make_maps(const struct uli_sm90_source *source, int32_t box_rows, bool f16,
     struct uli_sm90_maps *maps_p, int32_t *kind_p)
 {
     int64_t step, count = source->piece_at ? source->tensor->npieces : 1;
-    enum uli_sm90_maps_kind kind = kind_of(source, &step);
-    *kind_p = kind;
+    *kind_p = ULI_SM90_ONE;
     if (source->rows == 0 || source->heads == 0 || source->batch == 0)
         return cudaSuccess;
+    enum uli_sm90_maps_kind kind = kind_of(source, &step);
+    *kind_p = kind;
     for (int64_t n = 0; n < (kind == ULI_SM90_EACH ? count : 1); n++) {
         struct stretch s = stretch_of(source, n);
         if (kind == ULI_SM90_ONE)

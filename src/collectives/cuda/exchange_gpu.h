@@ -86,7 +86,7 @@ struct uli_gpu_state {
     uint64_t call;    /* n of the last call that ended */
     uint64_t failed;  /* first cause; nothing runs any more */
     uint64_t verdict; /* first call that moved nothing with some peer, until
-                       * the host has read and cleared it */
+                       * the report has it, or without one the host */
     uint32_t blocks;  /* of the call in flight that have ended their part */
 };
 
@@ -194,7 +194,7 @@ struct uli_gpu_args {
  * returns a cudaError_t. Allocates nothing; may be captured. */
 int uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream);
-/* Loads both kernels on the current device, and says how many blocks of
+/* Loads all kernels on the current device, and says how many blocks of
  * `threads` threads a multiprocessor holds of the one that takes more room.
  * returns a cudaError_t. */
 int uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p);

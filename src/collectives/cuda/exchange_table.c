@@ -49,6 +49,8 @@ static struct uli_gpu_item *
 add_item(struct build *b, enum uli_gpu_kind kind, const struct uli_move *move)
 {
     struct uli_gpu_table *table = &b->table;
+    if (table->nitems == INT32_MAX)
+        return NULL;
     if (table->nitems == b->item_room) {
         void *more = grown(b, table->items, &b->item_room, table->nitems + 16,
             sizeof(*table->items));
@@ -385,19 +387,21 @@ visit_need(void *context, const struct uli_move *move)
     return true;
 }
 
-/* Bytes of the fullest slot of all pairs: the same at every rank. */
-static int64_t
-slot_need(struct build *b)
+/* Does the fullest slot of all pairs fit? The same at every rank. */
+static bool
+slots_fit(struct build *b)
 {
-    int64_t need = 0;
-    for (int32_t dst = 0; dst < b->nranks; dst++) {
+    int64_t need = 0, most = b->params->slot_bytes;
+    if (most <= 0 || most == INT64_MAX)
+        return most > 0;
+    for (int32_t dst = 0; dst < b->nranks && need <= most; dst++) {
         memset(b->slot_at, 0, (size_t)b->nranks * sizeof(*b->slot_at));
         walk(b, dst, -1, visit_need);
         for (int32_t p = 0; p < b->nranks; p++)
             need = uli_max(need, b->slot_at[p]);
     }
     memset(b->slot_at, 0, (size_t)b->nranks * sizeof(*b->slot_at));
-    return need;
+    return need <= most;
 }
 
 static void
@@ -411,8 +415,7 @@ static void
 build_all(struct build *b)
 {
     int32_t me = b->params->rank;
-    b->table.slots =
-        b->params->slot_bytes > 0 && slot_need(b) <= b->params->slot_bytes;
+    b->table.slots = slots_fit(b);
     for (int32_t q = 1; q < b->nranks; q++)
         walk(b, (me + q) % b->nranks, me, visit_out);
     report_slots(b, b->params->sent_p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The words of the exchange on a device: posting, waiting, and the peers'
- * records. Device code, included by exchange.cu. exchange_gpu.h has the
+ * records. Device code of all kernels of the exchange. exchange_gpu.h has the
  * protocol and its argument.
  */
 #ifndef ULI_COLLECTIVES_CUDA_EXCHANGE_WORDS_H

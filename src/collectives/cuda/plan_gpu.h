@@ -64,7 +64,7 @@ struct uli_plan_gpu {
     void *ended;      /* event after the last call enqueued, if any was */
     _Atomic bool enqueued;
     bool detour; /* the last call was enqueued on own_stream */
-    uint64_t failed_seen, verdict_seen;
+    uint64_t verdict_seen;
 };
 
 /* ---- life (plan_gpu.c) --------------------------------------------------- */

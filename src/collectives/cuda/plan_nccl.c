@@ -34,7 +34,8 @@ struct uli_plan_nccl {
     int32_t *nodes;               /* [nranks] */
     uli_strides_t **strides;      /* [nranks] */
     bool watched;
-    _Atomic bool busy;
+    void *ended; /* event after the last call enqueued, if any was */
+    _Atomic bool enqueued;
 };
 
 bool
@@ -101,6 +102,7 @@ make_part(struct uli_plan_nccl *nccl)
         .batch_ops = uli_comm_batch_ops(),
         .batch = uli_comm_batch(comm)};
     ULI_TRY(load_kernels(comm));
+    ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &nccl->ended));
     ULI_TRY(uli_packed_create(&params, &nccl->packed));
     for (int32_t p = 0; p < comm->nranks; p++)
         nccl->shares[p] = uli_packed_shares(nccl->packed, p);
@@ -209,6 +211,8 @@ uli_plan_nccl_destroy(struct uli_plan_nccl *nccl)
         uli_batch_watch_remove(comm, &nccl->watch);
     if (nccl->watch.piece.address)
         uli_arena_free(comm, &nccl->watch.piece);
+    if (nccl->ended)
+        (void)comm->gpu->ops->event_destroy(comm->gpu->device, nccl->ended);
     uli_packed_destroy(nccl->packed);
     free(nccl->told);
     free(nccl->shares);
@@ -219,14 +223,28 @@ uli_plan_nccl_destroy(struct uli_plan_nccl *nccl)
 
 /* ---- calls --------------------------------------------------------------- */
 
-ulyx_status_t
-uli_plan_nccl_check(struct uli_plan_nccl *nccl)
+/* The error of a call that has ended, once. */
+static ulyx_status_t
+take_verdict(struct uli_plan_nccl *nccl)
 {
-    ULI_TRY(uli_comm_check(nccl->plan->comm));
     uint64_t word = __atomic_exchange_n(
         &uli_packed_report(nccl->packed)->verdict, 0, __ATOMIC_ACQ_REL);
     return word ? uli_gpu_verdict_error(word, nccl->plan->comm->rank)
                 : ULYX_SUCCESS;
+}
+
+/* A graph's end is known by its words alone. */
+static ulyx_status_t
+mark_end(struct uli_plan_nccl *nccl, void *stream)
+{
+    const struct uli_gpu *gpu = nccl->plan->comm->gpu;
+    bool capturing = false;
+    ULI_TRY(gpu->ops->stream_capturing(gpu->device, stream, &capturing));
+    if (capturing)
+        return ULYX_SUCCESS;
+    ULI_TRY(gpu->ops->event_record(gpu->device, nccl->ended, stream));
+    atomic_store(&nccl->enqueued, true);
+    return ULYX_SUCCESS;
 }
 
 /* With the device's context current, for the launches. What a batch has not
@@ -243,6 +261,8 @@ enqueue(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
     ulyx_status_t status = uli_cuda_leave(uli_packed_execute(nccl->packed,
         operation, src, dst, uli_layout_table_hash(plan->layout), refusal,
         stream, uli_deadline_in(plan->timeout_s)));
+    if (status == ULYX_SUCCESS)
+        status = mark_end(nccl, stream);
     if (status == ULYX_SUCCESS || status == ULYX_ERR_BUSY)
         return status;
     snprintf(text, sizeof(text), "%s", uli_error_text());
@@ -260,7 +280,7 @@ execute(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
     if (operation < 0 || operation >= ULYX_OPERATIONS ||
         !(plan->operations >> operation & 1))
         return uli_plan_check_call(plan, operation, src, dst);
-    ulyx_status_t earlier = uli_plan_nccl_check(nccl);
+    ulyx_status_t earlier = take_verdict(nccl);
     ulyx_status_t own = uli_plan_check_call(plan, operation, src, dst);
     snprintf(text, sizeof(text), "%s", uli_error_text());
     ULI_TRY(enqueue(nccl, operation, src, dst, own, stream));
@@ -271,11 +291,10 @@ ulyx_status_t
 uli_plan_nccl_execute(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
     const void *const src[], void *const dst[], void *stream)
 {
-    if (atomic_exchange(&nccl->busy, true))
-        return uli_error(
-            ULYX_ERR_BUSY, "execute: another thread executes this plan");
+    struct uli_exchange *exchange = &nccl->plan->exchange;
+    ULI_TRY(uli_exchange_take(exchange));
     ulyx_status_t status = execute(nccl, operation, src, dst, stream);
-    atomic_store(&nccl->busy, false);
+    atomic_store(&exchange->busy, false);
     return status;
 }
 
@@ -289,22 +308,26 @@ uli_plan_nccl_update(struct uli_plan_nccl *nccl, const ulyx_docs_t *docs_q,
     return uli_layout_update(nccl->plan->layout, docs_q, docs_k);
 }
 
+/* Never waits. Of graphs only those count that have begun. */
+static bool
+in_flight(const struct uli_plan_nccl *nccl)
+{
+    const struct uli_gpu *gpu = nccl->plan->comm->gpu;
+    const struct uli_gpu_report *words = uli_packed_report(nccl->packed);
+    if (atomic_load(&nccl->enqueued) &&
+        gpu->ops->event_test(gpu->device, nccl->ended) == ULYX_IN_PROGRESS)
+        return true;
+    return __atomic_load_n(&words->ended, __ATOMIC_ACQUIRE) <
+           __atomic_load_n(&words->begun, __ATOMIC_ACQUIRE);
+}
+
 ulyx_status_t
 uli_plan_nccl_leave(struct uli_plan_nccl *nccl)
 {
-    if (atomic_load(&nccl->plan->comm->failed) == 0 &&
-        uli_plan_nccl_in_flight(nccl))
+    if (atomic_load(&nccl->plan->comm->failed) == 0 && in_flight(nccl))
         return uli_error(ULYX_ERR_BUSY,
             "destroy: a call of the plan is in flight: wait for its stream");
     return ULYX_SUCCESS;
-}
-
-bool
-uli_plan_nccl_in_flight(const struct uli_plan_nccl *nccl)
-{
-    const struct uli_gpu_report *words = uli_packed_report(nccl->packed);
-    return __atomic_load_n(&words->ended, __ATOMIC_ACQUIRE) <
-           __atomic_load_n(&words->begun, __ATOMIC_ACQUIRE);
 }
 
 int64_t

@@ -44,14 +44,9 @@ ulyx_status_t uli_plan_nccl_execute(struct uli_plan_nccl *nccl,
  * are: UNSUPPORTED. */
 ulyx_status_t uli_plan_nccl_update(struct uli_plan_nccl *nccl,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
-/* Before destroy. Errors: BUSY, calls are in flight. */
+/* Before destroy. Errors: BUSY, calls enqueued here have not all ended on the
+ * device; never waits. Graphs that are yet to be launched do not count. */
 ulyx_status_t uli_plan_nccl_leave(struct uli_plan_nccl *nccl);
-/* The same errors of calls that have ended. */
-ulyx_status_t uli_plan_nccl_check(struct uli_plan_nccl *nccl);
-
-/* Calls enqueued here have not all ended on the device; never waits. Graphs
- * that are yet to be launched do not count. */
-bool uli_plan_nccl_in_flight(const struct uli_plan_nccl *nccl);
 int64_t uli_plan_nccl_bytes(const struct uli_plan_nccl *nccl);
 void uli_plan_nccl_describe(
     const struct uli_plan_nccl *nccl, char *text_p, size_t text_bytes);

@@ -34,7 +34,7 @@ struct uli_batch {
     const struct uli_tr_ops *ops; /* first */
     struct uli_nccl_calls calls;
     uli_nccl_comm comm; /* the ticket's holder's */
-    int32_t rank, nranks, memory_kind, device;
+    int32_t memory_kind, device;
     _Atomic int32_t state; /* enum ticket */
     _Atomic bool wanted;   /* an abort */
 };
@@ -219,8 +219,6 @@ open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
     if (!batch)
         return uli_error(ULYX_ERR_NO_MEMORY, "nccl: no memory for a batch");
     batch->ops = &uli_tr_nccl_ops;
-    batch->rank = params->rank;
-    batch->nranks = params->nranks;
     batch->memory_kind = params->memory_kind;
     batch->device = params->device;
     ulyx_status_t status = open_calls(params->settings, &batch->calls);

@@ -2,8 +2,9 @@
  *
  * See imports.h. One list a process, under one lock that is held over the
  * driver's call: two threads that take the same allocation at the same time
- * must not map it twice, and mappings are made at creation only. The list is
- * short (a run of allocations an entry), so it is searched from the front.
+ * must not map it twice, and mappings are made at attach, never in execute. The
+ * list is short (a run of allocations an entry), so it is searched from the
+ * front.
  */
 #include "transport/nvlink/imports.h"
 

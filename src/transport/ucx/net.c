@@ -226,18 +226,25 @@ err_free:
     return status;
 }
 
+/* MB/s of the probes; 0 of a verb that none has ended. */
+static double
+found_rate(const struct uli_ucx_link *link, enum uli_ucx_verb verb)
+{
+    double bytes = ULI_UCX_PROBE_DEPTH * ULI_UCX_SCRATCH_BYTES;
+    return link->best_ns[verb] > 0 ? bytes * 1e3 / (double)link->best_ns[verb]
+                                   : 0;
+}
+
 static void
 describe(struct uli_net *net, int32_t peer, char *text_p, size_t text_bytes)
 {
     const struct uli_ucx_link *link = &net->peers[peer].link;
-    double mb = ULI_UCX_PROBE_DEPTH * ULI_UCX_SCRATCH_BYTES * 1e3;
     char found[128] = "";
     uli_ucx_enter(net);
     if (link->turn > 0 && link->state == ULI_UCX_SETTLED)
         snprintf(found, sizeof(found), " (MB/s: am %.0f, put %.0f, tag %.0f)",
-            mb / (double)link->best_ns[ULI_UCX_BY_AM],
-            mb / (double)link->best_ns[ULI_UCX_BY_PUT],
-            mb / (double)link->best_ns[ULI_UCX_BY_TAG]);
+            found_rate(link, ULI_UCX_BY_AM), found_rate(link, ULI_UCX_BY_PUT),
+            found_rate(link, ULI_UCX_BY_TAG));
     snprintf(text_p, text_bytes, "%s%s over %s, UCX %s",
         uli_ucx_verb_name(link->verb), found, net->devices,
         net->ucx->get_version_string());

@@ -130,7 +130,6 @@ struct uli_ucx_incoming {
     uint64_t value;
     int64_t bytes; /* of a put by TAG */
     void *request; /* the same; NULL: not known yet */
-    bool probe;
 };
 
 /* A window of mine, and who has its key. */
@@ -197,7 +196,7 @@ struct uli_ucx_peer {
     _Atomic uint64_t probe_end; /* where signals of its probes go */
     bool last_word;             /* its BYE has come, before its turn: */
     uint64_t last, last_before; /* messages and eager puts before it */
-    _Atomic int64_t unsettled;  /* rendezvous puts on their way */
+    _Atomic int64_t unsettled;  /* puts by a verb on their way */
     /* lifeline.c */
     union uli_ucx_place place;
     int64_t flying;   /* operations that have not ended */
