@@ -25,7 +25,7 @@ struct pci_info {
 };
 
 struct nvml {
-    void *library;
+    void *handle;
     int (*init)(void);
     int (*shutdown)(void);
     int (*get_count)(unsigned *count_p);
@@ -52,18 +52,18 @@ open_library(struct nvml *nvml)
         {"nvmlDeviceGetNvLinkState", &nvml->get_link_state},
         {"nvmlDeviceGetNvLinkRemotePciInfo_v2", &nvml->get_remote_pci},
         {"nvmlDeviceGetNvLinkRemoteDeviceType", &nvml->get_remote_type}};
-    nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!nvml->library)
+    nvml->handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!nvml->handle)
         return false;
     bool complete = true;
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-        void *function = dlsym(nvml->library, symbols[i].name);
+        void *function = dlsym(nvml->handle, symbols[i].name);
         memcpy(symbols[i].function_p, &function, sizeof(function));
         complete = complete && function;
     }
     if (complete && nvml->init() == 0)
         return true;
-    dlclose(nvml->library);
+    dlclose(nvml->handle);
     return false;
 }
 
@@ -141,6 +141,6 @@ uli_nvml_import(struct uli_topology *graph)
             status = add_links(&nvml, device, gpu, graph);
     }
     nvml.shutdown();
-    dlclose(nvml.library);
+    dlclose(nvml.handle);
     return status;
 }
