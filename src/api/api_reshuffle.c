@@ -14,7 +14,7 @@
 #include "api/reshuffle_params.h"
 #include "base/status.h"
 #include "collectives/cuda/plan_gpu.h"
-#include "collectives/cuda/plan_nccl.h"
+#include "collectives/cuda/plan_packed.h"
 #include "collectives/plan.h"
 #include "ulyx/reshuffle.h"
 
@@ -95,7 +95,7 @@ ulyx_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
-    if (stream && !plan->gpu && !plan->nccl)
+    if (stream && !plan->gpu && !plan->packed)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "stream is %p, must be NULL on the host", stream);
     return uli_plan_update(plan, docs_q, docs_k, stream);
@@ -123,8 +123,9 @@ start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
     *op_p = NULL;
     if (plan->gpu)
         return uli_plan_gpu_execute(plan, operation, src, dst, stream);
-    if (plan->nccl)
-        return uli_plan_nccl_execute(plan->nccl, operation, src, dst, stream);
+    if (plan->packed)
+        return uli_plan_packed_execute(
+            plan->packed, operation, src, dst, stream);
     if (stream)
         return uli_plan_refuse(
             plan, ULYX_ERR_INVALID_ARGUMENT, "stream must be NULL on the host");
@@ -189,7 +190,7 @@ ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_operation_t operation,
     ulyx_op_t *op;
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
-    if (plan->gpu || plan->nccl)
+    if (plan->gpu || plan->packed)
         return uli_plan_refuse(plan, ULYX_ERR_UNSUPPORTED,
             "start is for host memory only: execute returns once the call is "
             "in its stream");

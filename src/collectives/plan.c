@@ -12,7 +12,7 @@
  * then they may still post. Meanwhile they lie in a grave.
  */
 #include "collectives/cuda/plan_gpu.h"
-#include "collectives/cuda/plan_nccl.h"
+#include "collectives/cuda/plan_packed.h"
 #include "collectives/hier.h"
 #include "collectives/plan.h"
 
@@ -87,7 +87,7 @@ free_plan(ulyx_plan_t *plan)
     if (plan->holds_thread)
         uli_op_thread_release();
     uli_plan_free_tables(plan);
-    uli_plan_nccl_destroy(plan->nccl);
+    uli_plan_packed_destroy(plan->packed);
     uli_layout_destroy(plan->layout);
     uli_hier_destroy(plan->exchange.hier);
     uli_op_destroy(&plan->exchange.op);
@@ -193,8 +193,8 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     if (plan->algo == ULI_ALGO_HIER && comm->nnodes > 1 && !comm->gpu)
         ULI_TRY(uli_hier_create(plan, params->bytes_in_flight));
     ULI_TRY(uli_plan_measure(plan));
-    if (plan->by_nccl)
-        return uli_plan_nccl_check_possible(plan);
+    if (plan->by_batch)
+        return uli_plan_packed_check_possible(plan);
     if (comm->gpu)
         return uli_plan_gpu_prepare(plan, params);
     if (plan->flags & ULYX_PLAN_PROGRESS_THREAD) {
@@ -231,9 +231,9 @@ static ulyx_status_t
 complete(ulyx_plan_t *plan)
 {
     struct uli_exchange *exchange = &plan->exchange;
-    if (plan->by_nccl)
-        return uli_plan_nccl_create(
-            plan, uli_deadline_in(plan->timeout_s), &plan->nccl);
+    if (plan->by_batch)
+        return uli_plan_packed_create(
+            plan, uli_deadline_in(plan->timeout_s), &plan->packed);
     if (plan->comm->gpu)
         return uli_plan_gpu_complete(plan);
     exchange->report = report;
@@ -289,8 +289,8 @@ uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 {
     if (plan->gpu)
         return uli_plan_gpu_update(plan, docs_q, docs_k, stream);
-    if (plan->nccl)
-        return uli_plan_nccl_update(plan->nccl, docs_q, docs_k);
+    if (plan->packed)
+        return uli_plan_packed_update(plan->packed, docs_q, docs_k);
     ULI_TRY(uli_exchange_take(&plan->exchange));
     ulyx_status_t status = uli_layout_update(plan->layout, docs_q, docs_k);
     if (status == ULYX_SUCCESS && uli_layout_has_tables(plan->layout)) {
@@ -309,8 +309,8 @@ leave(ulyx_plan_t *plan)
 {
     if (plan->gpu)
         return uli_plan_gpu_leave(plan);
-    if (plan->nccl)
-        return uli_plan_nccl_leave(plan->nccl);
+    if (plan->packed)
+        return uli_plan_packed_leave(plan->packed);
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         if (plan->exchange.pairs[p].shares)
             uli_post_closed(&plan->exchange, p);
@@ -324,7 +324,7 @@ bury(ulyx_plan_t *plan)
     grave->pieces = plan->pieces;
     grave->nranks = plan->comm->nranks;
     for (int32_t p = 0; p < plan->comm->nranks; p++)
-        grave->shares[p] = !plan->nccl && plan->exchange.pairs[p].shares;
+        grave->shares[p] = !plan->packed && plan->exchange.pairs[p].shares;
     grave->gpu = plan->gpu;
     grave->hier = plan->exchange.hier;
     plan->exchange.hier = NULL;

@@ -77,7 +77,7 @@ struct uli_plan_pieces {
 };
 
 struct uli_plan_gpu; /* cuda/plan_gpu.h */
-struct uli_plan_nccl;
+struct uli_plan_packed;
 
 struct uli_grave {
     struct uli_list node;
@@ -113,10 +113,11 @@ struct ulyx_plan {
     struct uli_sum_pool scratch_pool; /* one sum of another owner */
 
     struct uli_plan_pieces pieces;
-    struct uli_plan_gpu *gpu;   /* of device memory; NULL on the host */
-    bool by_nccl;               /* of device memory, then in place of gpu: */
-    struct uli_plan_nccl *nccl; /* cuda/plan_nccl.h */
-    struct uli_grave *grave;    /* for destroy */
+    struct uli_plan_gpu *gpu; /* of device memory; NULL on the host */
+    bool by_batch;            /* of device memory, then in place of gpu: */
+    int32_t carrier;          /* that is asked for, of comm/batch.h; 0 = any */
+    struct uli_plan_packed *packed; /* cuda/plan_packed.h */
+    struct uli_grave *grave;        /* for destroy */
     bool holds_thread;
     int64_t table_bytes; /* held in the arrays above */
     void *user;          /* of the public layer, freed with the plan */

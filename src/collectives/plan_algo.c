@@ -10,16 +10,17 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/status.h"
-#include "collectives/cuda/plan_nccl.h"
+#include "collectives/cuda/plan_packed.h"
 #include "collectives/plan.h"
 #include "collectives/plan_choose.h"
+#include "comm/batch.h"
 
 ulyx_status_t
 uli_plan_check_algo(const char *name)
 {
     enum uli_algo algo;
     if (!name || !name[0] || uli_algo_parse(name, &algo) ||
-        strcmp(name, "nccl") == 0)
+        uli_comm_batch_carrier(name))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "algo is \"%s\", must be \"direct\", \"pairwise\", \"hier\" or "
@@ -47,13 +48,14 @@ uli_plan_choose_algo(ulyx_plan_t *plan, const char *name)
 {
     const ulyx_comm_t *comm = plan->comm;
     struct uli_choice choice;
-    if (name && strcmp(name, "nccl") == 0 && !comm->gpu)
+    if (name && uli_comm_batch_carrier(name) && !comm->gpu)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "algo is \"nccl\", which moves device memory only");
+            "algo is \"%s\", which moves device memory only", name);
     if (!name || !name[0])
         name = comm->settings.algo;
-    plan->by_nccl = comm->gpu && uli_plan_nccl_wanted(comm, name);
-    if (strcmp(name, "nccl") == 0) /* of a setting: host plans are free */
+    plan->by_batch = comm->gpu && uli_plan_packed_wanted(comm, name);
+    plan->carrier = plan->by_batch ? uli_comm_batch_carrier(name) : 0;
+    if (uli_comm_batch_carrier(name)) /* of a setting: host plans are free */
         name = "";
     ULI_TRY(choose(plan, name, &choice));
     plan->algo = choice.algo;

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "collectives/cuda/plan_gpu.h"
-#include "collectives/cuda/plan_nccl.h"
+#include "collectives/cuda/plan_packed.h"
 #include "collectives/hier.h"
 #include "collectives/plan.h"
 #include "comm/remote.h"
@@ -123,7 +123,7 @@ static void
 add_operation(struct line *line, const ulyx_plan_t *plan, int op)
 {
     struct verbs verbs = {0};
-    if (plan->nccl) {
+    if (plan->packed) {
         add(line, "; %s: a message a peer", uli_operation_name(op));
         return;
     }
@@ -163,9 +163,9 @@ static void
 add_algo(struct line *line, const ulyx_plan_t *plan)
 {
     long long limit = plan->exchange.peer_limit;
-    char text[320];
-    if (plan->nccl) {
-        uli_plan_nccl_describe(plan->nccl, text, sizeof(text));
+    char text[720];
+    if (plan->packed) {
+        uli_plan_packed_describe(plan->packed, text, sizeof(text));
         add(line, "%s", text);
         return;
     }
@@ -262,7 +262,7 @@ uli_plan_bytes(const ulyx_plan_t *plan)
     const struct uli_hier *hier = plan->exchange.hier;
     return (int64_t)sizeof(*plan) + plan->table_bytes +
            (plan->gpu ? uli_plan_gpu_bytes(plan->gpu) : 0) +
-           (plan->nccl ? uli_plan_nccl_bytes(plan->nccl) : 0) +
+           (plan->packed ? uli_plan_packed_bytes(plan->packed) : 0) +
            (hier ? (int64_t)sizeof(*hier) + hier->fixed_bytes +
                        hier->table_bytes + hier->piece.bytes
                  : 0) +

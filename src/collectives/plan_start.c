@@ -25,7 +25,7 @@ declared_window(const ulyx_plan_t *plan, enum uli_side side)
 {
     if (plan->gpu)
         return plan->comm->nranks > 1;
-    if (plan->nccl)
+    if (plan->packed)
         return false;
     return plan->info.memory[side == ULI_SIDE_SEQ ? 0 : 1] ==
            ULYX_POINTER_WINDOW;
@@ -209,7 +209,7 @@ uli_plan_refuse_on(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
         uli_error_pass(status, text);
         return uli_plan_gpu_refuse(plan, status);
     }
-    if (plan->nccl) /* of which operation is not known: nothing is sent */
+    if (plan->packed) /* of which operation is not known: nothing is sent */
         return uli_error_pass(status, text);
     ULI_TRY(uli_comm_check(plan->comm));
     ULI_TRY(uli_exchange_take(exchange));

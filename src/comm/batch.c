@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See batch.h. Opening takes two gathers: rank 0 draws the id and all say
- * whether they could use one; then all say whether they have opened it. So a
- * failure of one rank is the same named error on all.
+ * See batch.h. A carrier takes two gathers: rank 0 draws the id and all say
+ * whether they could use one; then all say whether they have opened it. So all
+ * pass over the same carriers for the same reasons, and a failure of one rank
+ * is the same named error on all.
  *
  * Locks: the batch's own guards the list of watches and is taken under the
- * service's; failure_lock may be taken under it.
+ * service's; failure_lock may be taken under it. To abort a batch may take
+ * long, so neither is held then and the service does not wait: a thread made
+ * for it does it, and close waits for that.
  */
 #include "comm/batch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "comm/carrier.h"
 #include "comm/gpu.h"
 #include "comm/service.h"
 
@@ -20,15 +26,29 @@
 #define CLOSE_S  1.0
 
 struct uli_comm_batch {
+    const struct uli_carrier *carrier;
     struct uli_batch *batch;
+    char passed[400]; /* why the carriers before it were not taken; "" = it is
+                       * the first */
     pthread_mutex_t lock;
     struct uli_list watches; /* under lock */
-    bool aborted;            /* by the look */
+    pthread_t aborter;       /* from the look on that aborts */
+    bool aborted, has_aborter;
 };
 
-static const struct uli_tr_ops *const transport = &uli_tr_nccl_ops;
+static const struct uli_carrier *const carriers[] = {&uli_carrier_nccl};
+enum { CARRIERS = sizeof(carriers) / sizeof(carriers[0]) };
 
-/* ---- life ---------------------------------------------------------------- */
+int32_t
+uli_comm_batch_carrier(const char *name)
+{
+    for (int32_t i = 0; i < CARRIERS; i++)
+        if (strcmp(carriers[i]->name, name) == 0)
+            return i + 1;
+    return 0;
+}
+
+/* ---- opening ------------------------------------------------------------- */
 
 struct hello {
     unsigned char id[ULI_BATCH_ID_BYTES];
@@ -36,83 +56,127 @@ struct hello {
     char text[204];
 };
 
+/* Everybody's verdict: the lowest rank's bad one is that of all, with its
+ * text. Errors: of the gather. */
 static ulyx_status_t
-check_usable(const ulyx_comm_t *comm)
+agree(ulyx_comm_t *comm, const struct hello *mine, struct hello *all,
+    uli_deadline_t deadline, ulyx_status_t *verdict_p, char *why_p,
+    size_t why_bytes)
 {
-    char why[256];
-    const struct uli_identity *me = &comm->peers[comm->rank].identity;
-    if (!uli_tr_allowed(&comm->settings, transport->name))
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "nccl: ULYX_TRANSPORTS=%.99s leaves it out",
-            comm->settings.transports);
-    if (!transport->usable(&comm->settings, why, sizeof(why)))
-        return uli_error(ULYX_ERR_UNSUPPORTED, "nccl: %s", why);
-    for (int32_t p = 0; p < comm->nranks; p++)
-        if (!transport->reaches(me, &comm->peers[p].identity, why, sizeof(why)))
-            return uli_error(ULYX_ERR_UNSUPPORTED, "nccl: %s", why);
-    return ULYX_SUCCESS;
-}
-
-/* Everybody's verdict; the lowest rank's bad one is the error of all. */
-static ulyx_status_t
-agree(ulyx_comm_t *comm, ulyx_status_t verdict, struct hello *all,
-    uli_deadline_t deadline)
-{
-    struct hello mine = all[comm->rank];
-    mine.status = verdict;
-    snprintf(mine.text, sizeof(mine.text), "%s",
-        verdict == ULYX_SUCCESS ? "" : uli_error_text());
-    ULI_TRY(uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, &mine,
-        sizeof(mine), sizeof(mine), all, NULL, NULL, deadline));
-    for (int32_t p = 0; p < comm->nranks; p++)
-        if (all[p].status != ULYX_SUCCESS)
-            return uli_error((ulyx_status_t)all[p].status, "rank %d: %.*s", p,
+    *verdict_p = ULYX_SUCCESS;
+    ULI_TRY(uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, mine,
+        sizeof(*mine), sizeof(*mine), all, NULL, NULL, deadline));
+    for (int32_t p = 0; p < comm->nranks && *verdict_p == ULYX_SUCCESS; p++)
+        if (all[p].status != ULYX_SUCCESS) {
+            *verdict_p = (ulyx_status_t)all[p].status;
+            snprintf(why_p, why_bytes, "rank %d: %.*s", p,
                 (int)sizeof(all[p].text), all[p].text);
+        }
     return ULYX_SUCCESS;
 }
 
-static ulyx_status_t
-open_agreed(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
-    uli_deadline_t deadline)
+static void
+say(struct hello *mine, ulyx_status_t status)
 {
-    ulyx_status_t status = check_usable(comm);
-    if (status == ULYX_SUCCESS && comm->rank == 0)
-        status = transport->batch->make_id(&comm->settings, all[0].id);
-    ULI_TRY(agree(comm, status, all, deadline));
+    mine->status = status;
+    snprintf(mine->text, sizeof(mine->text), "%s",
+        status == ULYX_SUCCESS ? "" : uli_error_text());
+}
+
+/* What this rank says before anything is opened. */
+static struct hello
+greet(ulyx_comm_t *comm, const struct uli_carrier *carrier)
+{
+    struct hello mine = {.status = ULYX_SUCCESS};
+    char why[180];
+    if (!carrier->usable(comm, why, sizeof(why))) {
+        mine.status = ULYX_ERR_UNSUPPORTED;
+        snprintf(mine.text, sizeof(mine.text), "%s: %s", carrier->name, why);
+    } else if (comm->rank == 0) {
+        say(&mine, carrier->make_id(comm, mine.id));
+    }
+    return mine;
+}
+
+/* own->batch is there if the carrier serves all ranks; else *verdict_p and
+ * why_p say why it does not. Errors: those of the communicator. */
+static ulyx_status_t
+try_carrier(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
+    uli_deadline_t deadline, ulyx_status_t *verdict_p, char *why_p,
+    size_t why_bytes)
+{
+    const struct uli_carrier *carrier = own->carrier;
+    struct hello mine = greet(comm, carrier);
+    ULI_TRY(agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes));
+    if (*verdict_p != ULYX_SUCCESS)
+        return ULYX_SUCCESS;
     /* The last part is for the verdicts: a rank that gives up tells. */
     int64_t left = deadline - uli_clock_ns();
-    struct uli_batch_params params = {.rank = comm->rank,
-        .nranks = comm->nranks,
-        .memory_kind = comm->memory_kind,
-        .device = comm->gpu ? comm->gpu->device : 0,
-        .settings = &comm->settings,
-        .id = all[0].id,
-        .deadline = deadline - left / 4};
-    status = transport->batch->open(&params, &own->batch);
-    return agree(comm, status, all, deadline);
+    say(&mine,
+        carrier->open(comm, all[0].id, deadline - left / 4, &own->batch));
+    ulyx_status_t status =
+        agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes);
+    if (own->batch && (status != ULYX_SUCCESS || *verdict_p != ULYX_SUCCESS)) {
+        carrier->ops()->abort(own->batch);
+        carrier->ops()->close(own->batch, 0);
+        own->batch = NULL;
+    }
+    return status;
+}
+
+/* The first that serves, of all or of the one that is asked for. */
+static ulyx_status_t
+open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
+    int32_t wanted, uli_deadline_t deadline)
+{
+    ulyx_status_t verdict = ULYX_ERR_UNSUPPORTED;
+    size_t used = 0;
+    for (int i = 0; i < CARRIERS; i++) {
+        char why[256] = "";
+        own->carrier = carriers[i];
+        if (wanted && wanted != i + 1)
+            continue;
+        ULI_TRY(
+            try_carrier(comm, own, all, deadline, &verdict, why, sizeof(why)));
+        if (own->batch)
+            return ULYX_SUCCESS;
+        if (used < sizeof(own->passed))
+            used += (size_t)snprintf(own->passed + used,
+                sizeof(own->passed) - used, "%s%s", used ? "; " : "", why);
+    }
+    return uli_error(verdict, "%s", own->passed);
+}
+
+static ulyx_status_t
+check_carrier(const struct uli_comm_batch *own, int32_t wanted)
+{
+    if (!wanted || carriers[wanted - 1] == own->carrier)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_UNSUPPORTED,
+        "device memory of this communicator goes by %s already: the first plan "
+        "that needs a carrier decides, and %s is asked for",
+        own->carrier->name, carriers[wanted - 1]->name);
 }
 
 ulyx_status_t
-uli_comm_batch_open(ulyx_comm_t *comm, uli_deadline_t deadline)
+uli_comm_batch_open(ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline)
 {
     if (comm->batch)
-        return ULYX_SUCCESS;
+        return check_carrier(comm->batch, wanted);
     struct uli_comm_batch *own = calloc(1, sizeof(*own));
     struct hello *all = calloc((size_t)comm->nranks, sizeof(*all));
     ulyx_status_t status = ULYX_SUCCESS;
     if (!own || !all) /* alone: the others wait for their deadline */
-        status = uli_error(ULYX_ERR_NO_MEMORY, "nccl: no memory");
+        status = uli_error(ULYX_ERR_NO_MEMORY, "a batch: no memory");
     if (status == ULYX_SUCCESS)
-        status = open_agreed(comm, own, all, deadline);
+        status = open_first(comm, own, all, wanted, deadline);
     free(all);
     if (status != ULYX_SUCCESS) {
-        if (own && own->batch) {
-            transport->batch->abort(own->batch);
-            transport->batch->close(own->batch, 0);
-        }
         free(own);
         return status;
     }
+    ULI_INFO(ULI_LOG_TRANS, comm->rank, "device memory goes by %s%s%s",
+        own->carrier->name, own->passed[0] ? "; " : "", own->passed);
     pthread_mutex_init(&own->lock, NULL);
     uli_list_init(&own->watches);
     uli_service_lock(); /* from here on it looks */
@@ -121,6 +185,8 @@ uli_comm_batch_open(ulyx_comm_t *comm, uli_deadline_t deadline)
     return ULYX_SUCCESS;
 }
 
+/* ---- life ---------------------------------------------------------------- */
+
 struct uli_batch *
 uli_comm_batch(ulyx_comm_t *comm)
 {
@@ -128,9 +194,19 @@ uli_comm_batch(ulyx_comm_t *comm)
 }
 
 const struct uli_batch_ops *
-uli_comm_batch_ops(void)
+uli_comm_batch_ops(ulyx_comm_t *comm)
 {
-    return transport->batch;
+    return comm->batch->carrier->ops();
+}
+
+void
+uli_comm_batch_describe(ulyx_comm_t *comm, char *text_p, size_t text_bytes)
+{
+    const struct uli_comm_batch *own = comm->batch;
+    char text[200];
+    own->carrier->ops()->describe(own->batch, text, sizeof(text));
+    snprintf(text_p, text_bytes, "%s%s%s", text,
+        own->passed[0] ? "; not by " : "", own->passed);
 }
 
 void
@@ -142,9 +218,11 @@ uli_comm_batch_close(ulyx_comm_t *comm)
     uli_service_unlock();
     if (!own)
         return;
+    if (own->has_aborter)
+        pthread_join(own->aborter, NULL);
     if (atomic_load(&comm->failed))
-        transport->batch->abort(own->batch);
-    transport->batch->close(own->batch, uli_deadline_in(CLOSE_S));
+        own->carrier->ops()->abort(own->batch);
+    own->carrier->ops()->close(own->batch, uli_deadline_in(CLOSE_S));
     pthread_mutex_destroy(&own->lock);
     free(own);
 }
@@ -229,19 +307,50 @@ look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
         fail_late(comm, watch, begun);
 }
 
+/* What the carrier has found by itself. That it was aborted is no news: who did
+ * it says why. */
+static void
+look_at_carrier(ulyx_comm_t *comm, struct uli_comm_batch *own)
+{
+    ulyx_status_t status = own->carrier->ops()->check(own->batch);
+    if (status != ULYX_SUCCESS && status != ULYX_IN_PROGRESS &&
+        status != ULYX_ERR_ABORTED)
+        uli_comm_fail(comm, status, -1, "device memory goes by %s: %s",
+            own->carrier->name, uli_error_text());
+}
+
+static void *
+abort_batch(void *context)
+{
+    struct uli_comm_batch *own = context;
+    own->carrier->ops()->abort(own->batch);
+    return NULL;
+}
+
+/* Without a thread there is nothing for it but to do it here. */
+static void
+start_abort(struct uli_comm_batch *own)
+{
+    own->aborted = true;
+    own->has_aborter =
+        pthread_create(&own->aborter, NULL, abort_batch, own) == 0;
+    if (!own->has_aborter)
+        abort_batch(own);
+}
+
 void
 uli_batch_look(ulyx_comm_t *comm)
 {
     struct uli_comm_batch *own = comm->batch;
     if (!own || own->aborted)
         return;
+    if (!atomic_load(&comm->failed))
+        look_at_carrier(comm, own);
     pthread_mutex_lock(&own->lock);
     for (struct uli_list *n = own->watches.next;
          n != &own->watches && !atomic_load(&comm->failed); n = n->next)
         look_at(comm, ULI_CONTAINER_OF(n, struct uli_batch_watch, node));
     pthread_mutex_unlock(&own->lock);
-    if (!atomic_load(&comm->failed))
-        return;
-    own->aborted = true;
-    transport->batch->abort(own->batch);
+    if (atomic_load(&comm->failed))
+        start_abort(own);
 }

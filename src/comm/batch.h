@@ -4,12 +4,17 @@
  * device memory where they cannot map it; and the watch over calls that wait
  * on a stream, where no host thread does.
  *
+ * What carries it is agreed: the first carrier (carrier.h) that serves all
+ * ranks, or the one that is asked for. The reasons against those before it are
+ * kept.
+ *
  * A call says in two words of host memory that it has begun and ended. The
  * service thread looks every few milliseconds (uli_batch_look): it tells the
  * peers of this node how far this rank is, in a word of its arena, and fails
  * the communicator when a call has not ended in time after it has begun,
- * naming the rank that has not come. A communicator that fails, for whatever
- * reason, has its batch aborted by the same look.
+ * naming the rank that has not come, or when the carrier has found an error.
+ * A communicator that fails, for whatever reason, has its batch aborted by the
+ * same look.
  */
 #ifndef ULI_COMM_BATCH_H
 #define ULI_COMM_BATCH_H
@@ -17,12 +22,21 @@
 #include "comm/comm.h"
 
 /* Makes the communicator's batch at the first call, collectively; later calls
- * return at once. Errors, the same on all ranks: UNSUPPORTED and others of
- * uli_batch_ops with the rank and its words; those of the agreement. */
-ulyx_status_t uli_comm_batch_open(ulyx_comm_t *comm, uli_deadline_t deadline);
+ * return at once. wanted: a carrier, or 0 for the first that serves. Errors,
+ * the same on all ranks: UNSUPPORTED (another carrier than wanted is in use),
+ * and what carriers say, each with the rank and its words; those of the
+ * agreement. */
+ulyx_status_t uli_comm_batch_open(
+    ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline);
+/* Which of the carriers has that name, from 1 on; 0 = none. */
+int32_t uli_comm_batch_carrier(const char *name);
 /* NULL before open. */
 struct uli_batch *uli_comm_batch(ulyx_comm_t *comm);
-const struct uli_batch_ops *uli_comm_batch_ops(void);
+/* Of the carrier; after open. */
+const struct uli_batch_ops *uli_comm_batch_ops(ulyx_comm_t *comm);
+/* "nccl 2.28.9", and why it was not a better one; after open. */
+void uli_comm_batch_describe(
+    ulyx_comm_t *comm, char *text_p, size_t text_bytes);
 /* Ends it, at any stage; the service does not know the communicator any more
  * or nothing is under way. */
 void uli_comm_batch_close(ulyx_comm_t *comm);

@@ -10,10 +10,10 @@
  * that disagree wait for each other, until someone aborts. Nothing of this is
  * checked here: who runs a batch sees to it, and to a deadline.
  *
- * Threads. One thread at a time is in open, run, check or close of a batch;
- * a second is refused with ERR_BUSY. abort may come from any thread at any
- * time between open and close: it never waits for a peer, and a run that is
- * under way returns soon after it.
+ * Threads. One thread at a time is in open, run or close of a batch; a second
+ * is refused with ERR_BUSY. check and abort may come from any thread at any
+ * time between open and close. Abort does not wait for a peer, but for what is
+ * on streams to leave it, perhaps; a run that is under way returns soon after.
  */
 #ifndef ULI_TRANSPORT_BATCH_H
 #define ULI_TRANSPORT_BATCH_H
@@ -27,7 +27,7 @@
 
 enum { ULI_BATCH_ID_BYTES = 128 };
 
-struct uli_batch; /* first member of each kind: const struct uli_tr_ops *ops */
+struct uli_batch; /* each carrier has its own */
 
 struct uli_batch_params {
     int32_t rank, nranks;
@@ -67,9 +67,10 @@ struct uli_batch_ops {
     ulyx_status_t (*run)(struct uli_batch *batch,
         const struct uli_batch_piece *pieces, int32_t count, void *stream,
         uli_deadline_t deadline);
-    /* Has something gone wrong since, at any rank? SUCCESS; ABORTED; SYSTEM
-     * in the library's words. IN_PROGRESS sets no text: another thread is in
-     * the batch. Never blocks. */
+    /* Has something gone wrong since, at any rank? SUCCESS; ABORTED, which
+     * sets no text; SYSTEM in the library's words. IN_PROGRESS sets no text: a
+     * run is under way and will find out itself. Never blocks, never makes a
+     * run wait, and changes nothing: who sees an error aborts. */
     ulyx_status_t (*check)(struct uli_batch *batch);
     /* Ends all runs, those on streams included; their data is undefined. */
     void (*abort)(struct uli_batch *batch);

@@ -15,11 +15,12 @@
 #include <time.h>
 #include "base/status.h"
 #include "comm/gpu_scene.h"
+#include "comm/service.h"
 #include "support/ranks.h"
 #include "support/test.h"
 #include "transport/fake_nccl.h"
 
-enum { RANKS = 3 };
+enum { RANKS = 3, ASYNC_REMOTE = 6 };
 #define LATE_S 0.15
 
 struct world {
@@ -81,7 +82,7 @@ open_rank(int rank, int nranks, void *context)
     struct world *w = context;
     ulyx_comm_t *comm = w->comms[rank];
     (void)nranks;
-    ulyx_status_t status = uli_comm_batch_open(comm, uli_deadline_in(20));
+    ulyx_status_t status = uli_comm_batch_open(comm, 0, uli_deadline_in(20));
     if (w->expected)
         return !(ranks_expect(status != ULYX_SUCCESS) &&
                  has(uli_error_text(), w->expected) &&
@@ -90,8 +91,9 @@ open_rank(int rank, int nranks, void *context)
     /* again is free, also alone */
     return !(ranks_expect(status == ULYX_SUCCESS) &&
              ranks_expect(uli_comm_batch(comm) != NULL) &&
-             (rank > 0 ||
-                 ranks_expect(uli_comm_batch_open(comm, 0) == ULYX_SUCCESS)));
+             (rank > 0 || ranks_expect(uli_comm_batch_open(comm,
+                                           uli_comm_batch_carrier("nccl"),
+                                           0) == ULYX_SUCCESS)));
 }
 
 static void
@@ -199,7 +201,8 @@ a_late_call_names_the_rank_that_has_not_come(void **state)
             "reshuffle, call 4: not ended after 0.15 s: rank 2 has not "
             "reached it"));
         assert_int_equal(atomic_load(&w->comms[r]->failed_rank), 2);
-        assert_status(uli_comm_batch_ops()->check(uli_comm_batch(w->comms[r])),
+        assert_status(
+            uli_comm_batch_ops(w->comms[r])->check(uli_comm_batch(w->comms[r])),
             ULYX_ERR_ABORTED);
     }
     assert_status(uli_comm_check(w->comms[2]), ULYX_SUCCESS);
@@ -254,6 +257,54 @@ any_failure_aborts_all_batches(void **state)
     unwatch_all(w);
 }
 
+/* What the carrier has found fails the communicator by its words: no call has
+ * begun, so no deadline could. */
+static void
+an_error_of_the_carrier_fails_the_communicator_at_once(void **state)
+{
+    struct world *w = *state;
+    watch_all(w);
+    __atomic_store_n(&fake->async, ASYNC_REMOTE, __ATOMIC_RELAXED);
+    for (int r = 0; r < RANKS; r++)
+        await_failure(w, r, RANKS);
+    __atomic_store_n(&fake->async, 0, __ATOMIC_RELAXED);
+    bool told = false;
+    for (int r = 0; r < RANKS; r++) { /* the first to look tells the others */
+        ulyx_status_t status = uli_comm_check(w->comms[r]);
+        assert_true(status == ULYX_ERR_SYSTEM || status == ULYX_ERR_ABORTED);
+        told = told ||
+               strstr(uli_error_text(), "device memory goes by nccl: nccl: "
+                                        "ncclCommGetAsyncError: ") != NULL;
+    }
+    assert_true(told);
+    unwatch_all(w);
+}
+
+/* While NCCL is inside of its aborts the service goes on: it has begun all
+ * three, and its lock can be taken. */
+static void
+aborts_that_take_long_hold_up_nobody(void **state)
+{
+    struct world *w = *state;
+    watch_all(w);
+    __atomic_store_n(&fake->hold_aborts, 1, __ATOMIC_RELAXED);
+    uli_comm_abort(w->comms[1]);
+    int64_t end = uli_clock_ns() + INT64_C(20000000000);
+    while (__atomic_load_n(&fake->aborting, __ATOMIC_RELAXED) < RANKS &&
+           uli_clock_ns() < end)
+        sleep_ms(1);
+    int aborting = __atomic_load_n(&fake->aborting, __ATOMIC_RELAXED);
+    uli_service_lock();
+    int still = __atomic_load_n(&fake->aborting, __ATOMIC_RELAXED);
+    uli_service_unlock();
+    __atomic_store_n(&fake->hold_aborts, 0, __ATOMIC_RELAXED);
+    assert_int_equal(aborting, RANKS);
+    assert_int_equal(still, RANKS);
+    for (int r = 0; r < RANKS; r++)
+        await_failure(w, r, RANKS);
+    unwatch_all(w);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 static const struct CMUnitTest tests[] = {
     CASE(all_ranks_open_once),
@@ -262,6 +313,8 @@ static const struct CMUnitTest tests[] = {
     CASE(a_late_call_that_all_have_reached_says_so),
     CASE(calls_that_end_are_never_late),
     CASE(any_failure_aborts_all_batches),
+    CASE(an_error_of_the_carrier_fails_the_communicator_at_once),
+    CASE(aborts_that_take_long_hold_up_nobody),
 };
 
 ULI_TEST_MAIN("CommBatch", tests)

@@ -464,6 +464,10 @@ ncclCommAbort(uli_nccl_comm handle)
 {
     struct fake_comm *comm = handle;
     __atomic_store_n(&comm->words->aborted, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&fake_nccl.aborting, 1, __ATOMIC_RELAXED);
+    while (__atomic_load_n(&fake_nccl.hold_aborts, __ATOMIC_RELAXED))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    __atomic_fetch_sub(&fake_nccl.aborting, 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&fake_nccl.aborts, 1, __ATOMIC_RELAXED);
     end(comm);
     return 0;

@@ -49,6 +49,8 @@ struct fake_nccl {
     int slow_ms;         /* the mover rests so long before each group */
     int alive;           /* communicators of this process */
     int aborts;          /* of them, by ncclCommAbort */
+    int hold_aborts;     /* ncclCommAbort: stays inside while this is set */
+    int aborting;        /* threads that are held there */
     int64_t groups;      /* enqueued */
     int64_t ended;       /* of those, moved or aborted, by the thread */
     int current_device;  /* as the call before the last saw it */

@@ -12,6 +12,11 @@
  * `wanted`, in its wait or on giving the ticket back, and aborts. One of the
  * two always does: the holder looks after it has given back, abort tries after
  * it has raised.
+ *
+ * Check needs no ticket, for it must not keep a run waiting: it counts itself
+ * in, then sees that the communicator is not going, and asks for its error,
+ * which NCCL allows beside other calls. Who ends the communicator says first
+ * that it goes, then waits until nobody is counted.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -23,7 +28,7 @@
 #include "transport/nccl/library.h"
 #include "transport/transport.h"
 
-enum ticket { FREE, HELD, GONE };
+enum ticket { FREE, HELD, GOING, GONE };
 
 enum {
     EAGER_LOOKS = 200,    /* before a wait sleeps between looks */
@@ -31,12 +36,12 @@ enum {
 };
 
 struct uli_batch {
-    const struct uli_tr_ops *ops; /* first */
     struct uli_nccl_calls calls;
     uli_nccl_comm comm; /* the ticket's holder's */
     int32_t memory_kind, device;
-    _Atomic int32_t state; /* enum ticket */
-    _Atomic bool wanted;   /* an abort */
+    _Atomic int32_t state;   /* enum ticket */
+    _Atomic bool wanted;     /* an abort */
+    _Atomic int32_t lookers; /* inside of check */
 };
 
 /* ---- the device around a call -------------------------------------------- */
@@ -84,10 +89,20 @@ move_ticket(struct uli_batch *batch, int32_t from, int32_t to)
     return atomic_compare_exchange_strong(&batch->state, &from, to);
 }
 
+/* The holder's: from here on nobody begins to look at the communicator. */
+static void
+keep_lookers_out(struct uli_batch *batch)
+{
+    atomic_store(&batch->state, GOING);
+    while (atomic_load(&batch->lookers))
+        sched_yield();
+}
+
 /* The holder's: nothing of the communicator is left. */
 static void
 kill_held(struct uli_batch *batch)
 {
+    keep_lookers_out(batch);
     if (enter(batch) == ULYX_SUCCESS) {
         batch->calls.CommAbort(batch->comm);
         leave(batch, ULYX_SUCCESS);
@@ -101,7 +116,7 @@ take(struct uli_batch *batch)
 {
     if (move_ticket(batch, FREE, HELD))
         return ULYX_SUCCESS;
-    if (atomic_load(&batch->state) == GONE)
+    if (atomic_load(&batch->state) >= GOING)
         return uli_error(ULYX_ERR_ABORTED, "nccl: the batch was aborted");
     return uli_error(ULYX_ERR_BUSY,
         "nccl: another thread runs a batch of this communicator");
@@ -218,7 +233,6 @@ open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
     struct uli_batch *batch = calloc(1, sizeof(*batch));
     if (!batch)
         return uli_error(ULYX_ERR_NO_MEMORY, "nccl: no memory for a batch");
-    batch->ops = &uli_tr_nccl_ops;
     batch->memory_kind = params->memory_kind;
     batch->device = params->device;
     ulyx_status_t status = open_calls(params->settings, &batch->calls);
@@ -242,6 +256,7 @@ finish(struct uli_batch *batch, uli_deadline_t deadline)
     if (is_bad(result))
         return report(&batch->calls, batch->comm, result, "ncclCommFinalize");
     ULI_TRY(settle(batch, deadline, "ncclCommFinalize"));
+    keep_lookers_out(batch);
     result = batch->calls.CommDestroy(batch->comm);
     if (is_bad(result))
         return report(&batch->calls, NULL, result, "ncclCommDestroy");
@@ -307,19 +322,28 @@ run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
     return give(batch, status);
 }
 
+/* Counted in. */
+static ulyx_status_t
+ask(const struct uli_batch *batch)
+{
+    int now = ULI_NCCL_SUCCESS;
+    int32_t state = atomic_load(&batch->state);
+    if (state != FREE)
+        return state == HELD ? ULYX_IN_PROGRESS : ULYX_ERR_ABORTED;
+    int result = batch->calls.CommGetAsyncError(batch->comm, &now);
+    if (is_bad(result) || is_bad(now))
+        return report(&batch->calls, batch->comm, is_bad(now) ? now : result,
+            "ncclCommGetAsyncError");
+    return ULYX_SUCCESS;
+}
+
 static ulyx_status_t
 check(struct uli_batch *batch)
 {
-    int now = ULI_NCCL_SUCCESS;
-    if (!move_ticket(batch, FREE, HELD))
-        return atomic_load(&batch->state) == HELD ? ULYX_IN_PROGRESS
-                                                  : take(batch);
-    int result = batch->calls.CommGetAsyncError(batch->comm, &now);
-    ulyx_status_t status = ULYX_SUCCESS;
-    if (is_bad(result) || is_bad(now))
-        status = report(&batch->calls, batch->comm, is_bad(now) ? now : result,
-            "ncclCommGetAsyncError");
-    return give(batch, status);
+    atomic_fetch_add(&batch->lookers, 1);
+    ulyx_status_t status = ask(batch);
+    atomic_fetch_sub(&batch->lookers, 1);
+    return status;
 }
 
 static void

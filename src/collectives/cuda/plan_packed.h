@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The schedule nccl of a plan on device memory: the packed exchange over the
- * communicator's batch. Taken where device memory of some pair of ranks cannot
- * be mapped, or where the algorithm is "nccl"; both are known to all ranks
- * alike before the plan's agreement.
+ * A plan on device memory by the packed exchange over the communicator's batch,
+ * whatever carries it. Taken where device memory of some pair of ranks cannot
+ * be mapped, or where the algorithm names a carrier; both are known to all
+ * ranks alike before the plan's agreement.
  *
  * A call that has begun on a stream and not ended within the plan's timeout
  * fails the communicator with TIMEOUT and the rank that has not come, and its
  * kernels leave the stream. Ranks that disagree about the operation of a call
  * send messages of different sizes: that ends at the timeout as well.
  */
-#ifndef ULI_COLLECTIVES_CUDA_PLAN_NCCL_H
-#define ULI_COLLECTIVES_CUDA_PLAN_NCCL_H
+#ifndef ULI_COLLECTIVES_CUDA_PLAN_PACKED_H
+#define ULI_COLLECTIVES_CUDA_PLAN_PACKED_H
 
 #include "collectives/plan.h"
 
-struct uli_plan_nccl;
+struct uli_plan_packed;
 
 /* Whether a plan of the communicator goes this way. algo: NULL or "" = free. */
-bool uli_plan_nccl_wanted(const ulyx_comm_t *comm, const char *algo);
+bool uli_plan_packed_wanted(const ulyx_comm_t *comm, const char *algo);
 
 /* Before the agreement. Errors: UNSUPPORTED (no kernels, host-only flags). */
-ulyx_status_t uli_plan_nccl_check_possible(const ulyx_plan_t *plan);
+ulyx_status_t uli_plan_packed_check_possible(const ulyx_plan_t *plan);
 /* Collective, after the plan's agreement, whose ranks and strides it uses.
  * Errors are the same on all ranks, by name; nothing is left then. A failure
  * while connections are made fails the communicator. */
-ulyx_status_t uli_plan_nccl_create(
-    ulyx_plan_t *plan, uli_deadline_t deadline, struct uli_plan_nccl **nccl_p);
+ulyx_status_t uli_plan_packed_create(
+    ulyx_plan_t *plan, uli_deadline_t deadline, struct uli_plan_packed **own_p);
 /* No call is under way on any stream. NULL is fine. */
-void uli_plan_nccl_destroy(struct uli_plan_nccl *nccl);
+void uli_plan_packed_destroy(struct uli_plan_packed *own);
 
 /* As ulyx_reshuffle_execute. Calls of all plans of the communicator come in the
  * same order on all ranks, one thread at a time. A call with bad pointers is
@@ -37,18 +37,18 @@ void uli_plan_nccl_destroy(struct uli_plan_nccl *nccl);
  * Errors: BUSY (another thread is in it); the communicator's failure; of an
  * earlier call that moved nothing with some peer, PEER_REFUSED or MISMATCH
  * naming it, while this call is enqueued all the same. */
-ulyx_status_t uli_plan_nccl_execute(struct uli_plan_nccl *nccl,
+ulyx_status_t uli_plan_packed_execute(struct uli_plan_packed *own,
     ulyx_operation_t operation, const void *const src[], void *const dst[],
     void *stream);
 /* As ulyx_plan_update, but that tables which anything depends on stay as they
  * are: UNSUPPORTED. */
-ulyx_status_t uli_plan_nccl_update(struct uli_plan_nccl *nccl,
+ulyx_status_t uli_plan_packed_update(struct uli_plan_packed *own,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
 /* Before destroy. Errors: BUSY, calls enqueued here have not all ended on the
  * device; never waits. Graphs that are yet to be launched do not count. */
-ulyx_status_t uli_plan_nccl_leave(struct uli_plan_nccl *nccl);
-int64_t uli_plan_nccl_bytes(const struct uli_plan_nccl *nccl);
-void uli_plan_nccl_describe(
-    const struct uli_plan_nccl *nccl, char *text_p, size_t text_bytes);
+ulyx_status_t uli_plan_packed_leave(struct uli_plan_packed *own);
+int64_t uli_plan_packed_bytes(const struct uli_plan_packed *own);
+void uli_plan_packed_describe(
+    const struct uli_plan_packed *own, char *text_p, size_t text_bytes);
 
 #endif

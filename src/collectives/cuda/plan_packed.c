@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See plan_nccl.h. Creation takes the two gathers of the communicator's batch
+ * see plan_packed.h. Creation takes the two gathers of the communicator's batch
  * (once), one of its own in which all ranks say whether their part exists and
  * where they tell how far they are, and one empty message a pair, so that no
  * call ever waits for a connection.
  */
-#include "collectives/cuda/plan_nccl.h"
+#include "collectives/cuda/plan_packed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ enum {
         132, /* of each launch: no block waits, so more than fit are fine */
 };
 
-struct uli_plan_nccl {
+struct uli_plan_packed {
     ulyx_plan_t *plan;
     struct uli_packed *packed;
     struct uli_batch_watch watch;
@@ -39,28 +39,28 @@ struct uli_plan_nccl {
 };
 
 bool
-uli_plan_nccl_wanted(const ulyx_comm_t *comm, const char *algo)
+uli_plan_packed_wanted(const ulyx_comm_t *comm, const char *algo)
 {
     if (algo && algo[0])
-        return strcmp(algo, "nccl") == 0;
+        return uli_comm_batch_carrier(algo) != 0;
     return comm->gpu && uli_gpu_unmapped(comm) != NULL;
 }
 
 /* ---- creation ------------------------------------------------------------ */
 
 static bool
-allocate(struct uli_plan_nccl *nccl, int32_t nranks)
+allocate(struct uli_plan_packed *own, int32_t nranks)
 {
     size_t n = (size_t)nranks;
-    nccl->told = calloc(n, sizeof(*nccl->told));
-    nccl->shares = calloc(n, sizeof(*nccl->shares));
-    nccl->nodes = calloc(n, sizeof(*nccl->nodes));
-    nccl->strides = calloc(n, sizeof(*nccl->strides));
-    return nccl->told && nccl->shares && nccl->nodes && nccl->strides;
+    own->told = calloc(n, sizeof(*own->told));
+    own->shares = calloc(n, sizeof(*own->shares));
+    own->nodes = calloc(n, sizeof(*own->nodes));
+    own->strides = calloc(n, sizeof(*own->strides));
+    return own->told && own->shares && own->nodes && own->strides;
 }
 
 ulyx_status_t
-uli_plan_nccl_check_possible(const ulyx_plan_t *plan)
+uli_plan_packed_check_possible(const ulyx_plan_t *plan)
 {
     if (!uli_gpu_kernels_present())
         return uli_error(ULYX_ERR_UNSUPPORTED,
@@ -81,32 +81,32 @@ load_kernels(const ulyx_comm_t *comm)
 
 /* This rank's part, without a word to the others. */
 static ulyx_status_t
-make_part(struct uli_plan_nccl *nccl)
+make_part(struct uli_plan_packed *own)
 {
-    ulyx_plan_t *plan = nccl->plan;
+    ulyx_plan_t *plan = own->plan;
     ulyx_comm_t *comm = plan->comm;
     for (int32_t p = 0; p < comm->nranks; p++) {
-        nccl->nodes[p] = comm->peers[p].node;
-        nccl->strides[p] = plan->ranks[p].strides;
+        own->nodes[p] = comm->peers[p].node;
+        own->strides[p] = plan->ranks[p].strides;
     }
     struct uli_packed_params params = {.layout = plan->layout,
         .operations = plan->operations,
         .rank = comm->rank,
-        .nodes = nccl->nodes,
-        .strides = nccl->strides,
+        .nodes = own->nodes,
+        .strides = own->strides,
         .device_ops = comm->gpu->ops,
         .device = comm->gpu->device,
         .blocks = BLOCKS,
         .threads = THREADS,
         .poison = uli_gpu_poison(comm),
-        .batch_ops = uli_comm_batch_ops(),
+        .batch_ops = uli_comm_batch_ops(comm),
         .batch = uli_comm_batch(comm)};
     ULI_TRY(load_kernels(comm));
-    ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &nccl->ended));
-    ULI_TRY(uli_packed_create(&params, &nccl->packed));
+    ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &own->ended));
+    ULI_TRY(uli_packed_create(&params, &own->packed));
     for (int32_t p = 0; p < comm->nranks; p++)
-        nccl->shares[p] = uli_packed_shares(nccl->packed, p);
-    return uli_arena_alloc(comm, (int64_t)sizeof(uint64_t), &nccl->watch.piece);
+        own->shares[p] = uli_packed_shares(own->packed, p);
+    return uli_arena_alloc(comm, (int64_t)sizeof(uint64_t), &own->watch.piece);
 }
 
 struct part {
@@ -117,25 +117,26 @@ struct part {
 
 /* All parts exist, or the lowest rank's error is everybody's. */
 static ulyx_status_t
-agree(struct uli_plan_nccl *nccl, ulyx_status_t status, uli_deadline_t deadline)
+agree(
+    struct uli_plan_packed *own, ulyx_status_t status, uli_deadline_t deadline)
 {
-    ulyx_comm_t *comm = nccl->plan->comm;
+    ulyx_comm_t *comm = own->plan->comm;
     struct part mine = {.status = status}, *all;
     if (status != ULYX_SUCCESS)
         snprintf(mine.text, sizeof(mine.text), "%s", uli_error_text());
-    mine.place.window = nccl->watch.piece.window;
-    mine.place.offset = nccl->watch.piece.offset;
+    mine.place.window = own->watch.piece.window;
+    mine.place.offset = own->watch.piece.offset;
     all = calloc((size_t)comm->nranks, sizeof(*all));
     if (!all)
         return uli_comm_fail(
-            comm, ULYX_ERR_NO_MEMORY, comm->rank, "a plan by nccl: no memory");
+            comm, ULYX_ERR_NO_MEMORY, comm->rank, "a packed plan: no memory");
     status = uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, &mine,
         sizeof(mine), sizeof(mine), all, NULL, NULL, deadline);
     for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++) {
-        nccl->told[p] = all[p].place;
+        own->told[p] = all[p].place;
         if (all[p].status != ULYX_SUCCESS)
             status = uli_error((ulyx_status_t)all[p].status,
-                "a plan by nccl: rank %d: %.*s", p, (int)sizeof(all[p].text),
+                "a packed plan: rank %d: %.*s", p, (int)sizeof(all[p].text),
                 all[p].text);
     }
     free(all);
@@ -144,125 +145,125 @@ agree(struct uli_plan_nccl *nccl, ulyx_status_t status, uli_deadline_t deadline)
 
 /* Nobody knows which peer it was: the communicator cannot go on. */
 static ulyx_status_t
-connect_all(struct uli_plan_nccl *nccl, uli_deadline_t deadline)
+connect_all(struct uli_plan_packed *own, uli_deadline_t deadline)
 {
-    ulyx_comm_t *comm = nccl->plan->comm;
+    ulyx_comm_t *comm = own->plan->comm;
     const struct uli_device_ops *ops = comm->gpu->ops;
     void *stream = NULL;
     ULI_TRY(ops->stream_create(comm->gpu->device, &stream));
-    ulyx_status_t status = uli_packed_connect(nccl->packed, stream, deadline);
+    ulyx_status_t status = uli_packed_connect(own->packed, stream, deadline);
     ops->stream_destroy(comm->gpu->device, stream);
     if (status == ULYX_SUCCESS)
         return ULYX_SUCCESS;
     char text[200];
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    return uli_comm_fail(comm, status, -1, "a plan by nccl: %s", text);
+    return uli_comm_fail(comm, status, -1, "a packed plan: %s", text);
 }
 
 static void
-watch_calls(struct uli_plan_nccl *nccl)
+watch_calls(struct uli_plan_packed *own)
 {
-    struct uli_gpu_report *words = uli_packed_report(nccl->packed);
-    nccl->watch.begun = &words->begun;
-    nccl->watch.ended = &words->ended;
-    nccl->watch.timeout_s = nccl->plan->timeout_s;
-    nccl->watch.what = "reshuffle";
-    nccl->watch.told = nccl->told;
-    nccl->watch.shares = nccl->shares;
-    uli_batch_watch_add(nccl->plan->comm, &nccl->watch);
-    nccl->watched = true;
+    struct uli_gpu_report *words = uli_packed_report(own->packed);
+    own->watch.begun = &words->begun;
+    own->watch.ended = &words->ended;
+    own->watch.timeout_s = own->plan->timeout_s;
+    own->watch.what = "reshuffle";
+    own->watch.told = own->told;
+    own->watch.shares = own->shares;
+    uli_batch_watch_add(own->plan->comm, &own->watch);
+    own->watched = true;
 }
 
 ulyx_status_t
-uli_plan_nccl_create(
-    ulyx_plan_t *plan, uli_deadline_t deadline, struct uli_plan_nccl **nccl_p)
+uli_plan_packed_create(
+    ulyx_plan_t *plan, uli_deadline_t deadline, struct uli_plan_packed **own_p)
 {
     ulyx_comm_t *comm = plan->comm;
-    ULI_TRY(uli_comm_batch_open(comm, deadline));
-    struct uli_plan_nccl *nccl = calloc(1, sizeof(*nccl));
-    if (!nccl)
+    ULI_TRY(uli_comm_batch_open(comm, plan->carrier, deadline));
+    struct uli_plan_packed *own = calloc(1, sizeof(*own));
+    if (!own)
         return uli_comm_fail(
-            comm, ULYX_ERR_NO_MEMORY, comm->rank, "a plan by nccl: no memory");
-    nccl->plan = plan;
+            comm, ULYX_ERR_NO_MEMORY, comm->rank, "a packed plan: no memory");
+    own->plan = plan;
     uli_plan_fill_extents(plan);
     ulyx_status_t status =
-        allocate(nccl, comm->nranks)
-            ? make_part(nccl)
-            : uli_error(ULYX_ERR_NO_MEMORY, "a plan by nccl: no memory");
-    status = agree(nccl, status, deadline);
+        allocate(own, comm->nranks)
+            ? make_part(own)
+            : uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
+    status = agree(own, status, deadline);
     if (status == ULYX_SUCCESS)
-        status = connect_all(nccl, deadline);
+        status = connect_all(own, deadline);
     if (status != ULYX_SUCCESS) {
-        uli_plan_nccl_destroy(nccl);
+        uli_plan_packed_destroy(own);
         return status;
     }
-    watch_calls(nccl);
-    *nccl_p = nccl;
+    watch_calls(own);
+    *own_p = own;
     return ULYX_SUCCESS;
 }
 
 void
-uli_plan_nccl_destroy(struct uli_plan_nccl *nccl)
+uli_plan_packed_destroy(struct uli_plan_packed *own)
 {
-    if (!nccl)
+    if (!own)
         return;
-    ulyx_comm_t *comm = nccl->plan->comm;
-    if (nccl->watched)
-        uli_batch_watch_remove(comm, &nccl->watch);
-    if (nccl->watch.piece.address)
-        uli_arena_free(comm, &nccl->watch.piece);
-    if (nccl->ended)
-        (void)comm->gpu->ops->event_destroy(comm->gpu->device, nccl->ended);
-    uli_packed_destroy(nccl->packed);
-    free(nccl->told);
-    free(nccl->shares);
-    free(nccl->nodes);
-    free(nccl->strides);
-    free(nccl);
+    ulyx_comm_t *comm = own->plan->comm;
+    if (own->watched)
+        uli_batch_watch_remove(comm, &own->watch);
+    if (own->watch.piece.address)
+        uli_arena_free(comm, &own->watch.piece);
+    if (own->ended)
+        (void)comm->gpu->ops->event_destroy(comm->gpu->device, own->ended);
+    uli_packed_destroy(own->packed);
+    free(own->told);
+    free(own->shares);
+    free(own->nodes);
+    free(own->strides);
+    free(own);
 }
 
 /* ---- calls --------------------------------------------------------------- */
 
 /* The error of a call that has ended, once. */
 static ulyx_status_t
-take_verdict(struct uli_plan_nccl *nccl)
+take_verdict(struct uli_plan_packed *own)
 {
     uint64_t word = __atomic_exchange_n(
-        &uli_packed_report(nccl->packed)->verdict, 0, __ATOMIC_ACQ_REL);
-    return word ? uli_gpu_verdict_error(word, nccl->plan->comm->rank)
+        &uli_packed_report(own->packed)->verdict, 0, __ATOMIC_ACQ_REL);
+    return word ? uli_gpu_verdict_error(word, own->plan->comm->rank)
                 : ULYX_SUCCESS;
 }
 
 /* A graph's end is known by its words alone. */
 static ulyx_status_t
-mark_end(struct uli_plan_nccl *nccl, void *stream)
+mark_end(struct uli_plan_packed *own, void *stream)
 {
-    const struct uli_gpu *gpu = nccl->plan->comm->gpu;
+    const struct uli_gpu *gpu = own->plan->comm->gpu;
     bool capturing = false;
     ULI_TRY(gpu->ops->stream_capturing(gpu->device, stream, &capturing));
     if (capturing)
         return ULYX_SUCCESS;
-    ULI_TRY(gpu->ops->event_record(gpu->device, nccl->ended, stream));
-    atomic_store(&nccl->enqueued, true);
+    ULI_TRY(gpu->ops->event_record(gpu->device, own->ended, stream));
+    atomic_store(&own->enqueued, true);
     return ULYX_SUCCESS;
 }
 
 /* With the device's context current, for the launches. What a batch has not
  * sent, others wait for: so its errors are the communicator's. */
 static ulyx_status_t
-enqueue(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
+enqueue(struct uli_plan_packed *own, ulyx_operation_t operation,
     const void *const src[], void *const dst[], ulyx_status_t refusal,
     void *stream)
 {
-    ulyx_plan_t *plan = nccl->plan;
+    ulyx_plan_t *plan = own->plan;
     ulyx_comm_t *comm = plan->comm;
     char text[200];
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
-    ulyx_status_t status = uli_cuda_leave(uli_packed_execute(nccl->packed,
+    ulyx_status_t status = uli_cuda_leave(uli_packed_execute(own->packed,
         operation, src, dst, uli_layout_table_hash(plan->layout), refusal,
         stream, uli_deadline_in(plan->timeout_s)));
     if (status == ULYX_SUCCESS)
-        status = mark_end(nccl, stream);
+        status = mark_end(own, stream);
     if (status == ULYX_SUCCESS || status == ULYX_ERR_BUSY)
         return status;
     snprintf(text, sizeof(text), "%s", uli_error_text());
@@ -271,80 +272,83 @@ enqueue(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
 
 /* A refused call is enqueued too; its own error comes before earlier ones. */
 static ulyx_status_t
-execute(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
+execute(struct uli_plan_packed *own, ulyx_operation_t operation,
     const void *const src[], void *const dst[], void *stream)
 {
-    ulyx_plan_t *plan = nccl->plan;
+    ulyx_plan_t *plan = own->plan;
     char text[256];
     ULI_TRY(uli_comm_check(plan->comm));
     if (operation < 0 || operation >= ULYX_OPERATIONS ||
         !(plan->operations >> operation & 1))
         return uli_plan_check_call(plan, operation, src, dst);
-    ulyx_status_t earlier = take_verdict(nccl);
-    ulyx_status_t own = uli_plan_check_call(plan, operation, src, dst);
+    ulyx_status_t earlier = take_verdict(own);
+    ulyx_status_t refusal = uli_plan_check_call(plan, operation, src, dst);
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    ULI_TRY(enqueue(nccl, operation, src, dst, own, stream));
-    return own != ULYX_SUCCESS ? uli_error_pass(own, text) : earlier;
+    ULI_TRY(enqueue(own, operation, src, dst, refusal, stream));
+    return refusal != ULYX_SUCCESS ? uli_error_pass(refusal, text) : earlier;
 }
 
 ulyx_status_t
-uli_plan_nccl_execute(struct uli_plan_nccl *nccl, ulyx_operation_t operation,
+uli_plan_packed_execute(struct uli_plan_packed *own, ulyx_operation_t operation,
     const void *const src[], void *const dst[], void *stream)
 {
-    struct uli_exchange *exchange = &nccl->plan->exchange;
+    struct uli_exchange *exchange = &own->plan->exchange;
     ULI_TRY(uli_exchange_take(exchange));
-    ulyx_status_t status = execute(nccl, operation, src, dst, stream);
+    ulyx_status_t status = execute(own, operation, src, dst, stream);
     atomic_store(&exchange->busy, false);
     return status;
 }
 
 ulyx_status_t
-uli_plan_nccl_update(struct uli_plan_nccl *nccl, const ulyx_docs_t *docs_q,
+uli_plan_packed_update(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k)
 {
-    if (uli_layout_has_tables(nccl->plan->layout))
+    if (uli_layout_has_tables(own->plan->layout))
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "update: a plan by nccl keeps the document tables of its creation");
-    return uli_layout_update(nccl->plan->layout, docs_q, docs_k);
+            "update: a plan by messages keeps the "
+            "document tables of its creation");
+    return uli_layout_update(own->plan->layout, docs_q, docs_k);
 }
 
 /* Never waits. Of graphs only those count that have begun. */
 static bool
-in_flight(const struct uli_plan_nccl *nccl)
+in_flight(const struct uli_plan_packed *own)
 {
-    const struct uli_gpu *gpu = nccl->plan->comm->gpu;
-    const struct uli_gpu_report *words = uli_packed_report(nccl->packed);
-    if (atomic_load(&nccl->enqueued) &&
-        gpu->ops->event_test(gpu->device, nccl->ended) == ULYX_IN_PROGRESS)
+    const struct uli_gpu *gpu = own->plan->comm->gpu;
+    const struct uli_gpu_report *words = uli_packed_report(own->packed);
+    if (atomic_load(&own->enqueued) &&
+        gpu->ops->event_test(gpu->device, own->ended) == ULYX_IN_PROGRESS)
         return true;
     return __atomic_load_n(&words->ended, __ATOMIC_ACQUIRE) <
            __atomic_load_n(&words->begun, __ATOMIC_ACQUIRE);
 }
 
 ulyx_status_t
-uli_plan_nccl_leave(struct uli_plan_nccl *nccl)
+uli_plan_packed_leave(struct uli_plan_packed *own)
 {
-    if (atomic_load(&nccl->plan->comm->failed) == 0 && in_flight(nccl))
+    if (atomic_load(&own->plan->comm->failed) == 0 && in_flight(own))
         return uli_error(ULYX_ERR_BUSY,
             "destroy: a call of the plan is in flight: wait for its stream");
     return ULYX_SUCCESS;
 }
 
 int64_t
-uli_plan_nccl_bytes(const struct uli_plan_nccl *nccl)
+uli_plan_packed_bytes(const struct uli_plan_packed *own)
 {
-    return uli_packed_bytes(nccl->packed);
+    return uli_packed_bytes(own->packed);
 }
 
 void
-uli_plan_nccl_describe(
-    const struct uli_plan_nccl *nccl, char *text_p, size_t text_bytes)
+uli_plan_packed_describe(
+    const struct uli_plan_packed *own, char *text_p, size_t text_bytes)
 {
-    ulyx_comm_t *comm = nccl->plan->comm;
+    ulyx_comm_t *comm = own->plan->comm;
     const char *why = uli_gpu_unmapped(comm);
-    char batch[64];
-    uli_comm_batch_ops()->describe(uli_comm_batch(comm), batch, sizeof(batch));
+    char batch[400];
+    uli_comm_batch_describe(comm, batch, sizeof(batch));
     snprintf(text_p, text_bytes,
-        "nccl: pack, send/receive (%s), unpack; %d blocks; %s%s", batch, BLOCKS,
-        why ? "device memory cannot be mapped: " : "asked for", why ? why : "");
+        "packed on device memory: pack, send/receive (%s), unpack; %d blocks; "
+        "%s%s",
+        batch, BLOCKS, why ? "device memory cannot be mapped: " : "asked for",
+        why ? why : "");
 }
