@@ -54,6 +54,13 @@ bool uli_gpu_attn_waits(const struct uli_gpu_attn_args *args);
 int32_t uli_gpu_attn_blocks(int32_t sms, int32_t per_sm, int32_t max_sms,
     bool waits, int32_t device_ranks);
 
+/* Loads a family's kernels, enqueues prepare, and says how many blocks its pass
+ * has, for it to be enqueued next; load is the family's. returns a cudaError_t.
+ */
+int uli_gpu_attn_begin(const struct uli_attn_call *call,
+    const struct uli_gpu_attn_args *args, int (*load)(int32_t *blocks_per_sm_p),
+    int32_t *blocks_p);
+
 /* Puts the tables, enqueues prepare and the portable pass. What fails is told
  * in call->failed. */
 void uli_gpu_attn_portable(

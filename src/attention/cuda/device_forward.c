@@ -96,6 +96,23 @@ uli_gpu_attn_launch_failed(
                            "attention %s: CUDA error %d", family, error));
 }
 
+int
+uli_gpu_attn_begin(const struct uli_attn_call *call,
+    const struct uli_gpu_attn_args *args, int (*load)(int32_t *blocks_per_sm_p),
+    int32_t *blocks_p)
+{
+    int32_t sms, capability, per_sm;
+    int error = uli_gpu_attn_device(&sms, &capability);
+    if (!error)
+        error = load(&per_sm);
+    if (!error)
+        error = uli_gpu_attn_prepare_launch(args, call->stream);
+    if (!error)
+        *blocks_p = uli_gpu_attn_blocks(sms, per_sm, call->max_sms,
+            uli_gpu_attn_waits(args), call->device_ranks);
+    return error;
+}
+
 void
 uli_gpu_attn_portable(
     struct uli_attn_call *call, struct uli_gpu_attn_args *args)
@@ -109,17 +126,10 @@ uli_gpu_attn_portable(
         atomic_store(&call->failed, status);
         return;
     }
-    int32_t sms, capability, per_sm, blocks;
-    int error = uli_gpu_attn_device(&sms, &capability);
+    int32_t blocks;
+    int error = uli_gpu_attn_begin(call, args, family->prepare, &blocks);
     if (!error)
-        error = family->prepare(&per_sm);
-    if (!error)
-        error = uli_gpu_attn_prepare_launch(args, call->stream);
-    if (!error) {
-        blocks = uli_gpu_attn_blocks(sms, per_sm, call->max_sms,
-            uli_gpu_attn_waits(args), call->device_ranks);
         error = family->launch(args, blocks, call->stream);
-    }
     if (error)
         uli_gpu_attn_launch_failed(call, family->name, error);
 }

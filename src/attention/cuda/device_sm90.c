@@ -86,21 +86,11 @@ enqueue(struct uli_attn_call *call, const struct uli_sm90_family *family,
     const struct uli_gpu_attn_args *args)
 {
     struct uli_sm90_params params;
-    int32_t sms, capability;
-    int per_sm;
-    int error = uli_gpu_attn_device(&sms, &capability);
+    int32_t blocks;
+    int error = uli_sm90_params_init(args, sources, family, &params);
     if (!error)
-        error = family->prepare(&per_sm);
-    if (!error)
-        error = uli_sm90_params_init(args, sources, family, &params);
-    if (!error)
-        error = uli_gpu_attn_prepare_launch(args, call->stream);
-    if (error)
-        return error;
-    return family->launch(&params,
-        uli_gpu_attn_blocks(sms, per_sm, call->max_sms,
-            uli_gpu_attn_waits(args), call->device_ranks),
-        call->stream);
+        error = uli_gpu_attn_begin(call, args, family->prepare, &blocks);
+    return error ? error : family->launch(&params, blocks, call->stream);
 }
 
 static void

@@ -18,8 +18,9 @@ struct uli_gpu_attn_forward {
     int32_t dim_qk, dim_v; /* at most */
     int32_t tile_rows, tile_keys;
     int32_t any_dtype; /* else 16-bit dtypes only */
-    /* Loads the kernels on the current device, outside of any capture; says
-     * how many blocks a multiprocessor holds. returns a cudaError_t. */
+    /* Loads the kernels on the current device, at the first call, which is
+     * therefore outside of any capture; later ones are cheap. Says how many
+     * blocks a multiprocessor holds. returns a cudaError_t. */
     int (*prepare)(int32_t *blocks_per_sm_p);
     /* Enqueues the pass on a stream (a cudaStream_t), after prepare's launch.
      * Any number of blocks gives the same bits. returns a cudaError_t. */

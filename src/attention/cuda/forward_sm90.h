@@ -54,9 +54,10 @@ struct uli_sm90_family {
     const char *name;
     int32_t dim_qk, dim_v;
     int32_t tile_rows, tile_keys;
-    /* Loads both dtypes' kernels on the current device; once, outside of any
-     * capture. blocks_p: resident blocks of a multiprocessor. */
-    int (*prepare)(int *blocks_p);
+    /* Loads both dtypes' kernels on the current device, at the first call,
+     * which is therefore outside of any capture; later ones are cheap.
+     * Says how many blocks a multiprocessor holds. */
+    int (*prepare)(int32_t *blocks_per_sm_p);
     /* Enqueues the pass on `blocks` blocks; returns a cudaError_t. */
     int (*launch)(
         const struct uli_sm90_params *params, int blocks, void *stream);
