@@ -9,6 +9,7 @@
 
 #include "base/settings.h"
 #include "info.h"
+#include "topology/bind.h"
 #include "topology/topology.h"
 #include "ulyx/ulyx.h"
 
@@ -135,6 +136,33 @@ print_index(const char *name, int32_t index)
         printf(", %s %d", name, index);
 }
 
+/* Where a communicator of such a rank puts its own threads and memory, if the
+ * rank may use all cores. */
+static void
+print_binding(const struct uli_topology *t, const struct uli_rank_place *place)
+{
+    const struct uli_topo_node *gpu =
+        uli_topology_node(t, ULI_TOPO_GPU, place->gpu);
+    const struct uli_topo_node *nic =
+        uli_topology_node(t, ULI_TOPO_NIC, place->nic);
+    int32_t count = uli_topology_cores(t);
+    int32_t *cores = malloc((size_t)(count + 1) * sizeof(*cores));
+    struct uli_bind_wish wish = {NULL, NULL};
+    struct uli_binding binding;
+    char pci[32];
+
+    for (int32_t i = 0; cores != NULL && i < count; i++)
+        cores[i] = uli_topology_core_os_index(t, i);
+    if (gpu != NULL)
+        wish.gpu = uli_topo_pci_text(gpu->pci, pci, sizeof(pci));
+    else if (nic != NULL)
+        wish.nics = nic->name;
+    uli_binding_find(t, &wish, cores, cores != NULL ? count : 0, &binding);
+    printf("    helpers%s: %s\n",
+        gpu == NULL && nic != NULL ? " (several nodes)" : "", binding.text);
+    free(cores);
+}
+
 static void
 print_ranks(const struct uli_topology *t, int32_t ranks)
 {
@@ -157,6 +185,7 @@ print_ranks(const struct uli_topology *t, int32_t ranks)
         if (uli_topology_count(t, ULI_TOPO_NIC) > 0)
             print_index("NIC", places[r].nic);
         printf("\n");
+        print_binding(t, &places[r]);
     }
     free(places);
 }

@@ -109,7 +109,10 @@ enum uli_setting_type {
     X(ULYX_THREADS, threads, INT, "0", 0, 4096,                                \
         "threads of CPU attention; 0 = cores that this process may use")       \
     X(ULYX_SERVICE_CORE, service_core, INT, "-1", -1, 65535,                   \
-        "core of the service thread; -1 leaves it free")                       \
+        "core of the service thread; -1 leaves it to ULYX_BIND")               \
+    X(ULYX_BIND, bind, CHOICE, "auto|off", 0, 0,                               \
+        "auto keeps the library's own threads and memory near the rank's GPU " \
+        "or NIC, within the process's cores; off leaves them free")            \
     X(ULYX_DEBUG, debug, STRING, "WARN", 0, 0,                                 \
         "log level: NONE, VERSION, WARN, INFO, TRACE")                         \
     X(ULYX_DEBUG_SUBSYS, debug_subsys, STRING, "ALL", 0, 0,                    \

@@ -67,8 +67,9 @@ ulyx_status_t uli_op_drive_until(ulyx_comm_t *comm,
 
 /* ---- the library's progress thread (op_thread.c) ------------------------- */
 
-/* Counted; the first hold starts the thread, the last release joins it. */
-ulyx_status_t uli_op_thread_hold(void);
+/* Counted; the first hold starts the thread, the last release joins it. It may
+ * run near what any of its users is near (topology/bind.h). */
+ulyx_status_t uli_op_thread_hold(const struct uli_binding *binding);
 void uli_op_thread_release(void);
 void uli_op_thread_push(struct ulyx_op *op);
 /* Waits for a post, at most most_ns < 1 s; false when none came or a signal

@@ -21,6 +21,7 @@ static struct {
     pthread_mutex_t lock; /* holds, thread */
     int holds;
     pthread_t thread;
+    struct uli_binding binding; /* under lock: of all that hold it */
     _Atomic bool stop;
     _Atomic(struct ulyx_op *) pending;
     sem_t wake;
@@ -75,6 +76,7 @@ thread_main(void *argument)
 {
     (void)argument;
     struct uli_list active;
+    pthread_setname_np(pthread_self(), "ulyx-progress");
     uli_list_init(&active);
     while (!atomic_load(&library.stop)) {
         take_pending(&active);
@@ -118,14 +120,19 @@ start_thread(void)
 }
 
 ulyx_status_t
-uli_op_thread_hold(void)
+uli_op_thread_hold(const struct uli_binding *binding)
 {
     ulyx_status_t status = ULYX_SUCCESS;
     pthread_mutex_lock(&library.lock);
-    if (!library.holds)
+    if (!library.holds) {
+        memset(&library.binding, 0, sizeof(library.binding));
         status = start_thread();
-    if (status == ULYX_SUCCESS)
+    }
+    if (status == ULYX_SUCCESS) {
         library.holds++;
+        uli_binding_add(&library.binding, binding);
+        uli_bind_thread(&library.binding, library.thread);
+    }
     pthread_mutex_unlock(&library.lock);
     return status;
 }

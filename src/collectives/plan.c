@@ -198,7 +198,7 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     if (comm->gpu)
         return uli_plan_gpu_prepare(plan, params);
     if (plan->flags & ULYX_PLAN_PROGRESS_THREAD) {
-        ULI_TRY(uli_op_thread_hold());
+        ULI_TRY(uli_op_thread_hold(&comm->binding));
         plan->holds_thread = true;
     }
     return uli_plan_take_pieces(plan, params->bytes_in_flight);

@@ -86,6 +86,7 @@ static ulyx_status_t
 create_segment(ulyx_comm_t *comm, int64_t bytes, struct uli_segment *segment_p)
 {
     ULI_TRY(uli_segment_create(bytes, !comm->one_process, false, segment_p));
+    uli_bind_memory(&comm->binding, segment_p->address, segment_p->bytes);
     ulyx_status_t status =
         comm->team ? uli_team_reserve(comm->team) : ULYX_SUCCESS;
     if (status != ULYX_SUCCESS)

@@ -18,6 +18,7 @@
 #include "comm/create.h"
 #include "comm/gpu.h"
 #include "comm/identity.h"
+#include "comm/place.h"
 #include "comm/pool.h"
 #include "comm/remote.h"
 #include "comm/service.h"
@@ -120,6 +121,8 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
         status = uli_gpu_open(comm);
     if (status != ULYX_SUCCESS)
         goto err_free;
+    if (comm->gpu == NULL)
+        uli_place_own(comm);
     *comm_p = comm;
     return ULYX_SUCCESS;
 err_free:
@@ -358,6 +361,8 @@ uli_comm_serve(ulyx_comm_t *comm)
     if (status != ULYX_SUCCESS)
         uli_service_release();
     comm->served = status == ULYX_SUCCESS;
+    if (comm->served)
+        uli_service_bind(comm);
     return status;
 }
 
@@ -387,8 +392,8 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
     if (status == ULYX_SUCCESS)
         status = join_peers(comm, bootstrap, deadline);
     if (status == ULYX_SUCCESS) {
-        ULI_INFO(ULI_LOG_INIT, rank, "%s: rank %d of %d on %d node(s)",
-            comm->name, rank, nranks, comm->nnodes);
+        ULI_INFO(ULI_LOG_INIT, rank, "%s: rank %d of %d on %d node(s), %s",
+            comm->name, rank, nranks, comm->nnodes, comm->binding.text);
         *comm_p = comm;
         return ULYX_SUCCESS;
     }

@@ -16,6 +16,7 @@
 #include "base/settings.h"
 #include "base/status.h"
 #include "comm/control.h"
+#include "topology/bind.h"
 #include "transport/transport.h"
 #include "ulyx/comm.h"
 
@@ -87,6 +88,7 @@ struct ulyx_comm {
                        * are cores */
     bool one_process; /* all ranks are threads of this process */
     int32_t nnodes;
+    struct uli_binding binding; /* of own threads and memory; see place.h */
     bool one_machine; /* some nodes share a machine: they are made up */
 
     struct uli_peer *peers;      /* [nranks], own rank included */

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/log.h"
+#include "comm/place.h"
 #include "device/device.h"
 
 enum { WINDOWS = ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS };
@@ -215,11 +216,24 @@ find_device(ulyx_comm_t *comm)
     return gpu->ops->uuid(gpu->device, identity->gpu);
 }
 
-static ulyx_status_t
-make_own_things(struct uli_gpu *gpu)
+ulyx_status_t
+uli_gpu_host_alloc(
+    ulyx_comm_t *comm, int64_t bytes, void **address_p, void **device_address_p)
 {
+    struct uli_bind_scope scope;
+    uli_bind_begin(&comm->binding, &scope);
+    ulyx_status_t status = comm->gpu->ops->host_alloc(
+        comm->gpu->device, bytes, address_p, device_address_p);
+    uli_bind_end(&scope);
+    return status;
+}
+
+static ulyx_status_t
+make_own_things(ulyx_comm_t *comm)
+{
+    struct uli_gpu *gpu = comm->gpu;
     void *pinned, *there;
-    ULI_TRY(gpu->ops->host_alloc(gpu->device, PINNED_BYTES, &pinned, &there));
+    ULI_TRY(uli_gpu_host_alloc(comm, PINNED_BYTES, &pinned, &there));
     memset(pinned, 0, PINNED_BYTES);
     gpu->poison = pinned;
     gpu->poison_there = there;
@@ -244,7 +258,8 @@ uli_gpu_open(ulyx_comm_t *comm)
     uli_list_init(&gpu->plans);
     comm->gpu = gpu;
     ULI_TRY(find_device(comm));
-    return make_own_things(gpu);
+    uli_place_gpu(comm);
+    return make_own_things(comm);
 }
 
 /* Rows of the ranks whose memory could be mapped, own row included. */

@@ -91,6 +91,11 @@ unsigned char *const *uli_gpu_windows(
  * here or by what a peer has told, whether or not a host thread waits. */
 const uint64_t *uli_gpu_poison(const ulyx_comm_t *comm);
 
+/* Pinned memory as device.h's host_alloc, from the NUMA node of the rank's
+ * device; freed by host_free. */
+ulyx_status_t uli_gpu_host_alloc(ulyx_comm_t *comm, int64_t bytes,
+    void **address_p, void **device_address_p);
+
 /* Ranks whose kernels run on this rank's device, this one included. */
 int32_t uli_gpu_sharers(const ulyx_comm_t *comm);
 

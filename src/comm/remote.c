@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <time.h>
 #include "base/size.h"
+#include "comm/place.h"
 #include "comm/remote_internal.h"
 #include "comm/service.h"
 
@@ -100,6 +101,7 @@ start_thread(ulyx_comm_t *comm)
         return uli_error(
             ULYX_ERR_SYSTEM, "network: no thread: %s", strerror(failed));
     remote->has_thread = true;
+    uli_bind_thread(&comm->binding, remote->thread);
     return ULYX_SUCCESS;
 }
 
@@ -168,6 +170,7 @@ open_net(ulyx_comm_t *comm, const struct uli_tr_ops *transport)
             params.local_nranks++;
         }
     ULI_TRY(remote->ops->open(&params, &comm->net));
+    uli_place_net(comm);
     return remote->ops->window_add(
         comm->net, 0, comm->segment.address, comm->segment.bytes);
 }
@@ -207,6 +210,7 @@ make_mirrors(ulyx_comm_t *comm)
         return uli_error_errno(
             "%zu bytes for remote peers' control blocks", remote->mirror_bytes);
     remote->mirrors = memory;
+    uli_bind_memory(&comm->binding, memory, (int64_t)remote->mirror_bytes);
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (!uli_comm_is_remote(comm, p))
             continue;

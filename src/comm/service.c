@@ -103,6 +103,7 @@ start(void)
     struct uli_settings settings;
     ULI_TRY(uli_settings_load(&settings));
     uli_service.core = settings.service_core;
+    memset(&uli_service.binding, 0, sizeof(uli_service.binding));
     ULI_TRY(choose_names());
     return uli_service_thread_start();
 }
@@ -153,6 +154,17 @@ uli_service_remove(ulyx_comm_t *comm)
     pthread_mutex_lock(&uli_service.lock);
     uli_list_remove(&comm->registry);
     uli_service_watch_sweep();
+    pthread_mutex_unlock(&uli_service.lock);
+}
+
+void
+uli_service_bind(const ulyx_comm_t *comm)
+{
+    if (!comm->served || uli_service.core >= 0)
+        return;
+    pthread_mutex_lock(&uli_service.lock);
+    uli_binding_add(&uli_service.binding, &comm->binding);
+    uli_bind_thread(&uli_service.binding, uli_service.thread);
     pthread_mutex_unlock(&uli_service.lock);
 }
 

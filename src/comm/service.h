@@ -26,6 +26,9 @@ bool uli_service_forked(void);
  * service thread: add needs no hold then. Removing twice is harmless. */
 ulyx_status_t uli_service_add(ulyx_comm_t *comm);
 void uli_service_remove(ulyx_comm_t *comm);
+/* Lets the service's thread run near what a communicator that has a hold is
+ * near, besides where it runs for others; unless ULYX_SERVICE_CORE says. */
+void uli_service_bind(const ulyx_comm_t *comm);
 /* The communicator of this process that has the endpoint; NULL if none. The
  * registry stays locked until uli_service_unlock. */
 ulyx_comm_t *uli_service_find(const unsigned char endpoint[16]);

@@ -93,7 +93,8 @@ struct uli_service {
     unsigned char process[16];
     int32_t process_pid; /* whose name that is */
     char name[32];
-    int64_t core; /* of the thread, -1 = any */
+    int64_t core;               /* of the thread, -1 = any */
+    struct uli_binding binding; /* under lock: of all that it serves */
     pthread_t thread;
     /* spare: closed to accept one more when descriptors have run out */
     int epoll, stop, listener, spare;

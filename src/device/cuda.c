@@ -73,6 +73,15 @@ cuda_uuid(int32_t device, unsigned char uuid_p[16])
 }
 
 static ulyx_status_t
+cuda_bus_id(int32_t device, char text_p[32])
+{
+    uli_cu_device handle;
+    ULI_TRY(cuda_open());
+    ULI_TRY(ULI_CUDA(cuDeviceGet, (&handle, device)));
+    return ULI_CUDA(cuDeviceGetPCIBusId, (text_p, 32, handle));
+}
+
+static ulyx_status_t
 retain(int32_t device, uli_cu_handle *context_p)
 {
     uli_cu_device handle;
@@ -341,6 +350,7 @@ const struct uli_device_ops uli_device_cuda = {
     .count = cuda_count,
     .current = cuda_current,
     .uuid = cuda_uuid,
+    .bus_id = cuda_bus_id,
     .peer_enable = cuda_peer_enable,
     .range = cuda_range,
     .alloc = cuda_alloc,

@@ -70,6 +70,8 @@ enum {
     X(cuDeviceGetCount, 2000, (int *count))                                    \
     X(cuDeviceGet, 2000, (uli_cu_device * device, int ordinal))                \
     X(cuDeviceGetUuid, 9020, (void *uuid, uli_cu_device device))               \
+    X(cuDeviceGetPCIBusId, 4010,                                               \
+        (char *text, int bytes, uli_cu_device device))                         \
     X(cuDeviceCanAccessPeer, 4000,                                             \
         (int *can, uli_cu_device device, uli_cu_device peer))                  \
     X(cuDevicePrimaryCtxRetain, 7000,                                          \

@@ -36,6 +36,8 @@ struct uli_device_ops {
     ulyx_status_t (*current)(int32_t *device_p);
     /* Which device it is: the same in all processes of the machine. */
     ulyx_status_t (*uuid)(int32_t device, unsigned char uuid_p[16]);
+    /* Where it is on the machine's PCI: "0000:1b:00.0". */
+    ulyx_status_t (*bus_id)(int32_t device, char text_p[32]);
     /* Lets work of `device` reach the plain allocations of `peer`, a device of
      * this process; again is free, and it stays so until the process ends.
      * returns ERR_UNSUPPORTED naming both where the machine cannot. */

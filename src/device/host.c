@@ -38,6 +38,14 @@ host_uuid(int32_t device, unsigned char uuid_p[16])
 }
 
 static ulyx_status_t
+host_bus_id(int32_t device, char text_p[32])
+{
+    (void)device;
+    text_p[0] = 0;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
 host_peer_enable(int32_t device, int32_t peer)
 {
     (void)device, (void)peer;
@@ -146,6 +154,7 @@ const struct uli_device_ops uli_device_host = {
     .count = host_count,
     .current = host_current,
     .uuid = host_uuid,
+    .bus_id = host_bus_id,
     .peer_enable = host_peer_enable,
     .range = host_range,
     .alloc = host_alloc,

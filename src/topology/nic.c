@@ -52,11 +52,11 @@ bool
 uli_node_nic(const struct uli_settings *settings, int32_t rank, int32_t count,
     char name_p[ULI_TOPO_NAME], char *why_p, size_t why_bytes)
 {
-    struct uli_topology *topology;
+    const struct uli_topology *topology = uli_topology_shared(settings);
     struct uli_rank_place place;
     int32_t cores[CORES_MAX];
     snprintf(why_p, why_bytes, "no memory");
-    if (uli_topology_load(settings, &topology) != ULYX_SUCCESS)
+    if (!topology)
         return false;
     int32_t ncores = uli_node_core_list(cores, CORES_MAX);
     if (ncores > CORES_MAX)
@@ -70,6 +70,5 @@ uli_node_nic(const struct uli_settings *settings, int32_t rank, int32_t count,
     else
         snprintf(
             why_p, why_bytes, "no NIC in %s", uli_topology_source(topology));
-    uli_topology_free(topology);
     return found;
 }

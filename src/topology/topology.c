@@ -76,7 +76,7 @@ import_text(const char *text, size_t bytes, const char *name,
 /* A graph from text, or from this machine when text is NULL. */
 static ulyx_status_t
 make(const char *text, size_t bytes, const char *name, const char *dump_path,
-    struct uli_topology **topology_p)
+    bool nvlink, struct uli_topology **topology_p)
 {
     struct uli_topology *graph = uli_graph_create();
     ulyx_status_t status;
@@ -86,7 +86,7 @@ make(const char *text, size_t bytes, const char *name, const char *dump_path,
         status = import_text(text, bytes, name, dump_path, graph);
     else
         status = uli_hwloc_import(NULL, 0, name, dump_path, graph);
-    if (status == ULYX_SUCCESS && !text)
+    if (status == ULYX_SUCCESS && !text && nvlink)
         status = uli_nvml_import(graph);
     if (status == ULYX_SUCCESS)
         status = uli_graph_finish(graph);
@@ -143,7 +143,8 @@ read_file(
     char *text = NULL;
     size_t bytes = 0;
     ULI_TRY(read_text(path, &text, &bytes));
-    ulyx_status_t status = make(text, bytes, path, dump_path, topology_p);
+    ulyx_status_t status =
+        make(text, bytes, path, dump_path, false, topology_p);
     free(text);
     return status;
 }
@@ -163,7 +164,7 @@ uli_topology_parse(const char *text, size_t bytes, const char *name,
         return uli_error(ULYX_ERR_NO_MEMORY, "%s: no memory", name);
     memcpy(copy, text, bytes);
     copy[bytes] = 0;
-    ulyx_status_t status = make(copy, bytes, name, NULL, topology_p);
+    ulyx_status_t status = make(copy, bytes, name, NULL, false, topology_p);
     free(copy);
     return status;
 }
@@ -198,8 +199,8 @@ make_flat(const char *why, struct uli_topology **topology_p)
 }
 
 ulyx_status_t
-uli_topology_load(
-    const struct uli_settings *settings, struct uli_topology **topology_p)
+uli_topology_load_some(const struct uli_settings *settings, bool nvlink,
+    struct uli_topology **topology_p)
 {
     char dump_name[2 * ULI_SETTING_TEXT];
     const char *dump_path = NULL;
@@ -212,7 +213,8 @@ uli_topology_load(
     if (settings->topo_file[0])
         status = read_file(settings->topo_file, dump_path, topology_p);
     else
-        status = make(NULL, 0, "hwloc, this machine", dump_path, topology_p);
+        status =
+            make(NULL, 0, "hwloc, this machine", dump_path, nvlink, topology_p);
     if (status != ULYX_SUCCESS)
         return make_flat(uli_error_text(), topology_p);
     ULI_INFO(ULI_LOG_TOPO, -1,
@@ -223,4 +225,11 @@ uli_topology_load(
         (*topology_p)->counts[ULI_TOPO_GPU],
         (*topology_p)->counts[ULI_TOPO_NIC]);
     return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_topology_load(
+    const struct uli_settings *settings, struct uli_topology **topology_p)
+{
+    return uli_topology_load_some(settings, true, topology_p);
 }

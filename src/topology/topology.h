@@ -85,6 +85,12 @@ struct uli_topology;
 ulyx_status_t uli_topology_load(
     const struct uli_settings *settings, struct uli_topology **topology_p);
 
+/* The same without NVLink, kept by the process: one load for all communicators,
+ * one more for each other topo_file. NULL without memory. Not to be freed.
+ * (shared.c) */
+const struct uli_topology *uli_topology_shared(
+    const struct uli_settings *settings);
+
 /* The machine in a file or in text, in hwloc's or NCCL's XML; `name` goes into
  * errors.
  * Errors: SYSTEM (cannot be read), INVALID_ARGUMENT (not such a file, broken,

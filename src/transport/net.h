@@ -127,6 +127,9 @@ struct uli_net_ops {
     /* One line for plan_describe and ulyx_info: verb, devices, version. */
     void (*describe)(
         struct uli_net *net, int32_t peer, char *text_p, size_t text_bytes);
+    /* The devices that it goes by, "mlx5_0:1,mlx5_1:1" or "eth0"; the net's.
+     * NULL where a net has none to name. */
+    const char *(*devices)(const struct uli_net *net);
 };
 
 #endif

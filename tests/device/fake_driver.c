@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "device/cuda_driver.h"
@@ -110,6 +111,13 @@ do_cuDeviceGetUuid(void *uuid, int device)
     memcpy(uuid, "fake", 4);
     memcpy((char *)uuid + 8, &device, sizeof(device));
     return fake_outcome("cuDeviceGetUuid");
+}
+
+int
+do_cuDeviceGetPCIBusId(char *text, int bytes, int device)
+{
+    snprintf(text, (size_t)bytes, "0000:%02x:00.0", device + 1);
+    return fake_outcome("cuDeviceGetPCIBusId");
 }
 
 int

@@ -454,6 +454,13 @@ net_describe(struct uli_net *net, int32_t peer, char *text_p, size_t text_bytes)
         net->peers[peer]);
 }
 
+static const char *
+net_devices(const struct uli_net *net)
+{
+    (void)net;
+    return "threads0,threads1:1";
+}
+
 static const struct uli_net_ops ops = {
     .open = net_open,
     .address = net_address,
@@ -468,6 +475,7 @@ static const struct uli_net_ops ops = {
     .settled = net_settled,
     .close = net_close,
     .describe = net_describe,
+    .devices = net_devices,
 };
 
 const struct uli_tr_ops thread_net_transport = {

@@ -100,13 +100,12 @@ allocate(struct uli_plan_gpu *gpu, const ulyx_plan_t *plan)
 }
 
 static ulyx_status_t
-take_pinned(struct uli_plan_gpu *gpu, bool has_tables)
+take_pinned(ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool has_tables)
 {
     void *there;
     gpu->nbuffers = has_tables ? ULI_GPU_BUFFERS : 1;
     gpu->pinned_bytes = ULI_GPU_LINE + gpu->nbuffers * gpu->tables_bytes;
-    ULI_TRY(gpu->ops->host_alloc(
-        gpu->device, gpu->pinned_bytes, &gpu->pinned, &there));
+    ULI_TRY(uli_gpu_host_alloc(comm, gpu->pinned_bytes, &gpu->pinned, &there));
     memset(gpu->pinned, 0, (size_t)gpu->pinned_bytes);
     gpu->report = gpu->pinned;
     for (int o = 0; o < ULYX_OPERATIONS; o++)
@@ -166,7 +165,7 @@ uli_plan_gpu_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     ULI_TRY(choose_blocks(plan, params->max_sms));
     ULI_TRY(uli_plan_gpu_measure(plan));
-    ULI_TRY(take_pinned(gpu, uli_layout_has_tables(plan->layout)));
+    ULI_TRY(take_pinned(plan->comm, gpu, uli_layout_has_tables(plan->layout)));
     return take_pieces(plan);
 }
 

@@ -251,6 +251,12 @@ describe(struct uli_net *net, int32_t peer, char *text_p, size_t text_bytes)
     uli_ucx_leave(net);
 }
 
+static const char *
+devices(const struct uli_net *net)
+{
+    return net->devices;
+}
+
 /* ---- the table ----------------------------------------------------------- */
 
 static bool
@@ -292,6 +298,7 @@ static const struct uli_net_ops net_ops = {
     .settled = settled,
     .close = uli_ucx_close,
     .describe = describe,
+    .devices = devices,
 };
 
 const struct uli_tr_ops uli_tr_ucx_ops = {

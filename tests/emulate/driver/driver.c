@@ -152,6 +152,14 @@ do_cuDeviceGetUuid(void *uuid, int device)
     return 0;
 }
 
+int
+do_cuDeviceGetPCIBusId(char *text, int bytes, int device)
+{
+    EMU_DRIVER_MAY_FAIL();
+    snprintf(text, (size_t)bytes, "0000:%02x:00.0", device + 1);
+    return 0;
+}
+
 /* Virtual memory and its export are there; a device's other properties are
  * the runtime's. */
 int

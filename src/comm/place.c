@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See place.h.
+ */
+#include "comm/place.h"
+
+#include "comm/gpu.h"
+#include "comm/remote_internal.h"
+#include "comm/service.h"
+#include "device/device.h"
+
+/* The segment has few pages yet, which move along. */
+static void
+take(ulyx_comm_t *comm, const struct uli_bind_wish *wish)
+{
+    uli_binding_make(&comm->settings, wish, &comm->binding);
+    uli_bind_memory(&comm->binding, comm->segment.address, comm->segment.bytes);
+}
+
+void
+uli_place_own(ulyx_comm_t *comm)
+{
+    const struct uli_bind_wish wish = {NULL, NULL};
+    take(comm, &wish);
+}
+
+void
+uli_place_gpu(ulyx_comm_t *comm)
+{
+    char bus[32] = "";
+    struct uli_bind_wish wish = {bus, NULL};
+    if (comm->gpu->ops->bus_id(comm->gpu->device, bus))
+        wish.gpu = "of unknown address";
+    take(comm, &wish);
+}
+
+void
+uli_place_net(ulyx_comm_t *comm)
+{
+    const struct uli_net_ops *ops = comm->remote->ops;
+    struct uli_bind_wish wish = {
+        NULL, ops->devices ? ops->devices(comm->net) : NULL};
+    struct uli_binding near;
+    if (comm->gpu || !wish.nics)
+        return;
+    uli_binding_make(&comm->settings, &wish, &near);
+    if (near.ncores == 0 && near.memory == ULI_TOPO_UNKNOWN)
+        return; /* the rank's own cores, if they say anything */
+    comm->binding = near;
+    uli_bind_memory(&comm->binding, comm->segment.address, comm->segment.bytes);
+    uli_service_bind(comm);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a rank's helper threads and the library's own memory belong: at the
+ * NUMA node of the rank's device, within the cores that the rank may use.
+ *
+ * Only threads and memory of the library are bound; a caller's thread stays
+ * where it is, and so does whatever cannot be bound (said once a process).
+ */
+#ifndef ULI_TOPOLOGY_BIND_H
+#define ULI_TOPOLOGY_BIND_H
+
+#include <pthread.h>
+#include "topology/topology.h"
+
+enum { ULI_BINDING_CORES = 8192, ULI_BINDING_TEXT = 192 };
+
+struct uli_binding {
+    uint64_t cores[ULI_BINDING_CORES / 64]; /* a bit each, system's numbers */
+    int32_t ncores;                         /* 0: threads stay as they are */
+    int32_t memory; /* system's number of the NUMA node that memory is to come
+                     * from, or ULI_TOPO_UNKNOWN */
+    char text[ULI_BINDING_TEXT]; /* where and why, or why not */
+};
+
+/* What a rank is to be near: a GPU by its address ("0000:1b:00.0"), else the
+ * first of `nics` ("mlx5_0:1,..." or "eth0") that the machine has, else its own
+ * cores. */
+struct uli_bind_wish {
+    const char *gpu, *nics; /* or NULL */
+};
+
+/* On that machine, for a rank that may use the cores given (the system's
+ * numbers). A device: the cores of its NUMA node that are among them, and the
+ * nearest memory. None: those cores, if they are all of one NUMA node. Pure. */
+void uli_binding_find(const struct uli_topology *topology,
+    const struct uli_bind_wish *wish, const int32_t *cores, int32_t ncores,
+    struct uli_binding *binding_p);
+
+/* For the calling thread's cores on this machine, unless settings->bind says
+ * off. Looks no further where there is one NUMA node. */
+void uli_binding_make(const struct uli_settings *settings,
+    const struct uli_bind_wish *wish, struct uli_binding *binding_p);
+
+/* Adds the cores of one to those of all: of a thread that serves both. */
+void uli_binding_add(struct uli_binding *all, const struct uli_binding *one);
+
+/* Lets a thread of the library run on the cores only. */
+void uli_bind_thread(const struct uli_binding *binding, pthread_t thread);
+/* Whole pages: those that are touched from now on come from the NUMA node
+ * while it has any, those that were are moved. */
+void uli_bind_memory(
+    const struct uli_binding *binding, void *address, int64_t bytes);
+
+/* The same for what a driver allocates in the calling thread between begin and
+ * end, which gives back the thread's own policy. */
+struct uli_bind_scope {
+    bool active;
+    int mode;
+    unsigned long nodes[16];
+};
+void uli_bind_begin(
+    const struct uli_binding *binding, struct uli_bind_scope *scope_p);
+void uli_bind_end(const struct uli_bind_scope *scope);
+
+#endif
