@@ -19,7 +19,7 @@ netns-test.sh suite [--build FOLDER] [--short] [--only PATTERN]
 netns-test.sh check
     ends with 77, and says why, where hosts cannot be made
 
-options of run; spread takes -H, --rate, --queue, --limit
+options of run; spread takes -H, --rate, --queue, --loss, --limit
     -H HOSTS          hosts, 2 when not given; each is HOST in 0 .. HOSTS-1
     -R RANKS          ranks on each host, 1 when not given
     --launch hand     ULYX_RANK, ULYX_NRANKS and a meeting at MASTER_ADDR with
@@ -28,10 +28,19 @@ options of run; spread takes -H, --rate, --queue, --limit
     --rate RATE       each host's link, both ways: tc's words, 1gbit
     --queue BYTES     of the limited link: a tiny one loses packets
     --env NAME=VALUE  for all ranks; --env RANK:NAME=VALUE for one of them
+    --loss PERCENT    packets that the links lose (77 where the kernel has no
+                      netem)
     --fault FAULT     down:HOST:SECONDS    the link goes down after so long
+                      off:HOST:SECONDS     the host's own end of it does
                       vanish:HOST:SECONDS  the host goes, with all on it
+                      freeze:HOST:SECONDS  all ranks on it are stopped
                       kill:RANK:SECONDS    one rank is killed
-                      stop:RANK:SECONDS    one rank is stopped (hand only)
+                      stop:RANK:SECONDS    one rank is stopped
+                      pause:RANK:SECONDS:FOR  and goes on after so long
+                      hand only, but for down, off and vanish; SECONDS is
+                      "before" for what happens before ranks start
+    --begun TEXT      faults' seconds count from when all ranks have written
+                      this; wants --logs
     --limit SECONDS   then ranks are killed and their exit is 124; 120
     --logs FOLDER     keeps what rank N wrote in FOLDER/rank-N, FOLDER/exits
 
@@ -98,6 +107,12 @@ in_net() {
 # limit PID DEVICE: the rate and queue of what leaves by it. The burst holds
 # the largest packet that the kernel hands down, but for tiny queues.
 limit() {
+    if [ -n "$loss" ]; then
+        in_net "$1" tc qdisc add dev "$2" root netem loss "$loss%" \
+            limit 10000 2>/dev/null && return 0
+        echo "netns-test.sh: skipped: this kernel has no netem" >&2
+        exit 77
+    fi
     [ -n "$rate" ] || return 0
     if [ -n "$queue" ]; then
         in_net "$1" tc qdisc add dev "$2" root tbf rate "$rate" \
@@ -253,23 +268,84 @@ outer_pid() {
         done
 }
 
-# fault KIND:WHERE:SECONDS, in the background.
-fault() {
-    kind=${1%%:*}
-    where=${1#*:}
-    # dies with the hosts
-    nsenter --target "$switch" --pid -- sleep "${where#*:}" || return 0
-    where=${where%%:*}
-    echo "netns-test.sh: $kind $where" >&2
-    case $kind in
-    down) in_net "$switch" ip link set "port$where" down ;;
+# All ranks of host $1 that live.
+ranks_on() {
+    r=$(($1 * ranks))
+    while [ $r -lt $((($1 + 1) * ranks)) ]; do
+        echo $r
+        r=$((r + 1))
+    done
+}
+
+signal_rank() { # SIGNAL RANK
+    p=$(outer_pid "$2")
+    [ -z "$p" ] || kill "-$1" "$p" 2>/dev/null || true
+}
+
+# Until all ranks have written the text. The sleeps end with the hosts.
+await_begun() {
+    [ -n "$begun" ] || return 0
+    r=0
+    while [ $r -lt $((hosts * ranks)) ]; do
+        if grep -q -F "$begun" "$logs/rank-$r" 2>/dev/null; then
+            r=$((r + 1))
+        else
+            pause 0.05 || return 1
+        fi
+    done
+}
+
+pause() {
+    nsenter --target "$switch" --pid -- sleep "$1"
+}
+
+# strike KIND WHERE [FOR]
+strike() {
+    echo "netns-test.sh: $1 $2" >&2
+    case $1 in
+    down) in_net "$switch" ip link set "port$2" down ;;
+    off) in_net "$(cat "$work/10.77.0.$(($2 + 1))")" ip link set eth0 down ;;
     vanish)
-        in_net "$switch" ip link delete "port$where"
-        kill -KILL "$(cat "$work/10.77.0.$((where + 1))")"
+        in_net "$switch" ip link delete "port$2"
+        kill -KILL "$(cat "$work/10.77.0.$(($2 + 1))")"
         ;;
-    kill) kill -KILL "$(outer_pid "$where")" ;;
-    stop) kill -STOP "$(outer_pid "$where")" ;;
+    freeze)
+        for r in $(ranks_on "$2"); do signal_rank STOP "$r"; done
+        ;;
+    kill) signal_rank KILL "$2" ;;
+    stop) signal_rank STOP "$2" ;;
+    pause)
+        signal_rank STOP "$2"
+        pause "$3" || return 0
+        echo "netns-test.sh: $2 goes on" >&2
+        signal_rank CONT "$2"
+        ;;
     esac
+}
+
+# fault KIND:WHERE:SECONDS[:FOR], in the background.
+fault() {
+    (
+        IFS=:
+        # shellcheck disable=SC2086 # its words
+        set -- $1
+        unset IFS
+        await_begun || exit 0
+        pause "$3" || exit 0
+        strike "$1" "$2" "${4:-}"
+    )
+}
+
+# Those of before the ranks, at once.
+faults_before() {
+    for f in $faults; do
+        case $f in
+        *:before)
+            f=${f%:before}
+            strike "${f%%:*}" "${f#*:}"
+            ;;
+        esac
+    done
 }
 
 # True when rank $1 was on a host that --fault took away, or was itself ended.
@@ -277,6 +353,17 @@ is_gone() {
     for f in $faults; do
         case $f in
         vanish:$(($1 / ranks)):* | kill:$1:* | stop:$1:*) return 0 ;;
+        freeze:$(($1 / ranks)):*) return 0 ;;
+        esac
+    done
+    return 1
+}
+
+# True when rank $1 is stopped for good: it goes with its host.
+is_stopped() {
+    for f in $faults; do
+        case $f in
+        stop:$1:* | freeze:$(($1 / ranks)):*) return 0 ;;
         esac
     done
     return 1
@@ -289,9 +376,7 @@ collect() {
     status=0
     r=0
     for job in $jobs_pids; do
-        case "$faults " in # a stopped one goes with its host
-        *" stop:$r:"*) r=$((r + 1)) && continue ;;
-        esac
+        is_stopped $r && r=$((r + 1)) && continue
         code=0
         wait "$job" || code=$?
         echo "$r $code" >>"$logs/exits"
@@ -310,8 +395,8 @@ collect() {
 parse() {
     while [ $# -gt 0 ]; do
         case $1 in
-        -H | -R | --launch | --rate | --queue | --env | --fault | --limit | \
-            --logs | --placement)
+        -H | -R | --launch | --rate | --queue | --loss | --env | --fault | \
+            --begun | --limit | --logs | --placement)
             [ $# -gt 1 ] || die "$1 wants a value"
             ;;
         esac
@@ -325,6 +410,8 @@ parse() {
         --placement) placement=$2 ;;
         --rate) rate=$2 ;;
         --queue) queue=$2 ;;
+        --loss) loss=$2 ;;
+        --begun) begun=$2 ;;
         --env) environment="$environment$2
 " ;;
         --fault) faults="$faults $2" ;;
@@ -347,9 +434,15 @@ check_options() {
         die "1 to 200 hosts, 1 rank or more on each"
     fi
     [ -z "$queue" ] || [ -n "$rate" ] || die "--queue belongs to --rate"
+    [ -z "$loss" ] || [ -z "$rate" ] || die "--loss and --rate exclude each other"
+    [ -z "$begun" ] || [ -n "$logs" ] || die "--begun wants --logs"
     for f in $faults; do
         case $f in
-        down:*:* | vanish:*:* | kill:*:* | stop:*:*) ;;
+        pause:*:*:*) ;;
+        *:*:*:*) die "--fault $f has a word too many" ;;
+        down:*:* | off:*:*) ;;
+        *:before) die "--fault $f: only down and off come before" ;;
+        vanish:*:* | freeze:*:* | kill:*:* | stop:*:*) ;;
         *) die "--fault $f is not understood (--help)" ;;
         esac
     done
@@ -357,7 +450,7 @@ check_options() {
     hand) ;;
     mpirun)
         case $faults$environment in
-        *kill:* | *stop:* | [0-9]*:*=*)
+        *kill:* | *stop:* | *pause:* | *freeze:* | [0-9]*:*=*)
             die "faults and variables of one rank want --launch hand"
             ;;
         esac
@@ -375,8 +468,8 @@ check_options() {
 run() {
     launch=$1 placement=block
     shift
-    hosts=2 ranks=1 rate='' queue='' environment='' faults=''
-    seconds=120 logs=''
+    hosts=2 ranks=1 rate='' queue='' loss='' environment='' faults=''
+    seconds=120 logs='' begun=''
     parse "$@"
     shift $(($# - left))
     [ $# -gt 0 ] || die "no command (--help)"
@@ -395,12 +488,14 @@ run() {
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
     make_hosts
+    faults_before
     case $launch in
     hand) by_hand "$@" ;;
     mpirun) by_mpirun "$@" ;;
     test) by_test "$@" ;;
     esac
     for f in $faults; do
+        case $f in *:before) continue ;; esac
         fault "$f" &
         keepers="$keepers $!"
     done

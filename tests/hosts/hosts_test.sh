@@ -63,6 +63,25 @@ grep -q '^2 ' "$work/exits" && fail "rank 2 was not stopped"
 grep -q '^1 137$' "$work/exits" || fail "host 1 did not vanish"
 grep -q '^2 0$' "$work/exits" || fail "host 2 did not stay"
 
+# Rank 0 looks at the clock until it has been away for a second.
+# shellcheck disable=SC2016
+"$netns" run -H 2 -R 2 --logs "$work" --begun here --fault pause:0:0.1:1.5 \
+    --fault freeze:1:0.1 --limit 60 sh -c '
+    echo here
+    while [ "$ULYX_RANK" != 1 ]; do
+        a=$(date +%s%N) && sleep 0.02
+        [ $(($(date +%s%N) - a)) -lt 1000000000 ] || exit 0
+    done'
+grep -q '^0 0$' "$work/exits" || fail "rank 0 was not paused"
+grep -q '^[23] ' "$work/exits" && fail "what is frozen was waited for"
+for where in down off; do
+    # shellcheck disable=SC2016
+    "$netns" run -H 2 --logs "$work" --fault $where:1:before sh -c '
+        ip link show eth0'
+    said 0 | grep -q 'state UP' || fail "host 0 has no link: $(said 0)"
+    said 1 | grep -q 'state UP' && fail "host 1 has a link: $(said 1)"
+done
+
 # ---- an interrupted run takes its hosts along
 # shellcheck disable=SC2016
 "$netns" run --logs "$work" sh -c '

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A plan for q, k and v with KV heads that ranks of a host share, and its
+ * tensors: what the programs that run on several hosts exchange.
+ */
+#ifndef TESTS_HOSTS_EXCHANGE_H
+#define TESTS_HOSTS_EXCHANGE_H
+
+#include <stdint.h>
+#include "comm/comm.h"
+#include "ulyx/ulyx.h"
+
+enum { HEADS = 8, KV_HEADS = 2, DIM = 32, TENSORS = 3 };
+
+struct exchange {
+    ulyx_comm_t *comm;
+    ulyx_plan_t *plan;
+    int32_t rank, nranks;
+    int64_t rows;
+    /* seq and back: [own rows][heads][DIM] bf16; head: [rows][own heads][DIM],
+     * with room for the elements of partial sums */
+    unsigned char *seq[TENSORS], *back[TENSORS], *head[TENSORS];
+    size_t bytes[TENSORS], head_bytes[TENSORS];
+};
+
+int64_t exchange_heads(int tensor);
+/* By the environment. The communicator stays when the plan fails. */
+ulyx_status_t exchange_meet(struct exchange *exchange);
+ulyx_status_t exchange_plan(struct exchange *exchange);
+void exchange_close(struct exchange *exchange);
+
+#endif

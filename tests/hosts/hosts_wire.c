@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an exchange puts on a host's link: counted by the kernel, told by the
+ * plan, and computed here from the shape alone.
+ *
+ *     hosts_wire CALLS ROWS
+ *
+ * For each operation, of the ranks of one host and so many calls:
+ *
+ *     due    a head of a row to each rank that reads it on another host or, of
+ *            algo hier, to each host; a share of a sum from each rank or host
+ *     plan   the plan's wire_bytes: due, and by hier less than 8 a sum more
+ *     link   what has left by the interface, in packets
+ *
+ * plan <= link, for nothing is compressed; and, since what is not payload is
+ *     a header and words of 512 bytes at most for each put, of which there are
+ *     at most 16 a pair of ranks and call (READY, LETTER, DONE, records) and
+ *     two a chunk (FILLED or credit), here of 64 KiB and more: 1 / 64;
+ *     UCX's header of 64 bytes at most a fragment of 8 KiB: 1 / 128;
+ *     headers of Ethernet, IP and TCP, 94 bytes at most a packet;
+ *     1460 bytes at most a segment sent again;
+ *     64 KiB of barriers, keepalives, ARP,
+ * link <= plan * (1 + 3 / 128) + 8192 a pair and call + 94 a packet + 1460 a
+ * segment sent again + 65536. Ends with 0, or says what is not so and ends
+ * with 3 (a call failed) or 5.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "collectives/plan.h"
+#include "exchange.h"
+
+struct counters {
+    int64_t bytes, packets, again; /* sent */
+};
+
+/* The first interface but loopback. A process sees its own network's. */
+static void
+read_interface(struct counters *counters_p)
+{
+    char line[512];
+    FILE *file = fopen("/proc/net/dev", "r");
+    while (file && fgets(line, sizeof(line), file)) {
+        char *colon = strchr(line, ':');
+        if (!colon || strstr(line, " lo:"))
+            continue;
+        sscanf(colon + 1, /* eight columns of what was received go before */
+            "%*s %*s %*s %*s %*s %*s %*s %*s %" SCNd64 "%" SCNd64,
+            &counters_p->bytes, &counters_p->packets);
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
+/* "Tcp: names" and "Tcp: values", in the same order. */
+static void
+read_segments_again(struct counters *counters_p)
+{
+    char names[1024], values[1024], *name_at, *value_at;
+    FILE *file = fopen("/proc/net/snmp", "r");
+    while (file && fgets(names, sizeof(names), file)) {
+        if (strncmp(names, "Tcp:", 4) || !fgets(values, sizeof(values), file))
+            continue;
+        char *name = strtok_r(names, " ", &name_at);
+        char *value = strtok_r(values, " ", &value_at);
+        while (name && value && strcmp(name, "RetransSegs")) {
+            name = strtok_r(NULL, " ", &name_at);
+            value = strtok_r(NULL, " ", &value_at);
+        }
+        counters_p->again = value ? atoll(value) : 0;
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
+static struct counters
+sample(void)
+{
+    struct counters counters = {-1, -1, -1};
+    read_interface(&counters);
+    read_segments_again(&counters);
+    return counters;
+}
+
+/* ---- what is due --------------------------------------------------------- */
+
+/* Heads of a tensor that the ranks of a node have among them: each rank's, or
+ * each head once. */
+static int64_t
+heads_of_node(const struct exchange *x, int t, int32_t node, bool once)
+{
+    bool has[HEADS] = {false};
+    int64_t sum = 0, different = 0;
+    for (int32_t r = 0; r < x->nranks; r++) {
+        int64_t first = 0, count = 0;
+        if (x->comm->peers[r].node != node)
+            continue;
+        ulyx_plan_get_heads(x->plan, t, r, &first, &count);
+        for (int64_t h = first; h < first + count; h++)
+            has[h] = true;
+        sum += count;
+    }
+    for (int h = 0; h < HEADS; h++)
+        different += has[h];
+    return once ? different : sum;
+}
+
+static int64_t
+rows_of_node(const struct exchange *x, int32_t node)
+{
+    int64_t sum = 0, rows = 0;
+    for (int32_t r = 0; r < x->nranks; r++) {
+        ulyx_plan_get_seq_rows(x->plan, 0, r, &rows);
+        sum += x->comm->peers[r].node == node ? rows : 0;
+    }
+    return sum;
+}
+
+/* Of one call, bytes from this rank's node to all others. HEAD_TO_SEQ takes a
+ * head that several ranks have from one of them, here of this node. */
+static int64_t
+due_bytes(const struct exchange *x, ulyx_operation_t operation, bool hier)
+{
+    int32_t mine = x->comm->peers[x->rank].node;
+    bool once = hier || operation == ULYX_HEAD_TO_SEQ;
+    int64_t bytes = 0;
+    for (int32_t n = 0; n < x->comm->nnodes; n++)
+        for (int t = 0; t < TENSORS && n != mine; t++) {
+            ulyx_dtype_t partial = ULYX_DTYPE_BF16;
+            if (operation == ULYX_SEQ_TO_HEAD) {
+                bytes += rows_of_node(x, mine) * DIM * 2 *
+                         heads_of_node(x, t, n, once);
+                continue;
+            }
+            if (operation == ULYX_SEQ_TO_HEAD_ADJOINT)
+                ulyx_plan_get_partial_dtype(x->plan, t, &partial);
+            bytes += rows_of_node(x, n) * DIM *
+                     heads_of_node(x, t, mine, once) *
+                     (partial == ULYX_DTYPE_F32 ? 4 : 2);
+        }
+    return bytes;
+}
+
+/* ---- what is sent -------------------------------------------------------- */
+
+/* The plan's bytes of one call, added over the ranks of this node. */
+static ulyx_status_t
+plan_bytes(
+    struct exchange *x, ulyx_operation_t operation, int64_t *all, int64_t *sum)
+{
+    ulyx_traffic_t traffic = {.size = sizeof(traffic)};
+    ULI_TRY(ulyx_plan_get_traffic(x->plan, operation, &traffic));
+    ULI_TRY(ulyx_allgather(
+        x->comm, &traffic.wire_bytes, all, (int64_t)sizeof(*all), NULL));
+    *sum = 0;
+    for (int32_t r = 0; r < x->nranks; r++)
+        if (x->comm->peers[r].node == x->comm->peers[x->rank].node)
+            *sum += all[r];
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+calls(struct exchange *x, ulyx_operation_t operation, int count)
+{
+    bool out = operation == ULYX_SEQ_TO_HEAD;
+    const void *const *src = (const void *const *)(out ? x->seq : x->head);
+    void *const *dst = (void *const *)(out ? x->head : x->back);
+    ULI_TRY(ulyx_comm_barrier(x->comm));
+    for (int i = 0; i < count; i++)
+        ULI_TRY(ulyx_reshuffle_execute(x->plan, operation, src, dst, NULL));
+    return ulyx_comm_barrier(x->comm);
+}
+
+/* pairs: of a rank of this node and one of another. 0, or what is not so. */
+static const char *
+judge(const struct exchange *x, int64_t due, int64_t plan,
+    const struct counters *sent, int64_t count)
+{
+    int64_t here = 0;
+    for (int32_t r = 0; r < x->nranks; r++)
+        here += x->comm->peers[r].node == x->comm->peers[x->rank].node;
+    int64_t pairs = here * (x->nranks - here);
+    int64_t most = count * plan + count * plan / 128 * 3 +
+                   8192 * pairs * count + 94 * sent->packets +
+                   1460 * sent->again + 65536;
+    if (plan < due || plan > due + due / 64)
+        return "the plan's bytes are not what is due";
+    if (sent->bytes < count * plan)
+        return "less has left than the plan says";
+    return sent->bytes > most ? "more has left than headers explain" : NULL;
+}
+
+static int
+measure(struct exchange *x, ulyx_operation_t operation, int count, int64_t *all)
+{
+    struct counters before, after;
+    bool hier = strcmp(uli_algo_name(x->plan->algo), "hier") == 0;
+    int64_t due = due_bytes(x, operation, hier), plan = 0;
+    ulyx_status_t status = plan_bytes(x, operation, all, &plan);
+    if (status == ULYX_SUCCESS)
+        status = calls(x, operation, 2); /* connections, and their windows */
+    before = sample();
+    if (status == ULYX_SUCCESS)
+        status = calls(x, operation, count);
+    after = sample();
+    if (status != ULYX_SUCCESS)
+        return printf("rank %d: %s\n", x->rank, ulyx_last_error()), 3;
+    struct counters sent = {after.bytes - before.bytes,
+        after.packets - before.packets, after.again - before.again};
+    const char *wrong = judge(x, due, plan, &sent, count);
+    printf("rank %d, %s %s: due %" PRId64 ", plan %" PRId64 ", link %" PRId64
+           " = %.4f of plan in %" PRId64 " packets, %" PRId64
+           " segments again: %s\n",
+        x->rank, uli_algo_name(x->plan->algo), uli_operation_name(operation),
+        due * count, plan * count, sent.bytes,
+        (double)sent.bytes / (double)(plan * count), sent.packets, sent.again,
+        wrong ? wrong : "ok");
+    return wrong ? 5 : 0;
+}
+
+static int
+measure_all(struct exchange *x, int count)
+{
+    static const ulyx_operation_t operations[] = {
+        ULYX_SEQ_TO_HEAD, ULYX_HEAD_TO_SEQ, ULYX_SEQ_TO_HEAD_ADJOINT};
+    int64_t *all = calloc((size_t)x->nranks, sizeof(*all));
+    int code = all ? 0 : 3;
+    for (int i = 0; i < 3 && code == 0; i++)
+        code = measure(x, operations[i], count, all);
+    free(all);
+    return code;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct exchange x = {.rows = argc > 2 ? atoll(argv[2]) : 16384};
+    int code, count = argc > 1 ? atoi(argv[1]) : 10;
+    if (exchange_meet(&x) != ULYX_SUCCESS || exchange_plan(&x) != ULYX_SUCCESS)
+        code = printf("%s\n", ulyx_last_error()) ? 3 : 3;
+    else
+        code = measure_all(&x, count);
+    exchange_close(&x);
+    return code;
+}
