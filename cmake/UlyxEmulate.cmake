@@ -71,17 +71,22 @@ function(ulyx_emulated_test name)
   ulyx_emulated_links(${name})
 endfunction()
 
-function(ulyx_emulated_api_test name)
-  if(ULYX_SANITIZE)
-    return()
-  endif()
-  ulyx_emulated_test(${name} ${ARGN})
+# The whole library for a target that has the emulator.
+function(ulyx_emulated_library name)
   target_sources(${name} PRIVATE $<TARGET_OBJECTS:ulyx_emulated_driver>)
   target_link_libraries(${name} PRIVATE ulyx_emulated_api)
   add_dependencies(${name} ulyx_emulated_libcuda)
   # A run path of the old kind comes before LD_LIBRARY_PATH.
   set_target_properties(${name} PROPERTIES BUILD_RPATH ${ULYX_EMULATED_LIBCUDA})
   target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
+endfunction()
+
+function(ulyx_emulated_api_test name)
+  if(ULYX_SANITIZE)
+    return()
+  endif()
+  ulyx_emulated_test(${name} ${ARGN})
+  ulyx_emulated_library(${name})
 endfunction()
 
 # A program of ours with kernels, for tests with arguments of their own.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device memory of a rank: its device, stream and sides. Fills and checks work
- * on the host's copy of a side, which travels whole.
+ * Device memory of a rank: its device, stream, timers and sides. Fills and
+ * checks work on the host's copy of a side, which travels whole.
  */
 #include "perf.h"
 
@@ -48,12 +48,23 @@ perf_device_open(struct perf_rank *rank)
 {
     return perf_tell("current device", DEVICES->current(&rank->device)) &&
            perf_tell(
-               "stream", DEVICES->stream_create(rank->device, &rank->stream));
+               "stream", DEVICES->stream_create(rank->device, &rank->stream)) &&
+           perf_tell("timer",
+               DEVICES->timer_create(rank->device, &rank->timers[0])) &&
+           perf_tell(
+               "timer", DEVICES->timer_create(rank->device, &rank->timers[1]));
 }
 
 void
 perf_device_close(struct perf_rank *rank)
 {
+    perf_graph_drop(rank, 1);
+    for (int i = 0; i < 2; i++) {
+        if (rank->timers[i] != NULL)
+            perf_tell(
+                "timer", DEVICES->event_destroy(rank->device, rank->timers[i]));
+        rank->timers[i] = NULL;
+    }
     if (rank->stream != NULL)
         perf_tell(
             "stream", DEVICES->stream_destroy(rank->device, rank->stream));
@@ -109,5 +120,85 @@ perf_device_wait(struct perf_rank *ranks, int count_ranks)
             ok = perf_tell("stream",
                      DEVICES->stream_wait(ranks[r].device, ranks[r].stream)) &&
                  ok;
+    return ok;
+}
+
+bool
+perf_device_start(struct perf_rank *ranks, int count_ranks)
+{
+    bool ok = true;
+
+    for (int r = 0; r < count_ranks && ok; r++)
+        ok = perf_tell("timer", DEVICES->event_record(ranks[r].device,
+                                    ranks[r].timers[0], ranks[r].stream));
+    return ok;
+}
+
+bool
+perf_device_stop(struct perf_rank *ranks, int count_ranks, double *seconds_p)
+{
+    bool ok = true;
+
+    for (int r = 0; r < count_ranks && ok; r++)
+        ok = perf_tell("timer", DEVICES->event_record(ranks[r].device,
+                                    ranks[r].timers[1], ranks[r].stream));
+    ok = ok && perf_device_wait(ranks, count_ranks);
+    for (int r = 0; r < count_ranks && ok; r++)
+        ok = perf_tell(
+            "timer", DEVICES->timer_elapsed(ranks[r].device, ranks[r].timers[0],
+                         ranks[r].timers[1], &seconds_p[r]));
+    return ok;
+}
+
+/* ---- graphs -------------------------------------------------------------- */
+
+bool
+perf_graph_begin(struct perf_rank *ranks, int count_ranks)
+{
+    bool ok = true;
+
+    for (int r = 0; r < count_ranks && ok; r++)
+        ok = perf_tell(
+            "capture", DEVICES->graph_begin(ranks[r].device, ranks[r].stream));
+    return ok;
+}
+
+bool
+perf_graph_end(struct perf_rank *ranks, int count_ranks)
+{
+    bool ok = true;
+
+    for (int r = 0; r < count_ranks; r++)
+        ok = perf_tell("capture", DEVICES->graph_end(ranks[r].device,
+                                      ranks[r].stream, &ranks[r].graph)) &&
+             ok;
+    return ok;
+}
+
+/* Each rank once, then all again: ranks of a thread wait for each other. */
+bool
+perf_graph_replay(struct perf_rank *ranks, int count_ranks, int times)
+{
+    bool ok = true;
+
+    for (int i = 0; i < times; i++)
+        for (int r = 0; r < count_ranks && ok; r++)
+            ok = perf_tell("graph", DEVICES->graph_launch(ranks[r].device,
+                                        ranks[r].graph, ranks[r].stream));
+    return ok;
+}
+
+bool
+perf_graph_drop(struct perf_rank *ranks, int count_ranks)
+{
+    bool ok = true;
+
+    for (int r = 0; r < count_ranks; r++) {
+        if (ranks[r].graph != NULL)
+            ok = perf_tell("graph",
+                     DEVICES->graph_destroy(ranks[r].device, ranks[r].graph)) &&
+                 ok;
+        ranks[r].graph = NULL;
+    }
     return ok;
 }

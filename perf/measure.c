@@ -140,33 +140,83 @@ over_ranks(const double *starts, const double *ends, int32_t n, int average)
     }
 }
 
+/* Runs the operations of a block and tells when each of this thread's ranks
+ * started and ended. */
+static bool
+time_on_host(enum runner runner, struct perf_rank *ranks, int count_ranks,
+    int count, const struct perf_options *options, double *starts_p,
+    double *ends_p)
+{
+    double start, end;
+    bool ok;
+
+    if (!perf_barrier(ranks, count_ranks))
+        return false;
+    start = (double)uli_clock_ns() * 1e-9;
+    ok = run(runner, ranks, count_ranks, count, options->blocking);
+    end = (double)uli_clock_ns() * 1e-9;
+    for (int r = 0; r < count_ranks; r++) {
+        starts_p[r] = start;
+        ends_p[r] = end;
+    }
+    return ok;
+}
+
+/* A capture is ended whatever became of it. */
+static bool
+capture(enum runner runner, struct perf_rank *ranks, int count_ranks, int count)
+{
+    bool ok = run_some(runner, ranks, count_ranks, count);
+
+    return perf_graph_end(ranks, count_ranks) && ok;
+}
+
+/* The same between events; a graph's times are of one replay. */
+static bool
+time_on_device(enum runner runner, struct perf_rank *ranks, int count_ranks,
+    int count, const struct perf_options *options, double *ends_p)
+{
+    int replays = options->replays;
+    bool ok = true;
+
+    if (replays > 0)
+        ok = perf_graph_begin(ranks, count_ranks) &&
+             capture(runner, ranks, count_ranks, count);
+    ok = ok && perf_barrier(ranks, count_ranks) &&
+         perf_device_start(ranks, count_ranks);
+    if (replays > 0)
+        ok = ok && perf_graph_replay(ranks, count_ranks, replays);
+    else
+        ok = ok && run(runner, ranks, count_ranks, count, options->blocking);
+    ok = ok && perf_device_stop(ranks, count_ranks, ends_p);
+    for (int r = 0; r < count_ranks && replays > 0; r++)
+        ends_p[r] /= replays;
+    return perf_graph_drop(ranks, count_ranks) && ok;
+}
+
 /* Seconds an operation of one block; < 0 on failure. */
 static double
 block(enum runner runner, struct perf_rank *ranks, int count_ranks, int count,
     const struct perf_options *options)
 {
-    int32_t n = ranks[0].nranks;
-    double *times = calloc((size_t)n * 2 + (size_t)count_ranks, sizeof(double));
-    double *ends = times + n, *mine = ends + n, result = -1;
-    double start, end;
-    bool ok;
+    size_t n = (size_t)ranks[0].nranks, own = (size_t)count_ranks;
+    double *times = calloc(2 * (n + own), sizeof(*times));
+    double *ends = times + n, *starts_of = ends + n, *ends_of = starts_of + own;
+    double result = -1;
+    bool ok = times != NULL;
 
-    if (times == NULL || !perf_barrier(ranks, count_ranks)) {
-        free(times);
-        return -1;
-    }
-    start = (double)uli_clock_ns() * 1e-9;
-    ok = run(runner, ranks, count_ranks, count, options->blocking) &&
-         perf_device_wait(ranks, count_ranks);
-    end = (double)uli_clock_ns() * 1e-9;
-    for (int i = 0; i < count_ranks; i++)
-        mine[i] = start;
-    ok = ok && perf_gather(ranks, count_ranks, mine, sizeof(*mine), times);
-    for (int i = 0; i < count_ranks; i++)
-        mine[i] = end;
-    ok = ok && perf_gather(ranks, count_ranks, mine, sizeof(*mine), ends);
+    if (ok && options->cuda)
+        ok =
+            time_on_device(runner, ranks, count_ranks, count, options, ends_of);
+    else if (ok)
+        ok = time_on_host(
+            runner, ranks, count_ranks, count, options, starts_of, ends_of);
+    ok = ok &&
+         perf_gather(ranks, count_ranks, starts_of, sizeof(*times), times) &&
+         perf_gather(ranks, count_ranks, ends_of, sizeof(*times), ends);
     if (ok)
-        result = over_ranks(times, ends, n, options->average) / count;
+        result =
+            over_ranks(times, ends, ranks[0].nranks, options->average) / count;
     free(times);
     return result;
 }

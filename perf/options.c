@@ -24,7 +24,6 @@ struct option {
 static const struct {
     const char *brief, *name, *why;
 } elsewhere[] = {
-    {"-G", "--cudagraph", "graphs need GPU memory"},
     {"-r", "--root", "no rank is a root here"},
     {"-y", "--stream_null", "streams need GPU memory"},
     {"-C", "--report_cputime", "a call on the host returns when it is done"},
@@ -66,6 +65,9 @@ static const struct option table[] = {
         "1: a barrier after each operation; 0, 2: none (0)"},
     {"-T", "--timeout", REAL, AT(timeout_s), 0, 86400,
         "seconds that any wait may take (ULYX_TIMEOUT); exit 4"},
+    {"-G", "--cudagraph", COUNT, AT(replays), 0, 1e6,
+        "capture a block's operations and launch the graph so many times; of "
+        "device memory (0)"},
     {"-J", "--output_file", TEXT, AT(json_file), 0, 0,
         "JSON to this file, anew (perf/schema.json describes it)"},
     {"-a", "--average", COUNT, AT(average), 0, 3,

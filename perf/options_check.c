@@ -95,6 +95,11 @@ check_memory(struct perf_options *o)
     o->cuda = strcmp(o->memory, "cuda") == 0;
     if (!o->cuda && strcmp(o->memory, "host") != 0)
         return refuse("--memory", o->memory, "host cuda");
+    if (o->replays > 0 && (!o->cuda || o->blocking == 1)) {
+        fprintf(stderr, "ulyx_perf: --cudagraph wants --memory cuda and no "
+                        "--blocking 1\n");
+        return false;
+    }
     for (int v = 0; v < PERF_VERSUS; v++)
         if (o->vs[v] && o->cuda != (v >= PERF_VS_COPY)) {
             fprintf(stderr, "ulyx_perf: --vs %s wants --memory %s\n", names[v],

@@ -49,6 +49,7 @@ struct perf_options {
     int64_t min_bytes, max_bytes, step_bytes;
     double step_factor;
     int iterations, warmups, aggregate, cycles, check, average;
+    int replays; /* of a block's operations in a graph; 0 = no graph */
     int threads, ranks_per_thread, blocking, parallel_init;
     double timeout_s;
     const char *json_file;
@@ -137,7 +138,7 @@ struct perf_rank {
     struct perf_boxes *to; /* [nranks] what this rank sends to each */
     void *mpi;             /* comparator state */
     int32_t device;        /* ordinal, of device memory */
-    void *stream;
+    void *stream, *timers[2], *graph;
     struct perf_peers *peers; /* comparators of device memory */
 };
 /* Whether it went well; else says on stderr what did not. */
@@ -196,6 +197,17 @@ bool perf_side_up(struct perf_rank *rank, struct perf_side *side);
 bool perf_side_down(struct perf_rank *rank, struct perf_side *side);
 /* Until all that was enqueued has ended. Host memory: nothing. */
 bool perf_device_wait(struct perf_rank *ranks, int count_ranks);
+/* Around what is timed: events of each rank's stream; stop waits for the end
+ * and gives the seconds of each rank between them. */
+bool perf_device_start(struct perf_rank *ranks, int count_ranks);
+bool perf_device_stop(
+    struct perf_rank *ranks, int count_ranks, double *seconds_p);
+/* Between begin and end operations become each rank's graph, which replay
+ * launches so many times and drop frees. Freed by perf_device_close, too. */
+bool perf_graph_begin(struct perf_rank *ranks, int count_ranks);
+bool perf_graph_end(struct perf_rank *ranks, int count_ranks);
+bool perf_graph_replay(struct perf_rank *ranks, int count_ranks, int times);
+bool perf_graph_drop(struct perf_rank *ranks, int count_ranks);
 
 /* Comparators on device memory (versus_device.c). open is collective where
  * options ask for nccl. */

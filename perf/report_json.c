@@ -93,15 +93,16 @@ perf_json_open(
         ULYX_VERSION_MINOR, ULYX_VERSION_PATCH);
     now(start, sizeof(start));
     json->results = json_array();
-    json->root = json_pack("{s:i, s:s, s:s, s:o, s:o, s:{s:i, s:i, s:i, s:I, "
-                           "s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:i}, s:o}",
+    json->root = json_pack(
+        "{s:i, s:s, s:s, s:o, s:o, s:{s:i, s:i, s:i, s:I, "
+        "s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:s, s:i}, s:o}",
         "schema", 1, "version", version, "start_time", start, "args", arguments,
         "env", environment(), "config", "ranks", (int)nranks, "threads",
         o->threads, "ranks_per_thread", o->ranks_per_thread, "batch",
         (json_int_t)o->batch, "dtype", o->dtype, "order", o->order, "split",
         o->split, "windows", o->register_memory, "iterations", o->iterations,
         "warmups", o->warmups, "aggregate", o->aggregate, "average", o->average,
-        "results", json->results);
+        "memory", o->memory, "replays", o->replays, "results", json->results);
     return json;
 }
 

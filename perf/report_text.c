@@ -17,6 +17,14 @@ describe_columns(FILE *out, const struct perf_options *o)
         "through sets larger than the caches\n"
         "# busbw: what the rank that gets most must receive from others, over "
         "time\n");
+    if (o->cuda)
+        fprintf(out,
+            "# times are between events of each rank's stream, the longest "
+            "counts (--average 3)\n");
+    if (o->replays > 0)
+        fprintf(out,
+            "# the operations of a block are a graph, launched %d times\n",
+            o->replays);
     if (o->vs[PERF_VS_MEMCPY])
         fprintf(out,
             "# vs_memcpy: time of a plain copy of the same bytes by the same "

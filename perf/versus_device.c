@@ -19,10 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/cuda/exchange_gpu.h"
 #include "collectives/cuda/packed.h"
+#include "device/cuda_context.h"
+#include "device/cuda_driver.h"
 #include "device/device.h"
 
-enum { BLOCKS = 132, THREADS = 256 };
+enum { THREADS = 256 };
 
 struct perf_peers {
     ulyx_plan_t *nccl, *each[PERF_TENSORS];
@@ -54,6 +57,16 @@ copy_run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
 
 static const struct uli_batch_ops copying = {.run = copy_run};
 
+/* A block a multiprocessor. */
+static bool
+blocks_of(const struct perf_rank *rank, int32_t *blocks_p)
+{
+    return perf_tell("device", uli_cuda_enter(rank->device)) &&
+           perf_tell("multiprocessors",
+               uli_cuda_leave(uli_cuda_status(uli_gpu_multiprocessors(blocks_p),
+                   "cudaDeviceGetAttribute")));
+}
+
 static bool
 open_permute(struct perf_rank *rank, int32_t t)
 {
@@ -62,7 +75,8 @@ open_permute(struct perf_rank *rank, int32_t t)
     size_t n = (size_t)rank->nranks;
     uli_strides_t **strides = calloc(n, sizeof(*strides));
     int32_t *nodes = calloc(n, sizeof(*nodes));
-    bool ok = strides != NULL && nodes != NULL;
+    int32_t blocks = 0;
+    bool ok = strides != NULL && nodes != NULL && blocks_of(rank, &blocks);
 
     shape.ntensors = 1;
     shape.tensors[0] = shape.tensors[t];
@@ -80,7 +94,7 @@ open_permute(struct perf_rank *rank, int32_t t)
         .strides = strides,
         .device_ops = uli_device_ops(ULYX_MEMORY_CUDA),
         .device = rank->device,
-        .blocks = BLOCKS,
+        .blocks = blocks,
         .threads = THREADS,
         .batch_ops = &copying,
         .batch = (struct uli_batch *)(void *)rank};

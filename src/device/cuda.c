@@ -368,4 +368,10 @@ const struct uli_device_ops uli_device_cuda = {
     .event_record = cuda_event_record,
     .event_order = cuda_event_order,
     .event_test = cuda_event_test,
+    .timer_create = uli_cuda_timer_create,
+    .timer_elapsed = uli_cuda_timer_elapsed,
+    .graph_begin = uli_cuda_graph_begin,
+    .graph_end = uli_cuda_graph_end,
+    .graph_launch = uli_cuda_graph_launch,
+    .graph_destroy = uli_cuda_graph_destroy,
 };

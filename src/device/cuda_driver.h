@@ -137,7 +137,18 @@ enum {
     X(cuEventCreate, 2000, (uli_cu_handle * event, unsigned flags))            \
     X(cuEventDestroy, 4000, (uli_cu_handle event))                             \
     X(cuEventRecord, 2000, (uli_cu_handle event, uli_cu_handle stream))        \
-    X(cuEventQuery, 2000, (uli_cu_handle event))
+    X(cuEventQuery, 2000, (uli_cu_handle event))                               \
+    X(cuEventElapsedTime, 2000,                                                \
+        (float *ms, uli_cu_handle from, uli_cu_handle to))                     \
+    X(cuStreamBeginCapture, 10010, (uli_cu_handle stream, int mode))           \
+    X(cuStreamEndCapture, 10000,                                               \
+        (uli_cu_handle stream, uli_cu_handle * graph))                         \
+    X(cuGraphInstantiate, 11000,                                               \
+        (uli_cu_handle * exec, uli_cu_handle graph, uli_cu_handle * node,      \
+            char *text, size_t bytes))                                         \
+    X(cuGraphDestroy, 10000, (uli_cu_handle graph))                            \
+    X(cuGraphLaunch, 10000, (uli_cu_handle exec, uli_cu_handle stream))        \
+    X(cuGraphExecDestroy, 10000, (uli_cu_handle exec))
 
 #define ULI_CU_MEMBER(name, version, parameters)                               \
     uli_cu_result(*name) parameters;

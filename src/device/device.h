@@ -71,6 +71,17 @@ struct uli_device_ops {
     ulyx_status_t (*event_order)(int32_t device, void *event, void *stream);
     /* SUCCESS, or IN_PROGRESS (which sets no error). */
     ulyx_status_t (*event_test)(int32_t device, void *event);
+    /* An event that notes when it happened, destroyed as others are; elapsed
+     * is between two that have happened. */
+    ulyx_status_t (*timer_create)(int32_t device, void **event_p);
+    ulyx_status_t (*timer_elapsed)(
+        int32_t device, void *from, void *to, double *seconds_p);
+    /* What this thread enqueues on the stream until end is not done but kept
+     * as a graph that can be launched; end frees it again when it fails. */
+    ulyx_status_t (*graph_begin)(int32_t device, void *stream);
+    ulyx_status_t (*graph_end)(int32_t device, void *stream, void **graph_p);
+    ulyx_status_t (*graph_launch)(int32_t device, void *graph, void *stream);
+    ulyx_status_t (*graph_destroy)(int32_t device, void *graph);
 };
 
 /* ULYX_MEMORY_HOST or ULYX_MEMORY_CUDA; NULL for others. Never loads a driver:

@@ -147,6 +147,20 @@ host_event(int32_t device, void *event, void *stream)
     return no_streams();
 }
 
+static ulyx_status_t
+host_elapsed(int32_t device, void *from, void *to, double *seconds_p)
+{
+    (void)device, (void)from, (void)to, (void)seconds_p;
+    return no_streams();
+}
+
+static ulyx_status_t
+host_graph_end(int32_t device, void *stream, void **graph_p)
+{
+    (void)device, (void)stream, (void)graph_p;
+    return no_streams();
+}
+
 const struct uli_device_ops uli_device_host = {
     .name = "host",
     .memory_kind = ULYX_MEMORY_HOST,
@@ -172,6 +186,12 @@ const struct uli_device_ops uli_device_host = {
     .event_record = host_event,
     .event_order = host_event,
     .event_test = host_use,
+    .timer_create = host_create,
+    .timer_elapsed = host_elapsed,
+    .graph_begin = host_use,
+    .graph_end = host_graph_end,
+    .graph_launch = host_event,
+    .graph_destroy = host_use,
 };
 
 const struct uli_device_ops *

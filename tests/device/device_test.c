@@ -80,6 +80,9 @@ host_memory_has_no_streams(void **state)
     assert_string_equal(memory, "abc");
     assert_status(host->copy(0, memory, text, 4, text), ULYX_ERR_UNSUPPORTED);
     assert_status(host->stream_create(0, &stream), ULYX_ERR_UNSUPPORTED);
+    assert_status(host->timer_create(0, &stream), ULYX_ERR_UNSUPPORTED);
+    assert_status(host->graph_begin(0, text), ULYX_ERR_UNSUPPORTED);
+    assert_status(host->graph_end(0, text, &stream), ULYX_ERR_UNSUPPORTED);
     assert_ptr_equal(stream, text);
     assert_status(host->zero(0, memory, 2, NULL), ULYX_SUCCESS);
     assert_string_equal(memory + 2, "c");
@@ -334,6 +337,46 @@ work(void)
 }
 
 static void
+measure(void)
+{
+    const struct uli_device_ops *cuda = uli_device_ops(ULYX_MEMORY_CUDA);
+    struct fake_driver *driver = fake(FAKE_12);
+    void *stream = NULL, *from = NULL, *to = NULL, *graph = NULL;
+    double seconds = 0;
+    check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
+    check(cuda->stream_create(1, &stream) == ULYX_SUCCESS);
+    check(cuda->timer_create(1, &from) == ULYX_SUCCESS);
+    check(cuda->timer_create(1, &to) == ULYX_SUCCESS);
+    driver->pending = 1;
+    check(cuda->timer_elapsed(1, from, to, &seconds) == ULYX_IN_PROGRESS);
+    check(seconds == 0);
+    driver->pending = 0;
+    check(cuda->timer_elapsed(1, from, to, &seconds) == ULYX_SUCCESS);
+    check(seconds == 1.5e-3);
+    check(cuda->graph_begin(1, stream) == ULYX_SUCCESS);
+    check(driver->capturing == 1);
+    check(cuda->graph_end(1, stream, &graph) == ULYX_SUCCESS);
+    check(driver->graphs == 1 && graph);
+    check(cuda->graph_launch(1, graph, stream) == ULYX_SUCCESS);
+    check(cuda->graph_destroy(1, graph) == ULYX_SUCCESS);
+    check(cuda->graph_begin(1, stream) == ULYX_SUCCESS);
+    driver->failing = "cuGraphInstantiate";
+    driver->result = 2;
+    check(cuda->graph_end(1, stream, &graph) == ULYX_ERR_NO_MEMORY);
+    check(driver->graphs == 0 && driver->depth == 0);
+    check(cuda->event_destroy(1, from) == ULYX_SUCCESS);
+    check(cuda->event_destroy(1, to) == ULYX_SUCCESS);
+    check(cuda->stream_destroy(1, stream) == ULYX_SUCCESS);
+}
+
+static void
+timers_and_graphs(void **state)
+{
+    (void)state;
+    in_child(measure);
+}
+
+static void
 streams_events_and_copies(void **state)
 {
     (void)state;
@@ -350,6 +393,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(devices_are_told_apart_and_let_each_other_in),
     cmocka_unit_test(pinned_memory_is_reached_from_both_sides),
     cmocka_unit_test(streams_events_and_copies),
+    cmocka_unit_test(timers_and_graphs),
 };
 
 ULI_TEST_MAIN("Device", tests)

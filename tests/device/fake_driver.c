@@ -318,7 +318,7 @@ do_cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 int
 do_cuEventCreate(void **event, unsigned flags)
 {
-    return flags == 2 ? make(event) : ULI_CU_INVALID_VALUE;
+    return flags == 2 || flags == 0 ? make(event) : ULI_CU_INVALID_VALUE;
 }
 
 int
@@ -339,6 +339,66 @@ do_cuEventQuery(void *event)
 {
     (void)event;
     return fake_driver.pending ? ULI_CU_NOT_READY : 0;
+}
+
+int
+do_cuEventElapsedTime(float *ms, void *from, void *to)
+{
+    *ms = 1.5F;
+    return !from || !to          ? ULI_CU_INVALID_HANDLE
+           : fake_driver.pending ? ULI_CU_NOT_READY
+                                 : 0;
+}
+
+int
+do_cuStreamBeginCapture(void *stream, int mode)
+{
+    if (!stream || mode != 1)
+        return ULI_CU_INVALID_VALUE;
+    fake_driver.capturing = 1;
+    return fake_outcome("cuStreamBeginCapture");
+}
+
+int
+do_cuStreamEndCapture(void *stream, void **graph)
+{
+    if (!stream || !fake_driver.capturing)
+        return ULI_CU_INVALID_VALUE;
+    fake_driver.capturing = 0;
+    fake_driver.graphs++;
+    return make(graph);
+}
+
+int
+do_cuGraphInstantiate(
+    void **exec, void *graph, void **node, char *text, size_t bytes)
+{
+    int result = fake_outcome("cuGraphInstantiate");
+    if (result)
+        return result;
+    fake_driver.graphs++;
+    return graph && !node && !text && !bytes ? make(exec)
+                                             : ULI_CU_INVALID_VALUE;
+}
+
+int
+do_cuGraphDestroy(void *graph)
+{
+    fake_driver.graphs--;
+    free(graph);
+    return 0;
+}
+
+int
+do_cuGraphLaunch(void *exec, void *stream)
+{
+    return exec && stream ? 0 : ULI_CU_INVALID_HANDLE;
+}
+
+int
+do_cuGraphExecDestroy(void *exec)
+{
+    return do_cuGraphDestroy(exec);
 }
 
 int

@@ -26,6 +26,7 @@ struct fake_driver {
     int64_t device_bytes;
     const void *managed_at; /* one byte of managed memory */
     int capturing;
+    int graphs;  /* graphs, captured and launchable, that live */
     int pending; /* events are not there yet */
     int lacks;   /* attribute that devices do not have */
     int no_ipc;  /* cuMemAlloc's memory as stream-ordered memory is */

@@ -139,6 +139,7 @@ class Refused(ToolCase):
                 "not a multiple": ["--heads", "6", "--kv-heads", "4"],
                 "more than 4096": ["--procs", "4096", "-t", "2"],
                 "takes no value": ["--csv=1"],
+                "wants --memory cuda and": ["-G", "10"],
                 "-N 0": ["-N", "0", "-J", "/tmp/never.json"],
                 "one rank a process": ["--vs", "mpi", "-t", "2"]}.items():
             self.says(6, needle, *words)
@@ -147,7 +148,7 @@ class Refused(ToolCase):
                 else None
 
     def test_flags_of_nccl_tests_say_why(self):
-        self.says(5, "GPU memory", "-G", "10")
+        self.says(5, "GPU memory", "-y", "1")
         self.says(5, "--wide", "-I", "1")
         self.says(5, "no rank is a root", "--root", "3")
 

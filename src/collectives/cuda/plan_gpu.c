@@ -286,7 +286,7 @@ uli_plan_gpu_complete(ulyx_plan_t *plan)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Waits until own_stream is empty; the kernel there waits for nobody. */
+/* Waits until own_stream is empty; a kernel there ends by its deadline. */
 static ulyx_status_t
 await_end(const ulyx_plan_t *plan)
 {
@@ -321,6 +321,9 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
 {
     struct uli_plan_gpu *gpu = plan->gpu;
     ulyx_comm_t *comm = plan->comm;
+    /* A refusal is enqueued where the caller cannot wait for it. */
+    if (gpu->detour)
+        ULI_TRY(await_end(plan));
     uli_plan_gpu_look(gpu);
     if (uli_plan_gpu_in_flight(gpu))
         return uli_error(ULYX_ERR_BUSY,

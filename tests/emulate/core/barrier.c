@@ -6,17 +6,34 @@
  */
 #include "emulate/core/emu.h"
 
+/* What a warp has done before it came. Its lanes have one state, so it is told
+ * once, when the last live lane has come, or at the end. */
+static void
+tell(struct emu_barrier *b, struct emu_warp *warp)
+{
+    emu_publish(warp, b->clocks);
+    b->pending[warp->index] = 0;
+}
+
 static void
 complete(struct emu_block *block, struct emu_barrier *b)
 {
+    uint32_t joined = 0;
     emu_progress();
     b->result = b->votes;
     b->unanimous = (uint32_t)b->votes == b->arrived;
     b->arrived = b->expected = 0;
     b->votes = 0;
-    for (struct emu_thread *t = b->queue.first; t; t = t->next)
-        emu_clocks_join(t->warp->now, b->clocks);
-    if (emu.self && emu.self->block == block)
+    for (uint32_t w = 0; w < block->warp_count; w++)
+        if (b->pending[w])
+            tell(b, &block->warps[w]);
+    for (struct emu_thread *t = b->queue.first; t; t = t->next) {
+        if (!(joined >> t->warp->index & 1))
+            emu_clocks_join(t->warp->now, b->clocks);
+        joined |= 1u << t->warp->index;
+    }
+    if (emu.self && emu.self->block == block &&
+        !(joined >> emu.self->warp->index & 1))
         emu_clocks_join(emu.self->warp->now, b->clocks);
     emu_clocks_clear(b->clocks);
     emu_wake_all(&b->queue);
@@ -57,7 +74,9 @@ arrive(uint32_t id, uint32_t threads, bool wait, int vote)
     b->expected = threads;
     b->arrived++;
     b->votes += vote;
-    emu_publish(self->warp, b->clocks);
+    b->pending[self->warp->index] |= 1u << self->lane;
+    if (!wait || !(self->warp->live & ~b->pending[self->warp->index]))
+        tell(b, self->warp);
     if (full(block, b) && wait)
         complete(block, b);
     else if (full(block, b)) {

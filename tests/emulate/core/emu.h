@@ -83,6 +83,8 @@ struct emu_barrier {
     uint32_t expected, arrived;
     int votes, result; /* __syncthreads_count and its kin */
     bool unanimous;    /* all who arrived had voted, when it completed */
+    /* of each warp: lanes that have come and are not published yet */
+    uint32_t pending[EMU_BLOCK_THREADS / EMU_WARP];
     struct emu_clocks *clocks;
     struct emu_queue queue;
 };

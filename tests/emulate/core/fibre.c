@@ -5,17 +5,15 @@
 #include "emulate/core/emu.h"
 #include <sys/mman.h>
 
-/* A free stack's first bytes hold the link. */
-static unsigned char *pool;
+/* Free stacks, beside them: a link in a stack would cost a page of each. */
+static unsigned char **pool;
+static size_t pool_count, pool_room;
 
 unsigned char *
 emu_stack_take(void)
 {
-    if (pool) {
-        unsigned char *stack = pool;
-        memcpy(&pool, stack, sizeof pool);
-        return stack;
-    }
+    if (pool_count)
+        return pool[--pool_count];
     unsigned char *p =
         mmap(NULL, EMU_STACK_BYTES + EMU_GUARD_BYTES, PROT_READ | PROT_WRITE,
             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -25,11 +23,21 @@ emu_stack_take(void)
     return p + EMU_GUARD_BYTES;
 }
 
+/* Without room for the pointer the stack goes back to the system. */
 void
 emu_stack_give(unsigned char *stack)
 {
-    memcpy(stack, &pool, sizeof pool);
-    pool = stack;
+    if (pool_count == pool_room) {
+        size_t room = pool_room ? 2 * pool_room : 1024;
+        unsigned char **grown = realloc(pool, room * sizeof *pool);
+        if (!grown) {
+            munmap(stack - EMU_GUARD_BYTES, EMU_STACK_BYTES + EMU_GUARD_BYTES);
+            return;
+        }
+        pool = grown;
+        pool_room = room;
+    }
+    pool[pool_count++] = stack;
 }
 
 #if defined(__x86_64__)

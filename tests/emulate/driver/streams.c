@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulated driver's streams, events, copies and fills: the runtime's, for
- * a CUstream is a cudaStream_t. What a capture would forbid is refused, but
- * for calls on the captured stream itself, which the runtime's own refuse.
+ * The emulated driver's streams, events, graphs, copies and fills: the
+ * runtime's, for a CUstream is a cudaStream_t. What a capture would forbid is
+ * refused, but for calls on the captured stream itself, which the runtime's own
+ * refuse.
  */
 #include "emulate/driver/driver.h"
 
@@ -96,4 +97,64 @@ do_cuEventQuery(void *event)
     EMU_DRIVER_MAY_FAIL();
     EMU_DRIVER_NOT_IN_CAPTURE();
     return cudaEventQuery(event);
+}
+
+int
+do_cuEventElapsedTime(float *ms, void *from, void *to)
+{
+    EMU_DRIVER_MAY_FAIL();
+    return cudaEventElapsedTime(ms, from, to);
+}
+
+/* ---- graphs -------------------------------------------------------------- */
+
+int
+do_cuStreamBeginCapture(void *stream, int mode)
+{
+    EMU_DRIVER_MAY_FAIL();
+    return cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode);
+}
+
+int
+do_cuStreamEndCapture(void *stream, void **graph)
+{
+    EMU_DRIVER_MAY_FAIL();
+    int result = cudaStreamEndCapture(stream, (cudaGraph_t *)graph);
+    emu_driver_count(result == 0);
+    return result;
+}
+
+int
+do_cuGraphInstantiate(
+    void **exec, void *graph, void **node, char *text, size_t bytes)
+{
+    EMU_DRIVER_MAY_FAIL();
+    if (node || text || bytes)
+        return ULI_CU_INVALID_VALUE; /* nobody asks */
+    int result = cudaGraphInstantiate((cudaGraphExec_t *)exec, graph, 0);
+    emu_driver_count(result == 0);
+    return result;
+}
+
+int
+do_cuGraphDestroy(void *graph)
+{
+    EMU_DRIVER_MAY_FAIL();
+    emu_driver_count(-1);
+    return cudaGraphDestroy(graph);
+}
+
+int
+do_cuGraphLaunch(void *exec, void *stream)
+{
+    EMU_DRIVER_MAY_FAIL();
+    return cudaGraphLaunch(exec, stream);
+}
+
+int
+do_cuGraphExecDestroy(void *exec)
+{
+    EMU_DRIVER_MAY_FAIL();
+    emu_driver_count(-1);
+    return cudaGraphExecDestroy(exec);
 }

@@ -198,6 +198,28 @@ a_tensor_outside_of_windows_is_refused_everywhere(void **state)
     plan_close(&s);
 }
 
+/* A refused call is on no stream that the caller could wait for. */
+static void
+a_plan_may_be_destroyed_right_after_a_refusal(void **state)
+{
+    struct plan_scene s;
+    const void *src[ULI_TENSORS] = {NULL};
+    void *dst[ULI_TENSORS] = {NULL};
+    int32_t outside[64];
+    (void)state;
+    plan_open(&s, 3, 1, 0);
+    struct world *w = plain_world(&s, -1, 406);
+    assert_status(plan_create(&s, w), ULYX_SUCCESS);
+    for (int t = 0; t < 3; t++)
+        src[t] = dst[t] = outside;
+    for (int32_t r = 0; r < 3; r++)
+        assert_status(
+            ulyx_reshuffle_execute(w->plans[r], 0, src, dst, s.streams[r]),
+            ULYX_ERR_INVALID_ARGUMENT);
+    plan_drop(&s);
+    plan_close(&s);
+}
+
 static void
 different_operations_are_a_mismatch(void **state)
 {
@@ -446,6 +468,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(plans_beyond_the_card_take_three_launches),
     cmocka_unit_test(two_plans_are_in_flight_in_different_orders),
     cmocka_unit_test(a_tensor_outside_of_windows_is_refused_everywhere),
+    cmocka_unit_test(a_plan_may_be_destroyed_right_after_a_refusal),
     cmocka_unit_test(different_operations_are_a_mismatch),
     cmocka_unit_test(
         streams_that_take_turns_are_refused_where_ranks_share_a_device),

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What stands around ulyx_perf when it runs on emulated devices: before main
+ * one is opened, with an NCCL that has kernels; after it the program ends with
+ * 90 where the emulator has seen a fault or the library has not given
+ * everything back. With PERF_TEST_FAULT=element each call leaves a wrong byte
+ * (--wrap). The tool has no such hooks.
+ */
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "emulate.h"
+#include "emulate/driver/driver.h"
+#include "emulate/fake_nccl_kernels.h"
+#include "ulyx/ulyx.h"
+
+enum { HOST_THREADS = 16, SPOILT = 90 };
+
+static void *
+ring_alloc(size_t bytes)
+{
+    void *memory = NULL;
+    return cudaHostAlloc(&memory, bytes, cudaHostAllocMapped) == cudaSuccess
+               ? memory
+               : NULL;
+}
+
+static void
+ring_free(void *memory)
+{
+    cudaFreeHost(memory);
+}
+
+__attribute__((constructor)) static void
+open_machine(void)
+{
+    const struct emu_config config = {.devices = 1,
+        .sm_count = 8,
+        .host_threads = HOST_THREADS, /* more than there are: as on the wall */
+        .wall_time = true};
+    void *library = dlopen(FAKE_NCCL_OK, RTLD_NOW);
+    struct fake_nccl *fake = library ? dlsym(library, "fake_nccl") : NULL;
+
+    if (emu_open(&config) != 0 || fake == NULL) {
+        fprintf(stderr, "no emulated devices, or no NCCL for them\n");
+        _exit(SPOILT);
+    }
+    fake->alloc = ring_alloc;
+    fake->release = ring_free;
+    fake->launch = fake_nccl_kernels_launch;
+    setenv("ULYX_NCCL_LIB", FAKE_NCCL_OK, 1);
+}
+
+__attribute__((destructor)) static void
+close_machine(void)
+{
+    size_t faults = emu_fault_count();
+    int live = emu_driver_live();
+
+    fflush(NULL);
+    if (faults > 0)
+        fprintf(stderr, "the emulator: %s\n", emu_fault_text(0));
+    if (live != 0)
+        fprintf(stderr, "the driver: %d objects are left\n", live);
+    if (faults > 0 || live != 0)
+        _exit(SPOILT);
+    emu_close();
+}
+
+ulyx_status_t __real_ulyx_reshuffle_execute(ulyx_plan_t *plan,
+    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    void *stream);
+ulyx_status_t __wrap_ulyx_reshuffle_execute(ulyx_plan_t *plan,
+    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    void *stream);
+
+ulyx_status_t
+__wrap_ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream)
+{
+    ulyx_status_t status =
+        __real_ulyx_reshuffle_execute(plan, operation, src, dst, stream);
+    const char *kind = getenv("PERF_TEST_FAULT");
+
+    if (kind != NULL && strcmp(kind, "element") == 0)
+        cudaMemsetAsync(dst[0], 0x5a, 1, stream);
+    return status;
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""device_test.py BIN: ulyx_perf --memory cuda on an emulated device, ranks as
+threads: all operations, comparators and formats. Times are virtual, so only
+that they are there is looked at."""
+import json
+import os
+import tempfile
+import unittest
+
+from tool import BIN, ROOT, ToolCase, run, table
+from formats_test import check
+
+PERF = os.path.join(BIN, "emulate_perf")
+# A few blocks a launch: the emulator runs every thread of them.
+FEW = {"ULYX_GPU_SMS": "1"}
+TINY = ["--memory", "cuda", "--heads", "8", "--dim", "16", "-b", "2K", "-e",
+        "2K", "-n", "2", "-w", "0", "-T", "60"]
+
+
+class Device(ToolCase):
+    def table(self, *words):
+        out = self.ends(0, *TINY, *words, program=PERF, timeout=200, **FEW)
+        self.assertIn("device cuda", out)
+        self.assertIn("between events of each rank's stream", out)
+        rows = table(out)
+        for row in rows:
+            self.assertGreater(float(row[5]), 0)
+            self.assertEqual(row[8], "0", out)
+        return rows, out
+
+    def rows(self, *words):
+        return self.csv(*TINY, *words, program=PERF, timeout=200, **FEW)
+
+    def test_two_ranks_all_operations(self):
+        rows, out = self.table("-t", "2", "-o", "all", "--kv-heads", "4",
+                               "--vs", "copy,permute")
+        self.assertEqual([row[14] for row in rows],
+                         ["s2h", "h2s", "s2h_adj", "h2s_adj"])
+        for row in rows:
+            self.assertGreater(float(row[17]), 1, out) # pack, copy, unpack
+        self.assertIn("median vs_permute", out)
+
+    def test_four_ranks_in_graphs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report")
+            rows = self.rows("-t", "4", "-o", "s2h", "-G", "3", "-J", path)
+            with open(path, encoding="utf-8") as file:
+                report = json.load(file)
+        with open(os.path.join(ROOT, "perf", "schema.json"),
+                  encoding="utf-8") as file:
+            check(report, json.load(file))
+        self.assertEqual(report["config"]["memory"], "cuda")
+        self.assertEqual(report["config"]["replays"], 3)
+        result, = report["results"]
+        self.assertEqual(result["nwrong"], 0)
+        self.assertIn("on device memory", result["plan"])
+        self.assertAlmostEqual(result["time_us"]["median"],
+                               float(rows[0]["time_us"]), delta=0.01)
+
+    def test_ranks_of_one_thread(self):
+        row, = self.rows("-g", "2", "-o", "h2s", "-z", "1", "--vs", "copy")
+        self.assertRegex(row["vs_copy"], r"^\d") # copies take no virtual time
+
+    def test_wrong_data_are_told(self):
+        done = run(PERF, *TINY, "-t", "2", "-o", "s2h", "--csv", timeout=200,
+                   PERF_TEST_FAULT="element", **FEW)
+        self.assertEqual(done.returncode, 7, done.stderr)
+        wrong = int(done.stdout.splitlines()[1].split(",")[14])
+        self.assertGreater(wrong, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
