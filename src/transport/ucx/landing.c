@@ -34,6 +34,7 @@ take(struct uli_ucx_peer *peer)
         return NULL;
     }
     memset(incoming, 0, sizeof(*incoming));
+    uli_list_init(&incoming->node);
     incoming->peer = peer;
     return incoming;
 }
@@ -80,7 +81,12 @@ uli_ucx_landing_close(struct uli_net *net)
     if (net->scratch)
         munmap(net->scratch, ULI_UCX_SCRATCH_BYTES);
     free_list(net->free_incoming);
-    free_list(net->tagged);
+    for (int32_t p = 0; p < net->nranks; p++) /* UCX never ended these */
+        while (!uli_list_empty(&net->peers[p].receives)) {
+            struct uli_list *first = net->peers[p].receives.next;
+            uli_list_remove(first);
+            free(ULI_CONTAINER_OF(first, struct uli_ucx_incoming, node));
+        }
 }
 
 /* ---- where it goes ------------------------------------------------------- */
@@ -141,17 +147,48 @@ uli_ucx_land(struct uli_ucx_peer *peer, _Atomic uint64_t *signal,
     }
 }
 
-/* ---- rendezvous ---------------------------------------------------------- */
+/* ---- what UCX has -------------------------------------------------------- */
+
+static void
+begun(struct uli_ucx_incoming *incoming)
+{
+    struct uli_ucx_peer *peer = incoming->peer;
+    incoming->flying = true;
+    peer->net->flying++;
+    peer->flying++;
+    uli_list_append(&peer->receives, &incoming->node);
+    uli_ucx_watch(peer->net, peer);
+}
+
+static void
+uncount(struct uli_ucx_incoming *incoming)
+{
+    if (!incoming->flying)
+        return;
+    incoming->flying = false;
+    incoming->peer->net->flying--;
+    incoming->peer->flying--;
+}
 
 static void
 ended(struct uli_ucx_incoming *incoming)
 {
-    struct uli_ucx_peer *peer = incoming->peer;
-    peer->net->flying--;
-    peer->flying--;
-    peer->moved = true;
-    peer->unheard = false;
+    uncount(incoming);
+    uli_list_remove(&incoming->node);
+    incoming->peer->moved = true;
+    incoming->peer->unheard = false;
 }
+
+void
+uli_ucx_abandon_receives(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    (void)net;
+    for (struct uli_list *n = peer->receives.next; n != &peer->receives;
+         n = n->next)
+        uncount(ULI_CONTAINER_OF(n, struct uli_ucx_incoming, node));
+}
+
+/* ---- rendezvous ---------------------------------------------------------- */
 
 static void
 received(void *request, ucs_status_t status, size_t bytes, void *argument)
@@ -203,8 +240,7 @@ uli_ucx_receive_rendezvous(struct uli_ucx_peer *peer,
     ucs_status_ptr_t request =
         net->ucx->am_recv_data_nbx(net->worker, descriptor, data, bytes, &how);
     if (UCS_PTR_IS_PTR(request)) {
-        net->flying++;
-        peer->flying++;
+        begun(incoming);
         return UCS_INPROGRESS;
     }
     give(net, incoming);
@@ -279,8 +315,7 @@ uli_ucx_receive_tagged(
     }
     incoming->next = net->tagged;
     net->tagged = incoming;
-    net->flying++;
-    peer->flying++;
+    begun(incoming);
     ucs_status_ptr_t request =
         net->ucx->tag_recv_nbx(net->worker, data, (size_t)incoming->bytes,
             uli_ucx_tag(peer->rank, head->number), UINT64_MAX, &how);

@@ -19,6 +19,12 @@
  * process may have been stopped itself.
  *
  * For devices of TCP only: InfiniBand has timeouts in hardware.
+ *
+ * Here, too, because it is a matter of time: UCX does not end every operation
+ * of an endpoint that has failed and was closed (1.18 to 1.22: short rendezvous
+ * by active messages). The endpoint is gone and with it the connection, so
+ * nothing reads or sends the data any more; after ten looks the operation is
+ * given up. What belongs to it stays until UCX ends it, or until close.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -33,7 +39,10 @@
 #include "base/log.h"
 #include "transport/ucx/net.h"
 
-enum { CHECK_NS = 10000000 };
+enum {
+    CHECK_NS = 10000000,
+    ABANDON_STEPS = 10, /* of CHECK_NS and a step of UCX each, at least */
+};
 
 static socklen_t
 length_of(const union uli_ucx_place *place)
@@ -183,32 +192,102 @@ judge(struct uli_net *net, struct uli_ucx_peer *peer, int verdict, int64_t now)
     uli_ucx_due(net, peer);
 }
 
+/* ---- who is looked at ---------------------------------------------------- */
+
+/* Eight times in the quarter of ULYX_KEEPALIVE that a silence may last. */
+static int64_t
+period_ns(const struct uli_net *net)
+{
+    int64_t period = (int64_t)(net->keepalive_s * 1e9 / 32);
+    return period > CHECK_NS ? period : CHECK_NS;
+}
+
+/* All wait the same time, so the list stays in order by appending. */
+static void
+look_later(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
+{
+    peer->check_ns = now + period_ns(net);
+    uli_list_append(peer->asked_ns ? &net->asked : &net->watched, &peer->watch);
+}
+
+void
+uli_ucx_watch(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    if (!uli_list_empty(&peer->watch) || peer->broken)
+        return;
+    int64_t now = uli_clock_ns();
+    peer->moved = false;
+    peer->alive_ns = now;
+    look_later(net, peer, now);
+}
+
+void
+uli_ucx_watch_end(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    uli_list_remove(&peer->watch);
+    hang_up(peer);
+    peer->steps_left = ABANDON_STEPS;
+    uli_list_append(&net->dropped, &peer->watch);
+}
+
+static bool
+waits(const struct uli_ucx_peer *peer)
+{
+    return (peer->flying > 0 || peer->unheard) && peer->ep && !peer->broken &&
+           !peer->said_bye && peer->place.any.sa_family;
+}
+
 static void
 check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
 {
     int64_t quarter_ns = (int64_t)(net->keepalive_s * 1e9 / 4);
-    bool waits = (peer->flying > 0 || peer->unheard) && peer->ep &&
-                 !peer->broken && !peer->said_bye && peer->place.any.sa_family;
-    if (!waits || peer->moved || !peer->alive_ns) {
+    uli_list_remove(&peer->watch);
+    if (peer->moved || !waits(peer)) {
         peer->moved = false;
-        peer->alive_ns = waits ? now : 0;
+        peer->alive_ns = now;
         peer->asked_ns = 0;
         hang_up(peer);
-        return;
-    }
-    if (peer->probe_fd >= 0)
+    } else if (peer->probe_fd >= 0) {
         judge(net, peer, look(peer), now);
-    else if (now - peer->alive_ns >= quarter_ns) {
+    } else if (now - peer->alive_ns >= quarter_ns) {
         if (!peer->asked_ns)
             peer->asked_ns = now;
         judge(net, peer, start_probe(net, peer), now);
     }
+    if (waits(peer))
+        look_later(net, peer, now);
 }
 
+/* A step of UCX lies between two looks: it has had its chances. */
+static void
+look_at_dropped(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    if (peer->flying > 0 && --peer->steps_left > 0)
+        return;
+    uli_list_remove(&peer->watch);
+    if (peer->flying == 0)
+        return;
+    ULI_INFO(ULI_LOG_TRANS, net->rank,
+        "ucx: rank %d: %lld operations that UCX has not ended are given up",
+        peer->rank, (long long)peer->flying);
+    uli_ucx_abandon_sends(net, peer);
+    uli_ucx_abandon_receives(net, peer);
+}
+
+static struct uli_ucx_peer *
+peer_at(struct uli_list *node)
+{
+    return ULI_CONTAINER_OF(node, struct uli_ucx_peer, watch);
+}
+
+/* What one look costs does not depend on the number of ranks: of those that
+ * something is on its way to, the first in the list are due, the few that are
+ * silent or gone are all looked at. */
 void
 uli_ucx_lifeline_step(struct uli_net *net)
 {
     int64_t now = uli_clock_ns();
+    struct uli_list *next;
     int fd;
     if (now < net->next_check_ns)
         return;
@@ -216,6 +295,16 @@ uli_ucx_lifeline_step(struct uli_net *net)
     while (net->listener >= 0 &&
            (fd = accept4(net->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0)
         close(fd);
-    for (int32_t p = 0; p < net->nranks; p++)
-        check(net, &net->peers[p], now);
+    for (struct uli_list *n = net->dropped.next; n != &net->dropped; n = next) {
+        next = n->next;
+        look_at_dropped(net, peer_at(n));
+    }
+    struct uli_list *last = net->asked.prev; /* more may join them */
+    for (struct uli_list *n = net->asked.next; n != &net->asked; n = next) {
+        next = n == last ? &net->asked : n->next;
+        check(net, peer_at(n), now);
+    }
+    while (!uli_list_empty(&net->watched) &&
+           peer_at(net->watched.next)->check_ns <= now)
+        check(net, peer_at(net->watched.next), now);
 }

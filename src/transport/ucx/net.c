@@ -165,10 +165,16 @@ make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
                           : net->eager_bytes;
     atomic_flag_clear(&net->busy);
     net->keepalive_s = params->settings->keepalive_s;
+    uli_list_init(&net->watched);
+    uli_list_init(&net->asked);
+    uli_list_init(&net->dropped);
     for (int32_t p = 0; p < params->nranks; p++) {
         net->peers[p].net = net;
         net->peers[p].rank = p;
         net->peers[p].probe_fd = -1;
+        uli_list_init(&net->peers[p].watch);
+        uli_list_init(&net->peers[p].sends);
+        uli_list_init(&net->peers[p].receives);
     }
     return net;
 }

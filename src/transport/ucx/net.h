@@ -37,6 +37,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include "base/list.h"
 #include "transport/net.h"
 #include "transport/transport.h"
 #include "transport/ucx/library.h"
@@ -103,12 +104,14 @@ union uli_ucx_place {
 /* Something that UCX has not finished with. */
 struct uli_ucx_op {
     struct uli_ucx_op *next; /* in a free list */
+    struct uli_list node;    /* among the peer's, from send to end */
     struct uli_net *net;
     struct uli_ucx_peer *peer;
     struct uli_ucx_head head; /* UCX reads it until the end */
     _Atomic int64_t *pending; /* of the caller, or NULL */
     enum uli_ucx_verb verb;
     int parts;    /* calls of UCX that have not ended, and the posting */
+    int flying;   /* those that `flying` of peer and net counts */
     bool by_verb; /* a put that counts in `unsettled` */
     bool large;   /* copy has room for a message */
     unsigned char copy[];
@@ -125,11 +128,13 @@ struct uli_ucx_early {
 /* A put whose data is on its way in. */
 struct uli_ucx_incoming {
     struct uli_ucx_incoming *next; /* in a list of the net */
+    struct uli_list node;          /* among the peer's, while UCX has it */
     struct uli_ucx_peer *peer;
     _Atomic uint64_t *signal;
     uint64_t value;
     int64_t bytes; /* of a put by TAG */
     void *request; /* the same; NULL: not known yet */
+    bool flying;   /* `flying` of peer and net counts it */
 };
 
 /* A window of mine, and who has its key. */
@@ -197,7 +202,11 @@ struct uli_ucx_peer {
     bool last_word;             /* its BYE has come, before its turn: */
     uint64_t last, last_before; /* messages and eager puts before it */
     _Atomic int64_t unsettled;  /* puts by a verb on their way */
+    struct uli_list sends, receives; /* what UCX has not ended */
     /* lifeline.c */
+    struct uli_list watch; /* in net->watched, ->asked or ->dropped */
+    int64_t check_ns;      /* of watched: when to look */
+    int steps_left;        /* of dropped: looks until it is abandoned */
     union uli_ucx_place place;
     int64_t flying;   /* operations that have not ended */
     bool moved;       /* something has come or ended since the last look */
@@ -242,6 +251,9 @@ struct uli_net {
     int listener; /* -1: none */
     union uli_ucx_place place;
     int64_t next_check_ns;
+    /* Peers that something is on its way to or from, by check_ns; those that
+     * are asked whether they are there; those whose endpoint was closed. */
+    struct uli_list watched, asked, dropped;
     struct uli_ucx_peer *due;
     struct uli_ucx_op *free_small, *free_large;
     struct uli_ucx_peer peers[]; /* nranks */
@@ -311,6 +323,9 @@ ulyx_status_t uli_ucx_probe(
 ulyx_status_t uli_ucx_ops_prepare(struct uli_net *net, int count);
 /* Sends the headers of puts that have been flushed; a part of a step. */
 void uli_ucx_do_ready(struct uli_net *net);
+/* The peer's endpoint is no more: the callers' data is theirs again, whatever
+ * UCX says of it later, or never. */
+void uli_ucx_abandon_sends(struct uli_net *net, struct uli_ucx_peer *peer);
 void uli_ucx_ops_free(struct uli_net *net);
 
 /* ---- receive.c ----------------------------------------------------------- */
@@ -338,6 +353,8 @@ void uli_ucx_receive_placed(
     struct uli_ucx_peer *peer, const struct uli_ucx_head *head);
 void uli_ucx_receive_tagged(
     struct uli_ucx_peer *peer, const struct uli_ucx_head *head);
+/* As abandon_sends: what it was sending does not count any more. */
+void uli_ucx_abandon_receives(struct uli_net *net, struct uli_ucx_peer *peer);
 /* What the peer will send no more; NULL: all of them. */
 void uli_ucx_landing_drop(struct uli_net *net, const struct uli_ucx_peer *peer);
 uint64_t uli_ucx_tag(int32_t from, uint64_t number);
@@ -379,6 +396,10 @@ void uli_ucx_verb_heard(
 /* Failures only mean that others notice our host's end late. */
 void uli_ucx_lifeline_open(struct uli_net *net);
 void uli_ucx_lifeline_close(struct uli_net *net);
+/* Something is on its way to or from the peer. */
+void uli_ucx_watch(struct uli_net *net, struct uli_ucx_peer *peer);
+/* Its endpoint has been closed: what UCX does not end soon is abandoned. */
+void uli_ucx_watch_end(struct uli_net *net, struct uli_ucx_peer *peer);
 /* Answers, asks and judges; a part of a step, at most every 10 ms. */
 void uli_ucx_lifeline_step(struct uli_net *net);
 

@@ -129,6 +129,7 @@ uli_ucx_drop(struct uli_net *net, struct uli_ucx_peer *peer)
     peer->ep = NULL;
     if (UCS_PTR_IS_PTR(net->ucx->ep_close_nbx(ep, &how)))
         net->flying++;
+    uli_ucx_watch_end(net, peer);
 }
 
 /* ---- loss ---------------------------------------------------------------- */

@@ -21,6 +21,7 @@ new_op(struct uli_net *net, bool large)
     if (op) {
         op->net = net;
         op->large = large;
+        uli_list_init(&op->node);
     }
     return op;
 }
@@ -47,6 +48,7 @@ take(struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_kind kind,
     op->pending = NULL;
     op->verb = ULI_UCX_BY_AM;
     op->by_verb = false;
+    op->flying = 0;
     return op;
 }
 
@@ -85,6 +87,12 @@ free_list(struct uli_ucx_op *list)
 void
 uli_ucx_ops_free(struct uli_net *net)
 {
+    for (int32_t p = 0; p < net->nranks; p++) /* UCX never ended these */
+        while (!uli_list_empty(&net->peers[p].sends)) {
+            struct uli_list *first = net->peers[p].sends.next;
+            uli_list_remove(first);
+            free(ULI_CONTAINER_OF(first, struct uli_ucx_op, node));
+        }
     free_list(net->free_small);
     free_list(net->free_large);
     net->free_small = net->free_large = NULL;
@@ -92,10 +100,9 @@ uli_ucx_ops_free(struct uli_net *net)
 
 /* ---- sending ------------------------------------------------------------- */
 
-/* The data may be overwritten. A failed operation has ended as well: the
- * endpoint's error handler tells of the peer. */
+/* The data may be overwritten. */
 static void
-finish(struct uli_ucx_op *op)
+release(struct uli_ucx_op *op)
 {
     if (op->by_verb)
         atomic_fetch_sub_explicit(
@@ -104,7 +111,43 @@ finish(struct uli_ucx_op *op)
         atomic_fetch_sub_explicit(op->pending, 1, memory_order_release);
         op->net->happened = true;
     }
+    op->by_verb = false;
+    op->pending = NULL;
+}
+
+/* A failed operation has ended as well: the endpoint's error handler tells of
+ * the peer. */
+static void
+finish(struct uli_ucx_op *op)
+{
+    release(op);
+    uli_list_remove(&op->node);
     give(op);
+}
+
+/* A call of UCX has ended. */
+static void
+landed(struct uli_ucx_op *op)
+{
+    op->peer->moved = true;
+    if (op->flying == 0) /* abandoned before */
+        return;
+    op->flying--;
+    op->net->flying--;
+    op->peer->flying--;
+}
+
+void
+uli_ucx_abandon_sends(struct uli_net *net, struct uli_ucx_peer *peer)
+{
+    for (struct uli_list *n = peer->sends.next; n != &peer->sends;
+         n = n->next) {
+        struct uli_ucx_op *op = ULI_CONTAINER_OF(n, struct uli_ucx_op, node);
+        release(op);
+        net->flying -= op->flying;
+        peer->flying -= op->flying;
+        op->flying = 0;
+    }
 }
 
 static void
@@ -128,9 +171,7 @@ sent(void *request, ucs_status_t status, void *argument)
 {
     struct uli_ucx_op *op = argument;
     (void)status;
-    op->net->flying--;
-    op->peer->flying--;
-    op->peer->moved = true;
+    landed(op);
     op->net->ucx->request_free(request);
     end_part(op);
 }
@@ -142,6 +183,7 @@ take_part(struct uli_ucx_op *op, ucs_status_ptr_t request)
     if (!UCS_PTR_IS_PTR(request))
         return UCS_PTR_RAW_STATUS(request);
     op->parts++;
+    op->flying++;
     op->net->flying++;
     op->peer->flying++;
     return UCS_OK;
@@ -176,9 +218,7 @@ flushed(void *request, ucs_status_t status, void *argument)
 {
     struct uli_ucx_op *op = argument;
     struct uli_net *net = op->net;
-    net->flying--;
-    op->peer->flying--;
-    op->peer->moved = true;
+    landed(op);
     net->ucx->request_free(request);
     if (status != UCS_OK) {
         end_part(op);
@@ -275,6 +315,8 @@ send_op(struct uli_ucx_op *op, const void *data, size_t bytes)
     struct uli_net *net = op->net;
     struct uli_ucx_peer *peer = op->peer;
     peer->unheard = true;
+    uli_ucx_watch(net, peer);
+    uli_list_append(&peer->sends, &op->node);
     op->parts = 1;
     ucs_status_t status =
         op->by_verb ? send_by_verb(op, data, bytes)

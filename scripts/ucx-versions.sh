@@ -1,0 +1,70 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# ucx-versions.sh BUILD [-n REPEATS] [-f FILTER] [VERSION|FOLDER]...: the tests of
+# the transport ucx, by each verb, with several UCX. "system" is the one that the
+# loader finds; a folder has libucp.so.0; a version is brought from the package
+# libucx-cu12 by pip, into BUILD/ucx. What cannot be had is skipped aloud. Exit:
+# 0 all passed, 1 something failed, 77 nothing could be run.
+set -u
+[ $# -gt 0 ] || {
+    sed -n 's/^# //p' "$0" | sed -n '2,6p' >&2
+    exit 2
+}
+build=$1
+shift
+repeats=1 filter='*'
+while getopts n:f: option; do
+    case $option in
+    n) repeats=$OPTARG ;;
+    f) filter=$OPTARG ;;
+    *) exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+[ $# -gt 0 ] || set -- system 1.18.1 1.22.0
+
+# Prints the folder of a version; nothing where it cannot be had.
+folder_of() {
+    [ -d "$1" ] && echo "$1" && return
+    at=$build/ucx/$1
+    if [ ! -e "$at/libucx/lib/libucp.so.0" ]; then
+        python3 -m pip download --no-deps -q "libucx-cu12==$1" -d "$at" \
+            >"$build/ucx-pip.log" 2>&1 &&
+            python3 -m zipfile -e "$at"/*.whl "$at" || return
+    fi
+    [ -e "$at/libucx/lib/libucp.so.0" ] && echo "$at/libucx/lib"
+}
+
+# run TEST VERB FILTER: the count of runs that failed; the last log stays.
+run() {
+    bad=0
+    for _ in $(seq "$repeats"); do
+        log=$build/ucx-$name-$2.log
+        ULYX_UCX_VERB=$2 LD_LIBRARY_PATH=$path timeout 120 \
+            "$build/bin/$1" --filter "$3" >"$log" 2>&1 && continue
+        bad=$((bad + 1))
+        mv "$log" "$log.failed"
+    done
+    printf '%-8s %-4s %-14s %d of %d runs failed\n' "$name" "$2" "$1" "$bad" \
+        "$repeats"
+    ran=$((ran + 1)) failed=$((failed + bad))
+}
+
+ran=0 failed=0
+mkdir -p "$build/ucx"
+for wish in "$@"; do
+    name=$(basename "$wish") path=${LD_LIBRARY_PATH:-}
+    if [ "$wish" != system ]; then
+        path=$(folder_of "$wish")
+        [ -n "$path" ] || {
+            echo "SKIPPED: UCX $wish cannot be had"
+            continue
+        }
+    fi
+    for verb in AM PUT TAG AUTO; do
+        run ucx_put_test "$verb" "$filter"
+    done
+    [ "$filter" != '*' ] || run ucx_verb_test AUTO "$filter"
+done
+[ "$ran" -gt 0 ] || exit 77
+[ "$failed" -eq 0 ]

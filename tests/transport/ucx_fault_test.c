@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ucx does where UCX itself fails it. A table of UCX's calls of the test's
+ * own stands between: its rendezvous never end, as those of UCX 1.18 to 1.22 do
+ * when a peer dies in the wrong moment.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "transport/ends.h"
+#include "transport/ucx/net.h"
+
+enum { BYTES = 1 << 20, PUTS = 5 };
+
+static const struct uli_ucx_calls *real;
+static struct uli_ucx_calls lying;
+
+/* What was swallowed: UCX "has" it. */
+static struct {
+    ucp_send_nbx_callback_t ended;
+    void *user_data;
+} kept[PUTS];
+static int nkept;
+
+static ucs_status_ptr_t
+swallow(ucp_ep_h ep, unsigned id, const void *header, size_t header_bytes,
+    const void *data, size_t bytes, const ucp_request_param_t *how)
+{
+    if (!(how->flags & UCP_AM_SEND_FLAG_RNDV))
+        return real->am_send_nbx(
+            ep, id, header, header_bytes, data, bytes, how);
+    assert_true(nkept < PUTS);
+    kept[nkept].ended = how->cb.send;
+    kept[nkept].user_data = how->user_data;
+    return &kept[nkept++];
+}
+
+static void
+free_request(void *request)
+{
+    if ((char *)request < (char *)kept ||
+        (char *)request >= (char *)&kept[PUTS])
+        real->request_free(request);
+}
+
+static struct end *
+open_end(int32_t rank)
+{
+    struct uli_settings settings;
+    assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
+    snprintf(settings.ucx_verb, sizeof(settings.ucx_verb), "AM");
+    return end_open(&uli_tr_ucx_ops, &settings, rank, 2, BYTES);
+}
+
+static void
+lie(struct end *end)
+{
+    real = end->net->ucx;
+    lying = *real;
+    lying.am_send_nbx = swallow;
+    lying.request_free = free_request;
+    nkept = 0;
+    end->net->ucx = &lying;
+}
+
+/* As UCX's own handler of errors does. */
+static void
+break_connection(struct end *end, int32_t to)
+{
+    struct uli_ucx_peer *peer = &end->net->peers[to];
+    uli_ucx_enter(end->net);
+    peer->broken = true;
+    peer->cause = UCS_ERR_CONNECTION_RESET;
+    uli_ucx_due(end->net, peer);
+    uli_ucx_leave(end->net);
+}
+
+static void
+open_pair(struct end **a_p, struct end **b_p)
+{
+    *a_p = open_end(0);
+    *b_p = open_end(1);
+    ends_join(*a_p, *b_p);
+    assert_status(end_put(*a_p, 1, "x", 1, 0, 0, 1), ULYX_SUCCESS);
+    assert_true(ends_wait(*a_p, *b_p, &(*b_p)->words[0], 1, 10));
+}
+
+/* late: UCX ends them after all, some time after they were given up. */
+static void
+check_given_up(bool late)
+{
+    struct end *a, *b;
+    unsigned char *source = calloc(1, BYTES);
+    open_pair(&a, &b);
+    lie(a);
+    for (int i = 0; i < PUTS; i++)
+        assert_status(
+            end_put(a, 1, source, BYTES, 0, 1, (uint64_t)i + 1), ULYX_SUCCESS);
+    for (int i = 0; i < 1000; i++) /* a living peer's are waited for */
+        a->ops->progress(a->net);
+    assert_int_equal(atomic_load(&a->pending), PUTS);
+    assert_false(a->ops->settled(a->net, 1));
+    break_connection(a, 1);
+    assert_true(ends_wait_count(a, NULL, &a->pending, 0, 30));
+    assert_true(a->ops->settled(a->net, 1));
+    assert_int_equal(atomic_load(&a->lost[1]), 1);
+    assert_int_equal(a->net->flying, 0);
+    for (int i = 0; late && i < nkept; i++)
+        kept[i].ended(&kept[i], UCS_ERR_CANCELED, kept[i].user_data);
+    assert_int_equal(atomic_load(&a->pending), 0);
+    assert_true(a->ops->settled(a->net, 1));
+    assert_int_equal(a->net->flying, 0);
+    assert_int_equal(uli_list_empty(&a->net->peers[1].sends), late);
+    free(source); /* nobody reads it any more */
+    end_close(a, 10);
+    end_close(b, 0.1);
+}
+
+static void
+what_ucx_never_ends_is_given_up(void **state)
+{
+    (void)state;
+    check_given_up(false);
+}
+
+static void
+what_ucx_ends_late_is_not_counted_twice(void **state)
+{
+    (void)state;
+    check_given_up(true);
+}
+
+/* Looking after silent peers costs what is on its way, not what there is: of
+ * many ranks only those that something goes to are in the list. */
+static void
+idle_peers_are_not_looked_at(void **state)
+{
+    enum { MANY = 4096 };
+    struct uli_settings settings;
+    (void)state;
+    assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
+    struct end *a = end_open(&uli_tr_ucx_ops, &settings, 0, MANY, 64);
+    struct end *b = end_open(&uli_tr_ucx_ops, &settings, 1, MANY, 64);
+    ends_join(a, b);
+    assert_true(uli_list_empty(&a->net->watched));
+    assert_status(end_put(a, 1, "x", 1, 0, 0, 1), ULYX_SUCCESS);
+    assert_true(a->net->watched.next == &a->net->peers[1].watch);
+    assert_true(a->net->watched.prev == &a->net->peers[1].watch);
+    assert_true(ends_wait(a, b, &b->words[0], 1, 10));
+    assert_status(end_put(b, 0, "x", 1, 0, 1, 1), ULYX_SUCCESS);
+    assert_true(ends_wait(b, a, &a->words[1], 1, 10)); /* heard: no doubt */
+    int64_t deadline = uli_deadline_in(10);
+    while (!uli_list_empty(&a->net->watched) && !uli_deadline_over(deadline))
+        a->ops->progress(a->net);
+    assert_true(uli_list_empty(&a->net->watched));
+    assert_true(uli_list_empty(&a->net->asked));
+    end_close(a, 0.1);
+    end_close(b, 0.1);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_ucx_never_ends_is_given_up),
+    cmocka_unit_test(what_ucx_ends_late_is_not_counted_twice),
+    cmocka_unit_test(idle_peers_are_not_looked_at),
+};
+
+ULI_TEST_MAIN("UcxFault", tests)
