@@ -17,6 +17,7 @@
 
 struct options {
     struct uli_demand_shape shape;
+    uint64_t operations; /* bits */
     const char *algo, *tuning, *export, *output;
     bool machine;
 };
@@ -28,14 +29,23 @@ info_predict_usage(FILE *out, int code)
         "ulyx_info plan --nodes N [--ranks-per-node G] [--seq S] [--batch B]\n"
         "               [--heads H] [--kv-heads HKV] [--dim D]\n"
         "               [--element-bytes E] [--local near|far|nvlink|pcie]\n"
+        "               [--operation s2h,h2s,s2h_adj,h2s_adj | all]\n"
         "               [--algo direct|pairwise|hier] [--tuning FILE]\n"
         "               [--machine here] [--export goal [--output FILE]]\n"
         "\n"
+        "What the exchange of q, k and v between N nodes of G ranks costs, by\n"
+        "the cost model. Defaults: 8 ranks a node, sequence 32768, batch 1, "
+        "64\n"
+        "heads of 128, 8 KV heads, 2 bytes an element.\n"
+        "\n"
+        "  --operation     to head shards, to sequence shards, their adjoints; "
+        "those\n"
+        "                  named are chosen for together; s2h,s2h_adj\n"
         "  --local         what joins the ranks of a node; nvlink\n"
         "  --machine here  rates of this machine's links, or of "
         "ULYX_TOPO_FILE\n"
         "  --export goal   the schedule for LogGOPSim and ATLAHS, in place of\n"
-        "                  the prediction\n");
+        "                  the prediction; of the first operation\n");
     return code;
 }
 
@@ -58,6 +68,44 @@ parse_number(const char *text, int64_t *value_p)
     errno = 0;
     *value_p = strtoll(text, &end, 10);
     return end != text && *end == 0 && errno == 0;
+}
+
+static const char *const operation_names[ULYX_OPERATIONS] = {
+    [ULYX_SEQ_TO_HEAD] = "s2h",
+    [ULYX_HEAD_TO_SEQ] = "h2s",
+    [ULYX_SEQ_TO_HEAD_ADJOINT] = "s2h_adj",
+    [ULYX_HEAD_TO_SEQ_ADJOINT] = "h2s_adj"};
+
+static int
+find_operation(const char *name, size_t length)
+{
+    int o = 0;
+
+    while (
+        o < ULYX_OPERATIONS && (strlen(operation_names[o]) != length ||
+                                   strncmp(name, operation_names[o], length)))
+        o++;
+    return o;
+}
+
+static bool
+parse_operations(const char *text, uint64_t *operations_p)
+{
+    uint64_t found = 0;
+
+    if (strcmp(text, "all") == 0)
+        text = "s2h,h2s,s2h_adj,h2s_adj";
+    do {
+        size_t length = strcspn(text, ",");
+        int o = find_operation(text, length);
+
+        if (o == ULYX_OPERATIONS)
+            return false;
+        found |= UINT64_C(1) << o;
+        text += length;
+    } while (*text++ == ',');
+    *operations_p = found;
+    return true;
 }
 
 static bool
@@ -86,6 +134,8 @@ parse_option(struct options *o, const char *name, const char *value)
             *texts[i].field = value;
             return true;
         }
+    if (strcmp(name, "--operation") == 0)
+        return parse_operations(value, &o->operations);
     if (strcmp(name, "--machine") == 0)
         return o->machine = strcmp(value, "here") == 0;
     return strcmp(name, "--local") == 0 && parse_local(value, &s->local);
@@ -121,20 +171,38 @@ print_link(const struct uli_model *model, enum uli_model_class class)
 }
 
 static void
-print_schedule(const struct uli_schedule *s, const struct uli_prediction *p,
-    double received)
+print_operation(const struct uli_demand *x, const struct uli_estimate *e, int o)
 {
-    printf("%s: %.1f us, busbw %.2f GB/s, %d chunk%s, %.3f GB between nodes\n"
-           "    bottleneck: %s in phase %s, busy %.1f us (%.0f %%)\n",
-        s->algo, p->time_s * 1e6, received / p->time_s * 1e-9, s->chunks,
+    const struct uli_schedule *s = &e->schedules[o];
+    const struct uli_prediction *p = &e->predictions[o];
+
+    printf("    %-7s %.1f us, busbw %.2f GB/s, %d chunk%s, %.3f GB between "
+           "nodes\n"
+           "            bottleneck: %s in phase %s, busy %.1f us (%.0f %%)\n",
+        operation_names[o], p->time_s * 1e6,
+        uli_demand_received(x, o) / p->time_s * 1e-9, s->chunks,
         s->chunks == 1 ? "" : "s", s->wire_bytes * 1e-9,
         uli_model_class_name(p->class), s->phases[p->phase].name,
         p->busy_s * 1e6, 100 * p->busy_s / p->time_s);
 }
 
 static void
-print_parameters(const struct uli_model *model, const struct uli_demand *x)
+print_estimate(const struct uli_demand *x, const struct uli_estimate *e)
 {
+    printf("%s: %.1f us", uli_algo_name(e->algo), e->time_s * 1e6);
+    if (x->operations & (x->operations - 1))
+        printf(", operations one after another");
+    printf("\n");
+    for (int o = 0; o < ULYX_OPERATIONS; o++)
+        if (x->operations >> o & 1)
+            print_operation(x, e, o);
+}
+
+static void
+print_parameters(const struct uli_planner *planner, const struct uli_demand *x)
+{
+    const struct uli_model *model = &planner->model;
+
     printf("parameters\n");
     print_link(model, x->local);
     if (x->nodes > 1) {
@@ -151,6 +219,11 @@ print_parameters(const struct uli_model *model, const struct uli_demand *x)
     printf("  host   launch %.2f us, hand-off %.2f us", model->launch_s * 1e6,
         model->handoff_s * 1e6);
     print_source(model->host_source);
+    if (x->nodes > 1)
+        printf("  pairwise sends to %lld ranks at a time%s, hier in chunks of "
+               "at most %lld bytes\n",
+            (long long)model->peers, model->peers == 0 ? " (all)" : "",
+            (long long)planner->limits.chunk_bytes);
 }
 
 /* The chosen schedule, then the others as somebody who asked for them would
@@ -159,11 +232,11 @@ static ulyx_status_t
 print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
     const struct uli_choice *c)
 {
-    double received = uli_demand_received(x);
-
-    printf("%d ranks, %d nodes of %d; a rank receives at most %.3f MB\n  ",
-        x->nranks, x->nodes, x->ranks_per_node, received * 1e-6);
-    print_schedule(&c->schedule, &c->prediction, received);
+    printf("%d ranks, %d nodes of %d; a rank receives at most %.3f MB of q, k "
+           "and v\n  ",
+        x->nranks, x->nodes, x->ranks_per_node,
+        uli_demand_received(x, ULYX_SEQ_TO_HEAD) * 1e-6);
+    print_estimate(x, &c->best);
     printf("    chosen: %s\n", c->reason);
     for (int algo = 0; algo < ULI_ALGOS; algo++) {
         struct uli_choice other;
@@ -180,17 +253,19 @@ print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
         if (status != ULYX_SUCCESS)
             return status;
         printf("  not ");
-        print_schedule(&other.schedule, &other.prediction, received);
+        print_estimate(x, &other.best);
     }
-    print_parameters(&planner->model, x);
+    print_parameters(planner, x);
     return ULYX_SUCCESS;
 }
 
 /* ---- work ---------------------------------------------------------------- */
 
 static ulyx_status_t
-export_goal(const struct uli_demand *x, enum uli_algo algo, const char *path)
+export_goal(const struct uli_demand *x, const struct uli_estimate *e,
+    const struct uli_planner *planner, const char *path)
 {
+    int operation = 0;
     FILE *file = path != NULL ? fopen(path, "we") : stdout;
     ulyx_status_t status;
 
@@ -198,7 +273,10 @@ export_goal(const struct uli_demand *x, enum uli_algo algo, const char *path)
         fprintf(stderr, "ulyx_info: %s: %s\n", path, strerror(errno));
         return ULYX_ERR_SYSTEM;
     }
-    status = uli_schedule_write_goal(x, algo, file);
+    while (!(x->operations >> operation & 1))
+        operation++;
+    status = uli_schedule_write_goal(
+        x, operation, e->algo, planner->model.peers, file);
     if (path != NULL && fclose(file) != 0 && status == ULYX_SUCCESS)
         status = ULYX_ERR_SYSTEM;
     if (status != ULYX_SUCCESS)
@@ -219,6 +297,7 @@ prepare(struct options *o, struct uli_settings *settings,
 
     uli_model_defaults(model);
     memset(&planner->tuning, 0, sizeof(planner->tuning));
+    uli_planner_obey(planner, settings);
     if (status == ULYX_SUCCESS && o->machine)
         status = uli_topology_load(settings, &t);
     if (t != NULL) {
@@ -242,9 +321,10 @@ predict(const struct options *o, const struct uli_planner *planner)
 
     if (status != ULYX_SUCCESS)
         return status;
+    x.operations = o->operations;
     status = uli_choose(planner, &x, o->algo, &choice);
     if (status == ULYX_SUCCESS && o->export != NULL)
-        status = export_goal(&x, choice.algo, o->output);
+        status = export_goal(&x, &choice.best, planner, o->output);
     else if (status == ULYX_SUCCESS)
         status = print_prediction(planner, &x, &choice);
     uli_demand_destroy(&x);
@@ -263,7 +343,8 @@ int
 info_predict(int argc, char **argv)
 {
     struct options o = {
-        .shape = {2, 8, 32768, 1, 64, 8, 128, 2, ULI_MODEL_NVLINK}};
+        .shape = {2, 8, 32768, 1, 64, 8, 128, 2, ULI_MODEL_NVLINK},
+        .operations = 1 << ULYX_SEQ_TO_HEAD | 1 << ULYX_SEQ_TO_HEAD_ADJOINT};
     struct uli_settings settings;
     struct uli_planner planner;
     ulyx_status_t status;

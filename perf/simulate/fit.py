@@ -72,7 +72,7 @@ def predict(binary, tuning, hosts, rows):
         [os.path.join(binary, "ulyx_info"), "plan", "--nodes", str(hosts),
          "--ranks-per-node", "1", "--seq", str(rows * hosts), "--heads",
          str(HEADS), "--kv-heads", str(HEADS), "--dim", str(DIM), "--algo",
-         "direct", "--tuning", tuning], check=True, capture_output=True,
+         "direct", "--operation", "s2h", "--tuning", tuning], check=True, capture_output=True,
         text=True).stdout
     return 1e-6 * float(re.search(r"direct: ([\d.]+) us", out).group(1))
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""simulate.py BIN [--ranks 64,128,256] [--algo direct,pairwise,hier] [--known
-FILE]: predictions
-of `ulyx_info plan --nodes` beside SimGrid's SMPI, which plays the same schedules
-(as GOAL) over a platform with the same link parameters. FILE keeps simulated
-times by schedule, so that a model that has changed is compared at once. Needs the distribution's
-simgrid and libsimgrid-dev; not part of the test suite."""
+"""simulate.py BIN [--ranks 64,128,256] [--algo direct,pairwise,hier]
+[--operation s2h,h2s,s2h_adj,h2s_adj] [--known FILE]: predictions of `ulyx_info
+plan --nodes` beside SimGrid's SMPI, which plays the same schedules (as GOAL) over
+a platform with the same link parameters. FILE keeps simulated times by schedule,
+so that a model that has changed is compared at once. ULYX_NET_PEERS is the limit
+of both. Needs the distribution's simgrid and libsimgrid-dev; not part of the test
+suite."""
 import argparse
 import hashlib
 import json
@@ -113,13 +114,14 @@ def simulate(folder, ranks, goal):
     return float(out.split()[-1])
 
 
-def compare(binary, folder, ranks, algo, heads, rows, known):
+def compare(binary, folder, ranks, algo, operation, heads, rows, known):
     kv_heads = heads
     if heads == "gqa":
         heads, kv_heads = ranks, ranks // 8
     shape = ["--nodes", str(ranks // PER_NODE), "--ranks-per-node",
              str(PER_NODE), "--seq", str(ranks * rows), "--heads", str(heads),
-             "--kv-heads", str(kv_heads), "--dim", "64"]
+             "--kv-heads", str(kv_heads), "--dim", "64",
+             "--operation", operation]
     tuning = write_tuning(folder, algo)
     text = plan(binary, shape, tuning)
     predicted = float(re.search(r"^  \w+: ([\d.]+) us", text, re.M).group(1))
@@ -133,27 +135,32 @@ def main():
     parser.add_argument("bin")
     parser.add_argument("--ranks", default="64,128,256")
     parser.add_argument("--algo", default="direct,pairwise,hier")
+    parser.add_argument("--operation", default="s2h")
     parser.add_argument("--known", default="")
     options = parser.parse_args()
+    cases = [(ranks, algo, operation, heads, rows)
+             for ranks in map(int, options.ranks.split(","))
+             for algo in options.algo.split(",")
+             for operation in options.operation.split(",")
+             for heads in (ranks, "gqa") for rows in ROWS]
     errors = []
+    before = 0
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["smpicc", "-O1", "-o", os.path.join(folder, "replay"),
                         os.path.join(HERE, "replay.c")], check=True)
-        for ranks in map(int, options.ranks.split(",")):
-            write_platform(folder, ranks)
-            for algo in options.algo.split(","):
-                for heads in (ranks, "gqa"):
-                    for rows in ROWS:
-                        predicted, simulated = compare(
-                            options.bin, folder, ranks, algo, heads, rows,
-                            options.known)
-                        error = predicted / simulated - 1
-                        errors.append(abs(error))
-                        kind = "gqa" if heads == "gqa" else "mha"
-                        print(f"P={ranks:<4} {algo:8} {kind} {rows * 384:7} B: "
-                              f"{predicted:9.1f} us predicted, "
-                              f"{simulated:9.1f} simulated, {error:+.1%}",
-                              flush=True)
+        for case in cases:
+            ranks, algo, operation, heads, rows = case
+            if ranks != before:
+                write_platform(folder, ranks)
+            before = ranks
+            predicted, simulated = compare(options.bin, folder, *case,
+                                           options.known)
+            error = predicted / simulated - 1
+            errors.append(abs(error))
+            kind = "gqa" if heads == "gqa" else "mha"
+            print(f"P={ranks:<4} {algo:8} {operation:7} {kind} "
+                  f"{rows * 384:7} B: {predicted:9.1f} us predicted, "
+                  f"{simulated:9.1f} simulated, {error:+.1%}", flush=True)
     if errors:
         print(f"mean {sum(errors) / len(errors):.1%}, worst {max(errors):.1%} "
               f"of {len(errors)}")

@@ -53,7 +53,6 @@
 #include "topology/schedule.h"
 
 enum {
-    ULI_HIER_CHUNKS = 4, /* places of a lane, K */
     ULI_HIER_TAG_BITS = 32,
     ULI_HIER_ACC_BYTES = 64 << 10, /* of scratch; accumulators: 8 bytes each */
 };
@@ -304,7 +303,7 @@ struct ulyx_plan;
 /* Before the agreement, with layout and own strides: nodes, streams, the
  * arena piece. Errors: UNSUPPORTED (more chunks than a word
  * counts), NO_MEMORY, those of arenas. */
-ulyx_status_t uli_hier_create(struct ulyx_plan *plan, int64_t bytes_in_flight);
+ulyx_status_t uli_hier_create(struct ulyx_plan *plan);
 /* After it. Errors: INTERNAL, failing the communicator. */
 ulyx_status_t uli_hier_connect(struct ulyx_plan *plan);
 /* For the present document tables. */

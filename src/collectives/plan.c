@@ -178,8 +178,8 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     ULI_TRY(uli_plan_check_algo(params->algo));
     ULI_TRY(uli_layout_create(
         &params->shape, params->docs_q, params->docs_k, &plan->layout));
-    ULI_TRY(uli_plan_choose_algo(plan, params->algo));
     ULI_TRY(choose_operations(plan, params->operations));
+    ULI_TRY(uli_plan_choose_algo(plan, params->algo, params->bytes_in_flight));
     memcpy(plan->info.strides, params->strides, sizeof(plan->info.strides));
     ULI_TRY(uli_plan_fix_strides(plan->layout, comm->rank, plan->info.strides));
     plan->info.memory[0] = params->seq_memory;
@@ -191,7 +191,7 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     if (!allocate(plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     if (plan->algo == ULI_ALGO_HIER && comm->nnodes > 1 && !comm->gpu)
-        ULI_TRY(uli_hier_create(plan, params->bytes_in_flight));
+        ULI_TRY(uli_hier_create(plan));
     ULI_TRY(uli_plan_measure(plan));
     if (plan->by_batch)
         return uli_plan_packed_check_possible(plan);

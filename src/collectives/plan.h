@@ -96,8 +96,8 @@ struct ulyx_plan {
     double timeout_s;
     int64_t slot_limit; /* 0 = never */
 
-    enum uli_algo algo;  /* how ranks of several nodes move bytes */
-    int32_t hier_chunks; /* of a mean stream of the hierarchical one */
+    enum uli_algo algo;            /* how ranks of several nodes move bytes */
+    int64_t hier_chunk_bytes;      /* of the hierarchical one; else 0 */
     char reason[ULI_REASON_BYTES]; /* of the choice */
     struct uli_rank_info info;     /* own */
     struct uli_rank_info *ranks;   /* [nranks], gathered */
@@ -144,10 +144,11 @@ void uli_plans_sweep(ulyx_comm_t *comm);
 
 /* Refuses names that are none. Errors: INVALID_ARGUMENT. */
 ulyx_status_t uli_plan_check_algo(const char *name);
-/* Sets algo, hier_chunks and reason of a plan that has its layout. name: what
- * the caller asks for, or NULL. Equal on all ranks.
+/* Sets algo, hier_chunk_bytes and reason of a plan that has its layout and
+ * operations. name: what the caller asks for, or NULL. Equal on all ranks.
  * Errors: UNSUPPORTED (what is asked for), NO_MEMORY. */
-ulyx_status_t uli_plan_choose_algo(ulyx_plan_t *plan, const char *name);
+ulyx_status_t uli_plan_choose_algo(
+    ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight);
 
 /* Is the move that of the hierarchical schedule? */
 bool uli_plan_is_hier(const ulyx_plan_t *plan, const struct uli_move *move);

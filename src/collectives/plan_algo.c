@@ -29,22 +29,26 @@ uli_plan_check_algo(const char *name)
 }
 
 static ulyx_status_t
-choose(const ulyx_plan_t *plan, const char *name, struct uli_choice *choice_p)
+choose(const ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight,
+    struct uli_choice *choice_p)
 {
+    const struct uli_plan_wish wish = {
+        plan->operations, bytes_in_flight, name, plan->comm->one_machine};
     const ulyx_comm_t *comm = plan->comm;
     int32_t *node_of = calloc((size_t)comm->nranks, sizeof(*node_of));
     if (!node_of)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     for (int32_t p = 0; p < comm->nranks; p++)
         node_of[p] = comm->peers[p].node;
-    ulyx_status_t status = uli_plan_choose(plan->layout, comm->nnodes, node_of,
-        comm->one_machine, comm->planner, name, choice_p);
+    ulyx_status_t status = uli_plan_choose(
+        plan->layout, comm->nnodes, node_of, &wish, comm->planner, choice_p);
     free(node_of);
     return status;
 }
 
 ulyx_status_t
-uli_plan_choose_algo(ulyx_plan_t *plan, const char *name)
+uli_plan_choose_algo(
+    ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight)
 {
     const ulyx_comm_t *comm = plan->comm;
     struct uli_choice choice;
@@ -57,9 +61,9 @@ uli_plan_choose_algo(ulyx_plan_t *plan, const char *name)
     plan->carrier = plan->by_batch ? uli_comm_batch_carrier(name) : 0;
     if (uli_comm_batch_carrier(name)) /* of a setting: host plans are free */
         name = "";
-    ULI_TRY(choose(plan, name, &choice));
+    ULI_TRY(choose(plan, name, bytes_in_flight, &choice));
     plan->algo = choice.algo;
-    plan->hier_chunks = choice.schedule.chunks;
+    plan->hier_chunk_bytes = choice.best.chunk_bytes;
     snprintf(plan->reason, sizeof(plan->reason), "%s", choice.reason);
     ULI_INFO(ULI_LOG_PLAN, comm->rank, "%s: %s", uli_algo_name(plan->algo),
         plan->reason);

@@ -4,16 +4,23 @@
  *
  *     token bytes     sum over sharded tensors of batch * heads * dim * size
  *     rows_r          bytes of the sequence side at r / token bytes
- *     own_r, shared_r per tensor: heads that r alone of its node holds, and
- *                     those that others hold too, times batch * dim * size,
- *                     times the tensor's rows / all rows (1 with one part)
+ *     reads           per tensor: heads that r alone of its node holds (own),
+ *                     and those that others hold too (shared), times batch *
+ *                     dim * size, times the tensor's rows / all rows (1 with
+ *                     one part)
+ *     partials        the same in the type of partials, and of accumulators
+ *                     for what a node shares
+ *     gives           heads of which r is the lowest holder of all; on a PACKED
+ *                     side a share of the tensor by what r holds
  */
 #include "collectives/plan_choose.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/dtype.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "collectives/copy.h"
 
 static bool
 is_sharded(const struct uli_shape *shape, int32_t t)
@@ -49,25 +56,23 @@ count_rows(const struct uli_layout *layout, struct uli_demand *x)
     return all;
 }
 
-/* One tensor on one node. holders[h]: the node's ranks that hold head h. */
+/* One tensor. holders[h]: ranks that hold head h, of a node or of all. */
 struct counter {
     const struct uli_layout *layout;
     struct uli_demand *x;
     int32_t *holders;
     int32_t tensor, node;
-    int64_t head; /* bytes of a head of a token */
+    int64_t head;                /* bytes of a head of a token */
+    double partial, accumulator; /* of an element, in its own size */
 };
 
 static void
-count_holders(const struct counter *c)
+add_holder(const struct counter *c, int32_t r)
 {
-    const struct uli_demand *x = c->x;
-    for (int32_t i = x->first[c->node]; i < x->first[c->node + 1]; i++) {
-        int64_t first, count;
-        uli_layout_heads(c->layout, c->tensor, x->members[i], &first, &count);
-        for (int64_t h = first; h < first + count; h++)
-            c->holders[h]++;
-    }
+    int64_t first, count;
+    uli_layout_heads(c->layout, c->tensor, r, &first, &count);
+    for (int64_t h = first; h < first + count; h++)
+        c->holders[h]++;
 }
 
 /* Bytes that rank r holds per token of a PACKED side; else all of its heads. */
@@ -83,31 +88,88 @@ held_bytes(const struct counter *c, int32_t r, int64_t count)
                      (double)rows * (double)c->head);
 }
 
+static int64_t
+scaled(int64_t bytes, double by)
+{
+    return (int64_t)((double)bytes * by);
+}
+
 static void
-count_node(const struct counter *c)
+count_rank(const struct counter *c, int32_t r)
 {
     struct uli_demand *x = c->x;
-    for (int32_t i = x->first[c->node]; i < x->first[c->node + 1]; i++) {
-        int32_t r = x->members[i];
-        int64_t first, count, shared = 0;
+    int64_t first, count, shared = 0;
+    uli_layout_heads(c->layout, c->tensor, r, &first, &count);
+    for (int64_t h = first; h < first + count; h++)
+        shared += c->holders[h] > 1;
+    int64_t bytes = held_bytes(c, r, count);
+    int64_t part = count ? bytes / count * shared : 0;
+    x->reads.shared[r] += part;
+    x->reads.own[r] += bytes - part;
+    x->partials.shared[r] += scaled(part, c->partial);
+    x->partials.own[r] += scaled(bytes - part, c->partial);
+}
+
+static void
+count_node(const struct counter *c, int64_t heads)
+{
+    const struct uli_demand *x = c->x;
+    memset(c->holders, 0, (size_t)heads * sizeof(*c->holders));
+    for (int32_t i = x->first[c->node]; i < x->first[c->node + 1]; i++)
+        add_holder(c, x->members[i]);
+    for (int32_t i = x->first[c->node]; i < x->first[c->node + 1]; i++)
+        count_rank(c, x->members[i]);
+    for (int64_t h = 0; h < heads; h++)
+        if (c->holders[h] > 1) {
+            x->reads.node_shared[c->node] += c->head;
+            x->partials.node_shared[c->node] += scaled(c->head, c->accumulator);
+        }
+}
+
+/* Over all ranks, in rank order; also whether any head has two holders. */
+static void
+count_gives(const struct counter *c, int64_t heads)
+{
+    struct uli_demand *x = c->x;
+    double held = 0;
+    memset(c->holders, 0, (size_t)heads * sizeof(*c->holders));
+    for (int32_t r = 0; r < x->nranks; r++) {
+        int64_t first, count, lowest = 0;
         uli_layout_heads(c->layout, c->tensor, r, &first, &count);
         for (int64_t h = first; h < first + count; h++)
-            shared += c->holders[h] > 1;
-        int64_t bytes = held_bytes(c, r, count);
-        int64_t part = count ? bytes / count * shared : 0;
-        x->shared_bytes[r] += part;
-        x->own_bytes[r] += bytes - part;
+            lowest += c->holders[h] == 0;
+        add_holder(c, r);
+        held += (double)held_bytes(c, r, count);
+        x->sums |= lowest < count && !uli_layout_packed(c->layout);
+        if (!uli_layout_packed(c->layout))
+            x->gives[r] += lowest * c->head;
+    }
+    double all = (double)heads * (double)c->head;
+    x->sums |= held > 1.001 * all;
+    for (int32_t r = 0; r < x->nranks && uli_layout_packed(c->layout); r++) {
+        int64_t first, count;
+        uli_layout_heads(c->layout, c->tensor, r, &first, &count);
+        if (held > 0)
+            x->gives[r] += scaled(held_bytes(c, r, count), all / held);
     }
 }
 
-/* Each head that several ranks of the node hold, once. */
+/* The tensor's sizes. Plans say how partials are, whether or not any is. */
 static void
-count_shared(const struct counter *c)
+take_tensor(struct counter *c, int64_t all_rows)
 {
-    int64_t heads = uli_layout_shape(c->layout)->tensors[c->tensor].heads;
-    for (int64_t h = 0; h < heads; h++)
-        if (c->holders[h] > 1)
-            c->x->node_shared_bytes[c->node] += c->head;
+    const struct uli_shape *shape = uli_layout_shape(c->layout);
+    const struct uli_shape_tensor *t = &shape->tensors[c->tensor];
+    int64_t rows = shape->parts[t->part].rows;
+    int64_t partial = uli_dtype_size(t->partial_dtype);
+    c->head = head_bytes(shape, c->tensor);
+    if (rows != all_rows)
+        c->head = (int64_t)((double)c->head * (double)rows /
+                            (double)uli_max(all_rows, 1));
+    c->partial = partial ? (double)partial / (double)t->elem_bytes : 1;
+    c->accumulator = (double)uli_sum_acc_bytes(t->dtype, t->partial_dtype) /
+                     (double)t->elem_bytes;
+    c->x->sums |= t->partial_dtype != t->dtype;
 }
 
 static ulyx_status_t
@@ -126,17 +188,10 @@ count_reads(
     for (c.tensor = 0; c.tensor < shape->ntensors; c.tensor++) {
         if (!is_sharded(shape, c.tensor))
             continue;
-        int64_t rows = shape->parts[shape->tensors[c.tensor].part].rows;
-        c.head = head_bytes(shape, c.tensor);
-        if (rows != all_rows)
-            c.head = (int64_t)((double)c.head * (double)rows /
-                               (double)uli_max(all_rows, 1));
-        for (c.node = 0; c.node < x->nodes; c.node++) {
-            memset(c.holders, 0, (size_t)heads * sizeof(*c.holders));
-            count_holders(&c);
-            count_node(&c);
-            count_shared(&c);
-        }
+        take_tensor(&c, all_rows);
+        count_gives(&c, shape->tensors[c.tensor].heads);
+        for (c.node = 0; c.node < x->nodes; c.node++)
+            count_node(&c, shape->tensors[c.tensor].heads);
     }
     free(c.holders);
     return ULYX_SUCCESS;
@@ -160,13 +215,15 @@ uli_plan_demand(const struct uli_layout *layout, int32_t nodes,
 
 ulyx_status_t
 uli_plan_choose(const struct uli_layout *layout, int32_t nodes,
-    const int32_t *node_of, bool one_machine, const struct uli_planner *planner,
-    const char *algo, struct uli_choice *choice_p)
+    const int32_t *node_of, const struct uli_plan_wish *wish,
+    const struct uli_planner *planner, struct uli_choice *choice_p)
 {
     struct uli_demand demand;
     ULI_TRY(uli_plan_demand(layout, nodes, node_of, &demand));
-    demand.one_machine = one_machine;
-    ulyx_status_t status = uli_choose(planner, &demand, algo, choice_p);
+    demand.one_machine = wish->one_machine;
+    demand.operations = wish->operations;
+    demand.flight_bytes = wish->bytes_in_flight;
+    ulyx_status_t status = uli_choose(planner, &demand, wish->algo, choice_p);
     uli_demand_destroy(&demand);
     return status;
 }

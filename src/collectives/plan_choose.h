@@ -16,10 +16,16 @@
 ulyx_status_t uli_plan_demand(const struct uli_layout *layout, int32_t nodes,
     const int32_t *node_of, struct uli_demand *demand_p);
 
-/* uli_choose for that demand; one_machine: of the nodes some are made up.
- * Equal on all ranks, as the arguments are. */
+struct uli_plan_wish {
+    uint64_t operations; /* bits, those of the plan */
+    int64_t bytes_in_flight;
+    const char *algo; /* asked for, or NULL */
+    bool one_machine; /* of the nodes some are made up */
+};
+
+/* uli_choose for that demand. Equal on all ranks, as the arguments are. */
 ulyx_status_t uli_plan_choose(const struct uli_layout *layout, int32_t nodes,
-    const int32_t *node_of, bool one_machine, const struct uli_planner *planner,
-    const char *algo, struct uli_choice *choice_p);
+    const int32_t *node_of, const struct uli_plan_wish *wish,
+    const struct uli_planner *planner, struct uli_choice *choice_p);
 
 #endif

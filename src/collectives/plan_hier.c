@@ -18,13 +18,6 @@
 #include "base/status.h"
 #include "comm/remote.h"
 
-enum {
-    MIN_CHUNK_BYTES = ULI_LINE,
-    /* A stream of few bytes is cut too, but not below what a message costs. */
-    MIN_PART_BYTES = 16 << 10,
-    FLIGHTS = 64, /* bytes under way of all lanes, in those of one */
-};
-
 /* ---- the piece ----------------------------------------------------------- */
 
 static int64_t
@@ -135,40 +128,6 @@ set_lanes(struct uli_hier *h)
     }
 }
 
-/* The most lanes that a rank carries. */
-static int32_t
-most_lanes(const struct uli_nodes *nodes)
-{
-    int32_t most = 0;
-    for (int32_t r = 0; r < nodes->nranks; r++) {
-        int32_t lanes = carried_index(nodes, r, ULI_HIER_OWN, -1, -1) + 1;
-        most = lanes > most ? lanes : most;
-    }
-    return most;
-}
-
-/* The mean stream in hier_chunks, within the limits: bytes under way of a
- * lane, and of all lanes of a rank. */
-static void
-choose_chunk(const struct ulyx_plan *plan, struct uli_hier *h, int64_t flight)
-{
-    const struct uli_shape *shape = uli_layout_shape(plan->layout);
-    const struct uli_settings *settings = &h->comm->settings;
-    int64_t lanes = most_lanes(&h->nodes), mean = 0;
-    for (int32_t t = 0; t < shape->ntensors; t++) {
-        const struct uli_shape_tensor *tensor = &shape->tensors[t];
-        mean += shape->batch * shape->parts[tensor->part].rows * tensor->heads /
-                h->nodes.nnodes * tensor->dim * tensor->elem_bytes /
-                h->nodes.nranks;
-    }
-    int64_t most = flight ? flight : settings->net_flight_bytes;
-    most = uli_min(most, settings->net_flight_bytes * FLIGHTS / lanes);
-    most = uli_min(most / ULI_HIER_CHUNKS, settings->net_chunk_bytes);
-    int64_t wanted = (mean + plan->hier_chunks - 1) / plan->hier_chunks;
-    int64_t chunk = uli_min(uli_max(wanted, MIN_PART_BYTES), most);
-    h->chunk_bytes = uli_max(chunk / ULI_LINE * ULI_LINE, MIN_CHUNK_BYTES);
-}
-
 static ulyx_status_t
 find_nodes(struct uli_hier *h)
 {
@@ -208,7 +167,7 @@ allocate(struct uli_hier *h)
 }
 
 ulyx_status_t
-uli_hier_create(struct ulyx_plan *plan, int64_t bytes_in_flight)
+uli_hier_create(struct ulyx_plan *plan)
 {
     struct uli_hier *h = calloc(1, sizeof(*h));
     if (!h)
@@ -221,7 +180,7 @@ uli_hier_create(struct ulyx_plan *plan, int64_t bytes_in_flight)
     if (!allocate(h))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     set_lanes(h);
-    choose_chunk(plan, h, bytes_in_flight);
+    h->chunk_bytes = plan->hier_chunk_bytes;
     for (int op = 0; op < ULYX_OPERATIONS; op++)
         if (plan->operations >> op & 1)
             ULI_TRY(uli_hier_build(plan, op, &h->work[op]));

@@ -5,11 +5,12 @@
 #include "topology/choose.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include "base/log.h"
 #include "base/status.h"
 
-enum { CHUNKS_MAX = 16 };
+enum { PARTS_MAX = 16 };
 
 static bool
 is_in(const struct uli_range *range, int64_t value)
@@ -24,7 +25,7 @@ message_bytes(const struct uli_demand *x)
     double rows = 0, reads = 0;
     for (int32_t r = 0; r < x->nranks; r++) {
         rows += (double)x->rows[r];
-        reads += (double)(x->own_bytes[r] + x->shared_bytes[r]);
+        reads += (double)uli_holding_all(&x->reads, r);
     }
     return (int64_t)(rows / x->nranks * reads / x->nranks);
 }
@@ -43,29 +44,84 @@ find_rule(const struct uli_tuning *tuning, const struct uli_demand *x)
     return NULL;
 }
 
-/* chunks 0: the best of 1, 2, 4, ... for hier, 1 for the others. */
-static ulyx_status_t
-predict(const struct uli_model *model, const struct uli_demand *x,
-    enum uli_algo algo, int32_t chunks, struct uli_schedule *schedule_p,
-    struct uli_prediction *prediction_p)
+/* ---- all operations by one schedule -------------------------------------- */
+
+static bool
+is_used(const struct uli_demand *x, int operation)
 {
-    struct uli_schedule schedule;
-    chunks = algo == ULI_ALGO_HIER ? chunks : 1;
-    ULI_TRY(
-        uli_schedule_build(x, model, algo, chunks > 0 ? chunks : 1, &schedule));
-    uli_model_evaluate(model, &schedule, prediction_p);
-    *schedule_p = schedule;
-    for (int32_t c = 2; chunks == 0 && c <= CHUNKS_MAX; c *= 2) {
-        struct uli_prediction prediction;
-        schedule.chunks = c;
-        uli_model_evaluate(model, &schedule, &prediction);
-        if (prediction.time_s < prediction_p->time_s) {
-            *schedule_p = schedule;
-            *prediction_p = prediction;
+    return x->operations >> operation & 1;
+}
+
+static ulyx_status_t
+build_all(const struct uli_planner *planner, const struct uli_demand *x,
+    struct uli_estimate *e)
+{
+    for (int o = 0; o < ULYX_OPERATIONS; o++)
+        if (is_used(x, o))
+            ULI_TRY(uli_schedule_build(
+                x, o, &planner->model, e->algo, 1, &e->schedules[o]));
+    return ULYX_SUCCESS;
+}
+
+static void
+evaluate_all(const struct uli_planner *planner, const struct uli_demand *x,
+    struct uli_estimate *e)
+{
+    double most = -1;
+    e->time_s = 0;
+    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+        if (!is_used(x, o))
+            continue;
+        uli_model_evaluate(
+            &planner->model, &e->schedules[o], &e->predictions[o]);
+        e->time_s += e->predictions[o].time_s;
+        if (e->predictions[o].time_s > most) {
+            most = e->predictions[o].time_s;
+            e->slowest = o;
         }
+    }
+}
+
+/* The operation with the longest streams is cut into so many parts, as far as
+ * the limits let; the others go by chunks of the same size. */
+static void
+cut(const struct uli_planner *planner, const struct uli_demand *x,
+    int32_t parts, struct uli_estimate *e)
+{
+    double stream[ULYX_OPERATIONS] = {0}, longest = 0;
+    for (int o = 0; o < ULYX_OPERATIONS; o++)
+        if (is_used(x, o)) {
+            stream[o] = uli_hier_stream_bytes(x, &e->schedules[o]);
+            longest = fmax(longest, stream[o]);
+        }
+    e->chunk_bytes = uli_hier_chunk_bytes(x, &planner->limits, longest, parts);
+    for (int o = 0; o < ULYX_OPERATIONS; o++)
+        e->schedules[o].chunks =
+            (int32_t)fmax(1, ceil(stream[o] / (double)e->chunk_bytes));
+}
+
+/* parts 0: the best of 1, 2, 4, ... for hier. */
+static ulyx_status_t
+estimate(const struct uli_planner *planner, const struct uli_demand *x,
+    enum uli_algo algo, int32_t parts, struct uli_estimate *best_p)
+{
+    struct uli_estimate e = {.algo = algo};
+    ULI_TRY(build_all(planner, x, &e));
+    if (algo == ULI_ALGO_HIER)
+        cut(planner, x, parts > 0 ? parts : 1, &e);
+    evaluate_all(planner, x, &e);
+    *best_p = e;
+    for (int32_t p = 2; algo == ULI_ALGO_HIER && parts == 0 && p <= PARTS_MAX;
+         p *= 2) {
+        cut(planner, x, p, &e);
+        evaluate_all(planner, x, &e);
+        if (e.time_s < best_p->time_s)
+            *best_p = e;
     }
     return ULYX_SUCCESS;
 }
+
+/* ---- sets of schedules --------------------------------------------------- */
 
 /* A set of schedules, a bit each. */
 static uint32_t
@@ -92,23 +148,18 @@ uli_can_choose(const struct uli_demand *demand, enum uli_algo algo)
 
 /* The best by the model of a set, which is not empty. */
 static ulyx_status_t
-find_best(const struct uli_model *model, const struct uli_demand *x,
-    uint32_t set, enum uli_algo *algo_p, struct uli_schedule *schedule_p,
-    struct uli_prediction *prediction_p)
+find_best(const struct uli_planner *planner, const struct uli_demand *x,
+    uint32_t set, struct uli_estimate *best_p)
 {
     bool found = false;
     for (int algo = 0; algo < ULI_ALGOS; algo++) {
-        struct uli_schedule schedule;
-        struct uli_prediction prediction;
+        struct uli_estimate e;
         if (!(set & bit(algo)))
             continue;
-        ULI_TRY(predict(model, x, algo, 0, &schedule, &prediction));
-        if (!found || prediction.time_s < prediction_p->time_s) {
-            *algo_p = algo;
-            *schedule_p = schedule;
-            *prediction_p = prediction;
-            found = true;
-        }
+        ULI_TRY(estimate(planner, x, algo, 0, &e));
+        if (!found || e.time_s < best_p->time_s)
+            *best_p = e;
+        found = true;
     }
     return ULYX_SUCCESS;
 }
@@ -137,18 +188,16 @@ slow_down(struct uli_model *model)
 
 /* Pairwise, or hier where it is faster on both networks. */
 static ulyx_status_t
-choose_on_assumptions(const struct uli_model *model, const struct uli_demand *x,
-    enum uli_algo *algo_p)
+choose_on_assumptions(const struct uli_planner *planner,
+    const struct uli_demand *x, enum uli_algo *algo_p)
 {
     const uint32_t set = possible(x) & ~bit(ULI_ALGO_DIRECT);
-    struct uli_model slow = *model;
-    struct uli_schedule schedule;
-    struct uli_prediction prediction;
-    enum uli_algo fast_algo, slow_algo;
-    slow_down(&slow);
-    ULI_TRY(find_best(model, x, set, &fast_algo, &schedule, &prediction));
-    ULI_TRY(find_best(&slow, x, set, &slow_algo, &schedule, &prediction));
-    *algo_p = fast_algo == slow_algo ? fast_algo : ULI_ALGO_PAIRWISE;
+    struct uli_planner slow = *planner;
+    struct uli_estimate by_fast, by_slow;
+    slow_down(&slow.model);
+    ULI_TRY(find_best(planner, x, set, &by_fast));
+    ULI_TRY(find_best(&slow, x, set, &by_slow));
+    *algo_p = by_fast.algo == by_slow.algo ? by_fast.algo : ULI_ALGO_PAIRWISE;
     return ULYX_SUCCESS;
 }
 
@@ -169,15 +218,15 @@ say_rule(struct uli_choice *c, const struct uli_tuning_rule *rule,
         ULI_HIER_NODE_RANKS, x->ranks_per_node);
 }
 
-/* Says who decided, and what chunks (0: the best) that gives; false where the
+/* Says who decided, and what parts (0: the best) that gives; false where the
  * model is left to. */
 static bool
 is_settled(const struct uli_planner *planner, const struct uli_demand *x,
-    const char *algo, struct uli_choice *c, int32_t *chunks_p)
+    const char *algo, struct uli_choice *c, int32_t *parts_p)
 {
     const struct uli_tuning_rule *rule = find_rule(&planner->tuning, x);
     bool meaningless = x->one_machine && are_assumed(&planner->model);
-    *chunks_p = meaningless ? ULI_CHOOSE_CHUNKS : 0;
+    *parts_p = meaningless ? ULI_CHOOSE_CHUNKS : 0;
     if (algo && algo[0]) {
         snprintf(c->reason, sizeof(c->reason), "asked for");
     } else if (x->nodes == 1) {
@@ -185,7 +234,7 @@ is_settled(const struct uli_planner *planner, const struct uli_demand *x,
         snprintf(c->reason, sizeof(c->reason), "one node");
     } else if (rule) {
         c->algo = rule->algo;
-        *chunks_p = rule->chunks ? rule->chunks : *chunks_p;
+        *parts_p = rule->chunks ? rule->chunks : *parts_p;
         say_rule(c, rule, x);
     } else if (meaningless) {
         c->algo = ULI_ALGO_PAIRWISE;
@@ -197,28 +246,40 @@ is_settled(const struct uli_planner *planner, const struct uli_demand *x,
     return true;
 }
 
-/* "fastest by the model: 84.0 us, hier 120.1 us, bound by nic (measured)";
- * "links assumed, for any network: 84.0 us, ..." */
-static void
-say_by_model(struct uli_choice *c, const struct uli_model *model, bool assumed)
+static int
+count_operations(const struct uli_demand *x)
 {
-    const struct uli_model_link *link = &model->links[c->prediction.class];
+    int count = 0;
+    for (int o = 0; o < ULYX_OPERATIONS; o++)
+        count += is_used(x, o);
+    return count;
+}
+
+/* "fastest by the model: 84.0 us for 2 operations, hier 120.1 us, bound by nic
+ * (measured)"; "links assumed, for any network: 84.0 us, ..." */
+static void
+say_by_model(struct uli_choice *c, const struct uli_model *model,
+    const struct uli_demand *x, bool assumed)
+{
+    const struct uli_prediction *p = &c->best.predictions[c->best.slowest];
+    int operations = count_operations(x);
+    char several[32] = "";
+    if (operations > 1)
+        snprintf(several, sizeof(several), " for %d operations", operations);
     snprintf(c->reason, sizeof(c->reason),
-        "%s: %.1f us, %s %.1f us, bound by %s (%s)",
+        "%s: %.1f us%s, %s %.1f us, bound by %s (%s)",
         assumed ? "links assumed, for any network" : "fastest by the model",
-        c->prediction.time_s * 1e6, uli_algo_name(c->runner_up),
-        c->other_prediction.time_s * 1e6,
-        uli_model_class_name(c->prediction.class),
-        uli_model_source_name(link->source));
+        c->best.time_s * 1e6, several, uli_algo_name(c->other.algo),
+        c->other.time_s * 1e6, uli_model_class_name(p->class),
+        uli_model_source_name(model->links[p->class].source));
 }
 
 ulyx_status_t
 uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
     const char *algo, struct uli_choice *choice_p)
 {
-    const struct uli_model *model = &planner->model;
     struct uli_choice c = {0};
-    int32_t chunks;
+    int32_t parts;
     if (algo && algo[0] && !uli_algo_parse(algo, &c.algo))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "algo is \"%s\", must be \"direct\", \"pairwise\" or \"hier\"",
@@ -227,19 +288,18 @@ uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "algo is \"hier\": it takes at most %d ranks a node, not %" PRId32,
             ULI_HIER_NODE_RANKS, x->ranks_per_node);
-    bool settled = is_settled(planner, x, algo, &c, &chunks);
-    bool assumed = are_assumed(model);
+    bool settled = is_settled(planner, x, algo, &c, &parts);
+    bool assumed = are_assumed(&planner->model);
     if (!settled && assumed)
-        ULI_TRY(choose_on_assumptions(model, x, &c.algo));
+        ULI_TRY(choose_on_assumptions(planner, x, &c.algo));
     if (settled || assumed)
-        ULI_TRY(predict(model, x, c.algo, chunks, &c.schedule, &c.prediction));
+        ULI_TRY(estimate(planner, x, c.algo, parts, &c.best));
     else
-        ULI_TRY(find_best(
-            model, x, possible(x), &c.algo, &c.schedule, &c.prediction));
-    ULI_TRY(find_best(model, x, possible(x) & ~bit(c.algo), &c.runner_up,
-        &c.other, &c.other_prediction));
+        ULI_TRY(find_best(planner, x, possible(x), &c.best));
+    c.algo = c.best.algo;
+    ULI_TRY(find_best(planner, x, possible(x) & ~bit(c.algo), &c.other));
     if (!settled)
-        say_by_model(&c, model, assumed);
+        say_by_model(&c, &planner->model, x, assumed);
     *choice_p = c;
     return ULYX_SUCCESS;
 }
@@ -252,6 +312,15 @@ log_finding(void *context, int32_t line, bool is_error, const char *text)
             ULI_LOG_ENV, -1, "%s:%d: %s", (const char *)context, line, text);
 }
 
+void
+uli_planner_obey(
+    struct uli_planner *planner, const struct uli_settings *settings)
+{
+    planner->model.peers = settings->net_peers;
+    planner->limits = (struct uli_chunk_limits){
+        settings->net_chunk_bytes, settings->net_flight_bytes};
+}
+
 ulyx_status_t
 uli_planner_load(
     const struct uli_settings *settings, struct uli_planner *planner_p)
@@ -259,6 +328,7 @@ uli_planner_load(
     struct uli_planner planner;
     memset(&planner, 0, sizeof(planner));
     uli_model_defaults(&planner.model);
+    uli_planner_obey(&planner, settings);
     if (settings->tuning[0])
         ULI_TRY(uli_tuning_read(settings->tuning, &planner.model,
             &planner.tuning, log_finding, (void *)(uintptr_t)settings->tuning));

@@ -17,32 +17,48 @@ enum {
     ULI_REASON_BYTES = 192
 };
 
-/* Link parameters and rules, read once a communicator. */
+/* Link parameters, rules, and the settings that schedules obey, read once a
+ * communicator. */
 struct uli_planner {
     struct uli_model model;
     struct uli_tuning tuning;
+    struct uli_chunk_limits limits;
 };
 
-/* The assumed parameters, overlaid with ULYX_TUNING's where that is set. The
- * file's warnings are logged. Does not look at this machine: nodes may differ.
- * Errors: as uli_tuning_read. */
+/* Takes over ULYX_NET_PEERS, ULYX_NET_CHUNK and ULYX_NET_FLIGHT. */
+void uli_planner_obey(
+    struct uli_planner *planner, const struct uli_settings *settings);
+
+/* The assumed parameters, overlaid with ULYX_TUNING's where that is set, and
+ * what the settings say. The file's warnings are logged. Does not look at this
+ * machine: nodes may differ. Errors: as uli_tuning_read. */
 ulyx_status_t uli_planner_load(
     const struct uli_settings *settings, struct uli_planner *planner_p);
 
+/* What an exchange costs by one schedule: each of the demand's operations by
+ * its number, and once all of them. */
+struct uli_estimate {
+    enum uli_algo algo;
+    int64_t chunk_bytes; /* of hier, equal for all operations; else 0 */
+    double time_s;
+    int32_t slowest; /* operation */
+    struct uli_schedule schedules[ULYX_OPERATIONS];
+    struct uli_prediction predictions[ULYX_OPERATIONS];
+};
+
 /* What was chosen, and the best of the others. */
 struct uli_choice {
-    enum uli_algo algo, runner_up;
-    struct uli_schedule schedule, other;
-    struct uli_prediction prediction, other_prediction;
+    enum uli_algo algo;
+    struct uli_estimate best, other;
     char reason[ULI_REASON_BYTES];
 };
 
 /* Can the exchange go by it at all? */
 bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo);
 
-/* The schedule for an exchange: forced by `algo` (the caller's, else
- * ULYX_ALGO; NULL or "" for none), else direct on one node, else by the first
- * rule that fits, else by the model.
+/* The schedule for all operations of an exchange: forced by `algo` (the
+ * caller's, else ULYX_ALGO; NULL or "" for none), else direct on one node, else
+ * by the first rule that fits, else by the model.
  *
  * Where a file or a machine's description gives the links between nodes, the
  * model's fastest is taken. Where they are assumed it is pairwise, which loads
@@ -51,12 +67,12 @@ bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo);
  * TCP): such a gain does not hang on the assumption. Assumed links between
  * nodes that share a machine mean nothing at all: pairwise.
  *
- * Chunks of hier: 1 to 16, the best; a rule's; ULI_CHOOSE_CHUNKS where the
- * links mean nothing. Pure, but for the memory that it needs for a moment;
- * O(nranks).
- * Errors: INVALID_ARGUMENT (unknown algo), UNSUPPORTED (hier is asked for and
- * a node is too large for it; otherwise it is left out, and the reason says so
- * where a rule wants it), NO_MEMORY. */
+ * A mean stream of hier is cut into 1 to 16 parts, the best; a rule's number;
+ * ULI_CHOOSE_CHUNKS where the links mean nothing; then by the limits. Pure, but
+ * for the memory that it needs for a moment; O(nranks). Errors:
+ * INVALID_ARGUMENT (unknown algo), UNSUPPORTED (hier is asked for and a node is
+ * too large for it; otherwise it is left out, and the reason says so where a
+ * rule wants it), NO_MEMORY. */
 ulyx_status_t uli_choose(const struct uli_planner *planner,
     const struct uli_demand *demand, const char *algo,
     struct uli_choice *choice_p);

@@ -73,45 +73,90 @@ count_readers(const struct uli_demand_shape *shape, int32_t nranks,
     return count;
 }
 
+/* Bytes of one head of a token: as it is, as a partial, as an accumulator.
+ * Partials of 16 bits are added in 32 where any KV head has several readers. */
+struct head_bytes {
+    int64_t plain, partial, accumulator;
+};
+
+static struct head_bytes
+head_bytes(const struct uli_demand_shape *shape, bool sums)
+{
+    int64_t elements = shape->batch * shape->dim, e = shape->element_bytes;
+    return (struct head_bytes){elements * e, elements * (sums && e < 4 ? 4 : e),
+        elements * (e > 4 ? 8 : 4)};
+}
+
 /* Only a rank's first and last KV heads can have other readers: what lies
  * between is read by its own query heads. The first rank of the node that
- * reads a shared head counts it for the node. */
+ * reads a shared head counts it for the node; the lowest of all that reads one
+ * gives it, and ranks before this one read none but its first. */
 static void
 fill_rank(struct uli_demand *x, const struct uli_demand_shape *shape, int32_t r)
 {
     int32_t node = x->node[r], begin = x->first[node];
-    int64_t head_bytes = shape->batch * shape->dim * shape->element_bytes;
+    struct head_bytes bytes = head_bytes(shape, x->sums);
     int64_t first, end, shared = 0;
-    int64_t heads = part_begin(shape->heads, x->nranks, r + 1) -
-                    part_begin(shape->heads, x->nranks, r);
+    int64_t heads_begin = part_begin(shape->heads, x->nranks, r);
+    int64_t heads = part_begin(shape->heads, x->nranks, r + 1) - heads_begin;
     kv_range(shape, x->nranks, r, &first, &end);
     for (int64_t k = first; k < end; k = k + 1 < end ? end - 1 : end) {
         bool others =
             count_readers(shape, x->nranks, begin, x->first[node + 1], k) > 1;
         shared += others;
-        if (others && count_readers(shape, x->nranks, begin, r, k) == 0)
-            x->node_shared_bytes[node] += 2 * head_bytes;
+        if (others && count_readers(shape, x->nranks, begin, r, k) == 0) {
+            x->reads.node_shared[node] += 2 * bytes.plain;
+            x->partials.node_shared[node] += 2 * bytes.accumulator;
+        }
     }
+    bool given =
+        end > first && heads_begin % (shape->heads / shape->kv_heads) != 0;
+    int64_t own = 2 * (end - first - shared);
     x->rows[r] = part_begin(shape->seq, x->nranks, r + 1) -
                  part_begin(shape->seq, x->nranks, r);
-    x->own_bytes[r] = head_bytes * (heads + 2 * (end - first - shared));
-    x->shared_bytes[r] = 2 * head_bytes * shared;
+    x->reads.own[r] = bytes.plain * (heads + own);
+    x->reads.shared[r] = 2 * bytes.plain * shared;
+    x->partials.own[r] = bytes.plain * heads + bytes.partial * own;
+    x->partials.shared[r] = 2 * bytes.partial * shared;
+    x->gives[r] = bytes.plain * (heads + 2 * (end - first - given));
 }
 
-/* Two blocks: the int64_t arrays begin at rows, the others at node. */
+static int64_t *
+take(int64_t **at, size_t count)
+{
+    int64_t *taken = *at;
+    *at += count;
+    return taken;
+}
+
+static struct uli_holding
+take_holding(int64_t **at, size_t ranks, size_t nodes)
+{
+    struct uli_holding holding;
+    holding.own = take(at, ranks);
+    holding.shared = take(at, ranks);
+    holding.node_shared = take(at, nodes);
+    return holding;
+}
+
+/* Two blocks: the int64_t arrays begin at rows, the others at node. There are
+ * no more nodes than ranks. */
 static ulyx_status_t
 allocate(struct uli_demand *x)
 {
     size_t ranks = (size_t)x->nranks, nodes = (size_t)x->nodes;
-    x->rows = calloc(3 * ranks + nodes, sizeof(*x->rows));
+    int64_t *at = calloc(7 * ranks + 2 * nodes, sizeof(*at));
+    x->rows = at;
     x->node = calloc(3 * ranks + nodes + 1, sizeof(*x->node));
     if (!x->rows || !x->node) {
         uli_demand_destroy(x);
         return uli_error(ULYX_ERR_NO_MEMORY, "exchange: no memory");
     }
-    x->own_bytes = x->rows + ranks;
-    x->shared_bytes = x->own_bytes + ranks;
-    x->node_shared_bytes = x->shared_bytes + ranks;
+    take(&at, ranks);
+    x->reads = take_holding(&at, ranks, nodes);
+    x->partials = take_holding(&at, ranks, nodes);
+    x->gives = take(&at, ranks);
+    x->none = take(&at, ranks);
     x->place = x->node + ranks;
     x->members = x->place + ranks;
     x->first = x->members + ranks;
@@ -123,8 +168,10 @@ ulyx_status_t
 uli_demand_create_empty(int32_t nranks, int32_t nodes, const int32_t *node_of,
     struct uli_demand *demand_p)
 {
-    struct uli_demand x = {
-        .nranks = nranks, .nodes = nodes, .local = ULI_MODEL_NEAR};
+    struct uli_demand x = {.nranks = nranks,
+        .nodes = nodes,
+        .local = ULI_MODEL_NEAR,
+        .operations = 1 << ULYX_SEQ_TO_HEAD};
     ULI_TRY(allocate(&x));
     for (int32_t r = 0; r < nranks; r++) {
         x.node[r] = node_of[r];
@@ -139,6 +186,20 @@ uli_demand_create_empty(int32_t nranks, int32_t nodes, const int32_t *node_of,
         x.members[x.first[x.node[r]] + x.place[r]] = r;
     *demand_p = x;
     return ULYX_SUCCESS;
+}
+
+/* A KV head has several readers where a rank's query heads begin within its
+ * group. */
+static bool
+has_sharers(const struct uli_demand_shape *shape, int32_t nranks)
+{
+    int64_t group = shape->heads / shape->kv_heads;
+    for (int64_t r = 1; r < nranks; r++) {
+        int64_t begin = part_begin(shape->heads, nranks, r);
+        if (begin < shape->heads && begin % group != 0)
+            return true;
+    }
+    return false;
 }
 
 ulyx_status_t
@@ -158,6 +219,8 @@ uli_demand_create(
     free(node_of);
     ULI_TRY(status);
     x.local = shape->local;
+    x.operations = (1 << ULYX_OPERATIONS) - 1;
+    x.sums = has_sharers(shape, nranks);
     for (int32_t r = 0; r < nranks; r++)
         fill_rank(&x, shape, r);
     *demand_p = x;
@@ -172,15 +235,33 @@ uli_demand_destroy(struct uli_demand *demand)
     memset(demand, 0, sizeof(*demand));
 }
 
-double
-uli_demand_received(const struct uli_demand *x)
+struct uli_factors
+uli_demand_factors(const struct uli_demand *x, ulyx_operation_t operation)
 {
-    double rows = 0, most = 0;
+    const struct uli_holding rows = {x->rows, x->none, x->none};
+    const struct uli_holding gives = {x->gives, x->none, x->none};
+    switch (operation) {
+    case ULYX_SEQ_TO_HEAD_ADJOINT:
+        return (struct uli_factors){x->partials, rows};
+    case ULYX_HEAD_TO_SEQ:
+        return (struct uli_factors){gives, rows};
+    case ULYX_HEAD_TO_SEQ_ADJOINT:
+        return (struct uli_factors){rows, gives};
+    default:
+        return (struct uli_factors){rows, x->reads};
+    }
+}
+
+double
+uli_demand_received(const struct uli_demand *x, ulyx_operation_t operation)
+{
+    const struct uli_factors f = uli_demand_factors(x, operation);
+    double all = 0, most = 0;
     for (int32_t r = 0; r < x->nranks; r++)
-        rows += (double)x->rows[r];
+        all += (double)uli_holding_all(&f.from, r);
     for (int32_t r = 0; r < x->nranks; r++) {
-        double reads = (double)x->own_bytes[r] + (double)x->shared_bytes[r];
-        double received = (rows - (double)x->rows[r]) * reads;
+        double received = (all - (double)uli_holding_all(&f.from, r)) *
+                          (double)uli_holding_all(&f.to, r);
         most = received > most ? received : most;
     }
     return most;
@@ -194,16 +275,18 @@ part_of(int64_t total, int32_t n, int32_t place)
 }
 
 int64_t
-uli_demand_carried(const struct uli_demand *x, int32_t r)
+uli_demand_carried(
+    const struct uli_demand *x, const struct uli_holding *holding, int32_t r)
 {
     int32_t n = x->node[r];
-    return x->own_bytes[r] + part_of(x->node_shared_bytes[n],
+    return holding->own[r] + part_of(holding->node_shared[n],
                                  uli_demand_node_ranks(x, n), x->place[r]);
 }
 
 int64_t
-uli_demand_handed(const struct uli_demand *x, int32_t from, int32_t to)
+uli_demand_handed(const struct uli_demand *x, const struct uli_holding *holding,
+    int32_t from, int32_t to)
 {
-    return part_of(x->shared_bytes[to], uli_demand_node_ranks(x, x->node[from]),
+    return part_of(holding->shared[to], uli_demand_node_ranks(x, x->node[from]),
         x->place[from]);
 }

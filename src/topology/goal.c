@@ -13,6 +13,7 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/status.h"
 #include "topology/schedule.h"
 
@@ -22,11 +23,14 @@ enum { GATHER, WIRE, SPREAD };
 
 struct writer {
     const struct uli_demand *x;
+    struct uli_factors f;
+    int64_t peers;
     FILE *file;
     int64_t label;
     int64_t gate;        /* label that sends require; 0 for none */
     int64_t phase_first; /* label of the phase's first message */
-    int64_t *node_rows;
+    int64_t *carries;    /* [nodes], then of all */
+    int64_t *window;     /* [peers] */
 };
 
 static void
@@ -55,28 +59,27 @@ close_phase(struct writer *w)
 }
 
 static int64_t
-reads_of(const struct uli_demand *x, int32_t r)
+sent(const struct writer *w, int32_t from, int32_t to)
 {
-    return x->own_bytes[r] + x->shared_bytes[r];
+    return uli_holding_all(&w->f.from, from) * uli_holding_all(&w->f.to, to);
 }
 
 /* Pairwise: a send to another node waits for what came from the rank that is
- * ULI_PAIRWISE_LIMIT such steps before. */
+ * w->peers such steps before; 0 is direct. */
 static void
-write_direct(struct writer *w, int32_t r, bool pairwise)
+write_direct(struct writer *w, int32_t r)
 {
     const struct uli_demand *x = w->x;
-    int64_t window[ULI_PAIRWISE_LIMIT] = {0};
-    int32_t away = 0;
+    int64_t away = 0;
+    memset(w->window, 0, (size_t)(w->peers + 1) * sizeof(*w->window));
     for (int32_t step = 1; step < x->nranks; step++) {
         int32_t to = (r + step) % x->nranks;
         int32_t from = (r - step + x->nranks) % x->nranks;
-        int64_t *earlier = &window[away % ULI_PAIRWISE_LIMIT];
-        bool gated = pairwise && x->node[to] != x->node[r];
+        bool gated = w->peers > 0 && x->node[to] != x->node[r];
+        int64_t *earlier = &w->window[gated ? away % w->peers : 0];
         w->gate = gated ? *earlier : 0;
-        message(w, "send", "to", x->rows[r] * reads_of(x, to), to, GATHER);
-        message(
-            w, "recv", "from", x->rows[from] * reads_of(x, r), from, GATHER);
+        message(w, "send", "to", sent(w, r, to), to, GATHER);
+        message(w, "recv", "from", sent(w, from, r), from, GATHER);
         if (gated)
             *earlier = w->label;
         away += gated;
@@ -94,29 +97,31 @@ is_rail(const struct uli_demand *x, int32_t from, int32_t to)
 /* What rank `from` hands to `to` of its node: to's own share, and what `to`
  * sends to other nodes. */
 static int64_t
-gathered(const struct uli_demand *x, int32_t from, int32_t to)
+gathered(const struct writer *w, int32_t from, int32_t to)
 {
-    int64_t bytes = reads_of(x, to);
+    const struct uli_demand *x = w->x;
+    int64_t taken = uli_holding_all(&w->f.to, to);
     int32_t step = uli_demand_node_ranks(x, x->node[to]);
     for (int32_t n = 0; n < x->nodes; n++)
         for (int32_t i = x->first[n] + x->place[to];
              n != x->node[to] && i < x->first[n + 1]; i += step)
-            bytes += uli_demand_carried(x, x->members[i]);
-    return x->rows[from] * bytes;
+            taken += uli_demand_carried(x, &w->f.to, x->members[i]);
+    return uli_holding_all(&w->f.from, from) * taken;
 }
 
 static int64_t
 wired(const struct writer *w, int32_t from, int32_t to)
 {
-    return w->node_rows[w->x->node[from]] * uli_demand_carried(w->x, to);
+    return w->carries[w->x->node[from]] *
+           uli_demand_carried(w->x, &w->f.to, to);
 }
 
 static int64_t
 spread(const struct writer *w, int32_t from, int32_t to)
 {
     const struct uli_demand *x = w->x;
-    int64_t rows = w->node_rows[x->nodes];
-    return (rows - w->node_rows[x->node[to]]) * uli_demand_handed(x, from, to);
+    return (w->carries[x->nodes] - w->carries[x->node[to]]) *
+           uli_demand_handed(x, &w->f.to, from, to);
 }
 
 static void
@@ -143,8 +148,8 @@ write_hier(struct writer *w, int32_t r)
     int32_t g = uli_demand_node_ranks(x, x->node[r]);
     for (int32_t l = 1; l < g; l++) {
         int32_t peer = members[(x->place[r] + l) % g];
-        message(w, "send", "to", gathered(x, r, peer), peer, GATHER);
-        message(w, "recv", "from", gathered(x, peer, r), peer, GATHER);
+        message(w, "send", "to", gathered(w, r, peer), peer, GATHER);
+        message(w, "recv", "from", gathered(w, peer, r), peer, GATHER);
     }
     close_phase(w);
     write_wire(w, r);
@@ -156,9 +161,29 @@ write_hier(struct writer *w, int32_t r)
     }
 }
 
+static ulyx_status_t
+prepare(struct writer *w, enum uli_algo algo, bool sums)
+{
+    const struct uli_demand *x = w->x;
+    if (algo != ULI_ALGO_PAIRWISE || sums || w->peers >= x->nranks)
+        w->peers = 0;
+    w->carries =
+        calloc((size_t)x->nodes + 2 + (size_t)w->peers, sizeof(*w->carries));
+    if (!w->carries)
+        return uli_error(ULYX_ERR_NO_MEMORY, "GOAL: no memory");
+    w->window = w->carries + x->nodes + 1;
+    for (int32_t r = 0; r < x->nranks; r++)
+        w->carries[x->node[r]] += w->f.from.own[r];
+    for (int32_t n = 0; n < x->nodes; n++) {
+        w->carries[n] += w->f.from.node_shared[n];
+        w->carries[x->nodes] += w->carries[n];
+    }
+    return ULYX_SUCCESS;
+}
+
 ulyx_status_t
-uli_schedule_write_goal(
-    const struct uli_demand *x, enum uli_algo algo, FILE *file)
+uli_schedule_write_goal(const struct uli_demand *x, ulyx_operation_t operation,
+    enum uli_algo algo, int64_t peers, FILE *file)
 {
     bool hier = algo == ULI_ALGO_HIER;
     int64_t each = hier ? (int64_t)x->nodes + 2 * x->ranks_per_node : x->nranks;
@@ -167,14 +192,12 @@ uli_schedule_write_goal(
             "%s on %" PRId32 " ranks: %" PRId64 " messages, at most %d are "
             "written",
             uli_algo_name(algo), x->nranks, each * x->nranks, MESSAGES_MAX);
-    struct writer w = {.x = x, .file = file};
-    w.node_rows = calloc((size_t)x->nodes + 1, sizeof(*w.node_rows));
-    if (!w.node_rows)
-        return uli_error(ULYX_ERR_NO_MEMORY, "GOAL: no memory");
-    for (int32_t r = 0; r < x->nranks; r++) {
-        w.node_rows[x->node[r]] += x->rows[r];
-        w.node_rows[x->nodes] += x->rows[r];
-    }
+    struct writer w = {.x = x,
+        .f = uli_demand_factors(x, operation),
+        .peers = peers,
+        .file = file};
+    ULI_TRY(
+        prepare(&w, algo, operation == ULYX_SEQ_TO_HEAD_ADJOINT && x->sums));
     fprintf(file, "num_ranks %" PRId32 "\n", x->nranks);
     for (int32_t r = 0; r < x->nranks; r++) {
         w.label = w.gate = 0;
@@ -183,10 +206,10 @@ uli_schedule_write_goal(
         if (hier)
             write_hier(&w, r);
         else
-            write_direct(&w, r, algo == ULI_ALGO_PAIRWISE);
+            write_direct(&w, r);
         fprintf(file, "}\n");
     }
-    free(w.node_rows);
+    free(w.carries);
     return fflush(file) || ferror(file) ? uli_error_errno("writing GOAL")
                                         : ULYX_SUCCESS;
 }

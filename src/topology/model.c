@@ -49,6 +49,7 @@ uli_model_defaults(struct uli_model *model_p)
     model_p->taper = 1;
     model_p->efficiency = 0.7;
     model_p->unit_nodes = 32;
+    model_p->peers = 8;
 }
 
 static void

@@ -68,6 +68,8 @@ struct uli_model {
     double taper;       /* leaf's bandwidth down over its bandwidth up */
     double efficiency;  /* share of the spine's bandwidth that routing leaves */
     int64_t unit_nodes; /* nodes below one set of leaf switches */
+    int64_t peers;      /* ranks of other nodes that pairwise sends to at one
+                         * time (ULYX_NET_PEERS); 0: all */
     double nics;        /* of a node, shared evenly by its ranks; 0: each rank
                          * has its own */
     enum uli_model_source host_source, fabric_source;
@@ -90,6 +92,7 @@ struct uli_phase {
 
 struct uli_schedule {
     const char *algo;
+    int32_t operation;
     struct uli_phase phases[ULI_SCHEDULE_PHASES];
     int32_t nphases;
     int32_t chunks;

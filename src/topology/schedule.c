@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Flows of the schedules; see schedule.h. The byte counts of a pair are a
- * product rows_i * d_j, so all sums over peers come from sums over nodes and
- * over rails, and a schedule costs O(nranks).
+ * product s_i * d_j (demand.h), so all sums over peers come from sums over
+ * nodes and over rails, and a schedule costs O(nranks).
  *
- *     d_j = own_j + shared_j       what j reads of a token
+ *     d_j = own_j + shared_j       what j takes
  *     w_j = own_j + its part of what its node shares: what crosses to j
+ *     c_n = own of its ranks + what they share, once: what leaves node n
  */
 #include "topology/schedule.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/size.h"
 #include "base/status.h"
 
 const char *
@@ -34,10 +36,12 @@ uli_algo_parse(const char *name, enum uli_algo *algo_p)
 
 /* ---- sums ---------------------------------------------------------------- */
 
-/* Of a node or of all: rows, d, w, and how many of them are not zero. */
+/* Of a node or of all: what its ranks send to each other and what the node
+ * sends elsewhere, what they take (reads) and what of it comes from elsewhere
+ * (weight), and how many of them do either. */
 struct sum {
-    double rows, reads, weight, shared;
-    double holders, readers;
+    double sends, carries, reads, weight, shared;
+    double senders, readers;
 };
 
 struct rail {
@@ -50,26 +54,34 @@ struct sums {
 };
 
 static double
-reads_of(const struct uli_demand *x, int32_t r)
+sends_of(const struct uli_factors *f, int32_t r)
 {
-    return (double)x->own_bytes[r] + (double)x->shared_bytes[r];
+    return (double)uli_holding_all(&f->from, r);
 }
 
 static double
-weight_of(const struct uli_demand *x, int32_t r)
+reads_of(const struct uli_factors *f, int32_t r)
 {
-    return (double)uli_demand_carried(x, r);
+    return (double)uli_holding_all(&f->to, r);
+}
+
+static double
+weight_of(const struct uli_demand *x, const struct uli_factors *f, int32_t r)
+{
+    return (double)uli_demand_carried(x, &f->to, r);
 }
 
 static void
-add_rank(struct sum *sum, const struct uli_demand *x, int32_t r)
+add_rank(struct sum *sum, const struct uli_demand *x,
+    const struct uli_factors *f, int32_t r)
 {
-    sum->rows += (double)x->rows[r];
-    sum->reads += reads_of(x, r);
-    sum->weight += weight_of(x, r);
-    sum->shared += (double)x->shared_bytes[r];
-    sum->holders += x->rows[r] > 0;
-    sum->readers += reads_of(x, r) > 0;
+    sum->sends += sends_of(f, r);
+    sum->carries += (double)f->from.own[r];
+    sum->reads += reads_of(f, r);
+    sum->weight += weight_of(x, f, r);
+    sum->shared += (double)f->to.shared[r];
+    sum->senders += sends_of(f, r) > 0;
+    sum->readers += reads_of(f, r) > 0;
 }
 
 static void
@@ -80,7 +92,8 @@ free_sums(struct sums *sums)
 }
 
 static ulyx_status_t
-make_sums(const struct uli_demand *x, struct sums *sums)
+make_sums(
+    const struct uli_demand *x, const struct uli_factors *f, struct sums *sums)
 {
     memset(sums, 0, sizeof(*sums));
     sums->nodes = calloc((size_t)x->nodes, sizeof(*sums->nodes));
@@ -90,23 +103,29 @@ make_sums(const struct uli_demand *x, struct sums *sums)
         return uli_error(ULYX_ERR_NO_MEMORY, "schedule: no memory");
     }
     for (int32_t r = 0; r < x->nranks; r++) {
-        add_rank(&sums->all, x, r);
-        add_rank(&sums->nodes[x->node[r]], x, r);
-        sums->rails[x->place[r]].weight += weight_of(x, r);
+        add_rank(&sums->all, x, f, r);
+        add_rank(&sums->nodes[x->node[r]], x, f, r);
+        sums->rails[x->place[r]].weight += weight_of(x, f, r);
         sums->rails[x->place[r]].ranks++;
+    }
+    for (int32_t n = 0; n < x->nodes; n++) {
+        sums->nodes[n].carries += (double)f->from.node_shared[n];
+        sums->all.carries += (double)f->from.node_shared[n];
     }
     return ULYX_SUCCESS;
 }
 
 /* A rank whose few messages all go to busy peers leaves its own link idle: with
- * ULI_PAIRWISE_LIMIT at a time large ones take so much longer. Simulated for 64
- * to 256 ranks (perf/PERFORMANCE.md). */
+ * 8 at a time large ones take so much longer. Simulated for 64 to 256 ranks
+ * (perf/PERFORMANCE.md). */
 static const double IDLE = 1.33;
 
 /* ---- flows --------------------------------------------------------------- */
 
 struct builder {
     const struct uli_demand *x;
+    struct uli_factors f;
+    ulyx_operation_t operation;
     const struct uli_model *model;
     struct sums sums;
     enum uli_model_class wire;
@@ -167,6 +186,15 @@ rail_of(const struct builder *b, int32_t r)
     return rail;
 }
 
+/* Are streams held back? Not those of partials, and not where all fit. */
+static double
+window_of(const struct builder *b, const struct uli_flow *flow)
+{
+    bool adds = b->operation == ULYX_SEQ_TO_HEAD_ADJOINT && b->x->sums;
+    double limit = (double)b->model->peers;
+    return !adds && limit > 0 && flow->messages > limit ? limit : 0;
+}
+
 /* flows: local out, local in, wire out, wire in */
 static void
 build_direct(struct builder *b, struct uli_schedule *s, bool pairwise)
@@ -177,26 +205,25 @@ build_direct(struct builder *b, struct uli_schedule *s, bool pairwise)
         {.class = b->wire}, {.class = b->wire}};
     for (int32_t r = 0; r < x->nranks; r++) {
         const struct sum *node = &b->sums.nodes[x->node[r]];
-        double rows = (double)x->rows[r], reads = reads_of(x, r);
+        double sends = sends_of(&b->f, r), reads = reads_of(&b->f, r);
         offer(b, &flows[0], x->local, node->readers - (reads > 0),
-            rows * (node->reads - reads));
-        offer(b, &flows[1], x->local, node->holders - (rows > 0),
-            reads * (node->rows - rows));
+            sends * (node->reads - reads));
+        offer(b, &flows[1], x->local, node->senders - (sends > 0),
+            reads * (node->sends - sends));
         offer(b, &flows[2], b->wire, all->readers - node->readers,
-            rows * (all->reads - node->reads));
-        offer(b, &flows[3], b->wire, all->holders - node->holders,
-            reads * (all->rows - node->rows));
+            sends * (all->reads - node->reads));
+        offer(b, &flows[3], b->wire, all->senders - node->senders,
+            reads * (all->sends - node->sends));
     }
     s->nphases = 1;
-    for (int32_t i = 2; pairwise && i < 4; i++)
-        if (flows[i].messages > ULI_PAIRWISE_LIMIT) {
-            flows[i].window = ULI_PAIRWISE_LIMIT;
-            flows[i].congestion *= IDLE;
-        }
+    for (int32_t i = 2; pairwise && i < 4; i++) {
+        flows[i].window = window_of(b, &flows[i]);
+        flows[i].congestion *= flows[i].window > 0 ? IDLE : 1;
+    }
     set_phase(&s->phases[0], pairwise ? "pairwise" : "direct", flows, 4);
     for (int32_t n = 0; n < x->nodes; n++)
         s->wire_bytes +=
-            b->sums.nodes[n].rows * (all->reads - b->sums.nodes[n].reads);
+            b->sums.nodes[n].sends * (all->reads - b->sums.nodes[n].reads);
 }
 
 static void
@@ -210,21 +237,21 @@ build_hier(struct builder *b, struct uli_schedule *s)
     for (int32_t r = 0; r < x->nranks; r++) {
         const struct sum *node = &b->sums.nodes[x->node[r]];
         const struct rail rail = rail_of(b, r);
-        double rows = (double)x->rows[r], reads = reads_of(x, r);
-        double weight = weight_of(x, r), mine = rail.weight - weight;
-        double away = all->rows - node->rows;
+        double sends = sends_of(&b->f, r), reads = reads_of(&b->f, r);
+        double weight = weight_of(x, &b->f, r), mine = rail.weight - weight;
+        double shared = (double)b->f.to.shared[r];
+        double away = all->carries - node->carries;
         double g = uli_demand_node_ranks(x, x->node[r]);
         offer(b, &gather[0], x->local, g - 1,
-            rows * (all->weight - node->weight - mine + node->reads - reads));
+            sends * (all->weight - node->weight - mine + node->reads - reads));
         offer(b, &gather[1], x->local, g - 1,
-            (node->rows - rows) * (mine + reads));
-        offer(b, &wire[0], b->wire, rail.ranks - 1, node->rows * mine);
+            (node->sends - sends) * (mine + reads));
+        offer(b, &wire[0], b->wire, rail.ranks - 1, node->carries * mine);
         offer(b, &wire[1], b->wire, x->nodes - 1, away * weight);
         /* each shared byte comes from one of g ranks, one of which is r */
-        offer(b, &spread[0], x->local, g - 1,
-            away * (node->shared - (double)x->shared_bytes[r]) / g);
-        offer(b, &spread[1], x->local, g - 1,
-            away * (double)x->shared_bytes[r] * (g - 1) / g);
+        offer(
+            b, &spread[0], x->local, g - 1, away * (node->shared - shared) / g);
+        offer(b, &spread[1], x->local, g - 1, away * shared * (g - 1) / g);
     }
     s->nphases = spread[0].messages > 0 ? 3 : 2;
     set_phase(&s->phases[0], "gather", gather, 2);
@@ -232,19 +259,23 @@ build_hier(struct builder *b, struct uli_schedule *s)
     set_phase(&s->phases[2], "spread", spread, 2);
     for (int32_t n = 0; n < x->nodes; n++)
         s->wire_bytes +=
-            b->sums.nodes[n].rows * (all->weight - b->sums.nodes[n].weight);
+            b->sums.nodes[n].carries * (all->weight - b->sums.nodes[n].weight);
 }
 
 ulyx_status_t
-uli_schedule_build(const struct uli_demand *demand,
+uli_schedule_build(const struct uli_demand *demand, ulyx_operation_t operation,
     const struct uli_model *model, enum uli_algo algo, int32_t chunks,
     struct uli_schedule *schedule_p)
 {
-    struct builder b = {.x = demand, .model = model};
+    struct builder b = {.x = demand,
+        .model = model,
+        .f = uli_demand_factors(demand, operation),
+        .operation = operation};
     struct uli_schedule s = {.algo = uli_algo_name(algo),
+        .operation = operation,
         .chunks = chunks,
         .leaves_node = demand->nodes > 1};
-    ULI_TRY(make_sums(demand, &b.sums));
+    ULI_TRY(make_sums(demand, &b.f, &b.sums));
     choose_wire(&b, algo == ULI_ALGO_HIER);
     if (algo == ULI_ALGO_HIER)
         build_hier(&b, &s);
@@ -253,4 +284,57 @@ uli_schedule_build(const struct uli_demand *demand,
     free_sums(&b.sums);
     *schedule_p = s;
     return ULYX_SUCCESS;
+}
+
+/* ---- chunks of hier ------------------------------------------------------ */
+
+enum {
+    MIN_CHUNK_BYTES = 64,
+    /* A stream of few bytes is cut too, but not below what a message costs. */
+    MIN_PART_BYTES = 16 << 10,
+    FLIGHTS =
+        64, /* bytes under way of all streams of a rank, in those of one */
+};
+
+double
+uli_hier_stream_bytes(
+    const struct uli_demand *x, const struct uli_schedule *schedule)
+{
+    double streams = ((double)x->nodes - 1) * x->nranks;
+    return streams > 0 ? schedule->wire_bytes / streams : 0;
+}
+
+/* The most streams that a rank carries: to ranks of other nodes whose place is
+ * its own modulo the ranks of its node, from each other node, and its own. */
+static int64_t
+most_streams(const struct uli_demand *x)
+{
+    int64_t most = 1;
+    for (int32_t n = 0; n < x->nodes; n++) {
+        int32_t here = uli_demand_node_ranks(x, n);
+        int64_t streams = x->nodes; /* of the first rank, which has the most */
+        for (int32_t m = 0; m < x->nodes; m++)
+            if (m != n)
+                streams += (uli_demand_node_ranks(x, m) + here - 1) / here;
+        most = streams > most ? streams : most;
+    }
+    return most;
+}
+
+int64_t
+uli_hier_chunk_bytes(const struct uli_demand *x,
+    const struct uli_chunk_limits *limits, double stream_bytes, int32_t parts)
+{
+    int64_t flight = x->flight_bytes ? x->flight_bytes : limits->flight_bytes;
+    int64_t most = INT64_MAX;
+    if (flight > 0)
+        most = flight;
+    if (limits->flight_bytes > 0)
+        most = uli_min(most, limits->flight_bytes * FLIGHTS / most_streams(x));
+    most /= ULI_HIER_CHUNKS;
+    if (limits->chunk_bytes > 0)
+        most = uli_min(most, limits->chunk_bytes);
+    int64_t wanted = (int64_t)ceil(stream_bytes / parts);
+    int64_t chunk = uli_min(uli_max(wanted, MIN_PART_BYTES), most);
+    return uli_max(chunk / MIN_CHUNK_BYTES * MIN_CHUNK_BYTES, MIN_CHUNK_BYTES);
 }

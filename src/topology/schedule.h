@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exchange from sequence shards to head shards as schedules for the
- * model: direct, pairwise, hierarchical. Sizes come from counts: rank i sends
- * rank j rows_i times what j reads of a token.
+ * The four operations of an exchange as schedules for the model: direct,
+ * pairwise, hierarchical. Sizes come from counts (demand.h).
  *
  *     direct    every rank to every other, all at once
- *     pairwise  the same messages, at most ULI_PAIRWISE_LIMIT at a time
+ *     pairwise  the same messages, at most the model's `peers` at a time to
+ *               other nodes; all at once where partials are added, whose
+ *               streams are not held back
  *     hier      gather: inside the node, to the local rank that has the
  *               destination's place in its node (modulo the ranks here, where
  *               nodes are unequal); wire: by that rank to the destination;
  *               spread: inside the destination's node.
  *               KV heads that several ranks of a node read come once, cut
  *               into equal parts over its ranks, so that no NIC carries more
- *               than another, and spread hands the parts on.
+ *               than another, and spread hands the parts on. Partials are
+ *               added in the gathering node, which sends their sum once.
+ *
+ * A stream of hier is what passes between a node and a rank of another. It goes
+ * in chunks of uli_hier_chunk_bytes, which is what plans execute too.
  */
 #ifndef ULI_TOPOLOGY_SCHEDULE_H
 #define ULI_TOPOLOGY_SCHEDULE_H
@@ -21,7 +26,7 @@
 #include "topology/demand.h"
 
 enum {
-    ULI_PAIRWISE_LIMIT = 8,
+    ULI_HIER_CHUNKS = 4, /* places of a stream, K: chunks under way */
     /* The most ranks of a node that hier takes: their records travel in one
      * put that is copied at once. */
     ULI_HIER_NODE_RANKS = 64,
@@ -33,15 +38,30 @@ const char *uli_algo_name(enum uli_algo algo);
 /* False when it is not one of the names. */
 bool uli_algo_parse(const char *name, enum uli_algo *algo_p);
 
-/* The schedule, with the flows of its most loaded rank, in O(nranks).
- * Errors: NO_MEMORY. */
+/* The schedule of an operation, with the flows of its most loaded rank, in
+ * O(nranks). Errors: NO_MEMORY. */
 ulyx_status_t uli_schedule_build(const struct uli_demand *demand,
-    const struct uli_model *model, enum uli_algo algo, int32_t chunks,
-    struct uli_schedule *schedule_p);
+    ulyx_operation_t operation, const struct uli_model *model,
+    enum uli_algo algo, int32_t chunks, struct uli_schedule *schedule_p);
 
-/* Every message of the schedule in GOAL, the input of LogGOPSim and ATLAHS.
+/* The settings that bound chunks: ULYX_NET_CHUNK, ULYX_NET_FLIGHT; 0: none. */
+struct uli_chunk_limits {
+    int64_t chunk_bytes, flight_bytes;
+};
+
+/* Mean bytes of a stream of a schedule of hier; 0 on one node. */
+double uli_hier_stream_bytes(
+    const struct uli_demand *demand, const struct uli_schedule *schedule);
+/* Bytes of a chunk where such a stream is to be cut into `parts`: not below
+ * what a message costs, and within what may be under way to a rank and from one
+ * to all. */
+int64_t uli_hier_chunk_bytes(const struct uli_demand *demand,
+    const struct uli_chunk_limits *limits, double stream_bytes, int32_t parts);
+
+/* Every message of the operation's schedule in GOAL, the input of LogGOPSim and
+ * ATLAHS; peers: as the model's.
  * Errors: INVALID_ARGUMENT for more than 2^24 messages, NO_MEMORY, SYSTEM. */
-ulyx_status_t uli_schedule_write_goal(
-    const struct uli_demand *demand, enum uli_algo algo, FILE *file);
+ulyx_status_t uli_schedule_write_goal(const struct uli_demand *demand,
+    ulyx_operation_t operation, enum uli_algo algo, int64_t peers, FILE *file);
 
 #endif

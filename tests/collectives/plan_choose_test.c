@@ -8,21 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/dtype.h"
 #include "base/status.h"
 #include "collectives/layout_cases.h"
+#include "collectives/layout_hier.h"
 #include "comm/comm.h"
 #include "support/test.h"
 
-/* Elements of one head of one tensor that came to each node. */
+enum { HEADS = 64 };
+
+/* Bytes between nodes of one operation. */
 struct crossing {
     const struct uli_layout *layout;
     const int32_t *node_of;
-    double direct, hier;
-    /* [node][tensor][source rank][head]: rows * batches that crossed */
-    int64_t *once;
+    ulyx_operation_t operation;
+    double direct;
 };
-
-enum { HEADS = 64 };
 
 static bool
 count_crossing(void *context, const struct uli_move *move)
@@ -30,50 +31,64 @@ count_crossing(void *context, const struct uli_move *move)
     struct crossing *x = context;
     const struct uli_shape *shape = uli_layout_shape(x->layout);
     const struct uli_shape_tensor *t = &shape->tensors[move->tensor];
-    int32_t from = move->sources[0].rank, to = move->dst.rank;
-    if (x->node_of[from] == x->node_of[to])
-        return true;
-    for (int64_t h = 0; h < move->heads; h++) {
-        int64_t rows = move->batches * move->rows;
-        int64_t bytes = rows * t->dim * t->elem_bytes;
-        int64_t at = ((int64_t)x->node_of[to] * ULI_MAX_TENSORS + move->tensor);
-        int64_t *once = &x->once[(at * ORACLE_MAX_RANKS + from) * HEADS +
-                                 move->sources[0].head + h];
-        x->direct += (double)bytes;
-        *once += (double)bytes > 0 ? rows : 0;
-    }
+    int64_t element = x->operation == ULYX_SEQ_TO_HEAD_ADJOINT
+                          ? uli_dtype_size(t->partial_dtype)
+                          : 0;
+    int64_t elements = move->batches * move->rows * move->heads * t->dim;
+    if (element == 0)
+        element = t->elem_bytes;
+    for (int32_t s = 0; s < move->nsources; s++)
+        if (x->node_of[move->sources[s].rank] != x->node_of[move->dst.rank])
+            x->direct += (double)(elements * element);
     return true;
 }
 
-/* Bytes between nodes, from all moves; and with each row of a head once for a
- * node: as many of it as the node's greediest rank takes. */
-static void
-walk(const struct uli_layout *layout, const int32_t *node_of, int32_t nodes,
-    struct crossing *x)
+/* From all moves: what crosses when every source sends for itself. */
+static double
+walk(const struct uli_layout *layout, const int32_t *node_of,
+    ulyx_operation_t operation)
 {
     const struct uli_shape *shape = uli_layout_shape(layout);
     struct uli_place *scratch =
         calloc((size_t)uli_layout_scratch(layout) + 1, sizeof(*scratch));
-    size_t count = (size_t)nodes * ULI_MAX_TENSORS * ORACLE_MAX_RANKS * HEADS;
-    int64_t *most = calloc(count, sizeof(*most));
-    *x = (struct crossing){.layout = layout, .node_of = node_of};
-    x->once = calloc(count, sizeof(*x->once));
-    for (int32_t p = 0; p < shape->nranks; p++) {
-        memset(x->once, 0, count * sizeof(*x->once));
+    struct crossing x = {layout, node_of, operation, 0};
+    for (int32_t p = 0; p < shape->nranks; p++)
         for (int32_t t = 0; t < shape->ntensors; t++)
             uli_layout_each_move(
-                layout, ULYX_SEQ_TO_HEAD, t, p, -1, scratch, count_crossing, x);
-        for (size_t i = 0; i < count; i++)
-            most[i] = x->once[i] > most[i] ? x->once[i] : most[i];
-    }
-    for (size_t i = 0; i < count; i++) {
-        size_t t = i / HEADS / ORACLE_MAX_RANKS % ULI_MAX_TENSORS;
-        x->hier += (double)most[i] * (double)shape->tensors[t].dim *
-                   (double)shape->tensors[t].elem_bytes;
-    }
-    free(most);
-    free(x->once);
+                layout, operation, t, p, -1, scratch, count_crossing, &x);
     free(scratch);
+    return x.direct;
+}
+
+static void
+ignore(void *context, const struct uli_hier_item *item)
+{
+    (void)context, (void)item;
+}
+
+/* From the streams of hier: what each node sends each other one. */
+static double
+walk_hier(const struct uli_layout *layout, const int32_t *node_of,
+    int32_t nnodes, ulyx_operation_t operation)
+{
+    int64_t lanes[ORACLE_MAX_RANKS];
+    struct uli_nodes nodes;
+    double wire = 0;
+    assert_status(uli_nodes_create(uli_layout_shape(layout)->nranks, nnodes,
+                      node_of, &nodes),
+        ULYX_SUCCESS);
+    for (int32_t from = 0; from < nnodes; from++)
+        for (int32_t to = 0; to < nnodes; to++) {
+            struct uli_hier_bytes bytes = {0, 0};
+            if (from == to)
+                continue;
+            assert_status(uli_hier_each_item(layout, &nodes, operation, from,
+                              to, ignore, NULL, lanes, &bytes),
+                ULYX_SUCCESS);
+            wire += (double)bytes.wire;
+        }
+    uli_nodes_destroy(&nodes);
+    return wire;
 }
 
 static int32_t
@@ -101,24 +116,29 @@ compare(const struct uli_layout *layout, struct test_random *random)
     struct uli_settings settings;
     struct uli_planner planner;
     struct uli_demand demand;
-    struct uli_schedule direct, hier;
-    struct crossing x;
     int32_t node_of[ORACLE_MAX_RANKS];
     int32_t nodes =
         draw_nodes(random, uli_layout_shape(layout)->nranks, node_of);
     memset(&settings, 0, sizeof(settings));
     assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
     assert_status(uli_plan_demand(layout, nodes, node_of, &demand), 0);
-    assert_status(uli_schedule_build(
-                      &demand, &planner.model, ULI_ALGO_DIRECT, 1, &direct),
-        ULYX_SUCCESS);
-    assert_status(
-        uli_schedule_build(&demand, &planner.model, ULI_ALGO_HIER, 1, &hier),
-        ULYX_SUCCESS);
-    walk(layout, node_of, nodes, &x);
-    if (direct.wire_bytes != x.direct || hier.wire_bytes != x.hier)
-        fail_msg("between nodes: %g and %g by counts, %g and %g by moves",
-            direct.wire_bytes, hier.wire_bytes, x.direct, x.hier);
+    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+        struct uli_schedule direct, hier;
+        if (!uli_layout_operation_exists(layout, o))
+            continue;
+        assert_status(uli_schedule_build(&demand, o, &planner.model,
+                          ULI_ALGO_DIRECT, 1, &direct),
+            ULYX_SUCCESS);
+        assert_status(uli_schedule_build(
+                          &demand, o, &planner.model, ULI_ALGO_HIER, 1, &hier),
+            ULYX_SUCCESS);
+        double moved = walk(layout, node_of, o);
+        double streamed = walk_hier(layout, node_of, nodes, o);
+        if (direct.wire_bytes != moved || hier.wire_bytes != streamed)
+            fail_msg("operation %d: %g and %g by counts, %g by moves, %g by "
+                     "streams",
+                o, direct.wire_bytes, hier.wire_bytes, moved, streamed);
+    }
     uli_demand_destroy(&demand);
 }
 
@@ -167,15 +187,15 @@ every_layout_has_a_choice(void **state)
         int32_t nodes = draw_nodes(&random, nranks, node_of);
         assert_status(uli_plan_demand(layout, nodes, node_of, &demand), 0);
         for (int32_t r = 0; r < nranks; r++)
-            assert_true(demand.rows[r] >= 0 && demand.own_bytes[r] >= 0 &&
-                        demand.shared_bytes[r] >= 0);
+            assert_true(demand.rows[r] >= 0 && demand.reads.own[r] >= 0 &&
+                        demand.reads.shared[r] >= 0);
         uli_demand_destroy(&demand);
-        assert_status(uli_plan_choose(
-                          layout, nodes, node_of, false, &planner, NULL, &one),
-            0);
-        assert_status(uli_plan_choose(
-                          layout, nodes, node_of, false, &planner, NULL, &two),
-            0);
+        const struct uli_plan_wish wish = {
+            (uint64_t)test_random_in(&random, 1, 15), 0, NULL, false};
+        assert_status(
+            uli_plan_choose(layout, nodes, node_of, &wish, &planner, &one), 0);
+        assert_status(
+            uli_plan_choose(layout, nodes, node_of, &wish, &planner, &two), 0);
         assert_int_equal(one.algo, two.algo);
         assert_string_equal(one.reason, two.reason);
         uli_layout_destroy(layout);
@@ -208,6 +228,18 @@ layout_of(const struct uli_demand_shape *s)
 }
 
 static void
+assert_same_holding(const struct uli_holding *a, const struct uli_holding *b,
+    const struct uli_demand *x)
+{
+    for (int32_t r = 0; r < x->nranks; r++) {
+        assert_int_equal(a->own[r], b->own[r]);
+        assert_int_equal(a->shared[r], b->shared[r]);
+    }
+    for (int32_t n = 0; n < x->nodes; n++)
+        assert_int_equal(a->node_shared[n], b->node_shared[n]);
+}
+
+static void
 assert_same_choice(
     const struct uli_planner *planner, const struct uli_demand_shape *shape)
 {
@@ -224,18 +256,19 @@ assert_same_choice(
     assert_status(uli_demand_create(shape, &computed), ULYX_SUCCESS);
     for (int32_t r = 0; r < nranks; r++) {
         assert_int_equal(counted.rows[r], computed.rows[r]);
-        assert_int_equal(counted.own_bytes[r], computed.own_bytes[r]);
-        assert_int_equal(counted.shared_bytes[r], computed.shared_bytes[r]);
+        assert_int_equal(counted.gives[r], computed.gives[r]);
     }
-    for (int32_t n = 0; n < shape->nodes; n++)
-        assert_int_equal(
-            counted.node_shared_bytes[n], computed.node_shared_bytes[n]);
-    assert_status(uli_plan_choose(layout, (int32_t)shape->nodes, node_of, false,
-                      planner, NULL, &plans),
+    assert_same_holding(&counted.reads, &computed.reads, &computed);
+    assert_same_holding(&counted.partials, &computed.partials, &computed);
+    assert_int_equal(counted.sums, computed.sums);
+    const struct uli_plan_wish wish = {computed.operations, 0, NULL, false};
+    assert_status(uli_plan_choose(layout, (int32_t)shape->nodes, node_of, &wish,
+                      planner, &plans),
         ULYX_SUCCESS);
     assert_status(uli_choose(planner, &computed, NULL, &tools), ULYX_SUCCESS);
     assert_int_equal(plans.algo, tools.algo);
-    assert_int_equal(plans.schedule.chunks, tools.schedule.chunks);
+    assert_int_equal(plans.best.chunk_bytes, tools.best.chunk_bytes);
+    assert_true(plans.best.time_s == tools.best.time_s);
     assert_string_equal(plans.reason, tools.reason);
     uli_demand_destroy(&counted);
     uli_demand_destroy(&computed);

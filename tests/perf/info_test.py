@@ -74,6 +74,8 @@ class Info(ToolCase):
         machines = os.path.join(ROOT, "tests", "data", "topology")
         out = self.info("topology", "--ranks", "8", ULYX_TOPO_FILE=os.path
                         .join(machines, "hgx-h100-pcie-nics.xml"))
+        self.assertEqual(len(re.findall(r"^    helpers: near GPU 0000:.*: "
+                                        r"threads on 112 cores", out, re.M)), 8)
         nics = re.findall(r"^  rank \d, GPU (\d), NUMA node \d, memory at "
                           r"NUMA node (\d), NIC (\d)$", out, re.M)
         self.assertEqual(nics, [(str(r), str(r // 4), str(r // 2))
@@ -89,13 +91,24 @@ class Info(ToolCase):
         out = self.info("plan", "--nodes", "512", "--heads", "4096",
                         "--kv-heads", "512", "--seq", "1048576")
         self.assertRegex(out, r"4096 ranks, 512 nodes of 8")
-        self.assertRegex(out, r"hier: [\d.]+ us, busbw [\d.]+ GB/s")
+        self.assertRegex(out, r"hier: [\d.]+ us, operations one after another")
+        self.assertRegex(out, r"s2h +[\d.]+ us, busbw [\d.]+ GB/s")
+        self.assertRegex(out, r"s2h_adj +[\d.]+ us, busbw [\d.]+ GB/s")
         self.assertRegex(out, r"bottleneck: spine in phase wire")
         self.assertRegex(out, r"not direct: [\d.]+ us")
         self.assertRegex(out, r"not pairwise: [\d.]+ us")
         self.assertIn("[assumed, not measured]", out)
         self.assertIn("chosen: asked for",
                       self.info("plan", "--nodes", "2", ULYX_ALGO="pairwise"))
+        out = self.info("plan", "--nodes", "2", "--operation", "all")
+        self.assertEqual(len(re.findall(r"^    h2s_adj ", out, re.M)), 3)
+        out = self.info("plan", "--nodes", "2", "--operation", "h2s",
+                        ULYX_NET_PEERS="3")
+        self.assertRegex(out, r"  h2s +[\d.]+ us, busbw")
+        self.assertNotIn("s2h ", out)
+        self.assertIn("pairwise sends to 3 ranks at a time", out)
+        for words in ("", "s2h,", "s2h,x", "S2H", "all,"):
+            self.info("plan", "--nodes", "2", "--operation", words, code=6)
         out = self.info("plan", "--nodes", "1", "--local", "near")
         self.assertIn("chosen: one node", out)
         self.assertIn("--export goal",

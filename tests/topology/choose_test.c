@@ -5,6 +5,7 @@
  */
 #include "topology/choose.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +22,24 @@ static const char rules[] =
     "rule nodes=2-32 ranks_per_node=8 bytes=0-16K -> hier chunks=2\n"
     "rule nodes=1- -> pairwise\n";
 
+/* As they are by default, but for where a tuning file would be. */
+static struct uli_settings
+own_settings(void)
+{
+    struct uli_settings settings;
+    memset(&settings, 0, sizeof(settings));
+    settings.net_peers = 8;
+    settings.net_chunk_bytes = 128 << 10;
+    settings.net_flight_bytes = 4 << 20;
+    return settings;
+}
+
 static void
 load(const char *text, struct uli_planner *planner)
 {
     struct uli_settings settings;
     char path[] = "/tmp/ulyx-choose-test-XXXXXX";
-    memset(&settings, 0, sizeof(settings));
+    settings = own_settings();
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_true(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
@@ -63,16 +76,16 @@ caller_before_rules_before_the_model(void **state)
     (void)state;
     struct uli_planner planner, none;
     struct uli_settings settings;
-    memset(&settings, 0, sizeof(settings));
+    settings = own_settings();
     load(rules, &planner);
     assert_status(uli_planner_load(&settings, &none), ULYX_SUCCESS);
     struct uli_choice c = choose(&planner, 4, 1024, "direct");
     assert_int_equal(c.algo, ULI_ALGO_DIRECT);
     assert_string_equal(c.reason, "asked for");
-    assert_int_not_equal(c.runner_up, ULI_ALGO_DIRECT);
+    assert_int_not_equal(c.other.algo, ULI_ALGO_DIRECT);
     c = choose(&planner, 4, 1024, NULL);
     assert_int_equal(c.algo, ULI_ALGO_HIER);
-    assert_int_equal(c.schedule.chunks, 2);
+    assert_int_equal(c.best.schedules[0].chunks, 2);
     assert_string_equal(c.reason, "rule on line 4 of the tuning file");
     c = choose(&planner, 4, 32768, "");
     assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
@@ -83,7 +96,7 @@ caller_before_rules_before_the_model(void **state)
     c = choose(&none, 4, 1024, "");
     assert_non_null(strstr(c.reason, "fastest by the model: "));
     assert_non_null(strstr(c.reason, "(measured)"));
-    assert_true(c.prediction.time_s <= c.other_prediction.time_s);
+    assert_true(c.best.time_s <= c.other.time_s);
     /* No rule sends one node's bytes by a network's schedule. */
     c = choose(&planner, 1, 32768, "");
     assert_int_equal(c.algo, ULI_ALGO_DIRECT);
@@ -101,7 +114,7 @@ bad_names_and_files_are_refused(void **state)
     struct uli_demand x;
     struct uli_choice c;
     const int32_t node_of[] = {0, 1};
-    memset(&settings, 0, sizeof(settings));
+    settings = own_settings();
     assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
     assert_status(uli_demand_create_empty(2, 2, node_of, &x), ULYX_SUCCESS);
     assert_status(
@@ -114,8 +127,34 @@ bad_names_and_files_are_refused(void **state)
     assert_memory_equal(&planner, &before, sizeof(planner));
 }
 
-/* Of all schedules and numbers of chunks none is predicted to be faster; the
- * same ranks in another order are the same choice. */
+/* All operations of the demand, one after another, by a schedule whose longest
+ * stream is cut into so many parts. */
+static double
+time_of(const struct uli_planner *planner, const struct uli_demand *x,
+    enum uli_algo algo, int32_t parts)
+{
+    struct uli_schedule s[ULYX_OPERATIONS];
+    double longest = 0, total = 0;
+    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+        assert_status(
+            uli_schedule_build(x, o, &planner->model, algo, 1, &s[o]), 0);
+        if (x->operations >> o & 1)
+            longest = fmax(longest, uli_hier_stream_bytes(x, &s[o]));
+    }
+    int64_t chunk = uli_hier_chunk_bytes(x, &planner->limits, longest, parts);
+    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+        struct uli_prediction p;
+        double stream = uli_hier_stream_bytes(x, &s[o]);
+        if (algo == ULI_ALGO_HIER)
+            s[o].chunks = (int32_t)fmax(1, ceil(stream / (double)chunk));
+        uli_model_evaluate(&planner->model, &s[o], &p);
+        total += x->operations >> o & 1 ? p.time_s : 0;
+    }
+    return total;
+}
+
+/* Of all schedules and numbers of parts none is predicted to be faster for the
+ * operations together; the same ranks in another order are the same choice. */
 static void
 the_fastest_is_taken_whatever_the_numbering(void **state)
 {
@@ -123,7 +162,7 @@ the_fastest_is_taken_whatever_the_numbering(void **state)
     struct test_random random = {test_seed(31)};
     struct uli_planner planner;
     struct uli_settings settings;
-    memset(&settings, 0, sizeof(settings));
+    settings = own_settings();
     assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
     set_source(&planner, ULI_SOURCE_FILE);
     for (int64_t draw = 0; draw < test_draws(200); draw++) {
@@ -143,28 +182,27 @@ the_fastest_is_taken_whatever_the_numbering(void **state)
         int64_t shared = test_random_in(&random, 0, 1) * bytes;
         for (int32_t r = 0; r < nranks; r++) {
             x.rows[r] = y.rows[r] = rows;
-            x.own_bytes[r] = y.own_bytes[r] = bytes;
-            x.shared_bytes[r] = y.shared_bytes[r] = shared;
+            x.reads.own[r] = y.reads.own[r] = bytes;
+            x.reads.shared[r] = y.reads.shared[r] = shared;
+            x.partials.own[r] = y.partials.own[r] = bytes;
+            x.partials.shared[r] = y.partials.shared[r] = 2 * shared;
+            x.gives[r] = y.gives[r] = bytes;
         }
-        for (int32_t n = 0; n < nodes; n++)
-            x.node_shared_bytes[n] = y.node_shared_bytes[n] = shared;
+        for (int32_t n = 0; n < nodes; n++) {
+            x.reads.node_shared[n] = y.reads.node_shared[n] = shared;
+            x.partials.node_shared[n] = y.partials.node_shared[n] = 2 * shared;
+        }
+        x.operations = y.operations = (uint64_t)test_random_in(&random, 1, 15);
+        x.sums = y.sums = shared > 0;
         assert_status(uli_choose(&planner, &x, NULL, &c), ULYX_SUCCESS);
         assert_status(uli_choose(&planner, &y, NULL, &d), ULYX_SUCCESS);
         assert_int_equal(c.algo, d.algo);
-        assert_int_equal(c.schedule.chunks, d.schedule.chunks);
+        assert_int_equal(c.best.chunk_bytes, d.best.chunk_bytes);
         assert_string_equal(c.reason, d.reason);
         for (int algo = 0; algo < ULI_ALGOS; algo++)
-            for (int32_t chunks = 1; chunks <= 16; chunks *= 2) {
-                struct uli_schedule s;
-                struct uli_prediction p;
-                if (algo != ULI_ALGO_HIER && chunks > 1)
-                    continue;
-                assert_status(
-                    uli_schedule_build(&x, &planner.model, algo, chunks, &s),
-                    ULYX_SUCCESS);
-                uli_model_evaluate(&planner.model, &s, &p);
-                assert_true(c.prediction.time_s <= p.time_s);
-            }
+            for (int32_t parts = 1; parts <= 16; parts *= 2)
+                assert_true(c.best.time_s <=
+                            time_of(&planner, &x, algo, parts) * (1 + 1e-12));
         uli_demand_destroy(&x);
         uli_demand_destroy(&y);
     }
@@ -183,11 +221,11 @@ fill_demand(struct uli_demand *x, int32_t nodes, int32_t g, int64_t rows,
     free(node_of);
     for (int32_t r = 0; r < nodes * g; r++) {
         x->rows[r] = rows;
-        x->own_bytes[r] = own;
-        x->shared_bytes[r] = shared;
+        x->reads.own[r] = own;
+        x->reads.shared[r] = shared;
     }
     for (int32_t n = 0; n < nodes; n++)
-        x->node_shared_bytes[n] = shared;
+        x->reads.node_shared[n] = shared;
 }
 
 /* Eight ranks that share a NIC take eight times as long for large messages, and
@@ -198,15 +236,19 @@ ranks_share_a_nic(void **state)
     (void)state;
     struct uli_planner planner;
     struct uli_settings settings;
-    memset(&settings, 0, sizeof(settings));
+    settings = own_settings();
     assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
-    double each = choose(&planner, 4, 1 << 20, "pairwise").prediction.busy_s;
+    double each =
+        choose(&planner, 4, 1 << 20, "pairwise").best.predictions[0].busy_s;
     planner.model.nics = 8;
-    double eight = choose(&planner, 4, 1 << 20, "pairwise").prediction.busy_s;
+    double eight =
+        choose(&planner, 4, 1 << 20, "pairwise").best.predictions[0].busy_s;
     planner.model.nics = 16;
-    double more = choose(&planner, 4, 1 << 20, "pairwise").prediction.busy_s;
+    double more =
+        choose(&planner, 4, 1 << 20, "pairwise").best.predictions[0].busy_s;
     planner.model.nics = 1;
-    double one = choose(&planner, 4, 1 << 20, "pairwise").prediction.busy_s;
+    double one =
+        choose(&planner, 4, 1 << 20, "pairwise").best.predictions[0].busy_s;
     assert_true(each == eight && each == more);
     assert_true(one > 7.9 * each && one < 8.1 * each);
 }
@@ -225,7 +267,7 @@ predicted(const struct uli_planner *planner, const struct uli_demand *x,
         link->s_per_byte[0] = 1 / bytes_per_s;
     }
     assert_status(uli_choose(&p, x, uli_algo_name(algo), &c), ULYX_SUCCESS);
-    return c.prediction.time_s;
+    return c.best.time_s;
 }
 
 /* With links that nobody has measured: never direct, which loads the network
@@ -238,7 +280,7 @@ assumed_links_choose_what_any_network_bears(void **state)
     struct uli_planner planner;
     struct uli_settings settings;
     int seen[ULI_ALGOS] = {0}, apart = 0;
-    memset(&settings, 0, sizeof(settings));
+    settings = own_settings();
     assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
     for (int64_t draw = 0; draw < test_draws(400); draw++) {
         int32_t nodes = (int32_t)test_random_in(&random, 2, 32);
@@ -263,7 +305,10 @@ assumed_links_choose_what_any_network_bears(void **state)
         assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
         assert_non_null(strstr(c.reason, "nodes share a machine"));
         assert_status(uli_choose(&planner, &x, "hier", &c), ULYX_SUCCESS);
-        assert_int_equal(c.schedule.chunks, ULI_CHOOSE_CHUNKS);
+        assert_int_equal(c.best.chunk_bytes,
+            uli_hier_chunk_bytes(&x, &planner.limits,
+                uli_hier_stream_bytes(&x, &c.best.schedules[0]),
+                ULI_CHOOSE_CHUNKS));
         uli_demand_destroy(&x);
     }
     assert_true(test_draws(400) < 400 ||
@@ -280,7 +325,7 @@ nodes_too_large_for_hier_go_pairwise(void **state)
     struct uli_settings settings;
     struct uli_demand x;
     struct uli_choice c;
-    memset(&settings, 0, sizeof(settings));
+    settings = own_settings();
     load("ulyx tuning 1\nrule nodes=2- -> hier\n", &planner);
     assert_status(uli_planner_load(&settings, &none), ULYX_SUCCESS);
     fill_demand(&x, 16, ULI_HIER_NODE_RANKS, 4, 0, 64);
@@ -297,7 +342,7 @@ nodes_too_large_for_hier_go_pairwise(void **state)
         "node, not 65");
     assert_status(uli_choose(&none, &x, NULL, &c), ULYX_SUCCESS);
     assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
-    assert_int_equal(c.runner_up, ULI_ALGO_DIRECT);
+    assert_int_equal(c.other.algo, ULI_ALGO_DIRECT);
     assert_status(uli_choose(&none, &x, "hier", &c), ULYX_ERR_UNSUPPORTED);
     assert_string_equal(uli_error_text(),
         "algo is \"hier\": it takes at most 64 ranks a node, not 65");

@@ -52,7 +52,8 @@ read_goal(char *text, struct totals *t)
 }
 
 static void
-check(const struct uli_demand *x, enum uli_algo algo)
+check(const struct uli_demand *x, int operation, enum uli_algo algo,
+    int64_t peers)
 {
     struct uli_model model;
     struct uli_schedule schedule;
@@ -62,8 +63,9 @@ check(const struct uli_demand *x, enum uli_algo algo)
     double wire = 0;
     FILE *file = open_memstream(&text, &bytes);
     uli_model_defaults(&model);
-    assert_status(uli_schedule_build(x, &model, algo, 1, &schedule), 0);
-    assert_status(uli_schedule_write_goal(x, algo, file), 0);
+    assert_status(
+        uli_schedule_build(x, operation, &model, algo, 1, &schedule), 0);
+    assert_status(uli_schedule_write_goal(x, operation, algo, peers, file), 0);
     fclose(file);
     read_goal(text, t);
     assert_int_equal(t->nranks, x->nranks);
@@ -78,6 +80,14 @@ check(const struct uli_demand *x, enum uli_algo algo)
         assert_true(t->sent[i][i][0] == 0);
     free(text);
     free(t);
+}
+
+static void
+check_all(const struct uli_demand *x, int64_t peers)
+{
+    for (int operation = 0; operation < ULYX_OPERATIONS; operation++)
+        for (int algo = 0; algo < ULI_ALGOS; algo++)
+            check(x, operation, algo, peers);
 }
 
 /* Unequal nodes, ranks on them in any order, any counts. */
@@ -99,11 +109,17 @@ make_uneven(struct test_random *random)
     assert_status(uli_demand_create_empty(nranks, nodes, node_of, &x), 0);
     for (int32_t r = 0; r < nranks; r++) {
         x.rows[r] = test_random_in(random, 0, 50);
-        x.own_bytes[r] = test_random_in(random, 0, 3) * 64;
-        x.shared_bytes[r] = test_random_in(random, 0, 2) * 64;
+        x.reads.own[r] = test_random_in(random, 0, 3) * 64;
+        x.reads.shared[r] = test_random_in(random, 0, 2) * 64;
+        x.partials.own[r] = test_random_in(random, 0, 3) * 128;
+        x.partials.shared[r] = test_random_in(random, 0, 2) * 128;
+        x.gives[r] = test_random_in(random, 0, 2) * 64;
     }
-    for (int32_t n = 0; n < nodes; n++)
-        x.node_shared_bytes[n] = test_random_in(random, 0, 5) * 64;
+    for (int32_t n = 0; n < nodes; n++) {
+        x.reads.node_shared[n] = test_random_in(random, 0, 5) * 64;
+        x.partials.node_shared[n] = test_random_in(random, 0, 5) * 128;
+    }
+    x.sums = test_random_in(random, 0, 1);
     return x;
 }
 
@@ -116,8 +132,7 @@ unequal_nodes_lose_nothing(void **state)
         struct uli_demand x = make_uneven(&random);
         for (int32_t r = 0; r < x.nranks; r++)
             assert_int_equal(x.members[x.first[x.node[r]] + x.place[r]], r);
-        for (int algo = 0; algo < ULI_ALGOS; algo++)
-            check(&x, algo);
+        check_all(&x, test_random_in(&random, 0, 12));
         uli_demand_destroy(&x);
     }
 }
@@ -134,8 +149,7 @@ messages_are_those_of_the_schedule(void **state)
             0, test_random_in(&random, 1, 6), 16, 2, ULI_MODEL_NEAR};
         shape.heads = shape.kv_heads * test_random_in(&random, 1, 6);
         assert_status(uli_demand_create(&shape, &x), 0);
-        for (int algo = 0; algo < ULI_ALGOS; algo++)
-            check(&x, algo);
+        check_all(&x, test_random_in(&random, 0, 12));
         uli_demand_destroy(&x);
     }
 }
@@ -151,23 +165,24 @@ every_reader_gets_its_heads(void **state)
     assert_status(uli_demand_create(&shape, &x), 0);
     /* 8 query heads, two KV heads with four readers each, all on one node. */
     for (int r = 0; r < 8; r++) {
-        assert_int_equal(x.own_bytes[r], 1);
-        assert_int_equal(x.shared_bytes[r], 2);
-        assert_int_equal(uli_demand_carried(&x, r), r % 4 < 2 ? 2 : 1);
+        assert_int_equal(x.reads.own[r], 1);
+        assert_int_equal(x.reads.shared[r], 2);
+        assert_int_equal(
+            uli_demand_carried(&x, &x.reads, r), r % 4 < 2 ? 2 : 1);
     }
-    assert_int_equal(x.node_shared_bytes[0], 2);
+    assert_int_equal(x.reads.node_shared[0], 2);
     uli_demand_destroy(&x);
     /* 14 query heads, two KV heads, on 4 ranks: 4 4 3 3. */
     shape = (struct uli_demand_shape){1, 4, 64, 1, 14, 2, 1, 1, ULI_MODEL_NEAR};
     assert_status(uli_demand_create(&shape, &x), 0);
     const int64_t own[] = {4, 4, 3, 3}, shared[] = {2, 4, 2, 2};
-    assert_memory_equal(x.own_bytes, own, sizeof(own));
-    assert_memory_equal(x.shared_bytes, shared, sizeof(shared));
-    assert_int_equal(x.node_shared_bytes[0], 4);
+    assert_memory_equal(x.reads.own, own, sizeof(own));
+    assert_memory_equal(x.reads.shared, shared, sizeof(shared));
+    assert_int_equal(x.reads.node_shared[0], 4);
     for (int to = 0; to < 4; to++) {
         int64_t handed = 0;
         for (int from = 0; from < 4; from++)
-            handed += uli_demand_handed(&x, from, to);
+            handed += uli_demand_handed(&x, &x.reads, from, to);
         assert_int_equal(handed, shared[to]);
     }
     uli_demand_destroy(&x);
@@ -181,7 +196,8 @@ large_files_are_refused(void **state)
     struct uli_demand_shape shape = {
         1024, 8, 8192, 1, 8192, 8192, 1, 1, ULI_MODEL_NEAR};
     assert_status(uli_demand_create(&shape, &x), 0);
-    assert_status(uli_schedule_write_goal(&x, ULI_ALGO_DIRECT, stderr),
+    assert_status(uli_schedule_write_goal(
+                      &x, ULYX_SEQ_TO_HEAD, ULI_ALGO_DIRECT, 8, stderr),
         ULYX_ERR_INVALID_ARGUMENT);
     uli_demand_destroy(&x);
 }
@@ -197,7 +213,8 @@ full_disks_are_reported(void **state)
         test_skip("no /dev/full");
     assert_status(uli_demand_create(&shape, &x), 0);
     assert_status(
-        uli_schedule_write_goal(&x, ULI_ALGO_HIER, file), ULYX_ERR_SYSTEM);
+        uli_schedule_write_goal(&x, ULYX_SEQ_TO_HEAD, ULI_ALGO_HIER, 8, file),
+        ULYX_ERR_SYSTEM);
     fclose(file);
     uli_demand_destroy(&x);
 }

@@ -70,8 +70,8 @@ make_even(const struct numbers *n)
         .local = ULI_MODEL_NVLINK};
     assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
     for (int32_t r = 0; r < x.nranks; r++) {
-        x.own_bytes[r] = (int64_t)n->m;
-        assert_int_equal(x.shared_bytes[r], 0);
+        x.reads.own[r] = (int64_t)n->m;
+        assert_int_equal(x.reads.shared[r], 0);
     }
     return x;
 }
@@ -83,8 +83,9 @@ predict(const struct numbers *n, enum uli_algo algo, int32_t chunks)
     struct uli_demand x = make_even(n);
     struct uli_schedule schedule;
     struct uli_prediction prediction;
-    assert_status(
-        uli_schedule_build(&x, &model, algo, chunks, &schedule), ULYX_SUCCESS);
+    assert_status(uli_schedule_build(
+                      &x, ULYX_SEQ_TO_HEAD, &model, algo, chunks, &schedule),
+        ULYX_SUCCESS);
     uli_model_evaluate(&model, &schedule, &prediction);
     uli_demand_destroy(&x);
     return prediction.time_s;
@@ -119,7 +120,7 @@ check_formulas(const struct numbers *n)
     double local_l = has_local ? n->local_l : 0;
     double wire_l = has_wire ? n->wire_l : 0;
     /* windows of pairwise: at most their latencies one after another more */
-    double w = ULI_PAIRWISE_LIMIT;
+    double w = 8; /* the default limit */
     double waits = away > w ? away / w * wire_l + 1.33 * wire.high * 2 : 0;
     expect_within(predict(n, ULI_ALGO_DIRECT, 1),
         fmax(local_l + local.low, wire_l + wire.low),
@@ -252,40 +253,55 @@ make_demand(struct test_random *random)
     return x;
 }
 
+/* What i sends j: tokens of one times what the other has on the head side. */
 static double
-pair_bytes(const struct uli_demand *x, int32_t i, int32_t j)
+pair_bytes(const struct uli_demand *x, int o, int32_t i, int32_t j)
 {
-    return (double)x->rows[i] * (double)(x->own_bytes[j] + x->shared_bytes[j]);
+    switch (o) {
+    case ULYX_SEQ_TO_HEAD:
+        return (double)(x->rows[i] * (x->reads.own[j] + x->reads.shared[j]));
+    case ULYX_SEQ_TO_HEAD_ADJOINT:
+        return (
+            double)(x->rows[j] * (x->partials.own[i] + x->partials.shared[i]));
+    case ULYX_HEAD_TO_SEQ:
+        return (double)(x->rows[j] * x->gives[i]);
+    default:
+        return (double)(x->rows[i] * x->gives[j]);
+    }
 }
 
-/* Bytes between nodes by looking at every pair; hier: shared heads once for a
- * node. */
+/* Bytes between nodes by looking at every pair; hier: what a node shares once,
+ * to it or from it. */
 static double
-wire_bytes(const struct uli_demand *x, bool hier)
+wire_bytes(const struct uli_demand *x, int o, bool hier)
 {
+    bool to = o == ULYX_SEQ_TO_HEAD, from = o == ULYX_SEQ_TO_HEAD_ADJOINT;
+    const struct uli_holding *h = to ? &x->reads : &x->partials;
     double sum = 0;
     for (int32_t i = 0; i < x->nranks; i++) {
         for (int32_t j = 0; j < x->nranks; j++)
             if (x->node[i] != x->node[j])
-                sum += hier ? (double)x->rows[i] * (double)x->own_bytes[j]
-                            : pair_bytes(x, i, j);
-        for (int32_t n = 0; hier && n < x->nodes; n++)
+                sum += hier && to     ? (double)(x->rows[i] * h->own[j])
+                       : hier && from ? (double)(x->rows[j] * h->own[i])
+                                      : pair_bytes(x, o, i, j);
+        for (int32_t n = 0; hier && (to || from) && n < x->nodes; n++)
             if (x->node[i] != n)
-                sum += (double)x->rows[i] * (double)x->node_shared_bytes[n];
+                sum += (double)(x->rows[i] * h->node_shared[n]);
     }
     return sum;
 }
 
 /* The slowest rank's time at the wire, direct, either way. */
 static double
-slowest_wire(const struct uli_demand *x, const struct uli_model *model)
+slowest_wire(const struct uli_demand *x, int o, const struct uli_model *model)
 {
     double slowest = 0;
     for (int32_t r = 0; r < x->nranks; r++)
         for (int in = 0; in < 2; in++) {
             struct uli_flow flow = {ULI_MODEL_SPINE, 0, 0, 1, 0};
             for (int32_t p = 0; p < x->nranks; p++) {
-                double bytes = in ? pair_bytes(x, p, r) : pair_bytes(x, r, p);
+                double bytes =
+                    in ? pair_bytes(x, o, p, r) : pair_bytes(x, o, r, p);
                 if (x->node[p] == x->node[r])
                     continue;
                 flow.messages += bytes > 0;
@@ -297,6 +313,30 @@ slowest_wire(const struct uli_demand *x, const struct uli_model *model)
 }
 
 static void
+check_operation(
+    const struct uli_demand *x, int o, const struct uli_model *model)
+{
+    struct uli_schedule direct, hier;
+    struct uli_prediction prediction;
+    double most = 0;
+    assert_status(uli_schedule_build(x, o, model, ULI_ALGO_DIRECT, 1, &direct),
+        ULYX_SUCCESS);
+    assert_status(
+        uli_schedule_build(x, o, model, ULI_ALGO_HIER, 1, &hier), ULYX_SUCCESS);
+    assert_true(direct.wire_bytes == wire_bytes(x, o, false));
+    assert_true(hier.wire_bytes == wire_bytes(x, o, true));
+    uli_model_evaluate(model, &direct, &prediction);
+    assert_true(fabs(prediction.time_s - slowest_wire(x, o, model)) < 1e-12);
+    for (int32_t j = 0; j < x->nranks; j++) {
+        double sum = 0;
+        for (int32_t k = 0; k < x->nranks; k++)
+            sum += k == j ? 0 : pair_bytes(x, o, k, j);
+        most = fmax(most, sum);
+    }
+    assert_true(uli_demand_received(x, o) == most);
+}
+
+static void
 flows_are_sums_over_pairs(void **state)
 {
     (void)state;
@@ -305,27 +345,92 @@ flows_are_sums_over_pairs(void **state)
     struct uli_model model = make_model(&n);
     for (int64_t i = 0; i < test_draws(300); i++) {
         struct uli_demand x = make_demand(&random);
-        struct uli_schedule direct, hier;
-        struct uli_prediction prediction;
-        double most = 0;
-        assert_status(
-            uli_schedule_build(&x, &model, ULI_ALGO_DIRECT, 1, &direct),
-            ULYX_SUCCESS);
-        assert_status(uli_schedule_build(&x, &model, ULI_ALGO_HIER, 1, &hier),
-            ULYX_SUCCESS);
-        assert_true(direct.wire_bytes == wire_bytes(&x, false));
-        assert_true(hier.wire_bytes == wire_bytes(&x, true));
-        uli_model_evaluate(&model, &direct, &prediction);
-        assert_true(fabs(prediction.time_s - slowest_wire(&x, &model)) < 1e-12);
-        for (int32_t j = 0; j < x.nranks; j++) {
-            double sum = 0;
-            for (int32_t k = 0; k < x.nranks; k++)
-                sum += k == j ? 0 : pair_bytes(&x, k, j);
-            most = fmax(most, sum);
-        }
-        assert_true(uli_demand_received(&x) == most);
+        for (int o = 0; o < ULYX_OPERATIONS; o++)
+            check_operation(&x, o, &model);
         uli_demand_destroy(&x);
     }
+}
+
+/* What each rank gives are all heads once, whatever their readers; partials of
+ * 16 bits are wider where any head is shared. */
+static void
+heads_are_given_once_and_partials_are_wide(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(9)};
+    for (int64_t i = 0; i < test_draws(200); i++) {
+        struct uli_demand_shape shape = {test_random_in(&random, 1, 4),
+            test_random_in(&random, 1, 6), 100, 1, 0,
+            test_random_in(&random, 1, 9), 16, 2, ULI_MODEL_NEAR};
+        shape.heads = shape.kv_heads * test_random_in(&random, 1, 6);
+        struct uli_demand x;
+        int64_t gives = 0, reads = 0, partials = 0;
+        assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
+        for (int32_t r = 0; r < x.nranks; r++) {
+            gives += x.gives[r];
+            reads += uli_holding_all(&x.reads, r);
+            partials += uli_holding_all(&x.partials, r);
+        }
+        int64_t q = 32 * shape.heads, all = q + 64 * shape.kv_heads;
+        assert_int_equal(gives, all);
+        assert_int_equal(x.sums, reads > all);
+        assert_int_equal(partials, x.sums ? q + 2 * (reads - q) : reads);
+        uli_demand_destroy(&x);
+    }
+}
+
+/* The limit of outstanding peers: none and one that nobody reaches are direct,
+ * others never faster; streams of partials are not held back. */
+static void
+the_limit_of_peers_is_the_models(void **state)
+{
+    (void)state;
+    struct uli_demand_shape shape = {
+        8, 8, 1 << 17, 1, 64, 8, 128, 2, ULI_MODEL_NVLINK};
+    struct uli_demand x;
+    struct uli_model model;
+    struct uli_schedule s;
+    struct uli_prediction p[2];
+    uli_model_defaults(&model);
+    assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
+    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+        assert_status(
+            uli_schedule_build(&x, o, &model, ULI_ALGO_DIRECT, 1, &s), 0);
+        uli_model_evaluate(&model, &s, &p[0]);
+        for (model.peers = 0; model.peers <= 64; model.peers += 8) {
+            assert_status(
+                uli_schedule_build(&x, o, &model, ULI_ALGO_PAIRWISE, 1, &s), 0);
+            uli_model_evaluate(&model, &s, &p[1]);
+            if (model.peers == 0 || model.peers >= 56 ||
+                o == ULYX_SEQ_TO_HEAD_ADJOINT)
+                assert_true(p[1].time_s == p[0].time_s);
+            else
+                assert_true(p[1].time_s > p[0].time_s);
+        }
+        model.peers = 8;
+    }
+    uli_demand_destroy(&x);
+}
+
+/* A chunk is the wanted part of a stream within the limits, in whole lines. */
+static void
+chunks_keep_within_the_limits(void **state)
+{
+    (void)state;
+    struct numbers n = {.m = 64, .nodes = 4, .g = 2};
+    struct uli_demand x = make_even(&n);
+    const struct uli_chunk_limits none = {0, 0}, some = {128 << 10, 4 << 20};
+    const struct uli_chunk_limits flight = {128 << 10, 8 << 10};
+    assert_int_equal(uli_hier_chunk_bytes(&x, &none, 1 << 20, 4), 256 << 10);
+    assert_int_equal(uli_hier_chunk_bytes(&x, &some, 1 << 20, 4), 128 << 10);
+    assert_int_equal(uli_hier_chunk_bytes(&x, &some, 100000, 1), 99968);
+    assert_int_equal(uli_hier_chunk_bytes(&x, &some, 100000, 16), 16 << 10);
+    assert_int_equal(uli_hier_chunk_bytes(&x, &flight, 1 << 20, 1), 2 << 10);
+    x.flight_bytes = 64 << 10; /* K = 4 places of it */
+    assert_int_equal(uli_hier_chunk_bytes(&x, &some, 1 << 20, 4), 16 << 10);
+    x.flight_bytes = 100;
+    assert_int_equal(uli_hier_chunk_bytes(&x, &some, 1 << 20, 4), 64);
+    uli_demand_destroy(&x);
 }
 
 /* KV heads go to a node once: the surplus that direct sends. */
@@ -346,10 +451,11 @@ shared_heads_cross_once(void **state)
         struct uli_schedule direct, hier;
         uli_model_defaults(&model);
         assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
-        assert_status(
-            uli_schedule_build(&x, &model, ULI_ALGO_DIRECT, 1, &direct),
+        assert_status(uli_schedule_build(&x, ULYX_SEQ_TO_HEAD, &model,
+                          ULI_ALGO_DIRECT, 1, &direct),
             ULYX_SUCCESS);
-        assert_status(uli_schedule_build(&x, &model, ULI_ALGO_HIER, 1, &hier),
+        assert_status(uli_schedule_build(&x, ULYX_SEQ_TO_HEAD, &model,
+                          ULI_ALGO_HIER, 1, &hier),
             ULYX_SUCCESS);
         if (rows[i].ratio > 0)
             assert_true(fabs(direct.wire_bytes / hier.wire_bytes -
@@ -406,6 +512,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(chunks_overlap_phases),
     cmocka_unit_test(predictions_are_near_a_simulation),
     cmocka_unit_test(flows_are_sums_over_pairs),
+    cmocka_unit_test(heads_are_given_once_and_partials_are_wide),
+    cmocka_unit_test(the_limit_of_peers_is_the_models),
+    cmocka_unit_test(chunks_keep_within_the_limits),
     cmocka_unit_test(shared_heads_cross_once),
     cmocka_unit_test(the_crossover_is_where_it_should_be),
     cmocka_unit_test(bad_shapes_are_refused),
