@@ -237,11 +237,20 @@ waits(const struct uli_ucx_peer *peer)
            !peer->said_bye && peer->place.any.sa_family;
 }
 
+/* A probe is to be made again. */
+static bool
+rests(const struct uli_ucx_peer *peer)
+{
+    return peer->link.state == ULI_UCX_RESTING && peer->ep && !peer->broken &&
+           !peer->said_bye;
+}
+
 static void
 check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
 {
     int64_t quarter_ns = (int64_t)(net->keepalive_s * 1e9 / 4);
     uli_list_remove(&peer->watch);
+    uli_ucx_verb_retry(peer, now);
     if (peer->moved || !waits(peer)) {
         peer->moved = false;
         peer->alive_ns = now;
@@ -254,7 +263,7 @@ check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
             peer->asked_ns = now;
         judge(net, peer, start_probe(net, peer), now);
     }
-    if (waits(peer))
+    if (waits(peer) || rests(peer))
         look_later(net, peer, now);
 }
 

@@ -52,7 +52,9 @@ enum {
     /* Not a window of the communicator: bytes of each end to probe with. */
     ULI_UCX_SCRATCH = 0xFFFFFFFE,
     ULI_UCX_SCRATCH_BYTES = 262144,
-    ULI_UCX_PROBE_DEPTH = 4, /* probes at one time */
+    ULI_UCX_PROBE_DEPTH = 4,  /* probes at one time */
+    ULI_UCX_PROBE_ROUNDS = 5, /* of a turn of each verb */
+    ULI_UCX_PROBE_LEAST = 3,  /* rounds that a verdict needs */
 };
 
 /* How the data of a large put travels. */
@@ -165,11 +167,14 @@ struct uli_ucx_link {
         ULI_UCX_WISHED,   /* the other end is to find out */
         ULI_UCX_PROBING,  /* this one does */
         ULI_UCX_PROPOSED, /* an answer is due */
+        ULI_UCX_RESTING,  /* a bad moment: probed again after again_ns */
         ULI_UCX_SETTLED,
     } state;
     enum uli_ucx_verb wish; /* what this end proposes */
-    int turn, unanswered;
+    int turn, unanswered, attempts;
+    int64_t begun_ns, again_ns; /* of this attempt, of the next */
     int64_t since_ns, best_ns[ULI_UCX_VERBS];
+    int64_t took_ns[ULI_UCX_PROBE_ROUNDS][ULI_UCX_VERBS];
     bool excluded[ULI_UCX_VERBS];
     uint32_t to_say; /* a bit for each kind */
     int to_acknowledge;
@@ -384,12 +389,21 @@ enum uli_ucx_verb uli_ucx_verb_of(const struct uli_settings *settings);
 const char *uli_ucx_verb_name(enum uli_ucx_verb verb);
 /* The verb for a large put to the peer now; begins to settle it. */
 enum uli_ucx_verb uli_ucx_verb(struct uli_net *net, struct uli_ucx_peer *peer);
+/* Begins a probe again that had a bad moment, when it is time. */
+void uli_ucx_verb_retry(struct uli_ucx_peer *peer, int64_t now_ns);
 /* Probes and says what is due. */
 void uli_ucx_do_verb(struct uli_net *net, struct uli_ucx_peer *peer);
 /* The owner of a scratch insists on a verb, or (VERBS) on none. */
 void uli_ucx_verb_insisted(struct uli_ucx_peer *peer, uint32_t verb);
 void uli_ucx_verb_heard(
     struct uli_ucx_peer *peer, const struct uli_ucx_head *head);
+
+/* ---- verdict.c ----------------------------------------------------------- */
+
+/* took_ns[round][verb] of a probe, 0: not measured. VERBS: nothing can be said,
+ * the rounds differ too much or are too few. */
+enum uli_ucx_verb uli_ucx_verdict(
+    const int64_t (*took_ns)[ULI_UCX_VERBS], int rounds);
 
 /* ---- lifeline.c ---------------------------------------------------------- */
 

@@ -4,9 +4,10 @@
  * UCX 1.13's put over TCP collapses where several are on their way, later ones
  * are as fast as active messages or faster. So the first large put has the link
  * probed, while AM carries what there is: each verb moves a few pieces into the
- * other end's scratch, in turn, three times, and its shortest time counts. AM
- * is kept unless another is clearly faster, for with AM the owner of memory
- * checks each access.
+ * other end's scratch, in turn, five times, and verdict.c judges the times. A
+ * verb that takes three times as long as AM in two rounds has no more turns. A
+ * probe ends after half a second; one that cannot tell is made again a second
+ * later, twice, and then AM stays.
  *
  *   lower rank                       higher rank
  *                     <-- WISH       (its first large put)
@@ -29,8 +30,15 @@
 #include "base/status.h"
 #include "transport/ucx/net.h"
 
-enum { ROUNDS = 3, TURNS = ROUNDS * ULI_UCX_VERBS, ENOUGH = 3 };
-#define CLEARLY 0.9 /* of the time of AM */
+enum {
+    TURNS = ULI_UCX_PROBE_ROUNDS * ULI_UCX_VERBS,
+    ENOUGH = 3,   /* links that found the same */
+    ATTEMPTS = 3, /* probes of a link */
+    TRIED = 2,    /* rounds in which every verb has its turn */
+    HOPELESS = 3, /* times as long as AM */
+};
+static const int64_t limit_ns = 500000000; /* of a probe */
+static const int64_t rest_ns = 1000000000; /* after one that cannot tell */
 
 static const char *const names[] = {
     [ULI_UCX_BY_AM] = "active messages",
@@ -95,20 +103,6 @@ agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool insists)
 
 /* ---- the probe ----------------------------------------------------------- */
 
-static enum uli_ucx_verb
-shortest(const struct uli_ucx_link *link)
-{
-    enum uli_ucx_verb best = ULI_UCX_BY_AM;
-    double limit = CLEARLY * (double)link->best_ns[ULI_UCX_BY_AM];
-    for (enum uli_ucx_verb v = ULI_UCX_BY_AM + 1; v < ULI_UCX_VERBS; v++)
-        if (!link->excluded[v] && link->best_ns[v] > 0 &&
-            (double)link->best_ns[v] < limit) {
-            best = v;
-            limit = (double)link->best_ns[v];
-        }
-    return best;
-}
-
 /* Before any turn: with the key of its scratch the other end says whether it
  * insists on a verb, and may not know others. Without keys PUT is out. True:
  * wait for it. */
@@ -123,42 +117,100 @@ lacks_keys(struct uli_ucx_peer *peer)
     return !key && !refused;
 }
 
-static void
-end_turn(struct uli_ucx_link *link, enum uli_ucx_verb verb)
+/* Turn t is round t / VERBS of verb t mod VERBS. */
+static enum uli_ucx_verb
+verb_of_turn(const struct uli_ucx_link *link)
 {
-    int64_t took_ns = uli_clock_ns() - link->since_ns;
+    return (enum uli_ucx_verb)(link->turn % ULI_UCX_VERBS);
+}
+
+static void
+end_turn(struct uli_ucx_link *link, int64_t now_ns)
+{
+    enum uli_ucx_verb verb = verb_of_turn(link);
+    int64_t took_ns = now_ns - link->since_ns;
     if (link->best_ns[verb] == 0 || took_ns < link->best_ns[verb])
         link->best_ns[verb] = took_ns;
+    link->took_ns[link->turn / ULI_UCX_VERBS][verb] = took_ns;
     link->since_ns = 0;
     link->turn++;
 }
 
-/* Turn t is round t / VERBS of verb t mod VERBS. */
+static bool
+has_no_turn(const struct uli_ucx_link *link, enum uli_ucx_verb verb)
+{
+    return link->excluded[verb] ||
+           (link->turn >= TRIED * ULI_UCX_VERBS &&
+               link->best_ns[verb] > HOPELESS * link->best_ns[ULI_UCX_BY_AM]);
+}
+
+/* The times are here, as far as there was time. */
+static void
+conclude(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now_ns)
+{
+    struct uli_ucx_link *link = &peer->link;
+    enum uli_ucx_verb found =
+        uli_ucx_verdict(link->took_ns, link->turn / ULI_UCX_VERBS);
+    if (found == ULI_UCX_VERBS && ++link->attempts < ATTEMPTS) {
+        link->state = ULI_UCX_RESTING;
+        link->again_ns = now_ns + rest_ns;
+        uli_ucx_watch(net, peer);
+        return;
+    }
+    if (found == ULI_UCX_VERBS)
+        found = ULI_UCX_BY_AM;
+    else
+        net->verdicts[found]++;
+    propose(peer, found);
+}
+
+static void
+start_probes(struct uli_ucx_peer *peer)
+{
+    struct uli_ucx_link *link = &peer->link;
+    link->state = ULI_UCX_PROBING;
+    link->turn = 0;
+    link->begun_ns = 0; /* with the first turn */
+    memset(link->best_ns, 0, sizeof(link->best_ns));
+    memset(link->took_ns, 0, sizeof(link->took_ns));
+    uli_ucx_due(peer->net, peer);
+}
+
+void
+uli_ucx_verb_retry(struct uli_ucx_peer *peer, int64_t now_ns)
+{
+    if (peer->link.state == ULI_UCX_RESTING && now_ns >= peer->link.again_ns)
+        start_probes(peer);
+}
+
 static void
 go_on(struct uli_net *net, struct uli_ucx_peer *peer)
 {
     struct uli_ucx_link *link = &peer->link;
-    enum uli_ucx_verb verb = (enum uli_ucx_verb)(link->turn % ULI_UCX_VERBS);
+    int64_t now_ns = uli_clock_ns();
     if (link->unanswered > 0)
         return;
-    if (link->since_ns) {
-        end_turn(link, verb);
-        verb = (enum uli_ucx_verb)(link->turn % ULI_UCX_VERBS);
-    }
+    if (link->since_ns)
+        end_turn(link, now_ns);
     if (lacks_keys(peer))
         return;
-    while (link->turn < TURNS && link->excluded[verb])
-        verb = (enum uli_ucx_verb)(++link->turn % ULI_UCX_VERBS);
-    if (link->turn == TURNS) {
-        enum uli_ucx_verb found = shortest(link);
-        net->verdicts[found]++;
-        propose(peer, found);
+    if (!link->begun_ns)
+        link->begun_ns = now_ns;
+    while (link->turn < TURNS && has_no_turn(link, verb_of_turn(link)))
+        link->turn++;
+    if (link->turn == TURNS || now_ns - link->begun_ns > limit_ns) {
+        conclude(net, peer, now_ns);
         return;
     }
-    link->since_ns = uli_clock_ns();
+    link->since_ns = now_ns;
     for (int i = 0; i < ULI_UCX_PROBE_DEPTH; i++)
-        if (uli_ucx_probe(net, peer, verb) == ULYX_SUCCESS)
+        if (uli_ucx_probe(net, peer, verb_of_turn(link)) == ULYX_SUCCESS)
             link->unanswered++;
+    if (link->unanswered > 0)
+        return;
+    link->since_ns = 0; /* no memory: this turn tells nothing */
+    link->turn++;
+    uli_ucx_due(net, peer);
 }
 
 void
@@ -201,8 +253,7 @@ begin(struct uli_net *net, struct uli_ucx_peer *peer)
         propose(peer, sure);
         return;
     }
-    peer->link.state = ULI_UCX_PROBING;
-    uli_ucx_due(net, peer);
+    start_probes(peer);
 }
 
 enum uli_ucx_verb

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the times of a probe say. A single disturbance must not fix a verb for
+ * the life of a communicator, so two questions have to have the same answer:
+ *
+ *   by the best    the shortest time of the verb is less than `margin` of the
+ *                  shortest of AM: what the link can do
+ *   by rounds      so it is in two thirds of the rounds, each compared with
+ * AM's turn of the same round: both had the same moment
+ *
+ * Noise only ever adds to a time, so the best of several is the better measure
+ * of a link, but one lucky turn may give it; the rounds tell whether it does.
+ * Where they differ the moment was bad, and nothing is decided.
+ *
+ * The margins favour AM, with which the owner of memory checks each access,
+ * then PUT, whose sender checks it; of TAG the receiver has to be found first.
+ */
+#include "transport/ucx/net.h"
+
+static const double margin[ULI_UCX_VERBS] = {
+    [ULI_UCX_BY_AM] = 1.0,
+    [ULI_UCX_BY_PUT] = 0.85,
+    [ULI_UCX_BY_TAG] = 0.8,
+};
+#define OVER_OTHER 0.9 /* of the time of a verb that won before */
+
+struct score {
+    int64_t best_ns, am_ns; /* of the rounds that have both */
+    int measured, won;
+};
+
+static struct score
+score_of(
+    const int64_t (*took_ns)[ULI_UCX_VERBS], int rounds, enum uli_ucx_verb verb)
+{
+    struct score score = {0};
+    for (int r = 0; r < rounds; r++) {
+        int64_t am = took_ns[r][ULI_UCX_BY_AM], own = took_ns[r][verb];
+        if (am <= 0 || own <= 0)
+            continue;
+        if (!score.measured || own < score.best_ns)
+            score.best_ns = own;
+        if (!score.measured || am < score.am_ns)
+            score.am_ns = am;
+        score.measured++;
+        score.won += (double)own < margin[verb] * (double)am;
+    }
+    return score;
+}
+
+enum uli_ucx_verb
+uli_ucx_verdict(const int64_t (*took_ns)[ULI_UCX_VERBS], int rounds)
+{
+    enum uli_ucx_verb found = ULI_UCX_BY_AM;
+    bool open = rounds < ULI_UCX_PROBE_LEAST;
+    int64_t found_ns = 0;
+    for (enum uli_ucx_verb v = ULI_UCX_BY_AM + 1; v < ULI_UCX_VERBS; v++) {
+        struct score score = score_of(took_ns, rounds, v);
+        if (!score.measured)
+            continue;
+        bool by_best = (double)score.best_ns < margin[v] * (double)score.am_ns;
+        bool by_rounds = 3 * score.won >= 2 * score.measured;
+        open |= by_best != by_rounds;
+        if (!by_best || !by_rounds || score.measured < ULI_UCX_PROBE_LEAST)
+            continue;
+        if (!found_ns ||
+            (double)score.best_ns < OVER_OTHER * (double)found_ns) {
+            found = v;
+            found_ns = score.best_ns;
+        }
+    }
+    return found_ns || !open ? found : ULI_UCX_VERBS;
+}
