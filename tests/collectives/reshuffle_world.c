@@ -424,6 +424,7 @@ world_create(struct world *w, int32_t rank)
     params.docs_k = case_docs(&w->c, 1, &docs_k);
     params.slot_bytes = w->slot_bytes;
     params.bytes_in_flight = w->bytes_in_flight;
+    params.max_sms = w->max_sms;
     params.flags = w->flags;
     params.operations = w->operations;
     params.algo = w->algo;

@@ -58,6 +58,7 @@ struct world {
     const char *algo;  /* or NULL */
     bool fixed_limits; /* the two below are given, not drawn */
     int64_t slot_bytes, bytes_in_flight;
+    int32_t max_sms; /* of device memory; 0 = the setting */
     int32_t memory[ORACLE_MAX_RANKS][2];
     uli_strides_t strides[ORACLE_MAX_RANKS][ULI_TENSORS];
     bool dense[ORACLE_MAX_RANKS];

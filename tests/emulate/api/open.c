@@ -3,6 +3,7 @@
  * Opening, closing, errors and devices.
  */
 #include "emulate/api/api.h"
+#include <malloc.h>
 
 static _Thread_local int current_device;
 static _Thread_local cudaError_t last_error;
@@ -55,6 +56,9 @@ open_locked(const struct emu_config *config)
         if (!emu.devices[d].sms)
             return -1;
     }
+    /* Vector clocks come and go: their pages are to stay. */
+    mallopt(M_TRIM_THRESHOLD, 1 << 28);
+    mallopt(M_TOP_PAD, 1 << 24);
     emu_crash_open();
     if (pthread_create(&emu.scheduler, NULL, emu_scheduler, NULL))
         return -1;

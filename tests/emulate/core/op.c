@@ -94,12 +94,13 @@ emu_op_finish(struct emu_op *op)
     op->follower_count = 0;
     emu.unfinished--;
     emu.hosts_waiting -= op->hosts;
+    if (op->hosts || (!emu.unfinished && emu.hosts_draining))
+        pthread_cond_broadcast(&emu.done);
     if (!emu.unfinished) {
         emu.hosts_waiting -= emu.hosts_draining;
         emu.hosts_draining = 0;
         emu.drains++;
     }
-    pthread_cond_broadcast(&emu.done);
     emu_op_drop(op);
 }
 

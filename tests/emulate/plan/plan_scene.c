@@ -31,33 +31,41 @@ open_rank(struct plan_scene *s, int32_t r)
     good(cudaStreamCreateWithFlags(&s->streams[r], cudaStreamNonBlocking));
 }
 
-/* Of a card, as many as there are; the library keeps their contexts, so they
- * are not reset afterwards. */
-static int32_t
-open_devices(int32_t nranks, int32_t devices)
+/* The library keeps a card's contexts, so they are not reset afterwards. */
+int32_t
+plan_machine(int32_t devices, int32_t multiprocessors, int32_t hosts)
 {
 #ifdef ULI_EMULATE
     const struct emu_config config = {.devices = devices,
-        .sm_count = 8,
-        .host_threads = nranks + 1, /* a rank may be elsewhere */
+        .sm_count = multiprocessors,
+        .host_threads = hosts + 1, /* a rank may be elsewhere */
         .wall_time = true};
     assert_int_equal(emu_open(&config), 0);
     return devices;
 #else
-    (void)nranks;
+    (void)multiprocessors, (void)hosts;
     return card_devices(devices);
 #endif
 }
 
 void
-plan_open(
+plan_machine_close(void)
+{
+#ifdef ULI_EMULATE
+    assert_int_equal(emu_driver_live(), 0);
+    emu_close();
+#endif
+}
+
+void
+plan_connect(
     struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s)
 {
     ulyx_unique_id_t id;
     memset(s, 0, sizeof(*s));
     s->nranks = s->ranks.nranks = nranks;
     s->ranks.only = -1;
-    s->devices = open_devices(nranks, devices);
+    s->devices = devices;
     assert_status(ulyx_unique_id_create(&id), ULYX_SUCCESS);
     assert_status(ulyx_group_start(), ULYX_SUCCESS);
     for (int32_t r = 0; r < nranks; r++) {
@@ -75,7 +83,7 @@ plan_open(
 }
 
 void
-plan_close(struct plan_scene *s)
+plan_disconnect(struct plan_scene *s)
 {
     for (int32_t r = 0; r < s->nranks; r++) {
         good(cudaSetDevice(r % s->devices));
@@ -87,10 +95,20 @@ plan_close(struct plan_scene *s)
         assert_status(ulyx_mem_free(s->mems[r]), ULYX_SUCCESS);
         assert_status(ulyx_comm_destroy(s->ranks.comms[r]), ULYX_SUCCESS);
     }
-#ifdef ULI_EMULATE
-    assert_int_equal(emu_driver_live(), 0);
-    emu_close();
-#endif
+}
+
+void
+plan_open(
+    struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s)
+{
+    plan_connect(s, nranks, plan_machine(devices, 8, nranks), timeout_s);
+}
+
+void
+plan_close(struct plan_scene *s)
+{
+    plan_disconnect(s);
+    plan_machine_close();
 }
 
 /* ---- images -------------------------------------------------------------- */

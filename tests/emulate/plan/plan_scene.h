@@ -30,7 +30,17 @@ struct plan_scene {
     unsigned char *dst[ULYX_OPERATIONS][PLAN_RANKS_MAX][ULI_TENSORS];
 };
 
-/* Opens the emulator too. timeout_s of the communicators. */
+/* The machine: the emulator, of so many devices and multiprocessors, for so
+ * many host threads; of a card as many devices as there are, which is returned.
+ */
+int32_t plan_machine(int32_t devices, int32_t multiprocessors, int32_t hosts);
+void plan_machine_close(void);
+/* The ranks, on devices of the machine; several scenes may be connected.
+ * timeout_s of the communicators. */
+void plan_connect(
+    struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s);
+void plan_disconnect(struct plan_scene *s);
+/* Both at once: eight multiprocessors a device. */
 void plan_open(
     struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s);
 /* Every part of the library has given back what it took. failed: the

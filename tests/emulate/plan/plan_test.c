@@ -32,6 +32,15 @@ plain_world(struct plan_scene *s, int64_t slot_bytes, uint64_t seed)
 
 /* ---- every byte ---------------------------------------------------------- */
 
+/* Threads of blocks are what the emulator spends its time on, and what more of
+ * them could show, other draws do. */
+static int32_t
+few_or_many(struct test_random *random)
+{
+    return (int32_t)test_random_in(
+        random, 1, test_random_in(random, 0, 5) == 0 ? 8 : 2);
+}
+
 static void
 run_draws(int32_t devices, uint64_t seed, int64_t draws, bool balanced)
 {
@@ -44,6 +53,7 @@ run_draws(int32_t devices, uint64_t seed, int64_t draws, bool balanced)
             case_random(&w->c, &random, PLAN_RANKS, balanced);
         while (w->c.shape.nranks != PLAN_RANKS);
         w->salt = i;
+        w->max_sms = few_or_many(&random);
         if (!plan_draw(&s, w, &random)) {
             free(w);
             continue;
@@ -414,6 +424,7 @@ updates_hold_for_calls_and_replays_after_them(void **state)
         do
             case_random(&w->c, &random, PLAN_RANKS, true);
         while (w->c.shape.nranks != PLAN_RANKS);
+        w->max_sms = few_or_many(&random);
         if (!plan_draw(&s, w, &random)) {
             free(w);
             continue;
