@@ -309,6 +309,13 @@ cuda_stream_capturing(int32_t device, void *stream, bool *capturing_p)
 }
 
 static ulyx_status_t
+cuda_host_call(
+    int32_t device, void *stream, void (*call)(void *data), void *data)
+{
+    IN_CONTEXT(device, cuLaunchHostFunc, (stream, call, data));
+}
+
+static ulyx_status_t
 cuda_event_create(int32_t device, void **event_p)
 {
     uli_cu_handle event = NULL;
@@ -363,6 +370,7 @@ const struct uli_device_ops uli_device_cuda = {
     .stream_destroy = cuda_stream_destroy,
     .stream_wait = cuda_stream_wait,
     .stream_capturing = cuda_stream_capturing,
+    .host_call = cuda_host_call,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,

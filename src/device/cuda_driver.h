@@ -54,6 +54,8 @@ enum {
     ULI_CU_INVALID_HANDLE = 400,
     ULI_CU_NOT_READY = 600,
     ULI_CU_PEER_ALREADY_ENABLED = 704,
+    ULI_CU_HOST_ALREADY_REGISTERED = 712,
+    ULI_CU_HOST_NOT_REGISTERED = 713,
     ULI_CU_NOT_PERMITTED = 800,
     ULI_CU_NOT_SUPPORTED = 801,
     ULI_CU_SYSTEM_NOT_READY = 802,
@@ -123,6 +125,8 @@ enum {
     X(cuMemFreeHost, 2000, (void *address))                                    \
     X(cuMemHostGetDevicePointer, 3020,                                         \
         (uli_cu_ptr * address, void *host, unsigned flags))                    \
+    X(cuMemHostRegister, 6050, (void *address, size_t bytes, unsigned flags))  \
+    X(cuMemHostUnregister, 4000, (void *address))                              \
     X(cuMemsetD8Async, 3020,                                                   \
         (uli_cu_ptr address, unsigned char value, size_t bytes,                \
             uli_cu_handle stream))                                             \
@@ -134,6 +138,8 @@ enum {
     X(cuStreamIsCapturing, 10000, (uli_cu_handle stream, int *status))         \
     X(cuStreamWaitEvent, 3020,                                                 \
         (uli_cu_handle stream, uli_cu_handle event, unsigned flags))           \
+    X(cuLaunchHostFunc, 10000,                                                 \
+        (uli_cu_handle stream, void (*call)(void *data), void *data))          \
     X(cuEventCreate, 2000, (uli_cu_handle * event, unsigned flags))            \
     X(cuEventDestroy, 4000, (uli_cu_handle event))                             \
     X(cuEventRecord, 2000, (uli_cu_handle event, uli_cu_handle stream))        \

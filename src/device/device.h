@@ -64,6 +64,10 @@ struct uli_device_ops {
     /* Is a graph being captured from it? */
     ulyx_status_t (*stream_capturing)(
         int32_t device, void *stream, bool *capturing_p);
+    /* Enqueues a call of the host's: on a thread of the driver's, which must
+     * not call the driver nor wait. Graphs that capture it repeat it. */
+    ulyx_status_t (*host_call)(
+        int32_t device, void *stream, void (*call)(void *data), void *data);
     ulyx_status_t (*event_create)(int32_t device, void **event_p);
     ulyx_status_t (*event_destroy)(int32_t device, void *event);
     ulyx_status_t (*event_record)(int32_t device, void *event, void *stream);

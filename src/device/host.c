@@ -141,6 +141,14 @@ host_capturing(int32_t device, void *stream, bool *capturing_p)
 }
 
 static ulyx_status_t
+host_host_call(
+    int32_t device, void *stream, void (*call)(void *data), void *data)
+{
+    (void)device, (void)stream, (void)call, (void)data;
+    return no_streams();
+}
+
+static ulyx_status_t
 host_event(int32_t device, void *event, void *stream)
 {
     (void)device, (void)event, (void)stream;
@@ -181,6 +189,7 @@ const struct uli_device_ops uli_device_host = {
     .stream_destroy = host_use,
     .stream_wait = host_use,
     .stream_capturing = host_capturing,
+    .host_call = host_host_call,
     .event_create = host_create,
     .event_destroy = host_use,
     .event_record = host_event,

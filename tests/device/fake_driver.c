@@ -316,6 +316,16 @@ do_cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 }
 
 int
+do_cuLaunchHostFunc(void *stream, void (*call)(void *data), void *data)
+{
+    (void)stream;
+    int result = fake_outcome("cuLaunchHostFunc");
+    if (!result)
+        call(data);
+    return result;
+}
+
+int
 do_cuEventCreate(void **event, unsigned flags)
 {
     return flags == 2 || flags == 0 ? make(event) : ULI_CU_INVALID_VALUE;

@@ -31,7 +31,7 @@ static struct handle {
     struct uli_cu_memory_props props;
 } handles[HANDLES + 1]; /* handle 0 is none */
 
-enum form { NONE, RESERVED, MAPPED, ALLOCATED, OPENED, PINNED };
+enum form { NONE, RESERVED, MAPPED, ALLOCATED, OPENED, PINNED, REGISTERED };
 static struct range {
     enum form form;
     char *base;
@@ -438,6 +438,8 @@ do_cuMemHostGetDevicePointer(uli_cu_ptr *address, void *host, unsigned flags)
 {
     MAY_FAIL();
     struct range *range = range_at((uintptr_t)host, PINNED);
+    if (!range)
+        range = range_at((uintptr_t)host, REGISTERED);
     *address = (uintptr_t)host;
     return range && !flags ? 0 : ULI_CU_INVALID_VALUE;
 }
@@ -450,6 +452,31 @@ do_cuMemFreeHost(void *address)
     if (!range || range->base != address)
         return ULI_CU_INVALID_VALUE;
     munmap(range->base, range->bytes);
+    range->form = NONE;
+    return 0;
+}
+
+int
+do_cuMemHostRegister(void *address, size_t bytes, unsigned flags)
+{
+    MAY_FAIL();
+    if (flags != 3 || !bytes)
+        return ULI_CU_INVALID_VALUE;
+    for (int i = 0; i < RANGES; i++)
+        if (ranges[i].form == REGISTERED &&
+            (char *)address < (char *)ranges[i].base + ranges[i].bytes &&
+            (char *)ranges[i].base < (char *)address + bytes)
+            return ULI_CU_HOST_ALREADY_REGISTERED;
+    return take_range(REGISTERED, address, bytes, 0) ? 0 : ULI_CU_OUT_OF_MEMORY;
+}
+
+int
+do_cuMemHostUnregister(void *address)
+{
+    MAY_FAIL();
+    struct range *range = range_at((uintptr_t)address, REGISTERED);
+    if (!range || range->base != address)
+        return ULI_CU_HOST_NOT_REGISTERED;
     range->form = NONE;
     return 0;
 }

@@ -82,31 +82,6 @@ do_cuMemFree(uli_cu_ptr address)
 }
 
 int
-do_cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
-{
-    EMU_DRIVER_MAY_FAIL();
-    EMU_DRIVER_NOT_IN_CAPTURE();
-    return allocated((int)cudaHostAlloc(address, bytes, flags));
-}
-
-int
-do_cuMemFreeHost(void *address)
-{
-    EMU_DRIVER_MAY_FAIL();
-    EMU_DRIVER_NOT_IN_CAPTURE();
-    return given_back((int)cudaFreeHost(address));
-}
-
-int
-do_cuMemHostGetDevicePointer(uli_cu_ptr *address, void *host, unsigned flags)
-{
-    EMU_DRIVER_MAY_FAIL();
-    const struct emu_allocation *a = emu_memory_find(host);
-    *address = (uintptr_t)host;
-    return a && a->device < 0 && !flags ? 0 : ULI_CU_INVALID_VALUE;
-}
-
-int
 do_cuPointerGetAttribute(void *value, int attribute, uli_cu_ptr address)
 {
     EMU_DRIVER_MAY_FAIL();

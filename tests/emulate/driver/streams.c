@@ -68,6 +68,13 @@ do_cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 }
 
 int
+do_cuLaunchHostFunc(void *stream, void (*call)(void *data), void *data)
+{
+    EMU_DRIVER_MAY_FAIL();
+    return cudaLaunchHostFunc(stream, call, data);
+}
+
+int
 do_cuEventCreate(void **event, unsigned flags)
 {
     EMU_DRIVER_MAY_FAIL();

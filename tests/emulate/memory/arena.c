@@ -6,6 +6,8 @@
  */
 #include "emulate/memory/memory.h"
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define ARENA_BYTES ((size_t)1 << 38)
 enum { PAGE_SHIFT = 16, POISON_LIMIT = 1 << 28 };
@@ -145,6 +147,61 @@ emu_memory_unmap(struct emu_allocation *a)
     a->freed = true;
     mmap(a->base, a->bytes, PROT_NONE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+/* Puts shared pages of the same bytes in the place of private ones. */
+static bool
+make_shared(void *host, size_t bytes)
+{
+    int fd = memfd_create("emulated-host", MFD_CLOEXEC);
+    bool good = fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 &&
+                pwrite(fd, host, bytes, 0) == (ssize_t)bytes &&
+                mmap(host, bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+    if (fd >= 0)
+        close(fd);
+    return good;
+}
+
+/* The same shared pages once more. By its number: UCX has an mremap in the
+ * place of libc's, which loses the new address. */
+static bool
+copy_mapping(void *host, size_t bytes, void *base)
+{
+    return syscall(SYS_mremap, host, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+               base) == (long)(uintptr_t)base;
+}
+
+static bool
+map_again(void *host, size_t bytes, void *base)
+{
+    return copy_mapping(host, bytes, base) ||
+           (make_shared(host, bytes) && copy_mapping(host, bytes, base));
+}
+
+struct emu_allocation *
+emu_memory_alias(void *host, size_t bytes)
+{
+    struct emu_allocation *a = NULL;
+    pthread_mutex_lock(&arena_lock);
+    unsigned char *base = take_pages(bytes);
+    struct emu_cell *cells = base ? reserve(bytes * sizeof *cells) : NULL;
+    if (cells && map_again(host, bytes, base))
+        a = enter_allocation(base, bytes, -1, cells);
+    if (a) {
+        a->mapped = true;
+        a->granted = ~0u;
+    } else if (cells)
+        munmap(cells, bytes * sizeof *cells);
+    pthread_mutex_unlock(&arena_lock);
+    return a;
+}
+
+void
+emu_memory_unalias(struct emu_allocation *a)
+{
+    emu_memory_unmap(a);
+    munmap(a->cells, a->bytes * sizeof(struct emu_cell));
 }
 
 bool

@@ -53,6 +53,10 @@ void *emu_memory_reserve(size_t bytes);
 struct emu_allocation *emu_memory_map(
     void *base, size_t bytes, int device, int fd, struct emu_cell *cells);
 void emu_memory_unmap(struct emu_allocation *allocation);
+/* Pages of the host at an address of the arena as well; and away again: the
+ * pages stay. Nothing else writes them while they are brought there. */
+struct emu_allocation *emu_memory_alias(void *host, size_t bytes);
+void emu_memory_unalias(struct emu_allocation *allocation);
 
 /* Checks bounds and races of an access and notes it. False (after a fatal
  * fault) when the bytes must not be touched. */
