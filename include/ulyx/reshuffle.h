@@ -177,8 +177,8 @@ typedef struct {
     uint64_t flags;          /* ULYX_PLAN_... */
     uint64_t operations;     /* bit (1 << operation) for each that will be used;
                               * 0 = all that exist for these tensors */
-    const char *algo;        /* "direct", "pairwise", "hier"; "nccl" on devices;
-                              * NULL = chosen */
+    const char *algo;        /* "direct", "pairwise", "hier"; on devices "nccl",
+                              * "staged"; NULL = chosen */
     int64_t slot_bytes;      /* exchanges of at most so many bytes a pair go
                               * through library slots; 0 = ULYX_SLOT_BYTES,
                               * negative = never */

@@ -69,8 +69,9 @@ enum uli_setting_type {
         "libnccl of 2.18 or later to open; empty = libnccl.so.2")              \
     X(ULYX_KEEPALIVE, keepalive_s, SECONDS, "10", 1, 3600,                     \
         "a host that has vanished is noticed within so many seconds")          \
-    X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier|nccl", 0, 0,             \
-        "schedule of every plan: direct, pairwise or hier; nccl on devices; "  \
+    X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier|nccl|staged", 0, 0,      \
+        "schedule of every plan: direct, pairwise or hier; nccl or staged on " \
+        "devices; "                                                            \
         "empty chooses")                                                       \
     X(ULYX_TUNING, tuning, STRING, "", 0, 0,                                   \
         "tuning file: link parameters and rules by which schedules are "       \
@@ -95,6 +96,12 @@ enum uli_setting_type {
         "most multiprocessors of an exchange on device memory, unless its "    \
         "plan "                                                                \
         "says")                                                                \
+    X(ULYX_STAGE_CHUNK, stage_chunk_bytes, BYTES, "256K", 4096, 8388608,       \
+        "largest chunk of device memory that travels through host memory; "    \
+        "rank 0's counts")                                                     \
+    X(ULYX_STAGE_BYTES, stage_bytes, BYTES, "256M", 1048576, 1099511627776,    \
+        "pinned host memory of a rank for it: chunks are made smaller; "       \
+        "rank 0's counts")                                                     \
     X(ULYX_STREAM_STORES, stream_stores, CHOICE, "auto|on|off", 0, 0,          \
         "streaming stores into windows: auto, on or off")                      \
     X(ULYX_CMA, cma, CHOICE, "auto|on|off", 0, 0,                              \

@@ -111,7 +111,8 @@ walk(struct list *list, const ulyx_plan_t *plan)
     put_work_split(list, shape);
     put(list, (int64_t)plan->operations, "operations");
     put(list, plan->by_batch, "by a batch (not mapped, or asked for)");
-    put(list, plan->carrier, "the carrier that algo asks for (0 any, 1 nccl)");
+    put(list, plan->carrier,
+        "the carrier that algo asks for (0 any, 1 nccl, 2 staged)");
     put(list, plan->algo, "algo (0 direct, 1 pairwise, 2 hier)");
     put(list, plan->exchange.hier ? plan->exchange.hier->chunk_bytes : 0,
         "the chunk of algo hier");

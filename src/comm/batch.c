@@ -36,7 +36,8 @@ struct uli_comm_batch {
     bool aborted, has_aborter;
 };
 
-static const struct uli_carrier *const carriers[] = {&uli_carrier_nccl};
+static const struct uli_carrier *const carriers[] = {
+    &uli_carrier_nccl, &uli_carrier_staged};
 enum { CARRIERS = sizeof(carriers) / sizeof(carriers[0]) };
 
 int32_t

@@ -31,6 +31,7 @@ struct uli_carrier {
     const struct uli_batch_ops *(*ops)(void);
 };
 
-extern const struct uli_carrier uli_carrier_nccl; /* carrier_nccl.c */
+extern const struct uli_carrier uli_carrier_nccl;   /* carrier_nccl.c */
+extern const struct uli_carrier uli_carrier_staged; /* staged.h */
 
 #endif

@@ -9,7 +9,6 @@
  * caller moves the net itself, it keeps out of the way for a moment.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +18,9 @@
 #include "comm/place.h"
 #include "comm/remote_internal.h"
 #include "comm/service.h"
+#include "comm/thread.h"
 
 enum {
-    STACK_BYTES = 512 << 10,
     SLEEP_MS = 50,
     ACTIVE_MS = 1,
     ACTIVE_LOOKS = 20, /* idle looks before a burst has ended */
@@ -82,24 +81,11 @@ thread_main(void *context)
     return NULL;
 }
 
-/* The thread inherits the mask of its maker. */
 static ulyx_status_t
 start_thread(ulyx_comm_t *comm)
 {
     struct uli_remote *remote = comm->remote;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed =
-        pthread_create(&remote->thread, &attributes, thread_main, comm);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (failed)
-        return uli_error(
-            ULYX_ERR_SYSTEM, "network: no thread: %s", strerror(failed));
+    ULI_TRY(uli_thread_start("network", thread_main, comm, &remote->thread));
     remote->has_thread = true;
     uli_bind_thread(&comm->binding, remote->thread);
     return ULYX_SUCCESS;

@@ -378,6 +378,7 @@ without_the_library_no_plan_is_made(void **state)
     (void)state;
     struct job *job = new_job(30);
     plain(job, 5);
+    job->w->algo = "nccl";
     setenv("ULYX_NCCL_LIB", "/nowhere/libnccl.so", 1);
     run(job, play_without);
     end_job(job);

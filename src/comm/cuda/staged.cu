@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one launch of staging; staged_gpu.h has the protocol. Part u of a launch
+ * is piece u mod npieces in lane u / npieces, so that small pieces, which have
+ * one part each, go to different warps.
+ *
+ * Cost: a byte that is sent is read from device memory and stored to the
+ * host's, one that is received loaded from the host's and written. A warp has
+ * 4 KiB in flight either way.
+ */
+#include "comm/cuda/staged_gpu.h"
+#include "device/cuda/kernel.h"
+#include "device/cuda/ptx.h"
+
+enum {
+    WARP = 32,
+    IN_FLIGHT = 8,    /* vectors that a lane loads before it stores */
+    EAGER_TURNS = 64, /* in vain, before it pauses; then twice as long */
+    PAUSE_NS = 200,   /* after as many more, to LONGEST_PAUSE_NS */
+    LONGEST_PAUSE_NS = 25600,
+};
+
+enum turn { TURN_WAITS, TURN_MOVES, TURN_ENDS, TURN_FAILS };
+
+struct run {
+    const uli_staged_args *args;
+    uint64_t n, start_ns;
+};
+
+/* A part: bytes [0, bytes) at data, through a lane. */
+struct part {
+    uli_staged_lane *lane;
+    unsigned char *data;
+    int64_t bytes;
+    int64_t size; /* of the whole piece */
+    int32_t peer;
+    bool send;
+};
+
+/* ---- copies -------------------------------------------------------------- */
+
+PTX_FN void
+load(uint4 &v, const unsigned char *p)
+{
+    v = ptx_ld_stream_v4(p);
+}
+
+PTX_FN void
+store(unsigned char *p, const uint4 &v)
+{
+    ptx_st_stream_v4(p, v);
+}
+
+template <typename T>
+PTX_FN void
+load(T &v, const unsigned char *p)
+{
+    v = *(const T *)p;
+}
+
+template <typename T>
+PTX_FN void
+store(unsigned char *p, const T &v)
+{
+    *(T *)p = v;
+}
+
+template <typename T>
+static __device__ void
+copy_vectors(unsigned char *dst, const unsigned char *src, int64_t bytes)
+{
+    const int64_t size = sizeof(T), count = bytes / size;
+    for (int64_t n = threadIdx.x % WARP; n < count; n += WARP * IN_FLIGHT) {
+        T held[IN_FLIGHT] = {};
+#pragma unroll
+        for (int u = 0; u < IN_FLIGHT; u++)
+            if (n + u * WARP < count)
+                load(held[u], src + (n + u * WARP) * size);
+#pragma unroll
+        for (int u = 0; u < IN_FLIGHT; u++)
+            if (n + u * WARP < count)
+                store(dst + (n + u * WARP) * size, held[u]);
+    }
+    int64_t rest = count * size + threadIdx.x % WARP; /* below WARP of them */
+    if (rest < bytes)
+        dst[rest] = src[rest];
+}
+
+/* One warp. */
+static __device__ void
+copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
+{
+    uint64_t bits = (uint64_t)(uintptr_t)dst | (uint64_t)(uintptr_t)src;
+    if (bits % 16 == 0)
+        copy_vectors<uint4>(dst, src, bytes);
+    else if (bits % 8 == 0)
+        copy_vectors<uint64_t>(dst, src, bytes);
+    else if (bits % 4 == 0)
+        copy_vectors<uint32_t>(dst, src, bytes);
+    else
+        copy_vectors<uint8_t>(dst, src, bytes);
+}
+
+/* ---- the end of a run ---------------------------------------------------- */
+
+/* One thread. */
+static __device__ void
+fail(const struct run &r, int phase, int32_t peer)
+{
+    uint64_t cause = ULI_STAGED_CAUSE(phase, peer, r.n);
+    if (ptx_atom_cas_relaxed_gpu_u64(&r.args->state->failed, 0, cause) == 0)
+        ptx_st_release_sys_u64(&r.args->report->failed, cause);
+}
+
+/* One thread: is it over before its end? */
+static __device__ bool
+stopped(const struct run &r)
+{
+    if (ptx_ld_relaxed_gpu_u64(&r.args->state->failed))
+        return true;
+    if (!ptx_ld_relaxed_sys_u64(&r.args->report->abort) &&
+        !(r.args->poison && ptx_ld_relaxed_sys_u64(r.args->poison)))
+        return false;
+    fail(r, ULI_STAGED_STOPPED, 0);
+    return true;
+}
+
+/* ---- parts --------------------------------------------------------------- */
+
+static __device__ struct part
+part_of(const struct run &r, int32_t u)
+{
+    const uli_staged_args *args = r.args;
+    const uli_staged_piece &piece = args->pieces[u % args->npieces];
+    int32_t l = u / args->npieces;
+    int64_t each = (piece.bytes + args->nlanes - 1) / args->nlanes;
+    if (each < ULI_STAGED_PART_MIN)
+        each = ULI_STAGED_PART_MIN;
+    each = (each + ULI_STAGED_ALIGN - 1) / ULI_STAGED_ALIGN * ULI_STAGED_ALIGN;
+    int64_t begin = each * l, left = piece.bytes - begin;
+    return {args->lanes + (int64_t)piece.peer * args->nlanes + l,
+        piece.data + begin, left < each ? left : each, piece.bytes, piece.peer,
+        piece.send != 0};
+}
+
+/* The same for all threads of the warp: a word as its first thread sees it. */
+static __device__ uint64_t
+warp_hears(const uint64_t *word)
+{
+    uint64_t value = 0;
+    if (threadIdx.x % WARP == 0)
+        value = ptx_ld_acquire_sys_u64(word);
+    return __shfl_sync(0xFFFFFFFFu, value, 0);
+}
+
+/* Chunk `sent` + 1, if there is a slot for it. */
+static __device__ enum turn
+warp_sends(const struct run &r, const struct part &p)
+{
+    uli_staged_lane *lane = p.lane;
+    uint64_t n = lane->sent + 1, slot = lane->sent % ULI_STAGED_SLOTS;
+    int64_t at = lane->out_at, bytes = p.bytes - at;
+    if (bytes > r.args->chunk_bytes)
+        bytes = r.args->chunk_bytes;
+    if (warp_hears(&lane->heard->consumed) + ULI_STAGED_SLOTS < n)
+        return TURN_WAITS;
+    copy(lane->out + (int64_t)slot * r.args->chunk_bytes, p.data + at, bytes);
+    bool ends = at + bytes == p.bytes;
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) {
+        ptx_st_relaxed_sys_u64(&lane->told->bytes[slot], (uint64_t)bytes);
+        ptx_st_release_sys_u64(
+            &lane->told->filled[slot], ULI_STAGED_FILLED(n, p.size));
+        lane->sent = n;
+        lane->out_at = ends ? 0 : at + bytes;
+    }
+    __syncwarp();
+    return ends ? TURN_ENDS : TURN_MOVES;
+}
+
+/* Chunk `taken` + 1, if it is there. */
+static __device__ enum turn
+warp_takes(const struct run &r, const struct part &p)
+{
+    uli_staged_lane *lane = p.lane;
+    uint64_t n = lane->taken + 1, slot = lane->taken % ULI_STAGED_SLOTS;
+    int64_t at = lane->in_at, bytes = p.bytes - at;
+    if (bytes > r.args->chunk_bytes)
+        bytes = r.args->chunk_bytes;
+    uint64_t filled = warp_hears(&lane->heard->filled[slot]);
+    if (filled >> ULI_STAGED_SIZE_BITS < n)
+        return TURN_WAITS;
+    if (filled != ULI_STAGED_FILLED(n, p.size)) {
+        if (threadIdx.x % WARP == 0)
+            fail(r, ULI_STAGED_OTHER_SIZE, p.peer);
+        return TURN_FAILS;
+    }
+    copy(p.data + at, lane->in + (int64_t)slot * r.args->chunk_bytes, bytes);
+    bool ends = at + bytes == p.bytes;
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) {
+        ptx_st_release_sys_u64(&lane->told->consumed, n);
+        lane->taken = n;
+        lane->in_at = ends ? 0 : at + bytes;
+    }
+    __syncwarp();
+    return ends ? TURN_ENDS : TURN_MOVES;
+}
+
+static __device__ enum turn
+warp_turns(const struct run &r, int32_t u)
+{
+    struct part p = part_of(r, u);
+    if (p.bytes <= 0)
+        return TURN_ENDS;
+    return p.send ? warp_sends(r, p) : warp_takes(r, p);
+}
+
+/* One turn of every part of the warp that is still open; part k of the warp is
+ * u = warp + k * warps. Returns those that are open then. */
+static __device__ uint64_t
+warp_goes_round(const struct run &r, int32_t warp, int32_t warps, uint64_t open,
+    bool *moved_p)
+{
+    int32_t parts = r.args->npieces * r.args->nlanes;
+    uint64_t bit = 1;
+    for (int32_t u = warp; u < parts; u += warps, bit <<= 1) {
+        if (!(open & bit))
+            continue;
+        enum turn turn = warp_turns(r, u);
+        if (turn == TURN_FAILS)
+            return 0;
+        if (turn == TURN_ENDS)
+            open &= ~bit;
+        *moved_p |= turn != TURN_WAITS;
+    }
+    return open;
+}
+
+static __device__ void
+pause_after(int idle)
+{
+    uint32_t ns = PAUSE_NS;
+    for (int turns = idle / EAGER_TURNS; turns > 1 && ns < LONGEST_PAUSE_NS;
+         turns--)
+        ns *= 2;
+    if (idle >= EAGER_TURNS)
+        ptx_nanosleep(ns);
+}
+
+/* One thread: is it time to leave? */
+static __device__ bool
+gives_up(const struct run &r, int32_t warp, int32_t warps, uint64_t open)
+{
+    int32_t first = 0;
+    if (stopped(r))
+        return true;
+    if (ptx_globaltimer_ns() - r.start_ns <= r.args->timeout_ns)
+        return false;
+    while (!(open >> first & 1))
+        first++;
+    struct part p = part_of(r, warp + first * warps);
+    fail(r, p.send ? ULI_STAGED_LATE_OUT : ULI_STAGED_LATE_IN, p.peer);
+    return true;
+}
+
+/* Nothing moves: leaves, or pauses. The same for all threads of the warp. */
+static __device__ bool
+warp_gives_up(
+    const struct run &r, int32_t warp, int32_t warps, uint64_t open, int idle)
+{
+    bool leave = false;
+    if (threadIdx.x % WARP == 0) {
+        leave = gives_up(r, warp, warps, open);
+        if (!leave)
+            pause_after(idle);
+    }
+    return __shfl_sync(0xFFFFFFFFu, (int)leave, 0) != 0;
+}
+
+static __device__ void
+warp_works(const struct run &r)
+{
+    int32_t warps = (int32_t)(gridDim.x * blockDim.x / WARP);
+    int32_t warp = (int32_t)((blockIdx.x * blockDim.x + threadIdx.x) / WARP);
+    int32_t parts = r.args->npieces * r.args->nlanes;
+    int32_t mine = warp < parts ? (parts - 1 - warp) / warps + 1 : 0;
+    uint64_t open =
+        mine == ULI_STAGED_PARTS ? ~UINT64_C(0) : (UINT64_C(1) << mine) - 1;
+    for (int idle = 0; open; idle++) {
+        bool moved = false;
+        open = warp_goes_round(r, warp, warps, open, &moved);
+        if (moved)
+            idle = 0;
+        else if (open && warp_gives_up(r, warp, warps, open, idle))
+            return;
+    }
+}
+
+/* ---- the kernel ---------------------------------------------------------- */
+
+__global__ void
+__launch_bounds__(ULI_STAGED_THREADS, 2)
+    staged_kernel(const __grid_constant__ uli_staged_args args)
+{
+    struct run r = {&args, args.state->run + 1, ptx_globaltimer_ns()};
+    uint32_t *blocks = &args.state->blocks;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        ptx_st_relaxed_sys_u64(&args.report->begun, r.n);
+    if (!__syncthreads_or(threadIdx.x == 0 && stopped(r)))
+        warp_works(r);
+    __syncthreads();
+    if (threadIdx.x != 0 ||
+        ptx_atom_add_acq_rel_gpu_u32(blocks, 1) != gridDim.x - 1)
+        return;
+    *blocks = 0;
+    args.state->run = r.n;
+    ptx_st_release_sys_u64(&args.report->ended, r.n);
+}
+
+/* ---- host ---------------------------------------------------------------- */
+
+int
+uli_staged_launch(
+    const struct uli_staged_args *args, int32_t blocks, void *stream)
+{
+    return uli_kernel_launch({dim3((unsigned)blocks), dim3(ULI_STAGED_THREADS),
+                                 0, (cudaStream_t)stream},
+        staged_kernel, *args);
+}
+
+int
+uli_staged_prepare(void)
+{
+    return uli_kernel_prepare(staged_kernel, 0);
+}

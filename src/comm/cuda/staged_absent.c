@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The launch of staging where ulyx was built without CUDA: a communicator of
+ * device memory does not exist there, so it is never called.
+ */
+#include "comm/cuda/staged_gpu.h"
+
+enum { NOT_SUPPORTED = 801 }; /* cudaErrorNotSupported */
+
+int
+uli_staged_launch(
+    const struct uli_staged_args *args, int32_t blocks, void *stream)
+{
+    (void)args, (void)blocks, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_staged_prepare(void)
+{
+    return NOT_SUPPORTED;
+}

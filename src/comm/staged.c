@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See staged.h: opening, runs and the end of the carrier. Rank 0's settings
+ * travel in the id, so all ranks cut chunks alike.
+ *
+ * `held` keeps a second thread out; abort only stores a word, which kernels
+ * read, so it needs no turn. Runs on several streams follow each other by an
+ * event; captured ones are ordered by their graph alone.
+ */
+#include "comm/staged.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/log.h"
+#include "base/size.h"
+#include "comm/gpu.h"
+#include "device/cuda_context.h"
+#include "device/cuda_driver.h"
+#include "device/device.h"
+
+enum {
+    WARPS = ULI_STAGED_THREADS / 32, /* of a block */
+    LANES = 8,                       /* of a pair at the most */
+    LANES_IN_ALL = 16,               /* of a rank, while a pair has one */
+    LOOK_NS = 100 * 1000,
+};
+/* What a kernel waits longer than whoever watches over its call. */
+#define AFTER_NS INT64_C(500000000)
+
+struct uli_batch {
+    ulyx_comm_t *comm;
+    struct uli_staged_memory memory;
+    struct uli_staged_relay relay;
+    struct uli_staged_state *state;                   /* on the device */
+    struct uli_staged_report *report, *device_report; /* pinned */
+    void *event; /* after the last run that was not captured */
+    bool recorded;
+    _Atomic bool held, aborted, used;
+};
+
+#define DEVICE(batch, call, ...)                                               \
+    ((batch)->comm->gpu->ops->call((batch)->comm->gpu->device, __VA_ARGS__))
+
+/* ---- the shape ----------------------------------------------------------- */
+
+struct id {
+    int64_t chunk_bytes, bytes;
+};
+_Static_assert(sizeof(struct id) <= ULI_BATCH_ID_BYTES, "id");
+
+static ulyx_status_t
+make_id(ulyx_comm_t *comm, unsigned char id_p[ULI_BATCH_ID_BYTES])
+{
+    struct id id = {.chunk_bytes = comm->settings.stage_chunk_bytes,
+        .bytes = comm->settings.stage_bytes};
+    memset(id_p, 0, ULI_BATCH_ID_BYTES);
+    memcpy(id_p, &id, sizeof(id));
+    return ULYX_SUCCESS;
+}
+
+/* Lanes keep enough warps busy where there are few peers. A rank all of whose
+ * peers are on other nodes has slots both ways. */
+static struct uli_staged_shape
+shape_of(const ulyx_comm_t *comm, const unsigned char *id_bytes)
+{
+    struct uli_staged_shape shape = {.peers = comm->nranks - 1};
+    struct id id;
+    memcpy(&id, id_bytes, sizeof(id));
+    shape.lanes = (int32_t)uli_min(
+        LANES, uli_max(1, LANES_IN_ALL / uli_max(shape.peers, 1)));
+    int64_t most = id.bytes / (2 * ULI_STAGED_SLOTS * shape.lanes *
+                                  uli_max(shape.peers, 1));
+    shape.chunk_bytes = uli_max(uli_min(id.chunk_bytes, most), 4096);
+    shape.chunk_bytes -= shape.chunk_bytes % 4096;
+    return shape;
+}
+
+/* ---- life ---------------------------------------------------------------- */
+
+static bool
+usable(const ulyx_comm_t *comm, char *why_p, size_t why_bytes)
+{
+    bool device = comm->memory_kind == ULYX_MEMORY_CUDA;
+    bool allowed = uli_tr_allowed(&comm->settings, "staged");
+    int32_t most = ULI_STAGED_PIECES / 2 + 1;
+    if (!device)
+        snprintf(why_p, why_bytes, "it moves device memory only");
+    else if (!allowed)
+        snprintf(why_p, why_bytes, "ULYX_TRANSPORTS=%.99s leaves it out",
+            comm->settings.transports);
+    else if (comm->nranks > most)
+        snprintf(
+            why_p, why_bytes, "%d ranks are more than %d", comm->nranks, most);
+    return device && allowed && comm->nranks <= most;
+}
+
+static ulyx_status_t
+make_words(struct uli_batch *batch)
+{
+    void *host, *there, *state;
+    ulyx_comm_t *comm = batch->comm;
+    ULI_TRY(DEVICE(
+        batch, host_alloc, (int64_t)sizeof(*batch->report), &host, &there));
+    batch->report = host;
+    batch->device_report = there;
+    memset(host, 0, sizeof(*batch->report));
+    ULI_TRY(DEVICE(batch, alloc, (int64_t)sizeof(*batch->state), &state));
+    batch->state = state;
+    ULI_TRY(uli_gpu_zero(comm, state, (int64_t)sizeof(*batch->state)));
+    ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &batch->event));
+    ULI_TRY(uli_cuda_enter(comm->gpu->device));
+    return uli_cuda_leave(
+        uli_cuda_status(uli_staged_prepare(), "loading the kernel of staging"));
+}
+
+/* Nothing of it is in use on the device. */
+static void
+free_batch(struct uli_batch *batch)
+{
+    uli_staged_relay_close(&batch->relay);
+    uli_staged_memory_close(
+        &batch->memory, batch->comm, atomic_load(&batch->used));
+    if (batch->event)
+        (void)DEVICE(batch, event_destroy, batch->event);
+    if (batch->state)
+        (void)DEVICE(batch, free, batch->state);
+    if (batch->report)
+        (void)DEVICE(batch, host_free, batch->report);
+    free(batch);
+}
+
+static ulyx_status_t
+open_batch(ulyx_comm_t *comm, const unsigned char *id, uli_deadline_t deadline,
+    struct uli_batch **batch_p)
+{
+    struct uli_staged_shape shape = shape_of(comm, id);
+    struct uli_batch *batch = calloc(1, sizeof(*batch));
+    if (!batch) /* alone: the others wait for their deadline */
+        return uli_error(ULYX_ERR_NO_MEMORY, "staged: no memory for a batch");
+    batch->comm = comm;
+    ulyx_status_t status =
+        uli_staged_memory_open(&batch->memory, comm, &shape, deadline);
+    if (status == ULYX_SUCCESS)
+        status = make_words(batch);
+    if (status == ULYX_SUCCESS)
+        status = uli_staged_relay_open(
+            &batch->relay, comm, &batch->memory, batch->report);
+    if (status != ULYX_SUCCESS) {
+        free_batch(batch);
+        return status;
+    }
+    *batch_p = batch;
+    return ULYX_SUCCESS;
+}
+
+/* Of graphs only those count that have begun. */
+static bool
+in_flight(const struct uli_batch *batch)
+{
+    const struct uli_staged_report *report = batch->report;
+    return (batch->recorded &&
+               DEVICE(batch, event_test, batch->event) == ULYX_IN_PROGRESS) ||
+           __atomic_load_n(&report->ended, __ATOMIC_ACQUIRE) <
+               __atomic_load_n(&report->begun, __ATOMIC_ACQUIRE);
+}
+
+static void
+close_batch(struct uli_batch *batch, uli_deadline_t deadline)
+{
+    struct timespec look = {0, LOOK_NS};
+    while (in_flight(batch) && !uli_deadline_over(deadline))
+        nanosleep(&look, NULL);
+    if (in_flight(batch))
+        __atomic_store_n(&batch->report->abort, 1, __ATOMIC_RELEASE);
+    for (uli_deadline_t end = uli_deadline_in(1);
+         in_flight(batch) && !uli_deadline_over(end);)
+        nanosleep(&look, NULL);
+    if (!in_flight(batch)) {
+        free_batch(batch);
+        return;
+    }
+    uli_staged_relay_close(&batch->relay);
+    ULI_WARN(ULI_LOG_FAULT, batch->comm->rank,
+        "staged: a kernel does not end: its memory is left");
+}
+
+/* ---- runs ---------------------------------------------------------------- */
+
+static ulyx_status_t
+take(struct uli_batch *batch)
+{
+    if (atomic_load(&batch->aborted))
+        return uli_error(ULYX_ERR_ABORTED, "staged: the batch was aborted");
+    if (atomic_exchange(&batch->held, true))
+        return uli_error(ULYX_ERR_BUSY,
+            "staged: another thread runs a batch of this communicator");
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_pieces(const ulyx_comm_t *comm, const struct uli_batch_piece *pieces,
+    int32_t count)
+{
+    if (count > ULI_STAGED_PIECES)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "staged: %d pieces are more than %d", count, ULI_STAGED_PIECES);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t peer = pieces[i].peer;
+        if (peer < 0 || peer >= comm->nranks || peer == comm->rank ||
+            pieces[i].bytes <= 0)
+            return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                "staged: piece %d is %" PRId64 " bytes for rank %d", i,
+                pieces[i].bytes, peer);
+    }
+    return ULYX_SUCCESS;
+}
+
+static void
+fill_args(const struct uli_batch *batch, uli_deadline_t deadline,
+    struct uli_staged_args *args_p)
+{
+    int64_t left = uli_max(deadline - uli_clock_ns(), 0);
+    *args_p = (struct uli_staged_args){.lanes = batch->memory.lanes,
+        .state = batch->state,
+        .report = batch->device_report,
+        .poison = uli_gpu_poison(batch->comm),
+        .chunk_bytes = batch->memory.shape.chunk_bytes,
+        .timeout_ns = (uint64_t)uli_sat_add(left, AFTER_NS),
+        .nlanes = batch->memory.shape.lanes};
+}
+
+/* A lane takes one piece a launch, so the second piece of a pair and way comes
+ * in a second launch, at both ends. Lists the pieces that have `level` others
+ * of their pair and way before them; false: there are none. */
+static bool
+list_pieces(const ulyx_comm_t *comm, const struct uli_batch_piece *pieces,
+    int32_t count, int32_t level, struct uli_staged_args *args)
+{
+    args->npieces = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const struct uli_batch_piece *piece = &pieces[i];
+        int32_t before = 0;
+        for (int32_t k = 0; k < i; k++)
+            before +=
+                pieces[k].peer == piece->peer && pieces[k].send == piece->send;
+        if (before == level)
+            args->pieces[args->npieces++] =
+                (struct uli_staged_piece){.data = piece->data,
+                    .bytes = piece->bytes,
+                    .peer = uli_staged_index(piece->peer, comm->rank),
+                    .send = piece->send};
+    }
+    return args->npieces > 0;
+}
+
+/* So few that the ranks of a device have room for all at once, and enough that
+ * a warp has a bit for each of its parts. */
+static int32_t
+blocks_of(const struct uli_batch *batch, int32_t parts)
+{
+    const ulyx_comm_t *comm = batch->comm;
+    int64_t most = comm->settings.gpu_sms / uli_max(comm->gpu->sharers, 1);
+    int64_t fewest =
+        (parts + ULI_STAGED_PARTS * WARPS - 1) / (ULI_STAGED_PARTS * WARPS);
+    return (int32_t)uli_max(uli_min((parts + WARPS - 1) / WARPS, most), fewest);
+}
+
+static ulyx_status_t
+launch(
+    struct uli_batch *batch, const struct uli_staged_args *args, void *stream)
+{
+    if (batch->relay.has_thread)
+        ULI_TRY(DEVICE(
+            batch, host_call, stream, uli_staged_relay_wake, &batch->relay));
+    int32_t blocks = blocks_of(batch, args->npieces * args->nlanes);
+    ULI_TRY(uli_cuda_enter(batch->comm->gpu->device));
+    return uli_cuda_leave(uli_cuda_status(
+        uli_staged_launch(args, blocks, stream), "launch of staging"));
+}
+
+static ulyx_status_t
+enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+    int32_t count, void *stream, uli_deadline_t deadline)
+{
+    struct uli_staged_args args;
+    bool capturing = false;
+    ULI_TRY(DEVICE(batch, stream_capturing, stream, &capturing));
+    if (!capturing && batch->recorded)
+        ULI_TRY(DEVICE(batch, event_order, batch->event, stream));
+    fill_args(batch, deadline, &args);
+    for (int32_t level = 0;
+         list_pieces(batch->comm, pieces, count, level, &args); level++)
+        ULI_TRY(launch(batch, &args, stream));
+    if (capturing)
+        return ULYX_SUCCESS;
+    ULI_TRY(DEVICE(batch, event_record, batch->event, stream));
+    batch->recorded = true;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+    int32_t count, void *stream, uli_deadline_t deadline)
+{
+    if (count == 0)
+        return ULYX_SUCCESS;
+    ULI_TRY(take(batch));
+    ulyx_status_t status = check_pieces(batch->comm, pieces, count);
+    if (status == ULYX_SUCCESS) {
+        atomic_store(&batch->used, true);
+        status = enqueue(batch, pieces, count, stream, deadline);
+        if (status != ULYX_SUCCESS)
+            atomic_store(&batch->aborted, true);
+    }
+    atomic_store(&batch->held, false);
+    return status;
+}
+
+/* As check's; ABORTED sets no text. */
+static ulyx_status_t
+report_cause(const struct uli_batch *batch, uint64_t cause)
+{
+    int32_t index = (int32_t)(cause >> 8 & 0xFFFF);
+    uint32_t n = (uint32_t)(cause >> 32);
+    if ((cause & 0xFF) == ULI_STAGED_STOPPED)
+        return ULYX_ERR_ABORTED;
+    int32_t rank = batch->memory.peers[index].rank;
+    switch (cause & 0xFF) {
+    case ULI_STAGED_OTHER_SIZE:
+        return uli_error(ULYX_ERR_MISMATCH,
+            "staged: run %u: rank %d sends a message of another size", n, rank);
+    case ULI_STAGED_LATE_OUT:
+        return uli_error(ULYX_ERR_TIMEOUT,
+            "staged: run %u: rank %d has not taken what was sent to it", n,
+            rank);
+    default:
+        return uli_error(ULYX_ERR_TIMEOUT,
+            "staged: run %u: rank %d has not sent its message", n, rank);
+    }
+}
+
+static ulyx_status_t
+check(struct uli_batch *batch)
+{
+    uint64_t cause = __atomic_load_n(&batch->report->failed, __ATOMIC_ACQUIRE);
+    if (cause)
+        return report_cause(batch, cause);
+    return atomic_load(&batch->aborted) ? ULYX_ERR_ABORTED : ULYX_SUCCESS;
+}
+
+static void
+abort_batch(struct uli_batch *batch)
+{
+    atomic_store(&batch->aborted, true);
+    __atomic_store_n(&batch->report->abort, 1, __ATOMIC_RELEASE);
+}
+
+static void
+describe(struct uli_batch *batch, char *text_p, size_t text_bytes)
+{
+    const struct uli_staged_memory *memory = &batch->memory;
+    snprintf(text_p, text_bytes,
+        "staged: %d lanes of %d chunks of %" PRId64
+        " KiB a pair and way, %" PRId64 " KiB pinned",
+        memory->shape.lanes, ULI_STAGED_SLOTS, memory->shape.chunk_bytes >> 10,
+        memory->bytes >> 10);
+}
+
+static const struct uli_batch_ops batch_ops = {
+    .run = run,
+    .check = check,
+    .abort = abort_batch,
+    .close = close_batch,
+    .describe = describe,
+};
+
+static const struct uli_batch_ops *
+ops(void)
+{
+    return &batch_ops;
+}
+
+const struct uli_carrier uli_carrier_staged = {.name = "staged",
+    .usable = usable,
+    .make_id = make_id,
+    .open = open_batch,
+    .ops = ops};

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See staged.h: the pinned memory of a rank, what it sees of its peers', and
+ * the table of lanes on the device.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "comm/gpu.h"
+#include "comm/remote.h"
+#include "comm/staged.h"
+#include "device/device.h"
+#include "device/pinned.h"
+
+enum { PAGE = 4096 };
+
+/* ---- places -------------------------------------------------------------- */
+
+static int64_t
+ring_bytes(const struct uli_staged_shape *shape)
+{
+    return ULI_STAGED_SLOTS * shape->chunk_bytes;
+}
+
+int64_t
+uli_staged_words_at(
+    const struct uli_staged_shape *shape, int32_t index, int32_t lane)
+{
+    return ((int64_t)index * shape->lanes + lane) * ULI_STAGED_LINE;
+}
+
+int64_t
+uli_staged_landing_at(
+    const struct uli_staged_shape *shape, int32_t index, int32_t lane)
+{
+    return uli_round_up(uli_staged_words_at(shape, shape->peers, 0), PAGE) +
+           ((int64_t)index * shape->lanes + lane) * ring_bytes(shape);
+}
+
+int64_t
+uli_staged_own_words_at(
+    const struct uli_staged_shape *shape, int32_t remote, int32_t lane)
+{
+    return uli_staged_landing_at(shape, shape->peers, 0) +
+           uli_staged_words_at(shape, remote, lane);
+}
+
+int64_t
+uli_staged_sending_at(const struct uli_staged_shape *shape, int32_t remotes,
+    int32_t remote, int32_t lane)
+{
+    return uli_round_up(uli_staged_own_words_at(shape, remotes, 0), PAGE) +
+           ((int64_t)remote * shape->lanes + lane) * ring_bytes(shape);
+}
+
+/* ---- own ----------------------------------------------------------------- */
+
+static ulyx_status_t
+make_own(struct uli_staged_memory *memory, ulyx_comm_t *comm)
+{
+    const struct uli_staged_shape *shape = &memory->shape;
+    memory->peers = calloc((size_t)shape->peers + 1, sizeof(*memory->peers));
+    if (!memory->peers)
+        return uli_error(ULYX_ERR_NO_MEMORY, "staged: no memory");
+    for (int32_t i = 0; i < shape->peers; i++) {
+        struct uli_staged_peer *peer = &memory->peers[i];
+        peer->rank = i < comm->rank ? i : i + 1;
+        peer->remote =
+            uli_comm_is_remote(comm, peer->rank) ? memory->remotes++ : -1;
+    }
+    memory->bytes = uli_max(PAGE, /* of a rank alone, too */
+        uli_staged_sending_at(shape, memory->remotes, memory->remotes, 0));
+    ULI_TRY(uli_arena_alloc(comm, memory->bytes + PAGE, &memory->piece));
+    uintptr_t address = (uintptr_t)memory->piece.address;
+    int64_t skip = (int64_t)(-address % PAGE);
+    memory->offset = memory->piece.offset + skip;
+    memory->base = (unsigned char *)memory->piece.address + skip;
+    void *there = NULL;
+    ULI_TRY(uli_pinned_hold(
+        comm->gpu->device, memory->base, memory->bytes, &there));
+    memory->there = there;
+    return ULYX_SUCCESS;
+}
+
+/* ---- peers --------------------------------------------------------------- */
+
+/* What ranks tell each other. */
+struct card {
+    int32_t status;
+    uint32_t window;
+    int64_t offset, bytes;
+    char text[200];
+};
+
+static ulyx_status_t
+take_cards(struct uli_staged_memory *memory, ulyx_comm_t *comm,
+    const struct card *cards)
+{
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (cards[p].status != ULYX_SUCCESS)
+            return uli_error((ulyx_status_t)cards[p].status, "rank %d: %.*s", p,
+                (int)sizeof(cards[p].text), cards[p].text);
+    for (int32_t i = 0; i < memory->shape.peers; i++) {
+        struct uli_staged_peer *peer = &memory->peers[i];
+        const struct card *card = &cards[peer->rank];
+        peer->window = card->window;
+        peer->offset = card->offset;
+        peer->bytes = card->bytes;
+    }
+    return ULYX_SUCCESS;
+}
+
+/* Collective, whatever has happened on this rank. */
+static ulyx_status_t
+exchange_cards(struct uli_staged_memory *memory, ulyx_comm_t *comm,
+    ulyx_status_t status, uli_deadline_t deadline)
+{
+    struct card mine = {.status = status,
+        .window = memory->piece.window,
+        .offset = memory->offset,
+        .bytes = memory->bytes};
+    struct card *all = calloc((size_t)comm->nranks, sizeof(*all));
+    if (status != ULYX_SUCCESS)
+        snprintf(mine.text, sizeof(mine.text), "%s", uli_error_text());
+    if (!all)
+        return uli_comm_fail(
+            comm, ULYX_ERR_NO_MEMORY, comm->rank, "staged: no memory");
+    status = uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, &mine,
+        sizeof(mine), sizeof(mine), all, NULL, NULL, deadline);
+    if (status == ULYX_SUCCESS)
+        status = take_cards(memory, comm, all);
+    free(all);
+    return status;
+}
+
+static ulyx_status_t
+pin_peers(struct uli_staged_memory *memory, ulyx_comm_t *comm)
+{
+    for (int32_t i = 0; i < memory->shape.peers; i++) {
+        struct uli_staged_peer *peer = &memory->peers[i];
+        void *there = NULL;
+        if (peer->remote >= 0)
+            continue;
+        void *address = uli_window_address(
+            comm, peer->rank, peer->window, peer->offset, peer->bytes);
+        if (!address)
+            return uli_error(ULYX_ERR_INTERNAL,
+                "staged: the memory of rank %d is not mapped", peer->rank);
+        ULI_TRY(
+            uli_pinned_hold(comm->gpu->device, address, peer->bytes, &there));
+        peer->mapped = address;
+        peer->there = there;
+    }
+    return ULYX_SUCCESS;
+}
+
+/* ---- lanes --------------------------------------------------------------- */
+
+static void
+fill_lane(const struct uli_staged_memory *memory, const ulyx_comm_t *comm,
+    int32_t i, int32_t l, struct uli_staged_lane *lane_p)
+{
+    const struct uli_staged_shape *shape = &memory->shape;
+    const struct uli_staged_peer *peer = &memory->peers[i];
+    int32_t self = uli_staged_index(comm->rank, peer->rank);
+    unsigned char *mine = memory->there, *out, *told;
+    if (peer->remote < 0) {
+        out = peer->there + uli_staged_landing_at(shape, self, l);
+        told = peer->there + uli_staged_words_at(shape, self, l);
+    } else {
+        out = mine +
+              uli_staged_sending_at(shape, memory->remotes, peer->remote, l);
+        told = mine + uli_staged_own_words_at(shape, peer->remote, l);
+    }
+    *lane_p = (struct uli_staged_lane){.out = out,
+        .in = mine + uli_staged_landing_at(shape, i, l),
+        .told = (struct uli_staged_words *)(void *)told,
+        .heard =
+            (const struct uli_staged_words *)(const void *)(mine +
+                                                            uli_staged_words_at(
+                                                                shape, i, l))};
+}
+
+static ulyx_status_t
+make_lanes(struct uli_staged_memory *memory, ulyx_comm_t *comm)
+{
+    const struct uli_staged_shape *shape = &memory->shape;
+    int64_t bytes =
+        (int64_t)shape->peers * shape->lanes * (int64_t)sizeof(*memory->lanes);
+    bytes = uli_max(bytes, 1);
+    struct uli_staged_lane *lanes = calloc(1, (size_t)bytes);
+    void *there = NULL;
+    if (!lanes)
+        return uli_error(ULYX_ERR_NO_MEMORY, "staged: no memory");
+    for (int32_t i = 0; i < shape->peers; i++)
+        for (int32_t l = 0; l < shape->lanes; l++)
+            fill_lane(memory, comm, i, l, &lanes[i * shape->lanes + l]);
+    ulyx_status_t status =
+        comm->gpu->ops->alloc(comm->gpu->device, bytes, &there);
+    memory->lanes = there;
+    if (status == ULYX_SUCCESS)
+        status = uli_gpu_upload(comm, there, lanes, bytes);
+    free(lanes);
+    return status;
+}
+
+/* ---- life ---------------------------------------------------------------- */
+
+ulyx_status_t
+uli_staged_memory_open(struct uli_staged_memory *memory, ulyx_comm_t *comm,
+    const struct uli_staged_shape *shape, uli_deadline_t deadline)
+{
+    *memory = (struct uli_staged_memory){.shape = *shape};
+    ulyx_status_t status = make_own(memory, comm);
+    status = exchange_cards(memory, comm, status, deadline);
+    if (status == ULYX_SUCCESS)
+        status = pin_peers(memory, comm);
+    if (status == ULYX_SUCCESS)
+        status = make_lanes(memory, comm);
+    if (status != ULYX_SUCCESS)
+        uli_staged_memory_close(memory, comm, false);
+    return status;
+}
+
+void
+uli_staged_memory_close(
+    struct uli_staged_memory *memory, ulyx_comm_t *comm, bool used)
+{
+    int32_t device = comm->gpu->device;
+    if (memory->lanes)
+        (void)comm->gpu->ops->free(device, memory->lanes);
+    for (int32_t i = 0; memory->peers && i < memory->shape.peers; i++)
+        if (memory->peers[i].mapped)
+            (void)uli_pinned_drop(device, memory->peers[i].mapped);
+    if (memory->there)
+        (void)uli_pinned_drop(device, memory->base);
+    if (memory->piece.address && !used)
+        uli_arena_free(comm, &memory->piece);
+    free(memory->peers);
+    *memory = (struct uli_staged_memory){0};
+}

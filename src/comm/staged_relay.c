@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See staged.h: what the kernel has told in this rank's own words is put to the
+ * peers of other nodes. A chunk goes with the word that announces it, so
+ * nothing depends on the order of puts; a slot is filled again only when the
+ * peer has emptied it, so nothing waits for the end of a put either.
+ *
+ * When it sleeps. A run counts itself in `runs` before its kernel begins and in
+ * report->ended when the kernel has told its last. Once the two are equal, one
+ * more look finds whatever there is; then the thread sleeps until a run comes.
+ */
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "comm/place.h"
+#include "comm/remote.h"
+#include "comm/staged.h"
+#include "comm/thread.h"
+
+enum {
+    YIELDS = 50, /* looks in vain before it pauses between them */
+    SHORT_NS = 20 * 1000,
+    SHORT_PAUSES = 500,
+    LONG_NS = 500 * 1000,
+};
+
+/* ---- one peer and lane --------------------------------------------------- */
+
+struct lane {
+    const struct uli_staged_peer *peer;
+    int32_t self, lane; /* this rank's index there */
+    const struct uli_staged_words *told;
+    uint64_t *sent, *taken;
+};
+
+static struct lane
+lane_of(const struct uli_staged_relay *relay,
+    const struct uli_staged_peer *peer, int32_t l)
+{
+    const struct uli_staged_memory *memory = relay->memory;
+    const struct uli_staged_shape *shape = &memory->shape;
+    int64_t at = (int64_t)peer->remote * shape->lanes + l;
+    return (struct lane){peer, uli_staged_index(relay->comm->rank, peer->rank),
+        l,
+        (const void *)(memory->base +
+                       uli_staged_own_words_at(shape, peer->remote, l)),
+        &relay->sent[at], &relay->taken[at]};
+}
+
+/* The next chunk, if the kernel has filled it. */
+static bool
+put_chunk(struct uli_staged_relay *relay, const struct lane *lane)
+{
+    const struct uli_staged_memory *memory = relay->memory;
+    const struct uli_staged_shape *shape = &memory->shape;
+    const struct uli_staged_peer *peer = lane->peer;
+    int64_t slot = (int64_t)(*lane->sent % ULI_STAGED_SLOTS);
+    int64_t at = slot * shape->chunk_bytes;
+    uint64_t filled =
+        __atomic_load_n(&lane->told->filled[slot], __ATOMIC_ACQUIRE);
+    if (filled >> ULI_STAGED_SIZE_BITS != *lane->sent + 1)
+        return false;
+    struct uli_net_put put = {
+        .data = memory->base + at +
+                uli_staged_sending_at(
+                    shape, memory->remotes, peer->remote, lane->lane),
+        .bytes = (int64_t)lane->told->bytes[slot],
+        .window = peer->window,
+        .offset = peer->offset + at +
+                  uli_staged_landing_at(shape, lane->self, lane->lane),
+        .signal_window = peer->window,
+        .signal_offset = peer->offset +
+                         uli_staged_words_at(shape, lane->self, lane->lane) +
+                         (int64_t)offsetof(struct uli_staged_words, filled) +
+                         slot * (int64_t)sizeof(uint64_t),
+        .signal = filled};
+    if (uli_remote_put(relay->comm, peer->rank, &put) != ULYX_SUCCESS)
+        return false;
+    ++*lane->sent;
+    return true;
+}
+
+/* That the kernel has emptied more slots, if it has. */
+static bool
+put_consumed(struct uli_staged_relay *relay, const struct lane *lane)
+{
+    const struct uli_staged_peer *peer = lane->peer;
+    uint64_t consumed =
+        __atomic_load_n(&lane->told->consumed, __ATOMIC_ACQUIRE);
+    if (consumed == *lane->taken)
+        return false;
+    struct uli_net_put put = {.window = peer->window,
+        .offset = peer->offset,
+        .signal_window = peer->window,
+        .signal_offset =
+            peer->offset +
+            uli_staged_words_at(&relay->memory->shape, lane->self, lane->lane) +
+            (int64_t)offsetof(struct uli_staged_words, consumed),
+        .signal = consumed};
+    if (uli_remote_put(relay->comm, peer->rank, &put) != ULYX_SUCCESS)
+        return false;
+    *lane->taken = consumed;
+    return true;
+}
+
+/* All that there is now; the net's own thread moves it on. */
+static bool
+tell(struct uli_staged_relay *relay)
+{
+    const struct uli_staged_memory *memory = relay->memory;
+    bool moved = false;
+    if (atomic_load(&relay->comm->failed))
+        return false;
+    for (int32_t i = 0; i < memory->shape.peers; i++) {
+        if (memory->peers[i].remote < 0)
+            continue;
+        for (int32_t l = 0; l < memory->shape.lanes; l++) {
+            struct lane lane = lane_of(relay, &memory->peers[i], l);
+            while (put_chunk(relay, &lane))
+                moved = true;
+            moved |= put_consumed(relay, &lane);
+        }
+    }
+    return moved;
+}
+
+/* ---- the thread ---------------------------------------------------------- */
+
+static bool
+run_under_way(struct uli_staged_relay *relay)
+{
+    return __atomic_load_n(&relay->report->ended, __ATOMIC_ACQUIRE) !=
+               atomic_load(&relay->runs) &&
+           !atomic_load(&relay->comm->failed);
+}
+
+static void
+pause_after(int vain)
+{
+    struct timespec time = {
+        0, vain > YIELDS + SHORT_PAUSES ? LONG_NS : SHORT_NS};
+    if (vain > YIELDS)
+        nanosleep(&time, NULL);
+    else
+        sched_yield();
+}
+
+static void *
+relay_main(void *context)
+{
+    struct uli_staged_relay *relay = context;
+    int vain = 0;
+    pthread_setname_np(pthread_self(), "ulyx-stage");
+    while (!atomic_load(&relay->stop)) {
+        bool busy = run_under_way(relay);
+        bool told = tell(relay);
+        if (told || (busy && uli_comm_progress(relay->comm))) {
+            vain = 0;
+        } else if (busy) {
+            pause_after(vain++);
+        } else {
+            vain = 0;
+            sem_wait(&relay->work);
+        }
+    }
+    (void)tell(relay);
+    return NULL;
+}
+
+void
+uli_staged_relay_wake(void *context)
+{
+    struct uli_staged_relay *relay = context;
+    atomic_fetch_add(&relay->runs, 1);
+    sem_post(&relay->work);
+}
+
+/* ---- life ---------------------------------------------------------------- */
+
+ulyx_status_t
+uli_staged_relay_open(struct uli_staged_relay *relay, ulyx_comm_t *comm,
+    const struct uli_staged_memory *memory,
+    const struct uli_staged_report *report)
+{
+    size_t n = (size_t)memory->remotes * (size_t)memory->shape.lanes;
+    if (!memory->remotes)
+        return ULYX_SUCCESS;
+    relay->comm = comm;
+    relay->memory = memory;
+    relay->report = report;
+    relay->sent = calloc(2 * n, sizeof(*relay->sent));
+    if (!relay->sent)
+        return uli_error(ULYX_ERR_NO_MEMORY, "staged: no memory");
+    relay->taken = relay->sent + n;
+    sem_init(&relay->work, 0, 0);
+    ulyx_status_t status =
+        uli_thread_start("staged", relay_main, relay, &relay->thread);
+    relay->has_thread = status == ULYX_SUCCESS;
+    if (relay->has_thread)
+        uli_bind_thread(&comm->binding, relay->thread);
+    else
+        uli_staged_relay_close(relay);
+    return status;
+}
+
+void
+uli_staged_relay_close(struct uli_staged_relay *relay)
+{
+    if (!relay->sent)
+        return;
+    if (relay->has_thread) {
+        atomic_store(&relay->stop, true);
+        sem_post(&relay->work);
+        pthread_join(relay->thread, NULL);
+    }
+    sem_destroy(&relay->work);
+    free(relay->sent);
+    relay->sent = relay->taken = NULL;
+    relay->has_thread = false;
+}
