@@ -1,13 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # gpu-check.sh [--dry-run] [--limit SECONDS] [FOLDER]: on a machine with a GPU,
-# builds with what is there, runs the tests of a card, the exchange under
-# compute-sanitizer, then the sweeps that perf/PERFORMANCE.md asks of a card,
-# and prints one table; FOLDER/gpu-check.csv has the rows, FOLDER/gpu-check/ the
-# JSON and the log of each step. Ranks that share the card are processes under
-# MPS where it can be started, else threads. Ends within 8 minutes: what no time
-# is left for is skipped, and says so. --dry-run prints the steps and their
-# commands. Exit: 0 all passed, 1 something failed, 77 no GPU.
+# builds with what is there, runs the tests of a card, the sweeps that docs/GPU.md
+# lists, attention beside its peers, then what takes long, and prints one table,
+# with floors and goals (gpu_table.py); FOLDER/gpu-check.csv has the rows,
+# FOLDER/gpu-check/ the JSON and the log of each step. Ranks that share the card
+# are processes under MPS where it can be started, else threads. Ends within 8
+# minutes: a step gets what is left but for what later groups keep, and what no
+# time is left for is skipped, and says so. --dry-run prints the steps and their
+# commands. Exit: 0 all passed, 1 something failed or is below its floor, 77 no
+# GPU.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 dry=
@@ -28,6 +30,12 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+# What the groups after the present one keep of the limit: of 480 seconds 150,
+# 60 and 11.
+keep_sweeps=$((limit * 5 / 16))
+keep_attention=$((limit / 8))
+keep_table=$((limit / 48 + 1))
+reserve=$((keep_sweeps + keep_attention + keep_table))
 started=$(date +%s)
 failed=0
 perf=$folder/bin/ulyx_perf
@@ -46,9 +54,9 @@ fi
 
 # ---- steps -------------------------------------------------------------------
 
-# left SECONDS: what of the limit remains, at most SECONDS.
+# left SECONDS: what of the limit remains for this group, at most SECONDS.
 left() {
-    rest=$((limit - $(date +%s) + started))
+    rest=$((limit - reserve - $(date +%s) + started))
     [ "$rest" -gt "$1" ] && rest=$1
     echo "$rest"
 }
@@ -154,22 +162,15 @@ step build 300 cmake --build "$folder" --parallel --target $tests ulyx_perf \
     { cat "$table" && exit 1; }
 
 for test in $tests; do
-    step "$test" 60 "$folder/bin/$test"
+    case $test in
+    card_soak | card_many) ;; # long, and last
+    *) step "$test" 60 "$folder/bin/$test" ;;
+    esac
 done
-if [ -n "$dry" ] || command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck; do
-        step "card_exchange $tool" 60 env ULYX_TEST_DRAWS=3 \
-            compute-sanitizer --tool "$tool" --error-exitcode 1 \
-            "$folder/bin/card_exchange"
-    done
-else
-    note "compute-sanitizer" "skipped: not here" 0
-fi
-step "attention" 90 sh scripts/gpu-attention.sh "$folder" check
-step "attention vs torch" 150 sh scripts/gpu-attention.sh "$folder" bench
 
 # ---- sweeps ------------------------------------------------------------------
 
+reserve=$((keep_attention + keep_table))
 [ -n "$dry" ] || start_mps
 # NCCL as a framework of python3 brings it, unless the loader finds one.
 ULYX_NCCL_LIB=${ULYX_NCCL_LIB:-$(python3 -c 'import nvidia.nccl as n
@@ -182,6 +183,7 @@ small="-n 400 -m 5 -b 64K -e 64K"
 for p in 2 4 8; do
     sweep "even P=$p" $p $many -o both
     sweep "64 KiB P=$p" $p $small -o s2h
+    sweep "64 KiB graph P=$p" $p $small -o s2h -G 5
 done
 # shellcheck disable=SC2086
 {
@@ -200,6 +202,22 @@ else
     note "nccl" "skipped: needs ranks as processes" 0
 fi
 
+# ---- attention, and what takes long --------------------------------------------
+
+reserve=$keep_table
+step "attention vs torch" 150 sh scripts/gpu-attention.sh "$folder" bench
+step "attention" 90 sh scripts/gpu-attention.sh "$folder" check
+if [ -n "$dry" ] || command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck; do
+        step "card_exchange $tool" 60 env ULYX_TEST_DRAWS=3 \
+            compute-sanitizer --tool "$tool" --error-exitcode 1 \
+            "$folder/bin/card_exchange"
+    done
+else
+    note "compute-sanitizer" "skipped: not here" 0
+fi
+step "card_soak" 60 "$folder/bin/card_soak"
+step "card_many" 60 env ULYX_TEST_DRAWS=20 "$folder/bin/card_many"
 step "attention sanitized" 90 sh scripts/gpu-attention.sh "$folder" sanitize
 
 [ -n "$dry" ] && exit 0
@@ -216,18 +234,5 @@ header=$("$perf" --memory host --csv --quick -c 0 2>/dev/null | head -n 1)
     echo "sweep,ranks,$header"
     cat "$work/rows" 2>/dev/null
 } >"$folder/gpu-check.csv"
-python3 - "$folder/gpu-check.csv" <<'END'
-import csv
-import sys
-with open(sys.argv[1], newline="") as file:
-    rows = list(csv.DictReader(file))
-names = ("sweep", "ranks", "op", "size_bytes", "time_us", "algbw_gbs",
-         "busbw_gbs", "wrong", "vs_copy", "vs_permute", "vs_nccl",
-         "vs_nccl_each")
-widths = [max([len(n)] + [len(r[n] or "-") for r in rows]) for n in names]
-for row in [dict(zip(names, names))] + rows:
-    print("  ".join((row[n] or "-").rjust(w) for n, w in zip(names, widths)))
-if not rows:
-    print("no sweep has run")
-END
+python3 scripts/gpu_table.py "$folder/gpu-check" || failed=1
 exit "$failed"

@@ -35,10 +35,17 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         for name in ("configure", "build", "card_exchange", "even P=2",
                      "even P=4", "even P=8", "64 KiB P=4", "GQA 14/2",
+                     "64 KiB graph P=4", "card_many",
                      "adjoint 32/2", "nccl", "attention",
                      "attention vs torch", "attention sanitized"):
             self.assertIn(name, names)
         self.assertTrue(all(0 < seconds <= 300 for _, seconds, _ in listed))
+
+    def test_every_sweep_of_the_table_is_run(self):
+        sys.path.insert(0, os.path.join(SOURCE, "scripts"))
+        import gpu_table
+        names = {n for n, _, c in steps()[1] if "ulyx_perf" in c[0]}
+        self.assertEqual(set(gpu_table.ROWS), names)
 
     def test_targets_exist(self):
         command = dict((n, c) for n, _, c in steps()[1])["build"]

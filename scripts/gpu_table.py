@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""gpu_table.py FOLDER: what the sweeps of gpu-check.sh have measured, beside the
+floor below which a release does not go and the goal. FOLDER has a JSON file of
+ulyx_perf for each sweep, named after it, and attention_vs_torch.log. Exit: 0
+every floor that could be judged holds; 1 one does not, or data were wrong; 2
+nothing was measured.
+
+Shares of copy and of permute hold on any card; times are one H100's (floor and
+goal, for what was enqueued call by call and in a graph). Rows without a floor
+are shown. "of even" is the share of copy over that of the even sweep with as
+many ranks."""
+import json
+import os
+import sys
+
+COPY = ("vs_copy", 0.85, 0.94)
+NARROW = ("vs_copy", 0.75, 0.87)
+PERMUTE = ("vs_permute", 2.0, 2.8)
+SHOWN = ("vs_copy", None, None)
+EVEN = ("of even", None, 0.97)
+LAUNCHED = ("us", 22.0, 11.0)
+IN_GRAPH = ("us", 14.0, 7.0)
+TIME = ("us", None, None)
+
+# sweep -> what of each of its rows
+ROWS = {}
+for p in (2, 4, 8):
+    ROWS[f"even P={p}"] = (COPY, PERMUTE)
+    ROWS[f"64 KiB P={p}"] = (LAUNCHED if p == 4 else TIME,)
+    ROWS[f"64 KiB graph P={p}"] = (IN_GRAPH if p == 4 else TIME,)
+ROWS["rows of 256 bytes"] = (COPY, PERMUTE)
+ROWS["rows of 128 bytes"] = (NARROW, PERMUTE)
+for name in ("GQA 32/8", "GQA 14/2", "uneven 30"):
+    ROWS[name] = (COPY, EVEN, PERMUTE)
+ROWS["adjoint 32/2"] = (SHOWN,)
+ROWS["nccl"] = (("vs_nccl", None, None), ("vs_nccl_each", None, None))
+
+ATTENTION = ("of cuDNN", 0.85, 1.0)
+
+
+def verdict(value, floor, goal):
+    if floor is None and goal is None:
+        return "-"
+    low_is_good = floor is not None and floor > goal
+    if value <= goal if low_is_good else value >= goal:
+        return "goal"
+    if floor is None:
+        return "under goal"
+    return "floor" if (value <= floor if low_is_good else value >= floor) \
+        else "BELOW"
+
+
+def load(folder, sweep):
+    path = os.path.join(folder, sweep.replace(" ", "_").replace("/", "_") +
+                        ".json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return {"results": []} # its run was cut short
+
+
+def even_share(folder, report, op):
+    even = load(folder, f"even P={report['config']['ranks']}")
+    shares = [row["vs_copy"] for row in (even or {}).get("results", [])
+              if row["op"] == op and row["vs_copy"]]
+    return shares[0] if shares else None
+
+
+def value_of(what, folder, report, row):
+    if what == "us":
+        return row["time_us"]["median"]
+    if what != "of even":
+        return row[what]
+    share = even_share(folder, report, row["op"])
+    return row["vs_copy"] / share if share and row["vs_copy"] else None
+
+
+def sweep_lines(folder):
+    for sweep, quantities in ROWS.items():
+        report = load(folder, sweep)
+        if report is None or not report["results"]:
+            yield sweep, "", "", None, None, None, "not run"
+            continue
+        for row in report["results"]:
+            name = f"{sweep} {row['op']}"
+            if row["nwrong"]:
+                yield (name, row["size"], "wrong elements", row["nwrong"], 0,
+                       0, "WRONG")
+            for what, floor, goal in quantities:
+                value = value_of(what, folder, report, row)
+                yield (name, row["size"], what, value, floor, goal,
+                       "not run" if value is None else
+                       verdict(value, floor, goal))
+
+
+def attention_lines(folder):
+    """The rows of kernelcheck --bench --vs torch: d h s b mask row ours cudnn
+    ratio ..."""
+    found = False
+    try:
+        with open(os.path.join(folder, "attention_vs_torch.log"),
+                  encoding="utf-8", errors="replace") as file:
+            lines = [line.split() for line in file]
+    except FileNotFoundError:
+        lines = []
+    for words in lines:
+        if len(words) < 9 or words[4] not in ("full", "causal") or \
+                not all(w.isdigit() for w in words[:4]):
+            continue
+        found = True
+        name = "attention fwd d %s h %s s %s b %s %s" % tuple(words[:5])
+        value = None if words[8] == "N/A" else float(words[8])
+        yield (name, "", ATTENTION[0], value, ATTENTION[1], ATTENTION[2],
+               "not run" if value is None else verdict(value, *ATTENTION[1:]))
+    if not found:
+        yield "attention forward", "", "", None, None, None, "not run"
+
+
+def text(value):
+    if value is None or value == "":
+        return "-"
+    return str(value) if isinstance(value, (int, str)) else f"{value:.2f}"
+
+
+def main(folder):
+    lines = list(sweep_lines(folder)) + list(attention_lines(folder))
+    lines.append(("attention backward", "", "", None, 0.8, 1.0, "not there"))
+    head = ("sweep", "bytes", "what", "measured", "floor", "goal", "verdict")
+    cells = [head] + [tuple(map(text, line)) for line in lines]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    for row in cells:
+        print("  ".join(cell.ljust(w) if i in (0, 2, 6) else cell.rjust(w)
+                        for i, (cell, w) in enumerate(zip(row, widths)))
+              .rstrip())
+    verdicts = [line[-1] for line in lines]
+    judged = [v for v in verdicts if v in ("goal", "floor", "BELOW", "WRONG")]
+    print(f"{len(judged)} judged: {verdicts.count('goal')} at the goal, "
+          f"{verdicts.count('floor')} above the floor, "
+          f"{verdicts.count('BELOW')} below it, {verdicts.count('WRONG')} "
+          f"wrong; {verdicts.count('not run')} not run")
+    if not judged:
+        return 2
+    return 1 if "BELOW" in verdicts or "WRONG" in verdicts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
