@@ -1,17 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Puts of the transport ucx beside ucx_perftest, on one link, in turn.
+"""ulyx beside ucx_perftest, on one link, in turn.
 
-    net_compare.py BENCH [--sizes N,N] [--verbs V,V] [--rounds N]
+    net_compare.py BIN [--what puts|exchange] [--sizes N,N] [--verbs V,V]
+                   [--rounds N]
         over the loopback device
-    netns-test.sh run -H 2 -- net_compare.py BENCH ...
+    netns-test.sh run -H 2 [--rate RATE] -- net_compare.py BIN ...
         between two hosts, rank 0 asks and rank 1 serves
 
-In each round every contestant moves every size, one after another, so that a
-busy machine hits them alike. Printed are medians in MB/s and the median of
-the rounds' ratios against the best of ucx_perftest's verbs in that round.
+puts: ucx_bench, which keeps 16 puts on their way to the other side, beside
+ucx_perftest. exchange: ulyx_perf of two ranks, whose messages cross both ways
+at once (packing and unpacking included), beside two ucx_perftest at once, one
+each way; MB/s are those of one way.
+
+BIN is the folder of both programs. In each round every contestant moves every
+size, one after another, so that a busy machine hits them alike. ulyx goes by
+each verb that is asked for, and as its probe finds. Printed are medians in
+MB/s, and the median (least, most) of the rounds' ratios of ulyx's own choice
+against the best of ucx_perftest's verbs in that round.
 """
 import argparse
+import csv
+import json
 import os
 import socket
 import statistics
@@ -21,98 +31,193 @@ import time
 
 VERBS = {"am": "ucp_am_bw", "tag": "tag_bw", "put": "ucp_put_bw"}
 PORT = 17470
-ROUND_BYTES = {"am": 96 << 20, "tag": 96 << 20, "put": 8 << 20}
+ROUND_BYTES = {"am": 48 << 20, "tag": 48 << 20, "put": 4 << 20}
+SECONDS = 120
 
 
-def environment(device):
-    return dict(os.environ, UCX_TLS="tcp", UCX_NET_DEVICES=device)
+def environment(device, variables):
+    return dict(os.environ, UCX_TLS="tcp", UCX_NET_DEVICES=device, **variables)
+
+
+class Here:
+    """Programs on this host."""
+
+    def __init__(self, device):
+        self.device, self.running = device, []
+
+    def start(self, words, variables):
+        self.running.append(subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, env=environment(self.device, variables)))
+
+    def finish(self):
+        """What they wrote, in the order of their starts."""
+        texts = []
+        for program in self.running:
+            try:
+                texts.append(program.communicate(timeout=SECONDS)[0])
+            except subprocess.TimeoutExpired:
+                program.kill()
+                texts.append("")
+        self.running = []
+        return texts
+
+
+class There:
+    """Programs on the other one, the same way."""
+
+    def __init__(self, link):
+        self.link, self.lines = link, link.makefile("r")
+
+    def ask(self, *question):
+        self.link.sendall((json.dumps(question) + "\n").encode())
+        return json.loads(self.lines.readline())
+
+    def start(self, words, variables):
+        self.ask("start", words, variables)
+
+    def finish(self):
+        return self.ask("finish")
 
 
 def serve(link, device):
-    """Starts what the other side names, one a line."""
-    lines = link.makefile("r")
-    for line in lines:
-        server = subprocess.Popen(
-            line.split(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env=environment(device))
-        link.sendall(b"started\n")
-        try:
-            server.wait(120)
-        except subprocess.TimeoutExpired:
-            server.kill()
+    here = Here(device)
+    for line in link.makefile("r"):
+        call, *arguments = json.loads(line)
+        answer = getattr(here, call)(*arguments)
+        link.sendall((json.dumps(answer) + "\n").encode())
 
 
-def client(link, words, device, server):
-    link.sendall((" ".join(server) + "\n").encode())
-    link.recv(64)
-    time.sleep(0.3)
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120,
-                          check=False, env=environment(device))
-    return done.stdout
+class Link:
+    """Two ends, and ports that nobody has used yet."""
+
+    def __init__(self, here, there, addresses, options):
+        self.ends, self.addresses = (here, there), addresses
+        self.options, self.port = options, PORT
+
+    def fresh_port(self):
+        self.port += 1
+        return str(self.port)
+
+    def finish(self):
+        return [end.finish() for end in self.ends]
 
 
-def perftest(link, host, port, verb, size, device):
+def perftest(link, verb, size, both_ways):
     count = max(4, min(4000, ROUND_BYTES[verb] // size))
-    out = client(link, ["ucx_perftest", host, "-p", str(port), "-t",
-                        VERBS[verb], "-s", str(size), "-n", str(count), "-w",
-                        str(max(2, count // 10)), "-f"], device,
-                 ["ucx_perftest", "-p", str(port)])
-    words = out.split("\n")[-2].split() if out.count("\n") else []
+    ways = (0, 1) if both_ways else (0,)
+    ports = [link.fresh_port() for _ in ways]
+    for way in ways:
+        link.ends[1 - way].start(["ucx_perftest", "-p", ports[way]], {})
+    time.sleep(0.3)
+    for way in ways:
+        link.ends[way].start(
+            ["ucx_perftest", link.addresses[1 - way], "-p", ports[way], "-t",
+             VERBS[verb], "-s", str(size), "-n", str(count), "-w",
+             str(max(2, count // 10)), "-f"], {})
+    # an end's own client is the last that it has started
+    texts = link.finish()
+    return statistics.mean(perftest_speed(texts[way][-1]) for way in ways)
+
+
+def perftest_speed(text):
+    words = text.split("\n")[-2].split() if text.count("\n") else []
     try:  # ... bandwidth average, overall (MB/s of 2^20), rates
         return float(words[-3]) * 1.048576
     except (IndexError, ValueError):
         return 0.0
 
 
-def ours(link, host, port, bench, sizes, device):
-    out = client(link, [bench, host, str(port)] + [str(s) for s in sizes],
-                 device, [bench, "serve", str(port)])
+def puts(link, sizes, verb):
+    """MB/s by size; "latency": us, one way."""
+    program = os.path.join(link.options.bin, "ucx_bench")
+    port, variables = link.fresh_port(), {"ULYX_UCX_VERB": verb.upper()}
+    link.ends[1].start([program, "serve", port], variables)
+    link.ends[0].start([program, link.addresses[1], port,
+                        *(str(size) for size in sizes)], variables)
     found = {}
-    for line in out.splitlines():
+    for line in link.finish()[0][0].splitlines():
         name, value = line.split()
         found[name] = float(value) * (1 if name == "latency" else 1000)
     return found
 
 
-def compare(link, host, options, device):
-    sizes = [int(s) for s in options.sizes.split(",")]
+def exchange(link, sizes, verb):
+    """The same of h2s: each of two ranks gives half of its bytes away."""
+    program, found = os.path.join(link.options.bin, "ulyx_perf"), {}
+    for size in sizes:
+        port = link.fresh_port()
+        for rank in (0, 1):
+            link.ends[rank].start(
+                [program, "--heads", "2", "--dim", "128", "-o", "h2s", "-b",
+                 str(2 * size), "-e", str(2 * size), "-c", "0", "-w", "2",
+                 "-n", str(max(4, min(400, (48 << 20) // size))), "--csv",
+                 "--no-progress"],
+                {"ULYX_RANK": str(rank), "ULYX_NRANKS": "2",
+                 "ULYX_PORT": port, "ULYX_UCX_VERB": verb.upper(),
+                 "MASTER_ADDR": link.addresses[0], **APART[rank]})
+        text = link.finish()[0][0]
+        lines = [line for line in text.splitlines() if line[:1] != "#"]
+        for row in csv.DictReader(lines):
+            found[str(size)] = float(row["busbw_gbs"]) * 1000
+    return found
+
+
+# On one machine the two are to be two nodes.
+APART = [{}, {}] if os.environ.get("ULYX_RANK") else [
+    {"ULYX_HOSTID": name, "ULYX_INSECURE": "1"} for name in ("one", "two")]
+
+
+def compare(link):
+    options = link.options
+    sizes = [int(size) for size in options.sizes.split(",")]
     verbs = options.verbs.split(",")
-    rows = {size: {name: [] for name in ["ours", *verbs]} for size in sizes}
-    latency, port = [], PORT + 1
-    for _ in range(options.rounds):
-        port += 1
-        found = ours(link, host, port, options.bench, sizes, device)
-        latency.append(found.get("latency", 0))
+    both_ways = options.what == "exchange"
+    ours = exchange if both_ways else puts
+    names = ["auto", *verbs, *("perftest " + verb for verb in verbs)]
+    rows = {size: {name: [] for name in names} for size in sizes}
+    latency = []
+    for turn in range(options.rounds):
+        print(f"\rround {turn + 1}   ", end="", file=sys.stderr)
+        for verb in ["auto", *verbs]:
+            found = ours(link, sizes, verb)
+            latency.append(found.get("latency", 0))
+            for size in sizes:
+                rows[size][verb].append(found.get(str(size), 0))
         for size in sizes:
-            rows[size]["ours"].append(found.get(str(size), 0))
             for verb in verbs:
-                port += 1
-                rows[size][verb].append(
-                    perftest(link, host, port, verb, size, device))
-    print("bytes         ours" + "".join(f"{v:>9}" for v in verbs) +
-          "   ours / best")
+                rows[size]["perftest " + verb].append(
+                    perftest(link, verb, size, both_ways))
+    print("\r", end="", file=sys.stderr)
+    print("bytes   " + "".join(f"{name:>14}" for name in names) +
+          "   auto / best of perftest")
     for size, row in rows.items():
-        ratios = [mine / best for mine, *others in zip(
-            row["ours"], *(row[verb] for verb in verbs))
-            if (best := max(others)) > 0]
-        middle = [statistics.median(row[name]) for name in row]
-        print(f"{size:<9}" + "".join(f"{m:9.1f}" for m in middle) +
+        best = [max(values) for values in zip(
+            *(row[name] for name in names if " " in name))]
+        ratios = [mine / most for mine, most in zip(row["auto"], best) if most]
+        print(f"{size:<8}" + "".join(
+            f"{statistics.median(row[name]):14.1f}" for name in names) +
               (f"   {statistics.median(ratios):.2f} "
                f"({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ""))
-    print(f"latency of 8 bytes, one way: {statistics.median(latency):.1f} us")
+    if not both_ways:
+        print(f"latency of 8 bytes, one way: {statistics.median(latency):.1f}"
+              " us")
 
 
 def device_of_host():
-    names = [n for n in os.listdir("/sys/class/net") if n != "lo"]
+    names = [name for _, name in socket.if_nameindex() if name != "lo"]
     return sorted(names)[0] if names else "lo"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bench")
-    parser.add_argument("--sizes", default="8192,65536,1048576,16777216")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bin", help="folder of ucx_bench and ulyx_perf")
+    parser.add_argument("--what", choices=("puts", "exchange"), default="puts")
+    parser.add_argument("--sizes", default="65536,1048576,16777216")
     parser.add_argument("--verbs", default="am,tag,put")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     rank = os.environ.get("ULYX_RANK")
     address = os.environ.get("MASTER_ADDR", "127.0.0.1")
@@ -127,8 +232,8 @@ def main():
         serve(link, device)
         return 0
     listener = socket.create_server((address, PORT), reuse_port=True)
-    link, (host, _) = listener.accept()
-    compare(link, host, options, device)
+    link, (other, _) = listener.accept()
+    compare(Link(Here(device), There(link), (address, other), options))
     return 0
 
 

@@ -121,6 +121,10 @@ usage(FILE *out)
         "memcpy\n"
         "  mpirun -np 4 ulyx_perf --model all --quick\n"
         "  torchrun --nproc-per-node 4 --no-python ulyx_perf --seq 65536\n"
+        "Over several hosts (docs/USING.md), with a launcher or by hand:\n"
+        "  mpirun -np 16 --hostfile hosts ulyx_perf --model llama3-8b --quick\n"
+        "  ULYX_RANK=0 ULYX_NRANKS=2 MASTER_ADDR=head ULYX_PORT=29600 "
+        "ULYX_SECRET=... ulyx_perf\n"
         "\n");
     for (int i = 0; i < OPTIONS; i++)
         fprintf(out, "  %s%s %-18s %s\n",
