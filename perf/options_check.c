@@ -63,19 +63,25 @@ check_operation(struct perf_options *o)
     return true;
 }
 
+static const char *const versus_names[PERF_VERSUS] = {
+    [PERF_VS_MEMCPY] = "memcpy",
+    [PERF_VS_MPI] = "mpi",
+    [PERF_VS_COPY] = "copy",
+    [PERF_VS_PERMUTE] = "permute",
+    [PERF_VS_NCCL] = "nccl"};
+
 static bool
 check_versus(struct perf_options *o)
 {
-    static const char *const names[] = {
-        "memcpy", "mpi", "copy", "permute", "nccl"};
     const char *at = o->versus;
 
     while (at != NULL && *at != 0) {
         size_t length = strcspn(at, ",");
         int i = 0;
 
-        while (i < PERF_VERSUS && (strlen(names[i]) != length ||
-                                      strncmp(at, names[i], length) != 0))
+        while (
+            i < PERF_VERSUS && (strlen(versus_names[i]) != length ||
+                                   strncmp(at, versus_names[i], length) != 0))
             i++;
         if (i == PERF_VERSUS)
             return refuse("--vs", o->versus, "memcpy mpi copy permute nccl");
@@ -89,9 +95,6 @@ check_versus(struct perf_options *o)
 static bool
 check_memory(struct perf_options *o)
 {
-    static const char *const names[] = {
-        "memcpy", "mpi", "copy", "permute", "nccl"};
-
     o->cuda = strcmp(o->memory, "cuda") == 0;
     if (!o->cuda && strcmp(o->memory, "host") != 0)
         return refuse("--memory", o->memory, "host cuda");
@@ -102,8 +105,8 @@ check_memory(struct perf_options *o)
     }
     for (int v = 0; v < PERF_VERSUS; v++)
         if (o->vs[v] && o->cuda != (v >= PERF_VS_COPY)) {
-            fprintf(stderr, "ulyx_perf: --vs %s wants --memory %s\n", names[v],
-                o->cuda ? "host" : "cuda");
+            fprintf(stderr, "ulyx_perf: --vs %s wants --memory %s\n",
+                versus_names[v], o->cuda ? "host" : "cuda");
             return false;
         }
     return true;

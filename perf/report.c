@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct perf_report {
@@ -20,8 +21,16 @@ struct perf_report {
     bool terminal;
 };
 
-const char *const perf_column_names[PERF_COLUMNS] = {"vs_memcpy", "vs_mpi",
-    "vs_mpiw", "vs_copy", "vs_permute", "vs_nccl", "vs_nccl_each"};
+#define RATIO(member) offsetof(struct perf_row, member)
+const struct perf_ratio perf_ratios[PERF_COLUMNS] = {
+    [PERF_MEMCPY] = {"vs_memcpy", PERF_VS_MEMCPY, RATIO(ratio[PERF_VS_MEMCPY])},
+    [PERF_MPI] = {"vs_mpi", PERF_VS_MPI, RATIO(ratio[PERF_VS_MPI])},
+    [PERF_MPI_TYPED] = {"vs_mpiw", PERF_VS_MPI, RATIO(ratio_typed)},
+    [PERF_COPY] = {"vs_copy", PERF_VS_COPY, RATIO(ratio[PERF_VS_COPY])},
+    [PERF_PERMUTE] = {"vs_permute", PERF_VS_PERMUTE,
+        RATIO(ratio[PERF_VS_PERMUTE])},
+    [PERF_NCCL] = {"vs_nccl", PERF_VS_NCCL, RATIO(ratio[PERF_VS_NCCL])},
+    [PERF_NCCL_EACH] = {"vs_nccl_each", PERF_VS_NCCL, RATIO(ratio_each)}};
 
 const char *
 perf_operation_name(ulyx_operation_t operation)
@@ -35,14 +44,10 @@ bool
 perf_row_ratio(
     const struct perf_row *row, enum perf_column column, double *ratio_p)
 {
-    static const enum perf_versus of[PERF_COLUMNS] = {PERF_VS_MEMCPY,
-        PERF_VS_MPI, PERF_VS_MPI, PERF_VS_COPY, PERF_VS_PERMUTE, PERF_VS_NCCL,
-        PERF_VS_NCCL};
+    const struct perf_ratio *c = &perf_ratios[column];
 
-    *ratio_p = column == PERF_MPI_TYPED   ? row->ratio_typed
-               : column == PERF_NCCL_EACH ? row->ratio_each
-                                          : row->ratio[of[column]];
-    return row->has[of[column]];
+    memcpy(ratio_p, (const char *)row + c->offset, sizeof(*ratio_p));
+    return row->has[c->versus];
 }
 
 struct perf_report *

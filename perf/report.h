@@ -5,6 +5,7 @@
 #ifndef PERF_REPORT_H
 #define PERF_REPORT_H
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "perf.h"
@@ -21,6 +22,13 @@ enum perf_column {
     PERF_NCCL_EACH,
     PERF_COLUMNS
 };
+/* A ratio column: which comparison it belongs to, and its place in a row. */
+struct perf_ratio {
+    const char *name;
+    enum perf_versus versus;
+    size_t offset; /* of a double in struct perf_row */
+};
+extern const struct perf_ratio perf_ratios[PERF_COLUMNS];
 struct perf_summary {
     int rows, checked;
     int32_t nranks;
@@ -29,7 +37,6 @@ struct perf_summary {
     bool has[PERF_COLUMNS];
     double median[PERF_COLUMNS];
 };
-extern const char *const perf_column_names[PERF_COLUMNS];
 
 void perf_text_header(FILE *out, const struct perf_options *options,
     int32_t nranks, const struct perf_place *places, int argc, char **argv);

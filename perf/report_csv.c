@@ -11,8 +11,10 @@ perf_csv_header(FILE *out)
 {
     fprintf(out,
         "model,op,seq,size_bytes,count,dtype,bus_bytes,time_us,mean_us,min_us,"
-        "p99_us,cv,algbw_gbs,busbw_gbs,wrong,vs_memcpy,vs_mpi,vs_mpiw,"
-        "vs_copy,vs_permute,vs_nccl,vs_nccl_each\n");
+        "p99_us,cv,algbw_gbs,busbw_gbs,wrong");
+    for (int c = 0; c < PERF_COLUMNS; c++)
+        fprintf(out, ",%s", perf_ratios[c].name);
+    fprintf(out, "\n");
 }
 
 void

@@ -141,7 +141,7 @@ perf_json_row(struct perf_json *json, const struct perf_row *row)
         bool has = perf_row_ratio(row, (enum perf_column)c, &ratio);
 
         json_object_set_new(
-            object, perf_column_names[c], has ? json_real(ratio) : json_null());
+            object, perf_ratios[c].name, has ? json_real(ratio) : json_null());
     }
     json_array_append_new(json->results, object);
 }
@@ -155,7 +155,7 @@ perf_json_close(struct perf_json *json, const struct perf_summary *summary)
 
     now(end, sizeof(end));
     for (int c = 0; c < PERF_COLUMNS; c++)
-        json_object_set_new(medians, perf_column_names[c],
+        json_object_set_new(medians, perf_ratios[c].name,
             summary->has[c] ? json_real(summary->median[c]) : json_null());
     json_object_set_new(json->root, "median", medians);
     json_object_set_new(json->root, "out_of_bounds",

@@ -8,6 +8,7 @@
 #include "report.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static void
 describe_columns(FILE *out, const struct perf_options *o)
@@ -58,16 +59,9 @@ column_names(FILE *out, const struct perf_options *o)
         " %-12s %-7s %7s",
         "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
         "#wrong", "time", "algbw", "busbw", "#wrong", "model", "op", "S");
-    if (o->vs[PERF_VS_MEMCPY])
-        fprintf(out, " %9s", "vs_memcpy");
-    if (o->vs[PERF_VS_MPI])
-        fprintf(out, " %6s %7s", "vs_mpi", "vs_mpiw");
-    if (o->vs[PERF_VS_COPY])
-        fprintf(out, " %7s", "vs_copy");
-    if (o->vs[PERF_VS_PERMUTE])
-        fprintf(out, " %10s", "vs_permute");
-    if (o->vs[PERF_VS_NCCL])
-        fprintf(out, " %7s %12s", "vs_nccl", "vs_nccl_each");
+    for (int c = 0; c < PERF_COLUMNS; c++)
+        if (o->vs[perf_ratios[c].versus])
+            fprintf(out, " %s", perf_ratios[c].name);
     if (o->wide)
         fprintf(out, " %8s %8s %6s", "min(us)", "p99(us)", "cv");
     fprintf(out, "\n#%11s %12s %8s %6s %6s %7s %6s %6s %6s %7s %6s %6s\n",
@@ -115,13 +109,16 @@ perf_text_header(FILE *out, const struct perf_options *o, int32_t nranks,
     column_names(out, o);
 }
 
+/* As wide as their names. */
 static void
-ratio(FILE *out, const struct perf_row *row, enum perf_column column, int width)
+ratios(FILE *out, const struct perf_row *row)
 {
-    double value;
+    for (int c = 0; c < PERF_COLUMNS; c++) {
+        double value;
 
-    if (perf_row_ratio(row, column, &value))
-        fprintf(out, " %*.2f", width, value);
+        if (perf_row_ratio(row, (enum perf_column)c, &value))
+            fprintf(out, " %*.2f", (int)strlen(perf_ratios[c].name), value);
+    }
 }
 
 void
@@ -141,13 +138,7 @@ perf_text_row(
     fprintf(out, " %7s %6s %6s %6s %-12s %-7s %7" PRId64, "N/A", "N/A", "N/A",
         "N/A", row->one->name, perf_operation_name(row->one->operation),
         row->seq);
-    ratio(out, row, PERF_MEMCPY, 9);
-    ratio(out, row, PERF_MPI, 6);
-    ratio(out, row, PERF_MPI_TYPED, 7);
-    ratio(out, row, PERF_COPY, 7);
-    ratio(out, row, PERF_PERMUTE, 10);
-    ratio(out, row, PERF_NCCL, 7);
-    ratio(out, row, PERF_NCCL_EACH, 12);
+    ratios(out, row);
     if (o->wide)
         fprintf(
             out, " %8.1f %8.1f %6.3f", t->minimum * 1e6, t->p99 * 1e6, t->cv);
@@ -171,7 +162,6 @@ perf_text_footer(FILE *out, const struct perf_summary *s)
         fprintf(out, "unchecked");
     for (int c = 0; c < PERF_COLUMNS; c++)
         if (s->has[c])
-            fprintf(
-                out, ", median %s %.2f", perf_column_names[c], s->median[c]);
+            fprintf(out, ", median %s %.2f", perf_ratios[c].name, s->median[c]);
     fprintf(out, "\n");
 }
