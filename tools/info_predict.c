@@ -19,7 +19,7 @@ struct options {
     struct uli_demand_shape shape;
     uint64_t operations; /* bits */
     const char *algo, *tuning, *export, *output;
-    bool machine;
+    bool machine, local; /* given */
 };
 
 int
@@ -41,7 +41,9 @@ info_predict_usage(FILE *out, int code)
         "  --operation     to head shards, to sequence shards, their adjoints; "
         "those\n"
         "                  named are chosen for together; s2h,s2h_adj\n"
-        "  --local         what joins the ranks of a node; nvlink\n"
+        "  --local         what joins the ranks of a node; nvlink, or what "
+        "the\n"
+        "                  machine has\n"
         "  --machine here  rates of this machine's links, or of "
         "ULYX_TOPO_FILE\n"
         "  --export goal   the schedule for LogGOPSim and ATLAHS, in place of\n"
@@ -138,7 +140,9 @@ parse_option(struct options *o, const char *name, const char *value)
         return parse_operations(value, &o->operations);
     if (strcmp(name, "--machine") == 0)
         return o->machine = strcmp(value, "here") == 0;
-    return strcmp(name, "--local") == 0 && parse_local(value, &s->local);
+    if (strcmp(name, "--local") == 0)
+        return o->local = parse_local(value, &s->local);
+    return false;
 }
 
 /* ---- output -------------------------------------------------------------- */
@@ -302,6 +306,8 @@ prepare(struct options *o, struct uli_settings *settings,
         status = uli_topology_load(settings, &t);
     if (t != NULL) {
         uli_model_take_topology(model, t);
+        if (!o->local)
+            o->shape.local = uli_model_local(t);
         uli_topology_free(t);
     }
     if (status == ULYX_SUCCESS && path[0] != 0)

@@ -81,9 +81,11 @@ def write_tuning(folder, algo):
 
 
 def plan(binary, shape, tuning, *words):
+    """In one chunk, as GOAL has it."""
+    whole = dict(os.environ, ULYX_NET_CHUNK="64M", ULYX_NET_FLIGHT="1G")
     return subprocess.run([os.path.join(binary, "ulyx_info"), "plan", *shape,
                            "--tuning", tuning, *words], check=True,
-                          capture_output=True, text=True).stdout
+                          capture_output=True, text=True, env=whole).stdout
 
 
 def simulate_once(folder, ranks, goal, known):
@@ -99,8 +101,9 @@ def simulate_once(folder, ranks, goal, known):
             times = json.load(file)
     if parts.hexdigest() not in times:
         times[parts.hexdigest()] = simulate(folder, ranks, goal)
-        with open(known, "w", encoding="utf-8") as file:
+        with open(known + ".new", "w", encoding="utf-8") as file:
             json.dump(times, file, indent=0)
+        os.replace(known + ".new", known)
     return times[parts.hexdigest()]
 
 

@@ -52,6 +52,7 @@ open_library(struct nvml *nvml)
         {"nvmlDeviceGetNvLinkState", &nvml->get_link_state},
         {"nvmlDeviceGetNvLinkRemotePciInfo_v2", &nvml->get_remote_pci},
         {"nvmlDeviceGetNvLinkRemoteDeviceType", &nvml->get_remote_type}};
+    enum { OPTIONAL = sizeof(symbols) / sizeof(symbols[0]) };
     nvml->handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!nvml->handle)
         return false;
@@ -59,7 +60,7 @@ open_library(struct nvml *nvml)
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
         void *function = dlsym(nvml->handle, symbols[i].name);
         memcpy(symbols[i].function_p, &function, sizeof(function));
-        complete = complete && function;
+        complete = complete && (function || i + 1 == OPTIONAL);
     }
     if (complete && nvml->init() == 0)
         return true;
@@ -81,6 +82,19 @@ rate_of(const struct nvml *nvml, void *device)
     if (nvml->get_capability(device, &major, &minor))
         return 18.0e9;
     return uli_graph_nvlink_rate(10 * major + minor);
+}
+
+/* GPU or switch; libraries of before 2021 do not say: then it is a GPU if the
+ * graph has one there. Not 0: nothing is known of the link. */
+static int
+remote_type(const struct nvml *nvml, const struct uli_topology *graph,
+    void *device, unsigned link, uint64_t pci, int *type_p)
+{
+    if (nvml->get_remote_type)
+        return nvml->get_remote_type(device, link, type_p);
+    *type_p = uli_graph_find_pci(graph, ULI_TOPO_GPU, pci) >= 0 ? REMOTE_GPU
+                                                                : REMOTE_SWITCH;
+    return 0;
 }
 
 /* The far end, made when it is a switch that the graph does not have. */
@@ -108,8 +122,8 @@ add_links(const struct nvml *nvml, void *device, int32_t gpu,
         memset(&pci, 0, sizeof(pci));
         ends[link] = -1;
         if (nvml->get_link_state(device, link, &active) || !active ||
-            nvml->get_remote_type(device, link, &type) ||
-            nvml->get_remote_pci(device, link, &pci))
+            nvml->get_remote_pci(device, link, &pci) ||
+            remote_type(nvml, graph, device, link, address_of(&pci), &type))
             continue;
         ULI_TRY(remote_end(graph, type, address_of(&pci), &ends[link]));
         for (unsigned before = 0; before < link; before++)

@@ -64,22 +64,40 @@ take_rate(
     link->source = ULI_SOURCE_TOPOLOGY;
 }
 
-void
-uli_model_take_topology(
-    struct uli_model *model, const struct uli_topology *topology)
+/* Between the first two GPUs; false where there are no two. */
+static bool
+gpu_link(const struct uli_topology *topology, struct uli_topo_link *link_p)
 {
     const struct uli_topo_node *first =
         uli_topology_node(topology, ULI_TOPO_GPU, 0);
     const struct uli_topo_node *second =
         uli_topology_node(topology, ULI_TOPO_GPU, 1);
+    if (!first || !second)
+        return false;
+    *link_p = uli_topology_link(topology, first, second);
+    return true;
+}
+
+enum uli_model_class
+uli_model_local(const struct uli_topology *topology)
+{
+    struct uli_topo_link link;
+    if (gpu_link(topology, &link))
+        return link.class == ULI_LINK_NVLINK ? ULI_MODEL_NVLINK
+                                             : ULI_MODEL_PCIE;
+    return uli_topology_count(topology, ULI_TOPO_NUMA) > 1 ? ULI_MODEL_FAR
+                                                           : ULI_MODEL_NEAR;
+}
+
+void
+uli_model_take_topology(
+    struct uli_model *model, const struct uli_topology *topology)
+{
     const struct uli_topo_node *nic =
         uli_topology_node(topology, ULI_TOPO_NIC, 0);
-    if (first && second) {
-        struct uli_topo_link link = uli_topology_link(topology, first, second);
-        take_rate(model,
-            link.class == ULI_LINK_NVLINK ? ULI_MODEL_NVLINK : ULI_MODEL_PCIE,
-            link.bytes_per_s);
-    }
+    struct uli_topo_link link;
+    if (gpu_link(topology, &link))
+        take_rate(model, uli_model_local(topology), link.bytes_per_s);
     if (nic) {
         take_rate(model, ULI_MODEL_NIC, nic->bytes_per_s);
         take_rate(model, ULI_MODEL_SPINE, nic->bytes_per_s);
@@ -122,20 +140,34 @@ uli_model_occupancy(const struct uli_model *model, const struct uli_flow *flow)
         return 0;
     double each = fmax(link->send_s, link->gap_s);
     double bytes = uli_model_message_time(link, flow->bytes / flow->messages);
-    return flow->messages * together(each, flow->congestion * bytes);
+    return flow->messages *
+           together(each, flow->congestion * fmax(1, flow->idle) * bytes);
+}
+
+/* For the latencies of a flow's windows. */
+static double
+window_waits(const struct uli_model *model, struct uli_flow flow)
+{
+    const double latency = model->links[flow.class].latency_s;
+    if (flow.window <= 0 || flow.messages <= flow.window)
+        return 0;
+    flow.idle = 0;
+    double each = uli_model_occupancy(model, &flow) / flow.messages;
+    double turn = latency + each, filled = flow.window * each;
+    if (filled >= turn)
+        return 0;
+    return (flow.messages / flow.window * turn + filled) *
+           (1 - pow(filled / turn, 6));
 }
 
 /* From the first send to the last receive. */
 static double
 flow_time(
-    const struct uli_model_link *link, const struct uli_flow *flow, double busy)
+    const struct uli_model *model, const struct uli_flow *flow, double busy)
 {
-    double time = link->latency_s + busy, each = busy / flow->messages;
-    if (flow->window > 0 && flow->messages > flow->window)
-        time = hypot(
-            time, flow->messages / flow->window * (link->latency_s + each) +
-                      flow->window * each);
-    return time + link->receive_s;
+    const struct uli_model_link *link = &model->links[flow->class];
+    return hypot(link->latency_s + busy, window_waits(model, *flow)) +
+           link->receive_s;
 }
 
 struct phase_cost {
@@ -151,10 +183,9 @@ evaluate_phase(
     struct phase_cost cost = {0, 0, ULI_MODEL_NEAR};
     for (int32_t i = 0; i < phase->nflows; i++) {
         struct uli_flow flow = phase->flows[i];
-        const struct uli_model_link *link = &model->links[flow.class];
         flow.bytes /= chunks;
         double busy = uli_model_occupancy(model, &flow);
-        double time = flow.messages > 0 ? flow_time(link, &flow, busy) : 0;
+        double time = flow.messages > 0 ? flow_time(model, &flow, busy) : 0;
         if (time > cost.time_s)
             cost = (struct phase_cost){time, busy, flow.class};
     }

@@ -11,10 +11,13 @@
  *     time      = L + occupancy + o_receive
  *
  * A flow that may have only w of its k messages on the way waits for a latency
- * each time that w have gone, side by side with what keeps the link busy; c =
- * occupancy / k:
+ * each time that w have gone, unless their occupancy covers it, side by side
+ * with what keeps the link busy. And its link is idle while the w peers that it
+ * sends to are busy with others: `idle` prolongs its bytes in the occupancy.
+ * With c the occupancy of a message without that:
  *
- *     time      = sqrt((L + occupancy)^2 + (k / w (L + c) + w c)^2) + o_receive
+ *     waits     = (k / w (L + c) + w c) (1 - min(1, w c / (L + c))^6)
+ *     time      = sqrt((L + occupancy)^2 + waits^2) + o_receive
  *
  * Per-message work and bytes go on side by side, so the larger of the two is a
  * lower bound and their sum an upper one. The root of the cubes lies between
@@ -80,6 +83,7 @@ struct uli_flow {
     double messages, bytes;
     double congestion; /* kappa, at least 1 */
     double window;     /* messages on the way at one time; 0: all */
+    double idle;       /* how much longer that makes its bytes; 0: not */
 };
 
 enum { ULI_PHASE_FLOWS = 4, ULI_SCHEDULE_PHASES = 3 };
@@ -117,6 +121,9 @@ void uli_model_defaults(struct uli_model *model_p);
  * the NIC's, and how many there are where GPUs share them. */
 void uli_model_take_topology(
     struct uli_model *model, const struct uli_topology *topology);
+/* What joins ranks of such a machine: NVLink or PCI between its GPUs, else
+ * memory, across NUMA nodes where there are several. */
+enum uli_model_class uli_model_local(const struct uli_topology *topology);
 
 /* Seconds that the bytes of one message take, without latency and overhead. */
 double uli_model_message_time(const struct uli_model_link *link, double bytes);

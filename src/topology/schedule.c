@@ -115,11 +115,6 @@ make_sums(
     return ULYX_SUCCESS;
 }
 
-/* A rank whose few messages all go to busy peers leaves its own link idle: with
- * 8 at a time large ones take so much longer. Simulated for 64 to 256 ranks
- * (perf/PERFORMANCE.md). */
-static const double IDLE = 1.33;
-
 /* ---- flows --------------------------------------------------------------- */
 
 struct builder {
@@ -186,13 +181,24 @@ rail_of(const struct builder *b, int32_t r)
     return rail;
 }
 
-/* Are streams held back? Not those of partials, and not where all fit. */
-static double
-window_of(const struct builder *b, const struct uli_flow *flow)
+/* Holds back the streams of a flow, but those of partials and where all fit. A
+ * rank whose w streams all go to busy peers leaves its own link idle, the less
+ * the nearer w comes to all k, and the less the more it has to do itself:
+ *
+ *     idle = 1 + 4 (1/w - 1/k) (bytes of the mean rank / its own)^2
+ *
+ * as simulations of the same schedules give it for 1 to 32 of 56 peers and 8 of
+ * 120 (perf/PERFORMANCE.md). */
+static void
+hold_back(const struct builder *b, double mean_bytes, struct uli_flow *flow)
 {
     bool adds = b->operation == ULYX_SEQ_TO_HEAD_ADJOINT && b->x->sums;
-    double limit = (double)b->model->peers;
-    return !adds && limit > 0 && flow->messages > limit ? limit : 0;
+    double limit = (double)b->model->peers, k = flow->messages;
+    if (adds || limit <= 0 || k <= limit)
+        return;
+    double evenness = fmin(1, mean_bytes / flow->bytes);
+    flow->window = limit;
+    flow->idle = 1 + 4 * (1 / limit - 1 / k) * evenness * evenness;
 }
 
 /* flows: local out, local in, wire out, wire in */
@@ -216,14 +222,12 @@ build_direct(struct builder *b, struct uli_schedule *s, bool pairwise)
             reads * (all->sends - node->sends));
     }
     s->nphases = 1;
-    for (int32_t i = 2; pairwise && i < 4; i++) {
-        flows[i].window = window_of(b, &flows[i]);
-        flows[i].congestion *= flows[i].window > 0 ? IDLE : 1;
-    }
-    set_phase(&s->phases[0], pairwise ? "pairwise" : "direct", flows, 4);
     for (int32_t n = 0; n < x->nodes; n++)
         s->wire_bytes +=
             b->sums.nodes[n].sends * (all->reads - b->sums.nodes[n].reads);
+    for (int32_t i = 2; pairwise && i < 4; i++)
+        hold_back(b, s->wire_bytes / x->nranks, &flows[i]);
+    set_phase(&s->phases[0], pairwise ? "pairwise" : "direct", flows, 4);
 }
 
 static void

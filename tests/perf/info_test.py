@@ -130,6 +130,25 @@ class Info(ToolCase):
         out = self.info("plan", "--nodes", "2", "--machine", "here",
                         ULYX_TOPO_FILE=machine)
         self.assertRegex(out, r"link nvlink .* 370\.80 GB/s \[topology\]")
+        # What joins the ranks of each recorded machine, and what bounds it.
+        for name, local, nics in (
+                ("dgx-h100.xml", "nvlink", "8"),
+                ("hgx-h100-pcie-nics.xml", "nvlink", "4"),
+                ("gb200-nvl.nccl.xml", "nvlink", "4"),
+                ("dual-socket.xml", "far", "1"),
+                ("two-nic.xml", "pcie", "2"), ("flat-vm.xml", "near", "1")):
+            machine = os.path.join(ROOT, "tests", "data", "topology", name)
+            out = self.info("plan", "--nodes", "4", "--machine", "here",
+                            "--algo", "direct", ULYX_TOPO_FILE=machine)
+            self.assertRegex(out, rf"(?m)^  link {local} ", name)
+            self.assertIn(nics + " NICs a node", out)
+            self.assertIn("bottleneck: spine in phase direct", out)
+            out = self.info("plan", "--nodes", "1", "--machine", "here",
+                            ULYX_TOPO_FILE=machine)
+            self.assertIn(f"bottleneck: {local} in phase direct", out)
+        out = self.info("plan", "--nodes", "1", "--machine", "here", "--local",
+                        "pcie", ULYX_TOPO_FILE=machine)
+        self.assertIn("bottleneck: pcie", out)
 
     def test_tuning_files(self):
         with tempfile.TemporaryDirectory() as folder:

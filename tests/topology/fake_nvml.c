@@ -2,7 +2,9 @@
  *
  * A stand-in for NVIDIA's management library, found by its name before any
  * other: two GPUs at the addresses of two-nic.xml's first, joined by two
- * links; each also has one to a switch, and one that is down.
+ * links; each also has one to a switch, and one that is down. Built three
+ * times: whole, as an old one that does not tell types (FAKE_OLD), and one that
+ * has no driver (FAKE_INIT is not 0).
  */
 #include <stdint.h>
 #include <string.h>
@@ -27,11 +29,14 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(
     void *device, unsigned link, int *type_p);
 
 enum { NOT_SUPPORTED = 3 };
+#ifndef FAKE_INIT
+#define FAKE_INIT 0
+#endif
 
 int
 nvmlInit_v2(void)
 {
-    return 0;
+    return FAKE_INIT;
 }
 
 int
@@ -88,6 +93,7 @@ nvmlDeviceGetNvLinkRemotePciInfo_v2(
     return 0;
 }
 
+#ifndef FAKE_OLD
 int
 nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, int *type_p)
 {
@@ -95,3 +101,4 @@ nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, int *type_p)
     *type_p = link < 2 ? 0 : 2;
     return 0;
 }
+#endif

@@ -121,13 +121,13 @@ check_formulas(const struct numbers *n)
     double wire_l = has_wire ? n->wire_l : 0;
     /* windows of pairwise: at most their latencies one after another more */
     double w = 8; /* the default limit */
-    double waits = away > w ? away / w * wire_l + 1.33 * wire.high * 2 : 0;
+    double waits = away > w ? away / w * wire_l + 2 * wire.high : 0;
     expect_within(predict(n, ULI_ALGO_DIRECT, 1),
         fmax(local_l + local.low, wire_l + wire.low),
         fmax(local_l + local.high, wire_l + wire.high));
     expect_within(predict(n, ULI_ALGO_PAIRWISE, 1),
         fmax(local_l + local.low, wire_l + wire.low),
-        fmax(local_l + local.high, waits + wire_l + 1.33 * wire.high));
+        fmax(local_l + local.high, waits + wire_l + 1.5 * wire.high));
     struct bounds a =
         link_bounds(g - 1, n->local_o, (g - 1) * n->nodes * m, n->local_g);
     struct bounds b =
