@@ -35,6 +35,11 @@ uli_exchange_time_out(struct uli_exchange *exchange)
     char missing[128];
     list_missing(exchange, missing, sizeof(missing));
     uli_comm_note_awaited(exchange->comm, missing);
+    if (!missing[0])
+        return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
+            "%s, call %llu: timed out with nobody to wait for: this rank did "
+            "not run in time",
+            exchange->what, (unsigned long long)exchange->call);
     return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
         "%s, call %llu: timed out waiting for rank %s", exchange->what,
         (unsigned long long)exchange->call, missing);

@@ -26,8 +26,10 @@ enum {
     ACTIVE_LOOKS = 20, /* idle looks before a burst has ended */
 };
 #define ASIDE_NS 50000
-/* How long a rank that leaves waits for its last words to go out. */
-#define FLUSH_S  2.0
+/* How long a rank that leaves waits for its last words to be answered. A peer
+ * that has not read them when the connection closes, but sends, takes the
+ * leaver for dead: so as long as a peer may be silent, ULYX_KEEPALIVE. */
+#define LEAST_S  2.0
 #define FAILED_S 0.2
 
 /* ---- progress ------------------------------------------------------------ */
@@ -329,6 +331,17 @@ uli_remote_leave(ulyx_comm_t *comm)
     }
 }
 
+static double
+patience_s(const ulyx_comm_t *comm)
+{
+    double patience = comm->settings.keepalive_s;
+    if (atomic_load(&comm->failed))
+        return FAILED_S;
+    if (patience > comm->timeout_s)
+        patience = comm->timeout_s;
+    return patience > LEAST_S ? patience : LEAST_S;
+}
+
 /* A forked child has a copy of the net without its thread: it is left alone. */
 void
 uli_remote_close(ulyx_comm_t *comm)
@@ -342,8 +355,7 @@ uli_remote_close(ulyx_comm_t *comm)
         pthread_join(remote->thread, NULL);
     }
     uli_remote_flush(comm);
-    remote->ops->close(comm->net,
-        uli_deadline_in(atomic_load(&comm->failed) ? FAILED_S : FLUSH_S));
+    remote->ops->close(comm->net, uli_deadline_in(patience_s(comm)));
     comm->net = NULL;
 }
 

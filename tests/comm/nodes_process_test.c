@@ -16,6 +16,7 @@
 #include "comm/fault_scene.h"
 #include "comm/nodes_scene.h"
 #include "comm/remote.h"
+#include "support/aborts.h"
 #include "support/random.h"
 #include "support/ranks.h"
 
@@ -139,17 +140,23 @@ killed_process_is_named_on_all_nodes_and_left_out(void **state)
     scene_set_nodes(0);
 }
 
-/* UCX 1.13 ends a process by an assertion of its own when a peer dies while the
- * two are about to connect (ucp_request.c, "got REP message"); what becomes of
- * that process is not ours to test. */
-static _Atomic int *asserted;
+/* An abort of this program is not taken for UCX's. */
+static int
+abort_body(int rank, int nranks, void *context)
+{
+    (void)rank, (void)nranks;
+    aborts_watch(context);
+    abort();
+}
 
 static void
-note_assertion(int number)
+abort_of_ours_is_not_excused(void **state)
 {
-    (void)number;
-    atomic_fetch_add(asserted, 1);
-    _exit(0);
+    _Atomic int *count = ranks_shared(sizeof(*count));
+    (void)state;
+    assert_int_equal(ranks_run_processes(1, abort_body, (void *)count, 30), 1);
+    assert_int_equal(atomic_load(count), 0);
+    ranks_shared_free((void *)count, sizeof(*count));
 }
 
 /* At any moment of creation: an error on each survivor, before its deadline,
@@ -164,8 +171,7 @@ creation_body(int rank, int nranks, void *context)
         return 1;
     if (rank == VICTIM)
         kill_in(getpid(), shared->kill_after_us);
-    asserted = &shared->stage;
-    signal(SIGABRT, note_assertion);
+    aborts_watch(&shared->stage);
     ulyx_unique_id_t id;
     memcpy(&id, shared + 1, sizeof(id));
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
@@ -254,6 +260,60 @@ stopped_process_times_out_and_is_never_lost(void **state)
     shared_free(shared);
 }
 
+/* A rank that stands still while the others leave in good order: their leaving
+ * is no death to it when it goes on, however it learns of it. */
+static int
+leaver_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    ulyx_comm_t *comm = NULL;
+    (void)nranks;
+    if (!ranks_expect(
+            meet_comm(shared->meet, rank, 20, &comm) == ULYX_SUCCESS) ||
+        !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS) ||
+        !ranks_expect(meet_barrier(shared->meet, rank)))
+        return 1;
+    if (rank != VICTIM) {
+        bool left = ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
+        return !(ranks_expect(meet_barrier(shared->meet, rank)) && left);
+    }
+    pid_t waker = fork();
+    if (waker == 0) {
+        usleep(3000000);
+        kill(getppid(), SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+    for (int i = 0; i < 200; i++) /* talks to those that have gone, at once */
+        uli_remote_leave(comm);
+    usleep(500000);
+    bool right = ranks_expect(uli_comm_check(comm) == ULYX_SUCCESS);
+    waitpid(waker, NULL, 0);
+    /* A victim's result is not looked at. */
+    if (!right)
+        fprintf(stderr, "rank %d: %s\n", rank, ulyx_last_error());
+    right &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
+    atomic_fetch_add(&shared->stage, right);
+    meet_barrier(shared->meet, rank); /* the others wait, or it is killed */
+    return 0;
+}
+
+static void
+leavers_are_not_dead_to_the_stopped(void **state)
+{
+    struct shared *shared = shared_new(NRANKS);
+    (void)state;
+    setenv("ULYX_KEEPALIVE", "10", 1);
+    scene_set_nodes(1);
+    assert_int_equal(ranks_run_processes_victim(
+                         NRANKS, leaver_body, shared, 60, VICTIM, shared->pids),
+        0);
+    assert_int_equal(atomic_load(&shared->stage), 1);
+    unsetenv("ULYX_KEEPALIVE");
+    scene_set_nodes(0);
+    shared_free(shared);
+}
+
 /* ---- what is not allowed, or another version ----------------------------- */
 
 static int
@@ -286,8 +346,10 @@ forbidden_network_is_the_same_error_everywhere(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(processes_meet_agree_attach_and_split),
     cmocka_unit_test(killed_process_is_named_on_all_nodes_and_left_out),
+    cmocka_unit_test(abort_of_ours_is_not_excused),
     cmocka_unit_test(death_in_creation_ends_it_everywhere),
     cmocka_unit_test(stopped_process_times_out_and_is_never_lost),
+    cmocka_unit_test(leavers_are_not_dead_to_the_stopped),
     cmocka_unit_test(forbidden_network_is_the_same_error_everywhere),
 };
 
