@@ -227,6 +227,18 @@ ends_wait_count(struct end *a, struct end *b, const _Atomic int64_t *count,
     return true;
 }
 
+bool
+ends_wait_settled(struct end *a, struct end *b, int32_t peer, double seconds)
+{
+    int64_t deadline = uli_deadline_in(seconds);
+    while (!a->ops->settled(a->net, peer)) {
+        if (uli_deadline_over(deadline))
+            return false;
+        move_on(a, b);
+    }
+    return true;
+}
+
 /* ---- the service --------------------------------------------------------- */
 
 struct end_service {

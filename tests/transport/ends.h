@@ -63,6 +63,10 @@ bool ends_wait(struct end *a, struct end *b, const _Atomic uint64_t *word,
 bool ends_wait_count(struct end *a, struct end *b, const _Atomic int64_t *count,
     int64_t value, double seconds);
 
+/* Until all that `a` has put to the peer has settled, probes of its own too. */
+bool ends_wait_settled(
+    struct end *a, struct end *b, int32_t peer, double seconds);
+
 /* A thread that does what the service thread does: sleeps on the net and
  * moves it on, until stopped. */
 struct end_service;

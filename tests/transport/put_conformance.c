@@ -75,7 +75,7 @@ put_lands_whole(void **state)
         assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
     }
     assert_memory_equal(end_data(b), mirror, (size_t)bytes);
-    assert_true(a->ops->settled(a->net, 1));
+    assert_true(ends_wait_settled(a, b, 1, 30));
     free(source);
     free(mirror);
     part(a, b);

@@ -111,10 +111,7 @@ check_death(bool busy)
         (double)(uli_clock_ns() - killed) / 1e6, end->how[1]);
     assert_true(strlen(end->how[1]) > 0);
     assert_true(ends_wait_count(end, NULL, &end->pending, 0, 30));
-    int64_t deadline = uli_deadline_in(30); /* probes of the net's own too */
-    while (!end->ops->settled(end->net, 1) && !uli_deadline_over(deadline))
-        end->ops->progress(end->net);
-    assert_true(end->ops->settled(end->net, 1));
+    assert_true(ends_wait_settled(end, NULL, 1, 30));
     assert_status(end_put(end, 1, source, 8, 0, 1, 1), ULYX_ERR_RANK_LOST);
     assert_status(
         end->ops->message(end->net, 1, source, 8), ULYX_ERR_RANK_LOST);
