@@ -235,6 +235,44 @@ cuda_copy(
 }
 
 static ulyx_status_t
+copy_plane(int32_t device, void *dst, const void *src,
+    const struct uli_device_rect *rect, void *stream)
+{
+    const struct uli_cu_copy2d copy = {.src = {.memory_type = ULI_CU_UNIFIED,
+                                           .device = (uli_cu_ptr)(uintptr_t)src,
+                                           .pitch = (size_t)rect->src_pitch},
+        .dst = {.memory_type = ULI_CU_UNIFIED,
+            .device = (uli_cu_ptr)(uintptr_t)dst,
+            .pitch = (size_t)rect->dst_pitch},
+        .width_bytes = (size_t)rect->width,
+        .height = (size_t)rect->height};
+    IN_CONTEXT(device, cuMemcpy2DAsync, (&copy, stream));
+}
+
+static ulyx_status_t
+cuda_copy_rect(int32_t device, void *dst, const void *src,
+    const struct uli_device_rect *rect, void *stream)
+{
+    if (rect->depth == 1)
+        return rect->height == 1
+                   ? cuda_copy(device, dst, src, rect->width, stream)
+                   : copy_plane(device, dst, src, rect, stream);
+    const struct uli_cu_copy3d copy = {
+        .src = {.memory_type = ULI_CU_UNIFIED,
+            .device = (uli_cu_ptr)(uintptr_t)src,
+            .pitch = (size_t)rect->src_pitch,
+            .height = (size_t)(rect->src_slice / rect->src_pitch)},
+        .dst = {.memory_type = ULI_CU_UNIFIED,
+            .device = (uli_cu_ptr)(uintptr_t)dst,
+            .pitch = (size_t)rect->dst_pitch,
+            .height = (size_t)(rect->dst_slice / rect->dst_pitch)},
+        .width_bytes = (size_t)rect->width,
+        .height = (size_t)rect->height,
+        .depth = (size_t)rect->depth};
+    IN_CONTEXT(device, cuMemcpy3DAsync, (&copy, stream));
+}
+
+static ulyx_status_t
 cuda_zero(int32_t device, void *address, int64_t bytes, void *stream)
 {
     IN_CONTEXT(device, cuMemsetD8Async,
@@ -365,6 +403,7 @@ const struct uli_device_ops uli_device_cuda = {
     .host_alloc = cuda_host_alloc,
     .host_free = cuda_host_free,
     .copy = cuda_copy,
+    .copy_rect = cuda_copy_rect,
     .zero = cuda_zero,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,

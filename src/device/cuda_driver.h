@@ -34,12 +34,39 @@ struct uli_cu_access {
 struct uli_cu_ipc {
     unsigned char bytes[64];
 };
+
+/* One side of CUDA_MEMCPY2D and of CUDA_MEMCPY3D, and both. */
+struct uli_cu_plane {
+    size_t x_bytes, y;
+    int memory_type;
+    const void *host;
+    uli_cu_ptr device;
+    void *array;
+    size_t pitch;
+};
+struct uli_cu_copy2d {
+    struct uli_cu_plane src, dst;
+    size_t width_bytes, height;
+};
+struct uli_cu_space {
+    size_t x_bytes, y, z, lod;
+    int memory_type;
+    const void *host;
+    uli_cu_ptr device;
+    void *array, *reserved;
+    size_t pitch, height;
+};
+struct uli_cu_copy3d {
+    struct uli_cu_space src, dst;
+    size_t width_bytes, height, depth;
+};
 enum {
     ULI_CU_PINNED = 1,     /* a type */
     ULI_CU_ON_DEVICE = 1,  /* a location type */
     ULI_CU_DESCRIPTOR = 1, /* handle types */
     ULI_CU_FABRIC = 8,
     ULI_CU_READ_WRITE = 3, /* access flags */
+    ULI_CU_UNIFIED = 4,    /* a memory type: the address says where */
 };
 
 enum {
@@ -132,6 +159,10 @@ enum {
             uli_cu_handle stream))                                             \
     X(cuMemcpyAsync, 4000,                                                     \
         (uli_cu_ptr dst, uli_cu_ptr src, size_t bytes, uli_cu_handle stream))  \
+    X(cuMemcpy2DAsync, 3020,                                                   \
+        (const struct uli_cu_copy2d *copy, uli_cu_handle stream))              \
+    X(cuMemcpy3DAsync, 3020,                                                   \
+        (const struct uli_cu_copy3d *copy, uli_cu_handle stream))              \
     X(cuStreamCreate, 2000, (uli_cu_handle * stream, unsigned flags))          \
     X(cuStreamDestroy, 4000, (uli_cu_handle stream))                           \
     X(cuStreamSynchronize, 2000, (uli_cu_handle stream))                       \

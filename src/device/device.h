@@ -25,6 +25,17 @@ struct uli_device_range {
     bool legacy_ipc;     /* an IPC handle of the allocation can be made */
 };
 
+/* depth x height rows of width bytes; from row to row a pitch, from one of
+ * depth to the next a slice, both in bytes. */
+struct uli_device_rect {
+    int64_t width, height, depth;
+    int64_t dst_pitch, dst_slice, src_pitch, src_slice;
+};
+
+/* Is it one copy of the driver's? Rows do not run into one another, pitches
+ * are below its limit, slices are whole numbers of rows. (rect.c) */
+bool uli_device_rect_fits(const struct uli_device_rect *rect);
+
 struct uli_device_ops {
     const char *name;
     int32_t memory_kind;
@@ -55,6 +66,9 @@ struct uli_device_ops {
     /* Enqueues; host: copies. Either side may be host memory. */
     ulyx_status_t (*copy)(int32_t device, void *dst, const void *src,
         int64_t bytes, void *stream);
+    /* The same for a rect that fits, from src's first row to dst's. */
+    ulyx_status_t (*copy_rect)(int32_t device, void *dst, const void *src,
+        const struct uli_device_rect *rect, void *stream);
     /* Enqueues zeros; host: writes them. */
     ulyx_status_t (*zero)(
         int32_t device, void *address, int64_t bytes, void *stream);

@@ -110,6 +110,21 @@ host_copy(
 }
 
 static ulyx_status_t
+host_copy_rect(int32_t device, void *dst, const void *src,
+    const struct uli_device_rect *rect, void *stream)
+{
+    (void)device;
+    if (stream)
+        return no_streams();
+    for (int64_t z = 0; z < rect->depth; z++)
+        for (int64_t y = 0; y < rect->height; y++)
+            memcpy((char *)dst + z * rect->dst_slice + y * rect->dst_pitch,
+                (const char *)src + z * rect->src_slice + y * rect->src_pitch,
+                (size_t)rect->width);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
 host_zero(int32_t device, void *address, int64_t bytes, void *stream)
 {
     (void)device;
@@ -184,6 +199,7 @@ const struct uli_device_ops uli_device_host = {
     .host_alloc = host_host_alloc,
     .host_free = host_free,
     .copy = host_copy,
+    .copy_rect = host_copy_rect,
     .zero = host_zero,
     .stream_create = host_create,
     .stream_destroy = host_use,

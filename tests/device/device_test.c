@@ -92,6 +92,58 @@ host_memory_has_no_streams(void **state)
     assert_null(uli_device_ops(77));
 }
 
+/* ---- rows ---------------------------------------------------------------- */
+
+static void
+rects_are_what_a_strided_copy_can_express(void **state)
+{
+    struct uli_device_rect rect = {8, 3, 2, 8, 24, 16, 64};
+    (void)state;
+    assert_true(uli_device_rect_fits(&rect));
+    rect.src_slice = 40; /* not a whole number of rows */
+    assert_false(uli_device_rect_fits(&rect));
+    rect.src_slice = 32; /* fewer rows than there are */
+    assert_false(uli_device_rect_fits(&rect));
+    rect.depth = 1; /* then nothing hangs on it */
+    assert_true(uli_device_rect_fits(&rect));
+    rect.dst_pitch = 7; /* rows run into one another */
+    assert_false(uli_device_rect_fits(&rect));
+    rect.dst_pitch = INT64_C(1) << 31; /* beyond the limit */
+    assert_false(uli_device_rect_fits(&rect));
+    rect.height = 1;
+    assert_true(uli_device_rect_fits(&rect));
+}
+
+/* Copies 2 x 3 rows of 4 bytes; false: some byte of dst is wrong. */
+static bool
+copies_rows(const struct uli_device_ops *ops, void *stream)
+{
+    const struct uli_device_rect rect = {4, 3, 2, 5, 20, 7, 28};
+    char src[80], dst[60], expected[60];
+    for (int i = 0; i < (int)sizeof(src); i++)
+        src[i] = (char)i;
+    memset(dst, -1, sizeof(dst));
+    memset(expected, -1, sizeof(expected));
+    for (int z = 0; z < 2; z++)
+        for (int y = 0; y < 3; y++)
+            memcpy(expected + 20 * z + 5 * y, src + 28 * z + 7 * y, 4);
+    return uli_device_rect_fits(&rect) &&
+           ops->copy_rect(1, dst, src, &rect, stream) == ULYX_SUCCESS &&
+           memcmp(dst, expected, sizeof(dst)) == 0;
+}
+
+static void
+rows_are_copied_on_the_host(void **state)
+{
+    const struct uli_device_ops *host = uli_device_ops(ULYX_MEMORY_HOST);
+    const struct uli_device_rect rect = {1, 1, 1, 0, 0, 0, 0};
+    char text[2] = "a";
+    (void)state;
+    assert_true(copies_rows(host, NULL));
+    assert_status(
+        host->copy_rect(0, text, text + 1, &rect, text), ULYX_ERR_UNSUPPORTED);
+}
+
 /* ---- opening ------------------------------------------------------------- */
 
 static void
@@ -313,6 +365,7 @@ work(void)
     check(cuda->copy(1, memory, text, 4, stream) == ULYX_SUCCESS);
     check(cuda->copy(1, back, memory, 4, stream) == ULYX_SUCCESS);
     check(strcmp(back, text) == 0);
+    check(copies_rows(cuda, stream));
     check(cuda->event_record(1, event, stream) == ULYX_SUCCESS);
     check(cuda->event_order(1, event, stream) == ULYX_SUCCESS);
     driver->pending = 1;
@@ -385,6 +438,8 @@ streams_events_and_copies(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(host_memory_has_no_streams),
+    cmocka_unit_test(rects_are_what_a_strided_copy_can_express),
+    cmocka_unit_test(rows_are_copied_on_the_host),
     cmocka_unit_test(no_driver_is_unsupported_with_the_reason),
     cmocka_unit_test(a_refused_driver_may_be_tried_again),
     cmocka_unit_test(the_lookup_of_11_3_serves_too),

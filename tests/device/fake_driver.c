@@ -265,6 +265,39 @@ do_cuMemcpyAsync(uli_cu_ptr dst, uli_cu_ptr src, size_t bytes, void *stream)
     return fake_outcome("cuMemcpyAsync");
 }
 
+static void
+copy_rows(const struct uli_cu_copy2d *copy, size_t src_from, size_t dst_from)
+{
+    for (size_t y = 0; y < copy->height; y++)
+        memcpy((char *)(uintptr_t)copy->dst.device + dst_from +
+                   y * copy->dst.pitch,
+            (char *)(uintptr_t)copy->src.device + src_from +
+                y * copy->src.pitch,
+            copy->width_bytes);
+}
+
+int
+do_cuMemcpy2DAsync(const struct uli_cu_copy2d *copy, void *stream)
+{
+    (void)stream;
+    copy_rows(copy, 0, 0);
+    return fake_outcome("cuMemcpy2DAsync");
+}
+
+int
+do_cuMemcpy3DAsync(const struct uli_cu_copy3d *copy, void *stream)
+{
+    struct uli_cu_copy2d plane = {.width_bytes = copy->width_bytes,
+        .height = copy->height,
+        .src = {.device = copy->src.device, .pitch = copy->src.pitch},
+        .dst = {.device = copy->dst.device, .pitch = copy->dst.pitch}};
+    (void)stream;
+    for (size_t z = 0; z < copy->depth; z++)
+        copy_rows(&plane, z * copy->src.height * copy->src.pitch,
+            z * copy->dst.height * copy->dst.pitch);
+    return fake_outcome("cuMemcpy3DAsync");
+}
+
 int
 do_cuMemsetD8Async(
     uli_cu_ptr address, unsigned char value, size_t bytes, void *stream)

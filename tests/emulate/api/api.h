@@ -49,6 +49,9 @@ void emu_graph_add(
 void emu_graph_drop(struct emu_graph *graph);
 /* Waits for the operation (NULL = for all work), then takes its end. */
 cudaError_t emu_host_wait(struct emu_op *op);
+/* Enqueues a copy of rows of so many bytes; takes the lock itself. */
+void emu_copy_rows(void *dst, const void *src, size_t bytes,
+    const struct emu_rect *rows, cudaStream_t stream);
 void emu_streams_free(void);
 void emu_streams_each(
     void (*act)(const struct emu_graph *, struct emu_stream *),

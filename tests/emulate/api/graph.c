@@ -126,6 +126,7 @@ copy_op(const struct emu_op *from)
     op->dst = from->dst;
     op->src = from->src;
     op->bytes = from->bytes;
+    op->rows = from->rows;
     op->value = from->value;
     op->call = from->call;
     op->data = from->data;

@@ -90,6 +90,21 @@ cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
     return enqueue(EMU_OP_COPY, dst, src, 0, bytes, NULL, true);
 }
 
+void
+emu_copy_rows(void *dst, const void *src, size_t bytes,
+    const struct emu_rect *rows, cudaStream_t stream)
+{
+    emu_enter();
+    struct emu_stream *s = emu_stream_of(stream);
+    struct emu_op *op = emu_op_new(EMU_OP_COPY, s->device);
+    op->dst = dst;
+    op->src = src;
+    op->bytes = bytes;
+    op->rows = *rows;
+    emu_stream_push(s, op);
+    emu_leave();
+}
+
 cudaError_t
 cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
 {

@@ -137,6 +137,12 @@ enum emu_op_kind {
     EMU_OP_HOST
 };
 
+/* depth x height rows of a copy; zeros mean one row. */
+struct emu_rect {
+    size_t height, depth;
+    size_t dst_pitch, dst_slice, src_pitch, src_slice;
+};
+
 /* One thing in a stream or graph, ready when all that it follows is done. */
 struct emu_op {
     enum emu_op_kind kind;
@@ -150,7 +156,8 @@ struct emu_op {
     struct emu_launch launch;
     void *dst;
     const void *src;
-    size_t bytes;
+    size_t bytes;         /* of a row */
+    struct emu_rect rows; /* of a copy */
     int value;
     void (*call)(void *);
     void *data;

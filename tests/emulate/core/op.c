@@ -105,7 +105,7 @@ emu_op_finish(struct emu_op *op)
 }
 
 static bool
-touch(struct emu_op *op, uint32_t agent, const void *p, bool write)
+touch(const struct emu_op *op, uint32_t agent, const void *p, bool write)
 {
     struct emu_accessor who = {.clocks = op->clocks,
         .agent = agent,
@@ -116,18 +116,33 @@ touch(struct emu_op *op, uint32_t agent, const void *p, bool write)
            emu_memory_access(&who, p, op->bytes, write);
 }
 
+static bool
+move_row(const struct emu_op *op, uint32_t agent, size_t z, size_t y)
+{
+    unsigned char *dst = (unsigned char *)op->dst + z * op->rows.dst_slice +
+                         y * op->rows.dst_pitch;
+    const unsigned char *src = (const unsigned char *)op->src +
+                               z * op->rows.src_slice + y * op->rows.src_pitch;
+    bool copy = op->kind == EMU_OP_COPY;
+    if ((copy && !touch(op, agent, src, false)) || !touch(op, agent, dst, true))
+        return false;
+    if (copy)
+        memmove(dst, src, op->bytes);
+    else
+        memset(dst, op->value, op->bytes);
+    return true;
+}
+
 static void
 move_bytes(struct emu_op *op)
 {
     uint32_t agent = emu_agent_take("copy engine", 0, (uint32_t)op->device);
-    bool copy = op->kind == EMU_OP_COPY;
-    if ((!copy || touch(op, agent, op->src, false)) &&
-        touch(op, agent, op->dst, true)) {
-        if (copy)
-            memmove(op->dst, op->src, op->bytes);
-        else
-            memset(op->dst, op->value, op->bytes);
-    }
+    size_t depth = op->rows.depth ? op->rows.depth : 1;
+    size_t height = op->rows.height ? op->rows.height : 1;
+    bool good = true;
+    for (size_t z = 0; z < depth && good; z++)
+        for (size_t y = 0; y < height && good; y++)
+            good = move_row(op, agent, z, y);
     emu_clocks_raise(op->clocks, agent, emu_agent_clock(agent));
     emu_agent_give(agent);
 }

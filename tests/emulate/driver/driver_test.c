@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "device/share.h"
 #include "emulate/driver/driver.h"
+#include "support/random.h"
 #include "support/test.h"
 
 enum { DEVICES = 3 };
@@ -212,6 +213,160 @@ shared_memory_is_the_same_at_each_device(void **state)
     assert_int_equal(emu_fault_count(), 0);
 }
 
+/* ---- strided copies ------------------------------------------------------ */
+
+enum { FIELD_BYTES = 4096 };
+
+/* A rect within the field on both sides, of one, two or three dimensions. */
+static struct uli_device_rect
+draw_rect(struct test_random *random)
+{
+    struct uli_device_rect rect = {.width = test_random_in(random, 1, 40),
+        .height = test_random_in(random, 1, 6),
+        .depth = test_random_in(random, 1, 4)};
+    rect.dst_pitch = rect.width + test_random_in(random, 0, 30);
+    rect.src_pitch = rect.width + test_random_in(random, 0, 30);
+    rect.dst_slice =
+        rect.dst_pitch * (rect.height + test_random_in(random, 0, 2));
+    rect.src_slice =
+        rect.src_pitch * (rect.height + test_random_in(random, 0, 2));
+    return rect;
+}
+
+/* What the field must hold: byte i of src is i mod 251, dst was 255. */
+static void
+expect_rect(const struct uli_device_rect *rect, unsigned char *field)
+{
+    memset(field, 255, FIELD_BYTES);
+    for (int64_t z = 0; z < rect->depth; z++)
+        for (int64_t y = 0; y < rect->height; y++)
+            for (int64_t x = 0; x < rect->width; x++)
+                field[z * rect->dst_slice + y * rect->dst_pitch + x] =
+                    (unsigned char)((z * rect->src_slice + y * rect->src_pitch +
+                                        x) %
+                                    251);
+}
+
+/* From device 0 to device 1, on streams that events order. */
+static void
+rects_travel_in_stream_order(void **state)
+{
+    struct test_random random = {test_seed(70)};
+    unsigned char *src = NULL, *dst = NULL;
+    unsigned char numbers[FIELD_BYTES], back[FIELD_BYTES],
+        expected[FIELD_BYTES];
+    void *stream = NULL;
+    (void)state;
+    for (int i = 0; i < FIELD_BYTES; i++)
+        numbers[i] = (unsigned char)(i % 251);
+    assert_status(cuda()->peer_enable(0, 1), ULYX_SUCCESS);
+    assert_status(cuda()->alloc(0, FIELD_BYTES, (void **)&src), ULYX_SUCCESS);
+    assert_status(cuda()->alloc(1, FIELD_BYTES, (void **)&dst), ULYX_SUCCESS);
+    assert_status(cuda()->stream_create(0, &stream), ULYX_SUCCESS);
+    for (int i = 0; i < 50; i++) {
+        struct uli_device_rect rect = draw_rect(&random);
+        assert_true(uli_device_rect_fits(&rect));
+        memset(back, 255, sizeof(back));
+        assert_status(
+            cuda()->copy(0, src, numbers, FIELD_BYTES, stream), ULYX_SUCCESS);
+        assert_status(
+            cuda()->copy(0, dst, back, FIELD_BYTES, stream), ULYX_SUCCESS);
+        assert_status(
+            cuda()->copy_rect(0, dst, src, &rect, stream), ULYX_SUCCESS);
+        assert_status(
+            cuda()->copy(0, back, dst, FIELD_BYTES, stream), ULYX_SUCCESS);
+        assert_status(cuda()->stream_wait(0, stream), ULYX_SUCCESS);
+        expect_rect(&rect, expected);
+        assert_memory_equal(back, expected, FIELD_BYTES);
+    }
+    assert_int_equal(emu_fault_count(), 0);
+    assert_status(cuda()->stream_destroy(0, stream), ULYX_SUCCESS);
+    assert_status(cuda()->free(0, src), ULYX_SUCCESS);
+    assert_status(cuda()->free(1, dst), ULYX_SUCCESS);
+}
+
+static void
+captured_rects_are_replayed(void **state)
+{
+    const struct uli_device_rect rect = {16, 3, 2, 20, 80, 16, 48};
+    unsigned char *memory = NULL, back[64];
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    (void)state;
+    cudaSetDevice(0);
+    assert_status(cuda()->alloc(0, 512, (void **)&memory), ULYX_SUCCESS);
+    assert_int_equal(cudaStreamCreate(&stream), 0);
+    assert_int_equal(
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), 0);
+    assert_status(cuda()->copy_rect(0, memory, memory + 256, &rect, stream),
+        ULYX_SUCCESS);
+    assert_int_equal(cudaStreamEndCapture(stream, &graph), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(cudaMemsetAsync(memory, 9, 256, stream), 0);
+        assert_int_equal(cudaMemsetAsync(memory + 256, i, 256, stream), 0);
+        assert_int_equal(cudaGraphLaunch(graph, stream), 0);
+        assert_status(
+            cuda()->copy(0, back, memory + 80, 64, stream), ULYX_SUCCESS);
+        assert_status(cuda()->stream_wait(0, stream), ULYX_SUCCESS);
+        for (int b = 0; b < 60; b++) /* the second slice's rows */
+            assert_int_equal(back[b], b % 20 < 16 ? i : 9);
+    }
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+    assert_status(cuda()->free(0, memory), ULYX_SUCCESS);
+    assert_int_equal(emu_fault_count(), 0);
+}
+
+static void
+a_copy_that_a_driver_refuses_is_refused(void **state)
+{
+    unsigned char *memory = NULL;
+    (void)state;
+    cudaSetDevice(0);
+    assert_status(cuda()->alloc(0, 512, (void **)&memory), ULYX_SUCCESS);
+    struct uli_cu_plane plane = {.memory_type = ULI_CU_UNIFIED,
+        .device = (uintptr_t)memory,
+        .pitch = 16};
+    struct uli_cu_copy2d copy = {plane, plane, 16, 2};
+    copy.dst.device += 256;
+    assert_int_equal(do_cuMemcpy2DAsync(&copy, NULL), 0);
+    copy.width_bytes = 17; /* longer than the pitch */
+    assert_int_equal(do_cuMemcpy2DAsync(&copy, NULL), ULI_CU_INVALID_VALUE);
+    struct uli_cu_space space = {.memory_type = ULI_CU_UNIFIED,
+        .device = (uintptr_t)memory,
+        .pitch = 16,
+        .height = 3};
+    struct uli_cu_copy3d slices = {space, space, 16, 2, 2};
+    slices.dst.device += 256;
+    assert_int_equal(do_cuMemcpy3DAsync(&slices, NULL), 0);
+    slices.height = 4; /* than a slice has */
+    assert_int_equal(do_cuMemcpy3DAsync(&slices, NULL), ULI_CU_INVALID_VALUE);
+    assert_status(cuda()->stream_wait(0, NULL), ULYX_SUCCESS);
+    assert_status(cuda()->free(0, memory), ULYX_SUCCESS);
+}
+
+/* The last row of the last slice is the one that leaves its allocation. */
+static void
+a_row_outside_of_its_allocation_is_a_fault(void **state)
+{
+    const struct uli_device_rect rect = {16, 4, 2, 16, 64, 16, 64};
+    const struct emu_config quiet = {
+        .devices = 1, .host_threads = 1, .quiet = true};
+    unsigned char *memory = NULL;
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        assert_int_equal(emu_open(&quiet), 0);
+        assert_status(cuda()->alloc(0, 256, (void **)&memory), ULYX_SUCCESS);
+        assert_status(
+            cuda()->copy_rect(0, memory + 128 + over, memory, &rect, NULL),
+            ULYX_SUCCESS);
+        (void)cuda()->stream_wait(0, NULL);
+        assert_int_equal(emu_fault_count_of(EMU_FAULT_BOUNDS), over);
+        (void)cuda()->free(0, memory);
+        emu_close();
+    }
+}
+
 /* ---- time ---------------------------------------------------------------- */
 
 /* One of two ranks in a call that both refuse: OPEN | CLOSE. */
@@ -289,6 +444,10 @@ static const struct CMUnitTest tests[] = {
     ON_DEVICES(a_capture_is_seen_and_not_disturbed),
     ON_DEVICES(errors_are_named),
     ON_DEVICES(shared_memory_is_the_same_at_each_device),
+    ON_DEVICES(rects_travel_in_stream_order),
+    ON_DEVICES(captured_rects_are_replayed),
+    ON_DEVICES(a_copy_that_a_driver_refuses_is_refused),
+    cmocka_unit_test(a_row_outside_of_its_allocation_is_a_fault),
     ON_DEVICES(a_kernel_waits_for_a_host_that_is_elsewhere),
 };
 

@@ -15,6 +15,73 @@ do_cuMemcpyAsync(uli_cu_ptr dst, uli_cu_ptr src, size_t bytes, void *stream)
         bytes, cudaMemcpyDefault, stream);
 }
 
+/* What a driver refuses: arrays, offsets that are not given as addresses, rows
+ * that run into one another. */
+static bool
+plane_is_good(const struct uli_cu_plane *plane, size_t width)
+{
+    return plane->memory_type == ULI_CU_UNIFIED && plane->device &&
+           !plane->host && !plane->array && plane->pitch >= width &&
+           plane->pitch <= 0x7FFFFFFF;
+}
+
+static bool
+space_is_good(
+    const struct uli_cu_space *space, const struct uli_cu_copy3d *copy)
+{
+    const struct uli_cu_plane plane = {.memory_type = space->memory_type,
+        .host = space->host,
+        .device = space->device,
+        .array = space->array,
+        .pitch = space->pitch};
+    return plane_is_good(&plane, copy->width_bytes) && !space->reserved &&
+           space->height >= copy->height;
+}
+
+int
+do_cuMemcpy2DAsync(const struct uli_cu_copy2d *copy, void *stream)
+{
+    EMU_DRIVER_MAY_FAIL();
+    const struct emu_rect rows = {.height = copy->height,
+        .dst_pitch = copy->dst.pitch,
+        .src_pitch = copy->src.pitch};
+    if (!copy->width_bytes || !copy->height ||
+        !plane_is_good(&copy->src, copy->width_bytes) ||
+        !plane_is_good(&copy->dst, copy->width_bytes))
+        return ULI_CU_INVALID_VALUE;
+    emu_copy_rows((char *)(uintptr_t)copy->dst.device + copy->dst.x_bytes +
+                      copy->dst.y * copy->dst.pitch,
+        (char *)(uintptr_t)copy->src.device + copy->src.x_bytes +
+            copy->src.y * copy->src.pitch,
+        copy->width_bytes, &rows, stream);
+    return 0;
+}
+
+static char *
+first_row(const struct uli_cu_space *space)
+{
+    return (char *)(uintptr_t)space->device + space->x_bytes +
+           (space->z * space->height + space->y) * space->pitch;
+}
+
+int
+do_cuMemcpy3DAsync(const struct uli_cu_copy3d *copy, void *stream)
+{
+    EMU_DRIVER_MAY_FAIL();
+    const struct emu_rect rows = {.height = copy->height,
+        .depth = copy->depth,
+        .dst_pitch = copy->dst.pitch,
+        .dst_slice = copy->dst.pitch * copy->dst.height,
+        .src_pitch = copy->src.pitch,
+        .src_slice = copy->src.pitch * copy->src.height};
+    if (!copy->width_bytes || !copy->height || !copy->depth ||
+        !space_is_good(&copy->src, copy) || !space_is_good(&copy->dst, copy))
+        return ULI_CU_INVALID_VALUE;
+    emu_copy_rows(first_row(&copy->dst), first_row(&copy->src),
+        copy->width_bytes, &rows, stream);
+    return 0;
+}
+
 int
 do_cuMemsetD8Async(
     uli_cu_ptr address, unsigned char value, size_t bytes, void *stream)
