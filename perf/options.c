@@ -100,6 +100,8 @@ static const struct option table[] = {
         "permute, nccl"},
     {NULL, "--memory", TEXT, AT(memory), 0, 0,
         "host, or cuda: the process's current device (host)"},
+    {NULL, "--copy-engine", FLAG, AT(copy_engine), 0, 0,
+        "device memory is moved by copy engines, not by a kernel"},
     {NULL, "--wide", FLAG, AT(wide), 0, 0, "columns min, p99 and cv"},
     {NULL, "--quick", FLAG, AT(quick), 0, 0,
         "one size (8M) and few iterations (10), where -b -e -n are not given"},

@@ -109,6 +109,10 @@ check_memory(struct perf_options *o)
                 versus_names[v], o->cuda ? "host" : "cuda");
             return false;
         }
+    if (o->copy_engine && !o->cuda) {
+        fprintf(stderr, "ulyx_perf: --copy-engine wants --memory cuda\n");
+        return false;
+    }
     return true;
 }
 

@@ -59,7 +59,7 @@ struct perf_options {
     int64_t batch, seq, heads, kv_heads, dim, dim_v, replicated;
     const char *dtype, *operation, *order, *split, *model, *versus, *memory;
     bool cuda; /* from memory */
-    bool quick, csv, wide, dry_run, progress;
+    bool quick, csv, wide, dry_run, progress, copy_engine;
     uint64_t given;      /* bit i: row i of the table was on the line */
     uint64_t operations; /* from operation */
     bool vs[PERF_VERSUS];

@@ -131,6 +131,7 @@ perf_shape_fill(const struct perf_options *options, const struct perf_case *one,
     shape->params.seq_memory = shape->params.head_memory = pointer;
     shape->params.work_split = work;
     shape->params.mask_kind = ULYX_MASK_CAUSAL;
+    shape->params.flags = options->copy_engine ? ULYX_PLAN_COPY_ENGINE : 0;
     shape->params.operations = UINT64_C(1) << one->operation;
     if (one->operation < 2)
         shape->params.operations = 3; /* with the way back, for round trips */

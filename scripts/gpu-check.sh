@@ -193,6 +193,9 @@ done
     sweep "GQA 14/2" 4 $many --heads 14 --kv-heads 2 -o both
     sweep "uneven 30" 4 $many --heads 30 -o both
     sweep "adjoint 32/2" 4 $many --kv-heads 2 -o s2h_adj
+    sweep "copy engines" 4 $many --copy-engine -o both
+    sweep "copy engines, adjoint 32/2" 4 $many --copy-engine --kv-heads 2 \
+        -o s2h_adj
 }
 # NCCL takes two ranks of one card where they pose as two hosts, so this is for
 # its bytes, not for its time.

@@ -139,6 +139,9 @@ enum {
 
 /* The library's progress thread copies for start()ed operations. */
 #define ULYX_PLAN_PROGRESS_THREAD UINT64_C(1)
+/* CUDA, on all ranks: copy engines move the bytes, not multiprocessors. Do not
+ * launch a captured call on a communicator that has failed. */
+#define ULYX_PLAN_COPY_ENGINE UINT64_C(2)
 
 typedef struct {
     size_t size;              /* sizeof(ulyx_plan_params_t), set by the macro */

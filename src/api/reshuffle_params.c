@@ -142,7 +142,7 @@ check_scalars(const ulyx_plan_params_t *given)
     if (given->head_memory != ULYX_POINTER_ANY &&
         given->head_memory != ULYX_POINTER_WINDOW)
         return refuse("head_memory", given->head_memory, "a ULYX_POINTER code");
-    if (given->flags & ~ULYX_PLAN_PROGRESS_THREAD)
+    if (given->flags & ~(ULYX_PLAN_PROGRESS_THREAD | ULYX_PLAN_COPY_ENGINE))
         return uli_error(ULYX_ERR_UNSUPPORTED, "flags is 0x%llx: unknown bits",
             (unsigned long long)given->flags);
     if (given->max_sms < 0)

@@ -102,6 +102,12 @@ enum uli_setting_type {
     X(ULYX_STAGE_BYTES, stage_bytes, BYTES, "256M", 1048576, 1099511627776,    \
         "pinned host memory of a rank for it: chunks are made smaller; "       \
         "rank 0's counts")                                                     \
+    X(ULYX_GPU_MODE, gpu_mode, CHOICE, "kernel|engine", 0, 0,                  \
+        "what moves exchanges on device memory: a kernel, or copy engines, "   \
+        "also for plans without the flag")                                     \
+    X(ULYX_ENGINE_CHUNK, engine_chunk_bytes, BYTES, "4M", 4096, 1073741824,    \
+        "largest chunk of an exchange by copy engines; two a peer lie on the " \
+        "device")                                                              \
     X(ULYX_STREAM_STORES, stream_stores, CHOICE, "auto|on|off", 0, 0,          \
         "streaming stores into windows: auto, on or off")                      \
     X(ULYX_CMA, cma, CHOICE, "auto|on|off", 0, 0,                              \

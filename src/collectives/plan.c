@@ -176,6 +176,9 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
     plan->flags = params->flags;
     ULI_TRY(uli_plan_check_algo(params->algo));
+    if (plan->flags & ULYX_PLAN_COPY_ENGINE && !comm->gpu)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "flags has COPY_ENGINE, which is for device memory only");
     ULI_TRY(uli_layout_create(
         &params->shape, params->docs_q, params->docs_k, &plan->layout));
     ULI_TRY(choose_operations(plan, params->operations));

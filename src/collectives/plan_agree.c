@@ -15,6 +15,7 @@
 #include <string.h>
 #include "base/size.h"
 #include "base/status.h"
+#include "collectives/cuda/plan_engine.h"
 #include "collectives/hier.h"
 #include "collectives/plan.h"
 
@@ -117,6 +118,8 @@ walk(struct list *list, const ulyx_plan_t *plan)
     put(list, plan->exchange.hier ? plan->exchange.hier->chunk_bytes : 0,
         "the chunk of algo hier");
     put(list, plan->slot_limit, "slot_bytes");
+    put(list, uli_plan_engine_chunk(plan),
+        "the chunk of copy engines (0: the kernel)");
     for (int i = 0; i < shape->nparts; i++)
         for (int p = 0; shape->parts[i].splits && p < shape->nranks; p++)
             put(list, shape->parts[i].splits[p], "parts[%d].splits[%d]", i, p);

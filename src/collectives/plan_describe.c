@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "collectives/cuda/plan_engine.h"
 #include "collectives/cuda/plan_gpu.h"
 #include "collectives/cuda/plan_packed.h"
 #include "collectives/hier.h"
@@ -108,7 +109,11 @@ add_device_operation(struct line *line, const ulyx_plan_t *plan, int op)
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         peers += p != plan->comm->rank &&
                  (plan->room[op].in[p].items || plan->room[op].out[p].items);
-    if (!peers)
+    if (plan->gpu->engine && !table->slots) {
+        char text[200];
+        uli_plan_engine_describe_operation(plan, op, text, sizeof(text));
+        add(line, "; %s: %s", uli_operation_name(op), text);
+    } else if (!peers)
         add(line, "; %s: nothing between ranks", uli_operation_name(op));
     else
         add(line, "; %s: %d %s, tiles of %lld bytes", uli_operation_name(op),
@@ -170,8 +175,16 @@ add_algo(struct line *line, const ulyx_plan_t *plan)
         return;
     }
     if (plan->gpu) {
+        if (plan->gpu->engine) {
+            uli_plan_engine_describe(plan, text, sizeof(text));
+            add(line, "engine on device memory (%s)", text);
+            return;
+        }
         uli_plan_gpu_describe(plan->gpu, text, sizeof(text));
-        add(line, "direct on device memory (%s)", text);
+        add(line, "direct on device memory (%s", text);
+        if (uli_plan_engine_wanted(plan))
+            add(line, "; no copy engines: %s", uli_plan_engine_refused(plan));
+        add(line, ")");
         return;
     }
     add(line, "%s (", uli_algo_name(plan->algo));

@@ -38,8 +38,8 @@ FAULTS = [
      "if (!block_awaits(c, ULI_GPU_AWAITS_READY))",
      "if (false)"),
     ("WORDS_WITHOUT_ACQUIRE", WORDS,
-     "ptx_ld_acquire_sys_u64(word) < c.n;",
-     "ptx_ld_relaxed_sys_u64(word) < c.n;"),
+     "ptx_ld_acquire_sys_u64(word) < value;",
+     "ptx_ld_relaxed_sys_u64(word) < value;"),
     ("BLOCK_ENDS_BEFORE_ITS_WARPS", KERNEL,
      "ok = __syncthreads_and(ok) != 0;",
      "ok = true;"),
@@ -75,9 +75,9 @@ def planted(number, statement, instead):
     if statement.startswith("bool last = "):
         rest = statement[len("bool last = "):]
         return f"bool last = {test} || {rest}"
-    if statement.endswith("< c.n;"):
-        return f"({test} ? {instead[:-len(' < c.n;')]} : " \
-            f"{statement[:-len(' < c.n;')]}) < c.n;"
+    if statement.endswith("< value;"):
+        return f"({test} ? {instead[:-len(' < value;')]} : " \
+            f"{statement[:-len(' < value;')]}) < value;"
     return f"{{ if ({test}) {{ {instead} }} else {{ {statement} }} }}"
 
 

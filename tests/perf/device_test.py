@@ -62,6 +62,17 @@ class Device(ToolCase):
         row, = self.rows("-g", "2", "-o", "h2s", "-z", "1", "--vs", "copy")
         self.assertRegex(row["vs_copy"], r"^\d") # copies take no virtual time
 
+    def test_by_copy_engines(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report")
+            self.rows("-t", "2", "-o", "s2h_adj", "--kv-heads", "1", "-b",
+                      "64K", "-e", "64K", "--copy-engine", "-J", path)
+            with open(path, encoding="utf-8") as file:
+                result, = json.load(file)["results"]
+        self.assertEqual(result["nwrong"], 0)
+        self.assertIn("engine on device memory (copy engines, by the plan's "
+                      "flag", result["plan"])
+
     def test_wrong_data_are_told(self):
         done = run(PERF, *TINY, "-t", "2", "-o", "s2h", "--csv", timeout=200,
                    PERF_TEST_FAULT="element", **FEW)

@@ -82,6 +82,7 @@ class GpuCheck(unittest.TestCase):
 
     def test_comparators_belong_to_a_memory(self):
         for words, part in ((["--vs", "copy"], "--memory cuda"),
+                            (["--copy-engine"], "--memory cuda"),
                             (["--memory", "cuda", "--vs", "memcpy"],
                              "--memory host"),
                             (["--memory", "disk"], "known: host cuda")):

@@ -3,7 +3,7 @@
  * The exchange's kernels where the library was built without CUDA. Nothing else
  * knows: the host part of device memory is built always.
  */
-#include "collectives/cuda/exchange_gpu.h"
+#include "collectives/cuda/engine_gpu.h"
 
 enum { NOT_SUPPORTED = 801 }; /* a cudaError_t */
 
@@ -32,5 +32,18 @@ int
 uli_gpu_multiprocessors(int32_t *count_p)
 {
     (void)count_p;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_engine_launch(const struct uli_engine_args *args, void *stream)
+{
+    (void)args, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_engine_prepare(void)
+{
     return NOT_SUPPORTED;
 }

@@ -61,7 +61,8 @@ struct uli_gpu_words {
     uint64_t gone; /* the first call that the peer takes no part in, as it has
                     * destroyed its plan; 0 = none. ready and done are at their
                     * end then */
-    uint64_t pad[ULI_GPU_LINE / 8 - 3];
+    uint64_t filled, consumed; /* by copy engines (engine_gpu.h) */
+    uint64_t pad[ULI_GPU_LINE / 8 - 5];
     uint64_t records[2][ULI_GPU_RECORD_WORDS];
 };
 
@@ -88,14 +89,17 @@ struct uli_gpu_state {
     uint64_t verdict; /* first call that moved nothing with some peer, until
                        * the report has it, or without one the host */
     uint32_t blocks;  /* of the call in flight that have ended their part */
+    uint64_t entered; /* calls by copy engines, failed ones too */
 };
 
 /* What the host reads of it: in mapped host memory, stored by the device. */
 struct uli_gpu_report {
-    uint64_t begun, ended; /* n of the last call that has */
-    uint64_t failed;       /* as of the state */
-    uint64_t verdict;      /* of the last call that has one; the state's is
-                            * cleared */
+    uint64_t begun, ended;  /* n of the last call that has */
+    uint64_t failed;        /* as of the state */
+    uint64_t verdict;       /* of the last call that has one; the state's is
+                             * cleared */
+    uint64_t entered, left; /* calls by copy engines that streams have reached,
+                             * and gone past */
 };
 
 /* One peer, as this rank reaches it. */

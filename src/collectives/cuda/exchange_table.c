@@ -102,15 +102,6 @@ offset_of(const struct build *b, int32_t tensor, enum uli_side side,
            place->head * strides[2];
 }
 
-/* Runs one after another. */
-static void
-packed_strides(const int64_t extent[3], int64_t run_bytes, int64_t stride[3])
-{
-    stride[2] = run_bytes;
-    stride[1] = stride[2] * extent[2];
-    stride[0] = stride[1] * extent[1];
-}
-
 /* Takes the next place of a share in a pair's slot. */
 static int64_t
 take_slot(struct build *b, int32_t peer, int64_t bytes)
@@ -118,16 +109,6 @@ take_slot(struct build *b, int32_t peer, int64_t bytes)
     int64_t at = b->slot_at[peer];
     b->slot_at[peer] = at + uli_round_up(bytes, ULI_GPU_SLOT_ALIGN);
     return at;
-}
-
-static uint64_t
-align_of(const int64_t extent[3], int64_t offset, const int64_t stride[3])
-{
-    uint64_t bits = (uint64_t)offset;
-    for (int d = 0; d < 3; d++)
-        if (extent[d] > 1)
-            bits |= (uint64_t)stride[d];
-    return bits;
 }
 
 /* ---- copies and zeros ---------------------------------------------------- */
@@ -158,22 +139,6 @@ make_box(
     uli_box_normalize(box);
 }
 
-static void
-item_of_box(struct uli_gpu_item *item, const struct uli_box *box)
-{
-    memcpy(item->extent, box->extent, sizeof(item->extent));
-    item->run = box->run_bytes;
-    item->dst_offset = box->dst_offset;
-    item->src_offset = box->src_offset;
-    memcpy(item->dst_stride, box->dst_stride, sizeof(item->dst_stride));
-    memcpy(item->src_stride, box->src_stride, sizeof(item->src_stride));
-    item->align = (uint64_t)item->run |
-                  align_of(item->extent, item->dst_offset, item->dst_stride);
-    if (item->kind == ULI_GPU_COPY)
-        item->align |=
-            align_of(item->extent, item->src_offset, item->src_stride);
-}
-
 static bool
 add_copy(struct build *b, const struct uli_move *move)
 {
@@ -187,13 +152,13 @@ add_copy(struct build *b, const struct uli_move *move)
     if (b->table.slots && src != me) {
         item->src_slot = 1;
         box.src_offset = take_slot(b, src, uli_box_bytes(&box));
-        packed_strides(box.extent, box.run_bytes, box.src_stride);
+        uli_gpu_packed_strides(box.extent, box.run_bytes, box.src_stride);
     } else if (b->table.slots && item->dst_rank != me) {
         item->dst_slot = 1;
         box.dst_offset = take_slot(b, item->dst_rank, uli_box_bytes(&box));
-        packed_strides(box.extent, box.run_bytes, box.dst_stride);
+        uli_gpu_packed_strides(box.extent, box.run_bytes, box.dst_stride);
     }
-    item_of_box(item, &box);
+    uli_gpu_item_of_box(item, &box);
     return true;
 }
 
@@ -205,7 +170,7 @@ add_zero(struct build *b, const struct uli_move *move)
     if (!item)
         return false;
     make_box(b, move, &box);
-    item_of_box(item, &box);
+    uli_gpu_item_of_box(item, &box);
     return true;
 }
 
@@ -240,13 +205,6 @@ make_sum(struct build *b, const struct uli_move *move, struct uli_sum *sum)
     uli_plan_normalize_sum(sum, b->stride);
 }
 
-/* In elements; an odd number when some are not whole. */
-static uint64_t
-element_align(uint64_t bytes, int64_t element)
-{
-    return bytes % (uint64_t)element ? 1 : bytes / (uint64_t)element;
-}
-
 static void
 fill_source(struct build *b, const struct uli_move *move,
     const struct uli_sum *sum, int32_t s, struct uli_gpu_source *source)
@@ -261,7 +219,7 @@ fill_source(struct build *b, const struct uli_move *move,
         source->slot = 1;
         source->offset = take_slot(b, source->rank,
             run_bytes * sum->extent[0] * sum->extent[1] * sum->extent[2]);
-        packed_strides(sum->extent, run_bytes, source->stride);
+        uli_gpu_packed_strides(sum->extent, run_bytes, source->stride);
     }
 }
 
@@ -275,26 +233,10 @@ add_sum(struct build *b, const struct uli_move *move)
     if (!item || !sources)
         return false;
     make_sum(b, move, &sum);
-    memcpy(item->extent, sum.extent, sizeof(item->extent));
-    item->run = sum.run;
-    item->dst_offset = sum.dst_offset;
-    memcpy(item->dst_stride, sum.dst_stride, sizeof(item->dst_stride));
-    item->dtype = sum.dtype;
-    item->partial_dtype = sum.partial_dtype;
     item->first_source = first;
-    item->nsources = sum.nsources;
-    int64_t element = uli_dtype_size(sum.dtype);
-    item->align =
-        (uint64_t)sum.run |
-        element_align(
-            align_of(sum.extent, sum.dst_offset, sum.dst_stride), element);
-    element = uli_dtype_size(sum.partial_dtype);
-    for (int32_t s = 0; s < sum.nsources; s++) {
+    for (int32_t s = 0; s < sum.nsources; s++)
         fill_source(b, move, &sum, s, &sources[s]);
-        item->align |= element_align(
-            align_of(sum.extent, sources[s].offset, sources[s].stride),
-            element);
-    }
+    uli_gpu_item_of_sum(item, &sum, sources);
     b->table.sums = true;
     return true;
 }
@@ -319,8 +261,8 @@ add_share(struct build *b, const struct uli_move *move)
         }
     item->dst_slot = 1;
     box.dst_offset = take_slot(b, item->dst_rank, uli_box_bytes(&box));
-    packed_strides(box.extent, box.run_bytes, box.dst_stride);
-    item_of_box(item, &box);
+    uli_gpu_packed_strides(box.extent, box.run_bytes, box.dst_stride);
+    uli_gpu_item_of_box(item, &box);
     return true;
 }
 

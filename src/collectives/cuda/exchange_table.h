@@ -30,6 +30,19 @@ ulyx_status_t uli_gpu_table_build(
     const struct uli_gpu_table_params *params, struct uli_gpu_table *table_p);
 void uli_gpu_table_free(struct uli_gpu_table *table);
 
+/* ---- items (exchange_item.c) --------------------------------------------- */
+
+/* Strides of runs one after another. */
+void uli_gpu_packed_strides(
+    const int64_t extent[3], int64_t run_bytes, int64_t stride[3]);
+/* The rectangle of a copy or of zeros, whose kind is set, of a normalized
+ * box. */
+void uli_gpu_item_of_box(struct uli_gpu_item *item, const struct uli_box *box);
+/* The same of a normalized sum; the sources' offsets and strides are those of
+ * source[sum->nsources]. */
+void uli_gpu_item_of_sum(struct uli_gpu_item *item, const struct uli_sum *sum,
+    const struct uli_gpu_source source[]);
+
 /* Gives the items their tiles, for so many workers (exchange_room.c). */
 void uli_gpu_table_cut(struct uli_gpu_table *table, int64_t workers);
 

@@ -51,13 +51,13 @@ fail(const struct call &c, uint64_t status, uint64_t phase, int32_t peer)
         ptx_st_release_sys_u64(&c.args->report->failed, cause);
 }
 
-/* One thread: waits until a peer's word has reached n. False: the call has
- * failed, here or elsewhere. */
+/* One thread: waits until a peer's word has reached a value. False: the call
+ * has failed, here or elsewhere. */
 static __device__ bool
-await_word(
-    const struct call &c, const uint64_t *word, uint64_t phase, int32_t peer)
+await_value(const struct call &c, const uint64_t *word, uint64_t value,
+    uint64_t phase, int32_t peer)
 {
-    for (int polls = 0; ptx_ld_acquire_sys_u64(word) < c.n; polls++) {
+    for (int polls = 0; ptx_ld_acquire_sys_u64(word) < value; polls++) {
         if (stopped(c))
             return false;
         if (ptx_globaltimer_ns() - c.start_ns > c.args->timeout_ns) {
@@ -68,6 +68,14 @@ await_word(
             ptx_nanosleep(POLL_SLEEP_NS);
     }
     return true;
+}
+
+/* The same of a word that counts calls. */
+static __device__ bool
+await_word(
+    const struct call &c, const uint64_t *word, uint64_t phase, int32_t peer)
+{
+    return await_value(c, word, c.n, phase, peer);
 }
 
 static __device__ const uint64_t *

@@ -17,6 +17,7 @@
 #include <time.h>
 #include "base/size.h"
 #include "base/status.h"
+#include "collectives/cuda/plan_engine.h"
 #include "collectives/cuda/residency.h"
 #include "comm/gpu.h"
 #include "device/cuda_context.h"
@@ -56,6 +57,12 @@ load_kernels(struct uli_plan_gpu *gpu, int32_t *blocks_per_sm_p)
     return uli_cuda_leave(status);
 }
 
+static bool
+takes_engine(const ulyx_plan_t *plan)
+{
+    return uli_plan_engine_wanted(plan) && !uli_plan_engine_refused(plan);
+}
+
 /* As many blocks as the hint or setting says, if they may wait for others;
  * else fewer is no help. */
 static ulyx_status_t
@@ -76,7 +83,8 @@ choose_blocks(ulyx_plan_t *plan, int32_t max_sms)
     sms = uli_min(sms, uli_max(gpu->multiprocessors / sharers, 1));
     gpu->shares_device = here > 1;
     gpu->blocks = (int32_t)sms;
-    if (uli_residency_claim(gpu->device, capacity, sms))
+    /* Of copy engines nothing waits but single warps. */
+    if (!takes_engine(plan) && uli_residency_claim(gpu->device, capacity, sms))
         gpu->claimed = (int32_t)sms;
     return ULYX_SUCCESS;
 }
@@ -134,9 +142,13 @@ take_pieces(ulyx_plan_t *plan)
     int64_t at = 0, n = gpu->nranks;
     take(&at, n, (int64_t)sizeof(struct uli_gpu_words)); /* words at 0 */
     gpu->slots_at = take(&at, 2 * n, plan->slot_limit);
+    if (gpu->engine)
+        gpu->engine->landing_at = take(&at, 1, gpu->engine->landing_bytes);
     gpu->state_at = take(&at, 1, (int64_t)sizeof(struct uli_gpu_state));
     gpu->peers_at = take(&at, n, (int64_t)sizeof(struct uli_gpu_peer));
     gpu->tables_at = take(&at, 1, gpu->tables_bytes);
+    if (gpu->engine)
+        gpu->engine->tables_at = take(&at, 1, gpu->engine->tables_bytes);
     ULI_TRY(uli_gpu_arena_alloc(plan->comm, at, &gpu->piece));
     ULI_TRY(uli_arena_alloc(
         plan->comm, n * (int64_t)sizeof(uint64_t), &gpu->marks));
@@ -165,6 +177,8 @@ uli_plan_gpu_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     ULI_TRY(choose_blocks(plan, params->max_sms));
     ULI_TRY(uli_plan_gpu_measure(plan));
+    if (takes_engine(plan))
+        ULI_TRY(uli_plan_engine_prepare(plan, params->bytes_in_flight));
     ULI_TRY(take_pinned(plan->comm, gpu, uli_layout_has_tables(plan->layout)));
     return take_pieces(plan);
 }
@@ -217,6 +231,8 @@ upload(ulyx_plan_t *plan)
     if (status == ULYX_SUCCESS)
         status = uli_gpu_upload(plan->comm, base + gpu->tables_at,
             gpu->buffers[0], gpu->tables_bytes);
+    if (status == ULYX_SUCCESS && gpu->engine)
+        status = uli_plan_engine_complete(plan, peers);
     free(peers);
     return status;
 }
@@ -330,7 +346,8 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
             "plan destroy: a call is in flight on device %d: wait for its "
             "stream",
             gpu->device);
-    (void)uli_plan_gpu_verdict(plan); /* what no execute will report: logged */
+    /* What no execute will report is logged. */
+    (void)uli_plan_gpu_verdict(plan, uli_plan_gpu_noted(gpu));
     /* On a failed communicator nobody starts a call any more. */
     if (uli_comm_check(comm) == ULYX_SUCCESS)
         ULI_TRY(tell_peers(plan));
@@ -366,6 +383,7 @@ uli_plan_gpu_destroy(ulyx_comm_t *comm, struct uli_plan_gpu *gpu)
             (void)gpu->ops->event_destroy(gpu->device, gpu->copied[b]);
     if (gpu->pinned)
         (void)gpu->ops->host_free(gpu->device, gpu->pinned);
+    uli_plan_engine_destroy(gpu, gpu->engine);
     uli_gpu_scratch_free(&gpu->scratch);
     free(gpu->their_marks);
     free(gpu->nodes);

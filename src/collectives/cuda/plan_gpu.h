@@ -31,6 +31,8 @@ struct uli_gpu_op {
     struct uli_gpu_args args;   /* of every call, but for its tensors */
 };
 
+struct uli_plan_engine;
+
 struct uli_plan_gpu {
     struct uli_list node; /* comm->gpu->plans */
     ulyx_plan_t *plan;    /* NULL in a grave */
@@ -55,7 +57,8 @@ struct uli_plan_gpu {
     uli_strides_t **strides; /* [nranks] */
     struct uli_gpu_op op[ULYX_OPERATIONS];
 
-    int32_t blocks;  /* of a launch that moves */
+    struct uli_plan_engine *engine; /* of the copy-engine mode, or NULL */
+    int32_t blocks;                 /* of a launch that moves */
     int32_t claimed; /* blocks that may wait, 0: three launches a call */
     int32_t multiprocessors;
     bool shares_device; /* with another rank of this process */
@@ -123,8 +126,10 @@ void uli_plan_gpu_look(struct uli_plan_gpu *gpu);
 void uli_plans_gpu_look(ulyx_comm_t *comm);
 /* What a verdict (ULI_GPU_CAUSE) means to `rank`, as an error. */
 ulyx_status_t uli_gpu_verdict_error(uint64_t word, int32_t rank);
-/* The error of the last call that had one, once; SUCCESS if there is none. */
-ulyx_status_t uli_plan_gpu_verdict(ulyx_plan_t *plan);
+/* What the device has noted of the last call that had an error, and that error,
+ * once; SUCCESS if there is none. */
+uint64_t uli_plan_gpu_noted(const struct uli_plan_gpu *gpu);
+ulyx_status_t uli_plan_gpu_verdict(ulyx_plan_t *plan, uint64_t word);
 /* Have enqueued calls not ended? Graphs count while they run. Never waits. */
 bool uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu);
 /* For comm->gpu->in_flight. */

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/status.h"
-#include "collectives/cuda/plan_gpu.h"
+#include "collectives/cuda/plan_engine.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 
@@ -111,14 +111,16 @@ broken(ulyx_plan_t *plan, ulyx_status_t status)
 
 /* The first launch may fail for the stream's sake; peers are told then. */
 static ulyx_status_t
-enqueue(
-    ulyx_plan_t *plan, struct uli_gpu_args *args, void *stream, bool *begun_p)
+enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
+    struct uli_gpu_args *args, void *stream, bool *begun_p)
 {
     struct uli_plan_gpu *gpu = plan->gpu;
     int32_t waiting = gpu->claimed ? ULI_GPU_THREADS : 32;
     *begun_p = false;
     if (args->slots)
         return uli_plan_gpu_launch(gpu, args, ULI_GPU_ALL, 1, waiting, stream);
+    if (gpu->engine)
+        return uli_plan_engine_enqueue(plan, operation, args, stream, begun_p);
     if (gpu->claimed)
         return uli_plan_gpu_launch(
             gpu, args, ULI_GPU_ALL, gpu->blocks, ULI_GPU_THREADS, stream);
@@ -184,7 +186,7 @@ start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
         return capturing ? status : refuse(plan, operation, status);
     struct uli_gpu_args args = gpu->op[operation].args;
     set_tensors(plan, operation, &args);
-    status = enqueue(plan, &args, stream, &begun);
+    status = enqueue(plan, operation, &args, stream, &begun);
     if (status != ULYX_SUCCESS && !begun && !capturing)
         return refuse(plan, operation, status);
     if (status != ULYX_SUCCESS)
@@ -198,11 +200,13 @@ uli_plan_gpu_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
 {
     ULI_TRY(uli_exchange_take(&plan->exchange));
     uli_plan_gpu_look(plan->gpu);
+    /* Of earlier calls, though this one may end before it is looked at. */
+    uint64_t noted = uli_plan_gpu_noted(plan->gpu);
     ulyx_status_t status = uli_comm_check(plan->comm);
     if (status == ULYX_SUCCESS)
         status = start(plan, operation, src, dst, stream);
     if (status == ULYX_SUCCESS)
-        status = uli_plan_gpu_verdict(plan);
+        status = uli_plan_gpu_verdict(plan, noted);
     atomic_store(&plan->exchange.busy, false);
     return status;
 }

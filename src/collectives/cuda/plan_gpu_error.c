@@ -6,7 +6,7 @@
  */
 #include <stdio.h>
 #include "base/status.h"
-#include "collectives/cuda/plan_gpu.h"
+#include "collectives/cuda/plan_engine.h"
 #include "comm/gpu.h"
 
 /* The device stores them. */
@@ -100,11 +100,16 @@ uli_gpu_verdict_error(uint64_t word, int32_t rank)
         cause.call, cause.peer);
 }
 
+uint64_t
+uli_plan_gpu_noted(const struct uli_plan_gpu *gpu)
+{
+    return noted(&gpu->report->verdict);
+}
+
 ulyx_status_t
-uli_plan_gpu_verdict(ulyx_plan_t *plan)
+uli_plan_gpu_verdict(ulyx_plan_t *plan, uint64_t word)
 {
     struct uli_plan_gpu *gpu = plan->gpu;
-    uint64_t word = noted(&gpu->report->verdict);
     if (word == gpu->verdict_seen)
         return ULYX_SUCCESS;
     gpu->verdict_seen = word;
@@ -118,6 +123,9 @@ uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu)
 {
     if (atomic_load(&gpu->enqueued) &&
         gpu->ops->event_test(gpu->device, gpu->ended) == ULYX_IN_PROGRESS)
+        return true;
+    /* Copies go on in a stream whose kernels have left. */
+    if (noted(&gpu->report->entered) != noted(&gpu->report->left))
         return true;
     /* Of a replay nothing is known but what its kernels say; one that leaves
      * because of a failure says no end. */
@@ -147,6 +155,7 @@ uli_plan_gpu_bytes(const struct uli_plan_gpu *gpu)
 {
     return (int64_t)sizeof(*gpu) + gpu->piece.bytes + gpu->marks.bytes +
            gpu->pinned_bytes +
+           (gpu->engine ? uli_plan_engine_bytes(gpu->engine, gpu->nranks) : 0) +
            gpu->nranks * (int64_t)(sizeof(void *) * 2 + sizeof(int32_t));
 }
 
