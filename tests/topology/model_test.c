@@ -232,6 +232,74 @@ predictions_are_near_a_simulation(void **state)
     assert_true(sum / ROWS <= 0.10);
 }
 
+/* The same for operations and limits of peers: 64 ranks on 8 nodes, q, k and v
+ * of 64 heads, rows tokens a rank, dimension 64, 16 bits. */
+static void
+operations_and_limits_are_near_a_simulation(void **state)
+{
+    enum { S2H, H2S, S2H_ADJ, H2S_ADJ };
+    static const struct {
+        int operation;
+        enum uli_algo algo;
+        int64_t peers, kv_heads, rows;
+        double us;
+    } rows[] = {{S2H, ULI_ALGO_PAIRWISE, 1, 64, 3, 245.3},
+        {S2H, ULI_ALGO_PAIRWISE, 1, 64, 171, 457.7},
+        {S2H, ULI_ALGO_PAIRWISE, 1, 64, 683, 1671.7},
+        {S2H, ULI_ALGO_PAIRWISE, 2, 64, 683, 957.8},
+        {S2H, ULI_ALGO_PAIRWISE, 4, 64, 43, 76.6},
+        {S2H, ULI_ALGO_PAIRWISE, 4, 64, 683, 676.8},
+        {S2H, ULI_ALGO_PAIRWISE, 8, 64, 3, 38.1},
+        {S2H, ULI_ALGO_PAIRWISE, 8, 64, 43, 46.2},
+        {S2H, ULI_ALGO_PAIRWISE, 8, 64, 683, 441.0},
+        {S2H, ULI_ALGO_PAIRWISE, 16, 64, 171, 97.5},
+        {S2H, ULI_ALGO_PAIRWISE, 32, 64, 683, 359.1},
+        {H2S, ULI_ALGO_PAIRWISE, 8, 8, 43, 39.9},
+        {H2S, ULI_ALGO_PAIRWISE, 8, 8, 683, 346.8},
+        {H2S_ADJ, ULI_ALGO_PAIRWISE, 8, 8, 683, 371.9},
+        {S2H_ADJ, ULI_ALGO_PAIRWISE, 8, 8, 683, 541.5},
+        {S2H_ADJ, ULI_ALGO_DIRECT, 8, 8, 43, 42.6},
+        {H2S_ADJ, ULI_ALGO_DIRECT, 8, 8, 171, 85.1},
+        {S2H, ULI_ALGO_HIER, 8, 8, 683, 185.2},
+        {H2S, ULI_ALGO_HIER, 8, 8, 43, 17.2},
+        {H2S, ULI_ALGO_HIER, 8, 8, 683, 180.2},
+        {S2H_ADJ, ULI_ALGO_HIER, 8, 8, 43, 21.2},
+        {S2H_ADJ, ULI_ALGO_HIER, 8, 8, 683, 234.7},
+        {H2S_ADJ, ULI_ALGO_HIER, 8, 8, 171, 96.5},
+        {H2S_ADJ, ULI_ALGO_HIER, 8, 8, 683, 366.5}};
+    static const int operations[] = {ULYX_SEQ_TO_HEAD, ULYX_HEAD_TO_SEQ,
+        ULYX_SEQ_TO_HEAD_ADJOINT, ULYX_HEAD_TO_SEQ_ADJOINT};
+    const struct numbers n = {
+        0.5e-6, 0.35e-6, 1 / 360e9, 4e-6, 0.35e-6, 1 / 46e9, 0, 8, 8};
+    (void)state;
+    double worst = 0, sum = 0;
+    enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+    for (int i = 0; i < ROWS; i++) {
+        struct uli_demand_shape shape = {8, 8, 64 * rows[i].rows, 1, 64,
+            rows[i].kv_heads, 64, 2, ULI_MODEL_NVLINK};
+        struct uli_model model = make_model(&n);
+        struct uli_demand x;
+        struct uli_schedule s;
+        struct uli_prediction p;
+        model.peers = rows[i].peers;
+        assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
+        assert_status(uli_schedule_build(&x, operations[rows[i].operation],
+                          &model, rows[i].algo, 1, &s),
+            ULYX_SUCCESS);
+        uli_model_evaluate(&model, &s, &p);
+        uli_demand_destroy(&x);
+        double error = p.time_s * 1e6 / rows[i].us - 1;
+        if (fabs(error) > 0.12)
+            fail_msg("row %d: %.1f us, simulated %.1f", i, p.time_s * 1e6,
+                rows[i].us);
+        worst = fmax(worst, fabs(error));
+        sum += fabs(error);
+    }
+    fprintf(
+        stderr, "mean %.1f %%, worst %.1f %%\n", 100 * sum / ROWS, 100 * worst);
+    assert_true(sum / ROWS <= 0.06);
+}
+
 /* ---- flows against all pairs --------------------------------------------- */
 
 static struct uli_demand
@@ -511,6 +579,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bruck_is_a_chain_of_phases),
     cmocka_unit_test(chunks_overlap_phases),
     cmocka_unit_test(predictions_are_near_a_simulation),
+    cmocka_unit_test(operations_and_limits_are_near_a_simulation),
     cmocka_unit_test(flows_are_sums_over_pairs),
     cmocka_unit_test(heads_are_given_once_and_partials_are_wide),
     cmocka_unit_test(the_limit_of_peers_is_the_models),
