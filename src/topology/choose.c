@@ -4,11 +4,11 @@
  */
 #include "topology/choose.h"
 
+#include "base/log.h"
+#include "base/status.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include "base/log.h"
-#include "base/status.h"
 
 enum { PARTS_MAX = 16 };
 
@@ -297,9 +297,10 @@ uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
     else
         ULI_TRY(find_best(planner, x, possible(x), &c.best));
     c.algo = c.best.algo;
-    ULI_TRY(find_best(planner, x, possible(x) & ~bit(c.algo), &c.other));
-    if (!settled)
+    if (!settled) {
+        ULI_TRY(find_best(planner, x, possible(x) & ~bit(c.algo), &c.other));
         say_by_model(&c, &planner->model, x, assumed);
+    }
     *choice_p = c;
     return ULYX_SUCCESS;
 }

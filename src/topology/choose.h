@@ -46,7 +46,7 @@ struct uli_estimate {
     struct uli_prediction predictions[ULYX_OPERATIONS];
 };
 
-/* What was chosen, and the best of the others. */
+/* What was chosen and, where the model has done so, the best of the others. */
 struct uli_choice {
     enum uli_algo algo;
     struct uli_estimate best, other;

@@ -10,11 +10,11 @@
  */
 #include "topology/schedule.h"
 
+#include "base/size.h"
+#include "base/status.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/size.h"
-#include "base/status.h"
 
 const char *
 uli_algo_name(enum uli_algo algo)
@@ -144,26 +144,35 @@ choose_wire(struct builder *b, bool on_rails)
         b->congestion *= fmax(1, b->x->ranks_per_node / b->model->nics);
 }
 
-/* Keeps the flow that takes longest, over all ranks. */
+/* The flow that takes longest over all ranks, and how long. */
+struct kept {
+    struct uli_flow flow;
+    double busy_s;
+};
+
+/* Ranks are mostly alike, so what is the same as the longest is passed over. */
 static void
-offer(const struct builder *b, struct uli_flow *kept,
-    enum uli_model_class class, double messages, double bytes)
+offer(const struct builder *b, struct kept *kept, double messages, double bytes)
 {
-    bool inside = class == b->x->local;
-    struct uli_flow flow = {
-        class, bytes > 0 ? messages : 0, bytes, inside ? 1 : b->congestion, 0};
-    if (uli_model_occupancy(b->model, &flow) >
-        uli_model_occupancy(b->model, kept))
-        *kept = flow;
+    struct uli_flow flow = kept->flow;
+    flow.messages = bytes > 0 ? messages : 0;
+    flow.bytes = bytes;
+    flow.congestion = flow.class == b->x->local ? 1 : b->congestion;
+    if (flow.messages == kept->flow.messages && bytes == kept->flow.bytes)
+        return;
+    double busy_s = uli_model_occupancy(b->model, &flow);
+    if (busy_s > kept->busy_s)
+        *kept = (struct kept){flow, busy_s};
 }
 
 static void
-set_phase(struct uli_phase *phase, const char *name,
-    const struct uli_flow *flows, int32_t nflows)
+set_phase(struct uli_phase *phase, const char *name, const struct kept *kept,
+    int32_t nflows)
 {
     phase->name = name;
     phase->nflows = nflows;
-    memcpy(phase->flows, flows, (size_t)nflows * sizeof(*flows));
+    for (int32_t i = 0; i < nflows; i++)
+        phase->flows[i] = kept[i].flow;
 }
 
 /* The ranks that rank r sends to by wire: those whose place is r's modulo the
@@ -207,18 +216,18 @@ build_direct(struct builder *b, struct uli_schedule *s, bool pairwise)
 {
     const struct uli_demand *x = b->x;
     const struct sum *all = &b->sums.all;
-    struct uli_flow flows[4] = {{.class = x->local}, {.class = x->local},
-        {.class = b->wire}, {.class = b->wire}};
+    struct kept flows[4] = {{.flow.class = x->local}, {.flow.class = x->local},
+        {.flow.class = b->wire}, {.flow.class = b->wire}};
     for (int32_t r = 0; r < x->nranks; r++) {
         const struct sum *node = &b->sums.nodes[x->node[r]];
         double sends = sends_of(&b->f, r), reads = reads_of(&b->f, r);
-        offer(b, &flows[0], x->local, node->readers - (reads > 0),
+        offer(b, &flows[0], node->readers - (reads > 0),
             sends * (node->reads - reads));
-        offer(b, &flows[1], x->local, node->senders - (sends > 0),
+        offer(b, &flows[1], node->senders - (sends > 0),
             reads * (node->sends - sends));
-        offer(b, &flows[2], b->wire, all->readers - node->readers,
+        offer(b, &flows[2], all->readers - node->readers,
             sends * (all->reads - node->reads));
-        offer(b, &flows[3], b->wire, all->senders - node->senders,
+        offer(b, &flows[3], all->senders - node->senders,
             reads * (all->sends - node->sends));
     }
     s->nphases = 1;
@@ -226,7 +235,7 @@ build_direct(struct builder *b, struct uli_schedule *s, bool pairwise)
         s->wire_bytes +=
             b->sums.nodes[n].sends * (all->reads - b->sums.nodes[n].reads);
     for (int32_t i = 2; pairwise && i < 4; i++)
-        hold_back(b, s->wire_bytes / x->nranks, &flows[i]);
+        hold_back(b, s->wire_bytes / x->nranks, &flows[i].flow);
     set_phase(&s->phases[0], pairwise ? "pairwise" : "direct", flows, 4);
 }
 
@@ -235,9 +244,11 @@ build_hier(struct builder *b, struct uli_schedule *s)
 {
     const struct uli_demand *x = b->x;
     const struct sum *all = &b->sums.all;
-    struct uli_flow gather[2] = {{.class = x->local}, {.class = x->local}};
-    struct uli_flow wire[2] = {{.class = b->wire}, {.class = b->wire}};
-    struct uli_flow spread[2] = {{.class = x->local}, {.class = x->local}};
+    struct kept gather[2] = {
+        {.flow.class = x->local}, {.flow.class = x->local}};
+    struct kept wire[2] = {{.flow.class = b->wire}, {.flow.class = b->wire}};
+    struct kept spread[2] = {
+        {.flow.class = x->local}, {.flow.class = x->local}};
     for (int32_t r = 0; r < x->nranks; r++) {
         const struct sum *node = &b->sums.nodes[x->node[r]];
         const struct rail rail = rail_of(b, r);
@@ -246,18 +257,16 @@ build_hier(struct builder *b, struct uli_schedule *s)
         double shared = (double)b->f.to.shared[r];
         double away = all->carries - node->carries;
         double g = uli_demand_node_ranks(x, x->node[r]);
-        offer(b, &gather[0], x->local, g - 1,
+        offer(b, &gather[0], g - 1,
             sends * (all->weight - node->weight - mine + node->reads - reads));
-        offer(b, &gather[1], x->local, g - 1,
-            (node->sends - sends) * (mine + reads));
-        offer(b, &wire[0], b->wire, rail.ranks - 1, node->carries * mine);
-        offer(b, &wire[1], b->wire, x->nodes - 1, away * weight);
+        offer(b, &gather[1], g - 1, (node->sends - sends) * (mine + reads));
+        offer(b, &wire[0], rail.ranks - 1, node->carries * mine);
+        offer(b, &wire[1], x->nodes - 1, away * weight);
         /* each shared byte comes from one of g ranks, one of which is r */
-        offer(
-            b, &spread[0], x->local, g - 1, away * (node->shared - shared) / g);
-        offer(b, &spread[1], x->local, g - 1, away * shared * (g - 1) / g);
+        offer(b, &spread[0], g - 1, away * (node->shared - shared) / g);
+        offer(b, &spread[1], g - 1, away * shared * (g - 1) / g);
     }
-    s->nphases = spread[0].messages > 0 ? 3 : 2;
+    s->nphases = spread[0].flow.messages > 0 ? 3 : 2;
     set_phase(&s->phases[0], "gather", gather, 2);
     set_phase(&s->phases[1], "wire", wire, 2);
     set_phase(&s->phases[2], "spread", spread, 2);
