@@ -96,6 +96,7 @@ open_permute(struct perf_rank *rank, int32_t t)
         .device = rank->device,
         .blocks = blocks,
         .threads = THREADS,
+        .chunk_bytes = INT64_C(1) << 40, /* in one piece */
         .batch_ops = &copying,
         .batch = (struct uli_batch *)(void *)rank};
     ok = ok &&
@@ -119,7 +120,7 @@ perf_run_permute(struct perf_rank *ranks, int count_ranks, int count)
                 if (!perf_tell("permute",
                         uli_packed_execute(rank->peers->packed[t],
                             rank->operation, (const void *const *)src + t,
-                            dst + t, 0, ULYX_SUCCESS, rank->stream, 0)))
+                            dst + t, ULYX_SUCCESS, rank->stream, 0)))
                     return false;
             rank->turn = (rank->turn + 1) % rank->sets;
         }

@@ -197,7 +197,7 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
         ULI_TRY(uli_hier_create(plan));
     ULI_TRY(uli_plan_measure(plan));
     if (plan->by_batch)
-        return uli_plan_packed_check_possible(plan);
+        return uli_plan_packed_prepare(plan, params);
     if (comm->gpu)
         return uli_plan_gpu_prepare(plan, params);
     if (plan->flags & ULYX_PLAN_PROGRESS_THREAD) {
@@ -235,8 +235,7 @@ complete(ulyx_plan_t *plan)
 {
     struct uli_exchange *exchange = &plan->exchange;
     if (plan->by_batch)
-        return uli_plan_packed_create(
-            plan, uli_deadline_in(plan->timeout_s), &plan->packed);
+        return uli_plan_packed_complete(plan, uli_deadline_in(plan->timeout_s));
     if (plan->comm->gpu)
         return uli_plan_gpu_complete(plan);
     exchange->report = report;
@@ -293,7 +292,7 @@ uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     if (plan->gpu)
         return uli_plan_gpu_update(plan, docs_q, docs_k, stream);
     if (plan->packed)
-        return uli_plan_packed_update(plan->packed, docs_q, docs_k);
+        return uli_plan_packed_update(plan->packed, docs_q, docs_k, stream);
     ULI_TRY(uli_exchange_take(&plan->exchange));
     ulyx_status_t status = uli_layout_update(plan->layout, docs_q, docs_k);
     if (status == ULYX_SUCCESS && uli_layout_has_tables(plan->layout)) {

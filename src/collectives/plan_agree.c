@@ -16,6 +16,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "collectives/cuda/plan_engine.h"
+#include "collectives/cuda/plan_packed.h"
 #include "collectives/hier.h"
 #include "collectives/plan.h"
 
@@ -114,6 +115,8 @@ walk(struct list *list, const ulyx_plan_t *plan)
     put(list, plan->by_batch, "by a batch (not mapped, or asked for)");
     put(list, plan->carrier,
         "the carrier that algo asks for (0 any, 1 nccl, 2 staged)");
+    put(list, uli_plan_packed_chunk(plan->packed),
+        "the chunk of messages (bytes_in_flight, ULYX_MESSAGE_CHUNK)");
     put(list, plan->algo, "algo (0 direct, 1 pairwise, 2 hier)");
     put(list, plan->exchange.hier ? plan->exchange.hier->chunk_bytes : 0,
         "the chunk of algo hier");

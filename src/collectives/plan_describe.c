@@ -129,7 +129,8 @@ add_operation(struct line *line, const ulyx_plan_t *plan, int op)
 {
     struct verbs verbs = {0};
     if (plan->packed) {
-        add(line, "; %s: a message a peer", uli_operation_name(op));
+        add(line, "; %s: %d rounds of a message a peer", uli_operation_name(op),
+            uli_plan_packed_rounds(plan->packed, op));
         return;
     }
     if (plan->gpu) {

@@ -246,59 +246,102 @@ uli_batch_watch_remove(ulyx_comm_t *comm, struct uli_batch_watch *watch)
     pthread_mutex_unlock(&comm->batch->lock);
 }
 
-/* The first rank that is known not to have begun call n; -1 with *unseen_p =
- * how many cannot be seen (of other nodes), the last of them in *last_p. */
-static int32_t
-missing_rank(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n,
-    int32_t *unseen_p, int32_t *last_p)
+static uint64_t
+load(const uint64_t *word)
 {
-    *unseen_p = 0;
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* What p has told; NULL of a rank that cannot be seen. */
+static const uint64_t *
+told_by(ulyx_comm_t *comm, const struct uli_batch_watch *watch, int32_t p)
+{
+    return comm->peers[p].map
+               ? uli_window_address(comm, p, watch->told[p].window,
+                     watch->told[p].offset, ULI_BATCH_TOLD_BYTES)
+               : NULL;
+}
+
+/* Which ranks are to blame for call n. */
+struct blame {
+    int32_t missing;        /* the first that has not begun it, or -1 */
+    int32_t other;          /* the first that does something else, or -1 */
+    uint64_t other_call;    /* what */
+    int32_t unseen, hidden; /* how many cannot be seen, the last of them */
+};
+
+static struct blame
+find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
+{
+    struct blame blame = {-1, -1, 0, 0, -1};
+    uint64_t own = watch->call ? load(watch->call) : 0;
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (p == comm->rank || !watch->shares[p])
             continue;
-        const uint64_t *word =
-            comm->peers[p].map
-                ? uli_window_address(comm, p, watch->told[p].window,
-                      watch->told[p].offset, (int64_t)sizeof(*word))
-                : NULL;
-        if (!word) {
-            ++*unseen_p;
-            *last_p = p;
-        } else if (__atomic_load_n(word, __ATOMIC_ACQUIRE) < n) {
-            return p;
+        const uint64_t *told = told_by(comm, watch, p);
+        uint64_t begun = told ? load(&told[0]) : 0;
+        uint64_t call = told ? load(&told[1]) : 0;
+        if (!told) {
+            blame.unseen++;
+            blame.hidden = p;
+        } else if (begun < n && blame.missing < 0) {
+            blame.missing = p;
+        } else if (begun == n && load(&told[0]) == n && call != own &&
+                   watch->call && blame.other < 0) {
+            blame.other = p;
+            blame.other_call = call;
         }
     }
-    return -1;
+    return blame;
 }
 
+/* A rank that does something else holds up those that wait for it, so it comes
+ * before one that has not come. */
 static void
 fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
-    int32_t unseen, last = -1;
-    int32_t rank = missing_rank(comm, watch, n, &unseen, &last);
+    struct blame blame = find_blame(comm, watch, n);
     const char *why = "has not reached it";
-    if (rank < 0 && unseen == 1) {
-        rank = last;
+    char late[96];
+    snprintf(late, sizeof(late), "%s, call %llu: not ended after %g s",
+        watch->what, (unsigned long long)n, watch->timeout_s);
+    if (blame.other >= 0) {
+        uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.other,
+            "%s: rank %d executes %s, rank %d %s", late, blame.other,
+            watch->name_of(blame.other_call), comm->rank,
+            watch->name_of(load(watch->call)));
+        return;
+    }
+    if (blame.missing < 0 && blame.unseen == 1) {
+        blame.missing = blame.hidden;
         why = "is on another node, and all ranks of this one have reached it";
     }
-    if (rank >= 0)
-        uli_comm_fail(comm, ULYX_ERR_TIMEOUT, rank,
-            "%s, call %llu: not ended after %g s: rank %d %s", watch->what,
-            (unsigned long long)n, watch->timeout_s, rank, why);
+    if (blame.missing >= 0)
+        uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.missing, "%s: rank %d %s",
+            late, blame.missing, why);
     else
         uli_comm_fail(comm, ULYX_ERR_TIMEOUT, -1,
-            "%s, call %llu: not ended after %g s: all ranks of this node have "
-            "reached it, %d of others cannot be seen",
-            watch->what, (unsigned long long)n, watch->timeout_s, unseen);
+            "%s: all ranks of this node have reached it, %d of others cannot "
+            "be seen",
+            late, blame.unseen);
+}
+
+static void
+tell(const struct uli_batch_watch *watch, uint64_t begun)
+{
+    uint64_t *told = watch->piece.address;
+    if (watch->call)
+        __atomic_store_n(&told[1], load(watch->call), __ATOMIC_RELAXED);
+    __atomic_store_n(&told[0], begun, __ATOMIC_RELEASE);
 }
 
 static void
 look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
 {
-    uint64_t begun = __atomic_load_n(watch->begun, __ATOMIC_ACQUIRE);
-    uint64_t ended = __atomic_load_n(watch->ended, __ATOMIC_ACQUIRE);
+    uint64_t begun = load(watch->begun);
+    uint64_t ended = load(watch->ended);
     int64_t now = uli_clock_ns();
-    __atomic_store_n((uint64_t *)watch->piece.address, begun, __ATOMIC_RELEASE);
+    tell(watch, begun);
     if (begun != watch->seen) {
         watch->seen = begun;
         watch->since_ns = now;

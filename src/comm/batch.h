@@ -41,7 +41,9 @@ void uli_comm_batch_describe(
  * or nothing is under way. */
 void uli_comm_batch_close(ulyx_comm_t *comm);
 
-/* Where a rank tells how far it is: in a window of its own. */
+/* Where a rank tells how far it is, in a window of its own: two words, the
+ * number of the last call that has begun, and what that does. */
+enum { ULI_BATCH_TOLD_BYTES = 16 };
 struct uli_batch_place {
     uint32_t window;
     int64_t offset;
@@ -51,6 +53,9 @@ struct uli_batch_place {
 struct uli_batch_watch {
     struct uli_list node;
     const uint64_t *begun, *ended; /* numbers of calls, written by a device */
+    const uint64_t *call;          /* what the last does, written before begun;
+                                    * NULL = they all do the same */
+    const char *(*name_of)(uint64_t call);
     double timeout_s;
     const char *what;                   /* "reshuffle" */
     const struct uli_batch_place *told; /* [nranks] */

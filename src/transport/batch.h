@@ -6,8 +6,10 @@
  *
  * A batch is one rank's end of a group of ranks, made by all of them at once
  * from an id that one of them drew. Its runs come in the same order on all
- * ranks, and every piece sent meets a piece of the same size received: ranks
- * that disagree wait for each other, until someone aborts. Nothing of this is
+ * ranks, and every piece sent meets a piece of the same size received, the
+ * n-th of a pair and direction the n-th: a rank leaves out a run that it has
+ * no piece of, so runs cannot be numbered alike on all. Ranks that disagree
+ * wait for each other, until someone aborts. Nothing of this is
  * checked here: who runs a batch sees to it, and to a deadline.
  *
  * Threads. One thread at a time is in open, run or close of a batch; a second

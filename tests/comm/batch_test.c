@@ -146,7 +146,8 @@ watch_all(struct world *w)
             .told = w->told,
             .shares = w->shares[r]};
         assert_status(
-            uli_arena_alloc(w->comms[r], 8, &watch->piece), ULYX_SUCCESS);
+            uli_arena_alloc(w->comms[r], ULI_BATCH_TOLD_BYTES, &watch->piece),
+            ULYX_SUCCESS);
         w->told[r].window = watch->piece.window;
         w->told[r].offset = watch->piece.offset;
         for (int p = 0; p < RANKS; p++)

@@ -110,6 +110,36 @@ dev_stream_wait(int32_t device, void *stream)
     return outcome(cudaStreamSynchronize((cudaStream_t)stream));
 }
 
+static ulyx_status_t
+dev_event_create(int32_t device, void **event_p)
+{
+    ULI_TRY(outcome(cudaSetDevice(device)));
+    return outcome(cudaEventCreateWithFlags(
+        (cudaEvent_t *)event_p, cudaEventDisableTiming));
+}
+
+static ulyx_status_t
+dev_event_destroy(int32_t device, void *event)
+{
+    (void)device;
+    return outcome(cudaEventDestroy((cudaEvent_t)event));
+}
+
+static ulyx_status_t
+dev_event_record(int32_t device, void *event, void *stream)
+{
+    ULI_TRY(outcome(cudaSetDevice(device)));
+    return outcome(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
+}
+
+static ulyx_status_t
+dev_event_order(int32_t device, void *event, void *stream)
+{
+    (void)device;
+    return outcome(
+        cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
+}
+
 static const struct uli_device_ops device_ops = {.name = "emulated",
     .memory_kind = ULYX_MEMORY_CUDA,
     .alloc = dev_alloc,
@@ -120,7 +150,11 @@ static const struct uli_device_ops device_ops = {.name = "emulated",
     .zero = dev_zero,
     .stream_create = dev_stream_create,
     .stream_destroy = dev_stream_destroy,
-    .stream_wait = dev_stream_wait};
+    .stream_wait = dev_stream_wait,
+    .event_create = dev_event_create,
+    .event_destroy = dev_event_destroy,
+    .event_record = dev_event_record,
+    .event_order = dev_event_order};
 
 /* ---- a world ------------------------------------------------------------- */
 
@@ -163,6 +197,7 @@ struct job {
     unsigned char id[ULI_BATCH_ID_BYTES];
     int ops[16], nops; /* calls, in order */
     int refuser;       /* of the first call, or -1 */
+    int64_t chunk_bytes;
     _Atomic int aborted;
     _Atomic int met;
 };
@@ -189,6 +224,10 @@ open_job(struct job *job, struct test_random *random, int32_t nranks,
         }
     ranks_upload(&job->g);
     job->refuser = -1;
+    job->chunk_bytes =
+        ULI_GPU_LINE * (test_random_in(random, 0, 3)
+                               ? test_random_in(random, 1, 12)
+                               : test_random_in(random, 1, 4096));
     assert_status(BATCH->make_id(&settings, job->id), ULYX_SUCCESS);
     return true;
 }
@@ -232,6 +271,7 @@ open_part(struct part *part)
         .device = one->device,
         .blocks = job->g.config.blocks,
         .threads = job->g.config.threads,
+        .chunk_bytes = job->chunk_bytes,
         .poison = one->poison,
         .batch_ops = BATCH};
     if (!expect_ok(cudaSetDevice(one->device)) ||
@@ -264,8 +304,7 @@ call(struct part *part, int op, ulyx_status_t refusal)
     struct ranks_one *one = &part->job->g.at[part->rank];
     const struct uli_gpu_args *args = &one->args[op];
     return uli_packed_execute(part->packed, op, (const void *const *)args->src,
-        (void *const *)args->dst, uli_layout_table_hash(part->job->w->layout),
-        refusal, one->stream, uli_deadline_in(30));
+        (void *const *)args->dst, refusal, one->stream, uli_deadline_in(30));
 }
 
 static bool
@@ -273,6 +312,8 @@ sync_part(struct part *part)
 {
     return expect_ok(cudaStreamSynchronize(part->job->g.at[part->rank].stream));
 }
+
+static _Atomic bool took_rounds; /* more than there are slots, some call */
 
 /* ---- every byte ---------------------------------------------------------- */
 
@@ -285,6 +326,9 @@ exchange_rank(int rank, int nranks, void *context)
     for (int i = 0; well && i < part.job->nops; i++)
         well = expect_status(call(&part, part.job->ops[i], 0), ULYX_SUCCESS);
     well = well && sync_part(&part);
+    for (int i = 0; well && i < part.job->nops; i++)
+        if (uli_packed_rounds(part.packed, part.job->ops[i]) > 2)
+            atomic_store(&took_rounds, true);
     if (well) {
         struct uli_gpu_report *words = uli_packed_report(part.packed);
         well = ranks_expect(words->begun == (uint64_t)part.job->nops) &&
@@ -344,20 +388,21 @@ run_draws(uint64_t seed, int64_t draws, bool balanced)
     }
     assert_int_equal(fake->aborts, 0);
     assert_int_equal(fake->alive, 0);
+    assert_true(atomic_load(&took_rounds));
 }
 
 static void
 whole_heads(void **state)
 {
     (void)state;
-    run_draws(401, test_draws(12), false);
+    run_draws(401, test_draws(6), false);
 }
 
 static void
 balanced(void **state)
 {
     (void)state;
-    run_draws(402, test_draws(8), true);
+    run_draws(402, test_draws(5), true);
 }
 
 /* ---- a plain world ------------------------------------------------------- */
@@ -372,6 +417,7 @@ plain_job(uint64_t seed)
     job->w = ranks_new_world(P, &job->storage);
     world_plain_case(job->w, P, 24, 4, 2, 8, ULYX_DTYPE_F16);
     assert_true(open_job(job, &random, P, 2, 64));
+    job->chunk_bytes = ULI_GPU_LINE; /* for several rounds */
     return job;
 }
 
@@ -453,8 +499,9 @@ replaying_rank(int rank, int nranks, void *context)
     for (int i = 0; well && i < REPLAYS; i++)
         well = expect_ok(cudaGraphLaunch(exec, one->stream));
     well = well && sync_part(&part);
-    well =
-        well && ranks_expect(uli_packed_report(part.packed)->ended == REPLAYS);
+    well = well &&
+           ranks_expect(uli_packed_report(part.packed)->ended == REPLAYS) &&
+           ranks_expect(uli_packed_rounds(part.packed, ULYX_SEQ_TO_HEAD) > 2);
     if (exec)
         cudaGraphExecDestroy(exec);
     if (graph)

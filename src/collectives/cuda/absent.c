@@ -4,6 +4,8 @@
  * knows: the host part of device memory is built always.
  */
 #include "collectives/cuda/engine_gpu.h"
+#include "collectives/cuda/exchange_gpu.h"
+#include "collectives/cuda/packed_gpu.h"
 
 enum { NOT_SUPPORTED = 801 }; /* a cudaError_t */
 
@@ -44,6 +46,28 @@ uli_engine_launch(const struct uli_engine_args *args, void *stream)
 
 int
 uli_engine_prepare(void)
+{
+    return NOT_SUPPORTED;
+}
+
+int
+uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
+    int32_t threads, void *stream)
+{
+    (void)args, (void)blocks, (void)threads, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
+    int32_t threads, void *stream)
+{
+    (void)args, (void)blocks, (void)threads, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_packed_prepare(void)
 {
     return NOT_SUPPORTED;
 }

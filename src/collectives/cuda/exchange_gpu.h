@@ -77,6 +77,7 @@ enum uli_gpu_phase {
     ULI_GPU_REFUSED,   /* the peer refuses the call: status is its own */
     ULI_GPU_DISAGREES, /* operation or document tables */
     ULI_GPU_LOST,      /* a window that this rank does not know */
+    ULI_GPU_STALE,     /* captured before an update that it cannot obey */
 };
 #define ULI_GPU_CAUSE(status, phase, peer, n)                                  \
     ((uint64_t)(status) | (uint64_t)(phase) << 8 | (uint64_t)(peer) << 16 |    \
@@ -95,6 +96,7 @@ struct uli_gpu_state {
 /* What the host reads of it: in mapped host memory, stored by the device. */
 struct uli_gpu_report {
     uint64_t begun, ended;  /* n of the last call that has */
+    uint64_t call;          /* packed: record [0] of the last that has begun */
     uint64_t failed;        /* as of the state */
     uint64_t verdict;       /* of the last call that has one; the state's is
                              * cleared */
@@ -117,8 +119,9 @@ struct uli_gpu_peer {
 
 enum uli_gpu_kind { ULI_GPU_COPY, ULI_GPU_ZERO, ULI_GPU_SUM };
 
-/* A rectangle: extent[0] x [1] x [2] runs, its tiles from first_tile on. Run
- * and tiles count bytes in copies and zeros, elements in sums. */
+/* A rectangle: extent[0] x [1] x [2] runs, its tiles from first_tile on
+ * (packed: its bytes in its stream). Run and tiles count bytes in copies and
+ * zeros, elements in sums. */
 struct uli_gpu_item {
     int64_t first_tile;
     int64_t extent[3], run;

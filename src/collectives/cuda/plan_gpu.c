@@ -11,12 +11,11 @@
  */
 #include "collectives/cuda/plan_gpu.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/size.h"
 #include "base/status.h"
+#include "collectives/cuda/plan_device.h"
 #include "collectives/cuda/plan_engine.h"
 #include "collectives/cuda/residency.h"
 #include "comm/gpu.h"
@@ -29,31 +28,27 @@ static ulyx_status_t
 check_possible(const ulyx_plan_t *plan)
 {
     const char *unmapped = uli_gpu_unmapped(plan->comm);
-    if (!uli_gpu_kernels_present())
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "plans on device memory: ulyx was built without CUDA");
+    ULI_TRY(uli_plan_device_check(plan));
     if (unmapped)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "device memory is not mapped between the ranks: %s", unmapped);
-    if (plan->flags & ULYX_PLAN_PROGRESS_THREAD)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "flags has PROGRESS_THREAD, which is for host memory only");
     return ULYX_SUCCESS;
 }
 
 /* Loads the kernels, while none of ours can be running for the first plan of
  * the process. */
 static ulyx_status_t
-load_kernels(struct uli_plan_gpu *gpu, int32_t *blocks_per_sm_p)
+load_kernels(
+    ulyx_plan_t *plan, int32_t max_sms, int32_t *sms_p, int32_t *per_sm_p)
 {
+    struct uli_plan_gpu *gpu = plan->gpu;
     ULI_TRY(uli_cuda_enter(gpu->device));
     ulyx_status_t status =
-        uli_cuda_status(uli_gpu_multiprocessors(&gpu->multiprocessors),
-            "cudaDeviceGetAttribute");
+        uli_plan_device_sms(plan->comm, max_sms, &gpu->multiprocessors, sms_p);
     if (status == ULYX_SUCCESS)
-        status = uli_cuda_status(
-            uli_gpu_exchange_prepare(ULI_GPU_THREADS, blocks_per_sm_p),
-            "loading the kernels of the exchange");
+        status =
+            uli_cuda_status(uli_gpu_exchange_prepare(ULI_GPU_THREADS, per_sm_p),
+                "loading the kernels of the exchange");
     return uli_cuda_leave(status);
 }
 
@@ -71,7 +66,7 @@ choose_blocks(ulyx_plan_t *plan, int32_t max_sms)
     struct uli_plan_gpu *gpu = plan->gpu;
     const ulyx_comm_t *comm = plan->comm;
     int32_t per_sm = 0, here = 0, me = comm->rank;
-    ULI_TRY(load_kernels(gpu, &per_sm));
+    ULI_TRY(load_kernels(plan, max_sms, &gpu->blocks, &per_sm));
     for (int32_t p = 0; p < comm->nranks; p++)
         here +=
             comm->peers[p].same_process &&
@@ -79,13 +74,11 @@ choose_blocks(ulyx_plan_t *plan, int32_t max_sms)
                 sizeof(comm->peers[p].identity.gpu)) == 0;
     int64_t sharers = uli_max(uli_gpu_sharers(comm), 1);
     int64_t capacity = (int64_t)gpu->multiprocessors * per_sm * here / sharers;
-    int64_t sms = max_sms ? max_sms : comm->settings.gpu_sms;
-    sms = uli_min(sms, uli_max(gpu->multiprocessors / sharers, 1));
     gpu->shares_device = here > 1;
-    gpu->blocks = (int32_t)sms;
     /* Of copy engines nothing waits but single warps. */
-    if (!takes_engine(plan) && uli_residency_claim(gpu->device, capacity, sms))
-        gpu->claimed = (int32_t)sms;
+    if (!takes_engine(plan) &&
+        uli_residency_claim(gpu->device, capacity, gpu->blocks))
+        gpu->claimed = gpu->blocks;
     return ULYX_SUCCESS;
 }
 
@@ -127,28 +120,22 @@ take_pinned(ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool has_tables)
     return gpu->ops->stream_create(gpu->device, &gpu->own_stream);
 }
 
-static int64_t
-take(int64_t *at, int64_t count, int64_t bytes)
-{
-    int64_t place = *at;
-    *at = uli_round_up(place + count * bytes, ULI_GPU_LINE);
-    return place;
-}
-
 static ulyx_status_t
 take_pieces(ulyx_plan_t *plan)
 {
     struct uli_plan_gpu *gpu = plan->gpu;
     int64_t at = 0, n = gpu->nranks;
-    take(&at, n, (int64_t)sizeof(struct uli_gpu_words)); /* words at 0 */
-    gpu->slots_at = take(&at, 2 * n, plan->slot_limit);
+    uli_plan_device_take(&at, n, sizeof(struct uli_gpu_words)); /* words at 0 */
+    gpu->slots_at = uli_plan_device_take(&at, 2 * n, (size_t)plan->slot_limit);
     if (gpu->engine)
-        gpu->engine->landing_at = take(&at, 1, gpu->engine->landing_bytes);
-    gpu->state_at = take(&at, 1, (int64_t)sizeof(struct uli_gpu_state));
-    gpu->peers_at = take(&at, n, (int64_t)sizeof(struct uli_gpu_peer));
-    gpu->tables_at = take(&at, 1, gpu->tables_bytes);
+        gpu->engine->landing_at =
+            uli_plan_device_take(&at, 1, (size_t)gpu->engine->landing_bytes);
+    gpu->state_at = uli_plan_device_take(&at, 1, sizeof(struct uli_gpu_state));
+    gpu->peers_at = uli_plan_device_take(&at, n, sizeof(struct uli_gpu_peer));
+    gpu->tables_at = uli_plan_device_take(&at, 1, (size_t)gpu->tables_bytes);
     if (gpu->engine)
-        gpu->engine->tables_at = take(&at, 1, gpu->engine->tables_bytes);
+        gpu->engine->tables_at =
+            uli_plan_device_take(&at, 1, (size_t)gpu->engine->tables_bytes);
     ULI_TRY(uli_gpu_arena_alloc(plan->comm, at, &gpu->piece));
     ULI_TRY(uli_arena_alloc(
         plan->comm, n * (int64_t)sizeof(uint64_t), &gpu->marks));
@@ -288,12 +275,9 @@ uli_plan_gpu_complete(ulyx_plan_t *plan)
         plan->exchange.pairs[p].shares = uli_plan_shares(plan, p);
     uli_plan_fill_extents(plan);
     ulyx_status_t status = upload(plan);
-    if (status != ULYX_SUCCESS) {
-        char text[256];
-        snprintf(text, sizeof(text), "%s", uli_error_text());
-        return uli_comm_fail(
-            plan->comm, status, plan->comm->rank, "plan create: %s", text);
-    }
+    if (status != ULYX_SUCCESS)
+        return uli_comm_fail(plan->comm, status, plan->comm->rank,
+            "plan create: %s", uli_error_text());
     for (int o = 0; o < ULYX_OPERATIONS; o++)
         fill_args(plan, &gpu->op[o]);
     enlist(gpu);
@@ -302,23 +286,12 @@ uli_plan_gpu_complete(ulyx_plan_t *plan)
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Waits until own_stream is empty; a kernel there ends by its deadline. */
+/* Until own_stream is empty; a kernel there ends by its deadline. */
 static ulyx_status_t
 await_end(const ulyx_plan_t *plan)
 {
-    const struct uli_plan_gpu *gpu = plan->gpu;
-    const struct timespec pause = {0, 20000};
-    uli_deadline_t deadline = uli_deadline_in(plan->timeout_s);
-    for (;;) {
-        ulyx_status_t status = gpu->ops->event_test(gpu->device, gpu->ended);
-        if (status != ULYX_IN_PROGRESS)
-            return status;
-        if (uli_deadline_over(deadline))
-            return uli_error(ULYX_ERR_TIMEOUT,
-                "plan destroy: device %d has not told the peers in time",
-                gpu->device);
-        nanosleep(&pause, NULL);
-    }
+    return uli_plan_device_await(plan, plan->gpu->ended,
+        "destroy: the device has not told the peers in time");
 }
 
 static ulyx_status_t

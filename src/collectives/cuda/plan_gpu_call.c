@@ -103,10 +103,8 @@ set_tensors(const ulyx_plan_t *plan, ulyx_operation_t operation,
 static ulyx_status_t
 broken(ulyx_plan_t *plan, ulyx_status_t status)
 {
-    char text[256];
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    return uli_comm_fail(
-        plan->comm, status, plan->comm->rank, "reshuffle: %s", text);
+    return uli_comm_fail(plan->comm, status, plan->comm->rank, "reshuffle: %s",
+        uli_error_text());
 }
 
 /* The first launch may fail for the stream's sake; peers are told then. */

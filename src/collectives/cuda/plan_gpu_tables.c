@@ -10,25 +10,16 @@
  * The counts and the hash lie in front of each table (uli_gpu_head), where
  * kernels read them: captured launches obey an update.
  */
-#include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include "base/size.h"
 #include "base/status.h"
+#include "collectives/cuda/plan_device.h"
 #include "collectives/cuda/plan_gpu.h"
 
 static bool
 uses(const ulyx_plan_t *plan, int operation)
 {
     return plan->operations >> operation & 1;
-}
-
-static int64_t
-take(int64_t *at, int64_t bytes)
-{
-    int64_t place = *at;
-    *at = uli_round_up(place + bytes, ULI_GPU_LINE);
-    return place;
 }
 
 ulyx_status_t
@@ -39,15 +30,15 @@ uli_plan_gpu_measure(ulyx_plan_t *plan)
     ULI_TRY(uli_gpu_scratch_create(plan->layout, &gpu->scratch));
     for (int o = 0; o < ULYX_OPERATIONS; o++) {
         struct uli_gpu_op *op = &gpu->op[o];
-        op->head_at = take(&at, (int64_t)sizeof(struct uli_gpu_head));
+        op->head_at = uli_plan_device_take(&at, 1, sizeof(struct uli_gpu_head));
         if (!uses(plan, o))
             continue;
         uli_gpu_table_room(plan->layout, o, plan->comm->rank, &gpu->scratch,
             &op->item_room, &op->source_room);
-        op->items_at =
-            take(&at, op->item_room * (int64_t)sizeof(struct uli_gpu_item));
-        op->sources_at =
-            take(&at, op->source_room * (int64_t)sizeof(struct uli_gpu_source));
+        op->items_at = uli_plan_device_take(
+            &at, op->item_room, sizeof(struct uli_gpu_item));
+        op->sources_at = uli_plan_device_take(
+            &at, op->source_room, sizeof(struct uli_gpu_source));
     }
     gpu->tables_bytes = at;
     return ULYX_SUCCESS;
@@ -97,38 +88,6 @@ uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer)
 
 /* ---- update -------------------------------------------------------------- */
 
-/* The buffer's last copy has been read. */
-static ulyx_status_t
-await_buffer(const ulyx_plan_t *plan, int buffer)
-{
-    const struct uli_plan_gpu *gpu = plan->gpu;
-    const struct timespec pause = {0, 20000};
-    uli_deadline_t deadline = uli_deadline_in(plan->timeout_s);
-    for (;;) {
-        ulyx_status_t status =
-            gpu->ops->event_test(gpu->device, gpu->copied[buffer]);
-        if (status != ULYX_IN_PROGRESS)
-            return status;
-        ULI_TRY(uli_comm_check(plan->comm));
-        if (uli_deadline_over(deadline))
-            return uli_error(ULYX_ERR_TIMEOUT,
-                "plan update: the tables of the last update but one are still "
-                "waiting in their stream");
-        nanosleep(&pause, NULL);
-    }
-}
-
-static ulyx_status_t
-check_stream(const struct uli_plan_gpu *gpu, void *stream)
-{
-    bool capturing = false;
-    ULI_TRY(gpu->ops->stream_capturing(gpu->device, stream, &capturing));
-    return capturing ? uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                           "plan update: the stream is being captured; update "
-                           "before, replays obey it")
-                     : ULYX_SUCCESS;
-}
-
 /* From here on the layout is the new one: what fails now fails the plan's
  * communicator, for host and device would no longer agree. */
 static ulyx_status_t
@@ -157,17 +116,17 @@ update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
     bool tables = uli_layout_has_tables(plan->layout);
     ULI_TRY(uli_comm_check(plan->comm));
     if (tables) {
-        ULI_TRY(check_stream(gpu, stream));
-        ULI_TRY(await_buffer(plan, gpu->next_buffer));
+        ULI_TRY(uli_plan_device_check_update(plan, stream));
+        ULI_TRY(uli_plan_device_await(plan, gpu->copied[gpu->next_buffer],
+            "update: the tables of the last update but one are still waiting "
+            "in their stream"));
     }
     ULI_TRY(uli_layout_update(plan->layout, docs_q, docs_k));
     ulyx_status_t status = tables ? replace(plan, stream) : ULYX_SUCCESS;
     if (status == ULYX_SUCCESS)
         return ULYX_SUCCESS;
-    char text[256];
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    return uli_comm_fail(
-        plan->comm, status, plan->comm->rank, "plan update: %s", text);
+    return uli_comm_fail(plan->comm, status, plan->comm->rank,
+        "plan update: %s", uli_error_text());
 }
 
 ulyx_status_t

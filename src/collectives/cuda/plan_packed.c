@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * see plan_packed.h. Creation takes the two gathers of the communicator's batch
+ * See plan_packed.h. Creation takes the two gathers of the communicator's batch
  * (once), one of its own in which all ranks say whether their part exists and
  * where they tell how far they are, and one empty message a pair, so that no
  * call ever waits for a connection.
@@ -13,26 +13,24 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "collectives/cuda/packed.h"
+#include "collectives/cuda/plan_device.h"
 #include "collectives/cuda/plan_gpu.h"
 #include "comm/batch.h"
 #include "comm/gpu.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 
-enum {
-    THREADS = 256,
-    BLOCKS =
-        132, /* of each launch: no block waits, so more than fit are fine */
-};
+enum { SMALLEST_CHUNK = ULI_GPU_LINE, LARGEST_CHUNK = 1 << 30 };
 
 struct uli_plan_packed {
     ulyx_plan_t *plan;
     struct uli_packed *packed;
     struct uli_batch_watch watch;
     struct uli_batch_place *told; /* [nranks] */
-    bool *shares;                 /* [nranks] */
     int32_t *nodes;               /* [nranks] */
     uli_strides_t **strides;      /* [nranks] */
+    int32_t blocks, multiprocessors;
+    int64_t chunk_bytes;
     bool watched;
     void *ended; /* event after the last call enqueued, if any was */
     _Atomic bool enqueued;
@@ -41,43 +39,69 @@ struct uli_plan_packed {
 bool
 uli_plan_packed_wanted(const ulyx_comm_t *comm, const char *algo)
 {
-    if (algo && algo[0])
-        return uli_comm_batch_carrier(algo) != 0;
-    return comm->gpu && uli_gpu_unmapped(comm) != NULL;
+    if (algo && uli_comm_batch_carrier(algo))
+        return true;
+    return comm->gpu && uli_gpu_unmapped(comm) != NULL &&
+           !(algo && strcmp(algo, "direct") == 0);
 }
 
-/* ---- creation ------------------------------------------------------------ */
+/* ---- before the agreement ------------------------------------------------ */
 
 static bool
 allocate(struct uli_plan_packed *own, int32_t nranks)
 {
     size_t n = (size_t)nranks;
     own->told = calloc(n, sizeof(*own->told));
-    own->shares = calloc(n, sizeof(*own->shares));
     own->nodes = calloc(n, sizeof(*own->nodes));
     own->strides = calloc(n, sizeof(*own->strides));
-    return own->told && own->shares && own->nodes && own->strides;
-}
-
-ulyx_status_t
-uli_plan_packed_check_possible(const ulyx_plan_t *plan)
-{
-    if (!uli_gpu_kernels_present())
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "plans on device memory: ulyx was built without CUDA");
-    if (plan->flags & ULYX_PLAN_PROGRESS_THREAD)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "flags has PROGRESS_THREAD, which is for host memory only");
-    return ULYX_SUCCESS;
+    return own->told && own->nodes && own->strides;
 }
 
 static ulyx_status_t
-load_kernels(const ulyx_comm_t *comm)
+load_kernels(struct uli_plan_packed *own, int32_t max_sms)
 {
+    const ulyx_comm_t *comm = own->plan->comm;
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
-    return uli_cuda_leave(uli_cuda_status(
-        uli_packed_prepare(), "loading the kernels of the packed exchange"));
+    ulyx_status_t status = uli_cuda_status(
+        uli_packed_prepare(), "loading the kernels of the packed exchange");
+    if (status == ULYX_SUCCESS)
+        status = uli_plan_device_sms(
+            comm, max_sms, &own->multiprocessors, &own->blocks);
+    return uli_cuda_leave(status);
 }
+
+/* A pair has two chunks each way. */
+static int64_t
+chunk_of(const ulyx_plan_t *plan, int64_t bytes_in_flight)
+{
+    int64_t chunk = bytes_in_flight ? bytes_in_flight / 4
+                                    : plan->comm->settings.message_chunk_bytes;
+    chunk = uli_min(uli_max(chunk, SMALLEST_CHUNK), LARGEST_CHUNK);
+    return chunk / ULI_GPU_LINE * ULI_GPU_LINE;
+}
+
+ulyx_status_t
+uli_plan_packed_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    ULI_TRY(uli_plan_device_check(plan));
+    struct uli_plan_packed *own = calloc(1, sizeof(*own));
+    if (!own)
+        return uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
+    plan->packed = own;
+    own->plan = plan;
+    own->chunk_bytes = chunk_of(plan, params->bytes_in_flight);
+    if (!allocate(own, plan->comm->nranks))
+        return uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
+    return load_kernels(own, params->max_sms);
+}
+
+int64_t
+uli_plan_packed_chunk(const struct uli_plan_packed *own)
+{
+    return own ? own->chunk_bytes : 0;
+}
+
+/* ---- after it ------------------------------------------------------------ */
 
 /* This rank's part, without a word to the others. */
 static ulyx_status_t
@@ -96,17 +120,15 @@ make_part(struct uli_plan_packed *own)
         .strides = own->strides,
         .device_ops = comm->gpu->ops,
         .device = comm->gpu->device,
-        .blocks = BLOCKS,
-        .threads = THREADS,
+        .blocks = own->blocks,
+        .threads = ULI_GPU_THREADS,
+        .chunk_bytes = own->chunk_bytes,
         .poison = uli_gpu_poison(comm),
         .batch_ops = uli_comm_batch_ops(comm),
         .batch = uli_comm_batch(comm)};
-    ULI_TRY(load_kernels(comm));
     ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &own->ended));
     ULI_TRY(uli_packed_create(&params, &own->packed));
-    for (int32_t p = 0; p < comm->nranks; p++)
-        own->shares[p] = uli_packed_shares(own->packed, p);
-    return uli_arena_alloc(comm, (int64_t)sizeof(uint64_t), &own->watch.piece);
+    return uli_arena_alloc(comm, ULI_BATCH_TOLD_BYTES, &own->watch.piece);
 }
 
 struct part {
@@ -155,9 +177,14 @@ connect_all(struct uli_plan_packed *own, uli_deadline_t deadline)
     ops->stream_destroy(comm->gpu->device, stream);
     if (status == ULYX_SUCCESS)
         return ULYX_SUCCESS;
-    char text[200];
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    return uli_comm_fail(comm, status, -1, "a packed plan: %s", text);
+    return uli_comm_fail(
+        comm, status, -1, "a packed plan: %s", uli_error_text());
+}
+
+static const char *
+name_of(uint64_t call)
+{
+    return uli_operation_name((ulyx_operation_t)(call >> 32));
 }
 
 static void
@@ -166,39 +193,25 @@ watch_calls(struct uli_plan_packed *own)
     struct uli_gpu_report *words = uli_packed_report(own->packed);
     own->watch.begun = &words->begun;
     own->watch.ended = &words->ended;
+    own->watch.call = &words->call;
+    own->watch.name_of = name_of;
     own->watch.timeout_s = own->plan->timeout_s;
     own->watch.what = "reshuffle";
     own->watch.told = own->told;
-    own->watch.shares = own->shares;
+    own->watch.shares = uli_packed_shares(own->packed);
     uli_batch_watch_add(own->plan->comm, &own->watch);
     own->watched = true;
 }
 
 ulyx_status_t
-uli_plan_packed_create(
-    ulyx_plan_t *plan, uli_deadline_t deadline, struct uli_plan_packed **own_p)
+uli_plan_packed_complete(ulyx_plan_t *plan, uli_deadline_t deadline)
 {
-    ulyx_comm_t *comm = plan->comm;
-    ULI_TRY(uli_comm_batch_open(comm, plan->carrier, deadline));
-    struct uli_plan_packed *own = calloc(1, sizeof(*own));
-    if (!own)
-        return uli_comm_fail(
-            comm, ULYX_ERR_NO_MEMORY, comm->rank, "a packed plan: no memory");
-    own->plan = plan;
+    struct uli_plan_packed *own = plan->packed;
+    ULI_TRY(uli_comm_batch_open(plan->comm, plan->carrier, deadline));
     uli_plan_fill_extents(plan);
-    ulyx_status_t status =
-        allocate(own, comm->nranks)
-            ? make_part(own)
-            : uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
-    status = agree(own, status, deadline);
-    if (status == ULYX_SUCCESS)
-        status = connect_all(own, deadline);
-    if (status != ULYX_SUCCESS) {
-        uli_plan_packed_destroy(own);
-        return status;
-    }
+    ULI_TRY(agree(own, make_part(own), deadline));
+    ULI_TRY(connect_all(own, deadline));
     watch_calls(own);
-    *own_p = own;
     return ULYX_SUCCESS;
 }
 
@@ -216,7 +229,6 @@ uli_plan_packed_destroy(struct uli_plan_packed *own)
         (void)comm->gpu->ops->event_destroy(comm->gpu->device, own->ended);
     uli_packed_destroy(own->packed);
     free(own->told);
-    free(own->shares);
     free(own->nodes);
     free(own->strides);
     free(own);
@@ -257,17 +269,15 @@ enqueue(struct uli_plan_packed *own, ulyx_operation_t operation,
 {
     ulyx_plan_t *plan = own->plan;
     ulyx_comm_t *comm = plan->comm;
-    char text[200];
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
-    ulyx_status_t status = uli_cuda_leave(uli_packed_execute(own->packed,
-        operation, src, dst, uli_layout_table_hash(plan->layout), refusal,
-        stream, uli_deadline_in(plan->timeout_s)));
+    ulyx_status_t status =
+        uli_cuda_leave(uli_packed_execute(own->packed, operation, src, dst,
+            refusal, stream, uli_deadline_in(plan->timeout_s)));
     if (status == ULYX_SUCCESS)
         status = mark_end(own, stream);
     if (status == ULYX_SUCCESS || status == ULYX_ERR_BUSY)
         return status;
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    return uli_comm_fail(comm, status, -1, "reshuffle: %s", text);
+    return uli_comm_fail(comm, status, -1, "reshuffle: %s", uli_error_text());
 }
 
 /* A refused call is enqueued too; its own error comes before earlier ones. */
@@ -299,15 +309,39 @@ uli_plan_packed_execute(struct uli_plan_packed *own, ulyx_operation_t operation,
     return status;
 }
 
+/* From the layout's update on host and device must agree: what fails then fails
+ * the communicator. */
+static ulyx_status_t
+update(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    ulyx_plan_t *plan = own->plan;
+    ULI_TRY(uli_comm_check(plan->comm));
+    if (!uli_layout_has_tables(plan->layout))
+        return uli_layout_update(plan->layout, docs_q, docs_k);
+    ULI_TRY(uli_plan_device_check_update(plan, stream));
+    ULI_TRY(uli_plan_device_await(plan, uli_packed_buffer_event(own->packed),
+        "update: the tables of the last update but one are still waiting in "
+        "their stream"));
+    ULI_TRY(uli_layout_update(plan->layout, docs_q, docs_k));
+    uli_plan_fill_extents(plan);
+    uli_plan_remeasure(plan);
+    ulyx_status_t status = uli_packed_update(own->packed, stream);
+    if (status == ULYX_SUCCESS)
+        return ULYX_SUCCESS;
+    return uli_comm_fail(plan->comm, status, plan->comm->rank,
+        "plan update: %s", uli_error_text());
+}
+
 ulyx_status_t
 uli_plan_packed_update(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
-    const ulyx_docs_t *docs_k)
+    const ulyx_docs_t *docs_k, void *stream)
 {
-    if (uli_layout_has_tables(own->plan->layout))
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "update: a plan by messages keeps the "
-            "document tables of its creation");
-    return uli_layout_update(own->plan->layout, docs_q, docs_k);
+    struct uli_exchange *exchange = &own->plan->exchange;
+    ULI_TRY(uli_exchange_take(exchange));
+    ulyx_status_t status = update(own, docs_q, docs_k, stream);
+    atomic_store(&exchange->busy, false);
+    return status;
 }
 
 /* Never waits. Of graphs only those count that have begun. */
@@ -347,8 +381,15 @@ uli_plan_packed_describe(
     char batch[400];
     uli_comm_batch_describe(comm, batch, sizeof(batch));
     snprintf(text_p, text_bytes,
-        "packed on device memory: pack, send/receive (%s), unpack; %d blocks; "
-        "%s%s",
-        batch, BLOCKS, why ? "device memory cannot be mapped: " : "asked for",
-        why ? why : "");
+        "packed on device memory: pack, send/receive (%s), unpack; messages of "
+        "at most %lld bytes; %d of %d SMs; %s%s",
+        batch, (long long)own->chunk_bytes, own->blocks, own->multiprocessors,
+        why ? "device memory cannot be mapped: " : "asked for", why ? why : "");
+}
+
+int32_t
+uli_plan_packed_rounds(
+    const struct uli_plan_packed *own, ulyx_operation_t operation)
+{
+    return uli_packed_rounds(own->packed, operation);
 }

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What plans on device memory have in common, whichever way their bytes go:
+ * plan_gpu.h by mapped memory, plan_packed.h by messages.
+ */
+#ifndef ULI_COLLECTIVES_CUDA_PLAN_DEVICE_H
+#define ULI_COLLECTIVES_CUDA_PLAN_DEVICE_H
+
+#include "base/size.h"
+#include "collectives/cuda/exchange_gpu.h"
+#include "collectives/plan.h"
+
+/* Errors: UNSUPPORTED, no kernels or flags that are the host's. */
+ulyx_status_t uli_plan_device_check(const ulyx_plan_t *plan);
+/* How many multiprocessors a launch of this rank takes: as the hint or else the
+ * setting says, at most an equal part of the device for each rank on it. The
+ * device's context is current. Errors: the device's. */
+ulyx_status_t uli_plan_device_sms(const ulyx_comm_t *comm, int32_t max_sms,
+    int32_t *multiprocessors_p, int32_t *sms_p);
+/* Refuses an update on a stream that is being captured. */
+ulyx_status_t uli_plan_device_check_update(
+    const ulyx_plan_t *plan, void *stream);
+/* Until the event has come, at most the plan's timeout. waits: the rest of the
+ * error's text. Errors: TIMEOUT, the device's. */
+ulyx_status_t uli_plan_device_await(
+    const ulyx_plan_t *plan, void *event, const char *waits);
+
+/* The next place for `count` things of `bytes` in something aligned. */
+static inline int64_t
+uli_plan_device_take(int64_t *at, int64_t count, size_t bytes)
+{
+    int64_t place = *at;
+    *at = uli_round_up(place + count * (int64_t)bytes, ULI_GPU_LINE);
+    return place;
+}
+
+#endif
