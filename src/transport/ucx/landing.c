@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "transport/ucx/net.h"
+#include "transport/ucx/order.h"
 
 enum { PREPARED = 32 };
 
@@ -137,6 +138,7 @@ void
 uli_ucx_land(struct uli_ucx_peer *peer, _Atomic uint64_t *signal,
     uint64_t value, bool counted)
 {
+    uli_ucx_after(peer->net->token);
     if (atomic_load_explicit(signal, memory_order_relaxed) < value)
         atomic_store_explicit(signal, value, memory_order_release);
     peer->eager_landed += counted;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "transport/ucx/net.h"
+#include "transport/ucx/order.h"
 
 /* ---- puts ---------------------------------------------------------------- */
 
@@ -159,6 +160,7 @@ arrived(void *argument, const void *header, size_t header_bytes, void *data,
     if (head.token != net->token || head.from < 0 || head.from >= net->nranks)
         return UCS_OK;
     struct uli_ucx_peer *peer = &net->peers[head.from];
+    uli_ucx_after(net->token);
     if (atomic_load_explicit(&peer->lost, memory_order_relaxed))
         return UCS_OK;
     peer->moved = true;

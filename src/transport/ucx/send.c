@@ -10,6 +10,11 @@
 #include <unistd.h>
 #include "base/status.h"
 #include "transport/ucx/net.h"
+#include "transport/ucx/order.h"
+
+#ifdef __SANITIZE_THREAD__
+_Atomic uint64_t uli_ucx_orders[ULI_UCX_ORDERS];
+#endif
 
 /* ---- operations ---------------------------------------------------------- */
 
@@ -206,6 +211,7 @@ static ucs_status_t
 send_head(struct uli_ucx_op *op, const void *data, size_t bytes, uint32_t flag)
 {
     ucp_request_param_t how = parameters(op);
+    uli_ucx_before(op->peer->token);
     how.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     how.flags = flag;
     return take_part(op, op->net->ucx->am_send_nbx(op->peer->ep, ULI_UCX_AM,
