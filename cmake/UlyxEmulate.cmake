@@ -5,7 +5,7 @@
 # is ulyx_test, but .cu files are compiled as C++ over the stand-in headers of
 # tests/emulate/include, instrumented, and linked with the emulator; .c and
 # .cpp files see the stand-in cuda_runtime.h. No toolkit is needed.
-#   ulyx_emulated_api_test(name ...)
+#   ulyx_emulated_api_test(name [API library] ...)
 # has the same options, and the whole library with all its kernels on emulated
 # devices: it opens the emulated driver as it would open the real one.
 set(ULYX_EMULATE_DIR ${PROJECT_SOURCE_DIR}/tests/emulate)
@@ -71,10 +71,13 @@ function(ulyx_emulated_test name)
   ulyx_emulated_links(${name})
 endfunction()
 
-# The whole library for a target that has the emulator.
+# The whole library, or what a library of its objects has, for a target that
+# has the emulator: ulyx_emulated_library(name [library]).
 function(ulyx_emulated_library name)
+  set(api ulyx_emulated_api ${ARGN})
+  list(GET api -1 api)
   target_sources(${name} PRIVATE $<TARGET_OBJECTS:ulyx_emulated_driver>)
-  target_link_libraries(${name} PRIVATE ulyx_emulated_api)
+  target_link_libraries(${name} PRIVATE ${api})
   add_dependencies(${name} ulyx_emulated_libcuda)
   # A run path of the old kind comes before LD_LIBRARY_PATH.
   set_target_properties(${name} PROPERTIES BUILD_RPATH ${ULYX_EMULATED_LIBCUDA})
@@ -82,11 +85,12 @@ function(ulyx_emulated_library name)
 endfunction()
 
 function(ulyx_emulated_api_test name)
+  cmake_parse_arguments(api "" "API" "" ${ARGN})
   if(ULYX_SANITIZE)
     return()
   endif()
-  ulyx_emulated_test(${name} ${ARGN})
-  ulyx_emulated_library(${name})
+  ulyx_emulated_test(${name} ${api_UNPARSED_ARGUMENTS})
+  ulyx_emulated_library(${name} ${api_API})
 endfunction()
 
 # A program of ours with kernels, for tests with arguments of their own.

@@ -64,9 +64,9 @@ run_or_queue(struct call *call)
 }
 
 static ulyx_status_t
-check_stream(const void *stream)
+check_stream(const ulyx_comm_t *comm, const void *stream)
 {
-    if (!stream)
+    if (!stream || comm->gpu)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "stream is %p, must be NULL on the host", stream);
@@ -79,7 +79,7 @@ check_even(const ulyx_comm_t *comm, const void *src, const void *dst,
     int64_t piece_bytes, const void *stream)
 {
     int64_t total;
-    ULI_TRY(check_stream(stream));
+    ULI_TRY(check_stream(comm, stream));
     if (piece_bytes < 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "piece_bytes is %lld, must not be negative",
@@ -100,10 +100,12 @@ ulyx_alltoall(ulyx_comm_t *comm, const void *src, void *dst,
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
-    ULI_TRY(uli_api_host_only(comm, "alltoall"));
     struct call call = {.comm = comm,
-        .args = {
-            .src = src, .dst = dst, .even = true, .src_bytes = &piece_bytes}};
+        .args = {.src = src,
+            .dst = dst,
+            .even = true,
+            .src_bytes = &piece_bytes,
+            .stream = stream}};
     call.verdict = check_even(comm, src, dst, piece_bytes, stream);
     return run_or_queue(&call);
 }
@@ -135,7 +137,7 @@ static ulyx_status_t
 check_uneven(const ulyx_comm_t *comm, const struct uli_alltoall_args *args,
     const void *stream)
 {
-    ULI_TRY(check_stream(stream));
+    ULI_TRY(check_stream(comm, stream));
     ULI_CHECK_POINTER(args->src_bytes);
     ULI_CHECK_POINTER(args->src_offsets);
     ULI_CHECK_POINTER(args->dst_bytes);
@@ -153,10 +155,9 @@ ulyx_alltoallv(ulyx_comm_t *comm, const void *src, const int64_t src_bytes[],
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
-    ULI_TRY(uli_api_host_only(comm, "alltoallv"));
     struct call call = {.comm = comm,
-        .args = {
-            src, dst, false, src_bytes, src_offsets, dst_bytes, dst_offsets}};
+        .args = {src, dst, false, src_bytes, src_offsets, dst_bytes,
+            dst_offsets, stream}};
     call.verdict = check_uneven(comm, &call.args, stream);
     return run_or_queue(&call);
 }

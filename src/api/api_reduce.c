@@ -43,7 +43,7 @@ check(const struct call *call, int64_t unit, int64_t pieces, const void *stream)
 {
     const struct uli_reduce_args *args = &call->args;
     int64_t bytes;
-    if (stream)
+    if (stream && !call->comm->gpu)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "stream is %p, must be NULL on the host", stream);
     if (args->count < 0)
@@ -88,9 +88,8 @@ ulyx_allreduce(ulyx_comm_t *comm, const void *src, void *dst, int64_t count,
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
-    ULI_TRY(uli_api_host_only(comm, "allreduce"));
     struct call call = {
-        comm, {ULI_ALLREDUCE, src, dst, count, dtype, 0}, 0, ""};
+        comm, {ULI_ALLREDUCE, src, dst, count, dtype, 0, stream}, 0, ""};
     call.verdict = check_sum(&call, stream);
     return run_or_queue(&call);
 }
@@ -101,9 +100,8 @@ ulyx_allgather(ulyx_comm_t *comm, const void *src, void *dst,
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
-    ULI_TRY(uli_api_host_only(comm, "allgather"));
     struct call call = {
-        comm, {ULI_ALLGATHER, src, dst, piece_bytes, 0, 0}, 0, ""};
+        comm, {ULI_ALLGATHER, src, dst, piece_bytes, 0, 0, stream}, 0, ""};
     call.verdict = check(&call, 1, comm->nranks, stream);
     return run_or_queue(&call);
 }
@@ -114,9 +112,8 @@ ulyx_broadcast(
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
-    ULI_TRY(uli_api_host_only(comm, "broadcast"));
     struct call call = {
-        comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root}, 0, ""};
+        comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root, stream}, 0, ""};
     call.verdict = check(&call, 1, 1, stream);
     if (call.verdict == ULYX_SUCCESS && (root < 0 || root >= comm->nranks))
         call.verdict = uli_error(ULYX_ERR_INVALID_ARGUMENT,

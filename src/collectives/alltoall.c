@@ -16,6 +16,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "collectives/alltoall_channel.h"
+#include "collectives/cuda/alltoall_gpu.h"
 
 enum {
     MIN_READ_BYTES = 4096, /* shorter pieces are not worth a system call */
@@ -25,26 +26,26 @@ enum {
 
 /* ---- pieces -------------------------------------------------------------- */
 
-static int64_t
-send_bytes(const struct uli_alltoall_args *args, int32_t p)
+int64_t
+uli_alltoall_sends(const struct uli_alltoall_args *args, int32_t p)
 {
     return args->src_bytes[args->even ? 0 : p];
 }
 
-static int64_t
-receive_bytes(const struct uli_alltoall_args *args, int32_t p)
+int64_t
+uli_alltoall_receives(const struct uli_alltoall_args *args, int32_t p)
 {
     return args->even ? args->src_bytes[0] : args->dst_bytes[p];
 }
 
-static int64_t
-src_offset(const struct uli_alltoall_args *args, int32_t p)
+int64_t
+uli_alltoall_src_at(const struct uli_alltoall_args *args, int32_t p)
 {
     return args->even ? p * args->src_bytes[0] : args->src_offsets[p];
 }
 
-static int64_t
-dst_offset(const struct uli_alltoall_args *args, int32_t p)
+int64_t
+uli_alltoall_dst_at(const struct uli_alltoall_args *args, int32_t p)
 {
     return args->even ? p * args->src_bytes[0] : args->dst_offsets[p];
 }
@@ -59,16 +60,17 @@ static ulyx_status_t
 check_overlap(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
 {
     for (int32_t i = 0; i < comm->nranks; i++) {
-        const char *dst = args->dst + dst_offset(args, i);
-        int64_t bytes = receive_bytes(args, i);
+        const char *dst = args->dst + uli_alltoall_dst_at(args, i);
+        int64_t bytes = uli_alltoall_receives(args, i);
         for (int32_t j = 0; bytes && j < comm->nranks; j++) {
-            if (!apart(dst, bytes, args->src + src_offset(args, j),
-                    send_bytes(args, j)))
+            if (!apart(dst, bytes, args->src + uli_alltoall_src_at(args, j),
+                    uli_alltoall_sends(args, j)))
                 return uli_error(ULYX_ERR_INVALID_ARGUMENT,
                     "the piece from rank %d overlaps the piece for rank %d", i,
                     j);
-            if (j > i && !apart(dst, bytes, args->dst + dst_offset(args, j),
-                             receive_bytes(args, j)))
+            if (j > i &&
+                !apart(dst, bytes, args->dst + uli_alltoall_dst_at(args, j),
+                    uli_alltoall_receives(args, j)))
                 return uli_error(ULYX_ERR_INVALID_ARGUMENT,
                     "the pieces from ranks %d and %d overlap", i, j);
         }
@@ -95,10 +97,10 @@ fill_record(
     const struct uli_alltoall_args *args = channel->args;
     record_p->send_bytes = channel->send[p];
     record_p->receive_bytes = channel->receive[p];
-    record_p->src[0] = locate(
-        exchange->comm, args->src + src_offset(args, p), channel->send[p]);
-    record_p->dst[0] = locate(
-        exchange->comm, args->dst + dst_offset(args, p), channel->receive[p]);
+    record_p->src[0] = locate(exchange->comm,
+        args->src + uli_alltoall_src_at(args, p), channel->send[p]);
+    record_p->dst[0] = locate(exchange->comm,
+        args->dst + uli_alltoall_dst_at(args, p), channel->receive[p]);
 }
 
 /* A contiguous piece; the far side's base is the piece itself. */
@@ -144,10 +146,10 @@ accept(
     channel->peer_receive[p] = record->receive_bytes;
     if (record->receive_bytes != send || record->send_bytes != receive)
         return false;
-    set_item(&work->in, receive, dst_offset(channel->args, p), false,
+    set_item(&work->in, receive, uli_alltoall_dst_at(channel->args, p), false,
         choose(pair->remote, true, record->src[0].window, mine->dst[0].window,
             receive));
-    set_item(&work->out, send, src_offset(channel->args, p), true,
+    set_item(&work->out, send, uli_alltoall_src_at(channel->args, p), true,
         choose(pair->remote, false, mine->src[0].window, record->dst[0].window,
             send));
     return true;
@@ -197,31 +199,32 @@ set_call(struct uli_channel *channel, const struct uli_alltoall_args *args)
     exchange->src[0] = (char *)(uintptr_t)args->src;
     exchange->dst[0] = args->dst;
     for (int32_t p = 0; p < exchange->nranks; p++) {
-        channel->send[p] = send_bytes(args, p);
-        channel->receive[p] = receive_bytes(args, p);
+        channel->send[p] = uli_alltoall_sends(args, p);
+        channel->receive[p] = uli_alltoall_receives(args, p);
         channel->work.pairs[p].in.count = channel->work.pairs[p].out.count = 0;
     }
     struct uli_box *box = &channel->local.box;
     for (int d = 0; d < 3; d++)
         box->extent[d] = 1;
     box->run_bytes = channel->send[me];
-    box->src_offset = src_offset(args, me);
-    box->dst_offset = dst_offset(args, me);
+    box->src_offset = uli_alltoall_src_at(args, me);
+    box->dst_offset = uli_alltoall_dst_at(args, me);
     channel->work.nlocals = channel->send[me] > 0;
     channel->work.copied_bytes = 0;
     for (int32_t p = 0; p < exchange->nranks; p++)
         channel->work.copied_bytes += channel->send[p];
 }
 
-static ulyx_status_t
-check_args(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
+ulyx_status_t
+uli_alltoall_check(
+    const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
 {
     int32_t me = comm->rank;
-    if (send_bytes(args, me) != receive_bytes(args, me))
+    if (uli_alltoall_sends(args, me) != uli_alltoall_receives(args, me))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "rank %d sends itself %lld bytes and expects %lld", me,
-            (long long)send_bytes(args, me),
-            (long long)receive_bytes(args, me));
+            (long long)uli_alltoall_sends(args, me),
+            (long long)uli_alltoall_receives(args, me));
     return check_overlap(comm, args);
 }
 
@@ -229,10 +232,12 @@ ulyx_status_t
 uli_alltoall(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
     ulyx_status_t verdict)
 {
+    if (comm->gpu)
+        return uli_alltoall_gpu(comm, args, verdict);
     uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     ULI_TRY(uli_comm_check(comm));
     if (verdict == ULYX_SUCCESS)
-        verdict = check_args(comm, args);
+        verdict = uli_alltoall_check(comm, args);
     if (!comm->alltoall)
         ULI_TRY(uli_channel_set_up(comm, &hooks, verdict, deadline));
     struct uli_channel *channel = comm->alltoall;

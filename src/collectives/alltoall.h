@@ -16,9 +16,21 @@ struct uli_alltoall_args {
     char *dst;
     bool even;
     const int64_t *src_bytes, *src_offsets, *dst_bytes, *dst_offsets;
+    void *stream; /* device memory */
 };
 
-/* Collective, blocking. verdict: what the public edge thought of args, with
+/* Of piece p. */
+int64_t uli_alltoall_sends(const struct uli_alltoall_args *args, int32_t p);
+int64_t uli_alltoall_receives(const struct uli_alltoall_args *args, int32_t p);
+int64_t uli_alltoall_src_at(const struct uli_alltoall_args *args, int32_t p);
+int64_t uli_alltoall_dst_at(const struct uli_alltoall_args *args, int32_t p);
+
+/* No piece overlaps another that is written, and the own one is of one size. */
+ulyx_status_t uli_alltoall_check(
+    const ulyx_comm_t *comm, const struct uli_alltoall_args *args);
+
+/* Collective; on the host blocking, on devices by the stream
+ * (cuda/alltoall_gpu.h). verdict: what the public edge thought of args, with
  * its text set; a rank that refuses still tells the others. */
 ulyx_status_t uli_alltoall(ulyx_comm_t *comm,
     const struct uli_alltoall_args *args, ulyx_status_t verdict);

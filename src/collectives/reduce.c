@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "collectives/alltoall.h"
 #include "collectives/copy.h"
+#include "collectives/cuda/reduce_gpu.h"
 
 enum { PIECE_BYTES = 1 << 18 };
 
@@ -132,7 +133,8 @@ static ulyx_status_t
 move(ulyx_comm_t *comm, const struct scratch *s, const char *src, char *dst)
 {
     const struct uli_alltoall_args args = {src, dst, false, s->pieces.src_bytes,
-        s->pieces.src_offsets, s->pieces.dst_bytes, s->pieces.dst_offsets};
+        s->pieces.src_offsets, s->pieces.dst_bytes, s->pieces.dst_offsets,
+        NULL};
     return uli_alltoall(comm, &args, ULYX_SUCCESS);
 }
 
@@ -240,6 +242,8 @@ uli_reduce(ulyx_comm_t *comm, const struct uli_reduce_args *args,
 {
     struct scratch s;
     void *block = NULL;
+    if (comm->gpu)
+        return uli_reduce_gpu(comm, args, verdict);
     if (verdict == ULYX_SUCCESS) {
         block = allocate(comm, args, args->kind == ULI_ALLREDUCE, &s);
         if (!block)

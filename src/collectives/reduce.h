@@ -18,9 +18,11 @@ struct uli_reduce_args {
     int64_t count; /* elements; bytes a rank; bytes */
     int32_t dtype; /* ALLREDUCE */
     int32_t root;  /* BROADCAST */
+    void *stream;  /* device memory */
 };
 
-/* Collective, blocking. verdict: what the public edge thought of args, with
+/* Collective; on the host blocking, on devices by the stream
+ * (cuda/reduce_gpu.h). verdict: what the public edge thought of args, with
  * its text set; a rank that refuses still tells the others. */
 ulyx_status_t uli_reduce(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     ulyx_status_t verdict);

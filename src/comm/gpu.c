@@ -57,42 +57,45 @@ settle(ulyx_comm_t *comm)
         gpu->device);
 }
 
+/* Takes gpu->lock on success. */
 static ulyx_status_t
-check_stuck(const struct uli_gpu *gpu)
+begin_work(struct uli_gpu *gpu)
 {
+    pthread_mutex_lock(&gpu->lock);
     if (!gpu->stuck)
         return ULYX_SUCCESS;
+    pthread_mutex_unlock(&gpu->lock);
     return uli_error(ULYX_ERR_TIMEOUT,
         "CUDA device %d has not ended earlier work of the library",
         gpu->device);
+}
+
+/* status: whether it could be enqueued. */
+static ulyx_status_t
+end_work(ulyx_comm_t *comm, ulyx_status_t status)
+{
+    if (status == ULYX_SUCCESS)
+        status = settle(comm);
+    pthread_mutex_unlock(&comm->gpu->lock);
+    return status;
 }
 
 ulyx_status_t
 uli_gpu_zero(ulyx_comm_t *comm, void *address, int64_t bytes)
 {
     struct uli_gpu *gpu = comm->gpu;
-    pthread_mutex_lock(&gpu->lock);
-    ulyx_status_t status = check_stuck(gpu);
-    if (status == ULYX_SUCCESS)
-        status = gpu->ops->zero(gpu->device, address, bytes, gpu->stream);
-    if (status == ULYX_SUCCESS)
-        status = settle(comm);
-    pthread_mutex_unlock(&gpu->lock);
-    return status;
+    ULI_TRY(begin_work(gpu));
+    return end_work(
+        comm, gpu->ops->zero(gpu->device, address, bytes, gpu->stream));
 }
 
 ulyx_status_t
 uli_gpu_upload(ulyx_comm_t *comm, void *dst, const void *src, int64_t bytes)
 {
     struct uli_gpu *gpu = comm->gpu;
-    pthread_mutex_lock(&gpu->lock);
-    ulyx_status_t status = check_stuck(gpu);
-    if (status == ULYX_SUCCESS)
-        status = gpu->ops->copy(gpu->device, dst, src, bytes, gpu->stream);
-    if (status == ULYX_SUCCESS)
-        status = settle(comm);
-    pthread_mutex_unlock(&gpu->lock);
-    return status;
+    ULI_TRY(begin_work(gpu));
+    return end_work(
+        comm, gpu->ops->copy(gpu->device, dst, src, bytes, gpu->stream));
 }
 
 /* ---- the table ----------------------------------------------------------- */
@@ -114,17 +117,11 @@ uli_gpu_table_set(
     if (!row || window >= WINDOWS)
         return uli_error(ULYX_ERR_INTERNAL,
             "window %u of rank %d has no entry on the device", window, rank);
-    pthread_mutex_lock(&gpu->lock);
-    ulyx_status_t status = check_stuck(gpu);
-    if (status == ULYX_SUCCESS) {
-        *gpu->staging = address;
-        status = gpu->ops->copy(gpu->device, row + window, gpu->staging,
-            (int64_t)sizeof(*row), gpu->stream);
-    }
-    if (status == ULYX_SUCCESS)
-        status = settle(comm);
-    pthread_mutex_unlock(&gpu->lock);
-    return status;
+    ULI_TRY(begin_work(gpu));
+    *gpu->staging = address;
+    return end_work(
+        comm, gpu->ops->copy(gpu->device, row + window, gpu->staging,
+                  (int64_t)sizeof(*row), gpu->stream));
 }
 
 unsigned char *const *
@@ -154,6 +151,16 @@ const char *
 uli_gpu_unmapped(const ulyx_comm_t *comm)
 {
     return comm->gpu->unmapped[0] ? comm->gpu->unmapped : NULL;
+}
+
+ulyx_status_t
+uli_gpu_check_mapped(const ulyx_comm_t *comm, const char *what)
+{
+    const char *unmapped = uli_gpu_unmapped(comm);
+    return unmapped ? uli_error(ULYX_ERR_UNSUPPORTED,
+                          "%sdevice memory is not mapped between the ranks: %s",
+                          what, unmapped)
+                    : ULYX_SUCCESS;
 }
 
 int32_t

@@ -27,6 +27,8 @@
 
 enum { ULI_GPU_ARENA_LINE = 128 }; /* alignment of pieces */
 
+struct uli_channel_gpu; /* of collectives */
+
 struct uli_gpu {
     const struct uli_device_ops *ops;
     int32_t device;  /* ordinal in this process */
@@ -54,8 +56,10 @@ struct uli_gpu {
 
     struct uli_list arenas; /* under comm->lock, private to gpu_arena.c */
 
-    /* Private to collectives: plans on this device. The lock is taken last. */
+    /* Private to collectives: plans and calls on this device. The lock is taken
+     * last. */
     struct uli_list plans;
+    struct uli_channel_gpu *channel; /* of collectives; NULL until the first */
     pthread_mutex_t plans_lock;
     /* Set by collectives: work of this rank that may touch windows of peers is
      * on the device. Asked by detach of a failed communicator and by destroy,
@@ -68,6 +72,9 @@ struct uli_gpu {
 /* NULL where device memory of all pairs of ranks can be mapped; else the
  * reason, the same on all ranks. Of a communicator with comm->gpu. */
 const char *uli_gpu_unmapped(const ulyx_comm_t *comm);
+/* The same as an error: UNSUPPORTED, "<what>device memory is not mapped between
+ * the ranks: ...". */
+ulyx_status_t uli_gpu_check_mapped(const ulyx_comm_t *comm, const char *what);
 
 /* A zeroed piece of at least `bytes` of device memory, aligned to
  * ULI_GPU_ARENA_LINE, in a window that every rank addresses; grows by one

@@ -120,9 +120,7 @@ uli_gpu_arena_alloc(
 {
     struct uli_gpu *gpu = comm->gpu;
     struct uli_arena_piece piece;
-    if (gpu->unmapped[0])
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "device memory is not mapped between the ranks: %s", gpu->unmapped);
+    ULI_TRY(uli_gpu_check_mapped(comm, ""));
     if (bytes <= 0 || bytes > INT64_MAX / 2)
         return uli_error(ULYX_ERR_NO_MEMORY,
             "device arena: a piece of %" PRId64 " bytes", bytes);

@@ -109,11 +109,7 @@ uli_mem_device_fits(const ulyx_comm_t *comm, int32_t device)
             "attach: the window lies on CUDA device %d, rank %d of %.63s is on "
             "device %d",
             device, comm->rank, comm->name, comm->gpu->device);
-    if (comm->gpu->unmapped[0])
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "attach: device memory is not mapped between the ranks: %s",
-            comm->gpu->unmapped);
-    return ULYX_SUCCESS;
+    return uli_gpu_check_mapped(comm, "attach: ");
 }
 
 static ulyx_status_t

@@ -202,10 +202,7 @@ uli_pool_attach(ulyx_comm_t *comm)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "pool: %.63s moves host memory, the pool has CUDA memory",
             comm->name);
-    if (uli_gpu_unmapped(comm))
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "pool: device memory is not mapped between the ranks: %s",
-            uli_gpu_unmapped(comm));
+    ULI_TRY(uli_gpu_check_mapped(comm, "pool: "));
     pthread_mutex_lock(&lock);
     ulyx_status_t status = enter(comm);
     pthread_mutex_unlock(&lock);

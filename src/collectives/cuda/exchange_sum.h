@@ -139,9 +139,10 @@ encode(double value)
 
 template <int DTYPE, typename ACC, int V>
 PTX_FN void
-round_and_store(unsigned char *p, const ACC (&total)[V])
+round_elements(
+    elements<V * element_bytes<DTYPE>::value> &e, const ACC (&total)[V])
 {
-    elements<V * element_bytes<DTYPE>::value> e = {};
+    e = {};
 #pragma unroll
     for (int i = 0; i < V; i++) {
         uint64_t bits = encode<DTYPE>(total[i]);
@@ -150,6 +151,14 @@ round_and_store(unsigned char *p, const ACC (&total)[V])
         if (DTYPE == ULYX_DTYPE_F64)
             e.word[at / 4 + (DTYPE == ULYX_DTYPE_F64)] = (uint32_t)(bits >> 32);
     }
+}
+
+template <int DTYPE, typename ACC, int V>
+PTX_FN void
+round_and_store(unsigned char *p, const ACC (&total)[V])
+{
+    elements<V * element_bytes<DTYPE>::value> e;
+    round_elements<DTYPE>(e, total);
     store_elements(p, e);
 }
 

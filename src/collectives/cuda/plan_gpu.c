@@ -27,12 +27,8 @@
 static ulyx_status_t
 check_possible(const ulyx_plan_t *plan)
 {
-    const char *unmapped = uli_gpu_unmapped(plan->comm);
     ULI_TRY(uli_plan_device_check(plan));
-    if (unmapped)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "device memory is not mapped between the ranks: %s", unmapped);
-    return ULYX_SUCCESS;
+    return uli_gpu_check_mapped(plan->comm, "");
 }
 
 /* Loads the kernels, while none of ours can be running for the first plan of
@@ -58,8 +54,6 @@ takes_engine(const ulyx_plan_t *plan)
     return uli_plan_engine_wanted(plan) && !uli_plan_engine_refused(plan);
 }
 
-/* As many blocks as the hint or setting says, if they may wait for others;
- * else fewer is no help. */
 static ulyx_status_t
 choose_blocks(ulyx_plan_t *plan, int32_t max_sms)
 {

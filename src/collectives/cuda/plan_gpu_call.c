@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/status.h"
+#include "collectives/cuda/calls_gpu.h"
 #include "collectives/cuda/plan_engine.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
@@ -24,38 +25,6 @@ uli_plan_gpu_launch(struct uli_plan_gpu *gpu, struct uli_gpu_args *args,
     return uli_cuda_leave(
         uli_cuda_status(uli_gpu_exchange_launch(args, blocks, threads, stream),
             "launch of an exchange"));
-}
-
-/* ---- checks -------------------------------------------------------------- */
-
-/* Streams that take turns with others of the process: a call of one rank there
- * would keep those of its peers from starting. */
-static ulyx_status_t
-check_stream(const struct uli_plan_gpu *gpu, void *stream, bool *capturing_p)
-{
-    void *const legacy = (void *)(uintptr_t)1; /* CU_STREAM_LEGACY */
-    if (gpu->shares_device && (stream == NULL || stream == legacy))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "stream is the %s stream, which takes turns with all others: ranks "
-            "that share a device in a process need streams of their own",
-            stream ? "legacy default" : "NULL");
-    return gpu->ops->stream_capturing(gpu->device, stream, capturing_p);
-}
-
-/* After a refusal the next call comes later than it. */
-static ulyx_status_t
-return_from_detour(struct uli_plan_gpu *gpu, void *stream, bool capturing)
-{
-    if (!gpu->detour)
-        return ULYX_SUCCESS;
-    if (!capturing)
-        ULI_TRY(gpu->ops->event_order(gpu->device, gpu->ended, stream));
-    else if (gpu->ops->event_test(gpu->device, gpu->ended) != ULYX_SUCCESS)
-        return uli_error(ULYX_ERR_BUSY,
-            "a refused call of the plan has not ended yet on device %d",
-            gpu->device);
-    gpu->detour = false;
-    return ULYX_SUCCESS;
 }
 
 /* ---- arguments ----------------------------------------------------------- */
@@ -175,11 +144,13 @@ start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
 {
     struct uli_plan_gpu *gpu = plan->gpu;
     bool capturing = false, begun;
-    ulyx_status_t status = check_stream(gpu, stream, &capturing);
+    ulyx_status_t status = uli_gpu_check_stream(
+        gpu->ops, gpu->device, gpu->shares_device, stream, &capturing);
     if (status == ULYX_SUCCESS)
         status = uli_plan_check_call(plan, operation, src, dst);
     if (status == ULYX_SUCCESS)
-        status = return_from_detour(gpu, stream, capturing);
+        status = uli_gpu_end_detour(
+            gpu->ops, gpu->device, gpu->ended, stream, capturing, &gpu->detour);
     if (status != ULYX_SUCCESS)
         return capturing ? status : refuse(plan, operation, status);
     struct uli_gpu_args args = gpu->op[operation].args;

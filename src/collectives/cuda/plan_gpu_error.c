@@ -6,38 +6,20 @@
  */
 #include <stdio.h>
 #include "base/status.h"
+#include "collectives/cuda/calls_gpu.h"
+#include "collectives/cuda/channel_gpu.h"
 #include "collectives/cuda/plan_engine.h"
 #include "comm/gpu.h"
-
-/* The device stores them. */
-static uint64_t
-noted(const uint64_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-struct cause {
-    int32_t status, phase, peer;
-    uint32_t call;
-};
-
-static struct cause
-read_cause(uint64_t word)
-{
-    struct cause cause = {(int32_t)(word & 0xFF), (int32_t)(word >> 8 & 0xFF),
-        (int32_t)(word >> 16 & 0xFFFF), (uint32_t)(word >> 32)};
-    return cause;
-}
 
 /* ---- what is final ------------------------------------------------------- */
 
 void
 uli_plan_gpu_look(struct uli_plan_gpu *gpu)
 {
-    uint64_t word = noted(&gpu->report->failed);
+    uint64_t word = uli_gpu_noted(&gpu->report->failed);
     if (word == 0 || !gpu->plan)
         return;
-    struct cause cause = read_cause(word);
+    struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
     (void)uli_comm_fail(gpu->plan->comm, (ulyx_status_t)-cause.status,
         cause.peer, "reshuffle, call %u: rank %d has not %s within %g s",
         cause.call, cause.peer,
@@ -55,13 +37,15 @@ uli_plans_gpu_look(ulyx_comm_t *comm)
     for (struct uli_list *n = device->plans.next; n != &device->plans;
          n = n->next)
         uli_plan_gpu_look(ULI_CONTAINER_OF(n, struct uli_plan_gpu, node));
+    if (device->channel)
+        uli_channel_gpu_look(device->channel);
     pthread_mutex_unlock(&device->plans_lock);
 }
 
 /* ---- what concerns one call ---------------------------------------------- */
 
 static ulyx_status_t
-refused(const struct cause *cause)
+refused(const struct uli_gpu_noted_cause *cause)
 {
     if (cause->status == ULI_GPU_HAS_LEFT)
         return uli_error(ULYX_ERR_PEER_REFUSED,
@@ -73,7 +57,7 @@ refused(const struct cause *cause)
 }
 
 static ulyx_status_t
-disagrees(const struct cause *cause, int32_t rank)
+disagrees(const struct uli_gpu_noted_cause *cause, int32_t rank)
 {
     if (cause->status & ULI_GPU_OTHER_OPERATION)
         return uli_error(ULYX_ERR_MISMATCH,
@@ -89,7 +73,7 @@ disagrees(const struct cause *cause, int32_t rank)
 ulyx_status_t
 uli_gpu_verdict_error(uint64_t word, int32_t rank)
 {
-    struct cause cause = read_cause(word);
+    struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
     if (cause.phase == ULI_GPU_REFUSED)
         return refused(&cause);
     if (cause.phase == ULI_GPU_DISAGREES)
@@ -109,7 +93,7 @@ uli_gpu_verdict_error(uint64_t word, int32_t rank)
 uint64_t
 uli_plan_gpu_noted(const struct uli_plan_gpu *gpu)
 {
-    return noted(&gpu->report->verdict);
+    return uli_gpu_noted(&gpu->report->verdict);
 }
 
 ulyx_status_t
@@ -127,25 +111,20 @@ uli_plan_gpu_verdict(ulyx_plan_t *plan, uint64_t word)
 bool
 uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu)
 {
-    if (atomic_load(&gpu->enqueued) &&
-        gpu->ops->event_test(gpu->device, gpu->ended) == ULYX_IN_PROGRESS)
-        return true;
     /* Copies go on in a stream whose kernels have left. */
-    if (noted(&gpu->report->entered) != noted(&gpu->report->left))
+    if (uli_gpu_noted(&gpu->report->entered) !=
+        uli_gpu_noted(&gpu->report->left))
         return true;
-    /* Of a replay nothing is known but what its kernels say; one that leaves
-     * because of a failure says no end. */
-    return atomic_load(&gpu->plan->comm->failed) == 0 &&
-           noted(&gpu->report->failed) == 0 &&
-           noted(&gpu->report->begun) > noted(&gpu->report->ended);
+    return uli_gpu_calls_in_flight(gpu->plan->comm, gpu->ops, gpu->device,
+        gpu->ended, &gpu->enqueued, gpu->report);
 }
 
 bool
 uli_plans_gpu_in_flight(ulyx_comm_t *comm)
 {
     struct uli_gpu *device = comm->gpu;
-    bool busy = false;
     pthread_mutex_lock(&device->plans_lock);
+    bool busy = device->channel && uli_channel_gpu_in_flight(device->channel);
     for (struct uli_list *n = device->plans.next; n != &device->plans && !busy;
          n = n->next)
         busy = uli_plan_gpu_in_flight(

@@ -5,6 +5,9 @@
 #include "collectives/cuda/residency.h"
 
 #include <stdatomic.h>
+#include <string.h>
+#include "base/size.h"
+#include "comm/gpu.h"
 
 enum { DEVICES = 64 };
 
@@ -27,4 +30,25 @@ uli_residency_release(int32_t device, int64_t blocks)
 {
     if (blocks > 0)
         atomic_fetch_sub(&claimed[device], blocks);
+}
+
+void
+uli_residency_choose(const ulyx_comm_t *comm, int32_t per_sm, int32_t max_sms,
+    struct uli_residency *room)
+{
+    int32_t here = 0, me = comm->rank;
+    for (int32_t p = 0; p < comm->nranks; p++)
+        here +=
+            comm->peers[p].same_process &&
+            memcmp(comm->peers[p].identity.gpu, comm->peers[me].identity.gpu,
+                sizeof(comm->peers[p].identity.gpu)) == 0;
+    int64_t sharers = uli_max(uli_gpu_sharers(comm), 1);
+    int64_t capacity = (int64_t)room->multiprocessors * per_sm * here / sharers;
+    int64_t sms = max_sms ? max_sms : comm->settings.gpu_sms;
+    sms = uli_min(sms, uli_max(room->multiprocessors / sharers, 1));
+    room->shares_device = here > 1;
+    room->blocks = (int32_t)sms;
+    room->claimed = 0;
+    if (uli_residency_claim(room->device, capacity, sms))
+        room->claimed = (int32_t)sms;
 }

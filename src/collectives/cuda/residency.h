@@ -18,10 +18,24 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "comm/comm.h"
 
 /* capacity: the blocks that this process's part of the device holds. Any
  * thread. */
 bool uli_residency_claim(int32_t device, int64_t capacity, int64_t blocks);
 void uli_residency_release(int32_t device, int64_t blocks);
+
+/* The launches of one plan or channel. */
+struct uli_residency {
+    int32_t device, multiprocessors; /* given */
+    int32_t blocks;     /* of a launch that moves: one a multiprocessor */
+    int32_t claimed;    /* as many where they may wait, or 0 */
+    bool shares_device; /* with another rank of this process */
+};
+
+/* Claims as many blocks as the hint or setting says, if they may wait for
+ * others; else fewer is no help. per_sm: blocks that a multiprocessor holds. */
+void uli_residency_choose(const ulyx_comm_t *comm, int32_t per_sm,
+    int32_t max_sms, struct uli_residency *room);
 
 #endif

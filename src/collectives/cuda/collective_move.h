@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plain bytes from one place to another, by one warp: in vectors as wide as
+ * both places permit once the first bytes have been moved one by one, so that
+ * places that are misaligned alike cost a few bytes only.
+ */
+#ifndef ULI_COLLECTIVES_CUDA_COLLECTIVE_MOVE_H
+#define ULI_COLLECTIVES_CUDA_COLLECTIVE_MOVE_H
+
+#include "collectives/cuda/exchange_move.h"
+
+/* count vectors of type T, to which both places are aligned. */
+template <typename T>
+static __device__ void
+warp_copies_as(unsigned char *dst, const unsigned char *src, int64_t count)
+{
+    for (int64_t n = threadIdx.x % WARP; n < count; n += WARP * IN_FLIGHT) {
+        T held[IN_FLIGHT];
+#pragma unroll
+        for (int u = 0; u < IN_FLIGHT; u++)
+            if (n + u * WARP < count)
+                load_vector(held[u], src + (n + u * WARP) * (int64_t)sizeof(T));
+#pragma unroll
+        for (int u = 0; u < IN_FLIGHT; u++)
+            if (n + u * WARP < count)
+                store_vector(
+                    dst + (n + u * WARP) * (int64_t)sizeof(T), held[u]);
+    }
+}
+
+static __device__ __noinline__ void
+warp_copies(unsigned char *dst, const unsigned char *src, int64_t bytes)
+{
+    uint64_t differ = ((uint64_t)(uintptr_t)dst ^ (uint64_t)(uintptr_t)src);
+    int64_t width = (int64_t)((differ | 16) & (0 - (differ | 16)));
+    int64_t head = (int64_t)(0 - (uint64_t)(uintptr_t)dst) & (width - 1);
+    head = head < bytes ? head : bytes;
+    int64_t middle = (bytes - head) / width * width;
+    int64_t tail = bytes - head - middle;
+    if (head)
+        warp_copies_as<uint8_t>(dst, src, head);
+    dst += head;
+    src += head;
+    if (width == 16)
+        warp_copies_as<uint4>(dst, src, middle / 16);
+    else if (width == 8)
+        warp_copies_as<uint64_t>(dst, src, middle / 8);
+    else if (width == 4)
+        warp_copies_as<uint32_t>(dst, src, middle / 4);
+    else if (width == 2)
+        warp_copies_as<uint16_t>(dst, src, middle / 2);
+    else
+        warp_copies_as<uint8_t>(dst, src, middle);
+    if (tail)
+        warp_copies_as<uint8_t>(dst + middle, src + middle, tail);
+}
+
+#endif

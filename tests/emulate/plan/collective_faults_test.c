@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Faults planted into the collectives' kernels (collective_plant.py): each must
+ * be reported by the emulator or show in the result, in every seed; the same
+ * sources with none planted must pass. The whole library runs, in a process of
+ * its own each time, so that what a fault leaves behind is gone with it.
+ *
+ * Data comes and goes in the ranks' own streams, so that only the collectives
+ * order one rank's work before another's.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cuda_runtime.h>
+#include "collective_planted.h"
+#include "emulate.h"
+#include "support/random.h"
+#include "support/test.h"
+#include "ulyx/collective.h"
+#include "ulyx/comm.h"
+#include "ulyx/memory.h"
+
+int collective_planted; /* number of the fault; 0 = none */
+
+#define FAULT_NUMBER(name) name,
+enum { NONE, COLLECTIVE_FAULTS(FAULT_NUMBER) FAULTS_END };
+#define FAULT_NAME(name) #name,
+static const char *const names[] = {"NONE", COLLECTIVE_FAULTS(FAULT_NAME)};
+
+enum {
+    RANKS = 3,
+    AREA = 16384,
+    ROUNDS = 2,
+    SEEDS = 2,
+    WELL = 0,
+    CAUGHT = 1,
+    BROKEN = 2
+};
+enum { ELEMENTS = 1201, PIECE = 3501, SHIFT = 4 };
+
+struct rank {
+    ulyx_comm_t *comm;
+    cudaStream_t stream;
+    /* in a window or not; both hold src, then dst */
+    unsigned char *place[2], *fresh;
+    unsigned char *out[ROUNDS][2][2]; /* dst of each call: [window][sum] */
+    unsigned char src[AREA];
+};
+
+static struct rank ranks[RANKS];
+
+#define must(condition)                                                        \
+    do {                                                                       \
+        if (!(condition)) {                                                    \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);    \
+            _exit(BROKEN);                                                     \
+        }                                                                      \
+    } while (0)
+
+/* ---- set-up -------------------------------------------------------------- */
+
+static unsigned char *
+device_memory(int64_t bytes)
+{
+    void *memory = NULL;
+    must(cudaMalloc(&memory, (size_t)bytes) == cudaSuccess);
+    return memory;
+}
+
+static void
+open_rank(int32_t r, struct test_random *random)
+{
+    ulyx_mem_params_t params = ULYX_MEM_PARAMS_INIT;
+    struct rank *one = &ranks[r];
+    ulyx_mem_t *mem;
+    void *window = NULL;
+    params.memory_kind = ULYX_MEMORY_CUDA;
+    params.device = r % 2 + 1;
+    must(ulyx_mem_alloc(2 * AREA, &params, &mem, &window) == ULYX_SUCCESS);
+    must(ulyx_mem_attach(one->comm, mem) == ULYX_SUCCESS);
+    must(cudaSetDevice(r % 2) == cudaSuccess);
+    must(cudaStreamCreateWithFlags(&one->stream, cudaStreamNonBlocking) ==
+         cudaSuccess);
+    one->place[0] = device_memory(2 * AREA);
+    one->place[1] = window;
+    one->fresh = device_memory(AREA);
+    for (int i = 0; i < ROUNDS * 4; i++)
+        one->out[i / 4][i / 2 % 2][i % 2] = device_memory(AREA);
+    for (int i = 0; i < AREA / 4; i++) { /* numbers whose order shows */
+        float value = (float)(test_random_normal(random) *
+                              (double)(1 << test_random_in(random, 0, 12)));
+        memcpy(one->src + 4 * i, &value, 4);
+    }
+    must(cudaMemcpy(one->fresh, one->src, AREA, cudaMemcpyHostToDevice) ==
+         cudaSuccess);
+}
+
+static void
+open_all(uint64_t seed)
+{
+    const struct emu_config config = {.devices = 2,
+        .sm_count = 2,
+        .host_threads = 1,
+        .seed = seed,
+        .wall_time = true,
+        .quiet = collective_planted != NONE};
+    struct test_random random = {seed};
+    ulyx_unique_id_t id;
+    bool two_blocks = collective_planted == BLOCK_ENDS_BEFORE_ITS_WARPS;
+    /* Chunks are of 128 bytes, and a lane has several of a piece. */
+    setenv("ULYX_GPU_SMS", two_blocks ? "2" : "1", 1);
+    setenv("ULYX_GPU_LANDING", two_blocks ? "4K" : "2K", 1);
+    must(emu_open(&config) == 0);
+    must(ulyx_unique_id_create(&id) == ULYX_SUCCESS);
+    must(ulyx_group_start() == ULYX_SUCCESS);
+    for (int32_t r = 0; r < RANKS; r++) {
+        ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+        params.memory_kind = ULYX_MEMORY_CUDA;
+        params.device = r % 2 + 1;
+        params.timeout_s = 60;
+        must(ulyx_comm_create(&id, RANKS, r, &params, &ranks[r].comm) ==
+             ULYX_SUCCESS);
+    }
+    must(ulyx_group_end() == ULYX_SUCCESS);
+    for (int32_t r = 0; r < RANKS; r++)
+        open_rank(r, &random);
+    must(ulyx_group_start() == ULYX_SUCCESS); /* the channel */
+    for (int32_t r = 0; r < RANKS; r++)
+        must(ulyx_alltoall(ranks[r].comm, NULL, NULL, 0, ranks[r].stream) ==
+             ULYX_SUCCESS);
+    must(ulyx_group_end() == ULYX_SUCCESS);
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+static ulyx_status_t
+enqueue(int32_t r, int round, int window, int sum)
+{
+    struct rank *one = &ranks[r];
+    unsigned char *src = one->place[window], *dst = src + AREA + SHIFT;
+    ulyx_status_t status;
+    cudaSetDevice(r % 2);
+    cudaMemcpyAsync(
+        src, one->fresh, AREA, cudaMemcpyDeviceToDevice, one->stream);
+    status = sum ? ulyx_allreduce(one->comm, src, dst, ELEMENTS, ULYX_DTYPE_F32,
+                       one->stream)
+                 : ulyx_alltoall(one->comm, src, dst, PIECE, one->stream);
+    cudaMemcpyAsync(one->out[round][window][sum], dst, AREA - SHIFT,
+        cudaMemcpyDeviceToDevice, one->stream);
+    return status;
+}
+
+static bool
+sums_are_right(const unsigned char *seen)
+{
+    for (int i = 0; i < ELEMENTS; i++) {
+        float total, value;
+        memcpy(&total, ranks[0].src + 4 * i, 4);
+        for (int r = 1; r < RANKS; r++) {
+            memcpy(&value, ranks[r].src + 4 * i, 4);
+            total += value;
+        }
+        if (memcmp(&total, seen + 4 * i, 4))
+            return false;
+    }
+    return true;
+}
+
+static bool
+pieces_are_right(int32_t r, const unsigned char *seen)
+{
+    for (int p = 0; p < RANKS; p++)
+        if (memcmp(seen + p * PIECE, ranks[p].src + r * PIECE, PIECE))
+            return false;
+    return true;
+}
+
+static bool
+all_is_well(void)
+{
+    static unsigned char seen[AREA];
+    ulyx_status_t status = ULYX_SUCCESS;
+    bool well = true;
+    for (int32_t r = 0; r < RANKS; r++)
+        well = cudaStreamSynchronize(ranks[r].stream) == cudaSuccess && well;
+    for (int32_t r = 0; well && r < RANKS; r++) {
+        well =
+            ulyx_comm_get_async_error(ranks[r].comm, &status) == ULYX_SUCCESS &&
+            status == ULYX_SUCCESS;
+        for (int i = 0; well && i < ROUNDS * 4; i++) {
+            well = cudaMemcpy(seen, ranks[r].out[i / 4][i / 2 % 2][i % 2],
+                       AREA - SHIFT, cudaMemcpyDeviceToHost) == cudaSuccess;
+            well = well &&
+                   (i % 2 ? sums_are_right(seen) : pieces_are_right(r, seen));
+        }
+    }
+    return well && emu_fault_count() == 0;
+}
+
+static int
+run_here(uint64_t seed)
+{
+    bool well = true;
+    open_all(seed);
+    for (int i = 0; i < ROUNDS * 4; i++)
+        for (int32_t r = 0; r < RANKS; r++)
+            well = enqueue(r, i / 4, i / 2 % 2, i % 2) == ULYX_SUCCESS && well;
+    return all_is_well() && well ? WELL : CAUGHT;
+}
+
+/* WELL, CAUGHT, or BROKEN: the run says nothing. */
+static int
+run_once(int fault, uint64_t seed)
+{
+    int status = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        collective_planted = fault;
+        alarm(60);
+        _exit(run_here(seed));
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return BROKEN;
+    return WEXITSTATUS(status);
+}
+
+/* ---- tests --------------------------------------------------------------- */
+
+static void
+none_planted_passes(void **state)
+{
+    (void)state;
+    for (int64_t seed = 1; seed <= test_draws(SEEDS); seed++)
+        assert_int_equal(run_once(NONE, (uint64_t)seed), WELL);
+}
+
+static void
+each_fault_is_caught(void **state)
+{
+    int missed = 0;
+    (void)state;
+    for (int fault = 1; fault < FAULTS_END; fault++)
+        for (int64_t seed = 1; seed <= test_draws(SEEDS); seed++) {
+            int result = run_once(fault, (uint64_t)seed);
+            if (result == CAUGHT)
+                continue;
+            print_error("%s is %s in seed %d\n", names[fault],
+                result == WELL ? "not caught" : "not tried", (int)seed);
+            missed++;
+        }
+    assert_int_equal(missed, 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(none_planted_passes),
+    cmocka_unit_test(each_fault_is_caught),
+};
+
+ULI_TEST_MAIN("EmulateCollectiveFaults", tests)

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See collective_scene.h.
+ */
+#include "emulate/plan/collective_scene.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/dtype.h"
+#include "support/test.h"
+
+#define good(call) assert_int_equal((call), cudaSuccess)
+
+enum { POISON = 0xA5, SRC = 0, DST = 1 };
+
+/* ---- life ---------------------------------------------------------------- */
+
+static void
+open_hosts(struct coll_scene *c)
+{
+    ulyx_unique_id_t id;
+    assert_status(ulyx_unique_id_create(&id), ULYX_SUCCESS);
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int32_t r = 0; r < c->s.nranks; r++) {
+        ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+        assert_status(
+            ulyx_comm_create(&id, c->s.nranks, r, &params, &c->hosts[r]),
+            ULYX_SUCCESS);
+    }
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+}
+
+void
+coll_open(
+    struct coll_scene *c, int32_t nranks, int32_t devices, double timeout_s)
+{
+    memset(c, 0, sizeof(*c));
+    plan_open(&c->s, nranks, devices, timeout_s);
+    open_hosts(c);
+    for (int32_t r = 0; r < nranks; r++) {
+        struct coll_rank *at = &c->at[r];
+        void *memory = NULL;
+        good(cudaSetDevice(r % c->s.devices));
+        good(cudaMalloc(&memory, 2 * COLL_BYTES));
+        at->outside = memory;
+        at->src_host = malloc(COLL_BYTES);
+        at->dst_host = malloc(COLL_BYTES);
+        at->seen = malloc(COLL_BYTES);
+    }
+}
+
+void
+coll_close(struct coll_scene *c)
+{
+    for (int32_t r = 0; r < c->s.nranks; r++) {
+        struct coll_rank *at = &c->at[r];
+        good(cudaSetDevice(r % c->s.devices));
+        good(cudaFree(at->outside));
+        free(at->src_host);
+        free(at->dst_host);
+        free(at->seen);
+        assert_status(ulyx_comm_destroy(c->hosts[r]), ULYX_SUCCESS);
+    }
+    assert_int_equal(emu_fault_count(), 0);
+    plan_close(&c->s);
+}
+
+/* ---- drawing ------------------------------------------------------------- */
+
+static int64_t
+draw_bytes(struct test_random *random)
+{
+    static const int64_t most[] = {0, 7, 130, 3000, 20000};
+    return test_random_in(random, 0, most[test_random_in(random, 0, 4)]);
+}
+
+static void
+draw_uneven(const struct coll_scene *c, struct coll_call *call,
+    struct test_random *random)
+{
+    int32_t n = c->s.nranks;
+    for (int32_t r = 0; r < n; r++)
+        for (int32_t p = 0; p < n; p++)
+            call->bytes[r][p] = draw_bytes(random);
+    for (int32_t r = 0; r < n; r++) {
+        int64_t from = 0, to = 0;
+        for (int32_t p = 0; p < n; p++) {
+            call->come[r][p] = call->bytes[p][r];
+            call->from[r][p] = from += test_random_in(random, 0, 40);
+            call->to[r][p] = to += test_random_in(random, 0, 40);
+            from += call->bytes[r][p];
+            to += call->bytes[p][r];
+        }
+    }
+}
+
+void
+coll_draw(const struct coll_scene *c, struct coll_call *call,
+    struct test_random *random)
+{
+    memset(call, 0, sizeof(*call));
+    call->kind = (enum coll_kind)test_random_in(random, 0, COLL_KINDS - 1);
+    call->dtype =
+        (ulyx_dtype_t)test_random_in(random, ULYX_DTYPE_F64, ULYX_DTYPE_F16);
+    call->count = draw_bytes(random);
+    call->root = (int32_t)test_random_in(random, 0, c->s.nranks - 1);
+    call->in_place =
+        test_random_in(random, 0, 2) == 0 &&
+        (call->kind == COLL_ALLREDUCE || call->kind == COLL_ALLGATHER);
+    int64_t unit = 1;
+    if (call->kind == COLL_ALLREDUCE) {
+        unit = uli_dtype_size(call->dtype);
+        call->count /= 2;
+    }
+    bool any = test_random_in(random, 0, 2) == 0;
+    bool window = test_random_in(random, 0, 1) == 0;
+    for (int32_t r = 0; r < c->s.nranks; r++) {
+        bool odd = test_random_in(random, 0, 1) == 0;
+        call->src_at[r] = odd ? test_random_in(random, 0, 40) * unit : 64;
+        call->dst_at[r] = odd ? test_random_in(random, 0, 40) * unit : 128;
+        for (int side = 0; side < 2; side++)
+            call->in_window[r][side] =
+                any ? test_random_in(random, 0, 1) == 0 : window;
+    }
+    if (call->kind == COLL_ALLTOALLV)
+        draw_uneven(c, call, random);
+}
+
+/* ---- data ---------------------------------------------------------------- */
+
+/* Numbers of all sizes, NaN and infinity among them, of any dtype; bytes. */
+static void
+draw_data(unsigned char *at, struct test_random *random)
+{
+    for (int64_t i = 0; i < COLL_BYTES; i += 8) {
+        uint64_t word = test_random_next(random);
+        memcpy(at + i, &word, 8);
+    }
+}
+
+static const unsigned char *
+src_of(const struct coll_call *call, int32_t r, const unsigned char *src,
+    const unsigned char *dst)
+{
+    if (!call->in_place)
+        return src + call->src_at[r];
+    return dst + call->dst_at[r] +
+           (call->kind == COLL_ALLGATHER ? r * call->count : 0);
+}
+
+void
+coll_fill(struct coll_scene *c, const struct coll_call *call,
+    struct test_random *random)
+{
+    for (int32_t r = 0; r < c->s.nranks; r++) {
+        struct coll_rank *at = &c->at[r];
+        at->src = (call->in_window[r][SRC] ? c->s.windows[r] : at->outside);
+        at->dst = (call->in_window[r][DST] ? c->s.windows[r] : at->outside) +
+                  COLL_BYTES;
+        draw_data(at->src_host, random);
+        memset(at->dst_host, POISON, COLL_BYTES);
+        if (call->in_place || call->kind == COLL_BROADCAST)
+            draw_data(at->dst_host, random);
+        good(cudaMemcpy(
+            at->src, at->src_host, COLL_BYTES, cudaMemcpyHostToDevice));
+        good(cudaMemcpy(
+            at->dst, at->dst_host, COLL_BYTES, cudaMemcpyHostToDevice));
+    }
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+static ulyx_status_t
+run(ulyx_comm_t *comm, const struct coll_call *call, int32_t r,
+    const unsigned char *src, unsigned char *dst, void *stream)
+{
+    switch (call->kind) {
+    case COLL_ALLTOALL:
+        return ulyx_alltoall(comm, src, dst, call->count, stream);
+    case COLL_ALLTOALLV:
+        return ulyx_alltoallv(comm, src, call->bytes[r], call->from[r], dst,
+            call->come[r], call->to[r], stream);
+    case COLL_ALLREDUCE:
+        return ulyx_allreduce(comm, src, dst, call->count, call->dtype, stream);
+    case COLL_ALLGATHER:
+        return ulyx_allgather(comm, src, dst, call->count, stream);
+    default:
+        return ulyx_broadcast(comm, dst, call->count, call->root, stream);
+    }
+}
+
+ulyx_status_t
+coll_run(struct coll_scene *c, const struct coll_call *call, int32_t r)
+{
+    struct coll_rank *at = &c->at[r];
+    return run(c->s.ranks.comms[r], call, r, src_of(call, r, at->src, at->dst),
+        at->dst + call->dst_at[r], c->s.streams[r]);
+}
+
+void
+coll_run_all(struct coll_scene *c, const struct coll_call *call)
+{
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int32_t r = 0; r < c->s.nranks; r++)
+        assert_status(coll_run(c, call, r), ULYX_SUCCESS);
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+}
+
+/* ---- results ------------------------------------------------------------- */
+
+void
+coll_compare(struct coll_scene *c, const struct coll_call *call)
+{
+    plan_sync(&c->s);
+    for (int32_t r = 0; r < c->s.nranks; r++) {
+        struct coll_rank *at = &c->at[r];
+        good(cudaMemcpy(at->seen, at->dst, COLL_BYTES, cudaMemcpyDeviceToHost));
+        if (memcmp(at->seen, at->dst_host, COLL_BYTES) == 0)
+            continue;
+        int64_t i = 0;
+        while (at->seen[i] == at->dst_host[i])
+            i++;
+        fail_msg("kind %d, rank %d of %d: byte %d after dst is %02x, the "
+                 "host's %02x (count %d, in place %d)",
+            call->kind, r, c->s.nranks, (int)(i - call->dst_at[r]), at->seen[i],
+            at->dst_host[i], (int)call->count, call->in_place);
+    }
+}
+
+void
+coll_host(struct coll_scene *c, const struct coll_call *call)
+{
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int32_t r = 0; r < c->s.nranks; r++) {
+        struct coll_rank *at = &c->at[r];
+        assert_status(run(c->hosts[r], call, r,
+                          src_of(call, r, at->src_host, at->dst_host),
+                          at->dst_host + call->dst_at[r], NULL),
+            ULYX_SUCCESS);
+    }
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+}
+
+void
+coll_check(struct coll_scene *c, const struct coll_call *call)
+{
+    coll_host(c, call);
+    coll_compare(c, call);
+}

@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives on device memory through the public calls: drawn calls against
+ * the host's, bit for bit; refusals, differences, captures, deadlines, ends.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/cuda/residency.h"
+#include "emulate/driver/driver.h"
+#include "emulate/plan/collective_scene.h"
+#include "support/test.h"
+
+#define good(call) assert_int_equal((call), cudaSuccess)
+
+/* ---- every bit ----------------------------------------------------------- */
+
+static void
+run_draws(int32_t nranks, int32_t devices, const char *sms, const char *landing,
+    uint64_t seed)
+{
+    struct test_random random = {test_seed(seed)};
+    int64_t draws = test_draws(24);
+    struct coll_scene c;
+    setenv("ULYX_GPU_SMS", sms, 1);
+    setenv("ULYX_GPU_LANDING", landing, 1);
+    coll_open(&c, nranks, devices, 0);
+    for (int64_t i = 0; i < draws; i++) {
+        struct coll_call call;
+        coll_draw(&c, &call, &random);
+        coll_fill(&c, &call, &random);
+        coll_run_all(&c, &call);
+        coll_check(&c, &call);
+    }
+    coll_close(&c);
+    unsetenv("ULYX_GPU_SMS");
+    unsetenv("ULYX_GPU_LANDING");
+}
+
+static void
+every_bit_is_the_hosts_on_devices_of_their_own(void **state)
+{
+    (void)state;
+    run_draws(4, 4, "2", "8K", 501);
+}
+
+static void
+every_bit_is_the_hosts_on_one_device(void **state)
+{
+    (void)state;
+    run_draws(3, 1, "1", "3000", 502);
+}
+
+static void
+every_bit_is_the_hosts_with_landings_of_the_usual_size(void **state)
+{
+    (void)state;
+    run_draws(2, 2, "8", "2M", 503);
+}
+
+static void
+a_rank_alone_needs_no_peers(void **state)
+{
+    (void)state;
+    run_draws(1, 1, "2", "8K", 504);
+}
+
+/* Three launches a call, of which one warp waits. */
+static void
+without_a_claim_every_bit_is_the_hosts(void **state)
+{
+    (void)state;
+    assert_true(uli_residency_claim(0, INT64_MAX, 1000000));
+    assert_true(uli_residency_claim(1, INT64_MAX, 1000000));
+    run_draws(3, 2, "4", "1K", 505);
+    uli_residency_release(0, 1000000);
+    uli_residency_release(1, 1000000);
+}
+
+/* One rank alone has no claim: all have one lane, and meet in the same words.
+ */
+static void
+ranks_with_and_without_a_claim_meet(void **state)
+{
+    (void)state;
+    assert_true(uli_residency_claim(1, INT64_MAX, 1000000));
+    run_draws(3, 3, "4", "1K", 506);
+    uli_residency_release(1, 1000000);
+}
+
+/* ---- differences --------------------------------------------------------- */
+
+static struct coll_call
+plain_call(enum coll_kind kind, int64_t count, bool window)
+{
+    struct coll_call call;
+    memset(&call, 0, sizeof(call));
+    call.kind = kind;
+    call.count = count;
+    call.dtype = ULYX_DTYPE_F32;
+    for (int r = 0; r < PLAN_RANKS_MAX; r++)
+        call.in_window[r][0] = call.in_window[r][1] = window;
+    return call;
+}
+
+/* A call that all make alike, and its bytes: the channel is in order. */
+static void
+expect_well(struct coll_scene *c, enum coll_kind kind, bool window)
+{
+    struct test_random random = {77};
+    struct coll_call call = plain_call(kind, 500, window);
+    coll_fill(c, &call, &random);
+    coll_run_all(c, &call);
+    coll_check(c, &call);
+}
+
+/* The next call of rank r says what was wrong with the last one, which is told
+ * once. */
+static void
+expect_told(struct coll_scene *c, int32_t r, const struct coll_call *call,
+    ulyx_status_t status, const char *text)
+{
+    if (status == ULYX_SUCCESS) {
+        assert_status(coll_run(c, call, r), ULYX_SUCCESS);
+        return;
+    }
+    assert_status(coll_run(c, call, r), status);
+    if (!strstr(ulyx_last_error(), text))
+        fail_msg("\"%s\" is not in \"%s\"", text, ulyx_last_error());
+}
+
+static void
+sizes_that_differ_are_named_by_both(void **state)
+{
+    struct test_random random = {507};
+    struct coll_scene c;
+    (void)state;
+    coll_open(&c, 3, 3, 0);
+    for (int window = 0; window < 2; window++) {
+        struct coll_call call = plain_call(COLL_ALLTOALLV, 0, window);
+        expect_well(&c, COLL_ALLTOALL, window);
+        coll_fill(&c, &call, &random);
+        call.bytes[0][1] = 100;
+        call.come[1][0] = 90;
+        for (int32_t r = 0; r < 3; r++)
+            assert_status(coll_run(&c, &call, r), ULYX_SUCCESS);
+        coll_compare(&c, &call);
+        call.bytes[0][1] = call.come[1][0] = 0;
+        expect_told(&c, 0, &call, ULYX_ERR_MISMATCH,
+            "rank 1 sends 0 bytes to rank 0, which expects 0; it expects 90 of "
+            "the 100 that rank 0 sends");
+        expect_told(&c, 1, &call, ULYX_ERR_MISMATCH, "call ");
+        expect_told(&c, 2, &call, ULYX_SUCCESS, NULL);
+        plan_sync(&c.s);
+        expect_well(&c, COLL_ALLTOALL, window);
+    }
+    coll_close(&c);
+}
+
+static void
+expect_all_told(
+    struct coll_scene *c, const struct coll_call *calls, const char *text)
+{
+    for (int32_t r = 0; r < c->s.nranks; r++)
+        assert_status(coll_run(c, &calls[r], r), ULYX_SUCCESS);
+    coll_compare(c, &calls[0]);
+    for (int32_t r = 0; r < c->s.nranks; r++)
+        expect_told(c, r, &calls[0], ULYX_ERR_MISMATCH, text);
+    plan_sync(&c->s);
+}
+
+/* Nothing moves anywhere, and all ranks are told. */
+static void
+reductions_that_differ_move_nothing(void **state)
+{
+    struct test_random random = {508};
+    struct coll_scene c;
+    (void)state;
+    coll_open(&c, 3, 3, 0);
+    expect_well(&c, COLL_ALLREDUCE, true);
+    for (int window = 0; window < 2; window++)
+        for (int what = 0; what < 3; what++) {
+            static const char *const names[] = {
+                "count is", "dtype is", "root is"};
+            struct coll_call calls[3];
+            for (int r = 0; r < 3; r++)
+                calls[r] = plain_call(
+                    what == 2 ? COLL_BROADCAST : COLL_ALLREDUCE, 700, window);
+            calls[1].count += what == 0 ? 1 : 0;
+            calls[1].dtype = what == 1 ? ULYX_DTYPE_BF16 : ULYX_DTYPE_F32;
+            calls[1].root = what == 2 ? 2 : 0;
+            coll_fill(&c, &calls[0], &random);
+            expect_all_told(&c, calls, names[what]);
+        }
+    expect_well(&c, COLL_ALLREDUCE, false);
+    coll_close(&c);
+}
+
+static void
+different_calls_are_a_mismatch(void **state)
+{
+    struct test_random random = {509};
+    struct coll_scene c;
+    (void)state;
+    coll_open(&c, 2, 2, 0);
+    expect_well(&c, COLL_ALLGATHER, false);
+    struct coll_call calls[2] = {plain_call(COLL_ALLREDUCE, 300, true),
+        plain_call(COLL_ALLTOALL, 300, true)};
+    coll_fill(&c, &calls[0], &random);
+    for (int32_t r = 0; r < 2; r++)
+        assert_status(coll_run(&c, &calls[r], r), ULYX_SUCCESS);
+    plan_sync(&c.s);
+    expect_told(&c, 0, &calls[0], ULYX_ERR_MISMATCH,
+        "rank 1 calls alltoall, rank 0 allreduce");
+    expect_told(&c, 1, &calls[0], ULYX_ERR_MISMATCH,
+        "rank 0 calls allreduce, rank 1 alltoall");
+    plan_sync(&c.s);
+    expect_well(&c, COLL_BROADCAST, true);
+    coll_close(&c);
+}
+
+/* ---- refusals ------------------------------------------------------------ */
+
+static void
+memory_of_the_host_is_refused_everywhere(void **state)
+{
+    struct test_random random = {510};
+    struct coll_scene c;
+    (void)state;
+    coll_open(&c, 3, 3, 0);
+    expect_well(&c, COLL_ALLTOALL, true);
+    struct coll_call call = plain_call(COLL_ALLREDUCE, 300, true);
+    coll_fill(&c, &call, &random);
+    assert_status(ulyx_allreduce(c.s.ranks.comms[0], c.at[0].src_host,
+                      c.at[0].dst, 300, ULYX_DTYPE_F32, c.s.streams[0]),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "is not memory of CUDA device"));
+    for (int32_t r = 1; r < 3; r++)
+        assert_status(coll_run(&c, &call, r), ULYX_SUCCESS);
+    coll_compare(&c, &call);
+    for (int32_t r = 1; r < 3; r++)
+        expect_told(&c, r, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused: ");
+    expect_told(&c, 0, &call, ULYX_SUCCESS, NULL);
+    plan_sync(&c.s);
+    expect_well(&c, COLL_ALLREDUCE, true);
+    coll_close(&c);
+}
+
+static void
+wrong_arguments_are_refused_everywhere(void **state)
+{
+    struct coll_scene c;
+    (void)state;
+    coll_open(&c, 2, 1, 0);
+    struct coll_call call = plain_call(COLL_ALLTOALL, 100, false);
+    struct test_random random = {511};
+    coll_fill(&c, &call, &random);
+    /* before there is a channel, from the agreement of the first use */
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    assert_status(ulyx_alltoall(c.s.ranks.comms[0], c.at[0].src, c.at[0].dst,
+                      -1, c.s.streams[0]),
+        ULYX_SUCCESS);
+    assert_status(coll_run(&c, &call, 1), ULYX_SUCCESS);
+    assert_status(ulyx_group_end(), ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "piece_bytes is -1"));
+    expect_well(&c, COLL_ALLTOALL, false);
+    /* afterwards, from the stream; and a stream that takes turns */
+    for (int i = 0; i < 2; i++) {
+        assert_status(i ? ulyx_alltoall(c.s.ranks.comms[0], c.at[0].src,
+                              c.at[0].dst, 100, NULL)
+                        : ulyx_broadcast(c.s.ranks.comms[0], c.at[0].dst, 100,
+                              7, c.s.streams[0]),
+            ULYX_ERR_INVALID_ARGUMENT);
+        assert_non_null(
+            strstr(ulyx_last_error(), i ? "NULL stream" : "root is 7"));
+        assert_status(coll_run(&c, &call, 1), ULYX_SUCCESS);
+        plan_sync(&c.s);
+        expect_told(&c, 1, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused");
+        assert_status(coll_run(&c, &call, 0), ULYX_SUCCESS);
+        plan_sync(&c.s);
+        expect_well(&c, COLL_ALLREDUCE, i);
+    }
+    coll_close(&c);
+}
+
+static void
+memory_that_is_not_mapped_is_refused_with_the_reason(void **state)
+{
+    ulyx_unique_id_t id;
+    ulyx_comm_t *comms[2] = {NULL};
+    const struct emu_config config = {
+        .devices = 2, .sm_count = 4, .host_threads = 3, .wall_time = true};
+    (void)state;
+    assert_int_equal(emu_open(&config), 0);
+    emu_driver_no_peers(true);
+    assert_status(ulyx_unique_id_create(&id), ULYX_SUCCESS);
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int32_t r = 0; r < 2; r++) {
+        ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+        params.memory_kind = ULYX_MEMORY_CUDA;
+        params.device = r + 1;
+        assert_status(
+            ulyx_comm_create(&id, 2, r, &params, &comms[r]), ULYX_SUCCESS);
+    }
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+    for (int32_t r = 0; r < 2; r++) {
+        assert_status(
+            ulyx_alltoall(comms[r], NULL, NULL, 0, NULL), ULYX_ERR_UNSUPPORTED);
+        assert_non_null(strstr(ulyx_last_error(),
+            "collectives: device memory is not mapped between the ranks: "));
+        assert_status(
+            ulyx_broadcast(comms[r], NULL, -1, 0, NULL), ULYX_ERR_UNSUPPORTED);
+        assert_status(ulyx_comm_destroy(comms[r]), ULYX_SUCCESS);
+    }
+    emu_driver_no_peers(false);
+    emu_close();
+}
+
+/* ---- captures ------------------------------------------------------------ */
+
+static void
+replay(struct coll_scene *c, const struct coll_call *calls, int ncalls)
+{
+    cudaGraphExec_t exec[PLAN_RANKS];
+    struct test_random random = {512};
+    for (int32_t r = 0; r < c->s.nranks; r++) {
+        cudaGraph_t graph;
+        good(cudaSetDevice(r % c->s.devices));
+        good(cudaStreamBeginCapture(
+            c->s.streams[r], cudaStreamCaptureModeThreadLocal));
+        for (int i = 0; i < ncalls; i++)
+            assert_status(coll_run(c, &calls[i], r), ULYX_SUCCESS);
+        good(cudaStreamEndCapture(c->s.streams[r], &graph));
+        good(cudaGraphInstantiate(&exec[r], graph, 0));
+        good(cudaGraphDestroy(graph));
+    }
+    for (int i = 0; i < 6; i++) {
+        coll_fill(c, &calls[0], &random);
+        for (int32_t r = 0; r < c->s.nranks; r++)
+            good(cudaGraphLaunch(exec[r], c->s.streams[r]));
+        for (int k = 0; k + 1 < ncalls; k++)
+            coll_host(c, &calls[k]);
+        coll_check(c, &calls[ncalls - 1]);
+    }
+    for (int32_t r = 0; r < c->s.nranks; r++)
+        good(cudaGraphExecDestroy(exec[r]));
+}
+
+/* A sum, pieces of it, and pieces of another call between the replays. */
+static void
+captured_calls_are_replayed_with_new_data(void **state)
+{
+    struct coll_scene c;
+    (void)state;
+    setenv("ULYX_GPU_LANDING", "4K", 1);
+    coll_open(&c, 3, 3, 0);
+    for (int window = 0; window < 2; window++) {
+        struct coll_call calls[2] = {plain_call(COLL_ALLREDUCE, 3000, window),
+            plain_call(COLL_ALLTOALL, 3001, window)};
+        calls[1].dst_at[0] = 20000;
+        expect_well(&c, COLL_ALLTOALL, !window);
+        struct test_random random = {513};
+        coll_fill(&c, &calls[0], &random);
+        replay(&c, calls, 2);
+        expect_well(&c, COLL_ALLREDUCE, window);
+    }
+    coll_close(&c);
+    unsetenv("ULYX_GPU_LANDING");
+}
+
+static void
+the_first_call_of_all_is_not_captured(void **state)
+{
+    struct coll_scene c;
+    cudaGraph_t graph;
+    (void)state;
+    coll_open(&c, 2, 2, 0);
+    struct coll_call call = plain_call(COLL_ALLTOALL, 100, true);
+    struct test_random random = {514};
+    coll_fill(&c, &call, &random);
+    good(cudaSetDevice(0));
+    good(cudaStreamBeginCapture(
+        c.s.streams[0], cudaStreamCaptureModeThreadLocal));
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int32_t r = 0; r < 2; r++)
+        assert_status(coll_run(&c, &call, r), ULYX_SUCCESS);
+    assert_status(ulyx_group_end(), ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "before the capture"));
+    good(cudaStreamEndCapture(c.s.streams[0], &graph));
+    good(cudaGraphDestroy(graph));
+    expect_well(&c, COLL_ALLTOALL, true);
+    coll_close(&c);
+}
+
+/* ---- ranks that do not come ---------------------------------------------- */
+
+/* Windows of a failed communicator may be in quarantine for a while. */
+static void
+free_window(ulyx_mem_t *mem)
+{
+    uli_deadline_t deadline = uli_deadline_in(30);
+    ulyx_status_t status = ulyx_mem_free(mem);
+    while (status == ULYX_ERR_BUSY && !uli_deadline_over(deadline)) {
+        usleep(1000);
+        status = ulyx_mem_free(mem);
+    }
+    assert_status(status, ULYX_SUCCESS);
+}
+
+/* Rank 0 has called alone; the communicator has failed or is aborted. */
+static void
+close_failed(struct coll_scene *c)
+{
+    for (int32_t r = 0; r < c->s.nranks; r++)
+        (void)ulyx_comm_abort(c->s.ranks.comms[r]);
+    plan_sync(&c->s);
+    for (int32_t r = 0; r < c->s.nranks; r++) {
+        struct coll_rank *at = &c->at[r];
+        good(cudaSetDevice(r % c->s.devices));
+        good(cudaStreamDestroy(c->s.streams[r]));
+        good(cudaFree(at->outside));
+        free(at->src_host);
+        free(at->dst_host);
+        free(at->seen);
+        assert_status(ulyx_comm_destroy(c->hosts[r]), ULYX_SUCCESS);
+    }
+    for (int32_t r = 0; r < c->s.nranks; r++)
+        assert_status(ulyx_comm_destroy(c->s.ranks.comms[r]), ULYX_SUCCESS);
+    for (int32_t r = 0; r < c->s.nranks; r++)
+        free_window(c->s.mems[r]);
+    assert_int_equal(emu_driver_live(), 0);
+    assert_int_equal(emu_fault_count(), 0);
+    emu_close();
+}
+
+static void
+a_rank_that_does_not_come_is_named_after_the_deadline(void **state)
+{
+    struct coll_scene c;
+    ulyx_status_t status = ULYX_SUCCESS;
+    (void)state;
+    coll_open(&c, 2, 2, 3);
+    expect_well(&c, COLL_ALLTOALL, false);
+    struct coll_call call = plain_call(COLL_ALLREDUCE, 400, false);
+    assert_status(coll_run(&c, &call, 0), ULYX_SUCCESS);
+    plan_sync(&c.s);
+    assert_status(
+        ulyx_comm_get_async_error(c.s.ranks.comms[0], &status), ULYX_SUCCESS);
+    assert_int_equal(status, ULYX_ERR_TIMEOUT);
+    assert_non_null(
+        strstr(ulyx_last_error(), "allreduce, call 2: rank 1 has not come"));
+    assert_status(coll_run(&c, &call, 0), ULYX_ERR_TIMEOUT);
+    close_failed(&c);
+}
+
+static void
+an_abort_ends_calls_that_wait(void **state)
+{
+    struct coll_scene c;
+    (void)state;
+    coll_open(&c, 2, 2, 0);
+    expect_well(&c, COLL_ALLTOALL, false);
+    struct coll_call call = plain_call(COLL_ALLREDUCE, 400, false);
+    assert_status(coll_run(&c, &call, 0), ULYX_SUCCESS);
+    assert_status(ulyx_comm_destroy(c.s.ranks.comms[0]), ULYX_ERR_BUSY);
+    assert_status(ulyx_comm_abort(c.s.ranks.comms[1]), ULYX_SUCCESS);
+    plan_sync(&c.s); /* rank 0's kernel leaves, long before ten minutes */
+    assert_status(coll_run(&c, &call, 0), ULYX_ERR_ABORTED);
+    close_failed(&c);
+}
+
+/* A rank that comes late holds the others up, no more. */
+static void
+a_late_rank_is_waited_for(void **state)
+{
+    struct test_random random = {515};
+    struct coll_scene c;
+    (void)state;
+    coll_open(&c, 3, 3, 0);
+    expect_well(&c, COLL_ALLTOALL, false);
+    for (int i = 0; i < 6; i++) {
+        struct coll_call call =
+            plain_call(i % 2 ? COLL_ALLREDUCE : COLL_ALLTOALL, 900, i / 2 % 2);
+        coll_fill(&c, &call, &random);
+        for (int32_t r = 0; r < 3; r++)
+            if (r != i % 3)
+                assert_status(coll_run(&c, &call, r), ULYX_SUCCESS);
+        good(cudaStreamQuery(c.s.streams[i % 3]));
+        assert_int_equal(
+            cudaStreamQuery(c.s.streams[(i + 1) % 3]), cudaErrorNotReady);
+        assert_status(coll_run(&c, &call, i % 3), ULYX_SUCCESS);
+        coll_check(&c, &call);
+    }
+    coll_close(&c);
+}
+
+static void
+a_rank_that_has_left_is_named_by_the_next_call(void **state)
+{
+    struct coll_scene c;
+    (void)state;
+    coll_open(&c, 2, 2, 0);
+    expect_well(&c, COLL_ALLGATHER, true);
+    struct coll_call call = plain_call(COLL_ALLREDUCE, 400, true);
+    struct test_random random = {516};
+    coll_fill(&c, &call, &random);
+    assert_status(
+        ulyx_mem_detach(c.s.ranks.comms[1], c.s.mems[1]), ULYX_SUCCESS);
+    assert_status(ulyx_comm_destroy(c.s.ranks.comms[1]), ULYX_SUCCESS);
+    assert_status(coll_run(&c, &call, 0), ULYX_SUCCESS);
+    coll_compare(&c, &call);
+    expect_told(&c, 0, &call, ULYX_ERR_PEER_REFUSED,
+        "rank 1 has destroyed its communicator");
+    plan_sync(&c.s);
+    assert_status(
+        ulyx_mem_detach(c.s.ranks.comms[0], c.s.mems[0]), ULYX_SUCCESS);
+    assert_status(ulyx_comm_destroy(c.s.ranks.comms[0]), ULYX_SUCCESS);
+    for (int32_t r = 0; r < 2; r++) {
+        assert_status(ulyx_mem_free(c.s.mems[r]), ULYX_SUCCESS);
+        assert_status(ulyx_comm_destroy(c.hosts[r]), ULYX_SUCCESS);
+        free(c.at[r].src_host);
+        free(c.at[r].dst_host);
+        free(c.at[r].seen);
+        good(cudaStreamDestroy(c.s.streams[r]));
+    }
+    assert_int_equal(emu_driver_live(), 0);
+    assert_int_equal(emu_fault_count(), 0);
+    emu_close();
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_bit_is_the_hosts_on_devices_of_their_own),
+    cmocka_unit_test(every_bit_is_the_hosts_on_one_device),
+    cmocka_unit_test(every_bit_is_the_hosts_with_landings_of_the_usual_size),
+    cmocka_unit_test(a_rank_alone_needs_no_peers),
+    cmocka_unit_test(without_a_claim_every_bit_is_the_hosts),
+    cmocka_unit_test(ranks_with_and_without_a_claim_meet),
+    cmocka_unit_test(sizes_that_differ_are_named_by_both),
+    cmocka_unit_test(reductions_that_differ_move_nothing),
+    cmocka_unit_test(different_calls_are_a_mismatch),
+    cmocka_unit_test(memory_of_the_host_is_refused_everywhere),
+    cmocka_unit_test(wrong_arguments_are_refused_everywhere),
+    cmocka_unit_test(memory_that_is_not_mapped_is_refused_with_the_reason),
+    cmocka_unit_test(captured_calls_are_replayed_with_new_data),
+    cmocka_unit_test(the_first_call_of_all_is_not_captured),
+    cmocka_unit_test(a_rank_that_does_not_come_is_named_after_the_deadline),
+    cmocka_unit_test(an_abort_ends_calls_that_wait),
+    cmocka_unit_test(a_late_rank_is_waited_for),
+    cmocka_unit_test(a_rank_that_has_left_is_named_by_the_next_call),
+};
+
+ULI_TEST_MAIN("EmulateCollective", tests)
