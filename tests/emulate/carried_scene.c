@@ -65,7 +65,7 @@ carried_close(void)
 struct job *
 carried_new(double timeout_s, int devices)
 {
-    struct job *job = ranks_shared(sizeof(*job));
+    struct job *job = calloc(1, sizeof(*job));
     job->w = calloc(1, sizeof(*job->w));
     job->w->ranks = &job->storage;
     job->storage.only = -1;
@@ -94,7 +94,7 @@ void
 carried_forget(struct job *job)
 {
     free(job->w);
-    ranks_shared_free(job, sizeof(*job));
+    free(job);
 }
 
 void
@@ -218,6 +218,8 @@ static bool
 bring_images(struct job *job, int rank)
 {
     carried_meet(job);
+    if (job->processes) /* its own communicator is the one that knows */
+        job->storage.only = rank;
     if (rank == 0 || job->processes)
         world_fill(job->w);
     carried_meet(job);
