@@ -85,7 +85,7 @@ enum uli_setting_type {
         "largest chunk of a staging ring")                                     \
     X(ULYX_SLOT_BYTES, slot_bytes, BYTES, "8K", 0, 1048576,                    \
         "exchanges of at most this many bytes a pair go through slots")        \
-    X(ULYX_NET_CHUNK, net_chunk_bytes, BYTES, "128K", 4096, 67108864,          \
+    X(ULYX_NET_CHUNK, net_chunk_bytes, BYTES, "60K", 4096, 67108864,           \
         "largest chunk of an exchange with a rank of another node")            \
     X(ULYX_NET_FLIGHT, net_flight_bytes, BYTES, "4M", 8192, 1073741824,        \
         "bytes under way to a rank of another node; 64 times it in all")       \

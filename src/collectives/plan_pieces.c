@@ -52,6 +52,18 @@ whole_lines(int64_t bytes)
     return uli_max(bytes / ULI_LINE * ULI_LINE, ULI_LINE);
 }
 
+/* Chunks of one length, so that no short message trails: over TCP the kernel
+ * keeps a short last segment back while others are under way, and the call
+ * waits for it (perf/PERFORMANCE.md). That is also why ULYX_NET_CHUNK and its
+ * headers make less than a packet of 64 KiB. */
+static int64_t
+even_chunk(int64_t stream_bytes, int64_t most)
+{
+    int64_t chunks = uli_max((stream_bytes + most - 1) / most, 1);
+    return uli_min(
+        most, uli_round_up((stream_bytes + chunks - 1) / chunks, ULI_LINE));
+}
+
 /* The most that one ring will see, by kind of peer, and how many there are. */
 struct demand {
     int64_t local, net;
@@ -99,7 +111,7 @@ size_chunks(ulyx_plan_t *plan, const struct demand *demand, int64_t in_flight)
         flight = flight * FLIGHTS / demand->mirrors;
     net = uli_min(net, uli_max(flight / MIN_NET_CHUNKS, MIN_CHUNK_BYTES));
     info->chunk_bytes = whole_lines(local);
-    info->net_chunk_bytes = whole_lines(net);
+    info->net_chunk_bytes = whole_lines(even_chunk(demand->net, net));
     info->net_chunks = uli_min(ULI_MOST_CHUNKS,
         uli_max(flight / info->net_chunk_bytes, MIN_NET_CHUNKS));
     /* No more than the longest stream has. */

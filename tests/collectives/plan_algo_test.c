@@ -147,14 +147,14 @@ rules_set_chunks_and_ranges(void **state)
     (void)state;
     int64_t chunk[2];
     for (int i = 0; i < 2; i++) {
-        struct scene *s = scene_new(i ? "rule nodes=2 -> hier chunks=4\n"
-                                      : "rule nodes=2 -> hier chunks=1\n",
+        struct scene *s = scene_new(i ? "rule nodes=2 -> hier chunks=8\n"
+                                      : "rule nodes=2 -> hier chunks=4\n",
             NULL, NULL);
         expect(s, ULI_ALGO_HIER, "; rule on line 2 of the tuning file)");
         chunk[i] = s->w.plans[0]->exchange.hier->chunk_bytes;
         scene_free(s);
     }
-    assert_int_equal(chunk[0], 4 * chunk[1]);
+    assert_int_equal(chunk[0], 2 * chunk[1]);
     expect_scene("rule nodes=3- -> hier\nrule ranks_per_node=1 -> hier\n"
                  "rule bytes=0-1K -> hier\nrule bytes=1K-1G -> direct\n",
         NULL, NULL, ULI_ALGO_DIRECT, "; rule on line 5 of the tuning file)");
