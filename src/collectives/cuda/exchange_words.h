@@ -192,7 +192,9 @@ lost_window(const struct call &c, int32_t peer)
     return false;
 }
 
-/* Notes why nothing moved with a peer; its record is here. */
+/* Notes why nothing moved with a peer; its record is here. By slots this comes
+ * after DONE, when the peer may already have detached its tensors' windows, which
+ * nothing was moved through. */
 static __device__ void
 judge(const struct call &c, int32_t peer)
 {
@@ -209,7 +211,7 @@ judge(const struct call &c, int32_t peer)
     } else if (!record_agrees(c, peer)) {
         phase = ULI_GPU_DISAGREES;
         status = call == own ? 0 : call >> 32 | ULI_GPU_OTHER_OPERATION;
-    } else if (lost_window(c, peer)) {
+    } else if (!c.args->slots && lost_window(c, peer)) {
         phase = ULI_GPU_LOST;
     }
     if (phase)

@@ -319,8 +319,10 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
     if (uli_comm_check(comm) == ULYX_SUCCESS)
         ULI_TRY(tell_peers(plan));
     delist(comm, gpu);
+    /* A peer that shares nothing waits for no mark: its piece of marks may be
+     * another plan's by now. */
     for (int32_t p = 0; p < gpu->nranks; p++)
-        if (gpu->their_marks[p])
+        if (gpu->their_marks[p] && plan->exchange.pairs[p].shares)
             atomic_store(gpu->their_marks[p], 1);
     return ULYX_SUCCESS;
 }

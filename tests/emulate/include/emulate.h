@@ -48,6 +48,9 @@ struct emu_config {
      * nothing can move and fewer than host_threads wait in the emulator, time
      * passes as on the wall. Not a function of the seed. */
     bool wall_time;
+    /* Other processes' emulators share memory with this one's. What orders
+     * accesses by way of them is not seen here, so no race is reported. */
+    bool processes;
     bool quiet; /* faults are recorded but not printed */
 };
 

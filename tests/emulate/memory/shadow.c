@@ -92,7 +92,8 @@ static void
 check(const struct emu_accessor *who, uint32_t epoch, const void *address,
     bool write, bool was_write, bool shared)
 {
-    if (epoch && !ordered(who, epoch, was_write, shared))
+    if (epoch && !emu.config.processes &&
+        !ordered(who, epoch, was_write, shared))
         report(who, epoch, address, write, was_write, shared);
 }
 
