@@ -127,8 +127,8 @@ struct uli_gpu_item {
     int64_t extent[3], run;
     int64_t dst_offset, dst_stride[3];
     int64_t src_offset, src_stride[3]; /* of a copy */
-    uint64_t align; /* copies, zeros: or of run, offsets and strides; sums: or
-                     * of the run and of strides / element bytes */
+    uint64_t align; /* copies, zeros: or of run and strides; sums: or of the
+                     * run and of strides / element bytes */
     int64_t first_source;
     int32_t nsources;
     int32_t kind, tensor;

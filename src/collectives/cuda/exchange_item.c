@@ -16,10 +16,11 @@ uli_gpu_packed_strides(
     stride[0] = stride[1] * extent[1];
 }
 
+/* Offsets need not be looked at: addresses are when they are known. */
 static uint64_t
-align_of(const int64_t extent[3], int64_t offset, const int64_t stride[3])
+align_of(const int64_t extent[3], const int64_t stride[3])
 {
-    uint64_t bits = (uint64_t)offset;
+    uint64_t bits = 0;
     for (int d = 0; d < 3; d++)
         if (extent[d] > 1)
             bits |= (uint64_t)stride[d];
@@ -35,11 +36,10 @@ uli_gpu_item_of_box(struct uli_gpu_item *item, const struct uli_box *box)
     item->src_offset = box->src_offset;
     memcpy(item->dst_stride, box->dst_stride, sizeof(item->dst_stride));
     memcpy(item->src_stride, box->src_stride, sizeof(item->src_stride));
-    item->align = (uint64_t)item->run |
-                  align_of(item->extent, item->dst_offset, item->dst_stride);
+    item->align =
+        (uint64_t)item->run | align_of(item->extent, item->dst_stride);
     if (item->kind == ULI_GPU_COPY)
-        item->align |=
-            align_of(item->extent, item->src_offset, item->src_stride);
+        item->align |= align_of(item->extent, item->src_stride);
 }
 
 /* In elements; an odd number when some are not whole. */
@@ -63,10 +63,9 @@ uli_gpu_item_of_sum(struct uli_gpu_item *item, const struct uli_sum *sum,
     item->nsources = sum->nsources;
     item->align =
         (uint64_t)sum->run |
-        element_align(
-            align_of(sum->extent, sum->dst_offset, sum->dst_stride), element);
+        element_align(align_of(sum->extent, sum->dst_stride), element);
     element = uli_dtype_size(sum->partial_dtype);
     for (int32_t s = 0; s < sum->nsources; s++)
-        item->align |= element_align(
-            align_of(sum->extent, source[s].offset, source[s].stride), element);
+        item->align |=
+            element_align(align_of(sum->extent, source[s].stride), element);
 }

@@ -193,8 +193,8 @@ lost_window(const struct call &c, int32_t peer)
 }
 
 /* Notes why nothing moved with a peer; its record is here. By slots this comes
- * after DONE, when the peer may already have detached its tensors' windows, which
- * nothing was moved through. */
+ * after DONE, when the peer may already have detached its tensors' windows,
+ * which nothing was moved through. */
 static __device__ void
 judge(const struct call &c, int32_t peer)
 {
