@@ -264,7 +264,7 @@ outer_pid() {
     find -L /proc/[0-9]*/ns/pid -inum "$space" 2>/dev/null |
         while IFS=/ read -r _ _ p _; do
             awk -v inner="$inner" -v p="$p" '/^NSpid:/ && $NF == inner {
-                print p }' "/proc/$p/status" 2>/dev/null
+                print p }' "/proc/$p/status" 2>/dev/null || : # it may be gone
         done
 }
 
