@@ -108,10 +108,9 @@ open_all(uint64_t seed)
         .quiet = collective_planted != NONE};
     struct test_random random = {seed};
     ulyx_unique_id_t id;
-    bool two_blocks = collective_planted == BLOCK_ENDS_BEFORE_ITS_WARPS;
     /* Chunks are of 128 bytes, and a lane has several of a piece. */
-    setenv("ULYX_GPU_SMS", two_blocks ? "2" : "1", 1);
-    setenv("ULYX_GPU_LANDING", two_blocks ? "4K" : "2K", 1);
+    setenv("ULYX_GPU_SMS", "1", 1);
+    setenv("ULYX_GPU_LANDING", "2K", 1);
     must(emu_open(&config) == 0);
     must(ulyx_unique_id_create(&id) == ULYX_SUCCESS);
     must(ulyx_group_start() == ULYX_SUCCESS);

@@ -23,8 +23,6 @@ FAULTS = [
      "ptx_st_relaxed_sys_u64(&a.base.peers[p].yours->done, c.n);"),
     ("DONE_NOT_AWAITED", WORDS,
      "block_awaits(c, ULI_GPU_AWAITS_DONE)", "true"),
-    ("BLOCK_ENDS_BEFORE_ITS_WARPS", WORDS,
-     "ok = __syncthreads_and(ok) != 0;", ";"),
     ("FILLED_WITHOUT_RELEASE", LANDING,
      "ptx_st_release_sys_u64(\n"
      "            &lane.landing->yours[lane.number].filled, lane.sent);",
@@ -45,9 +43,8 @@ FAULTS = [
     ("ONE_CHUNK_MORE_THAN_ROOM", LANDING,
      "lane.sent < emptied + ULI_LANDING_SLOTS",
      "lane.sent < emptied + ULI_LANDING_SLOTS + 1"),
-    ("CHUNKS_MISCOUNTED_FOR_THE_NEXT_CALL", LANDING,
-     "lane.landing->counts[lane.number].sent = lane.sent;",
-     "lane.landing->counts[lane.number].sent = lane.sent + 1;"),
+    ("CHUNKS_PUT_INTO_ONE_SLOT", LANDING,
+     "(int64_t)(lane.sent & 1)", "(int64_t)0"),
     ("FIRST_BYTES_NOT_COPIED", MOVE,
      "warp_copies_as<uint8_t>(dst, src, head);", ";"),
     ("READY_NOT_AWAITED", WORDS,
@@ -64,10 +61,6 @@ FAULTS = [
      "!lanes_await(c, a, number, false) || "
      "!lanes_await(c, a, number, true)",
      "!lanes_await(c, a, number, true)"),
-    ("SUMS_WITHOUT_ROOM", SUM,
-     "!lanes_await(c, a, number, false) || "
-     "!lanes_await(c, a, number, true)",
-     "!lanes_await(c, a, number, false)"),
 ]
 NUMBER = "collective_planted"
 
