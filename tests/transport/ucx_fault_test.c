@@ -2,10 +2,12 @@
  *
  * What ucx does where UCX itself fails it. A table of UCX's calls of the test's
  * own stands between: its rendezvous never end, as those of UCX 1.18 to 1.22 do
- * when a peer dies in the wrong moment.
+ * when a peer dies in the wrong moment. And what ucx refuses in a fork.
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "base/clock.h"
 #include "transport/ends.h"
 #include "transport/ucx/net.h"
@@ -158,10 +160,56 @@ idle_peers_are_not_looked_at(void **state)
     end_close(b, 0.1);
 }
 
+/* Opens an end in a fork; how that went, 0: well. The parent's end, if it has
+ * one, is closed there like any. */
+static int
+open_in_fork(struct end *inherited)
+{
+    int how;
+    pid_t child = fork();
+    if (child == 0) {
+        char parent[32];
+        struct uli_settings settings;
+        struct uli_net *net = NULL;
+        alarm(20); /* instead of a wait without end */
+        snprintf(parent, sizeof(parent), "from process %d ", (int)getppid());
+        if (inherited)
+            inherited->ops->close(inherited->net, uli_deadline_in(10));
+        struct uli_net_params params = {.nranks = 2, .settings = &settings};
+        ulyx_status_t status = uli_settings_load(&settings);
+        if (status == ULYX_SUCCESS)
+            status = uli_tr_ucx_ops.net->open(&params, &net);
+        if (status == ULYX_SUCCESS)
+            uli_tr_ucx_ops.net->close(net, uli_deadline_in(10));
+        else if (status == ULYX_ERR_FORKED && strstr(ulyx_last_error(), parent))
+            _exit(2);
+        _exit(status != ULYX_SUCCESS);
+    }
+    assert_int_equal(waitpid(child, &how, 0), child);
+    return how;
+}
+
+static void
+fork_of_a_user_of_ucx_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(open_in_fork(NULL), 0);
+    struct end *a = open_end(0);
+    struct end *b = open_end(1);
+    int how = open_in_fork(NULL);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 2);
+    end_close(b, 0.1);
+    how = open_in_fork(a);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 2);
+    end_close(a, 0.1);
+    assert_int_equal(open_in_fork(NULL), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_ucx_never_ends_is_given_up),
     cmocka_unit_test(what_ucx_ends_late_is_not_counted_twice),
     cmocka_unit_test(idle_peers_are_not_looked_at),
+    cmocka_unit_test(fork_of_a_user_of_ucx_is_refused),
 };
 
 ULI_TEST_MAIN("UcxFault", tests)

@@ -87,6 +87,7 @@ uli_ucx_close(struct uli_net *net, int64_t deadline_ns)
         net->ucx->worker_release_address(net->worker, net->address);
         net->ucx->worker_destroy(net->worker);
         net->ucx->cleanup(net->context);
+        uli_ucx_let_go();
     }
     uli_ucx_lifeline_close(net);
     close(net->wake_fd);

@@ -15,10 +15,15 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include "base/status.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct uli_ucx_calls calls;
 static _Atomic bool is_open;
+static _Atomic int nheld; /* contexts, of the process `holder` */
+static _Atomic pid_t holder;
 
 /* A pointer to a function is copied, for ISO C does not convert it. */
 static bool
@@ -106,4 +111,25 @@ uli_ucx_open(char *why_p, size_t why_bytes)
         opened = open_library(why_p, why_bytes);
     pthread_mutex_unlock(&lock);
     return opened ? &calls : NULL;
+}
+
+/* No lock: in a fork it may be that of a thread that is not there. */
+ulyx_status_t
+uli_ucx_hold(void)
+{
+    pid_t me = getpid(), other = atomic_load(&holder);
+    if (atomic_load(&nheld) > 0 && other != me)
+        return uli_error(ULYX_ERR_FORKED,
+            "ucx: process %d was forked from process %d while that had UCX "
+            "open, and UCX does not work in such a fork: fork first, or exec",
+            (int)me, (int)other);
+    atomic_store(&holder, me);
+    atomic_fetch_add(&nheld, 1);
+    return ULYX_SUCCESS;
+}
+
+void
+uli_ucx_let_go(void)
+{
+    atomic_fetch_sub(&nheld, 1);
 }

@@ -60,4 +60,11 @@ struct uli_ucx_calls {
  * reason, and what would help, in why_p. Logs nothing. */
 const struct uli_ucx_calls *uli_ucx_open(char *why_p, size_t why_bytes);
 
+/* One more context of UCX in this process, and one less. UCX's own thread does
+ * not live on in a fork, where waits for it never end, so as long as a process
+ * has contexts its forks may have none: FORKED, also in a fork that has closed
+ * what it inherited. */
+ulyx_status_t uli_ucx_hold(void);
+void uli_ucx_let_go(void);
+
 #endif

@@ -186,10 +186,13 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
     const struct uli_ucx_calls *ucx = uli_ucx_open(why, sizeof(why));
     if (!ucx)
         return uli_error(ULYX_ERR_UNSUPPORTED, "ucx: %s", why);
+    ULI_TRY(uli_ucx_hold());
     struct uli_net *net = make(params, ucx);
     ulyx_status_t status = ULYX_ERR_NO_MEMORY;
-    if (!net)
+    if (!net) {
+        uli_ucx_let_go();
         return uli_error(status, "ucx: no memory for %d peers", params->nranks);
+    }
     status = uli_random_bytes(&net->token, sizeof(net->token));
     if (status == ULYX_SUCCESS)
         status = uli_ucx_landing_open(net);
@@ -229,6 +232,7 @@ err_free:
     uli_ucx_landing_close(net);
     uli_ucx_ops_free(net);
     free(net);
+    uli_ucx_let_go();
     return status;
 }
 
