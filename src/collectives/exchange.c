@@ -25,6 +25,7 @@ uli_exchange_init(
     exchange->rank = comm->rank;
     exchange->nranks = comm->nranks;
     exchange->what = what;
+    exchange->told = -1;
     exchange->stream_always = !strcmp(comm->settings.stream_stores, "on");
     exchange->stream_never = !strcmp(comm->settings.stream_stores, "off");
     exchange->op.comm = comm;
@@ -289,14 +290,11 @@ finish(struct uli_exchange *exchange)
 }
 
 static bool
-progress(struct ulyx_op *op)
+move(struct uli_exchange *exchange)
 {
-    struct uli_exchange *exchange = (struct uli_exchange *)op;
-    bool advanced = uli_comm_progress(exchange->comm);
-    if (uli_exchange_expired(exchange))
-        return true;
+    bool advanced = false;
     if (!exchange->opened && !open_call(exchange))
-        return advanced;
+        return false;
     for (int32_t k = 1; k < exchange->nranks && running(exchange); k++)
         advanced |=
             progress_pair(exchange, (exchange->rank + k) % exchange->nranks);
@@ -306,11 +304,23 @@ progress(struct ulyx_op *op)
         advanced |= uli_sums_progress(exchange);
     if (running(exchange) && !advanced)
         advanced |= uli_direct_local(exchange);
-    if (running(exchange) && all_ended(exchange)) {
-        finish(exchange);
-        advanced = true;
-    }
     return advanced;
+}
+
+static bool
+progress(struct ulyx_op *op)
+{
+    struct uli_exchange *exchange = (struct uli_exchange *)op;
+    bool advanced = uli_comm_progress(exchange->comm);
+    if (uli_exchange_expired(exchange))
+        return true;
+    bool moved = move(exchange);
+    bool over = running(exchange) && exchange->opened && all_ended(exchange);
+    if (running(exchange))
+        uli_exchange_waits(exchange, moved || over);
+    if (over)
+        finish(exchange);
+    return advanced || moved || over;
 }
 
 static void
@@ -361,6 +371,7 @@ uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline)
     if (exchange->hier)
         uli_hier_start(exchange->hier);
     exchange->op.deadline = deadline;
+    uli_exchange_waits_start(exchange, deadline);
     uli_op_launch(&exchange->op);
     if (!exchange->op.by_library_thread)
         progress(&exchange->op);

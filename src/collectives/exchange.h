@@ -12,6 +12,7 @@
  *              I have for you, none if I refuse the call, follow it there
  *   FILLED(k)  chunk k of the stream to you is in its place of your ring
  *   CONSUMED(k)  I have taken the first k chunks of yours out of my ring
+ *   WAITS        my call stands still: I wait for that rank (exchange_waits.c)
  * Each is stored with release after what it announces and loaded with
  * acquire before that is touched; streaming stores are fenced by the copy.
  *
@@ -87,6 +88,7 @@ enum uli_word {
     ULI_LETTER = ULI_READY + 2,
     ULI_DONE = ULI_LETTER + 2,
     ULI_CONSUMED,
+    ULI_WAITS,
     ULI_FILLED,
     ULI_MOST_CHUNKS = 16,
     ULI_WORDS = ULI_FILLED + ULI_MOST_CHUNKS
@@ -203,6 +205,7 @@ struct uli_pair {
     bool skip;   /* nothing moves with this peer */
     bool posted; /* DONE(n) */
     bool ended;  /* posted, and the peer's DONE(n) is here */
+    bool named;  /* scratch of uli_exchange_awaited */
     bool peer_reads;
     ulyx_status_t verdict; /* why skip */
     ulyx_status_t peer_status;
@@ -246,9 +249,12 @@ struct uli_exchange {
     bool opened; /* READY and slots posted */
     char *src[ULI_TENSORS], *dst[ULI_TENSORS];
     struct uli_address src_at[ULI_TENSORS], dst_at[ULI_TENSORS];
-    int64_t sending;         /* streams counted against peer_limit */
-    int64_t wire_bytes;      /* of tensors, put to other nodes */
-    int64_t unchecked_bytes; /* moved since the last look at the deadline */
+    int64_t sending;           /* streams counted against peer_limit */
+    int64_t wire_bytes;        /* of tensors, put to other nodes */
+    int64_t unchecked_bytes;   /* moved since the last look at the deadline */
+    int64_t still_ns, tell_ns; /* exchange_waits.c: how long, until when */
+    int32_t told;              /* the rank told by WAITS; -1: none */
+    uint64_t tells;            /* of the exchange: WAITS so far */
     int64_t sum, sum_run, sum_in_run;
     int64_t local, local_run, local_in_run;
     bool stream_always, stream_never; /* ULYX_STREAM_STORES */
@@ -327,6 +333,7 @@ void uli_post_letter(struct uli_exchange *exchange, int32_t p, int64_t bytes);
 /* `bytes` of the chunk that was filled are the next of the stream. */
 void uli_post_filled(struct uli_exchange *exchange, int32_t p, int64_t bytes);
 void uli_post_consumed(struct uli_exchange *exchange, int32_t p);
+void uli_post_waits(struct uli_exchange *exchange, int32_t p, uint64_t value);
 void uli_post_closed(struct uli_exchange *exchange, int32_t p);
 
 /* ---- moving, each false when it has to wait or is finished --------------- */
@@ -337,6 +344,15 @@ bool uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved);
 bool uli_exchange_expired(struct uli_exchange *exchange);
 /* Fails the communicator by TIMEOUT, naming the peers awaited. */
 ulyx_status_t uli_exchange_time_out(struct uli_exchange *exchange);
+
+/* A call begins; after each look at all pairs: has anything moved? */
+void uli_exchange_waits_start(
+    struct uli_exchange *exchange, uli_deadline_t deadline);
+void uli_exchange_waits(struct uli_exchange *exchange, bool moved);
+/* "3, 5": whom the call waits for, but for ranks that have told that they only
+ * wait themselves. Empty: nobody. */
+void uli_exchange_awaited(
+    struct uli_exchange *exchange, char *text_p, size_t bytes);
 
 /* Has the peer destroyed its communicator; or that, or its plan? To be read
  * before its words. */

@@ -11,29 +11,11 @@
 
 /* ---- deadline and failure ------------------------------------------------ */
 
-/* "3, 5": peers that the call waits for. */
-static void
-list_missing(const struct uli_exchange *exchange, char *text_p, size_t bytes)
-{
-    size_t length = 0;
-    text_p[0] = 0;
-    for (int32_t p = 0; p < exchange->nranks && length + 16 < bytes; p++) {
-        const struct uli_pair *pair = &exchange->pairs[p];
-        bool missing =
-            (pair->shares && !uli_words_done(pair->mine, exchange->call)) ||
-            (exchange->hier && uli_hier_missing(exchange->hier, p));
-        if (!missing)
-            continue;
-        length += (size_t)snprintf(
-            text_p + length, bytes - length, "%s%d", length ? ", " : "", p);
-    }
-}
-
 ulyx_status_t
 uli_exchange_time_out(struct uli_exchange *exchange)
 {
     char missing[128];
-    list_missing(exchange, missing, sizeof(missing));
+    uli_exchange_awaited(exchange, missing, sizeof(missing));
     uli_comm_note_awaited(exchange->comm, missing);
     if (!missing[0])
         return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
@@ -122,9 +104,13 @@ fail_as(struct uli_exchange *exchange, int32_t p)
     static const char by[] = ", by the deadline of rank ";
     char theirs[sizeof(exchange->comm->control->awaited)];
     char cause[sizeof(theirs)], ranks[sizeof(theirs) - sizeof(by) - 11];
+    char me[12];
     snprintf(theirs, sizeof(theirs), "%.*s", (int)sizeof(theirs) - 1,
         awaited_by(exchange, p));
     uli_rank_list_cut(theirs, ranks, sizeof(ranks));
+    snprintf(me, sizeof(me), "%d", (int)exchange->rank);
+    if (!strcmp(ranks, me)) /* it does not know whom this rank waits for */
+        uli_exchange_awaited(exchange, ranks, sizeof(ranks));
     if (strstr(theirs, by))
         memcpy(cause, theirs, sizeof(cause));
     else

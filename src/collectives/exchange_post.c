@@ -101,6 +101,12 @@ uli_post_consumed(struct uli_exchange *exchange, int32_t p)
     post(exchange, p, ULI_CONSUMED, ++exchange->pairs[p].consumed, NULL);
 }
 
+void
+uli_post_waits(struct uli_exchange *exchange, int32_t p, uint64_t value)
+{
+    post(exchange, p, ULI_WAITS, value, NULL);
+}
+
 /* ---- the end ------------------------------------------------------------- */
 
 void
