@@ -130,6 +130,22 @@ print_caps(uint64_t caps)
             printf(", %s", names[i].name);
 }
 
+/* Not in the list: it is made of windows, puts and a kernel (comm/staged.h). */
+static void
+print_staged(const struct uli_settings *settings)
+{
+    char why[512] = "";
+    bool usable = uli_tr_nvlink_ops.usable(settings, why, sizeof(why));
+
+    if (!uli_tr_allowed(settings, "staged")) {
+        usable = false;
+        snprintf(why, sizeof(why), "ULYX_TRANSPORTS=%.99s leaves it out",
+            settings->transports);
+    }
+    printf("  %-6s %s, send/receive batches through memory of the host%s%s\n",
+        "staged", usable ? "usable" : "not usable", why[0] ? ": " : "", why);
+}
+
 static int
 print_transports(void)
 {
@@ -154,6 +170,7 @@ print_transports(void)
         print_caps(list[i]->caps);
         printf("%s%s\n", why[0] ? ": " : "", why);
     }
+    print_staged(&settings);
     return 0;
 }
 

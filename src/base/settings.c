@@ -305,8 +305,10 @@ refuse(const struct uli_setting_row *row, const struct text *text)
     };
     if (row->type == ULI_SETTING_CHOICE)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s=\"%s\" (%s): expected one of %s", row->name, text->value,
-            text->source, row->default_text);
+            "%s=\"%s\" (%s): expected %s%s", row->name, text->value,
+            text->source,
+            row->default_text[0] == '|' ? "nothing or one of " : "one of ",
+            row->default_text + strspn(row->default_text, "|"));
     if (row->min >= row->max)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s=\"%s\" (%s): expected %s", row->name, text->value, text->source,

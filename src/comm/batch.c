@@ -338,13 +338,13 @@ tell(const struct uli_batch_watch *watch, uint64_t begun)
 static void
 look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
 {
+    int64_t now = uli_clock_ns(); /* before the words: this thread may rest */
     uint64_t begun = load(watch->begun);
     uint64_t ended = load(watch->ended);
-    int64_t now = uli_clock_ns();
     tell(watch, begun);
     if (begun != watch->seen) {
         watch->seen = begun;
-        watch->since_ns = now;
+        watch->since_ns = uli_clock_ns();
     }
     if (begun > ended &&
         now - watch->since_ns > (int64_t)(watch->timeout_s * 1e9) + GRACE_NS)

@@ -102,8 +102,8 @@ make_words(struct uli_batch *batch)
 {
     void *host, *there, *state;
     ulyx_comm_t *comm = batch->comm;
-    ULI_TRY(DEVICE(
-        batch, host_alloc, (int64_t)sizeof(*batch->report), &host, &there));
+    ULI_TRY(uli_gpu_host_alloc(
+        comm, (int64_t)sizeof(*batch->report), &host, &there));
     batch->report = host;
     batch->device_report = there;
     memset(host, 0, sizeof(*batch->report));

@@ -234,17 +234,24 @@ calls_that_end_are_never_late(void **state)
 {
     struct world *w = *state;
     watch_all(w);
-    int64_t end = uli_clock_ns() + (int64_t)(4 * LATE_S * 1e9);
+    const int64_t late = (int64_t)(LATE_S * 1e9);
+    int64_t longest = 0, end = uli_clock_ns() + 4 * late;
     for (uint64_t n = 1; uli_clock_ns() < end; n++)
         for (int r = 0; r < RANKS; r++) {
+            int64_t begin = uli_clock_ns();
             set_word(&w->begun[r], n);
             sleep_ms(1);
             set_word(&w->ended[r], n);
+            int64_t took = uli_clock_ns() - begin;
+            longest = took > longest ? took : longest;
         }
     sleep_ms((int)(2 * LATE_S * 1000)); /* idle is not late */
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < RANKS && longest < late; r++)
         assert_status(uli_comm_check(w->comms[r]), ULYX_SUCCESS);
     unwatch_all(w);
+    if (longest >= late)
+        test_skip("this thread rested for %lld ms within a call, which is late",
+            (long long)(longest / 1000000));
 }
 
 static void

@@ -39,6 +39,8 @@ class Info(ToolCase):
     def test_bad_setting(self):
         self.assertIn("ULYX_SPIN_US",
                       self.info("settings", code=1, ULYX_SPIN_US="soon"))
+        self.assertIn("expected nothing or one of direct|",
+                      self.info("settings", code=1, ULYX_ALGO="hierarchical"))
 
     def test_build_and_transports(self):
         self.assertRegex(self.info("build"), r"ulyx \d+\.\d+\.\d+")
@@ -47,6 +49,8 @@ class Info(ToolCase):
         self.assertRegex(out, r"shm +usable")
         self.assertRegex(self.info("transports", ULYX_TRANSPORTS="^shm"),
                          r"shm +not usable.*: .*ULYX_TRANSPORTS")
+        self.assertRegex(self.info("transports", ULYX_TRANSPORTS="^staged"),
+                         r"staged +not usable.*: .*ULYX_TRANSPORTS")
 
     def test_help_anywhere(self):
         for words in (["--help"], ["-h"], ["plan", "--help"],

@@ -5,6 +5,7 @@
 #include "collectives/cuda/calls_gpu.h"
 
 #include <stdatomic.h>
+#include <time.h>
 #include "base/status.h"
 
 ulyx_status_t
@@ -62,4 +63,17 @@ uli_gpu_calls_in_flight(const ulyx_comm_t *comm,
     return atomic_load(&comm->failed) == 0 &&
            uli_gpu_noted(&report->failed) == 0 &&
            uli_gpu_noted(&report->begun) > uli_gpu_noted(&report->ended);
+}
+
+ulyx_status_t
+uli_gpu_await(const struct uli_device_ops *ops, int32_t device, void *event,
+    uli_deadline_t deadline)
+{
+    const struct timespec pause = {0, 20000};
+    ulyx_status_t status = ops->event_test(device, event);
+    while (status == ULYX_IN_PROGRESS && !uli_deadline_over(deadline)) {
+        nanosleep(&pause, NULL);
+        status = ops->event_test(device, event);
+    }
+    return status;
 }

@@ -2,7 +2,7 @@
  *
  * What plans and collectives on device memory have alike on the host: the
  * stream of a call, the words that the device has noted, whether it is still
- * at work. Nothing here waits.
+ * at work. Nothing but uli_gpu_await waits.
  */
 #ifndef ULI_COLLECTIVES_CUDA_CALLS_GPU_H
 #define ULI_COLLECTIVES_CUDA_CALLS_GPU_H
@@ -37,5 +37,9 @@ struct uli_gpu_noted_cause uli_gpu_cause(uint64_t word);
 bool uli_gpu_calls_in_flight(const ulyx_comm_t *comm,
     const struct uli_device_ops *ops, int32_t device, void *ended,
     const _Atomic bool *enqueued, const struct uli_gpu_report *report);
+
+/* Until the event has come. IN_PROGRESS: it has not by the deadline. */
+ulyx_status_t uli_gpu_await(const struct uli_device_ops *ops, int32_t device,
+    void *event, uli_deadline_t deadline);
 
 #endif

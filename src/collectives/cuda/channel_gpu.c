@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/size.h"
 #include "base/status.h"
 #include "collectives/cuda/calls_gpu.h"
@@ -94,7 +93,7 @@ load_kernels(int32_t device, int32_t *multiprocessors_p, int32_t *per_sm_p)
 static ulyx_status_t
 choose_lanes(struct uli_channel_gpu *channel)
 {
-    struct uli_residency room = {.device = channel->device};
+    struct uli_residency room = {.device = channel->device, .waits = true};
     int64_t landing = channel->comm->settings.gpu_landing_bytes;
     int32_t per_sm = 0;
     ULI_TRY(load_kernels(channel->device, &room.multiprocessors, &per_sm));
@@ -118,8 +117,8 @@ take_memory(struct uli_channel_gpu *channel)
     struct uli_channel_places places =
         places_of(comm->nranks, args->lanes, args->chunk_bytes);
     void *pinned, *there;
-    ULI_TRY(channel->ops->host_alloc(
-        channel->device, (int64_t)sizeof(*channel->report), &pinned, &there));
+    ULI_TRY(uli_gpu_host_alloc(
+        comm, (int64_t)sizeof(*channel->report), &pinned, &there));
     memset(pinned, 0, sizeof(*channel->report));
     channel->report = pinned;
     args->report = there;
@@ -234,11 +233,9 @@ complete(struct uli_channel_gpu *channel, const struct info *infos)
     struct uli_channel_places places =
         places_of(comm->nranks, channel->args.lanes, channel->args.chunk_bytes);
     ulyx_status_t status = upload(channel, infos, &places);
-    if (status != ULYX_SUCCESS) {
-        char text[256];
-        snprintf(text, sizeof(text), "%s", uli_error_text());
-        return uli_comm_fail(comm, status, comm->rank, "collectives: %s", text);
-    }
+    if (status != ULYX_SUCCESS)
+        return uli_comm_fail(
+            comm, status, comm->rank, "collectives: %s", uli_error_text());
     fill_args(channel, &places);
     for (int32_t p = 0; p < comm->nranks; p++) {
         channel->args.lanes =
@@ -274,7 +271,6 @@ static void
 tell_peers(struct uli_channel_gpu *channel)
 {
     struct uli_collective_args args = channel->args;
-    const struct timespec pause = {0, 20000};
     uli_deadline_t deadline = uli_deadline_in(channel->comm->timeout_s);
     args.base.steps = ULI_GPU_LEAVE;
     if (uli_cuda_enter(channel->device) != ULYX_SUCCESS)
@@ -285,10 +281,9 @@ tell_peers(struct uli_channel_gpu *channel)
     if (status == ULYX_SUCCESS)
         status = channel->ops->event_record(
             channel->device, channel->ended, channel->own_stream);
-    while (status == ULYX_SUCCESS && !uli_deadline_over(deadline) &&
-           channel->ops->event_test(channel->device, channel->ended) ==
-               ULYX_IN_PROGRESS)
-        nanosleep(&pause, NULL);
+    if (status == ULYX_SUCCESS)
+        (void)uli_gpu_await(
+            channel->ops, channel->device, channel->ended, deadline);
 }
 
 static void

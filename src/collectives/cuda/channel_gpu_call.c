@@ -116,10 +116,8 @@ enqueue(const struct uli_channel_gpu *channel,
 static ulyx_status_t
 broken(struct uli_channel_gpu *channel, ulyx_status_t status)
 {
-    char text[256];
-    snprintf(text, sizeof(text), "%s", uli_error_text());
-    return uli_comm_fail(
-        channel->comm, status, channel->comm->rank, "collectives: %s", text);
+    return uli_comm_fail(channel->comm, status, channel->comm->rank,
+        "collectives: %s", uli_error_text());
 }
 
 static ulyx_status_t

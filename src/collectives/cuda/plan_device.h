@@ -12,11 +12,6 @@
 
 /* Errors: UNSUPPORTED, no kernels or flags that are the host's. */
 ulyx_status_t uli_plan_device_check(const ulyx_plan_t *plan);
-/* How many multiprocessors a launch of this rank takes: as the hint or else the
- * setting says, at most an equal part of the device for each rank on it. The
- * device's context is current. Errors: the device's. */
-ulyx_status_t uli_plan_device_sms(const ulyx_comm_t *comm, int32_t max_sms,
-    int32_t *multiprocessors_p, int32_t *sms_p);
 /* Refuses an update on a stream that is being captured. */
 ulyx_status_t uli_plan_device_check_update(
     const ulyx_plan_t *plan, void *stream);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/size.h"
 #include "base/status.h"
+#include "collectives/cuda/plan_device.h"
 #include "comm/gpu.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
@@ -62,29 +63,24 @@ params_of(const ulyx_plan_t *plan, int operation)
     return params;
 }
 
-static int64_t
-take(int64_t *at, int64_t count, size_t each)
-{
-    int64_t place = *at;
-    *at = uli_round_up(place + count * (int64_t)each, ULI_GPU_LINE);
-    return place;
-}
-
 static ulyx_status_t
 make_tables(const ulyx_plan_t *plan, struct uli_plan_engine *engine)
 {
     int64_t at = 0, n = plan->comm->nranks;
-    engine->peers_at = take(&at, n, sizeof(struct uli_gpu_peer));
-    engine->rounds_at = take(&at, 2 * n * ULYX_OPERATIONS, sizeof(int32_t));
+    engine->peers_at =
+        uli_plan_device_take(&at, n, sizeof(struct uli_gpu_peer));
+    engine->rounds_at =
+        uli_plan_device_take(&at, 2 * n * ULYX_OPERATIONS, sizeof(int32_t));
     for (int o = 0; o < ULYX_OPERATIONS; o++) {
         struct uli_engine_params params = params_of(plan, o);
         struct uli_engine_op *op = &engine->op[o];
         if (!(plan->operations >> o & 1))
             continue;
         ULI_TRY(uli_engine_table_create(&params, &engine->walk, &op->table));
-        op->items_at = take(&at, op->table.nitems, sizeof(struct uli_gpu_item));
-        op->sources_at =
-            take(&at, op->table.nsources, sizeof(struct uli_gpu_source));
+        op->items_at = uli_plan_device_take(
+            &at, op->table.nitems, sizeof(struct uli_gpu_item));
+        op->sources_at = uli_plan_device_take(
+            &at, op->table.nsources, sizeof(struct uli_gpu_source));
     }
     engine->tables_bytes = at;
     return ULYX_SUCCESS;

@@ -34,13 +34,11 @@ check_possible(const ulyx_plan_t *plan)
 /* Loads the kernels, while none of ours can be running for the first plan of
  * the process. */
 static ulyx_status_t
-load_kernels(
-    ulyx_plan_t *plan, int32_t max_sms, int32_t *sms_p, int32_t *per_sm_p)
+load_kernels(int32_t device, int32_t *multiprocessors_p, int32_t *per_sm_p)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
-    ULI_TRY(uli_cuda_enter(gpu->device));
-    ulyx_status_t status =
-        uli_plan_device_sms(plan->comm, max_sms, &gpu->multiprocessors, sms_p);
+    ULI_TRY(uli_cuda_enter(device));
+    ulyx_status_t status = uli_cuda_status(
+        uli_gpu_multiprocessors(multiprocessors_p), "cudaDeviceGetAttribute");
     if (status == ULYX_SUCCESS)
         status =
             uli_cuda_status(uli_gpu_exchange_prepare(ULI_GPU_THREADS, per_sm_p),
@@ -58,21 +56,16 @@ static ulyx_status_t
 choose_blocks(ulyx_plan_t *plan, int32_t max_sms)
 {
     struct uli_plan_gpu *gpu = plan->gpu;
-    const ulyx_comm_t *comm = plan->comm;
-    int32_t per_sm = 0, here = 0, me = comm->rank;
-    ULI_TRY(load_kernels(plan, max_sms, &gpu->blocks, &per_sm));
-    for (int32_t p = 0; p < comm->nranks; p++)
-        here +=
-            comm->peers[p].same_process &&
-            memcmp(comm->peers[p].identity.gpu, comm->peers[me].identity.gpu,
-                sizeof(comm->peers[p].identity.gpu)) == 0;
-    int64_t sharers = uli_max(uli_gpu_sharers(comm), 1);
-    int64_t capacity = (int64_t)gpu->multiprocessors * per_sm * here / sharers;
-    gpu->shares_device = here > 1;
+    struct uli_residency room = {.device = gpu->device};
+    int32_t per_sm = 0;
+    ULI_TRY(load_kernels(gpu->device, &room.multiprocessors, &per_sm));
     /* Of copy engines nothing waits but single warps. */
-    if (!takes_engine(plan) &&
-        uli_residency_claim(gpu->device, capacity, gpu->blocks))
-        gpu->claimed = gpu->blocks;
+    room.waits = !takes_engine(plan);
+    uli_residency_choose(plan->comm, per_sm, max_sms, &room);
+    gpu->multiprocessors = room.multiprocessors;
+    gpu->blocks = room.blocks;
+    gpu->claimed = room.claimed;
+    gpu->shares_device = room.shares_device;
     return ULYX_SUCCESS;
 }
 

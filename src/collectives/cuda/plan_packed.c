@@ -12,9 +12,11 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/size.h"
+#include "collectives/cuda/calls_gpu.h"
 #include "collectives/cuda/packed.h"
 #include "collectives/cuda/plan_device.h"
 #include "collectives/cuda/plan_gpu.h"
+#include "collectives/cuda/residency.h"
 #include "comm/batch.h"
 #include "comm/gpu.h"
 #include "device/cuda_context.h"
@@ -65,8 +67,9 @@ load_kernels(struct uli_plan_packed *own, int32_t max_sms)
     ulyx_status_t status = uli_cuda_status(
         uli_packed_prepare(), "loading the kernels of the packed exchange");
     if (status == ULYX_SUCCESS)
-        status = uli_plan_device_sms(
-            comm, max_sms, &own->multiprocessors, &own->blocks);
+        status = uli_cuda_status(uli_gpu_multiprocessors(&own->multiprocessors),
+            "cudaDeviceGetAttribute");
+    own->blocks = uli_residency_sms(comm, max_sms, own->multiprocessors);
     return uli_cuda_leave(status);
 }
 
@@ -127,7 +130,11 @@ make_part(struct uli_plan_packed *own)
         .batch_ops = uli_comm_batch_ops(comm),
         .batch = uli_comm_batch(comm)};
     ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &own->ended));
-    ULI_TRY(uli_packed_create(&params, &own->packed));
+    struct uli_bind_scope scope; /* pinned memory comes near the device */
+    uli_bind_begin(&comm->binding, &scope);
+    ulyx_status_t status = uli_packed_create(&params, &own->packed);
+    uli_bind_end(&scope);
+    ULI_TRY(status);
     return uli_arena_alloc(comm, ULI_BATCH_TOLD_BYTES, &own->watch.piece);
 }
 
@@ -348,13 +355,9 @@ uli_plan_packed_update(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
 static bool
 in_flight(const struct uli_plan_packed *own)
 {
-    const struct uli_gpu *gpu = own->plan->comm->gpu;
-    const struct uli_gpu_report *words = uli_packed_report(own->packed);
-    if (atomic_load(&own->enqueued) &&
-        gpu->ops->event_test(gpu->device, own->ended) == ULYX_IN_PROGRESS)
-        return true;
-    return __atomic_load_n(&words->ended, __ATOMIC_ACQUIRE) <
-           __atomic_load_n(&words->begun, __ATOMIC_ACQUIRE);
+    const ulyx_comm_t *comm = own->plan->comm;
+    return uli_gpu_calls_in_flight(comm, comm->gpu->ops, comm->gpu->device,
+        own->ended, &own->enqueued, uli_packed_report(own->packed));
 }
 
 ulyx_status_t

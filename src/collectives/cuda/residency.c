@@ -32,6 +32,15 @@ uli_residency_release(int32_t device, int64_t blocks)
         atomic_fetch_sub(&claimed[device], blocks);
 }
 
+int32_t
+uli_residency_sms(
+    const ulyx_comm_t *comm, int32_t max_sms, int32_t multiprocessors)
+{
+    int32_t sharers = uli_max(uli_gpu_sharers(comm), 1);
+    int64_t sms = max_sms ? max_sms : comm->settings.gpu_sms;
+    return (int32_t)uli_min(sms, uli_max(multiprocessors / sharers, 1));
+}
+
 void
 uli_residency_choose(const ulyx_comm_t *comm, int32_t per_sm, int32_t max_sms,
     struct uli_residency *room)
@@ -44,11 +53,10 @@ uli_residency_choose(const ulyx_comm_t *comm, int32_t per_sm, int32_t max_sms,
                 sizeof(comm->peers[p].identity.gpu)) == 0;
     int64_t sharers = uli_max(uli_gpu_sharers(comm), 1);
     int64_t capacity = (int64_t)room->multiprocessors * per_sm * here / sharers;
-    int64_t sms = max_sms ? max_sms : comm->settings.gpu_sms;
-    sms = uli_min(sms, uli_max(room->multiprocessors / sharers, 1));
     room->shares_device = here > 1;
-    room->blocks = (int32_t)sms;
+    room->blocks = uli_residency_sms(comm, max_sms, room->multiprocessors);
     room->claimed = 0;
-    if (uli_residency_claim(room->device, capacity, sms))
-        room->claimed = (int32_t)sms;
+    if (room->waits &&
+        uli_residency_claim(room->device, capacity, room->blocks))
+        room->claimed = room->blocks;
 }

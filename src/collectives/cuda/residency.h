@@ -28,13 +28,18 @@ void uli_residency_release(int32_t device, int64_t blocks);
 /* The launches of one plan or channel. */
 struct uli_residency {
     int32_t device, multiprocessors; /* given */
+    bool waits;         /* given: blocks of a launch wait for those of others */
     int32_t blocks;     /* of a launch that moves: one a multiprocessor */
     int32_t claimed;    /* as many where they may wait, or 0 */
     bool shares_device; /* with another rank of this process */
 };
 
-/* Claims as many blocks as the hint or setting says, if they may wait for
- * others; else fewer is no help. per_sm: blocks that a multiprocessor holds. */
+/* Multiprocessors of a launch: as the hint (0 = none) or else the setting says,
+ * at most an equal part of the device for each rank on it. */
+int32_t uli_residency_sms(
+    const ulyx_comm_t *comm, int32_t max_sms, int32_t multiprocessors);
+/* So many blocks, claimed if they wait and there is room for all of them; fewer
+ * would be no help. per_sm: blocks that a multiprocessor holds. */
 void uli_residency_choose(const ulyx_comm_t *comm, int32_t per_sm,
     int32_t max_sms, struct uli_residency *room);
 
