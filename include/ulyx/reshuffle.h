@@ -233,7 +233,7 @@ ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
  * may have a NULL pointer there. stream: NULL on the host.
  * CUDA: returns once the call is in the stream, which may be captured; ranks
  * of a process that share a device need streams of their own. All tensors lie
- * in attached windows, but by NCCL. How the call ends is reported later: a
+ * in attached windows, but by "nccl" and "staged". How it ends is told later: a
  * timeout or lost rank by the communicator's async error, ERR_PEER_REFUSED and
  * ERR_MISMATCH of an earlier call, once, by the next execute, which is enqueued
  * all the same. returns: SUCCESS; ERR_INVALID_ARGUMENT (NULL, misaligned for
