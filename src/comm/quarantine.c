@@ -30,11 +30,12 @@ uli_quarantine_create(ulyx_comm_t *comm, uint32_t window)
     quarantine->comm = comm->net ? comm : NULL;
     for (int32_t p = 0; p < comm->nranks; p++) {
         const struct uli_peer *peer = &comm->peers[p];
-        if (p == comm->rank || atomic_load(&peer->dead) ||
-            (!peer->map && !comm->net))
+        bool remote = !peer->map;
+        if (p == comm->rank || (remote && !comm->net) ||
+            (!remote && atomic_load(&peer->dead)))
             continue;
-        quarantine->pending[quarantine->npending++] = (struct uli_pending){
-            peer->same_process, !peer->map, peer->identity};
+        quarantine->pending[quarantine->npending++] =
+            (struct uli_pending){peer->same_process, remote, peer->identity};
     }
     return quarantine;
 }

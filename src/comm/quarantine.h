@@ -8,7 +8,8 @@
  * destroyed its handle, or its process says that no operation of it is in
  * flight and has withdrawn the window. The answer comes from the rank's
  * service thread, so an idle rank is settled too; a stopped one gives none.
- * Remote ranks are asked over the net, which also waits for what is on its way.
+ * Remote ranks are asked over the net, which also waits for what is on its way,
+ * of dead ones, too: their data may be here, and not yet in the window.
  */
 #ifndef ULI_COMM_QUARANTINE_H
 #define ULI_COMM_QUARANTINE_H

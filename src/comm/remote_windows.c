@@ -207,6 +207,16 @@ uli_remote_windows_take(ulyx_comm_t *comm, uint32_t window,
     return ask_all(comm, &request, deadline, late_p);
 }
 
+/* Its puts may be known to have ended, or itself to be dead, before the net
+ * has seen it. */
+static bool
+has_landed(ulyx_comm_t *comm, int32_t p)
+{
+    bool dead = atomic_load(&comm->peers[p].dead) &&
+                !atomic_load(&comm->control->left[p]);
+    return comm->remote->ops->landed(comm->net, p, dead);
+}
+
 /* Not uli_comm_wait: the communicator may have failed. */
 bool
 uli_remote_window_retire(
@@ -215,8 +225,10 @@ uli_remote_window_retire(
     struct uli_message request = {
         .head.kind = ULI_MESSAGE_RETIRE, .window = window};
     struct call call;
-    if (!comm->net || is_gone(comm, peer))
+    if (!comm->net)
         return true;
+    if (is_gone(comm, peer))
+        return has_landed(comm, peer);
     if (begin(comm, &call) != ULYX_SUCCESS)
         return false;
     ask(&call, peer, &request);
@@ -229,5 +241,5 @@ uli_remote_window_retire(
     }
     bool retired = first_awaited(&call) < 0 && call.status == ULYX_SUCCESS;
     end(&call);
-    return retired;
+    return retired && has_landed(comm, peer);
 }

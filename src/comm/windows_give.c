@@ -130,8 +130,8 @@ take(ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
 }
 
 /* Here: by my operations, and by what still comes from remote peers. */
-static void
-forget(ulyx_comm_t *comm, uint32_t window)
+void
+uli_windows_drop(ulyx_comm_t *comm, uint32_t window)
 {
     if (comm->net)
         comm->remote->ops->window_remove(comm->net, window);
@@ -165,7 +165,7 @@ undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
         if (uli_comm_is_remote(comm, p))
             all &= uli_remote_window_retire(comm, p, window, deadline);
     if (all)
-        forget(comm, window);
+        uli_windows_drop(comm, window);
     uli_error_pass(ULYX_SUCCESS, cause);
 }
 
@@ -266,7 +266,7 @@ uli_windows_take_back(
         ULI_TRY(status);
     }
     ULI_TRY(take_remote(comm, window, deadline));
-    forget(comm, window);
+    uli_windows_drop(comm, window);
     return ULYX_SUCCESS;
 }
 

@@ -119,6 +119,11 @@ struct uli_net_ops {
      * or, where puts and messages share one order, will land before a message
      * that is sent now. Any thread, never blocks; for giving back memory. */
     bool (*settled)(struct uli_net *net, int32_t peer);
+    /* Of a peer that has gone, or will put nothing more: true when nothing that
+     * it has put can land here any more. dead: it has not left in good order,
+     * so nothing more of it is taken from now on. Not from a hook; takes the
+     * lock. */
+    bool (*landed)(struct uli_net *net, int32_t peer, bool dead);
     /* Blocks until all puts and messages to living peers have left this
      * process or the deadline is over, then closes all connections and frees
      * everything. In it `lost` is not called, for a peer that leaves at the

@@ -157,6 +157,33 @@ window_of_a_failed_communicator_waits_for_a_still_peer(void **state)
     scene_close(RANKS, comms);
 }
 
+/* Rank 4 is dead, but something of it lies in this host and is still to be
+ * written. */
+static void
+window_waits_for_what_a_dead_peer_has_put(void **state)
+{
+    ulyx_comm_t *comms[MOST_RANKS];
+    ulyx_mem_t *mem;
+    (void)state;
+    scene_open(RANKS, PER_NODE, 10, comms);
+    assert_status(
+        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
+    assert_status(uli_mem_attach(comms[0], mem), ULYX_SUCCESS);
+    uli_comm_rank_died(comms[0], 4, "has died");
+    thread_net_hold_landing(true);
+    ulyx_status_t status = uli_mem_detach(comms[0], mem);
+    char text[256];
+    snprintf(text, sizeof(text), "%s", ulyx_last_error());
+    thread_net_hold_landing(false);
+    assert_status(status, ULYX_ERR_BUSY);
+    assert_non_null(strstr(text, "rank 4 of nodes"));
+    for (int i = 0; i < 40 && status == ULYX_ERR_BUSY; i++)
+        status = uli_mem_detach(comms[0], mem);
+    assert_status(status, ULYX_SUCCESS);
+    assert_status(uli_mem_free(mem), ULYX_SUCCESS);
+    scene_close(RANKS, comms);
+}
+
 /* Once the net is closed nothing can land any more. */
 static void
 destroy_of_a_failed_communicator_frees_the_window(void **state)
@@ -200,6 +227,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_ranks_attach_at_the_same_time),
     cmocka_unit_test(put_lands_in_an_arena_that_grew),
     cmocka_unit_test(window_of_a_failed_communicator_waits_for_a_still_peer),
+    cmocka_unit_test(window_waits_for_what_a_dead_peer_has_put),
     cmocka_unit_test(destroy_of_a_failed_communicator_frees_the_window),
     cmocka_unit_test(attach_past_a_still_peer_times_out_and_names_it),
 };

@@ -49,7 +49,7 @@ static struct uli_net *nets[MAX_NETS]; /* under lock */
 static int used;                       /* under lock: numbers are used once */
 static struct test_random chance = {1};
 static atomic_int max_delay_us;
-static atomic_bool opening_broken;
+static atomic_bool opening_broken, holds_landing;
 static _Atomic int64_t message_count;
 
 void
@@ -398,6 +398,21 @@ net_settled(struct uli_net *net, int32_t peer)
     return settled;
 }
 
+/* Deliveries look for their window when they come. */
+static bool
+net_landed(struct uli_net *net, int32_t peer, bool dead)
+{
+    (void)net;
+    (void)peer;
+    return !dead || !atomic_load(&holds_landing);
+}
+
+void
+thread_net_hold_landing(bool hold)
+{
+    atomic_store(&holds_landing, hold);
+}
+
 /* ---- the end ------------------------------------------------------------- */
 
 /* Under lock: items of mine that are still in an inbox; with drop they go. */
@@ -473,6 +488,7 @@ static const struct uli_net_ops ops = {
     .wait = net_wait,
     .wake = net_wake,
     .settled = net_settled,
+    .landed = net_landed,
     .close = net_close,
     .describe = net_describe,
     .devices = net_devices,

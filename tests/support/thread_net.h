@@ -24,6 +24,9 @@ void thread_net_cut(struct uli_net *net);
 /* A stopped process: nothing is delivered to it, nobody hears of it. */
 void thread_net_freeze(struct uli_net *net, bool frozen);
 
+/* What dead peers have put is said to be landing still, on all nets. */
+void thread_net_hold_landing(bool hold);
+
 /* Opening fails from now on, as where a library is missing. */
 void thread_net_break_opening(bool broken);
 

@@ -23,6 +23,7 @@ static struct {
     void *user_data;
 } kept[PUTS];
 static int nkept;
+static ucp_am_recv_data_nbx_callback_t received;
 
 static ucs_status_ptr_t
 swallow(ucp_ep_h ep, unsigned id, const void *header, size_t header_bytes,
@@ -132,6 +133,55 @@ what_ucx_ends_late_is_not_counted_twice(void **state)
     check_given_up(true);
 }
 
+static ucs_status_ptr_t
+swallow_receive(ucp_worker_h worker, void *descriptor, void *buffer,
+    size_t bytes, const ucp_request_param_t *how)
+{
+    (void)worker;
+    (void)descriptor;
+    (void)buffer;
+    (void)bytes;
+    assert_int_equal(nkept, 0);
+    received = how->cb.recv_am;
+    kept[0].user_data = how->user_data;
+    return &kept[nkept++];
+}
+
+/* A peer that others have found dead: its connection is whole, and a put of it
+ * is landing. The window is free when that has been given up, and nothing of
+ * the peer is taken any more. */
+static void
+what_lands_from_the_dead_is_waited_for(void **state)
+{
+    struct end *a, *b;
+    unsigned char *source = calloc(1, BYTES);
+    (void)state;
+    open_pair(&a, &b);
+    lie(b);
+    lying.am_send_nbx = real->am_send_nbx;
+    lying.am_recv_data_nbx = swallow_receive;
+    assert_status(end_put(a, 1, source, BYTES, 0, 1, 1), ULYX_SUCCESS);
+    uli_deadline_t deadline = uli_deadline_in(30);
+    while (nkept == 0 && !uli_deadline_over(deadline)) {
+        a->ops->progress(a->net);
+        b->ops->progress(b->net);
+    }
+    assert_false(b->ops->landed(b->net, 0, false));
+    for (int i = 0; i < 1000; i++) /* a living peer's is waited for */
+        b->ops->progress(b->net);
+    assert_false(b->ops->landed(b->net, 0, true));
+    while (!b->ops->landed(b->net, 0, true) && !uli_deadline_over(deadline))
+        b->ops->progress(b->net);
+    assert_true(b->ops->landed(b->net, 0, true));
+    received(&kept[0], UCS_OK, BYTES, kept[0].user_data); /* after all */
+    assert_int_equal(atomic_load(&b->words[1]), 0);
+    assert_true(uli_list_empty(&b->net->peers[0].receives));
+    assert_int_equal(atomic_load(&b->lost[0]), 0); /* who asks knows it */
+    end_close(b, 0.1);
+    end_close(a, 0.1);
+    free(source);
+}
+
 /* Looking after silent peers costs what is on its way, not what there is: of
  * many ranks only those that something goes to are in the list. */
 static void
@@ -208,6 +258,7 @@ fork_of_a_user_of_ucx_is_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_ucx_never_ends_is_given_up),
     cmocka_unit_test(what_ucx_ends_late_is_not_counted_twice),
+    cmocka_unit_test(what_lands_from_the_dead_is_waited_for),
     cmocka_unit_test(idle_peers_are_not_looked_at),
     cmocka_unit_test(fork_of_a_user_of_ucx_is_refused),
 };

@@ -158,6 +158,7 @@ begun(struct uli_ucx_incoming *incoming)
     incoming->flying = true;
     peer->net->flying++;
     peer->flying++;
+    peer->landing++;
     uli_list_append(&peer->receives, &incoming->node);
     uli_ucx_watch(peer->net, peer);
 }
@@ -170,6 +171,7 @@ uncount(struct uli_ucx_incoming *incoming)
     incoming->flying = false;
     incoming->peer->net->flying--;
     incoming->peer->flying--;
+    incoming->peer->landing--;
 }
 
 static void
@@ -186,8 +188,35 @@ uli_ucx_abandon_receives(struct uli_net *net, struct uli_ucx_peer *peer)
 {
     (void)net;
     for (struct uli_list *n = peer->receives.next; n != &peer->receives;
-         n = n->next)
-        uncount(ULI_CONTAINER_OF(n, struct uli_ucx_incoming, node));
+         n = n->next) {
+        struct uli_ucx_incoming *incoming =
+            ULI_CONTAINER_OF(n, struct uli_ucx_incoming, node);
+        uncount(incoming);
+        incoming->signal = NULL; /* its window may be gone */
+    }
+}
+
+/* A death may be known from others while the connection is whole, and what is
+ * under way goes on landing: it is closed, and UCX ends its receives, or they
+ * are given up as those of any closed one are. */
+bool
+uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead)
+{
+    struct uli_ucx_peer *peer = &net->peers[rank];
+    uli_ucx_enter(net);
+    if (dead) {
+        atomic_store(&peer->lost, true);
+        if (!peer->broken && peer->ep) {
+            peer->broken = true;
+            peer->cause = UCS_ERR_CANCELED;
+            uli_ucx_due(net, peer);
+        }
+    }
+    bool landed = peer->landing == 0;
+    uli_ucx_leave(net);
+    if (!landed)
+        net->ops->net->wake(net);
+    return landed;
 }
 
 /* ---- rendezvous ---------------------------------------------------------- */
@@ -201,7 +230,7 @@ received(void *request, ucs_status_t status, size_t bytes, void *argument)
     (void)bytes;
     ended(incoming);
     net->ucx->request_free(request);
-    if (status == UCS_OK)
+    if (incoming->signal && status == UCS_OK)
         uli_ucx_land(peer, incoming->signal, incoming->value, false);
     give(net, incoming);
 }

@@ -306,6 +306,7 @@ static const struct uli_net_ops net_ops = {
     .wait = wait_for,
     .wake = wake,
     .settled = settled,
+    .landed = uli_ucx_landed,
     .close = uli_ucx_close,
     .describe = describe,
     .devices = devices,

@@ -208,6 +208,7 @@ struct uli_ucx_peer {
     uint64_t last, last_before; /* messages and eager puts before it */
     _Atomic int64_t unsettled;  /* puts by a verb on their way */
     struct uli_list sends, receives; /* what UCX has not ended */
+    int64_t landing;                 /* of receives: not given up */
     /* lifeline.c */
     struct uli_list watch; /* in net->watched, ->asked or ->dropped */
     int64_t check_ns;      /* of watched: when to look */
@@ -360,6 +361,8 @@ void uli_ucx_receive_tagged(
     struct uli_ucx_peer *peer, const struct uli_ucx_head *head);
 /* As abandon_sends: what it was sending does not count any more. */
 void uli_ucx_abandon_receives(struct uli_net *net, struct uli_ucx_peer *peer);
+/* The slot of the same name (transport/net.h). */
+bool uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead);
 /* What the peer will send no more; NULL: all of them. */
 void uli_ucx_landing_drop(struct uli_net *net, const struct uli_ucx_peer *peer);
 uint64_t uli_ucx_tag(int32_t from, uint64_t number);
