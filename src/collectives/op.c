@@ -77,8 +77,9 @@ status_of(struct ulyx_op *op)
     return atomic_load_explicit(&op->status, memory_order_acquire);
 }
 
-bool
-uli_op_drive(void)
+/* All operations of the calling thread, once; true when one advanced. */
+static bool
+drive(void)
 {
     struct uli_list *ops = my_ops();
     bool advanced = false;
@@ -124,7 +125,7 @@ uli_op_test(struct ulyx_op *op)
 {
     ULI_TRY(check_owner(op));
     if (!op->by_library_thread || status_of(op) == ULYX_IN_PROGRESS)
-        uli_op_drive();
+        drive();
     ulyx_status_t status = status_of(op);
     if (status == ULYX_IN_PROGRESS)
         return status;
@@ -150,7 +151,7 @@ drive_ready(void *argument)
     do {
         if (driven->ready(driven->context))
             return true;
-    } while (uli_op_drive());
+    } while (drive());
     return driven->ready(driven->context);
 }
 
@@ -194,7 +195,7 @@ static ulyx_status_t
 wait_for_library(struct ulyx_op *op)
 {
     for (;;) {
-        uli_op_drive();
+        drive();
         if (!uli_op_sleep(&op->finished, LIBRARY_SLICE_NS))
             continue;
         (void)atomic_load_explicit(&op->handed_back, memory_order_acquire);
@@ -213,7 +214,7 @@ uli_op_wait(struct ulyx_op *op)
          * knows what it waits for; here they only end the sleep. */
         uli_op_drive_until(op->comm, op_ended, op, op->deadline);
         if (!op_ended(op))
-            uli_op_drive();
+            drive();
     }
     return take(op, status_of(op));
 }

@@ -58,8 +58,6 @@ void uli_op_finish(struct ulyx_op *op, ulyx_status_t status);
 ulyx_status_t uli_op_test(struct ulyx_op *op);
 ulyx_status_t uli_op_wait(struct ulyx_op *op);
 
-/* Drives all operations of the calling thread once; true when one advanced. */
-bool uli_op_drive(void);
 /* Waits until ready(context), driving the thread's operations meanwhile.
  * returns as uli_comm_wait. */
 ulyx_status_t uli_op_drive_until(ulyx_comm_t *comm,

@@ -46,8 +46,9 @@ free_hier_piece(ulyx_comm_t *comm, struct uli_hier *hier)
         uli_arena_free(comm, &hier->piece);
 }
 
-void
-uli_plans_sweep(ulyx_comm_t *comm)
+/* Returns arena pieces of plans that all peers have closed. */
+static void
+sweep_graves(ulyx_comm_t *comm)
 {
     struct uli_list *node = comm->plan_graves.next;
     while (node != &comm->plan_graves) {
@@ -261,7 +262,7 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
     ulyx_plan_t *plan = NULL;
     ULI_TRY(uli_comm_check(comm));
     comm->graves_destroy = forget_graves;
-    uli_plans_sweep(comm);
+    sweep_graves(comm);
     if (verdict == ULYX_SUCCESS) {
         plan = calloc(1, sizeof(*plan));
         if (!plan) {
@@ -349,6 +350,6 @@ uli_plan_destroy(ulyx_plan_t *plan)
     bury(plan);
     free_plan(plan);
     atomic_fetch_sub(&comm->nplans, 1);
-    uli_plans_sweep(comm);
+    sweep_graves(comm);
     return ULYX_SUCCESS;
 }

@@ -137,9 +137,6 @@ ulyx_status_t uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream);
 ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 
-/* Returns arena pieces of plans that all peers have closed. */
-void uli_plans_sweep(ulyx_comm_t *comm);
-
 /* ---- the algorithm (plan_algo.c) ----------------------------------------- */
 
 /* Refuses names that are none. Errors: INVALID_ARGUMENT. */

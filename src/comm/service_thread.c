@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,8 +29,9 @@
 #include "base/log.h"
 #include "comm/batch.h"
 #include "comm/service_internal.h"
+#include "comm/thread.h"
 
-enum { STACK_BYTES = 512 << 10, EVENTS = 16, TICK_MS = 1000, POISON_MS = 10 };
+enum { EVENTS = 16, TICK_MS = 1000, POISON_MS = 10 };
 #define IDLE_NS (INT64_C(5) * 1000 * 1000 * 1000)
 
 /* ---- descriptors --------------------------------------------------------- */
@@ -295,26 +295,6 @@ thread_main(void *unused)
     return NULL;
 }
 
-/* The thread inherits the mask of its maker. */
-static ulyx_status_t
-create_thread(void)
-{
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed =
-        pthread_create(&uli_service.thread, &attributes, thread_main, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (failed)
-        return uli_error(
-            ULYX_ERR_SYSTEM, "service: no thread: %s", strerror(failed));
-    return ULYX_SUCCESS;
-}
-
 ulyx_status_t
 uli_service_thread_start(void)
 {
@@ -322,7 +302,8 @@ uli_service_thread_start(void)
         uli_service.connections[i].fd = -1;
     ulyx_status_t status = open_descriptors();
     if (status == ULYX_SUCCESS)
-        status = create_thread();
+        status =
+            uli_thread_start("service", thread_main, NULL, &uli_service.thread);
     if (status != ULYX_SUCCESS)
         uli_service_close_descriptors();
     return status;

@@ -184,6 +184,25 @@ fill_record(struct ranks_world *g, int32_t r, int op, struct uli_gpu_args *args)
     }
 }
 
+/* In memory of exactly the room that is said to be enough. */
+static void
+build_table(
+    const struct uli_gpu_table_params *params, struct uli_gpu_table *table)
+{
+    struct uli_gpu_scratch scratch;
+    int64_t items, sources;
+    assert_status(
+        uli_gpu_scratch_create(params->layout, &scratch), ULYX_SUCCESS);
+    uli_gpu_table_room(params->layout, params->operation, params->rank,
+        &scratch, &items, &sources);
+    table->items = calloc((size_t)items + 1, sizeof(*table->items));
+    table->sources = calloc((size_t)sources + 1, sizeof(*table->sources));
+    assert_true(table->items && table->sources);
+    assert_status(uli_gpu_table_fill(params, &scratch, items, sources, table),
+        ULYX_SUCCESS);
+    uli_gpu_scratch_free(&scratch);
+}
+
 static void
 make_table(struct ranks_world *g, int32_t r, int op)
 {
@@ -200,7 +219,7 @@ make_table(struct ranks_world *g, int32_t r, int op)
         .slot_bytes = g->config.slot_bytes,
         .workers = g->config.blocks * g->config.threads / 32};
     struct uli_gpu_table *table = &one->table[op];
-    assert_status(uli_gpu_table_build(&params, table), ULYX_SUCCESS);
+    build_table(&params, table);
     good(cudaSetDevice(one->device));
     struct uli_gpu_args args = {
         .items = device_copy(
@@ -251,8 +270,12 @@ ranks_close(struct ranks_world *g)
 {
     emu_close();
     for (int32_t r = 0; r < g->nranks; r++)
-        for (int op = 0; op < ULYX_OPERATIONS; op++)
-            uli_gpu_table_free(&g->at[r].table[op]);
+        for (int op = 0; op < ULYX_OPERATIONS; op++) {
+            struct uli_gpu_table *table = &g->at[r].table[op];
+            free(table->items);
+            free(table->sources);
+            memset(table, 0, sizeof(*table));
+        }
 }
 
 /* ---- calls --------------------------------------------------------------- */

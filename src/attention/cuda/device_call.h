@@ -38,13 +38,6 @@ ulyx_status_t uli_gpu_attn_call_put(const struct uli_attn_call *call,
 
 /* ---- the rows' common parts (device_forward.c) --------------------------- */
 
-/* The portable family that takes the problem, or NULL and why not. */
-const struct uli_gpu_attn_forward *uli_gpu_attn_family(
-    const struct uli_attn_problem *problem, const char **why_p);
-
-/* Does the pass wait for flags of pieces? */
-bool uli_gpu_attn_waits(const struct uli_gpu_attn_args *args);
-
 /* Blocks of a pass on a device of sms multiprocessors, of which each holds
  * per_sm: all that there are at once; under max_sms one on each of so many, for
  * then no more of them can be in use. A pass that waits for flags leaves an

@@ -21,8 +21,9 @@ static const struct uli_gpu_attn_forward *const families[] = {
     &uli_gpu_attn_plain,
 };
 
-const struct uli_gpu_attn_forward *
-uli_gpu_attn_family(const struct uli_attn_problem *problem, const char **why_p)
+/* The portable family that takes the problem, or NULL and why not. */
+static const struct uli_gpu_attn_forward *
+find_family(const struct uli_attn_problem *problem, const char **why_p)
 {
     *why_p = NULL;
     for (size_t n = 0; n < sizeof(families) / sizeof(families[0]); n++) {
@@ -39,8 +40,9 @@ uli_gpu_attn_family(const struct uli_attn_problem *problem, const char **why_p)
     return NULL;
 }
 
-bool
-uli_gpu_attn_waits(const struct uli_gpu_attn_args *args)
+/* Does the pass wait for flags of pieces? */
+static bool
+waits_for_flags(const struct uli_gpu_attn_args *args)
 {
     return args->q.flags || args->k.flags || args->v.flags;
 }
@@ -71,7 +73,7 @@ static const char *
 device_refuses(const struct uli_attn_problem *problem)
 {
     const char *why;
-    uli_gpu_attn_family(problem, &why);
+    find_family(problem, &why);
     return why;
 }
 
@@ -80,8 +82,7 @@ device_workspace(const struct uli_attn_problem *problem,
     ulyx_attention_pass_t pass, int threads)
 {
     const char *why;
-    const struct uli_gpu_attn_forward *family =
-        uli_gpu_attn_family(problem, &why);
+    const struct uli_gpu_attn_forward *family = find_family(problem, &why);
     (void)pass;
     (void)threads;
     return family ? uli_gpu_attn_call_bytes(problem, family->tile_rows) : -1;
@@ -109,7 +110,7 @@ uli_gpu_attn_begin(const struct uli_attn_call *call,
         error = uli_gpu_attn_prepare_launch(args, call->stream);
     if (!error)
         *blocks_p = uli_gpu_attn_blocks(sms, per_sm, call->max_sms,
-            uli_gpu_attn_waits(args), call->device_ranks);
+            waits_for_flags(args), call->device_ranks);
     return error;
 }
 
@@ -119,7 +120,7 @@ uli_gpu_attn_portable(
 {
     const char *why;
     const struct uli_gpu_attn_forward *family =
-        uli_gpu_attn_family(&call->problem, &why);
+        find_family(&call->problem, &why);
     ulyx_status_t status =
         uli_gpu_attn_call_put(call, family->tile_rows, family->tile_keys, args);
     if (status != ULYX_SUCCESS) {

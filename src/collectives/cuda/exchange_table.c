@@ -7,7 +7,6 @@
  * own slots after DONE. Sender and receiver walk the same moves in the same
  * order, so the place of a share in a slot needs no message.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "base/dtype.h"
 #include "base/size.h"
@@ -18,7 +17,6 @@ struct build {
     const struct uli_gpu_table_params *params;
     struct uli_gpu_table table;
     int64_t item_room, source_room;
-    bool grows; /* else what is there suffices */
     int32_t nranks;
     enum uli_side from, to;
     struct uli_place *scratch; /* of uli_layout_each_move */
@@ -27,37 +25,17 @@ struct build {
     int64_t *offset;
     int64_t (*stride)[3];
     bool second; /* after DONE */
-    bool failed; /* no memory, or no room */
+    bool failed; /* no room */
 };
 
-/* ---- growing ------------------------------------------------------------- */
-
-static void *
-grown(const struct build *b, void *array, int64_t *room_p, int64_t needed,
-    size_t each)
-{
-    if (!b->grows)
-        return NULL;
-    int64_t room = uli_max(needed, 2 * *room_p);
-    void *more = realloc(array, (size_t)room * each);
-    if (more)
-        *room_p = room;
-    return more;
-}
+/* ---- room ---------------------------------------------------------------- */
 
 static struct uli_gpu_item *
 add_item(struct build *b, enum uli_gpu_kind kind, const struct uli_move *move)
 {
     struct uli_gpu_table *table = &b->table;
-    if (table->nitems == INT32_MAX)
+    if (table->nitems == INT32_MAX || table->nitems == b->item_room)
         return NULL;
-    if (table->nitems == b->item_room) {
-        void *more = grown(b, table->items, &b->item_room, table->nitems + 16,
-            sizeof(*table->items));
-        if (!more)
-            return NULL;
-        table->items = more;
-    }
     struct uli_gpu_item *item = &table->items[table->nitems++];
     memset(item, 0, sizeof(*item));
     item->kind = kind;
@@ -71,13 +49,8 @@ static struct uli_gpu_source *
 add_sources(struct build *b, int64_t count)
 {
     struct uli_gpu_table *table = &b->table;
-    if (table->nsources + count > b->source_room) {
-        void *more = grown(b, table->sources, &b->source_room,
-            table->nsources + count + 16, sizeof(*table->sources));
-        if (!more)
-            return NULL;
-        table->sources = more;
-    }
+    if (table->nsources + count > b->source_room)
+        return NULL;
     struct uli_gpu_source *first = &table->sources[table->nsources];
     table->nsources += count;
     memset(first, 0, (size_t)count * sizeof(*first));
@@ -388,26 +361,6 @@ begin(const struct uli_gpu_table_params *params,
 }
 
 ulyx_status_t
-uli_gpu_table_build(
-    const struct uli_gpu_table_params *params, struct uli_gpu_table *table_p)
-{
-    struct uli_gpu_scratch scratch;
-    memset(table_p, 0, sizeof(*table_p));
-    ULI_TRY(uli_gpu_scratch_create(params->layout, &scratch));
-    struct build b = begin(params, &scratch);
-    b.grows = true;
-    build_all(&b);
-    uli_gpu_scratch_free(&scratch);
-    if (b.failed) {
-        uli_gpu_table_free(&b.table);
-        return uli_error(
-            ULYX_ERR_NO_MEMORY, "tables of an exchange on a device: no memory");
-    }
-    *table_p = b.table;
-    return ULYX_SUCCESS;
-}
-
-ulyx_status_t
 uli_gpu_table_fill(const struct uli_gpu_table_params *params,
     struct uli_gpu_scratch *scratch, int64_t item_room, int64_t source_room,
     struct uli_gpu_table *table)
@@ -426,12 +379,4 @@ uli_gpu_table_fill(const struct uli_gpu_table_params *params,
             (long long)item_room, (long long)source_room);
     *table = b.table;
     return ULYX_SUCCESS;
-}
-
-void
-uli_gpu_table_free(struct uli_gpu_table *table)
-{
-    free(table->items);
-    free(table->sources);
-    memset(table, 0, sizeof(*table));
 }

@@ -22,14 +22,6 @@ struct uli_gpu_table_params {
     int64_t *sent_p, *received_p;
 };
 
-/* Both sides of every pair decide alike whether a call is small, and agree on
- * the places of all shares in the slots.
- * The table is the caller's until uli_gpu_table_free; zeroed on error.
- * returns SUCCESS; ERR_NO_MEMORY. */
-ulyx_status_t uli_gpu_table_build(
-    const struct uli_gpu_table_params *params, struct uli_gpu_table *table_p);
-void uli_gpu_table_free(struct uli_gpu_table *table);
-
 /* ---- items (exchange_item.c) --------------------------------------------- */
 
 /* Strides of runs one after another. */
@@ -63,8 +55,10 @@ void uli_gpu_scratch_free(struct uli_gpu_scratch *scratch);
 void uli_gpu_table_room(const struct uli_layout *layout,
     ulyx_operation_t operation, int32_t rank, struct uli_gpu_scratch *scratch,
     int64_t *items_p, int64_t *sources_p);
-/* As build, into table->items and ->sources, which have that room and stay the
- * caller's. Allocates nothing. Errors: INTERNAL, the room was too small. */
+/* Into table->items and ->sources, which have that room and stay the caller's.
+ * Both sides of every pair decide alike whether a call is small, and agree on
+ * the places of all shares in the slots. Allocates nothing. Errors: INTERNAL,
+ * the room was too small. */
 ulyx_status_t uli_gpu_table_fill(const struct uli_gpu_table_params *params,
     struct uli_gpu_scratch *scratch, int64_t item_room, int64_t source_room,
     struct uli_gpu_table *table);
