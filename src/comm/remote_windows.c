@@ -31,16 +31,28 @@ struct call {
 
 /* ---- hooks --------------------------------------------------------------- */
 
+static const char in_use[] = "an operation is in flight";
+
+static bool
+is_in_use(ulyx_comm_t *comm, int32_t from)
+{
+    return atomic_load(&comm->nops) != 0 ||
+           !comm->remote->ops->settled(comm->net, from);
+}
+
+/* Looked at before, lest an operation in flight misses the window meanwhile,
+ * and after, lest one has begun. */
 static ulyx_status_t
 retire(ulyx_comm_t *comm, int32_t from, uint32_t window)
 {
+    if (is_in_use(comm, from))
+        return uli_error_pass(ULYX_ERR_BUSY, in_use);
     int64_t bytes = uli_window_unnote(comm, from, window);
-    if (atomic_load(&comm->nops) == 0 &&
-        comm->remote->ops->settled(comm->net, from))
+    if (!is_in_use(comm, from))
         return ULYX_SUCCESS;
     if (bytes > 0)
         uli_window_note(comm, from, window, bytes);
-    return uli_error_pass(ULYX_ERR_BUSY, "an operation is in flight");
+    return uli_error_pass(ULYX_ERR_BUSY, in_use);
 }
 
 static ulyx_status_t

@@ -229,10 +229,14 @@ bool
 uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window)
 {
     struct uli_window *slot = find_slot(&comm->peers[rank].windows, window);
-    void *base = slot ? atomic_exchange(&slot->base, NULL) : NULL;
+    if (!slot || !atomic_load(&slot->base))
+        return true;
+    if (is_in_flight(comm)) /* it must not miss the window meanwhile */
+        return false;
+    void *base = atomic_exchange(&slot->base, NULL);
     if (!base)
         return true;
-    if (is_in_flight(comm)) {
+    if (is_in_flight(comm)) { /* one has begun */
         atomic_store(&slot->base, base);
         return false;
     }

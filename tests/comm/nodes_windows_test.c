@@ -6,6 +6,7 @@
  */
 #include "support/test.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,57 @@ window_of_a_failed_communicator_waits_for_a_still_peer(void **state)
     scene_close(RANKS, comms);
 }
 
+struct watcher {
+    ulyx_comm_t *comm;
+    _Atomic bool stop;
+    _Atomic int64_t looks, missed;
+};
+
+static void *
+watch_window(void *context)
+{
+    struct watcher *w = context;
+    while (!atomic_load(&w->stop)) {
+        atomic_fetch_add(&w->looks, 1);
+        if (!uli_remote_window_holds(w->comm, 0, 1, 0, BYTES))
+            atomic_fetch_add(&w->missed, 1);
+    }
+    return NULL;
+}
+
+/* Rank 0 has failed alone and wants its window back, again and again; rank 4
+ * is in an operation and must find it at any time. */
+static void
+window_in_use_is_never_missed(void **state)
+{
+    ulyx_comm_t *comms[MOST_RANKS];
+    ulyx_mem_t *mem;
+    pthread_t thread;
+    (void)state;
+    scene_open(RANKS, PER_NODE, 10, comms);
+    assert_status(
+        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
+    assert_status(uli_mem_attach(comms[0], mem), ULYX_SUCCESS);
+    struct watcher watcher = {.comm = comms[4]};
+    assert_true(uli_remote_window_holds(comms[4], 0, 1, 0, BYTES));
+    atomic_fetch_add(&comms[4]->nops, 1);
+    pthread_create(&thread, NULL, watch_window, &watcher);
+    int64_t retired = 0;
+    for (int i = 0; i < 2000; i++)
+        retired +=
+            uli_remote_window_retire(comms[0], 4, 1, uli_deadline_in(10));
+    atomic_store(&watcher.stop, true);
+    pthread_join(thread, NULL);
+    atomic_fetch_sub(&comms[4]->nops, 1);
+    assert_int_equal(retired, 0);
+    assert_true(atomic_load(&watcher.looks) > 0);
+    assert_int_equal(atomic_load(&watcher.missed), 0);
+    assert_true(uli_remote_window_retire(comms[0], 4, 1, uli_deadline_in(10)));
+    assert_status(uli_mem_detach(comms[0], mem), ULYX_SUCCESS);
+    assert_status(uli_mem_free(mem), ULYX_SUCCESS);
+    scene_close(RANKS, comms);
+}
+
 /* Rank 4 is dead, but something of it lies in this host and is still to be
  * written. */
 static void
@@ -227,6 +279,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_ranks_attach_at_the_same_time),
     cmocka_unit_test(put_lands_in_an_arena_that_grew),
     cmocka_unit_test(window_of_a_failed_communicator_waits_for_a_still_peer),
+    cmocka_unit_test(window_in_use_is_never_missed),
     cmocka_unit_test(window_waits_for_what_a_dead_peer_has_put),
     cmocka_unit_test(destroy_of_a_failed_communicator_frees_the_window),
     cmocka_unit_test(attach_past_a_still_peer_times_out_and_names_it),
