@@ -100,6 +100,11 @@ class Table(unittest.TestCase):
         self.assertEqual(shares[0].split()[-4:], "0.98 - 0.97 goal".split())
         self.assertEqual(shares[1].split()[-4:], "- 0.97 under goal".split())
 
+    def test_copy_engines_are_shown_and_held_to_nothing(self):
+        self.put("copy engines", row(copy=0.55, permute=1.5))
+        self.ends("copy engines s2h", "0.55 - - -")
+        self.assertEqual(self.table()[0], 0)
+
     def test_wrong_data_fail(self):
         self.put("adjoint 32/2", row(wrong=3))
         code, out = self.table()
