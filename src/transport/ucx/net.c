@@ -137,10 +137,16 @@ open_worker(struct uli_net *net)
     if (status == UCS_OK)
         status = net->ucx->worker_get_address(
             net->worker, &net->address, &net->address_bytes);
-    if (status == UCS_OK)
-        return uli_ucx_listen(net);
-    net->ucx->worker_destroy(net->worker);
-    return uli_ucx_error(net, status, "ucp_worker_get_address", -1);
+    if (status != UCS_OK) {
+        net->ucx->worker_destroy(net->worker);
+        return uli_ucx_error(net, status, "ucp_worker_get_address", -1);
+    }
+    ulyx_status_t listens = uli_ucx_listen(net);
+    if (listens != ULYX_SUCCESS) {
+        net->ucx->worker_release_address(net->worker, net->address);
+        net->ucx->worker_destroy(net->worker);
+    }
+    return listens;
 }
 
 static struct uli_net *
