@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "base/log.h"
 #include "comm/carrier.h"
 #include "comm/gpu.h"
@@ -34,6 +35,7 @@ struct uli_comm_batch {
     struct uli_list watches; /* under lock */
     pthread_t aborter;       /* from the look on that aborts */
     bool aborted, has_aborter;
+    _Atomic bool taken; /* by a call */
 };
 
 static const struct uli_carrier *const carriers[] = {
@@ -208,6 +210,27 @@ uli_comm_batch_describe(ulyx_comm_t *comm, char *text_p, size_t text_bytes)
     own->carrier->ops()->describe(own->batch, text, sizeof(text));
     snprintf(text_p, text_bytes, "%s%s%s", text,
         own->passed[0] ? "; not by " : "", own->passed);
+}
+
+ulyx_status_t
+uli_comm_batch_take(ulyx_comm_t *comm, uli_deadline_t deadline)
+{
+    const struct timespec pause = {0, 20000};
+    while (atomic_exchange(&comm->batch->taken, true)) {
+        if (uli_deadline_over(deadline))
+            return uli_error(ULYX_ERR_BUSY,
+                "another thread executes a plan of %.63s, whose device memory "
+                "goes by %s",
+                comm->name, comm->batch->carrier->name);
+        nanosleep(&pause, NULL);
+    }
+    return ULYX_SUCCESS;
+}
+
+void
+uli_comm_batch_give(ulyx_comm_t *comm)
+{
+    atomic_store(&comm->batch->taken, false);
 }
 
 void

@@ -41,6 +41,12 @@ void uli_comm_batch_describe(
  * or nothing is under way. */
 void uli_comm_batch_close(ulyx_comm_t *comm);
 
+/* The turn of one call, which may be several runs of the batch: a carrier would
+ * refuse a second thread in the middle of it. take: BUSY, nothing has been
+ * done, once the deadline is over (0: at once). */
+ulyx_status_t uli_comm_batch_take(ulyx_comm_t *comm, uli_deadline_t deadline);
+void uli_comm_batch_give(ulyx_comm_t *comm);
+
 /* Where a rank tells how far it is, in a window of its own: two words, the
  * number of the last call that has begun, and what that does. */
 enum { ULI_BATCH_TOLD_BYTES = 16 };

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "comm/gpu.h"
+#include "comm/residency.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 #include "device/device.h"
@@ -36,6 +37,7 @@ struct uli_batch {
     struct uli_staged_relay relay;
     struct uli_staged_state *state;                   /* on the device */
     struct uli_staged_report *report, *device_report; /* pinned */
+    struct uli_residency room;
     void *event; /* after the last run that was not captured */
     bool recorded;
     _Atomic bool held, aborted, used;
@@ -112,8 +114,22 @@ make_words(struct uli_batch *batch)
     ULI_TRY(uli_gpu_zero(comm, state, (int64_t)sizeof(*batch->state)));
     ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &batch->event));
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
-    return uli_cuda_leave(
-        uli_cuda_status(uli_staged_prepare(), "loading the kernel of staging"));
+    return uli_cuda_leave(uli_cuda_status(
+        uli_staged_prepare(&batch->room.multiprocessors, &batch->room.per_sm),
+        "loading the kernel of staging"));
+}
+
+/* A warp a part of the largest launch, if so many blocks may wait for others;
+ * else launches are of as few as have a bit for each part, which is one. */
+static void
+claim_blocks(struct uli_batch *batch)
+{
+    const ulyx_comm_t *comm = batch->comm;
+    int64_t parts =
+        2 * (int64_t)batch->memory.shape.peers * batch->memory.shape.lanes;
+    int64_t most = uli_residency_sms(comm, 0, batch->room.multiprocessors);
+    uli_residency_choose(
+        comm, uli_min((parts + WARPS - 1) / WARPS, most), &batch->room);
 }
 
 /* Nothing of it is in use on the device. */
@@ -123,6 +139,8 @@ free_batch(struct uli_batch *batch)
     uli_staged_relay_close(&batch->relay);
     uli_staged_memory_close(
         &batch->memory, batch->comm, atomic_load(&batch->used));
+    uli_residency_release(
+        batch->comm->gpu->device, batch->room.per_sm, batch->room.claimed);
     if (batch->event)
         (void)DEVICE(batch, event_destroy, batch->event);
     if (batch->state)
@@ -145,9 +163,11 @@ open_batch(ulyx_comm_t *comm, const unsigned char *id, uli_deadline_t deadline,
         uli_staged_memory_open(&batch->memory, comm, &shape, deadline);
     if (status == ULYX_SUCCESS)
         status = make_words(batch);
-    if (status == ULYX_SUCCESS)
+    if (status == ULYX_SUCCESS) {
+        claim_blocks(batch);
         status = uli_staged_relay_open(
             &batch->relay, comm, &batch->memory, batch->report);
+    }
     if (status != ULYX_SUCCESS) {
         free_batch(batch);
         return status;
@@ -256,16 +276,15 @@ list_pieces(const ulyx_comm_t *comm, const struct uli_batch_piece *pieces,
     return args->npieces > 0;
 }
 
-/* So few that the ranks of a device have room for all at once, and enough that
- * a warp has a bit for each of its parts. */
+/* At most those that are claimed, and enough that a warp has a bit for each of
+ * its parts. */
 static int32_t
 blocks_of(const struct uli_batch *batch, int32_t parts)
 {
-    const ulyx_comm_t *comm = batch->comm;
-    int64_t most = comm->settings.gpu_sms / uli_max(comm->gpu->sharers, 1);
-    int64_t fewest =
+    int32_t fewest =
         (parts + ULI_STAGED_PARTS * WARPS - 1) / (ULI_STAGED_PARTS * WARPS);
-    return (int32_t)uli_max(uli_min((parts + WARPS - 1) / WARPS, most), fewest);
+    int32_t wanted = (parts + WARPS - 1) / WARPS;
+    return (int32_t)uli_max(uli_min(wanted, batch->room.claimed), fewest);
 }
 
 static ulyx_status_t

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
+#include "comm/batch.h"
 #include "emulate/nccl_scene.h"
 
 /* ---- every byte ---------------------------------------------------------- */
@@ -230,6 +231,42 @@ another_operation_of_equal_sizes_is_a_mismatch(void **state)
     scene_end_job(job);
 }
 
+/* ---- another thread's turn ------------------------------------------------
+ */
+
+/* While another thread's call has the carrier, one is refused before anything
+ * of it is in the stream; the next is as if it had not been. */
+static int
+play_busy(struct job *job, int rank)
+{
+    ulyx_comm_t *comm = job->storage.comms[rank];
+    bool good =
+        well(world_create(job->w, rank)) && well(uli_comm_batch_take(comm, 0));
+    for (int i = 0; good && i < 2; i++)
+        good = ranks_expect(scene_execute(job, rank, ULYX_SEQ_TO_HEAD) ==
+                            ULYX_ERR_BUSY) &&
+               scene_says("another thread executes a plan of") &&
+               well_cu(cudaStreamQuery(job->streams[rank]));
+    if (good)
+        uli_comm_batch_give(comm);
+    for (int op = 0; good && op < ULYX_OPERATIONS; op++)
+        if (job->w->operations >> op & 1)
+            good = well(scene_execute(job, rank, op));
+    return !(scene_sync(job, rank) && good);
+}
+
+static void
+a_call_in_another_threads_turn_is_refused_whole(void **state)
+{
+    (void)state;
+    struct job *job = scene_new_job(30);
+    scene_plain(job, 9);
+    scene_list_operations(job->w);
+    job->whole = true;
+    scene_run(job, play_busy);
+    scene_end_job(job);
+}
+
 /* ---- the end ------------------------------------------------------------- */
 
 /* A call of a second plan waits in the stream behind one of the first, which
@@ -276,6 +313,7 @@ static const struct CMUnitTest tests[] = {
     CASE(calls_obey_updates_and_older_captures_say_that_they_cannot),
     CASE(another_operation_is_named_at_the_deadline),
     CASE(another_operation_of_equal_sizes_is_a_mismatch),
+    CASE(a_call_in_another_threads_turn_is_refused_whole),
     CASE(a_plan_whose_call_has_not_begun_is_not_destroyed),
 };
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/status.h"
 #include "comm/gpu.h"
+#include "comm/residency.h"
 #include "device/pinned.h"
 #include "emulate.h"
 #include "emulate/driver/driver.h"
@@ -99,6 +100,18 @@ threads_exchange_bytes(void **state)
 {
     (void)state;
     by_threads(new_case(3, 0, play_runs), 60);
+}
+
+/* The card is full of others that wait: one block a launch, which ends. */
+static void
+without_a_claim_one_block_exchanges_bytes(void **state)
+{
+    (void)state;
+    for (int32_t d = 0; d < 2; d++)
+        assert_true(uli_residency_claim(d, INT64_MAX, 1, 1000000));
+    by_threads(new_case(3, 0, play_runs), 60);
+    for (int32_t d = 0; d < 2; d++)
+        uli_residency_release(d, 1, 1000000);
 }
 
 static void
@@ -365,6 +378,7 @@ a_killed_peer_ends_the_run(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(threads_exchange_bytes),
+    cmocka_unit_test(without_a_claim_one_block_exchanges_bytes),
     cmocka_unit_test(processes_exchange_bytes),
     cmocka_unit_test(nodes_exchange_bytes),
     cmocka_unit_test(processes_of_two_nodes_exchange_bytes),

@@ -17,7 +17,6 @@
 #include "base/status.h"
 #include "collectives/cuda/calls_gpu.h"
 #include "collectives/cuda/plan_gpu.h"
-#include "collectives/cuda/residency.h"
 #include "comm/gpu.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
@@ -74,34 +73,33 @@ check_possible(ulyx_comm_t *comm)
 }
 
 static ulyx_status_t
-load_kernels(int32_t device, int32_t *multiprocessors_p, int32_t *per_sm_p)
+load_kernels(int32_t device, struct uli_residency *room)
 {
     int32_t moves = 0, adds = 0;
     ULI_TRY(uli_cuda_enter(device));
-    ulyx_status_t status = uli_cuda_status(
-        uli_gpu_multiprocessors(multiprocessors_p), "cudaDeviceGetAttribute");
+    ulyx_status_t status =
+        uli_cuda_status(uli_gpu_multiprocessors(&room->multiprocessors),
+            "cudaDeviceGetAttribute");
     if (status == ULYX_SUCCESS)
         status = uli_cuda_status(
             uli_alltoall_prepare(&moves), "loading the kernels of collectives");
     if (status == ULYX_SUCCESS)
         status = uli_cuda_status(
             uli_allreduce_prepare(&adds), "loading the kernels of collectives");
-    *per_sm_p = (int32_t)uli_min(moves, adds);
+    room->per_sm = (int32_t)uli_min(moves, adds);
     return uli_cuda_leave(status);
 }
 
 static ulyx_status_t
 choose_lanes(struct uli_channel_gpu *channel)
 {
-    struct uli_residency room = {.device = channel->device, .waits = true};
+    struct uli_residency *room = &channel->room;
     int64_t landing = channel->comm->settings.gpu_landing_bytes;
-    int32_t per_sm = 0;
-    ULI_TRY(load_kernels(channel->device, &room.multiprocessors, &per_sm));
-    uli_residency_choose(channel->comm, per_sm, 0, &room);
-    channel->blocks = room.blocks;
-    channel->claimed = room.claimed;
-    channel->shares_device = room.shares_device;
-    int64_t lanes = room.claimed ? room.claimed * (int64_t)LANES_A_BLOCK : 1;
+    ULI_TRY(load_kernels(channel->device, room));
+    channel->blocks =
+        uli_residency_sms(channel->comm, 0, room->multiprocessors);
+    uli_residency_choose(channel->comm, channel->blocks, room);
+    int64_t lanes = room->claimed ? room->claimed * (int64_t)LANES_A_BLOCK : 1;
     int64_t chunk = landing / ULI_LANDING_SLOTS / lanes;
     chunk = uli_max(uli_min(chunk, MOST_CHUNK_BYTES), LEAST_CHUNK_BYTES);
     channel->args.lanes = (int32_t)lanes;
@@ -255,7 +253,8 @@ free_channel(struct uli_channel_gpu *channel)
         return;
     if (channel->piece.address)
         uli_gpu_arena_free(channel->comm, &channel->piece);
-    uli_residency_release(channel->device, channel->claimed);
+    uli_residency_release(
+        channel->device, channel->room.per_sm, channel->room.claimed);
     if (channel->own_stream)
         (void)channel->ops->stream_destroy(
             channel->device, channel->own_stream);

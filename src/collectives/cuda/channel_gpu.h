@@ -12,6 +12,7 @@
 
 #include "collectives/cuda/collective_gpu.h"
 #include "comm/comm.h"
+#include "comm/residency.h"
 #include "device/device.h"
 
 /* Places within the piece of a rank whose lanes and chunks are so many. */
@@ -26,8 +27,7 @@ struct uli_channel_gpu {
     struct uli_arena_piece piece;
     struct uli_collective_report *report; /* pinned */
     int32_t blocks;                       /* most of a launch that moves */
-    int32_t claimed; /* blocks that may wait, 0: three launches a call */
-    bool shares_device;
+    struct uli_residency room; /* without a claim: three launches a call */
     struct uli_collective_args args; /* of every call, but what it moves */
     void *own_stream;                /* of refusals and of the end */
     void *ended;                     /* event after the last call, if any was */

@@ -99,7 +99,7 @@ enqueue(const struct uli_channel_gpu *channel,
 {
     int32_t blocks = blocks_of(channel, call, args);
     *begun_p = false;
-    if (channel->claimed)
+    if (channel->room.claimed)
         return launch(channel, call, args, ULI_GPU_ALL, blocks,
             ULI_COLLECTIVE_THREADS, stream);
     if (call->moved_bytes <= ONE_WARP_BYTES)
@@ -184,7 +184,7 @@ place_call(struct uli_channel_gpu *channel, const struct uli_channel_call *call,
     struct uli_collective_args *args, void *stream, bool *capturing_p)
 {
     ULI_TRY(uli_gpu_check_stream(channel->ops, channel->device,
-        channel->shares_device, stream, capturing_p));
+        channel->room.shares_device, stream, capturing_p));
     ULI_TRY(locate(channel, "src", call->src, call->src_begin, call->src_end,
         &args->base.record[ULI_COLLECTIVE_SRC]));
     ULI_TRY(locate(channel, "dst", call->dst, call->dst_begin, call->dst_end,

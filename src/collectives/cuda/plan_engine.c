@@ -254,7 +254,7 @@ uli_plan_engine_describe(
         plan->flags & ULYX_PLAN_COPY_ENGINE ? "the plan's flag"
                                             : "ULYX_GPU_MODE",
         engine->slots, (long long)engine->slot_bytes, gpu->blocks,
-        gpu->multiprocessors);
+        gpu->room.multiprocessors);
 }
 
 static int64_t

@@ -17,7 +17,6 @@
 #include "base/status.h"
 #include "collectives/cuda/plan_device.h"
 #include "collectives/cuda/plan_engine.h"
-#include "collectives/cuda/residency.h"
 #include "comm/gpu.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
@@ -34,15 +33,16 @@ check_possible(const ulyx_plan_t *plan)
 /* Loads the kernels, while none of ours can be running for the first plan of
  * the process. */
 static ulyx_status_t
-load_kernels(int32_t device, int32_t *multiprocessors_p, int32_t *per_sm_p)
+load_kernels(int32_t device, struct uli_residency *room)
 {
     ULI_TRY(uli_cuda_enter(device));
-    ulyx_status_t status = uli_cuda_status(
-        uli_gpu_multiprocessors(multiprocessors_p), "cudaDeviceGetAttribute");
+    ulyx_status_t status =
+        uli_cuda_status(uli_gpu_multiprocessors(&room->multiprocessors),
+            "cudaDeviceGetAttribute");
     if (status == ULYX_SUCCESS)
-        status =
-            uli_cuda_status(uli_gpu_exchange_prepare(ULI_GPU_THREADS, per_sm_p),
-                "loading the kernels of the exchange");
+        status = uli_cuda_status(
+            uli_gpu_exchange_prepare(ULI_GPU_THREADS, &room->per_sm),
+            "loading the kernels of the exchange");
     return uli_cuda_leave(status);
 }
 
@@ -56,16 +56,12 @@ static ulyx_status_t
 choose_blocks(ulyx_plan_t *plan, int32_t max_sms)
 {
     struct uli_plan_gpu *gpu = plan->gpu;
-    struct uli_residency room = {.device = gpu->device};
-    int32_t per_sm = 0;
-    ULI_TRY(load_kernels(gpu->device, &room.multiprocessors, &per_sm));
+    struct uli_residency *room = &gpu->room;
+    ULI_TRY(load_kernels(gpu->device, room));
+    gpu->blocks = uli_residency_sms(plan->comm, max_sms, room->multiprocessors);
     /* Of copy engines nothing waits but single warps. */
-    room.waits = !takes_engine(plan);
-    uli_residency_choose(plan->comm, per_sm, max_sms, &room);
-    gpu->multiprocessors = room.multiprocessors;
-    gpu->blocks = room.blocks;
-    gpu->claimed = room.claimed;
-    gpu->shares_device = room.shares_device;
+    uli_residency_choose(
+        plan->comm, takes_engine(plan) ? 0 : gpu->blocks, room);
     return ULYX_SUCCESS;
 }
 
@@ -335,7 +331,7 @@ uli_plan_gpu_destroy(ulyx_comm_t *comm, struct uli_plan_gpu *gpu)
         uli_gpu_arena_free(comm, &gpu->piece);
     if (comm && gpu->marks.address)
         uli_arena_free(comm, &gpu->marks);
-    uli_residency_release(gpu->device, gpu->claimed);
+    uli_residency_release(gpu->device, gpu->room.per_sm, gpu->room.claimed);
     if (gpu->own_stream)
         (void)gpu->ops->stream_destroy(gpu->device, gpu->own_stream);
     if (gpu->ended)

@@ -19,6 +19,7 @@
 
 #include "collectives/cuda/exchange_table.h"
 #include "collectives/plan.h"
+#include "comm/residency.h"
 #include "device/device.h"
 
 enum { ULI_GPU_THREADS = 256, ULI_GPU_BUFFERS = 2 };
@@ -59,9 +60,7 @@ struct uli_plan_gpu {
 
     struct uli_plan_engine *engine; /* of the copy-engine mode, or NULL */
     int32_t blocks;                 /* of a launch that moves */
-    int32_t claimed; /* blocks that may wait, 0: three launches a call */
-    int32_t multiprocessors;
-    bool shares_device; /* with another rank of this process */
+    struct uli_residency room;      /* without a claim: three launches a call */
 
     void *own_stream; /* of refusals and of the end */
     void *ended;      /* event after the last call enqueued, if any was */

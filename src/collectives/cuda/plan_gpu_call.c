@@ -82,13 +82,13 @@ enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
     struct uli_gpu_args *args, void *stream, bool *begun_p)
 {
     struct uli_plan_gpu *gpu = plan->gpu;
-    int32_t waiting = gpu->claimed ? ULI_GPU_THREADS : 32;
+    int32_t waiting = gpu->room.claimed ? ULI_GPU_THREADS : 32;
     *begun_p = false;
     if (args->slots)
         return uli_plan_gpu_launch(gpu, args, ULI_GPU_ALL, 1, waiting, stream);
     if (gpu->engine)
         return uli_plan_engine_enqueue(plan, operation, args, stream, begun_p);
-    if (gpu->claimed)
+    if (gpu->room.claimed)
         return uli_plan_gpu_launch(
             gpu, args, ULI_GPU_ALL, gpu->blocks, ULI_GPU_THREADS, stream);
     ULI_TRY(uli_plan_gpu_launch(gpu, args, ULI_GPU_OPEN, 1, waiting, stream));
@@ -145,7 +145,7 @@ start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
     struct uli_plan_gpu *gpu = plan->gpu;
     bool capturing = false, begun;
     ulyx_status_t status = uli_gpu_check_stream(
-        gpu->ops, gpu->device, gpu->shares_device, stream, &capturing);
+        gpu->ops, gpu->device, gpu->room.shares_device, stream, &capturing);
     if (status == ULYX_SUCCESS)
         status = uli_plan_check_call(plan, operation, src, dst);
     if (status == ULYX_SUCCESS)

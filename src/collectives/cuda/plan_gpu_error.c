@@ -149,8 +149,8 @@ uli_plan_gpu_describe(
     const struct uli_plan_gpu *gpu, char *text_p, size_t text_bytes)
 {
     snprintf(text_p, text_bytes, "%d of %d SMs; %s", gpu->blocks,
-        gpu->multiprocessors,
-        gpu->claimed
+        gpu->room.multiprocessors,
+        gpu->room.claimed
             ? "one launch a call (all that wait for each other fit on the card)"
             : "three launches a call (other plans have claimed the card)");
 }

@@ -16,9 +16,9 @@
 #include "collectives/cuda/packed.h"
 #include "collectives/cuda/plan_device.h"
 #include "collectives/cuda/plan_gpu.h"
-#include "collectives/cuda/residency.h"
 #include "comm/batch.h"
 #include "comm/gpu.h"
+#include "comm/residency.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 
@@ -180,7 +180,11 @@ connect_all(struct uli_plan_packed *own, uli_deadline_t deadline)
     const struct uli_device_ops *ops = comm->gpu->ops;
     void *stream = NULL;
     ULI_TRY(ops->stream_create(comm->gpu->device, &stream));
-    ulyx_status_t status = uli_packed_connect(own->packed, stream, deadline);
+    ulyx_status_t status = uli_comm_batch_take(comm, deadline);
+    if (status == ULYX_SUCCESS) {
+        status = uli_packed_connect(own->packed, stream, deadline);
+        uli_comm_batch_give(comm);
+    }
     ops->stream_destroy(comm->gpu->device, stream);
     if (status == ULYX_SUCCESS)
         return ULYX_SUCCESS;
@@ -282,7 +286,7 @@ enqueue(struct uli_plan_packed *own, ulyx_operation_t operation,
             refusal, stream, uli_deadline_in(plan->timeout_s)));
     if (status == ULYX_SUCCESS)
         status = mark_end(own, stream);
-    if (status == ULYX_SUCCESS || status == ULYX_ERR_BUSY)
+    if (status == ULYX_SUCCESS)
         return status;
     return uli_comm_fail(comm, status, -1, "reshuffle: %s", uli_error_text());
 }
@@ -311,7 +315,11 @@ uli_plan_packed_execute(struct uli_plan_packed *own, ulyx_operation_t operation,
 {
     struct uli_exchange *exchange = &own->plan->exchange;
     ULI_TRY(uli_exchange_take(exchange));
-    ulyx_status_t status = execute(own, operation, src, dst, stream);
+    ulyx_status_t status = uli_comm_batch_take(own->plan->comm, 0);
+    if (status == ULYX_SUCCESS) {
+        status = execute(own, operation, src, dst, stream);
+        uli_comm_batch_give(own->plan->comm);
+    }
     atomic_store(&exchange->busy, false);
     return status;
 }

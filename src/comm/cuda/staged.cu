@@ -150,7 +150,9 @@ warp_hears(const uint64_t *word)
     uint64_t value = 0;
     if (threadIdx.x % WARP == 0)
         value = ptx_ld_acquire_sys_u64(word);
-    return __shfl_sync(0xFFFFFFFFu, value, 0);
+    value = __shfl_sync(0xFFFFFFFFu, value, 0);
+    __syncwarp(); /* a shuffle orders no memory */
+    return value;
 }
 
 /* Chunk `sent` + 1, if there is a slot for it. */
@@ -330,7 +332,21 @@ uli_staged_launch(
 }
 
 int
-uli_staged_prepare(void)
+uli_staged_prepare(int32_t *multiprocessors_p, int32_t *per_sm_p)
 {
-    return uli_kernel_prepare(staged_kernel, 0);
+    int device = 0, count = 0, fit = 0;
+    cudaError_t error = uli_kernel_prepare(staged_kernel, 0);
+    if (error == cudaSuccess)
+        error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(
+            &count, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess)
+        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &fit, (const void *)staged_kernel, ULI_STAGED_THREADS, 0);
+    if (error != cudaSuccess)
+        return error;
+    *multiprocessors_p = count;
+    *per_sm_p = fit;
+    return cudaSuccess;
 }

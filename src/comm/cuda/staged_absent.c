@@ -16,7 +16,8 @@ uli_staged_launch(
 }
 
 int
-uli_staged_prepare(void)
+uli_staged_prepare(int32_t *multiprocessors_p, int32_t *per_sm_p)
 {
+    (void)multiprocessors_p, (void)per_sm_p;
     return NOT_SUPPORTED;
 }

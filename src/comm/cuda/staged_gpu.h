@@ -24,7 +24,8 @@
  * peer has said that it has emptied it.
  *
  * No cycle. A warp takes its parts in turn and never waits for one of them
- * alone; all blocks of a launch are few enough to be on the device together.
+ * alone; all blocks of a launch are on the device together (residency.h), or
+ * it has one.
  */
 #ifndef ULI_COMM_CUDA_STAGED_GPU_H
 #define ULI_COMM_CUDA_STAGED_GPU_H
@@ -118,8 +119,9 @@ struct uli_staged_args {
  * returns a cudaError_t. Allocates nothing; may be captured. */
 int uli_staged_launch(
     const struct uli_staged_args *args, int32_t blocks, void *stream);
-/* Loads the kernel on the current device. returns a cudaError_t. */
-int uli_staged_prepare(void);
+/* Loads the kernel on the current device, and says how many multiprocessors
+ * that has and how many blocks one of them holds. returns a cudaError_t. */
+int uli_staged_prepare(int32_t *multiprocessors_p, int32_t *per_sm_p);
 
 #ifdef __cplusplus
 }

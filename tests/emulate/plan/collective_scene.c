@@ -247,3 +247,46 @@ coll_check(struct coll_scene *c, const struct coll_call *call)
     coll_host(c, call);
     coll_compare(c, call);
 }
+
+/* ---- calls that are wrong ------------------------------------------------ */
+
+const char *
+coll_wrong(struct coll_scene *c, int which, ulyx_status_t *status_p)
+{
+    ulyx_comm_t *comm = c->s.ranks.comms[0];
+    unsigned char *src = c->at[0].src, *dst = c->at[0].dst;
+    unsigned char *host = c->at[0].dst_host, *other = c->at[1].outside;
+    const int64_t sizes[3] = {16, 16, -1}, offsets[3] = {0, 16, 32};
+    void *s = c->s.streams[0];
+    const ulyx_dtype_t f32 = ULYX_DTYPE_F32;
+    switch (which) {
+    case 0:
+        *status_p = ulyx_alltoall(comm, NULL, dst, 16, s);
+        return "src is NULL";
+    case 1:
+        *status_p = ulyx_alltoall(comm, src, host, 16, s);
+        return "dst: ";
+    case 2:
+        *status_p = ulyx_alltoall(comm, other, dst, 16, s);
+        return "is not memory of CUDA device 0";
+    case 3:
+        *status_p =
+            ulyx_alltoallv(comm, src, sizes, offsets, dst, offsets, offsets, s);
+        return "piece 2: -1 bytes at offset 32";
+    case 4:
+        *status_p = ulyx_allreduce(comm, src, NULL, 300, f32, s);
+        return "dst is NULL";
+    case 5:
+        *status_p = ulyx_allreduce(comm, src + 2, dst, 300, f32, s);
+        return "is not aligned to its elements of 4 bytes";
+    case 6:
+        *status_p = ulyx_allreduce(comm, dst + 4, dst, 300, f32, s);
+        return "overlap without being the same";
+    case 7:
+        *status_p = ulyx_allgather(comm, src, host, 16, s);
+        return "is not memory of CUDA device 0";
+    default:
+        *status_p = ulyx_broadcast(comm, host, 16, 1, s);
+        return "is not memory of CUDA device 0";
+    }
+}

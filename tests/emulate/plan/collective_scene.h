@@ -63,6 +63,10 @@ void coll_fill(struct coll_scene *c, const struct coll_call *call,
 /* The call of one rank, on its device. */
 ulyx_status_t coll_run(
     struct coll_scene *c, const struct coll_call *call, int32_t r);
+/* Call `which` of rank 0 with something wrong; what its error must say. */
+enum { COLL_WRONG = 9 };
+const char *coll_wrong(
+    struct coll_scene *c, int which, ulyx_status_t *status_p);
 /* Of all ranks, in a group, all well. */
 void coll_run_all(struct coll_scene *c, const struct coll_call *call);
 /* Each byte of each destination against the host's, which are as they were

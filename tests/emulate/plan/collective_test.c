@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/status.h"
-#include "collectives/cuda/residency.h"
+#include "comm/residency.h"
 #include "emulate/driver/driver.h"
 #include "emulate/plan/collective_scene.h"
 #include "support/test.h"
@@ -72,11 +72,11 @@ static void
 without_a_claim_every_bit_is_the_hosts(void **state)
 {
     (void)state;
-    assert_true(uli_residency_claim(0, INT64_MAX, 1000000));
-    assert_true(uli_residency_claim(1, INT64_MAX, 1000000));
+    assert_true(uli_residency_claim(0, INT64_MAX, 1, 1000000));
+    assert_true(uli_residency_claim(1, INT64_MAX, 1, 1000000));
     run_draws(3, 2, "4", "1K", 505);
-    uli_residency_release(0, 1000000);
-    uli_residency_release(1, 1000000);
+    uli_residency_release(0, 1, 1000000);
+    uli_residency_release(1, 1, 1000000);
 }
 
 /* One rank alone has no claim: all have one lane, and meet in the same words.
@@ -85,9 +85,9 @@ static void
 ranks_with_and_without_a_claim_meet(void **state)
 {
     (void)state;
-    assert_true(uli_residency_claim(1, INT64_MAX, 1000000));
+    assert_true(uli_residency_claim(1, INT64_MAX, 1, 1000000));
     run_draws(3, 3, "4", "1K", 506);
-    uli_residency_release(1, 1000000);
+    uli_residency_release(1, 1, 1000000);
 }
 
 /* ---- differences --------------------------------------------------------- */
@@ -244,6 +244,35 @@ memory_of_the_host_is_refused_everywhere(void **state)
         expect_told(&c, r, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused: ");
     expect_told(&c, 0, &call, ULYX_SUCCESS, NULL);
     plan_sync(&c.s);
+    expect_well(&c, COLL_ALLREDUCE, true);
+    coll_close(&c);
+}
+
+/* At every call, with nothing moved anywhere and the peers told. */
+static void
+what_is_wrong_with_a_call_is_named(void **state)
+{
+    struct test_random random = {517};
+    struct coll_scene c;
+    (void)state;
+    coll_open(&c, 3, 3, 0);
+    expect_well(&c, COLL_ALLTOALL, true);
+    for (int which = 0; which < COLL_WRONG; which++) {
+        struct coll_call call = plain_call(COLL_ALLREDUCE, 300, which % 2);
+        ulyx_status_t status;
+        coll_fill(&c, &call, &random);
+        const char *text = coll_wrong(&c, which, &status);
+        assert_status(status, ULYX_ERR_INVALID_ARGUMENT);
+        if (!strstr(ulyx_last_error(), text))
+            fail_msg("%d: no \"%s\" in \"%s\"", which, text, ulyx_last_error());
+        for (int32_t r = 1; r < 3; r++)
+            assert_status(coll_run(&c, &call, r), ULYX_SUCCESS);
+        coll_compare(&c, &call);
+        for (int32_t r = 1; r < 3; r++)
+            expect_told(&c, r, &call, ULYX_ERR_PEER_REFUSED, "rank 0 refused");
+        expect_told(&c, 0, &call, ULYX_SUCCESS, NULL);
+        plan_sync(&c.s);
+    }
     expect_well(&c, COLL_ALLREDUCE, true);
     coll_close(&c);
 }
@@ -541,6 +570,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(reductions_that_differ_move_nothing),
     cmocka_unit_test(different_calls_are_a_mismatch),
     cmocka_unit_test(memory_of_the_host_is_refused_everywhere),
+    cmocka_unit_test(what_is_wrong_with_a_call_is_named),
     cmocka_unit_test(wrong_arguments_are_refused_everywhere),
     cmocka_unit_test(memory_that_is_not_mapped_is_refused_with_the_reason),
     cmocka_unit_test(captured_calls_are_replayed_with_new_data),
