@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "collectives/plan.h"
 #include "soak/jobs.h"
 #include "soak/scene.h"
 #include "support/aborts.h"
@@ -138,11 +139,12 @@ in_communicator(struct shared *shared, int rank)
     ulyx_comm_t *comm;
     struct scene s;
     bool good;
-    double timeout_s = shared->fate == STOPPED ? SHORT_S : JOB_TIMEOUT_S;
-    if (!ranks_expect(job_meet(&shared->job, 0, RANKS, rank, timeout_s,
+    if (!ranks_expect(job_meet(&shared->job, 0, RANKS, rank, JOB_TIMEOUT_S,
                           &comm) == ULYX_SUCCESS) ||
         !ranks_expect(scene_open(comm, shared->path, ROWS, &s) == 0))
         return false;
+    if (shared->fate == STOPPED) /* of calls: creation may take longer */
+        s.plan->timeout_s = SHORT_S;
     atomic_fetch_add(&shared->ready, 1);
     ulyx_status_t status = call_on(shared, &s, &good);
     if (rank == shared->victim && shared->fate != RESUMED)
