@@ -15,8 +15,6 @@ NUMBER = "carried_planted"
 
 # name, file, statement or expression, what takes its place
 FAULTS = [
-    ("ROOM_NOT_AWAITED", STAGED,
-     "warp_hears(&lane->heard->consumed) + ULI_STAGED_SLOTS < n", "false"),
     ("CHUNK_NOT_AWAITED", STAGED,
      "warp_hears(&lane->heard->filled[slot])",
      "ULI_STAGED_FILLED(n, p.size)"),
@@ -27,9 +25,6 @@ FAULTS = [
      "            &lane->told->filled[slot], ULI_STAGED_FILLED(n, p.size));",
      "ptx_st_relaxed_sys_u64("
      "&lane->told->filled[slot], ULI_STAGED_FILLED(n, p.size));"),
-    ("CONSUMED_WITHOUT_RELEASE", STAGED,
-     "ptx_st_release_sys_u64(&lane->told->consumed, n);",
-     "ptx_st_relaxed_sys_u64(&lane->told->consumed, n);"),
     ("PART_NOT_BEGUN_ANEW", STAGED,
      "ends ? 0 : at + bytes;\n    }\n    __syncwarp();\n"
      "    return ends ? TURN_ENDS : TURN_MOVES;\n}\n\n"
