@@ -232,7 +232,9 @@ lanes_await(const struct call &c, const uli_collective_args &a, int32_t number,
              polls++)
             here = may_wait(c, polls, p);
     }
-    return __all_sync(0xFFFFFFFFu, here) != 0;
+    here = __all_sync(0xFFFFFFFFu, here) != 0;
+    __syncwarp(); /* a vote orders no memory */
+    return here;
 }
 
 /* Every peer's part of a tile that begins `first` bytes into the tensors: put

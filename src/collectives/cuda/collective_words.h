@@ -72,7 +72,9 @@ warp_pairs(const struct call &c, const uli_collective_args &a, int32_t p)
     if (threadIdx.x % WARP == 0)
         here = await_word(
             c, &a.base.peers[p].mine->ready, ULI_GPU_AWAITS_READY, p);
-    if (__shfl_sync(0xFFFFFFFFu, (int)here, 0) == 0)
+    here = __shfl_sync(0xFFFFFFFFu, (int)here, 0) != 0;
+    __syncwarp(); /* a shuffle orders no memory */
+    if (!here)
         return PEER_LEAVE;
     return pair_agrees(c, a, p) ? PEER_USE : PEER_SKIP;
 }

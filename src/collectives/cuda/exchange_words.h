@@ -144,6 +144,7 @@ warp_meets(const struct call &c, int32_t peer)
             here = await_word(c, &c.args->peers[peer].mine->ready,
                 ULI_GPU_AWAITS_READY, peer);
         here = __shfl_sync(0xFFFFFFFFu, (int)here, 0) != 0;
+        __syncwarp(); /* a shuffle orders no memory */
     }
     if (!here)
         return PEER_LEAVE;
