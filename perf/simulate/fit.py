@@ -57,7 +57,8 @@ def write_link(path, fitted, hosts):
     rates = []
     for rows in knots:
         size = message_bytes(rows, hosts)
-        rates.append(f"{size}={(fitted[rows] - latency) / size * 1e12:.1f}ps/B")
+        beyond = max(fitted[rows] - latency, 0)
+        rates.append(f"{size}={beyond / size * 1e12:.1f}ps/B")
     line = (f"latency={latency * 1e6:.2f}us send=0us receive=0us gap=0us "
             f"{' '.join(rates)} source=measured")
     with open(path, "w", encoding="utf-8") as file:
@@ -72,8 +73,8 @@ def predict(binary, tuning, hosts, rows):
         [os.path.join(binary, "ulyx_info"), "plan", "--nodes", str(hosts),
          "--ranks-per-node", "1", "--seq", str(rows * hosts), "--heads",
          str(HEADS), "--kv-heads", str(HEADS), "--dim", str(DIM), "--algo",
-         "direct", "--operation", "s2h", "--tuning", tuning], check=True, capture_output=True,
-        text=True).stdout
+         "direct", "--operation", "s2h", "--tuning", tuning],
+        check=True, capture_output=True, text=True).stdout
     return 1e-6 * float(re.search(r"direct: ([\d.]+) us", out).group(1))
 
 

@@ -79,6 +79,9 @@ enum uli_setting_type {
     X(ULYX_SPIN_US, spin_us, INT, "20", 0, 1000000,                            \
         "microseconds a host wait spins before it sleeps; none when ranks "    \
         "exceed cores")                                                        \
+    X(ULYX_NET_SPIN_US, net_spin_us, INT, "200", 0, 1000000,                   \
+        "the same where ranks are on several nodes, whose messages take "      \
+        "longer")                                                              \
     X(ULYX_ARENA_BYTES, arena_bytes, BYTES, "1M", 65536, INT64_MAX,            \
         "size of the first arena of a communicator's rank")                    \
     X(ULYX_RING_CHUNK, ring_chunk_bytes, BYTES, "1M", 4096, 67108864,          \

@@ -191,7 +191,7 @@ uli_comm_connect(ulyx_comm_t *comm)
         peer->same_process = memcmp(me->process, peer->identity.process,
                                  sizeof(me->process)) == 0;
         comm->one_process = comm->one_process && peer->same_process;
-        sharing += peer->node == comm->peers[comm->rank].node &&
+        sharing += peer->identity.machine_hash == me->machine_hash &&
                    peer->identity.cores_hash == me->cores_hash;
         peer->map = uli_tr_select(
             &comm->settings, me, &peer->identity, ULI_TR_MAP, why, sizeof(why));
@@ -203,8 +203,9 @@ uli_comm_connect(ulyx_comm_t *comm)
                 "its memory: %.250s; to put into it: %.250s",
                 p, peer->identity.host, comm->rank, me->host, why, put_why);
     }
-    comm->spin_ns =
-        sharing > uli_node_cores() ? 0 : comm->settings.spin_us * 1000;
+    int64_t spin_us =
+        comm->nnodes > 1 ? comm->settings.net_spin_us : comm->settings.spin_us;
+    comm->spin_ns = sharing > uli_node_cores() ? 0 : spin_us * 1000;
     return uli_gpu_connect(comm);
 }
 
