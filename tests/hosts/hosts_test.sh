@@ -68,9 +68,12 @@ grep -q '^2 0$' "$work/exits" || fail "host 2 did not stay"
 "$netns" run -H 2 -R 2 --logs "$work" --begun here --fault pause:0:0.1:1.5 \
     --fault freeze:1:0.1 --limit 60 sh -c '
     echo here
+    last=$(date +%s%N)
     while [ "$ULYX_RANK" != 1 ]; do
-        a=$(date +%s%N) && sleep 0.02
-        [ $(($(date +%s%N) - a)) -lt 1000000000 ] || exit 0
+        sleep 0.02
+        now=$(date +%s%N)
+        [ $((now - last)) -lt 1000000000 ] || exit 0
+        last=$now # no moment in between goes unseen
     done'
 grep -q '^0 0$' "$work/exits" || fail "rank 0 was not paused"
 grep -q '^[23] ' "$work/exits" && fail "what is frozen was waited for"
