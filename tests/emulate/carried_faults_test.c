@@ -19,7 +19,7 @@
 
 int carried_planted; /* number of the fault; 0 = none */
 
-enum { SEEDS = 2, RANKS = 3, DEVICES = 2, CALLS = 3 };
+enum { SEEDS = 2, DEVICES = 2, CALLS = 3 };
 enum { WELL = 0, CAUGHT = 7, BROKEN = 1 };
 
 #define NAME(name) #name,

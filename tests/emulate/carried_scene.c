@@ -261,9 +261,77 @@ carried_run(struct job *job, int (*play)(struct job *job, int rank),
         return ranks_run_threads(nranks, rank_main, job, limit_s);
     if (victim < 0)
         return ranks_run_processes(nranks, rank_main, job, limit_s);
-    pid_t *pids = ranks_shared(CARRIED_RANKS * sizeof(*pids));
+    pid_t *pids = ranks_shared(RANKS * sizeof(*pids));
     failed = ranks_run_processes_victim(
         nranks, rank_main, job, limit_s, victim, pids);
-    ranks_shared_free(pids, CARRIED_RANKS * sizeof(*pids));
+    ranks_shared_free(pids, RANKS * sizeof(*pids));
     return failed;
+}
+
+/* ---- what all carriers' tests play --------------------------------------- */
+
+bool
+carried_execute_all(struct job *job, int rank)
+{
+    bool good = true;
+    for (int op = 0; good && op < ULYX_OPERATIONS; op++)
+        if (job->w->operations >> op & 1)
+            good = well(carried_execute(job, rank, op));
+    return good;
+}
+
+ulyx_status_t
+carried_failure(struct job *job, int rank)
+{
+    ulyx_status_t now = ULYX_SUCCESS;
+    for (int i = 0; i < 30000 && now == ULYX_SUCCESS; i++) {
+        ulyx_comm_get_async_error(job->storage.comms[rank], &now);
+        carried_sleep(1);
+    }
+    return now;
+}
+
+bool
+carried_fails(struct job *job, int rank, ulyx_status_t wanted, const char *part)
+{
+    return ranks_expect(carried_failure(job, rank) == wanted) &&
+           carried_sync(job, rank) &&
+           ranks_expect(
+               carried_execute(job, rank, ULYX_HEAD_TO_SEQ) == wanted) &&
+           ranks_expect(carried_says(part));
+}
+
+int
+carried_play_late(struct job *job, int rank, const char *part)
+{
+    bool good = well(world_create(job->w, rank));
+    carried_meet(job);
+    if (good && rank != job->w->c.shape.nranks - 1)
+        good = well(carried_execute(job, rank, ULYX_HEAD_TO_SEQ)) &&
+               carried_fails(job, rank, ULYX_ERR_TIMEOUT, part);
+    carried_meet(job);
+    return !good;
+}
+
+int
+carried_play_refusal(struct job *job, int rank)
+{
+    const void *none[ULI_TENSORS] = {NULL};
+    void *nowhere[ULI_TENSORS] = {NULL};
+    bool good = well(world_create(job->w, rank));
+    if (good && rank == 0)
+        good = ranks_expect(
+            ulyx_reshuffle_execute(job->w->plans[0], ULYX_SEQ_TO_HEAD, none,
+                nowhere, job->streams[0]) == ULYX_ERR_INVALID_ARGUMENT);
+    else if (good)
+        good = well(carried_execute(job, rank, ULYX_SEQ_TO_HEAD));
+    good = good && carried_sync(job, rank);
+    carried_meet(job);
+    ulyx_status_t next =
+        good ? carried_execute(job, rank, ULYX_HEAD_TO_SEQ) : ULYX_SUCCESS;
+    good =
+        good &&
+        ranks_expect(next == (rank ? ULYX_ERR_PEER_REFUSED : ULYX_SUCCESS)) &&
+        (rank == 0 || ranks_expect(carried_says("call 1: rank 0 refused")));
+    return !(good && carried_check(job, rank, 1u << ULYX_HEAD_TO_SEQ));
 }

@@ -12,7 +12,8 @@
 #include "collectives/reshuffle_world.h"
 #include "support/ranks.h"
 
-enum { CARRIED_RANKS = 4 };
+enum { RANKS = 3 }; /* of a case, at most */
+#define LATE_S 6.0  /* a deadline to wait for, and for the plan to be made */
 
 struct job {
     struct world *w;
@@ -23,9 +24,9 @@ struct job {
     bool processes; /* each has an emulator of its own */
     int (*play)(struct job *job, int rank);
     _Atomic int met;
-    cudaStream_t streams[CARRIED_RANKS];
-    unsigned char *src[ULYX_OPERATIONS][CARRIED_RANKS][ULI_TENSORS];
-    unsigned char *dst[ULYX_OPERATIONS][CARRIED_RANKS][ULI_TENSORS];
+    cudaStream_t streams[RANKS];
+    unsigned char *src[ULYX_OPERATIONS][RANKS][ULI_TENSORS];
+    unsigned char *dst[ULYX_OPERATIONS][RANKS][ULI_TENSORS];
 };
 
 #define well(call)    ranks_expect((call) == ULYX_SUCCESS)
@@ -42,7 +43,7 @@ bool carried_open(int devices, int host_threads);
 int carried_close(void);
 
 struct job *carried_new(double timeout_s, int devices);
-/* Three ranks, q, k, v, dense heads: every two ranks share bytes. */
+/* q, k, v, dense heads: every two ranks share bytes. */
 void carried_plain(struct job *job, int nranks, uint64_t seed);
 void carried_end(struct job *job);
 /* The same of one whose world was not drawn. */
@@ -61,5 +62,17 @@ void carried_meet(struct job *job);
 bool carried_upload(struct job *job, int rank);
 /* Brings back what the operations have left, and checks every byte. */
 bool carried_check(struct job *job, int rank, uint64_t operations);
+/* Calls of all the world's operations, in order. */
+bool carried_execute_all(struct job *job, int rank);
+/* Waits, half a minute at most, for the communicator to fail: how. */
+ulyx_status_t carried_failure(struct job *job, int rank);
+/* It fails as wanted, the stream ends, the next call says why. */
+bool carried_fails(
+    struct job *job, int rank, ulyx_status_t wanted, const char *part);
+
+/* What all carriers' tests play: the last rank does not come, which the others
+ * say in these words at the deadline; rank 0 refuses call 1. */
+int carried_play_late(struct job *job, int rank, const char *part);
+int carried_play_refusal(struct job *job, int rank);
 
 #endif

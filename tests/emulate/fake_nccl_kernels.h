@@ -18,6 +18,9 @@ enum { FAKE_NCCL_OPS = 30 }; /* of a launch: a warp each */
 /* fake_nccl.launch: on the stream, of the current device. */
 int fake_nccl_kernels_launch(const struct fake_nccl_op *ops, int count,
     struct fake_nccl_words *words, void *stream);
+/* Loads FAKE_NCCL_OK, which the target defines, and gives it the kernels and
+ * rings that devices reach; NULL where it cannot be. */
+struct fake_nccl *fake_nccl_load(void);
 
 #ifdef __cplusplus
 }

@@ -7,9 +7,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/status.h"
 #include "comm/batch.h"
-#include "emulate/nccl_scene.h"
+#include "emulate/carried_nccl.h"
+#include "support/random.h"
+#include "support/test.h"
+
+/* A world of RANKS ranks. */
+static struct job *
+draw_job(struct test_random *random, bool balanced)
+{
+    for (;;) {
+        struct job *job = carried_new(30, RANKS);
+        do
+            case_random(&job->w->c, random, RANKS, balanced);
+        while (job->w->c.shape.nranks != RANKS);
+        job->storage.nranks = RANKS;
+        if (world_draw(job->w, &job->storage, random, 0))
+            return job;
+        carried_forget(job);
+    }
+}
 
 /* ---- every byte ---------------------------------------------------------- */
 
@@ -22,17 +39,14 @@ play_all(struct job *job, int rank)
     bool good = well(world_create(job->w, rank));
     good = good &&
            well(ulyx_plan_describe(job->w->plans[rank], text, sizeof(text)));
-    good = good && ranks_expect(strstr(text, "nccl 2.28.9") != NULL) &&
-           ranks_expect(job->w->c.shape.nranks == 1 || job->devices == 1 ||
-                        strstr(text, "cannot be mapped") != NULL);
+    good = good && ranks_expect(carried_has(text, "nccl 2.28.9")) &&
+           ranks_expect(carried_has(text, "cannot be mapped"));
     for (const char *at = text; (at = strstr(at, " rounds of")); at++)
         if (at[-1] > '2' || at[-2] != ' ')
             atomic_store(&took_rounds, true);
     for (int round = 0; good && round < 2; round++)
-        for (int op = 0; good && op < ULYX_OPERATIONS; op++)
-            if (job->w->operations >> op & 1)
-                good = well(scene_execute(job, rank, op));
-    return !(good && scene_sync(job, rank));
+        good = carried_execute_all(job, rank);
+    return !(good && carried_check(job, rank, job->w->operations));
 }
 
 /* Two nodes that are made up, with another rule for the schedule, which device
@@ -45,22 +59,10 @@ every_byte_between_nodes(void **state)
     setenv("ULYX_RANKS_PER_NODE", "2", 1);
     setenv("ULYX_NET_DEVICES", "lo", 1);
     setenv("ULYX_ALGO", "hier", 1);
-    for (int64_t left = test_draws(2); left > 0;) {
-        struct job *job = scene_new_job(30);
-        do
-            case_random(&job->w->c, &random, RANKS, false);
-        while (job->w->c.shape.nranks != RANKS);
-        job->storage.nranks = RANKS;
-        if (world_draw(job->w, &job->storage, &random, 0)) {
-            job->w->bytes_in_flight = 1;
-            scene_list_operations(job->w);
-            job->whole = true;
-            scene_run(job, play_all);
-            world_free(job->w);
-            left--;
-        }
-        free(job->w);
-        free(job);
+    for (int64_t draws = test_draws(2); draws > 0; draws--) {
+        struct job *job = draw_job(&random, false);
+        job->w->bytes_in_flight = 1;
+        carried_nccl_run(job, play_all);
     }
     unsetenv("ULYX_RANKS_PER_NODE");
     unsetenv("ULYX_NET_DEVICES");
@@ -70,6 +72,14 @@ every_byte_between_nodes(void **state)
 
 /* ---- documents that change ----------------------------------------------- */
 
+/* Of the job that is played. */
+static struct {
+    struct test_random random;
+    uint64_t captured; /* hash of the documents of a capture */
+    bool replaced;     /* the documents, in the last round */
+    int op;            /* that is captured */
+} updates;
+
 /* Rank 0, for the world and what is expected. */
 static void
 draw_docs(struct job *job)
@@ -78,10 +88,11 @@ draw_docs(struct job *job)
     struct oracle_case old = w->c;
     ulyx_docs_t docs_q, docs_k;
     int64_t cuts[ORACLE_MAX_RANKS + 1];
-    case_random_docs(&w->c, &job->random);
-    job->replaced = uli_layout_update(w->layout, case_docs(&w->c, 0, &docs_q),
-                        case_docs(&w->c, 1, &docs_k)) == ULYX_SUCCESS;
-    if (!job->replaced) {
+    case_random_docs(&w->c, &updates.random);
+    updates.replaced =
+        uli_layout_update(w->layout, case_docs(&w->c, 0, &docs_q),
+            case_docs(&w->c, 1, &docs_k)) == ULYX_SUCCESS;
+    if (!updates.replaced) {
         memcpy(w->c.docs, old.docs, sizeof(old.docs));
         return;
     }
@@ -97,10 +108,10 @@ capture_one(struct job *job, int rank, cudaGraphExec_t *exec_p)
     bool good =
         well_cu(cudaStreamBeginCapture(
             job->streams[rank], cudaStreamCaptureModeThreadLocal)) &&
-        well(scene_execute(job, rank, job->w->order[0])) &&
+        well(carried_execute(job, rank, updates.op)) &&
         ranks_expect(ulyx_plan_update(job->w->plans[rank], NULL, NULL,
                          job->streams[rank]) == ULYX_ERR_INVALID_ARGUMENT) &&
-        scene_says("captured") &&
+        carried_says("captured") &&
         well_cu(cudaStreamEndCapture(job->streams[rank], &graph)) &&
         well_cu(cudaGraphInstantiate(exec_p, graph, 0));
     return good && well_cu(cudaGraphDestroy(graph));
@@ -115,20 +126,15 @@ play_new_docs(struct job *job, int rank, cudaGraphExec_t exec)
     bool good =
         well(ulyx_plan_update(w->plans[rank], case_docs(&w->c, 0, &docs_q),
             case_docs(&w->c, 1, &docs_k), job->streams[rank])) &&
-        scene_put_images(job, rank);
-    for (int i = 0; good && i < w->norder; i++)
-        good = well(scene_execute(job, rank, w->order[i]));
-    good = good && well_cu(cudaGraphLaunch(exec, job->streams[rank])) &&
-           scene_sync(job, rank) && scene_bring_back(job, rank, false);
-    scene_meet(job);
-    if (good && rank == 0)
-        good = ranks_expect(world_check(w));
-    bool older = job->captured != uli_layout_table_hash(w->layout);
+        carried_upload(job, rank) && carried_execute_all(job, rank) &&
+        well_cu(cudaGraphLaunch(exec, job->streams[rank])) &&
+        carried_check(job, rank, w->operations);
+    bool older = updates.captured != uli_layout_table_hash(w->layout);
     return good &&
-           ranks_expect(scene_execute(job, rank, w->order[0]) ==
+           ranks_expect(carried_execute(job, rank, updates.op) ==
                         (older ? ULYX_ERR_MISMATCH : ULYX_SUCCESS)) &&
-           (!older || scene_says("captured before the last update")) &&
-           scene_sync(job, rank);
+           (!older || carried_says("captured before the last update")) &&
+           carried_sync(job, rank);
 }
 
 static int
@@ -138,16 +144,14 @@ play_updates(struct job *job, int rank)
     bool good = well(world_create(job->w, rank));
     good = good && capture_one(job, rank, &exec);
     good = good && well_cu(cudaGraphLaunch(exec, job->streams[rank])) &&
-           scene_sync(job, rank);
+           carried_sync(job, rank);
     for (int i = 0; i < 4; i++) {
-        scene_meet(job);
+        carried_meet(job);
         if (rank == 0)
             draw_docs(job);
-        scene_meet(job);
-        if (good && job->replaced)
+        carried_meet(job);
+        if (good && updates.replaced)
             good = play_new_docs(job, rank, exec);
-        else
-            scene_meet(job);
     }
     return !(good && well_cu(cudaGraphExecDestroy(exec)));
 }
@@ -158,24 +162,18 @@ calls_obey_updates_and_older_captures_say_that_they_cannot(void **state)
     (void)state;
     struct test_random random = {test_seed(503)};
     for (int64_t left = test_draws(2); left > 0;) {
-        struct job *job = scene_new_job(30);
-        do
-            case_random(&job->w->c, &random, RANKS, true);
-        while (job->w->c.shape.nranks != RANKS);
-        job->storage.nranks = RANKS;
-        if (world_draw(job->w, &job->storage, &random, 0)) {
-            job->w->bytes_in_flight = left % 2 ? 1 : 0;
-            job->random.state = test_random_next(&random);
-            scene_list_operations(job->w);
-            if (job->w->norder && uli_layout_has_tables(job->w->layout)) {
-                job->captured = uli_layout_table_hash(job->w->layout);
-                scene_run(job, play_updates);
-                left--;
-            }
-            world_free(job->w);
+        struct job *job = draw_job(&random, true);
+        struct world *w = job->w;
+        w->bytes_in_flight = left % 2 ? 1 : 0;
+        updates.random.state = test_random_next(&random);
+        if (!w->operations || !uli_layout_has_tables(w->layout)) {
+            carried_end(job);
+            continue;
         }
-        free(job->w);
-        free(job);
+        updates.captured = uli_layout_table_hash(w->layout);
+        updates.op = __builtin_ctzll(w->operations);
+        carried_nccl_run(job, play_updates);
+        left--;
     }
 }
 
@@ -187,52 +185,45 @@ play_other(struct job *job, int rank)
 {
     int n = job->w->c.shape.nranks;
     bool late = n == RANKS; /* messages of different sizes */
-    ulyx_status_t now = ULYX_SUCCESS;
     bool good = well(world_create(job->w, rank));
-    scene_meet(job);
-    good = good && well(scene_execute(
+    carried_meet(job);
+    good = good && well(carried_execute(
                        job, rank, rank ? ULYX_HEAD_TO_SEQ : ULYX_SEQ_TO_HEAD));
-    for (int i = 0; late && i < 30000 && now == ULYX_SUCCESS; i++) {
-        ulyx_comm_get_async_error(job->storage.comms[rank], &now);
-        scene_sleep_ms(1);
-    }
-    good = good && scene_sync(job, rank);
-    scene_meet(job);
-    now = good ? scene_execute(job, rank, ULYX_HEAD_TO_SEQ) : ULYX_SUCCESS;
+    if (late)
+        good = ranks_expect(carried_failure(job, rank) == ULYX_ERR_TIMEOUT) &&
+               good;
+    good = good && carried_sync(job, rank);
+    carried_meet(job);
+    ulyx_status_t now =
+        good ? carried_execute(job, rank, ULYX_HEAD_TO_SEQ) : ULYX_SUCCESS;
     good = good &&
            ranks_expect(now == (late ? ULYX_ERR_TIMEOUT : ULYX_ERR_MISMATCH)) &&
-           (rank ||
-               scene_says(late ? "call 1: not ended after 6 s: rank 1 executes "
-                                 "head_to_seq, rank 0 seq_to_head"
-                               : "call 1: rank 1 executes head_to_seq"));
-    return !(scene_sync(job, rank) && good);
+           (rank || carried_says(
+                        late ? "call 1: not ended after 6 s: rank 1 executes "
+                               "head_to_seq, rank 0 seq_to_head"
+                             : "call 1: rank 1 executes head_to_seq"));
+    return !(carried_sync(job, rank) && good);
 }
 
 static void
 another_operation_is_named_at_the_deadline(void **state)
 {
     (void)state;
-    struct job *job = scene_new_job(LATE_S);
-    scene_plain(job, 6);
-    scene_run(job, play_other);
-    scene_end_job(job);
+    struct job *job = carried_new(LATE_S, RANKS);
+    carried_plain(job, RANKS, 6);
+    carried_nccl_run(job, play_other);
 }
 
 static void
 another_operation_of_equal_sizes_is_a_mismatch(void **state)
 {
     (void)state;
-    struct test_random random = {7};
-    struct job *job = scene_new_job(30);
-    job->storage.nranks = 2;
-    world_plain_case(job->w, 2, 24, 4, 2, 8, ULYX_DTYPE_F16);
-    assert_true(world_draw(job->w, &job->storage, &random, 0));
-    scene_run(job, play_other);
-    scene_end_job(job);
+    struct job *job = carried_new(30, RANKS);
+    carried_plain(job, 2, 7);
+    carried_nccl_run(job, play_other);
 }
 
-/* ---- another thread's turn ------------------------------------------------
- */
+/* ---- another thread's turn ----------------------------------------------- */
 
 /* While another thread's call has the carrier, one is refused before anything
  * of it is in the stream; the next is as if it had not been. */
@@ -243,28 +234,24 @@ play_busy(struct job *job, int rank)
     bool good =
         well(world_create(job->w, rank)) && well(uli_comm_batch_take(comm, 0));
     for (int i = 0; good && i < 2; i++)
-        good = ranks_expect(scene_execute(job, rank, ULYX_SEQ_TO_HEAD) ==
+        good = ranks_expect(carried_execute(job, rank, ULYX_SEQ_TO_HEAD) ==
                             ULYX_ERR_BUSY) &&
-               scene_says("another thread executes a plan of") &&
+               carried_says("another thread executes a plan of") &&
                well_cu(cudaStreamQuery(job->streams[rank]));
     if (good)
         uli_comm_batch_give(comm);
-    for (int op = 0; good && op < ULYX_OPERATIONS; op++)
-        if (job->w->operations >> op & 1)
-            good = well(scene_execute(job, rank, op));
-    return !(scene_sync(job, rank) && good);
+    good = good && carried_execute_all(job, rank);
+    return !(carried_sync(job, rank) && good &&
+             carried_check(job, rank, job->w->operations));
 }
 
 static void
 a_call_in_another_threads_turn_is_refused_whole(void **state)
 {
     (void)state;
-    struct job *job = scene_new_job(30);
-    scene_plain(job, 9);
-    scene_list_operations(job->w);
-    job->whole = true;
-    scene_run(job, play_busy);
-    scene_end_job(job);
+    struct job *job = carried_new(30, RANKS);
+    carried_plain(job, RANKS, 9);
+    carried_nccl_run(job, play_busy);
 }
 
 /* ---- the end ------------------------------------------------------------- */
@@ -280,19 +267,19 @@ play_destroy(struct job *job, int rank)
     good = good && well(world_create(job->w, rank));
     ulyx_plan_t *second = job->w->plans[rank];
     for (int turn = 0; turn < 2; turn++) {
-        scene_meet(job);
+        carried_meet(job);
         if (!good || (rank == 0) != (turn == 0))
             continue;
         job->w->plans[rank] = first;
-        good = well(scene_execute(job, rank, ULYX_SEQ_TO_HEAD));
+        good = well(carried_execute(job, rank, ULYX_SEQ_TO_HEAD));
         job->w->plans[rank] = second;
-        good = good && well(scene_execute(job, rank, ULYX_HEAD_TO_SEQ));
+        good = good && well(carried_execute(job, rank, ULYX_HEAD_TO_SEQ));
         if (rank == 0)
             good = good &&
                    ranks_expect(ulyx_plan_destroy(second) == ULYX_ERR_BUSY) &&
-                   scene_says("a call of the plan is in flight");
+                   carried_says("a call of the plan is in flight");
     }
-    good = scene_sync(job, rank) && good;
+    good = carried_sync(job, rank) && good;
     return !(well(ulyx_plan_destroy(first)) && good);
 }
 
@@ -300,14 +287,14 @@ static void
 a_plan_whose_call_has_not_begun_is_not_destroyed(void **state)
 {
     (void)state;
-    struct job *job = scene_new_job(30);
-    scene_plain(job, 8);
-    scene_run(job, play_destroy);
-    scene_end_job(job);
+    struct job *job = carried_new(30, RANKS);
+    carried_plain(job, RANKS, 8);
+    carried_nccl_run(job, play_destroy);
 }
 
 #define CASE(name)                                                             \
-    cmocka_unit_test_setup_teardown(name, scene_set_up, scene_tear_down)
+    cmocka_unit_test_setup_teardown(                                           \
+        name, carried_nccl_set_up, carried_nccl_tear_down)
 static const struct CMUnitTest tests[] = {
     CASE(every_byte_between_nodes),
     CASE(calls_obey_updates_and_older_captures_say_that_they_cannot),

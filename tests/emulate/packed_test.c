@@ -7,7 +7,6 @@
  */
 #include "exchange_ranks.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -158,33 +157,13 @@ static const struct uli_device_ops device_ops = {.name = "emulated",
 
 /* ---- a world ------------------------------------------------------------- */
 
-static void *
-host_room(size_t bytes)
-{
-    void *memory = NULL;
-    return cudaHostAlloc(&memory, bytes, cudaHostAllocMapped) == cudaSuccess
-               ? memory
-               : NULL;
-}
-
-static void
-host_release(void *memory)
-{
-    cudaFreeHost(memory);
-}
-
 static int
 open_fake(void **state)
 {
     (void)state;
-    void *library = dlopen(FAKE_NCCL_OK, RTLD_NOW);
-    fake = library ? dlsym(library, "fake_nccl") : NULL;
+    fake = fake_nccl_load();
     if (!fake || uli_settings_load(&settings) != ULYX_SUCCESS)
         return -1;
-    *fake = (struct fake_nccl){.version = 22809,
-        .alloc = host_room,
-        .release = host_release,
-        .launch = fake_nccl_kernels_launch};
     snprintf(settings.nccl_lib, sizeof(settings.nccl_lib), "%s", FAKE_NCCL_OK);
     return 0;
 }

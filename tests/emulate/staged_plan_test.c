@@ -13,9 +13,6 @@
 #include "emulate/carried_scene.h"
 #include "support/test.h"
 
-enum { RANKS = 3 };
-#define LATE_S 6.0 /* and for the plan to be made */
-
 static int
 set_up(void **state)
 {
@@ -62,9 +59,7 @@ play_all(struct job *job, int rank)
            ranks_expect(
                job->w->algo || carried_has(text, "nccl: /nowhere/libnccl.so"));
     for (int round = 0; good && round < 2; round++)
-        for (int op = 0; good && op < ULYX_OPERATIONS; op++)
-            if (job->w->operations >> op & 1)
-                good = well(carried_execute(job, rank, op));
+        good = carried_execute_all(job, rank);
     return !(good && carried_check(job, rank, job->w->operations));
 }
 
@@ -144,10 +139,8 @@ play_graph(struct job *job, int rank)
     bool good = well(world_create(job->w, rank)) &&
                 well_cu(cudaStreamBeginCapture(
                     stream, cudaStreamCaptureModeThreadLocal));
-    for (int op = 0; good && op < ULYX_OPERATIONS; op++)
-        if (job->w->operations >> op & 1)
-            good = well(carried_execute(job, rank, op));
-    good = good && well_cu(cudaStreamEndCapture(stream, &graph)) &&
+    good = good && carried_execute_all(job, rank) &&
+           well_cu(cudaStreamEndCapture(stream, &graph)) &&
            well_cu(cudaGraphInstantiate(&exec, graph, 0));
     for (int round = 0; good && round < 2; round++) {
         carried_meet(job);
@@ -180,31 +173,10 @@ a_captured_call_is_replayed_with_new_data(void **state)
 
 /* ---- faults -------------------------------------------------------------- */
 
-static bool
-fails_soon(struct job *job, int rank, ulyx_status_t wanted, const char *part)
-{
-    ulyx_comm_t *comm = job->storage.comms[rank];
-    ulyx_status_t now = ULYX_SUCCESS;
-    for (int i = 0; i < 30000 && now == ULYX_SUCCESS; i++) {
-        ulyx_comm_get_async_error(comm, &now);
-        carried_sleep(1);
-    }
-    return ranks_expect(now == wanted) && carried_sync(job, rank) &&
-           ranks_expect(
-               carried_execute(job, rank, ULYX_HEAD_TO_SEQ) == wanted) &&
-           ranks_expect(carried_says(part));
-}
-
 static int
 play_late(struct job *job, int rank)
 {
-    bool good = well(world_create(job->w, rank));
-    carried_meet(job);
-    if (good && rank != RANKS - 1)
-        good = well(carried_execute(job, rank, ULYX_HEAD_TO_SEQ)) &&
-               fails_soon(job, rank, ULYX_ERR_TIMEOUT, "rank 2");
-    carried_meet(job);
-    return !good;
+    return carried_play_late(job, rank, "rank 2");
 }
 
 static void
@@ -228,7 +200,7 @@ play_abort(struct job *job, int rank)
     carried_meet(job);
     if (rank == 0)
         well(ulyx_comm_abort(job->storage.comms[rank]));
-    return !(good && fails_soon(job, rank, ULYX_ERR_ABORTED, ""));
+    return !(good && carried_fails(job, rank, ULYX_ERR_ABORTED, ""));
 }
 
 static void
@@ -256,7 +228,7 @@ play_killed(struct job *job, int rank)
         good ? carried_execute(job, rank, ULYX_HEAD_TO_SEQ) : ULYX_ERR_INTERNAL;
     return !(
         ranks_expect(called == ULYX_SUCCESS || called == ULYX_ERR_RANK_LOST) &&
-        fails_soon(job, rank, ULYX_ERR_RANK_LOST, "rank 1"));
+        carried_fails(job, rank, ULYX_ERR_RANK_LOST, "rank 1"));
 }
 
 static void
@@ -273,36 +245,13 @@ a_killed_rank_is_named_and_streams_end(void **state)
 
 /* ---- refusals ------------------------------------------------------------ */
 
-static int
-play_refusal(struct job *job, int rank)
-{
-    const void *none[ULI_TENSORS] = {NULL};
-    void *nowhere[ULI_TENSORS] = {NULL};
-    bool good = well(world_create(job->w, rank));
-    if (good && rank == 0)
-        good = ranks_expect(
-            ulyx_reshuffle_execute(job->w->plans[0], ULYX_SEQ_TO_HEAD, none,
-                nowhere, job->streams[0]) == ULYX_ERR_INVALID_ARGUMENT);
-    else if (good)
-        good = well(carried_execute(job, rank, ULYX_SEQ_TO_HEAD));
-    good = good && carried_sync(job, rank);
-    carried_meet(job);
-    ulyx_status_t next =
-        good ? carried_execute(job, rank, ULYX_HEAD_TO_SEQ) : ULYX_SUCCESS;
-    good =
-        good &&
-        ranks_expect(next == (rank ? ULYX_ERR_PEER_REFUSED : ULYX_SUCCESS)) &&
-        (rank == 0 || ranks_expect(carried_says("call 1: rank 0 refused")));
-    return !(good && carried_check(job, rank, 1u << ULYX_HEAD_TO_SEQ));
-}
-
 static void
 a_refusal_is_told_and_the_next_call_is_well(void **state)
 {
     (void)state;
     struct job *job = new_job(30, 2);
     carried_plain(job, RANKS, 4);
-    run(job, play_refusal, -1);
+    run(job, carried_play_refusal, -1);
 }
 
 static int

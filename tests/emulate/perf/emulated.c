@@ -7,7 +7,6 @@
  * (--wrap). The tool has no such hooks.
  */
 #include <cuda_runtime.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,21 +18,6 @@
 
 enum { HOST_THREADS = 16, SPOILT = 90 };
 
-static void *
-ring_alloc(size_t bytes)
-{
-    void *memory = NULL;
-    return cudaHostAlloc(&memory, bytes, cudaHostAllocMapped) == cudaSuccess
-               ? memory
-               : NULL;
-}
-
-static void
-ring_free(void *memory)
-{
-    cudaFreeHost(memory);
-}
-
 __attribute__((constructor)) static void
 open_machine(void)
 {
@@ -41,16 +25,10 @@ open_machine(void)
         .sm_count = 8,
         .host_threads = HOST_THREADS, /* more than there are: as on the wall */
         .wall_time = true};
-    void *library = dlopen(FAKE_NCCL_OK, RTLD_NOW);
-    struct fake_nccl *fake = library ? dlsym(library, "fake_nccl") : NULL;
-
-    if (emu_open(&config) != 0 || fake == NULL) {
+    if (emu_open(&config) != 0 || fake_nccl_load() == NULL) {
         fprintf(stderr, "no emulated devices, or no NCCL for them\n");
         _exit(SPOILT);
     }
-    fake->alloc = ring_alloc;
-    fake->release = ring_free;
-    fake->launch = fake_nccl_kernels_launch;
     setenv("ULYX_NCCL_LIB", FAKE_NCCL_OK, 1);
 }
 
