@@ -298,6 +298,7 @@ prepare(struct options *o, struct uli_settings *settings,
     struct uli_topology *t = NULL;
     ulyx_status_t status = uli_settings_load(settings);
     const char *path = o->tuning ? o->tuning : settings->tuning;
+    enum uli_algo algo;
 
     uli_model_defaults(model);
     memset(&planner->tuning, 0, sizeof(planner->tuning));
@@ -313,8 +314,8 @@ prepare(struct options *o, struct uli_settings *settings,
     if (status == ULYX_SUCCESS && path[0] != 0)
         status = uli_tuning_read(path, model, &planner->tuning, print_finding,
             (void *)(uintptr_t)path);
-    if (o->algo == NULL) /* the model knows no nccl */
-        o->algo = strcmp(settings->algo, "nccl") ? settings->algo : "";
+    if (o->algo == NULL) /* carriers of device memory are none of the model's */
+        o->algo = uli_algo_parse(settings->algo, &algo) ? settings->algo : "";
     return status;
 }
 

@@ -59,9 +59,10 @@ class Info(ToolCase):
         self.assertIn("--ranks-per-node", self.info("plan", "--nodes",
                                                     "--help"))
 
-    def test_nccl_leaves_the_choice_between_nodes_to_the_model(self):
-        out = self.info("plan", "--nodes", "2", ULYX_ALGO="nccl")
-        self.assertIn("chosen:", out)
+    def test_carriers_leave_the_choice_between_nodes_to_the_model(self):
+        for carrier in ("nccl", "staged"):
+            out = self.info("plan", "--nodes", "2", ULYX_ALGO=carrier)
+            self.assertIn("chosen:", out)
 
     def test_plan(self):
         out = self.info("plan", "--ranks", "4", "--seq", "10", "--heads", "14",
