@@ -20,7 +20,6 @@ MB/s, and the median (least, most) of the rounds' ratios of ulyx's own choice
 against the best of ucx_perftest's verbs in that round.
 """
 import argparse
-import csv
 import json
 import os
 import socket
@@ -28,6 +27,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+import runs
 
 VERBS = {"am": "ucp_am_bw", "tag": "tag_bw", "put": "ucp_put_bw"}
 PORT = 17470
@@ -156,9 +157,7 @@ def exchange(link, sizes, verb):
                 {"ULYX_RANK": str(rank), "ULYX_NRANKS": "2",
                  "ULYX_PORT": port, "ULYX_UCX_VERB": verb.upper(),
                  "MASTER_ADDR": link.addresses[0], **APART[rank]})
-        text = link.finish()[0][0]
-        lines = [line for line in text.splitlines() if line[:1] != "#"]
-        for row in csv.DictReader(lines):
+        for row in runs.rows(link.finish()[0][0]):
             found[str(size)] = float(row["busbw_gbs"]) * 1000
     return found
 

@@ -14,16 +14,12 @@ link's own speed. --mpi: instead, ulyx_perf --vs mpi under mpirun, whose columns
 are Open MPI's time over ours in the same run. Not part of the test suite.
 """
 import argparse
-import csv
-import io
-import os
 import re
 import statistics
-import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-NETNS = os.path.join(HERE, "..", "scripts", "netns-test.sh")
+import runs
+
 HEADS, DIM, BYTES = 32, 128, 2
 BITS = {"k": 1e3, "m": 1e6, "g": 1e9}
 
@@ -34,24 +30,13 @@ def bytes_a_second(rate):
     return int(match[1]) * BITS[match[2]] / 8 if match else None
 
 
-def table(text):
-    lines = [l for l in text.splitlines() if l and l[0] != "#"]
-    return list(csv.DictReader(io.StringIO("\n".join(lines))))
-
-
 def run(options, rate, variables, words):
-    limit = [] if rate == "free" else ["--rate", rate]
-    launch = ["--launch", "mpirun"] if options.mpi else []
-    env = [w for v in variables for w in ("--env", v)]
-    done = subprocess.run(
-        [NETNS, "run", "-H", str(options.hosts), "-R", str(options.ranks),
-         *limit, *launch, *env, os.path.join(options.bin, "ulyx_perf"),
-         "--heads", str(HEADS), "--dim", str(DIM), "--no-progress", "--csv",
-         "-n", str(options.iterations), *words],
-        capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"nodes_compare.py: {done.stderr or done.stdout}")
-    return table(done.stdout)
+    return runs.between_hosts(
+        options.bin, options.hosts, options.ranks,
+        "" if rate == "free" else rate,
+        ["--heads", str(HEADS), "--dim", str(DIM), "--no-progress", "-n",
+         str(options.iterations), *words],
+        variables, "mpirun" if options.mpi else "")
 
 
 def leaving_bytes(op, seq, kv_heads, hosts):

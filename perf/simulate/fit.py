@@ -6,8 +6,6 @@ namespaces, scripts/netns-test.sh), fits the link on every other size, and shows
 the rest as `ulyx_info plan --nodes` predicts it; then 4 ranks on 4 hosts from
 the same link. Not part of the test suite; needs root."""
 import argparse
-import csv
-import io
 import os
 import re
 import statistics
@@ -15,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-NETNS = os.path.join(HERE, "..", "..", "scripts", "netns-test.sh")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import runs  # noqa: E402 (found by the line above)
+
 HEADS, DIM = 8, 64
 ROW = 3 * HEADS * DIM * 2  # bytes of a token, q, k and v
 KNOTS = 8                  # what a tuning file's link takes
@@ -28,15 +28,9 @@ def measure(binary, hosts, sizes, rate, repeats):
     for _ in range(repeats):
         for rows in sizes:
             words = ["--seq", str(rows * hosts), "--heads", str(HEADS), "--dim",
-                     str(DIM), "-o", "s2h", "-n", "10", "-w", "2", "-c", "0",
-                     "--csv"]
-            limit = ["--rate", rate] if rate else []
-            out = subprocess.run(
-                [NETNS, "run", "-H", str(hosts), *limit, "--env",
-                 "ULYX_ALGO=direct", os.path.join(binary, "ulyx_perf"),
-                 *words], check=True, capture_output=True, text=True).stdout
-            lines = [l for l in out.splitlines() if l and l[0] != "#"]
-            for row in csv.DictReader(io.StringIO("\n".join(lines))):
+                     str(DIM), "-o", "s2h", "-n", "10", "-w", "2", "-c", "0"]
+            for row in runs.between_hosts(binary, hosts, 1, rate, words,
+                                          ["ULYX_ALGO=direct"]):
                 times.setdefault(rows, []).append(
                     1e-6 * float(row["time_us"]))
     return {rows: statistics.median(all_) for rows, all_ in times.items()}
