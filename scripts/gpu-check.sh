@@ -197,6 +197,10 @@ done
     sweep "copy engines, adjoint 32/2" 4 $many --copy-engine --kv-heads 2 \
         -o s2h_adj
 }
+ULYX_ALGO=staged
+export ULYX_ALGO
+sweep "staged" 2 -n 10 -b 16M -e 16M -o s2h --vs copy
+unset ULYX_ALGO
 # NCCL takes two ranks of one card where they pose as two hosts, so this is for
 # its bytes, not for its time.
 if [ "$as" = --procs ]; then

@@ -37,6 +37,7 @@ ROWS["adjoint 32/2"] = (SHOWN,)
 # They copy what goes to peers twice, so no floor of a kernel's holds for them.
 ROWS["copy engines"] = (SHOWN, ("vs_permute", None, None))
 ROWS["copy engines, adjoint 32/2"] = (SHOWN,)
+ROWS["staged"] = (SHOWN,)
 ROWS["nccl"] = (("vs_nccl", None, None), ("vs_nccl_each", None, None))
 
 ATTENTION = ("of cuDNN", 0.85, 1.0)
