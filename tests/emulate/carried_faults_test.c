@@ -5,35 +5,22 @@
  * as what follows a fault is undefined. A fault is caught by a race, a wrong
  * byte or a call that does not end well; the sources as they are show none.
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include "carried_planted.h"
 #include "emulate.h"
 #include "emulate/carried_scene.h"
 #include "emulate/driver/driver.h"
+#include "emulate/fault_runs.h"
 #include "support/test.h"
 
 int carried_planted; /* number of the fault; 0 = none */
 
 enum { SEEDS = 2, DEVICES = 2, CALLS = 3 };
-enum { WELL = 0, CAUGHT = 7, BROKEN = 1 };
 
 #define NAME(name) #name,
 static const char *const names[] = {"NONE", CARRIED_FAULTS(NAME)};
 enum { FAULTS = sizeof(names) / sizeof(names[0]) };
-
-/* That the fault has nothing to do with. */
-#define must(condition)                                                        \
-    do {                                                                       \
-        if (!(condition)) {                                                    \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);    \
-            _exit(BROKEN);                                                     \
-        }                                                                      \
-    } while (0)
 
 /* Calls back to back, a permutation and sums in turn, nothing waited for
  * between them. */
@@ -50,74 +37,48 @@ play_calls(struct job *job, int rank)
     good = good && status == ULYX_SUCCESS &&
            carried_check(job, rank, 1 << 0 | 1 << 2);
     if (!good || emu_fault_count())
-        _exit(CAUGHT);
+        _exit(RUN_CAUGHT);
     return 0;
 }
 
 /* Several tiles a round, rounds a call and chunks a message. */
 static int
-run_here(uint64_t seed, bool quiet)
+run_here(int fault, uint64_t seed)
 {
     const struct emu_config machine = {.devices = DEVICES,
         .sm_count = 4,
         .host_threads = RANKS + 1,
         .seed = seed,
-        .quiet = quiet,
+        .quiet = fault != 0,
         .wall_time = true};
     struct test_random random = {seed};
-    must(emu_open(&machine) == 0);
+    carried_planted = fault;
+    run_must(!fault || freopen("/dev/null", "w", stderr));
+    run_must(emu_open(&machine) == 0);
     emu_driver_no_peers(true);
     struct job *job = carried_new(10, DEVICES);
     job->storage.nranks = RANKS;
     job->w->bytes_in_flight = 24 << 10;
     world_plain_case(job->w, RANKS, 240, 8, 2, 5, ULYX_DTYPE_BF16);
-    must(world_draw(job->w, &job->storage, &random, 0));
-    return carried_run(job, play_calls, 60, -1) ? CAUGHT : WELL;
+    run_must(world_draw(job->w, &job->storage, &random, 0));
+    return carried_run(job, play_calls, 60, -1) ? RUN_CAUGHT : RUN_WELL;
 }
 
-static int
-run_once(int fault, uint64_t seed)
-{
-    int status = 0;
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        carried_planted = fault;
-        if (fault && !freopen("/dev/null", "w", stderr))
-            _exit(BROKEN);
-        alarm(100);
-        _exit(run_here(seed, fault != 0));
-    }
-    if (child < 0 || waitpid(child, &status, 0) != child)
-        return BROKEN;
-    if (!WIFEXITED(status)) /* a kernel went astray */
-        return WTERMSIG(status) == SIGALRM ? BROKEN : CAUGHT;
-    return WEXITSTATUS(status);
-}
+static const struct fault_runs runs = {
+    names, FAULTS, SEEDS, 100, .astray = true, .run = run_here};
 
 static void
 the_sources_as_they_are_show_none(void **state)
 {
     (void)state;
-    for (int64_t seed = 1; seed <= test_draws(SEEDS); seed++)
-        assert_int_equal(run_once(0, (uint64_t)seed), WELL);
+    fault_runs_none_is_well(&runs);
 }
 
 static void
 each_planted_fault_is_caught(void **state)
 {
-    int missed = 0;
     (void)state;
-    for (int fault = 1; fault < FAULTS; fault++)
-        for (int64_t seed = 1; seed <= test_draws(SEEDS); seed++) {
-            int result = run_once(fault, (uint64_t)seed);
-            if (result == CAUGHT)
-                continue;
-            print_error("%s is %s in seed %d\n", names[fault],
-                result == WELL ? "not caught" : "not tried", (int)seed);
-            missed++;
-        }
-    assert_int_equal(missed, 0);
+    fault_runs_each_is_caught(&runs);
 }
 
 static int

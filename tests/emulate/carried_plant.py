@@ -6,12 +6,12 @@ found, or found twice, is an error, so the list keeps up with the sources.
 
 carried_plant.py SOURCE-DIR OUTPUT-DIR
 """
-import os
 import sys
+
+import plant
 
 STAGED = "comm/cuda/staged.cu"
 PACKED, CALL = "collectives/cuda/packed.cu", "collectives/cuda/packed_call.c"
-NUMBER = "carried_planted"
 
 # name, file, statement or expression, what takes its place
 FAULTS = [
@@ -48,43 +48,18 @@ FAULTS = [
 
 
 def planted(number, text, instead):
-    """Statements end in ";"; what does not is an expression, or begins with
-    one."""
-    test = f"{NUMBER} == {number}"
-    if text.endswith(";"):
-        return f"{{ if ({test}) {{ {instead} }} else {{ {text} }} }}"
+    """The beginning of a condition takes the rest of it along."""
+    test = f"carried_planted == {number}"
     if text.startswith("ends ? 0"):
         return f"({test}) ? {instead} : {text}"
-    return f"(({test}) ? ({instead}) : ({text}))"
+    return plant.choice(test, text, instead)
 
 
 def main():
-    source, output = sys.argv[1], sys.argv[2]
-    clean, texts = {}, {}
-    for name in (STAGED, PACKED, CALL):
-        with open(os.path.join(source, name), encoding="utf-8") as file:
-            clean[name] = texts[name] = file.read()
+    sources = plant.Sources(sys.argv[1], (STAGED, PACKED, CALL))
     for number, (name, file, text, instead) in enumerate(FAULTS, 1):
-        if clean[file].count(text) != 1:
-            sys.exit(f"{file}: not one place for {name}: {text}")
-        change = planted(number, text, instead)
-        texts[file] = texts[file].replace(text, change, 1)
-    for name, text in texts.items():
-        path = os.path.join(output, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text.replace(
-                "#include ", '#include "carried_planted.h"\n#include ', 1))
-    with open(os.path.join(output, "carried_planted.h"), "w",
-              encoding="utf-8") as file:
-        file.write("/* SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n"
-                   "#ifdef __cplusplus\n"
-                   f"extern \"C\" int {NUMBER};\n#else\n"
-                   f"extern int {NUMBER};\n#endif\n"
-                   "#define CARRIED_FAULTS(X)")
-        for name, _, _, _ in FAULTS:
-            file.write(f" \\\n    X({name})")
-        file.write("\n")
+        sources.put(name, file, text, planted(number, text, instead))
+    sources.write(sys.argv[2], "carried", [name for name, *_ in FAULTS])
 
 
 main()

@@ -6,16 +6,15 @@ A place that is not found is an error, so the list keeps up with the sources.
 
 exchange_plant.py SOURCE-DIR OUTPUT-DIR
 """
-import os
 import sys
 
-FOLDER = "collectives/cuda"
-FILES = ("exchange.cu", "exchange_words.h", "exchange_move.h",
-         "exchange_sum.h", "exchange_work.h")
-NUMBER = "exchange_planted"
+import plant
 
-WORDS, KERNEL = "exchange_words.h", "exchange.cu"
-WORK = "exchange_work.h"
+FOLDER = "collectives/cuda/"
+WORDS, KERNEL = FOLDER + "exchange_words.h", FOLDER + "exchange.cu"
+WORK = FOLDER + "exchange_work.h"
+FILES = (KERNEL, WORDS, FOLDER + "exchange_move.h", FOLDER + "exchange_sum.h",
+         WORK)
 
 # name, file, statement, what takes its place
 FAULTS = [
@@ -67,7 +66,7 @@ FAULTS = [
 def planted(number, statement, instead):
     """A statement becomes a choice; a condition or a declaration is made one
     in place."""
-    test = f"{NUMBER} == {number}"
+    test = f"exchange_planted == {number}"
     if "%s" in instead:
         return statement.replace("if (", f"if (!({test}) && ", 1)
     if statement.startswith("if (!"):
@@ -78,35 +77,15 @@ def planted(number, statement, instead):
     if statement.endswith("< value;"):
         return f"({test} ? {instead[:-len(' < value;')]} : " \
             f"{statement[:-len(' < value;')]}) < value;"
-    return f"{{ if ({test}) {{ {instead} }} else {{ {statement} }} }}"
+    return plant.choice(test, statement, instead)
 
 
 def main():
-    source, output = sys.argv[1], sys.argv[2]
-    os.makedirs(os.path.join(output, FOLDER), exist_ok=True)
-    texts = {}
-    for name in FILES:
-        path = os.path.join(source, FOLDER, name)
-        with open(path, encoding="utf-8") as file:
-            texts[name] = file.read()
+    sources = plant.Sources(sys.argv[1], FILES)
     for number, (name, file, statement, instead) in enumerate(FAULTS, 1):
-        if texts[file].count(statement) < 1:
-            sys.exit(f"{file}: no place for {name}: {statement}")
-        texts[file] = texts[file].replace(
-            statement, planted(number, statement, instead), 1)
-    for name, text in texts.items():
-        text = text.replace("#include ", '#include "exchange_planted.h"\n'
-                            "#include ", 1)
-        with open(os.path.join(output, FOLDER, name), "w",
-                  encoding="utf-8") as file:
-            file.write(text)
-    with open(os.path.join(output, "exchange_planted.h"), "w",
-              encoding="utf-8") as file:
-        file.write("/* SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n")
-        file.write("extern int exchange_planted;\n#define EXCHANGE_FAULTS(X)")
-        for name, _, _, _ in FAULTS:
-            file.write(f" \\\n    X({name})")
-        file.write("\n")
+        sources.put(name, file, statement,
+                    planted(number, statement, instead))
+    sources.write(sys.argv[2], "exchange", [name for name, *_ in FAULTS])
 
 
 main()

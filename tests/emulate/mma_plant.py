@@ -6,16 +6,19 @@ an error, so the list keeps up with the sources.
 
 mma_plant.py SOURCE-DIR OUTPUT-DIR
 """
-import os
 import sys
 
-FOLDER = "attention/cuda"
-MMA, PLAIN = "forward_mma.h", "forward_plain.cu"
-SOFTMAX, MASK, ROW = "mma_softmax.h", "forward_mask.h", "forward_row.h"
-TILES, WORK, ROWS = "forward_tiles.h", "forward_work.h", "rows_gpu.h"
-STORE = "mma_store.h"
-COPIED = (MMA, PLAIN, SOFTMAX, MASK, ROW, TILES, WORK, ROWS, "mma_shape.h",
-          "mma_products.h", STORE, "forward_mma64.cu")
+import plant
+
+FOLDER = "attention/cuda/"
+MMA, PLAIN = FOLDER + "forward_mma.h", FOLDER + "forward_plain.cu"
+SOFTMAX, STORE = FOLDER + "mma_softmax.h", FOLDER + "mma_store.h"
+MASK, ROW = FOLDER + "forward_mask.h", FOLDER + "forward_row.h"
+TILES, WORK = FOLDER + "forward_tiles.h", FOLDER + "forward_work.h"
+ROWS = FOLDER + "rows_gpu.h"
+FILES = (MMA, PLAIN, SOFTMAX, MASK, ROW, TILES, WORK, ROWS, STORE,
+         FOLDER + "mma_shape.h", FOLDER + "mma_products.h",
+         FOLDER + "forward_mma64.cu")
 IN_MMA, IN_PLAIN, IN_BOTH = 1, 2, 3
 
 # name, kernels, file, text that leads to the place, the place, what takes its
@@ -76,55 +79,24 @@ FAULTS = [
 ]
 
 
-def plant(text, number, lead, place, instead):
-    at = text.find(lead + place)
-    if at < 0:
-        return None
-    at += len(lead)
+def planted(number, place, instead):
     test = f"mma_planted == {number}"
-    if instead is None:
-        return f"{text[:at]}if (!({test})) {text[at:]}"
-    return (f"{text[:at]}({test} ? ({instead}) : ({place}))"
-            f"{text[at + len(place):]}")
-
-
-def plant_flags(text, number):
-    """Neither keys nor values are awaited."""
-    for name in ("k", "v"):
-        lead = f"(!args.{name}.flags || "
-        if lead not in text:
-            return None
-        text = text.replace(lead, f"{lead}mma_planted == {number} || ")
-    return text
+    return f"if (!({test})) {place}" if instead is None else plant.choice(
+        test, place, instead)
 
 
 def main():
-    source, output = sys.argv[1], sys.argv[2]
-    os.makedirs(os.path.join(output, FOLDER), exist_ok=True)
-    texts = {}
-    for name in COPIED:
-        with open(os.path.join(source, FOLDER, name), encoding="utf-8") as file:
-            texts[name] = file.read()
+    sources = plant.Sources(sys.argv[1], FILES)
     for number, (name, _, file, lead, place, instead) in enumerate(FAULTS, 1):
-        text = plant_flags(texts[file], number) if not place else plant(
-            texts[file], number, lead, place, instead)
-        if text is None:
-            sys.exit(f"{file}: no place for {name}: {lead}{place}")
-        texts[file] = text
-    for name, text in texts.items():
-        with open(os.path.join(output, FOLDER, name), "w",
-                  encoding="utf-8") as file:
-            file.write(text.replace(
-                "#include ", '#include "mma_planted.h"\n#include ', 1))
-    with open(os.path.join(output, "mma_planted.h"), "w",
-              encoding="utf-8") as file:
-        file.write("/* SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n"
-                   "#ifdef __cplusplus\nextern \"C\" int mma_planted;\n#else\n"
-                   "extern int mma_planted;\n#endif\n"
-                   "#define MMA_FAULTS(X)")
-        for name, kernels, *_ in FAULTS:
-            file.write(f" \\\n    X({name}, {kernels})")
-        file.write("\n")
+        if place:
+            sources.put(name, file, lead + place,
+                        lead + planted(number, place, instead))
+            continue
+        for flags in ("!args.k.flags || ", "!args.v.flags || "): # of neither
+            sources.put(name, file, flags,
+                        f"{flags}mma_planted == {number} || ")
+    sources.write(sys.argv[2], "mma",
+                  [f"{name}, {kernels}" for name, kernels, *_ in FAULTS])
 
 
 main()

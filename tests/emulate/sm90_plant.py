@@ -6,15 +6,23 @@ error, so the list keeps up with the sources.
 
 sm90_plant.py SOURCE-DIR OUTPUT-DIR
 """
-import os
 import sys
 
-FOLDER = "attention/cuda"
-LOAD, PRODUCE, CONSUME = "sm90_load.h", "sm90_produce.h", "sm90_consume.h"
-SOFTMAX, STORE, FAMILY = "sm90_softmax.h", "sm90_store.h", "sm90_family.h"
+import plant
+
+FOLDER = "attention/cuda/"
+LOAD, PRODUCE = FOLDER + "sm90_load.h", FOLDER + "sm90_produce.h"
+CONSUME, SOFTMAX = FOLDER + "sm90_consume.h", FOLDER + "sm90_softmax.h"
+STORE, FAMILY = FOLDER + "sm90_store.h", FOLDER + "sm90_family.h"
+FILES = (LOAD, PRODUCE, CONSUME, SOFTMAX, STORE, FAMILY,
+         FOLDER + "sm90_kernel.h", FOLDER + "forward_sm90_d64.cu")
 
 # name, file, expression or statement, what takes its place
 FAULTS = [
+    ("NO_WGMMA_FENCE", CONSUME, # the first, as others change what follows
+     "ptx_wgmma_fence();\n"
+     "    sm90_issue_qk<F>(s, q, c.base + F::K_AT + now % F::STAGES * "
+     "F::K_BYTES);\n    sm90_wait_full(c.bars.v(before)", None),
     ("K_NOT_AWAITED", CONSUME,
      "sm90_wait_full(c.bars.k(now), now / F::STAGES);\n    sm90_turn_take", None),
     ("V_NOT_AWAITED", CONSUME,
@@ -26,9 +34,7 @@ FAULTS = [
     ("WRONG_PHASE", FAMILY, "ptx_mbarrier_wait(bar, lap & 1);",
      "ptx_mbarrier_wait(bar, (lap + 1) & 1);"),
     ("K_RELEASED_EARLY", CONSUME,
-     "ptx_wgmma_wait<1>();\n", "sm90_release(c.bars.k(now));\n"),
-    ("NO_WGMMA_FENCE", CONSUME,
-     "ptx_wgmma_fence();\n    sm90_issue_qk<F>(s, q,", None),
+     "ptx_wgmma_wait<1>();", "sm90_release(c.bars.k(now));"),
     ("NO_FENCE_AFTER_THE_WAY_OUT", CONSUME,
      "ptx_fence_proxy_async_shared();\n", None),
     ("NO_FENCE_AFTER_GATHER", LOAD, "ptx_fence_proxy_async_shared();\n", None),
@@ -51,17 +57,15 @@ FAULTS = [
     ("CAP_FORGOTTEN", CONSUME, "c.args.cap > 0 || item->slope != 0",
      "item->slope != 0"),
 ]
-EXPRESSIONS = [name for name, _, _, _ in FAULTS[14:]]
 ONLY_FENCE = ("NO_WGMMA_FENCE", "K_NOT_AWAITED")
 
 
-def choice(number, name, place, instead):
+def planted(number, name, place, instead):
+    """A declaration stays one."""
     test = f"sm90_planted == {number}"
     if name in ONLY_FENCE:
         first, rest = place.split("\n", 1)
         return f"if (!({test})) {first}\n{rest}"
-    if name in EXPRESSIONS:
-        return f"({test} ? {instead} : {place})"
     if instead is None:
         return f"if (!({test})) {place}"
     if place.startswith(("int64_t", "bool")):
@@ -71,37 +75,14 @@ def choice(number, name, place, instead):
         return f"{head}= {plus}" + place.split("=", 1)[1]
     if place.startswith("seen"):
         return f"(seen + ({test} ? keys - 1 : 0)) / keys : 0;"
-    return f"{{ if ({test}) {{ {instead} }} else {{ {place} }} }}\n"
+    return plant.choice(test, place, instead)
 
 
 def main():
-    source, output = sys.argv[1], sys.argv[2]
-    os.makedirs(os.path.join(output, FOLDER), exist_ok=True)
-    texts = {}
-    names = (LOAD, PRODUCE, CONSUME, SOFTMAX, STORE, FAMILY, "sm90_kernel.h",
-             "forward_sm90_d64.cu")
-    for name in names:
-        with open(os.path.join(source, FOLDER, name), encoding="utf-8") as file:
-            texts[name] = file.read()
+    sources = plant.Sources(sys.argv[1], FILES)
     for number, (name, file, place, instead) in enumerate(FAULTS, 1):
-        if place not in texts[file]:
-            sys.exit(f"{file}: no place for {name}: {place}")
-        texts[file] = texts[file].replace(
-            place, choice(number, name, place, instead), 1)
-    for name, text in texts.items():
-        with open(os.path.join(output, FOLDER, name), "w",
-                  encoding="utf-8") as file:
-            file.write(text.replace(
-                "#include ", '#include "sm90_planted.h"\n#include ', 1))
-    with open(os.path.join(output, "sm90_planted.h"), "w",
-              encoding="utf-8") as file:
-        file.write("/* SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n"
-                   "#ifdef __cplusplus\nextern \"C\" int sm90_planted;\n#else\n"
-                   "extern int sm90_planted;\n#endif\n"
-                   "#define SM90_FAULTS(X)")
-        for name, _, _, _ in FAULTS:
-            file.write(f" \\\n    X({name})")
-        file.write("\n")
+        sources.put(name, file, place, planted(number, name, place, instead))
+    sources.write(sys.argv[2], "sm90", [name for name, *_ in FAULTS])
 
 
 main()

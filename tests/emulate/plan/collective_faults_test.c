@@ -8,14 +8,12 @@
  * Data comes and goes in the ranks' own streams, so that only the collectives
  * order one rank's work before another's.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <cuda_runtime.h>
 #include "collective_planted.h"
 #include "emulate.h"
+#include "emulate/fault_runs.h"
 #include "support/random.h"
 #include "support/test.h"
 #include "ulyx/collective.h"
@@ -24,20 +22,11 @@
 
 int collective_planted; /* number of the fault; 0 = none */
 
-#define FAULT_NUMBER(name) name,
-enum { NONE, COLLECTIVE_FAULTS(FAULT_NUMBER) FAULTS_END };
 #define FAULT_NAME(name) #name,
 static const char *const names[] = {"NONE", COLLECTIVE_FAULTS(FAULT_NAME)};
+enum { FAULTS = sizeof(names) / sizeof(names[0]) };
 
-enum {
-    RANKS = 3,
-    AREA = 16384,
-    ROUNDS = 2,
-    SEEDS = 2,
-    WELL = 0,
-    CAUGHT = 1,
-    BROKEN = 2
-};
+enum { RANKS = 3, AREA = 16384, ROUNDS = 2, SEEDS = 2 };
 enum { ELEMENTS = 1201, PIECE = 3501, SHIFT = 4 };
 
 struct rank {
@@ -51,21 +40,13 @@ struct rank {
 
 static struct rank ranks[RANKS];
 
-#define must(condition)                                                        \
-    do {                                                                       \
-        if (!(condition)) {                                                    \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);    \
-            _exit(BROKEN);                                                     \
-        }                                                                      \
-    } while (0)
-
 /* ---- set-up -------------------------------------------------------------- */
 
 static unsigned char *
 device_memory(int64_t bytes)
 {
     void *memory = NULL;
-    must(cudaMalloc(&memory, (size_t)bytes) == cudaSuccess);
+    run_must(cudaMalloc(&memory, (size_t)bytes) == cudaSuccess);
     return memory;
 }
 
@@ -78,11 +59,11 @@ open_rank(int32_t r, struct test_random *random)
     void *window = NULL;
     params.memory_kind = ULYX_MEMORY_CUDA;
     params.device = r % 2 + 1;
-    must(ulyx_mem_alloc(2 * AREA, &params, &mem, &window) == ULYX_SUCCESS);
-    must(ulyx_mem_attach(one->comm, mem) == ULYX_SUCCESS);
-    must(cudaSetDevice(r % 2) == cudaSuccess);
-    must(cudaStreamCreateWithFlags(&one->stream, cudaStreamNonBlocking) ==
-         cudaSuccess);
+    run_must(ulyx_mem_alloc(2 * AREA, &params, &mem, &window) == ULYX_SUCCESS);
+    run_must(ulyx_mem_attach(one->comm, mem) == ULYX_SUCCESS);
+    run_must(cudaSetDevice(r % 2) == cudaSuccess);
+    run_must(cudaStreamCreateWithFlags(&one->stream, cudaStreamNonBlocking) ==
+             cudaSuccess);
     one->place[0] = device_memory(2 * AREA);
     one->place[1] = window;
     one->fresh = device_memory(AREA);
@@ -93,8 +74,8 @@ open_rank(int32_t r, struct test_random *random)
                               (double)(1 << test_random_in(random, 0, 12)));
         memcpy(one->src + 4 * i, &value, 4);
     }
-    must(cudaMemcpy(one->fresh, one->src, AREA, cudaMemcpyHostToDevice) ==
-         cudaSuccess);
+    run_must(cudaMemcpy(one->fresh, one->src, AREA, cudaMemcpyHostToDevice) ==
+             cudaSuccess);
 }
 
 static void
@@ -105,31 +86,31 @@ open_all(uint64_t seed)
         .host_threads = 1,
         .seed = seed,
         .wall_time = true,
-        .quiet = collective_planted != NONE};
+        .quiet = collective_planted != 0};
     struct test_random random = {seed};
     ulyx_unique_id_t id;
     /* Chunks are of 128 bytes, and a lane has several of a piece. */
     setenv("ULYX_GPU_SMS", "1", 1);
     setenv("ULYX_GPU_LANDING", "2K", 1);
-    must(emu_open(&config) == 0);
-    must(ulyx_unique_id_create(&id) == ULYX_SUCCESS);
-    must(ulyx_group_start() == ULYX_SUCCESS);
+    run_must(emu_open(&config) == 0);
+    run_must(ulyx_unique_id_create(&id) == ULYX_SUCCESS);
+    run_must(ulyx_group_start() == ULYX_SUCCESS);
     for (int32_t r = 0; r < RANKS; r++) {
         ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
         params.memory_kind = ULYX_MEMORY_CUDA;
         params.device = r % 2 + 1;
         params.timeout_s = 60;
-        must(ulyx_comm_create(&id, RANKS, r, &params, &ranks[r].comm) ==
-             ULYX_SUCCESS);
+        run_must(ulyx_comm_create(&id, RANKS, r, &params, &ranks[r].comm) ==
+                 ULYX_SUCCESS);
     }
-    must(ulyx_group_end() == ULYX_SUCCESS);
+    run_must(ulyx_group_end() == ULYX_SUCCESS);
     for (int32_t r = 0; r < RANKS; r++)
         open_rank(r, &random);
-    must(ulyx_group_start() == ULYX_SUCCESS); /* the channel */
+    run_must(ulyx_group_start() == ULYX_SUCCESS); /* the channel */
     for (int32_t r = 0; r < RANKS; r++)
-        must(ulyx_alltoall(ranks[r].comm, NULL, NULL, 0, ranks[r].stream) ==
-             ULYX_SUCCESS);
-    must(ulyx_group_end() == ULYX_SUCCESS);
+        run_must(ulyx_alltoall(ranks[r].comm, NULL, NULL, 0, ranks[r].stream) ==
+                 ULYX_SUCCESS);
+    run_must(ulyx_group_end() == ULYX_SUCCESS);
 }
 
 /* ---- calls --------------------------------------------------------------- */
@@ -199,58 +180,34 @@ all_is_well(void)
 }
 
 static int
-run_here(uint64_t seed)
+run_here(int fault, uint64_t seed)
 {
     bool well = true;
+    collective_planted = fault;
     open_all(seed);
     for (int i = 0; i < ROUNDS * 4; i++)
         for (int32_t r = 0; r < RANKS; r++)
             well = enqueue(r, i / 4, i / 2 % 2, i % 2) == ULYX_SUCCESS && well;
-    return all_is_well() && well ? WELL : CAUGHT;
-}
-
-/* WELL, CAUGHT, or BROKEN: the run says nothing. */
-static int
-run_once(int fault, uint64_t seed)
-{
-    int status = 0;
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        collective_planted = fault;
-        alarm(60);
-        _exit(run_here(seed));
-    }
-    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
-        return BROKEN;
-    return WEXITSTATUS(status);
+    return all_is_well() && well ? RUN_WELL : RUN_CAUGHT;
 }
 
 /* ---- tests --------------------------------------------------------------- */
+
+static const struct fault_runs runs = {
+    names, FAULTS, SEEDS, 60, .run = run_here};
 
 static void
 none_planted_passes(void **state)
 {
     (void)state;
-    for (int64_t seed = 1; seed <= test_draws(SEEDS); seed++)
-        assert_int_equal(run_once(NONE, (uint64_t)seed), WELL);
+    fault_runs_none_is_well(&runs);
 }
 
 static void
 each_fault_is_caught(void **state)
 {
-    int missed = 0;
     (void)state;
-    for (int fault = 1; fault < FAULTS_END; fault++)
-        for (int64_t seed = 1; seed <= test_draws(SEEDS); seed++) {
-            int result = run_once(fault, (uint64_t)seed);
-            if (result == CAUGHT)
-                continue;
-            print_error("%s is %s in seed %d\n", names[fault],
-                result == WELL ? "not caught" : "not tried", (int)seed);
-            missed++;
-        }
-    assert_int_equal(missed, 0);
+    fault_runs_each_is_caught(&runs);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -6,9 +6,7 @@
  * end well; the kernel as it is shows none.
  */
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "emulate/fault_runs.h"
 #include "emulate/plan/plan_scene.h"
 #include "engine_planted.h"
 #include "support/test.h"
@@ -21,9 +19,9 @@ enum { SEEDS = 2, RANKS = 3, DEVICES = 2, CALLS = 3 };
 static const char *const names[] = {"NONE", ENGINE_FAULTS(NAME)};
 enum { FAULTS = sizeof(names) / sizeof(names[0]) };
 
-/* Calls of several rounds back to back, sums among them; is all well? */
-static bool
-runs_well(uint64_t seed)
+/* Calls of several rounds back to back, sums among them. */
+static int
+run_here(int fault, uint64_t seed)
 {
     const struct emu_config machine = {.devices = DEVICES,
         .sm_count = 8,
@@ -34,20 +32,18 @@ runs_well(uint64_t seed)
     struct plan_scene s;
     struct test_random random = {seed};
     struct world *w = calloc(1, sizeof(*w));
-    bool well = w != NULL;
-    if (!well || emu_open(&machine))
-        return false;
+    engine_planted = fault;
+    run_must(w && emu_open(&machine) == 0);
     plan_connect(&s, RANKS, DEVICES, 20);
     w->flags = ULYX_PLAN_COPY_ENGINE;
     w->fixed_limits = true;
     w->slot_bytes = -1;
     w->bytes_in_flight = 8192;
     world_plain_case(w, RANKS, 700, 8, 2, 5, ULYX_DTYPE_BF16);
-    well =
-        well && plan_draw(&s, w, &random) && plan_create(&s, w) == ULYX_SUCCESS;
-    if (!well)
-        return false;
+    run_must(plan_draw(&s, w, &random));
+    run_must(plan_create(&s, w) == ULYX_SUCCESS);
     plan_upload(&s);
+    bool well = true;
     for (int n = 0; n < CALLS; n++)
         for (int op = 0; op < ULYX_OPERATIONS; op += 2) {
             for (int32_t r = 0; r < RANKS; r++)
@@ -64,43 +60,25 @@ runs_well(uint64_t seed)
         ulyx_comm_get_async_error(s.ranks.comms[r], &status);
         well = status == ULYX_SUCCESS;
     }
-    return well && emu_fault_count() == 0 && world_check(w);
+    well = well && emu_fault_count() == 0 && world_check(w);
+    return well ? RUN_WELL : RUN_CAUGHT;
 }
 
-static bool
-caught(int fault, uint64_t seed)
-{
-    int status = 0;
-    pid_t child = fork();
-    if (child == 0) {
-        engine_planted = fault;
-        alarm(60);
-        _exit(runs_well(seed) ? 0 : 9);
-    }
-    assert_true(child > 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return !WIFEXITED(status) || WEXITSTATUS(status) == 9;
-}
+static const struct fault_runs runs = {
+    names, FAULTS, SEEDS, 60, .astray = true, .run = run_here};
 
 static void
 the_kernel_as_it_is_shows_none(void **state)
 {
-    uint64_t seeds = (uint64_t)test_draws(SEEDS);
     (void)state;
-    for (uint64_t seed = 1; seed <= seeds; seed++)
-        assert_false(caught(0, seed));
+    fault_runs_none_is_well(&runs);
 }
 
 static void
 each_planted_fault_is_caught(void **state)
 {
-    uint64_t seeds = (uint64_t)test_draws(SEEDS);
     (void)state;
-    for (int fault = 1; fault < FAULTS; fault++)
-        for (uint64_t seed = 1; seed <= seeds; seed++)
-            if (!caught(fault, seed))
-                fail_msg(
-                    "%s is not seen with seed %d", names[fault], (int)seed);
+    fault_runs_each_is_caught(&runs);
 }
 
 static const struct CMUnitTest tests[] = {

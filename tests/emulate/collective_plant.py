@@ -6,12 +6,14 @@ is an error, so the list keeps up with the sources.
 
 collective_plant.py SOURCE-DIR OUTPUT-DIR
 """
-import os
 import sys
 
-FOLDER = "collectives/cuda"
-WORDS, LANDING = "collective_words.h", "collective_landing.h"
-MOVE, SUM, PIECES = "collective_move.h", "allreduce.cu", "alltoall.cu"
+import plant
+
+FOLDER = "collectives/cuda/"
+WORDS, LANDING = FOLDER + "collective_words.h", FOLDER + "collective_landing.h"
+MOVE = FOLDER + "collective_move.h"
+SUM, PIECES = FOLDER + "allreduce.cu", FOLDER + "alltoall.cu"
 
 # name, file, expression or statement, what takes its place
 FAULTS = [
@@ -62,52 +64,26 @@ FAULTS = [
      "!lanes_await(c, a, number, true)",
      "!lanes_await(c, a, number, true)"),
 ]
-NUMBER = "collective_planted"
 
 
 def planted(number, text, instead):
-    """Statements end in ";"; what does not is an expression, or the beginning
-    of a list of them, of which the first is replaced."""
-    test = f"{NUMBER} == {number}"
-    if text.endswith(";"):
-        return f"{{ if ({test}) {{ {instead} }} else {{ {text} }} }}"
+    """Of the beginning of a list the first is replaced; a declaration stays
+    one."""
+    test = f"collective_planted == {number}"
     if text.endswith("a.lanes"):
         first, rest = text.split(",", 1)
         return f"({test} ? {instead.split(',', 1)[0]} : {first}),{rest}"
-    return f"({test} ? ({instead}) : ({text}))"
+    if "const unsigned char *from" in text:
+        return text.replace(
+            "r, p)", f"r, {test} ? a.base.nranks - 1 - p : p)")
+    return plant.choice(test, text, instead)
 
 
 def main():
-    source, output = sys.argv[1], sys.argv[2]
-    os.makedirs(os.path.join(output, FOLDER), exist_ok=True)
-    texts = {}
-    for name in (WORDS, LANDING, MOVE, SUM, PIECES):
-        path = os.path.join(source, FOLDER, name)
-        with open(path, encoding="utf-8") as file:
-            texts[name] = file.read()
-    clean = dict(texts)
+    sources = plant.Sources(sys.argv[1], (WORDS, LANDING, MOVE, SUM, PIECES))
     for number, (name, file, text, instead) in enumerate(FAULTS, 1):
-        if clean[file].count(text) != 1:
-            sys.exit(f"{file}: not one place for {name}: {text}")
-        change = planted(number, text, instead)
-        if "const unsigned char *from" in text: # a declaration stays one
-            change = text.replace(
-                "r, p)", f"r, {NUMBER} == {number} ? "
-                "a.base.nranks - 1 - p : p)")
-        texts[file] = texts[file].replace(text, change, 1)
-    for name, text in texts.items():
-        text = text.replace("#include ", '#include "collective_planted.h"\n'
-                            "#include ", 1)
-        with open(os.path.join(output, FOLDER, name), "w",
-                  encoding="utf-8") as file:
-            file.write(text)
-    with open(os.path.join(output, "collective_planted.h"), "w",
-              encoding="utf-8") as file:
-        file.write("/* SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n")
-        file.write(f"extern int {NUMBER};\n#define COLLECTIVE_FAULTS(X)")
-        for name, _, _, _ in FAULTS:
-            file.write(f" \\\n    X({name})")
-        file.write("\n")
+        sources.put(name, file, text, planted(number, text, instead))
+    sources.write(sys.argv[2], "collective", [name for name, *_ in FAULTS])
 
 
 main()

@@ -6,8 +6,9 @@ the list keeps up with the source.
 
 engine_plant.py SOURCE-DIR OUTPUT-DIR
 """
-import os
 import sys
+
+import plant
 
 KERNEL = "collectives/cuda/engine.cu"
 
@@ -51,26 +52,10 @@ FAULTS = [
 
 
 def main():
-    source, output = sys.argv[1], sys.argv[2]
-    with open(os.path.join(source, KERNEL), encoding="utf-8") as file:
-        text = file.read()
+    sources = plant.Sources(sys.argv[1], (KERNEL,))
     for number, (name, statement, instead) in enumerate(FAULTS, 1):
-        if text.count(statement) != 1:
-            sys.exit(f"{KERNEL}: no place for {name}: {statement}")
-        text = text.replace(statement, instead % number)
-    path = os.path.join(output, KERNEL)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text.replace("#include ",
-                                '#include "engine_planted.h"\n#include ', 1))
-    with open(os.path.join(output, "engine_planted.h"), "w",
-              encoding="utf-8") as file:
-        file.write("/* SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n"
-                   "#ifdef __cplusplus\nextern \"C\" int engine_planted;\n"
-                   "#endif\n#define ENGINE_FAULTS(X)")
-        for name, _, _ in FAULTS:
-            file.write(f" \\\n    X({name})")
-        file.write("\n")
+        sources.put(name, KERNEL, statement, instead % number)
+    sources.write(sys.argv[2], "engine", [name for name, *_ in FAULTS])
 
 
 main()
