@@ -11,9 +11,9 @@
 #include "collectives/op.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
+#include "comm/thread.h"
 
 #define SLICE_NS 50000
 
@@ -105,18 +105,13 @@ uli_op_thread_push(struct ulyx_op *op)
 static ulyx_status_t
 start_thread(void)
 {
-    sigset_t all, saved;
     atomic_store(&library.stop, false);
     sem_init(&library.wake, 0, 0);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved);
-    int error = pthread_create(&library.thread, NULL, thread_main, NULL);
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
-    if (!error)
-        return ULYX_SUCCESS;
-    sem_destroy(&library.wake);
-    return uli_error(
-        ULYX_ERR_SYSTEM, "no progress thread: %s", strerror(error));
+    ulyx_status_t status =
+        uli_thread_start("progress", thread_main, NULL, &library.thread);
+    if (status != ULYX_SUCCESS)
+        sem_destroy(&library.wake);
+    return status;
 }
 
 ulyx_status_t

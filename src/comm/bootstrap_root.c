@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +21,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "comm/bootstrap_conn.h"
+#include "comm/thread.h"
 
 enum { EVENT_BATCH = 64, POLL_SLICE_MS = 60000 };
 #define HANDSHAKE_S 10.0
@@ -247,21 +247,14 @@ static ulyx_status_t
 start_thread(struct uli_root *root)
 {
     pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     atomic_fetch_add(&alive, 1);
-    int number = pthread_create(&thread, &attributes, run, root);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (number == 0)
-        return ULYX_SUCCESS;
-    atomic_fetch_sub(&alive, 1);
-    errno = number;
-    return uli_error_errno("the thread of a meeting's root");
+    ulyx_status_t status =
+        uli_thread_start("the root of a meeting", run, root, &thread);
+    if (status == ULYX_SUCCESS)
+        pthread_detach(thread);
+    else
+        atomic_fetch_sub(&alive, 1);
+    return status;
 }
 
 static void

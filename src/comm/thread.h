@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A communicator's own threads: small stacks, and no signal of the program's
- * is ever handled on one.
+ * Threads of the library: small stacks, and no signal of the program's is ever
+ * handled on one.
  */
 #ifndef ULI_COMM_THREAD_H
 #define ULI_COMM_THREAD_H
@@ -9,8 +9,8 @@
 #include <pthread.h>
 #include "ulyx/types.h"
 
-/* Starts main(context), to be joined. what: for the error, "network". Errors:
- * SYSTEM. */
+/* Starts main(context), to be joined or detached. what: for the error,
+ * "network". Errors: SYSTEM. */
 ulyx_status_t uli_thread_start(const char *what, void *(*main)(void *context),
     void *context, pthread_t *thread_p);
 
