@@ -180,7 +180,7 @@ ulyx_status_t
 uli_comm_connect(ulyx_comm_t *comm)
 {
     const struct uli_identity *me = &comm->peers[comm->rank].identity;
-    int32_t sharing = 0; /* ranks of this node on the same cores */
+    int32_t sharing = 0; /* ranks of this machine on the same cores */
     char why[512], put_why[512];
 
     number_nodes(comm);

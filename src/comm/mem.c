@@ -278,7 +278,7 @@ detach_failed(struct attachment *a)
     if (!a->quarantine)
         return uli_error(ULYX_ERR_BUSY, "detach: no memory to ask the ranks");
     if (uli_quarantine_is_over(a->quarantine)) {
-        uli_windows_drop(a->comm, a->window);
+        uli_windows_forget(a->comm, a->window);
         uli_quarantine_destroy(a->quarantine);
         return ULYX_SUCCESS;
     }

@@ -326,14 +326,6 @@ uli_window_hide(ulyx_comm_t *comm, uint32_t window)
         clear_entry(comm, comm->rank, window);
 }
 
-void
-uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
-{
-    pthread_mutex_lock(&comm->lock);
-    uli_window_withdraw(comm, comm->rank, window);
-    pthread_mutex_unlock(&comm->lock);
-}
-
 /* ---- end ----------------------------------------------------------------- */
 
 static void

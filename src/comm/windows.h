@@ -23,10 +23,9 @@ ulyx_status_t uli_windows_give_node(ulyx_comm_t *comm,
  * call may be repeated. */
 ulyx_status_t uli_windows_take_back(
     ulyx_comm_t *comm, uint32_t window, uli_deadline_t deadline);
-/* Forgets the window here only: its peers are gone or have let go of it. */
+/* Forgets the window here only, the net too: its peers are gone or have let go
+ * of it. */
 void uli_windows_forget(ulyx_comm_t *comm, uint32_t window);
-/* The same, and the net's registration of it. */
-void uli_windows_drop(ulyx_comm_t *comm, uint32_t window);
 
 /* Own slots (windows.c): the lowest free id, taken but not to be found; then
  * found by this rank's operations; then taken but not found again.

@@ -131,11 +131,13 @@ take(ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
 
 /* Here: by my operations, and by what still comes from remote peers. */
 void
-uli_windows_drop(ulyx_comm_t *comm, uint32_t window)
+uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
 {
     if (comm->net)
         comm->remote->ops->window_remove(comm->net, window);
-    uli_windows_forget(comm, window);
+    pthread_mutex_lock(&comm->lock);
+    uli_window_withdraw(comm, comm->rank, window);
+    pthread_mutex_unlock(&comm->lock);
 }
 
 /* Takes it back from the first `count` peers and, where it had come to them,
@@ -165,7 +167,7 @@ undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
         if (uli_comm_is_remote(comm, p))
             all &= uli_remote_window_retire(comm, p, window, deadline);
     if (all)
-        uli_windows_drop(comm, window);
+        uli_windows_forget(comm, window);
     uli_error_pass(ULYX_SUCCESS, cause);
 }
 
@@ -266,7 +268,7 @@ uli_windows_take_back(
         ULI_TRY(status);
     }
     ULI_TRY(take_remote(comm, window, deadline));
-    uli_windows_drop(comm, window);
+    uli_windows_forget(comm, window);
     return ULYX_SUCCESS;
 }
 
