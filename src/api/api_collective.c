@@ -63,23 +63,13 @@ run_or_queue(struct call *call)
     return uli_group_active() ? queue(call) : run(call);
 }
 
-static ulyx_status_t
-check_stream(const ulyx_comm_t *comm, const void *stream)
-{
-    if (!stream || comm->gpu)
-        return ULYX_SUCCESS;
-    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "stream is %p, must be NULL on the host", stream);
-}
-
 /* ---- even ---------------------------------------------------------------- */
 
 static ulyx_status_t
-check_even(const ulyx_comm_t *comm, const void *src, const void *dst,
-    int64_t piece_bytes, const void *stream)
+check_even(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
 {
-    int64_t total;
-    ULI_TRY(check_stream(comm, stream));
+    int64_t piece_bytes = args->src_bytes[0], total;
+    ULI_TRY(uli_api_stream(comm, args->stream));
     if (piece_bytes < 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "piece_bytes is %lld, must not be negative",
@@ -88,9 +78,9 @@ check_even(const ulyx_comm_t *comm, const void *src, const void *dst,
         return uli_error(ULYX_ERR_OVERFLOW,
             "%d pieces of %lld bytes do not fit 64 bits", comm->nranks,
             (long long)piece_bytes);
-    if (total && (!src || !dst))
+    if (total && (!args->src || !args->dst))
         return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", src ? "dst" : "src");
+            ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", args->src ? "dst" : "src");
     return ULYX_SUCCESS;
 }
 
@@ -106,7 +96,7 @@ ulyx_alltoall(ulyx_comm_t *comm, const void *src, void *dst,
             .even = true,
             .src_bytes = &piece_bytes,
             .stream = stream}};
-    call.verdict = check_even(comm, src, dst, piece_bytes, stream);
+    call.verdict = check_even(comm, &call.args);
     return run_or_queue(&call);
 }
 
@@ -134,10 +124,9 @@ check_pieces(const char *name, int32_t nranks, const void *base,
 }
 
 static ulyx_status_t
-check_uneven(const ulyx_comm_t *comm, const struct uli_alltoall_args *args,
-    const void *stream)
+check_uneven(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
 {
-    ULI_TRY(check_stream(comm, stream));
+    ULI_TRY(uli_api_stream(comm, args->stream));
     ULI_CHECK_POINTER(args->src_bytes);
     ULI_CHECK_POINTER(args->src_offsets);
     ULI_CHECK_POINTER(args->dst_bytes);
@@ -158,6 +147,6 @@ ulyx_alltoallv(ulyx_comm_t *comm, const void *src, const int64_t src_bytes[],
     struct call call = {.comm = comm,
         .args = {src, dst, false, src_bytes, src_offsets, dst_bytes,
             dst_offsets, stream}};
-    call.verdict = check_uneven(comm, &call.args, stream);
+    call.verdict = check_uneven(comm, &call.args);
     return run_or_queue(&call);
 }

@@ -74,15 +74,6 @@ own_docs(const ulyx_docs_t **given, ulyx_docs_t *own, const char *name)
     return ULYX_SUCCESS;
 }
 
-static ulyx_status_t
-check_stream(const void *stream)
-{
-    if (!stream)
-        return ULYX_SUCCESS;
-    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "stream is %p, must be NULL on the host", stream);
-}
-
 ulyx_status_t
 ulyx_operator_update(ulyx_operator_t *op, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
@@ -90,7 +81,7 @@ ulyx_operator_update(ulyx_operator_t *op, const ulyx_docs_t *docs_q,
     ulyx_docs_t own[2];
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(op);
-    ULI_TRY(check_stream(stream));
+    ULI_TRY(uli_api_stream(op->comm, stream));
     ULI_TRY(own_docs(&docs_q, &own[0], "docs_q"));
     ULI_TRY(own_docs(&docs_k, &own[1], "docs_k"));
     return uli_operator_update(op, docs_q, docs_k);
@@ -119,7 +110,7 @@ static ulyx_status_t
 run_or_queue(struct execution *execution, const void *stream)
 {
     if (execution->verdict == ULYX_SUCCESS)
-        execution->verdict = check_stream(stream);
+        execution->verdict = uli_api_stream(execution->op->comm, stream);
     snprintf(execution->text, sizeof(execution->text), "%s", uli_error_text());
     if (!uli_group_active())
         return run_execution(execution);

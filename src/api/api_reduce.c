@@ -39,13 +39,11 @@ run_or_queue(struct call *call)
 
 /* count units of unit bytes, pieces of them at dst. */
 static ulyx_status_t
-check(const struct call *call, int64_t unit, int64_t pieces, const void *stream)
+check(const struct call *call, int64_t unit, int64_t pieces)
 {
     const struct uli_reduce_args *args = &call->args;
     int64_t bytes;
-    if (stream && !call->comm->gpu)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "stream is %p, must be NULL on the host", stream);
+    ULI_TRY(uli_api_stream(call->comm, args->stream));
     if (args->count < 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "count is %lld, must not be negative", (long long)args->count);
@@ -61,14 +59,14 @@ check(const struct call *call, int64_t unit, int64_t pieces, const void *stream)
 }
 
 static ulyx_status_t
-check_sum(const struct call *call, const void *stream)
+check_sum(const struct call *call)
 {
     const struct uli_reduce_args *args = &call->args;
     if (args->dtype < ULYX_DTYPE_F64 || args->dtype > ULYX_DTYPE_F16)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "dtype is %d: sums exist of F64, F32, BF16 and F16", args->dtype);
     int64_t elem = uli_dtype_size(args->dtype);
-    ULI_TRY(check(call, elem, 1, stream));
+    ULI_TRY(check(call, elem, 1));
     if ((uintptr_t)args->src % (uintptr_t)elem ||
         (uintptr_t)args->dst % (uintptr_t)elem)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -90,7 +88,7 @@ ulyx_allreduce(ulyx_comm_t *comm, const void *src, void *dst, int64_t count,
     ULI_CHECK_POINTER(comm);
     struct call call = {
         comm, {ULI_ALLREDUCE, src, dst, count, dtype, 0, stream}, 0, ""};
-    call.verdict = check_sum(&call, stream);
+    call.verdict = check_sum(&call);
     return run_or_queue(&call);
 }
 
@@ -102,7 +100,7 @@ ulyx_allgather(ulyx_comm_t *comm, const void *src, void *dst,
     ULI_CHECK_POINTER(comm);
     struct call call = {
         comm, {ULI_ALLGATHER, src, dst, piece_bytes, 0, 0, stream}, 0, ""};
-    call.verdict = check(&call, 1, comm->nranks, stream);
+    call.verdict = check(&call, 1, comm->nranks);
     return run_or_queue(&call);
 }
 
@@ -114,7 +112,7 @@ ulyx_broadcast(
     ULI_CHECK_POINTER(comm);
     struct call call = {
         comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root, stream}, 0, ""};
-    call.verdict = check(&call, 1, 1, stream);
+    call.verdict = check(&call, 1, 1);
     if (call.verdict == ULYX_SUCCESS && (root < 0 || root >= comm->nranks))
         call.verdict = uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "root is %d, must be 0 to %d", root, comm->nranks - 1);

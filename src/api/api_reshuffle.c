@@ -95,9 +95,7 @@ ulyx_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
-    if (stream && !plan->gpu && !plan->packed)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "stream is %p, must be NULL on the host", stream);
+    ULI_TRY(uli_api_stream(plan->comm, stream));
     return uli_plan_update(plan, docs_q, docs_k, stream);
 }
 

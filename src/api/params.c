@@ -89,3 +89,12 @@ uli_api_host_only(const ulyx_comm_t *comm, const char *call)
         "%s does not move CUDA memory yet: %.63s is a communicator of it", call,
         comm->name);
 }
+
+ulyx_status_t
+uli_api_stream(const ulyx_comm_t *comm, const void *stream)
+{
+    if (!stream || comm->memory_kind != ULYX_MEMORY_HOST)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "stream is %p, must be NULL on the host", stream);
+}
