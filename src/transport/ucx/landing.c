@@ -184,9 +184,8 @@ ended(struct uli_ucx_incoming *incoming)
 }
 
 void
-uli_ucx_abandon_receives(struct uli_net *net, struct uli_ucx_peer *peer)
+uli_ucx_abandon_receives(struct uli_ucx_peer *peer)
 {
-    (void)net;
     for (struct uli_list *n = peer->receives.next; n != &peer->receives;
          n = n->next) {
         struct uli_ucx_incoming *incoming =
@@ -206,11 +205,8 @@ uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead)
     uli_ucx_enter(net);
     if (dead) {
         atomic_store(&peer->lost, true);
-        if (!peer->broken && peer->ep) {
-            peer->broken = true;
-            peer->cause = UCS_ERR_CANCELED;
-            uli_ucx_due(net, peer);
-        }
+        if (!peer->broken && peer->ep)
+            uli_ucx_break(peer, UCS_ERR_CANCELED);
     }
     bool landed = peer->landing == 0;
     uli_ucx_leave(net);

@@ -187,9 +187,7 @@ judge(struct uli_net *net, struct uli_ucx_peer *peer, int verdict, int64_t now)
     hang_up(peer);
     uli_ucx_lose(
         net, peer, gone ? "its process has gone" : "its host does not answer");
-    peer->broken = true;
-    peer->cause = UCS_ERR_ENDPOINT_TIMEOUT;
-    uli_ucx_due(net, peer);
+    uli_ucx_break(peer, UCS_ERR_ENDPOINT_TIMEOUT);
 }
 
 /* ---- who is looked at ---------------------------------------------------- */
@@ -279,8 +277,8 @@ look_at_dropped(struct uli_net *net, struct uli_ucx_peer *peer)
     ULI_INFO(ULI_LOG_TRANS, net->rank,
         "ucx: rank %d: %lld operations that UCX has not ended are given up",
         peer->rank, (long long)peer->flying);
-    uli_ucx_abandon_sends(net, peer);
-    uli_ucx_abandon_receives(net, peer);
+    uli_ucx_abandon_sends(peer);
+    uli_ucx_abandon_receives(peer);
 }
 
 static struct uli_ucx_peer *

@@ -300,6 +300,8 @@ ulyx_status_t uli_ucx_reach(struct uli_net *net, struct uli_ucx_peer *peer);
 /* The peer gets on the list of things that the next step does. */
 void uli_ucx_due(struct uli_net *net, struct uli_ucx_peer *peer);
 void uli_ucx_do_due(struct uli_net *net);
+/* Its endpoint is of no use any more: the next step closes it. */
+void uli_ucx_break(struct uli_ucx_peer *peer, ucs_status_t cause);
 /* The peer is lost, for the reason given. Its endpoint stays. */
 void uli_ucx_lose(
     struct uli_net *net, struct uli_ucx_peer *peer, const char *how);
@@ -331,7 +333,7 @@ ulyx_status_t uli_ucx_ops_prepare(struct uli_net *net, int count);
 void uli_ucx_do_ready(struct uli_net *net);
 /* The peer's endpoint is no more: the callers' data is theirs again, whatever
  * UCX says of it later, or never. */
-void uli_ucx_abandon_sends(struct uli_net *net, struct uli_ucx_peer *peer);
+void uli_ucx_abandon_sends(struct uli_ucx_peer *peer);
 void uli_ucx_ops_free(struct uli_net *net);
 
 /* ---- receive.c ----------------------------------------------------------- */
@@ -360,7 +362,7 @@ void uli_ucx_receive_placed(
 void uli_ucx_receive_tagged(
     struct uli_ucx_peer *peer, const struct uli_ucx_head *head);
 /* As abandon_sends: what it was sending does not count any more. */
-void uli_ucx_abandon_receives(struct uli_net *net, struct uli_ucx_peer *peer);
+void uli_ucx_abandon_receives(struct uli_ucx_peer *peer);
 /* The slot of the same name (transport/net.h). */
 bool uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead);
 /* What the peer will send no more; NULL: all of them. */

@@ -69,14 +69,19 @@ uli_ucx_connect(
 
 /* ---- endpoints ----------------------------------------------------------- */
 
+void
+uli_ucx_break(struct uli_ucx_peer *peer, ucs_status_t cause)
+{
+    peer->broken = true;
+    peer->cause = cause;
+    uli_ucx_due(peer->net, peer);
+}
+
 static void
 failed(void *argument, ucp_ep_h ep, ucs_status_t status)
 {
-    struct uli_ucx_peer *peer = argument;
     (void)ep;
-    peer->broken = true;
-    peer->cause = status;
-    uli_ucx_due(peer->net, peer);
+    uli_ucx_break(argument, status);
 }
 
 ulyx_status_t

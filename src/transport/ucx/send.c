@@ -143,24 +143,16 @@ landed(struct uli_ucx_op *op)
 }
 
 void
-uli_ucx_abandon_sends(struct uli_net *net, struct uli_ucx_peer *peer)
+uli_ucx_abandon_sends(struct uli_ucx_peer *peer)
 {
     for (struct uli_list *n = peer->sends.next; n != &peer->sends;
          n = n->next) {
         struct uli_ucx_op *op = ULI_CONTAINER_OF(n, struct uli_ucx_op, node);
         release(op);
-        net->flying -= op->flying;
+        peer->net->flying -= op->flying;
         peer->flying -= op->flying;
         op->flying = 0;
     }
-}
-
-static void
-breaks(struct uli_ucx_peer *peer, ucs_status_t cause)
-{
-    peer->broken = true;
-    peer->cause = cause;
-    uli_ucx_due(peer->net, peer);
 }
 
 /* A call of UCX, or the posting, has ended. */
@@ -246,7 +238,7 @@ uli_ucx_do_ready(struct uli_net *net)
                 ? send_head(op, NULL, 0, UCP_AM_SEND_FLAG_EAGER)
                 : UCS_OK;
         if (status != UCS_OK)
-            breaks(peer, status);
+            uli_ucx_break(peer, status);
         end_part(op);
     }
 }
@@ -332,7 +324,7 @@ send_op(struct uli_ucx_op *op, const void *data, size_t bytes)
         return ULYX_SUCCESS;
     if (status == UCS_ERR_NO_MEMORY)
         return uli_ucx_error(net, UCS_ERR_NO_MEMORY, "send", peer->rank);
-    breaks(peer, status);
+    uli_ucx_break(peer, status);
     return ULYX_ERR_RANK_LOST;
 }
 
@@ -447,12 +439,11 @@ uli_ucx_say(struct uli_net *net, struct uli_ucx_peer *peer,
 /* ---- the slots ----------------------------------------------------------- */
 
 static ulyx_status_t
-check(const struct uli_net *net, const struct uli_ucx_peer *peer)
+check(const struct uli_ucx_peer *peer)
 {
     if (atomic_load_explicit(&peer->lost, memory_order_relaxed) ||
         peer->broken || peer->said_bye)
         return uli_error_pass(ULYX_ERR_RANK_LOST, "ucx: the rank is lost");
-    (void)net;
     return ULYX_SUCCESS;
 }
 
@@ -471,7 +462,7 @@ uli_ucx_put(struct uli_net *net, int32_t rank, const struct uli_net_put *put)
 {
     struct uli_ucx_peer *peer = &net->peers[rank];
     uli_ucx_enter(net);
-    ulyx_status_t status = check(net, peer);
+    ulyx_status_t status = check(peer);
     if (status == ULYX_SUCCESS)
         status = put_now(net, peer, put);
     leave(net);
@@ -488,7 +479,7 @@ uli_ucx_message(
             "ucx: a message of %zu bytes, more than %d", bytes,
             ULI_NET_MESSAGE_BYTES);
     uli_ucx_enter(net);
-    ulyx_status_t status = check(net, peer);
+    ulyx_status_t status = check(peer);
     if (status == ULYX_SUCCESS)
         status = message_now(net, peer, message, bytes);
     leave(net);
