@@ -279,6 +279,9 @@ int64_t uli_hier_least(
 /* Has chunk c a place in the staging here? */
 bool uli_hier_has_room(
     const struct uli_hier *hier, const struct uli_hier_lane *lane, int64_t c);
+/* Has chunk c come here, to be taken? */
+bool uli_hier_has_come(
+    const struct uli_hier *hier, const struct uli_hier_lane *lane, int64_t c);
 bool uli_hier_gather(struct uli_hier *hier, struct uli_hier_lane *lane);
 bool uli_hier_wire(struct uli_hier *hier, struct uli_hier_lane *lane);
 /* Copies, up to the next share of a sum. */

@@ -135,8 +135,7 @@ unit_of(const struct pair *x, const struct uli_hier_rect *rect)
         &uli_layout_shape(x->layout)->tensors[rect->tensor];
     enum uli_side from = uli_plan_side(x->operation, true);
     if (rect->sum && rect->ngivers > 1)
-        return uli_sum_acc_bytes(
-            t->dtype, from == ULI_SIDE_PARTIAL ? t->partial_dtype : t->dtype);
+        return uli_sum_acc_bytes(t->dtype, uli_plan_dtype(t, from));
     return uli_plan_elem_bytes(x->layout, rect->tensor, from);
 }
 

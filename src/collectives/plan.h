@@ -188,6 +188,11 @@ ulyx_status_t uli_plan_refuse_on(
 /* ---- sides and strides (plan_strides.c) ---------------------------------- */
 
 enum uli_side uli_plan_side(ulyx_operation_t operation, bool source);
+static inline int32_t
+uli_plan_dtype(const struct uli_shape_tensor *tensor, enum uli_side side)
+{
+    return side == ULI_SIDE_PARTIAL ? tensor->partial_dtype : tensor->dtype;
+}
 /* Of an element of the tensor on the side. */
 int64_t uli_plan_elem_bytes(
     const struct uli_layout *layout, int32_t tensor, enum uli_side side);

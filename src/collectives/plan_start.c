@@ -39,8 +39,7 @@ check_pointer(ulyx_plan_t *plan, const char *name, int32_t t,
     int64_t bytes = extent(plan, side, t);
     const struct uli_shape_tensor *tensor =
         &uli_layout_shape(plan->layout)->tensors[t];
-    int64_t align = uli_dtype_size(
-        side == ULI_SIDE_PARTIAL ? tensor->partial_dtype : tensor->dtype);
+    int64_t align = uli_dtype_size(uli_plan_dtype(tensor, side));
     at_p->window = ULI_NO_WINDOW;
     at_p->offset = (int64_t)(uintptr_t)pointer;
     if (bytes == 0)

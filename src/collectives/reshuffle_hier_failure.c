@@ -54,15 +54,6 @@ count_of(const struct uli_hier *h, const struct uli_hier_word *word)
     return value > base ? (int64_t)(value - base) : 0;
 }
 
-static bool
-has_come(const struct uli_hier *h, const struct uli_hier_lane *lane, int64_t c)
-{
-    return lane->kind == ULI_HIER_OWN
-               ? uli_hier_least(h, lane->filled) > c
-               : uli_hier_reached(
-                     h, &lane->words->arrived[c % ULI_HIER_CHUNKS], c + 1);
-}
-
 /* Has local rank i a chunk to fill that has a place, or one to take? */
 static bool
 is_behind(const struct uli_hier *h, const struct uli_hier_lane *lane, int32_t i)
@@ -74,7 +65,7 @@ is_behind(const struct uli_hier *h, const struct uli_hier_lane *lane, int32_t i)
         uli_hier_has_room(h, lane, filled))
         return true;
     return lane->kind != ULI_HIER_OUT && taken < chunks &&
-           has_come(h, lane, taken);
+           uli_hier_has_come(h, lane, taken);
 }
 
 /* Chunks that lie with the carrier and the other node: filled and not sent, or
@@ -88,7 +79,7 @@ waits_for_wire(const struct uli_hier *h, const struct uli_hier_lane *lane)
                uli_hier_least(h, lane->filled);
     int64_t taken = uli_hier_least(h, lane->taken);
     for (int64_t c = taken; c < chunks && c < taken + ULI_HIER_CHUNKS; c++)
-        if (!has_come(h, lane, c))
+        if (!uli_hier_has_come(h, lane, c))
             return true;
     return false;
 }

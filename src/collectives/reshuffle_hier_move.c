@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/size.h"
 #include "collectives/hier.h"
+#include "collectives/plan.h"
 #include "comm/remote.h"
 
 static char *
@@ -83,9 +84,8 @@ add_share(struct uli_hier *h, struct uli_hier_lane *lane,
 {
     const struct uli_shape_tensor *t =
         &uli_layout_shape(h->layout)->tensors[give->tensor];
-    int32_t partial = h->exchange->operation == ULYX_SEQ_TO_HEAD_ADJOINT
-                          ? t->partial_dtype
-                          : t->dtype;
+    int32_t partial =
+        uli_plan_dtype(t, uli_plan_side(h->exchange->operation, true));
     int64_t elem = uli_dtype_size(partial);
     int64_t elements = uli_min(room / give->acc_bytes, ULI_HIER_ACC_BYTES / 8);
     struct uli_box part;
@@ -248,17 +248,23 @@ post_taken(struct uli_hier *h, struct uli_hier_lane *lane)
         ring(h, lane->carrier);
 }
 
+bool
+uli_hier_has_come(
+    const struct uli_hier *h, const struct uli_hier_lane *lane, int64_t c)
+{
+    return lane->kind == ULI_HIER_OWN
+               ? uli_hier_least(h, lane->filled) > c
+               : uli_hier_reached(
+                     h, &lane->words->arrived[c % ULI_HIER_CHUNKS], c + 1);
+}
+
 int64_t
 uli_hier_here(const struct uli_hier *h, const struct uli_hier_lane *lane,
     int64_t at, const char **bytes_p)
 {
     int64_t c = at / h->chunk_bytes;
-    bool here = lane->kind == ULI_HIER_OWN
-                    ? uli_hier_least(h, lane->filled) > c
-                    : uli_hier_reached(
-                          h, &lane->words->arrived[c % ULI_HIER_CHUNKS], c + 1);
     *bytes_p = place_of(h, lane, at);
-    return here ? (c + 1) * h->chunk_bytes - at : 0;
+    return uli_hier_has_come(h, lane, c) ? (c + 1) * h->chunk_bytes - at : 0;
 }
 
 void

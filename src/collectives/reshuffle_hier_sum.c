@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/size.h"
 #include "collectives/hier.h"
+#include "collectives/plan.h"
 
 /* Elements that all shares have here; 0: wait. */
 static int64_t
@@ -51,9 +52,8 @@ step(struct uli_hier *h, const struct uli_hier_sum *sum, int64_t elements)
 {
     const struct uli_shape_tensor *t =
         &uli_layout_shape(h->layout)->tensors[sum->tensor];
-    int32_t partial = h->exchange->operation == ULYX_SEQ_TO_HEAD_ADJOINT
-                          ? t->partial_dtype
-                          : t->dtype;
+    int32_t partial =
+        uli_plan_dtype(t, uli_plan_side(h->exchange->operation, true));
     int64_t elem = uli_dtype_size(t->dtype);
     struct uli_box part;
     const struct uli_box *piece;

@@ -175,8 +175,7 @@ make_sum(const struct build *b, const struct uli_engine_piece *piece,
     memcpy(sum->extent, piece->count, sizeof(sum->extent));
     sum->run = piece->count[3];
     sum->dtype = tensor->dtype;
-    sum->partial_dtype =
-        b->from == ULI_SIDE_PARTIAL ? tensor->partial_dtype : tensor->dtype;
+    sum->partial_dtype = uli_plan_dtype(tensor, b->from);
     sum->dst_offset = tensor_offset(b, piece, &move->dst, b->to);
     memcpy(sum->dst_stride, strides_of(b, piece, move->dst.rank, b->to),
         sizeof(sum->dst_stride));

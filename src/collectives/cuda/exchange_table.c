@@ -162,8 +162,7 @@ make_sum(struct build *b, const struct uli_move *move, struct uli_sum *sum)
     sum->extent[2] = move->heads;
     sum->run = tensor->dim;
     sum->dtype = tensor->dtype;
-    sum->partial_dtype =
-        b->from == ULI_SIDE_PARTIAL ? tensor->partial_dtype : tensor->dtype;
+    sum->partial_dtype = uli_plan_dtype(tensor, b->from);
     sum->dst_offset = offset_of(b, t, b->to, &move->dst);
     memcpy(sum->dst_stride, strides_of(b, move->dst.rank, t, b->to),
         sizeof(sum->dst_stride));
