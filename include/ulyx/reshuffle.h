@@ -241,10 +241,10 @@ ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
  * are told and the communicator stays usable); ERR_PEER_REFUSED naming the
  * rank, also one that has destroyed its plan; ERR_MISMATCH (operation or
  * document table); ERR_UNSUPPORTED (an operation not in params.operations);
- * ERR_BUSY (an operation of this plan is in flight, or another thread executes
- * it); ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED; ERR_FORKED. A call refused for
- * its arguments leaves dst untouched; one that fails in flight leaves dst
- * undefined, inside the tensors only. */
+ * ERR_BUSY (an operation of this plan is in flight, another thread executes it,
+ * or another stream captures it); ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED;
+ * ERR_FORKED. A call refused for its arguments leaves dst untouched; one that
+ * fails in flight leaves dst undefined, inside the tensors only. */
 ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
     ulyx_operation_t operation, const void *const src[], void *const dst[],
     void *stream);

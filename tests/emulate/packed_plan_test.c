@@ -254,6 +254,41 @@ a_call_in_another_threads_turn_is_refused_whole(void **state)
     carried_nccl_run(job, play_busy);
 }
 
+/* Calls of several rounds have a stream of the plan's own, which is the
+ * capture's until that ends. */
+static int
+play_captured(struct job *job, int rank)
+{
+    cudaGraph_t graph = NULL;
+    cudaStream_t caught = job->streams[rank], *stream = &job->streams[rank];
+    bool good =
+        well(world_create(job->w, rank)) &&
+        well_cu(
+            cudaStreamBeginCapture(caught, cudaStreamCaptureModeThreadLocal)) &&
+        well(carried_execute(job, rank, ULYX_SEQ_TO_HEAD)) &&
+        well_cu(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking)) &&
+        ranks_expect(
+            carried_execute(job, rank, ULYX_SEQ_TO_HEAD) == ULYX_ERR_BUSY) &&
+        carried_says("another stream captures a call of the plan") &&
+        well_cu(cudaStreamQuery(*stream)) &&
+        well_cu(cudaStreamEndCapture(caught, &graph));
+    good = good && carried_execute_all(job, rank);
+    good = carried_sync(job, rank) && good &&
+           carried_check(job, rank, job->w->operations);
+    return !(well_cu(cudaGraphDestroy(graph)) &&
+             well_cu(cudaStreamDestroy(caught)) && good);
+}
+
+static void
+a_call_beside_a_capture_is_refused_whole(void **state)
+{
+    (void)state;
+    struct job *job = carried_new(30, RANKS);
+    job->w->bytes_in_flight = 1; /* many rounds */
+    carried_plain(job, RANKS, 10);
+    carried_nccl_run(job, play_captured);
+}
+
 /* ---- the end ------------------------------------------------------------- */
 
 /* A call of a second plan waits in the stream behind one of the first, which
@@ -301,6 +336,7 @@ static const struct CMUnitTest tests[] = {
     CASE(another_operation_is_named_at_the_deadline),
     CASE(another_operation_of_equal_sizes_is_a_mismatch),
     CASE(a_call_in_another_threads_turn_is_refused_whole),
+    CASE(a_call_beside_a_capture_is_refused_whole),
     CASE(a_plan_whose_call_has_not_begun_is_not_destroyed),
 };
 

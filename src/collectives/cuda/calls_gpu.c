@@ -36,6 +36,21 @@ uli_gpu_end_detour(const struct uli_device_ops *ops, int32_t device,
     return ULYX_SUCCESS;
 }
 
+ulyx_status_t
+uli_gpu_check_inner(
+    const struct uli_device_ops *ops, int32_t device, void *inner, void *stream)
+{
+    bool taken = false, capturing = false;
+    ULI_TRY(ops->stream_capturing(device, inner, &taken));
+    if (taken)
+        ULI_TRY(ops->stream_capturing(device, stream, &capturing));
+    return taken && !capturing
+               ? uli_error(ULYX_ERR_BUSY,
+                     "reshuffle: another stream captures a call of the plan: "
+                     "end the capture first")
+               : ULYX_SUCCESS;
+}
+
 uint64_t
 uli_gpu_noted(const uint64_t *word)
 {

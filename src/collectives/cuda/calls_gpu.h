@@ -22,6 +22,11 @@ ulyx_status_t uli_gpu_check_stream(const struct uli_device_ops *ops,
 ulyx_status_t uli_gpu_end_detour(const struct uli_device_ops *ops,
     int32_t device, void *ended, void *stream, bool capturing, bool *detour);
 
+/* Calls fork from `stream` to `inner`, which belongs to a capture until that
+ * ends, and no other stream can have it meanwhile. Errors: BUSY, then. */
+ulyx_status_t uli_gpu_check_inner(const struct uli_device_ops *ops,
+    int32_t device, void *inner, void *stream);
+
 /* A word that the device stores. */
 uint64_t uli_gpu_noted(const uint64_t *word);
 

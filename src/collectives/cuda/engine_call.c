@@ -4,6 +4,7 @@
  * that engine_gpu.h argues for. Nothing is waited for and nothing is allocated.
  */
 #include "base/status.h"
+#include "collectives/cuda/calls_gpu.h"
 #include "collectives/cuda/plan_engine.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
@@ -143,6 +144,7 @@ uli_plan_engine_enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
         .own = engine->stream};
     e.args.rounds = (const void *)(tables + engine->rounds_at);
     *begun_p = false;
+    ULI_TRY(uli_gpu_check_inner(e.gpu->ops, e.gpu->device, e.own, stream));
     ULI_TRY(launch(&e, ULI_ENGINE_ENTER, 0, stream));
     *begun_p = true;
     ULI_TRY(order(&e, engine->fork, stream, e.own));

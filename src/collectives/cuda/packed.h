@@ -43,6 +43,10 @@ ulyx_status_t uli_packed_create(
 /* No call of it is under way on any stream. NULL is fine. */
 void uli_packed_destroy(struct uli_packed *packed);
 
+/* Before a call. Errors: BUSY, while another stream captures one of several
+ * rounds; nothing is enqueued then, nor told to peers. */
+ulyx_status_t uli_packed_check(
+    const struct uli_packed *packed, ulyx_operation_t operation, void *stream);
 /* Enqueues a call; src and dst hold the tensors' pointers on this device.
  * refusal: not SUCCESS where this rank refuses the call: it moves nothing then
  * and its peers learn of it. The stream may be captured.

@@ -16,6 +16,7 @@
 #include <string.h>
 #include "base/size.h"
 #include "base/status.h"
+#include "collectives/cuda/calls_gpu.h"
 
 struct call {
     struct uli_packed *packed;
@@ -198,6 +199,17 @@ run_rounds(const struct call *c)
     }
     ULI_TRY(await_batch(c, rounds - 1));
     return unpack(c, rounds - 1);
+}
+
+ulyx_status_t
+uli_packed_check(
+    const struct uli_packed *packed, ulyx_operation_t operation, void *stream)
+{
+    const struct uli_packed_params *own = &packed->params;
+    return packed->ops[operation].rounds > 1
+               ? uli_gpu_check_inner(
+                     own->device_ops, own->device, packed->inner, stream)
+               : ULYX_SUCCESS;
 }
 
 ulyx_status_t

@@ -302,6 +302,7 @@ execute(struct uli_plan_packed *own, ulyx_operation_t operation,
     if (operation < 0 || operation >= ULYX_OPERATIONS ||
         !(plan->operations >> operation & 1))
         return uli_plan_check_call(plan, operation, src, dst);
+    ULI_TRY(uli_packed_check(own->packed, operation, stream));
     ulyx_status_t earlier = take_verdict(own);
     ulyx_status_t refusal = uli_plan_check_call(plan, operation, src, dst);
     snprintf(text, sizeof(text), "%s", uli_error_text());

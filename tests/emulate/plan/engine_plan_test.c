@@ -410,6 +410,53 @@ a_captured_call_is_replayed_with_new_data(void **state)
     plan_close(&s);
 }
 
+/* The plan's own stream is the capture's until that ends. */
+static void
+a_call_beside_a_capture_is_refused(void **state)
+{
+    struct plan_scene s;
+    cudaGraph_t graph[2];
+    cudaStream_t caught[2];
+    (void)state;
+    plan_open(&s, 2, 2, 0);
+    struct world *w = plain_world(&s, 600, 643);
+    assert_status(plan_create(&s, w), ULYX_SUCCESS);
+    plan_round(&s);
+    for (int32_t r = 0; r < 2; r++) {
+        good(cudaSetDevice(r));
+        caught[r] = s.streams[r];
+        good(cudaStreamBeginCapture(
+            caught[r], cudaStreamCaptureModeThreadLocal));
+        assert_status(plan_execute(&s, r, 0), ULYX_SUCCESS);
+        good(cudaStreamCreateWithFlags(&s.streams[r], cudaStreamNonBlocking));
+        assert_status(plan_execute(&s, r, 0), ULYX_ERR_BUSY);
+        assert_non_null(strstr(
+            ulyx_last_error(), "another stream captures a call of the plan"));
+        good(cudaStreamEndCapture(caught[r], &graph[r]));
+    }
+    for (int32_t r = 0; r < 2; r++) { /* refusals have no caller's stream */
+        good(cudaSetDevice(r));
+        good(cudaDeviceSynchronize());
+    }
+    /* All have refused it, and say of each other that they have. */
+    for (int32_t r = 0; r < 2; r++)
+        assert_status(plan_execute(&s, r, 0), ULYX_ERR_PEER_REFUSED);
+    plan_sync(&s);
+    plan_round(&s);
+    plan_upload(&s);
+    for (int32_t r = 0; r < 2; r++)
+        good(cudaGraphLaunch(graph[r], s.streams[r]));
+    plan_sync(&s);
+    expect_one(&s, 0);
+    for (int32_t r = 0; r < 2; r++) {
+        good(cudaGraphDestroy(graph[r]));
+        good(cudaStreamDestroy(caught[r]));
+    }
+    assert_int_equal(emu_fault_count(), 0);
+    plan_drop(&s);
+    plan_close(&s);
+}
+
 /* Two plans of ranks of one device, in different orders on two streams each. */
 static void
 two_plans_are_in_flight_in_different_orders(void **state)
@@ -521,6 +568,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(different_operations_are_a_mismatch),
     cmocka_unit_test(a_destroyed_plan_is_named_by_the_next_call),
     cmocka_unit_test(a_captured_call_is_replayed_with_new_data),
+    cmocka_unit_test(a_call_beside_a_capture_is_refused),
     cmocka_unit_test(two_plans_are_in_flight_in_different_orders),
     cmocka_unit_test(a_rank_that_does_not_come_is_named_after_the_deadline),
     cmocka_unit_test(an_abort_ends_a_call_that_waits),
