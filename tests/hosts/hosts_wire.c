@@ -238,9 +238,9 @@ int
 main(int argc, char **argv)
 {
     struct exchange x = {.rows = argc > 2 ? atoll(argv[2]) : 16384};
-    int code, count = argc > 1 ? atoi(argv[1]) : 10;
+    int code = 3, count = argc > 1 ? atoi(argv[1]) : 10;
     if (exchange_meet(&x) != ULYX_SUCCESS || exchange_plan(&x) != ULYX_SUCCESS)
-        code = printf("%s\n", ulyx_last_error()) ? 3 : 3;
+        printf("%s\n", ulyx_last_error());
     else
         code = measure_all(&x, count);
     exchange_close(&x);

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "transport/ucx/net.h"
+#include "transport/ucx/op.h"
 
 static bool
 is_open(const struct uli_ucx_peer *peer)

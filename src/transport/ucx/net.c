@@ -8,7 +8,7 @@
  * `sleeping` is set. It is set before the worker is armed: either that thread
  * sees it, or arming comes after its call and finds the work.
  */
-#include "transport/ucx/net.h"
+#include "transport/ucx/op.h"
 
 #include <errno.h>
 #include <poll.h>

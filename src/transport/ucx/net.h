@@ -103,22 +103,6 @@ union uli_ucx_place {
     struct sockaddr_in6 v6;
 };
 
-/* Something that UCX has not finished with. */
-struct uli_ucx_op {
-    struct uli_ucx_op *next; /* in a free list */
-    struct uli_list node;    /* among the peer's, from send to end */
-    struct uli_net *net;
-    struct uli_ucx_peer *peer;
-    struct uli_ucx_head head; /* UCX reads it until the end */
-    _Atomic int64_t *pending; /* of the caller, or NULL */
-    enum uli_ucx_verb verb;
-    int parts;    /* calls of UCX that have not ended, and the posting */
-    int flying;   /* those that `flying` of peer and net counts */
-    bool by_verb; /* a put that counts in `unsettled` */
-    bool large;   /* copy has room for a message */
-    unsigned char copy[];
-};
-
 /* A message or a key that came before its turn. */
 struct uli_ucx_early {
     struct uli_ucx_early *next;
@@ -327,14 +311,8 @@ ulyx_status_t uli_ucx_tell_key(struct uli_net *net, struct uli_ucx_peer *peer,
 /* A put into the peer's scratch, by a verb; under the lock. */
 ulyx_status_t uli_ucx_probe(
     struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_verb verb);
-/* Prepares `count` operations, so that calls need not. */
-ulyx_status_t uli_ucx_ops_prepare(struct uli_net *net, int count);
 /* Sends the headers of puts that have been flushed; a part of a step. */
 void uli_ucx_do_ready(struct uli_net *net);
-/* The peer's endpoint is no more: the callers' data is theirs again, whatever
- * UCX says of it later, or never. */
-void uli_ucx_abandon_sends(struct uli_ucx_peer *peer);
-void uli_ucx_ops_free(struct uli_net *net);
 
 /* ---- receive.c ----------------------------------------------------------- */
 

@@ -1,166 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Puts and messages on their way out; see net.h. UCX reads header and data
- * until it says that it has done, so both live in an operation of ours: taken
- * from a list that grows to the most that were ever on their way, never
- * beyond, and never gives back before close.
+ * Puts and messages on their way out; see net.h. Each lives in an operation
+ * (op.h) until UCX has ended all calls that it takes.
  */
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/status.h"
-#include "transport/ucx/net.h"
+#include "transport/ucx/op.h"
 #include "transport/ucx/order.h"
 
 #ifdef __SANITIZE_THREAD__
 _Atomic uint64_t uli_ucx_orders[ULI_UCX_ORDERS];
 #endif
 
-/* ---- operations ---------------------------------------------------------- */
-
-static struct uli_ucx_op *
-new_op(struct uli_net *net, bool large)
-{
-    struct uli_ucx_op *op = malloc(
-        sizeof(*op) + (large ? ULI_NET_MESSAGE_BYTES : ULI_NET_INLINE_BYTES));
-    if (op) {
-        op->net = net;
-        op->large = large;
-        uli_list_init(&op->node);
-    }
-    return op;
-}
-
-static struct uli_ucx_op *
-take(struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_kind kind,
-    bool large)
-{
-    struct uli_ucx_op **list = large ? &net->free_large : &net->free_small;
-    struct uli_ucx_op *op = *list;
-    if (op)
-        *list = op->next;
-    else
-        op = new_op(net, large);
-    if (!op) {
-        (void)uli_error(ULYX_ERR_NO_MEMORY, "ucx: no memory to send with");
-        return NULL;
-    }
-    memset(&op->head, 0, sizeof(op->head));
-    op->head.token = peer->token;
-    op->head.from = net->rank;
-    op->head.kind = kind;
-    op->peer = peer;
-    op->pending = NULL;
-    op->verb = ULI_UCX_BY_AM;
-    op->by_verb = false;
-    op->flying = 0;
-    return op;
-}
-
-static void
-give(struct uli_ucx_op *op)
-{
-    struct uli_ucx_op **list =
-        op->large ? &op->net->free_large : &op->net->free_small;
-    op->next = *list;
-    *list = op;
-}
-
-ulyx_status_t
-uli_ucx_ops_prepare(struct uli_net *net, int count)
-{
-    for (int i = 0; i < count; i++) {
-        struct uli_ucx_op *op = new_op(net, false);
-        if (!op)
-            return uli_error(
-                ULYX_ERR_NO_MEMORY, "ucx: no memory for %d operations", count);
-        give(op);
-    }
-    return ULYX_SUCCESS;
-}
-
-static void
-free_list(struct uli_ucx_op *list)
-{
-    while (list) {
-        struct uli_ucx_op *next = list->next;
-        free(list);
-        list = next;
-    }
-}
-
-void
-uli_ucx_ops_free(struct uli_net *net)
-{
-    for (int32_t p = 0; p < net->nranks; p++) /* UCX never ended these */
-        while (!uli_list_empty(&net->peers[p].sends)) {
-            struct uli_list *first = net->peers[p].sends.next;
-            uli_list_remove(first);
-            free(ULI_CONTAINER_OF(first, struct uli_ucx_op, node));
-        }
-    free_list(net->free_small);
-    free_list(net->free_large);
-    net->free_small = net->free_large = NULL;
-}
-
 /* ---- sending ------------------------------------------------------------- */
-
-/* The data may be overwritten. */
-static void
-release(struct uli_ucx_op *op)
-{
-    if (op->by_verb)
-        atomic_fetch_sub_explicit(
-            &op->peer->unsettled, 1, memory_order_release);
-    if (op->pending) {
-        atomic_fetch_sub_explicit(op->pending, 1, memory_order_release);
-        op->net->happened = true;
-    }
-    op->by_verb = false;
-    op->pending = NULL;
-}
-
-/* A failed operation has ended as well: the endpoint's error handler tells of
- * the peer. */
-static void
-finish(struct uli_ucx_op *op)
-{
-    release(op);
-    uli_list_remove(&op->node);
-    give(op);
-}
-
-/* A call of UCX has ended. */
-static void
-landed(struct uli_ucx_op *op)
-{
-    op->peer->moved = true;
-    if (op->flying == 0) /* abandoned before */
-        return;
-    op->flying--;
-    op->net->flying--;
-    op->peer->flying--;
-}
-
-void
-uli_ucx_abandon_sends(struct uli_ucx_peer *peer)
-{
-    for (struct uli_list *n = peer->sends.next; n != &peer->sends;
-         n = n->next) {
-        struct uli_ucx_op *op = ULI_CONTAINER_OF(n, struct uli_ucx_op, node);
-        release(op);
-        peer->net->flying -= op->flying;
-        peer->flying -= op->flying;
-        op->flying = 0;
-    }
-}
 
 /* A call of UCX, or the posting, has ended. */
 static void
 end_part(struct uli_ucx_op *op)
 {
     if (--op->parts == 0)
-        finish(op);
+        uli_ucx_op_end(op);
 }
 
 static void
@@ -168,7 +27,7 @@ sent(void *request, ucs_status_t status, void *argument)
 {
     struct uli_ucx_op *op = argument;
     (void)status;
-    landed(op);
+    uli_ucx_op_landed(op);
     op->net->ucx->request_free(request);
     end_part(op);
 }
@@ -216,7 +75,7 @@ flushed(void *request, ucs_status_t status, void *argument)
 {
     struct uli_ucx_op *op = argument;
     struct uli_net *net = op->net;
-    landed(op);
+    uli_ucx_op_landed(op);
     net->ucx->request_free(request);
     if (status != UCS_OK) {
         end_part(op);
@@ -349,7 +208,7 @@ put_now(struct uli_net *net, struct uli_ucx_peer *peer,
     const struct uli_net_put *put)
 {
     ULI_TRY(uli_ucx_reach(net, peer));
-    struct uli_ucx_op *op = take(net, peer, ULI_UCX_PUT, false);
+    struct uli_ucx_op *op = uli_ucx_op_take(net, peer, ULI_UCX_PUT, false);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
     const void *data = put->data;
@@ -375,7 +234,7 @@ uli_ucx_probe(
     struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
 {
     ULI_TRY(uli_ucx_reach(net, peer));
-    struct uli_ucx_op *op = take(net, peer, ULI_UCX_PUT, false);
+    struct uli_ucx_op *op = uli_ucx_op_take(net, peer, ULI_UCX_PUT, false);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
     op->head.window = op->head.signal_window = ULI_UCX_SCRATCH;
@@ -400,8 +259,8 @@ message_now(struct uli_net *net, struct uli_ucx_peer *peer, const void *message,
     size_t bytes)
 {
     ULI_TRY(uli_ucx_reach(net, peer));
-    struct uli_ucx_op *op =
-        take(net, peer, ULI_UCX_MESSAGE, bytes > ULI_NET_INLINE_BYTES);
+    struct uli_ucx_op *op = uli_ucx_op_take(
+        net, peer, ULI_UCX_MESSAGE, bytes > ULI_NET_INLINE_BYTES);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
     return send_numbered(op, message, bytes);
@@ -412,7 +271,7 @@ uli_ucx_tell_key(struct uli_net *net, struct uli_ucx_peer *peer,
     const struct uli_ucx_head *head, const void *data, size_t bytes)
 {
     struct uli_ucx_op *op =
-        take(net, peer, (enum uli_ucx_kind)head->kind, false);
+        uli_ucx_op_take(net, peer, (enum uli_ucx_kind)head->kind, false);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
     op->head.window = head->window;
@@ -426,7 +285,7 @@ ulyx_status_t
 uli_ucx_say(struct uli_net *net, struct uli_ucx_peer *peer,
     enum uli_ucx_kind kind, uint32_t window, uint64_t value)
 {
-    struct uli_ucx_op *op = take(net, peer, kind, false);
+    struct uli_ucx_op *op = uli_ucx_op_take(net, peer, kind, false);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
     op->head.window = window;
