@@ -64,7 +64,10 @@ for wish in "$@"; do
     for verb in AM PUT TAG AUTO; do
         run ucx_put_test "$verb" "$filter"
     done
-    [ "$filter" != '*' ] || run ucx_verb_test AUTO "$filter"
+    [ "$filter" = '*' ] || continue
+    for test in ucx_test ucx_verb_test ucx_fault_test ucx_alloc_test; do
+        [ ! -x "$build/bin/$test" ] || run $test AUTO "$filter"
+    done
 done
 [ "$ran" -gt 0 ] || exit 77
 [ "$failed" -eq 0 ]
