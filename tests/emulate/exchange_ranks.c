@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "emulate/payload.h"
 #include "support/test.h"
 
 #ifdef ULI_EMULATE
@@ -372,40 +373,17 @@ ranks_track(struct ranks_world *g, int operation)
                 0);
 }
 
-struct payload {
-    struct world *w;
-    int operation;
-    int64_t bytes;
-};
-
-static bool
-add_payload(void *context, const struct uli_move *move)
-{
-    struct payload *p = context;
-    p->bytes += move->batches * move->rows * move->heads *
-                p->w->c.shape.tensors[move->tensor].dim *
-                world_elem_bytes(
-                    p->w, move->tensor, uli_plan_side(p->operation, false));
-    return true;
-}
-
 bool
 ranks_track_check(struct ranks_world *g, int operation)
 {
-    const struct uli_layout *layout = g->w->layout;
-    struct uli_place *scratch =
-        malloc((size_t)(uli_layout_scratch(layout) + 1) * sizeof(*scratch));
     bool well = true;
     for (int32_t r = 0; r < g->nranks; r++)
         for (int32_t t = 0; t < g->w->c.shape.ntensors; t++) {
-            struct payload p = {g->w, operation, 0};
             int64_t bytes = g->w->dst[operation][r][t].bytes;
-            uli_layout_each_move(
-                layout, operation, t, r, -1, scratch, add_payload, &p);
-            well = well && emu_track_check(g->at[r].dst[operation][t],
-                               (size_t)bytes) == bytes - p.bytes;
+            well = well &&
+                   emu_track_check(g->at[r].dst[operation][t], (size_t)bytes) ==
+                       bytes - payload_bytes(g->w, r, operation, t);
         }
-    free(scratch);
     return well;
 }
 #endif

@@ -6,7 +6,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "emulate/plan/plan_scene.h"
+#include "emulate/payload.h"
+#include "emulate/plan/plan_plays.h"
 #include "support/test.h"
 
 #define good(call) assert_int_equal((call), cudaSuccess)
@@ -42,15 +43,6 @@ described(const struct world *w, int32_t rank)
     assert_status(
         ulyx_plan_describe(w->plans[rank], text, sizeof(text)), ULYX_SUCCESS);
     return text;
-}
-
-static void
-expect_one(struct plan_scene *s, int op)
-{
-    plan_download(s);
-    s->w->order[0] = op;
-    s->w->norder = 1;
-    assert_true(world_check(s->w));
 }
 
 /* ---- every byte ---------------------------------------------------------- */
@@ -110,35 +102,13 @@ every_byte_arrives_at_two_ranks_and_at_one(void **state)
     run_draws(1, 1, 604, test_draws(5));
 }
 
-struct payload {
-    struct world *w;
-    int operation;
-    int64_t bytes;
-};
-
-static bool
-add_payload(void *context, const struct uli_move *move)
-{
-    struct payload *p = context;
-    p->bytes += move->batches * move->rows * move->heads *
-                p->w->c.shape.tensors[move->tensor].dim *
-                world_elem_bytes(
-                    p->w, move->tensor, uli_plan_side(p->operation, false));
-    return true;
-}
-
 static int64_t
 payload_of(struct plan_scene *s, int32_t rank, int op)
 {
-    struct payload p = {s->w, op, 0};
-    const struct uli_layout *layout = s->w->layout;
-    struct uli_place *scratch =
-        malloc((size_t)(uli_layout_scratch(layout) + 1) * sizeof(*scratch));
-    assert_non_null(scratch);
+    int64_t bytes = 0;
     for (int32_t t = 0; t < s->w->c.shape.ntensors; t++)
-        uli_layout_each_move(layout, op, t, rank, -1, scratch, add_payload, &p);
-    free(scratch);
-    return p.bytes;
+        bytes += payload_bytes(s->w, rank, op, t);
+    return bytes;
 }
 
 /* A second write of a byte is a fault at once; here the windows' bytes that
@@ -297,34 +267,11 @@ static void
 a_refused_call_is_named_by_the_next(void **state)
 {
     struct plan_scene s;
-    void *outside = NULL;
-    const void *src[ULI_TENSORS];
-    void *dst[ULI_TENSORS];
     (void)state;
     plan_open(&s, 3, 3, 0);
     struct world *w = plain_world(&s, 900, 630);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    plan_upload(&s);
-    good(cudaSetDevice(0));
-    good(cudaMalloc(&outside, 1 << 20));
-    for (int t = 0; t < 3; t++) {
-        src[t] = outside;
-        dst[t] = s.dst[0][0][t] + w->dst[0][0][t].at;
-    }
-    assert_status(
-        ulyx_reshuffle_execute(w->plans[0], 0, src, dst, s.streams[0]),
-        ULYX_ERR_INVALID_ARGUMENT);
-    for (int32_t r = 1; r < 3; r++)
-        assert_status(plan_execute(&s, r, 0), ULYX_SUCCESS);
-    plan_sync(&s);
-    for (int32_t r = 1; r < 3; r++) {
-        assert_status(plan_execute(&s, r, 0), ULYX_ERR_PEER_REFUSED);
-        assert_non_null(strstr(ulyx_last_error(), "call 1: rank 0 refused"));
-    }
-    assert_status(plan_execute(&s, 0, 0), ULYX_SUCCESS);
-    plan_sync(&s);
-    plan_round(&s);
-    good(cudaFree(outside));
+    plan_play_refusal(&s);
     plan_drop(&s);
     plan_close(&s);
 }
@@ -337,15 +284,7 @@ different_operations_are_a_mismatch(void **state)
     plan_open(&s, 2, 2, 0);
     struct world *w = plain_world(&s, 900, 631);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    plan_upload(&s);
-    assert_status(plan_execute(&s, 0, ULYX_SEQ_TO_HEAD), ULYX_SUCCESS);
-    assert_status(plan_execute(&s, 1, ULYX_HEAD_TO_SEQ), ULYX_SUCCESS);
-    plan_sync(&s);
-    assert_status(plan_execute(&s, 0, 0), ULYX_ERR_MISMATCH);
-    assert_non_null(strstr(ulyx_last_error(), "rank 1 executes head_to_seq"));
-    assert_status(plan_execute(&s, 1, 0), ULYX_ERR_MISMATCH);
-    plan_sync(&s);
-    plan_round(&s);
+    plan_play_mismatch(&s);
     plan_drop(&s);
     plan_close(&s);
 }
@@ -358,14 +297,7 @@ a_destroyed_plan_is_named_by_the_next_call(void **state)
     plan_open(&s, 2, 2, 0);
     struct world *w = plain_world(&s, 900, 632);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    plan_round(&s);
-    assert_status(ulyx_plan_destroy(w->plans[1]), ULYX_SUCCESS);
-    assert_status(plan_execute(&s, 0, 0), ULYX_SUCCESS);
-    plan_sync(&s);
-    assert_status(plan_execute(&s, 0, 0), ULYX_ERR_PEER_REFUSED);
-    assert_non_null(strstr(ulyx_last_error(), "rank 1 has destroyed"));
-    plan_sync(&s);
-    w->plans[1] = NULL;
+    plan_play_destroyed(&s);
     plan_drop(&s);
     plan_close(&s);
 }
@@ -376,36 +308,11 @@ static void
 a_captured_call_is_replayed_with_new_data(void **state)
 {
     struct plan_scene s;
-    cudaGraph_t graph[3];
     (void)state;
     plan_open(&s, 3, 2, 0);
     struct world *w = plain_world(&s, 600, 640);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    plan_round(&s);
-    for (int32_t r = 0; r < 3; r++) {
-        good(cudaSetDevice(r % s.devices));
-        good(cudaStreamBeginCapture(
-            s.streams[r], cudaStreamCaptureModeThreadLocal));
-        assert_status(plan_execute(&s, r, 0), ULYX_SUCCESS);
-        assert_status(plan_execute(&s, r, 2), ULYX_SUCCESS);
-        good(cudaStreamEndCapture(s.streams[r], &graph[r]));
-    }
-    for (int i = 0; i < 8; i++) {
-        w->salt = 100 + i;
-        plan_upload(&s);
-        for (int32_t r = 0; r < 3; r++)
-            good(cudaGraphLaunch(graph[r], s.streams[r]));
-        plan_sync(&s);
-        plan_download(&s);
-        w->order[0] = 0;
-        w->order[1] = 2;
-        w->norder = 2;
-        assert_true(world_check(w));
-    }
-    plan_round(&s); /* direct calls go on where replays have ended */
-    for (int32_t r = 0; r < 3; r++)
-        good(cudaGraphDestroy(graph[r]));
-    assert_int_equal(emu_fault_count(), 0);
+    plan_play_capture(&s, 0, 2, 8);
     plan_drop(&s);
     plan_close(&s);
 }
@@ -447,7 +354,7 @@ a_call_beside_a_capture_is_refused(void **state)
     for (int32_t r = 0; r < 2; r++)
         good(cudaGraphLaunch(graph[r], s.streams[r]));
     plan_sync(&s);
-    expect_one(&s, 0);
+    plan_expect(&s, 0);
     for (int32_t r = 0; r < 2; r++) {
         good(cudaGraphDestroy(graph[r]));
         good(cudaStreamDestroy(caught[r]));
@@ -457,7 +364,6 @@ a_call_beside_a_capture_is_refused(void **state)
     plan_close(&s);
 }
 
-/* Two plans of ranks of one device, in different orders on two streams each. */
 static void
 two_plans_are_in_flight_in_different_orders(void **state)
 {
@@ -470,23 +376,7 @@ two_plans_are_in_flight_in_different_orders(void **state)
     b.keep = true;
     struct world *second = plain_world(&b, 400, 642);
     assert_status(plan_create(&b, second), ULYX_SUCCESS);
-    for (int32_t r = 0; r < 2; r++)
-        good(cudaStreamCreateWithFlags(&b.streams[r], cudaStreamNonBlocking));
-    plan_upload(&a);
-    plan_upload(&b);
-    for (int i = 0; i < 5; i++) {
-        assert_status(plan_execute(&a, 0, 0), ULYX_SUCCESS);
-        assert_status(plan_execute(&b, 0, 1), ULYX_SUCCESS);
-        assert_status(plan_execute(&b, 1, 1), ULYX_SUCCESS);
-        assert_status(plan_execute(&a, 1, 0), ULYX_SUCCESS);
-    }
-    plan_sync(&a);
-    plan_sync(&b);
-    assert_int_equal(emu_fault_count(), 0);
-    expect_one(&a, 0);
-    expect_one(&b, 1);
-    for (int32_t r = 0; r < 2; r++)
-        good(cudaStreamDestroy(b.streams[r]));
+    plan_play_two(&a, &b, 5);
     plan_drop(&b);
     plan_drop(&a);
     plan_close(&a);
@@ -494,43 +384,18 @@ two_plans_are_in_flight_in_different_orders(void **state)
 
 /* ---- failures ------------------------------------------------------------ */
 
-static void
-destroy_all(struct plan_scene *s)
-{
-    for (int32_t r = 0; r < s->nranks; r++) {
-        assert_status(ulyx_plan_destroy(s->w->plans[r]), ULYX_SUCCESS);
-        good(cudaStreamDestroy(s->streams[r]));
-    }
-    for (int32_t r = 0; r < s->nranks; r++)
-        assert_status(ulyx_comm_destroy(s->ranks.comms[r]), ULYX_SUCCESS);
-    world_free(s->w);
-    free(s->w);
-    assert_int_equal(emu_fault_count(), 0);
-    emu_close();
-}
-
 /* The stream of a call whose peer does not come ends at the deadline, its
  * copies included, and dst is written to inside of the tensors only. */
 static void
 a_rank_that_does_not_come_is_named_after_the_deadline(void **state)
 {
     struct plan_scene s;
-    ulyx_status_t status = ULYX_SUCCESS;
     (void)state;
     plan_open(&s, 2, 2, 2);
     struct world *w = plain_world(&s, 900, 650);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    plan_upload(&s);
-    assert_status(plan_execute(&s, 0, 0), ULYX_SUCCESS);
-    plan_sync(&s);
-    assert_status(
-        ulyx_comm_get_async_error(s.ranks.comms[0], &status), ULYX_SUCCESS);
-    assert_int_equal(status, ULYX_ERR_TIMEOUT);
-    assert_non_null(strstr(ulyx_last_error(), "call 1: rank 1 has not come"));
-    assert_status(plan_execute(&s, 0, 0), ULYX_ERR_TIMEOUT);
-    assert_status(ulyx_comm_abort(s.ranks.comms[1]), ULYX_SUCCESS);
-    plan_sync(&s);
-    destroy_all(&s);
+    plan_play_late(&s);
+    plan_destroy_all(&s);
 }
 
 /* The deadline is a minute; the abort of a peer ends the call long before. */
@@ -551,7 +416,7 @@ an_abort_ends_a_call_that_waits(void **state)
     assert_status(
         ulyx_comm_get_async_error(s.ranks.comms[0], &status), ULYX_SUCCESS);
     assert_int_equal(status, ULYX_ERR_ABORTED);
-    destroy_all(&s);
+    plan_destroy_all(&s);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
-#include "emulate/plan/plan_scene.h"
+#include "emulate/plan/plan_plays.h"
 #include "support/test.h"
 
 #define good(call) assert_int_equal((call), cudaSuccess)
@@ -117,17 +117,6 @@ plans_beyond_the_card_take_three_launches(void **state)
 }
 
 static void
-expect_world(struct plan_scene *s, int op)
-{
-    plan_download(s);
-    s->w->order[0] = op;
-    s->w->norder = 1;
-    assert_true(world_check(s->w));
-}
-
-/* Ranks of one device enqueue calls of two plans on two streams each, in
- * different orders. */
-static void
 run_two_plans(int64_t slot_bytes)
 {
     struct plan_scene a, b;
@@ -138,23 +127,7 @@ run_two_plans(int64_t slot_bytes)
     b.keep = true;
     struct world *second = plain_world(&b, -1, 311);
     assert_status(plan_create(&b, second), ULYX_SUCCESS);
-    for (int32_t r = 0; r < 2; r++)
-        good(cudaStreamCreateWithFlags(&b.streams[r], cudaStreamNonBlocking));
-    plan_upload(&a);
-    plan_upload(&b);
-    for (int i = 0; i < 10; i++) {
-        assert_status(plan_execute(&a, 0, 0), ULYX_SUCCESS);
-        assert_status(plan_execute(&b, 0, 1), ULYX_SUCCESS);
-        assert_status(plan_execute(&b, 1, 1), ULYX_SUCCESS);
-        assert_status(plan_execute(&a, 1, 0), ULYX_SUCCESS);
-    }
-    plan_sync(&a);
-    plan_sync(&b);
-    assert_int_equal(emu_fault_count(), 0);
-    expect_world(&a, 0);
-    expect_world(&b, 1);
-    for (int32_t r = 0; r < 2; r++)
-        good(cudaStreamDestroy(b.streams[r]));
+    plan_play_two(&a, &b, 10);
     plan_drop(&b);
     plan_drop(&a);
     plan_close(&a);
@@ -170,40 +143,15 @@ two_plans_are_in_flight_in_different_orders(void **state)
 
 /* ---- refusals ------------------------------------------------------------ */
 
-/* Rank 0 refuses call 1; the others learn of it with their next call. */
 static void
 a_tensor_outside_of_windows_is_refused_everywhere(void **state)
 {
     struct plan_scene s;
-    void *outside = NULL;
-    const void *src[ULI_TENSORS];
-    void *dst[ULI_TENSORS];
     (void)state;
     plan_open(&s, 3, 3, 0);
     struct world *w = plain_world(&s, -1, 400);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    plan_upload(&s);
-    good(cudaSetDevice(0));
-    good(cudaMalloc(&outside, 1 << 20));
-    for (int t = 0; t < 3; t++) {
-        src[t] = outside;
-        dst[t] = s.dst[0][0][t] + w->dst[0][0][t].at;
-    }
-    assert_status(
-        ulyx_reshuffle_execute(w->plans[0], 0, src, dst, s.streams[0]),
-        ULYX_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(ulyx_last_error(), "not inside a window"));
-    for (int32_t r = 1; r < 3; r++)
-        assert_status(plan_execute(&s, r, 0), ULYX_SUCCESS);
-    plan_sync(&s);
-    for (int32_t r = 1; r < 3; r++) {
-        assert_status(plan_execute(&s, r, 0), ULYX_ERR_PEER_REFUSED);
-        assert_non_null(strstr(ulyx_last_error(), "call 1: rank 0 refused"));
-    }
-    assert_status(plan_execute(&s, 0, 0), ULYX_SUCCESS);
-    plan_sync(&s);
-    plan_round(&s);
-    good(cudaFree(outside));
+    plan_play_refusal(&s);
     plan_drop(&s);
     plan_close(&s);
 }
@@ -238,15 +186,7 @@ different_operations_are_a_mismatch(void **state)
     plan_open(&s, 2, 2, 0);
     struct world *w = plain_world(&s, 1 << 16, 401);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    plan_upload(&s);
-    assert_status(plan_execute(&s, 0, ULYX_SEQ_TO_HEAD), ULYX_SUCCESS);
-    assert_status(plan_execute(&s, 1, ULYX_HEAD_TO_SEQ), ULYX_SUCCESS);
-    plan_sync(&s);
-    assert_status(plan_execute(&s, 0, 0), ULYX_ERR_MISMATCH);
-    assert_non_null(strstr(ulyx_last_error(), "rank 1 executes head_to_seq"));
-    assert_status(plan_execute(&s, 1, 0), ULYX_ERR_MISMATCH);
-    plan_sync(&s);
-    plan_round(&s);
+    plan_play_mismatch(&s);
     plan_drop(&s);
     plan_close(&s);
 }
@@ -275,7 +215,6 @@ streams_that_take_turns_are_refused_where_ranks_share_a_device(void **state)
     plan_close(&s);
 }
 
-/* A rank that has destroyed its plan refuses all later calls of its peers. */
 static void
 a_destroyed_plan_is_named_by_the_next_call(void **state)
 {
@@ -285,14 +224,7 @@ a_destroyed_plan_is_named_by_the_next_call(void **state)
     for (int small = 0; small < 2; small++) {
         struct world *w = plain_world(&s, small ? 1 << 16 : -1, 403);
         assert_status(plan_create(&s, w), ULYX_SUCCESS);
-        plan_round(&s);
-        assert_status(ulyx_plan_destroy(w->plans[1]), ULYX_SUCCESS);
-        assert_status(plan_execute(&s, 0, 0), ULYX_SUCCESS);
-        plan_sync(&s);
-        assert_status(plan_execute(&s, 0, 0), ULYX_ERR_PEER_REFUSED);
-        assert_non_null(strstr(ulyx_last_error(), "rank 1 has destroyed"));
-        plan_sync(&s);
-        w->plans[1] = NULL;
+        plan_play_destroyed(&s);
         plan_drop(&s);
     }
     plan_close(&s);
@@ -304,42 +236,11 @@ static void
 a_captured_call_is_replayed_with_new_data(void **state)
 {
     struct plan_scene s;
-    cudaGraph_t graph[2];
-    cudaGraphExec_t exec[2];
     (void)state;
     plan_open(&s, 2, 2, 0);
     struct world *w = plain_world(&s, -1, 404);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    plan_round(&s);
-    for (int32_t r = 0; r < 2; r++) {
-        good(cudaSetDevice(r));
-        good(cudaStreamBeginCapture(
-            s.streams[r], cudaStreamCaptureModeThreadLocal));
-        assert_status(plan_execute(&s, r, 0), ULYX_SUCCESS);
-        assert_status(plan_execute(&s, r, 1), ULYX_SUCCESS);
-        assert_status(ulyx_plan_update(w->plans[r], NULL, NULL, s.streams[r]),
-            ULYX_ERR_UNSUPPORTED); /* it has no tables */
-        good(cudaStreamEndCapture(s.streams[r], &graph[r]));
-        good(cudaGraphInstantiate(&exec[r], graph[r], 0));
-    }
-    for (int i = 0; i < 20; i++) {
-        w->salt = 100 + i;
-        plan_upload(&s);
-        for (int32_t r = 0; r < 2; r++)
-            good(cudaGraphLaunch(exec[r], s.streams[r]));
-        plan_sync(&s);
-        plan_download(&s);
-        w->order[0] = 0;
-        w->order[1] = 1;
-        w->norder = 2;
-        assert_true(world_check(w));
-    }
-    plan_round(&s); /* direct calls go on where replays have ended */
-    for (int32_t r = 0; r < 2; r++) {
-        good(cudaGraphExecDestroy(exec[r]));
-        good(cudaGraphDestroy(graph[r]));
-    }
-    assert_int_equal(emu_fault_count(), 0);
+    plan_play_capture(&s, 0, 1, 20);
     plan_drop(&s);
     plan_close(&s);
 }
@@ -392,7 +293,6 @@ static void
 run_updates(struct plan_scene *s, struct test_random *random)
 {
     cudaGraphExec_t exec[PLAN_RANKS];
-    struct world *w = s->w;
     capture_all(s, ULYX_SEQ_TO_HEAD, exec);
     for (int i = 0; i < 4; i++) {
         if (!replace_docs(s, random))
@@ -402,10 +302,7 @@ run_updates(struct plan_scene *s, struct test_random *random)
         for (int32_t r = 0; r < s->nranks; r++)
             good(cudaGraphLaunch(exec[r], s->streams[r]));
         plan_sync(s);
-        plan_download(s);
-        w->order[0] = ULYX_SEQ_TO_HEAD;
-        w->norder = 1;
-        assert_true(world_check(w));
+        plan_expect(s, ULYX_SEQ_TO_HEAD);
     }
     for (int32_t r = 0; r < s->nranks; r++)
         good(cudaGraphExecDestroy(exec[r]));
@@ -445,31 +342,12 @@ static void
 a_rank_that_does_not_come_is_named_after_the_deadline(void **state)
 {
     struct plan_scene s;
-    ulyx_status_t status = ULYX_SUCCESS;
     (void)state;
     plan_open(&s, 2, 2, 0.3);
     struct world *w = plain_world(&s, -1, 405);
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    plan_upload(&s);
-    assert_status(plan_execute(&s, 0, 0), ULYX_SUCCESS);
-    plan_sync(&s);
-    assert_status(
-        ulyx_comm_get_async_error(s.ranks.comms[0], &status), ULYX_SUCCESS);
-    assert_int_equal(status, ULYX_ERR_TIMEOUT);
-    assert_non_null(strstr(ulyx_last_error(), "call 1: rank 1 has not come"));
-    assert_status(plan_execute(&s, 0, 0), ULYX_ERR_TIMEOUT);
-    /* Told of the failure, a peer's queued kernel leaves at once. */
-    assert_status(ulyx_comm_abort(s.ranks.comms[1]), ULYX_SUCCESS);
-    plan_sync(&s);
-    for (int32_t r = 0; r < 2; r++) {
-        assert_status(ulyx_plan_destroy(w->plans[r]), ULYX_SUCCESS);
-        good(cudaStreamDestroy(s.streams[r]));
-    }
-    for (int32_t r = 0; r < 2; r++)
-        assert_status(ulyx_comm_destroy(s.ranks.comms[r]), ULYX_SUCCESS);
-    world_free(w);
-    free(w);
-    emu_close();
+    plan_play_late(&s);
+    plan_destroy_all(&s);
 }
 
 static const struct CMUnitTest tests[] = {
