@@ -29,8 +29,17 @@ class Device(ToolCase):
             self.assertEqual(row[8], "0", out)
         return rows, out
 
-    def rows(self, *words):
-        return self.csv(*TINY, *words, program=PERF, timeout=200, **FEW)
+    def rows(self, *words, **variables):
+        return self.csv(*TINY, *words, program=PERF, timeout=200, **FEW,
+                        **variables)
+
+    def report(self, *words, **variables):
+        """Its JSON, and the rows."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report")
+            rows = self.rows(*words, "-J", path, **variables)
+            with open(path, encoding="utf-8") as file:
+                return json.load(file), rows
 
     def test_two_ranks_all_operations(self):
         rows, out = self.table("-t", "2", "-o", "all", "--kv-heads", "4",
@@ -42,11 +51,7 @@ class Device(ToolCase):
         self.assertIn("median vs_permute", out)
 
     def test_four_ranks_in_graphs(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "report")
-            rows = self.rows("-t", "4", "-o", "s2h", "-G", "3", "-J", path)
-            with open(path, encoding="utf-8") as file:
-                report = json.load(file)
+        report, rows = self.report("-t", "4", "-o", "s2h", "-G", "3")
         with open(os.path.join(ROOT, "perf", "schema.json"),
                   encoding="utf-8") as file:
             check(report, json.load(file))
@@ -63,15 +68,19 @@ class Device(ToolCase):
         self.assertRegex(row["vs_copy"], r"^\d") # copies take no virtual time
 
     def test_by_copy_engines(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "report")
-            self.rows("-t", "2", "-o", "s2h_adj", "--kv-heads", "1", "-b",
-                      "64K", "-e", "64K", "--copy-engine", "-J", path)
-            with open(path, encoding="utf-8") as file:
-                result, = json.load(file)["results"]
+        report, _ = self.report("-t", "2", "-o", "s2h_adj", "--kv-heads", "1",
+                                "-b", "64K", "-e", "64K", "--copy-engine")
+        result, = report["results"]
         self.assertEqual(result["nwrong"], 0)
         self.assertIn("engine on device memory (copy engines, by the plan's "
                       "flag", result["plan"])
+
+    def test_through_memory_of_the_host(self):
+        report, _ = self.report("-t", "2", "-o", "s2h", "--vs", "copy",
+                                ULYX_ALGO="staged")
+        result, = report["results"]
+        self.assertEqual(result["nwrong"], 0)
+        self.assertIn("send/receive (staged: 8 lanes", result["plan"])
 
     def test_wrong_data_are_told(self):
         done = run(PERF, *TINY, "-t", "2", "-o", "s2h", "--csv", timeout=200,
