@@ -146,22 +146,27 @@ uli_can_choose(const struct uli_demand *demand, enum uli_algo algo)
     return (possible(demand) & bit(algo)) != 0;
 }
 
-/* The best by the model of a set, which is not empty. */
+/* Those of a set, by the model. */
 static ulyx_status_t
-find_best(const struct uli_planner *planner, const struct uli_demand *x,
-    uint32_t set, struct uli_estimate *best_p)
+estimate_set(const struct uli_planner *planner, const struct uli_demand *x,
+    uint32_t set, struct uli_estimate all_p[ULI_ALGOS])
 {
-    bool found = false;
-    for (int algo = 0; algo < ULI_ALGOS; algo++) {
-        struct uli_estimate e;
-        if (!(set & bit(algo)))
-            continue;
-        ULI_TRY(estimate(planner, x, algo, 0, &e));
-        if (!found || e.time_s < best_p->time_s)
-            *best_p = e;
-        found = true;
-    }
+    for (int algo = 0; algo < ULI_ALGOS; algo++)
+        if (set & bit(algo))
+            ULI_TRY(estimate(planner, x, algo, 0, &all_p[algo]));
     return ULYX_SUCCESS;
+}
+
+/* The fastest of a set, which is not empty. */
+static enum uli_algo
+fastest(const struct uli_estimate all[ULI_ALGOS], uint32_t set)
+{
+    int best = -1;
+    for (int algo = 0; algo < ULI_ALGOS; algo++)
+        if (set & bit(algo) &&
+            (best < 0 || all[algo].time_s < all[best].time_s))
+            best = algo;
+    return (enum uli_algo)best;
 }
 
 /* ---- links that nobody knows --------------------------------------------- */
@@ -186,18 +191,19 @@ slow_down(struct uli_model *model)
     }
 }
 
-/* Pairwise, or hier where it is faster on both networks. */
+/* Pairwise, or hier where it is faster on both networks; all: as assumed. */
 static ulyx_status_t
 choose_on_assumptions(const struct uli_planner *planner,
-    const struct uli_demand *x, enum uli_algo *algo_p)
+    const struct uli_demand *x, const struct uli_estimate all[ULI_ALGOS],
+    enum uli_algo *algo_p)
 {
     const uint32_t set = possible(x) & ~bit(ULI_ALGO_DIRECT);
     struct uli_planner slow = *planner;
-    struct uli_estimate by_fast, by_slow;
+    struct uli_estimate slower[ULI_ALGOS];
     slow_down(&slow.model);
-    ULI_TRY(find_best(planner, x, set, &by_fast));
-    ULI_TRY(find_best(&slow, x, set, &by_slow));
-    *algo_p = by_fast.algo == by_slow.algo ? by_fast.algo : ULI_ALGO_PAIRWISE;
+    ULI_TRY(estimate_set(&slow, x, set, slower));
+    enum uli_algo algo = fastest(all, set);
+    *algo_p = fastest(slower, set) == algo ? algo : ULI_ALGO_PAIRWISE;
     return ULYX_SUCCESS;
 }
 
@@ -274,6 +280,24 @@ say_by_model(struct uli_choice *c, const struct uli_model *model,
         uli_model_source_name(model->links[p->class].source));
 }
 
+/* Nobody has decided: the fastest, and the best of the others. */
+static ulyx_status_t
+choose_by_model(const struct uli_planner *planner, const struct uli_demand *x,
+    struct uli_choice *c)
+{
+    const uint32_t set = possible(x);
+    bool assumed = are_assumed(&planner->model);
+    struct uli_estimate all[ULI_ALGOS];
+    ULI_TRY(estimate_set(planner, x, set, all));
+    c->algo = fastest(all, set);
+    if (assumed)
+        ULI_TRY(choose_on_assumptions(planner, x, all, &c->algo));
+    c->best = all[c->algo];
+    c->other = all[fastest(all, set & ~bit(c->algo))];
+    say_by_model(c, &planner->model, x, assumed);
+    return ULYX_SUCCESS;
+}
+
 ulyx_status_t
 uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
     const char *algo, struct uli_choice *choice_p)
@@ -288,19 +312,10 @@ uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "algo is \"hier\": it takes at most %d ranks a node, not %" PRId32,
             ULI_HIER_NODE_RANKS, x->ranks_per_node);
-    bool settled = is_settled(planner, x, algo, &c, &parts);
-    bool assumed = are_assumed(&planner->model);
-    if (!settled && assumed)
-        ULI_TRY(choose_on_assumptions(planner, x, &c.algo));
-    if (settled || assumed)
+    if (is_settled(planner, x, algo, &c, &parts))
         ULI_TRY(estimate(planner, x, c.algo, parts, &c.best));
     else
-        ULI_TRY(find_best(planner, x, possible(x), &c.best));
-    c.algo = c.best.algo;
-    if (!settled) {
-        ULI_TRY(find_best(planner, x, possible(x) & ~bit(c.algo), &c.other));
-        say_by_model(&c, &planner->model, x, assumed);
-    }
+        ULI_TRY(choose_by_model(planner, x, &c));
     *choice_p = c;
     return ULYX_SUCCESS;
 }
