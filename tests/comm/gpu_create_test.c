@@ -7,18 +7,12 @@
 #include <string.h>
 #include "collectives/cuda/exchange_gpu.h"
 #include "comm/gpu_scene.h"
+#include "device/fake_open.h"
 #include "support/test.h"
 #include "ulyx/ulyx.h"
 
 enum { RANKS = 3 };
 static const int32_t devices[RANKS] = {0, 1, 0};
-
-static void
-expect_text(const char *text)
-{
-    if (!strstr(uli_error_text(), text))
-        fail_msg("\"%s\" is not in \"%s\"", text, uli_error_text());
-}
 
 /* ---- creation ------------------------------------------------------------ */
 

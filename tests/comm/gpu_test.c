@@ -11,6 +11,7 @@
 #include "comm/gpu_scene.h"
 #include "device/device.h"
 #include "device/fake_memory.h"
+#include "device/fake_open.h"
 #include "support/random.h"
 #include "support/ranks.h"
 #include "support/test.h"
@@ -40,13 +41,6 @@ tear_down(void **state)
     for (int r = 0; r < RANKS; r++)
         wrong += w->comms[r] && uli_comm_destroy(w->comms[r]) != ULYX_SUCCESS;
     return gpu_close(state) || wrong;
-}
-
-static void
-expect_text(const char *text)
-{
-    if (!strstr(uli_error_text(), text))
-        fail_msg("\"%s\" is not in \"%s\"", text, uli_error_text());
 }
 
 static bool

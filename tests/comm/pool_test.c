@@ -10,6 +10,7 @@
 #include "comm/gpu_scene.h"
 #include "comm/meet.h"
 #include "device/fake_memory.h"
+#include "device/fake_open.h"
 #include "support/random.h"
 #include "support/ranks.h"
 #include "support/test.h"
@@ -45,13 +46,6 @@ tear_down(void **state)
     }
     wrong += ulyx_pool_get_counts(&allocations, &quarantined) != 0;
     return gpu_close(state) || wrong || allocations || quarantined;
-}
-
-static void
-expect_text(const char *text)
-{
-    if (!strstr(uli_error_text(), text))
-        fail_msg("\"%s\" is not in \"%s\"", text, uli_error_text());
 }
 
 static bool

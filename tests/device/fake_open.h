@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tests' driver (FAKE_12) opened for the whole process, as ulyx opens it.
+ * The tests' driver (FAKE_12) opened for the whole process, as ulyx opens it,
+ * and what its callers are told.
  */
 #ifndef TESTS_DEVICE_FAKE_OPEN_H
 #define TESTS_DEVICE_FAKE_OPEN_H
 
 #include <dlfcn.h>
 #include <stddef.h>
+#include <string.h>
+#include "base/status.h"
 #include "device/cuda_driver.h"
 #include "device/fake_driver.h"
+#include "support/test.h"
 
 /* NULL when it is not there or ulyx refuses it. */
 static inline struct fake_driver *
@@ -17,6 +21,14 @@ fake_driver_open(void)
     void *library = dlopen(FAKE_12, RTLD_NOW);
     struct fake_driver *driver = library ? dlsym(library, "fake_driver") : NULL;
     return driver && uli_cuda_open(FAKE_12) == ULYX_SUCCESS ? driver : NULL;
+}
+
+/* The last error has the text. */
+static inline void
+expect_text(const char *text)
+{
+    if (!strstr(uli_error_text(), text))
+        fail_msg("\"%s\" is not in \"%s\"", text, uli_error_text());
 }
 
 #endif

@@ -12,8 +12,8 @@
 #include "device/cuda_driver.h"
 #include "device/device.h"
 #include "device/fake_driver.h"
-#include "device/fake_open.h"
 #include "device/fake_memory.h"
+#include "device/fake_open.h"
 #include "device/share.h"
 #include "support/random.h"
 #include "support/test.h"
@@ -39,13 +39,6 @@ nothing_left(void **state)
     driver->failing = NULL;
     driver->no_fabric = 0;
     return driver->count() == 0 && driver->depth == 0 ? 0 : -1;
-}
-
-static void
-expect_text(const char *text)
-{
-    if (!strstr(uli_error_text(), text))
-        fail_msg("\"%s\" is not in \"%s\"", text, uli_error_text());
 }
 
 /* Allocations side by side that are exported as `types`. */

@@ -17,8 +17,8 @@
 #include "device/cuda_driver.h"
 #include "device/device.h"
 #include "device/fake_driver.h"
-#include "device/fake_open.h"
 #include "device/fake_memory.h"
+#include "device/fake_open.h"
 #include "support/test.h"
 #ifdef HAVE_CUDA_H
 #include <cuda.h>
@@ -40,13 +40,6 @@ nothing_left(void **state)
     (void)state;
     driver->failing = NULL;
     return driver->count() == 0 && driver->depth == 0 ? 0 : -1;
-}
-
-static void
-expect_text(const char *text)
-{
-    if (!strstr(uli_error_text(), text))
-        fail_msg("\"%s\" is not in \"%s\"", text, uli_error_text());
 }
 
 /* A second process maps the share, reads what is there, writes over it. */
@@ -338,27 +331,22 @@ structures_are_those_of_the_drivers_header(void **state)
     assert_int_equal(
         ULI_CU_DESCRIPTOR, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     assert_int_equal(ULI_CU_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+#define SAME_COPY(ours, theirs)                                                \
+    assert_int_equal(sizeof(ours), sizeof(theirs));                            \
+    SAME(ours, src.memory_type, theirs, srcMemoryType);                        \
+    SAME(ours, src.device, theirs, srcDevice);                                 \
+    SAME(ours, src.pitch, theirs, srcPitch);                                   \
+    SAME(ours, dst.memory_type, theirs, dstMemoryType);                        \
+    SAME(ours, dst.device, theirs, dstDevice);                                 \
+    SAME(ours, dst.pitch, theirs, dstPitch);                                   \
+    SAME(ours, width_bytes, theirs, WidthInBytes);                             \
+    SAME(ours, height, theirs, Height)
     typedef struct uli_cu_copy2d plane;
-    assert_int_equal(sizeof(plane), sizeof(CUDA_MEMCPY2D));
-    SAME(plane, src.memory_type, CUDA_MEMCPY2D, srcMemoryType);
-    SAME(plane, src.device, CUDA_MEMCPY2D, srcDevice);
-    SAME(plane, src.pitch, CUDA_MEMCPY2D, srcPitch);
-    SAME(plane, dst.memory_type, CUDA_MEMCPY2D, dstMemoryType);
-    SAME(plane, dst.device, CUDA_MEMCPY2D, dstDevice);
-    SAME(plane, dst.pitch, CUDA_MEMCPY2D, dstPitch);
-    SAME(plane, width_bytes, CUDA_MEMCPY2D, WidthInBytes);
-    SAME(plane, height, CUDA_MEMCPY2D, Height);
     typedef struct uli_cu_copy3d space;
-    assert_int_equal(sizeof(space), sizeof(CUDA_MEMCPY3D));
-    SAME(space, src.memory_type, CUDA_MEMCPY3D, srcMemoryType);
-    SAME(space, src.device, CUDA_MEMCPY3D, srcDevice);
-    SAME(space, src.pitch, CUDA_MEMCPY3D, srcPitch);
+    SAME_COPY(plane, CUDA_MEMCPY2D);
+    SAME_COPY(space, CUDA_MEMCPY3D);
     SAME(space, src.height, CUDA_MEMCPY3D, srcHeight);
-    SAME(space, dst.memory_type, CUDA_MEMCPY3D, dstMemoryType);
-    SAME(space, dst.device, CUDA_MEMCPY3D, dstDevice);
-    SAME(space, dst.pitch, CUDA_MEMCPY3D, dstPitch);
     SAME(space, dst.height, CUDA_MEMCPY3D, dstHeight);
-    SAME(space, width_bytes, CUDA_MEMCPY3D, WidthInBytes);
     SAME(space, depth, CUDA_MEMCPY3D, Depth);
     assert_int_equal(ULI_CU_UNIFIED, CU_MEMORYTYPE_UNIFIED);
 #else
