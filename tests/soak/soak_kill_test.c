@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "soak/aftermath.h"
 #include "soak/jobs.h"
 #include "soak/scene.h"
 #include "support/random.h"
@@ -137,16 +138,6 @@ act_once(struct shared *shared, ulyx_comm_t *comm, struct scene *s, int rank,
 
 /* ---- a rank -------------------------------------------------------------- */
 
-static void
-note_time(struct shared *shared)
-{
-    int64_t took = uli_clock_ns() - atomic_load(&shared->killed_ns);
-    int64_t longest = atomic_load(&shared->longest_ns);
-    while (took > longest &&
-           !atomic_compare_exchange_weak(&shared->longest_ns, &longest, took))
-        ;
-}
-
 static bool
 names_victim(
     const struct shared *shared, ulyx_status_t status, const char *text)
@@ -161,29 +152,6 @@ names_victim(
     fprintf(stderr, "%s: %s: \"%s\" does not name %s as lost\n",
         act_names[shared->act], ulyx_status_name(status), text, name);
     return false;
-}
-
-/* The survivors go on. */
-static bool
-go_on(ulyx_comm_t *comm)
-{
-    ulyx_comm_t *fewer = NULL;
-    struct scene s;
-    int32_t nranks = 0;
-    if (!ranks_expect(ulyx_comm_shrink(comm, NULL, &fewer) == ULYX_SUCCESS)) {
-        fprintf(stderr, "shrink: %s\n", ulyx_last_error());
-        return false;
-    }
-    ulyx_comm_get_nranks(fewer, &nranks);
-    bool good = ranks_expect(nranks == RANKS - 1) &&
-                ranks_expect(scene_open(fewer, SCENE_WINDOW, ROWS, &s) == 0);
-    for (int op = 0; good && op < 3; op += 2)
-        good = ranks_expect(scene_execute(&s, op) == ULYX_SUCCESS) &&
-               ranks_expect(scene_check(&s, op));
-    good = good && ranks_expect(scene_close(&s, 10));
-    /* Nobody leaves while another still talks to it. */
-    good = good && ranks_expect(ulyx_comm_barrier(fewer) == ULYX_SUCCESS);
-    return ranks_expect(ulyx_comm_destroy(fewer) == ULYX_SUCCESS) && good;
 }
 
 static bool
@@ -203,9 +171,10 @@ in_communicator(struct shared *shared, int rank)
     atomic_fetch_add(&shared->ready, 1);
     while ((status = act_once(shared, comm, &s, rank, text)) == ULYX_SUCCESS)
         ;
-    note_time(shared);
+    aftermath_note(&shared->longest_ns, atomic_load(&shared->killed_ns));
     bool good = ranks_expect(names_victim(shared, status, text));
-    good &= go_on(comm);
+    good &=
+        ranks_expect(aftermath_go_on(comm, SCENE_WINDOW, ROWS, 2) == RANKS - 1);
     if (executes)
         good &= ranks_expect(scene_close(&s, 10));
     return ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS) && good;
@@ -219,7 +188,7 @@ in_creation(struct shared *shared, int rank)
     atomic_fetch_add(&shared->ready, 1);
     while ((status = act_create(shared, n, rank)) == ULYX_SUCCESS)
         n++;
-    note_time(shared);
+    aftermath_note(&shared->longest_ns, atomic_load(&shared->killed_ns));
     /* Without rank 0 there may be no id to meet at, or no root there. */
     if (shared->victim == 0 && (strstr(ulyx_last_error(), "job: ") ||
                                    strstr(ulyx_last_error(), "root")))

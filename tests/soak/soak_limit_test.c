@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
+#include "soak/aftermath.h"
 #include "soak/jobs.h"
 #include "soak/scene.h"
 #include "support/ranks.h"
@@ -172,26 +173,6 @@ sleeper_wakes(struct scene *s)
                         status == ULYX_ERR_RANK_LOST);
 }
 
-/* Is the rank in the list of "... waiting for rank 0, 1"? A third rank may be
- * in it too: it is a call behind, because it waits for the stopped one itself.
- */
-static bool
-awaits(const char *text, int rank)
-{
-    static const char before[] = "waiting for rank ";
-    const char *at = strstr(text, before);
-    char *end = NULL;
-    bool found = false;
-    if (!at)
-        return false;
-    for (at += sizeof(before) - 1; !found; at = end + 2) {
-        found = strtol(at, &end, 10) == rank && end != at;
-        if (strncmp(end, ", ", 2) != 0)
-            break;
-    }
-    return found;
-}
-
 static bool
 others_go_on(struct shared *shared, struct scene *s, int rank)
 {
@@ -202,8 +183,11 @@ others_go_on(struct shared *shared, struct scene *s, int rank)
     while (status == ULYX_SUCCESS);
     good =
         ranks_expect(status == ULYX_ERR_TIMEOUT || status == ULYX_ERR_ABORTED);
+    /* A third rank may be in the list, too: it is a call behind, because it
+     * waits for the stopped one itself. */
     if (status == ULYX_ERR_TIMEOUT)
-        good &= ranks_expect(awaits(ulyx_last_error(), STOPPED));
+        good &= ranks_expect(
+            aftermath_lists(ulyx_last_error(), "waiting for rank ", STOPPED));
     ulyx_comm_abort(s->comm);
     if (!s->mem)
         return good;

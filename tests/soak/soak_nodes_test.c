@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "collectives/plan.h"
+#include "soak/aftermath.h"
 #include "soak/jobs.h"
 #include "soak/scene.h"
 #include "support/aborts.h"
@@ -73,64 +74,20 @@ call_on(struct shared *shared, struct scene *s, bool *right_p)
     return status;
 }
 
-static void
-note_time(struct shared *shared)
-{
-    int64_t took = uli_clock_ns() - atomic_load(&shared->struck_ns);
-    int64_t longest = atomic_load(&shared->longest_ns);
-    while (took > longest &&
-           !atomic_compare_exchange_weak(&shared->longest_ns, &longest, took))
-        ;
-}
-
-/* Has the list after `words` the victim? */
-static bool
-lists_victim(const struct shared *shared, const char *text, const char *words)
-{
-    const char *at = strstr(text, words);
-    char *end;
-    for (at = at ? at + strlen(words) : ""; *at; at = end + 2) {
-        if (strtol(at, &end, 10) == shared->victim && end != at)
-            return true;
-        if (strncmp(end, ", ", 2) != 0)
-            break;
-    }
-    return false;
-}
-
 static bool
 is_as_it_should(struct shared *shared, ulyx_status_t status, const char *text)
 {
     bool right = status == ULYX_SUCCESS;
     if (shared->fate == KILLED) {
-        right =
-            status == ULYX_ERR_RANK_LOST && lists_victim(shared, text, "rank ");
+        right = status == ULYX_ERR_RANK_LOST &&
+                aftermath_lists(text, "rank ", shared->victim);
     } else if (shared->fate == STOPPED) {
         right = status == ULYX_ERR_TIMEOUT &&
-                lists_victim(shared, text, "waiting for rank ");
+                aftermath_lists(text, "waiting for rank ", shared->victim);
     }
     if (!right)
         fprintf(stderr, "%s: %s\n", ulyx_status_name(status), text);
     return right;
-}
-
-static bool
-go_on(ulyx_comm_t *comm)
-{
-    ulyx_comm_t *fewer = NULL;
-    struct scene s;
-    if (!ranks_expect(ulyx_comm_shrink(comm, NULL, &fewer) == ULYX_SUCCESS)) {
-        fprintf(stderr, "shrink: %s\n", ulyx_last_error());
-        return false;
-    }
-    bool good = ranks_expect(scene_open(fewer, SCENE_SLOT, ROWS, &s) == 0);
-    for (int i = 0; good && i < 4; i++)
-        good =
-            ranks_expect(scene_execute(&s, operation_of(i)) == ULYX_SUCCESS) &&
-            ranks_expect(scene_check(&s, operation_of(i)));
-    good = good && ranks_expect(scene_close(&s, 10));
-    good = good && ranks_expect(ulyx_comm_barrier(fewer) == ULYX_SUCCESS);
-    return ranks_expect(ulyx_comm_destroy(fewer) == ULYX_SUCCESS) && good;
 }
 
 static bool
@@ -149,11 +106,11 @@ in_communicator(struct shared *shared, int rank)
     ulyx_status_t status = call_on(shared, &s, &good);
     if (rank == shared->victim && shared->fate != RESUMED)
         _exit(0); /* what becomes of it is not the matter here */
-    note_time(shared);
+    aftermath_note(&shared->longest_ns, atomic_load(&shared->struck_ns));
     good &= ranks_expect(is_as_it_should(shared, status, ulyx_last_error()));
     atomic_fetch_add(&shared->done, 1);
     if (shared->fate == KILLED)
-        good &= go_on(comm);
+        good &= ranks_expect(aftermath_go_on(comm, SCENE_SLOT, ROWS, 4) > 0);
     /* Nobody leaves while another still talks to it. */
     if (shared->fate == RESUMED)
         good &= ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
