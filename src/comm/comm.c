@@ -143,7 +143,6 @@ attach_peers(
 {
     ULI_TRY(uli_remote_connect(comm, cards));
     ULI_TRY(uli_team_join(comm->id, &comm->team));
-    ULI_TRY(uli_team_reserve(comm->team));
     ULI_TRY(uli_windows_deliver_control(comm, deadline));
     ULI_TRY(uli_remote_ready(comm, deadline));
     ULI_TRY(uli_service_watch(comm));

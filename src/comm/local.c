@@ -76,7 +76,6 @@ static ulyx_status_t
 join_team(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_team_join(comm->id, &comm->team));
-    ULI_TRY(uli_team_reserve(comm->team));
     return comm->served ? ULYX_SUCCESS : uli_service_add(comm);
 }
 

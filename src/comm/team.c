@@ -40,19 +40,49 @@ find(const unsigned char id[16])
     return NULL;
 }
 
+/* Under lock. False: no memory, and the team is as it was. */
+static bool
+reserve(struct uli_team *team)
+{
+    struct grave *graves =
+        realloc(team->graves, (size_t)(team->reserved + 1) * sizeof(*graves));
+
+    if (graves == NULL)
+        return false;
+    team->graves = graves;
+    team->reserved++;
+    return true;
+}
+
+/* Under lock. NULL: no memory, and nothing is kept. */
+static struct uli_team *
+join(const unsigned char id[16])
+{
+    struct uli_team *team = find(id);
+    bool is_new = team == NULL;
+
+    if (is_new && (team = calloc(1, sizeof(*team))) == NULL)
+        return NULL;
+    if (!reserve(team)) {
+        if (is_new)
+            free(team);
+        return NULL;
+    }
+    if (is_new) {
+        memcpy(team->id, id, sizeof(team->id));
+        uli_list_append(&teams, &team->node);
+    }
+    team->ranks++;
+    return team;
+}
+
 ulyx_status_t
 uli_team_join(const unsigned char id[16], struct uli_team **team_p)
 {
     struct uli_team *team;
 
     pthread_mutex_lock(&lock);
-    team = find(id);
-    if (team == NULL && (team = calloc(1, sizeof(*team))) != NULL) {
-        memcpy(team->id, id, sizeof(team->id));
-        uli_list_append(&teams, &team->node);
-    }
-    if (team != NULL)
-        team->ranks++;
+    team = join(id);
     pthread_mutex_unlock(&lock);
     if (team == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a team of ranks");
@@ -63,17 +93,12 @@ uli_team_join(const unsigned char id[16], struct uli_team **team_p)
 ulyx_status_t
 uli_team_reserve(struct uli_team *team)
 {
-    struct grave *graves;
+    bool done;
 
     pthread_mutex_lock(&lock);
-    graves =
-        realloc(team->graves, (size_t)(team->reserved + 1) * sizeof(*graves));
-    if (graves != NULL) {
-        team->graves = graves;
-        team->reserved++;
-    }
+    done = reserve(team);
     pthread_mutex_unlock(&lock);
-    if (graves == NULL)
+    if (!done)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a segment record");
     return ULYX_SUCCESS;
 }

@@ -12,10 +12,13 @@
 
 struct uli_team;
 
-/* Joins the team of a communicator id, making it for the first rank. */
+/* Joins the team of a communicator id, making it for the first rank, with room
+ * for one burial: that of the rank's control segment. NO_MEMORY: *team_p is
+ * untouched. */
 ulyx_status_t uli_team_join(
     const unsigned char id[16], struct uli_team **team_p);
-/* Makes room for one more burial, so that burying cannot fail. */
+/* Makes room for one more burial, so that burying cannot fail. NO_MEMORY:
+ * nothing more may be buried. */
 ulyx_status_t uli_team_reserve(struct uli_team *team);
 /* The segment is the team's from now on; one reservation each. */
 void uli_team_bury(struct uli_team *team, const struct uli_segment *segment);

@@ -22,15 +22,19 @@
 #include "comm/windows.h"
 #include "support/test.h"
 
-/* Only the test's thread fails, and only its countdown-th call. */
+/* Only the test's thread fails, and only its countdown-th call; with `lasting`
+ * every later one, too. */
 static _Thread_local int countdown;
 static _Thread_local bool fired;
+static bool lasting;
 
 static bool
 fails(int number)
 {
     if (countdown == 0 || --countdown > 0)
         return false;
+    if (lasting)
+        countdown = 1;
     errno = number;
     return fired = true;
 }
@@ -44,6 +48,8 @@ fails(int number)
     }
 
 WRAP(void *, calloc, ENOMEM, NULL, (size_t n, size_t s), (n, s))
+WRAP(void *, malloc, ENOMEM, NULL, (size_t s), (s))
+WRAP(void *, realloc, ENOMEM, NULL, (void *q, size_t s), (q, s))
 WRAP(void *, mmap, ENOMEM, MAP_FAILED,
     (void *a, size_t n, int p, int f, int d, off_t o), (a, n, p, f, d, o))
 WRAP(int, memfd_create, EMFILE, -1, (const char *n, unsigned f), (n, f))
@@ -198,6 +204,56 @@ attach(void *context)
     return status;
 }
 
+struct halves {
+    ulyx_comm_t *comms[2], *children[2];
+    ulyx_status_t statuses[2];
+};
+
+/* Half a second: a peer may have to wait for one whose memory has ended. */
+static void
+split_half(struct halves *halves, int rank)
+{
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    params.timeout_s = 0.5;
+    halves->statuses[rank] = uli_comm_split(halves->comms[rank], 0, rank,
+        ULYX_SUCCESS, &params, &halves->children[rank]);
+}
+
+static void *
+split_other(void *halves)
+{
+    split_half(halves, 1);
+    return NULL;
+}
+
+/* Rank 0, whose calls fail, is this thread. */
+static ulyx_status_t
+split(void *context)
+{
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    struct halves halves = {.statuses = {0, 0}};
+    pthread_t other;
+    int kept_countdown = countdown;
+    countdown = 0;
+    (void)context;
+    params.timeout_s = 0.5;
+    ULI_TRY(uli_comm_create_local(2, &params, halves.comms));
+    if (__real_pthread_create(&other, NULL, split_other, &halves))
+        return ULYX_ERR_INTERNAL;
+    countdown = kept_countdown;
+    split_half(&halves, 0);
+    countdown = 0;
+    pthread_join(other, NULL);
+    ulyx_status_t status = halves.statuses[0];
+    if ((status == ULYX_SUCCESS) != (halves.statuses[1] == ULYX_SUCCESS))
+        status = ULYX_ERR_INTERNAL;
+    for (int r = 0; r < 2; r++)
+        if (uli_comm_destroy(halves.comms[r]) ||
+            (halves.children[r] && uli_comm_destroy(halves.children[r])))
+            status = ULYX_ERR_INTERNAL;
+    return status;
+}
+
 static void
 allocation_keeps_nothing(void **state)
 {
@@ -220,6 +276,24 @@ creation_keeps_nothing(void **state)
 }
 
 static void
+split_keeps_nothing(void **state)
+{
+    (void)state;
+    assert_in_range(fail_each(split, NULL), 8, 200);
+}
+
+/* Memory that has ended stays so: what undoes a creation must not need any. */
+static void
+creation_keeps_nothing_when_memory_has_ended(void **state)
+{
+    (void)state;
+    lasting = true;
+    assert_in_range(fail_each(create, NULL), 8, 200);
+    assert_in_range(fail_each(split, NULL), 8, 200);
+    lasting = false;
+}
+
+static void
 attach_keeps_nothing(void **state)
 {
     (void)state;
@@ -234,6 +308,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(allocation_keeps_nothing),
     cmocka_unit_test(service_start_keeps_nothing),
     cmocka_unit_test(creation_keeps_nothing),
+    cmocka_unit_test(split_keeps_nothing),
+    cmocka_unit_test(creation_keeps_nothing_when_memory_has_ended),
     cmocka_unit_test(attach_keeps_nothing),
 };
 
