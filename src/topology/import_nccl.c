@@ -113,6 +113,7 @@ pci_rate(struct reader *r, const char **attributes)
 
 /* ---- elements ------------------------------------------------------------ */
 
+/* Until the next add_node, which may move the nodes. */
 static struct uli_topo_node *
 open_node(struct reader *r)
 {
@@ -254,11 +255,12 @@ on_net(struct reader *r, const char **attributes)
     const char *latency = attribute(attributes, "latency");
     int64_t megabits = number(r, attributes, "speed", 0, 100000000, 0);
     double latency_us = latency ? strtod(latency, NULL) : 0;
-    struct uli_topo_node *node = open_node(r);
-    if (node->kind != ULI_TOPO_NIC)
-        node = &r->graph->nodes[add_node(r, ULI_TOPO_NIC)];
-    if (r->status || node->kind != ULI_TOPO_NIC)
+    int32_t id = open_node(r)->id;
+    if (open_node(r)->kind != ULI_TOPO_NIC)
+        id = add_node(r, ULI_TOPO_NIC);
+    if (r->status)
         return;
+    struct uli_topo_node *node = &r->graph->nodes[id];
     if (!node->name[0] && name)
         snprintf(node->name, sizeof(node->name), "%s", name);
     if ((double)megabits * 125e3 > node->bytes_per_s)

@@ -140,6 +140,32 @@ nvlinks_to_nowhere_are_left_out(void **state)
     uli_topology_free(t);
 }
 
+/* As a virtual machine has them, without a PCI address: more than the graph
+ * begins with room for. */
+static void
+each_of_many_virtual_nics_keeps_its_name_and_rate(void **state)
+{
+    enum { NICS = 100 };
+    char text[NICS * 64 + 128] =
+        "<system version=\"1\"><cpu numaid=\"0\" affinity=\"3\">";
+    struct uli_topology *t = NULL;
+    (void)state;
+    for (int i = 0; i < NICS; i++)
+        sprintf(text + strlen(text),
+            "<nic><net name=\"eth%d\" speed=\"%d\"/></nic>", i, 1000 + i);
+    strcat(text, "</cpu></system>");
+    assert_status(parse(text, &t), ULYX_SUCCESS);
+    assert_int_equal(uli_topology_count(t, ULI_TOPO_NIC), NICS);
+    for (int i = 0; i < NICS; i++) {
+        const struct uli_topo_node *nic = uli_topology_node(t, ULI_TOPO_NIC, i);
+        char name[ULI_TOPO_NAME];
+        snprintf(name, sizeof(name), "eth%d", i);
+        assert_string_equal(nic->name, name);
+        assert_true(nic->bytes_per_s == (1000 + i) * 125e3);
+    }
+    uli_topology_free(t);
+}
+
 /* ---- files broken at random ---------------------------------------------- */
 
 static char *
@@ -310,6 +336,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nccl_errors_name_the_line),
     cmocka_unit_test(nccl_bombs_are_refused),
     cmocka_unit_test(nvlinks_to_nowhere_are_left_out),
+    cmocka_unit_test(each_of_many_virtual_nics_keeps_its_name_and_rate),
     cmocka_unit_test(damaged_nccl_files),
     cmocka_unit_test(damaged_hwloc_files),
     cmocka_unit_test(this_machine_survives_a_dump),
