@@ -88,27 +88,33 @@ attribute(const char **attributes, const char *name)
 
 /* ---- values -------------------------------------------------------------- */
 
-/* "0x0000000f,0xffffffff" or with words left empty: not infinite, not huge. */
+/* What of a text is one word of a set: "0x" and 1 to 8 digits. 0: none. */
+static size_t
+word_length(const char *text)
+{
+    if (text[0] != '0' || text[1] != 'x')
+        return 0;
+    size_t digits = strspn(text + 2, "0123456789abcdef");
+    return digits >= 1 && digits <= 8 ? digits + 2 : 0;
+}
+
+/* "0x0000000f,,0xffffffff": words between commas, of which hwloc leaves those
+ * that are zero empty, but never the first or the last. It counts the words
+ * before it reads them, and counts wrong where these two are empty. Not
+ * infinite ("0xf...f"), not huge. */
 static bool
 is_set(const char *text)
 {
-    if (!*text || strlen(text) > SET_TEXT_MAX)
+    size_t length = word_length(text);
+    if (length == 0 || strlen(text) > SET_TEXT_MAX)
         return false;
-    while (*text) {
-        size_t digits = 0;
-        if (text[0] == '0' && text[1] == 'x') {
-            digits = strspn(text + 2, "0123456789abcdef");
-            if (digits == 0 || digits > 8)
-                return false;
-            digits += 2;
-        }
-        text += digits;
-        if (*text == ',')
-            text++;
-        else if (*text)
+    for (text += length; *text == ','; text += length) {
+        text++;
+        length = word_length(text);
+        if (length == 0 && *text != ',')
             return false;
     }
-    return true;
+    return !*text;
 }
 
 /* The only bit of a set, or -1. */
@@ -167,18 +173,46 @@ may_contain(enum group outer, enum group inner)
     }
 }
 
+static bool
+ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+/* Of any element: an object's sets, a CPU kind's, an initiator's. */
 static void
-check_sets(struct screen *s, const char **attributes, bool wanted)
+check_sets(struct screen *s, const char **attributes)
+{
+    for (; *attributes; attributes += 2)
+        if ((ends_with(attributes[0], "cpuset") ||
+                ends_with(attributes[0], "nodeset")) &&
+            !is_set(attributes[1]))
+            refuse(s, "not a set of words: ", attributes[0]);
+}
+
+static void
+check_object_sets(struct screen *s, const char **attributes, bool wanted)
 {
     static const char *const names[] = {"cpuset", "complete_cpuset", "nodeset",
         "complete_nodeset", "allowed_cpuset", "allowed_nodeset"};
     for (int i = 0; i < 6; i++) {
         const char *text = attribute(attributes, names[i]);
-        if (text ? !is_set(text) : wanted && i < 4)
-            refuse(s, "an object without a proper ", names[i]);
+        if (!text && wanted && i < 4)
+            refuse(s, "an object without ", names[i]);
         if (text && !wanted)
             refuse(s, "an I/O object with ", names[i]);
     }
+}
+
+/* To the host or to PCI above, to PCI below: hwloc has no others, and takes
+ * any number for one. */
+static void
+check_bridge(struct screen *s, const char **attributes)
+{
+    const char *type = attribute(attributes, "bridge_type");
+    if (!type || (strcmp(type, "0-1") != 0 && strcmp(type, "1-1") != 0))
+        refuse(s, "a bridge that is neither 0-1 nor 1-1: ", type ? type : "");
 }
 
 /* Of a PU the cpuset, of a NUMA node the nodeset is its own bit. */
@@ -208,6 +242,17 @@ check_numbers(struct screen *s, const char **attributes)
     }
 }
 
+/* hwloc knows these of each node by itself, writes none of them, and ends the
+ * process where they come in a file. */
+static void
+check_memattr(struct screen *s, const char **attributes)
+{
+    const char *name = attribute(attributes, "name");
+    if (name &&
+        (strcmp(name, "Capacity") == 0 || strcmp(name, "Locality") == 0))
+        refuse(s, "a memory attribute that is no file's: ", name);
+}
+
 static void
 on_object(struct screen *s, const char **attributes)
 {
@@ -222,7 +267,9 @@ on_object(struct screen *s, const char **attributes)
     if (!may_contain(s->stack[s->depth - 1], types[row].group) ||
         (row == 0) != (s->depth == 1) || (row == 0 && s->machines++))
         refuse(s, "object in the wrong place: ", type);
-    check_sets(s, attributes, types[row].has_sets);
+    check_object_sets(s, attributes, types[row].has_sets);
+    if (types[row].group == BRIDGE)
+        check_bridge(s, attributes);
     if (types[row].has_index && s->status == ULYX_SUCCESS)
         check_index(s, attributes, strcmp(type, "PU") == 0);
     s->stack[s->depth] = types[row].group;
@@ -238,8 +285,11 @@ on_start(void *context, const char *element, const char **attributes)
     }
     s->stack[s->depth] = s->depth == 0 ? FILE_ROOT : NOTHING;
     check_numbers(s, attributes);
+    check_sets(s, attributes);
     if (strcmp(element, "object") == 0 && s->depth > 0)
         on_object(s, attributes);
+    else if (strcmp(element, "memattr") == 0)
+        check_memattr(s, attributes);
     s->depth++;
 }
 

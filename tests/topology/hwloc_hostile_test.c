@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hwloc's XML with one value changed: every attribute of a file that has all
+ * kinds of elements, each to every one of a list of hostile texts. hwloc ends
+ * the process on some of them, so the screen before it must not let these pass.
+ * What passes is read and written again, since hwloc asserts there, too.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/status.h"
+#include "support/ranks.h"
+#include "support/test.h"
+#include "topology/graph.h"
+
+#define SETS(n)                                                                \
+    " cpuset=\"" n "\" complete_cpuset=\"" n "\" nodeset=\"0x00000001\""       \
+    " complete_nodeset=\"0x00000001\""
+
+static const char
+    machine
+        [] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+             "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
+             "<topology version=\"2.0\">\n"
+             "<object type=\"Machine\" os_index=\"0\" gp_index=\"1\""
+             " allowed_cpuset=\"0x00000003\" "
+             "allowed_nodeset=\"0x00000001\"" SETS("0x00000003") ">"
+                                                                 "<info "
+                                                                 "name="
+                                                                 "\"Backend\" "
+                                                                 "value="
+                                                                 "\"Linux\"/>"
+                                                                 "<userdata "
+                                                                 "name="
+                                                                 "\"note\" "
+                                                                 "length=\"4\" "
+                                                                 "encoding="
+                                                                 "\"normal\">"
+                                                                 "abcd</"
+                                                                 "userdata>"
+                                                                 "<object "
+                                                                 "type="
+                                                                 "\"Package\" "
+                                                                 "os_index="
+                                                                 "\"0\" "
+                                                                 "gp_index="
+                                                                 "\"2\"" SETS(
+                                                                     "0x0000000"
+                                                                     "3") ">"
+                                                                          "<obj"
+                                                                          "ect "
+                                                                          "type"
+                                                                          "=\"N"
+                                                                          "UMAN"
+                                                                          "ode"
+                                                                          "\" "
+                                                                          "os_"
+                                                                          "inde"
+                                                                          "x="
+                                                                          "\"0"
+                                                                          "\" "
+                                                                          "gp_"
+                                                                          "inde"
+                                                                          "x="
+                                                                          "\"3"
+                                                                          "\""
+                                                                          " loc"
+                                                                          "al_"
+                                                                          "memo"
+                                                                          "ry="
+                                                                          "\"40"
+                                                                          "96"
+                                                                          "\"" SETS("0x00000003") ">"
+                                                                                                  "<page_type size=\"4096\" count=\"1\"/></object>"
+                                                                                                  "<object type=\"L2Cache\" gp_index=\"4\" cache_size=\"1024\" depth=\"2\""
+                                                                                                  " cache_linesize=\"64\" cache_associativity=\"8\" cache_type=\"0\"" SETS(
+                                                                                                      "0x00000001") ">"
+                                                                                                                    "<object type=\"Core\" os_index=\"0\" gp_index=\"5\"" SETS("0x00000001") ">"
+                                                                                                                                                                                             "<object type=\"PU\" os_index=\"0\" gp_index=\"6\"" SETS("0x00000001") "/></object></object>"
+                                                                                                                                                                                                                                                                    "<object type=\"Group\" gp_index=\"7\" kind=\"0\" subkind=\"0\""
+                                                                                                                                                                                                                                                                    " dont_merge=\"1\"" SETS("0x00000002") ">"
+                                                                                                                                                                                                                                                                                                           "<object type=\"PU\" os_index=\"1\" gp_index=\"8\"" SETS("0x00000002") "/></object>"
+                                                                                                                                                                                                                                                                                                                                                                                  "</object>"
+                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"Bridge\" gp_index=\"9\" bridge_type=\"0-1\" depth=\"0\""
+                                                                                                                                                                                                                                                                                                                                                                                  " bridge_pci=\"0000:[00-05]\">"
+                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"Bridge\" gp_index=\"13\" bridge_type=\"1-1\" depth=\"1\""
+                                                                                                                                                                                                                                                                                                                                                                                  " bridge_pci=\"0000:[01-01]\" pci_busid=\"0000:00:01.0\""
+                                                                                                                                                                                                                                                                                                                                                                                  " pci_type=\"0604 [8086:0001] [0000:0000] 01\" pci_link_speed=\"4.0\">"
+                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"PCIDev\" gp_index=\"10\" pci_busid=\"0000:01:00.0\""
+                                                                                                                                                                                                                                                                                                                                                                                  " pci_type=\"0302 [10de:2330] [0000:0000] a1\" pci_link_speed=\"4.0\">"
+                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"OSDev\" gp_index=\"11\" name=\"cuda0\" subtype=\"CUDA\""
+                                                                                                                                                                                                                                                                                                                                                                                  " osdev_type=\"5\"/></object>"
+                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"PCIDev\" gp_index=\"12\" pci_busid=\"0000:01:01.0\""
+                                                                                                                                                                                                                                                                                                                                                                                  " pci_type=\"0302 [10de:2330] [0000:0000] a1\"/></object></object>"
+                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"Misc\" gp_index=\"14\" name=\"misc\"/>"
+                                                                                                                                                                                                                                                                                                                                                                                  "</object>\n"
+                                                                                                                                                                                                                                                                                                                                                                                  "<distances2 type=\"PCIDev\" nbobjs=\"2\" kind=\"9\""
+                                                                                                                                                                                                                                                                                                                                                                                  " name=\"NVLinkBandwidth\" indexing=\"gp\">"
+                                                                                                                                                                                                                                                                                                                                                                                  "<indexes length=\"6\">10 12 </indexes>"
+                                                                                                                                                                                                                                                                                                                                                                                  "<u64values length=\"22\">0 400000 400000 0     </u64values>"
+                                                                                                                                                                                                                                                                                                                                                                                  "</distances2>\n"
+                                                                                                                                                                                                                                                                                                                                                                                  "<support name=\"discovery.pu\" value=\"1\"/>"
+                                                                                                                                                                                                                                                                                                                                                                                  "<memattr name=\"Bandwidth\" flags=\"5\">"
+                                                                                                                                                                                                                                                                                                                                                                                  "<memattr_value target_obj_gp_index=\"3\" target_obj_type=\"NUMANode\""
+                                                                                                                                                                                                                                                                                                                                                                                  " value=\"100\" initiator_cpuset=\"0x00000001\"/>"
+                                                                                                                                                                                                                                                                                                                                                                                  "<memattr_value target_obj_gp_index=\"3\" target_obj_type=\"NUMANode\""
+                                                                                                                                                                                                                                                                                                                                                                                  " value=\"100\" initiator_obj_gp_index=\"2\""
+                                                                                                                                                                                                                                                                                                                                                                                  " initiator_obj_type=\"Package\"/></memattr>"
+                                                                                                                                                                                                                                                                                                                                                                                  "<cpukind cpuset=\"0x00000001\" forced_efficiency=\"1\">"
+                                                                                                                                                                                                                                                                                                                                                                                  "<info name=\"CoreType\" value=\"IntelAtom\"/></cpukind>"
+                                                                                                                                                                                                                                                                                                                                                                                  "<cpukind cpuset=\"0x00000002\"/>\n"
+                                                                                                                                                                                                                                                                                                                                                                                  "</topology>\n";
+
+static const char *const hostile[] = {"", ",", "0", "1", "2", "3", "7", "255",
+    "-1", "4095", "65536", "4294967295", "4294967296", "9223372036854775807",
+    "18446744073709551615", "99999999999999999999", "1e308", "nan", "x", "0x",
+    "0x0", ",0x00000001", "0x00000001,", "0x00000001,,", "0x00000001,,0x0",
+    ",,,,0x1", "0x00000001,0x", "0x000000001", "0xf...f", "0xf...f,0x00000001",
+    "0x00000001 ", "0x1;0x1", "0x3", "0x4", "0x00000001,0x00000001", "0-0",
+    "1-0", "2-1", "7-9", "ffff:ff:1f.7", "ffffffff:ffff:ffff.f", "0000:[ff-00]",
+    "0000:[0000-ffff]", "PU", "Core", "NUMANode", "Bridge", "Misc", "Machine",
+    "Die", "MemCache", "os", "gp", "NVLinkBandwidth", "Capacity", "Locality",
+    "Latency", "base64", "%s%n"};
+enum { HOSTILE = sizeof(hostile) / sizeof(hostile[0]) };
+
+/* True where the text was read. */
+static bool
+read_and_write(const char *text)
+{
+    struct uli_topology *graph = uli_graph_create();
+    ulyx_status_t status = uli_hwloc_screen(text, strlen(text), "hostile.xml");
+    if (status == ULYX_SUCCESS)
+        status = uli_hwloc_import(
+            text, strlen(text), "hostile.xml", "/dev/null", graph);
+    if (status == ULYX_SUCCESS)
+        status = uli_graph_finish(graph);
+    uli_topology_free(graph);
+    return status == ULYX_SUCCESS;
+}
+
+/* The next ="value" at or after *at: its value's begin and end. */
+static bool
+next_value(size_t *at, size_t *end_p)
+{
+    const char *found = strstr(machine + *at, "=\"");
+    if (!found)
+        return false;
+    *at = (size_t)(found + 2 - machine);
+    *end_p = *at + strcspn(machine + *at, "\"");
+    return true;
+}
+
+/* In a child: *which is the text under trial. */
+static void
+try_all(size_t begin, size_t end, volatile int *which)
+{
+    static char text[sizeof(machine) + 64];
+    for (int i = 0; i < HOSTILE; i++) {
+        *which = i;
+        snprintf(text, sizeof(text), "%.*s%s%s", (int)begin, machine,
+            hostile[i], machine + end);
+        (void)read_and_write(text);
+    }
+    _exit(0);
+}
+
+static void
+no_value_of_an_attribute_ends_the_process(void **state)
+{
+    int *which = ranks_shared(sizeof(*which));
+    int values = 0, ended = 0;
+    (void)state;
+    for (size_t at = 0, end; next_value(&at, &end); at = end, values++) {
+        pid_t child = fork();
+        int how = 0;
+        if (child == 0)
+            try_all(at, end, which);
+        assert_true(child > 0 && waitpid(child, &how, 0) == child);
+        if (!how)
+            continue;
+        ended++;
+        print_error("...%.*s\"%s\" ends the process: %d\n", 45,
+            machine + at - 45, hostile[*which], how);
+    }
+    ranks_shared_free(which, sizeof(*which));
+    assert_true(values > 100);
+    assert_int_equal(ended, 0);
+}
+
+static void
+unchanged_file_is_read(void **state)
+{
+    (void)state;
+    assert_true(read_and_write(machine));
+}
+
+static void
+expect_set(const char *set, bool good)
+{
+    char text[sizeof(machine) + 64];
+    const char *at = strstr(machine, "<cpukind cpuset=\"");
+    size_t begin = (size_t)(at - machine) + strlen("<cpukind cpuset=\"");
+    snprintf(text, sizeof(text), "%.*s%s%s", (int)begin, machine, set,
+        strchr(machine + begin, '"'));
+    assert_status(uli_hwloc_screen(text, strlen(text), "set.xml"),
+        good ? ULYX_SUCCESS : ULYX_ERR_INVALID_ARGUMENT);
+    if (!good)
+        assert_non_null(strstr(uli_error_text(), "cpuset"));
+}
+
+static void
+sets_are_words_whose_first_and_last_are_there(void **state)
+{
+    (void)state;
+    expect_set("0x00000001", true);
+    expect_set("0x1", true);
+    expect_set("0x0", true);
+    expect_set("0x00000001,,0x0", true);
+    expect_set("0x00000001,,,0xffffffff,,0x0000000f", true);
+    expect_set("", false);
+    expect_set(",", false);
+    expect_set(",0x00000001", false);
+    expect_set("0x00000001,", false);
+    expect_set("0x00000001,,", false);
+    expect_set("0x000000001", false);
+    expect_set("00000001", false);
+    expect_set("0x", false);
+    expect_set("0x1,0x", false);
+    expect_set("0x1 ,0x1", false);
+    expect_set("0xf...f", false);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(unchanged_file_is_read),
+    cmocka_unit_test(sets_are_words_whose_first_and_last_are_there),
+    cmocka_unit_test(no_value_of_an_attribute_ends_the_process),
+};
+
+ULI_TEST_MAIN("HwlocHostile", tests)
