@@ -309,7 +309,7 @@ take_exec(const ulyx_attention_exec_t *given, ulyx_attention_pass_t pass,
             exec.threads, exec.max_sms, exec.reserved);
     if (!(exec.timeout_s >= 0))
         return INVALID("attention: timeout_s %g", exec.timeout_s);
-    call->timeout_s = uli_timeout_or(exec.timeout_s, 600);
+    call->timeout_s = uli_timeout_or(exec.timeout_s, 0);
     call->max_sms = exec.max_sms;
     call->cause = exec.cause;
     call->threads = uli_pool_threads(

@@ -10,6 +10,7 @@
 
 #define NS_PER_S  1000000000
 #define NS_PER_MS 1000000
+#define DEFAULT_S 600.0
 #define LONGEST_S 86400.0
 
 int64_t
@@ -53,6 +54,7 @@ uli_deadline_poll_ms(uli_deadline_t deadline, int slice_ms)
 double
 uli_timeout_or(double seconds, double default_seconds)
 {
-    double wanted = seconds > 0 ? seconds : default_seconds;
-    return fmin(wanted, LONGEST_S);
+    if (!(seconds > 0))
+        seconds = default_seconds > 0 ? default_seconds : DEFAULT_S;
+    return fmin(seconds, LONGEST_S);
 }

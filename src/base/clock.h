@@ -20,8 +20,10 @@ bool uli_deadline_over(uli_deadline_t deadline);
 /* Milliseconds left, rounded up, at most slice_ms, at least 0: for poll(). */
 int uli_deadline_poll_ms(uli_deadline_t deadline, int slice_ms);
 
-/* Timeouts as the public API takes them: <= 0 is the default (the setting),
- * above one day is one day. */
+/* Timeouts as the public API takes them: <= 0 is the default (the
+ * communicator's, or the setting's), and where that is <= 0, too, 600 s; above
+ * one day is one day. Whatever the caller or a setting gives goes through here:
+ * a deadline made of a bare 0 would be over at once. */
 double uli_timeout_or(double seconds, double default_seconds);
 
 #endif

@@ -76,7 +76,18 @@ timeout_zero_takes_the_default(void **fixture)
     (void)fixture;
     assert_true(uli_timeout_or(0, 600) == 600);
     assert_true(uli_timeout_or(-1, 600) == 600);
+    assert_true(uli_timeout_or(NAN, 60) == 60);
     assert_true(uli_timeout_or(2.5, 600) == 2.5);
+}
+
+static void
+default_of_zero_is_ten_minutes(void **fixture)
+{
+    (void)fixture;
+    assert_true(uli_timeout_or(0, 0) == 600);
+    assert_true(uli_timeout_or(-1, -1) == 600);
+    assert_true(uli_timeout_or(NAN, NAN) == 600);
+    assert_true(uli_timeout_or(3, 0) == 3);
 }
 
 static void
@@ -95,6 +106,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(poll_ms_rounds_up),
     cmocka_unit_test(deadline_passes_when_slept_through),
     cmocka_unit_test(timeout_zero_takes_the_default),
+    cmocka_unit_test(default_of_zero_is_ten_minutes),
     cmocka_unit_test(timeout_is_at_most_one_day),
 };
 

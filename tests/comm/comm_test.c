@@ -54,6 +54,26 @@ local_queries_give_rank_and_size(void **state)
     destroy_all(RANKS, comms);
 }
 
+/* The setting of 0, and no parameter: creation in both ways, and a call. */
+static void
+timeout_setting_of_zero_is_the_default(void **state)
+{
+    ulyx_unique_id_t id;
+    ulyx_comm_t *comms[2];
+
+    (void)state;
+    setenv("ULYX_TIMEOUT", "0", 1);
+    make_local(1, 0, &comms[0]);
+    assert_status(ulyx_unique_id_create(&id), ULYX_SUCCESS);
+    assert_status(ulyx_comm_create(&id, 1, 0, NULL, &comms[1]), ULYX_SUCCESS);
+    unsetenv("ULYX_TIMEOUT");
+    for (int i = 0; i < 2; i++) {
+        assert_true(comms[i]->timeout_s == 600);
+        assert_status(ulyx_comm_barrier(comms[i]), ULYX_SUCCESS);
+    }
+    destroy_all(2, comms);
+}
+
 static int
 barrier_body(int rank, int nranks, void *context)
 {
@@ -306,6 +326,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mismatch_names_calls_and_leaves_comm_usable),
     cmocka_unit_test(timeout_names_the_missing_ranks),
     cmocka_unit_test(abort_reaches_all_and_shrink_recovers),
+    cmocka_unit_test(timeout_setting_of_zero_is_the_default),
     cmocka_unit_test(shrink_leaves_out_who_does_not_come),
     cmocka_unit_test(destroyed_handle_ends_the_peers_waits),
     cmocka_unit_test(bad_arguments_are_named),
