@@ -116,14 +116,33 @@ is_control(const struct uli_service_request *request)
     return request->window == 0;
 }
 
+/* Sent again, since an answer got lost, it is the one that is there. No other
+ * takes its place. */
+static ulyx_status_t
+keep_control(ulyx_comm_t *comm, const struct uli_service_request *request)
+{
+    int64_t bytes = request->bytes;
+    if (uli_window_address(comm, request->rank, 0, 0, bytes) &&
+        !uli_window_address(comm, request->rank, 0, bytes, 1))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "rank %d has the control segment of rank %d, and takes no other of "
+        "%" PRId64 " bytes",
+        comm->rank, request->rank, bytes);
+}
+
 static ulyx_status_t
 deliver(ulyx_comm_t *comm, const struct uli_service_request *request, int fd)
 {
     struct uli_tr_handle handle = {fd, NULL, request->bytes, NULL};
     void *address;
-    if (is_control(request) &&
-        uli_window_address(comm, request->rank, 0, 0, request->bytes))
-        return ULYX_SUCCESS; /* sent again: an answer got lost */
+    if (is_control(request) && comm->peers[request->rank].control)
+        return keep_control(comm, request);
+    if (is_control(request) && request->bytes < uli_control_bytes(comm->nranks))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "the control segment of rank %d has %" PRId64
+            " bytes, it needs %" PRId64,
+            request->rank, request->bytes, uli_control_bytes(comm->nranks));
     ULI_TRY(uli_tr_shm_ops.window_map(&handle, &address));
     ulyx_status_t status = uli_window_publish_mapped(
         comm, request->rank, request->window, address, request->bytes);

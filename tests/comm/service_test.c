@@ -313,6 +313,40 @@ deliveries_map_and_unmap(void **state)
     uli_segment_destroy(&segment);
 }
 
+/* Threads of this process use it without asking: the first one stays. */
+static void
+control_segment_is_never_replaced(void **state)
+{
+    ulyx_comm_t *comm = *state;
+    struct uli_segment segment, larger;
+    int64_t bytes = uli_control_bytes(2);
+    struct uli_service_request request = {
+        ULI_PROTOCOL, ULI_SERVICE_DELIVER, {0}, 1, 0, 4096};
+    assert_status(
+        uli_segment_create(bytes, true, false, &segment), ULYX_SUCCESS);
+    assert_status(
+        uli_segment_create(2 * bytes, true, false, &larger), ULYX_SUCCESS);
+    struct uli_service_answer answer = ask(comm, request, segment.fd);
+    assert_int_equal(answer.status, ULYX_ERR_INVALID_ARGUMENT); /* too small */
+    assert_null(comm->peers[1].control);
+    request.bytes = segment.bytes;
+    assert_int_equal(ask(comm, request, segment.fd).verdict, ULI_SERVICE_DONE);
+    struct uli_control *control = comm->peers[1].control;
+    assert_non_null(control);
+    assert_int_equal(ask(comm, request, segment.fd).verdict, ULI_SERVICE_DONE);
+    request.bytes = larger.bytes;
+    assert_int_equal(
+        ask(comm, request, larger.fd).status, ULYX_ERR_INVALID_ARGUMENT);
+    request.bytes = 4096;
+    assert_int_equal(
+        ask(comm, request, segment.fd).status, ULYX_ERR_INVALID_ARGUMENT);
+    assert_ptr_equal(comm->peers[1].control, control);
+    atomic_store(&((struct uli_control *)segment.address)->poison, 7);
+    assert_true(atomic_load(&control->poison) == 7);
+    uli_segment_destroy(&segment);
+    uli_segment_destroy(&larger);
+}
+
 /* A client that gave up has nobody to withdraw its window. */
 static void
 unheard_deliveries_are_undone(void **state)
@@ -350,6 +384,7 @@ static const struct CMUnitTest tests[] = {
     CASE(other_users_are_not_believed),
     CASE(gone_is_known_at_once),
     CASE(deliveries_map_and_unmap),
+    CASE(control_segment_is_never_replaced),
     CASE(unheard_deliveries_are_undone),
 };
 
