@@ -249,6 +249,7 @@ uli_comm_destroy(ulyx_comm_t *comm)
     if (comm->graves_destroy != NULL)
         comm->graves_destroy(comm);
     uli_comm_acknowledge(comm);
+    uli_comm_say_abort(comm);
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_control *control = comm->peers[p].control;
 

@@ -101,10 +101,13 @@ struct ulyx_comm {
     struct uli_gpu *gpu;       /* of CUDA memory; NULL on the host */
     struct uli_comm_batch *batch; /* NULL until a plan needs it; see batch.h */
 
-    _Atomic int32_t failed;      /* status of the first failure, or 0 */
-    _Atomic int32_t failed_rank; /* its cause, or -1 */
-    pthread_mutex_t failure_lock;
-    char failure_text[256]; /* under failure_lock */
+    _Atomic int32_t failed;       /* status of the first failure, or 0 */
+    _Atomic int32_t failed_rank;  /* its cause, or -1 */
+    atomic_bool failing;          /* claimed: failure_text is being written */
+    char failure_text[256];       /* complete once failed is set */
+    char abort_text[32];          /* of an abort at this rank */
+    atomic_bool abort_unsaid;     /* no log line about it yet */
+    pthread_mutex_t failure_lock; /* control->awaited */
 
     uint64_t agree_round;  /* (owner) last round posted */
     uint64_t shrink_round; /* (owner) the same of the shrink lane */
@@ -148,6 +151,7 @@ ulyx_status_t uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
 ulyx_status_t uli_comm_shrink(
     ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
 ulyx_status_t uli_comm_barrier(ulyx_comm_t *comm);
+/* Async-signal-safe. */
 void uli_comm_abort(ulyx_comm_t *comm);
 /* Host bytes held: struct, tables, segment, arenas, mapped peers' ones. */
 int64_t uli_comm_bytes(ulyx_comm_t *comm);
@@ -158,12 +162,19 @@ int64_t uli_comm_bytes(ulyx_comm_t *comm);
  * the poison that peers posted. Cheap: call in every wait loop. Any thread. */
 ulyx_status_t uli_comm_check(ulyx_comm_t *comm);
 
+/* The status of the failure that the communicator has, with its text as last
+ * error; SUCCESS: it has none. Looks for no new one. Any thread. */
+ulyx_status_t uli_comm_failure(ulyx_comm_t *comm);
+
 /* Fails the communicator: the first call wins, its text is kept; posts poison
  * to all peers, but for TIMEOUT (rank = who is the cause, or -1).
  * Any thread. Returns the status of the first failure, text set. */
 ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
     int32_t rank, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* The log line of an abort, unless it has been written. Any thread. */
+void uli_comm_say_abort(ulyx_comm_t *comm);
 
 /* Before a call to it with TIMEOUT: the ranks that were waited for, "2, 3",
  * or "2, 3, by the deadline of rank 5"; those that do not fit are left out.

@@ -46,6 +46,8 @@ init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
     comm->segment.fd = -1;
     atomic_init(&comm->failed_rank, -1);
     snprintf(comm->name, sizeof(comm->name), "%s", name);
+    snprintf(
+        comm->abort_text, sizeof(comm->abort_text), "rank %d aborted", rank);
     pthread_mutex_init(&comm->failure_lock, NULL);
     pthread_mutex_init(&comm->lock, NULL);
     uli_list_init(&comm->arenas);

@@ -4,11 +4,22 @@
  * be told. A death is told as what it is; what went wrong at this rank alone
  * (a system call) as its abort. A timeout stays local: only this rank's
  * deadline is over.
+ *
+ * An abort may come from a signal handler, in the middle of anything that this
+ * rank does. So it takes no lock and formats nothing: who claims the failure
+ * writes its cause, by an atomic exchange; an abort's cause was written when
+ * the communicator was made; and peers are told by atomics, futexes and an
+ * eventfd. The log line is left to this rank's next look or destroy. Who finds
+ * the failure claimed and not yet there waits for the few instructions that are
+ * missing, but for an abort, which may have interrupted just these.
  */
 #include "comm/comm.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/log.h"
 #include "comm/bootstrap.h"
 #include "comm/gpu.h"
@@ -52,38 +63,71 @@ uli_comm_note_awaited(ulyx_comm_t *comm, const char *awaited)
     pthread_mutex_unlock(&comm->failure_lock);
 }
 
+/* True for one caller only, who writes failure_text and then settles. */
+static bool
+claim_failure(ulyx_comm_t *comm)
+{
+    return !atomic_exchange(&comm->failing, true);
+}
+
+static void
+settle_failure(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
+{
+    atomic_store(&comm->failed_rank, rank);
+    atomic_store(&comm->failed, status);
+    uli_gpu_set_poison(comm, poison_pack(status, rank));
+}
+
+/* The failure is claimed; its text never changes again. */
+static ulyx_status_t
+read_failure(ulyx_comm_t *comm)
+{
+    ulyx_status_t status;
+
+    while ((status = atomic_load(&comm->failed)) == ULYX_SUCCESS)
+        sched_yield();
+    return uli_error_pass(status, comm->failure_text);
+}
+
+ulyx_status_t
+uli_comm_failure(ulyx_comm_t *comm)
+{
+    if (atomic_load(&comm->failed) == ULYX_SUCCESS)
+        return ULYX_SUCCESS;
+    return read_failure(comm);
+}
+
+static void
+log_failure(ulyx_comm_t *comm)
+{
+    ULI_WARN(ULI_LOG_FAULT, comm->rank, "%s: %s: %s", comm->name,
+        ulyx_status_text(atomic_load(&comm->failed)), comm->failure_text);
+}
+
 ulyx_status_t
 uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
     const char *format, ...)
 {
-    char text[sizeof(comm->failure_text)];
-    bool first;
     va_list arguments;
 
+    if (!claim_failure(comm))
+        return read_failure(comm);
+    va_start(arguments, format);
+    vsnprintf(
+        comm->failure_text, sizeof(comm->failure_text), format, arguments);
+    va_end(arguments);
+    /* What note_awaited has begun is whole before peers may read it. */
     pthread_mutex_lock(&comm->failure_lock);
-    first = atomic_load(&comm->failed) == 0;
-    if (first) {
-        va_start(arguments, format);
-        vsnprintf(comm->failure_text, sizeof(text), format, arguments);
-        va_end(arguments);
-        atomic_store(&comm->failed_rank, rank);
-        atomic_store(&comm->failed, status);
-        uli_gpu_set_poison(comm, poison_pack(status, rank));
-    }
-    snprintf(text, sizeof(text), "%s", comm->failure_text);
-    status = atomic_load(&comm->failed);
+    settle_failure(comm, status, rank);
     pthread_mutex_unlock(&comm->failure_lock);
-    if (!first)
-        return uli_error_pass(status, text);
-    ULI_WARN(ULI_LOG_FAULT, comm->rank, "%s: %s: %s", comm->name,
-        ulyx_status_text(status), text);
+    log_failure(comm);
     if (status == ULYX_ERR_RANK_LOST)
         poison_peers(comm, status, rank);
     else if (status != ULYX_ERR_TIMEOUT)
         poison_peers(comm, ULYX_ERR_ABORTED,
             status == ULYX_ERR_ABORTED ? rank : comm->rank);
     uli_doorbell_ring(comm->control);
-    return uli_error_pass(status, text);
+    return read_failure(comm);
 }
 
 void
@@ -132,13 +176,23 @@ check_meeting(struct uli_bootstrap *meeting)
     return uli_error(ULYX_ERR_RANK_LOST, "the meeting has failed");
 }
 
+void
+uli_comm_say_abort(ulyx_comm_t *comm)
+{
+    if (atomic_load(&comm->abort_unsaid) &&
+        atomic_exchange(&comm->abort_unsaid, false))
+        log_failure(comm);
+}
+
 ulyx_status_t
 uli_comm_check(ulyx_comm_t *comm)
 {
     uint64_t poison;
 
-    if (atomic_load_explicit(&comm->failed, memory_order_acquire) != 0)
-        return uli_comm_fail(comm, ULYX_SUCCESS, -1, "%s", "");
+    if (atomic_load_explicit(&comm->failed, memory_order_acquire) != 0) {
+        uli_comm_say_abort(comm);
+        return read_failure(comm);
+    }
     poison = atomic_load_explicit(&comm->control->poison, memory_order_acquire);
     if (poison != 0)
         return take_poison(comm, poison);
@@ -155,9 +209,17 @@ uli_comm_acknowledge(ulyx_comm_t *comm)
 void
 uli_comm_abort(ulyx_comm_t *comm)
 {
-    uli_comm_fail(
-        comm, ULYX_ERR_ABORTED, comm->rank, "rank %d aborted", comm->rank);
-    /* A communicator that had failed otherwise: its peers still wait. */
+    int saved = errno;
+
+    if (claim_failure(comm)) {
+        memcpy(comm->failure_text, comm->abort_text, sizeof(comm->abort_text));
+        settle_failure(comm, ULYX_ERR_ABORTED, comm->rank);
+        atomic_store(&comm->abort_unsaid, true);
+    }
+    /* Also of a communicator that had failed otherwise: its peers still wait.
+     */
     poison_peers(comm, ULYX_ERR_ABORTED, comm->rank);
+    uli_doorbell_ring(comm->control);
     uli_comm_acknowledge(comm);
+    errno = saved;
 }

@@ -111,7 +111,8 @@ struct uli_net_ops {
      * when another thread is in it. */
     bool (*progress)(struct uli_net *net);
     /* Sleeps until there may be something to progress, at most max_ms; for
-     * one thread at a time (the service). wake ends it from any thread. */
+     * one thread at a time (the service). wake ends it from any thread, and
+     * from a signal handler. */
     void (*wait)(struct uli_net *net, int max_ms);
     void (*wake)(struct uli_net *net);
     /* True when nothing that I have put to the peer can land there any more:
