@@ -142,7 +142,8 @@ ULYX_API ulyx_status_t ulyx_comm_barrier(ulyx_comm_t *comm);
 /* Fails the communicator here and at all peers that can be reached: waits in
  * flight return ERR_ABORTED naming this rank. Bounded in time, any thread,
  * any number of times; also from a signal handler, whatever call on the
- * communicator it has interrupted but destroy. returns: SUCCESS; ERR_INVALID_ARGUMENT. */
+ * communicator it has interrupted but destroy.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT. */
 ULYX_API ulyx_status_t ulyx_comm_abort(ulyx_comm_t *comm);
 
 /* Releases the handle. Local, not collective; NULL is fine. Plans of the

@@ -15,103 +15,21 @@
 #include "support/test.h"
 #include "topology/graph.h"
 
-#define SETS(n)                                                                \
-    " cpuset=\"" n "\" complete_cpuset=\"" n "\" nodeset=\"0x00000001\""       \
-    " complete_nodeset=\"0x00000001\""
+enum { MACHINE_BYTES = 8192, TEXT_BYTES = MACHINE_BYTES + 64 };
 
-static const char
-    machine
-        [] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-             "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
-             "<topology version=\"2.0\">\n"
-             "<object type=\"Machine\" os_index=\"0\" gp_index=\"1\""
-             " allowed_cpuset=\"0x00000003\" "
-             "allowed_nodeset=\"0x00000001\"" SETS("0x00000003") ">"
-                                                                 "<info "
-                                                                 "name="
-                                                                 "\"Backend\" "
-                                                                 "value="
-                                                                 "\"Linux\"/>"
-                                                                 "<userdata "
-                                                                 "name="
-                                                                 "\"note\" "
-                                                                 "length=\"4\" "
-                                                                 "encoding="
-                                                                 "\"normal\">"
-                                                                 "abcd</"
-                                                                 "userdata>"
-                                                                 "<object "
-                                                                 "type="
-                                                                 "\"Package\" "
-                                                                 "os_index="
-                                                                 "\"0\" "
-                                                                 "gp_index="
-                                                                 "\"2\"" SETS(
-                                                                     "0x0000000"
-                                                                     "3") ">"
-                                                                          "<obj"
-                                                                          "ect "
-                                                                          "type"
-                                                                          "=\"N"
-                                                                          "UMAN"
-                                                                          "ode"
-                                                                          "\" "
-                                                                          "os_"
-                                                                          "inde"
-                                                                          "x="
-                                                                          "\"0"
-                                                                          "\" "
-                                                                          "gp_"
-                                                                          "inde"
-                                                                          "x="
-                                                                          "\"3"
-                                                                          "\""
-                                                                          " loc"
-                                                                          "al_"
-                                                                          "memo"
-                                                                          "ry="
-                                                                          "\"40"
-                                                                          "96"
-                                                                          "\"" SETS("0x00000003") ">"
-                                                                                                  "<page_type size=\"4096\" count=\"1\"/></object>"
-                                                                                                  "<object type=\"L2Cache\" gp_index=\"4\" cache_size=\"1024\" depth=\"2\""
-                                                                                                  " cache_linesize=\"64\" cache_associativity=\"8\" cache_type=\"0\"" SETS(
-                                                                                                      "0x00000001") ">"
-                                                                                                                    "<object type=\"Core\" os_index=\"0\" gp_index=\"5\"" SETS("0x00000001") ">"
-                                                                                                                                                                                             "<object type=\"PU\" os_index=\"0\" gp_index=\"6\"" SETS("0x00000001") "/></object></object>"
-                                                                                                                                                                                                                                                                    "<object type=\"Group\" gp_index=\"7\" kind=\"0\" subkind=\"0\""
-                                                                                                                                                                                                                                                                    " dont_merge=\"1\"" SETS("0x00000002") ">"
-                                                                                                                                                                                                                                                                                                           "<object type=\"PU\" os_index=\"1\" gp_index=\"8\"" SETS("0x00000002") "/></object>"
-                                                                                                                                                                                                                                                                                                                                                                                  "</object>"
-                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"Bridge\" gp_index=\"9\" bridge_type=\"0-1\" depth=\"0\""
-                                                                                                                                                                                                                                                                                                                                                                                  " bridge_pci=\"0000:[00-05]\">"
-                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"Bridge\" gp_index=\"13\" bridge_type=\"1-1\" depth=\"1\""
-                                                                                                                                                                                                                                                                                                                                                                                  " bridge_pci=\"0000:[01-01]\" pci_busid=\"0000:00:01.0\""
-                                                                                                                                                                                                                                                                                                                                                                                  " pci_type=\"0604 [8086:0001] [0000:0000] 01\" pci_link_speed=\"4.0\">"
-                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"PCIDev\" gp_index=\"10\" pci_busid=\"0000:01:00.0\""
-                                                                                                                                                                                                                                                                                                                                                                                  " pci_type=\"0302 [10de:2330] [0000:0000] a1\" pci_link_speed=\"4.0\">"
-                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"OSDev\" gp_index=\"11\" name=\"cuda0\" subtype=\"CUDA\""
-                                                                                                                                                                                                                                                                                                                                                                                  " osdev_type=\"5\"/></object>"
-                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"PCIDev\" gp_index=\"12\" pci_busid=\"0000:01:01.0\""
-                                                                                                                                                                                                                                                                                                                                                                                  " pci_type=\"0302 [10de:2330] [0000:0000] a1\"/></object></object>"
-                                                                                                                                                                                                                                                                                                                                                                                  "<object type=\"Misc\" gp_index=\"14\" name=\"misc\"/>"
-                                                                                                                                                                                                                                                                                                                                                                                  "</object>\n"
-                                                                                                                                                                                                                                                                                                                                                                                  "<distances2 type=\"PCIDev\" nbobjs=\"2\" kind=\"9\""
-                                                                                                                                                                                                                                                                                                                                                                                  " name=\"NVLinkBandwidth\" indexing=\"gp\">"
-                                                                                                                                                                                                                                                                                                                                                                                  "<indexes length=\"6\">10 12 </indexes>"
-                                                                                                                                                                                                                                                                                                                                                                                  "<u64values length=\"22\">0 400000 400000 0     </u64values>"
-                                                                                                                                                                                                                                                                                                                                                                                  "</distances2>\n"
-                                                                                                                                                                                                                                                                                                                                                                                  "<support name=\"discovery.pu\" value=\"1\"/>"
-                                                                                                                                                                                                                                                                                                                                                                                  "<memattr name=\"Bandwidth\" flags=\"5\">"
-                                                                                                                                                                                                                                                                                                                                                                                  "<memattr_value target_obj_gp_index=\"3\" target_obj_type=\"NUMANode\""
-                                                                                                                                                                                                                                                                                                                                                                                  " value=\"100\" initiator_cpuset=\"0x00000001\"/>"
-                                                                                                                                                                                                                                                                                                                                                                                  "<memattr_value target_obj_gp_index=\"3\" target_obj_type=\"NUMANode\""
-                                                                                                                                                                                                                                                                                                                                                                                  " value=\"100\" initiator_obj_gp_index=\"2\""
-                                                                                                                                                                                                                                                                                                                                                                                  " initiator_obj_type=\"Package\"/></memattr>"
-                                                                                                                                                                                                                                                                                                                                                                                  "<cpukind cpuset=\"0x00000001\" forced_efficiency=\"1\">"
-                                                                                                                                                                                                                                                                                                                                                                                  "<info name=\"CoreType\" value=\"IntelAtom\"/></cpukind>"
-                                                                                                                                                                                                                                                                                                                                                                                  "<cpukind cpuset=\"0x00000002\"/>\n"
-                                                                                                                                                                                                                                                                                                                                                                                  "</topology>\n";
+static char machine[MACHINE_BYTES];
+
+static int
+read_machine(void **state)
+{
+    FILE *file = fopen(TEST_MACHINE, "re");
+    (void)state;
+    if (!file)
+        return -1;
+    size_t bytes = fread(machine, 1, sizeof(machine) - 1, file);
+    fclose(file);
+    return bytes > 1000 && bytes < sizeof(machine) - 1 ? 0 : -1;
+}
 
 static const char *const hostile[] = {"", ",", "0", "1", "2", "3", "7", "255",
     "-1", "4095", "65536", "4294967295", "4294967296", "9223372036854775807",
@@ -156,7 +74,7 @@ next_value(size_t *at, size_t *end_p)
 static void
 try_all(size_t begin, size_t end, volatile int *which)
 {
-    static char text[sizeof(machine) + 64];
+    static char text[TEXT_BYTES];
     for (int i = 0; i < HOSTILE; i++) {
         *which = i;
         snprintf(text, sizeof(text), "%.*s%s%s", (int)begin, machine,
@@ -199,7 +117,7 @@ unchanged_file_is_read(void **state)
 static void
 expect_set(const char *set, bool good)
 {
-    char text[sizeof(machine) + 64];
+    char text[TEXT_BYTES];
     const char *at = strstr(machine, "<cpukind cpuset=\"");
     size_t begin = (size_t)(at - machine) + strlen("<cpukind cpuset=\"");
     snprintf(text, sizeof(text), "%.*s%s%s", (int)begin, machine, set,
@@ -233,9 +151,11 @@ sets_are_words_whose_first_and_last_are_there(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(unchanged_file_is_read),
-    cmocka_unit_test(sets_are_words_whose_first_and_last_are_there),
-    cmocka_unit_test(no_value_of_an_attribute_ends_the_process),
+    cmocka_unit_test_setup(unchanged_file_is_read, read_machine),
+    cmocka_unit_test_setup(
+        sets_are_words_whose_first_and_last_are_there, read_machine),
+    cmocka_unit_test_setup(
+        no_value_of_an_attribute_ends_the_process, read_machine),
 };
 
 ULI_TEST_MAIN("HwlocHostile", tests)
