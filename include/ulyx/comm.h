@@ -129,9 +129,16 @@ ULYX_API ulyx_status_t ulyx_comm_split(ulyx_comm_t *comm, int32_t color,
 
 /* Collective over the ranks of a failed (or healthy) communicator that still
  * live: forms a new one of them, in old rank order, with fresh windows.
- * Ranks known to be dead, and ranks that do not call within the deadline, are
- * left out; all survivors agree on the set. comm remains to be destroyed.
- * returns: as create; ERR_RANK_LOST if this rank itself was left out. */
+ * timeout_s is one deadline for all of it. Ranks known to be dead are not
+ * waited for; ranks that do not call within half of it are left out for good:
+ * their calls, however late, give ERR_RANK_LOST. All others get the same: the
+ * new communicator of the same ranks, or an error. Where a rank dies meanwhile
+ * they start over without it. comm remains to be destroyed. A hung rank is left
+ * out whatever it does, as long as one rank of its node runs. A node of which
+ * no process runs, and none is known to have ended, cannot be: its ranks might
+ * have gone on. Then the call ends with ERR_TIMEOUT naming them, and may be
+ * made again. returns: as create; ERR_RANK_LOST if this rank itself was left
+ * out; ERR_MISMATCH on all when some called agree. */
 ULYX_API ulyx_status_t ulyx_comm_shrink(
     ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
 

@@ -109,9 +109,8 @@ struct ulyx_comm {
     atomic_bool abort_unsaid;     /* no log line about it yet */
     pthread_mutex_t failure_lock; /* control->awaited */
 
-    uint64_t agree_round;  /* (owner) last round posted */
-    uint64_t shrink_round; /* (owner) the same of the shrink lane */
-    uint64_t sequence;     /* (owner) of collective calls */
+    uint64_t agree_round; /* (owner) last round posted */
+    uint64_t sequence;    /* (owner) of collective calls */
 
     pthread_mutex_t lock;        /* windows (attach, detach), arenas */
     struct uli_list arenas;      /* under lock, private to arena.c */

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "comm/consensus.h"
 
 enum { ULI_LINE = 64, ULI_AGREE_BYTES = 4096 };
 
@@ -44,10 +45,15 @@ struct uli_control {
      * where it heard of that rank's; else empty. Written before it marks
      * anything as closed or left. */
     char awaited[64];
-    /* Agreement rounds of collective calls, and of shrink, which must work
-     * when a failure has left the first lane out of step. */
+    /* Agreement rounds of collective calls, and of a creation by shrink, which
+     * must work when a failure has left the first lane out of step. */
     _Alignas(ULI_LINE) struct uli_agree_post agree[2];
     _Alignas(ULI_LINE) struct uli_agree_post shrink[2];
+    /* Of the survivors' decisions (consensus.h): by parity of the instance,
+     * written by the owner before its vote says so. */
+    _Alignas(ULI_LINE) _Atomic uint64_t vote;
+    struct uli_opinion opinions[2];
+    struct uli_decision decisions[2];
     /* left[p] != 0: peer p has destroyed its handle; [nranks], then the
      * arena, at multiples of ULI_LINE. */
     _Alignas(ULI_LINE) _Atomic uint32_t left[];

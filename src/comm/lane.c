@@ -50,7 +50,8 @@ send_post(ulyx_comm_t *comm, const struct uli_agree_post *post, uint64_t round)
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_message message = {.head.kind = ULI_MESSAGE_SHRINK,
             .value = round,
-            .bytes = (int64_t)post->total_bytes};
+            .bytes = (int64_t)post->total_bytes,
+            .status = post->status};
 
         if (uli_comm_is_remote(comm, p) &&
             atomic_load(&comm->peers[p].dead) == 0 &&

@@ -18,6 +18,7 @@
 #include "comm/place.h"
 #include "comm/remote_internal.h"
 #include "comm/service.h"
+#include "comm/survivors.h"
 #include "comm/thread.h"
 
 enum {
@@ -321,6 +322,7 @@ uli_remote_leave(ulyx_comm_t *comm)
     if (!comm->net || uli_service_forked())
         return;
     uli_remote_flush(comm);
+    uli_survivors_farewell(comm);
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_message left = {
             .head.kind = ULI_MESSAGE_LEFT, .value = comm->agree_round};

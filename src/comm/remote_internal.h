@@ -6,6 +6,7 @@
  *     remote_message.c  messages: what travels, sending, carrying out
  *     remote_windows.c  windows made known to remote peers, and taken back
  *     nodes.c           agreement rounds over nodes
+ *     survivors_message.c  decisions of survivors
  *
  * Hooks run inside the net's progress and must not send; what they have to
  * say goes to the outbox, which whoever moves the net on empties afterwards.
@@ -27,6 +28,10 @@ enum uli_message_kind {
     ULI_MESSAGE_ASK,       /* which ranks of your node are in the round? */
     ULI_MESSAGE_HERE,      /* these */
     ULI_MESSAGE_SHRINK,    /* the sender's post of the shrink lane */
+    ULI_MESSAGE_COME,      /* the sender has come to a decision */
+    ULI_MESSAGE_BALLOT,    /* asks the votes of a node (survivors.h) */
+    ULI_MESSAGE_VOTES,     /* these */
+    ULI_MESSAGE_DECISION,
     ULI_MESSAGE_POISON,
     ULI_MESSAGE_LEFT,     /* the sender has destroyed its handle */
     ULI_MESSAGE_WINDOW,   /* a window of the sender begins */
@@ -43,11 +48,13 @@ struct uli_message_head {
 /* Every message but POSTS, which nodes.c lays out. */
 struct uli_message {
     struct uli_message_head head;
-    uint64_t value; /* round; poison; number of a window call; 1: answer */
+    uint64_t value; /* round; poison; number of a window call; 1: answer;
+                     * instance and ballot */
     int64_t bytes;  /* of the window */
     uint32_t window;
     int32_t status;
-    unsigned char more[]; /* head.count: HERE ranks, ACK text, SHRINK post */
+    unsigned char more[]; /* head.count: HERE ranks, ACK text, SHRINK
+                           * post, VOTES, DECISION */
 };
 
 /* ---- one rank's end ------------------------------------------------------ */
@@ -58,6 +65,8 @@ struct uli_remote_peer {
     _Atomic int64_t doubted_until_ns; /* not reached; -1: reported */
     _Atomic uint64_t here; /* a round that it is known to have posted */
 };
+
+struct uli_survivors_call;
 
 struct uli_remote {
     const struct uli_net_ops *ops;
@@ -75,9 +84,10 @@ struct uli_remote {
     _Atomic int callers;  /* a thread of the caller has moved the net lately */
 
     pthread_mutex_t lock;
-    struct uli_list outbox; /* under lock */
-    struct uli_list calls;  /* under lock, of remote_windows.c */
-    uint64_t last_call;     /* under lock */
+    struct uli_list outbox;              /* under lock */
+    struct uli_list calls;               /* under lock, of remote_windows.c */
+    uint64_t last_call;                  /* under lock */
+    struct uli_survivors_call *deciding; /* under lock; survivors_call.h */
     _Atomic int noutbox, ndoubted;
     _Atomic uint64_t poison; /* to be told to remote peers, or told */
     _Atomic bool poison_told;
@@ -113,6 +123,12 @@ void uli_remote_receive(
 void uli_remote_window_request(
     ulyx_comm_t *comm, int32_t from, const struct uli_message *message);
 void uli_remote_window_answer(
+    ulyx_comm_t *comm, int32_t from, const struct uli_message *message);
+
+/* ---- survivors_message.c ------------------------------------------------- */
+
+/* Hook: COME, BALLOT, VOTES, DECISION. */
+void uli_survivors_receive(
     ulyx_comm_t *comm, int32_t from, const struct uli_message *message);
 
 /* ---- nodes.c ------------------------------------------------------------- */

@@ -191,7 +191,7 @@ take_shrink(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
     if (message->head.count > sizeof(post->payload))
         return;
     post->call = ULI_CALL_SHRINK;
-    post->status = ULYX_SUCCESS;
+    post->status = message->status;
     post->total_bytes = (uint64_t)message->bytes;
     post->bytes = message->head.count;
     memcpy(post->payload, message->more, message->head.count);
@@ -228,6 +228,12 @@ carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
         break;
     case ULI_MESSAGE_SHRINK:
         take_shrink(comm, from, message);
+        break;
+    case ULI_MESSAGE_COME:
+    case ULI_MESSAGE_BALLOT:
+    case ULI_MESSAGE_VOTES:
+    case ULI_MESSAGE_DECISION:
+        uli_survivors_receive(comm, from, message);
         break;
     case ULI_MESSAGE_POISON:
         uli_comm_spread_poison(comm, message->value);

@@ -1,57 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shrink: the survivors of a communicator agree on who they are and form a
- * new one. Membership is agreed by gossip on the shrink lane: in round n each
- * rank posts the set of ranks that it takes for alive, waits for the posts of
- * all of them (or for their death or its deadline), and goes on with the
- * intersection. It is done when all members of its set have posted that very
- * set: then each of them sees the same posts and is done in the same round.
- * Sets only shrink, so there are at most P rounds. Remote members are sent each
- * post by its owner: no rank is needed on the way.
+ * Shrink: the survivors of a communicator decide who they are, form a new
+ * communicator of these, and decide whether all of them have it. Both decisions
+ * are of the kind that survives deaths (survivors.h), so all members have the
+ * new communicator or none has; where one was lost meanwhile they begin again
+ * with those that are left, until the deadline, which is one for all of this:
+ * each step may take half of what is left.
+ *
+ * In between, members gather on the shrink lane. Its rounds are numbered by the
+ * decision that they follow and by the gather, so posts of different attempts
+ * or gathers are never taken for one another; and who fails posts that in place
+ * of its next round, so nobody waits for it.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "comm/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/lane.h"
 #include "comm/remote.h"
+#include "comm/survivors.h"
 
-/* Survivors as a bit set; one post holds it. */
-enum { MAX_RANKS = 8 * ULI_AGREE_BYTES };
+/* Rounds of one attempt; a round is instance * ROUNDS + its number. */
+#define ROUNDS (UINT64_C(1) << 32)
 
 struct members {
     struct uli_bootstrap base;
     ulyx_comm_t *comm;
-    unsigned char *set; /* bit p: rank p is a member */
-    int64_t set_bytes;
+    struct uli_decision decision; /* who they are */
+    uint64_t round;               /* last one posted */
 };
 
+/* What a member brings to the decision at the end: the largest counts. */
+enum { END_WELL, END_LOST, END_FAILED /* and a status */ };
+
+/* ---- the meeting of the members ------------------------------------------ */
+
 static bool
-has(const unsigned char *set, int32_t rank)
+has_failed(const struct members *m, int32_t rank, uint64_t round)
 {
-    return set[rank / 8] >> (rank % 8) & 1;
+    return uli_lane_has(m->comm, ULI_LANE_SHRINK, rank, round) &&
+           uli_lane_read(m->comm, ULI_LANE_SHRINK, rank, round)->status !=
+               ULYX_SUCCESS;
 }
 
-static void
-drop(unsigned char *set, int32_t rank)
+static bool
+is_lost(const struct members *m, int32_t rank)
 {
-    set[rank / 8] = (unsigned char)(set[rank / 8] & ~(1u << (rank % 8)));
+    return atomic_load(&m->comm->peers[rank].dead) != 0 ||
+           atomic_load(&m->comm->control->left[rank]) != 0;
 }
 
 /* A member whose post of the round has not come and may still come. */
 static bool
-awaited(const struct members *m, int32_t rank, uint64_t round)
+is_awaited(const struct members *m, int32_t rank)
 {
-    return has(m->set, rank) && atomic_load(&m->comm->peers[rank].dead) == 0 &&
-           atomic_load(&m->comm->control->left[rank]) == 0 &&
-           !uli_lane_has(m->comm, ULI_LANE_SHRINK, rank, round);
+    return uli_decision_has(&m->decision, rank) && !is_lost(m, rank) &&
+           !uli_lane_has(m->comm, ULI_LANE_SHRINK, rank, m->round);
 }
 
 /* Not uli_comm_wait: the communicator may have failed already. */
 static void
-await_members(const struct members *m, uint64_t round, uli_deadline_t deadline)
+await_members(const struct members *m, uli_deadline_t deadline)
 {
     ulyx_comm_t *comm = m->comm;
 
@@ -60,53 +72,54 @@ await_members(const struct members *m, uint64_t round, uli_deadline_t deadline)
         int32_t p = 0;
 
         uli_comm_progress(comm);
-        while (p < comm->nranks && !awaited(m, p, round))
+        while (p < comm->nranks && !is_awaited(m, p))
             p++;
-        if (p == comm->nranks || uli_deadline_over(deadline))
+        if (p == comm->nranks || uli_deadline_over(deadline) ||
+            uli_survivors_left_out(comm))
             return;
         uli_doorbell_sleep(comm->control, seen, deadline - uli_clock_ns());
     }
 }
 
 static void
-publish(struct members *m, uint64_t round, const void *bytes, int64_t count)
+publish(
+    struct members *m, ulyx_status_t status, const void *bytes, size_t count)
 {
-    struct uli_agree_post header = {
-        .call = ULI_CALL_SHRINK, .total_bytes = (uint64_t)count};
+    struct uli_agree_post header = {.call = ULI_CALL_SHRINK,
+        .status = status,
+        .total_bytes = (uint64_t)count};
 
-    uli_lane_publish(m->comm, ULI_LANE_SHRINK, round, &header, bytes, count);
+    m->round++;
+    uli_lane_publish(
+        m->comm, ULI_LANE_SHRINK, m->round, &header, bytes, (int64_t)count);
 }
 
-/* One round of gossip; true when all members posted what I posted. Each round
- * has the whole time: a member that came late to the last one still waits in
- * it for those that I have given up. */
-static bool
-gossip(struct members *m, unsigned char *posted, double timeout_s)
+/* Copies a member's post of the round. It stays as it is until its owner goes
+ * on by two, which it does only when I have come so far or am left out. */
+static ulyx_status_t
+take_post(const struct members *m, int32_t rank, size_t bytes, char *to)
 {
     ulyx_comm_t *comm = m->comm;
-    uint64_t round = ++comm->shrink_round;
-    bool same = true;
-    uli_deadline_t deadline = uli_deadline_in(timeout_s);
+    const struct uli_agree_post *post;
 
-    memcpy(posted, m->set, (size_t)m->set_bytes);
-    publish(m, round, posted, m->set_bytes);
-    await_members(m, round, deadline);
-    for (int32_t p = 0; p < comm->nranks; p++) {
-        const unsigned char *theirs;
-
-        if (!has(posted, p))
-            continue;
-        if (!uli_lane_has(comm, ULI_LANE_SHRINK, p, round)) {
-            drop(m->set, p);
-            same = false;
-            continue;
-        }
-        theirs = uli_lane_read(comm, ULI_LANE_SHRINK, p, round)->payload;
-        same = same && memcmp(theirs, posted, (size_t)m->set_bytes) == 0;
-        for (int64_t i = 0; i < m->set_bytes; i++)
-            m->set[i] &= theirs[i];
-    }
-    return same;
+    if (!uli_lane_has(comm, ULI_LANE_SHRINK, rank, m->round))
+        return is_lost(m, rank) || uli_survivors_left_out(comm)
+                   ? uli_error(ULYX_ERR_RANK_LOST,
+                         "shrink: rank %d was lost during the creation",
+                         is_lost(m, rank) ? rank : comm->rank)
+                   : uli_error(ULYX_ERR_TIMEOUT,
+                         "shrink: rank %d did not come to the creation", rank);
+    post = uli_lane_read(comm, ULI_LANE_SHRINK, rank, m->round);
+    if (post->status != ULYX_SUCCESS)
+        return uli_error((ulyx_status_t)post->status,
+            "shrink: rank %d gave up the creation: %s", rank,
+            uli_status_text((ulyx_status_t)post->status));
+    if (post->bytes != bytes)
+        return uli_error(ULYX_ERR_MISMATCH,
+            "shrink: rank %d gathers %u bytes, rank %d %zu", rank, post->bytes,
+            comm->rank, bytes);
+    memcpy(to, post->payload, bytes);
+    return ULYX_SUCCESS;
 }
 
 /* bootstrap gather among the members: one round a post's worth. */
@@ -115,27 +128,23 @@ gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     void *all_p, uli_deadline_t deadline)
 {
     struct members *m = (struct members *)bootstrap;
-    ulyx_comm_t *comm = m->comm;
 
     for (size_t at = 0; at < bytes; at += ULI_AGREE_BYTES) {
         size_t take =
             bytes - at < ULI_AGREE_BYTES ? bytes - at : (size_t)ULI_AGREE_BYTES;
-        uint64_t round = ++comm->shrink_round;
         size_t member = 0;
 
-        publish(m, round, (const char *)mine + at, (int64_t)take);
-        await_members(m, round, deadline);
-        for (int32_t p = 0; p < comm->nranks; p++) {
-            if (!has(m->set, p))
-                continue;
-            if (!uli_lane_has(comm, ULI_LANE_SHRINK, p, round))
-                return uli_error(ULYX_ERR_RANK_LOST,
-                    "shrink: rank %d was lost during the creation", p);
-            memcpy((char *)all_p + member++ * bytes + at,
-                uli_lane_read(comm, ULI_LANE_SHRINK, p, round)->payload, take);
-        }
+        publish(m, ULYX_SUCCESS, (const char *)mine + at, take);
+        await_members(m, deadline);
+        for (int32_t p = 0; p < m->comm->nranks; p++)
+            if (uli_decision_has(&m->decision, p))
+                ULI_TRY(take_post(
+                    m, p, take, (char *)all_p + member++ * bytes + at));
     }
-    return ULYX_SUCCESS;
+    return uli_survivors_left_out(m->comm)
+               ? uli_error(ULYX_ERR_RANK_LOST,
+                     "the other ranks went on without rank %d", m->comm->rank)
+               : ULYX_SUCCESS;
 }
 
 static bool
@@ -144,15 +153,16 @@ is_broken(struct uli_bootstrap *bootstrap)
     const struct members *m = (const struct members *)bootstrap;
 
     for (int32_t p = 0; p < m->comm->nranks; p++)
-        if (has(m->set, p) && atomic_load(&m->comm->peers[p].dead) != 0)
+        if (uli_decision_has(&m->decision, p) &&
+            (is_lost(m, p) || has_failed(m, p, m->round + 1)))
             return true;
-    return false;
+    return uli_survivors_left_out(m->comm);
 }
 
 static void
 close_members(struct uli_bootstrap *bootstrap)
 {
-    (void)bootstrap; /* lives on the caller's stack */
+    (void)bootstrap; /* lives as long as the call */
 }
 
 static const struct uli_bootstrap_ops member_ops = {
@@ -162,56 +172,128 @@ static const struct uli_bootstrap_ops member_ops = {
     .close = close_members,
 };
 
-static ulyx_status_t
-agree_on_members(struct members *m, double timeout_s)
-{
-    ulyx_comm_t *comm = m->comm;
-    unsigned char *posted = calloc(1, (size_t)m->set_bytes);
+/* ---- an attempt ---------------------------------------------------------- */
 
-    if (posted == NULL)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a shrink");
-    for (int32_t p = 0; p < comm->nranks; p++)
-        if (atomic_load(&comm->peers[p].dead) == 0 &&
-            atomic_load(&comm->control->left[p]) == 0)
-            m->set[p / 8] = (unsigned char)(m->set[p / 8] | 1u << (p % 8));
-    while (!gossip(m, posted, timeout_s) && has(m->set, comm->rank))
-        ;
-    free(posted);
-    if (!has(m->set, comm->rank))
-        return uli_error(ULYX_ERR_RANK_LOST,
-            "shrink: the other ranks went on without rank %d", comm->rank);
-    for (int32_t p = 0; p < comm->nranks; p++) {
-        if (!has(m->set, p))
+static void
+count_members(struct members *m)
+{
+    m->base.ops = &member_ops;
+    m->base.nranks = 0;
+    m->base.node_hash = m->comm->peers[m->comm->rank].identity.node_hash;
+    for (int32_t p = 0; p < m->comm->nranks; p++) {
+        if (!uli_decision_has(&m->decision, p))
             continue;
-        if (p == comm->rank)
+        if (p == m->comm->rank)
             m->base.rank = m->base.nranks;
         m->base.nranks++;
     }
-    return ULYX_SUCCESS;
+    m->round = m->decision.instance * ROUNDS;
+}
+
+static ulyx_status_t
+decide(ulyx_comm_t *comm, enum uli_topic topic, uint64_t value,
+    uli_deadline_t deadline, struct uli_decision *decision_p)
+{
+    struct uli_opinion mine = {value, topic};
+
+    ULI_TRY(uli_survivors_decide(comm, &mine, deadline, decision_p));
+    return uli_survivors_same(decision_p);
+}
+
+static double
+half_of_rest(uli_deadline_t deadline)
+{
+    return (double)(deadline - uli_clock_ns()) / 2e9;
+}
+
+static ulyx_status_t
+form(struct members *m, const ulyx_comm_params_t *params,
+    uli_deadline_t deadline, ulyx_comm_t **made_p)
+{
+    ulyx_status_t status = uli_comm_create(&m->base, m->base.nranks,
+        m->base.rank, params, half_of_rest(deadline), made_p);
+
+    if (status != ULYX_SUCCESS)
+        publish(m, status, NULL, 0);
+    return status;
+}
+
+static uint64_t
+end_of(ulyx_status_t status)
+{
+    if (status == ULYX_SUCCESS)
+        return END_WELL;
+    return status == ULYX_ERR_RANK_LOST ? END_LOST
+                                        : END_FAILED + (uint64_t)status;
+}
+
+/* What all members make of it; text: mine, if I have failed. *again_p: a member
+ * was lost. */
+static ulyx_status_t
+judge(const struct members *m, const struct uli_decision *end,
+    ulyx_status_t mine, const char *text, bool *again_p)
+{
+    ulyx_status_t theirs = (ulyx_status_t)(end->value - END_FAILED);
+
+    *again_p =
+        end->value == END_LOST ||
+        memcmp(end->members, m->decision.members, sizeof(end->members)) != 0;
+    if (*again_p || end->value == END_WELL)
+        return ULYX_SUCCESS;
+    if (mine == theirs)
+        return uli_error_pass(mine, text);
+    return uli_error(theirs,
+        "shrink: a rank failed to form the new "
+        "communicator: %s",
+        uli_status_text(theirs));
+}
+
+/* One attempt; SUCCESS with *new_p == NULL: once more. */
+static ulyx_status_t
+attempt(struct members *m, const ulyx_comm_params_t *params,
+    uli_deadline_t deadline, ulyx_comm_t **new_p)
+{
+    ulyx_comm_t *made = NULL;
+    struct uli_decision end;
+    ulyx_status_t status, mine;
+    bool again = true;
+    char text[256];
+
+    ULI_TRY(decide(m->comm, ULI_TOPIC_SHRINK, 0, deadline, &m->decision));
+    count_members(m);
+    mine = form(m, params, deadline, &made);
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    status =
+        decide(m->comm, ULI_TOPIC_SHRINK_END, end_of(mine), deadline, &end);
+    if (status == ULYX_SUCCESS)
+        status = judge(m, &end, mine, text, &again);
+    else if (status == ULYX_ERR_TIMEOUT)
+        uli_survivors_leave(m->comm); /* it has no communicator to join by */
+    if (status == ULYX_SUCCESS && !again)
+        *new_p = made;
+    else if (made != NULL)
+        uli_comm_destroy(made);
+    return status;
 }
 
 ulyx_status_t
 uli_comm_shrink(
     ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p)
 {
-    struct members m = {
-        .base = {&member_ops, 0, 0, comm->peers[comm->rank].identity.node_hash},
-        .comm = comm};
     double timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
-    ulyx_status_t status;
+    uli_deadline_t deadline = uli_deadline_in(timeout_s);
+    struct members *m = calloc(1, sizeof(*m));
+    ulyx_comm_t *made = NULL;
+    ulyx_status_t status = ULYX_SUCCESS;
 
-    if (comm->nranks > MAX_RANKS)
-        return uli_error(ULYX_ERR_UNSUPPORTED, "shrink of more than %d ranks",
-            (int)MAX_RANKS);
-    m.set_bytes = (comm->nranks + 7) / 8;
-    m.set = calloc(1, (size_t)m.set_bytes);
-    if (m.set == NULL)
+    if (m == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a shrink");
+    m->comm = comm;
     uli_comm_acknowledge(comm);
-    status = agree_on_members(&m, timeout_s);
+    while (status == ULYX_SUCCESS && made == NULL)
+        status = attempt(m, params, deadline, &made);
+    free(m);
     if (status == ULYX_SUCCESS)
-        status = uli_comm_create(
-            &m.base, m.base.nranks, m.base.rank, params, timeout_s, new_p);
-    free(m.set);
+        *new_p = made;
     return status;
 }
