@@ -33,6 +33,13 @@ uli_deadline_in(double seconds)
     return uli_sat_add(now, (int64_t)ns);
 }
 
+void
+uli_clock_sleep_ns(int64_t ns)
+{
+    struct timespec time = {ns / NS_PER_S, ns % NS_PER_S};
+    nanosleep(&time, NULL);
+}
+
 bool
 uli_deadline_over(uli_deadline_t deadline)
 {

@@ -20,6 +20,9 @@ bool uli_deadline_over(uli_deadline_t deadline);
 /* Milliseconds left, rounded up, at most slice_ms, at least 0: for poll(). */
 int uli_deadline_poll_ms(uli_deadline_t deadline, int slice_ms);
 
+/* Sleeps for about so long; may return early. */
+void uli_clock_sleep_ns(int64_t ns);
+
 /* Timeouts as the public API takes them: <= 0 is the default (the
  * communicator's, or the setting's), and where that is <= 0, too, 600 s; above
  * one day is one day. Whatever the caller or a setting gives goes through here:

@@ -29,7 +29,8 @@ uli_size_mul_add(int64_t a, int64_t b, int64_t c, int64_t *out)
     return uli_size_mul(a, b, out) && uli_size_add(*out, c, out);
 }
 
-/* a + b, a - b and a * b held at the ends of the range. */
+/* a + b, a - b and, of numbers that are not negative, a * b, held at the ends
+ * of the range. */
 static inline int64_t
 uli_sat_add(int64_t a, int64_t b)
 {
@@ -46,6 +47,13 @@ uli_sat_sub(int64_t a, int64_t b)
     if (!__builtin_sub_overflow(a, b, &difference))
         return difference;
     return a < 0 ? INT64_MIN : INT64_MAX;
+}
+
+static inline int64_t
+uli_sat_mul(int64_t a, int64_t b)
+{
+    int64_t product;
+    return uli_size_mul(a, b, &product) ? product : INT64_MAX;
 }
 
 static inline int64_t

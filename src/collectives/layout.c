@@ -342,6 +342,16 @@ tensor_without(const struct uli_layout *layout, ulyx_operation_t operation)
     return -1;
 }
 
+const char *
+uli_operation_name(ulyx_operation_t operation)
+{
+    static const char *const names[ULYX_OPERATIONS] = {"seq_to_head",
+        "head_to_seq", "seq_to_head_adjoint", "head_to_seq_adjoint"};
+    return operation >= 0 && operation < ULYX_OPERATIONS
+               ? names[operation]
+               : "an unknown operation";
+}
+
 bool
 uli_layout_operation_exists(
     const struct uli_layout *layout, ulyx_operation_t operation)
@@ -353,8 +363,6 @@ ulyx_status_t
 uli_layout_operation_check(
     const struct uli_layout *layout, ulyx_operation_t operation)
 {
-    static const char *const names[ULYX_OPERATIONS] = {"seq_to_head",
-        "head_to_seq", "adjoint of seq_to_head", "adjoint of head_to_seq"};
     if (operation < 0 || operation >= ULYX_OPERATIONS)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "operation is %d, must be 0 to 3", operation);
@@ -364,5 +372,6 @@ uli_layout_operation_check(
     return uli_error(ULYX_ERR_UNSUPPORTED,
         "%s adds several ranks' parts of tensors[%d], and its dtype %d has no "
         "sums",
-        names[operation], tensor, layout->shape.tensors[tensor].dtype);
+        uli_operation_name(operation), tensor,
+        layout->shape.tensors[tensor].dtype);
 }

@@ -149,6 +149,9 @@ int64_t uli_layout_cost(const struct uli_layout *layout, int32_t rank);
 
 /* ---- what an operation moves --------------------------------------------- */
 
+/* "seq_to_head", ...: the operation's name in messages, of any number. */
+const char *uli_operation_name(ulyx_operation_t operation);
+
 /* Does the operation exist for all tensors (sums need a float dtype)? When
  * not, ERR_UNSUPPORTED naming the tensor. */
 ulyx_status_t uli_layout_operation_check(

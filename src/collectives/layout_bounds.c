@@ -45,13 +45,6 @@ pieces_of_all(const struct uli_layout *layout, int32_t part, int32_t src)
     return sum;
 }
 
-static int64_t
-sat_mul(int64_t a, int64_t b)
-{
-    int64_t product;
-    return uli_size_mul(a, b, &product) ? product : INT64_MAX;
-}
-
 /* ---- HEADS --------------------------------------------------------------- */
 
 static int64_t
@@ -92,11 +85,11 @@ bound_heads(const struct uli_layout *layout, ulyx_operation_t operation,
     case ULYX_SEQ_TO_HEAD:
         return sharded ? pieces_of_all(layout, t->part, src) : 1;
     case ULYX_HEAD_TO_SEQ:
-        return sat_mul(dst_pieces, lowest_ranges(layout, tensor, src));
+        return uli_sat_mul(dst_pieces, lowest_ranges(layout, tensor, src));
     case ULYX_SEQ_TO_HEAD_ADJOINT:
         if (!sharded && !(t->flags & ULYX_TENSOR_FULL))
             return 3;
-        return sat_mul(dst_pieces, cells(layout, tensor, src));
+        return uli_sat_mul(dst_pieces, cells(layout, tensor, src));
     default:
         return uli_sat_add(
             sharded ? pieces_of_all(layout, t->part, src) : 1, 1);
@@ -108,8 +101,8 @@ bound_heads(const struct uli_layout *layout, ulyx_operation_t operation,
 static int64_t
 own_share_most(const struct uli_layout *layout, int64_t runs, int64_t heads)
 {
-    int64_t lines = sat_mul(heads, layout->shape.batch);
-    return uli_sat_add(uli_sat_add(sat_mul(2, runs), lines), 2);
+    int64_t lines = uli_sat_mul(heads, layout->shape.batch);
+    return uli_sat_add(uli_sat_add(uli_sat_mul(2, runs), lines), 2);
 }
 
 /* Cells on all lines of `heads` heads of a READERS family: by documents and
@@ -117,11 +110,11 @@ own_share_most(const struct uli_layout *layout, int64_t runs, int64_t heads)
 static int64_t
 cells_most(const struct uli_layout *layout, int32_t family, int64_t heads)
 {
-    int64_t lines = sat_mul(heads, layout->shape.batch);
+    int64_t lines = uli_sat_mul(heads, layout->shape.batch);
     int64_t by_docs =
-        uli_sat_add(sat_mul(sat_mul(2, heads), uli_docs_most(layout)),
+        uli_sat_add(uli_sat_mul(uli_sat_mul(2, heads), uli_docs_most(layout)),
             2 * (int64_t)layout->shape.nranks);
-    int64_t by_runs = sat_mul(2, layout->bank[0].family[family].capacity);
+    int64_t by_runs = uli_sat_mul(2, layout->bank[0].family[family].capacity);
     return uli_sat_add(lines, uli_min(by_docs, by_runs));
 }
 
@@ -134,11 +127,11 @@ bound_packed_to_head(const struct uli_layout *layout,
     int32_t f = layout->family_of[tensor];
     const struct uli_family_info *family = &layout->family[f];
     int64_t pieces = sharded ? pieces_of_all(layout, t->part, src) : 1;
-    int64_t moves =
-        uli_sat_add(family->max_segments, sat_mul(family->most_lines, pieces));
+    int64_t moves = uli_sat_add(
+        family->max_segments, uli_sat_mul(family->most_lines, pieces));
     if (operation == ULYX_HEAD_TO_SEQ_ADJOINT && family->readers)
         moves = uli_sat_add(/* copies, then zeros */
-            moves, sat_mul(2, cells_most(layout, f, family->most_heads)));
+            moves, uli_sat_mul(2, cells_most(layout, f, family->most_heads)));
     return uli_min(family->max_rows, moves);
 }
 
@@ -150,7 +143,7 @@ bound_packed_to_seq(const struct uli_layout *layout, ulyx_operation_t operation,
     bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
     int32_t f = layout->family_of[tensor];
     const struct uli_family_info *family = &layout->family[f];
-    int64_t all_lines = sat_mul(t->heads, layout->shape.batch);
+    int64_t all_lines = uli_sat_mul(t->heads, layout->shape.batch);
     int64_t lines = src < 0 ? all_lines : family->most_lines;
     int64_t borders = layout->shape.nranks + family->max_segments;
     if (operation == ULYX_SEQ_TO_HEAD_ADJOINT && !sharded &&
@@ -160,10 +153,10 @@ bound_packed_to_seq(const struct uli_layout *layout, ulyx_operation_t operation,
         borders =
             cells_most(layout, f, src < 0 ? t->heads : family->most_heads);
     int64_t rows =
-        sat_mul(all_lines, uli_layout_max_seq_rows(layout, t->part, dst));
+        uli_sat_mul(all_lines, uli_layout_max_seq_rows(layout, t->part, dst));
     return uli_min(
-        rows, uli_sat_add(
-                  sat_mul(lines, pieces_most(layout, t->part, dst)), borders));
+        rows, uli_sat_add(uli_sat_mul(lines, pieces_most(layout, t->part, dst)),
+                  borders));
 }
 
 int64_t

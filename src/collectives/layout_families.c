@@ -10,13 +10,6 @@
 
 #include <assert.h>
 
-static int64_t
-sat_mul(int64_t a, int64_t b)
-{
-    int64_t product;
-    return uli_size_mul(a, b, &product) ? product : INT64_MAX;
-}
-
 /* Units of `unit` > 0 positions that a run of n positions touches at most. */
 static int64_t
 touched(int64_t n, int64_t unit, int64_t units)
@@ -49,8 +42,8 @@ bound_family(struct uli_layout *layout, struct uli_family_info *family)
     family->most_lines = heads * batch;
     family->most_rows = heads * batch * keys;
     family->most_segments =
-        sat_mul(heads, uli_min(uli_sat_add(uli_docs_most(layout), 1),
-                           batch * uli_div_up(keys, 2)));
+        uli_sat_mul(heads, uli_min(uli_sat_add(uli_docs_most(layout), 1),
+                               batch * uli_div_up(keys, 2)));
 }
 
 static void
@@ -138,11 +131,12 @@ runs_most(const struct uli_layout *layout, const struct uli_family_info *family)
 {
     const struct uli_shape *shape = &layout->shape;
     int64_t units = family->readers ? uli_docs_most(layout) : shape->batch;
-    int64_t by_query = uli_sat_add(sat_mul(shape->heads, units), shape->nranks);
+    int64_t by_query =
+        uli_sat_add(uli_sat_mul(shape->heads, units), shape->nranks);
     int64_t by_head =
-        sat_mul(family->heads + shape->nranks, uli_sat_add(units, 1));
+        uli_sat_mul(family->heads + shape->nranks, uli_sat_add(units, 1));
     return uli_min(uli_min(by_query, by_head),
-        sat_mul(family->max_segments, shape->nranks));
+        uli_sat_mul(family->max_segments, shape->nranks));
 }
 
 ulyx_status_t

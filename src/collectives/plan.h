@@ -262,7 +262,6 @@ void uli_plan_describe(
 ulyx_status_t uli_plan_traffic(const ulyx_plan_t *plan,
     ulyx_operation_t operation, ulyx_traffic_t *traffic_p);
 int64_t uli_plan_bytes(const ulyx_plan_t *plan);
-const char *uli_operation_name(ulyx_operation_t operation);
 
 /* The reader of a peer's ordinary memory if a probe of it succeeds, else
  * NULL (reshuffle_cma.c). probe: the peer's uli_tr_probe_word. */

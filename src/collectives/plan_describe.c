@@ -39,16 +39,6 @@ add(struct line *line, const char *format, ...)
     line->length += wrote > 0 ? (size_t)wrote : 0;
 }
 
-const char *
-uli_operation_name(ulyx_operation_t operation)
-{
-    static const char *const names[ULYX_OPERATIONS] = {"seq_to_head",
-        "head_to_seq", "seq_to_head_adjoint", "head_to_seq_adjoint"};
-    return operation >= 0 && operation < ULYX_OPERATIONS
-               ? names[operation]
-               : "an unknown operation";
-}
-
 /* ---- verbs --------------------------------------------------------------- */
 
 /* How many peers each way of moving serves, in either direction. */

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/log.h"
 #include "comm/place.h"
 #include "device/device.h"
@@ -26,13 +25,6 @@ enum { PINNED_BYTES = 4096, STAGING_AT = 2048 };
 #define ROW_BYTES ((int64_t)WINDOWS * (int64_t)sizeof(unsigned char *))
 
 /* ---- small work ---------------------------------------------------------- */
-
-static void
-pause_us(int us)
-{
-    struct timespec time = {0, us * 1000L};
-    nanosleep(&time, NULL);
-}
 
 /* Under gpu->lock, after something was enqueued. */
 static ulyx_status_t
@@ -49,7 +41,7 @@ settle(ulyx_comm_t *comm)
         if (uli_deadline_over(deadline))
             break;
         if (uli_clock_ns() > busy_until)
-            pause_us(20);
+            uli_clock_sleep_ns(20000);
     }
     gpu->stuck = true;
     return uli_error(ULYX_ERR_TIMEOUT,

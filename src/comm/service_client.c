@@ -13,18 +13,10 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 #include "comm/service_internal.h"
 
 enum { SLICE_MS = 50 };
-
-static void
-pause_ms(int ms)
-{
-    struct timespec time = {0, ms * 1000000L};
-    nanosleep(&time, NULL);
-}
 
 /* ---- connecting ---------------------------------------------------------- */
 
@@ -70,7 +62,7 @@ connect_to(int fd, const struct uli_identity *peer, uli_deadline_t deadline,
                 peer->rank, peer->service);
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
-        pause_ms(1);
+        uli_clock_sleep_ns(1000000);
     }
     return check_user(fd, peer);
 }
@@ -256,7 +248,7 @@ insist(ulyx_comm_t *comm, int32_t rank,
         ULI_TRY(uli_comm_check(comm));
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
-        pause_ms(wait_ms);
+        uli_clock_sleep_ns(wait_ms * INT64_C(1000000));
     }
 }
 

@@ -5,7 +5,6 @@
  * operations after all peers have the window.
  */
 #include <stdio.h>
-#include <time.h>
 #include "comm/gpu.h"
 #include "comm/remote_internal.h"
 #include "comm/service.h"
@@ -20,13 +19,6 @@ is_gone(ulyx_comm_t *comm, int32_t rank)
 {
     return atomic_load(&comm->peers[rank].dead) ||
            atomic_load(&comm->control->left[rank]);
-}
-
-static void
-pause_ms(int ms)
-{
-    struct timespec time = {0, ms * 1000000L};
-    nanosleep(&time, NULL);
 }
 
 /* A rank of this process whose device may have to be let in first. */
@@ -75,7 +67,7 @@ publish_within(ulyx_comm_t *comm, int32_t rank, uint32_t window,
         ULI_TRY(uli_comm_check(comm));
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
-        pause_ms(1);
+        uli_clock_sleep_ns(1000000);
     }
 }
 
