@@ -30,7 +30,7 @@ info_predict_usage(FILE *out, int code)
         "               [--heads H] [--kv-heads HKV] [--dim D]\n"
         "               [--element-bytes E] [--local near|far|nvlink|pcie]\n"
         "               [--operation s2h,h2s,s2h_adj,h2s_adj | all]\n"
-        "               [--algo direct|pairwise|hier] [--tuning FILE]\n"
+        "               [--algo %s] [--tuning FILE]\n"
         "               [--machine here] [--export goal [--output FILE]]\n"
         "\n"
         "What the exchange of q, k and v between N nodes of G ranks costs, by\n"
@@ -47,7 +47,8 @@ info_predict_usage(FILE *out, int code)
         "  --machine here  rates of this machine's links, or of "
         "ULYX_TOPO_FILE\n"
         "  --export goal   the schedule for LogGOPSim and ATLAHS, in place of\n"
-        "                  the prediction; of the first operation\n");
+        "                  the prediction; of the first operation\n",
+        &ULI_SCHEDULE_CHOICES[1]);
     return code;
 }
 
@@ -244,13 +245,13 @@ print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
     printf("    chosen: %s\n", c->reason);
     for (int algo = 0; algo < ULI_ALGOS; algo++) {
         struct uli_choice other;
+        char why[ULI_WHY_BYTES];
         ulyx_status_t status;
 
         if (algo == (int)c->algo)
             continue;
-        if (!uli_can_choose(x, algo)) {
-            printf("  not %s: at most %d ranks a node\n", uli_algo_name(algo),
-                ULI_HIER_NODE_RANKS);
+        if (!uli_can_choose(x, algo, why, sizeof(why))) {
+            printf("  not %s: %s\n", uli_algo_name(algo), why);
             continue;
         }
         status = uli_choose(planner, x, uli_algo_name(algo), &other);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/schedules.h"
 #include "ulyx/types.h"
 
 enum uli_setting_type {
@@ -69,10 +70,9 @@ enum uli_setting_type {
         "libnccl of 2.18 or later to open; empty = libnccl.so.2")              \
     X(ULYX_KEEPALIVE, keepalive_s, SECONDS, "10", 1, 3600,                     \
         "a host that has vanished is noticed within so many seconds")          \
-    X(ULYX_ALGO, algo, CHOICE, "|direct|pairwise|hier|nccl|staged", 0, 0,      \
-        "schedule of every plan: direct, pairwise or hier; nccl or staged on " \
-        "devices; "                                                            \
-        "empty chooses")                                                       \
+    X(ULYX_ALGO, algo, CHOICE, ULI_SCHEDULE_CHOICES "|nccl|staged", 0, 0,      \
+        "schedule of every plan: " ULI_SCHEDULE_WORDS "nccl or staged, the "   \
+        "last two on devices; empty chooses")                                  \
     X(ULYX_TUNING, tuning, STRING, "", 0, 0,                                   \
         "tuning file: link parameters and rules by which schedules are "       \
         "chosen; ULYX_ALGO goes before its rules")                             \

@@ -50,7 +50,7 @@
 
 #include "collectives/exchange.h"
 #include "collectives/layout_hier.h"
-#include "topology/schedule.h"
+#include "topology/schedule_hier.h"
 
 enum {
     ULI_HIER_TAG_BITS = 32,

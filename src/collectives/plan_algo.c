@@ -23,8 +23,7 @@ uli_plan_check_algo(const char *name)
         uli_comm_batch_carrier(name))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-        "algo is \"%s\", must be \"direct\", \"pairwise\", \"hier\", "
-        "\"nccl\" or \"staged\"",
+        "algo is \"%s\", must be " ULI_SCHEDULE_QUOTED "\"nccl\" or \"staged\"",
         name);
 }
 

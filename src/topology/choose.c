@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "topology/schedule_model.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -82,38 +83,40 @@ evaluate_all(const struct uli_planner *planner, const struct uli_demand *x,
     }
 }
 
-/* The operation with the longest streams is cut into so many parts, as far as
- * the limits let; the others go by chunks of the same size. */
+/* Of a schedule that goes in chunks. The operation with the longest streams is
+ * cut into so many parts, as far as the limits let; the others go by chunks of
+ * the same size. */
 static void
-cut(const struct uli_planner *planner, const struct uli_demand *x,
+estimate_cut(const struct uli_planner *planner, const struct uli_demand *x,
     int32_t parts, struct uli_estimate *e)
 {
+    const struct uli_schedule_model *schedule = uli_schedule_model_of(e->algo);
     double stream[ULYX_OPERATIONS] = {0}, longest = 0;
     for (int o = 0; o < ULYX_OPERATIONS; o++)
         if (is_used(x, o)) {
-            stream[o] = uli_hier_stream_bytes(x, &e->schedules[o]);
+            stream[o] = schedule->stream_bytes(x, &e->schedules[o]);
             longest = fmax(longest, stream[o]);
         }
-    e->chunk_bytes = uli_hier_chunk_bytes(x, &planner->limits, longest, parts);
+    e->chunk_bytes = schedule->chunk_bytes(x, &planner->limits, longest, parts);
     for (int o = 0; o < ULYX_OPERATIONS; o++)
         e->schedules[o].chunks =
             (int32_t)fmax(1, ceil(stream[o] / (double)e->chunk_bytes));
 }
 
-/* parts 0: the best of 1, 2, 4, ... for hier. */
+/* parts 0: the best of 1, 2, 4, ... where it goes in chunks. */
 static ulyx_status_t
 estimate(const struct uli_planner *planner, const struct uli_demand *x,
     enum uli_algo algo, int32_t parts, struct uli_estimate *best_p)
 {
+    bool in_chunks = uli_schedule_model_of(algo)->chunk_bytes != NULL;
     struct uli_estimate e = {.algo = algo};
     ULI_TRY(build_all(planner, x, &e));
-    if (algo == ULI_ALGO_HIER)
-        cut(planner, x, parts > 0 ? parts : 1, &e);
+    if (in_chunks)
+        estimate_cut(planner, x, parts > 0 ? parts : 1, &e);
     evaluate_all(planner, x, &e);
     *best_p = e;
-    for (int32_t p = 2; algo == ULI_ALGO_HIER && parts == 0 && p <= PARTS_MAX;
-         p *= 2) {
-        cut(planner, x, p, &e);
+    for (int32_t p = 2; in_chunks && parts == 0 && p <= PARTS_MAX; p *= 2) {
+        estimate_cut(planner, x, p, &e);
         evaluate_all(planner, x, &e);
         if (e.time_s < best_p->time_s)
             *best_p = e;
@@ -130,20 +133,41 @@ bit(enum uli_algo algo)
     return UINT32_C(1) << algo;
 }
 
+bool
+uli_can_choose(const struct uli_demand *demand, enum uli_algo algo, char *why_p,
+    size_t bytes)
+{
+    const struct uli_schedule_model *schedule = uli_schedule_model_of(algo);
+    return !schedule->applicable || schedule->applicable(demand, why_p, bytes);
+}
+
 /* Those that the exchange can go by. */
 static uint32_t
 possible(const struct uli_demand *x)
 {
-    uint32_t all = bit(ULI_ALGOS) - 1;
-    return x->nodes > 1 && x->ranks_per_node > ULI_HIER_NODE_RANKS
-               ? all & ~bit(ULI_ALGO_HIER)
-               : all;
+    uint32_t set = 0;
+    for (int algo = 0; algo < ULI_ALGOS; algo++)
+        set |= uli_can_choose(x, algo, NULL, 0) ? bit(algo) : 0;
+    return set;
 }
 
-bool
-uli_can_choose(const struct uli_demand *demand, enum uli_algo algo)
+static uint32_t
+with_trait(enum uli_schedule_trait trait)
 {
-    return (possible(demand) & bit(algo)) != 0;
+    uint32_t set = 0;
+    for (int algo = 0; algo < ULI_ALGOS; algo++)
+        set |= uli_schedule_model_of(algo)->traits & trait ? bit(algo) : 0;
+    return set;
+}
+
+/* Of a trait that one schedule has. */
+static enum uli_algo
+the_one(enum uli_schedule_trait trait)
+{
+    int algo = 0;
+    while (algo < ULI_ALGOS - 1 && !(with_trait(trait) & bit(algo)))
+        algo++;
+    return (enum uli_algo)algo;
 }
 
 /* Those of a set, by the model. */
@@ -191,19 +215,20 @@ slow_down(struct uli_model *model)
     }
 }
 
-/* Pairwise, or hier where it is faster on both networks; all: as assumed. */
+/* The fastest, where it is so on both networks; else the safe one. all: as
+ * assumed. */
 static ulyx_status_t
 choose_on_assumptions(const struct uli_planner *planner,
     const struct uli_demand *x, const struct uli_estimate all[ULI_ALGOS],
     enum uli_algo *algo_p)
 {
-    const uint32_t set = possible(x) & ~bit(ULI_ALGO_DIRECT);
+    const uint32_t set = possible(x) & ~with_trait(ULI_SCHEDULE_BURSTS);
     struct uli_planner slow = *planner;
     struct uli_estimate slower[ULI_ALGOS];
     slow_down(&slow.model);
     ULI_TRY(estimate_set(&slow, x, set, slower));
     enum uli_algo algo = fastest(all, set);
-    *algo_p = fastest(slower, set) == algo ? algo : ULI_ALGO_PAIRWISE;
+    *algo_p = fastest(slower, set) == algo ? algo : the_one(ULI_SCHEDULE_SAFE);
     return ULYX_SUCCESS;
 }
 
@@ -214,14 +239,14 @@ static void
 say_rule(struct uli_choice *c, const struct uli_tuning_rule *rule,
     const struct uli_demand *x)
 {
+    char why[ULI_WHY_BYTES];
     int at = snprintf(c->reason, sizeof(c->reason),
         "rule on line %" PRId32 " of the tuning file", rule->line);
-    if (possible(x) & bit(rule->algo))
+    if (uli_can_choose(x, rule->algo, why, sizeof(why)))
         return;
-    c->algo = ULI_ALGO_PAIRWISE;
+    c->algo = the_one(ULI_SCHEDULE_SAFE);
     snprintf(c->reason + at, sizeof(c->reason) - (size_t)at,
-        ", but hier takes at most %d ranks a node, not %" PRId32,
-        ULI_HIER_NODE_RANKS, x->ranks_per_node);
+        ", but %s takes %s", uli_algo_name(rule->algo), why);
 }
 
 /* Says who decided, and what parts (0: the best) that gives; false where the
@@ -236,14 +261,14 @@ is_settled(const struct uli_planner *planner, const struct uli_demand *x,
     if (algo && algo[0]) {
         snprintf(c->reason, sizeof(c->reason), "asked for");
     } else if (x->nodes == 1) {
-        c->algo = ULI_ALGO_DIRECT;
+        c->algo = the_one(ULI_SCHEDULE_PLAIN);
         snprintf(c->reason, sizeof(c->reason), "one node");
     } else if (rule) {
         c->algo = rule->algo;
         *parts_p = rule->chunks ? rule->chunks : *parts_p;
         say_rule(c, rule, x);
     } else if (meaningless) {
-        c->algo = ULI_ALGO_PAIRWISE;
+        c->algo = the_one(ULI_SCHEDULE_SAFE);
         snprintf(c->reason, sizeof(c->reason),
             "nodes share a machine, links between them are not known");
     } else {
@@ -298,20 +323,28 @@ choose_by_model(const struct uli_planner *planner, const struct uli_demand *x,
     return ULYX_SUCCESS;
 }
 
+static ulyx_status_t
+take_wish(const struct uli_demand *x, const char *name, enum uli_algo *algo_p)
+{
+    char text[128];
+    uli_algo_names(text, sizeof(text));
+    if (!uli_algo_parse(name, algo_p))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "algo is \"%s\", must be %s", name, text);
+    if (!uli_can_choose(x, *algo_p, text, sizeof(text)))
+        return uli_error(
+            ULYX_ERR_UNSUPPORTED, "algo is \"%s\": it takes %s", name, text);
+    return ULYX_SUCCESS;
+}
+
 ulyx_status_t
 uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
     const char *algo, struct uli_choice *choice_p)
 {
     struct uli_choice c = {0};
     int32_t parts;
-    if (algo && algo[0] && !uli_algo_parse(algo, &c.algo))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "algo is \"%s\", must be \"direct\", \"pairwise\" or \"hier\"",
-            algo);
-    if (!(possible(x) & bit(c.algo)))
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "algo is \"hier\": it takes at most %d ranks a node, not %" PRId32,
-            ULI_HIER_NODE_RANKS, x->ranks_per_node);
+    if (algo && algo[0])
+        ULI_TRY(take_wish(x, algo, &c.algo));
     if (is_settled(planner, x, algo, &c, &parts))
         ULI_TRY(estimate(planner, x, c.algo, parts, &c.best));
     else

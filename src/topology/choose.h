@@ -14,7 +14,8 @@
 
 enum {
     ULI_CHOOSE_CHUNKS = 4, /* of hier where nothing is known of the links */
-    ULI_REASON_BYTES = 192
+    ULI_REASON_BYTES = 192,
+    ULI_WHY_BYTES = 96
 };
 
 /* Link parameters, rules, and the settings that schedules obey, read once a
@@ -53,8 +54,10 @@ struct uli_choice {
     char reason[ULI_REASON_BYTES];
 };
 
-/* Can the exchange go by it at all? */
-bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo);
+/* Can the exchange go by it at all? Where not, why_p (which may be NULL) gets
+ * what it takes: "at most 64 ranks a node, not 65". */
+bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
+    char *why_p, size_t bytes);
 
 /* The schedule for all operations of an exchange: forced by `algo` (the
  * caller's, else ULYX_ALGO; NULL or "" for none), else direct on one node, else

@@ -15,28 +15,23 @@
  *               into equal parts over its ranks, so that no NIC carries more
  *               than another, and spread hands the parts on. Partials are
  *               added in the gathering node, which sends their sum once.
- *
- * A stream of hier is what passes between a node and a rank of another. It goes
- * in chunks of uli_hier_chunk_bytes, which is what plans execute too.
  */
 #ifndef ULI_TOPOLOGY_SCHEDULE_H
 #define ULI_TOPOLOGY_SCHEDULE_H
 
 #include <stdio.h>
+#include "base/schedules.h"
 #include "topology/demand.h"
 
-enum {
-    ULI_HIER_CHUNKS = 4, /* places of a stream, K: chunks under way */
-    /* The most ranks of a node that hier takes: their records travel in one
-     * put that is copied at once. */
-    ULI_HIER_NODE_RANKS = 64,
-};
-
-enum uli_algo { ULI_ALGO_DIRECT, ULI_ALGO_PAIRWISE, ULI_ALGO_HIER, ULI_ALGOS };
+/* ULI_ALGO_DIRECT, ...: the rows of the list. */
+#define ULI_ALGO_ID(ID, name) ULI_ALGO_##ID,
+enum uli_algo { ULI_SCHEDULE_LIST(ULI_ALGO_ID) ULI_ALGOS };
 
 const char *uli_algo_name(enum uli_algo algo);
 /* False when it is not one of the names. */
 bool uli_algo_parse(const char *name, enum uli_algo *algo_p);
+/* "direct, pairwise or hier" */
+void uli_algo_names(char *text_p, size_t bytes);
 
 /* The schedule of an operation, with the flows of its most loaded rank, in
  * O(nranks). Errors: NO_MEMORY. */
@@ -48,15 +43,6 @@ ulyx_status_t uli_schedule_build(const struct uli_demand *demand,
 struct uli_chunk_limits {
     int64_t chunk_bytes, flight_bytes;
 };
-
-/* Mean bytes of a stream of a schedule of hier; 0 on one node. */
-double uli_hier_stream_bytes(
-    const struct uli_demand *demand, const struct uli_schedule *schedule);
-/* Bytes of a chunk where such a stream is to be cut into `parts`: not below
- * what a message costs, and within what may be under way to a rank and from one
- * to all. */
-int64_t uli_hier_chunk_bytes(const struct uli_demand *demand,
-    const struct uli_chunk_limits *limits, double stream_bytes, int32_t parts);
 
 /* Every message of the operation's schedule in GOAL, the input of LogGOPSim and
  * ATLAHS; peers: as the model's.

@@ -266,12 +266,14 @@ read_rule(struct reader *r, char **rest)
 {
     struct uli_range all = {0, INT64_MAX};
     struct uli_tuning_rule rule = {all, all, all, ULI_ALGOS, 0, r->line};
+    char names[128];
+    uli_algo_names(names, sizeof(names));
     for (char *word; (word = strtok_r(NULL, " \t", rest));) {
         char *value = split(word);
         if (value)
             read_rule_word(r, &rule, word, value);
         else if (strcmp(word, "->") != 0 && !uli_algo_parse(word, &rule.algo))
-            finding(r, true, "%s: expected direct, pairwise or hier", word);
+            finding(r, true, "%s: expected %s", word, names);
     }
     if (rule.algo == ULI_ALGOS)
         finding(r, true, "a rule without -> and a schedule");

@@ -4,6 +4,8 @@
  * sees and does not depend on how ranks are numbered.
  */
 #include "topology/choose.h"
+#include "topology/schedule_hier.h"
+#include "topology/schedule_model.h"
 
 #include "base/status.h"
 #include "support/random.h"
@@ -348,7 +350,29 @@ nodes_too_large_for_hier_go_pairwise(void **state)
     uli_demand_destroy(&x);
 }
 
+/* What the choice presumes of the table. */
+static void
+one_row_is_plain_and_one_safe(void **state)
+{
+    int plain = 0, safe = 0;
+    (void)state;
+    for (int algo = 0; algo < ULI_ALGOS; algo++) {
+        const struct uli_schedule_model *row = uli_schedule_model_of(algo);
+        enum uli_algo parsed;
+        assert_true(uli_algo_parse(uli_algo_name(algo), &parsed));
+        assert_int_equal(parsed, algo);
+        assert_true(row->build && row->messages && row->write);
+        assert_true(!row->stream_bytes == !row->chunk_bytes);
+        plain += (row->traits & ULI_SCHEDULE_PLAIN) != 0;
+        safe += (row->traits & ULI_SCHEDULE_SAFE) != 0;
+        assert_true(!(row->traits & ULI_SCHEDULE_SAFE) || !row->applicable);
+    }
+    assert_int_equal(plain, 1);
+    assert_int_equal(safe, 1);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_row_is_plain_and_one_safe),
     cmocka_unit_test(ranks_share_a_nic),
     cmocka_unit_test(caller_before_rules_before_the_model),
     cmocka_unit_test(bad_names_and_files_are_refused),

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "support/random.h"
 #include "support/test.h"
+#include "topology/schedule_hier.h"
 #include "topology/tuning.h"
 
 static void
