@@ -7,7 +7,7 @@
  * are visited in the order r + 1, r + 2, ..., so that at any time each is
  * visited by one; the own share comes when nothing else can move.
  */
-#include "collectives/hier.h"
+#include "collectives/exchange_schedule.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +26,7 @@ uli_exchange_init(
     exchange->nranks = comm->nranks;
     exchange->what = what;
     exchange->told = -1;
+    exchange->schedule = &uli_schedule_direct;
     exchange->stream_always = !strcmp(comm->settings.stream_stores, "on");
     exchange->stream_never = !strcmp(comm->settings.stream_stores, "off");
     exchange->op.comm = comm;
@@ -83,7 +84,7 @@ may_post(const struct uli_exchange *exchange)
             !uli_exchange_gone(exchange, p))
             return false;
     }
-    return !exchange->hier || uli_hier_may_post(exchange->hier);
+    return exchange->schedule->may_post(exchange);
 }
 
 static bool
@@ -268,25 +269,7 @@ all_ended(const struct uli_exchange *exchange)
     for (int32_t p = 0; p < exchange->nranks; p++)
         if (exchange->pairs[p].shares && !exchange->pairs[p].ended)
             return false;
-    return !exchange->hier || exchange->hier->ended;
-}
-
-/* The lowest rank that something was wrong with. */
-static void
-finish(struct uli_exchange *exchange)
-{
-    if (exchange->hier) { /* it knows of all ranks */
-        uli_op_finish(&exchange->op, uli_hier_result(exchange->hier));
-        return;
-    }
-    for (int32_t p = 0; p < exchange->nranks; p++)
-        if (exchange->pairs[p].shares && exchange->pairs[p].skip) {
-            uli_op_finish(&exchange->op,
-                exchange->pairs[p].gone ? uli_exchange_report_gone(exchange, p)
-                                        : exchange->report(exchange, p));
-            return;
-        }
-    uli_op_finish(&exchange->op, ULYX_SUCCESS);
+    return exchange->schedule->ended(exchange);
 }
 
 static bool
@@ -298,8 +281,8 @@ move(struct uli_exchange *exchange)
     for (int32_t k = 1; k < exchange->nranks && running(exchange); k++)
         advanced |=
             progress_pair(exchange, (exchange->rank + k) % exchange->nranks);
-    if (running(exchange) && exchange->hier)
-        advanced |= uli_hier_progress(exchange->hier);
+    if (running(exchange))
+        advanced |= exchange->schedule->progress(exchange);
     if (running(exchange))
         advanced |= uli_sums_progress(exchange);
     if (running(exchange) && !advanced)
@@ -319,7 +302,7 @@ progress(struct ulyx_op *op)
     if (running(exchange))
         uli_exchange_waits(exchange, moved || over);
     if (over)
-        finish(exchange);
+        uli_op_finish(&exchange->op, exchange->schedule->result(exchange));
     return advanced || moved || over;
 }
 
@@ -368,8 +351,7 @@ void
 uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline)
 {
     reset(exchange);
-    if (exchange->hier)
-        uli_hier_start(exchange->hier);
+    exchange->schedule->start(exchange);
     exchange->op.deadline = deadline;
     uli_exchange_waits_start(exchange, deadline);
     uli_op_launch(&exchange->op);
@@ -406,8 +388,7 @@ uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
         write_record(exchange, p, status);
         uli_post_letter(exchange, p, 0);
     }
-    if (exchange->hier)
-        uli_hier_refuse(exchange->hier, status);
+    exchange->schedule->refuse(exchange, status);
     release(&exchange->op);
     return uli_error_pass(status, text);
 }

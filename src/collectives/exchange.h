@@ -216,7 +216,7 @@ struct uli_pair {
     char *src_at[ULI_TENSORS], *dst_at[ULI_TENSORS]; /* windows mapped here */
 };
 
-struct uli_hier;
+struct uli_schedule_ops; /* exchange_schedule.h */
 
 struct uli_exchange {
     struct ulyx_op op; /* first */
@@ -224,8 +224,9 @@ struct uli_exchange {
     int32_t rank, nranks, ntensors;
     const char *what; /* "reshuffle" */
     struct uli_pair *pairs;
-    struct uli_hier *hier; /* what crosses nodes, or NULL: pairs do it */
-    int64_t slot_bytes;    /* of one slot */
+    const struct uli_schedule_ops *schedule;
+    void *schedule_state; /* of a schedule that carries moves, or NULL */
+    int64_t slot_bytes;   /* of one slot */
     /* Remote peers that streams without shares of sums go to at one time; 0 =
      * any number. */
     int64_t peer_limit;

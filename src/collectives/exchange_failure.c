@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "collectives/hier.h"
+#include "collectives/exchange.h"
 #include "comm/rank_list.h"
 #include "comm/remote.h"
 

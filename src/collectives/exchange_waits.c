@@ -7,10 +7,10 @@
  * to those that say nothing: they are late.
  *
  * Each WAITS is a number that grows, above 32 bits of the rank + 1 (0: nobody),
- * for of two puts to one word the greater value stays. With the hierarchical
- * schedule nothing is told: its own words say whose turn it is.
+ * for of two puts to one word the greater value stays. With a schedule
+ * whose own words say whose turn it is nothing is told.
  */
-#include "collectives/hier.h"
+#include "collectives/exchange_schedule.h"
 
 #include <stdio.h>
 
@@ -25,7 +25,7 @@ is_missing(const struct uli_exchange *exchange, int32_t p)
 {
     const struct uli_pair *pair = &exchange->pairs[p];
     return (pair->shares && !uli_words_done(pair->mine, exchange->call)) ||
-           (exchange->hier && uli_hier_missing(exchange->hier, p));
+           exchange->schedule->missing(exchange, p);
 }
 
 /* Whom rank p has said that it waits for; -1: nobody. */
@@ -33,7 +33,7 @@ static int32_t
 waits_for(const struct uli_exchange *exchange, int32_t p)
 {
     const struct uli_pair *pair = &exchange->pairs[p];
-    if (exchange->hier || !pair->shares)
+    if (!exchange->schedule->tells_waits || !pair->shares)
         return -1;
     uint32_t told = (uint32_t)uli_word(pair->mine, ULI_WAITS);
     return told <= (uint32_t)exchange->nranks ? (int32_t)told - 1 : -1;
@@ -93,7 +93,7 @@ uli_exchange_waits_start(struct uli_exchange *exchange, uli_deadline_t deadline)
 void
 uli_exchange_waits(struct uli_exchange *exchange, bool moved)
 {
-    if (exchange->hier)
+    if (!exchange->schedule->tells_waits)
         return;
     if (moved) {
         exchange->tell_ns = 0;

@@ -48,7 +48,7 @@
 #ifndef ULI_COLLECTIVES_HIER_H
 #define ULI_COLLECTIVES_HIER_H
 
-#include "collectives/exchange.h"
+#include "collectives/exchange_schedule.h"
 #include "collectives/layout_hier.h"
 #include "topology/schedule_hier.h"
 
@@ -206,6 +206,14 @@ struct uli_hier {
     int32_t nmails;
     int64_t sum, sum_done, sum_run, sum_in_run;
 };
+
+/* Of an exchange whose schedule it is; else NULL. */
+static inline struct uli_hier *
+uli_hier_of(const struct uli_exchange *exchange)
+{
+    return exchange->schedule == &uli_schedule_hier ? exchange->schedule_state
+                                                    : NULL;
+}
 
 /* ---- one call (reshuffle_hier.c) ----------------------------------------- */
 

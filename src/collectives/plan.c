@@ -13,7 +13,7 @@
  */
 #include "collectives/cuda/plan_gpu.h"
 #include "collectives/cuda/plan_packed.h"
-#include "collectives/hier.h"
+#include "collectives/exchange_schedule.h"
 #include "collectives/plan.h"
 
 #include <stdlib.h>
@@ -36,14 +36,7 @@ closed_by_all(const struct uli_grave *grave)
         return true;
     /* Last: it is the last look at memory of others. */
     return uli_plan_pieces_idle(&grave->pieces) &&
-           (!grave->hier || uli_hier_idle(grave->hier));
-}
-
-static void
-free_hier_piece(ulyx_comm_t *comm, struct uli_hier *hier)
-{
-    if (hier && hier->piece.address)
-        uli_arena_free(comm, &hier->piece);
+           grave->schedule->idle(grave->schedule_state);
 }
 
 /* Returns arena pieces of plans that all peers have closed. */
@@ -58,8 +51,7 @@ sweep_graves(ulyx_comm_t *comm)
         if (!closed_by_all(grave))
             continue;
         uli_plan_free_pieces(comm, &grave->pieces);
-        free_hier_piece(comm, grave->hier);
-        uli_hier_destroy(grave->hier);
+        grave->schedule->destroy(comm, grave->schedule_state);
         uli_plan_gpu_destroy(comm, grave->gpu);
         uli_list_remove(&grave->node);
         free(grave);
@@ -73,7 +65,7 @@ forget_graves(ulyx_comm_t *comm)
     while (!uli_list_empty(&comm->plan_graves)) {
         struct uli_grave *grave =
             ULI_CONTAINER_OF(comm->plan_graves.next, struct uli_grave, node);
-        uli_hier_destroy(grave->hier);
+        grave->schedule->destroy(NULL, grave->schedule_state);
         uli_plan_gpu_destroy(NULL, grave->gpu);
         uli_list_remove(&grave->node);
         free(grave);
@@ -90,7 +82,6 @@ free_plan(ulyx_plan_t *plan)
     uli_plan_free_tables(plan);
     uli_plan_packed_destroy(plan->packed);
     uli_layout_destroy(plan->layout);
-    uli_hier_destroy(plan->exchange.hier);
     uli_op_destroy(&plan->exchange.op);
     free(plan->exchange.pairs);
     free(plan->ranks);
@@ -109,7 +100,7 @@ static void
 drop_plan(ulyx_plan_t *plan)
 {
     uli_plan_free_pieces(plan->comm, &plan->pieces);
-    free_hier_piece(plan->comm, plan->exchange.hier);
+    plan->exchange.schedule->destroy(plan->comm, plan->exchange.schedule_state);
     uli_plan_gpu_destroy(plan->comm, plan->gpu);
     free_plan(plan);
 }
@@ -148,8 +139,6 @@ choose_limits(ulyx_plan_t *plan, const struct uli_plan_params *params)
             (long long)params->bytes_in_flight);
     plan->slot_limit = uli_max(slot, 0) / ULI_LINE * ULI_LINE;
     plan->exchange.slot_bytes = plan->slot_limit;
-    plan->exchange.peer_limit =
-        plan->algo == ULI_ALGO_PAIRWISE ? settings->net_peers : 0;
     return ULYX_SUCCESS;
 }
 
@@ -194,8 +183,7 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->exchange.ntensors = params->shape.ntensors;
     if (!allocate(plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    if (plan->algo == ULI_ALGO_HIER && comm->nnodes > 1 && !comm->gpu)
-        ULI_TRY(uli_hier_create(plan));
+    ULI_TRY(uli_plan_create_schedule(plan));
     ULI_TRY(uli_plan_measure(plan));
     if (plan->by_batch)
         return uli_plan_packed_prepare(plan, params);
@@ -244,8 +232,7 @@ complete(ulyx_plan_t *plan)
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         if (uli_plan_shares(plan, p))
             ULI_TRY(uli_plan_connect(plan, p));
-    if (exchange->hier)
-        ULI_TRY(uli_hier_connect(plan));
+    ULI_TRY(exchange->schedule->connect(plan));
     uli_plan_build(plan);
     uli_plan_return_spare_rings(plan);
     return ULYX_SUCCESS;
@@ -299,8 +286,7 @@ uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     if (status == ULYX_SUCCESS && uli_layout_has_tables(plan->layout)) {
         uli_plan_remeasure(plan);
         uli_plan_build(plan);
-        if (plan->exchange.hier)
-            uli_hier_rebuild(plan);
+        plan->exchange.schedule->rebuild(plan);
     }
     atomic_store(&plan->exchange.busy, false);
     return status;
@@ -329,10 +315,9 @@ bury(ulyx_plan_t *plan)
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         grave->shares[p] = !plan->packed && plan->exchange.pairs[p].shares;
     grave->gpu = plan->gpu;
-    grave->hier = plan->exchange.hier;
-    plan->exchange.hier = NULL;
-    if (grave->hier)
-        uli_hier_close(grave->hier);
+    grave->schedule = plan->exchange.schedule;
+    grave->schedule_state = plan->exchange.schedule_state;
+    grave->schedule->leave(grave->schedule_state);
     uli_list_append(&plan->comm->plan_graves, &grave->node);
     plan->grave = NULL;
 }

@@ -38,7 +38,7 @@ struct uli_rank_info {
     uli_strides_t strides[ULI_TENSORS];
     int32_t memory[2]; /* of the sequence and the head side */
     struct uli_address words, rings;
-    struct uli_address hier; /* its piece of the hierarchical schedule */
+    struct uli_address schedule;      /* the piece that its schedule shares */
     struct uli_address device, marks; /* of a plan on device memory */
     int64_t chunk_bytes; /* of its rings for ranks that reach them: two each */
     /* The most of its rings for remote ranks and of its mirrors of theirs: a
@@ -82,7 +82,8 @@ struct uli_plan_packed;
 struct uli_grave {
     struct uli_list node;
     struct uli_plan_pieces pieces;
-    struct uli_hier *hier;    /* or NULL */
+    const struct uli_schedule_ops *schedule;
+    void *schedule_state;
     struct uli_plan_gpu *gpu; /* or NULL */
     int32_t nranks;
     bool shares[]; /* [nranks] */
@@ -97,7 +98,7 @@ struct ulyx_plan {
     int64_t slot_limit; /* 0 = never */
 
     enum uli_algo algo;            /* how ranks of several nodes move bytes */
-    int64_t hier_chunk_bytes;      /* of the hierarchical one; else 0 */
+    int64_t schedule_chunk_bytes;  /* of one that goes in chunks; else 0 */
     char reason[ULI_REASON_BYTES]; /* of the choice */
     struct uli_rank_info info;     /* own */
     struct uli_rank_info *ranks;   /* [nranks], gathered */
@@ -141,14 +142,18 @@ ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 
 /* Refuses names that are none. Errors: INVALID_ARGUMENT. */
 ulyx_status_t uli_plan_check_algo(const char *name);
-/* Sets algo, hier_chunk_bytes and reason of a plan that has its layout and
+/* Sets algo, schedule_chunk_bytes and reason of a plan that has its layout and
  * operations. name: what the caller asks for, or NULL. Equal on all ranks.
  * Errors: UNSUPPORTED (what is asked for), NO_MEMORY. */
 ulyx_status_t uli_plan_choose_algo(
     ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight);
 
-/* Is the move that of the hierarchical schedule? */
-bool uli_plan_is_hier(const ulyx_plan_t *plan, const struct uli_move *move);
+/* Makes the schedule that was chosen part of the exchange, if it has anything
+ * to do. Errors: of its create. */
+ulyx_status_t uli_plan_create_schedule(ulyx_plan_t *plan);
+
+/* Does the schedule carry the move, so that pairs do not? */
+bool uli_plan_carries(const ulyx_plan_t *plan, const struct uli_move *move);
 /* Does the engine ever move a byte between p and this rank? */
 bool uli_plan_shares(const ulyx_plan_t *plan, int32_t p);
 

@@ -17,7 +17,6 @@
 #include "base/status.h"
 #include "collectives/cuda/plan_engine.h"
 #include "collectives/cuda/plan_packed.h"
-#include "collectives/hier.h"
 #include "collectives/plan.h"
 
 /* A record: head, values[nvalues], ring_at[nranks]. */
@@ -94,6 +93,20 @@ put_work_split(struct list *list, const struct uli_shape *shape)
     put(list, shape->key_heads, "key_heads");
 }
 
+/* "algo (0 direct, 1 pairwise, 2 hier)" */
+static void
+put_algo(struct list *list, const ulyx_plan_t *plan)
+{
+    char names[48] = "";
+    size_t length = 0;
+    for (int algo = 0; algo < ULI_ALGOS && length < sizeof(names); algo++)
+        length += (size_t)snprintf(names + length, sizeof(names) - length,
+            "%s%d %s", algo ? ", " : "", algo, uli_algo_name(algo));
+    put(list, plan->algo, "algo (%s)", names);
+    put(list, plan->schedule_chunk_bytes, "the chunk of algo %s",
+        uli_algo_name(plan->algo));
+}
+
 static void
 walk(struct list *list, const ulyx_plan_t *plan)
 {
@@ -117,9 +130,7 @@ walk(struct list *list, const ulyx_plan_t *plan)
         "the carrier that algo asks for (0 any, 1 nccl, 2 staged)");
     put(list, uli_plan_packed_chunk(plan->packed),
         "the chunk of messages (bytes_in_flight, ULYX_MESSAGE_CHUNK)");
-    put(list, plan->algo, "algo (0 direct, 1 pairwise, 2 hier)");
-    put(list, plan->exchange.hier ? plan->exchange.hier->chunk_bytes : 0,
-        "the chunk of algo hier");
+    put_algo(list, plan);
     put(list, plan->slot_limit, "slot_bytes");
     put(list, uli_plan_engine_chunk(plan),
         "the chunk of copy engines (0: the kernel)");

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "collectives/cuda/plan_packed.h"
+#include "collectives/exchange_schedule.h"
 #include "collectives/plan.h"
 #include "collectives/plan_choose.h"
 #include "comm/batch.h"
@@ -62,9 +63,21 @@ uli_plan_choose_algo(
         name = "";
     ULI_TRY(choose(plan, name, bytes_in_flight, &choice));
     plan->algo = choice.algo;
-    plan->hier_chunk_bytes = choice.best.chunk_bytes;
+    plan->schedule_chunk_bytes = choice.best.chunk_bytes;
     snprintf(plan->reason, sizeof(plan->reason), "%s", choice.reason);
     ULI_INFO(ULI_LOG_PLAN, comm->rank, "%s: %s", uli_algo_name(plan->algo),
         plan->reason);
     return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_plan_create_schedule(ulyx_plan_t *plan)
+{
+    const struct uli_schedule_ops *schedule = uli_schedule_of(plan->algo);
+    if (!schedule->applicable(plan->comm)) {
+        plan->schedule_chunk_bytes = 0;
+        return ULYX_SUCCESS;
+    }
+    plan->exchange.schedule = schedule;
+    return schedule->create(plan);
 }

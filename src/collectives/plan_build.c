@@ -16,7 +16,7 @@
 #include "base/dtype.h"
 #include "base/size.h"
 #include "base/status.h"
-#include "collectives/hier.h"
+#include "collectives/exchange_schedule.h"
 #include "collectives/plan.h"
 #include "comm/remote.h"
 
@@ -29,18 +29,15 @@ uses(const ulyx_plan_t *plan, int operation)
 }
 
 bool
-uli_plan_is_hier(const ulyx_plan_t *plan, const struct uli_move *move)
+uli_plan_carries(const ulyx_plan_t *plan, const struct uli_move *move)
 {
-    return plan->exchange.hier &&
-           uli_nodes_cross(&plan->exchange.hier->nodes, move);
+    return plan->exchange.schedule->carries(&plan->exchange, move);
 }
 
-/* Is p on another node, and what moves there not the engine's? */
 static bool
-beyond(const ulyx_plan_t *plan, int32_t p)
+plan_parts(const ulyx_plan_t *plan, int32_t p)
 {
-    const struct uli_hier *hier = plan->exchange.hier;
-    return hier && hier->nodes.node[p] != hier->node;
+    return plan->exchange.schedule->parts(&plan->exchange, p);
 }
 
 /* ---- measuring ----------------------------------------------------------- */
@@ -76,7 +73,7 @@ measure_in(void *context, const struct uli_move *move)
 {
     struct measure *m = context;
     int32_t me = m->plan->comm->rank;
-    if (uli_plan_is_hier(m->plan, move))
+    if (uli_plan_carries(m->plan, move))
         return true;
     if (move->kind == ULI_MOVE_SUM) {
         m->room->sums++;
@@ -96,7 +93,7 @@ static bool
 measure_out(void *context, const struct uli_move *move)
 {
     struct measure *m = context;
-    if (!uli_plan_is_hier(m->plan, move))
+    if (!uli_plan_carries(m->plan, move))
         add_volume(&m->room->out[move->dst.rank], m, move);
     return true;
 }
@@ -300,7 +297,7 @@ uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 {
     bool tables = uli_layout_has_tables(plan->layout);
     int64_t most = 0;
-    for (int op = 0; !beyond(plan, p) && op < ULYX_OPERATIONS; op++) {
+    for (int op = 0; !plan_parts(plan, p) && op < ULYX_OPERATIONS; op++) {
         if (!uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
             continue;
         const struct uli_volume *in = &plan->room[op].in[p];
@@ -324,7 +321,7 @@ uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 {
     bool tables = uli_layout_has_tables(plan->layout);
     *bytes_p = 0;
-    for (int op = 0; !beyond(plan, p) && op < ULYX_OPERATIONS; op++) {
+    for (int op = 0; !plan_parts(plan, p) && op < ULYX_OPERATIONS; op++) {
         if (!uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
             continue;
         const struct uli_volume *out = &plan->room[op].out[p];
@@ -337,7 +334,7 @@ uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 bool
 uli_plan_shares(const ulyx_plan_t *plan, int32_t p)
 {
-    if (p == plan->comm->rank || beyond(plan, p))
+    if (p == plan->comm->rank || plan_parts(plan, p))
         return false;
     if (uli_layout_has_tables(plan->layout))
         return true;

@@ -17,7 +17,7 @@
 #include "collectives/cuda/plan_engine.h"
 #include "collectives/cuda/plan_gpu.h"
 #include "collectives/cuda/plan_packed.h"
-#include "collectives/hier.h"
+#include "collectives/exchange_schedule.h"
 #include "collectives/plan.h"
 #include "comm/remote.h"
 
@@ -206,32 +206,12 @@ add_network(struct line *line, const ulyx_plan_t *plan)
         (long long)plan->exchange.pairs[p].chunk_out_bytes, text);
 }
 
-/* Of the hierarchical schedule: phases, staging, what crosses. */
-static void
-add_hier(struct line *line, const ulyx_plan_t *plan)
-{
-    const struct uli_hier *hier = plan->exchange.hier;
-    add(line,
-        "; between %d nodes: gather, wire, spread in chunks of %lld, %d a lane "
-        "(%lld staging bytes)",
-        hier->nodes.nnodes, (long long)hier->chunk_bytes, ULI_HIER_CHUNKS,
-        (long long)hier->piece.bytes);
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
-        if (plan->operations >> op & 1)
-            add(line,
-                ", %s %lld bytes leave the node (direct would send %lld more), "
-                "%lld by this rank",
-                uli_operation_name(op), (long long)hier->work[op].node.wire,
-                (long long)(hier->work[op].node.direct -
-                            hier->work[op].node.wire),
-                (long long)hier->work[op].carried_bytes);
-}
-
 void
 uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
 {
     const struct uli_shape *shape = uli_layout_shape(plan->layout);
     struct line line = {text_p, text_bytes, 0};
+    char schedule[1024];
     add(&line, "reshuffle ");
     add_algo(&line, plan);
     add(&line,
@@ -244,8 +224,8 @@ uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
     for (int op = 0; op < ULYX_OPERATIONS; op++)
         if (plan->operations >> op & 1)
             add_operation(&line, plan, op);
-    if (plan->exchange.hier)
-        add_hier(&line, plan);
+    plan->exchange.schedule->describe(plan, schedule, sizeof(schedule));
+    add(&line, "%s", schedule);
     if (plan->pieces.rings.address)
         add(&line, "; ring chunk %lld", (long long)plan->info.chunk_bytes);
     if (plan->slot_limit)
@@ -263,13 +243,10 @@ int64_t
 uli_plan_bytes(const ulyx_plan_t *plan)
 {
     int64_t nranks = plan->comm->nranks;
-    const struct uli_hier *hier = plan->exchange.hier;
     return (int64_t)sizeof(*plan) + plan->table_bytes +
            (plan->gpu ? uli_plan_gpu_bytes(plan->gpu) : 0) +
            (plan->packed ? uli_plan_packed_bytes(plan->packed) : 0) +
-           (hier ? (int64_t)sizeof(*hier) + hier->fixed_bytes +
-                       hier->table_bytes + hier->piece.bytes
-                 : 0) +
+           plan->exchange.schedule->bytes(&plan->exchange) +
            uli_layout_bytes(plan->layout) +
            (plan->pieces.words.address ? plan->pieces.words.bytes : 0) +
            (plan->pieces.rings.address ? plan->pieces.rings.bytes : 0) +

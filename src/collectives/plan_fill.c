@@ -143,7 +143,7 @@ fill_in(void *context, const struct uli_move *move)
 {
     struct fill *f = context;
     int32_t me = f->plan->comm->rank;
-    if (uli_plan_is_hier(f->plan, move))
+    if (uli_plan_carries(f->plan, move))
         return true;
     if (move->kind == ULI_MOVE_SUM) {
         add_sum(f, move);
@@ -188,7 +188,7 @@ fill_out(void *context, const struct uli_move *move)
     ulyx_plan_t *plan = f->plan;
     int32_t me = plan->comm->rank, p = move->dst.rank;
     struct uli_pair_work *pair = &f->work->pairs[p];
-    if (uli_plan_is_hier(plan, move))
+    if (uli_plan_carries(plan, move))
         return true;
     if (move->kind == ULI_MOVE_COPY) {
         struct uli_item *item = add_item(&pair->out, move->tensor, -1);

@@ -172,7 +172,7 @@ uli_hier_create(struct ulyx_plan *plan)
     struct uli_hier *h = calloc(1, sizeof(*h));
     if (!h)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    plan->exchange.hier = h;
+    plan->exchange.schedule_state = h;
     h->comm = plan->comm;
     h->exchange = &plan->exchange;
     h->layout = plan->layout;
@@ -180,13 +180,13 @@ uli_hier_create(struct ulyx_plan *plan)
     if (!allocate(h))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     set_lanes(h);
-    h->chunk_bytes = plan->hier_chunk_bytes;
+    h->chunk_bytes = plan->schedule_chunk_bytes;
     for (int op = 0; op < ULYX_OPERATIONS; op++)
         if (plan->operations >> op & 1)
             ULI_TRY(uli_hier_build(plan, op, &h->work[op]));
     ULI_TRY(uli_arena_alloc(h->comm, piece_bytes(h, h->comm->rank), &h->piece));
-    plan->info.hier.window = h->piece.window;
-    plan->info.hier.offset = h->piece.offset;
+    plan->info.schedule.window = h->piece.window;
+    plan->info.schedule.offset = h->piece.offset;
     return ULYX_SUCCESS;
 }
 
@@ -196,8 +196,8 @@ uli_hier_create(struct ulyx_plan *plan)
 static char *
 mapped(const struct ulyx_plan *plan, int32_t rank, int64_t at, int64_t bytes)
 {
-    const struct uli_hier *h = plan->exchange.hier;
-    const struct uli_address *piece = &plan->ranks[rank].hier;
+    const struct uli_hier *h = uli_hier_of(&plan->exchange);
+    const struct uli_address *piece = &plan->ranks[rank].schedule;
     if (rank == h->comm->rank)
         return (char *)h->piece.address + at;
     return uli_window_address(
@@ -216,7 +216,7 @@ connect_board(const struct ulyx_plan *plan, struct uli_hier *h)
             continue;
         h->mails[n] =
             (struct uli_hier_mail *)(board + mail_at(nodes, h->node, n));
-        h->mails_there[n] = plan->ranks[uli_nodes_rank(nodes, n, 0)].hier;
+        h->mails_there[n] = plan->ranks[uli_nodes_rank(nodes, n, 0)].schedule;
         h->mails_there[n].offset += mail_at(nodes, n, h->node);
     }
     return board != NULL;
@@ -239,7 +239,7 @@ connect_lane(const struct ulyx_plan *plan, const struct uli_hier *h,
     if (lane->kind == ULI_HIER_OWN)
         return true;
     /* What goes out here comes in there, from this node, and conversely. */
-    lane->far_words = plan->ranks[lane->far].hier;
+    lane->far_words = plan->ranks[lane->far].schedule;
     lane->far_words.offset += lane_at(h, lane->far,
         lane->kind == ULI_HIER_OUT ? ULI_HIER_IN : ULI_HIER_OUT, h->node,
         lane->index);
@@ -250,7 +250,7 @@ connect_lane(const struct ulyx_plan *plan, const struct uli_hier *h,
 ulyx_status_t
 uli_hier_connect(struct ulyx_plan *plan)
 {
-    struct uli_hier *h = plan->exchange.hier;
+    struct uli_hier *h = uli_hier_of(&plan->exchange);
     bool good = connect_board(plan, h);
     int32_t p = uli_nodes_rank(&h->nodes, h->node, 0);
     for (int32_t i = 0; good && i < h->nlanes; i++) {
@@ -266,7 +266,7 @@ uli_hier_connect(struct ulyx_plan *plan)
 void
 uli_hier_rebuild(struct ulyx_plan *plan)
 {
-    struct uli_hier *h = plan->exchange.hier;
+    struct uli_hier *h = uli_hier_of(&plan->exchange);
     h->broken = false;
     h->table_bytes = 0;
     for (int op = 0; op < ULYX_OPERATIONS; op++) {

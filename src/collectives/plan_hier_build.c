@@ -283,7 +283,7 @@ ulyx_status_t
 uli_hier_build(
     struct ulyx_plan *plan, int operation, struct uli_hier_work *work_p)
 {
-    struct uli_hier *h = plan->exchange.hier;
+    struct uli_hier *h = uli_hier_of(&plan->exchange);
     struct build b = {
         .plan = plan, .h = h, .work = work_p, .operation = operation};
     int64_t *lane_bytes = calloc((size_t)h->nodes.nranks, sizeof(*lane_bytes));

@@ -9,7 +9,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "collectives/cuda/plan_gpu.h"
-#include "collectives/hier.h"
+#include "collectives/exchange_schedule.h"
 #include "collectives/plan.h"
 
 static int64_t
@@ -145,9 +145,7 @@ uli_plan_check_call(ulyx_plan_t *plan, ulyx_operation_t operation,
 {
     struct uli_exchange *exchange = &plan->exchange;
     ULI_TRY(check_operation(plan, operation));
-    if (exchange->hier && exchange->hier->broken)
-        return uli_error(
-            ULYX_ERR_NO_MEMORY, "no memory for the tables of the last update");
+    ULI_TRY(exchange->schedule->check(exchange));
     if (!src || !dst)
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", src ? "dst" : "src");

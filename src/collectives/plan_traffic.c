@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include "base/size.h"
 #include "base/status.h"
-#include "collectives/hier.h"
+#include "collectives/exchange_schedule.h"
 #include "collectives/plan.h"
 #include "comm/remote.h"
 
@@ -82,10 +82,9 @@ uli_plan_traffic(const ulyx_plan_t *plan, ulyx_operation_t operation,
     }
     traffic.sent_bytes = tally.sent;
     traffic.local_bytes = tally.local;
-    traffic.wire_bytes = tally.wire;
+    traffic.wire_bytes = plan->exchange.schedule->wire_bytes(
+        &plan->exchange, operation, tally.wire);
     traffic.wire_counted = plan->exchange.wire_bytes;
-    if (plan->exchange.hier)
-        traffic.wire_bytes = plan->exchange.hier->work[operation].carried_bytes;
     free(places);
     *traffic_p = traffic;
     return ULYX_SUCCESS;

@@ -90,8 +90,8 @@ expect(struct scene *s, enum uli_algo algo, const char *reason)
         wanted, sizeof(wanted), "reshuffle %s (2 nodes", uli_algo_name(algo));
     for (int32_t r = 0; r < RANKS; r++) {
         assert_int_equal(s->w.plans[r]->algo, algo);
-        assert_int_equal(
-            s->w.plans[r]->exchange.hier != NULL, algo == ULI_ALGO_HIER);
+        assert_int_equal(uli_hier_of(&s->w.plans[r]->exchange) != NULL,
+            algo == ULI_ALGO_HIER);
         assert_status(ulyx_plan_describe(s->w.plans[r], text, sizeof(text)), 0);
         if (!strstr(text, wanted) || !strstr(text, reason))
             fail_msg("%s ... %s is not in %s", wanted, reason, text);
@@ -151,7 +151,7 @@ rules_set_chunks_and_ranges(void **state)
                                       : "rule nodes=2 -> hier chunks=4\n",
             NULL, NULL);
         expect(s, ULI_ALGO_HIER, "; rule on line 2 of the tuning file)");
-        chunk[i] = s->w.plans[0]->exchange.hier->chunk_bytes;
+        chunk[i] = uli_hier_of(&s->w.plans[0]->exchange)->chunk_bytes;
         scene_free(s);
     }
     assert_int_equal(chunk[0], 2 * chunk[1]);

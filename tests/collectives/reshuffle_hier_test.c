@@ -110,7 +110,7 @@ wire_as_counted(const struct world *w, int op)
     struct world_wire wire = world_wire(w, op);
     int64_t carried = 0, once = 0, direct = 0, sums = 0;
     for (int32_t r = 0; r < w->ranks->nranks; r++) {
-        const struct uli_hier *hier = w->plans[r]->exchange.hier;
+        const struct uli_hier *hier = uli_hier_of(&w->plans[r]->exchange);
         if (!hier)
             return wire.once == 0; /* all on one node */
         carried += hier->work[op].carried_bytes;
