@@ -157,7 +157,8 @@ static bool
 look_gone(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    if (uli_exchange_left(exchange, p) || uli_exchange_late(exchange, p))
+    if (uli_exchange_left(exchange, p) ||
+        uli_exchange_timed_out(exchange, p, NULL))
         return uli_exchange_fail_left(exchange, p);
     pair->seen = pair->skip = pair->gone = true;
     pair->verdict = ULYX_ERR_PEER_REFUSED;

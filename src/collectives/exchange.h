@@ -101,7 +101,7 @@ struct uli_words {
      * that its communicator tells, which may take longer to come. */
     _Atomic uint64_t closed;
     uint64_t last[ULI_WORDS];
-    char awaited[64]; /* with `last`: control->awaited of the peer */
+    struct uli_late late; /* with `last`: control->late of the peer */
 };
 
 /* How an item moves. NONE: the other side moves it. */
@@ -350,18 +350,19 @@ ulyx_status_t uli_exchange_time_out(struct uli_exchange *exchange);
 void uli_exchange_waits_start(
     struct uli_exchange *exchange, uli_deadline_t deadline);
 void uli_exchange_waits(struct uli_exchange *exchange, bool moved);
-/* "3, 5": whom the call waits for, but for ranks that have told that they only
- * wait themselves. Empty: nobody. */
-void uli_exchange_awaited(
-    struct uli_exchange *exchange, char *text_p, size_t bytes);
+/* Whom the call waits for, but for ranks that have told that they only wait
+ * themselves. */
+struct uli_late uli_exchange_awaited(struct uli_exchange *exchange);
 
 /* Has the peer destroyed its communicator; or that, or its plan? To be read
  * before its words. */
 bool uli_exchange_left(const struct uli_exchange *exchange, int32_t p);
 bool uli_exchange_gone(const struct uli_exchange *exchange, int32_t p);
 /* Was the deadline of p over, in whatever call? Then it fails all that wait for
- * it, by what it has waited for. To be asked once it has closed or left. */
-bool uli_exchange_late(const struct uli_exchange *exchange, int32_t p);
+ * it, by what it has waited for. To be asked once it has closed or left. late_p
+ * may be NULL. */
+bool uli_exchange_timed_out(
+    const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p);
 /* Ends the operation because a peer has left the call in its middle; true. */
 bool uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p);
 /* The error where it had destroyed its plan before the call. */

@@ -3,28 +3,24 @@
  * How a call of an exchange ends other than well: its deadline, a failure of
  * the communicator, peers that have gone.
  */
-#include <stdio.h>
-#include <string.h>
 #include "collectives/exchange.h"
-#include "comm/rank_list.h"
 #include "comm/remote.h"
 
 /* ---- deadline and failure ------------------------------------------------ */
 
+static ulyx_status_t
+exchange_fail_late(struct uli_exchange *exchange, const struct uli_late *late)
+{
+    uli_comm_note_late(exchange->comm, late);
+    return uli_comm_fail_late(exchange->comm, late, "%s, call %llu",
+        exchange->what, (unsigned long long)exchange->call);
+}
+
 ulyx_status_t
 uli_exchange_time_out(struct uli_exchange *exchange)
 {
-    char missing[128];
-    uli_exchange_awaited(exchange, missing, sizeof(missing));
-    uli_comm_note_awaited(exchange->comm, missing);
-    if (!missing[0])
-        return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
-            "%s, call %llu: timed out with nobody to wait for: this rank did "
-            "not run in time",
-            exchange->what, (unsigned long long)exchange->call);
-    return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
-        "%s, call %llu: timed out waiting for rank %s", exchange->what,
-        (unsigned long long)exchange->call, missing);
+    struct uli_late late = uli_exchange_awaited(exchange);
+    return exchange_fail_late(exchange, &late);
 }
 
 /* Ends the operation when the communicator has failed or time is over. */
@@ -80,45 +76,33 @@ uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
 
 /* Of a rank of this node in its control block, of a remote one in the words of
  * its last post. */
-static const char *
-awaited_by(const struct uli_exchange *exchange, int32_t p)
+bool
+uli_exchange_timed_out(
+    const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p)
 {
     const struct uli_pair *pair = &exchange->pairs[p];
+    struct uli_late late;
+    const struct uli_late *theirs = NULL;
     if (!uli_comm_is_remote(exchange->comm, p))
-        return exchange->comm->peers[p].control->awaited;
-    return pair->mine && uli_words_final(pair->mine) ? pair->mine->awaited : "";
-}
-
-bool
-uli_exchange_late(const struct uli_exchange *exchange, int32_t p)
-{
-    return awaited_by(exchange, p)[0] != 0;
+        theirs = &exchange->comm->peers[p].control->late;
+    else if (pair->mine && uli_words_final(pair->mine))
+        theirs = &pair->mine->late;
+    return theirs &&
+           uli_late_take(theirs, exchange->nranks, late_p ? late_p : &late);
 }
 
 /* Rank p's deadline was over before this rank's, in this call or that of
  * another plan: what p has found is the cause here too. Whose deadline it was
- * goes along from rank to rank. */
+ * goes along from rank to rank. One that waited for this rank only does not
+ * know whom this one waits for. */
 static ulyx_status_t
-fail_as(struct uli_exchange *exchange, int32_t p)
+fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
 {
-    static const char by[] = ", by the deadline of rank ";
-    char theirs[sizeof(exchange->comm->control->awaited)];
-    char cause[sizeof(theirs)], ranks[sizeof(theirs) - sizeof(by) - 11];
-    char me[12];
-    snprintf(theirs, sizeof(theirs), "%.*s", (int)sizeof(theirs) - 1,
-        awaited_by(exchange, p));
-    uli_rank_list_cut(theirs, ranks, sizeof(ranks));
-    snprintf(me, sizeof(me), "%d", (int)exchange->rank);
-    if (!strcmp(ranks, me)) /* it does not know whom this rank waits for */
-        uli_exchange_awaited(exchange, ranks, sizeof(ranks));
-    if (strstr(theirs, by))
-        memcpy(cause, theirs, sizeof(cause));
-    else
-        snprintf(cause, sizeof(cause), "%s%s%d", ranks, by, (int)p);
-    uli_comm_note_awaited(exchange->comm, cause);
-    return uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, -1,
-        "%s, call %llu: timed out waiting for rank %s", exchange->what,
-        (unsigned long long)exchange->call, cause);
+    int32_t origin = late.origin < 0 ? p : late.origin;
+    if (late.count == 1 && uli_late_lists(&late, exchange->rank))
+        late = uli_exchange_awaited(exchange);
+    late.origin = origin;
+    return exchange_fail_late(exchange, &late);
 }
 
 /* The peer has left call n without its DONE(n), because its own deadline was
@@ -127,10 +111,11 @@ fail_as(struct uli_exchange *exchange, int32_t p)
 bool
 uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
 {
+    struct uli_late late;
     bool lost = uli_exchange_left(exchange, p);
     ulyx_status_t status =
-        uli_exchange_late(exchange, p)
-            ? fail_as(exchange, p)
+        uli_exchange_timed_out(exchange, p, &late)
+            ? fail_as(exchange, p, late)
             : uli_comm_fail(exchange->comm,
                   lost ? ULYX_ERR_RANK_LOST : ULYX_ERR_ABORTED, p,
                   "%s, call %llu: rank %d has left it and destroyed its %s",

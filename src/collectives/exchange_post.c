@@ -116,11 +116,9 @@ uli_post_closed(struct uli_exchange *exchange, int32_t p)
     struct uli_words *yours = pair->yours;
     for (int i = 0; i < ULI_WORDS; i++)
         yours->last[i] = uli_word(yours, i);
-    memcpy(yours->awaited, exchange->comm->control->awaited,
-        sizeof(yours->awaited));
+    yours->late = exchange->comm->control->late;
     struct parcel parcel = {yours->last,
-        (int64_t)(sizeof(yours->last) + sizeof(yours->awaited)),
-        pair->words_at};
+        (int64_t)(sizeof(yours->last) + sizeof(yours->late)), pair->words_at};
     parcel.to.offset += (char *)yours->last - (char *)yours;
     uint64_t poison = uli_remote_poison(exchange->comm);
     post_at(exchange, p, &yours->closed, poison ? poison : 1, &parcel);

@@ -12,8 +12,6 @@
  */
 #include "collectives/exchange_schedule.h"
 
-#include <stdio.h>
-
 /* A call stands still when nothing has moved for a quarter of its time, at
  * most this: long against the 50 ms that a sleeping rank takes to look. */
 #define STILL_NS  INT64_C(500000000)
@@ -121,11 +119,11 @@ name_chain(struct uli_exchange *exchange, int32_t p)
     }
 }
 
-void
-uli_exchange_awaited(struct uli_exchange *exchange, char *text_p, size_t bytes)
+struct uli_late
+uli_exchange_awaited(struct uli_exchange *exchange)
 {
+    struct uli_late late = uli_late_none(ULI_LATE_MOVE);
     bool any = false;
-    size_t length = 0;
     for (int32_t p = 0; p < exchange->nranks; p++)
         exchange->pairs[p].named = false;
     for (int32_t p = 0; p < exchange->nranks; p++) {
@@ -136,9 +134,8 @@ uli_exchange_awaited(struct uli_exchange *exchange, char *text_p, size_t bytes)
     for (int32_t p = 0; !any && p < exchange->nranks; p++)
         if (is_missing(exchange, p))
             name_chain(exchange, p);
-    text_p[0] = 0;
-    for (int32_t p = 0; p < exchange->nranks && length + 16 < bytes; p++)
+    for (int32_t p = 0; p < exchange->nranks; p++)
         if (exchange->pairs[p].named)
-            length += (size_t)snprintf(
-                text_p + length, bytes - length, "%s%d", length ? ", " : "", p);
+            uli_late_add(&late, p);
+    return late;
 }

@@ -29,7 +29,7 @@ has_left(struct uli_hier *h, int32_t i)
         return left && uli_exchange_fail_left(h->exchange, p);
     if (closed != ULI_HIER_CLOSED || atomic_load(&seat->completed) >= call)
         return false;
-    return (uli_exchange_late(h->exchange, p) ||
+    return (uli_exchange_timed_out(h->exchange, p, NULL) ||
                atomic_load(&seat->posted) == call) &&
            uli_exchange_fail_left(h->exchange, p);
 }

@@ -287,7 +287,7 @@ told_by(ulyx_comm_t *comm, const struct uli_batch_watch *watch, int32_t p)
 
 /* Which ranks are to blame for call n. */
 struct blame {
-    int32_t missing;        /* the first that has not begun it, or -1 */
+    struct uli_late late;   /* those that have not begun it */
     int32_t other;          /* the first that does something else, or -1 */
     uint64_t other_call;    /* what */
     int32_t unseen, hidden; /* how many cannot be seen, the last of them */
@@ -296,7 +296,7 @@ struct blame {
 static struct blame
 find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
-    struct blame blame = {-1, -1, 0, 0, -1};
+    struct blame blame = {uli_late_none(ULI_LATE_REACH), -1, 0, 0, -1};
     uint64_t own = watch->call ? load(watch->call) : 0;
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (p == comm->rank || !watch->shares[p])
@@ -307,8 +307,8 @@ find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
         if (!told) {
             blame.unseen++;
             blame.hidden = p;
-        } else if (begun < n && blame.missing < 0) {
-            blame.missing = p;
+        } else if (begun < n) {
+            uli_late_add(&blame.late, p);
         } else if (begun == n && load(&told[0]) == n && call != own &&
                    watch->call && blame.other < 0) {
             blame.other = p;
@@ -324,29 +324,29 @@ static void
 fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
     struct blame blame = find_blame(comm, watch, n);
-    const char *why = "has not reached it";
-    char late[96];
-    snprintf(late, sizeof(late), "%s, call %llu: not ended after %g s",
+    char call[64];
+    snprintf(call, sizeof(call), "%s, call %llu: not ended after %g s",
         watch->what, (unsigned long long)n, watch->timeout_s);
     if (blame.other >= 0) {
         uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.other,
-            "%s: rank %d executes %s, rank %d %s", late, blame.other,
+            "%s: rank %d executes %s, rank %d %s", call, blame.other,
             watch->name_of(blame.other_call), comm->rank,
             watch->name_of(load(watch->call)));
         return;
     }
-    if (blame.missing < 0 && blame.unseen == 1) {
-        blame.missing = blame.hidden;
-        why = "is on another node, and all ranks of this one have reached it";
-    }
-    if (blame.missing >= 0)
-        uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.missing, "%s: rank %d %s",
-            late, blame.missing, why);
+    if (blame.late.count > 0)
+        uli_comm_fail_late(comm, &blame.late, "%s, call %llu, after %g s",
+            watch->what, (unsigned long long)n, watch->timeout_s);
+    else if (blame.unseen == 1)
+        uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.hidden,
+            "%s: rank %d is on another node, and all ranks of this one have "
+            "reached it",
+            call, blame.hidden);
     else
         uli_comm_fail(comm, ULYX_ERR_TIMEOUT, -1,
             "%s: all ranks of this node have reached it, %d of others cannot "
             "be seen",
-            late, blame.unseen);
+            call, blame.unseen);
 }
 
 static void

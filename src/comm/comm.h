@@ -175,11 +175,15 @@ ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
 /* The log line of an abort, unless it has been written. Any thread. */
 void uli_comm_say_abort(ulyx_comm_t *comm);
 
-/* Before a call to it with TIMEOUT: the ranks that were waited for, "2, 3",
- * or "2, 3, by the deadline of rank 5"; those that do not fit are left out.
- * Kept for ranks that find this one gone (control->awaited), unless
- * the communicator has failed before. Any thread. */
-void uli_comm_note_awaited(ulyx_comm_t *comm, const char *awaited);
+/* Fails it by TIMEOUT: "reshuffle, call 7: timed out waiting for ranks 3, 5 to
+ * reach it, by the deadline of rank 0" (late.c). The format is of what waited.
+ * Any thread. Returns as uli_comm_fail. */
+ulyx_status_t uli_comm_fail_late(ulyx_comm_t *comm, const struct uli_late *late,
+    const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Before that, where peers may wait for this rank in turn: kept for those that
+ * find it gone (control->late), unless the communicator has failed before. Any
+ * thread. */
+void uli_comm_note_late(ulyx_comm_t *comm, const struct uli_late *late);
 
 /* Posts poison (control.h) to all peers, without failing by it here. */
 void uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison);

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "comm/consensus.h"
+#include "comm/late.h"
 
 enum { ULI_LINE = 64, ULI_AGREE_BYTES = 4096 };
 
@@ -40,11 +41,10 @@ struct uli_control {
     /* The first rank of a node: where posts of other nodes lie (nodes.h). */
     _Atomic uint32_t table_window;
     _Atomic uint64_t table_offset;
-    /* Ranks that the owner waited for, "2, 3", when a deadline of an exchange
-     * was over and failed its communicator, and ", by the deadline of rank 0"
-     * where it heard of that rank's; else empty. Written before it marks
-     * anything as closed or left. */
-    char awaited[64];
+    /* Whom the owner waited for when a deadline of an exchange was over and
+     * failed its communicator; else nobody. Written before it marks anything as
+     * closed or left. */
+    struct uli_late late;
     /* Agreement rounds of collective calls, and of a creation by shrink, which
      * must work when a failure has left the first lane out of step. */
     _Alignas(ULI_LINE) struct uli_agree_post agree[2];

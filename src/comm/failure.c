@@ -23,7 +23,6 @@
 #include "base/log.h"
 #include "comm/bootstrap.h"
 #include "comm/gpu.h"
-#include "comm/rank_list.h"
 #include "comm/remote.h"
 
 static uint64_t
@@ -54,12 +53,11 @@ poison_peers(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
 }
 
 void
-uli_comm_note_awaited(ulyx_comm_t *comm, const char *awaited)
+uli_comm_note_late(ulyx_comm_t *comm, const struct uli_late *late)
 {
     pthread_mutex_lock(&comm->failure_lock);
     if (atomic_load(&comm->failed) == 0)
-        uli_rank_list_cut(
-            awaited, comm->control->awaited, sizeof(comm->control->awaited));
+        comm->control->late = *late;
     pthread_mutex_unlock(&comm->failure_lock);
 }
 
@@ -116,7 +114,7 @@ uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
     vsnprintf(
         comm->failure_text, sizeof(comm->failure_text), format, arguments);
     va_end(arguments);
-    /* What note_awaited has begun is whole before peers may read it. */
+    /* What note_late has begun is whole before peers may read it. */
     pthread_mutex_lock(&comm->failure_lock);
     settle_failure(comm, status, rank);
     pthread_mutex_unlock(&comm->failure_lock);

@@ -12,15 +12,15 @@
 typedef bool (*uli_rank_chosen_fn)(const void *context, int32_t rank);
 
 /* "3, 5-7": those of 0 .. nranks-1 for which chosen() holds; a list that does
- * not fit ends in "...". */
+ * not fit ends in " and 12 more". */
 void uli_rank_ranges(int32_t nranks, uli_rank_chosen_fn chosen,
     const void *context, char *text_p, size_t bytes);
 
 /* The same after "rank " or "ranks ". */
 void uli_rank_list_text(int32_t nranks, uli_rank_chosen_fn chosen,
     const void *context, char *text_p, size_t bytes);
-
-/* Copies "2, 3, 15"; of a list that does not fit, the whole numbers that do. */
-void uli_rank_list_cut(const char *list, char *text_p, size_t bytes);
+/* The same where those chosen are some of `count`. */
+void uli_rank_list_text_of(int32_t count, int32_t nranks,
+    uli_rank_chosen_fn chosen, const void *context, char *text_p, size_t bytes);
 
 #endif

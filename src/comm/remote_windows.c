@@ -157,30 +157,46 @@ ask(struct call *call, int32_t p, const struct uli_message *request)
     return uli_remote_send_message(call->comm, p, &message, NULL, 0);
 }
 
-/* The first that has not answered and is not gone; -1: none. */
+/* The first from rank p on that has not answered and is not gone; nranks: none.
+ * Under the lock. */
 static int32_t
-first_awaited(struct call *call)
+next_awaited(const struct call *call, int32_t p)
 {
-    ulyx_comm_t *comm = call->comm;
-    int32_t p = 0;
-    if (atomic_load(&call->count) == 0)
-        return -1;
-    pthread_mutex_lock(&comm->remote->lock);
-    while (p < comm->nranks && (!call->waits[p] || is_gone(comm, p)))
+    while (
+        p < call->comm->nranks && (!call->waits[p] || is_gone(call->comm, p)))
         p++;
-    pthread_mutex_unlock(&comm->remote->lock);
-    return p < comm->nranks ? p : -1;
+    return p;
 }
 
 static bool
 all_answered(void *context)
 {
-    return first_awaited(context) < 0;
+    struct call *call = context;
+    ulyx_comm_t *comm = call->comm;
+    if (atomic_load(&call->count) == 0)
+        return true;
+    pthread_mutex_lock(&comm->remote->lock);
+    int32_t p = next_awaited(call, 0);
+    pthread_mutex_unlock(&comm->remote->lock);
+    return p == comm->nranks;
+}
+
+static struct uli_late
+call_late(const struct call *call, enum uli_late_phase phase)
+{
+    ulyx_comm_t *comm = call->comm;
+    struct uli_late late = uli_late_none(phase);
+    pthread_mutex_lock(&comm->remote->lock);
+    for (int32_t p = next_awaited(call, 0); p < comm->nranks;
+         p = next_awaited(call, p + 1))
+        uli_late_add(&late, p);
+    pthread_mutex_unlock(&comm->remote->lock);
+    return late;
 }
 
 static ulyx_status_t
 ask_all(ulyx_comm_t *comm, const struct uli_message *request,
-    uli_deadline_t deadline, int32_t *late_p)
+    enum uli_late_phase phase, uli_deadline_t deadline, struct uli_late *late_p)
 {
     struct call call;
     if (!comm->net)
@@ -194,7 +210,7 @@ ask_all(ulyx_comm_t *comm, const struct uli_message *request,
     }
     if (status == ULYX_SUCCESS)
         status = uli_comm_wait(comm, all_answered, &call, deadline);
-    *late_p = first_awaited(&call);
+    *late_p = call_late(&call, phase);
     end(&call);
     if (status == ULYX_SUCCESS && call.status != ULYX_SUCCESS)
         status = uli_error(call.status, "rank %d: %s", call.bad, call.text);
@@ -203,20 +219,20 @@ ask_all(ulyx_comm_t *comm, const struct uli_message *request,
 
 ulyx_status_t
 uli_remote_windows_give(ulyx_comm_t *comm, uint32_t window, int64_t bytes,
-    uli_deadline_t deadline, int32_t *late_p)
+    uli_deadline_t deadline, struct uli_late *late_p)
 {
     struct uli_message request = {
         .head.kind = ULI_MESSAGE_WINDOW, .bytes = bytes, .window = window};
-    return ask_all(comm, &request, deadline, late_p);
+    return ask_all(comm, &request, ULI_LATE_NOTE, deadline, late_p);
 }
 
 ulyx_status_t
 uli_remote_windows_take(ulyx_comm_t *comm, uint32_t window,
-    uli_deadline_t deadline, int32_t *late_p)
+    uli_deadline_t deadline, struct uli_late *late_p)
 {
     struct uli_message request = {
         .head.kind = ULI_MESSAGE_WITHDRAW, .window = window};
-    return ask_all(comm, &request, deadline, late_p);
+    return ask_all(comm, &request, ULI_LATE_LET_GO, deadline, late_p);
 }
 
 /* Its puts may be known to have ended, or itself to be dead, before the net
@@ -247,11 +263,11 @@ uli_remote_window_retire(
     for (;;) {
         uint32_t seen = uli_doorbell_read(comm->control);
         uli_comm_progress(comm);
-        if (first_awaited(&call) < 0 || uli_deadline_over(deadline))
+        if (all_answered(&call) || uli_deadline_over(deadline))
             break;
         uli_doorbell_sleep(comm->control, seen, deadline - uli_clock_ns());
     }
-    bool retired = first_awaited(&call) < 0 && call.status == ULYX_SUCCESS;
+    bool retired = all_answered(&call) && call.status == ULYX_SUCCESS;
     end(&call);
     return retired && has_landed(comm, peer);
 }

@@ -96,6 +96,16 @@ takes_windows(const ulyx_comm_t *comm, int32_t rank)
 }
 
 static ulyx_status_t
+fail_late(
+    ulyx_comm_t *comm, int32_t rank, enum uli_late_phase phase, uint32_t window)
+{
+    struct uli_late late = uli_late_none(phase);
+    uli_late_add(&late, rank);
+    return uli_comm_fail_late(comm, &late, "%s of window %u",
+        phase == ULI_LATE_MAP ? "attach" : "detach", window);
+}
+
+static ulyx_status_t
 give(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
 {
@@ -104,10 +114,7 @@ give(ulyx_comm_t *comm, int32_t rank, uint32_t window,
             ? publish_within(comm, rank, window, handle, deadline)
             : uli_service_deliver(comm, rank, window, handle, deadline);
     if (status == ULYX_ERR_TIMEOUT)
-        return uli_comm_fail(comm, status, rank,
-            "attach: rank %d (%.63s, pid %d) did not map window %u in time",
-            rank, comm->peers[rank].identity.host,
-            comm->peers[rank].identity.pid, window);
+        return fail_late(comm, rank, ULI_LATE_MAP, window);
     return status;
 }
 
@@ -168,19 +175,15 @@ static ulyx_status_t
 give_remote(ulyx_comm_t *comm, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
 {
-    int32_t late = -1;
+    struct uli_late late = uli_late_none(ULI_LATE_NOTE);
     if (!comm->net)
         return ULYX_SUCCESS;
     ULI_TRY(comm->remote->ops->window_add(
         comm->net, window, handle->address, handle->bytes));
     ulyx_status_t status =
         uli_remote_windows_give(comm, window, handle->bytes, deadline, &late);
-    if (status == ULYX_ERR_TIMEOUT && late >= 0)
-        return uli_comm_fail(comm, status, late,
-            "attach: rank %d (%.63s, pid %d) did not take note of window %u in "
-            "time",
-            late, comm->peers[late].identity.host,
-            comm->peers[late].identity.pid, window);
+    if (status == ULYX_ERR_TIMEOUT && late.count > 0)
+        return uli_comm_fail_late(comm, &late, "attach of window %u", window);
     return status;
 }
 
@@ -233,13 +236,11 @@ uli_windows_give_node(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
 static ulyx_status_t
 take_remote(ulyx_comm_t *comm, uint32_t window, uli_deadline_t deadline)
 {
-    int32_t late = -1;
+    struct uli_late late = uli_late_none(ULI_LATE_LET_GO);
     ulyx_status_t status =
         uli_remote_windows_take(comm, window, deadline, &late);
-    if (status == ULYX_ERR_TIMEOUT && late >= 0)
-        return uli_comm_fail(comm, status, late,
-            "detach: rank %d did not let go of window %u in time", late,
-            window);
+    if (status == ULYX_ERR_TIMEOUT && late.count > 0)
+        return uli_comm_fail_late(comm, &late, "detach of window %u", window);
     return status;
 }
 
@@ -254,9 +255,7 @@ uli_windows_take_back(
             continue;
         ulyx_status_t status = take(comm, p, window, deadline);
         if (status == ULYX_ERR_TIMEOUT)
-            return uli_comm_fail(comm, status, p,
-                "detach: rank %d did not let go of window %u in time", p,
-                window);
+            return fail_late(comm, p, ULI_LATE_LET_GO, window);
         ULI_TRY(status);
     }
     ULI_TRY(take_remote(comm, window, deadline));

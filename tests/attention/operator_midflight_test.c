@@ -55,18 +55,11 @@ call_for_ever(struct own *o, _Atomic int *calls)
     return status;
 }
 
-/* Is the victim among the ranks that the text lists, "rank 0, 2"? */
 static bool
 names_victim(const char *text)
 {
-    const char *at = strstr(text, "rank ");
-    char *end;
-    for (at = at ? at + 5 : ""; *at; at = end + 2) {
-        if (strtol(at, &end, 10) == VICTIM && end != at)
-            return true;
-        if (strncmp(end, ", ", 2) != 0)
-            break;
-    }
+    if (ranks_listed(text, "rank", VICTIM))
+        return true;
     fprintf(stderr, "no rank %d in \"%s\"\n", VICTIM, text);
     return false;
 }

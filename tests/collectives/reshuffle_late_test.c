@@ -121,21 +121,6 @@ body(int rank, int nranks, void *context)
     return !ranks_expect(ulyx_plan_destroy(s->w.plans[rank]) == ULYX_SUCCESS);
 }
 
-/* Is the rank in the list after "waiting for rank "? */
-static bool
-names(const char *text, int rank)
-{
-    const char *at = strstr(text, "waiting for rank ");
-    char *end;
-    for (at = at ? at + strlen("waiting for rank ") : ""; *at; at = end + 2) {
-        if (strtol(at, &end, 10) == rank && end != at)
-            return true;
-        if (strncmp(end, ", ", 2) != 0)
-            break;
-    }
-    return false;
-}
-
 static void
 run_draws(uint64_t seed, const char *algo, bool patient)
 {
@@ -151,7 +136,7 @@ run_draws(uint64_t seed, const char *algo, bool patient)
             if (r == VICTIM)
                 continue;
             assert_int_equal(s->status[r], ULYX_ERR_TIMEOUT);
-            if (!names(s->text[r], VICTIM))
+            if (!ranks_listed(s->text[r], "waiting for rank", VICTIM))
                 fail_msg("rank %d: %s", r, s->text[r]);
         }
         if (patient && !strstr(s->text[PATIENT], ", by the deadline of rank 0"))

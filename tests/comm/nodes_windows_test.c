@@ -268,7 +268,10 @@ attach_past_a_still_peer_times_out_and_names_it(void **state)
         uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
     thread_net_freeze(comms[3]->net, true);
     assert_status(uli_mem_attach(comms[0], mem), ULYX_ERR_TIMEOUT);
-    assert_non_null(strstr(ulyx_last_error(), "attach: rank 3"));
+    assert_non_null(strstr(ulyx_last_error(), "attach of window "));
+    assert_non_null(
+        strstr(ulyx_last_error(), ": timed out waiting for rank 3 ("));
+    assert_non_null(strstr(ulyx_last_error(), ") to take note of it"));
     thread_net_freeze(comms[3]->net, false);
     assert_status(uli_mem_free(mem), ULYX_SUCCESS);
     scene_close(RANKS, comms);

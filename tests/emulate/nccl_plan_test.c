@@ -54,7 +54,7 @@ static int
 play_late(struct job *job, int rank)
 {
     return carried_play_late(
-        job, rank, "call 1: not ended after 6 s: rank 2 has not reached it");
+        job, rank, "call 1, after 6 s: timed out waiting for rank 2 ");
 }
 
 static void

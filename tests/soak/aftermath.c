@@ -20,20 +20,6 @@ aftermath_note(_Atomic int64_t *longest_ns, int64_t since_ns)
         ;
 }
 
-bool
-aftermath_lists(const char *text, const char *words, int rank)
-{
-    const char *at = strstr(text, words);
-    char *end;
-    for (at = at ? at + strlen(words) : ""; *at; at = end + 2) {
-        if (strtol(at, &end, 10) == rank && end != at)
-            return true;
-        if (strncmp(end, ", ", 2) != 0)
-            break;
-    }
-    return false;
-}
-
 int32_t
 aftermath_go_on(
     ulyx_comm_t *comm, enum scene_path path, int64_t rows, int calls)

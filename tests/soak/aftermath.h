@@ -11,8 +11,6 @@
 
 /* The time since then, if it is the longest of all ranks. */
 void aftermath_note(_Atomic int64_t *longest_ns, int64_t since_ns);
-/* Is the rank in the list of numbers that comes after the words? */
-bool aftermath_lists(const char *text, const char *words, int rank);
 /* Shrinks, and makes so many calls that are checked, adjoint ones in turn.
  * Returns how many ranks go on; 0, having said why, if they cannot. */
 int32_t aftermath_go_on(

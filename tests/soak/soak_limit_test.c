@@ -187,7 +187,7 @@ others_go_on(struct shared *shared, struct scene *s, int rank)
      * waits for the stopped one itself. */
     if (status == ULYX_ERR_TIMEOUT)
         good &= ranks_expect(
-            aftermath_lists(ulyx_last_error(), "waiting for rank ", STOPPED));
+            ranks_listed(ulyx_last_error(), "waiting for rank", STOPPED));
     ulyx_comm_abort(s->comm);
     if (!s->mem)
         return good;

@@ -80,10 +80,10 @@ is_as_it_should(struct shared *shared, ulyx_status_t status, const char *text)
     bool right = status == ULYX_SUCCESS;
     if (shared->fate == KILLED) {
         right = status == ULYX_ERR_RANK_LOST &&
-                aftermath_lists(text, "rank ", shared->victim);
+                ranks_listed(text, "rank", shared->victim);
     } else if (shared->fate == STOPPED) {
         right = status == ULYX_ERR_TIMEOUT &&
-                aftermath_lists(text, "waiting for rank ", shared->victim);
+                ranks_listed(text, "waiting for rank", shared->victim);
     }
     if (!right)
         fprintf(stderr, "%s: %s\n", ulyx_status_name(status), text);

@@ -339,6 +339,28 @@ ranks_run_processes(int nranks, rank_fn body, void *context, double limit_s)
     return failed;
 }
 
+bool
+ranks_listed(const char *text, const char *words, int rank)
+{
+    const char *at = strstr(text, words);
+    if (!at)
+        return false;
+    at += strlen(words);
+    at += *at == 's';
+    for (char *end; *at; at = end + 2) {
+        long first = strtol(at, &end, 10), last = first;
+        if (end == at)
+            return false;
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        if (rank >= first && rank <= last)
+            return true;
+        if (strncmp(end, ", ", 2) != 0)
+            return false;
+    }
+    return false;
+}
+
 void *
 ranks_shared(size_t bytes)
 {

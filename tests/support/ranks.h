@@ -39,6 +39,9 @@ ranks_pid(const pid_t *pids, int rank)
     return __atomic_load_n(&pids[rank], __ATOMIC_ACQUIRE);
 }
 
+/* Is the rank in the list that follows the words, as "3" or "3, 5-7"? */
+bool ranks_listed(const char *text, const char *words, int rank);
+
 /* Zeroed anonymous memory that forked ranks share. */
 void *ranks_shared(size_t bytes);
 void ranks_shared_free(void *memory, size_t bytes);
