@@ -155,6 +155,7 @@ computes() {
         for algo in direct hier; do
             good "exchange, $algo by $verb, 2 x 2" "$netns" run -H 2 -R 2 \
                 --env ULYX_ALGO=$algo --env ULYX_UCX_VERB=$verb \
+                --env ULYX_INSECURE=$([ $verb = PUT ] && echo 1 || echo 0) \
                 "$bin/hosts_rank" 5 32768
         done
     done
@@ -178,7 +179,9 @@ computes() {
 # wire ALGO VERB: bytes on the links are those of the plan.
 wire() {
     good "bytes on the wire, $1 by $2, 2 x 4" "$netns" run -H 2 -R 4 \
-        --env ULYX_ALGO="$1" --env ULYX_UCX_VERB="$2" "$bin/hosts_wire" 10 8192
+        --env ULYX_ALGO="$1" --env ULYX_UCX_VERB="$2" \
+        --env ULYX_INSECURE=$([ "$2" = PUT ] && echo 1 || echo 0) \
+        "$bin/hosts_wire" 10 8192
 }
 
 # What launchers of several hosts set, the wrappers in place of them.

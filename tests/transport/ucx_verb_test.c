@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The verbs of ucx's links: both ends agree whatever they were told, a probe
- * settles it otherwise, a put's signal never comes before its data, and keys
- * end with their windows. The flush is also left out, to see what happens then:
- * over one connection nothing need go wrong, so that is printed.
+ * settles it otherwise, puts are made where both ends may only, a put's signal
+ * never comes before its data, and keys end with their windows. The flush is
+ * also left out, to see what happens then: over one connection nothing need go
+ * wrong, so that is printed.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -24,6 +25,7 @@ open_end(int32_t rank, int kind, int64_t bytes)
 {
     assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
     snprintf(settings.ucx_verb, sizeof(settings.ucx_verb), "%s", words[kind]);
+    settings.insecure = kind == ULI_UCX_BY_PUT;
     return end_open(&uli_tr_ucx_ops, &settings, rank, 2, bytes);
 }
 
@@ -59,6 +61,18 @@ both_settle(struct end *a, struct end *b)
 
 /* ---- agreement ----------------------------------------------------------- */
 
+/* Of two, one of which is not AUTO; AUTO makes no puts over TCP. */
+static int
+agreed(int first, int second)
+{
+    int insisted = first == AUTO ? second : first;
+    if (first == second)
+        return first;
+    return (first == AUTO || second == AUTO) && insisted != ULI_UCX_BY_PUT
+               ? insisted
+               : ULI_UCX_BY_AM;
+}
+
 static void
 check_agreement(int first, int second, int starter)
 {
@@ -78,10 +92,7 @@ check_agreement(int first, int second, int starter)
     assert_true(both_settle(a, b));
     assert_int_equal(link_to(a, 1)->verb, link_to(b, 0)->verb);
     if (first != AUTO || second != AUTO)
-        assert_int_equal(link_to(a, 1)->verb, first == AUTO     ? second
-                                              : second == AUTO  ? first
-                                              : first == second ? first
-                                                                : 0);
+        assert_int_equal(link_to(a, 1)->verb, agreed(first, second));
     for (int i = 4; i <= 6; i++) {
         assert_status(
             end_put(a, 1, source, BYTES, 0, 0, (uint64_t)i), ULYX_SUCCESS);
@@ -114,13 +125,69 @@ a_probe_is_told_of(void **state)
     assert_status(end_put(a, 1, source, 1 << 20, 0, 0, 1), ULYX_SUCCESS);
     assert_true(both_settle(a, b));
     for (int v = 0; v < ULI_UCX_VERBS; v++)
-        assert_true(link_to(a, 1)->best_ns[v] > 0);
+        assert_int_equal(link_to(a, 1)->best_ns[v] > 0,
+            v != ULI_UCX_BY_PUT || a->net->may_put);
     a->ops->describe(a->net, 1, text, sizeof(text));
     print_message("%s\n", text);
     assert_non_null(strstr(text, "MB/s"));
     assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
     part(a, b);
     free(source);
+}
+
+/* ---- who may put --------------------------------------------------------- */
+
+static void
+puts_over_tcp_are_refused(void **state)
+{
+    (void)state;
+    struct uli_net *net = NULL;
+    struct uli_net_params params = {.nranks = 2, .settings = &settings};
+    assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
+    snprintf(settings.ucx_verb, sizeof(settings.ucx_verb), "PUT");
+    settings.insecure = false;
+    assert_status(
+        uli_tr_ucx_ops.net->open(&params, &net), ULYX_ERR_UNSUPPORTED);
+    assert_null(net);
+    print_message("%s\n", uli_error_text());
+    assert_non_null(strstr(uli_error_text(), "ULYX_UCX_VERB=PUT over "));
+    assert_non_null(strstr(uli_error_text(), "ULYX_INSECURE=1"));
+}
+
+static void
+add_port(const char *folder, const char *port, const char *layer)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "mkdir -p %s/%s && echo %s >%s/%s/link_layer",
+        folder, port, layer, folder, port);
+    assert_int_equal(system(path), 0);
+}
+
+/* Of a made-up machine: one port of InfiniBand, one of RoCE on each device. */
+static void
+infiniband_is_told_from_the_rest(void **state)
+{
+    (void)state;
+    const struct {
+        const char *devices;
+        bool is;
+    } cases[] = {{"mlx5_0:1", true}, {"mlx5_0:1,mlx5_1:1", true},
+        {"mlx5_0:2", false}, {"mlx5_0:1,mlx5_0:2", false}, {"mlx5_0", false},
+        {"mlx5_0:", false}, {"mlx5_0:1,eth0", false}, {"eth0", false},
+        {"all", false}, {"", false}, {",", false}, {"mlx5_0:1,", true},
+        {":1", false}, {"../mlx5_0:1", false}, {"mlx5_0:../ports/1", false},
+        {"^mlx5_0:1", false}, {"mlx5_9:1", false}};
+    char folder[] = "/tmp/ulyx-ports-XXXXXX", command[64];
+    assert_non_null(mkdtemp(folder));
+    add_port(folder, "mlx5_0/ports/1", "InfiniBand");
+    add_port(folder, "mlx5_0/ports/2", "Ethernet");
+    add_port(folder, "mlx5_1/ports/1", "InfiniBand");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        if (uli_ucx_is_infiniband(folder, cases[i].devices) != cases[i].is)
+            fail_msg("\"%s\" is taken for %s", cases[i].devices,
+                cases[i].is ? "another network" : "InfiniBand");
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
 }
 
 /* ---- keys --------------------------------------------------------------- */
@@ -284,6 +351,8 @@ keys_end_with_their_windows(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ends_that_differ_agree),
     cmocka_unit_test(a_probe_is_told_of),
+    cmocka_unit_test(puts_over_tcp_are_refused),
+    cmocka_unit_test(infiniband_is_told_from_the_rest),
     cmocka_unit_test(torn_puts_without_a_flush_are_counted),
     cmocka_unit_test(no_put_is_torn),
     cmocka_unit_test(keys_end_with_their_windows),

@@ -95,6 +95,7 @@ uli_ucx_close(struct uli_net *net, int64_t deadline_ns)
         uli_ucx_forget(&net->peers[p]);
         free(net->peers[p].address);
     }
+    uli_ucx_gate_free(net);
     uli_ucx_landing_close(net);
     uli_ucx_ops_free(net);
     free(net);

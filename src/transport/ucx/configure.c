@@ -10,6 +10,11 @@
  * - Keepalive: a vanished host is noticed within ULYX_KEEPALIVE. The kernel of
  *   a stopped process still answers, so that one is never declared dead.
  * - TCP connections are made without blocking.
+ * - Remote memory access is asked for on InfiniBand only. With it UCX also does
+ *   in software what any sender of a packet names, by address, without a look
+ *   at keys, on every transport that it opens (rma_sw.c of UCX); on InfiniBand
+ *   the fabric's partition decides who can send one. Elsewhere PUT has to be
+ *   insisted on by ULYX_UCX_VERB and ULYX_INSECURE together.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,31 +170,51 @@ configure(const struct uli_ucx_calls *ucx, const struct uli_net_params *params,
     return ULYX_SUCCESS;
 }
 
+static ulyx_status_t
+choose_features(const struct uli_net_params *params, const char *devices,
+    bool *may_put_p, uint64_t *features_p)
+{
+    enum uli_ucx_verb verb = uli_ucx_verb_of(params->settings);
+    bool guarded = uli_ucx_is_infiniband("/sys/class/infiniband", devices);
+    *features_p = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+    *may_put_p =
+        (verb == ULI_UCX_BY_PROBE && guarded) ||
+        (verb == ULI_UCX_BY_PUT && (guarded || params->settings->insecure));
+    if (verb == ULI_UCX_BY_PUT && !*may_put_p)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "ucx: ULYX_UCX_VERB=PUT over %s, where nothing checks keys: who "
+            "reaches this rank's port could read and write its memory; leave "
+            "it at AUTO, or set ULYX_INSECURE=1 on a network that is closed",
+            devices);
+    if (*may_put_p)
+        *features_p |= UCP_FEATURE_RMA;
+    if (verb == ULI_UCX_BY_TAG || verb == ULI_UCX_BY_PROBE)
+        *features_p |= UCP_FEATURE_TAG;
+    return ULYX_SUCCESS;
+}
+
 ulyx_status_t
 uli_ucx_context(const struct uli_ucx_calls *ucx,
     const struct uli_net_params *params, char *devices_p, size_t devices_bytes,
-    ucp_context_h *context_p)
+    bool *may_put_p, ucp_context_h *context_p)
 {
     ucp_config_t *config = NULL;
     ucp_params_t wanted = {
         .field_mask = UCP_PARAM_FIELD_FEATURES |
                       UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
                       UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
         .estimated_num_eps = (size_t)params->nranks,
         .mt_workers_shared = 0,
     };
-    enum uli_ucx_verb verb = uli_ucx_verb_of(params->settings);
-    if (verb == ULI_UCX_BY_PUT || verb == ULI_UCX_BY_PROBE)
-        wanted.features |= UCP_FEATURE_RMA;
-    if (verb == ULI_UCX_BY_TAG || verb == ULI_UCX_BY_PROBE)
-        wanted.features |= UCP_FEATURE_TAG;
     ucs_status_t read = ucx->config_read(NULL, NULL, &config);
     if (read != UCS_OK)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "ucx: its options cannot be read: %s", ucx->status_string(read));
     ulyx_status_t status =
         configure(ucx, params, config, devices_p, devices_bytes);
+    if (status == ULYX_SUCCESS)
+        status =
+            choose_features(params, devices_p, may_put_p, &wanted.features);
     if (status == ULYX_SUCCESS) {
         ucs_status_t made = ucx->init_version(
             UCP_API_MAJOR, UCP_API_MINOR, &wanted, config, context_p);

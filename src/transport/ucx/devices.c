@@ -30,6 +30,42 @@ uli_ucx_has_infiniband(void)
     return found;
 }
 
+/* "mlx5_0:1": whether sysfs says that this port's link is InfiniBand. RoCE is
+ * reached by whoever sends packets of UDP. */
+static bool
+is_infiniband_port(const char *folder, const char *device, size_t length)
+{
+    char path[512], layer[32] = "";
+    size_t name = 0;
+    while (name < length && device[name] != ':' && device[name] != '/')
+        name++;
+    if (name == 0 || name + 1 >= length || device[name] != ':')
+        return false;
+    for (size_t i = name + 1; i < length; i++)
+        if (device[i] < '0' || device[i] > '9')
+            return false;
+    int used = snprintf(path, sizeof(path), "%s/%.*s/ports/%.*s/link_layer",
+        folder, (int)name, device, (int)(length - name - 1), device + name + 1);
+    FILE *file = used < (int)sizeof(path) ? fopen(path, "re") : NULL;
+    if (!file)
+        return false;
+    bool read = fgets(layer, sizeof(layer), file) != NULL;
+    fclose(file);
+    return read && strcmp(layer, "InfiniBand\n") == 0;
+}
+
+bool
+uli_ucx_is_infiniband(const char *folder, const char *devices)
+{
+    bool all = *devices != 0;
+    for (const char *at = devices; all && *at;) {
+        size_t length = strcspn(at, ",");
+        all = is_infiniband_port(folder, at, length);
+        at += length + (at[length] == ',');
+    }
+    return all;
+}
+
 /* ---- TCP ----------------------------------------------------------------- */
 
 /* Bridges of containers and virtual machines lead nowhere else. */

@@ -33,7 +33,7 @@ register_memory(struct uli_net *net, void *address, int64_t bytes)
         .length = (size_t)bytes,
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
-    if (net->verb == ULI_UCX_BY_AM || net->verb == ULI_UCX_BY_TAG || bytes <= 0)
+    if (!net->may_put || bytes <= 0)
         return NULL;
     ucs_status_t status = net->ucx->mem_map(net->context, &params, &memory);
     if (status == UCS_OK)
@@ -220,8 +220,9 @@ uli_ucx_key_came(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
         return; /* not asked for */
     key->address = (uint64_t)head->offset;
     key->bytes = (int64_t)head->signal;
-    key->refused = bytes == 0 || peer->net->ucx->ep_rkey_unpack(
-                                     peer->ep, data, &key->key) != UCS_OK;
+    key->refused =
+        bytes == 0 || !peer->net->may_put || key->bytes <= 0 ||
+        peer->net->ucx->ep_rkey_unpack(peer->ep, data, &key->key) != UCS_OK;
     if (key->refused)
         key->key = NULL;
     if (head->window == ULI_UCX_SCRATCH)

@@ -278,12 +278,6 @@ uli_ucx_receive_rendezvous(struct uli_ucx_peer *peer,
 
 /* ---- TAG ----------------------------------------------------------------- */
 
-uint64_t
-uli_ucx_tag(int32_t from, uint64_t number)
-{
-    return (uint64_t)from << 40 | (number & ((UINT64_C(1) << 40) - 1));
-}
-
 static void
 unlink_tagged(struct uli_net *net, const struct uli_ucx_incoming *incoming)
 {
@@ -343,9 +337,8 @@ uli_ucx_receive_tagged(
     incoming->next = net->tagged;
     net->tagged = incoming;
     begun(incoming);
-    ucs_status_ptr_t request =
-        net->ucx->tag_recv_nbx(net->worker, data, (size_t)incoming->bytes,
-            uli_ucx_tag(peer->rank, head->number), UINT64_MAX, &how);
+    ucs_status_ptr_t request = net->ucx->tag_recv_nbx(net->worker, data,
+        (size_t)incoming->bytes, head->number, UINT64_MAX, &how);
     if (!UCS_PTR_IS_PTR(request)) {
         ended(incoming);
         unlink_tagged(net, incoming);
@@ -365,7 +358,7 @@ uli_ucx_receive_placed(
 {
     _Atomic uint64_t *signal;
     void *data;
-    if (head->bytes > 0 &&
+    if (peer->net->may_put && head->bytes > 0 &&
         uli_ucx_find(peer, head, (size_t)head->bytes, &data, &signal))
         uli_ucx_land(peer, signal, head->signal, true);
     else

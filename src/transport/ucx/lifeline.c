@@ -87,7 +87,6 @@ uli_ucx_lifeline_open(struct uli_net *net)
 {
     union uli_ucx_place *place = &net->place;
     socklen_t length = sizeof(*place);
-    net->listener = -1;
     memset(place, 0, sizeof(*place));
     if (!place_of(net->devices, place))
         return;

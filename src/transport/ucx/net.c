@@ -61,7 +61,9 @@ bool
 uli_ucx_step(struct uli_net *net)
 {
     bool happened = false;
-    for (int i = 0; i < STEPS; i++) {
+    if (net->gate.stale)
+        uli_ucx_gate_close(net);
+    for (int i = 0; i < STEPS && net->gate.met; i++) {
         if (!net->ucx->worker_progress(net->worker))
             break;
         happened = true;
@@ -171,6 +173,8 @@ make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
                           : net->eager_bytes;
     atomic_flag_clear(&net->busy);
     net->keepalive_s = params->settings->keepalive_s;
+    net->listener = -1;
+    net->gate.open = net->gate.met = params->settings->insecure;
     uli_list_init(&net->watched);
     uli_list_init(&net->asked);
     uli_list_init(&net->dropped);
@@ -201,6 +205,8 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
     }
     status = uli_random_bytes(&net->token, sizeof(net->token));
     if (status == ULYX_SUCCESS)
+        status = uli_random_bytes(&net->next_tag, sizeof(net->next_tag));
+    if (status == ULYX_SUCCESS)
         status = uli_ucx_landing_open(net);
     if (status == ULYX_SUCCESS)
         status = uli_ucx_ops_prepare(net, PREPARED);
@@ -211,23 +217,29 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
         status = uli_error_errno("ucx: eventfd");
         goto err_free;
     }
-    status = uli_ucx_context(
-        ucx, params, net->devices, sizeof(net->devices), &net->context);
+    status = uli_ucx_context(ucx, params, net->devices, sizeof(net->devices),
+        &net->may_put, &net->context);
     if (status != ULYX_SUCCESS)
         goto err_wake;
-    status = open_worker(net);
+    status = uli_ucx_gate_before(net);
+    if (status == ULYX_SUCCESS)
+        status = open_worker(net);
     if (status != ULYX_SUCCESS)
         goto err_context;
+    uli_ucx_lifeline_open(net);
+    status = uli_ucx_gate_after(net);
+    if (status != ULYX_SUCCESS)
+        goto err_worker;
     status = uli_ucx_window_add(
         net, ULI_UCX_SCRATCH, net->scratch, ULI_UCX_SCRATCH_BYTES);
     if (status != ULYX_SUCCESS)
         goto err_worker;
-    uli_ucx_lifeline_open(net);
     ULI_INFO(ULI_LOG_TRANS, net->rank, "UCX %s on devices %s",
         ucx->get_version_string(), net->devices);
     *net_p = net;
     return ULYX_SUCCESS;
 err_worker:
+    uli_ucx_lifeline_close(net);
     ucx->worker_release_address(net->worker, net->address);
     ucx->worker_destroy(net->worker);
 err_context:
@@ -235,6 +247,7 @@ err_context:
 err_wake:
     close(net->wake_fd);
 err_free:
+    uli_ucx_gate_free(net);
     uli_ucx_landing_close(net);
     uli_ucx_ops_free(net);
     free(net);
@@ -255,11 +268,14 @@ static void
 describe(struct uli_net *net, int32_t peer, char *text_p, size_t text_bytes)
 {
     const struct uli_ucx_link *link = &net->peers[peer].link;
-    char found[128] = "";
+    char found[128] = "", put[32] = "";
     uli_ucx_enter(net);
+    if (!link->excluded[ULI_UCX_BY_PUT])
+        snprintf(
+            put, sizeof(put), ", put %.0f", found_rate(link, ULI_UCX_BY_PUT));
     if (link->turn > 0 && link->state == ULI_UCX_SETTLED)
-        snprintf(found, sizeof(found), " (MB/s: am %.0f, put %.0f, tag %.0f)",
-            found_rate(link, ULI_UCX_BY_AM), found_rate(link, ULI_UCX_BY_PUT),
+        snprintf(found, sizeof(found), " (MB/s: am %.0f%s, tag %.0f)",
+            found_rate(link, ULI_UCX_BY_AM), put,
             found_rate(link, ULI_UCX_BY_TAG));
     snprintf(text_p, text_bytes, "%s%s over %s, UCX %s",
         uli_ucx_verb_name(link->verb), found, net->devices,

@@ -69,7 +69,8 @@ enum uli_ucx_verb {
 enum uli_ucx_kind {
     ULI_UCX_PUT,        /* with its data */
     ULI_UCX_PUT_PLACED, /* its data came by put, and is there */
-    ULI_UCX_PUT_TAGGED, /* its data comes with tag `number` */
+    ULI_UCX_PUT_TAGGED, /* its data comes with tag `number`: UCX gives what has
+                         * it to whoever waits for it, whoever sent it */
     ULI_UCX_MESSAGE,
     ULI_UCX_BYE,         /* my last word */
     ULI_UCX_BYE_ANSWER,  /* all before your last word has come */
@@ -101,6 +102,26 @@ union uli_ucx_place {
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
+};
+
+enum { ULI_UCX_LISTENERS = 16, ULI_UCX_ADDRESSES = 16 };
+
+struct uli_ucx_listener {
+    int fd;
+    in_port_t port;
+    sa_family_t family;
+};
+
+/* Whose packets reach the sockets that this net listens on (gate.c). */
+struct uli_ucx_gate {
+    bool open;                 /* ULYX_INSECURE=1: everybody's */
+    bool met;                  /* a peer is known: UCX may read */
+    bool stale;                /* filters are to be made */
+    struct in6_addr *admitted; /* IPv4 as mapped */
+    size_t count;
+    struct uli_ucx_listener listeners[ULI_UCX_LISTENERS];
+    int nlisteners, nbefore;
+    ino_t *before; /* sockets that listened ahead of UCX */
 };
 
 /* A message or a key that came before its turn. */
@@ -155,6 +176,7 @@ struct uli_ucx_link {
         ULI_UCX_SETTLED,
     } state;
     enum uli_ucx_verb wish; /* what this end proposes */
+    bool insists;           /* on it, for it has no other */
     int turn, unanswered, attempts;
     int64_t begun_ns, again_ns; /* of this attempt, of the next */
     int64_t since_ns, best_ns[ULI_UCX_VERBS];
@@ -186,7 +208,7 @@ struct uli_ucx_peer {
     struct uli_ucx_key *keys;
     int nkeys, room_keys;
     bool want_keys;             /* one is to be asked for, or to be given */
-    uint64_t placed, tags;      /* puts to it by PUT, by TAG */
+    uint64_t placed;            /* puts to it by PUT */
     _Atomic uint64_t probe_end; /* where signals of its probes go */
     bool last_word;             /* its BYE has come, before its turn: */
     uint64_t last, last_before; /* messages and eager puts before it */
@@ -219,6 +241,8 @@ struct uli_net {
     int64_t eager_bytes;
     int64_t verb_bytes;          /* longer puts go by the link's verb */
     enum uli_ucx_verb verb;      /* of the settings */
+    bool may_put;                /* the context has remote memory access */
+    uint64_t next_tag;           /* counts from where nobody can guess */
     int verdicts[ULI_UCX_VERBS]; /* of probes */
     bool unflushed;              /* a test: what would come without it? */
     struct uli_ucx_window *windows;
@@ -238,6 +262,7 @@ struct uli_net {
     bool closing;          /* nothing that comes is delivered any more */
     int64_t flying;        /* operations of UCX that have not ended */
     double keepalive_s;
+    struct uli_ucx_gate gate;
     int listener; /* -1: none */
     union uli_ucx_place place;
     int64_t next_check_ns;
@@ -251,10 +276,11 @@ struct uli_net {
 
 /* ---- configure.c --------------------------------------------------------- */
 
-/* A context that uses network transports only. */
+/* A context that uses network transports only. *may_put_p: it has remote memory
+ * access. Errors: UNSUPPORTED also where PUT is insisted on and not safe. */
 ulyx_status_t uli_ucx_context(const struct uli_ucx_calls *ucx,
     const struct uli_net_params *params, char *devices_p, size_t devices_bytes,
-    ucp_context_h *context_p);
+    bool *may_put_p, ucp_context_h *context_p);
 
 /* ---- devices.c ----------------------------------------------------------- */
 
@@ -262,6 +288,9 @@ ulyx_status_t uli_ucx_context(const struct uli_ucx_calls *ucx,
 void uli_ucx_choose_devices(const struct uli_net_params *params,
     const char *wish, char *devices_p, size_t bytes);
 bool uli_ucx_has_infiniband(void);
+/* Whether every device of the list is a port whose link is InfiniBand, by a
+ * folder laid out as /sys/class/infiniband. */
+bool uli_ucx_is_infiniband(const char *folder, const char *devices);
 
 /* ---- net.c --------------------------------------------------------------- */
 
@@ -345,7 +374,6 @@ void uli_ucx_abandon_receives(struct uli_ucx_peer *peer);
 bool uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead);
 /* What the peer will send no more; NULL: all of them. */
 void uli_ucx_landing_drop(struct uli_net *net, const struct uli_ucx_peer *peer);
-uint64_t uli_ucx_tag(int32_t from, uint64_t number);
 
 /* ---- keys.c -------------------------------------------------------------- */
 
@@ -399,6 +427,24 @@ void uli_ucx_watch(struct uli_net *net, struct uli_ucx_peer *peer);
 void uli_ucx_watch_end(struct uli_net *net, struct uli_ucx_peer *peer);
 /* Answers, asks and judges; a part of a step, at most every 10 ms. */
 void uli_ucx_lifeline_step(struct uli_net *net);
+
+/* ---- gate.c -------------------------------------------------------------- */
+
+/* Before UCX's worker is made, and after it and the lifeline: finds the sockets
+ * that listen. Errors: SYSTEM and UNSUPPORTED where they cannot be closed to
+ * others. */
+ulyx_status_t uli_ucx_gate_before(struct uli_net *net);
+ulyx_status_t uli_ucx_gate_after(struct uli_net *net);
+/* The addresses of this host that connections may come from, at most `room`;
+ * returns how many. */
+size_t uli_ucx_gate_addresses(
+    const struct uli_net *net, struct in6_addr *list_p, size_t room);
+/* Those of a peer's host; takes effect with the next step. */
+ulyx_status_t uli_ucx_gate_admit(
+    struct uli_net *net, const struct in6_addr *list, size_t count);
+/* Drops the packets of all others, and ends their connections. */
+void uli_ucx_gate_close(struct uli_net *net);
+void uli_ucx_gate_free(struct uli_net *net);
 
 /* ---- close.c ------------------------------------------------------------- */
 

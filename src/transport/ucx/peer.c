@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Addresses, endpoints and the loss of peers; see net.h. An address is a
- * token, a place to ask (lifeline.c), then UCX's own bytes. Who knows the token
+ * token, a place to ask (lifeline.c), the host's addresses (gate.c), then UCX's
+ * own bytes. Who knows the token
  * was given the address by the bootstrap, which authenticates; what comes
  * without it is dropped.
  */
@@ -15,46 +16,81 @@
 struct header {
     uint64_t magic, token;
     union uli_ucx_place place;
+    uint32_t naddresses, reserved;
+    struct in6_addr addresses[ULI_UCX_ADDRESSES]; /* only those travel */
 };
-static const uint64_t magic = 0x31786375786c75ULL; /* "ulxucx1" */
+static const uint64_t magic = 0x32786375786c75ULL; /* "ulxucx2" */
+
+static size_t
+header_bytes(const struct header *header)
+{
+    return offsetof(struct header, addresses) +
+           header->naddresses * sizeof(header->addresses[0]);
+}
 
 ulyx_status_t
 uli_ucx_address(struct uli_net *net, void *address_p, size_t *bytes_p)
 {
-    struct header header = {magic, net->token, net->place};
-    size_t bytes = sizeof(header) + net->address_bytes;
+    struct header header = {
+        .magic = magic, .token = net->token, .place = net->place};
+    size_t bytes = header_bytes(&header) + net->address_bytes;
+    if (bytes < ULI_NET_ADDRESS_BYTES) {
+        size_t room = (ULI_NET_ADDRESS_BYTES - bytes) / sizeof(struct in6_addr);
+        header.naddresses =
+            (uint32_t)uli_ucx_gate_addresses(net, header.addresses,
+                room < ULI_UCX_ADDRESSES ? room : ULI_UCX_ADDRESSES);
+        bytes = header_bytes(&header) + net->address_bytes;
+    }
     if (bytes > ULI_NET_ADDRESS_BYTES)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "ucx: an address of %zu bytes, more than %d: name fewer devices "
             "(ULYX_NET_DEVICES=%s)",
             bytes, ULI_NET_ADDRESS_BYTES, net->devices);
-    memcpy(address_p, &header, sizeof(header));
-    memcpy(
-        (char *)address_p + sizeof(header), net->address, net->address_bytes);
+    memcpy(address_p, &header, header_bytes(&header));
+    memcpy((char *)address_p + header_bytes(&header), net->address,
+        net->address_bytes);
     *bytes_p = bytes;
     return ULYX_SUCCESS;
+}
+
+static bool
+read_header(struct header *header_p, const void *address, size_t bytes)
+{
+    const size_t least = offsetof(struct header, addresses);
+    memset(header_p, 0, sizeof(*header_p));
+    if (bytes <= least || bytes > ULI_NET_ADDRESS_BYTES)
+        return false;
+    memcpy(header_p, address, least);
+    sa_family_t family = header_p->place.any.sa_family;
+    if (header_p->magic != magic || header_p->naddresses > ULI_UCX_ADDRESSES ||
+        (family != 0 && family != AF_INET && family != AF_INET6) ||
+        bytes <= header_bytes(header_p))
+        return false;
+    memcpy(header_p, address, header_bytes(header_p));
+    return true;
 }
 
 ulyx_status_t
 uli_ucx_connect(
     struct uli_net *net, int32_t rank, const void *address, size_t bytes)
 {
-    struct header header = {.magic = 0};
-    if (bytes > sizeof(header))
-        memcpy(&header, address, sizeof(header));
-    if (header.magic != magic || bytes > ULI_NET_ADDRESS_BYTES)
+    struct header header;
+    if (!read_header(&header, address, bytes))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "ucx: what rank %d gave as its address (%zu bytes) is none", rank,
             bytes);
-    void *copy = malloc(bytes - sizeof(header));
+    size_t own = header_bytes(&header);
+    void *copy = malloc(bytes - own);
     if (!copy)
         return uli_error(ULYX_ERR_NO_MEMORY, "ucx: no memory for an address");
-    memcpy(
-        copy, (const char *)address + sizeof(header), bytes - sizeof(header));
+    memcpy(copy, (const char *)address + own, bytes - own);
     uli_ucx_enter(net);
     struct uli_ucx_peer *peer = &net->peers[rank];
+    ulyx_status_t status = ULYX_SUCCESS;
     bool first = !peer->address;
-    if (first) {
+    if (first)
+        status = uli_ucx_gate_admit(net, header.addresses, header.naddresses);
+    if (first && status == ULYX_SUCCESS) {
         peer->address = copy;
         peer->token = header.token;
         peer->place = header.place;
@@ -62,9 +98,9 @@ uli_ucx_connect(
             uli_ucx_due(net, peer);
     }
     uli_ucx_leave(net);
-    if (!first)
+    if (!first || status != ULYX_SUCCESS)
         free(copy);
-    return ULYX_SUCCESS;
+    return status;
 }
 
 /* ---- endpoints ----------------------------------------------------------- */

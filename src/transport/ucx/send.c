@@ -140,13 +140,13 @@ send_by_tag(struct uli_ucx_op *op, const void *data, size_t bytes)
 {
     struct uli_net *net = op->net;
     ucp_request_param_t how = parameters(op);
-    op->head.number = ++op->peer->tags;
+    op->head.number = net->next_tag++;
     op->head.kind = ULI_UCX_PUT_TAGGED;
     ucs_status_t status = send_head(op, NULL, 0, UCP_AM_SEND_FLAG_EAGER);
     if (status != UCS_OK)
         return status;
-    return take_part(op, net->ucx->tag_send_nbx(op->peer->ep, data, bytes,
-                             uli_ucx_tag(net->rank, op->head.number), &how));
+    return take_part(op, net->ucx->tag_send_nbx(
+                             op->peer->ep, data, bytes, op->head.number, &how));
 }
 
 /* The data by the operation's verb. Where a key is missing, by AM. */

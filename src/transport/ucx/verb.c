@@ -19,9 +19,11 @@
  *                     <-- AGREED v   binding for both
  *
  * A setting in place of AUTO is a proposal that is insisted on: it needs no
- * probe, and wins over a probe; two that differ give AM. When probes of some
- * links have all had the same end, the rest is spared: a rank's links go over
- * one NIC.
+ * probe, and wins over a probe; two that differ give AM. PUT needs remote
+ * memory access at both ends: without it an end gives no key, makes none of a
+ * peer's, and insists on AM where PUT is insisted on. When probes of some links
+ * have all had the same end, the rest is spared: a rank's links go over one
+ * NIC.
  */
 #include <stdio.h>
 #include <string.h>
@@ -92,10 +94,18 @@ settle(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
         names[verb]);
 }
 
+static enum uli_ucx_verb
+possible(const struct uli_net *net, enum uli_ucx_verb verb)
+{
+    return verb == ULI_UCX_BY_PUT && !net->may_put ? ULI_UCX_BY_AM : verb;
+}
+
 /* The answer to a proposal; the same at both ends, also when two cross. */
 static enum uli_ucx_verb
 agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool insists)
 {
+    if (possible(net, theirs) != theirs)
+        return ULI_UCX_BY_AM;
     if (net->verb == ULI_UCX_BY_PROBE || net->verb == theirs)
         return theirs;
     return insists ? ULI_UCX_BY_AM : net->verb;
@@ -113,7 +123,7 @@ lacks_keys(struct uli_ucx_peer *peer)
     bool refused;
     ucp_rkey_h key = uli_ucx_key(
         peer, ULI_UCX_SCRATCH, 0, ULI_UCX_SCRATCH_BYTES, &address, &refused);
-    peer->link.excluded[ULI_UCX_BY_PUT] |= refused;
+    peer->link.excluded[ULI_UCX_BY_PUT] |= refused || !peer->net->may_put;
     return !key && !refused;
 }
 
@@ -216,8 +226,10 @@ go_on(struct uli_net *net, struct uli_ucx_peer *peer)
 void
 uli_ucx_verb_insisted(struct uli_ucx_peer *peer, uint32_t verb)
 {
-    if (peer->link.state == ULI_UCX_PROBING && verb < ULI_UCX_VERBS)
-        propose(peer, (enum uli_ucx_verb)verb);
+    if (peer->link.state != ULI_UCX_PROBING || verb >= ULI_UCX_VERBS)
+        return;
+    peer->link.insists = verb == ULI_UCX_BY_PUT && !peer->net->may_put;
+    propose(peer, peer->link.insists ? ULI_UCX_BY_AM : (enum uli_ucx_verb)verb);
 }
 
 /* ---- the first large put ------------------------------------------------- */
@@ -270,7 +282,8 @@ void
 uli_ucx_do_verb(struct uli_net *net, struct uli_ucx_peer *peer)
 {
     struct uli_ucx_link *link = &peer->link;
-    uint64_t insisted = net->verb == ULI_UCX_BY_PROBE ? 0 : ULI_UCX_VERBS;
+    bool insists = net->verb != ULI_UCX_BY_PROBE || link->insists;
+    uint64_t insisted = insists ? ULI_UCX_VERBS : 0;
     uint32_t say = link->to_say;
     if (peer->bye)
         return;
@@ -319,6 +332,6 @@ uli_ucx_verb_heard(struct uli_ucx_peer *peer, const struct uli_ucx_head *head)
         break;
     default:
         if (head->signal < ULI_UCX_VERBS)
-            settle(peer, (enum uli_ucx_verb)head->signal);
+            settle(peer, possible(peer->net, (enum uli_ucx_verb)head->signal));
     }
 }

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who may connect. UCX believes every packet that its TCP listener is sent: one
+ * of forty bytes stores what it likes at the address that it names, whatever a
+ * context was made for (tcp_ep.c of UCX, PUT_REQ). So nothing of a connection
+ * that is not a peer's host's may reach UCX:
+ *
+ *   - each end tells the addresses of its host beside UCX's own address
+ *   - the sockets that this net listens on get a filter in the kernel, which
+ *     drops every packet that comes from no peer's host; connections that they
+ *     accept inherit it
+ *   - who was there before the filter is disconnected. UCX reads nothing before
+ *     its worker's first progress, and that comes after this
+ *
+ * The filter is a binary search over ranges of IPv4 addresses, or a list of
+ * IPv6 ones. With ULYX_INSECURE=1 there is none. Users of the peers' own hosts
+ * are not told from peers: SECURITY.md says so.
+ */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <linux/filter.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "transport/ucx/net.h"
+
+enum {
+    KNOWN = 512, /* listeners of the whole process that are told apart */
+    ACCEPT_NS = 50000000, /* for UCX's thread to accept who has come already */
+    MOST_RANGES = 500,    /* 20 KiB of filter, which every kernel takes */
+    V4_SOURCE = 12,       /* of the address in an IP header */
+    V6_SOURCE = 8,
+    DROP = 0,
+    PASS = -1,
+};
+
+/* ---- addresses ----------------------------------------------------------- */
+
+static bool
+is_v4(const struct in6_addr *address)
+{
+    return IN6_IS_ADDR_V4MAPPED(address);
+}
+
+static struct in6_addr
+mapped(struct in_addr v4)
+{
+    struct in6_addr address = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    memcpy(&address.s6_addr[12], &v4, sizeof(v4));
+    return address;
+}
+
+static uint32_t
+v4_of(const struct in6_addr *address)
+{
+    uint32_t net_order;
+    memcpy(&net_order, &address->s6_addr[12], sizeof(net_order));
+    return ntohl(net_order);
+}
+
+/* False for what is no IP address. */
+static bool
+address_of(const struct sockaddr *any, struct in6_addr *address_p)
+{
+    if (any && any->sa_family == AF_INET)
+        *address_p = mapped(((const struct sockaddr_in *)any)->sin_addr);
+    else if (any && any->sa_family == AF_INET6)
+        *address_p = ((const struct sockaddr_in6 *)any)->sin6_addr;
+    else
+        return false;
+    return true;
+}
+
+static bool
+holds(const struct in6_addr *list, size_t count, const struct in6_addr *address)
+{
+    for (size_t i = 0; i < count; i++)
+        if (IN6_ARE_ADDR_EQUAL(&list[i], address))
+            return true;
+    return false;
+}
+
+/* Loopback is told only where it is the device. */
+static bool
+is_named(const char *devices, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = devices; *at; at += strspn(at, ",")) {
+        size_t here = strcspn(at, ",");
+        if (here == length && strncmp(at, name, length) == 0)
+            return true;
+        at += here;
+    }
+    return false;
+}
+
+size_t
+uli_ucx_gate_addresses(
+    const struct uli_net *net, struct in6_addr *list_p, size_t room)
+{
+    struct ifaddrs *list = NULL;
+    size_t count = 0;
+    if (getifaddrs(&list))
+        return 0;
+    /* That of the device goes first, by which most connections are made. */
+    if (room > 0 && address_of(&net->place.any, &list_p[0]))
+        count = 1;
+    for (struct ifaddrs *at = list; at && count < room; at = at->ifa_next) {
+        struct in6_addr address;
+        if (address_of(at->ifa_addr, &address) && at->ifa_flags & IFF_UP &&
+            (!(at->ifa_flags & IFF_LOOPBACK) ||
+                is_named(net->devices, at->ifa_name)) &&
+            !holds(list_p, count, &address))
+            list_p[count++] = address;
+    }
+    freeifaddrs(list);
+    return count;
+}
+
+ulyx_status_t
+uli_ucx_gate_admit(
+    struct uli_net *net, const struct in6_addr *list, size_t count)
+{
+    struct uli_ucx_gate *gate = &net->gate;
+    gate->met = true;
+    if (gate->open || count == 0)
+        return ULYX_SUCCESS;
+    struct in6_addr *grown =
+        realloc(gate->admitted, (gate->count + count) * sizeof(*grown));
+    if (!grown)
+        return uli_error(
+            ULYX_ERR_NO_MEMORY, "ucx: no memory for a peer's addresses");
+    gate->admitted = grown;
+    for (size_t i = 0; i < count; i++)
+        if (!holds(gate->admitted, gate->count, &list[i]))
+            gate->admitted[gate->count++] = list[i];
+    gate->stale = true;
+    return ULYX_SUCCESS;
+}
+
+/* ---- the filter ---------------------------------------------------------- */
+
+struct range {
+    uint32_t first, last;
+};
+
+struct program {
+    struct sock_filter *code;
+    size_t used, room;
+};
+
+static void
+emit(struct program *program, uint16_t code, uint8_t jt, uint8_t jf, uint32_t k)
+{
+    if (program->used < program->room)
+        program->code[program->used] = (struct sock_filter){code, jt, jf, k};
+    program->used++;
+}
+
+static void
+emit_verdict(struct program *program, int verdict)
+{
+    emit(program, BPF_RET | BPF_K, 0, 0, (uint32_t)verdict);
+}
+
+/* Below the middle range: on to the left half, which comes last. */
+static void
+emit_search(struct program *program, const struct range *ranges, size_t count)
+{
+    size_t middle = count / 2;
+    if (count == 0) {
+        emit_verdict(program, DROP);
+        return;
+    }
+    emit(program, BPF_JMP | BPF_JGE | BPF_K, 1, 0, ranges[middle].first);
+    size_t left = program->used;
+    emit(program, BPF_JMP | BPF_JA, 0, 0, 0);
+    emit(program, BPF_JMP | BPF_JGT | BPF_K, 1, 0, ranges[middle].last);
+    emit_verdict(program, PASS);
+    emit_search(program, ranges + middle + 1, count - middle - 1);
+    if (left < program->room)
+        program->code[left].k = (uint32_t)(program->used - left - 1);
+    emit_search(program, ranges, middle);
+}
+
+static int
+compare(const void *a, const void *b)
+{
+    uint32_t x = ((const struct range *)a)->first;
+    uint32_t y = ((const struct range *)b)->first;
+    return x < y ? -1 : x > y;
+}
+
+/* Neighbours are one range. */
+static size_t
+collect_ranges(const struct uli_ucx_gate *gate, struct range *ranges)
+{
+    size_t count = 0, used = 0;
+    for (size_t i = 0; i < gate->count; i++)
+        if (is_v4(&gate->admitted[i])) {
+            uint32_t address = v4_of(&gate->admitted[i]);
+            ranges[count++] = (struct range){address, address};
+        }
+    qsort(ranges, count, sizeof(*ranges), compare);
+    for (size_t i = 0; i < count; i++)
+        if (used > 0 && ranges[i].first <= ranges[used - 1].last + 1 &&
+            ranges[used - 1].last != UINT32_MAX)
+            ranges[used - 1].last = ranges[i].last;
+        else
+            ranges[used++] = ranges[i];
+    return used;
+}
+
+/* Too many: those with the least between them become one. */
+static size_t
+join_ranges(struct range *ranges, size_t count)
+{
+    while (count > MOST_RANGES) {
+        size_t best = 1;
+        for (size_t i = 2; i < count; i++)
+            if (ranges[i].first - ranges[i - 1].last <
+                ranges[best].first - ranges[best - 1].last)
+                best = i;
+        ranges[best - 1].last = ranges[best].last;
+        memmove(&ranges[best], &ranges[best + 1],
+            (count - best - 1) * sizeof(*ranges));
+        count--;
+    }
+    return count;
+}
+
+static void
+emit_v4(struct program *program, const struct uli_ucx_gate *gate,
+    struct range *ranges)
+{
+    emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0,
+        (uint32_t)(SKF_NET_OFF + V4_SOURCE));
+    size_t count = join_ranges(ranges, collect_ranges(gate, ranges));
+    emit_search(program, ranges, count);
+}
+
+/* An address is four words; one that differs leads to the next address. */
+static void
+emit_v6(struct program *program, const struct uli_ucx_gate *gate)
+{
+    for (size_t i = 0; i < gate->count; i++) {
+        if (is_v4(&gate->admitted[i]))
+            continue;
+        for (uint8_t word = 4; word-- > 0;) {
+            uint32_t bits;
+            memcpy(&bits, &gate->admitted[i].s6_addr[4 * word], sizeof(bits));
+            emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0,
+                (uint32_t)(SKF_NET_OFF + V6_SOURCE + 4 * word));
+            emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(2 * word + 1),
+                ntohl(bits));
+        }
+        emit_verdict(program, PASS);
+    }
+    emit_verdict(program, DROP);
+}
+
+/* Errors: NO_MEMORY, and UNSUPPORTED where the kernel takes no filter. */
+static ulyx_status_t
+attach(const struct uli_ucx_gate *gate, int fd, int family)
+{
+    struct program program = {.room = 5 * gate->count + 2};
+    struct range *ranges = malloc((gate->count + 1) * sizeof(*ranges));
+    if (program.room < 9 * gate->count + 1)
+        program.room = 9 * gate->count + 1;
+    program.code = malloc(program.room * sizeof(*program.code));
+    int error = ENOMEM;
+    if (program.code && ranges) {
+        if (family == AF_INET)
+            emit_v4(&program, gate, ranges);
+        else
+            emit_v6(&program, gate);
+        struct sock_fprog filter = {(unsigned short)program.used, program.code};
+        error = program.used > BPF_MAXINSNS ? E2BIG
+                : setsockopt(
+                      fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter))
+                    ? errno
+                    : 0;
+    }
+    free(program.code);
+    free(ranges);
+    if (error == 0)
+        return ULYX_SUCCESS;
+    errno = error;
+    return uli_error_errno("ucx: a filter of %zu addresses before its port "
+                           "(ULYX_INSECURE=1 does without)",
+        gate->count);
+}
+
+/* ---- sockets ------------------------------------------------------------- */
+
+/* Calls for each descriptor of this process. */
+static ulyx_status_t
+for_each_descriptor(
+    void (*visit)(struct uli_net *net, int fd), struct uli_net *net)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    if (!folder)
+        return uli_error_errno("ucx: /proc/self/fd, by which its sockets are "
+                               "found (ULYX_INSECURE=1 does without)");
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (entry->d_name[0] != '.' && atoi(entry->d_name) != dirfd(folder))
+            visit(net, atoi(entry->d_name));
+    closedir(folder);
+    return ULYX_SUCCESS;
+}
+
+static bool
+listens(int fd)
+{
+    int on = 0, protocol = 0;
+    socklen_t length = sizeof(on);
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) || !on)
+        return false;
+    length = sizeof(protocol);
+    return getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+           protocol == IPPROTO_TCP;
+}
+
+static in_port_t
+port_of(const union uli_ucx_place *place)
+{
+    return place->any.sa_family == AF_INET6 ? place->v6.sin6_port
+                                            : place->v4.sin_port;
+}
+
+/* UCX's are those that have come with the worker, and whose port is in its
+ * address. */
+static void
+note_listener(struct uli_net *net, int fd)
+{
+    struct uli_ucx_gate *gate = &net->gate;
+    union uli_ucx_place place;
+    socklen_t length = sizeof(place);
+    struct stat about;
+    if (!listens(fd) || getsockname(fd, &place.any, &length) ||
+        fstat(fd, &about))
+        return;
+    in_port_t port = port_of(&place);
+    if (!net->address) {
+        if (gate->nbefore < KNOWN)
+            gate->before[gate->nbefore++] = about.st_ino;
+        return;
+    }
+    for (int i = 0; i < gate->nbefore; i++)
+        if (gate->before[i] == about.st_ino)
+            return;
+    if (gate->nlisteners < ULI_UCX_LISTENERS &&
+        memmem(net->address, net->address_bytes, &port, sizeof(port)))
+        gate->listeners[gate->nlisteners++] =
+            (struct uli_ucx_listener){fd, port, place.any.sa_family};
+}
+
+ulyx_status_t
+uli_ucx_gate_before(struct uli_net *net)
+{
+    if (net->gate.open)
+        return ULYX_SUCCESS;
+    net->gate.before = malloc(KNOWN * sizeof(*net->gate.before));
+    if (!net->gate.before)
+        return uli_error(ULYX_ERR_NO_MEMORY, "ucx: no memory for its sockets");
+    return for_each_descriptor(note_listener, net);
+}
+
+/* A filter that passes everything shows that the kernel takes one. */
+ulyx_status_t
+uli_ucx_gate_after(struct uli_net *net)
+{
+    struct uli_ucx_gate *gate = &net->gate;
+    struct sock_filter pass = {BPF_RET | BPF_K, 0, 0, (uint32_t)PASS};
+    struct sock_fprog filter = {1, &pass};
+    if (gate->open)
+        return ULYX_SUCCESS;
+    ULI_TRY(for_each_descriptor(note_listener, net));
+    if (net->listener >= 0 && gate->nlisteners == 0)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "ucx: the port that it listens on over %s is not found, and so "
+            "cannot be closed to others; ULYX_INSECURE=1 does without",
+            net->devices);
+    if (net->listener >= 0 && gate->nlisteners < ULI_UCX_LISTENERS)
+        gate->listeners[gate->nlisteners++] = (struct uli_ucx_listener){
+            net->listener, port_of(&net->place), net->place.any.sa_family};
+    for (int i = 0; i < gate->nlisteners; i++)
+        if (setsockopt(gate->listeners[i].fd, SOL_SOCKET, SO_ATTACH_FILTER,
+                &filter, sizeof(filter)))
+            return uli_error_errno("ucx: its port cannot be closed to others "
+                                   "(ULYX_INSECURE=1 does without)");
+    return ULYX_SUCCESS;
+}
+
+void
+uli_ucx_gate_free(struct uli_net *net)
+{
+    free(net->gate.before);
+    free(net->gate.admitted);
+}
+
+/* ---- closing it ---------------------------------------------------------- */
+
+/* Who has connected already is UCX's, once its thread has accepted it. */
+static void
+await_accepts(const struct uli_ucx_gate *gate)
+{
+    int64_t deadline = uli_clock_ns() + ACCEPT_NS;
+    for (int i = 0; i < gate->nlisteners; i++) {
+        struct tcp_info about = {0};
+        socklen_t length = sizeof(about);
+        while (getsockopt(gate->listeners[i].fd, IPPROTO_TCP, TCP_INFO, &about,
+                   &length) == 0 &&
+               about.tcpi_unacked > 0 && uli_clock_ns() < deadline)
+            sched_yield();
+    }
+}
+
+static void
+shut_out(struct uli_net *net, int fd)
+{
+    const struct uli_ucx_gate *gate = &net->gate;
+    union uli_ucx_place here, there;
+    socklen_t length = sizeof(here), other = sizeof(there);
+    struct in6_addr from;
+    bool ours = false;
+    if (getsockname(fd, &here.any, &length) ||
+        getpeername(fd, &there.any, &other) || !address_of(&there.any, &from))
+        return;
+    for (int i = 0; i < gate->nlisteners; i++)
+        ours |= gate->listeners[i].port == port_of(&here) &&
+                gate->listeners[i].family == here.any.sa_family;
+    if (!ours || holds(gate->admitted, gate->count, &from))
+        return;
+    ULI_INFO(ULI_LOG_TRANS, net->rank,
+        "ucx: a connection of none of the peers' hosts is ended");
+    shutdown(fd, SHUT_RDWR);
+}
+
+void
+uli_ucx_gate_close(struct uli_net *net)
+{
+    struct uli_ucx_gate *gate = &net->gate;
+    gate->stale = false;
+    for (int i = 0; i < gate->nlisteners; i++)
+        if (attach(gate, gate->listeners[i].fd, gate->listeners[i].family) !=
+            ULYX_SUCCESS)
+            ULI_WARN(ULI_LOG_TRANS, net->rank, "the port stays open to all: %s",
+                uli_error_text());
+    if (gate->nlisteners == 0)
+        return;
+    await_accepts(gate);
+    (void)for_each_descriptor(shut_out, net);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A program without the secret that knows where a rank listens and what lies
+ * where in its memory, and does what UCX's protocol offers to anybody.
+ */
+#ifndef TESTS_TRANSPORT_STRANGER_H
+#define TESTS_TRANSPORT_STRANGER_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    STRANGER_BYTES = 64,     /* of the memory that it is after */
+    STRANGER_PIECE = 300000, /* of the puts whose place it would take */
+    STRANGER_TAGS = 40,
+};
+
+struct stranger_aim {
+    struct sockaddr_in port; /* of UCX */
+    uint64_t address;        /* of the memory */
+    char device[32];         /* to speak through */
+    bool open;               /* ended by a raw packet: UCX aborts */
+    bool elsewhere;          /* it has an address that no peer has */
+};
+
+struct stranger_report {
+    bool connected; /* a socket of its own, from elsewhere if it is */
+    bool reached;   /* UCX has sent something */
+    char read[STRANGER_BYTES];
+};
+
+/* The port, in network order, of the youngest TCP listener of this process that
+ * is none of `except`; 0: none. */
+in_port_t stranger_port(int except, struct in_addr *address_p);
+
+/* A packet that UCX's TCP takes before any greeting: STRANGER_BYTES of 'W' to
+ * the address. */
+void stranger_write_raw(
+    const struct stranger_aim *aim, struct stranger_report *report);
+
+/* As a client of UCX: get, put, active messages and tags, until `socket` has
+ * something to read. */
+void stranger_speak_ucx(const struct stranger_aim *aim,
+    struct stranger_report *report, int told, int socket);
+
+#endif
