@@ -95,6 +95,11 @@ struct uli_net_ops {
      * Errors: NO_MEMORY, INVALID_ARGUMENT (not an address). */
     ulyx_status_t (*connect)(
         struct uli_net *net, int32_t peer, const void *address, size_t bytes);
+    /* From now on the end of this peer's process is noticed also while nothing
+     * is on its way, and also where others hold copies of its sockets; one peer
+     * a net. After connect; blocks: no. What cannot be watched so is noticed by
+     * the connection's end, or late. */
+    void (*watch)(struct uli_net *net, int32_t peer);
     /* A window of mine that peers may put into begins, or ends. Registers
      * memory where the network needs it. Errors of add: NO_MEMORY, SYSTEM. */
     ulyx_status_t (*window_add)(

@@ -7,6 +7,7 @@
 #include "support/test.h"
 
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,6 +139,90 @@ killed_process_is_named_on_all_nodes_and_left_out(void **state)
         shared_free(shared);
     }
     scene_set_nodes(0);
+}
+
+/* ---- a death with a child that lives on ---------------------------------- */
+
+enum { CHILD_S = 30 };
+
+static pid_t
+start_sleeper(bool program)
+{
+    char *const words[] = {"sleep", "30", NULL};
+    pid_t child = -1;
+    if (program)
+        return posix_spawnp(&child, "sleep", NULL, NULL, words, environ) == 0
+                   ? child
+                   : -1;
+    child = fork();
+    if (child == 0) {
+        sleep(CHILD_S);
+        _exit(0);
+    }
+    return child;
+}
+
+/* The child has copies of what is not closed at fork or exec: sockets of UCX.
+ * The death of its parent is known while it lives. */
+static int
+orphan_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    bool program = shared->kill_after_us != 0;
+    ulyx_comm_t *comm = NULL;
+    (void)nranks;
+    if (!ranks_expect(
+            meet_comm(shared->meet, rank, 60, &comm) == ULYX_SUCCESS) ||
+        !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS))
+        return 1;
+    if (rank == VICTIM) {
+        atomic_store(&shared->stage, start_sleeper(program));
+        usleep(200000);
+        raise(SIGKILL);
+    }
+    uli_deadline_t lives = uli_deadline_in(CHILD_S - 5);
+    ulyx_status_t status = ulyx_comm_barrier(comm);
+    bool right = ranks_expect(status == ULYX_ERR_RANK_LOST) &&
+                 ranks_expect(strstr(ulyx_last_error(), "rank 1")) &&
+                 ranks_expect(!uli_deadline_over(lives));
+    pid_t child = atomic_load(&shared->stage);
+    if (ranks_expect(child > 0))
+        kill(child, SIGKILL);
+    if (!right)
+        fprintf(stderr, "rank %d: %s\n", rank, ulyx_last_error());
+    return !(ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS) && right);
+}
+
+static void
+check_orphan(bool program)
+{
+    struct shared *shared = shared_new(2);
+    setenv("ULYX_KEEPALIVE", "240", 1); /* silence alone tells after a minute */
+    scene_set_nodes(1);
+    shared->kill_after_us = program;
+    int64_t start = uli_clock_ns();
+    assert_int_equal(ranks_run_processes_victim(2, orphan_body, shared,
+                         CHILD_S + 30, VICTIM, shared->pids),
+        0);
+    print_message("known %.2f s after the start\n",
+        (double)(uli_clock_ns() - start) / 1e9);
+    unsetenv("ULYX_KEEPALIVE");
+    scene_set_nodes(0);
+    shared_free(shared);
+}
+
+static void
+death_is_known_while_a_forked_child_lives(void **state)
+{
+    (void)state;
+    check_orphan(false);
+}
+
+static void
+death_is_known_while_a_started_program_lives(void **state)
+{
+    (void)state;
+    check_orphan(true);
 }
 
 /* An abort of this program is not taken for UCX's. */
@@ -346,6 +431,8 @@ forbidden_network_is_the_same_error_everywhere(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(processes_meet_agree_attach_and_split),
     cmocka_unit_test(killed_process_is_named_on_all_nodes_and_left_out),
+    cmocka_unit_test(death_is_known_while_a_forked_child_lives),
+    cmocka_unit_test(death_is_known_while_a_started_program_lives),
     cmocka_unit_test(abort_of_ours_is_not_excused),
     cmocka_unit_test(death_in_creation_ends_it_everywhere),
     cmocka_unit_test(stopped_process_times_out_and_is_never_lost),

@@ -476,10 +476,18 @@ net_devices(const struct uli_net *net)
     return "threads0,threads1:1";
 }
 
+/* Threads have no death of their own. */
+static void
+net_watch(struct uli_net *net, int32_t peer)
+{
+    (void)net, (void)peer;
+}
+
 static const struct uli_net_ops ops = {
     .open = net_open,
     .address = net_address,
     .connect = net_connect,
+    .watch = net_watch,
     .window_add = net_window_add,
     .window_remove = net_window_remove,
     .put = net_put,

@@ -82,6 +82,26 @@ stranger_write_raw(
     usleep(300000); /* left open: its end ends the other process as well */
 }
 
+void
+stranger_pester(const struct stranger_aim *aim)
+{
+    struct stranger_aim lifeline = *aim;
+    struct uli_ucx_hello hello = {.token = 1, .from = 1};
+    lifeline.port.sin_port = aim->lifeline;
+    lifeline.elsewhere = false; /* as a user of a peer's host */
+    for (int i = 0; i < 3 * ULI_UCX_CALLERS; i++) {
+        int fd = connect_within(&lifeline, 300);
+        if (fd < 0)
+            return;
+        hello.from = i % 4 - 1;
+        ssize_t sent =
+            send(fd, &hello, sizeof(hello) * (size_t)(i % 3) / 2, MSG_NOSIGNAL);
+        (void)sent;
+        if (i % 5 == 0)
+            close(fd);
+    }
+}
+
 /* ---- a client of UCX ----------------------------------------------------- */
 
 struct client {

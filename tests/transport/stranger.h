@@ -18,10 +18,11 @@ enum {
 
 struct stranger_aim {
     struct sockaddr_in port; /* of UCX */
-    uint64_t address;        /* of the memory */
-    char device[32];         /* to speak through */
-    bool open;               /* ended by a raw packet: UCX aborts */
-    bool elsewhere;          /* it has an address that no peer has */
+    in_port_t lifeline;
+    uint64_t address; /* of the memory */
+    char device[32];  /* to speak through */
+    bool open;        /* ended by a raw packet: UCX aborts */
+    bool elsewhere;   /* it has an address that no peer has */
 };
 
 struct stranger_report {
@@ -38,6 +39,9 @@ in_port_t stranger_port(int except, struct in_addr *address_p);
  * the address. */
 void stranger_write_raw(
     const struct stranger_aim *aim, struct stranger_report *report);
+
+/* Garbage and silence to the socket of the lifeline, more than it keeps. */
+void stranger_pester(const struct stranger_aim *aim);
 
 /* As a client of UCX: get, put, active messages and tags, until `socket` has
  * something to read. */

@@ -111,8 +111,11 @@ be_rank(int which, int socket, bool here)
     struct end *a = open_end(0, which);
     aim.port.sin_port = stranger_port(a->net->listener, &aim.port.sin_addr);
     snprintf(aim.device, sizeof(aim.device), "%.31s", a->net->devices);
+    aim.lifeline = a->net->place.v4.sin_port;
     struct end *b = open_end(1, which);
     ends_join(a, b);
+    a->ops->watch(a->net, 1);
+    b->ops->watch(b->net, 0);
     exchange(a, b, 1, 0x11);
     assert_int_equal(write(socket, &aim, sizeof(aim)), sizeof(aim));
     hear(a, b, socket, &report);
@@ -136,6 +139,7 @@ be_stranger(int socket)
         return 1;
     if (!aim.open)
         stranger_write_raw(&aim, &report);
+    stranger_pester(&aim);
     stranger_speak_ucx(&aim, &report, socket, socket);
     _exit(0); /* as strangers end */
 }

@@ -9,7 +9,7 @@
  * may have ended a small send once the kernel had taken it), a
  * second connection is tried, to a socket that each end listens on for this:
  *
- *   accepted and closed     the peer runs; asked again later
+ *   accepted, later closed  the peer runs; asked again then
  *   made, and stays         the peer is stopped, its kernel answers: keepalive
  *                           watches this connection, which carries no data
  *   refused or reset        the process has gone
@@ -44,8 +44,8 @@ enum {
     ABANDON_STEPS = 10, /* of CHECK_NS and a step of UCX each, at least */
 };
 
-static socklen_t
-length_of(const union uli_ucx_place *place)
+socklen_t
+uli_ucx_place_bytes(const union uli_ucx_place *place)
 {
     return place->any.sa_family == AF_INET6 ? sizeof(place->v6)
                                             : sizeof(place->v4);
@@ -90,9 +90,8 @@ uli_ucx_lifeline_open(struct uli_net *net)
     memset(place, 0, sizeof(*place));
     if (!place_of(net->devices, place))
         return;
-    int fd = socket(
-        place->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && bind(fd, &place->any, length_of(place)) == 0 &&
+    int fd = uli_ucx_socket(place->any.sa_family);
+    if (fd >= 0 && bind(fd, &place->any, uli_ucx_place_bytes(place)) == 0 &&
         listen(fd, SOMAXCONN) == 0 &&
         getsockname(fd, &place->any, &length) == 0) {
         net->listener = fd;
@@ -102,24 +101,21 @@ uli_ucx_lifeline_open(struct uli_net *net)
         "ucx: no socket to be asked on, a vanished host is noticed late: %s",
         strerror(errno));
     memset(place, 0, sizeof(*place));
-    if (fd >= 0)
-        close(fd);
+    uli_ucx_hang_up(&fd);
 }
 
 static void
 hang_up(struct uli_ucx_peer *peer)
 {
-    if (peer->probe_fd >= 0)
-        close(peer->probe_fd);
-    peer->probe_fd = -1;
+    uli_ucx_hang_up(&peer->probe_fd);
     peer->probe_made = false;
 }
 
 void
 uli_ucx_lifeline_close(struct uli_net *net)
 {
-    if (net->listener >= 0)
-        close(net->listener);
+    uli_ucx_sentinel_close(net);
+    uli_ucx_hang_up(&net->listener);
     for (int32_t p = 0; p < net->nranks; p++)
         hang_up(&net->peers[p]);
 }
@@ -136,8 +132,7 @@ static int
 start_probe(const struct uli_net *net, struct uli_ucx_peer *peer)
 {
     int quarter = (int)(net->keepalive_s / 4);
-    int fd = socket(peer->place.any.sa_family,
-        SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = uli_ucx_socket(peer->place.any.sa_family);
     if (fd < 0)
         return 0; /* no descriptor: no verdict */
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -145,7 +140,7 @@ start_probe(const struct uli_net *net, struct uli_ucx_peer *peer)
     set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, quarter > 3 ? quarter / 3 : 1);
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
     peer->probe_fd = fd;
-    if (connect(fd, &peer->place.any, length_of(&peer->place)) == 0 ||
+    if (connect(fd, &peer->place.any, uli_ucx_place_bytes(&peer->place)) == 0 ||
         errno == EINPROGRESS)
         return 0;
     return errno;
@@ -298,9 +293,9 @@ uli_ucx_lifeline_step(struct uli_net *net)
     if (now < net->next_check_ns)
         return;
     net->next_check_ns = now + CHECK_NS;
-    while (net->listener >= 0 &&
-           (fd = accept4(net->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0)
-        close(fd);
+    while (net->listener >= 0 && (fd = uli_ucx_accept(net->listener)) >= 0)
+        uli_ucx_sentinel_accept(net, fd);
+    uli_ucx_sentinel_step(net, now);
     for (struct uli_list *n = net->dropped.next; n != &net->dropped; n = next) {
         next = n->next;
         look_at_dropped(net, peer_at(n));

@@ -173,7 +173,9 @@ make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
                           : net->eager_bytes;
     atomic_flag_clear(&net->busy);
     net->keepalive_s = params->settings->keepalive_s;
-    net->listener = -1;
+    net->listener = net->sentinel.fd = -1;
+    for (int i = 0; i < ULI_UCX_CALLERS; i++)
+        net->callers[i].fd = -1;
     net->gate.open = net->gate.met = params->settings->insecure;
     uli_list_init(&net->watched);
     uli_list_init(&net->asked);
@@ -181,7 +183,7 @@ make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
     for (int32_t p = 0; p < params->nranks; p++) {
         net->peers[p].net = net;
         net->peers[p].rank = p;
-        net->peers[p].probe_fd = -1;
+        net->peers[p].probe_fd = net->peers[p].watcher_fd = -1;
         uli_list_init(&net->peers[p].watch);
         uli_list_init(&net->peers[p].sends);
         uli_list_init(&net->peers[p].receives);
@@ -320,6 +322,7 @@ static const struct uli_net_ops net_ops = {
     .open = open_net,
     .address = uli_ucx_address,
     .connect = uli_ucx_connect,
+    .watch = uli_ucx_sentinel_watch,
     .window_add = uli_ucx_window_add,
     .window_remove = uli_ucx_window_remove,
     .put = uli_ucx_put,

@@ -124,6 +124,29 @@ struct uli_ucx_gate {
     ino_t *before; /* sockets that listened ahead of UCX */
 };
 
+/* What a watcher says (sentinel.c). */
+struct uli_ucx_hello {
+    uint64_t token; /* of the watched */
+    int32_t from, reserved;
+};
+
+/* Who has connected to the lifeline and has not said yet who it is. */
+struct uli_ucx_caller {
+    int fd; /* -1: none */
+    int64_t since_ns;
+    size_t got;
+    struct uli_ucx_hello hello;
+};
+enum { ULI_UCX_CALLERS = 8 };
+
+/* The connection by which this rank watches a peer's process. */
+struct uli_ucx_sentinel {
+    struct uli_ucx_peer *peer; /* NULL: none is watched */
+    int fd;
+    bool asked, answered;
+    int64_t again_ns, gone_ns; /* when to try again; when it ended, or 0 */
+};
+
 /* A message or a key that came before its turn. */
 struct uli_ucx_early {
     struct uli_ucx_early *next;
@@ -228,6 +251,7 @@ struct uli_ucx_peer {
     int64_t asked_ns; /* the first question since then; 0: none */
     int probe_fd;     /* -1: none */
     bool probe_made;  /* the connection is there */
+    int watcher_fd;   /* by which it watches this process; -1: it does not */
 };
 
 struct uli_net {
@@ -265,6 +289,8 @@ struct uli_net {
     struct uli_ucx_gate gate;
     int listener; /* -1: none */
     union uli_ucx_place place;
+    struct uli_ucx_caller callers[ULI_UCX_CALLERS];
+    struct uli_ucx_sentinel sentinel;
     int64_t next_check_ns;
     /* Peers that something is on its way to or from, by check_ns; those that
      * are asked whether they are there; those whose endpoint was closed. */
@@ -427,6 +453,26 @@ void uli_ucx_watch(struct uli_net *net, struct uli_ucx_peer *peer);
 void uli_ucx_watch_end(struct uli_net *net, struct uli_ucx_peer *peer);
 /* Answers, asks and judges; a part of a step, at most every 10 ms. */
 void uli_ucx_lifeline_step(struct uli_net *net);
+
+socklen_t uli_ucx_place_bytes(const union uli_ucx_place *place);
+
+/* ---- sentinel.c ---------------------------------------------------------- */
+
+/* The slot `watch` of transport/net.h. */
+void uli_ucx_sentinel_watch(struct uli_net *net, int32_t rank);
+/* Who has connected to the lifeline; fd is taken. */
+void uli_ucx_sentinel_accept(struct uli_net *net, int fd);
+void uli_ucx_sentinel_step(struct uli_net *net, int64_t now);
+void uli_ucx_sentinel_close(struct uli_net *net);
+
+/* ---- sockets.c ----------------------------------------------------------- */
+
+/* Sockets that no fork and no exec of this process has; not blocking. -1 and
+ * errno where there is none. */
+int uli_ucx_socket(sa_family_t family);
+int uli_ucx_accept(int listener);
+/* Closes it, in the process that made it, and sets it to -1; harmless twice. */
+void uli_ucx_hang_up(int *fd);
 
 /* ---- gate.c -------------------------------------------------------------- */
 

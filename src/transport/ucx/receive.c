@@ -157,8 +157,8 @@ arrived(void *argument, const void *header, size_t header_bytes, void *data,
     if (header_bytes != sizeof(head))
         return UCS_OK;
     memcpy(&head, header, sizeof(head)); /* not aligned in the packet */
-    if (head.token != net->token || head.from < 0 ||
-        head.from >= net->nranks || head.from == net->rank)
+    if (head.token != net->token || head.from < 0 || head.from >= net->nranks ||
+        head.from == net->rank)
         return UCS_OK;
     struct uli_ucx_peer *peer = &net->peers[head.from];
     uli_ucx_after(net->token);
