@@ -4,8 +4,10 @@
  * read of its memory and nothing written, what its peer puts arrives whole, and
  * it goes on. With puts over TCP, as ULYX_INSECURE=1 allows, the same stranger
  * does read and write, so that it is seen to be able to.
- *   ucx_stranger            on this host; the stranger has 127.0.0.2
- *   netns-test.sh run ucx_stranger    on another host than the rank
+ *   ucx_stranger            on this host; its packets to TCP's own put come
+ *                           from 127.0.0.2, its client of UCX, which cannot
+ *                           choose, from an address that a peer has
+ *   netns-test.sh run ucx_stranger    on another host than the ranks
  */
 #include <stdio.h>
 #include <stdlib.h>
