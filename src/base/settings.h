@@ -50,7 +50,8 @@ enum uli_setting_type {
     X(ULYX_SECRET, secret, STRING, "", 0, 0,                                   \
         "shared secret of a meeting at MASTER_ADDR:ULYX_PORT")                 \
     X(ULYX_INSECURE, insecure, BOOL, "0", 0, 0,                                \
-        "1 allows a meeting without a secret")                                 \
+        "1 allows a meeting without a secret, connections of whatever host "   \
+        "to ranks, and ULYX_UCX_VERB=PUT over TCP")                            \
     X(ULYX_RENDEZVOUS_DIR, rendezvous_dir, STRING, "", 0, 0,                   \
         "directory, shared by all ranks, for the root's address and secret")   \
     X(ULYX_HOSTID, host_id, STRING, "", 0, 0,                                  \
