@@ -1,24 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One write() a line, so that lines of threads and processes that share a
- * file never mix. The level, the filter and the file are settled once a
- * process; a forked child whose file name has %p opens its own.
+ * file never mix; none waits (log_sink.h). Lines that find no room are counted,
+ * and the next that does is preceded by their number. The level, the filter and
+ * the file are settled once a process; a forked child whose file name has %p
+ * opens its own.
  */
 #include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "base/clock.h"
+#include "base/log_sink.h"
 #include "base/settings.h"
 
 #define LINE_BYTES 2048
 #define HOST_BYTES 256
+#define LIMIT_NS   INT64_C(1000000000)
 
 static struct {
     enum uli_log_level level;
@@ -87,7 +94,7 @@ open_file(void)
 {
     char name[2 * ULI_SETTING_TEXT];
     expand_name(state.pattern, state.host, name, sizeof(name));
-    return open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    return uli_log_sink_open(name);
 }
 
 /* Bits of a comma separated list; names that do not exist are skipped and
@@ -126,8 +133,8 @@ parse_level(const char *text, enum uli_log_level *level_p)
     return false;
 }
 
-static void
-write_line(const char *level, int rank, const char *text)
+static bool
+put_line(const char *level, int rank, const char *text)
 {
     char line[LINE_BYTES];
     char tag[16] = "";
@@ -138,17 +145,39 @@ write_line(const char *level, int rank, const char *text)
     if (length > (int)sizeof(line) - 2)
         length = (int)sizeof(line) - 2;
     line[length++] = '\n';
-    ssize_t wrote = write(state.fd, line, (size_t)length);
-    (void)wrote; /* a log that cannot be written has nowhere to say so */
+    return uli_log_sink_write(
+        state.fd, state.fd == STDERR_FILENO, line, (size_t)length);
+}
+
+/* In this order, so that the number stands where the lines are missing. */
+static void
+write_line(const char *level, int rank, const char *text)
+{
+    static _Atomic int64_t dropped;
+    char note[64];
+    int64_t missing = atomic_exchange(&dropped, 0);
+    snprintf(note, sizeof(note), "%" PRId64 " log lines dropped", missing);
+    if ((missing && !put_line("WARN", -1, note)) ||
+        !put_line(level, rank, text))
+        atomic_fetch_add(&dropped, missing + 1);
 }
 
 static void
-warn_setting(const char *name, const char *value, const char *source)
+warn_setting(
+    const char *name, const char *value, const char *source, const char *why)
 {
     char text[2 * ULI_SETTING_TEXT];
-    snprintf(text, sizeof(text), "%s=\"%s\" (%s) is not understood", name,
-        value, source);
+    snprintf(text, sizeof(text), "%s=\"%s\" (%s)%s", name, value, source, why);
     write_line("WARN", -1, text);
+}
+
+static void
+warn_file(const char *source)
+{
+    char why[128];
+    snprintf(why, sizeof(why), " cannot be written: %s",
+        errno == ENXIO ? "a pipe that nobody reads" : strerror(errno));
+    warn_setting("ULYX_DEBUG_FILE", state.pattern, source, why);
 }
 
 static void
@@ -170,19 +199,19 @@ start(void)
         if (fd >= 0)
             state.fd = fd;
         else
-            warn_setting("ULYX_DEBUG_FILE", state.pattern, source);
+            warn_file(source);
         state.per_process = fd >= 0 && strstr(state.pattern, "%p");
     }
     uli_settings_explain(
         "ULYX_DEBUG", level, sizeof(level), level_source, sizeof(level_source));
     if (!parse_level(level, &state.level))
-        warn_setting("ULYX_DEBUG", level, level_source);
+        warn_setting("ULYX_DEBUG", level, level_source, " is not understood");
     bool bad = false;
     uli_settings_explain(
         "ULYX_DEBUG_SUBSYS", filter, sizeof(filter), source, sizeof(source));
     state.subsystems = parse_subsystems(filter, &bad);
     if (bad)
-        warn_setting("ULYX_DEBUG_SUBSYS", filter, source);
+        warn_setting("ULYX_DEBUG_SUBSYS", filter, source, " is not understood");
 }
 
 /* In a forked child: its own file under the inherited descriptor's number.
@@ -224,4 +253,21 @@ uli_log(enum uli_log_level level, enum uli_log_subsys subsys, int rank,
         write_line(level_names[level], rank, text);
     }
     errno = saved;
+}
+
+bool
+uli_log_admit(struct uli_log_limit *limit, int64_t *left_out_p)
+{
+    int64_t now = uli_clock_ns();
+    int64_t since = atomic_load(&limit->since_ns);
+    /* Who opens the second also closes the last one. */
+    if ((since == 0 || now - since > LIMIT_NS) &&
+        atomic_compare_exchange_strong(&limit->since_ns, &since, now))
+        atomic_store(&limit->lines, 0);
+    if (atomic_fetch_add(&limit->lines, 1) >= ULI_LOG_LIMIT_LINES) {
+        atomic_fetch_add(&limit->left_out, 1);
+        return false;
+    }
+    *left_out_p = atomic_exchange(&limit->left_out, 0);
+    return true;
 }

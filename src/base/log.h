@@ -5,10 +5,15 @@
  * INFO a few an object, TRACE a few an operation.
  * ULYX_DEBUG=VERSION|WARN|INFO|TRACE, ULYX_DEBUG_SUBSYS=INIT,NET or ^NET,
  * ULYX_DEBUG_FILE with %h (host) and %p (pid).
+ *
+ * A line never waits for who reads it: it is dropped, and counted in the next
+ * line that finds room. What others can cause, by connecting again and again,
+ * is limited at its place (ULI_WARN_LIMITED).
  */
 #ifndef ULI_BASE_LOG_H
 #define ULI_BASE_LOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -57,5 +62,30 @@ void uli_log_file_name(const char *pattern, char *name_p, size_t name_bytes);
     ULI_LOG(ULI_LOG_INFO, subsys, rank, __VA_ARGS__)
 #define ULI_TRACE(subsys, rank, ...)                                           \
     ULI_LOG(ULI_LOG_TRACE, subsys, rank, __VA_ARGS__)
+
+/* Lines of one place: so many a second at most. Static and zeroed. */
+enum { ULI_LOG_LIMIT_LINES = 3 };
+struct uli_log_limit {
+    _Atomic int64_t since_ns, left_out;
+    _Atomic int32_t lines;
+};
+
+/* True where one more line may be written now; *left_out_p is then the number
+ * of those that were not, since the last that was. Any thread. */
+bool uli_log_admit(struct uli_log_limit *limit, int64_t *left_out_p);
+
+/* A warning that others can cause as often as they like. The number of those
+ * that are left out comes before the next that is not. */
+#define ULI_WARN_LIMITED(subsys, rank, ...)                                    \
+    do {                                                                       \
+        static struct uli_log_limit log_limit;                                 \
+        int64_t log_left_out;                                                  \
+        if (!uli_log_admit(&log_limit, &log_left_out))                         \
+            break;                                                             \
+        if (log_left_out > 0)                                                  \
+            ULI_WARN(subsys, rank, "%lld lines like the next were left out",   \
+                (long long)log_left_out);                                      \
+        ULI_WARN(subsys, rank, __VA_ARGS__);                                   \
+    } while (0)
 
 #endif

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/file.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -21,6 +22,8 @@
 #define SYSTEM_FILE "/etc/ulyx.conf"
 #define USER_FILE   ".config/ulyx.conf"
 #define PREFIX      "ULYX_"
+
+enum { FILE_MAX_BYTES = 1 << 20 };
 
 extern char **environ;
 
@@ -157,18 +160,19 @@ gather_line(struct gathered *all, char *line, const char *path)
 static void
 gather_file(struct gathered *all, const char *path)
 {
-    FILE *file = path ? fopen(path, "re") : NULL;
-    if (!file) {
-        if (path && errno != ENOENT && errno != ENOTDIR && all->warn)
-            ULI_WARN(ULI_LOG_ENV, -1, "%s: %s", path, strerror(errno));
+    char *text, why[ULI_FILE_WHY];
+    size_t bytes;
+    if (!path)
+        return;
+    if (uli_file_read(path, FILE_MAX_BYTES, &text, &bytes, why)) {
+        if (errno != ENOENT && errno != ENOTDIR && all->warn)
+            ULI_WARN(ULI_LOG_ENV, -1, "%s: %s", path, why);
         return;
     }
-    char *line = NULL;
-    size_t capacity = 0;
-    while (getline(&line, &capacity, file) >= 0)
+    char *at = text, *line;
+    while ((line = uli_file_next_line(&at, text + bytes)))
         gather_line(all, line, path);
-    free(line);
-    fclose(file);
+    free(text);
 }
 
 static void

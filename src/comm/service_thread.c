@@ -153,8 +153,8 @@ is_our_user(int fd)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &length) == 0 &&
         user.uid == geteuid())
         return true;
-    ULI_WARN(ULI_LOG_FAULT, -1, "service: a connection of user %u was refused",
-        user.uid);
+    ULI_WARN_LIMITED(ULI_LOG_FAULT, -1,
+        "service: a connection of user %u was refused", user.uid);
     return false;
 }
 

@@ -14,9 +14,12 @@
  */
 #include "topology/graph.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <hwloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/log.h"
 #include "base/status.h"
 
@@ -327,6 +330,24 @@ prepare(hwloc_topology_t hwloc)
         hwloc, HWLOC_TYPE_FILTER_KEEP_NONE);
 }
 
+/* A pipe is not waited for. */
+static bool
+write_file(const char *path, const char *text, size_t bytes)
+{
+    int fd = open(path,
+        O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+    size_t done = 0;
+    ssize_t wrote = 0;
+    while (fd >= 0 && done < bytes && wrote >= 0) {
+        wrote = write(fd, text + done, bytes - done);
+        done += wrote > 0 ? (size_t)wrote : 0;
+    }
+    int number = errno;
+    bool closed = fd >= 0 && close(fd) == 0;
+    errno = closed && done < bytes ? number : errno;
+    return closed && done == bytes;
+}
+
 /* Always in version 2 of the format, which hwloc 2 and 3 read. */
 static void
 dump(hwloc_topology_t hwloc, const char *path)
@@ -336,8 +357,15 @@ dump(hwloc_topology_t hwloc, const char *path)
 #else
     unsigned long flags = 0;
 #endif
-    if (hwloc_topology_export_xml(hwloc, path, flags))
-        ULI_WARN(ULI_LOG_TOPO, -1, "%s: the topology cannot be written", path);
+    char *text = NULL;
+    int bytes; /* with the zero at the end */
+    errno = 0;
+    if (hwloc_topology_export_xmlbuffer(hwloc, &text, &bytes, flags) ||
+        !write_file(path, text, (size_t)bytes - 1))
+        ULI_WARN(ULI_LOG_TOPO, -1, "%s: the topology cannot be written: %s",
+            path, strerror(errno));
+    if (text)
+        hwloc_free_xmlbuffer(hwloc, text);
 }
 
 static ulyx_status_t

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "topology/node.h"
@@ -99,52 +100,17 @@ make(const char *text, size_t bytes, const char *name, const char *dump_path,
     return ULYX_SUCCESS;
 }
 
-/* The caller frees *text_p, which ends with a zero. */
-static ulyx_status_t
-read_text(const char *path, char **text_p, size_t *bytes_p)
-{
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return uli_error_errno("%s", path);
-    ulyx_status_t status = ULYX_SUCCESS;
-    char *text = NULL;
-    size_t used = 0, capacity = 0;
-    do {
-        if (used + 1 >= capacity) {
-            capacity = capacity ? 2 * capacity : 65536;
-            char *larger = realloc(text, capacity);
-            if (!larger)
-                status = uli_error(ULYX_ERR_NO_MEMORY, "%s: no memory", path);
-            text = larger ? larger : text;
-        }
-        if (!status)
-            used += fread(text + used, 1, capacity - used - 1, file);
-        if (!status && used > FILE_MAX_BYTES)
-            status = uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                "%s: more than %ld bytes", path, FILE_MAX_BYTES);
-    } while (!status && !feof(file) && !ferror(file));
-    if (!status && ferror(file))
-        status = uli_error_errno("%s", path);
-    fclose(file);
-    if (status) {
-        free(text);
-        return status;
-    }
-    text[used] = 0;
-    *text_p = text;
-    *bytes_p = used;
-    return ULYX_SUCCESS;
-}
-
 static ulyx_status_t
 read_file(
     const char *path, const char *dump_path, struct uli_topology **topology_p)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    ULI_TRY(read_text(path, &text, &bytes));
+    char *text, why[ULI_FILE_WHY];
+    size_t bytes;
     ulyx_status_t status =
-        make(text, bytes, path, dump_path, false, topology_p);
+        uli_file_read(path, FILE_MAX_BYTES, &text, &bytes, why);
+    if (status != ULYX_SUCCESS)
+        return uli_error(status, "%s: %s", path, why);
+    status = make(text, bytes, path, dump_path, false, topology_p);
     free(text);
     return status;
 }

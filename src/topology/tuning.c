@@ -10,7 +10,10 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/file.h"
 #include "base/status.h"
+
+enum { FILE_MAX_BYTES = 4 << 20 };
 
 struct reader {
     const char *path;
@@ -317,20 +320,19 @@ uli_tuning_read(const char *path, struct uli_model *model,
 {
     struct reader r = {
         .path = path, .model = *model, .report = report, .context = context};
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return uli_error_errno("%s", path);
-    char *line = NULL;
-    size_t capacity = 0;
+    char *text, *line, why[ULI_FILE_WHY];
+    size_t bytes;
+    ulyx_status_t status =
+        uli_file_read(path, FILE_MAX_BYTES, &text, &bytes, why);
+    if (status != ULYX_SUCCESS)
+        return uli_error(status, "%s: %s", path, why);
     bool begun = false;
-    while (getline(&line, &capacity, file) >= 0) {
+    char *at = text;
+    while ((line = uli_file_next_line(&at, text + bytes))) {
         r.line++;
         read_line(&r, line, &begun);
     }
-    if (ferror(file) && r.status == ULYX_SUCCESS)
-        r.status = uli_error_errno("%s", path);
-    free(line);
-    fclose(file);
+    free(text);
     if (!begun)
         finding(&r, true, "an empty file: expected \"ulyx tuning 1\"");
     const uint32_t nic = UINT32_C(1) << ULI_MODEL_NIC;

@@ -6,9 +6,11 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/status.h"
 #include "support/ranks.h"
@@ -292,6 +294,163 @@ long_line_is_cut_and_error_is_logged(void **state)
     assert_true(has(f, "ULYX WARN ULYX_ERR_BUSY: plan 7 is in use\n"));
 }
 
+/* ---- readers that do not read -------------------------------------------- */
+
+enum { STUCK_LINES = 3000 };
+
+/* What is in the pipe now, as text; its length. */
+static size_t
+drain(int fd, struct fixture *f)
+{
+    size_t have = 0;
+    ssize_t got;
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    while ((got = read(fd, f->text + have, LOG_BYTES - 1 - have)) > 0)
+        have += (size_t)got;
+    f->text[have] = 0;
+    return have;
+}
+
+/* Lines, all whole. */
+static int
+count_lines(const char *text)
+{
+    int count = 0;
+    for (; *text; text = strchr(text, '\n') + 1, count++)
+        if (!strchr(text, '\n') || !strstr(text, " ULYX WARN "))
+            return -1;
+    return count;
+}
+
+/* Standard error is a pipe that others have, too, and nobody reads. */
+static int
+log_into_a_full_pipe(int rank, int nranks, void *context)
+{
+    struct fixture *f = context;
+    int ends[2], dropped = -1;
+    (void)rank, (void)nranks;
+    unsetenv("ULYX_DEBUG_FILE");
+    if (!ranks_expect(pipe(ends) == 0 && dup2(ends[1], 2) == 2))
+        return 1;
+    fcntl(ends[1], F_SETPIPE_SZ, 16384);
+    for (int i = 0; i < STUCK_LINES; i++)
+        ULI_WARN(ULI_LOG_INIT, -1, "line %d", i);
+    bool flags = !(fcntl(2, F_GETFL) & O_NONBLOCK);
+    drain(ends[0], f);
+    int written = count_lines(f->text);
+    ULI_WARN(ULI_LOG_INIT, -1, "again");
+    drain(ends[0], f);
+    const char *note = strstr(f->text, "ULYX WARN ");
+    if (note)
+        sscanf(note, "ULYX WARN %d log lines dropped", &dropped);
+    dup2(1, 2);
+    return !ranks_expect(flags) + !ranks_expect(written > 10) +
+           !ranks_expect(dropped == STUCK_LINES - written) +
+           !ranks_expect(strstr(f->text, "ULYX WARN again\n"));
+}
+
+static void
+full_pipe_never_blocks_and_its_losses_are_told(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(ranks_run_processes(1, log_into_a_full_pipe, f, 20), 0);
+}
+
+static int
+log_to_nobody(int rank, int nranks, void *context)
+{
+    int ends[2];
+    (void)rank, (void)nranks, (void)context;
+    unsetenv("ULYX_DEBUG_FILE");
+    if (!ranks_expect(pipe(ends) == 0 && dup2(ends[1], 2) == 2))
+        return 1;
+    close(ends[0]);
+    for (int i = 0; i < 10; i++)
+        ULI_WARN(ULI_LOG_INIT, -1, "line %d", i);
+    return 0; /* not killed by SIGPIPE */
+}
+
+static void
+pipe_whose_reader_is_gone_kills_nobody(void **state)
+{
+    assert_int_equal(ranks_run_processes(1, log_to_nobody, *state, 20), 0);
+}
+
+/* With a reader that goes, and without any. */
+static int
+log_into_a_fifo(int rank, int nranks, void *context)
+{
+    struct fixture *f = context;
+    char path[256];
+    (void)nranks;
+    snprintf(path, sizeof(path), "%s/fifo", f->directory);
+    int reader = rank == 0 ? open(path, O_RDONLY | O_NONBLOCK) : -1;
+    setenv("ULYX_DEBUG_FILE", path, 1);
+    for (int i = 0; i < (rank == 0 ? STUCK_LINES : 3); i++)
+        ULI_WARN(ULI_LOG_INIT, -1, "line %d", i);
+    if (rank != 0)
+        return 0;
+    drain(reader, f);
+    close(reader);
+    ULI_WARN(ULI_LOG_INIT, -1, "nobody reads");
+    return !ranks_expect(count_lines(f->text) > 10);
+}
+
+static int
+log_into_a_fifo_without_reader(int rank, int nranks, void *context)
+{
+    return log_into_a_fifo(rank + 1, nranks, context);
+}
+
+static void
+fifo_as_file_never_blocks(void **state)
+{
+    struct fixture *f = *state;
+    char path[256];
+    snprintf(path, sizeof(path), "%s/fifo", f->directory);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(ranks_run_processes(1, log_into_a_fifo, f, 20), 0);
+    assert_int_equal(
+        ranks_run_processes(1, log_into_a_fifo_without_reader, f, 20), 0);
+}
+
+enum { FLOOD = 1000 };
+
+static void
+log_one_of_a_flood(int i)
+{
+    ULI_WARN_LIMITED(ULI_LOG_FAULT, -1, "stranger %d", i);
+}
+
+static int
+log_a_flood(int rank, int nranks, void *context)
+{
+    (void)rank, (void)nranks, (void)context;
+    for (int i = 0; i < FLOOD; i++)
+        log_one_of_a_flood(i);
+    usleep(1100000);
+    log_one_of_a_flood(FLOOD);
+    return 0;
+}
+
+static void
+flood_is_counted(void **state)
+{
+    struct fixture *f = *state;
+    int written = 0, left_out = 0;
+    run_ranks(f, 1, log_a_flood, NULL, NULL);
+    for (char *line = strtok(f->text, "\n"); line; line = strtok(NULL, "\n")) {
+        int number = 0;
+        const char *text = strstr(line, "ULYX WARN ");
+        assert_non_null(text);
+        written += strstr(text, "stranger") != NULL;
+        if (sscanf(text, "ULYX WARN %d lines like the next", &number) == 1)
+            left_out += number;
+    }
+    assert_in_range(written, 2, 20);
+    assert_int_equal(written + left_out, FLOOD + 1);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 static const struct CMUnitTest tests[] = {
@@ -306,6 +465,10 @@ static const struct CMUnitTest tests[] = {
     CASE(unwritable_file_falls_back_and_says_so),
     CASE(lines_of_processes_do_not_mix),
     CASE(long_line_is_cut_and_error_is_logged),
+    CASE(full_pipe_never_blocks_and_its_losses_are_told),
+    CASE(pipe_whose_reader_is_gone_kills_nobody),
+    CASE(fifo_as_file_never_blocks),
+    CASE(flood_is_counted),
 };
 
 ULI_TEST_MAIN("Log", tests)

@@ -3,6 +3,7 @@
  * The service: whom it lets in, what it does with messages that are no
  * requests, and with windows that are delivered.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,31 +220,65 @@ bursts_are_answered(void **state)
 }
 
 static int
-as_nobody(const char *name)
+as_nobody(const char *name, int times)
 {
     if (setegid(65534) || seteuid(65534))
         return 77;
-    int fd = dial(name);
-    if (fd < 0)
-        return 2;
-    return is_closed(fd) ? 0 : 1;
+    for (int i = 0; i < times; i++) {
+        int fd = dial(name);
+        if (fd < 0)
+            return 2;
+        if (!is_closed(fd))
+            return 1;
+        close(fd);
+    }
+    return 0;
+}
+
+/* Each of so many connections of another user is closed. */
+static void
+knock_as_nobody(int times)
+{
+    int status = 0;
+    char name[32];
+    memcpy(name, socket_name, sizeof(name));
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(as_nobody(name, times));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        test_skip("no right to become another user");
+    assert_int_equal(status, 0);
 }
 
 static void
 other_users_are_shut_out(void **state)
 {
     (void)state;
-    int status = 0;
-    char name[32];
-    memcpy(name, socket_name, sizeof(name));
-    pid_t pid = fork();
-    if (pid == 0)
-        _exit(as_nobody(name));
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-        test_skip("no right to become another user");
-    assert_int_equal(status, 0);
+    knock_as_nobody(1);
     assert_true(answers_ping(socket_name));
+}
+
+/* The thread says so in a log that nobody reads, with its lock. */
+static void
+full_log_does_not_hold_the_service(void **state)
+{
+    int ends[2], kept = dup(STDERR_FILENO);
+    char filling[4096] = "";
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    while (write(ends[1], filling, sizeof(filling)) > 0)
+        ;
+    fcntl(ends[1], F_SETFL, 0);
+    dup2(ends[1], STDERR_FILENO);
+    knock_as_nobody(200);
+    bool serves = answers_ping(socket_name);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    close(ends[0]);
+    close(ends[1]);
+    assert_true(serves);
 }
 
 /* And the other way round: a service of another user is not believed. */
@@ -381,6 +416,7 @@ static const struct CMUnitTest tests[] = {
     CASE(silent_clients_make_room),
     CASE(bursts_are_answered),
     CASE(other_users_are_shut_out),
+    CASE(full_log_does_not_hold_the_service),
     CASE(other_users_are_not_believed),
     CASE(gone_is_known_at_once),
     CASE(deliveries_map_and_unmap),

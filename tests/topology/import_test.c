@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/status.h"
@@ -330,6 +331,28 @@ failures_leave_a_flat_machine(void **state)
     uli_topology_free(t);
 }
 
+/* Nobody is at their other end, and nobody comes. */
+static void
+pipes_as_files_are_not_waited_for(void **state)
+{
+    char path[160];
+    (void)state;
+    snprintf(path, sizeof(path), "/tmp/ulyx-topology-fifo-%d", (int)getpid());
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(20);
+    struct uli_topology *t = load(path, "");
+    assert_non_null(strstr(uli_topology_source(t), "not a regular file"));
+    uli_topology_free(t);
+    t = load("", path); /* the dump is left out */
+    assert_string_equal(uli_topology_source(t), "hwloc, this machine");
+    uli_topology_free(t);
+    t = load("/dev/zero", "");
+    assert_non_null(strstr(uli_topology_source(t), "not a regular file"));
+    uli_topology_free(t);
+    alarm(0);
+    unlink(path);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(other_versions_are_refused),
     cmocka_unit_test(other_files_are_refused),
@@ -341,6 +364,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(damaged_hwloc_files),
     cmocka_unit_test(this_machine_survives_a_dump),
     cmocka_unit_test(failures_leave_a_flat_machine),
+    cmocka_unit_test(pipes_as_files_are_not_waited_for),
 };
 
 ULI_TEST_MAIN("TopologyImport", tests)

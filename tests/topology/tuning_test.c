@@ -161,6 +161,8 @@ the_first_line_says_form_and_version(void **state)
     assert_status(
         uli_tuning_read("/nonexistent/tuning", &model, &tuning, NULL, NULL),
         ULYX_ERR_SYSTEM);
+    assert_status(uli_tuning_read("/dev/zero", &model, &tuning, NULL, NULL),
+        ULYX_ERR_SYSTEM);
 }
 
 /* Whatever is read leaves a model that evaluates to a number. */
