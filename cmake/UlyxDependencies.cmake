@@ -13,6 +13,7 @@ set(ULYX_MODULE_EXPAT expat)
 set(ULYX_MODULE_HWLOC hwloc)
 set(ULYX_MODULE_JANSSON jansson)
 set(ULYX_MODULE_SODIUM libsodium)
+set(ULYX_AT_LEAST_SODIUM ">=1.0.18") # ristretto255
 set(ULYX_MODULE_UCX ucx)
 set(ULYX_MODULE_PMIX pmix)
 
@@ -59,9 +60,11 @@ endfunction()
 # named.
 function(ulyx_required name package)
   set(module ${ULYX_MODULE_${name}})
-  pkg_check_modules(${name} IMPORTED_TARGET ${module})
+  pkg_check_modules(${name} IMPORTED_TARGET
+    "${module}${ULYX_AT_LEAST_${name}}")
   if(NOT ${name}_FOUND)
-    message(FATAL_ERROR "${module} was not found by pkg-config. Install "
+    message(FATAL_ERROR "${module}${ULYX_AT_LEAST_${name}} was not found by "
+      "pkg-config. Install "
       "${package} (scripts/packages.txt lists all that ulyx needs).")
   endif()
   set(ULYX_SUMMARY ${ULYX_SUMMARY} "${module}: ${${name}_VERSION}"

@@ -250,7 +250,7 @@ fails() {
     bad "UCX is left out" 'ULYX_ERR_UNSUPPORTED.*ULYX_TRANSPORTS' "0 1" \
         -H 2 -R 1 --env 'ULYX_TRANSPORTS=^ucx' "$bin/hosts_rank" 20
     bad "a wrong secret" 'ULYX_ERR_(AUTH|TIMEOUT).*' "0 1" -H 2 -R 1 \
-        --env 1:ULYX_SECRET=wrong --env ULYX_TIMEOUT=4 "$bin/hosts_rank" 20
+        --env 1:ULYX_SECRET=another-secret-1234 --env ULYX_TIMEOUT=4 "$bin/hosts_rank" 20
     [ -z "$short" ] || return 0
     fails_to_meet
     for algo in direct pairwise hier; do

@@ -48,10 +48,12 @@ enum uli_setting_type {
     X(ULYX_PORT, port, INT, "0", 0, 65535,                                     \
         "port beside MASTER_ADDR, or of the root's listener; 0 = any")         \
     X(ULYX_SECRET, secret, STRING, "", 0, 0,                                   \
-        "shared secret of a meeting at MASTER_ADDR:ULYX_PORT")                 \
+        "shared secret of a meeting at MASTER_ADDR:ULYX_PORT: at least 16 "    \
+        "characters, of a random source")                                      \
     X(ULYX_INSECURE, insecure, BOOL, "0", 0, 0,                                \
-        "1 allows a meeting without a secret, connections of whatever host "   \
-        "to ranks, and ULYX_UCX_VERB=PUT over TCP")                            \
+        "1 allows a meeting without a secret, or with a short one, "           \
+        "connections of whatever host to ranks, and ULYX_UCX_VERB=PUT over "   \
+        "TCP")                                                                 \
     X(ULYX_RENDEZVOUS_DIR, rendezvous_dir, STRING, "", 0, 0,                   \
         "directory, shared by all ranks, for the root's address and secret")   \
     X(ULYX_HOSTID, host_id, STRING, "", 0, 0,                                  \

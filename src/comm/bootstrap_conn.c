@@ -196,26 +196,31 @@ uli_conn_tell_failure(struct uli_conn *conn)
 
 /* ---- handshake ----------------------------------------------------------- */
 
+/* To another version only what all versions read the same. */
 static void
 take_hello(struct uli_conn *conn)
 {
-    unsigned char challenge[ULI_HELLO_BYTES];
+    unsigned char challenge[ULI_CHALLENGE_BYTES];
+    unsigned char *own_nonce = conn->auth.nonces[ULI_AUTH_ROOT];
     char why[64];
     unsigned version = 0;
-    enum uli_hello_result result =
-        uli_hello_decode(conn->message, conn->auth.rank_nonce, &version);
+    enum uli_hello_result result = uli_hello_decode(
+        conn->message, conn->auth.nonces[ULI_AUTH_RANK], &version);
     if (result == ULI_HELLO_GARBAGE) {
         uli_conn_drop(conn, "not ulyx");
         return;
     }
-    if (uli_random_bytes(conn->auth.root_nonce, ULI_NONCE_BYTES)) {
+    bool same = result == ULI_HELLO_OK;
+    if (uli_random_bytes(own_nonce, ULI_NONCE_BYTES) ||
+        (same && uli_auth_share(&conn->auth, ULI_AUTH_ROOT,
+                     challenge + ULI_HELLO_BYTES))) {
         uli_conn_drop(conn, "no random bytes");
         return;
     }
-    uli_hello_encode(conn->auth.root_nonce, challenge);
-    conn->stage = ULI_CONN_PROOF;
-    post_bytes(conn, challenge, sizeof(challenge));
-    if (result == ULI_HELLO_VERSION && conn->stage == ULI_CONN_PROOF) {
+    uli_hello_encode(own_nonce, challenge);
+    conn->stage = ULI_CONN_ANSWER;
+    post_bytes(conn, challenge, same ? sizeof(challenge) : ULI_HELLO_BYTES);
+    if (!same && conn->stage == ULI_CONN_ANSWER) {
         snprintf(why, sizeof(why), "protocol version %u, here %d", version,
             ULI_PROTOCOL_VERSION);
         uli_conn_drop(conn, why);
@@ -223,10 +228,12 @@ take_hello(struct uli_conn *conn)
 }
 
 static void
-take_proof(struct uli_conn *conn)
+take_answer(struct uli_conn *conn)
 {
     unsigned char verdict[ULI_VERDICT_BYTES] = {0};
-    bool right = uli_auth_check(&conn->auth, ULI_AUTH_RANK, conn->message);
+    bool right = uli_auth_agree(&conn->auth, ULI_AUTH_ROOT, conn->message) &&
+                 uli_auth_check(&conn->auth, ULI_AUTH_RANK,
+                     conn->message + ULI_SHARE_BYTES);
     verdict[0] = right;
     if (right)
         uli_auth_proof(&conn->auth, ULI_AUTH_ROOT, verdict + 1);
@@ -241,7 +248,7 @@ static size_t
 take_message(struct uli_conn *conn, const unsigned char *data, size_t bytes)
 {
     size_t whole =
-        conn->stage == ULI_CONN_HELLO ? ULI_HELLO_BYTES : ULI_PROOF_BYTES;
+        conn->stage == ULI_CONN_HELLO ? ULI_HELLO_BYTES : ULI_ANSWER_BYTES;
     size_t part = whole - conn->have < bytes ? whole - conn->have : bytes;
     memcpy(conn->message + conn->have, data, part);
     conn->have += part;
@@ -251,7 +258,7 @@ take_message(struct uli_conn *conn, const unsigned char *data, size_t bytes)
     if (conn->stage == ULI_CONN_HELLO)
         take_hello(conn);
     else
-        take_proof(conn);
+        take_answer(conn);
     return part;
 }
 

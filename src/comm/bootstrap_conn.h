@@ -16,7 +16,7 @@
 
 enum uli_conn_stage {
     ULI_CONN_HELLO,
-    ULI_CONN_PROOF,
+    ULI_CONN_ANSWER,
     ULI_CONN_JOIN,    /* authenticated, rank not yet known */
     ULI_CONN_JOINED,  /* rank is set */
     ULI_CONN_REFUSED, /* authenticated, but not seated: is told the failure */
@@ -32,7 +32,7 @@ struct uli_conn {
     uli_deadline_t deadline;
     char address[80]; /* of the peer, without port */
     struct uli_auth auth;
-    unsigned char message[ULI_HELLO_BYTES]; /* of hello or proof */
+    unsigned char message[ULI_ANSWER_BYTES]; /* hello or answer, so far */
     size_t have;
     struct uli_frame_reader reader;
     struct uli_blob *out, *next; /* being sent, and after it */

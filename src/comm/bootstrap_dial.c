@@ -45,26 +45,27 @@ reason(int number)
     return text ? text : "unknown error";
 }
 
-/* The handshake's rank side. 0 and authenticated, or -1 with the report. */
+/* Hello, and the root's challenge. 0 with both nonces and the root's share, or
+ * -1 with the report. */
 static int
-prove(int fd, const struct uli_place *place, const struct uli_address *address,
-    uli_deadline_t deadline, struct uli_dial_report *report_p)
+greet(int fd, const struct uli_address *address, uli_deadline_t deadline,
+    struct uli_auth *auth, unsigned char *share_p,
+    struct uli_dial_report *report_p)
 {
-    struct uli_auth auth;
-    unsigned char hello[ULI_HELLO_BYTES], proof[ULI_PROOF_BYTES];
-    unsigned char verdict[ULI_VERDICT_BYTES];
+    unsigned char hello[ULI_HELLO_BYTES];
     unsigned version = 0;
     char text[80];
-    memcpy(auth.secret, place->secret, ULI_SECRET_BYTES);
-    if (uli_random_bytes(auth.rank_nonce, ULI_NONCE_BYTES))
+    if (uli_random_bytes(auth->nonces[ULI_AUTH_RANK], ULI_NONCE_BYTES)) {
+        report(report_p, ULYX_ERR_SYSTEM, address, "no random bytes here");
         return -1;
-    uli_hello_encode(auth.rank_nonce, hello);
+    }
+    uli_hello_encode(auth->nonces[ULI_AUTH_RANK], hello);
     int number = uli_socket_send(fd, hello, sizeof(hello), deadline);
     if (!number)
         number = uli_socket_receive(fd, hello, sizeof(hello), deadline);
     if (number)
         goto err_report;
-    switch (uli_hello_decode(hello, auth.root_nonce, &version)) {
+    switch (uli_hello_decode(hello, auth->nonces[ULI_AUTH_ROOT], &version)) {
     case ULI_HELLO_GARBAGE:
         report(report_p, ULYX_ERR_SYSTEM, address, "is not a ulyx root");
         return -1;
@@ -77,21 +78,47 @@ prove(int fd, const struct uli_place *place, const struct uli_address *address,
     case ULI_HELLO_OK:
         break;
     }
-    uli_auth_proof(&auth, ULI_AUTH_RANK, proof);
-    number = uli_socket_send(fd, proof, sizeof(proof), deadline);
+    number = uli_socket_receive(fd, share_p, ULI_SHARE_BYTES, deadline);
+    if (!number)
+        return 0;
+
+err_report:
+    report(report_p, ULYX_ERR_SYSTEM, address, reason(number));
+    return -1;
+}
+
+/* The handshake's rank side. 0 and authenticated, or -1 with the report. */
+static int
+prove(int fd, const struct uli_place *place, const struct uli_address *address,
+    uli_deadline_t deadline, struct uli_dial_report *report_p)
+{
+    struct uli_auth auth;
+    unsigned char share[ULI_SHARE_BYTES], answer[ULI_ANSWER_BYTES];
+    unsigned char verdict[ULI_VERDICT_BYTES];
+    memcpy(auth.secret, place->secret, ULI_SECRET_BYTES);
+    if (greet(fd, address, deadline, &auth, share, report_p))
+        return -1;
+    if (uli_auth_share(&auth, ULI_AUTH_RANK, answer)) {
+        report(report_p, ULYX_ERR_SYSTEM, address, "no random bytes here");
+        return -1;
+    }
+    if (!uli_auth_agree(&auth, ULI_AUTH_RANK, share)) {
+        report(report_p, ULYX_ERR_SYSTEM, address, "is not a ulyx root");
+        return -1;
+    }
+    uli_auth_proof(&auth, ULI_AUTH_RANK, answer + ULI_SHARE_BYTES);
+    int number = uli_socket_send(fd, answer, sizeof(answer), deadline);
     if (!number)
         number = uli_socket_receive(fd, verdict, sizeof(verdict), deadline);
-    if (number)
-        goto err_report;
+    if (number) {
+        report(report_p, ULYX_ERR_SYSTEM, address, reason(number));
+        return -1;
+    }
     if (verdict[0] == 1 && uli_auth_check(&auth, ULI_AUTH_ROOT, verdict + 1))
         return 0;
     report(report_p, ULYX_ERR_AUTH, address,
         verdict[0] ? "does not know the meeting's secret"
                    : "refused this rank: wrong secret");
-    return -1;
-
-err_report:
-    report(report_p, ULYX_ERR_SYSTEM, address, reason(number));
     return -1;
 }
 

@@ -156,6 +156,32 @@ listen_all(const struct uli_place *place, uli_deadline_t deadline,
     }
 }
 
+/* A secret that is too short is as none: each connection may try a guess. */
+static ulyx_status_t
+check_secret(const struct uli_env_meeting *env)
+{
+    const struct uli_settings *settings = env->settings;
+    size_t length = strlen(settings->secret);
+    char what[96] = "without a secret";
+    if (length >= ULI_SECRET_LEAST)
+        return ULYX_SUCCESS;
+    if (length > 0)
+        snprintf(what, sizeof(what),
+            "whose secret has %zu characters, fewer than %d", length,
+            ULI_SECRET_LEAST);
+    if (!settings->insecure)
+        return uli_error(ULYX_ERR_AUTH,
+            "a meeting at %s:%d %s is refused: set ULYX_SECRET to the same "
+            "random text on all ranks (head -c 24 /dev/urandom | base64), or "
+            "ULYX_INSECURE=1",
+            env->launch.master, (int)settings->port, what);
+    ULI_WARN(ULI_LOG_INIT, env->launch.rank,
+        "bootstrap: ULYX_INSECURE=1 and a meeting %s: whoever reaches %s:%d "
+        "can join",
+        what, env->launch.master, (int)settings->port);
+    return ULYX_SUCCESS;
+}
+
 ulyx_status_t
 uli_bootstrap_open_master(
     const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p)
@@ -164,15 +190,7 @@ uli_bootstrap_open_master(
     struct uli_root *root = NULL;
     struct uli_root_params params = {
         .deadline = env->deadline, .linger_s = LINGER_S};
-    if (!env->settings->secret[0] && !env->settings->insecure)
-        return uli_error(ULYX_ERR_AUTH,
-            "a meeting at %s:%d without a secret is refused: set ULYX_SECRET "
-            "to the same text on all ranks, or ULYX_INSECURE=1",
-            env->launch.master, (int)env->settings->port);
-    if (!env->settings->secret[0])
-        ULI_WARN(ULI_LOG_INIT, env->launch.rank,
-            "bootstrap: ULYX_INSECURE=1, whoever reaches %s:%d can join",
-            env->launch.master, (int)env->settings->port);
+    ULI_TRY(check_secret(env));
     uli_env_secret(env, "master", env->settings->secret, place.secret);
     memcpy(params.secret, place.secret, ULI_SECRET_BYTES);
     ULI_TRY(resolve(env, &place));

@@ -115,6 +115,8 @@ one_node_without_rank_0_times_out(void **state)
 
 /* ---- MASTER_ADDR --------------------------------------------------------- */
 
+#define SECRET "0123456789abcdef" /* as short as it may be */
+
 /* A port that was free a moment ago. */
 static int
 free_port(void)
@@ -143,7 +145,7 @@ ranks_meet_at_master_addr_with_a_secret(void **state)
     (void)state;
     struct env_job job;
     master_job(&job);
-    strcpy(job.settings.secret, "a secret of any length");
+    strcpy(job.settings.secret, SECRET);
     env_job_run_well(&job);
     job.meeting++; /* the same port again */
     env_job_run_well(&job);
@@ -155,14 +157,14 @@ ranks_meet_at_a_name(void **state)
     (void)state;
     struct env_job job;
     master_job(&job);
-    strcpy(job.settings.secret, "x");
+    strcpy(job.settings.secret, SECRET);
     strcpy(job.settings.socket_family, "AF_INET");
     job.entries[0] = "MASTER_ADDR=localhost";
     env_job_run_well(&job);
 }
 
 static void
-master_addr_without_a_secret_is_refused(void **state)
+master_addr_without_a_long_secret_is_refused(void **state)
 {
     (void)state;
     struct env_job job;
@@ -170,7 +172,14 @@ master_addr_without_a_secret_is_refused(void **state)
     master_job(&job);
     env_job_run(&job, ranks);
     env_job_expect(&job, ranks, ULYX_ERR_AUTH, "set ULYX_SECRET");
+    strcpy(job.settings.secret, "0123456789abcde");
+    env_job_run(&job, ranks);
+    env_job_expect(&job, ranks, ULYX_ERR_AUTH,
+        "whose secret has 15 characters, fewer than 16 is refused");
     job.settings.insecure = true;
+    env_job_run_well(&job);
+    job.settings.secret[0] = 0;
+    job.meeting++;
     env_job_run_well(&job);
 }
 
@@ -183,9 +192,9 @@ other_secret_is_refused_by_name(void **state)
     master_job(&job);
     job.nranks = 2;
     job.patience_s = 2;
-    strcpy(job.settings.secret, "one");
+    strcpy(job.settings.secret, SECRET);
     other = job;
-    strcpy(other.settings.secret, "another");
+    strcpy(other.settings.secret, "another " SECRET);
     for (int r = 0; r < 2; r++) {
         ranks[r].job = r ? &other : &job;
         ranks[r].rank = r;
@@ -207,7 +216,7 @@ unknown_master_is_named(void **state)
     struct env_job job;
     struct env_rank ranks[ENV_RANKS] = {0};
     master_job(&job);
-    strcpy(job.settings.secret, "x");
+    strcpy(job.settings.secret, SECRET);
     job.entries[0] = "MASTER_ADDR=no.such.host.invalid";
     job.nranks = 2;
     env_job_run(&job, ranks);
@@ -247,7 +256,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_node_without_rank_0_times_out),
     cmocka_unit_test(ranks_meet_at_master_addr_with_a_secret),
     cmocka_unit_test(ranks_meet_at_a_name),
-    cmocka_unit_test(master_addr_without_a_secret_is_refused),
+    cmocka_unit_test(master_addr_without_a_long_secret_is_refused),
     cmocka_unit_test(other_secret_is_refused_by_name),
     cmocka_unit_test(unknown_master_is_named),
     cmocka_unit_test(no_meeting_point_is_refused_by_name),

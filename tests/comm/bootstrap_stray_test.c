@@ -67,43 +67,80 @@ other_version(int fd)
     say(fd, hello, sizeof(hello));
 }
 
-/* The honest hello, then whatever follows. */
+/* The honest hello, and this end's share behind the root's challenge. */
 static void
-greet(int fd, struct uli_auth *auth)
+greet(int fd, struct uli_auth *auth, unsigned char *answer_p)
 {
-    unsigned char hello[ULI_HELLO_BYTES];
+    unsigned char challenge[ULI_CHALLENGE_BYTES], hello[ULI_HELLO_BYTES];
     unsigned version;
-    memset(auth->rank_nonce, 7, ULI_NONCE_BYTES);
-    uli_hello_encode(auth->rank_nonce, hello);
+    memset(auth->nonces[ULI_AUTH_RANK], 7, ULI_NONCE_BYTES);
+    uli_hello_encode(auth->nonces[ULI_AUTH_RANK], hello);
     say(fd, hello, sizeof(hello));
+    assert_int_equal(uli_socket_receive(
+                         fd, challenge, sizeof(challenge), uli_deadline_in(5)),
+        0);
     assert_int_equal(
-        uli_socket_receive(fd, hello, sizeof(hello), uli_deadline_in(5)), 0);
-    assert_int_equal(
-        uli_hello_decode(hello, auth->root_nonce, &version), ULI_HELLO_OK);
+        uli_hello_decode(challenge, auth->nonces[ULI_AUTH_ROOT], &version),
+        ULI_HELLO_OK);
+    assert_status(uli_auth_share(auth, ULI_AUTH_RANK, answer_p), ULYX_SUCCESS);
+    assert_true(
+        uli_auth_agree(auth, ULI_AUTH_RANK, challenge + ULI_HELLO_BYTES));
+}
+
+static const unsigned char *secret;
+
+/* Answers with the proof of `end` by the meeting's secret, or another. */
+static void
+answer(int fd, struct uli_auth *auth, enum uli_auth_end end, bool right)
+{
+    unsigned char bytes[ULI_ANSWER_BYTES];
+    memcpy(auth->secret, secret, ULI_SECRET_BYTES);
+    auth->secret[0] ^= !right;
+    greet(fd, auth, bytes);
+    uli_auth_proof(auth, end, bytes + ULI_SHARE_BYTES);
+    say(fd, bytes, sizeof(bytes));
 }
 
 static void
 wrong_proof(int fd)
 {
-    struct uli_auth auth = {{0}, {0}, {0}};
-    unsigned char proof[ULI_PROOF_BYTES];
-    greet(fd, &auth);
-    uli_auth_proof(&auth, ULI_AUTH_RANK, proof);
-    say(fd, proof, sizeof(proof));
+    struct uli_auth auth;
+    answer(fd, &auth, ULI_AUTH_RANK, false);
 }
 
 /* The root's own kind of proof, sent back to it: labels differ. */
-static const unsigned char *secret;
-
 static void
 reflected_proof(int fd)
 {
     struct uli_auth auth;
-    unsigned char proof[ULI_PROOF_BYTES];
+    answer(fd, &auth, ULI_AUTH_ROOT, true);
+}
+
+/* Shares that would make the key known to all: the neutral element, and bytes
+ * that are none. The proof is right for a product of zero. */
+static void
+say_share(int fd, int byte)
+{
+    struct uli_auth auth;
+    unsigned char bytes[ULI_ANSWER_BYTES];
     memcpy(auth.secret, secret, ULI_SECRET_BYTES);
-    greet(fd, &auth);
-    uli_auth_proof(&auth, ULI_AUTH_ROOT, proof);
-    say(fd, proof, sizeof(proof));
+    greet(fd, &auth, bytes);
+    memset(auth.key, 0, sizeof(auth.key));
+    memset(bytes, byte, ULI_SHARE_BYTES);
+    uli_auth_proof(&auth, ULI_AUTH_RANK, bytes + ULI_SHARE_BYTES);
+    say(fd, bytes, sizeof(bytes));
+}
+
+static void
+neutral_share(int fd)
+{
+    say_share(fd, 0);
+}
+
+static void
+share_of_no_element(int fd)
+{
+    say_share(fd, 0xFF);
 }
 
 /* Knows the secret, then breaks the protocol. */
@@ -111,14 +148,12 @@ static void
 authenticate(int fd)
 {
     struct uli_auth auth;
-    unsigned char proof[ULI_PROOF_BYTES], verdict[ULI_VERDICT_BYTES];
-    memcpy(auth.secret, secret, ULI_SECRET_BYTES);
-    greet(fd, &auth);
-    uli_auth_proof(&auth, ULI_AUTH_RANK, proof);
-    say(fd, proof, sizeof(proof));
+    unsigned char verdict[ULI_VERDICT_BYTES];
+    answer(fd, &auth, ULI_AUTH_RANK, true);
     assert_int_equal(
         uli_socket_receive(fd, verdict, sizeof(verdict), uli_deadline_in(5)),
         0);
+    assert_int_equal(verdict[0], 1);
     assert_true(uli_auth_check(&auth, ULI_AUTH_ROOT, verdict + 1));
 }
 
@@ -169,9 +204,11 @@ static const struct {
     {"short hello", short_hello, "closed within its first message"},
     {"port scan", port_scan, ""}, /* closed or reset, as it falls */
     {"silence", silence, "no handshake within 0.3 s"},
-    {"other version", other_version, "protocol version 99, here 1"},
+    {"other version", other_version, "protocol version 99, here 2"},
     {"wrong proof", wrong_proof, "wrong secret"},
     {"reflected proof", reflected_proof, "wrong secret"},
+    {"neutral share", neutral_share, "wrong secret"},
+    {"no element", share_of_no_element, "wrong secret"},
     {"oversized join", oversized_join, "frame too long"},
     {"short join", short_join, "bad join"},
     {"record before join", record_before_join, "bad join"},
@@ -363,9 +400,28 @@ static void
 rank_names_a_root_of_another_version(void **state)
 {
     (void)state;
-    unsigned char answer[ULI_HELLO_BYTES] = "ulyxmeet\2";
+    unsigned char answer[ULI_HELLO_BYTES] = "ulyxmeet\1";
     dial_impostor(answer, sizeof(answer), ULYX_ERR_VERSION,
-        "speaks protocol version 2, here it is 1");
+        "speaks protocol version 1, here it is 2");
+}
+
+/* Its hello was as long, and so is what it reads before it looks. */
+static void
+rank_of_version_1_reads_the_roots_version(void **state)
+{
+    (void)state;
+    struct uli_place place;
+    unsigned char hello[ULI_HELLO_BYTES] = "ulyxmeet\1";
+    struct uli_root *root = meeting_open(MEETING_V4, 20, 1, &place);
+    int fd = meeting_raw(&place);
+    assert_true(fd >= 0);
+    say(fd, hello, sizeof(hello));
+    assert_int_equal(
+        uli_socket_receive(fd, hello, sizeof(hello), uli_deadline_in(5)), 0);
+    assert_memory_equal(hello, "ulyxmeet\2\0", 10);
+    assert_int_equal(meeting_raw_drain(fd, 5), 0);
+    close(fd);
+    meeting_close(root);
 }
 
 static void
@@ -378,15 +434,92 @@ rank_refuses_what_is_no_root(void **state)
     dial_impostor(banner, 3, ULYX_ERR_SYSTEM, "does not answer");
 }
 
+/* A root that guesses: what comes back tells whether its guess was right, and
+ * nothing of any other, the right one included. */
+struct guesser {
+    int listener;
+    struct uli_auth auth; /* with the guess; then all that it learns */
+    unsigned char answer[ULI_ANSWER_BYTES];
+};
+
+static void *
+serve_guesser(void *context)
+{
+    struct guesser *guesser = context;
+    struct uli_auth *auth = &guesser->auth;
+    unsigned char hello[ULI_HELLO_BYTES], challenge[ULI_CHALLENGE_BYTES];
+    unsigned version;
+    int fd = -1;
+    while (fd < 0)
+        fd = accept(guesser->listener, NULL, NULL);
+    if (uli_socket_receive(fd, hello, sizeof(hello), uli_deadline_in(5)) == 0 &&
+        uli_hello_decode(hello, auth->nonces[ULI_AUTH_RANK], &version) ==
+            ULI_HELLO_OK) {
+        uli_hello_encode(auth->nonces[ULI_AUTH_ROOT], challenge);
+        uli_auth_share(auth, ULI_AUTH_ROOT, challenge + ULI_HELLO_BYTES);
+        uli_socket_send(fd, challenge, sizeof(challenge), uli_deadline_in(5));
+        uli_socket_receive(
+            fd, guesser->answer, sizeof(guesser->answer), uli_deadline_in(5));
+    }
+    close(fd);
+    return NULL;
+}
+
+/* Whether a secret fits what the guesser has: its scalar, and the answer. */
+static bool
+fits(const struct guesser *guesser, const unsigned char *candidate)
+{
+    struct uli_auth auth = guesser->auth;
+    memcpy(auth.secret, candidate, ULI_SECRET_BYTES);
+    return uli_auth_agree(&auth, ULI_AUTH_ROOT, guesser->answer) &&
+           uli_auth_check(
+               &auth, ULI_AUTH_RANK, guesser->answer + ULI_SHARE_BYTES);
+}
+
+static void
+fake_root_learns_of_one_guess_only(void **state)
+{
+    (void)state;
+    for (int right = 0; right < 2; right++) {
+        struct uli_place place = {.count = 1};
+        struct guesser guesser = {.listener = -1};
+        struct uli_dial_report report;
+        unsigned char guess[ULI_SECRET_BYTES];
+        pthread_t thread;
+        assert_status(uli_auth_init(), ULYX_SUCCESS);
+        uli_secret_from_text("correct horse battery", place.secret);
+        uli_secret_from_text(
+            right ? "correct horse battery" : "Tr0ub4dor", guess);
+        memcpy(guesser.auth.secret, guess, sizeof(guess));
+        assert_true(uli_address_parse("127.0.0.1:1", &place.addresses[0]));
+        uli_address_set_port(&place.addresses[0], 0);
+        assert_int_equal(
+            uli_socket_listen(&place.addresses[0], &guesser.listener), 0);
+        pthread_create(&thread, NULL, serve_guesser, &guesser);
+        assert_int_equal(
+            uli_dial_once(&place, uli_deadline_in(5), &report), -1);
+        pthread_join(thread, NULL);
+        close(guesser.listener);
+        assert_int_equal(fits(&guesser, guess), right);
+        assert_int_equal(fits(&guesser, place.secret), right);
+    }
+}
+
 /* Says yes to any proof, but knows no secret. */
 static void
 rank_refuses_a_root_without_the_secret(void **state)
 {
     (void)state;
-    unsigned char answer[ULI_HELLO_BYTES + ULI_VERDICT_BYTES] = {0};
-    unsigned char nonce[ULI_NONCE_BYTES] = {1};
-    uli_hello_encode(nonce, answer);
-    answer[ULI_HELLO_BYTES] = 1;
+    unsigned char answer[ULI_CHALLENGE_BYTES + ULI_VERDICT_BYTES] = {0};
+    struct uli_auth auth = {.nonces = {{1}, {1}}};
+    uli_hello_encode(auth.nonces[ULI_AUTH_ROOT], answer);
+    dial_impostor(
+        answer, sizeof(answer), ULYX_ERR_SYSTEM, "is not a ulyx root");
+    assert_status(uli_auth_init(), ULYX_SUCCESS);
+    assert_status(
+        uli_auth_share(&auth, ULI_AUTH_ROOT, answer + ULI_HELLO_BYTES),
+        ULYX_SUCCESS);
+    answer[ULI_CHALLENGE_BYTES] = 1;
     dial_impostor(answer, sizeof(answer), ULYX_ERR_AUTH,
         "does not know the meeting's secret");
 }
@@ -410,7 +543,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(meeting_succeeds_under_fire),
     cmocka_unit_test(slow_peer_holds_up_nobody),
     cmocka_unit_test(rank_names_a_root_of_another_version),
+    cmocka_unit_test(rank_of_version_1_reads_the_roots_version),
     cmocka_unit_test(rank_refuses_what_is_no_root),
+    cmocka_unit_test(fake_root_learns_of_one_guess_only),
     cmocka_unit_test(rank_refuses_a_root_without_the_secret),
     cmocka_unit_test(rank_with_wrong_secret_is_refused_by_name),
 };
