@@ -51,6 +51,8 @@ struct uli_root {
     int stranger_count;
     int epoll_fd, event_fd;
     uli_deadline_t linger; /* end of a failed meeting */
+    uli_deadline_t reopen; /* when the door, which pauses, looks out again */
+    int pause_ms;          /* of its last pause; 0: somebody came in since */
     atomic_int refs;
     atomic_int unsent; /* connections with bytes on their way */
     atomic_bool stop, finished;
@@ -73,11 +75,13 @@ void uli_conn_free_dead(struct uli_root *root);
 
 /* Lets in some of those who knock. */
 void uli_door_accept(struct uli_root *root, int listener);
+/* The end of a pause for want of room. */
+void uli_door_reopen(struct uli_root *root);
 /* Closes the listeners and removes the rendezvous file. */
 void uli_door_shut(struct uli_root *root);
 void uli_door_remove_file(struct uli_root *root);
 /* All have joined: the same, so that the next meeting of the same name starts
- * afresh. */
+ * afresh, and who has proved nothing goes: the job needs the descriptors. */
 void uli_door_close(struct uli_root *root);
 
 #endif

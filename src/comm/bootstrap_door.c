@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The root's door: who is let in to prove himself, and who has to go when there
- * is no room. Ranks that are in are never dropped for want of room.
+ * is no room. Ranks that are in are never dropped for want of room, and want of
+ * room never ends a meeting: the door pauses, longer each time, and the cause
+ * is named if the deadline comes first.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -9,15 +11,21 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "base/size.h"
 #include "comm/bootstrap_conn.h"
 
 enum {
-    ACCEPT_BATCH = 64,  /* then the ranks that are in get their turn */
-    STRANGER_MAX = 4096 /* the oldest goes first */
+    ACCEPT_BATCH = 64,   /* then the ranks that are in get their turn */
+    STRANGER_MAX = 4096, /* the oldest goes first */
+    STRANGER_SHARE = 4,  /* of the descriptors they have a quarter at most: the
+                          * rest is the ranks' and the process's */
+    PAUSE_FIRST_MS = 1,
+    PAUSE_LONGEST_MS = 250
 };
 #define CROWDED_S 0.25 /* for a proof, when descriptors are short */
 
@@ -36,15 +44,6 @@ uli_door_shut(struct uli_root *root)
         close(root->params.listeners[i]);
     root->params.listener_count = 0;
     uli_door_remove_file(root);
-}
-
-void
-uli_door_close(struct uli_root *root)
-{
-    uli_door_shut(root);
-    ULI_INFO(ULI_LOG_INIT, -1,
-        "bootstrap: all %d ranks have joined; %d connections were dropped",
-        root->meeting.nranks, root->meeting.strays.count);
 }
 
 static void
@@ -78,6 +77,97 @@ oldest_unproven(const struct uli_root *root)
     return NULL;
 }
 
+void
+uli_door_close(struct uli_root *root)
+{
+    struct uli_conn *unproven;
+    uli_door_shut(root);
+    while ((unproven = oldest_unproven(root)))
+        uli_conn_drop(unproven, "all ranks have joined");
+    ULI_INFO(ULI_LOG_INIT, -1,
+        "bootstrap: all %d ranks have joined; %d connections were dropped",
+        root->meeting.nranks, root->meeting.strays.count);
+}
+
+/* ---- room ---------------------------------------------------------------- */
+
+static void
+watch_listeners(struct uli_root *root, uint32_t events)
+{
+    for (int i = 0; i < root->params.listener_count; i++) {
+        int *listener = &root->params.listeners[i];
+        struct epoll_event event = {.events = events, .data.ptr = listener};
+        epoll_ctl(root->epoll_fd, EPOLL_CTL_MOD, *listener, &event);
+    }
+}
+
+/* Looks away from the listeners for a while: they stay readable, and an epoll
+ * that watched them would not sleep. */
+static void
+pause_door(struct uli_root *root)
+{
+    root->pause_ms = root->pause_ms
+                         ? (int)uli_min(2 * root->pause_ms, PAUSE_LONGEST_MS)
+                         : PAUSE_FIRST_MS;
+    root->reopen = uli_deadline_in(root->pause_ms / 1000.0);
+    watch_listeners(root, 0);
+}
+
+void
+uli_door_reopen(struct uli_root *root)
+{
+    root->reopen = INT64_MAX;
+    watch_listeners(root, EPOLLIN);
+}
+
+static bool
+crowded(const struct uli_root *root)
+{
+    struct rlimit limit = {0};
+    if (root->stranger_count >= STRANGER_MAX)
+        return true;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return (rlim_t)root->stranger_count >= limit.rlim_cur / STRANGER_SHARE &&
+           !uli_socket_raise_limit();
+}
+
+static void
+note_hindrance(struct uli_root *root, int number)
+{
+    char *text = root->meeting.hindrance;
+    size_t bytes = sizeof(root->meeting.hindrance);
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (number == EMFILE)
+        snprintf(text, bytes,
+            "the root has no file descriptor left: the hard limit of open "
+            "files (ulimit -Hn) is %llu, %d ranks have joined",
+            (unsigned long long)limit.rlim_max, root->meeting.njoined);
+    else
+        snprintf(text, bytes, "the root can take no connection: %s",
+            strerrordesc_np(number));
+}
+
+/* Somebody knocks and cannot be let in: more descriptors, or those of a
+ * stranger who had time to prove himself, or later. */
+static void
+make_room(struct uli_root *root, int number)
+{
+    struct uli_conn *oldest = oldest_unproven(root);
+    double patience_s = fmin(CROWDED_S, root->params.handshake_s / 2);
+    uli_deadline_t start =
+        uli_deadline_in(root->params.handshake_s - patience_s);
+    if (number == EMFILE && uli_socket_raise_limit())
+        return;
+    note_hindrance(root, number);
+    if (oldest && oldest->deadline <= start)
+        uli_conn_drop(oldest, "no room for a connection");
+    else
+        pause_door(root);
+}
+
+/* ---- knocks -------------------------------------------------------------- */
+
 static void
 admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
 {
@@ -89,11 +179,14 @@ admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
         return;
     }
     uli_socket_tune(fd, peer->ss_family);
-    if (root->stranger_count >= STRANGER_MAX && oldest_unproven(root))
+    if (oldest_unproven(root) && crowded(root))
         uli_conn_drop(oldest_unproven(root), "too many unproven connections");
-    if (!uli_conn_open(root, fd, address))
-        uli_meeting_fail(&root->meeting, ULYX_ERR_NO_MEMORY,
-            "the root has no memory for a connection");
+    if (!uli_conn_open(root, fd, address)) {
+        make_room(root, ENOMEM); /* its rank, if it is one, dials again */
+        return;
+    }
+    root->pause_ms = 0;
+    root->meeting.hindrance[0] = 0;
 }
 
 /* accept() wants a descriptor even where nobody waits. */
@@ -104,49 +197,31 @@ somebody_knocks(int listener)
     return poll(&waited, 1, 0) > 0;
 }
 
-/* No descriptor left and somebody knocks: more of them, or that of a stranger
- * who had time to prove himself, or a moment for those who have just come; with
- * no one but ranks inside, the meeting cannot be. */
-static void
-find_descriptor(struct uli_root *root)
+/* An error of the one connection, which is gone with it. */
+static bool
+passes(int number)
 {
-    struct rlimit limit = {0};
-    struct uli_conn *oldest = oldest_unproven(root);
-    double patience_s = fmin(CROWDED_S, root->params.handshake_s / 2);
-    uli_deadline_t start =
-        uli_deadline_in(root->params.handshake_s - patience_s);
-    if (uli_socket_raise_limit())
-        return;
-    if (oldest && oldest->deadline <= start) {
-        uli_conn_drop(oldest, "no file descriptor left");
-    } else if (!uli_list_empty(&root->strangers)) {
-        const struct timespec moment = {0, 1000000};
-        nanosleep(&moment, NULL);
-    } else {
-        getrlimit(RLIMIT_NOFILE, &limit);
-        uli_meeting_fail(&root->meeting, ULYX_ERR_SYSTEM,
-            "the root has no file descriptor left: the hard limit of open "
-            "files (ulimit -Hn) is %llu, %d ranks have joined",
-            (unsigned long long)limit.rlim_max, root->meeting.njoined);
-        uli_door_shut(root);
-    }
+    return number == EINTR || number == ECONNABORTED || number == EPROTO ||
+           number == EPERM || number == ENETDOWN || number == ENETUNREACH ||
+           number == EHOSTDOWN || number == EHOSTUNREACH || number == ENONET ||
+           number == ENOPROTOOPT || number == EOPNOTSUPP ||
+           number == ETIMEDOUT || number == ECONNRESET;
 }
 
 void
 uli_door_accept(struct uli_root *root, int listener)
 {
-    for (int i = 0; i < ACCEPT_BATCH && root->params.listener_count; i++) {
+    for (int i = 0; i < ACCEPT_BATCH && root->reopen == INT64_MAX; i++) {
         struct sockaddr_storage peer = {0};
         socklen_t length = sizeof(peer);
         int fd = accept4(listener, (struct sockaddr *)&peer, &length,
             SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0)
+        int number = fd < 0 ? errno : 0;
+        if (fd >= 0) {
             admit(root, fd, &peer);
-        else if (errno == EAGAIN)
-            return;
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-            if (somebody_knocks(listener))
-                find_descriptor(root);
+        } else if (!passes(number)) {
+            if (number != EAGAIN && somebody_knocks(listener))
+                make_room(root, number);
             return;
         }
     }

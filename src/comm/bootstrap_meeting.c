@@ -154,18 +154,28 @@ not_come(const void *context, int32_t rank)
     return !meeting->members[rank].waits;
 }
 
+/* Where the root could let nobody in, that is the cause. */
+static void
+fail_missing(struct uli_meeting *meeting, const char *who)
+{
+    bool hindered = meeting->hindrance[0] != 0;
+    uli_meeting_fail(meeting, hindered ? ULYX_ERR_SYSTEM : ULYX_ERR_TIMEOUT,
+        "%s%s%s before the deadline", meeting->hindrance, hindered ? "; " : "",
+        who);
+}
+
 void
 uli_meeting_time_out(struct uli_meeting *meeting)
 {
-    char who[ULI_FRAME_TEXT_MAX / 2];
+    char who[ULI_FRAME_TEXT_MAX / 2], text[sizeof(who) + 64];
     if (meeting->nranks == 0) {
-        uli_meeting_fail(
-            meeting, ULYX_ERR_TIMEOUT, "no rank joined before the deadline");
+        fail_missing(meeting, "no rank joined");
     } else if (meeting->njoined < meeting->nranks) {
         uli_rank_list_text(
             meeting->nranks, not_joined, meeting, who, sizeof(who));
-        uli_meeting_fail(meeting, ULYX_ERR_TIMEOUT,
-            "%s of %d did not join before the deadline", who, meeting->nranks);
+        snprintf(
+            text, sizeof(text), "%s of %d did not join", who, meeting->nranks);
+        fail_missing(meeting, text);
     } else {
         uli_rank_list_text(
             meeting->nranks, not_come, meeting, who, sizeof(who));

@@ -58,6 +58,7 @@ struct uli_meeting {
     ulyx_status_t failed;
     struct uli_blob *failure; /* its frame */
     struct uli_strays strays;
+    char hindrance[160]; /* why nobody more can come in, or "" */
 };
 
 void uli_meeting_free(struct uli_meeting *meeting);

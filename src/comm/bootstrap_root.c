@@ -63,10 +63,10 @@ whole(const struct uli_root *root)
 static uli_deadline_t
 next_timer(const struct uli_root *root)
 {
-    uli_deadline_t next = INT64_MAX;
+    uli_deadline_t next = root->reopen;
     const struct uli_conn *oldest = oldest_stranger(root);
     if (oldest)
-        next = oldest->deadline;
+        next = uli_min(next, oldest->deadline);
     if (root->meeting.failed) {
         next = uli_min(next, root->linger);
         const struct uli_list *node = root->members.next;
@@ -108,6 +108,8 @@ run_timers(struct uli_root *root)
         uli_conn_drop(oldest, why);
     }
     end_drained(root);
+    if (root->reopen <= now)
+        uli_door_reopen(root);
     if (root->meeting.failed)
         return;
     if (root->meeting.nranks > 0 && root->meeting.deadline <= now)
@@ -269,7 +271,7 @@ fill(struct uli_root *root, const struct uli_root_params *params)
         snprintf(root->unlink_path, sizeof(root->unlink_path), "%s",
             params->unlink_path);
     root->params.unlink_path = NULL;
-    root->linger = INT64_MAX;
+    root->linger = root->reopen = INT64_MAX;
     uli_list_init(&root->strangers);
     uli_list_init(&root->members);
     uli_list_init(&root->dead);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Roots that run out of file descriptors: the soft limit is raised, then the
- * oldest stranger goes, and only then does the meeting fail, by name. Hard
- * limits are tried in a forked root, since they cannot be raised again.
+ * Roots that run short: of file descriptors, where the soft limit is raised,
+ * then the oldest stranger goes, then the door waits for better times; and of
+ * what else accept() may lack. Only the deadline ends the meeting, by name.
+ * Hard limits are tried in forked processes, since they cannot be raised again.
  */
+#include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -12,7 +15,10 @@
 #include <unistd.h>
 #include "base/random.h"
 #include "comm/meeting.h"
+#include "comm/unique_id.h"
+#include "support/ranks.h"
 #include "support/test.h"
+#include "ulyx/ulyx.h"
 
 enum { KNOCKS = 150, RANKS = 6 };
 
@@ -137,7 +143,170 @@ hard_limit_is_named(void **state)
     assert_in_range(told, RANKS - 3, RANKS - 2);
 }
 
+/* ---- accept() that fails ------------------------------------------------- */
+
+/* Which of this process's accepts fail, and how: from the one numbered `first`
+ * on, so many of them. */
+static struct {
+    atomic_int first, count, number, calls;
+} shortage;
+
+int __real_accept4(int fd, struct sockaddr *peer, socklen_t *bytes, int flags);
+int __wrap_accept4(int fd, struct sockaddr *peer, socklen_t *bytes, int flags);
+
+int
+__wrap_accept4(int fd, struct sockaddr *peer, socklen_t *bytes, int flags)
+{
+    int call = atomic_fetch_add(&shortage.calls, 1) - shortage.first;
+    if (call < 0 || call >= shortage.count)
+        return __real_accept4(fd, peer, bytes, flags);
+    errno = shortage.number;
+    return -1;
+}
+
+static void
+fail_accepts(int first, int count, int number)
+{
+    shortage.calls = 0;
+    shortage.first = first;
+    shortage.number = number;
+    shortage.count = count;
+}
+
+static const int numbers[] = {EMFILE, ENFILE, ENOBUFS, ENOMEM};
+enum { NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
+
+static void
+shortage_that_passes_ends_no_meeting(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUMBERS; i++) {
+        struct uli_place place;
+        struct meeting_rank ranks[3];
+        fail_accepts(0, 8, numbers[i]);
+        struct uli_root *root = meeting_open(MEETING_V4, 20, 10, &place);
+        fill_ranks(ranks, 3, 20);
+        meeting_run(&place, ranks, 3);
+        meeting_close(root);
+        fail_accepts(0, 0, 0);
+        for (int r = 0; r < 3; r++)
+            if (ranks[r].status)
+                fail_msg(
+                    "%s, rank %d: %s", strerror(numbers[i]), r, ranks[r].text);
+    }
+}
+
+/* And costs no more than a look now and then. */
+static void
+shortage_that_stays_is_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUMBERS; i++) {
+        struct uli_place place;
+        struct meeting_rank ranks[2];
+        struct uli_root *root = meeting_open(MEETING_V4, 20, 10, &place);
+        const char *what = numbers[i] == EMFILE
+                               ? "the root has no file descriptor left"
+                               : strerror(numbers[i]);
+        fail_accepts(1, 1 << 30, numbers[i]);
+        fill_ranks(ranks, 2, 1);
+        ranks[1].late_s = 0.2;
+        meeting_run(&place, ranks, 2);
+        int calls = shortage.calls;
+        meeting_close(root);
+        fail_accepts(0, 0, 0);
+        if (ranks[0].status != ULYX_ERR_SYSTEM ||
+            !strstr(ranks[0].text, what) ||
+            !strstr(ranks[0].text, "rank 1 of 2 did not join"))
+            fail_msg("status %d, \"%s\"", ranks[0].status, ranks[0].text);
+        assert_in_range(calls, 2, 100);
+    }
+}
+
+/* ---- strangers and the job ----------------------------------------------- */
+
+struct siege {
+    int files, strangers; /* each process's hard limit; how many are silent */
+    ulyx_unique_id_t id;
+    atomic_int stage; /* 1: the id is made, 2: the strangers are in */
+};
+
+static void
+await_stage(struct siege *siege, int stage)
+{
+    while (atomic_load(&siege->stage) < stage)
+        usleep(1000);
+}
+
+/* Silent connections, held until the job is done with them or drops them. */
+static int
+besiege(struct siege *siege)
+{
+    struct uli_place place;
+    int in = 0;
+    await_stage(siege, 1);
+    if (!ranks_expect(uli_unique_id_decode(&siege->id, &place) == 0))
+        return 1;
+    for (int i = 0; i < siege->strangers; i++)
+        in += meeting_raw(&place) >= 0;
+    usleep(200000);
+    atomic_store(&siege->stage, 2);
+    await_stage(siege, 4);
+    return !ranks_expect(in > 0);
+}
+
+static int
+form_job(struct siege *siege, int rank)
+{
+    struct rlimit limit = {(rlim_t)siege->files, (rlim_t)siege->files};
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    ulyx_comm_t *comm;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (rank == 0) {
+        if (!ranks_expect(ulyx_unique_id_create(&siege->id) == 0))
+            return 1;
+        atomic_store(&siege->stage, 1);
+    }
+    await_stage(siege, 2);
+    params.timeout_s = 20;
+    bool good = ranks_expect(
+        ulyx_comm_create(&siege->id, 2, rank, &params, &comm) == 0);
+    if (good) {
+        good = ranks_expect(ulyx_comm_barrier(comm) == 0);
+        ulyx_comm_destroy(comm);
+    }
+    atomic_fetch_add(&siege->stage, 1);
+    return !good;
+}
+
+static int
+siege_process(int process, int nprocesses, void *context)
+{
+    (void)nprocesses;
+    return process == 2 ? besiege(context) : form_job(context, process);
+}
+
+static void
+silent_strangers_leave_room_for_the_job(void **state)
+{
+    (void)state;
+    static const int scenes[][2] = {{64, 200}, {256, 600}, {1024, 3000}};
+    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
+        struct siege *siege = ranks_shared(sizeof(*siege));
+        siege->files = scenes[i][0];
+        siege->strangers = scenes[i][1];
+        int failed = ranks_run_processes(3, siege_process, siege, 60);
+        ranks_shared_free(siege, sizeof(*siege));
+        if (failed)
+            fail_msg("%d descriptors, %d strangers: %d processes failed",
+                scenes[i][0], scenes[i][1], failed);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(shortage_that_passes_ends_no_meeting),
+    cmocka_unit_test(shortage_that_stays_is_named),
+    cmocka_unit_test(silent_strangers_leave_room_for_the_job),
     cmocka_unit_test(soft_limit_is_raised_for_strangers),
     cmocka_unit_test(strangers_make_room_for_ranks),
     cmocka_unit_test(hard_limit_is_named),
