@@ -23,6 +23,7 @@
 #include "base/random.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "comm/bootstrap_knock.h"
 #include "comm/bootstrap_socket.h"
 
 /* On one machine a tree moves as many bytes as the star and gains nothing:
@@ -33,7 +34,6 @@
 static _Atomic int32_t least_ranks = 384;
 
 #define BUILD_S   20.0 /* for the connections */
-#define SHAKE_S   2.0  /* for one that knocks */
 #define VERDICT_S 1.0  /* for the others to come to the star after a timeout */
 
 struct card {
@@ -46,6 +46,8 @@ struct knock {
     unsigned char token[16];
     int32_t rank;
 };
+_Static_assert(
+    sizeof(struct knock) <= ULI_KNOCK_BYTES_MAX, "a knock is one message");
 struct head {
     uint32_t gather, unused;
     uint64_t bytes; /* of a record */
@@ -186,32 +188,23 @@ await(int fd, int star_fd, uli_deadline_t deadline)
     }
 }
 
-static int
-accept_children(struct tree *tree, int listener, const unsigned char token[16],
-    uli_deadline_t deadline)
+struct children {
+    struct tree *tree;
+    const unsigned char *token;
+};
+
+static bool
+take_child(void *context, int fd, const void *message)
 {
-    int32_t missing = tree->place.nchildren;
-    while (missing > 0) {
-        struct knock knock;
-        int number = await(listener, tree->star_fd, deadline);
-        if (number)
-            return number;
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0)
-            continue;
-        int32_t child = uli_socket_receive(fd, &knock, sizeof(knock),
-                            uli_deadline_in(SHAKE_S)) == 0
-                            ? child_of(tree, &knock, token)
-                            : -1;
-        if (child < 0) {
-            close(fd);
-            continue;
-        }
-        uli_socket_tune(fd, AF_INET);
-        tree->children[child] = fd;
-        missing--;
-    }
-    return 0;
+    const struct children *children = context;
+    struct knock knock;
+    memcpy(&knock, message, sizeof(knock));
+    int32_t child = child_of(children->tree, &knock, children->token);
+    if (child < 0)
+        return false;
+    uli_socket_tune(fd, AF_INET);
+    children->tree->children[child] = fd;
+    return true;
 }
 
 /* 0 or errno, of this rank. */
@@ -225,9 +218,10 @@ connect_all(struct tree *tree, int listener, const struct card *cards,
         return EADDRNOTAVAIL;
     if (tree->place.parent >= 0)
         number = connect_parent(tree, &cards[tree->place.parent], end);
+    struct children children = {tree, cards[tree->base.rank].token};
     if (!number && listener >= 0)
-        number =
-            accept_children(tree, listener, cards[tree->base.rank].token, end);
+        number = uli_knock_hear(listener, tree->star_fd, sizeof(struct knock),
+            tree->place.nchildren, take_child, &children, end);
     return number;
 }
 

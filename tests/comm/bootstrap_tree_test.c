@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tree of many ranks' gathers: its shape and its messages, counted to
- * 131072 ranks without running them; gathers of any sizes; 512 ranks; and
- * absence, which ends as it does in the star.
+ * 131072 ranks without running them; gathers of any sizes; 512 ranks; strangers
+ * at every rank's listener; and absence, which ends as it does in the star.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "comm/bootstrap_tree.h"
 #include "comm/meeting.h"
 #include "support/random.h"
@@ -203,12 +205,74 @@ who_does_not_come_is_named_everywhere(void **state)
     uli_tree_set_least(DEFAULT_LEAST);
 }
 
+/* ---- strangers ----------------------------------------------------------- */
+
+enum { STRANGERS = 15, STRANGERS_MAX = 1024 };
+
+/* While on, so many silent connections stand at each listener before anybody
+ * else can come. */
+static struct {
+    atomic_bool on;
+    atomic_int count;
+    int fds[STRANGERS_MAX];
+} strangers;
+
+int __real_uli_socket_listen(struct uli_address *address, int *fd_p);
+int __wrap_uli_socket_listen(struct uli_address *address, int *fd_p);
+
+int
+__wrap_uli_socket_listen(struct uli_address *address, int *fd_p)
+{
+    int number = __real_uli_socket_listen(address, fd_p);
+    for (int i = 0; !number && strangers.on && i < STRANGERS; i++) {
+        int fd, at = atomic_fetch_add(&strangers.count, 1);
+        if (at < STRANGERS_MAX &&
+            uli_socket_connect(address, uli_deadline_in(5), &fd) == 0)
+            strangers.fds[at] = fd;
+    }
+    return number;
+}
+
+static void
+silent_strangers_hold_up_no_rank(void **state)
+{
+    struct meeting_rank ranks[24];
+    struct uli_place place;
+    struct uli_root *root = meeting_open(MEETING_V4, 60, 0, &place);
+    (void)state;
+    uli_tree_set_least(2);
+    for (int i = 0; i < 24; i++)
+        ranks[i] = (struct meeting_rank){.rank = i,
+            .nranks = 24,
+            .bytes = 100,
+            .gathers = 3,
+            .patience_s = 60};
+    strangers.on = true;
+    int64_t begin = uli_clock_ns();
+    meeting_run(&place, ranks, 24);
+    int64_t took = uli_clock_ns() - begin;
+    strangers.on = false;
+    for (int i = 0; i < strangers.count && i < STRANGERS_MAX; i++)
+        if (strangers.fds[i])
+            close(strangers.fds[i]);
+    meeting_close(root);
+    uli_tree_set_least(DEFAULT_LEAST);
+    for (int i = 0; i < 24; i++)
+        if (ranks[i].status)
+            fail_msg("rank %d: %s", i, ranks[i].text);
+    assert_true(strangers.count >= STRANGERS);
+    /* One alone, waited for, would take two seconds. */
+    if (took > 1500000000)
+        fail_msg("it took %g s", (double)took / 1e9);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_rank_has_one_place),
     cmocka_unit_test(messages_of_4096_ranks_are_few_everywhere),
     cmocka_unit_test(gathers_of_any_size_are_right),
     cmocka_unit_test(gathers_of_512_ranks_take_moments),
     cmocka_unit_test(communicator_of_many_ranks_meets_by_the_tree),
+    cmocka_unit_test(silent_strangers_hold_up_no_rank),
     cmocka_unit_test(who_does_not_come_is_named_everywhere),
 };
 
