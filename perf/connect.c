@@ -44,7 +44,7 @@ static bool
 spread(struct perf_run *run, ulyx_comm_t *processes, int each,
     const ulyx_comm_params_t *params)
 {
-    ulyx_unique_id_t id;
+    ulyx_unique_id_t id = {{0}};
     bool ok = share_id(processes, &id);
 
     ulyx_group_start();
@@ -52,8 +52,11 @@ spread(struct perf_run *run, ulyx_comm_t *processes, int each,
         ok = ulyx_comm_create(&id, run->nranks, run->first_rank + i, params,
                  &run->comms[i]) == ULYX_SUCCESS;
     ok = ulyx_group_end() == ULYX_SUCCESS && ok;
-    /* The id's root thread lives in rank 0's process until all have met. */
-    return ulyx_comm_barrier(processes) == ULYX_SUCCESS && ok;
+    /* The id's root lives in rank 0's process, and all have met by here. */
+    ok = ulyx_comm_barrier(processes) == ULYX_SUCCESS && ok;
+    if (processes->rank == 0)
+        ulyx_unique_id_destroy(&id);
+    return ok;
 }
 
 static int

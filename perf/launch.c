@@ -208,6 +208,7 @@ spawn(const struct perf_options *options, char **argv)
             kill(pids[r], SIGKILL);
     }
     worst = wait_all(options, pids, started);
+    ulyx_unique_id_destroy(&id);
     free(pids);
     return started < options->procs ? PERF_INTERNAL : worst;
 }

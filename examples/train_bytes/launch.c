@@ -157,6 +157,7 @@ launch_processes(const struct options *options, char **argv)
         worst = code > worst ? code : worst;
         started--;
     }
+    ulyx_unique_id_destroy(&id);
     return worst;
 }
 

@@ -67,12 +67,28 @@ typedef struct {
     }
 
 /* Opens a meeting point in this process and describes it. A helper thread
- * serves it until one communicator was made from it, or until its deadline
- * (ULYX_TIMEOUT). The interface is chosen by ULYX_SOCKET_IFNAME and
- * ULYX_SOCKET_FAMILY, the port is free unless ULYX_PORT is set.
+ * serves one communicator, and waits for its ranks until the deadline
+ * (ULYX_TIMEOUT from now). An id serves once: who uses it for another
+ * communicator is told so at once (ERR_INVALID_ARGUMENT), in this process
+ * always, in others until that deadline while this process lives, where the
+ * port was free to choose and at most 7 later ids of this process have served.
+ * The interface is chosen by ULYX_SOCKET_IFNAME and ULYX_SOCKET_FAMILY, the
+ * port is free unless ULYX_PORT is set.
  * returns: SUCCESS; ERR_INVALID_ARGUMENT; ERR_SYSTEM when no interface fits
  * or no port can be had (the text has them); ERR_NO_MEMORY; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_unique_id_create(ulyx_unique_id_t *id_p);
+
+/* Ends an id that this process made: its thread and its port are given back
+ * before this returns, or within a second. Needed by nobody who waits for the
+ * deadline; any thread may call it, once an id, at any time. Ranks that have
+ * joined and are still meeting get ERR_ABORTED; those that come later find
+ * nobody there until their own deadline, in this process they get
+ * ERR_INVALID_ARGUMENT at once. A communicator that was made is not touched.
+ * returns: SUCCESS, also where the id has served or its deadline is over;
+ * ERR_INVALID_ARGUMENT (NULL, damaged, destroyed before, not made by this
+ * process, or one that ended by itself before 1024 others of it did);
+ * ERR_VERSION; ERR_FORKED. */
+ULYX_API ulyx_status_t ulyx_unique_id_destroy(const ulyx_unique_id_t *id);
 
 /* The id as text for ULYX_COMM_ID or a launcher's argument, and back.
  * text_p has text_bytes bytes; 600 always suffice.
@@ -85,9 +101,10 @@ ULYX_API ulyx_status_t ulyx_unique_id_from_string(
 /* Collective over nranks ranks that hold the same id. params may be NULL.
  * Blocks until all have joined (inside a group: queues).
  * ownership: *comm_p is the caller's, to destroy; on error nothing is kept.
- * returns: SUCCESS; ERR_INVALID_ARGUMENT (rank outside [0, nranks), at once;
- * bad params, here or at the rank named, once all have joined); ERR_MISMATCH
- * (two ranks of one number, different nranks or settings that must agree);
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (rank outside [0, nranks), or an id
+ * that has served or was destroyed, at once; bad params, here or at the rank
+ * named, once all have joined); ERR_ABORTED (the id was destroyed);
+ * ERR_MISMATCH (two ranks of one number, different nranks or settings that must agree);
  * ERR_AUTH; ERR_VERSION; ERR_TIMEOUT naming the missing ranks; ERR_RANK_LOST;
  * ERR_UNSUPPORTED (no transport reaches a rank: the text says why each does
  * not; CUDA memory without its kernels in this build, or without a driver);

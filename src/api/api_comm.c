@@ -137,6 +137,14 @@ ulyx_unique_id_create(ulyx_unique_id_t *id_p)
 }
 
 ulyx_status_t
+ulyx_unique_id_destroy(const ulyx_unique_id_t *id)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(id);
+    return uli_unique_id_destroy(id);
+}
+
+ulyx_status_t
 ulyx_unique_id_to_string(
     const ulyx_unique_id_t *id, char *text_p, size_t text_bytes)
 {

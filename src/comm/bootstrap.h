@@ -56,8 +56,10 @@ ulyx_status_t uli_bootstrap_open_callback(ulyx_allgather_fn allgather,
 ulyx_status_t uli_bootstrap_open_env(const struct uli_settings *settings,
     uli_deadline_t deadline, struct uli_bootstrap **bootstrap_p);
 
-/* The root of a unique id: listens and serves from a thread of its own. */
+/* The root of a unique id: listens and serves from a thread of its own. Destroy
+ * ends it, by the process that made it. */
 ulyx_status_t uli_unique_id_create(ulyx_unique_id_t *id_p);
+ulyx_status_t uli_unique_id_destroy(const ulyx_unique_id_t *id);
 ulyx_status_t uli_unique_id_to_string(
     const ulyx_unique_id_t *id, char *text_p, size_t text_bytes);
 ulyx_status_t uli_unique_id_from_string(

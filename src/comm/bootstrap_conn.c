@@ -181,17 +181,23 @@ post_bytes(struct uli_conn *conn, const void *bytes, size_t count)
     post(conn, blob);
 }
 
-void
-uli_conn_tell_failure(struct uli_conn *conn)
+/* Without memory for the text the end of the stream has to do. */
+static void
+tell_last(struct uli_conn *conn, struct uli_blob *text)
 {
     if (conn->last || conn->stage == ULI_CONN_DEAD)
         return;
-    struct uli_blob *failure = conn->root->meeting.failure;
     conn->last = true;
-    if (failure)
-        post(conn, uli_blob_ref(failure));
+    if (text)
+        post(conn, uli_blob_ref(text));
     else
         uli_conn_close(conn);
+}
+
+void
+uli_conn_tell_failure(struct uli_conn *conn)
+{
+    tell_last(conn, conn->root->meeting.failure);
 }
 
 /* ---- handshake ----------------------------------------------------------- */
@@ -288,14 +294,20 @@ take_join(struct uli_conn *conn)
     uli_list_append(&root->members, &conn->node);
     conn->stage = ULI_CONN_REFUSED;
     conn->reader.payload_max = ULI_RECORD_BYTES_MAX;
+    if (root->state != ULI_ROOT_OPEN && !root->meeting.failed) {
+        tell_last(conn, uli_meeting_late(&root->meeting));
+        return;
+    }
     if (!uli_meeting_join(&root->meeting, &join, patience(frame))) {
         uli_conn_tell_failure(conn);
         return;
     }
     conn->stage = ULI_CONN_JOINED;
     conn->rank = join.rank;
-    if (root->meeting.njoined == root->meeting.nranks)
-        uli_door_close(root);
+    if (root->meeting.njoined < root->meeting.nranks)
+        return;
+    atomic_store(&root->state, ULI_ROOT_WHOLE);
+    uli_door_close(root);
 }
 
 /* All ranks get the same blob. `unsent` stays above zero until the last has it

@@ -55,7 +55,9 @@ struct uli_root {
     int pause_ms;          /* of its last pause; 0: somebody came in since */
     atomic_int refs;
     atomic_int unsent; /* connections with bytes on their way */
-    atomic_bool stop, finished;
+    atomic_bool stop, cancel, finished;
+    atomic_int state; /* uli_root_state */
+    bool cancelled;   /* the thread has acted on `cancel` */
 };
 
 /* Takes the descriptor, also when it fails. NULL without memory. */
@@ -63,7 +65,7 @@ struct uli_conn *uli_conn_open(
     struct uli_root *root, int fd, const char *address);
 /* Acts on epoll's events. */
 void uli_conn_event(struct uli_conn *conn, uint32_t events);
-/* Queues the meeting's failure. */
+/* Queues the meeting's last word, its failure. */
 void uli_conn_tell_failure(struct uli_conn *conn);
 /* Drops a connection that has not joined, and counts it. */
 void uli_conn_drop(struct uli_conn *conn, const char *why);

@@ -22,6 +22,7 @@
 enum {
     ACCEPT_BATCH = 64,   /* then the ranks that are in get their turn */
     STRANGER_MAX = 4096, /* the oldest goes first */
+    LATE_MAX = 8,        /* when all ranks are in */
     STRANGER_SHARE = 4,  /* of the descriptors they have a quarter at most: the
                           * rest is the ranks' and the process's */
     PAUSE_FIRST_MS = 1,
@@ -81,7 +82,8 @@ void
 uli_door_close(struct uli_root *root)
 {
     struct uli_conn *unproven;
-    uli_door_shut(root);
+    if (!root->params.stays)
+        uli_door_shut(root);
     while ((unproven = oldest_unproven(root)))
         uli_conn_drop(unproven, "all ranks have joined");
     ULI_INFO(ULI_LOG_INIT, -1,
@@ -124,7 +126,8 @@ static bool
 crowded(const struct uli_root *root)
 {
     struct rlimit limit = {0};
-    if (root->stranger_count >= STRANGER_MAX)
+    if (root->stranger_count >=
+        (root->state == ULI_ROOT_OPEN ? STRANGER_MAX : LATE_MAX))
         return true;
     getrlimit(RLIMIT_NOFILE, &limit);
     return (rlim_t)root->stranger_count >= limit.rlim_cur / STRANGER_SHARE &&

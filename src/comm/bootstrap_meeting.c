@@ -58,6 +58,7 @@ uli_meeting_free(struct uli_meeting *meeting)
     free(meeting->members);
     uli_blob_unref(meeting->table);
     uli_blob_unref(meeting->failure);
+    uli_blob_unref(meeting->late);
     memset(meeting, 0, sizeof(*meeting));
 }
 
@@ -117,6 +118,16 @@ uli_meeting_stray(
 
 /* ---- failing ------------------------------------------------------------- */
 
+static struct uli_blob *
+new_error(ulyx_status_t status, const char *text)
+{
+    struct uli_frame frame = {ULI_FRAME_ERROR, 0, strlen(text), status};
+    struct uli_blob *blob = new_frame(&frame);
+    if (blob)
+        memcpy(blob->data + ULI_FRAME_HEADER_BYTES, text, strlen(text));
+    return blob;
+}
+
 void
 uli_meeting_fail(
     struct uli_meeting *meeting, ulyx_status_t status, const char *format, ...)
@@ -131,13 +142,22 @@ uli_meeting_fail(
     add_strays(&meeting->strays, text, sizeof(text));
     meeting->failed = status;
     uli_error(status, "%s", text);
-    struct uli_frame frame = {ULI_FRAME_ERROR, 0, strlen(text), status};
-    meeting->failure = new_frame(&frame);
-    if (meeting->failure)
-        memcpy(meeting->failure->data + ULI_FRAME_HEADER_BYTES, text,
-            strlen(text));
+    meeting->failure = new_error(status, text);
     uli_blob_unref(meeting->table);
     meeting->table = NULL;
+}
+
+struct uli_blob *
+uli_meeting_late(struct uli_meeting *meeting)
+{
+    char text[160];
+    snprintf(text, sizeof(text),
+        "this meeting has all its %d ranks: a unique id serves one "
+        "communicator, make another id for another one",
+        meeting->nranks);
+    if (!meeting->late)
+        meeting->late = new_error(ULYX_ERR_INVALID_ARGUMENT, text);
+    return meeting->late;
 }
 
 static bool

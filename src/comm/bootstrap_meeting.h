@@ -57,6 +57,7 @@ struct uli_meeting {
     uli_deadline_t deadline; /* not before it does anybody's time run out */
     ulyx_status_t failed;
     struct uli_blob *failure; /* its frame */
+    struct uli_blob *late;    /* what comes after all ranks is told */
     struct uli_strays strays;
     char hindrance[160]; /* why nobody more can come in, or "" */
 };
@@ -81,6 +82,9 @@ void uli_meeting_expire(struct uli_meeting *meeting, int64_t now_ns);
 void uli_meeting_time_out(struct uli_meeting *meeting);
 void uli_meeting_fail(struct uli_meeting *meeting, ulyx_status_t status,
     const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The frame for those who come when all ranks have joined; the meeting's own,
+ * NULL without memory. */
+struct uli_blob *uli_meeting_late(struct uli_meeting *meeting);
 void uli_meeting_stray(
     struct uli_meeting *meeting, const char *address, const char *why);
 

@@ -3,7 +3,8 @@
  * The root's thread: one epoll loop over listeners and connections, and four
  * timers (a stranger's handshake, a rank's patience, the meeting's deadline,
  * the end of a failed meeting). The loop's state is the thread's alone; `refs`,
- * `unsent`, `stop` and `finished` are shared with the handle's owner.
+ * `unsent`, `stop`, `cancel`, `state` and `finished` are shared with the
+ * handle's owner.
  */
 #include "comm/bootstrap_root.h"
 
@@ -26,6 +27,7 @@
 enum { EVENT_BATCH = 64, POLL_SLICE_MS = 60000 };
 #define HANDSHAKE_S 10.0
 #define LINGER_S    30.0
+#define CANCEL_S    0.5 /* for the last word of a meeting that is cancelled */
 
 static atomic_int alive;
 
@@ -67,8 +69,9 @@ next_timer(const struct uli_root *root)
     const struct uli_conn *oldest = oldest_stranger(root);
     if (oldest)
         next = uli_min(next, oldest->deadline);
-    if (root->meeting.failed) {
+    if (root->meeting.failed)
         next = uli_min(next, root->linger);
+    if (root->meeting.failed || root->meeting.late) {
         const struct uli_list *node = root->members.next;
         for (; node != &root->members; node = node->next) {
             const struct uli_conn *conn =
@@ -76,11 +79,13 @@ next_timer(const struct uli_root *root)
             if (conn->draining)
                 next = uli_min(next, conn->deadline);
         }
-        return next;
     }
+    if (root->meeting.failed)
+        return next;
     if (root->meeting.nranks > 0)
         next = uli_min(next, root->meeting.deadline);
-    return whole(root) ? next : uli_min(next, root->params.deadline);
+    return root->state == ULI_ROOT_WHOLE ? next
+                                         : uli_min(next, root->params.deadline);
 }
 
 /* Told ranks that do not close are closed. */
@@ -139,6 +144,24 @@ spread_failure(struct uli_root *root)
     atomic_fetch_sub(&root->unsent, 1);
 }
 
+/* Who is inside is told; who is not finds nobody. */
+static void
+act_on_cancel(struct uli_root *root)
+{
+    if (!atomic_load(&root->cancel) || root->cancelled)
+        return;
+    root->cancelled = true;
+    uli_door_shut(root);
+    root->params.linger_s = CANCEL_S;
+    if (root->linger != INT64_MAX)
+        root->linger = uli_min(root->linger, uli_deadline_in(CANCEL_S));
+    if (uli_list_empty(&root->members))
+        atomic_store(&root->stop, true);
+    else
+        uli_meeting_fail(&root->meeting, ULYX_ERR_ABORTED,
+            "the unique id of this meeting was destroyed");
+}
+
 static bool
 finished(const struct uli_root *root)
 {
@@ -146,8 +169,11 @@ finished(const struct uli_root *root)
     if (atomic_load(&root->stop))
         return true;
     if (!meeting->failed)
-        return whole(root) && meeting->nleft == meeting->nranks;
-    if (uli_deadline_over(root->linger))
+        return root->state == ULI_ROOT_OVER &&
+               (!root->params.stays || root->cancelled ||
+                   uli_deadline_over(root->params.deadline));
+    if (uli_deadline_over(root->linger) ||
+        (root->cancelled && uli_list_empty(&root->members)))
         return true;
     if (meeting->nranks == 0 || !uli_list_empty(&root->members))
         return false;
@@ -169,6 +195,10 @@ dispatch(struct uli_root *root, const struct epoll_event *event)
             uli_door_accept(root, *source);
     } else if (source != &root->event_fd) {
         uli_conn_event(event->data.ptr, event->events);
+    } else {
+        uint64_t calls;
+        ssize_t got = read(root->event_fd, &calls, sizeof(calls));
+        (void)got; /* `stop` and `cancel` say what it is about */
     }
 }
 
@@ -181,6 +211,9 @@ serve(struct uli_root *root)
         int count = epoll_wait(root->epoll_fd, events, EVENT_BATCH, wait_ms);
         for (int i = 0; i < count; i++)
             dispatch(root, &events[i]);
+        if (whole(root) && root->meeting.nleft == root->meeting.nranks)
+            atomic_store(&root->state, ULI_ROOT_OVER);
+        act_on_cancel(root);
         run_timers(root);
         spread_failure(root);
         uli_conn_free_dead(root);
@@ -315,18 +348,43 @@ uli_root_release(struct uli_root *root, double wait_s)
     unref(root);
 }
 
-void
-uli_root_stop(struct uli_root *root, double wait_s)
+/* Sets the flag, wakes the thread, and waits for its end. */
+static void
+end_by(struct uli_root *root, atomic_bool *flag, double wait_s)
 {
-    if (!root)
-        return;
     const struct timespec step = {0, 1000000};
     uli_deadline_t deadline = uli_deadline_in(wait_s);
     const uint64_t one = 1;
-    atomic_store(&root->stop, true);
+    atomic_store(flag, true);
     while (write(root->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
         ;
     while (!atomic_load(&root->finished) && !uli_deadline_over(deadline))
         nanosleep(&step, NULL);
     unref(root);
+}
+
+void
+uli_root_stop(struct uli_root *root, double wait_s)
+{
+    if (root)
+        end_by(root, &root->stop, wait_s);
+}
+
+void
+uli_root_cancel(struct uli_root *root, double wait_s)
+{
+    if (root)
+        end_by(root, &root->cancel, wait_s);
+}
+
+enum uli_root_state
+uli_root_state(const struct uli_root *root)
+{
+    return atomic_load(&root->state);
+}
+
+bool
+uli_root_ended(const struct uli_root *root)
+{
+    return atomic_load(&root->finished);
 }

@@ -24,6 +24,9 @@ struct uli_root_params {
     int listeners[ULI_ADDRESS_MAX];
     int listener_count;
     bool same_user;          /* Unix sockets: other users are refused */
+    bool stays;              /* the listeners are this meeting's alone: once
+                              * all ranks have joined, who still comes is told
+                              * so, until the deadline */
     const char *unlink_path; /* removed when all have joined or the meeting
                               * has failed; copied; NULL = none */
 };
@@ -37,6 +40,19 @@ ulyx_status_t uli_root_start(
 void uli_root_release(struct uli_root *root, double wait_s);
 /* Ends the meeting now, then as release. */
 void uli_root_stop(struct uli_root *root, double wait_s);
+/* The same, but ranks that are inside are told ERR_ABORTED before. */
+void uli_root_cancel(struct uli_root *root, double wait_s);
+
+/* How far the meeting is; each state may follow the ones before it. Any
+ * thread. */
+enum uli_root_state {
+    ULI_ROOT_OPEN,  /* waits for ranks, or has failed and tells why */
+    ULI_ROOT_WHOLE, /* all ranks have joined */
+    ULI_ROOT_OVER,  /* and have left in good order */
+};
+enum uli_root_state uli_root_state(const struct uli_root *root);
+/* Whether its thread serves no more. */
+bool uli_root_ended(const struct uli_root *root);
 /* Root threads alive in this process, and an upper limit of linger_s for those
  * that fail from now on: for tests. */
 int uli_root_count(void);

@@ -11,20 +11,13 @@
  * can see where ranks will meet; the checksum covers the text before it, and
  * an id that a shell or a mail has cut is refused by name.
  */
-#include <errno.h>
 #include <netinet/in.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include "base/log.h"
-#include "base/random.h"
-#include "base/settings.h"
 #include "base/status.h"
 #include "comm/bootstrap.h"
-#include "comm/bootstrap_root.h"
-#include "comm/netif.h"
 #include "comm/unique_id.h"
 
 enum {
@@ -242,83 +235,4 @@ uli_unique_id_from_string(const char *text, ulyx_unique_id_t *id_p)
         return refuse_text("its secret or an address is none");
     uli_unique_id_encode(&place, id_p);
     return ULYX_SUCCESS;
-}
-
-/* ---- creation ------------------------------------------------------------ */
-
-/* Listens on the chosen addresses; those that cannot be had are left out. */
-static ulyx_status_t
-listen_on(struct uli_place *place, int port, struct uli_root_params *params)
-{
-    int count = 0, number = 0;
-    char where[ULI_ADDRESS_TEXT_BYTES] = "";
-    for (int i = 0; i < place->count; i++) {
-        struct uli_address address = place->addresses[i];
-        uli_address_set_port(&address, port);
-        uli_address_text(&address, where, sizeof(where));
-        number = uli_socket_listen(&address, &params->listeners[count]);
-        if (number) {
-            ULI_INFO(ULI_LOG_INIT, -1, "bootstrap: cannot listen on %s: %s",
-                where, strerrordesc_np(number));
-            continue;
-        }
-        place->addresses[count++] = address;
-    }
-    place->count = params->listener_count = count;
-    if (count > 0)
-        return ULYX_SUCCESS;
-    errno = number;
-    return uli_error_errno("bootstrap: cannot listen on %s", where);
-}
-
-ulyx_status_t
-uli_unique_id_serve(const struct uli_settings *settings,
-    uli_deadline_t deadline, const char *unlink_path, ulyx_unique_id_t *id_p,
-    struct uli_root **root_p)
-{
-    struct uli_place place = {0};
-    struct uli_root_params params = {
-        .deadline = deadline, .unlink_path = unlink_path};
-    ulyx_unique_id_t id;
-    char text[ID_TEXT_LONGEST];
-    ULI_TRY(uli_auth_init());
-    ULI_TRY(uli_random_bytes(place.secret, ULI_SECRET_BYTES));
-    memcpy(params.secret, place.secret, ULI_SECRET_BYTES);
-    ULI_TRY(uli_netif_choose_here(settings->socket_ifname,
-        settings->socket_family, place.addresses, &place.count));
-    ULI_TRY(listen_on(&place, (int)settings->port, &params));
-    uli_unique_id_encode(&place, &id);
-    ULI_TRY(uli_root_start(&params, root_p));
-    if (uli_unique_id_to_string(&id, text, sizeof(text)) == ULYX_SUCCESS)
-        ULI_INFO(ULI_LOG_INIT, -1, "bootstrap: root listens on %s",
-            text + strlen(TEXT_PREFIX) + 2 * ULI_SECRET_BYTES + 1);
-    *id_p = id;
-    return ULYX_SUCCESS;
-}
-
-ulyx_status_t
-uli_unique_id_create(ulyx_unique_id_t *id_p)
-{
-    struct uli_settings settings;
-    struct uli_root *root;
-    ULI_TRY(uli_settings_load(&settings));
-    double timeout_s = uli_timeout_or(0, settings.timeout_s);
-    ULI_TRY(uli_unique_id_serve(
-        &settings, uli_deadline_in(timeout_s), NULL, id_p, &root));
-    uli_root_release(root, 0);
-    return ULYX_SUCCESS;
-}
-
-ulyx_status_t
-uli_bootstrap_open_id(const ulyx_unique_id_t *id, int32_t nranks, int32_t rank,
-    const struct uli_settings *settings, uli_deadline_t deadline,
-    struct uli_bootstrap **bootstrap_p)
-{
-    struct uli_place place;
-    int fd;
-    (void)settings;
-    ULI_TRY(uli_unique_id_decode(id, &place));
-    ULI_TRY(uli_dial(&place, 0, deadline, &fd));
-    return uli_bootstrap_open_star(
-        fd, NULL, nranks, rank, deadline, bootstrap_p);
 }

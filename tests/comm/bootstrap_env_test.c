@@ -19,6 +19,7 @@ id_of_the_parent_is_taken_first(void **state)
 {
     (void)state;
     struct env_job job;
+    struct env_rank ranks[ENV_RANKS] = {0};
     ulyx_unique_id_t id;
     env_job_init(&job, ENV_RANKS);
     assert_status(uli_unique_id_create(&id), 0);
@@ -28,7 +29,10 @@ id_of_the_parent_is_taken_first(void **state)
     /* These lead nowhere: they must not be looked at. */
     strcpy(job.settings.rendezvous_dir, "/nonexistent");
     job.entries[0] = "LOCAL_WORLD_SIZE=4";
-    env_job_run_well(&job);
+    env_job_run(&job, ranks);
+    env_job_expect(&job, ranks, ULYX_SUCCESS, "");
+    assert_status(uli_unique_id_destroy(&id), 0);
+    assert_true(meeting_all_ended());
 }
 
 static void

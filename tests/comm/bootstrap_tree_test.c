@@ -169,6 +169,7 @@ communicator_of_many_ranks_meets_by_the_tree(void **state)
     assert_status(ulyx_unique_id_create(&id), ULYX_SUCCESS);
     assert_int_equal(
         ranks_run_threads(DEFAULT_LEAST, communicator_body, &id, 100), 0);
+    assert_status(ulyx_unique_id_destroy(&id), ULYX_SUCCESS);
     unsetenv("ULYX_ARENA_BYTES");
 }
 

@@ -110,12 +110,10 @@ void
 env_job_run_well(const struct env_job *job)
 {
     struct env_rank ranks[ENV_RANKS] = {0};
-    bool served = job->settings.comm_id[0];
-    assert_true(served || meeting_all_ended());
+    assert_true(meeting_all_ended());
     int files = meeting_open_files();
     env_job_run(job, ranks);
     env_job_expect(job, ranks, ULYX_SUCCESS, "");
     assert_true(meeting_all_ended());
-    if (!served)
-        assert_int_equal(meeting_open_files(), files);
+    assert_int_equal(meeting_open_files(), files);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Unique ids: bytes and text and back, every way in which they can be damaged,
- * and creation with the settings that choose addresses.
+ * creation with the settings that choose addresses, and their end: an id that
+ * has served or was destroyed says so at once, and gives back what it held.
  */
 #include "comm/unique_id.h"
 
@@ -195,6 +196,8 @@ make_and_join(int rank, int nranks, void *context)
     while (!atomic_load(&shared->made))
         usleep(1000);
     int result = join_by_id(rank, nranks, context);
+    if (rank == 0)
+        result |= !ranks_expect(uli_unique_id_destroy(&shared->id) == 0);
     return result || !ranks_expect(meeting_all_ended());
 }
 
@@ -216,6 +219,7 @@ threads_meet_by_an_id(void **state)
     for (int i = 0; i < 20; i++) {
         assert_status(uli_unique_id_create(&shared.id), 0);
         assert_int_equal(ranks_run_threads(4, join_by_id, &shared, 30), 0);
+        assert_status(uli_unique_id_destroy(&shared.id), 0);
         assert_true(meeting_all_ended());
     }
     assert_int_equal(meeting_open_files(), files);
@@ -234,11 +238,242 @@ creation_honours_the_settings(void **state)
     assert_status(uli_unique_id_to_string(&id, text, sizeof(text)), 0);
     assert_non_null(strstr(text, "/127.0.0.1:"));
     assert_null(strchr(text, ','));
+    usleep(300000); /* its deadline is over: it tells those who come late */
+    assert_status(uli_unique_id_destroy(&id), 0);
+    assert_true(meeting_all_ended());
     setenv("ULYX_SOCKET_IFNAME", "=nowhere9", 1);
     assert_status(uli_unique_id_create(&id), ULYX_ERR_SYSTEM);
     unsetenv("ULYX_SOCKET_IFNAME");
     unsetenv("ULYX_SOCKET_FAMILY");
     unsetenv("ULYX_TIMEOUT");
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+/* Joins with 20 s of patience; the status of a gather, and how long it took. */
+static ulyx_status_t
+try_id(const ulyx_unique_id_t *id, int nranks, int rank, double *took_s_p)
+{
+    struct uli_settings settings;
+    struct uli_bootstrap *bootstrap;
+    int32_t mine = rank, all[8];
+    int64_t begin = uli_clock_ns();
+    uli_deadline_t deadline = uli_deadline_in(20);
+    ulyx_status_t status = uli_settings_load(&settings);
+    if (!status)
+        status = uli_bootstrap_open_id(
+            id, nranks, rank, &settings, deadline, &bootstrap);
+    if (!status) {
+        status = bootstrap->ops->gather(
+            bootstrap, &mine, sizeof(mine), all, deadline);
+        bootstrap->ops->close(bootstrap);
+    }
+    *took_s_p = (double)(uli_clock_ns() - begin) / 1e9;
+    return status;
+}
+
+static void
+served_id_is_refused_at_once_where_it_was_made(void **state)
+{
+    (void)state;
+    struct shared shared;
+    double took_s;
+    /* Whether its root stays or, at a port that is given, has gone. */
+    for (int stays = 0; stays < 2; stays++) {
+        if (!stays)
+            setenv("ULYX_PORT", "47831", 1);
+        assert_status(uli_unique_id_create(&shared.id), 0);
+        unsetenv("ULYX_PORT");
+        assert_int_equal(ranks_run_threads(2, join_by_id, &shared, 30), 0);
+        assert_status(
+            try_id(&shared.id, 2, 0, &took_s), ULYX_ERR_INVALID_ARGUMENT);
+        assert_true(took_s < 1);
+        assert_non_null(strstr(ulyx_last_error(),
+            "this unique id has served: it makes one communicator"));
+        if (!stays)
+            assert_true(meeting_all_ended());
+        assert_status(uli_unique_id_destroy(&shared.id), 0);
+    }
+    assert_true(meeting_all_ended());
+}
+
+/* All three meet; then 1 and 2 come again, whose process did not make the id.
+ */
+static int
+meet_and_come_again(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    double took_s;
+    if (rank == 0 && !ranks_expect(uli_unique_id_create(&shared->id) == 0))
+        return 1;
+    if (rank == 0)
+        atomic_store(&shared->made, 1);
+    while (!atomic_load(&shared->made))
+        usleep(1000);
+    int result = join_by_id(rank, nranks, context);
+    for (int i = 0; i < 2 && rank > 0; i++) {
+        result |= !ranks_expect(try_id(&shared->id, nranks, rank, &took_s) ==
+                                ULYX_ERR_INVALID_ARGUMENT);
+        result |= !ranks_expect(took_s < 2);
+        result |= !ranks_expect(
+            strstr(ulyx_last_error(), "a unique id serves one communicator"));
+    }
+    atomic_fetch_add(&shared->made, 1);
+    while (atomic_load(&shared->made) < 1 + nranks)
+        usleep(1000);
+    return result;
+}
+
+static void
+served_id_is_refused_at_once_by_its_root(void **state)
+{
+    (void)state;
+    struct shared *shared = ranks_shared(sizeof(*shared));
+    assert_int_equal(
+        ranks_run_processes(3, meet_and_come_again, shared, 30), 0);
+    ranks_shared_free(shared, sizeof(*shared));
+}
+
+/* Who comes while the ranks are still meeting harms nobody. */
+static void
+late_rank_does_not_disturb_a_meeting(void **state)
+{
+    (void)state;
+    struct shared shared;
+    struct uli_place place;
+    struct uli_bootstrap *bootstrap, *late;
+    struct uli_settings settings;
+    int32_t mine = 7, all[1] = {0};
+    int fd;
+    uli_deadline_t deadline = uli_deadline_in(20);
+    assert_status(uli_unique_id_create(&shared.id), 0);
+    assert_status(uli_settings_load(&settings), 0);
+    assert_status(uli_bootstrap_open_id(
+                      &shared.id, 1, 0, &settings, deadline, &bootstrap),
+        0);
+    assert_status(
+        bootstrap->ops->gather(bootstrap, &mine, sizeof(mine), all, deadline),
+        0);
+    assert_status(uli_unique_id_decode(&shared.id, &place), 0);
+    assert_status(uli_dial(&place, 0, deadline, &fd), 0);
+    assert_status(uli_bootstrap_open_star(fd, NULL, 1, 0, deadline, &late), 0);
+    assert_status(late->ops->gather(late, &mine, sizeof(mine), all, deadline),
+        ULYX_ERR_INVALID_ARGUMENT);
+    late->ops->close(late);
+    assert_status(
+        bootstrap->ops->gather(bootstrap, &mine, sizeof(mine), all, deadline),
+        0);
+    bootstrap->ops->close(bootstrap);
+    assert_status(uli_unique_id_destroy(&shared.id), 0);
+    assert_true(meeting_all_ended());
+}
+
+/* Rank 0 waits for one who never comes; the other thread destroys the id. */
+static int
+wait_or_destroy(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    double took_s;
+    (void)nranks;
+    if (rank == 1) {
+        usleep(300000);
+        return !ranks_expect(uli_unique_id_destroy(&shared->id) == 0);
+    }
+    return !ranks_expect(
+               try_id(&shared->id, 2, 0, &took_s) == ULYX_ERR_ABORTED) ||
+           !ranks_expect(took_s < 5) ||
+           !ranks_expect(strstr(ulyx_last_error(),
+               "the unique id of this meeting was destroyed"));
+}
+
+static void
+destroyed_id_tells_who_waits_and_is_gone(void **state)
+{
+    (void)state;
+    struct shared shared;
+    double took_s;
+    int files = meeting_open_files();
+    assert_status(uli_unique_id_create(&shared.id), 0);
+    assert_int_equal(ranks_run_threads(2, wait_or_destroy, &shared, 30), 0);
+    assert_true(meeting_all_ended());
+    assert_int_equal(meeting_open_files(), files);
+    assert_status(try_id(&shared.id, 2, 0, &took_s), ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "this unique id was destroyed"));
+    assert_status(uli_unique_id_destroy(&shared.id), ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "destroyed before"));
+    /* One whom nobody has joined goes as well, and says nothing. */
+    assert_status(uli_unique_id_create(&shared.id), 0);
+    assert_status(uli_unique_id_destroy(&shared.id), 0);
+    assert_true(meeting_all_ended());
+}
+
+static int
+destroy_of_another(int rank, int nranks, void *context)
+{
+    (void)rank, (void)nranks;
+    return !ranks_expect(
+        uli_unique_id_destroy(context) == ULYX_ERR_INVALID_ARGUMENT);
+}
+
+static void
+id_is_destroyed_by_its_maker_only(void **state)
+{
+    (void)state;
+    struct uli_place place;
+    struct shared shared;
+    ulyx_unique_id_t foreign;
+    make_place(&place, 2);
+    uli_unique_id_encode(&place, &foreign);
+    assert_status(uli_unique_id_destroy(&foreign), ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "did not make this unique id"));
+    foreign.bytes[30] ^= 1;
+    assert_status(uli_unique_id_destroy(&foreign), ULYX_ERR_INVALID_ARGUMENT);
+    /* A child has a copy of the maker's book, not its thread. */
+    assert_status(uli_unique_id_create(&shared.id), 0);
+    assert_int_equal(
+        ranks_run_processes(1, destroy_of_another, &shared.id, 30), 0);
+    assert_int_equal(ranks_run_threads(3, join_by_id, &shared, 30), 0);
+    assert_status(uli_unique_id_destroy(&shared.id), 0);
+    assert_true(meeting_all_ended());
+}
+
+/* Ids that nobody destroys: few threads stay, as each creation sees to. */
+static void
+roots_of_served_ids_are_few(void **state)
+{
+    (void)state;
+    enum { IDS = 20, STAY = 8 };
+    static ulyx_unique_id_t ids[IDS];
+    for (int i = 0; i < IDS; i++) {
+        double took_s;
+        assert_status(uli_unique_id_create(&ids[i]), 0);
+        assert_status(try_id(&ids[i], 1, 0, &took_s), 0);
+    }
+    uli_deadline_t deadline = uli_deadline_in(5);
+    while (uli_root_count() > STAY && !uli_deadline_over(deadline)) {
+        ulyx_unique_id_t another;
+        assert_status(uli_unique_id_create(&another), 0);
+        assert_status(uli_unique_id_destroy(&another), 0);
+        usleep(1000);
+    }
+    assert_int_equal(uli_root_count(), STAY);
+    for (int i = 0; i < IDS; i++)
+        assert_status(uli_unique_id_destroy(&ids[i]), 0);
+    assert_true(meeting_all_ended());
+}
+
+static void
+port_that_is_given_serves_again(void **state)
+{
+    (void)state;
+    setenv("ULYX_PORT", "47832", 1);
+    for (int i = 0; i < 3; i++) {
+        struct shared shared;
+        assert_status(uli_unique_id_create(&shared.id), 0);
+        assert_int_equal(ranks_run_threads(2, join_by_id, &shared, 30), 0);
+        assert_true(meeting_all_ended());
+    }
+    unsetenv("ULYX_PORT");
 }
 
 static const struct CMUnitTest tests[] = {
@@ -251,5 +486,12 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(processes_meet_by_an_id_of_one),
     cmocka_unit_test(threads_meet_by_an_id),
     cmocka_unit_test(creation_honours_the_settings),
+    cmocka_unit_test(served_id_is_refused_at_once_where_it_was_made),
+    cmocka_unit_test(served_id_is_refused_at_once_by_its_root),
+    cmocka_unit_test(late_rank_does_not_disturb_a_meeting),
+    cmocka_unit_test(destroyed_id_tells_who_waits_and_is_gone),
+    cmocka_unit_test(id_is_destroyed_by_its_maker_only),
+    cmocka_unit_test(roots_of_served_ids_are_few),
+    cmocka_unit_test(port_that_is_given_serves_again),
 };
 ULI_TEST_MAIN("UniqueId", tests)

@@ -59,7 +59,12 @@ job_meet(struct job *job, int n, int nranks, int rank, double timeout_s,
         return status;
     id = job->ids[n & 1];
     atomic_store(&job->taken[rank], n + 1);
-    return ulyx_comm_create(&id, nranks, rank, &params, comm_p);
+    status = ulyx_comm_create(&id, nranks, rank, &params, comm_p);
+    /* One that failed still tells late ranks; one that served holds a thread.
+     */
+    if (rank == 0 && status == ULYX_SUCCESS)
+        ulyx_unique_id_destroy(&id);
+    return status;
 }
 
 /* ---- holdings ------------------------------------------------------------ */
