@@ -29,7 +29,7 @@ FOREIGN = [
      r"src/device/|(.*/)?cuda/|.*\.cuh?$|tests/|perf/|examples/"),
     (r"nccl\.h", r"src/transport/nccl/|tests/transport/nccl|perf/"),
     (r"pmix", r"src/comm/"),
-    (r"mpi\.h", r"perf/|examples/"),
+    (r"mpi\.h", r"perf/|examples/|tests/"),
     (r"jansson\.h", r"perf/|tools/|tests/"),
 ]
 

@@ -104,10 +104,10 @@ ULYX_API ulyx_status_t ulyx_unique_id_from_string(
  * returns: SUCCESS; ERR_INVALID_ARGUMENT (rank outside [0, nranks), or an id
  * that has served or was destroyed, at once; bad params, here or at the rank
  * named, once all have joined); ERR_ABORTED (the id was destroyed);
- * ERR_MISMATCH (two ranks of one number, different nranks or settings that must agree);
- * ERR_AUTH; ERR_VERSION; ERR_TIMEOUT naming the missing ranks; ERR_RANK_LOST;
- * ERR_UNSUPPORTED (no transport reaches a rank: the text says why each does
- * not; CUDA memory without its kernels in this build, or without a driver);
+ * ERR_MISMATCH (two ranks of one number, different nranks or settings that
+ * must agree); ERR_AUTH; ERR_VERSION; ERR_TIMEOUT naming the missing ranks;
+ * ERR_RANK_LOST; ERR_UNSUPPORTED (no transport reaches a rank: the text says
+ * why each does not; CUDA memory without its kernels in this build, or without a driver);
  * ERR_SYSTEM; ERR_NO_MEMORY; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_comm_create(const ulyx_unique_id_t *id,
     int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,

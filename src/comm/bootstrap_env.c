@@ -162,11 +162,14 @@ copy_own(void *context, const void *mine, void *all, size_t bytes)
 }
 
 /* A PMIx that cannot be used is as none: on every rank, as all have the same
- * library and server. */
+ * library and server. Nothing is opened that is not needed: the id or the lone
+ * rank meets without. */
 static ulyx_status_t
 ask_pmix(struct uli_env_meeting *env)
 {
     struct uli_launch *launch = &env->launch;
+    bool needed = !launch->nranks || (launch->nranks > 1 && !has_id(env));
+    launch->pmix = launch->pmix && needed;
     if (!launch->pmix)
         return ULYX_SUCCESS;
     launch->pmix = uli_pmix_open(&env->pmix) == ULYX_SUCCESS;
@@ -213,11 +216,8 @@ uli_bootstrap_open_from(const struct uli_settings *settings,
         .settings = settings, .meeting = meeting, .deadline = deadline};
     ULI_TRY(uli_auth_init());
     ULI_TRY(uli_launcher_find(settings, environment, &env.launch));
-    ulyx_status_t status = ask_pmix(&env);
-    if (!status)
-        status = open_one(&env, bootstrap_p);
-    uli_pmix_close(env.pmix);
-    return status;
+    ULI_TRY(ask_pmix(&env));
+    return open_one(&env, bootstrap_p);
 }
 
 ulyx_status_t

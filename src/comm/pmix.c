@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/log.h"
 
 #define LIBRARY "libpmix.so.2"
@@ -78,9 +79,27 @@ load(struct uli_pmix *pmix)
     return ULYX_SUCCESS;
 }
 
-/* The library stays loaded: its threads may still be on their way out. */
-ulyx_status_t
-uli_pmix_open(struct uli_pmix **pmix_p)
+/* ---- the process's client ------------------------------------------------ */
+
+/* Opened once and kept: a server does not take back a process that has left, so
+ * MPI_Init after a meeting would fail. PMIx counts who has it open; the last to
+ * leave, this at the process's end or MPI_Finalize after it, says farewell,
+ * which launchers expect of every process that said hello. */
+static struct {
+    pthread_mutex_t lock;
+    struct uli_pmix *open;
+    pid_t process; /* a child has no connection of its own */
+} client = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void
+leave(void)
+{
+    if (client.process == getpid())
+        client.open->finalize(NULL, 0);
+}
+
+static ulyx_status_t
+open_client(void)
 {
     struct uli_pmix *pmix = calloc(1, sizeof(*pmix));
     if (!pmix)
@@ -93,7 +112,9 @@ uli_pmix_open(struct uli_pmix **pmix_p)
         status = not_here("no server", pmix->error_string(result));
         goto err_free;
     }
-    *pmix_p = pmix;
+    client.open = pmix;
+    client.process = getpid();
+    atexit(leave);
     return ULYX_SUCCESS;
 
 err_free:
@@ -101,13 +122,19 @@ err_free:
     return status;
 }
 
-void
-uli_pmix_close(struct uli_pmix *pmix)
+ulyx_status_t
+uli_pmix_open(struct uli_pmix **pmix_p)
 {
-    if (!pmix)
-        return;
-    pmix->finalize(NULL, 0);
-    free(pmix);
+    ulyx_status_t status = ULYX_SUCCESS;
+    pthread_mutex_lock(&client.lock);
+    if (client.open && client.process != getpid())
+        status = not_here("no server", "this process is a child of its client");
+    else if (!client.open)
+        status = open_client();
+    if (!status)
+        *pmix_p = client.open;
+    pthread_mutex_unlock(&client.lock);
+    return status;
 }
 
 static ulyx_status_t
@@ -301,12 +328,6 @@ uli_pmix_open(struct uli_pmix **pmix_p)
     (void)pmix_p;
     return uli_error_pass(
         ULYX_ERR_UNSUPPORTED, "PMIx: this library was built without it");
-}
-
-void
-uli_pmix_close(struct uli_pmix *pmix)
-{
-    (void)pmix;
 }
 
 ulyx_status_t

@@ -14,11 +14,10 @@
 
 struct uli_pmix;
 
-/* Opens the library and connects to the server. Logs nothing above INFO: who
- * has no PMIx goes on without.
+/* Opens the library and connects to the server, once a process, until it exits;
+ * any thread. Logs nothing above INFO: who has no PMIx goes on without.
  * returns SUCCESS, or ERR_UNSUPPORTED with the reason as the last error. */
 ulyx_status_t uli_pmix_open(struct uli_pmix **pmix_p);
-void uli_pmix_close(struct uli_pmix *pmix);
 
 /* This process's rank and the number of ranks of its job. */
 ulyx_status_t uli_pmix_size(

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "support/test.h"
+#include "ulyx/ulyx.h"
 
 enum { OUTPUT_BYTES = 16384 };
 
@@ -24,6 +25,7 @@ set_up(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
         unsetenv(foreign[i]);
+    unsetenv("ULYX_COMM_ID");
     setenv("ULYX_TIMEOUT", "30", 1);
     return 0;
 }
@@ -46,6 +48,14 @@ installed(const char *program)
     char command[128], output[OUTPUT_BYTES];
     snprintf(command, sizeof(command), "command -v %s", program);
     return run_shell(command, output) == 0;
+}
+
+static bool
+have_open_mpi(void)
+{
+    char output[OUTPUT_BYTES];
+    return installed("mpirun") && run_shell("mpirun --version", output) == 0 &&
+           strstr(output, "Open MPI");
 }
 
 static void
@@ -72,8 +82,7 @@ open_mpi_ranks_meet_through_pmix(void **state)
 {
     (void)state;
     char output[OUTPUT_BYTES];
-    if (!installed("mpirun") || run_shell("mpirun --version", output) != 0 ||
-        !strstr(output, "Open MPI"))
+    if (!have_open_mpi())
         test_skip("no mpirun of Open MPI here");
     setenv("ULYX_DEBUG", "INFO", 1);
     assert_all_met(with_open_mpi, 4, 3);
@@ -82,6 +91,52 @@ open_mpi_ranks_meet_through_pmix(void **state)
     if (!strstr(output, "from Open MPI, not from PMIx; meeting through the "
                         "launcher's key-value store"))
         test_skip("this mpirun has no PMIx that fits: %s", output);
+}
+
+/* Two ranks of mpi_rank, which both say ok. */
+static void
+run_mpi(const char *order, const char *options)
+{
+#ifdef MPI_RANK
+    char command[1024], output[OUTPUT_BYTES];
+    if (!have_open_mpi())
+        test_skip("no mpirun of Open MPI here");
+    snprintf(command, sizeof(command),
+        "export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0; "
+        "mpirun --allow-run-as-root --oversubscribe -np 2 %s %s %s 2>&1",
+        options, MPI_RANK, order);
+    int status = run_shell(command, output);
+    const char *first = strstr(output, "ok\n");
+    if (status != 0 || !first || !strstr(first + 3, "ok\n"))
+        fail_msg("%s: ended with %d:\n%s", command, status, output);
+#else
+    (void)order, (void)options;
+    test_skip("built without MPI");
+#endif
+}
+
+static void
+communicators_and_mpi_come_in_any_order(void **state)
+{
+    (void)state;
+    static const char *const orders[] = {"cif", "icf", "ifc", "ccicfc", "cc"};
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++)
+        run_mpi(orders[i], "");
+}
+
+static void
+meeting_by_an_id_leaves_pmix_alone(void **state)
+{
+    (void)state;
+    ulyx_unique_id_t id;
+    char text[600];
+    assert_int_equal(ulyx_unique_id_create(&id), ULYX_SUCCESS);
+    assert_int_equal(
+        ulyx_unique_id_to_string(&id, text, sizeof(text)), ULYX_SUCCESS);
+    setenv("ULYX_COMM_ID", text, 1);
+    run_mpi("ncnif", "-x ULYX_COMM_ID");
+    unsetenv("ULYX_COMM_ID");
+    assert_int_equal(ulyx_unique_id_destroy(&id), ULYX_SUCCESS);
 }
 
 static void
@@ -145,6 +200,8 @@ no_launcher_is_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(open_mpi_ranks_meet_through_pmix, set_up),
+    cmocka_unit_test_setup(communicators_and_mpi_come_in_any_order, set_up),
+    cmocka_unit_test_setup(meeting_by_an_id_leaves_pmix_alone, set_up),
     cmocka_unit_test_setup(hydra_ranks_meet_through_pmi1, set_up),
     cmocka_unit_test_setup(ranks_started_by_hand_meet_on_one_node, set_up),
     cmocka_unit_test_setup(ranks_started_by_hand_meet_through_a_folder, set_up),
