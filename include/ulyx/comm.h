@@ -107,8 +107,8 @@ ULYX_API ulyx_status_t ulyx_unique_id_from_string(
  * ERR_MISMATCH (two ranks of one number, different nranks or settings that
  * must agree); ERR_AUTH; ERR_VERSION; ERR_TIMEOUT naming the missing ranks;
  * ERR_RANK_LOST; ERR_UNSUPPORTED (no transport reaches a rank: the text says
- * why each does not; CUDA memory without its kernels in this build, or without a driver);
- * ERR_SYSTEM; ERR_NO_MEMORY; ERR_FORKED. */
+ * why each does not; CUDA memory without its kernels in this build, or without
+ * a driver); ERR_SYSTEM; ERR_NO_MEMORY; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_comm_create(const ulyx_unique_id_t *id,
     int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
     ulyx_comm_t **comm_p);

@@ -122,6 +122,24 @@ prove(int fd, const struct uli_place *place, const struct uli_address *address,
     return -1;
 }
 
+/* Anybody can take an abstract name, and hold up the job that wants it. */
+static bool
+check_user(
+    int fd, const struct uli_address *address, struct uli_dial_report *report_p)
+{
+    char text[224];
+    long user = uli_socket_peer_user(fd);
+    if (user == (long)geteuid())
+        return true;
+    snprintf(text, sizeof(text),
+        "is served by another user: %ld holds this name, user %u wants it; "
+        "name the job otherwise (ULYX_JOB), or meet by ULYX_RENDEZVOUS_DIR or "
+        "ULYX_COMM_ID",
+        user, (unsigned)geteuid());
+    report(report_p, ULYX_ERR_AUTH, address, text);
+    return false;
+}
+
 static int
 dial_address(const struct uli_place *place, const struct uli_address *address,
     uli_deadline_t deadline, struct uli_dial_report *report_p)
@@ -133,8 +151,7 @@ dial_address(const struct uli_place *place, const struct uli_address *address,
         report(report_p, ULYX_ERR_SYSTEM, address, reason(number));
         return -1;
     }
-    if (place->same_user && !uli_socket_same_user(fd)) {
-        report(report_p, ULYX_ERR_AUTH, address, "is served by another user");
+    if (place->same_user && !check_user(fd, address, report_p)) {
         close(fd);
         return -1;
     }
@@ -170,6 +187,24 @@ uli_dial_pause(int *pause_ms, uli_deadline_t deadline)
     *pause_ms = (int)uli_min(2 * *pause_ms, PAUSE_LONGEST_MS);
 }
 
+/* connect() would say EINVAL, today and at the deadline. */
+static ulyx_status_t
+check_scopes(const struct uli_place *place)
+{
+    char where[ULI_ADDRESS_TEXT_BYTES] = "";
+    for (int i = 0; i < place->count; i++) {
+        if (!uli_address_lacks_scope(&place->addresses[i]))
+            return ULYX_SUCCESS;
+        uli_address_text(&place->addresses[i], where, sizeof(where));
+    }
+    if (place->count == 0)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "bootstrap: %s is a link-local address without its interface: add "
+        "%%<interface>, as in fe80::1%%eth0",
+        where);
+}
+
 ulyx_status_t
 uli_dial(const struct uli_place *place, double settle_s,
     uli_deadline_t deadline, int *fd_p)
@@ -178,6 +213,8 @@ uli_dial(const struct uli_place *place, double settle_s,
     uli_deadline_t notice = uli_deadline_in(NOTICE_S);
     struct uli_dial_report why, refusal = {0};
     int pause_ms = PAUSE_FIRST_MS;
+    const char *who = place->who[0] ? place->who : "its root";
+    ULI_TRY(check_scopes(place));
     for (;;) {
         int fd = uli_dial_once(place, deadline, &why);
         if (fd >= 0) {
@@ -190,13 +227,14 @@ uli_dial(const struct uli_place *place, double settle_s,
             return uli_error(refusal.status, "bootstrap: %s", refusal.text);
         if (uli_deadline_over(deadline))
             return uli_error(ULYX_ERR_TIMEOUT,
-                "bootstrap: no root could be reached before the deadline; "
-                "last: %s",
-                why.text);
+                "bootstrap: no root could be reached before the deadline: the "
+                "meeting is served by %s; last: %s",
+                who, why.text);
         if (uli_deadline_over(notice)) {
             ULI_WARN(ULI_LOG_INIT, -1,
-                "bootstrap: still trying to reach the root; last: %s",
-                why.text);
+                "bootstrap: still trying to reach the root, which is %s; last: "
+                "%s",
+                who, why.text);
             notice = INT64_MAX;
         }
         uli_dial_pause(&pause_ms, deadline);

@@ -20,12 +20,13 @@ struct uli_place {
     int count;
     struct uli_address addresses[ULI_ADDRESS_MAX];
     bool same_user; /* Unix socket: the root must run as this user */
+    char who[320];  /* serves it, for texts: "rank 0 at node7"; "" = its root */
 };
 
 /* Why an attempt failed: AUTH, VERSION, or SYSTEM for all that may pass. */
 struct uli_dial_report {
     ulyx_status_t status;
-    char text[256]; /* "10.0.0.1:2000: connection refused" */
+    char text[384]; /* "10.0.0.1:2000: connection refused" */
 };
 
 /* Tries every address once, in order. returns an authenticated descriptor, or
@@ -36,7 +37,8 @@ int uli_dial_once(const struct uli_place *place, uli_deadline_t deadline,
 /* Tries until the deadline, with growing pauses. A refusal for secret or
  * version is final once settle_s have passed (an older meeting at the same
  * address may still be closing).
- * returns SUCCESS, TIMEOUT, AUTH, VERSION. */
+ * returns SUCCESS, TIMEOUT, AUTH, VERSION; INVALID_ARGUMENT at once where no
+ * address can be dialled (link-local ones without their interface). */
 ulyx_status_t uli_dial(const struct uli_place *place, double settle_s,
     uli_deadline_t deadline, int *fd_p);
 

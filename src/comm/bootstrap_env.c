@@ -76,6 +76,7 @@ join_shared(const struct uli_env_meeting *env, char *text,
     ULI_TRY(share(env, text, SHARE_BYTES));
     ULI_TRY(uli_unique_id_from_string(text, &id));
     ULI_TRY(uli_unique_id_decode(&id, &place));
+    strcpy(place.who, "rank 0, who stored this address");
     ULI_TRY(uli_dial(&place, 0, env->deadline, &fd));
     return uli_bootstrap_open_star(fd, root, env->launch.nranks,
         env->launch.rank, env->deadline, bootstrap_p);

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A meeting through a directory that all ranks share: rank 0 writes its id to a
- * 0600 file under another name and renames it, so that no one reads half of it;
- * the root removes it once all have joined. A file that is left of a dead job
- * leads nowhere, or to a root with another secret: who cannot connect reads it
- * again until the deadline, while rank 0's rename puts the right one there.
+ * 0600 file that has no name until it is whole, so that no one reads half of it
+ * and a rank 0 that is killed leaves nothing; file systems without such files
+ * get one under another name, renamed. The root removes it once all have
+ * joined; what killed jobs have left is swept by later ones. A file that is
+ * left of a dead job leads nowhere, or to a root with another secret: who
+ * cannot connect reads it again until the deadline, while rank 0 puts the right
+ * one there.
  */
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,7 +23,14 @@
 #include "comm/bootstrap_root.h"
 #include "comm/unique_id.h"
 
-enum { PATH_BYTES = 1024, FILE_BYTES = 640, PAUSE_FIRST_MS = 5 };
+enum {
+    PATH_BYTES = 1024,
+    FILE_BYTES = 640,
+    PAUSE_FIRST_MS = 5,
+    SWEPT_MAX = 4096, /* entries that a start looks at */
+    DRAFT_OLDEST_S = 60,
+    MEETING_OLDEST_S = 86400 + 3600
+};
 
 /* dir/ulyx-<job>-<meeting>: what a file name should not have becomes '_'. */
 static ulyx_status_t
@@ -57,11 +68,28 @@ write_whole(int fd, const char *text)
     return fsync(fd) == 0;
 }
 
-static ulyx_status_t
-publish(const char *path, const ulyx_unique_id_t *id)
+/* False where the file system or a missing /proc does not allow it. */
+static bool
+publish_unnamed(const char *folder, const char *path, const char *text)
 {
-    char text[FILE_BYTES], draft[PATH_BYTES];
-    ULI_TRY(uli_unique_id_to_string(id, text, sizeof(text)));
+    char whole[64];
+    int fd = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    snprintf(whole, sizeof(whole), "/proc/self/fd/%d", fd);
+    bool good = write_whole(fd, text);
+    if (good)
+        unlink(path); /* a dead job's; a link replaces nothing */
+    good =
+        good && linkat(AT_FDCWD, whole, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
+    close(fd);
+    return good;
+}
+
+static ulyx_status_t
+publish_renamed(const char *path, const char *text)
+{
+    char draft[PATH_BYTES];
     snprintf(
         draft, sizeof(draft), "%.*s.%d", PATH_BYTES - 32, path, (int)getpid());
     unlink(draft);
@@ -78,6 +106,57 @@ publish(const char *path, const ulyx_unique_id_t *id)
     ulyx_status_t status = uli_error_errno("bootstrap: cannot write %s", path);
     unlink(draft);
     return status;
+}
+
+/* How old a file of this name may be: a draft lives for moments, a meeting for
+ * its deadline, a day at most; 0: none of ours. */
+static int64_t
+oldest_s(const char *name)
+{
+    const char *digits = strrchr(name, '-');
+    if (strncmp(name, "ulyx-", 5) != 0 || digits == name + 4)
+        return 0;
+    size_t count = strspn(++digits, "0123456789");
+    if (count > 0 && digits[count] == 0)
+        return MEETING_OLDEST_S;
+    const char *process = digits + count + 1;
+    bool draft = count > 0 && digits[count] == '.' && *process &&
+                 process[strspn(process, "0123456789")] == 0;
+    return draft ? DRAFT_OLDEST_S : 0;
+}
+
+/* What killed jobs of this user have left. Ages are by the clock of the file
+ * system, which dates the file that was just written. */
+static void
+sweep(const char *folder, const char *path)
+{
+    struct stat own, info;
+    DIR *entries = stat(path, &own) == 0 ? opendir(folder) : NULL;
+    const struct dirent *entry;
+    if (!entries)
+        return;
+    for (int i = 0; i < SWEPT_MAX && (entry = readdir(entries)); i++) {
+        int64_t limit_s = oldest_s(entry->d_name);
+        if (limit_s == 0 || fstatat(dirfd(entries), entry->d_name, &info,
+                                AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        bool ours = S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+                    (info.st_mode & 0077) == 0;
+        if (ours && own.st_mtime - info.st_mtime > limit_s)
+            unlinkat(dirfd(entries), entry->d_name, 0);
+    }
+    closedir(entries);
+}
+
+static ulyx_status_t
+publish(const char *folder, const char *path, const ulyx_unique_id_t *id)
+{
+    char text[FILE_BYTES];
+    ULI_TRY(uli_unique_id_to_string(id, text, sizeof(text)));
+    if (!publish_unnamed(folder, path, text))
+        ULI_TRY(publish_renamed(path, text));
+    sweep(folder, path);
+    return ULYX_SUCCESS;
 }
 
 /* ---- all ranks ----------------------------------------------------------- */
@@ -132,7 +211,8 @@ join_file(const struct uli_env_meeting *env, const char *path,
         }
         if (uli_deadline_over(env->deadline))
             return uli_error(ULYX_ERR_TIMEOUT,
-                "bootstrap: %s led to no root before the deadline; last: %s",
+                "bootstrap: %s, which rank 0 writes, led to no root before the "
+                "deadline; last: %s",
                 path, why);
         uli_dial_pause(&pause_ms, env->deadline);
     }
@@ -150,7 +230,7 @@ uli_bootstrap_open_file(
         return join_file(env, path, NULL, bootstrap_p);
     ULI_TRY(
         uli_unique_id_serve(env->settings, env->deadline, path, &id, &root));
-    ulyx_status_t status = publish(path, &id);
+    ulyx_status_t status = publish(env->settings->rendezvous_dir, path, &id);
     if (!status)
         status = join_file(env, path, root, bootstrap_p);
     if (status)

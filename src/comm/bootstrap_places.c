@@ -60,7 +60,8 @@ ulyx_status_t
 uli_bootstrap_open_abstract(
     const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p)
 {
-    struct uli_place place = {.count = 1, .same_user = true};
+    struct uli_place place = {
+        .count = 1, .same_user = true, .who = "rank 0 on this host"};
     struct uli_root *root = NULL;
     unsigned char digest[ULI_SECRET_BYTES];
     char hex[HEX_BYTES], name[96];
@@ -88,17 +89,43 @@ holds(const struct uli_place *place, const struct uli_address *address)
     return false;
 }
 
-static ulyx_status_t
-resolve(const struct uli_env_meeting *env, struct uli_place *place)
+static int
+family_of(const struct uli_settings *settings)
 {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-        .ai_family = strcmp(env->settings->socket_family, "AF_INET") == 0
-                         ? AF_INET
-                     : strcmp(env->settings->socket_family, "AF_INET6") == 0
-                         ? AF_INET6
-                         : AF_UNSPEC};
+    if (strcmp(settings->socket_family, "AF_INET") == 0)
+        return AF_INET;
+    return strcmp(settings->socket_family, "AF_INET6") == 0 ? AF_INET6
+                                                            : AF_UNSPEC;
+}
+
+/* "[::1]", as in addresses with a port, means what "::1" means. */
+static void
+strip_brackets(char *host)
+{
+    size_t length = strlen(host);
+    if (length < 2 || host[0] != '[' || host[length - 1] != ']')
+        return;
+    host[length - 1] = 0;
+    memmove(host, host + 1, length - 1);
+}
+
+/* *numeric_p: MASTER_ADDR is an address, not a name. */
+static ulyx_status_t
+resolve(
+    const struct uli_env_meeting *env, struct uli_place *place, bool *numeric_p)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+        .ai_family = family_of(env->settings),
+        .ai_flags = AI_NUMERICHOST};
     struct addrinfo *all = NULL;
-    int result = getaddrinfo(env->launch.master, NULL, &hints, &all);
+    char host[sizeof(env->launch.master)];
+    snprintf(host, sizeof(host), "%s", env->launch.master);
+    strip_brackets(host);
+    int result = getaddrinfo(host, NULL, &hints, &all);
+    *numeric_p = result == 0;
+    hints.ai_flags = 0;
+    if (result)
+        result = getaddrinfo(host, NULL, &hints, &all);
     if (result)
         return uli_error(ULYX_ERR_SYSTEM, "MASTER_ADDR=\"%s\": %s",
             env->launch.master, gai_strerror(result));
@@ -110,11 +137,33 @@ resolve(const struct uli_env_meeting *env, struct uli_place *place)
             place->addresses[place->count++] = address;
     }
     freeaddrinfo(all);
+    snprintf(place->who, sizeof(place->who),
+        "rank 0 on the host of MASTER_ADDR=%s", env->launch.master);
+    if (*numeric_p && uli_address_lacks_scope(&place->addresses[0]))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "MASTER_ADDR=\"%s\" is a link-local address without its "
+            "interface: write %s%%<interface>, as in fe80::1%%eth0",
+            env->launch.master, host);
     return ULYX_SUCCESS;
 }
 
-/* Rank 0 listens where MASTER_ADDR leads, if that is here, and on the chosen
- * interfaces: its name may lead to a loopback address on its own host only. */
+/* Whether one can listen there: an address may be of a host in front of this
+ * one, which passes connections on. */
+static bool
+is_here(const struct uli_address *address)
+{
+    struct uli_address any_port = *address;
+    int fd;
+    uli_address_set_port(&any_port, 0);
+    if (uli_socket_listen(&any_port, &fd))
+        return false;
+    close(fd);
+    return true;
+}
+
+/* Rank 0 listens at MASTER_ADDR alone where that is an address of this host. A
+ * name may lead to a loopback address on its own host only, so it listens where
+ * the name leads and on the chosen interfaces. */
 static void
 add_interfaces(const struct uli_env_meeting *env, struct uli_place *place)
 {
@@ -187,16 +236,18 @@ uli_bootstrap_open_master(
     const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p)
 {
     struct uli_place place = {0};
+    bool numeric;
     struct uli_root *root = NULL;
     struct uli_root_params params = {
         .deadline = env->deadline, .linger_s = LINGER_S};
     ULI_TRY(check_secret(env));
     uli_env_secret(env, "master", env->settings->secret, place.secret);
     memcpy(params.secret, place.secret, ULI_SECRET_BYTES);
-    ULI_TRY(resolve(env, &place));
+    ULI_TRY(resolve(env, &place, &numeric));
     if (env->launch.rank == 0) {
         struct uli_place wide = place;
-        add_interfaces(env, &wide);
+        if (!numeric || !is_here(&place.addresses[0]))
+            add_interfaces(env, &wide);
         ULI_TRY(listen_all(&wide, env->deadline, &params));
         ULI_TRY(uli_root_start(&params, &root));
     }

@@ -76,6 +76,21 @@ parse_port(const char *text, int *port_p)
     return true;
 }
 
+/* "7", or "eth0" of this machine. */
+static bool
+parse_scope(const char *text, uint32_t *scope_p)
+{
+    char *end;
+    errno = 0;
+    unsigned long number = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end)
+        number = if_nametoindex(text);
+    else if (errno || number > UINT32_MAX)
+        number = 0;
+    *scope_p = (uint32_t)number;
+    return number != 0;
+}
+
 bool
 uli_address_parse(const char *text, struct uli_address *address_p)
 {
@@ -97,8 +112,8 @@ uli_address_parse(const char *text, struct uli_address *address_p)
     if (six) {
         address.storage.ss_family = AF_INET6;
         address.length = sizeof(struct sockaddr_in6);
-        as_v6(&address)->sin6_scope_id =
-            scope ? (uint32_t)strtoul(scope, NULL, 10) : 0;
+        if (scope && !parse_scope(scope, &as_v6(&address)->sin6_scope_id))
+            return false;
         if (inet_pton(AF_INET6, host, &as_v6(&address)->sin6_addr) != 1)
             return false;
     } else {
@@ -126,6 +141,14 @@ uli_address_abstract(const char *name, struct uli_address *address_p)
         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
     *address_p = address;
     return true;
+}
+
+bool
+uli_address_lacks_scope(const struct uli_address *address)
+{
+    return address->storage.ss_family == AF_INET6 &&
+           IN6_IS_ADDR_LINKLOCAL(&as_v6(address)->sin6_addr) &&
+           as_v6(address)->sin6_scope_id == 0;
 }
 
 int
@@ -265,13 +288,20 @@ uli_socket_connect(
     return 0;
 }
 
-bool
-uli_socket_same_user(int fd)
+long
+uli_socket_peer_user(int fd)
 {
     struct ucred peer;
     socklen_t length = sizeof(peer);
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-           peer.uid == geteuid();
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+        return -1;
+    return (long)peer.uid;
+}
+
+bool
+uli_socket_same_user(int fd)
+{
+    return uli_socket_peer_user(fd) == (long)geteuid();
 }
 
 /* ---- moving -------------------------------------------------------------- */

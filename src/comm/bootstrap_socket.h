@@ -27,10 +27,13 @@ struct uli_address {
 /* "10.0.0.1:2000", "[fd00::2]:2000", or "@name" of an abstract socket. */
 void uli_address_text(
     const struct uli_address *address, char *text_p, size_t bytes);
-/* The reverse, for numeric IPv4 and IPv6. False if it is neither. */
+/* The reverse, for numeric IPv4 and IPv6; a scope is a number or the name of an
+ * interface. False if it is neither. */
 bool uli_address_parse(const char *text, struct uli_address *address_p);
 /* False for a name longer than a socket address takes. */
 bool uli_address_abstract(const char *name, struct uli_address *address_p);
+/* A link-local IPv6 address that does not say on which interface. */
+bool uli_address_lacks_scope(const struct uli_address *address);
 int uli_address_port(const struct uli_address *address);
 void uli_address_set_port(struct uli_address *address, int port);
 
@@ -49,7 +52,9 @@ int uli_socket_receive(
 void uli_socket_tune(int fd, int family);
 /* Raises the limit of open files to the hard one. False if it was there. */
 bool uli_socket_raise_limit(void);
-/* Whether the other end of a Unix connection runs as this user. */
+/* The user id of a Unix connection's other end, -1 where it is not known; and
+ * whether it is this user's. */
+long uli_socket_peer_user(int fd);
 bool uli_socket_same_user(int fd);
 
 #endif

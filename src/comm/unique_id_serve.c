@@ -251,6 +251,7 @@ uli_bootstrap_open_id(const ulyx_unique_id_t *id, int32_t nranks, int32_t rank,
     int fd;
     (void)settings;
     ULI_TRY(uli_unique_id_decode(id, &place));
+    strcpy(place.who, "the process that made the unique id");
     ULI_TRY(check_made(&place));
     ULI_TRY(uli_dial(&place, 0, deadline, &fd));
     return uli_bootstrap_open_star(

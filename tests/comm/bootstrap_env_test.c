@@ -3,13 +3,16 @@
  * The meeting points that an environment offers, but for files: success, order,
  * and what is refused.
  */
+#include <netinet/in.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "comm/env_job.h"
 #include "comm/meeting.h"
 #include "comm/unique_id.h"
+#include "support/ranks.h"
 #include "support/test.h"
 
 /* ---- ULYX_COMM_ID -------------------------------------------------------- */
@@ -114,7 +117,62 @@ one_node_without_rank_0_times_out(void **state)
     job.absent = 0;
     job.patience_s = 0.4;
     env_job_run(&job, ranks);
-    env_job_expect(&job, ranks, ULYX_ERR_TIMEOUT, "no root could be reached");
+    env_job_expect(&job, ranks, ULYX_ERR_TIMEOUT,
+        "no root could be reached before the deadline: the meeting is served "
+        "by rank 0 on this host; last: @ulyx/");
+}
+
+/* Holds a name of another user's job until it is told to end. */
+static int
+squat(int rank, int nranks, void *context)
+{
+    struct uli_address address;
+    int *taken = context, fd;
+    (void)rank, (void)nranks;
+    if (setresuid(65534, 65534, 65534) != 0 ||
+        !uli_address_abstract("ulyx/squatted", &address) ||
+        uli_socket_listen(&address, &fd))
+        return 1;
+    __atomic_store_n(taken, 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(taken, __ATOMIC_ACQUIRE) == 1)
+        usleep(1000);
+    return 0;
+}
+
+static void *
+dial_squatter(void *context)
+{
+    struct uli_place place = {.count = 1, .same_user = true};
+    int *taken = context, fd;
+    while (!__atomic_load_n(taken, __ATOMIC_ACQUIRE))
+        usleep(1000);
+    assert_true(uli_address_abstract("ulyx/squatted", &place.addresses[0]));
+    ulyx_status_t status = uli_dial(&place, 0, uli_deadline_in(5), &fd);
+    bool good =
+        status == ULYX_ERR_AUTH &&
+        strstr(ulyx_last_error(), "@ulyx/squatted: ") &&
+        strstr(ulyx_last_error(), "65534 holds this name, user 0 wants it") &&
+        strstr(ulyx_last_error(), "ULYX_JOB") &&
+        strstr(ulyx_last_error(), "ULYX_RENDEZVOUS_DIR");
+    __atomic_store_n(taken, 2, __ATOMIC_RELEASE);
+    return good ? context : NULL;
+}
+
+static void
+squatted_name_is_named_with_its_holder(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *good = NULL;
+    if (geteuid() != 0)
+        test_skip("no right to become another user");
+    int *taken = ranks_shared(sizeof(*taken));
+    assert_status(uli_auth_init(), ULYX_SUCCESS);
+    pthread_create(&thread, NULL, dial_squatter, taken);
+    assert_int_equal(ranks_run_processes(1, squat, taken, 30), 0);
+    pthread_join(thread, &good);
+    ranks_shared_free(taken, sizeof(*taken));
+    assert_non_null(good);
 }
 
 /* ---- MASTER_ADDR --------------------------------------------------------- */
@@ -165,6 +223,100 @@ ranks_meet_at_a_name(void **state)
     strcpy(job.settings.socket_family, "AF_INET");
     job.entries[0] = "MASTER_ADDR=localhost";
     env_job_run_well(&job);
+}
+
+/* As the address of a URL is written. */
+static void
+address_in_brackets_is_an_address(void **state)
+{
+    (void)state;
+    struct env_job job;
+    master_job(&job);
+    strcpy(job.settings.secret, SECRET);
+    job.entries[0] = "MASTER_ADDR=[::1]";
+    env_job_run_well(&job);
+}
+
+static void
+link_local_address_without_interface_is_refused_at_once(void **state)
+{
+    (void)state;
+    struct env_job job;
+    struct env_rank ranks[ENV_RANKS] = {0};
+    struct uli_place place = {.count = 1};
+    int fd;
+    master_job(&job);
+    strcpy(job.settings.secret, SECRET);
+    job.entries[0] = "MASTER_ADDR=fe80::1";
+    int64_t begin = uli_clock_ns();
+    env_job_run(&job, ranks);
+    env_job_expect(&job, ranks, ULYX_ERR_INVALID_ARGUMENT,
+        "MASTER_ADDR=\"fe80::1\" is a link-local address without its "
+        "interface: write fe80::1%<interface>");
+    assert_true(uli_address_parse("[fe80::1]:2000", &place.addresses[0]));
+    assert_status(uli_dial(&place, 0, uli_deadline_in(20), &fd),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(
+        strstr(ulyx_last_error(), "[fe80::1]:2000 is a link-local"));
+    assert_true(uli_clock_ns() - begin < 5 * INT64_C(1000000000));
+    /* A scope is an interface of this machine, by name or number. */
+    assert_true(uli_address_parse("[fe80::1%lo]:2000", &place.addresses[0]));
+    assert_false(uli_address_lacks_scope(&place.addresses[0]));
+    assert_false(
+        uli_address_parse("[fe80::1%nowhere9]:2000", &place.addresses[0]));
+}
+
+/* ---- where rank 0 listens ------------------------------------------------ */
+
+static struct {
+    atomic_bool on;
+    atomic_int count, elsewhere; /* listeners; not on 127.0.0.1 */
+} listening;
+
+int __real_uli_socket_listen(struct uli_address *address, int *fd_p);
+int __wrap_uli_socket_listen(struct uli_address *address, int *fd_p);
+
+int
+__wrap_uli_socket_listen(struct uli_address *address, int *fd_p)
+{
+    const struct sockaddr_in *v4 = (const void *)&address->storage;
+    if (listening.on) {
+        atomic_fetch_add(&listening.count, 1);
+        if (v4->sin_family != AF_INET ||
+            v4->sin_addr.s_addr != htonl(INADDR_LOOPBACK))
+            atomic_fetch_add(&listening.elsewhere, 1);
+    }
+    return __real_uli_socket_listen(address, fd_p);
+}
+
+static void
+rank_0_listens_at_the_address_alone(void **state)
+{
+    (void)state;
+    struct env_job job;
+    master_job(&job);
+    strcpy(job.settings.secret, SECRET);
+    listening.on = true;
+    env_job_run_well(&job);
+    listening.on = false;
+    assert_true(listening.count > 0);
+    assert_int_equal(listening.elsewhere, 0);
+}
+
+static void
+master_without_rank_0_is_named(void **state)
+{
+    (void)state;
+    struct env_job job;
+    struct env_rank ranks[ENV_RANKS] = {0};
+    master_job(&job);
+    strcpy(job.settings.secret, SECRET);
+    job.absent = 0;
+    job.patience_s = 0.4;
+    env_job_run(&job, ranks);
+    env_job_expect(&job, ranks, ULYX_ERR_TIMEOUT,
+        "served by rank 0 on the host of MASTER_ADDR=127.0.0.1; last: "
+        "127.0.0.1:");
 }
 
 static void
@@ -260,6 +412,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_node_without_rank_0_times_out),
     cmocka_unit_test(ranks_meet_at_master_addr_with_a_secret),
     cmocka_unit_test(ranks_meet_at_a_name),
+    cmocka_unit_test(squatted_name_is_named_with_its_holder),
+    cmocka_unit_test(address_in_brackets_is_an_address),
+    cmocka_unit_test(link_local_address_without_interface_is_refused_at_once),
+    cmocka_unit_test(rank_0_listens_at_the_address_alone),
+    cmocka_unit_test(master_without_rank_0_is_named),
     cmocka_unit_test(master_addr_without_a_long_secret_is_refused),
     cmocka_unit_test(other_secret_is_refused_by_name),
     cmocka_unit_test(unknown_master_is_named),

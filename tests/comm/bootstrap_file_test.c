@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "comm/env_job.h"
 #include "comm/meeting.h"
@@ -167,6 +169,112 @@ missing_folder_is_named(void **state)
     assert_non_null(strstr(ranks[0].text, "/nonexistent-ulyx/ulyx-"));
 }
 
+/* ---- killed starts ------------------------------------------------------- */
+
+/* What the call that gives the file its name does. */
+static enum { NAMING_WORKS, NAMING_KILLS, LINKING_FAILS } naming;
+
+int __real_linkat(int from, const char *old, int to, const char *path, int how);
+int __wrap_linkat(int from, const char *old, int to, const char *path, int how);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+
+int
+__wrap_linkat(int from, const char *old, int to, const char *path, int how)
+{
+    if (naming == NAMING_KILLS)
+        _exit(9);
+    errno = EOPNOTSUPP;
+    return naming == LINKING_FAILS ? -1
+                                   : __real_linkat(from, old, to, path, how);
+}
+
+int
+__wrap_rename(const char *from, const char *to)
+{
+    if (naming == NAMING_KILLS)
+        _exit(9);
+    return __real_rename(from, to);
+}
+
+static void
+rank_0_killed_before_its_file_is_there_leaves_none(void **state)
+{
+    (void)state;
+    struct env_job job;
+    struct folder folder;
+    struct env_rank rank = {.job = &job};
+    int status;
+    folder_make(&folder, &job);
+    pid_t child = fork();
+    if (child == 0) {
+        naming = NAMING_KILLS;
+        env_job_rank(&rank);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 9);
+    folder_remove(&folder);
+}
+
+static void
+file_system_without_unnamed_files_will_do(void **state)
+{
+    (void)state;
+    struct env_job job;
+    struct folder folder;
+    folder_make(&folder, &job);
+    naming = LINKING_FAILS;
+    env_job_run_well(&job);
+    naming = NAMING_WORKS;
+    folder_remove(&folder);
+}
+
+static void
+what_killed_starts_left_is_swept(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        mode_t mode;
+        int age_s;
+        bool swept;
+    } files[] = {
+        {"ulyx-my-job.7-0.1234", 0600, 120, true},
+        {"ulyx-other-3.1", 0600, 3600, true},
+        {"ulyx-other-4", 0600, 2 * 86400, true},
+        {"ulyx-other-5", 0600, 3600, false},    /* may be waiting */
+        {"ulyx-other-6.77", 0600, 5, false},    /* is being written */
+        {"ulyx-other-7.77", 0644, 3600, false}, /* not written by us */
+        {"ulyx-notes.txt", 0600, 9 * 86400, false},
+        {"ulyx-7", 0600, 9 * 86400, false},
+        {"results-4", 0600, 9 * 86400, false},
+        {"ulyx-other-8.7b", 0600, 9 * 86400, false},
+    };
+    struct env_job job;
+    struct folder folder;
+    folder_make(&folder, &job);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        char path[200];
+        struct timespec now, times[2];
+        clock_gettime(CLOCK_REALTIME, &now);
+        now.tv_sec -= files[i].age_s;
+        times[0] = times[1] = now;
+        snprintf(path, sizeof(path), "%s/%s", folder.path, files[i].name);
+        write_file(path, "x", files[i].mode);
+        assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    }
+    env_job_run_well(&job);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        char path[200];
+        snprintf(path, sizeof(path), "%s/%s", folder.path, files[i].name);
+        if ((unlink(path) != 0) != files[i].swept)
+            fail_msg("%s", files[i].name);
+    }
+    folder_remove(&folder);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_meet_through_a_file_and_leave_none),
     cmocka_unit_test(stale_file_is_passed_over),
@@ -174,5 +282,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(file_of_others_is_never_read),
     cmocka_unit_test(failed_meeting_leaves_no_file),
     cmocka_unit_test(missing_folder_is_named),
+    cmocka_unit_test(rank_0_killed_before_its_file_is_there_leaves_none),
+    cmocka_unit_test(file_system_without_unnamed_files_will_do),
+    cmocka_unit_test(what_killed_starts_left_is_swept),
 };
 ULI_TEST_MAIN("BootstrapFile", tests)
