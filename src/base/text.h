@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text that is put together piece by piece in a buffer of the caller.
+ */
+#ifndef ULI_BASE_TEXT_H
+#define ULI_BASE_TEXT_H
+
+#include <stddef.h>
+
+/* length grows by what there was no room for, too: length >= bytes says that
+ * the text was cut. What fits is always terminated. */
+struct uli_text {
+    char *at;
+    size_t bytes, length;
+};
+
+__attribute__((format(printf, 2, 3))) void uli_text_add(
+    struct uli_text *text, const char *format, ...);
+
+#endif
