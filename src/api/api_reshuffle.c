@@ -13,8 +13,6 @@
 #include "api/params.h"
 #include "api/reshuffle_params.h"
 #include "base/status.h"
-#include "collectives/cuda/plan_gpu.h"
-#include "collectives/cuda/plan_packed.h"
 #include "collectives/plan.h"
 #include "ulyx/reshuffle.h"
 
@@ -113,29 +111,12 @@ ulyx_plan_destroy(ulyx_plan_t *plan)
 
 /* ---- execution ----------------------------------------------------------- */
 
-/* On a device *op_p is NULL: the stream has it. */
-static ulyx_status_t
-start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
-    void *const dst[], void *stream, double timeout_s, ulyx_op_t **op_p)
-{
-    *op_p = NULL;
-    if (plan->gpu)
-        return uli_plan_gpu_execute(plan, operation, src, dst, stream);
-    if (plan->packed)
-        return uli_plan_packed_execute(
-            plan->packed, operation, src, dst, stream);
-    if (stream)
-        return uli_plan_refuse(
-            plan, ULYX_ERR_INVALID_ARGUMENT, "stream must be NULL on the host");
-    return uli_plan_start(plan, operation, src, dst, timeout_s, op_p);
-}
-
 static ulyx_status_t
 start_queued(void *context)
 {
     struct queued *q = context;
-    return start(q->plan, q->operation, q->has_src ? q->src : NULL,
-        q->has_dst ? q->dst : NULL, q->stream, 0, &q->op);
+    return uli_plan_execute(q->plan, q->operation, q->has_src ? q->src : NULL,
+        q->has_dst ? q->dst : NULL, q->stream, &q->op);
 }
 
 static ulyx_status_t
@@ -176,7 +157,7 @@ ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
     ULI_CHECK_POINTER(plan);
     if (uli_group_active())
         return queue(plan, operation, src, dst, stream);
-    ULI_TRY(start(plan, operation, src, dst, stream, 0, &op));
+    ULI_TRY(uli_plan_execute(plan, operation, src, dst, stream, &op));
     return op ? uli_op_wait(op) : ULYX_SUCCESS;
 }
 
@@ -188,16 +169,12 @@ ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_operation_t operation,
     ulyx_op_t *op;
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
-    if (plan->gpu || plan->packed)
-        return uli_plan_refuse(plan, ULYX_ERR_UNSUPPORTED,
-            "start is for host memory only: execute returns once the call is "
-            "in its stream");
     if (!op_p)
         return uli_plan_refuse(plan, ULYX_ERR_INVALID_ARGUMENT, "op_p is NULL");
     if (!(timeout_s >= 0))
         return uli_plan_refuse(plan, ULYX_ERR_INVALID_ARGUMENT,
             "timeout_s is negative or not a number");
-    ULI_TRY(start(plan, operation, src, dst, NULL, timeout_s, &op));
+    ULI_TRY(uli_plan_start(plan, operation, src, dst, timeout_s, &op));
     *op_p = op;
     return ULYX_SUCCESS;
 }

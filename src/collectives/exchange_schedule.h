@@ -26,7 +26,7 @@
 struct ulyx_plan;
 
 struct uli_schedule_ops {
-    /* ---- the life of a plan (plan.c) -------------------------------------
+    /* ---- the life of a plan (mover_host.c) -------------------------------
      *
      * Has the schedule anything to do on this communicator? Where not, pairs do
      * everything, as in direct. Equal on all ranks. */

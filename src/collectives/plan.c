@@ -7,80 +7,24 @@
  * everybody's error. After the round nothing can fail at one rank, but
  * for a device's memory and NCCL's connections, which fail the communicator.
  *
- * The end is local. A rank marks the plan closed at each peer; its own arena
- * pieces can serve again when all peers have marked it closed here, for until
- * then they may still post. Meanwhile they lie in a grave.
+ * The end is local: the plan goes at once, the state of its mover when all
+ * peers have left (mover.h).
  */
-#include "collectives/cuda/plan_gpu.h"
-#include "collectives/cuda/plan_packed.h"
-#include "collectives/exchange_schedule.h"
 #include "collectives/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/log.h"
 #include "base/size.h"
 #include "base/status.h"
-
-/* ---- graves -------------------------------------------------------------- */
-
-static bool
-closed_by_all(const struct uli_grave *grave)
-{
-    for (int32_t p = 0; p < grave->nranks; p++)
-        if (grave->shares[p] &&
-            !(grave->gpu ? uli_plan_gpu_left_by(grave->gpu, p)
-                         : uli_plan_closed_by(&grave->pieces, p)))
-            return false;
-    if (grave->gpu)
-        return true;
-    /* Last: it is the last look at memory of others. */
-    return uli_plan_pieces_idle(&grave->pieces) &&
-           grave->schedule->idle(grave->schedule_state);
-}
-
-/* Returns arena pieces of plans that all peers have closed. */
-static void
-sweep_graves(ulyx_comm_t *comm)
-{
-    struct uli_list *node = comm->plan_graves.next;
-    while (node != &comm->plan_graves) {
-        struct uli_grave *grave =
-            ULI_CONTAINER_OF(node, struct uli_grave, node);
-        node = node->next;
-        if (!closed_by_all(grave))
-            continue;
-        uli_plan_free_pieces(comm, &grave->pieces);
-        grave->schedule->destroy(comm, grave->schedule_state);
-        uli_plan_gpu_destroy(comm, grave->gpu);
-        uli_list_remove(&grave->node);
-        free(grave);
-    }
-}
-
-/* The communicator goes: its arenas take the pieces along. */
-static void
-forget_graves(ulyx_comm_t *comm)
-{
-    while (!uli_list_empty(&comm->plan_graves)) {
-        struct uli_grave *grave =
-            ULI_CONTAINER_OF(comm->plan_graves.next, struct uli_grave, node);
-        grave->schedule->destroy(NULL, grave->schedule_state);
-        uli_plan_gpu_destroy(NULL, grave->gpu);
-        uli_list_remove(&grave->node);
-        free(grave);
-    }
-}
+#include "collectives/mover.h"
 
 /* ---- freeing ------------------------------------------------------------- */
 
+/* With the mover's state gone, or in a grave. */
 static void
 free_plan(ulyx_plan_t *plan)
 {
-    if (plan->holds_thread)
-        uli_op_thread_release();
     uli_plan_free_tables(plan);
-    uli_plan_packed_destroy(plan->packed);
     uli_layout_destroy(plan->layout);
     uli_op_destroy(&plan->exchange.op);
     free(plan->exchange.pairs);
@@ -89,7 +33,6 @@ free_plan(ulyx_plan_t *plan)
     free(plan->their_ring_at);
     free(plan->mirror_at);
     free(plan->extents);
-    free(plan->grave);
     if (plan->user)
         plan->free_user(plan->user);
     free(plan);
@@ -99,9 +42,8 @@ free_plan(ulyx_plan_t *plan)
 static void
 drop_plan(ulyx_plan_t *plan)
 {
-    uli_plan_free_pieces(plan->comm, &plan->pieces);
-    plan->exchange.schedule->destroy(plan->comm, plan->exchange.schedule_state);
-    uli_plan_gpu_destroy(plan->comm, plan->gpu);
+    if (plan->state)
+        plan->mover->destroy(plan->comm, plan->state, true);
     free_plan(plan);
 }
 
@@ -153,10 +95,8 @@ allocate(ulyx_plan_t *plan)
     plan->mirror_at = calloc(nranks, sizeof(*plan->mirror_at));
     plan->extents =
         calloc(nranks * ULI_SIDES * ULI_TENSORS, sizeof(*plan->extents));
-    plan->grave = calloc(1, sizeof(*plan->grave) + nranks * sizeof(bool));
     return plan->exchange.pairs && plan->ranks && plan->ring_at &&
-           plan->their_ring_at && plan->mirror_at && plan->extents &&
-           plan->grave;
+           plan->their_ring_at && plan->mirror_at && plan->extents;
 }
 
 static ulyx_status_t
@@ -166,12 +106,11 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
     plan->flags = params->flags;
     ULI_TRY(uli_plan_check_algo(params->algo));
-    if (plan->flags & ULYX_PLAN_COPY_ENGINE && !comm->gpu)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "flags has COPY_ENGINE, which is for device memory only");
     ULI_TRY(uli_layout_create(
         &params->shape, params->docs_q, params->docs_k, &plan->layout));
     ULI_TRY(choose_operations(plan, params->operations));
+    plan->mover = uli_mover_choose(plan, params->algo);
+    ULI_TRY(plan->mover->check(plan, params));
     ULI_TRY(uli_plan_choose_algo(plan, params->algo, params->bytes_in_flight));
     memcpy(plan->info.strides, params->strides, sizeof(plan->info.strides));
     ULI_TRY(uli_plan_fix_strides(plan->layout, comm->rank, plan->info.strides));
@@ -183,59 +122,7 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->exchange.ntensors = params->shape.ntensors;
     if (!allocate(plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    ULI_TRY(uli_plan_create_schedule(plan));
-    ULI_TRY(uli_plan_measure(plan));
-    if (plan->by_batch)
-        return uli_plan_packed_prepare(plan, params);
-    if (comm->gpu)
-        return uli_plan_gpu_prepare(plan, params);
-    if (plan->flags & ULYX_PLAN_PROGRESS_THREAD) {
-        ULI_TRY(uli_op_thread_hold(&comm->binding));
-        plan->holds_thread = true;
-    }
-    return uli_plan_take_pieces(plan, params->bytes_in_flight);
-}
-
-/* ---- after the agreement ------------------------------------------------- */
-
-static ulyx_status_t
-report(struct uli_exchange *exchange, int32_t p)
-{
-    const struct uli_pair *pair = &exchange->pairs[p];
-    if (pair->verdict == ULYX_ERR_PEER_REFUSED)
-        return uli_error(pair->verdict,
-            "reshuffle, call %llu: rank %d refused: %s",
-            (unsigned long long)exchange->call, p,
-            uli_status_text(pair->peer_status));
-    if (pair->peer_operation != exchange->operation)
-        return uli_error(ULYX_ERR_MISMATCH,
-            "reshuffle, call %llu: rank %d executes %s, rank %d %s",
-            (unsigned long long)exchange->call, p,
-            uli_operation_name(pair->peer_operation), exchange->rank,
-            uli_operation_name(exchange->operation));
-    return uli_error(ULYX_ERR_MISMATCH,
-        "reshuffle, call %llu: the document tables of rank %d and rank %d "
-        "differ",
-        (unsigned long long)exchange->call, p, exchange->rank);
-}
-
-static ulyx_status_t
-complete(ulyx_plan_t *plan)
-{
-    struct uli_exchange *exchange = &plan->exchange;
-    if (plan->by_batch)
-        return uli_plan_packed_complete(plan, uli_deadline_in(plan->timeout_s));
-    if (plan->comm->gpu)
-        return uli_plan_gpu_complete(plan);
-    exchange->report = report;
-    exchange->op.by_library_thread = plan->holds_thread;
-    for (int32_t p = 0; p < plan->comm->nranks; p++)
-        if (uli_plan_shares(plan, p))
-            ULI_TRY(uli_plan_connect(plan, p));
-    ULI_TRY(exchange->schedule->connect(plan));
-    uli_plan_build(plan);
-    uli_plan_return_spare_rings(plan);
-    return ULYX_SUCCESS;
+    return plan->mover->prepare(plan, params);
 }
 
 /* ---- public to the layers above ------------------------------------------ */
@@ -248,8 +135,8 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
         uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
     ulyx_plan_t *plan = NULL;
     ULI_TRY(uli_comm_check(comm));
-    comm->graves_destroy = forget_graves;
-    sweep_graves(comm);
+    comm->graves_destroy = uli_graves_destroy;
+    uli_graves_sweep(comm);
     if (verdict == ULYX_SUCCESS) {
         plan = calloc(1, sizeof(*plan));
         if (!plan) {
@@ -262,7 +149,7 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
     }
     ulyx_status_t status = uli_plan_agree(comm, plan, verdict, deadline);
     if (status == ULYX_SUCCESS)
-        status = complete(plan);
+        status = plan->mover->complete(plan);
     if (status != ULYX_SUCCESS) {
         if (plan)
             drop_plan(plan);
@@ -277,49 +164,7 @@ ulyx_status_t
 uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
 {
-    if (plan->gpu)
-        return uli_plan_gpu_update(plan, docs_q, docs_k, stream);
-    if (plan->packed)
-        return uli_plan_packed_update(plan->packed, docs_q, docs_k, stream);
-    ULI_TRY(uli_exchange_take(&plan->exchange));
-    ulyx_status_t status = uli_layout_update(plan->layout, docs_q, docs_k);
-    if (status == ULYX_SUCCESS && uli_layout_has_tables(plan->layout)) {
-        uli_plan_remeasure(plan);
-        uli_plan_build(plan);
-        plan->exchange.schedule->rebuild(plan);
-    }
-    atomic_store(&plan->exchange.busy, false);
-    return status;
-}
-
-/* Tells the peers; after that the plan is in its grave. */
-static ulyx_status_t
-leave(ulyx_plan_t *plan)
-{
-    if (plan->gpu)
-        return uli_plan_gpu_leave(plan);
-    if (plan->packed)
-        return uli_plan_packed_leave(plan->packed);
-    for (int32_t p = 0; p < plan->comm->nranks; p++)
-        if (plan->exchange.pairs[p].shares)
-            uli_post_closed(&plan->exchange, p);
-    return ULYX_SUCCESS;
-}
-
-static void
-bury(ulyx_plan_t *plan)
-{
-    struct uli_grave *grave = plan->grave;
-    grave->pieces = plan->pieces;
-    grave->nranks = plan->comm->nranks;
-    for (int32_t p = 0; p < plan->comm->nranks; p++)
-        grave->shares[p] = !plan->packed && plan->exchange.pairs[p].shares;
-    grave->gpu = plan->gpu;
-    grave->schedule = plan->exchange.schedule;
-    grave->schedule_state = plan->exchange.schedule_state;
-    grave->schedule->leave(grave->schedule_state);
-    uli_list_append(&plan->comm->plan_graves, &grave->node);
-    plan->grave = NULL;
+    return plan->mover->update(plan, docs_q, docs_k, stream);
 }
 
 ulyx_status_t
@@ -327,14 +172,14 @@ uli_plan_destroy(ulyx_plan_t *plan)
 {
     ulyx_comm_t *comm = plan->comm;
     ULI_TRY(uli_exchange_take(&plan->exchange));
-    ulyx_status_t status = leave(plan);
+    ulyx_status_t status = plan->mover->leave(plan);
     if (status != ULYX_SUCCESS) {
         atomic_store(&plan->exchange.busy, false);
         return status;
     }
-    bury(plan);
+    uli_graves_add(comm, plan->state);
+    uli_graves_sweep(comm);
     free_plan(plan);
     atomic_fetch_sub(&comm->nplans, 1);
-    sweep_graves(comm);
     return ULYX_SUCCESS;
 }

@@ -69,25 +69,24 @@ struct uli_sum_pool {
     int64_t used;
 };
 
-/* Arena pieces of a plan; address NULL = none. */
+/* Arena pieces of a plan on the host; address NULL = none. */
 struct uli_plan_pieces {
     struct uli_arena_piece words;   /* a uli_words a rank, then two letters */
     struct uli_arena_piece rings;   /* rings in */
     struct uli_arena_piece mirrors; /* count of puts, then a mirror a rank */
 };
 
-struct uli_plan_gpu; /* cuda/plan_gpu.h */
-struct uli_plan_packed;
-
-struct uli_grave {
-    struct uli_list node;
-    struct uli_plan_pieces pieces;
-    const struct uli_schedule_ops *schedule;
-    void *schedule_state;
-    struct uli_plan_gpu *gpu; /* or NULL */
-    int32_t nranks;
-    bool shares[]; /* [nranks] */
+/* What the plan's mover needs to be equal on all ranks; 0 of other movers. */
+enum uli_term {
+    ULI_TERM_MESSAGES, /* 1: the mover is that of messages */
+    ULI_TERM_CARRIER,
+    ULI_TERM_MESSAGE_CHUNK,
+    ULI_TERM_ENGINE_CHUNK,
+    ULI_TERMS
 };
+
+struct uli_mover_ops; /* mover.h */
+struct uli_mover_state;
 
 struct ulyx_plan {
     struct uli_exchange exchange; /* first */
@@ -113,15 +112,11 @@ struct ulyx_plan {
     struct uli_sum_pool pools[ULYX_OPERATIONS];
     struct uli_sum_pool scratch_pool; /* one sum of another owner */
 
-    struct uli_plan_pieces pieces;
-    struct uli_plan_gpu *gpu; /* of device memory; NULL on the host */
-    bool by_batch;            /* of device memory, then in place of gpu: */
-    int32_t carrier;          /* that is asked for, of comm/batch.h; 0 = any */
-    struct uli_plan_packed *packed; /* cuda/plan_packed.h */
-    struct uli_grave *grave;        /* for destroy */
-    bool holds_thread;
-    int64_t table_bytes; /* held in the arrays above */
-    void *user;          /* of the public layer, freed with the plan */
+    const struct uli_mover_ops *mover; /* executes it */
+    struct uli_mover_state *state;     /* the mover's; outlives the plan */
+    int64_t terms[ULI_TERMS];          /* of the mover */
+    int64_t table_bytes;               /* held in the arrays above */
+    void *user; /* of the public layer, freed with the plan */
     void (*free_user)(void *user);
 };
 
@@ -142,8 +137,12 @@ ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 
 /* Refuses names that are none. Errors: INVALID_ARGUMENT. */
 ulyx_status_t uli_plan_check_algo(const char *name);
+/* What is asked for: by the caller (NULL or "" = by nobody), else by the
+ * setting; "" = by nobody. */
+const char *uli_plan_asked_algo(const ulyx_comm_t *comm, const char *name);
 /* Sets algo, schedule_chunk_bytes and reason of a plan that has its layout and
- * operations. name: what the caller asks for, or NULL. Equal on all ranks.
+ * operations. name: what the caller asks for, or NULL; carriers of messages
+ * leave it free. Equal on all ranks.
  * Errors: UNSUPPORTED (what is asked for), NO_MEMORY. */
 ulyx_status_t uli_plan_choose_algo(
     ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight);
@@ -157,23 +156,13 @@ bool uli_plan_carries(const ulyx_plan_t *plan, const struct uli_move *move);
 /* Does the engine ever move a byte between p and this rank? */
 bool uli_plan_shares(const ulyx_plan_t *plan, int32_t p);
 
-/* ---- arena pieces (plan_pieces.c) ---------------------------------------- */
-
-/* Before the agreement: words, letters, rings, mirrors. */
-ulyx_status_t uli_plan_take_pieces(ulyx_plan_t *plan, int64_t bytes_in_flight);
-/* After it: where all that lies, here and at p. */
-ulyx_status_t uli_plan_connect(ulyx_plan_t *plan, int32_t p);
-/* Rings that no verb needs, now that all memory classes are known. */
-void uli_plan_return_spare_rings(ulyx_plan_t *plan);
-void uli_plan_free_pieces(
-    ulyx_comm_t *comm, const struct uli_plan_pieces *pieces);
-/* Has p closed the plan and all of its posts arrived? */
-bool uli_plan_closed_by(const struct uli_plan_pieces *pieces, int32_t p);
-/* No put reads from the pieces any more. */
-bool uli_plan_pieces_idle(const struct uli_plan_pieces *pieces);
-
 /* ---- one call (plan_start.c) --------------------------------------------- */
 
+/* As ulyx_reshuffle_execute, but for the wait: *op_p is what to wait for, or
+ * NULL where the call is its stream's. timeout_s is the plan's. */
+ulyx_status_t uli_plan_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream, ulyx_op_t **op_p);
+/* As ulyx_reshuffle_start. */
 ulyx_status_t uli_plan_start(ulyx_plan_t *plan, ulyx_operation_t operation,
     const void *const src[], void *const dst[], double timeout_s,
     ulyx_op_t **op_p);
@@ -222,8 +211,11 @@ bool uli_grid_overlap(const struct uli_grid *a, uintptr_t a_base,
 
 /* ---- tables (plan_build.c) ----------------------------------------------- */
 
-/* Measures what every operation moves and allocates for it. */
+/* Measures what every operation moves: plan->room. Errors: NO_MEMORY. */
 ulyx_status_t uli_plan_measure(ulyx_plan_t *plan);
+/* After it, the host's tables: plan->work, the room for sums. Errors:
+ * NO_MEMORY. */
+ulyx_status_t uli_plan_allocate_work(ulyx_plan_t *plan);
 /* The volumes of the present document tables. */
 void uli_plan_remeasure(ulyx_plan_t *plan);
 /* Bytes of every tensor of every rank (plan_fill.c). */

@@ -15,9 +15,7 @@
 #include <string.h>
 #include "base/size.h"
 #include "base/status.h"
-#include "collectives/cuda/plan_engine.h"
-#include "collectives/cuda/plan_packed.h"
-#include "collectives/plan.h"
+#include "collectives/mover.h"
 
 /* A record: head, values[nvalues], ring_at[nranks]. */
 struct head {
@@ -125,15 +123,10 @@ walk(struct list *list, const ulyx_plan_t *plan)
     put(list, shape->head_splits != NULL, "head_splits (given or not)");
     put_work_split(list, shape);
     put(list, (int64_t)plan->operations, "operations");
-    put(list, plan->by_batch, "by a batch (not mapped, or asked for)");
-    put(list, plan->carrier,
-        "the carrier that algo asks for (0 any, 1 nccl, 2 staged)");
-    put(list, uli_plan_packed_chunk(plan->packed),
-        "the chunk of messages (bytes_in_flight, ULYX_MESSAGE_CHUNK)");
+    for (int i = 0; i < ULI_TERMS; i++)
+        put(list, plan->terms[i], "%s", uli_term_names[i]);
     put_algo(list, plan);
     put(list, plan->slot_limit, "slot_bytes");
-    put(list, uli_plan_engine_chunk(plan),
-        "the chunk of copy engines (0: the kernel)");
     for (int i = 0; i < shape->nparts; i++)
         for (int p = 0; shape->parts[i].splits && p < shape->nranks; p++)
             put(list, shape->parts[i].splits[p], "parts[%d].splits[%d]", i, p);

@@ -10,7 +10,6 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/status.h"
-#include "collectives/cuda/plan_packed.h"
 #include "collectives/exchange_schedule.h"
 #include "collectives/plan.h"
 #include "collectives/plan_choose.h"
@@ -26,6 +25,12 @@ uli_plan_check_algo(const char *name)
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "algo is \"%s\", must be " ULI_SCHEDULE_QUOTED "\"nccl\" or \"staged\"",
         name);
+}
+
+const char *
+uli_plan_asked_algo(const ulyx_comm_t *comm, const char *name)
+{
+    return name && name[0] ? name : comm->settings.algo;
 }
 
 static ulyx_status_t
@@ -52,14 +57,8 @@ uli_plan_choose_algo(
 {
     const ulyx_comm_t *comm = plan->comm;
     struct uli_choice choice;
-    if (name && uli_comm_batch_carrier(name) && !comm->gpu)
-        return uli_error(ULYX_ERR_UNSUPPORTED,
-            "algo is \"%s\", which moves device memory only", name);
-    if (!name || !name[0])
-        name = comm->settings.algo;
-    plan->by_batch = comm->gpu && uli_plan_packed_wanted(comm, name);
-    plan->carrier = plan->by_batch ? uli_comm_batch_carrier(name) : 0;
-    if (uli_comm_batch_carrier(name)) /* of a setting: host plans are free */
+    name = uli_plan_asked_algo(comm, name);
+    if (uli_comm_batch_carrier(name)) /* no schedule of the host */
         name = "";
     ULI_TRY(choose(plan, name, bytes_in_flight, &choice));
     plan->algo = choice.algo;

@@ -202,11 +202,20 @@ get_sum_scratch(ulyx_plan_t *plan)
            get(plan, &exchange->sum_bases, nranks, sizeof(void *));
 }
 
+static ulyx_status_t
+tables_status(const ulyx_plan_t *plan, bool good)
+{
+    return good ? ULYX_SUCCESS
+                : uli_error(ULYX_ERR_NO_MEMORY,
+                      "no memory for a plan's tables (%lld bytes so far)",
+                      (long long)plan->table_bytes);
+}
+
 ulyx_status_t
 uli_plan_measure(ulyx_plan_t *plan)
 {
     int32_t nranks = plan->comm->nranks;
-    bool tables = uli_layout_has_tables(plan->layout), sums = false;
+    bool tables = uli_layout_has_tables(plan->layout);
     bool good = get(plan, &plan->scratch, uli_layout_scratch(plan->layout),
                     sizeof(*plan->scratch)) &&
                 get(plan, &plan->by_node, nranks, sizeof(*plan->by_node)) &&
@@ -223,17 +232,23 @@ uli_plan_measure(ulyx_plan_t *plan)
         measure_now(&m);
         if (tables)
             room_for_updates(&m);
-        if (plan->comm->gpu)
-            continue; /* its tables are others */
-        sums |= room->sums > 0;
+    }
+    return tables_status(plan, good);
+}
+
+ulyx_status_t
+uli_plan_allocate_work(ulyx_plan_t *plan)
+{
+    bool good = true, sums = false;
+    for (int op = 0; good && op < ULYX_OPERATIONS; op++) {
+        if (!uses(plan, op))
+            continue;
+        sums |= plan->room[op].sums > 0;
         good = get_work(plan, op);
     }
     if (good && sums)
         good = get_sum_scratch(plan);
-    return good ? ULYX_SUCCESS
-                : uli_error(ULYX_ERR_NO_MEMORY,
-                      "no memory for a plan's tables (%lld bytes so far)",
-                      (long long)plan->table_bytes);
+    return tables_status(plan, good);
 }
 
 void

@@ -12,7 +12,7 @@
  *            streamed to
  */
 #include "base/size.h"
-#include "collectives/plan.h"
+#include "collectives/mover_host.h"
 #include "comm/remote.h"
 
 enum {
@@ -36,6 +36,12 @@ static bool
 remote(const ulyx_plan_t *plan, int32_t p)
 {
     return p != plan->comm->rank && uli_comm_is_remote(plan->comm, p);
+}
+
+static struct uli_plan_pieces *
+pieces_of(const ulyx_plan_t *plan)
+{
+    return &uli_host_of(plan)->pieces;
 }
 
 static struct uli_words *
@@ -137,9 +143,9 @@ take_rings(ulyx_plan_t *plan)
     }
     if (!at)
         return ULYX_SUCCESS;
-    ULI_TRY(uli_arena_alloc(plan->comm, at, &plan->pieces.rings));
-    plan->info.rings.window = plan->pieces.rings.window;
-    plan->info.rings.offset = plan->pieces.rings.offset;
+    ULI_TRY(uli_arena_alloc(plan->comm, at, &pieces_of(plan)->rings));
+    plan->info.rings.window = pieces_of(plan)->rings.window;
+    plan->info.rings.offset = pieces_of(plan)->rings.offset;
     return ULYX_SUCCESS;
 }
 
@@ -166,8 +172,8 @@ take_mirrors(ulyx_plan_t *plan)
     }
     if (bytes == ULI_LINE)
         return ULYX_SUCCESS;
-    ULI_TRY(uli_arena_alloc(plan->comm, bytes, &plan->pieces.mirrors));
-    plan->exchange.pending = plan->pieces.mirrors.address;
+    ULI_TRY(uli_arena_alloc(plan->comm, bytes, &pieces_of(plan)->mirrors));
+    plan->exchange.pending = pieces_of(plan)->mirrors.address;
     return ULYX_SUCCESS;
 }
 
@@ -177,9 +183,9 @@ uli_plan_take_pieces(ulyx_plan_t *plan, int64_t bytes_in_flight)
     struct demand demand = {0, 0, 0, 0, 0};
     int64_t each = (int64_t)sizeof(struct uli_words) + letters_bytes(plan);
     ULI_TRY(uli_arena_alloc(
-        plan->comm, plan->comm->nranks * each, &plan->pieces.words));
-    plan->info.words.window = plan->pieces.words.window;
-    plan->info.words.offset = plan->pieces.words.offset;
+        plan->comm, plan->comm->nranks * each, &pieces_of(plan)->words));
+    plan->info.words.window = pieces_of(plan)->words.window;
+    plan->info.words.offset = pieces_of(plan)->words.offset;
     look_at_demand(plan, &demand);
     size_chunks(plan, &demand, bytes_in_flight);
     ULI_TRY(take_rings(plan));
@@ -236,7 +242,8 @@ connect_remote(ulyx_plan_t *plan, int32_t p)
     const struct uli_rank_info *peer = &plan->ranks[p];
     int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
     int64_t words = nranks * (int64_t)sizeof(struct uli_words);
-    char *mirror = (char *)plan->pieces.mirrors.address + plan->mirror_at[p];
+    char *mirror =
+        (char *)pieces_of(plan)->mirrors.address + plan->mirror_at[p];
     if (!uli_remote_window_holds(plan->comm, p, peer->words.window,
             peer->words.offset, words + nranks * letters_bytes(plan)))
         return not_mapped(plan, p);
@@ -261,18 +268,19 @@ uli_plan_connect(ulyx_plan_t *plan, int32_t p)
     struct uli_pair *pair = &plan->exchange.pairs[p];
     int64_t words = plan->comm->nranks * (int64_t)sizeof(struct uli_words);
     pair->shares = true;
-    pair->mine = words_of(&plan->pieces.words, p);
-    pair->letters_in =
-        (char *)plan->pieces.words.address + words + p * letters_bytes(plan);
+    pair->mine = words_of(&pieces_of(plan)->words, p);
+    pair->letters_in = (char *)pieces_of(plan)->words.address + words +
+                       p * letters_bytes(plan);
     if (plan->ring_at[p] >= 0)
-        pair->ring_in = (char *)plan->pieces.rings.address + plan->ring_at[p];
+        pair->ring_in =
+            (char *)pieces_of(plan)->rings.address + plan->ring_at[p];
     return remote(plan, p) ? connect_remote(plan, p) : connect_mapped(plan, p);
 }
 
 void
 uli_plan_return_spare_rings(ulyx_plan_t *plan)
 {
-    if (!plan->pieces.rings.address || uli_layout_has_tables(plan->layout))
+    if (!pieces_of(plan)->rings.address || uli_layout_has_tables(plan->layout))
         return;
     for (int op = 0; op < ULYX_OPERATIONS; op++) {
         const struct uli_work *work = &plan->work[op];
@@ -284,8 +292,8 @@ uli_plan_return_spare_rings(ulyx_plan_t *plan)
                     return;
         }
     }
-    uli_arena_free(plan->comm, &plan->pieces.rings);
-    plan->pieces.rings.address = NULL;
+    uli_arena_free(plan->comm, &pieces_of(plan)->rings);
+    pieces_of(plan)->rings.address = NULL;
 }
 
 /* ---- the end ------------------------------------------------------------- */

@@ -8,9 +8,8 @@
  */
 #include "base/dtype.h"
 #include "base/status.h"
-#include "collectives/cuda/plan_gpu.h"
 #include "collectives/exchange_schedule.h"
-#include "collectives/plan.h"
+#include "collectives/mover.h"
 
 static int64_t
 extent(const ulyx_plan_t *plan, enum uli_side side, int32_t tensor)
@@ -19,19 +18,7 @@ extent(const ulyx_plan_t *plan, enum uli_side side, int32_t tensor)
     return plan->extents[row * ULI_TENSORS + tensor];
 }
 
-/* Peers reach nothing else of a device. */
-static bool
-declared_window(const ulyx_plan_t *plan, enum uli_side side)
-{
-    if (plan->gpu)
-        return plan->comm->nranks > 1;
-    if (plan->packed)
-        return false;
-    return plan->info.memory[side == ULI_SIDE_SEQ ? 0 : 1] ==
-           ULYX_POINTER_WINDOW;
-}
-
-/* One pointer: present, aligned, inside a window where that was declared. */
+/* One pointer: present, aligned, inside a window where the mover wants one. */
 static ulyx_status_t
 check_pointer(ulyx_plan_t *plan, const char *name, int32_t t,
     enum uli_side side, const void *pointer, struct uli_address *at_p)
@@ -52,7 +39,8 @@ check_pointer(ulyx_plan_t *plan, const char *name, int32_t t,
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s[%d] is %p, not aligned to its elements of %lld bytes", name, t,
             pointer, (long long)align);
-    if (!declared_window(plan, side))
+    const char *why = plan->mover->wants_windows(plan, side);
+    if (!why)
         return ULYX_SUCCESS;
     if (uli_window_find(
             plan->comm, pointer, bytes, &at_p->window, &at_p->offset))
@@ -60,8 +48,7 @@ check_pointer(ulyx_plan_t *plan, const char *name, int32_t t,
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "%s[%d] (%p, %lld bytes) is not inside a window attached to the "
         "communicator, as %s",
-        name, t, pointer, (long long)bytes,
-        plan->gpu ? "tensors on a device must be" : "the plan has declared");
+        name, t, pointer, (long long)bytes, why);
 }
 
 /* ---- overlap ------------------------------------------------------------- */
@@ -124,7 +111,7 @@ check_overlap(ulyx_plan_t *plan, enum uli_side from, enum uli_side to)
     return ULYX_SUCCESS;
 }
 
-/* ---- start --------------------------------------------------------------- */
+/* ---- the call ------------------------------------------------------------ */
 
 static ulyx_status_t
 check_operation(const ulyx_plan_t *plan, ulyx_operation_t operation)
@@ -163,18 +150,12 @@ uli_plan_check_call(ulyx_plan_t *plan, ulyx_operation_t operation,
     return check_overlap(plan, from, to);
 }
 
-static void
-set_up(ulyx_plan_t *plan, ulyx_operation_t operation)
+ulyx_status_t
+uli_plan_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream, ulyx_op_t **op_p)
 {
-    struct uli_exchange *exchange = &plan->exchange;
-    enum uli_side from = uli_plan_side(operation, true);
-    enum uli_side to = uli_plan_side(operation, false);
-    exchange->work = &plan->work[operation];
-    for (int32_t p = 0; p < exchange->nranks; p++) {
-        int64_t *extents = plan->extents + (int64_t)p * ULI_SIDES * ULI_TENSORS;
-        exchange->pairs[p].src_bytes = extents + from * ULI_TENSORS;
-        exchange->pairs[p].dst_bytes = extents + to * ULI_TENSORS;
-    }
+    *op_p = NULL;
+    return plan->mover->start(plan, operation, src, dst, stream, 0, op_p);
 }
 
 ulyx_status_t
@@ -182,36 +163,17 @@ uli_plan_start(ulyx_plan_t *plan, ulyx_operation_t operation,
     const void *const src[], void *const dst[], double timeout_s,
     ulyx_op_t **op_p)
 {
-    struct uli_exchange *exchange = &plan->exchange;
-    ULI_TRY(uli_comm_check(plan->comm));
-    ULI_TRY(uli_exchange_take(exchange));
-    uli_deadline_t deadline =
-        uli_deadline_in(uli_timeout_or(timeout_s, plan->timeout_s));
-    ulyx_status_t status = uli_plan_check_call(plan, operation, src, dst);
-    exchange->operation = operation;
-    exchange->hash = uli_layout_table_hash(plan->layout);
-    if (status != ULYX_SUCCESS)
-        return uli_exchange_refuse(exchange, status, deadline);
-    set_up(plan, operation);
-    uli_exchange_start(exchange, deadline);
-    *op_p = &exchange->op;
-    return ULYX_SUCCESS;
+    if (plan->mover->by_stream)
+        return uli_plan_refuse(plan, ULYX_ERR_UNSUPPORTED,
+            "start is for host memory only: execute returns once the call is "
+            "in its stream");
+    return plan->mover->start(plan, operation, src, dst, NULL, timeout_s, op_p);
 }
 
 ulyx_status_t
 uli_plan_refuse_on(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
 {
-    struct uli_exchange *exchange = &plan->exchange;
-    if (plan->gpu) {
-        uli_error_pass(status, text);
-        return uli_plan_gpu_refuse(plan, status);
-    }
-    if (plan->packed) /* of which operation is not known: nothing is sent */
-        return uli_error_pass(status, text);
-    ULI_TRY(uli_comm_check(plan->comm));
-    ULI_TRY(uli_exchange_take(exchange));
-    return uli_exchange_refuse(exchange, uli_error_pass(status, text),
-        uli_deadline_in(plan->timeout_s));
+    return plan->mover->refuse(plan, status, text);
 }
 
 ulyx_status_t

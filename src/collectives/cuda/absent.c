@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exchange's kernels where the library was built without CUDA. Nothing else
- * knows: the host part of device memory is built always.
+ * The exchange's kernels where the library was built without CUDA. The host part
+ * of device memory is built always, though its movers are not in the list then
+ * (movers.c): for programs that link a part of it, with kernels of their own or
+ * not.
  */
 #include "collectives/cuda/engine_gpu.h"
 #include "collectives/cuda/exchange_gpu.h"

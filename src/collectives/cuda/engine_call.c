@@ -11,7 +11,8 @@
 
 struct enqueue {
     ulyx_plan_t *plan;
-    const struct uli_plan_gpu *gpu;
+    struct uli_plan_engine *engine;
+    struct uli_plan_gpu *gpu; /* the engine's */
     const struct uli_engine_op *op;
     struct uli_engine_args args;
     unsigned char *landing; /* here */
@@ -47,7 +48,7 @@ push_round(const struct enqueue *e, int32_t round)
          i++) {
         const struct uli_engine_copy *copy = &copies->at[i];
         ULI_TRY(uli_engine_copy(gpu->ops, gpu->device, &copy->box,
-            gpu->engine->landings[copy->peer], e->args.call.src[copy->tensor],
+            e->engine->landings[copy->peer], e->args.call.src[copy->tensor],
             e->caller));
     }
     return ULYX_SUCCESS;
@@ -56,7 +57,7 @@ push_round(const struct enqueue *e, int32_t round)
 static const unsigned char *
 landing_of(const struct enqueue *e, int32_t peer)
 {
-    const struct uli_plan_engine *engine = e->gpu->engine;
+    const struct uli_plan_engine *engine = e->engine;
     int64_t number =
         (peer - e->args.call.rank - 1 + e->gpu->nranks) % e->gpu->nranks;
     return e->landing + number * engine->slots * engine->slot_bytes;
@@ -66,11 +67,11 @@ landing_of(const struct enqueue *e, int32_t peer)
 static ulyx_status_t
 add_sums(const struct enqueue *e, int32_t round)
 {
-    const struct uli_plan_gpu *gpu = e->gpu;
+    struct uli_plan_gpu *gpu = e->gpu;
     const struct uli_engine_table *table = &e->op->table;
     const struct uli_engine_sums *sums = &table->sums[round + 1];
     const unsigned char *tables =
-        (unsigned char *)gpu->piece.address + gpu->engine->tables_at;
+        (unsigned char *)gpu->piece.address + gpu->extra_at;
     struct uli_gpu_args args = e->args.call;
     if (sums->count == 0)
         return ULYX_SUCCESS;
@@ -78,7 +79,7 @@ add_sums(const struct enqueue *e, int32_t round)
         (const struct uli_gpu_item *)(const void *)(tables + e->op->items_at) +
         sums->first;
     args.sources = (const void *)(tables + e->op->sources_at);
-    args.peers = (const void *)(tables + gpu->engine->peers_at);
+    args.peers = (const void *)(tables + e->engine->peers_at);
     args.nitems = sums->count;
     args.nfirst = args.nfirst_tiles = 0;
     args.ntiles = sums->ntiles;
@@ -88,8 +89,8 @@ add_sums(const struct enqueue *e, int32_t round)
     args.slot_bytes = 0;
     args.slots = 1;
     args.sums = table->nsources > 0;
-    return uli_plan_gpu_launch(e->plan->gpu, &args, ULI_GPU_MOVE, gpu->blocks,
-        ULI_GPU_THREADS, e->own);
+    return uli_plan_gpu_launch(
+        gpu, &args, ULI_GPU_MOVE, gpu->blocks, ULI_GPU_THREADS, e->own);
 }
 
 /* round -1: what does not go through the landing. */
@@ -130,20 +131,20 @@ enqueue_rounds(struct enqueue *e)
 
 ulyx_status_t
 uli_plan_engine_enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
-    const struct uli_gpu_args *call, void *stream, bool *begun_p)
+    struct uli_gpu_args *call, void *stream, bool *begun_p)
 {
-    const struct uli_plan_engine *engine = plan->gpu->engine;
-    unsigned char *base = plan->gpu->piece.address;
-    const unsigned char *tables = base + engine->tables_at;
+    struct uli_plan_engine *engine = uli_plan_engine_of(plan);
+    unsigned char *base = engine->gpu.piece.address;
+    const unsigned char *tables = base + engine->gpu.extra_at;
     struct enqueue e = {.plan = plan,
-        .gpu = plan->gpu,
+        .engine = engine,
+        .gpu = &engine->gpu,
         .op = &engine->op[operation],
         .args = {.call = *call},
-        .landing = base + engine->landing_at,
+        .landing = base + engine->gpu.landing_at,
         .caller = stream,
         .own = engine->stream};
     e.args.rounds = (const void *)(tables + engine->rounds_at);
-    *begun_p = false;
     ULI_TRY(uli_gpu_check_inner(e.gpu->ops, e.gpu->device, e.own, stream));
     ULI_TRY(launch(&e, ULI_ENGINE_ENTER, 0, stream));
     *begun_p = true;

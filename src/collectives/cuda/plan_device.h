@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What plans on device memory have in common, whichever way their bytes go:
- * plan_gpu.h by mapped memory, plan_packed.h by messages.
+ * plan_gpu.h by mapped memory, plan_packed.c by messages.
  */
 #ifndef ULI_COLLECTIVES_CUDA_PLAN_DEVICE_H
 #define ULI_COLLECTIVES_CUDA_PLAN_DEVICE_H
 
 #include "base/size.h"
 #include "collectives/cuda/exchange_gpu.h"
-#include "collectives/plan.h"
+#include "collectives/cuda/movers.h"
 
 /* Errors: UNSUPPORTED, no kernels or flags that are the host's. */
 ulyx_status_t uli_plan_device_check(const ulyx_plan_t *plan);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Life of a plan on device memory: its pieces before the agreement, what it
- * knows of its peers after it, its end.
+ * Life of a plan over mapped device memory: its pieces before the agreement,
+ * what it knows of its peers after it, its end.
  *
  * The end. Peers may post into this rank's words as long as they have calls,
  * so its piece lies in a grave until all have left. A rank leaves by a kernel
@@ -16,16 +16,17 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "collectives/cuda/plan_device.h"
-#include "collectives/cuda/plan_engine.h"
 #include "comm/gpu.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 
 /* ---- the device ---------------------------------------------------------- */
 
-static ulyx_status_t
-check_possible(const ulyx_plan_t *plan)
+ulyx_status_t
+uli_plan_gpu_check(
+    const ulyx_plan_t *plan, const struct uli_plan_params *params)
 {
+    (void)params;
     ULI_TRY(uli_plan_device_check(plan));
     return uli_gpu_check_mapped(plan->comm, "");
 }
@@ -46,22 +47,15 @@ load_kernels(int32_t device, struct uli_residency *room)
     return uli_cuda_leave(status);
 }
 
-static bool
-takes_engine(const ulyx_plan_t *plan)
-{
-    return uli_plan_engine_wanted(plan) && !uli_plan_engine_refused(plan);
-}
-
+/* Blocks that do not wait for those of others need no claim. */
 static ulyx_status_t
-choose_blocks(ulyx_plan_t *plan, int32_t max_sms)
+choose_blocks(ulyx_plan_t *plan, int32_t max_sms, bool waits)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_residency *room = &gpu->room;
     ULI_TRY(load_kernels(gpu->device, room));
     gpu->blocks = uli_residency_sms(plan->comm, max_sms, room->multiprocessors);
-    /* Of copy engines nothing waits but single warps. */
-    uli_residency_choose(
-        plan->comm, takes_engine(plan) ? 0 : gpu->blocks, room);
+    uli_residency_choose(plan->comm, waits ? gpu->blocks : 0, room);
     return ULYX_SUCCESS;
 }
 
@@ -74,7 +68,8 @@ allocate(struct uli_plan_gpu *gpu, const ulyx_plan_t *plan)
     gpu->their_marks = calloc(n, sizeof(*gpu->their_marks));
     gpu->nodes = calloc(n, sizeof(*gpu->nodes));
     gpu->strides = calloc(n, sizeof(*gpu->strides));
-    if (!gpu->their_marks || !gpu->nodes || !gpu->strides)
+    gpu->shares = calloc(n, sizeof(*gpu->shares));
+    if (!gpu->their_marks || !gpu->nodes || !gpu->strides || !gpu->shares)
         return false;
     for (int32_t p = 0; p < gpu->nranks; p++) {
         gpu->nodes[p] = plan->comm->peers[p].node;
@@ -106,19 +101,15 @@ take_pinned(ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool has_tables)
 static ulyx_status_t
 take_pieces(ulyx_plan_t *plan)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     int64_t at = 0, n = gpu->nranks;
     uli_plan_device_take(&at, n, sizeof(struct uli_gpu_words)); /* words at 0 */
     gpu->slots_at = uli_plan_device_take(&at, 2 * n, (size_t)plan->slot_limit);
-    if (gpu->engine)
-        gpu->engine->landing_at =
-            uli_plan_device_take(&at, 1, (size_t)gpu->engine->landing_bytes);
+    gpu->landing_at = uli_plan_device_take(&at, 1, (size_t)gpu->landing_bytes);
     gpu->state_at = uli_plan_device_take(&at, 1, sizeof(struct uli_gpu_state));
     gpu->peers_at = uli_plan_device_take(&at, n, sizeof(struct uli_gpu_peer));
     gpu->tables_at = uli_plan_device_take(&at, 1, (size_t)gpu->tables_bytes);
-    if (gpu->engine)
-        gpu->engine->tables_at =
-            uli_plan_device_take(&at, 1, (size_t)gpu->engine->tables_bytes);
+    gpu->extra_at = uli_plan_device_take(&at, 1, (size_t)gpu->extra_bytes);
     ULI_TRY(uli_gpu_arena_alloc(plan->comm, at, &gpu->piece));
     ULI_TRY(uli_arena_alloc(
         plan->comm, n * (int64_t)sizeof(uint64_t), &gpu->marks));
@@ -130,26 +121,29 @@ take_pieces(ulyx_plan_t *plan)
 }
 
 ulyx_status_t
-uli_plan_gpu_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+uli_plan_gpu_begin(ulyx_plan_t *plan, const struct uli_mover_ops *mover,
+    struct uli_plan_gpu *gpu, int32_t max_sms, bool waits)
 {
     ulyx_comm_t *comm = plan->comm;
-    ULI_TRY(check_possible(plan));
-    struct uli_plan_gpu *gpu = calloc(1, sizeof(*gpu));
-    if (!gpu)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    plan->gpu = gpu;
-    gpu->plan = plan;
+    plan->state = &gpu->state;
+    gpu->state.mover = mover;
+    gpu->state.plan = plan;
     gpu->ops = comm->gpu->ops;
     gpu->device = comm->gpu->device;
     gpu->nranks = comm->nranks;
     uli_list_init(&gpu->node);
+    ULI_TRY(uli_plan_measure(plan));
     if (!allocate(gpu, plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    ULI_TRY(choose_blocks(plan, params->max_sms));
-    ULI_TRY(uli_plan_gpu_measure(plan));
-    if (takes_engine(plan))
-        ULI_TRY(uli_plan_engine_prepare(plan, params->bytes_in_flight));
-    ULI_TRY(take_pinned(plan->comm, gpu, uli_layout_has_tables(plan->layout)));
+    ULI_TRY(choose_blocks(plan, max_sms, waits));
+    return uli_plan_gpu_measure(plan);
+}
+
+ulyx_status_t
+uli_plan_gpu_take(ulyx_plan_t *plan)
+{
+    ULI_TRY(take_pinned(plan->comm, uli_plan_gpu_of(plan),
+        uli_layout_has_tables(plan->layout)));
     return take_pieces(plan);
 }
 
@@ -159,7 +153,7 @@ uli_plan_gpu_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 static ulyx_status_t
 meet(ulyx_plan_t *plan, int32_t p, struct uli_gpu_peer *peer)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     const struct uli_rank_info *info = &plan->ranks[p];
     unsigned char *mine = gpu->piece.address;
     int32_t me = plan->comm->rank;
@@ -176,42 +170,33 @@ meet(ulyx_plan_t *plan, int32_t p, struct uli_gpu_peer *peer)
     peer->slot_in = mine + gpu->slots_at + p * slots;
     peer->slot_out = theirs + gpu->slots_at + me * slots;
     peer->windows = uli_gpu_windows(plan->comm, p, &peer->nwindows);
-    peer->shares = plan->exchange.pairs[p].shares;
+    peer->shares = gpu->shares[p];
     return ULYX_SUCCESS;
 }
 
-static ulyx_status_t
-upload(ulyx_plan_t *plan)
+ulyx_status_t
+uli_plan_gpu_connect(ulyx_plan_t *plan, struct uli_gpu_peer *peers)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     char *base = gpu->piece.address;
-    size_t n = (size_t)gpu->nranks;
-    struct uli_gpu_peer *peers = calloc(n, sizeof(*peers));
-    ulyx_status_t status = ULYX_SUCCESS;
-    if (!peers)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    for (int32_t p = 0; p < gpu->nranks && status == ULYX_SUCCESS; p++)
+    for (int32_t p = 0; p < gpu->nranks; p++)
+        gpu->shares[p] = uli_plan_shares(plan, p);
+    uli_plan_fill_extents(plan);
+    for (int32_t p = 0; p < gpu->nranks; p++)
         if (p != plan->comm->rank)
-            status = meet(plan, p, &peers[p]);
-    if (status == ULYX_SUCCESS)
-        status = uli_gpu_upload(plan->comm, base + gpu->peers_at, peers,
-            (int64_t)(n * sizeof(*peers)));
-    if (status == ULYX_SUCCESS)
-        status = uli_plan_gpu_fill(plan, 0);
-    if (status == ULYX_SUCCESS)
-        status = uli_gpu_upload(plan->comm, base + gpu->tables_at,
-            gpu->buffers[0], gpu->tables_bytes);
-    if (status == ULYX_SUCCESS && gpu->engine)
-        status = uli_plan_engine_complete(plan, peers);
-    free(peers);
-    return status;
+            ULI_TRY(meet(plan, p, &peers[p]));
+    ULI_TRY(uli_gpu_upload(plan->comm, base + gpu->peers_at, peers,
+        gpu->nranks * (int64_t)sizeof(*peers)));
+    ULI_TRY(uli_plan_gpu_fill(plan, 0));
+    return uli_gpu_upload(
+        plan->comm, base + gpu->tables_at, gpu->buffers[0], gpu->tables_bytes);
 }
 
 /* What no call changes. */
 static void
 fill_args(ulyx_plan_t *plan, struct uli_gpu_op *op)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     unsigned char *base = gpu->piece.address;
     unsigned char *tables = base + gpu->tables_at;
     struct uli_gpu_args *args = &op->args;
@@ -234,7 +219,7 @@ fill_args(ulyx_plan_t *plan, struct uli_gpu_op *op)
 static void
 enlist(struct uli_plan_gpu *gpu)
 {
-    struct uli_gpu *device = gpu->plan->comm->gpu;
+    struct uli_gpu *device = gpu->state.plan->comm->gpu;
     device->in_flight = uli_plans_gpu_in_flight;
     pthread_mutex_lock(&device->plans_lock);
     uli_list_append(&device->plans, &gpu->node);
@@ -247,17 +232,13 @@ delist(ulyx_comm_t *comm, struct uli_plan_gpu *gpu)
     pthread_mutex_lock(&comm->gpu->plans_lock);
     uli_list_remove(&gpu->node);
     pthread_mutex_unlock(&comm->gpu->plans_lock);
-    gpu->plan = NULL;
+    gpu->state.plan = NULL;
 }
 
 ulyx_status_t
-uli_plan_gpu_complete(ulyx_plan_t *plan)
+uli_plan_gpu_ready(ulyx_plan_t *plan, ulyx_status_t status)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
-    for (int32_t p = 0; p < gpu->nranks; p++)
-        plan->exchange.pairs[p].shares = uli_plan_shares(plan, p);
-    uli_plan_fill_extents(plan);
-    ulyx_status_t status = upload(plan);
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     if (status != ULYX_SUCCESS)
         return uli_comm_fail(plan->comm, status, plan->comm->rank,
             "plan create: %s", uli_error_text());
@@ -273,14 +254,14 @@ uli_plan_gpu_complete(ulyx_plan_t *plan)
 static ulyx_status_t
 await_end(const ulyx_plan_t *plan)
 {
-    return uli_plan_device_await(plan, plan->gpu->ended,
+    return uli_plan_device_await(plan, uli_plan_gpu_of(plan)->ended,
         "destroy: the device has not told the peers in time");
 }
 
 static ulyx_status_t
 tell_peers(ulyx_plan_t *plan)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_gpu_args args = gpu->op[0].args;
     ULI_TRY(
         uli_plan_gpu_launch(gpu, &args, ULI_GPU_LEAVE, 1, 32, gpu->own_stream));
@@ -291,7 +272,7 @@ tell_peers(ulyx_plan_t *plan)
 ulyx_status_t
 uli_plan_gpu_leave(ulyx_plan_t *plan)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     ulyx_comm_t *comm = plan->comm;
     /* A refusal is enqueued where the caller cannot wait for it. */
     if (gpu->detour)
@@ -311,25 +292,28 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
     /* A peer that shares nothing waits for no mark: its piece of marks may be
      * another plan's by now. */
     for (int32_t p = 0; p < gpu->nranks; p++)
-        if (gpu->their_marks[p] && plan->exchange.pairs[p].shares)
+        if (gpu->their_marks[p] && gpu->shares[p])
             atomic_store(gpu->their_marks[p], 1);
     return ULYX_SUCCESS;
 }
 
 bool
-uli_plan_gpu_left_by(const struct uli_plan_gpu *gpu, int32_t p)
+uli_plan_gpu_left(const struct uli_mover_state *state)
 {
-    return atomic_load((_Atomic uint64_t *)gpu->marks.address + p) != 0;
+    const struct uli_plan_gpu *gpu = (const struct uli_plan_gpu *)state;
+    const _Atomic uint64_t *marks = gpu->marks.address;
+    for (int32_t p = 0; p < gpu->nranks; p++)
+        if (gpu->shares[p] && atomic_load(&marks[p]) == 0)
+            return false;
+    return true;
 }
 
 void
-uli_plan_gpu_destroy(ulyx_comm_t *comm, struct uli_plan_gpu *gpu)
+uli_plan_gpu_free(ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool gives_back)
 {
-    if (!gpu)
-        return;
-    if (comm && gpu->piece.address)
+    if (gives_back && gpu->piece.address)
         uli_gpu_arena_free(comm, &gpu->piece);
-    if (comm && gpu->marks.address)
+    if (gives_back && gpu->marks.address)
         uli_arena_free(comm, &gpu->marks);
     uli_residency_release(gpu->device, gpu->room.per_sm, gpu->room.claimed);
     if (gpu->own_stream)
@@ -341,10 +325,9 @@ uli_plan_gpu_destroy(ulyx_comm_t *comm, struct uli_plan_gpu *gpu)
             (void)gpu->ops->event_destroy(gpu->device, gpu->copied[b]);
     if (gpu->pinned)
         (void)gpu->ops->host_free(gpu->device, gpu->pinned);
-    uli_plan_engine_destroy(gpu, gpu->engine);
     uli_gpu_scratch_free(&gpu->scratch);
     free(gpu->their_marks);
     free(gpu->nodes);
     free(gpu->strides);
-    free(gpu);
+    free(gpu->shares);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan on device memory: what plan.c, the public layer and graves ask of it.
- * exchange_gpu.h has the protocol of a call.
+ * The movers over mapped device memory: what that of the kernel ("mapped") and
+ * that of copy engines ("engine", plan_engine.h) share. exchange_gpu.h has the
+ * protocol of a call.
  *
  * Everything that a call needs lies ready: words, slots and tables in one
  * piece of the device arena, what the host reads in pinned memory. A call is
@@ -18,7 +19,7 @@
 #define ULI_COLLECTIVES_CUDA_PLAN_GPU_H
 
 #include "collectives/cuda/exchange_table.h"
-#include "collectives/plan.h"
+#include "collectives/cuda/movers.h"
 #include "comm/residency.h"
 #include "device/device.h"
 
@@ -32,17 +33,18 @@ struct uli_gpu_op {
     struct uli_gpu_args args;   /* of every call, but for its tensors */
 };
 
-struct uli_plan_engine;
-
 struct uli_plan_gpu {
-    struct uli_list node; /* comm->gpu->plans */
-    ulyx_plan_t *plan;    /* NULL in a grave */
+    struct uli_mover_state state; /* first */
+    struct uli_list node;         /* comm->gpu->plans */
     const struct uli_device_ops *ops;
     int32_t device, nranks;
 
-    /* words [nranks], slots [nranks][2], state, peers [nranks], tables */
+    /* words [nranks], slots [nranks][2], landing, state, peers [nranks],
+     * tables, extra; peers reach what lies before the state */
     struct uli_arena_piece piece;
     int64_t slots_at, state_at, peers_at, tables_at, tables_bytes;
+    int64_t landing_at, landing_bytes; /* of the engine, else 0 */
+    int64_t extra_at, extra_bytes;     /* the engine's tables, else 0 */
     struct uli_arena_piece marks; /* host: [nranks], by peers: plan destroyed */
     _Atomic uint64_t **their_marks; /* [nranks]: this rank's at them, or NULL */
 
@@ -56,11 +58,11 @@ struct uli_plan_gpu {
     struct uli_gpu_scratch scratch;
     int32_t *nodes;          /* [nranks] */
     uli_strides_t **strides; /* [nranks] */
+    bool *shares;            /* [nranks]: do calls move anything with it? */
     struct uli_gpu_op op[ULYX_OPERATIONS];
 
-    struct uli_plan_engine *engine; /* of the copy-engine mode, or NULL */
-    int32_t blocks;                 /* of a launch that moves */
-    struct uli_residency room;      /* without a claim: three launches a call */
+    int32_t blocks;            /* of a launch that moves */
+    struct uli_residency room; /* without a claim: three launches a call */
 
     void *own_stream; /* of refusals and of the end */
     void *ended;      /* event after the last call enqueued, if any was */
@@ -69,29 +71,45 @@ struct uli_plan_gpu {
     uint64_t verdict_seen;
 };
 
+static inline struct uli_plan_gpu *
+uli_plan_gpu_of(const ulyx_plan_t *plan)
+{
+    return (struct uli_plan_gpu *)plan->state;
+}
+
 /* ---- life (plan_gpu.c) --------------------------------------------------- */
 
-/* Before the agreement, with everything of the plan but its pieces: memory for
- * all that follows. On error destroy leaves nothing. Errors: UNSUPPORTED (no
- * kernels, memory of ranks not mapped, host-only flags), NO_MEMORY, the
- * driver's. */
-ulyx_status_t uli_plan_gpu_prepare(
-    ulyx_plan_t *plan, const struct uli_plan_params *params);
-/* After it: peers and tables. Fails with the device only, and then the
- * communicator with it. */
-ulyx_status_t uli_plan_gpu_complete(ulyx_plan_t *plan);
-/* Tells the peers that this rank takes no part in calls any more; the plan is
- * in a grave then. Errors: BUSY, calls are in flight; nothing has changed. */
+/* check of the table. */
+ulyx_status_t uli_plan_gpu_check(
+    const ulyx_plan_t *plan, const struct uli_plan_params *params);
+/* prepare has two halves, between which a mover sets landing_bytes and
+ * extra_bytes. The first makes zeros, whose state begins a mover's, the plan's.
+ * waits: do blocks of its launches wait for those of other ranks? Errors:
+ * NO_MEMORY, the driver's. */
+ulyx_status_t uli_plan_gpu_begin(ulyx_plan_t *plan,
+    const struct uli_mover_ops *mover, struct uli_plan_gpu *gpu,
+    int32_t max_sms, bool waits);
+/* The second takes pinned memory and pieces. Errors: NO_MEMORY, the driver's.
+ */
+ulyx_status_t uli_plan_gpu_take(ulyx_plan_t *plan);
+/* complete has two as well. The first uploads peers ([nranks] zeros, which it
+ * fills) and tables. */
+ulyx_status_t uli_plan_gpu_connect(
+    ulyx_plan_t *plan, struct uli_gpu_peer *peers);
+/* The second, after which calls may come. status: what has come of it all; an
+ * error fails the communicator. */
+ulyx_status_t uli_plan_gpu_ready(ulyx_plan_t *plan, ulyx_status_t status);
+/* leave, left of the table. */
 ulyx_status_t uli_plan_gpu_leave(ulyx_plan_t *plan);
-/* Has p left, so that nothing of it comes any more? */
-bool uli_plan_gpu_left_by(const struct uli_plan_gpu *gpu, int32_t p);
-/* comm: gives arena pieces back; NULL: they go with the communicator. */
-void uli_plan_gpu_destroy(ulyx_comm_t *comm, struct uli_plan_gpu *gpu);
+bool uli_plan_gpu_left(const struct uli_mover_state *state);
+/* All of destroy but the memory of the struct itself. */
+void uli_plan_gpu_free(
+    ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool gives_back);
 
 int64_t uli_plan_gpu_bytes(const struct uli_plan_gpu *gpu);
-/* "32 SMs, one launch a call (...)" */
-void uli_plan_gpu_describe(
-    const struct uli_plan_gpu *gpu, char *text_p, size_t text_bytes);
+/* describe_operation of a call by the kernel. */
+void uli_plan_gpu_describe_operation(
+    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text);
 
 /* ---- tables (plan_gpu_tables.c) ------------------------------------------ */
 
@@ -99,19 +117,27 @@ void uli_plan_gpu_describe(
 ulyx_status_t uli_plan_gpu_measure(ulyx_plan_t *plan);
 /* Makes all tables of the present documents in the buffer. Errors: INTERNAL. */
 ulyx_status_t uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer);
-/* As ulyx_plan_update. */
+/* update of the table. */
 ulyx_status_t uli_plan_gpu_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream);
 
 /* ---- calls (plan_gpu_call.c) --------------------------------------------- */
 
-/* As ulyx_reshuffle_execute; the error of an earlier call may come, while this
- * one is enqueued all the same. Allocates nothing, takes no lock. */
-ulyx_status_t uli_plan_gpu_execute(ulyx_plan_t *plan,
-    ulyx_operation_t operation, const void *const src[], void *const dst[],
-    void *stream);
-/* Refuses the next call for a reason that is the thread's last error. */
-ulyx_status_t uli_plan_gpu_refuse(ulyx_plan_t *plan, ulyx_status_t status);
+/* wants_windows of the table: peers reach nothing else of a device. */
+const char *uli_plan_gpu_wants_windows(
+    const ulyx_plan_t *plan, enum uli_side side);
+/* Enqueues a call that is too large for slots and whose args lack nothing.
+ * *begun_p: peers know of it, so an error ends the communicator. */
+typedef ulyx_status_t uli_gpu_enqueue_fn(ulyx_plan_t *plan,
+    ulyx_operation_t operation, struct uli_gpu_args *args, void *stream,
+    bool *begun_p);
+/* start of the table, with the mover's own way for calls that are not small. */
+ulyx_status_t uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream,
+    uli_gpu_enqueue_fn *enqueue);
+/* refuse of the table. */
+ulyx_status_t uli_plan_gpu_refuse(
+    ulyx_plan_t *plan, ulyx_status_t status, const char *text);
 /* Enqueues steps of a call whose args lack nothing else. */
 ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
     struct uli_gpu_args *args, int32_t steps, int32_t blocks, int32_t threads,

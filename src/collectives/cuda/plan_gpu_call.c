@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call of a plan on device memory: checked and told where its tensors lie
- * as on the host, then enqueued.
+ * One call of a plan over mapped device memory: checked and told where its
+ * tensors lie as on the host, then enqueued.
  *
  * A refused call posts its refusal from a stream of the plan's own, after the
  * last call, so that it needs nothing of the caller's stream, which may be what
@@ -12,7 +12,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "collectives/cuda/calls_gpu.h"
-#include "collectives/cuda/plan_engine.h"
+#include "collectives/cuda/plan_gpu.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 
@@ -28,6 +28,13 @@ uli_plan_gpu_launch(struct uli_plan_gpu *gpu, struct uli_gpu_args *args,
 }
 
 /* ---- arguments ----------------------------------------------------------- */
+
+const char *
+uli_plan_gpu_wants_windows(const ulyx_plan_t *plan, enum uli_side side)
+{
+    (void)side;
+    return plan->comm->nranks > 1 ? "tensors on a device must be" : NULL;
+}
 
 /* at: as the call's check has found it. A captured call may be replayed when an
  * update has given elements to a tensor that has none now. */
@@ -76,26 +83,19 @@ broken(ulyx_plan_t *plan, ulyx_status_t status)
         uli_error_text());
 }
 
-/* The first launch may fail for the stream's sake; peers are told then. */
+/* Small calls go by slots, in one launch. The first launch may fail for the
+ * stream's sake; peers are told then. */
 static ulyx_status_t
-enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
-    struct uli_gpu_args *args, void *stream, bool *begun_p)
+enqueue_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+    struct uli_gpu_args *args, void *stream, uli_gpu_enqueue_fn *enqueue,
+    bool *begun_p)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
-    int32_t waiting = gpu->room.claimed ? ULI_GPU_THREADS : 32;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     *begun_p = false;
-    if (args->slots)
-        return uli_plan_gpu_launch(gpu, args, ULI_GPU_ALL, 1, waiting, stream);
-    if (gpu->engine)
-        return uli_plan_engine_enqueue(plan, operation, args, stream, begun_p);
-    if (gpu->room.claimed)
-        return uli_plan_gpu_launch(
-            gpu, args, ULI_GPU_ALL, gpu->blocks, ULI_GPU_THREADS, stream);
-    ULI_TRY(uli_plan_gpu_launch(gpu, args, ULI_GPU_OPEN, 1, waiting, stream));
-    *begun_p = true;
-    ULI_TRY(uli_plan_gpu_launch(
-        gpu, args, ULI_GPU_MOVE, gpu->blocks, ULI_GPU_THREADS, stream));
-    return uli_plan_gpu_launch(gpu, args, ULI_GPU_CLOSE, 1, waiting, stream);
+    if (!args->slots)
+        return enqueue(plan, operation, args, stream, begun_p);
+    return uli_plan_gpu_launch(gpu, args, ULI_GPU_ALL, 1,
+        gpu->room.claimed ? ULI_GPU_THREADS : 32, stream);
 }
 
 static ulyx_status_t
@@ -111,7 +111,7 @@ static ulyx_status_t
 post_refusal(
     ulyx_plan_t *plan, ulyx_operation_t operation, ulyx_status_t status)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_gpu_args args = gpu->op[0].args;
     memset(args.record, 0xFF, sizeof(args.record));
     args.record[ULI_GPU_RECORD_CALL] =
@@ -139,10 +139,11 @@ refuse(ulyx_plan_t *plan, ulyx_operation_t operation, ulyx_status_t status)
 }
 
 static ulyx_status_t
-start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
-    void *const dst[], void *stream)
+start_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream,
+    uli_gpu_enqueue_fn *enqueue)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     bool capturing = false, begun;
     ulyx_status_t status = uli_gpu_check_stream(
         gpu->ops, gpu->device, gpu->room.shares_device, stream, &capturing);
@@ -155,7 +156,7 @@ start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
         return capturing ? status : refuse(plan, operation, status);
     struct uli_gpu_args args = gpu->op[operation].args;
     set_tensors(plan, operation, &args);
-    status = enqueue(plan, operation, &args, stream, &begun);
+    status = enqueue_call(plan, operation, &args, stream, enqueue, &begun);
     if (status != ULYX_SUCCESS && !begun && !capturing)
         return refuse(plan, operation, status);
     if (status != ULYX_SUCCESS)
@@ -164,16 +165,18 @@ start(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
 }
 
 ulyx_status_t
-uli_plan_gpu_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
-    const void *const src[], void *const dst[], void *stream)
+uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream,
+    uli_gpu_enqueue_fn *enqueue)
 {
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     ULI_TRY(uli_exchange_take(&plan->exchange));
-    uli_plan_gpu_look(plan->gpu);
+    uli_plan_gpu_look(gpu);
     /* Of earlier calls, though this one may end before it is looked at. */
-    uint64_t noted = uli_plan_gpu_noted(plan->gpu);
+    uint64_t noted = uli_plan_gpu_noted(gpu);
     ulyx_status_t status = uli_comm_check(plan->comm);
     if (status == ULYX_SUCCESS)
-        status = start(plan, operation, src, dst, stream);
+        status = start_call(plan, operation, src, dst, stream, enqueue);
     if (status == ULYX_SUCCESS)
         status = uli_plan_gpu_verdict(plan, noted);
     atomic_store(&plan->exchange.busy, false);
@@ -181,15 +184,15 @@ uli_plan_gpu_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
 }
 
 ulyx_status_t
-uli_plan_gpu_refuse(ulyx_plan_t *plan, ulyx_status_t status)
+uli_plan_gpu_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
 {
-    char text[256];
-    snprintf(text, sizeof(text), "%s", uli_error_text());
+    char own[256];
+    snprintf(own, sizeof(own), "%s", text);
     ULI_TRY(uli_exchange_take(&plan->exchange));
-    uli_plan_gpu_look(plan->gpu);
+    uli_plan_gpu_look(uli_plan_gpu_of(plan));
     ulyx_status_t now = uli_comm_check(plan->comm);
     if (now == ULYX_SUCCESS) {
-        uli_error_pass(status, text);
+        uli_error_pass(status, own);
         now = refuse(plan, 0, status);
     }
     atomic_store(&plan->exchange.busy, false);

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "collectives/cuda/calls_gpu.h"
 #include "collectives/cuda/channel_gpu.h"
-#include "collectives/cuda/plan_engine.h"
+#include "collectives/cuda/plan_gpu.h"
 #include "comm/gpu.h"
 
 /* ---- what is final ------------------------------------------------------- */
@@ -17,14 +17,14 @@ void
 uli_plan_gpu_look(struct uli_plan_gpu *gpu)
 {
     uint64_t word = uli_gpu_noted(&gpu->report->failed);
-    if (word == 0 || !gpu->plan)
+    if (word == 0 || !gpu->state.plan)
         return;
     struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
-    (void)uli_comm_fail(gpu->plan->comm, (ulyx_status_t)-cause.status,
+    (void)uli_comm_fail(gpu->state.plan->comm, (ulyx_status_t)-cause.status,
         cause.peer, "reshuffle, call %u: rank %d has not %s within %g s",
         cause.call, cause.peer,
         cause.phase == ULI_GPU_AWAITS_READY ? "come to it" : "ended its part",
-        gpu->plan->timeout_s);
+        gpu->state.plan->timeout_s);
 }
 
 void
@@ -99,7 +99,7 @@ uli_plan_gpu_noted(const struct uli_plan_gpu *gpu)
 ulyx_status_t
 uli_plan_gpu_verdict(ulyx_plan_t *plan, uint64_t word)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     if (word == gpu->verdict_seen)
         return ULYX_SUCCESS;
     gpu->verdict_seen = word;
@@ -115,7 +115,7 @@ uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu)
     if (uli_gpu_noted(&gpu->report->entered) !=
         uli_gpu_noted(&gpu->report->left))
         return true;
-    return uli_gpu_calls_in_flight(gpu->plan->comm, gpu->ops, gpu->device,
+    return uli_gpu_calls_in_flight(gpu->state.plan->comm, gpu->ops, gpu->device,
         gpu->ended, &gpu->enqueued, gpu->report);
 }
 
@@ -131,26 +131,4 @@ uli_plans_gpu_in_flight(ulyx_comm_t *comm)
             ULI_CONTAINER_OF(n, struct uli_plan_gpu, node));
     pthread_mutex_unlock(&device->plans_lock);
     return busy;
-}
-
-/* ---- in words ------------------------------------------------------------ */
-
-int64_t
-uli_plan_gpu_bytes(const struct uli_plan_gpu *gpu)
-{
-    return (int64_t)sizeof(*gpu) + gpu->piece.bytes + gpu->marks.bytes +
-           gpu->pinned_bytes +
-           (gpu->engine ? uli_plan_engine_bytes(gpu->engine, gpu->nranks) : 0) +
-           gpu->nranks * (int64_t)(sizeof(void *) * 2 + sizeof(int32_t));
-}
-
-void
-uli_plan_gpu_describe(
-    const struct uli_plan_gpu *gpu, char *text_p, size_t text_bytes)
-{
-    snprintf(text_p, text_bytes, "%d of %d SMs; %s", gpu->blocks,
-        gpu->room.multiprocessors,
-        gpu->room.claimed
-            ? "one launch a call (all that wait for each other fit on the card)"
-            : "three launches a call (other plans have claimed the card)");
 }

@@ -25,7 +25,7 @@ uses(const ulyx_plan_t *plan, int operation)
 ulyx_status_t
 uli_plan_gpu_measure(ulyx_plan_t *plan)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     int64_t at = 0;
     ULI_TRY(uli_gpu_scratch_create(plan->layout, &gpu->scratch));
     for (int o = 0; o < ULYX_OPERATIONS; o++) {
@@ -47,7 +47,7 @@ uli_plan_gpu_measure(ulyx_plan_t *plan)
 static ulyx_status_t
 fill_one(ulyx_plan_t *plan, int o, unsigned char *buffer)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_gpu_op *op = &gpu->op[o];
     /* Smallness may not change with the documents: a captured launch is that
      * of one kernel. */
@@ -72,7 +72,7 @@ fill_one(ulyx_plan_t *plan, int o, unsigned char *buffer)
 ulyx_status_t
 uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     unsigned char *base = gpu->buffers[buffer];
     for (int o = 0; o < ULYX_OPERATIONS; o++) {
         const struct uli_gpu_table *table = &gpu->op[o].table;
@@ -93,7 +93,7 @@ uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer)
 static ulyx_status_t
 replace(ulyx_plan_t *plan, void *stream)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     int buffer = gpu->next_buffer;
     uli_plan_fill_extents(plan);
     uli_plan_remeasure(plan);
@@ -112,7 +112,7 @@ static ulyx_status_t
 update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
     void *stream)
 {
-    struct uli_plan_gpu *gpu = plan->gpu;
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     bool tables = uli_layout_has_tables(plan->layout);
     ULI_TRY(uli_comm_check(plan->comm));
     if (tables) {

@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See plan_packed.h. Creation takes the two gathers of the communicator's batch
+ * The mover of messages: the packed exchange over the communicator's batch,
+ * whatever carries it. Serves plans where device memory of some pair of ranks
+ * cannot be mapped, or whose algorithm names a carrier; both are known to all
+ * ranks alike before the plan's agreement. Calls of all such plans of a
+ * communicator come in the same order on all ranks.
+ *
+ * A call that has begun on a stream and not ended within the plan's timeout
+ * fails the communicator with TIMEOUT and the rank that has not come, and its
+ * kernels leave the stream. Ranks that disagree about the operation of a call
+ * may send messages of different sizes: that ends at the timeout as well, by
+ * name where the other rank is of this node. Replays of calls that were
+ * captured before an update move nothing, and say so: messages have the sizes
+ * of the capture.
+ *
+ * Creation takes the two gathers of the communicator's batch
  * (once), one of its own in which all ranks say whether their part exists and
  * where they tell how far they are, and one empty message a pair, so that no
  * call ever waits for a connection.
  */
-#include "collectives/cuda/plan_packed.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +37,9 @@
 enum { SMALLEST_CHUNK = ULI_GPU_LINE, LARGEST_CHUNK = 1 << 30 };
 
 struct uli_plan_packed {
-    ulyx_plan_t *plan;
+    struct uli_mover_state state; /* first */
     struct uli_packed *packed;
+    int32_t carrier; /* that is asked for, of comm/batch.h; 0 = any */
     struct uli_batch_watch watch;
     struct uli_batch_place *told; /* [nranks] */
     int32_t *nodes;               /* [nranks] */
@@ -38,19 +51,28 @@ struct uli_plan_packed {
     _Atomic bool enqueued;
 };
 
-bool
-uli_plan_packed_wanted(const ulyx_comm_t *comm, const char *algo)
+static struct uli_plan_packed *
+packed_of(const ulyx_plan_t *plan)
 {
-    if (algo && uli_comm_batch_carrier(algo))
-        return true;
-    return comm->gpu && uli_gpu_unmapped(comm) != NULL &&
-           !(algo && strcmp(algo, "direct") == 0);
+    return (struct uli_plan_packed *)plan->state;
+}
+
+/* A carrier's name asks for it. "direct" is an exchange over mapped memory; the
+ * other schedules of the host are between nodes and ask for nothing here. */
+static bool
+messages_serve(const ulyx_plan_t *plan, const char *algo)
+{
+    const ulyx_comm_t *comm = plan->comm;
+    if (!comm->gpu)
+        return false;
+    return uli_comm_batch_carrier(algo) ||
+           (uli_gpu_unmapped(comm) && strcmp(algo, "direct") != 0);
 }
 
 /* ---- before the agreement ------------------------------------------------ */
 
 static bool
-allocate(struct uli_plan_packed *own, int32_t nranks)
+messages_allocate(struct uli_plan_packed *own, int32_t nranks)
 {
     size_t n = (size_t)nranks;
     own->told = calloc(n, sizeof(*own->told));
@@ -60,9 +82,9 @@ allocate(struct uli_plan_packed *own, int32_t nranks)
 }
 
 static ulyx_status_t
-load_kernels(struct uli_plan_packed *own, int32_t max_sms)
+messages_load_kernels(struct uli_plan_packed *own, int32_t max_sms)
 {
-    const ulyx_comm_t *comm = own->plan->comm;
+    const ulyx_comm_t *comm = own->state.plan->comm;
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
     ulyx_status_t status = uli_cuda_status(
         uli_packed_prepare(), "loading the kernels of the packed exchange");
@@ -75,7 +97,7 @@ load_kernels(struct uli_plan_packed *own, int32_t max_sms)
 
 /* A pair has two chunks each way. */
 static int64_t
-chunk_of(const ulyx_plan_t *plan, int64_t bytes_in_flight)
+messages_chunk(const ulyx_plan_t *plan, int64_t bytes_in_flight)
 {
     int64_t chunk = bytes_in_flight ? bytes_in_flight / 4
                                     : plan->comm->settings.message_chunk_bytes;
@@ -83,34 +105,41 @@ chunk_of(const ulyx_plan_t *plan, int64_t bytes_in_flight)
     return chunk / ULI_GPU_LINE * ULI_GPU_LINE;
 }
 
-ulyx_status_t
-uli_plan_packed_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+static ulyx_status_t
+messages_check(const ulyx_plan_t *plan, const struct uli_plan_params *params)
 {
-    ULI_TRY(uli_plan_device_check(plan));
+    (void)params;
+    return uli_plan_device_check(plan);
+}
+
+static ulyx_status_t
+messages_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    const char *algo = uli_plan_asked_algo(plan->comm, params->algo);
     struct uli_plan_packed *own = calloc(1, sizeof(*own));
     if (!own)
         return uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
-    plan->packed = own;
-    own->plan = plan;
-    own->chunk_bytes = chunk_of(plan, params->bytes_in_flight);
-    if (!allocate(own, plan->comm->nranks))
+    plan->state = &own->state;
+    own->state.mover = &uli_mover_messages;
+    own->state.plan = plan;
+    own->carrier = uli_comm_batch_carrier(algo);
+    own->chunk_bytes = messages_chunk(plan, params->bytes_in_flight);
+    plan->terms[ULI_TERM_MESSAGES] = 1;
+    plan->terms[ULI_TERM_CARRIER] = own->carrier;
+    plan->terms[ULI_TERM_MESSAGE_CHUNK] = own->chunk_bytes;
+    ULI_TRY(uli_plan_measure(plan));
+    if (!messages_allocate(own, plan->comm->nranks))
         return uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
-    return load_kernels(own, params->max_sms);
-}
-
-int64_t
-uli_plan_packed_chunk(const struct uli_plan_packed *own)
-{
-    return own ? own->chunk_bytes : 0;
+    return messages_load_kernels(own, params->max_sms);
 }
 
 /* ---- after it ------------------------------------------------------------ */
 
 /* This rank's part, without a word to the others. */
 static ulyx_status_t
-make_part(struct uli_plan_packed *own)
+messages_make_part(struct uli_plan_packed *own)
 {
-    ulyx_plan_t *plan = own->plan;
+    ulyx_plan_t *plan = own->state.plan;
     ulyx_comm_t *comm = plan->comm;
     for (int32_t p = 0; p < comm->nranks; p++) {
         own->nodes[p] = comm->peers[p].node;
@@ -138,7 +167,7 @@ make_part(struct uli_plan_packed *own)
     return uli_arena_alloc(comm, ULI_BATCH_TOLD_BYTES, &own->watch.piece);
 }
 
-struct part {
+struct messages_part {
     int32_t status;
     char text[188];
     struct uli_batch_place place;
@@ -146,11 +175,11 @@ struct part {
 
 /* All parts exist, or the lowest rank's error is everybody's. */
 static ulyx_status_t
-agree(
+messages_agree(
     struct uli_plan_packed *own, ulyx_status_t status, uli_deadline_t deadline)
 {
-    ulyx_comm_t *comm = own->plan->comm;
-    struct part mine = {.status = status}, *all;
+    ulyx_comm_t *comm = own->state.plan->comm;
+    struct messages_part mine = {.status = status}, *all;
     if (status != ULYX_SUCCESS)
         snprintf(mine.text, sizeof(mine.text), "%s", uli_error_text());
     mine.place.window = own->watch.piece.window;
@@ -174,9 +203,9 @@ agree(
 
 /* Nobody knows which peer it was: the communicator cannot go on. */
 static ulyx_status_t
-connect_all(struct uli_plan_packed *own, uli_deadline_t deadline)
+messages_connect(struct uli_plan_packed *own, uli_deadline_t deadline)
 {
-    ulyx_comm_t *comm = own->plan->comm;
+    ulyx_comm_t *comm = own->state.plan->comm;
     const struct uli_device_ops *ops = comm->gpu->ops;
     void *stream = NULL;
     ULI_TRY(ops->stream_create(comm->gpu->device, &stream));
@@ -193,75 +222,57 @@ connect_all(struct uli_plan_packed *own, uli_deadline_t deadline)
 }
 
 static const char *
-name_of(uint64_t call)
+call_name(uint64_t call)
 {
     return uli_operation_name((ulyx_operation_t)(call >> 32));
 }
 
 static void
-watch_calls(struct uli_plan_packed *own)
+messages_watch(struct uli_plan_packed *own)
 {
     struct uli_gpu_report *words = uli_packed_report(own->packed);
     own->watch.begun = &words->begun;
     own->watch.ended = &words->ended;
     own->watch.call = &words->call;
-    own->watch.name_of = name_of;
-    own->watch.timeout_s = own->plan->timeout_s;
+    own->watch.name_of = call_name;
+    own->watch.timeout_s = own->state.plan->timeout_s;
     own->watch.what = "reshuffle";
     own->watch.told = own->told;
     own->watch.shares = uli_packed_shares(own->packed);
-    uli_batch_watch_add(own->plan->comm, &own->watch);
+    uli_batch_watch_add(own->state.plan->comm, &own->watch);
     own->watched = true;
 }
 
-ulyx_status_t
-uli_plan_packed_complete(ulyx_plan_t *plan, uli_deadline_t deadline)
+static ulyx_status_t
+messages_complete(ulyx_plan_t *plan)
 {
-    struct uli_plan_packed *own = plan->packed;
-    ULI_TRY(uli_comm_batch_open(plan->comm, plan->carrier, deadline));
+    struct uli_plan_packed *own = packed_of(plan);
+    uli_deadline_t deadline = uli_deadline_in(plan->timeout_s);
+    ULI_TRY(uli_comm_batch_open(plan->comm, own->carrier, deadline));
     uli_plan_fill_extents(plan);
-    ULI_TRY(agree(own, make_part(own), deadline));
-    ULI_TRY(connect_all(own, deadline));
-    watch_calls(own);
+    ULI_TRY(messages_agree(own, messages_make_part(own), deadline));
+    ULI_TRY(messages_connect(own, deadline));
+    messages_watch(own);
     return ULYX_SUCCESS;
-}
-
-void
-uli_plan_packed_destroy(struct uli_plan_packed *own)
-{
-    if (!own)
-        return;
-    ulyx_comm_t *comm = own->plan->comm;
-    if (own->watched)
-        uli_batch_watch_remove(comm, &own->watch);
-    if (own->watch.piece.address)
-        uli_arena_free(comm, &own->watch.piece);
-    if (own->ended)
-        (void)comm->gpu->ops->event_destroy(comm->gpu->device, own->ended);
-    uli_packed_destroy(own->packed);
-    free(own->told);
-    free(own->nodes);
-    free(own->strides);
-    free(own);
 }
 
 /* ---- calls --------------------------------------------------------------- */
 
 /* The error of a call that has ended, once. */
 static ulyx_status_t
-take_verdict(struct uli_plan_packed *own)
+messages_verdict(struct uli_plan_packed *own)
 {
     uint64_t word = __atomic_exchange_n(
         &uli_packed_report(own->packed)->verdict, 0, __ATOMIC_ACQ_REL);
-    return word ? uli_gpu_verdict_error(word, own->plan->comm->rank)
+    return word ? uli_gpu_verdict_error(word, own->state.plan->comm->rank)
                 : ULYX_SUCCESS;
 }
 
 /* A graph's end is known by its words alone. */
 static ulyx_status_t
-mark_end(struct uli_plan_packed *own, void *stream)
+messages_mark_end(struct uli_plan_packed *own, void *stream)
 {
-    const struct uli_gpu *gpu = own->plan->comm->gpu;
+    const struct uli_gpu *gpu = own->state.plan->comm->gpu;
     bool capturing = false;
     ULI_TRY(gpu->ops->stream_capturing(gpu->device, stream, &capturing));
     if (capturing)
@@ -274,18 +285,18 @@ mark_end(struct uli_plan_packed *own, void *stream)
 /* With the device's context current, for the launches. What a batch has not
  * sent, others wait for: so its errors are the communicator's. */
 static ulyx_status_t
-enqueue(struct uli_plan_packed *own, ulyx_operation_t operation,
+messages_enqueue(struct uli_plan_packed *own, ulyx_operation_t operation,
     const void *const src[], void *const dst[], ulyx_status_t refusal,
     void *stream)
 {
-    ulyx_plan_t *plan = own->plan;
+    ulyx_plan_t *plan = own->state.plan;
     ulyx_comm_t *comm = plan->comm;
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
     ulyx_status_t status =
         uli_cuda_leave(uli_packed_execute(own->packed, operation, src, dst,
             refusal, stream, uli_deadline_in(plan->timeout_s)));
     if (status == ULYX_SUCCESS)
-        status = mark_end(own, stream);
+        status = messages_mark_end(own, stream);
     if (status == ULYX_SUCCESS)
         return status;
     return uli_comm_fail(comm, status, -1, "reshuffle: %s", uli_error_text());
@@ -293,45 +304,65 @@ enqueue(struct uli_plan_packed *own, ulyx_operation_t operation,
 
 /* A refused call is enqueued too; its own error comes before earlier ones. */
 static ulyx_status_t
-execute(struct uli_plan_packed *own, ulyx_operation_t operation,
+messages_start_call(struct uli_plan_packed *own, ulyx_operation_t operation,
     const void *const src[], void *const dst[], void *stream)
 {
-    ulyx_plan_t *plan = own->plan;
+    ulyx_plan_t *plan = own->state.plan;
     char text[256];
     ULI_TRY(uli_comm_check(plan->comm));
     if (operation < 0 || operation >= ULYX_OPERATIONS ||
         !(plan->operations >> operation & 1))
         return uli_plan_check_call(plan, operation, src, dst);
     ULI_TRY(uli_packed_check(own->packed, operation, stream));
-    ulyx_status_t earlier = take_verdict(own);
+    ulyx_status_t earlier = messages_verdict(own);
     ulyx_status_t refusal = uli_plan_check_call(plan, operation, src, dst);
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    ULI_TRY(enqueue(own, operation, src, dst, refusal, stream));
+    ULI_TRY(messages_enqueue(own, operation, src, dst, refusal, stream));
     return refusal != ULYX_SUCCESS ? uli_error_pass(refusal, text) : earlier;
 }
 
-ulyx_status_t
-uli_plan_packed_execute(struct uli_plan_packed *own, ulyx_operation_t operation,
-    const void *const src[], void *const dst[], void *stream)
+/* The batch is one thread's at a time: BUSY. */
+static ulyx_status_t
+messages_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream, double timeout_s,
+    ulyx_op_t **op_p)
 {
-    struct uli_exchange *exchange = &own->plan->exchange;
+    struct uli_exchange *exchange = &plan->exchange;
+    (void)timeout_s, (void)op_p;
     ULI_TRY(uli_exchange_take(exchange));
-    ulyx_status_t status = uli_comm_batch_take(own->plan->comm, 0);
+    ulyx_status_t status = uli_comm_batch_take(plan->comm, 0);
     if (status == ULYX_SUCCESS) {
-        status = execute(own, operation, src, dst, stream);
-        uli_comm_batch_give(own->plan->comm);
+        status =
+            messages_start_call(packed_of(plan), operation, src, dst, stream);
+        uli_comm_batch_give(plan->comm);
     }
     atomic_store(&exchange->busy, false);
     return status;
 }
 
+/* Of which operation is not known, and messages have its sizes: nothing is
+ * sent, and the peers' deadline tells them. */
+static ulyx_status_t
+messages_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
+{
+    (void)plan;
+    return uli_error_pass(status, text);
+}
+
+static const char *
+messages_want_windows(const ulyx_plan_t *plan, enum uli_side side)
+{
+    (void)plan, (void)side;
+    return NULL;
+}
+
 /* From the layout's update on host and device must agree: what fails then fails
  * the communicator. */
 static ulyx_status_t
-update(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
+messages_update_tables(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
 {
-    ulyx_plan_t *plan = own->plan;
+    ulyx_plan_t *plan = own->state.plan;
     ULI_TRY(uli_comm_check(plan->comm));
     if (!uli_layout_has_tables(plan->layout))
         return uli_layout_update(plan->layout, docs_q, docs_k);
@@ -349,59 +380,109 @@ update(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
         "plan update: %s", uli_error_text());
 }
 
-ulyx_status_t
-uli_plan_packed_update(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
+static ulyx_status_t
+messages_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
 {
-    struct uli_exchange *exchange = &own->plan->exchange;
-    ULI_TRY(uli_exchange_take(exchange));
-    ulyx_status_t status = update(own, docs_q, docs_k, stream);
-    atomic_store(&exchange->busy, false);
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    ulyx_status_t status =
+        messages_update_tables(packed_of(plan), docs_q, docs_k, stream);
+    atomic_store(&plan->exchange.busy, false);
     return status;
 }
 
+/* ---- the end ------------------------------------------------------------- */
+
 /* Never waits. Of graphs only those count that have begun. */
 static bool
-in_flight(const struct uli_plan_packed *own)
+messages_in_flight(const struct uli_plan_packed *own)
 {
-    const ulyx_comm_t *comm = own->plan->comm;
+    const ulyx_comm_t *comm = own->state.plan->comm;
     return uli_gpu_calls_in_flight(comm, comm->gpu->ops, comm->gpu->device,
         own->ended, &own->enqueued, uli_packed_report(own->packed));
 }
 
-ulyx_status_t
-uli_plan_packed_leave(struct uli_plan_packed *own)
+static ulyx_status_t
+messages_leave(ulyx_plan_t *plan)
 {
-    if (atomic_load(&own->plan->comm->failed) == 0 && in_flight(own))
+    struct uli_plan_packed *own = packed_of(plan);
+    if (atomic_load(&plan->comm->failed) == 0 && messages_in_flight(own))
         return uli_error(ULYX_ERR_BUSY,
             "destroy: a call of the plan is in flight: wait for its stream");
+    own->state.plan = NULL;
     return ULYX_SUCCESS;
 }
 
-int64_t
-uli_plan_packed_bytes(const struct uli_plan_packed *own)
+/* Peers write nothing here but by messages that a call of this rank takes. */
+static bool
+messages_left(const struct uli_mover_state *state)
 {
-    return uli_packed_bytes(own->packed);
+    (void)state;
+    return true;
 }
 
-void
-uli_plan_packed_describe(
-    const struct uli_plan_packed *own, char *text_p, size_t text_bytes)
+static void
+messages_destroy(
+    ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back)
 {
-    ulyx_comm_t *comm = own->plan->comm;
-    const char *why = uli_gpu_unmapped(comm);
+    struct uli_plan_packed *own = (struct uli_plan_packed *)state;
+    if (own->watched)
+        uli_batch_watch_remove(comm, &own->watch);
+    if (gives_back && own->watch.piece.address)
+        uli_arena_free(comm, &own->watch.piece);
+    if (own->ended)
+        (void)comm->gpu->ops->event_destroy(comm->gpu->device, own->ended);
+    uli_packed_destroy(own->packed);
+    free(own->told);
+    free(own->nodes);
+    free(own->strides);
+    free(own);
+}
+
+/* ---- in words ------------------------------------------------------------ */
+
+static int64_t
+messages_bytes(const ulyx_plan_t *plan)
+{
+    return uli_packed_bytes(packed_of(plan)->packed);
+}
+
+static void
+messages_describe(const ulyx_plan_t *plan, struct uli_text *text)
+{
+    const struct uli_plan_packed *own = packed_of(plan);
+    const char *why = uli_gpu_unmapped(plan->comm);
     char batch[400];
-    uli_comm_batch_describe(comm, batch, sizeof(batch));
-    snprintf(text_p, text_bytes,
+    uli_comm_batch_describe(plan->comm, batch, sizeof(batch));
+    uli_text_add(text,
         "packed on device memory: pack, send/receive (%s), unpack; messages of "
         "at most %lld bytes; %d of %d SMs; %s%s",
         batch, (long long)own->chunk_bytes, own->blocks, own->multiprocessors,
         why ? "device memory cannot be mapped: " : "asked for", why ? why : "");
 }
 
-int32_t
-uli_plan_packed_rounds(
-    const struct uli_plan_packed *own, ulyx_operation_t operation)
+static void
+messages_describe_operation(
+    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text)
 {
-    return uli_packed_rounds(own->packed, operation);
+    uli_text_add(text, "%d rounds of a message a peer",
+        uli_packed_rounds(packed_of(plan)->packed, operation));
 }
+
+const struct uli_mover_ops uli_mover_messages = {.name = "messages",
+    .by_stream = true,
+    .serves = messages_serve,
+    .check = messages_check,
+    .prepare = messages_prepare,
+    .complete = messages_complete,
+    .wants_windows = messages_want_windows,
+    .start = messages_start,
+    .refuse = messages_refuse,
+    .update = messages_update,
+    .leave = messages_leave,
+    .left = messages_left,
+    .destroy = messages_destroy,
+    .describe = messages_describe,
+    .describe_operation = messages_describe_operation,
+    .describe_rest = uli_plan_describe_slots,
+    .bytes = messages_bytes};
