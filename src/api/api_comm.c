@@ -7,9 +7,9 @@
 
 #include "api/group.h"
 #include "api/params.h"
-#include "collectives/cuda/exchange_gpu.h"
 #include "comm/bootstrap.h"
 #include "comm/comm.h"
+#include "device/device.h"
 #include "ulyx/comm.h"
 
 enum { MAX_RANKS = 1 << 20 };
@@ -41,7 +41,7 @@ take_params(const ulyx_comm_params_t *given, ulyx_comm_params_t *own_p)
     if (own_p->memory_kind != ULYX_MEMORY_CUDA)
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "memory_kind is %d", own_p->memory_kind);
-    if (!uli_gpu_kernels_present())
+    if (!uli_device_kernels_built())
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "memory_kind is CUDA: this build was made without CUDA");
     if (own_p->device < 0)

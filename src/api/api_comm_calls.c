@@ -7,7 +7,6 @@
 
 #include "api/group.h"
 #include "api/params.h"
-#include "collectives/cuda/plan_gpu.h"
 #include "comm/comm.h"
 #include "ulyx/comm.h"
 
@@ -171,8 +170,7 @@ ulyx_comm_get_async_error(const ulyx_comm_t *comm, ulyx_status_t *status_p)
     ULI_CHECK_POINTER(comm);
     ULI_CHECK_POINTER(status_p);
     /* Taking note of a peer's poison is not a change that a caller sees. */
-    uli_plans_gpu_look((ulyx_comm_t *)comm);
-    *status_p = uli_comm_check((ulyx_comm_t *)comm);
+    *status_p = uli_comm_look((ulyx_comm_t *)comm);
     return ULYX_SUCCESS;
 }
 

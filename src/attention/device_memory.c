@@ -7,7 +7,6 @@
 #include "attention/device_memory.h"
 #include <inttypes.h>
 #include "base/status.h"
-#include "collectives/cuda/exchange_gpu.h"
 #include "device/device.h"
 
 #define INVALID(...)     uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
@@ -18,7 +17,7 @@ uli_attn_device_usable(ulyx_memory_kind_t memory, ulyx_attention_pass_t pass)
 {
     if (memory != ULYX_MEMORY_CUDA)
         return INVALID("attention: memory kind %d", memory);
-    if (!uli_gpu_kernels_present())
+    if (!uli_device_kernels_built())
         return UNSUPPORTED(
             "attention: memory kind CUDA: this build was made without CUDA");
     ULI_TRY(uli_device_cuda.open());

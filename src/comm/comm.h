@@ -160,6 +160,9 @@ int64_t uli_comm_bytes(ulyx_comm_t *comm);
 /* SUCCESS, or the status of the failure with its text as last error. Reads
  * the poison that peers posted. Cheap: call in every wait loop. Any thread. */
 ulyx_status_t uli_comm_check(ulyx_comm_t *comm);
+/* The same after a look at what the device has noted. Takes a lock: not for
+ * wait loops. Any thread. */
+ulyx_status_t uli_comm_look(ulyx_comm_t *comm);
 
 /* The status of the failure that the communicator has, with its text as last
  * error; SUCCESS: it has none. Looks for no new one. Any thread. */

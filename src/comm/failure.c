@@ -197,6 +197,13 @@ uli_comm_check(ulyx_comm_t *comm)
     return comm->meeting != NULL ? check_meeting(comm->meeting) : ULYX_SUCCESS;
 }
 
+ulyx_status_t
+uli_comm_look(ulyx_comm_t *comm)
+{
+    uli_gpu_look(comm);
+    return uli_comm_check(comm);
+}
+
 void
 uli_comm_acknowledge(ulyx_comm_t *comm)
 {

@@ -350,12 +350,25 @@ uli_gpu_meet(ulyx_comm_t *comm)
     return is_final(status) ? status : ULYX_SUCCESS;
 }
 
+static const struct uli_gpu_calls *
+gpu_calls(const ulyx_comm_t *comm)
+{
+    return comm->gpu ? atomic_load(&comm->gpu->calls) : NULL;
+}
+
 bool
 uli_gpu_in_flight(ulyx_comm_t *comm)
 {
-    bool (*ask)(struct ulyx_comm *) =
-        comm->gpu ? atomic_load(&comm->gpu->in_flight) : NULL;
-    return ask && ask(comm);
+    const struct uli_gpu_calls *calls = gpu_calls(comm);
+    return calls && calls->in_flight(comm);
+}
+
+void
+uli_gpu_look(ulyx_comm_t *comm)
+{
+    const struct uli_gpu_calls *calls = gpu_calls(comm);
+    if (calls)
+        calls->look(comm);
 }
 
 void

@@ -29,6 +29,18 @@ enum { ULI_GPU_ARENA_LINE = 128 }; /* alignment of pieces */
 
 struct uli_channel_gpu; /* of collectives */
 
+/* What collectives answer about calls on the device. */
+struct uli_gpu_calls {
+    /* Is work of this rank that may touch windows of peers on the device? Asked
+     * by detach of a failed communicator and by destroy, from any thread, under
+     * the registry's lock: it must not wait. */
+    bool (*in_flight)(struct ulyx_comm *comm);
+    /* Fails the communicator if the device has noted a failure that no thread
+     * of the host has seen. Any thread; takes plans_lock, does not wait for the
+     * device. */
+    void (*look)(struct ulyx_comm *comm);
+};
+
 struct uli_gpu {
     const struct uli_device_ops *ops;
     int32_t device;  /* ordinal in this process */
@@ -61,10 +73,7 @@ struct uli_gpu {
     struct uli_list plans;
     struct uli_channel_gpu *channel; /* of collectives; NULL until the first */
     pthread_mutex_t plans_lock;
-    /* Set by collectives: work of this rank that may touch windows of peers is
-     * on the device. Asked by detach of a failed communicator and by destroy,
-     * from any thread, under the registry's lock: it must not wait. */
-    bool (*_Atomic in_flight)(struct ulyx_comm *comm);
+    const struct uli_gpu_calls *_Atomic calls; /* NULL until the first plan */
 };
 
 /* ---- for the layers above ------------------------------------------------ */
@@ -125,8 +134,9 @@ ulyx_status_t uli_gpu_connect(ulyx_comm_t *comm);
 ulyx_status_t uli_gpu_meet(ulyx_comm_t *comm);
 /* A reason of any rank becomes that of all; "" changes nothing. */
 void uli_gpu_adopt(ulyx_comm_t *comm, int32_t rank, const char *unmapped);
-/* Whether work of this rank on its device may touch windows of peers. */
+/* Of the communicator's uli_gpu_calls; false, nothing where there is none. */
 bool uli_gpu_in_flight(ulyx_comm_t *comm);
+void uli_gpu_look(ulyx_comm_t *comm);
 /* A window has come for this rank: SUCCESS, to be taken; IN_PROGRESS, not yet:
  * its peers are ahead in creation; UNSUPPORTED with this rank's reason. */
 ulyx_status_t uli_gpu_admit(const ulyx_comm_t *comm);

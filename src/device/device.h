@@ -108,4 +108,8 @@ const struct uli_device_ops *uli_device_ops(int32_t memory_kind);
 
 extern const struct uli_device_ops uli_device_host, uli_device_cuda;
 
+/* Whether this build has kernels for CUDA devices. Without them no communicator
+ * of CUDA memory is made, and attention takes none. (cuda/built.c) */
+bool uli_device_kernels_built(void);
+
 #endif

@@ -5,8 +5,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "collectives/cuda/exchange_gpu.h"
 #include "comm/gpu_scene.h"
+#include "device/device.h"
 #include "device/fake_open.h"
 #include "support/test.h"
 #include "ulyx/ulyx.h"
@@ -140,7 +140,7 @@ public_calls_make_windows_and_refuse_by_name(void **state)
     (void)state;
     params.memory_kind = ULYX_MEMORY_CUDA;
     of_device.memory_kind = ULYX_MEMORY_CUDA;
-    if (!uli_gpu_kernels_present()) {
+    if (!uli_device_kernels_built()) {
         assert_status(
             ulyx_comm_create_local(2, &params, comms), ULYX_ERR_UNSUPPORTED);
         expect_text("this build was made without CUDA");

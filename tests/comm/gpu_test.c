@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "collectives/cuda/exchange_gpu.h"
 #include "comm/gpu_scene.h"
 #include "device/device.h"
 #include "device/fake_memory.h"
@@ -326,11 +325,12 @@ kernels_are_told_of_a_timeout_at_home_only(void **state)
 static void
 work_on_the_device_keeps_windows_and_handles(void **state)
 {
+    static const struct uli_gpu_calls calls = {.in_flight = gpu_is_busy};
     struct world *w = *state;
     char *base = NULL;
     ulyx_mem_t *mem = gpu_alloc(1, 4096, &base);
     assert_status(uli_mem_attach(w->comms[1], mem), ULYX_SUCCESS);
-    w->comms[0]->gpu->in_flight = gpu_is_busy;
+    w->comms[0]->gpu->calls = &calls;
     gpu_busy = true;
     assert_status(uli_comm_destroy(w->comms[0]), ULYX_ERR_BUSY);
     expect_text("in flight on device 0");
@@ -390,7 +390,7 @@ children_inherit_the_device(void **state)
 {
     struct world *w = *state;
     struct family f = {.parents = w->comms};
-    if (!uli_gpu_kernels_present())
+    if (!uli_device_kernels_built())
         test_skip("built without CUDA: the public calls refuse");
     assert_int_equal(ranks_run_threads(RANKS, split_one, &f, 30), 0);
     assert_int_equal(f.children[2]->nranks, 2);
@@ -403,7 +403,7 @@ survivors_shrink_to_a_sound_communicator(void **state)
 {
     struct world *w = *state;
     struct family f = {.parents = w->comms};
-    if (!uli_gpu_kernels_present())
+    if (!uli_device_kernels_built())
         test_skip("built without CUDA: the public calls refuse");
     uli_comm_abort(w->comms[2]);
     assert_status(uli_comm_destroy(w->comms[2]), ULYX_SUCCESS);

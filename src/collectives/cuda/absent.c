@@ -26,12 +26,6 @@ uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p)
     return NOT_SUPPORTED;
 }
 
-bool
-uli_gpu_kernels_present(void)
-{
-    return false;
-}
-
 int
 uli_gpu_multiprocessors(int32_t *count_p)
 {

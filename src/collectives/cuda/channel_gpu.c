@@ -62,7 +62,7 @@ static ulyx_status_t
 check_possible(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_gpu_check_mapped(comm, "collectives: "));
-    if (!uli_gpu_kernels_present())
+    if (!uli_device_kernels_built())
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "collectives on device memory: ulyx was built without CUDA");
     if (comm->nranks > ULI_COLLECTIVE_RANKS)
@@ -373,7 +373,7 @@ set_up(ulyx_comm_t *comm, ulyx_status_t verdict, void *stream)
     comm->alltoall_destroy = destroy;
     pthread_mutex_lock(&comm->gpu->plans_lock);
     comm->gpu->channel = channel;
-    comm->gpu->in_flight = uli_plans_gpu_in_flight;
+    comm->gpu->calls = &uli_plans_gpu_calls;
     pthread_mutex_unlock(&comm->gpu->plans_lock);
     return ULYX_SUCCESS;
 }

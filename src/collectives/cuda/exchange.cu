@@ -135,9 +135,3 @@ uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p)
     *blocks_per_sm_p = least;
     return cudaSuccess;
 }
-
-bool
-uli_gpu_kernels_present(void)
-{
-    return true;
-}

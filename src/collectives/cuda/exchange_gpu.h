@@ -208,10 +208,6 @@ int uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p);
 /* Of the current device. returns a cudaError_t. */
 int uli_gpu_multiprocessors(int32_t *count_p);
 
-/* Whether this build has the kernels; without them the three above fail, and no
- * communicator of CUDA memory is made. */
-bool uli_gpu_kernels_present(void);
-
 #ifdef __cplusplus
 }
 #endif

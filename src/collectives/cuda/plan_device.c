@@ -12,7 +12,7 @@
 ulyx_status_t
 uli_plan_device_check(const ulyx_plan_t *plan)
 {
-    if (!uli_gpu_kernels_present())
+    if (!uli_device_kernels_built())
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "plans on device memory: ulyx was built without CUDA");
     if (plan->flags & ULYX_PLAN_PROGRESS_THREAD)

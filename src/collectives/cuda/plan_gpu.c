@@ -220,7 +220,7 @@ static void
 enlist(struct uli_plan_gpu *gpu)
 {
     struct uli_gpu *device = gpu->state.plan->comm->gpu;
-    device->in_flight = uli_plans_gpu_in_flight;
+    device->calls = &uli_plans_gpu_calls;
     pthread_mutex_lock(&device->plans_lock);
     uli_list_append(&device->plans, &gpu->node);
     pthread_mutex_unlock(&device->plans_lock);

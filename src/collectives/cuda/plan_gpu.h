@@ -20,6 +20,7 @@
 
 #include "collectives/cuda/exchange_table.h"
 #include "collectives/cuda/movers.h"
+#include "comm/gpu.h"
 #include "comm/residency.h"
 #include "device/device.h"
 
@@ -147,8 +148,6 @@ ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
 
 /* Fails the communicator if a call of the plan has failed. Any thread. */
 void uli_plan_gpu_look(struct uli_plan_gpu *gpu);
-/* The same of all plans of the communicator. Does nothing on the host. */
-void uli_plans_gpu_look(ulyx_comm_t *comm);
 /* What a verdict (ULI_GPU_CAUSE) means to `rank`, as an error. */
 ulyx_status_t uli_gpu_verdict_error(uint64_t word, int32_t rank);
 /* What the device has noted of the last call that had an error, and that error,
@@ -157,7 +156,7 @@ uint64_t uli_plan_gpu_noted(const struct uli_plan_gpu *gpu);
 ulyx_status_t uli_plan_gpu_verdict(ulyx_plan_t *plan, uint64_t word);
 /* Have enqueued calls not ended? Graphs count while they run. Never waits. */
 bool uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu);
-/* For comm->gpu->in_flight. */
-bool uli_plans_gpu_in_flight(ulyx_comm_t *comm);
+/* For comm->gpu->calls: of all plans and collectives. */
+extern const struct uli_gpu_calls uli_plans_gpu_calls;
 
 #endif

@@ -27,12 +27,10 @@ uli_plan_gpu_look(struct uli_plan_gpu *gpu)
         gpu->state.plan->timeout_s);
 }
 
-void
-uli_plans_gpu_look(ulyx_comm_t *comm)
+static void
+plans_look(ulyx_comm_t *comm)
 {
     struct uli_gpu *device = comm->gpu;
-    if (!device)
-        return;
     pthread_mutex_lock(&device->plans_lock);
     for (struct uli_list *n = device->plans.next; n != &device->plans;
          n = n->next)
@@ -119,8 +117,8 @@ uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu)
         gpu->ended, &gpu->enqueued, gpu->report);
 }
 
-bool
-uli_plans_gpu_in_flight(ulyx_comm_t *comm)
+static bool
+plans_in_flight(ulyx_comm_t *comm)
 {
     struct uli_gpu *device = comm->gpu;
     pthread_mutex_lock(&device->plans_lock);
@@ -132,3 +130,5 @@ uli_plans_gpu_in_flight(ulyx_comm_t *comm)
     pthread_mutex_unlock(&device->plans_lock);
     return busy;
 }
+
+const struct uli_gpu_calls uli_plans_gpu_calls = {plans_in_flight, plans_look};
