@@ -16,7 +16,6 @@
 #include <string.h>
 #include "base/status.h"
 #include "collectives/alltoall_channel.h"
-#include "collectives/cuda/alltoall_gpu.h"
 
 enum {
     MIN_READ_BYTES = 4096, /* shorter pieces are not worth a system call */
@@ -229,11 +228,9 @@ uli_alltoall_check(
 }
 
 ulyx_status_t
-uli_alltoall(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
+uli_alltoall_host(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
     ulyx_status_t verdict)
 {
-    if (comm->gpu)
-        return uli_alltoall_gpu(comm, args, verdict);
     uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     ULI_TRY(uli_comm_check(comm));
     if (verdict == ULYX_SUCCESS)

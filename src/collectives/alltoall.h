@@ -29,10 +29,8 @@ int64_t uli_alltoall_dst_at(const struct uli_alltoall_args *args, int32_t p);
 ulyx_status_t uli_alltoall_check(
     const ulyx_comm_t *comm, const struct uli_alltoall_args *args);
 
-/* Collective; on the host blocking, on devices by the stream
- * (cuda/alltoall_gpu.h). verdict: what the public edge thought of args, with
- * its text set; a rank that refuses still tells the others. */
-ulyx_status_t uli_alltoall(ulyx_comm_t *comm,
+/* alltoall of the host's uli_collective_ops (collective.h): blocking. */
+ulyx_status_t uli_alltoall_host(ulyx_comm_t *comm,
     const struct uli_alltoall_args *args, ulyx_status_t verdict);
 
 #endif

@@ -18,7 +18,6 @@
 #include "base/status.h"
 #include "collectives/alltoall.h"
 #include "collectives/copy.h"
-#include "collectives/cuda/reduce_gpu.h"
 
 enum { PIECE_BYTES = 1 << 18 };
 
@@ -135,7 +134,7 @@ move(ulyx_comm_t *comm, const struct scratch *s, const char *src, char *dst)
     const struct uli_alltoall_args args = {src, dst, false, s->pieces.src_bytes,
         s->pieces.src_offsets, s->pieces.dst_bytes, s->pieces.dst_offsets,
         NULL};
-    return uli_alltoall(comm, &args, ULYX_SUCCESS);
+    return uli_alltoall_host(comm, &args, ULYX_SUCCESS);
 }
 
 static ulyx_status_t
@@ -237,13 +236,11 @@ run(ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
 }
 
 ulyx_status_t
-uli_reduce(ulyx_comm_t *comm, const struct uli_reduce_args *args,
+uli_reduce_host(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     ulyx_status_t verdict)
 {
     struct scratch s;
     void *block = NULL;
-    if (comm->gpu)
-        return uli_reduce_gpu(comm, args, verdict);
     if (verdict == ULYX_SUCCESS) {
         block = allocate(comm, args, args->kind == ULI_ALLREDUCE, &s);
         if (!block)

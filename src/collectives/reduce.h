@@ -21,10 +21,8 @@ struct uli_reduce_args {
     void *stream;  /* device memory */
 };
 
-/* Collective; on the host blocking, on devices by the stream
- * (cuda/reduce_gpu.h). verdict: what the public edge thought of args, with
- * its text set; a rank that refuses still tells the others. */
-ulyx_status_t uli_reduce(ulyx_comm_t *comm, const struct uli_reduce_args *args,
-    ulyx_status_t verdict);
+/* reduce of the host's uli_collective_ops: blocking. */
+ulyx_status_t uli_reduce_host(ulyx_comm_t *comm,
+    const struct uli_reduce_args *args, ulyx_status_t verdict);
 
 #endif

@@ -5,10 +5,11 @@
 #ifndef ULI_COLLECTIVES_CUDA_ALLTOALL_GPU_H
 #define ULI_COLLECTIVES_CUDA_ALLTOALL_GPU_H
 
-#include "collectives/alltoall.h"
+#include "collectives/collective.h"
 #include "collectives/cuda/channel_gpu.h"
 
-/* As uli_alltoall, enqueued on the stream; blocking the first time only. */
+/* alltoall of the device's uli_collective_ops: enqueued on the stream; blocking
+ * the first time only. */
 ulyx_status_t uli_alltoall_gpu(ulyx_comm_t *comm,
     const struct uli_alltoall_args *args, ulyx_status_t verdict);
 

@@ -7,9 +7,10 @@
 #ifndef ULI_COLLECTIVES_CUDA_REDUCE_GPU_H
 #define ULI_COLLECTIVES_CUDA_REDUCE_GPU_H
 
-#include "collectives/reduce.h"
+#include "collectives/collective.h"
 
-/* As uli_reduce, enqueued on the stream; blocking the first time only. */
+/* reduce of the device's uli_collective_ops: enqueued on the stream; blocking
+ * the first time only. */
 ulyx_status_t uli_reduce_gpu(ulyx_comm_t *comm,
     const struct uli_reduce_args *args, ulyx_status_t verdict);
 
