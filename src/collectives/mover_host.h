@@ -10,6 +10,13 @@
 
 struct uli_schedule_ops;
 
+/* Arena pieces of a plan; address NULL = none. */
+struct uli_plan_pieces {
+    struct uli_arena_piece words;   /* a uli_words a rank, then two letters */
+    struct uli_arena_piece rings;   /* rings in */
+    struct uli_arena_piece mirrors; /* count of puts, then a mirror a rank */
+};
+
 struct uli_host_state {
     struct uli_mover_state state; /* first */
     struct uli_plan_pieces pieces;

@@ -11,7 +11,8 @@
 #include "collectives/exchange.h"
 #include "collectives/layout.h"
 #include "comm/comm.h"
-#include "topology/choose.h"
+
+enum { ULI_PLAN_REASON_BYTES = 192 }; /* as uli_choice's */
 
 /* The three tensors that a plan's tensor stands for. */
 enum uli_side { ULI_SIDE_SEQ, ULI_SIDE_HEAD, ULI_SIDE_PARTIAL, ULI_SIDES };
@@ -69,13 +70,6 @@ struct uli_sum_pool {
     int64_t used;
 };
 
-/* Arena pieces of a plan on the host; address NULL = none. */
-struct uli_plan_pieces {
-    struct uli_arena_piece words;   /* a uli_words a rank, then two letters */
-    struct uli_arena_piece rings;   /* rings in */
-    struct uli_arena_piece mirrors; /* count of puts, then a mirror a rank */
-};
-
 /* What the plan's mover needs to be equal on all ranks; 0 of other movers. */
 enum uli_term {
     ULI_TERM_MESSAGES, /* 1: the mover is that of messages */
@@ -96,12 +90,12 @@ struct ulyx_plan {
     double timeout_s;
     int64_t slot_limit; /* 0 = never */
 
-    enum uli_algo algo;            /* how ranks of several nodes move bytes */
-    int64_t schedule_chunk_bytes;  /* of one that goes in chunks; else 0 */
-    char reason[ULI_REASON_BYTES]; /* of the choice */
-    struct uli_rank_info info;     /* own */
-    struct uli_rank_info *ranks;   /* [nranks], gathered */
-    int64_t *ring_at;              /* [nranks]: in my rings that for p, or -1 */
+    int32_t algo; /* enum uli_algo: how ranks of several nodes move bytes */
+    int64_t schedule_chunk_bytes;       /* of one that goes in chunks; else 0 */
+    char reason[ULI_PLAN_REASON_BYTES]; /* of the choice */
+    struct uli_rank_info info;          /* own */
+    struct uli_rank_info *ranks;        /* [nranks], gathered */
+    int64_t *ring_at;          /* [nranks]: in my rings that for p, or -1 */
     int64_t *their_ring_at;    /* [nranks]: in p's rings that for me, or -1 */
     int64_t *mirror_at;        /* [nranks]: in the mirrors that of p */
     struct uli_place *by_node; /* [nranks]: sources of a sum, sorted */

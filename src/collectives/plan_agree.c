@@ -16,6 +16,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "collectives/mover.h"
+#include "topology/schedule.h"
 
 /* A record: head, values[nvalues], ring_at[nranks]. */
 struct head {

@@ -15,6 +15,9 @@
 #include "collectives/plan_choose.h"
 #include "comm/batch.h"
 
+_Static_assert((int)ULI_PLAN_REASON_BYTES == (int)ULI_REASON_BYTES,
+    "a plan has room for the reason of a choice");
+
 ulyx_status_t
 uli_plan_check_algo(const char *name)
 {

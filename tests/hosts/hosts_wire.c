@@ -30,6 +30,7 @@
 #include <string.h>
 #include "collectives/plan.h"
 #include "exchange.h"
+#include "topology/schedule.h"
 
 struct counters {
     int64_t bytes, packets, again; /* sent */

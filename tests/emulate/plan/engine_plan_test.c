@@ -4,6 +4,7 @@
  * layouts in chunks of a few KiB, every byte of every image against obvious
  * placement and written once; refusals, captures, deadlines, aborts.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "emulate/payload.h"
