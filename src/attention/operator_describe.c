@@ -4,12 +4,11 @@
  */
 #include "attention/operator.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include "attention/kernels/kernels.h"
 #include "attention/translate.h"
 #include "base/dtype.h"
+#include "base/text.h"
 
 /* ---- sizes --------------------------------------------------------------- */
 
@@ -95,31 +94,13 @@ uli_operator_traffic(
 
 /* ---- text ---------------------------------------------------------------- */
 
-struct text {
-    char *at;
-    size_t left;
-};
-
-__attribute__((format(printf, 2, 3))) static void
-say(struct text *text, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(text->at, text->left, format, arguments);
-    va_end(arguments);
-    size_t used = length < 0 ? 0 : (size_t)length;
-    used = used < text->left ? used : text->left - 1;
-    text->at += used;
-    text->left -= used;
-}
-
 static void
-say_memory(const struct ulyx_operator *op, struct text *text)
+say_memory(const struct ulyx_operator *op, struct uli_text *text)
 {
     for (int mode = ULYX_SAVE_HEADS; mode <= ULYX_SAVE_NONE; mode++) {
         int64_t workspace, saved;
         uli_operator_bytes_of(op, mode, &workspace, &saved);
-        say(text, "%s: workspace %lld bytes, saved %lld bytes%s\n",
+        uli_text_add(text, "%s: workspace %lld bytes, saved %lld bytes%s\n",
             mode == ULYX_SAVE_HEADS ? "SAVE_HEADS" : "SAVE_NONE",
             (long long)workspace, (long long)saved,
             !op->has_backward                              ? " (forward only)"
@@ -163,7 +144,7 @@ rows_of(const struct ulyx_operator *op, const struct uli_layout *layout,
 }
 
 static void
-say_ranks(const struct ulyx_operator *op, struct text *text)
+say_ranks(const struct ulyx_operator *op, struct uli_text *text)
 {
     const ulyx_operator_params_t *p = &op->params->p;
     int32_t k = op->nparts[0], nranks = op->comm->nranks;
@@ -178,7 +159,7 @@ say_ranks(const struct ulyx_operator *op, struct text *text)
             for (int32_t o = 0; o < nranks && g == 0; o++)
                 sharers += o != r && share_keys(layout, k, r, o);
         }
-        say(text,
+        uli_text_add(text,
             "rank %d: %lld query rows x heads, K/V %lld bytes, shared with %d "
             "ranks%s\n",
             r, (long long)q_rows,
@@ -188,7 +169,7 @@ say_ranks(const struct ulyx_operator *op, struct text *text)
 }
 
 static void
-say_kernels(const struct ulyx_operator *op, struct text *text)
+say_kernels(const struct ulyx_operator *op, struct uli_text *text)
 {
     for (int pass = 0; pass < (op->has_backward ? 2 : 1); pass++) {
         struct uli_attention_setup setup;
@@ -196,7 +177,8 @@ say_kernels(const struct ulyx_operator *op, struct text *text)
         uli_operator_problem(op, &op->groups[0], &op->groups[0].sizes, &setup);
         if (!uli_attn_translate(
                 &setup.problem, pass, &setup.exec, false, &call))
-            say(text, "%s: kernel %s (%s), at most %d threads, %lld bytes\n",
+            uli_text_add(text,
+                "%s: kernel %s (%s), at most %d threads, %lld bytes\n",
                 pass ? "backward" : "forward", call.kernel->name,
                 call.kernel->what, call.threads,
                 (long long)op->passes[pass].attention_bytes);
@@ -204,7 +186,7 @@ say_kernels(const struct ulyx_operator *op, struct text *text)
 }
 
 static void
-say_plans(const struct ulyx_operator *op, struct text *text)
+say_plans(const struct ulyx_operator *op, struct uli_text *text)
 {
     static const char *const names[ULI_BUNDLES] = {
         "q k v", "out", "dout", "dq", "dk dv"};
@@ -214,7 +196,7 @@ say_plans(const struct ulyx_operator *op, struct text *text)
         for (int32_t i = 0; i < op->groups[g].bundles[kind].nplans; i++) {
             uli_plan_describe(
                 op->groups[g].bundles[kind].plans[i], line, sizeof(line));
-            say(text, "%s: %s\n", names[kind], line);
+            uli_text_add(text, "%s: %s\n", names[kind], line);
         }
     }
 }
@@ -225,8 +207,8 @@ uli_operator_describe(
 {
     const ulyx_operator_params_t *p = &op->params->p;
     const struct uli_head_group *group = &op->groups[0];
-    struct text text = {text_p, text_bytes};
-    say(&text,
+    struct uli_text text = {text_p, text_bytes, 0};
+    uli_text_add(&text,
         "operator: %d ranks, batch %lld, %lld queries, %lld keys, %lld/%lld "
         "heads of %lld/%lld, %s%s\n",
         op->comm->nranks, (long long)p->batch, (long long)op->rows[0],
@@ -234,12 +216,13 @@ uli_operator_describe(
         (long long)p->dim_qk, (long long)p->dim_v,
         p->work_split == ULYX_WORK_BALANCED ? "BALANCED" : "HEADS",
         group->sizes.packed ? ", packed" : "");
-    say(&text, "head groups: %d of at most %lld heads, ", op->ngroups,
+    uli_text_add(&text, "head groups: %d of at most %lld heads, ", op->ngroups,
         (long long)group->q_heads);
     if (op->pieces > 1)
-        say(&text, "%d pieces of each KV head, dk and dv carried by %d ranks, ",
+        uli_text_add(&text,
+            "%d pieces of each KV head, dk and dv carried by %d ranks, ",
             op->pieces, group->carriers);
-    say(&text, "%d slots (%s)\n", op->slots,
+    uli_text_add(&text, "%d slots (%s)\n", op->slots,
         op->ceiling          ? "a ceiling of the workspace"
         : p->head_groups > 1 ? "as asked for"
                              : "no ceiling");
