@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # check_header.sh HEADER LANGUAGE COMPILER FLAGS...: compiles a public header
 # alone, twice included, with each of its ..._INIT macros used as it is meant:
-# ULYX_X_INIT starts a ulyx_x_t.
+# ULYX_X_INIT starts a ulyx_x_t. Once as pkg-config gives the folder (-I) and
+# once as CMake does (-isystem), with the warnings that users ask for.
 set -eu
 header=$1
 language=$2
 shift 2
 include=${header%/ulyx/*}
-{
+program=$({
     echo "#include <ulyx/${header##*/}>"
     echo "#include <ulyx/${header##*/}>"
     sed -n 's/^#define \(ULYX_[A-Z0-9_]*\)_INIT\>.*/\1/p' "$header" \
@@ -18,5 +19,8 @@ include=${header%/ulyx/*}
         echo "$type use_$type(void) { $type v = ${name}_INIT; return v; }"
     done
     echo "int nothing_else(void);"
-} | "$@" -x "$language" -I "$include" -Wall -Wextra -Wno-missing-field-initializers \
-    -pedantic-errors -Werror -fsyntax-only -
+})
+for how in -I -isystem; do
+    echo "$program" | "$@" -x "$language" "$how" "$include" -Wall -Wextra \
+        -Wshadow -pedantic-errors -Werror -fsyntax-only -
+done

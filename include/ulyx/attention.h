@@ -46,7 +46,7 @@ extern "C" {
 /* Some rows of a tensor that lie elsewhere than the rest. Row r of batch item
  * i, head n lies at base + i * batch_stride + (r - row_begin) * row_stride +
  * n * head_stride; three zero strides take the tensor's. */
-typedef struct ulyx_attention_piece {
+typedef struct {
     int64_t row_begin;
     int64_t rows;
     void *base;
@@ -62,7 +62,7 @@ typedef struct ulyx_attention_piece {
  * base + i * batch_stride + r * row_stride + n * head_stride + c * size.
  * Columns are dense; every stride and base is a multiple of the element size.
  * Inputs may repeat rows (stride 0), outputs may not overlap anything. */
-typedef struct ulyx_attention_tensor {
+typedef struct {
     size_t size; /* of this struct */
     void *base;  /* may be NULL where there are pieces or no elements */
     int64_t batch_stride, row_stride, head_stride; /* bytes */
@@ -78,11 +78,12 @@ typedef struct ulyx_attention_tensor {
 } ulyx_attention_tensor_t;
 #define ULYX_ATTENTION_TENSOR_INIT                                             \
     {                                                                          \
-        sizeof(ulyx_attention_tensor_t)                                        \
+        sizeof(ulyx_attention_tensor_t), 0, 0, 0, 0, ULYX_DTYPE_BYTES, 0, 0,   \
+            0, sizeof(ulyx_attention_piece_t)                                  \
     }
 
 /* The problem. Zero means the default in every field that names one. */
-typedef struct ulyx_attention {
+typedef struct {
     size_t size;
     size_t segment_size;      /* sizeof(ulyx_segment_t) */
     ulyx_dtype_t dtype;       /* of q, k, v, out, dout: F64, F32, BF16, F16 */
@@ -131,7 +132,9 @@ typedef struct ulyx_attention {
 } ulyx_attention_t;
 #define ULYX_ATTENTION_INIT                                                    \
     {                                                                          \
-        sizeof(ulyx_attention_t), sizeof(ulyx_segment_t)                       \
+        sizeof(ulyx_attention_t), sizeof(ulyx_segment_t), 0, ULYX_MASK_NONE,   \
+            ULYX_ALIGN_BOTTOM_RIGHT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+            0, 0, 0, 0, 0, 0, 0, 0, 0, ULYX_MEMORY_HOST, 0, 0, 0, 0, 0, 0      \
     }
 
 typedef int32_t ulyx_attention_order_t;
@@ -142,7 +145,7 @@ enum {
 };
 
 /* How to run. NULL in place of this struct means all defaults. */
-typedef struct ulyx_attention_exec {
+typedef struct {
     size_t size;
     ulyx_memory_kind_t memory; /* where tensors and workspace lie: HOST */
     ulyx_attention_order_t order;
@@ -162,12 +165,13 @@ typedef struct ulyx_attention_exec {
 } ulyx_attention_exec_t;
 #define ULYX_ATTENTION_EXEC_INIT                                               \
     {                                                                          \
-        sizeof(ulyx_attention_exec_t)                                          \
+        sizeof(ulyx_attention_exec_t), ULYX_MEMORY_HOST, ULYX_ORDER_FIXED, 0,  \
+            0, 0, 0, 0, 0, 0, 0                                                \
     }
 
 /* Tensors of forward: q [b, len_q, heads_q, dim_qk], k, v, out, lse
  * [b, heads_q, len_q] (its row_stride is usually 4). */
-typedef struct ulyx_attention_forward {
+typedef struct {
     size_t size;
     const ulyx_attention_tensor_t *q, *k, *v;
     const ulyx_attention_tensor_t *out;
@@ -178,14 +182,14 @@ typedef struct ulyx_attention_forward {
 } ulyx_attention_forward_t;
 #define ULYX_ATTENTION_FORWARD_INIT                                            \
     {                                                                          \
-        sizeof(ulyx_attention_forward_t)                                       \
+        sizeof(ulyx_attention_forward_t), 0, 0, 0, 0, 0, 0                     \
     }
 
 #define ULYX_ATTENTION_ACCUMULATE UINT64_C(1)
 
 /* Tensors of backward. delta_i = sum_c dout_ic * out_ic; the gradient of the
  * scores is p * (dout.v - (delta - dlse)). */
-typedef struct ulyx_attention_backward {
+typedef struct {
     size_t size;
     const ulyx_attention_tensor_t *q, *k, *v, *dout, *lse;
     const ulyx_attention_tensor_t *out;   /* may be NULL where delta is given */
@@ -201,7 +205,8 @@ typedef struct ulyx_attention_backward {
 } ulyx_attention_backward_t;
 #define ULYX_ATTENTION_BACKWARD_INIT                                           \
     {                                                                          \
-        sizeof(ulyx_attention_backward_t)                                      \
+        sizeof(ulyx_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+            0                                                                  \
     }
 
 typedef int32_t ulyx_attention_pass_t;

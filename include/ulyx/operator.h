@@ -118,7 +118,10 @@ typedef struct {
 #define ULYX_OPERATOR_PARAMS_INIT                                              \
     {                                                                          \
         sizeof(ulyx_operator_params_t), 1, 0, 0, 0, 0, ULYX_DTYPE_F32, 0, 0,   \
-            sizeof(ulyx_part_t)                                                \
+            sizeof(ulyx_part_t), 0, ULYX_WORK_HEADS, 0, 0, 0, 0, 0, 0,         \
+            ULYX_MASK_NONE, ULYX_ALIGN_BOTTOM_RIGHT, 0, 0, 0, 0, 0, 0, 0, 0,   \
+            0, 0, 0, 0, 0, 0, ULYX_SAVE_DEFAULT, 0, 0, 0, ULYX_POINTER_ANY,    \
+            ULYX_POINTER_ANY, 0, 0, 0                                          \
     }
 
 /* Collective. ownership: params and what it points to are copied; *operator_p
@@ -160,7 +163,7 @@ typedef struct {
 } ulyx_operator_forward_t;
 #define ULYX_OPERATOR_FORWARD_INIT                                             \
     {                                                                          \
-        sizeof(ulyx_operator_forward_t)                                        \
+        sizeof(ulyx_operator_forward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0    \
     }
 
 /* One backward call. out is forward's; q, k, v may be NULL with SAVE_HEADS;
@@ -180,7 +183,8 @@ typedef struct {
 } ulyx_operator_backward_t;
 #define ULYX_OPERATOR_BACKWARD_INIT                                            \
     {                                                                          \
-        sizeof(ulyx_operator_backward_t)                                       \
+        sizeof(ulyx_operator_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
+            0, 0, 0, 0                                                         \
     }
 
 /* Collective; inside a group they queue, and run on a thread a communicator.
@@ -225,7 +229,7 @@ typedef struct {
 } ulyx_operator_times_t;
 #define ULYX_OPERATOR_TIMES_INIT                                               \
     {                                                                          \
-        sizeof(ulyx_operator_times_t)                                          \
+        sizeof(ulyx_operator_times_t), 0, 0, 0, 0, 0, 0, 0                     \
     }
 /* Fills *times_p, whose size the caller has set. Not while a call is running.
  */

@@ -117,9 +117,9 @@ typedef struct {
 } ulyx_tensor_t;
 #define ULYX_TENSOR_INIT                                                       \
     {                                                                          \
-        0, ULYX_DTYPE_BF16, 0, 1, 1, ULYX_SPLIT, 0, 0, {0}, {0},               \
+        0, ULYX_DTYPE_BF16, 0, 1, 1, ULYX_SPLIT, 0, 0, {0, 0, 0}, {0, 0, 0},   \
         {                                                                      \
-            0                                                                  \
+            0, 0, 0                                                            \
         }                                                                      \
     }
 
@@ -193,7 +193,9 @@ typedef struct {
 #define ULYX_PLAN_PARAMS_INIT                                                  \
     {                                                                          \
         sizeof(ulyx_plan_params_t), 1, 1, 0, sizeof(ulyx_part_t), 0, 0, 0,     \
-            sizeof(ulyx_tensor_t)                                              \
+            sizeof(ulyx_tensor_t), 0, ULYX_WORK_HEADS, ULYX_POINTER_ANY,       \
+            ULYX_POINTER_ANY, ULYX_MASK_NONE, ULYX_ALIGN_BOTTOM_RIGHT, 0, 0,   \
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                  \
     }
 
 /* Collective. Compares everything that must agree, so that ranks which
@@ -311,7 +313,7 @@ ULYX_API ulyx_status_t ulyx_plan_get_extent(const ulyx_plan_t *plan,
 
 /* What an operation moves. */
 typedef struct {
-    size_t size;        /* sizeof(ulyx_traffic_t), set by the caller */
+    size_t size;        /* sizeof(ulyx_traffic_t), set by the macro */
     int64_t size_bytes; /* largest over ranks: sequence-side bytes */
     int64_t bus_bytes;  /* largest over ranks: bytes that it must receive
                          * from others, each element once */

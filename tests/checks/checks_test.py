@@ -46,7 +46,7 @@ CASES = [
     ("style", "src/a.c", "/* Long because. */\n" + "int a;\n" * 501, None),
     ("style", "tests/a.c", "int a;\n" * 590, None),
     ("style", "tests/a.c", "int a;\n" * 601, "file of"),
-    ("style", "include/ulyx/a.h", "int a;\n" * 351, "file of"),
+    ("style", "include/ulyx/a.h", "int a;\n" * 601, "file of"),
     ("style", "src/a.c", "/* " + "x" * 80 + " */\n", "columns"),
     ("style", "src/a.cu", "/* " + "x" * 80 + " */\n", None),
     ("style", "src/cuda/a.h", "/* " + "x" * 80 + " */\n", None),
