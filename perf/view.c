@@ -27,9 +27,11 @@ perf_view_segments(
     ulyx_segment_t *segments;
 
     *count_p = 0;
-    ulyx_plan_get_segments(rank->plan, tensor, of, 0, NULL, count_p);
+    ulyx_plan_get_segments(
+        rank->plan, tensor, of, 0, sizeof(*segments), NULL, count_p);
     segments = calloc((size_t)*count_p + 1, sizeof(*segments));
-    ulyx_plan_get_segments(rank->plan, tensor, of, *count_p, segments, count_p);
+    ulyx_plan_get_segments(
+        rank->plan, tensor, of, *count_p, sizeof(*segments), segments, count_p);
     return segments;
 }
 

@@ -215,8 +215,10 @@ typedef struct {
     ulyx_dtype_t dtype;
     int64_t offset, bytes; /* in saved */
 } ulyx_operator_part_t;
+/* part_size is sizeof(ulyx_operator_part_t), of which parts_p has capacity. */
 ULYX_API ulyx_status_t ulyx_operator_get_saved(const ulyx_operator_t *op,
-    int64_t capacity, ulyx_operator_part_t *parts_p, int64_t *count_p);
+    int64_t capacity, size_t part_size, ulyx_operator_part_t *parts_p,
+    int64_t *count_p);
 
 /* Of the last call on this rank, in seconds. An exchange counts from its start
  * to its end; exposed is the part of it that the caller had to wait for, so

@@ -289,10 +289,11 @@ ULYX_API ulyx_status_t ulyx_plan_get_heads(const ulyx_plan_t *plan,
 ULYX_API ulyx_status_t ulyx_plan_get_packed_rows(const ulyx_plan_t *plan,
     int32_t tensor, int32_t rank, int32_t *packed_p, int64_t *rows_p);
 
-/* Segments of a PACKED tensor on a rank, offsets by this rank's row stride. */
+/* Segments of a PACKED tensor on a rank, offsets by this rank's row stride.
+ * segment_size is sizeof(ulyx_segment_t), of which segments_p has capacity. */
 ULYX_API ulyx_status_t ulyx_plan_get_segments(const ulyx_plan_t *plan,
-    int32_t tensor, int32_t rank, int64_t capacity, ulyx_segment_t *segments_p,
-    int64_t *count_p);
+    int32_t tensor, int32_t rank, int64_t capacity, size_t segment_size,
+    ulyx_segment_t *segments_p, int64_t *count_p);
 
 /* For each head of SPLIT tensor q that this rank holds, the local index of
  * the head of READERS tensor kv that it reads. */

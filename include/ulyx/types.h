@@ -8,6 +8,13 @@
  * signed 64-bit; strides are in bytes. A parameter struct begins with its own
  * size and is started from its ..._INIT macro: zero in any later field means
  * the default.
+ *
+ * Versions: fields are only ever added at the end of a struct. Programs built
+ * against an older header pass a smaller size, and get the values of the INIT
+ * macro for what they do not know; those built against a newer one are served
+ * where all that this library does not know is zero, and else refused by name
+ * (ERR_UNSUPPORTED). Where structs stand in an array, the size of an element
+ * is given beside it, and means the same.
  */
 #ifndef ULYX_TYPES_H
 #define ULYX_TYPES_H

@@ -13,6 +13,7 @@
 #include "attention/cuda/attention_gpu.h"
 #include "attention/kernels/kernels.h"
 #include "attention/translate.h"
+#include "base/held.h"
 #include "base/status.h"
 
 /* Our own copies of everything that has a size, which the call points to. */
@@ -24,27 +25,14 @@ struct own {
 };
 
 static ulyx_status_t
-own_docs(const ulyx_docs_t **given, ulyx_docs_t *own, const char *name)
-{
-    if (!*given)
-        return ULYX_SUCCESS;
-    ULI_TRY(
-        uli_params_copy(own, sizeof(*own), sizeof(size_t), *given, NULL, name));
-    own->size = sizeof(*own);
-    *given = own;
-    return ULYX_SUCCESS;
-}
-
-static ulyx_status_t
 own_tensor(struct own *own, enum uli_attn_tensor tensor, const char *name,
     const ulyx_attention_tensor_t **given)
 {
     ulyx_attention_tensor_t *copy = &own->tensors[tensor];
     if (!*given)
         return ULYX_SUCCESS;
-    ULI_TRY(uli_params_copy(
-        copy, sizeof(*copy), sizeof(size_t), *given, NULL, name));
-    copy->size = sizeof(*copy);
+    ULI_TRY(uli_struct_take(
+        &uli_structs[ULI_STRUCT_ATTENTION_TENSOR], *given, copy, name));
     *given = copy;
     return ULYX_SUCCESS;
 }
@@ -55,14 +43,13 @@ begin(const ulyx_attention_t *problem, ulyx_attention_pass_t pass,
     const ulyx_attention_exec_t *exec, bool tensors, struct own *own,
     struct uli_attn_call *call_p)
 {
-    const ulyx_attention_exec_t exec_defaults = ULYX_ATTENTION_EXEC_INIT;
     ULI_CHECK_POINTER(problem);
-    ULI_TRY(uli_params_copy(&own->problem, sizeof(own->problem), sizeof(size_t),
-        problem, NULL, "ulyx_attention_t"));
-    ULI_TRY(uli_params_copy(&own->exec, sizeof(own->exec), sizeof(size_t), exec,
-        &exec_defaults, "ulyx_attention_exec_t"));
-    ULI_TRY(own_docs(&own->problem.docs_q, &own->docs_q, "docs_q"));
-    ULI_TRY(own_docs(&own->problem.docs_k, &own->docs_k, "docs_k"));
+    ULI_TRY(uli_struct_take(
+        &uli_structs[ULI_STRUCT_ATTENTION], problem, &own->problem, NULL));
+    ULI_TRY(uli_struct_take_or_default(
+        &uli_structs[ULI_STRUCT_ATTENTION_EXEC], exec, &own->exec));
+    ULI_TRY(uli_docs_take(&own->problem.docs_q, &own->docs_q, "docs_q"));
+    ULI_TRY(uli_docs_take(&own->problem.docs_k, &own->docs_k, "docs_k"));
     return uli_attn_translate(&own->problem, pass, &own->exec, tensors, call_p);
 }
 
@@ -108,8 +95,8 @@ ulyx_attention_forward(const ulyx_attention_t *problem,
     ulyx_attention_forward_t t;
     const ulyx_attention_pass_t pass = ULYX_ATTENTION_PASS_FORWARD;
     ULI_CHECK_POINTER(tensors);
-    ULI_TRY(uli_params_copy(&t, sizeof(t), sizeof(size_t), tensors, NULL,
-        "ulyx_attention_forward_t"));
+    ULI_TRY(uli_struct_take(
+        &uli_structs[ULI_STRUCT_ATTENTION_FORWARD], tensors, &t, NULL));
     ULI_TRY(begin(problem, pass, exec, true, &own, &call));
     ULI_TRY(own_tensor(&own, ULI_ATTN_Q, "q", &t.q));
     ULI_TRY(own_tensor(&own, ULI_ATTN_K, "k", &t.k));
@@ -130,8 +117,8 @@ ulyx_attention_backward(const ulyx_attention_t *problem,
     ulyx_attention_backward_t t;
     const ulyx_attention_pass_t pass = ULYX_ATTENTION_PASS_BACKWARD;
     ULI_CHECK_POINTER(tensors);
-    ULI_TRY(uli_params_copy(&t, sizeof(t), sizeof(size_t), tensors, NULL,
-        "ulyx_attention_backward_t"));
+    ULI_TRY(uli_struct_take(
+        &uli_structs[ULI_STRUCT_ATTENTION_BACKWARD], tensors, &t, NULL));
     ULI_TRY(begin(problem, pass, exec, true, &own, &call));
     ULI_TRY(own_tensor(&own, ULI_ATTN_Q, "q", &t.q));
     ULI_TRY(own_tensor(&own, ULI_ATTN_K, "k", &t.k));

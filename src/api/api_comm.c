@@ -31,22 +31,14 @@ struct creation {
 static ulyx_status_t
 take_params(const ulyx_comm_params_t *given, ulyx_comm_params_t *own_p)
 {
-    static const ulyx_comm_params_t defaults = ULYX_COMM_PARAMS_INIT;
-
-    ULI_TRY(uli_params_copy(own_p, sizeof(*own_p), sizeof(*own_p), given,
-        &defaults, "ulyx_comm_params_t"));
-    ULI_TRY(uli_params_timeout(own_p->timeout_s));
+    ULI_TRY(uli_struct_take_or_default(
+        &uli_structs[ULI_STRUCT_COMM_PARAMS], given, own_p));
     if (own_p->memory_kind == ULYX_MEMORY_HOST)
-        return ULYX_SUCCESS;
-    if (own_p->memory_kind != ULYX_MEMORY_CUDA)
-        return uli_error(
-            ULYX_ERR_INVALID_ARGUMENT, "memory_kind is %d", own_p->memory_kind);
-    if (!uli_device_kernels_built())
+        own_p->device = 0; /* ignored */
+    ULI_TRY(uli_fields_check(&uli_comm_fields, own_p));
+    if (own_p->memory_kind != ULYX_MEMORY_HOST && !uli_device_kernels_built())
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "memory_kind is CUDA: this build was made without CUDA");
-    if (own_p->device < 0)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "device is %d: an ordinal plus 1, or 0", own_p->device);
     return ULYX_SUCCESS;
 }
 

@@ -25,16 +25,15 @@ static ulyx_status_t
 inherit(
     ulyx_comm_t *comm, const ulyx_comm_params_t *given, struct offspring *child)
 {
-    ulyx_comm_params_t own = ULYX_COMM_PARAMS_INIT;
-
-    own.timeout_s = comm->timeout_s;
-    own.memory_kind = comm->memory_kind;
-    own.device = comm->device;
-    ULI_TRY(uli_params_copy(&child->params, sizeof(own), sizeof(own), given,
-        &own, "ulyx_comm_params_t"));
+    ULI_TRY(uli_struct_take_or_default(
+        &uli_structs[ULI_STRUCT_COMM_PARAMS], given, &child->params));
+    if (given == NULL) {
+        child->params.memory_kind = comm->memory_kind;
+        child->params.device = comm->device;
+    }
     if (child->params.timeout_s == 0)
         child->params.timeout_s = comm->timeout_s;
-    ULI_TRY(uli_params_timeout(child->params.timeout_s));
+    ULI_TRY(uli_fields_check(&uli_comm_fields, &child->params));
     if (child->params.memory_kind != comm->memory_kind)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "memory_kind is %d, the communicator's is %d",

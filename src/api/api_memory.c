@@ -9,23 +9,22 @@
 #include "base/status.h"
 #include "comm/mem.h"
 
+#define MEM(member)                                                            \
+    ULI_FIELD(ulyx_mem_params_t, member, ulyx_mem_params_t, member)
+static const struct uli_field mem_rows[] = {
+    {MEM(memory_kind), ULYX_MEMORY_HOST, ULYX_MEMORY_CUDA,
+        .rule = "a ULYX_MEMORY code"},
+    {MEM(device), ULI_AT_LEAST(0), .rule = "an ordinal plus 1, or 0"},
+    {MEM(flags), 0, ULYX_MEM_HUGEPAGES},
+};
+static const struct uli_fields mem_fields = ULI_FIELDS(mem_rows);
+
 static ulyx_status_t
 take_params(const ulyx_mem_params_t *given, ulyx_mem_params_t *own_p)
 {
-    static const ulyx_mem_params_t defaults = ULYX_MEM_PARAMS_INIT;
-    ULI_TRY(uli_params_copy(own_p, sizeof(*own_p), sizeof(*own_p), given,
-        &defaults, "ulyx_mem_params_t"));
-    if (own_p->memory_kind != ULYX_MEMORY_HOST &&
-        own_p->memory_kind != ULYX_MEMORY_CUDA)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "memory_kind %d is not a kind", own_p->memory_kind);
-    if (own_p->device < 0)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "device %d: an ordinal plus 1, or 0", own_p->device);
-    if (own_p->flags & ~ULYX_MEM_HUGEPAGES)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "flags 0x%" PRIx64 " are not known", own_p->flags);
-    return ULYX_SUCCESS;
+    ULI_TRY(uli_struct_take_or_default(
+        &uli_structs[ULI_STRUCT_MEM_PARAMS], given, own_p));
+    return uli_fields_check(&mem_fields, own_p);
 }
 
 static ulyx_status_t

@@ -8,6 +8,7 @@
 #include "api/group.h"
 #include "api/operator_params.h"
 #include "api/params.h"
+#include "base/held.h"
 #include "base/status.h"
 
 /* ---- life ---------------------------------------------------------------- */
@@ -62,18 +63,6 @@ ulyx_operator_destroy(ulyx_operator_t *op)
     return op ? uli_operator_destroy(op) : ULYX_SUCCESS;
 }
 
-static ulyx_status_t
-own_docs(const ulyx_docs_t **given, ulyx_docs_t *own, const char *name)
-{
-    if (!*given)
-        return ULYX_SUCCESS;
-    ULI_TRY(
-        uli_params_copy(own, sizeof(*own), sizeof(size_t), *given, NULL, name));
-    own->size = sizeof(*own);
-    *given = own;
-    return ULYX_SUCCESS;
-}
-
 ulyx_status_t
 ulyx_operator_update(ulyx_operator_t *op, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
@@ -82,8 +71,8 @@ ulyx_operator_update(ulyx_operator_t *op, const ulyx_docs_t *docs_q,
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(op);
     ULI_TRY(uli_api_stream(op->comm, stream));
-    ULI_TRY(own_docs(&docs_q, &own[0], "docs_q"));
-    ULI_TRY(own_docs(&docs_k, &own[1], "docs_k"));
+    ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
+    ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
     return uli_operator_update(op, docs_q, docs_k);
 }
 
@@ -158,9 +147,28 @@ ulyx_operator_get_bytes(const ulyx_operator_t *op, int64_t *workspace_p,
     return ULYX_SUCCESS;
 }
 
+/* Writes what there is room for. returns how many there are. */
+static int64_t
+give_saved(const ulyx_operator_t *op, int64_t capacity, size_t part_size,
+    ulyx_operator_part_t *parts_p)
+{
+    int64_t count = 0;
+    for (int32_t g = 0; g < op->ngroups; g++)
+        for (int i = 0; i < ULI_SAVED_TENSORS; i++) {
+            ulyx_operator_part_t part;
+            if (!uli_operator_saved_part(op, g, i, &part))
+                continue;
+            if (count < capacity)
+                uli_struct_give_element(&uli_structs[ULI_STRUCT_OPERATOR_PART],
+                    &part, parts_p, part_size, count);
+            count++;
+        }
+    return count;
+}
+
 ulyx_status_t
 ulyx_operator_get_saved(const ulyx_operator_t *op, int64_t capacity,
-    ulyx_operator_part_t *parts_p, int64_t *count_p)
+    size_t part_size, ulyx_operator_part_t *parts_p, int64_t *count_p)
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(op);
@@ -169,7 +177,9 @@ ulyx_operator_get_saved(const ulyx_operator_t *op, int64_t capacity,
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "capacity is %lld and parts_p is %s", (long long)capacity,
             parts_p ? "given" : "NULL");
-    *count_p = uli_operator_saved_parts(op, capacity, parts_p);
+    ULI_TRY(uli_struct_element_size(
+        &uli_structs[ULI_STRUCT_OPERATOR_PART], part_size, "parts_p"));
+    *count_p = give_saved(op, capacity, part_size, parts_p);
     if (capacity && capacity < *count_p)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "capacity is %lld, needed are %lld", (long long)capacity,
@@ -184,16 +194,10 @@ ulyx_operator_get_times(
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(op);
     ULI_CHECK_POINTER(times_p);
-    if (times_p->size != sizeof(*times_p))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "ulyx_operator_times_t.size is %zu, expected %zu: start from the "
-            "_INIT macro",
-            times_p->size, sizeof(*times_p));
     ulyx_operator_times_t times = op->times;
-    times.size = sizeof(times);
     uli_operator_traffic(op, &times.sent_bytes, &times.received_bytes);
-    *times_p = times;
-    return ULYX_SUCCESS;
+    return uli_struct_give(
+        &uli_structs[ULI_STRUCT_OPERATOR_TIMES], &times, times_p);
 }
 
 ulyx_status_t

@@ -113,8 +113,10 @@ ulyx_plan_get_packed_rows(const ulyx_plan_t *plan, int32_t tensor, int32_t rank,
 
 ulyx_status_t
 ulyx_plan_get_segments(const ulyx_plan_t *plan, int32_t tensor, int32_t rank,
-    int64_t capacity, ulyx_segment_t *segments_p, int64_t *count_p)
+    int64_t capacity, size_t segment_size, ulyx_segment_t *segments_p,
+    int64_t *count_p)
 {
+    const struct uli_struct *kind = &uli_structs[ULI_STRUCT_SEGMENT];
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
     ULI_CHECK_POINTER(count_p);
@@ -123,6 +125,7 @@ ulyx_plan_get_segments(const ulyx_plan_t *plan, int32_t tensor, int32_t rank,
     if (!uli_layout_packed(plan->layout))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "the head side of this plan is not packed: it has no segments");
+    ULI_TRY(uli_struct_element_size(kind, segment_size, "segments_p"));
     const struct uli_run *runs =
         uli_layout_runs(plan->layout, tensor, rank, count_p);
     int64_t stride = plan->ranks[rank].strides[tensor][ULI_SIDE_HEAD][1];
@@ -130,11 +133,12 @@ ulyx_plan_get_segments(const ulyx_plan_t *plan, int32_t tensor, int32_t rank,
         return ULYX_SUCCESS; /* asked for the count */
     ULI_TRY(check_capacity(capacity, *count_p, segments_p));
     for (int64_t i = 0; i < *count_p; i++) {
-        segments_p[i].head = runs[i].head;
-        segments_p[i].batch = runs[i].batch;
-        segments_p[i].row_begin = runs[i].row_begin;
-        segments_p[i].row_end = runs[i].row_end;
-        segments_p[i].offset = runs[i].offset * stride;
+        const ulyx_segment_t segment = {.head = runs[i].head,
+            .batch = runs[i].batch,
+            .row_begin = runs[i].row_begin,
+            .row_end = runs[i].row_end,
+            .offset = runs[i].offset * stride};
+        uli_struct_give_element(kind, &segment, segments_p, segment_size, i);
     }
     return ULYX_SUCCESS;
 }
@@ -202,20 +206,18 @@ ulyx_status_t
 ulyx_plan_get_traffic(const ulyx_plan_t *plan, ulyx_operation_t operation,
     ulyx_traffic_t *traffic_p)
 {
+    ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
     ULI_CHECK_POINTER(traffic_p);
     ULI_TRY(check_index("operation", operation, ULYX_OPERATIONS));
-    if (traffic_p->size != sizeof(*traffic_p))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "ulyx_traffic_t.size is %zu, expected %zu: start from the _INIT "
-            "macro",
-            traffic_p->size, sizeof(*traffic_p));
     if (!(plan->operations >> operation & 1))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s is not among the operations of this plan",
             uli_operation_name(operation));
-    return uli_plan_traffic(plan, operation, traffic_p);
+    ULI_TRY(uli_plan_traffic(plan, operation, &traffic));
+    return uli_struct_give(
+        &uli_structs[ULI_STRUCT_TRAFFIC], &traffic, traffic_p);
 }
 
 ulyx_status_t

@@ -91,9 +91,12 @@ ulyx_status_t
 ulyx_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
 {
+    ulyx_docs_t own[2];
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
     ULI_TRY(uli_api_stream(plan->comm, stream));
+    ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
+    ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
     return uli_plan_update(plan, docs_q, docs_k, stream);
 }
 

@@ -6,16 +6,13 @@
 #define ULI_API_RESHUFFLE_PARAMS_H
 
 #include <stdbool.h>
+#include "base/held.h"
 #include "collectives/plan.h"
 #include "ulyx/reshuffle.h"
 
-enum { ULI_HELD_ARRAYS = ULI_MAX_PARTS + 5 };
-
 struct uli_reshuffle_params {
     struct uli_plan_params plan;
-    ulyx_docs_t docs[2];
-    void *held[ULI_HELD_ARRAYS]; /* copies of the caller's arrays */
-    int nheld;
+    struct uli_held held; /* what it points to that is not the caller's */
 };
 
 /* hold: copies what the struct points to, for a call that runs later.

@@ -25,11 +25,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "attention/problem.h"
+#include "base/held.h"
 #include "collectives/plan.h"
 #include "ulyx/attention.h"
 #include "ulyx/operator.h"
 
-enum { ULI_AXIS_PARTS = 4, ULI_BUNDLE_PLANS = 2, ULI_OPERATOR_SLOTS = 2 };
+enum {
+    ULI_AXIS_PARTS = 4,
+    ULI_BUNDLE_PLANS = 2,
+    ULI_OPERATOR_SLOTS = 2,
+    ULI_SAVED_TENSORS = 4
+};
 
 /* Tensors of a call; the first five have strides of their own. */
 enum uli_operator_tensor {
@@ -48,15 +54,17 @@ enum uli_operator_tensor {
 
 /* Checked parameters with copies of all arrays. */
 struct uli_operator_params {
-    ulyx_operator_params_t p; /* its arrays are the ones below */
-    ulyx_part_t parts[ULI_MAX_PARTS];
+    ulyx_operator_params_t p; /* parts, head_splits, strides: NULL, see below */
+    struct uli_shape shape;   /* what all plans are given, without tensors */
     int64_t strides[ULI_OP_STRIDED][ULI_AXIS_PARTS][3]; /* zeros: dense */
-    char kernel[64];
-    ulyx_docs_t docs[2];
-    void *held[ULI_MAX_PARTS + 8]; /* splits and document tables */
-    int32_t nheld;
+    struct uli_held held; /* splits, document tables, the kernel's name */
 };
 void uli_operator_params_free(struct uli_operator_params *params);
+
+/* ulyx_operator_params_t into struct uli_operator_params. What becomes part of
+ * the plans' shapes they check and compare, by uli_shape_fields; the rest, and
+ * what the attention needs too, is compared when an operator is made. */
+extern const struct uli_fields uli_operator_fields;
 
 enum uli_bundle_kind {
     ULI_BUNDLE_IN,
@@ -276,8 +284,9 @@ ulyx_status_t uli_operator_run(ulyx_operator_t *op,
 /* ---- words (operator_describe.c) ----------------------------------------- */
 
 int64_t uli_operator_held_bytes(const struct ulyx_operator *op);
-int64_t uli_operator_saved_parts(const struct ulyx_operator *op,
-    int64_t capacity, ulyx_operator_part_t *parts_p);
+/* Tensor i of ULI_SAVED_TENSORS of a group; false where it is not saved. */
+bool uli_operator_saved_part(const struct ulyx_operator *op,
+    int32_t group_index, int i, ulyx_operator_part_t *part_p);
 /* Bytes to and from others of the last call. */
 void uli_operator_traffic(
     const struct ulyx_operator *op, int64_t *sent_p, int64_t *received_p);

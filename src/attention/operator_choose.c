@@ -76,7 +76,7 @@ layout_of(const struct ulyx_operator *op, const struct uli_head_group *group,
 static void
 take_seq_rows(struct ulyx_operator *op, const struct uli_layout *layout)
 {
-    for (int32_t i = 0; i < op->params->p.nparts; i++) {
+    for (int32_t i = 0; i < op->params->shape.nparts; i++) {
         op->seq_rows[i] = uli_layout_seq_rows(layout, i, op->comm->rank);
         op->seq_rows_max[i] =
             uli_layout_max_seq_rows(layout, i, op->comm->rank);
@@ -184,7 +184,7 @@ static ulyx_status_t
 search_groups(struct ulyx_operator *op, int32_t least, int32_t slots,
     int32_t threads, int64_t *needed_p, bool *fits_p, struct trial *trial_p)
 {
-    int64_t most = op->params->p.head_splits ? 1 : op->params->p.kv_heads;
+    int64_t most = op->params->shape.head_splits ? 1 : op->params->p.kv_heads;
     for (int32_t n = least; n <= most && !*fits_p; n++)
         ULI_TRY(try_one(op, n, 1, slots, threads, needed_p, fits_p, trial_p));
     return ULYX_SUCCESS;
@@ -197,7 +197,8 @@ may_cut(const struct ulyx_operator *op)
 {
     const ulyx_operator_params_t *p = &op->params->p;
     bool reference = p->kernel && strcmp(p->kernel, "reference") == 0;
-    return !p->head_splits && p->heads / p->kv_heads <= INT32_MAX &&
+    return !op->params->shape.head_splits &&
+           p->heads / p->kv_heads <= INT32_MAX &&
            (!reference || !op->has_backward || p->dtype == ULYX_DTYPE_F64);
 }
 

@@ -10,6 +10,7 @@
  */
 #include "attention/operator.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,7 @@ uli_operator_params_free(struct uli_operator_params *params)
 {
     if (!params)
         return;
-    for (int32_t i = 0; i < params->nheld; i++)
-        free(params->held[i]);
+    uli_held_free(&params->held);
     free(params);
 }
 
@@ -50,22 +50,17 @@ free_operator(struct ulyx_operator *op)
 /* ---- settling ------------------------------------------------------------ */
 
 static ulyx_status_t
-settle_heads(ulyx_operator_params_t *p)
+settle_heads(struct uli_operator_params *params)
 {
-    if (p->heads < 1)
-        return INVALID(
-            "heads is %lld, must be at least 1", (long long)p->heads);
-    if (p->kv_heads < 0)
-        return INVALID(
-            "kv_heads is %lld, must not be negative", (long long)p->kv_heads);
+    ulyx_operator_params_t *p = &params->p;
     if (!p->kv_heads)
         p->kv_heads = p->heads;
-    if (p->heads % p->kv_heads || p->heads > INT32_MAX)
+    if (p->heads % p->kv_heads)
         return INVALID("heads is %lld, must be a multiple of kv_heads (%lld)",
             (long long)p->heads, (long long)p->kv_heads);
     if (!p->dim_v)
         p->dim_v = p->dim_qk;
-    if (p->head_splits && p->head_groups > 1)
+    if (params->shape.head_splits && p->head_groups > 1)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "head_splits with head_groups %d: splits are those of one group",
             p->head_groups);
@@ -75,17 +70,17 @@ settle_heads(ulyx_operator_params_t *p)
 static ulyx_status_t
 settle_parts(struct ulyx_operator *op)
 {
-    const ulyx_operator_params_t *p = &op->params->p;
-    for (int32_t i = 0; i < p->nparts; i++) {
-        int32_t axis = p->parts[i].axis;
-        if (axis < 0 || axis > 1 || op->nparts[axis] == ULI_AXIS_PARTS)
-            return INVALID("parts[%d].axis is %d: axes are 0 and 1, of at most "
-                           "%d parts each",
+    const struct uli_shape *shape = &op->params->shape;
+    for (int32_t i = 0; i < shape->nparts; i++) {
+        const struct uli_shape_part *part = &shape->parts[i];
+        int32_t axis = part->axis;
+        if (op->nparts[axis] == ULI_AXIS_PARTS)
+            return INVALID("parts[%d].axis is %d, which has %d parts already",
                 i, axis, ULI_AXIS_PARTS);
-        if (p->parts[i].rows < 0 ||
-            !uli_size_add(op->rows[axis], p->parts[i].rows, &op->rows[axis]))
+        if (!uli_size_add(op->rows[axis], part->rows, &op->rows[axis]))
             return INVALID(
-                "parts[%d].rows is %lld", i, (long long)p->parts[i].rows);
+                "parts[%d].rows is %lld: rows of axis %d do not fit 63 bits", i,
+                (long long)part->rows, axis);
         op->part_of[axis][op->nparts[axis]++] = i;
     }
     if (!op->nparts[0])
@@ -105,10 +100,7 @@ settle(struct ulyx_operator *op)
     if (p->dtype < ULYX_DTYPE_F64 || p->dtype > ULYX_DTYPE_F16)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "dtype is %d: the operator has F64, F32, BF16 and F16", p->dtype);
-    if (p->batch < 0)
-        return INVALID(
-            "batch is %lld, must not be negative", (long long)p->batch);
-    ULI_TRY(settle_heads(p));
+    ULI_TRY(settle_heads(op->params));
     ULI_TRY(settle_parts(op));
     op->elem_bytes = uli_dtype_size(p->dtype);
     op->stat_dtype =
@@ -122,64 +114,52 @@ settle(struct ulyx_operator *op)
 
 /* ---- agreement ----------------------------------------------------------- */
 
-/* Plans compare shapes; these only the operator knows. */
-enum { NVALUES = 13 };
-static const char *const value_names[NVALUES] = {"mask_kind", "mask_align",
-    "mask_diagonal", "mask_left", "mask_right", "scale (its bits)",
-    "softcap (its bits)", "param_dtype", "save", "head_groups", "flags",
-    "dim_v", "kernel (its name's hash)"};
-
+/* The agreed fields, and what everybody takes the least or the most of. */
+enum { MAX_AGREED = 32 };
 struct agreed {
-    int64_t values[NVALUES];
+    int64_t count, values[MAX_AGREED];
     int64_t ceiling, threads;
 };
-
-static int64_t
-bits_of(double value)
-{
-    int64_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-static int64_t
-hash_of(const char *text)
-{
-    uint64_t hash = 14695981039346656037u;
-    for (; text && *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
-    return (int64_t)(hash >> 1);
-}
 
 static void
 fill_agreed(const struct ulyx_operator *op, struct agreed *mine)
 {
-    const ulyx_operator_params_t *p = &op->params->p;
-    const int64_t values[NVALUES] = {p->mask_kind, p->mask_align,
-        p->mask_diagonal, p->mask_left, p->mask_right, bits_of(p->scale),
-        bits_of(p->softcap), p->param_dtype, p->save, p->head_groups,
-        (int64_t)p->flags, p->dim_v, hash_of(p->kernel)};
-    memcpy(mine->values, values, sizeof(values));
-    mine->ceiling = p->max_workspace_bytes;
+    struct uli_agreed list = {mine->values, 0, -1, NULL, 0, false};
+    assert(uli_agreed_most(&uli_operator_fields, 0) <= MAX_AGREED);
+    uli_agreed_fields(
+        &list, &uli_operator_fields, op->params, op->comm->nranks);
+    mine->count = list.count;
+    mine->ceiling = op->params->p.max_workspace_bytes;
     mine->threads = op->threads;
 }
 
+/* Value i is not the same on rank 0 and rank p. */
 static ulyx_status_t
-check_peers(const ulyx_comm_t *comm, const struct agreed *all,
+differ(const struct ulyx_operator *op, const struct agreed *all, int32_t p,
+    int32_t i)
+{
+    char name[64] = "";
+    struct uli_agreed list = {NULL, 0, i, name, sizeof(name), false};
+    uli_agreed_fields(
+        &list, &uli_operator_fields, op->params, op->comm->nranks);
+    return uli_agreed_differ(
+        &list, "operator create", all[0].values[i], all[p].values[i], p);
+}
+
+static ulyx_status_t
+check_peers(const struct ulyx_operator *op, const struct agreed *all,
     const int64_t *bytes, const ulyx_status_t *statuses)
 {
+    const ulyx_comm_t *comm = op->comm;
     for (int32_t p = 0; p < comm->nranks; p++)
         if (statuses[p] != ULYX_SUCCESS || bytes[p] != sizeof(*all))
             return uli_error(ULYX_ERR_PEER_REFUSED,
                 "operator create: rank %d refused: %s", p,
                 uli_status_text(statuses[p]));
-    for (int i = 0; i < NVALUES; i++)
+    for (int32_t i = 0; i < all[0].count; i++)
         for (int32_t p = 1; p < comm->nranks; p++)
             if (all[p].values[i] != all[0].values[i])
-                return uli_error(ULYX_ERR_MISMATCH,
-                    "operator create: %s is %lld on rank 0 and %lld on rank %d",
-                    value_names[i], (long long)all[0].values[i],
-                    (long long)all[p].values[i], p);
+                return differ(op, all, p, i);
     return ULYX_SUCCESS;
 }
 
@@ -226,7 +206,7 @@ agree(ulyx_comm_t *comm, struct ulyx_operator *op, ulyx_status_t verdict,
         (status == ULYX_SUCCESS || status == ULYX_ERR_MISMATCH))
         status = uli_error_pass(verdict, text);
     if (status == ULYX_SUCCESS)
-        status = check_peers(comm, all, bytes, statuses);
+        status = check_peers(op, all, bytes, statuses);
     if (status == ULYX_SUCCESS)
         take_limits(op, all, threads_p);
     free(all);

@@ -32,30 +32,23 @@ uli_operator_held_bytes(const struct ulyx_operator *op)
     return bytes;
 }
 
-int64_t
-uli_operator_saved_parts(const struct ulyx_operator *op, int64_t capacity,
-    ulyx_operator_part_t *parts_p)
+bool
+uli_operator_saved_part(const struct ulyx_operator *op, int32_t group_index,
+    int i, ulyx_operator_part_t *part_p)
 {
     static const struct {
         enum uli_head_tensor tensor;
         const char *name;
-    } kept[] = {{ULI_HEAD_Q, "q"}, {ULI_HEAD_K, "k"}, {ULI_HEAD_V, "v"},
-        {ULI_HEAD_LSE, "lse"}};
-    int64_t count = 0;
-    for (int32_t g = 0; g < op->ngroups; g++)
-        for (int i = 0; i < 4; i++) {
-            const struct uli_head_group *group = &op->groups[g];
-            if (group->saved[kept[i].tensor] < 0)
-                continue;
-            if (count < capacity)
-                parts_p[count] = (ulyx_operator_part_t){.name = kept[i].name,
-                    .group = g,
-                    .dtype = group->sizes.dtypes[kept[i].tensor],
-                    .offset = group->saved[kept[i].tensor],
-                    .bytes = group->sizes.bytes[kept[i].tensor]};
-            count++;
-        }
-    return count;
+    } kept[ULI_SAVED_TENSORS] = {{ULI_HEAD_Q, "q"}, {ULI_HEAD_K, "k"},
+        {ULI_HEAD_V, "v"}, {ULI_HEAD_LSE, "lse"}};
+    const struct uli_head_group *group = &op->groups[group_index];
+    enum uli_head_tensor tensor = kept[i].tensor;
+    *part_p = (ulyx_operator_part_t){.name = kept[i].name,
+        .group = group_index,
+        .dtype = group->sizes.dtypes[tensor],
+        .offset = group->saved[tensor],
+        .bytes = group->sizes.bytes[tensor]};
+    return group->saved[tensor] >= 0;
 }
 
 void

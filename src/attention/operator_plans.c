@@ -138,31 +138,10 @@ static void
 sketch_shape(const struct ulyx_operator *op, const struct uli_head_group *group,
     struct uli_shape *shape)
 {
-    const ulyx_operator_params_t *p = &op->params->p;
+    *shape = op->params->shape;
     shape->nranks = op->comm->nranks;
-    shape->batch = p->batch;
     shape->heads = group->q_heads;
-    shape->nparts = p->nparts;
-    for (int32_t i = 0; i < p->nparts; i++)
-        shape->parts[i] = (struct uli_shape_part){.axis = p->parts[i].axis,
-            .kind = p->parts[i].kind,
-            .order = p->parts[i].order,
-            .rows = p->parts[i].rows,
-            .splits = p->parts[i].splits};
-    shape->head_splits = p->head_splits;
-    shape->work_split = p->work_split;
-    shape->mask_kind = p->mask_kind;
-    shape->mask_align = p->mask_align;
-    shape->mask_diagonal = p->mask_diagonal;
-    shape->mask_left = p->mask_left;
-    shape->mask_right = p->mask_right;
-    shape->row_cost = p->row_cost;
-    shape->row_round = p->row_round;
-    shape->max_rows = p->max_rows;
-    shape->max_kv_rows = p->max_kv_rows;
-    shape->max_segments = p->max_segments;
-    shape->max_local_rows = p->max_local_rows;
-    shape->max_docs = p->max_docs;
+    shape->max_docs = op->params->p.max_docs;
     shape->key_heads = group->kv_heads; /* all bundles are cut alike */
 }
 

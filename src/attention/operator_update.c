@@ -29,15 +29,11 @@ copy_table(const struct ulyx_operator *op, const char *name,
     const ulyx_docs_t *given, struct uli_operator_docs *docs)
 {
     int64_t most = op->params->p.max_docs;
-    if (given->count < 0 || given->count > most)
+    ULI_TRY(uli_docs_check(given, name));
+    if (given->count > most)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s has %lld documents, max_docs is %lld", name,
             (long long)given->count, (long long)most);
-    if ((given->count && !given->begin) ||
-        (given->index_bytes != 4 && given->index_bytes != 8))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s: begin is NULL or index_bytes %d is not 4 or 8", name,
-            given->index_bytes);
     size_t bytes = (size_t)given->count * (size_t)given->index_bytes;
     docs->table = *given;
     docs->table.begin = docs->begin;
@@ -94,9 +90,6 @@ ulyx_status_t
 uli_operator_take_docs(struct ulyx_operator *op)
 {
     ulyx_operator_params_t *p = &op->params->p;
-    if (p->max_docs < 0)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "max_docs is %lld, must not be negative", (long long)p->max_docs);
     if (!p->max_docs && p->docs_q)
         p->max_docs = p->docs_q->count;
     if (p->max_docs > INT32_MAX)
@@ -167,7 +160,7 @@ uli_operator_take_tables(struct ulyx_operator *op)
     const struct uli_layout *layout =
         op->groups[0].bundles[ULI_BUNDLE_IN].plans[0]->layout;
     op->tables = hash_docs(op, uli_layout_table_hash(layout));
-    for (int32_t i = 0; i < op->params->p.nparts; i++)
+    for (int32_t i = 0; i < op->params->shape.nparts; i++)
         op->seq_rows[i] = uli_layout_seq_rows(layout, i, op->comm->rank);
 }
 

@@ -10,6 +10,7 @@
 #include "attention/kernels/kernels.h"
 #include "attention/pool.h"
 #include "base/dtype.h"
+#include "base/held.h"
 #include "base/status.h"
 
 #define INVALID(...)     uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
@@ -137,15 +138,7 @@ static ulyx_status_t
 take_docs_axis(const char *name, const ulyx_docs_t *given,
     struct uli_attn_axis_docs *docs_p)
 {
-    if (given->size != sizeof(*given))
-        return INVALID(
-            "%s: size is %zu, expected %zu", name, given->size, sizeof(*given));
-    if (given->count < 0 || (given->count && !given->begin))
-        return INVALID(
-            "%s: count %" PRId64 " or begin is wrong", name, given->count);
-    if (given->index_bytes != 4 && given->index_bytes != 8)
-        return INVALID(
-            "%s: index_bytes %d is not 4 or 8", name, given->index_bytes);
+    ULI_TRY(uli_docs_check(given, name));
     ULI_TRY(check_aligned(name, given->begin, given->index_bytes));
     ULI_TRY(check_aligned(name, given->length, given->index_bytes));
     *docs_p = (struct uli_attn_axis_docs){.begins = given->begin,
@@ -223,10 +216,10 @@ take_runs(const ulyx_attention_t *given, const char *name,
         return INVALID("attention: segments for one side only");
     if (!segments)
         return ULYX_SUCCESS;
-    if (count < 0 || given->segment_size < sizeof(ulyx_segment_t) ||
-        given->segment_size % 8)
-        return INVALID("%s: count %" PRId64 " or segment_size %zu is wrong",
-            name, count, given->segment_size);
+    if (count < 0)
+        return INVALID("%s: count %" PRId64, name, count);
+    ULI_TRY(uli_struct_array(&uli_structs[ULI_STRUCT_SEGMENT], segments,
+        given->segment_size, count, name));
     runs_p->segments = (const unsigned char *)segments;
     runs_p->segment_size = (int64_t)given->segment_size;
     runs_p->count = count;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/structs.h"
 
 /* One strided part of a tensor: a piece, or all of it. */
 struct block {
@@ -171,10 +172,10 @@ uli_attn_view_init(const struct uli_attn_problem *problem,
             ULYX_ERR_INVALID_ARGUMENT, "%s: tensor is NULL", rule->name);
     if (!given)
         return ULYX_SUCCESS;
-    if (given->size != sizeof(*given) || given->reserved)
+    if (given->reserved)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s: tensor's size is %zu and reserved %d, expected %zu and 0",
-            rule->name, given->size, given->reserved, sizeof(*given));
+            "%s: tensor's reserved is %d, must be 0", rule->name,
+            given->reserved);
     fill_view(problem, rule, given, view_p);
     if (view_p->dtype != rule->dtype && view_p->dtype != rule->also_dtype)
         return uli_error(ULYX_ERR_UNSUPPORTED,
@@ -185,11 +186,12 @@ uli_attn_view_init(const struct uli_attn_problem *problem,
     if (view_p->packed_rows >= 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s: pieces and segments together", rule->name);
-    if (given->piece_size < sizeof(ulyx_attention_piece_t) ||
-        given->piece_size % 8 || given->piece_count < 0)
+    if (given->piece_count < 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s: piece_size %zu or piece_count %" PRId64 " is wrong",
-            rule->name, given->piece_size, given->piece_count);
+            "%s: piece_count is %" PRId64 ", must be at least 0", rule->name,
+            given->piece_count);
+    ULI_TRY(uli_struct_array(&uli_structs[ULI_STRUCT_PIECE], given->pieces,
+        given->piece_size, given->piece_count, rule->name));
     return check_pieces(view_p);
 }
 

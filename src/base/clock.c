@@ -11,7 +11,6 @@
 #define NS_PER_S  1000000000
 #define NS_PER_MS 1000000
 #define DEFAULT_S 600.0
-#define LONGEST_S 86400.0
 
 int64_t
 uli_clock_ns(void)
@@ -63,5 +62,5 @@ uli_timeout_or(double seconds, double default_seconds)
 {
     if (!(seconds > 0))
         seconds = default_seconds > 0 ? default_seconds : DEFAULT_S;
-    return fmin(seconds, LONGEST_S);
+    return fmin(seconds, ULI_TIMEOUT_MAX_S);
 }

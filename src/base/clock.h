@@ -27,6 +27,7 @@ void uli_clock_sleep_ns(int64_t ns);
  * communicator's, or the setting's), and where that is <= 0, too, 600 s; above
  * one day is one day. Whatever the caller or a setting gives goes through here:
  * a deadline made of a bare 0 would be over at once. */
+enum { ULI_TIMEOUT_MAX_S = 86400 };
 double uli_timeout_or(double seconds, double default_seconds);
 
 #endif

@@ -1,34 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arguments of a layout, field by field. The first error found is the one
- * reported, in the order of struct uli_shape. No size that passes here can
- * make any later product overflow: rows, elements and bytes of every tensor,
- * and (head, batch, row) positions, are checked to fit 63 bits.
+ * The arguments of a layout: each field by its row of plan_fields.c, then what
+ * relates several. The first error found is the one reported. No size that
+ * passes here can make any later product overflow: rows, elements and bytes of
+ * every tensor, and (head, batch, row) positions, are checked to fit 63 bits.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include "base/dtype.h"
 #include "collectives/layout_private.h"
+#include "collectives/plan_fields.h"
 
 #define INVALID(...) uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
-
-static ulyx_status_t
-check_at_least(const char *name, int64_t value, int64_t least)
-{
-    if (value >= least)
-        return ULYX_SUCCESS;
-    return INVALID(
-        "%s is %" PRId64 ", must be at least %" PRId64, name, value, least);
-}
-
-static ulyx_status_t
-check_range(const char *name, int64_t value, int64_t least, int64_t most)
-{
-    if (value >= least && value <= most)
-        return ULYX_SUCCESS;
-    return INVALID("%s is %" PRId64 ", must be %" PRId64 " to %" PRId64, name,
-        value, least, most);
-}
 
 /* ---- parts --------------------------------------------------------------- */
 
@@ -64,16 +47,6 @@ static ulyx_status_t
 check_part(const struct uli_shape *shape, int32_t i)
 {
     const struct uli_shape_part *part = &shape->parts[i];
-    if (part->axis != 0 && part->axis != 1)
-        return INVALID("parts[%d].axis is %d, must be 0 or 1", i, part->axis);
-    if (part->kind != ULYX_PART_SHARDED && part->kind != ULYX_PART_REPLICATED)
-        return INVALID("parts[%d].kind is %d, must be 0 or 1", i, part->kind);
-    if (part->order < ULYX_ORDER_CONTIGUOUS ||
-        part->order > ULYX_ORDER_ZIGZAG_DOCS)
-        return INVALID("parts[%d].order is %d, must be 0 to 2", i, part->order);
-    if (part->rows < 0)
-        return INVALID("parts[%d].rows is %" PRId64 ", must not be negative", i,
-            part->rows);
     if (part->kind == ULYX_PART_REPLICATED)
         return check_replicated(i, part);
     if (part->order == ULYX_ORDER_ZIGZAG_DOCS) {
@@ -101,7 +74,6 @@ check_parts(const struct uli_shape *shape)
 {
     int32_t of_axis[2] = {0, 0};
     int64_t rows[2] = {0, 0};
-    ULI_TRY(check_range("nparts", shape->nparts, 1, ULI_MAX_PARTS));
     for (int32_t i = 0; i < shape->nparts; i++) {
         ULI_TRY(check_part(shape, i));
         int32_t axis = shape->parts[i].axis;
@@ -140,18 +112,11 @@ has_sums(int32_t dtype)
 static ulyx_status_t
 check_dtypes(int32_t i, const struct uli_shape_tensor *t)
 {
-    if (t->dtype < ULYX_DTYPE_BYTES || t->dtype > ULYX_DTYPE_F8_E5M2)
-        return INVALID("tensors[%d].dtype is %d, unknown", i, t->dtype);
-    if (t->dtype == ULYX_DTYPE_BYTES) {
-        if (t->elem_bytes < 1 || t->elem_bytes > 4096)
-            return INVALID("tensors[%d].elem_bytes is %" PRId64
-                           ", must be 1 to 4096",
-                i, t->elem_bytes);
-    } else if (t->elem_bytes != uli_dtype_size(t->dtype)) {
+    if (t->dtype != ULYX_DTYPE_BYTES &&
+        t->elem_bytes != uli_dtype_size(t->dtype))
         return INVALID("tensors[%d].elem_bytes is %" PRId64
                        ", of dtype %d it is %" PRId64,
             i, t->elem_bytes, t->dtype, uli_dtype_size(t->dtype));
-    }
     if (t->partial_dtype == 0 || t->partial_dtype == t->dtype)
         return ULYX_SUCCESS;
     if (t->partial_dtype != ULYX_DTYPE_F32 &&
@@ -170,20 +135,14 @@ static ulyx_status_t
 check_ownership(const struct uli_shape *shape, int32_t i)
 {
     const struct uli_shape_tensor *t = &shape->tensors[i];
-    if (t->ownership == ULYX_SPLIT) {
-        if (t->heads != shape->heads)
-            return INVALID("tensors[%d] is SPLIT with heads %" PRId64
-                           ", the plan has %" PRId64,
-                i, t->heads, shape->heads);
-    } else if (t->ownership == ULYX_READERS) {
-        if (shape->heads % t->heads != 0)
-            return INVALID("tensors[%d] is READERS: heads %" PRId64
-                           " of the plan are not a multiple of its %" PRId64,
-                i, shape->heads, t->heads);
-    } else {
-        return INVALID(
-            "tensors[%d].ownership is %d, must be 0 or 1", i, t->ownership);
-    }
+    if (t->ownership == ULYX_SPLIT && t->heads != shape->heads)
+        return INVALID("tensors[%d] is SPLIT with heads %" PRId64
+                       ", the plan has %" PRId64,
+            i, t->heads, shape->heads);
+    if (t->ownership == ULYX_READERS && shape->heads % t->heads != 0)
+        return INVALID("tensors[%d] is READERS: heads %" PRId64
+                       " of the plan are not a multiple of its %" PRId64,
+            i, shape->heads, t->heads);
     return ULYX_SUCCESS;
 }
 
@@ -191,10 +150,6 @@ static ulyx_status_t
 check_flags(const struct uli_shape *shape, int32_t i)
 {
     const struct uli_shape_tensor *t = &shape->tensors[i];
-    uint64_t known = ULYX_TENSOR_FULL | ULYX_TENSOR_GRAD_EQUAL;
-    if (t->flags & ~known)
-        return INVALID("tensors[%d].flags has unknown bits 0x%" PRIx64, i,
-            t->flags & ~known);
     if (t->flags && shape->parts[t->part].kind != ULYX_PART_REPLICATED)
         return INVALID("tensors[%d].flags is 0x%" PRIx64
                        ", of replicated parts only, and part %d is sharded",
@@ -229,15 +184,9 @@ static ulyx_status_t
 check_tensor(const struct uli_shape *shape, int32_t i)
 {
     const struct uli_shape_tensor *t = &shape->tensors[i];
-    if (t->part < 0 || t->part >= shape->nparts)
+    if (t->part >= shape->nparts)
         return INVALID("tensors[%d].part is %d, there are %d parts", i, t->part,
             shape->nparts);
-    if (t->heads < 1)
-        return INVALID("tensors[%d].heads is %" PRId64 ", must be at least 1",
-            i, t->heads);
-    if (t->dim < 1)
-        return INVALID(
-            "tensors[%d].dim is %" PRId64 ", must be at least 1", i, t->dim);
     ULI_TRY(check_dtypes(i, t));
     ULI_TRY(check_ownership(shape, i));
     ULI_TRY(check_flags(shape, i));
@@ -277,22 +226,6 @@ check_balanced(const struct uli_shape *shape)
 static ulyx_status_t
 check_work(const struct uli_shape *shape)
 {
-    ULI_TRY(check_range(
-        "work_split", shape->work_split, ULYX_WORK_HEADS, ULYX_WORK_BALANCED));
-    ULI_TRY(check_range(
-        "mask_kind", shape->mask_kind, ULYX_MASK_NONE, ULYX_MASK_WINDOW));
-    ULI_TRY(check_range("mask_align", shape->mask_align,
-        ULYX_ALIGN_BOTTOM_RIGHT, ULYX_ALIGN_TOP_LEFT));
-    ULI_TRY(check_at_least("mask_left", shape->mask_left, 0));
-    ULI_TRY(check_at_least("mask_right", shape->mask_right, 0));
-    ULI_TRY(check_at_least("row_cost", shape->row_cost, 0));
-    ULI_TRY(check_at_least("row_round", shape->row_round, 0));
-    ULI_TRY(check_at_least("max_rows", shape->max_rows, 0));
-    ULI_TRY(check_at_least("max_kv_rows", shape->max_kv_rows, 0));
-    ULI_TRY(check_at_least("max_segments", shape->max_segments, 0));
-    ULI_TRY(check_at_least("max_local_rows", shape->max_local_rows, 0));
-    ULI_TRY(check_at_least("max_docs", shape->max_docs, 0));
-    ULI_TRY(check_at_least("key_heads", shape->key_heads, 0));
     if (shape->key_heads && shape->heads % shape->key_heads)
         return INVALID("key_heads is %" PRId64 ", heads (%" PRId64
                        ") is no multiple of it",
@@ -308,11 +241,8 @@ check_work(const struct uli_shape *shape)
 ulyx_status_t
 uli_layout_check(const struct uli_shape *shape)
 {
-    ULI_TRY(check_at_least("nranks", shape->nranks, 1));
-    ULI_TRY(check_at_least("batch", shape->batch, 0));
-    ULI_TRY(check_at_least("heads", shape->heads, 1));
+    ULI_TRY(uli_fields_check(&uli_shape_fields, shape));
     ULI_TRY(check_parts(shape));
-    ULI_TRY(check_range("ntensors", shape->ntensors, 1, ULI_MAX_TENSORS));
     for (int32_t i = 0; i < shape->ntensors; i++)
         ULI_TRY(check_tensor(shape, i));
     return check_work(shape);

@@ -5,6 +5,7 @@
  * another thread changes meanwhile can be wrong but not dangerous.
  */
 #include <inttypes.h>
+#include "base/held.h"
 #include "collectives/layout_private.h"
 
 static const char *const axis_name[2] = {"docs_q", "docs_k"};
@@ -22,21 +23,11 @@ check_header(
     const struct uli_layout *layout, int32_t axis, const ulyx_docs_t *docs)
 {
     const char *name = axis_name[axis];
-    if (docs->size < sizeof(*docs))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s.size is %zu, expected %zu", name, docs->size, sizeof(*docs));
-    if (docs->count < 0)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s.count is %" PRId64 ", must not be negative", name, docs->count);
+    ULI_TRY(uli_docs_check(docs, name));
     if (docs->count > layout->shape.max_docs)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "max_docs is %" PRId64 ", %s needs %" PRId64,
             layout->shape.max_docs, name, docs->count);
-    if (docs->index_bytes != 4 && docs->index_bytes != 8)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s.index_bytes is %d, must be 4 or 8", name, docs->index_bytes);
-    if (docs->count > 0 && docs->begin == NULL)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s.begin is NULL", name);
     return ULYX_SUCCESS;
 }
 

@@ -66,22 +66,14 @@ choose_operations(ulyx_plan_t *plan, uint64_t wanted)
     return ULYX_SUCCESS;
 }
 
-static ulyx_status_t
+static void
 choose_limits(ulyx_plan_t *plan, const struct uli_plan_params *params)
 {
     const struct uli_settings *settings = &plan->comm->settings;
     int64_t slot =
         params->slot_bytes ? params->slot_bytes : settings->slot_bytes;
-    if (slot > 1 << 20)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "slot_bytes is %lld, at most %d", (long long)slot, 1 << 20);
-    if (params->bytes_in_flight < 0)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "bytes_in_flight is %lld, must not be negative",
-            (long long)params->bytes_in_flight);
     plan->slot_limit = uli_max(slot, 0) / ULI_LINE * ULI_LINE;
     plan->exchange.slot_bytes = plan->slot_limit;
-    return ULYX_SUCCESS;
 }
 
 static bool
@@ -118,7 +110,7 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->info.memory[1] = params->head_memory;
     plan->info.cma_min_row = uli_reader_min_row(comm);
     plan->info.probe = (uint64_t)(uintptr_t)&uli_tr_probe_word;
-    ULI_TRY(choose_limits(plan, params));
+    choose_limits(plan, params);
     plan->exchange.ntensors = params->shape.ntensors;
     if (!allocate(plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");

@@ -4,19 +4,20 @@
  * everything that must be the same, and what differs by right (strides, memory
  * classes, where its arena pieces lie).
  *
- * The fingerprint is a list of integers in a fixed order, counts before what
- * they count: where two lists differ first, both still mean the same field
- * there, and its name follows from this rank's own shape. All ranks compare
- * all lists with rank 0's in that order, so all report the same difference.
+ * The fingerprint is a list of integers in a fixed order: the agreed fields of
+ * plan_fields.c, then what was settled. All ranks compare all lists with rank
+ * 0's in that order, so all report the same difference.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/size.h"
 #include "base/status.h"
 #include "collectives/mover.h"
+#include "collectives/plan_fields.h"
 #include "topology/schedule.h"
+
+enum { MAX_SETTLED = 16 + ULI_TERMS }; /* values of walk beside the fields */
 
 /* A record: head, values[nvalues], ring_at[nranks]. */
 struct head {
@@ -25,115 +26,35 @@ struct head {
     int64_t ring_values; /* keeps what follows aligned */
 };
 
-/* Takes the values of the walk, or the name of one of them. */
-struct list {
-    int64_t *values; /* NULL: only count, or find a name */
-    int64_t count;
-    int64_t wanted; /* index whose name is asked for, or -1 */
-    char *name_p;
-    size_t name_bytes;
-};
-
-__attribute__((format(printf, 3, 4))) static void
-put(struct list *list, int64_t value, const char *format, ...)
-{
-    if (list->values)
-        list->values[list->count] = value;
-    if (list->count == list->wanted) {
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(list->name_p, list->name_bytes, format, arguments);
-        va_end(arguments);
-    }
-    list->count++;
-}
-
-static void
-put_part(struct list *list, const struct uli_shape *shape, int i)
-{
-    const struct uli_shape_part *part = &shape->parts[i];
-    put(list, part->axis, "parts[%d].axis", i);
-    put(list, part->kind, "parts[%d].kind", i);
-    put(list, part->order, "parts[%d].order", i);
-    put(list, part->rows, "parts[%d].rows", i);
-    put(list, part->splits != NULL, "parts[%d].splits (given or not)", i);
-}
-
-static void
-put_tensor(struct list *list, const struct uli_shape *shape, int i)
-{
-    const struct uli_shape_tensor *t = &shape->tensors[i];
-    put(list, t->part, "tensors[%d].part", i);
-    put(list, t->dtype, "tensors[%d].dtype", i);
-    put(list, t->elem_bytes, "tensors[%d].elem_bytes", i);
-    put(list, t->heads, "tensors[%d].heads", i);
-    put(list, t->dim, "tensors[%d].dim", i);
-    put(list, t->ownership, "tensors[%d].ownership", i);
-    put(list, t->partial_dtype, "tensors[%d].partial_dtype", i);
-    put(list, (int64_t)t->flags, "tensors[%d].flags", i);
-}
-
-static void
-put_work_split(struct list *list, const struct uli_shape *shape)
-{
-    put(list, shape->work_split, "work_split");
-    put(list, shape->mask_kind, "mask_kind");
-    put(list, shape->mask_align, "mask_align");
-    put(list, shape->mask_diagonal, "mask_diagonal");
-    put(list, shape->mask_left, "mask_left");
-    put(list, shape->mask_right, "mask_right");
-    put(list, shape->row_cost, "row_cost");
-    put(list, shape->row_round, "row_round");
-    put(list, shape->max_rows, "max_rows");
-    put(list, shape->max_kv_rows, "max_kv_rows");
-    put(list, shape->max_segments, "max_segments");
-    put(list, shape->max_local_rows, "max_local_rows");
-    put(list, shape->max_docs, "max_docs");
-    put(list, shape->key_heads, "key_heads");
-}
-
 /* "algo (0 direct, 1 pairwise, 2 hier)" */
 static void
-put_algo(struct list *list, const ulyx_plan_t *plan)
+put_algo(struct uli_agreed *list, const ulyx_plan_t *plan)
 {
     char names[48] = "";
     size_t length = 0;
     for (int algo = 0; algo < ULI_ALGOS && length < sizeof(names); algo++)
         length += (size_t)snprintf(names + length, sizeof(names) - length,
             "%s%d %s", algo ? ", " : "", algo, uli_algo_name(algo));
-    put(list, plan->algo, "algo (%s)", names);
-    put(list, plan->schedule_chunk_bytes, "the chunk of algo %s",
+    uli_agreed_put(list, plan->algo, "algo (%s)", names);
+    uli_agreed_put(list, plan->schedule_chunk_bytes, "the chunk of algo %s",
         uli_algo_name(plan->algo));
 }
 
+/* The shape's fields by their table, then what this rank has settled. */
 static void
-walk(struct list *list, const ulyx_plan_t *plan)
+walk(struct uli_agreed *list, const ulyx_plan_t *plan)
 {
-    const struct uli_shape *shape = uli_layout_shape(plan->layout);
-    put(list, ULI_PROTOCOL, "protocol version");
-    put(list, ULYX_VERSION_MAJOR * 10000 + ULYX_VERSION_MINOR * 100,
+    uli_agreed_put(list, ULI_PROTOCOL, "protocol version");
+    uli_agreed_put(list, ULYX_VERSION_MAJOR * 10000 + ULYX_VERSION_MINOR * 100,
         "library version");
-    put(list, shape->nparts, "nparts");
-    put(list, shape->ntensors, "ntensors");
-    put(list, shape->batch, "batch");
-    put(list, shape->heads, "heads");
-    for (int i = 0; i < shape->nparts; i++)
-        put_part(list, shape, i);
-    for (int i = 0; i < shape->ntensors; i++)
-        put_tensor(list, shape, i);
-    put(list, shape->head_splits != NULL, "head_splits (given or not)");
-    put_work_split(list, shape);
-    put(list, (int64_t)plan->operations, "operations");
+    uli_agreed_fields(list, &uli_shape_fields, uli_layout_shape(plan->layout),
+        plan->comm->nranks);
+    uli_agreed_put(list, (int64_t)plan->operations, "operations");
     for (int i = 0; i < ULI_TERMS; i++)
-        put(list, plan->terms[i], "%s", uli_term_names[i]);
+        uli_agreed_put(list, plan->terms[i], "%s", uli_term_names[i]);
     put_algo(list, plan);
-    put(list, plan->slot_limit, "slot_bytes");
-    for (int i = 0; i < shape->nparts; i++)
-        for (int p = 0; shape->parts[i].splits && p < shape->nranks; p++)
-            put(list, shape->parts[i].splits[p], "parts[%d].splits[%d]", i, p);
-    for (int p = 0; shape->head_splits && p < shape->nranks; p++)
-        put(list, shape->head_splits[p], "head_splits[%d]", p);
-    put(list, (int64_t)uli_layout_table_hash(plan->layout),
+    uli_agreed_put(list, plan->slot_limit, "slot_bytes");
+    uli_agreed_put(list, (int64_t)uli_layout_table_hash(plan->layout),
         "the document tables' hash");
 }
 
@@ -143,8 +64,7 @@ walk(struct list *list, const ulyx_plan_t *plan)
 static int64_t
 max_record_bytes(int32_t nranks)
 {
-    int64_t values = 64 + ULI_MAX_PARTS * (5 + (int64_t)nranks) +
-                     ULI_MAX_TENSORS * 8 + nranks;
+    int64_t values = MAX_SETTLED + uli_agreed_most(&uli_shape_fields, nranks);
     return (int64_t)sizeof(struct head) + (values + nranks) * 8;
 }
 
@@ -153,7 +73,7 @@ write_record(const ulyx_plan_t *plan, unsigned char *record)
 {
     struct head head;
     int64_t *values = (int64_t *)(record + sizeof(head));
-    struct list list = {values, 0, -1, NULL, 0};
+    struct uli_agreed list = {values, 0, -1, NULL, 0, false};
     memset(&head, 0, sizeof(head));
     walk(&list, plan);
     head.info = plan->info;
@@ -172,11 +92,9 @@ differ(const ulyx_plan_t *plan, int64_t index, int32_t p, int64_t zero,
     int64_t other)
 {
     char name[64] = "the number of fields";
-    struct list list = {NULL, 0, index, name, sizeof(name)};
+    struct uli_agreed list = {NULL, 0, index, name, sizeof(name), false};
     walk(&list, plan);
-    return uli_error(ULYX_ERR_MISMATCH,
-        "plan create: %s is %lld on rank 0 and %lld on rank %d", name,
-        (long long)zero, (long long)other, p);
+    return uli_agreed_differ(&list, "plan create", zero, other, p);
 }
 
 static ulyx_status_t

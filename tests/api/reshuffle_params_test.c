@@ -383,10 +383,45 @@ newer_structs_must_be_zero_beyond(void **state)
     assert_status(ulyx_comm_destroy(comm), ULYX_SUCCESS);
 }
 
+/* ---- a queued creation ----------------------------------------------------
+ */
+
+/* What the struct points to is copied, so the caller may use it again. */
+static void
+queued_params_are_the_callers_again(void **state)
+{
+    (void)state;
+    char algo[] = "direct";
+    int64_t begins[] = {0, 30};
+    ulyx_docs_t docs = ULYX_DOCS_INIT;
+    ulyx_comm_t *comm;
+    ulyx_plan_t *plan;
+    struct set s;
+    set_init(&s);
+    s.splits[0] = 30, s.head_splits[0] = 6;
+    s.parts[0].splits = s.splits;
+    s.params.head_splits = s.head_splits;
+    s.params.algo = algo;
+    s.params.max_docs = 1;
+    docs.count = 1, docs.begin = begins;
+    s.params.docs_q = s.params.docs_k = &docs;
+    assert_status(ulyx_comm_create_local(1, NULL, &comm), ULYX_SUCCESS);
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    assert_status(ulyx_plan_create(comm, &s.params, &plan), ULYX_SUCCESS);
+    memset(algo, 'x', 6);
+    memset(begins, 0xff, sizeof(begins));
+    memset(&docs, 0xff, sizeof(docs));
+    memset(&s, 0xff, sizeof(s));
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+    assert_status(ulyx_plan_destroy(plan), ULYX_SUCCESS);
+    assert_status(ulyx_comm_destroy(comm), ULYX_SUCCESS);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bad_arguments_are_named_everywhere),
     cmocka_unit_test(disagreements_are_named_alike),
     cmocka_unit_test(newer_structs_must_be_zero_beyond),
+    cmocka_unit_test(queued_params_are_the_callers_again),
 };
 
 ULI_TEST_MAIN("ReshuffleParams", tests)

@@ -176,8 +176,8 @@ segments_of_a_packed_plan(void **state)
             ulyx_plan_get_packed_rows(f.plans[2], 0, r, &packed, &rows),
             ULYX_SUCCESS);
         assert_int_equal(packed, 1);
-        assert_status(
-            ulyx_plan_get_segments(f.plans[2], 0, r, 32, segments, &count),
+        assert_status(ulyx_plan_get_segments(f.plans[2], 0, r, 32,
+                          sizeof(*segments), segments, &count),
             ULYX_SUCCESS);
         for (int64_t i = 0; i < count; i++) {
             assert_int_equal(segments[i].offset, at * 8 * 2);
@@ -186,12 +186,47 @@ segments_of_a_packed_plan(void **state)
         assert_int_equal(at, rows);
         total += rows;
         assert_true(count > 0);
-        assert_status(
-            ulyx_plan_get_segments(f.plans[2], 0, r, 0, segments, &count),
+        assert_status(ulyx_plan_get_segments(f.plans[2], 0, r, 0,
+                          sizeof(*segments), segments, &count),
             ULYX_ERR_INVALID_ARGUMENT);
         assert_true(count > 0);
     }
     assert_int_equal(total, 14 * 18);
+    destroy(&f);
+}
+
+/* Newer programs' segments are longer, and end in zeros; an element size that
+ * is none is refused, and nothing written. */
+static void
+segments_of_other_versions(void **state)
+{
+    (void)state;
+    struct fixture f;
+    ulyx_segment_t ours[32], untouched;
+    struct {
+        ulyx_segment_t known;
+        int64_t later[2];
+    } newer[32];
+    int64_t count, other;
+    create(&f, ULYX_ORDER_CONTIGUOUS, ULYX_WORK_BALANCED, 0);
+    memset(newer, 0x33, sizeof(newer));
+    memset(&untouched, 0x33, sizeof(untouched));
+    assert_status(ulyx_plan_get_segments(
+                      f.plans[2], 0, 1, 32, sizeof(*ours), ours, &count),
+        ULYX_SUCCESS);
+    for (size_t size = 0; size < sizeof(*ours); size++)
+        assert_status(ulyx_plan_get_segments(
+                          f.plans[2], 0, 1, 32, size, &newer->known, &other),
+            ULYX_ERR_INVALID_ARGUMENT);
+    assert_memory_equal(&newer[0].known, &untouched, sizeof(untouched));
+    assert_status(ulyx_plan_get_segments(f.plans[2], 0, 1, 32, sizeof(*newer),
+                      &newer->known, &other),
+        ULYX_SUCCESS);
+    assert_true(count == other && count > 1);
+    for (int64_t i = 0; i < count; i++) {
+        assert_memory_equal(&newer[i].known, &ours[i], sizeof(*ours));
+        assert_true(newer[i].later[0] == 0 && newer[i].later[1] == 0);
+    }
     destroy(&f);
 }
 
@@ -235,7 +270,9 @@ bad_indices(void **state)
     assert_status(ulyx_plan_get_heads(plan, 3, 0, &a, &b), bad);
     assert_status(ulyx_plan_get_heads(plan, -1, 0, &a, &b), bad);
     assert_status(ulyx_plan_get_packed_rows(plan, 0, -1, &packed, &a), bad);
-    assert_status(ulyx_plan_get_segments(plan, 0, 0, 1, &segment, &a), bad);
+    assert_status(
+        ulyx_plan_get_segments(plan, 0, 0, 1, sizeof(segment), &segment, &a),
+        bad);
     assert_status(ulyx_plan_get_kv_map(plan, 1, 0, 8, &a, &b), bad);
     assert_status(ulyx_plan_get_extent(plan, 0, 4, 0, &a), bad);
     assert_status(ulyx_plan_describe(plan, NULL, 10), bad);
@@ -250,6 +287,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(partials_and_extents),
     cmocka_unit_test(traffic_is_what_moves),
     cmocka_unit_test(segments_of_a_packed_plan),
+    cmocka_unit_test(segments_of_other_versions),
     cmocka_unit_test(words_and_bytes),
     cmocka_unit_test(bad_indices),
 };

@@ -318,7 +318,8 @@ words_body(int rank, int nranks, void *context)
                      strstr(text, "rank 3:") && strstr(text, "head groups: 2"));
     good &= ranks_expect(!ulyx_operator_describe(o.op, text, 10));
     good &= ranks_expect(strlen(text) == 9);
-    good &= ranks_expect(!ulyx_operator_get_saved(o.op, 8, parts, &count));
+    good &= ranks_expect(
+        !ulyx_operator_get_saved(o.op, 8, sizeof(*parts), parts, &count));
     good &= ranks_expect(count == 8);
     for (int i = 0; i < 8; i++) {
         good &= ranks_expect(parts[i].offset == end);

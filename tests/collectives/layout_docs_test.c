@@ -120,7 +120,6 @@ static const struct {
     ulyx_docs_t docs;
     const char *text;
 } bad_tables[] = {
-    {{8, 2, 8, good_begin, good_length}, "docs_q.size is 8"},
     {{sizeof(ulyx_docs_t), -1, 8, good_begin, good_length},
         "docs_q.count is -1"},
     {{sizeof(ulyx_docs_t), 5, 8, many, NULL}, "max_docs is 4, docs_q needs 5"},

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fields of parameter structs, as tables: a field is one row, which says where
+ * it is, what it may be and whether all ranks must give the same. Reading,
+ * checking and comparing go by the rows. Checks that relate several fields are
+ * functions of whoever owns the table.
+ *
+ * A table maps a public struct (`given`) to one of the library's (`own`), which
+ * may be the same. What a field is follows from its C type, so a row cannot
+ * disagree with the header.
+ */
+#ifndef ULI_BASE_FIELDS_H
+#define ULI_BASE_FIELDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/structs.h"
+#include "ulyx/types.h"
+
+enum uli_field_kind {
+    ULI_FIELD_INT32,
+    ULI_FIELD_INT64,
+    ULI_FIELD_DOUBLE,
+    ULI_FIELD_FLAGS, /* uint64_t: bits */
+    ULI_FIELD_NAME,  /* const char *, or NULL */
+    ULI_FIELD_RANKS, /* const int64_t *: an entry a rank, or NULL */
+    ULI_FIELD_DOCS,  /* const ulyx_docs_t *, or NULL */
+    ULI_FIELD_ARRAY, /* public structs: the row says which */
+};
+
+/* An array of structs: given as pointer, count and size of an element; own as
+ * an array within the struct, and a count. */
+struct uli_field_array {
+    enum uli_struct_id element;
+    uint32_t given_count, given_size; /* offsets of int32_t and size_t */
+    uint32_t own_count;               /* offset of an int32_t */
+    uint32_t own_stride;
+    const struct uli_fields *fields; /* of an element */
+};
+
+struct uli_field {
+    const char *name;
+    uint32_t given, own; /* offsets; given ULI_NOT_GIVEN: the library's own */
+    enum uli_field_kind kind;
+    int64_t least, most; /* numbers; elements of an ARRAY, bits of FLAGS */
+    const char *rule;    /* instead of the range: "a ULYX_POINTER code" */
+    bool agreed;         /* the same on all ranks */
+    const struct uli_field_array *array;
+};
+
+struct uli_fields {
+    const struct uli_field *rows;
+    int32_t count;
+};
+#define ULI_NOT_GIVEN UINT32_MAX
+
+/* The head of a row of `member`, which is member `own` in the library's struct:
+ * name, places and kind. */
+#define ULI_FIELD(given_type, member, own_type, own)                           \
+#member, offsetof(given_type, member), offsetof(own_type, own),            \
+        ULI_FIELD_KIND(((given_type *)NULL)->member)
+#define ULI_FIELD_OWN(own_type, member)                                        \
+#member, ULI_NOT_GIVEN, offsetof(own_type, member),                        \
+        ULI_FIELD_KIND(((own_type *)NULL)->member)
+/* clang-format off */
+#define ULI_FIELD_KIND(member)                                                 \
+    _Generic((member),                                                         \
+        int32_t: ULI_FIELD_INT32,                                              \
+        int64_t: ULI_FIELD_INT64,                                              \
+        double: ULI_FIELD_DOUBLE,                                              \
+        uint64_t: ULI_FIELD_FLAGS,                                             \
+        const char *: ULI_FIELD_NAME,                                          \
+        const int64_t *: ULI_FIELD_RANKS,                                      \
+        const ulyx_docs_t *: ULI_FIELD_DOCS,                                   \
+        const ulyx_part_t *: ULI_FIELD_ARRAY,                                  \
+        const ulyx_tensor_t *: ULI_FIELD_ARRAY)
+/* clang-format on */
+#define ULI_FIELDS(rows)                                                       \
+    {                                                                          \
+        rows, (int32_t)(sizeof(rows) / sizeof((rows)[0]))                      \
+    }
+#define ULI_AT_LEAST(least) (least), INT64_MAX
+#define ULI_ANY             INT64_MIN, INT64_MAX
+
+/* Copies every given field to its place. Of arrays it checks count, pointer
+ * and size of an element, for the rest see check. Pointers stay the caller's.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT, ERR_UNSUPPORTED (an array). */
+ulyx_status_t uli_fields_read(
+    const struct uli_fields *fields, const void *given, void *own_p);
+
+/* Numbers within their ranges, flags known, those of arrays' elements too: the
+ * first field that is not is refused by name, value and bound.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT; ERR_UNSUPPORTED (unknown flags). */
+ulyx_status_t uli_fields_check(
+    const struct uli_fields *fields, const void *own);
+
+/* ---- what ranks agree on ------------------------------------------------- */
+
+/* A list of values in a fixed order, counts before what they count: where two
+ * ranks' lists differ first, both still mean the same field there. */
+struct uli_agreed {
+    int64_t *values; /* NULL: only count, or find a name */
+    int64_t count;
+    int64_t wanted; /* index whose name is asked for, or -1 */
+    char *name_p;
+    size_t name_bytes;
+    bool is_double; /* what is asked for */
+};
+
+/* Adds a value; the rest is its name. */
+__attribute__((format(printf, 3, 4))) void uli_agreed_put(
+    struct uli_agreed *list, int64_t value, const char *format, ...);
+
+/* Adds every field that must agree: numbers and flags as they are, doubles by
+ * their bits, of a name its hash, of an array that ranks have entries in
+ * whether it is there and then its values. */
+void uli_agreed_fields(struct uli_agreed *list, const struct uli_fields *fields,
+    const void *own, int32_t nranks);
+
+/* The most values that the fields can add. */
+int64_t uli_agreed_most(const struct uli_fields *fields, int32_t nranks);
+
+/* "<call>: <name> is <zero> on rank 0 and <other> on rank <rank>" of a value
+ * whose name has been found. returns ERR_MISMATCH. */
+ulyx_status_t uli_agreed_differ(const struct uli_agreed *found,
+    const char *call, int64_t zero, int64_t other, int32_t rank);
+
+#endif

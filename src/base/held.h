@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies of what fields point to, for calls that outlive the caller's arrays.
+ */
+#ifndef ULI_BASE_HELD_H
+#define ULI_BASE_HELD_H
+
+#include "base/fields.h"
+
+/* Two document tables of three blocks each, a name, splits of each part and of
+ * the heads: no table of fields needs more. */
+enum { ULI_HELD_MAX = 24 };
+
+struct uli_held {
+    void *blocks[ULI_HELD_MAX];
+    int32_t count;
+};
+
+/* Count, size of an index and pointers of a document table; name is the
+ * table's. returns SUCCESS; ERR_INVALID_ARGUMENT. */
+ulyx_status_t uli_docs_check(const ulyx_docs_t *docs, const char *name);
+
+/* Replaces a caller's document table, of any version, by one of ours; NULL
+ * stays. own_p lives as long as *docs_p is used. Errors: as uli_struct_take. */
+ulyx_status_t uli_docs_take(
+    const ulyx_docs_t **docs_p, ulyx_docs_t *own_p, const char *name);
+
+/* Turns every pointer of the fields in `own` into one to a copy: document
+ * tables always, since a caller's may be of another version; names, entries of
+ * ranks and the tables' arrays where deep is asked for.
+ * ownership: the copies go with uli_held_free, also after an error.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT, ERR_UNSUPPORTED (a document table);
+ * ERR_NO_MEMORY. */
+ulyx_status_t uli_fields_hold(const struct uli_fields *fields, void *own,
+    int32_t nranks, bool deep, struct uli_held *held);
+void uli_held_free(struct uli_held *held);
+
+#endif

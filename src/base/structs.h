@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Public structs of other versions of the library: one table, one rule.
+ *
+ * A struct begins with its own size, or stands in an array beside which the
+ * caller gives the size of an element. The least size is that of the first
+ * release and never changes. A caller's struct that ends earlier than ours is
+ * an older one: the fields that it lacks have the values of the INIT macro. One
+ * that ends later is a newer one, and is taken where all that we do not know is
+ * zero. What the library fills in is cut, or ended with zeros, likewise.
+ *
+ * A field added to a public struct changes nothing here. It comes last, its
+ * value in the INIT macro means "as before", and no padding may precede it that
+ * older programs have left undefined at the end of theirs.
+ */
+#ifndef ULI_BASE_STRUCTS_H
+#define ULI_BASE_STRUCTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "ulyx/attention.h"
+#include "ulyx/comm.h"
+#include "ulyx/memory.h"
+#include "ulyx/operator.h"
+#include "ulyx/reshuffle.h"
+
+/* Where a struct ends whose last field is this one. */
+#define ULI_LEAST(type, last)                                                  \
+    (offsetof(type, last) + sizeof(((type *)NULL)->last))
+
+/* X(name, type, last field of the first release, one as the INIT macro makes
+ * it). */
+#define ULI_STRUCT_MAP(X)                                                      \
+    X(DOCS, ulyx_docs_t, length, ULYX_DOCS_INIT)                               \
+    X(SEGMENT, ulyx_segment_t, offset, {0})                                    \
+    X(COMM_PARAMS, ulyx_comm_params_t, name, ULYX_COMM_PARAMS_INIT)            \
+    X(MEM_PARAMS, ulyx_mem_params_t, flags, ULYX_MEM_PARAMS_INIT)              \
+    X(PART, ulyx_part_t, splits, ULYX_PART_INIT)                               \
+    X(TENSOR, ulyx_tensor_t, partial_strides, ULYX_TENSOR_INIT)                \
+    X(PLAN_PARAMS, ulyx_plan_params_t, timeout_s, ULYX_PLAN_PARAMS_INIT)       \
+    X(TRAFFIC, ulyx_traffic_t, wire_counted, ULYX_TRAFFIC_INIT)                \
+    X(PIECE, ulyx_attention_piece_t, flag_value, {0})                          \
+    X(ATTENTION_TENSOR, ulyx_attention_tensor_t, piece_size,                   \
+        ULYX_ATTENTION_TENSOR_INIT)                                            \
+    X(ATTENTION, ulyx_attention_t, max_rows, ULYX_ATTENTION_INIT)              \
+    X(ATTENTION_EXEC, ulyx_attention_exec_t, cause, ULYX_ATTENTION_EXEC_INIT)  \
+    X(ATTENTION_FORWARD, ulyx_attention_forward_t, max_logit,                  \
+        ULYX_ATTENTION_FORWARD_INIT)                                           \
+    X(ATTENTION_BACKWARD, ulyx_attention_backward_t, flags,                    \
+        ULYX_ATTENTION_BACKWARD_INIT)                                          \
+    X(OPERATOR_PARAMS, ulyx_operator_params_t, timeout_s,                      \
+        ULYX_OPERATOR_PARAMS_INIT)                                             \
+    X(OPERATOR_FORWARD, ulyx_operator_forward_t, timeout_s,                    \
+        ULYX_OPERATOR_FORWARD_INIT)                                            \
+    X(OPERATOR_BACKWARD, ulyx_operator_backward_t, timeout_s,                  \
+        ULYX_OPERATOR_BACKWARD_INIT)                                           \
+    X(OPERATOR_PART, ulyx_operator_part_t, bytes, {0})                         \
+    X(OPERATOR_TIMES, ulyx_operator_times_t, received_bytes,                   \
+        ULYX_OPERATOR_TIMES_INIT)
+
+enum uli_struct_id {
+#define ULI_STRUCT_ID(name, type, last, init) ULI_STRUCT_##name,
+    ULI_STRUCT_MAP(ULI_STRUCT_ID)
+#undef ULI_STRUCT_ID
+        ULI_STRUCTS
+};
+
+struct uli_struct {
+    const char *name; /* "ulyx_docs_t" */
+    size_t bytes;     /* as this version knows it */
+    size_t least_bytes;
+    const void *defaults;
+};
+extern const struct uli_struct uli_structs[ULI_STRUCTS];
+
+/* The biggest of the structs that stand in arrays: room for any of them. */
+enum { ULI_ELEMENT_BYTES = 160 };
+
+/* Fills *own_p, which is one of ours and has our size afterwards, from the
+ * caller's struct. name: what it is called in messages; NULL = its type.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT (a size below the least, or absurd);
+ * ERR_UNSUPPORTED (non-zero bytes that this version does not know). */
+ulyx_status_t uli_struct_take(const struct uli_struct *kind, const void *given,
+    void *own_p, const char *name);
+/* The same, and the defaults where there is none. */
+ulyx_status_t uli_struct_take_or_default(
+    const struct uli_struct *kind, const void *given, void *own_p);
+
+/* Checks a caller's array, all of its elements' unknown bytes included; name is
+ * the array's. returns SUCCESS; ERR_INVALID_ARGUMENT (NULL with elements, a
+ * size of an element that is below the least, no multiple of 8, or absurd);
+ * ERR_UNSUPPORTED (non-zero bytes that this version does not know). */
+ulyx_status_t uli_struct_array(const struct uli_struct *kind, const void *array,
+    size_t element_bytes, int64_t count, const char *name);
+/* Copies an element of such an array. */
+void uli_struct_element(const struct uli_struct *kind, const void *array,
+    size_t element_bytes, int64_t index, void *own_p);
+
+/* Fills a caller's struct that has its size set, which stays.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT (as above; *given_p is untouched). */
+ulyx_status_t uli_struct_give(
+    const struct uli_struct *kind, const void *own, void *given_p);
+/* Checks the element size of an array that the library is to fill; then fills
+ * an element. returns SUCCESS; ERR_INVALID_ARGUMENT. */
+ulyx_status_t uli_struct_element_size(
+    const struct uli_struct *kind, size_t element_bytes, const char *name);
+void uli_struct_give_element(const struct uli_struct *kind, const void *own,
+    void *array, size_t element_bytes, int64_t index);
+
+#endif
