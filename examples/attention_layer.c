@@ -54,16 +54,17 @@ main(void)
     fill(q, rows, H * DIM, position, 0), fill(k, rows, HKV * DIM, position, 7);
     fill(v, rows, HKV * DIM, position, 2),
         fill(dout, rows, H * DIM, position, 5);
-    forward.q = (const void *[]){q}, forward.k = (const void *[]){k};
-    forward.v = (const void *[]){v}, forward.out = (void *[]){out};
+    /* One part, so one pointer for each tensor. */
+    const void *q_of[] = {q}, *k_of[] = {k}, *v_of[] = {v};
+    const void *out_of[] = {out}, *dout_of[] = {dout};
+    void *to_out[] = {out}, *to_dq[] = {dq}, *to_dk[] = {dk}, *to_dv[] = {dv};
+    forward.q = q_of, forward.k = k_of, forward.v = v_of, forward.out = to_out;
     forward.workspace = workspace, forward.workspace_bytes = workspace_bytes;
     forward.saved = saved, forward.saved_bytes = saved_bytes;
     TRY(ulyx_operator_forward(op, &forward, NULL)); /* q, k, v may go now */
 
-    backward.out = (const void *[]){out},
-    backward.dout = (const void *[]){dout};
-    backward.dq = (void *[]){dq}, backward.dk = (void *[]){dk};
-    backward.dv = (void *[]){dv}, backward.workspace = workspace;
+    backward.out = out_of, backward.dout = dout_of, backward.dq = to_dq;
+    backward.dk = to_dk, backward.dv = to_dv, backward.workspace = workspace;
     backward.workspace_bytes = workspace_bytes;
     backward.saved = saved, backward.saved_bytes = saved_bytes;
     TRY(ulyx_operator_backward(op, &backward, NULL)); /* factor one */

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""readme_test.py BIN CC: README.md and docs/USING.md say what is true: the
+"""readme_test.py BIN CC CXX: README.md and docs/USING.md say what is true: the
 program is the example and prints what it is said to print, commands run, C in
-USING.md compiles, links lead somewhere, and the table of ulyx_perf has the
+both compiles as C11 and as C++17, links lead somewhere, and the table of ulyx_perf has the
 columns that it prints."""
 import os
 import re
@@ -13,6 +13,7 @@ import sys
 import unittest
 
 COMPILER = sys.argv.pop(2)
+CXX = sys.argv.pop(2)
 
 from tool import (BIN, KEEPS, QUICK, ROOT, ToolCase, PERF, clean_environment, run)
 
@@ -88,19 +89,22 @@ class Documents(ToolCase):
             self.assertEqual(done.returncode, 0,
                              f"{command}\n{done.stdout}{done.stderr}")
 
-    def test_snippets_compile(self):
-        # Whole programs are examples, with tests of their own.
-        found = [block for block in blocks(read("docs", "USING.md"), "c")
-                 if not block.startswith("/* SPDX")]
-        self.assertGreater(len(found), 6)
-        for snippet in found:
-            done = subprocess.run(
-                [*shlex.split(COMPILER), "-std=c11", "-Wall", "-Werror",
-                 "-Wno-unused", "-I", os.path.join(ROOT, "include"), "-x", "c",
-                 "-fsyntax-only", "-"],
-                input=AROUND % snippet, text=True, capture_output=True,
-                check=False, env=clean_environment())
-            self.assertEqual(done.returncode, 0, done.stderr)
+    def test_c_compiles_as_c_and_as_cxx(self):
+        # Whole programs stand for themselves, the rest are bodies.
+        found = blocks(read("docs", "USING.md"), "c") + \
+            blocks(read("README.md"), "c")
+        self.assertGreater(len(found), 8)
+        for block in found:
+            program = block if block.startswith("/* SPDX") else AROUND % block
+            for compiler, flags in ((COMPILER, ("-std=c11", "-x", "c")),
+                                    (CXX, ("-std=c++17", "-x", "c++"))):
+                done = subprocess.run(
+                    [*shlex.split(compiler), *flags, "-Wall", "-Wextra",
+                     "-Werror", "-Wno-unused", "-I",
+                     os.path.join(ROOT, "include"), "-fsyntax-only", "-"],
+                    input=program, text=True, capture_output=True,
+                    check=False, env=clean_environment())
+                self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_links_lead_somewhere(self):
         for path in ("README.md", "docs/USING.md"):
