@@ -84,7 +84,7 @@ perf_run_connect(struct perf_run *run)
     run->comms = calloc((size_t)each, sizeof(*run->comms));
     if (run->comms == NULL)
         return PERF_INTERNAL;
-    if (!perf_launch_was()) {
+    if (run->launch.launcher == NULL) {
         run->nranks = each;
         status = ulyx_comm_create_local(each, &params, run->comms);
         return status == ULYX_SUCCESS ? PERF_OK : fail(run, status);

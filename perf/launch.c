@@ -2,7 +2,7 @@
  *
  * Starting the ranks: copies of this program that meet at an id which the
  * parent serves, or, for the MPI comparison, the MPI build under mpirun.
- * Whoever was started by mpirun, srun or torchrun starts nothing.
+ * Whoever a launcher has started as one of several starts nothing.
  */
 #include "perf.h"
 
@@ -19,22 +19,23 @@
 #include "base/settings.h"
 
 bool
-perf_launch_was(void)
+perf_launch_query(ulyx_launch_t *launch_p)
 {
-    static const char *const marks[] = {
-        "ULYX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
-
-    for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
-        if (getenv(marks[i]) != NULL)
-            return true;
-    return getenv("RANK") != NULL && getenv("WORLD_SIZE") != NULL;
+    if (ulyx_launch_query(launch_p) == ULYX_SUCCESS)
+        return true;
+    fprintf(stderr, "ulyx_perf: launcher: %s\n", ulyx_last_error());
+    return false;
 }
 
+/* A launcher that has started one process, such as the shell of an interactive
+ * job, leaves it to us to start more. */
 bool
-perf_launch_needed(const struct perf_options *options)
+perf_launch_needed(
+    const struct perf_options *options, const ulyx_launch_t *launch)
 {
-    return !perf_launch_was() && !options->dry_run &&
-           (options->procs > 1 || options->vs[PERF_VS_MPI]);
+    if (launch->launcher != NULL)
+        return launch->nranks == 1 && options->procs > 1;
+    return options->procs > 1 || options->vs[PERF_VS_MPI];
 }
 
 /* <directory of this program>/ulyx_perf_mpi, when it was built. */

@@ -260,9 +260,11 @@ int64_t perf_report_wrong(const struct perf_report *report);
 /* Local processes: starts options->procs copies of this program (or of the
  * MPI build under mpirun) and returns their worst exit code. */
 int perf_launch(const struct perf_options *options, int argc, char **argv);
-bool perf_launch_needed(const struct perf_options *options);
-/* Whether a launcher (mpirun, srun, torchrun, ours) started this process. */
-bool perf_launch_was(void);
+bool perf_launch_needed(
+    const struct perf_options *options, const ulyx_launch_t *launch);
+/* How a launcher (mpirun, srun, torchrun, ours) has started this process;
+ * false: its variables are refused, the reason is on stderr. */
+bool perf_launch_query(ulyx_launch_t *launch_p);
 /* Becomes the build with MPI; returns the exit code only on failure. */
 int perf_launch_mpi_here(char **argv);
 

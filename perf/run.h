@@ -11,6 +11,7 @@ enum { PERF_MAX_CASES = 64 };
 
 struct perf_run {
     struct perf_options options;
+    ulyx_launch_t launch; /* how this process was started */
     struct perf_case cases[PERF_MAX_CASES];
     int ncases, argc;
     char **argv;

@@ -251,6 +251,7 @@ measure(struct perf_run *run)
 int
 main(int argc, char **argv)
 {
+    static const ulyx_launch_t no_launch = ULYX_LAUNCH_INIT;
     static struct perf_run run;
     int code;
 
@@ -262,7 +263,10 @@ main(int argc, char **argv)
         return PERF_USAGE;
     if (run.options.dry_run)
         return perf_run_dry(&run);
-    if (perf_launch_needed(&run.options))
+    run.launch = no_launch;
+    if (!perf_launch_query(&run.launch))
+        return PERF_USAGE;
+    if (perf_launch_needed(&run.options, &run.launch))
         return perf_launch(&run.options, argc, argv);
     if (run.options.vs[PERF_VS_MPI] && !perf_mpi_available())
         return perf_launch_mpi_here(argv);

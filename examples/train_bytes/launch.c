@@ -17,16 +17,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-bool
-launch_is_rank(void)
+static int
+failed(const char *what)
 {
-    static const char *const marks[] = {"ULYX_RANK", "OMPI_COMM_WORLD_RANK",
-        "PMI_RANK", "PMIX_RANK", "TORCHELASTIC_RUN_ID"};
+    fprintf(stderr, "train_bytes: %s: %s\n", what, ulyx_last_error());
+    return 3;
+}
 
-    for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
-        if (getenv(marks[i]) != NULL)
-            return true;
-    return false;
+int
+launch_query(ulyx_launch_t *launch_p)
+{
+    return ulyx_launch_query(launch_p) == ULYX_SUCCESS ? 0 : failed("launcher");
 }
 
 /* Threads that each rank computes with, for BLAS too. */
@@ -68,13 +69,6 @@ launch_one(const struct options *options)
     error = run(&self);
     corpus_free(&corpus);
     return error;
-}
-
-static int
-failed(const char *what)
-{
-    fprintf(stderr, "train_bytes: %s: %s\n", what, ulyx_last_error());
-    return 3;
 }
 
 int

@@ -9,9 +9,9 @@
 #include "options.h"
 #include "train.h"
 
-/* True when mpirun, torchrun, srun or launch_processes has started this
- * process as a rank. */
-bool launch_is_rank(void);
+/* Whether mpirun, torchrun, srun or launch_processes has started this process
+ * as a rank. returns: 0, or the exit status when its variables are refused. */
+int launch_query(ulyx_launch_t *launch_p);
 
 /* Each runs the training to its end. returns: the exit status. */
 int launch_one(const struct options *options);

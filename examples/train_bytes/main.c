@@ -23,11 +23,15 @@ int
 main(int argc, char **argv)
 {
     struct options options;
+    ulyx_launch_t launch = ULYX_LAUNCH_INIT;
     int error = options_parse(argc, argv, &options);
 
     if (error != 0)
         return error == 1 ? 0 : error;
-    if (launch_is_rank())
+    error = launch_query(&launch);
+    if (error != 0)
+        return error;
+    if (launch.launcher != NULL && (launch.nranks != 1 || options.ranks == 1))
         return launch_rank(&options);
     if (options.ranks == 1)
         return launch_one(&options);

@@ -119,12 +119,41 @@ ULYX_API ulyx_status_t ulyx_comm_create_from_allgather(
     ulyx_allgather_fn allgather, void *context, int32_t nranks, int32_t rank,
     const ulyx_comm_params_t *params, ulyx_comm_t **comm_p);
 
-/* The same, with rank, size and meeting point from the launcher's
- * environment (ULYX_RANK and ULYX_NRANKS, torchrun, Open MPI, PMIx, PMI-1,
- * Slurm; docs/USING.md has the order). What was taken is logged at INFO.
- * returns: as create; ERR_INVALID_ARGUMENT when no launcher is recognised
- * (the text lists what was looked for); ERR_AUTH when the only meeting point
- * has no secret and ULYX_INSECURE is not 1. */
+/* How a launcher has started this process. */
+typedef struct {
+    size_t size;          /* sizeof(ulyx_launch_t), set by the macro */
+    int32_t rank;         /* 0 without a launcher */
+    int32_t nranks;       /* 0 without a launcher; 0 also where only the
+                           * launcher's library knows (PMIx): make a
+                           * communicator to learn it */
+    int32_t local_rank;   /* among the ranks of this node; -1 = not said */
+    int32_t local_nranks; /* on this node; 0 = not said */
+    const char *launcher; /* "torchrun", "Slurm", ...: a static string; NULL =
+                           * none is recognised */
+} ulyx_launch_t;
+#define ULYX_LAUNCH_INIT                                                       \
+    {                                                                          \
+        sizeof(ulyx_launch_t), 0, 0, -1, 0, 0                                  \
+    }
+
+/* Says whether, and as which rank, a launcher has started this process, by the
+ * table that ulyx_comm_create_from_env goes by: whoever starts ranks unless
+ * they have been started asks here, and not the variables. Looks at variables
+ * and setting files only; not collective, any thread.
+ * returns: SUCCESS, also where there is no launcher; ERR_INVALID_ARGUMENT (a
+ * launcher's values are no rank and number of ranks; or of two launchers one
+ * says that this process is alone and the other that there are several, where
+ * each would run the whole job: the text says what to set or unset; or
+ * launch_p is NULL or its size wrong; or a setting is); ERR_NO_MEMORY;
+ * ERR_FORKED. */
+ULYX_API ulyx_status_t ulyx_launch_query(ulyx_launch_t *launch_p);
+
+/* As ulyx_comm_create, with rank, size and meeting point from the launcher's
+ * environment (ULYX_RANK and ULYX_NRANKS, torchrun, Open MPI, PMIx, Flux, PALS,
+ * MVAPICH2, PMI-1, Slurm; docs/USING.md has the order). What was taken is
+ * logged at INFO. returns: as create; ERR_INVALID_ARGUMENT when no launcher is
+ * recognised (the text lists what was looked for); ERR_AUTH when the only
+ * meeting point has no secret and ULYX_INSECURE is not 1. */
 ULYX_API ulyx_status_t ulyx_comm_create_from_env(
     const ulyx_comm_params_t *params, ulyx_comm_t **comm_p);
 

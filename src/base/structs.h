@@ -34,6 +34,7 @@
     X(DOCS, ulyx_docs_t, length, ULYX_DOCS_INIT)                               \
     X(SEGMENT, ulyx_segment_t, offset, {0})                                    \
     X(COMM_PARAMS, ulyx_comm_params_t, name, ULYX_COMM_PARAMS_INIT)            \
+    X(LAUNCH, ulyx_launch_t, launcher, ULYX_LAUNCH_INIT)                       \
     X(MEM_PARAMS, ulyx_mem_params_t, flags, ULYX_MEM_PARAMS_INIT)              \
     X(PART, ulyx_part_t, splits, ULYX_PART_INIT)                               \
     X(TENSOR, ulyx_tensor_t, partial_strides, ULYX_TENSOR_INIT)                \

@@ -17,6 +17,7 @@ struct row {
     const char *rank;
     const char *sizes[3]; /* the first that is set */
     const char *local_size;
+    const char *local_rank;
     const char *nodes;  /* number of nodes */
     const char *job[3]; /* together they name job, step and restart */
     const char *needs;  /* or the row is not taken; NULL = nothing */
@@ -33,12 +34,14 @@ static const struct row rows[] = {
         .rank = "RANK",
         .sizes = {"WORLD_SIZE"},
         .local_size = "LOCAL_WORLD_SIZE",
+        .local_rank = "LOCAL_RANK",
         .nodes = "GROUP_WORLD_SIZE",
         .job = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
     {.name = "Open MPI",
         .rank = "OMPI_COMM_WORLD_RANK",
         .sizes = {"OMPI_COMM_WORLD_SIZE"},
         .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+        .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
         .job = {"PMIX_NAMESPACE"}},
     {.name = "PMIx",
         .rank = "PMIX_RANK",
@@ -47,16 +50,39 @@ static const struct row rows[] = {
         .job = {"PMIX_NAMESPACE"},
         .needs = "PMIX_NAMESPACE",
         .size_later = true},
+    {.name = "Flux",
+        .rank = "FLUX_TASK_RANK",
+        .sizes = {"FLUX_JOB_SIZE"},
+        .local_rank = "FLUX_TASK_LOCAL_ID",
+        .nodes = "FLUX_JOB_NNODES",
+        .job = {"FLUX_JOB_ID"}},
+    /* HPE's launcher. It sets its ranks itself and sizes as PMI does, but has
+     * no store that PMI-1 could reach. */
+    {.name = "PALS",
+        .rank = "PALS_RANKID",
+        .sizes = {"PMI_SIZE"},
+        .local_size = "PMI_LOCAL_SIZE",
+        .local_rank = "PALS_LOCAL_RANKID",
+        .job = {"PALS_APID"}},
+    {.name = "MVAPICH2",
+        .rank = "MV2_COMM_WORLD_RANK",
+        .sizes = {"MV2_COMM_WORLD_SIZE"},
+        .local_size = "MV2_COMM_WORLD_LOCAL_SIZE",
+        .local_rank = "MV2_COMM_WORLD_LOCAL_RANK",
+        .nodes = "MV2_NUM_NODES_IN_JOB",
+        .job = {"MPIRUN_ID"}},
     {.name = "PMI-1",
         .rank = "PMI_RANK",
         .sizes = {"PMI_SIZE"},
         .local_size = "MPI_LOCALNRANKS",
+        .local_rank = "MPI_LOCALRANKID",
         .job = {"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"}},
     /* A batch script has SLURM_PROCID and SLURM_NTASKS too, but no step: its
      * one process is not the job's ranks. */
     {.name = "Slurm",
         .rank = "SLURM_PROCID",
         .sizes = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
+        .local_rank = "SLURM_LOCALID",
         .nodes = "SLURM_STEP_NUM_NODES",
         .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
         .needs = "SLURM_STEP_ID"},
@@ -170,6 +196,20 @@ says_one_node(const struct row *row, const struct uli_env *env, int32_t nranks)
     return nodes && strcmp(nodes, "1") == 0;
 }
 
+static void
+read_local(
+    const struct row *row, const struct uli_env *env, struct uli_launch *launch)
+{
+    const char *rank = uli_env_get(env, row->local_rank);
+    const char *size = uli_env_get(env, row->local_size);
+    launch->local_rank = -1;
+    if (!size || !parse_number(size, 1, ULI_NRANKS_MAX, &launch->local_nranks))
+        launch->local_nranks = launch->one_node ? launch->nranks : 0;
+    int64_t end = launch->local_nranks ? launch->local_nranks : ULI_NRANKS_MAX;
+    if (rank)
+        parse_number(rank, 0, end - 1, &launch->local_rank);
+}
+
 /* "torchrun/run/restart"; empty when the launcher names no job. */
 static void
 name_job(
@@ -223,6 +263,44 @@ find_store(
         launch->pmi_fd = number;
 }
 
+/* A launcher that says "alone" within one that counts several, say a RANK=0 and
+ * WORLD_SIZE=1 left in a shell under srun. ULYX_RANK is the caller's own word,
+ * and what can be done about it. */
+static ulyx_status_t
+check_alone(const struct row *row, const struct uli_env *env,
+    const struct row *around, const struct uli_launch *launch)
+{
+    struct uli_launch outer = {.nranks = 0};
+    if (launch->nranks != 1 || row == rows)
+        return ULYX_SUCCESS;
+    ULI_TRY(read_rank(around, env, &outer));
+    if (outer.nranks <= 1 && outer.rank == 0)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "%s says that this is the only rank (%s=%s, %s=%s), and %s that it is "
+        "rank %d of several (%s=%s): unset the former to be one of them, or "
+        "set ULYX_RANK=0 and ULYX_NRANKS=1 to be alone",
+        row->name, row->rank, uli_env_get(env, row->rank), size_name(row, env),
+        uli_env_get(env, size_name(row, env)), around->name, outer.rank,
+        around->rank, uli_env_get(env, around->rank));
+}
+
+/* The launchers that are not taken, because row is. */
+static ulyx_status_t
+look_around(
+    const struct row *row, const struct uli_env *env, struct uli_launch *launch)
+{
+    for (const struct row *other = row + 1; other < rows + ROW_COUNT; other++) {
+        size_t used = strlen(launch->overruled);
+        if (!is_set(other, env))
+            continue;
+        ULI_TRY(check_alone(row, env, other, launch));
+        snprintf(launch->overruled + used, sizeof(launch->overruled) - used,
+            "%s%s", used ? ", " : "", other->name);
+    }
+    return ULYX_SUCCESS;
+}
+
 static ulyx_status_t
 take(const struct row *row, const struct uli_env *env,
     struct uli_launch *launch_p)
@@ -232,17 +310,13 @@ take(const struct row *row, const struct uli_env *env,
     const char *port = uli_env_get(env, "MASTER_PORT");
     ULI_TRY(read_rank(row, env, &launch));
     launch.one_node = says_one_node(row, env, launch.nranks);
+    read_local(row, env, &launch);
     name_job(row, env, launch.job, sizeof(launch.job));
     find_store(row, env, &launch);
     snprintf(launch.master, sizeof(launch.master), "%s", master ? master : "");
     snprintf(
         launch.master_port, sizeof(launch.master_port), "%s", port ? port : "");
-    for (const struct row *other = row + 1; other < rows + ROW_COUNT; other++) {
-        size_t used = strlen(launch.overruled);
-        if (is_set(other, env))
-            snprintf(launch.overruled + used, sizeof(launch.overruled) - used,
-                "%s%s", used ? ", " : "", other->name);
-    }
+    ULI_TRY(look_around(row, env, &launch));
     *launch_p = launch;
     return ULYX_SUCCESS;
 }
@@ -257,8 +331,26 @@ uli_launcher_list(char *text_p, size_t bytes)
             i ? "; " : "", rows[i].rank, rows[i].sizes[0]);
 }
 
+/* No row applies: does one say that there are others? */
+static ulyx_status_t
+check_halves(const struct uli_env *env)
+{
+    for (const struct row *row = rows; row < rows + ROW_COUNT; row++) {
+        const char *text = uli_env_get(env, row->rank);
+        bool sized = row->size_later || size_name(row, env);
+        int32_t rank;
+        if (!text || !parse_number(text, 1, ULI_NRANKS_MAX, &rank))
+            continue;
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s=%s (%s) says that there are other ranks, and %s is not set: "
+            "set it, or ULYX_RANK and ULYX_NRANKS",
+            row->rank, text, row->name, sized ? row->needs : row->sizes[0]);
+    }
+    return ULYX_SUCCESS;
+}
+
 ulyx_status_t
-uli_launcher_find(const struct uli_settings *settings,
+uli_launcher_query(const struct uli_settings *settings,
     const struct uli_env *env, struct uli_launch *launch_p)
 {
     struct settings_env own = {.job = settings->job, .next = env};
@@ -275,7 +367,22 @@ uli_launcher_find(const struct uli_settings *settings,
     for (int i = 0; i < ROW_COUNT; i++)
         if (is_set(&rows[i], &merged))
             return take(&rows[i], &merged, launch_p);
+    ULI_TRY(check_halves(&merged));
+    *launch_p = (struct uli_launch){.local_rank = -1, .pmi_fd = -1};
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_launcher_find(const struct uli_settings *settings,
+    const struct uli_env *env, struct uli_launch *launch_p)
+{
+    struct uli_launch launch;
     char list[512];
+    ULI_TRY(uli_launcher_query(settings, env, &launch));
+    if (launch.launcher) {
+        *launch_p = launch;
+        return ULYX_SUCCESS;
+    }
     uli_launcher_list(list, sizeof(list));
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "no launcher recognised; looked for %s", list);

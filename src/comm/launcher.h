@@ -26,6 +26,8 @@ extern const struct uli_env uli_env_process;
 struct uli_launch {
     const char *launcher; /* "torchrun": a static name */
     int32_t rank, nranks; /* nranks 0: the launcher's library knows */
+    int32_t local_rank;   /* on this node; -1: not said */
+    int32_t local_nranks; /* 0: not said */
     bool one_node;        /* the launcher says that all ranks are here */
     char job[256];        /* job, step and restart; "" when not known */
     char master[256];     /* MASTER_ADDR, or "" */
@@ -35,8 +37,16 @@ struct uli_launch {
     char overruled[128];  /* other launchers whose variables are set */
 };
 
-/* returns SUCCESS; ERR_INVALID_ARGUMENT when none is recognised (the text
- * lists what was looked for) or when one's values are no rank and size. */
+/* Asks the table; launcher is NULL where no row applies.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT when a launcher's values are no rank
+ * and size, when it says rank 1 or more and not of how many, and when it says
+ * that this rank is alone while the launcher around it counts several: each
+ * of those would then run the whole job. The text says what to set. */
+ulyx_status_t uli_launcher_query(const struct uli_settings *settings,
+    const struct uli_env *env, struct uli_launch *launch_p);
+
+/* The same; that no row applies is ERR_INVALID_ARGUMENT too, and the text lists
+ * what was looked for. */
 ulyx_status_t uli_launcher_find(const struct uli_settings *settings,
     const struct uli_env *env, struct uli_launch *launch_p);
 

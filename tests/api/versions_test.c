@@ -132,6 +132,13 @@ split_params(void *given, size_t size)
 }
 
 static ulyx_status_t
+launch_of(void *given, size_t size)
+{
+    (void)size;
+    return ulyx_launch_query(given);
+}
+
+static ulyx_status_t
 mem_params(void *given, size_t size)
 {
     ulyx_mem_t *mem = NULL;
@@ -352,6 +359,7 @@ attention_docs(void *given, size_t size)
 
 static const ulyx_comm_params_t comm_good = ULYX_COMM_PARAMS_INIT;
 static const ulyx_mem_params_t mem_good = ULYX_MEM_PARAMS_INIT;
+static const ulyx_launch_t launch_good = ULYX_LAUNCH_INIT;
 static const ulyx_traffic_t traffic_good = ULYX_TRAFFIC_INIT;
 static const ulyx_operator_times_t times_good = ULYX_OPERATOR_TIMES_INIT;
 static const ulyx_operator_part_t saved_good;
@@ -366,6 +374,7 @@ static const struct subject {
 } subjects[] = {
     {"comm create", ULI_STRUCT_COMM_PARAMS, &comm_good, comm_params},
     {"comm split", ULI_STRUCT_COMM_PARAMS, &comm_good, split_params},
+    {"launch query", ULI_STRUCT_LAUNCH, &launch_good, launch_of, SIZED, true},
     {"mem alloc", ULI_STRUCT_MEM_PARAMS, &mem_good, mem_params},
     {"plan", ULI_STRUCT_PLAN_PARAMS, &world.plan_params, plan_params},
     {"plan, part", ULI_STRUCT_PART, &world.part, plan_part, ELEMENT},

@@ -216,6 +216,7 @@ least_sizes_are_frozen(void **state)
         LEAST(DOCS, 40),
         LEAST(SEGMENT, 40),
         LEAST(COMM_PARAMS, 32),
+        LEAST(LAUNCH, 32),
         LEAST(MEM_PARAMS, 24),
         LEAST(PART, 32),
         LEAST(TENSOR, 120),

@@ -17,7 +17,8 @@ enum { OUTPUT_BYTES = 16384 };
 
 static const char *const foreign[] = {"PMI_RANK", "PMI_SIZE", "PMI_FD",
     "PMIX_RANK", "PMIX_NAMESPACE", "RANK", "WORLD_SIZE", "SLURM_PROCID",
-    "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "MASTER_ADDR", "MASTER_PORT"};
+    "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "FLUX_TASK_RANK", "PALS_RANKID",
+    "MV2_COMM_WORLD_RANK", "MASTER_ADDR", "MASTER_PORT"};
 
 static int
 set_up(void **state)

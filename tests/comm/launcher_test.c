@@ -37,6 +37,18 @@ struct expected {
     "SLURM_JOB_ID=77", "SLURM_STEP_ID=0", "SLURM_PROCID=6", "SLURM_NTASKS=16", \
         "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_NUM_NODES=2", "SLURM_LOCALID=2"
 
+#define FLUX                                                                   \
+    "FLUX_TASK_RANK=3", "FLUX_JOB_SIZE=4", "FLUX_JOB_NNODES=1",                \
+        "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_ID=f2aZ"
+#define PALS                                                                   \
+    "PALS_RANKID=5", "PALS_LOCAL_RANKID=1", "PALS_NODEID=1",                   \
+        "PALS_APID=ab-cd", "PMI_RANK=5", "PMI_SIZE=8", "PMI_LOCAL_RANK=1",     \
+        "PMI_LOCAL_SIZE=4"
+#define MVAPICH2                                                               \
+    "MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE=4",                          \
+        "MV2_COMM_WORLD_LOCAL_RANK=1", "MV2_COMM_WORLD_LOCAL_SIZE=4",          \
+        "MV2_NUM_NODES_IN_JOB=1", "MPIRUN_ID=991"
+
 static const struct {
     const char *name;
     struct fixture_env env;
@@ -86,8 +98,28 @@ static const struct {
     {"a batch script is no rank",
         {{"SLURM_JOB_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=4", NULL}},
         {NULL, 0, 0, false, "", false, -1, "no launcher recognised"}},
-    {"half of torchrun is none", {{"RANK=1", NULL}},
+    {"half of torchrun is none", {{"RANK=0", NULL}},
         {NULL, 0, 0, false, "", false, -1, "no launcher recognised"}},
+    {"a rank of an unknown number", {{"RANK=1", NULL}},
+        {NULL, 0, 0, false, "", false, -1,
+            "RANK=1 (torchrun) says that there are other ranks, and "
+            "WORLD_SIZE is not set"}},
+    {"PALS without sizes", {{"PALS_RANKID=2", NULL}},
+        {NULL, 0, 0, false, "", false, -1, "and PMI_SIZE is not set"}},
+    {"PMIx without a namespace", {{"PMIX_RANK=2", NULL}},
+        {NULL, 0, 0, false, "", false, -1, "and PMIX_NAMESPACE is not set"}},
+    {"Flux with its PMI-1", {{FLUX, "PMI_RANK=3", "PMI_SIZE=4", "PMI_FD=7"}},
+        {"Flux", 3, 4, true, "Flux/f2aZ//", false, 7, "PMI-1"}},
+    {"Flux on two nodes, without PMI",
+        {{"FLUX_TASK_RANK=1", "FLUX_JOB_SIZE=4", "FLUX_JOB_NNODES=2",
+            "FLUX_JOB_ID=f2", NULL}},
+        {"Flux", 1, 4, false, "Flux/f2//", false, -1, ""}},
+    {"PALS", {{PALS, NULL}},
+        {"PALS", 5, 8, false, "PALS/ab-cd//", false, -1, "PMI-1"}},
+    {"srun of a Cray", {{SRUN, PALS, NULL}},
+        {"PALS", 5, 8, false, "PALS/ab-cd//", false, -1, "PMI-1, Slurm"}},
+    {"mpirun_rsh of MVAPICH2", {{MVAPICH2, NULL}},
+        {"MVAPICH2", 1, 4, true, "MVAPICH2/991//", false, -1, ""}},
     {"an empty value is none", {{"RANK=", "WORLD_SIZE=4", HYDRA, NULL}},
         {"PMI-1", 1, 2, true, "", false, 9, ""}},
     {"a rank beyond the size", {{"RANK=4", "WORLD_SIZE=4", NULL}},
@@ -198,10 +230,106 @@ master_is_kept(void **state)
     assert_string_equal(launch.master_port, "29500");
 }
 
+/* ---- within the node, and launchers within launchers ----------------------
+ */
+
+static void
+local_ranks_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        struct fixture_env env;
+        int32_t rank, nranks;
+    } local[] = {
+        {{{TORCHRUN, NULL}}, 1, 4},
+        {{{OPENMPI, NULL}}, 3, 4},
+        {{{HYDRA, NULL}}, 1, 2},
+        {{{SRUN, NULL}}, 2, 0},
+        {{{FLUX, NULL}}, 3, 4},
+        {{{PALS, NULL}}, 1, 4},
+        {{{MVAPICH2, NULL}}, 1, 4},
+        {{{"PMIX_RANK=2", "PMIX_NAMESPACE=a", NULL}}, -1, 0},
+        {{{"RANK=1", "WORLD_SIZE=2", NULL}}, -1, 0},
+        {{{"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=7", "LOCAL_WORLD_SIZE=2",
+             NULL}},
+            -1, 2},
+    };
+    struct uli_settings settings;
+    load_settings(&settings);
+    for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++) {
+        const struct uli_env env = fixture_env(&local[i].env);
+        struct uli_launch launch;
+        assert_status(uli_launcher_query(&settings, &env, &launch), 0);
+        if (launch.local_rank != local[i].rank ||
+            launch.local_nranks != local[i].nranks)
+            fail_msg("%s: local rank %d of %d", launch.launcher,
+                launch.local_rank, launch.local_nranks);
+    }
+}
+
+static void
+no_launcher_is_no_error(void **state)
+{
+    (void)state;
+    struct uli_settings settings;
+    struct uli_launch launch;
+    const struct fixture_env batch = {
+        {"SLURM_JOB_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=4", NULL}};
+    const struct uli_env env = fixture_env(&batch);
+    load_settings(&settings);
+    assert_status(uli_launcher_query(&settings, &env, &launch), 0);
+    assert_null(launch.launcher);
+    assert_true(launch.nranks == 0 && launch.local_rank == -1);
+}
+
+/* Each of four tasks of srun would be a whole job of one rank. */
+static void
+one_rank_within_several_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        struct fixture_env env;
+        const char *text; /* NULL: taken */
+    } nested[] = {
+        {{{SRUN, "RANK=0", "WORLD_SIZE=1", NULL}},
+            "torchrun says that this is the only rank (RANK=0, WORLD_SIZE=1), "
+            "and Slurm that it is rank 6 of several (SLURM_PROCID=6): unset"},
+        {{{FLUX, "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", NULL}},
+            "Open MPI says that this is the only rank"},
+        {{{"PMIX_RANK=2", "PMIX_NAMESPACE=a", "RANK=0", "WORLD_SIZE=1", NULL}},
+            "PMIx that it is rank 2 of several"},
+        {{{"SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_PROCID=0",
+             "SLURM_STEP_NUM_TASKS=1", "RANK=0", "WORLD_SIZE=1", NULL}},
+            NULL},
+        {{{"PMIX_RANK=0", "PMIX_NAMESPACE=a", "OMPI_COMM_WORLD_RANK=0",
+             "OMPI_COMM_WORLD_SIZE=1", NULL}},
+            NULL},
+    };
+    struct uli_settings settings;
+    struct uli_launch launch;
+    load_settings(&settings);
+    for (size_t i = 0; i < sizeof(nested) / sizeof(nested[0]); i++) {
+        const struct uli_env env = fixture_env(&nested[i].env);
+        const char *text = nested[i].text;
+        assert_status(uli_launcher_find(&settings, &env, &launch),
+            text ? ULYX_ERR_INVALID_ARGUMENT : ULYX_SUCCESS);
+        if (text && !strstr(ulyx_last_error(), text))
+            fail_msg("\"%s\" is not in \"%s\"", text, ulyx_last_error());
+    }
+    settings.rank = 0;
+    settings.nranks = 1;
+    const struct uli_env env = fixture_env(&nested[0].env);
+    assert_status(uli_launcher_find(&settings, &env, &launch), ULYX_SUCCESS);
+    assert_int_equal(launch.nranks, 1);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(launchers_are_read_as_the_table_says),
     cmocka_unit_test(own_settings_come_first),
     cmocka_unit_test(half_of_the_own_settings_is_refused),
     cmocka_unit_test(master_is_kept),
+    cmocka_unit_test(local_ranks_are_read),
+    cmocka_unit_test(no_launcher_is_no_error),
+    cmocka_unit_test(one_rank_within_several_is_refused),
 };
 ULI_TEST_MAIN("Launcher", tests)

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 from tool import (KEEPS, PERF, PERF_MPI, QUICK, ToolCase, clean_environment, run)
@@ -12,6 +13,37 @@ from tool import (KEEPS, PERF, PERF_MPI, QUICK, ToolCase, clean_environment, run
 HAVE_MPI = os.path.exists(PERF_MPI) and shutil.which("mpirun") is not None
 MPIRUN = ["--oversubscribe", "--bind-to", "none"] + \
     (["--allow-run-as-root"] if os.geteuid() == 0 else [])
+
+
+# What each launcher of src/comm/launcher.c sets for a rank of a job on this
+# node, but for its own key-value store.
+LAUNCHERS = {
+    "ULYX_RANK": lambda rank, size: {
+        "ULYX_RANK": str(rank), "ULYX_NRANKS": str(size), "ULYX_JOB": "a"},
+    "torchrun": lambda rank, size: {
+        "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(size), "TORCHELASTIC_RUN_ID": "t"},
+    "Open MPI": lambda rank, size: {
+        "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(size)},
+    "PMIx": lambda rank, size: {
+        "PMIX_RANK": str(rank), "PMIX_NAMESPACE": "slurm.pmix.7.0",
+        "SLURM_STEP_NUM_TASKS": str(size)},
+    "Flux": lambda rank, size: {
+        "FLUX_TASK_RANK": str(rank), "FLUX_JOB_SIZE": str(size),
+        "FLUX_JOB_NNODES": "1", "FLUX_JOB_ID": "f4",
+        "FLUX_TASK_LOCAL_ID": str(rank)},
+    "PALS": lambda rank, size: {
+        "PALS_RANKID": str(rank), "PALS_APID": "p-1", "PMI_RANK": str(rank),
+        "PMI_SIZE": str(size), "PMI_LOCAL_SIZE": str(size)},
+    "MVAPICH2": lambda rank, size: {
+        "MV2_COMM_WORLD_RANK": str(rank), "MV2_COMM_WORLD_SIZE": str(size),
+        "MV2_NUM_NODES_IN_JOB": "1", "MPIRUN_ID": "5"},
+    "PMI-1": lambda rank, size: {
+        "PMI_RANK": str(rank), "PMI_SIZE": str(size), "PMI_JOBID": "h"},
+    "Slurm": lambda rank, size: {
+        "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank),
+        "SLURM_STEP_NUM_TASKS": str(size)},
+}
 
 
 class Launch(ToolCase):
@@ -42,6 +74,47 @@ class Launch(ToolCase):
         self.assertEqual([rank.returncode for rank in ranks], [0, 0], out)
         self.assertEqual(self.ranks(out[0][0]), 2)
         self.assertEqual(out[1][0], "")
+
+    def started(self, ranks, variables, *words):
+        """Runs ulyx_perf as that many ranks; variables(rank) is what the
+        launcher sets. Returns the processes' exit codes, outputs, errors."""
+        programs = []
+        for rank in range(ranks):
+            environment = clean_environment()
+            environment.update(variables(rank))
+            programs.append(subprocess.Popen(
+                [PERF, *QUICK, "-T", "30", *words], env=environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        both = [program.communicate(timeout=60) for program in programs]
+        return ([program.returncode for program in programs],
+                [out for out, _ in both], [err for _, err in both])
+
+    def test_every_launcher_of_the_library_is_ours(self):
+        for launcher, variables in LAUNCHERS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                codes, out, err = self.started(
+                    2, lambda rank: {"ULYX_RENDEZVOUS_DIR": folder,
+                                     **variables(rank, 2)})
+            self.assertEqual(codes, [0, 0], f"{launcher}: {out} {err}")
+            self.assertEqual(self.ranks(out[0]), 2, launcher)
+            self.assertEqual(out[1], "", launcher)
+
+    def test_one_rank_within_several_does_not_run_alone(self):
+        # srun -n 2 where the shell has RANK and WORLD_SIZE left over.
+        codes, out, err = self.started(
+            2, lambda rank: {"RANK": "0", "WORLD_SIZE": "1",
+                             **LAUNCHERS["Slurm"](rank, 2)})
+        self.assertEqual(codes, [6, 6], f"{out} {err}")
+        for text in err:
+            self.assertIn("rank 1 of several", err[1])
+            self.assertIn("set ULYX_RANK=0 and ULYX_NRANKS=1", text)
+
+    def test_shell_of_a_job_starts_its_own_ranks(self):
+        codes, out, err = self.started(
+            1, lambda rank: LAUNCHERS["Slurm"](rank, 1),
+            "--procs", "2")
+        self.assertEqual(codes, [0], f"{out} {err}")
+        self.assertEqual(self.ranks(out[0]), 2)
 
     @unittest.skipUnless(HAVE_MPI, "no mpirun here")
     def test_mpirun(self):

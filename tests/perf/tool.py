@@ -25,7 +25,8 @@ QUICK = ["-b", "64K", "-e", "64K", "-n", "3"]
 def clean_environment():
     """Without what a launcher around the tests may have set."""
     launchers = ("ULYX_", "OMPI_", "PMI", "SLURM_", "RANK", "WORLD_SIZE",
-                 "LOCAL_", "MASTER_", "TORCHELASTIC_")
+                 "LOCAL_", "MASTER_", "TORCHELASTIC_", "FLUX_", "PALS_",
+                 "MV2_", "MPIRUN_", "MPI_LOCAL")
     return {name: value for name, value in os.environ.items()
             if not name.startswith(launchers)}
 
