@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/params.h"
-#include "base/clock.h"
 #include "base/status.h"
 
 /* ---- parameters ---------------------------------------------------------- */
@@ -75,15 +74,14 @@ take(const ulyx_operator_t *op, enum uli_operator_tensor tensor, int32_t axis,
         call->tensors[tensor][i] = (void *)(uintptr_t)pointers[i];
 }
 
-#define CALL(type, member) ULI_FIELD(type, member, type, member)
-static const struct uli_field forward_rows[] = {
-    {CALL(ulyx_operator_forward_t, timeout_s), 0, ULI_TIMEOUT_MAX_S},
-};
-static const struct uli_field backward_rows[] = {
-    {CALL(ulyx_operator_backward_t, timeout_s), 0, ULI_TIMEOUT_MAX_S},
-};
-static const struct uli_fields forward_fields = ULI_FIELDS(forward_rows);
-static const struct uli_fields backward_fields = ULI_FIELDS(backward_rows);
+static ulyx_status_t
+check_timeout(double timeout_s)
+{
+    if (timeout_s >= 0)
+        return ULYX_SUCCESS;
+    return uli_error(
+        ULYX_ERR_INVALID_ARGUMENT, "timeout_s is negative or not a number");
+}
 
 ulyx_status_t
 uli_operator_forward_read(const ulyx_operator_t *op,
@@ -94,7 +92,6 @@ uli_operator_forward_read(const ulyx_operator_t *op,
     ULI_CHECK_POINTER(given);
     ULI_TRY(uli_struct_take(
         &uli_structs[ULI_STRUCT_OPERATOR_FORWARD], given, &own, NULL));
-    ULI_TRY(uli_fields_check(&forward_fields, &own));
     take(op, ULI_OP_Q, 0, own.q, call_p);
     take(op, ULI_OP_K, 1, own.k, call_p);
     take(op, ULI_OP_V, 1, own.v, call_p);
@@ -107,7 +104,7 @@ uli_operator_forward_read(const ulyx_operator_t *op,
     call_p->saved = own.saved;
     call_p->saved_bytes = own.saved_bytes;
     call_p->timeout_s = own.timeout_s;
-    return ULYX_SUCCESS;
+    return check_timeout(own.timeout_s);
 }
 
 ulyx_status_t
@@ -120,7 +117,6 @@ uli_operator_backward_read(const ulyx_operator_t *op,
     ULI_CHECK_POINTER(given);
     ULI_TRY(uli_struct_take(
         &uli_structs[ULI_STRUCT_OPERATOR_BACKWARD], given, &own, NULL));
-    ULI_TRY(uli_fields_check(&backward_fields, &own));
     take(op, ULI_OP_Q, 0, own.q, call_p);
     take(op, ULI_OP_K, 1, own.k, call_p);
     take(op, ULI_OP_V, 1, own.v, call_p);
@@ -137,5 +133,5 @@ uli_operator_backward_read(const ulyx_operator_t *op,
     call_p->saved = (void *)(uintptr_t)own.saved; /* only read */
     call_p->saved_bytes = own.saved_bytes;
     call_p->timeout_s = own.timeout_s;
-    return ULYX_SUCCESS;
+    return check_timeout(own.timeout_s);
 }

@@ -32,12 +32,13 @@ static const struct uli_field rows[] = {
     {OWN(max_docs), 0, INT32_MAX},
     {OWN(timeout_s), 0, ULI_TIMEOUT_MAX_S},
 
-    /* the attention's, and compared here */
-    {SHAPE(mask_kind), ULI_ANY, .agreed = true},
-    {SHAPE(mask_align), ULI_ANY, .agreed = true},
+    /* what the attention or only the operator knows is compared here */
+    {SHAPE(mask_kind), ULYX_MASK_NONE, ULYX_MASK_WINDOW, .agreed = true},
+    {SHAPE(mask_align), ULYX_ALIGN_BOTTOM_RIGHT, ULYX_ALIGN_TOP_LEFT,
+        .agreed = true},
     {SHAPE(mask_diagonal), ULI_ANY, .agreed = true},
-    {SHAPE(mask_left), ULI_ANY, .agreed = true},
-    {SHAPE(mask_right), ULI_ANY, .agreed = true},
+    {SHAPE(mask_left), ULI_AT_LEAST(0), .agreed = true},
+    {SHAPE(mask_right), ULI_AT_LEAST(0), .agreed = true},
     {OWN(scale), ULI_AT_LEAST(0), .agreed = true},
     {OWN(softcap), ULI_AT_LEAST(0), .agreed = true},
     {OWN(param_dtype), ULI_ANY, .agreed = true},
@@ -51,7 +52,7 @@ static const struct uli_field rows[] = {
     {OWN(dim_v), ULI_ANY, .agreed = true},
     {OWN(kernel), ULI_ANY, .agreed = true},
 
-    /* the plans' */
+    /* the plans', which check them too */
     {SHAPE(batch), ULI_AT_LEAST(0)},
     {SHAPE(parts), 1, ULI_MAX_PARTS, .array = &parts_array},
     {SHAPE(work_split), ULI_ANY},

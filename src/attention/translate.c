@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks of the problem and of how to run it, in the order in which a reader
- * of the header meets the fields.
+ * Checks of the problem and of how to run it: each field by its row of
+ * attention_fields.c, then what relates several, in the order in which a reader
+ * of the header meets them.
  */
 #include "attention/translate.h"
 #include <inttypes.h>
 #include <math.h>
+#include "attention/attention_fields.h"
 #include "attention/device_memory.h"
 #include "attention/kernels/kernels.h"
 #include "attention/pool.h"
@@ -24,11 +26,6 @@ check_dtypes(const ulyx_attention_t *given)
     ulyx_dtype_t param = given->param_dtype;
     if (param && param != ULYX_DTYPE_F32 && param != ULYX_DTYPE_F64)
         return UNSUPPORTED("attention: param_dtype %d", param);
-    if (given->mask < ULYX_MASK_NONE || given->mask > ULYX_MASK_WINDOW)
-        return INVALID("attention: mask %d", given->mask);
-    if (given->align < ULYX_ALIGN_BOTTOM_RIGHT ||
-        given->align > ULYX_ALIGN_TOP_LEFT)
-        return INVALID("attention: align %d", given->align);
     if (given->mask == ULYX_MASK_WINDOW &&
         (given->window_left < 0 || given->window_right < 0))
         return INVALID("attention: window (%" PRId64 ", %" PRId64
@@ -53,12 +50,7 @@ sizes_fit(const ulyx_attention_t *given)
 static ulyx_status_t
 check_sizes(const ulyx_attention_t *given)
 {
-    if (given->batch < 0 || given->len_q < 0 || given->len_k < 0)
-        return INVALID("attention: batch %" PRId64 ", len_q %" PRId64
-                       ", len_k %" PRId64 ": negative",
-            given->batch, given->len_q, given->len_k);
-    if (given->heads_q < 0 || given->heads_kv < 0 ||
-        (given->heads_q && !given->heads_kv))
+    if (given->heads_q && !given->heads_kv)
         return INVALID("attention: heads_q %" PRId64 ", heads_kv %" PRId64,
             given->heads_q, given->heads_kv);
     if (!given->kv_map && given->heads_q && given->heads_q % given->heads_kv)
@@ -75,20 +67,6 @@ check_sizes(const ulyx_attention_t *given)
     if (!sizes_fit(given))
         return uli_error(ULYX_ERR_OVERFLOW,
             "attention: batch * length * heads * dim does not fit 64 bits");
-    return ULYX_SUCCESS;
-}
-
-static ulyx_status_t
-check_numbers(const ulyx_attention_t *given)
-{
-    if (!(given->scale >= 0) || isinf(given->scale))
-        return INVALID("attention: scale %g", given->scale);
-    if (!(given->softcap >= 0) || isinf(given->softcap))
-        return INVALID("attention: softcap %g", given->softcap);
-    if (given->dropout != 0)
-        return UNSUPPORTED("attention: dropout %g", given->dropout);
-    if (given->reserved)
-        return INVALID("attention: reserved is %d", given->reserved);
     return ULYX_SUCCESS;
 }
 
@@ -120,8 +98,6 @@ check_heads(const ulyx_attention_t *given)
             return INVALID("attention: kv_map[%" PRId64 "] is %" PRId64
                            " of %" PRId64 " heads",
                 n, given->kv_map[n], given->heads_kv);
-    if (given->heads_global < 0)
-        return INVALID("attention: heads_global %" PRId64, given->heads_global);
     bool used = given->heads_global || given->sinks || given->alibi_slopes;
     for (int64_t n = 0; used && n < given->heads_q; n++) {
         int64_t id = given->head_ids ? given->head_ids[n]
@@ -193,8 +169,6 @@ check_max_docs(const ulyx_attention_t *given, int64_t max_docs)
 {
     int64_t heads = uli_max(uli_max(given->heads_q, given->heads_kv), 1);
     int64_t product;
-    if (given->max_docs < 0)
-        return INVALID("attention: max_docs %" PRId64, given->max_docs);
     if (!uli_size_mul(max_docs, 8 * 512 * heads, &product))
         return uli_error(ULYX_ERR_OVERFLOW,
             "attention: max_docs %" PRId64 " * heads does not fit 64 bits",
@@ -216,8 +190,6 @@ take_runs(const ulyx_attention_t *given, const char *name,
         return INVALID("attention: segments for one side only");
     if (!segments)
         return ULYX_SUCCESS;
-    if (count < 0)
-        return INVALID("%s: count %" PRId64, name, count);
     ULI_TRY(uli_struct_array(&uli_structs[ULI_STRUCT_SEGMENT], segments,
         given->segment_size, count, name));
     runs_p->segments = (const unsigned char *)segments;
@@ -240,7 +212,7 @@ count_rows(const ulyx_attention_t *given, struct uli_attn_problem *problem)
         return INVALID("q_segments: %" PRId64 " rows, max_rows %" PRId64, rows,
             given->max_rows);
     int64_t all = given->batch * given->heads_q * given->len_q;
-    if (rows < 0 || rows > all || given->max_rows < 0)
+    if (rows < 0 || rows > all)
         return INVALID("attention: %" PRId64 " query rows in segments, %" PRId64
                        " in all, max_rows %" PRId64,
             rows, all, given->max_rows);
@@ -295,11 +267,7 @@ take_exec(const ulyx_attention_exec_t *given, ulyx_attention_pass_t pass,
         return UNSUPPORTED("attention: scores_p on device memory");
     if (call->problem.memory == ULYX_MEMORY_HOST && exec.cause)
         return INVALID("attention: cause, and memory kind HOST");
-    if (exec.order != ULYX_ORDER_FIXED && exec.order != ULYX_ORDER_ARRIVAL)
-        return INVALID("attention: order %d", exec.order);
-    if (exec.threads < 0 || exec.max_sms < 0 || exec.reserved)
-        return INVALID("attention: threads %d, max_sms %d, reserved %d",
-            exec.threads, exec.max_sms, exec.reserved);
+    ULI_TRY(uli_fields_check(&uli_attention_exec_fields, &exec));
     if (!(exec.timeout_s >= 0))
         return INVALID("attention: timeout_s %g", exec.timeout_s);
     call->timeout_s = uli_timeout_or(exec.timeout_s, 0);
@@ -319,9 +287,11 @@ uli_attn_translate(const ulyx_attention_t *given, ulyx_attention_pass_t pass,
     if (pass != ULYX_ATTENTION_PASS_FORWARD &&
         pass != ULYX_ATTENTION_PASS_BACKWARD)
         return INVALID("attention: pass %d", pass);
+    ULI_TRY(uli_fields_check(&uli_attention_fields, given));
     ULI_TRY(check_dtypes(given));
     ULI_TRY(check_sizes(given));
-    ULI_TRY(check_numbers(given));
+    if (given->dropout != 0)
+        return UNSUPPORTED("attention: dropout %g", given->dropout);
     ULI_TRY(check_arrays(given));
     ULI_TRY(check_heads(given));
     fill_problem(given, &call_p->problem);

@@ -4,6 +4,7 @@
  */
 #include "attention/translate.h"
 #include <inttypes.h>
+#include "attention/attention_fields.h"
 #include "attention/view.h"
 #include "base/dtype.h"
 #include "base/status.h"
@@ -108,9 +109,7 @@ take_gradients(
     ULI_TRY(take(call, ULI_ATTN_DK, given->dk, &rules[1]));
     ULI_TRY(take(call, ULI_ATTN_DV, given->dv, &rules[2]));
     call->accumulate = given->flags & ULYX_ATTENTION_ACCUMULATE;
-    if (given->flags & ~ULYX_ATTENTION_ACCUMULATE)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "backward: flags 0x%" PRIx64 " has unknown bits", given->flags);
+    ULI_TRY(uli_fields_check(&uli_attention_backward_fields, given));
     if (call->accumulate && (call->views[ULI_ATTN_DK].dtype != wide ||
                                 call->views[ULI_ATTN_DV].dtype != wide))
         return uli_error(ULYX_ERR_UNSUPPORTED,

@@ -90,7 +90,7 @@ any_thread_count_is_taken(void **state)
     b.bytes = 64;
     refused(&b, INVALID, "workspace of 64 bytes");
     b.exec.threads = -1;
-    refused(&b, INVALID, "threads -1");
+    refused(&b, INVALID, "threads is -1");
     bench_free(&b);
 }
 
