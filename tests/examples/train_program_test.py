@@ -67,6 +67,29 @@ def check_ranks(program, path):
     return failed
 
 
+def check_launched(program, path):
+    """Two tasks of srun, without PMIx, are two ranks of one job."""
+    failed = 0
+    job = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0",
+           "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1"}
+    tasks = [subprocess.Popen(
+        [program, *SMALL, path], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **job, "SLURM_PROCID": str(rank)})
+        for rank in range(2)]
+    out = [task.communicate(timeout=100) for task in tasks]
+    failed += check([task.returncode for task in tasks] == [0, 0], out)
+    failed += check(len(LOSS.findall(out[0][0])) == 3 and
+                    not LOSS.findall(out[1][0]), out)
+    alone = subprocess.run(
+        [program, *SMALL, path], capture_output=True, text=True, check=False,
+        timeout=100, env={**os.environ, **job, "SLURM_PROCID": "1",
+                          "RANK": "0", "WORLD_SIZE": "1"})
+    failed += check(alone.returncode == 3 and
+                    "ULYX_NRANKS=1 to be alone" in alone.stderr, alone.stderr)
+    return failed
+
+
 def check_killed_rank(program, path):
     """The others end with the cause, long before their deadline."""
     started = subprocess.Popen(
@@ -111,6 +134,7 @@ def main():
         file.write("the quick brown fox jumps over the lazy dog. " * 40)
         file.flush()
         failed += check_ranks(program, file.name)
+        failed += check_launched(program, file.name)
         failed += check_killed_rank(program, file.name)
     print(f"{failed} failed")
     return 1 if failed else 0
