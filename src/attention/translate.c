@@ -176,6 +176,11 @@ check_max_docs(const ulyx_attention_t *given, int64_t max_docs)
     return ULYX_SUCCESS;
 }
 
+/* Segments are read where the caller has them. One that grows has to be copied
+ * first, for an older program's is shorter. */
+_Static_assert(sizeof(ulyx_segment_t) == ULI_LEAST(ulyx_segment_t, offset),
+    "a caller's segment may be shorter than ours");
+
 static ulyx_status_t
 take_runs(const ulyx_attention_t *given, const char *name,
     const ulyx_segment_t *segments, int64_t count, bool keys,

@@ -97,6 +97,11 @@ check_block(const struct uli_attn_view *view, int64_t index)
     return ULYX_SUCCESS;
 }
 
+/* Pieces are read where the caller has them: see take_runs of translate.c. */
+_Static_assert(sizeof(ulyx_attention_piece_t) ==
+                   ULI_LEAST(ulyx_attention_piece_t, flag_value),
+    "a caller's piece may be shorter than ours");
+
 static ulyx_status_t
 check_pieces(const struct uli_attn_view *view)
 {

@@ -14,13 +14,13 @@
 enum { PREFIX_BYTES = 32 };
 
 static const void *
-at(const void *base, uint32_t offset)
+member_at(const void *base, uint32_t offset)
 {
     return (const unsigned char *)base + offset;
 }
 
 static void *
-own_at(void *base, uint32_t offset)
+own_member_at(void *base, uint32_t offset)
 {
     return (unsigned char *)base + offset;
 }
@@ -29,7 +29,7 @@ static int32_t
 int32_at(const void *base, uint32_t offset)
 {
     int32_t value;
-    memcpy(&value, at(base, offset), sizeof(value));
+    memcpy(&value, member_at(base, offset), sizeof(value));
     return value;
 }
 
@@ -37,7 +37,7 @@ static int64_t
 int64_at(const void *base, uint32_t offset)
 {
     int64_t value;
-    memcpy(&value, at(base, offset), sizeof(value));
+    memcpy(&value, member_at(base, offset), sizeof(value));
     return value;
 }
 
@@ -45,7 +45,7 @@ static double
 double_at(const void *base, uint32_t offset)
 {
     double value;
-    memcpy(&value, at(base, offset), sizeof(value));
+    memcpy(&value, member_at(base, offset), sizeof(value));
     return value;
 }
 
@@ -53,7 +53,7 @@ static const void *
 pointer_at(const void *base, uint32_t offset)
 {
     const void *value;
-    memcpy(&value, at(base, offset), sizeof(value));
+    memcpy(&value, member_at(base, offset), sizeof(value));
     return value;
 }
 
@@ -66,7 +66,17 @@ bytes_of(enum uli_field_kind kind)
 static const void *
 element_at(const struct uli_field *field, const void *own, int32_t i)
 {
-    return at(own, field->own + (uint32_t)i * field->array->own_stride);
+    return member_at(own, field->own + (uint32_t)i * field->array->own_stride);
+}
+
+static ulyx_status_t
+check_count(const struct uli_field *field, int32_t count)
+{
+    if (count >= field->least && count <= field->most)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "n%s is %d, must be %" PRId64 " to %" PRId64, field->name, count,
+        field->least, field->most);
 }
 
 /* ---- reading ------------------------------------------------------------- */
@@ -80,17 +90,15 @@ read_array(const struct uli_field *field, const void *given, void *own_p)
     int32_t count = int32_at(given, array->given_count);
     size_t size;
     _Alignas(16) unsigned char element[ULI_ELEMENT_BYTES];
-    memcpy(&size, at(given, array->given_size), sizeof(size));
-    if (count < field->least || count > field->most)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "n%s is %d, must be %" PRId64 " to %" PRId64, field->name, count,
-            field->least, field->most);
+    memcpy(&size, member_at(given, array->given_size), sizeof(size));
+    ULI_TRY(check_count(field, count));
     ULI_TRY(uli_struct_array(kind, elements, size, count, field->name));
-    memcpy(own_at(own_p, array->own_count), &count, sizeof(count));
+    memcpy(own_member_at(own_p, array->own_count), &count, sizeof(count));
     for (int32_t i = 0; i < count; i++) {
         uint32_t place = field->own + (uint32_t)i * array->own_stride;
         uli_struct_element(kind, elements, size, i, element);
-        ULI_TRY(uli_fields_read(array->fields, element, own_at(own_p, place)));
+        ULI_TRY(uli_fields_read(
+            array->fields, element, own_member_at(own_p, place)));
     }
     return ULYX_SUCCESS;
 }
@@ -105,8 +113,8 @@ uli_fields_read(const struct uli_fields *fields, const void *given, void *own_p)
         if (field->kind == ULI_FIELD_ARRAY)
             ULI_TRY(read_array(field, given, own_p));
         else /* given and own may be one struct */
-            memmove(own_at(own_p, field->own), at(given, field->given),
-                bytes_of(field->kind));
+            memmove(own_member_at(own_p, field->own),
+                member_at(given, field->given), bytes_of(field->kind));
     }
     return ULYX_SUCCESS;
 }
@@ -114,7 +122,8 @@ uli_fields_read(const struct uli_fields *fields, const void *given, void *own_p)
 /* ---- checking ------------------------------------------------------------ */
 
 static ulyx_status_t
-refuse(const struct uli_field *field, const char *prefix, const char *value)
+refuse_value(
+    const struct uli_field *field, const char *prefix, const char *value)
 {
     char rule[64];
     if (field->rule)
@@ -137,7 +146,7 @@ check_integer(const struct uli_field *field, int64_t value, const char *prefix)
     if (value >= field->least && value <= field->most)
         return ULYX_SUCCESS;
     snprintf(text, sizeof(text), "%" PRId64, value);
-    return refuse(field, prefix, text);
+    return refuse_value(field, prefix, text);
 }
 
 /* A bound of INT64_MAX means any finite number. */
@@ -150,7 +159,7 @@ check_double(const struct uli_field *field, double value, const char *prefix)
     if (field->most == INT64_MAX && value > 0 && value - value == 0)
         return ULYX_SUCCESS;
     snprintf(text, sizeof(text), "%g", value);
-    return refuse(field, prefix, text);
+    return refuse_value(field, prefix, text);
 }
 
 static ulyx_status_t
@@ -162,22 +171,19 @@ check_flags(const struct uli_field *field, uint64_t value, const char *prefix)
         "%s%s is 0x%" PRIx64 ": unknown bits", prefix, field->name, value);
 }
 
-static ulyx_status_t check_all(
+static ulyx_status_t check_fields(
     const struct uli_fields *fields, const void *own, const char *prefix);
 
 static ulyx_status_t
 check_array(const struct uli_field *field, const void *own)
 {
     int32_t count = int32_at(own, field->array->own_count);
-    if (count < field->least || count > field->most)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "n%s is %d, must be %" PRId64 " to %" PRId64, field->name, count,
-            field->least, field->most);
+    ULI_TRY(check_count(field, count));
     for (int32_t i = 0; i < count; i++) {
         char prefix[PREFIX_BYTES];
         snprintf(prefix, sizeof(prefix), "%s[%d].", field->name, i);
-        ULI_TRY(
-            check_all(field->array->fields, element_at(field, own, i), prefix));
+        ULI_TRY(check_fields(
+            field->array->fields, element_at(field, own, i), prefix));
     }
     return ULYX_SUCCESS;
 }
@@ -202,7 +208,8 @@ check_field(const struct uli_field *field, const void *own, const char *prefix)
 }
 
 static ulyx_status_t
-check_all(const struct uli_fields *fields, const void *own, const char *prefix)
+check_fields(
+    const struct uli_fields *fields, const void *own, const char *prefix)
 {
     for (int32_t i = 0; i < fields->count; i++)
         ULI_TRY(check_field(&fields->rows[i], own, prefix));
@@ -212,7 +219,7 @@ check_all(const struct uli_fields *fields, const void *own, const char *prefix)
 ulyx_status_t
 uli_fields_check(const struct uli_fields *fields, const void *own)
 {
-    return check_all(fields, own, "");
+    return check_fields(fields, own, "");
 }
 
 /* ---- agreement ----------------------------------------------------------- */
@@ -232,7 +239,7 @@ uli_agreed_put(struct uli_agreed *list, int64_t value, const char *format, ...)
 }
 
 static int64_t
-hash_of(const char *text)
+name_hash(const char *text)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
     for (; text && *text; text++)
@@ -277,7 +284,7 @@ put_field(struct uli_agreed *list, const struct uli_field *field,
             list, int32_at(own, field->own), "%s%s", prefix, field->name);
         break;
     case ULI_FIELD_NAME:
-        uli_agreed_put(list, hash_of(pointer_at(own, field->own)),
+        uli_agreed_put(list, name_hash(pointer_at(own, field->own)),
             "%s%s (its name's hash)", prefix, field->name);
         break;
     case ULI_FIELD_RANKS:

@@ -57,13 +57,13 @@ struct uli_fields {
 
 /* The head of a row of `member`, which is member `own` in the library's struct:
  * name, places and kind. */
+/* clang-format off */
 #define ULI_FIELD(given_type, member, own_type, own)                           \
-#member, offsetof(given_type, member), offsetof(own_type, own),            \
+    #member, offsetof(given_type, member), offsetof(own_type, own),            \
         ULI_FIELD_KIND(((given_type *)NULL)->member)
 #define ULI_FIELD_OWN(own_type, member)                                        \
-#member, ULI_NOT_GIVEN, offsetof(own_type, member),                        \
+    #member, ULI_NOT_GIVEN, offsetof(own_type, member),                        \
         ULI_FIELD_KIND(((own_type *)NULL)->member)
-/* clang-format off */
 #define ULI_FIELD_KIND(member)                                                 \
     _Generic((member),                                                         \
         int32_t: ULI_FIELD_INT32,                                              \

@@ -40,7 +40,7 @@ uli_docs_take(const ulyx_docs_t **docs_p, ulyx_docs_t *own_p, const char *name)
 /* ---- holding ------------------------------------------------------------- */
 
 static ulyx_status_t
-hold(struct uli_held *held, const void **pointer_p, int64_t count,
+hold_block(struct uli_held *held, const void **pointer_p, int64_t count,
     int64_t unit_bytes)
 {
     int64_t bytes;
@@ -70,13 +70,13 @@ hold_docs(
     if (deep) {
         const void *begin = own.begin, *length = own.length;
         ULI_TRY(uli_docs_check(docs, name));
-        ULI_TRY(hold(held, &begin, own.count + !length, own.index_bytes));
-        ULI_TRY(hold(held, &length, own.count, own.index_bytes));
+        ULI_TRY(hold_block(held, &begin, own.count + !length, own.index_bytes));
+        ULI_TRY(hold_block(held, &length, own.count, own.index_bytes));
         own.begin = begin;
         own.length = length;
     }
     *pointer_p = docs;
-    return hold(held, pointer_p, 1, sizeof(own));
+    return hold_block(held, pointer_p, 1, sizeof(own));
 }
 
 static ulyx_status_t
@@ -89,9 +89,9 @@ hold_pointer(const struct uli_field *field, void *place, int32_t nranks,
     if (field->kind == ULI_FIELD_DOCS)
         status = hold_docs(held, &pointer, deep, field->name);
     else if (field->kind == ULI_FIELD_RANKS && deep)
-        status = hold(held, &pointer, nranks, sizeof(int64_t));
+        status = hold_block(held, &pointer, nranks, sizeof(int64_t));
     else if (field->kind == ULI_FIELD_NAME && deep && pointer)
-        status = hold(held, &pointer, (int64_t)strlen(pointer) + 1, 1);
+        status = hold_block(held, &pointer, (int64_t)strlen(pointer) + 1, 1);
     memcpy(place, &pointer, sizeof(pointer));
     return status;
 }

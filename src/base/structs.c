@@ -19,6 +19,9 @@ enum { ABSURD_BYTES = 1 << 16, ELEMENT_UNIT = 8 };
     static const type default_##name = init;                                   \
     _Static_assert(ULI_LEAST(type, last) % 8 == 0, "padding at the end");
 ULI_STRUCT_MAP(ULI_STRUCT_DEFAULTS)
+_Static_assert(sizeof(ulyx_tensor_t) <= ULI_ELEMENT_BYTES &&
+                   sizeof(ulyx_part_t) <= ULI_ELEMENT_BYTES,
+    "an element is larger than its room");
 
 const struct uli_struct uli_structs[ULI_STRUCTS] = {
 #define ULI_STRUCT_ROW(name, type, last, init)                                 \
@@ -52,7 +55,7 @@ uli_struct_element_size(
 
 /* The first byte in [from, end) that is not zero, or end. */
 static size_t
-first_set(const unsigned char *bytes, size_t from, size_t end)
+first_set_byte(const unsigned char *bytes, size_t from, size_t end)
 {
     while (from < end && bytes[from] == 0)
         from++;
@@ -62,8 +65,8 @@ first_set(const unsigned char *bytes, size_t from, size_t end)
 /* ---- taking -------------------------------------------------------------- */
 
 static void
-take(const struct uli_struct *kind, const void *given, size_t given_bytes,
-    void *own_p)
+copy_to_own(const struct uli_struct *kind, const void *given,
+    size_t given_bytes, void *own_p)
 {
     memcpy(own_p, kind->defaults, kind->bytes);
     memcpy(own_p, given, given_bytes < kind->bytes ? given_bytes : kind->bytes);
@@ -77,13 +80,13 @@ uli_struct_take(const struct uli_struct *kind, const void *given, void *own_p,
     name = name ? name : kind->name;
     memcpy(&size, given, sizeof(size));
     ULI_TRY(check_size(kind, size, name));
-    size_t set = first_set(given, kind->bytes, size);
+    size_t set = first_set_byte(given, kind->bytes, size);
     if (set < size)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "%s has a non-zero field at byte %zu that this version of the "
             "library (%zu bytes) does not know",
             name, set, kind->bytes);
-    take(kind, given, size, own_p);
+    copy_to_own(kind, given, size, own_p);
     memcpy(own_p, &kind->bytes, sizeof(size));
     return ULYX_SUCCESS;
 }
@@ -107,7 +110,7 @@ uli_struct_array(const struct uli_struct *kind, const void *array,
     ULI_TRY(uli_struct_element_size(kind, element_bytes, name));
     const unsigned char *element = array;
     for (int64_t i = 0; i < count && element_bytes > kind->bytes; i++) {
-        size_t set = first_set(element, kind->bytes, element_bytes);
+        size_t set = first_set_byte(element, kind->bytes, element_bytes);
         if (set < element_bytes)
             return uli_error(ULYX_ERR_UNSUPPORTED,
                 "%s[%lld] has a non-zero byte at %zu that this version of the "
@@ -124,13 +127,13 @@ uli_struct_element(const struct uli_struct *kind, const void *array,
 {
     const unsigned char *element =
         (const unsigned char *)array + (size_t)index * element_bytes;
-    take(kind, element, element_bytes, own_p);
+    copy_to_own(kind, element, element_bytes, own_p);
 }
 
 /* ---- giving -------------------------------------------------------------- */
 
 static void
-give(const struct uli_struct *kind, const void *own, void *given_p,
+copy_to_given(const struct uli_struct *kind, const void *own, void *given_p,
     size_t given_bytes)
 {
     size_t known = given_bytes < kind->bytes ? given_bytes : kind->bytes;
@@ -144,7 +147,7 @@ uli_struct_give(const struct uli_struct *kind, const void *own, void *given_p)
     size_t size;
     memcpy(&size, given_p, sizeof(size));
     ULI_TRY(check_size(kind, size, kind->name));
-    give(kind, own, given_p, size);
+    copy_to_given(kind, own, given_p, size);
     memcpy(given_p, &size, sizeof(size));
     return ULYX_SUCCESS;
 }
@@ -155,5 +158,5 @@ uli_struct_give_element(const struct uli_struct *kind, const void *own,
 {
     unsigned char *element =
         (unsigned char *)array + (size_t)index * element_bytes;
-    give(kind, own, element, element_bytes);
+    copy_to_given(kind, own, element, element_bytes);
 }

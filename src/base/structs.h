@@ -10,9 +10,9 @@
  * zero. What the library fills in is cut, or ended with zeros, likewise.
  *
  * A field added to a public struct changes nothing here. It comes last, and its
- * value in the INIT macro means "as before". Structs end without padding (fields
- * come in whole words of 8 bytes), for older programs leave it undefined, and a
- * field that a later version put there would be read from it.
+ * value in the INIT macro means "as before". Structs end without padding
+ * (fields come in whole words of 8 bytes), for older programs leave it
+ * undefined, and a field that a later version put there would be read from it.
  */
 #ifndef ULI_BASE_STRUCTS_H
 #define ULI_BASE_STRUCTS_H
