@@ -141,19 +141,20 @@ typedef struct {
  * they have been started asks here, and not the variables. Looks at variables
  * and setting files only; not collective, any thread.
  * returns: SUCCESS, also where there is no launcher; ERR_INVALID_ARGUMENT (a
- * launcher's values are no rank and number of ranks; or of two launchers one
- * says that this process is alone and the other that there are several, where
- * each would run the whole job: the text says what to set or unset; or
- * launch_p is NULL or its size wrong; or a setting is); ERR_NO_MEMORY;
- * ERR_FORKED. */
+ * launcher's values are no rank and number of ranks, or a rank above 0 and no
+ * number; or of two launchers one says that this process is alone and the other
+ * that there are several, where each would run the whole job: the text says
+ * what to set or unset; or launch_p is NULL or its size wrong; or a setting
+ * is); ERR_NO_MEMORY; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_launch_query(ulyx_launch_t *launch_p);
 
 /* As ulyx_comm_create, with rank, size and meeting point from the launcher's
  * environment (ULYX_RANK and ULYX_NRANKS, torchrun, Open MPI, PMIx, Flux, PALS,
  * MVAPICH2, PMI-1, Slurm; docs/USING.md has the order). What was taken is
  * logged at INFO. returns: as create; ERR_INVALID_ARGUMENT when no launcher is
- * recognised (the text lists what was looked for); ERR_AUTH when the only
- * meeting point has no secret and ULYX_INSECURE is not 1. */
+ * recognised (the text lists what was looked for), or as ulyx_launch_query;
+ * ERR_AUTH when the only meeting point has no secret and ULYX_INSECURE is not
+ * 1. */
 ULYX_API ulyx_status_t ulyx_comm_create_from_env(
     const ulyx_comm_params_t *params, ulyx_comm_t **comm_p);
 

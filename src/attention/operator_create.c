@@ -124,7 +124,7 @@ struct agreed {
 static void
 fill_agreed(const struct ulyx_operator *op, struct agreed *mine)
 {
-    struct uli_agreed list = {mine->values, 0, -1, NULL, 0, false};
+    struct uli_agreed list = {.values = mine->values, .wanted = -1};
     assert(uli_agreed_most(&uli_operator_fields, 0) <= MAX_AGREED);
     uli_agreed_fields(
         &list, &uli_operator_fields, op->params, op->comm->nranks);
@@ -139,11 +139,12 @@ differ(const struct ulyx_operator *op, const struct agreed *all, int32_t p,
     int32_t i)
 {
     char name[64] = "";
-    struct uli_agreed list = {NULL, 0, i, name, sizeof(name), false};
+    struct uli_agreed list = {
+        .wanted = i, .name_p = name, .name_bytes = sizeof(name)};
     uli_agreed_fields(
         &list, &uli_operator_fields, op->params, op->comm->nranks);
     return uli_agreed_differ(
-        &list, "operator create", all[0].values[i], all[p].values[i], p);
+        &list, "operator create", &all[0].values[i], &all[p].values[i], p);
 }
 
 static ulyx_status_t

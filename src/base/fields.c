@@ -247,6 +247,25 @@ name_hash(const char *text)
     return (int64_t)(hash >> 1);
 }
 
+static void
+ask_kind(struct uli_agreed *list, const struct uli_field *field)
+{
+    if (list->count == list->wanted)
+        list->kind = field->kind;
+}
+
+static void
+put_name(struct uli_agreed *list, const struct uli_field *field,
+    const char *text, const char *prefix)
+{
+    int64_t words[ULI_NAME_WORDS - 1] = {0};
+    snprintf((char *)words, sizeof(words), "%s", text ? text : "");
+    ask_kind(list, field);
+    uli_agreed_put(list, name_hash(text), "%s%s", prefix, field->name);
+    for (int i = 0; i < ULI_NAME_WORDS - 1; i++)
+        uli_agreed_put(list, words[i], "%s%s", prefix, field->name);
+}
+
 static void put_fields(struct uli_agreed *list, const struct uli_fields *fields,
     const void *own, int32_t nranks, const char *prefix);
 
@@ -284,8 +303,7 @@ put_field(struct uli_agreed *list, const struct uli_field *field,
             list, int32_at(own, field->own), "%s%s", prefix, field->name);
         break;
     case ULI_FIELD_NAME:
-        uli_agreed_put(list, name_hash(pointer_at(own, field->own)),
-            "%s%s (its name's hash)", prefix, field->name);
+        put_name(list, field, pointer_at(own, field->own), prefix);
         break;
     case ULI_FIELD_RANKS:
         put_ranks(list, field, pointer_at(own, field->own), nranks, prefix);
@@ -294,8 +312,7 @@ put_field(struct uli_agreed *list, const struct uli_field *field,
         put_array(list, field, own, nranks);
         break;
     default:
-        if (list->count == list->wanted)
-            list->is_double = field->kind == ULI_FIELD_DOUBLE;
+        ask_kind(list, field);
         uli_agreed_put(
             list, int64_at(own, field->own), "%s%s", prefix, field->name);
     }
@@ -326,6 +343,8 @@ uli_agreed_most(const struct uli_fields *fields, int32_t nranks)
         if (!field->agreed)
             continue;
         most += 1;
+        if (field->kind == ULI_FIELD_NAME)
+            most += ULI_NAME_WORDS - 1;
         if (field->kind == ULI_FIELD_RANKS)
             most += nranks;
         if (field->kind == ULI_FIELD_ARRAY)
@@ -334,18 +353,32 @@ uli_agreed_most(const struct uli_fields *fields, int32_t nranks)
     return most;
 }
 
+static void
+value_text(
+    enum uli_field_kind kind, const int64_t *value, char *text_p, size_t bytes)
+{
+    double number;
+    memcpy(&number, value, sizeof(number));
+    if (kind == ULI_FIELD_DOUBLE)
+        snprintf(text_p, bytes, "%.17g", number);
+    else if (kind == ULI_FIELD_NAME && !value[1])
+        snprintf(text_p, bytes, "NULL");
+    else if (kind == ULI_FIELD_NAME)
+        snprintf(text_p, bytes, "\"%.*s\"",
+            (int)((ULI_NAME_WORDS - 1) * sizeof(*value)),
+            (const char *)(value + 1));
+    else
+        snprintf(text_p, bytes, "%" PRId64, *value);
+}
+
 ulyx_status_t
 uli_agreed_differ(const struct uli_agreed *found, const char *call,
-    int64_t zero, int64_t other, int32_t rank)
+    const int64_t *zero, const int64_t *other, int32_t rank)
 {
-    double doubles[2];
-    if (!found->is_double)
-        return uli_error(ULYX_ERR_MISMATCH,
-            "%s: %s is %" PRId64 " on rank 0 and %" PRId64 " on rank %d", call,
-            found->name_p, zero, other, rank);
-    memcpy(&doubles[0], &zero, sizeof(zero));
-    memcpy(&doubles[1], &other, sizeof(other));
+    char texts[2][48];
+    value_text(found->kind, zero, texts[0], sizeof(texts[0]));
+    value_text(found->kind, other, texts[1], sizeof(texts[1]));
     return uli_error(ULYX_ERR_MISMATCH,
-        "%s: %s is %.17g on rank 0 and %.17g on rank %d", call, found->name_p,
-        doubles[0], doubles[1], rank);
+        "%s: %s is %s on rank 0 and %s on rank %d", call, found->name_p,
+        texts[0], texts[1], rank);
 }

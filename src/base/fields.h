@@ -105,16 +105,17 @@ struct uli_agreed {
     int64_t wanted; /* index whose name is asked for, or -1 */
     char *name_p;
     size_t name_bytes;
-    bool is_double; /* what is asked for */
+    enum uli_field_kind kind; /* of what is asked for */
 };
+enum { ULI_NAME_WORDS = 5 }; /* of a name: its hash, and how it begins */
 
 /* Adds a value; the rest is its name. */
 __attribute__((format(printf, 3, 4))) void uli_agreed_put(
     struct uli_agreed *list, int64_t value, const char *format, ...);
 
 /* Adds every field that must agree: numbers and flags as they are, doubles by
- * their bits, of a name its hash, of an array that ranks have entries in
- * whether it is there and then its values. */
+ * their bits, of a name its hash and how it begins, of an array that ranks have
+ * entries in whether it is there and then its values. */
 void uli_agreed_fields(struct uli_agreed *list, const struct uli_fields *fields,
     const void *own, int32_t nranks);
 
@@ -122,8 +123,9 @@ void uli_agreed_fields(struct uli_agreed *list, const struct uli_fields *fields,
 int64_t uli_agreed_most(const struct uli_fields *fields, int32_t nranks);
 
 /* "<call>: <name> is <zero> on rank 0 and <other> on rank <rank>" of a value
- * whose name has been found. returns ERR_MISMATCH. */
+ * whose name has been found; zero and other are where it is in both lists.
+ * returns ERR_MISMATCH. */
 ulyx_status_t uli_agreed_differ(const struct uli_agreed *found,
-    const char *call, int64_t zero, int64_t other, int32_t rank);
+    const char *call, const int64_t *zero, const int64_t *other, int32_t rank);
 
 #endif

@@ -73,7 +73,7 @@ write_record(const ulyx_plan_t *plan, unsigned char *record)
 {
     struct head head;
     int64_t *values = (int64_t *)(record + sizeof(head));
-    struct uli_agreed list = {values, 0, -1, NULL, 0, false};
+    struct uli_agreed list = {.values = values, .wanted = -1};
     memset(&head, 0, sizeof(head));
     walk(&list, plan);
     head.info = plan->info;
@@ -88,11 +88,12 @@ write_record(const ulyx_plan_t *plan, unsigned char *record)
 /* ---- comparing ----------------------------------------------------------- */
 
 static ulyx_status_t
-differ(const ulyx_plan_t *plan, int64_t index, int32_t p, int64_t zero,
-    int64_t other)
+differ(const ulyx_plan_t *plan, int64_t index, int32_t p, const int64_t *zero,
+    const int64_t *other)
 {
     char name[64] = "the number of fields";
-    struct uli_agreed list = {NULL, 0, index, name, sizeof(name), false};
+    struct uli_agreed list = {
+        .wanted = index, .name_p = name, .name_bytes = sizeof(name)};
     walk(&list, plan);
     return uli_agreed_differ(&list, "plan create", zero, other, p);
 }
@@ -109,9 +110,10 @@ compare(const ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
             const int64_t *values = (const int64_t *)(record + sizeof(other));
             memcpy(&other, record, sizeof(other));
             if (i >= other.nvalues)
-                return differ(plan, INT64_MAX, p, zero.nvalues, other.nvalues);
+                return differ(
+                    plan, INT64_MAX, p, &zero.nvalues, &other.nvalues);
             if (values[i] != first[i])
-                return differ(plan, i, p, first[i], values[i]);
+                return differ(plan, i, p, first + i, values + i);
         }
     return ULYX_SUCCESS;
 }

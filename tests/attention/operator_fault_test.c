@@ -106,6 +106,16 @@ mismatch_body(int rank, int nranks, void *context)
         ranks_expect(ulyx_operator_create(comm, &p, &op) == ULYX_ERR_MISMATCH &&
                      says("mask_kind is 1 on rank 0 and 0 on rank 3"));
     small_params(&p, &part);
+    p.kernel = rank == 2 ? "reference" : "portable";
+    good &= ranks_expect(
+        ulyx_operator_create(comm, &p, &op) == ULYX_ERR_MISMATCH &&
+        says("kernel is \"portable\" on rank 0 and \"reference\" on rank 2"));
+    small_params(&p, &part);
+    p.scale = rank == 1 ? 0.5 : 0.25;
+    good &=
+        ranks_expect(ulyx_operator_create(comm, &p, &op) == ULYX_ERR_MISMATCH &&
+                     says("scale is 0.25 on rank 0 and 0.5 on rank 1"));
+    small_params(&p, &part);
     p.heads = rank == 2 ? 12 : HEADS;
     good &=
         ranks_expect(ulyx_operator_create(comm, &p, &op) == ULYX_ERR_MISMATCH);

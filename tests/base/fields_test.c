@@ -182,7 +182,7 @@ enum { VALUES = 64 };
 static int64_t
 list_of(const struct own *own, int64_t *values)
 {
-    struct uli_agreed list = {values, 0, -1, NULL, 0, false};
+    struct uli_agreed list = {.values = values, .wanted = -1};
     uli_agreed_fields(&list, &fields, own, RANKS);
     assert_true(list.count <= uli_agreed_most(&fields, RANKS));
     assert_true(list.count <= VALUES);
@@ -202,10 +202,11 @@ compare(const struct own *a, const struct own *b, const char *text)
         assert_true(i == count && i == other);
         return;
     }
-    struct uli_agreed list = {NULL, 0, i, name, sizeof(name), false};
+    struct uli_agreed list = {
+        .wanted = i, .name_p = name, .name_bytes = sizeof(name)};
     uli_agreed_fields(&list, &fields, a, RANKS);
-    assert_status(
-        uli_agreed_differ(&list, "make", one[i], two[i], 4), ULYX_ERR_MISMATCH);
+    assert_status(uli_agreed_differ(&list, "make", &one[i], &two[i], 4),
+        ULYX_ERR_MISMATCH);
     if (!strstr(ulyx_last_error(), text))
         fail_msg("\"%s\" is not in \"%s\"", text, ulyx_last_error());
 }
@@ -227,8 +228,10 @@ differences_have_name_and_both_values(void **state)
     OTHER(own.any = 1, "any is -9223372036854775808 on rank 0 and 1 on");
     OTHER(own.share = 0.75, "share is 0.5 on rank 0 and 0.75 on rank 4");
     OTHER(own.flags = 2, "flags is 4 on rank 0 and 2");
-    OTHER(own.name = "other", "name (its name's hash) is");
-    OTHER(own.name = NULL, "name (its name's hash) is");
+    OTHER(own.name = "other", "name is \"plain\" on rank 0 and \"other\" on");
+    OTHER(own.name = NULL, "name is \"plain\" on rank 0 and NULL on rank 4");
+    OTHER(own.name = "plain and longer than what travels of a name",
+        "\"plain and longer than what trav\" on rank 4");
     OTHER(own.splits = other_splits, "splits[1] is 5 on rank 0 and 6");
     OTHER(own.splits = NULL, "splits (given or not) is 1 on rank 0 and 0");
     OTHER(own.nparts = 1, "nparts is 2 on rank 0 and 1");
