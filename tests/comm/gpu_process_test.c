@@ -463,6 +463,14 @@ is_working(ulyx_comm_t *comm)
     return __atomic_load_n(working, __ATOMIC_ACQUIRE) != 0;
 }
 
+static void
+working_look(ulyx_comm_t *comm)
+{
+    (void)comm;
+}
+
+static const struct uli_gpu_calls working_calls = {is_working, working_look};
+
 static int
 keep_working(int rank, int nranks, void *context)
 {
@@ -474,7 +482,7 @@ keep_working(int rank, int nranks, void *context)
     ulyx_mem_t *mem = gpu_alloc(rank % 2, BYTES, &base);
     bool well = DO(uli_mem_attach(comm, mem));
     if (rank == 1)
-        comm->gpu->in_flight = is_working;
+        atomic_store(&comm->gpu->calls, &working_calls);
     well = ranks_expect(meet_barrier(context, rank)) && well;
     if (rank == 0) {
         uli_comm_abort(comm);

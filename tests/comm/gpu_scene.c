@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <time.h>
 #include "base/status.h"
+#include "comm/gpu.h"
 #include "comm/meet.h"
 #include "device/cuda_driver.h"
 #include "device/fake_memory.h"
@@ -42,12 +43,20 @@ gpu_poison_comes(const ulyx_comm_t *comm)
 
 bool gpu_busy;
 
-bool
+static bool
 gpu_is_busy(ulyx_comm_t *comm)
 {
     (void)comm;
     return gpu_busy;
 }
+
+static void
+gpu_notes_nothing(ulyx_comm_t *comm)
+{
+    (void)comm;
+}
+
+const struct uli_gpu_calls gpu_busy_calls = {gpu_is_busy, gpu_notes_nothing};
 
 bool
 gpu_nothing_left(void)

@@ -41,9 +41,10 @@ void *gpu_entry(const ulyx_comm_t *comm, int32_t rank, uint32_t window);
 uint64_t gpu_poison_of(const ulyx_comm_t *comm);
 bool gpu_poison_comes(const ulyx_comm_t *comm);
 
-/* For comm->gpu->in_flight: work of the device is what the test says it is. */
+/* For comm->gpu->calls: whether the device works is what the test says. */
+struct uli_gpu_calls;
 extern bool gpu_busy;
-bool gpu_is_busy(ulyx_comm_t *comm);
+extern const struct uli_gpu_calls gpu_busy_calls;
 
 /* A segment of `npieces` allocations side by side on a device, as others'
  * allocators grow them; freed by gpu_segment_free. */

@@ -325,12 +325,11 @@ kernels_are_told_of_a_timeout_at_home_only(void **state)
 static void
 work_on_the_device_keeps_windows_and_handles(void **state)
 {
-    static const struct uli_gpu_calls calls = {.in_flight = gpu_is_busy};
     struct world *w = *state;
     char *base = NULL;
     ulyx_mem_t *mem = gpu_alloc(1, 4096, &base);
     assert_status(uli_mem_attach(w->comms[1], mem), ULYX_SUCCESS);
-    w->comms[0]->gpu->calls = &calls;
+    w->comms[0]->gpu->calls = &gpu_busy_calls;
     gpu_busy = true;
     assert_status(uli_comm_destroy(w->comms[0]), ULYX_ERR_BUSY);
     expect_text("in flight on device 0");

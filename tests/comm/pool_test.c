@@ -142,7 +142,7 @@ memory_in_quarantine_is_kept(void **state)
     char *one = ulyx_pool_malloc(64, 0, NULL);
     char *two = ulyx_pool_malloc(64, 0, NULL);
     one[5] = 7;
-    other->gpu->in_flight = gpu_is_busy;
+    atomic_store(&other->gpu->calls, &gpu_busy_calls);
     gpu_busy = true;
     uli_comm_abort(mine);
     ulyx_pool_free(one, 64, 0, NULL);
