@@ -4,8 +4,8 @@
  * one copy, no window. Costs a system call a batch of pieces and page-table
  * walks a piece, so it is used where a probe has shown that the kernel permits
  * it, and for rows long enough to cost less CPU time than the two copies of
- * the ring: measured once a process, since on some machines (nested guests)
- * the kernel never wins.
+ * the ring: measured once a process, with the transport that reads, since on
+ * some machines (nested guests) the kernel never wins.
  */
 #include "collectives/exchange.h"
 
@@ -38,9 +38,11 @@ cpu_ns(void)
 }
 
 /* CPU time to bring SAMPLE_BYTES from `from`, contiguous, to rows in `to`
- * that lie apart: by the kernel, or by way of `between`. The best of some. */
+ * that lie apart: by the reader, or by way of `between` (reader NULL). The best
+ * of some. */
 static int64_t
-sample(char *to, char *from, char *between, int64_t row, bool by_kernel)
+sample(char *to, char *from, char *between, int64_t row,
+    const struct uli_tr_ops *reader)
 {
     struct iovec local[SAMPLE_BYTES / SAMPLE_ROW_LEAST];
     struct iovec remote = {from, SAMPLE_BYTES};
@@ -52,10 +54,10 @@ sample(char *to, char *from, char *between, int64_t row, bool by_kernel)
             local[k].iov_base = to + (int64_t)k * 2 * row;
             local[k].iov_len = (size_t)row;
         }
-        if (by_kernel && uli_tr_shm_ops.read(getpid(), local, count, &remote,
-                             1) != ULYX_SUCCESS)
+        if (reader &&
+            reader->read(getpid(), local, count, &remote, 1) != ULYX_SUCCESS)
             return INT64_MAX;
-        if (!by_kernel) {
+        if (!reader) {
             memcpy(between, from, SAMPLE_BYTES);
             for (size_t k = 0; k < count; k++)
                 memcpy(
@@ -66,35 +68,78 @@ sample(char *to, char *from, char *between, int64_t row, bool by_kernel)
     return best;
 }
 
-static pthread_once_t measured = PTHREAD_ONCE_INIT;
-static int64_t least_row; /* 0: the kernel never wins */
-
-static void
-measure(void)
+/* The least row from which on the reader wins, 0: it never does. */
+static int64_t
+measure(const struct uli_tr_ops *reader)
 {
+    int64_t least_row = 0;
     char *memory = malloc(4 * SAMPLE_BYTES);
     if (!memory)
-        return;
+        return 0;
     memset(memory, 1, 4 * SAMPLE_BYTES);
     char *from = memory + 2 * SAMPLE_BYTES, *between = from + SAMPLE_BYTES;
     for (int64_t row = SAMPLE_ROW_LEAST; row <= SAMPLE_ROW_MOST && !least_row;
          row *= 2)
-        if (sample(memory, from, between, row, true) <=
-            sample(memory, from, between, row, false))
+        if (sample(memory, from, between, row, reader) <=
+            sample(memory, from, between, row, NULL))
             least_row = row;
     free(memory);
+    return least_row;
 }
 
-int64_t
-uli_reader_min_row(const ulyx_comm_t *comm)
+/* Of the reader that was measured last; processes have one. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const struct uli_tr_ops *measured; /* under lock, as is its row */
+static int64_t measured_row;
+
+static int64_t
+least_row_of(const struct uli_tr_ops *reader)
+{
+    pthread_mutex_lock(&lock);
+    if (measured != reader)
+        measured_row = measure(reader);
+    measured = reader;
+    int64_t least_row = measured_row;
+    pthread_mutex_unlock(&lock);
+    return least_row;
+}
+
+static const struct uli_tr_ops *
+choose_reader(const ulyx_comm_t *comm, int32_t p)
+{
+    char why[256];
+    return uli_tr_select(&comm->settings, &comm->peers[comm->rank].identity,
+        &comm->peers[p].identity, ULI_TR_READ, why, sizeof(why));
+}
+
+/* Of the first peer in another process that there is one for. */
+static const struct uli_tr_ops *
+first_reader(const ulyx_comm_t *comm)
+{
+    const struct uli_tr_ops *reader = NULL;
+    for (int32_t p = 0; p < comm->nranks && !reader; p++)
+        if (!comm->peers[p].same_process)
+            reader = choose_reader(comm, p);
+    return reader;
+}
+
+/* reader: NULL where nobody can be read. */
+static int64_t
+min_row_by(const ulyx_comm_t *comm, const struct uli_tr_ops *reader)
 {
     int64_t setting = comm->settings.cma_min_row_bytes;
     if (!strcmp(comm->settings.cma, "off"))
         return 0;
     if (comm->one_process || !strcmp(comm->settings.cma, "on"))
         return setting;
-    pthread_once(&measured, measure);
+    int64_t least_row = reader ? least_row_of(reader) : 0;
     return least_row ? uli_max(setting, least_row) : 0;
+}
+
+int64_t
+uli_reader_min_row(const ulyx_comm_t *comm)
+{
+    return min_row_by(comm, first_reader(comm));
 }
 
 const struct uli_tr_ops *
@@ -102,14 +147,12 @@ uli_reader_of(const ulyx_comm_t *comm, int32_t p, uint64_t probe)
 {
     const struct uli_identity *me = &comm->peers[comm->rank].identity;
     const struct uli_identity *peer = &comm->peers[p].identity;
-    char why[256];
-    if (uli_reader_min_row(comm) == 0 ||
-        me->pid_namespace != peer->pid_namespace)
+    if (me->pid_namespace != peer->pid_namespace)
         return NULL;
-    const struct uli_tr_ops *reader =
-        uli_tr_select(&comm->settings, me, peer, ULI_TR_READ, why, sizeof(why));
-    if (!reader || reader->read_probe(peer->pid,
-                       (const void *)(uintptr_t)probe) != ULYX_SUCCESS)
+    const struct uli_tr_ops *reader = choose_reader(comm, p);
+    if (!reader || min_row_by(comm, reader) == 0 ||
+        reader->read_probe(peer->pid, (const void *)(uintptr_t)probe) !=
+            ULYX_SUCCESS)
         return NULL;
     return reader;
 }

@@ -85,7 +85,7 @@ alloc_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
 static ulyx_status_t
 create_segment(ulyx_comm_t *comm, int64_t bytes, struct uli_segment *segment_p)
 {
-    ULI_TRY(uli_segment_create(bytes, !comm->one_process, false, segment_p));
+    ULI_TRY(uli_segment_create(bytes, !comm->by_address, false, segment_p));
     uli_bind_memory(&comm->binding, segment_p->address, segment_p->bytes);
     ulyx_status_t status =
         comm->team ? uli_team_reserve(comm->team) : ULYX_SUCCESS;

@@ -270,8 +270,8 @@ uli_comm_bytes(ulyx_comm_t *comm)
     int64_t mapped = 0;
 
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (comm->peers[p].control != NULL && !comm->peers[p].same_process &&
-            !uli_comm_is_remote(comm, p))
+        if (p != comm->rank && comm->peers[p].control != NULL &&
+            !uli_comm_is_remote(comm, p) && !comm->peers[p].map->maps_addresses)
             mapped += comm->segment.bytes; /* all ranks' are of one size */
     return (int64_t)sizeof(*comm) +
            comm->nranks * (int64_t)sizeof(*comm->peers) + comm->segment.bytes +

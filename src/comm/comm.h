@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "comm/control.h"
 #include "topology/bind.h"
+#include "transport/segment.h"
 #include "transport/transport.h"
 #include "ulyx/comm.h"
 
@@ -37,8 +38,8 @@ enum { ULI_WINDOW_CHUNK = 64, ULI_WINDOW_CHUNKS = 256 };
 struct uli_window {
     _Atomic(void *) base; /* as mapped in this process */
     _Atomic int64_t bytes;
-    _Atomic bool mapped;    /* by the service thread: unmapped when withdrawn */
-    _Atomic bool on_device; /* an address of this rank's device */
+    _Atomic bool mapped; /* by the peer's transport: unmapped when withdrawn */
+    _Atomic bool on_device;         /* an address of this rank's device */
     _Atomic(void *) device_mapping; /* an import: unmapped when withdrawn */
 };
 /* Slots in chunks that are published once and live until destroy. */
@@ -87,6 +88,8 @@ struct ulyx_comm {
     int64_t spin_ns;  /* 0 where more ranks share this one's cores than there
                        * are cores */
     bool one_process; /* all ranks are threads of this process */
+    bool by_address;  /* peers need no descriptor to map this rank's memory */
+    _Atomic bool connected; /* peers' transports are chosen */
     int32_t nnodes;
     struct uli_binding binding; /* of own threads and memory; see place.h */
     bool one_machine; /* some nodes share a machine: they are made up */
@@ -250,9 +253,9 @@ void *uli_window_address(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
  * Lock-free. */
 bool uli_window_find(const ulyx_comm_t *comm, const void *address,
     int64_t bytes, uint32_t *window_p, int64_t *offset_p);
-/* Puts a mapped window into the table of (comm, rank). Called by attach for
- * ranks of this process and by the service thread for others. Window 0 also
- * sets peers[rank].control, before it can be found.
+/* Puts memory that is at an address of this process into the table of (comm,
+ * rank): window 0 of the own rank, which also sets peers[rank].control, before
+ * it can be found. What peers give is mapped, see windows.h.
  * Errors: NO_MEMORY (table full: ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS). */
 ulyx_status_t uli_window_publish(ulyx_comm_t *comm, int32_t rank,
     uint32_t window, void *base, int64_t bytes);

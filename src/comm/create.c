@@ -18,11 +18,24 @@
 #include "topology/choose.h"
 #include "topology/node.h"
 
+/* Whether ranks of this process map each other's memory by its address. */
+static bool
+maps_addresses(const ulyx_comm_t *comm)
+{
+    const struct uli_identity *me = &comm->peers[comm->rank].identity;
+    char why[512];
+    const struct uli_tr_ops *map =
+        uli_tr_select(&comm->settings, me, me, ULI_TR_MAP, why, sizeof(why));
+
+    return map != NULL && map->maps_addresses;
+}
+
 static ulyx_status_t
 create_segment(ulyx_comm_t *comm, bool shared)
 {
     int64_t bytes = uli_control_bytes(comm->nranks);
 
+    shared = shared || !maps_addresses(comm);
     ULI_TRY(uli_segment_create(
         bytes + comm->settings.arena_bytes, shared, false, &comm->segment));
     comm->control = comm->segment.address;
@@ -156,12 +169,38 @@ number_nodes(ulyx_comm_t *comm)
     }
 }
 
+/* The transport to each peer. */
+static ulyx_status_t
+choose_transports(ulyx_comm_t *comm)
+{
+    const struct uli_identity *me = &comm->peers[comm->rank].identity;
+    char why[512], put_why[512];
+
+    comm->by_address = comm->one_process;
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_peer *peer = &comm->peers[p];
+
+        peer->map = uli_tr_select(
+            &comm->settings, me, &peer->identity, ULI_TR_MAP, why, sizeof(why));
+        comm->by_address = comm->by_address &&
+                           (peer->map == NULL || peer->map->maps_addresses);
+        if (peer->map == NULL &&
+            uli_tr_select(&comm->settings, me, &peer->identity, ULI_TR_PUT,
+                put_why, sizeof(put_why)) == NULL)
+            return uli_error(ULYX_ERR_UNSUPPORTED,
+                "no transport reaches rank %d on %s from rank %d on %s: to map "
+                "its memory: %.250s; to put into it: %.250s",
+                p, peer->identity.host, comm->rank, me->host, why, put_why);
+    }
+    return ULYX_SUCCESS;
+}
+
 ulyx_status_t
 uli_comm_connect(ulyx_comm_t *comm)
 {
     const struct uli_identity *me = &comm->peers[comm->rank].identity;
     int32_t sharing = 0; /* ranks of this machine on the same cores */
-    char why[512], put_why[512];
+    ulyx_status_t status;
 
     number_nodes(comm);
     comm->one_process = true;
@@ -173,16 +212,11 @@ uli_comm_connect(ulyx_comm_t *comm)
         comm->one_process = comm->one_process && peer->same_process;
         sharing += peer->identity.machine_hash == me->machine_hash &&
                    peer->identity.cores_hash == me->cores_hash;
-        peer->map = uli_tr_select(
-            &comm->settings, me, &peer->identity, ULI_TR_MAP, why, sizeof(why));
-        if (peer->map == NULL &&
-            uli_tr_select(&comm->settings, me, &peer->identity, ULI_TR_PUT,
-                put_why, sizeof(put_why)) == NULL)
-            return uli_error(ULYX_ERR_UNSUPPORTED,
-                "no transport reaches rank %d on %s from rank %d on %s: to map "
-                "its memory: %.250s; to put into it: %.250s",
-                p, peer->identity.host, comm->rank, me->host, why, put_why);
     }
+    status = choose_transports(comm);
+    /* Also where it has failed: who delivers a window hears so at once. */
+    atomic_store(&comm->connected, true);
+    ULI_TRY(status);
     int64_t spin_us =
         comm->nnodes > 1 ? comm->settings.net_spin_us : comm->settings.spin_us;
     comm->spin_ns = sharing > uli_node_cores() ? 0 : spin_us * 1000;

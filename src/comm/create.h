@@ -16,7 +16,8 @@ ulyx_status_t uli_comm_new(int32_t nranks, int32_t rank,
 
 /* From the identities of all peers: dense nodes, same_process, one_process,
  * the spin budget, and the MAP transport of each peer, NULL of those that are
- * remote: reached by a transport that puts.
+ * remote: reached by a transport that puts. From then on peers may give this
+ * rank windows, also after an error, which they are refused by.
  * Errors: UNSUPPORTED naming a rank that no transport reaches, and why;
  * VERSION. */
 ulyx_status_t uli_comm_connect(ulyx_comm_t *comm);

@@ -33,7 +33,7 @@ uli_identity_fill(const struct uli_settings *settings, int32_t rank,
     identity.device = device;
     if (gethostname(identity.host, sizeof(identity.host) - 1))
         strcpy(identity.host, "unknown");
-    uli_cma_allow(settings);
+    uli_tr_permit_reads(settings);
     *identity_p = identity;
     return ULYX_SUCCESS;
 }

@@ -15,6 +15,7 @@
 #include "comm/remote.h"
 #include "comm/service.h"
 #include "comm/team.h"
+#include "comm/windows.h"
 
 /* Ranks of one communicator that were built but do not know each other. */
 static ulyx_status_t
@@ -44,10 +45,14 @@ introduce(int32_t nranks, int32_t r, const unsigned char id[16],
         comm->peers[p].identity = comms[p]->peers[p].identity;
     uli_service_unlock();
     ULI_TRY(uli_comm_connect(comm));
-    for (int32_t p = 0; p < nranks; p++)
+    for (int32_t p = 0; p < nranks; p++) {
+        const struct uli_segment *segment = &comms[p]->segment;
+        const struct uli_tr_handle handle = {
+            segment->fd, segment->address, segment->bytes, NULL};
+
         if (p != r && !uli_comm_is_remote(comm, p))
-            ULI_TRY(uli_window_publish(comm, p, 0, comms[p]->segment.address,
-                comms[p]->segment.bytes));
+            ULI_TRY(uli_window_map(comm, p, 0, &handle));
+    }
     return ULYX_SUCCESS;
 }
 

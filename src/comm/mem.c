@@ -222,11 +222,11 @@ check_fits(const ulyx_comm_t *comm, const ulyx_mem_t *mem)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "attach: the window is host memory, %.63s moves CUDA memory",
             comm->name);
-    if (mem->registered && !comm->one_process)
+    if (mem->registered && !comm->by_address)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "attach: registered host memory cannot be mapped by the other "
-            "processes of %.63s: take ulyx_mem_alloc, or leave it unattached",
-            comm->name);
+            "%s of %.63s: take ulyx_mem_alloc, or leave it unattached",
+            comm->one_process ? "ranks" : "processes", comm->name);
     return ULYX_SUCCESS;
 }
 

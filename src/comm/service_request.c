@@ -135,7 +135,6 @@ static ulyx_status_t
 deliver(ulyx_comm_t *comm, const struct uli_service_request *request, int fd)
 {
     struct uli_tr_handle handle = {fd, NULL, request->bytes, NULL};
-    void *address;
     if (is_control(request) && comm->peers[request->rank].control)
         return keep_control(comm, request);
     if (is_control(request) && request->bytes < uli_control_bytes(comm->nranks))
@@ -143,12 +142,7 @@ deliver(ulyx_comm_t *comm, const struct uli_service_request *request, int fd)
             "the control segment of rank %d has %" PRId64
             " bytes, it needs %" PRId64,
             request->rank, request->bytes, uli_control_bytes(comm->nranks));
-    ULI_TRY(uli_tr_shm_ops.window_map(&handle, &address));
-    ulyx_status_t status = uli_window_publish_mapped(
-        comm, request->rank, request->window, address, request->bytes);
-    if (status != ULYX_SUCCESS)
-        uli_tr_shm_ops.window_unmap(address, request->bytes);
-    return status;
+    return uli_window_map(comm, request->rank, request->window, &handle);
 }
 
 /* The shares' own numbers of descriptors mean nothing here: those that came
@@ -172,26 +166,20 @@ deliver_device(ulyx_comm_t *comm, struct parcel *parcel)
 {
     const struct uli_service_request *request = &parcel->request;
     const struct uli_peer *peer = &comm->peers[request->rank];
-    struct uli_tr_device_handle handle = {.device = peer->identity.device,
+    struct uli_tr_device_handle device = {.device = peer->identity.device,
         .process = peer->identity.process,
         .address = request->address,
         .bytes = request->bytes,
         .shares = parcel->shares,
         .nshares = request->nshares};
-    void *address, *mapping;
+    struct uli_tr_handle handle = {-1, NULL, request->bytes, &device};
     ULI_TRY(uli_gpu_admit(comm));
     if (is_control(request) || !peer->map_device)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "rank %d cannot take window %u of rank %d in device memory",
             comm->rank, request->window, request->rank);
     ULI_TRY(assign_descriptors(parcel));
-    ULI_TRY(peer->map_device->device_map(
-        comm->gpu->device, &handle, &address, &mapping));
-    ulyx_status_t status = uli_window_publish_device(
-        comm, request->rank, request->window, address, request->bytes, mapping);
-    if (status != ULYX_SUCCESS)
-        peer->map_device->device_unmap(mapping);
-    return status;
+    return uli_window_map(comm, request->rank, request->window, &handle);
 }
 
 static ulyx_status_t
@@ -255,13 +243,16 @@ answer(int socket_fd, enum uli_service_verdict verdict, ulyx_status_t status)
            sizeof(message);
 }
 
-/* Device memory may come before this rank has its table: its peers are ahead
- * in creation, and try again. */
+/* Windows may come before this rank has chosen its transports, or has its table
+ * of device memory: its peers are ahead in creation, and try again. */
 static bool
 is_awaited(const ulyx_comm_t *comm, const struct uli_service_request *request)
 {
-    return request->kind != ULI_SERVICE_DELIVER || request->nshares == 0 ||
-           !comm->gpu || uli_gpu_admit(comm) != ULYX_IN_PROGRESS;
+    if (request->kind != ULI_SERVICE_DELIVER)
+        return true;
+    return atomic_load(&comm->connected) &&
+           (request->nshares == 0 || !comm->gpu ||
+               uli_gpu_admit(comm) != ULYX_IN_PROGRESS);
 }
 
 static void

@@ -8,7 +8,8 @@
 #ifndef ULI_COMM_TEAM_H
 #define ULI_COMM_TEAM_H
 
-#include "transport/transport.h"
+#include "device/share.h"
+#include "transport/segment.h"
 
 struct uli_team;
 

@@ -158,14 +158,6 @@ uli_window_publish(
     return publish(comm, rank, window, base, bytes, false);
 }
 
-ulyx_status_t
-uli_window_publish_mapped(
-    ulyx_comm_t *comm, int32_t rank, uint32_t window, void *base, int64_t bytes)
-{
-    uli_window_withdraw(comm, rank, window); /* an answer that got lost */
-    return publish(comm, rank, window, base, bytes, true);
-}
-
 /* A kernel that still had the entry would have to be one that uses a window
  * which is taken back: an error here means a device that runs none. At the end
  * of a communicator the table goes as a whole. */
@@ -186,7 +178,7 @@ empty_slot(ulyx_comm_t *comm, int32_t rank, uint32_t window,
 {
     int64_t bytes = atomic_exchange(&slot->bytes, 0);
     if (base && atomic_exchange(&slot->mapped, false))
-        uli_tr_shm_ops.window_unmap(base, bytes);
+        comm->peers[rank].map->window_unmap(base, bytes);
     if (!base || !atomic_exchange(&slot->on_device, false))
         return;
     clear_entry(comm, rank, window);
@@ -204,18 +196,65 @@ uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window)
             comm, rank, window, slot, atomic_exchange(&slot->base, NULL));
 }
 
-ulyx_status_t
-uli_window_publish_device(ulyx_comm_t *comm, int32_t rank, uint32_t window,
-    void *address, int64_t bytes, void *mapping)
+/* What has the id already is one whose answer got lost. */
+static ulyx_status_t
+map_host(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    const struct uli_tr_handle *handle)
+{
+    const struct uli_tr_ops *map = comm->peers[rank].map;
+    void *address;
+    if (!map)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "rank %d cannot map memory of rank %d: no transport does",
+            comm->rank, rank);
+    ULI_TRY(map->window_map(handle, &address));
+    uli_window_withdraw(comm, rank, window);
+    ulyx_status_t status =
+        publish(comm, rank, window, address, handle->bytes, true);
+    if (status != ULYX_SUCCESS)
+        map->window_unmap(address, handle->bytes);
+    return status;
+}
+
+/* Its entry on the device is written before the slot can be found. */
+static ulyx_status_t
+publish_device(ulyx_comm_t *comm, int32_t rank, uint32_t window, void *address,
+    int64_t bytes, void *mapping)
 {
     struct uli_window *slot;
-    uli_window_withdraw(comm, rank, window); /* an answer that got lost */
+    uli_window_withdraw(comm, rank, window);
     ULI_TRY(need_slot(&comm->peers[rank].windows, window, &slot));
     ULI_TRY(uli_gpu_table_set(comm, rank, window, address));
     atomic_store(&slot->on_device, true);
     atomic_store(&slot->device_mapping, mapping);
     fill_slot(slot, address, bytes);
     return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+map_device(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    const struct uli_tr_device_handle *handle)
+{
+    const struct uli_tr_ops *map = comm->peers[rank].map_device;
+    void *address, *mapping;
+    if (!map)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "rank %d cannot map device memory of rank %d: no transport does",
+            comm->rank, rank);
+    ULI_TRY(map->device_map(comm->gpu->device, handle, &address, &mapping));
+    ulyx_status_t status =
+        publish_device(comm, rank, window, address, handle->bytes, mapping);
+    if (status != ULYX_SUCCESS)
+        map->device_unmap(mapping);
+    return status;
+}
+
+ulyx_status_t
+uli_window_map(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    const struct uli_tr_handle *handle)
+{
+    return handle->device ? map_device(comm, rank, window, handle->device)
+                          : map_host(comm, rank, window, handle);
 }
 
 /* Whether operations of this rank are under way that may use any window. */

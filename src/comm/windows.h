@@ -35,16 +35,15 @@ ulyx_status_t uli_window_show(
     ulyx_comm_t *comm, uint32_t window, const struct uli_tr_handle *handle);
 void uli_window_hide(ulyx_comm_t *comm, uint32_t window);
 
-/* As uli_window_publish, of memory that is unmapped when it is withdrawn. */
-ulyx_status_t uli_window_publish_mapped(ulyx_comm_t *comm, int32_t rank,
-    uint32_t window, void *base, int64_t bytes);
-
-/* As uli_window_publish, of device memory at an address that this rank's device
- * reaches; its entry on the device is written too. mapping: what unmaps it when
- * it is withdrawn, or NULL. Errors: NO_MEMORY, those of uli_gpu_table_set; the
- * mapping is the caller's then. */
-ulyx_status_t uli_window_publish_device(ulyx_comm_t *comm, int32_t rank,
-    uint32_t window, void *address, int64_t bytes, void *mapping);
+/* Maps a window of `rank` by the transport that was chosen for that rank, in
+ * host or device memory, and publishes it; withdrawing it unmaps it. Of device
+ * memory the entry on the device is written too. A window that has the id
+ * already is withdrawn before. Under the registry's lock, once comm is
+ * connected. Errors: INVALID_ARGUMENT (no transport maps that rank's memory),
+ * NO_MEMORY, the transport's, those of uli_gpu_table_set; nothing is left
+ * mapped then. */
+ulyx_status_t uli_window_map(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    const struct uli_tr_handle *handle);
 
 /* At a peer of the window's owner `rank`: withdraws the window unless an
  * operation of this rank is in flight, which may still use it. */

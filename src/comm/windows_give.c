@@ -21,43 +21,44 @@ is_gone(ulyx_comm_t *comm, int32_t rank)
            atomic_load(&comm->control->left[rank]);
 }
 
-/* A rank of this process whose device may have to be let in first. */
+/* At a rank of this process: device memory needs no shares. */
 static ulyx_status_t
-publish_to(ulyx_comm_t *peer, int32_t rank, uint32_t window,
+map_within(ulyx_comm_t *peer, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle)
 {
-    if (!handle->device)
-        return uli_window_publish(
-            peer, rank, window, handle->address, handle->bytes);
-    if (peer->gpu->device != handle->device->device)
-        ULI_TRY(uli_share_access(
-            peer->gpu->device, handle->address, handle->bytes));
-    return uli_window_publish_device(
-        peer, rank, window, handle->address, handle->bytes, NULL);
+    struct uli_tr_handle within = *handle;
+    struct uli_tr_device_handle device;
+    if (handle->device) {
+        device = *handle->device;
+        device.shares = NULL;
+        device.nshares = 0;
+        within.device = &device;
+    }
+    return uli_window_map(peer, rank, window, &within);
 }
 
 /* IN_PROGRESS: it has not got there yet. */
 static ulyx_status_t
-try_publish(ulyx_comm_t *peer, int32_t rank, uint32_t window,
+try_map(ulyx_comm_t *peer, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle)
 {
-    if (!peer)
+    if (!peer || !atomic_load(&peer->connected))
         return ULYX_IN_PROGRESS;
     ulyx_status_t status = handle->device ? uli_gpu_admit(peer) : ULYX_SUCCESS;
-    return status == ULYX_SUCCESS ? publish_to(peer, rank, window, handle)
+    return status == ULYX_SUCCESS ? map_within(peer, rank, window, handle)
                                   : status;
 }
 
 /* A rank of this process that is not in the registry has not got there yet,
  * or has left. */
 static ulyx_status_t
-publish_within(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+give_within(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
 {
     for (;;) {
         ulyx_comm_t *peer =
             uli_service_find(comm->peers[rank].identity.endpoint);
-        ulyx_status_t status = try_publish(peer, comm->rank, window, handle);
+        ulyx_status_t status = try_map(peer, comm->rank, window, handle);
         if (peer)
             uli_service_unlock();
         if (status != ULYX_IN_PROGRESS)
@@ -111,7 +112,7 @@ give(ulyx_comm_t *comm, int32_t rank, uint32_t window,
 {
     ulyx_status_t status =
         comm->peers[rank].same_process
-            ? publish_within(comm, rank, window, handle, deadline)
+            ? give_within(comm, rank, window, handle, deadline)
             : uli_service_deliver(comm, rank, window, handle, deadline);
     if (status == ULYX_ERR_TIMEOUT)
         return fail_late(comm, rank, ULI_LATE_MAP, window);

@@ -61,6 +61,12 @@ uli_tr_no_probe(pid_t pid, const void *remote)
         ULYX_ERR_UNSUPPORTED, "this transport does not read peers' memory");
 }
 
+void
+uli_tr_no_permit(const struct uli_settings *settings)
+{
+    (void)settings;
+}
+
 ulyx_status_t
 uli_tr_no_read(pid_t pid, const struct iovec *local, size_t local_count,
     const struct iovec *remote, size_t remote_count)

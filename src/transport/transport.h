@@ -68,7 +68,7 @@ struct uli_tr_device_handle {
     const unsigned char *process; /* the owner's identity.process */
     uint64_t address;             /* of the window, at the owner */
     int64_t bytes;
-    const struct uli_share *shares; /* [nshares]; none: within the process */
+    const struct uli_share *shares; /* [nshares]; NULL: within the process */
     int32_t nshares;
 };
 
@@ -88,15 +88,19 @@ struct uli_tr_ops {
 
     /* MAP: makes a peer's window readable and writable here. The mapping is
      * owned by the caller until window_unmap; the handle's fd stays the
-     * caller's. Errors: NO_MEMORY, SYSTEM. Blocks: no. */
+     * caller's. Errors: NO_MEMORY, SYSTEM (the handle makes no window).
+     * Blocks: no. */
     ulyx_status_t (*window_map)(
         const struct uli_tr_handle *handle, void **address_p);
     void (*window_unmap)(void *address, int64_t bytes);
+    /* MAP: it maps by the handle's address, so any memory of the owner will
+     * do; else by its descriptor, which only segments (segment.h) have. */
+    bool maps_addresses;
 
     /* MAP_DEVICE: the same of a window in device memory, for a device of this
-     * process. *mapping_p is what unmap takes. Errors: SYSTEM (what the peer
-     * says makes no window), NO_MEMORY, the driver's by name. Blocks: for the
-     * driver. */
+     * process. *mapping_p is what unmap takes; NULL: nothing, it may be left.
+     * Errors: SYSTEM (what the peer says makes no window), NO_MEMORY, the
+     * driver's by name. Blocks: for the driver. */
     ulyx_status_t (*device_map)(int32_t device,
         const struct uli_tr_device_handle *handle, void **address_p,
         void **mapping_p);
@@ -108,9 +112,13 @@ struct uli_tr_ops {
      * which the caller compares first. ULYX_CMA=off is the caller's business.
      * Errors: UNSUPPORTED with the reason (never fatal, not logged). */
     ulyx_status_t (*read_probe)(pid_t pid, const void *remote);
+    /* READ: lets peers read this process where settings ask for it, for the
+     * life of the process. Repeatable. */
+    void (*read_permit)(const struct uli_settings *settings);
     /* READ: gathers remote pieces into local pieces (equal byte totals, any
-     * counts: split at IOV_MAX here). All or error. Errors: RANK_LOST (no
-     * such process), SYSTEM. Blocks: for the copy. */
+     * counts: split at IOV_MAX here) of process pid, which may be this one.
+     * All or error. Errors: RANK_LOST (no such process), SYSTEM. Blocks: for
+     * the copy. */
     ulyx_status_t (*read)(pid_t pid, const struct iovec *local,
         size_t local_count, const struct iovec *remote, size_t remote_count);
 
@@ -142,6 +150,7 @@ ulyx_status_t uli_tr_no_device_map(int32_t device,
     void **mapping_p);
 void uli_tr_no_device_unmap(void *mapping);
 ulyx_status_t uli_tr_no_probe(pid_t pid, const void *remote);
+void uli_tr_no_permit(const struct uli_settings *settings);
 ulyx_status_t uli_tr_no_read(pid_t pid, const struct iovec *local,
     size_t local_count, const struct iovec *remote, size_t remote_count);
 /* Of a capability that an ops table lacks: its slots. */
@@ -149,12 +158,23 @@ ulyx_status_t uli_tr_no_read(pid_t pid, const struct iovec *local,
     .window_map = uli_tr_no_map, .window_unmap = uli_tr_no_unmap
 #define ULI_TR_NO_MAP_DEVICE                                                   \
     .device_map = uli_tr_no_device_map, .device_unmap = uli_tr_no_device_unmap
-#define ULI_TR_NO_READ .read_probe = uli_tr_no_probe, .read = uli_tr_no_read
+#define ULI_TR_NO_READ                                                         \
+    .read_probe = uli_tr_no_probe, .read_permit = uli_tr_no_permit,            \
+    .read = uli_tr_no_read
+
+/* As reaches: of transports within a process, and within a node, where both
+ * ranks belong to one user. */
+bool uli_tr_within_process(const struct uli_identity *me,
+    const struct uli_identity *peer, char *why_p, size_t why_bytes);
+bool uli_tr_within_node(const struct uli_identity *me,
+    const struct uli_identity *peer, char *why_p, size_t why_bytes);
 
 /* All transports, best first, for selection and for ulyx_info. */
 const struct uli_tr_ops *const *uli_tr_list(size_t *count_p);
-/* Whether ULYX_TRANSPORTS leaves the transport of that name in. */
-bool uli_tr_allowed(const struct uli_settings *settings, const char *name);
+/* Whether ULYX_TRANSPORTS leaves the transport in and this machine has what it
+ * needs; else why_p says why not. */
+bool uli_tr_usable(const struct uli_tr_ops *transport,
+    const struct uli_settings *settings, char *why_p, size_t why_bytes);
 
 /* The first transport of the list that settings allow, that is usable, that
  * has all of caps and reaches the peer; NULL with all reasons in why_p. */
@@ -162,21 +182,9 @@ const struct uli_tr_ops *uli_tr_select(const struct uli_settings *settings,
     const struct uli_identity *me, const struct uli_identity *peer,
     uint64_t caps, char *why_p, size_t why_bytes);
 
-/* Host memory that can be handed to other processes: a sealed memfd reserved
- * in full, mapped here. shared = false: anonymous memory of this process
- * (fd -1). Errors: NO_MEMORY (with needed and available bytes), SYSTEM. */
-struct uli_segment {
-    int fd;
-    void *address;
-    int64_t bytes; /* rounded up to pages */
-};
-ulyx_status_t uli_segment_create(
-    int64_t bytes, bool shared, bool hugepages, struct uli_segment *segment_p);
-void uli_segment_destroy(struct uli_segment *segment);
-
-/* With ULYX_CMA=on: lets any process of this user read this process's memory
- * where the Yama module forbids it (ptrace_scope 1). It widens what a debugger
- * may do, for the life of the process, so it never happens by itself. */
-void uli_cma_allow(const struct uli_settings *settings);
+/* Whether ULYX_TRANSPORTS leaves the transport of that name in. */
+bool uli_tr_allowed(const struct uli_settings *settings, const char *name);
+/* read_permit of all transports. */
+void uli_tr_permit_reads(const struct uli_settings *settings);
 
 #endif

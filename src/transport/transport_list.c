@@ -15,11 +15,12 @@ static const struct uli_tr_ops *const transports[] = {
     &uli_tr_ucx_ops,
     &uli_tr_nccl_ops,
 };
+enum { TRANSPORTS = sizeof(transports) / sizeof(transports[0]) };
 
 const struct uli_tr_ops *const *
 uli_tr_list(size_t *count_p)
 {
-    *count_p = sizeof(transports) / sizeof(transports[0]);
+    *count_p = TRANSPORTS;
     return transports;
 }
 
@@ -37,30 +38,41 @@ is_listed(const char *list, const char *name)
     return false;
 }
 
+static bool
+is_allowed(const struct uli_tr_ops *transport,
+    const struct uli_settings *settings, char *why_p, size_t why_bytes)
+{
+    const char *list = settings->transports;
+    bool allowed = *list == '^' ? !is_listed(list + 1, transport->name)
+                                : !*list || transport == &uli_tr_self_ops ||
+                                      is_listed(list, transport->name);
+    if (!allowed)
+        snprintf(why_p, why_bytes, "ULYX_TRANSPORTS=%.99s leaves it out", list);
+    return allowed;
+}
+
+bool
+uli_tr_usable(const struct uli_tr_ops *transport,
+    const struct uli_settings *settings, char *why_p, size_t why_bytes)
+{
+    return is_allowed(transport, settings, why_p, why_bytes) &&
+           transport->usable(settings, why_p, why_bytes);
+}
+
 bool
 uli_tr_allowed(const struct uli_settings *settings, const char *name)
 {
     const char *list = settings->transports;
     if (*list == '^')
         return !is_listed(list + 1, name);
-    return !*list || strcmp(name, uli_tr_self_ops.name) == 0 ||
-           is_listed(list, name);
+    return !*list || is_listed(list, name);
 }
 
-static bool
-fits(const struct uli_tr_ops *ops, const struct uli_settings *settings,
-    const struct uli_identity *me, const struct uli_identity *peer,
-    uint64_t caps, char *why_p, size_t why_bytes)
+void
+uli_tr_permit_reads(const struct uli_settings *settings)
 {
-    if (!uli_tr_allowed(settings, ops->name)) {
-        snprintf(why_p, why_bytes, "ULYX_TRANSPORTS=%.40s leaves it out",
-            settings->transports);
-        return false;
-    }
-    if ((ops->caps & caps) != caps)
-        return false;
-    return ops->reaches(me, peer, why_p, why_bytes) &&
-           ops->usable(settings, why_p, why_bytes);
+    for (size_t i = 0; i < TRANSPORTS; i++)
+        transports[i]->read_permit(settings);
 }
 
 const struct uli_tr_ops *
@@ -68,17 +80,21 @@ uli_tr_select(const struct uli_settings *settings,
     const struct uli_identity *me, const struct uli_identity *peer,
     uint64_t caps, char *why_p, size_t why_bytes)
 {
-    size_t count, used = 0;
-    const struct uli_tr_ops *const *list = uli_tr_list(&count);
+    size_t used = 0;
     if (why_bytes)
         why_p[0] = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < TRANSPORTS; i++) {
+        const struct uli_tr_ops *transport = transports[i];
         char why[256] = {0};
-        if (fits(list[i], settings, me, peer, caps, why, sizeof(why)))
-            return list[i];
-        if (why[0] && used < why_bytes)
+        if ((transport->caps & caps) != caps)
+            continue;
+        if (is_allowed(transport, settings, why, sizeof(why)) &&
+            transport->reaches(me, peer, why, sizeof(why)) &&
+            transport->usable(settings, why, sizeof(why)))
+            return transport;
+        if (used < why_bytes)
             used += (size_t)snprintf(why_p + used, why_bytes - used, "%s%s: %s",
-                used ? "; " : "", list[i]->name, why);
+                used ? "; " : "", transport->name, why);
     }
     if (used == 0 && why_bytes)
         snprintf(why_p, why_bytes, "every transport lacks the capability");

@@ -19,7 +19,7 @@ static unsigned char process_name[16];
 static char socket_name[32];
 
 /* Another process's view of a communicator of two ranks, without peers: the
- * registry only needs identities and tables. */
+ * registry only needs identities, tables and who maps. */
 static ulyx_comm_t *
 fake_comm(void)
 {
@@ -28,6 +28,8 @@ fake_comm(void)
     comm->rank = 0;
     comm->peers = calloc(2, sizeof(*comm->peers));
     memset(comm->peers[0].identity.endpoint, 0x5A, 16);
+    comm->peers[1].map = &uli_tr_shm_ops;
+    atomic_store(&comm->connected, true);
     uli_list_init(&comm->registry);
     uli_list_init(&comm->arenas);
     uli_list_init(&comm->attachments);

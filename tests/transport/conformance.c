@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "support/random.h"
+#include "transport/segment.h"
 
 #define OPS (conformance_subject.ops)
 

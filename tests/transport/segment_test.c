@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include "support/test.h"
 #include "topology/node.h"
+#include "transport/segment.h"
 #include "transport/transport.h"
 
 static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;

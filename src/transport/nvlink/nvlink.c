@@ -75,17 +75,15 @@ static bool
 reaches(const struct uli_identity *me, const struct uli_identity *peer,
     char *why_p, size_t why_bytes)
 {
-    const struct uli_tr_ops *on_host =
-        memcmp(me->process, peer->process, sizeof(me->process)) == 0
-            ? &uli_tr_self_ops
-            : &uli_tr_shm_ops;
+    bool within = memcmp(me->process, peer->process, sizeof(me->process)) == 0;
     if (me->memory_kind != ULYX_MEMORY_CUDA ||
         peer->memory_kind != ULYX_MEMORY_CUDA) {
         snprintf(why_p, why_bytes, "rank %d has host memory",
             me->memory_kind != ULYX_MEMORY_CUDA ? me->rank : peer->rank);
         return false;
     }
-    return on_host->reaches(me, peer, why_p, why_bytes) &&
+    return (within ? uli_tr_within_process(me, peer, why_p, why_bytes)
+                   : uli_tr_within_node(me, peer, why_p, why_bytes)) &&
            usable(NULL, why_p, why_bytes) &&
            devices_reach(me, peer, why_p, why_bytes);
 }
@@ -110,12 +108,31 @@ check_window(const struct uli_tr_device_handle *handle)
         handle->bytes, handle->address, handle->nshares, base);
 }
 
+/* Of this process: by its address, once the device is let in. */
+static ulyx_status_t
+reach_address(int32_t device, const struct uli_tr_device_handle *handle,
+    void **address_p, void **mapping_p)
+{
+    void *address = (void *)(uintptr_t)handle->address;
+    if (!address || handle->bytes <= 0)
+        return uli_error(ULYX_ERR_SYSTEM,
+            "a window of %" PRId64 " bytes at 0x%" PRIx64 " of this process",
+            handle->bytes, handle->address);
+    if (device != handle->device)
+        ULI_TRY(uli_share_access(device, address, handle->bytes));
+    *address_p = address;
+    *mapping_p = NULL;
+    return ULYX_SUCCESS;
+}
+
 static ulyx_status_t
 device_map(int32_t device, const struct uli_tr_device_handle *handle,
     void **address_p, void **mapping_p)
 {
     struct uli_import *import;
     void *base;
+    if (!handle->shares)
+        return reach_address(device, handle, address_p, mapping_p);
     ULI_TRY(check_window(handle));
     ULI_TRY(uli_import_take(device, handle->process, handle->shares,
         handle->nshares, &import, &base));
@@ -128,7 +145,7 @@ device_map(int32_t device, const struct uli_tr_device_handle *handle,
 static void
 device_unmap(void *mapping)
 {
-    if (uli_import_drop(mapping) != ULYX_SUCCESS)
+    if (mapping && uli_import_drop(mapping) != ULYX_SUCCESS)
         ULI_WARN(ULI_LOG_MEM, -1, "unmapping a peer's device memory: %s",
             uli_error_text());
 }

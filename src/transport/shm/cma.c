@@ -20,7 +20,7 @@ enum { BATCH = IOV_MAX };
 const uint64_t uli_tr_probe_word = UINT64_C(0x78796c752d616d63);
 
 void
-uli_cma_allow(const struct uli_settings *settings)
+uli_cma_permit(const struct uli_settings *settings)
 {
     if (strcmp(settings->cma, "on"))
         return;

@@ -17,13 +17,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/status.h"
+#include "transport/segment.h"
 
 static bool
 usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 {
     (void)settings;
     int fd = memfd_create("ulyx-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    bool sealed = fd >= 0 && fcntl(fd, F_ADD_SEALS, ULI_SHM_SEALS) == 0;
+    bool sealed = fd >= 0 && fcntl(fd, F_ADD_SEALS, ULI_SEGMENT_SEALS) == 0;
     int number = errno;
     if (fd >= 0)
         close(fd);
@@ -33,25 +34,6 @@ usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
     return sealed;
 }
 
-static bool
-reaches(const struct uli_identity *me, const struct uli_identity *peer,
-    char *why_p, size_t why_bytes)
-{
-    if (memcmp(me->node_hash, peer->node_hash, sizeof(me->node_hash))) {
-        snprintf(why_p, why_bytes,
-            "rank %d (%.63s) is on another node, or in another network "
-            "namespace",
-            peer->rank, peer->host);
-        return false;
-    }
-    if (me->uid != peer->uid) {
-        snprintf(why_p, why_bytes, "rank %d is of user %u, rank %d of user %u",
-            me->rank, me->uid, peer->rank, peer->uid);
-        return false;
-    }
-    return true;
-}
-
 static ulyx_status_t
 check_handle(const struct uli_tr_handle *handle)
 {
@@ -59,7 +41,7 @@ check_handle(const struct uli_tr_handle *handle)
     int seals = fcntl(handle->fd, F_GET_SEALS);
     if (seals < 0)
         return uli_error_errno("window: not a memfd");
-    if ((seals & ULI_SHM_SEALS) != ULI_SHM_SEALS)
+    if ((seals & ULI_SEGMENT_SEALS) != ULI_SEGMENT_SEALS)
         return uli_error(
             ULYX_ERR_SYSTEM, "window: not sealed (seals 0x%x)", seals);
     if (fstat(handle->fd, &status))
@@ -94,10 +76,11 @@ const struct uli_tr_ops uli_tr_shm_ops = {
     .name = "shm",
     .caps = ULI_TR_MAP | ULI_TR_READ,
     .usable = usable,
-    .reaches = reaches,
+    .reaches = uli_tr_within_node,
     .window_map = window_map,
     .window_unmap = window_unmap,
     ULI_TR_NO_MAP_DEVICE,
     .read_probe = uli_cma_probe,
+    .read_permit = uli_cma_permit,
     .read = uli_cma_read,
 };

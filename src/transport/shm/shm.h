@@ -7,10 +7,10 @@
 
 #include "transport/transport.h"
 
-/* The seals of every segment: nobody can shrink it under a peer that has it
- * mapped, grow it, or lift these rules. */
-#define ULI_SHM_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-
+/* With ULYX_CMA=on: lets any process of this user read this process's memory
+ * where the Yama module forbids it (ptrace_scope 1). It widens what a debugger
+ * may do, for the life of the process, so it never happens by itself. */
+void uli_cma_permit(const struct uli_settings *settings);
 ulyx_status_t uli_cma_probe(pid_t pid, const void *remote);
 ulyx_status_t uli_cma_read(pid_t pid, const struct iovec *local,
     size_t local_count, const struct iovec *remote, size_t remote_count);

@@ -7,6 +7,8 @@
  * and never a signal in a later store. The kernel would meet a reservation
  * beyond its memory by killing some process: what is available is asked first.
  */
+#include "transport/segment.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,7 +19,6 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "topology/node.h"
-#include "transport/shm/shm.h"
 
 #ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
 #define MADV_POPULATE_WRITE 23
@@ -107,7 +108,7 @@ create_shared(int64_t bytes, bool hugepages, struct uli_segment *segment_p)
     status = reserve(fd, bytes);
     if (status)
         goto err_unmap;
-    if (fcntl(fd, F_ADD_SEALS, ULI_SHM_SEALS)) {
+    if (fcntl(fd, F_ADD_SEALS, ULI_SEGMENT_SEALS)) {
         status = uli_error_errno("sealing a memfd");
         goto err_unmap;
     }

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whom transports reach that go no further than the process or the node.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "transport/transport.h"
+
+bool
+uli_tr_within_process(const struct uli_identity *me,
+    const struct uli_identity *peer, char *why_p, size_t why_bytes)
+{
+    if (memcmp(me->process, peer->process, sizeof(me->process))) {
+        snprintf(why_p, why_bytes, "rank %d is another process", peer->rank);
+        return false;
+    }
+    /* Nodes that a test makes up are told apart like real ones. */
+    if (memcmp(me->node_hash, peer->node_hash, sizeof(me->node_hash))) {
+        snprintf(why_p, why_bytes, "rank %d is on another node", peer->rank);
+        return false;
+    }
+    return true;
+}
+
+bool
+uli_tr_within_node(const struct uli_identity *me,
+    const struct uli_identity *peer, char *why_p, size_t why_bytes)
+{
+    if (memcmp(me->node_hash, peer->node_hash, sizeof(me->node_hash))) {
+        snprintf(why_p, why_bytes,
+            "rank %d (%.63s) is on another node, or in another network "
+            "namespace",
+            peer->rank, peer->host);
+        return false;
+    }
+    if (me->uid != peer->uid) {
+        snprintf(why_p, why_bytes, "rank %d is of user %u, rank %d of user %u",
+            me->rank, me->uid, peer->rank, peer->uid);
+        return false;
+    }
+    return true;
+}
