@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Includes obey the layers: a file of src/ includes its own folder and lower
 layers only; each foreign library has one user; public headers need nothing but
-the C library; only src/api defines public functions.
+the C library; only src/api defines public functions; transports are named by
+their list and by themselves, others ask for capabilities.
 
 check_layers.py [ROOT]
 """
@@ -36,6 +37,9 @@ FOREIGN = [
 PUBLIC_MAY_INCLUDE = re.compile(
     r"ulyx/|(stddef|stdint|stdbool|limits)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
+TRANSPORT = re.compile(r"\buli_tr_(\w+)_ops\b")
+NAMES_TRANSPORTS = ("src/transport/transport.h",
+                    "src/transport/transport_list.c", "tests/")
 DEFINITION = re.compile(r"^(ulyx_\w+)\(")
 SOURCES = (".c", ".h", ".cu", ".cuh", ".cc")
 
@@ -75,13 +79,24 @@ def check_definition(path, line):
     return None
 
 
+def check_transport(path, line):
+    """uli_tr_<name>_ops: in its folder, the list and the list's header."""
+    for name in TRANSPORT.findall(line):
+        if path.startswith(NAMES_TRANSPORTS) or \
+                path.startswith(f"src/transport/{name}/"):
+            continue
+        return f"names uli_tr_{name}_ops: ask for a capability by " \
+            "uli_tr_select, or go through uli_tr_list"
+    return None
+
+
 def check_file(root, path):
     found = []
     with open(os.path.join(root, path), encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             match = INCLUDE.match(line)
             error = check_include(path, match.group(1)) if match \
-                else check_definition(path, line)
+                else check_definition(path, line) or check_transport(path, line)
             if error:
                 found.append(f"{path}:{number}: {error}")
     return found

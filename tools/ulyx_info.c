@@ -130,22 +130,6 @@ print_caps(uint64_t caps)
             printf(", %s", names[i].name);
 }
 
-/* Not in the list: it is made of windows, puts and a kernel (comm/staged.h). */
-static void
-print_staged(const struct uli_settings *settings)
-{
-    char why[512] = "";
-    bool usable = uli_tr_nvlink_ops.usable(settings, why, sizeof(why));
-
-    if (!uli_tr_allowed(settings, "staged")) {
-        usable = false;
-        snprintf(why, sizeof(why), "ULYX_TRANSPORTS=%.99s leaves it out",
-            settings->transports);
-    }
-    printf("  %-6s %s, send/receive batches through memory of the host%s%s\n",
-        "staged", usable ? "usable" : "not usable", why[0] ? ": " : "", why);
-}
-
 static int
 print_transports(void)
 {
@@ -159,18 +143,12 @@ print_transports(void)
     }
     for (size_t i = 0; i < count; i++) {
         char why[512] = "";
-        bool usable = list[i]->usable(&settings, why, sizeof(why));
+        bool usable = uli_tr_usable(list[i], &settings, why, sizeof(why));
 
-        if (usable && !uli_tr_allowed(&settings, list[i]->name)) {
-            usable = false;
-            snprintf(why, sizeof(why), "ULYX_TRANSPORTS=%.99s leaves it out",
-                settings.transports);
-        }
         printf("  %-6s %s", list[i]->name, usable ? "usable" : "not usable");
         print_caps(list[i]->caps);
         printf("%s%s\n", why[0] ? ": " : "", why);
     }
-    print_staged(&settings);
     return 0;
 }
 

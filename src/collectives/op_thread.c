@@ -13,7 +13,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
-#include "comm/thread.h"
+#include "base/thread.h"
 
 #define SLICE_NS 50000
 

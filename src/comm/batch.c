@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See batch.h. A carrier takes two gathers: rank 0 draws the id and all say
+ * See batch.h. A transport takes two gathers: rank 0 draws the id and all say
  * whether they could use one; then all say whether they have opened it. So all
- * pass over the same carriers for the same reasons, and a failure of one rank
+ * pass over the same transports for the same reasons, and a failure of one rank
  * is the same named error on all.
  *
  * Locks: the batch's own guards the list of watches and is taken under the
@@ -17,8 +17,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/log.h"
-#include "comm/carrier.h"
-#include "comm/gpu.h"
+#include "comm/batch_hooks.h"
 #include "comm/service.h"
 
 /* A call is late that has gone on for so long beyond its timeout: the peers'
@@ -27,10 +26,11 @@
 #define CLOSE_S  1.0
 
 struct uli_comm_batch {
-    const struct uli_carrier *carrier;
+    struct uli_batch_context context;
+    const struct uli_tr_ops *carrier;
     struct uli_batch *batch;
-    char passed[400]; /* why the carriers before it were not taken; "" = it is
-                       * the first */
+    char passed[400]; /* why the transports before it were not taken; "" = it
+                       * is the first */
     pthread_mutex_t lock;
     struct uli_list watches; /* under lock */
     pthread_t aborter;       /* from the look on that aborts */
@@ -38,16 +38,26 @@ struct uli_comm_batch {
     _Atomic bool taken; /* by a call */
 };
 
-static const struct uli_carrier *const carriers[] = {
-    &uli_carrier_nccl, &uli_carrier_staged};
-enum { CARRIERS = sizeof(carriers) / sizeof(carriers[0]) };
+/* The n-th transport that carries batches, from 1 on; NULL: there are fewer.
+ * The list is the same on all ranks. */
+static const struct uli_tr_ops *
+carrier_at(int32_t n)
+{
+    size_t count;
+    const struct uli_tr_ops *const *list = uli_tr_list(&count);
+    for (size_t i = 0; i < count; i++)
+        if ((list[i]->caps & ULI_TR_BATCH) && --n == 0)
+            return list[i];
+    return NULL;
+}
 
 int32_t
 uli_comm_batch_carrier(const char *name)
 {
-    for (int32_t i = 0; i < CARRIERS; i++)
-        if (strcmp(carriers[i]->name, name) == 0)
-            return i + 1;
+    const struct uli_tr_ops *carrier;
+    for (int32_t n = 1; (carrier = carrier_at(n)) != NULL; n++)
+        if (strcmp(carrier->name, name) == 0)
+            return n;
     return 0;
 }
 
@@ -58,6 +68,8 @@ struct hello {
     int32_t status;
     char text[204];
 };
+_Static_assert(
+    sizeof(struct hello) >= ULI_BATCH_CARD_BYTES, "one table holds either");
 
 /* Everybody's verdict: the lowest rank's bad one is that of all, with its
  * text. Errors: of the gather. */
@@ -86,42 +98,72 @@ say(struct hello *mine, ulyx_status_t status)
         status == ULYX_SUCCESS ? "" : uli_error_text());
 }
 
+/* Whether it can serve this rank, as far as that is known without the others;
+ * else why_p says why not. */
+static bool
+serves(const ulyx_comm_t *comm, const struct uli_tr_ops *carrier, char *why_p,
+    size_t why_bytes)
+{
+    const struct uli_identity *me = &comm->peers[comm->rank].identity;
+    int32_t most = carrier->batch->ranks_max;
+    if (most && comm->nranks > most) {
+        snprintf(
+            why_p, why_bytes, "%d ranks are more than %d", comm->nranks, most);
+        return false;
+    }
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (!carrier->reaches(me, &comm->peers[p].identity, why_p, why_bytes))
+            return false;
+    return uli_tr_usable(carrier, &comm->settings, why_p, why_bytes);
+}
+
 /* What this rank says before anything is opened. */
 static struct hello
-greet(ulyx_comm_t *comm, const struct uli_carrier *carrier)
+greet(ulyx_comm_t *comm, const struct uli_tr_ops *carrier)
 {
     struct hello mine = {.status = ULYX_SUCCESS};
     char why[180];
-    if (!carrier->usable(comm, why, sizeof(why))) {
+    if (!serves(comm, carrier, why, sizeof(why))) {
         mine.status = ULYX_ERR_UNSUPPORTED;
         snprintf(mine.text, sizeof(mine.text), "%s: %s", carrier->name, why);
     } else if (comm->rank == 0) {
-        say(&mine, carrier->make_id(comm, mine.id));
+        say(&mine, carrier->batch->make_id(&comm->settings, mine.id));
     }
     return mine;
 }
 
-/* own->batch is there if the carrier serves all ranks; else *verdict_p and
+static ulyx_status_t
+open_batch(struct uli_comm_batch *own, const struct hello *all,
+    uli_deadline_t deadline)
+{
+    unsigned char id[ULI_BATCH_ID_BYTES];
+    struct uli_batch_params params = uli_batch_params_of(&own->context);
+    memcpy(id, all[0].id, sizeof(id)); /* gathers overwrite it */
+    params.id = id;
+    params.deadline = deadline;
+    return own->carrier->batch->open(&params, &own->batch);
+}
+
+/* own->batch is there if the transport serves all ranks; else *verdict_p and
  * why_p say why it does not. Errors: those of the communicator. */
 static ulyx_status_t
 try_carrier(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
     uli_deadline_t deadline, ulyx_status_t *verdict_p, char *why_p,
     size_t why_bytes)
 {
-    const struct uli_carrier *carrier = own->carrier;
-    struct hello mine = greet(comm, carrier);
+    const struct uli_batch_ops *ops = own->carrier->batch;
+    struct hello mine = greet(comm, own->carrier);
     ULI_TRY(agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes));
     if (*verdict_p != ULYX_SUCCESS)
         return ULYX_SUCCESS;
     /* The last part is for the verdicts: a rank that gives up tells. */
     int64_t left = deadline - uli_clock_ns();
-    say(&mine,
-        carrier->open(comm, all[0].id, deadline - left / 4, &own->batch));
+    say(&mine, open_batch(own, all, deadline - left / 4));
     ulyx_status_t status =
         agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes);
     if (own->batch && (status != ULYX_SUCCESS || *verdict_p != ULYX_SUCCESS)) {
-        carrier->ops()->abort(own->batch);
-        carrier->ops()->close(own->batch, 0);
+        ops->abort(own->batch);
+        ops->close(own->batch, 0);
         own->batch = NULL;
     }
     return status;
@@ -134,10 +176,9 @@ open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
 {
     ulyx_status_t verdict = ULYX_ERR_UNSUPPORTED;
     size_t used = 0;
-    for (int i = 0; i < CARRIERS; i++) {
+    for (int32_t n = 1; (own->carrier = carrier_at(n)) != NULL; n++) {
         char why[256] = "";
-        own->carrier = carriers[i];
-        if (wanted && wanted != i + 1)
+        if (wanted && wanted != n)
             continue;
         ULI_TRY(
             try_carrier(comm, own, all, deadline, &verdict, why, sizeof(why)));
@@ -153,12 +194,12 @@ open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
 static ulyx_status_t
 check_carrier(const struct uli_comm_batch *own, int32_t wanted)
 {
-    if (!wanted || carriers[wanted - 1] == own->carrier)
+    if (!wanted || carrier_at(wanted) == own->carrier)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_UNSUPPORTED,
         "device memory of this communicator goes by %s already: the first plan "
         "that needs a carrier decides, and %s is asked for",
-        own->carrier->name, carriers[wanted - 1]->name);
+        own->carrier->name, carrier_at(wanted)->name);
 }
 
 ulyx_status_t
@@ -171,8 +212,11 @@ uli_comm_batch_open(ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline)
     ulyx_status_t status = ULYX_SUCCESS;
     if (!own || !all) /* alone: the others wait for their deadline */
         status = uli_error(ULYX_ERR_NO_MEMORY, "a batch: no memory");
-    if (status == ULYX_SUCCESS)
+    if (status == ULYX_SUCCESS) {
+        own->context = (struct uli_batch_context){comm, all};
         status = open_first(comm, own, all, wanted, deadline);
+        own->context.cards = NULL;
+    }
     free(all);
     if (status != ULYX_SUCCESS) {
         free(own);
@@ -199,7 +243,7 @@ uli_comm_batch(ulyx_comm_t *comm)
 const struct uli_batch_ops *
 uli_comm_batch_ops(ulyx_comm_t *comm)
 {
-    return comm->batch->carrier->ops();
+    return comm->batch->carrier->batch;
 }
 
 void
@@ -207,7 +251,7 @@ uli_comm_batch_describe(ulyx_comm_t *comm, char *text_p, size_t text_bytes)
 {
     const struct uli_comm_batch *own = comm->batch;
     char text[200];
-    own->carrier->ops()->describe(own->batch, text, sizeof(text));
+    own->carrier->batch->describe(own->batch, text, sizeof(text));
     snprintf(text_p, text_bytes, "%s%s%s", text,
         own->passed[0] ? "; not by " : "", own->passed);
 }
@@ -245,8 +289,8 @@ uli_comm_batch_close(ulyx_comm_t *comm)
     if (own->has_aborter)
         pthread_join(own->aborter, NULL);
     if (atomic_load(&comm->failed))
-        own->carrier->ops()->abort(own->batch);
-    own->carrier->ops()->close(own->batch, uli_deadline_in(CLOSE_S));
+        own->carrier->batch->abort(own->batch);
+    own->carrier->batch->close(own->batch, uli_deadline_in(CLOSE_S));
     pthread_mutex_destroy(&own->lock);
     free(own);
 }
@@ -379,7 +423,7 @@ look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
 static void
 look_at_carrier(ulyx_comm_t *comm, struct uli_comm_batch *own)
 {
-    ulyx_status_t status = own->carrier->ops()->check(own->batch);
+    ulyx_status_t status = own->carrier->batch->check(own->batch);
     if (status != ULYX_SUCCESS && status != ULYX_IN_PROGRESS &&
         status != ULYX_ERR_ABORTED)
         uli_comm_fail(comm, status, -1, "device memory goes by %s: %s",
@@ -390,7 +434,7 @@ static void *
 abort_batch(void *context)
 {
     struct uli_comm_batch *own = context;
-    own->carrier->ops()->abort(own->batch);
+    own->carrier->batch->abort(own->batch);
     return NULL;
 }
 

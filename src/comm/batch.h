@@ -4,9 +4,9 @@
  * device memory where they cannot map it; and the watch over calls that wait
  * on a stream, where no host thread does.
  *
- * What carries it is agreed: the first carrier (carrier.h) that serves all
- * ranks, or the one that is asked for. The reasons against those before it are
- * kept.
+ * What carries it is agreed: the first transport of the list with ULI_TR_BATCH
+ * that serves all ranks, or the one that is asked for. The reasons against
+ * those before it are kept.
  *
  * A call says in two words of host memory that it has begun and ended. The
  * service thread looks every few milliseconds (uli_batch_look): it tells the
@@ -28,7 +28,8 @@
  * agreement. */
 ulyx_status_t uli_comm_batch_open(
     ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline);
-/* Which of the carriers has that name, from 1 on; 0 = none. */
+/* Which of the transports that carry batches has that name, from 1 on; 0 =
+ * none. */
 int32_t uli_comm_batch_carrier(const char *name);
 /* NULL before open. */
 struct uli_batch *uli_comm_batch(ulyx_comm_t *comm);

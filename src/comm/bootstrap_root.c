@@ -21,8 +21,8 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "comm/bootstrap_conn.h"
-#include "comm/thread.h"
 
 enum { EVENT_BATCH = 64, POLL_SLICE_MS = 60000 };
 #define HANDSHAKE_S 10.0

@@ -15,11 +15,11 @@
 #include <sys/mman.h>
 #include <time.h>
 #include "base/size.h"
+#include "base/thread.h"
 #include "comm/place.h"
 #include "comm/remote_internal.h"
 #include "comm/service.h"
 #include "comm/survivors.h"
-#include "comm/thread.h"
 
 enum {
     SLEEP_MS = 50,

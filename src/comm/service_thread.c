@@ -27,9 +27,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "base/thread.h"
 #include "comm/batch.h"
 #include "comm/service_internal.h"
-#include "comm/thread.h"
 
 enum { EVENTS = 16, TICK_MS = 1000, POISON_MS = 10 };
 #define IDLE_NS (INT64_C(5) * 1000 * 1000 * 1000)

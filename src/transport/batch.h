@@ -26,10 +26,64 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "base/status.h"
+#include "transport/net.h"
 
-enum { ULI_BATCH_ID_BYTES = 128 };
+enum {
+    ULI_BATCH_ID_BYTES = 128,
+    ULI_BATCH_CARD_BYTES = 256, /* the most that a rank gathers at once */
+};
 
-struct uli_batch; /* each carrier has its own */
+struct uli_batch; /* each transport has its own */
+struct uli_binding;
+
+/* Host memory of this rank's that all peers reach, as (window, offset). */
+struct uli_batch_memory {
+    void *address;
+    uint32_t window;
+    int64_t offset, bytes;
+};
+
+/* What the communicator gives a batch: by it transports are made that have no
+ * library to meet by. context outlives the batch. All but put, progress and
+ * has_failed are called within open and close only. */
+struct uli_batch_hooks {
+    void *context;
+    /* At most CARD_BYTES of each rank, rank by rank at *all_p, which lives
+     * until the next gather. Collective: all ranks take the same number of
+     * gathers in open, whatever has failed at one. Errors: the communicator's,
+     * after which it takes none any more. */
+    ulyx_status_t (*gather)(void *context, const void *mine, size_t bytes,
+        uli_deadline_t deadline, const void **all_p);
+    /* Zeroed memory, near the rank's device. Errors: NO_MEMORY, the
+     * communicator's. */
+    ulyx_status_t (*memory_alloc)(
+        void *context, int64_t bytes, struct uli_batch_memory *memory_p);
+    /* Nobody stores to it any more. */
+    void (*memory_free)(void *context, const struct uli_batch_memory *memory);
+    /* A peer whose memory is not mapped here but put into. */
+    bool (*is_remote)(void *context, int32_t peer);
+    /* Where a mapped peer's memory lies here; NULL: it has none there. */
+    void *(*address)(void *context, int32_t peer, uint32_t window,
+        int64_t offset, int64_t bytes);
+    /* Into a remote peer's memory, as the put of net.h. Errors: the
+     * communicator's. */
+    ulyx_status_t (*put)(
+        void *context, int32_t peer, const struct uli_net_put *put);
+    /* Moves the network on; true when something happened. */
+    bool (*progress)(void *context);
+    /* The communicator has failed: nothing need be sent any more. */
+    bool (*has_failed)(void *context);
+    /* Copies to device memory of this rank, src NULL: zeros; waits for it.
+     * Errors: TIMEOUT, the driver's. */
+    ulyx_status_t (*upload)(
+        void *context, void *dst, const void *src, int64_t bytes);
+    /* How many of the blocks of a launch may wait for other ranks, where a
+     * multiprocessor holds per_sm of them: as many as are wanted, or of this
+     * rank's part of its device if that is less; or 0. Theirs until release. */
+    int32_t (*claim)(
+        void *context, int32_t multiprocessors, int32_t per_sm, int64_t wanted);
+    void (*release)(void *context, int32_t per_sm, int32_t claimed);
+};
 
 struct uli_batch_params {
     int32_t rank, nranks;
@@ -37,6 +91,9 @@ struct uli_batch_params {
     const struct uli_settings *settings;
     const unsigned char *id; /* [ULI_BATCH_ID_BYTES], equal on all ranks */
     uli_deadline_t deadline;
+    const struct uli_binding *binding; /* of own threads and memory */
+    const uint64_t *poison; /* for kernels: not 0 = the communicator failed */
+    struct uli_batch_hooks hooks;
 };
 
 /* Bytes to or from a peer. Order among pieces of one pair and direction is
@@ -51,12 +108,14 @@ struct uli_batch_piece {
 /* ---- the slots of struct uli_tr_ops for ULI_TR_BATCH --------------------- */
 
 struct uli_batch_ops {
+    int32_t ranks_max; /* of a batch; 0 = any number */
     /* Draws an id, at one rank. It must stay alive until all have opened.
      * Errors: UNSUPPORTED (no such library, too old), SYSTEM. */
     ulyx_status_t (*make_id)(const struct uli_settings *settings,
         unsigned char id_p[ULI_BATCH_ID_BYTES]);
     /* Meets all other ranks; collective. Connections between ranks are made
      * by the first run that uses them, which is why plans run one at creation.
+     * settings, binding, poison and what the hooks need outlive the batch.
      * Errors: UNSUPPORTED, TIMEOUT (who is missing is not known), NO_MEMORY,
      * SYSTEM in the library's words; nothing is left then. */
     ulyx_status_t (*open)(

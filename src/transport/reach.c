@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whom transports reach that go no further than the process or the node.
+ * Whom transports reach that go no further than the process or the node, or
+ * move memory of devices only.
  */
 #include <stdio.h>
 #include <string.h>
+#include "base/status.h"
+#include "device/cuda_driver.h"
+#include "device/device.h"
 #include "transport/transport.h"
 
 bool
@@ -39,4 +43,29 @@ uli_tr_within_node(const struct uli_identity *me,
         return false;
     }
     return true;
+}
+
+bool
+uli_tr_between_devices(const struct uli_identity *me,
+    const struct uli_identity *peer, char *why_p, size_t why_bytes)
+{
+    if (me->memory_kind == ULYX_MEMORY_CUDA &&
+        peer->memory_kind == ULYX_MEMORY_CUDA)
+        return true;
+    snprintf(why_p, why_bytes, "rank %d has host memory",
+        me->memory_kind == ULYX_MEMORY_CUDA ? peer->rank : me->rank);
+    return false;
+}
+
+bool
+uli_tr_devices_usable(
+    const struct uli_settings *settings, char *why_p, size_t why_bytes)
+{
+    (void)settings;
+    if (!uli_cuda_present(why_p, why_bytes))
+        return false;
+    if (uli_device_cuda.open() == ULYX_SUCCESS)
+        return true;
+    snprintf(why_p, why_bytes, "%s", uli_error_text());
+    return false;
 }

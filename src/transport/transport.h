@@ -139,6 +139,7 @@ extern const struct uli_tr_ops uli_tr_shm_ops;    /* memfd mappings and CMA */
 extern const struct uli_tr_ops uli_tr_ucx_ops;    /* between nodes, by UCX */
 extern const struct uli_tr_ops uli_tr_nvlink_ops; /* device memory, mapped */
 extern const struct uli_tr_ops uli_tr_nccl_ops;   /* devices, by NCCL */
+extern const struct uli_tr_ops uli_tr_staged_ops; /* devices, by the host */
 extern const struct uli_tr_ops uli_tr_stubs;
 
 /* The slots of what a transport does not do: UNSUPPORTED. */
@@ -162,12 +163,17 @@ ulyx_status_t uli_tr_no_read(pid_t pid, const struct iovec *local,
     .read_probe = uli_tr_no_probe, .read_permit = uli_tr_no_permit,            \
     .read = uli_tr_no_read
 
-/* As reaches: of transports within a process, and within a node, where both
- * ranks belong to one user. */
+/* As reaches: of transports within a process; within a node, where both ranks
+ * belong to one user; and of those that move device memory only. */
 bool uli_tr_within_process(const struct uli_identity *me,
     const struct uli_identity *peer, char *why_p, size_t why_bytes);
 bool uli_tr_within_node(const struct uli_identity *me,
     const struct uli_identity *peer, char *why_p, size_t why_bytes);
+bool uli_tr_between_devices(const struct uli_identity *me,
+    const struct uli_identity *peer, char *why_p, size_t why_bytes);
+/* As usable: of those that need a driver and a device, and nothing else. */
+bool uli_tr_devices_usable(
+    const struct uli_settings *settings, char *why_p, size_t why_bytes);
 
 /* All transports, best first, for selection and for ulyx_info. */
 const struct uli_tr_ops *const *uli_tr_list(size_t *count_p);
@@ -182,8 +188,6 @@ const struct uli_tr_ops *uli_tr_select(const struct uli_settings *settings,
     const struct uli_identity *me, const struct uli_identity *peer,
     uint64_t caps, char *why_p, size_t why_bytes);
 
-/* Whether ULYX_TRANSPORTS leaves the transport of that name in. */
-bool uli_tr_allowed(const struct uli_settings *settings, const char *name);
 /* read_permit of all transports. */
 void uli_tr_permit_reads(const struct uli_settings *settings);
 

@@ -14,6 +14,7 @@ static const struct uli_tr_ops *const transports[] = {
     &uli_tr_shm_ops,
     &uli_tr_ucx_ops,
     &uli_tr_nccl_ops,
+    &uli_tr_staged_ops,
 };
 enum { TRANSPORTS = sizeof(transports) / sizeof(transports[0]) };
 
@@ -57,15 +58,6 @@ uli_tr_usable(const struct uli_tr_ops *transport,
 {
     return is_allowed(transport, settings, why_p, why_bytes) &&
            transport->usable(settings, why_p, why_bytes);
-}
-
-bool
-uli_tr_allowed(const struct uli_settings *settings, const char *name)
-{
-    const char *list = settings->transports;
-    if (*list == '^')
-        return !is_listed(list + 1, name);
-    return !*list || is_listed(list, name);
 }
 
 void

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies the packed exchange and the carrier "staged" with faults planted into
+"""Copies the packed exchange and the transport "staged" with faults planted into
 them, each behind a number that a test sets at run time. A place that is not
 found, or found twice, is an error, so the list keeps up with the sources.
 
@@ -10,7 +10,7 @@ import sys
 
 import plant
 
-STAGED = "comm/cuda/staged.cu"
+STAGED = "transport/staged/cuda/staged.cu"
 PACKED, CALL = "collectives/cuda/packed.cu", "collectives/cuda/packed_call.c"
 
 # name, file, statement or expression, what takes its place

@@ -15,6 +15,7 @@
 #include "emulate/driver/driver.h"
 #include "support/ranks.h"
 
+#define OPS           (uli_tr_staged_ops.batch)
 #define well(call)    ranks_expect((call) == ULYX_SUCCESS)
 #define well_cu(call) ranks_expect((call) == cudaSuccess)
 
@@ -63,9 +64,12 @@ open_batch(struct staged_case *c, int rank)
     unsigned char id[ULI_BATCH_ID_BYTES];
     ulyx_comm_t *comm = c->comms[rank];
     comm->settings.stage_chunk_bytes = c->chunk_bytes;
-    return well(uli_carrier_staged.make_id(comm, id)) &&
-           well(uli_carrier_staged.open(
-               comm, id, uli_deadline_in(c->timeout_s), &c->batches[rank]));
+    c->contexts[rank] = (struct uli_batch_context){comm, c->cards[rank]};
+    struct uli_batch_params params = uli_batch_params_of(&c->contexts[rank]);
+    params.id = id;
+    params.deadline = uli_deadline_in(c->timeout_s);
+    return well(OPS->make_id(&comm->settings, id)) &&
+           well(OPS->open(&params, &c->batches[rank]));
 }
 
 int
@@ -85,7 +89,7 @@ staged_rank(int rank, int nranks, void *context)
     good = good && c->play(c, rank) == 0;
     staged_meet(c);
     if (c->batches[rank])
-        uli_carrier_staged.ops()->close(c->batches[rank], uli_deadline_in(5));
+        OPS->close(c->batches[rank], uli_deadline_in(5));
     staged_meet(c);
     if (c->streams[rank])
         cudaStreamDestroy(c->streams[rank]);
@@ -227,8 +231,8 @@ staged_run(struct staged_case *c, int rank, double timeout_s)
             .peer = send ? piece->to : piece->from,
             .send = send};
     }
-    return uli_carrier_staged.ops()->run(c->batches[rank], pieces,
-        c->npieces[rank], c->streams[rank], uli_deadline_in(timeout_s));
+    return OPS->run(c->batches[rank], pieces, c->npieces[rank],
+        c->streams[rank], uli_deadline_in(timeout_s));
 }
 
 bool

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks with the carrier "staged" on emulated devices that cannot map each
+ * Ranks with the transport "staged" on emulated devices that cannot map each
  * other's memory: random pieces from each to each, every byte against what was
  * sent, guards around them.
  */
@@ -10,8 +10,8 @@
 #include <cuda_runtime.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include "comm/batch_hooks.h"
 #include "comm/comm.h"
-#include "comm/staged.h"
 #include "support/random.h"
 #include "ulyx/comm.h"
 
@@ -40,6 +40,8 @@ struct staged_case {
     void *context;
     _Atomic int met; /* of threads */
     struct uli_batch *batches[STAGED_RANKS];
+    struct uli_batch_context contexts[STAGED_RANKS];
+    unsigned char cards[STAGED_RANKS][STAGED_RANKS * ULI_BATCH_CARD_BYTES];
     ulyx_comm_t *comms[STAGED_RANKS];
     cudaStream_t streams[STAGED_RANKS];
     /* the pieces of the run at hand, drawn alike by all ranks */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The carrier "staged": what batches promise (transport/batch.h), with ranks
+ * The transport "staged": what batches promise (transport/batch.h), with ranks
  * as threads, as processes, and on nodes of their own over the network; then
  * ranks that do not come, that send something else, that are killed; abort.
  */
@@ -20,7 +20,7 @@
 #include "support/ranks.h"
 #include "support/test.h"
 
-#define OPS        uli_carrier_staged.ops()
+#define OPS        (uli_tr_staged_ops.batch)
 #define well(call) ranks_expect((call) == ULYX_SUCCESS)
 
 /* ---- the machine --------------------------------------------------------- */

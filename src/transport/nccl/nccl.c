@@ -364,19 +364,6 @@ usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
            ULYX_SUCCESS;
 }
 
-/* NCCL finds its own way to every rank, but moves memory of devices only. */
-static bool
-reaches(const struct uli_identity *me, const struct uli_identity *peer,
-    char *why_p, size_t why_bytes)
-{
-    if (me->memory_kind == ULYX_MEMORY_CUDA &&
-        peer->memory_kind == ULYX_MEMORY_CUDA)
-        return true;
-    snprintf(why_p, why_bytes, "rank %d has host memory",
-        me->memory_kind == ULYX_MEMORY_CUDA ? peer->rank : me->rank);
-    return false;
-}
-
 static const struct uli_batch_ops batch_ops = {
     .make_id = make_id,
     .open = open_batch,
@@ -387,11 +374,12 @@ static const struct uli_batch_ops batch_ops = {
     .describe = describe,
 };
 
+/* NCCL finds its own way to every rank, but moves memory of devices only. */
 const struct uli_tr_ops uli_tr_nccl_ops = {
     .name = "nccl",
     .caps = ULI_TR_BATCH,
     .usable = usable,
-    .reaches = reaches,
+    .reaches = uli_tr_between_devices,
     ULI_TR_NO_MAP,
     ULI_TR_NO_MAP_DEVICE,
     ULI_TR_NO_READ,

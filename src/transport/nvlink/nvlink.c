@@ -19,18 +19,6 @@
 #include "transport/nvlink/imports.h"
 #include "transport/transport.h"
 
-static bool
-usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
-{
-    (void)settings;
-    if (!uli_cuda_present(why_p, why_bytes))
-        return false;
-    if (uli_device_cuda.open() == ULYX_SUCCESS)
-        return true;
-    snprintf(why_p, why_bytes, "%s", uli_error_text());
-    return false;
-}
-
 /* The ordinal here of a device of this machine, -1 where it is hidden from this
  * process (CUDA_VISIBLE_DEVICES). */
 static int32_t
@@ -76,15 +64,10 @@ reaches(const struct uli_identity *me, const struct uli_identity *peer,
     char *why_p, size_t why_bytes)
 {
     bool within = memcmp(me->process, peer->process, sizeof(me->process)) == 0;
-    if (me->memory_kind != ULYX_MEMORY_CUDA ||
-        peer->memory_kind != ULYX_MEMORY_CUDA) {
-        snprintf(why_p, why_bytes, "rank %d has host memory",
-            me->memory_kind != ULYX_MEMORY_CUDA ? me->rank : peer->rank);
-        return false;
-    }
-    return (within ? uli_tr_within_process(me, peer, why_p, why_bytes)
+    return uli_tr_between_devices(me, peer, why_p, why_bytes) &&
+           (within ? uli_tr_within_process(me, peer, why_p, why_bytes)
                    : uli_tr_within_node(me, peer, why_p, why_bytes)) &&
-           usable(NULL, why_p, why_bytes) &&
+           uli_tr_devices_usable(NULL, why_p, why_bytes) &&
            devices_reach(me, peer, why_p, why_bytes);
 }
 
@@ -153,7 +136,7 @@ device_unmap(void *mapping)
 const struct uli_tr_ops uli_tr_nvlink_ops = {
     .name = "nvlink",
     .caps = ULI_TR_MAP_DEVICE,
-    .usable = usable,
+    .usable = uli_tr_devices_usable,
     .reaches = reaches,
     ULI_TR_NO_MAP,
     .device_map = device_map,

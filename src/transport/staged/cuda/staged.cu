@@ -8,7 +8,7 @@
  * host's, one that is received loaded from the host's and written. A warp has
  * 4 KiB in flight either way.
  */
-#include "comm/cuda/staged_gpu.h"
+#include "transport/staged/cuda/staged_gpu.h"
 #include "device/cuda/kernel.h"
 #include "device/cuda/ptx.h"
 

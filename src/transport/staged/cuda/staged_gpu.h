@@ -16,7 +16,7 @@
  * n is kept on the device and advanced there, so a captured launch can be
  * replayed. Who tells stores in its own words: those lie at the peer where its
  * memory is mapped here, else on this rank, from where the relay puts what they
- * announce to the peer (staged_relay.c). The kernel does not know which.
+ * announce to the peer (relay.c). The kernel does not know which.
  *
  * Order of memory. A word is stored with release at system scope by a lane
  * of the warp that meets the others at its barrier, and loaded with acquire at
@@ -24,11 +24,11 @@
  * peer has said that it has emptied it.
  *
  * No cycle. A warp takes its parts in turn and never waits for one of them
- * alone; all blocks of a launch are on the device together (residency.h), or
+ * alone; all blocks of a launch are on the device together (batch.h, claim), or
  * it has one.
  */
-#ifndef ULI_COMM_CUDA_STAGED_GPU_H
-#define ULI_COMM_CUDA_STAGED_GPU_H
+#ifndef ULI_TRANSPORT_STAGED_CUDA_STAGED_GPU_H
+#define ULI_TRANSPORT_STAGED_CUDA_STAGED_GPU_H
 
 #include <stdint.h>
 

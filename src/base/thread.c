@@ -2,7 +2,7 @@
  *
  * See thread.h. A thread inherits the signal mask of its maker.
  */
-#include "comm/thread.h"
+#include "base/thread.h"
 
 #include <signal.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * The launch of staging where ulyx was built without CUDA: a communicator of
  * device memory does not exist there, so it is never called.
  */
-#include "comm/cuda/staged_gpu.h"
+#include "transport/staged/cuda/staged_gpu.h"
 
 enum { NOT_SUPPORTED = 801 }; /* cudaErrorNotSupported */
 

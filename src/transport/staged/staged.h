@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The carrier "staged" of batches (carrier.h): device memory goes from
- * rank to rank through pinned memory of the host, where neither mapping nor
- * NCCL serves.
+ * The transport "staged" of batches (batch.h): device memory goes from rank
+ * to rank through pinned memory of the host, where neither mapping nor NCCL
+ * serves. It needs no library, but the hooks of the communicator.
  *
  *   same node   kernel of the sender -> landing of the receiver, in its host
- *               arena, which both have mapped and pinned -> its kernel
+ *               memory, which both have mapped and pinned -> its kernel
  *   other node  kernel -> sending slots of the sender -> a put of the network
  *               -> landing of the receiver -> its kernel
  *
@@ -15,15 +15,15 @@
  * a set size, four slots a lane and way: device to host, wire and host to
  * device overlap.
  *
- * The relay (staged_relay.c) is a thread of a rank that has peers on other
+ * The relay (relay.c) is a thread of a rank that has peers on other
  * nodes: it puts what kernels have filled and emptied to the peers. A call of
  * the host's before each kernel wakes it, in graphs too; it sleeps when no run
  * is under way.
  *
  * Memory does not grow with the pieces: a rank's landing and sending slots are
  * lanes x 4 x chunk a peer and way, and bounded by ULYX_STAGE_BYTES in all as
- * long as chunks have a page; pinned whole. All of it is one piece of the host
- * arena, of pages of its own:
+ * long as chunks have a page; pinned whole. All of it is one piece of the
+ * memory that peers reach, of pages of its own:
  *
  *   words   [peers][lanes]            told by peers, stored or put by them
  *   landing [peers][lanes][4][chunk]  the same
@@ -32,18 +32,18 @@
  *
  * How runs end. A kernel that waits looks at the communicator's poison, at
  * abort, and at its own deadline, half a second after the caller's, so that who
- * watches over the calls (batch.h) can name who has not come. A batch that has
+ * watches over the calls can name who has not come. A batch that has
  * failed moves nothing any more.
  */
-#ifndef ULI_COMM_STAGED_H
-#define ULI_COMM_STAGED_H
+#ifndef ULI_TRANSPORT_STAGED_STAGED_H
+#define ULI_TRANSPORT_STAGED_STAGED_H
 
+#include <pthread.h>
 #include <semaphore.h>
-#include "comm/carrier.h"
-#include "comm/comm.h"
-#include "comm/cuda/staged_gpu.h"
-
-/* ---- for the files of it ------------------------------------------------- */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "transport/batch.h"
+#include "transport/staged/cuda/staged_gpu.h"
 
 /* Equal on all ranks. */
 struct uli_staged_shape {
@@ -62,7 +62,7 @@ struct uli_staged_peer {
 
 struct uli_staged_memory {
     struct uli_staged_shape shape;
-    struct uli_arena_piece piece;
+    struct uli_batch_memory piece;
     unsigned char *base, *there; /* its whole pages: here, for the device */
     int64_t offset, bytes;       /* of them, in the window */
     int32_t remotes;
@@ -71,7 +71,7 @@ struct uli_staged_memory {
 };
 
 struct uli_staged_relay {
-    ulyx_comm_t *comm;
+    const struct uli_batch_params *params;
     const struct uli_staged_memory *memory;
     const struct uli_staged_report *report;
     uint64_t *sent, *taken; /* [remotes][lanes]: chunks that were told */
@@ -100,19 +100,24 @@ uli_staged_index(int32_t p, int32_t r)
 }
 
 /* Makes this rank's memory and joins it with the peers'; collective, at one
- * agreement. Errors: NO_MEMORY, the driver's, the agreement's; nothing is left
+ * gather. Errors: NO_MEMORY, the driver's, the communicator's; nothing is left
  * then. */
 ulyx_status_t uli_staged_memory_open(struct uli_staged_memory *memory,
-    ulyx_comm_t *comm, const struct uli_staged_shape *shape,
-    uli_deadline_t deadline);
+    const struct uli_batch_params *params,
+    const struct uli_staged_shape *shape);
+/* Instead, at a rank that has failed by status, whose text is set: the others
+ * learn of it. Returns the lowest rank's error. */
+ulyx_status_t uli_staged_memory_refuse(
+    const struct uli_batch_params *params, ulyx_status_t status);
 /* No kernel of this rank uses it. used: peers may still store into the piece,
  * which then stays with the communicator. */
-void uli_staged_memory_close(
-    struct uli_staged_memory *memory, ulyx_comm_t *comm, bool used);
+void uli_staged_memory_close(struct uli_staged_memory *memory,
+    const struct uli_batch_params *params, bool used);
 
 /* Starts it where peers are remote. Errors: NO_MEMORY, SYSTEM. */
 ulyx_status_t uli_staged_relay_open(struct uli_staged_relay *relay,
-    ulyx_comm_t *comm, const struct uli_staged_memory *memory,
+    const struct uli_batch_params *params,
+    const struct uli_staged_memory *memory,
     const struct uli_staged_report *report);
 /* Tells the rest and ends; harmless twice. */
 void uli_staged_relay_close(struct uli_staged_relay *relay);

@@ -14,10 +14,9 @@
 #include <time.h>
 #include "base/size.h"
 #include "base/status.h"
-#include "comm/place.h"
-#include "comm/remote.h"
-#include "comm/staged.h"
-#include "comm/thread.h"
+#include "base/thread.h"
+#include "topology/bind.h"
+#include "transport/staged/staged.h"
 
 enum {
     YIELDS = 50, /* looks in vain before it pauses between them */
@@ -25,6 +24,31 @@ enum {
     SHORT_PAUSES = 500,
     LONG_NS = 500 * 1000,
 };
+
+/* ---- what the communicator gives ------------------------------------------
+ */
+
+static ulyx_status_t
+put(const struct uli_staged_relay *relay, int32_t peer,
+    const struct uli_net_put *what)
+{
+    const struct uli_batch_hooks *hooks = &relay->params->hooks;
+    return hooks->put(hooks->context, peer, what);
+}
+
+static bool
+has_failed(const struct uli_staged_relay *relay)
+{
+    const struct uli_batch_hooks *hooks = &relay->params->hooks;
+    return hooks->has_failed(hooks->context);
+}
+
+static bool
+progress(const struct uli_staged_relay *relay)
+{
+    const struct uli_batch_hooks *hooks = &relay->params->hooks;
+    return hooks->progress(hooks->context);
+}
 
 /* ---- one peer and lane --------------------------------------------------- */
 
@@ -42,8 +66,8 @@ lane_of(const struct uli_staged_relay *relay,
     const struct uli_staged_memory *memory = relay->memory;
     const struct uli_staged_shape *shape = &memory->shape;
     int64_t at = (int64_t)peer->remote * shape->lanes + l;
-    return (struct lane){peer, uli_staged_index(relay->comm->rank, peer->rank),
-        l,
+    return (struct lane){peer,
+        uli_staged_index(relay->params->rank, peer->rank), l,
         (const void *)(memory->base +
                        uli_staged_own_words_at(shape, peer->remote, l)),
         &relay->sent[at], &relay->taken[at]};
@@ -62,7 +86,7 @@ put_chunk(struct uli_staged_relay *relay, const struct lane *lane)
         __atomic_load_n(&lane->told->filled[slot], __ATOMIC_ACQUIRE);
     if (filled >> ULI_STAGED_SIZE_BITS != *lane->sent + 1)
         return false;
-    struct uli_net_put put = {
+    struct uli_net_put what = {
         .data = memory->base + at +
                 uli_staged_sending_at(
                     shape, memory->remotes, peer->remote, lane->lane),
@@ -76,7 +100,7 @@ put_chunk(struct uli_staged_relay *relay, const struct lane *lane)
                          (int64_t)offsetof(struct uli_staged_words, filled) +
                          slot * (int64_t)sizeof(uint64_t),
         .signal = filled};
-    if (uli_remote_put(relay->comm, peer->rank, &put) != ULYX_SUCCESS)
+    if (put(relay, peer->rank, &what) != ULYX_SUCCESS)
         return false;
     ++*lane->sent;
     return true;
@@ -91,7 +115,7 @@ put_consumed(struct uli_staged_relay *relay, const struct lane *lane)
         __atomic_load_n(&lane->told->consumed, __ATOMIC_ACQUIRE);
     if (consumed == *lane->taken)
         return false;
-    struct uli_net_put put = {.window = peer->window,
+    struct uli_net_put what = {.window = peer->window,
         .offset = peer->offset,
         .signal_window = peer->window,
         .signal_offset =
@@ -99,7 +123,7 @@ put_consumed(struct uli_staged_relay *relay, const struct lane *lane)
             uli_staged_words_at(&relay->memory->shape, lane->self, lane->lane) +
             (int64_t)offsetof(struct uli_staged_words, consumed),
         .signal = consumed};
-    if (uli_remote_put(relay->comm, peer->rank, &put) != ULYX_SUCCESS)
+    if (put(relay, peer->rank, &what) != ULYX_SUCCESS)
         return false;
     *lane->taken = consumed;
     return true;
@@ -111,7 +135,7 @@ tell(struct uli_staged_relay *relay)
 {
     const struct uli_staged_memory *memory = relay->memory;
     bool moved = false;
-    if (atomic_load(&relay->comm->failed))
+    if (has_failed(relay))
         return false;
     for (int32_t i = 0; i < memory->shape.peers; i++) {
         if (memory->peers[i].remote < 0)
@@ -133,7 +157,7 @@ run_under_way(struct uli_staged_relay *relay)
 {
     return __atomic_load_n(&relay->report->ended, __ATOMIC_ACQUIRE) !=
                atomic_load(&relay->runs) &&
-           !atomic_load(&relay->comm->failed);
+           !has_failed(relay);
 }
 
 static void
@@ -156,7 +180,7 @@ relay_main(void *context)
     while (!atomic_load(&relay->stop)) {
         bool busy = run_under_way(relay);
         bool told = tell(relay);
-        if (told || (busy && uli_comm_progress(relay->comm))) {
+        if (told || (busy && progress(relay))) {
             vain = 0;
         } else if (busy) {
             pause_after(vain++);
@@ -180,14 +204,15 @@ uli_staged_relay_wake(void *context)
 /* ---- life ---------------------------------------------------------------- */
 
 ulyx_status_t
-uli_staged_relay_open(struct uli_staged_relay *relay, ulyx_comm_t *comm,
+uli_staged_relay_open(struct uli_staged_relay *relay,
+    const struct uli_batch_params *params,
     const struct uli_staged_memory *memory,
     const struct uli_staged_report *report)
 {
     size_t n = (size_t)memory->remotes * (size_t)memory->shape.lanes;
     if (!memory->remotes)
         return ULYX_SUCCESS;
-    relay->comm = comm;
+    relay->params = params;
     relay->memory = memory;
     relay->report = report;
     relay->sent = calloc(2 * n, sizeof(*relay->sent));
@@ -199,7 +224,7 @@ uli_staged_relay_open(struct uli_staged_relay *relay, ulyx_comm_t *comm,
         uli_thread_start("staged", relay_main, relay, &relay->thread);
     relay->has_thread = status == ULYX_SUCCESS;
     if (relay->has_thread)
-        uli_bind_thread(&comm->binding, relay->thread);
+        uli_bind_thread(params->binding, relay->thread);
     else
         uli_staged_relay_close(relay);
     return status;

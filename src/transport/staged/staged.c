@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See staged.h: opening, runs and the end of the carrier. Rank 0's settings
- * travel in the id, so all ranks cut chunks alike.
+ * See staged.h: opening, runs and the end of a batch, and the table of the
+ * transport. Rank 0's settings travel in the id, so all ranks cut chunks alike.
  *
  * `held` keeps a second thread out; abort only stores a word, which kernels
  * read, so it needs no turn. Runs on several streams follow each other by an
  * event; captured ones are ordered by their graph alone.
  */
-#include "comm/staged.h"
+#include "transport/staged/staged.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,11 +16,11 @@
 #include <time.h>
 #include "base/log.h"
 #include "base/size.h"
-#include "comm/gpu.h"
-#include "comm/residency.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 #include "device/device.h"
+#include "topology/bind.h"
+#include "transport/transport.h"
 
 enum {
     WARPS = ULI_STAGED_THREADS / 32, /* of a block */
@@ -32,19 +32,19 @@ enum {
 #define AFTER_NS INT64_C(500000000)
 
 struct uli_batch {
-    ulyx_comm_t *comm;
+    struct uli_batch_params params;
     struct uli_staged_memory memory;
     struct uli_staged_relay relay;
     struct uli_staged_state *state;                   /* on the device */
     struct uli_staged_report *report, *device_report; /* pinned */
-    struct uli_residency room;
-    void *event; /* after the last run that was not captured */
+    int32_t per_sm, claimed; /* blocks that may wait for others */
+    void *event;             /* after the last run that was not captured */
     bool recorded;
     _Atomic bool held, aborted, used;
 };
 
 #define DEVICE(batch, call, ...)                                               \
-    ((batch)->comm->gpu->ops->call((batch)->comm->gpu->device, __VA_ARGS__))
+    uli_device_cuda.call((batch)->params.device, __VA_ARGS__)
 
 /* ---- the shape ----------------------------------------------------------- */
 
@@ -54,10 +54,11 @@ struct id {
 _Static_assert(sizeof(struct id) <= ULI_BATCH_ID_BYTES, "id");
 
 static ulyx_status_t
-make_id(ulyx_comm_t *comm, unsigned char id_p[ULI_BATCH_ID_BYTES])
+make_id(
+    const struct uli_settings *settings, unsigned char id_p[ULI_BATCH_ID_BYTES])
 {
-    struct id id = {.chunk_bytes = comm->settings.stage_chunk_bytes,
-        .bytes = comm->settings.stage_bytes};
+    struct id id = {.chunk_bytes = settings->stage_chunk_bytes,
+        .bytes = settings->stage_bytes};
     memset(id_p, 0, ULI_BATCH_ID_BYTES);
     memcpy(id_p, &id, sizeof(id));
     return ULYX_SUCCESS;
@@ -66,11 +67,11 @@ make_id(ulyx_comm_t *comm, unsigned char id_p[ULI_BATCH_ID_BYTES])
 /* Lanes keep enough warps busy where there are few peers. A rank all of whose
  * peers are on other nodes has slots both ways. */
 static struct uli_staged_shape
-shape_of(const ulyx_comm_t *comm, const unsigned char *id_bytes)
+shape_of(const struct uli_batch_params *params)
 {
-    struct uli_staged_shape shape = {.peers = comm->nranks - 1};
+    struct uli_staged_shape shape = {.peers = params->nranks - 1};
     struct id id;
-    memcpy(&id, id_bytes, sizeof(id));
+    memcpy(&id, params->id, sizeof(id));
     shape.lanes = (int32_t)uli_min(
         LANES, uli_max(1, LANES_IN_ALL / uli_max(shape.peers, 1)));
     int64_t most = id.bytes / (2 * ULI_STAGED_SLOTS * shape.lanes *
@@ -82,65 +83,55 @@ shape_of(const ulyx_comm_t *comm, const unsigned char *id_bytes)
 
 /* ---- life ---------------------------------------------------------------- */
 
-static bool
-usable(const ulyx_comm_t *comm, char *why_p, size_t why_bytes)
-{
-    bool device = comm->memory_kind == ULYX_MEMORY_CUDA;
-    bool allowed = uli_tr_allowed(&comm->settings, "staged");
-    int32_t most = ULI_STAGED_PIECES / 2 + 1;
-    if (!device)
-        snprintf(why_p, why_bytes, "it moves device memory only");
-    else if (!allowed)
-        snprintf(why_p, why_bytes, "ULYX_TRANSPORTS=%.99s leaves it out",
-            comm->settings.transports);
-    else if (comm->nranks > most)
-        snprintf(
-            why_p, why_bytes, "%d ranks are more than %d", comm->nranks, most);
-    return device && allowed && comm->nranks <= most;
-}
-
 static ulyx_status_t
 make_words(struct uli_batch *batch)
 {
+    const struct uli_batch_params *params = &batch->params;
+    struct uli_bind_scope scope; /* pinned memory comes near the device */
     void *host, *there, *state;
-    ulyx_comm_t *comm = batch->comm;
-    ULI_TRY(uli_gpu_host_alloc(
-        comm, (int64_t)sizeof(*batch->report), &host, &there));
+    uli_bind_begin(params->binding, &scope);
+    ulyx_status_t status = DEVICE(
+        batch, host_alloc, (int64_t)sizeof(*batch->report), &host, &there);
+    uli_bind_end(&scope);
+    ULI_TRY(status);
     batch->report = host;
     batch->device_report = there;
     memset(host, 0, sizeof(*batch->report));
     ULI_TRY(DEVICE(batch, alloc, (int64_t)sizeof(*batch->state), &state));
     batch->state = state;
-    ULI_TRY(uli_gpu_zero(comm, state, (int64_t)sizeof(*batch->state)));
-    ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &batch->event));
-    ULI_TRY(uli_cuda_enter(comm->gpu->device));
-    return uli_cuda_leave(uli_cuda_status(
-        uli_staged_prepare(&batch->room.multiprocessors, &batch->room.per_sm),
-        "loading the kernel of staging"));
+    ULI_TRY(params->hooks.upload(
+        params->hooks.context, state, NULL, (int64_t)sizeof(*batch->state)));
+    return DEVICE(batch, event_create, &batch->event);
 }
 
-/* A warp a part of the largest launch, if so many blocks may wait for others;
- * else launches are of as few as have a bit for each part, which is one. */
-static void
+/* The kernel, and a warp a part of the largest launch, if so many blocks may
+ * wait for others; else launches are of as few as have a bit for each part,
+ * which is one. */
+static ulyx_status_t
 claim_blocks(struct uli_batch *batch)
 {
-    const ulyx_comm_t *comm = batch->comm;
+    const struct uli_batch_hooks *hooks = &batch->params.hooks;
     int64_t parts =
         2 * (int64_t)batch->memory.shape.peers * batch->memory.shape.lanes;
-    int64_t most = uli_residency_sms(comm, 0, batch->room.multiprocessors);
-    uli_residency_choose(
-        comm, uli_min((parts + WARPS - 1) / WARPS, most), &batch->room);
+    int32_t multiprocessors = 0;
+    ULI_TRY(uli_cuda_enter(batch->params.device));
+    ULI_TRY(uli_cuda_leave(
+        uli_cuda_status(uli_staged_prepare(&multiprocessors, &batch->per_sm),
+            "loading the kernel of staging")));
+    batch->claimed = hooks->claim(hooks->context, multiprocessors,
+        batch->per_sm, (parts + WARPS - 1) / WARPS);
+    return ULYX_SUCCESS;
 }
 
 /* Nothing of it is in use on the device. */
 static void
 free_batch(struct uli_batch *batch)
 {
+    const struct uli_batch_hooks *hooks = &batch->params.hooks;
     uli_staged_relay_close(&batch->relay);
     uli_staged_memory_close(
-        &batch->memory, batch->comm, atomic_load(&batch->used));
-    uli_residency_release(
-        batch->comm->gpu->device, batch->room.per_sm, batch->room.claimed);
+        &batch->memory, &batch->params, atomic_load(&batch->used));
+    hooks->release(hooks->context, batch->per_sm, batch->claimed);
     if (batch->event)
         (void)DEVICE(batch, event_destroy, batch->event);
     if (batch->state)
@@ -151,23 +142,23 @@ free_batch(struct uli_batch *batch)
 }
 
 static ulyx_status_t
-open_batch(ulyx_comm_t *comm, const unsigned char *id, uli_deadline_t deadline,
-    struct uli_batch **batch_p)
+open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
 {
-    struct uli_staged_shape shape = shape_of(comm, id);
+    struct uli_staged_shape shape = shape_of(params);
     struct uli_batch *batch = calloc(1, sizeof(*batch));
-    if (!batch) /* alone: the others wait for their deadline */
-        return uli_error(ULYX_ERR_NO_MEMORY, "staged: no memory for a batch");
-    batch->comm = comm;
+    if (!batch)
+        return uli_staged_memory_refuse(params,
+            uli_error(ULYX_ERR_NO_MEMORY, "staged: no memory for a batch"));
+    batch->params = *params;
     ulyx_status_t status =
-        uli_staged_memory_open(&batch->memory, comm, &shape, deadline);
+        uli_staged_memory_open(&batch->memory, params, &shape);
     if (status == ULYX_SUCCESS)
         status = make_words(batch);
-    if (status == ULYX_SUCCESS) {
-        claim_blocks(batch);
+    if (status == ULYX_SUCCESS)
+        status = claim_blocks(batch);
+    if (status == ULYX_SUCCESS)
         status = uli_staged_relay_open(
-            &batch->relay, comm, &batch->memory, batch->report);
-    }
+            &batch->relay, &batch->params, &batch->memory, batch->report);
     if (status != ULYX_SUCCESS) {
         free_batch(batch);
         return status;
@@ -203,7 +194,7 @@ close_batch(struct uli_batch *batch, uli_deadline_t deadline)
         return;
     }
     uli_staged_relay_close(&batch->relay);
-    ULI_WARN(ULI_LOG_FAULT, batch->comm->rank,
+    ULI_WARN(ULI_LOG_FAULT, batch->params.rank,
         "staged: a kernel does not end: its memory is left");
 }
 
@@ -221,15 +212,15 @@ take(struct uli_batch *batch)
 }
 
 static ulyx_status_t
-check_pieces(const ulyx_comm_t *comm, const struct uli_batch_piece *pieces,
-    int32_t count)
+check_pieces(const struct uli_batch_params *params,
+    const struct uli_batch_piece *pieces, int32_t count)
 {
     if (count > ULI_STAGED_PIECES)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "staged: %d pieces are more than %d", count, ULI_STAGED_PIECES);
     for (int32_t i = 0; i < count; i++) {
         int32_t peer = pieces[i].peer;
-        if (peer < 0 || peer >= comm->nranks || peer == comm->rank ||
+        if (peer < 0 || peer >= params->nranks || peer == params->rank ||
             pieces[i].bytes <= 0)
             return uli_error(ULYX_ERR_INVALID_ARGUMENT,
                 "staged: piece %d is %" PRId64 " bytes for rank %d", i,
@@ -246,7 +237,7 @@ fill_args(const struct uli_batch *batch, uli_deadline_t deadline,
     *args_p = (struct uli_staged_args){.lanes = batch->memory.lanes,
         .state = batch->state,
         .report = batch->device_report,
-        .poison = uli_gpu_poison(batch->comm),
+        .poison = batch->params.poison,
         .chunk_bytes = batch->memory.shape.chunk_bytes,
         .timeout_ns = (uint64_t)uli_sat_add(left, AFTER_NS),
         .nlanes = batch->memory.shape.lanes};
@@ -256,8 +247,8 @@ fill_args(const struct uli_batch *batch, uli_deadline_t deadline,
  * in a second launch, at both ends. Lists the pieces that have `level` others
  * of their pair and way before them; false: there are none. */
 static bool
-list_pieces(const ulyx_comm_t *comm, const struct uli_batch_piece *pieces,
-    int32_t count, int32_t level, struct uli_staged_args *args)
+list_pieces(int32_t rank, const struct uli_batch_piece *pieces, int32_t count,
+    int32_t level, struct uli_staged_args *args)
 {
     args->npieces = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -270,7 +261,7 @@ list_pieces(const ulyx_comm_t *comm, const struct uli_batch_piece *pieces,
             args->pieces[args->npieces++] =
                 (struct uli_staged_piece){.data = piece->data,
                     .bytes = piece->bytes,
-                    .peer = uli_staged_index(piece->peer, comm->rank),
+                    .peer = uli_staged_index(piece->peer, rank),
                     .send = piece->send};
     }
     return args->npieces > 0;
@@ -284,7 +275,7 @@ blocks_of(const struct uli_batch *batch, int32_t parts)
     int32_t fewest =
         (parts + ULI_STAGED_PARTS * WARPS - 1) / (ULI_STAGED_PARTS * WARPS);
     int32_t wanted = (parts + WARPS - 1) / WARPS;
-    return (int32_t)uli_max(uli_min(wanted, batch->room.claimed), fewest);
+    return (int32_t)uli_max(uli_min(wanted, batch->claimed), fewest);
 }
 
 static ulyx_status_t
@@ -295,7 +286,7 @@ launch(
         ULI_TRY(DEVICE(
             batch, host_call, stream, uli_staged_relay_wake, &batch->relay));
     int32_t blocks = blocks_of(batch, args->npieces * args->nlanes);
-    ULI_TRY(uli_cuda_enter(batch->comm->gpu->device));
+    ULI_TRY(uli_cuda_enter(batch->params.device));
     return uli_cuda_leave(uli_cuda_status(
         uli_staged_launch(args, blocks, stream), "launch of staging"));
 }
@@ -311,7 +302,7 @@ enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
         ULI_TRY(DEVICE(batch, event_order, batch->event, stream));
     fill_args(batch, deadline, &args);
     for (int32_t level = 0;
-         list_pieces(batch->comm, pieces, count, level, &args); level++)
+         list_pieces(batch->params.rank, pieces, count, level, &args); level++)
         ULI_TRY(launch(batch, &args, stream));
     if (capturing)
         return ULYX_SUCCESS;
@@ -327,7 +318,7 @@ run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
     if (count == 0)
         return ULYX_SUCCESS;
     ULI_TRY(take(batch));
-    ulyx_status_t status = check_pieces(batch->comm, pieces, count);
+    ulyx_status_t status = check_pieces(&batch->params, pieces, count);
     if (status == ULYX_SUCCESS) {
         atomic_store(&batch->used, true);
         status = enqueue(batch, pieces, count, stream, deadline);
@@ -388,7 +379,12 @@ describe(struct uli_batch *batch, char *text_p, size_t text_bytes)
         memory->bytes >> 10);
 }
 
+/* ---- the table ----------------------------------------------------------- */
+
 static const struct uli_batch_ops batch_ops = {
+    .ranks_max = ULI_STAGED_PIECES / 2 + 1,
+    .make_id = make_id,
+    .open = open_batch,
     .run = run,
     .check = check,
     .abort = abort_batch,
@@ -396,14 +392,13 @@ static const struct uli_batch_ops batch_ops = {
     .describe = describe,
 };
 
-static const struct uli_batch_ops *
-ops(void)
-{
-    return &batch_ops;
-}
-
-const struct uli_carrier uli_carrier_staged = {.name = "staged",
-    .usable = usable,
-    .make_id = make_id,
-    .open = open_batch,
-    .ops = ops};
+const struct uli_tr_ops uli_tr_staged_ops = {
+    .name = "staged",
+    .caps = ULI_TR_BATCH,
+    .usable = uli_tr_devices_usable,
+    .reaches = uli_tr_between_devices,
+    ULI_TR_NO_MAP,
+    ULI_TR_NO_MAP_DEVICE,
+    ULI_TR_NO_READ,
+    .batch = &batch_ops,
+};

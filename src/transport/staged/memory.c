@@ -8,11 +8,9 @@
 #include <string.h>
 #include "base/size.h"
 #include "base/status.h"
-#include "comm/gpu.h"
-#include "comm/remote.h"
-#include "comm/staged.h"
 #include "device/device.h"
 #include "device/pinned.h"
+#include "transport/staged/staged.h"
 
 enum { PAGE = 4096 };
 
@@ -58,28 +56,32 @@ uli_staged_sending_at(const struct uli_staged_shape *shape, int32_t remotes,
 /* ---- own ----------------------------------------------------------------- */
 
 static ulyx_status_t
-make_own(struct uli_staged_memory *memory, ulyx_comm_t *comm)
+make_own(
+    struct uli_staged_memory *memory, const struct uli_batch_params *params)
 {
     const struct uli_staged_shape *shape = &memory->shape;
+    const struct uli_batch_hooks *hooks = &params->hooks;
     memory->peers = calloc((size_t)shape->peers + 1, sizeof(*memory->peers));
     if (!memory->peers)
         return uli_error(ULYX_ERR_NO_MEMORY, "staged: no memory");
     for (int32_t i = 0; i < shape->peers; i++) {
         struct uli_staged_peer *peer = &memory->peers[i];
-        peer->rank = i < comm->rank ? i : i + 1;
-        peer->remote =
-            uli_comm_is_remote(comm, peer->rank) ? memory->remotes++ : -1;
+        peer->rank = i < params->rank ? i : i + 1;
+        peer->remote = hooks->is_remote(hooks->context, peer->rank)
+                           ? memory->remotes++
+                           : -1;
     }
     memory->bytes = uli_max(PAGE, /* of a rank alone, too */
         uli_staged_sending_at(shape, memory->remotes, memory->remotes, 0));
-    ULI_TRY(uli_arena_alloc(comm, memory->bytes + PAGE, &memory->piece));
+    ULI_TRY(hooks->memory_alloc(
+        hooks->context, memory->bytes + PAGE, &memory->piece));
     uintptr_t address = (uintptr_t)memory->piece.address;
     int64_t skip = (int64_t)(-address % PAGE);
     memory->offset = memory->piece.offset + skip;
     memory->base = (unsigned char *)memory->piece.address + skip;
     void *there = NULL;
-    ULI_TRY(uli_pinned_hold(
-        comm->gpu->device, memory->base, memory->bytes, &there));
+    ULI_TRY(
+        uli_pinned_hold(params->device, memory->base, memory->bytes, &there));
     memory->there = there;
     return ULYX_SUCCESS;
 }
@@ -94,15 +96,17 @@ struct card {
     char text[200];
 };
 
+_Static_assert(sizeof(struct card) <= ULI_BATCH_CARD_BYTES, "card");
+
 static ulyx_status_t
-take_cards(struct uli_staged_memory *memory, ulyx_comm_t *comm,
-    const struct card *cards)
+take_cards(
+    struct uli_staged_memory *memory, int32_t nranks, const struct card *cards)
 {
-    for (int32_t p = 0; p < comm->nranks; p++)
+    for (int32_t p = 0; p < nranks; p++)
         if (cards[p].status != ULYX_SUCCESS)
             return uli_error((ulyx_status_t)cards[p].status, "rank %d: %.*s", p,
                 (int)sizeof(cards[p].text), cards[p].text);
-    for (int32_t i = 0; i < memory->shape.peers; i++) {
+    for (int32_t i = 0; memory && i < memory->shape.peers; i++) {
         struct uli_staged_peer *peer = &memory->peers[i];
         const struct card *card = &cards[peer->rank];
         peer->window = card->window;
@@ -112,44 +116,43 @@ take_cards(struct uli_staged_memory *memory, ulyx_comm_t *comm,
     return ULYX_SUCCESS;
 }
 
-/* Collective, whatever has happened on this rank. */
+/* Collective, whatever has happened on this rank. memory: NULL at one that has
+ * none, by status. */
 static ulyx_status_t
-exchange_cards(struct uli_staged_memory *memory, ulyx_comm_t *comm,
-    ulyx_status_t status, uli_deadline_t deadline)
+exchange_cards(struct uli_staged_memory *memory,
+    const struct uli_batch_params *params, ulyx_status_t status)
 {
-    struct card mine = {.status = status,
-        .window = memory->piece.window,
-        .offset = memory->offset,
-        .bytes = memory->bytes};
-    struct card *all = calloc((size_t)comm->nranks, sizeof(*all));
+    const struct uli_batch_hooks *hooks = &params->hooks;
+    struct card mine = {.status = status};
+    const void *all;
+    if (memory) {
+        mine.window = memory->piece.window;
+        mine.offset = memory->offset;
+        mine.bytes = memory->bytes;
+    }
     if (status != ULYX_SUCCESS)
         snprintf(mine.text, sizeof(mine.text), "%s", uli_error_text());
-    if (!all)
-        return uli_comm_fail(
-            comm, ULYX_ERR_NO_MEMORY, comm->rank, "staged: no memory");
-    status = uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, &mine,
-        sizeof(mine), sizeof(mine), all, NULL, NULL, deadline);
-    if (status == ULYX_SUCCESS)
-        status = take_cards(memory, comm, all);
-    free(all);
-    return status;
+    ULI_TRY(hooks->gather(
+        hooks->context, &mine, sizeof(mine), params->deadline, &all));
+    return take_cards(memory, params->nranks, all);
 }
 
 static ulyx_status_t
-pin_peers(struct uli_staged_memory *memory, ulyx_comm_t *comm)
+pin_peers(
+    struct uli_staged_memory *memory, const struct uli_batch_params *params)
 {
+    const struct uli_batch_hooks *hooks = &params->hooks;
     for (int32_t i = 0; i < memory->shape.peers; i++) {
         struct uli_staged_peer *peer = &memory->peers[i];
         void *there = NULL;
         if (peer->remote >= 0)
             continue;
-        void *address = uli_window_address(
-            comm, peer->rank, peer->window, peer->offset, peer->bytes);
+        void *address = hooks->address(hooks->context, peer->rank, peer->window,
+            peer->offset, peer->bytes);
         if (!address)
             return uli_error(ULYX_ERR_INTERNAL,
                 "staged: the memory of rank %d is not mapped", peer->rank);
-        ULI_TRY(
-            uli_pinned_hold(comm->gpu->device, address, peer->bytes, &there));
+        ULI_TRY(uli_pinned_hold(params->device, address, peer->bytes, &there));
         peer->mapped = address;
         peer->there = there;
     }
@@ -159,12 +162,12 @@ pin_peers(struct uli_staged_memory *memory, ulyx_comm_t *comm)
 /* ---- lanes --------------------------------------------------------------- */
 
 static void
-fill_lane(const struct uli_staged_memory *memory, const ulyx_comm_t *comm,
-    int32_t i, int32_t l, struct uli_staged_lane *lane_p)
+fill_lane(const struct uli_staged_memory *memory, int32_t rank, int32_t i,
+    int32_t l, struct uli_staged_lane *lane_p)
 {
     const struct uli_staged_shape *shape = &memory->shape;
     const struct uli_staged_peer *peer = &memory->peers[i];
-    int32_t self = uli_staged_index(comm->rank, peer->rank);
+    int32_t self = uli_staged_index(rank, peer->rank);
     unsigned char *mine = memory->there, *out, *told;
     if (peer->remote < 0) {
         out = peer->there + uli_staged_landing_at(shape, self, l);
@@ -184,9 +187,11 @@ fill_lane(const struct uli_staged_memory *memory, const ulyx_comm_t *comm,
 }
 
 static ulyx_status_t
-make_lanes(struct uli_staged_memory *memory, ulyx_comm_t *comm)
+make_lanes(
+    struct uli_staged_memory *memory, const struct uli_batch_params *params)
 {
     const struct uli_staged_shape *shape = &memory->shape;
+    const struct uli_batch_hooks *hooks = &params->hooks;
     int64_t bytes =
         (int64_t)shape->peers * shape->lanes * (int64_t)sizeof(*memory->lanes);
     bytes = uli_max(bytes, 1);
@@ -196,12 +201,11 @@ make_lanes(struct uli_staged_memory *memory, ulyx_comm_t *comm)
         return uli_error(ULYX_ERR_NO_MEMORY, "staged: no memory");
     for (int32_t i = 0; i < shape->peers; i++)
         for (int32_t l = 0; l < shape->lanes; l++)
-            fill_lane(memory, comm, i, l, &lanes[i * shape->lanes + l]);
-    ulyx_status_t status =
-        comm->gpu->ops->alloc(comm->gpu->device, bytes, &there);
+            fill_lane(memory, params->rank, i, l, &lanes[i * shape->lanes + l]);
+    ulyx_status_t status = uli_device_cuda.alloc(params->device, bytes, &there);
     memory->lanes = there;
     if (status == ULYX_SUCCESS)
-        status = uli_gpu_upload(comm, there, lanes, bytes);
+        status = hooks->upload(hooks->context, there, lanes, bytes);
     free(lanes);
     return status;
 }
@@ -209,35 +213,42 @@ make_lanes(struct uli_staged_memory *memory, ulyx_comm_t *comm)
 /* ---- life ---------------------------------------------------------------- */
 
 ulyx_status_t
-uli_staged_memory_open(struct uli_staged_memory *memory, ulyx_comm_t *comm,
-    const struct uli_staged_shape *shape, uli_deadline_t deadline)
+uli_staged_memory_open(struct uli_staged_memory *memory,
+    const struct uli_batch_params *params, const struct uli_staged_shape *shape)
 {
     *memory = (struct uli_staged_memory){.shape = *shape};
-    ulyx_status_t status = make_own(memory, comm);
-    status = exchange_cards(memory, comm, status, deadline);
+    ulyx_status_t status = make_own(memory, params);
+    status = exchange_cards(memory, params, status);
     if (status == ULYX_SUCCESS)
-        status = pin_peers(memory, comm);
+        status = pin_peers(memory, params);
     if (status == ULYX_SUCCESS)
-        status = make_lanes(memory, comm);
+        status = make_lanes(memory, params);
     if (status != ULYX_SUCCESS)
-        uli_staged_memory_close(memory, comm, false);
+        uli_staged_memory_close(memory, params, false);
     return status;
 }
 
-void
-uli_staged_memory_close(
-    struct uli_staged_memory *memory, ulyx_comm_t *comm, bool used)
+ulyx_status_t
+uli_staged_memory_refuse(
+    const struct uli_batch_params *params, ulyx_status_t status)
 {
-    int32_t device = comm->gpu->device;
+    return exchange_cards(NULL, params, status);
+}
+
+void
+uli_staged_memory_close(struct uli_staged_memory *memory,
+    const struct uli_batch_params *params, bool used)
+{
+    const struct uli_batch_hooks *hooks = &params->hooks;
     if (memory->lanes)
-        (void)comm->gpu->ops->free(device, memory->lanes);
+        (void)uli_device_cuda.free(params->device, memory->lanes);
     for (int32_t i = 0; memory->peers && i < memory->shape.peers; i++)
         if (memory->peers[i].mapped)
-            (void)uli_pinned_drop(device, memory->peers[i].mapped);
+            (void)uli_pinned_drop(params->device, memory->peers[i].mapped);
     if (memory->there)
-        (void)uli_pinned_drop(device, memory->base);
+        (void)uli_pinned_drop(params->device, memory->base);
     if (memory->piece.address && !used)
-        uli_arena_free(comm, &memory->piece);
+        hooks->memory_free(hooks->context, &memory->piece);
     free(memory->peers);
     *memory = (struct uli_staged_memory){0};
 }
