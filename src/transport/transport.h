@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The contract of transports. A transport moves contiguous pieces or gives
- * pointers; packing belongs to the schedules. Algorithms ask for
- * capabilities, never for names; a slot that a transport does not have is
- * filled by a stub that returns ERR_UNSUPPORTED (uli_tr_stubs), so that no
- * caller tests for NULL. One conformance suite runs per capability.
+ * pointers; packing belongs to the schedules. Callers ask for capabilities,
+ * never for names: a transport is named by its own files and by the list
+ * (transport_list.c), whose order is the order of choice. A slot that a
+ * transport does not have is filled by a stub that returns ERR_UNSUPPORTED
+ * (uli_tr_stubs), so that no caller tests for NULL. Each capability has a
+ * conformance suite (tests/transport), which all transports that have it run.
  *
  * Who calls: create, attach and detach paths from any thread, under the lock
  * of the communicator's window table; read from the thread that executes.

@@ -16,6 +16,13 @@
 
 #define OPS (conformance_subject.ops)
 
+int
+conformance_open(void **state)
+{
+    (void)state;
+    return !conformance_subject.open || conformance_subject.open() ? 0 : -1;
+}
+
 static bool
 lacks(uint64_t capability)
 {
@@ -183,6 +190,33 @@ conformance_unmaps(void **state)
     close(lowest);
 }
 
+/* A peer's word is not believed: no memory, no size, or none that fits. */
+void
+conformance_refuses_no_window(void **state)
+{
+    (void)state;
+    struct uli_segment segment;
+    if (lacks(ULI_TR_MAP))
+        return;
+    assert_status(
+        uli_segment_create(4096, true, false, &segment), ULYX_SUCCESS);
+    const struct uli_tr_handle bad[] = {{-1, NULL, 4096},
+        {segment.fd, segment.address, 0}, {segment.fd, segment.address, -1}};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        void *address = &segment;
+        assert_status(OPS->window_map(&bad[i], &address), ULYX_ERR_SYSTEM);
+        assert_ptr_equal(address, &segment);
+    }
+    /* What it maps by is what it says. */
+    const struct uli_tr_handle bare = {-1, segment.address, 4096};
+    void *address = NULL;
+    ulyx_status_t status = OPS->window_map(&bare, &address);
+    assert_int_equal(status == ULYX_SUCCESS, OPS->maps_addresses);
+    if (status == ULYX_SUCCESS)
+        OPS->window_unmap(address, 4096);
+    uli_segment_destroy(&segment);
+}
+
 /* ---- READ ---------------------------------------------------------------- */
 
 void
@@ -329,6 +363,7 @@ void
 conformance_refuses_what_it_lacks(void **state)
 {
     (void)state;
+    const struct uli_tr_device_handle device = {.bytes = 4096};
     struct uli_tr_handle handle = {-1, NULL, 4096};
     void *address = &handle;
     char byte;
@@ -344,6 +379,17 @@ conformance_refuses_what_it_lacks(void **state)
         assert_status(
             OPS->read(getpid(), &piece, 1, &piece, 1), ULYX_ERR_UNSUPPORTED);
     }
+    if (lacks(ULI_TR_MAP_DEVICE)) {
+        void *mapping = &handle;
+        assert_status(OPS->device_map(0, &device, &address, &mapping),
+            ULYX_ERR_UNSUPPORTED);
+        assert_ptr_equal(address, &handle);
+        assert_ptr_equal(mapping, &handle);
+        OPS->device_unmap(NULL);
+    }
+    /* Asked for by the capability, never by the slot. */
+    assert_int_equal(OPS->net != NULL, !lacks(ULI_TR_PUT));
+    assert_int_equal(OPS->batch != NULL, !lacks(ULI_TR_BATCH));
     /* The stubs are the transport that lacks everything. */
     assert_int_equal(uli_tr_stubs.caps, 0);
     assert_status(

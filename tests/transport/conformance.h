@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every transport has to pass, one group of cases a capability. A test
+ * What every transport has to pass: how it is chosen, MAP and READ. A test
  * program of a transport defines conformance_subject and runs
  * conformance_tests; cases of capabilities that it lacks check that it says
- * so.
+ * so. The other capabilities have suites of their own, for what they need: PUT
+ * put_conformance.h, MAP_DEVICE map_device_conformance.h, BATCH
+ * batch_conformance.h.
  */
 #ifndef TESTS_TRANSPORT_CONFORMANCE_H
 #define TESTS_TRANSPORT_CONFORMANCE_H
@@ -13,31 +15,38 @@
 
 struct conformance {
     const struct uli_tr_ops *ops;
-    bool same_process; /* reaches ranks of this process only */
+    bool same_process;  /* reaches ranks of this process only */
+    bool (*open)(void); /* what it needs of the machine; NULL: nothing */
 };
 
 extern const struct conformance conformance_subject;
+
+int conformance_open(void **state);
 
 void conformance_says_why(void **state);
 void conformance_reaches_alike(void **state);
 void conformance_maps(void **state);
 void conformance_unmaps(void **state);
+void conformance_refuses_no_window(void **state);
 void conformance_probes(void **state);
 void conformance_reads_pieces(void **state);
 void conformance_reads_many_pieces(void **state);
 void conformance_names_a_lost_peer(void **state);
 void conformance_refuses_what_it_lacks(void **state);
 
+#define CONFORMANCE_CASE(name) cmocka_unit_test_setup(name, conformance_open)
+
 static const struct CMUnitTest conformance_tests[] = {
-    cmocka_unit_test(conformance_says_why),
-    cmocka_unit_test(conformance_reaches_alike),
-    cmocka_unit_test(conformance_maps),
-    cmocka_unit_test(conformance_unmaps),
-    cmocka_unit_test(conformance_probes),
-    cmocka_unit_test(conformance_reads_pieces),
-    cmocka_unit_test(conformance_reads_many_pieces),
-    cmocka_unit_test(conformance_names_a_lost_peer),
-    cmocka_unit_test(conformance_refuses_what_it_lacks),
+    CONFORMANCE_CASE(conformance_says_why),
+    CONFORMANCE_CASE(conformance_reaches_alike),
+    CONFORMANCE_CASE(conformance_maps),
+    CONFORMANCE_CASE(conformance_unmaps),
+    CONFORMANCE_CASE(conformance_refuses_no_window),
+    CONFORMANCE_CASE(conformance_probes),
+    CONFORMANCE_CASE(conformance_reads_pieces),
+    CONFORMANCE_CASE(conformance_reads_many_pieces),
+    CONFORMANCE_CASE(conformance_names_a_lost_peer),
+    CONFORMANCE_CASE(conformance_refuses_what_it_lacks),
 };
 
 #endif
