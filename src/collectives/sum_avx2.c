@@ -9,21 +9,40 @@
 #include "collectives/sum_convert.h"
 
 enum { V = 8 };
+typedef __m256 vec;
 
-static inline __m256
+static inline vec
+load_acc(const float *from)
+{
+    return _mm256_loadu_ps(from);
+}
+
+static inline void
+store_acc(float *to, vec value)
+{
+    _mm256_storeu_ps(to, value);
+}
+
+static inline vec
+add_acc(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+static inline vec
 read_f32(const unsigned char *src)
 {
     return _mm256_loadu_ps((const float *)src);
 }
 
-static inline __m256
+static inline vec
 read_bf16(const unsigned char *src)
 {
     __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)src));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
-static inline __m256
+static inline vec
 read_f16(const unsigned char *src)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)src));
@@ -54,7 +73,7 @@ read_one_f16(const unsigned char *src)
 }
 
 static inline void
-write_f32(unsigned char *dst, __m256 value)
+write_f32(unsigned char *dst, vec value)
 {
     __m256 nan = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
     __m256 quiet = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000));
@@ -62,7 +81,7 @@ write_f32(unsigned char *dst, __m256 value)
 }
 
 static inline void
-write_bf16(unsigned char *dst, __m256 value)
+write_bf16(unsigned char *dst, vec value)
 {
     __m256 nan = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
     __m256i bits = _mm256_castps_si256(value);
@@ -78,7 +97,7 @@ write_bf16(unsigned char *dst, __m256 value)
 }
 
 static inline void
-write_f16(unsigned char *dst, __m256 value)
+write_f16(unsigned char *dst, vec value)
 {
     __m256i nan =
         _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
@@ -111,56 +130,31 @@ write_one_f16(unsigned char *dst, float value)
     memcpy(dst, &stored, sizeof(stored));
 }
 
-/* load_, add_ and store_TYPE from the conversions of a type. */
-#define DEFINE_SUM(type, elem_bytes)                                           \
-    static void load_##type(void *acc, const unsigned char *src,               \
-        int64_t src_stride, int64_t run, int64_t nruns)                        \
+/* What is left of a run, one by one. */
+#define DEFINE_REST(type, elem_bytes)                                          \
+    static inline void load_rest_##type(                                       \
+        float *to, const unsigned char *src, int64_t left)                     \
     {                                                                          \
-        float *to = acc;                                                       \
-        for (int64_t r = 0; r < nruns; r++, to += run, src += src_stride) {    \
-            int64_t i = 0;                                                     \
-            for (; i + V <= run; i += V)                                       \
-                _mm256_storeu_ps(to + i, read_##type(src + i * (elem_bytes))); \
-            for (; i < run; i++)                                               \
-                to[i] = read_one_##type(src + i * (elem_bytes));               \
-        }                                                                      \
+        for (int64_t i = 0; i < left; i++)                                     \
+            to[i] = read_one_##type(src + i * (elem_bytes));                   \
     }                                                                          \
-    static void add_##type(void *acc, const unsigned char *src,                \
-        int64_t src_stride, int64_t run, int64_t nruns)                        \
+    static inline void add_rest_##type(                                        \
+        float *to, const unsigned char *src, int64_t left)                     \
     {                                                                          \
-        float *to = acc;                                                       \
-        for (int64_t r = 0; r < nruns; r++, to += run, src += src_stride) {    \
-            int64_t i = 0;                                                     \
-            for (; i + V <= run; i += V) {                                     \
-                __m256 value = read_##type(src + i * (elem_bytes));            \
-                value = _mm256_add_ps(_mm256_loadu_ps(to + i), value);         \
-                _mm256_storeu_ps(to + i, value);                               \
-            }                                                                  \
-            for (; i < run; i++)                                               \
-                to[i] += read_one_##type(src + i * (elem_bytes));              \
-        }                                                                      \
+        for (int64_t i = 0; i < left; i++)                                     \
+            to[i] += read_one_##type(src + i * (elem_bytes));                  \
     }                                                                          \
-    static void store_##type(unsigned char *dst, int64_t dst_stride,           \
-        const void *acc, int64_t run, int64_t nruns)                           \
+    static inline void store_rest_##type(                                      \
+        unsigned char *dst, const float *from, int64_t left)                   \
     {                                                                          \
-        const float *from = acc;                                               \
-        for (int64_t r = 0; r < nruns; r++, from += run, dst += dst_stride) {  \
-            int64_t i = 0;                                                     \
-            for (; i + V <= run; i += V)                                       \
-                write_##type(                                                  \
-                    dst + i * (elem_bytes), _mm256_loadu_ps(from + i));        \
-            for (; i < run; i++)                                               \
-                write_one_##type(dst + i * (elem_bytes), from[i]);             \
-        }                                                                      \
+        for (int64_t i = 0; i < left; i++)                                     \
+            write_one_##type(dst + i * (elem_bytes), from[i]);                 \
     }
 
-DEFINE_SUM(f32, 4)
-DEFINE_SUM(bf16, 2)
-DEFINE_SUM(f16, 2)
+DEFINE_REST(f32, 4)
+DEFINE_REST(bf16, 2)
+DEFINE_REST(f16, 2)
 
-const struct uli_sum_kernel uli_sum_avx2_f32 = {
-    .load = {NULL, load_f32, load_bf16, load_f16},
-    .add = {NULL, add_f32, add_bf16, add_f16},
-    .store = {NULL, store_f32, store_bf16, store_f16},
-};
+#define SUM_KERNEL uli_sum_avx2_f32
+#include "collectives/sum_body.h"
 #endif

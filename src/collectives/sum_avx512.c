@@ -8,6 +8,25 @@
 #include "collectives/copy_kernel.h"
 
 enum { V = 16 };
+typedef __m512 vec;
+
+static inline vec
+load_acc(const float *from)
+{
+    return _mm512_loadu_ps(from);
+}
+
+static inline void
+store_acc(float *to, vec value)
+{
+    _mm512_storeu_ps(to, value);
+}
+
+static inline vec
+add_acc(vec a, vec b)
+{
+    return _mm512_add_ps(a, b);
+}
 
 #define ALL ((__mmask16)-1)
 
@@ -18,27 +37,27 @@ mask_of(int64_t left)
     return (__mmask16)((1u << left) - 1);
 }
 
-static inline __m512
-read_f32(__mmask16 mask, const unsigned char *src)
+static inline vec
+read_masked_f32(__mmask16 mask, const unsigned char *src)
 {
     return _mm512_maskz_loadu_ps(mask, src);
 }
 
-static inline __m512
-read_bf16(__mmask16 mask, const unsigned char *src)
+static inline vec
+read_masked_bf16(__mmask16 mask, const unsigned char *src)
 {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, src));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-static inline __m512
-read_f16(__mmask16 mask, const unsigned char *src)
+static inline vec
+read_masked_f16(__mmask16 mask, const unsigned char *src)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, src));
 }
 
 static inline void
-write_f32(unsigned char *dst, __mmask16 mask, __m512 value)
+write_masked_f32(unsigned char *dst, __mmask16 mask, vec value)
 {
     __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
     __m512i bits =
@@ -47,7 +66,7 @@ write_f32(unsigned char *dst, __mmask16 mask, __m512 value)
 }
 
 static inline void
-write_bf16(unsigned char *dst, __mmask16 mask, __m512 value)
+write_masked_bf16(unsigned char *dst, __mmask16 mask, vec value)
 {
     __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
     __m512i bits = _mm512_castps_si512(value);
@@ -60,7 +79,7 @@ write_bf16(unsigned char *dst, __mmask16 mask, __m512 value)
 }
 
 static inline void
-write_f16(unsigned char *dst, __mmask16 mask, __m512 value)
+write_masked_f16(unsigned char *dst, __mmask16 mask, vec value)
 {
     __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
     __m256i half =
@@ -69,69 +88,43 @@ write_f16(unsigned char *dst, __mmask16 mask, __m512 value)
     _mm256_mask_storeu_epi16(dst, mask, half);
 }
 
-/* load_, add_ and store_TYPE from the two conversions of a type. Whole vectors
- * first, and a masked one for what is left: a load waits for an earlier masked
- * store to the same place, and accumulators are loaded again and again. */
-#define DEFINE_SUM(type, elem_bytes)                                           \
-    static void load_##type(void *acc, const unsigned char *src,               \
-        int64_t src_stride, int64_t run, int64_t nruns)                        \
+/* Whole vectors, and masked ones for what is left of a run: a load waits for an
+ * earlier masked store to the same place, and accumulators are loaded again and
+ * again. */
+#define DEFINE_ENDS(type)                                                      \
+    static inline vec read_##type(const unsigned char *src)                    \
     {                                                                          \
-        float *to = acc;                                                       \
-        for (int64_t r = 0; r < nruns; r++, to += run, src += src_stride) {    \
-            int64_t i = 0;                                                     \
-            for (; i + V <= run; i += V)                                       \
-                _mm512_storeu_ps(                                              \
-                    to + i, read_##type(ALL, src + i * (elem_bytes)));         \
-            if (i == run)                                                      \
-                continue;                                                      \
-            __mmask16 mask = mask_of(run - i);                                 \
-            __m512 value = read_##type(mask, src + i * (elem_bytes));          \
-            _mm512_mask_storeu_ps(to + i, mask, value);                        \
-        }                                                                      \
+        return read_masked_##type(ALL, src);                                   \
     }                                                                          \
-    static void add_##type(void *acc, const unsigned char *src,                \
-        int64_t src_stride, int64_t run, int64_t nruns)                        \
+    static inline void write_##type(unsigned char *dst, vec value)             \
     {                                                                          \
-        float *to = acc;                                                       \
-        for (int64_t r = 0; r < nruns; r++, to += run, src += src_stride) {    \
-            int64_t i = 0;                                                     \
-            for (; i + V <= run; i += V) {                                     \
-                __m512 value = read_##type(ALL, src + i * (elem_bytes));       \
-                value = _mm512_add_ps(_mm512_loadu_ps(to + i), value);         \
-                _mm512_storeu_ps(to + i, value);                               \
-            }                                                                  \
-            if (i == run)                                                      \
-                continue;                                                      \
-            __mmask16 mask = mask_of(run - i);                                 \
-            __m512 value = read_##type(mask, src + i * (elem_bytes));          \
-            value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to + i), value); \
-            _mm512_mask_storeu_ps(to + i, mask, value);                        \
-        }                                                                      \
+        write_masked_##type(dst, ALL, value);                                  \
     }                                                                          \
-    static void store_##type(unsigned char *dst, int64_t dst_stride,           \
-        const void *acc, int64_t run, int64_t nruns)                           \
+    static inline void load_rest_##type(                                       \
+        float *to, const unsigned char *src, int64_t left)                     \
     {                                                                          \
-        const float *from = acc;                                               \
-        for (int64_t r = 0; r < nruns; r++, from += run, dst += dst_stride) {  \
-            int64_t i = 0;                                                     \
-            for (; i + V <= run; i += V)                                       \
-                write_##type(                                                  \
-                    dst + i * (elem_bytes), ALL, _mm512_loadu_ps(from + i));   \
-            if (i == run)                                                      \
-                continue;                                                      \
-            __mmask16 mask = mask_of(run - i);                                 \
-            write_##type(dst + i * (elem_bytes), mask,                         \
-                _mm512_maskz_loadu_ps(mask, from + i));                        \
-        }                                                                      \
+        __mmask16 mask = mask_of(left);                                        \
+        _mm512_mask_storeu_ps(to, mask, read_masked_##type(mask, src));        \
+    }                                                                          \
+    static inline void add_rest_##type(                                        \
+        float *to, const unsigned char *src, int64_t left)                     \
+    {                                                                          \
+        __mmask16 mask = mask_of(left);                                        \
+        vec sum = _mm512_add_ps(                                               \
+            _mm512_maskz_loadu_ps(mask, to), read_masked_##type(mask, src));   \
+        _mm512_mask_storeu_ps(to, mask, sum);                                  \
+    }                                                                          \
+    static inline void store_rest_##type(                                      \
+        unsigned char *dst, const float *from, int64_t left)                   \
+    {                                                                          \
+        __mmask16 mask = mask_of(left);                                        \
+        write_masked_##type(dst, mask, _mm512_maskz_loadu_ps(mask, from));     \
     }
 
-DEFINE_SUM(f32, 4)
-DEFINE_SUM(bf16, 2)
-DEFINE_SUM(f16, 2)
+DEFINE_ENDS(f32)
+DEFINE_ENDS(bf16)
+DEFINE_ENDS(f16)
 
-const struct uli_sum_kernel uli_sum_avx512_f32 = {
-    .load = {NULL, load_f32, load_bf16, load_f16},
-    .add = {NULL, add_f32, add_bf16, add_f16},
-    .store = {NULL, store_f32, store_bf16, store_f16},
-};
+#define SUM_KERNEL uli_sum_avx512_f32
+#include "collectives/sum_body.h"
 #endif
