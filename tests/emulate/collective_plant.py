@@ -50,9 +50,7 @@ FAULTS = [
     ("FIRST_BYTES_NOT_COPIED", MOVE,
      "warp_copies_as<uint8_t>(dst, src, head);", ";"),
     ("READY_NOT_AWAITED", WORDS,
-     "here = await_word(\n"
-     "            c, &a.base.peers[p].mine->ready, ULI_GPU_AWAITS_READY, p);",
-     ";"),
+     "!warp_awaits_ready(c, p)", "false"),
     ("LANES_BEGIN_ALIKE", PIECES,
      "lane * a.chunk_bytes, a.lanes", "0, a.lanes"),
     ("SUM_IN_ANOTHER_ORDER", SUM,

@@ -22,7 +22,7 @@ FAULTS = [
      "ptx_st_release_sys_u64(&yours->ready, c.n);",
      "ptx_st_relaxed_sys_u64(&yours->ready, c.n);"),
     ("READY_NOT_AWAITED", WORDS,
-     "if (!c.args->slots) {",
+     "if (!c.args->slots && ",
      "if (%s) {"),
     ("DONE_WITHOUT_RELEASE", WORDS,
      "ptx_st_release_sys_u64(&c.args->peers[p].yours->done, c.n);",

@@ -131,9 +131,7 @@ warp_looks(const struct call &c, const struct lane &to, bool sends,
             if (!may && !may_wait(c, polls, peer))
                 may = MUST_LEAVE;
         }
-    may = __shfl_sync(0xFFFFFFFFu, may, 0);
-    __syncwarp(); /* a shuffle orders no memory */
-    return may;
+    return warp_first(may);
 }
 
 /* One round of one lane. False: leave. */

@@ -7,26 +7,7 @@
 #ifndef ULI_COLLECTIVES_CUDA_COLLECTIVE_MOVE_H
 #define ULI_COLLECTIVES_CUDA_COLLECTIVE_MOVE_H
 
-#include "collectives/cuda/exchange_move.h"
-
-/* count vectors of type T, to which both places are aligned. */
-template <typename T>
-static __device__ void
-warp_copies_as(unsigned char *dst, const unsigned char *src, int64_t count)
-{
-    for (int64_t n = threadIdx.x % WARP; n < count; n += WARP * IN_FLIGHT) {
-        T held[IN_FLIGHT];
-#pragma unroll
-        for (int u = 0; u < IN_FLIGHT; u++)
-            if (n + u * WARP < count)
-                load_vector(held[u], src + (n + u * WARP) * (int64_t)sizeof(T));
-#pragma unroll
-        for (int u = 0; u < IN_FLIGHT; u++)
-            if (n + u * WARP < count)
-                store_vector(
-                    dst + (n + u * WARP) * (int64_t)sizeof(T), held[u]);
-    }
-}
+#include "device/cuda/warp.h"
 
 static __device__ __noinline__ void
 warp_copies(unsigned char *dst, const unsigned char *src, int64_t bytes)

@@ -66,15 +66,9 @@ pair_agrees(const struct call &c, const uli_collective_args &a, int32_t p)
 static __device__ enum peer_state
 warp_pairs(const struct call &c, const uli_collective_args &a, int32_t p)
 {
-    bool here = true;
     if (p == a.base.rank)
         return PEER_USE;
-    if (threadIdx.x % WARP == 0)
-        here = await_word(
-            c, &a.base.peers[p].mine->ready, ULI_GPU_AWAITS_READY, p);
-    here = __shfl_sync(0xFFFFFFFFu, (int)here, 0) != 0;
-    __syncwarp(); /* a shuffle orders no memory */
-    if (!here)
+    if (!warp_awaits_ready(c, p))
         return PEER_LEAVE;
     return pair_agrees(c, a, p) ? PEER_USE : PEER_SKIP;
 }
@@ -108,13 +102,10 @@ in_window(const struct call &c, int32_t p, int what)
 static __device__ unsigned char *
 place_of(const struct call &c, int32_t p, int what)
 {
-    const uint64_t *at = record_of(c, p) + what;
-    const uli_gpu_peer *peer = &c.args->peers[p];
-    unsigned char *base =
-        at[0] < peer->nwindows ? peer->windows[at[0]] : nullptr;
-    if (!base)
+    unsigned char *place = mapped_at(c, p, record_of(c, p) + what);
+    if (!place)
         fail(c, 0, ULI_GPU_LOST, p);
-    return base ? base + at[1] : nullptr;
+    return place;
 }
 
 /* ---- verdicts ------------------------------------------------------------ */
@@ -135,22 +126,7 @@ tell_host(const struct call &c, const uli_collective_args &a, int32_t p)
 static __device__ void
 judge_pair(const struct call &c, const uli_collective_args &a, int32_t p)
 {
-    uint64_t call = record_of(c, p)[ULI_COLLECTIVE_CALL];
-    uint64_t own = a.base.record[ULI_COLLECTIVE_CALL];
-    uint64_t status = call & 0xFFFFFFFFu, phase = 0;
-    if (has_left(c, p)) {
-        phase = ULI_GPU_REFUSED;
-        status = ULI_GPU_HAS_LEFT;
-    } else if (status != 0) {
-        phase = ULI_GPU_REFUSED;
-    } else if ((own & 0xFFFFFFFFu) != 0) {
-        return; /* it is this rank that refuses */
-    } else if (!pair_agrees(c, a, p)) {
-        phase = ULI_GPU_DISAGREES;
-        status = call == own ? 0 : call >> 32 | ULI_GPU_OTHER_OPERATION;
-    }
-    if (phase && ptx_atom_cas_relaxed_gpu_u64(&a.base.state->verdict, 0,
-                     ULI_GPU_CAUSE(status & 0xFF, phase, p, c.n)) == 0)
+    if (note_verdict(c, cause_of_pair(c, p, pair_agrees(c, a, p))))
         tell_host(c, a, p);
 }
 

@@ -17,8 +17,6 @@
 
 #include "collectives/cuda/exchange_words.h"
 
-enum { IN_FLIGHT = 8 }; /* vectors that a lane loads before it stores */
-
 struct digits {
     int64_t i, j, k, v;
 };
@@ -90,32 +88,6 @@ walk_offset(const struct digits &at, const int64_t (&stride)[3], int64_t bytes)
 {
     return at.i * stride[0] + at.j * stride[1] + at.k * stride[2] +
            at.v * bytes;
-}
-
-PTX_FN void
-load_vector(uint4 &v, const unsigned char *p)
-{
-    v = ptx_ld_stream_v4(p);
-}
-
-PTX_FN void
-store_vector(unsigned char *p, const uint4 &v)
-{
-    ptx_st_stream_v4(p, v);
-}
-
-template <typename T>
-PTX_FN void
-load_vector(T &v, const unsigned char *p)
-{
-    v = *(const T *)p;
-}
-
-template <typename T>
-PTX_FN void
-store_vector(unsigned char *p, const T &v)
-{
-    *(T *)p = v;
 }
 
 /* The edges of the rows whose last vectors are in [first, end), units of U. */

@@ -9,10 +9,10 @@
 
 #include "collectives/cuda/exchange_gpu.h"
 #include "device/cuda/ptx.h"
+#include "device/cuda/warp.h"
 #include "ulyx/types.h"
 
 enum {
-    WARP = 32,
     EAGER_POLLS = 64, /* before a waiting thread sleeps between looks */
     POLL_SLEEP_NS = 100,
 };
@@ -116,37 +116,47 @@ record_agrees(const struct call &c, int32_t peer)
            record[ULI_GPU_RECORD_HASH] == hash_of(c);
 }
 
-/* Where a peer's tensor begins, mapped here; NULL when it is not in a window
- * that this rank knows. */
+/* Where (window, offset) of a peer lies, mapped here; NULL when this rank does
+ * not know the window. */
+static __device__ unsigned char *
+mapped_at(const struct call &c, int32_t peer, const uint64_t *address)
+{
+    const uli_gpu_peer *p = &c.args->peers[peer];
+    unsigned char *base =
+        address[0] < p->nwindows ? p->windows[address[0]] : nullptr;
+    return base ? base + address[1] : nullptr;
+}
+
+/* Where a peer's tensor begins; NULL as above. */
 static __device__ unsigned char *
 tensor_of(const struct call &c, int32_t peer, int32_t tensor, bool dst)
 {
     if (peer == c.args->rank)
         return dst ? c.args->dst[tensor] : c.args->src[tensor];
-    const uli_gpu_peer *p = &c.args->peers[peer];
-    const uint64_t *address = record_of(c, peer) +
-                              (dst ? ULI_GPU_RECORD_DST : ULI_GPU_RECORD_SRC) +
-                              2 * tensor;
-    unsigned char *base =
-        address[0] < p->nwindows ? p->windows[address[0]] : nullptr;
-    return base ? base + address[1] : nullptr;
+    return mapped_at(c, peer,
+        record_of(c, peer) + (dst ? ULI_GPU_RECORD_DST : ULI_GPU_RECORD_SRC) +
+            2 * tensor);
+}
+
+/* One warp, all lanes alike: the peer's record of this call is here. False: the
+ * call has failed. */
+static __device__ bool
+warp_awaits_ready(const struct call &c, int32_t peer)
+{
+    bool here = true;
+    if (threadIdx.x % WARP == 0)
+        here = await_word(
+            c, &c.args->peers[peer].mine->ready, ULI_GPU_AWAITS_READY, peer);
+    return warp_first((int)here) != 0;
 }
 
 /* One warp, all lanes alike: may it touch this peer's tensors or slot? */
 static __device__ enum peer_state
 warp_meets(const struct call &c, int32_t peer)
 {
-    bool here = true;
     if (peer == c.args->rank)
         return PEER_USE;
-    if (!c.args->slots) {
-        if (threadIdx.x % WARP == 0)
-            here = await_word(c, &c.args->peers[peer].mine->ready,
-                ULI_GPU_AWAITS_READY, peer);
-        here = __shfl_sync(0xFFFFFFFFu, (int)here, 0) != 0;
-        __syncwarp(); /* a shuffle orders no memory */
-    }
-    if (!here)
+    if (!c.args->slots && !warp_awaits_ready(c, peer))
         return PEER_LEAVE;
     return record_agrees(c, peer) ? PEER_USE : PEER_SKIP;
 }
@@ -193,31 +203,49 @@ lost_window(const struct call &c, int32_t peer)
     return false;
 }
 
-/* Notes why nothing moved with a peer; its record is here. By slots this comes
- * after DONE, when the peer may already have detached its tensors' windows,
- * which nothing was moved through. */
-static __device__ void
-judge(const struct call &c, int32_t peer)
+/* Does this rank refuse the call itself? */
+static __device__ bool
+refuses(const struct call &c)
+{
+    return (c.args->record[ULI_GPU_RECORD_CALL] & 0xFFFFFFFFu) != 0;
+}
+
+/* Why nothing moved with a peer, whose record is here, and agrees with this
+ * rank's or not; 0: not by what the two records say, or this rank refuses. */
+static __device__ uint64_t
+cause_of_pair(const struct call &c, int32_t peer, bool agrees)
 {
     uint64_t call = record_of(c, peer)[ULI_GPU_RECORD_CALL];
     uint64_t own = c.args->record[ULI_GPU_RECORD_CALL];
-    uint64_t status = call & 0xFFFFFFFFu, phase = 0;
+    uint64_t status = call & 0xFFFFFFFFu, phase = ULI_GPU_REFUSED;
     if (has_left(c, peer)) {
-        phase = ULI_GPU_REFUSED;
         status = ULI_GPU_HAS_LEFT;
-    } else if (status != 0) {
-        phase = ULI_GPU_REFUSED;
-    } else if ((own & 0xFFFFFFFFu) != 0) {
-        return; /* it is this rank that refuses */
-    } else if (!record_agrees(c, peer)) {
+    } else if (status == 0) {
+        if (refuses(c) || agrees)
+            return 0;
         phase = ULI_GPU_DISAGREES;
         status = call == own ? 0 : call >> 32 | ULI_GPU_OTHER_OPERATION;
-    } else if (!c.args->slots && lost_window(c, peer)) {
-        phase = ULI_GPU_LOST;
     }
-    if (phase)
-        ptx_atom_cas_relaxed_gpu_u64(&c.args->state->verdict, 0,
-            ULI_GPU_CAUSE(status & 0xFF, phase, peer, c.n));
+    return ULI_GPU_CAUSE(status & 0xFF, phase, peer, c.n);
+}
+
+/* Notes it as the call's verdict; true: it is the first. */
+static __device__ bool
+note_verdict(const struct call &c, uint64_t cause)
+{
+    return cause && ptx_atom_cas_relaxed_gpu_u64(
+                        &c.args->state->verdict, 0, cause) == 0;
+}
+
+/* By slots this comes after DONE, when the peer may already have detached its
+ * tensors' windows, which nothing was moved through. */
+static __device__ void
+judge(const struct call &c, int32_t peer)
+{
+    uint64_t cause = cause_of_pair(c, peer, record_agrees(c, peer));
+    if (!cause && !refuses(c) && !c.args->slots && lost_window(c, peer))
+        cause = ULI_GPU_CAUSE(0, ULI_GPU_LOST, peer, c.n);
+    (void)note_verdict(c, cause);
 }
 
 /* One block: waits for a word of all peers; a thread a peer. */

@@ -11,10 +11,9 @@
 #include "transport/staged/cuda/staged_gpu.h"
 #include "device/cuda/kernel.h"
 #include "device/cuda/ptx.h"
+#include "device/cuda/warp.h"
 
 enum {
-    WARP = 32,
-    IN_FLIGHT = 8,    /* vectors that a lane loads before it stores */
     EAGER_TURNS = 64, /* in vain, before it pauses; then twice as long */
     PAUSE_NS = 200,   /* after as many more, to LONGEST_PAUSE_NS */
     LONGEST_PAUSE_NS = 25600,
@@ -39,48 +38,12 @@ struct part {
 
 /* ---- copies -------------------------------------------------------------- */
 
-PTX_FN void
-load(uint4 &v, const unsigned char *p)
-{
-    v = ptx_ld_stream_v4(p);
-}
-
-PTX_FN void
-store(unsigned char *p, const uint4 &v)
-{
-    ptx_st_stream_v4(p, v);
-}
-
-template <typename T>
-PTX_FN void
-load(T &v, const unsigned char *p)
-{
-    v = *(const T *)p;
-}
-
-template <typename T>
-PTX_FN void
-store(unsigned char *p, const T &v)
-{
-    *(T *)p = v;
-}
-
 template <typename T>
 static __device__ void
 copy_vectors(unsigned char *dst, const unsigned char *src, int64_t bytes)
 {
     const int64_t size = sizeof(T), count = bytes / size;
-    for (int64_t n = threadIdx.x % WARP; n < count; n += WARP * IN_FLIGHT) {
-        T held[IN_FLIGHT] = {};
-#pragma unroll
-        for (int u = 0; u < IN_FLIGHT; u++)
-            if (n + u * WARP < count)
-                load(held[u], src + (n + u * WARP) * size);
-#pragma unroll
-        for (int u = 0; u < IN_FLIGHT; u++)
-            if (n + u * WARP < count)
-                store(dst + (n + u * WARP) * size, held[u]);
-    }
+    warp_copies_as<T>(dst, src, count);
     int64_t rest = count * size + threadIdx.x % WARP; /* below WARP of them */
     if (rest < bytes)
         dst[rest] = src[rest];
@@ -150,9 +113,7 @@ warp_hears(const uint64_t *word)
     uint64_t value = 0;
     if (threadIdx.x % WARP == 0)
         value = ptx_ld_acquire_sys_u64(word);
-    value = __shfl_sync(0xFFFFFFFFu, value, 0);
-    __syncwarp(); /* a shuffle orders no memory */
-    return value;
+    return warp_first(value);
 }
 
 /* Chunk `sent` + 1, if there is a slot for it. */
