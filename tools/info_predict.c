@@ -12,6 +12,7 @@
 
 #include "base/settings.h"
 #include "info.h"
+#include "info_machine.h"
 #include "topology/choose.h"
 #include "ulyx/ulyx.h"
 
@@ -175,6 +176,22 @@ print_link(const struct uli_model *model, enum uli_model_class class)
     print_source(link->source);
 }
 
+/* The most bytes that a rank must receive from others, each once. */
+static double
+received_bytes(const struct uli_demand *x, ulyx_operation_t operation)
+{
+    const struct uli_factors f = uli_demand_factors(x, operation);
+    double all = 0, most = 0;
+    for (int32_t r = 0; r < x->nranks; r++)
+        all += (double)uli_holding_all(&f.from, r);
+    for (int32_t r = 0; r < x->nranks; r++) {
+        double received = (all - (double)uli_holding_all(&f.from, r)) *
+                          (double)uli_holding_all(&f.to, r);
+        most = received > most ? received : most;
+    }
+    return most;
+}
+
 static void
 print_operation(const struct uli_demand *x, const struct uli_estimate *e, int o)
 {
@@ -185,7 +202,7 @@ print_operation(const struct uli_demand *x, const struct uli_estimate *e, int o)
            "nodes\n"
            "            bottleneck: %s in phase %s, busy %.1f us (%.0f %%)\n",
         operation_names[o], p->time_s * 1e6,
-        uli_demand_received(x, o) / p->time_s * 1e-9, s->chunks,
+        received_bytes(x, o) / p->time_s * 1e-9, s->chunks,
         s->chunks == 1 ? "" : "s", s->wire_bytes * 1e-9,
         uli_model_class_name(p->class), s->phases[p->phase].name,
         p->busy_s * 1e6, 100 * p->busy_s / p->time_s);
@@ -240,7 +257,7 @@ print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
     printf("%d ranks, %d nodes of %d; a rank receives at most %.3f MB of q, k "
            "and v\n  ",
         x->nranks, x->nodes, x->ranks_per_node,
-        uli_demand_received(x, ULYX_SEQ_TO_HEAD) * 1e-6);
+        received_bytes(x, ULYX_SEQ_TO_HEAD) * 1e-6);
     print_estimate(x, &c->best);
     printf("    chosen: %s\n", c->reason);
     for (int algo = 0; algo < ULI_ALGOS; algo++) {
@@ -307,9 +324,9 @@ prepare(struct options *o, struct uli_settings *settings,
     if (status == ULYX_SUCCESS && o->machine)
         status = uli_topology_load(settings, &t);
     if (t != NULL) {
-        uli_model_take_topology(model, t);
+        info_machine_rates(t, model);
         if (!o->local)
-            o->shape.local = uli_model_local(t);
+            o->shape.local = info_machine_local(t);
         uli_topology_free(t);
     }
     if (status == ULYX_SUCCESS && path[0] != 0)

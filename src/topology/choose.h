@@ -10,6 +10,7 @@
 #ifndef ULI_TOPOLOGY_CHOOSE_H
 #define ULI_TOPOLOGY_CHOOSE_H
 
+#include "base/settings.h"
 #include "topology/tuning.h"
 
 enum {

@@ -252,21 +252,6 @@ uli_demand_factors(const struct uli_demand *x, ulyx_operation_t operation)
     }
 }
 
-double
-uli_demand_received(const struct uli_demand *x, ulyx_operation_t operation)
-{
-    const struct uli_factors f = uli_demand_factors(x, operation);
-    double all = 0, most = 0;
-    for (int32_t r = 0; r < x->nranks; r++)
-        all += (double)uli_holding_all(&f.from, r);
-    for (int32_t r = 0; r < x->nranks; r++) {
-        double received = (all - (double)uli_holding_all(&f.from, r)) *
-                          (double)uli_holding_all(&f.to, r);
-        most = received > most ? received : most;
-    }
-    return most;
-}
-
 /* Part `place` of n balanced parts. */
 static int64_t
 part_of(int64_t total, int32_t n, int32_t place)

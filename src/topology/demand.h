@@ -92,10 +92,6 @@ uli_holding_all(const struct uli_holding *holding, int32_t r)
     return holding->own[r] + holding->shared[r];
 }
 
-/* The most that a rank must receive from others, each byte once. */
-double uli_demand_received(
-    const struct uli_demand *demand, ulyx_operation_t operation);
-
 /* What comes to a node for rank r to keep or hand on, and the part of what `to`
  * shares that `from`, of the same node, hands it; `holding` is an operation's
  * `to`. */

@@ -32,7 +32,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "topology/topology.h"
 
 enum uli_model_class {
     ULI_MODEL_NEAR,   /* shared memory of one NUMA node */
@@ -117,14 +116,6 @@ const char *uli_model_source_name(enum uli_model_source source);
 /* Every parameter assumed, for the class of an 8-GPU node with a 400 Gb/s NIC
  * a GPU. */
 void uli_model_defaults(struct uli_model *model_p);
-/* Takes over the rates that the topology knows: NVLink or PCI between GPUs,
- * the NIC's, and how many there are where GPUs share them. */
-void uli_model_take_topology(
-    struct uli_model *model, const struct uli_topology *topology);
-/* What joins ranks of such a machine: NVLink or PCI between its GPUs, else
- * memory, across NUMA nodes where there are several. */
-enum uli_model_class uli_model_local(const struct uli_topology *topology);
-
 /* Seconds that the bytes of one message take, without latency and overhead. */
 double uli_model_message_time(const struct uli_model_link *link, double bytes);
 /* The formulas above: seconds that a flow keeps its link busy. */

@@ -165,18 +165,3 @@ uli_topology_place_link(const struct uli_topology *topology,
     return uli_topology_link(topology, anchor(topology, a), anchor(topology, b))
         .class;
 }
-
-void
-uli_topology_order_peers(const struct uli_topology *topology,
-    const struct uli_rank_place *places, int32_t count, int32_t rank,
-    int32_t *order_p)
-{
-    int32_t at = 0;
-    for (int class = 0; class < ULI_LINK_CLASSES; class ++)
-        for (int32_t step = 1; step < count; step++) {
-            int32_t peer = (rank + step) % count;
-            if (uli_topology_place_link(topology, &places[rank],
-                    &places[peer]) == (enum uli_link_class) class)
-                order_p[at++] = peer;
-        }
-}

@@ -196,6 +196,8 @@ uli_topology_link(const struct uli_topology *t, const struct uli_topo_node *a,
     return link;
 }
 
+/* ---- NUMA nodes and cores ------------------------------------------------ */
+
 static const struct uli_graph_core *
 find_core(const struct uli_topology *t, int32_t os_index)
 {
@@ -204,27 +206,6 @@ find_core(const struct uli_topology *t, int32_t os_index)
             return &t->cores[i];
     return NULL;
 }
-
-enum uli_link_class
-uli_topology_core_link(
-    const struct uli_topology *topology, int32_t core_a, int32_t core_b)
-{
-    const struct uli_graph_core *a = find_core(topology, core_a);
-    const struct uli_graph_core *b = find_core(topology, core_b);
-    if (!a || !b)
-        return ULI_LINK_UNKNOWN;
-    if (a == b)
-        return ULI_LINK_SELF;
-    if (a->numa >= 0 && a->numa == b->numa)
-        return ULI_LINK_NUMA;
-    if (a->package >= 0 && a->package == b->package)
-        return ULI_LINK_PACKAGE;
-    if ((a->numa < 0 || b->numa < 0) && (a->package < 0 || b->package < 0))
-        return ULI_LINK_UNKNOWN;
-    return ULI_LINK_SYSTEM;
-}
-
-/* ---- NUMA nodes and cores ------------------------------------------------ */
 
 int32_t
 uli_topology_numa_of(

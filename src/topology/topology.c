@@ -121,20 +121,6 @@ uli_topology_read(const char *path, struct uli_topology **topology_p)
     return read_file(path, NULL, topology_p);
 }
 
-ulyx_status_t
-uli_topology_parse(const char *text, size_t bytes, const char *name,
-    struct uli_topology **topology_p)
-{
-    char *copy = malloc(bytes + 1);
-    if (!copy)
-        return uli_error(ULYX_ERR_NO_MEMORY, "%s: no memory", name);
-    memcpy(copy, text, bytes);
-    copy[bytes] = 0;
-    ulyx_status_t status = make(copy, bytes, name, NULL, false, topology_p);
-    free(copy);
-    return status;
-}
-
 /* ---- this machine, or what is left of it --------------------------------- */
 
 /* Cores by count; nothing is known of where they are. */

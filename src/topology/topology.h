@@ -91,14 +91,11 @@ ulyx_status_t uli_topology_load(
 const struct uli_topology *uli_topology_shared(
     const struct uli_settings *settings);
 
-/* The machine in a file or in text, in hwloc's or NCCL's XML; `name` goes into
- * errors.
+/* The machine in a file of hwloc's or NCCL's XML.
  * Errors: SYSTEM (cannot be read), INVALID_ARGUMENT (not such a file, broken,
  * or of a version that is not read), NO_MEMORY. */
 ulyx_status_t uli_topology_read(
     const char *path, struct uli_topology **topology_p);
-ulyx_status_t uli_topology_parse(const char *text, size_t bytes,
-    const char *name, struct uli_topology **topology_p);
 
 void uli_topology_free(struct uli_topology *topology);
 
@@ -130,10 +127,6 @@ const char *uli_topo_pci_text(uint64_t pci, char *text_p, size_t bytes);
 /* Two GPUs, two NICs or one of each. */
 struct uli_topo_link uli_topology_link(const struct uli_topology *topology,
     const struct uli_topo_node *a, const struct uli_topo_node *b);
-/* Two cores by the system's numbers. */
-enum uli_link_class uli_topology_core_link(
-    const struct uli_topology *topology, int32_t core_a, int32_t core_b);
-
 /* Index of the NUMA node that a device or NUMA node is at, or
  * ULI_TOPO_UNKNOWN. On a machine with one NUMA node everything is there. */
 int32_t uli_topology_numa_of(
@@ -181,12 +174,5 @@ void uli_topology_place_ranks(const struct uli_topology *topology,
 /* The distance of two places. */
 enum uli_link_class uli_topology_place_link(const struct uli_topology *topology,
     const struct uli_rank_place *a, const struct uli_rank_place *b);
-
-/* The local ranks but `rank` itself, nearest class first, in a class rank+1,
- * rank+2, ... modulo count, so that no two ranks begin with the same peer.
- * order_p has count - 1 entries. */
-void uli_topology_order_peers(const struct uli_topology *topology,
-    const struct uli_rank_place *places, int32_t count, int32_t rank,
-    int32_t *order_p);
 
 #endif

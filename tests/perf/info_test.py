@@ -64,6 +64,14 @@ class Info(ToolCase):
             out = self.info("plan", "--nodes", "2", ULYX_ALGO=carrier)
             self.assertIn("chosen:", out)
 
+    def test_received_bytes_are_counted(self):
+        """Rows of the other rank x half the heads x dim x three tensors x 2
+        bytes."""
+        out = self.info("plan", "--nodes", "2", "--ranks-per-node", "1",
+                        "--seq", "1000", "--batch", "1", "--heads", "4",
+                        "--kv-heads", "4", "--dim", "64")
+        self.assertIn("a rank receives at most 0.384 MB", out)
+
     def test_plan(self):
         out = self.info("plan", "--ranks", "4", "--seq", "10", "--heads", "14",
                         "--kv-heads", "2", "--dim", "64")

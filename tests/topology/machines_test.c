@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/status.h"
 #include "support/test.h"
+#include "topology/graph.h"
 #include "topology/topology.h"
 
 enum { RANKS_MAX = 16 };
@@ -80,6 +81,34 @@ print_links(FILE *out, const struct uli_topology *t, enum uli_topo_kind from,
     }
 }
 
+static const struct uli_graph_core *
+find_core(const struct uli_topology *t, int32_t os_index)
+{
+    for (int32_t i = 0; i < t->ncores; i++)
+        if (t->cores[i].os_index == os_index)
+            return &t->cores[i];
+    return NULL;
+}
+
+/* Two cores by the system's numbers. */
+static enum uli_link_class
+core_link(const struct uli_topology *topology, int32_t core_a, int32_t core_b)
+{
+    const struct uli_graph_core *a = find_core(topology, core_a);
+    const struct uli_graph_core *b = find_core(topology, core_b);
+    if (!a || !b)
+        return ULI_LINK_UNKNOWN;
+    if (a == b)
+        return ULI_LINK_SELF;
+    if (a->numa >= 0 && a->numa == b->numa)
+        return ULI_LINK_NUMA;
+    if (a->package >= 0 && a->package == b->package)
+        return ULI_LINK_PACKAGE;
+    if ((a->numa < 0 || b->numa < 0) && (a->package < 0 || b->package < 0))
+        return ULI_LINK_UNKNOWN;
+    return ULI_LINK_SYSTEM;
+}
+
 /* The first core to the second, a quarter on, half on, and the last. */
 static void
 print_cores(FILE *out, const struct uli_topology *t)
@@ -91,9 +120,26 @@ print_cores(FILE *out, const struct uli_topology *t)
         int32_t core = uli_topology_core_os_index(t, others[i]);
         int32_t pair[2] = {first, core};
         fprintf(out, "core %d to %d: %s, both at NUMA %d\n", first, core,
-            uli_link_class_name(uli_topology_core_link(t, first, core)),
+            uli_link_class_name(core_link(t, first, core)),
             uli_topology_numa_of_cores(t, pair, 2));
     }
+}
+
+/* The other ranks, nearest class first, in a class rank+1, rank+2, ... modulo
+ * count. */
+static void
+order_peers(const struct uli_topology *topology,
+    const struct uli_rank_place *places, int32_t count, int32_t rank,
+    int32_t *order_p)
+{
+    int32_t at = 0;
+    for (int class = 0; class < ULI_LINK_CLASSES; class ++)
+        for (int32_t step = 1; step < count; step++) {
+            int32_t peer = (rank + step) % count;
+            if (uli_topology_place_link(topology, &places[rank],
+                    &places[peer]) == (enum uli_link_class) class)
+                order_p[at++] = peer;
+        }
 }
 
 static void
@@ -105,7 +151,7 @@ print_ranks(FILE *out, const struct uli_topology *t, int32_t ranks)
     for (int32_t r = 0; r < ranks; r++) {
         fprintf(out, "rank %d of %d: GPU %d, NIC %d, NUMA %d, peers", r, ranks,
             places[r].gpu, places[r].nic, places[r].numa);
-        uli_topology_order_peers(t, places, ranks, r, order);
+        order_peers(t, places, ranks, r, order);
         for (int32_t i = 0; i + 1 < ranks; i++)
             fprintf(out, " %d(%s)", order[i],
                 uli_link_class_name(
