@@ -16,12 +16,13 @@
 #include "topology/graph.h"
 
 #include <errno.h>
-#include <expat.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/list.h"
 #include "base/status.h"
+#include "topology/xml.h"
 
 enum { DEPTH_MAX = 64 };
 
@@ -34,60 +35,31 @@ struct nvlink {
 };
 
 struct reader {
-    XML_Parser parser;
-    const char *name;
+    struct uli_xml xml;
     struct uli_topology *graph;
     int32_t stack[DEPTH_MAX]; /* id of the node that each open element is in */
-    int depth;
-    char host[64]; /* host_hash of the first <cpu> that has one */
-    int64_t sm;    /* compute capability of the open <gpu>, times ten */
+    char host[64];            /* host_hash of the first <cpu> that has one */
+    int64_t sm; /* compute capability of the open <gpu>, times ten */
     struct nvlink *nvlinks;
     int32_t nnvlinks;
-    ulyx_status_t status;
     bool is_system;
 };
 
-/* The first error, with its line, ends the reading. */
-#define FAIL(r, ...)                                                           \
-    do {                                                                       \
-        char fail_text[256];                                                   \
-        snprintf(fail_text, sizeof(fail_text), __VA_ARGS__);                   \
-        fail((r), fail_text);                                                  \
-    } while (0)
-
-static void
-fail(struct reader *r, const char *text)
-{
-    if (r->status == ULYX_SUCCESS)
-        r->status = uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s:%lu: %s", r->name,
-            (unsigned long)XML_GetCurrentLineNumber(r->parser), text);
-    XML_StopParser(r->parser, XML_FALSE);
-}
-
 /* ---- attributes ---------------------------------------------------------- */
-
-static const char *
-attribute(const char **attributes, const char *name)
-{
-    for (; *attributes; attributes += 2)
-        if (strcmp(attributes[0], name) == 0)
-            return attributes[1];
-    return NULL;
-}
 
 /* fallback when it is not there; an error unless a whole number in range. */
 static int64_t
 number(struct reader *r, const char **attributes, const char *name, int64_t low,
     int64_t high, int64_t fallback)
 {
-    const char *text = attribute(attributes, name);
+    const char *text = uli_xml_attribute(attributes, name);
     char *end;
     if (!text)
         return fallback;
     errno = 0;
     long long value = strtoll(text, &end, 0);
     if (end == text || *end || errno || value < low || value > high) {
-        FAIL(r,
+        uli_xml_refuse(&r->xml,
             "%s=\"%.40s\": expected a whole number from %" PRId64
             " to %" PRId64,
             name, text, low, high);
@@ -100,12 +72,12 @@ number(struct reader *r, const char **attributes, const char *name, int64_t low,
 static double
 pci_rate(struct reader *r, const char **attributes)
 {
-    const char *speed = attribute(attributes, "link_speed");
+    const char *speed = uli_xml_attribute(attributes, "link_speed");
     int64_t width = number(r, attributes, "link_width", 0, 64, 0);
     double transfers = speed ? strtod(speed, NULL) : 0;
     double code = transfers < 8 ? 0.8 : 128.0 / 130.0;
     if (!(transfers >= 0 && transfers <= 1000)) {
-        FAIL(r, "link_speed=\"%.40s\": expected GT/s", speed);
+        uli_xml_refuse(&r->xml, "link_speed=\"%.40s\": expected GT/s", speed);
         return 0;
     }
     return transfers * 1e9 / 8 * code * (double)width;
@@ -117,7 +89,7 @@ pci_rate(struct reader *r, const char **attributes)
 static struct uli_topo_node *
 open_node(struct reader *r)
 {
-    return &r->graph->nodes[r->stack[r->depth - 1]];
+    return &r->graph->nodes[r->stack[r->xml.depth - 1]];
 }
 
 static int32_t
@@ -125,11 +97,9 @@ add_node(struct reader *r, enum uli_topo_kind kind)
 {
     int32_t id = 0;
     ulyx_status_t status =
-        uli_graph_add(r->graph, kind, r->stack[r->depth - 1], &id);
-    if (status != ULYX_SUCCESS) {
-        r->status = r->status ? r->status : status;
-        XML_StopParser(r->parser, XML_FALSE);
-    }
+        uli_graph_add(r->graph, kind, r->stack[r->xml.depth - 1], &id);
+    if (status != ULYX_SUCCESS)
+        uli_xml_stop(&r->xml, status);
     return status ? 0 : id;
 }
 
@@ -146,25 +116,26 @@ add_affinity(struct reader *r, const char *text, int32_t numa)
             continue;
         unsigned long value = strtoul(digit, &end, 16);
         if (*end || bit >= ULI_GRAPH_CORES_MAX) {
-            FAIL(r, "affinity=\"%.40s\": expected words of hexadecimal digits",
+            uli_xml_refuse(&r->xml,
+                "affinity=\"%.40s\": expected words of hexadecimal digits",
                 text);
             return;
         }
         for (int b = 0; b < 4; b++, bit++)
             if (value >> b & 1 &&
                 uli_graph_add_core(r->graph, bit, numa, -1) != ULYX_SUCCESS)
-                FAIL(r, "affinity: too many cores");
+                uli_xml_refuse(&r->xml, "affinity: too many cores");
     }
 }
 
 static int32_t
 on_cpu(struct reader *r, const char **attributes)
 {
-    const char *host = attribute(attributes, "host_hash");
-    const char *affinity = attribute(attributes, "affinity");
+    const char *host = uli_xml_attribute(attributes, "host_hash");
+    const char *affinity = uli_xml_attribute(attributes, "affinity");
     int64_t number_of = number(r, attributes, "numaid", -1, 65535, -1);
     if (host && r->host[0] && strncmp(host, r->host, sizeof(r->host) - 1)) {
-        FAIL(r,
+        uli_xml_refuse(&r->xml,
             "host_hash=\"%.40s\" and \"%.40s\": more than one node in a "
             "file is not supported",
             host, r->host);
@@ -176,7 +147,7 @@ on_cpu(struct reader *r, const char **attributes)
     int32_t id = number_of < 0 ? 0 : add_node(r, ULI_TOPO_NUMA);
     if (number_of >= 0)
         r->graph->nodes[id].os_index = (int32_t)number_of;
-    if (affinity && r->status == ULYX_SUCCESS)
+    if (affinity && r->xml.status == ULYX_SUCCESS)
         add_affinity(r, affinity, number_of < 0 ? -1 : id);
     return id;
 }
@@ -184,13 +155,14 @@ on_cpu(struct reader *r, const char **attributes)
 static int32_t
 on_pci(struct reader *r, const char **attributes)
 {
-    const char *bus = attribute(attributes, "busid");
+    const char *bus = uli_xml_attribute(attributes, "busid");
     int64_t class = number(r, attributes, "class", 0, 0xffffff, 0);
     double rate = pci_rate(r, attributes);
     enum uli_topo_kind kind = ULI_TOPO_PCI_SWITCH;
     uint64_t pci = ULI_TOPO_NO_PCI;
     if (!bus || !uli_graph_parse_pci(bus, &pci)) {
-        FAIL(r, "busid=\"%.40s\": expected domain:bus:device.function",
+        uli_xml_refuse(&r->xml,
+            "busid=\"%.40s\": expected domain:bus:device.function",
             bus ? bus : "");
         return 0;
     }
@@ -211,7 +183,7 @@ on_gpu(struct reader *r, const char **attributes)
     int64_t device = number(r, attributes, "dev", 0, 65535, -1);
     r->sm = number(r, attributes, "sm", 0, 10000, 0);
     if (node->kind != ULI_TOPO_GPU)
-        FAIL(r, "<gpu> outside a <pci> of a GPU's class");
+        uli_xml_refuse(&r->xml, "<gpu> outside a <pci> of a GPU's class");
     else if (device >= 0)
         snprintf(node->name, sizeof(node->name), "cuda%d", (int)device);
 }
@@ -219,7 +191,7 @@ on_gpu(struct reader *r, const char **attributes)
 static void
 on_nvlink(struct reader *r, const char **attributes)
 {
-    const char *target = attribute(attributes, "target");
+    const char *target = uli_xml_attribute(attributes, "target");
     int64_t class = number(r, attributes, "tclass", 0, 0xffffff, 0);
     int64_t count = number(r, attributes, "count", 1, 1024, 1);
     struct nvlink link = {.gpu = open_node(r)->id,
@@ -229,18 +201,19 @@ on_nvlink(struct reader *r, const char **attributes)
     /* A switch in another chassis has the address fffffff:ffff:ff. */
     bool known = target && uli_graph_parse_pci(target, &link.target);
     if (!known && !link.is_switch) {
-        FAIL(r, "target=\"%.40s\": expected domain:bus:device.function",
+        uli_xml_refuse(&r->xml,
+            "target=\"%.40s\": expected domain:bus:device.function",
             target ? target : "");
         return;
     }
     if (r->nnvlinks >= ULI_GRAPH_LINKS_MAX) {
-        FAIL(r, "more than %d NVLinks", ULI_GRAPH_LINKS_MAX);
+        uli_xml_refuse(&r->xml, "more than %d NVLinks", ULI_GRAPH_LINKS_MAX);
         return;
     }
     struct nvlink *larger =
         realloc(r->nvlinks, (size_t)(r->nnvlinks + 1) * sizeof(*r->nvlinks));
     if (!larger) {
-        FAIL(r, "no memory");
+        uli_xml_refuse(&r->xml, "no memory");
         return;
     }
     r->nvlinks = larger;
@@ -251,14 +224,14 @@ on_nvlink(struct reader *r, const char **attributes)
 static void
 on_net(struct reader *r, const char **attributes)
 {
-    const char *name = attribute(attributes, "name");
-    const char *latency = attribute(attributes, "latency");
+    const char *name = uli_xml_attribute(attributes, "name");
+    const char *latency = uli_xml_attribute(attributes, "latency");
     int64_t megabits = number(r, attributes, "speed", 0, 100000000, 0);
     double latency_us = latency ? strtod(latency, NULL) : 0;
     int32_t id = open_node(r)->id;
     if (open_node(r)->kind != ULI_TOPO_NIC)
         id = add_node(r, ULI_TOPO_NIC);
-    if (r->status)
+    if (r->xml.status)
         return;
     struct uli_topo_node *node = &r->graph->nodes[id];
     if (!node->name[0] && name)
@@ -270,20 +243,16 @@ on_net(struct reader *r, const char **attributes)
 }
 
 static void
-on_start(void *context, const char *element, const char **attributes)
+on_start(struct uli_xml *xml, const char *element, const char **attributes)
 {
-    struct reader *r = context;
-    int32_t id = r->depth > 0 ? r->stack[r->depth - 1] : 0;
-    if (r->depth >= DEPTH_MAX) {
-        FAIL(r, "elements more than %d deep", DEPTH_MAX);
-        return;
-    }
-    if (r->depth == 0) {
+    struct reader *r = ULI_CONTAINER_OF(xml, struct reader, xml);
+    int32_t id = r->xml.depth > 0 ? r->stack[r->xml.depth - 1] : 0;
+    if (r->xml.depth == 0) {
         r->is_system = strcmp(element, "system") == 0;
         if (!r->is_system)
-            FAIL(r, "<%.40s>: expected <system>", element);
+            uli_xml_refuse(&r->xml, "<%.40s>: expected <system>", element);
         else if (number(r, attributes, "version", 0, INT32_MAX, 1) != 1)
-            FAIL(r, "version of <system> is not 1");
+            uli_xml_refuse(&r->xml, "version of <system> is not 1");
     } else if (strcmp(element, "cpu") == 0) {
         id = on_cpu(r, attributes);
     } else if (strcmp(element, "pci") == 0) {
@@ -295,26 +264,7 @@ on_start(void *context, const char *element, const char **attributes)
     } else if (strcmp(element, "net") == 0) {
         on_net(r, attributes);
     }
-    r->stack[r->depth++] = id;
-}
-
-static void
-on_end(void *context, const char *element)
-{
-    struct reader *r = context;
-    (void)element;
-    r->depth--;
-}
-
-static void
-on_entity(void *context, const char *entity, int is_parameter,
-    const char *value, int value_length, const char *base, const char *system,
-    const char *public_id, const char *notation)
-{
-    (void)is_parameter, (void)value, (void)value_length, (void)base;
-    (void)system, (void)public_id, (void)notation;
-    FAIL(
-        (struct reader *)context, "entity %.40s: entities are refused", entity);
+    r->stack[r->xml.depth] = id;
 }
 
 /* ---- NVLinks, once all devices are known --------------------------------- */
@@ -339,19 +289,12 @@ ulyx_status_t
 uli_nccl_import(const char *text, size_t bytes, const char *name,
     struct uli_topology *graph)
 {
-    struct reader r = {.name = name, .graph = graph};
-    r.parser = XML_ParserCreate(NULL);
-    if (!r.parser)
-        return uli_error(ULYX_ERR_NO_MEMORY, "%s: no memory", name);
-    XML_SetUserData(r.parser, &r);
-    XML_SetElementHandler(r.parser, on_start, on_end);
-    XML_SetEntityDeclHandler(r.parser, on_entity);
-    if (XML_Parse(r.parser, text, (int)bytes, 1) == XML_STATUS_ERROR &&
-        r.status == ULYX_SUCCESS)
-        FAIL(&r, "%s", XML_ErrorString(XML_GetErrorCode(r.parser)));
-    XML_ParserFree(r.parser);
-    if (r.status == ULYX_SUCCESS)
-        r.status = add_nvlinks(&r);
+    struct reader r = {
+        .xml = {.name = name, .on_start = on_start, .depth_max = DEPTH_MAX},
+        .graph = graph};
+    ulyx_status_t status = uli_xml_read(&r.xml, text, bytes);
+    if (status == ULYX_SUCCESS)
+        status = add_nvlinks(&r);
     free(r.nvlinks);
-    return r.status;
+    return status;
 }

@@ -9,11 +9,12 @@
 #include "topology/graph.h"
 
 #include <errno.h>
-#include <expat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/list.h"
 #include "base/status.h"
+#include "topology/xml.h"
 
 enum { DEPTH_MAX = 280, SET_TEXT_MAX = 11 * (ULI_GRAPH_CORES_MAX / 32 / 8) };
 
@@ -59,31 +60,15 @@ static const struct {
 enum { TYPES = sizeof(types) / sizeof(types[0]) };
 
 struct screen {
-    XML_Parser parser;
-    const char *name;
+    struct uli_xml xml;
     enum group stack[DEPTH_MAX];
-    int depth;
     int machines;
-    ulyx_status_t status;
 };
 
 static void
 refuse(struct screen *s, const char *what, const char *text)
 {
-    if (s->status == ULYX_SUCCESS)
-        s->status =
-            uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s:%lu: %s%.60s", s->name,
-                (unsigned long)XML_GetCurrentLineNumber(s->parser), what, text);
-    XML_StopParser(s->parser, XML_FALSE);
-}
-
-static const char *
-attribute(const char **attributes, const char *name)
-{
-    for (; *attributes; attributes += 2)
-        if (strcmp(attributes[0], name) == 0)
-            return attributes[1];
-    return NULL;
+    uli_xml_refuse(&s->xml, "%s%.60s", what, text);
 }
 
 /* ---- values -------------------------------------------------------------- */
@@ -197,7 +182,7 @@ check_object_sets(struct screen *s, const char **attributes, bool wanted)
     static const char *const names[] = {"cpuset", "complete_cpuset", "nodeset",
         "complete_nodeset", "allowed_cpuset", "allowed_nodeset"};
     for (int i = 0; i < 6; i++) {
-        const char *text = attribute(attributes, names[i]);
+        const char *text = uli_xml_attribute(attributes, names[i]);
         if (!text && wanted && i < 4)
             refuse(s, "an object without ", names[i]);
         if (text && !wanted)
@@ -210,7 +195,7 @@ check_object_sets(struct screen *s, const char **attributes, bool wanted)
 static void
 check_bridge(struct screen *s, const char **attributes)
 {
-    const char *type = attribute(attributes, "bridge_type");
+    const char *type = uli_xml_attribute(attributes, "bridge_type");
     if (!type || (strcmp(type, "0-1") != 0 && strcmp(type, "1-1") != 0))
         refuse(s, "a bridge that is neither 0-1 nor 1-1: ", type ? type : "");
 }
@@ -219,8 +204,9 @@ check_bridge(struct screen *s, const char **attributes)
 static void
 check_index(struct screen *s, const char **attributes, bool is_pu)
 {
-    const char *index = attribute(attributes, "os_index");
-    const char *set = attribute(attributes, is_pu ? "cpuset" : "nodeset");
+    const char *index = uli_xml_attribute(attributes, "os_index");
+    const char *set =
+        uli_xml_attribute(attributes, is_pu ? "cpuset" : "nodeset");
     if (!index || !set || only_bit(set) != strtoll(index, NULL, 10))
         refuse(s, "os_index and set disagree: os_index=", index ? index : "");
 }
@@ -236,7 +222,7 @@ check_numbers(struct screen *s, const char **attributes)
         {"kind", UINT32_MAX}, {"length", 64 << 20}, {"osdev_type", 255},
         {"cache_size", INT64_MAX}, {"cache_linesize", 1 << 20}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *text = attribute(attributes, rows[i].name);
+        const char *text = uli_xml_attribute(attributes, rows[i].name);
         if (text && !is_number(text, rows[i].limit))
             refuse(s, "not a number in range: ", rows[i].name);
     }
@@ -247,7 +233,7 @@ check_numbers(struct screen *s, const char **attributes)
 static void
 check_memattr(struct screen *s, const char **attributes)
 {
-    const char *name = attribute(attributes, "name");
+    const char *name = uli_xml_attribute(attributes, "name");
     if (name &&
         (strcmp(name, "Capacity") == 0 || strcmp(name, "Locality") == 0))
         refuse(s, "a memory attribute that is no file's: ", name);
@@ -256,7 +242,7 @@ check_memattr(struct screen *s, const char **attributes)
 static void
 on_object(struct screen *s, const char **attributes)
 {
-    const char *type = attribute(attributes, "type");
+    const char *type = uli_xml_attribute(attributes, "type");
     int row = 0;
     while (type && row < TYPES && strcmp(types[row].type, type) != 0)
         row++;
@@ -264,67 +250,39 @@ on_object(struct screen *s, const char **attributes)
         refuse(s, "object of an unknown type ", type ? type : "");
         return;
     }
-    if (!may_contain(s->stack[s->depth - 1], types[row].group) ||
-        (row == 0) != (s->depth == 1) || (row == 0 && s->machines++))
+    if (!may_contain(s->stack[s->xml.depth - 1], types[row].group) ||
+        (row == 0) != (s->xml.depth == 1) || (row == 0 && s->machines++))
         refuse(s, "object in the wrong place: ", type);
     check_object_sets(s, attributes, types[row].has_sets);
     if (types[row].group == BRIDGE)
         check_bridge(s, attributes);
-    if (types[row].has_index && s->status == ULYX_SUCCESS)
+    if (types[row].has_index && s->xml.status == ULYX_SUCCESS)
         check_index(s, attributes, strcmp(type, "PU") == 0);
-    s->stack[s->depth] = types[row].group;
+    s->stack[s->xml.depth] = types[row].group;
 }
 
 static void
-on_start(void *context, const char *element, const char **attributes)
+on_start(struct uli_xml *xml, const char *element, const char **attributes)
 {
-    struct screen *s = context;
-    if (s->depth + 1 >= DEPTH_MAX) {
-        refuse(s, "elements too deep", "");
-        return;
-    }
-    s->stack[s->depth] = s->depth == 0 ? FILE_ROOT : NOTHING;
+    struct screen *s = ULI_CONTAINER_OF(xml, struct screen, xml);
+    s->stack[s->xml.depth] = s->xml.depth == 0 ? FILE_ROOT : NOTHING;
     check_numbers(s, attributes);
     check_sets(s, attributes);
-    if (strcmp(element, "object") == 0 && s->depth > 0)
+    if (strcmp(element, "object") == 0 && s->xml.depth > 0)
         on_object(s, attributes);
     else if (strcmp(element, "memattr") == 0)
         check_memattr(s, attributes);
-    s->depth++;
-}
-
-static void
-on_end(void *context, const char *element)
-{
-    struct screen *s = context;
-    (void)element;
-    s->depth--;
-}
-
-static void
-on_entity(void *context, const char *entity, int is_parameter,
-    const char *value, int value_length, const char *base, const char *system,
-    const char *public_id, const char *notation)
-{
-    (void)is_parameter, (void)value, (void)value_length, (void)base;
-    (void)system, (void)public_id, (void)notation;
-    refuse(context, "entities are refused: ", entity);
 }
 
 ulyx_status_t
 uli_hwloc_screen(const char *text, size_t bytes, const char *name)
 {
-    struct screen s = {.name = name};
-    s.parser = XML_ParserCreate(NULL);
-    if (!s.parser)
-        return uli_error(ULYX_ERR_NO_MEMORY, "%s: no memory", name);
-    XML_SetUserData(s.parser, &s);
-    XML_SetElementHandler(s.parser, on_start, on_end);
-    XML_SetEntityDeclHandler(s.parser, on_entity);
-    if (XML_Parse(s.parser, text, (int)bytes, 1) == XML_STATUS_ERROR)
-        refuse(&s, XML_ErrorString(XML_GetErrorCode(s.parser)), "");
-    if (s.machines == 0 && s.status == ULYX_SUCCESS)
-        refuse(&s, "no object of type Machine", "");
-    XML_ParserFree(s.parser);
-    return s.status;
+    struct screen s = {
+        .xml = {
+            .name = name, .on_start = on_start, .depth_max = DEPTH_MAX - 1}};
+    ULI_TRY(uli_xml_read(&s.xml, text, bytes));
+    if (s.machines == 0)
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "%s: no object of type Machine", name);
+    return ULYX_SUCCESS;
 }
