@@ -16,15 +16,6 @@ usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
     return false;
 }
 
-static bool
-reaches(const struct uli_identity *me, const struct uli_identity *peer,
-    char *why_p, size_t why_bytes)
-{
-    (void)me, (void)peer;
-    snprintf(why_p, why_bytes, "%s", why_not);
-    return false;
-}
-
 static ulyx_status_t
 make_id(
     const struct uli_settings *settings, unsigned char id_p[ULI_BATCH_ID_BYTES])
@@ -48,7 +39,7 @@ const struct uli_tr_ops uli_tr_nccl_ops = {
     .name = "nccl",
     .caps = ULI_TR_BATCH,
     .usable = usable,
-    .reaches = reaches,
+    .reaches = uli_tr_between_devices,
     ULI_TR_NO_MAP,
     ULI_TR_NO_MAP_DEVICE,
     ULI_TR_NO_READ,
