@@ -14,6 +14,7 @@
 #include "emulate.h"
 #include "emulate/driver/driver.h"
 #include "support/ranks.h"
+#include "transport/staged/staged.h"
 
 #define OPS           (uli_tr_staged_ops.batch)
 #define well(call)    ranks_expect((call) == ULYX_SUCCESS)
@@ -58,6 +59,21 @@ make_room(struct staged_case *c, int rank)
     return well_cu(cudaMalloc((void **)&c->room[rank], STAGED_ROOM));
 }
 
+/* All ranks learn of it at once, and none has a batch. */
+static bool
+is_refused(
+    struct staged_case *c, int rank, const struct uli_batch_params *params)
+{
+    ulyx_status_t status =
+        rank == 1 ? uli_staged_memory_refuse(
+                        params, uli_error(ULYX_ERR_NO_MEMORY, "it has none"))
+                  : OPS->open(params, &c->batches[rank]);
+    return ranks_expect(status == ULYX_ERR_NO_MEMORY) &&
+           ranks_expect(strstr(uli_error_text(), "rank 1: it has none")) &&
+           ranks_expect(!c->batches[rank]) &&
+           ranks_expect(atomic_load(&c->comms[rank]->failed) == 0);
+}
+
 static bool
 open_batch(struct staged_case *c, int rank)
 {
@@ -68,8 +84,10 @@ open_batch(struct staged_case *c, int rank)
     struct uli_batch_params params = uli_batch_params_of(&c->contexts[rank]);
     params.id = id;
     params.deadline = uli_deadline_in(c->timeout_s);
-    return well(OPS->make_id(&comm->settings, id)) &&
-           well(OPS->open(&params, &c->batches[rank]));
+    if (!well(OPS->make_id(&comm->settings, id)))
+        return false;
+    return c->refused ? is_refused(c, rank, &params)
+                      : well(OPS->open(&params, &c->batches[rank]));
 }
 
 int
@@ -86,7 +104,7 @@ staged_rank(int rank, int nranks, void *context)
     if (c->processes)
         emu_driver_no_peers(true);
     bool good = open_comm(c, rank) && make_room(c, rank) && open_batch(c, rank);
-    good = good && c->play(c, rank) == 0;
+    good = good && (c->refused || c->play(c, rank) == 0);
     staged_meet(c);
     if (c->batches[rank])
         OPS->close(c->batches[rank], uli_deadline_in(5));

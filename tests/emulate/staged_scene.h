@@ -36,6 +36,7 @@ struct staged_case {
     int64_t chunk_bytes, longest; /* of a piece */
     uint64_t seed;
     bool processes; /* each rank opens its own emulator */
+    bool refused;   /* rank 1 has no memory for its batch */
     int (*play)(struct staged_case *c, int rank);
     void *context;
     _Atomic int met; /* of threads */

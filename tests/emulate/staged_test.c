@@ -136,6 +136,17 @@ processes_of_two_nodes_exchange_bytes(void **state)
     by_processes(new_case(4, 2, play_runs), 60);
 }
 
+static void
+a_rank_without_memory_refuses_for_all(void **state)
+{
+    (void)state;
+    for (int nodes = 0; nodes < 2; nodes++) {
+        struct staged_case *c = new_case(3, nodes, play_runs);
+        c->refused = true;
+        by_threads(c, 60);
+    }
+}
+
 /* ---- graphs, streams ----------------------------------------------------- */
 
 static bool
@@ -382,6 +393,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(processes_exchange_bytes),
     cmocka_unit_test(nodes_exchange_bytes),
     cmocka_unit_test(processes_of_two_nodes_exchange_bytes),
+    cmocka_unit_test(a_rank_without_memory_refuses_for_all),
     cmocka_unit_test(a_captured_run_is_replayed_with_new_bytes),
     cmocka_unit_test(runs_of_two_streams_follow_each_other),
     cmocka_unit_test(a_peer_that_does_not_come_is_named),
