@@ -8,6 +8,8 @@
 #   ulyx_emulated_api_test(name [API library] ...)
 # has the same options, and the whole library with all its kernels on emulated
 # devices: it opens the emulated driver as it would open the real one.
+# What is compiled for devices, by source path and by object path.
+set(ULYX_DEVICE_FOLDERS "/cuda/|collectives/(.*/)?device/")
 set(ULYX_EMULATE_DIR ${PROJECT_SOURCE_DIR}/tests/emulate)
 set(ULYX_EMULATED_LIBCUDA ${PROJECT_BINARY_DIR}/tests/emulate/libcuda)
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "report.h"
+#include "report/report.h"
 
 static bool
 dry_case(struct perf_run *run, const struct perf_case *one, int64_t seq)

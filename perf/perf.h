@@ -11,8 +11,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "collectives/copy.h"
-#include "collectives/layout.h"
+#include "collectives/kernels/copy.h"
+#include "collectives/layout/layout.h"
 #include "ulyx/ulyx.h"
 
 /* nccl-tests' exit codes. */

@@ -3,7 +3,7 @@
 """What lets every kernel run under the emulator (docs/EMULATOR.md):
 inline assembly only in src/device/cuda/ptx.h and its generated part, shared
 memory only by ULI_SHARED, launches only by uli_kernel_launch, no clusters; and
-every function of ptx.h is called by tests/emulate/ptx_compile.cu, so that it
+every function of ptx.h is called by tests/emulate/self/ptx_compile.cu, so that it
 has a twin of the same type.
 
 check_cuda_rules.py [ROOT]
@@ -14,8 +14,9 @@ import sys
 
 PTX = "src/device/cuda/ptx.h"
 GENERATED = "src/device/cuda/ptx_wgmma.h"
+DEVICE = re.compile(r"/cuda/|collectives/device/")
 KERNEL = "src/device/cuda/kernel.h"
-COMPILE = "tests/emulate/ptx_compile.cu"
+COMPILE = "tests/emulate/self/ptx_compile.cu"
 STAND_IN = "tests/emulate/include/"
 FOLDERS = ("src", "tests", "perf", "examples")
 
@@ -40,7 +41,7 @@ def without_comments_and_strings(text):
 
 def is_cuda(path):
     return path.endswith((".cu", ".cuh")) or \
-        ("/cuda/" in path and path.endswith(".h"))
+        (DEVICE.search(path) and path.endswith(".h"))
 
 
 def cuda_files(root):

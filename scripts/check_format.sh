@@ -16,6 +16,7 @@ if [ -z "$tool" ]; then
     echo "SKIPPED: clang-format 14 is not installed"
     exit 77
 fi
-find include src tests perf tools examples -path '*/cuda/*' -prune \
+find include src tests perf tools examples \( -path '*/cuda/*' \
+    -o -path 'src/collectives/device' \) -prune \
     -o -name '*.[ch]' -print0 \
     | xargs -0 "$tool" --dry-run -Werror

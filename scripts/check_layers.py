@@ -16,10 +16,11 @@ LEVELS = {
     "topology": 1,
     "device": 1,
     "transport": 2,
-    "comm": 3,
-    "collectives": 4,
-    "attention": 5,
-    "api": 6,
+    "bootstrap": 3,
+    "comm": 4,
+    "collectives": 5,
+    "attention": 6,
+    "api": 7,
 }
 
 # header pattern -> where in the tree it may be included
@@ -27,9 +28,10 @@ FOREIGN = [
     (r"(hwloc\b|expat\.h)", r"src/topology/"),
     (r"(ucp|uct|ucs)/", r"src/transport/ucx/|tests/transport/ucx"),
     (r"(cuda|cudart|cublas|nvml|nvrtc|cooperative_groups|mma\.h)",
-     r"src/device/|(.*/)?cuda/|.*\.cuh?$|tests/|perf/|examples/"),
+     r"src/device/|src/collectives/device/|(.*/)?cuda/|.*\.cuh?$|tests/|perf/|"
+     r"examples/"),
     (r"nccl\.h", r"src/transport/nccl/|tests/transport/nccl|perf/"),
-    (r"pmix", r"src/comm/"),
+    (r"pmix", r"src/bootstrap/"),
     (r"mpi\.h", r"perf/|examples/|tests/"),
     (r"jansson\.h", r"perf/|tools/|tests/"),
 ]

@@ -5,7 +5,7 @@
 #ifndef TOOLS_INFO_MACHINE_H
 #define TOOLS_INFO_MACHINE_H
 
-#include "topology/model.h"
+#include "topology/model/model.h"
 #include "topology/topology.h"
 
 /* What joins ranks of such a machine: NVLink or PCI between its GPUs, else

@@ -13,7 +13,7 @@
 #include "base/settings.h"
 #include "info.h"
 #include "info_machine.h"
-#include "topology/choose.h"
+#include "topology/choose/choose.h"
 #include "ulyx/ulyx.h"
 
 struct options {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/settings.h"
-#include "collectives/copy.h"
+#include "collectives/kernels/copy.h"
 #include "info.h"
 #include "topology/node.h"
 #include "transport/transport.h"

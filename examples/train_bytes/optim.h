@@ -6,7 +6,7 @@
 #ifndef TRAIN_OPTIM_H
 #define TRAIN_OPTIM_H
 
-#include "model.h"
+#include "model/model.h"
 
 struct optimizer {
     real *first, *second; /* [values] moments; NULL with SGD */

@@ -4,7 +4,7 @@
  * gradients and losses over ranks, update. The loss was scaled by the tokens
  * predicted on all ranks, so sums are all it takes: no average, no factor P.
  */
-#include "model.h"
+#include "model/model.h"
 #include "optim.h"
 #include "reduce.h"
 #include "report.h"

@@ -12,7 +12,7 @@
 #include "attention/attention.h"
 #include "attention/cuda/attention_gpu.h"
 #include "attention/kernels/kernels.h"
-#include "attention/translate.h"
+#include "attention/translate/translate.h"
 #include "base/held.h"
 #include "base/status.h"
 

@@ -9,7 +9,7 @@
 #include "api/params.h"
 #include "base/size.h"
 #include "base/status.h"
-#include "collectives/collective.h"
+#include "collectives/channel/collective.h"
 #include "ulyx/collective.h"
 
 /* A call, perhaps for the end of a group: then sizes lie behind it. */

@@ -7,7 +7,7 @@
 
 #include "api/group.h"
 #include "api/params.h"
-#include "comm/bootstrap.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "device/device.h"
 #include "ulyx/comm.h"

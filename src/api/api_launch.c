@@ -6,7 +6,7 @@
 #include "api/params.h"
 #include "base/settings.h"
 #include "base/status.h"
-#include "comm/launcher.h"
+#include "bootstrap/launch/launcher.h"
 #include "ulyx/comm.h"
 
 ulyx_status_t

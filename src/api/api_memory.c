@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include "api/params.h"
 #include "base/status.h"
-#include "comm/mem.h"
+#include "comm/memory/mem.h"
 
 #define MEM(member)                                                            \
     ULI_FIELD(ulyx_mem_params_t, member, ulyx_mem_params_t, member)

@@ -4,7 +4,7 @@
  */
 #include "api/params.h"
 #include "base/status.h"
-#include "collectives/plan.h"
+#include "collectives/plan/plan.h"
 #include "ulyx/reshuffle.h"
 
 /* ---- checks -------------------------------------------------------------- */

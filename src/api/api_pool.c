@@ -6,7 +6,7 @@
 
 #include "api/params.h"
 #include "base/status.h"
-#include "comm/pool.h"
+#include "comm/memory/pool.h"
 
 ulyx_status_t
 ulyx_pool_attach(ulyx_comm_t *comm)

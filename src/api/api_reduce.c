@@ -8,7 +8,7 @@
 #include "base/dtype.h"
 #include "base/size.h"
 #include "base/status.h"
-#include "collectives/collective.h"
+#include "collectives/channel/collective.h"
 #include "ulyx/collective.h"
 
 /* A call, perhaps for the end of a group. */

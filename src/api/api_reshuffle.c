@@ -13,7 +13,7 @@
 #include "api/params.h"
 #include "api/reshuffle_params.h"
 #include "base/status.h"
-#include "collectives/plan.h"
+#include "collectives/plan/plan.h"
 #include "ulyx/reshuffle.h"
 
 /* An execute that waits for the end of its group; part of the plan. */

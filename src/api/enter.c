@@ -6,7 +6,7 @@
 #include "api/params.h"
 
 #include "base/status.h"
-#include "comm/service.h"
+#include "comm/service/service.h"
 
 ulyx_status_t
 uli_api_enter(void)

@@ -5,7 +5,7 @@
 #ifndef ULI_API_OPERATOR_PARAMS_H
 #define ULI_API_OPERATOR_PARAMS_H
 
-#include "attention/operator.h"
+#include "attention/operator/operator.h"
 
 /* Copies everything that the struct points to.
  * ownership: *params_p by uli_operator_params_free, also after an error (then

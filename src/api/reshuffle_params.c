@@ -11,7 +11,7 @@
 #include "api/params.h"
 #include "base/dtype.h"
 #include "base/status.h"
-#include "collectives/plan_fields.h"
+#include "collectives/plan/plan_fields.h"
 
 enum { MAX_ELEM_BYTES = 4096 };
 

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 #include "base/held.h"
-#include "collectives/plan.h"
+#include "collectives/plan/plan.h"
 #include "ulyx/reshuffle.h"
 
 struct uli_reshuffle_params {

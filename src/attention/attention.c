@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include "attention/device_memory.h"
 #include "attention/kernels/kernels.h"
-#include "attention/view.h"
+#include "attention/translate/view.h"
 #include "base/status.h"
 
 ulyx_status_t

@@ -10,7 +10,7 @@
 #include "attention/element.h"
 #include "attention/kernels/kernels.h"
 #include "attention/statistics.h"
-#include "attention/view.h"
+#include "attention/translate/view.h"
 #include "attention/work.h"
 
 struct uli_ref_row

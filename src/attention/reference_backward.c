@@ -13,7 +13,7 @@
 #include <string.h>
 #include "attention/element.h"
 #include "attention/statistics.h"
-#include "attention/view.h"
+#include "attention/translate/view.h"
 
 /* What one query row brings to its pairs. */
 struct query {

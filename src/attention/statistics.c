@@ -7,7 +7,7 @@
 #include <math.h>
 #include "attention/element.h"
 #include "attention/pool.h"
-#include "attention/view.h"
+#include "attention/translate/view.h"
 
 /* Columns are a multiple of 8: eight lanes, added in pairs. */
 static inline __attribute__((always_inline)) double

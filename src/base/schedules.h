@@ -2,11 +2,11 @@
  *
  * The one list of schedules: the ways in which ranks of several nodes exchange
  * bytes. A row is X(ID, name). The name is what `algo`, ULYX_ALGO and the rules
- * of a tuning file accept; ID is that of the enum (topology/schedule.h).
+ * of a tuning file accept; ID is that of the enum (topology/model/schedule.h).
  *
- * Each row has a model, `uli_model_of_<name>` (topology/schedule_model.h),
+ * Each row has a model, `uli_model_of_<name>` (schedule_model.h),
  * which says what the schedule costs, and an execution, `uli_schedule_<name>`
- * (collectives/exchange_schedule.h). Nothing else in the library asks which
+ * (exchange_schedule.h). Nothing else in the library asks which
  * schedule it is, so a new one is a row here and those two files.
  *
  * It lies in the lowest layer because the settings list the names.

@@ -13,11 +13,11 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/random.h"
-#include "comm/bootstrap.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/create.h"
-#include "comm/gpu.h"
-#include "comm/remote.h"
-#include "comm/service.h"
+#include "comm/device/gpu.h"
+#include "comm/remote/remote.h"
+#include "comm/service/service.h"
 #include "comm/team.h"
 
 /* What each rank brings to the first gather, and to the second. */

@@ -15,7 +15,7 @@
 #include "base/list.h"
 #include "base/settings.h"
 #include "base/status.h"
-#include "comm/control.h"
+#include "comm/agreement/control.h"
 #include "topology/bind.h"
 #include "transport/segment.h"
 #include "transport/transport.h"
@@ -26,7 +26,7 @@ struct uli_net;
 struct uli_remote;
 struct uli_gpu; /* gpu.h */
 struct uli_comm_batch;
-struct uli_planner; /* topology/choose.h */
+struct uli_planner; /* topology/choose/choose.h */
 
 /* ---- windows: tables read without locks by execute ----------------------- */
 

@@ -7,15 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "comm/batch.h"
-#include "comm/gpu.h"
+#include "comm/messages/batch.h"
+#include "comm/device/gpu.h"
 #include "comm/identity.h"
 #include "comm/place.h"
-#include "comm/pool.h"
-#include "comm/remote.h"
-#include "comm/service.h"
+#include "comm/memory/pool.h"
+#include "comm/remote/remote.h"
+#include "comm/service/service.h"
 #include "comm/team.h"
-#include "topology/choose.h"
+#include "topology/choose/choose.h"
 #include "topology/node.h"
 
 /* Whether ranks of this process map each other's memory by its address. */

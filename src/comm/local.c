@@ -11,11 +11,11 @@
 #include "base/random.h"
 #include "comm/comm.h"
 #include "comm/create.h"
-#include "comm/gpu.h"
-#include "comm/remote.h"
-#include "comm/service.h"
+#include "comm/device/gpu.h"
+#include "comm/remote/remote.h"
+#include "comm/service/service.h"
 #include "comm/team.h"
-#include "comm/windows.h"
+#include "comm/memory/windows.h"
 
 /* Ranks of one communicator that were built but do not know each other. */
 static ulyx_status_t

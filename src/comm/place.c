@@ -4,9 +4,9 @@
  */
 #include "comm/place.h"
 
-#include "comm/gpu.h"
-#include "comm/remote_internal.h"
-#include "comm/service.h"
+#include "comm/device/gpu.h"
+#include "comm/remote/remote_internal.h"
+#include "comm/service/service.h"
 #include "device/device.h"
 
 /* The segment has few pages yet, which move along. */

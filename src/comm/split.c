@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/bootstrap.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 
 /* The third, of addresses, where a group may have several nodes. */

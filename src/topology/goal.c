@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include "base/status.h"
-#include "topology/schedule_model.h"
+#include "topology/model/schedule_model.h"
 
 #define MESSAGES_MAX (1 << 24)
 

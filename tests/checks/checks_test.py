@@ -27,7 +27,7 @@ CASES = [
     ("layers", "src/topology/a.c", "#include <hwloc.h>\n", None),
     ("layers", "src/comm/a.c", "#include <ucp/api/ucp.h>\n", "ucp"),
     ("layers", "src/comm/a.c", "#include <cuda_runtime.h>\n", "cuda"),
-    ("layers", "src/collectives/cuda/a.c", "#include <cuda.h>\n", None),
+    ("layers", "src/collectives/device/a.c", "#include <cuda.h>\n", None),
     ("layers", "src/comm/a.c", "#include <mpi.h>\n", "mpi"),
     ("layers", "include/ulyx/a.h", "#include <cuda.h>\n", "public header"),
     ("layers", "include/ulyx/a.h", "#include <stdio.h>\n", "public header"),

@@ -7,7 +7,7 @@
 
 #include <string.h>
 #include <time.h>
-#include "comm/bootstrap.h"
+#include "bootstrap/bootstrap.h"
 #include "support/ranks.h"
 
 enum { RANKS = 16, BYTES = 4096 };

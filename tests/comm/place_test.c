@@ -15,10 +15,10 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "collectives/op.h"
-#include "comm/gpu_scene.h"
-#include "comm/nodes_scene.h"
-#include "comm/service.h"
+#include "collectives/exchange/op.h"
+#include "comm/device/gpu_scene.h"
+#include "comm/remote/nodes_scene.h"
+#include "comm/service/service.h"
 #include "support/test.h"
 
 static cpu_set_t mine;

@@ -17,9 +17,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "comm/comm.h"
-#include "comm/mem.h"
-#include "comm/service.h"
-#include "comm/windows.h"
+#include "comm/memory/mem.h"
+#include "comm/service/service.h"
+#include "comm/memory/windows.h"
 #include "support/test.h"
 
 /* Only the test's thread fails, and only its countdown-th call; with `lasting`

@@ -6,7 +6,7 @@
 #include "support/random.h"
 #include "support/test.h"
 
-#include "model.h"
+#include "model/model.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -28,9 +28,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "collectives/plan.h"
+#include "collectives/plan/plan.h"
 #include "exchange.h"
-#include "topology/schedule.h"
+#include "topology/model/schedule.h"
 
 struct counters {
     int64_t bytes, packets, again; /* sent */

@@ -2,7 +2,7 @@
  *
  * hosts_rank of another version: what it says of itself at a meeting is 99.
  */
-#include "comm/bootstrap_auth.h"
+#include "bootstrap/meet/auth.h"
 
 enum { VERSION_AT = 8 };
 

@@ -15,7 +15,7 @@ MPIRUN = ["--oversubscribe", "--bind-to", "none"] + \
     (["--allow-run-as-root"] if os.geteuid() == 0 else [])
 
 
-# What each launcher of src/comm/launcher.c sets for a rank of a job on this
+# What each launcher of src/bootstrap/launch/launcher.c sets for a rank of a job on this
 # node, but for its own key-value store.
 LAUNCHERS = {
     "ULYX_RANK": lambda rank, size: {

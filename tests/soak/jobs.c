@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/status.h"
-#include "comm/bootstrap_root.h"
+#include "bootstrap/meet/root.h"
 
 /* An id is written over when all have read the one before the last. */
 static bool

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/clock.h"
-#include "collectives/plan.h"
+#include "collectives/plan/plan.h"
 #include "soak/aftermath.h"
 #include "soak/jobs.h"
 #include "soak/scene.h"

@@ -3,9 +3,9 @@
  * Who decides the schedule, and that the decision is the best that the model
  * sees and does not depend on how ranks are numbered.
  */
-#include "topology/choose.h"
-#include "topology/schedule_hier.h"
-#include "topology/schedule_model.h"
+#include "topology/choose/choose.h"
+#include "topology/model/schedule_hier.h"
+#include "topology/model/schedule_model.h"
 
 #include "base/status.h"
 #include "support/random.h"

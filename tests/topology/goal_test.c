@@ -7,7 +7,7 @@
 #include <string.h>
 #include "support/random.h"
 #include "support/test.h"
-#include "topology/schedule.h"
+#include "topology/model/schedule.h"
 
 enum { RANKS = 24, TAGS = 3 };
 

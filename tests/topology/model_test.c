@@ -8,8 +8,8 @@
 #include <string.h>
 #include "support/random.h"
 #include "support/test.h"
-#include "topology/schedule_hier.h"
-#include "topology/tuning.h"
+#include "topology/model/schedule_hier.h"
+#include "topology/choose/tuning.h"
 
 static void
 message_times_are_linear_between_points(void **state)

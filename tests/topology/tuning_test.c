@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "support/random.h"
 #include "support/test.h"
-#include "topology/tuning.h"
+#include "topology/choose/tuning.h"
 
 static const char good[] =
     "# site file\n"

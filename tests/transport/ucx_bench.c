@@ -6,7 +6,7 @@
  *   ucx_bench HOST PORT SIZE...     prints "size GB/s" and "latency us"
  * The sender keeps `DEPTH` puts on their way; the clock stops when the signal
  * of the last one has been answered. One-way latency is half of a round of two
- * 8-byte puts. perf/net_compare.py runs it beside ucx_perftest.
+ * 8-byte puts. perf/peers/net_compare.py runs it beside ucx_perftest.
  */
 #include <stdbool.h>
 #include <stdio.h>

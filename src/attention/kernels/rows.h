@@ -10,7 +10,7 @@
 #include "attention/element.h"
 #include "attention/kernels/simd.h"
 #include "attention/kernels/tile.h"
-#include "attention/view.h"
+#include "attention/translate/view.h"
 
 /* Cuts a thread's scratch into parts, each at a whole cache line; base NULL
  * counts only. */

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <sched.h>
 #include "attention/element.h"
-#include "attention/view.h"
+#include "attention/translate/view.h"
 
 #define LOG2_E 1.4426950408889634
 #define LN_2   0.6931471805599453

@@ -10,7 +10,7 @@
 #include "attention/kernels/tile.h"
 #include "attention/pool.h"
 #include "attention/statistics.h"
-#include "attention/view.h"
+#include "attention/translate/view.h"
 #include "attention/work.h"
 
 #define LOG2_E 1.4426950408889634

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "attention/kernelcheck/bench_card.h"
+#include "attention/kernelcheck/bench/bench_card.h"
 #include "attention/kernelcheck/kc.h"
 #include "attention/kernels/kernels.h"
 #include "base/clock.h"

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/status.h"
-#include "collectives/cuda/exchange_gpu.h"
+#include "collectives/device/mapped/exchange_gpu.h"
 #include "device/device.h"
 #include "device/share.h"
 #include "emulate/driver/driver.h"

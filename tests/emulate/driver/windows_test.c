@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/status.h"
-#include "collectives/cuda/exchange_gpu.h"
-#include "comm/gpu.h"
+#include "collectives/device/mapped/exchange_gpu.h"
+#include "comm/device/gpu.h"
 #include "device/device.h"
 #include "emulate/driver/driver.h"
 #include "support/ranks.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The twins of src/device/cuda/ptx.h: same names and types, over the emulator.
- * Included by that header only; tests/emulate/ptx_compile.cu calls every
+ * Included by that header only; tests/emulate/self/ptx_compile.cu calls every
  * function on both sides.
  */
 #ifndef EMULATE_EMULATE_PTX_H

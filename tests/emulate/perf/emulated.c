@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "emulate.h"
 #include "emulate/driver/driver.h"
-#include "emulate/fake_nccl_kernels.h"
+#include "emulate/messages/fake_nccl_kernels.h"
 #include "ulyx/ulyx.h"
 
 enum { HOST_THREADS = 16, SPOILT = 90 };

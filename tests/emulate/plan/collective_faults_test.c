@@ -13,7 +13,7 @@
 #include <cuda_runtime.h>
 #include "collective_planted.h"
 #include "emulate.h"
-#include "emulate/fault_runs.h"
+#include "emulate/plant/fault_runs.h"
 #include "support/random.h"
 #include "support/test.h"
 #include "ulyx/collective.h"

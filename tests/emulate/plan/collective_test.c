@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/status.h"
-#include "comm/residency.h"
+#include "comm/device/residency.h"
 #include "emulate/driver/driver.h"
 #include "emulate/plan/collective_scene.h"
 #include "support/test.h"

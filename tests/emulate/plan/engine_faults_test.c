@@ -6,7 +6,7 @@
  * end well; the kernel as it is shows none.
  */
 #include <stdlib.h>
-#include "emulate/fault_runs.h"
+#include "emulate/plant/fault_runs.h"
 #include "emulate/plan/plan_scene.h"
 #include "engine_planted.h"
 #include "support/test.h"

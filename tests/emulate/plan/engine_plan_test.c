@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "emulate/payload.h"
+#include "emulate/exchange/payload.h"
 #include "emulate/plan/plan_plays.h"
 #include "support/test.h"
 

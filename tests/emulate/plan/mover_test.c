@@ -5,8 +5,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "collectives/mover.h"
-#include "comm/gpu.h"
+#include "collectives/exchange/mover.h"
+#include "comm/device/gpu.h"
 #include "plan_scene.h"
 #include "support/test.h"
 

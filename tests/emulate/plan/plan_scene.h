@@ -8,7 +8,7 @@
 #define TESTS_EMULATE_PLAN_SCENE_H
 
 #include <cuda_runtime.h>
-#include "collectives/reshuffle_world.h"
+#include "collectives/exchange/reshuffle_world.h"
 #ifdef ULI_EMULATE
 #include "emulate.h"
 #else

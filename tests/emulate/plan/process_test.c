@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/status.h"
-#include "collectives/reshuffle_world.h"
+#include "collectives/exchange/reshuffle_world.h"
 #include "comm/meet.h"
 #include "emulate.h"
 #include "emulate/driver/driver.h"

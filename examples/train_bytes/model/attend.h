@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one place where tokens meet other tokens, and so the one place that
+ * knows of ranks: attend_plain.c calls the attention, attend_sharded.c the
+ * operator. The model sees local rows [rows][heads][head_dim] either way.
+ */
+#ifndef EXAMPLES_TRAIN_BYTES_MODEL_ATTEND_H
+#define EXAMPLES_TRAIN_BYTES_MODEL_ATTEND_H
+
+#include "data.h"
+#include "options.h"
+#include "real.h"
+
+#include <stdbool.h>
+
+struct attend;
+
+/* Each returns 0, or prints the cause and returns another number. */
+struct attend_ops {
+    int (*create)(struct attend *attend);
+    void (*destroy)(struct attend *attend);
+    int (*step)(struct attend *attend, const ulyx_docs_t *docs);
+    int (*forward)(struct attend *attend, int64_t layer, const real *q,
+        const real *k, const real *v, real *out);
+    int (*backward)(struct attend *attend, int64_t layer, const real *q,
+        const real *k, const real *v, const real *out, const real *dout,
+        real *dq, real *dk, real *dv);
+};
+
+/* Ordinary memory, or a window that all ranks know. */
+struct memory {
+    void *at;
+    ulyx_mem_t *window;
+};
+
+struct attend {
+    const struct attend_ops *ops;
+    const struct options *options;
+    ulyx_comm_t *comm; /* NULL: one rank */
+    int64_t heads, kv_heads, head_dim;
+    int threads;
+    int64_t rows;       /* of this rank */
+    int64_t *positions; /* [rows] of the local rows in the sequence */
+    bool keeps_inputs;  /* backward needs no q, k, v: they are in `saved` */
+    void **saved;       /* [layers], of saved_bytes each */
+    int64_t saved_bytes, workspace_bytes;
+    void *workspace;
+    struct memory held;      /* workspace and saved */
+    int64_t exchanged_bytes; /* sent by this rank, so far */
+    ulyx_operator_t *op;     /* sharded */
+    const struct batch *batch;
+};
+
+int attend_create(struct attend *attend_p, const struct options *options,
+    ulyx_comm_t *comm, int threads);
+void attend_destroy(struct attend *attend);
+/* Memory aligned to 64 for tensors of the calls, as the options ask. Returns 0,
+ * or prints the cause and returns another number. */
+int attend_take(
+    const struct attend *attend, int64_t bytes, struct memory *memory_p);
+void attend_give_back(const struct attend *attend, struct memory *memory);
+/* Another batch: its documents hold for the passes to come. The batch must
+ * live until the next one. */
+int attend_step(struct attend *attend, const struct batch *batch);
+
+/* Of one layer, on tensors [rows][heads or kv_heads][head_dim]; backward
+ * writes dq, dk, dv, exact adjoints. */
+int attend_forward(struct attend *attend, int64_t layer, const real *q,
+    const real *k, const real *v, real *out);
+int attend_backward(struct attend *attend, int64_t layer, const real *q,
+    const real *k, const real *v, const real *out, const real *dout, real *dq,
+    real *dk, real *dv);
+
+extern const struct attend_ops attend_plain_ops, attend_sharded_ops;
+
+#endif

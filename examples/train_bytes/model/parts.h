@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of a layer that work on each token alone. None knows of ranks:
+ * tokens are sharded, so these are the same code on 1 rank and on 64.
+ */
+#ifndef EXAMPLES_TRAIN_BYTES_MODEL_PARTS_H
+#define EXAMPLES_TRAIN_BYTES_MODEL_PARTS_H
+
+#include "real.h"
+
+/* RMSNorm: y = x * inverse * gain, inverse[rows] = 1 / rms(x), kept for
+ * backward. */
+void norm_forward(int64_t rows, int64_t dim, const real *x, const real *gain,
+    real *inverse, real *y);
+/* dx += its gradient, dgain += its gradient; sums[dim] is scratch. */
+void norm_backward(int64_t rows, int64_t dim, const real *x, const real *gain,
+    const real *inverse, const real *dy, real *dx, real *dgain, double *sums);
+
+/* table[rows][dim / 2][2]: cosine and sine of the rows' positions. */
+void rope_table(
+    int64_t rows, int64_t dim, const int64_t *positions, real *table);
+/* Rotates x[rows][heads][dim] in place; sign -1 undoes it, which is also the
+ * gradient, since rotations are orthogonal. */
+void rope_rotate(int64_t rows, int64_t heads, int64_t dim, const real *table,
+    int sign, real *x);
+
+/* h = silu(gate) * up */
+void swiglu_forward(int64_t count, const real *gate, const real *up, real *h);
+/* dgate and dup from dh; dup may be dh itself. */
+void swiglu_backward(int64_t count, const real *gate, const real *up,
+    const real *dh, real *dgate, real *dup);
+
+/* Output head and loss. Adds the rows' cross entropies (nats, unscaled) and
+ * gives gradients scaled by `scale`: dx[rows][dim] is written, dw += . Rows
+ * with a negative label count for nothing. w[dim][VOCABULARY]; logits is
+ * scratch for HEAD_ROWS rows, so that memory does not grow with the
+ * sequence. */
+enum { HEAD_ROWS = 1024 };
+double head_step(int64_t rows, int64_t dim, const real *x,
+    const int32_t *labels, const real *w, double scale, real *dx, real *dw,
+    real *logits);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ways a report is written; one file each.
+ */
+#ifndef PERF_REPORT_REPORT_H
+#define PERF_REPORT_REPORT_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "perf.h"
+
+/* What the rows of a run came to. Medians over rows of the ratio columns;
+ * has[] false where none was measured. */
+enum perf_column {
+    PERF_MEMCPY,
+    PERF_MPI,
+    PERF_MPI_TYPED,
+    PERF_COPY,
+    PERF_PERMUTE,
+    PERF_NCCL,
+    PERF_NCCL_EACH,
+    PERF_COLUMNS
+};
+/* A ratio column: which comparison it belongs to, and its place in a row. */
+struct perf_ratio {
+    const char *name;
+    enum perf_versus versus;
+    size_t offset; /* of a double in struct perf_row */
+};
+extern const struct perf_ratio perf_ratios[PERF_COLUMNS];
+struct perf_summary {
+    int rows, checked;
+    int32_t nranks;
+    int64_t wrong;
+    double average; /* of busbw, GB/s */
+    bool has[PERF_COLUMNS];
+    double median[PERF_COLUMNS];
+};
+
+void perf_text_header(FILE *out, const struct perf_options *options,
+    int32_t nranks, const struct perf_place *places, int argc, char **argv);
+void perf_text_row(
+    FILE *out, const struct perf_options *options, const struct perf_row *row);
+void perf_text_footer(FILE *out, const struct perf_summary *summary);
+
+void perf_csv_header(FILE *out);
+void perf_csv_row(FILE *out, const struct perf_row *row);
+
+/* NULL when the file cannot be opened; that is said on stderr. */
+struct perf_json;
+struct perf_json *perf_json_open(
+    const struct perf_options *options, int32_t nranks, int argc, char **argv);
+void perf_json_places(
+    struct perf_json *json, const struct perf_place *places, int32_t nranks);
+void perf_json_row(struct perf_json *json, const struct perf_row *row);
+bool perf_json_close(
+    struct perf_json *json, const struct perf_summary *summary);
+
+const char *perf_operation_name(ulyx_operation_t operation);
+bool perf_row_ratio(
+    const struct perf_row *row, enum perf_column column, double *ratio_p);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * JSON as schema.json describes it. Of the environment only variables of
+ * ours and of the libraries beside us are kept, and none that holds a secret.
+ */
+#include "report.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+extern char **environ;
+
+struct perf_json {
+    json_t *root, *results;
+    FILE *file;
+    const char *path;
+};
+
+/* Words of the command line and the environment may be no UTF-8. */
+static json_t *
+text(const char *words)
+{
+    json_t *string = json_string(words);
+    char copy[1024];
+
+    if (string != NULL)
+        return string;
+    snprintf(copy, sizeof(copy), "%s", words);
+    for (char *c = copy; *c != 0; c++)
+        *c = (unsigned char)*c < 128 ? *c : '?';
+    return json_string(copy);
+}
+
+static void
+now(char *text_p, size_t bytes)
+{
+    time_t seconds = time(NULL);
+    struct tm parts;
+
+    gmtime_r(&seconds, &parts);
+    strftime(text_p, bytes, "%Y-%m-%dT%H:%M:%SZ", &parts);
+}
+
+static json_t *
+environment(void)
+{
+    static const char *const prefixes[] = {
+        "ULYX_", "UCX_", "NCCL_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES="};
+    static const char *const secrets[] = {"ULYX_SECRET=", "ULYX_COMM_ID="};
+    json_t *object = json_object();
+
+    for (char **e = environ; *e != NULL; e++) {
+        const char *equals = strchr(*e, '=');
+        bool keep = false;
+        char name[128];
+
+        for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+            keep = keep || !strncmp(*e, prefixes[i], strlen(prefixes[i]));
+        for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++)
+            keep = keep && strncmp(*e, secrets[i], strlen(secrets[i])) != 0;
+        if (!keep || equals == NULL || equals - *e >= (long)sizeof(name))
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)(equals - *e), *e);
+        json_object_set_new(object, name, text(equals + 1));
+    }
+    return object;
+}
+
+struct perf_json *
+perf_json_open(
+    const struct perf_options *o, int32_t nranks, int argc, char **argv)
+{
+    struct perf_json *json = calloc(1, sizeof(*json));
+    json_t *arguments;
+    char version[32], start[32];
+
+    if (json == NULL)
+        return NULL;
+    json->path = o->json_file;
+    json->file = fopen(json->path, "w");
+    if (json->file == NULL) {
+        fprintf(stderr, "ulyx_perf: -J %s: %s\n", json->path, strerror(errno));
+        free(json);
+        return NULL;
+    }
+    arguments = json_array();
+    for (int i = 0; i < argc; i++)
+        json_array_append_new(arguments, text(argv[i]));
+    snprintf(version, sizeof(version), "%d.%d.%d", ULYX_VERSION_MAJOR,
+        ULYX_VERSION_MINOR, ULYX_VERSION_PATCH);
+    now(start, sizeof(start));
+    json->results = json_array();
+    json->root = json_pack(
+        "{s:i, s:s, s:s, s:o, s:o, s:{s:i, s:i, s:i, s:I, "
+        "s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:s, s:i}, s:o}",
+        "schema", 1, "version", version, "start_time", start, "args", arguments,
+        "env", environment(), "config", "ranks", (int)nranks, "threads",
+        o->threads, "ranks_per_thread", o->ranks_per_thread, "batch",
+        (json_int_t)o->batch, "dtype", o->dtype, "order", o->order, "split",
+        o->split, "windows", o->register_memory, "iterations", o->iterations,
+        "warmups", o->warmups, "aggregate", o->aggregate, "average", o->average,
+        "memory", o->memory, "replays", o->replays, "results", json->results);
+    return json;
+}
+
+void
+perf_json_places(
+    struct perf_json *json, const struct perf_place *places, int32_t nranks)
+{
+    json_t *devices = json_array();
+
+    for (int32_t r = 0; r < nranks; r++)
+        json_array_append_new(devices,
+            json_pack("{s:i, s:I, s:o, s:I}", "rank", (int)r, "pid",
+                (json_int_t)places[r].pid, "host", text(places[r].host),
+                "thread", (json_int_t)places[r].thread));
+    json_object_set_new(json->root, "devices", devices);
+}
+
+void
+perf_json_row(struct perf_json *json, const struct perf_row *row)
+{
+    const struct perf_stat *t = &row->time;
+    json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:I, "
+                               "s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:f, s:s}",
+        "model", row->one->name, "op", perf_operation_name(row->one->operation),
+        "seq", (json_int_t)row->seq, "size", (json_int_t)row->size_bytes,
+        "count", (json_int_t)row->count, "type", row->type, "bus_bytes",
+        (json_int_t)row->bus_bytes, "time_us", "median", t->median * 1e6,
+        "mean", t->mean * 1e6, "min", t->minimum * 1e6, "p99", t->p99 * 1e6,
+        "cv", t->cv, "alg_bw", row->algbw, "bus_bw", row->busbw, "plan",
+        row->describe);
+
+    json_object_set_new(object, "nwrong",
+        row->wrong < 0 ? json_null() : json_integer(row->wrong));
+    for (int c = 0; c < PERF_COLUMNS; c++) {
+        double ratio;
+        bool has = perf_row_ratio(row, (enum perf_column)c, &ratio);
+
+        json_object_set_new(
+            object, perf_ratios[c].name, has ? json_real(ratio) : json_null());
+    }
+    json_array_append_new(json->results, object);
+}
+
+bool
+perf_json_close(struct perf_json *json, const struct perf_summary *summary)
+{
+    json_t *medians = json_object();
+    char end[32];
+    bool ok;
+
+    now(end, sizeof(end));
+    for (int c = 0; c < PERF_COLUMNS; c++)
+        json_object_set_new(medians, perf_ratios[c].name,
+            summary->has[c] ? json_real(summary->median[c]) : json_null());
+    json_object_set_new(json->root, "median", medians);
+    json_object_set_new(json->root, "out_of_bounds",
+        summary->checked > 0 ? json_integer(summary->wrong) : json_null());
+    json_object_set_new(
+        json->root, "average_bus_bandwidth", json_real(summary->average));
+    json_object_set_new(json->root, "end_time", json_string(end));
+    ok = json_dumpf(json->root, json->file, JSON_INDENT(2)) == 0 &&
+         fputc('\n', json->file) != EOF;
+    ok = fclose(json->file) == 0 && ok;
+    if (!ok)
+        fprintf(stderr, "ulyx_perf: -J %s: %s\n", json->path, strerror(errno));
+    json_decref(json->root);
+    free(json);
+    return ok;
+}

@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Forward, 16-bit, head dimensions to 96.
- */
-#include "attention/cuda/forward_mma.h"
-
-typedef mma_shape<96, 96, 2, 4> mma96_shape;
-
-MMA_FAMILY(mma96, "mma96", mma96_shape);

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A consumer warpgroup: 64 query rows against their key tiles, ascending.
+ *
+ *   S(j) = Q K(j)^T is issued, then O += P(j-1) V(j-1); while the second is in
+ *   flight S(j) becomes P(j), and O is rescaled when it is back.
+ *
+ * With turns (sm90_family) a warpgroup issues its pair of products only when it
+ * is handed the turn, so that the others exponentiate meanwhile. All consumers
+ * walk the same tiles, hence turns are taken and handed on equally often: one
+ * round for each tile but the first of an item, and one for its last product.
+ */
+#ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_CONSUME_H
+#define ULI_ATTENTION_CUDA_HOPPER_SM90_CONSUME_H
+
+#include "attention/cuda/hopper/sm90_softmax.h"
+#include "attention/cuda/hopper/sm90_store.h"
+
+#if PTX_SM90
+/* What a consumer keeps over all items. */
+template <class F> struct sm90_consumer {
+    const struct uli_gpu_attn_args &args;
+    unsigned char *shared;
+    uint32_t base;
+    struct sm90_bars<F> bars;
+    int group;   /* 0 .. WGS - 1 */
+    uint32_t kv; /* key tiles begun so far */
+};
+
+/* Named barriers: 1 + group for turns, 8 + group within a warpgroup. */
+template <class F>
+static __device__ __forceinline__ void
+sm90_turn_take(int group)
+{
+    if (F::TURNS)
+        ptx_bar_sync(1 + group, 256);
+}
+
+template <class F>
+static __device__ __forceinline__ void
+sm90_turn_give(int group)
+{
+    if (F::TURNS)
+        ptx_bar_arrive(1 + (group + 1) % F::WGS, 256);
+}
+
+template <class F>
+static __device__ __forceinline__ void
+sm90_issue_qk(float (&s)[F::N / 2], uint32_t q, uint32_t k)
+{
+    uint64_t a = ptx_wgmma_descriptor(q, 16, 1024, 128);
+    uint64_t b = ptx_wgmma_descriptor(k, 16, 1024, 128);
+#pragma unroll
+    for (int n = 0; n < F::D / 16; n++) {
+        /* 16 columns are 32 bytes of a row of the panel, 64 the next panel */
+        uint64_t da = a + (n / 4 * F::M * 128 + n % 4 * 32) / 16;
+        uint64_t db = b + (n / 4 * F::N * 128 + n % 4 * 32) / 16;
+        if constexpr (F::BF16)
+            ptx_wgmma_bf16<0, 0>(s, da, db, n > 0);
+        else
+            ptx_wgmma_f16<0, 0>(s, da, db, n > 0);
+    }
+    ptx_wgmma_commit();
+}
+
+template <class F>
+static __device__ __forceinline__ void
+sm90_issue_pv(
+    float (&o)[F::DV / 2], const uint32_t (&p)[F::N / 16][4], uint32_t v)
+{
+    /* v is MN-major: panels of 64 columns, 16 rows are 2048 bytes */
+    uint64_t b = ptx_wgmma_descriptor(v, F::N * 128, 1024, 128);
+#pragma unroll
+    for (int n = 0; n < F::N / 16; n++) {
+        if constexpr (F::BF16)
+            ptx_wgmma_bf16<1>(o, p[n], b + n * 2048 / 16, 1);
+        else
+            ptx_wgmma_f16<1>(o, p[n], b + n * 2048 / 16, 1);
+    }
+    ptx_wgmma_commit();
+}
+
+/* One thread speaks for the warpgroup: wgmma's wait covers all four warps. */
+static __device__ __forceinline__ void
+sm90_release(uint32_t bar)
+{
+    if (ptx_thread() % 128 == 0)
+        ptx_mbarrier_arrive(bar + 8);
+}
+
+/* Bodies of a tile: all rows see it whole; some see a part; scores are capped
+ * or have ALiBi as well. */
+enum sm90_body { SM90_WHOLE, SM90_MASKED, SM90_TRANSFORMED };
+
+/* Scores of tile j to p. */
+template <class F, enum sm90_body BODY>
+static __device__ __forceinline__ void
+sm90_probabilities(const struct sm90_consumer<F> &c,
+    const struct sm90_item *item, int32_t j, float (&s)[F::N / 2],
+    struct sm90_rows_state &rows)
+{
+    int row = 64 * c.group + (int)ptx_thread() % 128 / 32 * 16;
+    if constexpr (BODY == SM90_TRANSFORMED) {
+        const struct sm90_alibi *alibi =
+            (const struct sm90_alibi *)(c.shared + F::ALIBI_AT) + row;
+        sm90_transform(s, c.args, item->slope, alibi, (int64_t)j * F::N);
+    }
+    if constexpr (BODY != SM90_WHOLE)
+        sm90_mask(s, item, row + (int)ptx_thread() % 32 / 4, (int64_t)j * F::N);
+    sm90_softmax(s, rows, c.args.factor);
+}
+
+/* Tile j while the product of the one before runs. */
+template <class F, enum sm90_body BODY>
+static __device__ __forceinline__ void
+sm90_step(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
+    int32_t j, float (&s)[F::N / 2], float (&o)[F::DV / 2],
+    uint32_t (&p)[F::N / 16][4], struct sm90_rows_state &rows)
+{
+    uint32_t now = c.kv++, before = now - 1;
+    sm90_wait_full(c.bars.k(now), now / F::STAGES);
+    sm90_turn_take<F>(c.group);
+    ptx_wgmma_fence();
+    sm90_issue_qk<F>(s, q, c.base + F::K_AT + now % F::STAGES * F::K_BYTES);
+    sm90_wait_full(c.bars.v(before), before / F::STAGES);
+    sm90_issue_pv<F>(o, p, c.base + F::V_AT + before % F::STAGES * F::V_BYTES);
+    sm90_turn_give<F>(c.group);
+    ptx_wgmma_wait<1>();
+    ptx_wgmma_touch(s);
+    sm90_release(c.bars.k(now));
+    sm90_probabilities<F, BODY>(c, item, j, s, rows);
+    ptx_wgmma_wait<0>();
+    ptx_wgmma_touch(o);
+    sm90_release(c.bars.v(before));
+    sm90_scale(o, rows.alpha);
+    sm90_fragments<F::BF16>(p, s);
+}
+
+/* All key tiles of an item: o and rows without their last scaling. */
+template <class F>
+static __device__ __forceinline__ void
+sm90_tiles(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
+    float (&o)[F::DV / 2], struct sm90_rows_state &rows)
+{
+    float s[F::N / 2];
+    uint32_t p[F::N / 16][4];
+    int32_t j = item->first, full = item->full, masked = item->masked,
+            end = item->end;
+    uint32_t now = c.kv++;
+    sm90_wait_full(c.bars.k(now), now / F::STAGES);
+    ptx_wgmma_fence();
+    sm90_issue_qk<F>(s, q, c.base + F::K_AT + now % F::STAGES * F::K_BYTES);
+    ptx_wgmma_wait<0>();
+    ptx_wgmma_touch(s);
+    sm90_release(c.bars.k(now));
+    bool transformed = c.args.cap > 0 || item->slope != 0;
+    if (transformed)
+        sm90_probabilities<F, SM90_TRANSFORMED>(c, item, j, s, rows);
+    else
+        sm90_probabilities<F, SM90_MASKED>(c, item, j, s, rows);
+    sm90_fragments<F::BF16>(p, s);
+    j++;
+    for (; transformed && j < end; j++)
+        sm90_step<F, SM90_TRANSFORMED>(c, item, q, j, s, o, p, rows);
+    for (; j < full; j++)
+        sm90_step<F, SM90_MASKED>(c, item, q, j, s, o, p, rows);
+    for (; j < masked; j++)
+        sm90_step<F, SM90_WHOLE>(c, item, q, j, s, o, p, rows);
+    for (; j < end; j++)
+        sm90_step<F, SM90_MASKED>(c, item, q, j, s, o, p, rows);
+    uint32_t last = c.kv - 1;
+    sm90_wait_full(c.bars.v(last), last / F::STAGES);
+    sm90_turn_take<F>(c.group);
+    ptx_wgmma_fence();
+    sm90_issue_pv<F>(o, p, c.base + F::V_AT + last % F::STAGES * F::V_BYTES);
+    sm90_turn_give<F>(c.group);
+    ptx_wgmma_wait<0>();
+    ptx_wgmma_touch(o);
+    sm90_release(c.bars.v(last));
+}
+
+/* Distances that ALiBi needs, of the warp's 16 rows. */
+template <class F>
+static __device__ __forceinline__ void
+sm90_alibi_rows(const struct sm90_consumer<F> &c, const struct sm90_item *item)
+{
+    int n = (int)ptx_thread() - 128;
+    n = n / 32 * 16 + n % 32;
+    struct sm90_alibi *to = (struct sm90_alibi *)(c.shared + F::ALIBI_AT) + n;
+    if (ptx_thread() % 32 < 16) {
+        int64_t begin = mask_max(mask_min(item->low + n, item->k_rows), 0);
+        int64_t end = mask_max(mask_min(item->high + n, item->k_rows), 0);
+        int64_t at = item->around + n;
+        to->around = at;
+        to->nearest = begin >= end ? 0
+                      : at < begin ? begin - at
+                      : at >= end  ? at - (end - 1)
+                                   : 0;
+    }
+    __syncwarp();
+}
+
+template <class F>
+static __device__ __forceinline__ void
+sm90_consume(const struct uli_sm90_params &params, unsigned char *shared)
+{
+    uint32_t base = ptx_smem_addr(shared);
+    struct sm90_consumer<F> c = {
+        params.args, shared, base, {base + F::BARS_AT},
+            (int)ptx_thread() / 128 - 1, 0
+    };
+    if (F::TURNS && c.group == F::WGS - 1)
+        sm90_turn_give<F>(c.group);
+    for (uint32_t n = 0;; n++) {
+        const struct sm90_item *item =
+            (const struct sm90_item *)(shared + F::ITEMS_AT) + n % 2;
+        sm90_wait_full(c.bars.item(n), n / 2);
+        if (item->done)
+            break;
+        uint32_t q = n % F::QBUF * F::Q_BYTES;
+        float o[F::DV / 2];
+#pragma unroll
+        for (int i = 0; i < F::DV / 2; i++)
+            o[i] = 0;
+        struct sm90_rows_state rows = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
+        if (item->slope != 0)
+            sm90_alibi_rows<F>(c, item);
+        sm90_wait_full(c.bars.q(n), n / F::QBUF);
+        if (item->first < item->end)
+            sm90_tiles<F>(c, item, base + q + c.group * 8192, o, rows);
+        sm90_store<F>(params.args, item, shared, q, o, rows);
+        ptx_fence_proxy_async_shared();
+        __syncwarp();
+        if (ptx_thread() % 32 == 0) {
+            ptx_mbarrier_arrive(c.bars.q(n) + 8);
+            ptx_mbarrier_arrive(c.bars.item(n) + 8);
+        }
+    }
+    if (F::TURNS && c.group == 0)
+        sm90_turn_take<F>(c.group);
+}
+#endif
+
+#endif

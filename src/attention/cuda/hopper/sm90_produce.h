@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The producer warpgroup: takes work items from the call's counter, tells the
+ * consumers what they are, and keeps the rings of q, k and v filled. Its four
+ * warps walk the same sequence; warp 0 takes the items and issues TMA.
+ */
+#ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_PRODUCE_H
+#define ULI_ATTENTION_CUDA_HOPPER_SM90_PRODUCE_H
+
+#include "attention/cuda/hopper/sm90_load.h"
+
+#if PTX_SM90
+/* Far beyond any key, with room for sums. */
+#define SM90_FAR ((int64_t)1 << 61)
+
+static __device__ __forceinline__ int64_t
+sm90_near(mask_wide sum)
+{
+    return sum > SM90_FAR    ? SM90_FAR
+           : sum < -SM90_FAR ? -SM90_FAR
+                             : (int64_t)sum;
+}
+
+/* Key tiles of the item, and which of them all its rows see whole. Under a
+ * softcap or ALiBi all go the general way. */
+static __device__ __forceinline__ void
+sm90_item_keys(const struct uli_gpu_attn_args &args,
+    const struct uli_gpu_attn_tile &t, int64_t keys, bool transformed,
+    struct sm90_item *item)
+{
+    mask_wide around = (mask_wide)t.i + t.off;
+    item->low =
+        args.left == MASK_UNBOUNDED ? -SM90_FAR : sm90_near(around - args.left);
+    item->high = args.right == MASK_UNBOUNDED
+                     ? SM90_FAR
+                     : sm90_near(around + 1 + args.right);
+    item->around = sm90_near(around);
+    int64_t first, end;
+    mask_tiles(args, t, keys, &first, &end);
+    int64_t last = item->low + t.rows - 1;
+    int64_t seen = mask_min(item->high, t.k_rows);
+    int64_t full = last > 0 ? (last + keys - 1) / keys : 0;
+    int64_t masked = seen > 0 ? seen / keys : 0;
+    full = mask_min(mask_max(full, first), end);
+    item->first = (int32_t)first;
+    item->full = (int32_t)full;
+    item->masked = (int32_t)mask_min(mask_max(masked, full), end);
+    item->end = (int32_t)end;
+    if (transformed)
+        item->masked = item->full = item->first;
+}
+
+/* Takes the next item; one thread. */
+static __device__ __forceinline__ void
+sm90_item_take(
+    const struct uli_gpu_attn_args &args, int64_t keys, struct sm90_item *item)
+{
+    int64_t ntiles = args.state->ntiles, at, head;
+    item->done = 1;
+    if (call_stopped(args))
+        return;
+    uint64_t n = ptx_atom_add_relaxed_gpu_u64(&args.state->next, 1);
+    if (n >= (uint64_t)uli_gpu_attn_pairs(&args, ntiles))
+        return;
+    item->done = 0;
+    uli_gpu_attn_pair(&args, ntiles, (int64_t)n, &at, &head);
+    const struct uli_gpu_attn_tile &t = args.tiles[at];
+    head = head < 0 ? t.head : head;
+    item->rows = t.rows;
+    item->head = (int32_t)head;
+    item->batch = t.batch;
+    item->k_batch = t.k_batch;
+    item->kv = (int32_t)kv_head_of(args, head);
+    item->row = t.row;
+    item->packed = t.packed;
+    item->k_begin = t.k_begin;
+    item->k_rows = t.k_rows;
+    item->slope = (float)head_param(args, args.slopes, head, 0);
+    item->sink = head_param(args, args.sinks, head, -INFINITY);
+    sm90_item_keys(args, t, keys, args.cap > 0 || item->slope != 0, item);
+}
+
+/* Takes item n where it is this thread's to do, and waits until it is there. */
+template <class F>
+static __device__ __forceinline__ const struct sm90_item *
+sm90_item_next(const struct uli_gpu_attn_args &args,
+    const struct sm90_bars<F> &bars, unsigned char *shared, uint32_t n)
+{
+    struct sm90_item *item = (struct sm90_item *)(shared + F::ITEMS_AT) + n % 2;
+    if (ptx_thread() == 0) {
+        sm90_wait_empty(bars.item(n), n / 2);
+        sm90_item_take(args, F::N, item);
+        ptx_mbarrier_arrive(bars.item(n));
+    }
+    __syncwarp();
+    sm90_wait_full(bars.item(n), n / 2);
+    return item;
+}
+
+/* Key tile j of the item, as use kv of the rings. */
+template <class F>
+static __device__ __forceinline__ void
+sm90_load_keys(const struct uli_sm90_params &p, const struct sm90_item *item,
+    const struct sm90_bars<F> &bars, unsigned char *shared, int32_t j,
+    uint32_t kv)
+{
+    struct sm90_producer *kept = (struct sm90_producer *)(shared + F::KEPT_AT);
+    uint32_t stage = kv % F::STAGES, lap = kv / F::STAGES;
+    const struct sm90_rows r = {item->k_begin + (int64_t)j * F::N,
+        (int32_t)mask_min(F::N, item->k_rows - (int64_t)j * F::N)};
+    sm90_wait_empty(bars.k(kv), lap);
+    sm90_load<SM90_K, F::N, F::PANELS_QK>(
+        p, item, kept, r, shared + F::K_AT + stage * F::K_BYTES, bars.k(kv));
+    sm90_wait_empty(bars.v(kv), lap);
+    sm90_load<SM90_V, F::N, F::PANELS_V>(
+        p, item, kept, r, shared + F::V_AT + stage * F::V_BYTES, bars.v(kv));
+}
+
+template <class F>
+static __device__ __forceinline__ void
+sm90_produce(const struct uli_sm90_params &p, unsigned char *shared)
+{
+    const struct sm90_bars<F> bars = {
+        ptx_smem_addr(shared) + F::BARS_AT
+    };
+    struct sm90_producer *kept = (struct sm90_producer *)(shared + F::KEPT_AT);
+    /* items and key tiles so far: one register, in 16 bits each, which laps of
+     * 2 and 4 stages divide */
+    uint32_t count = 0;
+    if (ptx_thread() % 32 == 0) {
+        for (int n = 0; n < 3; n++)
+            kept->ready[ptx_thread() / 32][n] = 0;
+        kept->start_ns[ptx_thread() / 32] = ptx_globaltimer_ns();
+    }
+    for (;; count = ((count + 1) & 0xffff) | (count & 0xffff0000)) {
+        uint32_t n = count & 0xffff;
+        const struct sm90_item *item =
+            sm90_item_next<F>(p.args, bars, shared, n);
+        if (item->done)
+            return;
+        sm90_wait_empty(bars.q(n), n / F::QBUF);
+        if (item->first < item->end) {
+            const struct sm90_rows r = {item->row, item->rows};
+            sm90_load<SM90_Q, F::M, F::PANELS_QK>(
+                p, item, kept, r, shared + n % F::QBUF * F::Q_BYTES, bars.q(n));
+        } else if (ptx_thread() % 32 == 0) {
+            ptx_mbarrier_arrive(bars.q(n));
+        }
+        for (int32_t j = item->first; j < item->end; j++, count += 0x10000)
+            sm90_load_keys<F>(p, item, bars, shared, j, count >> 16);
+        __syncwarp();
+        if (ptx_thread() >= 32 && ptx_thread() % 32 == 0)
+            ptx_mbarrier_arrive(bars.item(count & 0xffff) + 8);
+    }
+}
+#endif
+
+#endif

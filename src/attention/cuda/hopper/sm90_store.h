@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A consumer's results: the output by way of the warpgroup's rows of Q, which
+ * nobody needs any more, in 16-byte stores of whole rows; lse; the largest
+ * score. Every row of the tile is written, also one that sees nothing.
+ */
+#ifndef ULI_ATTENTION_CUDA_HOPPER_SM90_STORE_H
+#define ULI_ATTENTION_CUDA_HOPPER_SM90_STORE_H
+
+#include "attention/cuda/hopper/sm90_softmax.h"
+
+#if PTX_SM90
+/* Address of row n of the item in out or lse. */
+static __device__ __forceinline__ unsigned char *
+sm90_result_row(const struct uli_gpu_attn_args &args,
+    const struct uli_gpu_attn_tensor &t, const struct sm90_item *item, int n)
+{
+    int64_t row = item->row + n;
+    if (args.q_segments)
+        return t.base + (item->packed + n) * t.row_stride;
+    if (!t.pieces)
+        return t.base + item->batch * t.batch_stride +
+               item->head * t.head_stride + row * t.row_stride;
+    int32_t at = 0;
+    while (
+        at + 1 < t.npieces && t.pieces[at].row_begin + t.pieces[at].rows <= row)
+        at++;
+    const struct uli_gpu_attn_piece &p = t.pieces[at];
+    return p.base + item->batch * p.batch_stride + item->head * p.head_stride +
+           (row - p.row_begin) * p.row_stride;
+}
+
+/* *p = max(*p, value); no NaN comes here. */
+static __device__ __forceinline__ void
+sm90_raise(float *p, float value)
+{
+    uint32_t *word = (uint32_t *)p;
+    uint32_t old = ptx_ld_relaxed_gpu_u32(word);
+    while (__uint_as_float(old) < value) {
+        uint32_t seen =
+            ptx_atom_cas_relaxed_gpu_u32(word, old, __float_as_uint(value));
+        if (seen == old)
+            break;
+        old = seen;
+    }
+}
+
+/* Factors of the thread's two rows; lse and the largest score go out. */
+static __device__ __forceinline__ void
+sm90_statistics(const struct uli_gpu_attn_args &args,
+    const struct sm90_item *item, const struct sm90_alibi *alibi, int row,
+    const struct sm90_rows_state &rows, float (&factor)[2])
+{
+    float top = -INFINITY;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int n = row + 8 * h;
+        float sum = sm90_quad_sum(rows.sum[h]);
+        double shift = item->slope != 0 && rows.max[h] != -INFINITY
+                           ? (double)item->slope * (double)alibi[n].nearest
+                           : 0;
+        struct sm90_final f =
+            sm90_finish(args, item->sink, rows.max[h], sum, shift);
+        factor[h] = f.factor;
+        if (n < item->rows && ptx_thread() % 4 == 0 && args.lse.align)
+            *(float *)sm90_result_row(args, args.lse, item, n) = f.lse;
+        top = n < item->rows ? fmaxf(top, f.max) : top;
+    }
+    if (!args.max_logit)
+        return;
+#pragma unroll
+    for (int n = 4; n < 32; n *= 2)
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, n));
+    if (ptx_thread() % 32 == 0)
+        sm90_raise(&args.max_logit[item->head], top);
+}
+
+/* The warp's 16 rows into its panels: 16 columns as four 8 x 8 matrices. A
+ * negative factor is a row without keys: 0 whatever its sums hold. */
+template <class F>
+static __device__ __forceinline__ void
+sm90_stage(uint32_t panels, int row, const float (&o)[F::DV / 2],
+    const float (&factor)[2])
+{
+    uint32_t l = ptx_thread() % 32, at = row + l % 8 + 8 * (l / 8 & 1);
+#pragma unroll
+    for (int g = 0; g < F::DV / 16; g++) {
+        uint32_t column = 16 * g + 8 * (l / 16), r[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float f = factor[j & 1], a = o[8 * g + 2 * j],
+                  b = o[8 * g + 2 * j + 1];
+            r[j] = f < 0 ? 0
+                         : sm90_pack<F::BF16>(
+                               __fmaf_rn(a, f, 0.0f), __fmaf_rn(b, f, 0.0f));
+        }
+        ptx_stmatrix(panels + column / 64 * F::M * 128 + at * 128 +
+                         ((column % 64 * 2) ^ (at & 7) << 4),
+            r);
+    }
+}
+
+template <class F>
+static __device__ __forceinline__ void
+sm90_store(const struct uli_gpu_attn_args &args, const struct sm90_item *item,
+    unsigned char *shared, uint32_t q, const float (&o)[F::DV / 2],
+    const struct sm90_rows_state &rows)
+{
+    int group = (int)ptx_thread() / 128 - 1, l = (int)ptx_thread() % 32;
+    int row = 64 * group + (int)ptx_thread() % 128 / 32 * 16;
+    float factor[2];
+    sm90_statistics(args, item,
+        (const struct sm90_alibi *)(shared + F::ALIBI_AT), row + l / 4, rows,
+        factor);
+    /* the other warps' products read these panels, too */
+    ptx_bar_sync(8 + group, 128);
+    sm90_stage<F>(ptx_smem_addr(shared) + q, row, o, factor);
+    __syncwarp();
+    for (int n = row + l / 8; n < row + 16; n += 4) {
+        if (n >= item->rows)
+            break;
+        unsigned char *to = sm90_result_row(args, args.out, item, n);
+#pragma unroll
+        for (int p = 0; p < F::PANELS_V; p++) {
+            int c = 8 * p + l % 8;
+            if (8 * c < args.dim_v)
+                ptx_st_v4(to + 16 * c,
+                    *(const uint4 *)(shared + q + p * F::M * 128 + n * 128 +
+                                     ((l % 8 ^ (n & 7)) << 4)));
+        }
+    }
+}
+#endif
+
+#endif

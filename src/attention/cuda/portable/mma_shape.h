@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tile shapes of the mma.sync kernels and what a warp holds of its tile.
+ *
+ * Fragments, lane l, g = l / 4, u = l % 4:
+ *   s[mt][n][2 h + e]: row 16 mt + g + 8 h, key  8 n + 2 u + e
+ *   o[mt][n][2 h + e]: the same row,        column 8 n + 2 u + e
+ *   p[mt][n] as A operand of keys 16 n ..: s[mt][2 n], then s[mt][2 n + 1]
+ */
+#ifndef ULI_ATTENTION_CUDA_PORTABLE_MMA_SHAPE_H
+#define ULI_ATTENTION_CUDA_PORTABLE_MMA_SHAPE_H
+
+#include "attention/cuda/portable/forward_tiles.h"
+
+/* DIM: columns of q and k, VDIM <= DIM: of v and out, both padded to a multiple
+ * of 32; MT: 16-row tiles a warp; WARPS a block. */
+template <int DIM_, int VDIM_, int MT_, int WARPS_> struct mma_shape {
+    static const int DIM = DIM_, VDIM = VDIM_, MT = MT_, WARPS = WARPS_;
+    static const int KEYS = 64, THREADS = 32 * WARPS, ROWS = 16 * MT * WARPS;
+    static const int PITCH = tile_rows<DIM>::PITCH;
+    static const int SLOT = KEYS * PITCH;
+    static const int RING_AT = ROWS * PITCH;
+    static const int WORK_AT = RING_AT + 3 * SLOT;
+    static const int SHARED = WORK_AT + (int)sizeof(struct forward_work);
+    static const bool Q_HELD = DIM <= 64;
+    /* Steps of 16 columns at once in scores: more of them spill. */
+    static const int SCORE_STEPS = DIM > 96 ? 4 : DIM / 16;
+    /* Blocks a multiprocessor of 8.0 holds: by its registers and by its shared
+     * memory, of which each block takes 1 KiB more. */
+    static const int BLOCKS =
+        THREADS <= 128 && 2 * (SHARED + 1024) <= 164 * 1024 ? 2 : 1;
+    static_assert(VDIM <= DIM && DIM % 32 == 0 && VDIM % 32 == 0, "padded");
+    static_assert(SHARED <= 163 * 1024, "fits a block of 8.0");
+};
+
+/* What a warp works with. Its rows and its lanes' addresses are found anew
+ * where they are needed: a few instructions a tile of keys, where held they
+ * would spill. */
+template <typename S> struct mma_warp {
+    const uli_gpu_attn_args &args;
+    unsigned char *shared;
+    const struct forward_work *work;
+};
+
+static __device__ __forceinline__ int
+mma_lane(void)
+{
+    return (int)ptx_opaque(threadIdx.x) % 32;
+}
+
+/* The warp's first row of the tile. */
+template <typename S>
+static __device__ __forceinline__ int
+mma_first(void)
+{
+    return (int)ptx_opaque(threadIdx.x) / 32 * (16 * S::MT);
+}
+
+/* The lane's address in the matrices that ldmatrix takes, from the tile's:
+ * of A: rows 0-7, 8-15, twice, the second time 8 columns on. */
+template <typename S>
+static __device__ __forceinline__ uint32_t
+mma_a_at(void)
+{
+    int lane = mma_lane();
+    return tile_at<S::DIM>(mma_first<S>() + lane % 16, lane / 16);
+}
+
+/* Of keys as B: rows 0-7 twice, the second time 8 columns on; then 8-15. */
+template <typename S>
+static __device__ __forceinline__ uint32_t
+mma_b_at(void)
+{
+    int lane = mma_lane();
+    return tile_at<S::DIM>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+/* Of values as B, transposed: rows 0-15, then 8 columns on. */
+template <typename S>
+static __device__ __forceinline__ uint32_t
+mma_bt_at(void)
+{
+    int lane = mma_lane();
+    return tile_at<S::DIM>(lane % 16, lane / 16);
+}
+
+/* Of a warp's rows: its scores, p packed, sums of values. */
+template <typename S> using mma_scores = float[S::MT][S::KEYS / 8][4];
+template <typename S> using mma_weights = uint32_t[S::MT][S::KEYS / 16][4];
+template <typename S> using mma_output = float[S::MT][S::VDIM / 8][4];
+
+/* Running maximum and lane's sum of each of its rows. */
+template <typename S> struct mma_rows {
+    float max[S::MT][2], sum[S::MT][2];
+};
+
+template <typename S> struct mma_queries {
+    uint32_t at[S::Q_HELD ? S::MT : 1][S::Q_HELD ? S::DIM / 16 : 1][4];
+};
+
+/* The lane's row of the tile in m-tile mt, half h. */
+template <typename S>
+static __device__ __forceinline__ int
+mma_row(int mt, int h)
+{
+    return mma_first<S>() + 16 * mt + 8 * h + mma_lane() / 4;
+}
+
+template <bool BF16>
+static __device__ __forceinline__ void
+mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    if (BF16)
+        ptx_mma_bf16(d, a, b0, b1);
+    else
+        ptx_mma_f16(d, a, b0, b1);
+}
+
+template <bool BF16>
+static __device__ __forceinline__ uint32_t
+mma_pack(float low, float high)
+{
+    return BF16 ? ptx_pack_bf16(low, high) : ptx_pack_f16(low, high);
+}
+
+#endif

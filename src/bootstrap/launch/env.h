@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Meeting points that an environment offers, one function each. All ranks take
+ * the first one that applies; what applies must be the same on all of them.
+ */
+#ifndef ULI_BOOTSTRAP_LAUNCH_ENV_H
+#define ULI_BOOTSTRAP_LAUNCH_ENV_H
+
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/launch/launcher.h"
+
+struct uli_pmix;
+
+/* One creation by environment. `meeting` counts them within the process: the
+ * n-th of one rank meets the n-th of the others, also after one that failed. */
+struct uli_env_meeting {
+    const struct uli_settings *settings;
+    struct uli_launch launch;
+    struct uli_pmix *pmix; /* open where launch.pmix */
+    uint32_t meeting;
+    uli_deadline_t deadline;
+};
+
+/* A name or secret of this meeting: H(kind, text, job, meeting). */
+void uli_env_secret(const struct uli_env_meeting *env, const char *kind,
+    const char *text, unsigned char *secret_p);
+
+ulyx_status_t uli_bootstrap_open_abstract(
+    const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p);
+ulyx_status_t uli_bootstrap_open_file(
+    const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p);
+ulyx_status_t uli_bootstrap_open_master(
+    const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p);
+
+/* The same with an environment that is given: for tests, and open_env's body.
+ * `meeting` as above. */
+ulyx_status_t uli_bootstrap_open_from(const struct uli_settings *settings,
+    const struct uli_env *env, uint32_t meeting, uli_deadline_t deadline,
+    struct uli_bootstrap **bootstrap_p);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who started this process: rank, size and what names the job, out of the
+ * variables that launchers set. One table, in order of trust: where two have
+ * set theirs (torchrun within srun, mpirun within a Slurm job) the first is
+ * taken, because the inner launcher knows the processes and the outer one only
+ * what it started itself.
+ */
+#ifndef ULI_BOOTSTRAP_LAUNCH_LAUNCHER_H
+#define ULI_BOOTSTRAP_LAUNCH_LAUNCHER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/settings.h"
+#include "ulyx/types.h"
+
+/* The environment, or a fixture of it. */
+struct uli_env {
+    const char *(*get)(const void *context, const char *name);
+    const void *context;
+};
+const char *uli_env_get(const struct uli_env *env, const char *name);
+extern const struct uli_env uli_env_process;
+
+struct uli_launch {
+    const char *launcher; /* "torchrun": a static name */
+    int32_t rank, nranks; /* nranks 0: the launcher's library knows */
+    int32_t local_rank;   /* on this node; -1: not said */
+    int32_t local_nranks; /* 0: not said */
+    bool one_node;        /* the launcher says that all ranks are here */
+    char job[256];        /* job, step and restart; "" when not known */
+    char master[256];     /* MASTER_ADDR, or "" */
+    char master_port[16]; /* MASTER_PORT, or "": not ours to listen on */
+    bool pmix;            /* a PMIx server is there */
+    int pmi_fd;           /* of PMI-1, or -1 */
+    char overruled[128];  /* other launchers whose variables are set */
+};
+
+/* Asks the table; launcher is NULL where no row applies.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT when a launcher's values are no rank
+ * and size, when it says rank 1 or more and not of how many, and when it says
+ * that this rank is alone while the launcher around it counts several: each
+ * of those would then run the whole job. The text says what to set. */
+ulyx_status_t uli_launcher_query(const struct uli_settings *settings,
+    const struct uli_env *env, struct uli_launch *launch_p);
+
+/* The same; that no row applies is ERR_INVALID_ARGUMENT too, and the text lists
+ * what was looked for. */
+ulyx_status_t uli_launcher_find(const struct uli_settings *settings,
+    const struct uli_env *env, struct uli_launch *launch_p);
+
+/* "PMI_RANK, PMI_SIZE; ...": what is looked for. */
+void uli_launcher_list(char *text_p, size_t bytes);
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * PMIx through dlopen of libpmix.so.2, so that one binary runs with and without
+ * it. Waiting is done here, on a condition variable with a deadline: servers
+ * differ in whether they honour PMIX_TIMEOUT. An answer that comes after its
+ * deadline finds its request alive, by reference count.
+ */
+#include "bootstrap/launch/pmix.h"
+
+#include "base/status.h"
+
+#if ULI_HAVE_PMIX
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pmix.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/log.h"
+
+#define LIBRARY "libpmix.so.2"
+
+struct uli_pmix {
+    void *library;
+    pmix_proc_t self;
+    pmix_status_t (*init)(pmix_proc_t *, pmix_info_t *, size_t);
+    pmix_status_t (*finalize)(const pmix_info_t *, size_t);
+    pmix_status_t (*put)(pmix_scope_t, const char *, pmix_value_t *);
+    pmix_status_t (*commit)(void);
+    pmix_status_t (*get)(const pmix_proc_t *, const char *, const pmix_info_t *,
+        size_t, pmix_value_t **);
+    pmix_status_t (*fence_nb)(const pmix_proc_t *, size_t, const pmix_info_t *,
+        size_t, pmix_op_cbfunc_t, void *);
+    pmix_status_t (*get_nb)(const pmix_proc_t *, const char *,
+        const pmix_info_t *, size_t, pmix_value_cbfunc_t, void *);
+    const char *(*error_string)(pmix_status_t);
+};
+
+/* ---- library ------------------------------------------------------------- */
+
+/* Object pointers become function pointers through memory, as POSIX says. */
+static bool
+find(struct uli_pmix *pmix, const char *name, void *function_p)
+{
+    void *symbol = dlsym(pmix->library, name);
+    memcpy(function_p, &symbol, sizeof(symbol));
+    return symbol != NULL;
+}
+
+static ulyx_status_t
+not_here(const char *what, const char *why)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "PMIx: %s: %s", what, why ? why : "?");
+    ULI_INFO(ULI_LOG_INIT, -1, "%s", text);
+    return uli_error_pass(ULYX_ERR_UNSUPPORTED, text);
+}
+
+static ulyx_status_t
+load(struct uli_pmix *pmix)
+{
+    pmix->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!pmix->library)
+        return not_here("cannot open " LIBRARY, dlerror());
+    if (!find(pmix, "PMIx_Init", &pmix->init) ||
+        !find(pmix, "PMIx_Finalize", &pmix->finalize) ||
+        !find(pmix, "PMIx_Put", &pmix->put) ||
+        !find(pmix, "PMIx_Commit", &pmix->commit) ||
+        !find(pmix, "PMIx_Get", &pmix->get) ||
+        !find(pmix, "PMIx_Fence_nb", &pmix->fence_nb) ||
+        !find(pmix, "PMIx_Get_nb", &pmix->get_nb) ||
+        !find(pmix, "PMIx_Error_string", &pmix->error_string))
+        return not_here(LIBRARY " lacks a function", dlerror());
+    return ULYX_SUCCESS;
+}
+
+/* ---- the process's client ------------------------------------------------ */
+
+/* Opened once and kept: a server does not take back a process that has left, so
+ * MPI_Init after a meeting would fail. PMIx counts who has it open; the last to
+ * leave, this at the process's end or MPI_Finalize after it, says farewell,
+ * which launchers expect of every process that said hello. */
+static struct {
+    pthread_mutex_t lock;
+    struct uli_pmix *open;
+    pid_t process; /* a child has no connection of its own */
+} client = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void
+leave(void)
+{
+    if (client.process == getpid())
+        client.open->finalize(NULL, 0);
+}
+
+static ulyx_status_t
+open_client(void)
+{
+    struct uli_pmix *pmix = calloc(1, sizeof(*pmix));
+    if (!pmix)
+        return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for PMIx");
+    ulyx_status_t status = load(pmix);
+    if (status)
+        goto err_free;
+    pmix_status_t result = pmix->init(&pmix->self, NULL, 0);
+    if (result != PMIX_SUCCESS) {
+        status = not_here("no server", pmix->error_string(result));
+        goto err_free;
+    }
+    client.open = pmix;
+    client.process = getpid();
+    atexit(leave);
+    return ULYX_SUCCESS;
+
+err_free:
+    free(pmix);
+    return status;
+}
+
+ulyx_status_t
+uli_pmix_open(struct uli_pmix **pmix_p)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+    pthread_mutex_lock(&client.lock);
+    if (client.open && client.process != getpid())
+        status = not_here("no server", "this process is a child of its client");
+    else if (!client.open)
+        status = open_client();
+    if (!status)
+        *pmix_p = client.open;
+    pthread_mutex_unlock(&client.lock);
+    return status;
+}
+
+static ulyx_status_t
+failed(const struct uli_pmix *pmix, const char *what, pmix_status_t result)
+{
+    return uli_error(
+        ULYX_ERR_SYSTEM, "PMIx: %s: %s", what, pmix->error_string(result));
+}
+
+ulyx_status_t
+uli_pmix_size(struct uli_pmix *pmix, int32_t *rank_p, int32_t *nranks_p)
+{
+    pmix_value_t *value = NULL;
+    pmix_proc_t job = pmix->self;
+    job.rank = PMIX_RANK_WILDCARD;
+    pmix_status_t result = pmix->get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
+    if (result != PMIX_SUCCESS)
+        return failed(pmix, "the size of the job", result);
+    *rank_p = (int32_t)pmix->self.rank;
+    *nranks_p = (int32_t)value->data.uint32;
+    free(value); /* a number: nothing hangs from it */
+    return ULYX_SUCCESS;
+}
+
+/* ---- sharing ------------------------------------------------------------- */
+
+struct request {
+    pthread_mutex_t lock;
+    pthread_cond_t answered;
+    int refs; /* the waiter's and the answer's */
+    /* What was asked, as PMIx may read it until it answers. */
+    pmix_proc_t root;
+    char key[64];
+    pmix_info_t collect;
+    bool done;
+    pmix_status_t result;
+    char text[1024];
+};
+
+static void
+unref(struct request *request)
+{
+    pthread_mutex_lock(&request->lock);
+    int left = --request->refs;
+    pthread_mutex_unlock(&request->lock);
+    if (left > 0)
+        return;
+    pthread_cond_destroy(&request->answered);
+    pthread_mutex_destroy(&request->lock);
+    free(request);
+}
+
+/* On PMIx's thread. */
+static void
+take_answer(pmix_status_t result, pmix_value_t *value, void *context)
+{
+    struct request *request = context;
+    pthread_mutex_lock(&request->lock);
+    request->result = result;
+    if (result == PMIX_SUCCESS && value && value->type == PMIX_STRING)
+        snprintf(
+            request->text, sizeof(request->text), "%s", value->data.string);
+    request->done = true;
+    pthread_cond_signal(&request->answered);
+    pthread_mutex_unlock(&request->lock);
+    unref(request);
+}
+
+static void
+take_fence(pmix_status_t result, void *context)
+{
+    take_answer(result, NULL, context);
+}
+
+static struct request *
+new_request(void)
+{
+    struct request *request = calloc(1, sizeof(*request));
+    pthread_condattr_t attributes;
+    if (!request)
+        return NULL;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&request->lock, NULL);
+    pthread_cond_init(&request->answered, &attributes);
+    pthread_condattr_destroy(&attributes);
+    request->refs = 2;
+    return request;
+}
+
+static bool
+wait_answer(struct request *request, uli_deadline_t deadline)
+{
+    struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+    int number = 0;
+    pthread_mutex_lock(&request->lock);
+    while (!request->done && number != ETIMEDOUT)
+        number =
+            pthread_cond_timedwait(&request->answered, &request->lock, &until);
+    bool done = request->done;
+    pthread_mutex_unlock(&request->lock);
+    return done;
+}
+
+static ulyx_status_t
+publish(struct uli_pmix *pmix, const char *key, char *text)
+{
+    pmix_value_t value;
+    memset(&value, 0, sizeof(value));
+    value.type = PMIX_STRING;
+    value.data.string = text; /* copied by put */
+    pmix_status_t result = pmix->put(PMIX_GLOBAL, key, &value);
+    if (result == PMIX_SUCCESS)
+        result = pmix->commit();
+    if (result != PMIX_SUCCESS)
+        return failed(pmix, "storing the meeting point", result);
+    return ULYX_SUCCESS;
+}
+
+/* The end of a request that was made with `result`: its answer, or why there
+ * is none. */
+static ulyx_status_t
+finish(const struct uli_pmix *pmix, struct request *request,
+    pmix_status_t result, const char *what, uli_deadline_t deadline)
+{
+    if (result != PMIX_SUCCESS) {
+        unref(request); /* no answer will come */
+        return failed(pmix, what, result);
+    }
+    if (!wait_answer(request, deadline))
+        return uli_error(
+            ULYX_ERR_TIMEOUT, "PMIx: %s: no answer before the deadline", what);
+    if (request->result != PMIX_SUCCESS)
+        return failed(pmix, what, request->result);
+    return ULYX_SUCCESS;
+}
+
+/* All ranks: what was committed before it can be read after it. */
+static ulyx_status_t
+fence(struct uli_pmix *pmix, uli_deadline_t deadline)
+{
+    struct request *request = new_request();
+    if (!request)
+        return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for PMIx");
+    strcpy(request->collect.key, PMIX_COLLECT_DATA);
+    request->collect.value.type = PMIX_BOOL;
+    request->collect.value.data.flag = true;
+    pmix_status_t result =
+        pmix->fence_nb(NULL, 0, &request->collect, 1, take_fence, request);
+    ulyx_status_t status =
+        finish(pmix, request, result, "waiting for all ranks", deadline);
+    unref(request);
+    return status;
+}
+
+static ulyx_status_t
+fetch(struct uli_pmix *pmix, const char *key, char *value_p, size_t bytes,
+    uli_deadline_t deadline)
+{
+    struct request *request = new_request();
+    if (!request)
+        return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for PMIx");
+    request->root = pmix->self;
+    request->root.rank = 0;
+    snprintf(request->key, sizeof(request->key), "%s", key);
+    pmix_status_t result = pmix->get_nb(
+        &request->root, request->key, NULL, 0, take_answer, request);
+    ulyx_status_t status =
+        finish(pmix, request, result, "reading the meeting point", deadline);
+    if (!status)
+        snprintf(value_p, bytes, "%s", request->text);
+    unref(request);
+    return status;
+}
+
+ulyx_status_t
+uli_pmix_share(struct uli_pmix *pmix, int32_t rank, const char *key,
+    char *value, size_t bytes, uli_deadline_t deadline)
+{
+    if (rank == 0)
+        ULI_TRY(publish(pmix, key, value));
+    ULI_TRY(fence(pmix, deadline));
+    return rank == 0 ? ULYX_SUCCESS : fetch(pmix, key, value, bytes, deadline);
+}
+
+#else
+
+ulyx_status_t
+uli_pmix_open(struct uli_pmix **pmix_p)
+{
+    (void)pmix_p;
+    return uli_error_pass(
+        ULYX_ERR_UNSUPPORTED, "PMIx: this library was built without it");
+}
+
+ulyx_status_t
+uli_pmix_size(struct uli_pmix *pmix, int32_t *rank_p, int32_t *nranks_p)
+{
+    (void)pmix, (void)rank_p, (void)nranks_p;
+    return ULYX_ERR_UNSUPPORTED;
+}
+
+ulyx_status_t
+uli_pmix_share(struct uli_pmix *pmix, int32_t rank, const char *key,
+    char *value, size_t bytes, uli_deadline_t deadline)
+{
+    (void)pmix, (void)rank, (void)key, (void)value, (void)bytes;
+    (void)deadline;
+    return ULYX_ERR_UNSUPPORTED;
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One connection at the root: hello, proof, then frames. Private to the root's
+ * thread. A connection that misbehaves before it has joined is a stray: it is
+ * dropped and counted, and the meeting goes on.
+ */
+#ifndef ULI_BOOTSTRAP_MEET_CONN_H
+#define ULI_BOOTSTRAP_MEET_CONN_H
+
+#include <stdatomic.h>
+#include "base/list.h"
+#include "bootstrap/meet/auth.h"
+#include "bootstrap/meet/meeting.h"
+#include "bootstrap/meet/root.h"
+#include "bootstrap/meet/frame.h"
+
+enum uli_conn_stage {
+    ULI_CONN_HELLO,
+    ULI_CONN_ANSWER,
+    ULI_CONN_JOIN,    /* authenticated, rank not yet known */
+    ULI_CONN_JOINED,  /* rank is set */
+    ULI_CONN_REFUSED, /* authenticated, but not seated: is told the failure */
+    ULI_CONN_DEAD,    /* closed, to be freed after this batch of events */
+};
+
+struct uli_conn {
+    struct uli_list node; /* in root->strangers, ->members or ->dead */
+    struct uli_root *root;
+    int fd;
+    enum uli_conn_stage stage;
+    int32_t rank; /* -1 before it joined */
+    uli_deadline_t deadline;
+    char address[80]; /* of the peer, without port */
+    struct uli_auth auth;
+    unsigned char message[ULI_ANSWER_BYTES]; /* hello or answer, so far */
+    size_t have;
+    struct uli_frame_reader reader;
+    struct uli_blob *out, *next; /* being sent, and after it */
+    size_t sent;
+    bool last;     /* close once `out` and `next` are sent */
+    bool draining; /* all was sent: waits for the peer's end */
+};
+
+struct uli_root {
+    struct uli_root_params params;
+    char unlink_path[512];
+    struct uli_meeting meeting;
+    struct uli_list strangers; /* in order of arrival, so of deadline */
+    struct uli_list members;   /* joined or refused */
+    struct uli_list dead;
+    int stranger_count;
+    int epoll_fd, event_fd;
+    uli_deadline_t linger; /* end of a failed meeting */
+    uli_deadline_t reopen; /* when the door, which pauses, looks out again */
+    int pause_ms;          /* of its last pause; 0: somebody came in since */
+    atomic_int refs;
+    atomic_int unsent; /* connections with bytes on their way */
+    atomic_bool stop, cancel, finished;
+    atomic_int state; /* uli_root_state */
+    bool cancelled;   /* the thread has acted on `cancel` */
+};
+
+/* Takes the descriptor, also when it fails. NULL without memory. */
+struct uli_conn *uli_conn_open(
+    struct uli_root *root, int fd, const char *address);
+/* Acts on epoll's events. */
+void uli_conn_event(struct uli_conn *conn, uint32_t events);
+/* Queues the meeting's last word, its failure. */
+void uli_conn_tell_failure(struct uli_conn *conn);
+/* Drops a connection that has not joined, and counts it. */
+void uli_conn_drop(struct uli_conn *conn, const char *why);
+/* Closes; memory goes with uli_conn_free_dead. */
+void uli_conn_close(struct uli_conn *conn);
+void uli_conn_free_dead(struct uli_root *root);
+
+/* ---- the door (door.c) ----------------------------------------- */
+
+/* Lets in some of those who knock. */
+void uli_door_accept(struct uli_root *root, int listener);
+/* The end of a pause for want of room. */
+void uli_door_reopen(struct uli_root *root);
+/* Closes the listeners and removes the rendezvous file. */
+void uli_door_shut(struct uli_root *root);
+void uli_door_remove_file(struct uli_root *root);
+/* All have joined: the same, so that the next meeting of the same name starts
+ * afresh, and who has proved nothing goes: the job needs the descriptors. */
+void uli_door_close(struct uli_root *root);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The root's door: who is let in to prove himself, and who has to go when there
+ * is no room. Ranks that are in are never dropped for want of room, and want of
+ * room never ends a meeting: the door pauses, longer each time, and the cause
+ * is named if the deadline comes first.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/size.h"
+#include "bootstrap/meet/conn.h"
+
+enum {
+    ACCEPT_BATCH = 64,   /* then the ranks that are in get their turn */
+    STRANGER_MAX = 4096, /* the oldest goes first */
+    LATE_MAX = 8,        /* when all ranks are in */
+    STRANGER_SHARE = 4,  /* of the descriptors they have a quarter at most: the
+                          * rest is the ranks' and the process's */
+    PAUSE_FIRST_MS = 1,
+    PAUSE_LONGEST_MS = 250
+};
+#define CROWDED_S 0.25 /* for a proof, when descriptors are short */
+
+void
+uli_door_remove_file(struct uli_root *root)
+{
+    if (root->unlink_path[0])
+        unlink(root->unlink_path);
+    root->unlink_path[0] = 0;
+}
+
+void
+uli_door_shut(struct uli_root *root)
+{
+    for (int i = 0; i < root->params.listener_count; i++)
+        close(root->params.listeners[i]);
+    root->params.listener_count = 0;
+    uli_door_remove_file(root);
+}
+
+static void
+peer_text(int fd, const struct sockaddr_storage *peer, char *text_p, size_t n)
+{
+    const struct sockaddr_in *v4 = (const void *)peer;
+    const struct sockaddr_in6 *v6 = (const void *)peer;
+    struct ucred user = {0};
+    socklen_t length = sizeof(user);
+    if (peer->ss_family == AF_INET) {
+        inet_ntop(AF_INET, &v4->sin_addr, text_p, (socklen_t)n);
+    } else if (peer->ss_family == AF_INET6) {
+        inet_ntop(AF_INET6, &v6->sin6_addr, text_p, (socklen_t)n);
+    } else {
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &length);
+        snprintf(text_p, n, "process %d of user %u", user.pid, user.uid);
+    }
+}
+
+/* One that may be dropped for want of room: it has not proved the secret. Its
+ * rank, if it is one, dials again; behind the proof it would not. */
+static struct uli_conn *
+oldest_unproven(const struct uli_root *root)
+{
+    const struct uli_list *node = root->strangers.next;
+    for (; node != &root->strangers; node = node->next) {
+        struct uli_conn *conn = ULI_CONTAINER_OF(node, struct uli_conn, node);
+        if (conn->stage < ULI_CONN_JOIN)
+            return conn;
+    }
+    return NULL;
+}
+
+void
+uli_door_close(struct uli_root *root)
+{
+    struct uli_conn *unproven;
+    if (!root->params.stays)
+        uli_door_shut(root);
+    while ((unproven = oldest_unproven(root)))
+        uli_conn_drop(unproven, "all ranks have joined");
+    ULI_INFO(ULI_LOG_INIT, -1,
+        "bootstrap: all %d ranks have joined; %d connections were dropped",
+        root->meeting.nranks, root->meeting.strays.count);
+}
+
+/* ---- room ---------------------------------------------------------------- */
+
+static void
+watch_listeners(struct uli_root *root, uint32_t events)
+{
+    for (int i = 0; i < root->params.listener_count; i++) {
+        int *listener = &root->params.listeners[i];
+        struct epoll_event event = {.events = events, .data.ptr = listener};
+        epoll_ctl(root->epoll_fd, EPOLL_CTL_MOD, *listener, &event);
+    }
+}
+
+/* Looks away from the listeners for a while: they stay readable, and an epoll
+ * that watched them would not sleep. */
+static void
+pause_door(struct uli_root *root)
+{
+    root->pause_ms = root->pause_ms
+                         ? (int)uli_min(2 * root->pause_ms, PAUSE_LONGEST_MS)
+                         : PAUSE_FIRST_MS;
+    root->reopen = uli_deadline_in(root->pause_ms / 1000.0);
+    watch_listeners(root, 0);
+}
+
+void
+uli_door_reopen(struct uli_root *root)
+{
+    root->reopen = INT64_MAX;
+    watch_listeners(root, EPOLLIN);
+}
+
+static bool
+crowded(const struct uli_root *root)
+{
+    struct rlimit limit = {0};
+    if (root->stranger_count >=
+        (root->state == ULI_ROOT_OPEN ? STRANGER_MAX : LATE_MAX))
+        return true;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return (rlim_t)root->stranger_count >= limit.rlim_cur / STRANGER_SHARE &&
+           !uli_socket_raise_limit();
+}
+
+static void
+note_hindrance(struct uli_root *root, int number)
+{
+    char *text = root->meeting.hindrance;
+    size_t bytes = sizeof(root->meeting.hindrance);
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (number == EMFILE)
+        snprintf(text, bytes,
+            "the root has no file descriptor left: the hard limit of open "
+            "files (ulimit -Hn) is %llu, %d ranks have joined",
+            (unsigned long long)limit.rlim_max, root->meeting.njoined);
+    else
+        snprintf(text, bytes, "the root can take no connection: %s",
+            strerrordesc_np(number));
+}
+
+/* Somebody knocks and cannot be let in: more descriptors, or those of a
+ * stranger who had time to prove himself, or later. */
+static void
+make_room(struct uli_root *root, int number)
+{
+    struct uli_conn *oldest = oldest_unproven(root);
+    double patience_s = fmin(CROWDED_S, root->params.handshake_s / 2);
+    uli_deadline_t start =
+        uli_deadline_in(root->params.handshake_s - patience_s);
+    if (number == EMFILE && uli_socket_raise_limit())
+        return;
+    note_hindrance(root, number);
+    if (oldest && oldest->deadline <= start)
+        uli_conn_drop(oldest, "no room for a connection");
+    else
+        pause_door(root);
+}
+
+/* ---- knocks -------------------------------------------------------------- */
+
+static void
+admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
+{
+    char address[80] = "?";
+    peer_text(fd, peer, address, sizeof(address));
+    if (root->params.same_user && !uli_socket_same_user(fd)) {
+        uli_meeting_stray(&root->meeting, address, "another user");
+        close(fd);
+        return;
+    }
+    uli_socket_tune(fd, peer->ss_family);
+    if (oldest_unproven(root) && crowded(root))
+        uli_conn_drop(oldest_unproven(root), "too many unproven connections");
+    if (!uli_conn_open(root, fd, address)) {
+        make_room(root, ENOMEM); /* its rank, if it is one, dials again */
+        return;
+    }
+    root->pause_ms = 0;
+    root->meeting.hindrance[0] = 0;
+}
+
+/* accept() wants a descriptor even where nobody waits. */
+static bool
+somebody_knocks(int listener)
+{
+    struct pollfd waited = {listener, POLLIN, 0};
+    return poll(&waited, 1, 0) > 0;
+}
+
+/* An error of the one connection, which is gone with it. */
+static bool
+passes(int number)
+{
+    return number == EINTR || number == ECONNABORTED || number == EPROTO ||
+           number == EPERM || number == ENETDOWN || number == ENETUNREACH ||
+           number == EHOSTDOWN || number == EHOSTUNREACH || number == ENONET ||
+           number == ENOPROTOOPT || number == EOPNOTSUPP ||
+           number == ETIMEDOUT || number == ECONNRESET;
+}
+
+void
+uli_door_accept(struct uli_root *root, int listener)
+{
+    for (int i = 0; i < ACCEPT_BATCH && root->reopen == INT64_MAX; i++) {
+        struct sockaddr_storage peer = {0};
+        socklen_t length = sizeof(peer);
+        int fd = accept4(listener, (struct sockaddr *)&peer, &length,
+            SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int number = fd < 0 ? errno : 0;
+        if (fd >= 0) {
+            admit(root, fd, &peer);
+        } else if (!passes(number)) {
+            if (number != EAGAIN && somebody_knocks(listener))
+                make_room(root, number);
+            return;
+        }
+    }
+}

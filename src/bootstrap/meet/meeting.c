@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The meeting's book. A gather costs the root nranks records in and nranks
+ * tables of nranks records out, all of them one shared blob; a rank sends its
+ * next record only after it has read its table, so at most two tables live.
+ */
+#include "bootstrap/meet/meeting.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "base/rank_list.h"
+
+/* ---- blobs --------------------------------------------------------------- */
+
+struct uli_blob *
+uli_blob_new(size_t bytes)
+{
+    struct uli_blob *blob = malloc(sizeof(*blob) + bytes);
+    if (!blob)
+        return NULL;
+    blob->refs = 1;
+    blob->bytes = bytes;
+    return blob;
+}
+
+struct uli_blob *
+uli_blob_ref(struct uli_blob *blob)
+{
+    blob->refs++;
+    return blob;
+}
+
+void
+uli_blob_unref(struct uli_blob *blob)
+{
+    if (blob && --blob->refs == 0)
+        free(blob);
+}
+
+static struct uli_blob *
+new_frame(const struct uli_frame *frame)
+{
+    struct uli_blob *blob =
+        uli_blob_new(ULI_FRAME_HEADER_BYTES + (size_t)frame->bytes);
+    if (blob)
+        uli_frame_encode(frame, blob->data);
+    return blob;
+}
+
+void
+uli_meeting_free(struct uli_meeting *meeting)
+{
+    free(meeting->members);
+    uli_blob_unref(meeting->table);
+    uli_blob_unref(meeting->failure);
+    uli_blob_unref(meeting->late);
+    memset(meeting, 0, sizeof(*meeting));
+}
+
+/* ---- texts --------------------------------------------------------------- */
+
+static void
+add_text(char *text, size_t bytes, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, bytes - used, format, arguments);
+    va_end(arguments);
+}
+
+static void
+add_strays(const struct uli_strays *strays, char *text, size_t bytes)
+{
+    if (strays->count == 0)
+        return;
+    add_text(text, bytes, "; %d connection%s dropped: ", strays->count,
+        strays->count == 1 ? "" : "s");
+    int listed = 0;
+    for (int i = 0; i < strays->kinds; i++) {
+        add_text(text, bytes, "%s%s (%s)", i ? ", " : "",
+            strays->kind[i].address, strays->kind[i].why);
+        if (strays->kind[i].count > 1)
+            add_text(text, bytes, " %d times", strays->kind[i].count);
+        listed += strays->kind[i].count;
+    }
+    if (listed < strays->count)
+        add_text(text, bytes, ", others");
+}
+
+void
+uli_meeting_stray(
+    struct uli_meeting *meeting, const char *address, const char *why)
+{
+    struct uli_strays *strays = &meeting->strays;
+    ULI_INFO(ULI_LOG_INIT, -1, "bootstrap: dropped a connection from %s: %s",
+        address, why);
+    strays->count++;
+    int i = 0;
+    while (i < strays->kinds && (strcmp(strays->kind[i].address, address) ||
+                                    strcmp(strays->kind[i].why, why)))
+        i++;
+    if (i == ULI_STRAY_KINDS)
+        return;
+    if (i == strays->kinds) {
+        strays->kinds++;
+        snprintf(strays->kind[i].address, sizeof(strays->kind[i].address), "%s",
+            address);
+        snprintf(strays->kind[i].why, sizeof(strays->kind[i].why), "%s", why);
+    }
+    strays->kind[i].count++;
+}
+
+/* ---- failing ------------------------------------------------------------- */
+
+static struct uli_blob *
+new_error(ulyx_status_t status, const char *text)
+{
+    struct uli_frame frame = {ULI_FRAME_ERROR, 0, strlen(text), status};
+    struct uli_blob *blob = new_frame(&frame);
+    if (blob)
+        memcpy(blob->data + ULI_FRAME_HEADER_BYTES, text, strlen(text));
+    return blob;
+}
+
+void
+uli_meeting_fail(
+    struct uli_meeting *meeting, ulyx_status_t status, const char *format, ...)
+{
+    if (meeting->failed)
+        return;
+    char text[ULI_FRAME_TEXT_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    add_strays(&meeting->strays, text, sizeof(text));
+    meeting->failed = status;
+    uli_error(status, "%s", text);
+    meeting->failure = new_error(status, text);
+    uli_blob_unref(meeting->table);
+    meeting->table = NULL;
+}
+
+struct uli_blob *
+uli_meeting_late(struct uli_meeting *meeting)
+{
+    char text[160];
+    snprintf(text, sizeof(text),
+        "this meeting has all its %d ranks: a unique id serves one "
+        "communicator, make another id for another one",
+        meeting->nranks);
+    if (!meeting->late)
+        meeting->late = new_error(ULYX_ERR_INVALID_ARGUMENT, text);
+    return meeting->late;
+}
+
+static bool
+not_joined(const void *context, int32_t rank)
+{
+    const struct uli_meeting *meeting = context;
+    return !meeting->members[rank].joined;
+}
+
+static bool
+not_come(const void *context, int32_t rank)
+{
+    const struct uli_meeting *meeting = context;
+    return !meeting->members[rank].waits;
+}
+
+/* Where the root could let nobody in, that is the cause. */
+static void
+fail_missing(struct uli_meeting *meeting, const char *who)
+{
+    bool hindered = meeting->hindrance[0] != 0;
+    uli_meeting_fail(meeting, hindered ? ULYX_ERR_SYSTEM : ULYX_ERR_TIMEOUT,
+        "%s%s%s before the deadline", meeting->hindrance, hindered ? "; " : "",
+        who);
+}
+
+void
+uli_meeting_time_out(struct uli_meeting *meeting)
+{
+    char who[ULI_FRAME_TEXT_MAX / 2], text[sizeof(who) + 64];
+    if (meeting->nranks == 0) {
+        fail_missing(meeting, "no rank joined");
+    } else if (meeting->njoined < meeting->nranks) {
+        uli_rank_list_text(
+            meeting->nranks, not_joined, meeting, who, sizeof(who));
+        snprintf(
+            text, sizeof(text), "%s of %d did not join", who, meeting->nranks);
+        fail_missing(meeting, text);
+    } else {
+        uli_rank_list_text(
+            meeting->nranks, not_come, meeting, who, sizeof(who));
+        uli_meeting_fail(meeting, ULYX_ERR_TIMEOUT,
+            "%s of %d joined but did not come to gather %u before the deadline",
+            who, meeting->nranks, meeting->gathers + 1);
+    }
+}
+
+void
+uli_meeting_expire(struct uli_meeting *meeting, int64_t now_ns)
+{
+    uli_deadline_t next = INT64_MAX;
+    bool over = false;
+    for (int32_t rank = 0; rank < meeting->nranks; rank++) {
+        const struct uli_member *member = &meeting->members[rank];
+        if (!member->joined || member->left)
+            continue;
+        next = uli_min(next, member->deadline);
+        over |= member->deadline <= now_ns;
+    }
+    meeting->deadline = next;
+    if (over)
+        uli_meeting_time_out(meeting);
+}
+
+/* ---- joining ------------------------------------------------------------- */
+
+static bool
+open_members(struct uli_meeting *meeting, int32_t nranks)
+{
+    meeting->members = calloc((size_t)nranks, sizeof(*meeting->members));
+    if (!meeting->members) {
+        uli_meeting_fail(meeting, ULYX_ERR_NO_MEMORY,
+            "the root has no memory for %d ranks", nranks);
+        return false;
+    }
+    meeting->nranks = nranks;
+    meeting->deadline = INT64_MAX;
+    return true;
+}
+
+/* The first rank that joined, for "rank 0 says 8": there is one. */
+static int32_t
+somebody(const struct uli_meeting *meeting)
+{
+    int32_t rank = 0;
+    while (rank < meeting->nranks && !meeting->members[rank].joined)
+        rank++;
+    return rank;
+}
+
+static bool
+check_join(struct uli_meeting *meeting, const struct uli_join *join)
+{
+    if (join->nranks < 1 || join->nranks > ULI_NRANKS_MAX || join->rank < 0 ||
+        join->rank >= join->nranks) {
+        uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
+            "%s calls itself rank %d of %d (at most %d ranks can meet)",
+            join->name, join->rank, join->nranks, ULI_NRANKS_MAX);
+        return false;
+    }
+    if (meeting->nranks == 0)
+        return open_members(meeting, join->nranks);
+    if (join->nranks != meeting->nranks) {
+        int32_t other = somebody(meeting);
+        uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
+            "rank %d (%s) says that there are %d ranks, rank %d (%s) says %d",
+            join->rank, join->name, join->nranks, other,
+            meeting->members[other].name, meeting->nranks);
+        return false;
+    }
+    if (meeting->members[join->rank].joined) {
+        uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
+            "two ranks call themselves rank %d of %d: %s and %s", join->rank,
+            join->nranks, meeting->members[join->rank].name, join->name);
+        return false;
+    }
+    return true;
+}
+
+bool
+uli_meeting_join(struct uli_meeting *meeting, const struct uli_join *join,
+    uli_deadline_t deadline)
+{
+    if (meeting->failed || !check_join(meeting, join))
+        return false;
+    struct uli_member *member = &meeting->members[join->rank];
+    member->joined = true;
+    member->deadline = deadline;
+    snprintf(member->name, sizeof(member->name), "%s", join->name);
+    meeting->njoined++;
+    meeting->deadline = uli_min(meeting->deadline, deadline);
+    return true;
+}
+
+static void
+fail_lost(struct uli_meeting *meeting, int32_t rank, const char *how)
+{
+    uli_meeting_fail(meeting, ULYX_ERR_RANK_LOST, "rank %d (%s) %s gather %u",
+        rank, meeting->members[rank].name, how, meeting->gathers + 1);
+}
+
+void
+uli_meeting_leave(struct uli_meeting *meeting, int32_t rank)
+{
+    struct uli_member *member = &meeting->members[rank];
+    if (member->left)
+        return;
+    member->left = true;
+    meeting->nleft++;
+    if (meeting->njoined < meeting->nranks || meeting->nrecords > 0)
+        fail_lost(meeting, rank, "left before");
+}
+
+void
+uli_meeting_lost(struct uli_meeting *meeting, int32_t rank, const char *why)
+{
+    struct uli_member *member = &meeting->members[rank];
+    if (member->left)
+        return;
+    member->left = true;
+    meeting->nleft++;
+    char how[160];
+    snprintf(how, sizeof(how), "broke its connection (%s) before", why);
+    fail_lost(meeting, rank, how);
+}
+
+/* ---- gathering ----------------------------------------------------------- */
+
+/* The first record of a gather fixes its size. */
+static bool
+open_table(struct uli_meeting *meeting, int32_t rank, uint64_t bytes)
+{
+    struct uli_frame frame = {ULI_FRAME_TABLE, meeting->gathers + 1,
+        bytes * (uint64_t)meeting->nranks, 0};
+    meeting->table = new_frame(&frame);
+    if (!meeting->table) {
+        uli_meeting_fail(meeting, ULYX_ERR_NO_MEMORY,
+            "the root has no memory for %d records of %llu bytes",
+            meeting->nranks, (unsigned long long)bytes);
+        return false;
+    }
+    meeting->record_bytes = bytes;
+    meeting->record_rank = rank;
+    return true;
+}
+
+static bool
+check_record(struct uli_meeting *meeting, int32_t rank,
+    const struct uli_frame *frame, int32_t gone)
+{
+    if (gone < meeting->nranks) {
+        fail_lost(meeting, gone, "left before");
+        return false;
+    }
+    if (meeting->members[rank].waits || frame->round != meeting->gathers + 1) {
+        uli_meeting_fail(meeting, ULYX_ERR_INTERNAL,
+            "rank %d sent a record of gather %u within gather %u", rank,
+            frame->round, meeting->gathers + 1);
+        return false;
+    }
+    if (!meeting->table)
+        return open_table(meeting, rank, frame->bytes);
+    if (frame->bytes != meeting->record_bytes) {
+        uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
+            "gather %u: rank %d gives %llu bytes, rank %d gave %llu",
+            meeting->gathers + 1, rank, (unsigned long long)frame->bytes,
+            meeting->record_rank, (unsigned long long)meeting->record_bytes);
+        return false;
+    }
+    return true;
+}
+
+static int32_t
+first_gone(const struct uli_meeting *meeting)
+{
+    if (meeting->nleft == 0)
+        return meeting->nranks;
+    int32_t rank = 0;
+    while (rank < meeting->nranks && !meeting->members[rank].left)
+        rank++;
+    return rank;
+}
+
+struct uli_blob *
+uli_meeting_record(struct uli_meeting *meeting, int32_t rank,
+    const struct uli_frame *frame, const unsigned char *payload,
+    uli_deadline_t deadline)
+{
+    if (meeting->failed ||
+        !check_record(meeting, rank, frame, first_gone(meeting)))
+        return NULL;
+    struct uli_member *member = &meeting->members[rank];
+    member->waits = true;
+    member->deadline = deadline;
+    meeting->deadline = uli_min(meeting->deadline, deadline);
+    size_t bytes = (size_t)frame->bytes;
+    if (bytes)
+        memcpy(meeting->table->data + ULI_FRAME_HEADER_BYTES +
+                   (size_t)rank * bytes,
+            payload, bytes);
+    if (++meeting->nrecords < meeting->nranks)
+        return NULL;
+
+    struct uli_blob *table = meeting->table;
+    meeting->table = NULL;
+    meeting->nrecords = 0;
+    meeting->gathers++;
+    for (int32_t i = 0; i < meeting->nranks; i++) {
+        meeting->members[i].waits = false;
+        meeting->members[i].deadline = INT64_MAX;
+    }
+    meeting->deadline = INT64_MAX;
+    return table;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Choosing interfaces: every address gets a tier, the best tier that is not
+ * empty is taken whole, ordered by preference within it.
+ */
+#include "bootstrap/meet/netif.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/status.h"
+
+enum { NETIF_MAX = 256 };
+
+enum tier {
+    TIER_GOOD,
+    TIER_BRIDGE,
+    TIER_LINK_LOCAL,
+    TIER_LOOPBACK,
+    TIER_COUNT,
+    TIER_NEVER
+};
+
+/* ---- the list ------------------------------------------------------------ */
+
+/* Position of the first entry of a comma separated list that is the name, or
+ * (not exact) a prefix of it; -1 if none. */
+static int
+find_entry(const char *list, const char *name, bool exact)
+{
+    int position = 0;
+    while (*list) {
+        size_t length = strcspn(list, ",");
+        bool same = length > 0 && strncmp(list, name, length) == 0 &&
+                    (!exact || name[length] == 0);
+        if (same)
+            return position;
+        position++;
+        list += length + (list[length] == ',');
+    }
+    return -1;
+}
+
+/* As find_entry, with the marks; 0 for names that an exclusion leaves. */
+static int
+preference(const char *list, const char *name)
+{
+    bool exclude = *list == '^';
+    list += exclude;
+    bool exact = *list == '=';
+    list += exact;
+    if (!*list)
+        return 0;
+    int position = find_entry(list, name, exact);
+    if (exclude)
+        return position < 0 ? 0 : -1;
+    return position;
+}
+
+bool
+uli_netif_matches(const char *list, const char *name)
+{
+    return preference(list, name) >= 0;
+}
+
+/* ---- choosing ------------------------------------------------------------ */
+
+static bool
+link_local(const struct uli_address *address)
+{
+    const struct sockaddr_in6 *v6 = (const void *)&address->storage;
+    return v6->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
+}
+
+static bool
+bridge(const char *name)
+{
+    return find_entry(
+               "docker,veth,virbr,br-,cni,flannel,podman", name, false) >= 0;
+}
+
+static enum tier
+tier_of(const struct uli_netif *netif, const char *list, int family)
+{
+    bool named = *list && *list != '^';
+    if ((family && netif->address.storage.ss_family != family) ||
+        !uli_netif_matches(list, netif->name))
+        return TIER_NEVER;
+    if (link_local(&netif->address))
+        return TIER_LINK_LOCAL;
+    if (named)
+        return TIER_GOOD;
+    if (netif->loopback)
+        return TIER_LOOPBACK;
+    return bridge(netif->name) ? TIER_BRIDGE : TIER_GOOD;
+}
+
+/* Less is earlier: the list's order, InfiniBand, then IPv4 before IPv6. */
+static int
+order_of(const struct uli_netif *netif, const char *list)
+{
+    bool ib = strncmp(netif->name, "ib", 2) == 0;
+    bool six = netif->address.storage.ss_family == AF_INET6;
+    return preference(list, netif->name) * 4 + !ib * 2 + six;
+}
+
+static ulyx_status_t
+none_fits(const struct uli_netif *netifs, int count, const char *list,
+    const char *family)
+{
+    char text[512] = "";
+    for (int i = 0; i < count; i++) {
+        char address[ULI_ADDRESS_TEXT_BYTES];
+        size_t used = strlen(text);
+        uli_address_text(&netifs[i].address, address, sizeof(address));
+        *strrchr(address, ':') = 0;
+        snprintf(text + used, sizeof(text) - used, "%s%s %s", i ? ", " : "",
+            netifs[i].name, address);
+    }
+    return uli_error(ULYX_ERR_SYSTEM,
+        "no interface fits ULYX_SOCKET_IFNAME=\"%s\" "
+        "ULYX_SOCKET_FAMILY=\"%s\"; there is: %s",
+        list, family, count ? text : "none");
+}
+
+ulyx_status_t
+uli_netif_choose(const struct uli_netif *netifs, int count, const char *list,
+    const char *family, struct uli_address *addresses_p, int *count_p)
+{
+    int wanted = strcmp(family, "AF_INET") == 0    ? AF_INET
+                 : strcmp(family, "AF_INET6") == 0 ? AF_INET6
+                                                   : 0;
+    if (*family && !wanted)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "ULYX_SOCKET_FAMILY=\"%s\": expected AF_INET or AF_INET6", family);
+    int best = TIER_COUNT;
+    for (int i = 0; i < count; i++) {
+        int tier = tier_of(&netifs[i], list, wanted);
+        best = tier < best ? tier : best;
+    }
+    if (best == TIER_COUNT)
+        return none_fits(netifs, count, list, family);
+
+    int chosen = 0, orders[ULI_ADDRESS_MAX];
+    for (int i = 0; i < count; i++) {
+        if ((int)tier_of(&netifs[i], list, wanted) != best)
+            continue;
+        int order = order_of(&netifs[i], list);
+        int at = chosen < ULI_ADDRESS_MAX ? chosen++ : ULI_ADDRESS_MAX;
+        for (; at > 0 && orders[at - 1] > order; at--) {
+            if (at == ULI_ADDRESS_MAX)
+                continue;
+            orders[at] = orders[at - 1];
+            addresses_p[at] = addresses_p[at - 1];
+        }
+        if (at == ULI_ADDRESS_MAX)
+            continue;
+        orders[at] = order;
+        addresses_p[at] = netifs[i].address;
+    }
+    *count_p = chosen;
+    return ULYX_SUCCESS;
+}
+
+/* ---- this machine -------------------------------------------------------- */
+
+static bool
+take(const struct ifaddrs *from, struct uli_netif *netif_p)
+{
+    if (!from->ifa_addr || !(from->ifa_flags & IFF_UP))
+        return false;
+    int family = from->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6)
+        return false;
+    memset(netif_p, 0, sizeof(*netif_p));
+    netif_p->address.length = family == AF_INET ? sizeof(struct sockaddr_in)
+                                                : sizeof(struct sockaddr_in6);
+    memcpy(&netif_p->address.storage, from->ifa_addr, netif_p->address.length);
+    snprintf(netif_p->name, sizeof(netif_p->name), "%s", from->ifa_name);
+    netif_p->loopback = from->ifa_flags & IFF_LOOPBACK;
+    return true;
+}
+
+ulyx_status_t
+uli_netif_choose_here(const char *list, const char *family,
+    struct uli_address *addresses_p, int *count_p)
+{
+    static _Thread_local struct uli_netif netifs[NETIF_MAX];
+    struct ifaddrs *all = NULL;
+    int count = 0;
+    if (getifaddrs(&all) != 0)
+        return uli_error_errno("the list of network interfaces");
+    for (const struct ifaddrs *one = all; one && count < NETIF_MAX;
+         one = one->ifa_next)
+        count += take(one, &netifs[count]);
+    freeifaddrs(all);
+    return uli_netif_choose(netifs, count, list, family, addresses_p, count_p);
+}

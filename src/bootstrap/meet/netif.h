@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which interfaces a root listens on. ULYX_SOCKET_IFNAME has NCCL's grammar:
+ * comma separated prefixes of interface names ("eth,ib"); "=" first makes the
+ * names exact ("=eth0"), "^" first excludes ("^docker,lo"), "^=" excludes exact
+ * names. Without it: InfiniBand's interfaces first, then all others, container
+ * bridges and loopback only where there is nothing else. Link-local IPv6
+ * addresses mean another host on each host: only where there is nothing else.
+ */
+#ifndef ULI_BOOTSTRAP_MEET_NETIF_H
+#define ULI_BOOTSTRAP_MEET_NETIF_H
+
+#include <stdbool.h>
+#include "bootstrap/meet/socket.h"
+#include "ulyx/types.h"
+
+struct uli_netif {
+    char name[32];
+    bool loopback;
+    struct uli_address address; /* port 0 */
+};
+
+/* Whether a name is chosen by a list. An empty list chooses all. */
+bool uli_netif_matches(const char *list, const char *name);
+
+/* Picks and orders up to ULI_ADDRESS_MAX addresses out of count interfaces.
+ * family: "", "AF_INET" or "AF_INET6".
+ * returns SUCCESS (at least one); ERR_INVALID_ARGUMENT (family);
+ * ERR_SYSTEM (none fits: the text lists what there is). */
+ulyx_status_t uli_netif_choose(const struct uli_netif *netifs, int count,
+    const char *list, const char *family, struct uli_address *addresses_p,
+    int *count_p);
+
+/* The same for this machine. */
+ulyx_status_t uli_netif_choose_here(const char *list, const char *family,
+    struct uli_address *addresses_p, int *count_p);
+
+#endif

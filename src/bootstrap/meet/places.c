@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two meeting points that every rank can work out by itself: an abstract socket
+ * of this node, and MASTER_ADDR:ULYX_PORT. Rank 0 listens and then joins like
+ * the others; they dial until it does.
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "base/status.h"
+#include "bootstrap/meet/dial.h"
+#include "bootstrap/launch/env.h"
+#include "bootstrap/meet/root.h"
+#include "bootstrap/meet/netif.h"
+
+enum { PAUSE_FIRST_MS = 5, HEX_BYTES = 2 * ULI_SECRET_BYTES + 1 };
+/* A root of an earlier meeting at the same port knows another secret, and is
+ * gone before these have passed. */
+#define LINGER_S 3.0
+#define SETTLE_S 6.0
+
+static ulyx_status_t
+join_place(const struct uli_env_meeting *env, const struct uli_place *place,
+    double settle_s, struct uli_root *root, struct uli_bootstrap **bootstrap_p)
+{
+    int fd;
+    ulyx_status_t status = uli_dial(place, settle_s, env->deadline, &fd);
+    if (!status)
+        status = uli_bootstrap_open_star(fd, root, env->launch.nranks,
+            env->launch.rank, env->deadline, bootstrap_p);
+    if (status)
+        uli_root_stop(root, 0);
+    return status;
+}
+
+/* ---- one node ------------------------------------------------------------ */
+
+/* An occupied name is another rank 0's: dialled like any root, which then says
+ * at all ranks that there are two. */
+static ulyx_status_t
+serve_abstract(
+    struct uli_place *place, uli_deadline_t deadline, struct uli_root **root_p)
+{
+    struct uli_root_params params = {
+        .deadline = deadline, .listener_count = 1, .same_user = true};
+    memcpy(params.secret, place->secret, ULI_SECRET_BYTES);
+    int number = uli_socket_listen(&place->addresses[0], &params.listeners[0]);
+    if (number == EADDRINUSE)
+        return ULYX_SUCCESS;
+    errno = number;
+    if (number)
+        return uli_error_errno("bootstrap: an abstract socket");
+    return uli_root_start(&params, root_p);
+}
+
+ulyx_status_t
+uli_bootstrap_open_abstract(
+    const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p)
+{
+    struct uli_place place = {
+        .count = 1, .same_user = true, .who = "rank 0 on this host"};
+    struct uli_root *root = NULL;
+    unsigned char digest[ULI_SECRET_BYTES];
+    char hex[HEX_BYTES], name[96];
+    uli_env_secret(env, "secret", "", place.secret);
+    uli_env_secret(env, "name", "", digest);
+    for (int i = 0; i < ULI_SECRET_BYTES; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    snprintf(name, sizeof(name), "ulyx/%u/%s", (unsigned)geteuid(), hex);
+    uli_address_abstract(name, &place.addresses[0]);
+    if (env->launch.rank == 0)
+        ULI_TRY(serve_abstract(&place, env->deadline, &root));
+    return join_place(env, &place, 0, root, bootstrap_p);
+}
+
+/* ---- MASTER_ADDR:ULYX_PORT ----------------------------------------------- */
+
+static bool
+holds(const struct uli_place *place, const struct uli_address *address)
+{
+    for (int i = 0; i < place->count; i++)
+        if (place->addresses[i].length == address->length &&
+            memcmp(&place->addresses[i].storage, &address->storage,
+                address->length) == 0)
+            return true;
+    return false;
+}
+
+static int
+family_of(const struct uli_settings *settings)
+{
+    if (strcmp(settings->socket_family, "AF_INET") == 0)
+        return AF_INET;
+    return strcmp(settings->socket_family, "AF_INET6") == 0 ? AF_INET6
+                                                            : AF_UNSPEC;
+}
+
+/* "[::1]", as in addresses with a port, means what "::1" means. */
+static void
+strip_brackets(char *host)
+{
+    size_t length = strlen(host);
+    if (length < 2 || host[0] != '[' || host[length - 1] != ']')
+        return;
+    host[length - 1] = 0;
+    memmove(host, host + 1, length - 1);
+}
+
+/* *numeric_p: MASTER_ADDR is an address, not a name. */
+static ulyx_status_t
+resolve(
+    const struct uli_env_meeting *env, struct uli_place *place, bool *numeric_p)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+        .ai_family = family_of(env->settings),
+        .ai_flags = AI_NUMERICHOST};
+    struct addrinfo *all = NULL;
+    char host[sizeof(env->launch.master)];
+    snprintf(host, sizeof(host), "%s", env->launch.master);
+    strip_brackets(host);
+    int result = getaddrinfo(host, NULL, &hints, &all);
+    *numeric_p = result == 0;
+    hints.ai_flags = 0;
+    if (result)
+        result = getaddrinfo(host, NULL, &hints, &all);
+    if (result)
+        return uli_error(ULYX_ERR_SYSTEM, "MASTER_ADDR=\"%s\": %s",
+            env->launch.master, gai_strerror(result));
+    for (const struct addrinfo *one = all; one; one = one->ai_next) {
+        struct uli_address address = {.length = one->ai_addrlen};
+        memcpy(&address.storage, one->ai_addr, one->ai_addrlen);
+        uli_address_set_port(&address, (int)env->settings->port);
+        if (place->count < ULI_ADDRESS_MAX && !holds(place, &address))
+            place->addresses[place->count++] = address;
+    }
+    freeaddrinfo(all);
+    snprintf(place->who, sizeof(place->who),
+        "rank 0 on the host of MASTER_ADDR=%s", env->launch.master);
+    if (*numeric_p && uli_address_lacks_scope(&place->addresses[0]))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "MASTER_ADDR=\"%s\" is a link-local address without its "
+            "interface: write %s%%<interface>, as in fe80::1%%eth0",
+            env->launch.master, host);
+    return ULYX_SUCCESS;
+}
+
+/* Whether one can listen there: an address may be of a host in front of this
+ * one, which passes connections on. */
+static bool
+is_here(const struct uli_address *address)
+{
+    struct uli_address any_port = *address;
+    int fd;
+    uli_address_set_port(&any_port, 0);
+    if (uli_socket_listen(&any_port, &fd))
+        return false;
+    close(fd);
+    return true;
+}
+
+/* Rank 0 listens at MASTER_ADDR alone where that is an address of this host. A
+ * name may lead to a loopback address on its own host only, so it listens where
+ * the name leads and on the chosen interfaces. */
+static void
+add_interfaces(const struct uli_env_meeting *env, struct uli_place *place)
+{
+    struct uli_address here[ULI_ADDRESS_MAX];
+    int count = 0;
+    if (uli_netif_choose_here(env->settings->socket_ifname,
+            env->settings->socket_family, here, &count))
+        return;
+    for (int i = 0; i < count && place->count < ULI_ADDRESS_MAX; i++) {
+        uli_address_set_port(&here[i], (int)env->settings->port);
+        if (!holds(place, &here[i]))
+            place->addresses[place->count++] = here[i];
+    }
+}
+
+/* Every address that can be had; none because the port is taken: again. */
+static ulyx_status_t
+listen_all(const struct uli_place *place, uli_deadline_t deadline,
+    struct uli_root_params *params)
+{
+    int pause_ms = PAUSE_FIRST_MS;
+    for (;;) {
+        int last = 0, taken = 0;
+        for (int i = 0; i < place->count; i++) {
+            struct uli_address address = place->addresses[i];
+            int *fd_p = &params->listeners[params->listener_count];
+            last = uli_socket_listen(&address, fd_p);
+            params->listener_count += !last;
+            taken |= last == EADDRINUSE;
+        }
+        if (params->listener_count > 0)
+            return ULYX_SUCCESS;
+        if (!taken || uli_deadline_over(deadline)) {
+            errno = taken ? EADDRINUSE : last;
+            return uli_error_errno("bootstrap: rank 0 cannot listen on port %d",
+                uli_address_port(&place->addresses[0]));
+        }
+        uli_dial_pause(&pause_ms, deadline);
+    }
+}
+
+/* A secret that is too short is as none: each connection may try a guess. */
+static ulyx_status_t
+check_secret(const struct uli_env_meeting *env)
+{
+    const struct uli_settings *settings = env->settings;
+    size_t length = strlen(settings->secret);
+    char what[96] = "without a secret";
+    if (length >= ULI_SECRET_LEAST)
+        return ULYX_SUCCESS;
+    if (length > 0)
+        snprintf(what, sizeof(what),
+            "whose secret has %zu characters, fewer than %d", length,
+            ULI_SECRET_LEAST);
+    if (!settings->insecure)
+        return uli_error(ULYX_ERR_AUTH,
+            "a meeting at %s:%d %s is refused: set ULYX_SECRET to the same "
+            "random text on all ranks (head -c 24 /dev/urandom | base64), or "
+            "ULYX_INSECURE=1",
+            env->launch.master, (int)settings->port, what);
+    ULI_WARN(ULI_LOG_INIT, env->launch.rank,
+        "bootstrap: ULYX_INSECURE=1 and a meeting %s: whoever reaches %s:%d "
+        "can join",
+        what, env->launch.master, (int)settings->port);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_bootstrap_open_master(
+    const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p)
+{
+    struct uli_place place = {0};
+    bool numeric;
+    struct uli_root *root = NULL;
+    struct uli_root_params params = {
+        .deadline = env->deadline, .linger_s = LINGER_S};
+    ULI_TRY(check_secret(env));
+    uli_env_secret(env, "master", env->settings->secret, place.secret);
+    memcpy(params.secret, place.secret, ULI_SECRET_BYTES);
+    ULI_TRY(resolve(env, &place, &numeric));
+    if (env->launch.rank == 0) {
+        struct uli_place wide = place;
+        if (!numeric || !is_here(&place.addresses[0]))
+            add_interfaces(env, &wide);
+        ULI_TRY(listen_all(&wide, env->deadline, &params));
+        ULI_TRY(uli_root_start(&params, &root));
+    }
+    return join_place(env, &place, SETTLE_S, root, bootstrap_p);
+}

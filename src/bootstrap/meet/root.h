@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The root of a meeting: a thread of its own that listens, lets in who proves
+ * the secret, and serves gathers until all ranks have left. It blocks all
+ * signals, holds no lock while it works, and never waits for one peer.
+ */
+#ifndef ULI_BOOTSTRAP_MEET_ROOT_H
+#define ULI_BOOTSTRAP_MEET_ROOT_H
+
+#include <stdbool.h>
+#include "base/clock.h"
+#include "bootstrap/meet/auth.h"
+#include "bootstrap/meet/socket.h"
+#include "ulyx/types.h"
+
+struct uli_root;
+
+struct uli_root_params {
+    unsigned char secret[ULI_SECRET_BYTES];
+    uli_deadline_t deadline; /* when a meeting that is not whole fails */
+    double handshake_s;      /* for a connection to prove itself; 0 = 10 */
+    double linger_s;         /* how long a failed meeting tells late ranks
+                              * what failed it; 0 = 30 */
+    int listeners[ULI_ADDRESS_MAX];
+    int listener_count;
+    bool same_user;          /* Unix sockets: other users are refused */
+    bool stays;              /* the listeners are this meeting's alone: once
+                              * all ranks have joined, who still comes is told
+                              * so, until the deadline */
+    const char *unlink_path; /* removed when all have joined or the meeting
+                              * has failed; copied; NULL = none */
+};
+
+/* The listeners are the root's from the call on, also on error.
+ * returns SUCCESS, ERR_NO_MEMORY or ERR_SYSTEM. */
+ulyx_status_t uli_root_start(
+    const struct uli_root_params *params, struct uli_root **root_p);
+/* Gives the handle back; the thread goes on until the meeting is over. Waits
+ * at most wait_s for answers that are on their way. NULL is fine. */
+void uli_root_release(struct uli_root *root, double wait_s);
+/* Ends the meeting now, then as release. */
+void uli_root_stop(struct uli_root *root, double wait_s);
+/* The same, but ranks that are inside are told ERR_ABORTED before. */
+void uli_root_cancel(struct uli_root *root, double wait_s);
+
+/* How far the meeting is; each state may follow the ones before it. Any
+ * thread. */
+enum uli_root_state {
+    ULI_ROOT_OPEN,  /* waits for ranks, or has failed and tells why */
+    ULI_ROOT_WHOLE, /* all ranks have joined */
+    ULI_ROOT_OVER,  /* and have left in good order */
+};
+enum uli_root_state uli_root_state(const struct uli_root *root);
+/* Whether its thread serves no more. */
+bool uli_root_ended(const struct uli_root *root);
+/* Root threads alive in this process, and an upper limit of linger_s for those
+ * that fail from now on: for tests. */
+int uli_root_count(void);
+void uli_root_limit_linger(double seconds);
+
+#endif

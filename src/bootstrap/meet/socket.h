@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Addresses of a meeting, listeners on them, and bounded stream I/O for a
+ * rank's end. All sockets are non-blocking and close-on-exec; EINTR is retried
+ * within the deadline. These calls give errno values, not statuses: their
+ * callers retry, and only the last failure is an error worth a log line.
+ */
+#ifndef ULI_BOOTSTRAP_MEET_SOCKET_H
+#define ULI_BOOTSTRAP_MEET_SOCKET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include "base/clock.h"
+#include "ulyx/types.h"
+
+enum {
+    ULI_ADDRESS_MAX = 8,        /* of one meeting */
+    ULI_ADDRESS_TEXT_BYTES = 80 /* "[ipv6%scope]:port", "@abstract name" */
+};
+
+struct uli_address {
+    socklen_t length;
+    struct sockaddr_storage storage;
+};
+
+/* "10.0.0.1:2000", "[fd00::2]:2000", or "@name" of an abstract socket. */
+void uli_address_text(
+    const struct uli_address *address, char *text_p, size_t bytes);
+/* The reverse, for numeric IPv4 and IPv6; a scope is a number or the name of an
+ * interface. False if it is neither. */
+bool uli_address_parse(const char *text, struct uli_address *address_p);
+/* False for a name longer than a socket address takes. */
+bool uli_address_abstract(const char *name, struct uli_address *address_p);
+/* A link-local IPv6 address that does not say on which interface. */
+bool uli_address_lacks_scope(const struct uli_address *address);
+int uli_address_port(const struct uli_address *address);
+void uli_address_set_port(struct uli_address *address, int port);
+
+/* A listener with SO_REUSEADDR; IPv6 ones take no IPv4. Port 0 is replaced in
+ * *address by the one that was given. returns 0 or errno. */
+int uli_socket_listen(struct uli_address *address, int *fd_p);
+int uli_socket_connect(
+    const struct uli_address *address, uli_deadline_t deadline, int *fd_p);
+/* Whole buffers. returns 0, ETIMEDOUT, ENOTCONN (the other end closed), or
+ * another errno. */
+int uli_socket_send(
+    int fd, const void *data, size_t bytes, uli_deadline_t deadline);
+int uli_socket_receive(
+    int fd, void *data_p, size_t bytes, uli_deadline_t deadline);
+/* No delay, keepalive: for both ends of a TCP connection. */
+void uli_socket_tune(int fd, int family);
+/* Raises the limit of open files to the hard one. False if it was there. */
+bool uli_socket_raise_limit(void);
+/* The user id of a Unix connection's other end, -1 where it is not known; and
+ * whether it is this user's. */
+long uli_socket_peer_user(int fd);
+bool uli_socket_same_user(int fd);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tree of streams for the gathers of many ranks. The star stays open beside
+ * it: by it the ranks learn each other's addresses, and whatever goes wrong in
+ * the tree is told by the star's root, who knows who is missing and who died.
+ *
+ * Rank r stands for the ranks [r, end): the rest of its range is cut into at
+ * most ULI_TREE_ARITY equal parts, whose first ranks are its children. So the
+ * records of a subtree lie in one piece of the table.
+ *
+ * A gather: records up, table down; 2 (P - 1) messages in all, at most
+ * 2 (ULI_TREE_ARITY + 1) at a rank, in 2 ceil(log_8 P) steps. The star's root
+ * sends the table P times.
+ */
+#ifndef ULI_BOOTSTRAP_MEET_TREE_H
+#define ULI_BOOTSTRAP_MEET_TREE_H
+
+#include "bootstrap/bootstrap.h"
+
+enum { ULI_TREE_ARITY = 8 };
+
+struct uli_tree_place {
+    int32_t parent; /* -1: rank 0 */
+    int32_t end;
+    int32_t nchildren;
+    int32_t first[ULI_TREE_ARITY + 1]; /* child i: [first[i], first[i + 1]) */
+};
+void uli_tree_place(
+    int32_t nranks, int32_t rank, struct uli_tree_place *place_p);
+
+/* Takes the star over, whose descriptor is fd: a bootstrap that gathers by a
+ * tree where there are many ranks, not all of one node (a Unix socket), else
+ * the star itself. Without memory the star is closed. Errors: NO_MEMORY. */
+ulyx_status_t uli_bootstrap_open_tree(
+    struct uli_bootstrap *star, int fd, struct uli_bootstrap **bootstrap_p);
+
+/* For tests: from how many ranks on there is a tree. */
+void uli_tree_set_least(int32_t nranks);
+
+#endif

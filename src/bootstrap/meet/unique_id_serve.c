@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ids that are served from here. A root's thread needs no owner; what is kept
+ * of an id that the caller made is its root's handle, so that the process that
+ * made it can end it, and knows at once that it has served. It is kept until it
+ * is destroyed, or until REMEMBERED_MAX others have ended after it.
+ *
+ * The root of such an id stays at its port once its ranks have met, to tell
+ * those who take the id for another communicator. That costs a thread and a few
+ * descriptors each, so the last STAYING_MAX do, and none at a port that
+ * ULYX_PORT gives, where the next id's root will listen.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/list.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/settings.h"
+#include "base/status.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/meet/root.h"
+#include "bootstrap/meet/netif.h"
+#include "bootstrap/meet/unique_id.h"
+
+enum { STAYING_MAX = 8, REMEMBERED_MAX = 1024 };
+#define DESTROY_S 1.0 /* for the word to those who are inside */
+
+/* ---- serving ------------------------------------------------------------- */
+
+/* Listens on the chosen addresses; those that cannot be had are left out. */
+static ulyx_status_t
+listen_on(struct uli_place *place, int port, struct uli_root_params *params)
+{
+    int count = 0, number = 0;
+    char where[ULI_ADDRESS_TEXT_BYTES] = "";
+    for (int i = 0; i < place->count; i++) {
+        struct uli_address address = place->addresses[i];
+        uli_address_set_port(&address, port);
+        uli_address_text(&address, where, sizeof(where));
+        number = uli_socket_listen(&address, &params->listeners[count]);
+        if (number) {
+            ULI_INFO(ULI_LOG_INIT, -1, "bootstrap: cannot listen on %s: %s",
+                where, strerrordesc_np(number));
+            continue;
+        }
+        place->addresses[count++] = address;
+    }
+    place->count = params->listener_count = count;
+    if (count > 0)
+        return ULYX_SUCCESS;
+    errno = number;
+    return uli_error_errno("bootstrap: cannot listen on %s", where);
+}
+
+static void
+log_addresses(const struct uli_place *place)
+{
+    char text[ULI_ADDRESS_MAX * (ULI_ADDRESS_TEXT_BYTES + 2)] = "";
+    for (int i = 0; i < place->count; i++) {
+        size_t used = strlen(text);
+        text[used] = i ? ',' : 0;
+        uli_address_text(&place->addresses[i], text + used + (i > 0),
+            sizeof(text) - used - 1);
+    }
+    ULI_INFO(ULI_LOG_INIT, -1, "bootstrap: root listens on %s", text);
+}
+
+/* `params` has the rest: deadline, file, whether it stays. */
+static ulyx_status_t
+serve(const struct uli_settings *settings, struct uli_root_params *params,
+    struct uli_place *place_p, struct uli_root **root_p)
+{
+    struct uli_place place = {0};
+    ULI_TRY(uli_auth_init());
+    ULI_TRY(uli_random_bytes(place.secret, ULI_SECRET_BYTES));
+    memcpy(params->secret, place.secret, ULI_SECRET_BYTES);
+    ULI_TRY(uli_netif_choose_here(settings->socket_ifname,
+        settings->socket_family, place.addresses, &place.count));
+    ULI_TRY(listen_on(&place, (int)settings->port, params));
+    ULI_TRY(uli_root_start(params, root_p));
+    log_addresses(&place);
+    *place_p = place;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_unique_id_serve(const struct uli_settings *settings,
+    uli_deadline_t deadline, const char *unlink_path, ulyx_unique_id_t *id_p,
+    struct uli_root **root_p)
+{
+    struct uli_root_params params = {
+        .deadline = deadline, .unlink_path = unlink_path};
+    struct uli_place place;
+    ULI_TRY(serve(settings, &params, &place, root_p));
+    uli_unique_id_encode(&place, id_p);
+    return ULYX_SUCCESS;
+}
+
+/* ---- the ids of this process --------------------------------------------- */
+
+struct made {
+    struct uli_list node;
+    pid_t process; /* a child's copies are not its own */
+    unsigned char secret[ULI_SECRET_BYTES];
+    struct uli_root *root; /* NULL: it has ended */
+    enum uli_root_state state;
+    bool destroyed;
+};
+
+/* The newest last. */
+static struct {
+    pthread_mutex_t lock;
+    struct uli_list ids;
+} made_here = {PTHREAD_MUTEX_INITIALIZER, {&made_here.ids, &made_here.ids}};
+
+static void
+refresh(struct made *made)
+{
+    if (!made->root)
+        return;
+    bool ended = uli_root_ended(made->root);
+    made->state = uli_root_state(made->root);
+    if (!ended)
+        return;
+    uli_root_release(made->root, 0);
+    made->root = NULL;
+}
+
+/* The newest are kept. A root is ended only when all its ranks have left. */
+static void
+forget_old(void)
+{
+    int staying = 0, ended = 0;
+    struct uli_list *node = made_here.ids.prev;
+    while (node != &made_here.ids) {
+        struct made *made = ULI_CONTAINER_OF(node, struct made, node);
+        node = node->prev;
+        refresh(made);
+        if (made->root && made->state == ULI_ROOT_OVER &&
+            ++staying > STAYING_MAX) {
+            uli_root_stop(made->root, 0);
+            made->root = NULL;
+        }
+        if (!made->root && ++ended > REMEMBERED_MAX) {
+            uli_list_remove(&made->node);
+            free(made);
+        }
+    }
+}
+
+static struct made *
+find(const unsigned char *secret)
+{
+    struct uli_list *node = made_here.ids.next;
+    for (; node != &made_here.ids; node = node->next) {
+        struct made *made = ULI_CONTAINER_OF(node, struct made, node);
+        if (memcmp(made->secret, secret, ULI_SECRET_BYTES) == 0 &&
+            made->process == getpid())
+            return made;
+    }
+    return NULL;
+}
+
+ulyx_status_t
+uli_unique_id_create(ulyx_unique_id_t *id_p)
+{
+    struct uli_settings settings;
+    struct uli_place place;
+    ULI_TRY(uli_settings_load(&settings));
+    double timeout_s = uli_timeout_or(0, settings.timeout_s);
+    struct uli_root_params params = {
+        .deadline = uli_deadline_in(timeout_s), .stays = settings.port == 0};
+    struct made *made = calloc(1, sizeof(*made));
+    if (!made)
+        return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for a unique id");
+    ulyx_status_t status = serve(&settings, &params, &place, &made->root);
+    if (status) {
+        free(made);
+        return status;
+    }
+    made->process = getpid();
+    memcpy(made->secret, place.secret, ULI_SECRET_BYTES);
+    pthread_mutex_lock(&made_here.lock);
+    uli_list_append(&made_here.ids, &made->node);
+    forget_old();
+    pthread_mutex_unlock(&made_here.lock);
+    uli_unique_id_encode(&place, id_p);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_unique_id_destroy(const ulyx_unique_id_t *id)
+{
+    struct uli_place place;
+    struct uli_root *root = NULL;
+    ULI_TRY(uli_unique_id_decode(id, &place));
+    pthread_mutex_lock(&made_here.lock);
+    struct made *made = find(place.secret);
+    bool here = made && !made->destroyed;
+    if (here) {
+        refresh(made);
+        root = made->root;
+        made->root = NULL;
+        made->destroyed = true;
+    }
+    pthread_mutex_unlock(&made_here.lock);
+    if (!here)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s",
+            made ? "this unique id was destroyed before"
+                 : "this process did not make this unique id, or knows it no "
+                   "more");
+    uli_root_cancel(root, DESTROY_S);
+    return ULYX_SUCCESS;
+}
+
+/* What this process knows of an id without asking its root. */
+static ulyx_status_t
+check_made(const struct uli_place *place)
+{
+    const char *why = NULL;
+    pthread_mutex_lock(&made_here.lock);
+    struct made *made = find(place->secret);
+    if (made)
+        refresh(made);
+    if (made && made->destroyed)
+        why = "was destroyed";
+    else if (made && made->state != ULI_ROOT_OPEN)
+        why = "has served: it makes one communicator, another one needs "
+              "another id";
+    else if (made && !made->root)
+        why = "has ended: its meeting failed, or its deadline is over";
+    pthread_mutex_unlock(&made_here.lock);
+    if (why)
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "bootstrap: this unique id %s", why);
+    return ULYX_SUCCESS;
+}
+
+/* ---- joining ------------------------------------------------------------- */
+
+ulyx_status_t
+uli_bootstrap_open_id(const ulyx_unique_id_t *id, int32_t nranks, int32_t rank,
+    const struct uli_settings *settings, uli_deadline_t deadline,
+    struct uli_bootstrap **bootstrap_p)
+{
+    struct uli_place place;
+    int fd;
+    (void)settings;
+    ULI_TRY(uli_unique_id_decode(id, &place));
+    strcpy(place.who, "the process that made the unique id");
+    ULI_TRY(check_made(&place));
+    ULI_TRY(uli_dial(&place, 0, deadline, &fd));
+    return uli_bootstrap_open_star(
+        fd, NULL, nranks, rank, deadline, bootstrap_p);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Making and ending the channel of an alltoall. Rings exist for all pairs,
+ * with the same number of chunks for each, for nothing is known in advance of
+ * what will go where; a mirror stands for what lies at each remote peer.
+ */
+#include "collectives/channel/alltoall_channel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/plan/plan.h"
+#include "comm/remote/remote.h"
+
+enum {
+    CHUNK_BYTES = 256 << 10,
+    LOCAL_CHUNKS = 2,
+    NET_CHUNKS = 4,
+    /* All rings together, where the smallest chunks permit. */
+    MOST_RING_BYTES = 256 << 20,
+    LEAST_CHUNK_BYTES = 4096,
+};
+
+static void
+free_channel(struct uli_channel *channel)
+{
+    uli_op_destroy(&channel->exchange.op);
+    free(channel->exchange.pairs);
+    free(channel->work.pairs);
+    free(channel->items);
+    free(channel->send);
+    free(channel->infos);
+    free(channel);
+}
+
+static void
+destroy(ulyx_comm_t *comm)
+{
+    struct uli_channel *channel = comm->alltoall;
+    comm->alltoall = NULL;
+    if (!channel)
+        return;
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (channel->exchange.pairs[p].remote)
+            uli_post_closed(&channel->exchange, p);
+    free_channel(channel);
+}
+
+static bool
+allocate(struct uli_channel *channel, int32_t nranks)
+{
+    size_t n = (size_t)nranks;
+    channel->exchange.pairs = calloc(n, sizeof(*channel->exchange.pairs));
+    channel->work.pairs = calloc(n, sizeof(*channel->work.pairs));
+    channel->items = calloc(2 * n, sizeof(*channel->items));
+    channel->send = calloc(4 * n, sizeof(*channel->send));
+    channel->infos = calloc(n, sizeof(*channel->infos));
+    if (!channel->exchange.pairs || !channel->work.pairs || !channel->items ||
+        !channel->send || !channel->infos)
+        return false;
+    channel->receive = channel->send + n;
+    channel->peer_send = channel->send + 2 * n;
+    channel->peer_receive = channel->send + 3 * n;
+    channel->work.locals = &channel->local;
+    for (int32_t p = 0; p < nranks; p++) {
+        channel->work.pairs[p].last_sum = -1;
+        channel->work.pairs[p].in.at = &channel->items[p];
+        channel->work.pairs[p].out.at = &channel->items[nranks + p];
+    }
+    return true;
+}
+
+static bool
+remote(const ulyx_comm_t *comm, int32_t p)
+{
+    return p != comm->rank && uli_comm_is_remote(comm, p);
+}
+
+static int64_t
+chunks(const ulyx_comm_t *comm)
+{
+    return comm->nnodes > 1 ? NET_CHUNKS : LOCAL_CHUNKS;
+}
+
+/* What stands for a remote peer's words, letters and ring. */
+static int64_t
+mirror_bytes(const ulyx_comm_t *comm, int64_t chunk_bytes)
+{
+    return (int64_t)sizeof(struct uli_words) + uli_letters_bytes(0) +
+           chunks(comm) * chunk_bytes;
+}
+
+static ulyx_status_t
+prepare(ulyx_comm_t *comm, struct uli_channel *channel,
+    struct uli_channel_info *info)
+{
+    int64_t nranks = comm->nranks, nremote = 0, each;
+    int64_t most = MOST_RING_BYTES / (nranks * chunks(comm));
+    most = uli_max(uli_min(most, CHUNK_BYTES), LEAST_CHUNK_BYTES);
+    info->chunk_bytes =
+        uli_min(comm->settings.ring_chunk_bytes, most) / ULI_LINE * ULI_LINE;
+    if (!allocate(channel, comm->nranks))
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
+    for (int32_t p = 0; p < nranks; p++)
+        nremote += remote(comm, p);
+    each = (int64_t)sizeof(struct uli_words) + uli_letters_bytes(0);
+    ULI_TRY(uli_arena_alloc(comm, nranks * each, &channel->words));
+    ULI_TRY(uli_arena_alloc(
+        comm, nranks * chunks(comm) * info->chunk_bytes, &channel->rings));
+    if (nremote)
+        ULI_TRY(uli_arena_alloc(comm,
+            nremote * mirror_bytes(comm, info->chunk_bytes),
+            &channel->mirrors));
+    info->words.window = channel->words.window;
+    info->words.offset = channel->words.offset;
+    info->rings.window = channel->rings.window;
+    info->rings.offset = channel->rings.offset;
+    info->probe = (uint64_t)(uintptr_t)&uli_tr_probe_word;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+not_mapped(ulyx_comm_t *comm, int32_t p)
+{
+    return uli_comm_fail(comm, ULYX_ERR_INTERNAL, p,
+        "alltoall: the arena of rank %d is not mapped here", p);
+}
+
+static ulyx_status_t
+connect_mapped(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
+{
+    struct uli_pair *pair = &channel->exchange.pairs[p];
+    const struct uli_channel_info *peer = &channel->infos[p];
+    int64_t words = comm->nranks * (int64_t)sizeof(struct uli_words);
+    char *theirs = uli_window_address(comm, p, peer->words.window,
+        peer->words.offset, words + comm->nranks * uli_letters_bytes(0));
+    char *rings = uli_window_address(comm, p, peer->rings.window,
+        peer->rings.offset, comm->nranks * chunks(comm) * peer->chunk_bytes);
+    if (!theirs || !rings)
+        return not_mapped(comm, p);
+    pair->yours = (struct uli_words *)theirs + comm->rank;
+    pair->letters_out = theirs + words + comm->rank * uli_letters_bytes(0);
+    pair->chunk_out_bytes = peer->chunk_bytes;
+    pair->ring_out = rings + comm->rank * chunks(comm) * peer->chunk_bytes;
+    pair->reader = uli_reader_of(comm, p, peer->probe);
+    pair->can_read = pair->reader != NULL;
+    return ULYX_SUCCESS;
+}
+
+/* Chunks are of the smaller size of both ends. */
+static ulyx_status_t
+connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
+{
+    struct uli_pair *pair = &channel->exchange.pairs[p];
+    const struct uli_channel_info *mine = &channel->infos[comm->rank];
+    const struct uli_channel_info *peer = &channel->infos[p];
+    int64_t words = comm->nranks * (int64_t)sizeof(struct uli_words);
+    char *mirror = channel->mirrors.address;
+    if (!uli_remote_window_holds(comm, p, peer->words.window,
+            peer->words.offset, words + comm->nranks * uli_letters_bytes(0)))
+        return not_mapped(comm, p);
+    for (int32_t q = 0; q < p; q++)
+        if (remote(comm, q))
+            mirror += mirror_bytes(comm, mine->chunk_bytes);
+    pair->remote = true;
+    pair->yours = (struct uli_words *)mirror;
+    pair->letters_out = mirror + sizeof(struct uli_words);
+    pair->ring_out = pair->letters_out + uli_letters_bytes(0);
+    pair->chunk_in_bytes = pair->chunk_out_bytes =
+        uli_min(mine->chunk_bytes, peer->chunk_bytes);
+    pair->words_at = pair->letters_at = peer->words;
+    pair->words_at.offset += comm->rank * (int64_t)sizeof(struct uli_words);
+    pair->letters_at.offset += words + comm->rank * uli_letters_bytes(0);
+    pair->ring_at = peer->rings;
+    pair->ring_at.offset += comm->rank * chunks(comm) * peer->chunk_bytes;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+connect(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
+{
+    struct uli_pair *pair = &channel->exchange.pairs[p];
+    const struct uli_channel_info *mine = &channel->infos[comm->rank];
+    int64_t words = comm->nranks * (int64_t)sizeof(struct uli_words);
+    char *base = channel->words.address;
+    pair->shares = true;
+    pair->mine = (struct uli_words *)base + p;
+    pair->letters_in = base + words + p * uli_letters_bytes(0);
+    pair->chunks_in = pair->chunks_out = (int32_t)chunks(comm);
+    pair->chunk_in_bytes = mine->chunk_bytes;
+    pair->ring_in =
+        (char *)channel->rings.address + p * chunks(comm) * mine->chunk_bytes;
+    pair->src_bytes = &channel->receive[p];
+    pair->dst_bytes = &channel->send[p];
+    return remote(comm, p) ? connect_remote(comm, channel, p)
+                           : connect_mapped(comm, channel, p);
+}
+
+/* The round of the first use. Every rank's failure is everybody's. */
+static ulyx_status_t
+agree(ulyx_comm_t *comm, struct uli_channel *channel, ulyx_status_t verdict,
+    const struct uli_channel_info *info, uli_deadline_t deadline)
+{
+    char text[256];
+    bool refuses = verdict != ULYX_SUCCESS;
+    ulyx_status_t *verdicts = calloc((size_t)comm->nranks, sizeof(*verdicts));
+    int64_t *bytes = calloc((size_t)comm->nranks, sizeof(*bytes));
+    if (!refuses && (!verdicts || !bytes)) {
+        verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
+        refuses = true;
+    }
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ulyx_status_t status =
+        refuses ? uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, verdict, NULL,
+                      0, 0, NULL, NULL, NULL, deadline)
+                : uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, ULYX_SUCCESS,
+                      info, sizeof(*info), sizeof(*info), channel->infos, bytes,
+                      verdicts, deadline);
+    for (int32_t p = 0; status == ULYX_SUCCESS && !refuses && p < comm->nranks;
+         p++)
+        if (verdicts[p] != ULYX_SUCCESS)
+            status = uli_error(verdicts[p] == ULYX_ERR_NO_MEMORY
+                                   ? ULYX_ERR_NO_MEMORY
+                                   : ULYX_ERR_PEER_REFUSED,
+                "alltoall: rank %d refused: %s", p,
+                uli_status_text(verdicts[p]));
+    free(verdicts);
+    free(bytes);
+    if (refuses && status == ULYX_SUCCESS)
+        return uli_error_pass(verdict, text);
+    return status;
+}
+
+ulyx_status_t
+uli_channel_set_up(ulyx_comm_t *comm, const struct uli_channel_hooks *hooks,
+    ulyx_status_t verdict, uli_deadline_t deadline)
+{
+    struct uli_channel_info info;
+    struct uli_channel *channel = calloc(1, sizeof(*channel));
+    memset(&info, 0, sizeof(info));
+    if (channel)
+        uli_exchange_init(&channel->exchange, comm, "alltoall");
+    if (verdict == ULYX_SUCCESS)
+        verdict = channel
+                      ? prepare(comm, channel, &info)
+                      : uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
+    ulyx_status_t status = agree(comm, channel, verdict, &info, deadline);
+    for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++)
+        if (p != comm->rank)
+            status = connect(comm, channel, p);
+    if (status == ULYX_SUCCESS) {
+        channel->exchange.ntensors = 1;
+        channel->exchange.record = hooks->record;
+        channel->exchange.accept = hooks->accept;
+        channel->exchange.report = hooks->report;
+        channel->exchange.peer_limit = comm->settings.net_peers;
+        comm->alltoall = channel;
+        comm->alltoall_destroy = destroy;
+        return ULYX_SUCCESS;
+    }
+    if (channel) {
+        if (channel->words.address)
+            uli_arena_free(comm, &channel->words);
+        if (channel->rings.address)
+            uli_arena_free(comm, &channel->rings);
+        if (channel->mirrors.address)
+            uli_arena_free(comm, &channel->mirrors);
+        free_channel(channel);
+    }
+    return status;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The channel of a communicator's alltoall: words, rings and the rest of an
+ * exchange in which any piece may go from any rank to any other.
+ */
+#ifndef ULI_COLLECTIVES_CHANNEL_ALLTOALL_CHANNEL_H
+#define ULI_COLLECTIVES_CHANNEL_ALLTOALL_CHANNEL_H
+
+#include "collectives/channel/alltoall.h"
+#include "collectives/exchange/exchange.h"
+
+/* What a rank tells the others about its channel. */
+struct uli_channel_info {
+    struct uli_address words, rings;
+    int64_t chunk_bytes;
+    uint64_t probe;
+};
+
+struct uli_channel {
+    struct uli_exchange exchange; /* first */
+    struct uli_arena_piece words; /* [nranks] uli_words, two letters a rank */
+    struct uli_arena_piece rings, mirrors;
+    struct uli_work work;
+    struct uli_item *items;  /* [2 * nranks]: in, then out */
+    struct uli_local local;  /* the own piece */
+    int64_t *send, *receive; /* [nranks] bytes, of the call in flight */
+    int64_t *peer_send, *peer_receive; /* as the peers see them */
+    const struct uli_alltoall_args *args;
+    struct uli_channel_info *infos;
+};
+
+/* Of struct uli_exchange. */
+struct uli_channel_hooks {
+    void (*record)(
+        struct uli_exchange *exchange, int32_t p, struct uli_record *record_p);
+    bool (*accept)(struct uli_exchange *exchange, int32_t p,
+        const struct uli_record *record);
+    ulyx_status_t (*report)(struct uli_exchange *exchange, int32_t p);
+};
+
+/* With one agreement, at the first use: comm->alltoall. verdict as
+ * uli_alltoall's: one that refuses is returned. */
+ulyx_status_t uli_channel_set_up(ulyx_comm_t *comm,
+    const struct uli_channel_hooks *hooks, ulyx_status_t verdict,
+    uli_deadline_t deadline);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reductions: one agreement, so that a difference is the same error on all
+ * ranks before a byte moves; then pieces by alltoall.
+ *
+ * Sum over ranks, slice by slice: each rank receives its piece of the slice
+ * from all, adds them in rank order in fp32 (fp64 for F64), rounds once, and
+ * sends the sum to all. Each rank sends and receives 2 (P - 1) / P of its
+ * bytes; the order, and so the bits, depend on P alone. A slice is read whole
+ * before it is written, so src may be dst. Scratch is one slice and a piece.
+ */
+#include "collectives/channel/reduce.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/dtype.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/channel/alltoall.h"
+#include "collectives/kernels/copy.h"
+
+enum { PIECE_BYTES = 1 << 18 };
+
+/* Sizes and offsets of the pieces that go and come, [nranks] each. */
+struct pieces {
+    int64_t *src_bytes, *src_offsets, *dst_bytes, *dst_offsets;
+};
+
+/* What one call allocates, in one block. */
+struct scratch {
+    struct pieces pieces;
+    const void **sources;    /* [nranks] */
+    int32_t *group;          /* [nranks] zeros: one node */
+    int64_t *offset;         /* [nranks] zeros */
+    int64_t (*stride)[3];    /* [nranks] zeros */
+    struct agreed *all;      /* [nranks] */
+    int64_t *bytes;          /* [nranks] */
+    ulyx_status_t *statuses; /* [nranks] */
+    char *gathered, *sum;
+};
+
+struct agreed {
+    int64_t values[4];
+};
+
+static int64_t
+piece_elements(const ulyx_comm_t *comm, const struct uli_reduce_args *args)
+{
+    int64_t most = PIECE_BYTES / uli_dtype_size(args->dtype);
+    int64_t each = args->count / comm->nranks + 1;
+    return uli_round_up(uli_min(each, most), 64);
+}
+
+static void *
+allocate(const ulyx_comm_t *comm, const struct uli_reduce_args *args, bool sums,
+    struct scratch *s)
+{
+    int64_t n = comm->nranks, piece = 0;
+    if (sums)
+        piece = piece_elements(comm, args) * uli_dtype_size(args->dtype);
+    size_t tables = (size_t)(n * (int64_t)(13 * 8 + sizeof(struct agreed)));
+    char *at = calloc(1, tables + (size_t)(piece * (n + 1)));
+    void *block = at;
+    if (!at)
+        return NULL;
+    s->all = (struct agreed *)at, at += n * (int64_t)sizeof(struct agreed);
+    s->pieces.src_bytes = (int64_t *)at, at += n * 8;
+    s->pieces.src_offsets = (int64_t *)at, at += n * 8;
+    s->pieces.dst_bytes = (int64_t *)at, at += n * 8;
+    s->pieces.dst_offsets = (int64_t *)at, at += n * 8;
+    s->sources = (const void **)at, at += n * 8;
+    s->offset = (int64_t *)at, at += n * 8;
+    s->stride = (int64_t(*)[3])at, at += n * 24;
+    s->bytes = (int64_t *)at, at += n * 8;
+    s->group = (int32_t *)at, at += n * 8;
+    s->statuses = (ulyx_status_t *)at, at += n * 8;
+    s->gathered = at;
+    s->sum = at + piece * n;
+    return block;
+}
+
+/* ---- agreement ----------------------------------------------------------- */
+
+static const char *const value_names[4] = {
+    "the call (1 allreduce, 2 allgather, 3 broadcast)", "count", "dtype",
+    "root"};
+
+static ulyx_status_t
+check_peers(const ulyx_comm_t *comm, const struct scratch *s)
+{
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (s->statuses[p] != ULYX_SUCCESS)
+            return uli_error(ULYX_ERR_PEER_REFUSED,
+                "reduction: rank %d refused: %s", p,
+                uli_status_text(s->statuses[p]));
+    for (int i = 0; i < 4; i++)
+        for (int32_t p = 1; p < comm->nranks; p++)
+            if (s->all[p].values[i] != s->all[0].values[i])
+                return uli_error(ULYX_ERR_MISMATCH,
+                    "reduction: %s is %lld on rank 0 and %lld on rank %d",
+                    value_names[i], (long long)s->all[0].values[i],
+                    (long long)s->all[p].values[i], p);
+    return ULYX_SUCCESS;
+}
+
+/* s NULL: this rank refuses with the verdict, whose text is set. */
+static ulyx_status_t
+agree(ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s,
+    ulyx_status_t verdict)
+{
+    const struct agreed mine = {
+        {args->kind, args->count, args->dtype, args->root}};
+    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
+    char text[256];
+    if (s) {
+        ULI_TRY(uli_agree_gather(comm, ULI_CALL_REDUCE_SETUP, ULYX_SUCCESS,
+            &mine, sizeof(mine), sizeof(mine), s->all, s->bytes, s->statuses,
+            deadline));
+        return check_peers(comm, s);
+    }
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_REDUCE_SETUP,
+        verdict, NULL, 0, 0, NULL, NULL, NULL, deadline);
+    if (status != ULYX_SUCCESS && status != ULYX_ERR_MISMATCH)
+        return status;
+    return uli_error_pass(verdict, text);
+}
+
+/* ---- moving -------------------------------------------------------------- */
+
+static ulyx_status_t
+move(ulyx_comm_t *comm, const struct scratch *s, const char *src, char *dst)
+{
+    const struct uli_alltoall_args args = {src, dst, false, s->pieces.src_bytes,
+        s->pieces.src_offsets, s->pieces.dst_bytes, s->pieces.dst_offsets,
+        NULL};
+    return uli_alltoall_host(comm, &args, ULYX_SUCCESS);
+}
+
+static ulyx_status_t
+gather(ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
+{
+    int64_t bytes = args->count;
+    bool in_place = args->src == args->dst + comm->rank * bytes;
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        int64_t moved = in_place && p == comm->rank ? 0 : bytes;
+        s->pieces.src_bytes[p] = s->pieces.dst_bytes[p] = moved;
+        s->pieces.src_offsets[p] = 0;
+        s->pieces.dst_offsets[p] = p * bytes;
+    }
+    return move(comm, s, args->src, args->dst);
+}
+
+static ulyx_status_t
+broadcast(
+    ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
+{
+    bool root = comm->rank == args->root;
+    for (int32_t p = 0; p < comm->nranks; p++)
+        s->pieces.src_bytes[p] = root && p != args->root ? args->count : 0;
+    s->pieces.dst_bytes[args->root] = root ? 0 : args->count;
+    return move(comm, s, args->dst, args->dst);
+}
+
+/* ---- sums ---------------------------------------------------------------- */
+
+static void
+add_pieces(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
+    struct scratch *s, int64_t elements)
+{
+    int64_t bytes = elements * uli_dtype_size(args->dtype);
+    const struct uli_sum sum = {.extent = {1, 1, 1},
+        .run = elements,
+        .dtype = args->dtype,
+        .partial_dtype = args->dtype,
+        .nsources = comm->nranks,
+        .group = s->group,
+        .src_offset = s->offset,
+        .src_stride = (const int64_t(*)[3])s->stride};
+    for (int32_t p = 0; p < comm->nranks; p++)
+        s->sources[p] = s->gathered + p * bytes;
+    uli_sum_run(&sum, (struct uli_box_span){0, 1}, s->sum, s->sources);
+}
+
+/* Elements [at, at + n) of the tensors, cut into a piece a rank. */
+static ulyx_status_t
+reduce_slice(ulyx_comm_t *comm, const struct uli_reduce_args *args,
+    struct scratch *s, int64_t at, int64_t n)
+{
+    int64_t elem = uli_dtype_size(args->dtype);
+    int64_t each = (n + comm->nranks - 1) / comm->nranks;
+    int64_t mine = uli_min(each, uli_max(n - comm->rank * each, 0));
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        s->pieces.src_offsets[p] = uli_min(p * each, n) * elem;
+        s->pieces.src_bytes[p] = uli_min(each, uli_max(n - p * each, 0)) * elem;
+        s->pieces.dst_offsets[p] = p * mine * elem;
+        s->pieces.dst_bytes[p] = mine * elem;
+    }
+    ULI_TRY(move(comm, s, args->src + at * elem, s->gathered));
+    if (mine)
+        add_pieces(comm, args, s, mine);
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        s->pieces.dst_offsets[p] = s->pieces.src_offsets[p];
+        s->pieces.dst_bytes[p] = s->pieces.src_bytes[p];
+        s->pieces.src_offsets[p] = 0;
+    }
+    for (int32_t p = 0; p < comm->nranks; p++)
+        s->pieces.src_bytes[p] = mine * elem;
+    return move(comm, s, s->sum, args->dst + at * elem);
+}
+
+static ulyx_status_t
+reduce_all(
+    ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
+{
+    int64_t slice = piece_elements(comm, args) * comm->nranks;
+    for (int64_t at = 0; at < args->count; at += slice)
+        ULI_TRY(
+            reduce_slice(comm, args, s, at, uli_min(slice, args->count - at)));
+    return ULYX_SUCCESS;
+}
+
+/* ---- the call ------------------------------------------------------------ */
+
+static ulyx_status_t
+run(ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
+{
+    switch (args->kind) {
+    case ULI_ALLREDUCE:
+        return reduce_all(comm, args, s);
+    case ULI_ALLGATHER:
+        return gather(comm, args, s);
+    default:
+        return broadcast(comm, args, s);
+    }
+}
+
+ulyx_status_t
+uli_reduce_host(ulyx_comm_t *comm, const struct uli_reduce_args *args,
+    ulyx_status_t verdict)
+{
+    struct scratch s;
+    void *block = NULL;
+    if (verdict == ULYX_SUCCESS) {
+        block = allocate(comm, args, args->kind == ULI_ALLREDUCE, &s);
+        if (!block)
+            verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory to reduce");
+    }
+    ulyx_status_t status = agree(comm, args, block ? &s : NULL, verdict);
+    if (status == ULYX_SUCCESS && args->count)
+        status = run(comm, args, &s);
+    free(block);
+    return status;
+}

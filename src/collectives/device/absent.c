@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The exchange's kernels where the library was built without CUDA. The host part
+ * of device memory is built always, though its movers are not in the list then
+ * (movers.c): for programs that link a part of it, with kernels of their own or
+ * not.
+ */
+#include "collectives/device/engine/engine_gpu.h"
+#include "collectives/device/mapped/exchange_gpu.h"
+#include "collectives/device/messages/packed_gpu.h"
+
+enum { NOT_SUPPORTED = 801 }; /* a cudaError_t */
+
+int
+uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
+    int32_t threads, void *stream)
+{
+    (void)args, (void)blocks, (void)threads, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p)
+{
+    (void)threads, (void)blocks_per_sm_p;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_gpu_multiprocessors(int32_t *count_p)
+{
+    (void)count_p;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_engine_launch(const struct uli_engine_args *args, void *stream)
+{
+    (void)args, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_engine_prepare(void)
+{
+    return NOT_SUPPORTED;
+}
+
+int
+uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
+    int32_t threads, void *stream)
+{
+    (void)args, (void)blocks, (void)threads, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
+    int32_t threads, void *stream)
+{
+    (void)args, (void)blocks, (void)threads, (void)stream;
+    return NOT_SUPPORTED;
+}
+
+int
+uli_packed_prepare(void)
+{
+    return NOT_SUPPORTED;
+}

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels that add the tensors of all ranks, one a dtype. The elements are
+ * cut into a part a rank; its owner loads the part of every rank in rank order,
+ * adds in registers, rounds once and stores the sum at every rank: the bits of
+ * collectives/channel/reduce.c, whatever the cut.
+ *
+ * Where all ranks' tensors lie in windows nothing is copied on the way: shares
+ * are pulled and sums are pushed. Otherwise all go by landings, a tile of every
+ * lane at a time: each rank puts its shares into the owners' landings, the
+ * owner adds there and puts the sums into everybody's. All ranks see the same
+ * records, so they choose alike. src may be dst: a part is read by its owner
+ * before the owner writes it, and by landings a tile is read whole before any
+ * of it is written.
+ *
+ * Cost: each rank sends and receives 2 (P - 1) / P of its bytes; by landings
+ * two chunks a pair and tile, and every byte is stored twice.
+ */
+#include "collectives/device/collective/collective_landing.h"
+#include "collectives/device/collective/collective_move.h"
+
+enum {
+    VECTORS_IN_FLIGHT = 4, /* that a lane loads from a rank before it adds */
+    PART_ELEMENTS = 16,    /* parts begin at multiples: of 16 bytes at least */
+};
+
+/* Parts of a range of elements: rank p's has len(p) from at(p) on. */
+struct parts {
+    int64_t count, each;
+};
+
+static __device__ struct parts
+parts_of(int64_t count, int32_t nranks)
+{
+    int64_t each = (count + nranks - 1) / nranks;
+    each = (each + PART_ELEMENTS - 1) / PART_ELEMENTS * PART_ELEMENTS;
+    struct parts parts = {count, each};
+    return parts;
+}
+
+static __device__ int64_t
+part_at(const struct parts &parts, int32_t p)
+{
+    int64_t at = p * parts.each;
+    return at < parts.count ? at : parts.count;
+}
+
+static __device__ int64_t
+part_length(const struct parts &parts, int32_t p)
+{
+    int64_t left = parts.count - part_at(parts, p);
+    return left < parts.each ? left : parts.each;
+}
+
+/* ---- where shares and sums lie ------------------------------------------- */
+
+/* Of one part, beginning `offset` bytes into the tensors, what begins `skip`
+ * bytes later. lane: of landings, whose next chunks hold it; -1: in windows. */
+struct reach {
+    int64_t offset, skip;
+    int32_t lane;
+};
+
+static __device__ const unsigned char *
+share_at(const struct call &c, const uli_collective_args &a,
+    const struct reach &r, int32_t p)
+{
+    if (p == a.base.rank)
+        return a.src + r.offset + r.skip;
+    if (r.lane >= 0)
+        return lane_in(lane_of(a, p, r.lane)) + r.skip;
+    const unsigned char *base = place_of(c, p, ULI_COLLECTIVE_SRC);
+    return base ? base + r.offset + r.skip : nullptr;
+}
+
+static __device__ unsigned char *
+sum_at(const struct call &c, const uli_collective_args &a,
+    const struct reach &r, int32_t p)
+{
+    if (p == a.base.rank)
+        return a.dst + r.offset + r.skip;
+    if (r.lane >= 0)
+        return lane_out(lane_of(a, p, r.lane)) + r.skip;
+    unsigned char *base = place_of(c, p, ULI_COLLECTIVE_DST);
+    return base ? base + r.offset + r.skip : nullptr;
+}
+
+/* The low bits of all places; false: one cannot be reached. */
+static __device__ bool
+places_align(const struct call &c, const uli_collective_args &a,
+    const struct reach &r, uint64_t *bits_p)
+{
+    uint64_t bits = 0;
+    bool known = true;
+    for (int32_t p = 0; p < a.base.nranks; p++) {
+        const unsigned char *from = share_at(c, a, r, p);
+        const unsigned char *to = sum_at(c, a, r, p);
+        known = known && from && to;
+        bits |= (uint64_t)(uintptr_t)from | (uint64_t)(uintptr_t)to;
+    }
+    *bits_p = bits;
+    return known;
+}
+
+/* ---- adding -------------------------------------------------------------- */
+
+/* Vectors n, n + 32, ... of V elements of all ranks, in rank order. */
+template <int DTYPE, typename ACC, int V>
+static __device__ void
+add_vectors(const struct call &c, const uli_collective_args &a,
+    const struct reach &r, int64_t n, int64_t count,
+    elements<V * element_bytes<DTYPE>::value> (&sums)[VECTORS_IN_FLIGHT])
+{
+    constexpr int BYTES = V * element_bytes<DTYPE>::value;
+    ACC total[VECTORS_IN_FLIGHT][V];
+    for (int32_t p = 0; p < a.base.nranks; p++) {
+        const unsigned char *from = share_at(c, a, r, p);
+        elements<BYTES> held[VECTORS_IN_FLIGHT] = {};
+#pragma unroll
+        for (int u = 0; u < VECTORS_IN_FLIGHT; u++)
+            if (n + u * WARP < count)
+                load_elements(held[u], from + (n + u * WARP) * BYTES);
+#pragma unroll
+        for (int u = 0; u < VECTORS_IN_FLIGHT; u++)
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                ACC value = decode<DTYPE, ACC>(held[u], i);
+                total[u][i] = p == 0 ? value : total[u][i] + value;
+            }
+    }
+#pragma unroll
+    for (int u = 0; u < VECTORS_IN_FLIGHT; u++)
+        round_elements<DTYPE>(sums[u], total[u]);
+}
+
+/* One warp: count vectors, summed and stored at all ranks. */
+template <int DTYPE, typename ACC, int V>
+static __device__ void
+warp_adds_vectors(const struct call &c, const uli_collective_args &a,
+    const struct reach &r, int64_t count)
+{
+    constexpr int BYTES = V * element_bytes<DTYPE>::value;
+    for (int64_t n = threadIdx.x % WARP; n < count;
+         n += WARP * VECTORS_IN_FLIGHT) {
+        elements<BYTES> sums[VECTORS_IN_FLIGHT];
+        add_vectors<DTYPE, ACC, V>(c, a, r, n, count, sums);
+        for (int32_t q = 0; q < a.base.nranks; q++) {
+            int32_t p = (a.base.rank + q) % a.base.nranks;
+            unsigned char *to = sum_at(c, a, r, p);
+#pragma unroll
+            for (int u = 0; u < VECTORS_IN_FLIGHT; u++)
+                if (n + u * WARP < count)
+                    store_elements(to + (n + u * WARP) * BYTES, sums[u]);
+        }
+    }
+}
+
+/* One warp: count elements. False: leave. */
+template <int DTYPE, typename ACC>
+static __device__ bool
+warp_adds(const struct call &c, const uli_collective_args &a,
+    const struct reach &r, int64_t count)
+{
+    constexpr int SIZE = element_bytes<DTYPE>::value, V = 16 / SIZE;
+    uint64_t bits;
+    if (!places_align(c, a, r, &bits))
+        return false;
+    int64_t whole = bits % 16 ? 0 : count / V;
+    if (whole)
+        warp_adds_vectors<DTYPE, ACC, V>(c, a, r, whole);
+    struct reach rest = r;
+    rest.skip += whole * 16;
+    if (count > whole * V)
+        warp_adds_vectors<DTYPE, ACC, 1>(c, a, rest, count - whole * V);
+    return true;
+}
+
+/* ---- windows ------------------------------------------------------------- */
+
+static __device__ bool
+all_in_windows(const struct call &c, const uli_collective_args &a)
+{
+    const uint64_t *own = a.base.record;
+    bool all =
+        a.base.nranks == 1 || (own[ULI_COLLECTIVE_SRC] != ULI_GPU_NO_WINDOW &&
+                                  own[ULI_COLLECTIVE_DST] != ULI_GPU_NO_WINDOW);
+    for (int32_t p = 0; p < a.base.nranks; p++)
+        all = all &&
+              (p == a.base.rank || (in_window(c, p, ULI_COLLECTIVE_SRC) &&
+                                       in_window(c, p, ULI_COLLECTIVE_DST)));
+    return all;
+}
+
+/* The warp's tiles of this rank's part. False: leave. */
+template <int DTYPE, typename ACC>
+static __device__ bool
+warp_adds_straight(const struct call &c, const uli_collective_args &a)
+{
+    const int64_t size = element_bytes<DTYPE>::value;
+    const int64_t tile = ULI_COLLECTIVE_TILE / size;
+    struct parts parts =
+        parts_of((int64_t)a.base.record[ULI_COLLECTIVE_COUNT], a.base.nranks);
+    int64_t begin = part_at(parts, a.base.rank);
+    int64_t length = part_length(parts, a.base.rank);
+    int64_t warps = blockDim.x / WARP, workers = warps * gridDim.x;
+    int64_t worker = blockIdx.x * warps + threadIdx.x / WARP;
+    for (int64_t at = worker * tile; at < length; at += workers * tile) {
+        struct reach r = {(begin + at) * size, 0, -1};
+        int64_t left = length - at;
+        if (!warp_adds<DTYPE, ACC>(c, a, r, left < tile ? left : tile))
+            return false;
+    }
+    return true;
+}
+
+/* ---- landings ------------------------------------------------------------ */
+
+/* Waits until all peers have room for the next chunk of a lane, or have put
+ * theirs; a thread a peer. */
+static __device__ bool
+lanes_await(const struct call &c, const uli_collective_args &a, int32_t number,
+    bool room)
+{
+    bool here = true;
+    for (int32_t p = (int32_t)(threadIdx.x % WARP); here && p < a.base.nranks;
+         p += WARP) {
+        if (p == a.base.rank)
+            continue;
+        struct lane lane = lane_of(a, p, number);
+        for (int polls = 0;
+             here && !(room ? lane_has_room(lane) : lane_has_chunk(lane));
+             polls++)
+            here = may_wait(c, polls, p);
+    }
+    here = __all_sync(0xFFFFFFFFu, here) != 0;
+    __syncwarp(); /* a vote orders no memory */
+    return here;
+}
+
+/* Every peer's part of a tile that begins `first` bytes into the tensors: put
+ * from src into its landing, or taken from the landing here to dst. */
+static __device__ void
+lanes_move(const uli_collective_args &a, int32_t number, int64_t first,
+    const struct parts &parts, int64_t size, bool put)
+{
+    for (int32_t q = 1; q < a.base.nranks; q++) {
+        int32_t p = (a.base.rank + q) % a.base.nranks;
+        struct lane lane = lane_of(a, p, number);
+        int64_t at = first + part_at(parts, p) * size;
+        int64_t bytes = part_length(parts, p) * size;
+        if (put) {
+            warp_copies(lane_out(lane), a.src + at, bytes);
+            lane_has_put(lane);
+        } else {
+            warp_copies(a.dst + at, lane_in(lane), bytes);
+            lane_has_taken(lane);
+        }
+        lane_keeps(lane);
+    }
+}
+
+/* The shares of all peers have been added, and the sums put. */
+static __device__ void
+lanes_have_added(const uli_collective_args &a, int32_t number)
+{
+    for (int32_t q = 1; q < a.base.nranks; q++) {
+        struct lane lane =
+            lane_of(a, (a.base.rank + q) % a.base.nranks, number);
+        lane_has_put(lane);
+        lane_has_taken(lane);
+        lane_keeps(lane);
+    }
+}
+
+template <int DTYPE, typename ACC>
+static __device__ bool
+lanes_add_tile(const struct call &c, const uli_collective_args &a,
+    int32_t number, int64_t first, int64_t count)
+{
+    const int64_t size = element_bytes<DTYPE>::value;
+    struct parts parts = parts_of(count, a.base.nranks);
+    if (!lanes_await(c, a, number, true))
+        return false;
+    lanes_move(a, number, first * size, parts, size, true);
+    if (!lanes_await(c, a, number, false) || !lanes_await(c, a, number, true))
+        return false;
+    struct reach r = {(first + part_at(parts, a.base.rank)) * size, 0, number};
+    if (!warp_adds<DTYPE, ACC>(c, a, r, part_length(parts, a.base.rank)))
+        return false;
+    lanes_have_added(a, number);
+    if (!lanes_await(c, a, number, false))
+        return false;
+    lanes_move(a, number, first * size, parts, size, false);
+    return true;
+}
+
+/* False: leave. */
+template <int DTYPE, typename ACC>
+static __device__ bool
+warp_adds_landed(const struct call &c, const uli_collective_args &a)
+{
+    int32_t number =
+        (int32_t)(blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP);
+    int64_t count = (int64_t)a.base.record[ULI_COLLECTIVE_COUNT];
+    int64_t tile = a.chunk_bytes / element_bytes<DTYPE>::value * a.base.nranks;
+    if (number >= a.lanes)
+        return true;
+    for (int64_t at = number * tile; at < count; at += a.lanes * tile) {
+        int64_t left = count - at;
+        if (!lanes_add_tile<DTYPE, ACC>(
+                c, a, number, at, left < tile ? left : tile))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the kernels --------------------------------------------------------- */
+
+/* False: leave. */
+template <int DTYPE, typename ACC>
+static __device__ bool
+warp_reduces(const struct call &c, const uli_collective_args &a)
+{
+    if (a.base.record[ULI_COLLECTIVE_COUNT] == 0)
+        return true;
+    enum peer_state all = warp_pairs_all(c, a);
+    if (all != PEER_USE)
+        return all != PEER_LEAVE;
+    bool windows = all_in_windows(c, a);
+    if (windows && a.base.steps & ULI_GPU_MOVE)
+        return warp_adds_straight<DTYPE, ACC>(c, a);
+    if (!windows && a.base.steps & ULI_GPU_CLOSE)
+        return warp_adds_landed<DTYPE, ACC>(c, a);
+    return true;
+}
+
+template <int DTYPE, typename ACC>
+__global__ void
+__launch_bounds__(ULI_COLLECTIVE_THREADS, 1)
+    allreduce_kernel(const __grid_constant__ uli_collective_args args)
+{
+    struct call c = begin_call(args.base);
+    if (!collective_begins(c, args))
+        return;
+    collective_ends(c, args, warp_reduces<DTYPE, ACC>(c, args));
+}
+
+/* ---- host ---------------------------------------------------------------- */
+
+typedef void (*allreduce_fn)(const uli_collective_args);
+
+static allreduce_fn
+kernel_of(uint64_t dtype)
+{
+    switch (dtype) {
+    case ULYX_DTYPE_F64:
+        return allreduce_kernel<ULYX_DTYPE_F64, double>;
+    case ULYX_DTYPE_F32:
+        return allreduce_kernel<ULYX_DTYPE_F32, float>;
+    case ULYX_DTYPE_BF16:
+        return allreduce_kernel<ULYX_DTYPE_BF16, float>;
+    default:
+        return allreduce_kernel<ULYX_DTYPE_F16, float>;
+    }
+}
+
+int
+uli_allreduce_launch(const struct uli_collective_args *args, int32_t blocks,
+    int32_t threads, void *stream)
+{
+    struct uli_launch launch = {dim3((unsigned)blocks), dim3((unsigned)threads),
+        0, (cudaStream_t)stream};
+    return uli_kernel_launch(
+        launch, kernel_of(args->base.record[ULI_COLLECTIVE_DTYPE]), *args);
+}
+
+int
+uli_allreduce_prepare(int32_t *blocks_per_sm_p)
+{
+    const uint64_t dtypes[] = {
+        ULYX_DTYPE_F64, ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16};
+    int least = 0;
+    for (int i = 0; i < 4; i++) {
+        allreduce_fn kernel = kernel_of(dtypes[i]);
+        int fit = 0;
+        cudaError_t error = uli_kernel_prepare(kernel, 0);
+        if (error == cudaSuccess)
+            error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                &fit, (const void *)kernel, ULI_COLLECTIVE_THREADS, 0);
+        if (error != cudaSuccess)
+            return error;
+        least = i == 0 || fit < least ? fit : least;
+    }
+    *blocks_per_sm_p = least;
+    return cudaSuccess;
+}

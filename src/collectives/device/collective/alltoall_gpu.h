@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * alltoall and alltoallv on device memory. Rules as ulyx/collective.h.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_ALLTOALL_GPU_H
+#define ULI_COLLECTIVES_DEVICE_COLLECTIVE_ALLTOALL_GPU_H
+
+#include "collectives/channel/collective.h"
+#include "collectives/device/collective/channel_gpu.h"
+
+/* alltoall of the device's uli_collective_ops: enqueued on the stream; blocking
+ * the first time only. */
+ulyx_status_t uli_alltoall_gpu(ulyx_comm_t *comm,
+    const struct uli_alltoall_args *args, ulyx_status_t verdict);
+
+/* The pieces of args to those of the kernel, and what memory they use. */
+void uli_alltoall_gpu_pieces(const ulyx_comm_t *comm,
+    const struct uli_alltoall_args *args, struct uli_channel_call *call_p,
+    struct uli_collective_args *args_p);
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives without a layout on device memory: what the host tells the
+ * kernels, and the landings through which bytes go that cannot be pushed to
+ * their place. Plain C and CUDA C++.
+ *
+ * Words, records and the order of memory are those of exchange_gpu.h: READY(n)
+ * with a record, DONE(n), n read from device memory and advanced there. Here
+ * nothing is declared in advance, so a record is that of a pair: where the
+ * piece lies, its bytes either way, and of reductions what all must have alike.
+ *
+ * A piece goes straight to its place where its destination lies in a window
+ * (the sender stores) or else its source (the receiver loads). Otherwise it
+ * goes by the landing of the pair at the receiver: for each of `lanes` warps
+ * two chunks, filled and emptied in turn. Both ends number the chunks of a
+ * lane from the communicator's first on, so replays need no reset; chunk k may
+ * be filled once k - 1 have been emptied. Chunk c of a piece goes by lane
+ * c mod lanes, so memory does not grow with the piece.
+ *
+ * Lane l of a rank waits for lane l of its peers: lanes are agreed, and all are
+ * on their cards together (residency.h), or there is one.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_GPU_H
+#define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_GPU_H
+
+#include "collectives/device/mapped/exchange_gpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    ULI_COLLECTIVE_RANKS = 72,    /* of one communicator: the launch's size */
+    ULI_COLLECTIVE_TILE = 8192,   /* bytes of a piece that a warp moves */
+    ULI_COLLECTIVE_THREADS = 256, /* of a block */
+    ULI_LANDING_SLOTS = 2,
+};
+
+/* Operations in the record's first word. */
+enum uli_collective {
+    ULI_COLLECTIVE_ALLTOALL = 1,
+    ULI_COLLECTIVE_ALLTOALLV,
+    ULI_COLLECTIVE_ALLREDUCE,
+    ULI_COLLECTIVE_ALLGATHER,
+    ULI_COLLECTIVE_BROADCAST,
+    ULI_COLLECTIVES
+};
+
+/* Words of a record. SRC and DST are window and offset of the piece that goes
+ * to its reader, and of the one that comes from it; of an allreduce, of the
+ * whole. */
+enum {
+    ULI_COLLECTIVE_CALL = ULI_GPU_RECORD_CALL,
+    ULI_COLLECTIVE_SRC,
+    ULI_COLLECTIVE_DST = ULI_COLLECTIVE_SRC + 2,
+    ULI_COLLECTIVE_SENDS = ULI_COLLECTIVE_DST + 2,
+    ULI_COLLECTIVE_RECEIVES,
+    ULI_COLLECTIVE_COUNT,
+    ULI_COLLECTIVE_DTYPE,
+    ULI_COLLECTIVE_ROOT,
+    ULI_COLLECTIVE_WORDS
+};
+
+/* One lane of a pair, written by the peer: chunks that it has put into the
+ * landing here, and chunks that it has taken out of its own. */
+struct uli_landing_words {
+    uint64_t filled, emptied;
+};
+
+/* One lane of a pair at this rank, touched by its warp alone. */
+struct uli_landing_counts {
+    uint64_t sent, received;
+};
+
+/* One pair; all arrays [lanes]. */
+struct uli_landing {
+    struct uli_landing_words *mine;    /* here, written by the peer */
+    struct uli_landing_words *yours;   /* there, written by this rank */
+    struct uli_landing_counts *counts; /* here */
+    unsigned char *in;                 /* [lanes][slots][in_stride], here */
+    unsigned char *out;                /* the same at the peer */
+    int64_t in_stride, out_stride;     /* bytes from slot to slot */
+};
+
+/* What the host reads, in mapped host memory. */
+struct uli_collective_report {
+    struct uli_gpu_report base;
+    uint64_t operation; /* of the last call that has begun */
+    /* Both records of the pair whose verdict is that of call `told`. */
+    uint64_t told, ours[ULI_COLLECTIVE_WORDS], theirs[ULI_COLLECTIVE_WORDS];
+};
+
+struct uli_collective_args {
+    struct uli_gpu_args base; /* without items, tensors and slots; the record
+                               * is that of all pairs but for SENDS, RECEIVES
+                               * and the offsets of the pieces */
+    struct uli_collective_report *report; /* == base.report */
+    const struct uli_landing *landings;   /* [nranks], on the device */
+    int64_t chunk_bytes;
+    int32_t lanes;
+    int32_t together; /* nothing moves unless all ranks agree */
+    const unsigned char *src;
+    unsigned char *dst;
+    /* Pieces by rank, also this rank's own; of an allreduce not used. */
+    int64_t send_bytes[ULI_COLLECTIVE_RANKS], src_offset[ULI_COLLECTIVE_RANKS];
+    int64_t receive_bytes[ULI_COLLECTIVE_RANKS],
+        dst_offset[ULI_COLLECTIVE_RANKS];
+};
+
+/* Enqueues base.steps of one call, as uli_gpu_exchange_launch does. OPEN alone
+ * is one block; CLOSE alone has to have `lanes` warps; LEAVE is done by
+ * uli_alltoall_launch. Every launch has whole warps, at most
+ * ULI_COLLECTIVE_THREADS a block. return a cudaError_t. */
+int uli_alltoall_launch(const struct uli_collective_args *args, int32_t blocks,
+    int32_t threads, void *stream);
+/* The record's DTYPE is the one that is added. */
+int uli_allreduce_launch(const struct uli_collective_args *args, int32_t blocks,
+    int32_t threads, void *stream);
+/* Load the kernels on the current device; *blocks_per_sm_p: how many blocks of
+ * ULI_COLLECTIVE_THREADS a multiprocessor holds of the one that takes more
+ * room. return a cudaError_t. */
+int uli_alltoall_prepare(int32_t *blocks_per_sm_p);
+int uli_allreduce_prepare(int32_t *blocks_per_sm_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records of pairs, who may move with whom, and how a call of a collective
+ * begins and ends on the device. Device code of its kernels; collective_gpu.h
+ * has the protocol.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_WORDS_H
+#define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_WORDS_H
+
+#include "collectives/device/collective/collective_gpu.h"
+#include "collectives/device/mapped/exchange_work.h"
+
+/* A word of the record that rank p is to read. */
+static __device__ uint64_t
+told_word(const uli_collective_args &a, int i, int32_t p)
+{
+    uint64_t word = a.base.record[i];
+    switch (i) {
+    case ULI_COLLECTIVE_SRC + 1:
+        return word + (uint64_t)a.src_offset[p];
+    case ULI_COLLECTIVE_DST + 1:
+        return word + (uint64_t)a.dst_offset[p];
+    case ULI_COLLECTIVE_SENDS:
+        return (uint64_t)a.send_bytes[p];
+    case ULI_COLLECTIVE_RECEIVES:
+        return (uint64_t)a.receive_bytes[p];
+    default:
+        return word;
+    }
+}
+
+/* One block: its records to all peers, READY(n) after each. */
+static __device__ void
+block_tells(const struct call &c, const uli_collective_args &a)
+{
+    int32_t warps = (int32_t)(blockDim.x / WARP);
+    int lane = (int)threadIdx.x % WARP;
+    for (int32_t q = (int32_t)(threadIdx.x / WARP); q < a.base.nranks - 1;
+         q += warps) {
+        int32_t p = (a.base.rank + 1 + q) % a.base.nranks;
+        uli_gpu_words *yours = a.base.peers[p].yours;
+        if (lane < ULI_COLLECTIVE_WORDS)
+            yours->records[c.n & 1][lane] = told_word(a, lane, p);
+        __syncwarp();
+        if (lane == 0)
+            ptx_st_release_sys_u64(&yours->ready, c.n);
+    }
+}
+
+/* The peer's record is here: does it do the same call, with the same bytes
+ * between the two? */
+static __device__ bool
+pair_agrees(const struct call &c, const uli_collective_args &a, int32_t p)
+{
+    const uint64_t *record = record_of(c, p);
+    bool alike = !has_left(c, p);
+    for (int i = ULI_COLLECTIVE_COUNT; i < ULI_COLLECTIVE_WORDS; i++)
+        alike = alike && record[i] == a.base.record[i];
+    return alike &&
+           record[ULI_COLLECTIVE_CALL] == a.base.record[ULI_COLLECTIVE_CALL] &&
+           record[ULI_COLLECTIVE_SENDS] == (uint64_t)a.receive_bytes[p] &&
+           record[ULI_COLLECTIVE_RECEIVES] == (uint64_t)a.send_bytes[p];
+}
+
+/* One warp, all lanes alike: may it move anything with this peer? */
+static __device__ enum peer_state
+warp_pairs(const struct call &c, const uli_collective_args &a, int32_t p)
+{
+    if (p == a.base.rank)
+        return PEER_USE;
+    if (!warp_awaits_ready(c, p))
+        return PEER_LEAVE;
+    return pair_agrees(c, a, p) ? PEER_USE : PEER_SKIP;
+}
+
+/* One warp: the same of all peers at once. */
+static __device__ enum peer_state
+warp_pairs_all(const struct call &c, const uli_collective_args &a)
+{
+    enum peer_state all = PEER_USE;
+    for (int32_t q = 1; q < a.base.nranks; q++) {
+        enum peer_state one =
+            warp_pairs(c, a, (a.base.rank + q) % a.base.nranks);
+        if (one == PEER_LEAVE)
+            return one;
+        all = one == PEER_SKIP ? one : all;
+    }
+    return all;
+}
+
+/* ---- places -------------------------------------------------------------- */
+
+/* Does the peer's piece, SRC or DST, lie in a window? */
+static __device__ bool
+in_window(const struct call &c, int32_t p, int what)
+{
+    return record_of(c, p)[what] != ULI_GPU_NO_WINDOW;
+}
+
+/* Where it does, mapped here; NULL: this rank does not know the window, which
+ * no call survives, for the peer counts on it. */
+static __device__ unsigned char *
+place_of(const struct call &c, int32_t p, int what)
+{
+    unsigned char *place = mapped_at(c, p, record_of(c, p) + what);
+    if (!place)
+        fail(c, 0, ULI_GPU_LOST, p);
+    return place;
+}
+
+/* ---- verdicts ------------------------------------------------------------ */
+
+/* Only of the first verdict of a call; published with it by advance. */
+static __device__ void
+tell_host(const struct call &c, const uli_collective_args &a, int32_t p)
+{
+    struct uli_collective_report *report = a.report;
+    for (int i = 0; i < ULI_COLLECTIVE_WORDS; i++) {
+        ptx_st_relaxed_sys_u64(&report->ours[i], told_word(a, i, p));
+        ptx_st_relaxed_sys_u64(&report->theirs[i], record_of(c, p)[i]);
+    }
+    ptx_st_relaxed_sys_u64(&report->told, c.n);
+}
+
+/* Notes why nothing moved with a peer; its record is here. */
+static __device__ void
+judge_pair(const struct call &c, const uli_collective_args &a, int32_t p)
+{
+    if (note_verdict(c, cause_of_pair(c, p, pair_agrees(c, a, p))))
+        tell_host(c, a, p);
+}
+
+/* ---- begin and end ------------------------------------------------------- */
+
+/* The first part of every kernel. False: there is no other. */
+static __device__ bool
+collective_begins(const struct call &c, const uli_collective_args &a)
+{
+    if (block_stopped(c))
+        return false;
+    if (a.base.steps == ULI_GPU_LEAVE) {
+        block_leaves(c);
+        return false;
+    }
+    if (a.base.steps & ULI_GPU_OPEN && blockIdx.x == 0) {
+        if (threadIdx.x == 0) {
+            ptx_st_relaxed_sys_u64(
+                &a.report->operation, a.base.record[ULI_COLLECTIVE_CALL] >> 32);
+            ptx_st_relaxed_sys_u64(&a.base.report->begun, c.n);
+        }
+        block_tells(c, a);
+    }
+    if (a.base.steps == ULI_GPU_OPEN)
+        (void)block_awaits(c, ULI_GPU_AWAITS_READY);
+    return a.base.steps != ULI_GPU_OPEN;
+}
+
+/* One block, after all others' part, as block_closes. */
+static __device__ bool
+collective_closes(const struct call &c, const uli_collective_args &a)
+{
+    if (!block_awaits(c, ULI_GPU_AWAITS_READY))
+        return false;
+    for (int32_t p = (int32_t)threadIdx.x; p < a.base.nranks;
+         p += (int32_t)blockDim.x) {
+        if (p == a.base.rank)
+            continue;
+        judge_pair(c, a, p);
+        ptx_st_release_sys_u64(&a.base.peers[p].yours->done, c.n);
+    }
+    return block_awaits(c, ULI_GPU_AWAITS_DONE);
+}
+
+/* The last part; ok: this warp has ended its own. */
+static __device__ void
+collective_ends(const struct call &c, const uli_collective_args &a, bool ok)
+{
+    ok = __syncthreads_and(ok) != 0;
+    if (ok && a.base.steps & ULI_GPU_CLOSE && is_last_block(c) &&
+        collective_closes(c, a))
+        advance(c);
+}
+
+#endif

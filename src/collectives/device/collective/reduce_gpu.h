@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * allreduce, allgather and broadcast on device memory. Rules as
+ * ulyx/collective.h; a difference between ranks is found on the device, by all
+ * of them, before a byte moves.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_REDUCE_GPU_H
+#define ULI_COLLECTIVES_DEVICE_COLLECTIVE_REDUCE_GPU_H
+
+#include "collectives/channel/collective.h"
+
+/* reduce of the device's uli_collective_ops: enqueued on the stream; blocking
+ * the first time only. */
+ulyx_status_t uli_reduce_gpu(ulyx_comm_t *comm,
+    const struct uli_reduce_args *args, ulyx_status_t verdict);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels between the copies of an exchange by copy engines: one warp each,
+ * so that multiprocessors stay free, and each bounded by the deadline and the
+ * poison word. Plain C and CUDA C++. Copies themselves cannot wait or look at
+ * anything; the order of two streams and these kernels is what holds them back.
+ *
+ *     caller's stream   ENTER  push 0  OUT 1  push 1  OUT 2  push 2 .. OUT K
+ *     own stream               own     IN 0  take 0   IN 1   take 1 .. IN K
+ *     caller's stream   (both joined)  CLOSE
+ *
+ *     ENTER   record and READY(n) to each peer; awaits theirs
+ *     OUT k   FILLED(n, k) to each peer: rounds below k have landed there;
+ *             awaits CONSUMED(n, k - 1): the slot of round k - 2 is free
+ *     IN k    CONSUMED(n, k): rounds below k are out of their slots; awaits
+ *             FILLED(n, k + 1), that round k is in its slot
+ *     CLOSE   DONE(n), and the others' DONE(n)
+ *
+ * Both words hold n * 2^20 + k, so they only grow, and n comes from the device:
+ * a captured call is replayed. The host enqueues in the order OUT k, push k,
+ * IN k - 1, take k - 1: even if both streams shared one queue of the hardware,
+ * whatever a kernel waits for has been enqueued before what waits for it, at
+ * every rank.
+ *
+ * A peer that refuses the call or has left is waited for by nobody: what is
+ * pushed to it lands in memory of the library that it does not read in this
+ * call, and what is taken from its part of the landing leaves dst undefined, as
+ * a failed call may. It cannot start its next call before this rank's DONE(n),
+ * which comes after the last push. A peer that executes another operation is
+ * waited for as many rounds as that one has. Pushes after a deadline or poison
+ * wait for nothing and may meet takes of the peer's: no DONE(n) follows, so no
+ * rank takes such bytes for good ones.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_ENGINE_ENGINE_GPU_H
+#define ULI_COLLECTIVES_DEVICE_ENGINE_ENGINE_GPU_H
+
+#include "collectives/device/mapped/exchange_gpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum uli_engine_step {
+    ULI_ENGINE_ENTER,
+    ULI_ENGINE_OUT,
+    ULI_ENGINE_IN,
+    ULI_ENGINE_CLOSE,
+};
+enum { ULI_ENGINE_ROUND_BITS = 20 };
+
+struct uli_engine_args {
+    struct uli_gpu_args call; /* tables are not looked at; report is there */
+    const int32_t *rounds;    /* on the device, [ULYX_OPERATIONS][2][nranks]: to
+                               * and from each peer; none of small calls */
+    int32_t step, round;
+};
+
+/* Enqueues a step: one block of a warp. returns a cudaError_t. Allocates
+ * nothing; may be captured. */
+int uli_engine_launch(const struct uli_engine_args *args, void *stream);
+/* Loads the kernel on the current device. returns a cudaError_t. */
+int uli_engine_prepare(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What copy engines move in one operation at one rank, as lists made once: a
+ * host that enqueues a call walks them and adds base addresses. Plain C.
+ *
+ * A peer's tensor of this call is not known to the host that enqueues, only the
+ * peer's landing is: two slots a pair of a fixed size. So what goes from s to d
+ * is cut into pieces that fill slots in rounds, slot k mod 2 in round k:
+ *
+ *     push   src tensor at s  ->  landing at d, packed, pieces of s in order
+ *     take   landing at d     ->  dst tensor
+ *     own    src tensor       ->  dst tensor, no landing
+ *
+ * Both ends walk all moves of d in the layout's order and cut them alike, by
+ * extents, never by strides; so a piece has the same place and order of bytes
+ * at both. A piece of a sum lies in the same round for all its sharers: a pair
+ * that is behind skips ahead. It is added by the kernel of the direct exchange,
+ * when the round has landed.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_ENGINE_ENGINE_TABLE_H
+#define ULI_COLLECTIVES_DEVICE_ENGINE_ENGINE_TABLE_H
+
+#include "collectives/device/mapped/exchange_table.h"
+#include "device/device.h"
+
+enum {
+    ULI_ENGINE_SLOTS = 2,
+    ULI_ENGINE_CHUNK_MIN = 4096,     /* the largest element */
+    ULI_ENGINE_ROUNDS_MAX = 1 << 20, /* less than: they share a word with n */
+};
+
+/* ---- pieces (engine_cut.c) ----------------------------------------------- */
+
+/* How far a pair's stream of pieces to the destination at hand is. */
+struct uli_engine_cursor {
+    int32_t round;
+    bool used;
+    int64_t at; /* bytes of the round's slot */
+};
+
+/* A part of a move: batches, rows, heads, elements of a run. */
+struct uli_engine_piece {
+    const struct uli_move *move;
+    int64_t first[4], count[4];
+    int64_t element_bytes; /* at the source */
+    int32_t round;         /* -1: nothing of it goes through a landing */
+    const int64_t *at;     /* [nranks] of each source in its slot */
+};
+
+/* Return false to end the walk early. */
+typedef bool (*uli_engine_piece_fn)(
+    void *context, const struct uli_engine_piece *piece);
+
+struct uli_engine_walk {
+    const struct uli_layout *layout;
+    ulyx_operation_t operation;
+    int64_t chunk_bytes;
+    struct uli_place *places;          /* uli_layout_scratch() + 1 */
+    struct uli_engine_cursor *cursors; /* [nranks] */
+    int64_t *at;                       /* [nranks] */
+};
+
+/* Errors: NO_MEMORY; nothing is left then. */
+ulyx_status_t uli_engine_walk_create(const struct uli_layout *layout,
+    int64_t chunk_bytes, struct uli_engine_walk *walk_p);
+void uli_engine_walk_free(struct uli_engine_walk *walk);
+
+/* Visits the pieces of all moves whose destination is dst; then the cursors
+ * are at the streams' ends. visit may be NULL. False: visit ended it. */
+bool uli_engine_each_piece(struct uli_engine_walk *walk, int32_t dst,
+    uli_engine_piece_fn visit, void *context);
+/* Rounds that the walk's stream from src has. */
+int32_t uli_engine_rounds(const struct uli_engine_walk *walk, int32_t src);
+
+/* Of all pairs and the operations: the fullest slot, and how many slots are
+ * used. Equal on all ranks. Errors: UNSUPPORTED, too many rounds. */
+ulyx_status_t uli_engine_measure(struct uli_engine_walk *walk,
+    uint64_t operations, int64_t *slot_bytes_p, int32_t *slots_p);
+
+/* ---- lists --------------------------------------------------------------- */
+
+struct uli_engine_copy {
+    struct uli_box box; /* normalized; landing offsets are from the pair's */
+    int64_t order;
+    int32_t round; /* -1: own */
+    int32_t tensor, peer;
+};
+
+struct uli_engine_copies {
+    struct uli_engine_copy *at;
+    int64_t count;
+    int64_t *first; /* [rounds + 2]: of round k from first[k + 1] on */
+};
+
+/* A launch of the kernel after a round has landed. */
+struct uli_engine_sums {
+    int64_t first, count, ntiles, tile_bytes;
+};
+
+/* All at one rank. */
+struct uli_engine_table {
+    struct uli_engine_copies push, take; /* own copies are takes of round -1 */
+    struct uli_gpu_item *items;          /* sums and zeros, by round */
+    struct uli_gpu_source *sources;
+    int64_t nitems, nsources;
+    struct uli_engine_sums *sums;    /* [in + 1]: of round k at k + 1 */
+    int32_t *out_rounds, *in_rounds; /* [nranks] */
+    int32_t out, in;                 /* most of them */
+};
+
+struct uli_engine_params {
+    const struct uli_layout *layout;
+    ulyx_operation_t operation;
+    int32_t rank;
+    const int32_t *nodes;          /* [nranks]: groups of the order of sums */
+    uli_strides_t *const *strides; /* [nranks] -> [tensors] */
+    int64_t slot_bytes;            /* of the landing */
+    int64_t workers;               /* warps that share the tiles of a launch */
+};
+
+/* The table without places: counts and rounds, memory for all the rest. Needs
+ * no strides. Errors: NO_MEMORY; free it in any case. */
+ulyx_status_t uli_engine_table_create(const struct uli_engine_params *params,
+    struct uli_engine_walk *walk, struct uli_engine_table *table);
+/* Allocates nothing but the scratch of sums. Errors: NO_MEMORY. */
+ulyx_status_t uli_engine_table_fill(const struct uli_engine_params *params,
+    struct uli_engine_walk *walk, struct uli_engine_table *table);
+void uli_engine_table_free(struct uli_engine_table *table);
+
+/* ---- copies of the driver (engine_copy.c) -------------------------------- */
+
+/* Driver copies that a box takes: one where rows and slices are regular. */
+int64_t uli_engine_copy_count(const struct uli_box *box);
+/* Enqueues them. */
+ulyx_status_t uli_engine_copy(const struct uli_device_ops *ops, int32_t device,
+    const struct uli_box *box, unsigned char *dst, const unsigned char *src,
+    void *stream);
+
+#endif

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Life of a plan by copy engines, and what it says of itself. Its landing
+ * and tables lie in the plan's piece of the device arena. The landing holds, of
+ * every peer, two slots of a chunk (or one of the fullest, where all fit), so
+ * it does not grow with the tensors; that of source s at rank d is number
+ * (s - d - 1) mod P.
+ */
+#include "collectives/device/engine/plan_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/device/mapped/plan_device.h"
+#include "comm/device/gpu.h"
+#include "device/cuda_context.h"
+#include "device/cuda_driver.h"
+
+bool
+uli_plan_engine_wanted(const ulyx_plan_t *plan)
+{
+    return plan->flags & ULYX_PLAN_COPY_ENGINE ||
+           strcmp(plan->comm->settings.gpu_mode, "engine") == 0;
+}
+
+const char *
+uli_plan_engine_refused(const ulyx_plan_t *plan)
+{
+    return uli_layout_has_tables(plan->layout)
+               ? "document tables may change under captured calls"
+               : NULL;
+}
+
+static bool
+engine_serves(const ulyx_plan_t *plan, const char *algo)
+{
+    (void)algo;
+    return plan->comm->gpu && uli_plan_engine_wanted(plan) &&
+           !uli_plan_engine_refused(plan);
+}
+
+/* ---- before the agreement ------------------------------------------------ */
+
+static int64_t
+choose_chunk(const ulyx_plan_t *plan, int64_t bytes_in_flight)
+{
+    int64_t chunk = bytes_in_flight ? bytes_in_flight / ULI_ENGINE_SLOTS
+                                    : plan->comm->settings.engine_chunk_bytes;
+    return uli_max(chunk / ULI_GPU_LINE * ULI_GPU_LINE, ULI_ENGINE_CHUNK_MIN);
+}
+
+static struct uli_engine_params
+params_of(const ulyx_plan_t *plan, int operation)
+{
+    const struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    struct uli_engine_params params = {.layout = plan->layout,
+        .operation = operation,
+        .rank = plan->comm->rank,
+        .nodes = gpu->nodes,
+        .strides = gpu->strides,
+        .slot_bytes = uli_plan_engine_of(plan)->slot_bytes,
+        .workers = (int64_t)gpu->blocks * (ULI_GPU_THREADS / 32)};
+    return params;
+}
+
+static ulyx_status_t
+make_tables(const ulyx_plan_t *plan, struct uli_plan_engine *engine)
+{
+    int64_t at = 0, n = plan->comm->nranks;
+    engine->peers_at =
+        uli_plan_device_take(&at, n, sizeof(struct uli_gpu_peer));
+    engine->rounds_at =
+        uli_plan_device_take(&at, 2 * n * ULYX_OPERATIONS, sizeof(int32_t));
+    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+        struct uli_engine_params params = params_of(plan, o);
+        struct uli_engine_op *op = &engine->op[o];
+        if (!(plan->operations >> o & 1))
+            continue;
+        ULI_TRY(uli_engine_table_create(&params, &engine->walk, &op->table));
+        op->items_at = uli_plan_device_take(
+            &at, op->table.nitems, sizeof(struct uli_gpu_item));
+        op->sources_at = uli_plan_device_take(
+            &at, op->table.nsources, sizeof(struct uli_gpu_source));
+    }
+    engine->gpu.extra_bytes = at;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+load_kernel(int32_t device)
+{
+    ULI_TRY(uli_cuda_enter(device));
+    return uli_cuda_leave(uli_cuda_status(
+        uli_engine_prepare(), "loading the kernel of the copy engines"));
+}
+
+/* What needs no peer's strides. */
+static ulyx_status_t
+engine_cut(ulyx_plan_t *plan, int64_t bytes_in_flight)
+{
+    struct uli_plan_engine *engine = uli_plan_engine_of(plan);
+    struct uli_plan_gpu *gpu = &engine->gpu;
+    engine->landings = calloc((size_t)gpu->nranks, sizeof(*engine->landings));
+    if (!engine->landings)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    engine->chunk_bytes = choose_chunk(plan, bytes_in_flight);
+    plan->terms[ULI_TERM_ENGINE_CHUNK] = engine->chunk_bytes;
+    ULI_TRY(uli_engine_walk_create(
+        plan->layout, engine->chunk_bytes, &engine->walk));
+    ULI_TRY(uli_engine_measure(
+        &engine->walk, plan->operations, &engine->slot_bytes, &engine->slots));
+    gpu->landing_bytes = (gpu->nranks - 1) * engine->slots * engine->slot_bytes;
+    ULI_TRY(make_tables(plan, engine));
+    ULI_TRY(load_kernel(gpu->device));
+    ULI_TRY(gpu->ops->stream_create(gpu->device, &engine->stream));
+    ULI_TRY(gpu->ops->event_create(gpu->device, &engine->fork));
+    return gpu->ops->event_create(gpu->device, &engine->join);
+}
+
+/* Of copy engines nothing waits but single warps. */
+static ulyx_status_t
+engine_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    struct uli_plan_engine *engine = calloc(1, sizeof(*engine));
+    if (!engine)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    ULI_TRY(uli_plan_gpu_begin(
+        plan, &uli_mover_engine, &engine->gpu, params->max_sms, false));
+    ULI_TRY(engine_cut(plan, params->bytes_in_flight));
+    return uli_plan_gpu_take(plan);
+}
+
+/* ---- after the agreement ------------------------------------------------- */
+
+static int64_t
+landing_of(const struct uli_plan_engine *engine, int32_t src, int32_t dst)
+{
+    int32_t nranks = engine->gpu.nranks;
+    int64_t number = (src - dst - 1 + nranks) % nranks;
+    return engine->gpu.landing_at + number * engine->slots * engine->slot_bytes;
+}
+
+static ulyx_status_t
+find_landings(ulyx_plan_t *plan)
+{
+    struct uli_plan_engine *engine = uli_plan_engine_of(plan);
+    struct uli_plan_gpu *gpu = &engine->gpu;
+    for (int32_t p = 0; p < gpu->nranks; p++) {
+        const struct uli_rank_info *info = &plan->ranks[p];
+        if (p == plan->comm->rank)
+            continue;
+        unsigned char *theirs = uli_window_address(plan->comm, p,
+            info->device.window, info->device.offset, gpu->state_at);
+        if (!theirs)
+            return uli_error(ULYX_ERR_INTERNAL,
+                "plan create: the landing of rank %d is not mapped", p);
+        engine->landings[p] = theirs + landing_of(engine, plan->comm->rank, p);
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+fill_operation(ulyx_plan_t *plan, int o, unsigned char *tables)
+{
+    struct uli_plan_engine *engine = uli_plan_engine_of(plan);
+    struct uli_engine_params params = params_of(plan, o);
+    struct uli_engine_op *op = &engine->op[o];
+    struct uli_engine_table *table = &op->table;
+    size_t n = (size_t)engine->gpu.nranks;
+    int32_t *rounds = (int32_t *)(void *)(tables + engine->rounds_at);
+    ULI_TRY(uli_engine_table_fill(&params, &engine->walk, table));
+    if (engine->gpu.op[o].table.slots)
+        return ULYX_SUCCESS;
+    rounds += 2 * n * (size_t)o;
+    memcpy(rounds, table->out_rounds, n * sizeof(*rounds));
+    memcpy(rounds + n, table->in_rounds, n * sizeof(*rounds));
+    memcpy(tables + op->items_at, table->items,
+        (size_t)table->nitems * sizeof(*table->items));
+    memcpy(tables + op->sources_at, table->sources,
+        (size_t)table->nsources * sizeof(*table->sources));
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+fill_tables(
+    ulyx_plan_t *plan, const struct uli_gpu_peer *peers, unsigned char *tables)
+{
+    struct uli_plan_engine *engine = uli_plan_engine_of(plan);
+    struct uli_plan_gpu *gpu = &engine->gpu;
+    size_t n = (size_t)gpu->nranks;
+    struct uli_gpu_peer *own = (void *)(tables + engine->peers_at);
+    memcpy(own, peers, n * sizeof(*own));
+    for (int32_t p = 0; p < gpu->nranks; p++)
+        own[p].slot_in = (unsigned char *)gpu->piece.address +
+                         landing_of(engine, p, plan->comm->rank);
+    for (int o = 0; o < ULYX_OPERATIONS; o++)
+        if (plan->operations >> o & 1)
+            ULI_TRY(fill_operation(plan, o, tables));
+    return ULYX_SUCCESS;
+}
+
+/* After the kernel's: with peers as that has filled them. */
+static ulyx_status_t
+engine_connect(ulyx_plan_t *plan, const struct uli_gpu_peer *peers)
+{
+    struct uli_plan_engine *engine = uli_plan_engine_of(plan);
+    struct uli_plan_gpu *gpu = &engine->gpu;
+    ULI_TRY(find_landings(plan));
+    unsigned char *tables = calloc(1, (size_t)gpu->extra_bytes);
+    if (!tables)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    ulyx_status_t status = fill_tables(plan, peers, tables);
+    if (status == ULYX_SUCCESS)
+        status = uli_gpu_upload(plan->comm,
+            (char *)gpu->piece.address + gpu->extra_at, tables,
+            gpu->extra_bytes);
+    free(tables);
+    uli_engine_walk_free(&engine->walk);
+    return status;
+}
+
+static ulyx_status_t
+engine_complete(ulyx_plan_t *plan)
+{
+    struct uli_gpu_peer *peers =
+        calloc((size_t)plan->comm->nranks, sizeof(*peers));
+    ulyx_status_t status =
+        peers ? uli_plan_gpu_connect(plan, peers)
+              : uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    if (status == ULYX_SUCCESS)
+        status = engine_connect(plan, peers);
+    free(peers);
+    return uli_plan_gpu_ready(plan, status);
+}
+
+/* ---- calls, the end ------------------------------------------------------ */
+
+static ulyx_status_t
+engine_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream, double timeout_s,
+    ulyx_op_t **op_p)
+{
+    (void)timeout_s, (void)op_p;
+    return uli_plan_gpu_start(
+        plan, operation, src, dst, stream, uli_plan_engine_enqueue);
+}
+
+static void
+engine_destroy(
+    ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back)
+{
+    struct uli_plan_engine *engine = (struct uli_plan_engine *)state;
+    struct uli_plan_gpu *gpu = &engine->gpu;
+    uli_plan_gpu_free(comm, gpu, gives_back);
+    if (engine->stream)
+        (void)gpu->ops->stream_destroy(gpu->device, engine->stream);
+    if (engine->fork)
+        (void)gpu->ops->event_destroy(gpu->device, engine->fork);
+    if (engine->join)
+        (void)gpu->ops->event_destroy(gpu->device, engine->join);
+    for (int o = 0; o < ULYX_OPERATIONS; o++)
+        uli_engine_table_free(&engine->op[o].table);
+    uli_engine_walk_free(&engine->walk);
+    free(engine->landings);
+    free(engine);
+}
+
+/* ---- in words ------------------------------------------------------------ */
+
+/* Beyond the kernel's on the host; what is on the device lies in the plan's
+ * piece. */
+static int64_t
+engine_bytes(const ulyx_plan_t *plan)
+{
+    const struct uli_plan_engine *engine = uli_plan_engine_of(plan);
+    int64_t bytes = uli_plan_gpu_bytes(&engine->gpu) +
+                    (int64_t)(sizeof(*engine) - sizeof(engine->gpu)) +
+                    engine->gpu.nranks * (int64_t)sizeof(*engine->landings);
+    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+        const struct uli_engine_table *t = &engine->op[o].table;
+        bytes +=
+            (t->push.count + t->take.count) * (int64_t)sizeof(*t->push.at) +
+            t->nitems * (int64_t)sizeof(*t->items) +
+            t->nsources * (int64_t)sizeof(*t->sources);
+    }
+    return bytes;
+}
+
+static void
+engine_describe(const ulyx_plan_t *plan, struct uli_text *text)
+{
+    const struct uli_plan_engine *engine = uli_plan_engine_of(plan);
+    uli_text_add(text,
+        "engine on device memory (copy engines, by %s; landing of %d x %lld "
+        "bytes a peer; sums by %d of %d SMs)",
+        plan->flags & ULYX_PLAN_COPY_ENGINE ? "the plan's flag"
+                                            : "ULYX_GPU_MODE",
+        engine->slots, (long long)engine->slot_bytes, engine->gpu.blocks,
+        engine->gpu.room.multiprocessors);
+}
+
+static int64_t
+count_copies(const struct uli_engine_copies *copies, bool own)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < copies->count; i++)
+        if (own == (copies->at[i].round < 0))
+            count += uli_engine_copy_count(&copies->at[i].box);
+    return count;
+}
+
+/* Small calls go by the kernel's slots. */
+static void
+engine_describe_operation(
+    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text)
+{
+    const struct uli_plan_engine *engine = uli_plan_engine_of(plan);
+    const struct uli_engine_table *table = &engine->op[operation].table;
+    if (engine->gpu.op[operation].table.slots) {
+        uli_plan_gpu_describe_operation(plan, operation, text);
+        return;
+    }
+    int64_t pushed = count_copies(&table->push, false);
+    int64_t taken = count_copies(&table->take, false);
+    int64_t own = count_copies(&table->take, true);
+    uli_text_add(text,
+        "%lld copies a call (%lld to peers in %d rounds, %lld from the landing "
+        "in %d, %lld own)%s",
+        (long long)(pushed + taken + own), (long long)pushed, table->out,
+        (long long)taken, table->in, (long long)own,
+        table->nsources ? ", sums by a kernel" : "");
+}
+
+const struct uli_mover_ops uli_mover_engine = {.name = "engine",
+    .by_stream = true,
+    .serves = engine_serves,
+    .check = uli_plan_gpu_check,
+    .prepare = engine_prepare,
+    .complete = engine_complete,
+    .wants_windows = uli_plan_gpu_wants_windows,
+    .start = engine_start,
+    .refuse = uli_plan_gpu_refuse,
+    .update = uli_plan_gpu_update,
+    .leave = uli_plan_gpu_leave,
+    .left = uli_plan_gpu_left,
+    .destroy = engine_destroy,
+    .describe = engine_describe,
+    .describe_operation = engine_describe_operation,
+    .describe_rest = uli_plan_describe_slots,
+    .bytes = engine_bytes};

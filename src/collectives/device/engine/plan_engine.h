@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The mover of copy engines: its copies are strided copies of the driver, which
+ * take no multiprocessor, for steps whose multiprocessors are busy.
+ * engine_gpu.h has a call's protocol, engine_table.h how it is cut. Words,
+ * records, refusals, errors and the plan's end are those of the direct exchange
+ * (plan_gpu.h); small calls go by its slots.
+ *
+ * A copy that was captured stays what it was, so document tables, which replays
+ * must obey, and this mover exclude each other: the kernel serves such plans.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_ENGINE_PLAN_ENGINE_H
+#define ULI_COLLECTIVES_DEVICE_ENGINE_PLAN_ENGINE_H
+
+#include "collectives/device/engine/engine_gpu.h"
+#include "collectives/device/engine/engine_table.h"
+#include "collectives/device/mapped/plan_gpu.h"
+
+/* One operation; places are within the engine's tables on the device. */
+struct uli_engine_op {
+    struct uli_engine_table table;
+    int64_t items_at, sources_at;
+};
+
+struct uli_plan_engine {
+    struct uli_plan_gpu gpu; /* first; its extra: tables */
+    int64_t chunk_bytes, slot_bytes;
+    int32_t slots;
+    int64_t peers_at, rounds_at; /* in the tables; slots are landings */
+    struct uli_engine_walk walk;
+    struct uli_engine_op op[ULYX_OPERATIONS];
+    unsigned char **landings; /* [nranks] at each peer, for this rank */
+    void *stream;             /* what comes out of the landing */
+    void *fork, *join;        /* events between the two streams */
+};
+
+static inline struct uli_plan_engine *
+uli_plan_engine_of(const ulyx_plan_t *plan)
+{
+    return (struct uli_plan_engine *)plan->state;
+}
+
+/* Is the mover asked for, by flag or setting? The same at all ranks, or their
+ * agreement says so. */
+bool uli_plan_engine_wanted(const ulyx_plan_t *plan);
+/* Why it does not serve a plan that asks for it; NULL: it does. */
+const char *uli_plan_engine_refused(const ulyx_plan_t *plan);
+
+/* uli_gpu_enqueue_fn of the mover (engine_call.c). */
+ulyx_status_t uli_plan_engine_enqueue(ulyx_plan_t *plan,
+    ulyx_operation_t operation, struct uli_gpu_args *call, void *stream,
+    bool *begun_p);
+
+#endif

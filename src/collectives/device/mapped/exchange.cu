@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of the exchange on device memory: one for calls whose copies go
+ * straight to their place, one for small calls by slots; each with and without
+ * sums, so that a permutation does not pay for the registers of the others.
+ * exchange_gpu.h has the protocol.
+ *
+ * Cost: every byte is read once and written once, zeros are written, a sum's
+ * shares are read once. Two system-scope releases a peer, one READY and one
+ * DONE, and two acquires.
+ */
+#include "collectives/device/mapped/exchange_work.h"
+
+/* Tells the host; one thread of the launch that opens a call. */
+static __device__ void
+note_begin(const struct call &c)
+{
+    if (c.args->report && threadIdx.x == 0)
+        ptx_st_relaxed_sys_u64(&c.args->report->begun, c.n);
+}
+
+/* How much there is, as the last update has it. */
+static __device__ struct uli_gpu_head
+head_of(const uli_gpu_args &args)
+{
+    struct uli_gpu_head head = {args.nitems, args.nfirst, args.ntiles,
+        args.nfirst_tiles, args.tile_bytes, 0};
+    return args.head ? *args.head : head;
+}
+
+template <bool SUMS>
+__global__ void
+__launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
+    exchange_kernel(const __grid_constant__ uli_gpu_args args)
+{
+    struct call c = begin_call(args);
+    bool ok = true;
+    if (block_stopped(c))
+        return;
+    if (args.steps == ULI_GPU_LEAVE) {
+        block_leaves(c);
+        return;
+    }
+    if (args.steps & ULI_GPU_OPEN && blockIdx.x == 0) {
+        note_begin(c);
+        block_posts(c, false);
+    }
+    if (args.steps == ULI_GPU_OPEN) {
+        block_awaits(c, ULI_GPU_AWAITS_READY);
+        return;
+    }
+    if (args.steps & ULI_GPU_MOVE) {
+        struct uli_gpu_head head = head_of(args);
+        ok = warp_works<SUMS>(c, 0, (int32_t)head.nitems, 0, head.ntiles);
+    }
+    ok = __syncthreads_and(ok) != 0;
+    if (ok && args.steps & ULI_GPU_CLOSE && is_last_block(c) && block_closes(c))
+        advance(c);
+}
+
+template <bool SUMS>
+__global__ void
+__launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
+    exchange_small_kernel(const __grid_constant__ uli_gpu_args args)
+{
+    struct call c = begin_call(args);
+    struct uli_gpu_head head = head_of(args);
+    if (block_stopped(c))
+        return;
+    note_begin(c);
+    warp_works<false>(c, 0, (int32_t)head.nfirst, 0, head.nfirst_tiles);
+    __syncthreads();
+    block_posts(c, true);
+    if (!block_awaits(c, ULI_GPU_AWAITS_DONE))
+        return;
+    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks;
+         p += (int32_t)blockDim.x)
+        if (p != args.rank && args.peers[p].shares)
+            judge(c, p);
+    head = head_of(args); /* not kept in registers all the while */
+    warp_works<SUMS>(c, (int32_t)head.nfirst, (int32_t)head.nitems,
+        head.nfirst_tiles, head.ntiles);
+    __syncthreads(); /* what others have judged and moved is in */
+    advance(c);
+}
+
+/* ---- host ---------------------------------------------------------------- */
+
+static void (*kernel_of(bool small, bool sums))(const uli_gpu_args)
+{
+    if (small)
+        return sums ? exchange_small_kernel<true>
+                    : exchange_small_kernel<false>;
+    return sums ? exchange_kernel<true> : exchange_kernel<false>;
+}
+
+int
+uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
+    int32_t threads, void *stream)
+{
+    bool small = args->slots && args->steps == ULI_GPU_ALL;
+    struct uli_launch launch = {dim3(small ? 1 : (unsigned)blocks),
+        dim3((unsigned)threads), 0, (cudaStream_t)stream};
+    return uli_kernel_launch(launch, kernel_of(small, args->sums != 0), *args);
+}
+
+int
+uli_gpu_multiprocessors(int32_t *count_p)
+{
+    int device = 0, count = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(
+            &count, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess)
+        *count_p = count;
+    return error;
+}
+
+int
+uli_gpu_exchange_prepare(int32_t threads, int32_t *blocks_per_sm_p)
+{
+    int least = 0;
+    for (int i = 0; i < 4; i++) {
+        auto kernel = kernel_of(i & 1, i & 2);
+        int fit = 0;
+        cudaError_t error = uli_kernel_prepare(kernel, 0);
+        if (error == cudaSuccess)
+            error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                &fit, (const void *)kernel, threads, 0);
+        if (error != cudaSuccess)
+            return error;
+        least = i == 0 || fit < least ? fit : least;
+    }
+    *blocks_per_sm_p = least;
+    return cudaSuccess;
+}

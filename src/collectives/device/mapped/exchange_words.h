@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The words of the exchange on a device: posting, waiting, and the peers'
+ * records. Device code of all kernels of the exchange. exchange_gpu.h has the
+ * protocol and its argument.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_WORDS_H
+#define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_WORDS_H
+
+#include "collectives/device/mapped/exchange_gpu.h"
+#include "device/cuda/ptx.h"
+#include "device/cuda/warp.h"
+#include "ulyx/types.h"
+
+enum {
+    EAGER_POLLS = 64, /* before a waiting thread sleeps between looks */
+    POLL_SLEEP_NS = 100,
+};
+
+/* What a warp may do with a peer in this call. */
+enum peer_state { PEER_LEAVE, PEER_SKIP, PEER_USE };
+
+/* One call, as a kernel's threads see it. */
+struct call {
+    const uli_gpu_args *args;
+    uint64_t n;
+    uint64_t start_ns;
+};
+
+static __device__ bool
+stopped(const struct call &c)
+{
+    const uint64_t *poison = c.args->poison;
+    return ptx_ld_relaxed_gpu_u64(&c.args->state->failed) != 0 ||
+           (poison && ptx_ld_relaxed_sys_u64(poison) != 0);
+}
+
+/* The same answer for all threads of the block. */
+static __device__ bool
+block_stopped(const struct call &c)
+{
+    return __syncthreads_or(threadIdx.x == 0 && stopped(c)) != 0;
+}
+
+static __device__ void
+fail(const struct call &c, uint64_t status, uint64_t phase, int32_t peer)
+{
+    uint64_t cause = ULI_GPU_CAUSE(status, phase, peer, c.n);
+    if (ptx_atom_cas_relaxed_gpu_u64(&c.args->state->failed, 0, cause) == 0 &&
+        c.args->report)
+        ptx_st_release_sys_u64(&c.args->report->failed, cause);
+}
+
+/* One thread: waits until a peer's word has reached a value. False: the call
+ * has failed, here or elsewhere. */
+static __device__ bool
+await_value(const struct call &c, const uint64_t *word, uint64_t value,
+    uint64_t phase, int32_t peer)
+{
+    for (int polls = 0; ptx_ld_acquire_sys_u64(word) < value; polls++) {
+        if (stopped(c))
+            return false;
+        if (ptx_globaltimer_ns() - c.start_ns > c.args->timeout_ns) {
+            fail(c, (uint64_t)-ULYX_ERR_TIMEOUT, phase, peer);
+            return false;
+        }
+        if (polls > EAGER_POLLS)
+            ptx_nanosleep(POLL_SLEEP_NS);
+    }
+    return true;
+}
+
+/* The same of a word that counts calls. */
+static __device__ bool
+await_word(
+    const struct call &c, const uint64_t *word, uint64_t phase, int32_t peer)
+{
+    return await_value(c, word, c.n, phase, peer);
+}
+
+static __device__ const uint64_t *
+record_of(const struct call &c, int32_t peer)
+{
+    return c.args->peers[peer].mine->records[c.n & 1];
+}
+
+static __device__ int64_t
+tile_bytes_of(const struct call &c)
+{
+    return c.args->head ? c.args->head->tile_bytes : c.args->tile_bytes;
+}
+
+static __device__ uint64_t
+hash_of(const struct call &c)
+{
+    return c.args->head ? c.args->head->hash
+                        : c.args->record[ULI_GPU_RECORD_HASH];
+}
+
+/* READY(n) is here: is it that the peer has destroyed its plan? It may also be
+ * doing so after a call n that both were in. */
+static __device__ bool
+has_left(const struct call &c, int32_t peer)
+{
+    uint64_t gone = ptx_ld_relaxed_sys_u64(&c.args->peers[peer].mine->gone);
+    return gone != 0 && gone <= c.n;
+}
+
+/* The peer's record is here: does it do the same call? */
+static __device__ bool
+record_agrees(const struct call &c, int32_t peer)
+{
+    const uint64_t *record = record_of(c, peer);
+    return !has_left(c, peer) &&
+           record[ULI_GPU_RECORD_CALL] == c.args->record[ULI_GPU_RECORD_CALL] &&
+           record[ULI_GPU_RECORD_HASH] == hash_of(c);
+}
+
+/* Where (window, offset) of a peer lies, mapped here; NULL when this rank does
+ * not know the window. */
+static __device__ unsigned char *
+mapped_at(const struct call &c, int32_t peer, const uint64_t *address)
+{
+    const uli_gpu_peer *p = &c.args->peers[peer];
+    unsigned char *base =
+        address[0] < p->nwindows ? p->windows[address[0]] : nullptr;
+    return base ? base + address[1] : nullptr;
+}
+
+/* Where a peer's tensor begins; NULL as above. */
+static __device__ unsigned char *
+tensor_of(const struct call &c, int32_t peer, int32_t tensor, bool dst)
+{
+    if (peer == c.args->rank)
+        return dst ? c.args->dst[tensor] : c.args->src[tensor];
+    return mapped_at(c, peer,
+        record_of(c, peer) + (dst ? ULI_GPU_RECORD_DST : ULI_GPU_RECORD_SRC) +
+            2 * tensor);
+}
+
+/* One warp, all lanes alike: the peer's record of this call is here. False: the
+ * call has failed. */
+static __device__ bool
+warp_awaits_ready(const struct call &c, int32_t peer)
+{
+    bool here = true;
+    if (threadIdx.x % WARP == 0)
+        here = await_word(
+            c, &c.args->peers[peer].mine->ready, ULI_GPU_AWAITS_READY, peer);
+    return warp_first((int)here) != 0;
+}
+
+/* One warp, all lanes alike: may it touch this peer's tensors or slot? */
+static __device__ enum peer_state
+warp_meets(const struct call &c, int32_t peer)
+{
+    if (peer == c.args->rank)
+        return PEER_USE;
+    if (!c.args->slots && !warp_awaits_ready(c, peer))
+        return PEER_LEAVE;
+    return record_agrees(c, peer) ? PEER_USE : PEER_SKIP;
+}
+
+/* One warp: its record to the peer, then READY(n), and DONE(n) with it. */
+static __device__ void
+warp_posts(const struct call &c, int32_t peer, bool done)
+{
+    uli_gpu_words *yours = c.args->peers[peer].yours;
+    uint64_t *record = yours->records[c.n & 1];
+    for (int i = (int)threadIdx.x % WARP; i < ULI_GPU_RECORD_WORDS; i += WARP)
+        record[i] = i == ULI_GPU_RECORD_HASH ? hash_of(c) : c.args->record[i];
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) {
+        ptx_st_release_sys_u64(&yours->ready, c.n);
+        if (done)
+            ptx_st_release_sys_u64(&yours->done, c.n);
+    }
+}
+
+/* One block: to all peers that share a byte. */
+static __device__ void
+block_posts(const struct call &c, bool done)
+{
+    int32_t warps = (int32_t)(blockDim.x / WARP);
+    for (int32_t q = (int32_t)(threadIdx.x / WARP); q < c.args->nranks - 1;
+         q += warps) {
+        int32_t p = (c.args->rank + 1 + q) % c.args->nranks;
+        if (c.args->peers[p].shares)
+            warp_posts(c, p, done);
+    }
+}
+
+/* Is there a tensor of the peer in a window that is not known here? */
+static __device__ bool
+lost_window(const struct call &c, int32_t peer)
+{
+    const uint64_t *record = record_of(c, peer);
+    const uli_gpu_peer *p = &c.args->peers[peer];
+    for (int i = ULI_GPU_RECORD_SRC; i < ULI_GPU_RECORD_WORDS; i += 2)
+        if (record[i] != ULI_GPU_NO_WINDOW &&
+            (record[i] >= p->nwindows || !p->windows[record[i]]))
+            return true;
+    return false;
+}
+
+/* Does this rank refuse the call itself? */
+static __device__ bool
+refuses(const struct call &c)
+{
+    return (c.args->record[ULI_GPU_RECORD_CALL] & 0xFFFFFFFFu) != 0;
+}
+
+/* Why nothing moved with a peer, whose record is here, and agrees with this
+ * rank's or not; 0: not by what the two records say, or this rank refuses. */
+static __device__ uint64_t
+cause_of_pair(const struct call &c, int32_t peer, bool agrees)
+{
+    uint64_t call = record_of(c, peer)[ULI_GPU_RECORD_CALL];
+    uint64_t own = c.args->record[ULI_GPU_RECORD_CALL];
+    uint64_t status = call & 0xFFFFFFFFu, phase = ULI_GPU_REFUSED;
+    if (has_left(c, peer)) {
+        status = ULI_GPU_HAS_LEFT;
+    } else if (status == 0) {
+        if (refuses(c) || agrees)
+            return 0;
+        phase = ULI_GPU_DISAGREES;
+        status = call == own ? 0 : call >> 32 | ULI_GPU_OTHER_OPERATION;
+    }
+    return ULI_GPU_CAUSE(status & 0xFF, phase, peer, c.n);
+}
+
+/* Notes it as the call's verdict; true: it is the first. */
+static __device__ bool
+note_verdict(const struct call &c, uint64_t cause)
+{
+    return cause && ptx_atom_cas_relaxed_gpu_u64(
+                        &c.args->state->verdict, 0, cause) == 0;
+}
+
+/* By slots this comes after DONE, when the peer may already have detached its
+ * tensors' windows, which nothing was moved through. */
+static __device__ void
+judge(const struct call &c, int32_t peer)
+{
+    uint64_t cause = cause_of_pair(c, peer, record_agrees(c, peer));
+    if (!cause && !refuses(c) && !c.args->slots && lost_window(c, peer))
+        cause = ULI_GPU_CAUSE(0, ULI_GPU_LOST, peer, c.n);
+    (void)note_verdict(c, cause);
+}
+
+/* One block: waits for a word of all peers; a thread a peer. */
+static __device__ bool
+block_awaits(const struct call &c, uint64_t phase)
+{
+    bool here = true;
+    for (int32_t p = (int32_t)threadIdx.x; here && p < c.args->nranks;
+         p += (int32_t)blockDim.x) {
+        if (p == c.args->rank || !c.args->peers[p].shares)
+            continue;
+        const uli_gpu_words *mine = c.args->peers[p].mine;
+        here = await_word(c,
+            phase == ULI_GPU_AWAITS_READY ? &mine->ready : &mine->done, phase,
+            p);
+    }
+    return __syncthreads_and(here) != 0;
+}
+
+/* One block, after all others' part: DONE(n) to all peers, once their records
+ * have been read, and theirs. */
+static __device__ bool
+block_closes(const struct call &c)
+{
+    if (!block_awaits(c, ULI_GPU_AWAITS_READY))
+        return false;
+    for (int32_t p = (int32_t)threadIdx.x; p < c.args->nranks;
+         p += (int32_t)blockDim.x) {
+        if (p == c.args->rank || !c.args->peers[p].shares)
+            continue;
+        judge(c, p);
+        ptx_st_release_sys_u64(&c.args->peers[p].yours->done, c.n);
+    }
+    return block_awaits(c, ULI_GPU_AWAITS_DONE);
+}
+
+/* One block, after the plan's last call: the peers' next calls find at once
+ * that this rank is in none of them. */
+static __device__ void
+block_leaves(const struct call &c)
+{
+    for (int32_t p = (int32_t)threadIdx.x; p < c.args->nranks;
+         p += (int32_t)blockDim.x) {
+        if (p == c.args->rank || !c.args->peers[p].shares)
+            continue;
+        uli_gpu_words *yours = c.args->peers[p].yours;
+        ptx_st_relaxed_sys_u64(&yours->gone, c.n);
+        ptx_st_release_sys_u64(&yours->ready, UINT64_MAX);
+        ptx_st_release_sys_u64(&yours->done, UINT64_MAX);
+    }
+}
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What plans on device memory have in common, whichever way their bytes go:
+ * plan_gpu.h by mapped memory, plan_packed.c by messages.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_MAPPED_PLAN_DEVICE_H
+#define ULI_COLLECTIVES_DEVICE_MAPPED_PLAN_DEVICE_H
+
+#include "base/size.h"
+#include "collectives/device/mapped/exchange_gpu.h"
+#include "collectives/device/movers.h"
+
+/* Errors: UNSUPPORTED, no kernels or flags that are the host's. */
+ulyx_status_t uli_plan_device_check(const ulyx_plan_t *plan);
+/* Refuses an update on a stream that is being captured. */
+ulyx_status_t uli_plan_device_check_update(
+    const ulyx_plan_t *plan, void *stream);
+/* Until the event has come, at most the plan's timeout. waits: the rest of the
+ * error's text. Errors: TIMEOUT, the device's. */
+ulyx_status_t uli_plan_device_await(
+    const ulyx_plan_t *plan, void *event, const char *waits);
+
+/* The next place for `count` things of `bytes` in something aligned. */
+static inline int64_t
+uli_plan_device_take(int64_t *at, int64_t count, size_t bytes)
+{
+    int64_t place = *at;
+    *at = uli_round_up(place + count * (int64_t)bytes, ULI_GPU_LINE);
+    return place;
+}
+
+#endif

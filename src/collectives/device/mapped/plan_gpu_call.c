@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One call of a plan over mapped device memory: checked and told where its
+ * tensors lie as on the host, then enqueued.
+ *
+ * A refused call posts its refusal from a stream of the plan's own, after the
+ * last call, so that it needs nothing of the caller's stream, which may be what
+ * is wrong; the next call's stream waits for it. While the stream is being
+ * captured nothing is posted: no call takes place.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "base/status.h"
+#include "collectives/device/calls_gpu.h"
+#include "collectives/device/mapped/plan_gpu.h"
+#include "device/cuda_context.h"
+#include "device/cuda_driver.h"
+
+ulyx_status_t
+uli_plan_gpu_launch(struct uli_plan_gpu *gpu, struct uli_gpu_args *args,
+    int32_t steps, int32_t blocks, int32_t threads, void *stream)
+{
+    args->steps = steps;
+    ULI_TRY(uli_cuda_enter(gpu->device));
+    return uli_cuda_leave(
+        uli_cuda_status(uli_gpu_exchange_launch(args, blocks, threads, stream),
+            "launch of an exchange"));
+}
+
+/* ---- arguments ----------------------------------------------------------- */
+
+const char *
+uli_plan_gpu_wants_windows(const ulyx_plan_t *plan, enum uli_side side)
+{
+    (void)side;
+    return plan->comm->nranks > 1 ? "tensors on a device must be" : NULL;
+}
+
+/* at: as the call's check has found it. A captured call may be replayed when an
+ * update has given elements to a tensor that has none now. */
+static void
+write_address(const ulyx_plan_t *plan, uint64_t *words, const void *pointer,
+    const struct uli_address *at, int64_t bytes)
+{
+    struct uli_address place = *at;
+    bool known = bytes > 0;
+    if (!known && pointer && uli_layout_has_tables(plan->layout))
+        known = uli_window_find(
+            plan->comm, pointer, 1, &place.window, &place.offset);
+    words[0] = known ? place.window : ULI_GPU_NO_WINDOW;
+    words[1] = known ? (uint64_t)place.offset : 0;
+}
+
+static void
+set_tensors(const ulyx_plan_t *plan, ulyx_operation_t operation,
+    struct uli_gpu_args *args)
+{
+    const struct uli_exchange *exchange = &plan->exchange;
+    const int64_t *extents =
+        plan->extents + (int64_t)plan->comm->rank * ULI_SIDES * ULI_TENSORS;
+    int from = uli_plan_side(operation, true) * ULI_TENSORS;
+    int to = uli_plan_side(operation, false) * ULI_TENSORS;
+    memset(args->record, 0xFF, sizeof(args->record)); /* no windows */
+    args->record[ULI_GPU_RECORD_CALL] = (uint64_t)operation << 32;
+    args->record[ULI_GPU_RECORD_HASH] = 0; /* the head has it */
+    for (int32_t t = 0; t < exchange->ntensors; t++) {
+        write_address(plan, &args->record[ULI_GPU_RECORD_SRC + 2 * t],
+            exchange->src[t], &exchange->src_at[t], extents[from + t]);
+        write_address(plan, &args->record[ULI_GPU_RECORD_DST + 2 * t],
+            exchange->dst[t], &exchange->dst_at[t], extents[to + t]);
+        args->src[t] = (unsigned char *)exchange->src[t];
+        args->dst[t] = (unsigned char *)exchange->dst[t];
+    }
+}
+
+/* ---- enqueueing ---------------------------------------------------------- */
+
+/* A call that has begun to be enqueued and cannot be finished. */
+static ulyx_status_t
+broken(ulyx_plan_t *plan, ulyx_status_t status)
+{
+    return uli_comm_fail(plan->comm, status, plan->comm->rank, "reshuffle: %s",
+        uli_error_text());
+}
+
+/* Small calls go by slots, in one launch. The first launch may fail for the
+ * stream's sake; peers are told then. */
+static ulyx_status_t
+enqueue_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+    struct uli_gpu_args *args, void *stream, uli_gpu_enqueue_fn *enqueue,
+    bool *begun_p)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    *begun_p = false;
+    if (!args->slots)
+        return enqueue(plan, operation, args, stream, begun_p);
+    return uli_plan_gpu_launch(gpu, args, ULI_GPU_ALL, 1,
+        gpu->room.claimed ? ULI_GPU_THREADS : 32, stream);
+}
+
+static ulyx_status_t
+mark_end(struct uli_plan_gpu *gpu, void *stream)
+{
+    ULI_TRY(gpu->ops->event_record(gpu->device, gpu->ended, stream));
+    atomic_store(&gpu->enqueued, true);
+    return ULYX_SUCCESS;
+}
+
+/* Posts -status as the record of the next call, from the plan's own stream. */
+static ulyx_status_t
+post_refusal(
+    ulyx_plan_t *plan, ulyx_operation_t operation, ulyx_status_t status)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    struct uli_gpu_args args = gpu->op[0].args;
+    memset(args.record, 0xFF, sizeof(args.record));
+    args.record[ULI_GPU_RECORD_CALL] =
+        (uint64_t)-status | (uint64_t)(uint32_t)operation << 32;
+    args.slots = 0;
+    if (atomic_load(&gpu->enqueued))
+        ULI_TRY(
+            gpu->ops->event_order(gpu->device, gpu->ended, gpu->own_stream));
+    ULI_TRY(uli_plan_gpu_launch(
+        gpu, &args, ULI_GPU_OPEN | ULI_GPU_CLOSE, 1, 32, gpu->own_stream));
+    gpu->detour = true;
+    return mark_end(gpu, gpu->own_stream);
+}
+
+/* status, whose text is the thread's last error, comes back. */
+static ulyx_status_t
+refuse(ulyx_plan_t *plan, ulyx_operation_t operation, ulyx_status_t status)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ulyx_status_t posted = post_refusal(plan, operation, status);
+    if (posted != ULYX_SUCCESS)
+        return broken(plan, posted);
+    return uli_error_pass(status, text);
+}
+
+static ulyx_status_t
+start_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream,
+    uli_gpu_enqueue_fn *enqueue)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    bool capturing = false, begun;
+    ulyx_status_t status = uli_gpu_check_stream(
+        gpu->ops, gpu->device, gpu->room.shares_device, stream, &capturing);
+    if (status == ULYX_SUCCESS)
+        status = uli_plan_check_call(plan, operation, src, dst);
+    if (status == ULYX_SUCCESS)
+        status = uli_gpu_end_detour(
+            gpu->ops, gpu->device, gpu->ended, stream, capturing, &gpu->detour);
+    if (status != ULYX_SUCCESS)
+        return capturing ? status : refuse(plan, operation, status);
+    struct uli_gpu_args args = gpu->op[operation].args;
+    set_tensors(plan, operation, &args);
+    status = enqueue_call(plan, operation, &args, stream, enqueue, &begun);
+    if (status != ULYX_SUCCESS && !begun && !capturing)
+        return refuse(plan, operation, status);
+    if (status != ULYX_SUCCESS)
+        return begun ? broken(plan, status) : status;
+    return capturing ? ULYX_SUCCESS : mark_end(gpu, stream);
+}
+
+ulyx_status_t
+uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream,
+    uli_gpu_enqueue_fn *enqueue)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    uli_plan_gpu_look(gpu);
+    /* Of earlier calls, though this one may end before it is looked at. */
+    uint64_t noted = uli_plan_gpu_noted(gpu);
+    ulyx_status_t status = uli_comm_check(plan->comm);
+    if (status == ULYX_SUCCESS)
+        status = start_call(plan, operation, src, dst, stream, enqueue);
+    if (status == ULYX_SUCCESS)
+        status = uli_plan_gpu_verdict(plan, noted);
+    atomic_store(&plan->exchange.busy, false);
+    return status;
+}
+
+ulyx_status_t
+uli_plan_gpu_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
+{
+    char own[256];
+    snprintf(own, sizeof(own), "%s", text);
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    uli_plan_gpu_look(uli_plan_gpu_of(plan));
+    ulyx_status_t now = uli_comm_check(plan->comm);
+    if (now == ULYX_SUCCESS) {
+        uli_error_pass(status, own);
+        now = refuse(plan, 0, status);
+    }
+    atomic_store(&plan->exchange.busy, false);
+    return now;
+}

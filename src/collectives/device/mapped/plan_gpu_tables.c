@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tables of a plan on the device. All operations' tables make up one block, in
+ * pinned host memory and, laid out alike, in the plan's piece: so an update is
+ * one copy in stream order, and calls before and after it on the stream find
+ * what belongs to them. There are two blocks in pinned memory: one may still
+ * be on its way while the next is filled. Rooms are those of the largest
+ * tables, so an update allocates nothing.
+ *
+ * The counts and the hash lie in front of each table (uli_gpu_head), where
+ * kernels read them: captured launches obey an update.
+ */
+#include <string.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/device/mapped/plan_device.h"
+#include "collectives/device/mapped/plan_gpu.h"
+
+static bool
+uses(const ulyx_plan_t *plan, int operation)
+{
+    return plan->operations >> operation & 1;
+}
+
+ulyx_status_t
+uli_plan_gpu_measure(ulyx_plan_t *plan)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    int64_t at = 0;
+    ULI_TRY(uli_gpu_scratch_create(plan->layout, &gpu->scratch));
+    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+        struct uli_gpu_op *op = &gpu->op[o];
+        op->head_at = uli_plan_device_take(&at, 1, sizeof(struct uli_gpu_head));
+        if (!uses(plan, o))
+            continue;
+        uli_gpu_table_room(plan->layout, o, plan->comm->rank, &gpu->scratch,
+            &op->item_room, &op->source_room);
+        op->items_at = uli_plan_device_take(
+            &at, op->item_room, sizeof(struct uli_gpu_item));
+        op->sources_at = uli_plan_device_take(
+            &at, op->source_room, sizeof(struct uli_gpu_source));
+    }
+    gpu->tables_bytes = at;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+fill_one(ulyx_plan_t *plan, int o, unsigned char *buffer)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    struct uli_gpu_op *op = &gpu->op[o];
+    /* Smallness may not change with the documents: a captured launch is that
+     * of one kernel. */
+    struct uli_gpu_table_params params = {.layout = plan->layout,
+        .operation = o,
+        .rank = plan->comm->rank,
+        .nodes = gpu->nodes,
+        .strides = gpu->strides,
+        .slot_bytes =
+            uli_layout_has_tables(plan->layout) ? 0 : plan->slot_limit,
+        .workers = (int64_t)gpu->blocks * (ULI_GPU_THREADS / 32)};
+    op->table.items = (struct uli_gpu_item *)(void *)(buffer + op->items_at);
+    op->table.sources =
+        (struct uli_gpu_source *)(void *)(buffer + op->sources_at);
+    ULI_TRY(uli_gpu_table_fill(
+        &params, &gpu->scratch, op->item_room, op->source_room, &op->table));
+    return ULYX_SUCCESS;
+}
+
+/* Operations that the plan does not have get a head too: a call that is
+ * refused for its operation carries the hash. */
+ulyx_status_t
+uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    unsigned char *base = gpu->buffers[buffer];
+    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+        const struct uli_gpu_table *table = &gpu->op[o].table;
+        if (uses(plan, o))
+            ULI_TRY(fill_one(plan, o, base));
+        struct uli_gpu_head head = {table->nitems, table->nfirst, table->ntiles,
+            table->nfirst_tiles, table->tile_bytes,
+            uli_layout_table_hash(plan->layout)};
+        memcpy(base + gpu->op[o].head_at, &head, sizeof(head));
+    }
+    return ULYX_SUCCESS;
+}
+
+/* ---- update -------------------------------------------------------------- */
+
+/* From here on the layout is the new one: what fails now fails the plan's
+ * communicator, for host and device would no longer agree. */
+static ulyx_status_t
+replace(ulyx_plan_t *plan, void *stream)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    int buffer = gpu->next_buffer;
+    uli_plan_fill_extents(plan);
+    uli_plan_remeasure(plan);
+    ULI_TRY(uli_plan_gpu_fill(plan, buffer));
+    if (gpu->detour)
+        ULI_TRY(gpu->ops->event_order(gpu->device, gpu->ended, stream));
+    ULI_TRY(
+        gpu->ops->copy(gpu->device, (char *)gpu->piece.address + gpu->tables_at,
+            gpu->buffers[buffer], gpu->tables_bytes, stream));
+    ULI_TRY(gpu->ops->event_record(gpu->device, gpu->copied[buffer], stream));
+    gpu->next_buffer = (buffer + 1) % gpu->nbuffers;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
+    void *stream)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    bool tables = uli_layout_has_tables(plan->layout);
+    ULI_TRY(uli_comm_check(plan->comm));
+    if (tables) {
+        ULI_TRY(uli_plan_device_check_update(plan, stream));
+        ULI_TRY(uli_plan_device_await(plan, gpu->copied[gpu->next_buffer],
+            "update: the tables of the last update but one are still waiting "
+            "in their stream"));
+    }
+    ULI_TRY(uli_layout_update(plan->layout, docs_q, docs_k));
+    ulyx_status_t status = tables ? replace(plan, stream) : ULYX_SUCCESS;
+    if (status == ULYX_SUCCESS)
+        return ULYX_SUCCESS;
+    return uli_comm_fail(plan->comm, status, plan->comm->rank,
+        "plan update: %s", uli_error_text());
+}
+
+ulyx_status_t
+uli_plan_gpu_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    ulyx_status_t status = update(plan, docs_q, docs_k, stream);
+    atomic_store(&plan->exchange.busy, false);
+    return status;
+}

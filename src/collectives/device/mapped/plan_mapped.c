@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The mover of mapped device memory: one kernel stores copies at peers and
+ * loads the shares of sums. Serves every plan on device memory that no other
+ * mover does.
+ */
+#include <stdlib.h>
+#include "base/status.h"
+#include "collectives/device/engine/plan_engine.h"
+#include "collectives/device/mapped/plan_gpu.h"
+
+static bool
+mapped_serves(const ulyx_plan_t *plan, const char *algo)
+{
+    (void)algo;
+    return plan->comm->gpu != NULL;
+}
+
+static ulyx_status_t
+mapped_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    struct uli_plan_gpu *gpu = calloc(1, sizeof(*gpu));
+    if (!gpu)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    ULI_TRY(uli_plan_gpu_begin(
+        plan, &uli_mover_mapped, gpu, params->max_sms, true));
+    return uli_plan_gpu_take(plan);
+}
+
+static ulyx_status_t
+mapped_complete(ulyx_plan_t *plan)
+{
+    struct uli_gpu_peer *peers =
+        calloc((size_t)plan->comm->nranks, sizeof(*peers));
+    ulyx_status_t status =
+        peers ? uli_plan_gpu_connect(plan, peers)
+              : uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    free(peers);
+    return uli_plan_gpu_ready(plan, status);
+}
+
+static ulyx_status_t
+mapped_enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
+    struct uli_gpu_args *args, void *stream, bool *begun_p)
+{
+    struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    (void)operation;
+    if (gpu->room.claimed)
+        return uli_plan_gpu_launch(
+            gpu, args, ULI_GPU_ALL, gpu->blocks, ULI_GPU_THREADS, stream);
+    ULI_TRY(uli_plan_gpu_launch(gpu, args, ULI_GPU_OPEN, 1, 32, stream));
+    *begun_p = true;
+    ULI_TRY(uli_plan_gpu_launch(
+        gpu, args, ULI_GPU_MOVE, gpu->blocks, ULI_GPU_THREADS, stream));
+    return uli_plan_gpu_launch(gpu, args, ULI_GPU_CLOSE, 1, 32, stream);
+}
+
+static ulyx_status_t
+mapped_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream, double timeout_s,
+    ulyx_op_t **op_p)
+{
+    (void)timeout_s, (void)op_p;
+    return uli_plan_gpu_start(
+        plan, operation, src, dst, stream, mapped_enqueue);
+}
+
+static void
+mapped_destroy(
+    ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back)
+{
+    struct uli_plan_gpu *gpu = (struct uli_plan_gpu *)state;
+    uli_plan_gpu_free(comm, gpu, gives_back);
+    free(gpu);
+}
+
+/* ---- in words ------------------------------------------------------------ */
+
+static void
+mapped_describe(const ulyx_plan_t *plan, struct uli_text *text)
+{
+    const struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
+    uli_text_add(text, "direct on device memory (%d of %d SMs; %s", gpu->blocks,
+        gpu->room.multiprocessors,
+        gpu->room.claimed
+            ? "one launch a call (all that wait for each other fit on the card)"
+            : "three launches a call (other plans have claimed the card)");
+    if (uli_plan_engine_wanted(plan))
+        uli_text_add(
+            text, "; no copy engines: %s", uli_plan_engine_refused(plan));
+    uli_text_add(text, ")");
+}
+
+static bool
+has_peers(const ulyx_plan_t *plan, ulyx_operation_t operation, int32_t *peers_p)
+{
+    const struct uli_plan_room *room = &plan->room[operation];
+    *peers_p = 0;
+    for (int32_t p = 0; p < plan->comm->nranks; p++)
+        *peers_p +=
+            p != plan->comm->rank && (room->in[p].items || room->out[p].items);
+    return *peers_p > 0;
+}
+
+/* Copies are pushed and sums pulled, or all goes by slots. */
+void
+uli_plan_gpu_describe_operation(
+    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text)
+{
+    const struct uli_gpu_table *table =
+        &uli_plan_gpu_of(plan)->op[operation].table;
+    int32_t peers;
+    if (!has_peers(plan, operation, &peers))
+        uli_text_add(text, "nothing between ranks");
+    else
+        uli_text_add(text, "%d %s, tiles of %lld bytes", peers,
+            table->slots  ? "by slot (small)"
+            : table->sums ? "stored to, shares of sums loaded"
+                          : "stored to",
+            (long long)table->tile_bytes);
+}
+
+int64_t
+uli_plan_gpu_bytes(const struct uli_plan_gpu *gpu)
+{
+    return (int64_t)sizeof(*gpu) + gpu->piece.bytes + gpu->marks.bytes +
+           gpu->pinned_bytes +
+           gpu->nranks *
+               (int64_t)(sizeof(void *) * 2 + sizeof(int32_t) + sizeof(bool));
+}
+
+static int64_t
+mapped_bytes(const ulyx_plan_t *plan)
+{
+    return uli_plan_gpu_bytes(uli_plan_gpu_of(plan));
+}
+
+const struct uli_mover_ops uli_mover_mapped = {.name = "mapped",
+    .by_stream = true,
+    .serves = mapped_serves,
+    .check = uli_plan_gpu_check,
+    .prepare = mapped_prepare,
+    .complete = mapped_complete,
+    .wants_windows = uli_plan_gpu_wants_windows,
+    .start = mapped_start,
+    .refuse = uli_plan_gpu_refuse,
+    .update = uli_plan_gpu_update,
+    .leave = uli_plan_gpu_leave,
+    .left = uli_plan_gpu_left,
+    .destroy = mapped_destroy,
+    .describe = mapped_describe,
+    .describe_operation = uli_plan_gpu_describe_operation,
+    .describe_rest = uli_plan_describe_slots,
+    .bytes = mapped_bytes};

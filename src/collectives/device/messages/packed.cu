@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two launches of the packed exchange; packed_gpu.h has the scheme. Their
+ * order against the batch between them is the streams', so neither waits for
+ * anything: a peer that does not come holds up the batch, and whoever watches
+ * over report->begun and ended aborts that.
+ *
+ * A tile is a range of one stream, so it may hold many small items or a part of
+ * a large one; places and windows are multiples of 16 bytes, so that a cut
+ * costs no alignment.
+ *
+ * Cost: every byte that travels is read and written twice at each end.
+ */
+#include "collectives/device/messages/packed_gpu.h"
+#include "collectives/device/mapped/exchange_work.h"
+
+/* ---- streams ------------------------------------------------------------- */
+
+/* What the item takes of its stream. */
+static __device__ int64_t
+item_bytes(const uli_gpu_item &item)
+{
+    int64_t length =
+        item.extent[0] * item.extent[1] * item.extent[2] * item.run;
+    return item.kind == ULI_GPU_SUM ? length * dtype_bytes(item.partial_dtype)
+                                    : length;
+}
+
+/* The entry of the list from which on items may reach beyond `at`: the last
+ * that begins at or before it, else the first. */
+static __device__ int32_t
+find_entry(const uli_packed_args &args, const uli_packed_list &list, int64_t at)
+{
+    int32_t low = list.first, end = list.first + list.count;
+    while (end - low > 1) {
+        int32_t middle = low + (end - low) / 2;
+        if (args.call.items[args.order[middle]].first_tile <= at)
+            low = middle;
+        else
+            end = middle;
+    }
+    return low;
+}
+
+/* Bytes [begin, end) of the item's part of the stream. A function of its own: a
+ * tile's many registers and those of the loops around it are not live at one
+ * time. */
+template <bool SUMS>
+static __device__ __noinline__ void
+warp_moves_part(
+    const struct call &c, const uli_gpu_item &item, int64_t begin, int64_t end)
+{
+    bool sum = SUMS && item.kind == ULI_GPU_SUM;
+    if (warp_may_move<SUMS>(c, item) != PEER_USE)
+        return;
+    unsigned char *dst = destination_of(c, item);
+    const unsigned char *src = source_of(c, item);
+    int64_t element = sum ? dtype_bytes(item.partial_dtype) : 1;
+    if (!dst || (item.kind == ULI_GPU_COPY && !src))
+        return;
+    if (sum)
+        sum_tile(c, item, dst, begin / element, end / element);
+    else
+        move_tile(item, dst, src, begin, end);
+}
+
+/* What lies in [begin, end) of a stream. */
+template <bool SUMS>
+static __device__ void
+warp_moves_range(const struct call &c, const uli_packed_args &args,
+    const uli_packed_list &list, int64_t begin, int64_t end)
+{
+    int32_t last = list.first + list.count;
+    for (int32_t i = find_entry(args, list, begin); i < last; i++) {
+        const uli_gpu_item &item = args.call.items[args.order[i]];
+        int64_t at = item.first_tile, bytes = item_bytes(item);
+        if (at >= end)
+            return;
+        int64_t low = begin > at ? begin - at : 0;
+        int64_t high = end - at < bytes ? end - at : bytes;
+        if (low < high)
+            warp_moves_part<SUMS>(c, item, low, high);
+    }
+}
+
+/* The warp's tiles: of the peers' windows from the next higher rank on, then
+ * of the own list. */
+template <bool SUMS>
+static __device__ void
+warp_works_streams(const struct call &c, const uli_packed_args &args)
+{
+    uint32_t warps = blockDim.x / WARP;
+    uint32_t tiles = (uint32_t)args.tiles;
+    uint32_t others = tiles * (uint32_t)(args.call.nranks - 1);
+    for (uint32_t t = blockIdx.x * warps + threadIdx.x / WARP;
+         t < others + (uint32_t)args.own_tiles; t += warps * gridDim.x) {
+        bool own = t >= others;
+        uint32_t peer = own ? 0 : t / tiles + 1;
+        uint32_t tile = own ? t - others : t % tiles;
+        const uli_packed_list &list =
+            args.lists[(args.call.rank + peer) % (uint32_t)args.call.nranks];
+        int64_t begin = (own ? 0 : args.begin) + tile * args.tile_bytes;
+        int64_t end = begin + args.tile_bytes;
+        if (!own && end > args.end)
+            end = args.end;
+        if (end > list.end)
+            end = list.end;
+        if (begin < end)
+            warp_moves_range<SUMS>(c, args, list, begin, end);
+    }
+}
+
+/* ---- a call's edges ------------------------------------------------------ */
+
+/* Captured before the last update of the document tables: sizes of messages
+ * are of the old ones, so nothing may be moved by the new. */
+static __device__ bool
+is_stale(const uli_packed_args &args)
+{
+    return *args.hash != args.call.record[ULI_GPU_RECORD_HASH];
+}
+
+/* The first block: what the peers are told of the call. */
+static __device__ void
+open_call(const struct call &c, bool stale)
+{
+    uint64_t word = c.args->record[ULI_GPU_RECORD_CALL];
+    if (threadIdx.x == 0) {
+        ptx_st_relaxed_sys_u64(&c.args->report->call, word);
+        ptx_st_release_sys_u64(&c.args->report->begun, c.n);
+    }
+    block_posts(c, false);
+    __syncthreads();
+    for (int32_t p = (int32_t)threadIdx.x; stale && p < c.args->nranks;
+         p += (int32_t)blockDim.x)
+        if (p != c.args->rank && c.args->peers[p].shares)
+            c.args->peers[p].yours->records[c.n & 1][ULI_GPU_RECORD_CALL] =
+                word | (uint64_t)-ULYX_ERR_MISMATCH;
+}
+
+/* The last block. */
+static __device__ void
+close_call(const struct call &c, bool stale)
+{
+    if (stale && threadIdx.x == 0)
+        ptx_atom_cas_relaxed_gpu_u64(&c.args->state->verdict, 0,
+            ULI_GPU_CAUSE(0, ULI_GPU_STALE, c.args->rank, c.n));
+    __syncthreads();
+    for (int32_t p = (int32_t)threadIdx.x; p < c.args->nranks;
+         p += (int32_t)blockDim.x)
+        if (p != c.args->rank && c.args->peers[p].shares)
+            judge(c, p);
+    __syncthreads();
+    advance(c);
+}
+
+/* ---- kernels ------------------------------------------------------------- */
+
+__global__ void
+__launch_bounds__(EXCHANGE_THREADS, 2)
+    pack_kernel(const __grid_constant__ uli_packed_args args)
+{
+    struct call c = begin_call(args.call);
+    bool stale = is_stale(args);
+    if (block_stopped(c))
+        return;
+    if (args.steps & ULI_PACKED_OPEN && blockIdx.x == 0)
+        open_call(c, stale);
+    if (!stale)
+        warp_works_streams<false>(c, args);
+}
+
+template <bool SUMS>
+__global__ void
+__launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
+    unpack_kernel(const __grid_constant__ uli_packed_args args)
+{
+    struct call c = begin_call(args.call);
+    bool stale = is_stale(args);
+    if (block_stopped(c))
+        return;
+    if (!stale)
+        warp_works_streams<SUMS>(c, args);
+    if (!(args.steps & ULI_PACKED_CLOSE))
+        return;
+    __syncthreads();
+    if (is_last_block(c))
+        close_call(c, stale);
+}
+
+/* ---- host ---------------------------------------------------------------- */
+
+static struct uli_launch
+launch_of(int32_t blocks, int32_t threads, void *stream)
+{
+    return {dim3((unsigned)blocks), dim3((unsigned)threads), 0,
+        (cudaStream_t)stream};
+}
+
+int
+uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
+    int32_t threads, void *stream)
+{
+    return uli_kernel_launch(
+        launch_of(blocks, threads, stream), pack_kernel, *args);
+}
+
+int
+uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
+    int32_t threads, void *stream)
+{
+    return uli_kernel_launch(launch_of(blocks, threads, stream),
+        args->call.sums ? unpack_kernel<true> : unpack_kernel<false>, *args);
+}
+
+int
+uli_packed_prepare(void)
+{
+    cudaError_t error = uli_kernel_prepare(pack_kernel, 0);
+    if (error == cudaSuccess)
+        error = uli_kernel_prepare(unpack_kernel<false>, 0);
+    if (error == cudaSuccess)
+        error = uli_kernel_prepare(unpack_kernel<true>, 0);
+    return error;
+}

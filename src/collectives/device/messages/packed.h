@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The packed exchange of one plan at one rank, on the host's side: messages,
+ * tables and words on the device, and what one call enqueues. packed_gpu.h has
+ * the scheme. Memory on the device: two slots a peer and direction, of a chunk
+ * at the most, whatever the tensors' size; one, where no operation takes more
+ * than one round.
+ *
+ * One thread at a time. Calls of all packed exchanges over one batch come in
+ * the same order on all ranks, as those of NCCL itself must.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_PACKED_H
+#define ULI_COLLECTIVES_DEVICE_MESSAGES_PACKED_H
+
+#include "collectives/device/messages/packed_gpu.h"
+#include "collectives/plan/plan.h"
+#include "device/device.h"
+#include "transport/transport.h"
+
+struct uli_packed_params {
+    const struct uli_layout *layout; /* outlives the exchange */
+    uint64_t operations;             /* bits, of ulyx_operation_t */
+    int32_t rank;
+    const int32_t *nodes;          /* [nranks]: groups of the order of sums */
+    uli_strides_t *const *strides; /* [nranks] -> [tensors]; these and nodes
+                                    * outlive it if documents can change */
+    const struct uli_device_ops *device_ops;
+    int32_t device;
+    int32_t blocks, threads; /* of each launch */
+    int64_t chunk_bytes;     /* of a message: a multiple of ULI_GPU_LINE, equal
+                              * on all ranks */
+    const uint64_t *poison;  /* as uli_gpu_args has it */
+    const struct uli_batch_ops *batch_ops;
+    struct uli_batch *batch; /* the caller's */
+};
+
+struct uli_packed;
+
+/* Allocates and fills everything. Local: no rank is waited for.
+ * Errors: NO_MEMORY, the device's; nothing is left then. */
+ulyx_status_t uli_packed_create(
+    const struct uli_packed_params *params, struct uli_packed **packed_p);
+/* No call of it is under way on any stream. NULL is fine. */
+void uli_packed_destroy(struct uli_packed *packed);
+
+/* Before a call. Errors: BUSY, while another stream captures one of several
+ * rounds; nothing is enqueued then, nor told to peers. */
+ulyx_status_t uli_packed_check(
+    const struct uli_packed *packed, ulyx_operation_t operation, void *stream);
+/* Enqueues a call; src and dst hold the tensors' pointers on this device.
+ * refusal: not SUCCESS where this rank refuses the call: it moves nothing then
+ * and its peers learn of it. The stream may be captured.
+ * Allocates nothing; the host waits for nothing, but at the first call of the
+ * plan and pair for the peer to come (uli_packed_connect avoids it).
+ * Errors: those of uli_batch_ops.run and of a launch; the batch is of no more
+ * use then. */
+ulyx_status_t uli_packed_execute(struct uli_packed *packed,
+    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    ulyx_status_t refusal, void *stream, uli_deadline_t deadline);
+
+/* An event that an update has to wait for first: the tables of the last but one
+ * have left for the device. */
+void *uli_packed_buffer_event(const struct uli_packed *packed);
+/* The layout's documents have changed: calls enqueued from here on are of the
+ * new tables, which the device gets in the order of the stream. Calls that were
+ * captured before move nothing from there on, and say so.
+ * Errors: INTERNAL, the device's. */
+ulyx_status_t uli_packed_update(struct uli_packed *packed, void *stream);
+
+/* Collective: a first message a pair, so that connections are made now. */
+ulyx_status_t uli_packed_connect(
+    struct uli_packed *packed, void *stream, uli_deadline_t deadline);
+
+/* What the device has noted of calls; for the watch over deadlines. */
+struct uli_gpu_report *uli_packed_report(struct uli_packed *packed);
+/* [nranks]: does this rank exchange messages with it? The exchange's own. */
+const bool *uli_packed_shares(const struct uli_packed *packed);
+/* Rounds of an operation, by the present tables. */
+int32_t uli_packed_rounds(
+    const struct uli_packed *packed, ulyx_operation_t operation);
+/* Bytes on the device and of pinned memory. */
+int64_t uli_packed_bytes(const struct uli_packed *packed);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One call of a packed exchange: what goes to the caller's stream and, where
+ * it takes several rounds, to the inner one. With two slots the order is
+ *
+ *   caller's  pack 0  pack 1  unpack 0  pack 2  unpack 1 ... unpack K - 1
+ *   inner     batch 0 after pack 0, batch 1 after pack 1 and batch 0, ...
+ *
+ * and unpack k waits for batch k. So pack k + 2 comes after batch k, which has
+ * read its slot, and batch k + 2 after unpack k, which has emptied its own, for
+ * it waits for pack k + 2. The inner stream is entered and left by events, so
+ * that a capture of the caller's stream takes it along.
+ */
+#include "collectives/device/messages/packed_private.h"
+
+#include <string.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/device/calls_gpu.h"
+
+struct call {
+    struct uli_packed *packed;
+    const struct uli_packed_table *table;
+    struct uli_packed_args args; /* what does not change between rounds */
+    bool refused;
+    void *stream;
+    uli_deadline_t deadline;
+};
+
+/* ---- arguments ----------------------------------------------------------- */
+
+static void
+fill_args(struct call *c, ulyx_operation_t operation, const void *const src[],
+    void *const dst[], ulyx_status_t refusal)
+{
+    struct uli_packed *packed = c->packed;
+    const struct uli_packed_table *table = c->table;
+    struct uli_gpu_args *call = &c->args.call;
+    int32_t ntensors = uli_layout_shape(packed->params.layout)->ntensors;
+    *call = (struct uli_gpu_args){
+        .items = (void *)(packed->tables + table->items_at),
+        .sources = (void *)(packed->tables + table->sources_at),
+        .state = (struct uli_gpu_state *)(void *)packed->memory,
+        .rank = packed->params.rank,
+        .nranks = packed->nranks,
+        .poison = packed->params.poison,
+        .slots = 1,
+        .sums = table->table.sums,
+        .report = packed->device_report};
+    memset(call->record, 0xFF, sizeof(call->record));
+    call->record[ULI_GPU_RECORD_CALL] =
+        (uint64_t)(uint32_t)-refusal | (uint64_t)operation << 32;
+    call->record[ULI_GPU_RECORD_HASH] = packed->hash;
+    for (int32_t t = 0; t < ntensors && refusal == ULYX_SUCCESS; t++) {
+        call->src[t] = (unsigned char *)(uintptr_t)src[t];
+        call->dst[t] = dst[t];
+    }
+    c->args.order = (void *)(packed->tables + table->order_at);
+    c->args.hash = (void *)packed->tables;
+    c->args.tile_bytes = table->tile_bytes;
+    c->refused = refusal != ULYX_SUCCESS;
+}
+
+/* Of one launch of round k. */
+static struct uli_packed_args
+args_of(const struct call *c, int32_t k, bool unpack)
+{
+    const struct uli_packed *packed = c->packed;
+    const struct uli_packed_table *table = c->table;
+    struct uli_packed_args args = c->args;
+    bool last = k == table->rounds - 1;
+    args.call.peers = (const struct uli_gpu_peer *)(void *)(packed->tables +
+                                                            table->peers_at) +
+                      (int64_t)k * packed->nranks;
+    args.lists = (const struct uli_packed_list *)(void *)(packed->tables +
+                                                          table->lists_at) +
+                 (unpack ? packed->nranks : 0);
+    args.begin = k * packed->params.chunk_bytes;
+    args.end = args.begin + packed->params.chunk_bytes;
+    if (!unpack && k == 0)
+        args.steps = ULI_PACKED_OPEN;
+    if (unpack && last)
+        args.steps = ULI_PACKED_CLOSE;
+    if (c->refused)
+        return args;
+    args.tiles = table->tiles;
+    if (!unpack && k == 0)
+        args.own_tiles = table->pack_own_tiles;
+    if (unpack && last)
+        args.own_tiles = table->unpack_own_tiles;
+    return args;
+}
+
+/* ---- steps --------------------------------------------------------------- */
+
+static ulyx_status_t
+launched(int error, const char *what)
+{
+    if (!error)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_SYSTEM, "packed exchange: launch of %s: error %d",
+        what, error);
+}
+
+static ulyx_status_t
+pack(const struct call *c, int32_t k)
+{
+    const struct uli_packed_params *own = &c->packed->params;
+    struct uli_packed_args args = args_of(c, k, false);
+    return launched(
+        uli_packed_pack_launch(&args, own->blocks, own->threads, c->stream),
+        "pack");
+}
+
+static ulyx_status_t
+unpack(const struct call *c, int32_t k)
+{
+    const struct uli_packed_params *own = &c->packed->params;
+    struct uli_packed_args args = args_of(c, k, true);
+    return launched(
+        uli_packed_unpack_launch(&args, own->blocks, own->threads, c->stream),
+        "unpack");
+}
+
+static int32_t
+add_piece(struct uli_packed *packed, int32_t count, int32_t p, int64_t k,
+    bool send, int64_t bytes)
+{
+    int64_t head = k == 0 ? ULI_PACKED_HEAD : 0;
+    if (head + bytes == 0)
+        return count;
+    packed->pieces[count] = (struct uli_batch_piece){
+        .data = uli_packed_message(packed, p, k, send) + ULI_PACKED_HEAD - head,
+        .bytes = head + bytes,
+        .peer = p,
+        .send = send};
+    return count + 1;
+}
+
+/* To and from every peer, from the next higher rank on; table NULL: heads
+ * only. Returns how many. */
+static int32_t
+list_pieces(
+    struct uli_packed *packed, const struct uli_packed_table *table, int64_t k)
+{
+    int32_t count = 0, n = packed->nranks;
+    for (int32_t q = 1; q < n; q++) {
+        int32_t p = (packed->params.rank + q) % n;
+        int64_t at = k * n + p;
+        if (!packed->shares[p])
+            continue;
+        count = add_piece(packed, count, p, k, true,
+            table ? table->sent[at + n] - table->sent[at] : 0);
+        count = add_piece(packed, count, p, k, false,
+            table ? table->received[at + n] - table->received[at] : 0);
+    }
+    return count;
+}
+
+/* A rank that has nothing to send or receive in a round leaves it out. */
+static ulyx_status_t
+carry(const struct call *c, int32_t k, void *stream)
+{
+    struct uli_packed *packed = c->packed;
+    int32_t count = list_pieces(packed, c->table, k);
+    if (!count)
+        return ULYX_SUCCESS;
+    return packed->params.batch_ops->run(
+        packed->params.batch, packed->pieces, count, stream, c->deadline);
+}
+
+/* ---- a call -------------------------------------------------------------- */
+
+static ulyx_status_t
+await_batch(const struct call *c, int32_t k)
+{
+    return ULI_PACKED_DEVICE(
+        c->packed, event_order, c->packed->carried[k % 2], c->stream);
+}
+
+static ulyx_status_t
+run_rounds(const struct call *c)
+{
+    struct uli_packed *packed = c->packed;
+    int32_t rounds = c->table->rounds;
+    for (int32_t k = 0; k < rounds; k++) {
+        ULI_TRY(pack(c, k));
+        ULI_TRY(ULI_PACKED_DEVICE(
+            packed, event_record, packed->packed_event, c->stream));
+        ULI_TRY(ULI_PACKED_DEVICE(
+            packed, event_order, packed->packed_event, packed->inner));
+        ULI_TRY(carry(c, k, packed->inner));
+        ULI_TRY(ULI_PACKED_DEVICE(
+            packed, event_record, packed->carried[k % 2], packed->inner));
+        if (k == 0)
+            continue;
+        ULI_TRY(await_batch(c, k - 1));
+        ULI_TRY(unpack(c, k - 1));
+    }
+    ULI_TRY(await_batch(c, rounds - 1));
+    return unpack(c, rounds - 1);
+}
+
+ulyx_status_t
+uli_packed_check(
+    const struct uli_packed *packed, ulyx_operation_t operation, void *stream)
+{
+    const struct uli_packed_params *own = &packed->params;
+    return packed->ops[operation].rounds > 1
+               ? uli_gpu_check_inner(
+                     own->device_ops, own->device, packed->inner, stream)
+               : ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_packed_execute(struct uli_packed *packed, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], ulyx_status_t refusal,
+    void *stream, uli_deadline_t deadline)
+{
+    struct call c = {.packed = packed,
+        .table = &packed->ops[operation],
+        .stream = stream,
+        .deadline = deadline};
+    fill_args(&c, operation, src, dst, refusal);
+    if (c.table->rounds > 1)
+        return run_rounds(&c);
+    ULI_TRY(pack(&c, 0));
+    ULI_TRY(carry(&c, 0, stream));
+    return unpack(&c, 0);
+}
+
+ulyx_status_t
+uli_packed_connect(
+    struct uli_packed *packed, void *stream, uli_deadline_t deadline)
+{
+    const struct uli_packed_params *own = &packed->params;
+    int32_t count = list_pieces(packed, NULL, 0);
+    if (!count)
+        return ULYX_SUCCESS;
+    ULI_TRY(own->batch_ops->run(
+        own->batch, packed->pieces, count, stream, deadline));
+    return ULI_PACKED_DEVICE(packed, stream_wait, stream);
+}

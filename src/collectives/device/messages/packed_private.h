@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the packed exchange share.
+ */
+#ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_PACKED_PRIVATE_H
+#define ULI_COLLECTIVES_DEVICE_MESSAGES_PACKED_PRIVATE_H
+
+#include "collectives/device/messages/packed.h"
+#include "collectives/device/messages/packed_table.h"
+
+struct uli_packed {
+    struct uli_packed_params params;
+    int32_t nranks;
+    int slots; /* of a message, 1 or 2 */
+    struct uli_packed_table ops[ULYX_OPERATIONS];
+    struct uli_packed_scratch scratch;
+    uint64_t hash; /* of the tables that calls are enqueued with */
+
+    int64_t *message_at; /* [nranks + 1] in the messages of one direction */
+    int64_t *slot_bytes; /* [nranks], the words in front included */
+    bool *shares;        /* [nranks] */
+    unsigned char *memory;
+    int64_t memory_bytes, out_at, in_at;
+    unsigned char *tables; /* on the device, as in each buffer */
+    int64_t tables_bytes;
+
+    struct uli_gpu_report *report, *device_report;
+    int64_t pinned_bytes;
+    unsigned char *buffers[2];
+    void *copied[2]; /* events: a buffer may be filled again */
+    int nbuffers, next_buffer;
+
+    void *inner;        /* stream of batches, with two slots */
+    void *packed_event; /* the messages of the round at hand are packed */
+    void *carried[2];   /* events: the slot's batch has ended */
+    struct uli_batch_piece *pieces; /* [2 * nranks] of the batch at hand */
+};
+
+#define ULI_PACKED_DEVICE(packed, call, ...)                                   \
+    ((packed)->params.device_ops->call((packed)->params.device, __VA_ARGS__))
+
+/* The message to or from p of round k, where it begins. */
+static inline unsigned char *
+uli_packed_message(
+    const struct uli_packed *packed, int32_t p, int64_t k, bool out)
+{
+    return packed->memory + (out ? packed->out_at : packed->in_at) +
+           packed->message_at[p] + k % 2 * packed->slot_bytes[p];
+}
+
+#endif

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The mover of messages: the packed exchange over the communicator's batch,
+ * whatever carries it. Serves plans where device memory of some pair of ranks
+ * cannot be mapped, or whose algorithm names a carrier; both are known to all
+ * ranks alike before the plan's agreement. Calls of all such plans of a
+ * communicator come in the same order on all ranks.
+ *
+ * A call that has begun on a stream and not ended within the plan's timeout
+ * fails the communicator with TIMEOUT and the rank that has not come, and its
+ * kernels leave the stream. Ranks that disagree about the operation of a call
+ * may send messages of different sizes: that ends at the timeout as well, by
+ * name where the other rank is of this node. Replays of calls that were
+ * captured before an update move nothing, and say so: messages have the sizes
+ * of the capture.
+ *
+ * Creation takes the two gathers of the communicator's batch
+ * (once), one of its own in which all ranks say whether their part exists and
+ * where they tell how far they are, and one empty message a pair, so that no
+ * call ever waits for a connection.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/size.h"
+#include "collectives/device/calls_gpu.h"
+#include "collectives/device/messages/packed.h"
+#include "collectives/device/mapped/plan_device.h"
+#include "collectives/device/mapped/plan_gpu.h"
+#include "comm/messages/batch.h"
+#include "comm/device/gpu.h"
+#include "comm/device/residency.h"
+#include "device/cuda_context.h"
+#include "device/cuda_driver.h"
+
+enum { SMALLEST_CHUNK = ULI_GPU_LINE, LARGEST_CHUNK = 1 << 30 };
+
+struct uli_plan_packed {
+    struct uli_mover_state state; /* first */
+    struct uli_packed *packed;
+    int32_t carrier; /* that is asked for, of comm/messages/batch.h; 0 = any */
+    struct uli_batch_watch watch;
+    struct uli_batch_place *told; /* [nranks] */
+    int32_t *nodes;               /* [nranks] */
+    uli_strides_t **strides;      /* [nranks] */
+    int32_t blocks, multiprocessors;
+    int64_t chunk_bytes;
+    bool watched;
+    void *ended; /* event after the last call enqueued, if any was */
+    _Atomic bool enqueued;
+};
+
+static struct uli_plan_packed *
+packed_of(const ulyx_plan_t *plan)
+{
+    return (struct uli_plan_packed *)plan->state;
+}
+
+/* A carrier's name asks for it. "direct" is an exchange over mapped memory; the
+ * other schedules of the host are between nodes and ask for nothing here. */
+static bool
+messages_serve(const ulyx_plan_t *plan, const char *algo)
+{
+    const ulyx_comm_t *comm = plan->comm;
+    if (!comm->gpu)
+        return false;
+    return uli_comm_batch_carrier(algo) ||
+           (uli_gpu_unmapped(comm) && strcmp(algo, "direct") != 0);
+}
+
+/* ---- before the agreement ------------------------------------------------ */
+
+static bool
+messages_allocate(struct uli_plan_packed *own, int32_t nranks)
+{
+    size_t n = (size_t)nranks;
+    own->told = calloc(n, sizeof(*own->told));
+    own->nodes = calloc(n, sizeof(*own->nodes));
+    own->strides = calloc(n, sizeof(*own->strides));
+    return own->told && own->nodes && own->strides;
+}
+
+static ulyx_status_t
+messages_load_kernels(struct uli_plan_packed *own, int32_t max_sms)
+{
+    const ulyx_comm_t *comm = own->state.plan->comm;
+    ULI_TRY(uli_cuda_enter(comm->gpu->device));
+    ulyx_status_t status = uli_cuda_status(
+        uli_packed_prepare(), "loading the kernels of the packed exchange");
+    if (status == ULYX_SUCCESS)
+        status = uli_cuda_status(uli_gpu_multiprocessors(&own->multiprocessors),
+            "cudaDeviceGetAttribute");
+    own->blocks = uli_residency_sms(comm, max_sms, own->multiprocessors);
+    return uli_cuda_leave(status);
+}
+
+/* A pair has two chunks each way. */
+static int64_t
+messages_chunk(const ulyx_plan_t *plan, int64_t bytes_in_flight)
+{
+    int64_t chunk = bytes_in_flight ? bytes_in_flight / 4
+                                    : plan->comm->settings.message_chunk_bytes;
+    chunk = uli_min(uli_max(chunk, SMALLEST_CHUNK), LARGEST_CHUNK);
+    return chunk / ULI_GPU_LINE * ULI_GPU_LINE;
+}
+
+static ulyx_status_t
+messages_check(const ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    (void)params;
+    return uli_plan_device_check(plan);
+}
+
+static ulyx_status_t
+messages_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    const char *algo = uli_plan_asked_algo(plan->comm, params->algo);
+    struct uli_plan_packed *own = calloc(1, sizeof(*own));
+    if (!own)
+        return uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
+    plan->state = &own->state;
+    own->state.mover = &uli_mover_messages;
+    own->state.plan = plan;
+    own->carrier = uli_comm_batch_carrier(algo);
+    own->chunk_bytes = messages_chunk(plan, params->bytes_in_flight);
+    plan->terms[ULI_TERM_MESSAGES] = 1;
+    plan->terms[ULI_TERM_CARRIER] = own->carrier;
+    plan->terms[ULI_TERM_MESSAGE_CHUNK] = own->chunk_bytes;
+    ULI_TRY(uli_plan_measure(plan));
+    if (!messages_allocate(own, plan->comm->nranks))
+        return uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
+    return messages_load_kernels(own, params->max_sms);
+}
+
+/* ---- after it ------------------------------------------------------------ */
+
+/* This rank's part, without a word to the others. */
+static ulyx_status_t
+messages_make_part(struct uli_plan_packed *own)
+{
+    ulyx_plan_t *plan = own->state.plan;
+    ulyx_comm_t *comm = plan->comm;
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        own->nodes[p] = comm->peers[p].node;
+        own->strides[p] = plan->ranks[p].strides;
+    }
+    struct uli_packed_params params = {.layout = plan->layout,
+        .operations = plan->operations,
+        .rank = comm->rank,
+        .nodes = own->nodes,
+        .strides = own->strides,
+        .device_ops = comm->gpu->ops,
+        .device = comm->gpu->device,
+        .blocks = own->blocks,
+        .threads = ULI_GPU_THREADS,
+        .chunk_bytes = own->chunk_bytes,
+        .poison = uli_gpu_poison(comm),
+        .batch_ops = uli_comm_batch_ops(comm),
+        .batch = uli_comm_batch(comm)};
+    ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &own->ended));
+    struct uli_bind_scope scope; /* pinned memory comes near the device */
+    uli_bind_begin(&comm->binding, &scope);
+    ulyx_status_t status = uli_packed_create(&params, &own->packed);
+    uli_bind_end(&scope);
+    ULI_TRY(status);
+    return uli_arena_alloc(comm, ULI_BATCH_TOLD_BYTES, &own->watch.piece);
+}
+
+struct messages_part {
+    int32_t status;
+    char text[188];
+    struct uli_batch_place place;
+};
+
+/* All parts exist, or the lowest rank's error is everybody's. */
+static ulyx_status_t
+messages_agree(
+    struct uli_plan_packed *own, ulyx_status_t status, uli_deadline_t deadline)
+{
+    ulyx_comm_t *comm = own->state.plan->comm;
+    struct messages_part mine = {.status = status}, *all;
+    if (status != ULYX_SUCCESS)
+        snprintf(mine.text, sizeof(mine.text), "%s", uli_error_text());
+    mine.place.window = own->watch.piece.window;
+    mine.place.offset = own->watch.piece.offset;
+    all = calloc((size_t)comm->nranks, sizeof(*all));
+    if (!all)
+        return uli_comm_fail(
+            comm, ULYX_ERR_NO_MEMORY, comm->rank, "a packed plan: no memory");
+    status = uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, &mine,
+        sizeof(mine), sizeof(mine), all, NULL, NULL, deadline);
+    for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++) {
+        own->told[p] = all[p].place;
+        if (all[p].status != ULYX_SUCCESS)
+            status = uli_error((ulyx_status_t)all[p].status,
+                "a packed plan: rank %d: %.*s", p, (int)sizeof(all[p].text),
+                all[p].text);
+    }
+    free(all);
+    return status;
+}
+
+/* Nobody knows which peer it was: the communicator cannot go on. */
+static ulyx_status_t
+messages_connect(struct uli_plan_packed *own, uli_deadline_t deadline)
+{
+    ulyx_comm_t *comm = own->state.plan->comm;
+    const struct uli_device_ops *ops = comm->gpu->ops;
+    void *stream = NULL;
+    ULI_TRY(ops->stream_create(comm->gpu->device, &stream));
+    ulyx_status_t status = uli_comm_batch_take(comm, deadline);
+    if (status == ULYX_SUCCESS) {
+        status = uli_packed_connect(own->packed, stream, deadline);
+        uli_comm_batch_give(comm);
+    }
+    ops->stream_destroy(comm->gpu->device, stream);
+    if (status == ULYX_SUCCESS)
+        return ULYX_SUCCESS;
+    return uli_comm_fail(
+        comm, status, -1, "a packed plan: %s", uli_error_text());
+}
+
+static const char *
+call_name(uint64_t call)
+{
+    return uli_operation_name((ulyx_operation_t)(call >> 32));
+}
+
+static void
+messages_watch(struct uli_plan_packed *own)
+{
+    struct uli_gpu_report *words = uli_packed_report(own->packed);
+    own->watch.begun = &words->begun;
+    own->watch.ended = &words->ended;
+    own->watch.call = &words->call;
+    own->watch.name_of = call_name;
+    own->watch.timeout_s = own->state.plan->timeout_s;
+    own->watch.what = "reshuffle";
+    own->watch.told = own->told;
+    own->watch.shares = uli_packed_shares(own->packed);
+    uli_batch_watch_add(own->state.plan->comm, &own->watch);
+    own->watched = true;
+}
+
+static ulyx_status_t
+messages_complete(ulyx_plan_t *plan)
+{
+    struct uli_plan_packed *own = packed_of(plan);
+    uli_deadline_t deadline = uli_deadline_in(plan->timeout_s);
+    ULI_TRY(uli_comm_batch_open(plan->comm, own->carrier, deadline));
+    uli_plan_fill_extents(plan);
+    ULI_TRY(messages_agree(own, messages_make_part(own), deadline));
+    ULI_TRY(messages_connect(own, deadline));
+    messages_watch(own);
+    return ULYX_SUCCESS;
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+/* The error of a call that has ended, once. */
+static ulyx_status_t
+messages_verdict(struct uli_plan_packed *own)
+{
+    uint64_t word = __atomic_exchange_n(
+        &uli_packed_report(own->packed)->verdict, 0, __ATOMIC_ACQ_REL);
+    return word ? uli_gpu_verdict_error(word, own->state.plan->comm->rank)
+                : ULYX_SUCCESS;
+}
+
+/* A graph's end is known by its words alone. */
+static ulyx_status_t
+messages_mark_end(struct uli_plan_packed *own, void *stream)
+{
+    const struct uli_gpu *gpu = own->state.plan->comm->gpu;
+    bool capturing = false;
+    ULI_TRY(gpu->ops->stream_capturing(gpu->device, stream, &capturing));
+    if (capturing)
+        return ULYX_SUCCESS;
+    ULI_TRY(gpu->ops->event_record(gpu->device, own->ended, stream));
+    atomic_store(&own->enqueued, true);
+    return ULYX_SUCCESS;
+}
+
+/* With the device's context current, for the launches. What a batch has not
+ * sent, others wait for: so its errors are the communicator's. */
+static ulyx_status_t
+messages_enqueue(struct uli_plan_packed *own, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], ulyx_status_t refusal,
+    void *stream)
+{
+    ulyx_plan_t *plan = own->state.plan;
+    ulyx_comm_t *comm = plan->comm;
+    ULI_TRY(uli_cuda_enter(comm->gpu->device));
+    ulyx_status_t status =
+        uli_cuda_leave(uli_packed_execute(own->packed, operation, src, dst,
+            refusal, stream, uli_deadline_in(plan->timeout_s)));
+    if (status == ULYX_SUCCESS)
+        status = messages_mark_end(own, stream);
+    if (status == ULYX_SUCCESS)
+        return status;
+    return uli_comm_fail(comm, status, -1, "reshuffle: %s", uli_error_text());
+}
+
+/* A refused call is enqueued too; its own error comes before earlier ones. */
+static ulyx_status_t
+messages_start_call(struct uli_plan_packed *own, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream)
+{
+    ulyx_plan_t *plan = own->state.plan;
+    char text[256];
+    ULI_TRY(uli_comm_check(plan->comm));
+    if (operation < 0 || operation >= ULYX_OPERATIONS ||
+        !(plan->operations >> operation & 1))
+        return uli_plan_check_call(plan, operation, src, dst);
+    ULI_TRY(uli_packed_check(own->packed, operation, stream));
+    ulyx_status_t earlier = messages_verdict(own);
+    ulyx_status_t refusal = uli_plan_check_call(plan, operation, src, dst);
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ULI_TRY(messages_enqueue(own, operation, src, dst, refusal, stream));
+    return refusal != ULYX_SUCCESS ? uli_error_pass(refusal, text) : earlier;
+}
+
+/* The batch is one thread's at a time: BUSY. */
+static ulyx_status_t
+messages_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream, double timeout_s,
+    ulyx_op_t **op_p)
+{
+    struct uli_exchange *exchange = &plan->exchange;
+    (void)timeout_s, (void)op_p;
+    ULI_TRY(uli_exchange_take(exchange));
+    ulyx_status_t status = uli_comm_batch_take(plan->comm, 0);
+    if (status == ULYX_SUCCESS) {
+        status =
+            messages_start_call(packed_of(plan), operation, src, dst, stream);
+        uli_comm_batch_give(plan->comm);
+    }
+    atomic_store(&exchange->busy, false);
+    return status;
+}
+
+/* Of which operation is not known, and messages have its sizes: nothing is
+ * sent, and the peers' deadline tells them. */
+static ulyx_status_t
+messages_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
+{
+    (void)plan;
+    return uli_error_pass(status, text);
+}
+
+static const char *
+messages_want_windows(const ulyx_plan_t *plan, enum uli_side side)
+{
+    (void)plan, (void)side;
+    return NULL;
+}
+
+/* From the layout's update on host and device must agree: what fails then fails
+ * the communicator. */
+static ulyx_status_t
+messages_update_tables(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    ulyx_plan_t *plan = own->state.plan;
+    ULI_TRY(uli_comm_check(plan->comm));
+    if (!uli_layout_has_tables(plan->layout))
+        return uli_layout_update(plan->layout, docs_q, docs_k);
+    ULI_TRY(uli_plan_device_check_update(plan, stream));
+    ULI_TRY(uli_plan_device_await(plan, uli_packed_buffer_event(own->packed),
+        "update: the tables of the last update but one are still waiting in "
+        "their stream"));
+    ULI_TRY(uli_layout_update(plan->layout, docs_q, docs_k));
+    uli_plan_fill_extents(plan);
+    uli_plan_remeasure(plan);
+    ulyx_status_t status = uli_packed_update(own->packed, stream);
+    if (status == ULYX_SUCCESS)
+        return ULYX_SUCCESS;
+    return uli_comm_fail(plan->comm, status, plan->comm->rank,
+        "plan update: %s", uli_error_text());
+}
+
+static ulyx_status_t
+messages_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    ulyx_status_t status =
+        messages_update_tables(packed_of(plan), docs_q, docs_k, stream);
+    atomic_store(&plan->exchange.busy, false);
+    return status;
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+/* Never waits. Of graphs only those count that have begun. */
+static bool
+messages_in_flight(const struct uli_plan_packed *own)
+{
+    const ulyx_comm_t *comm = own->state.plan->comm;
+    return uli_gpu_calls_in_flight(comm, comm->gpu->ops, comm->gpu->device,
+        own->ended, &own->enqueued, uli_packed_report(own->packed));
+}
+
+static ulyx_status_t
+messages_leave(ulyx_plan_t *plan)
+{
+    struct uli_plan_packed *own = packed_of(plan);
+    if (atomic_load(&plan->comm->failed) == 0 && messages_in_flight(own))
+        return uli_error(ULYX_ERR_BUSY,
+            "destroy: a call of the plan is in flight: wait for its stream");
+    own->state.plan = NULL;
+    return ULYX_SUCCESS;
+}
+
+/* Peers write nothing here but by messages that a call of this rank takes. */
+static bool
+messages_left(const struct uli_mover_state *state)
+{
+    (void)state;
+    return true;
+}
+
+static void
+messages_destroy(
+    ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back)
+{
+    struct uli_plan_packed *own = (struct uli_plan_packed *)state;
+    if (own->watched)
+        uli_batch_watch_remove(comm, &own->watch);
+    if (gives_back && own->watch.piece.address)
+        uli_arena_free(comm, &own->watch.piece);
+    if (own->ended)
+        (void)comm->gpu->ops->event_destroy(comm->gpu->device, own->ended);
+    uli_packed_destroy(own->packed);
+    free(own->told);
+    free(own->nodes);
+    free(own->strides);
+    free(own);
+}
+
+/* ---- in words ------------------------------------------------------------ */
+
+static int64_t
+messages_bytes(const ulyx_plan_t *plan)
+{
+    return uli_packed_bytes(packed_of(plan)->packed);
+}
+
+static void
+messages_describe(const ulyx_plan_t *plan, struct uli_text *text)
+{
+    const struct uli_plan_packed *own = packed_of(plan);
+    const char *why = uli_gpu_unmapped(plan->comm);
+    char batch[400];
+    uli_comm_batch_describe(plan->comm, batch, sizeof(batch));
+    uli_text_add(text,
+        "packed on device memory: pack, send/receive (%s), unpack; messages of "
+        "at most %lld bytes; %d of %d SMs; %s%s",
+        batch, (long long)own->chunk_bytes, own->blocks, own->multiprocessors,
+        why ? "device memory cannot be mapped: " : "asked for", why ? why : "");
+}
+
+static void
+messages_describe_operation(
+    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text)
+{
+    uli_text_add(text, "%d rounds of a message a peer",
+        uli_packed_rounds(packed_of(plan)->packed, operation));
+}
+
+const struct uli_mover_ops uli_mover_messages = {.name = "messages",
+    .by_stream = true,
+    .serves = messages_serve,
+    .check = messages_check,
+    .prepare = messages_prepare,
+    .complete = messages_complete,
+    .wants_windows = messages_want_windows,
+    .start = messages_start,
+    .refuse = messages_refuse,
+    .update = messages_update,
+    .leave = messages_leave,
+    .left = messages_left,
+    .destroy = messages_destroy,
+    .describe = messages_describe,
+    .describe_operation = messages_describe_operation,
+    .describe_rest = uli_plan_describe_slots,
+    .bytes = messages_bytes};

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One call of an exchange: post READY, move with whoever is ready, post DONE,
+ * wait for everybody's DONE.
+ *
+ * Cost at a rank with q peers: 2q doorbells, and 2 more a ring chunk. Peers
+ * are visited in the order r + 1, r + 2, ..., so that at any time each is
+ * visited by one; the own share comes when nothing else can move.
+ */
+#include "collectives/exchange/exchange_schedule.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/log.h"
+#include "comm/remote/remote.h"
+
+static bool progress(struct ulyx_op *op);
+static void release(struct ulyx_op *op);
+
+void
+uli_exchange_init(
+    struct uli_exchange *exchange, ulyx_comm_t *comm, const char *what)
+{
+    exchange->comm = comm;
+    exchange->rank = comm->rank;
+    exchange->nranks = comm->nranks;
+    exchange->what = what;
+    exchange->told = -1;
+    exchange->schedule = &uli_schedule_direct;
+    exchange->stream_always = !strcmp(comm->settings.stream_stores, "on");
+    exchange->stream_never = !strcmp(comm->settings.stream_stores, "off");
+    exchange->op.comm = comm;
+    exchange->op.progress = progress;
+    exchange->op.release = release;
+    uli_op_init(&exchange->op);
+}
+
+bool
+uli_exchange_streams(
+    const struct uli_exchange *exchange, const struct uli_box *box)
+{
+    if (exchange->stream_always || exchange->stream_never)
+        return exchange->stream_always;
+    return uli_copy_stream_pays(box, exchange->work->copied_bytes);
+}
+
+static bool
+running(const struct uli_exchange *exchange)
+{
+    return atomic_load_explicit(&exchange->op.status, memory_order_relaxed) ==
+           ULYX_IN_PROGRESS;
+}
+
+/* ---- posts --------------------------------------------------------------- */
+
+static void
+write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    struct uli_record *record =
+        &uli_letter_of(exchange, pair->letters_out, exchange->call)->record;
+    record->status = status;
+    record->operation = exchange->operation;
+    record->hash = exchange->hash;
+    record->can_read = pair->can_read;
+    record->send_bytes = record->receive_bytes = 0;
+    memcpy(record->src, exchange->src_at, sizeof(record->src));
+    memcpy(record->dst, exchange->dst_at, sizeof(record->dst));
+    if (status == ULYX_SUCCESS && exchange->record)
+        exchange->record(exchange, p, record);
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+/* All peers have left call n - 2 and are done with me in call n - 1: letters
+ * of n mod 2 are free. False only after a refusal, which does not
+ * wait for its peers. */
+static bool
+may_post(const struct uli_exchange *exchange)
+{
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        const struct uli_pair *pair = &exchange->pairs[p];
+        if (pair->shares && !uli_words_done(pair->mine, exchange->call - 1) &&
+            !uli_exchange_gone(exchange, p))
+            return false;
+    }
+    return exchange->schedule->may_post(exchange);
+}
+
+static bool
+open_call(struct uli_exchange *exchange)
+{
+    if (!may_post(exchange))
+        return false;
+    exchange->opened = true;
+    for (int32_t k = 1; k < exchange->nranks; k++) {
+        int32_t p = (exchange->rank + k) % exchange->nranks;
+        struct uli_pair *pair = &exchange->pairs[p];
+        if (!pair->shares)
+            continue;
+        write_record(exchange, p, ULYX_SUCCESS);
+        uli_ring_begin(exchange, p);
+        if (!exchange->work->pairs[p].slot) {
+            uli_post_ready(exchange, p);
+            continue;
+        }
+        uli_ring_send(exchange, p);
+        /* A slot that is not whole must not be announced. */
+        if (!running(exchange))
+            return true;
+        uli_post_letter(exchange, p, pair->out.at);
+        pair->posted = true;
+    }
+    return true;
+}
+
+/* ---- a peer's record ----------------------------------------------------- */
+
+static ulyx_status_t
+resolve(struct uli_exchange *exchange, int32_t p, const struct uli_address *at,
+    const int64_t *bytes, char **pointer_p)
+{
+    for (int32_t t = 0; t < exchange->ntensors; t++) {
+        pointer_p[t] = NULL;
+        if (at[t].window == ULI_NO_WINDOW || !bytes || bytes[t] == 0)
+            continue;
+        pointer_p[t] = uli_window_address(
+            exchange->comm, p, at[t].window, at[t].offset, bytes[t]);
+        if (!pointer_p[t])
+            return uli_comm_fail(exchange->comm, ULYX_ERR_INTERNAL, p,
+                "rank %d: tensor %d lies at byte %lld of its window %u, which "
+                "is not attached here",
+                p, t, (long long)at[t].offset, at[t].window);
+    }
+    return ULYX_SUCCESS;
+}
+
+static void
+judge(struct uli_exchange *exchange, int32_t p, const struct uli_record *record)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    pair->peer_status = record->status;
+    pair->peer_operation = record->operation;
+    pair->peer_reads = record->can_read;
+    if (record->status != ULYX_SUCCESS)
+        pair->verdict = ULYX_ERR_PEER_REFUSED;
+    else if (record->operation != exchange->operation ||
+             record->hash != exchange->hash)
+        pair->verdict = ULYX_ERR_MISMATCH;
+    else if (exchange->accept && !exchange->accept(exchange, p, record))
+        pair->verdict = ULYX_ERR_MISMATCH;
+    pair->skip = pair->verdict != ULYX_SUCCESS;
+}
+
+/* A peer that will not come to call n. */
+static bool
+look_gone(struct uli_exchange *exchange, int32_t p)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    if (uli_exchange_left(exchange, p) ||
+        uli_exchange_timed_out(exchange, p, NULL))
+        return uli_exchange_fail_left(exchange, p);
+    pair->seen = pair->skip = pair->gone = true;
+    pair->verdict = ULYX_ERR_PEER_REFUSED;
+    return true;
+}
+
+/* Reads the record of call n once it is there. */
+static bool
+look(struct uli_exchange *exchange, int32_t p)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    uint64_t n = exchange->call;
+    bool gone = uli_exchange_gone(exchange, p);
+    if (!uli_words_ready(pair->mine, n))
+        return gone && look_gone(exchange, p);
+    const struct uli_record *record =
+        &uli_letter_of(exchange, pair->letters_in, n)->record;
+    judge(exchange, p, record);
+    pair->seen = true;
+    if (pair->skip || pair->remote || exchange->work->pairs[p].slot)
+        return true;
+    memcpy(pair->src, record->src, sizeof(pair->src));
+    memcpy(pair->dst, record->dst, sizeof(pair->dst));
+    ulyx_status_t status =
+        resolve(exchange, p, pair->src, pair->src_bytes, pair->src_at);
+    if (status == ULYX_SUCCESS)
+        status = resolve(exchange, p, pair->dst, pair->dst_bytes, pair->dst_at);
+    if (status != ULYX_SUCCESS)
+        uli_op_finish(&exchange->op, status);
+    return true;
+}
+
+/* ---- a pair -------------------------------------------------------------- */
+
+static bool
+moved_all(const struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    if (pair->skip)
+        return true;
+    return exchange->sum > exchange->work->pairs[p].last_sum &&
+           uli_direct_stored(exchange, p) && uli_direct_loaded(exchange, p) &&
+           uli_ring_sent(exchange, p) && uli_ring_received(exchange, p);
+}
+
+static bool
+move_pair(struct uli_exchange *exchange, int32_t p)
+{
+    bool advanced = false;
+    if (!exchange->work->pairs[p].slot) {
+        advanced |= uli_ring_send(exchange, p);
+        advanced |= uli_direct_store(exchange, p);
+        advanced |= uli_direct_load(exchange, p);
+        advanced |= uli_ring_send(exchange, p);
+    }
+    advanced |= uli_ring_receive(exchange, p);
+    return advanced;
+}
+
+static bool
+is_done(const struct uli_exchange *exchange, int32_t p)
+{
+    return uli_words_done(exchange->pairs[p].mine, exchange->call);
+}
+
+static bool
+left_early(const struct uli_exchange *exchange, int32_t p)
+{
+    return !exchange->pairs[p].gone && uli_exchange_gone(exchange, p) &&
+           !is_done(exchange, p);
+}
+
+static bool
+progress_pair(struct uli_exchange *exchange, int32_t p)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    bool advanced = false;
+    if (!pair->shares || pair->ended)
+        return false;
+    if (!pair->seen && !(advanced = look(exchange, p)))
+        return false;
+    if (!running(exchange)) /* by what was seen: its addresses mean nothing */
+        return true;
+    if (!pair->skip)
+        advanced |= move_pair(exchange, p);
+    if (!advanced && left_early(exchange, p))
+        return uli_exchange_fail_left(exchange, p);
+    if (!moved_all(exchange, p))
+        return advanced;
+    if (!pair->posted) {
+        uli_post_done(exchange, p);
+        pair->posted = advanced = true;
+    }
+    if (pair->gone || is_done(exchange, p)) {
+        pair->ended = true;
+        advanced = true;
+    }
+    return advanced;
+}
+
+/* ---- the call ------------------------------------------------------------ */
+
+static bool
+all_ended(const struct uli_exchange *exchange)
+{
+    if (exchange->local < exchange->work->nlocals ||
+        exchange->sum < exchange->work->nsums)
+        return false;
+    for (int32_t p = 0; p < exchange->nranks; p++)
+        if (exchange->pairs[p].shares && !exchange->pairs[p].ended)
+            return false;
+    return exchange->schedule->ended(exchange);
+}
+
+static bool
+move(struct uli_exchange *exchange)
+{
+    bool advanced = false;
+    if (!exchange->opened && !open_call(exchange))
+        return false;
+    for (int32_t k = 1; k < exchange->nranks && running(exchange); k++)
+        advanced |=
+            progress_pair(exchange, (exchange->rank + k) % exchange->nranks);
+    if (running(exchange))
+        advanced |= exchange->schedule->progress(exchange);
+    if (running(exchange))
+        advanced |= uli_sums_progress(exchange);
+    if (running(exchange) && !advanced)
+        advanced |= uli_direct_local(exchange);
+    return advanced;
+}
+
+static bool
+progress(struct ulyx_op *op)
+{
+    struct uli_exchange *exchange = (struct uli_exchange *)op;
+    bool advanced = uli_comm_progress(exchange->comm);
+    if (uli_exchange_expired(exchange))
+        return true;
+    bool moved = move(exchange);
+    bool over = running(exchange) && exchange->opened && all_ended(exchange);
+    if (running(exchange))
+        uli_exchange_waits(exchange, moved || over);
+    if (over)
+        uli_op_finish(&exchange->op, exchange->schedule->result(exchange));
+    return advanced || moved || over;
+}
+
+static void
+release(struct ulyx_op *op)
+{
+    struct uli_exchange *exchange = (struct uli_exchange *)op;
+    atomic_store_explicit(&exchange->busy, false, memory_order_release);
+}
+
+ulyx_status_t
+uli_exchange_take(struct uli_exchange *exchange)
+{
+    bool expected = false;
+    if (atomic_compare_exchange_strong(&exchange->busy, &expected, true))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_BUSY,
+        "%s: an operation of this %s is in flight, or another thread executes "
+        "it",
+        exchange->what,
+        strcmp(exchange->what, "reshuffle") ? "communicator" : "plan");
+}
+
+static void
+reset(struct uli_exchange *exchange)
+{
+    exchange->call++;
+    exchange->opened = false;
+    exchange->unchecked_bytes = exchange->wire_bytes = exchange->sending = 0;
+    exchange->sum = exchange->sum_run = exchange->sum_in_run = 0;
+    exchange->local = exchange->local_run = exchange->local_in_run = 0;
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        struct uli_pair *pair = &exchange->pairs[p];
+        pair->seen = pair->skip = pair->posted = pair->ended = false;
+        pair->gone = false;
+        pair->peer_reads = false;
+        pair->verdict = ULYX_SUCCESS;
+        memset(&pair->in, 0, sizeof(pair->in));
+        memset(&pair->out, 0, sizeof(pair->out));
+        memset(&pair->stores, 0, sizeof(pair->stores));
+        memset(&pair->loads, 0, sizeof(pair->loads));
+    }
+}
+
+void
+uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline)
+{
+    reset(exchange);
+    exchange->schedule->start(exchange);
+    exchange->op.deadline = deadline;
+    uli_exchange_waits_start(exchange, deadline);
+    uli_op_launch(&exchange->op);
+    if (!exchange->op.by_library_thread)
+        progress(&exchange->op);
+}
+
+/* ---- refusal ------------------------------------------------------------- */
+
+static bool
+may_post_now(void *context)
+{
+    return may_post(context);
+}
+
+ulyx_status_t
+uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
+    uli_deadline_t deadline)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    reset(exchange);
+    ulyx_status_t waited =
+        uli_op_drive_until(exchange->comm, may_post_now, exchange, deadline);
+    if (waited == ULYX_ERR_TIMEOUT)
+        waited = uli_exchange_time_out(exchange);
+    if (waited != ULYX_SUCCESS) {
+        release(&exchange->op);
+        return waited;
+    }
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        if (!exchange->pairs[p].shares)
+            continue;
+        write_record(exchange, p, status);
+        uli_post_letter(exchange, p, 0);
+    }
+    exchange->schedule->refuse(exchange, status);
+    release(&exchange->op);
+    return uli_error_pass(status, text);
+}

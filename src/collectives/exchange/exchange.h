@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine of every exchange: for each pair of ranks, lists of boxes that
+ * move one way and the other, the words by which the two tell each other how
+ * far they are, and the state machine of one call. Plans and alltoall fill
+ * the lists; the engine does not know what they mean.
+ *
+ * Words of a pair, all written by one side and read by the other:
+ *   READY(n)   my tensors of call n may be touched; my record says where
+ *   DONE(n)    I moved my last byte of call n with you and read your record
+ *   LETTER(n)  both in one: my record is in letter n mod 2, and all bytes that
+ *              I have for you, none if I refuse the call, follow it there
+ *   FILLED(k)  chunk k of the stream to you is in its place of your ring
+ *   CONSUMED(k)  I have taken the first k chunks of yours out of my ring
+ *   WAITS        my call stands still: I wait for that rank (exchange_waits.c)
+ * Each is stored with release after what it announces and loaded with
+ * acquire before that is touched; streaming stores are fenced by the copy.
+ *
+ * Why nothing is touched early. A rank posts READY(n) when its caller has
+ * given it the tensors of call n, and ends call n only after DONE(n) or
+ * LETTER(n) from every peer that it shares bytes with. Letter n mod 2, which
+ * holds the record, is written again for n + 2, after DONE(n + 1) has come
+ * from that peer, which it posts only when it has left call n.
+ *
+ * A remote pair (remote.h) has the same words, but only STREAM moves its
+ * bytes. What would be written at the peer is written into staging memory
+ * here, a mirror of the peer's words, letters and ring, and goes there by a
+ * put whose signal is the word (exchange_post.c). A chunk or letter of the
+ * mirror is free when that of the peer is, for the peer has read it.
+ *
+ * Puts overtake one another, so a signal proves what came in its own put and
+ * no more. Therefore READY and LETTER have a word for each of the two letters
+ * and FILLED one for each chunk: the word for letter n mod 2 or chunk k is n
+ * or k + 1 only when that one is here. DONE and CONSUMED announce nothing but
+ * themselves; that they count is enough.
+ *
+ * A peer that has destroyed its plan or its communicator posts nothing more
+ * and is not waited for: before it came to call n, it counts as one that
+ * refuses it; in the middle of it, it has failed and fails everybody. Marks of
+ * leaving are read before the words, so that what it posted last is seen; at
+ * a remote pair `closed` may overtake that, so it comes with the values at
+ * which the other words have stopped, and counts when they are there.
+ */
+#ifndef ULI_COLLECTIVES_EXCHANGE_EXCHANGE_H
+#define ULI_COLLECTIVES_EXCHANGE_EXCHANGE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "collectives/kernels/copy.h"
+#include "collectives/exchange/op.h"
+#include "comm/comm.h"
+#include "ulyx/reshuffle.h"
+
+enum {
+    ULI_TENSORS = 8,
+    /* Bytes moved between two looks at deadline and failure. */
+    ULI_SPAN_BYTES = 4 << 20,
+    ULI_STREAM_ALIGN = 16, /* items begin at multiples of it in a stream */
+};
+
+/* Where a tensor lies: in a window of its owner, or at an address that means
+ * something to its owner (and to process_vm_readv) only. */
+#define ULI_NO_WINDOW UINT32_MAX
+struct uli_address {
+    uint32_t window;
+    int64_t offset;
+};
+
+/* What a rank says about its call n to one peer, in letter n mod 2. */
+struct uli_record {
+    int32_t status; /* SUCCESS, or why the rank refuses the call */
+    int32_t operation;
+    uint64_t hash;    /* of the document tables */
+    int32_t can_read; /* I can read your ordinary memory, and will */
+    int64_t send_bytes, receive_bytes; /* alltoall: me -> you, you -> me */
+    struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
+};
+
+/* Begins a letter; the slot, of slot_bytes, follows. */
+struct uli_letter {
+    _Alignas(ULI_LINE) struct uli_record record;
+};
+
+/* Words by index: two for READY and LETTER, by call, one for each chunk. */
+enum uli_word {
+    ULI_READY,
+    ULI_LETTER = ULI_READY + 2,
+    ULI_DONE = ULI_LETTER + 2,
+    ULI_CONSUMED,
+    ULI_WAITS,
+    ULI_FILLED,
+    ULI_MOST_CHUNKS = 16,
+    ULI_WORDS = ULI_FILLED + ULI_MOST_CHUNKS
+};
+
+/* What one peer writes into my memory. */
+struct uli_words {
+    _Alignas(ULI_LINE) _Atomic uint64_t at[ULI_WORDS];
+    /* It has posted its last, with `last`: 1, or the poison (control.h)
+     * that its communicator tells, which may take longer to come. */
+    _Atomic uint64_t closed;
+    uint64_t last[ULI_WORDS];
+    struct uli_late late; /* with `last`: control->late of the peer */
+};
+
+/* How an item moves. NONE: the other side moves it. */
+enum uli_verb {
+    ULI_VERB_NONE,
+    ULI_VERB_STORE,  /* source stores into the destination's window */
+    ULI_VERB_LOAD,   /* destination loads from the source's window */
+    ULI_VERB_STREAM, /* packed through a slot or ring of the destination */
+    ULI_VERB_READ,   /* destination reads ordinary memory where it can (its
+                      * record says so), else as STREAM */
+};
+
+/* One rectangle with one peer. Of a sum only the source's share counts: its
+ * runs in loop order are what travels. */
+struct uli_item {
+    struct uli_box box;
+    int32_t tensor;
+    int32_t verb;
+    int64_t sum; /* index of the sum it belongs to, or -1 */
+};
+
+struct uli_items {
+    struct uli_item *at;
+    int64_t count, capacity;
+};
+
+/* A source of a sum. */
+struct uli_sum_source {
+    int32_t rank;
+    bool stream;  /* else loaded: own memory or a window */
+    int64_t item; /* of its stream: index in the pair's inbound items */
+};
+
+struct uli_sum_item {
+    struct uli_sum sum; /* its arrays are in the same allocation */
+    int32_t tensor;
+    bool loads_only;
+    struct uli_sum_source *sources;
+};
+
+/* Zeros and the own share. */
+struct uli_local {
+    struct uli_box box;
+    int32_t tensor;
+    bool zero;
+};
+
+/* Everything that one operation moves at this rank. */
+struct uli_pair_work {
+    struct uli_items in, out; /* from and to the peer, in plan order */
+    bool slot;                /* all of it goes through the letters */
+    int64_t last_sum;         /* last sum that the peer is a source of, or -1 */
+};
+struct uli_work {
+    struct uli_pair_work *pairs; /* [nranks] */
+    struct uli_sum_item *sums;
+    int64_t nsums;
+    struct uli_local *locals;
+    int64_t nlocals;
+    int64_t copied_bytes; /* stored at peers and at itself, in all */
+    bool remote_shares;   /* remote peers get shares of sums */
+};
+
+/* Position in the stream of items that go through a slot or ring. */
+struct uli_stream {
+    int64_t item; /* index, == count at the end */
+    int64_t left; /* bytes of the item that have not passed */
+    int64_t at;   /* byte within the chunk */
+    char *chunk;  /* being filled or emptied; NULL = none */
+    int64_t run;  /* next run of the item's box, and byte within it */
+    int64_t in_run;
+};
+
+/* Position in the items that are moved without a stream. */
+struct uli_cursor {
+    int64_t item, run, in_run;
+};
+
+struct uli_pair {
+    /* for the life of the exchange */
+    bool shares;
+    bool remote;
+    bool can_read;                  /* this rank can read the peer's memory */
+    struct uli_words *mine;         /* here, written by the peer */
+    struct uli_words *yours;        /* at the peer, or the mirror of it */
+    char *letters_in, *letters_out; /* two each */
+    char *ring_in, *ring_out;
+    int32_t chunks_in, chunks_out; /* of the rings */
+    int64_t chunk_in_bytes, chunk_out_bytes;
+    /* Remote: where the words, letters and ring that the mirror stands for
+     * lie at the peer. */
+    struct uli_address words_at, letters_at, ring_at;
+    int64_t *src_bytes, *dst_bytes; /* [tensors] extents at the peer, of the
+                                     * operation in flight */
+    const struct uli_tr_ops *reader;
+    uint64_t produced, consumed; /* by this rank */
+
+    /* of the call in flight */
+    bool seen;   /* the peer's record was read */
+    bool gone;   /* the peer has destroyed its plan: it posts nothing */
+    bool skip;   /* nothing moves with this peer */
+    bool posted; /* DONE(n) */
+    bool ended;  /* posted, and the peer's DONE(n) is here */
+    bool named;  /* scratch of uli_exchange_awaited */
+    bool peer_reads;
+    ulyx_status_t verdict; /* why skip */
+    ulyx_status_t peer_status;
+    int32_t peer_operation;
+    struct uli_stream in, out;
+    struct uli_cursor stores, loads;
+    struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
+    char *src_at[ULI_TENSORS], *dst_at[ULI_TENSORS]; /* windows mapped here */
+};
+
+struct uli_schedule_ops; /* exchange_schedule.h */
+
+struct uli_exchange {
+    struct ulyx_op op; /* first */
+    ulyx_comm_t *comm;
+    int32_t rank, nranks, ntensors;
+    const char *what; /* "reshuffle" */
+    struct uli_pair *pairs;
+    const struct uli_schedule_ops *schedule;
+    void *schedule_state; /* of a schedule that carries moves, or NULL */
+    int64_t slot_bytes;   /* of one slot */
+    /* Remote peers that streams without shares of sums go to at one time; 0 =
+     * any number. */
+    int64_t peer_limit;
+    _Atomic int64_t *pending; /* puts under way out of the mirrors, or NULL */
+    _Atomic bool busy;        /* the ticket */
+    uint64_t call;            /* n of the call in flight or the last */
+    /* Fills what the record to peer p has beyond the common fields. */
+    void (*record)(
+        struct uli_exchange *exchange, int32_t p, struct uli_record *record_p);
+    /* Looks at a peer's record that is OK and of the same operation; false =
+     * ranks disagree. May set verbs. */
+    bool (*accept)(struct uli_exchange *exchange, int32_t p,
+        const struct uli_record *record);
+    /* Reports why nothing moved with rank p: sets the last error. */
+    ulyx_status_t (*report)(struct uli_exchange *exchange, int32_t p);
+
+    /* of the call in flight */
+    const struct uli_work *work;
+    int32_t operation;
+    uint64_t hash;
+    bool opened; /* READY and slots posted */
+    char *src[ULI_TENSORS], *dst[ULI_TENSORS];
+    struct uli_address src_at[ULI_TENSORS], dst_at[ULI_TENSORS];
+    int64_t sending;           /* streams counted against peer_limit */
+    int64_t wire_bytes;        /* of tensors, put to other nodes */
+    int64_t unchecked_bytes;   /* moved since the last look at the deadline */
+    int64_t still_ns, tell_ns; /* exchange_waits.c: how long, until when */
+    int32_t told;              /* the rank told by WAITS; -1: none */
+    uint64_t tells;            /* of the exchange: WAITS so far */
+    int64_t sum, sum_run, sum_in_run;
+    int64_t local, local_run, local_in_run;
+    bool stream_always, stream_never; /* ULYX_STREAM_STORES */
+
+    /* scratch for sums, allocated when the plan has any */
+    char *acc, *group_acc, *packed;
+    int64_t acc_elements;
+    int64_t *sum_offsets;   /* [nranks] */
+    const void **sum_bases; /* [nranks] */
+};
+
+/* ---- one call (exchange.c) ----------------------------------------------- */
+
+/* Takes the ticket: ERR_BUSY when a call is in flight. */
+ulyx_status_t uli_exchange_take(struct uli_exchange *exchange);
+/* With the ticket: starts call n + 1. src, dst, *_at, work, operation and
+ * hash are set. Nothing can fail; the operation may already have ended. */
+void uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline);
+/* With the ticket: tells all peers that this rank refuses call n + 1, gives
+ * the ticket back. The caller's error text is kept.
+ * returns status; or the communicator's failure. */
+ulyx_status_t uli_exchange_refuse(struct uli_exchange *exchange,
+    ulyx_status_t status, uli_deadline_t deadline);
+
+/* Once, over zeros; pairs, ntensors and the hooks are the caller's. */
+void uli_exchange_init(
+    struct uli_exchange *exchange, ulyx_comm_t *comm, const char *what);
+
+/* ---- posts (exchange_post.c) --------------------------------------------- */
+
+/* Letter n mod 2 of two that begin at `letters`. */
+static inline struct uli_letter *
+uli_letter_of(const struct uli_exchange *exchange, char *letters, uint64_t call)
+{
+    int64_t bytes = (int64_t)sizeof(struct uli_letter) + exchange->slot_bytes;
+    return (struct uli_letter *)(letters + (int64_t)(call & 1) * bytes);
+}
+/* Bytes of the two letters of a pair. */
+static inline int64_t
+uli_letters_bytes(int64_t slot_bytes)
+{
+    return 2 * ((int64_t)sizeof(struct uli_letter) + slot_bytes);
+}
+
+static inline uint64_t
+uli_word(const struct uli_words *words, int word)
+{
+    return atomic_load_explicit(&words->at[word], memory_order_acquire);
+}
+/* Has the peer posted LETTER(n); DONE(n) or that; READY(n) or that? */
+static inline bool
+uli_words_letter(const struct uli_words *words, uint64_t call)
+{
+    return uli_word(words, ULI_LETTER + (int)(call & 1)) >= call;
+}
+static inline bool
+uli_words_done(const struct uli_words *words, uint64_t call)
+{
+    return uli_word(words, ULI_DONE) >= call || uli_words_letter(words, call);
+}
+static inline bool
+uli_words_ready(const struct uli_words *words, uint64_t call)
+{
+    return uli_word(words, ULI_READY + (int)(call & 1)) >= call ||
+           uli_words_letter(words, call);
+}
+/* Closed, and all that was posted before has come. */
+bool uli_words_final(const struct uli_words *words);
+
+/* Each tells peer p, after what it announces has been written. A put that
+ * fails has failed the communicator, which the next check sees. */
+void uli_post_ready(struct uli_exchange *exchange, int32_t p);
+void uli_post_done(struct uli_exchange *exchange, int32_t p);
+/* The record and `bytes` of the slot. */
+void uli_post_letter(struct uli_exchange *exchange, int32_t p, int64_t bytes);
+/* `bytes` of the chunk that was filled are the next of the stream. */
+void uli_post_filled(struct uli_exchange *exchange, int32_t p, int64_t bytes);
+void uli_post_consumed(struct uli_exchange *exchange, int32_t p);
+void uli_post_waits(struct uli_exchange *exchange, int32_t p, uint64_t value);
+void uli_post_closed(struct uli_exchange *exchange, int32_t p);
+
+/* ---- moving, each false when it has to wait or is finished --------------- */
+
+/* True while the call may go on: looks at failure and deadline now and then,
+ * and ends the operation when one of them says so. */
+bool uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved);
+bool uli_exchange_expired(struct uli_exchange *exchange);
+/* Fails the communicator by TIMEOUT, naming the peers awaited. */
+ulyx_status_t uli_exchange_time_out(struct uli_exchange *exchange);
+
+/* A call begins; after each look at all pairs: has anything moved? */
+void uli_exchange_waits_start(
+    struct uli_exchange *exchange, uli_deadline_t deadline);
+void uli_exchange_waits(struct uli_exchange *exchange, bool moved);
+/* Whom the call waits for, but for ranks that have told that they only wait
+ * themselves. */
+struct uli_late uli_exchange_awaited(struct uli_exchange *exchange);
+
+/* Has the peer destroyed its communicator; or that, or its plan? To be read
+ * before its words. */
+bool uli_exchange_left(const struct uli_exchange *exchange, int32_t p);
+bool uli_exchange_gone(const struct uli_exchange *exchange, int32_t p);
+/* Was the deadline of p over, in whatever call? Then it fails all that wait for
+ * it, by what it has waited for. To be asked once it has closed or left. late_p
+ * may be NULL. */
+bool uli_exchange_timed_out(
+    const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p);
+/* Ends the operation because a peer has left the call in its middle; true. */
+bool uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p);
+/* The error where it had destroyed its plan before the call. */
+ulyx_status_t uli_exchange_report_gone(
+    const struct uli_exchange *exchange, int32_t p);
+
+/* The next piece of at most `room` bytes of a box at (run, in_run): whole
+ * runs if one fits, else a part of one. *piece_p is the box itself or `part`;
+ * the position moves on; returns the piece's bytes, 0 at the end. */
+int64_t uli_box_cut(const struct uli_box *box, int64_t *run_p,
+    int64_t *in_run_p, int64_t room, struct uli_box *part,
+    const struct uli_box **piece_p, struct uli_box_span *span_p);
+/* The same, never more than the rest of one run, always in *part. */
+int64_t uli_box_cut_run(const struct uli_box *box, int64_t *run_p,
+    int64_t *in_run_p, int64_t room, struct uli_box *part);
+
+bool uli_direct_store(struct uli_exchange *exchange, int32_t p);
+bool uli_direct_load(struct uli_exchange *exchange, int32_t p);
+bool uli_direct_local(struct uli_exchange *exchange);
+bool uli_direct_stored(const struct uli_exchange *exchange, int32_t p);
+bool uli_direct_loaded(const struct uli_exchange *exchange, int32_t p);
+
+/* process_vm_readv, from uli_direct_load. */
+bool uli_direct_read(struct uli_exchange *exchange, int32_t p,
+    const struct uli_item *item, struct uli_cursor *cursor);
+
+void uli_ring_begin(struct uli_exchange *exchange, int32_t p);
+bool uli_ring_send(struct uli_exchange *exchange, int32_t p);
+bool uli_ring_receive(struct uli_exchange *exchange, int32_t p);
+bool uli_ring_sent(const struct uli_exchange *exchange, int32_t p);
+bool uli_ring_received(const struct uli_exchange *exchange, int32_t p);
+/* The next bytes of the item that the inbound stream is at; NULL when they
+ * have not arrived. take: they were used. */
+const char *uli_ring_peek(
+    struct uli_exchange *exchange, int32_t p, int64_t *bytes_p);
+void uli_ring_take(struct uli_exchange *exchange, int32_t p, int64_t bytes);
+
+bool uli_sums_progress(struct uli_exchange *exchange);
+
+bool uli_exchange_streams(
+    const struct uli_exchange *exchange, const struct uli_box *box);
+
+#endif

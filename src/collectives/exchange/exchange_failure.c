@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a call of an exchange ends other than well: its deadline, a failure of
+ * the communicator, peers that have gone.
+ */
+#include "collectives/exchange/exchange.h"
+#include "comm/remote/remote.h"
+
+/* ---- deadline and failure ------------------------------------------------ */
+
+static ulyx_status_t
+exchange_fail_late(struct uli_exchange *exchange, const struct uli_late *late)
+{
+    uli_comm_note_late(exchange->comm, late);
+    return uli_comm_fail_late(exchange->comm, late, "%s, call %llu",
+        exchange->what, (unsigned long long)exchange->call);
+}
+
+ulyx_status_t
+uli_exchange_time_out(struct uli_exchange *exchange)
+{
+    struct uli_late late = uli_exchange_awaited(exchange);
+    return exchange_fail_late(exchange, &late);
+}
+
+/* Ends the operation when the communicator has failed or time is over. */
+bool
+uli_exchange_expired(struct uli_exchange *exchange)
+{
+    ulyx_status_t status = uli_comm_check(exchange->comm);
+    if (status == ULYX_SUCCESS && uli_deadline_over(exchange->op.deadline))
+        status = uli_exchange_time_out(exchange);
+    if (status != ULYX_SUCCESS)
+        uli_op_finish(&exchange->op, status);
+    return status != ULYX_SUCCESS;
+}
+
+bool
+uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved)
+{
+    exchange->unchecked_bytes += bytes_moved;
+    if (exchange->unchecked_bytes < ULI_SPAN_BYTES)
+        return true;
+    exchange->unchecked_bytes = 0;
+    if (atomic_load_explicit(&exchange->op.status, memory_order_relaxed) !=
+        ULYX_IN_PROGRESS)
+        return false;
+    return !uli_exchange_expired(exchange);
+}
+
+/* ---- peers that have gone ------------------------------------------------ */
+
+/* The message of a remote peer that it has left overtakes its puts; it closes
+ * all its exchanges before. */
+bool
+uli_exchange_left(const struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    return atomic_load(&exchange->comm->control->left[p]) != 0 &&
+           (!pair->remote || uli_words_final(pair->mine));
+}
+
+/* One that has closed because its communicator has failed tells everybody. */
+bool
+uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
+{
+    uint64_t closed = atomic_load_explicit(
+        &exchange->pairs[p].mine->closed, memory_order_acquire);
+    if (closed > 1) {
+        uli_comm_spread_poison(exchange->comm, closed);
+        return false;
+    }
+    return uli_words_final(exchange->pairs[p].mine) ||
+           uli_exchange_left(exchange, p);
+}
+
+/* Of a rank of this node in its control block, of a remote one in the words of
+ * its last post. */
+bool
+uli_exchange_timed_out(
+    const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    struct uli_late late;
+    const struct uli_late *theirs = NULL;
+    if (!uli_comm_is_remote(exchange->comm, p))
+        theirs = &exchange->comm->peers[p].control->late;
+    else if (pair->mine && uli_words_final(pair->mine))
+        theirs = &pair->mine->late;
+    return theirs &&
+           uli_late_take(theirs, exchange->nranks, late_p ? late_p : &late);
+}
+
+/* Rank p's deadline was over before this rank's, in this call or that of
+ * another plan: what p has found is the cause here too. Whose deadline it was
+ * goes along from rank to rank. One that waited for this rank only does not
+ * know whom this one waits for. */
+static ulyx_status_t
+fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
+{
+    int32_t origin = late.origin < 0 ? p : late.origin;
+    if (late.count == 1 && uli_late_lists(&late, exchange->rank))
+        late = uli_exchange_awaited(exchange);
+    late.origin = origin;
+    return exchange_fail_late(exchange, &late);
+}
+
+/* The peer has left call n without its DONE(n), because its own deadline was
+ * over or it has failed otherwise. One that still has its communicator is not
+ * lost: it may take part in a shrink. */
+bool
+uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
+{
+    struct uli_late late;
+    bool lost = uli_exchange_left(exchange, p);
+    ulyx_status_t status =
+        uli_exchange_timed_out(exchange, p, &late)
+            ? fail_as(exchange, p, late)
+            : uli_comm_fail(exchange->comm,
+                  lost ? ULYX_ERR_RANK_LOST : ULYX_ERR_ABORTED, p,
+                  "%s, call %llu: rank %d has left it and destroyed its %s",
+                  exchange->what, (unsigned long long)exchange->call, p,
+                  lost ? "communicator" : "plan");
+    uli_op_finish(&exchange->op, status);
+    return true;
+}
+
+ulyx_status_t
+uli_exchange_report_gone(const struct uli_exchange *exchange, int32_t p)
+{
+    return uli_error(ULYX_ERR_PEER_REFUSED,
+        "%s, call %llu: rank %d has destroyed its plan", exchange->what,
+        (unsigned long long)exchange->call, p);
+}

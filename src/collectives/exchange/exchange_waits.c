@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whom a call waits for, and who is the cause of it. A rank whose call has
+ * stood still for a while tells its peers one rank that it waits for (the word
+ * WAITS), and takes that back when something moves. So a rank whose deadline is
+ * over does not name peers that only wait themselves, but follows their words
+ * to those that say nothing: they are late.
+ *
+ * Each WAITS is a number that grows, above 32 bits of the rank + 1 (0: nobody),
+ * for of two puts to one word the greater value stays. With a schedule
+ * whose own words say whose turn it is nothing is told.
+ */
+#include "collectives/exchange/exchange_schedule.h"
+
+/* A call stands still when nothing has moved for a quarter of its time, at
+ * most this: long against the 50 ms that a sleeping rank takes to look. */
+#define STILL_NS  INT64_C(500000000)
+#define PER_CALL  4
+#define PER_STILL 4 /* looks while it goes on to stand still */
+
+static bool
+is_missing(const struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    return (pair->shares && !uli_words_done(pair->mine, exchange->call)) ||
+           exchange->schedule->missing(exchange, p);
+}
+
+/* Whom rank p has said that it waits for; -1: nobody. */
+static int32_t
+waits_for(const struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    if (!exchange->schedule->tells_waits || !pair->shares)
+        return -1;
+    uint32_t told = (uint32_t)uli_word(pair->mine, ULI_WAITS);
+    return told <= (uint32_t)exchange->nranks ? (int32_t)told - 1 : -1;
+}
+
+/* The rank that p waits for in the end; -1: they wait in a circle. */
+static int32_t
+origin_of(const struct uli_exchange *exchange, int32_t p)
+{
+    for (int32_t i = 0; i < exchange->nranks && p != exchange->rank; i++) {
+        int32_t next = waits_for(exchange, p);
+        if (next < 0)
+            return p;
+        p = next;
+    }
+    return -1;
+}
+
+/* ---- telling ------------------------------------------------------------- */
+
+static void
+tell(struct uli_exchange *exchange, int32_t rank)
+{
+    if (exchange->told == rank)
+        return;
+    exchange->told = rank;
+    uint64_t value = ++exchange->tells << 32 | (uint32_t)(rank + 1);
+    for (int32_t p = 0; p < exchange->nranks; p++)
+        if (exchange->pairs[p].shares)
+            uli_post_waits(exchange, p, value);
+}
+
+/* The first that is late; else the first that does not end. */
+static int32_t
+choose(const struct uli_exchange *exchange)
+{
+    int32_t first = -1;
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        if (!is_missing(exchange, p))
+            continue;
+        int32_t origin = origin_of(exchange, p);
+        if (origin >= 0)
+            return origin;
+        first = first < 0 ? p : first;
+    }
+    return first;
+}
+
+void
+uli_exchange_waits_start(struct uli_exchange *exchange, uli_deadline_t deadline)
+{
+    int64_t left = (deadline - uli_clock_ns()) / PER_CALL;
+    exchange->still_ns = left < STILL_NS ? left : STILL_NS;
+    exchange->tell_ns = 0;
+}
+
+void
+uli_exchange_waits(struct uli_exchange *exchange, bool moved)
+{
+    if (!exchange->schedule->tells_waits)
+        return;
+    if (moved) {
+        exchange->tell_ns = 0;
+        tell(exchange, -1);
+        return;
+    }
+    int64_t now = uli_clock_ns();
+    if (exchange->tell_ns && now >= exchange->tell_ns) {
+        tell(exchange, choose(exchange));
+        exchange->tell_ns = now + exchange->still_ns / PER_STILL;
+    } else if (!exchange->tell_ns) {
+        exchange->tell_ns = now + exchange->still_ns;
+    }
+}
+
+/* ---- naming -------------------------------------------------------------- */
+
+/* In a circle nobody is the first. */
+static void
+name_chain(struct uli_exchange *exchange, int32_t p)
+{
+    while (p >= 0 && p != exchange->rank && !exchange->pairs[p].named) {
+        exchange->pairs[p].named = true;
+        p = waits_for(exchange, p);
+    }
+}
+
+struct uli_late
+uli_exchange_awaited(struct uli_exchange *exchange)
+{
+    struct uli_late late = uli_late_none(ULI_LATE_MOVE);
+    bool any = false;
+    for (int32_t p = 0; p < exchange->nranks; p++)
+        exchange->pairs[p].named = false;
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        int32_t origin = is_missing(exchange, p) ? origin_of(exchange, p) : -1;
+        if (origin >= 0)
+            any = exchange->pairs[origin].named = true;
+    }
+    for (int32_t p = 0; !any && p < exchange->nranks; p++)
+        if (is_missing(exchange, p))
+            name_chain(exchange, p);
+    for (int32_t p = 0; p < exchange->nranks; p++)
+        if (exchange->pairs[p].named)
+            uli_late_add(&late, p);
+    return late;
+}

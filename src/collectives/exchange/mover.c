@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The choice of a mover, and the states of plans that are gone.
+ */
+#include "collectives/exchange/mover.h"
+
+const char *const uli_term_names[ULI_TERMS] = {
+    [ULI_TERM_MESSAGES] = "by a batch (not mapped, or asked for)",
+    [ULI_TERM_CARRIER] =
+        "the carrier that algo asks for (0 any, 1 nccl, 2 staged)",
+    [ULI_TERM_MESSAGE_CHUNK] =
+        "the chunk of messages (bytes_in_flight, ULYX_MESSAGE_CHUNK)",
+    [ULI_TERM_ENGINE_CHUNK] = "the chunk of copy engines (0: the kernel)"};
+
+const struct uli_mover_ops *
+uli_mover_choose(const ulyx_plan_t *plan, const char *algo)
+{
+    const char *asked = uli_plan_asked_algo(plan->comm, algo);
+    int i = 0;
+    while (!uli_movers[i]->serves(plan, asked))
+        i++;
+    return uli_movers[i];
+}
+
+/* ---- graves -------------------------------------------------------------- */
+
+void
+uli_graves_add(ulyx_comm_t *comm, struct uli_mover_state *state)
+{
+    uli_list_append(&comm->plan_graves, &state->node);
+}
+
+static void
+grave_free(ulyx_comm_t *comm, struct uli_list *node, bool gives_back)
+{
+    struct uli_mover_state *state =
+        ULI_CONTAINER_OF(node, struct uli_mover_state, node);
+    uli_list_remove(node);
+    state->mover->destroy(comm, state, gives_back);
+}
+
+void
+uli_graves_sweep(ulyx_comm_t *comm)
+{
+    struct uli_list *node = comm->plan_graves.next;
+    while (node != &comm->plan_graves) {
+        struct uli_list *next = node->next;
+        const struct uli_mover_state *state =
+            ULI_CONTAINER_OF(node, struct uli_mover_state, node);
+        if (state->mover->left(state))
+            grave_free(comm, node, true);
+        node = next;
+    }
+}
+
+void
+uli_graves_destroy(ulyx_comm_t *comm)
+{
+    while (!uli_list_empty(&comm->plan_graves))
+        grave_free(comm, comm->plan_graves.next, false);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The mover of host memory: a plan of the exchange engine, between ranks of one
+ * machine and by puts to other nodes.
+ *
+ * The end is local. A rank marks the plan closed at each peer; its own arena
+ * pieces can serve again when all peers have marked it closed here, for until
+ * then they may still post.
+ */
+#include "collectives/exchange/mover_host.h"
+
+#include <stdlib.h>
+#include "base/status.h"
+#include "collectives/exchange/exchange_schedule.h"
+#include "comm/messages/batch.h"
+
+/* ---- creation ------------------------------------------------------------ */
+
+static bool
+host_serves(const ulyx_plan_t *plan, const char *algo)
+{
+    (void)plan, (void)algo;
+    return true;
+}
+
+static ulyx_status_t
+host_check(const ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    if (plan->flags & ULYX_PLAN_COPY_ENGINE)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "flags has COPY_ENGINE, which is for device memory only");
+    if (params->algo && uli_comm_batch_carrier(params->algo))
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "algo is \"%s\", which moves device memory only", params->algo);
+    return ULYX_SUCCESS;
+}
+
+/* What the schedule carries is not measured as the pairs'. */
+static ulyx_status_t
+schedule_prepare(ulyx_plan_t *plan)
+{
+    struct uli_host_state *host = uli_host_of(plan);
+    ulyx_status_t status = uli_plan_create_schedule(plan);
+    host->schedule = plan->exchange.schedule;
+    host->schedule_state = plan->exchange.schedule_state;
+    return status;
+}
+
+static ulyx_status_t
+host_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    ulyx_comm_t *comm = plan->comm;
+    struct uli_host_state *host =
+        calloc(1, sizeof(*host) + (size_t)comm->nranks * sizeof(bool));
+    if (!host)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    host->state.plan = plan;
+    host->state.mover = &uli_mover_host;
+    host->nranks = comm->nranks;
+    plan->state = &host->state;
+    ULI_TRY(schedule_prepare(plan));
+    ULI_TRY(uli_plan_measure(plan));
+    ULI_TRY(uli_plan_allocate_work(plan));
+    if (plan->flags & ULYX_PLAN_PROGRESS_THREAD) {
+        ULI_TRY(uli_op_thread_hold(&comm->binding));
+        host->holds_thread = true;
+    }
+    return uli_plan_take_pieces(plan, params->bytes_in_flight);
+}
+
+/* Hook of the exchange. */
+static ulyx_status_t
+pair_report(struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    if (pair->verdict == ULYX_ERR_PEER_REFUSED)
+        return uli_error(pair->verdict,
+            "reshuffle, call %llu: rank %d refused: %s",
+            (unsigned long long)exchange->call, p,
+            uli_status_text(pair->peer_status));
+    if (pair->peer_operation != exchange->operation)
+        return uli_error(ULYX_ERR_MISMATCH,
+            "reshuffle, call %llu: rank %d executes %s, rank %d %s",
+            (unsigned long long)exchange->call, p,
+            uli_operation_name(pair->peer_operation), exchange->rank,
+            uli_operation_name(exchange->operation));
+    return uli_error(ULYX_ERR_MISMATCH,
+        "reshuffle, call %llu: the document tables of rank %d and rank %d "
+        "differ",
+        (unsigned long long)exchange->call, p, exchange->rank);
+}
+
+static ulyx_status_t
+host_complete(ulyx_plan_t *plan)
+{
+    struct uli_exchange *exchange = &plan->exchange;
+    exchange->report = pair_report;
+    exchange->op.by_library_thread = uli_host_of(plan)->holds_thread;
+    for (int32_t p = 0; p < plan->comm->nranks; p++)
+        if (uli_plan_shares(plan, p))
+            ULI_TRY(uli_plan_connect(plan, p));
+    ULI_TRY(exchange->schedule->connect(plan));
+    uli_plan_build(plan);
+    uli_plan_return_spare_rings(plan);
+    return ULYX_SUCCESS;
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+static const char *
+host_wants_windows(const ulyx_plan_t *plan, enum uli_side side)
+{
+    return plan->info.memory[side == ULI_SIDE_SEQ ? 0 : 1] ==
+                   ULYX_POINTER_WINDOW
+               ? "the plan has declared"
+               : NULL;
+}
+
+static void
+exchange_set_up(ulyx_plan_t *plan, ulyx_operation_t operation)
+{
+    struct uli_exchange *exchange = &plan->exchange;
+    enum uli_side from = uli_plan_side(operation, true);
+    enum uli_side to = uli_plan_side(operation, false);
+    exchange->work = &plan->work[operation];
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        int64_t *extents = plan->extents + (int64_t)p * ULI_SIDES * ULI_TENSORS;
+        exchange->pairs[p].src_bytes = extents + from * ULI_TENSORS;
+        exchange->pairs[p].dst_bytes = extents + to * ULI_TENSORS;
+    }
+}
+
+static ulyx_status_t
+host_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream, double timeout_s,
+    ulyx_op_t **op_p)
+{
+    struct uli_exchange *exchange = &plan->exchange;
+    if (stream)
+        return uli_plan_refuse(
+            plan, ULYX_ERR_INVALID_ARGUMENT, "stream must be NULL on the host");
+    ULI_TRY(uli_comm_check(plan->comm));
+    ULI_TRY(uli_exchange_take(exchange));
+    uli_deadline_t deadline =
+        uli_deadline_in(uli_timeout_or(timeout_s, plan->timeout_s));
+    ulyx_status_t status = uli_plan_check_call(plan, operation, src, dst);
+    exchange->operation = operation;
+    exchange->hash = uli_layout_table_hash(plan->layout);
+    if (status != ULYX_SUCCESS)
+        return uli_exchange_refuse(exchange, status, deadline);
+    exchange_set_up(plan, operation);
+    uli_exchange_start(exchange, deadline);
+    *op_p = &exchange->op;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
+{
+    struct uli_exchange *exchange = &plan->exchange;
+    ULI_TRY(uli_comm_check(plan->comm));
+    ULI_TRY(uli_exchange_take(exchange));
+    return uli_exchange_refuse(exchange, uli_error_pass(status, text),
+        uli_deadline_in(plan->timeout_s));
+}
+
+static ulyx_status_t
+host_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    (void)stream;
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    ulyx_status_t status = uli_layout_update(plan->layout, docs_q, docs_k);
+    if (status == ULYX_SUCCESS && uli_layout_has_tables(plan->layout)) {
+        uli_plan_remeasure(plan);
+        uli_plan_build(plan);
+        plan->exchange.schedule->rebuild(plan);
+    }
+    atomic_store(&plan->exchange.busy, false);
+    return status;
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+static void
+thread_release(struct uli_host_state *host)
+{
+    if (host->holds_thread)
+        uli_op_thread_release();
+    host->holds_thread = false;
+}
+
+static ulyx_status_t
+host_leave(ulyx_plan_t *plan)
+{
+    struct uli_host_state *host = uli_host_of(plan);
+    for (int32_t p = 0; p < host->nranks; p++) {
+        host->shares[p] = plan->exchange.pairs[p].shares;
+        if (host->shares[p])
+            uli_post_closed(&plan->exchange, p);
+    }
+    host->schedule->leave(host->schedule_state);
+    thread_release(host);
+    host->state.plan = NULL;
+    return ULYX_SUCCESS;
+}
+
+static bool
+host_left(const struct uli_mover_state *state)
+{
+    const struct uli_host_state *host = (const struct uli_host_state *)state;
+    for (int32_t p = 0; p < host->nranks; p++)
+        if (host->shares[p] && !uli_plan_closed_by(&host->pieces, p))
+            return false;
+    /* Last: it is the last look at memory of others. */
+    return uli_plan_pieces_idle(&host->pieces) &&
+           host->schedule->idle(host->schedule_state);
+}
+
+static void
+host_destroy(ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back)
+{
+    struct uli_host_state *host = (struct uli_host_state *)state;
+    thread_release(host);
+    if (gives_back)
+        uli_plan_free_pieces(comm, &host->pieces);
+    host->schedule->destroy(gives_back ? comm : NULL, host->schedule_state);
+    free(host);
+}
+
+const struct uli_mover_ops uli_mover_host = {.name = "host",
+    .serves = host_serves,
+    .check = host_check,
+    .prepare = host_prepare,
+    .complete = host_complete,
+    .wants_windows = host_wants_windows,
+    .start = host_start,
+    .refuse = host_refuse,
+    .update = host_update,
+    .leave = host_leave,
+    .left = host_left,
+    .destroy = host_destroy,
+    .describe = uli_host_describe,
+    .describe_operation = uli_host_describe_operation,
+    .describe_rest = uli_host_describe_rest,
+    .bytes = uli_host_bytes};

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The mover of host memory: the exchange engine (exchange.h). What its files
+ * share.
+ */
+#ifndef ULI_COLLECTIVES_EXCHANGE_MOVER_HOST_H
+#define ULI_COLLECTIVES_EXCHANGE_MOVER_HOST_H
+
+#include "collectives/exchange/mover.h"
+
+struct uli_schedule_ops;
+
+/* Arena pieces of a plan; address NULL = none. */
+struct uli_plan_pieces {
+    struct uli_arena_piece words;   /* a uli_words a rank, then two letters */
+    struct uli_arena_piece rings;   /* rings in */
+    struct uli_arena_piece mirrors; /* count of puts, then a mirror a rank */
+};
+
+struct uli_host_state {
+    struct uli_mover_state state; /* first */
+    struct uli_plan_pieces pieces;
+    const struct uli_schedule_ops *schedule; /* as the exchange has them */
+    void *schedule_state;
+    bool holds_thread; /* of the library's, until the plan leaves */
+    int32_t nranks;
+    bool shares[]; /* [nranks]: whose posts may come until it has left */
+};
+
+static inline struct uli_host_state *
+uli_host_of(const ulyx_plan_t *plan)
+{
+    return (struct uli_host_state *)plan->state;
+}
+
+/* ---- arena pieces (plan_pieces.c) ---------------------------------------- */
+
+/* Before the agreement: words, letters, rings, mirrors. */
+ulyx_status_t uli_plan_take_pieces(ulyx_plan_t *plan, int64_t bytes_in_flight);
+/* After it: where all that lies, here and at p. */
+ulyx_status_t uli_plan_connect(ulyx_plan_t *plan, int32_t p);
+/* Rings that no verb needs, now that all memory classes are known. */
+void uli_plan_return_spare_rings(ulyx_plan_t *plan);
+void uli_plan_free_pieces(
+    ulyx_comm_t *comm, const struct uli_plan_pieces *pieces);
+/* Has p closed the plan and all of its posts arrived? */
+bool uli_plan_closed_by(const struct uli_plan_pieces *pieces, int32_t p);
+/* No put reads from the pieces any more. */
+bool uli_plan_pieces_idle(const struct uli_plan_pieces *pieces);
+
+/* ---- entries of the table (mover_host_describe.c) ------------------------ */
+
+void uli_host_describe(const ulyx_plan_t *plan, struct uli_text *text);
+void uli_host_describe_operation(
+    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text);
+void uli_host_describe_rest(const ulyx_plan_t *plan, struct uli_text *text);
+int64_t uli_host_bytes(const ulyx_plan_t *plan);
+
+#endif

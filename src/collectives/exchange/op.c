@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Operations driven by the thread that started them.
+ *
+ * The operations of a thread are a thread-local list, so that a wait for one
+ * moves the others too: a thread that drives several ranks of a communicator
+ * would otherwise wait for itself. While all operations of the thread belong
+ * to one communicator handle it sleeps on that handle's doorbell; otherwise
+ * in short slices, for a futex waits for one word only.
+ */
+#include "collectives/exchange/op.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "comm/remote/remote.h"
+
+/* The slice of a wait that watches the doorbells of several handles. */
+#define SEVERAL_SLICE_S 100e-6
+/* The same of a wait for the library's thread, which moves others meanwhile. */
+#define LIBRARY_SLICE_NS 1000000
+
+static _Thread_local struct uli_list thread_ops;
+/* Its address names the thread. */
+static _Thread_local char thread_mark;
+
+static struct uli_list *
+my_ops(void)
+{
+    if (!thread_ops.next)
+        uli_list_init(&thread_ops);
+    return &thread_ops;
+}
+
+void
+uli_op_init(struct ulyx_op *op)
+{
+    atomic_init(&op->status, ULYX_SUCCESS);
+    op->text[0] = 0;
+    op->owner = NULL;
+    op->pending_next = NULL;
+    uli_list_init(&op->node);
+    sem_init(&op->finished, 0, 0);
+}
+
+void
+uli_op_destroy(struct ulyx_op *op)
+{
+    sem_destroy(&op->finished);
+}
+
+void
+uli_op_launch(struct ulyx_op *op)
+{
+    op->owner = &thread_mark;
+    op->text[0] = 0;
+    atomic_store_explicit(&op->status, ULYX_IN_PROGRESS, memory_order_relaxed);
+    atomic_fetch_add(&op->comm->nops, 1);
+    if (op->by_library_thread)
+        uli_op_thread_push(op);
+    else
+        uli_list_append(my_ops(), &op->node);
+}
+
+void
+uli_op_finish(struct ulyx_op *op, ulyx_status_t status)
+{
+    if (status != ULYX_SUCCESS)
+        snprintf(op->text, sizeof(op->text), "%s", uli_error_text());
+    op->ended_ns = uli_clock_ns();
+    atomic_store_explicit(&op->status, status, memory_order_release);
+}
+
+static ulyx_status_t
+status_of(struct ulyx_op *op)
+{
+    return atomic_load_explicit(&op->status, memory_order_acquire);
+}
+
+/* All operations of the calling thread, once; true when one advanced. */
+static bool
+drive(void)
+{
+    struct uli_list *ops = my_ops();
+    bool advanced = false;
+    for (struct uli_list *node = ops->next; node != ops; node = node->next) {
+        struct ulyx_op *op = ULI_CONTAINER_OF(node, struct ulyx_op, node);
+        if (status_of(op) == ULYX_IN_PROGRESS) {
+            advanced |= uli_comm_progress(op->comm);
+            advanced |= op->progress(op);
+        }
+    }
+    return advanced;
+}
+
+/* Takes the result of an operation that has ended. */
+static ulyx_status_t
+take(struct ulyx_op *op, ulyx_status_t status)
+{
+    char text[sizeof(op->text)];
+    memcpy(text, op->text, sizeof(text));
+    if (!op->by_library_thread)
+        uli_list_remove(&op->node);
+    op->owner = NULL;
+    atomic_fetch_sub(&op->comm->nops, 1);
+    if (status != ULYX_SUCCESS)
+        uli_comm_acknowledge(op->comm);
+    op->release(op);
+    return status == ULYX_SUCCESS ? status : uli_error_pass(status, text);
+}
+
+static ulyx_status_t
+check_owner(const struct ulyx_op *op)
+{
+    if (op->owner == &thread_mark)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        op->owner ? "an operation is tested and waited for by the thread that "
+                    "started it"
+                  : "the operation has already ended");
+}
+
+ulyx_status_t
+uli_op_test(struct ulyx_op *op)
+{
+    ULI_TRY(check_owner(op));
+    if (!op->by_library_thread || status_of(op) == ULYX_IN_PROGRESS)
+        drive();
+    ulyx_status_t status = status_of(op);
+    if (status == ULYX_IN_PROGRESS)
+        return status;
+    if (op->by_library_thread)
+        while (sem_wait(&op->finished) && errno == EINTR)
+            ;
+    return take(op, status);
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+struct driven {
+    bool (*ready)(void *context);
+    void *context;
+};
+
+/* Drives until nothing advances, so that the caller sleeps only when all
+ * operations wait for others. */
+static bool
+drive_ready(void *argument)
+{
+    struct driven *driven = argument;
+    do {
+        if (driven->ready(driven->context))
+            return true;
+    } while (drive());
+    return driven->ready(driven->context);
+}
+
+static bool
+several_handles(const ulyx_comm_t *comm)
+{
+    struct uli_list *ops = my_ops();
+    for (struct uli_list *node = ops->next; node != ops; node = node->next) {
+        struct ulyx_op *op = ULI_CONTAINER_OF(node, struct ulyx_op, node);
+        if (op->comm != comm && status_of(op) == ULYX_IN_PROGRESS)
+            return true;
+    }
+    return false;
+}
+
+ulyx_status_t
+uli_op_drive_until(ulyx_comm_t *comm, bool (*ready)(void *context),
+    void *context, uli_deadline_t deadline)
+{
+    struct driven driven = {ready, context};
+    for (;;) {
+        uli_deadline_t slice = deadline;
+        if (several_handles(comm)) {
+            slice = uli_deadline_in(SEVERAL_SLICE_S);
+            if (slice > deadline)
+                slice = deadline;
+        }
+        ulyx_status_t status = uli_comm_wait(comm, drive_ready, &driven, slice);
+        if (status != ULYX_ERR_TIMEOUT || uli_deadline_over(deadline))
+            return status;
+    }
+}
+
+static bool
+op_ended(void *context)
+{
+    return status_of(context) != ULYX_IN_PROGRESS;
+}
+
+static ulyx_status_t
+wait_for_library(struct ulyx_op *op)
+{
+    for (;;) {
+        drive();
+        if (!uli_op_sleep(&op->finished, LIBRARY_SLICE_NS))
+            continue;
+        (void)atomic_load_explicit(&op->handed_back, memory_order_acquire);
+        return take(op, status_of(op));
+    }
+}
+
+ulyx_status_t
+uli_op_wait(struct ulyx_op *op)
+{
+    ULI_TRY(check_owner(op));
+    if (op->by_library_thread)
+        return wait_for_library(op);
+    while (!op_ended(op)) {
+        /* Deadline and failure end the operation in its own progress, which
+         * knows what it waits for; here they only end the sleep. */
+        uli_op_drive_until(op->comm, op_ended, op, op->deadline);
+        if (!op_ended(op))
+            drive();
+    }
+    return take(op, status_of(op));
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Boxes out of a peer's ordinary memory, by the kernel (process_vm_readv):
+ * one copy, no window. Costs a system call a batch of pieces and page-table
+ * walks a piece, so it is used where a probe has shown that the kernel permits
+ * it, and for rows long enough to cost less CPU time than the two copies of
+ * the ring: measured once a process, with the transport that reads, since on
+ * some machines (nested guests) the kernel never wins.
+ */
+#include "collectives/exchange/exchange.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/size.h"
+#include "collectives/plan/plan.h"
+
+enum { BATCH = 256 };
+
+/* ---- is it worth it? ----------------------------------------------------- */
+
+/* The rows are measured against what the ring does instead: two copies. */
+enum {
+    SAMPLE_BYTES = 256 << 10,
+    SAMPLE_ROW_LEAST = 512,
+    SAMPLE_ROW_MOST = 32768,
+    SAMPLES = 5,
+};
+
+static int64_t
+cpu_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+/* CPU time to bring SAMPLE_BYTES from `from`, contiguous, to rows in `to`
+ * that lie apart: by the reader, or by way of `between` (reader NULL). The best
+ * of some. */
+static int64_t
+sample(char *to, char *from, char *between, int64_t row,
+    const struct uli_tr_ops *reader)
+{
+    struct iovec local[SAMPLE_BYTES / SAMPLE_ROW_LEAST];
+    struct iovec remote = {from, SAMPLE_BYTES};
+    size_t count = (size_t)(SAMPLE_BYTES / row);
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < SAMPLES; i++) {
+        int64_t begin = cpu_ns();
+        for (size_t k = 0; k < count; k++) {
+            local[k].iov_base = to + (int64_t)k * 2 * row;
+            local[k].iov_len = (size_t)row;
+        }
+        if (reader &&
+            reader->read(getpid(), local, count, &remote, 1) != ULYX_SUCCESS)
+            return INT64_MAX;
+        if (!reader) {
+            memcpy(between, from, SAMPLE_BYTES);
+            for (size_t k = 0; k < count; k++)
+                memcpy(
+                    local[k].iov_base, between + (int64_t)k * row, (size_t)row);
+        }
+        best = uli_min(best, cpu_ns() - begin);
+    }
+    return best;
+}
+
+/* The least row from which on the reader wins, 0: it never does. */
+static int64_t
+measure(const struct uli_tr_ops *reader)
+{
+    int64_t least_row = 0;
+    char *memory = malloc(4 * SAMPLE_BYTES);
+    if (!memory)
+        return 0;
+    memset(memory, 1, 4 * SAMPLE_BYTES);
+    char *from = memory + 2 * SAMPLE_BYTES, *between = from + SAMPLE_BYTES;
+    for (int64_t row = SAMPLE_ROW_LEAST; row <= SAMPLE_ROW_MOST && !least_row;
+         row *= 2)
+        if (sample(memory, from, between, row, reader) <=
+            sample(memory, from, between, row, NULL))
+            least_row = row;
+    free(memory);
+    return least_row;
+}
+
+/* Of the reader that was measured last; processes have one. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const struct uli_tr_ops *measured; /* under lock, as is its row */
+static int64_t measured_row;
+
+static int64_t
+least_row_of(const struct uli_tr_ops *reader)
+{
+    pthread_mutex_lock(&lock);
+    if (measured != reader)
+        measured_row = measure(reader);
+    measured = reader;
+    int64_t least_row = measured_row;
+    pthread_mutex_unlock(&lock);
+    return least_row;
+}
+
+static const struct uli_tr_ops *
+choose_reader(const ulyx_comm_t *comm, int32_t p)
+{
+    char why[256];
+    return uli_tr_select(&comm->settings, &comm->peers[comm->rank].identity,
+        &comm->peers[p].identity, ULI_TR_READ, why, sizeof(why));
+}
+
+/* Of the first peer in another process that there is one for. */
+static const struct uli_tr_ops *
+first_reader(const ulyx_comm_t *comm)
+{
+    const struct uli_tr_ops *reader = NULL;
+    for (int32_t p = 0; p < comm->nranks && !reader; p++)
+        if (!comm->peers[p].same_process)
+            reader = choose_reader(comm, p);
+    return reader;
+}
+
+/* reader: NULL where nobody can be read. */
+static int64_t
+min_row_by(const ulyx_comm_t *comm, const struct uli_tr_ops *reader)
+{
+    int64_t setting = comm->settings.cma_min_row_bytes;
+    if (!strcmp(comm->settings.cma, "off"))
+        return 0;
+    if (comm->one_process || !strcmp(comm->settings.cma, "on"))
+        return setting;
+    int64_t least_row = reader ? least_row_of(reader) : 0;
+    return least_row ? uli_max(setting, least_row) : 0;
+}
+
+int64_t
+uli_reader_min_row(const ulyx_comm_t *comm)
+{
+    return min_row_by(comm, first_reader(comm));
+}
+
+const struct uli_tr_ops *
+uli_reader_of(const ulyx_comm_t *comm, int32_t p, uint64_t probe)
+{
+    const struct uli_identity *me = &comm->peers[comm->rank].identity;
+    const struct uli_identity *peer = &comm->peers[p].identity;
+    if (me->pid_namespace != peer->pid_namespace)
+        return NULL;
+    const struct uli_tr_ops *reader = choose_reader(comm, p);
+    if (!reader || min_row_by(comm, reader) == 0 ||
+        reader->read_probe(peer->pid, (const void *)(uintptr_t)probe) !=
+            ULYX_SUCCESS)
+        return NULL;
+    return reader;
+}
+
+/* Pieces of one side of a read. */
+struct pieces {
+    struct iovec at[BATCH];
+    size_t count;
+};
+
+/* Adjacent pieces become one: the kernel pins pages a piece, and where all
+ * heads of a source go to one destination its side is contiguous. */
+static void
+add_piece(struct pieces *pieces, uintptr_t base, size_t bytes)
+{
+    struct iovec *last = &pieces->at[pieces->count ? pieces->count - 1 : 0];
+    if (pieces->count && (uintptr_t)last->iov_base + last->iov_len == base) {
+        last->iov_len += bytes;
+        return;
+    }
+    pieces->at[pieces->count].iov_base = (void *)base;
+    pieces->at[pieces->count++].iov_len = bytes;
+}
+
+/* Consecutive runs, until one side has no room; returns their bytes. */
+static int64_t
+fill(const struct uli_box *box, struct uli_cursor *cursor, uintptr_t dst,
+    uintptr_t src, struct pieces *local, struct pieces *remote)
+{
+    struct uli_box part;
+    int64_t bytes, total = 0;
+    local->count = remote->count = 0;
+    while (local->count < BATCH && remote->count < BATCH &&
+           total < ULI_SPAN_BYTES &&
+           (bytes = uli_box_cut_run(box, &cursor->run, &cursor->in_run,
+                ULI_SPAN_BYTES - total, &part)) > 0) {
+        add_piece(local, dst + (uintptr_t)part.dst_offset, (size_t)bytes);
+        add_piece(remote, src + (uintptr_t)part.src_offset, (size_t)bytes);
+        total += bytes;
+    }
+    return total;
+}
+
+bool
+uli_direct_read(struct uli_exchange *exchange, int32_t p,
+    const struct uli_item *item, struct uli_cursor *cursor)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    struct pieces local, remote;
+    int64_t bytes;
+    while (
+        (bytes = fill(&item->box, cursor,
+             (uintptr_t)exchange->dst[item->tensor],
+             (uintptr_t)pair->src[item->tensor].offset, &local, &remote)) > 0) {
+        ulyx_status_t status =
+            pair->reader->read(exchange->comm->peers[p].identity.pid, local.at,
+                local.count, remote.at, remote.count);
+        if (status != ULYX_SUCCESS) {
+            status = uli_comm_fail(exchange->comm, status, p,
+                "reading the memory of rank %d: %s", p, uli_error_text());
+            uli_op_finish(&exchange->op, status);
+            return false;
+        }
+        if (!uli_exchange_check(exchange, bytes))
+            return false;
+    }
+    cursor->item++;
+    cursor->run = cursor->in_run = 0;
+    return true;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Boxes between memory that this rank can address: stores into a peer's
+ * window, loads from one, and the own share. One copy, no packing: each byte
+ * is read once and written once.
+ */
+#include "base/size.h"
+#include "collectives/exchange/exchange.h"
+
+/* ---- pieces of a box ----------------------------------------------------- */
+
+/* Offsets of run number `run`, counted in loop order. */
+static void
+run_offsets(
+    const struct uli_box *box, int64_t run, int64_t *dst_p, int64_t *src_p)
+{
+    int64_t k = run % box->extent[2];
+    int64_t j = run / box->extent[2] % box->extent[1];
+    int64_t i = run / box->extent[2] / box->extent[1];
+    *dst_p = box->dst_offset + i * box->dst_stride[0] + j * box->dst_stride[1] +
+             k * box->dst_stride[2];
+    *src_p = box->src_offset + i * box->src_stride[0] + j * box->src_stride[1] +
+             k * box->src_stride[2];
+}
+
+int64_t
+uli_box_cut_run(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
+    int64_t room, struct uli_box *part)
+{
+    if (*run_p >= box->extent[0] * box->extent[1] * box->extent[2])
+        return 0;
+    int64_t bytes = uli_min(room, box->run_bytes - *in_run_p);
+    run_offsets(box, *run_p, &part->dst_offset, &part->src_offset);
+    part->dst_offset += *in_run_p;
+    part->src_offset += *in_run_p;
+    part->run_bytes = bytes;
+    for (int d = 0; d < 3; d++) {
+        part->extent[d] = 1;
+        part->dst_stride[d] = part->src_stride[d] = 0;
+    }
+    *in_run_p += bytes;
+    if (*in_run_p == box->run_bytes) {
+        *in_run_p = 0;
+        (*run_p)++;
+    }
+    return bytes;
+}
+
+int64_t
+uli_box_cut(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
+    int64_t room, struct uli_box *part, const struct uli_box **piece_p,
+    struct uli_box_span *span_p)
+{
+    int64_t runs = box->extent[0] * box->extent[1] * box->extent[2];
+    if (*run_p >= runs || room <= 0)
+        return 0;
+    if (*in_run_p || box->run_bytes > room) {
+        *piece_p = part;
+        span_p->begin = 0;
+        span_p->end = 1;
+        return uli_box_cut_run(box, run_p, in_run_p, room, part);
+    }
+    int64_t take = uli_min(runs - *run_p, room / box->run_bytes);
+    *piece_p = box;
+    span_p->begin = *run_p;
+    span_p->end = *run_p += take;
+    return take * box->run_bytes;
+}
+
+/* ---- stores and loads ---------------------------------------------------- */
+
+/* Copies a whole box in spans; false when the call has ended meanwhile. */
+static bool
+copy_item(struct uli_exchange *exchange, const struct uli_box *box,
+    struct uli_cursor *cursor, char *dst, const char *src)
+{
+    bool streams = uli_exchange_streams(exchange, box);
+    struct uli_box part;
+    const struct uli_box *piece;
+    struct uli_box_span span;
+    int64_t bytes;
+    while ((bytes = uli_box_cut(box, &cursor->run, &cursor->in_run,
+                ULI_SPAN_BYTES, &part, &piece, &span)) > 0) {
+        uli_box_copy(piece, span, dst, src, streams);
+        if (!uli_exchange_check(exchange, bytes))
+            return false;
+    }
+    cursor->item++;
+    cursor->run = cursor->in_run = 0;
+    return true;
+}
+
+bool
+uli_direct_store(struct uli_exchange *exchange, int32_t p)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    const struct uli_items *items = &exchange->work->pairs[p].out;
+    bool advanced = false;
+    while (pair->stores.item < items->count) {
+        const struct uli_item *item = &items->at[pair->stores.item];
+        if (item->verb != ULI_VERB_STORE) {
+            pair->stores.item++;
+            continue;
+        }
+        advanced = true;
+        if (!copy_item(exchange, &item->box, &pair->stores,
+                pair->dst_at[item->tensor], exchange->src[item->tensor]))
+            return true;
+        uli_ring_send(exchange, p);
+    }
+    return advanced;
+}
+
+bool
+uli_direct_load(struct uli_exchange *exchange, int32_t p)
+{
+    struct uli_pair *pair = &exchange->pairs[p];
+    const struct uli_items *items = &exchange->work->pairs[p].in;
+    bool advanced = false, going = true;
+    while (going && pair->loads.item < items->count) {
+        const struct uli_item *item = &items->at[pair->loads.item];
+        advanced = true;
+        if (item->verb == ULI_VERB_LOAD && item->sum < 0)
+            going = copy_item(exchange, &item->box, &pair->loads,
+                exchange->dst[item->tensor], pair->src_at[item->tensor]);
+        else if (item->verb == ULI_VERB_READ && pair->can_read)
+            going = uli_direct_read(exchange, p, item, &pair->loads);
+        else
+            pair->loads.item++;
+    }
+    return advanced;
+}
+
+bool
+uli_direct_stored(const struct uli_exchange *exchange, int32_t p)
+{
+    return exchange->work->pairs[p].slot ||
+           exchange->pairs[p].stores.item == exchange->work->pairs[p].out.count;
+}
+
+bool
+uli_direct_loaded(const struct uli_exchange *exchange, int32_t p)
+{
+    return exchange->work->pairs[p].slot ||
+           exchange->pairs[p].loads.item == exchange->work->pairs[p].in.count;
+}
+
+/* ---- the own share ------------------------------------------------------- */
+
+/* One span, so that a peer who becomes ready does not wait for all of it. */
+bool
+uli_direct_local(struct uli_exchange *exchange)
+{
+    if (exchange->local == exchange->work->nlocals)
+        return false;
+    const struct uli_local *local = &exchange->work->locals[exchange->local];
+    struct uli_box part;
+    const struct uli_box *piece;
+    struct uli_box_span span;
+    int64_t bytes = uli_box_cut(&local->box, &exchange->local_run,
+        &exchange->local_in_run, ULI_SPAN_BYTES, &part, &piece, &span);
+    if (bytes == 0) {
+        exchange->local++;
+        exchange->local_run = exchange->local_in_run = 0;
+        return true;
+    }
+    if (local->zero)
+        uli_box_zero(piece, span, exchange->dst[local->tensor]);
+    else
+        uli_box_copy(piece, span, exchange->dst[local->tensor],
+            exchange->src[local->tensor],
+            uli_exchange_streams(exchange, &local->box));
+    uli_exchange_check(exchange, bytes);
+    return true;
+}

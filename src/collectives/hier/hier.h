@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hierarchical schedule of a plan over several nodes. Moves within a node
+ * are the engine's (exchange.h); what crosses nodes goes by the streams of
+ * layout_hier.h, in chunks and three phases that overlap:
+ *
+ *   gather   each rank packs its items (sums: adds its share) into the chunk,
+ *            in staging memory of the rank that carries the lane, mapped by
+ *            all ranks of the node
+ *   wire     that rank puts the whole chunk into staging memory of the rank
+ *            with the lane's number on the other node
+ *   spread   each reader there unpacks its items out of it, mapped again; what
+ *            several read was sent once
+ *
+ * Tensors are touched by their owners only, so nobody needs to know where
+ * those of others lie, and ordinary memory serves as well as windows.
+ *
+ * Words. A count within call n is stored as n * 2^32 + count, so it never falls
+ * and no call looks at another's. Chunk c uses place c mod K of the staging.
+ *   filled[i]  local rank i has put its part into so many chunks
+ *   sent       so many chunks have left the staging here
+ *   arrived[k] place k holds the chunk before this number (one word a place:
+ *              signals overtake one another)
+ *   taken[i]   local rank i needs no byte of so many chunks any more
+ *   credit     so many chunks have been taken at the other end, by all
+ * The last share of a chunk is whole before the next begins: a sharer waits
+ * for filled of the one before it in rank order, which is the order of sums.
+ *
+ * A call. Each rank posts a record (status, operation, hash of the tables) on
+ * the board of its node; who sees the last one posted sends all of them to
+ * each other node in one put. Only when the records of all ranks are here,
+ * and agree, does anything cross nodes; otherwise nothing does, on any rank,
+ * and each reports the lowest rank that differs. So a refusal refuses the call
+ * for all ranks of the plan, also for those that share no byte with the
+ * refuser: stricter than the direct schedule, for rails pass through it.
+ * Record n + 1 says that its rank has left call n: so a call may begin with
+ * empty places everywhere, once all records are here.
+ *
+ * No deadlock. Let items to a node be ordered: copies, then sums in the order
+ * that all streams share. The first item that is not wholly taken has all
+ * earlier ones of its stream behind it, so its chunk has a place; its givers
+ * wait for no reader but by places, and for one another in rank order only; so
+ * it arrives. Its reader has nothing earlier to do: copies do not wait for
+ * sums, and of sums it is the first. No giver is held up by one stream when
+ * it can fill another, and the carrier waits for nothing at all: it only
+ * looks.
+ */
+#ifndef ULI_COLLECTIVES_HIER_HIER_H
+#define ULI_COLLECTIVES_HIER_HIER_H
+
+#include "collectives/exchange/exchange_schedule.h"
+#include "collectives/hier/layout_hier.h"
+#include "topology/model/schedule_hier.h"
+
+enum {
+    ULI_HIER_TAG_BITS = 32,
+    ULI_HIER_ACC_BYTES = 64 << 10, /* of scratch; accumulators: 8 bytes each */
+};
+
+/* ---- tables of one operation --------------------------------------------- */
+
+/* What this rank puts into a stream. */
+struct uli_hier_give {
+    int64_t at, bytes; /* in the stream */
+    int32_t tensor;
+    int32_t before;    /* local rank whose share comes before, or -1 */
+    int32_t acc_bytes; /* of an accumulator: a share to be added; 0: a copy */
+    struct uli_box box;
+};
+/* What it takes out of one. Takes of a sum wait for uli_hier_sums. */
+struct uli_hier_take {
+    int64_t at, bytes;
+    int32_t tensor;
+    bool sum;
+    struct uli_box box; /* of copies */
+};
+struct uli_hier_stream {
+    int64_t bytes, chunks;
+    struct uli_hier_give *gives;
+    struct uli_hier_take *takes;
+    int64_t ngives, ntakes, give_room, take_room;
+};
+
+/* A sum of this rank: the shares of nodes, in node order. */
+struct uli_hier_part {
+    int32_t lane;
+    int64_t take;
+    int64_t unit; /* bytes of an element in the stream */
+    bool acc;     /* accumulators, else one rank's partials */
+};
+struct uli_hier_sum {
+    int32_t tensor;
+    int64_t elements;
+    struct uli_box box; /* of the destination; its source side is dense */
+    int64_t first_part;
+    int32_t nparts;
+};
+
+struct uli_hier_work {
+    struct uli_hier_stream *streams; /* [nlanes] */
+    struct uli_hier_sum *sums;
+    struct uli_hier_part *parts;
+    int64_t nsums, nparts;
+    struct uli_hier_bytes node; /* that leave this node */
+    int64_t carried_bytes;      /* that this rank puts to other nodes: of
+                                 * items, and what aligns sums */
+};
+
+/* ---- lanes --------------------------------------------------------------- */
+
+enum uli_hier_kind {
+    ULI_HIER_OUT, /* to another node */
+    ULI_HIER_IN,  /* from one */
+    ULI_HIER_OWN, /* this node's shares in sums of its own ranks: no wire */
+};
+
+/* Words of a lane in the piece of its carrier, one line each but the last two;
+ * the staging follows. */
+struct uli_hier_word {
+    _Alignas(ULI_LINE) _Atomic uint64_t value;
+};
+struct uli_hier_words {
+    struct uli_hier_word sent, credit;
+    _Alignas(ULI_LINE) _Atomic uint64_t arrived[ULI_HIER_CHUNKS];
+    _Alignas(ULI_LINE) _Atomic int64_t pending[ULI_HIER_CHUNKS];
+    _Alignas(ULI_LINE) struct uli_hier_word counts[]; /* filled, taken */
+};
+
+struct uli_hier_lane {
+    enum uli_hier_kind kind;
+    int32_t node, index; /* the other node; number of the lane */
+    int32_t carrier;     /* rank of this node */
+    int32_t far;         /* the carrier there */
+    struct uli_hier_words *words;
+    struct uli_hier_word *filled, *taken; /* [size of this node] */
+    char *staging;
+    struct uli_address far_words; /* of the lane in far's piece */
+    int64_t far_staging;          /* bytes from there */
+
+    /* of the call in flight: counts of chunks */
+    const struct uli_hier_stream *stream;
+    int64_t filled_n, put_n, sent_n, seen_n, credited_n, taken_n;
+    int64_t give, given; /* item, and bytes of it */
+    int64_t give_run, give_in_run;
+    int64_t take, took;
+    int64_t take_run, take_in_run;
+};
+
+/* ---- the board of a node, in the piece of its first rank ----------------- */
+
+enum { ULI_HIER_GONE = 1 }; /* status of a rank that has destroyed its plan */
+struct uli_hier_record {
+    int32_t status, operation;
+    uint64_t hash;
+};
+/* Above them: the poison that the rank's communicator tells (control.h).
+ */
+enum { ULI_HIER_OPEN, ULI_HIER_CLOSED, ULI_HIER_CLOSED_FAILED };
+/* Written by one local rank. */
+struct uli_hier_seat {
+    _Alignas(ULI_LINE) _Atomic uint64_t posted; /* record of this call */
+    _Atomic uint64_t completed;                 /* left this call in order */
+    _Atomic uint64_t closed;                    /* ULI_HIER_OPEN, ... */
+    _Atomic uint64_t released; /* does not look at the board any more */
+    struct uli_hier_record records[2];
+};
+/* Written by puts from one other node: its records of call n in n mod 2. */
+struct uli_hier_mail {
+    _Alignas(ULI_LINE) _Atomic uint64_t call[2];
+    _Atomic uint64_t final; /* all of its ranks have closed; its last: */
+    uint64_t last;
+    _Alignas(ULI_LINE) struct uli_hier_record records[];
+};
+struct uli_hier_board {
+    _Alignas(ULI_LINE) _Atomic uint64_t sent; /* records of this call */
+    _Atomic uint64_t final;
+    _Alignas(ULI_LINE) struct uli_hier_seat seats[];
+};
+
+/* ---- all of it ----------------------------------------------------------- */
+
+struct uli_hier {
+    ulyx_comm_t *comm;
+    struct uli_exchange *exchange;
+    const struct uli_layout *layout;
+    struct uli_nodes nodes;
+    int32_t node, local, size; /* of this rank; ranks of its node */
+    int64_t chunk_bytes;       /* equal on all ranks */
+    struct uli_arena_piece piece;
+    struct uli_hier_board *board;
+    struct uli_hier_mail **mails;    /* [nnodes], NULL for the own node */
+    struct uli_address *mails_there; /* [nnodes]: of this node, at that one */
+    struct uli_hier_lane *lanes;
+    int32_t nlanes;
+    int32_t *out_first; /* [nnodes]: lane 0 to that node */
+    int32_t *in_first;  /* [nnodes]: from it; own node: its own lanes */
+    struct uli_hier_work work[ULYX_OPERATIONS];
+    bool broken; /* an update found no memory for its tables */
+    char *acc, *group_acc, *packed;
+    int64_t fixed_bytes, table_bytes; /* held, but for the piece */
+
+    /* of the call in flight */
+    const struct uli_hier_work *now;
+    bool posted, agreed, ended;
+    int32_t wrong; /* lowest rank that something is wrong with, or -1 */
+    int32_t nmails;
+    int64_t sum, sum_done, sum_run, sum_in_run;
+};
+
+/* Of an exchange whose schedule it is; else NULL. */
+static inline struct uli_hier *
+uli_hier_of(const struct uli_exchange *exchange)
+{
+    return exchange->schedule == &uli_schedule_hier ? exchange->schedule_state
+                                                    : NULL;
+}
+
+/* ---- one call (reshuffle_hier.c) ----------------------------------------- */
+
+/* With exchange->call, operation and hash set. */
+void uli_hier_start(struct uli_hier *hier);
+/* True when anything advanced. May end the exchange's operation, in failure. */
+bool uli_hier_progress(struct uli_hier *hier);
+/* The status of a call that has ended: names the lowest rank that something
+ * was wrong with. */
+ulyx_status_t uli_hier_result(struct uli_hier *hier);
+
+/* ---- records (reshuffle_hier_records.c) ---------------------------------- */
+
+/* Have all ranks posted the call before exchange->call, or gone? */
+bool uli_hier_may_post(const struct uli_hier *hier);
+/* Posts that this rank refuses the call; may_post. */
+void uli_hier_refuse(struct uli_hier *hier, ulyx_status_t status);
+/* The plan ends at this rank. */
+void uli_hier_close(struct uli_hier *hier);
+/* After it: may the piece serve others? If so, not to be asked again. */
+bool uli_hier_idle(struct uli_hier *hier);
+
+enum uli_hier_presence { ULI_HIER_ABSENT, ULI_HIER_POSTED, ULI_HIER_LEFT };
+/* Of rank p's record of the call: here, not here, or never to come. */
+enum uli_hier_presence uli_hier_presence(
+    const struct uli_hier *hier, int32_t p, uint64_t call);
+bool uli_hier_all_present(const struct uli_hier *hier, uint64_t call);
+/* Of the present call, once it is present. */
+struct uli_hier_record uli_hier_record_of(
+    const struct uli_hier *hier, int32_t p);
+void uli_hier_post(struct uli_hier *hier, ulyx_status_t status);
+/* Sends the node's records of the next call if they are complete and nobody
+ * else does; true when it has. */
+bool uli_hier_try_send(struct uli_hier *hier);
+/* The board's owner hears of mail; the others sleep on their own doorbells. */
+bool uli_hier_pass_on_mail(struct uli_hier *hier);
+
+static inline struct uli_hier_seat *
+uli_hier_seat_of(const struct uli_hier *hier, int32_t local)
+{
+    return &hier->board->seats[local];
+}
+
+/* ---- other ends (reshuffle_hier_failure.c) ------------------------------- */
+
+/* Ends the operation and returns true where a rank of the node has left the
+ * call in its middle. */
+bool uli_hier_look_for_leavers(struct uli_hier *hier);
+/* Does the call wait for rank p? Ranks that only wait for others of this node
+ * are not named. */
+bool uli_hier_missing(const struct uli_hier *hier, int32_t p);
+
+/* ---- for it: chunks (reshuffle_hier_move.c), sums (..._sum.c) ------------ */
+
+static inline uint64_t
+uli_hier_tag(const struct uli_hier *hier, int64_t count)
+{
+    return (hier->exchange->call << ULI_HIER_TAG_BITS) + (uint64_t)count;
+}
+static inline bool
+uli_hier_reached(
+    const struct uli_hier *hier, const _Atomic uint64_t *word, int64_t count)
+{
+    return atomic_load_explicit(word, memory_order_acquire) >=
+           uli_hier_tag(hier, count);
+}
+
+/* The least of a word over the ranks of the node, as a count of this call. */
+int64_t uli_hier_least(
+    const struct uli_hier *hier, const struct uli_hier_word *words);
+/* Has chunk c a place in the staging here? */
+bool uli_hier_has_room(
+    const struct uli_hier *hier, const struct uli_hier_lane *lane, int64_t c);
+/* Has chunk c come here, to be taken? */
+bool uli_hier_has_come(
+    const struct uli_hier *hier, const struct uli_hier_lane *lane, int64_t c);
+bool uli_hier_gather(struct uli_hier *hier, struct uli_hier_lane *lane);
+bool uli_hier_wire(struct uli_hier *hier, struct uli_hier_lane *lane);
+/* Copies, up to the next share of a sum. */
+bool uli_hier_spread(struct uli_hier *hier, struct uli_hier_lane *lane);
+/* Bytes of the stream from `at` on that lie adjacent here; 0 when they have
+ * not come. */
+int64_t uli_hier_here(const struct uli_hier *hier,
+    const struct uli_hier_lane *lane, int64_t at, const char **bytes_p);
+/* `bytes` of the present take were used. */
+void uli_hier_took(
+    struct uli_hier *hier, struct uli_hier_lane *lane, int64_t bytes);
+/* Begins the lane's cursors; tells whom it passes over. */
+void uli_hier_lane_start(struct uli_hier *hier, struct uli_hier_lane *lane);
+bool uli_hier_lane_ended(
+    const struct uli_hier *hier, const struct uli_hier_lane *lane);
+void uli_hier_ring_node(const struct uli_hier *hier);
+bool uli_hier_sums(struct uli_hier *hier);
+
+/* ---- its life (plan_hier.c) ---------------------------------------------- */
+
+struct ulyx_plan;
+/* Before the agreement, with layout and own strides: nodes, streams, the
+ * arena piece. Errors: UNSUPPORTED (more chunks than a word
+ * counts), NO_MEMORY, those of arenas. */
+ulyx_status_t uli_hier_create(struct ulyx_plan *plan);
+/* After it. Errors: INTERNAL, failing the communicator. */
+ulyx_status_t uli_hier_connect(struct ulyx_plan *plan);
+/* For the present document tables. */
+void uli_hier_rebuild(struct ulyx_plan *plan);
+/* Frees all but the piece. NULL is fine. */
+void uli_hier_destroy(struct uli_hier *hier);
+
+#endif

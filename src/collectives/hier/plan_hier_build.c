@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tables of the hierarchical schedule: of the streams that leave, enter and
+ * stay in this rank's node, what this rank gives and takes. Needs the strides
+ * of this rank only.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/dtype.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/hier/plan_hier.h"
+
+/* A node's share in a sum of this rank, before all are in order. */
+struct share {
+    int32_t tensor;
+    bool shared;
+    int32_t node;
+    int64_t batches, rows, heads;
+    struct uli_place dst;
+    struct uli_hier_part part;
+};
+
+struct build {
+    struct ulyx_plan *plan;
+    struct uli_hier *h;
+    struct uli_hier_work *work;
+    int operation;
+    int32_t from, to;   /* nodes of the streams that are visited */
+    int32_t first_lane; /* of them, in h->lanes */
+    struct share *shares;
+    int64_t nshares, share_room;
+    bool failed;
+};
+
+/* The next element of a growing array, zeroed; NULL: no memory. */
+static void *
+append(struct build *b, void *array_p, int64_t *count_p, int64_t *room_p,
+    size_t bytes)
+{
+    char *array;
+    memcpy(&array, array_p, sizeof(array));
+    if (*count_p == *room_p) {
+        int64_t room = *room_p * 2 + 8;
+        array = realloc(array, (size_t)room * bytes);
+        if (!array) {
+            b->failed = true;
+            return NULL;
+        }
+        memcpy(array_p, &array, sizeof(array));
+        b->h->table_bytes += (room - *room_p) * (int64_t)bytes;
+        *room_p = room;
+    }
+    array += *count_p * (int64_t)bytes;
+    ++*count_p;
+    return memset(array, 0, bytes);
+}
+
+/* ---- boxes --------------------------------------------------------------- */
+
+/* The item in this rank's tensor (box's source side) and dense (destination
+ * side), in the order of the dense one. */
+static struct uli_box
+dense_box(const struct build *b, const struct uli_hier_item *item,
+    enum uli_side side, const struct uli_place *place)
+{
+    const struct ulyx_plan *plan = b->plan;
+    const int64_t *strides = plan->info.strides[item->tensor][side];
+    struct uli_box box = {.extent = {item->batches, item->rows, item->heads}};
+    box.run_bytes = uli_layout_shape(plan->layout)->tensors[item->tensor].dim *
+                    uli_plan_elem_bytes(plan->layout, item->tensor, side);
+    box.src_offset = place->batch * strides[0] + place->row * strides[1] +
+                     place->head * strides[2];
+    memcpy(box.src_stride, strides, sizeof(box.src_stride));
+    box.dst_stride[2] = box.run_bytes;
+    box.dst_stride[1] = box.dst_stride[2] * item->heads;
+    box.dst_stride[0] = box.dst_stride[1] * item->rows;
+    uli_box_normalize(&box);
+    return box;
+}
+
+/* From dense to the tensor, still in the order of the dense side. */
+static struct uli_box
+turned(struct uli_box box)
+{
+    struct uli_box out = box;
+    out.dst_offset = box.src_offset;
+    out.src_offset = box.dst_offset;
+    memcpy(out.dst_stride, box.src_stride, sizeof(out.dst_stride));
+    memcpy(out.src_stride, box.dst_stride, sizeof(out.src_stride));
+    return out;
+}
+
+/* ---- items --------------------------------------------------------------- */
+
+static void
+add_give(struct build *b, struct uli_hier_stream *stream,
+    const struct uli_hier_item *item, int32_t i)
+{
+    struct uli_hier_give *give = append(
+        b, &stream->gives, &stream->ngives, &stream->give_room, sizeof(*give));
+    if (!give)
+        return;
+    give->at = item->at;
+    give->bytes = item->bytes;
+    give->tensor = item->tensor;
+    give->before = i ? b->h->nodes.local[item->givers[i - 1].rank] : -1;
+    give->acc_bytes = item->sum && item->ngivers > 1 ? (int32_t)item->unit : 0;
+    give->box =
+        dense_box(b, item, uli_plan_side(b->operation, true), &item->givers[i]);
+}
+
+static void
+add_take(struct build *b, struct uli_hier_stream *stream,
+    const struct uli_hier_item *item, const struct uli_place *dst)
+{
+    struct uli_hier_take *take = append(
+        b, &stream->takes, &stream->ntakes, &stream->take_room, sizeof(*take));
+    if (!take)
+        return;
+    take->at = item->at;
+    take->bytes = item->bytes;
+    take->tensor = item->tensor;
+    take->sum = item->sum;
+    if (!item->sum) {
+        take->box =
+            turned(dense_box(b, item, uli_plan_side(b->operation, false), dst));
+        return;
+    }
+    struct share *share =
+        append(b, &b->shares, &b->nshares, &b->share_room, sizeof(*share));
+    if (!share)
+        return;
+    *share = (struct share){.tensor = item->tensor,
+        .shared = item->shared,
+        .node = b->from,
+        .batches = item->batches,
+        .rows = item->rows,
+        .heads = item->heads,
+        .dst = *dst,
+        .part = {.lane = b->first_lane + item->lane,
+            .take = stream->ntakes - 1,
+            .unit = item->unit,
+            .acc = item->ngivers > 1}};
+}
+
+static void
+visit(void *context, const struct uli_hier_item *item)
+{
+    struct build *b = context;
+    struct uli_hier *h = b->h;
+    int32_t lane = b->first_lane + item->lane, me = h->comm->rank;
+    struct uli_hier_stream *stream = &b->work->streams[lane];
+    for (int32_t i = 0; b->from == h->node && i < item->ngivers; i++)
+        if (item->givers[i].rank == me)
+            add_give(b, stream, item, i);
+    for (int32_t i = 0; b->to == h->node && i < item->nreaders; i++)
+        if (item->readers[i].rank == me)
+            add_take(b, stream, item, &item->readers[i]);
+}
+
+static ulyx_status_t
+build_pair(struct build *b, int32_t from, int32_t to, int64_t *lane_bytes)
+{
+    struct uli_hier *h = b->h;
+    struct uli_hier_bytes bytes;
+    int32_t lanes = uli_nodes_size(&h->nodes, to);
+    b->from = from;
+    b->to = to;
+    b->first_lane = to == h->node ? h->in_first[from] : h->out_first[to];
+    ULI_TRY(uli_hier_each_item(h->layout, &h->nodes, b->operation, from, to,
+        visit, b, lane_bytes, &bytes));
+    for (int32_t j = 0; j < lanes; j++) {
+        const struct uli_hier_lane *lane = &h->lanes[b->first_lane + j];
+        struct uli_hier_stream *stream = &b->work->streams[b->first_lane + j];
+        if (lane->kind == ULI_HIER_OUT && lane->carrier == h->comm->rank)
+            b->work->carried_bytes += lane_bytes[j];
+        stream->bytes = lane_bytes[j];
+        stream->chunks = (lane_bytes[j] + h->chunk_bytes - 1) / h->chunk_bytes;
+        if (stream->chunks >> (ULI_HIER_TAG_BITS - 1))
+            return uli_error(ULYX_ERR_UNSUPPORTED,
+                "algo is \"hier\": %lld bytes to node %d make too many chunks "
+                "of %lld",
+                (long long)lane_bytes[j], to, (long long)h->chunk_bytes);
+    }
+    if (from == h->node && to != h->node) {
+        b->work->node.wire += bytes.wire;
+        b->work->node.direct += bytes.direct;
+    }
+    return ULYX_SUCCESS;
+}
+
+/* ---- sums ---------------------------------------------------------------- */
+
+static int
+by_number(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* The order of sums in all streams (layout_hier_rects.c): those that lie alike
+ * at all ranks first. Without the node. */
+static int
+by_place(const struct share *a, const struct share *b)
+{
+    int order = by_number(a->tensor, b->tensor);
+    order = order ? order : by_number(b->shared, a->shared);
+    order = order ? order : by_number(a->dst.batch, b->dst.batch);
+    order = order ? order : by_number(a->batches, b->batches);
+    order = order ? order : by_number(a->dst.head, b->dst.head);
+    order = order ? order : by_number(a->heads, b->heads);
+    order = order ? order : by_number(a->dst.row, b->dst.row);
+    return order ? order : by_number(a->rows, b->rows);
+}
+
+static int
+by_place_and_node(const void *one, const void *other)
+{
+    const struct share *a = one, *b = other;
+    int order = by_place(a, b);
+    return order ? order : by_number(a->node, b->node);
+}
+
+static void
+set_sum(
+    const struct build *b, struct uli_hier_sum *sum, const struct share *share)
+{
+    const struct uli_hier_item item = {.tensor = share->tensor,
+        .batches = share->batches,
+        .rows = share->rows,
+        .heads = share->heads};
+    int64_t dim = uli_layout_shape(b->h->layout)->tensors[share->tensor].dim;
+    sum->tensor = share->tensor;
+    sum->elements = share->batches * share->rows * share->heads * dim;
+    sum->box = turned(
+        dense_box(b, &item, uli_plan_side(b->operation, false), &share->dst));
+    sum->first_part = b->work->nparts;
+}
+
+static bool
+build_sums(struct build *b)
+{
+    struct uli_hier_work *work = b->work;
+    size_t count = (size_t)b->nshares;
+    if (!count)
+        return true;
+    work->sums = calloc(count, sizeof(*work->sums));
+    work->parts = calloc(count, sizeof(*work->parts));
+    if (!work->sums || !work->parts)
+        return false;
+    b->h->table_bytes +=
+        (int64_t)(count * (sizeof(*work->sums) + sizeof(*work->parts)));
+    qsort(b->shares, count, sizeof(*b->shares), by_place_and_node);
+    for (size_t i = 0; i < count; i++) {
+        const struct share *share = &b->shares[i];
+        if (i == 0 || by_place(share, share - 1))
+            set_sum(b, &work->sums[work->nsums++], share);
+        work->parts[work->nparts++] = share->part;
+        work->sums[work->nsums - 1].nparts++;
+    }
+    return true;
+}
+
+/* ---- an operation -------------------------------------------------------- */
+
+static ulyx_status_t
+build_all(struct build *b, int64_t *lane_bytes)
+{
+    struct uli_hier *h = b->h;
+    for (int32_t n = 0; n < h->nodes.nnodes; n++) {
+        ULI_TRY(build_pair(b, n, h->node, lane_bytes));
+        if (n != h->node)
+            ULI_TRY(build_pair(b, h->node, n, lane_bytes));
+    }
+    if (b->failed || !build_sums(b))
+        return uli_error(ULYX_ERR_NO_MEMORY,
+            "no memory for a plan's tables (%lld bytes so far)",
+            (long long)h->table_bytes);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_hier_build(
+    struct ulyx_plan *plan, int operation, struct uli_hier_work *work_p)
+{
+    struct uli_hier *h = uli_hier_of(&plan->exchange);
+    struct build b = {
+        .plan = plan, .h = h, .work = work_p, .operation = operation};
+    int64_t *lane_bytes = calloc((size_t)h->nodes.nranks, sizeof(*lane_bytes));
+    work_p->streams = calloc((size_t)h->nlanes, sizeof(*work_p->streams));
+    ulyx_status_t status =
+        lane_bytes && work_p->streams
+            ? build_all(&b, lane_bytes)
+            : uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan's tables");
+    free(lane_bytes);
+    h->table_bytes -= b.share_room * (int64_t)sizeof(*b.shares);
+    free(b.shares);
+    return status;
+}
+
+void
+uli_hier_free_work(struct uli_hier *h, struct uli_hier_work *work)
+{
+    for (int32_t i = 0; work->streams && i < h->nlanes; i++) {
+        free(work->streams[i].gives);
+        free(work->streams[i].takes);
+    }
+    free(work->streams);
+    free(work->sums);
+    free(work->parts);
+    memset(work, 0, sizeof(*work));
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records of the hierarchical schedule: on the board of the node, from there to
+ * all other nodes, and who has posted or left; see hier.h. Records cost N - 1
+ * puts a node and call, by whoever finds them complete first; a
+ * compare-and-swap makes it one rank.
+ */
+#include "collectives/hier/hier.h"
+#include "comm/remote/remote.h"
+
+/* ---- who is here ------------------------------------------------------- */
+
+/* `closed` is read first: who posts and closes in between has posted. A rank
+ * whose communicator has failed is not gone: the failure, which is everybody's,
+ * must not look like a plan that was destroyed. */
+static enum uli_hier_presence
+local_presence(const struct uli_hier *h, int32_t local, uint64_t call)
+{
+    const struct uli_hier_seat *seat = uli_hier_seat_of(h, local);
+    bool closed = atomic_load(&seat->closed) == ULI_HIER_CLOSED;
+    if (atomic_load(&seat->posted) >= call)
+        return ULI_HIER_POSTED;
+    return closed ? ULI_HIER_LEFT : ULI_HIER_ABSENT;
+}
+
+static bool
+mail_has(const struct uli_hier_mail *mail, uint64_t call)
+{
+    return atomic_load_explicit(&mail->call[call & 1], memory_order_acquire) >=
+           call;
+}
+
+/* The same of another node: ULI_HIER_LEFT when its last records have come.
+ * Records of two calls may overtake one another. */
+static enum uli_hier_presence
+node_presence(const struct uli_hier *h, int32_t node, uint64_t call)
+{
+    const struct uli_hier_mail *mail = h->mails[node];
+    bool final = atomic_load_explicit(&mail->final, memory_order_acquire) != 0;
+    uint64_t last = final ? mail->last : 0;
+    if (mail_has(mail, call))
+        return ULI_HIER_POSTED;
+    return final && mail_has(mail, last) && (!last || mail_has(mail, last - 1))
+               ? ULI_HIER_LEFT
+               : ULI_HIER_ABSENT;
+}
+
+enum uli_hier_presence
+uli_hier_presence(const struct uli_hier *h, int32_t p, uint64_t call)
+{
+    int32_t node = h->nodes.node[p];
+    return node == h->node ? local_presence(h, h->nodes.local[p], call)
+                           : node_presence(h, node, call);
+}
+
+static struct uli_hier_record
+local_record(const struct uli_hier *h, int32_t local, uint64_t call)
+{
+    struct uli_hier_record gone = {ULI_HIER_GONE, 0, 0};
+    return local_presence(h, local, call) == ULI_HIER_POSTED
+               ? uli_hier_seat_of(h, local)->records[call & 1]
+               : gone;
+}
+
+struct uli_hier_record
+uli_hier_record_of(const struct uli_hier *h, int32_t p)
+{
+    uint64_t call = h->exchange->call;
+    int32_t node = h->nodes.node[p], local = h->nodes.local[p];
+    struct uli_hier_record gone = {ULI_HIER_GONE, 0, 0};
+    if (node == h->node)
+        return local_record(h, local, call);
+    if (node_presence(h, node, call) == ULI_HIER_LEFT)
+        return gone;
+    int64_t row = (int64_t)(call & 1) * uli_nodes_size(&h->nodes, node);
+    return h->mails[node]->records[row + local];
+}
+
+static void
+put(struct uli_hier *h, int32_t node, int64_t offset, const void *data,
+    int64_t bytes, int64_t signal_offset, uint64_t signal)
+{
+    const struct uli_address *at = &h->mails_there[node];
+    struct uli_net_put put = {.data = data,
+        .bytes = bytes,
+        .window = at->window,
+        .offset = at->offset + offset,
+        .signal_window = at->window,
+        .signal_offset = at->offset + signal_offset,
+        .signal = signal};
+    /* A failure has failed the communicator: the next check sees it. */
+    uli_remote_put(h->comm, uli_nodes_rank(&h->nodes, node, 0), &put);
+}
+
+/* All records of call n of this node, to every other. At most
+ * ULI_NET_INLINE_BYTES: copied by the put. */
+static void
+send_records(struct uli_hier *h, uint64_t call)
+{
+    struct uli_hier_record records[ULI_HIER_NODE_RANKS];
+    int64_t bytes = h->size * (int64_t)sizeof(records[0]);
+    int64_t at = (int64_t)offsetof(struct uli_hier_mail, records) +
+                 (int64_t)(call & 1) * bytes;
+    for (int32_t i = 0; i < h->size; i++)
+        records[i] = local_record(h, i, call);
+    for (int32_t k = 1; k < h->nodes.nnodes; k++)
+        put(h, (h->node + k) % h->nodes.nnodes, at, records, bytes,
+            (int64_t)offsetof(struct uli_hier_mail, call) +
+                (int64_t)(call & 1) * 8,
+            call);
+}
+
+static void
+send_final(struct uli_hier *h)
+{
+    uint64_t last = atomic_load(&h->board->sent);
+    for (int32_t k = 1; k < h->nodes.nnodes; k++)
+        put(h, (h->node + k) % h->nodes.nnodes,
+            (int64_t)offsetof(struct uli_hier_mail, last), &last, sizeof(last),
+            (int64_t)offsetof(struct uli_hier_mail, final), 1);
+}
+
+/* Sends the records of the next call if they are complete and nobody else
+ * does. Posts and closes are sequentially consistent with the looks here, so
+ * the last of them sees all. */
+bool
+uli_hier_try_send(struct uli_hier *h)
+{
+    uint64_t sent = atomic_load(&h->board->sent), none = 0;
+    bool any = false;
+    for (int32_t i = 0; i < h->size; i++) {
+        enum uli_hier_presence presence = local_presence(h, i, sent + 1);
+        if (presence == ULI_HIER_ABSENT)
+            return false;
+        any |= presence == ULI_HIER_POSTED;
+    }
+    if (!any) {
+        if (!atomic_compare_exchange_strong(&h->board->final, &none, 1))
+            return false;
+        send_final(h);
+        return true;
+    }
+    if (!atomic_compare_exchange_strong(&h->board->sent, &sent, sent + 1))
+        return false;
+    send_records(h, sent + 1);
+    return true;
+}
+
+void
+uli_hier_post(struct uli_hier *h, ulyx_status_t status)
+{
+    struct uli_hier_seat *seat = uli_hier_seat_of(h, h->local);
+    struct uli_hier_record *record = &seat->records[h->exchange->call & 1];
+    record->status = status;
+    record->operation = h->exchange->operation;
+    record->hash = h->exchange->hash;
+    atomic_store(&seat->posted, h->exchange->call);
+    h->posted = true;
+    uli_hier_try_send(h);
+    uli_hier_ring_node(h);
+}
+
+bool
+uli_hier_all_present(const struct uli_hier *h, uint64_t call)
+{
+    for (int32_t i = 0; i < h->size; i++)
+        if (i != h->local && local_presence(h, i, call) == ULI_HIER_ABSENT)
+            return false;
+    for (int32_t n = 0; n < h->nodes.nnodes; n++)
+        if (n != h->node && node_presence(h, n, call) == ULI_HIER_ABSENT)
+            return false;
+    return true;
+}
+
+bool
+uli_hier_may_post(const struct uli_hier *h)
+{
+    return h->exchange->call == 1 ||
+           uli_hier_all_present(h, h->exchange->call - 1);
+}
+
+void
+uli_hier_refuse(struct uli_hier *h, ulyx_status_t status)
+{
+    uli_hier_post(h, status);
+    atomic_store(&uli_hier_seat_of(h, h->local)->completed, h->exchange->call);
+}
+
+/* The board's owner hears of mail; the others sleep on their own doorbells. */
+bool
+uli_hier_pass_on_mail(struct uli_hier *h)
+{
+    int32_t count = 0;
+    if (h->local != 0 || h->nmails == h->nodes.nnodes - 1)
+        return false;
+    for (int32_t n = 0; n < h->nodes.nnodes; n++)
+        count += n != h->node &&
+                 node_presence(h, n, h->exchange->call) != ULI_HIER_ABSENT;
+    if (count == h->nmails)
+        return false;
+    h->nmails = count;
+    uli_hier_ring_node(h);
+    return true;
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+void
+uli_hier_close(struct uli_hier *h)
+{
+    int32_t failed = atomic_load(&h->comm->failed);
+    uint64_t poison = uli_remote_poison(h->comm);
+    /* A timeout is this rank's alone; nobody else hears of it. */
+    bool told = failed != ULYX_SUCCESS && failed != ULYX_ERR_TIMEOUT;
+    atomic_store(&uli_hier_seat_of(h, h->local)->closed,
+        !told    ? ULI_HIER_CLOSED
+        : poison ? poison
+                 : ULI_HIER_CLOSED_FAILED);
+    while (uli_hier_try_send(h))
+        ;
+    uli_hier_ring_node(h);
+}
+
+static bool
+node_closed(const struct uli_hier *h)
+{
+    for (int32_t i = 0; i < h->size; i++)
+        if (!atomic_load(&uli_hier_seat_of(h, i)->closed))
+            return false;
+    for (int32_t n = 0; n < h->nodes.nnodes; n++)
+        if (n != h->node && node_presence(h, n, UINT64_MAX) != ULI_HIER_LEFT)
+            return false;
+    return true;
+}
+
+/* Nobody writes into this rank's piece any more; the board's owner is the
+ * last of its node to give its own back. */
+bool
+uli_hier_idle(struct uli_hier *h)
+{
+    if (!node_closed(h))
+        return false;
+    for (int32_t i = 0; i < h->nlanes; i++)
+        for (int k = 0; k < ULI_HIER_CHUNKS; k++)
+            if (h->lanes[i].carrier == h->comm->rank &&
+                atomic_load(&h->lanes[i].words->pending[k]))
+                return false;
+    for (int32_t i = 1; h->local == 0 && i < h->size; i++)
+        if (!atomic_load(&uli_hier_seat_of(h, i)->released))
+            return false;
+    atomic_store(&uli_hier_seat_of(h, h->local)->released, 1);
+    return true;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums of the hierarchical schedule at their owner: the shares of nodes, each
+ * one rank's partials or the accumulators of several, in node order; rounded
+ * once. One sum after another, as far as all shares have come.
+ */
+#include "base/dtype.h"
+#include "base/size.h"
+#include "collectives/hier/hier.h"
+#include "collectives/plan/plan.h"
+
+/* Elements that all shares have here; 0: wait. */
+static int64_t
+elements_here(const struct uli_hier *h, const struct uli_hier_sum *sum)
+{
+    int64_t elements =
+        uli_min(sum->elements - h->sum_done, ULI_HIER_ACC_BYTES / 8);
+    for (int32_t i = 0; i < sum->nparts; i++) {
+        const struct uli_hier_part *part = &h->now->parts[sum->first_part + i];
+        const struct uli_hier_lane *lane = &h->lanes[part->lane];
+        const char *bytes;
+        if (lane->take != part->take)
+            return 0;
+        int64_t at = lane->stream->takes[lane->take].at + lane->took;
+        elements =
+            uli_min(elements, uli_hier_here(h, lane, at, &bytes) / part->unit);
+    }
+    return elements;
+}
+
+/* One node's elements join the sum in acc. */
+static void
+merge_part(struct uli_hier *h, const struct uli_shape_tensor *t,
+    int32_t partial, const struct uli_hier_part *part, int64_t elements,
+    bool first)
+{
+    struct uli_hier_lane *lane = &h->lanes[part->lane];
+    const char *bytes;
+    uli_hier_here(
+        h, lane, lane->stream->takes[lane->take].at + lane->took, &bytes);
+    if (!part->acc) {
+        uli_sum_accumulate(
+            t->dtype, partial, h->group_acc, bytes, elements, true);
+        bytes = h->group_acc;
+    }
+    uli_sum_merge(t->dtype, partial, h->acc, bytes, elements, first);
+    uli_hier_took(h, lane, elements * part->unit);
+}
+
+static int64_t
+step(struct uli_hier *h, const struct uli_hier_sum *sum, int64_t elements)
+{
+    const struct uli_shape_tensor *t =
+        &uli_layout_shape(h->layout)->tensors[sum->tensor];
+    int32_t partial =
+        uli_plan_dtype(t, uli_plan_side(h->exchange->operation, true));
+    int64_t elem = uli_dtype_size(t->dtype);
+    struct uli_box part;
+    const struct uli_box *piece;
+    struct uli_box_span span;
+    elements = uli_box_cut(&sum->box, &h->sum_run, &h->sum_in_run,
+                   elements * elem, &part, &piece, &span) /
+               elem;
+    for (int32_t i = 0; i < sum->nparts; i++)
+        merge_part(h, t, partial, &h->now->parts[sum->first_part + i], elements,
+            i == 0);
+    struct uli_sum out = {
+        .extent = {piece->extent[0], piece->extent[1], piece->extent[2]},
+        .run = piece->run_bytes / elem,
+        .dtype = t->dtype,
+        .partial_dtype = partial,
+        .dst_offset = piece->dst_offset,
+        .dst_stride = {
+            piece->dst_stride[0], piece->dst_stride[1], piece->dst_stride[2]}};
+    uli_sum_store(&out, span, h->exchange->dst[sum->tensor], h->acc);
+    return elements;
+}
+
+bool
+uli_hier_sums(struct uli_hier *h)
+{
+    bool advanced = false;
+    while (h->sum < h->now->nsums) {
+        const struct uli_hier_sum *sum = &h->now->sums[h->sum];
+        int64_t elements = elements_here(h, sum);
+        if (!elements)
+            return advanced;
+        elements = step(h, sum, elements);
+        h->sum_done += elements;
+        advanced = true;
+        if (h->sum_done == sum->elements) {
+            h->sum++;
+            h->sum_done = h->sum_run = h->sum_in_run = 0;
+        }
+        if (!uli_exchange_check(h->exchange, elements * 8 * sum->nparts))
+            return true;
+    }
+    return advanced;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Boxes: the canonical form, and the walk that turns a span of runs into
+ * rectangles for the kernel in use.
+ *
+ * Order. Loops run by destination stride, so stores are as sequential as they
+ * can be. When the source is laid out the other way round (its inner loop
+ * jumps further than its outer one, as in [head][row] <- [row][head]), a
+ * whole inner loop would touch extent[2] source pages and come back to each
+ * once a head. Ordinary stores: the walk cuts the inner loop into tiles, small
+ * enough that lines and page translations are still there when the next head
+ * asks. Streaming stores of whole lines: the loops change places, for such
+ * stores cost the same anywhere and reads in order cost less.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/size.h"
+#include "collectives/kernels/copy.h"
+#include "collectives/kernels/copy_kernel.h"
+
+/* ---- canonical form ------------------------------------------------------ */
+
+static void
+drop_dim(struct uli_box *box, int dim)
+{
+    for (int i = dim; i > 0; i--) {
+        box->extent[i] = box->extent[i - 1];
+        box->dst_stride[i] = box->dst_stride[i - 1];
+        box->src_stride[i] = box->src_stride[i - 1];
+    }
+    box->extent[0] = 1;
+    box->dst_stride[0] = 0;
+    box->src_stride[0] = 0;
+}
+
+static void
+swap_dims(struct uli_box *box, int a, int b)
+{
+    int64_t *fields[] = {box->extent, box->dst_stride, box->src_stride};
+    for (int i = 0; i < 3; i++) {
+        int64_t held = fields[i][a];
+        fields[i][a] = fields[i][b];
+        fields[i][b] = held;
+    }
+}
+
+/* Joins dim into the run, or two dimensions into one; true if it did. */
+static bool
+merge_once(struct uli_box *box)
+{
+    int64_t run_bytes = box->run_bytes;
+    for (int i = 0; i < 3; i++) {
+        if (box->extent[i] > 1 && box->dst_stride[i] == run_bytes &&
+            box->src_stride[i] == run_bytes) {
+            box->run_bytes *= box->extent[i];
+            drop_dim(box, i);
+            return true;
+        }
+    }
+    for (int i = 0; i < 9; i++) {
+        int outer = i / 3, inner = i % 3;
+        int64_t extent = box->extent[inner];
+        if (outer == inner || extent == 1 || box->extent[outer] == 1)
+            continue;
+        if (box->dst_stride[outer] == box->dst_stride[inner] * extent &&
+            box->src_stride[outer] == box->src_stride[inner] * extent) {
+            box->extent[inner] *= box->extent[outer];
+            drop_dim(box, outer);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Should dimension a be inside dimension b? Ones go outermost. */
+static bool
+inside(const struct uli_box *box, int a, int b)
+{
+    if (box->extent[a] == 1 || box->extent[b] == 1)
+        return box->extent[a] != 1;
+    int64_t da = llabs(box->dst_stride[a]), db = llabs(box->dst_stride[b]);
+    int64_t sa = llabs(box->src_stride[a]), sb = llabs(box->src_stride[b]);
+    return da < db || (da == db && sa < sb);
+}
+
+void
+uli_box_normalize(struct uli_box *box)
+{
+    if (uli_box_bytes(box) == 0) {
+        *box = (struct uli_box){.extent = {1, 1, 0}};
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        if (box->extent[i] == 1)
+            drop_dim(box, i);
+    }
+    while (merge_once(box))
+        continue;
+    if (inside(box, 0, 1))
+        swap_dims(box, 0, 1);
+    if (inside(box, 1, 2))
+        swap_dims(box, 1, 2);
+    if (inside(box, 0, 1))
+        swap_dims(box, 0, 1);
+}
+
+int64_t
+uli_box_bytes(const struct uli_box *box)
+{
+    return box->extent[0] * box->extent[1] * box->extent[2] * box->run_bytes;
+}
+
+/* ---- spans --------------------------------------------------------------- */
+
+bool
+uli_span_next(const int64_t extent[3], struct uli_box_span *left,
+    struct uli_span_piece *piece)
+{
+    int64_t runs = left->end - left->begin;
+    if (runs <= 0)
+        return false;
+    int64_t line = left->begin / extent[2];
+    piece->index[0] = line / extent[1];
+    piece->index[1] = line % extent[1];
+    piece->index[2] = left->begin % extent[2];
+    if (piece->index[2] != 0 || runs < extent[2]) {
+        piece->extent[0] = 1;
+        piece->extent[1] = uli_min(extent[2] - piece->index[2], runs);
+    } else {
+        piece->extent[0] =
+            uli_min(extent[1] - piece->index[1], runs / extent[2]);
+        piece->extent[1] = extent[2];
+    }
+    left->begin += piece->extent[0] * piece->extent[1];
+    return true;
+}
+
+/* ---- the operations ------------------------------------------------------ */
+
+/* Runs of the inner loop that are done for all of the outer one at a time.
+ * Short runs come back to each source line many times: so few that all lines
+ * stay even where a power-of-two stride puts them into one set. */
+enum { TILE_RUNS = 128, SHORT_TILE_RUNS = 16, SHORT_RUN_BYTES = 16 };
+
+static void
+swap_loops(struct uli_copy_plane *plane)
+{
+    int64_t *fields[] = {plane->extent, plane->dst_stride, plane->src_stride};
+    for (int i = 0; i < 3; i++) {
+        int64_t held = fields[i][0];
+        fields[i][0] = fields[i][1];
+        fields[i][1] = held;
+    }
+}
+
+static void
+copy_tiles(const struct uli_copy_kernel *kernel,
+    const struct uli_copy_plane *plane, bool stream)
+{
+    struct uli_copy_plane tile = *plane;
+    int64_t runs =
+        plane->run_bytes < SHORT_RUN_BYTES ? SHORT_TILE_RUNS : TILE_RUNS;
+    for (int64_t k = 0; k < plane->extent[1]; k += runs) {
+        tile.extent[1] = uli_min(runs, plane->extent[1] - k);
+        tile.dst = plane->dst + k * plane->dst_stride[1];
+        tile.src = plane->src + k * plane->src_stride[1];
+        kernel->copy(&tile, stream);
+    }
+}
+
+static void
+copy_plane(const struct uli_copy_kernel *kernel, struct uli_copy_plane plane,
+    bool stream)
+{
+    bool transposed = plane.extent[0] > 1 &&
+                      llabs(plane.src_stride[0]) < llabs(plane.src_stride[1]);
+    if (transposed && stream && plane.run_bytes >= ULI_STREAM_RUN_BYTES)
+        swap_loops(&plane);
+    else if (transposed) {
+        copy_tiles(kernel, &plane, stream);
+        return;
+    }
+    kernel->copy(&plane, stream);
+}
+
+void
+uli_box_copy(const struct uli_box *box, struct uli_box_span span, void *dst,
+    const void *src, bool stream_stores)
+{
+    const struct uli_copy_kernel *kernel = uli_copy_kernel();
+    struct uli_copy_plane plane = {
+        .run_bytes = box->run_bytes,
+        .dst_stride = {box->dst_stride[1], box->dst_stride[2]},
+        .src_stride = {box->src_stride[1], box->src_stride[2]},
+    };
+    struct uli_span_piece piece;
+    bool stream = stream_stores && kernel->fence != NULL;
+    while (uli_span_next(box->extent, &span, &piece)) {
+        memcpy(plane.extent, piece.extent, sizeof(plane.extent));
+        plane.dst = (unsigned char *)dst + box->dst_offset +
+                    uli_span_offset(piece.index, box->dst_stride);
+        plane.src = (const unsigned char *)src + box->src_offset +
+                    uli_span_offset(piece.index, box->src_stride);
+        copy_plane(kernel, plane, stream);
+    }
+    if (stream)
+        kernel->fence();
+}
+
+void
+uli_box_zero(const struct uli_box *box, struct uli_box_span span, void *dst)
+{
+    struct uli_span_piece piece;
+    while (uli_span_next(box->extent, &span, &piece)) {
+        unsigned char *row = (unsigned char *)dst + box->dst_offset +
+                             uli_span_offset(piece.index, box->dst_stride);
+        for (int64_t j = 0; j < piece.extent[0]; j++) {
+            for (int64_t k = 0; k < piece.extent[1]; k++)
+                memset(row + k * box->dst_stride[2], 0, (size_t)box->run_bytes);
+            row += box->dst_stride[1];
+        }
+    }
+}
+
+/* Strides and offset of span's runs, packed from its first one on. */
+static void
+set_packed(const struct uli_box *box, struct uli_box_span span,
+    int64_t stride[3], int64_t *offset)
+{
+    stride[2] = box->run_bytes;
+    stride[1] = box->extent[2] * stride[2];
+    stride[0] = box->extent[1] * stride[1];
+    *offset = -span.begin * box->run_bytes;
+}
+
+void
+uli_box_pack(const struct uli_box *box, struct uli_box_span span, void *packed,
+    const void *src)
+{
+    struct uli_box packing = *box;
+    set_packed(box, span, packing.dst_stride, &packing.dst_offset);
+    uli_box_copy(&packing, span, packed, src, false);
+}
+
+void
+uli_box_unpack(const struct uli_box *box, struct uli_box_span span, void *dst,
+    const void *packed, bool stream_stores)
+{
+    struct uli_box packing = *box;
+    set_packed(box, span, packing.src_stride, &packing.src_offset);
+    uli_box_copy(&packing, span, dst, packed, stream_stores);
+}

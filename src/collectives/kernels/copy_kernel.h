@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a copy and sum kernel is: the part of copy.h that differs
+ * by instruction set. Private to the copy and sum files of this folder.
+ *
+ * To add one: fill a struct uli_copy_kernel in a file of its own, give the
+ * file its flags with ulyx_isa_source, and list it in copy.c, best last.
+ */
+#ifndef ULI_COLLECTIVES_KERNELS_COPY_KERNEL_H
+#define ULI_COLLECTIVES_KERNELS_COPY_KERNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "collectives/kernels/copy.h"
+
+/* extent[0] x extent[1] runs: dst + j*dst_stride[0] + k*dst_stride[1]. */
+struct uli_copy_plane {
+    int64_t extent[2];
+    int64_t run_bytes;
+    unsigned char *dst;
+    int64_t dst_stride[2];
+    const unsigned char *src;
+    int64_t src_stride[2];
+};
+
+/* Accumulators are float or double, packed. Sources and destinations are
+ * nruns runs of `run` elements, stride bytes apart, of any alignment.
+ *   read:  acc[nruns][run] <- src, or acc += src
+ *   write: dst <- acc, rounded to nearest even; every NaN becomes the quiet
+ *          positive NaN without payload, so that bits do not depend on which
+ *          operand's NaN an addition keeps. */
+typedef void (*uli_sum_read_fn)(void *acc, const unsigned char *src,
+    int64_t src_stride, int64_t run, int64_t nruns);
+typedef void (*uli_sum_write_fn)(unsigned char *dst, int64_t dst_stride,
+    const void *acc, int64_t run, int64_t nruns);
+
+/* Indexed by ULI_SUM_INDEX(dtype). */
+enum { ULI_SUM_DTYPES = 4 };
+#define ULI_SUM_INDEX(dtype) ((dtype)-ULYX_DTYPE_F64)
+
+struct uli_sum_kernel {
+    uli_sum_read_fn load[ULI_SUM_DTYPES];
+    uli_sum_read_fn add[ULI_SUM_DTYPES];
+    uli_sum_write_fn store[ULI_SUM_DTYPES];
+};
+
+struct uli_copy_kernel {
+    bool (*usable)(void); /* does this machine run it? */
+    /* stream: with non-temporal stores; never asked of a kernel without. */
+    void (*copy)(const struct uli_copy_plane *plane, bool stream);
+    const struct uli_sum_kernel *sum_f32, *sum_f64;
+    /* Non-temporal stores; both NULL in a kernel without them.
+     * stream_joint: planes of equal extent[1], of runs of at least
+     * ULI_STREAM_RUN_BYTES; row k of each of them, then row k + 1.
+     * fence: orders them before later stores; the caller's, once, at the end
+     * of either. */
+    void (*stream_joint)(const struct uli_copy_plane planes[], int32_t count);
+    void (*fence)(void);
+};
+
+/* Streamed runs of this many bytes fill lines wherever they go. */
+enum { ULI_STREAM_RUN_BYTES = 128 };
+
+/* The kernel in use. */
+const struct uli_copy_kernel *uli_copy_kernel(void);
+
+extern const struct uli_copy_kernel uli_copy_portable;
+extern const struct uli_copy_kernel uli_copy_avx2;
+extern const struct uli_copy_kernel uli_copy_avx512;
+extern const struct uli_sum_kernel uli_sum_portable_f32;
+extern const struct uli_sum_kernel uli_sum_portable_f64;
+extern const struct uli_sum_kernel uli_sum_avx2_f32;
+extern const struct uli_sum_kernel uli_sum_avx512_f32;
+
+/* The largest rectangle of runs that a span begins with: runs
+ * index[0], index[1] + [0, extent[0]), index[2] + [0, extent[1]). */
+struct uli_span_piece {
+    int64_t index[3];
+    int64_t extent[2];
+};
+
+/* Takes the next piece off the front of *left; false when it is empty. */
+bool uli_span_next(const int64_t extent[3], struct uli_box_span *left,
+    struct uli_span_piece *piece);
+
+/* index . stride */
+static inline int64_t
+uli_span_offset(const int64_t index[3], const int64_t stride[3])
+{
+    return index[0] * stride[0] + index[1] * stride[1] + index[2] * stride[2];
+}
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The index maths of a plan: which rows and heads of which tensor lie where,
+ * and what each of the four operations moves. No I/O, no pointers, no strides,
+ * no CUDA: everything here is a function of the shape that all ranks agree on
+ * and of the document tables.
+ *
+ * Spaces. Axis row = part's first row + row of the part (global token order).
+ * Sequence side of a part on rank r: local rows 0 .. s_r - 1, all heads.
+ * Head side on rank r: HEADS: all axis rows, heads [first_r, first_r + n_r);
+ * PACKED: a list of segments {head, batch, rows}, laid one after another.
+ */
+#ifndef ULI_COLLECTIVES_LAYOUT_LAYOUT_H
+#define ULI_COLLECTIVES_LAYOUT_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ulyx/types.h"
+#include "ulyx/reshuffle.h"
+
+enum { ULI_MAX_PARTS = 8, ULI_MAX_TENSORS = 8 };
+
+struct uli_shape_part {
+    int32_t axis, kind, order;
+    int64_t rows;
+    const int64_t *splits; /* [nranks] or NULL */
+};
+
+struct uli_shape_tensor {
+    int32_t part;
+    int32_t ownership;
+    int32_t dtype;
+    int32_t partial_dtype; /* 0 = default, resolved by uli_layout_create */
+    uint64_t flags;
+    int64_t elem_bytes; /* of dtype, always set */
+    int64_t heads, dim;
+};
+
+/* Everything that all ranks agree on. Plain values: the caller of
+ * uli_layout_create keeps the arrays alive for the call only. */
+struct uli_shape {
+    int32_t nranks;
+    int64_t batch, heads;
+    int32_t nparts, ntensors;
+    struct uli_shape_part parts[ULI_MAX_PARTS];
+    struct uli_shape_tensor tensors[ULI_MAX_TENSORS];
+    const int64_t *head_splits; /* [nranks] or NULL */
+    int32_t work_split;
+    int32_t mask_kind, mask_align;
+    int64_t mask_diagonal, mask_left, mask_right;
+    int64_t row_cost, row_round; /* 0 = default */
+    int64_t max_rows, max_kv_rows, max_segments, max_local_rows, max_docs;
+    /* BALANCED: the cuts respect the bounds of keys of so many heads too, of
+     * which no tensor of this plan need be; 0 = none. Plans that move the
+     * queries and the keys of one attention apart are then cut alike. */
+    int64_t key_heads;
+};
+
+/* A document table after checking: disjoint ascending runs of flattened rows.
+ * count = 0 with none = true means one document a batch item. */
+struct uli_docs {
+    bool none;
+    int64_t count;
+    const int64_t *begin;  /* [count] flattened [b * S] */
+    const int64_t *length; /* [count] */
+};
+
+struct uli_layout;
+
+/* Checks the shape and computes all tables. docs_* may be NULL (= none; with
+ * one axis, docs_k NULL is docs_q). Tables are not looked at where nothing
+ * depends on them.
+ * Defaults (0) are resolved: see uli_layout_shape. The first argument error
+ * is reported by uli_error with field and value.
+ * returns SUCCESS; ERR_INVALID_ARGUMENT (negative or inconsistent values, h
+ * not a multiple of a READERS tensor's heads, SPLIT heads != h, splits that
+ * do not add up, zigzag per document with b != 1 or splits, maxima that the
+ * table cannot respect with the values needed...); ERR_OVERFLOW;
+ * ERR_UNSUPPORTED; ERR_NO_MEMORY. */
+ulyx_status_t uli_layout_create(const struct uli_shape *shape,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
+    struct uli_layout **layout_p);
+void uli_layout_destroy(struct uli_layout *layout);
+
+/* New document tables within the maxima of creation; strong guarantee: on
+ * error nothing has changed. Allocates nothing that creation did not reserve
+ * (two banks of tables, sized by the maxima).
+ * returns SUCCESS, also where BALANCED is HEADS and nothing depends on the
+ * tables, which are checked all the same; ERR_INVALID_ARGUMENT (bad table, or
+ * beyond a maximum, with the value needed); ERR_UNSUPPORTED (the layout has no
+ * tables). */
+ulyx_status_t uli_layout_update(struct uli_layout *layout,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
+
+/* Does anything depend on document tables (ZIGZAG_DOCS or BALANCED over
+ * documents)? And a 64-bit hash of their present contents, equal on all ranks
+ * that hold the same; 0 when nothing depends on them. */
+bool uli_layout_has_tables(const struct uli_layout *layout);
+uint64_t uli_layout_table_hash(const struct uli_layout *layout);
+
+/* The shape with all defaults resolved; splits, head_splits filled. */
+const struct uli_shape *uli_layout_shape(const struct uli_layout *layout);
+
+/* Bytes that the layout holds. */
+int64_t uli_layout_bytes(const struct uli_layout *layout);
+
+/* ---- the sequence side --------------------------------------------------- */
+
+/* A run of rows: part rows [row, row + rows) are local rows [local, ...). */
+struct uli_piece {
+    int64_t row, rows, local;
+};
+
+int64_t uli_layout_axis_rows(const struct uli_layout *layout, int32_t axis);
+int64_t uli_layout_first_row(const struct uli_layout *layout, int32_t part);
+int64_t uli_layout_seq_rows(
+    const struct uli_layout *layout, int32_t part, int32_t rank);
+/* Largest s_r that any table within the maxima can give. */
+int64_t uli_layout_max_seq_rows(
+    const struct uli_layout *layout, int32_t part, int32_t rank);
+/* Pieces in local order, non-empty, maximal; the array is the layout's. A
+ * replicated part is one piece. */
+const struct uli_piece *uli_layout_pieces(const struct uli_layout *layout,
+    int32_t part, int32_t rank, int64_t *count_p);
+
+/* ---- the head side ------------------------------------------------------- */
+
+/* PACKED: packed rows [offset, offset + row_end - row_begin). */
+struct uli_run {
+    int64_t head, batch, row_begin, row_end; /* axis rows */
+    int64_t offset;                          /* in rows */
+};
+
+/* True where the head side of the plan is PACKED (BALANCED, h mod P != 0). */
+bool uli_layout_packed(const struct uli_layout *layout);
+/* HEADS: the range that the rank holds. PACKED: lowest to highest. */
+void uli_layout_heads(const struct uli_layout *layout, int32_t tensor,
+    int32_t rank, int64_t *first_p, int64_t *count_p);
+/* PACKED only: n_r, its bound over all tables, and the segments in offset
+ * order (head, batch, row ascending). */
+int64_t uli_layout_packed_rows(
+    const struct uli_layout *layout, int32_t tensor, int32_t rank);
+int64_t uli_layout_max_packed_rows(
+    const struct uli_layout *layout, int32_t tensor);
+const struct uli_run *uli_layout_runs(const struct uli_layout *layout,
+    int32_t tensor, int32_t rank, int64_t *count_p);
+/* Attention cost of a rank's rows (BALANCED's measure), for describe. */
+int64_t uli_layout_cost(const struct uli_layout *layout, int32_t rank);
+
+/* ---- what an operation moves --------------------------------------------- */
+
+/* "seq_to_head", ...: the operation's name in messages, of any number. */
+const char *uli_operation_name(ulyx_operation_t operation);
+
+/* Does the operation exist for all tensors (sums need a float dtype)? When
+ * not, ERR_UNSUPPORTED naming the tensor. */
+ulyx_status_t uli_layout_operation_check(
+    const struct uli_layout *layout, ulyx_operation_t operation);
+/* The same as a question (a valid operation): nothing is reported. */
+bool uli_layout_operation_exists(
+    const struct uli_layout *layout, ulyx_operation_t operation);
+
+enum uli_move_kind {
+    ULI_MOVE_COPY, /* bytes of one source, dtype unchanged */
+    ULI_MOVE_SUM,  /* sum in rank order of nsources >= 1 partials, converted
+                    * from the source's dtype to the destination's */
+    ULI_MOVE_ZERO, /* no source: zeros */
+};
+
+/* Where a rectangle begins at one rank, in that rank's own indices: local
+ * row of the part on the sequence side; axis row (HEADS) or packed row
+ * (PACKED, then batch = head = 0) on the head side; head counted from the
+ * rank's first on the head side, global on the sequence side. */
+struct uli_place {
+    int32_t rank;
+    int64_t batch, row, head;
+};
+
+/* A rectangle of batches x rows x heads x dim elements that has one
+ * destination and the same list of sources throughout. PACKED: batches =
+ * heads = 1. Sources in rank order. */
+struct uli_move {
+    enum uli_move_kind kind;
+    int32_t tensor;
+    int64_t batches, rows, heads; /* all > 0 */
+    struct uli_place dst;
+    int32_t nsources;
+    const struct uli_place *sources; /* valid during the visit only */
+};
+
+/* Return false to end the enumeration early. */
+typedef bool (*uli_move_fn)(void *context, const struct uli_move *move);
+
+/* Visits the moves of one tensor whose destination is dst_rank, together
+ * covering each element of its destination exactly once, in a fixed order
+ * that is the same on all ranks. src_rank >= 0: only moves that src_rank is a
+ * source of, at a cost that does not grow with P where the shape allows it;
+ * -1: all. Allocates nothing; scratch has room for uli_layout_scratch()
+ * places.
+ *   SEQ_TO_HEAD          dst head side <- token owner (replicated: itself)
+ *   HEAD_TO_SEQ          dst seq side <- lowest holder; no holder: ZERO
+ *   SEQ_TO_HEAD_ADJOINT  dst seq side <- sum over holders (SUM when several
+ *                        or when partial_dtype != dtype, else COPY); no
+ *                        holder: ZERO; replicated: own share else ZERO, or
+ *                        with FULL the sum on every rank
+ *   HEAD_TO_SEQ_ADJOINT  dst head side: the lowest holder <- token owner,
+ *                        other holders ZERO; replicated: SUM of all ranks'
+ *                        copies, or with GRAD_EQUAL the own copy
+ * returns false when the visitor ended it. */
+bool uli_layout_each_move(const struct uli_layout *layout,
+    ulyx_operation_t operation, int32_t tensor, int32_t dst_rank,
+    int32_t src_rank, struct uli_place *scratch, uli_move_fn visit,
+    void *context);
+int32_t uli_layout_scratch(const struct uli_layout *layout);
+
+/* Upper bound of the number of moves of the above with src_rank = -1, over
+ * all tables within the maxima. */
+int64_t uli_layout_max_moves(const struct uli_layout *layout,
+    ulyx_operation_t operation, int32_t tensor, int32_t dst_rank,
+    int32_t src_rank);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Document tables: the caller's arrays, checked and copied into one form, and
+ * their hash. Nothing of the caller's is read twice, so that a table which
+ * another thread changes meanwhile can be wrong but not dangerous.
+ */
+#include <inttypes.h>
+#include "base/held.h"
+#include "collectives/layout/layout_private.h"
+
+static const char *const axis_name[2] = {"docs_q", "docs_k"};
+
+static int64_t
+entry(const void *array, int32_t index_bytes, int64_t n)
+{
+    if (index_bytes == 4)
+        return ((const int32_t *)array)[n];
+    return ((const int64_t *)array)[n];
+}
+
+static ulyx_status_t
+check_header(
+    const struct uli_layout *layout, int32_t axis, const ulyx_docs_t *docs)
+{
+    const char *name = axis_name[axis];
+    ULI_TRY(uli_docs_check(docs, name));
+    if (docs->count > layout->shape.max_docs)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "max_docs is %" PRId64 ", %s needs %" PRId64,
+            layout->shape.max_docs, name, docs->count);
+    return ULYX_SUCCESS;
+}
+
+/* Document n of [begin, begin + length) after documents that end at `done`,
+ * on an axis of b items of S rows. */
+static ulyx_status_t
+check_entry(const struct uli_layout *layout, int32_t axis, int64_t n,
+    int64_t begin, int64_t length, int64_t done)
+{
+    const char *name = axis_name[axis];
+    int64_t rows = layout->axis_rows[layout->naxes == 2 ? axis : 0];
+    int64_t total = layout->shape.batch * rows;
+    if (length < 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: document %" PRId64 " has length %" PRId64, name, n, length);
+    if (begin < done)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: document %" PRId64 " begins at %" PRId64
+            ", before the end of the one before it, %" PRId64,
+            name, n, begin, done);
+    if (begin > total || length > total - begin)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: document %" PRId64 " at %" PRId64 " of length %" PRId64
+            " ends after the last of %" PRId64 " rows",
+            name, n, begin, length, total);
+    if (length > 0 && begin % rows > rows - length)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: document %" PRId64 " at %" PRId64 " of length %" PRId64
+            " crosses a batch item of %" PRId64 " rows",
+            name, n, begin, length, rows);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_docs_load(const struct uli_layout *layout, struct uli_tables *tables,
+    int32_t axis, const ulyx_docs_t *docs)
+{
+    struct uli_docs *table = &tables->docs[axis];
+    table->none = docs == NULL;
+    table->count = 0;
+    table->begin = tables->doc_begin[axis];
+    table->length = tables->doc_length[axis];
+    if (docs == NULL)
+        return ULYX_SUCCESS;
+    ulyx_docs_t own = *docs;
+    ULI_TRY(check_header(layout, axis, &own));
+    int64_t done = 0, next = 0;
+    if (own.count > 0 && own.length == NULL)
+        next = entry(own.begin, own.index_bytes, 0);
+    for (int64_t n = 0; n < own.count; n++) {
+        int64_t begin = next, length;
+        if (own.length) {
+            begin = entry(own.begin, own.index_bytes, n);
+            length = entry(own.length, own.index_bytes, n);
+        } else {
+            next = entry(own.begin, own.index_bytes, n + 1);
+            length = uli_sat_sub(next, begin);
+        }
+        ULI_TRY(check_entry(layout, axis, n, begin, length, done));
+        tables->doc_begin[axis][n] = begin;
+        tables->doc_length[axis][n] = length;
+        done = begin + length;
+    }
+    table->count = own.count;
+    return ULYX_SUCCESS;
+}
+
+void
+uli_docs_share(struct uli_tables *tables)
+{
+    tables->docs[1] = tables->docs[0];
+}
+
+/* ---- hash ---------------------------------------------------------------- */
+
+static uint64_t
+mix(uint64_t hash, int64_t value)
+{
+    hash = (hash ^ (uint64_t)value) * UINT64_C(0x9e3779b97f4a7c15);
+    hash ^= hash >> 29;
+    hash *= UINT64_C(0xbf58476d1ce4e5b9);
+    return hash ^ (hash >> 32);
+}
+
+/* Never 0, which means that nothing depends on tables. */
+uint64_t
+uli_docs_hash(const struct uli_tables *tables)
+{
+    uint64_t hash = UINT64_C(0x756c7978);
+    for (int axis = 0; axis < 2; axis++) {
+        const struct uli_docs *docs = &tables->docs[axis];
+        hash = mix(hash, docs->none ? -1 : docs->count);
+        for (int64_t n = 0; n < docs->count; n++)
+            hash = mix(mix(hash, docs->begin[n]), docs->length[n]);
+    }
+    return hash ? hash : 1;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which keys a document's rows see, and what they cost, in closed form.
+ */
+#ifndef ULI_COLLECTIVES_LAYOUT_LAYOUT_MASK_H
+#define ULI_COLLECTIVES_LAYOUT_LAYOUT_MASK_H
+
+#include "collectives/layout/layout_private.h"
+
+/* The mask of one document: row i is at t = min(i + off, INT64_MAX) and sees
+ * keys t - left .. t + right of 0 .. k_len - 1; a negative side is open. */
+struct uli_mask {
+    int64_t q_len, k_len, off, left, right;
+};
+
+/* A half-open run; first >= end is empty and then both are 0. */
+struct uli_keys {
+    int64_t first, end;
+};
+
+struct uli_mask uli_mask_of(
+    const struct uli_shape *shape, int64_t q_len, int64_t k_len);
+
+/* Keys that rows [begin, end) see together: one run, for consecutive rows'
+ * keys overlap or touch. */
+struct uli_keys uli_mask_seen(
+    const struct uli_mask *mask, int64_t begin, int64_t end);
+
+/* Sum over rows [0, rows) of the keys in the tiles that the row touches. */
+uli_u128 uli_mask_cost(const struct uli_mask *mask, int64_t rows);
+
+#endif

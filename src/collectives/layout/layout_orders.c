@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How the rows of a sharded part lie over the ranks. Every order is a list of
+ * chunks in global order, each with an owner; a rank's local rows are its
+ * chunks in global order, so that local order is global order within a rank
+ * and chunks that touch are one piece.
+ *     contiguous   P chunks, chunk c to rank c
+ *     zigzag       2P chunks, chunk c to rank c, or 2P-1-c from c = P on
+ *     zigzag docs  2P chunks of each document and each gap between documents
+ * n rows are cut into m chunks as: the first n mod m of them one longer.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include "collectives/layout/layout_private.h"
+
+/* Where chunk c of n rows in m chunks begins; c = m gives n. */
+static int64_t
+chunk_begin(int64_t rows, int64_t chunks, int64_t chunk)
+{
+    int64_t longer = rows % chunks;
+    return chunk * (rows / chunks) + uli_min(chunk, longer);
+}
+
+/* Appends rows [row, row + rows) to the rank's pieces, which end at *end_p. */
+static void
+append(struct uli_pieces *pieces, int32_t rank, int64_t *end_p, int64_t row,
+    int64_t rows)
+{
+    if (rows == 0)
+        return;
+    struct uli_piece *piece = &pieces->piece[*end_p];
+    if (*end_p > pieces->start[rank] && piece[-1].row + piece[-1].rows == row) {
+        piece[-1].rows += rows;
+    } else {
+        assert(*end_p < pieces->capacity);
+        piece->row = row;
+        piece->rows = rows;
+        piece->local = pieces->rows[rank];
+        ++*end_p;
+    }
+    pieces->rows[rank] += rows;
+}
+
+/* ---- fixed orders -------------------------------------------------------- */
+
+static void
+fill_contiguous(
+    struct uli_pieces *pieces, int32_t nranks, const int64_t *splits)
+{
+    int64_t row = 0, end = 0;
+    for (int32_t r = 0; r < nranks; r++) {
+        pieces->start[r] = end;
+        append(pieces, r, &end, row, splits[r]);
+        row += splits[r];
+    }
+    pieces->start[nranks] = end;
+}
+
+/* The front halves lie in rank order, then the back halves in reverse. */
+static void
+fill_zigzag(struct uli_pieces *pieces, int32_t nranks, int64_t rows,
+    const int64_t *splits, const int64_t *fronts)
+{
+    int64_t front_row = 0, back_row = rows, end = 0;
+    for (int32_t r = 0; r < nranks; r++) {
+        int64_t back = splits[r] - fronts[r];
+        pieces->start[r] = end;
+        append(pieces, r, &end, front_row, fronts[r]);
+        front_row += fronts[r];
+        back_row -= back;
+        append(pieces, r, &end, back_row, back);
+    }
+    pieces->start[nranks] = end;
+}
+
+/* s_r of each rank and, of zigzag, the rows of its front chunk. */
+static void
+resolve_splits(const struct uli_shape *shape, const struct uli_shape_part *part,
+    int64_t *splits, int64_t *fronts)
+{
+    int64_t ranks = shape->nranks;
+    bool zigzag = part->order == ULYX_ORDER_ZIGZAG;
+    int64_t chunks = zigzag ? 2 * ranks : ranks;
+    for (int64_t r = 0; r < ranks; r++) {
+        if (part->splits) {
+            splits[r] = part->splits[r];
+            fronts[r] = splits[r] - splits[r] / 2;
+            continue;
+        }
+        fronts[r] = splits[r] = chunk_begin(part->rows, chunks, r + 1) -
+                                chunk_begin(part->rows, chunks, r);
+        if (zigzag)
+            splits[r] += chunk_begin(part->rows, chunks, chunks - r) -
+                         chunk_begin(part->rows, chunks, chunks - 1 - r);
+    }
+}
+
+static ulyx_status_t
+prepare_fixed(struct uli_layout *layout, int32_t index)
+{
+    struct uli_shape *shape = &layout->shape;
+    struct uli_shape_part *part = &shape->parts[index];
+    struct uli_pieces *pieces = &layout->bank[0].pieces[index];
+    int64_t ranks = shape->nranks;
+    int64_t *splits, *fronts;
+    pieces->capacity = part->order == ULYX_ORDER_ZIGZAG ? 2 * ranks : ranks;
+    ULI_TRY_RESERVE(layout, splits, ranks);
+    ULI_TRY_RESERVE(layout, fronts, ranks);
+    ULI_TRY_RESERVE(layout, pieces->start, ranks + 1);
+    ULI_TRY_RESERVE(layout, pieces->rows, ranks);
+    ULI_TRY_RESERVE(layout, pieces->piece, pieces->capacity);
+    resolve_splits(shape, part, splits, fronts);
+    if (part->order == ULYX_ORDER_ZIGZAG)
+        fill_zigzag(pieces, shape->nranks, part->rows, splits, fronts);
+    else
+        fill_contiguous(pieces, shape->nranks, splits);
+    part->splits = splits;
+    layout->bank[1].pieces[index] = *pieces;
+    return ULYX_SUCCESS;
+}
+
+/* ---- zigzag per document ------------------------------------------------- */
+
+/* Most documents and gaps that one table can make of a part. */
+static int64_t
+max_spans(const struct uli_shape *shape, int64_t rows)
+{
+    int64_t spans;
+    if (!uli_size_mul_add(shape->max_docs, 2, 1, &spans))
+        return rows;
+    return uli_min(spans, rows);
+}
+
+static ulyx_status_t
+prepare_docs(struct uli_layout *layout, int32_t index)
+{
+    struct uli_shape *shape = &layout->shape;
+    int64_t rows = shape->parts[index].rows, ranks = shape->nranks;
+    int64_t pieces_most;
+    if (!uli_size_mul(2 * ranks, max_spans(shape, rows), &pieces_most))
+        pieces_most = rows;
+    for (int b = 0; b < 2; b++) {
+        struct uli_pieces *pieces = &layout->bank[b].pieces[index];
+        pieces->capacity = uli_min(pieces_most, rows);
+        ULI_TRY_RESERVE(layout, pieces->start, ranks + 1);
+        ULI_TRY_RESERVE(layout, pieces->rows, ranks);
+        ULI_TRY_RESERVE(layout, pieces->piece, pieces->capacity);
+    }
+    return ULYX_SUCCESS;
+}
+
+/* The two chunks of one document that rank r has; all relative to the part. */
+static void
+append_span(struct uli_pieces *pieces, int32_t nranks, int32_t rank,
+    int64_t *end_p, int64_t begin, int64_t end)
+{
+    int64_t chunks = 2 * (int64_t)nranks, rows = end - begin;
+    int64_t pair[2] = {rank, chunks - 1 - rank};
+    for (int i = 0; i < 2; i++) {
+        int64_t first = chunk_begin(rows, chunks, pair[i]);
+        int64_t last = chunk_begin(rows, chunks, pair[i] + 1);
+        append(pieces, rank, end_p, begin + first, last - first);
+    }
+}
+
+/* Walks documents and gaps, cut to the part's rows. */
+static void
+fill_docs(const struct uli_layout *layout, struct uli_tables *tables,
+    int32_t index, int32_t rank, int64_t *end_p)
+{
+    const struct uli_shape_part *part = &layout->shape.parts[index];
+    struct uli_pieces *pieces = &tables->pieces[index];
+    int64_t first = layout->first_row[index], done = 0;
+    int64_t count = uli_docs_count(layout, tables, part->axis);
+    for (int64_t n = 0; n < count && done < part->rows; n++) {
+        int64_t begin = uli_docs_begin(layout, tables, part->axis, n) - first;
+        int64_t end = begin + uli_docs_length(layout, tables, part->axis, n);
+        begin = uli_max(begin, done);
+        end = uli_min(end, part->rows);
+        if (end <= begin)
+            continue;
+        append_span(pieces, layout->shape.nranks, rank, end_p, done, begin);
+        append_span(pieces, layout->shape.nranks, rank, end_p, begin, end);
+        done = end;
+    }
+    append_span(pieces, layout->shape.nranks, rank, end_p, done, part->rows);
+}
+
+static ulyx_status_t
+update_part(
+    const struct uli_layout *layout, struct uli_tables *tables, int32_t index)
+{
+    struct uli_pieces *pieces = &tables->pieces[index];
+    int64_t end = 0, most = 0;
+    for (int32_t r = 0; r < layout->shape.nranks; r++) {
+        pieces->start[r] = end;
+        pieces->rows[r] = 0;
+        fill_docs(layout, tables, index, r, &end);
+        most = uli_max(most, pieces->rows[r]);
+    }
+    pieces->start[layout->shape.nranks] = end;
+    if (most > layout->shape.max_local_rows)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "max_local_rows is %" PRId64 ", these documents need %" PRId64
+            " in part %d",
+            layout->shape.max_local_rows, most, index);
+    return ULYX_SUCCESS;
+}
+
+/* ---- called from layout.c ------------------------------------------------ */
+
+/* A rank gets less than one row above the mean from each document. */
+static void
+default_max_local(struct uli_layout *layout, int64_t rows)
+{
+    struct uli_shape *shape = &layout->shape;
+    int64_t bound = uli_min(rows,
+        uli_sat_add(uli_div_up(rows, shape->nranks), max_spans(shape, rows)));
+    shape->max_local_rows = uli_max(shape->max_local_rows, bound);
+}
+
+ulyx_status_t
+uli_orders_prepare(struct uli_layout *layout, int32_t part)
+{
+    const struct uli_shape_part *p = &layout->shape.parts[part];
+    layout->whole[part].rows = p->rows;
+    if (p->kind == ULYX_PART_REPLICATED)
+        return ULYX_SUCCESS;
+    if (p->order != ULYX_ORDER_ZIGZAG_DOCS)
+        return prepare_fixed(layout, part);
+    layout->has_docs_order = true;
+    if (!layout->max_local_given)
+        default_max_local(layout, p->rows);
+    return prepare_docs(layout, part);
+}
+
+ulyx_status_t
+uli_orders_update(const struct uli_layout *layout, struct uli_tables *tables)
+{
+    for (int32_t i = 0; i < layout->shape.nparts; i++) {
+        const struct uli_shape_part *part = &layout->shape.parts[i];
+        if (part->kind == ULYX_PART_SHARDED &&
+            part->order == ULYX_ORDER_ZIGZAG_DOCS)
+            ULI_TRY(update_part(layout, tables, i));
+    }
+    return ULYX_SUCCESS;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the layout share.
+ *
+ * Life: uli_layout_create checks the shape (layout_check.c), reserves all
+ * memory, and fills bank 0. An update fills the other bank and then turns
+ * `tables` to it, so that a refused table changes nothing. What no document
+ * table can change (pieces of fixed orders, head ranges) lives outside the
+ * banks.
+ *
+ * Everything is plain C that a C++ or CUDA source may include too.
+ */
+#ifndef ULI_COLLECTIVES_LAYOUT_LAYOUT_PRIVATE_H
+#define ULI_COLLECTIVES_LAYOUT_LAYOUT_PRIVATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/layout/layout.h"
+
+/* Costs are sums of up to 2^62 rows of up to 2^63 keys each. */
+typedef unsigned __int128 uli_u128;
+
+/* SPLIT, and READERS with each number of heads that the tensors have. */
+enum { ULI_MAX_FAMILIES = ULI_MAX_TENSORS + 2, ULI_TILE_KEYS = 128 };
+
+/* Pieces of a sharded part, of all ranks in rank order: those of rank r are
+ * piece[start[r] .. start[r + 1]). Rows ascend within a rank, whatever the
+ * order: every order keeps a rank's rows in global order. */
+struct uli_pieces {
+    int64_t *start; /* [P + 1] */
+    int64_t *rows;  /* [P] s_r */
+    struct uli_piece *piece;
+    int64_t capacity;
+};
+
+/* PACKED: the runs of one kind of tensor, of all ranks in rank order; within
+ * a rank ascending by (head, batch, row), disjoint and maximal. */
+struct uli_family {
+    int64_t *start; /* [P + 1] */
+    int64_t *rows;  /* [P] n_r */
+    struct uli_run *run;
+    int64_t capacity;
+};
+
+/* What a family is; fixed. A head of it is read by `group` query heads. */
+struct uli_family_info {
+    bool readers;
+    int64_t heads, group;
+    int64_t most_heads, most_lines;   /* that a rank's runs are on: */
+    int64_t most_rows, most_segments; /* what max_rows makes possible */
+    int64_t max_rows, max_segments;   /* and the caller's maxima allow */
+};
+
+/* Per document, up to and without document n (PACKED only; arrays of
+ * [max_docs + 1]). "Full" means that all its queries are there. */
+struct uli_doc_sums {
+    uli_u128 *cost;    /* keys of all rows of all documents before n */
+    int64_t *kv_rows;  /* key rows seen by full documents before n */
+    int64_t *kv_runs;  /* maximal intervals of those */
+    int64_t *seen;     /* first document >= n of which a key is seen */
+    int64_t *seen_end; /* end of the keys seen in the last such one before n;
+                        * -1 = none */
+};
+
+/* Everything that an update replaces. */
+struct uli_tables {
+    struct uli_docs docs[2]; /* of queries and of keys */
+    int64_t *doc_begin[2], *doc_length[2];
+    uint64_t hash;
+    struct uli_pieces pieces[ULI_MAX_PARTS];
+    struct uli_doc_sums sums;
+    int64_t *cut; /* [P + 1] rows of (head, batch, row) order; PACKED only */
+    struct uli_family family[ULI_MAX_FAMILIES];
+};
+
+struct uli_memory; /* one reserved block, see layout.c */
+
+struct uli_layout {
+    struct uli_shape shape; /* defaults resolved, arrays our own */
+    int32_t naxes;
+    int64_t axis_rows[2];
+    int64_t first_row[ULI_MAX_PARTS];
+    struct uli_piece whole[ULI_MAX_PARTS]; /* the one piece of a replicated */
+    int64_t *head_begin; /* [P + 1] HEADS: first query head of each rank */
+    bool packed;
+    bool has_docs_order;  /* a part is ZIGZAG_DOCS */
+    bool max_local_given; /* max_local_rows is the caller's */
+    int32_t nfamilies;
+    int32_t family_of[ULI_MAX_TENSORS];
+    struct uli_family_info family[ULI_MAX_FAMILIES];
+    bool shared[ULI_MAX_TENSORS]; /* any head on two ranks or more */
+    struct uli_tables bank[2];
+    struct uli_tables *tables; /* the bank in use */
+    struct uli_memory *memory;
+    ulyx_status_t failure; /* of the last uli_layout_reserve */
+    int64_t bytes;
+};
+
+static inline const struct uli_tables *
+uli_layout_tables(const struct uli_layout *layout)
+{
+    return __atomic_load_n(&layout->tables, __ATOMIC_ACQUIRE);
+}
+
+static inline int64_t
+uli_div_up(int64_t a, int64_t unit)
+{
+    return a / unit + (a % unit != 0);
+}
+
+/* ---- layout.c ------------------------------------------------------------ */
+
+/* Zeroed memory that lives as long as the layout; count may be 0.
+ * returns NULL and sets layout->failure (ERR_OVERFLOW or ERR_NO_MEMORY). */
+void *uli_layout_reserve(
+    struct uli_layout *layout, int64_t count, int64_t elem_bytes);
+#define ULI_TRY_RESERVE(layout, pointer, count)                                \
+    do {                                                                       \
+        (pointer) = uli_layout_reserve(layout, count, sizeof(*(pointer)));     \
+        if ((pointer) == NULL)                                                 \
+            return (layout)->failure;                                          \
+    } while (0)
+
+/* ---- layout_check.c ------------------------------------------------------ */
+
+/* Checks everything that does not depend on document tables. */
+ulyx_status_t uli_layout_check(const struct uli_shape *shape);
+
+/* ---- layout_docs.c ------------------------------------------------------- */
+
+/* Checks the table of axis and copies it to tables (capacity max_docs). */
+ulyx_status_t uli_docs_load(const struct uli_layout *layout,
+    struct uli_tables *tables, int32_t axis, const ulyx_docs_t *docs);
+/* The table of axis is that of axis 0. */
+void uli_docs_share(struct uli_tables *tables);
+uint64_t uli_docs_hash(const struct uli_tables *tables);
+
+/* Most documents of any table. */
+static inline int64_t
+uli_docs_most(const struct uli_layout *layout)
+{
+    return uli_max(layout->shape.max_docs, layout->shape.batch);
+}
+
+/* Documents of an axis: with none, one a batch item. */
+static inline int64_t
+uli_docs_count(
+    const struct uli_layout *layout, const struct uli_tables *tables, int axis)
+{
+    return tables->docs[axis].none ? layout->shape.batch
+                                   : tables->docs[axis].count;
+}
+
+static inline int64_t
+uli_docs_begin(const struct uli_layout *layout, const struct uli_tables *tables,
+    int axis, int64_t doc)
+{
+    return tables->docs[axis].none
+               ? doc * layout->axis_rows[layout->naxes == 2 ? axis : 0]
+               : tables->docs[axis].begin[doc];
+}
+
+static inline int64_t
+uli_docs_length(const struct uli_layout *layout,
+    const struct uli_tables *tables, int axis, int64_t doc)
+{
+    return tables->docs[axis].none
+               ? layout->axis_rows[layout->naxes == 2 ? axis : 0]
+               : tables->docs[axis].length[doc];
+}
+
+/* ---- layout_orders.c ----------------------------------------------------- */
+
+/* Resolves splits of a part of a fixed order and reserves and fills its
+ * pieces, in both banks; of a part with ZIGZAG_DOCS only reserves. */
+ulyx_status_t uli_orders_prepare(struct uli_layout *layout, int32_t part);
+/* Fills the pieces of the parts with ZIGZAG_DOCS from the tables' documents.
+ * returns ERR_INVALID_ARGUMENT when a rank exceeds max_local_rows. */
+ulyx_status_t uli_orders_update(
+    const struct uli_layout *layout, struct uli_tables *tables);
+
+/* ---- layout_heads.c ------------------------------------------------------ */
+
+/* The rank that has query head `head`, under HEADS. */
+int32_t uli_heads_owner(const struct uli_layout *layout, int64_t head);
+
+/* Heads of a tensor, under HEADS. all: [first, end) that the rank holds;
+ * lowest: those of them of which it is the lowest holder. */
+struct uli_head_range {
+    int64_t first, end;
+};
+struct uli_head_range uli_heads_all(
+    const struct uli_layout *layout, int32_t tensor, int32_t rank);
+struct uli_head_range uli_heads_lowest(
+    const struct uli_layout *layout, int32_t tensor, int32_t rank);
+
+/* The longest run of heads from `head` on that the same ranks hold, under
+ * HEADS: those of lo .. hi that have heads at all. returns its end. */
+int64_t uli_heads_cell(const struct uli_layout *layout, int32_t tensor,
+    int64_t head, int32_t *lo_p, int32_t *hi_p);
+
+#endif

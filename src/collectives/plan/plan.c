@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Life of a plan.
+ *
+ * Everything that can fail at one rank alone comes before the agreement:
+ * layout, tables, arena pieces. A failure there is this rank's verdict, and
+ * everybody's error. After the round nothing can fail at one rank, but
+ * for a device's memory and NCCL's connections, which fail the communicator.
+ *
+ * The end is local: the plan goes at once, the state of its mover when all
+ * peers have left (mover.h).
+ */
+#include "collectives/plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/exchange/mover.h"
+
+/* ---- freeing ------------------------------------------------------------- */
+
+/* With the mover's state gone, or in a grave. */
+static void
+free_plan(ulyx_plan_t *plan)
+{
+    uli_plan_free_tables(plan);
+    uli_layout_destroy(plan->layout);
+    uli_op_destroy(&plan->exchange.op);
+    free(plan->exchange.pairs);
+    free(plan->ranks);
+    free(plan->ring_at);
+    free(plan->their_ring_at);
+    free(plan->mirror_at);
+    free(plan->extents);
+    if (plan->user)
+        plan->free_user(plan->user);
+    free(plan);
+}
+
+/* A plan that was never agreed: no peer knows its pieces. */
+static void
+drop_plan(ulyx_plan_t *plan)
+{
+    if (plan->state)
+        plan->mover->destroy(plan->comm, plan->state, true);
+    free_plan(plan);
+}
+
+/* ---- before the agreement ------------------------------------------------ */
+
+static ulyx_status_t
+choose_operations(ulyx_plan_t *plan, uint64_t wanted)
+{
+    plan->operations = wanted;
+    if (wanted >> ULYX_OPERATIONS)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "operations is 0x%llx: bits above %d mean nothing",
+            (unsigned long long)wanted, ULYX_OPERATIONS - 1);
+    for (int op = 0; op < ULYX_OPERATIONS; op++) {
+        if (wanted >> op & 1)
+            ULI_TRY(uli_layout_operation_check(plan->layout, op));
+        else if (!wanted && uli_layout_operation_exists(plan->layout, op))
+            plan->operations |= UINT64_C(1) << op;
+    }
+    return ULYX_SUCCESS;
+}
+
+static void
+choose_limits(ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    const struct uli_settings *settings = &plan->comm->settings;
+    int64_t slot =
+        params->slot_bytes ? params->slot_bytes : settings->slot_bytes;
+    plan->slot_limit = uli_max(slot, 0) / ULI_LINE * ULI_LINE;
+    plan->exchange.slot_bytes = plan->slot_limit;
+}
+
+static bool
+allocate(ulyx_plan_t *plan)
+{
+    size_t nranks = (size_t)plan->comm->nranks;
+    plan->exchange.pairs = calloc(nranks, sizeof(*plan->exchange.pairs));
+    plan->ranks = calloc(nranks, sizeof(*plan->ranks));
+    plan->ring_at = calloc(nranks, sizeof(*plan->ring_at));
+    plan->their_ring_at = calloc(nranks, sizeof(*plan->their_ring_at));
+    plan->mirror_at = calloc(nranks, sizeof(*plan->mirror_at));
+    plan->extents =
+        calloc(nranks * ULI_SIDES * ULI_TENSORS, sizeof(*plan->extents));
+    return plan->exchange.pairs && plan->ranks && plan->ring_at &&
+           plan->their_ring_at && plan->mirror_at && plan->extents;
+}
+
+static ulyx_status_t
+prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    ulyx_comm_t *comm = plan->comm;
+    plan->timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
+    plan->flags = params->flags;
+    ULI_TRY(uli_plan_check_algo(params->algo));
+    ULI_TRY(uli_layout_create(
+        &params->shape, params->docs_q, params->docs_k, &plan->layout));
+    ULI_TRY(choose_operations(plan, params->operations));
+    plan->mover = uli_mover_choose(plan, params->algo);
+    ULI_TRY(plan->mover->check(plan, params));
+    ULI_TRY(uli_plan_choose_algo(plan, params->algo, params->bytes_in_flight));
+    memcpy(plan->info.strides, params->strides, sizeof(plan->info.strides));
+    ULI_TRY(uli_plan_fix_strides(plan->layout, comm->rank, plan->info.strides));
+    plan->info.memory[0] = params->seq_memory;
+    plan->info.memory[1] = params->head_memory;
+    plan->info.cma_min_row = uli_reader_min_row(comm);
+    plan->info.probe = (uint64_t)(uintptr_t)&uli_tr_probe_word;
+    choose_limits(plan, params);
+    plan->exchange.ntensors = params->shape.ntensors;
+    if (!allocate(plan))
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    return plan->mover->prepare(plan, params);
+}
+
+/* ---- public to the layers above ------------------------------------------ */
+
+ulyx_status_t
+uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
+    ulyx_status_t verdict, double timeout_s, ulyx_plan_t **plan_p)
+{
+    uli_deadline_t deadline =
+        uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
+    ulyx_plan_t *plan = NULL;
+    ULI_TRY(uli_comm_check(comm));
+    comm->graves_destroy = uli_graves_destroy;
+    uli_graves_sweep(comm);
+    if (verdict == ULYX_SUCCESS) {
+        plan = calloc(1, sizeof(*plan));
+        if (!plan) {
+            verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+        } else {
+            plan->comm = comm;
+            uli_exchange_init(&plan->exchange, comm, "reshuffle");
+            verdict = prepare(plan, params);
+        }
+    }
+    ulyx_status_t status = uli_plan_agree(comm, plan, verdict, deadline);
+    if (status == ULYX_SUCCESS)
+        status = plan->mover->complete(plan);
+    if (status != ULYX_SUCCESS) {
+        if (plan)
+            drop_plan(plan);
+        return status;
+    }
+    atomic_fetch_add(&comm->nplans, 1);
+    *plan_p = plan;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    return plan->mover->update(plan, docs_q, docs_k, stream);
+}
+
+ulyx_status_t
+uli_plan_destroy(ulyx_plan_t *plan)
+{
+    ulyx_comm_t *comm = plan->comm;
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    ulyx_status_t status = plan->mover->leave(plan);
+    if (status != ULYX_SUCCESS) {
+        atomic_store(&plan->exchange.busy, false);
+        return status;
+    }
+    uli_graves_add(comm, plan->state);
+    uli_graves_sweep(comm);
+    free_plan(plan);
+    atomic_fetch_sub(&comm->nplans, 1);
+    return ULYX_SUCCESS;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plan of a reshuffle, inside. Created from checked parameters; immutable
+ * but for the document tables. Errors and rules as ulyx/reshuffle.h has them.
+ */
+#ifndef ULI_COLLECTIVES_PLAN_PLAN_H
+#define ULI_COLLECTIVES_PLAN_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "collectives/exchange/exchange.h"
+#include "collectives/layout/layout.h"
+#include "comm/comm.h"
+
+enum { ULI_PLAN_REASON_BYTES = 192 }; /* as uli_choice's */
+
+/* The three tensors that a plan's tensor stands for. */
+enum uli_side { ULI_SIDE_SEQ, ULI_SIDE_HEAD, ULI_SIDE_PARTIAL, ULI_SIDES };
+
+/* Strides {batch, row, head} in bytes. */
+typedef int64_t uli_strides_t[ULI_SIDES][3];
+
+/* What create needs, in the library's own terms. Arrays are the caller's,
+ * for the call only. */
+struct uli_plan_params {
+    struct uli_shape shape;
+    uli_strides_t strides[ULI_TENSORS]; /* all zero = dense */
+    const ulyx_docs_t *docs_q, *docs_k;
+    int32_t seq_memory, head_memory; /* ULYX_POINTER_... */
+    uint64_t flags, operations;
+    const char *algo;
+    int64_t slot_bytes, bytes_in_flight;
+    int32_t max_sms; /* 0 = the setting */
+    double timeout_s;
+};
+
+/* What a rank tells the others about itself and is not compared. */
+struct uli_rank_info {
+    uli_strides_t strides[ULI_TENSORS];
+    int32_t memory[2]; /* of the sequence and the head side */
+    struct uli_address words, rings;
+    struct uli_address schedule;      /* the piece that its schedule shares */
+    struct uli_address device, marks; /* of a plan on device memory */
+    int64_t chunk_bytes; /* of its rings for ranks that reach them: two each */
+    /* The most of its rings for remote ranks and of its mirrors of theirs: a
+     * pair uses the smaller of both ends' values. */
+    int64_t net_chunk_bytes, net_chunks;
+    int64_t cma_min_row; /* shortest row that it would read; 0 = never reads */
+    uint64_t probe;      /* address of its uli_tr_probe_word */
+};
+
+/* Bytes of one direction of a pair in one operation, as a stream counts. */
+struct uli_volume {
+    int64_t copies, sums; /* bytes, items rounded up to ULI_STREAM_ALIGN */
+    int64_t items;
+};
+
+/* Room that one operation's tables need. */
+struct uli_plan_room {
+    struct uli_volume *in, *out; /* [nranks] */
+    int64_t locals, sums, sources;
+};
+
+/* Pools of the arrays that sums point into. */
+struct uli_sum_pool {
+    int32_t *group;
+    int64_t *src_offset;
+    int64_t (*src_stride)[3];
+    struct uli_sum_source *sources;
+    int64_t used;
+};
+
+/* What the plan's mover needs to be equal on all ranks; 0 of other movers. */
+enum uli_term {
+    ULI_TERM_MESSAGES, /* 1: the mover is that of messages */
+    ULI_TERM_CARRIER,
+    ULI_TERM_MESSAGE_CHUNK,
+    ULI_TERM_ENGINE_CHUNK,
+    ULI_TERMS
+};
+
+struct uli_mover_ops; /* mover.h */
+struct uli_mover_state;
+
+struct ulyx_plan {
+    struct uli_exchange exchange; /* first */
+    ulyx_comm_t *comm;
+    struct uli_layout *layout;
+    uint64_t operations, flags;
+    double timeout_s;
+    int64_t slot_limit; /* 0 = never */
+
+    int32_t algo; /* enum uli_algo: how ranks of several nodes move bytes */
+    int64_t schedule_chunk_bytes;       /* of one that goes in chunks; else 0 */
+    char reason[ULI_PLAN_REASON_BYTES]; /* of the choice */
+    struct uli_rank_info info;          /* own */
+    struct uli_rank_info *ranks;        /* [nranks], gathered */
+    int64_t *ring_at;          /* [nranks]: in my rings that for p, or -1 */
+    int64_t *their_ring_at;    /* [nranks]: in p's rings that for me, or -1 */
+    int64_t *mirror_at;        /* [nranks]: in the mirrors that of p */
+    struct uli_place *by_node; /* [nranks]: sources of a sum, sorted */
+    int64_t *extents;          /* [nranks][ULI_SIDES][ULI_TENSORS] */
+    struct uli_place *scratch; /* of uli_layout_each_move */
+    struct uli_plan_room room[ULYX_OPERATIONS];
+    struct uli_work work[ULYX_OPERATIONS];
+    struct uli_sum_pool pools[ULYX_OPERATIONS];
+    struct uli_sum_pool scratch_pool; /* one sum of another owner */
+
+    const struct uli_mover_ops *mover; /* executes it */
+    struct uli_mover_state *state;     /* the mover's; outlives the plan */
+    int64_t terms[ULI_TERMS];          /* of the mover */
+    int64_t table_bytes;               /* held in the arrays above */
+    void *user; /* of the public layer, freed with the plan */
+    void (*free_user)(void *user);
+};
+
+/* ---- life (plan.c) ------------------------------------------------------- */
+
+/* verdict: what the public edge thought of the arguments, its text set; a
+ * rank that refuses still takes part, so that all learn of it. params is not
+ * looked at then. */
+ulyx_status_t uli_plan_create(ulyx_comm_t *comm,
+    const struct uli_plan_params *params, ulyx_status_t verdict,
+    double timeout_s, ulyx_plan_t **plan_p);
+/* stream: on device memory. */
+ulyx_status_t uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream);
+ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
+
+/* ---- the algorithm (plan_algo.c) ----------------------------------------- */
+
+/* Refuses names that are none. Errors: INVALID_ARGUMENT. */
+ulyx_status_t uli_plan_check_algo(const char *name);
+/* What is asked for: by the caller (NULL or "" = by nobody), else by the
+ * setting; "" = by nobody. */
+const char *uli_plan_asked_algo(const ulyx_comm_t *comm, const char *name);
+/* Sets algo, schedule_chunk_bytes and reason of a plan that has its layout and
+ * operations. name: what the caller asks for, or NULL; carriers of messages
+ * leave it free. Equal on all ranks.
+ * Errors: UNSUPPORTED (what is asked for), NO_MEMORY. */
+ulyx_status_t uli_plan_choose_algo(
+    ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight);
+
+/* Makes the schedule that was chosen part of the exchange, if it has anything
+ * to do. Errors: of its create. */
+ulyx_status_t uli_plan_create_schedule(ulyx_plan_t *plan);
+
+/* Does the schedule carry the move, so that pairs do not? */
+bool uli_plan_carries(const ulyx_plan_t *plan, const struct uli_move *move);
+/* Does the engine ever move a byte between p and this rank? */
+bool uli_plan_shares(const ulyx_plan_t *plan, int32_t p);
+
+/* ---- one call (plan_start.c) --------------------------------------------- */
+
+/* As ulyx_reshuffle_execute, but for the wait: *op_p is what to wait for, or
+ * NULL where the call is its stream's. timeout_s is the plan's. */
+ulyx_status_t uli_plan_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream, ulyx_op_t **op_p);
+/* As ulyx_reshuffle_start. */
+ulyx_status_t uli_plan_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], double timeout_s,
+    ulyx_op_t **op_p);
+
+/* Checks a call's arguments and notes them in plan->exchange: pointers and
+ * where they lie. */
+ulyx_status_t uli_plan_check_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[]);
+
+/* Refuses the next call for a reason that the public edge found. */
+ulyx_status_t uli_plan_refuse(
+    ulyx_plan_t *plan, ulyx_status_t status, const char *text);
+/* The same for a reason that was reported before: it is not logged again. */
+ulyx_status_t uli_plan_refuse_on(
+    ulyx_plan_t *plan, ulyx_status_t status, const char *text);
+
+/* ---- sides and strides (plan_strides.c) ---------------------------------- */
+
+enum uli_side uli_plan_side(ulyx_operation_t operation, bool source);
+static inline int32_t
+uli_plan_dtype(const struct uli_shape_tensor *tensor, enum uli_side side)
+{
+    return side == ULI_SIDE_PARTIAL ? tensor->partial_dtype : tensor->dtype;
+}
+/* Of an element of the tensor on the side. */
+int64_t uli_plan_elem_bytes(
+    const struct uli_layout *layout, int32_t tensor, enum uli_side side);
+/* Fills dense strides in and checks all: own rank. */
+ulyx_status_t uli_plan_fix_strides(const struct uli_layout *layout,
+    int32_t rank, uli_strides_t strides[ULI_TENSORS]);
+
+/* A tensor as a set of runs of bytes. counts 0 = no elements. */
+struct uli_grid {
+    int64_t first, counts[3], strides[3], run_bytes;
+};
+void uli_plan_grid(const struct uli_layout *layout, int32_t tensor,
+    int32_t rank, enum uli_side side, const int64_t strides[3],
+    struct uli_grid *grid_p);
+/* Bytes from the base to the last byte; 0 without elements. */
+int64_t uli_grid_extent(const struct uli_grid *grid);
+/* Do the runs of a (base pointer a_base) and b meet? Exact unless the
+ * strides are so odd that it would take more than some thousand steps: then
+ * false. */
+bool uli_grid_overlap(const struct uli_grid *a, uintptr_t a_base,
+    const struct uli_grid *b, uintptr_t b_base);
+
+/* ---- tables (plan_build.c) ----------------------------------------------- */
+
+/* Measures what every operation moves: plan->room. Errors: NO_MEMORY. */
+ulyx_status_t uli_plan_measure(ulyx_plan_t *plan);
+/* After it, the host's tables: plan->work, the room for sums. Errors:
+ * NO_MEMORY. */
+ulyx_status_t uli_plan_allocate_work(ulyx_plan_t *plan);
+/* The volumes of the present document tables. */
+void uli_plan_remeasure(ulyx_plan_t *plan);
+/* Bytes of every tensor of every rank (plan_fill.c). */
+void uli_plan_fill_extents(ulyx_plan_t *plan);
+/* Fills the tables from the gathered strides (plan_fill.c). Cannot fail. */
+void uli_plan_build(ulyx_plan_t *plan);
+void uli_plan_free_tables(ulyx_plan_t *plan);
+/* May anything travel from p to this rank by a ring? At most *bytes_p. */
+bool uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p);
+/* The same from this rank to p, a remote one. */
+bool uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p);
+bool uli_plan_slot(
+    const ulyx_plan_t *plan, ulyx_operation_t operation, int32_t p);
+
+/* The move with its sources in the order of sums: by node, then by rank; they
+ * lie in plan->by_node. (plan_sum.c) */
+struct uli_move uli_plan_by_node(
+    ulyx_plan_t *plan, const struct uli_move *move);
+/* Canonical form of a sum whose source strides are `src`: dimensions by
+ * destination stride, merged where all sides are adjacent. (plan_sum.c) */
+void uli_plan_normalize_sum(struct uli_sum *sum, int64_t (*src)[3]);
+/* Makes the sum of a move in canonical form, in the pool's next places.
+ * (plan_sum.c) */
+void uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_operation_t operation,
+    const struct uli_move *move, struct uli_sum_pool *pool,
+    struct uli_sum *sum_p);
+int64_t uli_plan_offset(const ulyx_plan_t *plan, int32_t tensor,
+    enum uli_side side, const struct uli_place *place);
+
+/* ---- agreement (plan_agree.c) -------------------------------------------- */
+
+/* The one round. plan = NULL with a verdict that refuses. On SUCCESS
+ * plan->ranks and plan->their_ring_at are filled. */
+ulyx_status_t uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan,
+    ulyx_status_t verdict, uli_deadline_t deadline);
+
+/* ---- what it is and does (plan_describe.c, plan_traffic.c) --------------- */
+
+void uli_plan_describe(
+    const ulyx_plan_t *plan, char *text_p, size_t text_bytes);
+ulyx_status_t uli_plan_traffic(const ulyx_plan_t *plan,
+    ulyx_operation_t operation, ulyx_traffic_t *traffic_p);
+int64_t uli_plan_bytes(const ulyx_plan_t *plan);
+
+/* The reader of a peer's ordinary memory if a probe of it succeeds, else
+ * NULL (reshuffle_cma.c). probe: the peer's uli_tr_probe_word. */
+const struct uli_tr_ops *uli_reader_of(
+    const ulyx_comm_t *comm, int32_t p, uint64_t probe);
+/* May this rank read at all: its shortest row, or 0. */
+int64_t uli_reader_min_row(const ulyx_comm_t *comm);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one agreement round of a plan: every rank's verdict, a fingerprint of
+ * everything that must be the same, and what differs by right (strides, memory
+ * classes, where its arena pieces lie).
+ *
+ * The fingerprint is a list of integers in a fixed order: the agreed fields of
+ * plan_fields.c, then what was settled. All ranks compare all lists with rank
+ * 0's in that order, so all report the same difference.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/exchange/mover.h"
+#include "collectives/plan/plan_fields.h"
+#include "topology/model/schedule.h"
+
+enum { MAX_SETTLED = 16 + ULI_TERMS }; /* values of walk beside the fields */
+
+/* A record: head, values[nvalues], ring_at[nranks]. */
+struct head {
+    struct uli_rank_info info;
+    int64_t nvalues;
+    int64_t ring_values; /* keeps what follows aligned */
+};
+
+/* "algo (0 direct, 1 pairwise, 2 hier)" */
+static void
+put_algo(struct uli_agreed *list, const ulyx_plan_t *plan)
+{
+    char names[48] = "";
+    size_t length = 0;
+    for (int algo = 0; algo < ULI_ALGOS && length < sizeof(names); algo++)
+        length += (size_t)snprintf(names + length, sizeof(names) - length,
+            "%s%d %s", algo ? ", " : "", algo, uli_algo_name(algo));
+    uli_agreed_put(list, plan->algo, "algo (%s)", names);
+    uli_agreed_put(list, plan->schedule_chunk_bytes, "the chunk of algo %s",
+        uli_algo_name(plan->algo));
+}
+
+/* The shape's fields by their table, then what this rank has settled. */
+static void
+walk(struct uli_agreed *list, const ulyx_plan_t *plan)
+{
+    uli_agreed_put(list, ULI_PROTOCOL, "protocol version");
+    uli_agreed_put(list, ULYX_VERSION_MAJOR * 10000 + ULYX_VERSION_MINOR * 100,
+        "library version");
+    uli_agreed_fields(list, &uli_shape_fields, uli_layout_shape(plan->layout),
+        plan->comm->nranks);
+    uli_agreed_put(list, (int64_t)plan->operations, "operations");
+    for (int i = 0; i < ULI_TERMS; i++)
+        uli_agreed_put(list, plan->terms[i], "%s", uli_term_names[i]);
+    put_algo(list, plan);
+    uli_agreed_put(list, plan->slot_limit, "slot_bytes");
+    uli_agreed_put(list, (int64_t)uli_layout_table_hash(plan->layout),
+        "the document tables' hash");
+}
+
+/* ---- the record ---------------------------------------------------------- */
+
+/* Equal on all ranks, whatever their plans look like. */
+static int64_t
+max_record_bytes(int32_t nranks)
+{
+    int64_t values = MAX_SETTLED + uli_agreed_most(&uli_shape_fields, nranks);
+    return (int64_t)sizeof(struct head) + (values + nranks) * 8;
+}
+
+static int64_t
+write_record(const ulyx_plan_t *plan, unsigned char *record)
+{
+    struct head head;
+    int64_t *values = (int64_t *)(record + sizeof(head));
+    struct uli_agreed list = {.values = values, .wanted = -1};
+    memset(&head, 0, sizeof(head));
+    walk(&list, plan);
+    head.info = plan->info;
+    head.nvalues = list.count;
+    head.ring_values = plan->comm->nranks;
+    memcpy(record, &head, sizeof(head));
+    memcpy(values + list.count, plan->ring_at,
+        (size_t)plan->comm->nranks * sizeof(*values));
+    return (int64_t)sizeof(head) + (list.count + plan->comm->nranks) * 8;
+}
+
+/* ---- comparing ----------------------------------------------------------- */
+
+static ulyx_status_t
+differ(const ulyx_plan_t *plan, int64_t index, int32_t p, const int64_t *zero,
+    const int64_t *other)
+{
+    char name[64] = "the number of fields";
+    struct uli_agreed list = {
+        .wanted = index, .name_p = name, .name_bytes = sizeof(name)};
+    walk(&list, plan);
+    return uli_agreed_differ(&list, "plan create", zero, other, p);
+}
+
+static ulyx_status_t
+compare(const ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
+{
+    struct head zero, other;
+    memcpy(&zero, all, sizeof(zero));
+    const int64_t *first = (const int64_t *)(all + sizeof(zero));
+    for (int64_t i = 0; i < zero.nvalues; i++)
+        for (int32_t p = 1; p < plan->comm->nranks; p++) {
+            const unsigned char *record = all + p * stride;
+            const int64_t *values = (const int64_t *)(record + sizeof(other));
+            memcpy(&other, record, sizeof(other));
+            if (i >= other.nvalues)
+                return differ(
+                    plan, INT64_MAX, p, &zero.nvalues, &other.nvalues);
+            if (values[i] != first[i])
+                return differ(plan, i, p, first + i, values + i);
+        }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_verdicts(const ulyx_comm_t *comm, const ulyx_status_t *statuses)
+{
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        ulyx_status_t status = statuses[p];
+        if (status == ULYX_SUCCESS)
+            continue;
+        return uli_error(
+            status == ULYX_ERR_NO_MEMORY ? status : ULYX_ERR_PEER_REFUSED,
+            "plan create: rank %d refused: %s", p, uli_status_text(status));
+    }
+    return ULYX_SUCCESS;
+}
+
+static void
+take_records(ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
+{
+    int32_t nranks = plan->comm->nranks;
+    for (int32_t p = 0; p < nranks; p++) {
+        struct head head;
+        memcpy(&head, all + p * stride, sizeof(head));
+        plan->ranks[p] = head.info;
+        const int64_t *ring_at =
+            (const int64_t *)(all + p * stride + sizeof(head)) + head.nvalues;
+        plan->their_ring_at[p] = ring_at[plan->comm->rank];
+    }
+}
+
+/* ---- the round ----------------------------------------------------------- */
+
+static ulyx_status_t
+refuse(ulyx_comm_t *comm, ulyx_status_t verdict, uli_deadline_t deadline)
+{
+    char text[256];
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, verdict,
+        NULL, 0, 0, NULL, NULL, NULL, deadline);
+    if (status != ULYX_SUCCESS && status != ULYX_ERR_MISMATCH)
+        return status;
+    return uli_error_pass(verdict, text);
+}
+
+ulyx_status_t
+uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t verdict,
+    uli_deadline_t deadline)
+{
+    int64_t stride = max_record_bytes(comm->nranks);
+    size_t nranks = (size_t)comm->nranks;
+    if (verdict != ULYX_SUCCESS)
+        return refuse(comm, verdict, deadline);
+    unsigned char *mine = calloc(1, (size_t)stride);
+    unsigned char *all = calloc(nranks, (size_t)stride);
+    int64_t *bytes = calloc(nranks, sizeof(*bytes));
+    ulyx_status_t *statuses = calloc(nranks, sizeof(*statuses));
+    ulyx_status_t status;
+    if (!mine || !all || !bytes || !statuses) {
+        status = uli_error(ULYX_ERR_NO_MEMORY,
+            "no memory to compare plans (%lld bytes a rank)",
+            (long long)stride);
+        status = refuse(comm, status, deadline);
+        goto out;
+    }
+    status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, ULYX_SUCCESS, mine,
+        write_record(plan, mine), stride, all, bytes, statuses, deadline);
+    if (status == ULYX_SUCCESS)
+        status = check_verdicts(comm, statuses);
+    if (status == ULYX_SUCCESS)
+        status = compare(plan, all, stride);
+    if (status == ULYX_SUCCESS)
+        take_records(plan, all, stride);
+out:
+    free(mine);
+    free(all);
+    free(bytes);
+    free(statuses);
+    return status;
+}

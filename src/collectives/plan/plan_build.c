@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From the layout's moves to tables of boxes.
+ *
+ * Two walks over the same moves. Measure, before the agreement, needs no
+ * strides: it counts and allocates (with document tables: for the largest
+ * that any update can give). Build, after it and after every update, fills
+ * in; it only writes into what is there, so it cannot fail.
+ *
+ * Both ends of a pair walk its moves in one order and build the same boxes
+ * from the same gathered strides, so they agree, without a word, on verbs and
+ * on the order of bytes in a stream.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/dtype.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/exchange/exchange_schedule.h"
+#include "collectives/plan/plan.h"
+#include "comm/remote/remote.h"
+
+enum { ACC_BYTES = 256 << 10 };
+
+static bool
+uses(const ulyx_plan_t *plan, int operation)
+{
+    return plan->operations >> operation & 1;
+}
+
+bool
+uli_plan_carries(const ulyx_plan_t *plan, const struct uli_move *move)
+{
+    return plan->exchange.schedule->carries(&plan->exchange, move);
+}
+
+static bool
+plan_parts(const ulyx_plan_t *plan, int32_t p)
+{
+    return plan->exchange.schedule->parts(&plan->exchange, p);
+}
+
+/* ---- measuring ----------------------------------------------------------- */
+
+struct measure {
+    ulyx_plan_t *plan;
+    struct uli_plan_room *room;
+    ulyx_operation_t operation;
+};
+
+/* Bytes of one source of a move. */
+static int64_t
+share_bytes(const struct measure *m, const struct uli_move *move)
+{
+    const struct uli_layout *layout = m->plan->layout;
+    enum uli_side side = uli_plan_side(m->operation, true);
+    return move->batches * move->rows * move->heads *
+           uli_layout_shape(layout)->tensors[move->tensor].dim *
+           uli_plan_elem_bytes(layout, move->tensor, side);
+}
+
+static void
+add_volume(struct uli_volume *volume, const struct measure *m,
+    const struct uli_move *move)
+{
+    int64_t bytes = uli_round_up(share_bytes(m, move), ULI_STREAM_ALIGN);
+    *(move->kind == ULI_MOVE_SUM ? &volume->sums : &volume->copies) += bytes;
+    volume->items++;
+}
+
+static bool
+measure_in(void *context, const struct uli_move *move)
+{
+    struct measure *m = context;
+    int32_t me = m->plan->comm->rank;
+    if (uli_plan_carries(m->plan, move))
+        return true;
+    if (move->kind == ULI_MOVE_SUM) {
+        m->room->sums++;
+        m->room->sources += move->nsources;
+    }
+    if (move->kind == ULI_MOVE_ZERO)
+        m->room->locals++;
+    for (int32_t s = 0; s < move->nsources; s++)
+        if (move->sources[s].rank != me)
+            add_volume(&m->room->in[move->sources[s].rank], m, move);
+        else if (move->kind == ULI_MOVE_COPY)
+            m->room->locals++;
+    return true;
+}
+
+static bool
+measure_out(void *context, const struct uli_move *move)
+{
+    struct measure *m = context;
+    if (!uli_plan_carries(m->plan, move))
+        add_volume(&m->room->out[move->dst.rank], m, move);
+    return true;
+}
+
+static void
+measure_now(struct measure *m)
+{
+    const ulyx_plan_t *plan = m->plan;
+    struct uli_plan_room *room = m->room;
+    int32_t me = plan->comm->rank, nranks = plan->comm->nranks;
+    room->locals = room->sums = room->sources = 0;
+    memset(room->in, 0, (size_t)nranks * sizeof(*room->in));
+    memset(room->out, 0, (size_t)nranks * sizeof(*room->out));
+    for (int32_t t = 0; t < plan->exchange.ntensors; t++) {
+        uli_layout_each_move(plan->layout, m->operation, t, me, -1,
+            plan->scratch, measure_in, m);
+        for (int32_t p = 0; p < nranks; p++)
+            if (p != me)
+                uli_layout_each_move(plan->layout, m->operation, t, p, me,
+                    plan->scratch, measure_out, m);
+    }
+}
+
+/* Room for the largest tables; `volume` keeps what is moved at present. */
+static void
+room_for_updates(struct measure *m)
+{
+    const ulyx_plan_t *plan = m->plan;
+    struct uli_plan_room *room = m->room;
+    int32_t me = plan->comm->rank, nranks = plan->comm->nranks;
+    room->locals = room->sums = room->sources = 0;
+    for (int32_t p = 0; p < nranks; p++)
+        room->in[p].items = room->out[p].items = 0;
+    for (int32_t t = 0; t < plan->exchange.ntensors; t++) {
+        int64_t all =
+            uli_layout_max_moves(plan->layout, m->operation, t, me, -1);
+        room->locals += all;
+        room->sums += all;
+        for (int32_t p = 0; p < nranks; p++) {
+            int64_t in =
+                uli_layout_max_moves(plan->layout, m->operation, t, me, p);
+            room->sources += in;
+            room->in[p].items += in;
+            room->out[p].items +=
+                uli_layout_max_moves(plan->layout, m->operation, t, p, me);
+        }
+    }
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+/* A counted calloc; NULL of nothing is fine. */
+static bool
+get(ulyx_plan_t *plan, void *array_p, int64_t count, size_t bytes)
+{
+    void *array = calloc((size_t)count + !count, bytes);
+    memcpy(array_p, &array, sizeof(array));
+    plan->table_bytes += count * (int64_t)bytes;
+    return array != NULL;
+}
+
+static bool
+get_items(ulyx_plan_t *plan, struct uli_items *items, int64_t capacity)
+{
+    items->capacity = capacity;
+    return get(plan, &items->at, capacity, sizeof(*items->at));
+}
+
+static bool
+get_pool(ulyx_plan_t *plan, struct uli_sum_pool *pool, int64_t count)
+{
+    return get(plan, &pool->group, count, sizeof(*pool->group)) &&
+           get(plan, &pool->src_offset, count, sizeof(*pool->src_offset)) &&
+           get(plan, &pool->src_stride, count, sizeof(*pool->src_stride)) &&
+           get(plan, &pool->sources, count, sizeof(*pool->sources));
+}
+
+static bool
+get_work(ulyx_plan_t *plan, int operation)
+{
+    const struct uli_plan_room *room = &plan->room[operation];
+    struct uli_work *work = &plan->work[operation];
+    int32_t nranks = plan->comm->nranks;
+    if (!get(plan, &work->pairs, nranks, sizeof(*work->pairs)) ||
+        !get(plan, &work->sums, room->sums, sizeof(*work->sums)) ||
+        !get(plan, &work->locals, room->locals, sizeof(*work->locals)) ||
+        !get_pool(plan, &plan->pools[operation], room->sources))
+        return false;
+    for (int32_t p = 0; p < nranks; p++)
+        if (!get_items(plan, &work->pairs[p].in, room->in[p].items) ||
+            !get_items(plan, &work->pairs[p].out, room->out[p].items))
+            return false;
+    return true;
+}
+
+static bool
+get_sum_scratch(ulyx_plan_t *plan)
+{
+    struct uli_exchange *exchange = &plan->exchange;
+    int32_t nranks = plan->comm->nranks;
+    exchange->acc_elements = ACC_BYTES / 8;
+    return get(plan, &exchange->acc, ACC_BYTES, 1) &&
+           get(plan, &exchange->group_acc, ACC_BYTES, 1) &&
+           get(plan, &exchange->packed, ACC_BYTES, 1) &&
+           get(plan, &exchange->sum_offsets, nranks, sizeof(int64_t)) &&
+           get(plan, &exchange->sum_bases, nranks, sizeof(void *));
+}
+
+static ulyx_status_t
+tables_status(const ulyx_plan_t *plan, bool good)
+{
+    return good ? ULYX_SUCCESS
+                : uli_error(ULYX_ERR_NO_MEMORY,
+                      "no memory for a plan's tables (%lld bytes so far)",
+                      (long long)plan->table_bytes);
+}
+
+ulyx_status_t
+uli_plan_measure(ulyx_plan_t *plan)
+{
+    int32_t nranks = plan->comm->nranks;
+    bool tables = uli_layout_has_tables(plan->layout);
+    bool good = get(plan, &plan->scratch, uli_layout_scratch(plan->layout),
+                    sizeof(*plan->scratch)) &&
+                get(plan, &plan->by_node, nranks, sizeof(*plan->by_node)) &&
+                get_pool(plan, &plan->scratch_pool, nranks);
+    for (int op = 0; good && op < ULYX_OPERATIONS; op++) {
+        struct uli_plan_room *room = &plan->room[op];
+        struct measure m = {plan, room, op};
+        if (!uses(plan, op))
+            continue;
+        good = get(plan, &room->in, nranks, sizeof(*room->in)) &&
+               get(plan, &room->out, nranks, sizeof(*room->out));
+        if (!good)
+            break;
+        measure_now(&m);
+        if (tables)
+            room_for_updates(&m);
+    }
+    return tables_status(plan, good);
+}
+
+ulyx_status_t
+uli_plan_allocate_work(ulyx_plan_t *plan)
+{
+    bool good = true, sums = false;
+    for (int op = 0; good && op < ULYX_OPERATIONS; op++) {
+        if (!uses(plan, op))
+            continue;
+        sums |= plan->room[op].sums > 0;
+        good = get_work(plan, op);
+    }
+    if (good && sums)
+        good = get_sum_scratch(plan);
+    return tables_status(plan, good);
+}
+
+void
+uli_plan_remeasure(ulyx_plan_t *plan)
+{
+    for (int op = 0; op < ULYX_OPERATIONS; op++) {
+        struct measure m = {plan, &plan->room[op], op};
+        if (uses(plan, op))
+            measure_now(&m);
+    }
+}
+
+static void
+free_pool(struct uli_sum_pool *pool)
+{
+    free(pool->group);
+    free(pool->src_offset);
+    free(pool->src_stride);
+    free(pool->sources);
+}
+
+void
+uli_plan_free_tables(ulyx_plan_t *plan)
+{
+    for (int op = 0; op < ULYX_OPERATIONS; op++) {
+        struct uli_work *work = &plan->work[op];
+        for (int32_t p = 0; work->pairs && p < plan->comm->nranks; p++) {
+            free(work->pairs[p].in.at);
+            free(work->pairs[p].out.at);
+        }
+        free(work->pairs);
+        free(work->sums);
+        free(work->locals);
+        free(plan->room[op].in);
+        free(plan->room[op].out);
+        free_pool(&plan->pools[op]);
+    }
+    free_pool(&plan->scratch_pool);
+    free(plan->scratch);
+    free(plan->by_node);
+    free(plan->exchange.acc);
+    free(plan->exchange.group_acc);
+    free(plan->exchange.packed);
+    free(plan->exchange.sum_offsets);
+    free(plan->exchange.sum_bases);
+}
+
+/* ---- what follows from the volumes --------------------------------------- */
+
+bool
+uli_plan_slot(const ulyx_plan_t *plan, ulyx_operation_t operation, int32_t p)
+{
+    const struct uli_volume *in = &plan->room[operation].in[p];
+    const struct uli_volume *out = &plan->room[operation].out[p];
+    return plan->slot_limit > 0 && in->copies + in->sums <= plan->slot_limit &&
+           out->copies + out->sums <= plan->slot_limit;
+}
+
+bool
+uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
+{
+    bool tables = uli_layout_has_tables(plan->layout);
+    int64_t most = 0;
+    for (int op = 0; !plan_parts(plan, p) && op < ULYX_OPERATIONS; op++) {
+        if (!uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
+            continue;
+        const struct uli_volume *in = &plan->room[op].in[p];
+        bool to_seq = uli_plan_side(op, false) == ULI_SIDE_SEQ;
+        bool stored =
+            plan->info.memory[to_seq ? 0 : 1] == ULYX_POINTER_WINDOW &&
+            !uli_comm_is_remote(plan->comm, p);
+        bool copies = !stored && in->copies > 0;
+        if (copies || in->sums > 0)
+            most = uli_max(most, in->sums + (copies ? in->copies : 0));
+        /* An update may move anything between any two ranks. */
+        if (tables && (!stored || plan->room[op].sums > 0))
+            most = INT64_MAX;
+    }
+    *bytes_p = most;
+    return most > 0;
+}
+
+bool
+uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
+{
+    bool tables = uli_layout_has_tables(plan->layout);
+    *bytes_p = 0;
+    for (int op = 0; !plan_parts(plan, p) && op < ULYX_OPERATIONS; op++) {
+        if (!uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
+            continue;
+        const struct uli_volume *out = &plan->room[op].out[p];
+        *bytes_p =
+            tables ? INT64_MAX : uli_max(*bytes_p, out->sums + out->copies);
+    }
+    return *bytes_p > 0;
+}
+
+bool
+uli_plan_shares(const ulyx_plan_t *plan, int32_t p)
+{
+    if (p == plan->comm->rank || plan_parts(plan, p))
+        return false;
+    if (uli_layout_has_tables(plan->layout))
+        return true;
+    for (int op = 0; op < ULYX_OPERATIONS; op++)
+        if (plan->room[op].in &&
+            (plan->room[op].in[p].items || plan->room[op].out[p].items))
+            return true;
+    return false;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fields of ulyx_plan_params_t, ulyx_part_t and ulyx_tensor_t. To add one:
+ * the header, a member of the struct below that holds it, a row here, its use.
+ */
+#ifndef ULI_COLLECTIVES_PLAN_PLAN_FIELDS_H
+#define ULI_COLLECTIVES_PLAN_PLAN_FIELDS_H
+
+#include "base/fields.h"
+
+/* ulyx_part_t into struct uli_shape_part. */
+extern const struct uli_fields uli_part_fields;
+/* ulyx_plan_params_t into struct uli_shape: what all ranks agree on. Strides,
+ * and elem_bytes of dtypes that have a size, are the reader's. */
+extern const struct uli_fields uli_shape_fields;
+/* ulyx_plan_params_t into struct uli_plan_params: what each rank chooses, and
+ * what the plan settles before it is compared. */
+extern const struct uli_fields uli_plan_fields;
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A plan's arena pieces: what peers write into, and what goes to remote peers
+ * from here. Taken before the agreement, when nothing of the peers is known:
+ * for whoever may need it, of sizes that both ends of a pair then make equal
+ * by taking the smaller one.
+ *
+ *   words    [nranks] uli_words, then two letters for each rank
+ *   rings    a ring for each rank that may stream to this one
+ *   mirrors  a line with the count of puts that read from here, then for each
+ *            remote rank: uli_words, two letters, and a ring if it may be
+ *            streamed to
+ */
+#include "base/size.h"
+#include "collectives/exchange/mover_host.h"
+#include "comm/remote/remote.h"
+
+enum {
+    MIN_CHUNK_BYTES = 256,
+    LOCAL_CHUNKS = 2,
+    MIN_NET_CHUNKS = 2,
+    /* A stream of few bytes is cut too, so that packing, wire and unpacking
+     * overlap, but not below what a message costs. */
+    NET_PARTS = 4,
+    MIN_NET_PART_BYTES = 64 << 10,
+    FLIGHTS = 64, /* bytes under way in all, in those to one rank */
+};
+
+static int64_t
+letters_bytes(const ulyx_plan_t *plan)
+{
+    return uli_letters_bytes(plan->slot_limit);
+}
+
+static bool
+remote(const ulyx_plan_t *plan, int32_t p)
+{
+    return p != plan->comm->rank && uli_comm_is_remote(plan->comm, p);
+}
+
+static struct uli_plan_pieces *
+pieces_of(const ulyx_plan_t *plan)
+{
+    return &uli_host_of(plan)->pieces;
+}
+
+static struct uli_words *
+words_of(const struct uli_arena_piece *words, int32_t p)
+{
+    return (struct uli_words *)words->address + p;
+}
+
+/* ---- sizes --------------------------------------------------------------- */
+
+static int64_t
+whole_lines(int64_t bytes)
+{
+    return uli_max(bytes / ULI_LINE * ULI_LINE, ULI_LINE);
+}
+
+/* Chunks of one length, so that no short message trails: over TCP the kernel
+ * keeps a short last segment back while others are under way, and the call
+ * waits for it (perf/PERFORMANCE.md). That is also why ULYX_NET_CHUNK and its
+ * headers make less than a packet of 64 KiB. */
+static int64_t
+even_chunk(int64_t stream_bytes, int64_t most)
+{
+    int64_t chunks = uli_max((stream_bytes + most - 1) / most, 1);
+    return uli_min(
+        most, uli_round_up((stream_bytes + chunks - 1) / chunks, ULI_LINE));
+}
+
+/* The most that one ring will see, by kind of peer, and how many there are. */
+struct demand {
+    int64_t local, net;
+    int64_t local_rings, net_rings, mirrors;
+};
+
+static void
+look_at_demand(const ulyx_plan_t *plan, struct demand *demand)
+{
+    int64_t bytes;
+    for (int32_t p = 0; p < plan->comm->nranks; p++) {
+        bool far = remote(plan, p);
+        if (p == plan->comm->rank)
+            continue;
+        if (uli_plan_may_stream(plan, p, &bytes)) {
+            int64_t *most = far ? &demand->net : &demand->local;
+            *most = uli_max(*most, bytes);
+            (*(far ? &demand->net_rings : &demand->local_rings))++;
+        }
+        if (far && uli_plan_may_send(plan, p, &bytes))
+            demand->net = uli_max(demand->net, bytes);
+        demand->mirrors += far && uli_plan_shares(plan, p);
+    }
+}
+
+static void
+size_chunks(ulyx_plan_t *plan, const struct demand *demand, int64_t in_flight)
+{
+    const struct uli_settings *settings = &plan->comm->settings;
+    struct uli_rank_info *info = &plan->info;
+    int64_t half = uli_max(in_flight / 2, MIN_CHUNK_BYTES);
+    int64_t flight = in_flight ? in_flight : settings->net_flight_bytes;
+    int64_t local = settings->ring_chunk_bytes;
+    int64_t net = settings->net_chunk_bytes;
+    if (in_flight) {
+        local = uli_min(local, half);
+        net = uli_min(net, half);
+    }
+    if (demand->local && demand->local < local)
+        local = uli_round_up(demand->local, ULI_LINE);
+    if (demand->net / NET_PARTS < net)
+        net =
+            uli_min(net, uli_max(demand->net / NET_PARTS, MIN_NET_PART_BYTES));
+    if (demand->mirrors > FLIGHTS)
+        flight = flight * FLIGHTS / demand->mirrors;
+    net = uli_min(net, uli_max(flight / MIN_NET_CHUNKS, MIN_CHUNK_BYTES));
+    info->chunk_bytes = whole_lines(local);
+    info->net_chunk_bytes = whole_lines(even_chunk(demand->net, net));
+    info->net_chunks = uli_min(ULI_MOST_CHUNKS,
+        uli_max(flight / info->net_chunk_bytes, MIN_NET_CHUNKS));
+    /* No more than the longest stream has. */
+    if (demand->net / info->net_chunk_bytes + 1 < info->net_chunks)
+        info->net_chunks =
+            uli_max(demand->net / info->net_chunk_bytes + 1, MIN_NET_CHUNKS);
+}
+
+/* ---- before the agreement ------------------------------------------------ */
+
+static ulyx_status_t
+take_rings(ulyx_plan_t *plan)
+{
+    const struct uli_rank_info *info = &plan->info;
+    int64_t at = 0, bytes;
+    for (int32_t p = 0; p < plan->comm->nranks; p++) {
+        plan->ring_at[p] = -1;
+        if (p == plan->comm->rank || !uli_plan_may_stream(plan, p, &bytes))
+            continue;
+        plan->ring_at[p] = at;
+        at += remote(plan, p) ? info->net_chunks * info->net_chunk_bytes
+                              : LOCAL_CHUNKS * info->chunk_bytes;
+    }
+    if (!at)
+        return ULYX_SUCCESS;
+    ULI_TRY(uli_arena_alloc(plan->comm, at, &pieces_of(plan)->rings));
+    plan->info.rings.window = pieces_of(plan)->rings.window;
+    plan->info.rings.offset = pieces_of(plan)->rings.offset;
+    return ULYX_SUCCESS;
+}
+
+/* Places in the mirrors, in rank order. */
+static int64_t
+mirror_bytes(const ulyx_plan_t *plan, int32_t p)
+{
+    int64_t bytes,
+        fixed = (int64_t)sizeof(struct uli_words) + letters_bytes(plan);
+    if (!remote(plan, p) || !uli_plan_shares(plan, p))
+        return 0;
+    return fixed + (uli_plan_may_send(plan, p, &bytes)
+                           ? plan->info.net_chunks * plan->info.net_chunk_bytes
+                           : 0);
+}
+
+static ulyx_status_t
+take_mirrors(ulyx_plan_t *plan)
+{
+    int64_t bytes = ULI_LINE;
+    for (int32_t p = 0; p < plan->comm->nranks; p++) {
+        plan->mirror_at[p] = bytes;
+        bytes += mirror_bytes(plan, p);
+    }
+    if (bytes == ULI_LINE)
+        return ULYX_SUCCESS;
+    ULI_TRY(uli_arena_alloc(plan->comm, bytes, &pieces_of(plan)->mirrors));
+    plan->exchange.pending = pieces_of(plan)->mirrors.address;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_plan_take_pieces(ulyx_plan_t *plan, int64_t bytes_in_flight)
+{
+    struct demand demand = {0, 0, 0, 0, 0};
+    int64_t each = (int64_t)sizeof(struct uli_words) + letters_bytes(plan);
+    ULI_TRY(uli_arena_alloc(
+        plan->comm, plan->comm->nranks * each, &pieces_of(plan)->words));
+    plan->info.words.window = pieces_of(plan)->words.window;
+    plan->info.words.offset = pieces_of(plan)->words.offset;
+    look_at_demand(plan, &demand);
+    size_chunks(plan, &demand, bytes_in_flight);
+    ULI_TRY(take_rings(plan));
+    return take_mirrors(plan);
+}
+
+/* ---- after the agreement ------------------------------------------------- */
+
+static ulyx_status_t
+not_mapped(const ulyx_plan_t *plan, int32_t p)
+{
+    return uli_comm_fail(plan->comm, ULYX_ERR_INTERNAL, p,
+        "plan create: the arena of rank %d is not mapped here", p);
+}
+
+/* Peer p's words, letters and ring for this rank, mapped. */
+static ulyx_status_t
+connect_mapped(ulyx_plan_t *plan, int32_t p)
+{
+    struct uli_pair *pair = &plan->exchange.pairs[p];
+    const struct uli_rank_info *peer = &plan->ranks[p];
+    int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
+    int64_t words = nranks * (int64_t)sizeof(struct uli_words);
+    char *theirs = uli_window_address(plan->comm, p, peer->words.window,
+        peer->words.offset, words + nranks * letters_bytes(plan));
+    if (!theirs)
+        return not_mapped(plan, p);
+    pair->yours = (struct uli_words *)theirs + me;
+    pair->letters_out = theirs + words + me * letters_bytes(plan);
+    pair->chunks_in = pair->chunks_out = LOCAL_CHUNKS;
+    pair->chunk_in_bytes = plan->info.chunk_bytes;
+    pair->chunk_out_bytes = peer->chunk_bytes;
+    if (plan->their_ring_at[p] >= 0)
+        pair->ring_out = uli_window_address(plan->comm, p, peer->rings.window,
+            peer->rings.offset + plan->their_ring_at[p],
+            LOCAL_CHUNKS * pair->chunk_out_bytes);
+    pair->reader = uli_reader_of(plan->comm, p, peer->probe);
+    pair->can_read = pair->reader && plan->info.cma_min_row > 0;
+    return ULYX_SUCCESS;
+}
+
+static struct uli_address
+beyond(struct uli_address address, int64_t bytes)
+{
+    address.offset += bytes;
+    return address;
+}
+
+/* The mirror of them, and where they are. */
+static ulyx_status_t
+connect_remote(ulyx_plan_t *plan, int32_t p)
+{
+    struct uli_pair *pair = &plan->exchange.pairs[p];
+    const struct uli_rank_info *peer = &plan->ranks[p];
+    int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
+    int64_t words = nranks * (int64_t)sizeof(struct uli_words);
+    char *mirror =
+        (char *)pieces_of(plan)->mirrors.address + plan->mirror_at[p];
+    if (!uli_remote_window_holds(plan->comm, p, peer->words.window,
+            peer->words.offset, words + nranks * letters_bytes(plan)))
+        return not_mapped(plan, p);
+    pair->remote = true;
+    pair->yours = (struct uli_words *)mirror;
+    pair->letters_out = mirror + sizeof(struct uli_words);
+    pair->ring_out = pair->letters_out + letters_bytes(plan);
+    pair->chunks_in = pair->chunks_out =
+        (int32_t)uli_min(plan->info.net_chunks, peer->net_chunks);
+    pair->chunk_in_bytes = pair->chunk_out_bytes =
+        uli_min(plan->info.net_chunk_bytes, peer->net_chunk_bytes);
+    pair->words_at =
+        beyond(peer->words, me * (int64_t)sizeof(struct uli_words));
+    pair->letters_at = beyond(peer->words, words + me * letters_bytes(plan));
+    pair->ring_at = beyond(peer->rings, plan->their_ring_at[p]);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_plan_connect(ulyx_plan_t *plan, int32_t p)
+{
+    struct uli_pair *pair = &plan->exchange.pairs[p];
+    int64_t words = plan->comm->nranks * (int64_t)sizeof(struct uli_words);
+    pair->shares = true;
+    pair->mine = words_of(&pieces_of(plan)->words, p);
+    pair->letters_in = (char *)pieces_of(plan)->words.address + words +
+                       p * letters_bytes(plan);
+    if (plan->ring_at[p] >= 0)
+        pair->ring_in =
+            (char *)pieces_of(plan)->rings.address + plan->ring_at[p];
+    return remote(plan, p) ? connect_remote(plan, p) : connect_mapped(plan, p);
+}
+
+void
+uli_plan_return_spare_rings(ulyx_plan_t *plan)
+{
+    if (!pieces_of(plan)->rings.address || uli_layout_has_tables(plan->layout))
+        return;
+    for (int op = 0; op < ULYX_OPERATIONS; op++) {
+        const struct uli_work *work = &plan->work[op];
+        for (int32_t p = 0; work->pairs && p < plan->comm->nranks; p++) {
+            const struct uli_items *in = &work->pairs[p].in;
+            for (int64_t i = 0; i < in->count && !work->pairs[p].slot; i++)
+                if (in->at[i].verb == ULI_VERB_STREAM ||
+                    in->at[i].verb == ULI_VERB_READ)
+                    return;
+        }
+    }
+    uli_arena_free(plan->comm, &pieces_of(plan)->rings);
+    pieces_of(plan)->rings.address = NULL;
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+void
+uli_plan_free_pieces(ulyx_comm_t *comm, const struct uli_plan_pieces *pieces)
+{
+    const struct uli_arena_piece *all[] = {
+        &pieces->words, &pieces->rings, &pieces->mirrors};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i]->address)
+            uli_arena_free(comm, all[i]);
+}
+
+bool
+uli_plan_closed_by(const struct uli_plan_pieces *pieces, int32_t p)
+{
+    return uli_words_final(words_of(&pieces->words, p));
+}
+
+bool
+uli_plan_pieces_idle(const struct uli_plan_pieces *pieces)
+{
+    const _Atomic int64_t *pending = pieces->mirrors.address;
+    return !pending || atomic_load(pending) == 0;
+}

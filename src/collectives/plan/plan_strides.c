@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensors as sets of bytes: dense and given strides, extents, overlap.
+ *
+ *   sequence side  (batch, local row, head)       of s_r rows, all heads
+ *   head side      (batch, axis row, own head)    of h_r heads
+ *   PACKED         (packed row)                   of n_r rows
+ */
+#include <string.h>
+#include "base/dtype.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "collectives/plan/plan.h"
+
+enum { OVERLAP_STEPS = 4096 };
+
+static const char *const side_names[ULI_SIDES] = {
+    "seq_strides", "head_strides", "partial_strides"};
+
+enum uli_side
+uli_plan_side(ulyx_operation_t operation, bool source)
+{
+    switch (operation) {
+    case ULYX_SEQ_TO_HEAD:
+    case ULYX_HEAD_TO_SEQ_ADJOINT:
+        return source ? ULI_SIDE_SEQ : ULI_SIDE_HEAD;
+    case ULYX_HEAD_TO_SEQ:
+        return source ? ULI_SIDE_HEAD : ULI_SIDE_SEQ;
+    default:
+        return source ? ULI_SIDE_PARTIAL : ULI_SIDE_SEQ;
+    }
+}
+
+int64_t
+uli_plan_elem_bytes(
+    const struct uli_layout *layout, int32_t tensor, enum uli_side side)
+{
+    const struct uli_shape_tensor *t =
+        &uli_layout_shape(layout)->tensors[tensor];
+    if (side == ULI_SIDE_PARTIAL && t->partial_dtype != t->dtype)
+        return uli_dtype_size(t->partial_dtype);
+    return t->elem_bytes;
+}
+
+/* ---- counts -------------------------------------------------------------- */
+
+struct counts {
+    int64_t first; /* row */
+    int64_t at[3]; /* batch, rows, heads */
+    int64_t dense_rows, dense_heads;
+    bool packed;
+};
+
+static struct counts
+count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
+    enum uli_side side, bool most)
+{
+    const struct uli_shape *shape = uli_layout_shape(layout);
+    const struct uli_shape_tensor *t = &shape->tensors[tensor];
+    struct counts c = {0, {shape->batch, 0, t->heads}, 0, t->heads, false};
+    int64_t first;
+    if (side == ULI_SIDE_SEQ) {
+        c.at[1] = most ? uli_layout_max_seq_rows(layout, t->part, rank)
+                       : uli_layout_seq_rows(layout, t->part, rank);
+        c.dense_rows = uli_layout_seq_rows(layout, t->part, rank);
+    } else if (uli_layout_packed(layout)) {
+        c.packed = true;
+        c.at[0] = c.at[2] = 1;
+        c.at[1] = most ? uli_layout_max_packed_rows(layout, tensor)
+                       : uli_layout_packed_rows(layout, tensor, rank);
+    } else {
+        uli_layout_heads(layout, tensor, rank, &first, &c.at[2]);
+        c.at[1] = shape->parts[t->part].rows;
+        c.first = uli_layout_first_row(layout, t->part);
+        c.dense_rows = uli_layout_axis_rows(layout, shape->parts[t->part].axis);
+        c.dense_heads = c.at[2];
+    }
+    return c;
+}
+
+/* ---- strides ------------------------------------------------------------- */
+
+static ulyx_status_t
+overflow(int32_t tensor, enum uli_side side)
+{
+    return uli_error(ULYX_ERR_OVERFLOW,
+        "tensors[%d].%s: the tensor's bytes do not fit 64 bits", tensor,
+        side_names[side]);
+}
+
+static bool
+dense(const struct counts *c, int64_t row_bytes, int64_t strides[3])
+{
+    if (c->packed) {
+        strides[0] = strides[2] = 0;
+        strides[1] = row_bytes;
+        return true;
+    }
+    strides[2] = row_bytes;
+    return uli_size_mul(row_bytes, c->dense_heads, &strides[1]) &&
+           uli_size_mul(strides[1], c->dense_rows, &strides[0]);
+}
+
+/* Dimensions nest: each stride is at least what the smaller ones span. */
+static bool
+nested(const int64_t counts[3], const int64_t strides[3], int64_t run_bytes,
+    int64_t first)
+{
+    int64_t hull = run_bytes, done[3] = {0, 0, 0}, span;
+    for (int pass = 0; pass < 3; pass++) {
+        int best = -1;
+        for (int d = 0; d < 3; d++)
+            if (!done[d] && (best < 0 || strides[d] < strides[best]))
+                best = d;
+        done[best] = 1;
+        if (counts[best] <= 1)
+            continue;
+        if (strides[best] < hull ||
+            !uli_size_mul(strides[best], counts[best] - 1, &span) ||
+            !uli_size_add(hull, span, &hull))
+            return false;
+    }
+    return uli_size_mul(first, strides[1], &span) &&
+           uli_size_add(hull, span, &hull);
+}
+
+static ulyx_status_t
+fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
+    enum uli_side side, int64_t strides[3])
+{
+    struct counts c = count(layout, tensor, rank, side, true);
+    const struct uli_shape_tensor *t =
+        &uli_layout_shape(layout)->tensors[tensor];
+    int64_t row_bytes;
+    for (int d = 0; d < 3; d++)
+        if (strides[d] < 0)
+            return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                "tensors[%d].%s[%d] is %lld, must not be negative", tensor,
+                side_names[side], d, (long long)strides[d]);
+    if (!uli_size_mul(
+            t->dim, uli_plan_elem_bytes(layout, tensor, side), &row_bytes))
+        return overflow(tensor, side);
+    if (!strides[0] && !strides[1] && !strides[2]) {
+        if (!dense(&c, row_bytes, strides))
+            return overflow(tensor, side);
+    } else if (c.packed) {
+        strides[0] = strides[2] = 0;
+    }
+    if (!c.at[0] || !c.at[1] || !c.at[2])
+        return ULYX_SUCCESS;
+    if (nested(c.at, strides, row_bytes, c.first))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "tensors[%d].%s is {%lld, %lld, %lld}: elements of %lld x %lld x %lld "
+        "rows of %lld bytes overlap or pass 64 bits",
+        tensor, side_names[side], (long long)strides[0], (long long)strides[1],
+        (long long)strides[2], (long long)c.at[0], (long long)c.at[1],
+        (long long)c.at[2], (long long)row_bytes);
+}
+
+ulyx_status_t
+uli_plan_fix_strides(const struct uli_layout *layout, int32_t rank,
+    uli_strides_t strides[ULI_TENSORS])
+{
+    for (int32_t t = 0; t < uli_layout_shape(layout)->ntensors; t++)
+        for (int side = 0; side < ULI_SIDES; side++)
+            ULI_TRY(fix_side(
+                layout, t, rank, (enum uli_side)side, strides[t][side]));
+    return ULYX_SUCCESS;
+}
+
+/* ---- grids --------------------------------------------------------------- */
+
+void
+uli_plan_grid(const struct uli_layout *layout, int32_t tensor, int32_t rank,
+    enum uli_side side, const int64_t strides[3], struct uli_grid *grid_p)
+{
+    struct counts c = count(layout, tensor, rank, side, false);
+    grid_p->first = c.first * strides[1];
+    memcpy(grid_p->counts, c.at, sizeof(c.at));
+    memcpy(grid_p->strides, strides, sizeof(grid_p->strides));
+    grid_p->run_bytes = uli_layout_shape(layout)->tensors[tensor].dim *
+                        uli_plan_elem_bytes(layout, tensor, side);
+}
+
+static bool
+empty(const struct uli_grid *grid)
+{
+    return !grid->counts[0] || !grid->counts[1] || !grid->counts[2];
+}
+
+int64_t
+uli_grid_extent(const struct uli_grid *grid)
+{
+    int64_t bytes = grid->first + grid->run_bytes;
+    if (empty(grid))
+        return 0;
+    for (int d = 0; d < 3; d++)
+        bytes += (grid->counts[d] - 1) * grid->strides[d];
+    return bytes;
+}
+
+/* A grid with its dimensions by stride, largest first. */
+struct runs {
+    uintptr_t base;
+    int64_t counts[3], strides[3], hull[4]; /* hull[d]: of dimensions >= d */
+};
+
+static void
+order(const struct uli_grid *grid, uintptr_t base, struct runs *runs_p)
+{
+    int at[3] = {0, 1, 2};
+    for (int i = 0; i < 2; i++)
+        for (int j = i + 1; j < 3; j++) {
+            bool less = grid->counts[at[i]] == 1 ||
+                        (grid->counts[at[j]] > 1 &&
+                            grid->strides[at[i]] < grid->strides[at[j]]);
+            if (less) {
+                int held = at[i];
+                at[i] = at[j];
+                at[j] = held;
+            }
+        }
+    runs_p->base = base + (uintptr_t)grid->first;
+    runs_p->hull[3] = grid->run_bytes;
+    for (int d = 2; d >= 0; d--) {
+        runs_p->counts[d] = grid->counts[at[d]];
+        runs_p->strides[d] = grid->strides[at[d]];
+        runs_p->hull[d] =
+            runs_p->hull[d + 1] + (runs_p->counts[d] - 1) * runs_p->strides[d];
+    }
+}
+
+static bool meet(const struct runs *a, int ad, uintptr_t a_at,
+    const struct runs *b, int bd, uintptr_t b_at, int *steps);
+
+/* Both outer dimensions have one stride (tensors interleaved in one
+ * allocation): only the difference of the indices counts. */
+static bool
+meet_in_step(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
+    int bd, int64_t distance, int *steps)
+{
+    int64_t stride = a->strides[ad];
+    int64_t low = (distance - a->hull[ad + 1]) / stride - 1;
+    int64_t high = (distance + b->hull[bd + 1]) / stride + 1;
+    low = uli_max(low, 1 - b->counts[bd]);
+    high = uli_min(high, a->counts[ad] - 1);
+    for (int64_t t = low; t <= high; t++) {
+        if (--*steps < 0)
+            return false;
+        if (meet(a, ad + 1, a_at, b, bd + 1,
+                a_at + (uintptr_t)(distance - t * stride), steps))
+            return true;
+    }
+    return false;
+}
+
+/* Runs of a from dimension ad at `a`, against those of b. Opens the side
+ * that spans more, and of it only what lies within the other's hull. */
+static bool
+meet(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b, int bd,
+    uintptr_t b_at, int *steps)
+{
+    int64_t distance = (int64_t)(b_at - a_at); /* of b's first from a's */
+    if (distance >= a->hull[ad] || -distance >= b->hull[bd])
+        return false;
+    while (ad < 3 && a->counts[ad] == 1)
+        ad++;
+    while (bd < 3 && b->counts[bd] == 1)
+        bd++;
+    if (ad == 3 && bd == 3)
+        return true;
+    if (ad < 3 && bd < 3 && a->strides[ad] == b->strides[bd])
+        return meet_in_step(a, ad, a_at, b, bd, distance, steps);
+    if (a->hull[ad] < b->hull[bd] || ad == 3)
+        return meet(b, bd, b_at, a, ad, a_at, steps);
+    int64_t stride = a->strides[ad];
+    int64_t low = (distance - a->hull[ad + 1]) / stride;
+    int64_t high = (distance + b->hull[bd]) / stride;
+    low = uli_max(low, 0);
+    high = uli_min(high, a->counts[ad] - 1);
+    for (int64_t i = low; i <= high; i++) {
+        if (--*steps < 0)
+            return false;
+        if (meet(a, ad + 1, a_at + (uintptr_t)(i * stride), b, bd, b_at, steps))
+            return true;
+    }
+    return false;
+}
+
+bool
+uli_grid_overlap(const struct uli_grid *a, uintptr_t a_base,
+    const struct uli_grid *b, uintptr_t b_base)
+{
+    struct runs ra, rb;
+    int steps = OVERLAP_STEPS;
+    if (empty(a) || empty(b))
+        return false;
+    order(a, a_base, &ra);
+    order(b, b_base, &rb);
+    return meet(&ra, 0, ra.base, &rb, 0, rb.base, &steps);
+}

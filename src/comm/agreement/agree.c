@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Agreement: every rank's bytes and verdict reach every rank, so that all
+ * decide alike. Payloads longer than a post go in several rounds; every rank
+ * computes the same number of rounds from the totals of the first.
+ *
+ * Cost on one node: P doorbells and one read of P posts a round. On several:
+ * the same within each, and ceil(log2 N) messages of each node's first rank
+ * (nodes.h).
+ */
+#include "comm/remote/remote_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/size.h"
+#include "comm/agreement/lane.h"
+
+const char *
+uli_call_name(enum uli_call call)
+{
+    static const char *const names[] = {"nothing", "barrier", "split", "shrink",
+        "plan create", "alltoall set-up", "reduction set-up", "operator create",
+        "batch set-up"};
+
+    return (size_t)call < sizeof(names) / sizeof(names[0]) ? names[call]
+                                                           : "an unknown call";
+}
+
+struct arrival {
+    ulyx_comm_t *comm;
+    uint64_t round;
+    int32_t next; /* ranks below have arrived */
+    int32_t gone; /* a missing rank that has destroyed its handle, or -1 */
+};
+
+/* Before its deadline a rank asks other nodes who has come. */
+enum { ASK_PART = 4, ASK_MAX_NS = 1000 * 1000 * 1000 };
+
+/* Gone before the round: of a remote rank its message tells which was its last
+ * one, for its post may come by another way than its leaving. */
+static bool
+has_left_before(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
+{
+    return atomic_load(&comm->control->left[rank]) != 0 &&
+           (!uli_comm_is_remote(comm, rank) ||
+               atomic_load(&comm->remote->peers[rank].left_round) < round);
+}
+
+static bool
+all_arrived(void *context)
+{
+    struct arrival *a = context;
+    bool sent = a->comm->remote == NULL || uli_nodes_drive(a->comm, a->round);
+
+    for (; a->next < a->comm->nranks; a->next++) {
+        if (uli_lane_has(a->comm, ULI_LANE_AGREE, a->next, a->round))
+            continue;
+        if (!has_left_before(a->comm, a->next, a->round))
+            return false;
+        /* It may have posted before it left. */
+        if (uli_lane_has(a->comm, ULI_LANE_AGREE, a->next, a->round))
+            continue;
+        a->gone = a->next;
+        return true;
+    }
+    return sent;
+}
+
+static ulyx_status_t
+await_all(struct arrival *arrival, uli_deadline_t deadline)
+{
+    ulyx_comm_t *comm = arrival->comm;
+    int64_t left = deadline - uli_clock_ns();
+    int64_t asking = uli_min(left / ASK_PART, ASK_MAX_NS);
+    ulyx_status_t status = ULYX_ERR_TIMEOUT;
+
+    for (int i = 0; i < 2 && comm->remote != NULL && left > 0 &&
+                    status == ULYX_ERR_TIMEOUT;
+         i++, asking /= 2) {
+        status = uli_comm_wait(comm, all_arrived, arrival, deadline - asking);
+        if (status == ULYX_ERR_TIMEOUT)
+            uli_nodes_ask(comm, arrival->round, i > 0);
+    }
+    return status == ULYX_ERR_TIMEOUT
+               ? uli_comm_wait(comm, all_arrived, arrival, deadline)
+               : status;
+}
+
+static ulyx_status_t
+await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
+    uli_deadline_t deadline)
+{
+    struct arrival arrival = {comm, round, 0, -1};
+    char missing[128];
+    ulyx_status_t status;
+
+    status = await_all(&arrival, deadline);
+    if (status == ULYX_SUCCESS && arrival.gone < 0)
+        return ULYX_SUCCESS;
+    if (status == ULYX_SUCCESS)
+        return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, arrival.gone,
+            "%s: rank %d has destroyed its communicator handle",
+            uli_call_name(call), arrival.gone);
+    if (status != ULYX_ERR_TIMEOUT)
+        return status;
+    uli_lane_missing(comm, ULI_LANE_AGREE, round, missing, sizeof(missing));
+    return uli_comm_fail(comm, ULYX_ERR_TIMEOUT, -1,
+        "%s: these ranks did not come: %s", uli_call_name(call), missing);
+}
+
+/* The same verdict and text on every rank: everybody compares with rank 0. */
+static ulyx_status_t
+compare_calls(ulyx_comm_t *comm, uint64_t round)
+{
+    const struct uli_agree_post *zero =
+        uli_lane_read(comm, ULI_LANE_AGREE, 0, round);
+
+    for (int32_t p = 1; p < comm->nranks; p++) {
+        const struct uli_agree_post *post =
+            uli_lane_read(comm, ULI_LANE_AGREE, p, round);
+
+        if (post->call != zero->call)
+            return uli_error(ULYX_ERR_MISMATCH,
+                "rank %d called %s where rank 0 called %s (collective call "
+                "%llu of the communicator)",
+                p, uli_call_name((enum uli_call)post->call),
+                uli_call_name((enum uli_call)zero->call),
+                (unsigned long long)zero->sequence);
+    }
+    return ULYX_SUCCESS;
+}
+
+/* Takes chunk `at` of every rank's payload; returns the rounds needed. */
+static int64_t
+collect(ulyx_comm_t *comm, uint64_t round, int64_t at, int64_t max_bytes,
+    unsigned char *all, int64_t *bytes_p, ulyx_status_t *status_p)
+{
+    int64_t longest = 0, chunk = uli_lane_chunk(comm, ULI_LANE_AGREE);
+
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        const struct uli_agree_post *post =
+            uli_lane_read(comm, ULI_LANE_AGREE, p, round);
+        int64_t total = uli_min((int64_t)post->total_bytes, max_bytes);
+        int64_t take = uli_min(total - at, chunk);
+
+        /* Rounds follow from what was announced, not from what is kept. */
+        longest = uli_max(longest, (int64_t)post->total_bytes);
+        if (bytes_p != NULL)
+            bytes_p[p] = total;
+        if (status_p != NULL)
+            status_p[p] = post->status;
+        if (take > 0)
+            memcpy(all + p * max_bytes + at, post->payload, (size_t)take);
+    }
+    return longest == 0 ? 1 : (longest + chunk - 1) / chunk;
+}
+
+ulyx_status_t
+uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
+    const void *mine, int64_t bytes, int64_t max_bytes, void *all_p,
+    int64_t *bytes_p, ulyx_status_t *status_p, uli_deadline_t deadline)
+{
+    struct uli_agree_post header = {.call = call,
+        .status = status,
+        .sequence = comm->sequence,
+        .total_bytes = (uint64_t)bytes};
+    int64_t rounds = 1, chunk = uli_lane_chunk(comm, ULI_LANE_AGREE);
+
+    ULI_TRY(uli_comm_check(comm));
+    comm->sequence++;
+    for (int64_t i = 0; i < rounds; i++) {
+        int64_t at = i * chunk;
+        int64_t take = uli_max(0, uli_min(bytes - at, chunk));
+        uint64_t round = ++comm->agree_round;
+
+        uli_lane_publish(comm, ULI_LANE_AGREE, round, &header,
+            take > 0 ? (const unsigned char *)mine + at : NULL, take);
+        ULI_TRY(await_round(comm, call, round, deadline));
+        if (i == 0)
+            ULI_TRY(compare_calls(comm, round));
+        rounds = collect(comm, round, at, max_bytes, all_p, bytes_p, status_p);
+    }
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_comm_barrier(ulyx_comm_t *comm)
+{
+    return uli_agree_gather(comm, ULI_CALL_BARRIER, ULYX_SUCCESS, NULL, 0, 0,
+        NULL, NULL, NULL, uli_deadline_in(comm->timeout_s));
+}

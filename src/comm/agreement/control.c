@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Doorbells: a futex word that peers bump after each post. The word lies in
+ * memory shared between processes, so the futex is not private.
+ */
+#include "comm/agreement/control.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLICE_NS = 50 * 1000 * 1000 };
+
+static long
+futex(_Atomic uint32_t *word, int operation, uint32_t value,
+    const struct timespec *timeout)
+{
+    return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
+}
+
+void
+uli_doorbell_ring(struct uli_control *peer)
+{
+    atomic_fetch_add_explicit(&peer->doorbell, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&peer->sleeping, memory_order_seq_cst))
+        futex(&peer->doorbell, FUTEX_WAKE, INT32_MAX, NULL);
+}
+
+void
+uli_doorbell_sleep(struct uli_control *mine, uint32_t seen, int64_t max_ns)
+{
+    struct timespec slice = {0, max_ns < SLICE_NS ? max_ns : SLICE_NS};
+
+    if (max_ns <= 0)
+        return;
+    /* A count, not a flag: several threads may wait on one rank's word. */
+    atomic_fetch_add_explicit(&mine->sleeping, 1, memory_order_seq_cst);
+    futex(&mine->doorbell, FUTEX_WAIT, seen, &slice);
+    atomic_fetch_sub_explicit(&mine->sleeping, 1, memory_order_seq_cst);
+}
+
+int64_t
+uli_control_bytes(int32_t nranks)
+{
+    int64_t bytes = (int64_t)sizeof(struct uli_control) +
+                    (int64_t)nranks * (int64_t)sizeof(uint32_t);
+
+    return (bytes + ULI_LINE - 1) / ULI_LINE * ULI_LINE;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The control block: the words that the ranks of one node share. Each rank
+ * owns one, in memory that all local peers have mapped; the rest of the same
+ * segment is the rank's first arena.
+ *
+ * Memory order. A peer that posts something for me first writes it (release),
+ * then increments my doorbell (seq_cst) and, if I say that I sleep, wakes the
+ * futex. I say that I sleep (seq_cst) before the kernel compares the doorbell
+ * with the value that I read before I looked for posts, so no post is missed.
+ */
+#ifndef ULI_COMM_AGREEMENT_CONTROL_H
+#define ULI_COMM_AGREEMENT_CONTROL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "comm/agreement/consensus.h"
+#include "comm/agreement/late.h"
+
+enum { ULI_LINE = 64, ULI_AGREE_BYTES = 4096 };
+
+/* A post of agreement round n, in buffer n mod 2. */
+struct uli_agree_post {
+    _Alignas(ULI_LINE) _Atomic uint64_t round; /* released last */
+    uint32_t call;                             /* enum uli_call */
+    int32_t status;       /* the rank's own verdict so far */
+    uint64_t sequence;    /* of collective calls on the communicator */
+    uint64_t total_bytes; /* of the payload, over all chunks */
+    uint32_t bytes;       /* of it in this round */
+    unsigned char payload[ULI_AGREE_BYTES];
+};
+
+struct uli_control {
+    _Alignas(ULI_LINE) _Atomic uint32_t doorbell; /* futex word */
+    _Atomic uint32_t sleeping;                    /* owner may be in futex */
+    /* First failure posted here by a peer: status in the high half, the rank
+     * that is its cause (or -1) in the low half; from 0 by compare and swap. */
+    _Alignas(ULI_LINE) _Atomic uint64_t poison;
+    _Atomic uint32_t abort_seen; /* owner has left all its operations */
+    /* The first rank of a node: where posts of other nodes lie (nodes.h). */
+    _Atomic uint32_t table_window;
+    _Atomic uint64_t table_offset;
+    /* Whom the owner waited for when a deadline of an exchange was over and
+     * failed its communicator; else nobody. Written before it marks anything as
+     * closed or left. */
+    struct uli_late late;
+    /* Agreement rounds of collective calls, and of a creation by shrink, which
+     * must work when a failure has left the first lane out of step. */
+    _Alignas(ULI_LINE) struct uli_agree_post agree[2];
+    _Alignas(ULI_LINE) struct uli_agree_post shrink[2];
+    /* Of the survivors' decisions (consensus.h): by parity of the instance,
+     * written by the owner before its vote says so. */
+    _Alignas(ULI_LINE) _Atomic uint64_t vote;
+    struct uli_opinion opinions[2];
+    struct uli_decision decisions[2];
+    /* left[p] != 0: peer p has destroyed its handle; [nranks], then the
+     * arena, at multiples of ULI_LINE. */
+    _Alignas(ULI_LINE) _Atomic uint32_t left[];
+};
+
+/* The doorbell's value, to be read before looking for posts. */
+static inline uint32_t
+uli_doorbell_read(struct uli_control *mine)
+{
+    return atomic_load_explicit(&mine->doorbell, memory_order_acquire);
+}
+
+/* After a post: bump, and wake the owner if it sleeps. Never blocks. */
+void uli_doorbell_ring(struct uli_control *peer);
+
+/* Sleeps until the doorbell differs from seen, at most max_ns (itself cut to
+ * 50 ms). May return early. */
+void uli_doorbell_sleep(
+    struct uli_control *mine, uint32_t seen, int64_t max_ns);
+
+/* Bytes of a control block for nranks, a multiple of ULI_LINE: where the
+ * arena begins. */
+int64_t uli_control_bytes(int32_t nranks);
+
+#endif

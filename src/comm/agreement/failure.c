@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a communicator fails: once, with one cause, and at every rank that can
+ * be told. A death is told as what it is; what went wrong at this rank alone
+ * (a system call) as its abort. A timeout stays local: only this rank's
+ * deadline is over.
+ *
+ * An abort may come from a signal handler, in the middle of anything that this
+ * rank does. So it takes no lock and formats nothing: who claims the failure
+ * writes its cause, by an atomic exchange; an abort's cause was written when
+ * the communicator was made; and peers are told by atomics, futexes and an
+ * eventfd. The log line is left to this rank's next look or destroy. Who finds
+ * the failure claimed and not yet there waits for the few instructions that are
+ * missing, but for an abort, which may have interrupted just these.
+ */
+#include "comm/comm.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/log.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/device/gpu.h"
+#include "comm/remote/remote.h"
+
+static uint64_t
+poison_pack(ulyx_status_t status, int32_t rank)
+{
+    return (uint64_t)(uint32_t)status << 32 | (uint32_t)rank;
+}
+
+void
+uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison)
+{
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_control *control = comm->peers[p].control;
+        uint64_t none = 0;
+
+        if (control == NULL || uli_comm_is_remote(comm, p))
+            continue;
+        atomic_compare_exchange_strong(&control->poison, &none, poison);
+        uli_doorbell_ring(control);
+    }
+    uli_remote_tell_poison(comm, poison);
+}
+
+static void
+poison_peers(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
+{
+    uli_comm_spread_poison(comm, poison_pack(status, rank));
+}
+
+void
+uli_comm_note_late(ulyx_comm_t *comm, const struct uli_late *late)
+{
+    pthread_mutex_lock(&comm->failure_lock);
+    if (atomic_load(&comm->failed) == 0)
+        comm->control->late = *late;
+    pthread_mutex_unlock(&comm->failure_lock);
+}
+
+/* True for one caller only, who writes failure_text and then settles. */
+static bool
+claim_failure(ulyx_comm_t *comm)
+{
+    return !atomic_exchange(&comm->failing, true);
+}
+
+static void
+settle_failure(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
+{
+    atomic_store(&comm->failed_rank, rank);
+    atomic_store(&comm->failed, status);
+    uli_gpu_set_poison(comm, poison_pack(status, rank));
+}
+
+/* The failure is claimed; its text never changes again. */
+static ulyx_status_t
+read_failure(ulyx_comm_t *comm)
+{
+    ulyx_status_t status;
+
+    while ((status = atomic_load(&comm->failed)) == ULYX_SUCCESS)
+        sched_yield();
+    return uli_error_pass(status, comm->failure_text);
+}
+
+ulyx_status_t
+uli_comm_failure(ulyx_comm_t *comm)
+{
+    if (atomic_load(&comm->failed) == ULYX_SUCCESS)
+        return ULYX_SUCCESS;
+    return read_failure(comm);
+}
+
+static void
+log_failure(ulyx_comm_t *comm)
+{
+    ULI_WARN(ULI_LOG_FAULT, comm->rank, "%s: %s: %s", comm->name,
+        ulyx_status_text(atomic_load(&comm->failed)), comm->failure_text);
+}
+
+ulyx_status_t
+uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
+    const char *format, ...)
+{
+    va_list arguments;
+
+    if (!claim_failure(comm))
+        return read_failure(comm);
+    va_start(arguments, format);
+    vsnprintf(
+        comm->failure_text, sizeof(comm->failure_text), format, arguments);
+    va_end(arguments);
+    /* What note_late has begun is whole before peers may read it. */
+    pthread_mutex_lock(&comm->failure_lock);
+    settle_failure(comm, status, rank);
+    pthread_mutex_unlock(&comm->failure_lock);
+    log_failure(comm);
+    if (status == ULYX_ERR_RANK_LOST)
+        poison_peers(comm, status, rank);
+    else if (status != ULYX_ERR_TIMEOUT)
+        poison_peers(comm, ULYX_ERR_ABORTED,
+            status == ULYX_ERR_ABORTED ? rank : comm->rank);
+    uli_doorbell_ring(comm->control);
+    return read_failure(comm);
+}
+
+void
+uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how)
+{
+    struct uli_peer *peer = &comm->peers[rank];
+
+    /* Leaving before the end of one's process is not dying. */
+    atomic_store(&peer->dead, 1);
+    if (atomic_load(&comm->control->left[rank]) != 0)
+        return;
+    uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank, "rank %d (%s, pid %d) %s",
+        rank, peer->identity.host, peer->identity.pid, how);
+}
+
+static ulyx_status_t
+take_poison(ulyx_comm_t *comm, uint64_t poison)
+{
+    ulyx_status_t status = (ulyx_status_t)(uint32_t)(poison >> 32);
+    int32_t rank = (int32_t)(uint32_t)poison;
+
+    if (status == ULYX_ERR_RANK_LOST && rank >= 0 && rank < comm->nranks) {
+        atomic_store(&comm->peers[rank].dead, 1);
+        return uli_comm_fail(
+            comm, status, rank, "rank %d was found dead by a peer", rank);
+    }
+    return uli_comm_fail(comm, status, rank, "rank %d aborted", rank);
+}
+
+void
+uli_comm_take_poison(ulyx_comm_t *comm)
+{
+    uint64_t poison =
+        atomic_load_explicit(&comm->control->poison, memory_order_acquire);
+
+    if (poison != 0 && atomic_load(&comm->failed) == 0)
+        take_poison(comm, poison);
+}
+
+/* The gather that follows has the cause. */
+static ulyx_status_t
+check_meeting(struct uli_bootstrap *meeting)
+{
+    if (meeting->ops->broken == NULL || !meeting->ops->broken(meeting))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_RANK_LOST, "the meeting has failed");
+}
+
+void
+uli_comm_say_abort(ulyx_comm_t *comm)
+{
+    if (atomic_load(&comm->abort_unsaid) &&
+        atomic_exchange(&comm->abort_unsaid, false))
+        log_failure(comm);
+}
+
+ulyx_status_t
+uli_comm_check(ulyx_comm_t *comm)
+{
+    uint64_t poison;
+
+    if (atomic_load_explicit(&comm->failed, memory_order_acquire) != 0) {
+        uli_comm_say_abort(comm);
+        return read_failure(comm);
+    }
+    poison = atomic_load_explicit(&comm->control->poison, memory_order_acquire);
+    if (poison != 0)
+        return take_poison(comm, poison);
+    return comm->meeting != NULL ? check_meeting(comm->meeting) : ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_comm_look(ulyx_comm_t *comm)
+{
+    uli_gpu_look(comm);
+    return uli_comm_check(comm);
+}
+
+void
+uli_comm_acknowledge(ulyx_comm_t *comm)
+{
+    if (atomic_load(&comm->failed) != 0 && atomic_load(&comm->nops) == 0)
+        atomic_store(&comm->control->abort_seen, 1);
+}
+
+void
+uli_comm_abort(ulyx_comm_t *comm)
+{
+    int saved = errno;
+
+    if (claim_failure(comm)) {
+        memcpy(comm->failure_text, comm->abort_text, sizeof(comm->abort_text));
+        settle_failure(comm, ULYX_ERR_ABORTED, comm->rank);
+        atomic_store(&comm->abort_unsaid, true);
+    }
+    /* Also of a communicator that had failed otherwise: its peers still wait.
+     */
+    poison_peers(comm, ULYX_ERR_ABORTED, comm->rank);
+    uli_doorbell_ring(comm->control);
+    uli_comm_acknowledge(comm);
+    errno = saved;
+}

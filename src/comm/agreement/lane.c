@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rounds of posts; the argument is in lane.h.
+ */
+#include "comm/agreement/lane.h"
+
+#include <string.h>
+#include "comm/remote/nodes.h"
+#include "base/rank_list.h"
+#include "comm/remote/remote_internal.h"
+
+struct uli_agree_post *
+uli_lane_post(struct uli_control *control, enum uli_lane lane, uint64_t round)
+{
+    struct uli_agree_post *posts =
+        lane == ULI_LANE_AGREE ? control->agree : control->shrink;
+
+    return &posts[round & 1];
+}
+
+/* By the node's table rather than by a control block. */
+static bool
+is_elsewhere(const ulyx_comm_t *comm, enum uli_lane lane, int32_t rank)
+{
+    return lane == ULI_LANE_AGREE && comm->remote != NULL &&
+           comm->peers[rank].node != comm->remote->nodes.mine;
+}
+
+int64_t
+uli_lane_chunk(const ulyx_comm_t *comm, enum uli_lane lane)
+{
+    return lane == ULI_LANE_AGREE && comm->remote != NULL
+               ? comm->remote->nodes.chunk_bytes
+               : ULI_AGREE_BYTES;
+}
+
+const struct uli_agree_post *
+uli_lane_read(
+    ulyx_comm_t *comm, enum uli_lane lane, int32_t rank, uint64_t round)
+{
+    if (is_elsewhere(comm, lane, rank))
+        return uli_nodes_post(comm, rank, round);
+    return uli_lane_post(comm->peers[rank].control, lane, round);
+}
+
+/* The shrink lane: everybody tells everybody. */
+static void
+send_post(ulyx_comm_t *comm, const struct uli_agree_post *post, uint64_t round)
+{
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_message message = {.head.kind = ULI_MESSAGE_SHRINK,
+            .value = round,
+            .bytes = (int64_t)post->total_bytes,
+            .status = post->status};
+
+        if (uli_comm_is_remote(comm, p) &&
+            atomic_load(&comm->peers[p].dead) == 0 &&
+            atomic_load(&comm->control->left[p]) == 0)
+            uli_remote_send_message(
+                comm, p, &message, post->payload, post->bytes);
+    }
+}
+
+void
+uli_lane_publish(ulyx_comm_t *comm, enum uli_lane lane, uint64_t round,
+    const struct uli_agree_post *header, const void *payload, int64_t bytes)
+{
+    struct uli_agree_post *post = uli_lane_post(comm->control, lane, round);
+
+    post->call = header->call;
+    post->status = header->status;
+    post->sequence = header->sequence;
+    post->total_bytes = header->total_bytes;
+    post->bytes = (uint32_t)bytes;
+    if (bytes > 0)
+        memcpy(post->payload, payload, (size_t)bytes);
+    atomic_store_explicit(&post->round, round, memory_order_release);
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (p != comm->rank && comm->peers[p].control != NULL &&
+            !uli_comm_is_remote(comm, p))
+            uli_doorbell_ring(comm->peers[p].control);
+    if (lane == ULI_LANE_SHRINK && comm->remote != NULL)
+        send_post(comm, post, round);
+}
+
+bool
+uli_lane_has(
+    ulyx_comm_t *comm, enum uli_lane lane, int32_t rank, uint64_t round)
+{
+    const struct uli_agree_post *post = uli_lane_read(comm, lane, rank, round);
+
+    return post != NULL &&
+           atomic_load_explicit(&post->round, memory_order_acquire) == round;
+}
+
+struct missing {
+    ulyx_comm_t *comm;
+    enum uli_lane lane;
+    uint64_t round;
+};
+
+static bool
+is_missing(const void *context, int32_t rank)
+{
+    const struct missing *m = context;
+
+    if (uli_lane_has(m->comm, m->lane, rank, m->round))
+        return false;
+    return !is_elsewhere(m->comm, m->lane, rank) ||
+           !uli_nodes_came(m->comm, rank, m->round);
+}
+
+void
+uli_lane_missing(ulyx_comm_t *comm, enum uli_lane lane, uint64_t round,
+    char *text_p, size_t text_bytes)
+{
+    struct missing missing = {comm, lane, round};
+
+    uli_rank_ranges(comm->nranks, is_missing, &missing, text_p, text_bytes);
+}

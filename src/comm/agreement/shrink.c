@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shrink: the survivors of a communicator decide who they are, form a new
+ * communicator of these, and decide whether all of them have it. Both decisions
+ * are of the kind that survives deaths (survivors.h), so all members have the
+ * new communicator or none has; where one was lost meanwhile they begin again
+ * with those that are left, until the deadline, which is one for all of this:
+ * each step may take half of what is left.
+ *
+ * In between, members gather on the shrink lane. Its rounds are numbered by the
+ * decision that they follow and by the gather, so posts of different attempts
+ * or gathers are never taken for one another; and who fails posts that in place
+ * of its next round, so nobody waits for it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/comm.h"
+#include "comm/agreement/lane.h"
+#include "comm/remote/remote.h"
+#include "comm/agreement/survivors.h"
+
+/* Rounds of one attempt; a round is instance * ROUNDS + its number. */
+#define ROUNDS (UINT64_C(1) << 32)
+
+struct members {
+    struct uli_bootstrap base;
+    ulyx_comm_t *comm;
+    struct uli_decision decision; /* who they are */
+    uint64_t round;               /* last one posted */
+};
+
+/* What a member brings to the decision at the end: the largest counts. */
+enum { END_WELL, END_LOST, END_FAILED /* and a status */ };
+
+/* ---- the meeting of the members ------------------------------------------ */
+
+static bool
+has_failed(const struct members *m, int32_t rank, uint64_t round)
+{
+    return uli_lane_has(m->comm, ULI_LANE_SHRINK, rank, round) &&
+           uli_lane_read(m->comm, ULI_LANE_SHRINK, rank, round)->status !=
+               ULYX_SUCCESS;
+}
+
+static bool
+is_lost(const struct members *m, int32_t rank)
+{
+    return atomic_load(&m->comm->peers[rank].dead) != 0 ||
+           atomic_load(&m->comm->control->left[rank]) != 0;
+}
+
+/* A member whose post of the round has not come and may still come. */
+static bool
+is_awaited(const struct members *m, int32_t rank)
+{
+    return uli_decision_has(&m->decision, rank) && !is_lost(m, rank) &&
+           !uli_lane_has(m->comm, ULI_LANE_SHRINK, rank, m->round);
+}
+
+/* Not uli_comm_wait: the communicator may have failed already. */
+static void
+await_members(const struct members *m, uli_deadline_t deadline)
+{
+    ulyx_comm_t *comm = m->comm;
+
+    for (;;) {
+        uint32_t seen = uli_doorbell_read(comm->control);
+        int32_t p = 0;
+
+        uli_comm_progress(comm);
+        while (p < comm->nranks && !is_awaited(m, p))
+            p++;
+        if (p == comm->nranks || uli_deadline_over(deadline) ||
+            uli_survivors_left_out(comm))
+            return;
+        uli_doorbell_sleep(comm->control, seen, deadline - uli_clock_ns());
+    }
+}
+
+static void
+publish(
+    struct members *m, ulyx_status_t status, const void *bytes, size_t count)
+{
+    struct uli_agree_post header = {.call = ULI_CALL_SHRINK,
+        .status = status,
+        .total_bytes = (uint64_t)count};
+
+    m->round++;
+    uli_lane_publish(
+        m->comm, ULI_LANE_SHRINK, m->round, &header, bytes, (int64_t)count);
+}
+
+/* Copies a member's post of the round. It stays as it is until its owner goes
+ * on by two, which it does only when I have come so far or am left out. */
+static ulyx_status_t
+take_post(const struct members *m, int32_t rank, size_t bytes, char *to)
+{
+    ulyx_comm_t *comm = m->comm;
+    const struct uli_agree_post *post;
+
+    if (!uli_lane_has(comm, ULI_LANE_SHRINK, rank, m->round))
+        return is_lost(m, rank) || uli_survivors_left_out(comm)
+                   ? uli_error(ULYX_ERR_RANK_LOST,
+                         "shrink: rank %d was lost during the creation",
+                         is_lost(m, rank) ? rank : comm->rank)
+                   : uli_error(ULYX_ERR_TIMEOUT,
+                         "shrink: rank %d did not come to the creation", rank);
+    post = uli_lane_read(comm, ULI_LANE_SHRINK, rank, m->round);
+    if (post->status != ULYX_SUCCESS)
+        return uli_error((ulyx_status_t)post->status,
+            "shrink: rank %d gave up the creation: %s", rank,
+            uli_status_text((ulyx_status_t)post->status));
+    if (post->bytes != bytes)
+        return uli_error(ULYX_ERR_MISMATCH,
+            "shrink: rank %d gathers %u bytes, rank %d %zu", rank, post->bytes,
+            comm->rank, bytes);
+    memcpy(to, post->payload, bytes);
+    return ULYX_SUCCESS;
+}
+
+/* bootstrap gather among the members: one round a post's worth. */
+static ulyx_status_t
+gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
+    void *all_p, uli_deadline_t deadline)
+{
+    struct members *m = (struct members *)bootstrap;
+
+    for (size_t at = 0; at < bytes; at += ULI_AGREE_BYTES) {
+        size_t take =
+            bytes - at < ULI_AGREE_BYTES ? bytes - at : (size_t)ULI_AGREE_BYTES;
+        size_t member = 0;
+
+        publish(m, ULYX_SUCCESS, (const char *)mine + at, take);
+        await_members(m, deadline);
+        for (int32_t p = 0; p < m->comm->nranks; p++)
+            if (uli_decision_has(&m->decision, p))
+                ULI_TRY(take_post(
+                    m, p, take, (char *)all_p + member++ * bytes + at));
+    }
+    return uli_survivors_left_out(m->comm)
+               ? uli_error(ULYX_ERR_RANK_LOST,
+                     "the other ranks went on without rank %d", m->comm->rank)
+               : ULYX_SUCCESS;
+}
+
+static bool
+is_broken(struct uli_bootstrap *bootstrap)
+{
+    const struct members *m = (const struct members *)bootstrap;
+
+    for (int32_t p = 0; p < m->comm->nranks; p++)
+        if (uli_decision_has(&m->decision, p) &&
+            (is_lost(m, p) || has_failed(m, p, m->round + 1)))
+            return true;
+    return uli_survivors_left_out(m->comm);
+}
+
+static void
+close_members(struct uli_bootstrap *bootstrap)
+{
+    (void)bootstrap; /* lives as long as the call */
+}
+
+static const struct uli_bootstrap_ops member_ops = {
+    .name = "shrink",
+    .gather = gather,
+    .broken = is_broken,
+    .close = close_members,
+};
+
+/* ---- an attempt ---------------------------------------------------------- */
+
+static void
+count_members(struct members *m)
+{
+    m->base.ops = &member_ops;
+    m->base.nranks = 0;
+    m->base.node_hash = m->comm->peers[m->comm->rank].identity.node_hash;
+    for (int32_t p = 0; p < m->comm->nranks; p++) {
+        if (!uli_decision_has(&m->decision, p))
+            continue;
+        if (p == m->comm->rank)
+            m->base.rank = m->base.nranks;
+        m->base.nranks++;
+    }
+    m->round = m->decision.instance * ROUNDS;
+}
+
+static ulyx_status_t
+decide(ulyx_comm_t *comm, enum uli_topic topic, uint64_t value,
+    uli_deadline_t deadline, struct uli_decision *decision_p)
+{
+    struct uli_opinion mine = {value, topic};
+
+    ULI_TRY(uli_survivors_decide(comm, &mine, deadline, decision_p));
+    return uli_survivors_same(decision_p);
+}
+
+static double
+half_of_rest(uli_deadline_t deadline)
+{
+    return (double)(deadline - uli_clock_ns()) / 2e9;
+}
+
+static ulyx_status_t
+form(struct members *m, const ulyx_comm_params_t *params,
+    uli_deadline_t deadline, ulyx_comm_t **made_p)
+{
+    ulyx_status_t status = uli_comm_create(&m->base, m->base.nranks,
+        m->base.rank, params, half_of_rest(deadline), made_p);
+
+    if (status != ULYX_SUCCESS)
+        publish(m, status, NULL, 0);
+    return status;
+}
+
+static uint64_t
+end_of(ulyx_status_t status)
+{
+    if (status == ULYX_SUCCESS)
+        return END_WELL;
+    return status == ULYX_ERR_RANK_LOST ? END_LOST
+                                        : END_FAILED + (uint64_t)status;
+}
+
+/* What all members make of it; text: mine, if I have failed. *again_p: a member
+ * was lost. */
+static ulyx_status_t
+judge(const struct members *m, const struct uli_decision *end,
+    ulyx_status_t mine, const char *text, bool *again_p)
+{
+    ulyx_status_t theirs = (ulyx_status_t)(end->value - END_FAILED);
+
+    *again_p =
+        end->value == END_LOST ||
+        memcmp(end->members, m->decision.members, sizeof(end->members)) != 0;
+    if (*again_p || end->value == END_WELL)
+        return ULYX_SUCCESS;
+    if (mine == theirs)
+        return uli_error_pass(mine, text);
+    return uli_error(theirs,
+        "shrink: a rank failed to form the new "
+        "communicator: %s",
+        uli_status_text(theirs));
+}
+
+/* One attempt; SUCCESS with *new_p == NULL: once more. */
+static ulyx_status_t
+attempt(struct members *m, const ulyx_comm_params_t *params,
+    uli_deadline_t deadline, ulyx_comm_t **new_p)
+{
+    ulyx_comm_t *made = NULL;
+    struct uli_decision end;
+    ulyx_status_t status, mine;
+    bool again = true;
+    char text[256];
+
+    ULI_TRY(decide(m->comm, ULI_TOPIC_SHRINK, 0, deadline, &m->decision));
+    count_members(m);
+    mine = form(m, params, deadline, &made);
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    status =
+        decide(m->comm, ULI_TOPIC_SHRINK_END, end_of(mine), deadline, &end);
+    if (status == ULYX_SUCCESS)
+        status = judge(m, &end, mine, text, &again);
+    else if (status == ULYX_ERR_TIMEOUT)
+        uli_survivors_leave(m->comm); /* it has no communicator to join by */
+    if (status == ULYX_SUCCESS && !again)
+        *new_p = made;
+    else if (made != NULL)
+        uli_comm_destroy(made);
+    return status;
+}
+
+ulyx_status_t
+uli_comm_shrink(
+    ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p)
+{
+    double timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
+    uli_deadline_t deadline = uli_deadline_in(timeout_s);
+    struct members *m = calloc(1, sizeof(*m));
+    ulyx_comm_t *made = NULL;
+    ulyx_status_t status = ULYX_SUCCESS;
+
+    if (m == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a shrink");
+    m->comm = comm;
+    uli_comm_acknowledge(comm);
+    while (status == ULYX_SUCCESS && made == NULL)
+        status = attempt(m, params, deadline, &made);
+    free(m);
+    if (status == ULYX_SUCCESS)
+        *new_p = made;
+    return status;
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A call for a decision: comes, then looks until there is one. Each look learns
+ * what ranks of the node or messages show, and, where it is this rank's turn to
+ * propose, goes on with its ballot.
+ *
+ * Whose turn it is does not matter to what is decided, only to how soon: at
+ * once the lowest rank that may still take part; when its own patience is over,
+ * each other one in the order of ranks.
+ */
+#include "comm/agreement/survivors.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/size.h"
+#include "base/rank_list.h"
+#include "comm/agreement/survivors_call.h"
+
+/* After a refusal: 20 ms, and 1 ms more a rank, lest all try again at once. */
+enum { RETRY_NS = 20 * 1000 * 1000, RANK_RETRY_NS = 1000 * 1000 };
+enum { RETRY_PART = 64 }; /* of the time left, at most */
+
+/* ---- a call -------------------------------------------------------------- */
+
+static void
+ring_node(ulyx_comm_t *comm)
+{
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (p != comm->rank && !uli_comm_is_remote(comm, p))
+            uli_doorbell_ring(comm->peers[p].control);
+}
+
+static void
+lock(ulyx_comm_t *comm)
+{
+    if (comm->remote != NULL)
+        pthread_mutex_lock(&comm->remote->lock);
+}
+
+static void
+unlock(ulyx_comm_t *comm)
+{
+    if (comm->remote != NULL)
+        pthread_mutex_unlock(&comm->remote->lock);
+}
+
+void
+uli_survivors_hear(
+    struct uli_survivors_call *call, const struct uli_decision *decision)
+{
+    if (decision->instance != call->proposal.instance ||
+        (call->has_heard && call->heard.ballot >= decision->ballot))
+        return;
+    call->heard = *decision;
+    call->has_heard = true;
+}
+
+static void
+close_call(struct uli_survivors_call *call)
+{
+    if (call == NULL)
+        return;
+    free(call->proposal.seats);
+    free(call->nodes);
+    free(call);
+}
+
+static struct uli_survivors_call *
+open_call(ulyx_comm_t *comm, uint32_t instance, uli_deadline_t deadline)
+{
+    struct uli_survivors_call *call = calloc(1, sizeof(*call));
+    const struct uli_decision *last =
+        &comm->control->decisions[(instance - 1) & 1];
+    int64_t now = uli_clock_ns();
+
+    if (call == NULL)
+        return NULL;
+    call->comm = comm;
+    call->deadline = deadline;
+    call->patience = now + (deadline - now) / 2;
+    call->turns = now + (deadline - now) / 4 * 3;
+    call->proposal.nranks = comm->nranks;
+    call->proposal.instance = instance;
+    call->proposal.seats =
+        calloc((size_t)comm->nranks, sizeof(*call->proposal.seats));
+    call->nodes = calloc((size_t)comm->nnodes, sizeof(*call->nodes));
+    if (call->proposal.seats == NULL || call->nodes == NULL) {
+        close_call(call);
+        return NULL;
+    }
+    for (int32_t p = 0; p < comm->nranks; p++)
+        call->proposal.seats[p].never =
+            instance > 1 && !uli_decision_has(last, p);
+    return call;
+}
+
+/* Who lives is looked up anew, since it may change at any time. Under the
+ * lock. */
+static void
+note_deaths(struct uli_survivors_call *call)
+{
+    ulyx_comm_t *comm = call->comm;
+
+    for (int32_t j = 0; j < comm->nnodes; j++)
+        call->nodes[j].lives = false;
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        bool dead = atomic_load(&comm->peers[p].dead) != 0;
+
+        call->proposal.seats[p].dead |= dead;
+        call->nodes[comm->peers[p].node].lives |=
+            !dead && atomic_load(&comm->control->left[p]) == 0;
+    }
+    for (int32_t p = 0; p < comm->nranks; p++)
+        call->proposal.seats[p].gone = uli_comm_is_remote(comm, p) &&
+                                       !call->nodes[comm->peers[p].node].lives;
+}
+
+/* Could it be the one that proposes? */
+static bool
+may_propose(const struct uli_survivors_call *call, int32_t rank)
+{
+    ulyx_comm_t *comm = call->comm;
+
+    return !call->proposal.seats[rank].never &&
+           atomic_load(&comm->peers[rank].dead) == 0 &&
+           atomic_load(&comm->control->left[rank]) == 0 &&
+           (uli_comm_is_remote(comm, rank) ||
+               uli_vote_phase(uli_survivors_vote(comm, rank)) != ULI_VOTE_OUT);
+}
+
+static bool
+is_my_turn(const struct uli_survivors_call *call, int64_t now)
+{
+    int32_t before = 0;
+
+    for (int32_t p = 0; p < call->comm->rank; p++)
+        before += may_propose(call, p);
+    return before == 0 ||
+           now >= call->patience + (call->turns - call->patience) /
+                                       call->comm->nranks * before;
+}
+
+/* My vote becomes IDLE by the decision; false: it was promised to a higher
+ * ballot, or made OUT. Nobody reads the place of the decision before. */
+static bool
+accept(struct uli_survivors_call *call, const struct uli_decision *decision,
+    uint32_t ballot)
+{
+    ulyx_comm_t *comm = call->comm;
+    uint32_t instance = call->proposal.instance;
+    uint64_t next, vote = uli_survivors_vote(comm, comm->rank);
+
+    comm->control->decisions[instance & 1] = *decision;
+    do
+        if (!uli_vote_decide(vote, instance, ballot, &next))
+            return false;
+    while (!atomic_compare_exchange_weak(&comm->control->vote, &vote, next));
+    return true;
+}
+
+/* A decision in a vote of this node stands, whatever I have promised: whom I
+ * promised it to will ask that vote, too, as long as I live. */
+static bool
+learn_from_node(struct uli_survivors_call *call)
+{
+    ulyx_comm_t *comm = call->comm;
+    struct uli_decision shown;
+
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (p != comm->rank && !uli_comm_is_remote(comm, p) &&
+            uli_survivors_shown(comm, p, call->proposal.instance, &shown))
+            return accept(call, &shown, UINT32_MAX);
+    return false;
+}
+
+static bool
+learn_from_message(struct uli_survivors_call *call)
+{
+    bool learned;
+
+    if (call->comm->remote == NULL)
+        return false;
+    lock(call->comm);
+    learned = call->has_heard && accept(call, &call->heard, call->heard.ballot);
+    unlock(call->comm);
+    return learned;
+}
+
+/* ---- proposing ----------------------------------------------------------- */
+
+static void
+ask_node(struct uli_survivors_call *call, bool exclude)
+{
+    ulyx_comm_t *comm = call->comm;
+    struct uli_proposal *proposal = &call->proposal;
+
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_opinion opinion;
+        struct uli_decision shown;
+        enum uli_answer answer;
+        uint32_t promised;
+
+        if (uli_comm_is_remote(comm, p) || !uli_proposal_wants(proposal, p))
+            continue;
+        answer = uli_survivors_ask(comm, p, proposal->instance,
+            proposal->ballot, exclude, &opinion, &promised);
+        if (answer == ULI_ANSWER_DECIDED) {
+            if (!uli_survivors_shown(comm, p, proposal->instance, &shown))
+                answer = ULI_ANSWER_PAST;
+            else
+                uli_survivors_hear(call, &shown);
+        }
+        uli_proposal_take(
+            proposal, proposal->ballot, p, answer, &opinion, promised);
+    }
+}
+
+static void
+begin_ballot(struct uli_survivors_call *call, int64_t now)
+{
+    uli_proposal_begin(&call->proposal, call->comm->rank);
+    call->retry = now + uli_min((call->deadline - now) / RETRY_PART,
+                            RETRY_NS + call->comm->rank * RANK_RETRY_NS);
+    for (int32_t j = 0; j < call->comm->nnodes; j++)
+        call->nodes[j].next_ns = 0;
+}
+
+/* Under the lock: what the ballot has come to. True: *decision_p is to be
+ * decided. */
+static bool
+weigh(struct uli_survivors_call *call, struct uli_decision *decision_p)
+{
+    enum uli_standing standing = uli_proposal_standing(&call->proposal);
+
+    if (standing == ULI_STANDING_PAST)
+        uli_survivors_leave(call->comm);
+    if (standing != ULI_STANDING_READY &&
+        (standing != ULI_STANDING_SHOWN || !call->has_heard))
+        return false;
+    if (call->has_heard)
+        *decision_p = call->heard;
+    else
+        uli_proposal_form(&call->proposal, decision_p);
+    decision_p->ballot = call->proposal.ballot;
+    return true;
+}
+
+static bool
+propose(struct uli_survivors_call *call)
+{
+    ulyx_comm_t *comm = call->comm;
+    struct uli_proposal *proposal = &call->proposal;
+    struct uli_decision decision;
+    int64_t now = uli_clock_ns();
+    bool exclude = now >= call->patience, ready = false;
+
+    if (proposal->ballot == 0 && !is_my_turn(call, now))
+        return false;
+    lock(comm);
+    note_deaths(call);
+    if (proposal->ballot == 0 ||
+        (uli_proposal_standing(proposal) == ULI_STANDING_REFUSED &&
+            now >= call->retry))
+        begin_ballot(call, now);
+    ask_node(call, exclude);
+    ready = weigh(call, &decision);
+    unlock(comm);
+    if (!ready && comm->remote != NULL)
+        uli_survivors_ask_nodes(call, exclude, now);
+    if (!ready)
+        return false;
+    if (!accept(call, &decision, decision.ballot)) {
+        proposal->seats[comm->rank].answer = ULI_ANSWER_NONE;
+        return false;
+    }
+    ring_node(comm);
+    uli_survivors_tell(comm, &decision, false);
+    return true;
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+static ulyx_status_t
+went_on_without(const ulyx_comm_t *comm)
+{
+    return uli_error(ULYX_ERR_RANK_LOST,
+        "the other ranks went on without rank %d", comm->rank);
+}
+
+/* The members' sets are equal; a rank that is in none of them is out. */
+static ulyx_status_t
+conclude(struct uli_survivors_call *call, struct uli_decision *decision_p)
+{
+    ulyx_comm_t *comm = call->comm;
+
+    *decision_p = comm->control->decisions[call->proposal.instance & 1];
+    if (!uli_decision_has(decision_p, comm->rank))
+        uli_survivors_leave(comm);
+    return uli_survivors_left_out(comm) ? went_on_without(comm) : ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_survivors_same(const struct uli_decision *decision)
+{
+    if (decision->odd_rank < 0)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_MISMATCH,
+        "rank %d called %s where rank %d called %s", decision->odd_rank,
+        uli_topic_name(decision->odd_topic), decision->first_rank,
+        uli_topic_name(decision->topic));
+}
+
+static bool
+is_silent(const void *context, int32_t rank)
+{
+    return uli_proposal_wants(context, rank);
+}
+
+static ulyx_status_t
+give_up(struct uli_survivors_call *call, uint32_t topic)
+{
+    char silent[128] = "";
+
+    lock(call->comm);
+    if (call->proposal.ballot != 0)
+        uli_rank_ranges(call->comm->nranks, is_silent, &call->proposal, silent,
+            sizeof(silent));
+    unlock(call->comm);
+    if (silent[0] == 0)
+        return uli_error(ULYX_ERR_TIMEOUT,
+            "%s: the survivors did not agree before the deadline",
+            uli_topic_name(topic));
+    return uli_error(ULYX_ERR_TIMEOUT,
+        "%s: nobody answers for rank %s, and none is known to be dead",
+        uli_topic_name(topic), silent);
+}
+
+static ulyx_status_t
+await_decision(struct uli_survivors_call *call, uint32_t topic,
+    struct uli_decision *decision_p)
+{
+    ulyx_comm_t *comm = call->comm;
+
+    for (;;) {
+        uint32_t seen = uli_doorbell_read(comm->control);
+        int64_t now, next;
+
+        uli_comm_progress(comm);
+        if (uli_survivors_left_out(comm))
+            return went_on_without(comm);
+        if (learn_from_node(call) || learn_from_message(call) || propose(call))
+            return conclude(call, decision_p);
+        if (uli_deadline_over(call->deadline))
+            return give_up(call, topic);
+        now = uli_clock_ns();
+        next = now < call->patience ? call->patience : call->deadline;
+        if (call->retry > now)
+            next = uli_min(next, call->retry);
+        uli_doorbell_sleep(comm->control, seen, next - now);
+    }
+}
+
+/* OPEN from here on; false: it is OUT. */
+static bool
+come(ulyx_comm_t *comm, const struct uli_opinion *mine)
+{
+    uint64_t next, vote = uli_survivors_vote(comm, comm->rank);
+
+    do {
+        if (!uli_vote_come(vote, &next))
+            return false;
+        comm->control->opinions[uli_vote_instance(next) & 1] = *mine;
+    } while (!atomic_compare_exchange_weak(&comm->control->vote, &vote, next));
+    ring_node(comm);
+    return true;
+}
+
+static void
+announce(struct uli_survivors_call *call)
+{
+    for (int32_t p = 0; p < call->comm->rank; p++)
+        if (may_propose(call, p)) {
+            if (uli_comm_is_remote(call->comm, p))
+                uli_survivors_announce(call, p);
+            return;
+        }
+}
+
+/* Comes, unless it has come before, and waits. */
+static ulyx_status_t
+decide_next(ulyx_comm_t *comm, const struct uli_opinion *mine, bool has_come,
+    uli_deadline_t deadline, struct uli_decision *decision_p)
+{
+    uint32_t instance = uli_vote_instance(uli_survivors_vote(comm, comm->rank));
+    struct uli_survivors_call *call =
+        open_call(comm, instance + !has_come, deadline);
+    ulyx_status_t status;
+
+    if (call == NULL)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for an agreement");
+    if (has_come || come(comm, mine)) {
+        uli_survivors_listen(comm, call);
+        announce(call);
+        status = await_decision(call, mine->topic, decision_p);
+        uli_survivors_listen(comm, NULL);
+    } else {
+        status = went_on_without(comm);
+    }
+    close_call(call);
+    return status;
+}
+
+ulyx_status_t
+uli_survivors_decide(ulyx_comm_t *comm, const struct uli_opinion *mine,
+    uli_deadline_t deadline, struct uli_decision *decision_p)
+{
+    uint64_t vote = uli_survivors_vote(comm, comm->rank);
+
+    if (comm->nranks > ULI_MOST_SURVIVORS)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "%s: more than %d ranks cannot agree", uli_topic_name(mine->topic),
+            (int)ULI_MOST_SURVIVORS);
+    /* One that an earlier call has left undecided comes first. */
+    if (uli_vote_phase(vote) == ULI_VOTE_OPEN) {
+        struct uli_opinion *last =
+            &comm->control->opinions[uli_vote_instance(vote) & 1];
+
+        ULI_TRY(decide_next(comm, last, true, deadline, decision_p));
+        if (last->topic == mine->topic)
+            return ULYX_SUCCESS;
+    }
+    return decide_next(comm, mine, false, deadline, decision_p);
+}

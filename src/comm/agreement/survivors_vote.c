@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Votes, opinions and decisions in the control blocks of this node: what any
+ * rank of it may do to a vote, and how a decision is read that its owner may be
+ * about to replace.
+ */
+#include <string.h>
+#include "comm/agreement/survivors_call.h"
+
+uint64_t
+uli_survivors_vote(const ulyx_comm_t *comm, int32_t rank)
+{
+    struct uli_control *control = comm->peers[rank].control;
+
+    return atomic_load_explicit(&control->vote, memory_order_acquire);
+}
+
+enum uli_answer
+uli_survivors_ask(ulyx_comm_t *comm, int32_t rank, uint32_t instance,
+    uint32_t ballot, bool exclude, struct uli_opinion *opinion_p,
+    uint32_t *promised_p)
+{
+    struct uli_control *control = comm->peers[rank].control;
+    uint64_t next, vote = uli_survivors_vote(comm, rank);
+    enum uli_answer answer;
+
+    exclude = exclude || atomic_load(&comm->peers[rank].dead) != 0 ||
+              atomic_load(&comm->control->left[rank]) != 0;
+    do
+        answer = uli_vote_ask(vote, instance, ballot, exclude, &next);
+    while (next != vote &&
+           !atomic_compare_exchange_strong(&control->vote, &vote, next));
+    *promised_p = uli_vote_ballot(vote);
+    memset(opinion_p, 0, sizeof(*opinion_p));
+    if (answer == ULI_ANSWER_PROMISED)
+        *opinion_p = control->opinions[instance & 1];
+    return answer;
+}
+
+/* The owner writes over a decision two instances later, so what was copied is
+ * whole if the vote still shows it afterwards. */
+bool
+uli_survivors_shown(ulyx_comm_t *comm, int32_t rank, uint32_t instance,
+    struct uli_decision *decision_p)
+{
+    const struct uli_control *control = comm->peers[rank].control;
+
+    if (!uli_vote_shows(uli_survivors_vote(comm, rank), instance))
+        return false;
+    *decision_p = control->decisions[instance & 1];
+    atomic_thread_fence(memory_order_acquire);
+    return uli_vote_shows(uli_survivors_vote(comm, rank), instance);
+}
+
+bool
+uli_survivors_left_out(const ulyx_comm_t *comm)
+{
+    return uli_vote_phase(uli_survivors_vote(comm, comm->rank)) == ULI_VOTE_OUT;
+}
+
+void
+uli_survivors_farewell(ulyx_comm_t *comm)
+{
+    uint64_t vote = uli_survivors_vote(comm, comm->rank);
+    uint32_t instance = uli_vote_instance(vote);
+
+    if (instance != 0)
+        uli_survivors_tell(comm, &comm->control->decisions[instance & 1], true);
+}
+
+void
+uli_survivors_leave(ulyx_comm_t *comm)
+{
+    uint64_t vote = uli_survivors_vote(comm, comm->rank);
+
+    while (!atomic_compare_exchange_weak(
+        &comm->control->vote, &vote, uli_vote_leave(vote)))
+        ;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See pool.h. One lock over all of it, held while peers' services are waited
+ * for: they never call the pool. Below it come the locks of a window and of
+ * communicators. Allocations are the segments of a caching allocator, some
+ * hundreds, so lists do.
+ */
+#include "comm/memory/pool.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/log.h"
+#include "comm/device/gpu.h"
+#include "comm/memory/mem.h"
+#include "device/device.h"
+
+struct segment {
+    struct uli_list node;
+    ulyx_mem_t *mem;
+    void *address;
+    int32_t device;
+    bool freed; /* by the caller; kept for a quarantine */
+};
+
+struct member {
+    struct uli_list node;
+    ulyx_comm_t *comm;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct uli_list segments = {&segments, &segments};
+static struct uli_list members = {&members, &members};
+
+#define SEGMENT_OF(n) ULI_CONTAINER_OF(n, struct segment, node)
+#define MEMBER_OF(n)  ULI_CONTAINER_OF(n, struct member, node)
+
+static struct member *
+find_member(const ulyx_comm_t *comm)
+{
+    for (struct uli_list *n = members.next; n != &members; n = n->next)
+        if (MEMBER_OF(n)->comm == comm)
+            return MEMBER_OF(n);
+    return NULL;
+}
+
+static struct segment *
+find_segment(const void *address)
+{
+    for (struct uli_list *n = segments.next; n != &segments; n = n->next)
+        if (SEGMENT_OF(n)->address == address && !SEGMENT_OF(n)->freed)
+            return SEGMENT_OF(n);
+    return NULL;
+}
+
+static bool
+is_of(const ulyx_comm_t *comm, const struct segment *segment)
+{
+    return comm->gpu->device == segment->device;
+}
+
+/* ---- freeing ------------------------------------------------------------- */
+
+/* From all members, then for good. */
+static ulyx_status_t
+release(struct segment *segment)
+{
+    for (struct uli_list *n = members.next; n != &members; n = n->next)
+        if (uli_mem_is_attached(MEMBER_OF(n)->comm, segment->mem))
+            ULI_TRY(uli_mem_detach(MEMBER_OF(n)->comm, segment->mem));
+    ULI_TRY(uli_mem_free(segment->mem));
+    uli_list_remove(&segment->node);
+    free(segment);
+    return ULYX_SUCCESS;
+}
+
+/* What had to be kept may be free by now. */
+static void
+sweep(void)
+{
+    for (struct uli_list *n = segments.next, *next; n != &segments; n = next) {
+        next = n->next;
+        if (SEGMENT_OF(n)->freed)
+            (void)release(SEGMENT_OF(n));
+    }
+}
+
+ulyx_status_t
+uli_pool_free(void *address, void *stream)
+{
+    ulyx_status_t status;
+    pthread_mutex_lock(&lock);
+    struct segment *segment = find_segment(address);
+    pthread_mutex_unlock(&lock);
+    if (!segment)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "pool: %p is no allocation of it", address);
+    /* What the caller has enqueued may still use it; nobody else frees it. */
+    ULI_TRY(uli_device_cuda.stream_wait(segment->device, stream));
+    pthread_mutex_lock(&lock);
+    sweep();
+    segment->freed = true;
+    status = release(segment);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* ---- making -------------------------------------------------------------- */
+
+static void
+attach_to_all(struct segment *segment)
+{
+    for (struct uli_list *n = members.next; n != &members; n = n->next) {
+        ulyx_comm_t *comm = MEMBER_OF(n)->comm;
+        if (is_of(comm, segment) &&
+            uli_mem_attach(comm, segment->mem) != ULYX_SUCCESS)
+            ULI_WARN(ULI_LOG_MEM, comm->rank,
+                "pool: %s does not know the allocation at %p: %s", comm->name,
+                segment->address, uli_error_text());
+    }
+}
+
+ulyx_status_t
+uli_pool_malloc(int64_t bytes, int32_t device, void **address_p)
+{
+    struct segment *segment = calloc(1, sizeof(*segment));
+    int64_t size;
+    if (!segment)
+        return uli_error(ULYX_ERR_NO_MEMORY, "pool: no memory");
+    uli_list_init(&segment->node);
+    pthread_mutex_lock(&lock);
+    sweep();
+    ulyx_status_t status = uli_mem_alloc(
+        bytes, ULYX_MEMORY_CUDA, device + 1, false, &segment->mem);
+    if (status == ULYX_SUCCESS) {
+        uli_mem_range(segment->mem, &segment->address, &size);
+        segment->device = device;
+        uli_list_append(&segments, &segment->node);
+        attach_to_all(segment);
+        *address_p = segment->address;
+    }
+    pthread_mutex_unlock(&lock);
+    if (status != ULYX_SUCCESS)
+        free(segment);
+    return status;
+}
+
+/* ---- members ------------------------------------------------------------- */
+
+static ulyx_status_t
+detach_all(ulyx_comm_t *comm)
+{
+    for (struct uli_list *n = segments.next; n != &segments; n = n->next)
+        if (uli_mem_is_attached(comm, SEGMENT_OF(n)->mem))
+            ULI_TRY(uli_mem_detach(comm, SEGMENT_OF(n)->mem));
+    return ULYX_SUCCESS;
+}
+
+/* All that live, or none. */
+static ulyx_status_t
+attach_all(ulyx_comm_t *comm)
+{
+    for (struct uli_list *n = segments.next; n != &segments; n = n->next) {
+        struct segment *segment = SEGMENT_OF(n);
+        if (segment->freed || !is_of(comm, segment))
+            continue;
+        ulyx_status_t status = uli_mem_attach(comm, segment->mem);
+        if (status != ULYX_SUCCESS) {
+            char cause[512];
+            snprintf(cause, sizeof(cause), "%s", uli_error_text());
+            (void)detach_all(comm);
+            return uli_error_pass(status, cause);
+        }
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+enter(ulyx_comm_t *comm)
+{
+    if (find_member(comm))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "pool: %.63s is there already", comm->name);
+    struct member *member = calloc(1, sizeof(*member));
+    if (!member)
+        return uli_error(ULYX_ERR_NO_MEMORY, "pool: no memory");
+    ulyx_status_t status = attach_all(comm);
+    if (status != ULYX_SUCCESS) {
+        free(member);
+        return status;
+    }
+    uli_list_init(&member->node);
+    member->comm = comm;
+    uli_list_append(&members, &member->node);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_pool_attach(ulyx_comm_t *comm)
+{
+    if (!comm->gpu)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "pool: %.63s moves host memory, the pool has CUDA memory",
+            comm->name);
+    ULI_TRY(uli_gpu_check_mapped(comm, "pool: "));
+    pthread_mutex_lock(&lock);
+    ulyx_status_t status = enter(comm);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static void
+remove_member(struct member *member)
+{
+    uli_list_remove(&member->node);
+    free(member);
+}
+
+ulyx_status_t
+uli_pool_detach(ulyx_comm_t *comm)
+{
+    pthread_mutex_lock(&lock);
+    struct member *member = find_member(comm);
+    ulyx_status_t status = member ? detach_all(comm)
+                                  : uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                                        "pool: %.63s is not there", comm->name);
+    if (status == ULYX_SUCCESS)
+        remove_member(member);
+    sweep();
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void
+uli_pool_forget(ulyx_comm_t *comm)
+{
+    if (!comm->gpu)
+        return;
+    pthread_mutex_lock(&lock);
+    struct member *member = find_member(comm);
+    if (member)
+        remove_member(member);
+    pthread_mutex_unlock(&lock);
+}
+
+void
+uli_pool_counts(int64_t *allocations_p, int64_t *quarantined_p)
+{
+    pthread_mutex_lock(&lock);
+    sweep();
+    *allocations_p = *quarantined_p = 0;
+    for (struct uli_list *n = segments.next; n != &segments; n = n->next) {
+        *allocations_p += 1;
+        *quarantined_p += SEGMENT_OF(n)->freed;
+    }
+    pthread_mutex_unlock(&lock);
+}

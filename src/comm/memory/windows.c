@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Window tables: (rank, window id) -> address in this process.
+ *
+ * Readers take no lock. A slot becomes visible by the release of its base and
+ * lies in a chunk that was published before and lives until destroy. A reader
+ * that meets a slot in the midst of reuse reads base, bytes, base: unequal
+ * bases make it look again. Equal bases of two lives of a slot (the same
+ * address was attached twice) can only differ in bytes for a range that the
+ * caller has already taken back, which no caller may still use.
+ *
+ * Writers: slots of my own table under comm->lock; those of a peer of this
+ * process by that peer, and those of other peers by the service thread, both
+ * under the registry's lock. Chunks are published by compare and swap, so the
+ * tables themselves do not depend on it. Of remote peers only `bytes` is
+ * kept, by the messages of that peer.
+ */
+#include "comm/memory/windows.h"
+
+#include <stdlib.h>
+#include "base/log.h"
+#include "comm/device/gpu.h"
+#include "comm/remote/remote.h"
+#include "comm/service/service.h"
+
+enum { RESERVED = -1 };
+
+/* ---- slots --------------------------------------------------------------- */
+
+/* NULL when its chunk was never used. */
+static struct uli_window *
+find_slot(const struct uli_window_table *table, uint32_t window)
+{
+    if (window >= ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS)
+        return NULL;
+    struct uli_window *chunk = atomic_load_explicit(
+        &table->chunks[window / ULI_WINDOW_CHUNK], memory_order_acquire);
+    return chunk ? &chunk[window % ULI_WINDOW_CHUNK] : NULL;
+}
+
+static void
+raise_high(struct uli_window_table *table, uint32_t high)
+{
+    uint32_t seen = atomic_load(&table->high);
+    while (
+        seen < high && !atomic_compare_exchange_weak(&table->high, &seen, high))
+        ;
+}
+
+/* The slot, its chunk made if needed. */
+static ulyx_status_t
+need_slot(
+    struct uli_window_table *table, uint32_t window, struct uli_window **slot_p)
+{
+    if (window >= ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS)
+        return uli_error(ULYX_ERR_NO_MEMORY,
+            "window %u: a rank has at most %d windows", window,
+            ULI_WINDOW_CHUNK * ULI_WINDOW_CHUNKS);
+    if (!find_slot(table, window)) {
+        struct uli_window *none = NULL;
+        struct uli_window *chunk = calloc(ULI_WINDOW_CHUNK, sizeof(*chunk));
+        if (!chunk)
+            return uli_error(ULYX_ERR_NO_MEMORY, "window table: no memory");
+        if (!atomic_compare_exchange_strong(
+                &table->chunks[window / ULI_WINDOW_CHUNK], &none, chunk))
+            free(chunk);
+    }
+    raise_high(table, window + 1);
+    *slot_p = find_slot(table, window);
+    return ULYX_SUCCESS;
+}
+
+static void
+fill_slot(struct uli_window *slot, void *base, int64_t bytes)
+{
+    atomic_store(&slot->bytes, bytes);
+    atomic_store(&slot->base, base);
+}
+
+/* Base and bytes of one life of the slot; NULL when free. The loads are
+ * sequentially consistent: an operation counts itself in nops before it looks
+ * here, and uli_window_retire clears the slot before it looks at nops. */
+static char *
+read_slot(const struct uli_window *slot, int64_t *bytes_p)
+{
+    for (;;) {
+        char *base = atomic_load(&slot->base);
+        *bytes_p = atomic_load(&slot->bytes);
+        if (base == atomic_load(&slot->base))
+            return base;
+    }
+}
+
+static struct uli_window_table *
+own_table(const ulyx_comm_t *comm)
+{
+    return &comm->peers[comm->rank].windows;
+}
+
+/* ---- look-up ------------------------------------------------------------- */
+
+void *
+uli_window_address(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    int64_t offset, int64_t bytes)
+{
+    int64_t window_bytes;
+    const struct uli_window *slot =
+        find_slot(&comm->peers[rank].windows, window);
+    char *base = slot ? read_slot(slot, &window_bytes) : NULL;
+    if (!base || offset < 0 || bytes < 0 || bytes > window_bytes ||
+        offset > window_bytes - bytes)
+        return NULL;
+    return base + offset;
+}
+
+bool
+uli_window_find(const ulyx_comm_t *comm, const void *address, int64_t bytes,
+    uint32_t *window_p, int64_t *offset_p)
+{
+    const struct uli_window_table *table = own_table(comm);
+    uint32_t high = atomic_load(&table->high);
+    for (uint32_t w = 0; w < high; w++) {
+        int64_t window_bytes;
+        const struct uli_window *slot = find_slot(table, w);
+        char *base = slot ? read_slot(slot, &window_bytes) : NULL;
+        if (!base || (uintptr_t)address < (uintptr_t)base)
+            continue;
+        uint64_t offset = (uintptr_t)address - (uintptr_t)base;
+        if (bytes < 0 || bytes > window_bytes ||
+            offset > (uint64_t)(window_bytes - bytes))
+            continue;
+        *window_p = w;
+        *offset_p = (int64_t)offset;
+        return true;
+    }
+    return false;
+}
+
+/* ---- publication --------------------------------------------------------- */
+
+static ulyx_status_t
+publish(ulyx_comm_t *comm, int32_t rank, uint32_t window, void *base,
+    int64_t bytes, bool mapped)
+{
+    struct uli_window *slot;
+    ULI_TRY(need_slot(&comm->peers[rank].windows, window, &slot));
+    if (window == 0)
+        comm->peers[rank].control = base;
+    atomic_store(&slot->mapped, mapped);
+    fill_slot(slot, base, bytes);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_window_publish(
+    ulyx_comm_t *comm, int32_t rank, uint32_t window, void *base, int64_t bytes)
+{
+    return publish(comm, rank, window, base, bytes, false);
+}
+
+/* A kernel that still had the entry would have to be one that uses a window
+ * which is taken back: an error here means a device that runs none. At the end
+ * of a communicator the table goes as a whole. */
+static void
+clear_entry(ulyx_comm_t *comm, int32_t rank, uint32_t window)
+{
+    if (!atomic_load(&comm->gpu->ready))
+        return;
+    if (uli_gpu_table_set(comm, rank, window, NULL) != ULYX_SUCCESS)
+        ULI_WARN(ULI_LOG_MEM, comm->rank, "window %u of rank %d: %s", window,
+            rank, uli_error_text());
+}
+
+/* The slot has no base any more. */
+static void
+empty_slot(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    struct uli_window *slot, void *base)
+{
+    int64_t bytes = atomic_exchange(&slot->bytes, 0);
+    if (base && atomic_exchange(&slot->mapped, false))
+        comm->peers[rank].map->window_unmap(base, bytes);
+    if (!base || !atomic_exchange(&slot->on_device, false))
+        return;
+    clear_entry(comm, rank, window);
+    void *mapping = atomic_exchange(&slot->device_mapping, NULL);
+    if (mapping)
+        comm->peers[rank].map_device->device_unmap(mapping);
+}
+
+void
+uli_window_withdraw(ulyx_comm_t *comm, int32_t rank, uint32_t window)
+{
+    struct uli_window *slot = find_slot(&comm->peers[rank].windows, window);
+    if (slot)
+        empty_slot(
+            comm, rank, window, slot, atomic_exchange(&slot->base, NULL));
+}
+
+/* What has the id already is one whose answer got lost. */
+static ulyx_status_t
+map_host(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    const struct uli_tr_handle *handle)
+{
+    const struct uli_tr_ops *map = comm->peers[rank].map;
+    void *address;
+    if (!map)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "rank %d cannot map memory of rank %d: no transport does",
+            comm->rank, rank);
+    ULI_TRY(map->window_map(handle, &address));
+    uli_window_withdraw(comm, rank, window);
+    ulyx_status_t status =
+        publish(comm, rank, window, address, handle->bytes, true);
+    if (status != ULYX_SUCCESS)
+        map->window_unmap(address, handle->bytes);
+    return status;
+}
+
+/* Its entry on the device is written before the slot can be found. */
+static ulyx_status_t
+publish_device(ulyx_comm_t *comm, int32_t rank, uint32_t window, void *address,
+    int64_t bytes, void *mapping)
+{
+    struct uli_window *slot;
+    uli_window_withdraw(comm, rank, window);
+    ULI_TRY(need_slot(&comm->peers[rank].windows, window, &slot));
+    ULI_TRY(uli_gpu_table_set(comm, rank, window, address));
+    atomic_store(&slot->on_device, true);
+    atomic_store(&slot->device_mapping, mapping);
+    fill_slot(slot, address, bytes);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+map_device(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    const struct uli_tr_device_handle *handle)
+{
+    const struct uli_tr_ops *map = comm->peers[rank].map_device;
+    void *address, *mapping;
+    if (!map)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "rank %d cannot map device memory of rank %d: no transport does",
+            comm->rank, rank);
+    ULI_TRY(map->device_map(comm->gpu->device, handle, &address, &mapping));
+    ulyx_status_t status =
+        publish_device(comm, rank, window, address, handle->bytes, mapping);
+    if (status != ULYX_SUCCESS)
+        map->device_unmap(mapping);
+    return status;
+}
+
+ulyx_status_t
+uli_window_map(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    const struct uli_tr_handle *handle)
+{
+    return handle->device ? map_device(comm, rank, window, handle->device)
+                          : map_host(comm, rank, window, handle);
+}
+
+/* Whether operations of this rank are under way that may use any window. */
+static bool
+is_in_flight(ulyx_comm_t *comm)
+{
+    return atomic_load(&comm->nops) != 0 || uli_gpu_in_flight(comm);
+}
+
+bool
+uli_window_retire(ulyx_comm_t *comm, int32_t rank, uint32_t window)
+{
+    struct uli_window *slot = find_slot(&comm->peers[rank].windows, window);
+    if (!slot || !atomic_load(&slot->base))
+        return true;
+    if (is_in_flight(comm)) /* it must not miss the window meanwhile */
+        return false;
+    void *base = atomic_exchange(&slot->base, NULL);
+    if (!base)
+        return true;
+    if (is_in_flight(comm)) { /* one has begun */
+        atomic_store(&slot->base, base);
+        return false;
+    }
+    empty_slot(comm, rank, window, slot, base);
+    return true;
+}
+
+/* ---- windows of remote peers --------------------------------------------- */
+
+/* Without a base, so that they have no address here. */
+ulyx_status_t
+uli_window_note(ulyx_comm_t *comm, int32_t rank, uint32_t window, int64_t bytes)
+{
+    struct uli_window *slot;
+    if (bytes <= 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "window %u of rank %d has %lld bytes", window, rank,
+            (long long)bytes);
+    ULI_TRY(need_slot(&comm->peers[rank].windows, window, &slot));
+    atomic_store(&slot->bytes, bytes);
+    return ULYX_SUCCESS;
+}
+
+int64_t
+uli_window_unnote(ulyx_comm_t *comm, int32_t rank, uint32_t window)
+{
+    struct uli_window *slot = find_slot(&comm->peers[rank].windows, window);
+    return slot ? atomic_exchange(&slot->bytes, 0) : 0;
+}
+
+bool
+uli_remote_window_holds(const ulyx_comm_t *comm, int32_t rank, uint32_t window,
+    int64_t offset, int64_t bytes)
+{
+    const struct uli_window *slot =
+        find_slot(&comm->peers[rank].windows, window);
+    int64_t window_bytes = slot ? atomic_load(&slot->bytes) : 0;
+    return offset >= 0 && bytes >= 0 && bytes <= window_bytes &&
+           offset <= window_bytes - bytes;
+}
+
+/* ---- my own slots -------------------------------------------------------- */
+
+ulyx_status_t
+uli_window_reserve(ulyx_comm_t *comm, uint32_t *window_p)
+{
+    struct uli_window *slot = NULL;
+    ulyx_status_t status = ULYX_SUCCESS;
+    uint32_t w = 1; /* 0 is the control segment */
+    pthread_mutex_lock(&comm->lock);
+    while ((slot = find_slot(own_table(comm), w)) != NULL &&
+           (atomic_load(&slot->base) || atomic_load(&slot->bytes)))
+        w++;
+    status = need_slot(own_table(comm), w, &slot);
+    if (status == ULYX_SUCCESS) {
+        atomic_store(&slot->bytes, RESERVED);
+        *window_p = w;
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return status;
+}
+
+ulyx_status_t
+uli_window_show(
+    ulyx_comm_t *comm, uint32_t window, const struct uli_tr_handle *handle)
+{
+    struct uli_window *slot = find_slot(own_table(comm), window);
+    if (handle->device)
+        ULI_TRY(uli_gpu_table_set(comm, comm->rank, window, handle->address));
+    pthread_mutex_lock(&comm->lock);
+    atomic_store(&slot->on_device, handle->device != NULL);
+    fill_slot(slot, handle->address, handle->bytes);
+    pthread_mutex_unlock(&comm->lock);
+    return ULYX_SUCCESS;
+}
+
+void
+uli_window_hide(ulyx_comm_t *comm, uint32_t window)
+{
+    struct uli_window *slot = find_slot(own_table(comm), window);
+    pthread_mutex_lock(&comm->lock);
+    atomic_store(&slot->base, NULL);
+    atomic_store(&slot->bytes, RESERVED);
+    bool on_device = atomic_exchange(&slot->on_device, false);
+    pthread_mutex_unlock(&comm->lock);
+    if (on_device)
+        clear_entry(comm, comm->rank, window);
+}
+
+/* ---- end ----------------------------------------------------------------- */
+
+static void
+close_table(ulyx_comm_t *comm, int32_t rank)
+{
+    struct uli_window_table *table = &comm->peers[rank].windows;
+    uint32_t high = atomic_load(&table->high);
+    for (uint32_t w = 0; w < high; w++)
+        uli_window_withdraw(comm, rank, w);
+    for (int c = 0; c < ULI_WINDOW_CHUNKS; c++) {
+        free(atomic_load(&table->chunks[c]));
+        atomic_store(&table->chunks[c], NULL);
+    }
+    atomic_store(&table->high, 0);
+}
+
+void
+uli_windows_close(ulyx_comm_t *comm)
+{
+    uli_service_remove(comm);
+    if (!comm->peers)
+        return;
+    uli_mem_close(comm);
+    if (comm->gpu)
+        atomic_store(&comm->gpu->ready, false);
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        if (p != comm->rank)
+            comm->peers[p].control = NULL;
+        close_table(comm, p);
+    }
+    uli_arena_close(comm);
+    uli_gpu_arena_close(comm);
+}

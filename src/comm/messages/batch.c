@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See batch.h. A transport takes two gathers: rank 0 draws the id and all say
+ * whether they could use one; then all say whether they have opened it. So all
+ * pass over the same transports for the same reasons, and a failure of one rank
+ * is the same named error on all.
+ *
+ * Locks: the batch's own guards the list of watches and is taken under the
+ * service's; failure_lock may be taken under it. To abort a batch may take
+ * long, so neither is held then and the service does not wait: a thread made
+ * for it does it, and close waits for that.
+ */
+#include "comm/messages/batch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/log.h"
+#include "comm/messages/batch_hooks.h"
+#include "comm/service/service.h"
+
+/* A call is late that has gone on for so long beyond its timeout: the peers'
+ * words are as old as their last look. */
+#define GRACE_NS (INT64_C(100) * 1000 * 1000)
+#define CLOSE_S  1.0
+
+struct uli_comm_batch {
+    struct uli_batch_context context;
+    const struct uli_tr_ops *carrier;
+    struct uli_batch *batch;
+    char passed[400]; /* why the transports before it were not taken; "" = it
+                       * is the first */
+    pthread_mutex_t lock;
+    struct uli_list watches; /* under lock */
+    pthread_t aborter;       /* from the look on that aborts */
+    bool aborted, has_aborter;
+    _Atomic bool taken; /* by a call */
+};
+
+/* The n-th transport that carries batches, from 1 on; NULL: there are fewer.
+ * The list is the same on all ranks. */
+static const struct uli_tr_ops *
+carrier_at(int32_t n)
+{
+    size_t count;
+    const struct uli_tr_ops *const *list = uli_tr_list(&count);
+    for (size_t i = 0; i < count; i++)
+        if ((list[i]->caps & ULI_TR_BATCH) && --n == 0)
+            return list[i];
+    return NULL;
+}
+
+int32_t
+uli_comm_batch_carrier(const char *name)
+{
+    const struct uli_tr_ops *carrier;
+    for (int32_t n = 1; (carrier = carrier_at(n)) != NULL; n++)
+        if (strcmp(carrier->name, name) == 0)
+            return n;
+    return 0;
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+struct hello {
+    unsigned char id[ULI_BATCH_ID_BYTES];
+    int32_t status;
+    char text[204];
+};
+_Static_assert(
+    sizeof(struct hello) >= ULI_BATCH_CARD_BYTES, "one table holds either");
+
+/* Everybody's verdict: the lowest rank's bad one is that of all, with its
+ * text. Errors: of the gather. */
+static ulyx_status_t
+agree(ulyx_comm_t *comm, const struct hello *mine, struct hello *all,
+    uli_deadline_t deadline, ulyx_status_t *verdict_p, char *why_p,
+    size_t why_bytes)
+{
+    *verdict_p = ULYX_SUCCESS;
+    ULI_TRY(uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, mine,
+        sizeof(*mine), sizeof(*mine), all, NULL, NULL, deadline));
+    for (int32_t p = 0; p < comm->nranks && *verdict_p == ULYX_SUCCESS; p++)
+        if (all[p].status != ULYX_SUCCESS) {
+            *verdict_p = (ulyx_status_t)all[p].status;
+            snprintf(why_p, why_bytes, "rank %d: %.*s", p,
+                (int)sizeof(all[p].text), all[p].text);
+        }
+    return ULYX_SUCCESS;
+}
+
+static void
+say(struct hello *mine, ulyx_status_t status)
+{
+    mine->status = status;
+    snprintf(mine->text, sizeof(mine->text), "%s",
+        status == ULYX_SUCCESS ? "" : uli_error_text());
+}
+
+/* Whether it can serve this rank, as far as that is known without the others;
+ * else why_p says why not. */
+static bool
+serves(const ulyx_comm_t *comm, const struct uli_tr_ops *carrier, char *why_p,
+    size_t why_bytes)
+{
+    const struct uli_identity *me = &comm->peers[comm->rank].identity;
+    int32_t most = carrier->batch->ranks_max;
+    if (most && comm->nranks > most) {
+        snprintf(
+            why_p, why_bytes, "%d ranks are more than %d", comm->nranks, most);
+        return false;
+    }
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (!carrier->reaches(me, &comm->peers[p].identity, why_p, why_bytes))
+            return false;
+    return uli_tr_usable(carrier, &comm->settings, why_p, why_bytes);
+}
+
+/* What this rank says before anything is opened. */
+static struct hello
+greet(ulyx_comm_t *comm, const struct uli_tr_ops *carrier)
+{
+    struct hello mine = {.status = ULYX_SUCCESS};
+    char why[180];
+    if (!serves(comm, carrier, why, sizeof(why))) {
+        mine.status = ULYX_ERR_UNSUPPORTED;
+        snprintf(mine.text, sizeof(mine.text), "%s: %s", carrier->name, why);
+    } else if (comm->rank == 0) {
+        say(&mine, carrier->batch->make_id(&comm->settings, mine.id));
+    }
+    return mine;
+}
+
+static ulyx_status_t
+open_batch(struct uli_comm_batch *own, const struct hello *all,
+    uli_deadline_t deadline)
+{
+    unsigned char id[ULI_BATCH_ID_BYTES];
+    struct uli_batch_params params = uli_batch_params_of(&own->context);
+    memcpy(id, all[0].id, sizeof(id)); /* gathers overwrite it */
+    params.id = id;
+    params.deadline = deadline;
+    return own->carrier->batch->open(&params, &own->batch);
+}
+
+/* own->batch is there if the transport serves all ranks; else *verdict_p and
+ * why_p say why it does not. Errors: those of the communicator. */
+static ulyx_status_t
+try_carrier(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
+    uli_deadline_t deadline, ulyx_status_t *verdict_p, char *why_p,
+    size_t why_bytes)
+{
+    const struct uli_batch_ops *ops = own->carrier->batch;
+    struct hello mine = greet(comm, own->carrier);
+    ULI_TRY(agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes));
+    if (*verdict_p != ULYX_SUCCESS)
+        return ULYX_SUCCESS;
+    /* The last part is for the verdicts: a rank that gives up tells. */
+    int64_t left = deadline - uli_clock_ns();
+    say(&mine, open_batch(own, all, deadline - left / 4));
+    ulyx_status_t status =
+        agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes);
+    if (own->batch && (status != ULYX_SUCCESS || *verdict_p != ULYX_SUCCESS)) {
+        ops->abort(own->batch);
+        ops->close(own->batch, 0);
+        own->batch = NULL;
+    }
+    return status;
+}
+
+/* The first that serves, of all or of the one that is asked for. */
+static ulyx_status_t
+open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
+    int32_t wanted, uli_deadline_t deadline)
+{
+    ulyx_status_t verdict = ULYX_ERR_UNSUPPORTED;
+    size_t used = 0;
+    for (int32_t n = 1; (own->carrier = carrier_at(n)) != NULL; n++) {
+        char why[256] = "";
+        if (wanted && wanted != n)
+            continue;
+        ULI_TRY(
+            try_carrier(comm, own, all, deadline, &verdict, why, sizeof(why)));
+        if (own->batch)
+            return ULYX_SUCCESS;
+        if (used < sizeof(own->passed))
+            used += (size_t)snprintf(own->passed + used,
+                sizeof(own->passed) - used, "%s%s", used ? "; " : "", why);
+    }
+    return uli_error(verdict, "%s", own->passed);
+}
+
+static ulyx_status_t
+check_carrier(const struct uli_comm_batch *own, int32_t wanted)
+{
+    if (!wanted || carrier_at(wanted) == own->carrier)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_UNSUPPORTED,
+        "device memory of this communicator goes by %s already: the first plan "
+        "that needs a carrier decides, and %s is asked for",
+        own->carrier->name, carrier_at(wanted)->name);
+}
+
+ulyx_status_t
+uli_comm_batch_open(ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline)
+{
+    if (comm->batch)
+        return check_carrier(comm->batch, wanted);
+    struct uli_comm_batch *own = calloc(1, sizeof(*own));
+    struct hello *all = calloc((size_t)comm->nranks, sizeof(*all));
+    ulyx_status_t status = ULYX_SUCCESS;
+    if (!own || !all) /* alone: the others wait for their deadline */
+        status = uli_error(ULYX_ERR_NO_MEMORY, "a batch: no memory");
+    if (status == ULYX_SUCCESS) {
+        own->context = (struct uli_batch_context){comm, all};
+        status = open_first(comm, own, all, wanted, deadline);
+        own->context.cards = NULL;
+    }
+    free(all);
+    if (status != ULYX_SUCCESS) {
+        free(own);
+        return status;
+    }
+    ULI_INFO(ULI_LOG_TRANS, comm->rank, "device memory goes by %s%s%s",
+        own->carrier->name, own->passed[0] ? "; " : "", own->passed);
+    pthread_mutex_init(&own->lock, NULL);
+    uli_list_init(&own->watches);
+    uli_service_lock(); /* from here on it looks */
+    comm->batch = own;
+    uli_service_unlock();
+    return ULYX_SUCCESS;
+}
+
+/* ---- life ---------------------------------------------------------------- */
+
+struct uli_batch *
+uli_comm_batch(ulyx_comm_t *comm)
+{
+    return comm->batch ? comm->batch->batch : NULL;
+}
+
+const struct uli_batch_ops *
+uli_comm_batch_ops(ulyx_comm_t *comm)
+{
+    return comm->batch->carrier->batch;
+}
+
+void
+uli_comm_batch_describe(ulyx_comm_t *comm, char *text_p, size_t text_bytes)
+{
+    const struct uli_comm_batch *own = comm->batch;
+    char text[200];
+    own->carrier->batch->describe(own->batch, text, sizeof(text));
+    snprintf(text_p, text_bytes, "%s%s%s", text,
+        own->passed[0] ? "; not by " : "", own->passed);
+}
+
+ulyx_status_t
+uli_comm_batch_take(ulyx_comm_t *comm, uli_deadline_t deadline)
+{
+    const struct timespec pause = {0, 20000};
+    while (atomic_exchange(&comm->batch->taken, true)) {
+        if (uli_deadline_over(deadline))
+            return uli_error(ULYX_ERR_BUSY,
+                "another thread executes a plan of %.63s, whose device memory "
+                "goes by %s",
+                comm->name, comm->batch->carrier->name);
+        nanosleep(&pause, NULL);
+    }
+    return ULYX_SUCCESS;
+}
+
+void
+uli_comm_batch_give(ulyx_comm_t *comm)
+{
+    atomic_store(&comm->batch->taken, false);
+}
+
+void
+uli_comm_batch_close(ulyx_comm_t *comm)
+{
+    uli_service_lock();
+    struct uli_comm_batch *own = comm->batch;
+    comm->batch = NULL;
+    uli_service_unlock();
+    if (!own)
+        return;
+    if (own->has_aborter)
+        pthread_join(own->aborter, NULL);
+    if (atomic_load(&comm->failed))
+        own->carrier->batch->abort(own->batch);
+    own->carrier->batch->close(own->batch, uli_deadline_in(CLOSE_S));
+    pthread_mutex_destroy(&own->lock);
+    free(own);
+}
+
+/* ---- watches ------------------------------------------------------------- */
+
+void
+uli_batch_watch_add(ulyx_comm_t *comm, struct uli_batch_watch *watch)
+{
+    pthread_mutex_lock(&comm->batch->lock);
+    uli_list_append(&comm->batch->watches, &watch->node);
+    pthread_mutex_unlock(&comm->batch->lock);
+}
+
+void
+uli_batch_watch_remove(ulyx_comm_t *comm, struct uli_batch_watch *watch)
+{
+    pthread_mutex_lock(&comm->batch->lock);
+    uli_list_remove(&watch->node);
+    pthread_mutex_unlock(&comm->batch->lock);
+}
+
+static uint64_t
+load(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* What p has told; NULL of a rank that cannot be seen. */
+static const uint64_t *
+told_by(ulyx_comm_t *comm, const struct uli_batch_watch *watch, int32_t p)
+{
+    return comm->peers[p].map
+               ? uli_window_address(comm, p, watch->told[p].window,
+                     watch->told[p].offset, ULI_BATCH_TOLD_BYTES)
+               : NULL;
+}
+
+/* Which ranks are to blame for call n. */
+struct blame {
+    struct uli_late late;   /* those that have not begun it */
+    int32_t other;          /* the first that does something else, or -1 */
+    uint64_t other_call;    /* what */
+    int32_t unseen, hidden; /* how many cannot be seen, the last of them */
+};
+
+static struct blame
+find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
+{
+    struct blame blame = {uli_late_none(ULI_LATE_REACH), -1, 0, 0, -1};
+    uint64_t own = watch->call ? load(watch->call) : 0;
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        if (p == comm->rank || !watch->shares[p])
+            continue;
+        const uint64_t *told = told_by(comm, watch, p);
+        uint64_t begun = told ? load(&told[0]) : 0;
+        uint64_t call = told ? load(&told[1]) : 0;
+        if (!told) {
+            blame.unseen++;
+            blame.hidden = p;
+        } else if (begun < n) {
+            uli_late_add(&blame.late, p);
+        } else if (begun == n && load(&told[0]) == n && call != own &&
+                   watch->call && blame.other < 0) {
+            blame.other = p;
+            blame.other_call = call;
+        }
+    }
+    return blame;
+}
+
+/* A rank that does something else holds up those that wait for it, so it comes
+ * before one that has not come. */
+static void
+fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
+{
+    struct blame blame = find_blame(comm, watch, n);
+    char call[64];
+    snprintf(call, sizeof(call), "%s, call %llu: not ended after %g s",
+        watch->what, (unsigned long long)n, watch->timeout_s);
+    if (blame.other >= 0) {
+        uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.other,
+            "%s: rank %d executes %s, rank %d %s", call, blame.other,
+            watch->name_of(blame.other_call), comm->rank,
+            watch->name_of(load(watch->call)));
+        return;
+    }
+    if (blame.late.count > 0)
+        uli_comm_fail_late(comm, &blame.late, "%s, call %llu, after %g s",
+            watch->what, (unsigned long long)n, watch->timeout_s);
+    else if (blame.unseen == 1)
+        uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.hidden,
+            "%s: rank %d is on another node, and all ranks of this one have "
+            "reached it",
+            call, blame.hidden);
+    else
+        uli_comm_fail(comm, ULYX_ERR_TIMEOUT, -1,
+            "%s: all ranks of this node have reached it, %d of others cannot "
+            "be seen",
+            call, blame.unseen);
+}
+
+static void
+tell(const struct uli_batch_watch *watch, uint64_t begun)
+{
+    uint64_t *told = watch->piece.address;
+    if (watch->call)
+        __atomic_store_n(&told[1], load(watch->call), __ATOMIC_RELAXED);
+    __atomic_store_n(&told[0], begun, __ATOMIC_RELEASE);
+}
+
+static void
+look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
+{
+    int64_t now = uli_clock_ns(); /* before the words: this thread may rest */
+    uint64_t begun = load(watch->begun);
+    uint64_t ended = load(watch->ended);
+    tell(watch, begun);
+    if (begun != watch->seen) {
+        watch->seen = begun;
+        watch->since_ns = uli_clock_ns();
+    }
+    if (begun > ended &&
+        now - watch->since_ns > (int64_t)(watch->timeout_s * 1e9) + GRACE_NS)
+        fail_late(comm, watch, begun);
+}
+
+/* What the carrier has found by itself. That it was aborted is no news: who did
+ * it says why. */
+static void
+look_at_carrier(ulyx_comm_t *comm, struct uli_comm_batch *own)
+{
+    ulyx_status_t status = own->carrier->batch->check(own->batch);
+    if (status != ULYX_SUCCESS && status != ULYX_IN_PROGRESS &&
+        status != ULYX_ERR_ABORTED)
+        uli_comm_fail(comm, status, -1, "device memory goes by %s: %s",
+            own->carrier->name, uli_error_text());
+}
+
+static void *
+abort_batch(void *context)
+{
+    struct uli_comm_batch *own = context;
+    own->carrier->batch->abort(own->batch);
+    return NULL;
+}
+
+/* Without a thread there is nothing for it but to do it here. */
+static void
+start_abort(struct uli_comm_batch *own)
+{
+    own->aborted = true;
+    own->has_aborter =
+        pthread_create(&own->aborter, NULL, abort_batch, own) == 0;
+    if (!own->has_aborter)
+        abort_batch(own);
+}
+
+void
+uli_batch_look(ulyx_comm_t *comm)
+{
+    struct uli_comm_batch *own = comm->batch;
+    if (!own || own->aborted)
+        return;
+    if (!atomic_load(&comm->failed))
+        look_at_carrier(comm, own);
+    pthread_mutex_lock(&own->lock);
+    for (struct uli_list *n = own->watches.next;
+         n != &own->watches && !atomic_load(&comm->failed); n = n->next)
+        look_at(comm, ULI_CONTAINER_OF(n, struct uli_batch_watch, node));
+    pthread_mutex_unlock(&own->lock);
+    if (atomic_load(&comm->failed))
+        start_abort(own);
+}

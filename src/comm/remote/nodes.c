@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Agreement over nodes; see nodes.h. A post travels as its header and the
+ * bytes of this round's chunk; several go in one message.
+ */
+#include "comm/remote/nodes.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/size.h"
+#include "comm/agreement/lane.h"
+#include "comm/remote/remote_internal.h"
+
+/* Both buffers of all ranks' posts stay below it; a chunk never falls below
+ * the least. */
+enum { TABLE_BYTES = 16 << 20, LEAST_CHUNK = 512 };
+
+struct entry {
+    int32_t rank;
+    uint32_t call;
+    int32_t status;
+    uint32_t bytes; /* of the payload that follows, padded to 8 */
+    uint64_t sequence, total_bytes;
+};
+
+struct posts {
+    struct uli_message_head head; /* count: entries */
+    uint64_t round;
+};
+
+/* ---- who is where -------------------------------------------------------- */
+
+ulyx_status_t
+uli_nodes_open(ulyx_comm_t *comm, struct uli_nodes *nodes)
+{
+    int32_t at = 0;
+    nodes->order = calloc((size_t)comm->nranks, sizeof(*nodes->order));
+    nodes->first = calloc((size_t)comm->nnodes + 1, sizeof(*nodes->first));
+    if (!nodes->order || !nodes->first)
+        return uli_error(
+            ULYX_ERR_NO_MEMORY, "no memory for %d nodes", comm->nnodes);
+    for (int32_t p = 0; p < comm->nranks; p++)
+        nodes->first[comm->peers[p].node + 1]++;
+    for (int32_t j = 0; j < comm->nnodes; j++)
+        nodes->first[j + 1] += nodes->first[j];
+    /* first[j] walks through its node's places and is set back after. */
+    for (int32_t p = 0; p < comm->nranks; p++)
+        nodes->order[nodes->first[comm->peers[p].node]++] = p;
+    for (int32_t j = comm->nnodes; j > 0; j--)
+        nodes->first[j] = nodes->first[j - 1];
+    nodes->first[0] = at;
+    nodes->mine = comm->peers[comm->rank].node;
+    nodes->chunk_bytes = uli_max(LEAST_CHUNK,
+        uli_min(ULI_AGREE_BYTES, TABLE_BYTES / 2 / comm->nranks / 8 * 8));
+    nodes->stride_bytes = uli_round_up(
+        (int64_t)offsetof(struct uli_agree_post, payload) + nodes->chunk_bytes,
+        ULI_LINE);
+    return ULYX_SUCCESS;
+}
+
+void
+uli_nodes_close(struct uli_nodes *nodes)
+{
+    free(nodes->order);
+    free(nodes->first);
+}
+
+static int32_t
+leader_of(const struct uli_nodes *nodes, int32_t node)
+{
+    return nodes->order[nodes->first[node]];
+}
+
+static bool
+leads(const ulyx_comm_t *comm, const struct uli_nodes *nodes)
+{
+    return leader_of(nodes, nodes->mine) == comm->rank;
+}
+
+/* ---- the table ----------------------------------------------------------- */
+
+static int64_t
+table_bytes(const ulyx_comm_t *comm)
+{
+    return 2 * comm->nranks * comm->remote->nodes.stride_bytes;
+}
+
+ulyx_status_t
+uli_nodes_share(ulyx_comm_t *comm)
+{
+    struct uli_nodes *nodes = &comm->remote->nodes;
+    if (!leads(comm, nodes))
+        return ULYX_SUCCESS;
+    ULI_TRY(uli_arena_alloc_node(comm, table_bytes(comm), &nodes->piece));
+    nodes->table = nodes->piece.address;
+    atomic_store(&comm->control->table_offset, nodes->piece.offset);
+    atomic_store(&comm->control->table_window, nodes->piece.window);
+    return ULYX_SUCCESS;
+}
+
+/* The leader has shared it before the creation's last gather. */
+static void
+find_table(ulyx_comm_t *comm)
+{
+    struct uli_nodes *nodes = &comm->remote->nodes;
+    int32_t leader = leader_of(nodes, nodes->mine);
+    const struct uli_control *control = comm->peers[leader].control;
+    nodes->table =
+        uli_window_address(comm, leader, atomic_load(&control->table_window),
+            (int64_t)atomic_load(&control->table_offset), table_bytes(comm));
+}
+
+static struct uli_agree_post *
+place(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
+{
+    const struct uli_nodes *nodes = &comm->remote->nodes;
+    int64_t at = (int64_t)(round & 1) * comm->nranks + rank;
+    return (struct uli_agree_post *)(nodes->table + at * nodes->stride_bytes);
+}
+
+const struct uli_agree_post *
+uli_nodes_post(ulyx_comm_t *comm, int32_t rank, uint64_t round)
+{
+    if (!comm->remote->nodes.table)
+        find_table(comm);
+    return comm->remote->nodes.table ? place(comm, rank, round) : NULL;
+}
+
+/* ---- sending ------------------------------------------------------------- */
+
+/* A message that is being filled. */
+struct parcel {
+    int32_t to;
+    size_t used;
+    _Alignas(8) unsigned char bytes[ULI_NET_MESSAGE_BYTES];
+};
+
+static void
+open_parcel(const ulyx_comm_t *comm, struct parcel *parcel, uint64_t round)
+{
+    struct posts posts = {{comm->remote->token, ULI_MESSAGE_POSTS, 0}, round};
+    memcpy(parcel->bytes, &posts, sizeof(posts));
+    parcel->used = sizeof(posts);
+}
+
+static ulyx_status_t
+send_parcel(ulyx_comm_t *comm, struct parcel *parcel)
+{
+    return uli_remote_send(comm, parcel->to, parcel->bytes, parcel->used);
+}
+
+static ulyx_status_t
+add_post(ulyx_comm_t *comm, struct parcel *parcel, int32_t rank, uint64_t round)
+{
+    const struct uli_agree_post *post =
+        uli_lane_read(comm, ULI_LANE_AGREE, rank, round);
+    struct entry entry = {rank, post->call, post->status, post->bytes,
+        post->sequence, post->total_bytes};
+    size_t padded = (size_t)uli_round_up(post->bytes, 8);
+    if (parcel->used + sizeof(entry) + padded > sizeof(parcel->bytes)) {
+        ULI_TRY(send_parcel(comm, parcel));
+        open_parcel(comm, parcel, round);
+    }
+    memcpy(parcel->bytes + parcel->used, &entry, sizeof(entry));
+    memcpy(parcel->bytes + parcel->used + sizeof(entry), post->payload,
+        post->bytes);
+    memset(parcel->bytes + parcel->used + sizeof(entry) + post->bytes, 0,
+        padded - post->bytes);
+    parcel->used += sizeof(entry) + padded;
+    ((struct posts *)parcel->bytes)->head.count++;
+    return ULYX_SUCCESS;
+}
+
+/* Posts of `count` nodes from mine on. */
+static ulyx_status_t
+send_nodes(ulyx_comm_t *comm, int32_t to, int32_t count, uint64_t round)
+{
+    const struct uli_nodes *nodes = &comm->remote->nodes;
+    struct parcel parcel = {.to = to};
+    open_parcel(comm, &parcel, round);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t node = (nodes->mine + i) % comm->nnodes;
+        for (int32_t at = nodes->first[node]; at < nodes->first[node + 1]; at++)
+            ULI_TRY(add_post(comm, &parcel, nodes->order[at], round));
+    }
+    return send_parcel(comm, &parcel);
+}
+
+/* Whether the posts of `count` nodes from mine on have come; goes on where the
+ * last look ended. */
+static bool
+have_nodes(ulyx_comm_t *comm, int32_t count, uint64_t round)
+{
+    struct uli_nodes *nodes = &comm->remote->nodes;
+    for (; nodes->present_nodes < count; nodes->present_nodes++) {
+        int32_t node = (nodes->mine + nodes->present_nodes) % comm->nnodes;
+        int32_t ranks = nodes->first[node + 1] - nodes->first[node];
+        for (; nodes->present_ranks < ranks; nodes->present_ranks++) {
+            int32_t at = nodes->first[node] + nodes->present_ranks;
+            if (!uli_lane_has(comm, ULI_LANE_AGREE, nodes->order[at], round))
+                return false;
+        }
+        nodes->present_ranks = 0;
+    }
+    return true;
+}
+
+bool
+uli_nodes_drive(ulyx_comm_t *comm, uint64_t round)
+{
+    struct uli_nodes *nodes = &comm->remote->nodes;
+    int32_t count = comm->nnodes;
+    if (!leads(comm, nodes))
+        return true;
+    if (nodes->round != round) {
+        nodes->round = round;
+        nodes->distance = 1;
+        nodes->present_nodes = nodes->present_ranks = 0;
+    }
+    for (; nodes->distance < count; nodes->distance *= 2) {
+        int32_t share =
+            (int32_t)uli_min(nodes->distance, count - nodes->distance);
+        int32_t to = (nodes->mine - nodes->distance + count) % count;
+        if (!have_nodes(comm, share, round) ||
+            send_nodes(comm, leader_of(nodes, to), share, round) !=
+                ULYX_SUCCESS)
+            return false;
+    }
+    return true;
+}
+
+/* ---- receiving (hook) ---------------------------------------------------- */
+
+static void
+ring_node(ulyx_comm_t *comm)
+{
+    const struct uli_nodes *nodes = &comm->remote->nodes;
+    int32_t end = nodes->first[nodes->mine + 1];
+    for (int32_t at = nodes->first[nodes->mine]; at < end; at++)
+        if (nodes->order[at] != comm->rank)
+            uli_doorbell_ring(comm->peers[nodes->order[at]].control);
+}
+
+/* The last one that was missing wakes the node. */
+static void
+count_post(ulyx_comm_t *comm, uint64_t round)
+{
+    struct uli_nodes *nodes = &comm->remote->nodes;
+    int32_t here = nodes->first[nodes->mine + 1] - nodes->first[nodes->mine];
+    if (nodes->came_round[round & 1] != round) {
+        nodes->came_round[round & 1] = round;
+        nodes->came[round & 1] = 0;
+    }
+    if (++nodes->came[round & 1] == comm->nranks - here)
+        ring_node(comm);
+}
+
+static bool
+take_entry(ulyx_comm_t *comm, const struct entry *entry, uint64_t round)
+{
+    const struct uli_nodes *nodes = &comm->remote->nodes;
+    if (entry->rank < 0 || entry->rank >= comm->nranks ||
+        comm->peers[entry->rank].node == nodes->mine ||
+        entry->bytes > nodes->chunk_bytes)
+        return false;
+    struct uli_agree_post *post = place(comm, entry->rank, round);
+    post->call = entry->call;
+    post->status = entry->status;
+    post->sequence = entry->sequence;
+    post->total_bytes = entry->total_bytes;
+    post->bytes = entry->bytes;
+    memcpy(post->payload, entry + 1, entry->bytes);
+    atomic_store_explicit(&post->round, round, memory_order_release);
+    count_post(comm, round);
+    return true;
+}
+
+void
+uli_nodes_receive(ulyx_comm_t *comm, const void *message, size_t bytes)
+{
+    const struct posts *posts = message;
+    size_t at = sizeof(*posts);
+    if (bytes < at || !comm->remote->nodes.table ||
+        !leads(comm, &comm->remote->nodes))
+        return;
+    for (uint32_t i = 0; i < posts->head.count; i++) {
+        const struct entry *entry =
+            (const struct entry *)((const char *)message + at);
+        if (bytes - at < sizeof(*entry))
+            return;
+        size_t padded = (size_t)uli_round_up(entry->bytes, 8);
+        if (bytes - at - sizeof(*entry) < padded ||
+            !take_entry(comm, entry, posts->round))
+            return;
+        at += sizeof(*entry) + padded;
+    }
+}
+
+/* ---- who is missing ------------------------------------------------------ */
+
+bool
+uli_nodes_came(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
+{
+    return atomic_load(&comm->remote->peers[rank].here) >= round;
+}
+
+static bool
+is_missing(ulyx_comm_t *comm, int32_t rank, uint64_t round)
+{
+    return uli_comm_is_remote(comm, rank) &&
+           !uli_lane_has(comm, ULI_LANE_AGREE, rank, round) &&
+           !uli_nodes_came(comm, rank, round);
+}
+
+void
+uli_nodes_ask(ulyx_comm_t *comm, uint64_t round, bool all)
+{
+    const struct uli_nodes *nodes = &comm->remote->nodes;
+    for (int32_t node = 0; node < comm->nnodes; node++) {
+        int32_t asked = 0;
+        for (int32_t at = nodes->first[node]; at < nodes->first[node + 1];
+             at++) {
+            struct uli_message ask = {
+                .head.kind = ULI_MESSAGE_ASK, .value = round};
+            int32_t rank = nodes->order[at];
+            if (!is_missing(comm, rank, round) || (asked++ > 0 && !all))
+                continue;
+            uli_remote_send_message(
+                comm, all ? rank : leader_of(nodes, node), &ask, NULL, 0);
+        }
+    }
+}
+
+/* Hook: which ranks of my node have come to the round, or gone beyond it. */
+void
+uli_nodes_answer(ulyx_comm_t *comm, int32_t from, uint64_t round)
+{
+    enum { MOST = (ULI_NET_MESSAGE_BYTES - 64) / sizeof(int32_t) };
+    const struct uli_nodes *nodes = &comm->remote->nodes;
+    struct uli_message here = {.head.kind = ULI_MESSAGE_HERE, .value = round};
+    int32_t ranks[MOST];
+    size_t count = 0;
+    int32_t end = nodes->first[nodes->mine + 1];
+    for (int32_t at = nodes->first[nodes->mine]; at < end && count < MOST;
+         at++) {
+        struct uli_control *control = comm->peers[nodes->order[at]].control;
+        for (int b = 0; b < 2; b++)
+            if (atomic_load(&control->agree[b].round) >= round) {
+                ranks[count++] = nodes->order[at];
+                break;
+            }
+    }
+    uli_remote_post(comm, from, &here, ranks, count * sizeof(ranks[0]));
+}
+
+void
+uli_nodes_here(
+    ulyx_comm_t *comm, const struct uli_message *message, size_t bytes)
+{
+    size_t count = (bytes - sizeof(*message)) / sizeof(int32_t);
+    for (size_t i = 0; i < count; i++) {
+        int32_t rank;
+        memcpy(&rank, message->more + i * sizeof(rank), sizeof(rank));
+        if (rank >= 0 && rank < comm->nranks)
+            atomic_store(&comm->remote->peers[rank].here, message->value);
+    }
+}

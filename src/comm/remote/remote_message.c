@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages between remote peers. Nothing in one is believed before it was
+ * checked: one of another communicator, of a length that cannot be, or of a
+ * kind that is not known is dropped and changes nothing.
+ *
+ * Poison goes to the ranks at distance 1, 2, 4, ... on both sides that are
+ * remote, and each rank that hears of it passes it on once: log P messages a
+ * rank, and a way round every rank that has died.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "base/size.h"
+#include "comm/remote/remote_internal.h"
+
+/* A peer that cannot be reached may have left in good order, and its word of
+ * that be on its way. */
+#define DOUBT_S 0.1
+
+/* In the outbox. */
+struct outgoing {
+    struct uli_list node; /* first: freed by it */
+    int32_t peer;
+    size_t bytes;
+    _Alignas(8) unsigned char message[];
+};
+
+/* ---- sending ------------------------------------------------------------- */
+
+ulyx_status_t
+uli_remote_dropped(ulyx_comm_t *comm, int32_t peer, ulyx_status_t status)
+{
+    struct uli_remote *remote = comm->remote;
+    struct uli_remote_peer *state = &remote->peers[peer];
+    int64_t none = 0;
+    if (status == ULYX_ERR_NO_MEMORY)
+        return uli_comm_fail(
+            comm, status, -1, "sending to rank %d: %s", peer, uli_error_text());
+    if (status == ULYX_ERR_RANK_LOST)
+        return ULYX_SUCCESS;
+    if (atomic_compare_exchange_strong(
+            &state->doubted_until_ns, &none, uli_deadline_in(DOUBT_S)))
+        atomic_fetch_add(&remote->ndoubted, 1);
+    return ULYX_SUCCESS;
+}
+
+/* Those that could not be reached and have not said by now that they left. */
+static void
+settle_doubts(ulyx_comm_t *comm)
+{
+    struct uli_remote *remote = comm->remote;
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        _Atomic int64_t *until = &remote->peers[p].doubted_until_ns;
+        int64_t seen = atomic_load(until);
+        if (seen <= 0 || !uli_deadline_over(seen) ||
+            !atomic_compare_exchange_strong(until, &seen, -1))
+            continue;
+        atomic_fetch_sub(&remote->ndoubted, 1);
+        uli_comm_rank_died(comm, p, "cannot be reached over the network");
+    }
+}
+
+ulyx_status_t
+uli_remote_send(
+    ulyx_comm_t *comm, int32_t peer, const void *message, size_t bytes)
+{
+    struct uli_remote *remote = comm->remote;
+    atomic_store(&remote->peers[peer].contacted, true);
+    atomic_fetch_add_explicit(&remote->nmessages, 1, memory_order_relaxed);
+    ulyx_status_t status =
+        remote->ops->message(comm->net, peer, message, bytes);
+    if (status != ULYX_SUCCESS)
+        return uli_remote_dropped(comm, peer, status);
+    if (!atomic_exchange(&remote->active, 1))
+        remote->ops->wake(comm->net);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_remote_send_message(ulyx_comm_t *comm, int32_t peer,
+    struct uli_message *message, const void *more, size_t count)
+{
+    _Alignas(8) unsigned char bytes[ULI_NET_MESSAGE_BYTES];
+    message->head.token = comm->remote->token;
+    message->head.count = (uint32_t)count;
+    memcpy(bytes, message, sizeof(*message));
+    if (count)
+        memcpy(bytes + sizeof(*message), more, count);
+    return uli_remote_send(comm, peer, bytes, sizeof(*message) + count);
+}
+
+void
+uli_remote_post(ulyx_comm_t *comm, int32_t peer, struct uli_message *message,
+    const void *more, size_t count)
+{
+    struct uli_remote *remote = comm->remote;
+    size_t bytes = sizeof(*message) + count;
+    struct outgoing *out = malloc(sizeof(*out) + bytes);
+    if (!out) {
+        ULI_WARN(ULI_LOG_FAULT, comm->rank,
+            "no memory to answer rank %d: it will time out", peer);
+        return;
+    }
+    message->head.token = remote->token;
+    message->head.count = (uint32_t)count;
+    out->peer = peer;
+    out->bytes = bytes;
+    memcpy(out->message, message, sizeof(*message));
+    if (count)
+        memcpy(out->message + sizeof(*message), more, count);
+    uli_list_init(&out->node);
+    pthread_mutex_lock(&remote->lock);
+    uli_list_append(&remote->outbox, &out->node);
+    atomic_fetch_add(&remote->noutbox, 1);
+    pthread_mutex_unlock(&remote->lock);
+}
+
+static void
+tell_poison(ulyx_comm_t *comm, uint64_t poison)
+{
+    for (int32_t d = 1; d < comm->nranks; d *= 2) {
+        int32_t sides[2] = {(comm->rank + d) % comm->nranks,
+            (comm->rank - d + comm->nranks) % comm->nranks};
+        for (int i = 0; i < (sides[0] == sides[1] ? 1 : 2); i++) {
+            struct uli_message message = {
+                .head.kind = ULI_MESSAGE_POISON, .value = poison};
+            if (uli_comm_is_remote(comm, sides[i]) &&
+                !atomic_load(&comm->peers[sides[i]].dead))
+                uli_remote_send_message(comm, sides[i], &message, NULL, 0);
+        }
+    }
+}
+
+void
+uli_remote_tell_poison(ulyx_comm_t *comm, uint64_t poison)
+{
+    uint64_t none = 0;
+    if (comm->net &&
+        atomic_compare_exchange_strong(&comm->remote->poison, &none, poison))
+        comm->remote->ops->wake(comm->net);
+}
+
+uint64_t
+uli_remote_poison(const ulyx_comm_t *comm)
+{
+    return comm->net ? atomic_load(&comm->remote->poison) : 0;
+}
+
+static struct outgoing *
+take_outgoing(struct uli_remote *remote)
+{
+    struct outgoing *out = NULL;
+    pthread_mutex_lock(&remote->lock);
+    if (!uli_list_empty(&remote->outbox)) {
+        out = ULI_CONTAINER_OF(remote->outbox.next, struct outgoing, node);
+        uli_list_remove(&out->node);
+        atomic_fetch_sub(&remote->noutbox, 1);
+    }
+    pthread_mutex_unlock(&remote->lock);
+    return out;
+}
+
+void
+uli_remote_flush(ulyx_comm_t *comm)
+{
+    struct uli_remote *remote = comm->remote;
+    struct outgoing *out;
+    if (atomic_load_explicit(&remote->ndoubted, memory_order_relaxed))
+        settle_doubts(comm);
+    uint64_t poison =
+        atomic_load_explicit(&remote->poison, memory_order_acquire);
+    if (poison && !atomic_load(&remote->poison_told) &&
+        !atomic_exchange(&remote->poison_told, true))
+        tell_poison(comm, poison);
+    while (atomic_load_explicit(&remote->noutbox, memory_order_acquire) &&
+           (out = take_outgoing(remote)) != NULL) {
+        uli_remote_send(comm, out->peer, out->message, out->bytes);
+        free(out);
+    }
+}
+
+/* ---- receiving ----------------------------------------------------------- */
+
+static void
+take_shrink(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
+{
+    struct uli_control *mirror = comm->peers[from].control;
+    struct uli_agree_post *post = &mirror->shrink[message->value & 1];
+    if (message->head.count > sizeof(post->payload))
+        return;
+    post->call = ULI_CALL_SHRINK;
+    post->status = message->status;
+    post->total_bytes = (uint64_t)message->bytes;
+    post->bytes = message->head.count;
+    memcpy(post->payload, message->more, message->head.count);
+    atomic_store_explicit(&post->round, message->value, memory_order_release);
+}
+
+static void
+take_left(ulyx_comm_t *comm, int32_t from, uint64_t last_round)
+{
+    atomic_store(&comm->remote->peers[from].left_round, last_round);
+    atomic_store(&comm->control->left[from], 1);
+}
+
+static void
+take_guard(ulyx_comm_t *comm, int32_t from, uint64_t asks)
+{
+    struct uli_message back = {.head.kind = ULI_MESSAGE_GUARD};
+    if (asks)
+        uli_remote_post(comm, from, &back, NULL, 0);
+    else
+        atomic_store(&comm->remote->guarded, true);
+}
+
+static void
+carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
+    size_t bytes)
+{
+    switch ((enum uli_message_kind)message->head.kind) {
+    case ULI_MESSAGE_ASK:
+        uli_nodes_answer(comm, from, message->value);
+        break;
+    case ULI_MESSAGE_HERE:
+        uli_nodes_here(comm, message, bytes);
+        break;
+    case ULI_MESSAGE_SHRINK:
+        take_shrink(comm, from, message);
+        break;
+    case ULI_MESSAGE_COME:
+    case ULI_MESSAGE_BALLOT:
+    case ULI_MESSAGE_VOTES:
+    case ULI_MESSAGE_DECISION:
+        uli_survivors_receive(comm, from, message);
+        break;
+    case ULI_MESSAGE_POISON:
+        uli_comm_spread_poison(comm, message->value);
+        break;
+    case ULI_MESSAGE_LEFT:
+        take_left(comm, from, message->value);
+        break;
+    case ULI_MESSAGE_WINDOW:
+    case ULI_MESSAGE_WITHDRAW:
+    case ULI_MESSAGE_RETIRE:
+        uli_remote_window_request(comm, from, message);
+        break;
+    case ULI_MESSAGE_ACK:
+        uli_remote_window_answer(comm, from, message);
+        break;
+    case ULI_MESSAGE_GUARD:
+        take_guard(comm, from, message->value);
+        break;
+    case ULI_MESSAGE_POSTS:
+        break;
+    }
+}
+
+void
+uli_remote_receive(
+    void *context, int32_t from, const void *message, size_t bytes)
+{
+    ulyx_comm_t *comm = context;
+    _Alignas(8) unsigned char copy[ULI_NET_MESSAGE_BYTES];
+    const struct uli_message_head *head = (const void *)copy;
+    bool whole = bytes >= sizeof(*head) && bytes <= sizeof(copy);
+    if (whole)
+        memcpy(copy, message, bytes); /* the net's has any alignment */
+    if (!whole || from < 0 || from >= comm->nranks || from == comm->rank ||
+        !uli_comm_is_remote(comm, from) || head->token != comm->remote->token) {
+        ULI_INFO(ULI_LOG_FAULT, comm->rank,
+            "a stray message of %zu bytes from rank %d was dropped", bytes,
+            from);
+        return;
+    }
+    atomic_store(&comm->remote->peers[from].contacted, true);
+    if (head->kind == ULI_MESSAGE_POSTS)
+        uli_nodes_receive(comm, copy, bytes);
+    else if (bytes == sizeof(struct uli_message) + head->count)
+        carry_out(comm, from, (const void *)copy, bytes);
+}

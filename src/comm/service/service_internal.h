@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the files of the service:
+ *     service.c         life, registry, fork
+ *     service_thread.c  the thread: accepts, waits
+ *     service_request.c one request, carried out
+ *     service_watch.c   pidfds of peers' processes
+ *     service_client.c  requests to other processes
+ *
+ * Locks: `life` serialises start and stop; `lock` guards the registry, the
+ * watches and every descriptor of the service (so that a fork sees them
+ * whole). life before lock; the thread takes lock only. comm->lock and
+ * failure_lock may be taken under lock, never the other way round.
+ */
+#ifndef ULI_COMM_SERVICE_SERVICE_INTERNAL_H
+#define ULI_COMM_SERVICE_SERVICE_INTERNAL_H
+
+#include "comm/service/service.h"
+
+/* ---- what travels: one request and one answer a connection --------------- */
+
+enum uli_service_kind {
+    ULI_SERVICE_PING = 1, /* is the service there? */
+    ULI_SERVICE_DELIVER,  /* with one descriptor, or with shares of device
+                           * memory and theirs: map it and publish it */
+    ULI_SERVICE_WITHDRAW,
+    ULI_SERVICE_RETIRE, /* withdraw if no operation is in flight */
+};
+
+struct uli_service_request {
+    uint32_t protocol; /* ULI_PROTOCOL */
+    uint32_t kind;
+    unsigned char endpoint[16]; /* whom it is for */
+    int32_t rank;               /* whose window it is */
+    uint32_t window;
+    int64_t bytes;
+    /* Of device memory: where the window lies at its owner, and how many
+     * struct uli_share follow. */
+    uint64_t address;
+    int32_t nshares, pad;
+};
+
+/* What goes with a request: shares in the same message, and descriptors. */
+struct uli_service_cargo {
+    const struct uli_share *shares;
+    int32_t nshares, nfds;
+    int fds[ULI_SHARE_RUN];
+};
+
+enum uli_service_verdict {
+    ULI_SERVICE_DONE,
+    ULI_SERVICE_NOBODY, /* no such endpoint: not yet, or not any more */
+    ULI_SERVICE_FAILED, /* status and text say why */
+};
+
+struct uli_service_answer {
+    uint32_t protocol;
+    int32_t verdict;
+    int32_t status;
+    char text[244];
+};
+
+/* ---- the process's service ----------------------------------------------- */
+
+enum { ULI_SERVICE_CONNECTIONS = 64 };
+
+/* What epoll hands back: kind in the high half, descriptor in the low one. It
+ * is looked up again under lock: what it named may be gone by then. */
+enum uli_service_source {
+    ULI_SOURCE_STOP = 1,
+    ULI_SOURCE_LISTENER,
+    ULI_SOURCE_CONNECTION,
+    ULI_SOURCE_WATCH,
+    ULI_SOURCE_POKE,
+};
+
+struct uli_service_connection {
+    int fd; /* -1: free */
+    int64_t since_ns;
+};
+
+struct uli_service_watch_entry {
+    struct uli_list node;
+    int fd; /* pidfd */
+    unsigned char process[16];
+    bool dead;
+};
+
+struct uli_service {
+    pthread_mutex_t life, lock;
+    bool forked;   /* in a child: set once, by the fork handler */
+    int32_t holds; /* under life */
+    unsigned char process[16];
+    int32_t process_pid; /* whose name that is */
+    char name[32];
+    int64_t core;               /* of the thread, -1 = any */
+    struct uli_binding binding; /* under lock: of all that it serves */
+    pthread_t thread;
+    /* spare: closed to accept one more when descriptors have run out */
+    int epoll, stop, listener, spare;
+    int poke; /* an eventfd: look at the registry again */
+    struct uli_service_connection connections[ULI_SERVICE_CONNECTIONS];
+    struct uli_list comms;   /* under lock, by their registry node */
+    struct uli_list watches; /* under lock */
+};
+
+extern struct uli_service uli_service;
+
+/* As uli_service_find; under lock, which stays as it is. */
+ulyx_comm_t *uli_service_find_locked(const unsigned char endpoint[16]);
+
+/* ---- service_thread.c ---------------------------------------------------- */
+
+/* Opens socket, epoll and thread; under life. Errors: SYSTEM, NO_MEMORY. */
+ulyx_status_t uli_service_thread_start(void);
+/* Joins the thread and closes everything; under life. */
+void uli_service_thread_stop(void);
+/* Closes every descriptor: after stop, and in a forked child. */
+void uli_service_close_descriptors(void);
+/* Wakes the thread, if there is one: the registry has changed; under lock. */
+void uli_service_poke(void);
+/* Adds a descriptor to the epoll set. */
+ulyx_status_t uli_service_poll_add(enum uli_service_source source, int fd);
+
+/* ---- service_request.c --------------------------------------------------- */
+
+/* Receives one request from the connection, carries it out and answers; under
+ * lock. False: nothing has come yet; else the connection has had its turn. */
+bool uli_service_serve(int socket_fd);
+
+/* ---- service_watch.c ----------------------------------------------------- */
+
+/* The pidfd of a watched process may be readable; under lock. */
+void uli_service_watch_fired(int fd);
+/* Drops watches of processes that no communicator has any more; under lock. */
+void uli_service_watch_sweep(void);
+
+/* ---- service_client.c ---------------------------------------------------- */
+
+/* A connection to a peer's service, whose user was checked; -1 with *gone_p =
+ * true when no such service exists (its process has ended or let go of it),
+ * else -1 with a status. Not blocking for longer than the deadline. */
+int uli_service_connect(const struct uli_identity *peer,
+    uli_deadline_t deadline, bool *gone_p, ulyx_status_t *status_p);
+/* Sends the request (cargo NULL: alone) and waits for the answer. IN_PROGRESS:
+ * the connection broke before an answer; TIMEOUT without a text. comm, if not
+ * NULL, is checked for failure in the wait. */
+ulyx_status_t uli_service_exchange(int socket_fd,
+    const struct uli_service_request *request,
+    const struct uli_service_cargo *cargo, ulyx_comm_t *comm,
+    uli_deadline_t deadline, struct uli_service_answer *answer_p);
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The choice of a schedule: from counts and from link parameters, measured (a
+ * tuning file's) or assumed, to an algorithm and the reason for it. Everything
+ * that decides is equal on all ranks of a communicator (the counts come from
+ * what the plan agrees on, the file is the site's), so all choose alike without
+ * a word; that the outcomes are equal is part of what a plan's creation
+ * compares.
+ */
+#ifndef ULI_TOPOLOGY_CHOOSE_CHOOSE_H
+#define ULI_TOPOLOGY_CHOOSE_CHOOSE_H
+
+#include "base/settings.h"
+#include "topology/choose/tuning.h"
+
+enum {
+    ULI_CHOOSE_CHUNKS = 4, /* of hier where nothing is known of the links */
+    ULI_REASON_BYTES = 192,
+    ULI_WHY_BYTES = 96
+};
+
+/* Link parameters, rules, and the settings that schedules obey, read once a
+ * communicator. */
+struct uli_planner {
+    struct uli_model model;
+    struct uli_tuning tuning;
+    struct uli_chunk_limits limits;
+};
+
+/* Takes over ULYX_NET_PEERS, ULYX_NET_CHUNK and ULYX_NET_FLIGHT. */
+void uli_planner_obey(
+    struct uli_planner *planner, const struct uli_settings *settings);
+
+/* The assumed parameters, overlaid with ULYX_TUNING's where that is set, and
+ * what the settings say. The file's warnings are logged. Does not look at this
+ * machine: nodes may differ. Errors: as uli_tuning_read. */
+ulyx_status_t uli_planner_load(
+    const struct uli_settings *settings, struct uli_planner *planner_p);
+
+/* What an exchange costs by one schedule: each of the demand's operations by
+ * its number, and once all of them. */
+struct uli_estimate {
+    enum uli_algo algo;
+    int64_t chunk_bytes; /* of hier, equal for all operations; else 0 */
+    double time_s;
+    int32_t slowest; /* operation */
+    struct uli_schedule schedules[ULYX_OPERATIONS];
+    struct uli_prediction predictions[ULYX_OPERATIONS];
+};
+
+/* What was chosen and, where the model has done so, the best of the others. */
+struct uli_choice {
+    enum uli_algo algo;
+    struct uli_estimate best, other;
+    char reason[ULI_REASON_BYTES];
+};
+
+/* Can the exchange go by it at all? Where not, why_p (which may be NULL) gets
+ * what it takes: "at most 64 ranks a node, not 65". */
+bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
+    char *why_p, size_t bytes);
+
+/* The schedule for all operations of an exchange: forced by `algo` (the
+ * caller's, else ULYX_ALGO; NULL or "" for none), else direct on one node, else
+ * by the first rule that fits, else by the model.
+ *
+ * Where a file or a machine's description gives the links between nodes, the
+ * model's fastest is taken. Where they are assumed it is pairwise, which loads
+ * an unknown network least (the model knows no incast), or hier where that is
+ * faster than pairwise both by the assumed links and by slow ones (10 Gb/s,
+ * TCP): such a gain does not hang on the assumption. Assumed links between
+ * nodes that share a machine mean nothing at all: pairwise.
+ *
+ * A mean stream of hier is cut into 1 to 16 parts, the best; a rule's number;
+ * ULI_CHOOSE_CHUNKS where the links mean nothing; then by the limits. Pure, but
+ * for the memory that it needs for a moment; O(nranks). Errors:
+ * INVALID_ARGUMENT (unknown algo), UNSUPPORTED (hier is asked for and a node is
+ * too large for it; otherwise it is left out, and the reason says so where a
+ * rule wants it), NO_MEMORY. */
+ulyx_status_t uli_choose(const struct uli_planner *planner,
+    const struct uli_demand *demand, const char *algo,
+    struct uli_choice *choice_p);
+
+#endif

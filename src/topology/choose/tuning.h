@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tuning files: one text file that a site keeps under version control, with
+ * measured link parameters and rules that name a schedule for a range of
+ * shapes.
+ *
+ *     ulyx tuning 1                               # form and version, first
+ *     link nic latency=4.1us send=0.35us receive=0.4us gap=0 \
+ *              4K=90ps/B 64K=21.7ps/B source=measured   (on one line)
+ *     host launch=2us handoff=6us
+ *     fabric taper=1 efficiency=0.7 unit_nodes=32 nics=8
+ *     rule nodes=2-32 ranks_per_node=8 bytes=0-16K -> hier chunks=1
+ *
+ * Links are those of model.h; what a line leaves out keeps its value, but that
+ * a spine which no line names is as the nic: what passes it passes a NIC. nics
+ * are a node's, shared by its ranks; without it each rank has its own. Times
+ * are in s, ms, us or ns, rates in ps/B or ns/B, numbers take K, M, G
+ * (binary). A rule's bytes are those of one message between two ranks; the
+ * first rule that fits holds; before it goes ULYX_ALGO, after it the model.
+ */
+#ifndef ULI_TOPOLOGY_CHOOSE_TUNING_H
+#define ULI_TOPOLOGY_CHOOSE_TUNING_H
+
+#include "topology/model/schedule.h"
+
+enum { ULI_TUNING_RULES = 64 };
+
+struct uli_range {
+    int64_t low, high; /* both included */
+};
+
+struct uli_tuning_rule {
+    struct uli_range nodes, ranks_per_node, bytes;
+    enum uli_algo algo;
+    int32_t chunks; /* 0: the model chooses */
+    int32_t line;
+};
+
+struct uli_tuning {
+    struct uli_tuning_rule rules[ULI_TUNING_RULES];
+    int32_t nrules;
+};
+
+/* Told of each finding: the line, from 1, and whether it makes the file
+ * unusable (bad value, unknown kind of line) or is a warning (unknown key). */
+typedef void (*uli_tuning_report)(
+    void *context, int32_t line, bool is_error, const char *text);
+
+/* Reads the whole file, telling report (may be NULL) of everything found.
+ * Errors: SYSTEM (cannot be read), INVALID_ARGUMENT with the first error's
+ * line; then *model and *tuning_p are untouched. */
+ulyx_status_t uli_tuning_read(const char *path, struct uli_model *model,
+    struct uli_tuning *tuning_p, uli_tuning_report report, void *context);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The model of direct and of pairwise: every rank to every other. Pairwise
+ * sends the same messages, to so many ranks of other nodes at one time.
+ */
+#include "topology/model/schedule_model.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- flows --------------------------------------------------------------- */
+
+/* Holds back the streams of a flow, but those of partials and where all fit. A
+ * rank whose w streams all go to busy peers leaves its own link idle, the less
+ * the nearer w comes to all k, and the less the more it has to do itself:
+ *
+ *     idle = 1 + 4 (1/w - 1/k) (bytes of the mean rank / its own)^2
+ *
+ * as simulations of the same schedules give it for 1 to 32 of 56 peers and 8 of
+ * 120 (perf/PERFORMANCE.md). */
+static void
+flow_hold_back(const struct uli_schedule_builder *b, double mean_bytes,
+    struct uli_flow *flow)
+{
+    bool adds = b->operation == ULYX_SEQ_TO_HEAD_ADJOINT && b->x->sums;
+    double limit = (double)b->model->peers, k = flow->messages;
+    if (adds || limit <= 0 || k <= limit)
+        return;
+    double evenness = fmin(1, mean_bytes / flow->bytes);
+    flow->window = limit;
+    flow->idle = 1 + 4 * (1 / limit - 1 / k) * evenness * evenness;
+}
+
+/* flows: local out, local in, wire out, wire in */
+static void
+direct_build(const struct uli_schedule_builder *b, struct uli_schedule *s)
+{
+    bool limited =
+        uli_schedule_model_of(b->algo)->traits & ULI_SCHEDULE_LIMITS_PEERS;
+    const struct uli_demand *x = b->x;
+    const struct uli_load *all = &b->all;
+    struct uli_longest_flow flows[4] = {{.flow.class = x->local},
+        {.flow.class = x->local}, {.flow.class = b->wire},
+        {.flow.class = b->wire}};
+    for (int32_t r = 0; r < x->nranks; r++) {
+        const struct uli_load *node = &b->nodes[x->node[r]];
+        double sends = uli_builder_sends(b, r), reads = uli_builder_reads(b, r);
+        uli_builder_offer(b, &flows[0], node->readers - (reads > 0),
+            sends * (node->reads - reads));
+        uli_builder_offer(b, &flows[1], node->senders - (sends > 0),
+            reads * (node->sends - sends));
+        uli_builder_offer(b, &flows[2], all->readers - node->readers,
+            sends * (all->reads - node->reads));
+        uli_builder_offer(b, &flows[3], all->senders - node->senders,
+            reads * (all->sends - node->sends));
+    }
+    s->nphases = 1;
+    for (int32_t n = 0; n < x->nodes; n++)
+        s->wire_bytes += b->nodes[n].sends * (all->reads - b->nodes[n].reads);
+    for (int32_t i = 2; limited && i < 4; i++)
+        flow_hold_back(b, s->wire_bytes / x->nranks, &flows[i].flow);
+    uli_phase_set(&s->phases[0], uli_algo_name(b->algo), flows, 4);
+}
+
+/* ---- GOAL ---------------------------------------------------------------- */
+
+static int64_t
+pair_bytes(const struct uli_goal_writer *w, int32_t from, int32_t to)
+{
+    return uli_holding_all(&w->f.from, from) * uli_holding_all(&w->f.to, to);
+}
+
+/* Pairwise: a send to another node waits for what came from the rank that is
+ * w->peers such steps before; 0 is direct. */
+static void
+direct_write(struct uli_goal_writer *w, int32_t r)
+{
+    const struct uli_demand *x = w->x;
+    int64_t away = 0;
+    memset(w->window, 0, (size_t)(w->peers + 1) * sizeof(*w->window));
+    for (int32_t step = 1; step < x->nranks; step++) {
+        int32_t to = (r + step) % x->nranks;
+        int32_t from = (r - step + x->nranks) % x->nranks;
+        bool gated = w->peers > 0 && x->node[to] != x->node[r];
+        int64_t *earlier = &w->window[gated ? away % w->peers : 0];
+        w->gate = gated ? *earlier : 0;
+        uli_goal_send(w, pair_bytes(w, r, to), to, ULI_GOAL_GATHER);
+        uli_goal_receive(w, pair_bytes(w, from, r), from, ULI_GOAL_GATHER);
+        if (gated)
+            *earlier = w->label;
+        away += gated;
+    }
+}
+
+static int64_t
+direct_messages(const struct uli_demand *x)
+{
+    return x->nranks;
+}
+
+/* ---- the rows ------------------------------------------------------------ */
+
+const struct uli_schedule_model uli_model_of_direct = {
+    .traits = ULI_SCHEDULE_PLAIN | ULI_SCHEDULE_BURSTS,
+    .build = direct_build,
+    .messages = direct_messages,
+    .write = direct_write,
+};
+
+const struct uli_schedule_model uli_model_of_pairwise = {
+    .traits = ULI_SCHEDULE_SAFE | ULI_SCHEDULE_LIMITS_PEERS,
+    .build = direct_build,
+    .messages = direct_messages,
+    .write = direct_write,
+};

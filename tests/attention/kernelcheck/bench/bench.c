@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * --bench: every variant as a fraction of what this machine's cores do at their
+ * best, measured in the same run by the same threads, and against PyTorch's
+ * CPU attention where a python3 with torch is found. FLOP: forward 4 b h s s d
+ * (halved when causal), backward 2.5 times that. Floors and goals: forward 45
+ * and 70 % of the peak of the arithmetic that the kernel uses, backward 40 and
+ * 60 %, for the kernels of AVX-512; ahead of PyTorch at s >= 1024.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "attention/element.h"
+#include "attention/kernelcheck/bench/bench.h"
+#include "attention/kernelcheck/kc.h"
+#include "attention/pool.h"
+#include "base/clock.h"
+#include "base/dtype.h"
+
+struct row {
+    ulyx_dtype_t dtype;
+    int64_t batch, heads, len, dim_qk, dim_v;
+    bool causal;
+};
+
+static const struct row rows[] = {
+    {ULYX_DTYPE_F32, 1, 4, 1024, 64, 64, false},
+    {ULYX_DTYPE_F32, 1, 4, 2048, 128, 128, false},
+    {ULYX_DTYPE_F32, 1, 4, 2048, 128, 128, true},
+    {ULYX_DTYPE_F32, 1, 4, 2048, 80, 80, true},
+    {ULYX_DTYPE_F32, 1, 2, 2048, 256, 256, true},
+    {ULYX_DTYPE_BF16, 1, 4, 2048, 64, 64, false},
+    {ULYX_DTYPE_BF16, 1, 4, 2048, 64, 64, true},
+    {ULYX_DTYPE_BF16, 1, 4, 2048, 96, 96, true},
+    {ULYX_DTYPE_BF16, 1, 4, 2048, 128, 128, false},
+    {ULYX_DTYPE_BF16, 1, 4, 4096, 128, 128, true},
+    {ULYX_DTYPE_BF16, 1, 4, 2048, 192, 128, true},
+    {ULYX_DTYPE_BF16, 1, 2, 2048, 256, 256, true},
+};
+#define ROWS_COUNT (int)(sizeof(rows) / sizeof(rows[0]))
+
+/* Tensors of a row; gradients share memory with nothing. */
+struct setup {
+    ulyx_attention_t problem;
+    ulyx_attention_tensor_t t[KC_TENSORS];
+    void *workspace[2];
+    int64_t bytes[2];
+};
+
+static void
+fill(void *data, ulyx_dtype_t dtype, int64_t count, struct test_random *random)
+{
+    for (int64_t n = 0; n < count; n++)
+        uli_element_store(data, dtype, n, test_random_normal(random));
+}
+
+static void
+init_tensor(struct setup *s, enum kc_name name, const struct row *row,
+    struct test_random *random)
+{
+    ulyx_attention_tensor_t init = ULYX_ATTENTION_TENSOR_INIT;
+    struct kc_case kc = {.problem = s->problem};
+    struct kc_shape shape = kc_shape_of(&kc, name);
+    bool stat = name == KC_LSE;
+    int64_t size = stat ? 4 : uli_dtype_size(row->dtype);
+    s->t[name] = init;
+    s->t[name].base =
+        aligned_alloc(64, (size_t)((kc_count(&shape) * size + 63) / 64 * 64));
+    s->t[name].head_stride = shape.columns * size;
+    s->t[name].row_stride = s->t[name].head_stride * shape.heads;
+    s->t[name].batch_stride = s->t[name].row_stride * shape.rows;
+    fill(s->t[name].base, stat ? ULYX_DTYPE_F32 : row->dtype, kc_count(&shape),
+        random);
+}
+
+static void
+setup_init(
+    struct setup *s, const struct row *row, const ulyx_attention_exec_t *exec)
+{
+    ulyx_attention_t init = ULYX_ATTENTION_INIT;
+    struct test_random random = {7};
+    s->problem = init;
+    s->problem.dtype = row->dtype;
+    s->problem.batch = row->batch;
+    s->problem.heads_q = s->problem.heads_kv = row->heads;
+    s->problem.len_q = s->problem.len_k = row->len;
+    s->problem.dim_qk = row->dim_qk;
+    s->problem.dim_v = row->dim_v;
+    s->problem.mask = row->causal ? ULYX_MASK_CAUSAL : ULYX_MASK_NONE;
+    for (int n = 0; n < KC_TENSORS; n++)
+        init_tensor(s, (enum kc_name)n, row, &random);
+    for (int pass = 0; pass < 2; pass++) {
+        ulyx_attention_workspace(&s->problem, pass, exec, &s->bytes[pass]);
+        s->workspace[pass] = aligned_alloc(64, (size_t)s->bytes[pass] + 64);
+    }
+}
+
+static void
+setup_free(struct setup *s)
+{
+    for (int n = 0; n < KC_TENSORS; n++)
+        free(s->t[n].base);
+    free(s->workspace[0]);
+    free(s->workspace[1]);
+}
+
+static ulyx_status_t
+run_pass(struct setup *s, int pass, const ulyx_attention_exec_t *exec)
+{
+    ulyx_attention_forward_t f = ULYX_ATTENTION_FORWARD_INIT;
+    ulyx_attention_backward_t g = ULYX_ATTENTION_BACKWARD_INIT;
+    f.q = g.q = &s->t[KC_Q], f.k = g.k = &s->t[KC_K];
+    f.v = g.v = &s->t[KC_V], f.out = g.out = &s->t[KC_OUT];
+    f.lse = g.lse = &s->t[KC_LSE], g.dout = &s->t[KC_DOUT];
+    g.dq = &s->t[KC_DQ], g.dk = &s->t[KC_DK], g.dv = &s->t[KC_DV];
+    if (pass == ULYX_ATTENTION_PASS_FORWARD)
+        return ulyx_attention_forward(
+            &s->problem, &f, exec, s->workspace[0], s->bytes[0], NULL);
+    return ulyx_attention_backward(
+        &s->problem, &g, exec, s->workspace[1], s->bytes[1], NULL);
+}
+
+static double
+row_flops(const struct row *row, int pass)
+{
+    double flops = 2.0 * (double)(row->batch * row->heads) *
+                   (double)(row->len * row->len) *
+                   (double)(row->dim_qk + row->dim_v);
+    return flops * (row->causal ? 0.5 : 1) * (pass ? 2.5 : 1);
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Median seconds of a pass over at least half a second; -1: refused. */
+static double
+time_pass(
+    struct setup *s, int pass, const ulyx_attention_exec_t *exec, bool cpu_time)
+{
+    double seconds[64];
+    int count = 0;
+    int64_t begin = uli_clock_ns();
+    if (run_pass(s, pass, exec) != ULYX_SUCCESS)
+        return -1;
+    while (count < 64 &&
+           (count < 5 || uli_clock_ns() - begin < 500 * 1000 * 1000)) {
+        int64_t at = kc_clock_ns(cpu_time, exec->threads);
+        run_pass(s, pass, exec);
+        seconds[count++] =
+            (double)(kc_clock_ns(cpu_time, exec->threads) - at) * 1e-9;
+    }
+    qsort(seconds, (size_t)count, sizeof(seconds[0]), by_value);
+    return seconds[count / 2];
+}
+
+/* PyTorch's seconds of (forward, backward) for a row; false: N/A. */
+static bool
+time_torch(
+    const struct row *row, int threads, bool cpu_time, double seconds_p[2])
+{
+    char command[2048];
+    const char *python = getenv("ULYX_BENCH_PYTHON");
+    snprintf(command, sizeof(command),
+        "%s -c 'import torch,time,statistics as st\n"
+        "assert int(torch.__version__.split(\".\")[0])>=2\n"
+        "torch.set_num_threads(%d)\n"
+        "now=lambda: %s\n"
+        "def t(*n): return torch.randn(*n,dtype=torch.%s,requires_grad=True)\n"
+        "q=t(%d,%d,%d,%d);k=t(%d,%d,%d,%d);v=t(%d,%d,%d,%d)\n"
+        "f=torch.nn.functional.scaled_dot_product_attention\n"
+        "A=[];B=[];e=time.time()+1.2\n"
+        "while len(A)<6 or time.time()<e:\n"
+        "  a=now();o=f(q,k,v,is_causal=%s);"
+        "b=now()\n"
+        "  g=torch.ones_like(o);c=now()\n"
+        "  torch.autograd.grad(o,(q,k,v),g);d=now()\n"
+        "  A.append(b-a);B.append(d-c)\n"
+        "print(st.median(A[1:]),st.median(B[1:]))' 2>/dev/null",
+        python ? python : "python3", threads,
+        cpu_time ? (threads > 1 ? "time.process_time()/torch.get_num_threads()"
+                                : "time.process_time()")
+                 : "time.perf_counter()",
+        row->dtype == ULYX_DTYPE_F32 ? "float32" : "bfloat16", (int)row->batch,
+        (int)row->heads, (int)row->len, (int)row->dim_qk, (int)row->batch,
+        (int)row->heads, (int)row->len, (int)row->dim_qk, (int)row->batch,
+        (int)row->heads, (int)row->len, (int)row->dim_v,
+        row->causal ? "True" : "False");
+    FILE *pipe = popen(command, "r");
+    int got = pipe ? fscanf(pipe, "%lf %lf", &seconds_p[0], &seconds_p[1]) : 0;
+    if (pipe)
+        pclose(pipe);
+    return got == 2;
+}
+
+struct verdict {
+    char below[2048];
+    int judged, torch_rows;
+};
+
+static void
+judge(struct verdict *v, const char *what, bool holds)
+{
+    size_t used = strlen(v->below);
+    v->judged++;
+    if (!holds)
+        snprintf(v->below + used, sizeof(v->below) - used, "%s%s",
+            used ? ", " : "", what);
+}
+
+static void
+print_pass(const struct row *row, const char *kernel, int pass, double seconds,
+    double peak, double torch_seconds, struct verdict *v)
+{
+    static const char *const names[2] = {"forward", "backward"};
+    char what[96], ratio[32] = "N/A";
+    double flops = row_flops(row, pass) / seconds;
+    bool floored = strncmp(kernel, "avx512", 6) == 0;
+    if (torch_seconds > 0)
+        snprintf(ratio, sizeof(ratio), "%.2fx", torch_seconds / seconds);
+    printf("%-4s s %5lld d %3lld/%-3lld %-6s %-11s %-8s %7.1f GFLOP/s %5.1f %% "
+           "of peak  torch %s\n",
+        row->dtype == ULYX_DTYPE_F32 ? "f32" : "bf16", (long long)row->len,
+        (long long)row->dim_qk, (long long)row->dim_v,
+        row->causal ? "causal" : "full", kernel, names[pass], flops * 1e-9,
+        100 * flops / peak, ratio);
+    fflush(stdout);
+    snprintf(what, sizeof(what), "%s %s d %lld %s", kernel, names[pass],
+        (long long)row->dim_qk, row->causal ? "causal" : "full");
+    if (floored)
+        judge(v, what, flops / peak >= (pass ? 0.40 : 0.45));
+    if (floored && torch_seconds > 0 && row->len >= 1024 &&
+        (row->dtype == ULYX_DTYPE_F32 || strcmp(kernel, "avx512") != 0))
+        judge(v, "behind torch", torch_seconds / seconds >= 1);
+}
+
+static void
+bench_row(const struct row *row, const struct kc_options *options, int threads,
+    struct verdict *v)
+{
+    static const char *const kernels[] = {
+        "avx512-bf16", "avx512", "avx2", "portable"};
+    double torch_seconds[2] = {-1, -1};
+    if (!options->kernel &&
+        time_torch(row, threads, options->cpu_time, torch_seconds))
+        v->torch_rows++;
+    for (int n = 0; n < 4; n++) {
+        bool paired = n == 0;
+        if (!kc_takes(kernels[n], row->dtype) ||
+            (options->kernel && strcmp(options->kernel, kernels[n]) != 0))
+            continue;
+        if (!options->full && !options->kernel && n > 1)
+            continue;
+        struct setup s;
+        ulyx_attention_exec_t exec = ULYX_ATTENTION_EXEC_INIT;
+        exec.kernel = kernels[n];
+        exec.threads = threads;
+        setup_init(&s, row, &exec);
+        for (int pass = 0; pass < 2; pass++) {
+            double peak = kc_peak(paired, threads, options->cpu_time);
+            double seconds = time_pass(&s, pass, &exec, options->cpu_time);
+            double again = kc_peak(paired, threads, options->cpu_time);
+            if (seconds > 0)
+                print_pass(row, kernels[n], pass, seconds,
+                    again > peak ? again : peak, torch_seconds[pass], v);
+        }
+        setup_free(&s);
+    }
+}
+
+int
+kc_bench(const struct kc_options *options)
+{
+    struct verdict v = {.below = ""};
+    int threads = uli_pool_cores();
+    printf("peak of %d threads: fp32 %.1f GFLOP/s, bf16 pairs %.1f GFLOP/s\n",
+        threads, kc_peak(false, threads, options->cpu_time) * 1e-9,
+        kc_peak(true, threads, options->cpu_time) * 1e-9);
+    for (int n = 0; n < ROWS_COUNT; n++)
+        bench_row(&rows[n], options, threads, &v);
+    if (v.torch_rows == 0)
+        printf("torch: N/A (no python3 with torch 2.0 or later; "
+               "ULYX_BENCH_PYTHON names another)\n");
+    if (v.below[0])
+        printf("below floor: %s\n", v.below);
+    else if (v.judged)
+        printf("all floors hold\n");
+    else
+        printf("no floor judged: they are of the AVX-512 kernels\n");
+    return 0;
+}

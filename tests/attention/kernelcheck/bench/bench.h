@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The machine's peak, for --bench.
+ */
+#ifndef TESTS_ATTENTION_KERNELCHECK_BENCH_BENCH_H
+#define TESTS_ATTENTION_KERNELCHECK_BENCH_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Operations a second of `threads` threads at once in a loop of independent
+ * multiply-adds on the widest vectors: fp32, or bf16 pairs (0 where the CPU
+ * has none). Takes about 0.1 s. */
+double kc_peak(bool paired, int threads, bool cpu_time);
+
+/* Now, by the wall clock, or the CPU time of this process per thread: what is
+ * left to compare with where others use the machine too. */
+int64_t kc_clock_ns(bool cpu_time, int threads);
+
+#endif

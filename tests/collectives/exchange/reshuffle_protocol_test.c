@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a call promises beyond its bytes: nothing is touched early, refusals
+ * and disagreements are named and leave the communicator usable, ranks that
+ * do not come. Each on windows, rings and slots.
+ */
+#include "collectives/exchange/reshuffle_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "support/test.h"
+
+/* ---- nothing is touched early -------------------------------------------- */
+
+/* Odd calls have their sources inverted, so a byte of the next call shows. */
+static void
+invert_sources(struct world *w, int32_t rank, int op)
+{
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+        struct image *image = &w->src[op][rank][t];
+        for (int64_t i = 0; i < image->bytes; i++)
+            image->base[i] ^= 0xFF;
+    }
+}
+
+static bool
+dst_as(struct world *w, int32_t rank, int op, unsigned char *const seen[])
+{
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
+        const struct image *image = &w->dst[op][rank][t];
+        if (memcmp(image->base, seen[t], (size_t)image->bytes))
+            return false;
+    }
+    return true;
+}
+
+static int
+delayed_body(int rank, int nranks, void *context)
+{
+    struct fixture *f = context;
+    struct world *w = &f->w;
+    unsigned char *seen[ULI_TENSORS];
+    bool good = ranks_expect(world_create(w, rank) == ULYX_SUCCESS);
+    (void)nranks;
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++)
+        seen[t] = malloc((size_t)w->dst[0][rank][t].bytes);
+    for (int call = 0; good && call < 24; call++) {
+        good = ranks_expect(world_execute(w, rank, 0) == ULYX_SUCCESS);
+        /* Right after the call the sources may be overwritten. */
+        invert_sources(w, rank, 0);
+        for (int32_t t = 0; t < w->c.shape.ntensors; t++)
+            memcpy(seen[t], w->dst[0][rank][t].base,
+                (size_t)w->dst[0][rank][t].bytes);
+        /* One slow consumer a call; it keeps reading. */
+        for (int i = 0; rank == call % RANKS && good && i < 5; i++) {
+            pause_ms(1);
+            good = ranks_expect(dst_as(w, rank, 0, seen));
+        }
+        if (call % 2 == 0)
+            good &= ranks_expect(memcmp(seen[0], w->dst[0][rank][0].expected,
+                                     (size_t)w->dst[0][rank][0].bytes) == 0);
+    }
+    for (int32_t t = 0; t < w->c.shape.ntensors; t++)
+        free(seen[t]);
+    good &= ranks_expect(ulyx_plan_destroy(w->plans[rank]) == ULYX_SUCCESS);
+    return !good;
+}
+
+static void
+slow_consumers_are_left_alone(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODES; m++) {
+        struct fixture *f = fixture_new(&modes[m], ULYX_DTYPE_BF16);
+        fixture_run(f, delayed_body);
+        fixture_free(f);
+    }
+}
+
+/* ---- refusals ------------------------------------------------------------ */
+
+enum refusal {
+    REFUSE_NULL_SRC,
+    REFUSE_NULL_ARRAY,
+    REFUSE_MISALIGNED,
+    REFUSE_OUTSIDE,
+    REFUSE_OVERLAP,
+    REFUSE_OPERATION,
+    REFUSE_UNSUPPORTED,
+    REFUSE_STREAM,
+    REFUSALS
+};
+
+/* Calls wrongly on purpose. */
+static ulyx_status_t
+call_wrongly(struct world *w, int32_t rank, int kind)
+{
+    const void *src[ULI_TENSORS];
+    void *dst[ULI_TENSORS];
+    static char outside[1 << 16];
+    ulyx_plan_t *plan = w->plans[rank];
+    world_pointers(w, rank, 0, src, dst);
+    switch (kind) {
+    case REFUSE_NULL_SRC:
+        src[1] = NULL;
+        break;
+    case REFUSE_NULL_ARRAY:
+        return ulyx_reshuffle_execute(plan, 0, NULL, dst, NULL);
+    case REFUSE_MISALIGNED:
+        dst[0] = (char *)dst[0] + 1;
+        break;
+    case REFUSE_OUTSIDE:
+        if (w->memory[rank][1] != ULYX_POINTER_WINDOW)
+            dst[0] = NULL;
+        else
+            dst[0] = outside;
+        break;
+    case REFUSE_OVERLAP:
+        dst[1] = dst[0];
+        break;
+    case REFUSE_OPERATION:
+        return ulyx_reshuffle_execute(plan, 4, src, dst, NULL);
+    case REFUSE_UNSUPPORTED:
+        return ulyx_reshuffle_execute(
+            plan, ULYX_HEAD_TO_SEQ_ADJOINT, src, dst, NULL);
+    default:
+        return ulyx_reshuffle_execute(plan, 0, src, dst, outside);
+    }
+    return ulyx_reshuffle_execute(plan, 0, src, dst, NULL);
+}
+
+static int
+refusal_body(int rank, int nranks, void *context)
+{
+    struct fixture *f = context;
+    struct world *w = &f->w;
+    bool good = ranks_expect(world_create(w, rank) == ULYX_SUCCESS);
+    (void)nranks;
+    for (int kind = 0; good && kind < REFUSALS; kind++) {
+        int who = kind % RANKS;
+        char name[32];
+        snprintf(name, sizeof(name), "rank %d refused", who);
+        /* Twice in a row, then a good call. */
+        for (int twice = 0; good && twice < 2; twice++) {
+            ulyx_status_t status = rank == who ? call_wrongly(w, rank, kind)
+                                               : world_execute(w, rank, 0);
+            ulyx_status_t expected = rank != who ? ULYX_ERR_PEER_REFUSED
+                                     : kind == REFUSE_UNSUPPORTED
+                                         ? ULYX_ERR_UNSUPPORTED
+                                         : ULYX_ERR_INVALID_ARGUMENT;
+            good = ranks_expect(status == expected);
+            if (rank != who)
+                good &= ranks_expect(says(name));
+        }
+        good &= ranks_expect(world_execute(w, rank, 0) == ULYX_SUCCESS) &&
+                ranks_expect(world_check_rank(w, 0, rank));
+    }
+    good &= ranks_expect(ulyx_plan_destroy(w->plans[rank]) == ULYX_SUCCESS);
+    return !good;
+}
+
+static void
+refusals_are_named_and_survived(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODES; m++) {
+        struct fixture *f = fixture_new(&modes[m], ULYX_DTYPE_BF16);
+        f->w.operations = 1;
+        fixture_run(f, refusal_body);
+        fixture_free(f);
+    }
+}
+
+/* ---- disagreement -------------------------------------------------------- */
+
+static int
+mismatch_body(int rank, int nranks, void *context)
+{
+    struct fixture *f = context;
+    struct world *w = &f->w;
+    bool good = ranks_expect(world_create(w, rank) == ULYX_SUCCESS);
+    (void)nranks;
+    for (int call = 0; good && call < 6; call++) {
+        int odd = call % RANKS;
+        good = ranks_expect(world_execute(w, rank, rank == odd ? 1 : 0) ==
+                            ULYX_ERR_MISMATCH) &&
+               ranks_expect(says("head_to_seq")) &&
+               ranks_expect(says("seq_to_head"));
+        good &= ranks_expect(world_execute(w, rank, 1) == ULYX_SUCCESS) &&
+                ranks_expect(world_check_rank(w, 1, rank));
+    }
+    good &= ranks_expect(ulyx_plan_destroy(w->plans[rank]) == ULYX_SUCCESS);
+    return !good;
+}
+
+static void
+different_operations_are_named(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODES; m++) {
+        struct fixture *f = fixture_new(&modes[m], ULYX_DTYPE_F32);
+        fixture_run(f, mismatch_body);
+        fixture_free(f);
+    }
+}
+
+/* ---- ranks that do not come ---------------------------------------------- */
+
+static int
+missing_body(int rank, int nranks, void *context)
+{
+    struct fixture *f = context;
+    struct world *w = &f->w;
+    const void *src[ULI_TENSORS];
+    void *dst[ULI_TENSORS];
+    ulyx_op_t *op;
+    (void)nranks;
+    bool good = ranks_expect(world_create(w, rank) == ULYX_SUCCESS);
+    if (rank != 2) {
+        world_pointers(w, rank, 0, src, dst);
+        good &= ranks_expect(ulyx_reshuffle_start(w->plans[rank], 0, src, dst,
+                                 0.2, &op) == ULYX_SUCCESS);
+        good &= ranks_expect(ulyx_op_wait(op) == ULYX_ERR_TIMEOUT) &&
+                ranks_expect(says("2"));
+        good &= ranks_expect(world_execute(w, rank, 0) == ULYX_ERR_TIMEOUT);
+    }
+    return !good;
+}
+
+static void
+a_missing_rank_is_named(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODES; m++) {
+        struct fixture *f = fixture_new(&modes[m], ULYX_DTYPE_BF16);
+        fixture_run(f, missing_body);
+        for (int32_t r = 0; r < RANKS; r++) {
+            assert_status(ulyx_comm_abort(f->ranks.comms[r]), ULYX_SUCCESS);
+            assert_status(ulyx_plan_destroy(f->w.plans[r]), ULYX_SUCCESS);
+        }
+        fixture_free(f);
+    }
+}
+
+static int
+abort_body(int rank, int nranks, void *context)
+{
+    struct fixture *f = context;
+    (void)nranks;
+    bool good = ranks_expect(world_create(&f->w, rank) == ULYX_SUCCESS);
+    if (rank == 1) {
+        pause_ms(20);
+        good &=
+            ranks_expect(ulyx_comm_abort(f->ranks.comms[rank]) == ULYX_SUCCESS);
+    } else {
+        good &=
+            ranks_expect(world_execute(&f->w, rank, 0) == ULYX_ERR_ABORTED) &&
+            ranks_expect(says("rank 1"));
+    }
+    good &= ranks_expect(ulyx_plan_destroy(f->w.plans[rank]) == ULYX_SUCCESS);
+    return !good;
+}
+
+static void
+an_abort_ends_the_call(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODES; m++) {
+        struct fixture *f = fixture_new(&modes[m], ULYX_DTYPE_BF16);
+        fixture_run(f, abort_body);
+        fixture_free(f);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(slow_consumers_are_left_alone),
+    cmocka_unit_test(refusals_are_named_and_survived),
+    cmocka_unit_test(different_operations_are_named),
+    cmocka_unit_test(a_missing_rank_is_named),
+    cmocka_unit_test(an_abort_ends_the_call),
+};
+
+ULI_TEST_MAIN("ReshuffleProtocol", tests)

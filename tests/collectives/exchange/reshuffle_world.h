@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A reshuffle of a random layout over threads as ranks: every rank's tensors,
+ * with strides, memory and alignment of its own, and what every byte of every
+ * destination must be afterwards, by obvious placement.
+ */
+#ifndef TESTS_COLLECTIVES_EXCHANGE_RESHUFFLE_WORLD_H
+#define TESTS_COLLECTIVES_EXCHANGE_RESHUFFLE_WORLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "collectives/layout/layout_cases.h"
+#include "collectives/layout/layout_oracle.h"
+#include "collectives/plan/plan.h"
+#include "support/random.h"
+#include "ulyx/comm.h"
+#include "ulyx/memory.h"
+#include "ulyx/reshuffle.h"
+
+/* A communicator, and a window of each rank. only = -1: all ranks are threads
+ * of this process; else this process is rank `only`, and the memory of the
+ * others is there for show. */
+struct world_ranks {
+    int32_t nranks, only;
+    ulyx_comm_t *comms[ORACLE_MAX_RANKS];
+    ulyx_mem_t *mems[ORACLE_MAX_RANKS];
+    unsigned char *windows[ORACLE_MAX_RANKS];
+    int64_t used[ORACLE_MAX_RANKS];
+};
+enum { WORLD_WINDOW_BYTES = 8 << 20 };
+
+void world_ranks_init(struct world_ranks *ranks, int32_t nranks);
+/* Its second half: a window of each rank, in communicators that are there. */
+void world_ranks_attach(struct world_ranks *ranks);
+void world_ranks_free(struct world_ranks *ranks);
+/* The same for one rank of a communicator between processes; free does not
+ * destroy it. */
+void world_ranks_init_process(
+    struct world_ranks *ranks, ulyx_comm_t *comm, int32_t rank, int32_t nranks);
+
+/* The bytes of one tensor of one rank, with room on both sides. */
+struct image {
+    unsigned char *base;     /* whole */
+    unsigned char *expected; /* the same bytes as they must be */
+    unsigned char *data;     /* the tensor's pointer; NULL without elements */
+    int64_t bytes, at;
+    bool owned; /* malloc, not the window */
+};
+
+struct world {
+    struct oracle_case c;
+    struct oracle oracle;
+    struct uli_layout *layout; /* as the ranks make it, for its numbers */
+    struct world_ranks *ranks;
+    int64_t salt;
+    uint64_t operations;
+    uint64_t flags;
+    const char *algo;  /* or NULL */
+    bool fixed_limits; /* the two below are given, not drawn */
+    int64_t slot_bytes, bytes_in_flight;
+    int32_t max_sms; /* of device memory; 0 = the setting */
+    int32_t memory[ORACLE_MAX_RANKS][2];
+    uli_strides_t strides[ORACLE_MAX_RANKS][ULI_TENSORS];
+    bool dense[ORACLE_MAX_RANKS];
+    struct image src[ULYX_OPERATIONS][ORACLE_MAX_RANKS][ULI_TENSORS];
+    struct image dst[ULYX_OPERATIONS][ORACLE_MAX_RANKS][ULI_TENSORS];
+    ulyx_plan_t *plans[ORACLE_MAX_RANKS];
+    int order[8];
+    int norder;
+};
+
+/* A plain case: q, k and v of the dtype, [1, rows, heads or kv_heads, dim], so
+ * that every two ranks share bytes where rows and heads suffice. */
+void world_plain_case(struct world *w, int32_t nranks, int64_t rows,
+    int64_t heads, int64_t kv_heads, int64_t dim, int32_t dtype);
+
+/* Draws everything for the case in w->c. memory: 0 malloc, 1 windows, 2 a
+ * mixture. False: the layout refuses the case. */
+bool world_draw(struct world *w, struct world_ranks *ranks,
+    struct test_random *random, int memory);
+void world_free(struct world *w);
+/* Sources filled, destinations poisoned, for the tables as they are. */
+void world_fill(struct world *w);
+/* All bytes of all images as they must be, at all ranks of this process; says
+ * what is wrong. */
+bool world_check(struct world *w);
+/* Bytes between nodes in an operation: those that any schedule must send, and
+ * those that ranks send when each serves each of the others. */
+struct world_wire {
+    int64_t once, direct;
+};
+struct world_wire world_wire(const struct world *w, int op);
+/* As world_check, of one operation at one rank. */
+bool world_check_rank(struct world *w, int operation, int32_t rank);
+
+int64_t world_elem_bytes(
+    const struct world *w, int32_t tensor, enum uli_side side);
+int32_t world_dtype(const struct world *w, int32_t tensor, enum uli_side side);
+
+/* One rank: create its plan, run an operation, end it. */
+ulyx_status_t world_create(struct world *w, int32_t rank);
+ulyx_status_t world_execute(struct world *w, int32_t rank, int operation);
+/* Did the rank's last call, of that operation, put to other nodes what the
+ * layout says, and no more? */
+bool world_wire_agrees(struct world *w, int32_t rank, int operation);
+/* One rank: create, then all of w->order, what went to other nodes compared. */
+bool world_runs(struct world *w, int32_t rank);
+/* The pointers of an operation at a rank. */
+void world_pointers(struct world *w, int32_t rank, int operation,
+    const void *src[ULI_TENSORS], void *dst[ULI_TENSORS]);
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of 64 B to 64 KiB out of and into a pitch eight times as wide (one of
+ * eight heads), and the transposed case [head][row] <- [row][head]; working
+ * sets beyond any cache. Each figure is the median of ROUNDS; in each round
+ * all contestants copy the same number of bytes, one after another, so that a
+ * busy neighbour hits them alike. Ratios are medians of per-round ratios.
+ *   gather:    contiguous <- strided
+ *   scatter:   strided <- contiguous
+ *   transpose: [8][n] rows <- [n][8] rows
+ *   back:      [n][8] rows <- [8][n] rows
+ *   turns:     8 x [n] rows <- [n][8] rows, one peer's box after another's
+ *   joint:     the same in one pass
+ */
+#include "collectives/kernels/copy_bench.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "collectives/kernels/copy.h"
+
+enum { ROUNDS = 7, HEADS = 8, CONTESTANTS = 4 };
+
+static unsigned char *dst, *src;
+static int64_t total_bytes;
+
+static struct uli_box
+make_box(const char *shape, int64_t row)
+{
+    int64_t rows = total_bytes / row / HEADS;
+    struct uli_box box = {
+        .extent = {1, HEADS, rows},
+        .run_bytes = row,
+        .dst_stride = {0, rows * row, row},
+        .src_stride = {0, row, HEADS * row},
+    };
+    if (strcmp(shape, "scatter") == 0 || strcmp(shape, "back") == 0) {
+        memcpy(box.dst_stride, (int64_t[3]){0, row, HEADS * row}, 24);
+        memcpy(box.src_stride, (int64_t[3]){0, rows * row, row}, 24);
+    }
+    if (strcmp(shape, "transpose") && strcmp(shape, "back"))
+        box.extent[1] = 1;
+    return box;
+}
+
+/* The same box for each of HEADS peers, side by side in the source. */
+static void
+copy_peers(const struct uli_box *box, const char *shape, bool stream)
+{
+    struct uli_box boxes[HEADS];
+    void *to[HEADS];
+    const void *from[HEADS];
+    int64_t rows = box->extent[2];
+    for (int n = 0; n < HEADS; n++) {
+        boxes[n] = *box;
+        to[n] = dst + n * uli_box_bytes(box);
+        from[n] = src + n * box->run_bytes;
+        if (strcmp(shape, "turns") == 0)
+            uli_box_copy(
+                box, (struct uli_box_span){0, rows}, to[n], from[n], stream);
+    }
+    if (strcmp(shape, "joint") == 0)
+        uli_box_copy_joint(
+            boxes, HEADS, (struct uli_box_span){0, rows}, to, from, stream);
+}
+
+static bool
+is_peers(const char *shape)
+{
+    return strcmp(shape, "turns") == 0 || strcmp(shape, "joint") == 0;
+}
+
+static double
+time_box(const struct uli_box *box, const char *shape, bool stream)
+{
+    int64_t runs = box->extent[0] * box->extent[1] * box->extent[2];
+    int64_t begin = uli_clock_ns();
+    if (is_peers(shape))
+        copy_peers(box, shape, stream);
+    else
+        uli_box_copy(box, (struct uli_box_span){0, runs}, dst, src, stream);
+    return (double)(uli_clock_ns() - begin);
+}
+
+/* Contiguous copies of the same bytes: libc's, and our streaming one. */
+static double
+time_memcpy(int64_t bytes)
+{
+    int64_t begin = uli_clock_ns();
+    memcpy(dst, src, (size_t)bytes);
+    return (double)(uli_clock_ns() - begin);
+}
+
+static double
+time_streaming(int64_t bytes)
+{
+    struct uli_box box = {.extent = {1, 1, 1}, .run_bytes = bytes};
+    return time_box(&box, "", true);
+}
+
+static int
+ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double
+median(double values[ROUNDS])
+{
+    qsort(values, ROUNDS, sizeof(*values), ascending);
+    return values[ROUNDS / 2];
+}
+
+static void
+bench_row(const char *shape, int64_t row)
+{
+    struct uli_box box = make_box(shape, row);
+    uli_box_normalize(&box);
+    int64_t bytes = uli_box_bytes(&box) * (is_peers(shape) ? HEADS : 1);
+    double gbs[CONTESTANTS][ROUNDS], ratio[2][ROUNDS];
+    for (int round = 0; round < ROUNDS; round++) {
+        double ns[CONTESTANTS] = {time_memcpy(bytes), time_streaming(bytes),
+            time_box(&box, shape, false), time_box(&box, shape, true)};
+        for (int i = 0; i < CONTESTANTS; i++)
+            gbs[i][round] = (double)bytes / ns[i];
+        double best = ns[0] < ns[1] ? ns[0] : ns[1];
+        ratio[0][round] = best / ns[2];
+        ratio[1][round] = best / ns[3];
+    }
+    printf("%-10s %6lld %8.2f %8.2f %8.2f %8.2f %7.2f %7.2f %s\n", shape,
+        (long long)row, median(gbs[0]), median(gbs[1]), median(gbs[2]),
+        median(gbs[3]), median(ratio[0]), median(ratio[1]),
+        uli_copy_stream_pays(&box, uli_box_bytes(&box)) ? "stream" : "plain");
+    fflush(stdout);
+}
+
+/* Shared memory with ordinary pages, as windows are. */
+static unsigned char *
+map(int64_t bytes)
+{
+    int fd = memfd_create("copy_bench", MFD_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    void *memory = MAP_FAILED;
+    if (ftruncate(fd, bytes) == 0)
+        memory = mmap(
+            NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (memory == MAP_FAILED)
+        return NULL;
+    memset(memory, 1, (size_t)bytes);
+    return memory;
+}
+
+int
+copy_bench(int argc, char **argv)
+{
+    static const char *const shapes[] = {
+        "gather", "scatter", "transpose", "back", "turns", "joint"};
+    total_bytes = (argc > 0 ? atoll(argv[0]) : 512) << 20;
+    if (argc > 1 && !uli_copy_kernel_select(argv[1])) {
+        fprintf(stderr, "this machine has no kernel %s\n", argv[1]);
+        return 2;
+    }
+    dst = map(total_bytes);
+    src = map(total_bytes);
+    if (!dst || !src)
+        return 1;
+    printf("GB/s copied, %lld MiB span; ratios against the faster of memcpy "
+           "and the streaming copy\n",
+        (long long)(total_bytes >> 20));
+    printf("%-10s %6s %8s %8s %8s %8s %7s %7s %s\n", "shape", "row", "memcpy",
+        "streamed", "plain", "stream", "plain:", "stream:", "auto");
+    for (int shape = 0; shape < 6; shape++) {
+        for (int64_t row = 64; row <= 65536; row *= 2)
+            bench_row(shapes[shape], row);
+    }
+    munmap(dst, (size_t)total_bytes);
+    munmap(src, (size_t)total_bytes);
+    return 0;
+}

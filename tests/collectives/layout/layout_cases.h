@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Random small layouts over everything that a layout can be.
+ */
+#ifndef TESTS_COLLECTIVES_LAYOUT_LAYOUT_CASES_H
+#define TESTS_COLLECTIVES_LAYOUT_LAYOUT_CASES_H
+
+#include "collectives/layout/layout_oracle.h"
+#include "support/random.h"
+
+/* A valid case with 1 .. max_ranks ranks. balanced: work_split is BALANCED
+ * and tensor 0 is SPLIT on axis 0. Pointers lead into *c: do not copy it. */
+void case_random(struct oracle_case *c, struct test_random *random,
+    int32_t max_ranks, bool balanced);
+
+/* New documents for a case, within its max_docs. */
+void case_random_docs(struct oracle_case *c, struct test_random *random);
+
+/* The documents as the library takes them. NULL stands for none; begin and
+ * length lie in *c. */
+const ulyx_docs_t *case_docs(
+    const struct oracle_case *c, int axis, ulyx_docs_t *storage);
+
+ulyx_status_t case_create(
+    const struct oracle_case *c, struct uli_layout **layout_p);
+
+/* Cuts of a PACKED layout, from the runs of tensor 0; NULL for HEADS. */
+const int64_t *case_cuts(const struct oracle_case *c,
+    const struct uli_layout *layout, int64_t cuts[ORACLE_MAX_RANKS + 1]);
+
+/* A plain one: 2 ranks, 8 rows, 4 heads of which 2 KV, one part; no splits. */
+void shape_small(struct uli_shape *shape);
+
+/* One line, for failure messages. */
+void case_print(const struct oracle_case *c);
+
+#endif

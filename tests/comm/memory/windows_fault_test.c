@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Windows of processes that are killed at any moment, stopped, or leave: the
+ * others hear of it at once, return a named error, and leave nothing behind.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "comm/memory/fault_scene.h"
+#include "comm/service/service.h"
+#include "support/random.h"
+#include "support/ranks.h"
+#include "support/test.h"
+
+static void
+reach(struct shared *shared, int stage)
+{
+    atomic_store(&shared->stage, stage);
+}
+
+static bool
+await(struct shared *shared, int stage)
+{
+    uli_deadline_t deadline = uli_deadline_in(20);
+    while (atomic_load(&shared->stage) < stage && !uli_deadline_over(deadline))
+        usleep(200);
+    return ranks_expect(atomic_load(&shared->stage) >= stage);
+}
+
+/* True once the communicator knows; false after 10 s. */
+static bool
+await_failure(ulyx_comm_t *comm)
+{
+    uli_deadline_t deadline = uli_deadline_in(10);
+    while (uli_comm_check(comm) == ULYX_SUCCESS && !uli_deadline_over(deadline))
+        usleep(200);
+    return uli_comm_check(comm) != ULYX_SUCCESS;
+}
+
+static bool
+is_failure(ulyx_status_t status)
+{
+    return status == ULYX_ERR_RANK_LOST || status == ULYX_ERR_ABORTED;
+}
+
+/* ---- SIGKILL at a random moment ------------------------------------------ */
+
+/* From a process of its own, which outlives nothing. */
+static void
+kill_in(pid_t victim, int64_t us)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        usleep((useconds_t)us);
+        kill(victim, SIGKILL);
+        _exit(0);
+    }
+}
+
+/* Attaches and detaches until somebody has failed; true when the failure was
+ * named and the window came back. */
+static bool
+churn(ulyx_comm_t *comm, struct shared *shared)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+    uli_deadline_t deadline = uli_deadline_in(15);
+    ulyx_mem_t *mem = new_window();
+    bool attached = false, ok = ranks_expect(mem != NULL);
+    while (status == ULYX_SUCCESS && !uli_deadline_over(deadline)) {
+        status =
+            attached ? ulyx_mem_detach(comm, mem) : ulyx_mem_attach(comm, mem);
+        if (status == ULYX_SUCCESS)
+            attached = !attached;
+        atomic_fetch_add(&shared->cycles, 1);
+    }
+    /* A detach that met the death may have ended well: the next call tells. */
+    ok &= ranks_expect(is_failure(status));
+    ok &= ranks_expect(strstr(ulyx_last_error(), "rank ") != NULL);
+    if (attached)
+        ok &= ranks_expect(ulyx_mem_detach(comm, mem) == ULYX_SUCCESS);
+    ok &= ranks_expect(ulyx_mem_free(mem) == ULYX_SUCCESS);
+    return ok;
+}
+
+static int
+kill_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    ulyx_comm_t *comm;
+    (void)nranks;
+    bool ok =
+        ranks_expect(meet_comm(shared->meet, rank, 15, &comm) == ULYX_SUCCESS);
+    if (!ok)
+        return 1;
+    if (rank == VICTIM)
+        kill_in(getpid(), shared->kill_after_us);
+    ok = churn(comm, shared);
+    return !(ok && ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS));
+}
+
+static void
+a_killed_peer_is_named(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(41)};
+    for (int64_t i = 0; i < test_draws(12); i++) {
+        struct shared *shared = shared_new(RANKS);
+        shared->kill_after_us = test_random_in(&random, 1, 20000);
+        assert_int_equal(ranks_run_processes_victim(RANKS, kill_body, shared,
+                             30, VICTIM, shared->pids),
+            0);
+        shared_free(shared);
+    }
+}
+
+/* ---- how soon ------------------------------------------------------------ */
+
+/* Kernels before 6.5 have no SO_PEERPIDFD: then the pid is opened. */
+static bool hide_peerpidfd;
+
+int __real_getsockopt(
+    int fd, int level, int name, void *value, socklen_t *length);
+int __wrap_getsockopt(
+    int fd, int level, int name, void *value, socklen_t *length);
+
+int
+__wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *length)
+{
+    if (hide_peerpidfd && level == SOL_SOCKET && name == 77) {
+        errno = ENOPROTOOPT;
+        return -1;
+    }
+    return __real_getsockopt(fd, level, name, value, length);
+}
+
+/* The victim stays a zombie: its parent, the test, reaps late. */
+static int
+death_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    ulyx_comm_t *comm;
+    (void)nranks;
+    hide_peerpidfd = shared->no_peerpidfd;
+    bool ok =
+        ranks_expect(meet_comm(shared->meet, rank, 30, &comm) == ULYX_SUCCESS);
+    ok = ok && ranks_expect(meet_barrier(shared->meet, rank));
+    if (!ok)
+        return 1;
+    if (rank == VICTIM) {
+        atomic_store(&shared->killed_ns, uli_clock_ns());
+        raise(SIGKILL);
+    }
+    ok &= ranks_expect(await_failure(comm));
+    int64_t late_ns = uli_clock_ns() - atomic_load(&shared->killed_ns);
+    printf("rank %d knew after %.2f ms\n", rank, (double)late_ns * 1e-6);
+    ok &= ranks_expect(uli_comm_check(comm) == ULYX_ERR_RANK_LOST);
+    ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1") != NULL);
+    ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
+    return !ok;
+}
+
+static void
+deaths_are_known_without_waiting(void **state)
+{
+    (void)state;
+    for (int hidden = 0; hidden < 2; hidden++) {
+        struct shared *shared = shared_new(RANKS);
+        shared->no_peerpidfd = hidden;
+        assert_int_equal(ranks_run_processes_victim(RANKS, death_body, shared,
+                             30, VICTIM, shared->pids),
+            0);
+        shared_free(shared);
+    }
+}
+
+/* Leaving is not dying: a rank that destroys its handle and ends. */
+static int
+leave_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    ulyx_comm_t *comm;
+    ulyx_mem_t *mem = NULL;
+    (void)nranks;
+    bool ok =
+        ranks_expect(meet_comm(shared->meet, rank, 20, &comm) == ULYX_SUCCESS);
+    ok = ok && ranks_expect(meet_barrier(shared->meet, rank));
+    if (!ok)
+        return 1;
+    if (rank == VICTIM) {
+        ok = ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
+        reach(shared, 1);
+        return !ok;
+    }
+    ok &= await(shared, 1);
+    usleep(50000); /* its process ends meanwhile */
+    ok &= ranks_expect((mem = new_window()) != NULL);
+    ok &= ranks_expect(ulyx_mem_attach(comm, mem) == ULYX_SUCCESS);
+    ok &= ranks_expect(ulyx_mem_detach(comm, mem) == ULYX_SUCCESS);
+    ok &= ranks_expect(ulyx_mem_free(mem) == ULYX_SUCCESS);
+    ok &= ranks_expect(uli_comm_check(comm) == ULYX_SUCCESS);
+    ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
+    return !ok;
+}
+
+static void
+leaving_is_not_dying(void **state)
+{
+    (void)state;
+    struct shared *shared = shared_new(RANKS);
+    assert_int_equal(ranks_run_processes(RANKS, leave_body, shared, 40), 0);
+    shared_free(shared);
+}
+
+/* ---- a stopped peer ------------------------------------------------------ */
+
+static bool
+watch_quarantine(
+    struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem, bool killed)
+{
+    bool ok = true;
+    ulyx_mem_t *other = new_window();
+    /* An attach waits for its deadline and names the rank; what did not get
+     * through is free. A detach does the same. */
+    if (!killed) {
+        ok &= ranks_expect(ulyx_mem_attach(comm, other) == ULYX_ERR_TIMEOUT);
+        ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1") != NULL);
+    }
+    ok &= ranks_expect(ulyx_mem_free(other) == ULYX_SUCCESS);
+    ok &= ranks_expect(ulyx_mem_detach(comm, mem) == ULYX_ERR_BUSY);
+    ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1 of comm") != NULL);
+    ok &= ranks_expect(uli_comm_check(comm) == ULYX_ERR_TIMEOUT);
+    ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
+    ok &= ranks_expect(ulyx_mem_free(mem) == ULYX_ERR_BUSY);
+    ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1 of comm") != NULL);
+    kill(ranks_pid(shared->pids, VICTIM), killed ? SIGKILL : SIGCONT);
+    uli_deadline_t deadline = uli_deadline_in(10);
+    ulyx_status_t status;
+    while ((status = ulyx_mem_free(mem)) == ULYX_ERR_BUSY &&
+           !uli_deadline_over(deadline))
+        usleep(1000);
+    ok &= ranks_expect(status == ULYX_SUCCESS);
+    reach(shared, 2);
+    return ok;
+}
+
+static int
+stop_scene(int rank, struct shared *shared, bool killed)
+{
+    ulyx_comm_t *comm;
+    ulyx_mem_t *mem = NULL;
+    bool ok =
+        ranks_expect(meet_comm(shared->meet, rank, 1, &comm) == ULYX_SUCCESS);
+    if (ok && rank != VICTIM)
+        ok &= ranks_expect((mem = new_window()) != NULL) &&
+              ranks_expect(ulyx_mem_attach(comm, mem) == ULYX_SUCCESS);
+    ok = ok && ranks_expect(meet_barrier(shared->meet, rank));
+    if (!ok)
+        return 1;
+    if (rank == VICTIM) {
+        raise(SIGSTOP);
+        ok &= await(shared, 2);
+        ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
+        return !ok;
+    }
+    int status = 0;
+    /* Not our child: its state is seen in /proc. */
+    char path[64], text[64] = "";
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)shared->pids[VICTIM]);
+    for (int i = 0; i < 10000 && !strstr(text, ") T"); i++) {
+        FILE *file = fopen(path, "r");
+        status = file ? (int)fread(text, 1, sizeof(text) - 1, file) : 0;
+        if (file)
+            fclose(file);
+        usleep(500);
+    }
+    ok &= ranks_expect(status > 0 && strstr(text, ") T"));
+    return !(ok & watch_quarantine(shared, comm, mem, killed));
+}
+
+static int
+stop_body(int rank, int nranks, void *context)
+{
+    (void)nranks;
+    return stop_scene(rank, context, false);
+}
+
+static int
+stop_and_kill_body(int rank, int nranks, void *context)
+{
+    (void)nranks;
+    return stop_scene(rank, context, true);
+}
+
+static void
+a_stopped_peer_keeps_its_windows(void **state)
+{
+    (void)state;
+    struct shared *shared = shared_new(2);
+    assert_int_equal(
+        ranks_run_processes_victim(2, stop_body, shared, 40, -1, shared->pids),
+        0);
+    shared_free(shared);
+}
+
+static void
+a_dead_peer_gives_them_back(void **state)
+{
+    (void)state;
+    struct shared *shared = shared_new(2);
+    assert_int_equal(ranks_run_processes_victim(2, stop_and_kill_body, shared,
+                         40, VICTIM, shared->pids),
+        0);
+    shared_free(shared);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_killed_peer_is_named),
+    cmocka_unit_test(deaths_are_known_without_waiting),
+    cmocka_unit_test(leaving_is_not_dying),
+    cmocka_unit_test(a_stopped_peer_keeps_its_windows),
+    cmocka_unit_test(a_dead_peer_gives_them_back),
+};
+
+ULI_TEST_MAIN("WindowsFault", tests)

@@ -1,0 +1,40 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# sass_test.sh NVCC SOURCE-DIR FILE HGMMA EX2 WHOLE MASKED: a Hopper kernel's
+# machine code has wgmma, TMA loads, mbarriers and register budgets, touches no
+# local memory, and its bodies of a tile are what sm90_count.py is told. Needs
+# cuobjdump or nvdisasm, of the toolkit or of PyPI's nvidia-cuda-nvdisasm for
+# python3; skipped without.
+set -eu
+
+# tool NAME NVCC: on PATH, beside nvcc, or in a python3 package.
+tool() {
+    command -v "$1" && return
+    [ -x "$(dirname "$2")/$1" ] && echo "$(dirname "$2")/$1" && return
+    python3 -c 'import glob, sys
+found = [f for p in sys.path for f in glob.glob(p + "/nvidia/*/bin/" + sys.argv[1])]
+print(found[0] if found else "")' "$1"
+}
+
+dump=$(tool nvdisasm "$1")
+options=-c
+if [ -z "$dump" ]; then
+    dump=$(tool cuobjdump "$1")
+    options=-sass
+fi
+[ -n "$dump" ] || exit 77
+out=$(mktemp)
+trap 'rm -f "$out" "$out.sass"' EXIT
+sh "$2/scripts/ptxas_gate.sh" "$1" -std=c++17 -I "$2/src" -I "$2/include" \
+    -Xptxas=-v -gencode arch=compute_90a,code=sm_90a -cubin "$3" -o "$out"
+"$dump" "$options" "$out" >"$out.sass" || exit 77
+for wanted in HGMMA UTMALDG SYNCS USETMAXREG MUFU.EX2 STSM; do
+    grep -q "$wanted" "$out.sass" || {
+        echo "no $wanted in the code of $3"
+        exit 1
+    }
+done
+if grep -E '(STL|LDL)[. ]' "$out.sass"; then
+    exit 1
+fi
+exec python3 "$2/tests/emulate/attention/sm90_count.py" "$out.sass" "$4" "$5" "$6" "$7"

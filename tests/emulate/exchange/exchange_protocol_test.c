@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the exchange kernels promise beyond right bytes: a stopped rank, poison
+ * and refusals end calls with a cause and never hang; a captured graph replays
+ * with new data; every alignment; the tree of sums over nodes, bit for bit as
+ * the host does it.
+ */
+#include "exchange_ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/dtype.h"
+#include "collectives/kernels/copy.h"
+#include "support/random.h"
+#include "support/test.h"
+
+#define good(call) assert_int_equal((call), cudaSuccess)
+
+enum { P = 3 };
+
+struct fixture {
+    struct world_ranks storage;
+    struct ranks_world g;
+    struct world *w;
+};
+
+static void
+fixture_open(struct fixture *f, uint64_t seed, int64_t slot_bytes, bool split)
+{
+    struct test_random random = {seed};
+    f->w = ranks_new_world(P, &f->storage);
+    world_plain_case(f->w, P, 24, 4, 2, 8, ULYX_DTYPE_F16);
+    assert_true(world_draw(f->w, &f->storage, &random, 0));
+    struct ranks_config config = {.seed = seed,
+        .devices = 2,
+        .slot_bytes = slot_bytes,
+        .split = split,
+        .blocks = 2,
+        .threads = 64,
+        .timeout_ns = UINT64_C(5000000000)};
+    world_fill(f->w);
+    ranks_open(&f->g, f->w, &config);
+    ranks_upload(&f->g);
+}
+
+static void
+fixture_close(struct fixture *f)
+{
+    ranks_close(&f->g);
+    world_free(f->w);
+    free(f->w);
+}
+
+/* direct, direct in three launches, small */
+#define EACH_WAY(i, slots, split)                                              \
+    for (int i = 0; i < 3; i++)                                                \
+        for (int64_t slots = i == 2 ? RANKS_SLOT_BYTES : 0, once = 1; once;    \
+             once = 0)                                                         \
+            for (bool split = i == 1, more = true; more; more = false)
+
+static void
+a_stopped_rank_ends_the_others(void **state)
+{
+    (void)state;
+    EACH_WAY(i, slots, split)
+    {
+        struct fixture f;
+        fixture_open(&f, 7 + (uint64_t)i, slots, split);
+        for (int32_t r = 0; r < P - 1; r++)
+            ranks_enqueue(&f.g, r, ULYX_SEQ_TO_HEAD);
+        uint64_t before = emu_clock_ns();
+        assert_true(ranks_sync(&f.g));
+        /* several kernels may each wait for their deadline */
+        assert_true(emu_clock_ns() - before < UINT64_C(20000000000));
+        for (int32_t r = 0; r < P - 1; r++) {
+            struct uli_gpu_state s = ranks_state(&f.g, r);
+            assert_int_equal(s.failed & 0xFF, -ULYX_ERR_TIMEOUT);
+            assert_int_equal(s.failed >> 16 & 0xFFFF, P - 1);
+            assert_int_equal(s.call, 0);
+            /* and what comes after leaves at once */
+            ranks_enqueue(&f.g, r, ULYX_SEQ_TO_HEAD);
+        }
+        before = emu_clock_ns();
+        assert_true(ranks_sync(&f.g));
+        assert_true(emu_clock_ns() - before < UINT64_C(1000000000));
+        assert_int_equal(emu_fault_count(), 0);
+        fixture_close(&f);
+    }
+}
+
+static void
+poison_ends_a_wait(void **state)
+{
+    (void)state;
+    EACH_WAY(i, slots, split)
+    {
+        struct fixture f;
+        fixture_open(&f, 17 + (uint64_t)i, slots, split);
+        *f.g.at[0].poison = 1;
+        ranks_enqueue(&f.g, 0, ULYX_SEQ_TO_HEAD);
+        uint64_t before = emu_clock_ns();
+        assert_true(ranks_sync(&f.g));
+        assert_true(emu_clock_ns() - before < UINT64_C(1000000000));
+        assert_int_equal(ranks_state(&f.g, 0).call, 0);
+        assert_int_equal(ranks_state(&f.g, 0).failed, 0);
+        fixture_close(&f);
+    }
+}
+
+/* ---- refusals ------------------------------------------------------------ */
+
+/* Rank 0 refuses a call: the others learn of it and name it; its tensors are
+ * as before; the next call is well. */
+static void
+a_refusal_names_the_rank_and_the_next_call_is_well(void **state)
+{
+    (void)state;
+    EACH_WAY(i, slots, split)
+    {
+        struct fixture f;
+        fixture_open(&f, 27 + (uint64_t)i, slots, split);
+        struct uli_gpu_args args = f.g.at[0].args[ULYX_SEQ_TO_HEAD];
+        args.record[ULI_GPU_RECORD_CALL] |= -ULYX_ERR_INVALID_ARGUMENT;
+        args.steps = ULI_GPU_OPEN | ULI_GPU_CLOSE;
+        good(cudaSetDevice(f.g.at[0].device));
+        good(uli_gpu_exchange_launch(&args, 1, 32, f.g.at[0].stream));
+        for (int32_t r = 1; r < P; r++)
+            ranks_enqueue(&f.g, r, ULYX_SEQ_TO_HEAD);
+        assert_true(ranks_sync(&f.g));
+        assert_int_equal(ranks_state(&f.g, 0).verdict, 0);
+        for (int32_t r = 1; r < P; r++)
+            assert_int_equal(ranks_state(&f.g, r).verdict,
+                ULI_GPU_CAUSE(
+                    -ULYX_ERR_INVALID_ARGUMENT, ULI_GPU_REFUSED, 0, 1));
+        for (int32_t t = 0; t < 3; t++) {
+            struct image *dst = &f.w->dst[ULYX_SEQ_TO_HEAD][0][t];
+            unsigned char *now = malloc((size_t)dst->bytes);
+            good(cudaMemcpy(now, f.g.at[0].dst[ULYX_SEQ_TO_HEAD][t],
+                (size_t)dst->bytes, cudaMemcpyDeviceToHost));
+            assert_memory_equal(now, dst->base, (size_t)dst->bytes);
+            free(now);
+        }
+        ranks_enqueue_all(&f.g, ULYX_SEQ_TO_HEAD);
+        assert_true(ranks_sync(&f.g));
+        ranks_download(&f.g);
+        for (int32_t r = 0; r < P; r++) {
+            assert_int_equal(ranks_state(&f.g, r).call, 2);
+            assert_true(world_check_rank(f.w, ULYX_SEQ_TO_HEAD, r));
+        }
+        assert_int_equal(emu_fault_count(), 0);
+        fixture_close(&f);
+    }
+}
+
+/* One rank calls another operation: all say so, whichever way each goes. */
+static void
+different_operations_are_reported(void **state)
+{
+    (void)state;
+    EACH_WAY(i, slots, split)
+    {
+        struct fixture f;
+        fixture_open(&f, 37 + (uint64_t)i, slots, split);
+        ranks_enqueue(&f.g, 0, ULYX_HEAD_TO_SEQ);
+        ranks_enqueue(&f.g, 1, ULYX_SEQ_TO_HEAD);
+        ranks_enqueue(&f.g, 2, ULYX_SEQ_TO_HEAD);
+        assert_true(ranks_sync(&f.g));
+        for (int32_t r = 0; r < P; r++) {
+            struct uli_gpu_state s = ranks_state(&f.g, r);
+            assert_int_equal(s.verdict >> 8 & 0xFF, ULI_GPU_DISAGREES);
+            assert_int_equal(s.call, 1);
+            assert_int_equal(s.failed, 0);
+        }
+        assert_int_equal(emu_fault_count(), 0);
+        fixture_close(&f);
+    }
+}
+
+/* ---- graphs -------------------------------------------------------------- */
+
+/* One graph a rank: a call of every operation, replayed with other data. */
+static void
+graphs_replay_with_new_data(void **state)
+{
+    (void)state;
+    EACH_WAY(i, slots, split)
+    {
+        struct fixture f;
+        cudaGraph_t graph;
+        cudaGraphExec_t exec[P];
+        fixture_open(&f, 47 + (uint64_t)i, slots, split);
+        for (int32_t r = 0; r < P; r++) {
+            good(cudaSetDevice(f.g.at[r].device));
+            good(cudaStreamBeginCapture(
+                f.g.at[r].stream, cudaStreamCaptureModeThreadLocal));
+            for (int op = 0; op < ULYX_OPERATIONS; op++)
+                ranks_enqueue(&f.g, r, op);
+            good(cudaStreamEndCapture(f.g.at[r].stream, &graph));
+            good(cudaGraphInstantiate(&exec[r], graph, 0));
+            good(cudaGraphDestroy(graph));
+        }
+        for (int replay = 0; replay < 4; replay++) {
+            f.w->salt = 100 + replay;
+            world_fill(f.w);
+            ranks_upload(&f.g);
+            for (int32_t r = 0; r < P; r++) {
+                good(cudaSetDevice(f.g.at[r].device));
+                good(cudaGraphLaunch(exec[r], f.g.at[r].stream));
+            }
+            assert_true(ranks_sync(&f.g));
+            ranks_download(&f.g);
+            for (int op = 0; op < ULYX_OPERATIONS; op++)
+                for (int32_t r = 0; r < P; r++)
+                    assert_true(world_check_rank(f.w, op, r));
+        }
+        assert_int_equal(ranks_state(&f.g, 0).call, 4 * ULYX_OPERATIONS);
+        assert_int_equal(emu_fault_count(), 0);
+        for (int32_t r = 0; r < P; r++)
+            good(cudaGraphExecDestroy(exec[r]));
+        fixture_close(&f);
+    }
+}
+
+/* ---- one rank alone ------------------------------------------------------ */
+
+/* Launches one item at one rank, without peers; dst, src: device memory. */
+static void
+launch_alone(const struct uli_gpu_item *item,
+    const struct uli_gpu_source *sources, int64_t ntiles, void *dst,
+    const void *src)
+{
+    struct uli_gpu_state zero = {0}, *state;
+    struct uli_gpu_peer peer = {0}, *peers;
+    struct uli_gpu_item *items;
+    struct uli_gpu_source *shares;
+    size_t nshares = (size_t)item->nsources;
+    good(cudaMalloc((void **)&state, sizeof(zero)));
+    good(cudaMalloc((void **)&peers, sizeof(peer)));
+    good(cudaMalloc((void **)&items, sizeof(*item)));
+    good(cudaMalloc((void **)&shares, (nshares + 1) * sizeof(*shares)));
+    good(cudaMemcpy(state, &zero, sizeof(zero), cudaMemcpyHostToDevice));
+    good(cudaMemcpy(peers, &peer, sizeof(peer), cudaMemcpyHostToDevice));
+    good(cudaMemcpy(items, item, sizeof(*item), cudaMemcpyHostToDevice));
+    if (nshares)
+        good(cudaMemcpy(shares, sources, nshares * sizeof(*shares),
+            cudaMemcpyHostToDevice));
+    struct uli_gpu_args args = {.items = items,
+        .sources = shares,
+        .nitems = 1,
+        .nfirst = 1,
+        .ntiles = ntiles,
+        .nfirst_tiles = ntiles,
+        .tile_bytes = ULI_GPU_TILE_MIN,
+        .state = state,
+        .peers = peers,
+        .nranks = 1,
+        .timeout_ns = UINT64_C(1000000000),
+        .steps = ULI_GPU_ALL,
+        .sums = item->kind == ULI_GPU_SUM};
+    args.dst[0] = dst;
+    args.src[0] = (unsigned char *)(uintptr_t)src;
+    good(uli_gpu_exchange_launch(&args, 1, 32, NULL));
+    good(cudaDeviceSynchronize());
+    good(cudaFree(state));
+    good(cudaFree(peers));
+    good(cudaFree(items));
+    good(cudaFree(shares));
+}
+
+/* A copy at all 256 pairs of offsets, rows of 48 bytes. */
+static void
+every_pair_of_alignments(void **state)
+{
+    enum { RUN = 48, ROWS = 9, BYTES = 2048 };
+    static unsigned char src[BYTES], dst[BYTES], expected[BYTES];
+    const struct emu_config config = {.seed = 3};
+    unsigned char *from, *to;
+    (void)state;
+    assert_int_equal(emu_open(&config), 0);
+    for (int i = 0; i < BYTES; i++)
+        src[i] = (unsigned char)(i * 37 + i / 251);
+    good(cudaMalloc((void **)&from, BYTES));
+    good(cudaMalloc((void **)&to, BYTES));
+    good(cudaMemcpy(from, src, BYTES, cudaMemcpyHostToDevice));
+    for (int pair = 0; pair < 256; pair++) {
+        int a = pair / 16, b = pair % 16;
+        struct uli_gpu_item item = {.extent = {1, 1, ROWS},
+            .run = RUN,
+            .dst_stride = {0, 0, 64},
+            .src_stride = {0, 0, 80},
+            .align = 16,
+            .kind = ULI_GPU_COPY};
+        memset(expected, 0xEE, BYTES);
+        good(cudaMemset(to, 0xEE, BYTES));
+        for (int row = 0; row < ROWS; row++)
+            memcpy(expected + a + row * 64, src + b + row * 80, RUN);
+        launch_alone(&item, NULL, 1, to + a, from + b);
+        good(cudaMemcpy(dst, to, BYTES, cudaMemcpyDeviceToHost));
+        assert_memory_equal(dst, expected, BYTES);
+    }
+    assert_int_equal(emu_fault_count(), 0);
+}
+
+/* Random bits in every pair of types, NaN and infinity among them, sharers on
+ * several nodes: the bits of the host's sum. */
+static void
+sum_once(struct test_random *random)
+{
+    enum { MOST = 7, ELEMENTS = 600, BYTES = ELEMENTS * 8 + 64 };
+    static unsigned char host[MOST][BYTES], expected[BYTES], got[BYTES];
+    unsigned char *from, *to;
+    int32_t group[MOST], shares = (int32_t)test_random_in(random, 1, MOST);
+    int64_t offset[MOST], stride[MOST][3], run = test_random_in(random, 1, 40);
+    int64_t rows = test_random_in(random, 1, 12);
+    const void *base[MOST];
+    struct uli_gpu_source sources[MOST];
+    struct uli_sum sum = {.extent = {1, 1, rows},
+        .run = run,
+        .dtype = (int32_t)test_random_in(random, 1, 4),
+        .partial_dtype = (int32_t)test_random_in(random, 1, 4),
+        .nsources = shares,
+        .group = group,
+        .src_offset = offset,
+        .src_stride = (const int64_t(*)[3])stride};
+    int64_t element = uli_dtype_size(sum.partial_dtype);
+    memset(sources, 0, sizeof(sources));
+    memset(stride, 0, sizeof(stride));
+    good(cudaMalloc((void **)&from, sizeof(host)));
+    good(cudaMalloc((void **)&to, BYTES));
+    uint64_t align = (uint64_t)run;
+    for (int32_t s = 0; s < shares; s++) {
+        for (int i = 0; i < BYTES; i++)
+            host[s][i] = (unsigned char)test_random_next(random);
+        group[s] =
+            s == 0 ? 0 : group[s - 1] + (test_random_in(random, 0, 2) == 0);
+        offset[s] = test_random_in(random, 0, 1) * element;
+        stride[s][2] = (run + test_random_in(random, 0, 1) * 8) * element;
+        base[s] = host[s];
+        sources[s].offset = (int64_t)s * BYTES + offset[s];
+        sources[s].stride[2] = stride[s][2];
+        sources[s].group = group[s];
+        align |= (uint64_t)((offset[s] | stride[s][2]) / element);
+    }
+    sum.dst_stride[2] = run * uli_dtype_size(sum.dtype);
+    align |= (uint64_t)run;
+    memset(expected, 0xEE, BYTES);
+    struct uli_box_span span = {0, rows};
+    uli_sum_run(&sum, span, expected, base);
+    good(cudaMemcpy(from, host, sizeof(host), cudaMemcpyHostToDevice));
+    good(cudaMemset(to, 0xEE, BYTES));
+    struct uli_gpu_item item = {.extent = {1, 1, rows},
+        .run = run,
+        .dst_stride = {0, 0, sum.dst_stride[2]},
+        .align = align,
+        .nsources = shares,
+        .kind = ULI_GPU_SUM,
+        .dtype = sum.dtype,
+        .partial_dtype = sum.partial_dtype};
+    int64_t each = ULI_GPU_TILE_MIN / 4;
+    launch_alone(&item, sources, (rows * run + each - 1) / each, to, from);
+    good(cudaMemcpy(got, to, BYTES, cudaMemcpyDeviceToHost));
+    assert_memory_equal(got, expected, BYTES);
+    good(cudaFree(from));
+    good(cudaFree(to));
+}
+
+static void
+sums_over_nodes_have_the_hosts_bits(void **state)
+{
+    struct test_random random = {test_seed(61)};
+    const struct emu_config config = {.seed = 5};
+    (void)state;
+    assert_int_equal(emu_open(&config), 0);
+    for (int64_t i = 0; i < test_draws(150); i++)
+        sum_once(&random);
+    assert_int_equal(emu_fault_count(), 0);
+}
+
+static int
+close_all(void **state)
+{
+    (void)state;
+    emu_close();
+    return 0;
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_stopped_rank_ends_the_others),
+    cmocka_unit_test(poison_ends_a_wait),
+    cmocka_unit_test(a_refusal_names_the_rank_and_the_next_call_is_well),
+    cmocka_unit_test(different_operations_are_reported),
+    cmocka_unit_test(graphs_replay_with_new_data),
+    cmocka_unit_test_teardown(every_pair_of_alignments, close_all),
+    cmocka_unit_test_teardown(sums_over_nodes_have_the_hosts_bits, close_all),
+};
+
+ULI_TEST_MAIN("EmulateExchangeProtocol", tests)

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The exchange kernels on emulated devices: ranks with their words, slots,
+ * windows and tables in device memory, filled from a reshuffle_world whose
+ * images are host memory.
+ */
+#ifndef TESTS_EMULATE_EXCHANGE_EXCHANGE_RANKS_H
+#define TESTS_EMULATE_EXCHANGE_EXCHANGE_RANKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <cuda_runtime.h>
+#include "collectives/device/mapped/exchange_gpu.h"
+#include "collectives/device/mapped/exchange_table.h"
+#include "collectives/exchange/reshuffle_world.h"
+#ifdef ULI_EMULATE
+#include "emulate.h"
+#else
+#include "emulate/card/card.h"
+#endif
+
+enum {
+    RANKS_MAX = 4,
+    RANKS_WINDOWS = ULYX_OPERATIONS * 2 * ULI_TENSORS, /* one an image */
+    RANKS_SLOT_BYTES = 1 << 16,
+};
+
+typedef int (*ranks_launch_fn)(const struct uli_gpu_args *args, int32_t blocks,
+    int32_t threads, void *stream);
+
+struct ranks_config {
+    uint64_t seed;
+    int devices; /* rank r runs on device r mod devices */
+    int64_t slot_bytes;
+    bool split; /* OPEN, MOVE and CLOSE as launches of their own */
+    int32_t blocks, threads;
+    uint64_t timeout_ns;    /* 0 = an hour of virtual time, a card: 10 s */
+    ranks_launch_fn launch; /* NULL = uli_gpu_exchange_launch */
+    bool quiet;             /* faults are expected */
+    int host_threads;       /* that drive devices, 0 = this one */
+};
+
+struct ranks_one {
+    int device;
+    cudaStream_t stream;
+    struct uli_gpu_state *state;
+    struct uli_gpu_words *words; /* [nranks], written by the peers */
+    unsigned char *slots;        /* [nranks][2][slot_bytes] */
+    struct uli_gpu_peer *peers;
+    unsigned char *src[ULYX_OPERATIONS][ULI_TENSORS]; /* whole images */
+    unsigned char *dst[ULYX_OPERATIONS][ULI_TENSORS];
+    unsigned char *scratch[ULI_TENSORS]; /* as large as any image */
+    uint64_t *poison;                    /* host memory */
+    struct uli_gpu_table table[ULYX_OPERATIONS];
+    struct uli_gpu_args args[ULYX_OPERATIONS];
+};
+
+struct ranks_world {
+    struct ranks_config config;
+    struct world *w;
+    int32_t nranks;
+    struct ranks_one at[RANKS_MAX];
+};
+
+/* Opens the emulator and puts everything on its devices. */
+void ranks_open(
+    struct ranks_world *g, struct world *w, const struct ranks_config *config);
+/* The emulator is closed too. */
+void ranks_close(struct ranks_world *g);
+
+/* Enqueues a call of an operation at one rank. */
+void ranks_enqueue(struct ranks_world *g, int32_t rank, int operation);
+/* The same at all ranks. */
+void ranks_enqueue_all(struct ranks_world *g, int operation);
+/* Waits for all. False: an error of the runtime. */
+bool ranks_sync(struct ranks_world *g);
+
+/* Sources and poisoned destinations of the world's images to the devices. */
+void ranks_upload(struct ranks_world *g);
+/* All images back into the world's. */
+void ranks_download(struct ranks_world *g);
+
+/* From here on each byte of an operation's destinations may be written once;
+ * check: each of the bytes that the layout names was, and no other. */
+void ranks_track(struct ranks_world *g, int operation);
+bool ranks_track_check(struct ranks_world *g, int operation);
+
+/* Memory of the rank's device, until ranks_close. */
+void *ranks_device_copy(
+    struct ranks_world *g, int32_t rank, const void *host, size_t bytes);
+struct uli_gpu_state ranks_state(struct ranks_world *g, int32_t rank);
+
+/* A world on memory of this process, without a communicator. */
+struct world *ranks_new_world(int32_t nranks, struct world_ranks *storage);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scene of carried plans with an NCCL as carrier, which has kernels of its
+ * own: a thread a rank.
+ */
+#ifndef TESTS_EMULATE_MESSAGES_CARRIED_NCCL_H
+#define TESTS_EMULATE_MESSAGES_CARRIED_NCCL_H
+
+#include "emulate/messages/carried_scene.h"
+
+int carried_nccl_set_up(void **state);
+/* Fails where anything is left. */
+int carried_nccl_tear_down(void **state);
+/* All ranks play; then ends the job. */
+void carried_nccl_run(struct job *job, int (*play)(struct job *job, int rank));
+
+#endif

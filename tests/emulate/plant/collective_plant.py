@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Copies the collectives' kernels with faults planted into them, each behind a
+number that a test sets at run time. A place that is not found, or found twice,
+is an error, so the list keeps up with the sources.
+
+collective_plant.py SOURCE-DIR OUTPUT-DIR
+"""
+import sys
+
+import plant
+
+FOLDER = "collectives/device/collective/"
+WORDS, LANDING = FOLDER + "collective_words.h", FOLDER + "collective_landing.h"
+MOVE = FOLDER + "collective_move.h"
+SUM, PIECES = FOLDER + "allreduce.cu", FOLDER + "alltoall.cu"
+
+# name, file, expression or statement, what takes its place
+FAULTS = [
+    ("READY_WITHOUT_RELEASE", WORDS,
+     "ptx_st_release_sys_u64(&yours->ready, c.n);",
+     "ptx_st_relaxed_sys_u64(&yours->ready, c.n);"),
+    ("DONE_WITHOUT_RELEASE", WORDS,
+     "ptx_st_release_sys_u64(&a.base.peers[p].yours->done, c.n);",
+     "ptx_st_relaxed_sys_u64(&a.base.peers[p].yours->done, c.n);"),
+    ("DONE_NOT_AWAITED", WORDS,
+     "block_awaits(c, ULI_GPU_AWAITS_DONE)", "true"),
+    ("FILLED_WITHOUT_RELEASE", LANDING,
+     "ptx_st_release_sys_u64(\n"
+     "            &lane.landing->yours[lane.number].filled, lane.sent);",
+     "ptx_st_relaxed_sys_u64("
+     "&lane.landing->yours[lane.number].filled, lane.sent);"),
+    ("EMPTIED_WITHOUT_RELEASE", LANDING,
+     "ptx_st_release_sys_u64(\n"
+     "            &lane.landing->yours[lane.number].emptied, lane.received);",
+     "ptx_st_relaxed_sys_u64("
+     "&lane.landing->yours[lane.number].emptied, lane.received);"),
+    ("CHUNK_WITHOUT_ACQUIRE", LANDING,
+     "ptx_ld_acquire_sys_u64(&lane.landing->mine[lane.number].filled)",
+     "ptx_ld_relaxed_sys_u64(&lane.landing->mine[lane.number].filled)"),
+    ("ROOM_WITHOUT_ACQUIRE", LANDING,
+     "ptx_ld_acquire_sys_u64(&lane.landing->mine[lane.number].emptied)",
+     "ptx_ld_relaxed_sys_u64(&lane.landing->mine[lane.number].emptied)"),
+    ("CHUNK_NOT_AWAITED", LANDING, "lane.received < filled", "true"),
+    ("ONE_CHUNK_MORE_THAN_ROOM", LANDING,
+     "lane.sent < emptied + ULI_LANDING_SLOTS",
+     "lane.sent < emptied + ULI_LANDING_SLOTS + 1"),
+    ("CHUNKS_PUT_INTO_ONE_SLOT", LANDING,
+     "(int64_t)(lane.sent & 1)", "(int64_t)0"),
+    ("FIRST_BYTES_NOT_COPIED", MOVE,
+     "warp_copies_as<uint8_t>(dst, src, head);", ";"),
+    ("READY_NOT_AWAITED", WORDS,
+     "!warp_awaits_ready(c, p)", "false"),
+    ("LANES_BEGIN_ALIKE", PIECES,
+     "lane * a.chunk_bytes, a.lanes", "0, a.lanes"),
+    ("SUM_IN_ANOTHER_ORDER", SUM,
+     "const unsigned char *from = share_at(c, a, r, p);\n"
+     "        elements<BYTES> held", "the last rank first"),
+    ("LAST_ELEMENTS_LEFT_OUT", SUM, "count > whole * V", "false"),
+    ("SHARES_NOT_AWAITED", SUM,
+     "!lanes_await(c, a, number, false) || "
+     "!lanes_await(c, a, number, true)",
+     "!lanes_await(c, a, number, true)"),
+]
+
+
+def planted(number, text, instead):
+    """Of the beginning of a list the first is replaced; a declaration stays
+    one."""
+    test = f"collective_planted == {number}"
+    if text.endswith("a.lanes"):
+        first, rest = text.split(",", 1)
+        return f"({test} ? {instead.split(',', 1)[0]} : {first}),{rest}"
+    if "const unsigned char *from" in text:
+        return text.replace(
+            "r, p)", f"r, {test} ? a.base.nranks - 1 - p : p)")
+    return plant.choice(test, text, instead)
+
+
+def main():
+    sources = plant.Sources(sys.argv[1], (WORDS, LANDING, MOVE, SUM, PIECES))
+    for number, (name, file, text, instead) in enumerate(FAULTS, 1):
+        sources.put(name, file, text, planted(number, text, instead))
+    sources.write(sys.argv[2], "collective", [name for name, *_ in FAULTS])
+
+
+main()

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels of units_test.c: one instruction family each.
+ */
+#ifndef TESTS_EMULATE_SELF_UNITS_KERNELS_H
+#define TESTS_EMULATE_SELF_UNITS_KERNELS_H
+
+#include <stdint.h>
+#include <cuda_runtime.h>
+#include "device/cuda/tensor_map.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* d[16][8] = a[16][16] b[8][16]^T, by ldmatrix and mma.sync; f16 or bf16. */
+cudaError_t units_mma_launch(
+    int f16, const uint16_t *a, const uint16_t *b, float *d);
+/* The same with b stored [16][8] and loaded transposed. */
+cudaError_t units_mma_trans_launch(
+    const uint16_t *a, const uint16_t *b, float *d);
+/* d[16][8] = a[16][8] b[8][8]^T, tf32. */
+cudaError_t units_tf32_launch(const float *a, const float *b, float *d);
+/* out[8][8] = in[8][8] transposed by stmatrix.trans. */
+cudaError_t units_stmatrix_launch(const uint16_t *in, uint16_t *out);
+/* out[16]: results of votes, shuffles and reductions of warp 0. */
+cudaError_t units_warp_launch(uint32_t *out);
+/* out[i] = in[i] by cp.async that arrives on an mbarrier; zeros from valid. */
+cudaError_t units_copy_launch(
+    const uint32_t *in, uint32_t *out, int count, int valid);
+/* out[r] = round r seen through named barriers, warp 0 to warp 1. */
+cudaError_t units_named_launch(uint32_t *out, int rounds);
+/* out[i] = both halves' conversions of in[i]. */
+cudaError_t units_convert_launch(
+    const float *in, uint32_t *bf16, uint32_t *f16, int count);
+/* Blocks take turns in order: the last value is blocks. */
+cudaError_t units_turns_launch(uint32_t *turn, uint32_t *value, int blocks);
+/* o[64][64] = sum over j < tiles of bf16(q k_j^T / 8) v_j; q, k_j, v_j are
+ * 64 x 64 bf16. Products overlap as in an attention kernel. */
+cudaError_t units_overlap_launch(const uint16_t *q, const uint16_t *k,
+    const uint16_t *v, float *o, int tiles);
+/* Launches what the emulator does not do. */
+cudaError_t units_cluster_launch(void);
+cudaError_t units_multicast_launch(void);
+/* More shared memory than allowed. */
+cudaError_t units_shared_launch(size_t bytes, int prepare);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
