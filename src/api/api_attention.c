@@ -13,7 +13,7 @@
 #include "attention/cuda/attention_gpu.h"
 #include "attention/kernels/kernels.h"
 #include "attention/translate/translate.h"
-#include "base/held.h"
+#include "base/params/held.h"
 #include "base/status.h"
 
 /* Our own copies of everything that has a size, which the call points to. */
@@ -39,7 +39,7 @@ own_tensor(struct own *own, enum uli_attn_tensor tensor, const char *name,
 
 /* The problem and how to run it, checked. */
 static ulyx_status_t
-begin(const ulyx_attention_t *problem, ulyx_attention_pass_t pass,
+attention_begin(const ulyx_attention_t *problem, ulyx_attention_pass_t pass,
     const ulyx_attention_exec_t *exec, bool tensors, struct own *own,
     struct uli_attn_call *call_p)
 {
@@ -54,7 +54,7 @@ begin(const ulyx_attention_t *problem, ulyx_attention_pass_t pass,
 }
 
 static ulyx_status_t
-finish(struct uli_attn_call *call, ulyx_attention_pass_t pass,
+call_finish(struct uli_attn_call *call, ulyx_attention_pass_t pass,
     const struct own *own, void *workspace, int64_t workspace_bytes,
     void *stream)
 {
@@ -79,7 +79,7 @@ ulyx_attention_workspace(const ulyx_attention_t *problem,
     struct uli_attn_call call = {0};
     int64_t bytes;
     ULI_CHECK_POINTER(bytes_p);
-    ULI_TRY(begin(problem, pass, exec, false, &own, &call));
+    ULI_TRY(attention_begin(problem, pass, exec, false, &own, &call));
     ULI_TRY(uli_attn_workspace(&call, pass, &bytes));
     *bytes_p = bytes;
     return ULYX_SUCCESS;
@@ -97,14 +97,14 @@ ulyx_attention_forward(const ulyx_attention_t *problem,
     ULI_CHECK_POINTER(tensors);
     ULI_TRY(uli_struct_take(
         &uli_structs[ULI_STRUCT_ATTENTION_FORWARD], tensors, &t, NULL));
-    ULI_TRY(begin(problem, pass, exec, true, &own, &call));
+    ULI_TRY(attention_begin(problem, pass, exec, true, &own, &call));
     ULI_TRY(own_tensor(&own, ULI_ATTN_Q, "q", &t.q));
     ULI_TRY(own_tensor(&own, ULI_ATTN_K, "k", &t.k));
     ULI_TRY(own_tensor(&own, ULI_ATTN_V, "v", &t.v));
     ULI_TRY(own_tensor(&own, ULI_ATTN_OUT, "out", &t.out));
     ULI_TRY(own_tensor(&own, ULI_ATTN_LSE, "lse", &t.lse));
     ULI_TRY(uli_attn_translate_forward(&t, &call));
-    return finish(&call, pass, &own, workspace, workspace_bytes, stream);
+    return call_finish(&call, pass, &own, workspace, workspace_bytes, stream);
 }
 
 ulyx_status_t
@@ -119,7 +119,7 @@ ulyx_attention_backward(const ulyx_attention_t *problem,
     ULI_CHECK_POINTER(tensors);
     ULI_TRY(uli_struct_take(
         &uli_structs[ULI_STRUCT_ATTENTION_BACKWARD], tensors, &t, NULL));
-    ULI_TRY(begin(problem, pass, exec, true, &own, &call));
+    ULI_TRY(attention_begin(problem, pass, exec, true, &own, &call));
     ULI_TRY(own_tensor(&own, ULI_ATTN_Q, "q", &t.q));
     ULI_TRY(own_tensor(&own, ULI_ATTN_K, "k", &t.k));
     ULI_TRY(own_tensor(&own, ULI_ATTN_V, "v", &t.v));
@@ -132,7 +132,7 @@ ulyx_attention_backward(const ulyx_attention_t *problem,
     ULI_TRY(own_tensor(&own, ULI_ATTN_DK, "dk", &t.dk));
     ULI_TRY(own_tensor(&own, ULI_ATTN_DV, "dv", &t.dv));
     ULI_TRY(uli_attn_translate_backward(&t, &call));
-    return finish(&call, pass, &own, workspace, workspace_bytes, stream);
+    return call_finish(&call, pass, &own, workspace, workspace_bytes, stream);
 }
 
 ulyx_status_t
@@ -145,7 +145,7 @@ ulyx_attention_describe(const ulyx_attention_t *problem,
     char passed_over[512];
     int64_t bytes;
     ULI_CHECK_POINTER(text_p);
-    ULI_TRY(begin(problem, pass, exec, false, &own, &call));
+    ULI_TRY(attention_begin(problem, pass, exec, false, &own, &call));
     ULI_TRY(uli_attn_workspace(&call, pass, &bytes));
     const char *name =
         pass == ULYX_ATTENTION_PASS_FORWARD ? "forward" : "backward";

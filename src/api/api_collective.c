@@ -22,7 +22,7 @@ struct call {
 };
 
 static ulyx_status_t
-run(void *context)
+collective_run(void *context)
 {
     struct call *call = context;
     if (call->verdict != ULYX_SUCCESS)
@@ -34,7 +34,7 @@ run(void *context)
 
 /* The caller's arrays may be gone at the end of the group. */
 static ulyx_status_t
-queue(struct call *call)
+call_queue(struct call *call)
 {
     size_t nranks = (size_t)call->comm->nranks;
     const int64_t **arrays[] = {&call->args.src_bytes, &call->args.src_offsets,
@@ -50,7 +50,7 @@ queue(struct call *call)
         *arrays[i] = call->held + i * nranks;
     }
     ulyx_status_t status =
-        uli_group_queue(call->comm, run, call, sizeof(*call));
+        uli_group_queue(call->comm, collective_run, call, sizeof(*call));
     if (status != ULYX_SUCCESS)
         free(call->held);
     return status;
@@ -60,7 +60,7 @@ static ulyx_status_t
 run_or_queue(struct call *call)
 {
     snprintf(call->text, sizeof(call->text), "%s", uli_error_text());
-    return uli_group_active() ? queue(call) : run(call);
+    return uli_group_active() ? call_queue(call) : collective_run(call);
 }
 
 /* ---- even ---------------------------------------------------------------- */

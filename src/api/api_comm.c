@@ -103,7 +103,7 @@ run_creation(void *context)
 }
 
 static ulyx_status_t
-create(struct creation *c, const ulyx_comm_params_t *params)
+creation_run(struct creation *c, const ulyx_comm_params_t *params)
 {
     static const ulyx_comm_params_t defaults = ULYX_COMM_PARAMS_INIT;
 
@@ -165,7 +165,7 @@ ulyx_comm_create(const ulyx_unique_id_t *id, int32_t nranks, int32_t rank,
     ULI_CHECK_POINTER(comm_p);
     ULI_TRY(check_ranks(nranks, rank));
     c.id = *id;
-    return create(&c, params);
+    return creation_run(&c, params);
 }
 
 ulyx_status_t
@@ -184,7 +184,7 @@ ulyx_comm_create_from_allgather(ulyx_allgather_fn allgather, void *context,
     ULI_CHECK_POINTER(allgather);
     ULI_CHECK_POINTER(comm_p);
     ULI_TRY(check_ranks(nranks, rank));
-    return create(&c, params);
+    return creation_run(&c, params);
 }
 
 ulyx_status_t
@@ -195,7 +195,7 @@ ulyx_comm_create_from_env(
 
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm_p);
-    return create(&c, params);
+    return creation_run(&c, params);
 }
 
 ulyx_status_t

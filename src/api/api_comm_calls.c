@@ -22,7 +22,7 @@ struct offspring {
 
 /* NULL params, and zero fields of given ones, are inherited. */
 static ulyx_status_t
-inherit(
+api_comm_calls_inherit(
     ulyx_comm_t *comm, const ulyx_comm_params_t *given, struct offspring *child)
 {
     ULI_TRY(uli_struct_take_or_default(
@@ -66,7 +66,7 @@ run_shrink(void *context)
 }
 
 static ulyx_status_t
-make(struct offspring *child, ulyx_status_t (*run)(void *context))
+offspring_make(struct offspring *child, ulyx_status_t (*run)(void *context))
 {
     if (uli_group_active())
         return uli_group_queue(child->comm, run, child, sizeof(*child));
@@ -86,9 +86,9 @@ ulyx_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
                         ? ULYX_SUCCESS
                         : uli_error(ULYX_ERR_INVALID_ARGUMENT, "new_p is NULL");
     if (child.verdict == ULYX_SUCCESS)
-        child.verdict = inherit(comm, params, &child);
+        child.verdict = api_comm_calls_inherit(comm, params, &child);
     snprintf(child.text, sizeof(child.text), "%s", uli_error_text());
-    return make(&child, run_split);
+    return offspring_make(&child, run_split);
 }
 
 ulyx_status_t
@@ -100,8 +100,8 @@ ulyx_comm_shrink(
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
     ULI_CHECK_POINTER(new_p);
-    ULI_TRY(inherit(comm, params, &child));
-    return make(&child, run_shrink);
+    ULI_TRY(api_comm_calls_inherit(comm, params, &child));
+    return offspring_make(&child, run_shrink);
 }
 
 static ulyx_status_t

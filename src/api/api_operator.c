@@ -8,7 +8,7 @@
 #include "api/group.h"
 #include "api/operator_params.h"
 #include "api/params.h"
-#include "base/held.h"
+#include "base/params/held.h"
 #include "base/status.h"
 
 /* ---- life ---------------------------------------------------------------- */

@@ -20,7 +20,7 @@ struct call {
 };
 
 static ulyx_status_t
-run(void *context)
+reduction_run(void *context)
 {
     struct call *call = context;
     if (call->verdict != ULYX_SUCCESS)
@@ -33,13 +33,13 @@ run_or_queue(struct call *call)
 {
     snprintf(call->text, sizeof(call->text), "%s", uli_error_text());
     return uli_group_active()
-               ? uli_group_queue(call->comm, run, call, sizeof(*call))
-               : run(call);
+               ? uli_group_queue(call->comm, reduction_run, call, sizeof(*call))
+               : reduction_run(call);
 }
 
 /* count units of unit bytes, pieces of them at dst. */
 static ulyx_status_t
-check(const struct call *call, int64_t unit, int64_t pieces)
+reduction_check(const struct call *call, int64_t unit, int64_t pieces)
 {
     const struct uli_reduce_args *args = &call->args;
     int64_t bytes;
@@ -66,7 +66,7 @@ check_sum(const struct call *call)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "dtype is %d: sums exist of F64, F32, BF16 and F16", args->dtype);
     int64_t elem = uli_dtype_size(args->dtype);
-    ULI_TRY(check(call, elem, 1));
+    ULI_TRY(reduction_check(call, elem, 1));
     if ((uintptr_t)args->src % (uintptr_t)elem ||
         (uintptr_t)args->dst % (uintptr_t)elem)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -100,7 +100,7 @@ ulyx_allgather(ulyx_comm_t *comm, const void *src, void *dst,
     ULI_CHECK_POINTER(comm);
     struct call call = {
         comm, {ULI_ALLGATHER, src, dst, piece_bytes, 0, 0, stream}, 0, ""};
-    call.verdict = check(&call, 1, comm->nranks);
+    call.verdict = reduction_check(&call, 1, comm->nranks);
     return run_or_queue(&call);
 }
 
@@ -112,7 +112,7 @@ ulyx_broadcast(
     ULI_CHECK_POINTER(comm);
     struct call call = {
         comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root, stream}, 0, ""};
-    call.verdict = check(&call, 1, 1);
+    call.verdict = reduction_check(&call, 1, 1);
     if (call.verdict == ULYX_SUCCESS && (root < 0 || root >= comm->nranks))
         call.verdict = uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "root is %d, must be 0 to %d", root, comm->nranks - 1);

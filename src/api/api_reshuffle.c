@@ -130,8 +130,8 @@ wait_queued(void *context)
 }
 
 static ulyx_status_t
-queue(ulyx_plan_t *plan, ulyx_operation_t operation, const void *const src[],
-    void *const dst[], void *stream)
+plan_queue(ulyx_plan_t *plan, ulyx_operation_t operation,
+    const void *const src[], void *const dst[], void *stream)
 {
     struct queued *q = plan->user;
     size_t bytes = (size_t)plan->exchange.ntensors * sizeof(void *);
@@ -159,7 +159,7 @@ ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
     if (uli_group_active())
-        return queue(plan, operation, src, dst, stream);
+        return plan_queue(plan, operation, src, dst, stream);
     ULI_TRY(uli_plan_execute(plan, operation, src, dst, stream, &op));
     return op ? uli_op_wait(op) : ULYX_SUCCESS;
 }

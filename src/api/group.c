@@ -186,7 +186,7 @@ join_workers(struct uli_list *workers)
 
 /* Frees a list of calls; keeps the first error and its text. */
 static void
-reap(struct uli_list *list, ulyx_status_t *first_p, char *text_p)
+group_reap(struct uli_list *list, ulyx_status_t *first_p, char *text_p)
 {
     while (!uli_list_empty(list)) {
         struct call *call = ULI_CONTAINER_OF(list->next, struct call, node);
@@ -207,7 +207,7 @@ reap_workers(struct uli_list *workers, ulyx_status_t *first_p, char *text_p)
         struct worker *worker =
             ULI_CONTAINER_OF(workers->next, struct worker, node);
 
-        reap(&worker->calls, first_p, text_p);
+        group_reap(&worker->calls, first_p, text_p);
         uli_list_remove(&worker->node);
         free(worker);
     }
@@ -269,7 +269,7 @@ run_all(char *text_p)
     wait_for_ops(&first_op, op_text);
     join_workers(&workers);
     reap_workers(&workers, &first, text_p);
-    reap(&failed, &first, text_p);
+    group_reap(&failed, &first, text_p);
     if (first == ULYX_SUCCESS && first_op != ULYX_SUCCESS) {
         first = first_op;
         memcpy(text_p, op_text, TEXT_BYTES);

@@ -66,8 +66,8 @@ uli_operator_params_read(const ulyx_operator_params_t *given, int32_t nranks,
 /* ---- calls --------------------------------------------------------------- */
 
 static void
-take(const ulyx_operator_t *op, enum uli_operator_tensor tensor, int32_t axis,
-    const void *const *pointers, struct uli_operator_call *call)
+operator_take(const ulyx_operator_t *op, enum uli_operator_tensor tensor,
+    int32_t axis, const void *const *pointers, struct uli_operator_call *call)
 {
     call->given[tensor] = pointers != NULL;
     for (int32_t i = 0; pointers && i < op->nparts[axis]; i++)
@@ -92,11 +92,11 @@ uli_operator_forward_read(const ulyx_operator_t *op,
     ULI_CHECK_POINTER(given);
     ULI_TRY(uli_struct_take(
         &uli_structs[ULI_STRUCT_OPERATOR_FORWARD], given, &own, NULL));
-    take(op, ULI_OP_Q, 0, own.q, call_p);
-    take(op, ULI_OP_K, 1, own.k, call_p);
-    take(op, ULI_OP_V, 1, own.v, call_p);
-    take(op, ULI_OP_OUT, 0, (const void *const *)own.out, call_p);
-    take(op, ULI_OP_LSE, 0, (const void *const *)own.lse, call_p);
+    operator_take(op, ULI_OP_Q, 0, own.q, call_p);
+    operator_take(op, ULI_OP_K, 1, own.k, call_p);
+    operator_take(op, ULI_OP_V, 1, own.v, call_p);
+    operator_take(op, ULI_OP_OUT, 0, (const void *const *)own.out, call_p);
+    operator_take(op, ULI_OP_LSE, 0, (const void *const *)own.lse, call_p);
     call_p->sinks = own.sinks;
     call_p->alibi_slopes = own.alibi_slopes;
     call_p->workspace = own.workspace;
@@ -117,14 +117,14 @@ uli_operator_backward_read(const ulyx_operator_t *op,
     ULI_CHECK_POINTER(given);
     ULI_TRY(uli_struct_take(
         &uli_structs[ULI_STRUCT_OPERATOR_BACKWARD], given, &own, NULL));
-    take(op, ULI_OP_Q, 0, own.q, call_p);
-    take(op, ULI_OP_K, 1, own.k, call_p);
-    take(op, ULI_OP_V, 1, own.v, call_p);
-    take(op, ULI_OP_OUT, 0, own.out, call_p);
-    take(op, ULI_OP_DOUT, 0, own.dout, call_p);
-    take(op, ULI_OP_DQ, 0, (const void *const *)own.dq, call_p);
-    take(op, ULI_OP_DK, 1, (const void *const *)own.dk, call_p);
-    take(op, ULI_OP_DV, 1, (const void *const *)own.dv, call_p);
+    operator_take(op, ULI_OP_Q, 0, own.q, call_p);
+    operator_take(op, ULI_OP_K, 1, own.k, call_p);
+    operator_take(op, ULI_OP_V, 1, own.v, call_p);
+    operator_take(op, ULI_OP_OUT, 0, own.out, call_p);
+    operator_take(op, ULI_OP_DOUT, 0, own.dout, call_p);
+    operator_take(op, ULI_OP_DQ, 0, (const void *const *)own.dq, call_p);
+    operator_take(op, ULI_OP_DK, 1, (const void *const *)own.dk, call_p);
+    operator_take(op, ULI_OP_DV, 1, (const void *const *)own.dv, call_p);
     call_p->sinks = own.sinks;
     call_p->alibi_slopes = own.alibi_slopes;
     call_p->d_sink = own.d_sink;

@@ -6,7 +6,7 @@
 #define ULI_API_PARAMS_H
 
 #include <stddef.h>
-#include "base/fields.h"
+#include "base/params/fields.h"
 #include "ulyx/comm.h"
 
 /* The fields of ulyx_comm_params_t. */

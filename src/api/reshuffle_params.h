@@ -6,7 +6,7 @@
 #define ULI_API_RESHUFFLE_PARAMS_H
 
 #include <stdbool.h>
-#include "base/held.h"
+#include "base/params/held.h"
 #include "collectives/plan/plan.h"
 #include "ulyx/reshuffle.h"
 

@@ -44,7 +44,7 @@ check_workspace(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 
 /* On a device: what has gone wrong by the return is an error of the launch. */
 static ulyx_status_t
-enqueue(struct uli_attn_call *call)
+call_enqueue(struct uli_attn_call *call)
 {
     ULI_TRY(uli_attn_device_check(call));
     call->kernel->forward(call);
@@ -56,7 +56,7 @@ uli_attn_run_pass(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
     ULI_TRY(check_workspace(call, pass));
     if (call->problem.memory != ULYX_MEMORY_HOST)
-        return enqueue(call);
+        return call_enqueue(call);
     call->deadline = uli_deadline_in(call->timeout_s);
     if (pass == ULYX_ATTENTION_PASS_FORWARD)
         call->kernel->forward(call);

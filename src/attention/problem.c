@@ -180,7 +180,7 @@ uli_attn_put_param(void *array, ulyx_dtype_t dtype, int64_t index, double value)
 }
 
 static int64_t
-negated(int64_t value)
+value_negated(int64_t value)
 {
     return value == INT64_MIN ? INT64_MAX : -value;
 }
@@ -194,9 +194,10 @@ uli_attn_rows_seeing(const struct uli_attn_problem *problem,
 {
     int64_t first = 0, end = doc->q_rows;
     if (problem->right != ULYX_UNBOUNDED)
-        first = uli_attn_clamped(k0, -problem->right, negated(doc->off), end);
+        first =
+            uli_attn_clamped(k0, -problem->right, value_negated(doc->off), end);
     if (problem->left != ULYX_UNBOUNDED)
-        end = uli_attn_clamped(k1, problem->left, negated(doc->off), end);
+        end = uli_attn_clamped(k1, problem->left, value_negated(doc->off), end);
     *first_p = first;
     *end_p = uli_max(end, first);
 }

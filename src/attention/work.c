@@ -78,7 +78,7 @@ uli_work_stretch(const struct uli_attn_problem *problem, bool keys,
 }
 
 static void
-swap(unsigned char *a, unsigned char *b, int64_t size)
+bytes_swap(unsigned char *a, unsigned char *b, int64_t size)
 {
     for (int64_t i = 0; i < size; i++) {
         unsigned char byte = a[i];
@@ -88,7 +88,7 @@ swap(unsigned char *a, unsigned char *b, int64_t size)
 }
 
 static void
-sift(unsigned char *base, int64_t root, int64_t count, int64_t size,
+heap_sift(unsigned char *base, int64_t root, int64_t count, int64_t size,
     int (*compare)(const void *a, const void *b))
 {
     for (;;) {
@@ -100,7 +100,7 @@ sift(unsigned char *base, int64_t root, int64_t count, int64_t size,
             child++;
         if (compare(base + root * size, base + child * size) >= 0)
             return;
-        swap(base + root * size, base + child * size, size);
+        bytes_swap(base + root * size, base + child * size, size);
         root = child;
     }
 }
@@ -110,9 +110,9 @@ uli_work_sort(void *base, int64_t count, int64_t size,
     int (*compare)(const void *a, const void *b))
 {
     for (int64_t root = count / 2 - 1; root >= 0; root--)
-        sift(base, root, count, size, compare);
+        heap_sift(base, root, count, size, compare);
     for (int64_t end = count - 1; end > 0; end--) {
-        swap(base, (unsigned char *)base + end * size, size);
-        sift(base, 0, end, size, compare);
+        bytes_swap(base, (unsigned char *)base + end * size, size);
+        heap_sift(base, 0, end, size, compare);
     }
 }

@@ -53,7 +53,7 @@ read_some(int fd, char *to, size_t bytes)
 }
 
 static ulyx_status_t
-explain(ulyx_status_t status, char *why_p)
+file_explain(ulyx_status_t status, char *why_p)
 {
     const char *text = errno == EINVAL ? "not a regular file" : strerror(errno);
     snprintf(why_p, ULI_FILE_WHY, "%s",
@@ -69,11 +69,11 @@ read_all(int fd, size_t max_bytes, char **text_p, size_t *bytes_p, char *why_p)
     for (size_t room = FIRST_BYTES;; room *= 2) {
         char *larger = realloc(*text_p, room);
         if (!larger)
-            return explain(ULYX_ERR_NO_MEMORY, why_p);
+            return file_explain(ULYX_ERR_NO_MEMORY, why_p);
         *text_p = larger;
         ssize_t got = read_some(fd, larger + have, room - 1 - have);
         if (got < 0)
-            return explain(ULYX_ERR_SYSTEM, why_p);
+            return file_explain(ULYX_ERR_SYSTEM, why_p);
         have += (size_t)got;
         if (have > max_bytes) {
             snprintf(why_p, ULI_FILE_WHY, "more than %zu bytes", max_bytes);
@@ -95,7 +95,7 @@ uli_file_read(const char *path, size_t max_bytes, char **text_p,
     size_t bytes = 0;
     int fd = open_regular(path);
     if (fd < 0)
-        return explain(ULYX_ERR_SYSTEM, why_p);
+        return file_explain(ULYX_ERR_SYSTEM, why_p);
     ulyx_status_t status = read_all(fd, max_bytes, &text, &bytes, why_p);
     int number = errno;
     close(fd);

@@ -127,7 +127,7 @@ set_text(
 }
 
 static char *
-trim(char *text)
+settings_trim(char *text)
 {
     while (isspace((unsigned char)*text))
         text++;
@@ -141,16 +141,16 @@ trim(char *text)
 static void
 gather_line(struct gathered *all, char *line, const char *path)
 {
-    char *name = trim(line);
+    char *name = settings_trim(line);
     if (!*name || *name == '#')
         return;
     char *equals = strchr(name, '=');
     if (equals)
         *equals = 0;
-    name = trim(name);
+    name = settings_trim(name);
     size_t row = find_row(name);
     if (equals && row < ROW_COUNT)
-        set_text(all, row, trim(equals + 1), path);
+        set_text(all, row, settings_trim(equals + 1), path);
     else if (equals && all->warn && !is_foreign(name))
         warn_unknown(name, path);
     else if (!equals && all->warn)
@@ -193,7 +193,8 @@ gather_environment(struct gathered *all)
 }
 
 static void
-gather(struct gathered *all, const char *system_file, const char *user_file)
+gathered_gather(
+    struct gathered *all, const char *system_file, const char *user_file)
 {
     for (size_t i = 0; i < ROW_COUNT; i++) {
         set_text(all, i, rows[i].default_text, "default");
@@ -276,7 +277,8 @@ parse_seconds(
 }
 
 static bool
-parse(const struct uli_setting_row *row, const char *text, void *field)
+setting_row_parse(
+    const struct uli_setting_row *row, const char *text, void *field)
 {
     switch (row->type) {
     case ULI_SETTING_STRING:
@@ -298,7 +300,7 @@ parse(const struct uli_setting_row *row, const char *text, void *field)
 }
 
 static ulyx_status_t
-refuse(const struct uli_setting_row *row, const struct text *text)
+setting_row_refuse(const struct uli_setting_row *row, const struct text *text)
 {
     static const char *const what[] = {
         [ULI_SETTING_STRING] = "a shorter text",
@@ -323,14 +325,14 @@ refuse(const struct uli_setting_row *row, const struct text *text)
 }
 
 static ulyx_status_t
-load(const struct gathered *all, struct uli_settings *settings_p)
+gathered_load(const struct gathered *all, struct uli_settings *settings_p)
 {
     struct uli_settings settings;
     memset(&settings, 0, sizeof(settings));
     for (size_t i = 0; i < ROW_COUNT; i++) {
         void *field = (char *)&settings + rows[i].offset;
-        if (!parse(&rows[i], all->texts[i].value, field))
-            return refuse(&rows[i], &all->texts[i]);
+        if (!setting_row_parse(&rows[i], all->texts[i].value, field))
+            return setting_row_refuse(&rows[i], &all->texts[i]);
     }
     *settings_p = settings;
     return ULYX_SUCCESS;
@@ -357,8 +359,8 @@ uli_settings_load_files(
     if (!all)
         return uli_error_errno("settings");
     all->warn = !atomic_flag_test_and_set(&warned);
-    gather(all, system_file, user);
-    ulyx_status_t status = load(all, settings_p);
+    gathered_gather(all, system_file, user);
+    ulyx_status_t status = gathered_load(all, settings_p);
     free(all);
     return status;
 }
@@ -383,7 +385,7 @@ uli_settings_explain(const char *name, char *value_p, size_t value_bytes,
         return uli_error_pass(ULYX_ERR_NO_MEMORY, "out of memory");
     all->warn = false;
     char path[ULI_SETTING_TEXT];
-    gather(all, SYSTEM_FILE, user_file(path, sizeof(path)));
+    gathered_gather(all, SYSTEM_FILE, user_file(path, sizeof(path)));
     snprintf(value_p, value_bytes, "%s", all->texts[row].value);
     snprintf(source_p, source_bytes, "%s", all->texts[row].source);
     free(all);

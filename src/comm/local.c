@@ -19,7 +19,8 @@
 
 /* Ranks of one communicator that were built but do not know each other. */
 static ulyx_status_t
-build(int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms)
+local_build(
+    int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms)
 {
     unsigned char process[16];
 
@@ -34,7 +35,7 @@ build(int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms)
 }
 
 static ulyx_status_t
-introduce(int32_t nranks, int32_t r, const unsigned char id[16],
+local_introduce(int32_t nranks, int32_t r, const unsigned char id[16],
     ulyx_comm_t *const *comms)
 {
     ulyx_comm_t *comm = comms[r];
@@ -116,9 +117,9 @@ uli_comm_create_local(
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks);
     status = uli_random_bytes(id, sizeof(id));
     if (status == ULYX_SUCCESS)
-        status = build(nranks, params, comms);
+        status = local_build(nranks, params, comms);
     for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
-        status = introduce(nranks, r, id, comms);
+        status = local_introduce(nranks, r, id, comms);
     for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
         status = join_team(comms[r]);
     if (status == ULYX_SUCCESS && comms[0]->nnodes > 1)

@@ -11,7 +11,7 @@
 
 /* The segment has few pages yet, which move along. */
 static void
-take(ulyx_comm_t *comm, const struct uli_bind_wish *wish)
+place_take(ulyx_comm_t *comm, const struct uli_bind_wish *wish)
 {
     uli_binding_make(&comm->settings, wish, &comm->binding);
     uli_bind_memory(&comm->binding, comm->segment.address, comm->segment.bytes);
@@ -21,7 +21,7 @@ void
 uli_place_own(ulyx_comm_t *comm)
 {
     const struct uli_bind_wish wish = {NULL, NULL};
-    take(comm, &wish);
+    place_take(comm, &wish);
 }
 
 void
@@ -31,7 +31,7 @@ uli_place_gpu(ulyx_comm_t *comm)
     struct uli_bind_wish wish = {bus, NULL};
     if (comm->gpu->ops->bus_id(comm->gpu->device, bus))
         wish.gpu = "of unknown address";
-    take(comm, &wish);
+    place_take(comm, &wish);
 }
 
 void

@@ -60,7 +60,8 @@ gather_parent(struct group *group, const void *mine, size_t bytes,
 
 /* Takes part in the first gather only to refuse. */
 static ulyx_status_t
-refuse(ulyx_comm_t *parent, ulyx_status_t verdict, uli_deadline_t deadline)
+split_refuse(
+    ulyx_comm_t *parent, ulyx_status_t verdict, uli_deadline_t deadline)
 {
     char text[256];
     ulyx_status_t status;
@@ -74,8 +75,8 @@ refuse(ulyx_comm_t *parent, ulyx_status_t verdict, uli_deadline_t deadline)
 }
 
 static ulyx_status_t
-gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
-    void *all_p, uli_deadline_t deadline)
+bootstrap_gather(struct uli_bootstrap *bootstrap, const void *mine,
+    size_t bytes, void *all_p, uli_deadline_t deadline)
 {
     struct group *group = (struct group *)bootstrap;
     unsigned char *all = malloc((size_t)group->parent->nranks * bytes);
@@ -105,7 +106,7 @@ close_group(struct uli_bootstrap *bootstrap)
 
 static const struct uli_bootstrap_ops group_ops = {
     .name = "split",
-    .gather = gather,
+    .gather = bootstrap_gather,
     .broken = is_broken,
     .close = close_group,
 };
@@ -177,7 +178,7 @@ split_over(struct group *group, int32_t color, int32_t key,
 }
 
 static bool
-allocate(struct group *group, size_t nranks)
+group_allocate(struct group *group, size_t nranks)
 {
     group->members = calloc(nranks, sizeof(*group->members));
     group->choices = calloc(nranks, sizeof(*group->choices));
@@ -201,11 +202,11 @@ uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
                            : uli_timeout_or(params->timeout_s, comm->timeout_s);
     ulyx_status_t status;
 
-    if (!refuses && !allocate(&group, (size_t)comm->nranks)) {
+    if (!refuses && !group_allocate(&group, (size_t)comm->nranks)) {
         verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a split");
         refuses = true;
     }
-    status = refuses ? refuse(comm, verdict, uli_deadline_in(timeout_s))
+    status = refuses ? split_refuse(comm, verdict, uli_deadline_in(timeout_s))
                      : split_over(&group, color, key, params, timeout_s, new_p);
     free(group.members);
     free(group.choices);

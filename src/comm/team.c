@@ -29,7 +29,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct uli_list teams = {&teams, &teams};
 
 static struct uli_team *
-find(const unsigned char id[16])
+team_find(const unsigned char id[16])
 {
     for (struct uli_list *n = teams.next; n != &teams; n = n->next) {
         struct uli_team *team = ULI_CONTAINER_OF(n, struct uli_team, node);
@@ -42,7 +42,7 @@ find(const unsigned char id[16])
 
 /* Under lock. False: no memory, and the team is as it was. */
 static bool
-reserve(struct uli_team *team)
+team_reserve(struct uli_team *team)
 {
     struct grave *graves =
         realloc(team->graves, (size_t)(team->reserved + 1) * sizeof(*graves));
@@ -56,14 +56,14 @@ reserve(struct uli_team *team)
 
 /* Under lock. NULL: no memory, and nothing is kept. */
 static struct uli_team *
-join(const unsigned char id[16])
+team_join(const unsigned char id[16])
 {
-    struct uli_team *team = find(id);
+    struct uli_team *team = team_find(id);
     bool is_new = team == NULL;
 
     if (is_new && (team = calloc(1, sizeof(*team))) == NULL)
         return NULL;
-    if (!reserve(team)) {
+    if (!team_reserve(team)) {
         if (is_new)
             free(team);
         return NULL;
@@ -82,7 +82,7 @@ uli_team_join(const unsigned char id[16], struct uli_team **team_p)
     struct uli_team *team;
 
     pthread_mutex_lock(&lock);
-    team = join(id);
+    team = team_join(id);
     pthread_mutex_unlock(&lock);
     if (team == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a team of ranks");
@@ -96,7 +96,7 @@ uli_team_reserve(struct uli_team *team)
     bool done;
 
     pthread_mutex_lock(&lock);
-    done = reserve(team);
+    done = team_reserve(team);
     pthread_mutex_unlock(&lock);
     if (!done)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a segment record");
@@ -104,7 +104,7 @@ uli_team_reserve(struct uli_team *team)
 }
 
 static void
-bury(struct uli_team *team, const struct grave *grave)
+team_retire(struct uli_team *team, const struct grave *grave)
 {
     pthread_mutex_lock(&lock);
     team->graves[team->buried++] = *grave;
@@ -116,7 +116,7 @@ uli_team_bury(struct uli_team *team, const struct uli_segment *segment)
 {
     struct grave grave = {.segment = *segment};
 
-    bury(team, &grave);
+    team_retire(team, &grave);
 }
 
 void
@@ -125,7 +125,7 @@ uli_team_bury_device(
 {
     struct grave grave = {.segment = {-1, NULL, 0}, .memory = *memory};
 
-    bury(team, &grave);
+    team_retire(team, &grave);
 }
 
 static void

@@ -82,7 +82,7 @@ cuda_bus_id(int32_t device, char text_p[32])
 }
 
 static ulyx_status_t
-retain(int32_t device, uli_cu_handle *context_p)
+cuda_retain(int32_t device, uli_cu_handle *context_p)
 {
     uli_cu_device handle;
     ULI_TRY(ULI_CUDA(cuDeviceGet, (&handle, device)));
@@ -99,7 +99,7 @@ uli_cuda_enter(int32_t device)
             ULYX_ERR_INVALID_ARGUMENT, "CUDA device %d does not exist", device);
     pthread_mutex_lock(&lock);
     if (!contexts[device])
-        status = retain(device, &contexts[device]);
+        status = cuda_retain(device, &contexts[device]);
     pthread_mutex_unlock(&lock);
     if (status != ULYX_SUCCESS)
         return status;
@@ -161,7 +161,7 @@ cuda_peer_enable(int32_t device, int32_t peer)
 /* ---- memory -------------------------------------------------------------- */
 
 static ulyx_status_t
-attribute(const void *address, int which, void *value)
+cuda_attribute(const void *address, int which, void *value)
 {
     return ULI_CUDA(
         cuPointerGetAttribute, (value, which, (uli_cu_ptr)(uintptr_t)address));
@@ -174,10 +174,10 @@ fill_range(const void *address, bool managed, struct uli_device_range *range)
     int ordinal = -1, ipc = 0;
     uli_cu_ptr start = 0;
     size_t bytes = 0;
-    ULI_TRY(attribute(address, DEVICE_ORDINAL, &ordinal));
-    ULI_TRY(attribute(address, RANGE_START, &start));
-    ULI_TRY(attribute(address, RANGE_SIZE, &bytes));
-    ULI_TRY(attribute(address, IS_LEGACY_IPC, &ipc));
+    ULI_TRY(cuda_attribute(address, DEVICE_ORDINAL, &ordinal));
+    ULI_TRY(cuda_attribute(address, RANGE_START, &start));
+    ULI_TRY(cuda_attribute(address, RANGE_SIZE, &bytes));
+    ULI_TRY(cuda_attribute(address, IS_LEGACY_IPC, &ipc));
     range->memory_kind = ULYX_MEMORY_CUDA;
     range->device = ordinal;
     range->base = (void *)(uintptr_t)start;
@@ -202,7 +202,7 @@ cuda_range(const void *address, struct uli_device_range *range_p)
     if (result != ULI_CU_SUCCESS && result != ULI_CU_INVALID_VALUE)
         return uli_cuda_status(result, "cuPointerGetAttribute");
     if (result == ULI_CU_SUCCESS)
-        ULI_TRY(attribute(address, IS_MANAGED, &managed));
+        ULI_TRY(cuda_attribute(address, IS_MANAGED, &managed));
     if (result == ULI_CU_SUCCESS && (type == TYPE_DEVICE || managed))
         ULI_TRY(fill_range(address, managed != 0, &range));
     *range_p = range;

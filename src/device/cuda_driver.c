@@ -27,7 +27,7 @@ struct lookup {
 };
 
 static bool
-symbol(void *library, const char *name, void *function_p)
+cuda_driver_symbol(void *library, const char *name, void *function_p)
 {
     void *found = dlsym(library, name);
     memcpy(function_p, &found, sizeof(found));
@@ -35,7 +35,7 @@ symbol(void *library, const char *name, void *function_p)
 }
 
 static bool
-find(const struct lookup *lookup, const char *name, int version,
+lookup_find(const struct lookup *lookup, const char *name, int version,
     void *function_p)
 {
     void *found = NULL;
@@ -53,7 +53,7 @@ find_all(
     const struct lookup *lookup, const char *library, struct uli_cu_calls *to)
 {
 #define ULI_CU_FIND(name, version, parameters)                                 \
-    if (!find(lookup, #name, version, &to->name))                              \
+    if (!lookup_find(lookup, #name, version, &to->name))                       \
         return uli_error(ULYX_ERR_UNSUPPORTED,                                 \
             "CUDA driver %s: it has no %s of version %d", library, #name,      \
             version);
@@ -63,7 +63,7 @@ find_all(
 
 /* Name and words of an error, by the calls at hand. */
 static ulyx_status_t
-report(const struct uli_cu_calls *with, ulyx_status_t status,
+cu_calls_report(const struct uli_cu_calls *with, ulyx_status_t status,
     uli_cu_result result, const char *call)
 {
     const char *name = NULL, *text = NULL;
@@ -75,18 +75,20 @@ report(const struct uli_cu_calls *with, ulyx_status_t status,
 }
 
 static ulyx_status_t
-start(const struct uli_cu_calls *with, const char *library)
+cu_calls_start(const struct uli_cu_calls *with, const char *library)
 {
     int version = 0, count = 0;
     uli_cu_result result = with->cuInit(0);
     if (result != ULI_CU_SUCCESS)
-        return report(with, ULYX_ERR_UNSUPPORTED, result, "cuInit");
+        return cu_calls_report(with, ULYX_ERR_UNSUPPORTED, result, "cuInit");
     result = with->cuDriverGetVersion(&version);
     if (result != ULI_CU_SUCCESS)
-        return report(with, ULYX_ERR_UNSUPPORTED, result, "cuDriverGetVersion");
+        return cu_calls_report(
+            with, ULYX_ERR_UNSUPPORTED, result, "cuDriverGetVersion");
     result = with->cuDeviceGetCount(&count);
     if (result != ULI_CU_SUCCESS)
-        return report(with, ULYX_ERR_UNSUPPORTED, result, "cuDeviceGetCount");
+        return cu_calls_report(
+            with, ULYX_ERR_UNSUPPORTED, result, "cuDeviceGetCount");
     if (count == 0)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "CUDA driver %s of version %d.%d: no device", library,
@@ -103,15 +105,16 @@ open_library(const char *name)
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return uli_error(ULYX_ERR_UNSUPPORTED, "CUDA driver: %s", dlerror());
-    if (!symbol(library, "cuGetProcAddress_v2", &lookup.with_status) &&
-        !symbol(library, "cuGetProcAddress", &lookup.plain)) {
+    if (!cuda_driver_symbol(
+            library, "cuGetProcAddress_v2", &lookup.with_status) &&
+        !cuda_driver_symbol(library, "cuGetProcAddress", &lookup.plain)) {
         status = uli_error(ULYX_ERR_UNSUPPORTED,
             "CUDA driver %s: older than 11.3 (no cuGetProcAddress)", name);
         goto err_close;
     }
     status = find_all(&lookup, name, &found);
     if (status == ULYX_SUCCESS)
-        status = start(&found, name);
+        status = cu_calls_start(&found, name);
     if (status != ULYX_SUCCESS)
         goto err_close;
     calls = found;
@@ -163,11 +166,11 @@ uli_cuda_status(uli_cu_result result, const char *call)
     case ULI_CU_NOT_READY:
         return ULYX_IN_PROGRESS;
     case ULI_CU_OUT_OF_MEMORY:
-        return report(&calls, ULYX_ERR_NO_MEMORY, result, call);
+        return cu_calls_report(&calls, ULYX_ERR_NO_MEMORY, result, call);
     case ULI_CU_INVALID_VALUE:
     case ULI_CU_INVALID_DEVICE:
     case ULI_CU_INVALID_HANDLE:
-        return report(&calls, ULYX_ERR_INVALID_ARGUMENT, result, call);
+        return cu_calls_report(&calls, ULYX_ERR_INVALID_ARGUMENT, result, call);
     case ULI_CU_STUB_LIBRARY:
     case ULI_CU_INSUFFICIENT_DRIVER:
     case ULI_CU_NO_DEVICE:
@@ -175,8 +178,8 @@ uli_cuda_status(uli_cu_result result, const char *call)
     case ULI_CU_SYSTEM_NOT_READY:
     case ULI_CU_SYSTEM_DRIVER_MISMATCH:
     case ULI_CU_COMPAT_NOT_SUPPORTED:
-        return report(&calls, ULYX_ERR_UNSUPPORTED, result, call);
+        return cu_calls_report(&calls, ULYX_ERR_UNSUPPORTED, result, call);
     default:
-        return report(&calls, ULYX_ERR_SYSTEM, result, call);
+        return cu_calls_report(&calls, ULYX_ERR_SYSTEM, result, call);
     }
 }

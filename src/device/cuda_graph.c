@@ -39,7 +39,7 @@ uli_cuda_graph_begin(int32_t device, void *stream)
 }
 
 static ulyx_status_t
-end(void *stream, uli_cu_handle *exec_p)
+cuda_graph_end(void *stream, uli_cu_handle *exec_p)
 {
     uli_cu_handle graph = NULL;
     ULI_TRY(ULI_CUDA(cuStreamEndCapture, (stream, &graph)));
@@ -54,7 +54,7 @@ uli_cuda_graph_end(int32_t device, void *stream, void **graph_p)
 {
     uli_cu_handle exec = NULL;
     ULI_TRY(uli_cuda_enter(device));
-    ULI_TRY(uli_cuda_leave(end(stream, &exec)));
+    ULI_TRY(uli_cuda_leave(cuda_graph_end(stream, &exec)));
     *graph_p = exec;
     return ULYX_SUCCESS;
 }

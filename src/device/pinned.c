@@ -29,7 +29,7 @@ static struct uli_list ranges = {&ranges, &ranges};
 
 /* The first range that has a byte of it; under lock. */
 static struct pinned *
-find(const unsigned char *address, int64_t bytes)
+pinned_find(const unsigned char *address, int64_t bytes)
 {
     for (struct uli_list *n = ranges.next; n != &ranges; n = n->next) {
         struct pinned *p = ULI_CONTAINER_OF(n, struct pinned, node);
@@ -40,7 +40,7 @@ find(const unsigned char *address, int64_t bytes)
 }
 
 static ulyx_status_t
-pin(struct pinned *p)
+pinned_pin(struct pinned *p)
 {
     uli_cu_ptr there = 0;
     ULI_TRY(ULI_CUDA(
@@ -55,7 +55,8 @@ pin(struct pinned *p)
 
 /* A range that nobody holds yet; under lock. */
 static ulyx_status_t
-add(int32_t device, unsigned char *address, int64_t bytes, void **there_p)
+pinned_add(
+    int32_t device, unsigned char *address, int64_t bytes, void **there_p)
 {
     struct pinned *p = calloc(1, sizeof(*p));
     if (!p)
@@ -65,7 +66,7 @@ add(int32_t device, unsigned char *address, int64_t bytes, void **there_p)
     p->holders = 1;
     ulyx_status_t status = uli_cuda_enter(device);
     if (status == ULYX_SUCCESS)
-        status = uli_cuda_leave(pin(p));
+        status = uli_cuda_leave(pinned_pin(p));
     if (status != ULYX_SUCCESS) {
         free(p);
         return status;
@@ -80,9 +81,9 @@ uli_pinned_hold(int32_t device, void *address, int64_t bytes, void **there_p)
 {
     ulyx_status_t status = ULYX_SUCCESS;
     pthread_mutex_lock(&lock);
-    struct pinned *p = find(address, bytes);
+    struct pinned *p = pinned_find(address, bytes);
     if (!p) {
-        status = add(device, address, bytes, there_p);
+        status = pinned_add(device, address, bytes, there_p);
     } else if (p->address != address || p->bytes != bytes) {
         status = uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%" PRId64 " bytes to be pinned meet %" PRId64 " that are, in part",
@@ -100,7 +101,7 @@ uli_pinned_drop(int32_t device, void *address)
 {
     ulyx_status_t status = ULYX_SUCCESS;
     pthread_mutex_lock(&lock);
-    struct pinned *p = find(address, 1);
+    struct pinned *p = pinned_find(address, 1);
     if (p && --p->holders == 0) {
         status = uli_cuda_enter(device);
         if (status == ULYX_SUCCESS)

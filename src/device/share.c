@@ -25,7 +25,7 @@ enum {
 };
 
 static uli_cu_ptr
-pointer(const void *address)
+share_pointer(const void *address)
 {
     return (uli_cu_ptr)(uintptr_t)address;
 }
@@ -55,7 +55,8 @@ check_device(int32_t device)
 /* Puts physical memory at an address of its own, readable and writable by the
  * device. On error nothing is left but the handle. */
 static ulyx_status_t
-place(uli_cu_memory memory, int32_t device, size_t bytes, uli_cu_ptr *at_p)
+share_place(
+    uli_cu_memory memory, int32_t device, size_t bytes, uli_cu_ptr *at_p)
 {
     const struct uli_cu_access access = {
         ULI_CU_ON_DEVICE, device, ULI_CU_READ_WRITE};
@@ -79,12 +80,13 @@ err_reserve:
 /* The reverse of place, and of what made the handle: all steps, the first
  * error. */
 static ulyx_status_t
-displace(const void *address, int64_t bytes, uli_cu_memory memory)
+share_displace(const void *address, int64_t bytes, uli_cu_memory memory)
 {
     const struct uli_cu_calls *calls = uli_cuda_calls();
     size_t size = (size_t)bytes;
-    uli_cu_result unmap = calls->cuMemUnmap(pointer(address), size);
-    uli_cu_result reserve = calls->cuMemAddressFree(pointer(address), size);
+    uli_cu_result unmap = calls->cuMemUnmap(share_pointer(address), size);
+    uli_cu_result reserve =
+        calls->cuMemAddressFree(share_pointer(address), size);
     uli_cu_result release = calls->cuMemRelease(memory);
     ULI_TRY(uli_cuda_status(unmap, "cuMemUnmap"));
     ULI_TRY(uli_cuda_status(reserve, "cuMemAddressFree"));
@@ -94,7 +96,7 @@ displace(const void *address, int64_t bytes, uli_cu_memory memory)
 /* Exportable as a fabric handle too where the device offers that and the
  * process may (its daemon runs, its channel is open): else as a descriptor. */
 static ulyx_status_t
-create(size_t bytes, const struct uli_cu_memory_props *props,
+share_create(size_t bytes, const struct uli_cu_memory_props *props,
     uli_cu_memory *memory_p)
 {
     struct uli_cu_memory_props both = *props;
@@ -111,7 +113,7 @@ create(size_t bytes, const struct uli_cu_memory_props *props,
 }
 
 static ulyx_status_t
-alloc(int32_t device, int64_t bytes, struct uli_share_memory *memory_p)
+share_alloc(int32_t device, int64_t bytes, struct uli_share_memory *memory_p)
 {
     const struct uli_cu_memory_props props = {.type = ULI_CU_PINNED,
         .handle_types = ULI_CU_DESCRIPTOR,
@@ -128,8 +130,8 @@ alloc(int32_t device, int64_t bytes, struct uli_share_memory *memory_p)
             "%" PRId64 " bytes of CUDA device %d are out of range", bytes,
             device);
     size_t size = ((size_t)bytes + unit - 1) / unit * unit;
-    ULI_TRY(create(size, &props, &memory));
-    ulyx_status_t status = place(memory, device, size, &at);
+    ULI_TRY(share_create(size, &props, &memory));
+    ulyx_status_t status = share_place(memory, device, size, &at);
     if (status != ULYX_SUCCESS) {
         uli_cuda_calls()->cuMemRelease(memory);
         return status;
@@ -147,7 +149,7 @@ uli_share_alloc(
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%" PRId64 " bytes of CUDA device %d: at least 1", bytes, device);
     ULI_TRY(uli_cuda_enter(device));
-    return uli_cuda_leave(alloc(device, bytes, memory_p));
+    return uli_cuda_leave(share_alloc(device, bytes, memory_p));
 }
 
 ulyx_status_t
@@ -155,7 +157,7 @@ uli_share_free(const struct uli_share_memory *memory)
 {
     ULI_TRY(uli_cuda_enter(memory->device));
     return uli_cuda_leave(
-        displace(memory->address, memory->bytes, memory->handle));
+        share_displace(memory->address, memory->bytes, memory->handle));
 }
 
 /* ---- export -------------------------------------------------------------- */
@@ -203,10 +205,10 @@ narrow_to_mapping(const void *address, struct uli_share *share)
     const struct uli_cu_calls *calls = uli_cuda_calls();
     uli_cu_ptr base = 0;
     size_t bytes = 0;
-    if (calls->cuPointerGetAttribute(&base, MAPPING_BASE, pointer(address)) !=
-            ULI_CU_SUCCESS ||
-        calls->cuPointerGetAttribute(&bytes, MAPPING_BYTES, pointer(address)) !=
-            ULI_CU_SUCCESS)
+    if (calls->cuPointerGetAttribute(
+            &base, MAPPING_BASE, share_pointer(address)) != ULI_CU_SUCCESS ||
+        calls->cuPointerGetAttribute(
+            &bytes, MAPPING_BYTES, share_pointer(address)) != ULI_CU_SUCCESS)
         return;
     share->base = base;
     share->bytes = (int64_t)bytes;
@@ -260,8 +262,8 @@ export_range(const void *address, const struct uli_device_range *range,
     struct uli_share *share)
 {
     unsigned long long id = 0;
-    ULI_TRY(
-        ULI_CUDA(cuPointerGetAttribute, (&id, BUFFER_ID, pointer(address))));
+    ULI_TRY(ULI_CUDA(
+        cuPointerGetAttribute, (&id, BUFFER_ID, share_pointer(address))));
     share->buffer_id = id;
     return range->legacy_ipc ? export_ipc(share)
                              : export_mapping(address, share);
@@ -283,7 +285,7 @@ uli_share_export(const void *address, struct uli_share *share_p)
     memset(&share, 0, sizeof(share)); /* padding travels too */
     share.device = range.device;
     share.fd = -1;
-    share.base = pointer(range.base);
+    share.base = share_pointer(range.base);
     share.bytes = range.bytes;
     ULI_TRY(uli_cuda_enter(range.device));
     ULI_TRY(uli_cuda_leave(export_range(address, &range, &share)));
@@ -324,7 +326,7 @@ ulyx_status_t
 uli_share_export_run(const void *address, int64_t bytes,
     struct uli_share *shares_p, int32_t *count_p)
 {
-    uint64_t at = pointer(address), end = at + (uint64_t)bytes;
+    uint64_t at = share_pointer(address), end = at + (uint64_t)bytes;
     ulyx_status_t status = ULYX_SUCCESS;
     int32_t count = 0;
     while (status == ULYX_SUCCESS && at < end) {
@@ -358,13 +360,13 @@ uli_share_access(int32_t device, const void *address, int64_t bytes)
 {
     const struct uli_cu_access access = {
         ULI_CU_ON_DEVICE, device, ULI_CU_READ_WRITE};
-    uli_cu_ptr at = pointer(address), end = at + (uli_cu_ptr)bytes;
+    uli_cu_ptr at = share_pointer(address), end = at + (uli_cu_ptr)bytes;
     while (at < end) {
         struct uli_device_range range;
         void *here = (void *)(uintptr_t)at;
         ULI_TRY(uli_device_cuda.range(here, &range));
         struct uli_share piece = {
-            .base = pointer(range.base), .bytes = range.bytes};
+            .base = share_pointer(range.base), .bytes = range.bytes};
         if (range.memory_kind != ULYX_MEMORY_CUDA || range.bytes < 1)
             return uli_error(
                 ULYX_ERR_UNSUPPORTED, "%p is not device memory", here);

@@ -121,8 +121,8 @@ add_near(struct uli_binding *binding, const struct uli_topology *t,
 
 /* At the NUMA node (an index): what is bound is said. */
 static void
-settle(struct uli_binding *binding, const struct uli_topology *t, int32_t numa,
-    const char *near)
+binding_settle(struct uli_binding *binding, const struct uli_topology *t,
+    int32_t numa, const char *near)
 {
     const struct uli_topo_node *home =
         uli_topology_node(t, ULI_TOPO_NUMA, numa);
@@ -178,7 +178,7 @@ uli_binding_find(const struct uli_topology *topology,
             add_near(binding_p, topology, at, cores, ncores);
         for (int32_t i = 0; !device && i < ncores; i++)
             add_core(binding_p, cores[i]);
-        settle(binding_p, topology, numa, name);
+        binding_settle(binding_p, topology, numa, name);
     }
 }
 

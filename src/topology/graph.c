@@ -13,7 +13,7 @@
 
 /* Room for one more item of `size` bytes in *array_p. */
 static ulyx_status_t
-grow(void *array_p, int32_t count, int32_t *capacity_p, size_t size,
+graph_grow(void *array_p, int32_t count, int32_t *capacity_p, size_t size,
     int32_t limit)
 {
     void **array = array_p;
@@ -35,7 +35,7 @@ ulyx_status_t
 uli_graph_add(struct uli_topology *graph, enum uli_topo_kind kind,
     int32_t parent, int32_t *id_p)
 {
-    ULI_TRY(grow(&graph->nodes, graph->nnodes, &graph->nodes_capacity,
+    ULI_TRY(graph_grow(&graph->nodes, graph->nnodes, &graph->nodes_capacity,
         sizeof(*graph->nodes), ULI_GRAPH_NODES_MAX));
     struct uli_topo_node *node = &graph->nodes[graph->nnodes];
     memset(node, 0, sizeof(*node));
@@ -53,7 +53,7 @@ ulyx_status_t
 uli_graph_add_core(
     struct uli_topology *graph, int32_t os_index, int32_t numa, int32_t package)
 {
-    ULI_TRY(grow(&graph->cores, graph->ncores, &graph->cores_capacity,
+    ULI_TRY(graph_grow(&graph->cores, graph->ncores, &graph->cores_capacity,
         sizeof(*graph->cores), ULI_GRAPH_CORES_MAX));
     graph->cores[graph->ncores++] =
         (struct uli_graph_core){os_index, numa, package};
@@ -75,7 +75,7 @@ uli_graph_add_link(
         if (same)
             return ULYX_SUCCESS;
     }
-    ULI_TRY(grow(&graph->links, graph->nlinks, &graph->links_capacity,
+    ULI_TRY(graph_grow(&graph->links, graph->nlinks, &graph->links_capacity,
         sizeof(*graph->links), ULI_GRAPH_LINKS_MAX));
     graph->links[graph->nlinks++] = (struct uli_graph_link){a, b, bytes_per_s};
     return ULYX_SUCCESS;
@@ -142,7 +142,7 @@ comes_before(const struct uli_topo_node *a, const struct uli_topo_node *b)
 
 /* Insertion sort: importers find devices nearly in order. */
 static void
-insert(
+topology_insert(
     const struct uli_topology *graph, int32_t *ids, int32_t count, int32_t id)
 {
     int32_t at = count;
@@ -167,7 +167,7 @@ uli_graph_finish(struct uli_topology *graph)
     }
     for (int32_t id = 0; id < graph->nnodes; id++) {
         enum uli_topo_kind kind = graph->nodes[id].kind;
-        insert(graph, graph->of_kind[kind], graph->counts[kind]++, id);
+        topology_insert(graph, graph->of_kind[kind], graph->counts[kind]++, id);
     }
     for (int kind = 0; kind < ULI_TOPO_KINDS; kind++)
         for (int32_t i = 0; i < graph->counts[kind]; i++)

@@ -10,7 +10,7 @@
 
 /* Switches between two nodes decide where the class is equal. */
 static int32_t
-hops(const struct uli_topology *t, int32_t a, int32_t b)
+topology_hops(const struct uli_topology *t, int32_t a, int32_t b)
 {
     int32_t count = 0;
     for (int32_t at = a; at >= 0; at = t->nodes[at].parent, count++) {
@@ -32,8 +32,8 @@ distance_to_nic(
     const struct uli_topology *t, const struct uli_topo_node *node, int32_t nic)
 {
     const struct uli_topo_node *to = uli_topology_node(t, ULI_TOPO_NIC, nic);
-    return (struct distance){
-        uli_topology_link(t, node, to).class, hops(t, node->id, to->id)};
+    return (struct distance){uli_topology_link(t, node, to).class,
+        topology_hops(t, node->id, to->id)};
 }
 
 static bool
@@ -99,7 +99,8 @@ home_of_rank(const struct uli_topology *t, const int32_t *homes, int32_t nhomes,
 }
 
 static const struct uli_topo_node *
-anchor(const struct uli_topology *t, const struct uli_rank_place *place)
+topology_anchor(
+    const struct uli_topology *t, const struct uli_rank_place *place)
 {
     if (place->gpu >= 0)
         return uli_topology_node(t, ULI_TOPO_GPU, place->gpu);
@@ -117,7 +118,7 @@ choose_nic(const struct uli_topology *t, const struct uli_rank_place *places,
     int32_t turn = 0;
     for (int32_t r = 0; r < rank; r++)
         turn += first[r] == first[rank];
-    return uli_topology_nearest_nic(t, anchor(t, &places[rank]), turn);
+    return uli_topology_nearest_nic(t, topology_anchor(t, &places[rank]), turn);
 }
 
 void
@@ -141,8 +142,8 @@ uli_topology_place_ranks(const struct uli_topology *topology, int32_t count,
             place->numa = home_of_rank(topology, homes, nhomes, r, count);
         }
         if (first)
-            first[r] =
-                uli_topology_nearest_nic(topology, anchor(topology, place), 0);
+            first[r] = uli_topology_nearest_nic(
+                topology, topology_anchor(topology, place), 0);
     }
     for (int32_t r = 0; first && r < count; r++)
         places_p[r].nic = choose_nic(topology, places_p, first, r);
@@ -155,13 +156,14 @@ uli_topology_place_link(const struct uli_topology *topology,
     const struct uli_rank_place *a, const struct uli_rank_place *b)
 {
     if (a->gpu >= 0 && b->gpu >= 0)
-        return uli_topology_link(
-            topology, anchor(topology, a), anchor(topology, b))
+        return uli_topology_link(topology, topology_anchor(topology, a),
+            topology_anchor(topology, b))
             .class;
     if (a->numa < 0 || b->numa < 0)
         return ULI_LINK_UNKNOWN;
     if (a->numa == b->numa)
         return ULI_LINK_NUMA;
-    return uli_topology_link(topology, anchor(topology, a), anchor(topology, b))
+    return uli_topology_link(
+        topology, topology_anchor(topology, a), topology_anchor(topology, b))
         .class;
 }

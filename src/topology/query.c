@@ -173,7 +173,7 @@ path_rate(const struct uli_topology *t, int32_t id, int32_t ancestor)
 }
 
 static double
-slower(double a, double b)
+link_is_slower(double a, double b)
 {
     if (a == 0 || b == 0)
         return a + b;
@@ -191,8 +191,8 @@ uli_topology_link(const struct uli_topology *t, const struct uli_topo_node *a,
         return link;
     if (nvlink > 0)
         return (struct uli_topo_link){ULI_LINK_NVLINK, nvlink, 0};
-    link.bytes_per_s =
-        slower(path_rate(t, a->id, ancestor), path_rate(t, b->id, ancestor));
+    link.bytes_per_s = link_is_slower(
+        path_rate(t, a->id, ancestor), path_rate(t, b->id, ancestor));
     return link;
 }
 

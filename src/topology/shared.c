@@ -18,7 +18,7 @@ struct kept {
 static _Atomic(struct kept *) all;
 
 static struct kept *
-find(struct kept *list, const char *file)
+shared_find(struct kept *list, const char *file)
 {
     while (list && strcmp(list->file, file) != 0)
         list = list->next;
@@ -29,7 +29,7 @@ const struct uli_topology *
 uli_topology_shared(const struct uli_settings *settings)
 {
     struct kept *list = atomic_load(&all);
-    struct kept *found = find(list, settings->topo_file);
+    struct kept *found = shared_find(list, settings->topo_file);
     if (found)
         return found->topology;
     struct kept *mine = calloc(1, sizeof(*mine));
@@ -40,7 +40,7 @@ uli_topology_shared(const struct uli_settings *settings)
     strcpy(mine->file, settings->topo_file);
     do {
         mine->next = list;
-        found = find(list, mine->file);
+        found = shared_find(list, mine->file);
     } while (!found && !atomic_compare_exchange_weak(&all, &list, mine));
     if (!found)
         return mine->topology;

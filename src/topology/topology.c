@@ -76,8 +76,8 @@ import_text(const char *text, size_t bytes, const char *name,
 
 /* A graph from text, or from this machine when text is NULL. */
 static ulyx_status_t
-make(const char *text, size_t bytes, const char *name, const char *dump_path,
-    bool nvlink, struct uli_topology **topology_p)
+topology_make(const char *text, size_t bytes, const char *name,
+    const char *dump_path, bool nvlink, struct uli_topology **topology_p)
 {
     struct uli_topology *graph = uli_graph_create();
     ulyx_status_t status;
@@ -110,7 +110,7 @@ read_file(
         uli_file_read(path, FILE_MAX_BYTES, &text, &bytes, why);
     if (status != ULYX_SUCCESS)
         return uli_error(status, "%s: %s", path, why);
-    status = make(text, bytes, path, dump_path, false, topology_p);
+    status = topology_make(text, bytes, path, dump_path, false, topology_p);
     free(text);
     return status;
 }
@@ -165,8 +165,8 @@ uli_topology_load_some(const struct uli_settings *settings, bool nvlink,
     if (settings->topo_file[0])
         status = read_file(settings->topo_file, dump_path, topology_p);
     else
-        status =
-            make(NULL, 0, "hwloc, this machine", dump_path, nvlink, topology_p);
+        status = topology_make(
+            NULL, 0, "hwloc, this machine", dump_path, nvlink, topology_p);
     if (status != ULYX_SUCCESS)
         return make_flat(uli_error_text(), topology_p);
     ULI_INFO(ULI_LOG_TOPO, -1,

@@ -54,7 +54,7 @@ check_file_limit(int64_t bytes)
 }
 
 static ulyx_status_t
-reserve(int fd, int64_t bytes)
+segment_reserve(int fd, int64_t bytes)
 {
     for (int64_t at = 0; at < bytes;) {
         int64_t step = uli_min(bytes - at, RESERVE_STEP);
@@ -76,7 +76,8 @@ reserve(int fd, int64_t bytes)
 }
 
 /* Huge pages come only when a page is first touched through a mapping that
- * asked for them; where the kernel has none to give, reserve() does the rest.
+ * asked for them; where the kernel has none to give, segment_reserve() does the
+ * rest.
  */
 static void
 take_huge_pages(void *address, int64_t bytes)
@@ -105,7 +106,7 @@ create_shared(int64_t bytes, bool hugepages, struct uli_segment *segment_p)
     }
     if (hugepages)
         take_huge_pages(address, bytes);
-    status = reserve(fd, bytes);
+    status = segment_reserve(fd, bytes);
     if (status)
         goto err_unmap;
     if (fcntl(fd, F_ADD_SEALS, ULI_SEGMENT_SEALS)) {

@@ -8,7 +8,7 @@
 #include "base/status.h"
 
 static bool
-usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+stub_usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 {
     (void)settings;
     snprintf(why_p, why_bytes, "it moves nothing");
@@ -16,7 +16,7 @@ usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 }
 
 static bool
-reaches(const struct uli_identity *me, const struct uli_identity *peer,
+stub_reaches(const struct uli_identity *me, const struct uli_identity *peer,
     char *why_p, size_t why_bytes)
 {
     (void)me, (void)peer;
@@ -78,8 +78,8 @@ uli_tr_no_read(pid_t pid, const struct iovec *local, size_t local_count,
 const struct uli_tr_ops uli_tr_stubs = {
     .name = "none",
     .caps = 0,
-    .usable = usable,
-    .reaches = reaches,
+    .usable = stub_usable,
+    .reaches = stub_reaches,
     ULI_TR_NO_MAP,
     ULI_TR_NO_MAP_DEVICE,
     ULI_TR_NO_READ,

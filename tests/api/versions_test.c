@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attention/setup.h"
-#include "base/structs.h"
+#include "base/params/structs.h"
 #include "support/test.h"
 #include "ulyx/ulyx.h"
 

@@ -64,7 +64,7 @@ uli_gpu_attn_call_bytes(
 }
 
 static ulyx_status_t
-put(const struct uli_attn_call *call, int64_t at, const void *host,
+call_put(const struct uli_attn_call *call, int64_t at, const void *host,
     int64_t bytes)
 {
     int error =
@@ -159,7 +159,7 @@ put_pieces(const struct uli_attn_call *call, enum uli_attn_tensor name,
         if (n % AT_ONCE == AT_ONCE - 1 || n == view->piece_count - 1) {
             int64_t first = n / AT_ONCE * AT_ONCE;
             ULI_TRY(
-                put(call, at + first * size, pieces, (n + 1 - first) * size));
+                call_put(call, at + first * size, pieces, (n + 1 - first) * size));
         }
     }
     return ULYX_SUCCESS;
@@ -177,7 +177,7 @@ put_segments(const struct uli_attn_call *call, const struct uli_attn_runs *runs,
         if (n % AT_ONCE == AT_ONCE - 1 || n == runs->count - 1) {
             int64_t first = n / AT_ONCE * AT_ONCE, size = sizeof(segments[0]);
             ULI_TRY(
-                put(call, at + first * size, segments, (n + 1 - first) * size));
+                call_put(call, at + first * size, segments, (n + 1 - first) * size));
         }
     }
     return ULYX_SUCCESS;
@@ -197,13 +197,13 @@ set_docs(const struct uli_attn_call *call, const struct parts *parts, bool keys,
     if (problem->docs_on_device)
         return ULYX_SUCCESS;
     docs_p->begins = call->workspace + at;
-    ULI_TRY(put(call, at, docs->begins,
+    ULI_TRY(call_put(call, at, docs->begins,
         (docs->lengths ? count : count + 1) * docs->index_bytes));
     if (!docs->lengths)
         return ULYX_SUCCESS;
     at = parts->docs_at[keys ? 3 : 1];
     docs_p->lengths = call->workspace + at;
-    return put(call, at, docs->lengths, count * docs->index_bytes);
+    return call_put(call, at, docs->lengths, count * docs->index_bytes);
 }
 
 /* Heads whose keys and values stay in the cache together. */
@@ -250,11 +250,11 @@ put_heads(const struct uli_attn_call *call, const struct parts *parts,
     if (problem->kv_map) {
         args_p->kv_map = (const void *)(call->workspace + parts->kv_map_at);
         ULI_TRY(
-            put(call, parts->kv_map_at, problem->kv_map, problem->heads_q * 8));
+            call_put(call, parts->kv_map_at, problem->kv_map, problem->heads_q * 8));
     }
     if (problem->head_ids) {
         args_p->head_ids = (const void *)(call->workspace + parts->head_ids_at);
-        ULI_TRY(put(
+        ULI_TRY(call_put(
             call, parts->head_ids_at, problem->head_ids, problem->heads_q * 8));
     }
     return ULYX_SUCCESS;

@@ -54,20 +54,21 @@ backward_layout(struct backward *b, float *base)
     b->v_columns = padded(problem->dim_v);
     b->q_ld = b->q_columns + LANES;
     b->v_ld = b->v_columns + LANES;
-    b->kt = carve(&c, ULI_TILE_KEYS * b->q_units);
-    b->vt = carve(&c, ULI_TILE_KEYS * b->v_units);
-    b->k = carve(&c, ULI_TILE_KEYS * b->q_ld);
-    b->dk = carve(&c, ULI_TILE_KEYS * b->q_columns);
-    b->dv = carve(&c, ULI_TILE_KEYS * b->v_columns);
-    b->q = carve(&c, ULI_TILE_QUERIES * b->q_ld);
-    b->dout = carve(&c, ULI_TILE_QUERIES * b->v_ld);
-    b->q2 = PAIRED ? carve(&c, ULI_TILE_QUERIES * b->q_ld) : b->q;
-    b->dout2 = PAIRED ? carve(&c, ULI_TILE_QUERIES * b->v_ld) : b->dout;
-    b->s = carve(&c, ULI_TILE_QUERIES * SCORE_LD);
-    b->dp = carve(&c, ULI_TILE_QUERIES * SCORE_LD);
-    b->turned = PAIRED ? carve(&c, ULI_TILE_QUERIES * SCORE_LD) : b->dp;
-    b->dq = carve(&c, ULI_TILE_QUERIES * b->q_columns);
-    b->staging = carve(&c, ULI_TILE_KEYS * uli_max(b->q_units, b->v_units));
+    b->kt = carver_take(&c, ULI_TILE_KEYS * b->q_units);
+    b->vt = carver_take(&c, ULI_TILE_KEYS * b->v_units);
+    b->k = carver_take(&c, ULI_TILE_KEYS * b->q_ld);
+    b->dk = carver_take(&c, ULI_TILE_KEYS * b->q_columns);
+    b->dv = carver_take(&c, ULI_TILE_KEYS * b->v_columns);
+    b->q = carver_take(&c, ULI_TILE_QUERIES * b->q_ld);
+    b->dout = carver_take(&c, ULI_TILE_QUERIES * b->v_ld);
+    b->q2 = PAIRED ? carver_take(&c, ULI_TILE_QUERIES * b->q_ld) : b->q;
+    b->dout2 = PAIRED ? carver_take(&c, ULI_TILE_QUERIES * b->v_ld) : b->dout;
+    b->s = carver_take(&c, ULI_TILE_QUERIES * SCORE_LD);
+    b->dp = carver_take(&c, ULI_TILE_QUERIES * SCORE_LD);
+    b->turned = PAIRED ? carver_take(&c, ULI_TILE_QUERIES * SCORE_LD) : b->dp;
+    b->dq = carver_take(&c, ULI_TILE_QUERIES * b->q_columns);
+    b->staging =
+        carver_take(&c, ULI_TILE_KEYS * uli_max(b->q_units, b->v_units));
     return c.floats;
 }
 

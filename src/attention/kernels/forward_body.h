@@ -235,17 +235,17 @@ forward_layout(struct forward *f, int64_t rows, float *base)
     f->columns = padded(f->problem->dim_v);
     f->k_ld = f->units + LANES;
     f->v_ld = f->columns + LANES;
-    f->k = carve(&c, ULI_TILE_KEYS * f->k_ld);
-    f->v = carve(&c, ULI_TILE_KEYS * f->v_ld);
-    f->st = carve(&c, ULI_TILE_KEYS * PANEL);
-    f->alpha = carve(&c, PANEL);
-    f->at = carve(&c, PANEL);
-    f->plus = carve(&c, PANEL);
-    f->max = carve(&c, rows);
-    f->sum = carve(&c, rows);
-    f->out = carve(&c, rows * f->columns);
-    f->qt = carve(&c, rows * f->units);
-    f->staging = carve(
+    f->k = carver_take(&c, ULI_TILE_KEYS * f->k_ld);
+    f->v = carver_take(&c, ULI_TILE_KEYS * f->v_ld);
+    f->st = carver_take(&c, ULI_TILE_KEYS * PANEL);
+    f->alpha = carver_take(&c, PANEL);
+    f->at = carver_take(&c, PANEL);
+    f->plus = carver_take(&c, PANEL);
+    f->max = carver_take(&c, rows);
+    f->sum = carver_take(&c, rows);
+    f->out = carver_take(&c, rows * f->columns);
+    f->qt = carver_take(&c, rows * f->units);
+    f->staging = carver_take(
         &c, uli_max(rows * f->units, ULI_TILE_KEYS * f->problem->dim_v / 2));
     return c.floats;
 }

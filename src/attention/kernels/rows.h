@@ -20,7 +20,7 @@ struct carver {
 };
 
 static float *
-carve(struct carver *c, int64_t floats)
+carver_take(struct carver *c, int64_t floats)
 {
     float *part = c->base ? c->base + c->floats : NULL;
     c->floats += (floats + 15) / 16 * 16;

@@ -26,7 +26,7 @@ struct parts {
 };
 
 static void *
-part(struct parts *parts, unsigned char *base, int64_t count, int64_t size)
+parts_add(struct parts *parts, unsigned char *base, int64_t count, int64_t size)
 {
     int64_t bytes, at = parts->bytes;
     if (at < 0 || !uli_size_mul(count, size, &bytes) ||
@@ -53,14 +53,15 @@ lay_out(const struct uli_attn_problem *problem, int64_t dq_columns,
     struct parts parts = {.bytes = 0};
     int64_t rows = problem->q_rows;
     bool listed = problem->q_runs.segments != NULL;
-    parts.sinks = part(&parts, base, problem->heads_q, 8);
-    parts.row_base = part(&parts, base, listed ? problem->q_runs.count : 0, 8);
-    parts.units =
-        part(&parts, base, units_bound(problem), sizeof(struct uli_tile_unit));
-    parts.shared.lse2 = part(&parts, base, rows, 4);
-    parts.shared.delta = part(&parts, base, rows, 4);
-    parts.shared.turns = part(&parts, base, rows, 4);
-    parts.shared.dq = part(&parts, base, rows, 4 * dq_columns);
+    parts.sinks = parts_add(&parts, base, problem->heads_q, 8);
+    parts.row_base =
+        parts_add(&parts, base, listed ? problem->q_runs.count : 0, 8);
+    parts.units = parts_add(
+        &parts, base, units_bound(problem), sizeof(struct uli_tile_unit));
+    parts.shared.lse2 = parts_add(&parts, base, rows, 4);
+    parts.shared.delta = parts_add(&parts, base, rows, 4);
+    parts.shared.turns = parts_add(&parts, base, rows, 4);
+    parts.shared.dq = parts_add(&parts, base, rows, 4 * dq_columns);
     parts.scratch = base ? base + parts.bytes : NULL;
     parts.shared.row_base = listed ? parts.row_base : NULL;
     return parts;

@@ -12,7 +12,7 @@ refuses_f64(const struct uli_attn_problem *problem)
 }
 
 static bool
-always(void)
+always_applies(void)
 {
     return true;
 }
@@ -35,7 +35,8 @@ always(void)
         .tile = &uli_attn_tile_##id,                                           \
     }
 
-TILED(portable, "portable", "tiles in portable C, fp32", always, refuses_f64);
+TILED(portable, "portable", "tiles in portable C, fp32", always_applies,
+    refuses_f64);
 
 #if defined(__x86_64__)
 static bool

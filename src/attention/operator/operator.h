@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "attention/problem.h"
-#include "base/held.h"
+#include "base/params/held.h"
 #include "collectives/plan/plan.h"
 #include "ulyx/attention.h"
 #include "ulyx/operator.h"

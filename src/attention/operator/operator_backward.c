@@ -67,7 +67,7 @@ bring_grad(struct uli_pass *pass, int32_t g)
 }
 
 static void
-bring(struct uli_pass *pass, int32_t g)
+pass_prefetch(struct uli_pass *pass, int32_t g)
 {
     bring_grad(pass, g);
     if (!pass->op->saves_heads)
@@ -169,7 +169,7 @@ give_sums(const struct uli_pass *pass, const struct uli_head_group *group)
 /* ---- attention ----------------------------------------------------------- */
 
 static ulyx_status_t
-translate(const struct uli_pass *pass, const struct uli_head_group *group,
+pass_translate(const struct uli_pass *pass, const struct uli_head_group *group,
     int32_t slot, struct uli_attn_call *attention)
 {
     bool apart = group->cut && group->sizes.packed;
@@ -214,12 +214,12 @@ give_d_sink(const struct uli_pass *pass, const struct uli_head_group *group)
 }
 
 static void
-attend(struct uli_pass *pass, int32_t g)
+pass_attend(struct uli_pass *pass, int32_t g)
 {
     const struct uli_head_group *group = &pass->op->groups[g];
     struct uli_attn_call attention = {0};
     uli_pass_fail(
-        pass, translate(pass, group, g % pass->op->slots, &attention));
+        pass, pass_translate(pass, group, g % pass->op->slots, &attention));
     if (pass->status != ULYX_SUCCESS)
         return;
     take_sums(pass, group);
@@ -233,6 +233,6 @@ void
 uli_operator_backward(struct uli_pass *pass)
 {
     static const struct uli_steps steps = {
-        .bring = bring, .attend = attend, .send = send_results};
+        .bring = pass_prefetch, .attend = pass_attend, .send = send_results};
     uli_pass_groups(pass, &steps);
 }

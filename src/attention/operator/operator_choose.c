@@ -138,7 +138,7 @@ try_groups(struct ulyx_operator *op, int32_t ngroups, int32_t pieces,
 }
 
 static int64_t
-neediest(
+operator_neediest(
     const struct ulyx_operator *op, const struct trial *trial, int32_t slots)
 {
     int64_t most = 0;
@@ -165,7 +165,7 @@ try_one(struct ulyx_operator *op, int32_t ngroups, int32_t pieces,
     ulyx_status_t status = try_groups(op, ngroups, pieces, threads, trial_p);
     *fits_p = false;
     if (status == ULYX_SUCCESS) {
-        int64_t need = neediest(op, trial_p, slots);
+        int64_t need = operator_neediest(op, trial_p, slots);
         *needed_p = uli_min(*needed_p, need);
         *fits_p = !op->ceiling || need <= op->ceiling;
     }
@@ -225,7 +225,8 @@ search_pieces(struct ulyx_operator *op, int32_t slots, int32_t threads,
 }
 
 static ulyx_status_t
-choose(struct ulyx_operator *op, int32_t threads, struct trial *trial_p)
+operator_choose_choose(
+    struct ulyx_operator *op, int32_t threads, struct trial *trial_p)
 {
     int64_t wanted = uli_max(op->params->p.head_groups, 1);
     int32_t least = (int32_t)uli_min(wanted, op->params->p.kv_heads);
@@ -249,7 +250,7 @@ ulyx_status_t
 uli_operator_choose(struct ulyx_operator *op, int32_t threads)
 {
     struct trial trial;
-    ULI_TRY(choose(op, threads, &trial));
+    ULI_TRY(operator_choose_choose(op, threads, &trial));
     const struct uli_head_sizes *mine =
         trial.sizes + (int64_t)op->comm->rank * trial.ngroups;
     op->ngroups = trial.ngroups;

@@ -23,7 +23,7 @@ enum { SAVED_HEADER_BYTES = 64, ALIGN = 64 };
 /* ---- one pass ------------------------------------------------------------ */
 
 static bool
-uses(const struct ulyx_operator *op, int pass, int slot,
+operator_uses(const struct ulyx_operator *op, int pass, int slot,
     enum uli_head_tensor tensor)
 {
     switch (tensor) {
@@ -45,7 +45,7 @@ uses(const struct ulyx_operator *op, int pass, int slot,
 }
 
 static int64_t
-take(int64_t *bytes, int64_t more)
+operator_chunks_take(int64_t *bytes, int64_t more)
 {
     int64_t at = *bytes;
     *bytes = uli_sat_add(at, uli_round_up(more, ALIGN));
@@ -61,15 +61,17 @@ lay_out(const struct ulyx_operator *op, const struct uli_head_sizes *sizes,
     for (int s = 0; s < ULI_OPERATOR_SLOTS; s++) {
         for (int t = 0; t < ULI_HEAD_TENSORS; t++) {
             layout_p->tensors[s][t] = -1;
-            if (s < slots && uses(op, pass, s, t))
+            if (s < slots && operator_uses(op, pass, s, t))
                 layout_p->tensors[s][t] =
-                    take(&layout_p->bytes, sizes->bytes[t]);
+                    operator_chunks_take(&layout_p->bytes, sizes->bytes[t]);
         }
     }
     layout_p->d_sink =
-        pass ? take(&layout_p->bytes, op->params->p.heads * 8) : -1;
+        pass ? operator_chunks_take(&layout_p->bytes, op->params->p.heads * 8)
+             : -1;
     layout_p->attention_bytes = sizes->attention_bytes[pass];
-    layout_p->attention = take(&layout_p->bytes, layout_p->attention_bytes);
+    layout_p->attention =
+        operator_chunks_take(&layout_p->bytes, layout_p->attention_bytes);
 }
 
 void
@@ -123,7 +125,8 @@ place_saved(const struct ulyx_operator *op, bool heads, bool write)
         for (int i = 0; i < 4 && op->has_backward; i++) {
             if (!heads && kept[i] != ULI_HEAD_LSE)
                 continue;
-            int64_t at = take(&bytes, group->sizes.bytes[kept[i]]);
+            int64_t at =
+                operator_chunks_take(&bytes, group->sizes.bytes[kept[i]]);
             if (write)
                 group->saved[kept[i]] = at;
         }
@@ -150,7 +153,7 @@ uli_operator_bytes_of(const struct ulyx_operator *op, ulyx_save_mode_t save,
 }
 
 static ulyx_status_t
-allocate(struct uli_head_group *group)
+head_group_allocate(struct uli_head_group *group)
 {
     const struct uli_head_sizes *sizes = &group->sizes;
     bool ok = true;
@@ -179,6 +182,6 @@ uli_operator_chunk(struct ulyx_operator *op, int32_t threads)
         lay_out_groups(op, op->slots, pass, &op->passes[pass]);
     op->saved_bytes = place_saved(op, op->saves_heads, true);
     for (int32_t g = 0; g < op->ngroups; g++)
-        ULI_TRY(allocate(&op->groups[g]));
+        ULI_TRY(head_group_allocate(&op->groups[g]));
     return ULYX_SUCCESS;
 }

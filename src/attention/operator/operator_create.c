@@ -94,7 +94,7 @@ settle_parts(struct ulyx_operator *op)
 }
 
 static ulyx_status_t
-settle(struct ulyx_operator *op)
+operator_settle(struct ulyx_operator *op)
 {
     ulyx_operator_params_t *p = &op->params->p;
     if (p->dtype < ULYX_DTYPE_F64 || p->dtype > ULYX_DTYPE_F16)
@@ -135,8 +135,8 @@ fill_agreed(const struct ulyx_operator *op, struct agreed *mine)
 
 /* Value i is not the same on rank 0 and rank p. */
 static ulyx_status_t
-differ(const struct ulyx_operator *op, const struct agreed *all, int32_t p,
-    int32_t i)
+operator_differ(const struct ulyx_operator *op, const struct agreed *all,
+    int32_t p, int32_t i)
 {
     char name[64] = "";
     struct uli_agreed list = {
@@ -160,7 +160,7 @@ check_peers(const struct ulyx_operator *op, const struct agreed *all,
     for (int32_t i = 0; i < all[0].count; i++)
         for (int32_t p = 1; p < comm->nranks; p++)
             if (all[p].values[i] != all[0].values[i])
-                return differ(op, all, p, i);
+                return operator_differ(op, all, p, i);
     return ULYX_SUCCESS;
 }
 
@@ -182,8 +182,8 @@ take_limits(
 
 /* op NULL: this rank refuses with the verdict, whose text is set. */
 static ulyx_status_t
-agree(ulyx_comm_t *comm, struct ulyx_operator *op, ulyx_status_t verdict,
-    uli_deadline_t deadline, int32_t *threads_p)
+operator_create_agree(ulyx_comm_t *comm, struct ulyx_operator *op,
+    ulyx_status_t verdict, uli_deadline_t deadline, int32_t *threads_p)
 {
     size_t nranks = (size_t)comm->nranks;
     struct agreed mine = {0};
@@ -268,7 +268,7 @@ destroy_plans(struct ulyx_operator *op)
 
 /* Allocates and settles: what fails is the rank's verdict. */
 static ulyx_status_t
-prepare(ulyx_comm_t *comm, struct uli_operator_params *params,
+operator_create_prepare(ulyx_comm_t *comm, struct uli_operator_params *params,
     struct ulyx_operator **op_p)
 {
     struct ulyx_operator *op = calloc(1, sizeof(*op));
@@ -279,7 +279,7 @@ prepare(ulyx_comm_t *comm, struct uli_operator_params *params,
     op->comm = comm;
     op->params = params;
     *op_p = op;
-    return settle(op);
+    return operator_settle(op);
 }
 
 ulyx_status_t
@@ -292,10 +292,11 @@ uli_operator_create(ulyx_comm_t *comm, struct uli_operator_params *params,
     uli_deadline_t deadline =
         uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
     if (verdict == ULYX_SUCCESS)
-        verdict = prepare(comm, params, &op);
+        verdict = operator_create_prepare(comm, params, &op);
     else
         uli_operator_params_free(params);
-    ulyx_status_t status = agree(comm, op, verdict, deadline, &threads);
+    ulyx_status_t status =
+        operator_create_agree(comm, op, verdict, deadline, &threads);
     if (status == ULYX_SUCCESS)
         status = make_plans(op, uli_operator_chunk(op, threads));
     if (status == ULYX_SUCCESS) {

@@ -26,8 +26,9 @@ send_results(struct uli_pass *pass, int32_t g)
 }
 
 static ulyx_status_t
-translate(const struct uli_pass *pass, const struct uli_head_group *group,
-    int32_t slot, struct uli_attn_call *attention)
+operator_forward_translate(const struct uli_pass *pass,
+    const struct uli_head_group *group, int32_t slot,
+    struct uli_attn_call *attention)
 {
     struct uli_attention_setup setup;
     ulyx_attention_tensor_t q = uli_pass_view(pass, group, slot, ULI_HEAD_Q);
@@ -52,12 +53,12 @@ translate(const struct uli_pass *pass, const struct uli_head_group *group,
 }
 
 static void
-attend(struct uli_pass *pass, int32_t g)
+operator_forward_attend(struct uli_pass *pass, int32_t g)
 {
     const struct uli_head_group *group = &pass->op->groups[g];
     struct uli_attn_call attention = {0};
-    uli_pass_fail(
-        pass, translate(pass, group, g % pass->op->slots, &attention));
+    uli_pass_fail(pass, operator_forward_translate(
+                            pass, group, g % pass->op->slots, &attention));
     if (pass->status == ULYX_SUCCESS)
         uli_pass_attend(pass, &attention, ULYX_ATTENTION_PASS_FORWARD);
 }
@@ -65,7 +66,8 @@ attend(struct uli_pass *pass, int32_t g)
 void
 uli_operator_forward(struct uli_pass *pass)
 {
-    static const struct uli_steps steps = {
-        .bring = uli_pass_bring_inputs, .attend = attend, .send = send_results};
+    static const struct uli_steps steps = {.bring = uli_pass_bring_inputs,
+        .attend = operator_forward_attend,
+        .send = send_results};
     uli_pass_groups(pass, &steps);
 }

@@ -258,7 +258,7 @@ note_times(const struct uli_pass *pass, int64_t begin)
 }
 
 static ulyx_status_t
-run(struct ulyx_operator *op, const struct uli_operator_call *call,
+operator_run(struct ulyx_operator *op, const struct uli_operator_call *call,
     ulyx_status_t verdict)
 {
     int64_t begin = uli_clock_ns();
@@ -296,7 +296,7 @@ uli_operator_run(ulyx_operator_t *op, const struct uli_operator_call *call,
         return INVALID("backward of an operator made FORWARD_ONLY");
     if (!atomic_compare_exchange_strong(&op->busy, &idle, true))
         return uli_error(ULYX_ERR_BUSY, "a call of the operator is in flight");
-    ulyx_status_t status = run(op, call, verdict);
+    ulyx_status_t status = operator_run(op, call, verdict);
     atomic_store(&op->busy, false);
     return status;
 }

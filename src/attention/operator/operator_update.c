@@ -16,7 +16,7 @@
 
 /* Room for one entry more than documents: offsets have an end. */
 static bool
-reserve(struct uli_operator_docs *docs, int64_t max_docs)
+operator_docs_reserve(struct uli_operator_docs *docs, int64_t max_docs)
 {
     size_t bytes = ((size_t)max_docs + 1) * sizeof(int64_t);
     docs->begin = malloc(bytes);
@@ -96,7 +96,7 @@ uli_operator_take_docs(struct ulyx_operator *op)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "max_docs is %lld, at most %d", (long long)p->max_docs, INT32_MAX);
     for (int i = 0; i < 4 && (p->max_docs || p->docs_q); i++)
-        if (!reserve(&op->docs[i / 2][i % 2], p->max_docs))
+        if (!operator_docs_reserve(&op->docs[i / 2][i % 2], p->max_docs))
             return uli_error(ULYX_ERR_NO_MEMORY,
                 "operator: no memory for %lld documents",
                 (long long)p->max_docs);
@@ -197,7 +197,7 @@ try_tables(struct ulyx_operator *op, int64_t *done_p)
 }
 
 static ulyx_status_t
-replace(struct ulyx_operator *op, const ulyx_docs_t *docs_q,
+operator_replace(struct ulyx_operator *op, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k)
 {
     bool had[2] = {op->has_docs[0], op->has_docs[1]};
@@ -230,7 +230,7 @@ uli_operator_update(
     bool idle = false;
     if (!atomic_compare_exchange_strong(&op->busy, &idle, true))
         return uli_error(ULYX_ERR_BUSY, "a call of the operator is in flight");
-    ulyx_status_t status = replace(op, docs_q, docs_k);
+    ulyx_status_t status = operator_replace(op, docs_q, docs_k);
     atomic_store(&op->busy, false);
     return status;
 }

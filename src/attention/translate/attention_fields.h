@@ -6,7 +6,7 @@
 #ifndef ULI_ATTENTION_TRANSLATE_ATTENTION_FIELDS_H
 #define ULI_ATTENTION_TRANSLATE_ATTENTION_FIELDS_H
 
-#include "base/fields.h"
+#include "base/params/fields.h"
 
 extern const struct uli_fields uli_attention_fields;          /* the problem */
 extern const struct uli_fields uli_attention_exec_fields;     /* how to run */

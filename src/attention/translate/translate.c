@@ -12,7 +12,7 @@
 #include "attention/kernels/kernels.h"
 #include "attention/pool.h"
 #include "base/dtype.h"
-#include "base/held.h"
+#include "base/params/held.h"
 #include "base/status.h"
 
 #define INVALID(...)     uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)

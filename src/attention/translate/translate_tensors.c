@@ -25,7 +25,7 @@ set_offset_unit(const char *name, struct uli_attn_runs *runs,
 }
 
 static ulyx_status_t
-take(struct uli_attn_call *call, enum uli_attn_tensor tensor,
+call_take(struct uli_attn_call *call, enum uli_attn_tensor tensor,
     const ulyx_attention_tensor_t *given,
     const struct uli_attn_tensor_rule *rule)
 {
@@ -34,7 +34,7 @@ take(struct uli_attn_call *call, enum uli_attn_tensor tensor,
 }
 
 static struct uli_attn_tensor_rule
-rule(const char *name, bool keys, int64_t columns, ulyx_dtype_t dtype)
+tensor_rule(const char *name, bool keys, int64_t columns, ulyx_dtype_t dtype)
 {
     return (struct uli_attn_tensor_rule){.name = name,
         .keys = keys,
@@ -45,14 +45,14 @@ rule(const char *name, bool keys, int64_t columns, ulyx_dtype_t dtype)
 }
 
 static struct uli_attn_tensor_rule
-optional(struct uli_attn_tensor_rule rule)
+rule_optional(struct uli_attn_tensor_rule rule)
 {
     rule.required = false;
     return rule;
 }
 
 static struct uli_attn_tensor_rule
-output(struct uli_attn_tensor_rule rule, ulyx_dtype_t also_dtype)
+rule_output(struct uli_attn_tensor_rule rule, ulyx_dtype_t also_dtype)
 {
     rule.output = true;
     rule.also_dtype = also_dtype;
@@ -68,12 +68,12 @@ take_inputs(struct uli_attn_call *call, const ulyx_attention_tensor_t *q,
     ULI_TRY(set_offset_unit("k", &problem->k_runs, k));
     ULI_TRY(uli_attn_check_segments(problem));
     struct uli_attn_tensor_rule rules[3] = {
-        rule("q", false, problem->dim_qk, problem->dtype),
-        rule("k", true, problem->dim_qk, problem->dtype),
-        rule("v", true, problem->dim_v, problem->dtype)};
-    ULI_TRY(take(call, ULI_ATTN_Q, q, &rules[0]));
-    ULI_TRY(take(call, ULI_ATTN_K, k, &rules[1]));
-    return take(call, ULI_ATTN_V, v, &rules[2]);
+        tensor_rule("q", false, problem->dim_qk, problem->dtype),
+        tensor_rule("k", true, problem->dim_qk, problem->dtype),
+        tensor_rule("v", true, problem->dim_v, problem->dtype)};
+    ULI_TRY(call_take(call, ULI_ATTN_Q, q, &rules[0]));
+    ULI_TRY(call_take(call, ULI_ATTN_K, k, &rules[1]));
+    return call_take(call, ULI_ATTN_V, v, &rules[2]);
 }
 
 ulyx_status_t
@@ -82,12 +82,14 @@ uli_attn_translate_forward(
 {
     struct uli_attn_problem *problem = &call->problem;
     ULI_TRY(take_inputs(call, given->q, given->k, given->v));
-    struct uli_attn_tensor_rule out = output(
-        rule("out", false, problem->dim_v, problem->dtype), problem->dtype);
-    struct uli_attn_tensor_rule lse = optional(output(
-        rule("lse", false, 1, problem->stat_dtype), problem->stat_dtype));
-    ULI_TRY(take(call, ULI_ATTN_OUT, given->out, &out));
-    ULI_TRY(take(call, ULI_ATTN_LSE, given->lse, &lse));
+    struct uli_attn_tensor_rule out =
+        rule_output(tensor_rule("out", false, problem->dim_v, problem->dtype),
+            problem->dtype);
+    struct uli_attn_tensor_rule lse = rule_optional(
+        rule_output(tensor_rule("lse", false, 1, problem->stat_dtype),
+            problem->stat_dtype));
+    ULI_TRY(call_take(call, ULI_ATTN_OUT, given->out, &out));
+    ULI_TRY(call_take(call, ULI_ATTN_LSE, given->lse, &lse));
     call->max_logit = given->max_logit;
     ULI_TRY(uli_attn_overlap_check(call));
     return uli_attn_array_check(call, "max_logit", call->max_logit,
@@ -102,12 +104,15 @@ take_gradients(
     ulyx_dtype_t wide =
         problem->dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
     struct uli_attn_tensor_rule rules[3] = {
-        output(rule("dq", false, problem->dim_qk, problem->dtype), wide),
-        output(rule("dk", true, problem->dim_qk, problem->dtype), wide),
-        output(rule("dv", true, problem->dim_v, problem->dtype), wide)};
-    ULI_TRY(take(call, ULI_ATTN_DQ, given->dq, &rules[0]));
-    ULI_TRY(take(call, ULI_ATTN_DK, given->dk, &rules[1]));
-    ULI_TRY(take(call, ULI_ATTN_DV, given->dv, &rules[2]));
+        rule_output(
+            tensor_rule("dq", false, problem->dim_qk, problem->dtype), wide),
+        rule_output(
+            tensor_rule("dk", true, problem->dim_qk, problem->dtype), wide),
+        rule_output(
+            tensor_rule("dv", true, problem->dim_v, problem->dtype), wide)};
+    ULI_TRY(call_take(call, ULI_ATTN_DQ, given->dq, &rules[0]));
+    ULI_TRY(call_take(call, ULI_ATTN_DK, given->dk, &rules[1]));
+    ULI_TRY(call_take(call, ULI_ATTN_DV, given->dv, &rules[2]));
     call->accumulate = given->flags & ULYX_ATTENTION_ACCUMULATE;
     ULI_TRY(uli_fields_check(&uli_attention_backward_fields, given));
     if (call->accumulate && (call->views[ULI_ATTN_DK].dtype != wide ||
@@ -124,21 +129,21 @@ uli_attn_translate_backward(
     struct uli_attn_problem *problem = &call->problem;
     ULI_TRY(take_inputs(call, given->q, given->k, given->v));
     struct uli_attn_tensor_rule dout =
-        rule("dout", false, problem->dim_v, problem->dtype);
+        tensor_rule("dout", false, problem->dim_v, problem->dtype);
     struct uli_attn_tensor_rule out =
-        rule("out", false, problem->dim_v, problem->dtype);
+        tensor_rule("out", false, problem->dim_v, problem->dtype);
     struct uli_attn_tensor_rule lse =
-        rule("lse", false, 1, problem->stat_dtype);
+        tensor_rule("lse", false, 1, problem->stat_dtype);
     struct uli_attn_tensor_rule delta =
-        optional(rule("delta", false, 1, problem->stat_dtype));
+        rule_optional(tensor_rule("delta", false, 1, problem->stat_dtype));
     struct uli_attn_tensor_rule dlse =
-        optional(rule("dlse", false, 1, problem->stat_dtype));
+        rule_optional(tensor_rule("dlse", false, 1, problem->stat_dtype));
     out.required = !given->delta;
-    ULI_TRY(take(call, ULI_ATTN_DOUT, given->dout, &dout));
-    ULI_TRY(take(call, ULI_ATTN_OUT, given->out, &out));
-    ULI_TRY(take(call, ULI_ATTN_LSE, given->lse, &lse));
-    ULI_TRY(take(call, ULI_ATTN_DELTA, given->delta, &delta));
-    ULI_TRY(take(call, ULI_ATTN_DLSE, given->dlse, &dlse));
+    ULI_TRY(call_take(call, ULI_ATTN_DOUT, given->dout, &dout));
+    ULI_TRY(call_take(call, ULI_ATTN_OUT, given->out, &out));
+    ULI_TRY(call_take(call, ULI_ATTN_LSE, given->lse, &lse));
+    ULI_TRY(call_take(call, ULI_ATTN_DELTA, given->delta, &delta));
+    ULI_TRY(call_take(call, ULI_ATTN_DLSE, given->dlse, &dlse));
     ULI_TRY(take_gradients(given, call));
     call->d_sink = given->d_sink;
     if (call->d_sink && !problem->sinks)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include "base/dtype.h"
 #include "base/status.h"
-#include "base/structs.h"
+#include "base/params/structs.h"
 
 /* One strided part of a tensor: a piece, or all of it. */
 struct block {

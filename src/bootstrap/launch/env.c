@@ -55,7 +55,7 @@ has_store(const struct uli_env_meeting *env)
 }
 
 static ulyx_status_t
-share(const struct uli_env_meeting *env, char *text, size_t bytes)
+meeting_share(const struct uli_env_meeting *env, char *text, size_t bytes)
 {
     char key[48];
     snprintf(key, sizeof(key), "ulyx-meeting-%u", env->meeting);
@@ -73,7 +73,7 @@ join_shared(const struct uli_env_meeting *env, char *text,
     ulyx_unique_id_t id;
     struct uli_place place;
     int fd;
-    ULI_TRY(share(env, text, SHARE_BYTES));
+    ULI_TRY(meeting_share(env, text, SHARE_BYTES));
     ULI_TRY(uli_unique_id_from_string(text, &id));
     ULI_TRY(uli_unique_id_decode(&id, &place));
     strcpy(place.who, "rank 0, who stored this address");

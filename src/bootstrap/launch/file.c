@@ -128,7 +128,7 @@ oldest_s(const char *name)
 /* What killed jobs of this user have left. Ages are by the clock of the file
  * system, which dates the file that was just written. */
 static void
-sweep(const char *folder, const char *path)
+file_sweep(const char *folder, const char *path)
 {
     struct stat own, info;
     DIR *entries = stat(path, &own) == 0 ? opendir(folder) : NULL;
@@ -149,13 +149,13 @@ sweep(const char *folder, const char *path)
 }
 
 static ulyx_status_t
-publish(const char *folder, const char *path, const ulyx_unique_id_t *id)
+file_publish(const char *folder, const char *path, const ulyx_unique_id_t *id)
 {
     char text[FILE_BYTES];
     ULI_TRY(uli_unique_id_to_string(id, text, sizeof(text)));
     if (!publish_unnamed(folder, path, text))
         ULI_TRY(publish_renamed(path, text));
-    sweep(folder, path);
+    file_sweep(folder, path);
     return ULYX_SUCCESS;
 }
 
@@ -230,7 +230,8 @@ uli_bootstrap_open_file(
         return join_file(env, path, NULL, bootstrap_p);
     ULI_TRY(
         uli_unique_id_serve(env->settings, env->deadline, path, &id, &root));
-    ulyx_status_t status = publish(env->settings->rendezvous_dir, path, &id);
+    ulyx_status_t status =
+        file_publish(env->settings->rendezvous_dir, path, &id);
     if (!status)
         status = join_file(env, path, root, bootstrap_p);
     if (status)

@@ -302,7 +302,7 @@ look_around(
 }
 
 static ulyx_status_t
-take(const struct row *row, const struct uli_env *env,
+row_take(const struct row *row, const struct uli_env *env,
     struct uli_launch *launch_p)
 {
     struct uli_launch launch = {.launcher = row->name};
@@ -366,7 +366,7 @@ uli_launcher_query(const struct uli_settings *settings,
             *own.rank ? "ULYX_NRANKS" : "ULYX_RANK");
     for (int i = 0; i < ROW_COUNT; i++)
         if (is_set(&rows[i], &merged))
-            return take(&rows[i], &merged, launch_p);
+            return row_take(&rows[i], &merged, launch_p);
     ULI_TRY(check_halves(&merged));
     *launch_p = (struct uli_launch){.local_rank = -1, .pmi_fd = -1};
     return ULYX_SUCCESS;

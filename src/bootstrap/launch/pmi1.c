@@ -57,7 +57,7 @@ wait_ready(const struct pmi *pmi, short events, const char *what)
 
 /* A launcher that has gone must not end this process by SIGPIPE. */
 static ssize_t
-speak(int fd, const char *text, size_t bytes)
+pmi1_send(int fd, const char *text, size_t bytes)
 {
     ssize_t sent = send(fd, text, bytes, MSG_NOSIGNAL);
     return sent < 0 && errno == ENOTSOCK ? write(fd, text, bytes) : sent;
@@ -69,7 +69,7 @@ write_line(const struct pmi *pmi, const char *line, const char *what)
     size_t left = strlen(line);
     while (left > 0) {
         ULI_TRY(wait_ready(pmi, POLLOUT, what));
-        ssize_t wrote = speak(pmi->fd, line, left);
+        ssize_t wrote = pmi1_send(pmi->fd, line, left);
         if (wrote < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (wrote < 0)
@@ -130,7 +130,7 @@ answer_value(
 /* Sends a line and reads the answer, which must be cmd=answer with rc=0 or
  * without one. */
 static ulyx_status_t
-ask(struct pmi *pmi, const char *line, const char *answer)
+pmi_query(struct pmi *pmi, const char *line, const char *answer)
 {
     char value[64];
     ULI_TRY(write_line(pmi, line, answer));
@@ -173,7 +173,7 @@ say_hello(struct pmi *pmi)
         return ULYX_SUCCESS;
     atomic_store(&farewell_pid, (int)getpid());
     atomic_store(&farewell_fd, pmi->fd);
-    ULI_TRY(ask(
+    ULI_TRY(pmi_query(
         pmi, "cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init"));
     if (!answer_value(pmi, "pmi_version", value, sizeof(value)) ||
         strcmp(value, "1") != 0)
@@ -197,11 +197,11 @@ say_farewell(void)
 /* ---- store --------------------------------------------------------------- */
 
 static ulyx_status_t
-start(struct pmi *pmi)
+pmi_start(struct pmi *pmi)
 {
     char value[32] = "";
     ULI_TRY(say_hello(pmi));
-    ULI_TRY(ask(pmi, "cmd=get_maxes\n", "maxes"));
+    ULI_TRY(pmi_query(pmi, "cmd=get_maxes\n", "maxes"));
     if (!answer_value(pmi, "vallen_max", value, sizeof(value)))
         strcpy(value, "256");
     pmi->value_bytes = (int)uli_min(strtol(value, NULL, 10), VALUE_MAX);
@@ -209,7 +209,7 @@ start(struct pmi *pmi)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "PMI-1: the launcher stores values of %d bytes only",
             pmi->value_bytes);
-    ULI_TRY(ask(pmi, "cmd=get_my_kvsname\n", "my_kvsname"));
+    ULI_TRY(pmi_query(pmi, "cmd=get_my_kvsname\n", "my_kvsname"));
     if (!answer_value(pmi, "kvsname", pmi->kvs, sizeof(pmi->kvs)))
         return uli_error(
             ULYX_ERR_SYSTEM, "PMI-1: \"%.200s\" names no store", pmi->line);
@@ -217,7 +217,7 @@ start(struct pmi *pmi)
 }
 
 static ulyx_status_t
-put(struct pmi *pmi, const char *key, const char *value)
+pmi_put(struct pmi *pmi, const char *key, const char *value)
 {
     char line[LINE_BYTES];
     int part_bytes = pmi->value_bytes - 2; /* the mark and the end */
@@ -228,7 +228,7 @@ put(struct pmi *pmi, const char *key, const char *value)
         snprintf(line, sizeof(line),
             "cmd=put kvsname=%s key=%s-%d value=%c%.*s\n", pmi->kvs, key, part,
             last ? '.' : '+', take, value);
-        ULI_TRY(ask(pmi, line, "put_result"));
+        ULI_TRY(pmi_query(pmi, line, "put_result"));
         value += take;
         if (last)
             return ULYX_SUCCESS;
@@ -236,14 +236,14 @@ put(struct pmi *pmi, const char *key, const char *value)
 }
 
 static ulyx_status_t
-get(struct pmi *pmi, const char *key, char *value_p, size_t bytes)
+pmi_get(struct pmi *pmi, const char *key, char *value_p, size_t bytes)
 {
     char line[LINE_BYTES], value[VALUE_MAX + 1];
     size_t used = 0;
     for (int part = 0;; part++) {
         snprintf(line, sizeof(line), "cmd=get kvsname=%s key=%s-%d\n", pmi->kvs,
             key, part);
-        ULI_TRY(ask(pmi, line, "get_result"));
+        ULI_TRY(pmi_query(pmi, line, "get_result"));
         if (!answer_value(pmi, "value", value, sizeof(value)) ||
             (value[0] != '+' && value[0] != '.') ||
             used + strlen(value) > bytes)
@@ -265,13 +265,13 @@ uli_pmi1_share(int fd, int32_t rank, const char *key, char *value, size_t bytes,
         return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for PMI-1");
     pmi->fd = fd;
     pmi->deadline = deadline;
-    ulyx_status_t status = start(pmi);
+    ulyx_status_t status = pmi_start(pmi);
     if (!status && rank == 0)
-        status = put(pmi, key, value);
+        status = pmi_put(pmi, key, value);
     if (!status)
-        status = ask(pmi, "cmd=barrier_in\n", "barrier_out");
+        status = pmi_query(pmi, "cmd=barrier_in\n", "barrier_out");
     if (!status && rank != 0)
-        status = get(pmi, key, value, bytes);
+        status = pmi_get(pmi, key, value, bytes);
     free(pmi);
     return status;
 }

@@ -45,7 +45,7 @@ struct uli_pmix {
 
 /* Object pointers become function pointers through memory, as POSIX says. */
 static bool
-find(struct uli_pmix *pmix, const char *name, void *function_p)
+pmix_find(struct uli_pmix *pmix, const char *name, void *function_p)
 {
     void *symbol = dlsym(pmix->library, name);
     memcpy(function_p, &symbol, sizeof(symbol));
@@ -62,19 +62,19 @@ not_here(const char *what, const char *why)
 }
 
 static ulyx_status_t
-load(struct uli_pmix *pmix)
+pmix_load(struct uli_pmix *pmix)
 {
     pmix->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!pmix->library)
         return not_here("cannot open " LIBRARY, dlerror());
-    if (!find(pmix, "PMIx_Init", &pmix->init) ||
-        !find(pmix, "PMIx_Finalize", &pmix->finalize) ||
-        !find(pmix, "PMIx_Put", &pmix->put) ||
-        !find(pmix, "PMIx_Commit", &pmix->commit) ||
-        !find(pmix, "PMIx_Get", &pmix->get) ||
-        !find(pmix, "PMIx_Fence_nb", &pmix->fence_nb) ||
-        !find(pmix, "PMIx_Get_nb", &pmix->get_nb) ||
-        !find(pmix, "PMIx_Error_string", &pmix->error_string))
+    if (!pmix_find(pmix, "PMIx_Init", &pmix->init) ||
+        !pmix_find(pmix, "PMIx_Finalize", &pmix->finalize) ||
+        !pmix_find(pmix, "PMIx_Put", &pmix->put) ||
+        !pmix_find(pmix, "PMIx_Commit", &pmix->commit) ||
+        !pmix_find(pmix, "PMIx_Get", &pmix->get) ||
+        !pmix_find(pmix, "PMIx_Fence_nb", &pmix->fence_nb) ||
+        !pmix_find(pmix, "PMIx_Get_nb", &pmix->get_nb) ||
+        !pmix_find(pmix, "PMIx_Error_string", &pmix->error_string))
         return not_here(LIBRARY " lacks a function", dlerror());
     return ULYX_SUCCESS;
 }
@@ -92,7 +92,7 @@ static struct {
 } client = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void
-leave(void)
+pmix_leave(void)
 {
     if (client.process == getpid())
         client.open->finalize(NULL, 0);
@@ -104,7 +104,7 @@ open_client(void)
     struct uli_pmix *pmix = calloc(1, sizeof(*pmix));
     if (!pmix)
         return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for PMIx");
-    ulyx_status_t status = load(pmix);
+    ulyx_status_t status = pmix_load(pmix);
     if (status)
         goto err_free;
     pmix_status_t result = pmix->init(&pmix->self, NULL, 0);
@@ -114,7 +114,7 @@ open_client(void)
     }
     client.open = pmix;
     client.process = getpid();
-    atexit(leave);
+    atexit(pmix_leave);
     return ULYX_SUCCESS;
 
 err_free:
@@ -138,7 +138,7 @@ uli_pmix_open(struct uli_pmix **pmix_p)
 }
 
 static ulyx_status_t
-failed(const struct uli_pmix *pmix, const char *what, pmix_status_t result)
+pmix_failed(const struct uli_pmix *pmix, const char *what, pmix_status_t result)
 {
     return uli_error(
         ULYX_ERR_SYSTEM, "PMIx: %s: %s", what, pmix->error_string(result));
@@ -152,7 +152,7 @@ uli_pmix_size(struct uli_pmix *pmix, int32_t *rank_p, int32_t *nranks_p)
     job.rank = PMIX_RANK_WILDCARD;
     pmix_status_t result = pmix->get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
     if (result != PMIX_SUCCESS)
-        return failed(pmix, "the size of the job", result);
+        return pmix_failed(pmix, "the size of the job", result);
     *rank_p = (int32_t)pmix->self.rank;
     *nranks_p = (int32_t)value->data.uint32;
     free(value); /* a number: nothing hangs from it */
@@ -175,7 +175,7 @@ struct request {
 };
 
 static void
-unref(struct request *request)
+request_unref(struct request *request)
 {
     pthread_mutex_lock(&request->lock);
     int left = --request->refs;
@@ -200,7 +200,7 @@ take_answer(pmix_status_t result, pmix_value_t *value, void *context)
     request->done = true;
     pthread_cond_signal(&request->answered);
     pthread_mutex_unlock(&request->lock);
-    unref(request);
+    request_unref(request);
 }
 
 static void
@@ -240,7 +240,7 @@ wait_answer(struct request *request, uli_deadline_t deadline)
 }
 
 static ulyx_status_t
-publish(struct uli_pmix *pmix, const char *key, char *text)
+pmix_publish(struct uli_pmix *pmix, const char *key, char *text)
 {
     pmix_value_t value;
     memset(&value, 0, sizeof(value));
@@ -250,31 +250,31 @@ publish(struct uli_pmix *pmix, const char *key, char *text)
     if (result == PMIX_SUCCESS)
         result = pmix->commit();
     if (result != PMIX_SUCCESS)
-        return failed(pmix, "storing the meeting point", result);
+        return pmix_failed(pmix, "storing the meeting point", result);
     return ULYX_SUCCESS;
 }
 
 /* The end of a request that was made with `result`: its answer, or why there
  * is none. */
 static ulyx_status_t
-finish(const struct uli_pmix *pmix, struct request *request,
+pmix_finish(const struct uli_pmix *pmix, struct request *request,
     pmix_status_t result, const char *what, uli_deadline_t deadline)
 {
     if (result != PMIX_SUCCESS) {
-        unref(request); /* no answer will come */
-        return failed(pmix, what, result);
+        request_unref(request); /* no answer will come */
+        return pmix_failed(pmix, what, result);
     }
     if (!wait_answer(request, deadline))
         return uli_error(
             ULYX_ERR_TIMEOUT, "PMIx: %s: no answer before the deadline", what);
     if (request->result != PMIX_SUCCESS)
-        return failed(pmix, what, request->result);
+        return pmix_failed(pmix, what, request->result);
     return ULYX_SUCCESS;
 }
 
 /* All ranks: what was committed before it can be read after it. */
 static ulyx_status_t
-fence(struct uli_pmix *pmix, uli_deadline_t deadline)
+pmix_fence(struct uli_pmix *pmix, uli_deadline_t deadline)
 {
     struct request *request = new_request();
     if (!request)
@@ -285,13 +285,13 @@ fence(struct uli_pmix *pmix, uli_deadline_t deadline)
     pmix_status_t result =
         pmix->fence_nb(NULL, 0, &request->collect, 1, take_fence, request);
     ulyx_status_t status =
-        finish(pmix, request, result, "waiting for all ranks", deadline);
-    unref(request);
+        pmix_finish(pmix, request, result, "waiting for all ranks", deadline);
+    request_unref(request);
     return status;
 }
 
 static ulyx_status_t
-fetch(struct uli_pmix *pmix, const char *key, char *value_p, size_t bytes,
+pmix_fetch(struct uli_pmix *pmix, const char *key, char *value_p, size_t bytes,
     uli_deadline_t deadline)
 {
     struct request *request = new_request();
@@ -302,11 +302,11 @@ fetch(struct uli_pmix *pmix, const char *key, char *value_p, size_t bytes,
     snprintf(request->key, sizeof(request->key), "%s", key);
     pmix_status_t result = pmix->get_nb(
         &request->root, request->key, NULL, 0, take_answer, request);
-    ulyx_status_t status =
-        finish(pmix, request, result, "reading the meeting point", deadline);
+    ulyx_status_t status = pmix_finish(
+        pmix, request, result, "reading the meeting point", deadline);
     if (!status)
         snprintf(value_p, bytes, "%s", request->text);
-    unref(request);
+    request_unref(request);
     return status;
 }
 
@@ -315,9 +315,10 @@ uli_pmix_share(struct uli_pmix *pmix, int32_t rank, const char *key,
     char *value, size_t bytes, uli_deadline_t deadline)
 {
     if (rank == 0)
-        ULI_TRY(publish(pmix, key, value));
-    ULI_TRY(fence(pmix, deadline));
-    return rank == 0 ? ULYX_SUCCESS : fetch(pmix, key, value, bytes, deadline);
+        ULI_TRY(pmix_publish(pmix, key, value));
+    ULI_TRY(pmix_fence(pmix, deadline));
+    return rank == 0 ? ULYX_SUCCESS
+                     : pmix_fetch(pmix, key, value, bytes, deadline);
 }
 
 #else

@@ -83,7 +83,7 @@ uli_conn_drop(struct uli_conn *conn, const char *why)
 
 /* The stream broke: a stray, a rank that is lost, or one that had its say. */
 static void
-broken(struct uli_conn *conn, const char *why)
+conn_broken(struct uli_conn *conn, const char *why)
 {
     if (conn->stage < ULI_CONN_JOINED) {
         uli_conn_drop(conn, why);
@@ -97,7 +97,7 @@ broken(struct uli_conn *conn, const char *why)
 /* ---- sending ------------------------------------------------------------- */
 
 static void
-watch(struct uli_conn *conn)
+conn_watch(struct uli_conn *conn)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
     if (conn->out)
@@ -123,7 +123,7 @@ all_sent(struct uli_conn *conn)
 }
 
 static void
-flush(struct uli_conn *conn)
+conn_flush(struct uli_conn *conn)
 {
     while (conn->out) {
         size_t left = conn->out->bytes - conn->sent;
@@ -134,7 +134,7 @@ flush(struct uli_conn *conn)
         if (sent < 0 && errno == EAGAIN)
             break;
         if (sent < 0) {
-            broken(conn, strerrordesc_np(errno));
+            conn_broken(conn, strerrordesc_np(errno));
             return;
         }
         conn->sent += (size_t)sent;
@@ -147,20 +147,20 @@ flush(struct uli_conn *conn)
         if (!conn->out)
             all_sent(conn);
     }
-    watch(conn);
+    conn_watch(conn);
 }
 
 /* Takes the reference. */
 static void
-post(struct uli_conn *conn, struct uli_blob *blob)
+conn_post(struct uli_conn *conn, struct uli_blob *blob)
 {
     if (!blob) {
-        broken(conn, "out of memory");
+        conn_broken(conn, "out of memory");
         return;
     }
     if (conn->stage == ULI_CONN_DEAD || (conn->out && conn->next)) {
         uli_blob_unref(blob);
-        broken(conn, "does not read");
+        conn_broken(conn, "does not read");
         return;
     }
     if (conn->out) {
@@ -169,7 +169,7 @@ post(struct uli_conn *conn, struct uli_blob *blob)
     }
     conn->out = blob;
     atomic_fetch_add(&conn->root->unsent, 1);
-    flush(conn);
+    conn_flush(conn);
 }
 
 static void
@@ -178,7 +178,7 @@ post_bytes(struct uli_conn *conn, const void *bytes, size_t count)
     struct uli_blob *blob = uli_blob_new(count);
     if (blob)
         memcpy(blob->data, bytes, count);
-    post(conn, blob);
+    conn_post(conn, blob);
 }
 
 /* Without memory for the text the end of the stream has to do. */
@@ -189,7 +189,7 @@ tell_last(struct uli_conn *conn, struct uli_blob *text)
         return;
     conn->last = true;
     if (text)
-        post(conn, uli_blob_ref(text));
+        conn_post(conn, uli_blob_ref(text));
     else
         uli_conn_close(conn);
 }
@@ -272,7 +272,7 @@ take_message(struct uli_conn *conn, const unsigned char *data, size_t bytes)
 
 /* A rank's patience, sent as milliseconds, as a point in time here. */
 static uli_deadline_t
-patience(const struct uli_frame *frame)
+frame_patience(const struct uli_frame *frame)
 {
     return frame->argument < 0 ? INT64_MAX
                                : uli_deadline_in(frame->argument / 1000.0);
@@ -298,7 +298,7 @@ take_join(struct uli_conn *conn)
         tell_last(conn, uli_meeting_late(&root->meeting));
         return;
     }
-    if (!uli_meeting_join(&root->meeting, &join, patience(frame))) {
+    if (!uli_meeting_join(&root->meeting, &join, frame_patience(frame))) {
         uli_conn_tell_failure(conn);
         return;
     }
@@ -313,7 +313,7 @@ take_join(struct uli_conn *conn)
 /* All ranks get the same blob. `unsent` stays above zero until the last has it
  * queued: the owner may leave when it is zero. */
 static void
-spread(struct uli_root *root, struct uli_blob *table)
+root_spread(struct uli_root *root, struct uli_blob *table)
 {
     atomic_fetch_add(&root->unsent, 1);
     struct uli_list *node = root->members.next;
@@ -321,7 +321,7 @@ spread(struct uli_root *root, struct uli_blob *table)
         struct uli_conn *conn = ULI_CONTAINER_OF(node, struct uli_conn, node);
         node = node->next;
         if (conn->stage == ULI_CONN_JOINED)
-            post(conn, uli_blob_ref(table));
+            conn_post(conn, uli_blob_ref(table));
     }
     atomic_fetch_sub(&root->unsent, 1);
     uli_blob_unref(table);
@@ -338,12 +338,12 @@ take_frame(struct uli_conn *conn)
         uli_meeting_leave(meeting, conn->rank);
         uli_conn_close(conn);
     } else if (frame->type == ULI_FRAME_RECORD) {
-        struct uli_blob *table = uli_meeting_record(
-            meeting, conn->rank, frame, conn->reader.payload, patience(frame));
+        struct uli_blob *table = uli_meeting_record(meeting, conn->rank, frame,
+            conn->reader.payload, frame_patience(frame));
         if (table)
-            spread(conn->root, table);
+            root_spread(conn->root, table);
     } else {
-        broken(conn, "unexpected frame");
+        conn_broken(conn, "unexpected frame");
     }
 }
 
@@ -353,7 +353,7 @@ take_frames(struct uli_conn *conn, const unsigned char *data, size_t bytes)
     size_t used = 0;
     switch (uli_frame_reader_feed(&conn->reader, data, bytes, &used)) {
     case ULI_FRAME_BAD:
-        broken(conn, conn->reader.why);
+        conn_broken(conn, conn->reader.why);
         break;
     case ULI_FRAME_READY:
         take_frame(conn);
@@ -369,7 +369,7 @@ take_frames(struct uli_conn *conn, const unsigned char *data, size_t bytes)
 /* ---- events -------------------------------------------------------------- */
 
 static void
-take(struct uli_conn *conn, const unsigned char *data, size_t bytes)
+conn_take(struct uli_conn *conn, const unsigned char *data, size_t bytes)
 {
     while (bytes > 0 && conn->stage != ULI_CONN_DEAD) {
         size_t used = bytes;
@@ -383,15 +383,15 @@ take(struct uli_conn *conn, const unsigned char *data, size_t bytes)
 }
 
 static void
-ended(struct uli_conn *conn)
+conn_ended(struct uli_conn *conn)
 {
     static const char *const why[] = {"closed before it said anything",
         "closed before it proved the secret", "closed before it joined",
         "closed"};
     if (conn->stage == ULI_CONN_HELLO && conn->have > 0)
-        broken(conn, "closed within its first message");
+        conn_broken(conn, "closed within its first message");
     else
-        broken(conn,
+        conn_broken(conn,
             why[conn->stage < ULI_CONN_JOINED ? conn->stage : ULI_CONN_JOINED]);
 }
 
@@ -402,7 +402,7 @@ uli_conn_event(struct uli_conn *conn, uint32_t events)
     if (conn->stage == ULI_CONN_DEAD)
         return;
     if (events & EPOLLOUT)
-        flush(conn);
+        conn_flush(conn);
     if (conn->stage == ULI_CONN_DEAD ||
         !(events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
         return;
@@ -411,9 +411,9 @@ uli_conn_event(struct uli_conn *conn, uint32_t events)
         got = recv(conn->fd, data, sizeof(data), 0);
     while (got < 0 && errno == EINTR);
     if (got > 0)
-        take(conn, data, (size_t)got);
+        conn_take(conn, data, (size_t)got);
     else if (got == 0)
-        ended(conn);
+        conn_ended(conn);
     else if (errno != EAGAIN)
-        broken(conn, strerrordesc_np(errno));
+        conn_broken(conn, strerrordesc_np(errno));
 }

@@ -22,7 +22,7 @@ enum { PAUSE_FIRST_MS = 2, PAUSE_LONGEST_MS = 500 };
 #define NOTICE_S    5.0 /* then the log says what is being waited for */
 
 static void
-report(struct uli_dial_report *report_p, ulyx_status_t status,
+dial_report(struct uli_dial_report *report_p, ulyx_status_t status,
     const struct uli_address *address, const char *what)
 {
     char where[ULI_ADDRESS_TEXT_BYTES];
@@ -35,7 +35,7 @@ report(struct uli_dial_report *report_p, ulyx_status_t status,
 }
 
 static const char *
-reason(int number)
+dial_reason(int number)
 {
     if (number == ENOTCONN)
         return "closed the connection";
@@ -48,7 +48,7 @@ reason(int number)
 /* Hello, and the root's challenge. 0 with both nonces and the root's share, or
  * -1 with the report. */
 static int
-greet(int fd, const struct uli_address *address, uli_deadline_t deadline,
+dial_greet(int fd, const struct uli_address *address, uli_deadline_t deadline,
     struct uli_auth *auth, unsigned char *share_p,
     struct uli_dial_report *report_p)
 {
@@ -56,7 +56,7 @@ greet(int fd, const struct uli_address *address, uli_deadline_t deadline,
     unsigned version = 0;
     char text[80];
     if (uli_random_bytes(auth->nonces[ULI_AUTH_RANK], ULI_NONCE_BYTES)) {
-        report(report_p, ULYX_ERR_SYSTEM, address, "no random bytes here");
+        dial_report(report_p, ULYX_ERR_SYSTEM, address, "no random bytes here");
         return -1;
     }
     uli_hello_encode(auth->nonces[ULI_AUTH_RANK], hello);
@@ -67,13 +67,13 @@ greet(int fd, const struct uli_address *address, uli_deadline_t deadline,
         goto err_report;
     switch (uli_hello_decode(hello, auth->nonces[ULI_AUTH_ROOT], &version)) {
     case ULI_HELLO_GARBAGE:
-        report(report_p, ULYX_ERR_SYSTEM, address, "is not a ulyx root");
+        dial_report(report_p, ULYX_ERR_SYSTEM, address, "is not a ulyx root");
         return -1;
     case ULI_HELLO_VERSION:
         snprintf(text, sizeof(text),
             "speaks protocol version %u, here it is %d", version,
             ULI_PROTOCOL_VERSION);
-        report(report_p, ULYX_ERR_VERSION, address, text);
+        dial_report(report_p, ULYX_ERR_VERSION, address, text);
         return -1;
     case ULI_HELLO_OK:
         break;
@@ -83,27 +83,28 @@ greet(int fd, const struct uli_address *address, uli_deadline_t deadline,
         return 0;
 
 err_report:
-    report(report_p, ULYX_ERR_SYSTEM, address, reason(number));
+    dial_report(report_p, ULYX_ERR_SYSTEM, address, dial_reason(number));
     return -1;
 }
 
 /* The handshake's rank side. 0 and authenticated, or -1 with the report. */
 static int
-prove(int fd, const struct uli_place *place, const struct uli_address *address,
-    uli_deadline_t deadline, struct uli_dial_report *report_p)
+dial_prove(int fd, const struct uli_place *place,
+    const struct uli_address *address, uli_deadline_t deadline,
+    struct uli_dial_report *report_p)
 {
     struct uli_auth auth;
     unsigned char share[ULI_SHARE_BYTES], answer[ULI_ANSWER_BYTES];
     unsigned char verdict[ULI_VERDICT_BYTES];
     memcpy(auth.secret, place->secret, ULI_SECRET_BYTES);
-    if (greet(fd, address, deadline, &auth, share, report_p))
+    if (dial_greet(fd, address, deadline, &auth, share, report_p))
         return -1;
     if (uli_auth_share(&auth, ULI_AUTH_RANK, answer)) {
-        report(report_p, ULYX_ERR_SYSTEM, address, "no random bytes here");
+        dial_report(report_p, ULYX_ERR_SYSTEM, address, "no random bytes here");
         return -1;
     }
     if (!uli_auth_agree(&auth, ULI_AUTH_RANK, share)) {
-        report(report_p, ULYX_ERR_SYSTEM, address, "is not a ulyx root");
+        dial_report(report_p, ULYX_ERR_SYSTEM, address, "is not a ulyx root");
         return -1;
     }
     uli_auth_proof(&auth, ULI_AUTH_RANK, answer + ULI_SHARE_BYTES);
@@ -111,12 +112,12 @@ prove(int fd, const struct uli_place *place, const struct uli_address *address,
     if (!number)
         number = uli_socket_receive(fd, verdict, sizeof(verdict), deadline);
     if (number) {
-        report(report_p, ULYX_ERR_SYSTEM, address, reason(number));
+        dial_report(report_p, ULYX_ERR_SYSTEM, address, dial_reason(number));
         return -1;
     }
     if (verdict[0] == 1 && uli_auth_check(&auth, ULI_AUTH_ROOT, verdict + 1))
         return 0;
-    report(report_p, ULYX_ERR_AUTH, address,
+    dial_report(report_p, ULYX_ERR_AUTH, address,
         verdict[0] ? "does not know the meeting's secret"
                    : "refused this rank: wrong secret");
     return -1;
@@ -136,7 +137,7 @@ check_user(
         "name the job otherwise (ULYX_JOB), or meet by ULYX_RENDEZVOUS_DIR or "
         "ULYX_COMM_ID",
         user, (unsigned)geteuid());
-    report(report_p, ULYX_ERR_AUTH, address, text);
+    dial_report(report_p, ULYX_ERR_AUTH, address, text);
     return false;
 }
 
@@ -148,14 +149,14 @@ dial_address(const struct uli_place *place, const struct uli_address *address,
     int number = uli_socket_connect(
         address, uli_min(deadline, uli_deadline_in(CONNECT_S)), &fd);
     if (number) {
-        report(report_p, ULYX_ERR_SYSTEM, address, reason(number));
+        dial_report(report_p, ULYX_ERR_SYSTEM, address, dial_reason(number));
         return -1;
     }
     if (place->same_user && !check_user(fd, address, report_p)) {
         close(fd);
         return -1;
     }
-    if (prove(fd, place, address,
+    if (dial_prove(fd, place, address,
             uli_min(deadline, uli_deadline_in(HANDSHAKE_S)), report_p)) {
         close(fd);
         return -1;

@@ -123,7 +123,7 @@ uli_door_reopen(struct uli_root *root)
 }
 
 static bool
-crowded(const struct uli_root *root)
+root_crowded(const struct uli_root *root)
 {
     struct rlimit limit = {0};
     if (root->stranger_count >=
@@ -172,7 +172,7 @@ make_room(struct uli_root *root, int number)
 /* ---- knocks -------------------------------------------------------------- */
 
 static void
-admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
+root_admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
 {
     char address[80] = "?";
     peer_text(fd, peer, address, sizeof(address));
@@ -182,7 +182,7 @@ admit(struct uli_root *root, int fd, const struct sockaddr_storage *peer)
         return;
     }
     uli_socket_tune(fd, peer->ss_family);
-    if (oldest_unproven(root) && crowded(root))
+    if (oldest_unproven(root) && root_crowded(root))
         uli_conn_drop(oldest_unproven(root), "too many unproven connections");
     if (!uli_conn_open(root, fd, address)) {
         make_room(root, ENOMEM); /* its rank, if it is one, dials again */
@@ -202,7 +202,7 @@ somebody_knocks(int listener)
 
 /* An error of the one connection, which is gone with it. */
 static bool
-passes(int number)
+door_passes(int number)
 {
     return number == EINTR || number == ECONNABORTED || number == EPROTO ||
            number == EPERM || number == ENETDOWN || number == ENETUNREACH ||
@@ -221,8 +221,8 @@ uli_door_accept(struct uli_root *root, int listener)
             SOCK_NONBLOCK | SOCK_CLOEXEC);
         int number = fd < 0 ? errno : 0;
         if (fd >= 0) {
-            admit(root, fd, &peer);
-        } else if (!passes(number)) {
+            root_admit(root, fd, &peer);
+        } else if (!door_passes(number)) {
             if (number != EAGAIN && somebody_knocks(listener))
                 make_room(root, number);
             return;

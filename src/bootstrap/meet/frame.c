@@ -12,21 +12,21 @@
 enum { JOIN_FIXED_BYTES = 8 }; /* rank, nranks; then the name */
 
 static void
-put32(unsigned char *at, uint32_t value)
+frame_put32(unsigned char *at, uint32_t value)
 {
     uint32_t little = htole32(value);
     memcpy(at, &little, sizeof(little));
 }
 
 static void
-put64(unsigned char *at, uint64_t value)
+frame_put64(unsigned char *at, uint64_t value)
 {
     uint64_t little = htole64(value);
     memcpy(at, &little, sizeof(little));
 }
 
 static uint32_t
-get32(const unsigned char *at)
+frame_get32(const unsigned char *at)
 {
     uint32_t little;
     memcpy(&little, at, sizeof(little));
@@ -34,7 +34,7 @@ get32(const unsigned char *at)
 }
 
 static uint64_t
-get64(const unsigned char *at)
+frame_get64(const unsigned char *at)
 {
     uint64_t little;
     memcpy(&little, at, sizeof(little));
@@ -48,9 +48,9 @@ uli_frame_encode(const struct uli_frame *frame, unsigned char *header_p)
     header_p[1] = 'F';
     header_p[2] = (unsigned char)frame->type;
     header_p[3] = 0;
-    put32(header_p + 4, frame->round);
-    put64(header_p + 8, frame->bytes);
-    put64(header_p + 16, (uint64_t)frame->argument);
+    frame_put32(header_p + 4, frame->round);
+    frame_put64(header_p + 8, frame->bytes);
+    frame_put64(header_p + 16, (uint64_t)frame->argument);
 }
 
 bool
@@ -61,14 +61,14 @@ uli_frame_decode(const unsigned char *header, struct uli_frame *frame_p)
     if (header[2] < ULI_FRAME_JOIN || header[2] >= ULI_FRAME_TYPE_END)
         return false;
     frame_p->type = (enum uli_frame_type)header[2];
-    frame_p->round = get32(header + 4);
-    frame_p->bytes = get64(header + 8);
-    frame_p->argument = (int64_t)get64(header + 16);
+    frame_p->round = frame_get32(header + 4);
+    frame_p->bytes = frame_get64(header + 8);
+    frame_p->argument = (int64_t)frame_get64(header + 16);
     return true;
 }
 
 static enum uli_frame_result
-bad(struct uli_frame_reader *reader, const char *why)
+reader_bad(struct uli_frame_reader *reader, const char *why)
 {
     reader->why = why;
     return ULI_FRAME_BAD;
@@ -79,14 +79,14 @@ static enum uli_frame_result
 begin_payload(struct uli_frame_reader *reader)
 {
     if (!uli_frame_decode(reader->header, &reader->frame))
-        return bad(reader, "not a frame");
+        return reader_bad(reader, "not a frame");
     if (reader->frame.bytes > reader->payload_max)
-        return bad(reader, "frame too long");
+        return reader_bad(reader, "frame too long");
     size_t bytes = (size_t)reader->frame.bytes;
     if (bytes > reader->capacity) {
         unsigned char *payload = realloc(reader->payload, bytes);
         if (!payload)
-            return bad(reader, "out of memory");
+            return reader_bad(reader, "out of memory");
         reader->payload = payload;
         reader->capacity = bytes;
     }
@@ -95,7 +95,7 @@ begin_payload(struct uli_frame_reader *reader)
 
 /* Copies what is there of [have, end) and returns how much it was. */
 static size_t
-take(struct uli_frame_reader *reader, unsigned char *to, uint64_t end,
+reader_take(struct uli_frame_reader *reader, unsigned char *to, uint64_t end,
     const unsigned char *data, size_t bytes)
 {
     size_t wanted =
@@ -114,7 +114,7 @@ uli_frame_reader_feed(struct uli_frame_reader *reader, const void *data,
     size_t used = 0;
     *used_p = 0;
     if (reader->have < ULI_FRAME_HEADER_BYTES) {
-        used = take(reader, reader->header + reader->have,
+        used = reader_take(reader, reader->header + reader->have,
             ULI_FRAME_HEADER_BYTES, from, bytes);
         if (reader->have < ULI_FRAME_HEADER_BYTES) {
             *used_p = used;
@@ -125,7 +125,7 @@ uli_frame_reader_feed(struct uli_frame_reader *reader, const void *data,
     }
     uint64_t end = ULI_FRAME_HEADER_BYTES + reader->frame.bytes;
     if (reader->have < end)
-        used += take(reader,
+        used += reader_take(reader,
             reader->payload + (reader->have - ULI_FRAME_HEADER_BYTES), end,
             from + used, bytes - used);
     *used_p = used;
@@ -150,8 +150,8 @@ size_t
 uli_join_encode(const struct uli_join *join, unsigned char *payload_p)
 {
     size_t length = strnlen(join->name, sizeof(join->name) - 1);
-    put32(payload_p, (uint32_t)join->rank);
-    put32(payload_p + 4, (uint32_t)join->nranks);
+    frame_put32(payload_p, (uint32_t)join->rank);
+    frame_put32(payload_p + 4, (uint32_t)join->nranks);
     memcpy(payload_p + JOIN_FIXED_BYTES, join->name, length);
     return JOIN_FIXED_BYTES + length;
 }
@@ -165,8 +165,8 @@ uli_join_decode(
         bytes - JOIN_FIXED_BYTES >= sizeof(join_p->name))
         return false;
     size_t length = (size_t)bytes - JOIN_FIXED_BYTES;
-    join_p->rank = (int32_t)get32(payload);
-    join_p->nranks = (int32_t)get32(payload + 4);
+    join_p->rank = (int32_t)frame_get32(payload);
+    join_p->nranks = (int32_t)frame_get32(payload + 4);
     for (size_t i = 0; i < length; i++) {
         unsigned char c = payload[JOIN_FIXED_BYTES + i];
         join_p->name[i] = c > ' ' && c < 0x7F ? (char)c : '?';

@@ -240,7 +240,7 @@ open_members(struct uli_meeting *meeting, int32_t nranks)
 
 /* The first rank that joined, for "rank 0 says 8": there is one. */
 static int32_t
-somebody(const struct uli_meeting *meeting)
+meeting_somebody(const struct uli_meeting *meeting)
 {
     int32_t rank = 0;
     while (rank < meeting->nranks && !meeting->members[rank].joined)
@@ -261,7 +261,7 @@ check_join(struct uli_meeting *meeting, const struct uli_join *join)
     if (meeting->nranks == 0)
         return open_members(meeting, join->nranks);
     if (join->nranks != meeting->nranks) {
-        int32_t other = somebody(meeting);
+        int32_t other = meeting_somebody(meeting);
         uli_meeting_fail(meeting, ULYX_ERR_MISMATCH,
             "rank %d (%s) says that there are %d ranks, rank %d (%s) says %d",
             join->rank, join->name, join->nranks, other,

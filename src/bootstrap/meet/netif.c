@@ -47,7 +47,7 @@ find_entry(const char *list, const char *name, bool exact)
 
 /* As find_entry, with the marks; 0 for names that an exclusion leaves. */
 static int
-preference(const char *list, const char *name)
+netif_preference(const char *list, const char *name)
 {
     bool exclude = *list == '^';
     list += exclude;
@@ -64,7 +64,7 @@ preference(const char *list, const char *name)
 bool
 uli_netif_matches(const char *list, const char *name)
 {
-    return preference(list, name) >= 0;
+    return netif_preference(list, name) >= 0;
 }
 
 /* ---- choosing ------------------------------------------------------------ */
@@ -77,7 +77,7 @@ link_local(const struct uli_address *address)
 }
 
 static bool
-bridge(const char *name)
+netif_bridge(const char *name)
 {
     return find_entry(
                "docker,veth,virbr,br-,cni,flannel,podman", name, false) >= 0;
@@ -96,7 +96,7 @@ tier_of(const struct uli_netif *netif, const char *list, int family)
         return TIER_GOOD;
     if (netif->loopback)
         return TIER_LOOPBACK;
-    return bridge(netif->name) ? TIER_BRIDGE : TIER_GOOD;
+    return netif_bridge(netif->name) ? TIER_BRIDGE : TIER_GOOD;
 }
 
 /* Less is earlier: the list's order, InfiniBand, then IPv4 before IPv6. */
@@ -105,7 +105,7 @@ order_of(const struct uli_netif *netif, const char *list)
 {
     bool ib = strncmp(netif->name, "ib", 2) == 0;
     bool six = netif->address.storage.ss_family == AF_INET6;
-    return preference(list, netif->name) * 4 + !ib * 2 + six;
+    return netif_preference(list, netif->name) * 4 + !ib * 2 + six;
 }
 
 static ulyx_status_t
@@ -169,7 +169,7 @@ uli_netif_choose(const struct uli_netif *netifs, int count, const char *list,
 /* ---- this machine -------------------------------------------------------- */
 
 static bool
-take(const struct ifaddrs *from, struct uli_netif *netif_p)
+ifaddrs_take(const struct ifaddrs *from, struct uli_netif *netif_p)
 {
     if (!from->ifa_addr || !(from->ifa_flags & IFF_UP))
         return false;
@@ -196,7 +196,7 @@ uli_netif_choose_here(const char *list, const char *family,
         return uli_error_errno("the list of network interfaces");
     for (const struct ifaddrs *one = all; one && count < NETIF_MAX;
          one = one->ifa_next)
-        count += take(one, &netifs[count]);
+        count += ifaddrs_take(one, &netifs[count]);
     freeifaddrs(all);
     return uli_netif_choose(netifs, count, list, family, addresses_p, count_p);
 }

@@ -79,7 +79,7 @@ uli_bootstrap_open_abstract(
 /* ---- MASTER_ADDR:ULYX_PORT ----------------------------------------------- */
 
 static bool
-holds(const struct uli_place *place, const struct uli_address *address)
+place_holds(const struct uli_place *place, const struct uli_address *address)
 {
     for (int i = 0; i < place->count; i++)
         if (place->addresses[i].length == address->length &&
@@ -111,7 +111,7 @@ strip_brackets(char *host)
 
 /* *numeric_p: MASTER_ADDR is an address, not a name. */
 static ulyx_status_t
-resolve(
+meeting_resolve(
     const struct uli_env_meeting *env, struct uli_place *place, bool *numeric_p)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -133,7 +133,7 @@ resolve(
         struct uli_address address = {.length = one->ai_addrlen};
         memcpy(&address.storage, one->ai_addr, one->ai_addrlen);
         uli_address_set_port(&address, (int)env->settings->port);
-        if (place->count < ULI_ADDRESS_MAX && !holds(place, &address))
+        if (place->count < ULI_ADDRESS_MAX && !place_holds(place, &address))
             place->addresses[place->count++] = address;
     }
     freeaddrinfo(all);
@@ -174,7 +174,7 @@ add_interfaces(const struct uli_env_meeting *env, struct uli_place *place)
         return;
     for (int i = 0; i < count && place->count < ULI_ADDRESS_MAX; i++) {
         uli_address_set_port(&here[i], (int)env->settings->port);
-        if (!holds(place, &here[i]))
+        if (!place_holds(place, &here[i]))
             place->addresses[place->count++] = here[i];
     }
 }
@@ -243,7 +243,7 @@ uli_bootstrap_open_master(
     ULI_TRY(check_secret(env));
     uli_env_secret(env, "master", env->settings->secret, place.secret);
     memcpy(params.secret, place.secret, ULI_SECRET_BYTES);
-    ULI_TRY(resolve(env, &place, &numeric));
+    ULI_TRY(meeting_resolve(env, &place, &numeric));
     if (env->launch.rank == 0) {
         struct uli_place wide = place;
         if (!numeric || !is_here(&place.addresses[0]))

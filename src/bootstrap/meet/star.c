@@ -40,7 +40,7 @@ patience_ms(uli_deadline_t deadline)
 }
 
 static ulyx_status_t
-lost(const struct star *star, int number)
+star_lost(const struct star *star, int number)
 {
     const char *how =
         number == ENOTCONN ? "the root has closed it" : strerrordesc_np(number);
@@ -62,11 +62,11 @@ read_failure(const struct star *star, const struct uli_frame *frame,
 {
     char text[ULI_FRAME_TEXT_MAX + 1], whole[ULI_FRAME_TEXT_MAX + 16];
     if (frame->bytes > ULI_FRAME_TEXT_MAX)
-        return lost(star, EPROTO);
+        return star_lost(star, EPROTO);
     int number =
         uli_socket_receive(star->fd, text, (size_t)frame->bytes, deadline);
     if (number)
-        return lost(star, number);
+        return star_lost(star, number);
     text[frame->bytes] = 0;
     bool known = frame->argument < 0 && frame->argument >= ULYX_ERR_INTERNAL;
     snprintf(whole, sizeof(whole), "bootstrap: %s", text);
@@ -82,17 +82,17 @@ read_table(
     struct uli_frame frame;
     int number = uli_socket_receive(star->fd, header, sizeof(header), deadline);
     if (number)
-        return lost(star, number);
+        return star_lost(star, number);
     if (!uli_frame_decode(header, &frame))
-        return lost(star, EPROTO);
+        return star_lost(star, EPROTO);
     if (frame.type == ULI_FRAME_ERROR)
         return read_failure(star, &frame, deadline);
     size_t all_bytes = (size_t)star->base.nranks * bytes;
     if (frame.type != ULI_FRAME_TABLE || frame.round != star->gathers ||
         frame.bytes != all_bytes)
-        return lost(star, EPROTO);
+        return star_lost(star, EPROTO);
     number = uli_socket_receive(star->fd, all_p, all_bytes, deadline);
-    return number ? lost(star, number) : ULYX_SUCCESS;
+    return number ? star_lost(star, number) : ULYX_SUCCESS;
 }
 
 static ulyx_status_t
@@ -114,7 +114,7 @@ star_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
         number = uli_socket_send(star->fd, mine, bytes, end);
     /* A send may fail on a stream that still holds the root's last word. */
     if (number == ETIMEDOUT)
-        return lost(star, number);
+        return star_lost(star, number);
     return read_table(star, bytes, all_p, end);
 }
 
@@ -186,7 +186,7 @@ uli_bootstrap_open_star(int fd, struct uli_root *root, int32_t nranks,
     uli_address_text(&peer, star->where, sizeof(star->where));
     int number = send_join(star, deadline);
     if (number) {
-        ulyx_status_t status = lost(star, number);
+        ulyx_status_t status = star_lost(star, number);
         close(fd);
         free(star);
         return status;

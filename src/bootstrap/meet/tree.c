@@ -72,7 +72,7 @@ uli_tree_set_least(int32_t nranks)
 /* ---- places -------------------------------------------------------------- */
 
 static void
-cut(int32_t rank, int32_t end, struct uli_tree_place *place)
+tree_cut(int32_t rank, int32_t end, struct uli_tree_place *place)
 {
     int64_t rest = end - rank - 1;
     place->end = end;
@@ -88,14 +88,14 @@ uli_tree_place(int32_t nranks, int32_t rank, struct uli_tree_place *place_p)
 {
     int32_t at = 0;
     place_p->parent = -1;
-    cut(0, nranks, place_p);
+    tree_cut(0, nranks, place_p);
     while (at != rank) {
         int32_t i = 0;
         while (rank >= place_p->first[i + 1])
             i++;
         place_p->parent = at;
         at = place_p->first[i];
-        cut(at, place_p->first[i + 1], place_p);
+        tree_cut(at, place_p->first[i + 1], place_p);
     }
 }
 
@@ -172,7 +172,7 @@ child_of(const struct tree *tree, const struct knock *knock,
 }
 
 static int
-await(int fd, int star_fd, uli_deadline_t deadline)
+tree_await(int fd, int star_fd, uli_deadline_t deadline)
 {
     for (;;) {
         struct pollfd entries[2] = {{fd, POLLIN, 0}, {star_fd, POLLIN, 0}};
@@ -256,7 +256,7 @@ build_with(struct tree *tree, struct card *cards, int32_t *verdicts,
 }
 
 static ulyx_status_t
-build(struct tree *tree, uli_deadline_t deadline)
+tree_build(struct tree *tree, uli_deadline_t deadline)
 {
     size_t nranks = (size_t)tree->base.nranks;
     struct card *cards = calloc(nranks, sizeof(*cards));
@@ -274,11 +274,11 @@ build(struct tree *tree, uli_deadline_t deadline)
 /* ---- gathering ----------------------------------------------------------- */
 
 static int
-take(const struct tree *tree, int fd, size_t bytes, void *data_p,
+tree_take(const struct tree *tree, int fd, size_t bytes, void *data_p,
     size_t data_bytes, uli_deadline_t deadline)
 {
     struct head head;
-    int number = await(fd, tree->star_fd, deadline);
+    int number = tree_await(fd, tree->star_fd, deadline);
     if (!number)
         number = uli_socket_receive(fd, &head, sizeof(head), deadline);
     if (!number && (head.gather != tree->gathers || head.bytes != bytes))
@@ -288,7 +288,7 @@ take(const struct tree *tree, int fd, size_t bytes, void *data_p,
 }
 
 static int
-give(const struct tree *tree, int fd, size_t bytes, const void *data,
+tree_give(const struct tree *tree, int fd, size_t bytes, const void *data,
     size_t data_bytes, uli_deadline_t deadline)
 {
     struct head head = {tree->gathers, 0, bytes};
@@ -307,28 +307,29 @@ up_and_down(const struct tree *tree, size_t bytes, unsigned char *all,
     for (int32_t i = 0; i < place->nchildren && !number; i++) {
         size_t first = (size_t)place->first[i];
         size_t count = (size_t)place->first[i + 1] - first;
-        number = take(tree, tree->children[i], bytes, all + first * bytes,
+        number = tree_take(tree, tree->children[i], bytes, all + first * bytes,
             count * bytes, deadline);
     }
     if (!number && tree->parent >= 0)
-        number = give(tree, tree->parent, bytes, all + rank * bytes,
+        number = tree_give(tree, tree->parent, bytes, all + rank * bytes,
             ((size_t)place->end - rank) * bytes, deadline);
     if (!number && tree->parent >= 0)
-        number = take(tree, tree->parent, bytes, all, table_bytes, deadline);
-    for (int32_t i = 0; i < place->nchildren && !number; i++)
         number =
-            give(tree, tree->children[i], bytes, all, table_bytes, deadline);
+            tree_take(tree, tree->parent, bytes, all, table_bytes, deadline);
+    for (int32_t i = 0; i < place->nchildren && !number; i++)
+        number = tree_give(
+            tree, tree->children[i], bytes, all, table_bytes, deadline);
     return number;
 }
 
 static ulyx_status_t
-gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
+tree_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     void *all_p, uli_deadline_t deadline)
 {
     struct tree *tree = (struct tree *)bootstrap;
     unsigned char *all = all_p;
     if (!tree->built)
-        ULI_TRY(build(tree, deadline));
+        ULI_TRY(tree_build(tree, deadline));
     if (!tree->flat) {
         tree->gathers++;
         if (bytes)
@@ -365,7 +366,7 @@ close_tree(struct uli_bootstrap *bootstrap)
 
 static const struct uli_bootstrap_ops tree_ops = {
     .name = "tree",
-    .gather = gather,
+    .gather = tree_gather,
     .broken = is_broken,
     .close = close_tree,
 };

@@ -50,7 +50,7 @@ uli_alltoall_dst_at(const struct uli_alltoall_args *args, int32_t p)
 }
 
 static bool
-apart(const char *a, int64_t a_bytes, const char *b, int64_t b_bytes)
+ranges_are_apart(const char *a, int64_t a_bytes, const char *b, int64_t b_bytes)
 {
     return !a_bytes || !b_bytes || a + a_bytes <= b || b + b_bytes <= a;
 }
@@ -62,14 +62,15 @@ check_overlap(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
         const char *dst = args->dst + uli_alltoall_dst_at(args, i);
         int64_t bytes = uli_alltoall_receives(args, i);
         for (int32_t j = 0; bytes && j < comm->nranks; j++) {
-            if (!apart(dst, bytes, args->src + uli_alltoall_src_at(args, j),
+            if (!ranges_are_apart(dst, bytes,
+                    args->src + uli_alltoall_src_at(args, j),
                     uli_alltoall_sends(args, j)))
                 return uli_error(ULYX_ERR_INVALID_ARGUMENT,
                     "the piece from rank %d overlaps the piece for rank %d", i,
                     j);
-            if (j > i &&
-                !apart(dst, bytes, args->dst + uli_alltoall_dst_at(args, j),
-                    uli_alltoall_receives(args, j)))
+            if (j > i && !ranges_are_apart(dst, bytes,
+                             args->dst + uli_alltoall_dst_at(args, j),
+                             uli_alltoall_receives(args, j)))
                 return uli_error(ULYX_ERR_INVALID_ARGUMENT,
                     "the pieces from ranks %d and %d overlap", i, j);
         }
@@ -80,7 +81,7 @@ check_overlap(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
 /* ---- hooks of the engine ------------------------------------------------- */
 
 static struct uli_address
-locate(const ulyx_comm_t *comm, const char *pointer, int64_t bytes)
+range_locate(const ulyx_comm_t *comm, const char *pointer, int64_t bytes)
 {
     struct uli_address at = {ULI_NO_WINDOW, (int64_t)(uintptr_t)pointer};
     if (bytes && !uli_window_find(comm, pointer, bytes, &at.window, &at.offset))
@@ -96,9 +97,9 @@ fill_record(
     const struct uli_alltoall_args *args = channel->args;
     record_p->send_bytes = channel->send[p];
     record_p->receive_bytes = channel->receive[p];
-    record_p->src[0] = locate(exchange->comm,
+    record_p->src[0] = range_locate(exchange->comm,
         args->src + uli_alltoall_src_at(args, p), channel->send[p]);
-    record_p->dst[0] = locate(exchange->comm,
+    record_p->dst[0] = range_locate(exchange->comm,
         args->dst + uli_alltoall_dst_at(args, p), channel->receive[p]);
 }
 
@@ -119,7 +120,7 @@ set_item(struct uli_items *items, int64_t bytes, int64_t near, bool out,
 }
 
 static int32_t
-choose(bool remote, bool mine, uint32_t src_window, uint32_t dst_window,
+verb_choose(bool remote, bool mine, uint32_t src_window, uint32_t dst_window,
     int64_t bytes)
 {
     if (remote)
@@ -132,7 +133,7 @@ choose(bool remote, bool mine, uint32_t src_window, uint32_t dst_window,
 }
 
 static bool
-accept(
+record_accept(
     struct uli_exchange *exchange, int32_t p, const struct uli_record *record)
 {
     struct uli_channel *channel = (struct uli_channel *)exchange;
@@ -146,11 +147,11 @@ accept(
     if (record->receive_bytes != send || record->send_bytes != receive)
         return false;
     set_item(&work->in, receive, uli_alltoall_dst_at(channel->args, p), false,
-        choose(pair->remote, true, record->src[0].window, mine->dst[0].window,
-            receive));
+        verb_choose(pair->remote, true, record->src[0].window,
+            mine->dst[0].window, receive));
     set_item(&work->out, send, uli_alltoall_src_at(channel->args, p), true,
-        choose(pair->remote, false, mine->src[0].window, record->dst[0].window,
-            send));
+        verb_choose(pair->remote, false, mine->src[0].window,
+            record->dst[0].window, send));
     return true;
 }
 
@@ -161,7 +162,7 @@ call_name(int32_t operation)
 }
 
 static ulyx_status_t
-report(struct uli_exchange *exchange, int32_t p)
+late_report(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_channel *channel = (struct uli_channel *)exchange;
     const struct uli_pair *pair = &exchange->pairs[p];
@@ -184,7 +185,8 @@ report(struct uli_exchange *exchange, int32_t p)
         (long long)channel->send[p], exchange->rank);
 }
 
-static const struct uli_channel_hooks hooks = {fill_record, accept, report};
+static const struct uli_channel_hooks hooks = {
+    fill_record, record_accept, late_report};
 
 /* ---- a call -------------------------------------------------------------- */
 

@@ -36,7 +36,7 @@ free_channel(struct uli_channel *channel)
 }
 
 static void
-destroy(ulyx_comm_t *comm)
+channel_destroy(ulyx_comm_t *comm)
 {
     struct uli_channel *channel = comm->alltoall;
     comm->alltoall = NULL;
@@ -49,7 +49,7 @@ destroy(ulyx_comm_t *comm)
 }
 
 static bool
-allocate(struct uli_channel *channel, int32_t nranks)
+channel_allocate(struct uli_channel *channel, int32_t nranks)
 {
     size_t n = (size_t)nranks;
     channel->exchange.pairs = calloc(n, sizeof(*channel->exchange.pairs));
@@ -73,13 +73,13 @@ allocate(struct uli_channel *channel, int32_t nranks)
 }
 
 static bool
-remote(const ulyx_comm_t *comm, int32_t p)
+peer_is_remote(const ulyx_comm_t *comm, int32_t p)
 {
     return p != comm->rank && uli_comm_is_remote(comm, p);
 }
 
 static int64_t
-chunks(const ulyx_comm_t *comm)
+channel_chunks(const ulyx_comm_t *comm)
 {
     return comm->nnodes > 1 ? NET_CHUNKS : LOCAL_CHUNKS;
 }
@@ -89,26 +89,26 @@ static int64_t
 mirror_bytes(const ulyx_comm_t *comm, int64_t chunk_bytes)
 {
     return (int64_t)sizeof(struct uli_words) + uli_letters_bytes(0) +
-           chunks(comm) * chunk_bytes;
+           channel_chunks(comm) * chunk_bytes;
 }
 
 static ulyx_status_t
-prepare(ulyx_comm_t *comm, struct uli_channel *channel,
+channel_prepare(ulyx_comm_t *comm, struct uli_channel *channel,
     struct uli_channel_info *info)
 {
     int64_t nranks = comm->nranks, nremote = 0, each;
-    int64_t most = MOST_RING_BYTES / (nranks * chunks(comm));
+    int64_t most = MOST_RING_BYTES / (nranks * channel_chunks(comm));
     most = uli_max(uli_min(most, CHUNK_BYTES), LEAST_CHUNK_BYTES);
     info->chunk_bytes =
         uli_min(comm->settings.ring_chunk_bytes, most) / ULI_LINE * ULI_LINE;
-    if (!allocate(channel, comm->nranks))
+    if (!channel_allocate(channel, comm->nranks))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
     for (int32_t p = 0; p < nranks; p++)
-        nremote += remote(comm, p);
+        nremote += peer_is_remote(comm, p);
     each = (int64_t)sizeof(struct uli_words) + uli_letters_bytes(0);
     ULI_TRY(uli_arena_alloc(comm, nranks * each, &channel->words));
-    ULI_TRY(uli_arena_alloc(
-        comm, nranks * chunks(comm) * info->chunk_bytes, &channel->rings));
+    ULI_TRY(uli_arena_alloc(comm,
+        nranks * channel_chunks(comm) * info->chunk_bytes, &channel->rings));
     if (nremote)
         ULI_TRY(uli_arena_alloc(comm,
             nremote * mirror_bytes(comm, info->chunk_bytes),
@@ -136,14 +136,16 @@ connect_mapped(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
     int64_t words = comm->nranks * (int64_t)sizeof(struct uli_words);
     char *theirs = uli_window_address(comm, p, peer->words.window,
         peer->words.offset, words + comm->nranks * uli_letters_bytes(0));
-    char *rings = uli_window_address(comm, p, peer->rings.window,
-        peer->rings.offset, comm->nranks * chunks(comm) * peer->chunk_bytes);
+    char *rings =
+        uli_window_address(comm, p, peer->rings.window, peer->rings.offset,
+            comm->nranks * channel_chunks(comm) * peer->chunk_bytes);
     if (!theirs || !rings)
         return not_mapped(comm, p);
     pair->yours = (struct uli_words *)theirs + comm->rank;
     pair->letters_out = theirs + words + comm->rank * uli_letters_bytes(0);
     pair->chunk_out_bytes = peer->chunk_bytes;
-    pair->ring_out = rings + comm->rank * chunks(comm) * peer->chunk_bytes;
+    pair->ring_out =
+        rings + comm->rank * channel_chunks(comm) * peer->chunk_bytes;
     pair->reader = uli_reader_of(comm, p, peer->probe);
     pair->can_read = pair->reader != NULL;
     return ULYX_SUCCESS;
@@ -162,7 +164,7 @@ connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
             peer->words.offset, words + comm->nranks * uli_letters_bytes(0)))
         return not_mapped(comm, p);
     for (int32_t q = 0; q < p; q++)
-        if (remote(comm, q))
+        if (peer_is_remote(comm, q))
             mirror += mirror_bytes(comm, mine->chunk_bytes);
     pair->remote = true;
     pair->yours = (struct uli_words *)mirror;
@@ -174,12 +176,13 @@ connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
     pair->words_at.offset += comm->rank * (int64_t)sizeof(struct uli_words);
     pair->letters_at.offset += words + comm->rank * uli_letters_bytes(0);
     pair->ring_at = peer->rings;
-    pair->ring_at.offset += comm->rank * chunks(comm) * peer->chunk_bytes;
+    pair->ring_at.offset +=
+        comm->rank * channel_chunks(comm) * peer->chunk_bytes;
     return ULYX_SUCCESS;
 }
 
 static ulyx_status_t
-connect(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
+channel_connect(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
 {
     struct uli_pair *pair = &channel->exchange.pairs[p];
     const struct uli_channel_info *mine = &channel->infos[comm->rank];
@@ -188,20 +191,21 @@ connect(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
     pair->shares = true;
     pair->mine = (struct uli_words *)base + p;
     pair->letters_in = base + words + p * uli_letters_bytes(0);
-    pair->chunks_in = pair->chunks_out = (int32_t)chunks(comm);
+    pair->chunks_in = pair->chunks_out = (int32_t)channel_chunks(comm);
     pair->chunk_in_bytes = mine->chunk_bytes;
-    pair->ring_in =
-        (char *)channel->rings.address + p * chunks(comm) * mine->chunk_bytes;
+    pair->ring_in = (char *)channel->rings.address +
+                    p * channel_chunks(comm) * mine->chunk_bytes;
     pair->src_bytes = &channel->receive[p];
     pair->dst_bytes = &channel->send[p];
-    return remote(comm, p) ? connect_remote(comm, channel, p)
-                           : connect_mapped(comm, channel, p);
+    return peer_is_remote(comm, p) ? connect_remote(comm, channel, p)
+                                   : connect_mapped(comm, channel, p);
 }
 
 /* The round of the first use. Every rank's failure is everybody's. */
 static ulyx_status_t
-agree(ulyx_comm_t *comm, struct uli_channel *channel, ulyx_status_t verdict,
-    const struct uli_channel_info *info, uli_deadline_t deadline)
+channel_agree(ulyx_comm_t *comm, struct uli_channel *channel,
+    ulyx_status_t verdict, const struct uli_channel_info *info,
+    uli_deadline_t deadline)
 {
     char text[256];
     bool refuses = verdict != ULYX_SUCCESS;
@@ -244,12 +248,13 @@ uli_channel_set_up(ulyx_comm_t *comm, const struct uli_channel_hooks *hooks,
         uli_exchange_init(&channel->exchange, comm, "alltoall");
     if (verdict == ULYX_SUCCESS)
         verdict = channel
-                      ? prepare(comm, channel, &info)
+                      ? channel_prepare(comm, channel, &info)
                       : uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
-    ulyx_status_t status = agree(comm, channel, verdict, &info, deadline);
+    ulyx_status_t status =
+        channel_agree(comm, channel, verdict, &info, deadline);
     for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++)
         if (p != comm->rank)
-            status = connect(comm, channel, p);
+            status = channel_connect(comm, channel, p);
     if (status == ULYX_SUCCESS) {
         channel->exchange.ntensors = 1;
         channel->exchange.record = hooks->record;
@@ -257,7 +262,7 @@ uli_channel_set_up(ulyx_comm_t *comm, const struct uli_channel_hooks *hooks,
         channel->exchange.report = hooks->report;
         channel->exchange.peer_limit = comm->settings.net_peers;
         comm->alltoall = channel;
-        comm->alltoall_destroy = destroy;
+        comm->alltoall_destroy = channel_destroy;
         return ULYX_SUCCESS;
     }
     if (channel) {

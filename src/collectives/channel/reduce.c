@@ -52,8 +52,8 @@ piece_elements(const ulyx_comm_t *comm, const struct uli_reduce_args *args)
 }
 
 static void *
-allocate(const ulyx_comm_t *comm, const struct uli_reduce_args *args, bool sums,
-    struct scratch *s)
+scratch_allocate(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
+    bool sums, struct scratch *s)
 {
     int64_t n = comm->nranks, piece = 0;
     if (sums)
@@ -105,8 +105,8 @@ check_peers(const ulyx_comm_t *comm, const struct scratch *s)
 
 /* s NULL: this rank refuses with the verdict, whose text is set. */
 static ulyx_status_t
-agree(ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s,
-    ulyx_status_t verdict)
+reduce_agree(ulyx_comm_t *comm, const struct uli_reduce_args *args,
+    struct scratch *s, ulyx_status_t verdict)
 {
     const struct agreed mine = {
         {args->kind, args->count, args->dtype, args->root}};
@@ -129,7 +129,8 @@ agree(ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s,
 /* ---- moving -------------------------------------------------------------- */
 
 static ulyx_status_t
-move(ulyx_comm_t *comm, const struct scratch *s, const char *src, char *dst)
+chunk_move(
+    ulyx_comm_t *comm, const struct scratch *s, const char *src, char *dst)
 {
     const struct uli_alltoall_args args = {src, dst, false, s->pieces.src_bytes,
         s->pieces.src_offsets, s->pieces.dst_bytes, s->pieces.dst_offsets,
@@ -138,7 +139,8 @@ move(ulyx_comm_t *comm, const struct scratch *s, const char *src, char *dst)
 }
 
 static ulyx_status_t
-gather(ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
+allgather_run(
+    ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
 {
     int64_t bytes = args->count;
     bool in_place = args->src == args->dst + comm->rank * bytes;
@@ -148,18 +150,18 @@ gather(ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
         s->pieces.src_offsets[p] = 0;
         s->pieces.dst_offsets[p] = p * bytes;
     }
-    return move(comm, s, args->src, args->dst);
+    return chunk_move(comm, s, args->src, args->dst);
 }
 
 static ulyx_status_t
-broadcast(
+broadcast_run(
     ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
 {
     bool root = comm->rank == args->root;
     for (int32_t p = 0; p < comm->nranks; p++)
         s->pieces.src_bytes[p] = root && p != args->root ? args->count : 0;
     s->pieces.dst_bytes[args->root] = root ? 0 : args->count;
-    return move(comm, s, args->dst, args->dst);
+    return chunk_move(comm, s, args->dst, args->dst);
 }
 
 /* ---- sums ---------------------------------------------------------------- */
@@ -196,7 +198,7 @@ reduce_slice(ulyx_comm_t *comm, const struct uli_reduce_args *args,
         s->pieces.dst_offsets[p] = p * mine * elem;
         s->pieces.dst_bytes[p] = mine * elem;
     }
-    ULI_TRY(move(comm, s, args->src + at * elem, s->gathered));
+    ULI_TRY(chunk_move(comm, s, args->src + at * elem, s->gathered));
     if (mine)
         add_pieces(comm, args, s, mine);
     for (int32_t p = 0; p < comm->nranks; p++) {
@@ -206,7 +208,7 @@ reduce_slice(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     }
     for (int32_t p = 0; p < comm->nranks; p++)
         s->pieces.src_bytes[p] = mine * elem;
-    return move(comm, s, s->sum, args->dst + at * elem);
+    return chunk_move(comm, s, s->sum, args->dst + at * elem);
 }
 
 static ulyx_status_t
@@ -223,15 +225,16 @@ reduce_all(
 /* ---- the call ------------------------------------------------------------ */
 
 static ulyx_status_t
-run(ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
+reduce_run(
+    ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
 {
     switch (args->kind) {
     case ULI_ALLREDUCE:
         return reduce_all(comm, args, s);
     case ULI_ALLGATHER:
-        return gather(comm, args, s);
+        return allgather_run(comm, args, s);
     default:
-        return broadcast(comm, args, s);
+        return broadcast_run(comm, args, s);
     }
 }
 
@@ -242,13 +245,13 @@ uli_reduce_host(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     struct scratch s;
     void *block = NULL;
     if (verdict == ULYX_SUCCESS) {
-        block = allocate(comm, args, args->kind == ULI_ALLREDUCE, &s);
+        block = scratch_allocate(comm, args, args->kind == ULI_ALLREDUCE, &s);
         if (!block)
             verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory to reduce");
     }
-    ulyx_status_t status = agree(comm, args, block ? &s : NULL, verdict);
+    ulyx_status_t status = reduce_agree(comm, args, block ? &s : NULL, verdict);
     if (status == ULYX_SUCCESS && args->count)
-        status = run(comm, args, &s);
+        status = reduce_run(comm, args, &s);
     free(block);
     return status;
 }

@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "comm/remote/remote.h"
 
-static bool progress(struct ulyx_op *op);
-static void release(struct ulyx_op *op);
+static bool exchange_progress(struct ulyx_op *op);
+static void exchange_release(struct ulyx_op *op);
 
 void
 uli_exchange_init(
@@ -30,8 +30,8 @@ uli_exchange_init(
     exchange->stream_always = !strcmp(comm->settings.stream_stores, "on");
     exchange->stream_never = !strcmp(comm->settings.stream_stores, "off");
     exchange->op.comm = comm;
-    exchange->op.progress = progress;
-    exchange->op.release = release;
+    exchange->op.progress = exchange_progress;
+    exchange->op.release = exchange_release;
     uli_op_init(&exchange->op);
 }
 
@@ -45,7 +45,7 @@ uli_exchange_streams(
 }
 
 static bool
-running(const struct uli_exchange *exchange)
+exchange_is_running(const struct uli_exchange *exchange)
 {
     return atomic_load_explicit(&exchange->op.status, memory_order_relaxed) ==
            ULYX_IN_PROGRESS;
@@ -106,7 +106,7 @@ open_call(struct uli_exchange *exchange)
         }
         uli_ring_send(exchange, p);
         /* A slot that is not whole must not be announced. */
-        if (!running(exchange))
+        if (!exchange_is_running(exchange))
             return true;
         uli_post_letter(exchange, p, pair->out.at);
         pair->posted = true;
@@ -117,8 +117,8 @@ open_call(struct uli_exchange *exchange)
 /* ---- a peer's record ----------------------------------------------------- */
 
 static ulyx_status_t
-resolve(struct uli_exchange *exchange, int32_t p, const struct uli_address *at,
-    const int64_t *bytes, char **pointer_p)
+pair_resolve(struct uli_exchange *exchange, int32_t p,
+    const struct uli_address *at, const int64_t *bytes, char **pointer_p)
 {
     for (int32_t t = 0; t < exchange->ntensors; t++) {
         pointer_p[t] = NULL;
@@ -136,7 +136,8 @@ resolve(struct uli_exchange *exchange, int32_t p, const struct uli_address *at,
 }
 
 static void
-judge(struct uli_exchange *exchange, int32_t p, const struct uli_record *record)
+pair_check(
+    struct uli_exchange *exchange, int32_t p, const struct uli_record *record)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     pair->peer_status = record->status;
@@ -167,7 +168,7 @@ look_gone(struct uli_exchange *exchange, int32_t p)
 
 /* Reads the record of call n once it is there. */
 static bool
-look(struct uli_exchange *exchange, int32_t p)
+pair_poll(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     uint64_t n = exchange->call;
@@ -176,16 +177,17 @@ look(struct uli_exchange *exchange, int32_t p)
         return gone && look_gone(exchange, p);
     const struct uli_record *record =
         &uli_letter_of(exchange, pair->letters_in, n)->record;
-    judge(exchange, p, record);
+    pair_check(exchange, p, record);
     pair->seen = true;
     if (pair->skip || pair->remote || exchange->work->pairs[p].slot)
         return true;
     memcpy(pair->src, record->src, sizeof(pair->src));
     memcpy(pair->dst, record->dst, sizeof(pair->dst));
     ulyx_status_t status =
-        resolve(exchange, p, pair->src, pair->src_bytes, pair->src_at);
+        pair_resolve(exchange, p, pair->src, pair->src_bytes, pair->src_at);
     if (status == ULYX_SUCCESS)
-        status = resolve(exchange, p, pair->dst, pair->dst_bytes, pair->dst_at);
+        status =
+            pair_resolve(exchange, p, pair->dst, pair->dst_bytes, pair->dst_at);
     if (status != ULYX_SUCCESS)
         uli_op_finish(&exchange->op, status);
     return true;
@@ -238,9 +240,10 @@ progress_pair(struct uli_exchange *exchange, int32_t p)
     bool advanced = false;
     if (!pair->shares || pair->ended)
         return false;
-    if (!pair->seen && !(advanced = look(exchange, p)))
+    if (!pair->seen && !(advanced = pair_poll(exchange, p)))
         return false;
-    if (!running(exchange)) /* by what was seen: its addresses mean nothing */
+    if (!exchange_is_running(
+            exchange)) /* by what was seen: its addresses mean nothing */
         return true;
     if (!pair->skip)
         advanced |= move_pair(exchange, p);
@@ -274,33 +277,35 @@ all_ended(const struct uli_exchange *exchange)
 }
 
 static bool
-move(struct uli_exchange *exchange)
+exchange_advance(struct uli_exchange *exchange)
 {
     bool advanced = false;
     if (!exchange->opened && !open_call(exchange))
         return false;
-    for (int32_t k = 1; k < exchange->nranks && running(exchange); k++)
+    for (int32_t k = 1; k < exchange->nranks && exchange_is_running(exchange);
+         k++)
         advanced |=
             progress_pair(exchange, (exchange->rank + k) % exchange->nranks);
-    if (running(exchange))
+    if (exchange_is_running(exchange))
         advanced |= exchange->schedule->progress(exchange);
-    if (running(exchange))
+    if (exchange_is_running(exchange))
         advanced |= uli_sums_progress(exchange);
-    if (running(exchange) && !advanced)
+    if (exchange_is_running(exchange) && !advanced)
         advanced |= uli_direct_local(exchange);
     return advanced;
 }
 
 static bool
-progress(struct ulyx_op *op)
+exchange_progress(struct ulyx_op *op)
 {
     struct uli_exchange *exchange = (struct uli_exchange *)op;
     bool advanced = uli_comm_progress(exchange->comm);
     if (uli_exchange_expired(exchange))
         return true;
-    bool moved = move(exchange);
-    bool over = running(exchange) && exchange->opened && all_ended(exchange);
-    if (running(exchange))
+    bool moved = exchange_advance(exchange);
+    bool over = exchange_is_running(exchange) && exchange->opened &&
+                all_ended(exchange);
+    if (exchange_is_running(exchange))
         uli_exchange_waits(exchange, moved || over);
     if (over)
         uli_op_finish(&exchange->op, exchange->schedule->result(exchange));
@@ -308,7 +313,7 @@ progress(struct ulyx_op *op)
 }
 
 static void
-release(struct ulyx_op *op)
+exchange_release(struct ulyx_op *op)
 {
     struct uli_exchange *exchange = (struct uli_exchange *)op;
     atomic_store_explicit(&exchange->busy, false, memory_order_release);
@@ -328,7 +333,7 @@ uli_exchange_take(struct uli_exchange *exchange)
 }
 
 static void
-reset(struct uli_exchange *exchange)
+exchange_reset(struct uli_exchange *exchange)
 {
     exchange->call++;
     exchange->opened = false;
@@ -351,13 +356,13 @@ reset(struct uli_exchange *exchange)
 void
 uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline)
 {
-    reset(exchange);
+    exchange_reset(exchange);
     exchange->schedule->start(exchange);
     exchange->op.deadline = deadline;
     uli_exchange_waits_start(exchange, deadline);
     uli_op_launch(&exchange->op);
     if (!exchange->op.by_library_thread)
-        progress(&exchange->op);
+        exchange_progress(&exchange->op);
 }
 
 /* ---- refusal ------------------------------------------------------------- */
@@ -374,13 +379,13 @@ uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
 {
     char text[256];
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    reset(exchange);
+    exchange_reset(exchange);
     ulyx_status_t waited =
         uli_op_drive_until(exchange->comm, may_post_now, exchange, deadline);
     if (waited == ULYX_ERR_TIMEOUT)
         waited = uli_exchange_time_out(exchange);
     if (waited != ULYX_SUCCESS) {
-        release(&exchange->op);
+        exchange_release(&exchange->op);
         return waited;
     }
     for (int32_t p = 0; p < exchange->nranks; p++) {
@@ -390,6 +395,6 @@ uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
         uli_post_letter(exchange, p, 0);
     }
     exchange->schedule->refuse(exchange, status);
-    release(&exchange->op);
+    exchange_release(&exchange->op);
     return uli_error_pass(status, text);
 }

@@ -44,7 +44,7 @@ post_at(struct uli_exchange *exchange, int32_t p, _Atomic uint64_t *word,
 }
 
 static void
-post(struct uli_exchange *exchange, int32_t p, int word, uint64_t value,
+pair_post(struct uli_exchange *exchange, int32_t p, int word, uint64_t value,
     const struct parcel *parcel)
 {
     post_at(exchange, p, &exchange->pairs[p].yours->at[word], value, parcel);
@@ -52,7 +52,7 @@ post(struct uli_exchange *exchange, int32_t p, int word, uint64_t value,
 
 /* The letter of this call, as a parcel of its record and bytes of its slot. */
 static struct parcel
-letter(struct uli_exchange *exchange, int32_t p, int64_t bytes)
+pair_eager(struct uli_exchange *exchange, int32_t p, int64_t bytes)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     char *at =
@@ -66,23 +66,23 @@ letter(struct uli_exchange *exchange, int32_t p, int64_t bytes)
 void
 uli_post_ready(struct uli_exchange *exchange, int32_t p)
 {
-    struct parcel parcel = letter(exchange, p, 0);
-    post(exchange, p, ULI_READY + (int)(exchange->call & 1), exchange->call,
-        &parcel);
+    struct parcel parcel = pair_eager(exchange, p, 0);
+    pair_post(exchange, p, ULI_READY + (int)(exchange->call & 1),
+        exchange->call, &parcel);
 }
 
 void
 uli_post_letter(struct uli_exchange *exchange, int32_t p, int64_t bytes)
 {
-    struct parcel parcel = letter(exchange, p, bytes);
-    post(exchange, p, ULI_LETTER + (int)(exchange->call & 1), exchange->call,
-        &parcel);
+    struct parcel parcel = pair_eager(exchange, p, bytes);
+    pair_post(exchange, p, ULI_LETTER + (int)(exchange->call & 1),
+        exchange->call, &parcel);
 }
 
 void
 uli_post_done(struct uli_exchange *exchange, int32_t p)
 {
-    post(exchange, p, ULI_DONE, exchange->call, NULL);
+    pair_post(exchange, p, ULI_DONE, exchange->call, NULL);
 }
 
 void
@@ -92,19 +92,19 @@ uli_post_filled(struct uli_exchange *exchange, int32_t p, int64_t bytes)
     int chunk = (int)(pair->produced % (uint64_t)pair->chunks_out);
     struct parcel parcel = {pair->out.chunk, bytes, pair->ring_at};
     parcel.to.offset += pair->out.chunk - pair->ring_out;
-    post(exchange, p, ULI_FILLED + chunk, ++pair->produced, &parcel);
+    pair_post(exchange, p, ULI_FILLED + chunk, ++pair->produced, &parcel);
 }
 
 void
 uli_post_consumed(struct uli_exchange *exchange, int32_t p)
 {
-    post(exchange, p, ULI_CONSUMED, ++exchange->pairs[p].consumed, NULL);
+    pair_post(exchange, p, ULI_CONSUMED, ++exchange->pairs[p].consumed, NULL);
 }
 
 void
 uli_post_waits(struct uli_exchange *exchange, int32_t p, uint64_t value)
 {
-    post(exchange, p, ULI_WAITS, value, NULL);
+    pair_post(exchange, p, ULI_WAITS, value, NULL);
 }
 
 /* ---- the end ------------------------------------------------------------- */

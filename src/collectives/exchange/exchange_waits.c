@@ -53,7 +53,7 @@ origin_of(const struct uli_exchange *exchange, int32_t p)
 /* ---- telling ------------------------------------------------------------- */
 
 static void
-tell(struct uli_exchange *exchange, int32_t rank)
+exchange_announce_awaited(struct uli_exchange *exchange, int32_t rank)
 {
     if (exchange->told == rank)
         return;
@@ -66,7 +66,7 @@ tell(struct uli_exchange *exchange, int32_t rank)
 
 /* The first that is late; else the first that does not end. */
 static int32_t
-choose(const struct uli_exchange *exchange)
+exchange_choose_awaited(const struct uli_exchange *exchange)
 {
     int32_t first = -1;
     for (int32_t p = 0; p < exchange->nranks; p++) {
@@ -95,12 +95,12 @@ uli_exchange_waits(struct uli_exchange *exchange, bool moved)
         return;
     if (moved) {
         exchange->tell_ns = 0;
-        tell(exchange, -1);
+        exchange_announce_awaited(exchange, -1);
         return;
     }
     int64_t now = uli_clock_ns();
     if (exchange->tell_ns && now >= exchange->tell_ns) {
-        tell(exchange, choose(exchange));
+        exchange_announce_awaited(exchange, exchange_choose_awaited(exchange));
         exchange->tell_ns = now + exchange->still_ns / PER_STILL;
     } else if (!exchange->tell_ns) {
         exchange->tell_ns = now + exchange->still_ns;

@@ -79,7 +79,7 @@ status_of(struct ulyx_op *op)
 
 /* All operations of the calling thread, once; true when one advanced. */
 static bool
-drive(void)
+ops_drive(void)
 {
     struct uli_list *ops = my_ops();
     bool advanced = false;
@@ -95,7 +95,7 @@ drive(void)
 
 /* Takes the result of an operation that has ended. */
 static ulyx_status_t
-take(struct ulyx_op *op, ulyx_status_t status)
+op_take_status(struct ulyx_op *op, ulyx_status_t status)
 {
     char text[sizeof(op->text)];
     memcpy(text, op->text, sizeof(text));
@@ -125,14 +125,14 @@ uli_op_test(struct ulyx_op *op)
 {
     ULI_TRY(check_owner(op));
     if (!op->by_library_thread || status_of(op) == ULYX_IN_PROGRESS)
-        drive();
+        ops_drive();
     ulyx_status_t status = status_of(op);
     if (status == ULYX_IN_PROGRESS)
         return status;
     if (op->by_library_thread)
         while (sem_wait(&op->finished) && errno == EINTR)
             ;
-    return take(op, status);
+    return op_take_status(op, status);
 }
 
 /* ---- waiting ------------------------------------------------------------- */
@@ -151,7 +151,7 @@ drive_ready(void *argument)
     do {
         if (driven->ready(driven->context))
             return true;
-    } while (drive());
+    } while (ops_drive());
     return driven->ready(driven->context);
 }
 
@@ -195,11 +195,11 @@ static ulyx_status_t
 wait_for_library(struct ulyx_op *op)
 {
     for (;;) {
-        drive();
+        ops_drive();
         if (!uli_op_sleep(&op->finished, LIBRARY_SLICE_NS))
             continue;
         (void)atomic_load_explicit(&op->handed_back, memory_order_acquire);
-        return take(op, status_of(op));
+        return op_take_status(op, status_of(op));
     }
 }
 
@@ -214,7 +214,7 @@ uli_op_wait(struct ulyx_op *op)
          * knows what it waits for; here they only end the sleep. */
         uli_op_drive_until(op->comm, op_ended, op, op->deadline);
         if (!op_ended(op))
-            drive();
+            ops_drive();
     }
-    return take(op, status_of(op));
+    return op_take_status(op, status_of(op));
 }

@@ -41,7 +41,7 @@ cpu_ns(void)
  * that lie apart: by the reader, or by way of `between` (reader NULL). The best
  * of some. */
 static int64_t
-sample(char *to, char *from, char *between, int64_t row,
+cma_sample(char *to, char *from, char *between, int64_t row,
     const struct uli_tr_ops *reader)
 {
     struct iovec local[SAMPLE_BYTES / SAMPLE_ROW_LEAST];
@@ -70,7 +70,7 @@ sample(char *to, char *from, char *between, int64_t row,
 
 /* The least row from which on the reader wins, 0: it never does. */
 static int64_t
-measure(const struct uli_tr_ops *reader)
+cma_measure(const struct uli_tr_ops *reader)
 {
     int64_t least_row = 0;
     char *memory = malloc(4 * SAMPLE_BYTES);
@@ -80,8 +80,8 @@ measure(const struct uli_tr_ops *reader)
     char *from = memory + 2 * SAMPLE_BYTES, *between = from + SAMPLE_BYTES;
     for (int64_t row = SAMPLE_ROW_LEAST; row <= SAMPLE_ROW_MOST && !least_row;
          row *= 2)
-        if (sample(memory, from, between, row, reader) <=
-            sample(memory, from, between, row, NULL))
+        if (cma_sample(memory, from, between, row, reader) <=
+            cma_sample(memory, from, between, row, NULL))
             least_row = row;
     free(memory);
     return least_row;
@@ -97,7 +97,7 @@ least_row_of(const struct uli_tr_ops *reader)
 {
     pthread_mutex_lock(&lock);
     if (measured != reader)
-        measured_row = measure(reader);
+        measured_row = cma_measure(reader);
     measured = reader;
     int64_t least_row = measured_row;
     pthread_mutex_unlock(&lock);
@@ -179,7 +179,7 @@ add_piece(struct pieces *pieces, uintptr_t base, size_t bytes)
 
 /* Consecutive runs, until one side has no room; returns their bytes. */
 static int64_t
-fill(const struct uli_box *box, struct uli_cursor *cursor, uintptr_t dst,
+iovec_fill(const struct uli_box *box, struct uli_cursor *cursor, uintptr_t dst,
     uintptr_t src, struct pieces *local, struct pieces *remote)
 {
     struct uli_box part;
@@ -204,7 +204,7 @@ uli_direct_read(struct uli_exchange *exchange, int32_t p,
     struct pieces local, remote;
     int64_t bytes;
     while (
-        (bytes = fill(&item->box, cursor,
+        (bytes = iovec_fill(&item->box, cursor,
              (uintptr_t)exchange->dst[item->tensor],
              (uintptr_t)pair->src[item->tensor].offset, &local, &remote)) > 0) {
         ulyx_status_t status =

@@ -23,7 +23,7 @@
 /* Does the item go through the stream, in the direction whose reader can
  * (or cannot) read the source's memory? */
 static bool
-streams(const struct uli_item *item, bool reader)
+item_streams(const struct uli_item *item, bool reader)
 {
     return item->verb == ULI_VERB_STREAM ||
            (item->verb == ULI_VERB_READ && !reader);
@@ -34,7 +34,7 @@ static void
 find_item(const struct uli_items *items, struct uli_stream *stream, bool reader)
 {
     while (stream->item < items->count &&
-           !streams(&items->at[stream->item], reader))
+           !item_streams(&items->at[stream->item], reader))
         stream->item++;
     stream->run = stream->in_run = 0;
     stream->left = stream->item < items->count
@@ -71,7 +71,7 @@ uli_ring_begin(struct uli_exchange *exchange, int32_t p)
 /* ---- sending ------------------------------------------------------------- */
 
 static void
-publish(struct uli_exchange *exchange, int32_t p)
+ring_publish(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     uli_post_filled(exchange, p, pair->out.at);
@@ -81,7 +81,7 @@ publish(struct uli_exchange *exchange, int32_t p)
 
 /* Is the stream to p among those that peer_limit counts? */
 static bool
-counted(const struct uli_exchange *exchange, int32_t p)
+ring_counted(const struct uli_exchange *exchange, int32_t p)
 {
     return exchange->peer_limit > 0 && exchange->pairs[p].remote &&
            !exchange->work->remote_shares && !exchange->work->pairs[p].slot;
@@ -95,7 +95,7 @@ begin_sending(struct uli_exchange *exchange, int32_t p)
     const struct uli_items *items = &exchange->work->pairs[p].out;
     if (pair->out.item >= 0)
         return true;
-    if (counted(exchange, p) && items->count > 0) {
+    if (ring_counted(exchange, p) && items->count > 0) {
         if (exchange->sending >= exchange->peer_limit)
             return false;
         exchange->sending++;
@@ -166,8 +166,8 @@ uli_ring_send(struct uli_exchange *exchange, int32_t p)
             next_item(items, &pair->out, pair->peer_reads);
         if (!slot &&
             (pair->out.at >= chunk_bytes || pair->out.item == items->count))
-            publish(exchange, p);
-        if (pair->out.item == items->count && counted(exchange, p))
+            ring_publish(exchange, p);
+        if (pair->out.item == items->count && ring_counted(exchange, p))
             exchange->sending--;
     }
     return advanced;

@@ -119,7 +119,7 @@ run_loads(struct uli_exchange *exchange, const struct uli_sum_item *item,
 
 /* One source's elements of the step, adjacent. */
 static const char *
-gather(struct uli_exchange *exchange, const struct uli_sum_item *item,
+sum_gather(struct uli_exchange *exchange, const struct uli_sum_item *item,
     const struct step *step, int32_t s, int64_t elem_bytes)
 {
     int64_t available;
@@ -148,7 +148,8 @@ run_staged(struct uli_exchange *exchange, const struct uli_sum_item *item,
         bool last =
             s + 1 == sum->nsources || sum->group[s] != sum->group[s + 1];
         uli_sum_accumulate(dtype, partial, exchange->group_acc,
-            gather(exchange, item, step, s, elem_bytes), step->elements, first);
+            sum_gather(exchange, item, step, s, elem_bytes), step->elements,
+            first);
         if (item->sources[s].stream)
             uli_ring_take(
                 exchange, item->sources[s].rank, step->elements * elem_bytes);
@@ -166,7 +167,7 @@ run_staged(struct uli_exchange *exchange, const struct uli_sum_item *item,
 /* Takes what has arrived of a sum that cannot be computed, so that the other
  * sharers are not held up; true when all of it has been taken. */
 static bool
-drain(struct uli_exchange *exchange, const struct uli_sum_item *item,
+sum_drain(struct uli_exchange *exchange, const struct uli_sum_item *item,
     bool *advanced_p)
 {
     bool whole = true;
@@ -196,7 +197,7 @@ next_sum(struct uli_exchange *exchange)
 }
 
 static bool
-finished(const struct uli_exchange *exchange, const struct uli_sum *sum)
+sum_finished(const struct uli_exchange *exchange, const struct uli_sum *sum)
 {
     return exchange->sum_run ==
            sum->extent[0] * sum->extent[1] * sum->extent[2];
@@ -204,7 +205,7 @@ finished(const struct uli_exchange *exchange, const struct uli_sum *sum)
 
 /* One step of the present sum; false when it has to wait. */
 static bool
-advance(struct uli_exchange *exchange, const struct uli_sum_item *item)
+sum_advance(struct uli_exchange *exchange, const struct uli_sum_item *item)
 {
     int64_t elem_bytes = uli_dtype_size(item->sum.partial_dtype);
     int64_t room = item->loads_only ? LOAD_STEP_BYTES / elem_bytes
@@ -215,7 +216,7 @@ advance(struct uli_exchange *exchange, const struct uli_sum_item *item)
     case GATE_WAIT:
         return false;
     case GATE_VOID:
-        if (drain(exchange, item, &advanced)) {
+        if (sum_drain(exchange, item, &advanced)) {
             next_sum(exchange);
             advanced = true;
         }
@@ -228,7 +229,7 @@ advance(struct uli_exchange *exchange, const struct uli_sum_item *item)
         run_loads(exchange, item, &step);
     else
         run_staged(exchange, item, &step, elem_bytes);
-    if (finished(exchange, &item->sum))
+    if (sum_finished(exchange, &item->sum))
         next_sum(exchange);
     uli_exchange_check(
         exchange, step.elements * elem_bytes * (int64_t)item->sum.nsources);
@@ -241,7 +242,7 @@ uli_sums_progress(struct uli_exchange *exchange)
     const struct uli_work *work = exchange->work;
     bool advanced = false;
     while (exchange->sum < work->nsums &&
-           advance(exchange, &work->sums[exchange->sum])) {
+           sum_advance(exchange, &work->sums[exchange->sum])) {
         advanced = true;
         if (atomic_load_explicit(&exchange->op.status, memory_order_relaxed) !=
             ULYX_IN_PROGRESS)

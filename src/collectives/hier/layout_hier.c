@@ -78,7 +78,7 @@ struct pair {
 
 /* Replicated copies on the sequence side lie alike on all ranks. */
 static bool
-alike(const struct pair *x, int32_t tensor)
+pair_alike(const struct pair *x, int32_t tensor)
 {
     const struct uli_shape *shape = uli_layout_shape(x->layout);
     return uli_plan_side(x->operation, false) == ULI_SIDE_SEQ &&
@@ -105,14 +105,14 @@ add_move(void *context, const struct uli_move *move)
     if (x->givers[0].rank != x->source)
         return true;
     rect.key = rect.sum ? move->dst : x->givers[0];
-    if (rect.sum && alike(x, move->tensor))
+    if (rect.sum && pair_alike(x, move->tensor))
         rect.key.rank = -1;
     uli_hier_rects_add(&x->rects, rect, x->givers);
     return !x->rects.failed;
 }
 
 static void
-collect(struct pair *x)
+pair_collect(struct pair *x)
 {
     const struct uli_nodes *nodes = x->nodes;
     int32_t ntensors = uli_layout_shape(x->layout)->ntensors;
@@ -167,7 +167,7 @@ emit_rows(struct pair *x, struct uli_hier_item item, int64_t low, int64_t high)
 
 /* The bytes that ranks first[0 .. nreaders).dst.rank read. */
 static void
-emit(struct pair *x, const struct uli_hier_rect *first, int32_t nreaders)
+pair_emit(struct pair *x, const struct uli_hier_rect *first, int32_t nreaders)
 {
     const struct uli_shape_tensor *t =
         &uli_layout_shape(x->layout)->tensors[first->tensor];
@@ -212,7 +212,7 @@ emit_all(struct pair *x)
              uli_hier_rects_same(rects, &rects->at[i], &rects->at[end]);
              end++)
             ;
-        emit(x, &rects->at[i], (int32_t)(end - i));
+        pair_emit(x, &rects->at[i], (int32_t)(end - i));
     }
 }
 
@@ -241,7 +241,7 @@ uli_hier_each_item(const struct uli_layout *layout,
         x.cut_givers = places + 2 * nranks;
         x.cut_readers = places + 3 * nranks;
         x.scratch = places + 4 * nranks;
-        collect(&x);
+        pair_collect(&x);
         uli_hier_rects_cut(&x.rects);
         if (!x.rects.failed)
             emit_all(&x);

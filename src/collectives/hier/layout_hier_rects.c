@@ -20,7 +20,7 @@ uli_hier_rects_free(struct uli_hier_rects *rects)
 
 /* Room for `more`; doubles. */
 static bool
-grow(void *array_p, int64_t count, int64_t more, int64_t *capacity_p,
+array_grow(void *array_p, int64_t count, int64_t more, int64_t *capacity_p,
     size_t bytes)
 {
     void *array;
@@ -37,10 +37,10 @@ grow(void *array_p, int64_t count, int64_t more, int64_t *capacity_p,
 }
 
 static void
-append(struct uli_hier_rects *rects, const struct uli_hier_rect *rect)
+rects_append(struct uli_hier_rects *rects, const struct uli_hier_rect *rect)
 {
     struct uli_hier_rect held = *rect; /* it may lie in the array */
-    if (!grow(&rects->at, rects->count, 1, &rects->capacity,
+    if (!array_grow(&rects->at, rects->count, 1, &rects->capacity,
             sizeof(*rects->at))) {
         rects->failed = true;
         return;
@@ -52,8 +52,8 @@ void
 uli_hier_rects_add(struct uli_hier_rects *rects, struct uli_hier_rect rect,
     const struct uli_place *givers)
 {
-    if (!grow(&rects->pool, rects->npool, rect.ngivers, &rects->pool_capacity,
-            sizeof(*rects->pool))) {
+    if (!array_grow(&rects->pool, rects->npool, rect.ngivers,
+            &rects->pool_capacity, sizeof(*rects->pool))) {
         rects->failed = true;
         return;
     }
@@ -61,7 +61,7 @@ uli_hier_rects_add(struct uli_hier_rects *rects, struct uli_hier_rect rect,
     memcpy(rects->pool + rects->npool, givers,
         (size_t)rect.ngivers * sizeof(*givers));
     rects->npool += rect.ngivers;
-    append(rects, &rect);
+    rects_append(rects, &rect);
 }
 
 /* ---- order --------------------------------------------------------------- */
@@ -101,16 +101,17 @@ by_bytes(const struct uli_hier_rect *a, const struct uli_hier_rect *b)
 }
 
 static int
-compare(const void *a, const void *b)
+rects_compare(const void *a, const void *b)
 {
     return by_bytes(a, b);
 }
 
 static void
-sort(struct uli_hier_rects *rects)
+rects_sort(struct uli_hier_rects *rects)
 {
     if (rects->count > 1)
-        qsort(rects->at, (size_t)rects->count, sizeof(*rects->at), compare);
+        qsort(
+            rects->at, (size_t)rects->count, sizeof(*rects->at), rects_compare);
 }
 
 bool
@@ -203,7 +204,7 @@ cut_group(struct uli_hier_rects *rects, int64_t begin, int64_t end, bool heads,
 }
 
 static void
-cut(struct uli_hier_rects *rects, bool heads)
+rects_cut(struct uli_hier_rects *rects, bool heads)
 {
     int64_t count = rects->count, begin = 0;
     int64_t *marks = malloc(((size_t)count * 2 + 1) * sizeof(*marks));
@@ -220,13 +221,13 @@ cut(struct uli_hier_rects *rects, bool heads)
         begin = i;
     }
     free(marks);
-    sort(rects);
+    rects_sort(rects);
 }
 
 void
 uli_hier_rects_cut(struct uli_hier_rects *rects)
 {
-    sort(rects);
+    rects_sort(rects);
     for (int heads = 1; heads >= 0 && !rects->failed; heads--)
-        cut(rects, heads);
+        rects_cut(rects, heads);
 }

@@ -148,7 +148,7 @@ find_nodes(struct uli_hier *h)
 }
 
 static bool
-allocate(struct uli_hier *h)
+hier_allocate(struct uli_hier *h)
 {
     size_t nnodes = (size_t)h->nodes.nnodes;
     size_t lanes = (size_t)h->nodes.nranks + nnodes * (size_t)h->size;
@@ -177,7 +177,7 @@ uli_hier_create(struct ulyx_plan *plan)
     h->exchange = &plan->exchange;
     h->layout = plan->layout;
     ULI_TRY(find_nodes(h));
-    if (!allocate(h))
+    if (!hier_allocate(h))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     set_lanes(h);
     h->chunk_bytes = plan->schedule_chunk_bytes;
@@ -194,7 +194,8 @@ uli_hier_create(struct ulyx_plan *plan)
 
 /* Bytes of a local rank's piece, mapped here; NULL fails. */
 static char *
-mapped(const struct ulyx_plan *plan, int32_t rank, int64_t at, int64_t bytes)
+address_mapped(
+    const struct ulyx_plan *plan, int32_t rank, int64_t at, int64_t bytes)
 {
     const struct uli_hier *h = uli_hier_of(&plan->exchange);
     const struct uli_address *piece = &plan->ranks[rank].schedule;
@@ -208,7 +209,7 @@ static bool
 connect_board(const struct ulyx_plan *plan, struct uli_hier *h)
 {
     const struct uli_nodes *nodes = &h->nodes;
-    char *board = mapped(plan, uli_nodes_rank(nodes, h->node, 0), 0,
+    char *board = address_mapped(plan, uli_nodes_rank(nodes, h->node, 0), 0,
         mail_at(nodes, h->node, nodes->nnodes));
     h->board = (struct uli_hier_board *)board;
     for (int32_t n = 0; n < nodes->nnodes; n++) {
@@ -227,7 +228,7 @@ connect_lane(const struct ulyx_plan *plan, const struct uli_hier *h,
     struct uli_hier_lane *lane)
 {
     int64_t words = words_bytes(&h->nodes, h->node);
-    char *at = mapped(plan, lane->carrier,
+    char *at = address_mapped(plan, lane->carrier,
         lane_at(h, lane->carrier, lane->kind, lane->node, lane->index),
         words + ULI_HIER_CHUNKS * h->chunk_bytes);
     if (!at)

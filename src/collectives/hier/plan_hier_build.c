@@ -35,7 +35,7 @@ struct build {
 
 /* The next element of a growing array, zeroed; NULL: no memory. */
 static void *
-append(struct build *b, void *array_p, int64_t *count_p, int64_t *room_p,
+build_append(struct build *b, void *array_p, int64_t *count_p, int64_t *room_p,
     size_t bytes)
 {
     char *array;
@@ -81,7 +81,7 @@ dense_box(const struct build *b, const struct uli_hier_item *item,
 
 /* From dense to the tensor, still in the order of the dense side. */
 static struct uli_box
-turned(struct uli_box box)
+box_turned(struct uli_box box)
 {
     struct uli_box out = box;
     out.dst_offset = box.src_offset;
@@ -97,7 +97,7 @@ static void
 add_give(struct build *b, struct uli_hier_stream *stream,
     const struct uli_hier_item *item, int32_t i)
 {
-    struct uli_hier_give *give = append(
+    struct uli_hier_give *give = build_append(
         b, &stream->gives, &stream->ngives, &stream->give_room, sizeof(*give));
     if (!give)
         return;
@@ -114,7 +114,7 @@ static void
 add_take(struct build *b, struct uli_hier_stream *stream,
     const struct uli_hier_item *item, const struct uli_place *dst)
 {
-    struct uli_hier_take *take = append(
+    struct uli_hier_take *take = build_append(
         b, &stream->takes, &stream->ntakes, &stream->take_room, sizeof(*take));
     if (!take)
         return;
@@ -123,12 +123,12 @@ add_take(struct build *b, struct uli_hier_stream *stream,
     take->tensor = item->tensor;
     take->sum = item->sum;
     if (!item->sum) {
-        take->box =
-            turned(dense_box(b, item, uli_plan_side(b->operation, false), dst));
+        take->box = box_turned(
+            dense_box(b, item, uli_plan_side(b->operation, false), dst));
         return;
     }
-    struct share *share =
-        append(b, &b->shares, &b->nshares, &b->share_room, sizeof(*share));
+    struct share *share = build_append(
+        b, &b->shares, &b->nshares, &b->share_room, sizeof(*share));
     if (!share)
         return;
     *share = (struct share){.tensor = item->tensor,
@@ -145,7 +145,7 @@ add_take(struct build *b, struct uli_hier_stream *stream,
 }
 
 static void
-visit(void *context, const struct uli_hier_item *item)
+item_visit(void *context, const struct uli_hier_item *item)
 {
     struct build *b = context;
     struct uli_hier *h = b->h;
@@ -169,7 +169,7 @@ build_pair(struct build *b, int32_t from, int32_t to, int64_t *lane_bytes)
     b->to = to;
     b->first_lane = to == h->node ? h->in_first[from] : h->out_first[to];
     ULI_TRY(uli_hier_each_item(h->layout, &h->nodes, b->operation, from, to,
-        visit, b, lane_bytes, &bytes));
+        item_visit, b, lane_bytes, &bytes));
     for (int32_t j = 0; j < lanes; j++) {
         const struct uli_hier_lane *lane = &h->lanes[b->first_lane + j];
         struct uli_hier_stream *stream = &b->work->streams[b->first_lane + j];
@@ -232,7 +232,7 @@ set_sum(
     int64_t dim = uli_layout_shape(b->h->layout)->tensors[share->tensor].dim;
     sum->tensor = share->tensor;
     sum->elements = share->batches * share->rows * share->heads * dim;
-    sum->box = turned(
+    sum->box = box_turned(
         dense_box(b, &item, uli_plan_side(b->operation, false), &share->dst));
     sum->first_part = b->work->nparts;
 }

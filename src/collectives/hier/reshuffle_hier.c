@@ -26,7 +26,7 @@ is_wrong(const struct uli_hier *h, const struct uli_hier_record *record)
 
 /* The lowest rank whose record differs from mine. */
 static void
-judge(struct uli_hier *h)
+reshuffle_hier_check(struct uli_hier *h)
 {
     h->agreed = true;
     for (int32_t p = 0; p < h->nodes.nranks && h->wrong < 0; p++) {
@@ -79,7 +79,7 @@ come_together(struct uli_hier *h)
     advanced |= uli_hier_pass_on_mail(h);
     if (!uli_hier_all_present(h, h->exchange->call))
         return advanced || uli_hier_look_for_leavers(h);
-    judge(h);
+    reshuffle_hier_check(h);
     if (h->wrong < 0)
         for (int32_t i = 0; i < h->nlanes; i++)
             uli_hier_lane_start(h, &h->lanes[i]);
@@ -100,27 +100,27 @@ all_ended(const struct uli_hier *h)
 }
 
 static bool
-running(const struct uli_hier *h)
+hier_running(const struct uli_hier *h)
 {
     return atomic_load_explicit(&h->exchange->op.status,
                memory_order_relaxed) == ULYX_IN_PROGRESS;
 }
 
 static bool
-move(struct uli_hier *h)
+hier_move(struct uli_hier *h)
 {
     bool advanced = false;
-    for (int32_t i = 0; i < h->nlanes && running(h); i++) {
+    for (int32_t i = 0; i < h->nlanes && hier_running(h); i++) {
         /* Each rank begins at another lane, so all are served at any time. */
         struct uli_hier_lane *lane = &h->lanes[(i + h->local) % h->nlanes];
         if (lane->kind != ULI_HIER_IN)
             advanced |= uli_hier_gather(h, lane);
         if (lane->kind != ULI_HIER_OWN && lane->carrier == h->comm->rank)
             advanced |= uli_hier_wire(h, lane);
-        if (lane->kind != ULI_HIER_OUT && running(h))
+        if (lane->kind != ULI_HIER_OUT && hier_running(h))
             advanced |= uli_hier_spread(h, lane);
     }
-    if (running(h))
+    if (hier_running(h))
         advanced |= uli_hier_sums(h);
     return advanced;
 }
@@ -132,11 +132,11 @@ uli_hier_progress(struct uli_hier *h)
         return false;
     if (!h->agreed && !come_together(h))
         return false;
-    if (!h->agreed || !running(h))
+    if (!h->agreed || !hier_running(h))
         return true;
-    bool advanced = h->wrong < 0 && move(h);
-    if (!running(h) || !all_ended(h))
-        return advanced || (running(h) && uli_hier_look_for_leavers(h));
+    bool advanced = h->wrong < 0 && hier_move(h);
+    if (!hier_running(h) || !all_ended(h))
+        return advanced || (hier_running(h) && uli_hier_look_for_leavers(h));
     atomic_store(&uli_hier_seat_of(h, h->local)->completed, h->exchange->call);
     h->ended = true;
     return true;

@@ -19,7 +19,7 @@ place_of(const struct uli_hier *h, const struct uli_hier_lane *lane, int64_t at)
 }
 
 static void
-ring(const struct uli_hier *h, int32_t rank)
+hier_ring_doorbell(const struct uli_hier *h, int32_t rank)
 {
     if (rank != h->comm->rank)
         uli_doorbell_ring(h->comm->peers[rank].control);
@@ -52,7 +52,7 @@ post_filled(struct uli_hier *h, struct uli_hier_lane *lane, int64_t count)
     if (h->now->nsums || lane->kind == ULI_HIER_OWN)
         uli_hier_ring_node(h);
     else
-        ring(h, lane->carrier);
+        hier_ring_doorbell(h, lane->carrier);
 }
 
 bool
@@ -100,7 +100,7 @@ add_share(struct uli_hier *h, struct uli_hier_lane *lane,
 }
 
 static int64_t
-pack(struct uli_hier *h, struct uli_hier_lane *lane,
+hier_pack(struct uli_hier *h, struct uli_hier_lane *lane,
     const struct uli_hier_give *give, char *to, int64_t room)
 {
     struct uli_box part;
@@ -127,7 +127,7 @@ uli_hier_gather(struct uli_hier *h, struct uli_hier_lane *lane)
             uli_min(give->bytes - lane->given, (c + 1) * h->chunk_bytes - at);
         char *to = place_of(h, lane, at);
         int64_t bytes = give->acc_bytes ? add_share(h, lane, give, to, room)
-                                        : pack(h, lane, give, to, room);
+                                        : hier_pack(h, lane, give, to, room);
         lane->given += bytes;
         advanced = true;
         if (lane->given == give->bytes) {
@@ -245,7 +245,7 @@ post_taken(struct uli_hier *h, struct uli_hier_lane *lane)
     if (lane->kind == ULI_HIER_OWN)
         uli_hier_ring_node(h);
     else
-        ring(h, lane->carrier);
+        hier_ring_doorbell(h, lane->carrier);
 }
 
 bool
@@ -279,7 +279,7 @@ uli_hier_took(struct uli_hier *h, struct uli_hier_lane *lane, int64_t bytes)
 }
 
 static int64_t
-unpack(struct uli_hier *h, struct uli_hier_lane *lane,
+hier_unpack(struct uli_hier *h, struct uli_hier_lane *lane,
     const struct uli_hier_take *take, const char *from, int64_t room)
 {
     bool streams = uli_exchange_streams(h->exchange, &take->box);
@@ -303,7 +303,7 @@ uli_hier_spread(struct uli_hier *h, struct uli_hier_lane *lane)
         int64_t here = uli_hier_here(h, lane, take->at + lane->took, &from);
         if (!here)
             return advanced;
-        int64_t bytes = unpack(
+        int64_t bytes = hier_unpack(
             h, lane, take, from, uli_min(here, take->bytes - lane->took));
         uli_hier_took(h, lane, bytes);
         advanced = true;

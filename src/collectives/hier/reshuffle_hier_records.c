@@ -77,7 +77,7 @@ uli_hier_record_of(const struct uli_hier *h, int32_t p)
 }
 
 static void
-put(struct uli_hier *h, int32_t node, int64_t offset, const void *data,
+records_put(struct uli_hier *h, int32_t node, int64_t offset, const void *data,
     int64_t bytes, int64_t signal_offset, uint64_t signal)
 {
     const struct uli_address *at = &h->mails_there[node];
@@ -104,7 +104,7 @@ send_records(struct uli_hier *h, uint64_t call)
     for (int32_t i = 0; i < h->size; i++)
         records[i] = local_record(h, i, call);
     for (int32_t k = 1; k < h->nodes.nnodes; k++)
-        put(h, (h->node + k) % h->nodes.nnodes, at, records, bytes,
+        records_put(h, (h->node + k) % h->nodes.nnodes, at, records, bytes,
             (int64_t)offsetof(struct uli_hier_mail, call) +
                 (int64_t)(call & 1) * 8,
             call);
@@ -115,7 +115,7 @@ send_final(struct uli_hier *h)
 {
     uint64_t last = atomic_load(&h->board->sent);
     for (int32_t k = 1; k < h->nodes.nnodes; k++)
-        put(h, (h->node + k) % h->nodes.nnodes,
+        records_put(h, (h->node + k) % h->nodes.nnodes,
             (int64_t)offsetof(struct uli_hier_mail, last), &last, sizeof(last),
             (int64_t)offsetof(struct uli_hier_mail, final), 1);
 }

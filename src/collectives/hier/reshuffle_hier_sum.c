@@ -48,7 +48,7 @@ merge_part(struct uli_hier *h, const struct uli_shape_tensor *t,
 }
 
 static int64_t
-step(struct uli_hier *h, const struct uli_hier_sum *sum, int64_t elements)
+sum_step(struct uli_hier *h, const struct uli_hier_sum *sum, int64_t elements)
 {
     const struct uli_shape_tensor *t =
         &uli_layout_shape(h->layout)->tensors[sum->tensor];
@@ -85,7 +85,7 @@ uli_hier_sums(struct uli_hier *h)
         int64_t elements = elements_here(h, sum);
         if (!elements)
             return advanced;
-        elements = step(h, sum, elements);
+        elements = sum_step(h, sum, elements);
         h->sum_done += elements;
         advanced = true;
         if (h->sum_done == sum->elements) {

@@ -35,7 +35,7 @@ uli_copy_kernel_names(int32_t *count_p)
 }
 
 static const struct uli_copy_kernel *
-best(void)
+copy_best_kernel(void)
 {
     int32_t count;
     uli_copy_kernel_names(&count);
@@ -48,7 +48,7 @@ uli_copy_kernel(void)
     const struct uli_copy_kernel *kernel =
         atomic_load_explicit(&current, memory_order_relaxed);
     if (!kernel) {
-        kernel = best();
+        kernel = copy_best_kernel();
         atomic_store_explicit(&current, kernel, memory_order_relaxed);
     }
     return kernel;
@@ -58,7 +58,8 @@ bool
 uli_copy_kernel_select(const char *name)
 {
     if (!name) {
-        atomic_store_explicit(&current, best(), memory_order_relaxed);
+        atomic_store_explicit(
+            &current, copy_best_kernel(), memory_order_relaxed);
         return true;
     }
     int32_t count;

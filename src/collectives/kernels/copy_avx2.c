@@ -69,7 +69,7 @@ part_copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
 
 /* Clang 14 does not know "f16c" by name: leaf 1, ecx. */
 static bool
-usable(void)
+copy_avx2_usable(void)
 {
     unsigned a, b, c, d;
     return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) &&
@@ -77,17 +77,17 @@ usable(void)
 }
 
 static void
-fence(void)
+copy_avx2_fence(void)
 {
     _mm_sfence();
 }
 
 const struct uli_copy_kernel uli_copy_avx2 = {
-    .usable = usable,
-    .copy = copy,
+    .usable = copy_avx2_usable,
+    .copy = wide_copy,
     .sum_f32 = &uli_sum_avx2_f32,
     .sum_f64 = &uli_sum_portable_f64,
     .stream_joint = stream_joint,
-    .fence = fence,
+    .fence = copy_avx2_fence,
 };
 #endif

@@ -40,7 +40,7 @@ part_copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
 #include "collectives/kernels/copy_wide.h"
 
 static bool
-usable(void)
+copy_avx512_usable(void)
 {
     return uli_copy_avx2.usable() && __builtin_cpu_supports("avx512f") &&
            __builtin_cpu_supports("avx512bw") &&
@@ -48,17 +48,17 @@ usable(void)
 }
 
 static void
-fence(void)
+copy_avx512_fence(void)
 {
     _mm_sfence();
 }
 
 const struct uli_copy_kernel uli_copy_avx512 = {
-    .usable = usable,
-    .copy = copy,
+    .usable = copy_avx512_usable,
+    .copy = wide_copy,
     .sum_f32 = &uli_sum_avx512_f32,
     .sum_f64 = &uli_sum_portable_f64,
     .stream_joint = stream_joint,
-    .fence = fence,
+    .fence = copy_avx512_fence,
 };
 #endif

@@ -74,7 +74,7 @@ merge_once(struct uli_box *box)
 
 /* Should dimension a be inside dimension b? Ones go outermost. */
 static bool
-inside(const struct uli_box *box, int a, int b)
+axes_inside(const struct uli_box *box, int a, int b)
 {
     if (box->extent[a] == 1 || box->extent[b] == 1)
         return box->extent[a] != 1;
@@ -96,11 +96,11 @@ uli_box_normalize(struct uli_box *box)
     }
     while (merge_once(box))
         continue;
-    if (inside(box, 0, 1))
+    if (axes_inside(box, 0, 1))
         swap_dims(box, 0, 1);
-    if (inside(box, 1, 2))
+    if (axes_inside(box, 1, 2))
         swap_dims(box, 1, 2);
-    if (inside(box, 0, 1))
+    if (axes_inside(box, 0, 1))
         swap_dims(box, 0, 1);
 }
 

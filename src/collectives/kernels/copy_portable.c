@@ -6,7 +6,7 @@
 #include "collectives/kernels/copy_small.h"
 
 static void
-copy(const struct uli_copy_plane *plane, bool stream)
+plane_copy(const struct uli_copy_plane *plane, bool stream)
 {
     (void)stream;
     if (!copy_small(plane))
@@ -14,14 +14,14 @@ copy(const struct uli_copy_plane *plane, bool stream)
 }
 
 static bool
-usable(void)
+portable_usable(void)
 {
     return true;
 }
 
 const struct uli_copy_kernel uli_copy_portable = {
-    .usable = usable,
-    .copy = copy,
+    .usable = portable_usable,
+    .copy = plane_copy,
     .sum_f32 = &uli_sum_portable_f32,
     .sum_f64 = &uli_sum_portable_f64,
 };

@@ -164,7 +164,7 @@ copy_parts(const struct rows *rows)
 }
 
 static void
-copy(const struct uli_copy_plane *plane, bool stream)
+wide_copy(const struct uli_copy_plane *plane, bool stream)
 {
     struct rows rows = {
         .dst = plane->dst,

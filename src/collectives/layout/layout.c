@@ -140,7 +140,7 @@ prepare_docs(struct uli_layout *layout)
 }
 
 static ulyx_status_t
-prepare(struct uli_layout *layout)
+layout_prepare(struct uli_layout *layout)
 {
     struct uli_shape *shape = &layout->shape;
     place_parts(layout);
@@ -165,7 +165,7 @@ prepare(struct uli_layout *layout)
 
 /* Fills the bank that is not in use and turns to it. */
 static ulyx_status_t
-fill(struct uli_layout *layout, const ulyx_docs_t *docs_q,
+layout_fill(struct uli_layout *layout, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k)
 {
     struct uli_tables *tables = layout->tables == &layout->bank[0]
@@ -199,13 +199,13 @@ uli_layout_create(const struct uli_shape *shape, const ulyx_docs_t *docs_q,
             ULYX_ERR_NO_MEMORY, "layout: %zu bytes", sizeof(*layout));
     layout->bytes = sizeof(*layout);
     layout->shape = *shape;
-    status = prepare(layout);
+    status = layout_prepare(layout);
     if (status != ULYX_SUCCESS)
         goto err_destroy;
     layout->tables = &layout->bank[1];
     if (!takes_docs(layout))
         docs_q = docs_k = NULL; /* the attention's business, not ours */
-    status = fill(layout, docs_q, docs_k);
+    status = layout_fill(layout, docs_q, docs_k);
     if (status != ULYX_SUCCESS)
         goto err_destroy;
     *layout_p = layout;
@@ -225,7 +225,7 @@ uli_layout_update(struct uli_layout *layout, const ulyx_docs_t *docs_q,
             "the plan has no document tables: its order and work split do "
             "not depend on documents (give them to the attention), or max_docs "
             "is 0");
-    return fill(layout, docs_q, docs_k);
+    return layout_fill(layout, docs_q, docs_k);
 }
 
 /* ---- queries ------------------------------------------------------------- */

@@ -33,7 +33,7 @@ struct search {
 
 /* (head, batch, row) position of a point. */
 static int64_t
-position(const struct search *s, int64_t point)
+search_position(const struct search *s, int64_t point)
 {
     if (s->blocks == 0)
         return 0;
@@ -44,7 +44,7 @@ position(const struct search *s, int64_t point)
 static uli_u128
 cost_at(const struct search *s, int64_t point)
 {
-    return uli_cost_before(s->layout, s->tables, position(s, point));
+    return uli_cost_before(s->layout, s->tables, search_position(s, point));
 }
 
 /* ---- good runs ----------------------------------------------------------- */
@@ -62,9 +62,9 @@ good_keys(const struct search *s, const struct uli_family_info *family,
 }
 
 static bool
-good(const struct search *s, int64_t from, int64_t to)
+search_good(const struct search *s, int64_t from, int64_t to)
 {
-    int64_t begin = position(s, from), end = position(s, to);
+    int64_t begin = search_position(s, from), end = search_position(s, to);
     int64_t rows = s->layout->axis_rows[0];
     if (begin == end)
         return true;
@@ -81,12 +81,12 @@ good(const struct search *s, int64_t from, int64_t to)
 
 /* The last point that a good run from `from` reaches. */
 static int64_t
-reach(const struct search *s, int64_t from)
+search_reach(const struct search *s, int64_t from)
 {
     int64_t low = from, high = s->points + 1;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (good(s, from, middle))
+        if (search_good(s, from, middle))
             low = middle;
         else
             high = middle;
@@ -101,7 +101,7 @@ reach_back(const struct search *s, int64_t to)
     int64_t low = -1, high = to;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (good(s, middle, to))
+        if (search_good(s, middle, to))
             high = middle;
         else
             low = middle;
@@ -111,11 +111,11 @@ reach_back(const struct search *s, int64_t to)
 
 /* Can all ranks together reach the end? */
 static bool
-fits(const struct search *s)
+search_fits(const struct search *s)
 {
     int64_t point = 0;
     for (int32_t r = 0; r < s->layout->shape.nranks && point < s->points; r++)
-        point = reach(s, point);
+        point = search_reach(s, point);
     return point == s->points;
 }
 
@@ -123,12 +123,12 @@ fits(const struct search *s)
 
 /* The least value of *limit_p, a limit of *s, with which the ranks fit. */
 static int64_t
-least(struct search *s, int64_t *limit_p, int64_t most)
+search_least(struct search *s, int64_t *limit_p, int64_t most)
 {
     int64_t low = *limit_p, high = most;
     while (high - low > 1) {
         *limit_p = low + (high - low) / 2;
-        if (fits(s))
+        if (search_fits(s))
             high = *limit_p;
         else
             low = *limit_p;
@@ -140,28 +140,28 @@ least(struct search *s, int64_t *limit_p, int64_t most)
 /* Which maximum is at fault: each is lifted until the ones before it are
  * enough, rows first. */
 static ulyx_status_t
-refuse(struct search *s)
+search_refuse(struct search *s)
 {
     const struct uli_shape *shape = &s->layout->shape;
-    int64_t everything = position(s, s->points), needed;
+    int64_t everything = search_position(s, s->points), needed;
     s->max_kv_rows = s->max_segments = INT64_MAX;
-    if (!fits(s)) {
-        needed = least(s, &s->max_rows, everything);
+    if (!search_fits(s)) {
+        needed = search_least(s, &s->max_rows, everything);
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "max_rows is %" PRId64 ", %d ranks need %" PRId64
             " with row_round %" PRId64,
             shape->max_rows, shape->nranks, needed, shape->row_round);
     }
     s->max_kv_rows = shape->max_kv_rows;
-    if (!fits(s)) {
-        needed = least(s, &s->max_kv_rows, INT64_MAX);
+    if (!search_fits(s)) {
+        needed = search_least(s, &s->max_kv_rows, INT64_MAX);
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "max_kv_rows is %" PRId64 ", these documents need %" PRId64
             " with max_rows %" PRId64,
             shape->max_kv_rows, needed, shape->max_rows);
     }
     s->max_segments = shape->max_segments;
-    needed = least(s, &s->max_segments, INT64_MAX);
+    needed = search_least(s, &s->max_segments, INT64_MAX);
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "max_segments is %" PRId64 ", these documents need %" PRId64
         " with max_rows %" PRId64 " and max_kv_rows %" PRId64,
@@ -179,7 +179,7 @@ least_cost(struct search *s)
     uli_u128 mean = (s->total + ranks - 1) / ranks;
     uli_u128 low = mean, step = mean / 256 + 1;
     s->cost_limit = mean;
-    while (!fits(s)) {
+    while (!search_fits(s)) {
         low = s->cost_limit;
         s->cost_limit = mean + step < s->total ? mean + step : s->total;
         step *= 2;
@@ -187,7 +187,7 @@ least_cost(struct search *s)
     uli_u128 high = s->cost_limit;
     while (high - low > mean / 2048 + 1) {
         s->cost_limit = low + (high - low) / 2;
-        if (fits(s))
+        if (search_fits(s))
             high = s->cost_limit;
         else
             low = s->cost_limit;
@@ -198,7 +198,7 @@ least_cost(struct search *s)
 /* The point in [low, high] whose cost is nearest to a rank's share, the first
  * such; cost grows with points. */
 static int64_t
-nearest(const struct search *s, int32_t rank, int64_t low, int64_t high)
+search_nearest(const struct search *s, int32_t rank, int64_t low, int64_t high)
 {
     uli_u128 ranks = (uli_u128)s->layout->shape.nranks;
     uli_u128 share = s->total / ranks * (uli_u128)rank +
@@ -228,13 +228,13 @@ place_near_shares(const struct search *s, int64_t *cut)
     cut[0] = 0;
     for (int32_t r = 1; r < ranks; r++) {
         int64_t low = uli_max(cut[r], cut[r - 1]);
-        int64_t high = reach(s, cut[r - 1]);
+        int64_t high = search_reach(s, cut[r - 1]);
         if (high < low)
             return false;
-        cut[r] = nearest(s, r, low, high);
+        cut[r] = search_nearest(s, r, low, high);
     }
     for (int32_t r = 0; r < ranks; r++)
-        if (!good(s, cut[r], cut[r + 1]))
+        if (!search_good(s, cut[r], cut[r + 1]))
             return false;
     return true;
 }
@@ -245,7 +245,7 @@ place_longest(const struct search *s, int64_t *cut)
     int32_t ranks = s->layout->shape.nranks;
     cut[0] = 0;
     for (int32_t r = 1; r < ranks; r++)
-        cut[r] = reach(s, cut[r - 1]);
+        cut[r] = search_reach(s, cut[r - 1]);
     cut[ranks] = s->points;
 }
 
@@ -258,12 +258,12 @@ uli_balanced_cut(const struct uli_layout *layout, struct uli_tables *tables)
     s.blocks = uli_div_up(layout->axis_rows[0], shape->row_round);
     s.points = shape->heads * shape->batch * s.blocks;
     s.total = s.cost_limit = cost_at(&s, s.points);
-    if (!fits(&s))
-        return refuse(&s);
+    if (!search_fits(&s))
+        return search_refuse(&s);
     least_cost(&s);
     if (!place_near_shares(&s, tables->cut))
         place_longest(&s, tables->cut);
     for (int32_t r = 0; r <= shape->nranks; r++)
-        tables->cut[r] = position(&s, tables->cut[r]);
+        tables->cut[r] = search_position(&s, tables->cut[r]);
     return ULYX_SUCCESS;
 }

@@ -60,7 +60,7 @@ lowest_ranges(const struct uli_layout *layout, int32_t tensor, int32_t src)
 }
 
 static int64_t
-cells(const struct uli_layout *layout, int32_t tensor, int32_t src)
+tensor_cells(const struct uli_layout *layout, int32_t tensor, int32_t src)
 {
     struct uli_head_range scope = {0, layout->shape.tensors[tensor].heads};
     int64_t sum = 0;
@@ -89,7 +89,7 @@ bound_heads(const struct uli_layout *layout, ulyx_operation_t operation,
     case ULYX_SEQ_TO_HEAD_ADJOINT:
         if (!sharded && !(t->flags & ULYX_TENSOR_FULL))
             return 3;
-        return uli_sat_mul(dst_pieces, cells(layout, tensor, src));
+        return uli_sat_mul(dst_pieces, tensor_cells(layout, tensor, src));
     default:
         return uli_sat_add(
             sharded ? pieces_of_all(layout, t->part, src) : 1, 1);

@@ -26,7 +26,7 @@ key_rows(const struct uli_layout *layout)
 }
 
 static bool
-alike(const struct uli_tables *tables)
+tables_alike(const struct uli_tables *tables)
 {
     return tables->docs[0].none && tables->docs[1].none;
 }
@@ -73,7 +73,7 @@ uli_cost_prepare(struct uli_layout *layout)
 
 /* Do keys that begin at `begin` continue a run that ends there? */
 static bool
-continues(const struct uli_layout *layout, int64_t end, int64_t begin)
+rows_continue(const struct uli_layout *layout, int64_t end, int64_t begin)
 {
     return end == begin && begin % key_rows(layout) != 0;
 }
@@ -89,7 +89,7 @@ sum_doc(const struct uli_layout *layout, struct uli_tables *tables, int64_t n)
     sums->kv_rows[n + 1] = sums->kv_rows[n] + keys.end - keys.first;
     sums->kv_runs[n + 1] =
         sums->kv_runs[n] +
-        (any && !continues(layout, sums->seen_end[n], keys.first));
+        (any && !rows_continue(layout, sums->seen_end[n], keys.first));
     sums->seen_end[n + 1] = any ? keys.end : sums->seen_end[n];
 }
 
@@ -102,7 +102,7 @@ uli_cost_update(const struct uli_layout *layout, struct uli_tables *tables)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "docs_q has %" PRId64 " documents, docs_k %" PRId64, count,
             uli_docs_count(layout, tables, 1));
-    if (alike(tables))
+    if (tables_alike(tables))
         count = uli_min(count, 1);
     sums->cost[0] = 0;
     sums->kv_rows[0] = sums->kv_runs[0] = 0;
@@ -150,7 +150,8 @@ keys_before(
     struct uli_mask mask = mask_of_doc(layout, tables, doc);
     int64_t rows =
         uli_min(mask.q_len, u - uli_docs_begin(layout, tables, 0, doc));
-    uli_u128 before = alike(tables) ? (uli_u128)doc * cost[1] : cost[doc];
+    uli_u128 before =
+        tables_alike(tables) ? (uli_u128)doc * cost[1] : cost[doc];
     return before + uli_mask_cost(&mask, rows);
 }
 
@@ -197,13 +198,14 @@ uli_layout_cost(const struct uli_layout *layout, int32_t rank)
 /* a before b, documents in order; of one document that is in both, a has the
  * earlier rows, so that only a's last and b's first run can meet. */
 static struct uli_kv_use
-join(const struct uli_layout *layout, struct uli_kv_use a, struct uli_kv_use b)
+uses_join(
+    const struct uli_layout *layout, struct uli_kv_use a, struct uli_kv_use b)
 {
     if (a.runs == 0)
         return b;
     if (b.runs == 0)
         return a;
-    bool one = a.end > b.begin || continues(layout, a.end, b.begin);
+    bool one = a.end > b.begin || rows_continue(layout, a.end, b.begin);
     struct uli_kv_use both = {
         a.rows + b.rows, a.runs + b.runs - one, a.begin, uli_max(a.end, b.end)};
     if (a.end > b.begin)
@@ -226,7 +228,7 @@ use_of_docs(const struct uli_layout *layout, const struct uli_tables *tables,
 {
     const struct uli_doc_sums *sums = &tables->sums;
     struct uli_kv_use use = {0, 0, 0, 0};
-    bool same = alike(tables);
+    bool same = tables_alike(tables);
     int64_t seen = same ? first : sums->seen[first];
     if (seen >= end || (same && sums->kv_runs[1] == 0))
         return use;
@@ -262,8 +264,9 @@ use_of_range(const struct uli_layout *layout, const struct uli_tables *tables,
         use = use_of_keys(uli_doc_seen(layout, tables, first,
             begin - uli_docs_begin(layout, tables, 0, first), INT64_MAX));
     if (first < last)
-        use = join(layout, use, use_of_docs(layout, tables, first + 1, last));
-    return join(layout, use,
+        use = uses_join(
+            layout, use, use_of_docs(layout, tables, first + 1, last));
+    return uses_join(layout, use,
         use_of_keys(
             uli_doc_seen(layout, tables, last, from, end - last_begin)));
 }
@@ -308,9 +311,9 @@ uli_kv_use_of(const struct uli_layout *layout, const struct uli_tables *tables,
          head = head < last ? last : last + 1) {
         struct uli_row_ranges r =
             uli_rows_of_kv_head(layout, group, head, begin, end);
-        struct uli_kv_use use =
-            join(layout, use_of_range(layout, tables, r.begin[0], r.end[0]),
-                use_of_range(layout, tables, r.begin[1], r.end[1]));
+        struct uli_kv_use use = uses_join(layout,
+            use_of_range(layout, tables, r.begin[0], r.end[0]),
+            use_of_range(layout, tables, r.begin[1], r.end[1]));
         total.rows += use.rows;
         total.runs += use.runs;
     }

@@ -5,13 +5,13 @@
  * another thread changes meanwhile can be wrong but not dangerous.
  */
 #include <inttypes.h>
-#include "base/held.h"
+#include "base/params/held.h"
 #include "collectives/layout/layout_private.h"
 
 static const char *const axis_name[2] = {"docs_q", "docs_k"};
 
 static int64_t
-entry(const void *array, int32_t index_bytes, int64_t n)
+docs_entry(const void *array, int32_t index_bytes, int64_t n)
 {
     if (index_bytes == 4)
         return ((const int32_t *)array)[n];
@@ -76,14 +76,14 @@ uli_docs_load(const struct uli_layout *layout, struct uli_tables *tables,
     ULI_TRY(check_header(layout, axis, &own));
     int64_t done = 0, next = 0;
     if (own.count > 0 && own.length == NULL)
-        next = entry(own.begin, own.index_bytes, 0);
+        next = docs_entry(own.begin, own.index_bytes, 0);
     for (int64_t n = 0; n < own.count; n++) {
         int64_t begin = next, length;
         if (own.length) {
-            begin = entry(own.begin, own.index_bytes, n);
-            length = entry(own.length, own.index_bytes, n);
+            begin = docs_entry(own.begin, own.index_bytes, n);
+            length = docs_entry(own.length, own.index_bytes, n);
         } else {
-            next = entry(own.begin, own.index_bytes, n + 1);
+            next = docs_entry(own.begin, own.index_bytes, n + 1);
             length = uli_sat_sub(next, begin);
         }
         ULI_TRY(check_entry(layout, axis, n, begin, length, done));
@@ -104,7 +104,7 @@ uli_docs_share(struct uli_tables *tables)
 /* ---- hash ---------------------------------------------------------------- */
 
 static uint64_t
-mix(uint64_t hash, int64_t value)
+hash_mix(uint64_t hash, int64_t value)
 {
     hash = (hash ^ (uint64_t)value) * UINT64_C(0x9e3779b97f4a7c15);
     hash ^= hash >> 29;
@@ -119,9 +119,9 @@ uli_docs_hash(const struct uli_tables *tables)
     uint64_t hash = UINT64_C(0x756c7978);
     for (int axis = 0; axis < 2; axis++) {
         const struct uli_docs *docs = &tables->docs[axis];
-        hash = mix(hash, docs->none ? -1 : docs->count);
+        hash = hash_mix(hash, docs->none ? -1 : docs->count);
         for (int64_t n = 0; n < docs->count; n++)
-            hash = mix(mix(hash, docs->begin[n]), docs->length[n]);
+            hash = hash_mix(hash_mix(hash, docs->begin[n]), docs->length[n]);
     }
     return hash ? hash : 1;
 }

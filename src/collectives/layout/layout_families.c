@@ -12,7 +12,7 @@
 
 /* Units of `unit` > 0 positions that a run of n positions touches at most. */
 static int64_t
-touched(int64_t n, int64_t unit, int64_t units)
+units_touched(int64_t n, int64_t unit, int64_t units)
 {
     if (n == 0 || unit == 0)
         return 0;
@@ -31,13 +31,13 @@ bound_family(struct uli_layout *layout, struct uli_family_info *family)
     if (!family->readers) {
         family->most_rows = shape->max_rows;
         family->most_segments =
-            touched(shape->max_rows, rows, shape->heads * batch);
+            units_touched(shape->max_rows, rows, shape->heads * batch);
         family->most_lines = family->most_segments;
         return;
     }
     int64_t keys = layout->axis_rows[uli_key_axis(layout)];
-    int64_t heads =
-        touched(shape->max_rows, family->group * batch * rows, family->heads);
+    int64_t heads = units_touched(
+        shape->max_rows, family->group * batch * rows, family->heads);
     family->most_heads = heads;
     family->most_lines = heads * batch;
     family->most_rows = heads * batch * keys;
@@ -165,8 +165,8 @@ uli_families_prepare(struct uli_layout *layout)
 /* Appends to the runs of `rank`, which end at *end_p. Neither beginnings nor
  * ends of rows ever go back. */
 static void
-append(struct uli_family *family, int32_t rank, int64_t *end_p, int64_t head,
-    int64_t batch, struct uli_keys rows)
+family_append(struct uli_family *family, int32_t rank, int64_t *end_p,
+    int64_t head, int64_t batch, struct uli_keys rows)
 {
     struct uli_run *run = &family->run[*end_p];
     if (*end_p > family->start[rank] && run[-1].head == head &&
@@ -195,7 +195,7 @@ fill_split(const struct uli_layout *layout, struct uli_tables *tables,
         int64_t item = at / rows;
         int64_t last = uli_min(end, (item + 1) * rows);
         struct uli_keys range = {at % rows, last - item * rows};
-        append(family, rank, end_p, item / batch, item % batch, range);
+        family_append(family, rank, end_p, item / batch, item % batch, range);
         at = last;
     }
 }
@@ -220,7 +220,7 @@ fill_range(const struct uli_layout *layout, struct uli_tables *tables,
         int64_t batch = seen.first / keys;
         seen.first -= batch * keys;
         seen.end -= batch * keys;
-        append(family, rank, end_p, head, batch, seen);
+        family_append(family, rank, end_p, head, batch, seen);
     }
 }
 

@@ -23,8 +23,8 @@ chunk_begin(int64_t rows, int64_t chunks, int64_t chunk)
 
 /* Appends rows [row, row + rows) to the rank's pieces, which end at *end_p. */
 static void
-append(struct uli_pieces *pieces, int32_t rank, int64_t *end_p, int64_t row,
-    int64_t rows)
+pieces_append(struct uli_pieces *pieces, int32_t rank, int64_t *end_p,
+    int64_t row, int64_t rows)
 {
     if (rows == 0)
         return;
@@ -50,7 +50,7 @@ fill_contiguous(
     int64_t row = 0, end = 0;
     for (int32_t r = 0; r < nranks; r++) {
         pieces->start[r] = end;
-        append(pieces, r, &end, row, splits[r]);
+        pieces_append(pieces, r, &end, row, splits[r]);
         row += splits[r];
     }
     pieces->start[nranks] = end;
@@ -65,10 +65,10 @@ fill_zigzag(struct uli_pieces *pieces, int32_t nranks, int64_t rows,
     for (int32_t r = 0; r < nranks; r++) {
         int64_t back = splits[r] - fronts[r];
         pieces->start[r] = end;
-        append(pieces, r, &end, front_row, fronts[r]);
+        pieces_append(pieces, r, &end, front_row, fronts[r]);
         front_row += fronts[r];
         back_row -= back;
-        append(pieces, r, &end, back_row, back);
+        pieces_append(pieces, r, &end, back_row, back);
     }
     pieces->start[nranks] = end;
 }
@@ -159,7 +159,7 @@ append_span(struct uli_pieces *pieces, int32_t nranks, int32_t rank,
     for (int i = 0; i < 2; i++) {
         int64_t first = chunk_begin(rows, chunks, pair[i]);
         int64_t last = chunk_begin(rows, chunks, pair[i] + 1);
-        append(pieces, rank, end_p, begin + first, last - first);
+        pieces_append(pieces, rank, end_p, begin + first, last - first);
     }
 }
 

@@ -129,8 +129,8 @@ line_of(const struct uli_visit *v, int64_t head, int64_t batch)
 /* The run of a rank that has a row, else NULL; *end_p is lowered to where
  * that changes. */
 static const struct uli_run *
-holding(const struct uli_visit *v, struct line line, int32_t rank, int64_t row,
-    int64_t *end_p)
+visit_holding(const struct uli_visit *v, struct line line, int32_t rank,
+    int64_t row, int64_t *end_p)
 {
     int64_t low = 0, high, axis_row = v->first_row + row;
     const struct uli_run *run = runs_of(v, rank, &high);
@@ -162,7 +162,8 @@ cell_at(const struct uli_visit *v, struct line line, struct rows rows,
 {
     *count_p = 0;
     for (int32_t r = line.lo; r <= line.hi; r++) {
-        const struct uli_run *run = holding(v, line, r, rows.begin, &rows.end);
+        const struct uli_run *run =
+            visit_holding(v, line, r, rows.begin, &rows.end);
         if (run == NULL)
             continue;
         v->scratch[(*count_p)++] = in_run(v, r, run, rows.begin);

@@ -77,7 +77,7 @@ choose_limits(ulyx_plan_t *plan, const struct uli_plan_params *params)
 }
 
 static bool
-allocate(ulyx_plan_t *plan)
+plan_allocate(ulyx_plan_t *plan)
 {
     size_t nranks = (size_t)plan->comm->nranks;
     plan->exchange.pairs = calloc(nranks, sizeof(*plan->exchange.pairs));
@@ -92,7 +92,7 @@ allocate(ulyx_plan_t *plan)
 }
 
 static ulyx_status_t
-prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
+plan_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 {
     ulyx_comm_t *comm = plan->comm;
     plan->timeout_s = uli_timeout_or(params->timeout_s, comm->timeout_s);
@@ -112,7 +112,7 @@ prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->info.probe = (uint64_t)(uintptr_t)&uli_tr_probe_word;
     choose_limits(plan, params);
     plan->exchange.ntensors = params->shape.ntensors;
-    if (!allocate(plan))
+    if (!plan_allocate(plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     return plan->mover->prepare(plan, params);
 }
@@ -136,7 +136,7 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
         } else {
             plan->comm = comm;
             uli_exchange_init(&plan->exchange, comm, "reshuffle");
-            verdict = prepare(plan, params);
+            verdict = plan_prepare(plan, params);
         }
     }
     ulyx_status_t status = uli_plan_agree(comm, plan, verdict, deadline);

@@ -42,7 +42,7 @@ put_algo(struct uli_agreed *list, const ulyx_plan_t *plan)
 
 /* The shape's fields by their table, then what this rank has settled. */
 static void
-walk(struct uli_agreed *list, const ulyx_plan_t *plan)
+fields_walk(struct uli_agreed *list, const ulyx_plan_t *plan)
 {
     uli_agreed_put(list, ULI_PROTOCOL, "protocol version");
     uli_agreed_put(list, ULYX_VERSION_MAJOR * 10000 + ULYX_VERSION_MINOR * 100,
@@ -75,7 +75,7 @@ write_record(const ulyx_plan_t *plan, unsigned char *record)
     int64_t *values = (int64_t *)(record + sizeof(head));
     struct uli_agreed list = {.values = values, .wanted = -1};
     memset(&head, 0, sizeof(head));
-    walk(&list, plan);
+    fields_walk(&list, plan);
     head.info = plan->info;
     head.nvalues = list.count;
     head.ring_values = plan->comm->nranks;
@@ -88,18 +88,18 @@ write_record(const ulyx_plan_t *plan, unsigned char *record)
 /* ---- comparing ----------------------------------------------------------- */
 
 static ulyx_status_t
-differ(const ulyx_plan_t *plan, int64_t index, int32_t p, const int64_t *zero,
-    const int64_t *other)
+plan_differ(const ulyx_plan_t *plan, int64_t index, int32_t p,
+    const int64_t *zero, const int64_t *other)
 {
     char name[64] = "the number of fields";
     struct uli_agreed list = {
         .wanted = index, .name_p = name, .name_bytes = sizeof(name)};
-    walk(&list, plan);
+    fields_walk(&list, plan);
     return uli_agreed_differ(&list, "plan create", zero, other, p);
 }
 
 static ulyx_status_t
-compare(const ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
+plan_compare(const ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
 {
     struct head zero, other;
     memcpy(&zero, all, sizeof(zero));
@@ -110,10 +110,10 @@ compare(const ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
             const int64_t *values = (const int64_t *)(record + sizeof(other));
             memcpy(&other, record, sizeof(other));
             if (i >= other.nvalues)
-                return differ(
+                return plan_differ(
                     plan, INT64_MAX, p, &zero.nvalues, &other.nvalues);
             if (values[i] != first[i])
-                return differ(plan, i, p, first + i, values + i);
+                return plan_differ(plan, i, p, first + i, values + i);
         }
     return ULYX_SUCCESS;
 }
@@ -149,7 +149,8 @@ take_records(ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
 /* ---- the round ----------------------------------------------------------- */
 
 static ulyx_status_t
-refuse(ulyx_comm_t *comm, ulyx_status_t verdict, uli_deadline_t deadline)
+creation_refuse(
+    ulyx_comm_t *comm, ulyx_status_t verdict, uli_deadline_t deadline)
 {
     char text[256];
     snprintf(text, sizeof(text), "%s", uli_error_text());
@@ -167,7 +168,7 @@ uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t verdict,
     int64_t stride = max_record_bytes(comm->nranks);
     size_t nranks = (size_t)comm->nranks;
     if (verdict != ULYX_SUCCESS)
-        return refuse(comm, verdict, deadline);
+        return creation_refuse(comm, verdict, deadline);
     unsigned char *mine = calloc(1, (size_t)stride);
     unsigned char *all = calloc(nranks, (size_t)stride);
     int64_t *bytes = calloc(nranks, sizeof(*bytes));
@@ -177,7 +178,7 @@ uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t verdict,
         status = uli_error(ULYX_ERR_NO_MEMORY,
             "no memory to compare plans (%lld bytes a rank)",
             (long long)stride);
-        status = refuse(comm, status, deadline);
+        status = creation_refuse(comm, status, deadline);
         goto out;
     }
     status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, ULYX_SUCCESS, mine,
@@ -185,7 +186,7 @@ uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t verdict,
     if (status == ULYX_SUCCESS)
         status = check_verdicts(comm, statuses);
     if (status == ULYX_SUCCESS)
-        status = compare(plan, all, stride);
+        status = plan_compare(plan, all, stride);
     if (status == ULYX_SUCCESS)
         take_records(plan, all, stride);
 out:

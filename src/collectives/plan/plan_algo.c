@@ -37,7 +37,7 @@ uli_plan_asked_algo(const ulyx_comm_t *comm, const char *name)
 }
 
 static ulyx_status_t
-choose(const ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight,
+algo_choose(const ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight,
     struct uli_choice *choice_p)
 {
     const struct uli_plan_wish wish = {
@@ -63,7 +63,7 @@ uli_plan_choose_algo(
     name = uli_plan_asked_algo(comm, name);
     if (uli_comm_batch_carrier(name)) /* no schedule of the host */
         name = "";
-    ULI_TRY(choose(plan, name, bytes_in_flight, &choice));
+    ULI_TRY(algo_choose(plan, name, bytes_in_flight, &choice));
     plan->algo = choice.algo;
     plan->schedule_chunk_bytes = choice.best.chunk_bytes;
     snprintf(plan->reason, sizeof(plan->reason), "%s", choice.reason);

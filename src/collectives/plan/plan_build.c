@@ -23,7 +23,7 @@
 enum { ACC_BYTES = 256 << 10 };
 
 static bool
-uses(const ulyx_plan_t *plan, int operation)
+plan_uses(const ulyx_plan_t *plan, int operation)
 {
     return plan->operations >> operation & 1;
 }
@@ -147,7 +147,7 @@ room_for_updates(struct measure *m)
 
 /* A counted calloc; NULL of nothing is fine. */
 static bool
-get(ulyx_plan_t *plan, void *array_p, int64_t count, size_t bytes)
+plan_new_array(ulyx_plan_t *plan, void *array_p, int64_t count, size_t bytes)
 {
     void *array = calloc((size_t)count + !count, bytes);
     memcpy(array_p, &array, sizeof(array));
@@ -159,16 +159,18 @@ static bool
 get_items(ulyx_plan_t *plan, struct uli_items *items, int64_t capacity)
 {
     items->capacity = capacity;
-    return get(plan, &items->at, capacity, sizeof(*items->at));
+    return plan_new_array(plan, &items->at, capacity, sizeof(*items->at));
 }
 
 static bool
 get_pool(ulyx_plan_t *plan, struct uli_sum_pool *pool, int64_t count)
 {
-    return get(plan, &pool->group, count, sizeof(*pool->group)) &&
-           get(plan, &pool->src_offset, count, sizeof(*pool->src_offset)) &&
-           get(plan, &pool->src_stride, count, sizeof(*pool->src_stride)) &&
-           get(plan, &pool->sources, count, sizeof(*pool->sources));
+    return plan_new_array(plan, &pool->group, count, sizeof(*pool->group)) &&
+           plan_new_array(
+               plan, &pool->src_offset, count, sizeof(*pool->src_offset)) &&
+           plan_new_array(
+               plan, &pool->src_stride, count, sizeof(*pool->src_stride)) &&
+           plan_new_array(plan, &pool->sources, count, sizeof(*pool->sources));
 }
 
 static bool
@@ -177,9 +179,10 @@ get_work(ulyx_plan_t *plan, int operation)
     const struct uli_plan_room *room = &plan->room[operation];
     struct uli_work *work = &plan->work[operation];
     int32_t nranks = plan->comm->nranks;
-    if (!get(plan, &work->pairs, nranks, sizeof(*work->pairs)) ||
-        !get(plan, &work->sums, room->sums, sizeof(*work->sums)) ||
-        !get(plan, &work->locals, room->locals, sizeof(*work->locals)) ||
+    if (!plan_new_array(plan, &work->pairs, nranks, sizeof(*work->pairs)) ||
+        !plan_new_array(plan, &work->sums, room->sums, sizeof(*work->sums)) ||
+        !plan_new_array(
+            plan, &work->locals, room->locals, sizeof(*work->locals)) ||
         !get_pool(plan, &plan->pools[operation], room->sources))
         return false;
     for (int32_t p = 0; p < nranks; p++)
@@ -195,11 +198,12 @@ get_sum_scratch(ulyx_plan_t *plan)
     struct uli_exchange *exchange = &plan->exchange;
     int32_t nranks = plan->comm->nranks;
     exchange->acc_elements = ACC_BYTES / 8;
-    return get(plan, &exchange->acc, ACC_BYTES, 1) &&
-           get(plan, &exchange->group_acc, ACC_BYTES, 1) &&
-           get(plan, &exchange->packed, ACC_BYTES, 1) &&
-           get(plan, &exchange->sum_offsets, nranks, sizeof(int64_t)) &&
-           get(plan, &exchange->sum_bases, nranks, sizeof(void *));
+    return plan_new_array(plan, &exchange->acc, ACC_BYTES, 1) &&
+           plan_new_array(plan, &exchange->group_acc, ACC_BYTES, 1) &&
+           plan_new_array(plan, &exchange->packed, ACC_BYTES, 1) &&
+           plan_new_array(
+               plan, &exchange->sum_offsets, nranks, sizeof(int64_t)) &&
+           plan_new_array(plan, &exchange->sum_bases, nranks, sizeof(void *));
 }
 
 static ulyx_status_t
@@ -216,17 +220,18 @@ uli_plan_measure(ulyx_plan_t *plan)
 {
     int32_t nranks = plan->comm->nranks;
     bool tables = uli_layout_has_tables(plan->layout);
-    bool good = get(plan, &plan->scratch, uli_layout_scratch(plan->layout),
-                    sizeof(*plan->scratch)) &&
-                get(plan, &plan->by_node, nranks, sizeof(*plan->by_node)) &&
-                get_pool(plan, &plan->scratch_pool, nranks);
+    bool good =
+        plan_new_array(plan, &plan->scratch, uli_layout_scratch(plan->layout),
+            sizeof(*plan->scratch)) &&
+        plan_new_array(plan, &plan->by_node, nranks, sizeof(*plan->by_node)) &&
+        get_pool(plan, &plan->scratch_pool, nranks);
     for (int op = 0; good && op < ULYX_OPERATIONS; op++) {
         struct uli_plan_room *room = &plan->room[op];
         struct measure m = {plan, room, op};
-        if (!uses(plan, op))
+        if (!plan_uses(plan, op))
             continue;
-        good = get(plan, &room->in, nranks, sizeof(*room->in)) &&
-               get(plan, &room->out, nranks, sizeof(*room->out));
+        good = plan_new_array(plan, &room->in, nranks, sizeof(*room->in)) &&
+               plan_new_array(plan, &room->out, nranks, sizeof(*room->out));
         if (!good)
             break;
         measure_now(&m);
@@ -241,7 +246,7 @@ uli_plan_allocate_work(ulyx_plan_t *plan)
 {
     bool good = true, sums = false;
     for (int op = 0; good && op < ULYX_OPERATIONS; op++) {
-        if (!uses(plan, op))
+        if (!plan_uses(plan, op))
             continue;
         sums |= plan->room[op].sums > 0;
         good = get_work(plan, op);
@@ -256,7 +261,7 @@ uli_plan_remeasure(ulyx_plan_t *plan)
 {
     for (int op = 0; op < ULYX_OPERATIONS; op++) {
         struct measure m = {plan, &plan->room[op], op};
-        if (uses(plan, op))
+        if (plan_uses(plan, op))
             measure_now(&m);
     }
 }
@@ -313,7 +318,7 @@ uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
     bool tables = uli_layout_has_tables(plan->layout);
     int64_t most = 0;
     for (int op = 0; !plan_parts(plan, p) && op < ULYX_OPERATIONS; op++) {
-        if (!uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
+        if (!plan_uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
             continue;
         const struct uli_volume *in = &plan->room[op].in[p];
         bool to_seq = uli_plan_side(op, false) == ULI_SIDE_SEQ;
@@ -337,7 +342,7 @@ uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
     bool tables = uli_layout_has_tables(plan->layout);
     *bytes_p = 0;
     for (int op = 0; !plan_parts(plan, p) && op < ULYX_OPERATIONS; op++) {
-        if (!uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
+        if (!plan_uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
             continue;
         const struct uli_volume *out = &plan->room[op].out[p];
         *bytes_p =

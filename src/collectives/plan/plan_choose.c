@@ -89,7 +89,7 @@ held_bytes(const struct counter *c, int32_t r, int64_t count)
 }
 
 static int64_t
-scaled(int64_t bytes, double by)
+bytes_scaled(int64_t bytes, double by)
 {
     return (int64_t)((double)bytes * by);
 }
@@ -106,8 +106,8 @@ count_rank(const struct counter *c, int32_t r)
     int64_t part = count ? bytes / count * shared : 0;
     x->reads.shared[r] += part;
     x->reads.own[r] += bytes - part;
-    x->partials.shared[r] += scaled(part, c->partial);
-    x->partials.own[r] += scaled(bytes - part, c->partial);
+    x->partials.shared[r] += bytes_scaled(part, c->partial);
+    x->partials.own[r] += bytes_scaled(bytes - part, c->partial);
 }
 
 static void
@@ -122,7 +122,8 @@ count_node(const struct counter *c, int64_t heads)
     for (int64_t h = 0; h < heads; h++)
         if (c->holders[h] > 1) {
             x->reads.node_shared[c->node] += c->head;
-            x->partials.node_shared[c->node] += scaled(c->head, c->accumulator);
+            x->partials.node_shared[c->node] +=
+                bytes_scaled(c->head, c->accumulator);
         }
 }
 
@@ -150,7 +151,7 @@ count_gives(const struct counter *c, int64_t heads)
         int64_t first, count;
         uli_layout_heads(c->layout, c->tensor, r, &first, &count);
         if (held > 0)
-            x->gives[r] += scaled(held_bytes(c, r, count), all / held);
+            x->gives[r] += bytes_scaled(held_bytes(c, r, count), all / held);
     }
 }
 

@@ -6,7 +6,7 @@
 #ifndef ULI_COLLECTIVES_PLAN_PLAN_FIELDS_H
 #define ULI_COLLECTIVES_PLAN_PLAN_FIELDS_H
 
-#include "base/fields.h"
+#include "base/params/fields.h"
 
 /* ulyx_part_t into struct uli_shape_part. */
 extern const struct uli_fields uli_part_fields;

@@ -25,7 +25,7 @@ struct fill {
 
 /* Can a rank's memory be reached here, being a window? */
 static bool
-window(const struct fill *f, int32_t rank, bool source)
+side_is_window(const struct fill *f, int32_t rank, bool source)
 {
     enum uli_side side = source ? f->from : f->to;
     return f->plan->ranks[rank].memory[side == ULI_SIDE_SEQ ? 0 : 1] ==
@@ -66,9 +66,9 @@ copy_verb(const struct fill *f, int32_t src, int32_t dst, bool slot,
     int64_t min_row = f->plan->ranks[dst].cma_min_row;
     if (slot || uli_comm_is_remote(f->plan->comm, mine ? src : dst))
         return ULI_VERB_STREAM;
-    if (window(f, dst, false))
+    if (side_is_window(f, dst, false))
         return mine ? ULI_VERB_NONE : ULI_VERB_STORE;
-    if (window(f, src, true))
+    if (side_is_window(f, src, true))
         return mine ? ULI_VERB_LOAD : ULI_VERB_NONE;
     if (f->to == ULI_SIDE_SEQ && min_row > 0 && box->run_bytes >= min_row)
         return ULI_VERB_READ;
@@ -126,7 +126,7 @@ add_sum(struct fill *f, const struct uli_move *unsorted)
             continue;
         struct uli_pair_work *pair = &f->work->pairs[source->rank];
         pair->last_sum = index;
-        if (window(f, source->rank, true) && !pair->slot &&
+        if (side_is_window(f, source->rank, true) && !pair->slot &&
             !uli_comm_is_remote(f->plan->comm, source->rank))
             continue;
         source->stream = true;
@@ -200,7 +200,7 @@ fill_out(void *context, const struct uli_move *move)
         return true;
     }
     bool remote = uli_comm_is_remote(plan->comm, p);
-    if (window(f, me, true) && !pair->slot && !remote)
+    if (side_is_window(f, me, true) && !pair->slot && !remote)
         return true;
     f->work->remote_shares |= remote;
     add_share(f, pair, move);

@@ -33,7 +33,7 @@ letters_bytes(const ulyx_plan_t *plan)
 }
 
 static bool
-remote(const ulyx_plan_t *plan, int32_t p)
+peer_is_remote(const ulyx_plan_t *plan, int32_t p)
 {
     return p != plan->comm->rank && uli_comm_is_remote(plan->comm, p);
 }
@@ -81,7 +81,7 @@ look_at_demand(const ulyx_plan_t *plan, struct demand *demand)
 {
     int64_t bytes;
     for (int32_t p = 0; p < plan->comm->nranks; p++) {
-        bool far = remote(plan, p);
+        bool far = peer_is_remote(plan, p);
         if (p == plan->comm->rank)
             continue;
         if (uli_plan_may_stream(plan, p, &bytes)) {
@@ -138,8 +138,8 @@ take_rings(ulyx_plan_t *plan)
         if (p == plan->comm->rank || !uli_plan_may_stream(plan, p, &bytes))
             continue;
         plan->ring_at[p] = at;
-        at += remote(plan, p) ? info->net_chunks * info->net_chunk_bytes
-                              : LOCAL_CHUNKS * info->chunk_bytes;
+        at += peer_is_remote(plan, p) ? info->net_chunks * info->net_chunk_bytes
+                                      : LOCAL_CHUNKS * info->chunk_bytes;
     }
     if (!at)
         return ULYX_SUCCESS;
@@ -155,7 +155,7 @@ mirror_bytes(const ulyx_plan_t *plan, int32_t p)
 {
     int64_t bytes,
         fixed = (int64_t)sizeof(struct uli_words) + letters_bytes(plan);
-    if (!remote(plan, p) || !uli_plan_shares(plan, p))
+    if (!peer_is_remote(plan, p) || !uli_plan_shares(plan, p))
         return 0;
     return fixed + (uli_plan_may_send(plan, p, &bytes)
                            ? plan->info.net_chunks * plan->info.net_chunk_bytes
@@ -228,7 +228,7 @@ connect_mapped(ulyx_plan_t *plan, int32_t p)
 }
 
 static struct uli_address
-beyond(struct uli_address address, int64_t bytes)
+address_is_remote(struct uli_address address, int64_t bytes)
 {
     address.offset += bytes;
     return address;
@@ -256,9 +256,10 @@ connect_remote(ulyx_plan_t *plan, int32_t p)
     pair->chunk_in_bytes = pair->chunk_out_bytes =
         uli_min(plan->info.net_chunk_bytes, peer->net_chunk_bytes);
     pair->words_at =
-        beyond(peer->words, me * (int64_t)sizeof(struct uli_words));
-    pair->letters_at = beyond(peer->words, words + me * letters_bytes(plan));
-    pair->ring_at = beyond(peer->rings, plan->their_ring_at[p]);
+        address_is_remote(peer->words, me * (int64_t)sizeof(struct uli_words));
+    pair->letters_at =
+        address_is_remote(peer->words, words + me * letters_bytes(plan));
+    pair->ring_at = address_is_remote(peer->rings, plan->their_ring_at[p]);
     return ULYX_SUCCESS;
 }
 
@@ -274,7 +275,8 @@ uli_plan_connect(ulyx_plan_t *plan, int32_t p)
     if (plan->ring_at[p] >= 0)
         pair->ring_in =
             (char *)pieces_of(plan)->rings.address + plan->ring_at[p];
-    return remote(plan, p) ? connect_remote(plan, p) : connect_mapped(plan, p);
+    return peer_is_remote(plan, p) ? connect_remote(plan, p)
+                                   : connect_mapped(plan, p);
 }
 
 void

@@ -12,7 +12,7 @@
 #include "collectives/exchange/mover.h"
 
 static int64_t
-extent(const ulyx_plan_t *plan, enum uli_side side, int32_t tensor)
+plan_extent(const ulyx_plan_t *plan, enum uli_side side, int32_t tensor)
 {
     int64_t row = (int64_t)plan->comm->rank * ULI_SIDES + side;
     return plan->extents[row * ULI_TENSORS + tensor];
@@ -23,7 +23,7 @@ static ulyx_status_t
 check_pointer(ulyx_plan_t *plan, const char *name, int32_t t,
     enum uli_side side, const void *pointer, struct uli_address *at_p)
 {
-    int64_t bytes = extent(plan, side, t);
+    int64_t bytes = plan_extent(plan, side, t);
     const struct uli_shape_tensor *tensor =
         &uli_layout_shape(plan->layout)->tensors[t];
     int64_t align = uli_dtype_size(uli_plan_dtype(tensor, side));
@@ -64,7 +64,7 @@ grid_of(const ulyx_plan_t *plan, int32_t t, enum uli_side side,
 /* Parts of one axis in one PACKED tensor: each has rows of its own there, which
  * no grid can say. */
 static bool
-joined(const ulyx_plan_t *plan, int32_t ta, int32_t tb, enum uli_side side)
+plan_joined(const ulyx_plan_t *plan, int32_t ta, int32_t tb, enum uli_side side)
 {
     const struct uli_shape *shape = uli_layout_shape(plan->layout);
     const struct uli_shape_tensor *a = &shape->tensors[ta];
@@ -78,14 +78,15 @@ joined(const ulyx_plan_t *plan, int32_t ta, int32_t tb, enum uli_side side)
 
 /* Cheap when the hulls are apart, which is nearly always. */
 static bool
-overlap(const ulyx_plan_t *plan, const char *a, int32_t ta, enum uli_side sa,
-    const char *b, int32_t tb, enum uli_side sb)
+plan_overlap(const ulyx_plan_t *plan, const char *a, int32_t ta,
+    enum uli_side sa, const char *b, int32_t tb, enum uli_side sb)
 {
-    int64_t a_bytes = extent(plan, sa, ta), b_bytes = extent(plan, sb, tb);
+    int64_t a_bytes = plan_extent(plan, sa, ta),
+            b_bytes = plan_extent(plan, sb, tb);
     struct uli_grid ga, gb;
     if (!a_bytes || !b_bytes || a + a_bytes <= b || b + b_bytes <= a)
         return false;
-    if (a == b && sa == sb && joined(plan, ta, tb, sa))
+    if (a == b && sa == sb && plan_joined(plan, ta, tb, sa))
         return false;
     grid_of(plan, ta, sa, &ga);
     grid_of(plan, tb, sb, &gb);
@@ -98,12 +99,12 @@ check_overlap(ulyx_plan_t *plan, enum uli_side from, enum uli_side to)
     struct uli_exchange *exchange = &plan->exchange;
     for (int32_t i = 0; i < exchange->ntensors; i++) {
         for (int32_t j = 0; j < exchange->ntensors; j++) {
-            if (overlap(
+            if (plan_overlap(
                     plan, exchange->dst[i], i, to, exchange->src[j], j, from))
                 return uli_error(ULYX_ERR_INVALID_ARGUMENT,
                     "dst[%d] overlaps src[%d]", i, j);
-            if (j > i &&
-                overlap(plan, exchange->dst[i], i, to, exchange->dst[j], j, to))
+            if (j > i && plan_overlap(plan, exchange->dst[i], i, to,
+                             exchange->dst[j], j, to))
                 return uli_error(ULYX_ERR_INVALID_ARGUMENT,
                     "dst[%d] overlaps dst[%d]", i, j);
         }

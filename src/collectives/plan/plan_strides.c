@@ -52,7 +52,7 @@ struct counts {
 };
 
 static struct counts
-count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
+rows_count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     enum uli_side side, bool most)
 {
     const struct uli_shape *shape = uli_layout_shape(layout);
@@ -81,7 +81,7 @@ count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
 /* ---- strides ------------------------------------------------------------- */
 
 static ulyx_status_t
-overflow(int32_t tensor, enum uli_side side)
+stride_overflow(int32_t tensor, enum uli_side side)
 {
     return uli_error(ULYX_ERR_OVERFLOW,
         "tensors[%d].%s: the tensor's bytes do not fit 64 bits", tensor,
@@ -89,7 +89,7 @@ overflow(int32_t tensor, enum uli_side side)
 }
 
 static bool
-dense(const struct counts *c, int64_t row_bytes, int64_t strides[3])
+counts_dense(const struct counts *c, int64_t row_bytes, int64_t strides[3])
 {
     if (c->packed) {
         strides[0] = strides[2] = 0;
@@ -103,8 +103,8 @@ dense(const struct counts *c, int64_t row_bytes, int64_t strides[3])
 
 /* Dimensions nest: each stride is at least what the smaller ones span. */
 static bool
-nested(const int64_t counts[3], const int64_t strides[3], int64_t run_bytes,
-    int64_t first)
+strides_nested(const int64_t counts[3], const int64_t strides[3],
+    int64_t run_bytes, int64_t first)
 {
     int64_t hull = run_bytes, done[3] = {0, 0, 0}, span;
     for (int pass = 0; pass < 3; pass++) {
@@ -128,7 +128,7 @@ static ulyx_status_t
 fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     enum uli_side side, int64_t strides[3])
 {
-    struct counts c = count(layout, tensor, rank, side, true);
+    struct counts c = rows_count(layout, tensor, rank, side, true);
     const struct uli_shape_tensor *t =
         &uli_layout_shape(layout)->tensors[tensor];
     int64_t row_bytes;
@@ -139,16 +139,16 @@ fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
                 side_names[side], d, (long long)strides[d]);
     if (!uli_size_mul(
             t->dim, uli_plan_elem_bytes(layout, tensor, side), &row_bytes))
-        return overflow(tensor, side);
+        return stride_overflow(tensor, side);
     if (!strides[0] && !strides[1] && !strides[2]) {
-        if (!dense(&c, row_bytes, strides))
-            return overflow(tensor, side);
+        if (!counts_dense(&c, row_bytes, strides))
+            return stride_overflow(tensor, side);
     } else if (c.packed) {
         strides[0] = strides[2] = 0;
     }
     if (!c.at[0] || !c.at[1] || !c.at[2])
         return ULYX_SUCCESS;
-    if (nested(c.at, strides, row_bytes, c.first))
+    if (strides_nested(c.at, strides, row_bytes, c.first))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "tensors[%d].%s is {%lld, %lld, %lld}: elements of %lld x %lld x %lld "
@@ -175,7 +175,7 @@ void
 uli_plan_grid(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     enum uli_side side, const int64_t strides[3], struct uli_grid *grid_p)
 {
-    struct counts c = count(layout, tensor, rank, side, false);
+    struct counts c = rows_count(layout, tensor, rank, side, false);
     grid_p->first = c.first * strides[1];
     memcpy(grid_p->counts, c.at, sizeof(c.at));
     memcpy(grid_p->strides, strides, sizeof(grid_p->strides));
@@ -184,7 +184,7 @@ uli_plan_grid(const struct uli_layout *layout, int32_t tensor, int32_t rank,
 }
 
 static bool
-empty(const struct uli_grid *grid)
+grid_empty(const struct uli_grid *grid)
 {
     return !grid->counts[0] || !grid->counts[1] || !grid->counts[2];
 }
@@ -193,7 +193,7 @@ int64_t
 uli_grid_extent(const struct uli_grid *grid)
 {
     int64_t bytes = grid->first + grid->run_bytes;
-    if (empty(grid))
+    if (grid_empty(grid))
         return 0;
     for (int d = 0; d < 3; d++)
         bytes += (grid->counts[d] - 1) * grid->strides[d];
@@ -207,7 +207,7 @@ struct runs {
 };
 
 static void
-order(const struct uli_grid *grid, uintptr_t base, struct runs *runs_p)
+grid_order(const struct uli_grid *grid, uintptr_t base, struct runs *runs_p)
 {
     int at[3] = {0, 1, 2};
     for (int i = 0; i < 2; i++)
@@ -231,7 +231,7 @@ order(const struct uli_grid *grid, uintptr_t base, struct runs *runs_p)
     }
 }
 
-static bool meet(const struct runs *a, int ad, uintptr_t a_at,
+static bool runs_meet(const struct runs *a, int ad, uintptr_t a_at,
     const struct runs *b, int bd, uintptr_t b_at, int *steps);
 
 /* Both outer dimensions have one stride (tensors interleaved in one
@@ -248,7 +248,7 @@ meet_in_step(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
     for (int64_t t = low; t <= high; t++) {
         if (--*steps < 0)
             return false;
-        if (meet(a, ad + 1, a_at, b, bd + 1,
+        if (runs_meet(a, ad + 1, a_at, b, bd + 1,
                 a_at + (uintptr_t)(distance - t * stride), steps))
             return true;
     }
@@ -258,8 +258,8 @@ meet_in_step(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
 /* Runs of a from dimension ad at `a`, against those of b. Opens the side
  * that spans more, and of it only what lies within the other's hull. */
 static bool
-meet(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b, int bd,
-    uintptr_t b_at, int *steps)
+runs_meet(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
+    int bd, uintptr_t b_at, int *steps)
 {
     int64_t distance = (int64_t)(b_at - a_at); /* of b's first from a's */
     if (distance >= a->hull[ad] || -distance >= b->hull[bd])
@@ -273,7 +273,7 @@ meet(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b, int bd,
     if (ad < 3 && bd < 3 && a->strides[ad] == b->strides[bd])
         return meet_in_step(a, ad, a_at, b, bd, distance, steps);
     if (a->hull[ad] < b->hull[bd] || ad == 3)
-        return meet(b, bd, b_at, a, ad, a_at, steps);
+        return runs_meet(b, bd, b_at, a, ad, a_at, steps);
     int64_t stride = a->strides[ad];
     int64_t low = (distance - a->hull[ad + 1]) / stride;
     int64_t high = (distance + b->hull[bd]) / stride;
@@ -282,7 +282,8 @@ meet(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b, int bd,
     for (int64_t i = low; i <= high; i++) {
         if (--*steps < 0)
             return false;
-        if (meet(a, ad + 1, a_at + (uintptr_t)(i * stride), b, bd, b_at, steps))
+        if (runs_meet(
+                a, ad + 1, a_at + (uintptr_t)(i * stride), b, bd, b_at, steps))
             return true;
     }
     return false;
@@ -294,9 +295,9 @@ uli_grid_overlap(const struct uli_grid *a, uintptr_t a_base,
 {
     struct runs ra, rb;
     int steps = OVERLAP_STEPS;
-    if (empty(a) || empty(b))
+    if (grid_empty(a) || grid_empty(b))
         return false;
-    order(a, a_base, &ra);
-    order(b, b_base, &rb);
-    return meet(&ra, 0, ra.base, &rb, 0, rb.base, &steps);
+    grid_order(a, a_base, &ra);
+    grid_order(b, b_base, &rb);
+    return runs_meet(&ra, 0, ra.base, &rb, 0, rb.base, &steps);
 }

@@ -28,7 +28,7 @@ enum { PINNED_BYTES = 4096, STAGING_AT = 2048 };
 
 /* Under gpu->lock, after something was enqueued. */
 static ulyx_status_t
-settle(ulyx_comm_t *comm)
+gpu_settle(ulyx_comm_t *comm)
 {
     struct uli_gpu *gpu = comm->gpu;
     uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
@@ -67,7 +67,7 @@ static ulyx_status_t
 end_work(ulyx_comm_t *comm, ulyx_status_t status)
 {
     if (status == ULYX_SUCCESS)
-        status = settle(comm);
+        status = gpu_settle(comm);
     pthread_mutex_unlock(&comm->gpu->lock);
     return status;
 }

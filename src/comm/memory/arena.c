@@ -107,7 +107,7 @@ release_segment(ulyx_comm_t *comm, struct uli_segment *segment)
 /* Adds an arena of at least `bytes`; waits for the peers without a lock. With
  * node_p it is for this node alone, and *node_p is all of it. */
 static ulyx_status_t
-grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *node_p)
+arena_grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *node_p)
 {
     struct uli_segment segment;
     uint32_t window;
@@ -160,7 +160,8 @@ uli_arena_alloc(
         pthread_mutex_unlock(&comm->lock);
         if (done || status != ULYX_SUCCESS)
             return status;
-        ULI_TRY(grow(comm, uli_max(bytes, uli_sat_add(last, last)), NULL));
+        ULI_TRY(
+            arena_grow(comm, uli_max(bytes, uli_sat_add(last, last)), NULL));
     }
 }
 
@@ -176,7 +177,7 @@ uli_arena_alloc_node(
     pthread_mutex_unlock(&comm->lock);
     if (done || status != ULYX_SUCCESS)
         return status;
-    return grow(comm, bytes, piece_p);
+    return arena_grow(comm, bytes, piece_p);
 }
 
 void

@@ -95,7 +95,7 @@ fill_arena(ulyx_comm_t *comm, int64_t bytes, struct arena *arena)
 
 /* Waits for the peers without a lock. */
 static ulyx_status_t
-grow(ulyx_comm_t *comm, int64_t bytes)
+gpu_arena_grow(ulyx_comm_t *comm, int64_t bytes)
 {
     struct arena *arena = calloc(1, sizeof(*arena));
     if (!arena)
@@ -134,7 +134,7 @@ uli_gpu_arena_alloc(
         pthread_mutex_unlock(&comm->lock);
         if (done)
             break;
-        ULI_TRY(grow(comm, uli_max(bytes, uli_sat_add(last, last))));
+        ULI_TRY(gpu_arena_grow(comm, uli_max(bytes, uli_sat_add(last, last))));
     }
     /* A piece that the device may still be zeroing is not given back. */
     ULI_TRY(uli_gpu_zero(comm, piece.address, piece.bytes));

@@ -231,7 +231,7 @@ check_fits(const ulyx_comm_t *comm, const ulyx_mem_t *mem)
 }
 
 static ulyx_status_t
-give(ulyx_comm_t *comm, const ulyx_mem_t *mem, uint32_t *window_p)
+mem_give(ulyx_comm_t *comm, const ulyx_mem_t *mem, uint32_t *window_p)
 {
     struct uli_tr_handle handle = {
         mem->segment.fd, mem->address, mem->bytes, NULL};
@@ -243,7 +243,7 @@ give(ulyx_comm_t *comm, const ulyx_mem_t *mem, uint32_t *window_p)
 }
 
 static ulyx_status_t
-attach(ulyx_comm_t *comm, ulyx_mem_t *mem)
+mem_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
     if (find_attachment(mem, comm))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -257,7 +257,7 @@ attach(ulyx_comm_t *comm, ulyx_mem_t *mem)
         return uli_error(ULYX_ERR_NO_MEMORY, "attach: no memory");
     a->comm = comm;
     a->mem = mem;
-    ulyx_status_t status = give(comm, mem, &a->window);
+    ulyx_status_t status = mem_give(comm, mem, &a->window);
     if (status != ULYX_SUCCESS) {
         free(a);
         return status;
@@ -288,7 +288,7 @@ detach_failed(struct attachment *a)
 }
 
 static ulyx_status_t
-detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
+mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
     struct attachment *a = find_attachment(mem, comm);
     if (!a)
@@ -311,7 +311,7 @@ ulyx_status_t
 uli_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
     pthread_mutex_lock(&mem->lock);
-    ulyx_status_t status = attach(comm, mem);
+    ulyx_status_t status = mem_mem_attach(comm, mem);
     pthread_mutex_unlock(&mem->lock);
     return status;
 }
@@ -320,7 +320,7 @@ ulyx_status_t
 uli_mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
     pthread_mutex_lock(&mem->lock);
-    ulyx_status_t status = detach(comm, mem);
+    ulyx_status_t status = mem_detach(comm, mem);
     pthread_mutex_unlock(&mem->lock);
     return status;
 }

@@ -16,7 +16,7 @@
 /* On a stream of its own, so that a capture or a spinning kernel of the caller
  * does not hold it up; the memory is new, nothing else can be on it. */
 static ulyx_status_t
-zero(int32_t device, void *address, int64_t bytes)
+mem_device_zero(int32_t device, void *address, int64_t bytes)
 {
     const struct uli_device_ops *ops = &uli_device_cuda;
     void *stream;
@@ -39,7 +39,8 @@ uli_mem_device_alloc(
     if (device == 0)
         ULI_TRY(ops->current(&ordinal));
     ULI_TRY(uli_share_alloc(ordinal, bytes, &memory));
-    ulyx_status_t status = zero(ordinal, memory.address, memory.bytes);
+    ulyx_status_t status =
+        mem_device_zero(ordinal, memory.address, memory.bytes);
     if (status != ULYX_SUCCESS) {
         ULI_WARN(ULI_LOG_MEM, -1, "device memory could not be zeroed: %s",
             uli_error_text());
@@ -113,7 +114,7 @@ uli_mem_device_fits(const ulyx_comm_t *comm, int32_t device)
 }
 
 static ulyx_status_t
-give(ulyx_comm_t *comm, const struct uli_tr_device_handle *device,
+mem_device_give(ulyx_comm_t *comm, const struct uli_tr_device_handle *device,
     void *address, uint32_t *window_p)
 {
     struct uli_tr_handle handle = {-1, address, device->bytes, device};
@@ -130,7 +131,7 @@ uli_mem_device_give(ulyx_comm_t *comm, void *address, int64_t bytes,
         .address = (uint64_t)(uintptr_t)address,
         .bytes = bytes};
     if (comm->one_process)
-        return give(comm, &handle, address, window_p);
+        return mem_device_give(comm, &handle, address, window_p);
     struct uli_share *shares = calloc(ULI_SHARE_RUN, sizeof(*shares));
     if (!shares)
         return uli_error(ULYX_ERR_NO_MEMORY, "attach: no memory");
@@ -138,7 +139,7 @@ uli_mem_device_give(ulyx_comm_t *comm, void *address, int64_t bytes,
     ulyx_status_t status =
         uli_share_export_run(address, bytes, shares, &handle.nshares);
     if (status == ULYX_SUCCESS) {
-        status = give(comm, &handle, address, window_p);
+        status = mem_device_give(comm, &handle, address, window_p);
         uli_share_close_run(shares, handle.nshares);
     }
     free(shares);

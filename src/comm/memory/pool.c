@@ -63,7 +63,7 @@ is_of(const ulyx_comm_t *comm, const struct segment *segment)
 
 /* From all members, then for good. */
 static ulyx_status_t
-release(struct segment *segment)
+segment_release(struct segment *segment)
 {
     for (struct uli_list *n = members.next; n != &members; n = n->next)
         if (uli_mem_is_attached(MEMBER_OF(n)->comm, segment->mem))
@@ -76,12 +76,12 @@ release(struct segment *segment)
 
 /* What had to be kept may be free by now. */
 static void
-sweep(void)
+pool_sweep(void)
 {
     for (struct uli_list *n = segments.next, *next; n != &segments; n = next) {
         next = n->next;
         if (SEGMENT_OF(n)->freed)
-            (void)release(SEGMENT_OF(n));
+            (void)segment_release(SEGMENT_OF(n));
     }
 }
 
@@ -98,9 +98,9 @@ uli_pool_free(void *address, void *stream)
     /* What the caller has enqueued may still use it; nobody else frees it. */
     ULI_TRY(uli_device_cuda.stream_wait(segment->device, stream));
     pthread_mutex_lock(&lock);
-    sweep();
+    pool_sweep();
     segment->freed = true;
-    status = release(segment);
+    status = segment_release(segment);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -129,7 +129,7 @@ uli_pool_malloc(int64_t bytes, int32_t device, void **address_p)
         return uli_error(ULYX_ERR_NO_MEMORY, "pool: no memory");
     uli_list_init(&segment->node);
     pthread_mutex_lock(&lock);
-    sweep();
+    pool_sweep();
     ulyx_status_t status = uli_mem_alloc(
         bytes, ULYX_MEMORY_CUDA, device + 1, false, &segment->mem);
     if (status == ULYX_SUCCESS) {
@@ -176,7 +176,7 @@ attach_all(ulyx_comm_t *comm)
 }
 
 static ulyx_status_t
-enter(ulyx_comm_t *comm)
+pool_enter(ulyx_comm_t *comm)
 {
     if (find_member(comm))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -204,7 +204,7 @@ uli_pool_attach(ulyx_comm_t *comm)
             comm->name);
     ULI_TRY(uli_gpu_check_mapped(comm, "pool: "));
     pthread_mutex_lock(&lock);
-    ulyx_status_t status = enter(comm);
+    ulyx_status_t status = pool_enter(comm);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -226,7 +226,7 @@ uli_pool_detach(ulyx_comm_t *comm)
                                         "pool: %.63s is not there", comm->name);
     if (status == ULYX_SUCCESS)
         remove_member(member);
-    sweep();
+    pool_sweep();
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -247,7 +247,7 @@ void
 uli_pool_counts(int64_t *allocations_p, int64_t *quarantined_p)
 {
     pthread_mutex_lock(&lock);
-    sweep();
+    pool_sweep();
     *allocations_p = *quarantined_p = 0;
     for (struct uli_list *n = segments.next; n != &segments; n = n->next) {
         *allocations_p += 1;

@@ -47,8 +47,8 @@ uli_quarantine_destroy(struct uli_quarantine *quarantine)
 }
 
 static bool
-settle(const struct uli_quarantine *quarantine, const struct uli_pending *peer,
-    uli_deadline_t deadline)
+quarantine_settle(const struct uli_quarantine *quarantine,
+    const struct uli_pending *peer, uli_deadline_t deadline)
 {
     if (peer->remote)
         return uli_remote_window_retire(quarantine->comm, peer->identity.rank,
@@ -72,7 +72,7 @@ uli_quarantine_is_over(struct uli_quarantine *quarantine)
     int32_t left = 0;
     for (int32_t i = 0; i < quarantine->npending; i++) {
         uli_deadline_t least = uli_deadline_in(ASK_MIN_S);
-        if (!settle(
+        if (!quarantine_settle(
                 quarantine, &quarantine->pending[i], all > least ? all : least))
             quarantine->pending[left++] = quarantine->pending[i];
     }

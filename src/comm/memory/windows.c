@@ -139,7 +139,7 @@ uli_window_find(const ulyx_comm_t *comm, const void *address, int64_t bytes,
 /* ---- publication --------------------------------------------------------- */
 
 static ulyx_status_t
-publish(ulyx_comm_t *comm, int32_t rank, uint32_t window, void *base,
+windows_publish(ulyx_comm_t *comm, int32_t rank, uint32_t window, void *base,
     int64_t bytes, bool mapped)
 {
     struct uli_window *slot;
@@ -155,7 +155,7 @@ ulyx_status_t
 uli_window_publish(
     ulyx_comm_t *comm, int32_t rank, uint32_t window, void *base, int64_t bytes)
 {
-    return publish(comm, rank, window, base, bytes, false);
+    return windows_publish(comm, rank, window, base, bytes, false);
 }
 
 /* A kernel that still had the entry would have to be one that uses a window
@@ -210,7 +210,7 @@ map_host(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     ULI_TRY(map->window_map(handle, &address));
     uli_window_withdraw(comm, rank, window);
     ulyx_status_t status =
-        publish(comm, rank, window, address, handle->bytes, true);
+        windows_publish(comm, rank, window, address, handle->bytes, true);
     if (status != ULYX_SUCCESS)
         map->window_unmap(address, handle->bytes);
     return status;

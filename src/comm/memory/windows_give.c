@@ -107,7 +107,7 @@ fail_late(
 }
 
 static ulyx_status_t
-give(ulyx_comm_t *comm, int32_t rank, uint32_t window,
+windows_give_give(ulyx_comm_t *comm, int32_t rank, uint32_t window,
     const struct uli_tr_handle *handle, uli_deadline_t deadline)
 {
     ulyx_status_t status =
@@ -120,7 +120,8 @@ give(ulyx_comm_t *comm, int32_t rank, uint32_t window,
 }
 
 static ulyx_status_t
-take(ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
+windows_give_take(
+    ulyx_comm_t *comm, int32_t rank, uint32_t window, uli_deadline_t deadline)
 {
     if (comm->peers[rank].same_process) {
         withdraw_within(comm, rank, window);
@@ -145,7 +146,7 @@ uli_windows_forget(ulyx_comm_t *comm, uint32_t window)
  * when one did not let go. One that timed out is not asked: it finds the
  * request's connection closed when it comes to it. */
 static void
-undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
+windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
     ulyx_status_t status)
 {
     char cause[512];
@@ -198,22 +199,23 @@ give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
         int32_t p = peer_at(comm, i);
         if (!takes_windows(comm, p))
             continue;
-        ulyx_status_t status = give(comm, p, window, handle, deadline);
+        ulyx_status_t status =
+            windows_give_give(comm, p, window, handle, deadline);
         if (status != ULYX_SUCCESS) {
-            undo(comm, window, i + 1, false, status);
+            windows_give_undo(comm, window, i + 1, false, status);
             return status;
         }
     }
     ulyx_status_t status =
         remote ? give_remote(comm, window, handle, deadline) : ULYX_SUCCESS;
     if (status != ULYX_SUCCESS) {
-        undo(comm, window, comm->nranks - 1, true, status);
+        windows_give_undo(comm, window, comm->nranks - 1, true, status);
         return status;
     }
     /* Last: my operations find it only when all peers can. */
     status = uli_window_show(comm, window, handle);
     if (status != ULYX_SUCCESS) {
-        undo(comm, window, comm->nranks - 1, remote, status);
+        windows_give_undo(comm, window, comm->nranks - 1, remote, status);
         return status;
     }
     *window_p = window;
@@ -254,7 +256,7 @@ uli_windows_take_back(
         int32_t p = peer_at(comm, i);
         if (!takes_windows(comm, p))
             continue;
-        ulyx_status_t status = take(comm, p, window, deadline);
+        ulyx_status_t status = windows_give_take(comm, p, window, deadline);
         if (status == ULYX_ERR_TIMEOUT)
             return fail_late(comm, p, ULI_LATE_LET_GO, window);
         ULI_TRY(status);
@@ -272,7 +274,7 @@ uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
     for (int32_t i = 0; i < comm->nranks - 1; i++) {
         int32_t p = peer_at(comm, i);
         if (takes_windows(comm, p))
-            ULI_TRY(give(comm, p, 0, &handle, deadline));
+            ULI_TRY(windows_give_give(comm, p, 0, &handle, deadline));
     }
     return ULYX_SUCCESS;
 }

@@ -74,7 +74,7 @@ _Static_assert(
 /* Everybody's verdict: the lowest rank's bad one is that of all, with its
  * text. Errors: of the gather. */
 static ulyx_status_t
-agree(ulyx_comm_t *comm, const struct hello *mine, struct hello *all,
+batch_agree(ulyx_comm_t *comm, const struct hello *mine, struct hello *all,
     uli_deadline_t deadline, ulyx_status_t *verdict_p, char *why_p,
     size_t why_bytes)
 {
@@ -91,7 +91,7 @@ agree(ulyx_comm_t *comm, const struct hello *mine, struct hello *all,
 }
 
 static void
-say(struct hello *mine, ulyx_status_t status)
+hello_announce(struct hello *mine, ulyx_status_t status)
 {
     mine->status = status;
     snprintf(mine->text, sizeof(mine->text), "%s",
@@ -101,8 +101,8 @@ say(struct hello *mine, ulyx_status_t status)
 /* Whether it can serve this rank, as far as that is known without the others;
  * else why_p says why not. */
 static bool
-serves(const ulyx_comm_t *comm, const struct uli_tr_ops *carrier, char *why_p,
-    size_t why_bytes)
+batch_serves(const ulyx_comm_t *comm, const struct uli_tr_ops *carrier,
+    char *why_p, size_t why_bytes)
 {
     const struct uli_identity *me = &comm->peers[comm->rank].identity;
     int32_t most = carrier->batch->ranks_max;
@@ -119,15 +119,16 @@ serves(const ulyx_comm_t *comm, const struct uli_tr_ops *carrier, char *why_p,
 
 /* What this rank says before anything is opened. */
 static struct hello
-greet(ulyx_comm_t *comm, const struct uli_tr_ops *carrier)
+batch_greet(ulyx_comm_t *comm, const struct uli_tr_ops *carrier)
 {
     struct hello mine = {.status = ULYX_SUCCESS};
     char why[180];
-    if (!serves(comm, carrier, why, sizeof(why))) {
+    if (!batch_serves(comm, carrier, why, sizeof(why))) {
         mine.status = ULYX_ERR_UNSUPPORTED;
         snprintf(mine.text, sizeof(mine.text), "%s: %s", carrier->name, why);
     } else if (comm->rank == 0) {
-        say(&mine, carrier->batch->make_id(&comm->settings, mine.id));
+        hello_announce(
+            &mine, carrier->batch->make_id(&comm->settings, mine.id));
     }
     return mine;
 }
@@ -152,15 +153,16 @@ try_carrier(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
     size_t why_bytes)
 {
     const struct uli_batch_ops *ops = own->carrier->batch;
-    struct hello mine = greet(comm, own->carrier);
-    ULI_TRY(agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes));
+    struct hello mine = batch_greet(comm, own->carrier);
+    ULI_TRY(
+        batch_agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes));
     if (*verdict_p != ULYX_SUCCESS)
         return ULYX_SUCCESS;
     /* The last part is for the verdicts: a rank that gives up tells. */
     int64_t left = deadline - uli_clock_ns();
-    say(&mine, open_batch(own, all, deadline - left / 4));
+    hello_announce(&mine, open_batch(own, all, deadline - left / 4));
     ulyx_status_t status =
-        agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes);
+        batch_agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes);
     if (own->batch && (status != ULYX_SUCCESS || *verdict_p != ULYX_SUCCESS)) {
         ops->abort(own->batch);
         ops->close(own->batch, 0);
@@ -314,7 +316,7 @@ uli_batch_watch_remove(ulyx_comm_t *comm, struct uli_batch_watch *watch)
 }
 
 static uint64_t
-load(const uint64_t *word)
+batch_load(const uint64_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
@@ -341,19 +343,19 @@ static struct blame
 find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
     struct blame blame = {uli_late_none(ULI_LATE_REACH), -1, 0, 0, -1};
-    uint64_t own = watch->call ? load(watch->call) : 0;
+    uint64_t own = watch->call ? batch_load(watch->call) : 0;
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (p == comm->rank || !watch->shares[p])
             continue;
         const uint64_t *told = told_by(comm, watch, p);
-        uint64_t begun = told ? load(&told[0]) : 0;
-        uint64_t call = told ? load(&told[1]) : 0;
+        uint64_t begun = told ? batch_load(&told[0]) : 0;
+        uint64_t call = told ? batch_load(&told[1]) : 0;
         if (!told) {
             blame.unseen++;
             blame.hidden = p;
         } else if (begun < n) {
             uli_late_add(&blame.late, p);
-        } else if (begun == n && load(&told[0]) == n && call != own &&
+        } else if (begun == n && batch_load(&told[0]) == n && call != own &&
                    watch->call && blame.other < 0) {
             blame.other = p;
             blame.other_call = call;
@@ -375,7 +377,7 @@ fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
         uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.other,
             "%s: rank %d executes %s, rank %d %s", call, blame.other,
             watch->name_of(blame.other_call), comm->rank,
-            watch->name_of(load(watch->call)));
+            watch->name_of(batch_load(watch->call)));
         return;
     }
     if (blame.late.count > 0)
@@ -394,11 +396,11 @@ fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 }
 
 static void
-tell(const struct uli_batch_watch *watch, uint64_t begun)
+batch_watch_notify(const struct uli_batch_watch *watch, uint64_t begun)
 {
     uint64_t *told = watch->piece.address;
     if (watch->call)
-        __atomic_store_n(&told[1], load(watch->call), __ATOMIC_RELAXED);
+        __atomic_store_n(&told[1], batch_load(watch->call), __ATOMIC_RELAXED);
     __atomic_store_n(&told[0], begun, __ATOMIC_RELEASE);
 }
 
@@ -406,9 +408,9 @@ static void
 look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
 {
     int64_t now = uli_clock_ns(); /* before the words: this thread may rest */
-    uint64_t begun = load(watch->begun);
-    uint64_t ended = load(watch->ended);
-    tell(watch, begun);
+    uint64_t begun = batch_load(watch->begun);
+    uint64_t ended = batch_load(watch->ended);
+    batch_watch_notify(watch, begun);
     if (begun != watch->seen) {
         watch->seen = begun;
         watch->since_ns = uli_clock_ns();

@@ -72,7 +72,7 @@ leader_of(const struct uli_nodes *nodes, int32_t node)
 }
 
 static bool
-leads(const ulyx_comm_t *comm, const struct uli_nodes *nodes)
+nodes_leads(const ulyx_comm_t *comm, const struct uli_nodes *nodes)
 {
     return leader_of(nodes, nodes->mine) == comm->rank;
 }
@@ -89,7 +89,7 @@ ulyx_status_t
 uli_nodes_share(ulyx_comm_t *comm)
 {
     struct uli_nodes *nodes = &comm->remote->nodes;
-    if (!leads(comm, nodes))
+    if (!nodes_leads(comm, nodes))
         return ULYX_SUCCESS;
     ULI_TRY(uli_arena_alloc_node(comm, table_bytes(comm), &nodes->piece));
     nodes->table = nodes->piece.address;
@@ -111,7 +111,7 @@ find_table(ulyx_comm_t *comm)
 }
 
 static struct uli_agree_post *
-place(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
+nodes_place(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
 {
     const struct uli_nodes *nodes = &comm->remote->nodes;
     int64_t at = (int64_t)(round & 1) * comm->nranks + rank;
@@ -123,7 +123,7 @@ uli_nodes_post(ulyx_comm_t *comm, int32_t rank, uint64_t round)
 {
     if (!comm->remote->nodes.table)
         find_table(comm);
-    return comm->remote->nodes.table ? place(comm, rank, round) : NULL;
+    return comm->remote->nodes.table ? nodes_place(comm, rank, round) : NULL;
 }
 
 /* ---- sending ------------------------------------------------------------- */
@@ -210,7 +210,7 @@ uli_nodes_drive(ulyx_comm_t *comm, uint64_t round)
 {
     struct uli_nodes *nodes = &comm->remote->nodes;
     int32_t count = comm->nnodes;
-    if (!leads(comm, nodes))
+    if (!nodes_leads(comm, nodes))
         return true;
     if (nodes->round != round) {
         nodes->round = round;
@@ -263,7 +263,7 @@ take_entry(ulyx_comm_t *comm, const struct entry *entry, uint64_t round)
         comm->peers[entry->rank].node == nodes->mine ||
         entry->bytes > nodes->chunk_bytes)
         return false;
-    struct uli_agree_post *post = place(comm, entry->rank, round);
+    struct uli_agree_post *post = nodes_place(comm, entry->rank, round);
     post->call = entry->call;
     post->status = entry->status;
     post->sequence = entry->sequence;
@@ -281,7 +281,7 @@ uli_nodes_receive(ulyx_comm_t *comm, const void *message, size_t bytes)
     const struct posts *posts = message;
     size_t at = sizeof(*posts);
     if (bytes < at || !comm->remote->nodes.table ||
-        !leads(comm, &comm->remote->nodes))
+        !nodes_leads(comm, &comm->remote->nodes))
         return;
     for (uint32_t i = 0; i < posts->head.count; i++) {
         const struct entry *entry =

@@ -36,7 +36,7 @@ enum {
 /* ---- progress ------------------------------------------------------------ */
 
 static bool
-move(ulyx_comm_t *comm)
+remote_move(ulyx_comm_t *comm)
 {
     struct uli_remote *remote = comm->remote;
     bool moved = remote->ops->progress(comm->net);
@@ -50,7 +50,7 @@ uli_comm_progress(ulyx_comm_t *comm)
     if (!comm->net)
         return false;
     atomic_store_explicit(&comm->remote->callers, 1, memory_order_relaxed);
-    return move(comm);
+    return remote_move(comm);
 }
 
 static void
@@ -71,7 +71,7 @@ thread_main(void *context)
         bool active = atomic_load(&remote->active);
         if (atomic_exchange(&remote->callers, 0))
             step_aside();
-        if (move(comm)) {
+        if (remote_move(comm)) {
             idle = 0;
             continue;
         }

@@ -43,7 +43,7 @@ is_in_use(ulyx_comm_t *comm, int32_t from)
 /* Looked at before, lest an operation in flight misses the window meanwhile,
  * and after, lest one has begun. */
 static ulyx_status_t
-retire(ulyx_comm_t *comm, int32_t from, uint32_t window)
+remote_windows_retire(ulyx_comm_t *comm, int32_t from, uint32_t window)
 {
     if (is_in_use(comm, from))
         return uli_error_pass(ULYX_ERR_BUSY, in_use);
@@ -68,7 +68,7 @@ carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
         uli_window_unnote(comm, from, message->window);
         return ULYX_SUCCESS;
     default:
-        return retire(comm, from, message->window);
+        return remote_windows_retire(comm, from, message->window);
     }
 }
 
@@ -110,7 +110,7 @@ uli_remote_window_answer(
 /* ---- calls --------------------------------------------------------------- */
 
 static ulyx_status_t
-begin(ulyx_comm_t *comm, struct call *call)
+remote_windows_begin(ulyx_comm_t *comm, struct call *call)
 {
     struct uli_remote *remote = comm->remote;
     memset(call, 0, sizeof(*call));
@@ -128,7 +128,7 @@ begin(ulyx_comm_t *comm, struct call *call)
 }
 
 static void
-end(struct call *call)
+call_end(struct call *call)
 {
     struct uli_remote *remote = call->comm->remote;
     pthread_mutex_lock(&remote->lock);
@@ -145,7 +145,7 @@ is_gone(ulyx_comm_t *comm, int32_t p)
 }
 
 static ulyx_status_t
-ask(struct call *call, int32_t p, const struct uli_message *request)
+call_query(struct call *call, int32_t p, const struct uli_message *request)
 {
     struct uli_remote *remote = call->comm->remote;
     struct uli_message message = *request;
@@ -201,17 +201,17 @@ ask_all(ulyx_comm_t *comm, const struct uli_message *request,
     struct call call;
     if (!comm->net)
         return ULYX_SUCCESS;
-    ULI_TRY(begin(comm, &call));
+    ULI_TRY(remote_windows_begin(comm, &call));
     ulyx_status_t status = ULYX_SUCCESS;
     for (int32_t i = 1; i < comm->nranks && status == ULYX_SUCCESS; i++) {
         int32_t p = (comm->rank + i) % comm->nranks;
         if (uli_comm_is_remote(comm, p) && !is_gone(comm, p))
-            status = ask(&call, p, request);
+            status = call_query(&call, p, request);
     }
     if (status == ULYX_SUCCESS)
         status = uli_comm_wait(comm, all_answered, &call, deadline);
     *late_p = call_late(&call, phase);
-    end(&call);
+    call_end(&call);
     if (status == ULYX_SUCCESS && call.status != ULYX_SUCCESS)
         status = uli_error(call.status, "rank %d: %s", call.bad, call.text);
     return status;
@@ -257,9 +257,9 @@ uli_remote_window_retire(
         return true;
     if (is_gone(comm, peer))
         return has_landed(comm, peer);
-    if (begin(comm, &call) != ULYX_SUCCESS)
+    if (remote_windows_begin(comm, &call) != ULYX_SUCCESS)
         return false;
-    ask(&call, peer, &request);
+    call_query(&call, peer, &request);
     for (;;) {
         uint32_t seen = uli_doorbell_read(comm->control);
         uli_comm_progress(comm);
@@ -268,6 +268,6 @@ uli_remote_window_retire(
         uli_doorbell_sleep(comm->control, seen, deadline - uli_clock_ns());
     }
     bool retired = all_answered(&call) && call.status == ULYX_SUCCESS;
-    end(&call);
+    call_end(&call);
     return retired && has_landed(comm, peer);
 }

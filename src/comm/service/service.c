@@ -60,7 +60,7 @@ install_fork_handlers(void)
 }
 
 static ulyx_status_t
-enter(void)
+service_enter(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_fork_handlers);
@@ -98,7 +98,7 @@ choose_names(void)
 }
 
 static ulyx_status_t
-start(void)
+service_start(void)
 {
     struct uli_settings settings;
     ULI_TRY(uli_settings_load(&settings));
@@ -111,9 +111,10 @@ start(void)
 ulyx_status_t
 uli_service_hold(unsigned char process_p[16], char name_p[32])
 {
-    ULI_TRY(enter());
+    ULI_TRY(service_enter());
     pthread_mutex_lock(&uli_service.life);
-    ulyx_status_t status = uli_service.holds == 0 ? start() : ULYX_SUCCESS;
+    ulyx_status_t status =
+        uli_service.holds == 0 ? service_start() : ULYX_SUCCESS;
     if (status == ULYX_SUCCESS) {
         uli_service.holds++;
         memcpy(process_p, uli_service.process, sizeof(uli_service.process));
@@ -139,7 +140,7 @@ uli_service_release(void)
 ulyx_status_t
 uli_service_add(ulyx_comm_t *comm)
 {
-    ULI_TRY(enter());
+    ULI_TRY(service_enter());
     pthread_mutex_lock(&uli_service.lock);
     uli_list_append(&uli_service.comms, &comm->registry);
     if (comm->gpu)

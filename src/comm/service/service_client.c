@@ -87,7 +87,8 @@ uli_service_connect(const struct uli_identity *peer, uli_deadline_t deadline,
 /* ---- one exchange -------------------------------------------------------- */
 
 static ulyx_status_t
-await(int socket_fd, short events, ulyx_comm_t *comm, uli_deadline_t deadline)
+service_client_await(
+    int socket_fd, short events, ulyx_comm_t *comm, uli_deadline_t deadline)
 {
     for (;;) {
         struct pollfd entry = {socket_fd, events, 0};
@@ -149,14 +150,14 @@ uli_service_exchange(int socket_fd, const struct uli_service_request *request,
         if (is_broken(errno))
             return ULYX_IN_PROGRESS;
         if (errno == EAGAIN || errno == ETOOMANYREFS) /* in flight: many */
-            ULI_TRY(await(socket_fd, POLLOUT, comm, deadline));
+            ULI_TRY(service_client_await(socket_fd, POLLOUT, comm, deadline));
         else if (errno != EINTR)
             return uli_error_errno("sending a descriptor to a peer");
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
     }
     for (;;) {
-        ULI_TRY(await(socket_fd, POLLIN, comm, deadline));
+        ULI_TRY(service_client_await(socket_fd, POLLIN, comm, deadline));
         ssize_t got = recv(socket_fd, answer_p, sizeof(*answer_p), 0);
         if (got == sizeof(*answer_p) && answer_p->protocol == ULI_PROTOCOL)
             break;
@@ -174,7 +175,8 @@ uli_service_exchange(int socket_fd, const struct uli_service_request *request,
 
 /* Connects and exchanges once. */
 static ulyx_status_t
-ask(const struct uli_identity *peer, const struct uli_service_request *request,
+service_client_query(const struct uli_identity *peer,
+    const struct uli_service_request *request,
     const struct uli_service_cargo *cargo, ulyx_comm_t *comm,
     uli_deadline_t deadline, bool *gone_p, struct uli_service_answer *answer_p)
 {
@@ -212,7 +214,7 @@ has_left(ulyx_comm_t *comm, int32_t rank)
 }
 
 static ulyx_status_t
-lost(ulyx_comm_t *comm, int32_t rank)
+service_client_lost(ulyx_comm_t *comm, int32_t rank)
 {
     const struct uli_identity *peer = &comm->peers[rank].identity;
     return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
@@ -223,7 +225,7 @@ lost(ulyx_comm_t *comm, int32_t rank)
 /* Until the peer has answered: one that is not there yet is asked again, and
  * one that has left needs nothing. */
 static ulyx_status_t
-insist(ulyx_comm_t *comm, int32_t rank,
+service_client_require(ulyx_comm_t *comm, int32_t rank,
     const struct uli_service_request *request,
     const struct uli_service_cargo *cargo, uli_deadline_t deadline)
 {
@@ -231,8 +233,8 @@ insist(ulyx_comm_t *comm, int32_t rank,
     struct uli_service_answer answer;
     for (int wait_ms = 1;; wait_ms = wait_ms < 10 ? wait_ms * 2 : 10) {
         bool gone;
-        ulyx_status_t status =
-            ask(peer, request, cargo, comm, deadline, &gone, &answer);
+        ulyx_status_t status = service_client_query(
+            peer, request, cargo, comm, deadline, &gone, &answer);
         if (status == ULYX_SUCCESS && answer.verdict == ULI_SERVICE_DONE)
             return ULYX_SUCCESS;
         if (status == ULYX_SUCCESS && answer.verdict == ULI_SERVICE_FAILED)
@@ -242,7 +244,7 @@ insist(ulyx_comm_t *comm, int32_t rank,
         if (has_left(comm, rank))
             return ULYX_SUCCESS;
         if (gone)
-            return lost(comm, rank);
+            return service_client_lost(comm, rank);
         if (status == ULYX_SUCCESS && request->kind != ULI_SERVICE_DELIVER)
             return ULYX_SUCCESS; /* nobody has it */
         ULI_TRY(uli_comm_check(comm));
@@ -277,7 +279,7 @@ uli_service_deliver(ulyx_comm_t *comm, int32_t rank, uint32_t window,
         &comm->peers[rank].identity, comm->rank, window, handle->bytes);
     struct uli_service_cargo cargo;
     load_cargo(handle, &request, &cargo);
-    return insist(comm, rank, &request, &cargo, deadline);
+    return service_client_require(comm, rank, &request, &cargo, deadline);
 }
 
 ulyx_status_t
@@ -286,7 +288,7 @@ uli_service_withdraw(
 {
     struct uli_service_request request = make_request(ULI_SERVICE_WITHDRAW,
         &comm->peers[rank].identity, comm->rank, window, 0);
-    return insist(comm, rank, &request, NULL, deadline);
+    return service_client_require(comm, rank, &request, NULL, deadline);
 }
 
 bool
@@ -300,7 +302,8 @@ uli_service_recall(const struct uli_identity *peer, int32_t rank,
     ulyx_status_t status;
     do {
         bool gone;
-        status = ask(peer, &request, NULL, NULL, deadline, &gone, &answer);
+        status = service_client_query(
+            peer, &request, NULL, NULL, deadline, &gone, &answer);
         if (gone)
             return true;
     } while (status == ULYX_IN_PROGRESS && !uli_deadline_over(deadline));

@@ -65,7 +65,7 @@ is_whole(const struct parcel *parcel, size_t got)
 
 /* False: nothing that deserves an answer. */
 static bool
-receive(int socket_fd, struct parcel *parcel)
+service_request_receive(int socket_fd, struct parcel *parcel)
 {
     union {
         struct cmsghdr header;
@@ -132,7 +132,8 @@ keep_control(ulyx_comm_t *comm, const struct uli_service_request *request)
 }
 
 static ulyx_status_t
-deliver(ulyx_comm_t *comm, const struct uli_service_request *request, int fd)
+service_request_deliver(
+    ulyx_comm_t *comm, const struct uli_service_request *request, int fd)
 {
     struct uli_tr_handle handle = {fd, NULL, request->bytes, NULL};
     if (is_control(request) && comm->peers[request->rank].control)
@@ -183,7 +184,8 @@ deliver_device(ulyx_comm_t *comm, struct parcel *parcel)
 }
 
 static ulyx_status_t
-retire(ulyx_comm_t *comm, const struct uli_service_request *request)
+service_request_retire(
+    ulyx_comm_t *comm, const struct uli_service_request *request)
 {
     if (uli_window_retire(comm, request->rank, request->window))
         return ULYX_SUCCESS;
@@ -197,7 +199,7 @@ deliver_any(ulyx_comm_t *comm, struct parcel *parcel)
         return deliver_device(comm, parcel);
     if (parcel->nfds != 1)
         return no_descriptor(parcel->cut);
-    return deliver(comm, &parcel->request, parcel->fds[0]);
+    return service_request_deliver(comm, &parcel->request, parcel->fds[0]);
 }
 
 static ulyx_status_t
@@ -220,7 +222,7 @@ carry_out(ulyx_comm_t *comm, struct parcel *parcel)
         uli_window_withdraw(comm, request->rank, request->window);
         return ULYX_SUCCESS;
     case ULI_SERVICE_RETIRE:
-        return retire(comm, request);
+        return service_request_retire(comm, request);
     default:
         return uli_error(ULYX_ERR_VERSION, "service: request %u is not known",
             request->kind);
@@ -230,7 +232,8 @@ carry_out(ulyx_comm_t *comm, struct parcel *parcel)
 /* ---- answering ----------------------------------------------------------- */
 
 static bool
-answer(int socket_fd, enum uli_service_verdict verdict, ulyx_status_t status)
+service_request_answer(
+    int socket_fd, enum uli_service_verdict verdict, ulyx_status_t status)
 {
     struct uli_service_answer message;
     memset(&message, 0, sizeof(message));
@@ -263,20 +266,20 @@ answer_request(int socket_fd, struct parcel *parcel)
         ulyx_status_t status =
             uli_error(ULYX_ERR_VERSION, "service: protocol %u came, this is %d",
                 request->protocol, ULI_PROTOCOL);
-        answer(socket_fd, ULI_SERVICE_FAILED, status);
+        service_request_answer(socket_fd, ULI_SERVICE_FAILED, status);
         return;
     }
     if (request->kind == ULI_SERVICE_PING) {
-        answer(socket_fd, ULI_SERVICE_DONE, ULYX_SUCCESS);
+        service_request_answer(socket_fd, ULI_SERVICE_DONE, ULYX_SUCCESS);
         return;
     }
     ulyx_comm_t *comm = uli_service_find_locked(request->endpoint);
     if (!comm || !is_awaited(comm, request)) {
-        answer(socket_fd, ULI_SERVICE_NOBODY, ULYX_SUCCESS);
+        service_request_answer(socket_fd, ULI_SERVICE_NOBODY, ULYX_SUCCESS);
         return;
     }
     ulyx_status_t status = carry_out(comm, parcel);
-    bool sent = answer(socket_fd,
+    bool sent = service_request_answer(socket_fd,
         status == ULYX_SUCCESS ? ULI_SERVICE_DONE : ULI_SERVICE_FAILED, status);
     if (!sent && status == ULYX_SUCCESS &&
         request->kind == ULI_SERVICE_DELIVER && !is_control(request))
@@ -288,7 +291,7 @@ uli_service_serve(int socket_fd)
 {
     struct parcel parcel;
     errno = 0;
-    if (!receive(socket_fd, &parcel))
+    if (!service_request_receive(socket_fd, &parcel))
         return errno != EAGAIN;
     answer_request(socket_fd, &parcel);
     close_descriptors(&parcel);

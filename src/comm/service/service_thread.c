@@ -107,7 +107,7 @@ open_descriptors(void)
 /* ---- connections --------------------------------------------------------- */
 
 static void
-drop(struct uli_service_connection *connection)
+connection_drop(struct uli_service_connection *connection)
 {
     close_one(&connection->fd);
     if (uli_service.spare < 0)
@@ -128,7 +128,7 @@ find_place(void)
             oldest = place;
     }
     uli_service_serve(oldest->fd);
-    drop(oldest);
+    connection_drop(oldest);
     return oldest;
 }
 
@@ -169,18 +169,18 @@ accept_all(void)
             return;
         if (!is_our_user(place->fd) ||
             uli_service_poll_add(ULI_SOURCE_CONNECTION, place->fd))
-            drop(place);
+            connection_drop(place);
     }
 }
 
 static void
-serve(int fd)
+service_thread_serve(int fd)
 {
     for (int i = 0; i < ULI_SERVICE_CONNECTIONS; i++) {
         if (uli_service.connections[i].fd != fd)
             continue;
         if (uli_service_serve(fd))
-            drop(&uli_service.connections[i]);
+            connection_drop(&uli_service.connections[i]);
     }
 }
 
@@ -193,7 +193,7 @@ drop_idle(void)
     for (int i = 0; i < ULI_SERVICE_CONNECTIONS; i++) {
         struct uli_service_connection *connection = &uli_service.connections[i];
         if (connection->fd >= 0 && now - connection->since_ns > IDLE_NS)
-            drop(connection);
+            connection_drop(connection);
         left += connection->fd >= 0;
     }
     return left;
@@ -237,7 +237,7 @@ look_for_poison(void)
 
 /* False: stop. */
 static bool
-handle(uint64_t data)
+service_thread_handle(uint64_t data)
 {
     int fd = (int)(uint32_t)data;
     switch ((enum uli_service_source)(data >> 32)) {
@@ -247,7 +247,7 @@ handle(uint64_t data)
         accept_all();
         break;
     case ULI_SOURCE_CONNECTION:
-        serve(fd);
+        service_thread_serve(fd);
         break;
     case ULI_SOURCE_WATCH:
         uli_service_watch_fired(fd);
@@ -287,7 +287,7 @@ thread_main(void *unused)
         int count = epoll_wait(uli_service.epoll, events, EVENTS, tick);
         pthread_mutex_lock(&uli_service.lock);
         for (int i = 0; i < count && go; i++)
-            go = handle(events[i].data.u64);
+            go = service_thread_handle(events[i].data.u64);
         connections = drop_idle();
         devices = look_for_poison();
         pthread_mutex_unlock(&uli_service.lock);

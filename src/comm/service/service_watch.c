@@ -41,7 +41,7 @@ find_watch(const unsigned char process[16])
 
 /* Tells every communicator that has ranks in the process; under lock. */
 static void
-tell(const unsigned char process[16])
+service_watch_notify(const unsigned char process[16])
 {
     for (struct uli_list *n = uli_service.comms.next; n != &uli_service.comms;
          n = n->next) {
@@ -70,7 +70,7 @@ uli_service_watch_fired(int fd)
             continue;
         epoll_ctl(uli_service.epoll, EPOLL_CTL_DEL, fd, NULL);
         watch->dead = true;
-        tell(watch->process);
+        service_watch_notify(watch->process);
     }
 }
 

@@ -105,7 +105,7 @@ estimate_cut(const struct uli_planner *planner, const struct uli_demand *x,
 
 /* parts 0: the best of 1, 2, 4, ... where it goes in chunks. */
 static ulyx_status_t
-estimate(const struct uli_planner *planner, const struct uli_demand *x,
+planner_estimate(const struct uli_planner *planner, const struct uli_demand *x,
     enum uli_algo algo, int32_t parts, struct uli_estimate *best_p)
 {
     bool in_chunks = uli_schedule_model_of(algo)->chunk_bytes != NULL;
@@ -128,7 +128,7 @@ estimate(const struct uli_planner *planner, const struct uli_demand *x,
 
 /* A set of schedules, a bit each. */
 static uint32_t
-bit(enum uli_algo algo)
+schedule_bit(enum uli_algo algo)
 {
     return UINT32_C(1) << algo;
 }
@@ -143,11 +143,11 @@ uli_can_choose(const struct uli_demand *demand, enum uli_algo algo, char *why_p,
 
 /* Those that the exchange can go by. */
 static uint32_t
-possible(const struct uli_demand *x)
+demand_possible(const struct uli_demand *x)
 {
     uint32_t set = 0;
     for (int algo = 0; algo < ULI_ALGOS; algo++)
-        set |= uli_can_choose(x, algo, NULL, 0) ? bit(algo) : 0;
+        set |= uli_can_choose(x, algo, NULL, 0) ? schedule_bit(algo) : 0;
     return set;
 }
 
@@ -156,7 +156,8 @@ with_trait(enum uli_schedule_trait trait)
 {
     uint32_t set = 0;
     for (int algo = 0; algo < ULI_ALGOS; algo++)
-        set |= uli_schedule_model_of(algo)->traits & trait ? bit(algo) : 0;
+        set |= uli_schedule_model_of(algo)->traits & trait ? schedule_bit(algo)
+                                                           : 0;
     return set;
 }
 
@@ -165,7 +166,7 @@ static enum uli_algo
 the_one(enum uli_schedule_trait trait)
 {
     int algo = 0;
-    while (algo < ULI_ALGOS - 1 && !(with_trait(trait) & bit(algo)))
+    while (algo < ULI_ALGOS - 1 && !(with_trait(trait) & schedule_bit(algo)))
         algo++;
     return (enum uli_algo)algo;
 }
@@ -176,18 +177,18 @@ estimate_set(const struct uli_planner *planner, const struct uli_demand *x,
     uint32_t set, struct uli_estimate all_p[ULI_ALGOS])
 {
     for (int algo = 0; algo < ULI_ALGOS; algo++)
-        if (set & bit(algo))
-            ULI_TRY(estimate(planner, x, algo, 0, &all_p[algo]));
+        if (set & schedule_bit(algo))
+            ULI_TRY(planner_estimate(planner, x, algo, 0, &all_p[algo]));
     return ULYX_SUCCESS;
 }
 
 /* The fastest of a set, which is not empty. */
 static enum uli_algo
-fastest(const struct uli_estimate all[ULI_ALGOS], uint32_t set)
+estimate_fastest(const struct uli_estimate all[ULI_ALGOS], uint32_t set)
 {
     int best = -1;
     for (int algo = 0; algo < ULI_ALGOS; algo++)
-        if (set & bit(algo) &&
+        if (set & schedule_bit(algo) &&
             (best < 0 || all[algo].time_s < all[best].time_s))
             best = algo;
     return (enum uli_algo)best;
@@ -222,13 +223,15 @@ choose_on_assumptions(const struct uli_planner *planner,
     const struct uli_demand *x, const struct uli_estimate all[ULI_ALGOS],
     enum uli_algo *algo_p)
 {
-    const uint32_t set = possible(x) & ~with_trait(ULI_SCHEDULE_BURSTS);
+    const uint32_t set = demand_possible(x) & ~with_trait(ULI_SCHEDULE_BURSTS);
     struct uli_planner slow = *planner;
     struct uli_estimate slower[ULI_ALGOS];
     slow_down(&slow.model);
     ULI_TRY(estimate_set(&slow, x, set, slower));
-    enum uli_algo algo = fastest(all, set);
-    *algo_p = fastest(slower, set) == algo ? algo : the_one(ULI_SCHEDULE_SAFE);
+    enum uli_algo algo = estimate_fastest(all, set);
+    *algo_p = estimate_fastest(slower, set) == algo
+                  ? algo
+                  : the_one(ULI_SCHEDULE_SAFE);
     return ULYX_SUCCESS;
 }
 
@@ -310,15 +313,15 @@ static ulyx_status_t
 choose_by_model(const struct uli_planner *planner, const struct uli_demand *x,
     struct uli_choice *c)
 {
-    const uint32_t set = possible(x);
+    const uint32_t set = demand_possible(x);
     bool assumed = are_assumed(&planner->model);
     struct uli_estimate all[ULI_ALGOS];
     ULI_TRY(estimate_set(planner, x, set, all));
-    c->algo = fastest(all, set);
+    c->algo = estimate_fastest(all, set);
     if (assumed)
         ULI_TRY(choose_on_assumptions(planner, x, all, &c->algo));
     c->best = all[c->algo];
-    c->other = all[fastest(all, set & ~bit(c->algo))];
+    c->other = all[estimate_fastest(all, set & ~schedule_bit(c->algo))];
     say_by_model(c, &planner->model, x, assumed);
     return ULYX_SUCCESS;
 }
@@ -346,7 +349,7 @@ uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
     if (algo && algo[0])
         ULI_TRY(take_wish(x, algo, &c.algo));
     if (is_settled(planner, x, algo, &c, &parts))
-        ULI_TRY(estimate(planner, x, c.algo, parts, &c.best));
+        ULI_TRY(planner_estimate(planner, x, c.algo, parts, &c.best));
     else
         ULI_TRY(choose_by_model(planner, x, &c));
     *choice_p = c;

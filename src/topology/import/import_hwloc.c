@@ -312,7 +312,7 @@ add_nvlinks(struct import *in)
  * the caller's process: PCI ids say all that we need. The one for PCI leaks
  * with each load, and the one for Linux finds the same devices in sysfs. */
 static void
-prepare(hwloc_topology_t hwloc)
+topology_prepare(hwloc_topology_t hwloc)
 {
     static const char *const unwanted[] = {
         "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero", "pci"};
@@ -350,7 +350,7 @@ write_file(const char *path, const char *text, size_t bytes)
 
 /* Always in version 2 of the format, which hwloc 2 and 3 read. */
 static void
-dump(hwloc_topology_t hwloc, const char *path)
+topology_dump(hwloc_topology_t hwloc, const char *path)
 {
 #ifdef HWLOC_TOPOLOGY_EXPORT_XML_FLAG_V2
     unsigned long flags = HWLOC_TOPOLOGY_EXPORT_XML_FLAG_V2;
@@ -386,7 +386,7 @@ uli_hwloc_import(const char *text, size_t bytes, const char *name,
     ulyx_status_t status = ULYX_SUCCESS;
     if (hwloc_topology_init(&in.hwloc))
         return uli_error_errno("hwloc_topology_init");
-    prepare(in.hwloc);
+    topology_prepare(in.hwloc);
     if (text && hwloc_topology_set_xmlbuffer(in.hwloc, text, (int)bytes + 1))
         status = uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "%s: hwloc cannot read this XML", name);
@@ -397,7 +397,7 @@ uli_hwloc_import(const char *text, size_t bytes, const char *name,
     else
         status = import_all(&in);
     if (status == ULYX_SUCCESS && dump_path)
-        dump(in.hwloc, dump_path);
+        topology_dump(in.hwloc, dump_path);
     hwloc_topology_destroy(in.hwloc);
     return status;
 }

@@ -49,8 +49,8 @@ struct reader {
 
 /* fallback when it is not there; an error unless a whole number in range. */
 static int64_t
-number(struct reader *r, const char **attributes, const char *name, int64_t low,
-    int64_t high, int64_t fallback)
+reader_number(struct reader *r, const char **attributes, const char *name,
+    int64_t low, int64_t high, int64_t fallback)
 {
     const char *text = uli_xml_attribute(attributes, name);
     char *end;
@@ -73,7 +73,7 @@ static double
 pci_rate(struct reader *r, const char **attributes)
 {
     const char *speed = uli_xml_attribute(attributes, "link_speed");
-    int64_t width = number(r, attributes, "link_width", 0, 64, 0);
+    int64_t width = reader_number(r, attributes, "link_width", 0, 64, 0);
     double transfers = speed ? strtod(speed, NULL) : 0;
     double code = transfers < 8 ? 0.8 : 128.0 / 130.0;
     if (!(transfers >= 0 && transfers <= 1000)) {
@@ -133,7 +133,7 @@ on_cpu(struct reader *r, const char **attributes)
 {
     const char *host = uli_xml_attribute(attributes, "host_hash");
     const char *affinity = uli_xml_attribute(attributes, "affinity");
-    int64_t number_of = number(r, attributes, "numaid", -1, 65535, -1);
+    int64_t number_of = reader_number(r, attributes, "numaid", -1, 65535, -1);
     if (host && r->host[0] && strncmp(host, r->host, sizeof(r->host) - 1)) {
         uli_xml_refuse(&r->xml,
             "host_hash=\"%.40s\" and \"%.40s\": more than one node in a "
@@ -156,7 +156,7 @@ static int32_t
 on_pci(struct reader *r, const char **attributes)
 {
     const char *bus = uli_xml_attribute(attributes, "busid");
-    int64_t class = number(r, attributes, "class", 0, 0xffffff, 0);
+    int64_t class = reader_number(r, attributes, "class", 0, 0xffffff, 0);
     double rate = pci_rate(r, attributes);
     enum uli_topo_kind kind = ULI_TOPO_PCI_SWITCH;
     uint64_t pci = ULI_TOPO_NO_PCI;
@@ -180,8 +180,8 @@ static void
 on_gpu(struct reader *r, const char **attributes)
 {
     struct uli_topo_node *node = open_node(r);
-    int64_t device = number(r, attributes, "dev", 0, 65535, -1);
-    r->sm = number(r, attributes, "sm", 0, 10000, 0);
+    int64_t device = reader_number(r, attributes, "dev", 0, 65535, -1);
+    r->sm = reader_number(r, attributes, "sm", 0, 10000, 0);
     if (node->kind != ULI_TOPO_GPU)
         uli_xml_refuse(&r->xml, "<gpu> outside a <pci> of a GPU's class");
     else if (device >= 0)
@@ -192,8 +192,8 @@ static void
 on_nvlink(struct reader *r, const char **attributes)
 {
     const char *target = uli_xml_attribute(attributes, "target");
-    int64_t class = number(r, attributes, "tclass", 0, 0xffffff, 0);
-    int64_t count = number(r, attributes, "count", 1, 1024, 1);
+    int64_t class = reader_number(r, attributes, "tclass", 0, 0xffffff, 0);
+    int64_t count = reader_number(r, attributes, "count", 1, 1024, 1);
     struct nvlink link = {.gpu = open_node(r)->id,
         .target = ULI_TOPO_NO_PCI,
         .is_switch = class >> 8 == 0x0680,
@@ -226,7 +226,7 @@ on_net(struct reader *r, const char **attributes)
 {
     const char *name = uli_xml_attribute(attributes, "name");
     const char *latency = uli_xml_attribute(attributes, "latency");
-    int64_t megabits = number(r, attributes, "speed", 0, 100000000, 0);
+    int64_t megabits = reader_number(r, attributes, "speed", 0, 100000000, 0);
     double latency_us = latency ? strtod(latency, NULL) : 0;
     int32_t id = open_node(r)->id;
     if (open_node(r)->kind != ULI_TOPO_NIC)
@@ -251,7 +251,7 @@ on_start(struct uli_xml *xml, const char *element, const char **attributes)
         r->is_system = strcmp(element, "system") == 0;
         if (!r->is_system)
             uli_xml_refuse(&r->xml, "<%.40s>: expected <system>", element);
-        else if (number(r, attributes, "version", 0, INT32_MAX, 1) != 1)
+        else if (reader_number(r, attributes, "version", 0, INT32_MAX, 1) != 1)
             uli_xml_refuse(&r->xml, "version of <system> is not 1");
     } else if (strcmp(element, "cpu") == 0) {
         id = on_cpu(r, attributes);

@@ -66,7 +66,7 @@ struct screen {
 };
 
 static void
-refuse(struct screen *s, const char *what, const char *text)
+screen_refuse(struct screen *s, const char *what, const char *text)
 {
     uli_xml_refuse(&s->xml, "%s%.60s", what, text);
 }
@@ -173,7 +173,7 @@ check_sets(struct screen *s, const char **attributes)
         if ((ends_with(attributes[0], "cpuset") ||
                 ends_with(attributes[0], "nodeset")) &&
             !is_set(attributes[1]))
-            refuse(s, "not a set of words: ", attributes[0]);
+            screen_refuse(s, "not a set of words: ", attributes[0]);
 }
 
 static void
@@ -184,9 +184,9 @@ check_object_sets(struct screen *s, const char **attributes, bool wanted)
     for (int i = 0; i < 6; i++) {
         const char *text = uli_xml_attribute(attributes, names[i]);
         if (!text && wanted && i < 4)
-            refuse(s, "an object without ", names[i]);
+            screen_refuse(s, "an object without ", names[i]);
         if (text && !wanted)
-            refuse(s, "an I/O object with ", names[i]);
+            screen_refuse(s, "an I/O object with ", names[i]);
     }
 }
 
@@ -197,7 +197,8 @@ check_bridge(struct screen *s, const char **attributes)
 {
     const char *type = uli_xml_attribute(attributes, "bridge_type");
     if (!type || (strcmp(type, "0-1") != 0 && strcmp(type, "1-1") != 0))
-        refuse(s, "a bridge that is neither 0-1 nor 1-1: ", type ? type : "");
+        screen_refuse(
+            s, "a bridge that is neither 0-1 nor 1-1: ", type ? type : "");
 }
 
 /* Of a PU the cpuset, of a NUMA node the nodeset is its own bit. */
@@ -208,7 +209,8 @@ check_index(struct screen *s, const char **attributes, bool is_pu)
     const char *set =
         uli_xml_attribute(attributes, is_pu ? "cpuset" : "nodeset");
     if (!index || !set || only_bit(set) != strtoll(index, NULL, 10))
-        refuse(s, "os_index and set disagree: os_index=", index ? index : "");
+        screen_refuse(
+            s, "os_index and set disagree: os_index=", index ? index : "");
 }
 
 static void
@@ -224,7 +226,7 @@ check_numbers(struct screen *s, const char **attributes)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const char *text = uli_xml_attribute(attributes, rows[i].name);
         if (text && !is_number(text, rows[i].limit))
-            refuse(s, "not a number in range: ", rows[i].name);
+            screen_refuse(s, "not a number in range: ", rows[i].name);
     }
 }
 
@@ -236,7 +238,7 @@ check_memattr(struct screen *s, const char **attributes)
     const char *name = uli_xml_attribute(attributes, "name");
     if (name &&
         (strcmp(name, "Capacity") == 0 || strcmp(name, "Locality") == 0))
-        refuse(s, "a memory attribute that is no file's: ", name);
+        screen_refuse(s, "a memory attribute that is no file's: ", name);
 }
 
 static void
@@ -247,12 +249,12 @@ on_object(struct screen *s, const char **attributes)
     while (type && row < TYPES && strcmp(types[row].type, type) != 0)
         row++;
     if (!type || row == TYPES) {
-        refuse(s, "object of an unknown type ", type ? type : "");
+        screen_refuse(s, "object of an unknown type ", type ? type : "");
         return;
     }
     if (!may_contain(s->stack[s->xml.depth - 1], types[row].group) ||
         (row == 0) != (s->xml.depth == 1) || (row == 0 && s->machines++))
-        refuse(s, "object in the wrong place: ", type);
+        screen_refuse(s, "object in the wrong place: ", type);
     check_object_sets(s, attributes, types[row].has_sets);
     if (types[row].group == BRIDGE)
         check_bridge(s, attributes);

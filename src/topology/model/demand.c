@@ -19,7 +19,7 @@ part_begin(int64_t total, int64_t n, int64_t i)
 }
 
 static ulyx_status_t
-check(const struct uli_demand_shape *shape)
+demand_shape_check(const struct uli_demand_shape *shape)
 {
     const struct {
         const char *name;
@@ -122,7 +122,7 @@ fill_rank(struct uli_demand *x, const struct uli_demand_shape *shape, int32_t r)
 }
 
 static int64_t *
-take(int64_t **at, size_t count)
+demand_take(int64_t **at, size_t count)
 {
     int64_t *taken = *at;
     *at += count;
@@ -133,16 +133,16 @@ static struct uli_holding
 take_holding(int64_t **at, size_t ranks, size_t nodes)
 {
     struct uli_holding holding;
-    holding.own = take(at, ranks);
-    holding.shared = take(at, ranks);
-    holding.node_shared = take(at, nodes);
+    holding.own = demand_take(at, ranks);
+    holding.shared = demand_take(at, ranks);
+    holding.node_shared = demand_take(at, nodes);
     return holding;
 }
 
 /* Two blocks: the int64_t arrays begin at rows, the others at node. There are
  * no more nodes than ranks. */
 static ulyx_status_t
-allocate(struct uli_demand *x)
+demand_allocate(struct uli_demand *x)
 {
     size_t ranks = (size_t)x->nranks, nodes = (size_t)x->nodes;
     int64_t *at = calloc(7 * ranks + 2 * nodes, sizeof(*at));
@@ -152,11 +152,11 @@ allocate(struct uli_demand *x)
         uli_demand_destroy(x);
         return uli_error(ULYX_ERR_NO_MEMORY, "exchange: no memory");
     }
-    take(&at, ranks);
+    demand_take(&at, ranks);
     x->reads = take_holding(&at, ranks, nodes);
     x->partials = take_holding(&at, ranks, nodes);
-    x->gives = take(&at, ranks);
-    x->none = take(&at, ranks);
+    x->gives = demand_take(&at, ranks);
+    x->none = demand_take(&at, ranks);
     x->place = x->node + ranks;
     x->members = x->place + ranks;
     x->first = x->members + ranks;
@@ -172,7 +172,7 @@ uli_demand_create_empty(int32_t nranks, int32_t nodes, const int32_t *node_of,
         .nodes = nodes,
         .local = ULI_MODEL_NEAR,
         .operations = 1 << ULYX_SEQ_TO_HEAD};
-    ULI_TRY(allocate(&x));
+    ULI_TRY(demand_allocate(&x));
     for (int32_t r = 0; r < nranks; r++) {
         x.node[r] = node_of[r];
         x.place[r] = x.first[node_of[r] + 1]++;
@@ -206,7 +206,7 @@ ulyx_status_t
 uli_demand_create(
     const struct uli_demand_shape *shape, struct uli_demand *demand_p)
 {
-    ULI_TRY(check(shape));
+    ULI_TRY(demand_shape_check(shape));
     int32_t nranks = (int32_t)(shape->nodes * shape->ranks_per_node);
     int32_t *node_of = calloc((size_t)nranks, sizeof(*node_of));
     struct uli_demand x;

@@ -74,7 +74,7 @@ uli_model_message_time(const struct uli_model_link *link, double bytes)
 /* Of two things that go on side by side: between the larger and the sum, near
  * the larger unless they are alike. */
 static double
-together(double a, double b)
+flows_together(double a, double b)
 {
     return cbrt(a * a * a + b * b * b);
 }
@@ -88,7 +88,7 @@ uli_model_occupancy(const struct uli_model *model, const struct uli_flow *flow)
     double each = fmax(link->send_s, link->gap_s);
     double bytes = uli_model_message_time(link, flow->bytes / flow->messages);
     return flow->messages *
-           together(each, flow->congestion * fmax(1, flow->idle) * bytes);
+           flows_together(each, flow->congestion * fmax(1, flow->idle) * bytes);
 }
 
 /* For the latencies of a flow's windows. */

@@ -9,7 +9,8 @@
 static const char why_not[] = "ulyx was built without it (-DULYX_NCCL=OFF)";
 
 static bool
-usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+absent_absent_usable(
+    const struct uli_settings *settings, char *why_p, size_t why_bytes)
 {
     (void)settings;
     snprintf(why_p, why_bytes, "%s", why_not);

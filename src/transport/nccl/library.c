@@ -12,7 +12,7 @@
 
 /* A pointer to a function is copied, for ISO C does not convert it. */
 static bool
-symbol(void *library, const char *name, void *function_p)
+library_find(void *library, const char *name, void *function_p)
 {
     void *found = dlsym(library, name);
     memcpy(function_p, &found, sizeof(found));
@@ -24,7 +24,7 @@ find_all(void *library, struct uli_nccl_calls *calls, const char **missing_p)
 {
 #define ULI_NCCL_FIND(name, parameters)                                        \
     *missing_p = "nccl" #name;                                                 \
-    if (!symbol(library, *missing_p, &calls->name))                            \
+    if (!library_find(library, *missing_p, &calls->name))                      \
         return false;
     ULI_NCCL_CALLS(ULI_NCCL_FIND)
     ULI_NCCL_FIND(GetErrorString, )
@@ -66,13 +66,13 @@ uli_nccl_open(const char *name, struct uli_nccl_calls *calls_p, char *why_p,
     }
     /* An old library lacks calls because it is old: say that instead. */
     if (!find_all(library, &calls, &missing) &&
-        (!symbol(library, "ncclGetVersion", &get_version) ||
+        (!library_find(library, "ncclGetVersion", &get_version) ||
             get_version(&version) != ULI_NCCL_SUCCESS ||
             version >= ULI_NCCL_OLDEST)) {
         snprintf(why_p, why_bytes, "%s has no %s", name, missing);
         goto err_close;
     }
-    symbol(library, "ncclGetVersion", &calls.GetVersion);
+    library_find(library, "ncclGetVersion", &calls.GetVersion);
     if (!is_new_enough(&calls, name, why_p, why_bytes))
         goto err_close;
     dlclose(library); /* one count less; it stays loaded */

@@ -47,7 +47,7 @@ struct uli_batch {
 /* ---- the device around a call -------------------------------------------- */
 
 static ulyx_status_t
-enter(const struct uli_batch *batch)
+batch_enter(const struct uli_batch *batch)
 {
     return batch->memory_kind == ULYX_MEMORY_CUDA
                ? uli_cuda_enter(batch->device)
@@ -55,7 +55,7 @@ enter(const struct uli_batch *batch)
 }
 
 static ulyx_status_t
-leave(const struct uli_batch *batch, ulyx_status_t status)
+batch_leave(const struct uli_batch *batch, ulyx_status_t status)
 {
     return batch->memory_kind == ULYX_MEMORY_CUDA ? uli_cuda_leave(status)
                                                   : status;
@@ -64,8 +64,8 @@ leave(const struct uli_batch *batch, ulyx_status_t status)
 /* ---- errors -------------------------------------------------------------- */
 
 static ulyx_status_t
-report(const struct uli_nccl_calls *calls, uli_nccl_comm comm, int result,
-    const char *call)
+nccl_calls_report(const struct uli_nccl_calls *calls, uli_nccl_comm comm,
+    int result, const char *call)
 {
     const char *words = calls->GetLastError(comm);
     return uli_error(result == ULI_NCCL_INVALID_ARGUMENT
@@ -103,16 +103,16 @@ static void
 kill_held(struct uli_batch *batch)
 {
     keep_lookers_out(batch);
-    if (enter(batch) == ULYX_SUCCESS) {
+    if (batch_enter(batch) == ULYX_SUCCESS) {
         batch->calls.CommAbort(batch->comm);
-        leave(batch, ULYX_SUCCESS);
+        batch_leave(batch, ULYX_SUCCESS);
     }
     batch->comm = NULL;
     atomic_store(&batch->state, GONE);
 }
 
 static ulyx_status_t
-take(struct uli_batch *batch)
+nccl_take(struct uli_batch *batch)
 {
     if (move_ticket(batch, FREE, HELD))
         return ULYX_SUCCESS;
@@ -124,7 +124,7 @@ take(struct uli_batch *batch)
 
 /* status: of what was done; an error has left the communicator useless. */
 static ulyx_status_t
-give(struct uli_batch *batch, ulyx_status_t status)
+batch_give(struct uli_batch *batch, ulyx_status_t status)
 {
     if (status != ULYX_SUCCESS) {
         kill_held(batch);
@@ -158,13 +158,13 @@ pause_between(int looks)
 
 /* Until the last call is no longer in progress. */
 static ulyx_status_t
-settle(struct uli_batch *batch, uli_deadline_t deadline, const char *call)
+batch_settle(struct uli_batch *batch, uli_deadline_t deadline, const char *call)
 {
     for (int looks = 0;; looks++) {
         int now = ULI_NCCL_IN_PROGRESS;
         int result = batch->calls.CommGetAsyncError(batch->comm, &now);
         if (is_bad(result) || is_bad(now))
-            return report(
+            return nccl_calls_report(
                 &batch->calls, batch->comm, is_bad(now) ? now : result, call);
         if (now == ULI_NCCL_SUCCESS)
             return ULYX_SUCCESS;
@@ -198,13 +198,13 @@ make_id(
     ULI_TRY(open_calls(settings, &calls));
     int result = calls.GetUniqueId(&id);
     if (result != ULI_NCCL_SUCCESS)
-        return report(&calls, NULL, result, "ncclGetUniqueId");
+        return nccl_calls_report(&calls, NULL, result, "ncclGetUniqueId");
     memcpy(id_p, id.bytes, sizeof(id.bytes));
     return ULYX_SUCCESS;
 }
 
 static ulyx_status_t
-init(struct uli_batch *batch, const struct uli_batch_params *params)
+batch_init(struct uli_batch *batch, const struct uli_batch_params *params)
 {
     struct uli_nccl_config config = {.size = sizeof(config),
         .magic = ULI_NCCL_MAGIC,
@@ -220,8 +220,9 @@ init(struct uli_batch *batch, const struct uli_batch_params *params)
         &batch->comm, params->nranks, id, params->rank, &config);
     ulyx_status_t status =
         is_bad(result)
-            ? report(&batch->calls, NULL, result, "ncclCommInitRankConfig")
-            : settle(batch, params->deadline, "ncclCommInitRankConfig");
+            ? nccl_calls_report(
+                  &batch->calls, NULL, result, "ncclCommInitRankConfig")
+            : batch_settle(batch, params->deadline, "ncclCommInitRankConfig");
     if (status != ULYX_SUCCESS && batch->comm)
         batch->calls.CommAbort(batch->comm);
     return status;
@@ -237,9 +238,9 @@ open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
     batch->device = params->device;
     ulyx_status_t status = open_calls(params->settings, &batch->calls);
     if (status == ULYX_SUCCESS)
-        status = enter(batch);
+        status = batch_enter(batch);
     if (status == ULYX_SUCCESS)
-        status = leave(batch, init(batch, params));
+        status = batch_leave(batch, batch_init(batch, params));
     if (status != ULYX_SUCCESS) {
         free(batch);
         return status;
@@ -250,16 +251,18 @@ open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
 
 /* The holder's. Everything that was enqueued ends, then what is local goes. */
 static ulyx_status_t
-finish(struct uli_batch *batch, uli_deadline_t deadline)
+batch_finish(struct uli_batch *batch, uli_deadline_t deadline)
 {
     int result = batch->calls.CommFinalize(batch->comm);
     if (is_bad(result))
-        return report(&batch->calls, batch->comm, result, "ncclCommFinalize");
-    ULI_TRY(settle(batch, deadline, "ncclCommFinalize"));
+        return nccl_calls_report(
+            &batch->calls, batch->comm, result, "ncclCommFinalize");
+    ULI_TRY(batch_settle(batch, deadline, "ncclCommFinalize"));
     keep_lookers_out(batch);
     result = batch->calls.CommDestroy(batch->comm);
     if (is_bad(result))
-        return report(&batch->calls, NULL, result, "ncclCommDestroy");
+        return nccl_calls_report(
+            &batch->calls, NULL, result, "ncclCommDestroy");
     batch->comm = NULL;
     atomic_store(&batch->state, GONE);
     return ULYX_SUCCESS;
@@ -269,9 +272,9 @@ static void
 close_batch(struct uli_batch *batch, uli_deadline_t deadline)
 {
     if (move_ticket(batch, FREE, HELD)) {
-        ulyx_status_t status = enter(batch);
+        ulyx_status_t status = batch_enter(batch);
         if (status == ULYX_SUCCESS)
-            status = leave(batch, finish(batch, deadline));
+            status = batch_leave(batch, batch_finish(batch, deadline));
         if (status != ULYX_SUCCESS && batch->comm)
             kill_held(batch);
     }
@@ -281,14 +284,14 @@ close_batch(struct uli_batch *batch, uli_deadline_t deadline)
 /* ---- runs ---------------------------------------------------------------- */
 
 static ulyx_status_t
-enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+nccl_enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
     int32_t count, void *stream)
 {
     const struct uli_nccl_calls *calls = &batch->calls;
     const char *call = "ncclGroupStart";
     int result = calls->GroupStart(), end;
     if (is_bad(result))
-        return report(calls, batch->comm, result, call);
+        return nccl_calls_report(calls, batch->comm, result, call);
     for (int32_t i = 0; i < count && !is_bad(result); i++) {
         const struct uli_batch_piece *piece = &pieces[i];
         call = piece->send ? "ncclSend" : "ncclRecv";
@@ -301,30 +304,30 @@ enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
     /* A group that was begun must be ended, whatever happened in it. */
     end = calls->GroupEnd();
     if (is_bad(result))
-        return report(calls, batch->comm, result, call);
+        return nccl_calls_report(calls, batch->comm, result, call);
     if (is_bad(end))
-        return report(calls, batch->comm, end, "ncclGroupEnd");
+        return nccl_calls_report(calls, batch->comm, end, "ncclGroupEnd");
     return ULYX_SUCCESS;
 }
 
 static ulyx_status_t
-run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+nccl_run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
-    ULI_TRY(take(batch));
-    ulyx_status_t status = enter(batch);
+    ULI_TRY(nccl_take(batch));
+    ulyx_status_t status = batch_enter(batch);
     if (status == ULYX_SUCCESS) {
-        status = enqueue(batch, pieces, count, stream);
+        status = nccl_enqueue(batch, pieces, count, stream);
         if (status == ULYX_SUCCESS)
-            status = settle(batch, deadline, "ncclGroupEnd");
-        status = leave(batch, status);
+            status = batch_settle(batch, deadline, "ncclGroupEnd");
+        status = batch_leave(batch, status);
     }
-    return give(batch, status);
+    return batch_give(batch, status);
 }
 
 /* Counted in. */
 static ulyx_status_t
-ask(const struct uli_batch *batch)
+batch_query(const struct uli_batch *batch)
 {
     int now = ULI_NCCL_SUCCESS;
     int32_t state = atomic_load(&batch->state);
@@ -332,22 +335,22 @@ ask(const struct uli_batch *batch)
         return state == HELD ? ULYX_IN_PROGRESS : ULYX_ERR_ABORTED;
     int result = batch->calls.CommGetAsyncError(batch->comm, &now);
     if (is_bad(result) || is_bad(now))
-        return report(&batch->calls, batch->comm, is_bad(now) ? now : result,
-            "ncclCommGetAsyncError");
+        return nccl_calls_report(&batch->calls, batch->comm,
+            is_bad(now) ? now : result, "ncclCommGetAsyncError");
     return ULYX_SUCCESS;
 }
 
 static ulyx_status_t
-check(struct uli_batch *batch)
+nccl_check(struct uli_batch *batch)
 {
     atomic_fetch_add(&batch->lookers, 1);
-    ulyx_status_t status = ask(batch);
+    ulyx_status_t status = batch_query(batch);
     atomic_fetch_sub(&batch->lookers, 1);
     return status;
 }
 
 static void
-describe(struct uli_batch *batch, char *text_p, size_t text_bytes)
+nccl_describe(struct uli_batch *batch, char *text_p, size_t text_bytes)
 {
     int version = batch->calls.version;
     snprintf(text_p, text_bytes, "nccl %d.%d.%d", version / 10000,
@@ -357,7 +360,7 @@ describe(struct uli_batch *batch, char *text_p, size_t text_bytes)
 /* ---- the table ----------------------------------------------------------- */
 
 static bool
-usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+nccl_usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 {
     struct uli_nccl_calls calls;
     return uli_nccl_open(settings->nccl_lib, &calls, why_p, why_bytes) ==
@@ -367,18 +370,18 @@ usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 static const struct uli_batch_ops batch_ops = {
     .make_id = make_id,
     .open = open_batch,
-    .run = run,
-    .check = check,
+    .run = nccl_run,
+    .check = nccl_check,
     .abort = abort_batch,
     .close = close_batch,
-    .describe = describe,
+    .describe = nccl_describe,
 };
 
 /* NCCL finds its own way to every rank, but moves memory of devices only. */
 const struct uli_tr_ops uli_tr_nccl_ops = {
     .name = "nccl",
     .caps = ULI_TR_BATCH,
-    .usable = usable,
+    .usable = nccl_usable,
     .reaches = uli_tr_between_devices,
     ULI_TR_NO_MAP,
     ULI_TR_NO_MAP_DEVICE,

@@ -42,7 +42,7 @@ is_same_run(const struct uli_import *import, const struct uli_share *shares,
 }
 
 static struct uli_import *
-find(int32_t device, const unsigned char process[16],
+imports_find(int32_t device, const unsigned char process[16],
     const struct uli_share *shares, int32_t count)
 {
     for (struct uli_list *n = all.next; n != &all; n = n->next) {
@@ -57,7 +57,7 @@ find(int32_t device, const unsigned char process[16],
 }
 
 static ulyx_status_t
-make(int32_t device, const unsigned char process[16],
+imports_make(int32_t device, const unsigned char process[16],
     const struct uli_share *shares, int32_t count, struct uli_import **import_p)
 {
     struct uli_import *import = calloc(
@@ -92,13 +92,13 @@ run_bytes(const struct uli_share *shares, int32_t count)
 }
 
 static ulyx_status_t
-take(int32_t device, const unsigned char process[16],
+imports_take(int32_t device, const unsigned char process[16],
     const struct uli_share *shares, int32_t count, struct uli_import **import_p)
 {
-    struct uli_import *import = find(device, process, shares, count);
+    struct uli_import *import = imports_find(device, process, shares, count);
     int64_t bytes = run_bytes(shares, count);
     if (!import)
-        ULI_TRY(make(device, process, shares, count, &import));
+        ULI_TRY(imports_make(device, process, shares, count, &import));
     if (import->mapped.bytes != bytes || import->mapped.form != shares[0].form)
         return uli_error(ULYX_ERR_SYSTEM,
             "a peer's device memory at 0x%" PRIx64 ": %" PRId64
@@ -120,7 +120,8 @@ uli_import_take(int32_t device, const unsigned char process[16],
         return uli_error(
             ULYX_ERR_SYSTEM, "a peer's device memory: no share of it came");
     pthread_mutex_lock(&lock);
-    ulyx_status_t status = take(device, process, shares, count, &import);
+    ulyx_status_t status =
+        imports_take(device, process, shares, count, &import);
     pthread_mutex_unlock(&lock);
     if (status != ULYX_SUCCESS)
         return status;

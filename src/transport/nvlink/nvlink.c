@@ -60,7 +60,7 @@ devices_reach(const struct uli_identity *me, const struct uli_identity *peer,
 }
 
 static bool
-reaches(const struct uli_identity *me, const struct uli_identity *peer,
+nvlink_reaches(const struct uli_identity *me, const struct uli_identity *peer,
     char *why_p, size_t why_bytes)
 {
     bool within = memcmp(me->process, peer->process, sizeof(me->process)) == 0;
@@ -137,7 +137,7 @@ const struct uli_tr_ops uli_tr_nvlink_ops = {
     .name = "nvlink",
     .caps = ULI_TR_MAP_DEVICE,
     .usable = uli_tr_devices_usable,
-    .reaches = reaches,
+    .reaches = nvlink_reaches,
     ULI_TR_NO_MAP,
     .device_map = device_map,
     .device_unmap = device_unmap,

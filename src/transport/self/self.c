@@ -11,7 +11,7 @@
 #include "transport/transport.h"
 
 static bool
-usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+self_usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 {
     (void)settings, (void)why_p, (void)why_bytes;
     return true;
@@ -71,7 +71,7 @@ read_pieces(pid_t pid, const struct iovec *local, size_t local_count,
 const struct uli_tr_ops uli_tr_self_ops = {
     .name = "self",
     .caps = ULI_TR_MAP | ULI_TR_READ,
-    .usable = usable,
+    .usable = self_usable,
     .reaches = uli_tr_within_process,
     .window_map = window_map,
     .window_unmap = window_unmap,

@@ -29,7 +29,7 @@ enum {
  */
 
 static ulyx_status_t
-put(const struct uli_staged_relay *relay, int32_t peer,
+staged_relay_put(const struct uli_staged_relay *relay, int32_t peer,
     const struct uli_net_put *what)
 {
     const struct uli_batch_hooks *hooks = &relay->params->hooks;
@@ -44,7 +44,7 @@ has_failed(const struct uli_staged_relay *relay)
 }
 
 static bool
-progress(const struct uli_staged_relay *relay)
+staged_relay_progress(const struct uli_staged_relay *relay)
 {
     const struct uli_batch_hooks *hooks = &relay->params->hooks;
     return hooks->progress(hooks->context);
@@ -100,7 +100,7 @@ put_chunk(struct uli_staged_relay *relay, const struct lane *lane)
                          (int64_t)offsetof(struct uli_staged_words, filled) +
                          slot * (int64_t)sizeof(uint64_t),
         .signal = filled};
-    if (put(relay, peer->rank, &what) != ULYX_SUCCESS)
+    if (staged_relay_put(relay, peer->rank, &what) != ULYX_SUCCESS)
         return false;
     ++*lane->sent;
     return true;
@@ -123,7 +123,7 @@ put_consumed(struct uli_staged_relay *relay, const struct lane *lane)
             uli_staged_words_at(&relay->memory->shape, lane->self, lane->lane) +
             (int64_t)offsetof(struct uli_staged_words, consumed),
         .signal = consumed};
-    if (put(relay, peer->rank, &what) != ULYX_SUCCESS)
+    if (staged_relay_put(relay, peer->rank, &what) != ULYX_SUCCESS)
         return false;
     *lane->taken = consumed;
     return true;
@@ -131,7 +131,7 @@ put_consumed(struct uli_staged_relay *relay, const struct lane *lane)
 
 /* All that there is now; the net's own thread moves it on. */
 static bool
-tell(struct uli_staged_relay *relay)
+staged_relay_notify(struct uli_staged_relay *relay)
 {
     const struct uli_staged_memory *memory = relay->memory;
     bool moved = false;
@@ -179,8 +179,8 @@ relay_main(void *context)
     pthread_setname_np(pthread_self(), "ulyx-stage");
     while (!atomic_load(&relay->stop)) {
         bool busy = run_under_way(relay);
-        bool told = tell(relay);
-        if (told || (busy && progress(relay))) {
+        bool told = staged_relay_notify(relay);
+        if (told || (busy && staged_relay_progress(relay))) {
             vain = 0;
         } else if (busy) {
             pause_after(vain++);
@@ -189,7 +189,7 @@ relay_main(void *context)
             sem_wait(&relay->work);
         }
     }
-    (void)tell(relay);
+    (void)staged_relay_notify(relay);
     return NULL;
 }
 

@@ -201,7 +201,7 @@ close_batch(struct uli_batch *batch, uli_deadline_t deadline)
 /* ---- runs ---------------------------------------------------------------- */
 
 static ulyx_status_t
-take(struct uli_batch *batch)
+batch_take(struct uli_batch *batch)
 {
     if (atomic_load(&batch->aborted))
         return uli_error(ULYX_ERR_ABORTED, "staged: the batch was aborted");
@@ -279,7 +279,7 @@ blocks_of(const struct uli_batch *batch, int32_t parts)
 }
 
 static ulyx_status_t
-launch(
+batch_launch(
     struct uli_batch *batch, const struct uli_staged_args *args, void *stream)
 {
     if (batch->relay.has_thread)
@@ -292,7 +292,7 @@ launch(
 }
 
 static ulyx_status_t
-enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+batch_enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
     struct uli_staged_args args;
@@ -303,7 +303,7 @@ enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
     fill_args(batch, deadline, &args);
     for (int32_t level = 0;
          list_pieces(batch->params.rank, pieces, count, level, &args); level++)
-        ULI_TRY(launch(batch, &args, stream));
+        ULI_TRY(batch_launch(batch, &args, stream));
     if (capturing)
         return ULYX_SUCCESS;
     ULI_TRY(DEVICE(batch, event_record, batch->event, stream));
@@ -312,16 +312,16 @@ enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
 }
 
 static ulyx_status_t
-run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+batch_run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
     if (count == 0)
         return ULYX_SUCCESS;
-    ULI_TRY(take(batch));
+    ULI_TRY(batch_take(batch));
     ulyx_status_t status = check_pieces(&batch->params, pieces, count);
     if (status == ULYX_SUCCESS) {
         atomic_store(&batch->used, true);
-        status = enqueue(batch, pieces, count, stream, deadline);
+        status = batch_enqueue(batch, pieces, count, stream, deadline);
         if (status != ULYX_SUCCESS)
             atomic_store(&batch->aborted, true);
     }
@@ -353,7 +353,7 @@ report_cause(const struct uli_batch *batch, uint64_t cause)
 }
 
 static ulyx_status_t
-check(struct uli_batch *batch)
+batch_check(struct uli_batch *batch)
 {
     uint64_t cause = __atomic_load_n(&batch->report->failed, __ATOMIC_ACQUIRE);
     if (cause)
@@ -369,7 +369,7 @@ abort_batch(struct uli_batch *batch)
 }
 
 static void
-describe(struct uli_batch *batch, char *text_p, size_t text_bytes)
+batch_describe(struct uli_batch *batch, char *text_p, size_t text_bytes)
 {
     const struct uli_staged_memory *memory = &batch->memory;
     snprintf(text_p, text_bytes,
@@ -385,11 +385,11 @@ static const struct uli_batch_ops batch_ops = {
     .ranks_max = ULI_STAGED_PIECES / 2 + 1,
     .make_id = make_id,
     .open = open_batch,
-    .run = run,
-    .check = check,
+    .run = batch_run,
+    .check = batch_check,
     .abort = abort_batch,
     .close = close_batch,
-    .describe = describe,
+    .describe = batch_describe,
 };
 
 const struct uli_tr_ops uli_tr_staged_ops = {

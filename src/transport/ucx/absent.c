@@ -11,7 +11,8 @@ static const char why_not[] =
     "ulyx was built without UCX (-DULYX_UCX=ON needs libucx-dev)";
 
 static bool
-usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+absent_usable(
+    const struct uli_settings *settings, char *why_p, size_t why_bytes)
 {
     (void)settings;
     snprintf(why_p, why_bytes, "%s", why_not);
@@ -19,7 +20,7 @@ usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 }
 
 static bool
-reaches(const struct uli_identity *me, const struct uli_identity *peer,
+absent_reaches(const struct uli_identity *me, const struct uli_identity *peer,
     char *why_p, size_t why_bytes)
 {
     if (memcmp(me->node_hash, peer->node_hash, sizeof(me->node_hash)) == 0) {

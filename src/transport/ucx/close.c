@@ -37,7 +37,7 @@ take_leave(struct uli_net *net, struct uli_ucx_peer *peer)
 }
 
 static bool
-step(struct uli_net *net)
+close_step(struct uli_net *net)
 {
     bool open = false;
     uli_ucx_step(net);
@@ -52,7 +52,7 @@ static void
 say_goodbye(struct uli_net *net, int64_t deadline_ns)
 {
     struct pollfd fd = {.fd = net->event_fd, .events = POLLIN};
-    while (step(net) && !uli_deadline_over(deadline_ns))
+    while (close_step(net) && !uli_deadline_over(deadline_ns))
         if (net->ucx->worker_arm(net->worker) == UCS_OK)
             poll(&fd, 1, uli_deadline_poll_ms(deadline_ns, 10));
 }

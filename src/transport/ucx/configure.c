@@ -40,7 +40,7 @@ is_local(const char *word, size_t length)
 
 /* The value of one option as UCX has read it, from its own print-out. */
 static bool
-option(const char *printed, const char *name, char *value_p, size_t bytes)
+ucx_option(const char *printed, const char *name, char *value_p, size_t bytes)
 {
     char key[64];
     size_t length = (size_t)snprintf(key, sizeof(key), "UCX_%s=", name);
@@ -142,18 +142,19 @@ print_out(const struct uli_ucx_calls *ucx, const ucp_config_t *config)
 }
 
 static ulyx_status_t
-configure(const struct uli_ucx_calls *ucx, const struct uli_net_params *params,
-    ucp_config_t *config, char *devices_p, size_t devices_bytes)
+ucx_configure(const struct uli_ucx_calls *ucx,
+    const struct uli_net_params *params, ucp_config_t *config, char *devices_p,
+    size_t devices_bytes)
 {
     char wish[256] = "", transports[512];
     ulyx_status_t status;
     char *printed = print_out(ucx, config);
     if (!printed)
         return uli_error(ULYX_ERR_NO_MEMORY, "ucx: cannot print its options");
-    option(printed, "TLS", wish, sizeof(wish));
+    ucx_option(printed, "TLS", wish, sizeof(wish));
     status = transports_of(wish, transports, sizeof(transports));
     wish[0] = 0;
-    option(printed, "NET_DEVICES", wish, sizeof(wish));
+    ucx_option(printed, "NET_DEVICES", wish, sizeof(wish));
     free(printed);
     ULI_TRY(status);
     uli_ucx_choose_devices(params, wish, devices_p, devices_bytes);
@@ -211,7 +212,7 @@ uli_ucx_context(const struct uli_ucx_calls *ucx,
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "ucx: its options cannot be read: %s", ucx->status_string(read));
     ulyx_status_t status =
-        configure(ucx, params, config, devices_p, devices_bytes);
+        ucx_configure(ucx, params, config, devices_p, devices_bytes);
     if (status == ULYX_SUCCESS)
         status =
             choose_features(params, devices_p, may_put_p, &wanted.features);

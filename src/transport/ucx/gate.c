@@ -52,7 +52,7 @@ is_v4(const struct in6_addr *address)
 }
 
 static struct in6_addr
-mapped(struct in_addr v4)
+in_addr_mapped(struct in_addr v4)
 {
     struct in6_addr address = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
     memcpy(&address.s6_addr[12], &v4, sizeof(v4));
@@ -72,7 +72,8 @@ static bool
 address_of(const struct sockaddr *any, struct in6_addr *address_p)
 {
     if (any && any->sa_family == AF_INET)
-        *address_p = mapped(((const struct sockaddr_in *)any)->sin_addr);
+        *address_p =
+            in_addr_mapped(((const struct sockaddr_in *)any)->sin_addr);
     else if (any && any->sa_family == AF_INET6)
         *address_p = ((const struct sockaddr_in6 *)any)->sin6_addr;
     else
@@ -81,7 +82,8 @@ address_of(const struct sockaddr *any, struct in6_addr *address_p)
 }
 
 static bool
-holds(const struct in6_addr *list, size_t count, const struct in6_addr *address)
+in6_addr_holds(
+    const struct in6_addr *list, size_t count, const struct in6_addr *address)
 {
     for (size_t i = 0; i < count; i++)
         if (IN6_ARE_ADDR_EQUAL(&list[i], address))
@@ -119,7 +121,7 @@ uli_ucx_gate_addresses(
         if (address_of(at->ifa_addr, &address) && at->ifa_flags & IFF_UP &&
             (!(at->ifa_flags & IFF_LOOPBACK) ||
                 is_named(net->devices, at->ifa_name)) &&
-            !holds(list_p, count, &address))
+            !in6_addr_holds(list_p, count, &address))
             list_p[count++] = address;
     }
     freeifaddrs(list);
@@ -141,7 +143,7 @@ uli_ucx_gate_admit(
             ULYX_ERR_NO_MEMORY, "ucx: no memory for a peer's addresses");
     gate->admitted = grown;
     for (size_t i = 0; i < count; i++)
-        if (!holds(gate->admitted, gate->count, &list[i]))
+        if (!in6_addr_holds(gate->admitted, gate->count, &list[i]))
             gate->admitted[gate->count++] = list[i];
     gate->stale = true;
     return ULYX_SUCCESS;
@@ -159,7 +161,8 @@ struct program {
 };
 
 static void
-emit(struct program *program, uint16_t code, uint8_t jt, uint8_t jf, uint32_t k)
+program_emit(
+    struct program *program, uint16_t code, uint8_t jt, uint8_t jf, uint32_t k)
 {
     if (program->used < program->room)
         program->code[program->used] = (struct sock_filter){code, jt, jf, k};
@@ -169,7 +172,7 @@ emit(struct program *program, uint16_t code, uint8_t jt, uint8_t jf, uint32_t k)
 static void
 emit_verdict(struct program *program, int verdict)
 {
-    emit(program, BPF_RET | BPF_K, 0, 0, (uint32_t)verdict);
+    program_emit(program, BPF_RET | BPF_K, 0, 0, (uint32_t)verdict);
 }
 
 /* Below the middle range: on to the left half, which comes last. */
@@ -181,10 +184,11 @@ emit_search(struct program *program, const struct range *ranges, size_t count)
         emit_verdict(program, DROP);
         return;
     }
-    emit(program, BPF_JMP | BPF_JGE | BPF_K, 1, 0, ranges[middle].first);
+    program_emit(
+        program, BPF_JMP | BPF_JGE | BPF_K, 1, 0, ranges[middle].first);
     size_t left = program->used;
-    emit(program, BPF_JMP | BPF_JA, 0, 0, 0);
-    emit(program, BPF_JMP | BPF_JGT | BPF_K, 1, 0, ranges[middle].last);
+    program_emit(program, BPF_JMP | BPF_JA, 0, 0, 0);
+    program_emit(program, BPF_JMP | BPF_JGT | BPF_K, 1, 0, ranges[middle].last);
     emit_verdict(program, PASS);
     emit_search(program, ranges + middle + 1, count - middle - 1);
     if (left < program->room)
@@ -193,7 +197,7 @@ emit_search(struct program *program, const struct range *ranges, size_t count)
 }
 
 static int
-compare(const void *a, const void *b)
+gate_compare(const void *a, const void *b)
 {
     uint32_t x = ((const struct range *)a)->first;
     uint32_t y = ((const struct range *)b)->first;
@@ -210,7 +214,7 @@ collect_ranges(const struct uli_ucx_gate *gate, struct range *ranges)
             uint32_t address = v4_of(&gate->admitted[i]);
             ranges[count++] = (struct range){address, address};
         }
-    qsort(ranges, count, sizeof(*ranges), compare);
+    qsort(ranges, count, sizeof(*ranges), gate_compare);
     for (size_t i = 0; i < count; i++)
         if (used > 0 && ranges[i].first <= ranges[used - 1].last + 1 &&
             ranges[used - 1].last != UINT32_MAX)
@@ -242,7 +246,7 @@ static void
 emit_v4(struct program *program, const struct uli_ucx_gate *gate,
     struct range *ranges)
 {
-    emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0,
+    program_emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0,
         (uint32_t)(SKF_NET_OFF + V4_SOURCE));
     size_t count = join_ranges(ranges, collect_ranges(gate, ranges));
     emit_search(program, ranges, count);
@@ -258,10 +262,10 @@ emit_v6(struct program *program, const struct uli_ucx_gate *gate)
         for (uint8_t word = 4; word-- > 0;) {
             uint32_t bits;
             memcpy(&bits, &gate->admitted[i].s6_addr[4 * word], sizeof(bits));
-            emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0,
+            program_emit(program, BPF_LD | BPF_W | BPF_ABS, 0, 0,
                 (uint32_t)(SKF_NET_OFF + V6_SOURCE + 4 * word));
-            emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(2 * word + 1),
-                ntohl(bits));
+            program_emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0,
+                (uint8_t)(2 * word + 1), ntohl(bits));
         }
         emit_verdict(program, PASS);
     }
@@ -270,7 +274,7 @@ emit_v6(struct program *program, const struct uli_ucx_gate *gate)
 
 /* Errors: NO_MEMORY, and UNSUPPORTED where the kernel takes no filter. */
 static ulyx_status_t
-attach(const struct uli_ucx_gate *gate, int fd, int family)
+ucx_gate_attach(const struct uli_ucx_gate *gate, int fd, int family)
 {
     struct program program = {.room = 5 * gate->count + 2};
     struct range *ranges = malloc((gate->count + 1) * sizeof(*ranges));
@@ -319,7 +323,7 @@ for_each_descriptor(
 }
 
 static bool
-listens(int fd)
+gate_listens(int fd)
 {
     int on = 0, protocol = 0;
     socklen_t length = sizeof(on);
@@ -346,7 +350,7 @@ note_listener(struct uli_net *net, int fd)
     union uli_ucx_place place;
     socklen_t length = sizeof(place);
     struct stat about;
-    if (!listens(fd) || getsockname(fd, &place.any, &length) ||
+    if (!gate_listens(fd) || getsockname(fd, &place.any, &length) ||
         fstat(fd, &about))
         return;
     in_port_t port = port_of(&place);
@@ -439,7 +443,7 @@ shut_out(struct uli_net *net, int fd)
     for (int i = 0; i < gate->nlisteners; i++)
         ours |= gate->listeners[i].port == port_of(&here) &&
                 gate->listeners[i].family == here.any.sa_family;
-    if (!ours || holds(gate->admitted, gate->count, &from))
+    if (!ours || in6_addr_holds(gate->admitted, gate->count, &from))
         return;
     ULI_INFO(ULI_LOG_TRANS, net->rank,
         "ucx: a connection of none of the peers' hosts is ended");
@@ -452,8 +456,8 @@ uli_ucx_gate_close(struct uli_net *net)
     struct uli_ucx_gate *gate = &net->gate;
     gate->stale = false;
     for (int i = 0; i < gate->nlisteners; i++)
-        if (attach(gate, gate->listeners[i].fd, gate->listeners[i].family) !=
-            ULYX_SUCCESS)
+        if (ucx_gate_attach(gate, gate->listeners[i].fd,
+                gate->listeners[i].family) != ULYX_SUCCESS)
             ULI_WARN(ULI_LOG_TRANS, net->rank, "the port stays open to all: %s",
                 uli_error_text());
     if (gate->nlisteners == 0)

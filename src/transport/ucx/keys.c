@@ -72,7 +72,7 @@ free_window(struct uli_net *net, struct uli_ucx_window *entry)
 }
 
 static bool
-hears(const struct uli_ucx_peer *peer)
+peer_listens(const struct uli_ucx_peer *peer)
 {
     return peer->ep && !peer->broken && !peer->lost && !peer->said_bye &&
            !peer->bye;
@@ -92,7 +92,7 @@ uli_ucx_window_remove(struct uli_net *net, uint32_t window)
     if (entry) {
         *at = entry->next;
         for (int32_t p = 0; p < net->nranks; p++)
-            if (entry->holder[p] == HAS && hears(&net->peers[p]))
+            if (entry->holder[p] == HAS && peer_listens(&net->peers[p]))
                 (void)uli_ucx_tell_key(net, &net->peers[p], &gone, NULL, 0);
         free_window(net, entry);
     }

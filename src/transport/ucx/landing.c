@@ -22,7 +22,7 @@ enum { PREPARED = 32 };
 /* ---- memory -------------------------------------------------------------- */
 
 static struct uli_ucx_incoming *
-take(struct uli_ucx_peer *peer)
+peer_take(struct uli_ucx_peer *peer)
 {
     struct uli_net *net = peer->net;
     struct uli_ucx_incoming *incoming = net->free_incoming;
@@ -41,7 +41,7 @@ take(struct uli_ucx_peer *peer)
 }
 
 static void
-give(struct uli_net *net, struct uli_ucx_incoming *incoming)
+landing_give(struct uli_net *net, struct uli_ucx_incoming *incoming)
 {
     incoming->next = net->free_incoming;
     net->free_incoming = incoming;
@@ -61,7 +61,7 @@ uli_ucx_landing_open(struct uli_net *net)
         if (!incoming)
             return uli_error(
                 ULYX_ERR_NO_MEMORY, "ucx: no memory for %d puts", PREPARED);
-        give(net, incoming);
+        landing_give(net, incoming);
     }
     return ULYX_SUCCESS;
 }
@@ -152,7 +152,7 @@ uli_ucx_land(struct uli_ucx_peer *peer, _Atomic uint64_t *signal,
 /* ---- what UCX has -------------------------------------------------------- */
 
 static void
-begun(struct uli_ucx_incoming *incoming)
+incoming_begun(struct uli_ucx_incoming *incoming)
 {
     struct uli_ucx_peer *peer = incoming->peer;
     incoming->flying = true;
@@ -164,7 +164,7 @@ begun(struct uli_ucx_incoming *incoming)
 }
 
 static void
-uncount(struct uli_ucx_incoming *incoming)
+incoming_uncount(struct uli_ucx_incoming *incoming)
 {
     if (!incoming->flying)
         return;
@@ -175,9 +175,9 @@ uncount(struct uli_ucx_incoming *incoming)
 }
 
 static void
-ended(struct uli_ucx_incoming *incoming)
+incoming_ended(struct uli_ucx_incoming *incoming)
 {
-    uncount(incoming);
+    incoming_uncount(incoming);
     uli_list_remove(&incoming->node);
     incoming->peer->moved = true;
     incoming->peer->unheard = false;
@@ -190,7 +190,7 @@ uli_ucx_abandon_receives(struct uli_ucx_peer *peer)
          n = n->next) {
         struct uli_ucx_incoming *incoming =
             ULI_CONTAINER_OF(n, struct uli_ucx_incoming, node);
-        uncount(incoming);
+        incoming_uncount(incoming);
         incoming->signal = NULL; /* its window may be gone */
     }
 }
@@ -218,17 +218,18 @@ uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead)
 /* ---- rendezvous ---------------------------------------------------------- */
 
 static void
-received(void *request, ucs_status_t status, size_t bytes, void *argument)
+incoming_received(
+    void *request, ucs_status_t status, size_t bytes, void *argument)
 {
     struct uli_ucx_incoming *incoming = argument;
     struct uli_ucx_peer *peer = incoming->peer;
     struct uli_net *net = peer->net;
     (void)bytes;
-    ended(incoming);
+    incoming_ended(incoming);
     net->ucx->request_free(request);
     if (incoming->signal && status == UCS_OK)
         uli_ucx_land(peer, incoming->signal, incoming->value, false);
-    give(net, incoming);
+    landing_give(net, incoming);
 }
 
 /* Refuses by name what is not ours; the data is received nowhere. */
@@ -248,29 +249,29 @@ uli_ucx_receive_rendezvous(struct uli_ucx_peer *peer,
     const struct uli_ucx_head *head, void *descriptor, size_t bytes)
 {
     struct uli_net *net = peer->net;
-    struct uli_ucx_incoming *incoming = take(peer);
+    struct uli_ucx_incoming *incoming = peer_take(peer);
     void *data;
     ucp_request_param_t how = {
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
             UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
-        .cb.recv_am = received,
+        .cb.recv_am = incoming_received,
         .user_data = incoming,
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
     if (!incoming)
         return UCS_OK;
     if (!accept_put(incoming, head, bytes, &data)) {
-        give(net, incoming);
+        landing_give(net, incoming);
         return UCS_OK;
     }
     ucs_status_ptr_t request =
         net->ucx->am_recv_data_nbx(net->worker, descriptor, data, bytes, &how);
     if (UCS_PTR_IS_PTR(request)) {
-        begun(incoming);
+        incoming_begun(incoming);
         return UCS_INPROGRESS;
     }
-    give(net, incoming);
+    landing_give(net, incoming);
     uli_ucx_lose(
         net, peer, net->ucx->status_string(UCS_PTR_RAW_STATUS(request)));
     return UCS_OK;
@@ -295,7 +296,7 @@ received_tagged(void *request, ucs_status_t status,
     struct uli_ucx_incoming *incoming = argument;
     struct uli_ucx_peer *peer = incoming->peer;
     struct uli_net *net = peer->net;
-    ended(incoming);
+    incoming_ended(incoming);
     unlink_tagged(net, incoming);
     net->ucx->request_free(request);
     if (incoming->signal && status == UCS_OK &&
@@ -305,7 +306,7 @@ received_tagged(void *request, ucs_status_t status,
     } else if (incoming->signal && status != UCS_ERR_CANCELED) {
         uli_ucx_refuse(net, peer, "a tagged put is not what its header says");
     }
-    give(net, incoming);
+    landing_give(net, incoming);
 }
 
 /* Of a refused one nothing is received: a buffer of no bytes ends it at both
@@ -315,7 +316,7 @@ uli_ucx_receive_tagged(
     struct uli_ucx_peer *peer, const struct uli_ucx_head *head)
 {
     struct uli_net *net = peer->net;
-    struct uli_ucx_incoming *incoming = take(peer);
+    struct uli_ucx_incoming *incoming = peer_take(peer);
     void *data = NULL;
     ucp_request_param_t how = {
         .op_attr_mask =
@@ -336,13 +337,13 @@ uli_ucx_receive_tagged(
     }
     incoming->next = net->tagged;
     net->tagged = incoming;
-    begun(incoming);
+    incoming_begun(incoming);
     ucs_status_ptr_t request = net->ucx->tag_recv_nbx(net->worker, data,
         (size_t)incoming->bytes, head->number, UINT64_MAX, &how);
     if (!UCS_PTR_IS_PTR(request)) {
-        ended(incoming);
+        incoming_ended(incoming);
         unlink_tagged(net, incoming);
-        give(net, incoming);
+        landing_give(net, incoming);
         uli_ucx_lose(
             net, peer, net->ucx->status_string(UCS_PTR_RAW_STATUS(request)));
     } else if (net->tagged == incoming) { /* it has not ended already */

@@ -27,7 +27,7 @@ static _Atomic pid_t holder;
 
 /* A pointer to a function is copied, for ISO C does not convert it. */
 static bool
-symbol(void *library, const char *name, void *function_p)
+library_find(void *library, const char *name, void *function_p)
 {
     void *found = dlsym(library, name);
     memcpy(function_p, &found, sizeof(found));
@@ -39,7 +39,7 @@ static const int taken[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP};
 enum { TAKEN = sizeof(taken) / sizeof(taken[0]) };
 
 static void *
-load(const char *name)
+library_load(const char *name)
 {
     struct sigaction before[TAKEN];
     for (int i = 0; i < TAKEN; i++)
@@ -52,13 +52,13 @@ load(const char *name)
 
 /* "warn" is UCX's default: whoever wants its lines asks for another level. */
 static void
-silence(void *library)
+library_silence(void *library)
 {
     ucs_status_t (*get)(const char *name, char *value, size_t max) = NULL;
     ucs_status_t (*set)(const char *name, const char *value) = NULL;
     char level[32] = "";
-    if (!symbol(library, "ucs_global_opts_get_value", &get) ||
-        !symbol(library, "ucs_global_opts_set_value", &set))
+    if (!library_find(library, "ucs_global_opts_get_value", &get) ||
+        !library_find(library, "ucs_global_opts_set_value", &set))
         return;
     if (get("LOG_LEVEL", level, sizeof(level)) == UCS_OK &&
         strcasecmp(level, "warn") == 0)
@@ -69,13 +69,13 @@ static bool
 find_all(void *library, struct uli_ucx_calls *found, char *why_p, size_t bytes)
 {
 #define ULI_UCX_FIND(name)                                                     \
-    if (!symbol(library, "ucp_" #name, &found->name)) {                        \
+    if (!library_find(library, "ucp_" #name, &found->name)) {                  \
         snprintf(why_p, bytes,                                                 \
             "libucp.so.0 has no ucp_" #name ": 1.13 or later is needed");      \
         return false;                                                          \
     }
     ULI_UCX_CALLS(ULI_UCX_FIND)
-    if (!symbol(library, "ucs_status_string", &found->status_string)) {
+    if (!library_find(library, "ucs_status_string", &found->status_string)) {
         snprintf(why_p, bytes, "libucs has no ucs_status_string");
         return false;
     }
@@ -86,7 +86,7 @@ static bool
 open_library(char *why_p, size_t why_bytes)
 {
     struct uli_ucx_calls found;
-    void *library = load("libucp.so.0");
+    void *library = library_load("libucp.so.0");
     if (!library) {
         snprintf(why_p, why_bytes, "%s; install UCX (libucx0) 1.13 or later",
             dlerror());
@@ -94,7 +94,7 @@ open_library(char *why_p, size_t why_bytes)
     }
     if (!find_all(library, &found, why_p, why_bytes))
         return false;
-    silence(library);
+    library_silence(library);
     calls = found;
     atomic_store_explicit(&is_open, true, memory_order_release);
     return true;

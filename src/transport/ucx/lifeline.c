@@ -149,7 +149,7 @@ start_probe(const struct uli_net *net, struct uli_ucx_peer *peer)
 /* 0: no verdict yet; else what the connection has come to; ENOTCONN when the
  * other end has closed it, which a running one does. */
 static int
-look(struct uli_ucx_peer *peer)
+lifeline_poll(struct uli_ucx_peer *peer)
 {
     struct pollfd fd = {.fd = peer->probe_fd, .events = POLLIN | POLLOUT};
     int error = 0;
@@ -164,7 +164,8 @@ look(struct uli_ucx_peer *peer)
 }
 
 static void
-judge(struct uli_net *net, struct uli_ucx_peer *peer, int verdict, int64_t now)
+lifeline_judge(
+    struct uli_net *net, struct uli_ucx_peer *peer, int verdict, int64_t now)
 {
     int64_t patience_ns = (int64_t)(net->keepalive_s * 0.65e9);
     bool gone = verdict == ECONNREFUSED || verdict == ECONNRESET;
@@ -223,7 +224,7 @@ uli_ucx_watch_end(struct uli_net *net, struct uli_ucx_peer *peer)
 }
 
 static bool
-waits(const struct uli_ucx_peer *peer)
+peer_is_waiting(const struct uli_ucx_peer *peer)
 {
     return (peer->flying > 0 || peer->unheard) && peer->ep && !peer->broken &&
            !peer->said_bye && peer->place.any.sa_family;
@@ -231,31 +232,31 @@ waits(const struct uli_ucx_peer *peer)
 
 /* A probe is to be made again. */
 static bool
-rests(const struct uli_ucx_peer *peer)
+peer_is_resting(const struct uli_ucx_peer *peer)
 {
     return peer->link.state == ULI_UCX_RESTING && peer->ep && !peer->broken &&
            !peer->said_bye;
 }
 
 static void
-check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
+lifeline_check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
 {
     int64_t quarter_ns = (int64_t)(net->keepalive_s * 1e9 / 4);
     uli_list_remove(&peer->watch);
     uli_ucx_verb_retry(peer, now);
-    if (peer->moved || !waits(peer)) {
+    if (peer->moved || !peer_is_waiting(peer)) {
         peer->moved = false;
         peer->alive_ns = now;
         peer->asked_ns = 0;
         hang_up(peer);
     } else if (peer->probe_fd >= 0) {
-        judge(net, peer, look(peer), now);
+        lifeline_judge(net, peer, lifeline_poll(peer), now);
     } else if (now - peer->alive_ns >= quarter_ns) {
         if (!peer->asked_ns)
             peer->asked_ns = now;
-        judge(net, peer, start_probe(net, peer), now);
+        lifeline_judge(net, peer, start_probe(net, peer), now);
     }
-    if (waits(peer) || rests(peer))
+    if (peer_is_waiting(peer) || peer_is_resting(peer))
         look_later(net, peer, now);
 }
 
@@ -303,9 +304,9 @@ uli_ucx_lifeline_step(struct uli_net *net)
     struct uli_list *last = net->asked.prev; /* more may join them */
     for (struct uli_list *n = net->asked.next; n != &net->asked; n = next) {
         next = n == last ? &net->asked : n->next;
-        check(net, peer_at(n), now);
+        lifeline_check(net, peer_at(n), now);
     }
     while (!uli_list_empty(&net->watched) &&
            peer_at(net->watched.next)->check_ns <= now)
-        check(net, peer_at(net->watched.next), now);
+        lifeline_check(net, peer_at(net->watched.next), now);
 }

@@ -82,7 +82,7 @@ uli_ucx_step(struct uli_net *net)
 }
 
 static bool
-progress(struct uli_net *net)
+ucx_progress(struct uli_net *net)
 {
     if (atomic_flag_test_and_set_explicit(&net->busy, memory_order_acquire))
         return false;
@@ -92,7 +92,7 @@ progress(struct uli_net *net)
 }
 
 static void
-wake(struct uli_net *net)
+ucx_wake(struct uli_net *net)
 {
     uint64_t one = 1;
     /* A full counter wakes as well. */
@@ -152,7 +152,7 @@ open_worker(struct uli_net *net)
 }
 
 static struct uli_net *
-make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
+ucx_make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
 {
     struct uli_net *net = calloc(
         1, sizeof(*net) + (size_t)params->nranks * sizeof(net->peers[0]));
@@ -199,7 +199,7 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
     if (!ucx)
         return uli_error(ULYX_ERR_UNSUPPORTED, "ucx: %s", why);
     ULI_TRY(uli_ucx_hold());
-    struct uli_net *net = make(params, ucx);
+    struct uli_net *net = ucx_make(params, ucx);
     ulyx_status_t status = ULYX_ERR_NO_MEMORY;
     if (!net) {
         uli_ucx_let_go();
@@ -267,7 +267,7 @@ found_rate(const struct uli_ucx_link *link, enum uli_ucx_verb verb)
 }
 
 static void
-describe(struct uli_net *net, int32_t peer, char *text_p, size_t text_bytes)
+ucx_describe(struct uli_net *net, int32_t peer, char *text_p, size_t text_bytes)
 {
     const struct uli_ucx_link *link = &net->peers[peer].link;
     char found[128] = "", put[32] = "";
@@ -286,7 +286,7 @@ describe(struct uli_net *net, int32_t peer, char *text_p, size_t text_bytes)
 }
 
 static const char *
-devices(const struct uli_net *net)
+ucx_devices(const struct uli_net *net)
 {
     return net->devices;
 }
@@ -294,21 +294,21 @@ devices(const struct uli_net *net)
 /* ---- the table ----------------------------------------------------------- */
 
 static bool
-settled(struct uli_net *net, int32_t peer)
+ucx_settled(struct uli_net *net, int32_t peer)
 {
     return atomic_load_explicit(
                &net->peers[peer].unsettled, memory_order_acquire) == 0;
 }
 
 static bool
-usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+ucx_usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 {
     (void)settings;
     return uli_ucx_open(why_p, why_bytes) != NULL;
 }
 
 static bool
-reaches(const struct uli_identity *me, const struct uli_identity *peer,
+ucx_reaches(const struct uli_identity *me, const struct uli_identity *peer,
     char *why_p, size_t why_bytes)
 {
     if (memcmp(me->node_hash, peer->node_hash, sizeof(me->node_hash)) == 0) {
@@ -327,21 +327,21 @@ static const struct uli_net_ops net_ops = {
     .window_remove = uli_ucx_window_remove,
     .put = uli_ucx_put,
     .message = uli_ucx_message,
-    .progress = progress,
+    .progress = ucx_progress,
     .wait = wait_for,
-    .wake = wake,
-    .settled = settled,
+    .wake = ucx_wake,
+    .settled = ucx_settled,
     .landed = uli_ucx_landed,
     .close = uli_ucx_close,
-    .describe = describe,
-    .devices = devices,
+    .describe = ucx_describe,
+    .devices = ucx_devices,
 };
 
 const struct uli_tr_ops uli_tr_ucx_ops = {
     .name = "ucx",
     .caps = ULI_TR_PUT,
-    .usable = usable,
-    .reaches = reaches,
+    .usable = ucx_usable,
+    .reaches = ucx_reaches,
     ULI_TR_NO_MAP,
     ULI_TR_NO_MAP_DEVICE,
     ULI_TR_NO_READ,

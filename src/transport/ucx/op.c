@@ -50,7 +50,7 @@ uli_ucx_op_take(struct uli_net *net, struct uli_ucx_peer *peer,
 }
 
 static void
-give(struct uli_ucx_op *op)
+op_give(struct uli_ucx_op *op)
 {
     struct uli_ucx_op **list =
         op->large ? &op->net->free_large : &op->net->free_small;
@@ -66,7 +66,7 @@ uli_ucx_ops_prepare(struct uli_net *net, int count)
         if (!op)
             return uli_error(
                 ULYX_ERR_NO_MEMORY, "ucx: no memory for %d operations", count);
-        give(op);
+        op_give(op);
     }
     return ULYX_SUCCESS;
 }
@@ -99,7 +99,7 @@ uli_ucx_ops_free(struct uli_net *net)
 
 /* The data may be overwritten. */
 static void
-release(struct uli_ucx_op *op)
+op_release(struct uli_ucx_op *op)
 {
     if (op->by_verb)
         atomic_fetch_sub_explicit(
@@ -115,9 +115,9 @@ release(struct uli_ucx_op *op)
 void
 uli_ucx_op_end(struct uli_ucx_op *op)
 {
-    release(op);
+    op_release(op);
     uli_list_remove(&op->node);
-    give(op);
+    op_give(op);
 }
 
 void
@@ -137,7 +137,7 @@ uli_ucx_abandon_sends(struct uli_ucx_peer *peer)
     for (struct uli_list *n = peer->sends.next; n != &peer->sends;
          n = n->next) {
         struct uli_ucx_op *op = ULI_CONTAINER_OF(n, struct uli_ucx_op, node);
-        release(op);
+        op_release(op);
         peer->net->flying -= op->flying;
         peer->flying -= op->flying;
         op->flying = 0;

@@ -114,7 +114,7 @@ uli_ucx_break(struct uli_ucx_peer *peer, ucs_status_t cause)
 }
 
 static void
-failed(void *argument, ucp_ep_h ep, ucs_status_t status)
+endpoint_failed(void *argument, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
     uli_ucx_break(argument, status);
@@ -134,7 +134,7 @@ uli_ucx_reach(struct uli_net *net, struct uli_ucx_peer *peer)
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = peer->address,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = failed, .arg = peer},
+        .err_handler = {.cb = endpoint_failed, .arg = peer},
     };
     ucs_status_t status = net->ucx->ep_create(net->worker, &params, &peer->ep);
     if (status == UCS_OK)
@@ -146,7 +146,7 @@ uli_ucx_reach(struct uli_net *net, struct uli_ucx_peer *peer)
 }
 
 static void
-closed(void *request, ucs_status_t status, void *argument)
+endpoint_closed(void *request, ucs_status_t status, void *argument)
 {
     struct uli_net *net = argument;
     (void)status;
@@ -161,7 +161,7 @@ uli_ucx_drop(struct uli_net *net, struct uli_ucx_peer *peer)
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA,
         .flags = UCP_EP_CLOSE_FLAG_FORCE,
-        .cb.send = closed,
+        .cb.send = endpoint_closed,
         .user_data = net,
     };
     if (!peer->ep)

@@ -32,7 +32,7 @@ receive_eager(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
 /* ---- messages ------------------------------------------------------------ */
 
 static void
-keep(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
+peer_keep(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
     const void *data, size_t bytes)
 {
     struct uli_ucx_early **at = &peer->early;
@@ -52,7 +52,7 @@ keep(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
 }
 
 static void
-deliver(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
+peer_deliver(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
     const void *data, size_t bytes)
 {
     struct uli_net *net = peer->net;
@@ -80,7 +80,7 @@ uli_ucx_take_turns(struct uli_ucx_peer *peer)
     while ((early = peer->early) &&
            has_turn(peer, early->head.number, early->head.eager_before)) {
         peer->early = early->next;
-        deliver(peer, &early->head, early->data, early->bytes);
+        peer_deliver(peer, &early->head, early->data, early->bytes);
         free(early);
     }
     if (peer->last_word && has_turn(peer, peer->last, peer->last_before)) {
@@ -112,9 +112,9 @@ receive_other(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
     case ULI_UCX_KEY:
     case ULI_UCX_KEY_GONE:
         if (has_turn(peer, head->number, head->eager_before))
-            deliver(peer, head, data, bytes);
+            peer_deliver(peer, head, data, bytes);
         else
-            keep(peer, head, data, bytes);
+            peer_keep(peer, head, data, bytes);
         break;
     case ULI_UCX_BYE:
         peer->last_word = true;
@@ -148,8 +148,8 @@ receive_other(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
 }
 
 static ucs_status_t
-arrived(void *argument, const void *header, size_t header_bytes, void *data,
-    size_t bytes, const ucp_am_recv_param_t *about)
+message_arrived(void *argument, const void *header, size_t header_bytes,
+    void *data, size_t bytes, const ucp_am_recv_param_t *about)
 {
     struct uli_net *net = argument;
     struct uli_ucx_head head;
@@ -193,7 +193,7 @@ uli_ucx_listen(struct uli_net *net)
             UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
         .id = ULI_UCX_AM,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = arrived,
+        .cb = message_arrived,
         .arg = net,
     };
     ucs_status_t status =

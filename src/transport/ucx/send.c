@@ -23,7 +23,7 @@ end_part(struct uli_ucx_op *op)
 }
 
 static void
-sent(void *request, ucs_status_t status, void *argument)
+send_completed(void *request, ucs_status_t status, void *argument)
 {
     struct uli_ucx_op *op = argument;
     (void)status;
@@ -46,13 +46,13 @@ take_part(struct uli_ucx_op *op, ucs_status_ptr_t request)
 }
 
 static ucp_request_param_t
-parameters(struct uli_ucx_op *op)
+op_parameters(struct uli_ucx_op *op)
 {
     return (ucp_request_param_t){
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA |
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-        .cb.send = sent,
+        .cb.send = send_completed,
         .user_data = op,
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
@@ -61,7 +61,7 @@ parameters(struct uli_ucx_op *op)
 static ucs_status_t
 send_head(struct uli_ucx_op *op, const void *data, size_t bytes, uint32_t flag)
 {
-    ucp_request_param_t how = parameters(op);
+    ucp_request_param_t how = op_parameters(op);
     uli_ucx_before(op->peer->token);
     how.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     how.flags = flag;
@@ -71,7 +71,7 @@ send_head(struct uli_ucx_op *op, const void *data, size_t bytes, uint32_t flag)
 
 /* The data is at the target. Its header is not sent from within a callback. */
 static void
-flushed(void *request, ucs_status_t status, void *argument)
+flush_completed(void *request, ucs_status_t status, void *argument)
 {
     struct uli_ucx_op *op = argument;
     struct uli_net *net = op->net;
@@ -107,7 +107,7 @@ send_by_put(struct uli_ucx_op *op, const void *data, size_t bytes)
 {
     struct uli_net *net = op->net;
     struct uli_ucx_peer *peer = op->peer;
-    ucp_request_param_t how = parameters(op);
+    ucp_request_param_t how = op_parameters(op);
     uint64_t to;
     bool refused;
     ucp_rkey_h key = uli_ucx_key(
@@ -124,9 +124,9 @@ send_by_put(struct uli_ucx_op *op, const void *data, size_t bytes)
     peer->placed++;
     ucs_status_ptr_t flush = NULL;
     if (status == UCS_OK && !net->unflushed) {
-        how = parameters(op);
+        how = op_parameters(op);
         how.op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-        how.cb.send = flushed;
+        how.cb.send = flush_completed;
         flush = net->ucx->ep_flush_nbx(peer->ep, &how);
         status = take_part(op, flush);
     }
@@ -139,7 +139,7 @@ static ucs_status_t
 send_by_tag(struct uli_ucx_op *op, const void *data, size_t bytes)
 {
     struct uli_net *net = op->net;
-    ucp_request_param_t how = parameters(op);
+    ucp_request_param_t how = op_parameters(op);
     op->head.number = net->next_tag++;
     op->head.kind = ULI_UCX_PUT_TAGGED;
     ucs_status_t status = send_head(op, NULL, 0, UCP_AM_SEND_FLAG_EAGER);
@@ -190,7 +190,7 @@ send_op(struct uli_ucx_op *op, const void *data, size_t bytes)
 /* ---- puts and messages --------------------------------------------------- */
 
 static void
-choose(struct uli_ucx_op *op, int64_t bytes)
+op_choose(struct uli_ucx_op *op, int64_t bytes)
 {
     struct uli_net *net = op->net;
     struct uli_ucx_peer *peer = op->peer;
@@ -217,7 +217,7 @@ put_now(struct uli_net *net, struct uli_ucx_peer *peer,
     op->head.signal_window = put->signal_window;
     op->head.signal_offset = put->signal_offset;
     op->head.signal = put->signal;
-    choose(op, put->bytes);
+    op_choose(op, put->bytes);
     if (put->bytes <= ULI_NET_INLINE_BYTES) {
         if (put->bytes)
             memcpy(op->copy, data, (size_t)put->bytes);
@@ -298,7 +298,7 @@ uli_ucx_say(struct uli_net *net, struct uli_ucx_peer *peer,
 /* ---- the slots ----------------------------------------------------------- */
 
 static ulyx_status_t
-check(const struct uli_ucx_peer *peer)
+peer_check(const struct uli_ucx_peer *peer)
 {
     if (atomic_load_explicit(&peer->lost, memory_order_relaxed) ||
         peer->broken || peer->said_bye)
@@ -308,7 +308,7 @@ check(const struct uli_ucx_peer *peer)
 
 /* Leaves the lock; wakes the sleeper when the worker has something to do. */
 static void
-leave(struct uli_net *net)
+send_leave(struct uli_net *net)
 {
     bool unfinished = net->flying > 0 || net->due;
     uli_ucx_leave(net);
@@ -321,10 +321,10 @@ uli_ucx_put(struct uli_net *net, int32_t rank, const struct uli_net_put *put)
 {
     struct uli_ucx_peer *peer = &net->peers[rank];
     uli_ucx_enter(net);
-    ulyx_status_t status = check(peer);
+    ulyx_status_t status = peer_check(peer);
     if (status == ULYX_SUCCESS)
         status = put_now(net, peer, put);
-    leave(net);
+    send_leave(net);
     return status;
 }
 
@@ -338,9 +338,9 @@ uli_ucx_message(
             "ucx: a message of %zu bytes, more than %d", bytes,
             ULI_NET_MESSAGE_BYTES);
     uli_ucx_enter(net);
-    ulyx_status_t status = check(peer);
+    ulyx_status_t status = peer_check(peer);
     if (status == ULYX_SUCCESS)
         status = message_now(net, peer, message, bytes);
-    leave(net);
+    send_leave(net);
     return status;
 }

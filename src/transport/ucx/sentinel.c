@@ -54,7 +54,7 @@ is_peer(const struct uli_net *net, const struct uli_ucx_hello *hello)
 }
 
 static void
-answer(struct uli_net *net, struct uli_ucx_caller *caller)
+sentinel_answer(struct uli_net *net, struct uli_ucx_caller *caller)
 {
     struct uli_ucx_peer *peer = &net->peers[caller->hello.from];
     uli_ucx_hang_up(&peer->watcher_fd);
@@ -69,7 +69,7 @@ answer(struct uli_net *net, struct uli_ucx_caller *caller)
 }
 
 static void
-hear(struct uli_net *net, struct uli_ucx_caller *caller, int64_t now)
+sentinel_hear(struct uli_net *net, struct uli_ucx_caller *caller, int64_t now)
 {
     char *at = (char *)&caller->hello + caller->got;
     ssize_t got = caller->got < sizeof(caller->hello)
@@ -82,7 +82,7 @@ hear(struct uli_net *net, struct uli_ucx_caller *caller, int64_t now)
         uli_ucx_hang_up(&caller->fd);
     else if (caller->got == sizeof(caller->hello) &&
              is_peer(net, &caller->hello))
-        answer(net, caller);
+        sentinel_answer(net, caller);
 }
 
 /* ---- the watcher --------------------------------------------------------- */
@@ -96,7 +96,8 @@ uli_ucx_sentinel_watch(struct uli_net *net, int32_t rank)
 }
 
 static void
-call(struct uli_net *net, struct uli_ucx_sentinel *sentinel, int64_t now)
+sentinel_call(
+    struct uli_net *net, struct uli_ucx_sentinel *sentinel, int64_t now)
 {
     const union uli_ucx_place *place = &sentinel->peer->place;
     sentinel->again_ns = now + AGAIN_NS;
@@ -111,7 +112,7 @@ call(struct uli_net *net, struct uli_ucx_sentinel *sentinel, int64_t now)
 
 /* False: the connection has ended or failed. */
 static bool
-speak(struct uli_net *net, struct uli_ucx_sentinel *sentinel)
+sentinel_send(struct uli_net *net, struct uli_ucx_sentinel *sentinel)
 {
     struct uli_ucx_hello hello = {sentinel->peer->token, net->rank, 0};
     struct pollfd ready = {.fd = sentinel->fd, .events = POLLIN | POLLOUT};
@@ -137,7 +138,8 @@ speak(struct uli_net *net, struct uli_ucx_sentinel *sentinel)
 }
 
 static void
-watch(struct uli_net *net, struct uli_ucx_sentinel *sentinel, int64_t now)
+sentinel_watch(
+    struct uli_net *net, struct uli_ucx_sentinel *sentinel, int64_t now)
 {
     struct uli_ucx_peer *peer = sentinel->peer;
     if (!peer || !peer->place.any.sa_family || peer->said_bye || peer->broken ||
@@ -150,8 +152,8 @@ watch(struct uli_net *net, struct uli_ucx_sentinel *sentinel, int64_t now)
         uli_ucx_break(peer, UCS_ERR_CONNECTION_RESET);
     } else if (sentinel->fd < 0) {
         if (now >= sentinel->again_ns)
-            call(net, sentinel, now);
-    } else if (!speak(net, sentinel)) {
+            sentinel_call(net, sentinel, now);
+    } else if (!sentinel_send(net, sentinel)) {
         uli_ucx_hang_up(&sentinel->fd);
         if (sentinel->answered)
             sentinel->gone_ns = now;
@@ -167,8 +169,8 @@ uli_ucx_sentinel_step(struct uli_net *net, int64_t now)
 {
     for (int i = 0; i < ULI_UCX_CALLERS; i++)
         if (net->callers[i].fd >= 0)
-            hear(net, &net->callers[i], now);
-    watch(net, &net->sentinel, now);
+            sentinel_hear(net, &net->callers[i], now);
+    sentinel_watch(net, &net->sentinel, now);
 }
 
 void

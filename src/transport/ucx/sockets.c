@@ -46,7 +46,7 @@ install_handlers(void)
 
 /* Room for one more, before it is made. */
 static bool
-prepare(void)
+sockets_prepare(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_handlers);
@@ -65,7 +65,7 @@ prepare(void)
 }
 
 static int
-hold(int fd)
+sockets_hold(int fd)
 {
     int error = errno;
     if (fd >= 0)
@@ -78,17 +78,18 @@ hold(int fd)
 int
 uli_ucx_socket(sa_family_t family)
 {
-    return prepare() ? hold(socket(family,
-                           SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0))
-                     : -1;
+    return sockets_prepare()
+               ? sockets_hold(socket(
+                     family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0))
+               : -1;
 }
 
 int
 uli_ucx_accept(int listener)
 {
-    return prepare() ? hold(accept4(
-                           listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC))
-                     : -1;
+    return sockets_prepare() ? sockets_hold(accept4(listener, NULL, NULL,
+                                   SOCK_NONBLOCK | SOCK_CLOEXEC))
+                             : -1;
 }
 
 void

@@ -75,7 +75,7 @@ say_later(struct uli_ucx_peer *peer, enum uli_ucx_kind kind)
 }
 
 static void
-propose(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
+peer_propose(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
 {
     peer->link.state = ULI_UCX_PROPOSED;
     peer->link.wish = verb;
@@ -83,7 +83,7 @@ propose(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
 }
 
 static void
-settle(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
+peer_settle(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
 {
     struct uli_ucx_link *link = &peer->link;
     if (link->state == ULI_UCX_SETTLED && link->verb == verb)
@@ -95,16 +95,16 @@ settle(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
 }
 
 static enum uli_ucx_verb
-possible(const struct uli_net *net, enum uli_ucx_verb verb)
+verb_possible(const struct uli_net *net, enum uli_ucx_verb verb)
 {
     return verb == ULI_UCX_BY_PUT && !net->may_put ? ULI_UCX_BY_AM : verb;
 }
 
 /* The answer to a proposal; the same at both ends, also when two cross. */
 static enum uli_ucx_verb
-agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool insists)
+verb_agree(const struct uli_net *net, enum uli_ucx_verb theirs, bool insists)
 {
-    if (possible(net, theirs) != theirs)
+    if (verb_possible(net, theirs) != theirs)
         return ULI_UCX_BY_AM;
     if (net->verb == ULI_UCX_BY_PROBE || net->verb == theirs)
         return theirs;
@@ -156,7 +156,7 @@ has_no_turn(const struct uli_ucx_link *link, enum uli_ucx_verb verb)
 
 /* The times are here, as far as there was time. */
 static void
-conclude(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now_ns)
+verb_conclude(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now_ns)
 {
     struct uli_ucx_link *link = &peer->link;
     enum uli_ucx_verb found =
@@ -171,7 +171,7 @@ conclude(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now_ns)
         found = ULI_UCX_BY_AM;
     else
         net->verdicts[found]++;
-    propose(peer, found);
+    peer_propose(peer, found);
 }
 
 static void
@@ -209,7 +209,7 @@ go_on(struct uli_net *net, struct uli_ucx_peer *peer)
     while (link->turn < TURNS && has_no_turn(link, verb_of_turn(link)))
         link->turn++;
     if (link->turn == TURNS || now_ns - link->begun_ns > limit_ns) {
-        conclude(net, peer, now_ns);
+        verb_conclude(net, peer, now_ns);
         return;
     }
     link->since_ns = now_ns;
@@ -229,14 +229,15 @@ uli_ucx_verb_insisted(struct uli_ucx_peer *peer, uint32_t verb)
     if (peer->link.state != ULI_UCX_PROBING || verb >= ULI_UCX_VERBS)
         return;
     peer->link.insists = verb == ULI_UCX_BY_PUT && !peer->net->may_put;
-    propose(peer, peer->link.insists ? ULI_UCX_BY_AM : (enum uli_ucx_verb)verb);
+    peer_propose(
+        peer, peer->link.insists ? ULI_UCX_BY_AM : (enum uli_ucx_verb)verb);
 }
 
 /* ---- the first large put ------------------------------------------------- */
 
 /* What all probes so far have found; BY_PROBE: too few, or no one thing. */
 static enum uli_ucx_verb
-known(const struct uli_net *net)
+verb_known(const struct uli_net *net)
 {
     enum uli_ucx_verb found = ULI_UCX_BY_PROBE;
     for (enum uli_ucx_verb v = 0; v < ULI_UCX_VERBS; v++) {
@@ -251,7 +252,7 @@ known(const struct uli_net *net)
 }
 
 static void
-begin(struct uli_net *net, struct uli_ucx_peer *peer)
+verb_begin(struct uli_net *net, struct uli_ucx_peer *peer)
 {
     enum uli_ucx_verb sure = net->verb;
     if (sure == ULI_UCX_BY_PROBE && net->rank > peer->rank) {
@@ -260,9 +261,9 @@ begin(struct uli_net *net, struct uli_ucx_peer *peer)
         return;
     }
     if (sure == ULI_UCX_BY_PROBE)
-        sure = known(net);
+        sure = verb_known(net);
     if (sure != ULI_UCX_BY_PROBE) {
-        propose(peer, sure);
+        peer_propose(peer, sure);
         return;
     }
     start_probes(peer);
@@ -272,7 +273,7 @@ enum uli_ucx_verb
 uli_ucx_verb(struct uli_net *net, struct uli_ucx_peer *peer)
 {
     if (peer->link.state == ULI_UCX_UNUSED)
-        begin(net, peer);
+        verb_begin(net, peer);
     return peer->link.verb;
 }
 
@@ -310,7 +311,7 @@ heard_proposal(struct uli_ucx_peer *peer, uint64_t value)
         uli_ucx_refuse(peer->net, peer, "it proposed what is no verb");
         return;
     }
-    settle(peer, agree(peer->net, (enum uli_ucx_verb)value, insists));
+    peer_settle(peer, verb_agree(peer->net, (enum uli_ucx_verb)value, insists));
     say_later(peer, ULI_UCX_VERB_AGREED);
 }
 
@@ -325,13 +326,14 @@ uli_ucx_verb_heard(struct uli_ucx_peer *peer, const struct uli_ucx_head *head)
         break;
     case ULI_UCX_VERB_WISH:
         if (link->state == ULI_UCX_UNUSED || link->state == ULI_UCX_WISHED)
-            begin(peer->net, peer);
+            verb_begin(peer->net, peer);
         break;
     case ULI_UCX_VERB:
         heard_proposal(peer, head->signal);
         break;
     default:
         if (head->signal < ULI_UCX_VERBS)
-            settle(peer, possible(peer->net, (enum uli_ucx_verb)head->signal));
+            peer_settle(peer,
+                verb_possible(peer->net, (enum uli_ucx_verb)head->signal));
     }
 }

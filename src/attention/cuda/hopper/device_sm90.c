@@ -81,7 +81,7 @@ source_of(
 }
 
 static int
-enqueue(struct uli_attn_call *call, const struct uli_sm90_family *family,
+sm90_enqueue(struct uli_attn_call *call, const struct uli_sm90_family *family,
     const struct uli_sm90_source sources[3],
     const struct uli_gpu_attn_args *args)
 {
@@ -120,7 +120,7 @@ sm90_forward(struct uli_attn_call *call)
         atomic_store(&call->failed, status);
         return;
     }
-    int error = enqueue(call, family, sources, &args);
+    int error = sm90_enqueue(call, family, sources, &args);
     if (error)
         uli_gpu_attn_launch_failed(call, family->name, error);
 }

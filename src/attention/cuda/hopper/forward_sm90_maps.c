@@ -119,7 +119,7 @@ stride_or(int64_t stride, int64_t extent, uint64_t instead)
 
 /* {column, head, row, batch, piece}; pieces 1 but for even ones. */
 static cudaError_t
-encode(CUtensorMap *map, const struct uli_sm90_source *source,
+map_encode(CUtensorMap *map, const struct uli_sm90_source *source,
     const struct stretch *s, int64_t pieces, int64_t step, int32_t box_rows,
     bool f16)
 {
@@ -157,7 +157,7 @@ make_maps(const struct uli_sm90_source *source, int32_t box_rows, bool f16,
             s.rows = source->rows;
         if (s.rows == 0)
             continue;
-        cudaError_t error = encode(&maps_p->map[n], source, &s,
+        cudaError_t error = map_encode(&maps_p->map[n], source, &s,
             kind == ULI_SM90_EVEN ? count : 1, step, box_rows, f16);
         if (error != cudaSuccess)
             return error;

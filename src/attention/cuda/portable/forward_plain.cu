@@ -154,7 +154,7 @@ plain_mask(const uli_gpu_attn_args &args, const struct forward_work *work,
         if (with_transform) {
             struct forward_alibi alibi = alibi_of(work->mask, row, j);
             float d = fabsf(alibi.at - (float)lane) + alibi.plus;
-            s[r] = transformed(args, s[r], work->slope, d);
+            s[r] = score_transformed(args, s[r], work->slope, d);
         }
         if (lane < sight.begin + row || lane >= sight.end + row ||
             lane >= sight.keys)

@@ -33,7 +33,7 @@ alibi_of(const struct forward_mask &mask, int n, int64_t j0)
 
 /* s, scaled and capped; d: distance less the nearest, as above. */
 static __device__ __forceinline__ float
-transformed(const struct uli_gpu_attn_args &args, float s, float slope, float d)
+score_transformed(const struct uli_gpu_attn_args &args, float s, float slope, float d)
 {
     s *= args.scale;
     if (args.cap > 0)

@@ -62,8 +62,8 @@ mma_score(uint32_t queries, const mma_queries<S> &held, uint32_t slot,
             ptx_ldmatrix(b, tile_along<S::DIM>(k_at + n * 16 * S::PITCH, c));
 #pragma unroll
             for (int mt = 0; mt < S::MT; mt++) {
-                mma<BF16>(s[mt][2 * n], a[mt], b[0], b[1]);
-                mma<BF16>(s[mt][2 * n + 1], a[mt], b[2], b[3]);
+                mma_issue<BF16>(s[mt][2 * n], a[mt], b[0], b[1]);
+                mma_issue<BF16>(s[mt][2 * n + 1], a[mt], b[2], b[3]);
             }
         }
     }
@@ -84,8 +84,8 @@ mma_add_values(uint32_t slot, const mma_weights<S> &p, mma_output<S> &o)
                 b, tile_along<S::DIM>(v_at + k * 16 * S::PITCH, c));
 #pragma unroll
             for (int mt = 0; mt < S::MT; mt++) {
-                mma<BF16>(o[mt][2 * c], p[mt][k], b[0], b[1]);
-                mma<BF16>(o[mt][2 * c + 1], p[mt][k], b[2], b[3]);
+                mma_issue<BF16>(o[mt][2 * c], p[mt][k], b[0], b[1]);
+                mma_issue<BF16>(o[mt][2 * c + 1], p[mt][k], b[2], b[3]);
             }
         }
 }

@@ -108,7 +108,7 @@ mma_row(int mt, int h)
 
 template <bool BF16>
 static __device__ __forceinline__ void
-mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+mma_issue(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     if (BF16)
         ptx_mma_bf16(d, a, b0, b1);

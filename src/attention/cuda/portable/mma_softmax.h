@@ -30,7 +30,7 @@ mma_transform(const mma_warp<S> &w, int64_t j, mma_scores<S> &s)
                 for (int e = 0; e < 2; e++) {
                     float &value = s[mt][n][2 * h + e];
                     float d = fabsf(alibi.at - (float)(8 * n + e)) + alibi.plus;
-                    value = transformed(w.args, value, slope, d);
+                    value = score_transformed(w.args, value, slope, d);
                 }
         }
 }

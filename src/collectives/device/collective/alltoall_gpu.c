@@ -9,7 +9,7 @@
 #include "base/status.h"
 
 static void
-use(int64_t at, int64_t bytes, int64_t *begin_p, int64_t *end_p)
+pages_of(int64_t at, int64_t bytes, int64_t *begin_p, int64_t *end_p)
 {
     if (!bytes)
         return;
@@ -31,8 +31,8 @@ uli_alltoall_gpu_pieces(const ulyx_comm_t *comm,
         args_p->receive_bytes[p] = receives;
         args_p->src_offset[p] = uli_alltoall_src_at(args, p);
         args_p->dst_offset[p] = uli_alltoall_dst_at(args, p);
-        use(args_p->src_offset[p], sends, &call_p->src_begin, &call_p->src_end);
-        use(args_p->dst_offset[p], receives, &call_p->dst_begin,
+        pages_of(args_p->src_offset[p], sends, &call_p->src_begin, &call_p->src_end);
+        pages_of(args_p->dst_offset[p], receives, &call_p->dst_begin,
             &call_p->dst_end);
         call_p->moved_bytes =
             uli_sat_add(call_p->moved_bytes, uli_max(sends, receives));

@@ -127,7 +127,7 @@ take_memory(struct uli_channel_gpu *channel)
 }
 
 static ulyx_status_t
-prepare(ulyx_comm_t *comm, struct uli_channel_gpu **channel_p)
+channel_gpu_prepare(ulyx_comm_t *comm, struct uli_channel_gpu **channel_p)
 {
     struct uli_channel_gpu *channel = calloc(1, sizeof(*channel));
     if (!channel)
@@ -144,7 +144,7 @@ prepare(ulyx_comm_t *comm, struct uli_channel_gpu **channel_p)
 
 /* Words and landing of p, which lie in its piece as it has laid them out. */
 static ulyx_status_t
-meet(struct uli_channel_gpu *channel, const struct info *infos, int32_t p,
+channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos, int32_t p,
     struct uli_gpu_peer *peer, struct uli_landing *landing)
 {
     ulyx_comm_t *comm = channel->comm;
@@ -183,7 +183,7 @@ meet(struct uli_channel_gpu *channel, const struct info *infos, int32_t p,
 }
 
 static ulyx_status_t
-upload(struct uli_channel_gpu *channel, const struct info *infos,
+channel_gpu_upload(struct uli_channel_gpu *channel, const struct info *infos,
     const struct uli_channel_places *places)
 {
     ulyx_comm_t *comm = channel->comm;
@@ -196,7 +196,7 @@ upload(struct uli_channel_gpu *channel, const struct info *infos,
         status = uli_error(ULYX_ERR_NO_MEMORY, "no memory for collectives");
     for (int32_t p = 0; p < comm->nranks && status == ULYX_SUCCESS; p++)
         if (p != comm->rank)
-            status = meet(channel, infos, p, &peers[p], &landings[p]);
+            status = channel_gpu_meet(channel, infos, p, &peers[p], &landings[p]);
     if (status == ULYX_SUCCESS)
         status = uli_gpu_upload(
             comm, base + places->peers, peers, (int64_t)(n * sizeof(*peers)));
@@ -225,12 +225,12 @@ fill_args(
 }
 
 static ulyx_status_t
-complete(struct uli_channel_gpu *channel, const struct info *infos)
+channel_gpu_complete(struct uli_channel_gpu *channel, const struct info *infos)
 {
     ulyx_comm_t *comm = channel->comm;
     struct uli_channel_places places =
         places_of(comm->nranks, channel->args.lanes, channel->args.chunk_bytes);
-    ulyx_status_t status = upload(channel, infos, &places);
+    ulyx_status_t status = channel_gpu_upload(channel, infos, &places);
     if (status != ULYX_SUCCESS)
         return uli_comm_fail(
             comm, status, comm->rank, "collectives: %s", uli_error_text());
@@ -286,7 +286,7 @@ tell_peers(struct uli_channel_gpu *channel)
 }
 
 static void
-destroy(ulyx_comm_t *comm)
+channel_gpu_destroy(ulyx_comm_t *comm)
 {
     struct uli_channel_gpu *channel = comm->alltoall;
     comm->alltoall = NULL;
@@ -315,7 +315,7 @@ refused_by(int32_t p, ulyx_status_t status)
 
 /* The round of the first use. Every rank's failure is everybody's. */
 static ulyx_status_t
-agree(ulyx_comm_t *comm, ulyx_status_t verdict, const struct info *mine,
+channel_gpu_agree(ulyx_comm_t *comm, ulyx_status_t verdict, const struct info *mine,
     struct info *infos)
 {
     uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
@@ -358,19 +358,19 @@ set_up(ulyx_comm_t *comm, ulyx_status_t verdict, void *stream)
     if (verdict == ULYX_SUCCESS)
         verdict = check_capture(comm, stream);
     if (verdict == ULYX_SUCCESS)
-        verdict = prepare(comm, &channel);
+        verdict = channel_gpu_prepare(comm, &channel);
     if (verdict == ULYX_SUCCESS)
         mine = (struct info){channel->piece.window, channel->args.lanes,
             channel->piece.offset, channel->args.chunk_bytes};
-    ulyx_status_t status = agree(comm, verdict, &mine, infos);
+    ulyx_status_t status = channel_gpu_agree(comm, verdict, &mine, infos);
     if (status == ULYX_SUCCESS)
-        status = complete(channel, infos);
+        status = channel_gpu_complete(channel, infos);
     if (status != ULYX_SUCCESS) {
         free_channel(channel);
         return status;
     }
     comm->alltoall = channel;
-    comm->alltoall_destroy = destroy;
+    comm->alltoall_destroy = channel_gpu_destroy;
     pthread_mutex_lock(&comm->gpu->plans_lock);
     comm->gpu->channel = channel;
     comm->gpu->calls = &uli_plans_gpu_calls;

@@ -43,7 +43,7 @@ check_memory(const struct uli_channel_gpu *channel, const char *name,
 
 /* Window and offset of `pointer`, whose bytes [begin, end) are used. */
 static ulyx_status_t
-locate(const struct uli_channel_gpu *channel, const char *name,
+channel_gpu_locate(const struct uli_channel_gpu *channel, const char *name,
     const void *pointer, int64_t begin, int64_t end, uint64_t *words)
 {
     const char *first = (const char *)pointer + begin;
@@ -63,7 +63,7 @@ locate(const struct uli_channel_gpu *channel, const char *name,
 /* ---- enqueueing ---------------------------------------------------------- */
 
 static ulyx_status_t
-launch(const struct uli_channel_gpu *channel,
+channel_gpu_launch(const struct uli_channel_gpu *channel,
     const struct uli_channel_call *call, struct uli_collective_args *args,
     int32_t steps, int32_t blocks, int32_t threads, void *stream)
 {
@@ -74,7 +74,7 @@ launch(const struct uli_channel_gpu *channel,
 }
 
 static int64_t
-parts(int64_t bytes, int64_t each)
+blocks_for(int64_t bytes, int64_t each)
 {
     return bytes / each + (bytes % each > 0);
 }
@@ -85,36 +85,36 @@ blocks_of(const struct uli_channel_gpu *channel,
     const struct uli_channel_call *call, const struct uli_collective_args *args)
 {
     int64_t warps = ULI_COLLECTIVE_THREADS / WARP_THREADS;
-    int64_t tiles = parts(call->moved_bytes, ULI_COLLECTIVE_TILE);
-    int64_t chunks = parts(call->landed_bytes, args->chunk_bytes);
+    int64_t tiles = blocks_for(call->moved_bytes, ULI_COLLECTIVE_TILE);
+    int64_t chunks = blocks_for(call->landed_bytes, args->chunk_bytes);
     int64_t most = uli_max(tiles, uli_min(chunks, args->lanes));
-    return (int32_t)uli_max(uli_min(parts(most, warps), channel->blocks), 1);
+    return (int32_t)uli_max(uli_min(blocks_for(most, warps), channel->blocks), 1);
 }
 
 /* The first launch may fail for the stream's sake; peers are told then. */
 static ulyx_status_t
-enqueue(const struct uli_channel_gpu *channel,
+channel_gpu_enqueue(const struct uli_channel_gpu *channel,
     const struct uli_channel_call *call, struct uli_collective_args *args,
     void *stream, bool *begun_p)
 {
     int32_t blocks = blocks_of(channel, call, args);
     *begun_p = false;
     if (channel->room.claimed)
-        return launch(channel, call, args, ULI_GPU_ALL, blocks,
+        return channel_gpu_launch(channel, call, args, ULI_GPU_ALL, blocks,
             ULI_COLLECTIVE_THREADS, stream);
     if (call->moved_bytes <= ONE_WARP_BYTES)
-        return launch(
+        return channel_gpu_launch(
             channel, call, args, ULI_GPU_ALL, 1, WARP_THREADS, stream);
-    ULI_TRY(launch(channel, call, args, ULI_GPU_OPEN, 1, WARP_THREADS, stream));
+    ULI_TRY(channel_gpu_launch(channel, call, args, ULI_GPU_OPEN, 1, WARP_THREADS, stream));
     *begun_p = true;
-    ULI_TRY(launch(channel, call, args, ULI_GPU_MOVE, blocks,
+    ULI_TRY(channel_gpu_launch(channel, call, args, ULI_GPU_MOVE, blocks,
         ULI_COLLECTIVE_THREADS, stream));
-    return launch(channel, call, args, ULI_GPU_CLOSE, 1, WARP_THREADS, stream);
+    return channel_gpu_launch(channel, call, args, ULI_GPU_CLOSE, 1, WARP_THREADS, stream);
 }
 
 /* A call that has begun to be enqueued and cannot be finished. */
 static ulyx_status_t
-broken(struct uli_channel_gpu *channel, ulyx_status_t status)
+channel_fail(struct uli_channel_gpu *channel, ulyx_status_t status)
 {
     return uli_comm_fail(channel->comm, status, channel->comm->rank,
         "collectives: %s", uli_error_text());
@@ -142,7 +142,7 @@ post_refusal(struct uli_channel_gpu *channel, ulyx_status_t status)
     if (atomic_load(&channel->enqueued))
         ULI_TRY(channel->ops->event_order(
             channel->device, channel->ended, channel->own_stream));
-    ULI_TRY(launch(channel, &call, &args, ULI_GPU_OPEN | ULI_GPU_CLOSE, 1,
+    ULI_TRY(channel_gpu_launch(channel, &call, &args, ULI_GPU_OPEN | ULI_GPU_CLOSE, 1,
         WARP_THREADS, channel->own_stream));
     channel->detour = true;
     return mark_end(channel, channel->own_stream);
@@ -150,13 +150,13 @@ post_refusal(struct uli_channel_gpu *channel, ulyx_status_t status)
 
 /* status, whose text is the thread's last error, comes back. */
 static ulyx_status_t
-refuse(struct uli_channel_gpu *channel, ulyx_status_t status)
+channel_refuse(struct uli_channel_gpu *channel, ulyx_status_t status)
 {
     char text[256];
     snprintf(text, sizeof(text), "%s", uli_error_text());
     ulyx_status_t posted = post_refusal(channel, status);
     if (posted != ULYX_SUCCESS)
-        return broken(channel, posted);
+        return channel_fail(channel, posted);
     return uli_error_pass(status, text);
 }
 
@@ -172,7 +172,7 @@ uli_channel_gpu_refuse(
         capturing = false; /* no such stream: the call takes no place in it */
     uli_error_pass(status, text);
     if (!capturing)
-        status = refuse(channel, status);
+        status = channel_refuse(channel, status);
     atomic_store(&channel->busy, false);
     return status;
 }
@@ -185,9 +185,9 @@ place_call(struct uli_channel_gpu *channel, const struct uli_channel_call *call,
 {
     ULI_TRY(uli_gpu_check_stream(channel->ops, channel->device,
         channel->room.shares_device, stream, capturing_p));
-    ULI_TRY(locate(channel, "src", call->src, call->src_begin, call->src_end,
+    ULI_TRY(channel_gpu_locate(channel, "src", call->src, call->src_begin, call->src_end,
         &args->base.record[ULI_COLLECTIVE_SRC]));
-    ULI_TRY(locate(channel, "dst", call->dst, call->dst_begin, call->dst_end,
+    ULI_TRY(channel_gpu_locate(channel, "dst", call->dst, call->dst_begin, call->dst_end,
         &args->base.record[ULI_COLLECTIVE_DST]));
     args->src = call->src;
     args->dst = call->dst;
@@ -196,18 +196,18 @@ place_call(struct uli_channel_gpu *channel, const struct uli_channel_call *call,
 }
 
 static ulyx_status_t
-start(struct uli_channel_gpu *channel, const struct uli_channel_call *call,
+channel_gpu_start(struct uli_channel_gpu *channel, const struct uli_channel_call *call,
     struct uli_collective_args *args, void *stream)
 {
     bool capturing = false, begun;
     ulyx_status_t status = place_call(channel, call, args, stream, &capturing);
     if (status != ULYX_SUCCESS)
-        return capturing ? status : refuse(channel, status);
-    status = enqueue(channel, call, args, stream, &begun);
+        return capturing ? status : channel_refuse(channel, status);
+    status = channel_gpu_enqueue(channel, call, args, stream, &begun);
     if (status != ULYX_SUCCESS && !begun && !capturing)
-        return refuse(channel, status);
+        return channel_refuse(channel, status);
     if (status != ULYX_SUCCESS)
-        return begun ? broken(channel, status) : status;
+        return begun ? channel_fail(channel, status) : status;
     return capturing ? ULYX_SUCCESS : mark_end(channel, stream);
 }
 
@@ -218,7 +218,7 @@ uli_channel_gpu_run(struct uli_channel_gpu *channel,
 {
     /* not of this call, which may have ended by then */
     uint64_t word = uli_gpu_noted(&channel->report->base.verdict);
-    ulyx_status_t status = start(channel, call, args, stream);
+    ulyx_status_t status = channel_gpu_start(channel, call, args, stream);
     if (status == ULYX_SUCCESS)
         status = uli_channel_gpu_verdict(channel, word);
     atomic_store(&channel->busy, false);

@@ -44,7 +44,7 @@ uli_channel_gpu_look(struct uli_channel_gpu *channel)
 /* ---- what concerns one call ---------------------------------------------- */
 
 static ulyx_status_t
-refused(const struct uli_gpu_noted_cause *cause)
+cause_refused(const struct uli_gpu_noted_cause *cause)
 {
     if (cause->status == ULI_GPU_HAS_LEFT)
         return uli_error(ULYX_ERR_PEER_REFUSED,
@@ -57,7 +57,7 @@ refused(const struct uli_gpu_noted_cause *cause)
 
 /* Both records of the pair, as far as they are still those of the call. */
 static ulyx_status_t
-differs(const struct uli_channel_gpu *channel,
+channel_gpu_differs(const struct uli_channel_gpu *channel,
     const struct uli_gpu_noted_cause *cause)
 {
     static const char *const names[] = {"count", "dtype", "root"};
@@ -81,7 +81,7 @@ differs(const struct uli_channel_gpu *channel,
 }
 
 static ulyx_status_t
-disagrees(const struct uli_channel_gpu *channel,
+channel_gpu_disagrees(const struct uli_channel_gpu *channel,
     const struct uli_gpu_noted_cause *cause)
 {
     const struct uli_collective_report *report = channel->report;
@@ -95,7 +95,7 @@ disagrees(const struct uli_channel_gpu *channel,
             told ? call_name(report->ours[ULI_COLLECTIVE_CALL] >> 32)
                  : "another");
     if (told)
-        return differs(channel, cause);
+        return channel_gpu_differs(channel, cause);
     return uli_error(ULYX_ERR_MISMATCH,
         "collectives, call %u: rank %d and rank %d give other sizes",
         cause->call, cause->peer, me);
@@ -108,8 +108,8 @@ uli_channel_gpu_verdict(struct uli_channel_gpu *channel, uint64_t word)
         return ULYX_SUCCESS;
     channel->verdict_seen = word;
     struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
-    return cause.phase == ULI_GPU_REFUSED ? refused(&cause)
-                                          : disagrees(channel, &cause);
+    return cause.phase == ULI_GPU_REFUSED ? cause_refused(&cause)
+                                          : channel_gpu_disagrees(channel, &cause);
 }
 
 /* ---- at work? ------------------------------------------------------------ */

@@ -99,10 +99,10 @@ lane_has_taken(struct lane &lane)
 static __device__ bool
 may_wait(const struct call &c, int polls, int32_t peer)
 {
-    if (stopped(c))
+    if (call_stopped(c))
         return false;
     if (ptx_globaltimer_ns() - c.start_ns > c.args->timeout_ns) {
-        fail(c, (uint64_t)-ULYX_ERR_TIMEOUT, ULI_GPU_AWAITS_DONE, peer);
+        call_fail(c, (uint64_t)-ULYX_ERR_TIMEOUT, ULI_GPU_AWAITS_DONE, peer);
         return false;
     }
     if (polls > EAGER_POLLS)

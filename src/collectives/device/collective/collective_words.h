@@ -104,7 +104,7 @@ place_of(const struct call &c, int32_t p, int what)
 {
     unsigned char *place = mapped_at(c, p, record_of(c, p) + what);
     if (!place)
-        fail(c, 0, ULI_GPU_LOST, p);
+        call_fail(c, 0, ULI_GPU_LOST, p);
     return place;
 }
 
@@ -178,7 +178,7 @@ collective_ends(const struct call &c, const uli_collective_args &a, bool ok)
     ok = __syncthreads_and(ok) != 0;
     if (ok && a.base.steps & ULI_GPU_CLOSE && is_last_block(c) &&
         collective_closes(c, a))
-        advance(c);
+        call_advance(c);
 }
 
 #endif

@@ -17,7 +17,7 @@ struct pieces {
 };
 
 static void
-gather(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
+reduce_gpu_gather(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
     struct pieces *pieces)
 {
     int64_t bytes = args->count;
@@ -31,7 +31,7 @@ gather(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
 }
 
 static void
-broadcast(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
+reduce_gpu_broadcast(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
     struct pieces *pieces)
 {
     bool root = comm->rank == args->root;
@@ -52,9 +52,9 @@ set_pieces(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
         pieces.src_bytes, pieces.src_offsets, pieces.dst_bytes,
         pieces.dst_offsets, args->stream};
     if (args->kind == ULI_BROADCAST)
-        broadcast(comm, args, &pieces);
+        reduce_gpu_broadcast(comm, args, &pieces);
     else
-        gather(comm, args, &pieces);
+        reduce_gpu_gather(comm, args, &pieces);
     uli_alltoall_gpu_pieces(comm, &moves, call_p, args_p);
 }
 

@@ -34,7 +34,7 @@ note_leave(const struct call &c)
 }
 
 static __device__ void
-enter(const struct call &c)
+call_enter(const struct call &c)
 {
     if (threadIdx.x == 0)
         ptx_st_relaxed_sys_u64(&c.args->report->begun, c.n);
@@ -113,13 +113,13 @@ __launch_bounds__(WARP)
         note_enter(c);
     if (!block_stopped(c)) {
         if (args.step == ULI_ENGINE_ENTER)
-            enter(c);
+            call_enter(c);
         else if (args.step == ULI_ENGINE_OUT)
             turn_out(c, args);
         else if (args.step == ULI_ENGINE_IN)
             turn_in(c, args);
         else if (block_closes(c))
-            advance(c);
+            call_advance(c);
     }
     if (args.step == ULI_ENGINE_CLOSE)
         note_leave(c);

@@ -20,7 +20,7 @@ struct enqueue {
 };
 
 static ulyx_status_t
-launch(
+enqueue_launch(
     struct enqueue *e, enum uli_engine_step step, int32_t round, void *stream)
 {
     e->args.step = step;
@@ -32,7 +32,7 @@ launch(
 
 /* What comes later on one stream waits for what is on the other now. */
 static ulyx_status_t
-order(const struct enqueue *e, void *event, void *earlier, void *later)
+enqueue_order(const struct enqueue *e, void *event, void *earlier, void *later)
 {
     const struct uli_device_ops *ops = e->gpu->ops;
     ULI_TRY(ops->event_record(e->gpu->device, event, earlier));
@@ -118,11 +118,11 @@ enqueue_rounds(struct enqueue *e)
     int32_t out = e->op->table.out, in = e->op->table.in;
     for (int32_t k = 0; k <= out || k <= in + 1; k++) {
         if (k > 0 && k <= out)
-            ULI_TRY(launch(e, ULI_ENGINE_OUT, k, e->caller));
+            ULI_TRY(enqueue_launch(e, ULI_ENGINE_OUT, k, e->caller));
         if (k < out)
             ULI_TRY(push_round(e, k));
         if (k > 0 && in > 0 && k <= in + 1)
-            ULI_TRY(launch(e, ULI_ENGINE_IN, k - 1, e->own));
+            ULI_TRY(enqueue_launch(e, ULI_ENGINE_IN, k - 1, e->own));
         if (k > 0 && k <= in)
             ULI_TRY(take_round(e, k - 1));
     }
@@ -146,11 +146,11 @@ uli_plan_engine_enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
         .own = engine->stream};
     e.args.rounds = (const void *)(tables + engine->rounds_at);
     ULI_TRY(uli_gpu_check_inner(e.gpu->ops, e.gpu->device, e.own, stream));
-    ULI_TRY(launch(&e, ULI_ENGINE_ENTER, 0, stream));
+    ULI_TRY(enqueue_launch(&e, ULI_ENGINE_ENTER, 0, stream));
     *begun_p = true;
-    ULI_TRY(order(&e, engine->fork, stream, e.own));
+    ULI_TRY(enqueue_order(&e, engine->fork, stream, e.own));
     ULI_TRY(take_round(&e, -1));
     ULI_TRY(enqueue_rounds(&e));
-    ULI_TRY(order(&e, engine->join, e.own, stream));
-    return launch(&e, ULI_ENGINE_CLOSE, 0, stream);
+    ULI_TRY(enqueue_order(&e, engine->join, e.own, stream));
+    return enqueue_launch(&e, ULI_ENGINE_CLOSE, 0, stream);
 }

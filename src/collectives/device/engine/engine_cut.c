@@ -61,7 +61,7 @@ cursor_of(const struct visit *v, const struct uli_move *move, int32_t s)
 }
 
 static bool
-lands(const struct visit *v, const struct uli_move *move)
+visit_lands(const struct visit *v, const struct uli_move *move)
 {
     for (int32_t s = 0; s < move->nsources; s++)
         if (cursor_of(v, move, s))
@@ -94,7 +94,7 @@ align_sources(const struct visit *v, const struct uli_move *move, bool next)
 }
 
 static bool
-emit(const struct visit *v, struct uli_engine_piece *piece)
+visit_emit(const struct visit *v, struct uli_engine_piece *piece)
 {
     const struct uli_move *move = piece->move;
     int64_t bytes = piece->count[0] * piece->count[1] * piece->count[2] *
@@ -124,7 +124,7 @@ cut_level(const struct visit *v, struct uli_engine_piece *piece, int level,
                 extent - done, align_sources(v, piece->move, true) / unit);
         piece->first[level] = done;
         piece->count[level] = count;
-        if (!emit(v, piece))
+        if (!visit_emit(v, piece))
             return false;
         done += count;
     }
@@ -132,7 +132,7 @@ cut_level(const struct visit *v, struct uli_engine_piece *piece, int level,
 }
 
 static bool
-cut(const struct visit *v, struct uli_engine_piece *piece)
+visit_cut(const struct visit *v, struct uli_engine_piece *piece)
 {
     int64_t extent[4], unit[4], outer = 1;
     int level = 3;
@@ -171,7 +171,7 @@ visit_move(void *context, const struct uli_move *move)
         .element_bytes = uli_plan_elem_bytes(layout, move->tensor, from),
         .round = -1,
         .at = v->walk->at};
-    return lands(v, move) ? cut(v, &piece) : emit(v, &piece);
+    return visit_lands(v, move) ? visit_cut(v, &piece) : visit_emit(v, &piece);
 }
 
 /* ---- all moves ----------------------------------------------------------- */

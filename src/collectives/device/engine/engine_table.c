@@ -88,7 +88,7 @@ set_extents(const struct uli_engine_piece *piece, struct uli_box *box)
 }
 
 static void
-push(const struct build *b, const struct uli_engine_piece *piece,
+build_push(const struct build *b, const struct uli_engine_piece *piece,
     const struct uli_place *src)
 {
     struct uli_box box;
@@ -105,7 +105,7 @@ push(const struct build *b, const struct uli_engine_piece *piece,
 
 /* From the landing, or from this rank's own tensor. */
 static void
-take(const struct build *b, const struct uli_engine_piece *piece)
+build_take(const struct build *b, const struct uli_engine_piece *piece)
 {
     const struct uli_move *move = piece->move;
     const struct uli_place *src = move->sources;
@@ -229,7 +229,7 @@ visit_out(void *context, const struct uli_engine_piece *piece)
     const struct uli_move *move = piece->move;
     for (int32_t s = 0; s < move->nsources; s++)
         if (move->sources[s].rank == b->params->rank)
-            push(b, piece, &move->sources[s]);
+            build_push(b, piece, &move->sources[s]);
     return true;
 }
 
@@ -238,7 +238,7 @@ visit_in(void *context, const struct uli_engine_piece *piece)
 {
     const struct build *b = context;
     if (piece->move->kind == ULI_MOVE_COPY)
-        take(b, piece);
+        build_take(b, piece);
     else if (piece->move->kind == ULI_MOVE_ZERO)
         add_zero(b, piece);
     else
@@ -269,7 +269,7 @@ walk_all(struct build *b, struct uli_engine_walk *walk)
 }
 
 static struct build
-begin(const struct uli_engine_params *params, struct uli_engine_table *table,
+engine_table_begin(const struct uli_engine_params *params, struct uli_engine_table *table,
     bool fills)
 {
     struct build b = {.params = params,
@@ -293,7 +293,7 @@ ulyx_status_t
 uli_engine_table_create(const struct uli_engine_params *params,
     struct uli_engine_walk *walk, struct uli_engine_table *table)
 {
-    struct build b = begin(params, table, false);
+    struct build b = engine_table_begin(params, table, false);
     size_t n = (size_t)b.shape->nranks;
     memset(table, 0, sizeof(*table));
     table->out_rounds = calloc(n, sizeof(*table->out_rounds));
@@ -384,7 +384,7 @@ ulyx_status_t
 uli_engine_table_fill(const struct uli_engine_params *params,
     struct uli_engine_walk *walk, struct uli_engine_table *table)
 {
-    struct build b = begin(params, table, true);
+    struct build b = engine_table_begin(params, table, true);
     size_t n = (size_t)b.shape->nranks, items = (size_t)table->nitems + 1;
     struct uli_gpu_item *sorted = malloc(items * sizeof(*sorted));
     b.rounds = malloc(items * sizeof(*b.rounds));

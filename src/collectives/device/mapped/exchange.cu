@@ -55,7 +55,7 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
     }
     ok = __syncthreads_and(ok) != 0;
     if (ok && args.steps & ULI_GPU_CLOSE && is_last_block(c) && block_closes(c))
-        advance(c);
+        call_advance(c);
 }
 
 template <bool SUMS>
@@ -76,12 +76,12 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
     for (int32_t p = (int32_t)threadIdx.x; p < args.nranks;
          p += (int32_t)blockDim.x)
         if (p != args.rank && args.peers[p].shares)
-            judge(c, p);
+            call_check(c, p);
     head = head_of(args); /* not kept in registers all the while */
     warp_works<SUMS>(c, (int32_t)head.nfirst, (int32_t)head.nitems,
         head.nfirst_tiles, head.ntiles);
     __syncthreads(); /* what others have judged and moved is in */
-    advance(c);
+    call_advance(c);
 }
 
 /* ---- host ---------------------------------------------------------------- */

@@ -26,7 +26,7 @@ struct walk {
 };
 
 static __device__ int64_t
-divide(int64_t a, int64_t b, int64_t *rest_p)
+divide_rest(int64_t a, int64_t b, int64_t *rest_p)
 {
     if (((a | b) >> 32) == 0) {
         uint32_t q = (uint32_t)a / (uint32_t)b;
@@ -41,9 +41,9 @@ static __device__ __noinline__ struct digits
 digits_of(int64_t number, const struct digits &size)
 {
     struct digits d;
-    number = divide(number, size.v, &d.v);
-    number = divide(number, size.k, &d.k);
-    d.i = divide(number, size.j, &d.j);
+    number = divide_rest(number, size.v, &d.v);
+    number = divide_rest(number, size.k, &d.k);
+    d.i = divide_rest(number, size.j, &d.j);
     return d;
 }
 
@@ -101,8 +101,8 @@ move_edges(const uli_gpu_item &item, unsigned char *dst,
     int64_t each = width / unit, lane = threadIdx.x % WARP;
     struct digits size = {0, item.extent[1], item.extent[2], each};
     int64_t vectors = item.run / width, rest;
-    end = divide(end, vectors, &rest) * each;
-    for (int64_t n = divide(first, vectors, &rest) * each + lane; n < end;
+    end = divide_rest(end, vectors, &rest) * each;
+    for (int64_t n = divide_rest(first, vectors, &rest) * each + lane; n < end;
          n += WARP) {
         struct digits at = digits_of(n, size);
         int64_t in_row = at.v * unit;

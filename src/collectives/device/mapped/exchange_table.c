@@ -275,7 +275,7 @@ visit_in(void *context, const struct uli_move *move)
 }
 
 static void
-walk(struct build *b, int32_t dst, int32_t src, uli_move_fn visit)
+build_walk(struct build *b, int32_t dst, int32_t src, uli_move_fn visit)
 {
     const struct uli_layout *layout = b->params->layout;
     int32_t ntensors = uli_layout_shape(layout)->ntensors;
@@ -310,7 +310,7 @@ slots_fit(struct build *b)
         return most > 0;
     for (int32_t dst = 0; dst < b->nranks && need <= most; dst++) {
         memset(b->slot_at, 0, (size_t)b->nranks * sizeof(*b->slot_at));
-        walk(b, dst, -1, visit_need);
+        build_walk(b, dst, -1, visit_need);
         for (int32_t p = 0; p < b->nranks; p++)
             need = uli_max(need, b->slot_at[p]);
     }
@@ -331,20 +331,20 @@ build_all(struct build *b)
     int32_t me = b->params->rank;
     b->table.slots = slots_fit(b);
     for (int32_t q = 1; q < b->nranks; q++)
-        walk(b, (me + q) % b->nranks, me, visit_out);
+        build_walk(b, (me + q) % b->nranks, me, visit_out);
     report_slots(b, b->params->sent_p);
     memset(b->slot_at, 0, (size_t)b->nranks * sizeof(*b->slot_at));
-    walk(b, me, -1, visit_in);
+    build_walk(b, me, -1, visit_in);
     b->table.nfirst = b->table.nitems;
     b->second = true;
     if (b->table.slots)
-        walk(b, me, -1, visit_in);
+        build_walk(b, me, -1, visit_in);
     report_slots(b, b->params->received_p);
     uli_gpu_table_cut(&b->table, b->params->workers);
 }
 
 static struct build
-begin(const struct uli_gpu_table_params *params,
+exchange_table_begin(const struct uli_gpu_table_params *params,
     const struct uli_gpu_scratch *scratch)
 {
     struct build b = {.params = params,
@@ -364,7 +364,7 @@ uli_gpu_table_fill(const struct uli_gpu_table_params *params,
     struct uli_gpu_scratch *scratch, int64_t item_room, int64_t source_room,
     struct uli_gpu_table *table)
 {
-    struct build b = begin(params, scratch);
+    struct build b = exchange_table_begin(params, scratch);
     memset(b.slot_at, 0, (size_t)b.nranks * sizeof(*b.slot_at));
     b.table.items = table->items;
     b.table.sources = table->sources;

@@ -28,7 +28,7 @@ struct call {
 };
 
 static __device__ bool
-stopped(const struct call &c)
+call_stopped(const struct call &c)
 {
     const uint64_t *poison = c.args->poison;
     return ptx_ld_relaxed_gpu_u64(&c.args->state->failed) != 0 ||
@@ -39,11 +39,11 @@ stopped(const struct call &c)
 static __device__ bool
 block_stopped(const struct call &c)
 {
-    return __syncthreads_or(threadIdx.x == 0 && stopped(c)) != 0;
+    return __syncthreads_or(threadIdx.x == 0 && call_stopped(c)) != 0;
 }
 
 static __device__ void
-fail(const struct call &c, uint64_t status, uint64_t phase, int32_t peer)
+call_fail(const struct call &c, uint64_t status, uint64_t phase, int32_t peer)
 {
     uint64_t cause = ULI_GPU_CAUSE(status, phase, peer, c.n);
     if (ptx_atom_cas_relaxed_gpu_u64(&c.args->state->failed, 0, cause) == 0 &&
@@ -58,10 +58,10 @@ await_value(const struct call &c, const uint64_t *word, uint64_t value,
     uint64_t phase, int32_t peer)
 {
     for (int polls = 0; ptx_ld_acquire_sys_u64(word) < value; polls++) {
-        if (stopped(c))
+        if (call_stopped(c))
             return false;
         if (ptx_globaltimer_ns() - c.start_ns > c.args->timeout_ns) {
-            fail(c, (uint64_t)-ULYX_ERR_TIMEOUT, phase, peer);
+            call_fail(c, (uint64_t)-ULYX_ERR_TIMEOUT, phase, peer);
             return false;
         }
         if (polls > EAGER_POLLS)
@@ -205,7 +205,7 @@ lost_window(const struct call &c, int32_t peer)
 
 /* Does this rank refuse the call itself? */
 static __device__ bool
-refuses(const struct call &c)
+call_refuses(const struct call &c)
 {
     return (c.args->record[ULI_GPU_RECORD_CALL] & 0xFFFFFFFFu) != 0;
 }
@@ -221,7 +221,7 @@ cause_of_pair(const struct call &c, int32_t peer, bool agrees)
     if (has_left(c, peer)) {
         status = ULI_GPU_HAS_LEFT;
     } else if (status == 0) {
-        if (refuses(c) || agrees)
+        if (call_refuses(c) || agrees)
             return 0;
         phase = ULI_GPU_DISAGREES;
         status = call == own ? 0 : call >> 32 | ULI_GPU_OTHER_OPERATION;
@@ -240,10 +240,10 @@ note_verdict(const struct call &c, uint64_t cause)
 /* By slots this comes after DONE, when the peer may already have detached its
  * tensors' windows, which nothing was moved through. */
 static __device__ void
-judge(const struct call &c, int32_t peer)
+call_check(const struct call &c, int32_t peer)
 {
     uint64_t cause = cause_of_pair(c, peer, record_agrees(c, peer));
-    if (!cause && !refuses(c) && !c.args->slots && lost_window(c, peer))
+    if (!cause && !call_refuses(c) && !c.args->slots && lost_window(c, peer))
         cause = ULI_GPU_CAUSE(0, ULI_GPU_LOST, peer, c.n);
     (void)note_verdict(c, cause);
 }
@@ -276,7 +276,7 @@ block_closes(const struct call &c)
          p += (int32_t)blockDim.x) {
         if (p == c.args->rank || !c.args->peers[p].shares)
             continue;
-        judge(c, p);
+        call_check(c, p);
         ptx_st_release_sys_u64(&c.args->peers[p].yours->done, c.n);
     }
     return block_awaits(c, ULI_GPU_AWAITS_DONE);

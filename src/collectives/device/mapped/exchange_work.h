@@ -135,7 +135,7 @@ is_last_block(const struct call &c)
 }
 
 static __device__ void
-advance(const struct call &c)
+call_advance(const struct call &c)
 {
     struct uli_gpu_report *report = c.args->report;
     if (threadIdx.x != 0)

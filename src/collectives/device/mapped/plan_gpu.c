@@ -62,7 +62,7 @@ choose_blocks(ulyx_plan_t *plan, int32_t max_sms, bool waits)
 /* ---- memory -------------------------------------------------------------- */
 
 static bool
-allocate(struct uli_plan_gpu *gpu, const ulyx_plan_t *plan)
+plan_gpu_allocate(struct uli_plan_gpu *gpu, const ulyx_plan_t *plan)
 {
     size_t n = (size_t)gpu->nranks;
     gpu->their_marks = calloc(n, sizeof(*gpu->their_marks));
@@ -133,7 +133,7 @@ uli_plan_gpu_begin(ulyx_plan_t *plan, const struct uli_mover_ops *mover,
     gpu->nranks = comm->nranks;
     uli_list_init(&gpu->node);
     ULI_TRY(uli_plan_measure(plan));
-    if (!allocate(gpu, plan))
+    if (!plan_gpu_allocate(gpu, plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     ULI_TRY(choose_blocks(plan, max_sms, waits));
     return uli_plan_gpu_measure(plan);
@@ -151,7 +151,7 @@ uli_plan_gpu_take(ulyx_plan_t *plan)
 
 /* Words and slots of p, which lie in its piece as ours do in ours. */
 static ulyx_status_t
-meet(ulyx_plan_t *plan, int32_t p, struct uli_gpu_peer *peer)
+plan_meet(ulyx_plan_t *plan, int32_t p, struct uli_gpu_peer *peer)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     const struct uli_rank_info *info = &plan->ranks[p];
@@ -184,7 +184,7 @@ uli_plan_gpu_connect(ulyx_plan_t *plan, struct uli_gpu_peer *peers)
     uli_plan_fill_extents(plan);
     for (int32_t p = 0; p < gpu->nranks; p++)
         if (p != plan->comm->rank)
-            ULI_TRY(meet(plan, p, &peers[p]));
+            ULI_TRY(plan_meet(plan, p, &peers[p]));
     ULI_TRY(uli_gpu_upload(plan->comm, base + gpu->peers_at, peers,
         gpu->nranks * (int64_t)sizeof(*peers)));
     ULI_TRY(uli_plan_gpu_fill(plan, 0));
@@ -217,7 +217,7 @@ fill_args(ulyx_plan_t *plan, struct uli_gpu_op *op)
 }
 
 static void
-enlist(struct uli_plan_gpu *gpu)
+plan_gpu_enlist(struct uli_plan_gpu *gpu)
 {
     struct uli_gpu *device = gpu->state.plan->comm->gpu;
     device->calls = &uli_plans_gpu_calls;
@@ -227,7 +227,7 @@ enlist(struct uli_plan_gpu *gpu)
 }
 
 static void
-delist(ulyx_comm_t *comm, struct uli_plan_gpu *gpu)
+plan_gpu_delist(ulyx_comm_t *comm, struct uli_plan_gpu *gpu)
 {
     pthread_mutex_lock(&comm->gpu->plans_lock);
     uli_list_remove(&gpu->node);
@@ -244,7 +244,7 @@ uli_plan_gpu_ready(ulyx_plan_t *plan, ulyx_status_t status)
             "plan create: %s", uli_error_text());
     for (int o = 0; o < ULYX_OPERATIONS; o++)
         fill_args(plan, &gpu->op[o]);
-    enlist(gpu);
+    plan_gpu_enlist(gpu);
     return ULYX_SUCCESS;
 }
 
@@ -288,7 +288,7 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
     /* On a failed communicator nobody starts a call any more. */
     if (uli_comm_check(comm) == ULYX_SUCCESS)
         ULI_TRY(tell_peers(plan));
-    delist(comm, gpu);
+    plan_gpu_delist(comm, gpu);
     /* A peer that shares nothing waits for no mark: its piece of marks may be
      * another plan's by now. */
     for (int32_t p = 0; p < gpu->nranks; p++)

@@ -77,7 +77,7 @@ set_tensors(const ulyx_plan_t *plan, ulyx_operation_t operation,
 
 /* A call that has begun to be enqueued and cannot be finished. */
 static ulyx_status_t
-broken(ulyx_plan_t *plan, ulyx_status_t status)
+plan_gpu_fail(ulyx_plan_t *plan, ulyx_status_t status)
 {
     return uli_comm_fail(plan->comm, status, plan->comm->rank, "reshuffle: %s",
         uli_error_text());
@@ -128,13 +128,13 @@ post_refusal(
 
 /* status, whose text is the thread's last error, comes back. */
 static ulyx_status_t
-refuse(ulyx_plan_t *plan, ulyx_operation_t operation, ulyx_status_t status)
+plan_refuse(ulyx_plan_t *plan, ulyx_operation_t operation, ulyx_status_t status)
 {
     char text[256];
     snprintf(text, sizeof(text), "%s", uli_error_text());
     ulyx_status_t posted = post_refusal(plan, operation, status);
     if (posted != ULYX_SUCCESS)
-        return broken(plan, posted);
+        return plan_gpu_fail(plan, posted);
     return uli_error_pass(status, text);
 }
 
@@ -153,14 +153,14 @@ start_call(ulyx_plan_t *plan, ulyx_operation_t operation,
         status = uli_gpu_end_detour(
             gpu->ops, gpu->device, gpu->ended, stream, capturing, &gpu->detour);
     if (status != ULYX_SUCCESS)
-        return capturing ? status : refuse(plan, operation, status);
+        return capturing ? status : plan_refuse(plan, operation, status);
     struct uli_gpu_args args = gpu->op[operation].args;
     set_tensors(plan, operation, &args);
     status = enqueue_call(plan, operation, &args, stream, enqueue, &begun);
     if (status != ULYX_SUCCESS && !begun && !capturing)
-        return refuse(plan, operation, status);
+        return plan_refuse(plan, operation, status);
     if (status != ULYX_SUCCESS)
-        return begun ? broken(plan, status) : status;
+        return begun ? plan_gpu_fail(plan, status) : status;
     return capturing ? ULYX_SUCCESS : mark_end(gpu, stream);
 }
 
@@ -193,7 +193,7 @@ uli_plan_gpu_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
     ulyx_status_t now = uli_comm_check(plan->comm);
     if (now == ULYX_SUCCESS) {
         uli_error_pass(status, own);
-        now = refuse(plan, 0, status);
+        now = plan_refuse(plan, 0, status);
     }
     atomic_store(&plan->exchange.busy, false);
     return now;

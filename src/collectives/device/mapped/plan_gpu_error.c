@@ -43,7 +43,7 @@ plans_look(ulyx_comm_t *comm)
 /* ---- what concerns one call ---------------------------------------------- */
 
 static ulyx_status_t
-refused(const struct uli_gpu_noted_cause *cause)
+cause_is_refusal(const struct uli_gpu_noted_cause *cause)
 {
     if (cause->status == ULI_GPU_HAS_LEFT)
         return uli_error(ULYX_ERR_PEER_REFUSED,
@@ -55,7 +55,7 @@ refused(const struct uli_gpu_noted_cause *cause)
 }
 
 static ulyx_status_t
-disagrees(const struct uli_gpu_noted_cause *cause, int32_t rank)
+cause_disagrees(const struct uli_gpu_noted_cause *cause, int32_t rank)
 {
     if (cause->status & ULI_GPU_OTHER_OPERATION)
         return uli_error(ULYX_ERR_MISMATCH,
@@ -73,9 +73,9 @@ uli_gpu_verdict_error(uint64_t word, int32_t rank)
 {
     struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
     if (cause.phase == ULI_GPU_REFUSED)
-        return refused(&cause);
+        return cause_is_refusal(&cause);
     if (cause.phase == ULI_GPU_DISAGREES)
-        return disagrees(&cause, rank);
+        return cause_disagrees(&cause, rank);
     if (cause.phase == ULI_GPU_STALE)
         return uli_error(ULYX_ERR_MISMATCH,
             "reshuffle, call %u: captured before the last update of the "

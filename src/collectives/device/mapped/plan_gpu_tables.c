@@ -17,7 +17,7 @@
 #include "collectives/device/mapped/plan_gpu.h"
 
 static bool
-uses(const ulyx_plan_t *plan, int operation)
+plan_gpu_uses(const ulyx_plan_t *plan, int operation)
 {
     return plan->operations >> operation & 1;
 }
@@ -31,7 +31,7 @@ uli_plan_gpu_measure(ulyx_plan_t *plan)
     for (int o = 0; o < ULYX_OPERATIONS; o++) {
         struct uli_gpu_op *op = &gpu->op[o];
         op->head_at = uli_plan_device_take(&at, 1, sizeof(struct uli_gpu_head));
-        if (!uses(plan, o))
+        if (!plan_gpu_uses(plan, o))
             continue;
         uli_gpu_table_room(plan->layout, o, plan->comm->rank, &gpu->scratch,
             &op->item_room, &op->source_room);
@@ -76,7 +76,7 @@ uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer)
     unsigned char *base = gpu->buffers[buffer];
     for (int o = 0; o < ULYX_OPERATIONS; o++) {
         const struct uli_gpu_table *table = &gpu->op[o].table;
-        if (uses(plan, o))
+        if (plan_gpu_uses(plan, o))
             ULI_TRY(fill_one(plan, o, base));
         struct uli_gpu_head head = {table->nitems, table->nfirst, table->ntiles,
             table->nfirst_tiles, table->tile_bytes,
@@ -91,7 +91,7 @@ uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer)
 /* From here on the layout is the new one: what fails now fails the plan's
  * communicator, for host and device would no longer agree. */
 static ulyx_status_t
-replace(ulyx_plan_t *plan, void *stream)
+plan_replace(ulyx_plan_t *plan, void *stream)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     int buffer = gpu->next_buffer;
@@ -109,7 +109,7 @@ replace(ulyx_plan_t *plan, void *stream)
 }
 
 static ulyx_status_t
-update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
+plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
     void *stream)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
@@ -122,7 +122,7 @@ update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
             "in their stream"));
     }
     ULI_TRY(uli_layout_update(plan->layout, docs_q, docs_k));
-    ulyx_status_t status = tables ? replace(plan, stream) : ULYX_SUCCESS;
+    ulyx_status_t status = tables ? plan_replace(plan, stream) : ULYX_SUCCESS;
     if (status == ULYX_SUCCESS)
         return ULYX_SUCCESS;
     return uli_comm_fail(plan->comm, status, plan->comm->rank,
@@ -134,7 +134,7 @@ uli_plan_gpu_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
 {
     ULI_TRY(uli_exchange_take(&plan->exchange));
-    ulyx_status_t status = update(plan, docs_q, docs_k, stream);
+    ulyx_status_t status = plan_update(plan, docs_q, docs_k, stream);
     atomic_store(&plan->exchange.busy, false);
     return status;
 }

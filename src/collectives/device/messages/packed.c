@@ -14,7 +14,7 @@
 #include "base/status.h"
 
 static bool
-uses(const struct uli_packed *packed, int operation)
+packed_uses(const struct uli_packed *packed, int operation)
 {
     return packed->params.operations >> operation & 1;
 }
@@ -37,13 +37,13 @@ table_params(const struct uli_packed *packed, int operation)
 }
 
 static ulyx_status_t
-measure(struct uli_packed *packed)
+packed_measure(struct uli_packed *packed)
 {
     int64_t at = ULI_GPU_LINE; /* the hash */
     ULI_TRY(uli_packed_scratch_create(packed->params.layout, &packed->scratch));
     for (int o = 0; o < ULYX_OPERATIONS; o++) {
         struct uli_packed_table_params params = table_params(packed, o);
-        if (uses(packed, o))
+        if (packed_uses(packed, o))
             ULI_TRY(uli_packed_table_measure(
                 &params, &packed->scratch, &packed->ops[o], &at));
     }
@@ -59,7 +59,7 @@ fill_tables(struct uli_packed *packed, int buffer)
     memcpy(base, &hash, sizeof(hash));
     for (int o = 0; o < ULYX_OPERATIONS; o++) {
         struct uli_packed_table_params params = table_params(packed, o);
-        if (uses(packed, o))
+        if (packed_uses(packed, o))
             ULI_TRY(uli_packed_table_fill(
                 &params, &packed->scratch, &packed->ops[o], base));
     }
@@ -93,7 +93,7 @@ fill_peers(struct uli_packed *packed, int buffer)
         const struct uli_packed_table *table = &packed->ops[o];
         struct uli_gpu_peer *peers =
             (void *)(packed->buffers[buffer] + table->peers_at);
-        for (int64_t k = 0; uses(packed, o) && k < table->rounds; k++)
+        for (int64_t k = 0; packed_uses(packed, o) && k < table->rounds; k++)
             for (int32_t p = 0; p < packed->nranks; p++) {
                 struct uli_gpu_peer none = {.shares = 0};
                 peers[k * packed->nranks + p] =
@@ -111,13 +111,13 @@ place_messages(struct uli_packed *packed)
     bool change = uli_layout_has_tables(packed->params.layout);
     packed->slots = 1;
     for (int o = 0; o < ULYX_OPERATIONS; o++)
-        if (uses(packed, o) && (packed->ops[o].rounds > 1 ||
+        if (packed_uses(packed, o) && (packed->ops[o].rounds > 1 ||
                                    (change && packed->ops[o].round_room > 1)))
             packed->slots = 2;
     for (int32_t p = 0; p < packed->nranks; p++) {
         int64_t longest = 0;
         for (int o = 0; o < ULYX_OPERATIONS; o++)
-            if (uses(packed, o))
+            if (packed_uses(packed, o))
                 longest =
                     uli_max(longest, uli_packed_table_longest(
                                          &packed->ops[o], packed->nranks, p));
@@ -184,9 +184,9 @@ make_inner(struct uli_packed *packed)
 /* ---- life ---------------------------------------------------------------- */
 
 static ulyx_status_t
-fill(struct uli_packed *packed, void *stream)
+packed_fill(struct uli_packed *packed, void *stream)
 {
-    ULI_TRY(measure(packed));
+    ULI_TRY(packed_measure(packed));
     ULI_TRY(allocate_pinned(packed));
     ULI_TRY(fill_tables(packed, 0));
     place_messages(packed);
@@ -228,7 +228,7 @@ uli_packed_create(
     if (status == ULYX_SUCCESS)
         status = ULI_PACKED_DEVICE(packed, stream_create, &stream);
     if (status == ULYX_SUCCESS)
-        status = fill(packed, stream);
+        status = packed_fill(packed, stream);
     if (stream)
         ULI_PACKED_DEVICE(packed, stream_destroy, stream);
     if (status != ULYX_SUCCESS) {

@@ -149,9 +149,9 @@ close_call(const struct call &c, bool stale)
     for (int32_t p = (int32_t)threadIdx.x; p < c.args->nranks;
          p += (int32_t)blockDim.x)
         if (p != c.args->rank && c.args->peers[p].shares)
-            judge(c, p);
+            call_check(c, p);
     __syncthreads();
-    advance(c);
+    call_advance(c);
 }
 
 /* ---- kernels ------------------------------------------------------------- */

@@ -94,7 +94,7 @@ args_of(const struct call *c, int32_t k, bool unpack)
 /* ---- steps --------------------------------------------------------------- */
 
 static ulyx_status_t
-launched(int error, const char *what)
+launch_check(int error, const char *what)
 {
     if (!error)
         return ULYX_SUCCESS;
@@ -103,21 +103,21 @@ launched(int error, const char *what)
 }
 
 static ulyx_status_t
-pack(const struct call *c, int32_t k)
+call_pack(const struct call *c, int32_t k)
 {
     const struct uli_packed_params *own = &c->packed->params;
     struct uli_packed_args args = args_of(c, k, false);
-    return launched(
+    return launch_check(
         uli_packed_pack_launch(&args, own->blocks, own->threads, c->stream),
         "pack");
 }
 
 static ulyx_status_t
-unpack(const struct call *c, int32_t k)
+call_unpack(const struct call *c, int32_t k)
 {
     const struct uli_packed_params *own = &c->packed->params;
     struct uli_packed_args args = args_of(c, k, true);
-    return launched(
+    return launch_check(
         uli_packed_unpack_launch(&args, own->blocks, own->threads, c->stream),
         "unpack");
 }
@@ -159,7 +159,7 @@ list_pieces(
 
 /* A rank that has nothing to send or receive in a round leaves it out. */
 static ulyx_status_t
-carry(const struct call *c, int32_t k, void *stream)
+call_send(const struct call *c, int32_t k, void *stream)
 {
     struct uli_packed *packed = c->packed;
     int32_t count = list_pieces(packed, c->table, k);
@@ -184,21 +184,21 @@ run_rounds(const struct call *c)
     struct uli_packed *packed = c->packed;
     int32_t rounds = c->table->rounds;
     for (int32_t k = 0; k < rounds; k++) {
-        ULI_TRY(pack(c, k));
+        ULI_TRY(call_pack(c, k));
         ULI_TRY(ULI_PACKED_DEVICE(
             packed, event_record, packed->packed_event, c->stream));
         ULI_TRY(ULI_PACKED_DEVICE(
             packed, event_order, packed->packed_event, packed->inner));
-        ULI_TRY(carry(c, k, packed->inner));
+        ULI_TRY(call_send(c, k, packed->inner));
         ULI_TRY(ULI_PACKED_DEVICE(
             packed, event_record, packed->carried[k % 2], packed->inner));
         if (k == 0)
             continue;
         ULI_TRY(await_batch(c, k - 1));
-        ULI_TRY(unpack(c, k - 1));
+        ULI_TRY(call_unpack(c, k - 1));
     }
     ULI_TRY(await_batch(c, rounds - 1));
-    return unpack(c, rounds - 1);
+    return call_unpack(c, rounds - 1);
 }
 
 ulyx_status_t
@@ -224,9 +224,9 @@ uli_packed_execute(struct uli_packed *packed, ulyx_operation_t operation,
     fill_args(&c, operation, src, dst, refusal);
     if (c.table->rounds > 1)
         return run_rounds(&c);
-    ULI_TRY(pack(&c, 0));
-    ULI_TRY(carry(&c, 0, stream));
-    return unpack(&c, 0);
+    ULI_TRY(call_pack(&c, 0));
+    ULI_TRY(call_send(&c, 0, stream));
+    return call_unpack(&c, 0);
 }
 
 ulyx_status_t

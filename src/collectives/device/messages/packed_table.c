@@ -94,7 +94,7 @@ take_place(struct walk *w, int32_t s, int64_t at, int64_t bytes)
 }
 
 static bool
-visit(void *context, const struct uli_move *move)
+move_visit(void *context, const struct uli_move *move)
 {
     struct walk *w = context;
     const struct uli_shape_tensor *tensor =
@@ -135,7 +135,7 @@ walk_to(struct walk *w, int32_t dst)
     w->dst = dst;
     for (int32_t t = 0; t < uli_layout_shape(gpu->layout)->ntensors; t++)
         uli_layout_each_move(gpu->layout, gpu->operation, t, dst, src,
-            scratch->gpu.places, visit, w);
+            scratch->gpu.places, move_visit, w);
     for (int32_t s = 0; w->item && s < w->nranks; s++)
         for (int64_t k = scratch->round[s];
              k <= w->table->round_room && carried_before(w, s, k); k++)
@@ -152,7 +152,7 @@ count_streams(struct walk *w)
 }
 
 static struct walk
-begin(const struct uli_packed_table_params *params,
+packed_table_begin(const struct uli_packed_table_params *params,
     struct uli_packed_scratch *scratch, struct uli_packed_table *table)
 {
     struct walk w = {.params = params,
@@ -213,7 +213,7 @@ uli_packed_table_measure(const struct uli_packed_table_params *params,
     struct uli_packed_scratch *scratch, struct uli_packed_table *table,
     int64_t *bytes_p)
 {
-    struct walk w = begin(params, scratch, table);
+    struct walk w = packed_table_begin(params, scratch, table);
     int64_t n = w.nranks;
     uli_gpu_table_room(params->gpu.layout, params->gpu.operation, w.me,
         &scratch->gpu, &table->item_room, &table->source_room);
@@ -273,7 +273,7 @@ item_bytes(const struct uli_gpu_item *item)
 
 /* Items without a stream lie one after another. */
 static void
-append(struct uli_packed_list *list, struct uli_gpu_item *item, bool own)
+packed_list_append(struct uli_packed_list *list, struct uli_gpu_item *item, bool own)
 {
     if (own)
         item->first_tile = list->end;
@@ -293,7 +293,7 @@ list_packed(const struct walk *w, const struct uli_gpu_table *table,
         order[i] = i;
         if (lists[p].count == 0)
             lists[p].first = i;
-        append(&lists[p], item, p == w->me);
+        packed_list_append(&lists[p], item, p == w->me);
     }
 }
 
@@ -306,7 +306,7 @@ list_unpacked(const struct walk *w, const struct uli_gpu_table *table,
     for (int32_t i = first; i < table->nitems; i++) {
         struct uli_gpu_item *item = &table->items[i];
         int32_t p = stream_of(table, item, w->me);
-        append(&lists[p], item, p == w->me);
+        packed_list_append(&lists[p], item, p == w->me);
     }
     for (int32_t p = 0; p < w->nranks; p++) {
         lists[p].first = next[p] = first;
@@ -349,7 +349,7 @@ uli_packed_table_fill(const struct uli_packed_table_params *params,
     struct uli_packed_scratch *scratch, struct uli_packed_table *table,
     unsigned char *buffer)
 {
-    struct walk w = begin(params, scratch, table);
+    struct walk w = packed_table_begin(params, scratch, table);
     struct uli_gpu_table_params gpu = params->gpu;
     struct uli_packed_list *lists = (void *)(buffer + table->lists_at);
     int32_t *order = (void *)(buffer + table->order_at);

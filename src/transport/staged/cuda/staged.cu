@@ -51,7 +51,7 @@ copy_vectors(unsigned char *dst, const unsigned char *src, int64_t bytes)
 
 /* One warp. */
 static __device__ void
-copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
+staged_copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
 {
     uint64_t bits = (uint64_t)(uintptr_t)dst | (uint64_t)(uintptr_t)src;
     if (bits % 16 == 0)
@@ -68,7 +68,7 @@ copy(unsigned char *dst, const unsigned char *src, int64_t bytes)
 
 /* One thread. */
 static __device__ void
-fail(const struct run &r, int phase, int32_t peer)
+run_fail(const struct run &r, int phase, int32_t peer)
 {
     uint64_t cause = ULI_STAGED_CAUSE(phase, peer, r.n);
     if (ptx_atom_cas_relaxed_gpu_u64(&r.args->state->failed, 0, cause) == 0)
@@ -77,14 +77,14 @@ fail(const struct run &r, int phase, int32_t peer)
 
 /* One thread: is it over before its end? */
 static __device__ bool
-stopped(const struct run &r)
+run_stopped(const struct run &r)
 {
     if (ptx_ld_relaxed_gpu_u64(&r.args->state->failed))
         return true;
     if (!ptx_ld_relaxed_sys_u64(&r.args->report->abort) &&
         !(r.args->poison && ptx_ld_relaxed_sys_u64(r.args->poison)))
         return false;
-    fail(r, ULI_STAGED_STOPPED, 0);
+    run_fail(r, ULI_STAGED_STOPPED, 0);
     return true;
 }
 
@@ -127,7 +127,7 @@ warp_sends(const struct run &r, const struct part &p)
         bytes = r.args->chunk_bytes;
     if (warp_hears(&lane->heard->consumed) + ULI_STAGED_SLOTS < n)
         return TURN_WAITS;
-    copy(lane->out + (int64_t)slot * r.args->chunk_bytes, p.data + at, bytes);
+    staged_copy(lane->out + (int64_t)slot * r.args->chunk_bytes, p.data + at, bytes);
     bool ends = at + bytes == p.bytes;
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
@@ -155,10 +155,10 @@ warp_takes(const struct run &r, const struct part &p)
         return TURN_WAITS;
     if (filled != ULI_STAGED_FILLED(n, p.size)) {
         if (threadIdx.x % WARP == 0)
-            fail(r, ULI_STAGED_OTHER_SIZE, p.peer);
+            run_fail(r, ULI_STAGED_OTHER_SIZE, p.peer);
         return TURN_FAILS;
     }
-    copy(p.data + at, lane->in + (int64_t)slot * r.args->chunk_bytes, bytes);
+    staged_copy(p.data + at, lane->in + (int64_t)slot * r.args->chunk_bytes, bytes);
     bool ends = at + bytes == p.bytes;
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
@@ -216,14 +216,14 @@ static __device__ bool
 gives_up(const struct run &r, int32_t warp, int32_t warps, uint64_t open)
 {
     int32_t first = 0;
-    if (stopped(r))
+    if (run_stopped(r))
         return true;
     if (ptx_globaltimer_ns() - r.start_ns <= r.args->timeout_ns)
         return false;
     while (!(open >> first & 1))
         first++;
     struct part p = part_of(r, warp + first * warps);
-    fail(r, p.send ? ULI_STAGED_LATE_OUT : ULI_STAGED_LATE_IN, p.peer);
+    run_fail(r, p.send ? ULI_STAGED_LATE_OUT : ULI_STAGED_LATE_IN, p.peer);
     return true;
 }
 
@@ -270,7 +270,7 @@ __launch_bounds__(ULI_STAGED_THREADS, 2)
     uint32_t *blocks = &args.state->blocks;
     if (blockIdx.x == 0 && threadIdx.x == 0)
         ptx_st_relaxed_sys_u64(&args.report->begun, r.n);
-    if (!__syncthreads_or(threadIdx.x == 0 && stopped(r)))
+    if (!__syncthreads_or(threadIdx.x == 0 && run_stopped(r)))
         warp_works(r);
     __syncthreads();
     if (threadIdx.x != 0 ||

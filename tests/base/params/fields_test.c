@@ -2,12 +2,12 @@
  *
  * Fields by table: read, checked by name, value and bound, compared, held.
  */
-#include "base/fields.h"
+#include "base/params/fields.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/held.h"
+#include "base/params/held.h"
 #include "support/test.h"
 
 enum { MOST = 2, RANKS = 3 };

@@ -2,7 +2,7 @@
  *
  * Copies by the tables of fields.
  */
-#include "base/held.h"
+#include "base/params/held.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

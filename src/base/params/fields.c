@@ -3,7 +3,7 @@
  * Reading, checking and listing fields by their tables. Names of elements'
  * fields begin with the element: "tensors[1].heads".
  */
-#include "base/fields.h"
+#include "base/params/fields.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

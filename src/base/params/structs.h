@@ -14,8 +14,8 @@
  * (fields come in whole words of 8 bytes), for older programs leave it
  * undefined, and a field that a later version put there would be read from it.
  */
-#ifndef ULI_BASE_STRUCTS_H
-#define ULI_BASE_STRUCTS_H
+#ifndef ULI_BASE_PARAMS_STRUCTS_H
+#define ULI_BASE_PARAMS_STRUCTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

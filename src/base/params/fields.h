@@ -9,13 +9,13 @@
  * may be the same. What a field is follows from its C type, so a row cannot
  * disagree with the header.
  */
-#ifndef ULI_BASE_FIELDS_H
-#define ULI_BASE_FIELDS_H
+#ifndef ULI_BASE_PARAMS_FIELDS_H
+#define ULI_BASE_PARAMS_FIELDS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "base/structs.h"
+#include "base/params/structs.h"
 #include "ulyx/types.h"
 
 enum uli_field_kind {

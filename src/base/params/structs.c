@@ -3,7 +3,7 @@
  * The table of public structs, and how those of other versions are read and
  * filled.
  */
-#include "base/structs.h"
+#include "base/params/structs.h"
 
 #include <string.h>
 #include "base/status.h"

@@ -2,10 +2,10 @@
  *
  * Copies of what fields point to, for calls that outlive the caller's arrays.
  */
-#ifndef ULI_BASE_HELD_H
-#define ULI_BASE_HELD_H
+#ifndef ULI_BASE_PARAMS_HELD_H
+#define ULI_BASE_PARAMS_HELD_H
 
-#include "base/fields.h"
+#include "base/params/fields.h"
 
 /* Two document tables of three blocks each, a name, splits of each part and of
  * the heads: no table of fields needs more. */

@@ -3,7 +3,7 @@
  * Structs of other versions, read and filled: every public one at every size,
  * and one that has grown since its first release.
  */
-#include "base/structs.h"
+#include "base/params/structs.h"
 
 #include <stdlib.h>
 #include <string.h>
