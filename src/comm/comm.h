@@ -124,6 +124,8 @@ struct ulyx_comm {
     struct uli_list plan_graves; /* (owner) private to collectives */
     void *alltoall;              /* (owner) private to collectives */
     void (*alltoall_destroy)(struct ulyx_comm *comm);
+    /* Refuses the alltoall that other ranks have called. */
+    void (*alltoall_skip)(struct ulyx_comm *comm, uli_deadline_t deadline);
     void (*graves_destroy)(struct ulyx_comm *comm);
     struct uli_bootstrap *meeting; /* while it is created between two gathers */
     bool served; /* known to the service: ranks of other processes exist */
@@ -227,6 +229,7 @@ enum uli_call {
     ULI_CALL_REDUCE_SETUP,
     ULI_CALL_OPERATOR,
     ULI_CALL_BATCH,
+    ULI_CALL_ALLTOALL, /* which takes no round: see uli_agree_astray */
 };
 const char *uli_call_name(enum uli_call call);
 
@@ -242,6 +245,18 @@ ulyx_status_t uli_agree_gather(ulyx_comm_t *comm, enum uli_call call,
     ulyx_status_t status, const void *mine, int64_t bytes, int64_t max_bytes,
     void *all_p, int64_t *bytes_p, ulyx_status_t *status_p,
     uli_deadline_t deadline);
+
+/* For a call that takes no round: its number among the collective calls. */
+uint64_t uli_agree_number(ulyx_comm_t *comm);
+/* Whether a rank is in a round and has not made the call of this number: it
+ * will not come to it. */
+bool uli_agree_astray(ulyx_comm_t *comm, uint64_t number);
+/* Then: takes part in that round under the call's own name, so that all ranks
+ * get the same error. Those that made another call refuse this one afterwards
+ * (comm->alltoall_skip), so all ranks count it alike.
+ * returns ERR_MISMATCH, or as uli_agree_gather. */
+ulyx_status_t uli_agree_join(ulyx_comm_t *comm, enum uli_call call,
+    uint64_t number, uli_deadline_t deadline);
 
 /* ---- windows (windows.c) ------------------------------------------------- */
 

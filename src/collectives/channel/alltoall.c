@@ -10,10 +10,16 @@
  * chunks for each rank, and mirrors what goes out.
  *
  * Cost: one copy a byte (two by the ring), four doorbells a pair.
+ *
+ * A call takes no agreement, but has its number among the collective calls. One
+ * that has waited for a while looks whether a rank is in another call instead,
+ * and then joins that call's agreement to tell: the same error on all ranks.
  */
 #include "collectives/channel/alltoall.h"
 
+#include <stdio.h>
 #include <string.h>
+#include "base/size.h"
 #include "base/status.h"
 #include "collectives/channel/alltoall_channel.h"
 
@@ -21,6 +27,9 @@ enum {
     MIN_READ_BYTES = 4096, /* shorter pieces are not worth a system call */
     OPERATION_EVEN = 100,
     OPERATION_UNEVEN = 101,
+    /* When a call that waits looks for ranks in others; each time later. */
+    FIRST_LOOK_NS = 500 * 1000,
+    MOST_LOOK_NS = 50 * 1000 * 1000,
 };
 
 /* ---- pieces -------------------------------------------------------------- */
@@ -229,6 +238,47 @@ uli_alltoall_check(
     return check_overlap(comm, args);
 }
 
+static bool
+has_ended(void *context)
+{
+    const struct ulyx_op *op = context;
+    return atomic_load_explicit(&op->status, memory_order_acquire) !=
+           ULYX_IN_PROGRESS;
+}
+
+/* Ranks in another call refuse this one once they know; the error is the one
+ * that they have. */
+static ulyx_status_t
+end_astray(struct uli_exchange *exchange, uint64_t number)
+{
+    char text[256];
+    ulyx_status_t status = uli_agree_join(
+        exchange->comm, ULI_CALL_ALLTOALL, number, exchange->op.deadline);
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ulyx_status_t ended = uli_op_wait(&exchange->op);
+    return status == ULYX_ERR_MISMATCH && !atomic_load(&exchange->comm->failed)
+               ? uli_error_pass(status, text)
+               : ended;
+}
+
+static ulyx_status_t
+await_call(struct uli_exchange *exchange, uint64_t number)
+{
+    struct ulyx_op *op = &exchange->op;
+    int64_t look = FIRST_LOOK_NS;
+    while (!has_ended(op)) {
+        uli_deadline_t slice = uli_min(uli_clock_ns() + look, op->deadline);
+        uli_op_drive_until(exchange->comm, has_ended, op, slice);
+        if (has_ended(op) || uli_deadline_over(op->deadline) ||
+            atomic_load(&exchange->comm->failed))
+            break;
+        if (uli_agree_astray(exchange->comm, number))
+            return end_astray(exchange, number);
+        look = uli_min(2 * look, MOST_LOOK_NS);
+    }
+    return uli_op_wait(op);
+}
+
 ulyx_status_t
 uli_alltoall_host(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
     ulyx_status_t verdict)
@@ -242,11 +292,12 @@ uli_alltoall_host(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
     struct uli_channel *channel = comm->alltoall;
     struct uli_exchange *exchange = &channel->exchange;
     ULI_TRY(uli_exchange_take(exchange));
+    uint64_t number = uli_agree_number(comm);
     exchange->operation =
         args && args->even ? OPERATION_EVEN : OPERATION_UNEVEN;
     if (verdict != ULYX_SUCCESS)
         return uli_exchange_refuse(exchange, verdict, deadline);
     set_call(channel, args);
     uli_exchange_start(exchange, deadline);
-    return uli_op_wait(&exchange->op);
+    return await_call(exchange, number);
 }

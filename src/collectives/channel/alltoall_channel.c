@@ -48,6 +48,15 @@ channel_destroy(ulyx_comm_t *comm)
     free_channel(channel);
 }
 
+/* A rank that has called something else tells the peers and goes on. */
+static void
+channel_skip(ulyx_comm_t *comm, uli_deadline_t deadline)
+{
+    struct uli_channel *channel = comm->alltoall;
+    if (uli_exchange_take(&channel->exchange) == ULYX_SUCCESS)
+        uli_exchange_refuse(&channel->exchange, ULYX_ERR_MISMATCH, deadline);
+}
+
 static bool
 channel_allocate(struct uli_channel *channel, int32_t nranks)
 {
@@ -263,6 +272,7 @@ uli_channel_set_up(ulyx_comm_t *comm, const struct uli_channel_hooks *hooks,
         channel->exchange.peer_limit = comm->settings.net_peers;
         comm->alltoall = channel;
         comm->alltoall_destroy = channel_destroy;
+        comm->alltoall_skip = channel_skip;
         return ULYX_SUCCESS;
     }
     if (channel) {

@@ -20,7 +20,7 @@ uli_call_name(enum uli_call call)
 {
     static const char *const names[] = {"nothing", "barrier", "split", "shrink",
         "plan create", "alltoall set-up", "reduction set-up", "operator create",
-        "batch set-up"};
+        "batch set-up", "alltoall"};
 
     return (size_t)call < sizeof(names) / sizeof(names[0]) ? names[call]
                                                            : "an unknown call";
@@ -130,6 +130,28 @@ compare_calls(ulyx_comm_t *comm, uint64_t round)
     return ULYX_SUCCESS;
 }
 
+/* All ranks have posted. One that has made another call than some, which takes
+ * no round, ends that for them. */
+static ulyx_status_t
+settle_calls(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
+    uli_deadline_t deadline)
+{
+    ulyx_status_t status = compare_calls(comm, round);
+    char text[256];
+
+    if (status == ULYX_SUCCESS || call == ULI_CALL_ALLTOALL)
+        return status;
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (uli_lane_read(comm, ULI_LANE_AGREE, p, round)->call ==
+                ULI_CALL_ALLTOALL &&
+            comm->alltoall_skip != NULL) {
+            snprintf(text, sizeof(text), "%s", uli_error_text());
+            comm->alltoall_skip(comm, deadline);
+            return uli_error_pass(status, text);
+        }
+    return status;
+}
+
 /* Takes chunk `at` of every rank's payload; returns the rounds needed. */
 static int64_t
 collect(ulyx_comm_t *comm, uint64_t round, int64_t at, int64_t max_bytes,
@@ -177,10 +199,40 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
             take > 0 ? (const unsigned char *)mine + at : NULL, take);
         ULI_TRY(await_round(comm, call, round, deadline));
         if (i == 0)
-            ULI_TRY(compare_calls(comm, round));
+            ULI_TRY(settle_calls(comm, call, round, deadline));
         rounds = collect(comm, round, at, max_bytes, all_p, bytes_p, status_p);
     }
     return ULYX_SUCCESS;
+}
+
+uint64_t
+uli_agree_number(ulyx_comm_t *comm)
+{
+    return comm->sequence++;
+}
+
+bool
+uli_agree_astray(ulyx_comm_t *comm, uint64_t number)
+{
+    uint64_t round = comm->agree_round + 1;
+
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (uli_lane_has(comm, ULI_LANE_AGREE, p, round) &&
+            uli_lane_read(comm, ULI_LANE_AGREE, p, round)->sequence <= number)
+            return true;
+    return false;
+}
+
+ulyx_status_t
+uli_agree_join(ulyx_comm_t *comm, enum uli_call call, uint64_t number,
+    uli_deadline_t deadline)
+{
+    struct uli_agree_post header = {.call = call, .sequence = number};
+    uint64_t round = ++comm->agree_round;
+
+    uli_lane_publish(comm, ULI_LANE_AGREE, round, &header, NULL, 0);
+    ULI_TRY(await_round(comm, call, round, deadline));
+    return settle_calls(comm, call, round, deadline);
 }
 
 ulyx_status_t

@@ -272,6 +272,57 @@ other_call_body(int rank, int nranks, void *context)
              ranks_expect(strstr(ulyx_last_error(), "alltoallv") != NULL));
 }
 
+/* After a good call, another one on some ranks: all learn which, the
+ * communicator stays usable. */
+static int
+stray_body(int rank, int nranks, void *context)
+{
+    struct net *net = context;
+    ulyx_comm_t *comm = net->comms[rank], *part = NULL;
+    char text[256], more[8], few[2][10 * MAX_RANKS] = {{0}};
+    bool good = ranks_expect(call(net, rank) == ULYX_SUCCESS);
+    for (int i = 0; good && i < 6; i++) {
+        bool strays = rank == (i + net->bad) % nranks ||
+                      (nranks > 2 && i > 3 && rank == 1);
+        ulyx_status_t status = ULYX_SUCCESS;
+        if (!strays)
+            status = ulyx_alltoall(comm, few[0], few[1], 10, NULL);
+        else if (i % 3 == 0)
+            status = ulyx_comm_barrier(comm);
+        else if (i % 3 == 1)
+            status = ulyx_broadcast(comm, more, sizeof(more), 0, NULL);
+        else
+            status = ulyx_comm_split(comm, 0, 0, NULL, &part);
+        snprintf(text, sizeof(text), "%s", ulyx_last_error());
+        good = ranks_expect(status == ULYX_ERR_MISMATCH) &&
+               ranks_expect(strstr(text, "alltoall")) &&
+               ranks_expect(strstr(text, i % 3 == 0   ? "barrier"
+                                         : i % 3 == 1 ? "reduction"
+                                                      : "split"));
+        good = good && ranks_expect(call(net, rank) == ULYX_SUCCESS) &&
+               ranks_expect(check_rank(net, rank)) &&
+               ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
+    }
+    if (!good)
+        fprintf(stderr, "rank %d: %s\n", rank, text);
+    return !good;
+}
+
+static void
+other_call_after_the_first_is_named_on_all(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(306)};
+    for (int nranks = 2; nranks <= 4; nranks++) {
+        struct net *net = net_new(nranks);
+        draw(net, &random);
+        net->bad = nranks - 1;
+        assert_int_equal(
+            ranks_run_threads(nranks, stray_body, net, LIMIT_S), 0);
+        net_free(net);
+    }
+}
+
 static void
 two_ranks_disagree(void **state)
 {
@@ -333,6 +384,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(pieces_arrive_by_rings),
     cmocka_unit_test(one_thread_in_a_group),
     cmocka_unit_test(two_ranks_disagree),
+    cmocka_unit_test(other_call_after_the_first_is_named_on_all),
     cmocka_unit_test(refusals_are_named),
     cmocka_unit_test(bad_arguments),
 };
