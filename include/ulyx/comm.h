@@ -19,13 +19,13 @@
  * After ERR_MISMATCH or ERR_PEER_REFUSED a communicator is as before the
  * call; arguments that one rank alone gets wrong end the call on all ranks.
  * After ERR_TIMEOUT, ERR_RANK_LOST or ERR_ABORTED it has failed: every
- * later call returns the same status at once; only abort, shrink, destroy and
- * the queries remain. In a child forked while a communicator exists every call
- * returns ERR_FORKED and the parent is unharmed.
+ * later call returns the same status at once; only abort, shrink, agree,
+ * destroy and the queries remain. In a child forked while a communicator exists
+ * every call returns ERR_FORKED and the parent is unharmed.
  *
  * Order: the collective calls on one communicator (create, split, shrink,
- * plan create, execute of one plan, reductions, barrier) come in the same
- * order on all its ranks.
+ * agree, plan create, execute of one plan, reductions, barrier) come in the
+ * same order on all its ranks.
  */
 #ifndef ULYX_COMM_H
 #define ULYX_COMM_H
@@ -184,10 +184,34 @@ ULYX_API ulyx_status_t ulyx_comm_split(ulyx_comm_t *comm, int32_t color,
  * out whatever it does, as long as one rank of its node runs. A node of which
  * no process runs, and none is known to have ended, cannot be: its ranks might
  * have gone on. Then the call ends with ERR_TIMEOUT naming them, and may be
- * made again. returns: as create; ERR_RANK_LOST if this rank itself was left
- * out; ERR_MISMATCH on all when some called agree. */
+ * made again.
+ * returns: as create; ERR_RANK_LOST if this rank itself was left out;
+ * ERR_MISMATCH on all when some called agree. */
 ULYX_API ulyx_status_t ulyx_comm_shrink(
     ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
+
+/* How agree makes one value of all: bitwise and, smallest, largest. */
+typedef int32_t ulyx_agree_t;
+enum {
+    ULYX_AGREE_AND = 0,
+    ULYX_AGREE_MIN = 1,
+    ULYX_AGREE_MAX = 2,
+};
+
+/* Collective over the ranks of a failed (or healthy) communicator that still
+ * live: *value_p <- the value of all ranks' `mine`, the same on each of them,
+ * whoever dies meanwhile; *nranks_p (may be NULL) <- of how many ranks. How far
+ * all have come, for instance, before they go on after a failure.
+ * Waits for nobody that is dead; a rank that does not come within half of the
+ * communicator's timeout_s is left out, of shrink too, as there. The
+ * communicator is as before the call, whatever it returns.
+ * returns: SUCCESS; ERR_RANK_LOST: this rank was left out; ERR_TIMEOUT: as
+ * shrink's; called again it gives what was decided, by the value first given;
+ * ERR_INVALID_ARGUMENT, and ERR_PEER_REFUSED on the others; ERR_MISMATCH on all
+ * (another how, or shrink there); ERR_NO_MEMORY; ERR_UNSUPPORTED (more than
+ * 32768 ranks); ERR_FORKED. */
+ULYX_API ulyx_status_t ulyx_comm_agree(ulyx_comm_t *comm, uint64_t mine,
+    ulyx_agree_t how, uint64_t *value_p, int32_t *nranks_p);
 
 /* Waits for all ranks. returns: SUCCESS; ERR_TIMEOUT naming the missing
  * ranks; ERR_RANK_LOST; ERR_ABORTED; ERR_MISMATCH (another call there). */
@@ -233,12 +257,12 @@ ULYX_API ulyx_status_t ulyx_comm_get_memory(
     const ulyx_comm_t *comm, int64_t *bytes_p);
 
 /* Between start and end, the collective calls of this thread (create, split,
- * shrink, barrier, plan create, execute, alltoall(v), reductions) only queue:
- * they check their arguments, return, and write their outputs at the end.
- * Structs and arrays given to them are copied; tensors, of course, are not.
- * End runs all queued calls together - so one thread can drive many ranks -
- * and returns the first error. Nests; the outermost end runs.
- * returns: SUCCESS; end without start: ERR_INVALID_ARGUMENT. */
+ * shrink, agree, barrier, plan create, execute, alltoall(v), reductions) only
+ * queue: they check their arguments, return, and write their outputs at the
+ * end. Structs and arrays given to them are copied; tensors, of course, are
+ * not. End runs all queued calls together - so one thread can drive many ranks
+ * - and returns the first error. Nests; the outermost end runs. returns:
+ * SUCCESS; end without start: ERR_INVALID_ARGUMENT. */
 ULYX_API ulyx_status_t ulyx_group_start(void);
 ULYX_API ulyx_status_t ulyx_group_end(void);
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Public calls on an existing communicator: split, shrink, barrier, abort,
- * destroy, queries, groups.
+ * Public calls on an existing communicator: split, shrink, agree, barrier,
+ * abort, destroy, queries, groups.
  */
 #include <stdio.h>
 
 #include "api/group.h"
 #include "api/params.h"
 #include "comm/comm.h"
+#include "comm/agreement/survivors.h"
 #include "ulyx/comm.h"
 
 struct offspring {
@@ -102,6 +103,50 @@ ulyx_comm_shrink(
     ULI_CHECK_POINTER(new_p);
     ULI_TRY(api_comm_calls_inherit(comm, params, &child));
     return offspring_make(&child, run_shrink);
+}
+
+struct agreement {
+    ulyx_comm_t *comm;
+    uint64_t mine;
+    ulyx_agree_t how;
+    ulyx_status_t verdict; /* on the arguments: peers are told */
+    char text[256];
+    uint64_t *value_p;
+    int32_t *nranks_p;
+};
+
+static ulyx_status_t
+run_agree(void *context)
+{
+    struct agreement *call = context;
+
+    if (call->verdict != ULYX_SUCCESS)
+        uli_error_pass(call->verdict, call->text);
+    return uli_comm_agree(call->comm, call->mine, call->how, call->verdict,
+        call->value_p, call->nranks_p);
+}
+
+ulyx_status_t
+ulyx_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
+    uint64_t *value_p, int32_t *nranks_p)
+{
+    struct agreement call = {.comm = comm,
+        .mine = mine,
+        .how = how,
+        .value_p = value_p,
+        .nranks_p = nranks_p};
+
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    if (value_p == NULL)
+        call.verdict = uli_error(ULYX_ERR_INVALID_ARGUMENT, "value_p is NULL");
+    else if (how < ULYX_AGREE_AND || how > ULYX_AGREE_MAX)
+        call.verdict = uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "how is %d, not one of ulyx_agree_t", how);
+    snprintf(call.text, sizeof(call.text), "%s", uli_error_text());
+    if (uli_group_active())
+        return uli_group_queue(comm, run_agree, &call, sizeof(call));
+    return run_agree(&call);
 }
 
 static ulyx_status_t

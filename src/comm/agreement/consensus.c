@@ -76,8 +76,8 @@ uli_vote_decide(
 const char *
 uli_topic_name(uint32_t topic)
 {
-    static const char *const names[] = {"nothing", "shrink", "shrink's end",
-        "agree (and)", "agree (min)", "agree (max)"};
+    static const char *const names[] = {"a refused call", "shrink",
+        "shrink's end", "agree (and)", "agree (min)", "agree (max)"};
 
     return topic < sizeof(names) / sizeof(names[0]) ? names[topic]
                                                     : "an unknown call";
@@ -143,15 +143,11 @@ uli_proposal_standing(const struct uli_proposal *proposal)
 
         if (answer == ULI_ANSWER_PAST)
             return ULI_STANDING_PAST;
-        if (answer == ULI_ANSWER_DECIDED)
-            standing = ULI_STANDING_SHOWN;
-        else if (uli_proposal_wants(proposal, p) &&
-                 standing != ULI_STANDING_SHOWN)
+        if (uli_proposal_wants(proposal, p))
             standing = ULI_STANDING_ASKING;
         refused = refused || answer == ULI_ANSWER_REFUSED;
     }
-    return refused && standing != ULI_STANDING_SHOWN ? ULI_STANDING_REFUSED
-                                                     : standing;
+    return refused ? ULI_STANDING_REFUSED : standing;
 }
 
 static void

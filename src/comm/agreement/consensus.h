@@ -19,19 +19,18 @@
  * is OPEN promises the ballot; one that has not come is waited for, and made
  * OUT once the proposer's patience is over; one that knows the decision shows
  * it. A vote can be passed over only where every rank of its node is dead or
- * has left. With all answers the proposer forms the decision, or takes over one
- * that was shown, and it is decided when the proposer's own vote, which must
- * still be OPEN under its ballot, has become IDLE(k).
+ * has left. With all answers, no sooner, the proposer forms the decision, or
+ * takes over one that was shown, and it is decided when the proposer's own
+ * vote, which must still be OPEN under its ballot, has become IDLE(k).
  *
  * Why two living ranks never know different decisions of one instance: let c
- * decide under ballot b and d, whose ballot is higher, ask afterwards or
- * meanwhile. If c's vote can be asked, it is IDLE, then d takes its decision
- * over; or it promises d, then it can no longer become IDLE under b. If it can
- * not, all of c's node has gone, and any living rank that has learned from c is
- * in the same position as c: either its vote shows the decision, or it has
- * promised d and takes nothing of ballot b any more. Who leaves in good order
- * sends its last decision before it says that it leaves. If nobody alive has
- * the decision nobody can contradict the one that d forms.
+ * decide under ballot b, and d propose under a higher one, at any time. If c's
+ * vote can be asked, it is IDLE, and d takes its decision over; or it promises
+ * d, and can no longer become IDLE under b. If it cannot, all of c's node has
+ * gone, and a living rank that has learned from c is where c was: its vote
+ * shows the decision, or it has promised d and takes nothing of ballot b any
+ * more. Who leaves in good order sends its last decision before it says that it
+ * leaves. If nobody alive has the decision nobody can contradict d's.
  *
  * Why a rank that was left out learns it: OUT is in its own vote, and nothing
  * leads out of it. A member of the decision k cannot be passed over by k + 1
@@ -109,9 +108,10 @@ uint64_t uli_vote_leave(uint64_t vote);
 
 /* What a decision is about. Equal on all ranks, or the decision says not. */
 enum uli_topic {
-    ULI_TOPIC_SHRINK = 1, /* who is a survivor; values do not matter */
+    ULI_TOPIC_REFUSED,    /* arguments that are wrong */
+    ULI_TOPIC_SHRINK,     /* who is a survivor; values do not matter */
     ULI_TOPIC_SHRINK_END, /* the largest of the values */
-    ULI_TOPIC_AND,
+    ULI_TOPIC_AND,        /* in the order of ulyx_agree_t */
     ULI_TOPIC_MIN,
     ULI_TOPIC_MAX,
 };
@@ -159,8 +159,7 @@ struct uli_proposal {
 enum uli_standing {
     ULI_STANDING_ASKING,
     ULI_STANDING_REFUSED, /* another ballot goes before */
-    ULI_STANDING_SHOWN,   /* a vote has the decision */
-    ULI_STANDING_READY,   /* to be formed, unless a decision was heard of */
+    ULI_STANDING_READY,   /* to be formed, unless one was shown or heard of */
     ULI_STANDING_PAST,    /* this rank was left out */
 };
 

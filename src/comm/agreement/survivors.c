@@ -10,6 +10,7 @@
  */
 #include "comm/agreement/survivors.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/size.h"
@@ -234,8 +235,7 @@ weigh(struct uli_survivors_call *call, struct uli_decision *decision_p)
 
     if (standing == ULI_STANDING_PAST)
         uli_survivors_leave(call->comm);
-    if (standing != ULI_STANDING_READY &&
-        (standing != ULI_STANDING_SHOWN || !call->has_heard))
+    if (standing != ULI_STANDING_READY)
         return false;
     if (call->has_heard)
         *decision_p = call->heard;
@@ -302,8 +302,13 @@ conclude(struct uli_survivors_call *call, struct uli_decision *decision_p)
 ulyx_status_t
 uli_survivors_same(const struct uli_decision *decision)
 {
+    bool first_refused = decision->topic == ULI_TOPIC_REFUSED;
+
     if (decision->odd_rank < 0)
         return ULYX_SUCCESS;
+    if (first_refused || decision->odd_topic == ULI_TOPIC_REFUSED)
+        return uli_error(ULYX_ERR_PEER_REFUSED, "rank %d refused its arguments",
+            first_refused ? decision->first_rank : decision->odd_rank);
     return uli_error(ULYX_ERR_MISMATCH,
         "rank %d called %s where rank %d called %s", decision->odd_rank,
         uli_topic_name(decision->odd_topic), decision->first_rank,
@@ -430,4 +435,38 @@ uli_survivors_decide(ulyx_comm_t *comm, const struct uli_opinion *mine,
             return ULYX_SUCCESS;
     }
     return decide_next(comm, mine, false, deadline, decision_p);
+}
+
+/* ---- a value ------------------------------------------------------------- */
+
+static int32_t
+count_members(const ulyx_comm_t *comm, const struct uli_decision *decision)
+{
+    int32_t count = 0;
+
+    for (int32_t p = 0; p < comm->nranks; p++)
+        count += uli_decision_has(decision, p);
+    return count;
+}
+
+ulyx_status_t
+uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
+    ulyx_status_t verdict, uint64_t *value_p, int32_t *nranks_p)
+{
+    bool refuses = verdict != ULYX_SUCCESS;
+    struct uli_opinion opinion = {
+        mine, refuses ? ULI_TOPIC_REFUSED : ULI_TOPIC_AND + (uint32_t)how};
+    struct uli_decision decision;
+    char text[256];
+
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    ULI_TRY(uli_survivors_decide(
+        comm, &opinion, uli_deadline_in(comm->timeout_s), &decision));
+    if (refuses)
+        return uli_error_pass(verdict, text);
+    ULI_TRY(uli_survivors_same(&decision));
+    *value_p = decision.value;
+    if (nranks_p != NULL)
+        *nranks_p = count_members(comm, &decision);
+    return ULYX_SUCCESS;
 }

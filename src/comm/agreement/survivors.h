@@ -30,8 +30,13 @@ ulyx_status_t uli_survivors_decide(ulyx_comm_t *comm,
     const struct uli_opinion *mine, uli_deadline_t deadline,
     struct uli_decision *decision_p);
 
-/* SUCCESS, or MISMATCH: not all members came to the same call. */
+/* SUCCESS; PEER_REFUSED or MISMATCH: not all members came to the same call. */
 ulyx_status_t uli_survivors_same(const struct uli_decision *decision);
+
+/* The public agree; verdict: on the arguments, with its text set, told to the
+ * peers. */
+ulyx_status_t uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
+    ulyx_status_t verdict, uint64_t *value_p, int32_t *nranks_p);
 
 /* Whether this rank was left out, by any decision or for any late one. */
 bool uli_survivors_left_out(const ulyx_comm_t *comm);

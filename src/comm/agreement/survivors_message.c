@@ -214,7 +214,8 @@ take_votes(ulyx_comm_t *comm, int32_t from, struct uli_survivors_call *call,
         memcpy(&voice, message->more + i * sizeof(voice), sizeof(voice));
         if (voice.rank < 0 || voice.rank >= comm->nranks ||
             comm->peers[voice.rank].node != comm->peers[from].node ||
-            voice.answer > ULI_ANSWER_PAST)
+            voice.answer > ULI_ANSWER_PAST ||
+            (voice.answer == ULI_ANSWER_DECIDED && !call->has_heard))
             return;
         uli_proposal_take(&call->proposal, (uint32_t)message->value, voice.rank,
             (enum uli_answer)voice.answer, &voice.opinion, voice.promised);

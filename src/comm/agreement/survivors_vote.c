@@ -43,13 +43,13 @@ bool
 uli_survivors_shown(ulyx_comm_t *comm, int32_t rank, uint32_t instance,
     struct uli_decision *decision_p)
 {
-    const struct uli_control *control = comm->peers[rank].control;
+    struct uli_control *control = comm->peers[rank].control;
 
     if (!uli_vote_shows(uli_survivors_vote(comm, rank), instance))
         return false;
     *decision_p = control->decisions[instance & 1];
-    atomic_thread_fence(memory_order_acquire);
-    return uli_vote_shows(uli_survivors_vote(comm, rank), instance);
+    /* Released, the copy is not read after it. */
+    return uli_vote_shows(atomic_fetch_or(&control->vote, 0), instance);
 }
 
 bool

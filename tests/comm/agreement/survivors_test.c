@@ -126,9 +126,205 @@ ranks_that_come_at_any_time_have_one_set(void **state)
     assert_true(formed > 0);
 }
 
+/* ---- agree --------------------------------------------------------------- */
+
+struct vote {
+    ulyx_comm_t *comms[RANKS];
+    uint64_t mine[RANKS], value[RANKS];
+    ulyx_agree_t how[RANKS];
+    int absent;           /* does not call, or -1 */
+    int shrinks;          /* calls shrink instead, or -1 */
+    bool no_place[RANKS]; /* gives no place for the value */
+    ulyx_status_t status[RANKS];
+    char text[RANKS][256];
+    int32_t nranks[RANKS];
+};
+
+static int
+agree_body(int rank, int nranks, void *context)
+{
+    struct vote *v = context;
+    ulyx_comm_t *smaller = NULL;
+    (void)nranks;
+    if (rank == v->absent)
+        return 0;
+    v->value[rank] = UINT64_MAX - 1;
+    v->nranks[rank] = -1;
+    v->status[rank] =
+        rank == v->shrinks
+            ? ulyx_comm_shrink(v->comms[rank], NULL, &smaller)
+            : ulyx_comm_agree(v->comms[rank], v->mine[rank], v->how[rank],
+                  v->no_place[rank] ? NULL : &v->value[rank], &v->nranks[rank]);
+    snprintf(v->text[rank], sizeof(v->text[rank]), "%s", ulyx_last_error());
+    ulyx_comm_destroy(smaller);
+    /* What a call that failed was given is as before. */
+    return !ranks_expect(v->status[rank] == ULYX_SUCCESS ||
+                         (v->value[rank] == UINT64_MAX - 1 &&
+                             v->nranks[rank] == -1 && !smaller));
+}
+
+static void
+vote_open(struct vote *v, int on_node, double timeout_s)
+{
+    memset(v, 0, sizeof(*v));
+    v->absent = v->shrinks = -1;
+    scene_open(RANKS, on_node, timeout_s, v->comms);
+}
+
+static void
+vote_run(struct vote *v)
+{
+    assert_int_equal(ranks_run_threads(RANKS, agree_body, v, 60), 0);
+}
+
+static void
+expect_agreed(const struct vote *v, int rank, uint64_t value, int32_t nranks)
+{
+    assert_status(v->status[rank], ULYX_SUCCESS);
+    assert_int_equal(v->value[rank], value);
+    assert_int_equal(v->nranks[rank], nranks);
+}
+
+static uint64_t
+expected_value(const struct vote *v, ulyx_agree_t how)
+{
+    uint64_t all = v->mine[0];
+    for (int r = 1; r < RANKS; r++)
+        if (how == ULYX_AGREE_AND)
+            all &= v->mine[r];
+        else if ((how == ULYX_AGREE_MIN) == (v->mine[r] < all))
+            all = v->mine[r];
+    return all;
+}
+
+static void
+all_ranks_get_one_value(void **state)
+{
+    struct test_random random = {test_seed(72)};
+    struct vote v;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        vote_open(&v, per_node[i], 30);
+        for (int k = 0; k < 12; k++) {
+            for (int r = 0; r < RANKS; r++) {
+                v.how[r] = k % 3;
+                v.mine[r] = test_random_next(&random);
+            }
+            if (k == 6) /* as well on one that has failed */
+                ulyx_comm_abort(v.comms[1]);
+            vote_run(&v);
+            for (int r = 0; r < RANKS; r++)
+                expect_agreed(&v, r, expected_value(&v, k % 3), RANKS);
+        }
+        scene_close(RANKS, v.comms);
+    }
+}
+
+static void
+one_thread_agrees_for_all_in_a_group(void **state)
+{
+    uint64_t value[RANKS] = {0};
+    struct vote v;
+    (void)state;
+    vote_open(&v, 2, 30);
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++)
+        assert_status(ulyx_comm_agree(v.comms[r], 5 + (uint64_t)r,
+                          ULYX_AGREE_MAX, &value[r], NULL),
+            ULYX_SUCCESS);
+    assert_int_equal(value[0], 0);
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(value[r], 4 + RANKS);
+    scene_close(RANKS, v.comms);
+}
+
+static void
+different_calls_are_named_on_all(void **state)
+{
+    struct vote v;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        vote_open(&v, per_node[i], 30);
+        for (int k = 0; k < 3; k++) {
+            v.how[2] = k == 0 ? ULYX_AGREE_MAX : ULYX_AGREE_AND;
+            v.shrinks = k == 1 ? 1 : -1;
+            v.no_place[0] = k == 2;
+            vote_run(&v);
+            for (int r = 0; r < RANKS; r++)
+                assert_status(v.status[r], k < 2    ? ULYX_ERR_MISMATCH
+                                           : r == 0 ? ULYX_ERR_INVALID_ARGUMENT
+                                                    : ULYX_ERR_PEER_REFUSED);
+            assert_non_null(strstr(v.text[1], k == 0   ? "agree (max)"
+                                              : k == 1 ? "shrink"
+                                                       : "rank 0 refused"));
+        }
+        v.no_place[0] = false;
+        vote_run(&v);
+        expect_agreed(&v, 2, 0, RANKS);
+        scene_close(RANKS, v.comms);
+    }
+}
+
+static void
+dead_and_absent_ranks_have_no_say(void **state)
+{
+    struct vote v;
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        vote_open(&v, i < 2 ? 1 : per_node[i - 2], i < 2 ? 30 : 2);
+        v.absent = i % 2 ? 0 : 2;
+        if (i < 2) /* its host vanishes: nobody waits for it */
+            thread_net_cut(v.comms[v.absent]->net);
+        for (int r = 0; r < RANKS; r++)
+            v.mine[r] = 6 >> (r == v.absent) * 2;
+        vote_run(&v);
+        for (int r = 0; r < RANKS; r++)
+            if (r != v.absent)
+                expect_agreed(&v, r, 6, RANKS - 1);
+        scene_close(RANKS, v.comms);
+    }
+}
+
+/* A node that stands still, and that nobody knows to be dead, might have the
+ * decision: no value until it answers, then one. */
+static void
+node_that_stands_still_leaves_it_open(void **state)
+{
+    struct vote v;
+    (void)state;
+    vote_open(&v, 2, 0.6);
+    v.absent = 2;
+    v.mine[0] = 7, v.mine[1] = 3, v.mine[2] = 1;
+    thread_net_freeze(v.comms[2]->net, true);
+    vote_run(&v);
+    for (int r = 0; r < 2; r++) {
+        assert_status(v.status[r], ULYX_ERR_TIMEOUT);
+        assert_non_null(strstr(v.text[r], "nobody answers for rank 2"));
+    }
+    thread_net_freeze(v.comms[2]->net, false);
+    v.absent = -1;
+    v.mine[0] = v.mine[1] = 0; /* the first ones count */
+    vote_run(&v);
+    if (v.status[2] == ULYX_SUCCESS) {
+        for (int r = 0; r < RANKS; r++)
+            expect_agreed(&v, r, 1, RANKS);
+    } else {
+        assert_status(v.status[2], ULYX_ERR_RANK_LOST);
+        for (int r = 0; r < 2; r++)
+            expect_agreed(&v, r, 3, 2);
+    }
+    scene_close(RANKS, v.comms);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_that_comes_too_late_is_lost_for_good),
     cmocka_unit_test(ranks_that_come_at_any_time_have_one_set),
+    cmocka_unit_test(all_ranks_get_one_value),
+    cmocka_unit_test(one_thread_agrees_for_all_in_a_group),
+    cmocka_unit_test(different_calls_are_named_on_all),
+    cmocka_unit_test(dead_and_absent_ranks_have_no_say),
+    cmocka_unit_test(node_that_stands_still_leaves_it_open),
 };
 
 ULI_TEST_MAIN("Survivors", tests)
