@@ -197,6 +197,8 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
         return ULYX_SUCCESS;
     }
     if (comm != NULL) {
+        /* The creation fails on all ranks: none waits for another's leaving. */
+        atomic_store(&comm->failed, status);
         uli_comm_unserve(comm);
         uli_comm_free(comm);
     }

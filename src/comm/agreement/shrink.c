@@ -227,6 +227,13 @@ end_of(ulyx_status_t status)
                                         : END_FAILED + (uint64_t)status;
 }
 
+static bool
+has_lost(const struct uli_decision *members, const struct uli_decision *end)
+{
+    return end->value == END_LOST ||
+           memcmp(end->members, members->members, sizeof(end->members)) != 0;
+}
+
 /* What all members make of it; text: mine, if I have failed. *again_p: a member
  * was lost. */
 static ulyx_status_t
@@ -235,9 +242,7 @@ judge(const struct members *m, const struct uli_decision *end,
 {
     ulyx_status_t theirs = (ulyx_status_t)(end->value - END_FAILED);
 
-    *again_p =
-        end->value == END_LOST ||
-        memcmp(end->members, m->decision.members, sizeof(end->members)) != 0;
+    *again_p = has_lost(&m->decision, end);
     if (*again_p || end->value == END_WELL)
         return ULYX_SUCCESS;
     if (mine == theirs)
@@ -246,6 +251,20 @@ judge(const struct members *m, const struct uli_decision *end,
         "shrink: a rank failed to form the new "
         "communicator: %s",
         uli_status_text(theirs));
+}
+
+/* Nobody has it, so none waits for another's leaving. Keeps the error. */
+static void
+discard(ulyx_comm_t *made, ulyx_status_t status)
+{
+    char text[256];
+
+    if (made == NULL)
+        return;
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    uli_comm_abort(made);
+    uli_comm_destroy(made);
+    uli_error_pass(status, text);
 }
 
 /* One attempt; SUCCESS with *new_p == NULL: once more. */
@@ -267,13 +286,28 @@ attempt(struct members *m, const ulyx_comm_params_t *params,
         decide(m->comm, ULI_TOPIC_SHRINK_END, end_of(mine), deadline, &end);
     if (status == ULYX_SUCCESS)
         status = judge(m, &end, mine, text, &again);
-    else if (status == ULYX_ERR_TIMEOUT)
-        uli_survivors_leave(m->comm); /* it has no communicator to join by */
     if (status == ULYX_SUCCESS && !again)
         *new_p = made;
-    else if (made != NULL)
-        uli_comm_destroy(made);
+    else
+        discard(made, status);
     return status;
+}
+
+ulyx_status_t
+uli_shrink_settle(ulyx_comm_t *comm, uli_deadline_t deadline)
+{
+    struct uli_decision members, end;
+
+    if (!uli_survivors_owes(comm, ULI_TOPIC_SHRINK_END, &members))
+        return ULYX_SUCCESS;
+    ULI_TRY(decide(comm, ULI_TOPIC_SHRINK_END, END_LOST, deadline, &end));
+    if (has_lost(&members, &end) || end.value != END_WELL)
+        return ULYX_SUCCESS;
+    uli_survivors_leave(comm);
+    return uli_error(ULYX_ERR_RANK_LOST,
+        "shrink: the other ranks have the communicator that rank %d gave up by "
+        "its deadline",
+        comm->rank);
 }
 
 ulyx_status_t
@@ -290,6 +324,7 @@ uli_comm_shrink(
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a shrink");
     m->comm = comm;
     uli_comm_acknowledge(comm);
+    status = uli_shrink_settle(comm, deadline);
     while (status == ULYX_SUCCESS && made == NULL)
         status = attempt(m, params, deadline, &made);
     free(m);

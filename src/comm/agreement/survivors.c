@@ -222,8 +222,7 @@ begin_ballot(struct uli_survivors_call *call, int64_t now)
     uli_proposal_begin(&call->proposal, call->comm->rank);
     call->retry = now + uli_min((call->deadline - now) / RETRY_PART,
                             RETRY_NS + call->comm->rank * RANK_RETRY_NS);
-    for (int32_t j = 0; j < call->comm->nnodes; j++)
-        call->nodes[j].next_ns = 0;
+    uli_survivors_ask_soon(call);
 }
 
 /* Under the lock: what the ballot has come to. True: *decision_p is to be
@@ -257,6 +256,9 @@ propose(struct uli_survivors_call *call)
     if (proposal->ballot == 0 && !is_my_turn(call, now))
         return false;
     lock(comm);
+    if (exclude && !call->excludes)
+        uli_survivors_ask_soon(call);
+    call->excludes = exclude;
     note_deaths(call);
     if (proposal->ballot == 0 ||
         (uli_proposal_standing(proposal) == ULI_STANDING_REFUSED &&
@@ -266,7 +268,7 @@ propose(struct uli_survivors_call *call)
     ready = weigh(call, &decision);
     unlock(comm);
     if (!ready && comm->remote != NULL)
-        uli_survivors_ask_nodes(call, exclude, now);
+        uli_survivors_ask_nodes(call, now);
     if (!ready)
         return false;
     if (!accept(call, &decision, decision.ballot)) {
@@ -457,11 +459,12 @@ uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
     struct uli_opinion opinion = {
         mine, refuses ? ULI_TOPIC_REFUSED : ULI_TOPIC_AND + (uint32_t)how};
     struct uli_decision decision;
+    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     char text[256];
 
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    ULI_TRY(uli_survivors_decide(
-        comm, &opinion, uli_deadline_in(comm->timeout_s), &decision));
+    ULI_TRY(uli_shrink_settle(comm, deadline));
+    ULI_TRY(uli_survivors_decide(comm, &opinion, deadline, &decision));
     if (refuses)
         return uli_error_pass(verdict, text);
     ULI_TRY(uli_survivors_same(&decision));

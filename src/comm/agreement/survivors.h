@@ -38,6 +38,16 @@ ulyx_status_t uli_survivors_same(const struct uli_decision *decision);
 ulyx_status_t uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
     ulyx_status_t verdict, uint64_t *value_p, int32_t *nranks_p);
 
+/* Whether the last call was of this topic and ended by its deadline; then
+ * *last_p <- the decision before. */
+bool uli_survivors_owes(
+    const ulyx_comm_t *comm, enum uli_topic topic, struct uli_decision *last_p);
+
+/* shrink.c: before another call, the end of a shrink that ended by its
+ * deadline. Errors: as uli_survivors_decide; RANK_LOST: the others have what it
+ * formed. */
+ulyx_status_t uli_shrink_settle(ulyx_comm_t *comm, uli_deadline_t deadline);
+
 /* Whether this rank was left out, by any decision or for any late one. */
 bool uli_survivors_left_out(const ulyx_comm_t *comm);
 

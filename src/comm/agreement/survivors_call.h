@@ -14,9 +14,10 @@
 #include "comm/agreement/survivors.h"
 
 struct uli_asked_node {
-    int64_t next_ns; /* when it is asked again */
-    int32_t turn;    /* which of its ranks */
-    bool lives;      /* one of its ranks at least */
+    int64_t next_ns;  /* when it is asked again */
+    int64_t pause_ns; /* between that and the time after */
+    uint32_t turn;    /* which of its ranks */
+    bool lives;       /* one of its ranks at least */
 };
 
 struct uli_survivors_call {
@@ -27,6 +28,7 @@ struct uli_survivors_call {
     uli_deadline_t turns;    /* from patience to here ranks take over */
     uli_deadline_t deadline;
     uli_deadline_t retry; /* when one that was refused proposes again */
+    bool excludes;        /* patience is over */
     bool has_heard;
     struct uli_decision heard; /* of the highest ballot */
 };
@@ -55,9 +57,10 @@ void uli_survivors_hear(
 void uli_survivors_listen(ulyx_comm_t *comm, struct uli_survivors_call *call);
 /* Tells the rank that this one has come. */
 void uli_survivors_announce(struct uli_survivors_call *call, int32_t to);
+/* All nodes' time has come. Under the lock. */
+void uli_survivors_ask_soon(struct uli_survivors_call *call);
 /* Asks those remote nodes whose time has come. */
-void uli_survivors_ask_nodes(
-    struct uli_survivors_call *call, bool exclude, int64_t now_ns);
+void uli_survivors_ask_nodes(struct uli_survivors_call *call, int64_t now_ns);
 /* The decision, to all remote members that live, or to everybody. */
 void uli_survivors_tell(
     ulyx_comm_t *comm, const struct uli_decision *decision, bool members);

@@ -9,7 +9,9 @@
 #include "base/size.h"
 #include "comm/agreement/survivors_call.h"
 
-enum { ASK_AGAIN_NS = 50 * 1000 * 1000 };
+/* Until a node is asked again: twice as long each time, for it may be the rank
+ * that was asked that does not answer, or ranks that do not come for long. */
+enum { LEAST_PAUSE_NS = 10 * 1000 * 1000, MOST_PAUSE_NS = 320 * 1000 * 1000 };
 
 /* After a VOTES message, head.count / sizeof of them. */
 struct voice {
@@ -76,6 +78,20 @@ uli_survivors_tell(
     }
 }
 
+static void
+ask_soon(struct uli_asked_node *asked)
+{
+    asked->next_ns = 0;
+    asked->pause_ns = LEAST_PAUSE_NS;
+}
+
+void
+uli_survivors_ask_soon(struct uli_survivors_call *call)
+{
+    for (int32_t j = 0; j < call->comm->nnodes; j++)
+        ask_soon(&call->nodes[j]);
+}
+
 /* Whether one of the node's votes is still wanted; then when it is asked next
  * is put off. */
 static bool
@@ -88,32 +104,38 @@ node_is_due(struct uli_survivors_call *call, int32_t node, int64_t now)
     if (now >= call->nodes[node].next_ns)
         for (int32_t at = nodes->first[node]; at < nodes->first[node + 1]; at++)
             due = due || uli_proposal_wants(&call->proposal, nodes->order[at]);
-    if (due)
-        call->nodes[node].next_ns = now + ASK_AGAIN_NS;
+    if (due) {
+        struct uli_asked_node *asked = &call->nodes[node];
+
+        asked->next_ns = now + asked->pause_ns;
+        asked->pause_ns = uli_min(2 * asked->pause_ns, MOST_PAUSE_NS);
+    }
     pthread_mutex_unlock(&call->comm->remote->lock);
     return due;
 }
 
-/* The next of its ranks that can hear; -1: none can. */
+/* The next of its ranks that can hear; one that was left out, maybe because it
+ * stands still, in every second round only. -1: there is none. */
 static int32_t
 speaker_of(struct uli_survivors_call *call, int32_t node)
 {
     const struct uli_nodes *nodes = &call->comm->remote->nodes;
     int32_t first = nodes->first[node], count = nodes->first[node + 1] - first;
 
-    for (int32_t i = 0; i < count; i++) {
-        int32_t rank = nodes->order[first + call->nodes[node].turn % count];
+    for (int32_t i = 0; i < 2 * count; i++) {
+        uint32_t turn = call->nodes[node].turn++;
+        int32_t rank = nodes->order[first + (int32_t)(turn % (uint32_t)count)];
+        bool all = turn / (uint32_t)count % 2 != 0;
 
-        call->nodes[node].turn++;
-        if (can_hear(call->comm, rank))
+        if (can_hear(call->comm, rank) &&
+            (all || !call->proposal.seats[rank].never))
             return rank;
     }
     return -1;
 }
 
 void
-uli_survivors_ask_nodes(
-    struct uli_survivors_call *call, bool exclude, int64_t now_ns)
+uli_survivors_ask_nodes(struct uli_survivors_call *call, int64_t now_ns)
 {
     ulyx_comm_t *comm = call->comm;
 
@@ -121,7 +143,7 @@ uli_survivors_ask_nodes(
         struct uli_message message = {.head.kind = ULI_MESSAGE_BALLOT,
             .value =
                 name_ballot(call->proposal.instance, call->proposal.ballot),
-            .status = exclude};
+            .status = call->excludes};
         int32_t speaker;
 
         if (node == comm->remote->nodes.mine ||
@@ -254,6 +276,6 @@ uli_survivors_receive(
     else if (call != NULL && message->head.kind == ULI_MESSAGE_DECISION)
         take_decision(comm, call, message);
     else if (call != NULL)
-        call->nodes[comm->peers[from].node].next_ns = 0;
+        ask_soon(&call->nodes[comm->peers[from].node]);
     pthread_mutex_unlock(&comm->remote->lock);
 }

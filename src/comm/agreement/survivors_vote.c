@@ -77,3 +77,17 @@ uli_survivors_leave(ulyx_comm_t *comm)
         &comm->control->vote, &vote, uli_vote_leave(vote)))
         ;
 }
+
+bool
+uli_survivors_owes(
+    const ulyx_comm_t *comm, enum uli_topic topic, struct uli_decision *last_p)
+{
+    uint64_t vote = uli_survivors_vote(comm, comm->rank);
+    uint32_t instance = uli_vote_instance(vote);
+
+    if (uli_vote_phase(vote) != ULI_VOTE_OPEN ||
+        comm->control->opinions[instance & 1].topic != topic)
+        return false;
+    *last_p = comm->control->decisions[(instance - 1) & 1];
+    return true;
+}

@@ -32,6 +32,7 @@ enum {
  * leaver for dead: so as long as a peer may be silent, ULYX_KEEPALIVE. */
 #define LEAST_S  2.0
 #define FAILED_S 0.2
+enum { FAILED_PART = 10 }; /* of the timeout, at most */
 
 /* ---- progress ------------------------------------------------------------ */
 
@@ -339,7 +340,9 @@ patience_s(const ulyx_comm_t *comm)
 {
     double patience = comm->settings.keepalive_s;
     if (atomic_load(&comm->failed))
-        return FAILED_S;
+        return comm->timeout_s / FAILED_PART < FAILED_S
+                   ? comm->timeout_s / FAILED_PART
+                   : FAILED_S;
     if (patience > comm->timeout_s)
         patience = comm->timeout_s;
     return patience > LEAST_S ? patience : LEAST_S;
