@@ -1,42 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Communicators of this process's ranks: all made here, or, under a launcher,
- * one a process from its environment, by which several ranks a process then
- * learn the id of a communicator of all ranks.
+ * one a process from its environment, through which several ranks a process
+ * then meet to make one of all ranks.
  */
 #include "run.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm/comm.h"
 
-/* The id of the communicator of all ranks, from the processes' own one. */
-static bool
-share_id(ulyx_comm_t *processes, ulyx_unique_id_t *id_p)
-{
-    int64_t n = processes->nranks;
-    ulyx_unique_id_t mine, *all = calloc((size_t)n, sizeof(*all));
-    int64_t *bytes = calloc((size_t)n, sizeof(*bytes));
-    ulyx_status_t *verdicts = calloc((size_t)n, sizeof(*verdicts));
-    ulyx_status_t status = ULYX_SUCCESS;
-    bool ok = all && bytes && verdicts;
+/* ---- several ranks a process --------------------------------------------- */
 
-    memset(&mine, 0, sizeof(mine));
-    if (ok && processes->rank == 0)
-        status = ulyx_unique_id_create(&mine);
-    ok = ok &&
-         uli_agree_gather(processes, ULI_CALL_BARRIER, status, &mine,
-             sizeof(mine), sizeof(mine), all, bytes, verdicts,
-             uli_deadline_in(processes->timeout_s)) == ULYX_SUCCESS &&
-         verdicts[0] == ULYX_SUCCESS;
-    if (ok)
-        *id_p = all[0];
-    free(all);
-    free(bytes);
+/* An allgather of all ranks by way of the communicator of the processes: the
+ * last rank of this process that comes takes what all have brought there. */
+struct meeting {
+    ulyx_comm_t *processes;
+    int each, came;
+    uint64_t round; /* complete gathers */
+    bool ok;        /* of the last one */
+    unsigned char *mine, *all;
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    struct timespec deadline;
+};
+
+struct member {
+    struct meeting *meeting;
+    int number; /* of the rank within this process */
+};
+
+static bool
+meeting_gather(struct meeting *m, size_t bytes)
+{
+    size_t n = (size_t)m->processes->nranks, each = (size_t)m->each * bytes;
+    int64_t *counts = calloc(n, sizeof(*counts));
+    ulyx_status_t *verdicts = calloc(n, sizeof(*verdicts));
+    unsigned char *all = realloc(m->all, n * each + 1);
+    bool ok = counts && verdicts && all;
+
+    m->all = all != NULL ? all : m->all;
+    ok = ok && uli_agree_gather(m->processes, ULI_CALL_BARRIER, ULYX_SUCCESS,
+                   m->mine, (int64_t)each, (int64_t)each, m->all, counts,
+                   verdicts, uli_deadline_in(m->processes->timeout_s)) ==
+                   ULYX_SUCCESS;
+    free(counts);
     free(verdicts);
     return ok;
+}
+
+/* An ulyx_allgather_fn. Nobody comes to the next gather before all have taken
+ * what this one gave, for it is complete only with all of them. */
+static int
+meeting_allgather(void *context, const void *mine, void *all_p, size_t bytes)
+{
+    const struct member *member = context;
+    struct meeting *m = member->meeting;
+    size_t nranks = (size_t)m->processes->nranks * (size_t)m->each;
+    bool ok;
+
+    pthread_mutex_lock(&m->lock);
+    const uint64_t round = m->round;
+    unsigned char *grown = realloc(m->mine, (size_t)m->each * bytes + 1);
+    ok = grown != NULL;
+    m->mine = ok ? grown : m->mine;
+    if (ok)
+        memcpy(m->mine + (size_t)member->number * bytes, mine, bytes);
+    if (ok && ++m->came == m->each) {
+        m->came = 0;
+        m->ok = meeting_gather(m, bytes);
+        m->round++;
+        pthread_cond_broadcast(&m->done);
+    }
+    while (ok && m->round == round)
+        ok = pthread_cond_timedwait(&m->done, &m->lock, &m->deadline) == 0;
+    ok = ok && m->ok;
+    if (ok)
+        memcpy(all_p, m->all, nranks * bytes);
+    pthread_mutex_unlock(&m->lock);
+    return ok ? 0 : 1;
 }
 
 /* A communicator of all ranks for a process that has `each` of them. */
@@ -44,18 +90,26 @@ static bool
 spread(struct perf_run *run, ulyx_comm_t *processes, int each,
     const ulyx_comm_params_t *params)
 {
-    ulyx_unique_id_t id = {{0}};
-    bool ok = share_id(processes, &id);
+    struct meeting meeting = {.processes = processes,
+        .each = each,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .done = PTHREAD_COND_INITIALIZER};
+    struct member *members = calloc((size_t)each, sizeof(*members));
+    bool ok = members != NULL;
 
+    clock_gettime(CLOCK_REALTIME, &meeting.deadline);
+    meeting.deadline.tv_sec += (time_t)processes->timeout_s + 1;
     ulyx_group_start();
-    for (int i = 0; ok && i < each; i++)
-        ok = ulyx_comm_create(&id, run->nranks, run->first_rank + i, params,
+    for (int i = 0; ok && i < each; i++) {
+        members[i] = (struct member){&meeting, i};
+        ok = ulyx_comm_create_from_allgather(meeting_allgather, &members[i],
+                 run->nranks, run->first_rank + i, params,
                  &run->comms[i]) == ULYX_SUCCESS;
+    }
     ok = ulyx_group_end() == ULYX_SUCCESS && ok;
-    /* The id's root lives in rank 0's process, and all have met by here. */
-    ok = ulyx_comm_barrier(processes) == ULYX_SUCCESS && ok;
-    if (processes->rank == 0)
-        ulyx_unique_id_destroy(&id);
+    free(members);
+    free(meeting.mine);
+    free(meeting.all);
     return ok;
 }
 

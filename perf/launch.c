@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starting the ranks: copies of this program that meet at an id which the
- * parent serves, or, for the MPI comparison, the MPI build under mpirun.
+ * Starting the ranks: copies of this program that meet as ranks of one node do,
+ * or, for the MPI comparison, the MPI build under mpirun.
  * Whoever a launcher has started as one of several starts nothing.
  */
 #include "perf.h"
@@ -16,7 +16,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "base/settings.h"
+
+enum { JOB_BYTES = 16 };
 
 bool
 perf_launch_query(ulyx_launch_t *launch_p)
@@ -105,7 +108,7 @@ exec_mpirun(const struct perf_options *options, int argc, char **argv)
 }
 
 static pid_t
-start_one(int rank, int procs, const char *id, char **argv)
+start_one(int rank, int procs, const char *job, char **argv)
 {
     pid_t parent = getpid(), pid = fork();
     char text[2][16];
@@ -119,7 +122,9 @@ start_one(int rank, int procs, const char *id, char **argv)
     snprintf(text[1], sizeof(text[1]), "%d", procs);
     setenv("ULYX_RANK", text[0], 1);
     setenv("ULYX_NRANKS", text[1], 1);
-    setenv("ULYX_COMM_ID", id, 1);
+    setenv("ULYX_LOCAL_NRANKS", text[1], 1);
+    setenv("ULYX_JOB", job, 1);
+    unsetenv("ULYX_COMM_ID");
     execv("/proc/self/exe", argv);
     _exit(PERF_INTERNAL);
 }
@@ -182,23 +187,34 @@ wait_all(const struct perf_options *options, pid_t *pids, int count)
     return worst;
 }
 
-/* Each process is one bootstrap rank; its threads' ranks meet from there. */
+/* A name that no other job of this node has, and no other user can guess. */
+static bool
+job_name(char name_p[2 * JOB_BYTES + 1])
+{
+    unsigned char bytes[JOB_BYTES];
+
+    if (!perf_tell("name of the job", uli_random_bytes(bytes, sizeof(bytes))))
+        return false;
+    for (int i = 0; i < JOB_BYTES; i++)
+        snprintf(name_p + 2 * i, 3, "%02x", bytes[i]);
+    return true;
+}
+
+/* Each process is one bootstrap rank; its threads' ranks meet from there. No
+ * network is asked for: the name of the job is all that they share. */
 static int
 spawn(const struct perf_options *options, char **argv)
 {
-    ulyx_unique_id_t id;
-    char text[640];
+    char job[2 * JOB_BYTES + 1];
     pid_t *pids = calloc((size_t)options->procs, sizeof(*pids));
     int started = 0, worst;
 
-    if (pids == NULL || ulyx_unique_id_create(&id) != ULYX_SUCCESS ||
-        ulyx_unique_id_to_string(&id, text, sizeof(text)) != ULYX_SUCCESS) {
-        fprintf(stderr, "ulyx_perf: no meeting point: %s\n", ulyx_last_error());
+    if (pids == NULL || !job_name(job)) {
         free(pids);
         return PERF_LIBRARY;
     }
     for (int r = 0; r < options->procs; r++, started++) {
-        pids[r] = start_one(r, options->procs, text, argv);
+        pids[r] = start_one(r, options->procs, job, argv);
         if (pids[r] < 0)
             break;
     }
@@ -209,7 +225,6 @@ spawn(const struct perf_options *options, char **argv)
             kill(pids[r], SIGKILL);
     }
     worst = wait_all(options, pids, started);
-    ulyx_unique_id_destroy(&id);
     free(pids);
     return started < options->procs ? PERF_INTERNAL : worst;
 }

@@ -13,6 +13,8 @@
 #include <mpi.h>
 #endif
 
+#include "topology/node.h"
+
 struct thread {
     struct perf_run *run;
     struct perf_rank *ranks;
@@ -66,22 +68,6 @@ one_row(struct thread *thread, const struct perf_case *one, int64_t seq)
     return code;
 }
 
-/* Bytes that this machine could give now. */
-static int64_t
-memory_now(void)
-{
-    FILE *file = fopen("/proc/meminfo", "r");
-    char line[128];
-    long long kib = 0;
-
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1)
-            break;
-    if (file != NULL)
-        fclose(file);
-    return kib > 0 ? kib * 1024 : INT64_MAX;
-}
-
 /* All ranks learn where all are; rank 0 prints the header. */
 static bool
 introduce(struct thread *thread)
@@ -96,7 +82,7 @@ introduce(struct thread *thread)
     for (int r = 0; ok && r < count; r++) {
         mine[r].pid = getpid();
         mine[r].thread = thread->number;
-        mine[r].memory_bytes = memory_now();
+        mine[r].memory_bytes = uli_node_memory_available();
         gethostname(mine[r].host, sizeof(mine[r].host) - 1);
     }
     ok = ok && perf_gather(thread->ranks, count, mine, sizeof(*mine), all);
@@ -248,8 +234,8 @@ measure(struct perf_run *run)
     return perf_report_close(run->report) ? code : PERF_INTERNAL;
 }
 
-int
-main(int argc, char **argv)
+static int
+run(int argc, char **argv)
 {
     static const ulyx_launch_t no_launch = ULYX_LAUNCH_INIT;
     static struct perf_run run;
@@ -278,4 +264,16 @@ main(int argc, char **argv)
     MPI_Finalize();
 #endif
     return code;
+}
+
+/* What was printed has to have arrived: a full disk is no success. */
+int
+main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "ulyx_perf: standard output cannot be written\n");
+    return code == PERF_OK ? PERF_INTERNAL : code;
 }

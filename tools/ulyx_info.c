@@ -326,8 +326,8 @@ has_word(int argc, char **argv, const char *word)
     return false;
 }
 
-int
-main(int argc, char **argv)
+static int
+run(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "all";
     bool all = strcmp(what, "all") == 0;
@@ -362,4 +362,16 @@ main(int argc, char **argv)
     if (all || !strcmp(what, "settings"))
         code |= print_settings();
     return code;
+}
+
+/* What was printed has to have arrived: a full disk is no success. */
+int
+main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "ulyx_info: standard output cannot be written\n");
+    return code == 0 ? 1 : code;
 }

@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from tool import (KEEPS, PERF, PERF_FAULTY, QUICK, ToolCase, clean_environment, run)
+from tool import (INFO, KEEPS, PERF, PERF_FAULTY, QUICK, ToolCase, clean_environment, run)
 
 PROCESSES = ["--procs", "2", *QUICK]
 DEADLINE_S = 40  # of ends that take a second on a quiet machine
@@ -55,12 +55,77 @@ class Codes(ToolCase):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("shm", done.stderr)
 
+    def test_output_that_does_not_arrive(self):
+        for words in ([PERF, *QUICK, "-g", "2"], [PERF, *QUICK, "--csv"],
+                      [PERF, *PROCESSES], [PERF, "--help"],
+                      [PERF, "--dry-run", "-g", "2"], [INFO],
+                      [INFO, "--help"], [INFO, "plan"], [INFO, "topology"],
+                      [INFO, "plan", "--nodes", "2"]):
+            with open("/dev/full", "w", encoding="ascii") as full:
+                done = subprocess.run(
+                    words, stdout=full, stderr=subprocess.PIPE, text=True,
+                    check=False, timeout=60, env=clean_environment())
+            self.assertEqual(done.returncode, 1, words)
+            self.assertIn("standard output", done.stderr, words)
+        self.says(1, "No space left", *QUICK, "-J", "/dev/full")
+
     def test_timeout_of_a_rank_that_never_comes(self):
         done = run(PERF, *QUICK, "-T", "1", RANK="0", WORLD_SIZE="2",
                    LOCAL_RANK="0", LOCAL_WORLD_SIZE="2",
                    MASTER_ADDR="127.0.0.1", MASTER_PORT="29555")
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertIn("1", done.stderr)
+
+
+class Container(ToolCase):
+    """Rows that a memory limit leaves no room for are left out, as on a small
+    machine."""
+    LIMIT = 300 << 20
+
+    def setUp(self):
+        self.group = None
+        for folder, limit in (
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                ("/sys/fs/cgroup", "memory.max")):
+            group = os.path.join(folder, f"ulyx-perf-{os.getpid()}")
+            try:
+                os.mkdir(group)
+            except OSError:
+                continue
+            try:
+                self.write(group, limit, self.LIMIT)
+            except OSError:
+                os.rmdir(group)
+                continue
+            self.group = group
+            return
+        self.skipTest("no memory cgroup can be made here")
+
+    def tearDown(self):
+        if self.group:
+            os.rmdir(self.group)
+
+    @staticmethod
+    def write(group, name, value):
+        with open(os.path.join(group, name), "w", encoding="ascii") as file:
+            file.write(str(value))
+
+    def inside(self, *words):
+        group = self.group
+        return subprocess.run(
+            [PERF, *words], text=True, capture_output=True, check=False,
+            timeout=120, env=clean_environment(),
+            preexec_fn=lambda: self.write(group, "cgroup.procs", os.getpid()))
+
+    def test_sweep_ends_where_memory_does(self):
+        done = self.inside("-t", "2", "-b", "1M", "-e", "1G", "-f", "8", "-n",
+                           "1", "--op", "s2h")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("left out", done.stdout)
+        done = self.inside("--procs", "2", "-R", "0", "-b", "1G", "-e", "1G",
+                           "-n", "1")
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertIn("left out", done.stdout)
 
 
 class Ends(ToolCase):

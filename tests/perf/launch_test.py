@@ -59,6 +59,17 @@ class Launch(ToolCase):
                              (["--procs", "2", "-g", "2"], 4)):
             self.assertEqual(self.ranks(self.ends(0, *QUICK, *words)), ranks)
 
+    def test_local_ranks_need_no_network(self):
+        if subprocess.run(["unshare", "-rn", "true"], check=False,
+                          capture_output=True).returncode != 0:
+            self.skipTest("no network namespace can be made here")
+        for words, ranks in ((["--procs", "2"], 2),
+                             (["--procs", "2", "-t", "2"], 4),
+                             (["--procs", "2", "-g", "2"], 4)):
+            done = run("unshare", "-rn", PERF, *QUICK, *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(self.ranks(done.stdout), ranks)
+
     def test_torchrun_environment(self):
         ranks = []
         for rank in range(2):
