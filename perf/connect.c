@@ -44,10 +44,10 @@ meeting_gather(struct meeting *m, size_t bytes)
     bool ok = counts && verdicts && all;
 
     m->all = all != NULL ? all : m->all;
-    ok = ok && uli_agree_gather(m->processes, ULI_CALL_BARRIER, ULYX_SUCCESS,
-                   m->mine, (int64_t)each, (int64_t)each, m->all, counts,
-                   verdicts, uli_deadline_in(m->processes->timeout_s)) ==
-                   ULYX_SUCCESS;
+    ok = ok &&
+         uli_agree_gather(m->processes, ULI_CALL_BARRIER, ULYX_SUCCESS, m->mine,
+             (int64_t)each, (int64_t)each, m->all, counts, verdicts,
+             uli_deadline_in(m->processes->timeout_s)) == ULYX_SUCCESS;
     free(counts);
     free(verdicts);
     return ok;

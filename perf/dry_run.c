@@ -11,13 +11,15 @@
 #include "report/report.h"
 
 static bool
-dry_case(struct perf_run *run, const struct perf_case *one, int64_t seq)
+dry_case(struct perf_run *run, const struct perf_case *one, int64_t seq,
+    const char *algo)
 {
     struct perf_shape shape;
     ulyx_plan_t **plans = calloc((size_t)run->nranks, sizeof(*plans));
     char text[1024];
 
     perf_shape_fill(&run->options, one, seq, run->nranks, &shape);
+    shape.params.algo = algo[0] != 0 ? algo : NULL;
     ulyx_group_start();
     for (int r = 0; r < run->nranks; r++)
         ulyx_plan_create(run->comms[r], &shape.params, &plans[r]);
@@ -71,7 +73,9 @@ perf_run_dry(struct perf_run *run)
         struct perf_sweep sweep = {0};
 
         while (ok && perf_sweep_next(run, &run->cases[c], INT64_MAX, &sweep))
-            ok = dry_case(run, &run->cases[c], sweep.seq);
+            for (int a = 0; ok && a < run->options.nalgos; a++)
+                ok =
+                    dry_case(run, &sweep.one, sweep.seq, run->options.algos[a]);
     }
     for (int r = 0; r < run->nranks; r++)
         ulyx_comm_destroy(run->comms[r]);

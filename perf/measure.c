@@ -17,10 +17,10 @@
 
 enum { BLOCKS = 10 };
 
-/* What runs in turn in each block. */
+/* What runs in turn in each block: every schedule, then the comparators. */
 enum runner {
     OURS,
-    MEMCPY,
+    MEMCPY = OURS + PERF_ALGOS,
     STREAMING,
     MPI,
     MPI_TYPED,
@@ -32,7 +32,7 @@ enum runner {
 };
 
 struct samples {
-    double times[RUNNERS][BLOCKS];
+    double *times[RUNNERS]; /* [blocks]; NULL: not wanted */
     int blocks;
 };
 
@@ -45,6 +45,18 @@ perf_execute(struct perf_rank *rank, ulyx_plan_t *plan, int32_t tensor)
     perf_rank_pointers(rank, &rank->dst, rank->turn, dst);
     return ulyx_reshuffle_execute(plan, rank->operation,
         (const void *const *)src + tensor, dst + tensor, rank->stream);
+}
+
+/* The set that is the schedule's next; the comparators go on behind it. */
+static void
+take_set(struct perf_rank *rank)
+{
+    int *next = &rank->next[rank->algo];
+
+    rank->turn = *next;
+    *next += rank->nplans;
+    if (*next >= rank->sets)
+        *next = rank->algo;
 }
 
 bool
@@ -60,6 +72,7 @@ perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count)
         for (int r = 0; r < count_ranks && status == ULYX_SUCCESS; r++) {
             struct perf_rank *rank = &ranks[r];
 
+            take_set(rank);
             status = perf_execute(rank, rank->plan, 0);
             rank->turn = (rank->turn + 1) % rank->sets;
         }
@@ -80,9 +93,11 @@ static bool
 run_some(
     enum runner runner, struct perf_rank *ranks, int count_ranks, int count)
 {
-    switch (runner) {
-    case OURS:
+    if (runner < MEMCPY) {
+        perf_rank_use(ranks, count_ranks, (int)runner - OURS);
         return perf_run_ulyx(ranks, count_ranks, count);
+    }
+    switch (runner) {
     case MEMCPY:
         return perf_run_memcpy(ranks, count_ranks, count, false);
     case STREAMING:
@@ -229,30 +244,49 @@ ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static struct perf_stat
-statistics(const double *values, int n)
+/* By the nearest rank: the least value that so many per cent do not exceed. */
+static double
+percentile(const double *sorted, int n, double percent)
 {
-    double sorted[BLOCKS], sum = 0, squares = 0;
-    struct perf_stat s;
+    int at = (int)ceil(n * percent / 100 - 1e-9);
 
-    memcpy(sorted, values, (size_t)n * sizeof(*sorted));
-    qsort(sorted, (size_t)n, sizeof(*sorted), ascending);
+    return sorted[at < 1 ? 0 : at - 1];
+}
+
+static double
+median(const double *sorted, int n)
+{
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+/* Sorts the values. */
+static struct perf_stat
+statistics(double *values, int n, const struct perf_options *options)
+{
+    double sum = 0, squares = 0;
+    struct perf_stat s = {0};
+
+    qsort(values, (size_t)n, sizeof(*values), ascending);
     for (int i = 0; i < n; i++)
-        sum += sorted[i];
+        sum += values[i];
     s.mean = sum / n;
     for (int i = 0; i < n; i++)
-        squares += (sorted[i] - s.mean) * (sorted[i] - s.mean);
-    s.minimum = sorted[0];
-    s.median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-    s.p99 = sorted[(n * 99 + 99) / 100 - 1];
+        squares += (values[i] - s.mean) * (values[i] - s.mean);
+    s.minimum = values[0];
+    s.maximum = values[n - 1];
+    s.shown = s.median = median(values, n);
+    s.p99 = percentile(values, n, 99);
     s.cv = n > 1 && s.mean > 0 ? sqrt(squares / (n - 1)) / s.mean : 0;
-    s.shown = s.median;
+    for (int i = 0; i < options->npercents; i++)
+        s.percentiles[i] = percentile(values, n, options->percents[i]);
     return s;
 }
 
 static bool
 wanted(const struct perf_options *options, enum runner runner)
 {
+    if (runner < MEMCPY)
+        return (int)runner - OURS < options->nalgos;
     if (runner == MEMCPY || runner == STREAMING)
         return options->vs[PERF_VS_MEMCPY];
     if (runner == MPI || runner == MPI_TYPED)
@@ -263,7 +297,33 @@ wanted(const struct perf_options *options, enum runner runner)
         return options->vs[PERF_VS_PERMUTE];
     if (runner == NCCL || runner == NCCL_EACH)
         return options->vs[PERF_VS_NCCL];
-    return true;
+    return false;
+}
+
+static void
+close_samples(struct samples *samples)
+{
+    for (int r = 0; r < RUNNERS; r++)
+        free(samples->times[r]);
+}
+
+/* As many blocks as there are to be, each of about as many operations. */
+static bool
+open_samples(struct samples *samples, const struct perf_options *options)
+{
+    int64_t total = (int64_t)options->iterations * options->aggregate;
+    bool ok = true;
+
+    *samples = (struct samples){.blocks = total < BLOCKS ? (int)total : BLOCKS};
+    if (options->per_iteration)
+        samples->blocks = options->iterations;
+    for (int r = 0; r < RUNNERS && ok; r++)
+        if (wanted(options, (enum runner)r)) {
+            samples->times[r] =
+                calloc((size_t)samples->blocks, sizeof(*samples->times[r]));
+            ok = samples->times[r] != NULL;
+        }
+    return ok;
 }
 
 static bool
@@ -271,9 +331,8 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options, struct samples *samples)
 {
     int64_t total = (int64_t)options->iterations * options->aggregate;
-    int blocks = total < BLOCKS ? (int)total : BLOCKS;
+    int blocks = samples->blocks;
 
-    samples->blocks = blocks;
     /* Every set once in any case: a rank's first store to a page of a peer's
      * window costs a page fault. */
     for (int r = 0; r < RUNNERS; r++)
@@ -297,83 +356,134 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
 
 /* The pairwise ratio of a peer's blocks to ours, its median. */
 static double
-ratio(const struct samples *s, enum runner runner, enum runner other)
+ratio(const struct samples *s, const double *ours, enum runner runner,
+    enum runner other, double *scratch)
 {
-    double ratios[BLOCKS];
-
     for (int b = 0; b < s->blocks; b++)
-        ratios[b] =
-            fmin(s->times[runner][b], s->times[other][b]) / s->times[OURS][b];
-    return statistics(ratios, s->blocks).median;
+        scratch[b] = fmin(s->times[runner][b], s->times[other][b]) / ours[b];
+    qsort(scratch, (size_t)s->blocks, sizeof(*scratch), ascending);
+    return median(scratch, s->blocks);
 }
 
-static bool
-fill_row(struct perf_rank *ranks, const struct samples *samples,
-    const struct perf_options *options, struct perf_row *row)
+static void
+fill_ratios(const struct samples *s, const double *ours,
+    const struct perf_options *options, double *scratch, struct perf_row *row)
 {
-    ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
-
-    if (ulyx_plan_get_traffic(ranks[0].plan, ranks[0].operation, &traffic) !=
-            ULYX_SUCCESS ||
-        ulyx_plan_describe(ranks[0].plan, row->describe,
-            sizeof(row->describe)) != ULYX_SUCCESS)
-        return false;
-    row->size_bytes = traffic.size_bytes;
-    row->bus_bytes = traffic.bus_bytes;
-    row->time = statistics(samples->times[OURS], samples->blocks);
-    row->algbw = (double)row->size_bytes / row->time.shown * 1e-9;
-    row->busbw = (double)row->bus_bytes / row->time.shown * 1e-9;
     for (int v = 0; v < PERF_VERSUS; v++)
         row->has[v] = options->vs[v];
     if (row->has[PERF_VS_MEMCPY])
-        row->ratio[PERF_VS_MEMCPY] = ratio(samples, MEMCPY, STREAMING);
+        row->ratio[PERF_VS_MEMCPY] = ratio(s, ours, MEMCPY, STREAMING, scratch);
     if (row->has[PERF_VS_MPI]) {
-        row->ratio[PERF_VS_MPI] = ratio(samples, MPI, MPI);
-        row->ratio_typed = ratio(samples, MPI_TYPED, MPI_TYPED);
+        row->ratio[PERF_VS_MPI] = ratio(s, ours, MPI, MPI, scratch);
+        row->ratio_typed = ratio(s, ours, MPI_TYPED, MPI_TYPED, scratch);
     }
     if (row->has[PERF_VS_COPY])
-        row->ratio[PERF_VS_COPY] = ratio(samples, COPY, COPY);
+        row->ratio[PERF_VS_COPY] = ratio(s, ours, COPY, COPY, scratch);
     if (row->has[PERF_VS_PERMUTE])
-        row->ratio[PERF_VS_PERMUTE] = ratio(samples, PERMUTE, PERMUTE);
+        row->ratio[PERF_VS_PERMUTE] = ratio(s, ours, PERMUTE, PERMUTE, scratch);
     if (row->has[PERF_VS_NCCL]) {
-        row->ratio[PERF_VS_NCCL] = ratio(samples, NCCL, NCCL);
-        row->ratio_each = ratio(samples, NCCL_EACH, NCCL_EACH);
+        row->ratio[PERF_VS_NCCL] = ratio(s, ours, NCCL, NCCL, scratch);
+        row->ratio_each = ratio(s, ours, NCCL_EACH, NCCL_EACH, scratch);
     }
+}
+
+/* Of the schedule in use. */
+static bool
+fill_row(struct perf_rank *rank, const struct samples *samples,
+    const struct perf_options *options, struct perf_row *row)
+{
+    ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
+    double *ours = samples->times[OURS + rank->algo];
+    double *scratch = calloc((size_t)samples->blocks, sizeof(*scratch));
+
+    if (scratch == NULL ||
+        ulyx_plan_get_traffic(rank->plan, rank->operation, &traffic) !=
+            ULYX_SUCCESS ||
+        !perf_row_describe(rank, row)) {
+        free(scratch);
+        return false;
+    }
+    row->size_bytes = traffic.size_bytes;
+    row->bus_bytes = traffic.bus_bytes;
+    fill_ratios(samples, ours, options, scratch, row);
+    row->time = statistics(ours, samples->blocks, options);
+    row->algbw = (double)row->size_bytes / row->time.shown * 1e-9;
+    row->busbw = (double)row->bus_bytes / row->time.shown * 1e-9;
+    free(scratch);
     return true;
 }
 
+/* Sums over all ranks and schedules into the rows. */
 static bool
-verify(struct perf_rank *ranks, int count_ranks, int passes, int64_t *wrong_p)
+gather_wrong(struct perf_rank *ranks, int count_ranks, int64_t *mine,
+    struct perf_row *rows)
 {
-    int32_t n = ranks[0].nranks;
-    int64_t *all = calloc((size_t)n + (size_t)count_ranks, sizeof(*all));
-    int64_t *mine = all + n, wrong = 0;
-    bool ok = all != NULL && perf_verify(ranks, count_ranks, passes, &mine[0]);
+    size_t n = (size_t)ranks[0].nranks, each = PERF_ALGOS;
+    int64_t *all = calloc(n * each, sizeof(*all));
+    bool ok = all != NULL &&
+              perf_gather(ranks, count_ranks, mine, each * sizeof(*mine), all);
 
-    ok = ok && perf_gather(ranks, count_ranks, mine, sizeof(*mine), all);
-    for (int32_t p = 0; ok && p < n; p++)
-        wrong += all[p];
+    for (int a = 0; ok && a < ranks[0].nplans; a++) {
+        rows[a].wrong = 0;
+        for (size_t p = 0; p < n; p++)
+            rows[a].wrong += all[p * each + (size_t)a];
+    }
     free(all);
-    *wrong_p = wrong;
     return ok;
+}
+
+static bool
+verify(
+    struct perf_rank *ranks, int count_ranks, int passes, struct perf_row *rows)
+{
+    int64_t *mine =
+        calloc((size_t)count_ranks * PERF_ALGOS, sizeof(*mine)); /* rank 0's */
+    bool ok = mine != NULL;
+
+    for (int a = 0; ok && a < ranks[0].nplans; a++) {
+        perf_rank_use(ranks, count_ranks, a);
+        ok = perf_verify_timed(ranks, count_ranks, &mine[a]);
+    }
+    for (int a = 0; ok && a < ranks[0].nplans; a++) {
+        perf_rank_use(ranks, count_ranks, a);
+        ok = perf_barrier(ranks, count_ranks) &&
+             perf_verify_anew(ranks, count_ranks, passes, &mine[a]);
+    }
+    ok = ok && gather_wrong(ranks, count_ranks, mine, rows);
+    free(mine);
+    return ok;
+}
+
+static bool
+measure_all(struct perf_rank *ranks, int count_ranks,
+    const struct perf_options *options, struct samples *samples,
+    struct perf_row *rows)
+{
+    bool ok = open_samples(samples, options) &&
+              perf_barrier(ranks, count_ranks) &&
+              time_blocks(ranks, count_ranks, options, samples);
+
+    for (int a = 0; ok && a < ranks[0].nplans; a++) {
+        perf_rank_use(ranks, count_ranks, a);
+        rows[a].wrong = -1;
+        ok = fill_row(&ranks[0], samples, options, &rows[a]);
+    }
+    if (ok && options->check > 0)
+        ok = verify(ranks, count_ranks, options->check, rows);
+    return ok && perf_barrier(ranks, count_ranks);
 }
 
 int
 perf_measure(struct perf_rank *ranks, int count_ranks,
-    const struct perf_options *options, struct perf_row *row)
+    const struct perf_options *options, struct perf_row *rows)
 {
     struct samples samples;
+    bool ok = true;
 
-    for (int r = 0; r < count_ranks; r++)
-        if (!perf_fill(&ranks[r]))
-            return PERF_LIBRARY;
-    row->wrong = -1;
-    if (!perf_barrier(ranks, count_ranks) ||
-        !time_blocks(ranks, count_ranks, options, &samples) ||
-        !fill_row(ranks, &samples, options, row))
-        return PERF_LIBRARY;
-    if (options->check > 0 &&
-        !verify(ranks, count_ranks, options->check, &row->wrong))
-        return PERF_LIBRARY;
-    return perf_barrier(ranks, count_ranks) ? PERF_OK : PERF_LIBRARY;
+    for (int r = 0; r < count_ranks && ok; r++)
+        ok = perf_fill(&ranks[r]);
+    memset(&samples, 0, sizeof(samples));
+    ok = ok && measure_all(ranks, count_ranks, options, &samples, rows);
+    close_samples(&samples);
+    return ok ? PERF_OK : PERF_LIBRARY;
 }

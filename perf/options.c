@@ -1,48 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The command line: nccl-tests' flags and our own, in one table. Unlike
- * nccl-tests an unknown flag or a bad value is an error, with exit 6.
+ * nccl-tests an unknown flag or a bad value is an error, with exit 6 and the
+ * reason as the last line.
  */
 #include "options.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { FLAG, COUNT, LONG, BYTES, REAL, TEXT };
+#include "base/schedules.h"
+
+/* ELSEWHERE: of nccl-tests, and not to be had here but for 0, off. */
+enum kind { FLAG, COUNT, LONG, BYTES, REAL, TEXT, ELSEWHERE };
 
 struct option {
     const char *brief, *name;
     enum kind kind;
     size_t offset;
     double low, high;
-    const char *help;
+    const char *help; /* NULL: another name of a row above; of ELSEWHERE why */
 };
-
-/* What users of nccl-tests may type and cannot have here, with the reason. */
-static const struct {
-    const char *brief, *name, *why;
-} elsewhere[] = {
-    {"-r", "--root", "no rank is a root here"},
-    {"-y", "--stream_null", "streams need GPU memory"},
-    {"-C", "--report_cputime", "a call on the host returns when it is done"},
-    {"-S", "--report_timestamps", "-J writes the times of start and end"},
-    {"-I", "--per_iter", "min, p99 and cv are always measured: see --wide"},
-    {"-K", "--skip", "see -w"},
-    {"-x", "--cta_policy", "it needs GPU memory"},
-    {"-D", "--device_implementation", "it needs GPU memory"},
-    {"-V", "--device_cta_count", "it needs GPU memory"},
-    {"-M", "--memory_report", "see ulyx_info plan"},
-    {"-u", "--unalign", "tensors lie at multiples of 64 bytes here"},
-};
-enum { ELSEWHERE = sizeof(elsewhere) / sizeof(elsewhere[0]) };
 
 #define AT(field) offsetof(struct perf_options, field)
 static const struct option table[] = {
     {"-b", "--minbytes", BYTES, AT(min_bytes), 1, 1e15,
-        "smallest size, bytes of a rank's sequence side; K M G are binary"},
-    {"-e", "--maxbytes", BYTES, AT(max_bytes), 1, 1e15, "largest size"},
+        "smallest size, bytes of a rank's sequence side; K M G are binary "
+        "(32M, or -e's)"},
+    {"-e", "--maxbytes", BYTES, AT(max_bytes), 1, 1e15,
+        "largest size (32M, or -b's)"},
     {"-i", "--stepbytes", BYTES, AT(step_bytes), 1, 1e15,
         "step between sizes (1M)"},
     {"-f", "--stepfactor", REAL, AT(step_factor), 1.001, 1e6,
@@ -75,6 +64,11 @@ static const struct option table[] = {
         "last end (3)"},
     {"-R", "--local_register", COUNT, AT(register_memory), 0, 1,
         "1: windows (default); 0: ordinary memory"},
+    {"-I", "--per_iter", COUNT, AT(per_iteration), 0, 1,
+        "1: times of each iteration, behind a barrier; min, max, p99 and cv as "
+        "--wide"},
+    {"-u", "--unalign", COUNT, AT(unalign), 0, 4096,
+        "elements that tensors lie beyond 64-byte places (0)"},
     {NULL, "--procs", COUNT, AT(procs), 1, 4096,
         "start so many local processes"},
     {NULL, "--model", TEXT, AT(model), 0, 0,
@@ -87,12 +81,19 @@ static const struct option table[] = {
     {NULL, "--dim", LONG, AT(dim), 1, 1e6, "head dimension (128)"},
     {NULL, "--dim-v", LONG, AT(dim_v), 1, 1e6, "of values (as --dim)"},
     {"-d", "--dtype", TEXT, AT(dtype), 0, 0,
-        "bf16 f16 f32 f64 f8e4m3 f8e5m2, or bytes 1 to 4096 (bf16)"},
+        "bf16 f16 f32 f64 f8e4m3 f8e5m2, bytes 1 to 4096, a comma list, or all "
+        "(bf16)"},
+    {NULL, "--datatype", TEXT, AT(dtype), 0, 0, NULL},
     {"-o", "--op", TEXT, AT(operation), 0, 0,
         "s2h (q, k, v), h2s (out), both, s2h_adj, h2s_adj, all (both)"},
     {NULL, "--order", TEXT, AT(order), 0, 0,
         "contiguous or zigzag (contiguous)"},
-    {NULL, "--split", TEXT, AT(split), 0, 0, "heads or balanced (heads)"},
+    {NULL, "--work", TEXT, AT(work), 0, 0,
+        "who computes what: heads or balanced (heads)"},
+    {NULL, "--split", TEXT, AT(work), 0, 0, NULL},
+    {NULL, "--algo", TEXT, AT(algo), 0, 0,
+        "schedules to time in turn, with commas: " ULI_SCHEDULE_WORDS
+        "of device memory nccl, staged; auto (auto: the library's choice)"},
     {NULL, "--replicated", LONG, AT(replicated), 0, 1e9,
         "replicated tokens joined to the sharded ones (0)"},
     {NULL, "--vs", TEXT, AT(versus), 0, 0,
@@ -102,16 +103,35 @@ static const struct option table[] = {
         "host, or cuda: the process's current device (host)"},
     {NULL, "--copy-engine", FLAG, AT(copy_engine), 0, 0,
         "device memory is moved by copy engines, not by a kernel"},
-    {NULL, "--wide", FLAG, AT(wide), 0, 0, "columns min, p99 and cv"},
+    {NULL, "--wide", FLAG, AT(wide), 0, 0, "columns min, max, p99 and cv"},
+    {NULL, "--percentiles", TEXT, AT(percentiles), 0, 0,
+        "columns of these percentiles of the blocks' times (-I 1: of the "
+        "iterations'), as 50,90,99.9"},
     {NULL, "--quick", FLAG, AT(quick), 0, 0,
         "one size (8M) and few iterations (10), where -b -e -n are not given"},
     {NULL, "--csv", FLAG, AT(csv), 0, 0, "CSV on standard output"},
+    {NULL, "--nccl-format", FLAG, AT(nccl_format), 0, 0,
+        "nccl-tests' columns and no more, its names of types; h2s and float "
+        "where -o and -d do not say another"},
     {NULL, "--dry-run", FLAG, AT(dry_run), 0, 0,
         "print the plans of --procs x -t x -g ranks, move nothing"},
     {NULL, "--no-progress", FLAG, AT(progress), 0, 0,
         "no progress line on a terminal"},
+    {"-r", "--root", ELSEWHERE, 0, 0, 0, "no rank is a root here"},
+    {"-y", "--stream_null", ELSEWHERE, 0, 0, 0, "streams need GPU memory"},
+    {"-C", "--report_cputime", ELSEWHERE, 0, 0, 0,
+        "a call on the host returns when it is done"},
+    {"-S", "--report_timestamps", ELSEWHERE, 0, 0, 0,
+        "-J writes the times of start and end"},
+    {"-K", "--skip", ELSEWHERE, 0, 0, 0, "see -w"},
+    {"-x", "--cta_policy", ELSEWHERE, 0, 0, 0, "it needs GPU memory"},
+    {"-D", "--device_implementation", ELSEWHERE, 0, 0, 0,
+        "it needs GPU memory"},
+    {"-V", "--device_cta_count", ELSEWHERE, 0, 0, 0, "it needs GPU memory"},
+    {"-M", "--memory_report", ELSEWHERE, 0, 0, 0, "see ulyx_info plan"},
 };
 enum { OPTIONS = sizeof(table) / sizeof(table[0]) };
+_Static_assert(OPTIONS <= 64, "a bit each in given");
 
 static void
 usage(FILE *out)
@@ -129,11 +149,14 @@ usage(FILE *out)
         "ULYX_SECRET=... ulyx_perf\n"
         "\n");
     for (int i = 0; i < OPTIONS; i++)
-        fprintf(out, "  %s%s %-18s %s\n",
-            table[i].brief ? table[i].brief : "  ", table[i].brief ? "," : " ",
-            table[i].name, table[i].help);
+        if (table[i].help != NULL && table[i].kind != ELSEWHERE)
+            fprintf(out, "  %s%s %-18s %s\n",
+                table[i].brief ? table[i].brief : "  ",
+                table[i].brief ? "," : " ", table[i].name, table[i].help);
     fprintf(out,
         "  -h, --help             this text\n"
+        "\nAs getopt has it: -b8 is -b 8, and a long name may be cut while it "
+        "is the\nonly one that begins so.\n"
         "\nTimes are medians of blocks of back-to-back operations, peers\n"
         "interleaved; busbw counts the bytes that the slowest-fed rank must\n"
         "receive from others. Exit: 0 ok, 1 internal, 3 library, 4 timeout,\n"
@@ -189,11 +212,9 @@ store(
     if (!perf_number(
             text, option->kind == BYTES || option->kind == LONG, &value) ||
         value < option->low || value > option->high ||
-        (option->kind != REAL && value != floor(value))) {
-        fprintf(stderr, "ulyx_perf: %s %s: expected a number from %g to %g\n",
+        (option->kind != REAL && value != floor(value)))
+        return perf_reject("%s %s: expected a number from %g to %g",
             option->name, text, option->low, option->high);
-        return false;
-    }
     if (option->offset == AT(register_memory))
         options->register_memory = value != 0;
     else if (option->kind == COUNT)
@@ -205,75 +226,132 @@ store(
     return true;
 }
 
-static const struct option *
-find(const char *word, size_t length)
+/* ---- words --------------------------------------------------------------- */
+
+bool
+perf_reject(const char *format, ...)
 {
-    for (int i = 0; i < OPTIONS; i++)
-        if ((table[i].brief && strlen(table[i].brief) == length &&
-                strncmp(table[i].brief, word, length) == 0) ||
-            (strlen(table[i].name) == length &&
-                strncmp(table[i].name, word, length) == 0))
-            return &table[i];
-    return NULL;
+    va_list arguments;
+
+    va_start(arguments, format);
+    fprintf(
+        stderr, "usage: ulyx_perf [options]; --help lists them\nulyx_perf: ");
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\n");
+    va_end(arguments);
+    return false;
 }
 
-/* An option that is not in the table. One of nccl-tests with the value 0, off,
- * is taken; its other values are refused with the reason. */
-static int
-take_unknown(const char *word, const char *value, int *at_p)
+void
+perf_note(struct perf_options *options, const char *format, ...)
 {
-    for (int i = 0; i < ELSEWHERE; i++)
-        if (!strcmp(word, elsewhere[i].brief) ||
-            !strcmp(word, elsewhere[i].name)) {
-            if (value != NULL && strcmp(value, "0") == 0) {
-                ++*at_p;
-                return PERF_OK;
-            }
-            fprintf(stderr, "ulyx_perf: %s of nccl-tests is not here: %s\n",
-                word, elsewhere[i].why);
-            return PERF_NOT_IMPLEMENTED;
-        }
-    usage(stderr);
-    fprintf(stderr, "\nulyx_perf: unknown option %s\n", word);
-    return PERF_USAGE;
+    size_t length = strlen(options->notes);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(options->notes + length, sizeof(options->notes) - length, format,
+        arguments);
+    va_end(arguments);
+}
+
+/* By its long name, of so many characters; cut short where nothing else begins
+ * so. NULL: none, or several, which are named. */
+static const struct option *
+find_long(const char *word, size_t length)
+{
+    const struct option *found = NULL, *other = NULL;
+
+    for (int i = 0; i < OPTIONS; i++) {
+        if (length <= 2 || strncmp(table[i].name, word, length) != 0)
+            continue;
+        if (table[i].name[length] == 0)
+            return &table[i];
+        other = found;
+        found = &table[i];
+        if (other != NULL)
+            break;
+    }
+    if (other != NULL)
+        perf_reject("%.*s may be %s or %s", (int)length, word, other->name,
+            found->name);
+    else if (found == NULL)
+        perf_reject("unknown option %.*s", (int)length, word);
+    return other != NULL ? NULL : found;
+}
+
+static const struct option *
+find_short(const char *word)
+{
+    for (int i = 0; i < OPTIONS; i++)
+        if (table[i].brief != NULL && strncmp(table[i].brief, word, 2) == 0)
+            return &table[i];
+    perf_reject("unknown option %s", word);
+    return NULL;
 }
 
 bool
 perf_option_given(const struct perf_options *options, const char *name)
 {
-    const struct option *option = find(name, strlen(name));
+    for (int i = 0; i < OPTIONS; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return (options->given >> i & 1) != 0;
+    return false;
+}
 
-    return option != NULL && (options->given >> (option - table) & 1) != 0;
+/* The option of a word. *value_p: its value where the word has it too, behind
+ * "=" or glued to a short name; else NULL. */
+static const struct option *
+find(const char *word, const char **value_p)
+{
+    const char *equals = strchr(word, '=');
+    size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
+
+    *value_p = NULL;
+    if (strncmp(word, "--", 2) == 0) {
+        *value_p = equals != NULL ? equals + 1 : NULL;
+        return find_long(word, length);
+    }
+    if (word[0] == '-' && word[1] != 0 && word[2] != 0)
+        *value_p = word + 2;
+    return find_short(word);
+}
+
+static int
+store_elsewhere(const struct option *option, const char *value)
+{
+    if (strcmp(value, "0") == 0)
+        return PERF_OK;
+    perf_reject(
+        "%s of nccl-tests is not here: %s", option->brief, option->help);
+    return PERF_NOT_IMPLEMENTED;
 }
 
 /* Takes the word at argv[*at_p], and its value behind it; returns an exit. */
 static int
 take(int argc, char **argv, int *at_p, struct perf_options *options)
 {
-    const char *word = argv[*at_p], *value = strchr(word, '=');
-    size_t length = value && !strncmp(word, "--", 2) ? (size_t)(value - word)
-                                                     : strlen(word);
-    const struct option *option = find(word, length);
+    const char *value;
+    const struct option *option = find(argv[*at_p], &value);
 
     if (option == NULL)
-        return take_unknown(
-            word, *at_p + 1 < argc ? argv[*at_p + 1] : NULL, at_p);
+        return PERF_USAGE;
     options->given |= UINT64_C(1) << (option - table);
     if (option->kind == FLAG) {
-        if (word[length] == '=') {
-            fprintf(stderr, "ulyx_perf: %s takes no value\n", option->name);
+        if (value != NULL) {
+            perf_reject("%s takes no value", option->name);
             return PERF_USAGE;
         }
         *(bool *)(void *)((char *)options + option->offset) = true;
         return PERF_OK;
     }
-    value = word[length] == '=' ? word + length + 1
-            : *at_p + 1 < argc  ? argv[++*at_p]
-                                : NULL;
+    if (value == NULL && *at_p + 1 < argc)
+        value = argv[++*at_p];
     if (value == NULL) {
-        fprintf(stderr, "ulyx_perf: %s wants a value\n", option->name);
+        perf_reject("%s wants a value", option->name);
         return PERF_USAGE;
     }
+    if (option->kind == ELSEWHERE)
+        return store_elsewhere(option, value);
     return store(option, value, options) ? PERF_OK : PERF_USAGE;
 }
 
@@ -299,7 +377,8 @@ perf_options_parse(
         .dtype = "bf16",
         .operation = "both",
         .order = "contiguous",
-        .split = "heads",
+        .work = "heads",
+        .algo = "auto",
         .memory = "host"};
     *exit_p = PERF_OK;
     for (int i = 1; i < argc; i++)
@@ -311,7 +390,5 @@ perf_options_parse(
         *exit_p = take(argc, argv, &i, options);
     if (*exit_p == PERF_OK && !perf_options_complete(options))
         *exit_p = PERF_USAGE;
-    if (*exit_p != PERF_OK)
-        fprintf(stderr, "usage: ulyx_perf [options]; --help lists them\n");
     return *exit_p == PERF_OK;
 }

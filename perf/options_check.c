@@ -9,44 +9,132 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/model/schedule.h"
+
 static bool
 refuse(const char *name, const char *value, const char *known)
 {
-    fprintf(
-        stderr, "ulyx_perf: %s %s is unknown; known: %s\n", name, value, known);
-    return false;
+    return perf_reject("%s %s is unknown; known: %s", name, value, known);
+}
+
+/* The next of a comma list into word_p, and *at_p behind it; false at the end
+ * of the list. */
+static bool
+next_word(const char **at_p, char *word_p, size_t bytes)
+{
+    size_t length = *at_p != NULL ? strcspn(*at_p, ",") : 0;
+
+    if (*at_p == NULL)
+        return false;
+    snprintf(word_p, bytes, "%.*s", (int)length, *at_p);
+    *at_p = (*at_p)[length] == ',' ? *at_p + length + 1 : NULL;
+    return true;
+}
+
+/* ---- types and operations ------------------------------------------------ */
+
+static const struct dtype_row {
+    const char *name, *nccl; /* as typed, and nccl-tests' name for it */
+    ulyx_dtype_t code;
+    int64_t bytes; /* of DTYPE_BYTES */
+} dtypes[] = {{"bf16", "bfloat16", ULYX_DTYPE_BF16, 0},
+    {"bfloat16", "bfloat16", ULYX_DTYPE_BF16, 0},
+    {"f16", "half", ULYX_DTYPE_F16, 0}, {"half", "half", ULYX_DTYPE_F16, 0},
+    {"f32", "float", ULYX_DTYPE_F32, 0}, {"float", "float", ULYX_DTYPE_F32, 0},
+    {"f64", "double", ULYX_DTYPE_F64, 0},
+    {"double", "double", ULYX_DTYPE_F64, 0},
+    {"f8e4m3", "f8e4m3", ULYX_DTYPE_F8_E4M3, 0},
+    {"f8e5m2", "f8e5m2", ULYX_DTYPE_F8_E5M2, 0},
+    {"int8", "int8", ULYX_DTYPE_BYTES, 1},
+    {"char", "int8", ULYX_DTYPE_BYTES, 1},
+    {"uint8", "uint8", ULYX_DTYPE_BYTES, 1},
+    {"int32", "int32", ULYX_DTYPE_BYTES, 4},
+    {"int", "int32", ULYX_DTYPE_BYTES, 4},
+    {"uint32", "uint32", ULYX_DTYPE_BYTES, 4},
+    {"int64", "int64", ULYX_DTYPE_BYTES, 8},
+    {"uint64", "uint64", ULYX_DTYPE_BYTES, 8}};
+enum { DTYPE_ROWS = sizeof(dtypes) / sizeof(dtypes[0]) };
+
+/* Adjoints add, which takes a type that ulyx can add. */
+static bool
+can_add(ulyx_dtype_t code)
+{
+    return code != ULYX_DTYPE_BYTES && code < ULYX_DTYPE_F8_E4M3;
 }
 
 static bool
-check_dtype(struct perf_options *o)
+parse_dtype(
+    const struct perf_options *o, const char *word, struct perf_dtype *dtype_p)
 {
-    static const struct {
-        const char *name;
-        ulyx_dtype_t code;
-    } names[] = {{"bf16", ULYX_DTYPE_BF16}, {"bfloat16", ULYX_DTYPE_BF16},
-        {"f16", ULYX_DTYPE_F16}, {"half", ULYX_DTYPE_F16},
-        {"f32", ULYX_DTYPE_F32}, {"float", ULYX_DTYPE_F32},
-        {"f64", ULYX_DTYPE_F64}, {"double", ULYX_DTYPE_F64},
-        {"f8e4m3", ULYX_DTYPE_F8_E4M3}, {"f8e5m2", ULYX_DTYPE_F8_E5M2}};
     double bytes;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(o->dtype, names[i].name) == 0) {
-            o->dtype_code = names[i].code;
-            return true;
-        }
-    o->dtype_code = ULYX_DTYPE_BYTES;
-    if (perf_number(o->dtype, false, &bytes) && bytes >= 1 && bytes <= 4096)
+    for (int i = 0; i < DTYPE_ROWS; i++) {
+        const struct dtype_row *row = &dtypes[i];
+
+        if (strcmp(word, row->name) != 0)
+            continue;
+        *dtype_p = (struct perf_dtype){.code = row->code,
+            .bytes = row->bytes > 0 ? row->bytes : ulyx_dtype_size(row->code)};
+        snprintf(dtype_p->name, sizeof(dtype_p->name), "%s",
+            o->nccl_format ? row->nccl : row->name);
         return true;
-    return refuse(
-        "--dtype", o->dtype, "bf16 f16 f32 f64 f8e4m3 f8e5m2, or 1 to 4096");
+    }
+    if (!perf_number(word, false, &bytes) || bytes < 1 || bytes > 4096 ||
+        bytes != (double)(int64_t)bytes)
+        return refuse("--dtype", word,
+            "bf16 f16 f32 f64 f8e4m3 f8e5m2, nccl-tests' names, or 1 to 4096");
+    *dtype_p =
+        (struct perf_dtype){.code = ULYX_DTYPE_BYTES, .bytes = (int64_t)bytes};
+    snprintf(dtype_p->name, sizeof(dtype_p->name), "%.15s", word);
+    return true;
+}
+
+static bool
+check_dtypes(struct perf_options *o)
+{
+    bool all = strcmp(o->dtype, "all") == 0;
+    const char *at = all ? "bf16,f16,f32,f64,f8e4m3,f8e5m2" : o->dtype;
+    char word[32];
+
+    while (next_word(&at, word, sizeof(word))) {
+        if (o->ndtypes == PERF_DTYPES)
+            return perf_reject("--dtype: more than %d types", PERF_DTYPES);
+        if (!parse_dtype(o, word, &o->dtypes[o->ndtypes]))
+            return false;
+        if (!all && o->operations > 3 && !can_add(o->dtypes[o->ndtypes].code))
+            return refuse("--dtype", word, "bf16 f16 f32 f64, for adjoints");
+        o->ndtypes++;
+    }
+    if (all && o->operations > 3)
+        perf_note(o, "# adjoints add: they are left out for f8e4m3, f8e5m2\n");
+    return true;
+}
+
+/* nccl-tests' reductions: wrappers name one also where nothing is reduced, and
+ * alltoall_perf takes and ignores it. */
+static bool
+is_reduction(const char *word)
+{
+    static const char *const names[] = {
+        "sum", "prod", "min", "max", "avg", "mulsum"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(word, names[i]) == 0)
+            return true;
+    return false;
 }
 
 static bool
 check_operation(struct perf_options *o)
 {
     static const char *const names[] = {"s2h", "h2s", "s2h_adj", "h2s_adj"};
+    const char *usual = o->nccl_format ? "h2s" : "both";
 
+    if (is_reduction(o->operation))
+        perf_note(o, "# -o %s: nothing is reduced here; --op %s\n",
+            o->operation, usual);
+    if (is_reduction(o->operation) || !perf_option_given(o, "--op"))
+        o->operation = usual;
     if (strcmp(o->operation, "both") == 0)
         o->operations = 3;
     else if (strcmp(o->operation, "all") == 0)
@@ -56,12 +144,62 @@ check_operation(struct perf_options *o)
             o->operations = UINT64_C(1) << i;
     if (o->operations == 0)
         return refuse("--op", o->operation, "s2h h2s both s2h_adj h2s_adj all");
-    if ((o->dtype_code == ULYX_DTYPE_BYTES ||
-            o->dtype_code >= ULYX_DTYPE_F8_E4M3) &&
-        o->operations > 3)
-        return refuse("--dtype", o->dtype, "bf16 f16 f32 f64, for adjoints");
     return true;
 }
+
+/* ---- schedules and percentiles ------------------------------------------- */
+
+static bool
+check_algos(struct perf_options *o)
+{
+    const char *at = o->algo;
+    char word[sizeof(o->algos[0])];
+    enum uli_algo algo;
+
+    while (next_word(&at, word, sizeof(word))) {
+        bool carrier = !strcmp(word, "nccl") || !strcmp(word, "staged");
+
+        if (strcmp(word, "auto") != 0 && !carrier &&
+            !uli_algo_parse(word, &algo))
+            return refuse(
+                "--algo", word, ULI_SCHEDULE_WORDS "nccl, staged, auto");
+        if (carrier && !o->cuda)
+            return perf_reject("--algo %s wants --memory cuda", word);
+        if (o->nalgos == PERF_ALGOS)
+            return perf_reject("--algo: more than %d schedules", PERF_ALGOS);
+        if (strcmp(word, "auto") == 0)
+            word[0] = 0;
+        for (int i = 0; i < o->nalgos; i++)
+            if (strcmp(o->algos[i], word) == 0)
+                return perf_reject(
+                    "--algo %s: a schedule is there twice", o->algo);
+        memcpy(o->algos[o->nalgos++], word, sizeof(word));
+    }
+    return true;
+}
+
+static bool
+check_percentiles(struct perf_options *o)
+{
+    const char *at = o->percentiles;
+    char word[32];
+
+    while (next_word(&at, word, sizeof(word))) {
+        double *percent = &o->percents[o->npercents];
+
+        if (o->npercents == PERF_PERCENTILES)
+            return perf_reject("--percentiles: more than %d", PERF_PERCENTILES);
+        if (!perf_number(word, false, percent) || *percent <= 0 ||
+            *percent > 100)
+            return perf_reject("--percentiles %s: expected numbers above 0 and "
+                               "at most 100, with commas",
+                o->percentiles);
+        o->npercents++;
+    }
+    return true;
+}
+
+/* ---- comparators and memory ---------------------------------------------- */
 
 static const char *const versus_names[PERF_VERSUS] = {
     [PERF_VS_MEMCPY] = "memcpy",
@@ -74,19 +212,16 @@ static bool
 check_versus(struct perf_options *o)
 {
     const char *at = o->versus;
+    char word[16];
 
-    while (at != NULL && *at != 0) {
-        size_t length = strcspn(at, ",");
+    while (next_word(&at, word, sizeof(word))) {
         int i = 0;
 
-        while (
-            i < PERF_VERSUS && (strlen(versus_names[i]) != length ||
-                                   strncmp(at, versus_names[i], length) != 0))
+        while (i < PERF_VERSUS && strcmp(versus_names[i], word) != 0)
             i++;
         if (i == PERF_VERSUS)
             return refuse("--vs", o->versus, "memcpy mpi copy permute nccl");
         o->vs[i] = true;
-        at += length + (at[length] == ',');
     }
     return true;
 }
@@ -98,38 +233,30 @@ check_memory(struct perf_options *o)
     o->cuda = strcmp(o->memory, "cuda") == 0;
     if (!o->cuda && strcmp(o->memory, "host") != 0)
         return refuse("--memory", o->memory, "host cuda");
-    if (o->replays > 0 && (!o->cuda || o->blocking == 1)) {
-        fprintf(stderr, "ulyx_perf: --cudagraph wants --memory cuda and no "
-                        "--blocking 1\n");
-        return false;
-    }
+    if (o->replays > 0 && (!o->cuda || o->blocking == 1))
+        return perf_reject("--cudagraph wants --memory cuda and no "
+                           "--blocking 1");
     for (int v = 0; v < PERF_VERSUS; v++)
-        if (o->vs[v] && o->cuda != (v >= PERF_VS_COPY)) {
-            fprintf(stderr, "ulyx_perf: --vs %s wants --memory %s\n",
-                versus_names[v], o->cuda ? "host" : "cuda");
-            return false;
-        }
-    if (o->copy_engine && !o->cuda) {
-        fprintf(stderr, "ulyx_perf: --copy-engine wants --memory cuda\n");
-        return false;
-    }
+        if (o->vs[v] && o->cuda != (v >= PERF_VS_COPY))
+            return perf_reject("--vs %s wants --memory %s", versus_names[v],
+                o->cuda ? "host" : "cuda");
+    if (o->copy_engine && !o->cuda)
+        return perf_reject("--copy-engine wants --memory cuda");
     return true;
 }
 
 static bool
 check_words(struct perf_options *o)
 {
-    if (!check_dtype(o) || !check_operation(o) || !check_versus(o) ||
-        !check_memory(o))
+    if (!check_operation(o) || !check_dtypes(o) || !check_versus(o) ||
+        !check_memory(o) || !check_algos(o) || !check_percentiles(o))
         return false;
     if (strcmp(o->order, "contiguous") && strcmp(o->order, "zigzag"))
         return refuse("--order", o->order, "contiguous zigzag");
-    if (strcmp(o->split, "heads") && strcmp(o->split, "balanced"))
-        return refuse("--split", o->split, "heads balanced");
-    if (o->vs[PERF_VS_MPI] && o->threads * o->ranks_per_thread > 1) {
-        fprintf(stderr, "ulyx_perf: --vs mpi wants one rank a process\n");
-        return false;
-    }
+    if (strcmp(o->work, "heads") && strcmp(o->work, "balanced"))
+        return refuse("--work", o->work, "heads balanced");
+    if (o->vs[PERF_VS_MPI] && o->threads * o->ranks_per_thread > 1)
+        return perf_reject("--vs mpi wants one rank a process");
     return true;
 }
 
@@ -141,15 +268,15 @@ check_pairs(const struct perf_options *o)
         {"--model", "--kv-heads"}, {"--model", "--dim"}, {"--model", "--dim-v"},
         {"--seq", "--minbytes"}, {"--seq", "--maxbytes"}, {"--seq", "--quick"},
         {"--seq", "--stepbytes"}, {"--seq", "--stepfactor"},
-        {"--stepbytes", "--stepfactor"}, {"--csv", "--wide"}};
+        {"--stepbytes", "--stepfactor"}, {"--csv", "--wide"},
+        {"--nccl-format", "--csv"}, {"--nccl-format", "--wide"},
+        {"--nccl-format", "--percentiles"}, {"--nccl-format", "--vs"}};
 
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
         if (perf_option_given(o, pairs[i][0]) &&
-            perf_option_given(o, pairs[i][1])) {
-            fprintf(stderr, "ulyx_perf: %s and %s do not go together\n",
-                pairs[i][0], pairs[i][1]);
-            return false;
-        }
+            perf_option_given(o, pairs[i][1]))
+            return perf_reject(
+                "%s and %s do not go together", pairs[i][0], pairs[i][1]);
     return true;
 }
 
@@ -159,27 +286,17 @@ check_counts(const struct perf_options *o)
     int64_t ranks = (int64_t)(o->procs > 0 ? o->procs : 1) * o->threads *
                     o->ranks_per_thread;
 
-    if (ranks > PERF_MAX_RANKS) {
-        fprintf(stderr, "ulyx_perf: %lld ranks are more than %d\n",
-            (long long)ranks, PERF_MAX_RANKS);
-        return false;
-    }
-    if (o->max_bytes < o->min_bytes) {
-        fprintf(stderr, "ulyx_perf: -e %lld is below -b %lld\n",
-            (long long)o->max_bytes, (long long)o->min_bytes);
-        return false;
-    }
-    if (o->heads % (o->kv_heads > 0 ? o->kv_heads : 1) != 0) {
-        fprintf(stderr,
-            "ulyx_perf: --heads %lld is not a multiple of --kv-heads %lld\n",
+    if (ranks > PERF_MAX_RANKS)
+        return perf_reject(
+            "%lld ranks are more than %d", (long long)ranks, PERF_MAX_RANKS);
+    if (o->max_bytes < o->min_bytes)
+        return perf_reject("-e %lld is below -b %lld", (long long)o->max_bytes,
+            (long long)o->min_bytes);
+    if (o->heads % (o->kv_heads > 0 ? o->kv_heads : 1) != 0)
+        return perf_reject("--heads %lld is not a multiple of --kv-heads %lld",
             (long long)o->heads, (long long)o->kv_heads);
-        return false;
-    }
-    if (o->cycles == 0 && o->json_file != NULL) {
-        fprintf(stderr,
-            "ulyx_perf: -N 0 never ends, so -J would never be written\n");
-        return false;
-    }
+    if (o->cycles == 0 && o->json_file != NULL)
+        return perf_reject("-N 0 never ends, so -J would never be written");
     return true;
 }
 
@@ -201,6 +318,9 @@ perf_options_complete(struct perf_options *o)
         o->min_bytes = o->max_bytes;
     if (o->quick && !perf_option_given(o, "--iters"))
         o->iterations = 10;
+    if (o->nccl_format && !perf_option_given(o, "--dtype") &&
+        !perf_option_given(o, "--datatype"))
+        o->dtype = "float";
     o->progress = !o->progress; /* the flag says no */
     return check_pairs(o) && check_counts(o) && check_words(o);
 }

@@ -308,7 +308,7 @@ perf_check(struct perf_rank *rank)
         struct checking k;
 
         if (open_checking(&k, rank, t))
-            for (int set = 0; set < rank->sets; set++) {
+            for (int set = rank->algo; set < rank->sets; set += rank->nplans) {
                 k.base = rank->dst.base + set * rank->dst.set_bytes +
                          rank->dst.offset[t];
                 perf_view_each(&k.view, check_row, &k);
@@ -318,7 +318,7 @@ perf_check(struct perf_rank *rank)
         wrong += k.wrong;
         close_checking(&k, rank->nranks);
     }
-    for (int set = 0; set < rank->sets; set++)
+    for (int set = rank->algo; set < rank->sets; set += rank->nplans)
         wrong += check_guards(rank, set);
     return wrong;
 }

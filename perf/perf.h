@@ -44,6 +44,17 @@ enum perf_versus {
     PERF_VERSUS
 };
 
+enum {
+    PERF_DTYPES = 8,      /* of one run */
+    PERF_ALGOS = 5,       /* schedules of one run */
+    PERF_PERCENTILES = 8, /* columns of one run */
+};
+struct perf_dtype {
+    char name[16]; /* as it is printed */
+    ulyx_dtype_t code;
+    int64_t bytes;
+};
+
 struct perf_options {
     /* nccl-tests' */
     int64_t min_bytes, max_bytes, step_bytes;
@@ -51,31 +62,45 @@ struct perf_options {
     int iterations, warmups, aggregate, cycles, check, average;
     int replays; /* of a block's operations in a graph; 0 = no graph */
     int threads, ranks_per_thread, blocking, parallel_init;
+    int per_iteration; /* each iteration is a block of its own */
+    int unalign;       /* elements that tensors lie beyond 64-byte places */
     double timeout_s;
     const char *json_file;
     bool register_memory; /* -R 0: ordinary memory */
     /* ours */
     int procs;
     int64_t batch, seq, heads, kv_heads, dim, dim_v, replicated;
-    const char *dtype, *operation, *order, *split, *model, *versus, *memory;
-    bool cuda; /* from memory */
-    bool quick, csv, wide, dry_run, progress, copy_engine;
+    const char *dtype, *operation, *order, *work, *model, *versus, *memory;
+    const char *algo, *percentiles;
+    bool quick, csv, wide, dry_run, progress, copy_engine, nccl_format;
+    /* What the words above mean (options_check.c). */
+    bool cuda;
+    struct perf_dtype dtypes[PERF_DTYPES];
+    int ndtypes;
+    char algos[PERF_ALGOS][16]; /* "": the library chooses */
+    int nalgos;
+    double percents[PERF_PERCENTILES];
+    int npercents;
+    char notes[512];     /* lines for readers */
     uint64_t given;      /* bit i: row i of the table was on the line */
     uint64_t operations; /* from operation */
     bool vs[PERF_VERSUS];
-    ulyx_dtype_t dtype_code;
 };
 
 /* Fills the options; on --help prints and returns false with exit 0, on an
- * error usage on stderr and exit 6. */
+ * error the reason on stderr and exit 6 (5: known, and not to be had here). */
 bool perf_options_parse(
     int argc, char **argv, struct perf_options *options, int *exit_p);
+/* Says on stderr how to get help, then the reason, last and in one line.
+ * returns false. */
+bool perf_reject(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* One geometry: what a row moves for a given S. */
 struct perf_case {
     char name[64];
     int64_t heads, kv_heads, dim_qk, dim_v;
     ulyx_operation_t operation;
+    struct perf_dtype dtype;
 };
 
 /* Everything of one row that all ranks share: shape in both forms. */
@@ -87,7 +112,8 @@ struct perf_shape {
     ulyx_plan_params_t params; /* points into this struct */
     struct uli_shape internal;
     int64_t full_bytes; /* of all tensors, sequence side, all ranks */
-    int sets; /* copies of the tensors, used in turn; equal on all ranks */
+    int sets; /* copies of the tensors, used in turn; equal on all ranks, a
+               * multiple of the number of schedules */
 };
 void perf_shape_fill(const struct perf_options *options,
     const struct perf_case *one, int64_t seq, int32_t nranks,
@@ -129,12 +155,18 @@ struct perf_side {
 struct perf_rank {
     int32_t rank, nranks;
     ulyx_comm_t *comm;
-    ulyx_plan_t *plan;
+    ulyx_plan_t *plans[PERF_ALGOS]; /* one a schedule that is compared */
+    int nplans;
+    ulyx_plan_t *plan; /* the one in use, plans[algo] */
+    int algo;
     struct uli_layout *layout;
     const struct perf_shape *shape;
     ulyx_operation_t operation;
     struct perf_side src, dst, back; /* back: round trip, shape of src */
     int sets, turn;
+    int next[PERF_ALGOS]; /* set of the schedule's next operation: schedule a of
+                           * n has the sets a, a + n, ..., so that what each
+                           * has left can be told */
     struct perf_boxes *to; /* [nranks] what this rank sends to each */
     void *mpi;             /* comparator state */
     int32_t device;        /* ordinal, of device memory */
@@ -144,27 +176,35 @@ struct perf_rank {
 /* Whether it went well; else says on stderr what did not. */
 bool perf_tell(const char *what, ulyx_status_t status);
 bool perf_rank_open(struct perf_rank *rank, const struct perf_options *options);
+/* What follows is by that schedule's plan. */
+void perf_rank_use(struct perf_rank *ranks, int count_ranks, int algo);
 void perf_rank_close(struct perf_rank *rank);
 void perf_rank_pointers(const struct perf_rank *rank,
     const struct perf_side *side, int set, void **pointers_p);
 
 /* Fills src of all sets with the identity pattern and poisons dst. */
 bool perf_fill(struct perf_rank *rank);
-/* Wrong elements of all destination sets, guards included. */
+/* Wrong elements of the destination sets of the schedule in use, guards
+ * included. */
 int64_t perf_check(struct perf_rank *rank);
-/* The wrong elements of this thread's ranks after timing, and after so many
- * passes from scratch. Collective; false when an operation failed. */
-bool perf_verify(
+/* Add the wrong elements of this thread's ranks, of the schedule in use: what
+ * timing has left, and what so many passes from scratch leave, after which
+ * nothing is left of other schedules' timing. Collective; false when an
+ * operation failed. */
+bool perf_verify_timed(
+    struct perf_rank *ranks, int count_ranks, int64_t *wrong_p);
+bool perf_verify_anew(
     struct perf_rank *ranks, int count_ranks, int passes, int64_t *wrong_p);
 
 /* Results of one row, equal on all ranks. Times are seconds an operation. */
 struct perf_stat {
-    double shown, mean, minimum, median, p99, cv;
+    double shown, mean, minimum, maximum, median, p99, cv;
+    double percentiles[PERF_PERCENTILES]; /* of options->percents */
 };
 struct perf_row {
     const struct perf_case *one;
     int64_t seq, size_bytes, bus_bytes, count;
-    const char *type;
+    char schedule[16], transport[32], verb[48]; /* rank 0's (view_plan.c) */
     struct perf_stat time;
     double algbw, busbw; /* GB/s, 10^9 */
     int64_t wrong;       /* -1 = unchecked */
@@ -172,7 +212,7 @@ struct perf_row {
     double ratio[PERF_VERSUS]; /* peer's time over ours */
     double ratio_typed;        /* MPI_Alltoallw */
     double ratio_each;         /* nccl, a tensor at a time */
-    char describe[512];
+    char describe[1024];
 };
 
 /* One timed block: `count` back-to-back operations of a kind, by all ranks of
@@ -223,9 +263,13 @@ bool perf_run_nccl(
 ulyx_status_t perf_execute(
     struct perf_rank *rank, ulyx_plan_t *plan, int32_t tensor);
 
-/* Measures a row on this thread's ranks; fills row_p on every rank. */
+/* Measures one shape on this thread's ranks: fills a row a schedule,
+ * rows_p[ranks[0].nplans], on every rank. */
 int perf_measure(struct perf_rank *ranks, int count_ranks,
-    const struct perf_options *options, struct perf_row *row_p);
+    const struct perf_options *options, struct perf_row *rows_p);
+
+/* What the plan in use is, for the row. */
+bool perf_row_describe(const struct perf_rank *rank, struct perf_row *row);
 
 /* Collective helpers on a thread's ranks (gather.c). */
 bool perf_barrier(struct perf_rank *ranks, int count_ranks);
@@ -237,8 +281,12 @@ bool perf_gather(struct perf_rank *ranks, int count_ranks, const void *mine,
 /* Where a rank is, and the memory that its node could give at the start. */
 struct perf_place {
     int64_t pid, thread, memory_bytes;
-    char host[64];
+    int32_t node, nodes; /* the rank's, and how many there are */
+    int32_t cores;       /* that the process may use */
+    char host[64], cpu[64];
 };
+void perf_place_fill(
+    const struct perf_rank *rank, int64_t thread, struct perf_place *place_p);
 
 /* Output, by the process of rank 0. begin prints the header; places[nranks].
  * NULL from open: the reason is on stderr. */

@@ -18,10 +18,33 @@ perf_tell(const char *what, ulyx_status_t status)
     return false;
 }
 
-/* Offsets and extents of one set; joint parts share the head side's base. */
-static bool
-lay_out(struct perf_rank *rank, struct perf_side *side, bool source)
+/* Bytes of the widest element of a side: some partials of the adjoint are. */
+static int64_t
+element_bytes(const struct perf_rank *rank, bool source)
 {
+    int64_t widest = 1;
+
+    for (int32_t t = 0; t < rank->shape->params.ntensors; t++) {
+        const ulyx_tensor_t *tensor = &rank->shape->tensors[t];
+        int32_t dtype = tensor->dtype;
+        int64_t bytes;
+
+        if (rank->operation == ULYX_SEQ_TO_HEAD_ADJOINT && source)
+            ulyx_plan_get_partial_dtype(rank->plan, t, &dtype);
+        bytes = dtype == ULYX_DTYPE_BYTES ? tensor->elem_bytes
+                                          : ulyx_dtype_size(dtype);
+        widest = bytes > widest ? bytes : widest;
+    }
+    return widest;
+}
+
+/* Offsets and extents of one set; joint parts share the head side's base. Each
+ * tensor lies so many elements beyond a 64-byte place. */
+static bool
+lay_out(
+    struct perf_rank *rank, struct perf_side *side, int elements, bool source)
+{
+    int64_t unalign = elements * element_bytes(rank, source);
     int32_t n = rank->shape->params.ntensors;
     bool to_head = rank->operation == ULYX_SEQ_TO_HEAD ||
                    rank->operation == ULYX_HEAD_TO_SEQ_ADJOINT;
@@ -38,6 +61,7 @@ lay_out(struct perf_rank *rank, struct perf_side *side, bool source)
             side->offset[t] = side->offset[t - n / 2];
             continue;
         }
+        at = (at + 63) / 64 * 64 + unalign;
         side->offset[t] = at;
         int64_t extent = side->extent[t];
         if (joint) {
@@ -47,7 +71,7 @@ lay_out(struct perf_rank *rank, struct perf_side *side, bool source)
                 return false;
             extent = extent > other ? extent : other;
         }
-        at += (extent + PERF_GUARD + 63) / 64 * 64 + PERF_GUARD;
+        at += extent + 2 * PERF_GUARD;
     }
     side->set_bytes = (at + 4095) / 4096 * 4096;
     return true;
@@ -116,11 +140,15 @@ perf_rank_open(struct perf_rank *rank, const struct perf_options *options)
 {
     bool window = options->register_memory;
 
-    if (!lay_out(rank, &rank->src, true) || !lay_out(rank, &rank->dst, false))
+    perf_rank_use(rank, 1, 0);
+    if (!lay_out(rank, &rank->src, options->unalign, true) ||
+        !lay_out(rank, &rank->dst, options->unalign, false))
         return false;
     rank->back = rank->src;
     rank->sets = rank->shape->sets;
     rank->turn = 0;
+    for (int a = 0; a < PERF_ALGOS; a++)
+        rank->next[a] = a;
     if (options->cuda && !perf_device_open(rank))
         return false;
     return allocate(rank, &rank->src, window) &&
@@ -130,12 +158,23 @@ perf_rank_open(struct perf_rank *rank, const struct perf_options *options)
 }
 
 void
+perf_rank_use(struct perf_rank *ranks, int count_ranks, int algo)
+{
+    for (int r = 0; r < count_ranks; r++) {
+        ranks[r].algo = algo;
+        ranks[r].plan = ranks[r].plans[algo];
+    }
+}
+
+void
 perf_rank_close(struct perf_rank *rank)
 {
     perf_mpi_close(rank);
     perf_device_wait(rank, 1);
     perf_peers_close(rank);
-    ulyx_plan_destroy(rank->plan);
+    for (int a = 0; a < rank->nplans; a++)
+        ulyx_plan_destroy(rank->plans[a]);
+    rank->nplans = 0;
     rank->plan = NULL;
     release(rank, &rank->src);
     release(rank, &rank->dst);

@@ -7,7 +7,7 @@
 
 #include "perf.h"
 
-enum { PERF_MAX_CASES = 64 };
+enum { PERF_MAX_CASES = 256 };
 
 struct perf_run {
     struct perf_options options;
@@ -23,14 +23,18 @@ struct perf_run {
 /* Fills run->cases from the options; false when a name is unknown. */
 bool perf_run_choose(struct perf_run *run);
 
-/* The rows of one case: begun with all zero; next gives S in seq and returns
- * true, or false after the last. Sizes that round to the same S make one row.
- * A row for which memory_bytes, of the machine, would not do ends the sweep
- * with left_out_bytes = its size. */
+/* The rows of one case: begun with all zero; next gives S in seq and the case
+ * itself in one, and returns true, or false after the last. Sizes that round to
+ * the same S make one row. In nccl-tests' form a shape that nobody has chosen
+ * gets fewer heads and elements where that gives a small size as it was asked
+ * for. A row for which memory_bytes, of the machine, would not do ends the
+ * sweep with left_out_bytes = its size. */
 struct perf_sweep {
     bool begun;
     double bytes;
     int64_t seq, left_out_bytes;
+    int asked, exact; /* sizes, and those that a row has as they were asked */
+    struct perf_case one;
 };
 bool perf_sweep_next(const struct perf_run *run, const struct perf_case *one,
     int64_t memory_bytes, struct perf_sweep *sweep);

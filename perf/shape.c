@@ -13,14 +13,6 @@
  * caches of one core. */
 enum { ROTATE_BYTES = 64 << 20 };
 
-static int64_t
-element_bytes(const struct perf_options *options)
-{
-    return options->dtype_code == ULYX_DTYPE_BYTES
-               ? atoll(options->dtype)
-               : ulyx_dtype_size(options->dtype_code);
-}
-
 static bool
 moves_qkv(ulyx_operation_t operation)
 {
@@ -29,14 +21,14 @@ moves_qkv(ulyx_operation_t operation)
 }
 
 static int64_t
-token_bytes(const struct perf_options *options, const struct perf_case *one)
+token_bytes(const struct perf_case *one)
 {
     int64_t elements = one->heads * one->dim_v;
 
     if (moves_qkv(one->operation))
         elements = one->heads * one->dim_qk +
                    one->kv_heads * (one->dim_qk + one->dim_v);
-    return elements * element_bytes(options);
+    return elements * one->dtype.bytes;
 }
 
 int64_t
@@ -45,21 +37,21 @@ perf_shape_bytes(const struct perf_options *options,
 {
     int64_t rows = (seq + nranks - 1) / nranks + options->replicated;
 
-    return rows * options->batch * token_bytes(options, one);
+    return rows * options->batch * token_bytes(one);
 }
 
 int64_t
 perf_shape_seq(const struct perf_options *options, const struct perf_case *one,
     int64_t bytes, int32_t nranks)
 {
-    int64_t rows = bytes / (options->batch * token_bytes(options, one)) -
-                   options->replicated;
+    int64_t rows =
+        bytes / (options->batch * token_bytes(one)) - options->replicated;
 
     return rows < 1 ? nranks : rows * nranks;
 }
 
 static int
-add_tensor(struct perf_shape *shape, const struct perf_options *options,
+add_tensor(struct perf_shape *shape, const struct perf_dtype *dtype,
     int32_t part, int64_t heads, int64_t dim, int32_t ownership)
 {
     ulyx_tensor_t *tensor = &shape->tensors[shape->params.ntensors];
@@ -68,16 +60,15 @@ add_tensor(struct perf_shape *shape, const struct perf_options *options,
 
     *tensor = (ulyx_tensor_t)ULYX_TENSOR_INIT;
     tensor->part = part;
-    tensor->dtype = options->dtype_code;
-    tensor->elem_bytes =
-        options->dtype_code == ULYX_DTYPE_BYTES ? element_bytes(options) : 0;
+    tensor->dtype = dtype->code;
+    tensor->elem_bytes = dtype->code == ULYX_DTYPE_BYTES ? dtype->bytes : 0;
     tensor->heads = heads;
     tensor->dim = dim;
     tensor->ownership = ownership;
     *internal = (struct uli_shape_tensor){.part = part,
         .ownership = ownership,
-        .dtype = options->dtype_code,
-        .elem_bytes = element_bytes(options),
+        .dtype = dtype->code,
+        .elem_bytes = dtype->bytes,
         .heads = heads,
         .dim = dim};
     shape->internal.ntensors = ++shape->params.ntensors;
@@ -104,11 +95,12 @@ add_part(struct perf_shape *shape, const struct perf_options *options,
 }
 
 static int
-sets_of(int64_t pair_bytes)
+sets_of(int64_t pair_bytes, int nalgos)
 {
     int64_t sets = (ROTATE_BYTES + pair_bytes - 1) / pair_bytes;
 
-    return sets < PERF_MAX_SETS ? (int)sets : PERF_MAX_SETS;
+    sets = sets < PERF_MAX_SETS ? sets : PERF_MAX_SETS;
+    return (int)((sets + nalgos - 1) / nalgos * nalgos);
 }
 
 void
@@ -117,8 +109,8 @@ perf_shape_fill(const struct perf_options *options, const struct perf_case *one,
 {
     int32_t pointer =
         options->register_memory ? ULYX_POINTER_WINDOW : ULYX_POINTER_ANY;
-    int32_t work = strcmp(options->split, "balanced") == 0 ? ULYX_WORK_BALANCED
-                                                           : ULYX_WORK_HEADS;
+    int32_t work = strcmp(options->work, "balanced") == 0 ? ULYX_WORK_BALANCED
+                                                          : ULYX_WORK_HEADS;
 
     memset(shape, 0, sizeof(*shape));
     shape->seq = seq;
@@ -145,14 +137,17 @@ perf_shape_fill(const struct perf_options *options, const struct perf_case *one,
         add_part(shape, options, ULYX_PART_REPLICATED, options->replicated);
     for (int32_t p = 0; p < shape->params.nparts; p++) {
         if (!moves_qkv(one->operation)) {
-            add_tensor(shape, options, p, one->heads, one->dim_v, ULYX_SPLIT);
+            add_tensor(
+                shape, &one->dtype, p, one->heads, one->dim_v, ULYX_SPLIT);
             continue;
         }
-        add_tensor(shape, options, p, one->heads, one->dim_qk, ULYX_SPLIT);
-        add_tensor(shape, options, p, one->kv_heads, one->dim_qk, ULYX_READERS);
-        add_tensor(shape, options, p, one->kv_heads, one->dim_v, ULYX_READERS);
+        add_tensor(shape, &one->dtype, p, one->heads, one->dim_qk, ULYX_SPLIT);
+        add_tensor(
+            shape, &one->dtype, p, one->kv_heads, one->dim_qk, ULYX_READERS);
+        add_tensor(
+            shape, &one->dtype, p, one->kv_heads, one->dim_v, ULYX_READERS);
     }
-    shape->full_bytes = (seq + options->replicated) * options->batch *
-                        token_bytes(options, one);
-    shape->sets = sets_of(2 * shape->full_bytes / nranks + 1);
+    shape->full_bytes =
+        (seq + options->replicated) * options->batch * token_bytes(one);
+    shape->sets = sets_of(2 * shape->full_bytes / nranks + 1, options->nalgos);
 }

@@ -8,21 +8,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "options.h"
+
+/* Everything that is asked for of one geometry, but for sums of a type that
+ * ulyx does not add. */
 static void
 add_cases(struct perf_run *run, const char *name, int64_t heads,
     int64_t kv_heads, int64_t dim_qk, int64_t dim_v)
 {
-    for (int op = 0; op < ULYX_OPERATIONS && run->ncases < PERF_MAX_CASES;
-         op++) {
+    const struct perf_options *o = &run->options;
+
+    for (int i = 0; i < o->ndtypes * ULYX_OPERATIONS; i++) {
+        const struct perf_dtype *dtype = &o->dtypes[i / ULYX_OPERATIONS];
+        int op = i % ULYX_OPERATIONS;
         struct perf_case *one = &run->cases[run->ncases];
 
-        if ((run->options.operations >> op & 1) == 0)
+        if ((o->operations >> op & 1) == 0 || run->ncases == PERF_MAX_CASES ||
+            (op > 1 && dtype->code >= ULYX_DTYPE_F8_E4M3))
             continue;
         *one = (struct perf_case){.heads = heads,
             .kv_heads = kv_heads,
             .dim_qk = dim_qk,
             .dim_v = dim_v,
-            .operation = op};
+            .operation = op,
+            .dtype = *dtype};
         snprintf(one->name, sizeof(one->name), "%s", name);
         run->ncases++;
     }
@@ -32,21 +41,22 @@ static bool
 add_model(struct perf_run *run, const char *name)
 {
     const struct perf_model *model = perf_model_find(name);
-    int before = run->ncases;
+    int count;
+    char known[512] = "all";
 
     for (int c = 0; c < run->ncases; c++)
-        if (strcmp(run->cases[c].name, name) == 0) {
-            fprintf(stderr, "ulyx_perf: --model: %s is there twice\n", name);
-            return false;
-        }
+        if (strcmp(run->cases[c].name, name) == 0)
+            return perf_reject("--model: %s is there twice", name);
     if (model == NULL) {
-        fprintf(stderr, "ulyx_perf: --model %s is unknown; known: all",
-            name[0] != 0 ? name : "''");
-        model = perf_models(&before);
-        for (int i = 0; i < before; i++)
-            fprintf(stderr, " %s", model[i].name);
-        fprintf(stderr, "\n");
-        return false;
+        model = perf_models(&count);
+        for (int i = 0; i < count; i++) {
+            size_t length = strlen(known);
+
+            snprintf(
+                known + length, sizeof(known) - length, " %s", model[i].name);
+        }
+        return perf_reject("--model %s is unknown; known: %s",
+            name[0] != 0 ? name : "''", known);
     }
     add_cases(
         run, name, model->heads, model->kv_heads, model->dim_qk, model->dim_v);
@@ -91,10 +101,36 @@ memory_of(const struct perf_shape *shape)
     return 5.0 * shape->sets * (double)shape->full_bytes;
 }
 
-static bool
-fits(const struct perf_run *run, const struct perf_case *one,
-    int64_t memory_bytes, struct perf_sweep *sweep)
+/* Into the sweep's case what the size needs of heads and elements. */
+static void
+shrink(const struct perf_run *run, const struct perf_case *one,
+    struct perf_sweep *sweep)
 {
+    const struct perf_options *o = &run->options;
+    int64_t elements = (int64_t)sweep->bytes / (o->batch * one->dtype.bytes);
+    bool chosen = o->model != NULL || perf_option_given(o, "--heads") ||
+                  perf_option_given(o, "--kv-heads") ||
+                  perf_option_given(o, "--dim") ||
+                  perf_option_given(o, "--dim-v") || o->replicated > 0;
+
+    sweep->one = *one;
+    if (!o->nccl_format || chosen || one->operation == ULYX_SEQ_TO_HEAD ||
+        one->operation == ULYX_SEQ_TO_HEAD_ADJOINT ||
+        elements >= one->heads * one->dim_v)
+        return;
+    if (elements < one->heads)
+        sweep->one.heads = elements > run->nranks ? elements : run->nranks;
+    sweep->one.dim_v = elements / sweep->one.heads;
+    if (sweep->one.dim_v < 1)
+        sweep->one.dim_v = 1;
+    sweep->one.kv_heads = sweep->one.heads;
+    sweep->one.dim_qk = sweep->one.dim_v;
+}
+
+static bool
+fits(const struct perf_run *run, int64_t memory_bytes, struct perf_sweep *sweep)
+{
+    const struct perf_case *one = &sweep->one;
     struct perf_shape shape;
 
     perf_shape_fill(&run->options, one, sweep->seq, run->nranks, &shape);
@@ -110,16 +146,19 @@ perf_sweep_next(const struct perf_run *run, const struct perf_case *one,
     int64_t memory_bytes, struct perf_sweep *sweep)
 {
     const struct perf_options *o = &run->options;
-    int64_t before = sweep->seq;
+    int64_t before = 0, bytes = 0;
 
     if (o->seq > 0) {
         if (sweep->begun)
             return false;
         sweep->begun = true;
         sweep->seq = o->seq;
-        return fits(run, one, memory_bytes, sweep);
+        sweep->one = *one;
+        return fits(run, memory_bytes, sweep);
     }
-    while (sweep->seq == before) {
+    if (sweep->begun)
+        before = perf_shape_bytes(o, &sweep->one, sweep->seq, run->nranks);
+    do {
         if (!sweep->begun)
             sweep->bytes = (double)o->min_bytes;
         else if (o->step_factor > 0)
@@ -129,7 +168,12 @@ perf_sweep_next(const struct perf_run *run, const struct perf_case *one,
         sweep->begun = true;
         if (sweep->bytes > (double)o->max_bytes + 0.5)
             return false;
-        sweep->seq = perf_shape_seq(o, one, (int64_t)sweep->bytes, run->nranks);
-    }
-    return fits(run, one, memory_bytes, sweep);
+        shrink(run, one, sweep);
+        sweep->seq =
+            perf_shape_seq(o, &sweep->one, (int64_t)sweep->bytes, run->nranks);
+        bytes = perf_shape_bytes(o, &sweep->one, sweep->seq, run->nranks);
+        sweep->asked++;
+        sweep->exact += bytes == (int64_t)sweep->bytes;
+    } while (bytes == before);
+    return fits(run, memory_bytes, sweep);
 }

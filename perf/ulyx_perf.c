@@ -8,12 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #ifdef ULYX_PERF_MPI
 #include <mpi.h>
 #endif
-
-#include "topology/node.h"
 
 struct thread {
     struct perf_run *run;
@@ -23,48 +20,72 @@ struct thread {
     int64_t memory_bytes; /* the least of all nodes */
 };
 
+/* A plan of each rank, by the schedule of that number. */
 static bool
-create_plans(struct perf_rank *ranks, int count, struct perf_shape *shape)
+create_plans(struct perf_rank *ranks, int count, const char *algo,
+    const struct perf_shape *shape)
 {
+    ulyx_plan_params_t params = shape->params;
     ulyx_status_t status = ULYX_SUCCESS, end;
 
+    params.algo = algo[0] != 0 ? algo : NULL;
     ulyx_group_start();
     for (int r = 0; r < count && status == ULYX_SUCCESS; r++)
-        status =
-            ulyx_plan_create(ranks[r].comm, &shape->params, &ranks[r].plan);
+        status = ulyx_plan_create(
+            ranks[r].comm, &params, &ranks[r].plans[ranks[r].nplans]);
     end = ulyx_group_end();
+    for (int r = 0; r < count; r++)
+        ranks[r].nplans++;
     if (status == ULYX_SUCCESS && end == ULYX_SUCCESS)
         return true;
     fprintf(stderr, "ulyx_perf: plan: %s\n", ulyx_last_error());
     return false;
 }
 
+static bool
+open_ranks(struct thread *thread, const struct perf_case *one,
+    struct perf_shape *shape)
+{
+    const struct perf_options *options = &thread->run->options;
+    int count = options->ranks_per_thread;
+    bool ok = true;
+
+    for (int r = 0; r < count; r++) {
+        thread->ranks[r].shape = shape;
+        thread->ranks[r].operation = one->operation;
+    }
+    for (int a = 0; ok && a < options->nalgos; a++)
+        ok = create_plans(thread->ranks, count, options->algos[a], shape);
+    for (int r = 0; r < count && ok; r++)
+        ok = perf_rank_open(&thread->ranks[r], options);
+    return ok && perf_peers_open(thread->ranks, count, options);
+}
+
+/* One size of one case: a row a schedule. */
 static int
-one_row(struct thread *thread, const struct perf_case *one, int64_t seq)
+one_size(struct thread *thread, const struct perf_case *one, int64_t seq)
 {
     struct perf_run *run = thread->run;
     int count = run->options.ranks_per_thread, code = PERF_LIBRARY;
     struct perf_shape shape;
-    struct perf_row row = {.one = one, .seq = seq, .type = run->options.dtype};
-    bool ok;
+    struct perf_row *rows = calloc(PERF_ALGOS, sizeof(*rows));
 
+    if (rows == NULL)
+        return PERF_INTERNAL;
+    for (int a = 0; a < run->options.nalgos; a++)
+        rows[a] = (struct perf_row){.one = one, .seq = seq};
     perf_shape_fill(&run->options, one, seq, run->nranks, &shape);
-    for (int r = 0; r < count; r++) {
-        thread->ranks[r].shape = &shape;
-        thread->ranks[r].operation = one->operation;
-    }
-    ok = create_plans(thread->ranks, count, &shape);
-    for (int r = 0; r < count && ok; r++)
-        ok = perf_rank_open(&thread->ranks[r], &run->options);
-    ok = ok && perf_peers_open(thread->ranks, count, &run->options);
-    if (ok)
-        code = perf_measure(thread->ranks, count, &run->options, &row);
-    if (code == PERF_OK && thread->ranks[0].rank == 0) {
-        row.count = row.size_bytes / shape.internal.tensors[0].elem_bytes;
-        perf_report_row(run->report, &row);
+    if (open_ranks(thread, one, &shape))
+        code = perf_measure(thread->ranks, count, &run->options, rows);
+    for (int a = 0; code == PERF_OK && thread->ranks[0].rank == 0 &&
+                    a < run->options.nalgos;
+         a++) {
+        rows[a].count = rows[a].size_bytes / one->dtype.bytes;
+        perf_report_row(run->report, &rows[a]);
     }
     for (int r = 0; r < count; r++)
         perf_rank_close(&thread->ranks[r]);
+    free(rows);
     return code;
 }
 
@@ -79,12 +100,8 @@ introduce(struct thread *thread)
     struct perf_place *mine = calloc((size_t)count, sizeof(*mine));
     bool ok = all != NULL && mine != NULL;
 
-    for (int r = 0; ok && r < count; r++) {
-        mine[r].pid = getpid();
-        mine[r].thread = thread->number;
-        mine[r].memory_bytes = uli_node_memory_available();
-        gethostname(mine[r].host, sizeof(mine[r].host) - 1);
-    }
+    for (int r = 0; ok && r < count; r++)
+        perf_place_fill(&thread->ranks[r], thread->number, &mine[r]);
     ok = ok && perf_gather(thread->ranks, count, mine, sizeof(*mine), all);
     thread->memory_bytes = INT64_MAX;
     for (size_t p = 0; ok && p < all_count; p++)
@@ -97,30 +114,64 @@ introduce(struct thread *thread)
     return ok;
 }
 
+static void
+note_left_out(const struct thread *thread, const struct perf_sweep *sweep)
+{
+    if (sweep->left_out_bytes > 0)
+        perf_report_note(thread->run->report,
+            "%s: %lld bytes a rank and more left out: %lld bytes of memory are "
+            "available for all ranks together",
+            sweep->one.name, (long long)sweep->left_out_bytes,
+            (long long)thread->memory_bytes);
+}
+
+/* What a program that looks rows up by their size has to know. */
+static void
+note_sizes(const struct perf_run *run, int asked, int exact)
+{
+    int each = run->ncases * run->options.nalgos;
+
+    if (!run->options.nccl_format)
+        return;
+    if (exact < asked)
+        perf_report_note(run->report,
+            "%d of %d sizes are not as they were asked for: they are the next "
+            "below that are whole tokens, once each",
+            (asked - exact) / run->ncases, asked / run->ncases);
+    if (each > 1)
+        perf_report_note(run->report,
+            "each size comes %d times, for the operations, models, types and "
+            "schedules in turn: a program that keeps rows by their size keeps "
+            "one of them",
+            each);
+}
+
+/* Sizes, of all cases. */
 static int
-count_rows(const struct thread *thread)
+count_sizes(const struct thread *thread)
 {
     const struct perf_run *run = thread->run;
-    int rows = 0;
+    bool tells = thread->ranks[0].rank == 0;
+    int sizes = 0, asked = 0, exact = 0;
 
     for (int c = 0; c < run->ncases; c++) {
         struct perf_sweep sweep = {0};
 
         while (
             perf_sweep_next(run, &run->cases[c], thread->memory_bytes, &sweep))
-            rows++;
-        if (sweep.left_out_bytes > 0 && thread->ranks[0].rank == 0)
-            perf_report_note(run->report,
-                "%s: %lld bytes a rank and more left out: %lld bytes of "
-                "memory are available for all ranks together",
-                run->cases[c].name, (long long)sweep.left_out_bytes,
-                (long long)thread->memory_bytes);
+            sizes++;
+        asked += sweep.asked;
+        exact += sweep.exact;
+        if (tells)
+            note_left_out(thread, &sweep);
     }
-    return rows;
+    if (tells)
+        note_sizes(run, asked, exact);
+    return sizes;
 }
 
 static void
-run_cases(struct thread *thread, int rows, int *done)
+run_cases(struct thread *thread, int sizes, int *done)
 {
     struct perf_run *run = thread->run;
 
@@ -131,8 +182,8 @@ run_cases(struct thread *thread, int rows, int *done)
             run, &run->cases[c], thread->memory_bytes, &sweep)) {
             if (thread->ranks[0].rank == 0)
                 perf_report_progress(
-                    run->report, (*done)++, rows * run->options.cycles);
-            thread->code = one_row(thread, &run->cases[c], sweep.seq);
+                    run->report, (*done)++, sizes * run->options.cycles);
+            thread->code = one_size(thread, &sweep.one, sweep.seq);
             if (thread->code != PERF_OK)
                 return;
         }
@@ -143,18 +194,18 @@ static void *
 thread_main(void *context)
 {
     struct thread *thread = context;
-    int cycles = thread->run->options.cycles, done = 0, rows;
+    int cycles = thread->run->options.cycles, done = 0, sizes;
 
     if (!introduce(thread)) {
         fprintf(stderr, "ulyx_perf: %s\n", ulyx_last_error());
         thread->code = PERF_LIBRARY;
         return NULL;
     }
-    rows = count_rows(thread);
-    if (rows == 0)
+    sizes = count_sizes(thread);
+    if (sizes == 0)
         thread->code = PERF_USAGE; /* the notes say why */
     for (int n = 0; (cycles == 0 || n < cycles) && thread->code == PERF_OK; n++)
-        run_cases(thread, rows, &done);
+        run_cases(thread, sizes, &done);
     return NULL;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The check of a row: what timing left in every set (on a device, where
- * comparators write to the same tensors, what one more call leaves); then, in
- * each pass, all sets from poison anew, so that an element that no operation
- * writes shows, and for the two permutations the way back, which must give what
- * was sent.
+ * The check of a row: what timing left in the schedule's sets (on a device,
+ * where comparators write to the same tensors, what one more call leaves);
+ * then, in each pass, its sets from poison anew, so that an element that no
+ * operation writes shows, and for the two permutations the way back, which must
+ * give what was sent.
  */
 #include "perf.h"
 
@@ -24,7 +24,7 @@ round_trip(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
     for (int r = 0; r < count_ranks && status == ULYX_SUCCESS; r++) {
         void *src[PERF_TENSORS], *dst[PERF_TENSORS];
 
-        perf_rank_pointers(&ranks[r], &ranks[r].dst, 0, src);
+        perf_rank_pointers(&ranks[r], &ranks[r].dst, ranks[r].algo, src);
         perf_rank_pointers(&ranks[r], &ranks[r].back, 0, dst);
         status = ulyx_reshuffle_execute(ranks[r].plan, 1 - ranks[r].operation,
             (const void *const *)src, dst, ranks[r].stream);
@@ -61,31 +61,38 @@ check_all(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
     return true;
 }
 
-bool
-perf_verify(
-    struct perf_rank *ranks, int count_ranks, int passes, int64_t *wrong_p)
+static int
+sets_in_use(const struct perf_rank *rank)
 {
-    int64_t wrong = 0;
+    return rank->sets / rank->nplans;
+}
 
+bool
+perf_verify_timed(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
+{
     if (ranks[0].stream != NULL &&
-        !(perf_run_ulyx(ranks, count_ranks, ranks[0].sets) &&
+        !(perf_run_ulyx(ranks, count_ranks, sets_in_use(&ranks[0])) &&
             perf_device_wait(ranks, count_ranks)))
         return false;
-    if (!check_all(ranks, count_ranks, &wrong))
-        return false;
+    return check_all(ranks, count_ranks, wrong_p);
+}
+
+bool
+perf_verify_anew(
+    struct perf_rank *ranks, int count_ranks, int passes, int64_t *wrong_p)
+{
     for (int pass = 0; pass < passes; pass++) {
         /* A rank that is ahead must not store where a peer still fills. */
         for (int r = 0; r < count_ranks; r++)
             if (!perf_fill(&ranks[r]))
                 return false;
         if (!perf_barrier(ranks, count_ranks) ||
-            !perf_run_ulyx(ranks, count_ranks, ranks[0].sets) ||
+            !perf_run_ulyx(ranks, count_ranks, sets_in_use(&ranks[0])) ||
             !perf_device_wait(ranks, count_ranks) ||
-            !check_all(ranks, count_ranks, &wrong))
+            !check_all(ranks, count_ranks, wrong_p))
             return false;
-        if (!round_trip(ranks, count_ranks, &wrong))
+        if (!round_trip(ranks, count_ranks, wrong_p))
             return false;
     }
-    *wrong_p = wrong;
     return true;
 }

@@ -40,6 +40,40 @@ perf_operation_name(ulyx_operation_t operation)
     return names[operation];
 }
 
+const char *
+perf_version(void)
+{
+    static char text[32];
+
+    snprintf(text, sizeof(text), "%d.%d.%d", ULYX_VERSION_MAJOR,
+        ULYX_VERSION_MINOR, ULYX_VERSION_PATCH);
+    return text;
+}
+
+int
+perf_row_facts(const struct perf_options *o, const struct perf_summary *s,
+    const struct perf_row *row, struct perf_fact facts[PERF_FACTS])
+{
+    const struct perf_fact all[] = {{"schedule", row->schedule, 0},
+        {"transport", row->transport, 0}, {"verb", row->verb, 0},
+        {"ranks", NULL, s->nranks}, {"nodes", NULL, s->place.nodes},
+        {"heads", NULL, row->one->heads},
+        {"kv_heads", NULL, row->one->kv_heads}, {"dim", NULL, row->one->dim_qk},
+        {"dim_v", NULL, row->one->dim_v}, {"batch", NULL, o->batch},
+        {"replicated", NULL, o->replicated}, {"order", o->order, 0},
+        {"work", o->work, 0}, {"memory", o->memory, 0},
+        {"windows", NULL, o->register_memory}, {"unalign", NULL, o->unalign},
+        {"threads", NULL, o->threads},
+        {"ranks_per_thread", NULL, o->ranks_per_thread},
+        {"average", NULL, o->average}, {"version", perf_version(), 0},
+        {"host", s->place.host, 0}, {"cpu", s->place.cpu, 0},
+        {"cores", NULL, s->place.cores}};
+
+    _Static_assert(sizeof(all) / sizeof(all[0]) <= PERF_FACTS, "room for all");
+    memcpy(facts, all, sizeof(all));
+    return (int)(sizeof(all) / sizeof(all[0]));
+}
+
 bool
 perf_row_ratio(
     const struct perf_row *row, enum perf_column column, double *ratio_p)
@@ -74,11 +108,15 @@ perf_report_open(
 void
 perf_report_begin(struct perf_report *report, const struct perf_place *places)
 {
+    report->summary.place = places[0];
     if (report->options->csv)
-        perf_csv_header(stdout);
+        perf_csv_header(stdout, report->options, &report->summary);
     else
         perf_text_header(stdout, report->options, report->summary.nranks,
             places, report->argc, report->argv);
+    if (report->options->notes[0] != 0)
+        fprintf(report->options->csv ? stderr : stdout, "%s",
+            report->options->notes);
     fflush(stdout);
     if (report->json != NULL)
         perf_json_places(report->json, places, report->summary.nranks);
@@ -108,12 +146,12 @@ perf_report_row(struct perf_report *report, const struct perf_row *row)
     if (report->terminal)
         fprintf(stderr, "\r\033[K");
     if (report->options->csv)
-        perf_csv_row(stdout, row);
+        perf_csv_row(stdout, report->options, &report->summary, row);
     else
         perf_text_row(stdout, report->options, row);
     fflush(stdout);
     if (report->json != NULL)
-        perf_json_row(report->json, row);
+        perf_json_row(report->json, report->options, &report->summary, row);
     keep_ratios(report, row);
     report->summary.average += row->busbw;
     report->summary.checked += row->wrong >= 0;

@@ -32,11 +32,23 @@ extern const struct perf_ratio perf_ratios[PERF_COLUMNS];
 struct perf_summary {
     int rows, checked;
     int32_t nranks;
+    struct perf_place place; /* rank 0's */
     int64_t wrong;
     double average; /* of busbw, GB/s */
     bool has[PERF_COLUMNS];
     double median[PERF_COLUMNS];
 };
+
+/* What makes a row of CSV or JSON stand alone: everything that it depends on
+ * and the row's own columns do not have, in the order of the columns. */
+struct perf_fact {
+    const char *name, *text; /* text NULL: a number */
+    int64_t number;
+};
+enum { PERF_FACTS = 24 };
+int perf_row_facts(const struct perf_options *options,
+    const struct perf_summary *summary, const struct perf_row *row,
+    struct perf_fact facts_p[PERF_FACTS]);
 
 void perf_text_header(FILE *out, const struct perf_options *options,
     int32_t nranks, const struct perf_place *places, int argc, char **argv);
@@ -44,8 +56,10 @@ void perf_text_row(
     FILE *out, const struct perf_options *options, const struct perf_row *row);
 void perf_text_footer(FILE *out, const struct perf_summary *summary);
 
-void perf_csv_header(FILE *out);
-void perf_csv_row(FILE *out, const struct perf_row *row);
+void perf_csv_header(FILE *out, const struct perf_options *options,
+    const struct perf_summary *summary);
+void perf_csv_row(FILE *out, const struct perf_options *options,
+    const struct perf_summary *summary, const struct perf_row *row);
 
 /* NULL when the file cannot be opened; that is said on stderr. */
 struct perf_json;
@@ -53,11 +67,13 @@ struct perf_json *perf_json_open(
     const struct perf_options *options, int32_t nranks, int argc, char **argv);
 void perf_json_places(
     struct perf_json *json, const struct perf_place *places, int32_t nranks);
-void perf_json_row(struct perf_json *json, const struct perf_row *row);
+void perf_json_row(struct perf_json *json, const struct perf_options *options,
+    const struct perf_summary *summary, const struct perf_row *row);
 bool perf_json_close(
     struct perf_json *json, const struct perf_summary *summary);
 
 const char *perf_operation_name(ulyx_operation_t operation);
+const char *perf_version(void); /* "1.2.3" */
 bool perf_row_ratio(
     const struct perf_row *row, enum perf_column column, double *ratio_p);
 

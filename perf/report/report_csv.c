@@ -1,24 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CSV: one header line, then a line a row. Empty = not measured.
+ * CSV: one header line, then a line a row. Empty = not measured. A row says
+ * everything that it depends on, so that rows of several runs can lie in one
+ * file. New columns come at the end; percentiles that were asked for are last.
  */
 #include "report.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 void
-perf_csv_header(FILE *out)
+perf_csv_header(
+    FILE *out, const struct perf_options *o, const struct perf_summary *summary)
 {
+    static const struct perf_case nothing;
+    const struct perf_row none = {.one = &nothing};
+    struct perf_fact facts[PERF_FACTS];
+    int count = perf_row_facts(o, summary, &none, facts);
+
     fprintf(out,
         "model,op,seq,size_bytes,count,dtype,bus_bytes,time_us,mean_us,min_us,"
         "p99_us,cv,algbw_gbs,busbw_gbs,wrong");
     for (int c = 0; c < PERF_COLUMNS; c++)
         fprintf(out, ",%s", perf_ratios[c].name);
+    for (int f = 0; f < count; f++)
+        fprintf(out, ",%s", facts[f].name);
+    for (int p = 0; p < o->npercents; p++)
+        fprintf(out, ",p%g_us", o->percents[p]);
     fprintf(out, "\n");
 }
 
+/* Text with a comma or a quote stands between quotes, a quote in it twice. */
+static void
+put_text(FILE *out, const char *text)
+{
+    if (text[strcspn(text, ",\"\r\n")] == 0) {
+        fprintf(out, ",%s", text);
+        return;
+    }
+    fputs(",\"", out);
+    for (; *text != 0; text++)
+        fprintf(out, *text == '"' ? "\"\"" : "%c", *text);
+    fputc('"', out);
+}
+
+static void
+put_facts(FILE *out, const struct perf_options *o,
+    const struct perf_summary *summary, const struct perf_row *row)
+{
+    struct perf_fact facts[PERF_FACTS];
+    int count = perf_row_facts(o, summary, row, facts);
+
+    for (int f = 0; f < count; f++)
+        if (facts[f].text != NULL)
+            put_text(out, facts[f].text);
+        else
+            fprintf(out, ",%" PRId64, facts[f].number);
+}
+
 void
-perf_csv_row(FILE *out, const struct perf_row *row)
+perf_csv_row(FILE *out, const struct perf_options *o,
+    const struct perf_summary *summary, const struct perf_row *row)
 {
     const struct perf_stat *t = &row->time;
 
@@ -26,9 +68,9 @@ perf_csv_row(FILE *out, const struct perf_row *row)
         "%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%" PRId64
         ",%.3f,%.3f,%.3f,%.3f,%.4f,%.4f,%.4f,",
         row->one->name, perf_operation_name(row->one->operation), row->seq,
-        row->size_bytes, row->count, row->type, row->bus_bytes, t->shown * 1e6,
-        t->mean * 1e6, t->minimum * 1e6, t->p99 * 1e6, t->cv, row->algbw,
-        row->busbw);
+        row->size_bytes, row->count, row->one->dtype.name, row->bus_bytes,
+        t->shown * 1e6, t->mean * 1e6, t->minimum * 1e6, t->p99 * 1e6, t->cv,
+        row->algbw, row->busbw);
     if (row->wrong >= 0)
         fprintf(out, "%" PRId64, row->wrong);
     for (int c = 0; c < PERF_COLUMNS; c++) {
@@ -37,5 +79,8 @@ perf_csv_row(FILE *out, const struct perf_row *row)
 
         fprintf(out, has ? ",%.4f" : ",", ratio);
     }
+    put_facts(out, o, summary, row);
+    for (int p = 0; p < o->npercents; p++)
+        fprintf(out, ",%.3f", t->percentiles[p] * 1e6);
     fprintf(out, "\n");
 }

@@ -75,7 +75,7 @@ perf_json_open(
 {
     struct perf_json *json = calloc(1, sizeof(*json));
     json_t *arguments;
-    char version[32], start[32];
+    char start[32];
 
     if (json == NULL)
         return NULL;
@@ -89,18 +89,16 @@ perf_json_open(
     arguments = json_array();
     for (int i = 0; i < argc; i++)
         json_array_append_new(arguments, text(argv[i]));
-    snprintf(version, sizeof(version), "%d.%d.%d", ULYX_VERSION_MAJOR,
-        ULYX_VERSION_MINOR, ULYX_VERSION_PATCH);
     now(start, sizeof(start));
     json->results = json_array();
     json->root = json_pack(
         "{s:i, s:s, s:s, s:o, s:o, s:{s:i, s:i, s:i, s:I, "
         "s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:s, s:i}, s:o}",
-        "schema", 1, "version", version, "start_time", start, "args", arguments,
-        "env", environment(), "config", "ranks", (int)nranks, "threads",
-        o->threads, "ranks_per_thread", o->ranks_per_thread, "batch",
-        (json_int_t)o->batch, "dtype", o->dtype, "order", o->order, "split",
-        o->split, "windows", o->register_memory, "iterations", o->iterations,
+        "schema", 2, "version", perf_version(), "start_time", start, "args",
+        arguments, "env", environment(), "config", "ranks", (int)nranks,
+        "threads", o->threads, "ranks_per_thread", o->ranks_per_thread, "batch",
+        (json_int_t)o->batch, "dtype", o->dtype, "order", o->order, "work",
+        o->work, "windows", o->register_memory, "iterations", o->iterations,
         "warmups", o->warmups, "aggregate", o->aggregate, "average", o->average,
         "memory", o->memory, "replays", o->replays, "results", json->results);
     return json;
@@ -114,25 +112,45 @@ perf_json_places(
 
     for (int32_t r = 0; r < nranks; r++)
         json_array_append_new(devices,
-            json_pack("{s:i, s:I, s:o, s:I}", "rank", (int)r, "pid",
-                (json_int_t)places[r].pid, "host", text(places[r].host),
-                "thread", (json_int_t)places[r].thread));
+            json_pack("{s:i, s:I, s:o, s:I, s:i, s:i, s:o}", "rank", (int)r,
+                "pid", (json_int_t)places[r].pid, "host", text(places[r].host),
+                "thread", (json_int_t)places[r].thread, "node",
+                (int)places[r].node, "cores", (int)places[r].cores, "cpu",
+                text(places[r].cpu)));
     json_object_set_new(json->root, "devices", devices);
 }
 
-void
-perf_json_row(struct perf_json *json, const struct perf_row *row)
+static json_t *
+json_percentiles(const struct perf_options *o, const struct perf_stat *t)
 {
+    json_t *object = json_object();
+    char name[32];
+
+    for (int p = 0; p < o->npercents; p++) {
+        snprintf(name, sizeof(name), "%g", o->percents[p]);
+        json_object_set_new(object, name, json_real(t->percentiles[p] * 1e6));
+    }
+    return object;
+}
+
+void
+perf_json_row(struct perf_json *json, const struct perf_options *o,
+    const struct perf_summary *summary, const struct perf_row *row)
+{
+    struct perf_fact facts[PERF_FACTS];
+    int count = perf_row_facts(o, summary, row, facts);
     const struct perf_stat *t = &row->time;
-    json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:I, "
-                               "s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:f, s:s}",
+    json_t *object = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:s, s:I, "
+        "s:{s:f, s:f, s:f, s:f, s:f, s:f, s:o}, s:f, s:f, s:s}",
         "model", row->one->name, "op", perf_operation_name(row->one->operation),
         "seq", (json_int_t)row->seq, "size", (json_int_t)row->size_bytes,
-        "count", (json_int_t)row->count, "type", row->type, "bus_bytes",
-        (json_int_t)row->bus_bytes, "time_us", "median", t->median * 1e6,
-        "mean", t->mean * 1e6, "min", t->minimum * 1e6, "p99", t->p99 * 1e6,
-        "cv", t->cv, "alg_bw", row->algbw, "bus_bw", row->busbw, "plan",
-        row->describe);
+        "count", (json_int_t)row->count, "type", row->one->dtype.name,
+        "bus_bytes", (json_int_t)row->bus_bytes, "time_us", "median",
+        t->median * 1e6, "mean", t->mean * 1e6, "min", t->minimum * 1e6, "max",
+        t->maximum * 1e6, "p99", t->p99 * 1e6, "cv", t->cv, "percentiles",
+        json_percentiles(o, t), "alg_bw", row->algbw, "bus_bw", row->busbw,
+        "plan", row->describe);
 
     json_object_set_new(object, "nwrong",
         row->wrong < 0 ? json_null() : json_integer(row->wrong));
@@ -143,6 +161,10 @@ perf_json_row(struct perf_json *json, const struct perf_row *row)
         json_object_set_new(
             object, perf_ratios[c].name, has ? json_real(ratio) : json_null());
     }
+    for (int f = 0; f < count; f++)
+        json_object_set_new(object, facts[f].name,
+            facts[f].text != NULL ? text(facts[f].text)
+                                  : json_integer(facts[f].number));
     json_array_append_new(json->results, object);
 }
 

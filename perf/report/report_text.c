@@ -2,8 +2,13 @@
  *
  * nccl-tests' table: the same first thirteen fields in the same places, ours
  * behind them, so that scripts that split on blanks keep working. In-place is
- * not implemented, neither timed nor averaged: N/A. 160 columns with all
- * ratios; --wide adds three more fields at the end.
+ * not implemented, neither timed nor averaged: N/A. --wide adds fields at the
+ * end.
+ *
+ * With --nccl-format there are those thirteen and no more, and the in-place
+ * ones have numbers, because most programs that read nccl-tests turn them into
+ * numbers: those of out-of-place again, which a comment says. Nobody's average
+ * changes by that.
  */
 #include "report.h"
 
@@ -18,6 +23,10 @@ describe_columns(FILE *out, const struct perf_options *o)
         "through sets larger than the caches\n"
         "# busbw: what the rank that gets most must receive from others, over "
         "time\n");
+    if (o->nccl_format)
+        fprintf(out,
+            "# in-place is not offered: its columns repeat the out-of-place "
+            "ones (--nccl-format)\n");
     if (o->cuda)
         fprintf(out,
             "# times are between events of each rank's stream, the longest "
@@ -50,20 +59,28 @@ describe_columns(FILE *out, const struct perf_options *o)
     fprintf(out, "#\n");
 }
 
+static bool
+is_wide(const struct perf_options *o)
+{
+    return !o->nccl_format && (o->wide || o->per_iteration);
+}
+
 static void
 column_names(FILE *out, const struct perf_options *o)
 {
     fprintf(out, "#%*s %*s\n", 76, "out-of-place", 28, "in-place");
-    fprintf(out,
-        "#%11s %12s %8s %6s %6s %7s %6s %6s %6s %7s %6s %6s %6s"
-        " %-12s %-7s %7s",
+    fprintf(out, "#%11s %12s %8s %6s %6s %7s %6s %6s %6s %7s %6s %6s %6s",
         "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
-        "#wrong", "time", "algbw", "busbw", "#wrong", "model", "op", "S");
+        "#wrong", "time", "algbw", "busbw", "#wrong");
+    if (!o->nccl_format)
+        fprintf(out, " %-12s %-7s %7s %-8s", "model", "op", "S", "schedule");
     for (int c = 0; c < PERF_COLUMNS; c++)
         if (o->vs[perf_ratios[c].versus])
             fprintf(out, " %s", perf_ratios[c].name);
-    if (o->wide)
-        fprintf(out, " %8s %8s %6s", "min(us)", "p99(us)", "cv");
+    if (is_wide(o))
+        fprintf(out, " %8s %8s %8s %6s", "min(us)", "max(us)", "p99(us)", "cv");
+    for (int p = 0; p < o->npercents; p++)
+        fprintf(out, " p%g(us)", o->percents[p]);
     fprintf(out, "\n#%11s %12s %8s %6s %6s %7s %6s %6s %6s %7s %6s %6s\n",
         "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
         "(GB/s)", "(GB/s)");
@@ -92,9 +109,9 @@ perf_text_header(FILE *out, const struct perf_options *o, int32_t nranks,
         o->warmups, o->iterations, o->aggregate, o->check, o->average,
         o->blocking);
     fprintf(out,
-        "# batch %" PRId64 " dtype %s order %s split %s replicated %" PRId64
+        "# batch %" PRId64 " dtype %s order %s work %s replicated %" PRId64
         " memory %s\n#\n# Using devices\n",
-        o->batch, o->dtype, o->order, o->split, o->replicated,
+        o->batch, o->dtype, o->order, o->work, o->replicated,
         o->cuda              ? o->register_memory ? "device windows" : "device"
         : o->register_memory ? "windows"
                              : "malloc");
@@ -121,6 +138,13 @@ ratios(FILE *out, const struct perf_row *row)
     }
 }
 
+/* Of the name in the header. */
+static int
+percentile_width(double percent)
+{
+    return snprintf(NULL, 0, "p%g(us)", percent);
+}
+
 void
 perf_text_row(
     FILE *out, const struct perf_options *o, const struct perf_row *row)
@@ -128,20 +152,28 @@ perf_text_row(
     const struct perf_stat *t = &row->time;
 
     fprintf(out, "%12" PRId64 " %12" PRId64 " %8s %6s %6d %7.1f %6.2f %6.2f",
-        row->size_bytes, row->count, row->type,
+        row->size_bytes, row->count, row->one->dtype.name,
         row->one->operation == ULYX_SEQ_TO_HEAD_ADJOINT ? "sum" : "none", -1,
         t->shown * 1e6, row->algbw, row->busbw);
     if (row->wrong < 0)
         fprintf(out, " %6s", "N/A");
     else
         fprintf(out, " %6" PRId64, row->wrong);
-    fprintf(out, " %7s %6s %6s %6s %-12s %-7s %7" PRId64, "N/A", "N/A", "N/A",
-        "N/A", row->one->name, perf_operation_name(row->one->operation),
-        row->seq);
+    if (o->nccl_format) {
+        fprintf(out, " %7.1f %6.2f %6.2f %6s\n", t->shown * 1e6, row->algbw,
+            row->busbw, "N/A");
+        return;
+    }
+    fprintf(out, " %7s %6s %6s %6s %-12s %-7s %7" PRId64 " %-8s", "N/A", "N/A",
+        "N/A", "N/A", row->one->name, perf_operation_name(row->one->operation),
+        row->seq, row->schedule);
     ratios(out, row);
-    if (o->wide)
-        fprintf(
-            out, " %8.1f %8.1f %6.3f", t->minimum * 1e6, t->p99 * 1e6, t->cv);
+    if (is_wide(o))
+        fprintf(out, " %8.1f %8.1f %8.1f %6.3f", t->minimum * 1e6,
+            t->maximum * 1e6, t->p99 * 1e6, t->cv);
+    for (int p = 0; p < o->npercents; p++)
+        fprintf(out, " %*.1f", percentile_width(o->percents[p]),
+            t->percentiles[p] * 1e6);
     fprintf(out, "\n");
 }
 

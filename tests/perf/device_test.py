@@ -47,7 +47,7 @@ class Device(ToolCase):
         self.assertEqual([row[14] for row in rows],
                          ["s2h", "h2s", "s2h_adj", "h2s_adj"])
         for row in rows:
-            self.assertGreater(float(row[17]), 1, out) # pack, copy, unpack
+            self.assertGreater(float(row[18]), 1, out) # pack, copy, unpack
         self.assertIn("median vs_permute", out)
 
     def test_four_ranks_in_graphs(self):
@@ -81,6 +81,14 @@ class Device(ToolCase):
         result, = report["results"]
         self.assertEqual(result["nwrong"], 0)
         self.assertIn("send/receive (staged: 8 lanes", result["plan"])
+
+    def test_schedules_in_turn_on_unaligned_tensors(self):
+        rows = self.rows("-t", "2", "-o", "s2h", "--algo", "auto,staged", "-u",
+                         "8", "-d", "bf16,f32")
+        self.assertEqual([(row["dtype"], row["schedule"]) for row in rows],
+                         [(d, s) for d in ("bf16", "f32")
+                          for s in ("direct", "staged")])
+        self.assertEqual({row["verb"] for row in rows}, {"slot", "message"})
 
     def test_wrong_data_are_told(self):
         done = run(PERF, *TINY, "-t", "2", "-o", "s2h", "--csv", timeout=200,

@@ -41,6 +41,18 @@ class Codes(ToolCase):
             self.ends(code, *PROCESSES, "--op", "s2h", program=PERF_FAULTY,
                       PERF_TEST_FAULT="element", PERF_TEST_CALL=call)
 
+    def test_a_wrong_result_is_told_of_the_schedule_that_gave_it(self):
+        # Each schedule: 16 sets and one warm-up; then they take turns.
+        for call, wrong in (("35", (True, False)), ("36", (False, True)),
+                            ("39", (True, False)), ("40", (False, True))):
+            done = run(PERF_FAULTY, *PROCESSES, "--op", "s2h", "--csv",
+                       "--algo", "direct,hier", PERF_TEST_FAULT="element",
+                       PERF_TEST_CALL=call)
+            self.assertEqual(done.returncode, 7, done.stderr)
+            rows = [line.split(",") for line in done.stdout.splitlines()[1:]]
+            self.assertEqual(tuple(row[14] != "0" for row in rows), wrong,
+                             done.stdout)
+
     def test_unchecked_wrong_data_is_not_seen(self):
         out = self.ends(0, *PROCESSES, "-c", "0", program=PERF_FAULTY,
                         PERF_TEST_FAULT="element")

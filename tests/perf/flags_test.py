@@ -68,6 +68,54 @@ class Meaning(ToolCase):
         rows = self.csv(*QUICK, "-g", "2", "-N", "3")
         self.assertEqual([row["op"] for row in rows], ["s2h", "h2s"] * 3)
 
+    def test_getopt_forms(self):
+        self.csv("-b8K", "-e64K", "-f2", "-g2", "-n2", "-c1", "-w0", "-oh2s",
+                 "-r0", "-y0", "--root=0")
+        row, = self.csv("--minb=64K", "--maxbytes", "64K", "--ite", "2",
+                        "--ngpus=2", "--op=h2s", "--datatype", "half")
+        self.assertEqual((row["size_bytes"], row["dtype"]), ("65536", "half"))
+
+    def test_schedules_in_turn(self):
+        rows = self.csv(*QUICK, "-g", "4", "-o", "all", "--kv-heads", "8",
+                        "--algo", "direct,pairwise,hier")
+        self.assertEqual([(row["op"], row["schedule"]) for row in rows],
+                         [(op, algo) for op in
+                          ("s2h", "h2s", "s2h_adj", "h2s_adj")
+                          for algo in ("direct", "pairwise", "hier")])
+        out = self.ends(0, "-g", "2", "--dry-run", "--algo", "direct,hier",
+                        "--op", "s2h", *QUICK)
+        self.assertEqual(out.count("reshuffle direct"), 1)
+        self.assertEqual(out.count("reshuffle hier"), 1)
+
+    def test_types_in_turn(self):
+        rows = self.csv(*QUICK, "-g", "2", "-o", "all", "-d", "all")
+        self.assertEqual(
+            {row["dtype"] for row in rows if row["op"] == "s2h_adj"},
+            {"bf16", "f16", "f32", "f64"})
+        self.assertEqual(len(rows), 6 * 2 + 4 * 2)
+        self.assertEqual([row["dtype"] for row in self.csv(
+            *QUICK, "-o", "h2s", "-d", "int8,6,half")], ["int8", "6", "half"])
+
+    def test_iterations_one_by_one(self):
+        row, = self.csv(*QUICK, "-o", "h2s", "-n", "40", "-I", "1", "-g", "2",
+                        "--percentiles", "1,50,90,100")
+        times = [float(row[name]) for name in ("p1_us", "p50_us", "p90_us",
+                                               "p99_us", "p100_us")]
+        self.assertEqual(times, sorted(times))
+        self.assertEqual(row["p1_us"], row["min_us"])
+        # Of 40 values the 39.6th and the last are one.
+        self.assertEqual(row["p99_us"], row["p100_us"])
+        # Of ten blocks all between are: so they were forty.
+        self.assertNotEqual(row["p90_us"], row["p99_us"])
+
+    def test_unaligned_tensors(self):
+        for count in ("1", "3", "17"):
+            rows = self.csv(*QUICK, "-g", "3", "-o", "all", "--kv-heads", "2",
+                            "--heads", "8", "--dim", "6", "-u", count, "-d",
+                            "f16,f64", "--vs", "memcpy")
+            self.assertEqual({row["unalign"] for row in rows}, {count})
+        self.csv(*QUICK, "-g", "2", "-u", "5", "--replicated", "3")
+
     def test_unchecked(self):
         out = self.ends(0, *QUICK, "-g", "2", "-c", "0")
         self.assertIn("# Out of bounds values : N/A", out)
@@ -83,9 +131,10 @@ class Meaning(ToolCase):
             self.csv(*QUICK, "-g", "2", "-d", dtype)
 
     def test_uneven_balanced_adjoints(self):
-        for split in ("heads", "balanced"):
+        for option, split in (("--work", "heads"), ("--work", "balanced"),
+                              ("--split", "balanced")): # as it was called
             self.csv(*QUICK, "-g", "4", "--heads", "14", "--kv-heads", "2",
-                     "--dim", "64", "--op", "all", "--split", split)
+                     "--dim", "64", "--op", "all", option, split)
 
     def test_models(self):
         rows = self.csv(*QUICK, "-g", "4", "--op", "s2h", "--model", "all",
@@ -108,8 +157,12 @@ class Meaning(ToolCase):
         out = self.ends(0, "--help")
         for flag in ("-b", "-e", "-i", "-f", "-n", "-w", "-m", "-N", "-c",
                      "-t", "-g", "-p", "-z", "-T", "-J", "-a", "-R", "-d",
-                     "-o"):
+                     "-o", "-I", "-u"):
             self.assertIn(f"  {flag}, --", out)
+        self.assertRegex(out, r"--minbytes .*\(32M, or -e's\)")
+        self.assertRegex(out, r"--maxbytes .*\(32M, or -b's\)")
+        self.assertIn("--work", out)
+        self.assertNotIn("--split", out)
 
 
 class Refused(ToolCase):
@@ -126,10 +179,16 @@ class Refused(ToolCase):
                 "--blocking 3": ["-z", "3"],
                 "-e 1024 is below": ["-b", "1M", "-e", "1K"],
                 "--dtype int9": ["-d", "int9"],
-                "--op sum": ["-o", "sum"],
+                "--op total": ["-o", "total"],
+                "--algo spiral": ["--algo", "direct,spiral"],
+                "is there twice": ["--algo", "direct,hier,direct"],
+                "--algo nccl wants": ["--algo", "nccl"],
+                "--percentiles 50,101": ["--percentiles", "50,101"],
+                "--minbytes or --maxbytes": ["--m", "3"],
+                "--csv takes": ["--cs=1"],
                 "--dtype 7": ["-d", "7", "--op", "all"],
                 "--order spiral": ["--order", "spiral"],
-                "--split fair": ["--split", "fair"],
+                "--work fair": ["--work", "fair"],
                 "--vs nccl": ["--vs", "nccl"],
                 "--model gpt-5": ["--model", "gpt-5"],
                 "--model ''": ["--model", ""],
@@ -143,13 +202,16 @@ class Refused(ToolCase):
                 "-N 0": ["-N", "0", "-J", "/tmp/never.json"],
                 "one rank a process": ["--vs", "mpi", "-t", "2"]}.items():
             self.says(6, needle, *words)
-            self.says(6, "usage: ulyx_perf", *words) \
-                if not needle.startswith(("--model g", "--model ''", "there")) \
-                else None
+            # The reason comes last, and nothing hides it.
+            said = run(PERF, *words).stderr.splitlines()
+            self.assertEqual(len(said), 2, said)
+            self.assertTrue(said[0].startswith("usage: ulyx_perf"), said)
+            self.assertTrue(said[1].startswith("ulyx_perf: "), said)
+            self.assertIn(needle, said[1])
 
     def test_flags_of_nccl_tests_say_why(self):
         self.says(5, "GPU memory", "-y", "1")
-        self.says(5, "--wide", "-I", "1")
+        self.says(5, "see -w", "-K", "2")
         self.says(5, "no rank is a root", "--root", "3")
 
 

@@ -85,7 +85,8 @@ class Text(ToolCase):
         names = next(line for line in out.splitlines() if "busbw" in line
                      and "#wrong" in line)
         self.assertTrue(names.endswith("cv"), names)
-        self.assertEqual({len(row) for row in table(out)}, {19})
+        self.assertEqual({len(row) for row in table(out)}, {21})
+        self.assertEqual(names.split()[-4:], ["min(us)", "max(us)", "p99(us)", "cv"])
 
 
 class Csv(ToolCase):
@@ -96,6 +97,33 @@ class Csv(ToolCase):
         low, middle, high = (float(row[n]) for n in
                              ("min_us", "time_us", "p99_us"))
         self.assertTrue(low <= middle <= high)
+
+    def test_rows_stand_alone(self):
+        rows = self.csv(*QUICK, "--procs", "2", "-g", "2", "--heads", "14",
+                        "--kv-heads", "2", "--dim", "64", "--dim-v", "32",
+                        "--batch", "2", "--work", "balanced", "--algo", "hier",
+                        "-u", "1", "-a", "1")
+        for row in rows:
+            for name, value in {
+                    "schedule": "hier", "transport": "self+shm", "ranks": "4",
+                    "nodes": "1", "heads": "14", "kv_heads": "2", "dim": "64",
+                    "dim_v": "32", "batch": "2", "replicated": "0",
+                    "order": "contiguous", "work": "balanced",
+                    "memory": "host", "windows": "1", "unalign": "1",
+                    "threads": "1", "ranks_per_thread": "2",
+                    "average": "1"}.items():
+                self.assertEqual(row[name], value, name)
+            self.assertRegex(row["version"], r"^\d+\.\d+\.\d+$")
+            self.assertRegex(row["verb"], r"^[a-z]+(\+[a-z]+)*$")
+            self.assertTrue(row["host"] and row["cpu"])
+            self.assertGreaterEqual(int(row["cores"]), 1)
+        for words, verb in ((["-R", "0", "-b", "1M", "-e", "1M"], "ring"),
+                            (["-b", "1M", "-e", "1M"], "store"),
+                            (["--seq", "2", "--heads", "2", "--dim", "8"],
+                             "slot")):
+            row, = self.csv("-n", "2", "-o", "h2s", "--procs", "2", *words,
+                            ULYX_CMA="off")
+            self.assertEqual(row["verb"], verb)
 
     def test_nothing_else_on_stdout(self):
         done = run(PERF, *QUICK, "--csv")
@@ -114,7 +142,8 @@ class Json(ToolCase):
         with open(os.path.join(ROOT, "perf", "schema.json"),
                   encoding="utf-8") as file:
             schema = json.load(file)
-        for words in (["--procs", "2", "--vs", "memcpy"],
+        for words in (["--procs", "2", "--vs", "memcpy", "--algo",
+                       "direct,hier", "--percentiles", "50,99.9"],
                       ["-g", "2", "-c", "0", "-R", "0"]):
             report = self.report(*words)
             check(report, schema)
@@ -123,6 +152,9 @@ class Json(ToolCase):
             except ImportError:
                 continue
             jsonschema.validate(report, schema)
+        self.assertEqual(
+            [row["schedule"] for row in report["results"]], ["direct"] * 2)
+        self.assertEqual(report["devices"][1]["node"], 0)
         report["results"][0]["nwrong"] = "0"
         self.assertRaises(AssertionError, check, report, schema)
 
