@@ -7,11 +7,8 @@
 #ifndef TOOLS_INFO_H
 #define TOOLS_INFO_H
 
-#include <stdio.h>
-
 int info_topology(int argc, char **argv);
 int info_predict(int argc, char **argv);
-int info_predict_usage(FILE *out, int code);
 int info_tuning(int argc, char **argv);
 
 #endif

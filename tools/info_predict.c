@@ -2,56 +2,31 @@
  *
  * ulyx_info plan --nodes: what an exchange would cost on machines that are not
  * here: time, busbw and the link that bounds it, of the schedule that a plan
- * would choose and of the others, and where each parameter comes from. Also
- * writes schedules as GOAL. ulyx_info tuning checks tuning files.
+ * would choose and of the others, and where each parameter comes from. Of one
+ * machine as text; of several as rows (info_sweep.c). Also writes schedules as
+ * GOAL.
  */
+#include "info_predict.h"
+
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/settings.h"
 #include "info.h"
 #include "info_machine.h"
-#include "topology/choose/choose.h"
+#include "info_options.h"
 #include "ulyx/ulyx.h"
 
 struct options {
     struct uli_demand_shape shape;
     uint64_t operations; /* bits */
-    const char *algo, *tuning, *export, *output;
-    bool machine, local; /* given */
+    const char *algo, *tuning, *export, *output, *nodes, *seq;
+    const char *operation, *local, *machine;
+    int64_t node_counts[INFO_SWEEP], seqs[INFO_SWEEP];
+    int nnodes, nseqs;
+    bool csv, json;
 };
-
-int
-info_predict_usage(FILE *out, int code)
-{
-    fprintf(out,
-        "ulyx_info plan --nodes N [--ranks-per-node G] [--seq S] [--batch B]\n"
-        "               [--heads H] [--kv-heads HKV] [--dim D]\n"
-        "               [--element-bytes E] [--local near|far|nvlink|pcie]\n"
-        "               [--operation s2h,h2s,s2h_adj,h2s_adj | all]\n"
-        "               [--algo %s] [--tuning FILE]\n"
-        "               [--machine here] [--export goal [--output FILE]]\n"
-        "\n"
-        "What the exchange of q, k and v between N nodes of G ranks costs, by\n"
-        "the cost model. Defaults: 8 ranks a node, sequence 32768, batch 1, "
-        "64\n"
-        "heads of 128, 8 KV heads, 2 bytes an element.\n"
-        "\n"
-        "  --operation     to head shards, to sequence shards, their adjoints; "
-        "those\n"
-        "                  named are chosen for together; s2h,s2h_adj\n"
-        "  --local         what joins the ranks of a node; nvlink, or what "
-        "the\n"
-        "                  machine has\n"
-        "  --machine here  rates of this machine's links, or of "
-        "ULYX_TOPO_FILE\n"
-        "  --export goal   the schedule for LogGOPSim and ATLAHS, in place of\n"
-        "                  the prediction; of the first operation\n",
-        &ULI_SCHEDULE_CHOICES[1]);
-    return code;
-}
 
 static bool
 parse_local(const char *text, enum uli_model_class *class_p)
@@ -64,21 +39,17 @@ parse_local(const char *text, enum uli_model_class *class_p)
     return false;
 }
 
-static bool
-parse_number(const char *text, int64_t *value_p)
-{
-    char *end;
-
-    errno = 0;
-    *value_p = strtoll(text, &end, 10);
-    return end != text && *end == 0 && errno == 0;
-}
-
 static const char *const operation_names[ULYX_OPERATIONS] = {
     [ULYX_SEQ_TO_HEAD] = "s2h",
     [ULYX_HEAD_TO_SEQ] = "h2s",
     [ULYX_SEQ_TO_HEAD_ADJOINT] = "s2h_adj",
     [ULYX_HEAD_TO_SEQ_ADJOINT] = "h2s_adj"};
+
+const char *
+info_operation_name(int operation)
+{
+    return operation_names[operation];
+}
 
 static int
 find_operation(const char *name, size_t length)
@@ -112,59 +83,103 @@ parse_operations(const char *text, uint64_t *operations_p)
     return true;
 }
 
-static bool
-parse_option(struct options *o, const char *name, const char *value)
+/* What the words mean. returns -1, or an exit code. */
+static int
+options_settle(struct options *o)
 {
-    struct uli_demand_shape *s = &o->shape;
-    struct {
-        const char *name;
-        int64_t *field;
-    } numbers[] = {{"--nodes", &s->nodes},
-        {"--ranks-per-node", &s->ranks_per_node}, {"--seq", &s->seq},
-        {"--batch", &s->batch}, {"--heads", &s->heads},
-        {"--kv-heads", &s->kv_heads}, {"--dim", &s->dim},
-        {"--element-bytes", &s->element_bytes}};
-    struct {
-        const char *name;
-        const char **field;
-    } texts[] = {{"--algo", &o->algo}, {"--tuning", &o->tuning},
-        {"--export", &o->export}, {"--output", &o->output}};
+    static const char name[] = "plan --nodes";
 
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (strcmp(name, numbers[i].name) == 0)
-            return parse_number(value, numbers[i].field);
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        if (strcmp(name, texts[i].name) == 0) {
-            *texts[i].field = value;
-            return true;
-        }
-    if (strcmp(name, "--operation") == 0)
-        return parse_operations(value, &o->operations);
-    if (strcmp(name, "--machine") == 0)
-        return o->machine = strcmp(value, "here") == 0;
-    if (strcmp(name, "--local") == 0)
-        return o->local = parse_local(value, &s->local);
-    return false;
+    o->nnodes = info_parse_numbers(o->nodes, o->node_counts, INFO_SWEEP);
+    if (o->nnodes == 0)
+        return info_reject(
+            name, "--nodes %s: expected a number, 1,2,4 or 1-64", o->nodes);
+    o->nseqs = info_parse_numbers(o->seq, o->seqs, INFO_SWEEP);
+    if (o->nseqs == 0)
+        return info_reject(
+            name, "--seq %s: expected a number, 1,2,4 or 1-64", o->seq);
+    if (!parse_operations(o->operation, &o->operations))
+        return info_reject(name,
+            "--operation %s: expected s2h, h2s, s2h_adj, h2s_adj or all",
+            o->operation);
+    if (o->local != NULL && !parse_local(o->local, &o->shape.local))
+        return info_reject(
+            name, "--local %s: expected near, far, nvlink or pcie", o->local);
+    if (o->machine != NULL && strcmp(o->machine, "here") != 0)
+        return info_reject(name, "--machine %s: expected here", o->machine);
+    if (o->export != NULL && strcmp(o->export, "goal") != 0)
+        return info_reject(name, "--export %s: expected goal", o->export);
+    if (o->output != NULL && o->export == NULL)
+        return info_reject(name, "--output wants --export goal");
+    if (o->csv + o->json + (o->export != NULL) > 1)
+        return info_reject(name, "--csv, --json and --export exclude another");
+    if (o->export != NULL && o->nnodes * o->nseqs > 1)
+        return info_reject(name, "--export wants one number of nodes and S");
+    return -1;
+}
+
+/* returns -1, or an exit code. */
+static int
+parse_options(int argc, char **argv, struct options *o)
+{
+    const int64_t most = INT64_C(1) << 40;
+    struct uli_demand_shape *s = &o->shape;
+    const struct info_option options[] = {
+        {"--nodes", INFO_TEXT, &o->nodes, 0, 0,
+            "nodes: 8; 1,2,6; 1-64: 1, 2, 4, ... 64"},
+        {"--ranks-per-node", INFO_NUMBER, &s->ranks_per_node, 1, most,
+            "of each (8)"},
+        {"--seq", INFO_TEXT, &o->seq, 0, 0,
+            "tokens, also several as of --nodes (32768)"},
+        {"--batch", INFO_NUMBER, &s->batch, 1, most, "batch items (1)"},
+        {"--heads", INFO_NUMBER, &s->heads, 1, most, "query heads (64)"},
+        {"--kv-heads", INFO_NUMBER, &s->kv_heads, 1, most, "KV heads (8)"},
+        {"--dim", INFO_NUMBER, &s->dim, 1, most, "head dimension (128)"},
+        {"--element-bytes", INFO_NUMBER, &s->element_bytes, 1, most,
+            "of an element (2)"},
+        {"--local", INFO_TEXT, &o->local, 0, 0,
+            "what joins the ranks of a node: near, far, nvlink or pcie "
+            "(nvlink)"},
+        {"--operation", INFO_TEXT, &o->operation, 0, 0,
+            "s2h, h2s, s2h_adj, h2s_adj, with commas, or all: chosen for "
+            "together (s2h,s2h_adj)"},
+        {"--algo", INFO_TEXT, &o->algo, 0, 0, &ULI_SCHEDULE_CHOICES[1]},
+        {"--tuning", INFO_TEXT, &o->tuning, 0, 0,
+            "tuning file (ULYX_TUNING's)"},
+        {"--machine", INFO_TEXT, &o->machine, 0, 0,
+            "here: rates of this machine's links, or of ULYX_TOPO_FILE's"},
+        {"--csv", INFO_FLAG, &o->csv, 0, 0,
+            "a row for each schedule and operation"},
+        {"--json", INFO_FLAG, &o->json, 0, 0, "the same rows as JSON"},
+        {"--export", INFO_TEXT, &o->export, 0, 0,
+            "goal: the schedule of the first operation for LogGOPSim and "
+            "ATLAHS"},
+        {"--output", INFO_TEXT, &o->output, 0, 0, "its file"}};
+    const struct info_command command = {"plan --nodes N",
+        "What the exchange of q, k and v between N nodes costs, by the cost "
+        "model.\n",
+        options, sizeof(options) / sizeof(options[0])};
+    int code = info_options_read(&command, argc, argv);
+
+    return code < 0 ? options_settle(o) : code;
 }
 
 /* ---- output -------------------------------------------------------------- */
 
-static void
-print_finding(void *context, int32_t line, bool is_error, const char *text)
+void
+info_print_finding(void *context, int32_t line, const char *text)
 {
-    fprintf(stderr, "%s:%d: %s: %s\n", (const char *)context, line,
-        is_error ? "error" : "warning", text);
+    fprintf(stderr, "%s:%d: %s\n", (const char *)context, line, text);
 }
 
-static void
-print_source(enum uli_model_source source)
+void
+info_print_source(enum uli_model_source source)
 {
     printf(" [%s%s]\n", uli_model_source_name(source),
         source == ULI_SOURCE_ASSUMED ? ", not measured" : "");
 }
 
-static void
-print_link(const struct uli_model *model, enum uli_model_class class)
+void
+info_print_link(const struct uli_model *model, enum uli_model_class class)
 {
     const struct uli_model_link *link = &model->links[class];
 
@@ -173,7 +188,7 @@ print_link(const struct uli_model *model, enum uli_model_class class)
     for (int32_t i = 0; i < link->npoints; i++)
         printf(", %.0f B at %.2f GB/s", link->bytes[i],
             1e-9 / link->s_per_byte[i]);
-    print_source(link->source);
+    info_print_source(link->source);
 }
 
 /* The most bytes that a rank must receive from others, each once. */
@@ -192,24 +207,43 @@ received_bytes(const struct uli_demand *x, ulyx_operation_t operation)
     return most;
 }
 
-static void
-print_operation(const struct uli_demand *x, const struct uli_estimate *e, int o)
+double
+info_received_bytes(const struct uli_demand *x, ulyx_operation_t operation)
 {
-    const struct uli_schedule *s = &e->schedules[o];
-    const struct uli_prediction *p = &e->predictions[o];
+    const struct uli_factors f = uli_demand_factors(x, operation);
+    double all = 0, most = 0;
 
-    printf("    %-7s %.1f us, busbw %.2f GB/s, %d chunk%s, %.3f GB between "
-           "nodes\n"
-           "            bottleneck: %s in phase %s, busy %.1f us (%.0f %%)\n",
-        operation_names[o], p->time_s * 1e6,
-        received_bytes(x, o) / p->time_s * 1e-9, s->chunks,
-        s->chunks == 1 ? "" : "s", s->wire_bytes * 1e-9,
-        uli_model_class_name(p->class), s->phases[p->phase].name,
-        p->busy_s * 1e6, 100 * p->busy_s / p->time_s);
+    for (int32_t r = 0; r < x->nranks; r++)
+        all += (double)uli_holding_all(&f.from, r);
+    for (int32_t r = 0; r < x->nranks; r++) {
+        double received = (all - (double)uli_holding_all(&f.from, r)) *
+                          (double)uli_holding_all(&f.to, r);
+        most = received > most ? received : most;
+    }
+    return most;
 }
 
 static void
-print_estimate(const struct uli_demand *x, const struct uli_estimate *e)
+print_operation(const struct uli_model *model, const struct uli_demand *x,
+    const struct uli_estimate *e, int o)
+{
+    const struct uli_schedule *s = &e->schedules[o];
+    const struct uli_prediction *p = &e->predictions[o];
+    double busbw = info_received_bytes(x, o) / p->time_s;
+
+    printf("    %-7s %.1f us, busbw %.2f GB/s, %d chunk%s\n"
+           "            bottleneck: %s in phase %s, busy %.1f us (%.0f %%)\n",
+        operation_names[o], p->time_s * 1e6, busbw * 1e-9, s->chunks,
+        s->chunks == 1 ? "" : "s", uli_model_class_name(p->class),
+        s->phases[p->phase].name, p->busy_s * 1e6, 100 * p->busy_s / p->time_s);
+    if (s->leaves_node)
+        printf("            %.3f GB between nodes, %.2f GB/s a NIC\n",
+            s->wire_bytes * 1e-9, info_nic_rate(model, x, s, p->time_s) * 1e-9);
+}
+
+static void
+print_estimate(const struct uli_model *model, const struct uli_demand *x,
+    const struct uli_estimate *e)
 {
     printf("%s: %.1f us", uli_algo_name(e->algo), e->time_s * 1e6);
     if (x->operations & (x->operations - 1))
@@ -217,7 +251,36 @@ print_estimate(const struct uli_demand *x, const struct uli_estimate *e)
     printf("\n");
     for (int o = 0; o < ULYX_OPERATIONS; o++)
         if (x->operations >> o & 1)
-            print_operation(x, e, o);
+            print_operation(model, x, e, o);
+}
+
+double
+info_nic_rate(const struct uli_model *model, const struct uli_demand *x,
+    const struct uli_schedule *schedule, double time_s)
+{
+    double nics = model->nics > 0 ? model->nics * x->nodes : x->nranks;
+
+    return schedule->wire_bytes / nics / time_s;
+}
+
+void
+info_print_fabric(const struct uli_model *model)
+{
+    printf("  fabric taper %.2f, efficiency %.2f, units of %lld nodes, ",
+        model->taper, model->efficiency, (long long)model->unit_nodes);
+    if (model->nics > 0)
+        printf("%.0f NICs a node", model->nics);
+    else
+        printf("a NIC a rank");
+    info_print_source(model->fabric_source);
+}
+
+void
+info_print_host(const struct uli_model *model)
+{
+    printf("  host   launch %.2f us, hand-off %.2f us", model->launch_s * 1e6,
+        model->handoff_s * 1e6);
+    info_print_source(model->host_source);
 }
 
 static void
@@ -226,21 +289,13 @@ print_parameters(const struct uli_planner *planner, const struct uli_demand *x)
     const struct uli_model *model = &planner->model;
 
     printf("parameters\n");
-    print_link(model, x->local);
+    info_print_link(model, x->local);
     if (x->nodes > 1) {
-        print_link(model, ULI_MODEL_NIC);
-        print_link(model, ULI_MODEL_SPINE);
-        printf("  fabric taper %.2f, efficiency %.2f, units of %lld nodes, ",
-            model->taper, model->efficiency, (long long)model->unit_nodes);
-        if (model->nics > 0)
-            printf("%.0f NICs a node", model->nics);
-        else
-            printf("a NIC a rank");
-        print_source(model->fabric_source);
+        info_print_link(model, ULI_MODEL_NIC);
+        info_print_link(model, ULI_MODEL_SPINE);
+        info_print_fabric(model);
     }
-    printf("  host   launch %.2f us, hand-off %.2f us", model->launch_s * 1e6,
-        model->handoff_s * 1e6);
-    print_source(model->host_source);
+    info_print_host(model);
     if (x->nodes > 1)
         printf("  pairwise sends to %lld ranks at a time%s, hier in chunks of "
                "at most %lld bytes\n",
@@ -258,7 +313,7 @@ print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
            "and v\n  ",
         x->nranks, x->nodes, x->ranks_per_node,
         received_bytes(x, ULYX_SEQ_TO_HEAD) * 1e-6);
-    print_estimate(x, &c->best);
+    print_estimate(&planner->model, x, &c->best);
     printf("    chosen: %s\n", c->reason);
     for (int algo = 0; algo < ULI_ALGOS; algo++) {
         struct uli_choice other;
@@ -275,8 +330,12 @@ print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
         if (status != ULYX_SUCCESS)
             return status;
         printf("  not ");
-        print_estimate(x, &other.best);
+        print_estimate(&planner->model, x, &other.best);
     }
+    if (x->nodes > 1)
+        printf("busbw counts a byte at each rank that reads it, also those of "
+               "the own node, and\nthose that hier sends a node once: it may "
+               "lie above what NICs carry\n");
     print_parameters(planner, x);
     return ULYX_SUCCESS;
 }
@@ -321,43 +380,61 @@ prepare(struct options *o, struct uli_settings *settings,
     uli_model_defaults(model);
     memset(&planner->tuning, 0, sizeof(planner->tuning));
     uli_planner_obey(planner, settings);
-    if (status == ULYX_SUCCESS && o->machine)
+    if (status == ULYX_SUCCESS && o->machine != NULL)
         status = uli_topology_load(settings, &t);
     if (t != NULL) {
         info_machine_rates(t, model);
-        if (!o->local)
+        if (o->local == NULL)
             o->shape.local = info_machine_local(t);
         uli_topology_free(t);
     }
     if (status == ULYX_SUCCESS && path[0] != 0)
-        status = uli_tuning_read(path, model, &planner->tuning, print_finding,
-            (void *)(uintptr_t)path);
+        status = uli_tuning_read(path, model, &planner->tuning, NULL, NULL);
     if (o->algo == NULL) /* carriers of device memory are none of the model's */
         o->algo = uli_algo_parse(settings->algo, &algo) ? settings->algo : "";
     return status;
 }
 
+/* One machine: as text, or its schedule for other programs. */
 static ulyx_status_t
-predict(const struct options *o, const struct uli_planner *planner)
+predict_one(const struct options *o, const struct uli_planner *planner,
+    const struct uli_demand *x)
 {
-    struct uli_demand x;
     struct uli_choice choice;
-    ulyx_status_t status = uli_demand_create(&o->shape, &x);
+    ulyx_status_t status = uli_choose(planner, x, o->algo, &choice);
 
-    if (status != ULYX_SUCCESS)
-        return status;
-    x.operations = o->operations;
-    status = uli_choose(planner, &x, o->algo, &choice);
     if (status == ULYX_SUCCESS && o->export != NULL)
-        status = export_goal(&x, &choice.best, planner, o->output);
-    else if (status == ULYX_SUCCESS)
-        status = print_prediction(planner, &x, &choice);
-    uli_demand_destroy(&x);
+        return export_goal(x, &choice.best, planner, o->output);
+    return status == ULYX_SUCCESS ? print_prediction(planner, x, &choice)
+                                  : status;
+}
+
+static ulyx_status_t
+predict(const struct options *o, const struct uli_planner *planner,
+    struct info_sweep *sweep)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+
+    for (int i = 0; i < o->nnodes * o->nseqs && status == ULYX_SUCCESS; i++) {
+        struct uli_demand_shape shape = o->shape;
+        struct uli_demand x;
+
+        shape.nodes = o->node_counts[i / o->nseqs];
+        shape.seq = o->seqs[i % o->nseqs];
+        status = uli_demand_create(&shape, &x);
+        if (status != ULYX_SUCCESS)
+            return status;
+        x.operations = o->operations;
+        status = sweep == NULL
+                     ? predict_one(o, planner, &x)
+                     : info_sweep_add(sweep, planner, &shape, &x, o->algo);
+        uli_demand_destroy(&x);
+    }
     return status;
 }
 
-static int
-finish(ulyx_status_t status)
+int
+info_finish(ulyx_status_t status)
 {
     if (status != ULYX_SUCCESS)
         fprintf(stderr, "ulyx_info: %s\n", ulyx_last_error());
@@ -369,38 +446,25 @@ info_predict(int argc, char **argv)
 {
     struct options o = {
         .shape = {2, 8, 32768, 1, 64, 8, 128, 2, ULI_MODEL_NVLINK},
-        .operations = 1 << ULYX_SEQ_TO_HEAD | 1 << ULYX_SEQ_TO_HEAD_ADJOINT};
+        .seq = "32768",
+        .operation = "s2h,s2h_adj"};
     struct uli_settings settings;
     struct uli_planner planner;
+    struct info_sweep *sweep = NULL;
     ulyx_status_t status;
+    int code = parse_options(argc, argv, &o);
 
-    for (int i = 0; i < argc; i += 2)
-        if (i + 1 == argc || !parse_option(&o, argv[i], argv[i + 1]))
-            return info_predict_usage(stderr, 6);
-    if ((o.export != NULL && strcmp(o.export, "goal") != 0) ||
-        (o.output != NULL && o.export == NULL))
-        return info_predict_usage(stderr, 6);
+    if (code >= 0)
+        return code;
     status = prepare(&o, &settings, &planner);
+    if (status == ULYX_SUCCESS && (o.csv || o.json || o.nnodes * o.nseqs > 1))
+        status = info_sweep_open(o.csv    ? INFO_CSV
+                                 : o.json ? INFO_JSON
+                                          : INFO_TABLE,
+            &sweep);
     if (status == ULYX_SUCCESS)
-        status = predict(&o, &planner);
-    return finish(status);
-}
-
-int
-info_tuning(int argc, char **argv)
-{
-    struct uli_planner planner;
-    ulyx_status_t status;
-
-    if (argc != 1 || argv[0][0] == '-') {
-        fprintf(stderr, "ulyx_info tuning FILE\n");
-        return 6;
-    }
-    uli_model_defaults(&planner.model);
-    status = uli_tuning_read(
-        argv[0], &planner.model, &planner.tuning, print_finding, argv[0]);
-    if (status == ULYX_SUCCESS)
-        for (int class = 0; class < ULI_MODEL_CLASSES; class ++)
-            print_link(&planner.model, class);
-    return finish(status);
+        status = predict(&o, &planner, sweep);
+    if (sweep != NULL)
+        info_sweep_close(sweep);
+    return info_finish(status);
 }

@@ -9,6 +9,7 @@
 
 #include "base/settings.h"
 #include "info.h"
+#include "info_options.h"
 #include "topology/bind.h"
 #include "topology/topology.h"
 #include "ulyx/ulyx.h"
@@ -214,16 +215,17 @@ info_topology(int argc, char **argv)
 {
     struct uli_settings settings;
     struct uli_topology *t = NULL;
-    char *end = NULL;
-    long ranks = 0;
+    int64_t ranks = 0;
+    const struct info_option options[] = {{"--ranks", INFO_NUMBER, &ranks, 1,
+        RANKS_MAX, "where so many ranks of this node would be"}};
+    const struct info_command command = {"topology",
+        "This machine, or the one that ULYX_TOPO_FILE describes: what it has,\n"
+        "how far apart, and what is not known of it.\n",
+        options, sizeof(options) / sizeof(options[0])};
+    int code = info_options_read(&command, argc, argv);
 
-    if (argc == 2 && strcmp(argv[0], "--ranks") == 0)
-        ranks = strtol(argv[1], &end, 10);
-    if (argc != 0 &&
-        (end == NULL || *end != 0 || ranks < 1 || ranks > RANKS_MAX)) {
-        fprintf(stderr, "ulyx_info topology [--ranks 1..%d]\n", RANKS_MAX);
-        return 6;
-    }
+    if (code >= 0)
+        return code;
     if (uli_settings_load(&settings) != ULYX_SUCCESS ||
         uli_topology_load(&settings, &t) != ULYX_SUCCESS) {
         fprintf(stderr, "ulyx_info: %s\n", ulyx_last_error());

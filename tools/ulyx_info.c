@@ -3,29 +3,26 @@
  * ulyx_info: what this build is, what it can use on this machine and why not,
  * every setting with its value and source, and the plan for a shape.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/settings.h"
 #include "collectives/kernels/copy.h"
+#include "device/cuda_driver.h"
 #include "info.h"
+#include "info_options.h"
 #include "topology/node.h"
 #include "transport/transport.h"
 #include "ulyx/ulyx.h"
 
 static int
-usage(FILE *out, int code)
+usage(void)
 {
-    fprintf(out,
-        "ulyx_info [build|settings|transports|all]\n"
-        "ulyx_info plan [--ranks P] [--seq S] [--batch B] [--heads H]\n"
-        "               [--kv-heads HKV] [--dim D] [--dim-v DV]\n"
-        "               [--split heads|balanced] [--order contiguous|zigzag]\n"
-        "ulyx_info plan --nodes N [--ranks-per-node G] ...\n"
-        "ulyx_info topology [--ranks G]\n"
-        "ulyx_info tuning FILE\n"
+    printf(
+        "usage: ulyx_info [build|settings|transports|all]\n"
+        "       ulyx_info plan|topology|tuning [options]\n"
         "\n"
         "  build       version, options, kernels of this processor\n"
         "  settings    every ULYX_ setting: value, source, default, meaning\n"
@@ -33,10 +30,14 @@ usage(FILE *out, int code)
         "  plan        who holds what, and what moves, for a shape; with "
         "--nodes\n"
         "              the schedule and its predicted time, on any machine\n"
-        "              (ulyx_info plan --nodes lists its options)\n"
         "  topology    this machine, or ULYX_TOPO_FILE's, and its ranks\n"
-        "  tuning      checks a tuning file and shows its links\n");
-    return code;
+        "  tuning      checks a tuning file, shows its links and rules and "
+        "what\n"
+        "              each size would take\n"
+        "\n"
+        "ulyx_info plan --help, plan --nodes N --help, topology --help and\n"
+        "tuning --help list their options.\n");
+    return 0;
 }
 
 static const char *
@@ -130,6 +131,14 @@ print_caps(uint64_t caps)
             printf(", %s", names[i].name);
 }
 
+/* A transport that moves memory of devices only is of no use without any. */
+static bool
+has_devices(const struct uli_tr_ops *ops, char *why_p, size_t bytes)
+{
+    return ops->reaches != uli_tr_between_devices ||
+           uli_cuda_present(why_p, bytes);
+}
+
 static int
 print_transports(void)
 {
@@ -143,7 +152,8 @@ print_transports(void)
     }
     for (size_t i = 0; i < count; i++) {
         char why[512] = "";
-        bool usable = uli_tr_usable(list[i], &settings, why, sizeof(why));
+        bool usable = uli_tr_usable(list[i], &settings, why, sizeof(why)) &&
+                      has_devices(list[i], why, sizeof(why));
 
         printf("  %-6s %s", list[i]->name, usable ? "usable" : "not usable");
         print_caps(list[i]->caps);
@@ -155,67 +165,52 @@ print_transports(void)
 /* ---- plan ---------------------------------------------------------------- */
 
 struct shape {
-    long long ranks, seq, batch, heads, kv_heads, dim, dim_v;
+    int64_t ranks, seq, batch, heads, kv_heads, dim, dim_v;
     int32_t work, order;
 };
 
-static bool
-refuse(const char *name, const char *value)
-{
-    if (value == NULL)
-        fprintf(stderr, "ulyx_info: plan: %s wants a value\n", name);
-    else
-        fprintf(
-            stderr, "ulyx_info: plan: %s %s is not understood\n", name, value);
-    return false;
-}
-
-/* One of two words: 0 or 1 into *choice_p. */
-static bool
-choose(
-    const char *value, const char *first, const char *second, int32_t *choice_p)
+/* One of two words: 0 or 1 into *choice_p; returns -1, or an exit code. */
+static int
+choose(const char *name, const char *value, const char *first,
+    const char *second, int32_t *choice_p)
 {
     *choice_p = strcmp(value, second) == 0;
-    return *choice_p || strcmp(value, first) == 0;
+    if (*choice_p || strcmp(value, first) == 0)
+        return -1;
+    return info_reject(
+        "plan", "%s %s: expected %s or %s", name, value, first, second);
 }
 
-static bool
-parse_one(struct shape *s, const char *name, const char *value)
-{
-    struct {
-        const char *name;
-        long long *value;
-    } numbers[] = {{"--ranks", &s->ranks}, {"--seq", &s->seq},
-        {"--batch", &s->batch}, {"--heads", &s->heads},
-        {"--kv-heads", &s->kv_heads}, {"--dim", &s->dim},
-        {"--dim-v", &s->dim_v}};
-
-    for (size_t n = 0; n < sizeof(numbers) / sizeof(numbers[0]); n++)
-        if (strcmp(name, numbers[n].name) == 0) {
-            char *end;
-
-            errno = 0;
-            *numbers[n].value = strtoll(value, &end, 10);
-            return end != value && *end == 0 && errno == 0;
-        }
-    if (strcmp(name, "--split") == 0)
-        return choose(value, "heads", "balanced", &s->work);
-    if (strcmp(name, "--order") == 0)
-        return choose(value, "contiguous", "zigzag", &s->order);
-    return false;
-}
-
-static bool
+static int
 parse_shape(int argc, char **argv, struct shape *s)
 {
-    for (int i = 0; i < argc; i += 2)
-        if (i + 1 == argc || !parse_one(s, argv[i], argv[i + 1]))
-            return refuse(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
-    s->kv_heads = s->kv_heads > 0 ? s->kv_heads : s->heads;
+    const int64_t most = INT64_C(1) << 40;
+    const char *work = "heads", *order = "contiguous";
+    const struct info_option options[] = {
+        {"--ranks", INFO_NUMBER, &s->ranks, 1, 4096, "ranks of one node (4)"},
+        {"--seq", INFO_NUMBER, &s->seq, 0, most, "tokens (8192)"},
+        {"--batch", INFO_NUMBER, &s->batch, 0, most, "batch items (1)"},
+        {"--heads", INFO_NUMBER, &s->heads, 1, most, "query heads (32)"},
+        {"--kv-heads", INFO_NUMBER, &s->kv_heads, 1, most, "KV heads (8)"},
+        {"--dim", INFO_NUMBER, &s->dim, 1, most, "head dimension (128)"},
+        {"--dim-v", INFO_NUMBER, &s->dim_v, 1, most, "of values (as --dim)"},
+        {"--work", INFO_TEXT, &work, 0, 0,
+            "who computes what: heads or balanced (heads)"},
+        {"--split", INFO_TEXT, &work, 0, 0, NULL},
+        {"--order", INFO_TEXT, &order, 0, 0,
+            "contiguous or zigzag (contiguous)"}};
+    const struct info_command command = {"plan",
+        "Who holds what on one node, and what moves. With --nodes: what an\n"
+        "exchange between nodes costs (ulyx_info plan --nodes 2 --help).\n",
+        options, sizeof(options) / sizeof(options[0])};
+    int code = info_options_read(&command, argc, argv);
+
+    if (code < 0)
+        code = choose("--work", work, "heads", "balanced", &s->work);
+    if (code < 0)
+        code = choose("--order", order, "contiguous", "zigzag", &s->order);
     s->dim_v = s->dim_v > 0 ? s->dim_v : s->dim;
-    if (s->ranks < 1 || s->ranks > 4096)
-        return refuse("--ranks", "outside 1 to 4096");
-    return true;
+    return code;
 }
 
 static void
@@ -295,8 +290,9 @@ print_plan(int argc, char **argv)
     ulyx_plan_t **plans;
     int code;
 
-    if (!parse_shape(argc, argv, &s))
-        return usage(stderr, 6);
+    code = parse_shape(argc, argv, &s);
+    if (code >= 0)
+        return code;
     comms = calloc((size_t)s.ranks, sizeof(*comms));
     plans = calloc((size_t)s.ranks, sizeof(*plans));
     code =
@@ -320,56 +316,107 @@ print_plan(int argc, char **argv)
 static bool
 has_word(int argc, char **argv, const char *word)
 {
+    size_t length = strlen(word);
+
     for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], word))
+        if (!strncmp(argv[i], word, length) &&
+            (argv[i][length] == 0 || argv[i][length] == '='))
             return true;
     return false;
 }
 
 static int
+info_plan(int argc, char **argv)
+{
+    return has_word(argc + 1, argv - 1, "--nodes") ? info_predict(argc, argv)
+                                                   : print_plan(argc, argv);
+}
+
+static int
+show_build(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    print_build();
+    return 0;
+}
+
+static int
+show_settings(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return print_settings();
+}
+
+static int
+show_transports(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return print_transports();
+}
+
+static int
+show_all(int argc, char **argv)
+{
+    int code;
+
+    (void)argc, (void)argv;
+    print_build();
+    printf("transports\n");
+    code = print_transports();
+    printf("settings\n");
+    return code | print_settings();
+}
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    bool options; /* it reads what follows, --help too */
+} commands[] = {{"all", show_all, false}, {"build", show_build, false},
+    {"settings", show_settings, false}, {"transports", show_transports, false},
+    {"plan", info_plan, true}, {"topology", info_topology, true},
+    {"tuning", info_tuning, true}};
+
+static int
 run(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "all";
-    bool all = strcmp(what, "all") == 0;
-    bool nodes = !strcmp(what, "plan") && has_word(argc, argv, "--nodes");
-    int code = 0;
 
-    if (has_word(argc, argv, "-h") || has_word(argc, argv, "--help"))
-        return nodes ? info_predict_usage(stdout, 0) : usage(stdout, 0);
-    if (nodes)
-        return info_predict(argc - 2, argv + 2);
-    if (!strcmp(what, "plan"))
-        return print_plan(argc - 2, argv + 2);
-    if (!strcmp(what, "topology"))
-        return info_topology(argc - 2, argv + 2);
-    if (!strcmp(what, "tuning"))
-        return info_tuning(argc - 2, argv + 2);
-    if (argc > 2 ||
-        (!all && strcmp(what, "build") && strcmp(what, "settings") &&
-            strcmp(what, "transports"))) {
-        fprintf(stderr, "ulyx_info: %s is not understood\n",
-            argc > 2 ? argv[2] : what);
-        return usage(stderr, 6);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (strcmp(what, commands[i].name) != 0)
+            continue;
+        if (commands[i].options)
+            return commands[i].run(argc - 2, argv + 2);
+        if (has_word(argc, argv, "-h") || has_word(argc, argv, "--help"))
+            return usage();
+        if (argc > 2)
+            return info_reject(what, "%s is not understood", argv[2]);
+        return commands[i].run(0, NULL);
     }
-    if (all || !strcmp(what, "build"))
-        print_build();
-    if (all)
-        printf("transports\n");
-    if (all || !strcmp(what, "transports"))
-        code |= print_transports();
-    if (all)
-        printf("settings\n");
-    if (all || !strcmp(what, "settings"))
-        code |= print_settings();
-    return code;
+    if (has_word(argc, argv, "-h") || has_word(argc, argv, "--help"))
+        return usage();
+    return info_reject("", "%s is not understood", what);
+}
+
+/* Errors are printed by this program; the log would say each once more. What
+ * the user has set of it stays. */
+static void
+quiet_log(void)
+{
+    if (getenv("ULYX_DEBUG") != NULL)
+        return;
+    setenv("ULYX_DEBUG", "NONE", 1);
+    uli_log_on(ULI_LOG_WARN, ULI_LOG_ALL); /* settles the level */
+    unsetenv("ULYX_DEBUG");
 }
 
 /* What was printed has to have arrived: a full disk is no success. */
 int
 main(int argc, char **argv)
 {
-    int code = run(argc, argv);
+    int code;
 
+    quiet_log();
+    code = run(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
     fprintf(stderr, "ulyx_info: standard output cannot be written\n");

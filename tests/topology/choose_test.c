@@ -20,7 +20,7 @@
 static const char rules[] =
     "ulyx tuning 1\n"
     "link nic latency=4.1us send=350ns 4K=90ps/B 64K=21.7ps/B\n"
-    "fabric speed=1\n"
+    "fabric taper=1\n"
     "rule nodes=2-32 ranks_per_node=8 bytes=0-16K -> hier chunks=2\n"
     "rule nodes=1- -> pairwise\n";
 

@@ -356,14 +356,6 @@ uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
     return ULYX_SUCCESS;
 }
 
-static void
-log_finding(void *context, int32_t line, bool is_error, const char *text)
-{
-    if (!is_error) /* an error is reported by who fails */
-        ULI_WARN(
-            ULI_LOG_ENV, -1, "%s:%d: %s", (const char *)context, line, text);
-}
-
 void
 uli_planner_obey(
     struct uli_planner *planner, const struct uli_settings *settings)
@@ -382,8 +374,8 @@ uli_planner_load(
     uli_model_defaults(&planner.model);
     uli_planner_obey(&planner, settings);
     if (settings->tuning[0])
-        ULI_TRY(uli_tuning_read(settings->tuning, &planner.model,
-            &planner.tuning, log_finding, (void *)(uintptr_t)settings->tuning));
+        ULI_TRY(uli_tuning_read(
+            settings->tuning, &planner.model, &planner.tuning, NULL, NULL));
     *planner_p = planner;
     return ULYX_SUCCESS;
 }

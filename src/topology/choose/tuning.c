@@ -26,11 +26,11 @@ struct reader {
     ulyx_status_t status;
 };
 
-static void reader_finding(struct reader *r, bool is_error, const char *format,
-    ...) __attribute__((format(printf, 3, 4)));
+static void reader_finding(struct reader *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 static void
-reader_finding(struct reader *r, bool is_error, const char *format, ...)
+reader_finding(struct reader *r, const char *format, ...)
 {
     char text[256];
     va_list arguments;
@@ -38,8 +38,8 @@ reader_finding(struct reader *r, bool is_error, const char *format, ...)
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
     if (r->report)
-        r->report(r->context, r->line, is_error, text);
-    if (is_error && r->status == ULYX_SUCCESS)
+        r->report(r->context, r->line, text);
+    if (r->status == ULYX_SUCCESS)
         r->status = uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "%s:%d: %s", r->path, r->line, text);
 }
@@ -153,7 +153,7 @@ read_link_word(struct reader *r, struct uli_model_link *link, const char *key,
         if (strcmp(key, fields[i].name) == 0) {
             if (!parse_value(value, times, fields[i].field))
                 reader_finding(
-                    r, true, "%s=%s: expected a time, as 4.1us", key, value);
+                    r, "%s=%s: expected a time, as 4.1us", key, value);
             return;
         }
     if (strcmp(key, "source") == 0) {
@@ -163,10 +163,10 @@ read_link_word(struct reader *r, struct uli_model_link *link, const char *key,
         good = add_point(link, bytes, value, !*has_points_p);
         *has_points_p = true;
     } else {
-        reader_finding(r, false, "unknown key %s", key);
+        reader_finding(r, "unknown key %s", key);
     }
     if (!good)
-        reader_finding(r, true, "%s=%s: expected %s", key, value,
+        reader_finding(r, "%s=%s: expected %s", key, value,
             strcmp(key, "source") == 0
                 ? "measured or assumed"
                 : "a rate as 21.7ps/B, at most 8, sizes growing");
@@ -182,7 +182,7 @@ read_link(struct reader *r, char **rest)
            strcmp(name, uli_model_class_name(class)) != 0)
         class ++;
     if (!name || class == ULI_MODEL_CLASSES) {
-        reader_finding(r, true,
+        reader_finding(r,
             "link %s: expected near, far, nvlink, pcie, nic or "
             "spine",
             name ? name : "");
@@ -196,7 +196,7 @@ read_link(struct reader *r, char **rest)
         if (value)
             read_link_word(r, link, word, value, &has_points);
         else
-            reader_finding(r, true, "%s: expected key=value", word);
+            reader_finding(r, "%s: expected key=value", word);
     }
 }
 
@@ -225,17 +225,17 @@ read_numbers(struct reader *r, char **rest, bool host)
         while (i < ROWS && (rows[i].host != host || strcmp(word, rows[i].name)))
             i++;
         if (!value)
-            reader_finding(r, true, "%s: expected key=value", word);
+            reader_finding(r, "%s: expected key=value", word);
         else if (strcmp(word, "source") == 0) {
             if (!parse_source(value,
                     host ? &r->model.host_source : &r->model.fabric_source))
                 reader_finding(
-                    r, true, "source=%s: expected measured or assumed", value);
+                    r, "source=%s: expected measured or assumed", value);
         } else if (i == ROWS)
-            reader_finding(r, false, "unknown key %s", word);
+            reader_finding(r, "unknown key %s", word);
         else if (!parse_value(value, rows[i].units, rows[i].field) ||
                  *rows[i].field < rows[i].low)
-            reader_finding(r, true, "%s=%s: expected %s", word, value,
+            reader_finding(r, "%s=%s: expected %s", word, value,
                 host ? "a time, as 2us" : "a number above 0");
     }
     r->model.unit_nodes = (int64_t)fmin(unit_nodes, 0x1p40);
@@ -257,12 +257,12 @@ read_rule_word(struct reader *r, struct uli_tuning_rule *rule, const char *key,
         good = parse_range(value, &chunks) && chunks.low == chunks.high &&
                chunks.low >= 1 && chunks.low <= 1024;
     else
-        reader_finding(r, false, "unknown key %s", key);
+        reader_finding(
+            r, "%s: expected nodes, ranks_per_node, bytes or chunks", key);
     if (chunks.low)
         rule->chunks = (int32_t)chunks.low;
     if (!good)
-        reader_finding(
-            r, true, "%s=%s: expected a number or low-high", key, value);
+        reader_finding(r, "%s=%s: expected a number or low-high", key, value);
 }
 
 static void
@@ -277,12 +277,12 @@ read_rule(struct reader *r, char **rest)
         if (value)
             read_rule_word(r, &rule, word, value);
         else if (strcmp(word, "->") != 0 && !uli_algo_parse(word, &rule.algo))
-            reader_finding(r, true, "%s: expected %s", word, names);
+            reader_finding(r, "%s: expected %s", word, names);
     }
     if (rule.algo == ULI_ALGOS)
-        reader_finding(r, true, "a rule without -> and a schedule");
+        reader_finding(r, "a rule without -> and a schedule");
     else if (r->tuning.nrules == ULI_TUNING_RULES)
-        reader_finding(r, true, "more than %d rules", ULI_TUNING_RULES);
+        reader_finding(r, "more than %d rules", ULI_TUNING_RULES);
     else
         r->tuning.rules[r->tuning.nrules++] = rule;
 }
@@ -300,9 +300,9 @@ read_line(struct reader *r, char *line, bool *begun_p)
         const char *version = strtok_r(NULL, " \t", &rest);
         *begun_p = true;
         if (strcmp(kind, "ulyx") != 0 || !form || strcmp(form, "tuning") != 0)
-            reader_finding(r, true, "expected \"ulyx tuning 1\" first");
+            reader_finding(r, "expected \"ulyx tuning 1\" first");
         else if (!version || strcmp(version, "1") != 0)
-            reader_finding(r, true, "version %s of the form; 1 is read",
+            reader_finding(r, "version %s of the form; 1 is read",
                 version ? version : "(none)");
     } else if (strcmp(kind, "link") == 0) {
         read_link(r, &rest);
@@ -311,8 +311,7 @@ read_line(struct reader *r, char *line, bool *begun_p)
     } else if (strcmp(kind, "rule") == 0) {
         read_rule(r, &rest);
     } else {
-        reader_finding(
-            r, true, "%s: expected link, host, fabric or rule", kind);
+        reader_finding(r, "%s: expected link, host, fabric or rule", kind);
     }
 }
 
@@ -336,7 +335,7 @@ uli_tuning_read(const char *path, struct uli_model *model,
     }
     free(text);
     if (!begun)
-        reader_finding(&r, true, "an empty file: expected \"ulyx tuning 1\"");
+        reader_finding(&r, "an empty file: expected \"ulyx tuning 1\"");
     const uint32_t nic = UINT32_C(1) << ULI_MODEL_NIC;
     const uint32_t spine = UINT32_C(1) << ULI_MODEL_SPINE;
     if ((r.named & (nic | spine)) == nic)

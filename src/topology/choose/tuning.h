@@ -41,10 +41,11 @@ struct uli_tuning {
     int32_t nrules;
 };
 
-/* Told of each finding: the line, from 1, and whether it makes the file
- * unusable (bad value, unknown kind of line) or is a warning (unknown key). */
+/* Told of each error: the line, from 1, and what is wrong there. A key that
+ * nobody knows is one, too: without it a rule would hold for more than it
+ * says, a link would keep what was assumed of it. */
 typedef void (*uli_tuning_report)(
-    void *context, int32_t line, bool is_error, const char *text);
+    void *context, int32_t line, const char *text);
 
 /* Reads the whole file, telling report (may be NULL) of everything found.
  * Errors: SYSTEM (cannot be read), INVALID_ARGUMENT with the first error's

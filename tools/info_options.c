@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading the options of a command; see info_options.h.
+ */
+#include "info_options.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int
+info_reject(const char *command, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    fprintf(stderr,
+        "usage: ulyx_info %s [options]; --help lists them\nulyx_info: ",
+        command[0] != 0 ? command : "COMMAND");
+    if (command[0] != 0)
+        fprintf(stderr, "%s: ", command);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\n");
+    va_end(arguments);
+    return INFO_USAGE;
+}
+
+static bool
+option_is_operand(const struct info_option *option)
+{
+    return option->name[0] != '-';
+}
+
+static int
+command_print_help(const struct info_command *command)
+{
+    printf("usage: ulyx_info %s", command->name);
+    for (int i = 0; i < command->count; i++)
+        if (option_is_operand(&command->options[i]))
+            printf(" %s", command->options[i].name);
+    printf(" [options]\n\n%s\n", command->about);
+    for (int i = 0; i < command->count; i++) {
+        const struct info_option *option = &command->options[i];
+
+        if (option->help != NULL)
+            printf("  %-18s %s\n", option->name, option->help);
+    }
+    printf("  %-18s %s\n", "-h, --help", "this text");
+    return 0;
+}
+
+static bool
+parse_number(const char *text, int64_t *value_p)
+{
+    char *end;
+
+    errno = 0;
+    *value_p = strtoll(text, &end, 10);
+    return end != text && *end == 0 && errno == 0;
+}
+
+/* returns -1, or the exit code of an error that was said. */
+static int
+option_store(const struct info_command *command,
+    const struct info_option *option, const char *value)
+{
+    int64_t number;
+
+    if (option->kind == INFO_TEXT) {
+        *(const char **)option->to = value;
+        return -1;
+    }
+    if (!parse_number(value, &number) || number < option->low ||
+        number > option->high)
+        return info_reject(command->name,
+            "%s %s: expected a number from %lld to %lld", option->name, value,
+            (long long)option->low, (long long)option->high);
+    *(int64_t *)option->to = number;
+    return -1;
+}
+
+static const struct info_option *
+command_find(
+    const struct info_command *command, const char *word, size_t length)
+{
+    for (int i = 0; i < command->count; i++)
+        if (strlen(command->options[i].name) == length &&
+            strncmp(command->options[i].name, word, length) == 0)
+            return &command->options[i];
+    return NULL;
+}
+
+/* The operand that has no value yet. */
+static const struct info_option *
+command_next_operand(const struct info_command *command)
+{
+    for (int i = 0; i < command->count; i++)
+        if (option_is_operand(&command->options[i]) &&
+            *(const char **)command->options[i].to == NULL)
+            return &command->options[i];
+    return NULL;
+}
+
+static int
+command_take(
+    const struct info_command *command, int argc, char **argv, int *at_p)
+{
+    const char *word = argv[*at_p], *equals = strchr(word, '=');
+    size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    const struct info_option *option = word[0] == '-'
+                                           ? command_find(command, word, length)
+                                           : command_next_operand(command);
+
+    if (option == NULL)
+        return info_reject(command->name, "%s is not understood", word);
+    if (option_is_operand(option))
+        return option_store(command, option, word);
+    if (option->kind == INFO_FLAG && equals != NULL)
+        return info_reject(command->name, "%s takes no value", option->name);
+    if (option->kind == INFO_FLAG) {
+        *(bool *)option->to = true;
+        return -1;
+    }
+    if (equals == NULL && *at_p + 1 == argc)
+        return info_reject(command->name, "%s wants a value", word);
+    return option_store(
+        command, option, equals != NULL ? equals + 1 : argv[++*at_p]);
+}
+
+int
+info_options_read(const struct info_command *command, int argc, char **argv)
+{
+    int code = -1;
+
+    for (int i = 0; i < argc; i++)
+        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help"))
+            return command_print_help(command);
+    for (int i = 0; i < argc && code < 0; i++)
+        code = command_take(command, argc, argv, &i);
+    if (code < 0 && command_next_operand(command) != NULL)
+        code = info_reject(command->name, "%s is missing",
+            command_next_operand(command)->name);
+    return code;
+}
+
+/* From low by doubling, and high itself at the end. */
+static int
+add_range(
+    int64_t low, int64_t high, int64_t *numbers_p, int capacity, int count)
+{
+    for (int64_t n = low; n < high && count < capacity; n *= 2)
+        numbers_p[count++] = n;
+    if (count < capacity)
+        numbers_p[count++] = high;
+    return count;
+}
+
+int
+info_parse_numbers(const char *text, int64_t *numbers_p, int capacity)
+{
+    int count = 0;
+
+    for (;;) {
+        char *end;
+        int64_t low, high;
+
+        errno = 0;
+        low = high = strtoll(text, &end, 10);
+        if (end != text && *end == '-') {
+            text = end + 1;
+            high = strtoll(text, &end, 10);
+        }
+        if (end == text || errno != 0 || low < 1 || high < low ||
+            high > INT64_MAX / 4 || count == capacity ||
+            (count > 0 && low <= numbers_p[count - 1]))
+            return 0;
+        count = add_range(low, high, numbers_p, capacity, count);
+        if (*end == 0)
+            return numbers_p[count - 1] == high ? count : 0;
+        if (*end != ',')
+            return 0;
+        text = end + 1;
+    }
+}

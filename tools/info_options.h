@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The options of one command of ulyx_info: a table that is read from the
+ * command line and printed as its help.
+ */
+#ifndef TOOLS_INFO_OPTIONS_H
+#define TOOLS_INFO_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum info_kind {
+    INFO_NUMBER, /* to: int64_t */
+    INFO_TEXT,   /* to: const char * */
+    INFO_FLAG,   /* to: bool */
+};
+
+struct info_option {
+    const char *name; /* "--seq"; without dashes: an operand, then required */
+    enum info_kind kind;
+    void *to;
+    int64_t low, high; /* of a number */
+    const char *help;  /* NULL: an old name of the row above */
+};
+
+struct info_command {
+    const char *name;  /* "plan" */
+    const char *about; /* lines under the usage */
+    const struct info_option *options;
+    int count;
+};
+
+enum { INFO_USAGE = 6 };
+
+/* Reads the command line into what the options point to. returns -1 to go on;
+ * else the exit code: 0 after --help, INFO_USAGE after an error, which is the
+ * last line on stderr. */
+int info_options_read(
+    const struct info_command *command, int argc, char **argv);
+
+/* Says how to get help, then the reason. returns INFO_USAGE. */
+int info_reject(const char *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* "1,2,8", "1-64" (1, 2, 4, ... and the last): at most so many numbers of at
+ * least 1, growing; returns how many, 0 for anything else. */
+int info_parse_numbers(const char *text, int64_t *numbers_p, int capacity);
+
+#endif
