@@ -231,12 +231,13 @@ spawn(const struct perf_options *options, char **argv)
 
 /* A report that cannot be written is known before anything is started. */
 static bool
-writable(const char *path)
+writable(const char *option, const char *path)
 {
     FILE *file = path != NULL ? fopen(path, "a") : NULL;
 
     if (path != NULL && file == NULL)
-        fprintf(stderr, "ulyx_perf: -J %s: %s\n", path, strerror(errno));
+        fprintf(
+            stderr, "ulyx_perf: %s %s: %s\n", option, path, strerror(errno));
     if (file != NULL)
         fclose(file);
     return path == NULL || file != NULL;
@@ -246,7 +247,8 @@ int
 perf_launch(const struct perf_options *options, int argc, char **argv)
 {
     fflush(NULL);
-    if (!writable(options->json_file))
+    if (!writable("-J", options->json_file) ||
+        !writable("--tune", options->tune))
         return PERF_USAGE;
     if (options->vs[PERF_VS_MPI])
         return exec_mpirun(options, argc, argv);

@@ -113,6 +113,9 @@ static const struct option table[] = {
     {NULL, "--nccl-format", FLAG, AT(nccl_format), 0, 0,
         "nccl-tests' columns and no more, its names of types; h2s and float "
         "where -o and -d do not say another"},
+    {NULL, "--tune", TEXT, AT(tune), 0, 0,
+        "measure the links between these ranks and write a tuning file; "
+        "nothing else"},
     {NULL, "--dry-run", FLAG, AT(dry_run), 0, 0,
         "print the plans of --procs x -t x -g ranks, move nothing"},
     {NULL, "--no-progress", FLAG, AT(progress), 0, 0,

@@ -280,6 +280,27 @@ check_pairs(const struct perf_options *o)
     return true;
 }
 
+/* --tune measures what it needs, all of it. */
+static bool
+check_tune(const struct perf_options *o)
+{
+    static const char *const names[] = {"--csv", "--output_file", "--model",
+        "--algo", "--op", "--dtype", "--datatype", "--vs", "--minbytes",
+        "--maxbytes", "--seq", "--iters", "--dry-run", "--nccl-format",
+        "--heads", "--kv-heads", "--dim", "--dim-v", "--batch", "--order",
+        "--work", "--split", "--replicated", "--unalign", "--percentiles",
+        "--per_iter", "--wide"};
+
+    if (o->tune == NULL)
+        return true;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (perf_option_given(o, names[i]))
+            return perf_reject("--tune and %s do not go together", names[i]);
+    if (o->cuda || o->ranks_per_thread > 1)
+        return perf_reject("--tune wants host memory and a rank a thread");
+    return true;
+}
+
 static bool
 check_counts(const struct perf_options *o)
 {
@@ -322,5 +343,5 @@ perf_options_complete(struct perf_options *o)
         !perf_option_given(o, "--datatype"))
         o->dtype = "float";
     o->progress = !o->progress; /* the flag says no */
-    return check_pairs(o) && check_counts(o) && check_words(o);
+    return check_pairs(o) && check_counts(o) && check_words(o) && check_tune(o);
 }

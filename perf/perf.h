@@ -71,7 +71,7 @@ struct perf_options {
     int procs;
     int64_t batch, seq, heads, kv_heads, dim, dim_v, replicated;
     const char *dtype, *operation, *order, *work, *model, *versus, *memory;
-    const char *algo, *percentiles;
+    const char *algo, *percentiles, *tune;
     bool quick, csv, wide, dry_run, progress, copy_engine, nccl_format;
     /* What the words above mean (options_check.c). */
     bool cuda;

@@ -3,6 +3,7 @@
  * The driver: threads, rows, and the exit code.
  */
 #include "run.h"
+#include "tune.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -196,6 +197,10 @@ thread_main(void *context)
     struct thread *thread = context;
     int cycles = thread->run->options.cycles, done = 0, sizes;
 
+    if (thread->run->options.tune != NULL) {
+        thread->code = perf_tune(&thread->run->options, thread->ranks);
+        return NULL;
+    }
     if (!introduce(thread)) {
         fprintf(stderr, "ulyx_perf: %s\n", ulyx_last_error());
         thread->code = PERF_LIBRARY;
@@ -261,7 +266,7 @@ measure(struct perf_run *run)
         code = perf_run_connect(run);
     if (code != PERF_OK)
         return code;
-    if (run->first_rank == 0) {
+    if (run->first_rank == 0 && run->options.tune == NULL) {
         run->report =
             perf_report_open(&run->options, run->nranks, run->argc, run->argv);
         if (run->report == NULL)

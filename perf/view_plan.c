@@ -96,5 +96,8 @@ perf_row_describe(const struct perf_rank *rank, struct perf_row *row)
     find_schedule(row);
     find_verbs(rank->operation, row);
     find_transports(rank->comm, row);
+    /* Also where pairs leave it to the schedule (hier). */
+    if (rank->comm->nnodes > 1 && rank->stream == NULL)
+        add_word(row->verb, sizeof(row->verb), "put");
     return true;
 }

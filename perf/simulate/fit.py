@@ -57,7 +57,7 @@ def write_link(path, fitted, hosts):
             f"{' '.join(rates)} source=measured")
     with open(path, "w", encoding="utf-8") as file:
         file.write("ulyx tuning 1\nhost launch=0us handoff=0us\n"
-                   "fabric taper=1 efficiency=1\n"
+                   "fabric taper=1 efficiency=1 nics=1\n"
                    f"link nic {line}\nlink spine {line}\n")
     return line
 

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tune_test.py BIN: ulyx_perf --tune writes a tuning file that can be read, and
+by which exchanges take about as long as they are predicted to."""
+import csv
+import io
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+from tool import INFO, PERF, ROOT, ToolCase, run
+
+NETNS = os.path.join(ROOT, "scripts", "netns-test.sh")
+SHAPE = ["--heads", "8", "--dim", "64"]
+
+
+class Tune(ToolCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.file = os.path.join(self.folder.name, "tuning.conf")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def text(self):
+        with open(self.file, encoding="utf-8") as file:
+            return file.read()
+
+    def test_one_node(self):
+        out = self.ends(0, "--procs", "2", "--tune", self.file)
+        self.assertRegex(out, r"# sizes held out: error \d+ % in the median")
+        self.assertRegex(out, r"# all ranks, nothing of it fitted: error ")
+        self.assertRegex(self.text(), r"(?m)^link near .*source=measured$")
+        self.assertNotIn("nic", self.text())
+        shown = run(INFO, "tuning", self.file)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertRegex(shown.stdout, r"link near .*\[measured\]")
+
+    def test_refusals(self):
+        self.says(6, "two ranks or more", "--tune", self.file)
+        self.says(6, "--tune and --csv", "--tune", self.file, "--csv")
+        self.says(6, "a rank a thread", "--tune", self.file, "-g", "2")
+        for words in (["-t", "2"], ["--procs", "2"]):
+            self.says(6, "No such file", *words, "--tune", "/nonexistent/file")
+
+    def between_hosts(self, *words, variables=()):
+        environment = [word for v in variables for word in ("--env", v)]
+        return subprocess.run(
+            [NETNS, "run", "-H", "2", "-R", "2", "--rate", "400mbit",
+             "--limit", "200", *environment, PERF, *words],
+            capture_output=True, text=True, check=False, timeout=240)
+
+    def predicted(self, seq):
+        done = run(INFO, "plan", "--nodes", "2", "--ranks-per-node", "2",
+                   "--kv-heads", "8", *SHAPE, "--seq", str(seq), "--operation",
+                   "s2h", "--local", "near", "--tuning", self.file, "--csv")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {row["schedule"]: (float(row["time_us"]), row["source"])
+                for row in csv.DictReader(io.StringIO(done.stdout))}
+
+    def test_a_limited_link_is_predicted(self):
+        if subprocess.run([NETNS, "check"], capture_output=True,
+                          check=False).returncode == 77:
+            self.skipTest("no hosts can be made here")
+        if not re.search(r"(?m)^ *ucx +usable", run(INFO, "transports").stdout):
+            self.skipTest("no UCX to reach another host")
+        done = self.between_hosts("--tune", self.file)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        # Two ranks of a host share its one link.
+        self.assertRegex(self.text(), r"(?m)^fabric .*nics=1 source=measured$")
+        self.assertRegex(self.text(), r"(?m)^link near .*source=measured$")
+        self.assertRegex(done.stdout, r"2 ranks of a node at once: [12]\.\d\d")
+        # Of its rate, 50 MB/s or 20 ns a byte, less what frames take.
+        rate = float(re.search(r"(?m)^link nic .* 3145728=([\d.]+)ps/B",
+                               self.text())[1]) / 20000
+        self.assertGreater(rate, 1)
+        self.assertLess(rate, 1.3)
+        seq = 4096
+        predicted = self.predicted(seq)
+        done = self.between_hosts(
+            "--csv", *SHAPE, "-o", "s2h", "--seq", str(seq), "-n", "5",
+            "--algo", "direct,pairwise,hier",
+            variables=["ULYX_TUNING=" + self.file])
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = list(csv.DictReader(io.StringIO(done.stdout)))
+        self.assertEqual([row["schedule"] for row in rows],
+                         ["direct", "pairwise", "hier"])
+        for row in rows:
+            self.assertEqual((row["nodes"], row["transport"]), ("2", "shm+ucx"))
+            self.assertIn("put", row["verb"])
+            time, source = predicted[row["schedule"]]
+            self.assertEqual(source, "measured")
+            ratio = time / float(row["time_us"])
+            self.assertGreater(ratio, 0.85, row["schedule"])
+            self.assertLess(ratio, 1.15, row["schedule"])
+
+
+if __name__ == "__main__":
+    unittest.main()
