@@ -29,3 +29,10 @@ def between_hosts(binary, hosts, ranks, rate, words, variables=(), launch=""):
     if done.returncode != 0:
         sys.exit(f"{sys.argv[0]}: {done.stderr or done.stdout}")
     return rows(done.stdout)
+
+
+def progress(text=""):
+    """What is being run, in one line of a terminal that the next one replaces;
+    "" ends it. Elsewhere nothing: a pipe wants results."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -28,7 +28,9 @@ import subprocess
 import sys
 import time
 
-import runs
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import runs  # noqa: E402 (found by the line above)
 
 VERBS = {"am": "ucp_am_bw", "tag": "tag_bw", "put": "ucp_put_bw"}
 PORT = 17470
@@ -179,7 +181,7 @@ def compare(link):
     rows = {size: {name: [] for name in names} for size in sizes}
     latency = []
     for turn in range(options.rounds):
-        print(f"\rround {turn + 1}   ", end="", file=sys.stderr)
+        runs.progress(f"round {turn + 1}")
         for verb in ["auto", *verbs]:
             found = ours(link, sizes, verb)
             latency.append(found.get("latency", 0))
@@ -189,7 +191,7 @@ def compare(link):
             for verb in verbs:
                 rows[size]["perftest " + verb].append(
                     perftest(link, verb, size, both_ways))
-    print("\r", end="", file=sys.stderr)
+    runs.progress()
     print("bytes   " + "".join(f"{name:>14}" for name in names) +
           "   auto / best of perftest")
     for size, row in rows.items():

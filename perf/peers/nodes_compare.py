@@ -14,11 +14,14 @@ link's own speed. --mpi: instead, ulyx_perf --vs mpi under mpirun, whose columns
 are Open MPI's time over ours in the same run. Not part of the test suite.
 """
 import argparse
+import os
 import re
 import statistics
 import sys
 
-import runs
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import runs  # noqa: E402 (found by the line above)
 
 HEADS, DIM, BYTES = 32, 128, 2
 BITS = {"k": 1e3, "m": 1e6, "g": 1e9}
@@ -59,8 +62,8 @@ def compare(options, rate, kv_heads):
     for turn in range(options.rounds):
         for schedule in options.schedules:
             for size in options.sizes:
-                print(f"\r{rate}, {kv_heads} KV heads, round {turn + 1}: "
-                      f"{schedule} {size}      ", end="", file=sys.stderr)
+                runs.progress(f"{rate}, {kv_heads} KV heads, round "
+                              f"{turn + 1}: {schedule} {size}")
                 for row in run(options, rate, ["ULYX_ALGO=" + schedule],
                                ["--kv-heads", kv_heads, "--op", "both",
                                 "-b", size, "-e", size]):
@@ -69,7 +72,7 @@ def compare(options, rate, kv_heads):
                     key = (row["op"], int(row["size_bytes"]), int(row["seq"]))
                     found.setdefault(key, {}).setdefault(schedule, []).append(
                         float(row["time_us"]))
-    print("\r" + 60 * " " + "\r", end="", file=sys.stderr)
+    runs.progress()
     speed = bytes_a_second(rate)
     for (op, size, seq), times in found.items():
         middle = {s: statistics.median(t) for s, t in times.items()}

@@ -89,6 +89,19 @@ class Documents(ToolCase):
             self.assertEqual(done.returncode, 0,
                              f"{command}\n{done.stdout}{done.stderr}")
 
+    def test_scripts_start(self):
+        found = 0
+        for folder, _, names in os.walk(os.path.join(ROOT, "perf")):
+            for name in names:
+                path = os.path.join(folder, name)
+                if not name.endswith(".py") or \
+                        "argparse" not in read(os.path.relpath(path, ROOT)):
+                    continue
+                found += 1
+                done = run(sys.executable, "-B", path, "--help")
+                self.assertEqual(done.returncode, 0, path + done.stderr)
+        self.assertGreater(found, 3)
+
     def test_c_compiles_as_c_and_as_cxx(self):
         # Whole programs stand for themselves, the rest are bodies.
         found = blocks(read("docs", "USING.md"), "c") + \
