@@ -158,6 +158,7 @@ usage(FILE *out)
                 table[i].brief ? "," : " ", table[i].name, table[i].help);
     fprintf(out,
         "  -h, --help             this text\n"
+        "      --version          the version\n"
         "\nAs getopt has it: -b8 is -b 8, and a long name may be cut while it "
         "is the\nonly one that begins so.\n"
         "\nTimes are medians of blocks of back-to-back operations, peers\n"
@@ -173,6 +174,46 @@ usage(FILE *out)
             models[i].name, (long long)models[i].heads,
             (long long)models[i].kv_heads, (long long)models[i].dim_qk,
             (long long)models[i].dim_v, models[i].note);
+}
+
+/* What manual pages and completion are made from: lines of tabs. */
+static void
+options_print_table(void)
+{
+    static const char *const values[] = {[COUNT] = "N",
+        [LONG] = "N",
+        [BYTES] = "SIZE",
+        [REAL] = "X",
+        [TEXT] = "WORD"};
+
+    printf("name\tulyx_perf\ttimes the exchange of sequence-parallel "
+           "attention\n");
+    for (int i = 0; i < OPTIONS; i++)
+        if (table[i].help != NULL && table[i].kind != ELSEWHERE)
+            printf("option\t%s\t%s\t%s\t%s\n",
+                table[i].brief ? table[i].brief : "", table[i].name,
+                table[i].offset == AT(json_file) ? "FILE"
+                : table[i].kind == FLAG          ? ""
+                                                 : values[table[i].kind],
+                table[i].help);
+    printf("option\t-h\t--help\t\tthe options\n"
+           "option\t\t--version\t\tthe version\n");
+}
+
+/* Answers a question about the program itself; false where the word is none. */
+static bool
+options_answer(const char *word)
+{
+    if (!strcmp(word, "-h") || !strcmp(word, "--help"))
+        usage(stdout);
+    else if (!strcmp(word, "--help=table"))
+        options_print_table();
+    else if (!strcmp(word, "--version"))
+        printf("ulyx_perf %d.%d.%d\n", ULYX_VERSION_MAJOR, ULYX_VERSION_MINOR,
+            ULYX_VERSION_PATCH);
+    else
+        return false;
+    return true;
 }
 
 /* A number with an optional K, M or G; false when anything is left over. */
@@ -385,10 +426,8 @@ perf_options_parse(
         .memory = "host"};
     *exit_p = PERF_OK;
     for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
-            usage(stdout);
+        if (options_answer(argv[i]))
             return false;
-        }
     for (int i = 1; i < argc && *exit_p == PERF_OK; i++)
         *exit_p = take(argc, argv, &i, options);
     if (*exit_p == PERF_OK && !perf_options_complete(options))

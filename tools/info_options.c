@@ -51,6 +51,72 @@ command_print_help(const struct info_command *command)
     return 0;
 }
 
+/* What manual pages and completion are made from: lines of tabs. */
+static int
+command_print_table(const struct info_command *command)
+{
+    printf("command\t%s\t", command->name);
+    for (int i = 0; i < command->count; i++)
+        if (is_operand(&command->options[i]))
+            printf("%s", command->options[i].name);
+    putchar('\t');
+    for (const char *text = command->about; *text != 0; text++)
+        if (*text != '\n' || text[1] != 0) /* in one line */
+            putchar(*text != '\n' ? *text : ' ');
+    putchar('\n');
+    for (int i = 0; i < command->count; i++) {
+        const struct info_option *o = &command->options[i];
+
+        if (o->help != NULL && !is_operand(o))
+            printf("option\t\t%s\t%s\t%s\n", o->name,
+                o->value != NULL         ? o->value
+                : o->kind == INFO_NUMBER ? "N"
+                : o->kind == INFO_TEXT   ? "LIST"
+                                         : "",
+                o->help);
+    }
+    return 0;
+}
+
+/* Whether a text is one of the words of "heads|balanced"; anything is where
+ * value lists none. */
+static bool
+option_takes_word(const char *value, const char *text)
+{
+    const char *words = value;
+
+    while (value != NULL && strchr(value, '|') != NULL) {
+        size_t length = strcspn(words, "|");
+
+        if (strlen(text) == length && strncmp(words, text, length) == 0)
+            return true;
+        if (words[length] == 0)
+            return false;
+        words += length + 1;
+    }
+    return true;
+}
+
+/* "heads|balanced" as "heads or balanced". */
+static const char *
+words_as_text(const char *words, char *text_p, size_t bytes)
+{
+    size_t at = 0;
+
+    text_p[0] = 0;
+    for (const char *c = words; *c != 0 && at + 8 < bytes; c++) {
+        const char *more = strchr(c + 1, '|');
+
+        if (*c != '|')
+            text_p[at++] = *c;
+        else
+            at += (size_t)snprintf(
+                text_p + at, bytes - at, "%s", more != NULL ? ", " : " or ");
+        text_p[at] = 0;
+    }
+    return text_p;
+}
+
 static bool
 parse_number(const char *text, int64_t *value_p)
 {
@@ -67,7 +133,11 @@ option_store(const struct info_command *command,
     const struct info_option *option, const char *value)
 {
     int64_t number;
+    char text[200];
 
+    if (!option_takes_word(option->value, value))
+        return info_reject(command->name, "%s %s: expected %s", option->name,
+            value, words_as_text(option->value, text, sizeof(text)));
     if (option->kind == INFO_TEXT) {
         *(const char **)option->to = value;
         return -1;
@@ -137,6 +207,8 @@ info_options_read(const struct info_command *command, int argc, char **argv)
     for (int i = 0; i < argc; i++)
         if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help"))
             return command_print_help(command);
+        else if (!strcmp(argv[i], "--help=table"))
+            return command_print_table(command);
     for (int i = 0; i < argc && code < 0; i++)
         code = command_take(command, argc, argv, &i);
     if (code < 0 && command_next_operand(command) != NULL)

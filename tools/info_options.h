@@ -21,6 +21,9 @@ struct info_option {
     void *to;
     int64_t low, high; /* of a number */
     const char *help;  /* NULL: an old name of the row above */
+    /* What a text is called in help, "FILE"; "heads|balanced": it is one of
+     * these words. NULL: nothing is said of it. */
+    const char *value;
 };
 
 struct info_command {
@@ -33,7 +36,8 @@ struct info_command {
 enum { INFO_USAGE = 6 };
 
 /* Reads the command line into what the options point to. returns -1 to go on;
- * else the exit code: 0 after --help, INFO_USAGE after an error, which is the
+ * else the exit code: 0 after --help, and after --help=table, which prints the
+ * rows for manual pages and completion; INFO_USAGE after an error, which is the
  * last line on stderr. */
 int info_options_read(
     const struct info_command *command, int argc, char **argv);

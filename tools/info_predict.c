@@ -28,15 +28,13 @@ struct options {
     bool csv, json;
 };
 
-static bool
+/* One of the words of --local. */
+static void
 parse_local(const char *text, enum uli_model_class *class_p)
 {
     for (int class = 0; class < ULI_MODEL_NIC; class ++)
-        if (strcmp(text, uli_model_class_name(class)) == 0) {
+        if (strcmp(text, uli_model_class_name(class)) == 0)
             *class_p = class;
-            return true;
-        }
-    return false;
 }
 
 static const char *const operation_names[ULYX_OPERATIONS] = {
@@ -101,9 +99,8 @@ options_settle(struct options *o)
         return info_reject(name,
             "--operation %s: expected s2h, h2s, s2h_adj, h2s_adj or all",
             o->operation);
-    if (o->local != NULL && !parse_local(o->local, &o->shape.local))
-        return info_reject(
-            name, "--local %s: expected near, far, nvlink or pcie", o->local);
+    if (o->local != NULL)
+        parse_local(o->local, &o->shape.local);
     if (o->machine != NULL && strcmp(o->machine, "here") != 0)
         return info_reject(name, "--machine %s: expected here", o->machine);
     if (o->export != NULL && strcmp(o->export, "goal") != 0)
@@ -138,22 +135,26 @@ parse_options(int argc, char **argv, struct options *o)
             "of an element (2)"},
         {"--local", INFO_TEXT, &o->local, 0, 0,
             "what joins the ranks of a node: near, far, nvlink or pcie "
-            "(nvlink)"},
+            "(nvlink)",
+            "near|far|nvlink|pcie"},
         {"--operation", INFO_TEXT, &o->operation, 0, 0,
             "s2h, h2s, s2h_adj, h2s_adj, with commas, or all: chosen for "
             "together (s2h,s2h_adj)"},
-        {"--algo", INFO_TEXT, &o->algo, 0, 0, &ULI_SCHEDULE_CHOICES[1]},
-        {"--tuning", INFO_TEXT, &o->tuning, 0, 0,
-            "tuning file (ULYX_TUNING's)"},
+        {"--algo", INFO_TEXT, &o->algo, 0, 0, &ULI_SCHEDULE_CHOICES[1],
+            &ULI_SCHEDULE_CHOICES[1]},
+        {"--tuning", INFO_TEXT, &o->tuning, 0, 0, "tuning file (ULYX_TUNING's)",
+            "FILE"},
         {"--machine", INFO_TEXT, &o->machine, 0, 0,
-            "here: rates of this machine's links, or of ULYX_TOPO_FILE's"},
+            "here: rates of this machine's links, or of ULYX_TOPO_FILE's",
+            "here"},
         {"--csv", INFO_FLAG, &o->csv, 0, 0,
             "a row for each schedule and operation"},
         {"--json", INFO_FLAG, &o->json, 0, 0, "the same rows as JSON"},
         {"--export", INFO_TEXT, &o->export, 0, 0,
             "goal: the schedule of the first operation for LogGOPSim and "
-            "ATLAHS"},
-        {"--output", INFO_TEXT, &o->output, 0, 0, "its file"}};
+            "ATLAHS",
+            "goal"},
+        {"--output", INFO_TEXT, &o->output, 0, 0, "its file", "FILE"}};
     const struct info_command command = {"plan --nodes N",
         "What the exchange of q, k and v between N nodes costs, by the cost "
         "model.\n",

@@ -17,29 +17,6 @@
 #include "transport/transport.h"
 #include "ulyx/ulyx.h"
 
-static int
-usage(void)
-{
-    printf(
-        "usage: ulyx_info [build|settings|transports|all]\n"
-        "       ulyx_info plan|topology|tuning [options]\n"
-        "\n"
-        "  build       version, options, kernels of this processor\n"
-        "  settings    every ULYX_ setting: value, source, default, meaning\n"
-        "  transports  which can be used here, and why others cannot\n"
-        "  plan        who holds what, and what moves, for a shape; with "
-        "--nodes\n"
-        "              the schedule and its predicted time, on any machine\n"
-        "  topology    this machine, or ULYX_TOPO_FILE's, and its ranks\n"
-        "  tuning      checks a tuning file, shows its links and rules and "
-        "what\n"
-        "              each size would take\n"
-        "\n"
-        "ulyx_info plan --help, plan --nodes N --help, topology --help and\n"
-        "tuning --help list their options.\n");
-    return 0;
-}
-
 static const char *
 yes(int have)
 {
@@ -169,18 +146,6 @@ struct shape {
     int32_t work, order;
 };
 
-/* One of two words: 0 or 1 into *choice_p; returns -1, or an exit code. */
-static int
-choose(const char *name, const char *value, const char *first,
-    const char *second, int32_t *choice_p)
-{
-    *choice_p = strcmp(value, second) == 0;
-    if (*choice_p || strcmp(value, first) == 0)
-        return -1;
-    return info_reject(
-        "plan", "%s %s: expected %s or %s", name, value, first, second);
-}
-
 static int
 parse_shape(int argc, char **argv, struct shape *s)
 {
@@ -195,20 +160,20 @@ parse_shape(int argc, char **argv, struct shape *s)
         {"--dim", INFO_NUMBER, &s->dim, 1, most, "head dimension (128)"},
         {"--dim-v", INFO_NUMBER, &s->dim_v, 1, most, "of values (as --dim)"},
         {"--work", INFO_TEXT, &work, 0, 0,
-            "who computes what: heads or balanced (heads)"},
-        {"--split", INFO_TEXT, &work, 0, 0, NULL},
+            "who computes what: heads or balanced (heads)", "heads|balanced"},
+        {"--split", INFO_TEXT, &work, 0, 0, NULL, "heads|balanced"},
         {"--order", INFO_TEXT, &order, 0, 0,
-            "contiguous or zigzag (contiguous)"}};
+            "contiguous or zigzag (contiguous)", "contiguous|zigzag"}};
     const struct info_command command = {"plan",
         "Who holds what on one node, and what moves. With --nodes: what an\n"
         "exchange between nodes costs (ulyx_info plan --nodes 2 --help).\n",
         options, sizeof(options) / sizeof(options[0])};
     int code = info_options_read(&command, argc, argv);
 
-    if (code < 0)
-        code = choose("--work", work, "heads", "balanced", &s->work);
-    if (code < 0)
-        code = choose("--order", order, "contiguous", "zigzag", &s->order);
+    s->work =
+        strcmp(work, "balanced") == 0 ? ULYX_WORK_BALANCED : ULYX_WORK_HEADS;
+    s->order = strcmp(order, "zigzag") == 0 ? ULYX_ORDER_ZIGZAG
+                                            : ULYX_ORDER_CONTIGUOUS;
     s->dim_v = s->dim_v > 0 ? s->dim_v : s->dim;
     return code;
 }
@@ -371,28 +336,123 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
     bool options; /* it reads what follows, --help too */
-} commands[] = {{"all", show_all, false}, {"build", show_build, false},
-    {"settings", show_settings, false}, {"transports", show_transports, false},
-    {"plan", info_plan, true}, {"topology", info_topology, true},
-    {"tuning", info_tuning, true}};
+    const char *summary, *text;
+} commands[] = {
+    {"all", show_all, false, "the next three; also without a command", NULL},
+    {"build", show_build, false, "version, options, kernels of this processor",
+        NULL},
+    {"settings", show_settings, false,
+        "every ULYX_ setting: value, source, default, meaning",
+        "Sources, the later wins: the default; /etc/ulyx.conf; "
+        "~/.config/ulyx.conf (lines\nNAME=VALUE, # comments); the environment. "
+        "They are read when a communicator is\ncreated, and kept in it.\n"},
+    {"transports", show_transports, false,
+        "which can be used here, and why others cannot", NULL},
+    {"plan", info_plan, true, "who holds what, and what moves, for a shape",
+        NULL},
+    {"plan --nodes", info_predict, true,
+        "the schedule between nodes and its predicted time", NULL},
+    {"topology", info_topology, true,
+        "this machine, or ULYX_TOPO_FILE's, and its ranks", NULL},
+    {"tuning", info_tuning, true,
+        "checks a tuning file, shows what it says and what sizes take", NULL}};
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+static int
+usage(void)
+{
+    printf("usage: ulyx_info [command] [options]\n"
+           "Shows what ulyx is, and would do, on this machine.\n\n");
+    for (int i = 0; i < COMMANDS; i++)
+        printf("  %-13s %s\n", commands[i].name, commands[i].summary);
+    printf("\n  -h, --help    this text, or that of a command with options\n"
+           "  --version     the version\n\n"
+           "Exit: 0 ok, 1 an error, which it prints, 6 usage.\n");
+    return 0;
+}
+
+static void
+settings_print_rows(void)
+{
+    static const char *const types[] = {[ULI_SETTING_STRING] = "text",
+        [ULI_SETTING_CHOICE] = "word",
+        [ULI_SETTING_BOOL] = "yes or no",
+        [ULI_SETTING_INT] = "whole number",
+        [ULI_SETTING_BYTES] = "bytes",
+        [ULI_SETTING_SECONDS] = "seconds"};
+    size_t count;
+    const struct uli_setting_row *rows = uli_settings_rows(&count);
+
+    for (size_t i = 0; i < count; i++)
+        printf("setting\t%s\t%s\t%s\t%.15g\t%.15g\t%s\n", rows[i].name,
+            types[rows[i].type], rows[i].default_text, rows[i].min, rows[i].max,
+            rows[i].help);
+}
+
+/* What manual pages and completion are made from: lines of tabs. */
+static int
+commands_print_table(void)
+{
+    char *word = "--help=table";
+
+    printf("name\tulyx_info\tbuild, machine, settings and plans of ulyx\n"
+           "option\t-h\t--help\t\tthe options, or those of a command\n"
+           "option\t\t--version\t\tthe version\n");
+    for (int i = 0; i < COMMANDS; i++) {
+        const char *text = commands[i].text;
+        struct info_command plain = {.name = commands[i].name,
+            .about = text != NULL ? text : commands[i].summary};
+
+        if (strcmp(commands[i].name, "plan --nodes") == 0)
+            info_predict(1, &word);
+        else if (commands[i].options)
+            commands[i].run(1, &word);
+        else
+            info_options_read(&plain, 1, &word);
+    }
+    settings_print_rows();
+    return 0;
+}
+
+static int
+version_print(void)
+{
+    printf("ulyx_info %d.%d.%d\n", ULYX_VERSION_MAJOR, ULYX_VERSION_MINOR,
+        ULYX_VERSION_PATCH);
+    return 0;
+}
+
+/* The page of a command without options. */
+static int
+command_print_page(int at)
+{
+    printf("usage: ulyx_info %s\n\n%s\n%s", commands[at].name,
+        commands[at].summary, commands[at].text ? commands[at].text : "");
+    return 0;
+}
 
 static int
 run(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "all";
+    bool help = has_word(argc, argv, "-h") || has_word(argc, argv, "--help");
 
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+    if (has_word(argc, argv, "--version"))
+        return version_print();
+    if (strcmp(what, "--help=table") == 0)
+        return commands_print_table();
+    for (int i = 0; i < COMMANDS; i++) {
         if (strcmp(what, commands[i].name) != 0)
             continue;
         if (commands[i].options)
             return commands[i].run(argc - 2, argv + 2);
-        if (has_word(argc, argv, "-h") || has_word(argc, argv, "--help"))
-            return usage();
+        if (help)
+            return command_print_page(i);
         if (argc > 2)
             return info_reject(what, "%s is not understood", argv[2]);
         return commands[i].run(0, NULL);
     }
-    if (has_word(argc, argv, "-h") || has_word(argc, argv, "--help"))
+    if (help)
         return usage();
     return info_reject("", "%s is not understood", what);
 }

@@ -68,20 +68,24 @@ append(struct corpus *corpus, const char *path)
     return error;
 }
 
-/* The repository that this was built from, or the one that holds the
- * program. returns: 0 when anything was read. */
+/* Those of the repository that this was built from, of the one that holds the
+ * program, or installed beside it. returns: 0 when anything was read. */
 static int
 append_own_documents(struct corpus *corpus)
 {
-    char roots[2][4096] = {TRAIN_SOURCE_DIR}, pattern[8300];
+    char roots[3][4096] = {TRAIN_SOURCE_DIR}, pattern[3 * 4096 + 16];
     ssize_t length =
-        readlink("/proc/self/exe", roots[1], sizeof(roots[1]) - 16);
+        readlink("/proc/self/exe", roots[1], sizeof(roots[1]) - 32);
     static const char *const parts[] = {"README.md", "docs/*.md"};
 
     roots[1][length > 0 ? length : 0] = 0;
-    for (int up = 0; up < 3 && strrchr(roots[1], '/') != NULL; up++)
+    for (int up = 0; up < 3 && strrchr(roots[1], '/') != NULL; up++) {
         *strrchr(roots[1], '/') = 0; /* <root>/build/bin/train_bytes */
-    for (int root = 0; root < 2 && corpus->count == 0; root++)
+        if (up == 1)                 /* <prefix>/bin/train_bytes */
+            snprintf(
+                roots[2], sizeof(roots[2]), "%.4060s/share/doc/ulyx", roots[1]);
+    }
+    for (int root = 0; root < 3 && corpus->count == 0; root++)
         for (int part = 0; part < 2; part++) {
             glob_t found = {0};
 
@@ -96,9 +100,9 @@ append_own_documents(struct corpus *corpus)
     if (corpus->count > 0)
         return 0;
     fprintf(stderr,
-        "train_bytes: the repository's README.md and docs are neither in %s "
+        "train_bytes: README.md and docs of ulyx are neither in %s, nor in %s, "
         "nor in %s; name a text file: train_bytes [options] FILE...\n",
-        roots[0], roots[1]);
+        roots[0], roots[1], roots[2]);
     return 2;
 }
 

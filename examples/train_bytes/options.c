@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ulyx/ulyx.h>
 
 enum kind { FLAG, WHOLE, REAL, CHOICE };
 
@@ -88,15 +89,57 @@ options_default(struct options *options_p)
 static void
 usage(void)
 {
-    printf(
-        "train_bytes: trains a small transformer on the bytes of a text, the\n"
-        "sequence sharded over ranks.\n\n"
-        "  train_bytes --ranks 4 --steps 200 --seq 1024 [FILE...]\n"
-        "  mpirun -np 4 train_bytes --seq 4096 book.txt\n\n"
-        "Without a file it reads the documents of its own repository.\n\n");
+    printf("usage: train_bytes [options] [FILE...]\n"
+           "Trains a small transformer on the bytes of a text, the sequence "
+           "sharded over\nranks.\n\n"
+           "  train_bytes --ranks 4 --steps 200 --seq 1024 [FILE...]\n"
+           "  mpirun -np 4 train_bytes --seq 4096 book.txt\n\n"
+           "Without a file it reads the documents of its own repository.\n\n");
     for (int i = 0; i < OPTIONS; i++)
         printf("  %-15s %s\n", table[i].name, table[i].help);
-    printf("  --help          this text\n");
+    printf("  --version       the version of the library\n"
+           "  --help          this text\n");
+}
+
+/* What manual pages and completion are made from: lines of tabs. */
+static void
+options_print_table(void)
+{
+    static const char *const values[] = {[WHOLE] = "N", [REAL] = "X"};
+
+    printf("name\ttrain_bytes\ttrains a small transformer, the sequence "
+           "sharded over ranks\n"
+           "operand\tFILE...\n");
+    for (int i = 0; i < OPTIONS; i++) {
+        const struct option *o = &table[i];
+
+        printf("option\t\t%s\t", o->name);
+        if (o->kind == CHOICE)
+            printf("%s|%s", o->choices[0], o->choices[1]);
+        else if (o->kind != FLAG)
+            printf("%s", values[o->kind]);
+        printf("\t%s\n", o->help);
+    }
+    printf("option\t\t--version\t\tthe version of the library\n"
+           "option\t-h\t--help\t\tthe options\n");
+}
+
+/* Answers a question about the program itself; false where the word is none. */
+static bool
+options_answer(const char *word)
+{
+    int32_t major, minor, patch;
+
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        usage();
+    else if (strcmp(word, "--help=table") == 0)
+        options_print_table();
+    else if (strcmp(word, "--version") == 0 &&
+             ulyx_get_version(&major, &minor, &patch) == ULYX_SUCCESS)
+        printf("train_bytes %d.%d.%d\n", (int)major, (int)minor, (int)patch);
+    else
+        return false;
+    return true;
 }
 
 static const struct option *
@@ -176,10 +219,8 @@ options_parse(int argc, char **argv, struct options *options_p)
     for (; at < argc && argv[at][0] == '-' && error == 0; at++) {
         const struct option *option = find(argv[at]);
 
-        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
-            usage();
+        if (options_answer(argv[at]))
             return 1;
-        }
         if (option == NULL) {
             fprintf(stderr, "train_bytes: %s: no such option; see --help\n",
                 argv[at]);

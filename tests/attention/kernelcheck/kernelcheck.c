@@ -3,9 +3,8 @@
  * Every attention kernel that the machine runs, against the reference and
  * against truths that need none. See docs/ATTENTION.md.
  *
- *   kernelcheck [--kernel NAME] [--family NAME] [--draws PERCENT] [--seed N]
- *               [--forward] [--full] [--mutate]
- *               [--bench [--cpu-time | --vs torch]] [--list] [--help]
+ * The command line is one table, which --help shows and manual pages are made
+ * from.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,89 +113,139 @@ known(const char *kernel, const char *family)
     return found;
 }
 
-enum mode { CHECK, MUTATE, BENCH, LIST, HELP };
+enum mode { CHECK, MUTATE, BENCH, LIST, HELP, TABLE, VERSION };
+
+struct command_line {
+    struct kc_options options;
+    enum mode mode;
+    const char *family, *vs;
+    bool forward;
+};
+
+/* What an option does: true into a bool, a mode, or its value. */
+enum kind { FLAG, MODE, NAME, PERCENT, SEED };
+
+#define AT(field) offsetof(struct command_line, field)
+static const struct {
+    const char *name, *value; /* what its value is called */
+    enum kind kind;
+    size_t offset; /* of a mode: the mode */
+    const char *help;
+} table[] = {
+    {"--kernel", "NAME", NAME, AT(options.kernel),
+        "only this kernel (--list names them)"},
+    {"--family", "NAME", NAME, AT(family), "only this family of cases"},
+    {"--draws", "PERCENT", PERCENT, AT(options.draws),
+        "of the usual number of random cases, from 1"},
+    {"--seed", "N", SEED, AT(options.seed), "of the random cases"},
+    {"--forward", NULL, FLAG, AT(forward), "this pass only"},
+    {"--full", NULL, FLAG, AT(options.full),
+        "lengths to 1,048,576 and the reported lengths"},
+    {"--mutate", NULL, MODE, MUTATE,
+        "planted faults, which must all be caught"},
+    {"--bench", NULL, MODE, BENCH,
+        "speed against the machine's peak and PyTorch"},
+    {"--cpu-time", NULL, FLAG, AT(options.cpu_time),
+        "with --bench: CPU time, for a shared machine"},
+    {"--vs", "torch", NAME, AT(vs),
+        "with --bench: forward on a CUDA device, beside FlashAttention-2 and "
+        "cuDNN through PyTorch"},
+    {"--list", NULL, MODE, LIST, "kernels and families"},
+    {"--version", NULL, MODE, VERSION, "the version"},
+    {"--help", NULL, MODE, HELP, "this text"},
+};
+#undef AT
+enum { OPTIONS = sizeof(table) / sizeof(table[0]) };
 
 static void
 help(void)
 {
-    printf("kernelcheck [options]: checks every attention kernel that this "
-           "machine runs.\n"
-           "  --kernel NAME   only this kernel (--list names them)\n"
-           "  --family NAME   only this family of cases\n"
-           "  --draws PERCENT of the usual number of random cases, from 1\n"
-           "  --seed N        of the random cases\n"
-           "  --forward       this pass only\n"
-           "  --full          lengths to 1,048,576 and the reported lengths\n"
-           "  --mutate        planted faults, which must all be caught\n"
-           "  --bench         speed against the machine's peak and PyTorch\n"
-           "  --cpu-time      with --bench: CPU time, for a shared machine\n"
-           "  --vs torch      with --bench: forward on a CUDA device, beside\n"
-           "                  FlashAttention-2 and cuDNN through PyTorch\n"
-           "  --list          kernels and families\n"
-           "Exit status: 0 all hold (--bench: its last line says what holds), "
-           "1 a case\nfailed, a fault was missed or nothing was run, 2 wrong "
-           "options, 77 no device.\n");
+    printf("usage: kernelcheck [options]\n"
+           "Checks every attention kernel that this machine runs.\n\n");
+    for (int i = 0; i < OPTIONS; i++)
+        printf("  %-10s %-8s %s\n", table[i].name,
+            table[i].value ? table[i].value : "", table[i].help);
+    printf(
+        "\nExit status: 0 all hold (--bench: its last line says what holds), "
+        "1 a case\nfailed, a fault was missed or nothing was run, 2 wrong "
+        "options, 77 no device.\n");
 }
 
-/* Takes a flag; false where the word is none. */
-static bool
-take_flag(const char *word, struct kc_options *options, enum mode *mode)
+/* What manual pages and completion are made from: lines of tabs. */
+static void
+print_table(void)
 {
-    if (strcmp(word, "--mutate") == 0)
-        *mode = MUTATE;
-    else if (strcmp(word, "--bench") == 0)
-        *mode = BENCH;
-    else if (strcmp(word, "--list") == 0)
-        *mode = LIST;
-    else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
-        *mode = HELP;
-    else if (strcmp(word, "--forward") == 0)
-        kc_passes = 1;
-    else if (strcmp(word, "--full") == 0)
-        options->full = true;
-    else if (strcmp(word, "--cpu-time") == 0)
-        options->cpu_time = true;
-    else
-        return false;
-    return true;
+    printf("name\tkernelcheck\tchecks the attention kernels of ulyx\n");
+    for (int i = 0; i < OPTIONS; i++)
+        printf("option\t\t%s\t%s\t%s\n", table[i].name,
+            table[i].value ? table[i].value : "", table[i].help);
 }
 
-/* Takes an option with its value; false, and said why, where it is wrong. */
-static bool
-take_value(const char *word, const char *value, struct kc_options *options,
-    const char **family)
+/* The row of an option; OPTIONS where there is none. */
+static int
+find_option(const char *word)
 {
+    int at = 0;
+    if (strcmp(word, "-h") == 0)
+        word = "--help";
+    while (at < OPTIONS && strcmp(table[at].name, word) != 0)
+        at++;
+    return at;
+}
+
+/* Takes a value; false, and said why, where it is wrong. */
+static bool
+take_value(int row, const char *value, void *field)
+{
+    const char *name = table[row].name;
     char *end = "";
-    bool draws = strcmp(word, "--draws") == 0;
-    bool vs = strcmp(word, "--vs") == 0;
-    bool seed = strcmp(word, "--seed") == 0;
-    if (strcmp(word, "--kernel") != 0 && strcmp(word, "--family") != 0 &&
-        !draws && !seed && !vs) {
-        fprintf(stderr, "kernelcheck: unknown option %s, see --help\n", word);
-        return false;
-    }
     if (!value || !*value) {
-        fprintf(stderr, "kernelcheck: %s needs a value\n", word);
+        fprintf(stderr, "kernelcheck: %s needs a value\n", name);
         return false;
     }
-    if (vs && strcmp(value, "torch") != 0) {
+    if (strcmp(name, "--vs") == 0 && strcmp(value, "torch") != 0) {
         fprintf(stderr, "kernelcheck: --vs %s, see --help\n", value);
         return false;
     }
-    if (vs)
-        options->vs_torch = true;
-    else if (draws)
-        options->draws = strtoll(value, &end, 10);
-    else if (seed)
-        options->seed = strtoull(value, &end, 0);
-    else if (strcmp(word, "--kernel") == 0)
-        options->kernel = value;
-    else
-        *family = value;
-    if (*end || (draws && (options->draws < 1 || options->draws > 1000000))) {
+    if (table[row].kind == NAME)
+        *(const char **)field = value;
+    else if (table[row].kind == SEED)
+        *(uint64_t *)field = strtoull(value, &end, 0);
+    else {
+        int64_t percent = strtoll(value, &end, 10);
+        *(int64_t *)field = percent;
+        if (percent < 1 || percent > 1000000)
+            end = "out of range";
+    }
+    if (*end)
         fprintf(
-            stderr, "kernelcheck: %s %s is no number in range\n", word, value);
-        return false;
+            stderr, "kernelcheck: %s %s is no number in range\n", name, value);
+    return !*end;
+}
+
+/* Takes all words; false, and said why, where one is wrong. */
+static bool
+take_words(int argc, char **argv, struct command_line *line)
+{
+    for (int i = 1; i < argc; i++) {
+        int row = find_option(argv[i]);
+        void *field;
+        if (strcmp(argv[i], "--help=table") == 0) {
+            line->mode = TABLE;
+            continue;
+        }
+        if (row == OPTIONS) {
+            fprintf(stderr, "kernelcheck: unknown option %s, see --help\n",
+                argv[i]);
+            return false;
+        }
+        field = (char *)line + table[row].offset;
+        if (table[row].kind == MODE)
+            line->mode = (enum mode)table[row].offset;
+        else if (table[row].kind == FLAG)
+            *(bool *)field = true;
+        else if (!take_value(row, argv[++i], field))
+            return false;
     }
     return true;
 }
@@ -204,31 +253,36 @@ take_value(const char *word, const char *value, struct kc_options *options,
 int
 main(int argc, char **argv)
 {
-    struct kc_options options = {.draws = 100};
-    const char *family = NULL;
-    enum mode mode = CHECK;
-    options.draws = test_draws(100);
-    for (int i = 1; i < argc; i++) {
-        if (take_flag(argv[i], &options, &mode))
-            continue;
-        if (!take_value(argv[i], argv[i + 1], &options, &family))
-            return 2;
-        i++;
-    }
-    bool card = mode == BENCH && options.vs_torch; /* of another table */
-    if (!known(card ? NULL : options.kernel, family))
+    struct command_line line = {.options = {.draws = test_draws(100)}};
+    struct kc_options *options = &line.options;
+    if (!take_words(argc, argv, &line))
         return 2;
-    if (options.seed == 0 && mode != LIST && mode != HELP)
-        options.seed = test_seed(20261127);
-    if (mode == LIST)
+    options->vs_torch = line.vs != NULL;
+    kc_passes = line.forward ? 1 : 2;
+    bool card = line.mode == BENCH && options->vs_torch; /* of another table */
+    if (!known(card ? NULL : options->kernel, line.family))
+        return 2;
+    if (options->seed == 0 && line.mode <= BENCH)
+        options->seed = test_seed(20261127);
+    switch (line.mode) {
+    case LIST:
         list();
-    else if (mode == HELP)
+        return 0;
+    case HELP:
         help();
-    else if (mode == MUTATE)
-        return kc_mutate(&options);
-    else if (mode == BENCH)
-        return card ? kc_bench_card(&options) : kc_bench(&options);
-    else
-        return run_families(&options, family);
-    return 0;
+        return 0;
+    case TABLE:
+        print_table();
+        return 0;
+    case VERSION:
+        printf("kernelcheck %d.%d.%d\n", ULYX_VERSION_MAJOR, ULYX_VERSION_MINOR,
+            ULYX_VERSION_PATCH);
+        return 0;
+    case MUTATE:
+        return kc_mutate(options);
+    case BENCH:
+        return card ? kc_bench_card(options) : kc_bench(options);
+    default:
+        return run_families(options, line.family);
+    }
 }
