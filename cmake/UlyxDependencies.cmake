@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # What ulyx is built with. Required: expat, hwloc and libsodium; jansson for the
-# tools; cmocka for the tests (tests/CMakeLists.txt). Optional: what ULYX_<NAME> = AUTO, ON or OFF
-# says, where AUTO takes it when found and ON fails loudly. Each optional NAME
-# leaves behind
+# tools; cmocka for the tests (tests/CMakeLists.txt). Optional: what
+# ULYX_<NAME> = AUTO, ON or OFF says, where AUTO takes it when found and ON
+# fails loudly. Each optional NAME leaves behind
 #   ULYX_HAVE_<NAME>   in CMake, TRUE or FALSE
 #   ULI_HAVE_<NAME>    in C, 1 or 0
-find_package(PkgConfig REQUIRED)
+find_package(PkgConfig)
+if(NOT PKG_CONFIG_FOUND)
+  message(FATAL_ERROR "pkg-config, which finds what ulyx needs, is not "
+    "installed. Install pkg-config (scripts/packages.txt lists all).")
+endif()
 
 # pkg-config modules by the prefix that pkg_check_modules is given: what
 # ulyx.pc requires of a layer that links with PkgConfig::<prefix>.
@@ -62,16 +66,20 @@ endfunction()
 # named.
 function(ulyx_required name package)
   set(module ${ULYX_MODULE_${name}})
-  pkg_check_modules(${name} IMPORTED_TARGET
+  pkg_check_modules(${name} IMPORTED_TARGET GLOBAL
     "${module}${ULYX_AT_LEAST_${name}}")
   if(NOT ${name}_FOUND)
+    execute_process(COMMAND ${PKG_CONFIG_EXECUTABLE} --print-errors --exists
+      "${module}${ULYX_AT_LEAST_${name}}" ERROR_VARIABLE reason)
     message(FATAL_ERROR "${module}${ULYX_AT_LEAST_${name}} was not found by "
       "pkg-config. Install "
-      "${package} (scripts/packages.txt lists all that ulyx needs).")
+      "${package} (scripts/packages.txt lists all that ulyx needs). "
+      "pkg-config says: ${reason}")
   endif()
   set(ULYX_SUMMARY ${ULYX_SUMMARY} "${module}: ${${name}_VERSION}"
     CACHE INTERNAL "")
   set(ULYX_REQUIRED ${ULYX_REQUIRED} ${module} CACHE INTERNAL "")
+  set(ULYX_PACKAGE_${name} ${package} CACHE INTERNAL "brings ${module}")
 endfunction()
 
 set(ULYX_SUMMARY "" CACHE INTERNAL "lines printed when configured")
@@ -87,6 +95,17 @@ endif()
 # Kernels are compiled for the oldest architecture that the design supports
 # and for Hopper's own instructions; no GPU is needed to build.
 ulyx_wanted(CUDA wanted)
+# Whoever links objects of CUDA needs the language: another project has to have
+# enabled it itself.
+get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+if(wanted AND NOT PROJECT_IS_TOP_LEVEL AND NOT CUDA IN_LIST languages)
+  if(NOT ULYX_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "ULYX_CUDA=${ULYX_CUDA} in another project: it must "
+      "call enable_language(CUDA) before it takes ulyx in.")
+  endif()
+  set(ULYX_CUDA OFF)
+  set(wanted FALSE)
+endif()
 if(wanted)
   find_program(ULYX_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH
     PATHS /usr/local/cuda/bin)
@@ -98,25 +117,36 @@ if(wanted)
 endif()
 ulyx_optional(CUDA ULYX_CUDA_FOUND "the CUDA toolkit (nvcc)")
 if(ULYX_HAVE_CUDA)
-  set(CMAKE_CUDA_COMPILER ${ULYX_NVCC})
-  if(NOT CMAKE_CUDA_ARCHITECTURES)
+  # Another project's architectures are its own: of its compiler's default the
+  # kernels are not.
+  if(NOT CMAKE_CUDA_ARCHITECTURES OR NOT PROJECT_IS_TOP_LEVEL)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real)
+  endif()
+  if(NOT CUDA IN_LIST languages)
+    set(CMAKE_CUDA_COMPILER ${ULYX_NVCC})
   endif()
   set(CMAKE_CUDA_STANDARD 17)
   enable_language(CUDA)
-  find_package(CUDAToolkit REQUIRED)
+  if(NOT TARGET CUDA::cudart_static)
+    find_package(CUDAToolkit REQUIRED)
+    foreach(target toolkit cudart_static cudart_static_deps)
+      if(TARGET CUDA::${target})
+        set_target_properties(CUDA::${target} PROPERTIES IMPORTED_GLOBAL TRUE)
+      endif()
+    endforeach()
+  endif()
 endif()
 
 ulyx_wanted(UCX wanted)
 if(wanted)
-  pkg_check_modules(UCX IMPORTED_TARGET ${ULYX_MODULE_UCX})
+  pkg_check_modules(UCX IMPORTED_TARGET GLOBAL ${ULYX_MODULE_UCX})
 endif()
 ulyx_optional(UCX UCX_FOUND "libucx-dev")
 
 # Matrix products of examples/train_bytes; the library itself needs none.
 ulyx_wanted(OPENBLAS wanted)
 if(wanted)
-  pkg_check_modules(OPENBLAS IMPORTED_TARGET openblas)
+  pkg_check_modules(OPENBLAS IMPORTED_TARGET GLOBAL openblas)
 endif()
 ulyx_optional(OPENBLAS OPENBLAS_FOUND "libopenblas-dev, for train_bytes")
 
@@ -141,9 +171,23 @@ ulyx_optional(MPI MPI_C_FOUND "libopenmpi-dev and openmpi-bin"
 
 ulyx_wanted(PMIX wanted)
 if(wanted)
-  pkg_check_modules(PMIX IMPORTED_TARGET ${ULYX_MODULE_PMIX})
+  pkg_check_modules(PMIX IMPORTED_TARGET GLOBAL ${ULYX_MODULE_PMIX})
 endif()
 ulyx_optional(PMIX PMIX_FOUND "libpmix-dev")
+
+# Manual pages and completion are made by scripts from the tables of programs,
+# which must run here, and from the public headers.
+ulyx_wanted(MAN wanted)
+if(wanted AND NOT CMAKE_CROSSCOMPILING)
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+endif()
+set(ULYX_HAVE_MAN FALSE)
+if(Python3_Interpreter_FOUND AND wanted AND NOT CMAKE_CROSSCOMPILING)
+  set(ULYX_HAVE_MAN TRUE)
+elseif(wanted AND NOT ULYX_MAN STREQUAL "AUTO")
+  message(FATAL_ERROR "ULYX_MAN=${ULYX_MAN}, but Python 3 was not found, or "
+    "the programs cannot be run here. Configure with -DULYX_MAN=OFF.")
+endif()
 
 function(ulyx_print_summary)
   message(STATUS "ulyx ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, "

@@ -22,13 +22,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ulyx/version.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define ULYX_VERSION_MAJOR 0
-#define ULYX_VERSION_MINOR 1
-#define ULYX_VERSION_PATCH 0
 
 /* Everything a shared build exports, and nothing else. */
 #if defined(__GNUC__)

@@ -27,8 +27,12 @@ compile shared
 for language in c cxx; do
     LD_LIBRARY_PATH=$libdir expect_version "$work/${language}_shared" "$version"
 done
-readelf -d "$work/c_shared" | grep -q "libulyx.so.${version%%.*}]" \
-    || fail "the program does not ask for the soname libulyx.so.${version%%.*}"
+soname=libulyx.so.${version%.*}
+readelf -d "$work/c_shared" | grep -q "$soname]" \
+    || fail "the program does not ask for the soname $soname"
+if grep -E -e '-[LI]/|/usr/local|cuda/' "$pc"; then
+    fail "ulyx.pc names a folder of the build machine"
+fi
 
 rm "$libdir"/libulyx.so*
 compile static --static
