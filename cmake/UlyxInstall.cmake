@@ -57,3 +57,37 @@ install(FILES ${PROJECT_BINARY_DIR}/ulyx.pc
 install(FILES ${PROJECT_BINARY_DIR}/ulyxConfig.cmake
   ${PROJECT_BINARY_DIR}/ulyxConfigVersion.cmake DESTINATION ${package_dir}
   COMPONENT development)
+
+# ---- programs, documents, examples ------------------------------------------
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+set(ULYX_INSTALLED_PROGRAMS "")
+foreach(program ulyx_perf ulyx_perf_mpi ulyx_info kernelcheck train_bytes)
+  if(TARGET ${program})
+    list(APPEND ULYX_INSTALLED_PROGRAMS ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+      COMPONENT tools)
+  endif()
+endforeach()
+if(TARGET train_bytes) # the one that links the shared library
+  file(RELATIVE_PATH from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(train_bytes PROPERTIES
+    INSTALL_RPATH "$ORIGIN/${from_bin}")
+endif()
+install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples
+  COMPONENT development FILES_MATCHING PATTERN "*.[ch]")
+if(ULYX_TOOLS)
+  file(GLOB documents CONFIGURE_DEPENDS docs/*.md)
+  install(FILES README.md CHANGELOG.md SECURITY.md
+    DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tools)
+  install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs
+    COMPONENT tools)
+  install(FILES perf/schema.json examples/ulyx.tuning
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/ulyx COMPONENT tools)
+endif()
+if(ULYX_HAVE_MAN AND TARGET ulyx_info AND NOT ULYX_SANITIZE AND
+    NOT ULYX_COVERAGE)
+  include(UlyxManual)
+endif()
+if(PROJECT_IS_TOP_LEVEL)
+  include(UlyxPackage)
+endif()
