@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# build.sh FOLDER [CMAKE OPTIONS...]: configures and builds into FOLDER, quiet
-# unless something fails.
+# build.sh FOLDER [CMAKE OPTIONS...]: configures and builds into FOLDER. On a
+# terminal the build shows how far it is; elsewhere it is quiet unless something
+# fails.
 set -eu
 cd "$(dirname "$0")/.."
 folder=$1
@@ -15,6 +16,9 @@ cmake -S . -B "$folder" $generator "$@" >"$folder/configure.log" 2>&1 || {
     exit 1
 }
 echo "building in $folder"
+if [ -t 1 ]; then
+    exec cmake --build "$folder"
+fi
 cmake --build "$folder" >"$folder/build.log" 2>&1 || {
     tail -n 60 "$folder/build.log"
     exit 1

@@ -1,27 +1,57 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# demo.sh [ULYX_PERF OPTIONS...]: sets up, builds into build/, sweeps the
-# exchange of real models' attention over 4 local processes beside memcpy, and
-# trains a small model on 4 ranks and on 1: the losses are the same.
+# demo.sh [ULYX_PERF OPTIONS...]: installs what it needs, builds the library and
+# the programs that it runs into build-demo/, sweeps the exchange of real
+# models' attention over 4 local processes beside memcpy, and trains a small
+# model on 4 ranks and on 1: the losses are the same. About a minute on 2 cores;
+# the last line is what came of it.
 set -eu
 cd "$(dirname "$0")/.."
-./scripts/setup.sh
-./scripts/build.sh build
-build/bin/ulyx_perf --procs 4 --model all --quick --vs memcpy "$@"
-[ -x build/bin/train_bytes ] || exit 0 # without OpenBLAS, said when configured
+folder=build-demo
+begun=$(date +%s)
 
-steps=200
-for ranks in 4 1; do
-    log=build/demo-train-$ranks.txt
+step()
+{
     echo
-    echo "train_bytes: $steps steps on $ranks rank(s), all losses in $log"
-    build/bin/train_bytes --ranks $ranks --steps $steps --seq 512 --dim 96 \
-        --layers 2 --lr 0.004 --rank-threads 1 >"$log"
-    sed -n -e 2p -e '/^step/!{3,$p;}' "$log"
-done
-awk '$1 != "step" { next }
-    FNR == NR { loss[$2] = $4; next }
-    { apart = loss[$2] / $4 - 1; apart = apart < 0 ? -apart : apart
-      if (apart > most) most = apart }
-    END { printf "\nlargest difference of a loss, 4 ranks against 1: %.2g " \
-        "of it\n", most }' build/demo-train-4.txt build/demo-train-1.txt
+    echo "demo: $1 ($(($(date +%s) - begun)) s so far)"
+}
+
+# The library for host memory, its tools and examples; no tests.
+step "1 of 4: packages and build"
+./scripts/setup.sh demo
+./scripts/build.sh $folder -DBUILD_TESTING=OFF -DULYX_CUDA=OFF -DULYX_MPI=OFF
+
+step "2 of 4: the exchange of real models' attention, each element checked"
+rm -f $folder/demo-sweep-ended
+{
+    $folder/bin/ulyx_perf --procs 4 --model all --quick --vs memcpy "$@"
+    : >$folder/demo-sweep-ended # not reached when it fails
+} | tee $folder/demo-sweep.txt
+[ -e $folder/demo-sweep-ended ] || { echo "demo: the sweep failed"; exit 1; }
+summary=$(sed -n 's/^# Summary: //p' $folder/demo-sweep.txt | tail -n 1)
+summary=${summary:-the sweep ended well}
+
+# Without OpenBLAS, which packages bring, there is no trainer.
+if [ -x $folder/bin/train_bytes ]; then
+    steps=200
+    number=3
+    for ranks in 4 1; do
+        log=$folder/demo-train-$ranks.txt
+        step "$number of 4: train_bytes, $steps steps on $ranks rank(s)"
+        $folder/bin/train_bytes --ranks $ranks --steps $steps --seq 512 \
+            --dim 96 --layers 2 --lr 0.004 --rank-threads 1 >"$log"
+        sed -n -e 2p -e '/^step/!{3,$p;}' "$log"
+        echo "all losses are in $log"
+        number=4
+    done
+    summary="$summary; largest difference of a loss, 4 ranks against 1: $(awk '
+        $1 != "step" { next }
+        FNR == NR { loss[$2] = $4; next }
+        { apart = loss[$2] / $4 - 1; apart = apart < 0 ? -apart : apart
+          if (apart > most) most = apart }
+        END { printf "%.2g of it", most }' \
+        $folder/demo-train-4.txt $folder/demo-train-1.txt)"
+fi
+
+echo
+echo "demo: $summary; $(($(date +%s) - begun)) s"

@@ -1,10 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what scripts/packages.txt lists and this machine lacks; silent when
-# nothing is missing. Without root or sudo it names the packages and ends with 1.
+# setup.sh [demo|build|test]: installs what scripts/packages.txt lists for that
+# purpose (test, which is all, where none is named) and this machine lacks;
+# silent when nothing is missing. Without root or sudo it names the packages and
+# ends with 1.
 set -eu
 list=$(dirname "$0")/packages.txt
-names=$(sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$list")
+purpose=${1:-test}
+case $purpose in
+demo) purposes=demo ;;
+build) purposes='demo|build' ;;
+test) purposes='demo|build|test' ;;
+*)
+    echo "setup: $purpose is not a purpose; there are demo, build and test" >&2
+    exit 1
+    ;;
+esac
+names=$(sed -n -E "s/^([a-z0-9][^ ]*) +($purposes) .*/\1/p" "$list")
 
 if ! command -v dpkg-query >/dev/null; then
     echo "setup: not a Debian or Ubuntu machine; ulyx needs the counterparts" \

@@ -7,8 +7,13 @@ set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$1/setup.sh" "$work/"
-printf 'have-this # why\nlack-this # why\nlack-that # why\n' \
-    >"$work/packages.txt"
+cat >"$work/packages.txt" <<'LIST'
+# Not a package test # as this line says.
+have-this  demo   # why
+lack-this  demo   # why
+lack-that  build  # why demo is not enough
+lack-more  test   # why
+LIST
 mkdir "$work/bin"
 
 # stand_in NAME SCRIPT
@@ -18,13 +23,15 @@ stand_in()
     chmod +x "$work/bin/$1"
 }
 
-# setup END WORD: runs it; it must end so and say the word (or nothing: '').
+# setup END WORD [PURPOSE]: runs it; it must end so and say the word (or
+# nothing: '').
 setup()
 {
     : >"$work/apt"
     ended=0
-    WORK=$work PATH="$work/bin:$PATH" sh "$work/setup.sh" >"$work/log" 2>&1 \
-        </dev/null || ended=$?
+    # shellcheck disable=SC2086 # a purpose or none
+    WORK=$work PATH="$work/bin:$PATH" sh "$work/setup.sh" ${3:-} \
+        >"$work/log" 2>&1 </dev/null || ended=$?
     said=$(cat "$work/log" "$work/apt")
     if [ "$ended" -ne "$1" ] || ! echo "$said" | grep -q "$2"; then
         echo "$said"
@@ -39,24 +46,40 @@ stand_in apt-get 'echo "apt-get $*" >>"$WORK/apt"'
 stand_in sudo '[ "$1" = -n ] && shift; echo sudo >>"$WORK/apt"; exec "$@"'
 
 stand_in id 'echo 0'
-setup 0 '^.*apt-get install .*lack-this lack-that$'
+setup 0 '^.*apt-get install .*lack-this lack-that lack-more$'
 if grep -q sudo "$work/apt" || grep -q have-this "$work/apt"; then
     echo "FAILED: root took sudo, or installed what was there"
     exit 1
 fi
 
+setup 0 'install .* lack-this$' demo
+setup 0 'install .* lack-this lack-that$' build
+setup 0 'install .* lack-this lack-that lack-more$' test
+setup 1 'nothing is not a purpose; there are demo, build and test' nothing
+
 stand_in id 'echo 1000'
 setup 0 'sudo'
-grep -q 'apt-get install .*lack-this lack-that$' "$work/apt"
+grep -q 'apt-get install .*lack-this lack-that lack-more$' "$work/apt"
 
 stand_in sudo 'exit 1'
-setup 1 'apt-get install lack-this lack-that'
+setup 1 'apt-get install lack-this lack-that lack-more'
 [ ! -s "$work/apt" ] || { echo "FAILED: apt-get was called"; exit 1; }
 
 stand_in id 'echo 0'
 stand_in apt-get 'echo no network; exit 100'
 setup 1 'no network'
-setup 1 'missing are: lack-this lack-that'
+setup 1 'missing are: lack-this lack-that lack-more'
+
+# The tree's own list: nothing in it is overlooked for its form.
+cp "$1/packages.txt" "$work/"
+stand_in apt-get 'echo "apt-get $*" >>"$WORK/apt"'
+setup 0 'apt-get install'
+lines=$(grep -c '^[^#]' "$work/packages.txt")
+asked=$(sed -n 's/.*--no-install-recommends //p' "$work/apt" | wc -w)
+[ "$asked" -eq "$lines" ] || {
+    echo "FAILED: $lines lines in packages.txt, $asked packages"
+    exit 1
+}
 
 stand_in dpkg-query 'printf installed'
 setup 0 ''
