@@ -171,6 +171,7 @@ open_end(int32_t rank, const char *verb)
     struct uli_settings settings;
     assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
     snprintf(settings.ucx_verb, sizeof(settings.ucx_verb), "%s", verb);
+    settings.insecure = strcmp(verb, "PUT") == 0; /* also over TCP */
     return end_open(&uli_tr_ucx_ops, &settings, rank, 2, WINDOW);
 }
 
