@@ -161,6 +161,8 @@ look_gone(struct uli_exchange *exchange, int32_t p)
     if (uli_exchange_left(exchange, p) ||
         uli_exchange_timed_out(exchange, p, NULL))
         return uli_exchange_fail_left(exchange, p);
+    if (uli_exchange_fail_told(exchange))
+        return true;
     pair->seen = pair->skip = pair->gone = true;
     pair->verdict = ULYX_ERR_PEER_REFUSED;
     return true;

@@ -363,6 +363,9 @@ bool uli_exchange_gone(const struct uli_exchange *exchange, int32_t p);
  * may be NULL. */
 bool uli_exchange_timed_out(
     const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p);
+/* Ends the operation by the cause that a peer which has gone has told; false:
+ * it has told none. */
+bool uli_exchange_fail_told(struct uli_exchange *exchange);
 /* Ends the operation because a peer has left the call in its middle; true. */
 bool uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p);
 /* The error where it had destroyed its plan before the call. */

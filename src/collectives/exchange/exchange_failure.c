@@ -105,6 +105,17 @@ fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
     return exchange_fail_late(exchange, &late);
 }
 
+/* Whoever leaves a communicator that has failed tells the cause before, so it
+ * is here once its leaving was seen. */
+bool
+uli_exchange_fail_told(struct uli_exchange *exchange)
+{
+    ulyx_status_t status = uli_comm_check(exchange->comm);
+    if (status != ULYX_SUCCESS)
+        uli_op_finish(&exchange->op, status);
+    return status != ULYX_SUCCESS;
+}
+
 /* The peer has left call n without its DONE(n), because its own deadline was
  * over or it has failed otherwise. One that still has its communicator is not
  * lost: it may take part in a shrink. */
@@ -112,6 +123,8 @@ bool
 uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_late late;
+    if (uli_exchange_fail_told(exchange))
+        return true;
     bool lost = uli_exchange_left(exchange, p);
     ulyx_status_t status =
         uli_exchange_timed_out(exchange, p, &late)

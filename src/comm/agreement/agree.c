@@ -98,6 +98,8 @@ await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     if (status == ULYX_SUCCESS && arrival.gone < 0)
         return ULYX_SUCCESS;
     if (status == ULYX_SUCCESS)
+        status = uli_comm_check(comm); /* why it left */
+    if (status == ULYX_SUCCESS)
         return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, arrival.gone,
             "%s: rank %d has destroyed its communicator handle",
             uli_call_name(call), arrival.gone);

@@ -9,9 +9,12 @@
  * rank does. So it takes no lock and formats nothing: who claims the failure
  * writes its cause, by an atomic exchange; an abort's cause was written when
  * the communicator was made; and peers are told by atomics, futexes and an
- * eventfd. The log line is left to this rank's next look or destroy. Who finds
- * the failure claimed and not yet there waits for the few instructions that are
- * missing, but for an abort, which may have interrupted just these.
+ * eventfd. The log line is left to this rank's next look or destroy.
+ *
+ * Peers are told before the failure can be seen here: whoever sees it may
+ * leave, and a peer that finds somebody gone must find the cause as well. Who
+ * finds the failure claimed and not yet there waits until peers are told, which
+ * waits for nobody; but for an abort, which may have interrupted just this.
  */
 #include "comm/comm.h"
 
@@ -114,16 +117,16 @@ uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
     vsnprintf(
         comm->failure_text, sizeof(comm->failure_text), format, arguments);
     va_end(arguments);
-    /* What note_late has begun is whole before peers may read it. */
-    pthread_mutex_lock(&comm->failure_lock);
-    settle_failure(comm, status, rank);
-    pthread_mutex_unlock(&comm->failure_lock);
-    log_failure(comm);
     if (status == ULYX_ERR_RANK_LOST)
         poison_peers(comm, status, rank);
     else if (status != ULYX_ERR_TIMEOUT)
         poison_peers(comm, ULYX_ERR_ABORTED,
             status == ULYX_ERR_ABORTED ? rank : comm->rank);
+    /* What note_late has begun is whole before peers may read it. */
+    pthread_mutex_lock(&comm->failure_lock);
+    settle_failure(comm, status, rank);
+    pthread_mutex_unlock(&comm->failure_lock);
+    log_failure(comm);
     uli_doorbell_ring(comm->control);
     return read_failure(comm);
 }
@@ -215,15 +218,17 @@ void
 uli_comm_abort(ulyx_comm_t *comm)
 {
     int saved = errno;
+    bool first = claim_failure(comm);
 
-    if (claim_failure(comm)) {
+    if (first)
         memcpy(comm->failure_text, comm->abort_text, sizeof(comm->abort_text));
-        settle_failure(comm, ULYX_ERR_ABORTED, comm->rank);
-        atomic_store(&comm->abort_unsaid, true);
-    }
     /* Also of a communicator that had failed otherwise: its peers still wait.
      */
     poison_peers(comm, ULYX_ERR_ABORTED, comm->rank);
+    if (first) {
+        settle_failure(comm, ULYX_ERR_ABORTED, comm->rank);
+        atomic_store(&comm->abort_unsaid, true);
+    }
     uli_doorbell_ring(comm->control);
     uli_comm_acknowledge(comm);
     errno = saved;

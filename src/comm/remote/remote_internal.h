@@ -50,7 +50,7 @@ struct uli_message {
     struct uli_message_head head;
     uint64_t value; /* round; poison; number of a window call; 1: answer;
                      * instance and ballot */
-    int64_t bytes;  /* of the window */
+    int64_t bytes;  /* of the window; LEFT: the poison or 0 */
     uint32_t window;
     int32_t status;
     unsigned char more[]; /* head.count: HERE ranks, ACK text, SHRINK

@@ -198,10 +198,13 @@ take_shrink(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
     atomic_store_explicit(&post->round, message->value, memory_order_release);
 }
 
+/* With the poison, which another thread of the leaver may still be sending. */
 static void
-take_left(ulyx_comm_t *comm, int32_t from, uint64_t last_round)
+take_left(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
 {
-    atomic_store(&comm->remote->peers[from].left_round, last_round);
+    if (message->bytes)
+        uli_comm_spread_poison(comm, (uint64_t)message->bytes);
+    atomic_store(&comm->remote->peers[from].left_round, message->value);
     atomic_store(&comm->control->left[from], 1);
 }
 
@@ -239,7 +242,7 @@ carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
         uli_comm_spread_poison(comm, message->value);
         break;
     case ULI_MESSAGE_LEFT:
-        take_left(comm, from, message->value);
+        take_left(comm, from, message);
         break;
     case ULI_MESSAGE_WINDOW:
     case ULI_MESSAGE_WITHDRAW:

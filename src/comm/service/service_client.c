@@ -217,6 +217,7 @@ static ulyx_status_t
 service_client_lost(ulyx_comm_t *comm, int32_t rank)
 {
     const struct uli_identity *peer = &comm->peers[rank].identity;
+    ULI_TRY(uli_comm_check(comm)); /* it may have told why */
     return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
         "rank %d (%.63s, pid %d) has ended or given up its communicator", rank,
         peer->host, peer->pid);

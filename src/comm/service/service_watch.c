@@ -194,6 +194,8 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
     if (gone && atomic_load(&comm->control->left[rank]))
         return ULYX_SUCCESS;
     if (gone)
+        ULI_TRY(uli_comm_check(comm)); /* it may have told why */
+    if (gone)
         return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
             "rank %d has ended or given up its communicator", rank);
     if (status == ULYX_ERR_TIMEOUT)
