@@ -6,6 +6,7 @@
  */
 #include "bootstrap/meet/unique_id.h"
 
+#include <dirent.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@
 #include "support/random.h"
 #include "support/ranks.h"
 #include "support/test.h"
+
+#define LINGER_S 30.0 /* of a failed meeting, unless a test has less */
 
 static void
 make_place(struct uli_place *place, int count)
@@ -437,18 +440,12 @@ id_is_destroyed_by_its_maker_only(void **state)
     assert_true(meeting_all_ended());
 }
 
-/* Ids that nobody destroys: few threads stay, as each creation sees to. */
+enum { IDS = 20, STAY = 8 };
+
+/* Of ids that nobody destroys few threads stay, as each creation sees to. */
 static void
-roots_of_served_ids_are_few(void **state)
+assert_few_stay(const ulyx_unique_id_t ids[IDS])
 {
-    (void)state;
-    enum { IDS = 20, STAY = 8 };
-    static ulyx_unique_id_t ids[IDS];
-    for (int i = 0; i < IDS; i++) {
-        double took_s;
-        assert_status(uli_unique_id_create(&ids[i]), 0);
-        assert_status(try_id(&ids[i], 1, 0, &took_s), 0);
-    }
     uli_deadline_t deadline = uli_deadline_in(5);
     while (uli_root_count() > STAY && !uli_deadline_over(deadline)) {
         ulyx_unique_id_t another;
@@ -463,6 +460,62 @@ roots_of_served_ids_are_few(void **state)
 }
 
 static void
+roots_of_served_ids_are_few(void **state)
+{
+    (void)state;
+    static ulyx_unique_id_t ids[IDS];
+    for (int i = 0; i < IDS; i++) {
+        double took_s;
+        assert_status(uli_unique_id_create(&ids[i]), 0);
+        assert_status(try_id(&ids[i], 1, 0, &took_s), 0);
+    }
+    assert_few_stay(ids);
+}
+
+/* They would tell late ranks for half a minute. */
+static void
+roots_of_failed_ids_are_few(void **state)
+{
+    (void)state;
+    static ulyx_unique_id_t ids[IDS];
+    setenv("ULYX_TIMEOUT", "0.05", 1);
+    for (int i = 0; i < IDS; i++)
+        assert_status(uli_unique_id_create(&ids[i]), 0);
+    unsetenv("ULYX_TIMEOUT");
+    assert_few_stay(ids);
+}
+
+static int
+count_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    assert_non_null(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* Nobody destroys it, and no other call on ids follows. */
+static void
+id_whose_meeting_failed_holds_no_descriptor(void **state)
+{
+    (void)state;
+    ulyx_unique_id_t id;
+    int before = count_descriptors();
+    uli_root_limit_linger(0.1);
+    setenv("ULYX_TIMEOUT", "0.1", 1);
+    assert_status(uli_unique_id_create(&id), 0);
+    unsetenv("ULYX_TIMEOUT");
+    assert_true(count_descriptors() > before);
+    assert_true(meeting_all_ended());
+    uli_root_limit_linger(LINGER_S);
+    assert_int_equal(count_descriptors(), before);
+    assert_status(uli_unique_id_destroy(&id), 0);
+}
+
+static void
 port_that_is_given_serves_again(void **state)
 {
     (void)state;
@@ -474,6 +527,23 @@ port_that_is_given_serves_again(void **state)
         assert_true(meeting_all_ended());
     }
     unsetenv("ULYX_PORT");
+}
+
+/* The failed one still tells late ranks for a moment. */
+static void
+port_that_is_given_serves_after_a_failure(void **state)
+{
+    (void)state;
+    setenv("ULYX_PORT", "47833", 1);
+    setenv("ULYX_TIMEOUT", "0.05", 1);
+    for (int i = 0; i < 2; i++) {
+        ulyx_unique_id_t id;
+        assert_status(uli_unique_id_create(&id), 0);
+        usleep(200000);
+    }
+    unsetenv("ULYX_TIMEOUT");
+    unsetenv("ULYX_PORT");
+    assert_true(meeting_all_ended());
 }
 
 static const struct CMUnitTest tests[] = {
@@ -492,6 +562,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(destroyed_id_tells_who_waits_and_is_gone),
     cmocka_unit_test(id_is_destroyed_by_its_maker_only),
     cmocka_unit_test(roots_of_served_ids_are_few),
+    cmocka_unit_test(roots_of_failed_ids_are_few),
+    cmocka_unit_test(id_whose_meeting_failed_holds_no_descriptor),
     cmocka_unit_test(port_that_is_given_serves_again),
+    cmocka_unit_test(port_that_is_given_serves_after_a_failure),
 };
 ULI_TEST_MAIN("UniqueId", tests)

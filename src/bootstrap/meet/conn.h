@@ -56,8 +56,11 @@ struct uli_root {
     atomic_int refs;
     atomic_int unsent; /* connections with bytes on their way */
     atomic_bool stop, cancel, finished;
-    atomic_int state; /* uli_root_state */
-    bool cancelled;   /* the thread has acted on `cancel` */
+    atomic_bool deaf;     /* event_fd is closed, or about to be */
+    atomic_int wakers;    /* who may be writing to it */
+    atomic_int state;     /* uli_root_state */
+    atomic_bool all_told; /* the meeting has failed; who was in it is gone */
+    bool cancelled;       /* the thread has acted on `cancel` */
 };
 
 /* Takes the descriptor, also when it fails. NULL without memory. */

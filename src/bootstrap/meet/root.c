@@ -3,14 +3,15 @@
  * The root's thread: one epoll loop over listeners and connections, and four
  * timers (a stranger's handshake, a rank's patience, the meeting's deadline,
  * the end of a failed meeting). The loop's state is the thread's alone; `refs`,
- * `unsent`, `stop`, `cancel`, `state` and `finished` are shared with the
- * handle's owner.
+ * `unsent`, `stop`, `cancel`, `wakers`, `deaf`, `all_told`, `state` and
+ * `finished` are shared with the handle's owner.
  */
 #include "bootstrap/meet/root.h"
 
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +218,8 @@ serve(struct uli_root *root)
         run_timers(root);
         spread_failure(root);
         uli_conn_free_dead(root);
+        if (root->meeting.failed && uli_list_empty(&root->members))
+            atomic_store(&root->all_told, true);
     }
 }
 
@@ -225,13 +228,23 @@ serve(struct uli_root *root)
 static void
 unref(struct uli_root *root)
 {
-    if (atomic_fetch_sub(&root->refs, 1) > 1)
-        return;
+    if (atomic_fetch_sub(&root->refs, 1) == 1)
+        free(root);
+}
+
+/* The descriptors end with the thread, however long its handle is kept. Whom
+ * the owner is just waking is waited for; no lock, which a child could inherit
+ * locked. */
+static void
+close_loop(struct uli_root *root)
+{
+    atomic_store(&root->deaf, true);
+    while (atomic_load(&root->wakers) > 0)
+        sched_yield();
     if (root->event_fd >= 0)
         close(root->event_fd);
     if (root->epoll_fd >= 0)
         close(root->epoll_fd);
-    free(root);
 }
 
 static void
@@ -251,6 +264,7 @@ run(void *context)
     close_all(root, &root->strangers);
     close_all(root, &root->members);
     uli_meeting_free(&root->meeting);
+    close_loop(root);
     atomic_store(&root->finished, true);
     unref(root);
     atomic_fetch_sub(&alive, 1);
@@ -327,6 +341,7 @@ uli_root_start(const struct uli_root_params *params, struct uli_root **root_p)
         status = start_thread(root);
     if (status) {
         uli_door_shut(root);
+        close_loop(root);
         atomic_store(&root->refs, 1);
         unref(root);
         return status;
@@ -348,16 +363,25 @@ uli_root_release(struct uli_root *root, double wait_s)
     unref(root);
 }
 
+static void
+wake(struct uli_root *root)
+{
+    const uint64_t one = 1;
+    atomic_fetch_add(&root->wakers, 1);
+    while (!atomic_load(&root->deaf) &&
+           write(root->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
+    atomic_fetch_sub(&root->wakers, 1);
+}
+
 /* Sets the flag, wakes the thread, and waits for its end. */
 static void
 end_by(struct uli_root *root, atomic_bool *flag, double wait_s)
 {
     const struct timespec step = {0, 1000000};
     uli_deadline_t deadline = uli_deadline_in(wait_s);
-    const uint64_t one = 1;
     atomic_store(flag, true);
-    while (write(root->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-        ;
+    wake(root);
     while (!atomic_load(&root->finished) && !uli_deadline_over(deadline))
         nanosleep(&step, NULL);
     unref(root);
@@ -381,6 +405,13 @@ enum uli_root_state
 uli_root_state(const struct uli_root *root)
 {
     return atomic_load(&root->state);
+}
+
+bool
+uli_root_awaits_late(const struct uli_root *root)
+{
+    return atomic_load(&root->all_told) ||
+           atomic_load(&root->state) == ULI_ROOT_OVER;
 }
 
 bool

@@ -51,7 +51,10 @@ enum uli_root_state {
     ULI_ROOT_OVER,  /* and have left in good order */
 };
 enum uli_root_state uli_root_state(const struct uli_root *root);
-/* Whether its thread serves no more. */
+/* Whether it stays only to tell who comes late, of a meeting that is over or
+ * has failed. */
+bool uli_root_awaits_late(const struct uli_root *root);
+/* Whether its thread serves no more; then all its descriptors are closed. */
 bool uli_root_ended(const struct uli_root *root);
 /* Root threads alive in this process, and an upper limit of linger_s for those
  * that fail from now on: for tests. */

@@ -6,7 +6,8 @@
  * is destroyed, or until REMEMBERED_MAX others have ended after it.
  *
  * The root of such an id stays at its port once its ranks have met, to tell
- * those who take the id for another communicator. That costs a thread and a few
+ * those who take the id for another communicator, or once their meeting has
+ * failed, to tell late ranks why. That costs a thread and a few
  * descriptors each, so the last STAYING_MAX do, and none at a port that
  * ULYX_PORT gives, where the next id's root will listen.
  */
@@ -22,14 +23,30 @@
 #include "base/settings.h"
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/meet/dial.h"
 #include "bootstrap/meet/root.h"
 #include "bootstrap/meet/netif.h"
 #include "bootstrap/meet/unique_id.h"
 
 enum { STAYING_MAX = 8, REMEMBERED_MAX = 1024 };
-#define DESTROY_S 1.0 /* for the word to those who are inside */
+#define DESTROY_S     1.0 /* for the word to those who are inside */
+#define PORT_LINGER_S 1.0 /* of a failed meeting at a port that is given */
+#define PORT_WAIT_S   2.0 /* for one before it to end */
 
 /* ---- serving ------------------------------------------------------------- */
+
+/* At a port that is given, the root of a meeting that has failed may still be
+ * telling late ranks; it makes room for the next one. */
+static int
+listen_at(const struct uli_address *address, bool given, int *fd_p)
+{
+    uli_deadline_t deadline = uli_deadline_in(PORT_WAIT_S);
+    int pause_ms = 1, number;
+    while ((number = uli_socket_listen(address, fd_p)) == EADDRINUSE && given &&
+           !uli_deadline_over(deadline))
+        uli_dial_pause(&pause_ms, deadline);
+    return number;
+}
 
 /* Listens on the chosen addresses; those that cannot be had are left out. */
 static ulyx_status_t
@@ -41,7 +58,7 @@ listen_on(struct uli_place *place, int port, struct uli_root_params *params)
         struct uli_address address = place->addresses[i];
         uli_address_set_port(&address, port);
         uli_address_text(&address, where, sizeof(where));
-        number = uli_socket_listen(&address, &params->listeners[count]);
+        number = listen_at(&address, port != 0, &params->listeners[count]);
         if (number) {
             ULI_INFO(ULI_LOG_INIT, -1, "bootstrap: cannot listen on %s: %s",
                 where, strerrordesc_np(number));
@@ -78,6 +95,7 @@ serve(const struct uli_settings *settings, struct uli_root_params *params,
     ULI_TRY(uli_auth_init());
     ULI_TRY(uli_random_bytes(place.secret, ULI_SECRET_BYTES));
     memcpy(params->secret, place.secret, ULI_SECRET_BYTES);
+    params->linger_s = settings->port ? PORT_LINGER_S : 0;
     ULI_TRY(uli_netif_choose_here(settings->socket_ifname,
         settings->socket_family, place.addresses, &place.count));
     ULI_TRY(listen_on(&place, (int)settings->port, params));
@@ -130,7 +148,7 @@ refresh(struct made *made)
     made->root = NULL;
 }
 
-/* The newest are kept. A root is ended only when all its ranks have left. */
+/* The newest are kept. A root is ended only when none of its ranks is left. */
 static void
 forget_old(void)
 {
@@ -140,7 +158,7 @@ forget_old(void)
         struct made *made = ULI_CONTAINER_OF(node, struct made, node);
         node = node->prev;
         refresh(made);
-        if (made->root && made->state == ULI_ROOT_OVER &&
+        if (made->root && uli_root_awaits_late(made->root) &&
             ++staying > STAYING_MAX) {
             uli_root_stop(made->root, 0);
             made->root = NULL;
