@@ -10,10 +10,12 @@
 #include "collectives/exchange/exchange.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/log.h"
 #include "base/size.h"
 #include "collectives/plan/plan.h"
 
@@ -68,6 +70,21 @@ cma_sample(char *to, char *from, char *between, int64_t row,
     return best;
 }
 
+/* Once a process: why ordinary memory goes through the rings. */
+static void
+say_refused(const ulyx_comm_t *comm, const char *why)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    static const char what[] =
+        "ordinary memory of other processes goes through rings: ";
+    if (atomic_flag_test_and_set(&said))
+        return;
+    if (!strcmp(comm->settings.cma, "on"))
+        ULI_WARN(ULI_LOG_PLAN, comm->rank, "ULYX_CMA=on, but %s%s", what, why);
+    else
+        ULI_INFO(ULI_LOG_PLAN, comm->rank, "%s%s", what, why);
+}
+
 /* The least row from which on the reader wins, 0: it never does. */
 static int64_t
 cma_measure(const struct uli_tr_ops *reader)
@@ -92,12 +109,26 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct uli_tr_ops *measured; /* under lock, as is its row */
 static int64_t measured_row;
 
+/* By this process's own memory; where that cannot be read, no peer's can. */
 static int64_t
-least_row_of(const struct uli_tr_ops *reader)
+measure_if_permitted(const ulyx_comm_t *comm, const struct uli_tr_ops *reader)
+{
+    if (reader->read_probe(getpid(), &uli_tr_probe_word) != ULYX_SUCCESS) {
+        say_refused(comm, uli_error_text());
+        return 0;
+    }
+    int64_t least_row = cma_measure(reader);
+    if (least_row == 0)
+        say_refused(comm, "the kernel's copies cost more here");
+    return least_row;
+}
+
+static int64_t
+least_row_of(const ulyx_comm_t *comm, const struct uli_tr_ops *reader)
 {
     pthread_mutex_lock(&lock);
     if (measured != reader)
-        measured_row = cma_measure(reader);
+        measured_row = measure_if_permitted(comm, reader);
     measured = reader;
     int64_t least_row = measured_row;
     pthread_mutex_unlock(&lock);
@@ -132,7 +163,7 @@ min_row_by(const ulyx_comm_t *comm, const struct uli_tr_ops *reader)
         return 0;
     if (comm->one_process || !strcmp(comm->settings.cma, "on"))
         return setting;
-    int64_t least_row = reader ? least_row_of(reader) : 0;
+    int64_t least_row = reader ? least_row_of(comm, reader) : 0;
     return least_row ? uli_max(setting, least_row) : 0;
 }
 
@@ -147,14 +178,18 @@ uli_reader_of(const ulyx_comm_t *comm, int32_t p, uint64_t probe)
 {
     const struct uli_identity *me = &comm->peers[comm->rank].identity;
     const struct uli_identity *peer = &comm->peers[p].identity;
-    if (me->pid_namespace != peer->pid_namespace)
-        return NULL;
     const struct uli_tr_ops *reader = choose_reader(comm, p);
-    if (!reader || min_row_by(comm, reader) == 0 ||
-        reader->read_probe(peer->pid, (const void *)(uintptr_t)probe) !=
-            ULYX_SUCCESS)
+    if (reader && me->pid_namespace != peer->pid_namespace) {
+        say_refused(comm, "they are in other pid namespaces");
         return NULL;
-    return reader;
+    }
+    if (!reader || min_row_by(comm, reader) == 0)
+        return NULL;
+    if (reader->read_probe(peer->pid, (const void *)(uintptr_t)probe) ==
+        ULYX_SUCCESS)
+        return reader;
+    say_refused(comm, uli_error_text());
+    return NULL;
 }
 
 /* Pieces of one side of a read. */

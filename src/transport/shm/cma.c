@@ -7,10 +7,12 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
+#include <unistd.h>
 #include "base/log.h"
 #include "base/status.h"
 #include "transport/shm/shm.h"
@@ -19,15 +21,42 @@ enum { BATCH = IOV_MAX };
 
 const uint64_t uli_tr_probe_word = UINT64_C(0x78796c752d616d63);
 
+static void
+warn_undumpable(void)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 ||
+        atomic_flag_test_and_set(&said))
+        return;
+    ULI_WARN(ULI_LOG_TRANS, -1,
+        "ULYX_CMA=on, but peers cannot read this process: it is not dumpable "
+        "(PR_SET_DUMPABLE, or it has changed its user)");
+}
+
 void
 uli_cma_permit(const struct uli_settings *settings)
 {
     if (strcmp(settings->cma, "on"))
         return;
+    warn_undumpable();
     if (prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0)
         ULI_INFO(ULI_LOG_TRANS, -1,
             "ULYX_CMA=on: any process of this user may read this one");
     /* EINVAL: the kernel has no Yama, nothing stands in the way. */
+}
+
+/* What may stand behind a refusal, and what would help. */
+static const char *
+explain_refusal(pid_t pid, int number)
+{
+    if (number != EPERM)
+        return "";
+    if (pid == getpid())
+        return " (its own: a filter of system calls, as of containers, "
+               "forbids it)";
+    return " (a filter of system calls forbids it; or that process is not "
+           "dumpable; or Yama forbids it, then ULYX_CMA=on there or "
+           "kernel.yama.ptrace_scope=0 allow it)";
 }
 
 ulyx_status_t
@@ -38,12 +67,10 @@ uli_cma_probe(pid_t pid, const void *remote)
     struct iovec there = {(void *)(uintptr_t)remote, sizeof(word)};
     ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
     if (got < 0) {
-        char text[160];
+        char text[256];
+        int number = errno;
         snprintf(text, sizeof(text), "reading process %d's memory: %s%s",
-            (int)pid, strerror(errno),
-            errno == EPERM ? " (allow it with ULYX_CMA=on there, or with "
-                             "kernel.yama.ptrace_scope=0)"
-                           : "");
+            (int)pid, strerrordesc_np(number), explain_refusal(pid, number));
         return uli_error_pass(ULYX_ERR_UNSUPPORTED, text);
     }
     if (got != sizeof(word) || word != uli_tr_probe_word)
