@@ -355,6 +355,10 @@ line_without_a_value_warns(void **state)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 static const struct CMUnitTest tests[] = {
+    /* First: a child has what this process has said or opened before. */
+    CASE(misspelt_variable_warns_once_with_the_nearest),
+    CASE(variables_of_tests_and_tools_do_not_warn),
+    CASE(line_without_a_value_warns),
     CASE(every_default_parses),
     CASE(rows_are_named_once_and_explained),
     CASE(later_sources_win),
@@ -366,9 +370,6 @@ static const struct CMUnitTest tests[] = {
     CASE(choice_takes_its_words_only),
     CASE(too_long_text_is_refused_not_cut),
     CASE(good_values_of_every_type_are_taken),
-    CASE(misspelt_variable_warns_once_with_the_nearest),
-    CASE(variables_of_tests_and_tools_do_not_warn),
-    CASE(line_without_a_value_warns),
 };
 
 ULI_TEST_MAIN("Settings", tests)
