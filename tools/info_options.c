@@ -57,7 +57,7 @@ command_print_table(const struct info_command *command)
 {
     printf("command\t%s\t", command->name);
     for (int i = 0; i < command->count; i++)
-        if (is_operand(&command->options[i]))
+        if (option_is_operand(&command->options[i]))
             printf("%s", command->options[i].name);
     putchar('\t');
     for (const char *text = command->about; *text != 0; text++)
@@ -67,7 +67,7 @@ command_print_table(const struct info_command *command)
     for (int i = 0; i < command->count; i++) {
         const struct info_option *o = &command->options[i];
 
-        if (o->help != NULL && !is_operand(o))
+        if (o->help != NULL && !option_is_operand(o))
             printf("option\t\t%s\t%s\t%s\n", o->name,
                 o->value != NULL         ? o->value
                 : o->kind == INFO_NUMBER ? "N"
