@@ -33,7 +33,7 @@ enum {
     ULI_BATCH_CARD_BYTES = 256, /* the most that a rank gathers at once */
 };
 
-struct uli_batch; /* each transport has its own */
+struct uli_batch; /* opaque: each transport casts it to its own */
 struct uli_binding;
 
 /* Host memory of this rank's that all peers reach, as (window, offset). */

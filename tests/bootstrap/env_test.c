@@ -126,7 +126,7 @@ one_node_without_rank_0_times_out(void **state)
 static int
 squat(int rank, int nranks, void *context)
 {
-    struct uli_address address;
+    struct uli_socket_address address;
     int *taken = context, fd;
     (void)rank, (void)nranks;
     if (setresuid(65534, 65534, 65534) != 0 ||
@@ -142,7 +142,7 @@ squat(int rank, int nranks, void *context)
 static void *
 dial_squatter(void *context)
 {
-    struct uli_place place = {.count = 1, .same_user = true};
+    struct uli_endpoint place = {.count = 1, .same_user = true};
     int *taken = context, fd;
     while (!__atomic_load_n(taken, __ATOMIC_ACQUIRE))
         usleep(1000);
@@ -183,7 +183,7 @@ squatted_name_is_named_with_its_holder(void **state)
 static int
 free_port(void)
 {
-    struct uli_address address;
+    struct uli_socket_address address;
     int fd;
     assert_true(uli_address_parse("127.0.0.1:1", &address));
     uli_address_set_port(&address, 0);
@@ -243,7 +243,7 @@ link_local_address_without_interface_is_refused_at_once(void **state)
     (void)state;
     struct env_job job;
     struct env_rank ranks[ENV_RANKS] = {0};
-    struct uli_place place = {.count = 1};
+    struct uli_endpoint place = {.count = 1};
     int fd;
     master_job(&job);
     strcpy(job.settings.secret, SECRET);
@@ -273,11 +273,11 @@ static struct {
     atomic_int count, elsewhere; /* listeners; not on 127.0.0.1 */
 } listening;
 
-int __real_uli_socket_listen(struct uli_address *address, int *fd_p);
-int __wrap_uli_socket_listen(struct uli_address *address, int *fd_p);
+int __real_uli_socket_listen(struct uli_socket_address *address, int *fd_p);
+int __wrap_uli_socket_listen(struct uli_socket_address *address, int *fd_p);
 
 int
-__wrap_uli_socket_listen(struct uli_address *address, int *fd_p)
+__wrap_uli_socket_listen(struct uli_socket_address *address, int *fd_p)
 {
     const struct sockaddr_in *v4 = (const void *)&address->storage;
     if (listening.on) {

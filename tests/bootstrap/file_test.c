@@ -83,7 +83,7 @@ static void
 stale_file_is_passed_over(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     ulyx_unique_id_t id;
     char text[600];
     /* Its root is dead. */
@@ -106,7 +106,7 @@ stale_file_of_a_live_port_is_passed_over(void **state)
     struct env_job job;
     struct folder folder;
     struct env_rank ranks[ENV_RANKS] = {0};
-    struct uli_place place;
+    struct uli_endpoint place;
     ulyx_unique_id_t id;
     char text[600];
     struct uli_root *other = meeting_open(MEETING_V4, 20, 0, &place);

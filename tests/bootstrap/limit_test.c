@@ -38,7 +38,7 @@ soft_limit_is_raised_for_strangers(void **state)
 {
     (void)state;
     struct rlimit before, tight;
-    struct uli_place place;
+    struct uli_endpoint place;
     struct meeting_rank ranks[3];
     int fds[KNOCKS];
     getrlimit(RLIMIT_NOFILE, &before);
@@ -63,7 +63,7 @@ soft_limit_is_raised_for_strangers(void **state)
 
 /* A root in a child that may open `spare` connections. */
 static pid_t
-fork_root(int spare, struct uli_place *place_p)
+fork_root(int spare, struct uli_endpoint *place_p)
 {
     struct uli_root_params params = {.listener_count = 1};
     struct uli_root *root;
@@ -107,7 +107,7 @@ static void
 strangers_make_room_for_ranks(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     struct meeting_rank ranks[RANKS];
     int fds[RANKS];
     pid_t child = fork_root(RANKS + 1, &place);
@@ -127,7 +127,7 @@ static void
 hard_limit_is_named(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     struct meeting_rank ranks[RANKS];
     int told = 0;
     pid_t child = fork_root(RANKS - 2, &place);
@@ -182,7 +182,7 @@ shortage_that_passes_ends_no_meeting(void **state)
 {
     (void)state;
     for (int i = 0; i < NUMBERS; i++) {
-        struct uli_place place;
+        struct uli_endpoint place;
         struct meeting_rank ranks[3];
         fail_accepts(0, 8, numbers[i]);
         struct uli_root *root = meeting_open(MEETING_V4, 20, 10, &place);
@@ -203,7 +203,7 @@ shortage_that_stays_is_named(void **state)
 {
     (void)state;
     for (int i = 0; i < NUMBERS; i++) {
-        struct uli_place place;
+        struct uli_endpoint place;
         struct meeting_rank ranks[2];
         struct uli_root *root = meeting_open(MEETING_V4, 20, 10, &place);
         const char *what = numbers[i] == EMFILE
@@ -243,7 +243,7 @@ await_stage(struct siege *siege, int stage)
 static int
 besiege(struct siege *siege)
 {
-    struct uli_place place;
+    struct uli_endpoint place;
     int in = 0;
     await_stage(siege, 1);
     if (!ranks_expect(uli_unique_id_decode(&siege->id, &place) == 0))

@@ -30,9 +30,9 @@ pause_s(double seconds)
 
 struct uli_root *
 meeting_open(enum meeting_kind kind, double deadline_s, double handshake_s,
-    struct uli_place *place_p)
+    struct uli_endpoint *place_p)
 {
-    struct uli_place place = {.count = 1};
+    struct uli_endpoint place = {.count = 1};
     struct uli_root_params params = {
         .deadline = uli_deadline_in(deadline_s),
         .handshake_s = handshake_s,
@@ -48,7 +48,7 @@ meeting_open(enum meeting_kind kind, double deadline_s, double handshake_s,
     memcpy(params.secret, place.secret, sizeof(place.secret));
     snprintf(name, sizeof(name), "ulyx-test-%d-%02x%02x%02x%02x", (int)getpid(),
         salt[0], salt[1], salt[2], salt[3]);
-    struct uli_address *address = &place.addresses[0];
+    struct uli_socket_address *address = &place.addresses[0];
     if (kind == MEETING_UNIX) {
         assert_true(uli_address_abstract(name, address));
         params.same_user = place.same_user = true;
@@ -90,7 +90,7 @@ meeting_byte(int32_t rank, int gather, size_t at)
 
 struct runner {
     pthread_t thread;
-    const struct uli_place *place;
+    const struct uli_endpoint *place;
     struct meeting_rank *rank;
 };
 
@@ -149,7 +149,7 @@ run_rank(void *context)
 
 void
 meeting_run(
-    const struct uli_place *place, struct meeting_rank *ranks, int count)
+    const struct uli_endpoint *place, struct meeting_rank *ranks, int count)
 {
     struct runner *runners = calloc((size_t)count, sizeof(*runners));
     pthread_attr_t attributes;
@@ -186,7 +186,7 @@ meeting_open_files(void)
 }
 
 int
-meeting_raw(const struct uli_place *place)
+meeting_raw(const struct uli_endpoint *place)
 {
     int fd = -1;
     if (uli_socket_connect(&place->addresses[0], uli_deadline_in(5), &fd))

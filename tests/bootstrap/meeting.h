@@ -14,7 +14,7 @@ enum meeting_kind { MEETING_V4, MEETING_V6, MEETING_UNIX };
 
 /* A root that lingers for linger_s only; ends the test if it cannot be had. */
 struct uli_root *meeting_open(enum meeting_kind kind, double deadline_s,
-    double handshake_s, struct uli_place *place_p);
+    double handshake_s, struct uli_endpoint *place_p);
 /* Stops it and waits until its thread has gone. */
 void meeting_close(struct uli_root *root);
 
@@ -34,7 +34,7 @@ struct meeting_rank {
 /* Runs all as threads; every table is checked byte by byte (a wrong one gives
  * ULYX_ERR_INTERNAL). */
 void meeting_run(
-    const struct uli_place *place, struct meeting_rank *ranks, int count);
+    const struct uli_endpoint *place, struct meeting_rank *ranks, int count);
 /* The same record for tests that gather by themselves. */
 unsigned char meeting_byte(int32_t rank, int gather, size_t at);
 
@@ -44,7 +44,7 @@ int meeting_open_files(void);
 bool meeting_all_ended(void);
 
 /* A raw connection to the place's first address; -1 where refused. */
-int meeting_raw(const struct uli_place *place);
+int meeting_raw(const struct uli_endpoint *place);
 /* Reads until the other end closes or limit_s; returns bytes read, or -1 when
  * it did not close. */
 int meeting_raw_drain(int fd, double limit_s);

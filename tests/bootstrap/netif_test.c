@@ -62,7 +62,7 @@ static void
 assert_chosen(const struct machine *machine, const char *list,
     const char *family, const char *expected)
 {
-    struct uli_address chosen[ULI_ADDRESS_MAX];
+    struct uli_socket_address chosen[ULI_ADDRESS_MAX];
     char text[1024] = "";
     int count = 0;
     assert_status(uli_netif_choose(machine->netifs, machine->count, list,
@@ -141,7 +141,7 @@ choice_of_none_lists_what_there_is(void **state)
 {
     (void)state;
     struct machine machine;
-    struct uli_address chosen[ULI_ADDRESS_MAX];
+    struct uli_socket_address chosen[ULI_ADDRESS_MAX];
     int count = -7;
     ordinary_machine(&machine);
     assert_status(uli_netif_choose(machine.netifs, machine.count, "wlan", "",
@@ -159,7 +159,7 @@ static void
 this_machine_has_an_interface(void **state)
 {
     (void)state;
-    struct uli_address chosen[ULI_ADDRESS_MAX];
+    struct uli_socket_address chosen[ULI_ADDRESS_MAX];
     int count = 0;
     assert_status(uli_netif_choose_here("", "", chosen, &count), ULYX_SUCCESS);
     assert_in_range(count, 1, ULI_ADDRESS_MAX);

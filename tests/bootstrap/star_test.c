@@ -56,7 +56,7 @@ gather_over(enum meeting_kind kind)
     static const size_t sizes[] = {0, 1, 100, 4097, ULI_RECORD_BYTES_MAX};
     struct meeting_rank ranks[5];
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        struct uli_place place;
+        struct uli_endpoint place;
         struct uli_root *root = meeting_open(kind, 20, 0, &place);
         fill_ranks(ranks, 5, sizes[i], 7);
         meeting_run(&place, ranks, 5);
@@ -78,7 +78,7 @@ static void
 gather_over_ipv6(void **state)
 {
     (void)state;
-    struct uli_address address;
+    struct uli_socket_address address;
     int fd;
     assert_true(uli_address_parse("[::1]:1", &address));
     uli_address_set_port(&address, 0);
@@ -100,7 +100,7 @@ gather_of_many_threads(void **state)
 {
     (void)state;
     static struct meeting_rank ranks[MANY];
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_root *root = meeting_open(MEETING_V4, 30, 0, &place);
     int64_t begin = uli_clock_ns();
     fill_ranks(ranks, MANY, 512, 3);
@@ -116,7 +116,7 @@ gather_of_one_rank(void **state)
 {
     (void)state;
     struct meeting_rank rank;
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_root *root = meeting_open(MEETING_V4, 20, 0, &place);
     fill_ranks(&rank, 1, 64, 3);
     meeting_run(&place, &rank, 1);
@@ -130,7 +130,7 @@ gather_with_late_rank(void **state)
 {
     (void)state;
     struct meeting_rank ranks[3];
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_root *root = meeting_open(MEETING_V4, 20, 0, &place);
     fill_ranks(ranks, 3, 8, 4);
     ranks[1].late_s = 0.3;
@@ -145,7 +145,7 @@ static void
 run_failing(struct meeting_rank *ranks, int count, ulyx_status_t status,
     const char *text)
 {
-    struct uli_place place;
+    struct uli_endpoint place;
     int files = meeting_open_files();
     struct uli_root *root = meeting_open(MEETING_V4, 20, 0, &place);
     meeting_run(&place, ranks, count);
@@ -178,7 +178,7 @@ timeout_of_the_root_lists_missing_ranks(void **state)
 {
     (void)state;
     struct meeting_rank ranks[3];
-    struct uli_place place;
+    struct uli_endpoint place;
     fill_ranks(ranks, 3, 8, 1);
     ranks[2].absent = true;
     struct uli_root *root = meeting_open(MEETING_V4, 0.3, 0, &place);
@@ -192,7 +192,7 @@ timeout_names_rank_that_does_not_gather(void **state)
 {
     (void)state;
     struct meeting_rank ranks[3];
-    struct uli_place place;
+    struct uli_endpoint place;
     fill_ranks(ranks, 3, 8, 1);
     ranks[0].patience_s = ranks[2].patience_s = 0.3;
     ranks[1].silent = true;
@@ -255,7 +255,7 @@ rank_that_leaves_early_is_named(void **state)
     struct meeting_rank ranks[3];
     fill_ranks(ranks, 3, 8, 2);
     ranks[1].gathers = 1;
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_root *root = meeting_open(MEETING_V4, 20, 0, &place);
     meeting_run(&place, ranks, 3);
     assert_int_equal(ranks[1].status, ULYX_SUCCESS);
@@ -282,7 +282,7 @@ late_rank_is_told_the_failure(void **state)
 /* ---- lost ends ----------------------------------------------------------- */
 
 struct shared {
-    struct uli_place place;
+    struct uli_endpoint place;
     atomic_int open;
     pid_t pids[3];
 };
@@ -344,7 +344,7 @@ static void
 lost_root_is_named(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_bootstrap *bootstrap;
     int32_t mine = 0, all[2];
     int fd;
@@ -365,7 +365,7 @@ static void
 no_root_times_out_by_name(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     int fd;
     meeting_close(meeting_open(MEETING_V4, 20, 0, &place));
     assert_status(
@@ -380,7 +380,7 @@ dead_address_is_passed_over(void **state)
 {
     (void)state;
     struct meeting_rank ranks[2];
-    struct uli_place place, dead;
+    struct uli_endpoint place, dead;
     meeting_close(meeting_open(MEETING_V4, 20, 0, &dead));
     struct uli_root *root = meeting_open(MEETING_V4, 20, 0, &place);
     place.addresses[1] = place.addresses[0];
@@ -408,7 +408,7 @@ interrupted_calls_are_retried(void **state)
 {
     (void)state;
     struct meeting_rank ranks[4];
-    struct uli_place place;
+    struct uli_endpoint place;
     struct sigaction action = {.sa_handler = count_signal}, before;
     struct itimerval timer = {{0, 200}, {0, 200}}, off = {{0, 0}, {0, 0}};
     signals = 0;

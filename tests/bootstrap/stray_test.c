@@ -222,7 +222,7 @@ each_stray_is_dropped_and_named(void **state)
 {
     (void)state;
     for (int i = 0; i < STRAYS; i++) {
-        struct uli_place place;
+        struct uli_endpoint place;
         struct meeting_rank ranks[3];
         memset(ranks, 0, sizeof(ranks));
         int files = meeting_open_files();
@@ -257,7 +257,7 @@ each_stray_is_dropped_and_named(void **state)
 /* ---- a meeting under fire ------------------------------------------------ */
 
 struct fire {
-    const struct uli_place *place;
+    const struct uli_endpoint *place;
     uint64_t seed;
     int knocks;
     int count;
@@ -293,7 +293,7 @@ meeting_succeeds_under_fire(void **state)
 {
     (void)state;
     struct meeting_rank ranks[6];
-    struct uli_place place;
+    struct uli_endpoint place;
     pthread_t threads[3];
     struct fire fires[3];
     uint64_t seed = test_seed(77);
@@ -326,7 +326,7 @@ slow_peer_holds_up_nobody(void **state)
 {
     (void)state;
     struct meeting_rank ranks[2];
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_root *root = meeting_open(MEETING_V4, 20, 0.4, &place);
     int fd = meeting_raw(&place);
     assert_true(fd >= 0);
@@ -378,7 +378,7 @@ static void
 dial_impostor(const unsigned char *answer, size_t bytes, ulyx_status_t status,
     const char *text)
 {
-    struct uli_place place = {.count = 1};
+    struct uli_endpoint place = {.count = 1};
     struct impostor impostor = {-1, answer, bytes};
     struct uli_dial_report report;
     pthread_t thread;
@@ -410,7 +410,7 @@ static void
 rank_of_version_1_reads_the_roots_version(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     unsigned char hello[ULI_HELLO_BYTES] = "ulyxmeet\1";
     struct uli_root *root = meeting_open(MEETING_V4, 20, 1, &place);
     int fd = meeting_raw(&place);
@@ -481,7 +481,7 @@ fake_root_learns_of_one_guess_only(void **state)
 {
     (void)state;
     for (int right = 0; right < 2; right++) {
-        struct uli_place place = {.count = 1};
+        struct uli_endpoint place = {.count = 1};
         struct guesser guesser = {.listener = -1};
         struct uli_dial_report report;
         unsigned char guess[ULI_SECRET_BYTES];
@@ -528,7 +528,7 @@ static void
 rank_with_wrong_secret_is_refused_by_name(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     int fd;
     struct uli_root *root = meeting_open(MEETING_V4, 20, 1, &place);
     place.secret[3] ^= 1;

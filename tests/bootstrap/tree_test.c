@@ -100,7 +100,7 @@ static void
 gather(enum meeting_kind kind, int count, size_t bytes)
 {
     struct meeting_rank *ranks = calloc((size_t)count, sizeof(*ranks));
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_root *root = meeting_open(kind, 60, 0, &place);
     for (int i = 0; i < count; i++) {
         ranks[i].rank = i;
@@ -184,7 +184,7 @@ who_does_not_come_is_named_everywhere(void **state)
     uli_tree_set_least(1);
     for (int late = 0; late < 2; late++) {
         struct meeting_rank ranks[12];
-        struct uli_place place;
+        struct uli_endpoint place;
         struct uli_root *root = meeting_open(MEETING_V4, 30, 0, &place);
         memset(ranks, 0, sizeof(ranks));
         for (int i = 0; i < 12; i++) {
@@ -218,11 +218,11 @@ static struct {
     int fds[STRANGERS_MAX];
 } strangers;
 
-int __real_uli_socket_listen(struct uli_address *address, int *fd_p);
-int __wrap_uli_socket_listen(struct uli_address *address, int *fd_p);
+int __real_uli_socket_listen(struct uli_socket_address *address, int *fd_p);
+int __wrap_uli_socket_listen(struct uli_socket_address *address, int *fd_p);
 
 int
-__wrap_uli_socket_listen(struct uli_address *address, int *fd_p)
+__wrap_uli_socket_listen(struct uli_socket_address *address, int *fd_p)
 {
     int number = __real_uli_socket_listen(address, fd_p);
     for (int i = 0; !number && strangers.on && i < STRANGERS; i++) {
@@ -238,7 +238,7 @@ static void
 silent_strangers_hold_up_no_rank(void **state)
 {
     struct meeting_rank ranks[24];
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_root *root = meeting_open(MEETING_V4, 60, 0, &place);
     (void)state;
     uli_tree_set_least(2);

@@ -20,7 +20,7 @@
 #define LINGER_S 30.0 /* of a failed meeting, unless a test has less */
 
 static void
-make_place(struct uli_place *place, int count)
+make_place(struct uli_endpoint *place, int count)
 {
     static const char *const addresses[] = {"10.0.0.1:1", "[fd00::2]:65535",
         "[2001:db8:1111:2222:3333:4444:5555:6666]:10000", "[fe80::1%7]:80",
@@ -39,7 +39,7 @@ id_goes_through_text_and_back(void **state)
 {
     (void)state;
     for (int count = 1; count <= ULI_ADDRESS_MAX; count++) {
-        struct uli_place place, back;
+        struct uli_endpoint place, back;
         ulyx_unique_id_t id, again;
         char text[600];
         make_place(&place, count);
@@ -58,7 +58,7 @@ static void
 text_shows_the_addresses(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     ulyx_unique_id_t id;
     char text[600];
     make_place(&place, 2);
@@ -74,7 +74,7 @@ static void
 damaged_text_is_refused(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     ulyx_unique_id_t id, untouched, out;
     char text[600], bad[601];
     make_place(&place, 3);
@@ -107,7 +107,7 @@ static void
 damaged_bytes_are_refused(void **state)
 {
     (void)state;
-    struct uli_place place, out;
+    struct uli_endpoint place, out;
     ulyx_unique_id_t id;
     char text[600];
     make_place(&place, 3);
@@ -144,7 +144,7 @@ static void
 short_buffer_is_refused_by_size(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     ulyx_unique_id_t id;
     char text[600], small[600];
     make_place(&place, 1);
@@ -343,7 +343,7 @@ late_rank_does_not_disturb_a_meeting(void **state)
 {
     (void)state;
     struct shared shared;
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_bootstrap *bootstrap, *late;
     struct uli_settings settings;
     int32_t mine = 7, all[1] = {0};
@@ -422,7 +422,7 @@ static void
 id_is_destroyed_by_its_maker_only(void **state)
 {
     (void)state;
-    struct uli_place place;
+    struct uli_endpoint place;
     struct shared shared;
     ulyx_unique_id_t foreign;
     make_place(&place, 2);

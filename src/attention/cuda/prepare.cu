@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(128, 1)
 int
 uli_gpu_attn_put(void *device, const void *host, int64_t bytes, void *stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(128), 0, (cudaStream_t)stream};
+    struct uli_launch_config launch = {dim3(1), dim3(128), 0, (cudaStream_t)stream};
     for (int64_t at = 0; at < bytes; at += PUT_BYTES) {
         struct put_payload payload;
         int64_t count = mask_min(bytes - at, PUT_BYTES);
@@ -312,7 +312,7 @@ uli_gpu_attn_put(void *device, const void *host, int64_t bytes, void *stream)
 int
 uli_gpu_attn_prepare_launch(const struct uli_gpu_attn_args *args, void *stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(PREPARE_THREADS),
+    struct uli_launch_config launch = {dim3(1), dim3(PREPARE_THREADS),
         sizeof(struct prepare_shared), (cudaStream_t)stream};
     return uli_kernel_launch(launch, attention_prepare_kernel, *args);
 }

@@ -71,7 +71,7 @@ join_shared(const struct uli_env_meeting *env, char *text,
     struct uli_root *root, struct uli_bootstrap **bootstrap_p)
 {
     ulyx_unique_id_t id;
-    struct uli_place place;
+    struct uli_endpoint place;
     int fd;
     ULI_TRY(meeting_share(env, text, SHARE_BYTES));
     ULI_TRY(uli_unique_id_from_string(text, &id));

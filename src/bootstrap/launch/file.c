@@ -164,7 +164,7 @@ file_publish(const char *folder, const char *path, const ulyx_unique_id_t *id)
 /* Why there is no id in the file (yet), or NULL and the place. A file that
  * others could have written is not read. */
 static const char *
-read_place(const char *path, struct uli_place *place_p)
+read_place(const char *path, struct uli_endpoint *place_p)
 {
     char text[FILE_BYTES];
     struct stat info;
@@ -197,7 +197,7 @@ static ulyx_status_t
 join_file(const struct uli_env_meeting *env, const char *path,
     struct uli_root *root, struct uli_bootstrap **bootstrap_p)
 {
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_dial_report report;
     int pause_ms = PAUSE_FIRST_MS;
     for (;;) {

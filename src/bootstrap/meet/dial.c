@@ -23,7 +23,7 @@ enum { PAUSE_FIRST_MS = 2, PAUSE_LONGEST_MS = 500 };
 
 static void
 dial_report(struct uli_dial_report *report_p, ulyx_status_t status,
-    const struct uli_address *address, const char *what)
+    const struct uli_socket_address *address, const char *what)
 {
     char where[ULI_ADDRESS_TEXT_BYTES];
     /* A root that answered and refused tells more than one that is away. */
@@ -48,7 +48,7 @@ dial_reason(int number)
 /* Hello, and the root's challenge. 0 with both nonces and the root's share, or
  * -1 with the report. */
 static int
-dial_greet(int fd, const struct uli_address *address, uli_deadline_t deadline,
+dial_greet(int fd, const struct uli_socket_address *address, uli_deadline_t deadline,
     struct uli_auth *auth, unsigned char *share_p,
     struct uli_dial_report *report_p)
 {
@@ -89,8 +89,8 @@ err_report:
 
 /* The handshake's rank side. 0 and authenticated, or -1 with the report. */
 static int
-dial_prove(int fd, const struct uli_place *place,
-    const struct uli_address *address, uli_deadline_t deadline,
+dial_prove(int fd, const struct uli_endpoint *place,
+    const struct uli_socket_address *address, uli_deadline_t deadline,
     struct uli_dial_report *report_p)
 {
     struct uli_auth auth;
@@ -126,7 +126,7 @@ dial_prove(int fd, const struct uli_place *place,
 /* Anybody can take an abstract name, and hold up the job that wants it. */
 static bool
 check_user(
-    int fd, const struct uli_address *address, struct uli_dial_report *report_p)
+    int fd, const struct uli_socket_address *address, struct uli_dial_report *report_p)
 {
     char text[224];
     long user = uli_socket_peer_user(fd);
@@ -142,7 +142,7 @@ check_user(
 }
 
 static int
-dial_address(const struct uli_place *place, const struct uli_address *address,
+dial_address(const struct uli_endpoint *place, const struct uli_socket_address *address,
     uli_deadline_t deadline, struct uli_dial_report *report_p)
 {
     int fd = -1;
@@ -165,7 +165,7 @@ dial_address(const struct uli_place *place, const struct uli_address *address,
 }
 
 int
-uli_dial_once(const struct uli_place *place, uli_deadline_t deadline,
+uli_dial_once(const struct uli_endpoint *place, uli_deadline_t deadline,
     struct uli_dial_report *report_p)
 {
     memset(report_p, 0, sizeof(*report_p));
@@ -190,7 +190,7 @@ uli_dial_pause(int *pause_ms, uli_deadline_t deadline)
 
 /* connect() would say EINVAL, today and at the deadline. */
 static ulyx_status_t
-check_scopes(const struct uli_place *place)
+check_scopes(const struct uli_endpoint *place)
 {
     char where[ULI_ADDRESS_TEXT_BYTES] = "";
     for (int i = 0; i < place->count; i++) {
@@ -207,7 +207,7 @@ check_scopes(const struct uli_place *place)
 }
 
 ulyx_status_t
-uli_dial(const struct uli_place *place, double settle_s,
+uli_dial(const struct uli_endpoint *place, double settle_s,
     uli_deadline_t deadline, int *fd_p)
 {
     uli_deadline_t settled = uli_min(deadline, uli_deadline_in(settle_s));

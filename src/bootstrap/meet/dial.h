@@ -15,10 +15,10 @@
 struct uli_root;
 
 /* Where a meeting is. */
-struct uli_place {
+struct uli_endpoint {
     unsigned char secret[ULI_SECRET_BYTES];
     int count;
-    struct uli_address addresses[ULI_ADDRESS_MAX];
+    struct uli_socket_address addresses[ULI_ADDRESS_MAX];
     bool same_user; /* Unix socket: the root must run as this user */
     char who[320];  /* serves it, for texts: "rank 0 at node7"; "" = its root */
 };
@@ -31,7 +31,7 @@ struct uli_dial_report {
 
 /* Tries every address once, in order. returns an authenticated descriptor, or
  * -1 with the most telling failure in *report_p. Logs nothing. */
-int uli_dial_once(const struct uli_place *place, uli_deadline_t deadline,
+int uli_dial_once(const struct uli_endpoint *place, uli_deadline_t deadline,
     struct uli_dial_report *report_p);
 
 /* Tries until the deadline, with growing pauses. A refusal for secret or
@@ -39,7 +39,7 @@ int uli_dial_once(const struct uli_place *place, uli_deadline_t deadline,
  * address may still be closing).
  * returns SUCCESS, TIMEOUT, AUTH, VERSION; INVALID_ARGUMENT at once where no
  * address can be dialled (link-local ones without their interface). */
-ulyx_status_t uli_dial(const struct uli_place *place, double settle_s,
+ulyx_status_t uli_dial(const struct uli_endpoint *place, double settle_s,
     uli_deadline_t deadline, int *fd_p);
 
 /* Sleeps for *pause_ms (at most until the deadline), then lengthens it. */

@@ -70,7 +70,7 @@ uli_netif_matches(const char *list, const char *name)
 /* ---- choosing ------------------------------------------------------------ */
 
 static bool
-link_local(const struct uli_address *address)
+link_local(const struct uli_socket_address *address)
 {
     const struct sockaddr_in6 *v6 = (const void *)&address->storage;
     return v6->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
@@ -129,7 +129,7 @@ none_fits(const struct uli_netif *netifs, int count, const char *list,
 
 ulyx_status_t
 uli_netif_choose(const struct uli_netif *netifs, int count, const char *list,
-    const char *family, struct uli_address *addresses_p, int *count_p)
+    const char *family, struct uli_socket_address *addresses_p, int *count_p)
 {
     int wanted = strcmp(family, "AF_INET") == 0    ? AF_INET
                  : strcmp(family, "AF_INET6") == 0 ? AF_INET6
@@ -187,7 +187,7 @@ ifaddrs_take(const struct ifaddrs *from, struct uli_netif *netif_p)
 
 ulyx_status_t
 uli_netif_choose_here(const char *list, const char *family,
-    struct uli_address *addresses_p, int *count_p)
+    struct uli_socket_address *addresses_p, int *count_p)
 {
     static _Thread_local struct uli_netif netifs[NETIF_MAX];
     struct ifaddrs *all = NULL;

@@ -29,19 +29,19 @@ enum {
 /* ---- addresses ----------------------------------------------------------- */
 
 static struct sockaddr_in *
-as_v4(const struct uli_address *address)
+as_v4(const struct uli_socket_address *address)
 {
     return (struct sockaddr_in *)&address->storage;
 }
 
 static struct sockaddr_in6 *
-as_v6(const struct uli_address *address)
+as_v6(const struct uli_socket_address *address)
 {
     return (struct sockaddr_in6 *)&address->storage;
 }
 
 void
-uli_address_text(const struct uli_address *address, char *text_p, size_t bytes)
+uli_address_text(const struct uli_socket_address *address, char *text_p, size_t bytes)
 {
     char host[INET6_ADDRSTRLEN] = "?";
     if (address->storage.ss_family == AF_INET) {
@@ -92,9 +92,9 @@ parse_scope(const char *text, uint32_t *scope_p)
 }
 
 bool
-uli_address_parse(const char *text, struct uli_address *address_p)
+uli_address_parse(const char *text, struct uli_socket_address *address_p)
 {
-    struct uli_address address = {0};
+    struct uli_socket_address address = {0};
     char host[INET6_ADDRSTRLEN + 16];
     bool six = text[0] == '[';
     const char *end = strchr(text, six ? ']' : ':');
@@ -128,9 +128,9 @@ uli_address_parse(const char *text, struct uli_address *address_p)
 }
 
 bool
-uli_address_abstract(const char *name, struct uli_address *address_p)
+uli_address_abstract(const char *name, struct uli_socket_address *address_p)
 {
-    struct uli_address address = {0};
+    struct uli_socket_address address = {0};
     struct sockaddr_un *local = (void *)&address.storage;
     size_t length = strlen(name);
     if (length + 1 > sizeof(local->sun_path))
@@ -144,7 +144,7 @@ uli_address_abstract(const char *name, struct uli_address *address_p)
 }
 
 bool
-uli_address_lacks_scope(const struct uli_address *address)
+uli_address_lacks_scope(const struct uli_socket_address *address)
 {
     return address->storage.ss_family == AF_INET6 &&
            IN6_IS_ADDR_LINKLOCAL(&as_v6(address)->sin6_addr) &&
@@ -152,7 +152,7 @@ uli_address_lacks_scope(const struct uli_address *address)
 }
 
 int
-uli_address_port(const struct uli_address *address)
+uli_address_port(const struct uli_socket_address *address)
 {
     if (address->storage.ss_family == AF_INET)
         return ntohs(as_v4(address)->sin_port);
@@ -162,7 +162,7 @@ uli_address_port(const struct uli_address *address)
 }
 
 void
-uli_address_set_port(struct uli_address *address, int port)
+uli_address_set_port(struct uli_socket_address *address, int port)
 {
     if (address->storage.ss_family == AF_INET)
         as_v4(address)->sin_port = htons((uint16_t)port);
@@ -211,11 +211,11 @@ open_stream(int family, int *fd_p)
 }
 
 int
-uli_socket_listen(struct uli_address *address, int *fd_p)
+uli_socket_listen(struct uli_socket_address *address, int *fd_p)
 {
     const int on = 1;
     int family = address->storage.ss_family;
-    struct uli_address bound = *address;
+    struct uli_socket_address bound = *address;
     int fd = -1, number = open_stream(family, &fd);
     if (number)
         return number;
@@ -269,7 +269,7 @@ finish_connect(int fd, uli_deadline_t deadline)
 
 int
 uli_socket_connect(
-    const struct uli_address *address, uli_deadline_t deadline, int *fd_p)
+    const struct uli_socket_address *address, uli_deadline_t deadline, int *fd_p)
 {
     int family = address->storage.ss_family;
     int fd = -1, number = open_stream(family, &fd);

@@ -19,29 +19,29 @@ enum {
     ULI_ADDRESS_TEXT_BYTES = 80 /* "[ipv6%scope]:port", "@abstract name" */
 };
 
-struct uli_address {
+struct uli_socket_address {
     socklen_t length;
     struct sockaddr_storage storage;
 };
 
 /* "10.0.0.1:2000", "[fd00::2]:2000", or "@name" of an abstract socket. */
 void uli_address_text(
-    const struct uli_address *address, char *text_p, size_t bytes);
+    const struct uli_socket_address *address, char *text_p, size_t bytes);
 /* The reverse, for numeric IPv4 and IPv6; a scope is a number or the name of an
  * interface. False if it is neither. */
-bool uli_address_parse(const char *text, struct uli_address *address_p);
+bool uli_address_parse(const char *text, struct uli_socket_address *address_p);
 /* False for a name longer than a socket address takes. */
-bool uli_address_abstract(const char *name, struct uli_address *address_p);
+bool uli_address_abstract(const char *name, struct uli_socket_address *address_p);
 /* A link-local IPv6 address that does not say on which interface. */
-bool uli_address_lacks_scope(const struct uli_address *address);
-int uli_address_port(const struct uli_address *address);
-void uli_address_set_port(struct uli_address *address, int port);
+bool uli_address_lacks_scope(const struct uli_socket_address *address);
+int uli_address_port(const struct uli_socket_address *address);
+void uli_address_set_port(struct uli_socket_address *address, int port);
 
 /* A listener with SO_REUSEADDR; IPv6 ones take no IPv4. Port 0 is replaced in
  * *address by the one that was given. returns 0 or errno. */
-int uli_socket_listen(struct uli_address *address, int *fd_p);
+int uli_socket_listen(struct uli_socket_address *address, int *fd_p);
 int uli_socket_connect(
-    const struct uli_address *address, uli_deadline_t deadline, int *fd_p);
+    const struct uli_socket_address *address, uli_deadline_t deadline, int *fd_p);
 /* Whole buffers. returns 0, ETIMEDOUT, ENOTCONN (the other end closed), or
  * another errno. */
 int uli_socket_send(

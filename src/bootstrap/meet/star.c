@@ -173,7 +173,7 @@ ulyx_status_t
 uli_bootstrap_open_star(int fd, struct uli_root *root, int32_t nranks,
     int32_t rank, uli_deadline_t deadline, struct uli_bootstrap **bootstrap_p)
 {
-    struct uli_address peer = {.length = sizeof(peer.storage)};
+    struct uli_socket_address peer = {.length = sizeof(peer.storage)};
     struct star *star = calloc(1, sizeof(*star));
     if (!star) {
         close(fd);

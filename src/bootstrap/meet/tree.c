@@ -105,7 +105,7 @@ uli_tree_place(int32_t nranks, int32_t rank, struct uli_tree_place *place_p)
 static int
 open_listener(const struct tree *tree, struct card *card)
 {
-    struct uli_address own = {.length = sizeof(own.storage)};
+    struct uli_socket_address own = {.length = sizeof(own.storage)};
     struct sockaddr_in *v4 = (struct sockaddr_in *)&own.storage;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&own.storage;
     int fd = -1;
@@ -127,7 +127,7 @@ open_listener(const struct tree *tree, struct card *card)
 }
 
 static void
-card_address(const struct card *card, struct uli_address *address_p)
+card_address(const struct card *card, struct uli_socket_address *address_p)
 {
     struct sockaddr_in *v4 = (struct sockaddr_in *)&address_p->storage;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address_p->storage;
@@ -148,7 +148,7 @@ static int
 connect_parent(
     struct tree *tree, const struct card *card, uli_deadline_t deadline)
 {
-    struct uli_address address;
+    struct uli_socket_address address;
     struct knock knock = {.rank = tree->base.rank};
     card_address(card, &address);
     int number = uli_socket_connect(&address, deadline, &tree->parent);

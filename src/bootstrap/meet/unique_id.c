@@ -48,7 +48,7 @@ checksum(const void *data, size_t bytes, unsigned char *sum_p, size_t sum_bytes)
 /* ---- bytes --------------------------------------------------------------- */
 
 static void
-put_address(const struct uli_address *address, unsigned char *entry_p)
+put_address(const struct uli_socket_address *address, unsigned char *entry_p)
 {
     int port = uli_address_port(address);
     const struct sockaddr_in *v4 = (const void *)&address->storage;
@@ -67,9 +67,9 @@ put_address(const struct uli_address *address, unsigned char *entry_p)
 }
 
 static bool
-get_address(const unsigned char *entry, struct uli_address *address_p)
+get_address(const unsigned char *entry, struct uli_socket_address *address_p)
 {
-    struct uli_address address = {0};
+    struct uli_socket_address address = {0};
     struct sockaddr_in *v4 = (void *)&address.storage;
     struct sockaddr_in6 *v6 = (void *)&address.storage;
     if (entry[0] == 6) {
@@ -92,7 +92,7 @@ get_address(const unsigned char *entry, struct uli_address *address_p)
 }
 
 void
-uli_unique_id_encode(const struct uli_place *place, ulyx_unique_id_t *id_p)
+uli_unique_id_encode(const struct uli_endpoint *place, ulyx_unique_id_t *id_p)
 {
     unsigned char *bytes = id_p->bytes;
     memset(bytes, 0, ULYX_UNIQUE_ID_BYTES);
@@ -107,11 +107,11 @@ uli_unique_id_encode(const struct uli_place *place, ulyx_unique_id_t *id_p)
 }
 
 ulyx_status_t
-uli_unique_id_decode(const ulyx_unique_id_t *id, struct uli_place *place_p)
+uli_unique_id_decode(const ulyx_unique_id_t *id, struct uli_endpoint *place_p)
 {
     const unsigned char *bytes = id->bytes;
     unsigned char sum[CHECKSUM_BYTES];
-    struct uli_place place = {.count = bytes[COUNT_AT]};
+    struct uli_endpoint place = {.count = bytes[COUNT_AT]};
     ULI_TRY(uli_auth_init());
     if (memcmp(bytes, "uxid", 4) != 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -160,7 +160,7 @@ ulyx_status_t
 uli_unique_id_to_string(
     const ulyx_unique_id_t *id, char *text_p, size_t text_bytes)
 {
-    struct uli_place place;
+    struct uli_endpoint place;
     char text[ID_TEXT_LONGEST] = TEXT_PREFIX;
     unsigned char sum[TEXT_CHECKSUM_BYTES];
     ULI_TRY(uli_unique_id_decode(id, &place));
@@ -191,7 +191,7 @@ refuse_text(const char *what)
 
 /* "<address>,<address>" up to end. */
 static bool
-parse_addresses(const char *text, const char *end, struct uli_place *place)
+parse_addresses(const char *text, const char *end, struct uli_endpoint *place)
 {
     while (text < end) {
         char one[ULI_ADDRESS_TEXT_BYTES];
@@ -210,7 +210,7 @@ parse_addresses(const char *text, const char *end, struct uli_place *place)
 ulyx_status_t
 uli_unique_id_from_string(const char *text, ulyx_unique_id_t *id_p)
 {
-    struct uli_place place = {0};
+    struct uli_endpoint place = {0};
     unsigned char sum[TEXT_CHECKSUM_BYTES], expected[TEXT_CHECKSUM_BYTES];
     const size_t secret_end = strlen(TEXT_PREFIX) + 2 * ULI_SECRET_BYTES;
     ULI_TRY(uli_auth_init());

@@ -14,10 +14,10 @@
 enum { ULI_ID_TEXT_BYTES = 510 };
 
 void uli_unique_id_encode(
-    const struct uli_place *place, ulyx_unique_id_t *id_p);
+    const struct uli_endpoint *place, ulyx_unique_id_t *id_p);
 /* returns SUCCESS, ERR_INVALID_ARGUMENT or ERR_VERSION. */
 ulyx_status_t uli_unique_id_decode(
-    const ulyx_unique_id_t *id, struct uli_place *place_p);
+    const ulyx_unique_id_t *id, struct uli_endpoint *place_p);
 
 /* Listens where the settings say, starts a root and describes it. unlink_path
  * as in uli_root_params. ownership: *root_p is the caller's to release. */

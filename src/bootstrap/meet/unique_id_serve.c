@@ -38,7 +38,7 @@ enum { STAYING_MAX = 8, REMEMBERED_MAX = 1024 };
 /* At a port that is given, the root of a meeting that has failed may still be
  * telling late ranks; it makes room for the next one. */
 static int
-listen_at(const struct uli_address *address, bool given, int *fd_p)
+listen_at(struct uli_socket_address *address, bool given, int *fd_p)
 {
     uli_deadline_t deadline = uli_deadline_in(PORT_WAIT_S);
     int pause_ms = 1, number;
@@ -50,12 +50,12 @@ listen_at(const struct uli_address *address, bool given, int *fd_p)
 
 /* Listens on the chosen addresses; those that cannot be had are left out. */
 static ulyx_status_t
-listen_on(struct uli_place *place, int port, struct uli_root_params *params)
+listen_on(struct uli_endpoint *place, int port, struct uli_root_params *params)
 {
     int count = 0, number = 0;
     char where[ULI_ADDRESS_TEXT_BYTES] = "";
     for (int i = 0; i < place->count; i++) {
-        struct uli_address address = place->addresses[i];
+        struct uli_socket_address address = place->addresses[i];
         uli_address_set_port(&address, port);
         uli_address_text(&address, where, sizeof(where));
         number = listen_at(&address, port != 0, &params->listeners[count]);
@@ -74,7 +74,7 @@ listen_on(struct uli_place *place, int port, struct uli_root_params *params)
 }
 
 static void
-log_addresses(const struct uli_place *place)
+log_addresses(const struct uli_endpoint *place)
 {
     char text[ULI_ADDRESS_MAX * (ULI_ADDRESS_TEXT_BYTES + 2)] = "";
     for (int i = 0; i < place->count; i++) {
@@ -89,9 +89,9 @@ log_addresses(const struct uli_place *place)
 /* `params` has the rest: deadline, file, whether it stays. */
 static ulyx_status_t
 serve(const struct uli_settings *settings, struct uli_root_params *params,
-    struct uli_place *place_p, struct uli_root **root_p)
+    struct uli_endpoint *place_p, struct uli_root **root_p)
 {
-    struct uli_place place = {0};
+    struct uli_endpoint place = {0};
     ULI_TRY(uli_auth_init());
     ULI_TRY(uli_random_bytes(place.secret, ULI_SECRET_BYTES));
     memcpy(params->secret, place.secret, ULI_SECRET_BYTES);
@@ -112,7 +112,7 @@ uli_unique_id_serve(const struct uli_settings *settings,
 {
     struct uli_root_params params = {
         .deadline = deadline, .unlink_path = unlink_path};
-    struct uli_place place;
+    struct uli_endpoint place;
     ULI_TRY(serve(settings, &params, &place, root_p));
     uli_unique_id_encode(&place, id_p);
     return ULYX_SUCCESS;
@@ -187,7 +187,7 @@ ulyx_status_t
 uli_unique_id_create(ulyx_unique_id_t *id_p)
 {
     struct uli_settings settings;
-    struct uli_place place;
+    struct uli_endpoint place;
     ULI_TRY(uli_settings_load(&settings));
     double timeout_s = uli_timeout_or(0, settings.timeout_s);
     struct uli_root_params params = {
@@ -213,7 +213,7 @@ uli_unique_id_create(ulyx_unique_id_t *id_p)
 ulyx_status_t
 uli_unique_id_destroy(const ulyx_unique_id_t *id)
 {
-    struct uli_place place;
+    struct uli_endpoint place;
     struct uli_root *root = NULL;
     ULI_TRY(uli_unique_id_decode(id, &place));
     pthread_mutex_lock(&made_here.lock);
@@ -237,7 +237,7 @@ uli_unique_id_destroy(const ulyx_unique_id_t *id)
 
 /* What this process knows of an id without asking its root. */
 static ulyx_status_t
-check_made(const struct uli_place *place)
+check_made(const struct uli_endpoint *place)
 {
     const char *why = NULL;
     pthread_mutex_lock(&made_here.lock);
@@ -265,7 +265,7 @@ uli_bootstrap_open_id(const ulyx_unique_id_t *id, int32_t nranks, int32_t rank,
     const struct uli_settings *settings, uli_deadline_t deadline,
     struct uli_bootstrap **bootstrap_p)
 {
-    struct uli_place place;
+    struct uli_endpoint place;
     int fd;
     (void)settings;
     ULI_TRY(uli_unique_id_decode(id, &place));

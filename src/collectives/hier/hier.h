@@ -183,7 +183,7 @@ struct uli_hier {
     ulyx_comm_t *comm;
     struct uli_exchange *exchange;
     const struct uli_layout *layout;
-    struct uli_nodes nodes;
+    struct uli_hier_nodes nodes;
     int32_t node, local, size; /* of this rank; ranks of its node */
     int64_t chunk_bytes;       /* equal on all ranks */
     struct uli_arena_piece piece;

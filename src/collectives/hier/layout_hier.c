@@ -18,9 +18,9 @@
 
 ulyx_status_t
 uli_nodes_create(int32_t nranks, int32_t nnodes, const int32_t *node,
-    struct uli_nodes *nodes_p)
+    struct uli_hier_nodes *nodes_p)
 {
-    struct uli_nodes x = {.nranks = nranks, .nnodes = nnodes};
+    struct uli_hier_nodes x = {.nranks = nranks, .nnodes = nnodes};
     x.node = calloc((size_t)nranks, sizeof(int32_t));
     x.local = calloc((size_t)nranks, sizeof(int32_t));
     x.ranks = calloc((size_t)nranks, sizeof(int32_t));
@@ -42,7 +42,7 @@ uli_nodes_create(int32_t nranks, int32_t nnodes, const int32_t *node,
 }
 
 void
-uli_nodes_destroy(struct uli_nodes *nodes)
+uli_nodes_destroy(struct uli_hier_nodes *nodes)
 {
     free(nodes->node);
     free(nodes->local);
@@ -51,7 +51,7 @@ uli_nodes_destroy(struct uli_nodes *nodes)
 }
 
 bool
-uli_nodes_cross(const struct uli_nodes *nodes, const struct uli_move *move)
+uli_nodes_cross(const struct uli_hier_nodes *nodes, const struct uli_move *move)
 {
     for (int32_t s = 0; s < move->nsources; s++)
         if (nodes->node[move->sources[s].rank] != nodes->node[move->dst.rank])
@@ -63,7 +63,7 @@ uli_nodes_cross(const struct uli_nodes *nodes, const struct uli_move *move)
 
 struct pair {
     const struct uli_layout *layout;
-    const struct uli_nodes *nodes;
+    const struct uli_hier_nodes *nodes;
     ulyx_operation_t operation;
     int32_t from, to;
     int32_t source; /* the rank of `from` that is looked at */
@@ -114,7 +114,7 @@ add_move(void *context, const struct uli_move *move)
 static void
 pair_collect(struct pair *x)
 {
-    const struct uli_nodes *nodes = x->nodes;
+    const struct uli_hier_nodes *nodes = x->nodes;
     int32_t ntensors = uli_layout_shape(x->layout)->ntensors;
     for (int32_t t = 0; t < ntensors; t++)
         for (int32_t i = 0; i < uli_nodes_size(nodes, x->to); i++)
@@ -218,7 +218,7 @@ emit_all(struct pair *x)
 
 ulyx_status_t
 uli_hier_each_item(const struct uli_layout *layout,
-    const struct uli_nodes *nodes, ulyx_operation_t operation, int32_t from,
+    const struct uli_hier_nodes *nodes, ulyx_operation_t operation, int32_t from,
     int32_t to, uli_hier_fn visit, void *context, int64_t *lane_bytes_p,
     struct uli_hier_bytes *bytes_p)
 {

@@ -26,7 +26,7 @@
 #include "collectives/layout/layout.h"
 
 /* Which rank is on which node. */
-struct uli_nodes {
+struct uli_hier_nodes {
     int32_t nranks, nnodes;
     int32_t *node;  /* [nranks] */
     int32_t *local; /* [nranks]: place among the ranks of its node */
@@ -37,16 +37,16 @@ struct uli_nodes {
 /* node[nranks]: of each rank, 0 .. nnodes - 1, none empty.
  * Errors: NO_MEMORY. */
 ulyx_status_t uli_nodes_create(int32_t nranks, int32_t nnodes,
-    const int32_t *node, struct uli_nodes *nodes_p);
-void uli_nodes_destroy(struct uli_nodes *nodes);
+    const int32_t *node, struct uli_hier_nodes *nodes_p);
+void uli_nodes_destroy(struct uli_hier_nodes *nodes);
 
 static inline int32_t
-uli_nodes_size(const struct uli_nodes *nodes, int32_t node)
+uli_nodes_size(const struct uli_hier_nodes *nodes, int32_t node)
 {
     return nodes->first[node + 1] - nodes->first[node];
 }
 static inline int32_t
-uli_nodes_rank(const struct uli_nodes *nodes, int32_t node, int32_t local)
+uli_nodes_rank(const struct uli_hier_nodes *nodes, int32_t node, int32_t local)
 {
     return nodes->ranks[nodes->first[node] + local];
 }
@@ -54,7 +54,7 @@ uli_nodes_rank(const struct uli_nodes *nodes, int32_t node, int32_t local)
 /* Has the move a source on another node than its destination? Then all of it
  * belongs to the hierarchical schedule. */
 bool uli_nodes_cross(
-    const struct uli_nodes *nodes, const struct uli_move *move);
+    const struct uli_hier_nodes *nodes, const struct uli_move *move);
 
 struct uli_hier_item {
     int32_t tensor, lane;
@@ -81,7 +81,7 @@ struct uli_hier_bytes {
  * order. lane_bytes_p[size of `to`] becomes the length of each stream.
  * Errors: NO_MEMORY, after which some items may have been visited. */
 ulyx_status_t uli_hier_each_item(const struct uli_layout *layout,
-    const struct uli_nodes *nodes, ulyx_operation_t operation, int32_t from,
+    const struct uli_hier_nodes *nodes, ulyx_operation_t operation, int32_t from,
     int32_t to, uli_hier_fn visit, void *context, int64_t *lane_bytes_p,
     struct uli_hier_bytes *bytes_p);
 

@@ -21,7 +21,7 @@
 /* ---- the piece ----------------------------------------------------------- */
 
 static int64_t
-mail_bytes(const struct uli_nodes *nodes, int32_t from)
+mail_bytes(const struct uli_hier_nodes *nodes, int32_t from)
 {
     return (int64_t)sizeof(struct uli_hier_mail) +
            uli_round_up(2 * uli_nodes_size(nodes, from) *
@@ -31,7 +31,7 @@ mail_bytes(const struct uli_nodes *nodes, int32_t from)
 
 /* Of the mail from a node in the board of another; from = nnodes: the end. */
 static int64_t
-mail_at(const struct uli_nodes *nodes, int32_t node, int32_t from)
+mail_at(const struct uli_hier_nodes *nodes, int32_t node, int32_t from)
 {
     int64_t at =
         (int64_t)sizeof(struct uli_hier_board) +
@@ -42,7 +42,7 @@ mail_at(const struct uli_nodes *nodes, int32_t node, int32_t from)
 }
 
 static int64_t
-words_bytes(const struct uli_nodes *nodes, int32_t node)
+words_bytes(const struct uli_hier_nodes *nodes, int32_t node)
 {
     return (int64_t)sizeof(struct uli_hier_words) +
            2 * uli_nodes_size(nodes, node) *
@@ -52,7 +52,7 @@ words_bytes(const struct uli_nodes *nodes, int32_t node)
 /* Number of the lane among those that the rank carries; kind OWN: their last.
  */
 static int32_t
-carried_index(const struct uli_nodes *nodes, int32_t rank,
+carried_index(const struct uli_hier_nodes *nodes, int32_t rank,
     enum uli_hier_kind kind, int32_t node, int32_t lane)
 {
     int32_t home = nodes->node[rank], size = uli_nodes_size(nodes, home);
@@ -76,7 +76,7 @@ static int64_t
 lane_at(const struct uli_hier *h, int32_t rank, enum uli_hier_kind kind,
     int32_t node, int32_t lane)
 {
-    const struct uli_nodes *nodes = &h->nodes;
+    const struct uli_hier_nodes *nodes = &h->nodes;
     int32_t home = nodes->node[rank];
     int64_t board =
         nodes->local[rank] == 0 ? mail_at(nodes, home, nodes->nnodes) : 0;
@@ -111,7 +111,7 @@ set_lane(struct uli_hier *h, enum uli_hier_kind kind, int32_t node,
 static void
 set_lanes(struct uli_hier *h)
 {
-    const struct uli_nodes *nodes = &h->nodes;
+    const struct uli_hier_nodes *nodes = &h->nodes;
     for (int32_t n = 0; n < nodes->nnodes; n++) {
         h->out_first[n] = h->nlanes;
         for (int32_t j = 0; n != h->node && j < uli_nodes_size(nodes, n); j++)
@@ -208,7 +208,7 @@ address_mapped(
 static bool
 connect_board(const struct ulyx_plan *plan, struct uli_hier *h)
 {
-    const struct uli_nodes *nodes = &h->nodes;
+    const struct uli_hier_nodes *nodes = &h->nodes;
     char *board = address_mapped(plan, uli_nodes_rank(nodes, h->node, 0), 0,
         mail_at(nodes, h->node, nodes->nnodes));
     h->board = (struct uli_hier_board *)board;

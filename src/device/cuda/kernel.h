@@ -25,7 +25,7 @@
 /* Dynamic shared memory that needs no uli_kernel_prepare. */
 #define ULI_SHARED_DEFAULT_BYTES 49152
 
-struct uli_launch {
+struct uli_launch_config {
     dim3 grid, block;
     size_t shared_bytes;
     cudaStream_t stream;
@@ -50,7 +50,7 @@ uli_kernel_prepare(void (*kernel)(P...), size_t shared_bytes)
 template <typename... P>
 static inline cudaError_t
 uli_kernel_launch_exact(
-    const struct uli_launch &launch, void (*kernel)(P...), P... args)
+    const struct uli_launch_config &launch, void (*kernel)(P...), P... args)
 {
     void *pointers[] = {(void *)&args..., nullptr};
     cudaLaunchAttribute cluster = {};
@@ -70,7 +70,7 @@ uli_kernel_launch_exact(
 template <typename... P, typename... A>
 static inline cudaError_t
 uli_kernel_launch(
-    const struct uli_launch &launch, void (*kernel)(P...), const A &...args)
+    const struct uli_launch_config &launch, void (*kernel)(P...), const A &...args)
 {
     return uli_kernel_launch_exact<P...>(launch, kernel, args...);
 }

@@ -35,7 +35,8 @@ enum {
     LOOK_NS = 100 * 1000, /* its sleep */
 };
 
-struct uli_batch {
+/* What struct uli_batch is here. */
+struct nccl_batch {
     struct uli_nccl_calls calls;
     uli_nccl_comm comm; /* the ticket's holder's */
     int32_t memory_kind, device;
@@ -47,7 +48,7 @@ struct uli_batch {
 /* ---- the device around a call -------------------------------------------- */
 
 static ulyx_status_t
-batch_enter(const struct uli_batch *batch)
+batch_enter(const struct nccl_batch *batch)
 {
     return batch->memory_kind == ULYX_MEMORY_CUDA
                ? uli_cuda_enter(batch->device)
@@ -55,7 +56,7 @@ batch_enter(const struct uli_batch *batch)
 }
 
 static ulyx_status_t
-batch_leave(const struct uli_batch *batch, ulyx_status_t status)
+batch_leave(const struct nccl_batch *batch, ulyx_status_t status)
 {
     return batch->memory_kind == ULYX_MEMORY_CUDA ? uli_cuda_leave(status)
                                                   : status;
@@ -84,14 +85,14 @@ is_bad(int result)
 /* ---- the ticket ---------------------------------------------------------- */
 
 static bool
-move_ticket(struct uli_batch *batch, int32_t from, int32_t to)
+move_ticket(struct nccl_batch *batch, int32_t from, int32_t to)
 {
     return atomic_compare_exchange_strong(&batch->state, &from, to);
 }
 
 /* The holder's: from here on nobody begins to look at the communicator. */
 static void
-keep_lookers_out(struct uli_batch *batch)
+keep_lookers_out(struct nccl_batch *batch)
 {
     atomic_store(&batch->state, GOING);
     while (atomic_load(&batch->lookers))
@@ -100,7 +101,7 @@ keep_lookers_out(struct uli_batch *batch)
 
 /* The holder's: nothing of the communicator is left. */
 static void
-kill_held(struct uli_batch *batch)
+kill_held(struct nccl_batch *batch)
 {
     keep_lookers_out(batch);
     if (batch_enter(batch) == ULYX_SUCCESS) {
@@ -112,7 +113,7 @@ kill_held(struct uli_batch *batch)
 }
 
 static ulyx_status_t
-nccl_take(struct uli_batch *batch)
+nccl_take(struct nccl_batch *batch)
 {
     if (move_ticket(batch, FREE, HELD))
         return ULYX_SUCCESS;
@@ -124,7 +125,7 @@ nccl_take(struct uli_batch *batch)
 
 /* status: of what was done; an error has left the communicator useless. */
 static ulyx_status_t
-batch_give(struct uli_batch *batch, ulyx_status_t status)
+batch_give(struct nccl_batch *batch, ulyx_status_t status)
 {
     if (status != ULYX_SUCCESS) {
         kill_held(batch);
@@ -137,8 +138,9 @@ batch_give(struct uli_batch *batch, ulyx_status_t status)
 }
 
 static void
-abort_batch(struct uli_batch *batch)
+abort_batch(struct uli_batch *base)
 {
+    struct nccl_batch *batch = (struct nccl_batch *)base;
     atomic_store(&batch->wanted, true);
     if (move_ticket(batch, FREE, HELD))
         kill_held(batch);
@@ -158,7 +160,7 @@ pause_between(int looks)
 
 /* Until the last call is no longer in progress. */
 static ulyx_status_t
-batch_settle(struct uli_batch *batch, uli_deadline_t deadline, const char *call)
+batch_settle(struct nccl_batch *batch, uli_deadline_t deadline, const char *call)
 {
     for (int looks = 0;; looks++) {
         int now = ULI_NCCL_IN_PROGRESS;
@@ -204,7 +206,7 @@ make_id(
 }
 
 static ulyx_status_t
-batch_init(struct uli_batch *batch, const struct uli_batch_params *params)
+batch_init(struct nccl_batch *batch, const struct uli_batch_params *params)
 {
     struct uli_nccl_config config = {.size = sizeof(config),
         .magic = ULI_NCCL_MAGIC,
@@ -231,7 +233,7 @@ batch_init(struct uli_batch *batch, const struct uli_batch_params *params)
 static ulyx_status_t
 open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
 {
-    struct uli_batch *batch = calloc(1, sizeof(*batch));
+    struct nccl_batch *batch = calloc(1, sizeof(*batch));
     if (!batch)
         return uli_error(ULYX_ERR_NO_MEMORY, "nccl: no memory for a batch");
     batch->memory_kind = params->memory_kind;
@@ -245,13 +247,13 @@ open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
         free(batch);
         return status;
     }
-    *batch_p = batch;
+    *batch_p = (struct uli_batch *)batch;
     return ULYX_SUCCESS;
 }
 
 /* The holder's. Everything that was enqueued ends, then what is local goes. */
 static ulyx_status_t
-batch_finish(struct uli_batch *batch, uli_deadline_t deadline)
+batch_finish(struct nccl_batch *batch, uli_deadline_t deadline)
 {
     int result = batch->calls.CommFinalize(batch->comm);
     if (is_bad(result))
@@ -269,8 +271,9 @@ batch_finish(struct uli_batch *batch, uli_deadline_t deadline)
 }
 
 static void
-close_batch(struct uli_batch *batch, uli_deadline_t deadline)
+close_batch(struct uli_batch *base, uli_deadline_t deadline)
 {
+    struct nccl_batch *batch = (struct nccl_batch *)base;
     if (move_ticket(batch, FREE, HELD)) {
         ulyx_status_t status = batch_enter(batch);
         if (status == ULYX_SUCCESS)
@@ -284,7 +287,7 @@ close_batch(struct uli_batch *batch, uli_deadline_t deadline)
 /* ---- runs ---------------------------------------------------------------- */
 
 static ulyx_status_t
-nccl_enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+nccl_enqueue(struct nccl_batch *batch, const struct uli_batch_piece *pieces,
     int32_t count, void *stream)
 {
     const struct uli_nccl_calls *calls = &batch->calls;
@@ -311,9 +314,10 @@ nccl_enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
 }
 
 static ulyx_status_t
-nccl_run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+nccl_run(struct uli_batch *base, const struct uli_batch_piece *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
+    struct nccl_batch *batch = (struct nccl_batch *)base;
     ULI_TRY(nccl_take(batch));
     ulyx_status_t status = batch_enter(batch);
     if (status == ULYX_SUCCESS) {
@@ -327,7 +331,7 @@ nccl_run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
 
 /* Counted in. */
 static ulyx_status_t
-batch_query(const struct uli_batch *batch)
+batch_query(const struct nccl_batch *batch)
 {
     int now = ULI_NCCL_SUCCESS;
     int32_t state = atomic_load(&batch->state);
@@ -341,8 +345,9 @@ batch_query(const struct uli_batch *batch)
 }
 
 static ulyx_status_t
-nccl_check(struct uli_batch *batch)
+nccl_check(struct uli_batch *base)
 {
+    struct nccl_batch *batch = (struct nccl_batch *)base;
     atomic_fetch_add(&batch->lookers, 1);
     ulyx_status_t status = batch_query(batch);
     atomic_fetch_sub(&batch->lookers, 1);
@@ -350,8 +355,9 @@ nccl_check(struct uli_batch *batch)
 }
 
 static void
-nccl_describe(struct uli_batch *batch, char *text_p, size_t text_bytes)
+nccl_describe(struct uli_batch *base, char *text_p, size_t text_bytes)
 {
+    struct nccl_batch *batch = (struct nccl_batch *)base;
     int version = batch->calls.version;
     snprintf(text_p, text_bytes, "nccl %d.%d.%d", version / 10000,
         version % 10000 / 100, version % 100);

@@ -31,7 +31,8 @@ enum {
 /* What a kernel waits longer than whoever watches over its call. */
 #define AFTER_NS INT64_C(500000000)
 
-struct uli_batch {
+/* What struct uli_batch is here. */
+struct staged_batch {
     struct uli_batch_params params;
     struct uli_staged_memory memory;
     struct uli_staged_relay relay;
@@ -84,7 +85,7 @@ shape_of(const struct uli_batch_params *params)
 /* ---- life ---------------------------------------------------------------- */
 
 static ulyx_status_t
-make_words(struct uli_batch *batch)
+make_words(struct staged_batch *batch)
 {
     const struct uli_batch_params *params = &batch->params;
     struct uli_bind_scope scope; /* pinned memory comes near the device */
@@ -108,7 +109,7 @@ make_words(struct uli_batch *batch)
  * wait for others; else launches are of as few as have a bit for each part,
  * which is one. */
 static ulyx_status_t
-claim_blocks(struct uli_batch *batch)
+claim_blocks(struct staged_batch *batch)
 {
     const struct uli_batch_hooks *hooks = &batch->params.hooks;
     int64_t parts =
@@ -125,7 +126,7 @@ claim_blocks(struct uli_batch *batch)
 
 /* Nothing of it is in use on the device. */
 static void
-free_batch(struct uli_batch *batch)
+free_batch(struct staged_batch *batch)
 {
     const struct uli_batch_hooks *hooks = &batch->params.hooks;
     uli_staged_relay_close(&batch->relay);
@@ -145,7 +146,7 @@ static ulyx_status_t
 open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
 {
     struct uli_staged_shape shape = shape_of(params);
-    struct uli_batch *batch = calloc(1, sizeof(*batch));
+    struct staged_batch *batch = calloc(1, sizeof(*batch));
     if (!batch)
         return uli_staged_memory_refuse(params,
             uli_error(ULYX_ERR_NO_MEMORY, "staged: no memory for a batch"));
@@ -163,13 +164,13 @@ open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
         free_batch(batch);
         return status;
     }
-    *batch_p = batch;
+    *batch_p = (struct uli_batch *)batch;
     return ULYX_SUCCESS;
 }
 
 /* Of graphs only those count that have begun. */
 static bool
-in_flight(const struct uli_batch *batch)
+in_flight(const struct staged_batch *batch)
 {
     const struct uli_staged_report *report = batch->report;
     return (batch->recorded &&
@@ -179,8 +180,9 @@ in_flight(const struct uli_batch *batch)
 }
 
 static void
-close_batch(struct uli_batch *batch, uli_deadline_t deadline)
+close_batch(struct uli_batch *base, uli_deadline_t deadline)
 {
+    struct staged_batch *batch = (struct staged_batch *)base;
     struct timespec look = {0, LOOK_NS};
     while (in_flight(batch) && !uli_deadline_over(deadline))
         nanosleep(&look, NULL);
@@ -201,7 +203,7 @@ close_batch(struct uli_batch *batch, uli_deadline_t deadline)
 /* ---- runs ---------------------------------------------------------------- */
 
 static ulyx_status_t
-batch_take(struct uli_batch *batch)
+batch_take(struct staged_batch *batch)
 {
     if (atomic_load(&batch->aborted))
         return uli_error(ULYX_ERR_ABORTED, "staged: the batch was aborted");
@@ -230,7 +232,7 @@ check_pieces(const struct uli_batch_params *params,
 }
 
 static void
-fill_args(const struct uli_batch *batch, uli_deadline_t deadline,
+fill_args(const struct staged_batch *batch, uli_deadline_t deadline,
     struct uli_staged_args *args_p)
 {
     int64_t left = uli_max(deadline - uli_clock_ns(), 0);
@@ -270,7 +272,7 @@ list_pieces(int32_t rank, const struct uli_batch_piece *pieces, int32_t count,
 /* At most those that are claimed, and enough that a warp has a bit for each of
  * its parts. */
 static int32_t
-blocks_of(const struct uli_batch *batch, int32_t parts)
+blocks_of(const struct staged_batch *batch, int32_t parts)
 {
     int32_t fewest =
         (parts + ULI_STAGED_PARTS * WARPS - 1) / (ULI_STAGED_PARTS * WARPS);
@@ -280,7 +282,7 @@ blocks_of(const struct uli_batch *batch, int32_t parts)
 
 static ulyx_status_t
 batch_launch(
-    struct uli_batch *batch, const struct uli_staged_args *args, void *stream)
+    struct staged_batch *batch, const struct uli_staged_args *args, void *stream)
 {
     if (batch->relay.has_thread)
         ULI_TRY(DEVICE(
@@ -292,7 +294,7 @@ batch_launch(
 }
 
 static ulyx_status_t
-batch_enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+batch_enqueue(struct staged_batch *batch, const struct uli_batch_piece *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
     struct uli_staged_args args;
@@ -312,9 +314,10 @@ batch_enqueue(struct uli_batch *batch, const struct uli_batch_piece *pieces,
 }
 
 static ulyx_status_t
-batch_run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+batch_run(struct uli_batch *base, const struct uli_batch_piece *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
+    struct staged_batch *batch = (struct staged_batch *)base;
     if (count == 0)
         return ULYX_SUCCESS;
     ULI_TRY(batch_take(batch));
@@ -331,7 +334,7 @@ batch_run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
 
 /* As check's; ABORTED sets no text. */
 static ulyx_status_t
-report_cause(const struct uli_batch *batch, uint64_t cause)
+report_cause(const struct staged_batch *batch, uint64_t cause)
 {
     int32_t index = (int32_t)(cause >> 8 & 0xFFFF);
     uint32_t n = (uint32_t)(cause >> 32);
@@ -353,8 +356,9 @@ report_cause(const struct uli_batch *batch, uint64_t cause)
 }
 
 static ulyx_status_t
-batch_check(struct uli_batch *batch)
+batch_check(struct uli_batch *base)
 {
+    struct staged_batch *batch = (struct staged_batch *)base;
     uint64_t cause = __atomic_load_n(&batch->report->failed, __ATOMIC_ACQUIRE);
     if (cause)
         return report_cause(batch, cause);
@@ -362,15 +366,17 @@ batch_check(struct uli_batch *batch)
 }
 
 static void
-abort_batch(struct uli_batch *batch)
+abort_batch(struct uli_batch *base)
 {
+    struct staged_batch *batch = (struct staged_batch *)base;
     atomic_store(&batch->aborted, true);
     __atomic_store_n(&batch->report->abort, 1, __ATOMIC_RELEASE);
 }
 
 static void
-batch_describe(struct uli_batch *batch, char *text_p, size_t text_bytes)
+batch_describe(struct uli_batch *base, char *text_p, size_t text_bytes)
 {
+    struct staged_batch *batch = (struct staged_batch *)base;
     const struct uli_staged_memory *memory = &batch->memory;
     snprintf(text_p, text_bytes,
         "staged: %d lanes of %d chunks of %" PRId64

@@ -72,7 +72,7 @@ walk_hier(const struct uli_layout *layout, const int32_t *node_of,
     int32_t nnodes, ulyx_operation_t operation)
 {
     int64_t lanes[ORACLE_MAX_RANKS];
-    struct uli_nodes nodes;
+    struct uli_hier_nodes nodes;
     double wire = 0;
     assert_status(uli_nodes_create(uli_layout_shape(layout)->nranks, nnodes,
                       node_of, &nodes),

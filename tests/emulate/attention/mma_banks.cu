@@ -28,7 +28,7 @@ mma_places_kernel(struct mma_lane_places *places)
 int
 mma_places(int n, struct mma_lane_places *places, int *columns_p)
 {
-    struct uli_launch launch = {dim3(1), dim3(32), 0, NULL};
+    struct uli_launch_config launch = {dim3(1), dim3(32), 0, NULL};
     static const int columns[MMA_SHAPES] = {64, 96, 128, 192, 256};
     *columns_p = columns[n];
     switch (n) {

@@ -20,7 +20,7 @@ int
 sm90_flags_set(const struct sm90_flags *flags, int64_t count, uint64_t value,
     size_t shared_bytes, void *stream)
 {
-    struct uli_launch launch = {
+    struct uli_launch_config launch = {
         dim3(1), dim3(1), shared_bytes, (cudaStream_t)stream, 0};
     cudaError_t error = uli_kernel_prepare(sm90_flags_kernel, shared_bytes);
     if (error != cudaSuccess)
@@ -55,7 +55,7 @@ int
 sm90_arrive(const struct sm90_arrivals *arrivals, int64_t count, uint64_t value,
     void *stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(64), 0, (cudaStream_t)stream, 0};
+    struct uli_launch_config launch = {dim3(1), dim3(64), 0, (cudaStream_t)stream, 0};
     return uli_kernel_launch(
         launch, sm90_arrive_kernel, *arrivals, count, value);
 }

@@ -29,8 +29,8 @@ emu_invoke(const void *p)
 
 template <typename... P, typename... A>
 static inline cudaError_t
-uli_kernel_launch(
-    const struct uli_launch &launch, void (*kernel)(P...), const A &...args)
+uli_kernel_launch(const struct uli_launch_config &launch, void (*kernel)(P...),
+    const A &...args)
 {
     emu_call<P...> call = {kernel, std::tuple<P...>(static_cast<P>(args)...)};
     emu_dim3 grid = {launch.grid.x, launch.grid.y, launch.grid.z};

@@ -86,7 +86,7 @@ fake_nccl_kernels_launch(const struct fake_nccl_op *ops, int count,
     for (int i = 0; i < count; i++)
         launch.ops[i] = ops[i];
     launch.words = words;
-    struct uli_launch how = {
+    struct uli_launch_config how = {
         dim3(1), dim3((unsigned)(count * LANES)), 0, (cudaStream_t)stream};
     return uli_kernel_launch(how, fake_nccl_kernel, launch);
 }

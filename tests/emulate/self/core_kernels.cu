@@ -17,7 +17,7 @@ cudaError_t
 core_index_launch(
     int *out, int add, unsigned blocks, unsigned threads, cudaStream_t stream)
 {
-    struct uli_launch launch = {dim3(blocks), dim3(threads), 0, stream};
+    struct uli_launch_config launch = {dim3(blocks), dim3(threads), 0, stream};
     return uli_kernel_launch(launch, index_kernel, out, add);
 }
 
@@ -43,7 +43,7 @@ sum_kernel(const int *in, int *out)
 cudaError_t
 core_sum_launch(const int *in, int *out, unsigned blocks, cudaStream_t stream)
 {
-    struct uli_launch launch = {dim3(blocks), dim3(256), 32, stream};
+    struct uli_launch_config launch = {dim3(blocks), dim3(256), 32, stream};
     return uli_kernel_launch(launch, sum_kernel, in, out);
 }
 
@@ -56,7 +56,7 @@ count_kernel(unsigned *counter)
 cudaError_t
 core_count_launch(unsigned *counter, unsigned blocks, cudaStream_t stream)
 {
-    struct uli_launch launch = {dim3(blocks), dim3(64), 0, stream};
+    struct uli_launch_config launch = {dim3(blocks), dim3(64), 0, stream};
     return uli_kernel_launch(launch, count_kernel, counter);
 }
 
@@ -78,7 +78,7 @@ cudaError_t
 core_wait_launch(unsigned *flag, unsigned value, uint64_t limit_ns,
     unsigned *result, cudaStream_t stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(1), 0, stream};
+    struct uli_launch_config launch = {dim3(1), dim3(1), 0, stream};
     return uli_kernel_launch(
         launch, wait_kernel, flag, value, limit_ns, result);
 }
@@ -97,7 +97,7 @@ cudaError_t
 core_put_launch(int *data, int count, int value, unsigned *flag, unsigned epoch,
     cudaStream_t stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(128), 0, stream};
+    struct uli_launch_config launch = {dim3(1), dim3(128), 0, stream};
     return uli_kernel_launch(
         launch, put_kernel, data, count, value, flag, epoch);
 }
@@ -118,7 +118,7 @@ cudaError_t
 core_take_launch(const int *data, int count, unsigned *flag, unsigned epoch,
     int *out, cudaStream_t stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(128), 0, stream};
+    struct uli_launch_config launch = {dim3(1), dim3(128), 0, stream};
     return uli_kernel_launch(
         launch, take_kernel, data, count, flag, epoch, out);
 }
@@ -133,7 +133,7 @@ hang_kernel(void)
 cudaError_t
 core_hang_launch(cudaStream_t stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(64), 0, stream};
+    struct uli_launch_config launch = {dim3(1), dim3(64), 0, stream};
     return uli_kernel_launch(launch, hang_kernel);
 }
 
@@ -154,6 +154,6 @@ recurse_kernel(int depth, int *out)
 cudaError_t
 core_recurse_launch(int depth, int *out, cudaStream_t stream)
 {
-    struct uli_launch launch = { dim3(1), dim3(1), 0, stream };
+    struct uli_launch_config launch = { dim3(1), dim3(1), 0, stream };
     return uli_kernel_launch(launch, recurse_kernel, depth, out);
 }

@@ -86,7 +86,7 @@ static cudaError_t
 launch_product(const struct facts_product *product, const void *images,
     const uint16_t *a_rows, float *d, cudaStream_t stream)
 {
-    struct uli_launch launch = {
+    struct uli_launch_config launch = {
         dim3(1), dim3(128), FACTS_A_BYTES + FACTS_B_BYTES, stream};
     return uli_kernel_launch(launch,
         product_kernel<N, TransA, TransB, Registers>, *product,
@@ -197,7 +197,7 @@ cudaError_t
 facts_load_launch(const CUtensorMap *map, int rank, const int *coordinates,
     uint32_t bytes, void *out, cudaStream_t stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(64), bytes + 64, stream};
+    struct uli_launch_config launch = {dim3(1), dim3(64), bytes + 64, stream};
     return uli_kernel_launch(launch, load_kernel, *map, pack(rank, coordinates),
         bytes, (uint4 *)out);
 }
@@ -224,7 +224,7 @@ cudaError_t
 facts_store_launch(const CUtensorMap *map, int rank, const int *coordinates,
     uint32_t bytes, const void *in, cudaStream_t stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(64), bytes, stream};
+    struct uli_launch_config launch = {dim3(1), dim3(64), bytes, stream};
     return uli_kernel_launch(launch, store_kernel, *map,
         pack(rank, coordinates), bytes, (const uint4 *)in);
 }
@@ -250,6 +250,6 @@ reduce_kernel(float *sum)
 cudaError_t
 facts_reduce_launch(float *sum, unsigned blocks, cudaStream_t stream)
 {
-    struct uli_launch launch = {dim3(blocks), dim3(128), 4096, stream};
+    struct uli_launch_config launch = {dim3(blocks), dim3(128), 4096, stream};
     return uli_kernel_launch(launch, reduce_kernel, sum);
 }

@@ -90,6 +90,6 @@ __global__ void __launch_bounds__(512, 1)
 cudaError_t
 block_launch(int fault, const int *in, int *out)
 {
-    struct uli_launch launch = {dim3(1), dim3(512), 2 * N * 4, nullptr};
+    struct uli_launch_config launch = {dim3(1), dim3(512), 2 * N * 4, nullptr};
     return uli_kernel_launch(launch, block_kernel, fault, in, out);
 }

@@ -83,7 +83,7 @@ flag_put_kernel(int fault, int bulk, const int *in, int *data, unsigned *flag)
 cudaError_t
 flag_put_launch(int fault, int bulk, const int *in, int *data, unsigned *flag)
 {
-    struct uli_launch launch = {dim3(1), dim3(THREADS), HALF * 4, nullptr};
+    struct uli_launch_config launch = {dim3(1), dim3(THREADS), HALF * 4, nullptr};
     return uli_kernel_launch(
         launch, flag_put_kernel, fault, bulk, in, data, flag);
 }
@@ -146,7 +146,7 @@ cudaError_t
 flag_take_launch(
     int fault, int bulk, const int *data, unsigned *flag, int *out)
 {
-    struct uli_launch launch
+    struct uli_launch_config launch
         = { dim3(1), dim3(THREADS), FLAG_COUNT * 4 + 8, nullptr };
     return uli_kernel_launch(
         launch, flag_take_kernel, fault, bulk, data, flag, out);

@@ -98,7 +98,7 @@ cudaError_t
 ring_launch(int fault, const int *in, int *out)
 {
 #if PTX_SM90
-    struct uli_launch launch = {
+    struct uli_launch_config launch = {
         dim3(1), dim3(THREADS), STAGES * (TILE_BYTES + 16), nullptr};
     return uli_kernel_launch(launch, ring_kernel, fault, in, out);
 #else

@@ -92,7 +92,7 @@ cudaError_t
 wgmma_launch(int fault, const uint16_t *a, const uint16_t *b, float *d)
 {
 #if PTX_SM90
-    struct uli_launch launch = {dim3(1), dim3(128), 2 * OPERAND_BYTES, nullptr};
+    struct uli_launch_config launch = {dim3(1), dim3(128), 2 * OPERAND_BYTES, nullptr};
     return uli_kernel_launch(launch, wgmma_kernel, fault, a, b, d);
 #else
     return cudaErrorNotSupported;

@@ -153,7 +153,7 @@ matmul_launch(const uint16_t *a, const uint16_t *b, uint16_t *c, int m, int n,
     int k, cudaStream_t stream)
 {
     CUtensorMap maps[3];
-    struct uli_launch launch
+    struct uli_launch_config launch
         = { dim3((unsigned)(n + TILE - 1) / TILE,
                 (unsigned)(m + TILE - 1) / TILE),
               dim3(THREADS), SHARED_BYTES, stream, 0 };

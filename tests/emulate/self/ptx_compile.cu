@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(128, 1)
 cudaError_t
 ptx_compile_launch(uint32_t *out, const uint4 *src, float *f)
 {
-    struct uli_launch launch = {dim3(1), dim3(128), 0, nullptr};
+    struct uli_launch_config launch = {dim3(1), dim3(128), 0, nullptr};
     cudaError_t error = uli_kernel_prepare(warp_kernel, 65536);
     return error ? error : uli_kernel_launch(launch, warp_kernel, out, src, f);
 }

@@ -5,7 +5,7 @@
 #include "units_kernels.h"
 #include "device/cuda/ptx.h"
 
-static struct uli_launch
+static struct uli_launch_config
 one_block(unsigned threads, size_t shared_bytes)
 {
     return { dim3(1), dim3(threads), shared_bytes, nullptr, 0 };
@@ -213,7 +213,7 @@ turns_kernel(uint32_t *turn, uint32_t *value)
 cudaError_t
 units_turns_launch(uint32_t *turn, uint32_t *value, int blocks)
 {
-    struct uli_launch launch = { dim3((unsigned)blocks), dim3(1), 0, nullptr,
+    struct uli_launch_config launch = { dim3((unsigned)blocks), dim3(1), 0, nullptr,
         0 };
     return uli_kernel_launch(launch, turns_kernel, turn, value);
 }
@@ -226,7 +226,7 @@ empty_kernel(void)
 cudaError_t
 units_cluster_launch(void)
 {
-    struct uli_launch launch = { dim3(4), dim3(32), 0, nullptr, 2 };
+    struct uli_launch_config launch = { dim3(4), dim3(32), 0, nullptr, 2 };
     return uli_kernel_launch(launch, empty_kernel);
 }
 

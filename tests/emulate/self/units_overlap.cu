@@ -111,7 +111,7 @@ units_overlap_launch(const uint16_t *q, const uint16_t *k, const uint16_t *v,
 {
 #if PTX_SM90
     size_t bytes = (size_t)(1 + 2 * tiles) * TILE_BYTES;
-    struct uli_launch launch = { dim3(1), dim3(THREADS), bytes, nullptr };
+    struct uli_launch_config launch = { dim3(1), dim3(THREADS), bytes, nullptr };
     cudaError_t error = uli_kernel_prepare(overlap_kernel, bytes);
     return error ? error
                  : uli_kernel_launch(launch, overlap_kernel, q, k, v, o, tiles);

@@ -47,7 +47,7 @@ template <class F, class G>
 static int
 sm90_launch(const struct uli_sm90_params *params, int blocks, void *stream)
 {
-    struct uli_launch launch = {dim3((unsigned)blocks), dim3(F::THREADS),
+    struct uli_launch_config launch = {dim3((unsigned)blocks), dim3(F::THREADS),
         F::SHARED_BYTES, (cudaStream_t)stream, 0};
     if (params->args.dtype == ULYX_DTYPE_BF16)
         return uli_kernel_launch(launch, sm90_forward<F>, *params);

@@ -171,7 +171,7 @@ mma_launch(const struct uli_gpu_attn_args *args, int32_t blocks, void *stream)
 {
     bool bf16 = args->dtype == ULYX_DTYPE_BF16;
     bool with_transform = args->cap > 0 || args->slopes;
-    struct uli_launch launch = {dim3((unsigned)blocks), dim3(S::THREADS),
+    struct uli_launch_config launch = {dim3((unsigned)blocks), dim3(S::THREADS),
         S::SHARED, (cudaStream_t)stream};
     return uli_kernel_launch(
         launch, mma_kernel<S>(bf16, with_transform), *args);

@@ -323,7 +323,7 @@ static int
 plain_launch(const struct uli_gpu_attn_args *args, int32_t blocks, void *stream)
 {
     struct plain_shared at = plain_shared_of(args->dim_qk, args->dim_v);
-    struct uli_launch launch = {dim3((unsigned)blocks), dim3(THREADS),
+    struct uli_launch_config launch = {dim3((unsigned)blocks), dim3(THREADS),
         (size_t)at.bytes, (cudaStream_t)stream};
     return uli_kernel_launch(launch, plain_kernel_for(args->dim_v), *args);
 }

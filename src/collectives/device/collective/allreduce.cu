@@ -368,7 +368,7 @@ int
 uli_allreduce_launch(const struct uli_collective_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
-    struct uli_launch launch = {dim3((unsigned)blocks), dim3((unsigned)threads),
+    struct uli_launch_config launch = {dim3((unsigned)blocks), dim3((unsigned)threads),
         0, (cudaStream_t)stream};
     return uli_kernel_launch(
         launch, kernel_of(args->base.record[ULI_COLLECTIVE_DTYPE]), *args);

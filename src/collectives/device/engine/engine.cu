@@ -130,7 +130,7 @@ __launch_bounds__(WARP)
 int
 uli_engine_launch(const struct uli_engine_args *args, void *stream)
 {
-    struct uli_launch launch = {dim3(1), dim3(WARP), 0, (cudaStream_t)stream};
+    struct uli_launch_config launch = {dim3(1), dim3(WARP), 0, (cudaStream_t)stream};
     return uli_kernel_launch(launch, engine_kernel, *args);
 }
 

@@ -99,7 +99,7 @@ uli_gpu_exchange_launch(const struct uli_gpu_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
     bool small = args->slots && args->steps == ULI_GPU_ALL;
-    struct uli_launch launch = {dim3(small ? 1 : (unsigned)blocks),
+    struct uli_launch_config launch = {dim3(small ? 1 : (unsigned)blocks),
         dim3((unsigned)threads), 0, (cudaStream_t)stream};
     return uli_kernel_launch(launch, kernel_of(small, args->sums != 0), *args);
 }

@@ -190,7 +190,7 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
 
 /* ---- host ---------------------------------------------------------------- */
 
-static struct uli_launch
+static struct uli_launch_config
 launch_of(int32_t blocks, int32_t threads, void *stream)
 {
     return {dim3((unsigned)blocks), dim3((unsigned)threads), 0,

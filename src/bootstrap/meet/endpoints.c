@@ -23,7 +23,7 @@ enum { PAUSE_FIRST_MS = 5, HEX_BYTES = 2 * ULI_SECRET_BYTES + 1 };
 #define SETTLE_S 6.0
 
 static ulyx_status_t
-join_place(const struct uli_env_meeting *env, const struct uli_place *place,
+join_place(const struct uli_env_meeting *env, const struct uli_endpoint *place,
     double settle_s, struct uli_root *root, struct uli_bootstrap **bootstrap_p)
 {
     int fd;
@@ -42,7 +42,7 @@ join_place(const struct uli_env_meeting *env, const struct uli_place *place,
  * at all ranks that there are two. */
 static ulyx_status_t
 serve_abstract(
-    struct uli_place *place, uli_deadline_t deadline, struct uli_root **root_p)
+    struct uli_endpoint *place, uli_deadline_t deadline, struct uli_root **root_p)
 {
     struct uli_root_params params = {
         .deadline = deadline, .listener_count = 1, .same_user = true};
@@ -60,7 +60,7 @@ ulyx_status_t
 uli_bootstrap_open_abstract(
     const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p)
 {
-    struct uli_place place = {
+    struct uli_endpoint place = {
         .count = 1, .same_user = true, .who = "rank 0 on this host"};
     struct uli_root *root = NULL;
     unsigned char digest[ULI_SECRET_BYTES];
@@ -79,7 +79,7 @@ uli_bootstrap_open_abstract(
 /* ---- MASTER_ADDR:ULYX_PORT ----------------------------------------------- */
 
 static bool
-place_holds(const struct uli_place *place, const struct uli_address *address)
+place_holds(const struct uli_endpoint *place, const struct uli_socket_address *address)
 {
     for (int i = 0; i < place->count; i++)
         if (place->addresses[i].length == address->length &&
@@ -112,7 +112,7 @@ strip_brackets(char *host)
 /* *numeric_p: MASTER_ADDR is an address, not a name. */
 static ulyx_status_t
 meeting_resolve(
-    const struct uli_env_meeting *env, struct uli_place *place, bool *numeric_p)
+    const struct uli_env_meeting *env, struct uli_endpoint *place, bool *numeric_p)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
         .ai_family = family_of(env->settings),
@@ -130,7 +130,7 @@ meeting_resolve(
         return uli_error(ULYX_ERR_SYSTEM, "MASTER_ADDR=\"%s\": %s",
             env->launch.master, gai_strerror(result));
     for (const struct addrinfo *one = all; one; one = one->ai_next) {
-        struct uli_address address = {.length = one->ai_addrlen};
+        struct uli_socket_address address = {.length = one->ai_addrlen};
         memcpy(&address.storage, one->ai_addr, one->ai_addrlen);
         uli_address_set_port(&address, (int)env->settings->port);
         if (place->count < ULI_ADDRESS_MAX && !place_holds(place, &address))
@@ -150,9 +150,9 @@ meeting_resolve(
 /* Whether one can listen there: an address may be of a host in front of this
  * one, which passes connections on. */
 static bool
-is_here(const struct uli_address *address)
+is_here(const struct uli_socket_address *address)
 {
-    struct uli_address any_port = *address;
+    struct uli_socket_address any_port = *address;
     int fd;
     uli_address_set_port(&any_port, 0);
     if (uli_socket_listen(&any_port, &fd))
@@ -165,9 +165,9 @@ is_here(const struct uli_address *address)
  * name may lead to a loopback address on its own host only, so it listens where
  * the name leads and on the chosen interfaces. */
 static void
-add_interfaces(const struct uli_env_meeting *env, struct uli_place *place)
+add_interfaces(const struct uli_env_meeting *env, struct uli_endpoint *place)
 {
-    struct uli_address here[ULI_ADDRESS_MAX];
+    struct uli_socket_address here[ULI_ADDRESS_MAX];
     int count = 0;
     if (uli_netif_choose_here(env->settings->socket_ifname,
             env->settings->socket_family, here, &count))
@@ -181,14 +181,14 @@ add_interfaces(const struct uli_env_meeting *env, struct uli_place *place)
 
 /* Every address that can be had; none because the port is taken: again. */
 static ulyx_status_t
-listen_all(const struct uli_place *place, uli_deadline_t deadline,
+listen_all(const struct uli_endpoint *place, uli_deadline_t deadline,
     struct uli_root_params *params)
 {
     int pause_ms = PAUSE_FIRST_MS;
     for (;;) {
         int last = 0, taken = 0;
         for (int i = 0; i < place->count; i++) {
-            struct uli_address address = place->addresses[i];
+            struct uli_socket_address address = place->addresses[i];
             int *fd_p = &params->listeners[params->listener_count];
             last = uli_socket_listen(&address, fd_p);
             params->listener_count += !last;
@@ -235,7 +235,7 @@ ulyx_status_t
 uli_bootstrap_open_master(
     const struct uli_env_meeting *env, struct uli_bootstrap **bootstrap_p)
 {
-    struct uli_place place = {0};
+    struct uli_endpoint place = {0};
     bool numeric;
     struct uli_root *root = NULL;
     struct uli_root_params params = {
@@ -245,7 +245,7 @@ uli_bootstrap_open_master(
     memcpy(params.secret, place.secret, ULI_SECRET_BYTES);
     ULI_TRY(meeting_resolve(env, &place, &numeric));
     if (env->launch.rank == 0) {
-        struct uli_place wide = place;
+        struct uli_endpoint wide = place;
         if (!numeric || !is_here(&place.addresses[0]))
             add_interfaces(env, &wide);
         ULI_TRY(listen_all(&wide, env->deadline, &params));
