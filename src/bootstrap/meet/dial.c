@@ -48,8 +48,8 @@ dial_reason(int number)
 /* Hello, and the root's challenge. 0 with both nonces and the root's share, or
  * -1 with the report. */
 static int
-dial_greet(int fd, const struct uli_socket_address *address, uli_deadline_t deadline,
-    struct uli_auth *auth, unsigned char *share_p,
+dial_greet(int fd, const struct uli_socket_address *address,
+    uli_deadline_t deadline, struct uli_auth *auth, unsigned char *share_p,
     struct uli_dial_report *report_p)
 {
     unsigned char hello[ULI_HELLO_BYTES];
@@ -125,8 +125,8 @@ dial_prove(int fd, const struct uli_endpoint *place,
 
 /* Anybody can take an abstract name, and hold up the job that wants it. */
 static bool
-check_user(
-    int fd, const struct uli_socket_address *address, struct uli_dial_report *report_p)
+check_user(int fd, const struct uli_socket_address *address,
+    struct uli_dial_report *report_p)
 {
     char text[224];
     long user = uli_socket_peer_user(fd);
@@ -142,8 +142,9 @@ check_user(
 }
 
 static int
-dial_address(const struct uli_endpoint *place, const struct uli_socket_address *address,
-    uli_deadline_t deadline, struct uli_dial_report *report_p)
+dial_address(const struct uli_endpoint *place,
+    const struct uli_socket_address *address, uli_deadline_t deadline,
+    struct uli_dial_report *report_p)
 {
     int fd = -1;
     int number = uli_socket_connect(

@@ -41,8 +41,8 @@ join_place(const struct uli_env_meeting *env, const struct uli_endpoint *place,
 /* An occupied name is another rank 0's: dialled like any root, which then says
  * at all ranks that there are two. */
 static ulyx_status_t
-serve_abstract(
-    struct uli_endpoint *place, uli_deadline_t deadline, struct uli_root **root_p)
+serve_abstract(struct uli_endpoint *place, uli_deadline_t deadline,
+    struct uli_root **root_p)
 {
     struct uli_root_params params = {
         .deadline = deadline, .listener_count = 1, .same_user = true};
@@ -79,7 +79,8 @@ uli_bootstrap_open_abstract(
 /* ---- MASTER_ADDR:ULYX_PORT ----------------------------------------------- */
 
 static bool
-place_holds(const struct uli_endpoint *place, const struct uli_socket_address *address)
+place_holds(
+    const struct uli_endpoint *place, const struct uli_socket_address *address)
 {
     for (int i = 0; i < place->count; i++)
         if (place->addresses[i].length == address->length &&
@@ -111,8 +112,8 @@ strip_brackets(char *host)
 
 /* *numeric_p: MASTER_ADDR is an address, not a name. */
 static ulyx_status_t
-meeting_resolve(
-    const struct uli_env_meeting *env, struct uli_endpoint *place, bool *numeric_p)
+meeting_resolve(const struct uli_env_meeting *env, struct uli_endpoint *place,
+    bool *numeric_p)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
         .ai_family = family_of(env->settings),

@@ -28,8 +28,8 @@ bool uli_netif_matches(const char *list, const char *name);
  * returns SUCCESS (at least one); ERR_INVALID_ARGUMENT (family);
  * ERR_SYSTEM (none fits: the text lists what there is). */
 ulyx_status_t uli_netif_choose(const struct uli_netif *netifs, int count,
-    const char *list, const char *family, struct uli_socket_address *addresses_p,
-    int *count_p);
+    const char *list, const char *family,
+    struct uli_socket_address *addresses_p, int *count_p);
 
 /* The same for this machine. */
 ulyx_status_t uli_netif_choose_here(const char *list, const char *family,

@@ -41,7 +41,8 @@ as_v6(const struct uli_socket_address *address)
 }
 
 void
-uli_address_text(const struct uli_socket_address *address, char *text_p, size_t bytes)
+uli_address_text(
+    const struct uli_socket_address *address, char *text_p, size_t bytes)
 {
     char host[INET6_ADDRSTRLEN] = "?";
     if (address->storage.ss_family == AF_INET) {
@@ -268,8 +269,8 @@ finish_connect(int fd, uli_deadline_t deadline)
 }
 
 int
-uli_socket_connect(
-    const struct uli_socket_address *address, uli_deadline_t deadline, int *fd_p)
+uli_socket_connect(const struct uli_socket_address *address,
+    uli_deadline_t deadline, int *fd_p)
 {
     int family = address->storage.ss_family;
     int fd = -1, number = open_stream(family, &fd);

@@ -31,7 +31,8 @@ void uli_address_text(
  * interface. False if it is neither. */
 bool uli_address_parse(const char *text, struct uli_socket_address *address_p);
 /* False for a name longer than a socket address takes. */
-bool uli_address_abstract(const char *name, struct uli_socket_address *address_p);
+bool uli_address_abstract(
+    const char *name, struct uli_socket_address *address_p);
 /* A link-local IPv6 address that does not say on which interface. */
 bool uli_address_lacks_scope(const struct uli_socket_address *address);
 int uli_address_port(const struct uli_socket_address *address);
@@ -40,8 +41,8 @@ void uli_address_set_port(struct uli_socket_address *address, int port);
 /* A listener with SO_REUSEADDR; IPv6 ones take no IPv4. Port 0 is replaced in
  * *address by the one that was given. returns 0 or errno. */
 int uli_socket_listen(struct uli_socket_address *address, int *fd_p);
-int uli_socket_connect(
-    const struct uli_socket_address *address, uli_deadline_t deadline, int *fd_p);
+int uli_socket_connect(const struct uli_socket_address *address,
+    uli_deadline_t deadline, int *fd_p);
 /* Whole buffers. returns 0, ETIMEDOUT, ENOTCONN (the other end closed), or
  * another errno. */
 int uli_socket_send(

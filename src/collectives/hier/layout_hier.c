@@ -218,9 +218,9 @@ emit_all(struct pair *x)
 
 ulyx_status_t
 uli_hier_each_item(const struct uli_layout *layout,
-    const struct uli_hier_nodes *nodes, ulyx_operation_t operation, int32_t from,
-    int32_t to, uli_hier_fn visit, void *context, int64_t *lane_bytes_p,
-    struct uli_hier_bytes *bytes_p)
+    const struct uli_hier_nodes *nodes, ulyx_operation_t operation,
+    int32_t from, int32_t to, uli_hier_fn visit, void *context,
+    int64_t *lane_bytes_p, struct uli_hier_bytes *bytes_p)
 {
     struct pair x = {.layout = layout,
         .nodes = nodes,

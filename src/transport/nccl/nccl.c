@@ -160,7 +160,8 @@ pause_between(int looks)
 
 /* Until the last call is no longer in progress. */
 static ulyx_status_t
-batch_settle(struct nccl_batch *batch, uli_deadline_t deadline, const char *call)
+batch_settle(
+    struct nccl_batch *batch, uli_deadline_t deadline, const char *call)
 {
     for (int looks = 0;; looks++) {
         int now = ULI_NCCL_IN_PROGRESS;

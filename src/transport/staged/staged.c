@@ -281,8 +281,8 @@ blocks_of(const struct staged_batch *batch, int32_t parts)
 }
 
 static ulyx_status_t
-batch_launch(
-    struct staged_batch *batch, const struct uli_staged_args *args, void *stream)
+batch_launch(struct staged_batch *batch, const struct uli_staged_args *args,
+    void *stream)
 {
     if (batch->relay.has_thread)
         ULI_TRY(DEVICE(
