@@ -5,8 +5,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include "base/clock.h"
 #include "base/status.h"
 #include "comm/device/residency.h"
 #include "emulate/driver/driver.h"
@@ -425,19 +423,6 @@ the_first_call_of_all_is_not_captured(void **state)
 
 /* ---- ranks that do not come ---------------------------------------------- */
 
-/* Windows of a failed communicator may be in quarantine for a while. */
-static void
-free_window(ulyx_mem_t *mem)
-{
-    uli_deadline_t deadline = uli_deadline_in(30);
-    ulyx_status_t status = ulyx_mem_free(mem);
-    while (status == ULYX_ERR_BUSY && !uli_deadline_over(deadline)) {
-        usleep(1000);
-        status = ulyx_mem_free(mem);
-    }
-    assert_status(status, ULYX_SUCCESS);
-}
-
 /* Rank 0 has called alone; the communicator has failed or is aborted. */
 static void
 close_failed(struct coll_scene *c)
@@ -458,7 +443,7 @@ close_failed(struct coll_scene *c)
     for (int32_t r = 0; r < c->s.nranks; r++)
         assert_status(ulyx_comm_destroy(c->s.ranks.comms[r]), ULYX_SUCCESS);
     for (int32_t r = 0; r < c->s.nranks; r++)
-        free_window(c->s.mems[r]);
+        plan_free_window(c->s.mems[r]);
     assert_int_equal(emu_driver_live(), 0);
     assert_int_equal(emu_fault_count(), 0);
     emu_close();

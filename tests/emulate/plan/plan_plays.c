@@ -163,8 +163,10 @@ plan_destroy_all(struct plan_scene *s)
     }
     for (int32_t r = 0; r < s->nranks; r++)
         assert_status(ulyx_comm_destroy(s->ranks.comms[r]), ULYX_SUCCESS);
+    for (int32_t r = 0; r < s->nranks; r++)
+        plan_free_window(s->mems[r]);
     world_free(s->w);
     free(s->w);
     assert_int_equal(emu_fault_count(), 0);
-    emu_close();
+    plan_machine_close();
 }

@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "base/clock.h"
 #ifdef ULI_EMULATE
 #include "emulate/driver/driver.h"
 #endif
@@ -95,6 +97,19 @@ plan_disconnect(struct plan_scene *s)
         assert_status(ulyx_mem_free(s->mems[r]), ULYX_SUCCESS);
         assert_status(ulyx_comm_destroy(s->ranks.comms[r]), ULYX_SUCCESS);
     }
+}
+
+/* It may be in quarantine for a while. */
+void
+plan_free_window(ulyx_mem_t *mem)
+{
+    uli_deadline_t deadline = uli_deadline_in(30);
+    ulyx_status_t status = ulyx_mem_free(mem);
+    while (status == ULYX_ERR_BUSY && !uli_deadline_over(deadline)) {
+        usleep(1000);
+        status = ulyx_mem_free(mem);
+    }
+    assert_status(status, ULYX_SUCCESS);
 }
 
 void

@@ -40,6 +40,8 @@ void plan_machine_close(void);
 void plan_connect(
     struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s);
 void plan_disconnect(struct plan_scene *s);
+/* Frees a window of a failed communicator, which has been destroyed. */
+void plan_free_window(ulyx_mem_t *mem);
 /* Both at once: eight multiprocessors a device. */
 void plan_open(
     struct plan_scene *s, int32_t nranks, int32_t devices, double timeout_s);

@@ -216,11 +216,15 @@ a_rank_that_stops_is_named_and_the_device_usable(void **state)
     assert_status(ulyx_comm_abort(k.s.ranks.comms[VICTIM]), ULYX_SUCCESS);
     for (int32_t r = 0; r < STOPPED_RANKS; r++)
         assert_status(ulyx_plan_destroy(w->plans[r]), ULYX_SUCCESS);
-    for (int32_t r = 0; r < STOPPED_RANKS; r++)
+    for (int32_t r = 0; r < STOPPED_RANKS; r++) {
+        assert_int_equal(cudaStreamDestroy(k.s.streams[r]), cudaSuccess);
         assert_status(ulyx_comm_destroy(k.s.ranks.comms[r]), ULYX_SUCCESS);
+    }
+    for (int32_t r = 0; r < STOPPED_RANKS; r++)
+        plan_free_window(k.s.mems[r]);
     world_free(w);
     free(w);
-    emu_close();
+    plan_machine_close();
 }
 
 static const struct CMUnitTest tests[] = {
