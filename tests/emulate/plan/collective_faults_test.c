@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cuda_runtime.h>
 #include "collective_planted.h"
 #include "emulate.h"
@@ -110,7 +111,11 @@ open_all(uint64_t seed)
     for (int32_t r = 0; r < RANKS; r++)
         run_must(ulyx_alltoall(ranks[r].comm, NULL, NULL, 0, ranks[r].stream) ==
                  ULYX_SUCCESS);
-    run_must(ulyx_group_end() == ULYX_SUCCESS);
+    /* The kernel runs here for the first time: a fault may show already. */
+    ulyx_status_t status = ulyx_group_end();
+    if (status == ULYX_ERR_SYSTEM && collective_planted)
+        _exit(RUN_CAUGHT);
+    run_must(status == ULYX_SUCCESS);
 }
 
 /* ---- calls --------------------------------------------------------------- */
