@@ -29,22 +29,24 @@ main(void)
     int64_t rows, workspace_bytes, saved_bytes;
     int32_t rank;
     ulyx_comm_t *comm;
-    ulyx_operator_t *op;
+    ulyx_dist_attention_t *dist;
     const ulyx_plan_t *plan;
     ulyx_part_t tokens = ULYX_PART_INIT;
     ulyx_docs_t docs = ULYX_DOCS_INIT;
-    ulyx_operator_params_t params = ULYX_OPERATOR_PARAMS_INIT;
-    ulyx_operator_forward_t forward = ULYX_OPERATOR_FORWARD_INIT;
-    ulyx_operator_backward_t backward = ULYX_OPERATOR_BACKWARD_INIT;
+    ulyx_dist_attention_params_t params = ULYX_DIST_ATTENTION_PARAMS_INIT;
+    ulyx_dist_attention_forward_t forward = ULYX_DIST_ATTENTION_FORWARD_INIT;
+    ulyx_dist_attention_backward_t backward = ULYX_DIST_ATTENTION_BACKWARD_INIT;
 
     tokens.rows = TOKENS, docs.count = 2, docs.begin = begins;
     params.parts = &tokens, params.nparts = 1, params.docs_q = &docs;
     params.heads = H, params.kv_heads = HKV, params.dim_qk = DIM;
     params.mask_kind = ULYX_MASK_CAUSAL;
-    TRY(ulyx_comm_create_from_env(NULL, &comm));   /* once a process */
-    TRY(ulyx_operator_create(comm, &params, &op)); /* once a layer shape */
-    TRY(ulyx_operator_get_bytes(op, &workspace_bytes, &saved_bytes, NULL));
-    TRY(ulyx_operator_get_plan(op, 0, &plan, NULL)); /* our tokens: */
+    TRY(ulyx_comm_create_from_env(NULL, &comm)); /* once a process */
+    TRY(ulyx_dist_attention_create(
+        comm, &params, &dist)); /* once a layer shape */
+    TRY(ulyx_dist_attention_get_bytes(
+        dist, &workspace_bytes, &saved_bytes, NULL));
+    TRY(ulyx_dist_attention_get_plan(dist, 0, &plan, NULL)); /* our tokens: */
     TRY(ulyx_comm_get_rank(comm, &rank));
     TRY(ulyx_plan_get_seq_rows(plan, 0, rank, &rows));
     TRY(ulyx_plan_get_positions(plan, 0, rank, TOKENS, position));
@@ -61,19 +63,20 @@ main(void)
     forward.q = q_of, forward.k = k_of, forward.v = v_of, forward.out = to_out;
     forward.workspace = workspace, forward.workspace_bytes = workspace_bytes;
     forward.saved = saved, forward.saved_bytes = saved_bytes;
-    TRY(ulyx_operator_forward(op, &forward, NULL)); /* q, k, v may go now */
+    TRY(ulyx_dist_attention_forward(
+        dist, &forward, NULL)); /* q, k, v may go now */
 
     backward.out = out_of, backward.dout = dout_of, backward.dq = to_dq;
     backward.dk = to_dk, backward.dv = to_dv, backward.workspace = workspace;
     backward.workspace_bytes = workspace_bytes;
     backward.saved = saved, backward.saved_bytes = saved_bytes;
-    TRY(ulyx_operator_backward(op, &backward, NULL)); /* factor one */
+    TRY(ulyx_dist_attention_backward(dist, &backward, NULL)); /* factor one */
 
     for (int64_t r = 0; r < rows; r++) /* the first number of a token's */
         printf("token %2d  out %8.5f  dq %8.5f  dk %8.5f  dv %8.5f\n",
             (int)position[r], out[r * H * DIM], dq[r * H * DIM],
             dk[r * HKV * DIM], dv[r * HKV * DIM]);
-    TRY(ulyx_operator_destroy(op));
+    TRY(ulyx_dist_attention_destroy(dist));
     TRY(ulyx_comm_destroy(comm));
     free(saved), free(workspace);
     return 0;

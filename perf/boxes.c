@@ -10,7 +10,7 @@
 
 struct gathering {
     const struct uli_layout *layout;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     int32_t src_rank;
     struct perf_boxes *boxes;
     bool ok;
@@ -53,8 +53,8 @@ take(void *context, const struct uli_move *move)
     struct perf_boxes *all = g->boxes;
     const struct uli_shape_tensor *t =
         &uli_layout_shape(g->layout)->tensors[move->tensor];
-    bool to_head = g->operation == ULYX_SEQ_TO_HEAD ||
-                   g->operation == ULYX_HEAD_TO_SEQ_ADJOINT;
+    bool to_head = g->direction == ULYX_SEQ_TO_HEAD ||
+                   g->direction == ULYX_HEAD_TO_SEQ_ADJOINT;
     int64_t src[3], dst[3];
     int32_t s = 0;
     struct uli_box *box;
@@ -86,17 +86,17 @@ take(void *context, const struct uli_move *move)
 }
 
 bool
-perf_boxes_make(const struct uli_layout *layout, ulyx_operation_t operation,
+perf_boxes_make(const struct uli_layout *layout, ulyx_direction_t direction,
     int32_t dst_rank, int32_t src_rank, struct perf_boxes *boxes_p)
 {
-    struct gathering g = {layout, operation, src_rank, boxes_p, true};
+    struct gathering g = {layout, direction, src_rank, boxes_p, true};
     struct uli_place *scratch =
         calloc((size_t)uli_layout_scratch(layout) + 1, sizeof(*scratch));
 
     memset(boxes_p, 0, sizeof(*boxes_p));
     for (int32_t t = 0; scratch && t < uli_layout_shape(layout)->ntensors; t++)
         uli_layout_each_move(
-            layout, operation, t, dst_rank, src_rank, scratch, take, &g);
+            layout, direction, t, dst_rank, src_rank, scratch, take, &g);
     free(scratch);
     return g.ok && scratch != NULL;
 }

@@ -30,7 +30,7 @@ dry_case(struct perf_run *run, const struct perf_case *one, int64_t seq,
     }
     ulyx_plan_describe(plans[0], text, sizeof(text));
     printf("# %s %s, S %lld, %lld bytes a rank: %s\n", one->name,
-        perf_operation_name(one->operation), (long long)seq,
+        perf_direction_name(one->direction), (long long)seq,
         (long long)perf_shape_bytes(&run->options, one, seq, run->nranks),
         text);
     printf("# %6s %12s %8s %8s %14s %14s %14s\n", "rank", "rows", "heads", "kv",
@@ -39,7 +39,7 @@ dry_case(struct perf_run *run, const struct perf_case *one, int64_t seq,
         ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
         int64_t rows = 0, first, heads = 0, kv = 0;
 
-        ulyx_plan_get_traffic(plans[r], one->operation, &traffic);
+        ulyx_plan_get_traffic(plans[r], one->direction, &traffic);
         ulyx_plan_get_seq_rows(plans[r], 0, r, &rows);
         ulyx_plan_get_heads(plans[r], 0, r, &first, &heads);
         if (shape.params.ntensors > 1)

@@ -43,7 +43,7 @@ perf_execute(struct perf_rank *rank, ulyx_plan_t *plan, int32_t tensor)
 
     perf_rank_pointers(rank, &rank->src, rank->turn, src);
     perf_rank_pointers(rank, &rank->dst, rank->turn, dst);
-    return ulyx_reshuffle_execute(plan, rank->operation,
+    return ulyx_reshuffle_execute(plan, rank->direction,
         (const void *const *)src + tensor, dst + tensor, rank->stream);
 }
 
@@ -397,7 +397,7 @@ fill_row(struct perf_rank *rank, const struct samples *samples,
     double *scratch = calloc((size_t)samples->blocks, sizeof(*scratch));
 
     if (scratch == NULL ||
-        ulyx_plan_get_traffic(rank->plan, rank->operation, &traffic) !=
+        ulyx_plan_get_traffic(rank->plan, rank->direction, &traffic) !=
             ULYX_SUCCESS ||
         !perf_row_describe(rank, row)) {
         free(scratch);

@@ -84,7 +84,7 @@ static const struct option table[] = {
         "bf16 f16 f32 f64 f8e4m3 f8e5m2, bytes 1 to 4096, a comma list, or all "
         "(bf16)"},
     {NULL, "--datatype", TEXT, AT(dtype), 0, 0, NULL},
-    {"-o", "--op", TEXT, AT(operation), 0, 0,
+    {"-o", "--op", TEXT, AT(direction), 0, 0,
         "s2h (q, k, v), h2s (out), both, s2h_adj, h2s_adj, all (both)"},
     {NULL, "--order", TEXT, AT(order), 0, 0,
         "contiguous or zigzag (contiguous)"},
@@ -419,7 +419,7 @@ perf_options_parse(
         .heads = 32,
         .dim = 128,
         .dtype = "bf16",
-        .operation = "both",
+        .direction = "both",
         .order = "contiguous",
         .work = "heads",
         .algo = "auto",

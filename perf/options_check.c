@@ -101,11 +101,11 @@ check_dtypes(struct perf_options *o)
             return perf_reject("--dtype: more than %d types", PERF_DTYPES);
         if (!parse_dtype(o, word, &o->dtypes[o->ndtypes]))
             return false;
-        if (!all && o->operations > 3 && !can_add(o->dtypes[o->ndtypes].code))
+        if (!all && o->directions > 3 && !can_add(o->dtypes[o->ndtypes].code))
             return refuse("--dtype", word, "bf16 f16 f32 f64, for adjoints");
         o->ndtypes++;
     }
-    if (all && o->operations > 3)
+    if (all && o->directions > 3)
         perf_note(o, "# adjoints add: they are left out for f8e4m3, f8e5m2\n");
     return true;
 }
@@ -125,25 +125,25 @@ is_reduction(const char *word)
 }
 
 static bool
-check_operation(struct perf_options *o)
+check_direction(struct perf_options *o)
 {
     static const char *const names[] = {"s2h", "h2s", "s2h_adj", "h2s_adj"};
     const char *usual = o->nccl_format ? "h2s" : "both";
 
-    if (is_reduction(o->operation))
+    if (is_reduction(o->direction))
         perf_note(o, "# -o %s: nothing is reduced here; --op %s\n",
-            o->operation, usual);
-    if (is_reduction(o->operation) || !perf_option_given(o, "--op"))
-        o->operation = usual;
-    if (strcmp(o->operation, "both") == 0)
-        o->operations = 3;
-    else if (strcmp(o->operation, "all") == 0)
-        o->operations = 15;
-    for (int i = 0; i < ULYX_OPERATIONS; i++)
-        if (strcmp(o->operation, names[i]) == 0)
-            o->operations = UINT64_C(1) << i;
-    if (o->operations == 0)
-        return refuse("--op", o->operation, "s2h h2s both s2h_adj h2s_adj all");
+            o->direction, usual);
+    if (is_reduction(o->direction) || !perf_option_given(o, "--op"))
+        o->direction = usual;
+    if (strcmp(o->direction, "both") == 0)
+        o->directions = 3;
+    else if (strcmp(o->direction, "all") == 0)
+        o->directions = 15;
+    for (int i = 0; i < ULYX_DIRECTIONS; i++)
+        if (strcmp(o->direction, names[i]) == 0)
+            o->directions = UINT64_C(1) << i;
+    if (o->directions == 0)
+        return refuse("--op", o->direction, "s2h h2s both s2h_adj h2s_adj all");
     return true;
 }
 
@@ -248,7 +248,7 @@ check_memory(struct perf_options *o)
 static bool
 check_words(struct perf_options *o)
 {
-    if (!check_operation(o) || !check_dtypes(o) || !check_versus(o) ||
+    if (!check_direction(o) || !check_dtypes(o) || !check_versus(o) ||
         !check_memory(o) || !check_algos(o) || !check_percentiles(o))
         return false;
     if (strcmp(o->order, "contiguous") && strcmp(o->order, "zigzag"))

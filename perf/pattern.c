@@ -94,7 +94,7 @@ fill_row(void *context, const struct perf_view *v, const struct perf_line *row)
     unsigned char *at = (unsigned char *)context + row->offset;
     uint64_t code = row_code(v->tensor, row);
 
-    if (v->rank->operation < 2) {
+    if (v->rank->direction < 2) {
         put_row(at, code, v->dim * v->elem_bytes);
         return;
     }
@@ -142,7 +142,7 @@ expected_small(const struct checking *k, const struct perf_line *row,
 
     while (lowest < rank->nranks && !holds(k, lowest, row))
         lowest++;
-    if (rank->operation == ULYX_SEQ_TO_HEAD_ADJOINT) {
+    if (rank->direction == ULYX_SEQ_TO_HEAD_ADJOINT) {
         for (int32_t p = 0; p < rank->nranks; p++)
             if (holds(k, p, row) && (!replicated || p == rank->rank))
                 sum += small(rank, code, c, p);
@@ -205,11 +205,11 @@ check_row(void *context, const struct perf_view *v, const struct perf_line *row)
     const unsigned char *at = k->base + row->offset;
     uint64_t code = row_code(v->tensor, row);
     unsigned char expected[8];
-    bool nobody = v->rank->operation == ULYX_HEAD_TO_SEQ;
+    bool nobody = v->rank->direction == ULYX_HEAD_TO_SEQ;
 
     for (int32_t p = 0; nobody && p < v->rank->nranks; p++)
         nobody = !holds(k, p, row);
-    if (v->rank->operation < 2) {
+    if (v->rank->direction < 2) {
         k->wrong += wrong_permuted(v, at, code, nobody);
         return;
     }
@@ -283,7 +283,7 @@ check_guards(const struct perf_rank *rank, int set)
     int64_t at = 0, wrong = 0;
     int32_t n = rank->shape->params.ntensors;
     bool joint =
-        rank->shape->params.nparts > 1 && perf_to_head(rank->operation);
+        rank->shape->params.nparts > 1 && perf_to_head(rank->direction);
 
     for (int32_t t = 0; t < (joint ? n / 2 : n); t++) {
         int64_t end = rank->dst.offset[t];

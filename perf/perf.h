@@ -70,7 +70,7 @@ struct perf_options {
     /* ours */
     int procs;
     int64_t batch, seq, heads, kv_heads, dim, dim_v, replicated;
-    const char *dtype, *operation, *order, *work, *model, *versus, *memory;
+    const char *dtype, *direction, *order, *work, *model, *versus, *memory;
     const char *algo, *percentiles, *tune;
     bool quick, csv, wide, dry_run, progress, copy_engine, nccl_format;
     /* What the words above mean (options_check.c). */
@@ -83,7 +83,7 @@ struct perf_options {
     int npercents;
     char notes[512];     /* lines for readers */
     uint64_t given;      /* bit i: row i of the table was on the line */
-    uint64_t operations; /* from operation */
+    uint64_t directions; /* from operation */
     bool vs[PERF_VERSUS];
 };
 
@@ -99,7 +99,7 @@ bool perf_reject(const char *format, ...) __attribute__((format(printf, 1, 2)));
 struct perf_case {
     char name[64];
     int64_t heads, kv_heads, dim_qk, dim_v;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     struct perf_dtype dtype;
 };
 
@@ -132,7 +132,7 @@ struct perf_boxes {
     int64_t count, bytes;
 };
 bool perf_boxes_make(const struct uli_layout *layout,
-    ulyx_operation_t operation, int32_t dst_rank, int32_t src_rank,
+    ulyx_direction_t direction, int32_t dst_rank, int32_t src_rank,
     struct perf_boxes *boxes_p);
 void perf_boxes_free(struct perf_boxes *boxes);
 
@@ -161,7 +161,7 @@ struct perf_rank {
     int algo;
     struct uli_layout *layout;
     const struct perf_shape *shape;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     struct perf_side src, dst, back; /* back: round trip, shape of src */
     int sets, turn;
     int next[PERF_ALGOS]; /* set of the schedule's next operation: schedule a of

@@ -29,7 +29,7 @@ element_bytes(const struct perf_rank *rank, bool source)
         int32_t dtype = tensor->dtype;
         int64_t bytes;
 
-        if (rank->operation == ULYX_SEQ_TO_HEAD_ADJOINT && source)
+        if (rank->direction == ULYX_SEQ_TO_HEAD_ADJOINT && source)
             ulyx_plan_get_partial_dtype(rank->plan, t, &dtype);
         bytes = dtype == ULYX_DTYPE_BYTES ? tensor->elem_bytes
                                           : ulyx_dtype_size(dtype);
@@ -46,14 +46,14 @@ lay_out(
 {
     int64_t unalign = elements * element_bytes(rank, source);
     int32_t n = rank->shape->params.ntensors;
-    bool to_head = rank->operation == ULYX_SEQ_TO_HEAD ||
-                   rank->operation == ULYX_HEAD_TO_SEQ_ADJOINT;
+    bool to_head = rank->direction == ULYX_SEQ_TO_HEAD ||
+                   rank->direction == ULYX_HEAD_TO_SEQ_ADJOINT;
     bool joint = rank->shape->params.nparts > 1 && source != to_head;
     int64_t at = PERF_GUARD;
 
     for (int32_t t = 0; t < n; t++) {
         if (!perf_tell(
-                "extent", ulyx_plan_get_extent(rank->plan, t, rank->operation,
+                "extent", ulyx_plan_get_extent(rank->plan, t, rank->direction,
                               source, &side->extent[t])))
             return false;
         if (joint && t >= n / 2) {
@@ -67,7 +67,7 @@ lay_out(
         if (joint) {
             int64_t other;
             if (!perf_tell("extent", ulyx_plan_get_extent(rank->plan, t + n / 2,
-                                         rank->operation, source, &other)))
+                                         rank->direction, source, &other)))
                 return false;
             extent = extent > other ? extent : other;
         }
@@ -129,7 +129,7 @@ make_boxes(struct perf_rank *rank)
         return false;
     for (int32_t p = 0; p < rank->nranks; p++)
         if (!perf_boxes_make(
-                rank->layout, rank->operation, p, rank->rank, &rank->to[p]))
+                rank->layout, rank->direction, p, rank->rank, &rank->to[p]))
             return perf_tell("comparator's boxes", ULYX_ERR_NO_MEMORY);
     return true;
 }

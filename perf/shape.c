@@ -14,10 +14,10 @@
 enum { ROTATE_BYTES = 64 << 20 };
 
 static bool
-moves_qkv(ulyx_operation_t operation)
+moves_qkv(ulyx_direction_t direction)
 {
-    return operation == ULYX_SEQ_TO_HEAD ||
-           operation == ULYX_SEQ_TO_HEAD_ADJOINT;
+    return direction == ULYX_SEQ_TO_HEAD ||
+           direction == ULYX_SEQ_TO_HEAD_ADJOINT;
 }
 
 static int64_t
@@ -25,7 +25,7 @@ token_bytes(const struct perf_case *one)
 {
     int64_t elements = one->heads * one->dim_v;
 
-    if (moves_qkv(one->operation))
+    if (moves_qkv(one->direction))
         elements = one->heads * one->dim_qk +
                    one->kv_heads * (one->dim_qk + one->dim_v);
     return elements * one->dtype.bytes;
@@ -81,8 +81,8 @@ add_part(struct perf_shape *shape, const struct perf_options *options,
 {
     int32_t order =
         kind == ULYX_PART_SHARDED && !strcmp(options->order, "zigzag")
-            ? ULYX_ORDER_ZIGZAG
-            : ULYX_ORDER_CONTIGUOUS;
+            ? ULYX_TOKENS_ZIGZAG
+            : ULYX_TOKENS_CONTIGUOUS;
     ulyx_part_t *part = &shape->parts[shape->params.nparts];
 
     *part = (ulyx_part_t)ULYX_PART_INIT;
@@ -124,9 +124,9 @@ perf_shape_fill(const struct perf_options *options, const struct perf_case *one,
     shape->params.work_split = work;
     shape->params.mask_kind = ULYX_MASK_CAUSAL;
     shape->params.flags = options->copy_engine ? ULYX_PLAN_COPY_ENGINE : 0;
-    shape->params.operations = UINT64_C(1) << one->operation;
-    if (one->operation < 2)
-        shape->params.operations = 3; /* with the way back, for round trips */
+    shape->params.directions = UINT64_C(1) << one->direction;
+    if (one->direction < 2)
+        shape->params.directions = 3; /* with the way back, for round trips */
     shape->internal = (struct uli_shape){.nranks = nranks,
         .batch = options->batch,
         .heads = one->heads,
@@ -136,16 +136,17 @@ perf_shape_fill(const struct perf_options *options, const struct perf_case *one,
     if (options->replicated > 0)
         add_part(shape, options, ULYX_PART_REPLICATED, options->replicated);
     for (int32_t p = 0; p < shape->params.nparts; p++) {
-        if (!moves_qkv(one->operation)) {
-            add_tensor(
-                shape, &one->dtype, p, one->heads, one->dim_v, ULYX_SPLIT);
+        if (!moves_qkv(one->direction)) {
+            add_tensor(shape, &one->dtype, p, one->heads, one->dim_v,
+                ULYX_HEADS_QUERY);
             continue;
         }
-        add_tensor(shape, &one->dtype, p, one->heads, one->dim_qk, ULYX_SPLIT);
         add_tensor(
-            shape, &one->dtype, p, one->kv_heads, one->dim_qk, ULYX_READERS);
+            shape, &one->dtype, p, one->heads, one->dim_qk, ULYX_HEADS_QUERY);
         add_tensor(
-            shape, &one->dtype, p, one->kv_heads, one->dim_v, ULYX_READERS);
+            shape, &one->dtype, p, one->kv_heads, one->dim_qk, ULYX_HEADS_KV);
+        add_tensor(
+            shape, &one->dtype, p, one->kv_heads, one->dim_v, ULYX_HEADS_KV);
     }
     shape->full_bytes =
         (seq + options->replicated) * options->batch * token_bytes(one);

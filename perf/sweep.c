@@ -18,19 +18,19 @@ add_cases(struct perf_run *run, const char *name, int64_t heads,
 {
     const struct perf_options *o = &run->options;
 
-    for (int i = 0; i < o->ndtypes * ULYX_OPERATIONS; i++) {
-        const struct perf_dtype *dtype = &o->dtypes[i / ULYX_OPERATIONS];
-        int op = i % ULYX_OPERATIONS;
+    for (int i = 0; i < o->ndtypes * ULYX_DIRECTIONS; i++) {
+        const struct perf_dtype *dtype = &o->dtypes[i / ULYX_DIRECTIONS];
+        int op = i % ULYX_DIRECTIONS;
         struct perf_case *one = &run->cases[run->ncases];
 
-        if ((o->operations >> op & 1) == 0 || run->ncases == PERF_MAX_CASES ||
+        if ((o->directions >> op & 1) == 0 || run->ncases == PERF_MAX_CASES ||
             (op > 1 && dtype->code >= ULYX_DTYPE_F8_E4M3))
             continue;
         *one = (struct perf_case){.heads = heads,
             .kv_heads = kv_heads,
             .dim_qk = dim_qk,
             .dim_v = dim_v,
-            .operation = op,
+            .direction = op,
             .dtype = *dtype};
         snprintf(one->name, sizeof(one->name), "%s", name);
         run->ncases++;
@@ -114,8 +114,8 @@ shrink(const struct perf_run *run, const struct perf_case *one,
                   perf_option_given(o, "--dim-v") || o->replicated > 0;
 
     sweep->one = *one;
-    if (!o->nccl_format || chosen || one->operation == ULYX_SEQ_TO_HEAD ||
-        one->operation == ULYX_SEQ_TO_HEAD_ADJOINT ||
+    if (!o->nccl_format || chosen || one->direction == ULYX_SEQ_TO_HEAD ||
+        one->direction == ULYX_SEQ_TO_HEAD_ADJOINT ||
         elements >= one->heads * one->dim_v)
         return;
     if (elements < one->heads)

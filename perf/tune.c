@@ -36,7 +36,7 @@ perf_tune_case(int32_t nranks)
         .kv_heads = heads,
         .dim_qk = DIM,
         .dim_v = DIM,
-        .operation = ULYX_SEQ_TO_HEAD,
+        .direction = ULYX_SEQ_TO_HEAD,
         .dtype = {"bf16", ULYX_DTYPE_BF16, ELEMENT}};
 
     snprintf(one.name, sizeof(one.name), "tune");
@@ -67,7 +67,7 @@ measure_exchange(const struct perf_options *options, ulyx_comm_t *comm,
     struct perf_rank rank = {.rank = comm->rank,
         .nranks = comm->nranks,
         .comm = comm,
-        .operation = one.operation};
+        .direction = one.direction};
     struct perf_shape shape;
     struct perf_row *row = calloc(1, sizeof(*row));
     int code = row != NULL ? PERF_LIBRARY : PERF_INTERNAL;

@@ -53,7 +53,7 @@ open_ranks(struct thread *thread, const struct perf_case *one,
 
     for (int r = 0; r < count; r++) {
         thread->ranks[r].shape = shape;
-        thread->ranks[r].operation = one->operation;
+        thread->ranks[r].direction = one->direction;
     }
     for (int a = 0; ok && a < options->nalgos; a++)
         ok = create_plans(thread->ranks, count, options->algos[a], shape);

@@ -17,7 +17,7 @@ round_trip(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
     ulyx_status_t status = ULYX_SUCCESS, end = ULYX_SUCCESS;
     bool grouped = ranks[0].stream == NULL;
 
-    if (ranks[0].operation > 1)
+    if (ranks[0].direction > 1)
         return true;
     if (grouped)
         ulyx_group_start();
@@ -26,7 +26,7 @@ round_trip(struct perf_rank *ranks, int count_ranks, int64_t *wrong_p)
 
         perf_rank_pointers(&ranks[r], &ranks[r].dst, ranks[r].algo, src);
         perf_rank_pointers(&ranks[r], &ranks[r].back, 0, dst);
-        status = ulyx_reshuffle_execute(ranks[r].plan, 1 - ranks[r].operation,
+        status = ulyx_reshuffle_execute(ranks[r].plan, 1 - ranks[r].direction,
             (const void *const *)src, dst, ranks[r].stream);
     }
     if (grouped)

@@ -8,10 +8,10 @@
 #include <string.h>
 
 bool
-perf_to_head(ulyx_operation_t operation)
+perf_to_head(ulyx_direction_t direction)
 {
-    return operation == ULYX_SEQ_TO_HEAD ||
-           operation == ULYX_HEAD_TO_SEQ_ADJOINT;
+    return direction == ULYX_SEQ_TO_HEAD ||
+           direction == ULYX_HEAD_TO_SEQ_ADJOINT;
 }
 
 const ulyx_part_t *
@@ -46,9 +46,9 @@ perf_view_open(struct perf_view *v, const struct perf_rank *rank,
     *v = (struct perf_view){.rank = rank,
         .tensor = tensor,
         .dim = t->dim,
-        .head_side = source != perf_to_head(rank->operation),
+        .head_side = source != perf_to_head(rank->direction),
         .dtype = t->dtype};
-    if (rank->operation == ULYX_SEQ_TO_HEAD_ADJOINT && source)
+    if (rank->direction == ULYX_SEQ_TO_HEAD_ADJOINT && source)
         ulyx_plan_get_partial_dtype(rank->plan, tensor, &v->dtype);
     v->elem_bytes =
         t->elem_bytes > 0 ? t->elem_bytes : ulyx_dtype_size(v->dtype);

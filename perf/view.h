@@ -29,7 +29,7 @@ typedef void (*perf_line_fn)(
     void *context, const struct perf_view *v, const struct perf_line *row);
 
 /* Whether the operation's destination is the head side. */
-bool perf_to_head(ulyx_operation_t operation);
+bool perf_to_head(ulyx_direction_t direction);
 
 /* The source's or the destination's side of the rank's operation; closed by
  * the caller. */

@@ -45,7 +45,7 @@ find_schedule(struct perf_row *row)
 /* In "; seq_to_head: 3 stored to (its dst is a window), 1 by slot (small); ".
  */
 static void
-find_verbs(ulyx_operation_t operation, struct perf_row *row)
+find_verbs(ulyx_direction_t direction, struct perf_row *row)
 {
     static const struct {
         const char *text, *word;
@@ -56,7 +56,7 @@ find_verbs(ulyx_operation_t operation, struct perf_row *row)
     char part[512], begin[48];
     const char *at;
 
-    snprintf(begin, sizeof(begin), "; %s:", uli_operation_name(operation));
+    snprintf(begin, sizeof(begin), "; %s:", uli_direction_name(direction));
     at = strstr(row->describe, begin);
     if (at == NULL)
         return;
@@ -94,7 +94,7 @@ perf_row_describe(const struct perf_rank *rank, struct perf_row *row)
         return false;
     row->schedule[0] = row->verb[0] = row->transport[0] = 0;
     find_schedule(row);
-    find_verbs(rank->operation, row);
+    find_verbs(rank->direction, row);
     find_transports(rank->comm, row);
     /* Also where pairs leave it to the schedule (hier). */
     if (rank->comm->nnodes > 1 && rank->stream == NULL)

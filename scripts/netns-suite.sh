@@ -169,9 +169,9 @@ computes() {
             good "property suite on $h hosts, $placement" "$netns" spread \
                 -H "$h" --placement $placement --limit 300 \
                 "$bin/reshuffle_process_test"
-            good "operator on $h hosts, $placement" "$netns" spread -H "$h" \
+            good "distributed attention on $h hosts, $placement" "$netns" spread -H "$h" \
                 --placement $placement --limit 300 \
-                "$bin/operator_random_test" --filter '*processes*'
+                "$bin/dist_random_test" --filter '*processes*'
         done
     done
 }

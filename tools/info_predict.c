@@ -20,9 +20,9 @@
 
 struct options {
     struct uli_demand_shape shape;
-    uint64_t operations; /* bits */
+    uint64_t directions; /* bits */
     const char *algo, *tuning, *export, *output, *nodes, *seq;
-    const char *operation, *local, *machine;
+    const char *direction, *local, *machine;
     int64_t node_counts[INFO_SWEEP], seqs[INFO_SWEEP];
     int nnodes, nseqs;
     bool csv, json;
@@ -37,32 +37,32 @@ parse_local(const char *text, enum uli_model_class *class_p)
             *class_p = class;
 }
 
-static const char *const operation_names[ULYX_OPERATIONS] = {
+static const char *const direction_names[ULYX_DIRECTIONS] = {
     [ULYX_SEQ_TO_HEAD] = "s2h",
     [ULYX_HEAD_TO_SEQ] = "h2s",
     [ULYX_SEQ_TO_HEAD_ADJOINT] = "s2h_adj",
     [ULYX_HEAD_TO_SEQ_ADJOINT] = "h2s_adj"};
 
 const char *
-info_operation_name(int operation)
+info_operation_name(int direction)
 {
-    return operation_names[operation];
+    return direction_names[direction];
 }
 
 static int
-find_operation(const char *name, size_t length)
+find_direction(const char *name, size_t length)
 {
     int o = 0;
 
     while (
-        o < ULYX_OPERATIONS && (strlen(operation_names[o]) != length ||
-                                   strncmp(name, operation_names[o], length)))
+        o < ULYX_DIRECTIONS && (strlen(direction_names[o]) != length ||
+                                   strncmp(name, direction_names[o], length)))
         o++;
     return o;
 }
 
 static bool
-parse_operations(const char *text, uint64_t *operations_p)
+parse_directions(const char *text, uint64_t *directions_p)
 {
     uint64_t found = 0;
 
@@ -70,14 +70,14 @@ parse_operations(const char *text, uint64_t *operations_p)
         text = "s2h,h2s,s2h_adj,h2s_adj";
     do {
         size_t length = strcspn(text, ",");
-        int o = find_operation(text, length);
+        int o = find_direction(text, length);
 
-        if (o == ULYX_OPERATIONS)
+        if (o == ULYX_DIRECTIONS)
             return false;
         found |= UINT64_C(1) << o;
         text += length;
     } while (*text++ == ',');
-    *operations_p = found;
+    *directions_p = found;
     return true;
 }
 
@@ -95,10 +95,10 @@ options_settle(struct options *o)
     if (o->nseqs == 0)
         return info_reject(
             name, "--seq %s: expected a number, 1,2,4 or 1-64", o->seq);
-    if (!parse_operations(o->operation, &o->operations))
+    if (!parse_directions(o->direction, &o->directions))
         return info_reject(name,
             "--operation %s: expected s2h, h2s, s2h_adj, h2s_adj or all",
-            o->operation);
+            o->direction);
     if (o->local != NULL)
         parse_local(o->local, &o->shape.local);
     if (o->machine != NULL && strcmp(o->machine, "here") != 0)
@@ -137,7 +137,7 @@ parse_options(int argc, char **argv, struct options *o)
             "what joins the ranks of a node: near, far, nvlink or pcie "
             "(nvlink)",
             "near|far|nvlink|pcie"},
-        {"--operation", INFO_TEXT, &o->operation, 0, 0,
+        {"--operation", INFO_TEXT, &o->direction, 0, 0,
             "s2h, h2s, s2h_adj, h2s_adj, with commas, or all: chosen for "
             "together (s2h,s2h_adj)"},
         {"--algo", INFO_TEXT, &o->algo, 0, 0, &ULI_SCHEDULE_CHOICES[1],
@@ -194,9 +194,9 @@ info_print_link(const struct uli_model *model, enum uli_model_class class)
 
 /* The most bytes that a rank must receive from others, each once. */
 static double
-received_bytes(const struct uli_demand *x, ulyx_operation_t operation)
+received_bytes(const struct uli_demand *x, ulyx_direction_t direction)
 {
-    const struct uli_factors f = uli_demand_factors(x, operation);
+    const struct uli_factors f = uli_demand_factors(x, direction);
     double all = 0, most = 0;
     for (int32_t r = 0; r < x->nranks; r++)
         all += (double)uli_holding_all(&f.from, r);
@@ -209,9 +209,9 @@ received_bytes(const struct uli_demand *x, ulyx_operation_t operation)
 }
 
 double
-info_received_bytes(const struct uli_demand *x, ulyx_operation_t operation)
+info_received_bytes(const struct uli_demand *x, ulyx_direction_t direction)
 {
-    const struct uli_factors f = uli_demand_factors(x, operation);
+    const struct uli_factors f = uli_demand_factors(x, direction);
     double all = 0, most = 0;
 
     for (int32_t r = 0; r < x->nranks; r++)
@@ -225,7 +225,7 @@ info_received_bytes(const struct uli_demand *x, ulyx_operation_t operation)
 }
 
 static void
-print_operation(const struct uli_model *model, const struct uli_demand *x,
+print_direction(const struct uli_model *model, const struct uli_demand *x,
     const struct uli_estimate *e, int o)
 {
     const struct uli_schedule *s = &e->schedules[o];
@@ -234,7 +234,7 @@ print_operation(const struct uli_model *model, const struct uli_demand *x,
 
     printf("    %-7s %.1f us, busbw %.2f GB/s, %d chunk%s\n"
            "            bottleneck: %s in phase %s, busy %.1f us (%.0f %%)\n",
-        operation_names[o], p->time_s * 1e6, busbw * 1e-9, s->chunks,
+        direction_names[o], p->time_s * 1e6, busbw * 1e-9, s->chunks,
         s->chunks == 1 ? "" : "s", uli_model_class_name(p->class),
         s->phases[p->phase].name, p->busy_s * 1e6, 100 * p->busy_s / p->time_s);
     if (s->leaves_node)
@@ -247,12 +247,12 @@ print_estimate(const struct uli_model *model, const struct uli_demand *x,
     const struct uli_estimate *e)
 {
     printf("%s: %.1f us", uli_algo_name(e->algo), e->time_s * 1e6);
-    if (x->operations & (x->operations - 1))
+    if (x->directions & (x->directions - 1))
         printf(", operations one after another");
     printf("\n");
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
-        if (x->operations >> o & 1)
-            print_operation(model, x, e, o);
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
+        if (x->directions >> o & 1)
+            print_direction(model, x, e, o);
 }
 
 double
@@ -347,7 +347,7 @@ static ulyx_status_t
 export_goal(const struct uli_demand *x, const struct uli_estimate *e,
     const struct uli_planner *planner, const char *path)
 {
-    int operation = 0;
+    int direction = 0;
     FILE *file = path != NULL ? fopen(path, "we") : stdout;
     ulyx_status_t status;
 
@@ -355,10 +355,10 @@ export_goal(const struct uli_demand *x, const struct uli_estimate *e,
         fprintf(stderr, "ulyx_info: %s: %s\n", path, strerror(errno));
         return ULYX_ERR_SYSTEM;
     }
-    while (!(x->operations >> operation & 1))
-        operation++;
+    while (!(x->directions >> direction & 1))
+        direction++;
     status = uli_schedule_write_goal(
-        x, operation, e->algo, planner->model.peers, file);
+        x, direction, e->algo, planner->model.peers, file);
     if (path != NULL && fclose(file) != 0 && status == ULYX_SUCCESS)
         status = ULYX_ERR_SYSTEM;
     if (status != ULYX_SUCCESS)
@@ -425,7 +425,7 @@ predict(const struct options *o, const struct uli_planner *planner,
         status = uli_demand_create(&shape, &x);
         if (status != ULYX_SUCCESS)
             return status;
-        x.operations = o->operations;
+        x.directions = o->directions;
         status = sweep == NULL
                      ? predict_one(o, planner, &x)
                      : info_sweep_add(sweep, planner, &shape, &x, o->algo);
@@ -448,7 +448,7 @@ info_predict(int argc, char **argv)
     struct options o = {
         .shape = {2, 8, 32768, 1, 64, 8, 128, 2, ULI_MODEL_NVLINK},
         .seq = "32768",
-        .operation = "s2h,s2h_adj"};
+        .direction = "s2h,s2h_adj"};
     struct uli_settings settings;
     struct uli_planner planner;
     struct info_sweep *sweep = NULL;

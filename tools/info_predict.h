@@ -18,13 +18,13 @@ void info_print_host(const struct uli_model *model);
 void info_print_source(enum uli_model_source source); /* ends the line */
 /* An uli_tuning_report; context is the file's path. */
 void info_print_finding(void *context, int32_t line, const char *text);
-const char *info_operation_name(int operation);
+const char *info_operation_name(int direction);
 /* Says the last error on stderr; the exit code. */
 int info_finish(ulyx_status_t status);
 
 /* The most bytes that a rank must receive from others, each once. */
 double info_received_bytes(
-    const struct uli_demand *x, ulyx_operation_t operation);
+    const struct uli_demand *x, ulyx_direction_t direction);
 /* Bytes a second that a NIC carries of a schedule that takes so long. */
 double info_nic_rate(const struct uli_model *model, const struct uli_demand *x,
     const struct uli_schedule *schedule, double time_s);

@@ -33,7 +33,7 @@ struct row {
     const struct uli_demand_shape *shape;
     const struct uli_demand *x;
     const struct uli_estimate *e;
-    int operation;
+    int direction;
     bool chosen;
 };
 
@@ -53,17 +53,17 @@ static void
 row_fill(const struct row *r, struct field fields[FIELDS])
 {
     const struct uli_demand *x = r->x;
-    const struct uli_prediction *p = &r->e->predictions[r->operation];
-    const struct uli_schedule *s = &r->e->schedules[r->operation];
+    const struct uli_prediction *p = &r->e->predictions[r->direction];
+    const struct uli_schedule *s = &r->e->schedules[r->direction];
     const struct uli_model *model = &r->planner->model;
-    double received = info_received_bytes(x, r->operation);
+    double received = info_received_bytes(x, r->direction);
     const struct field all[FIELDS] = {{"nodes", NUMBER, x->nodes, 0, NULL},
         {"ranks", NUMBER, x->nranks, 0, NULL},
         {"schedule", TEXT, 0, 0, uli_algo_name(r->e->algo)},
         {"size_bytes", NUMBER, row_size_bytes(r), 0, NULL},
         {"time_us", REAL, 0, p->time_s * 1e6, NULL},
         {"busbw_GBps", REAL, 0, received / p->time_s * 1e-9, NULL},
-        {"operation", TEXT, 0, 0, info_operation_name(r->operation)},
+        {"operation", TEXT, 0, 0, info_operation_name(r->direction)},
         {"chosen", NUMBER, r->chosen, 0, NULL},
         {"seq", NUMBER, r->shape->seq, 0, NULL},
         {"ranks_per_node", NUMBER, x->ranks_per_node, 0, NULL},
@@ -153,8 +153,8 @@ sweep_add_estimate(struct info_sweep *sweep, struct row *row,
 {
     row->e = &choice->best;
     row->chosen = chosen;
-    for (row->operation = 0; row->operation < ULYX_OPERATIONS; row->operation++)
-        if (row->x->operations >> row->operation & 1)
+    for (row->direction = 0; row->direction < ULYX_DIRECTIONS; row->direction++)
+        if (row->x->directions >> row->direction & 1)
             sweep_print_row(sweep, row);
 }
 

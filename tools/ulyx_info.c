@@ -172,8 +172,8 @@ parse_shape(int argc, char **argv, struct shape *s)
 
     s->work =
         strcmp(work, "balanced") == 0 ? ULYX_WORK_BALANCED : ULYX_WORK_HEADS;
-    s->order = strcmp(order, "zigzag") == 0 ? ULYX_ORDER_ZIGZAG
-                                            : ULYX_ORDER_CONTIGUOUS;
+    s->order = strcmp(order, "zigzag") == 0 ? ULYX_TOKENS_ZIGZAG
+                                            : ULYX_TOKENS_CONTIGUOUS;
     s->dim_v = s->dim_v > 0 ? s->dim_v : s->dim;
     return code;
 }
@@ -225,7 +225,7 @@ make_plans(const struct shape *s, ulyx_comm_t **comms, ulyx_plan_t **plans)
     tensors[1].heads = tensors[2].heads = s->kv_heads;
     tensors[0].dim = tensors[1].dim = s->dim;
     tensors[2].dim = s->dim_v;
-    tensors[1].ownership = tensors[2].ownership = ULYX_READERS;
+    tensors[1].ownership = tensors[2].ownership = ULYX_HEADS_KV;
     params.batch = s->batch;
     params.heads = s->heads;
     params.parts = &part;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * train_bytes: trains a transformer on the bytes of a text, each sequence
- * sharded over ranks. Shows what a framework does with the operator; --help
- * has the options, docs/USING.md the reasons.
+ * sharded over ranks. Shows what a framework does with distributed attention;
+ * --help has the options, docs/USING.md the reasons.
  */
 #include "launch.h"
 

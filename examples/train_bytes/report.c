@@ -100,9 +100,10 @@ report_end(const struct report *report, const struct report_totals *totals)
     printf("loss %.4f, guessing by frequency %.4f; %.0f tokens/s over %.1f s\n",
         totals->loss, totals->entropy, (double)o->seq * steps / past_s, past_s);
     if (o->ranks > 1)
-        printf("sent between ranks, a step: %.3f MB by the operator, %.3f MB "
+        printf("sent between ranks, a step: %.3f MB by distributed attention, "
+               "%.3f MB "
                "to sum gradients\n",
-            totals->operator_bytes / mb, totals->sum_bytes / mb);
+            totals->dist_bytes / mb, totals->sum_bytes / mb);
     printf(o->as_threads && o->ranks > 1
                ? "peak memory of the process, which all ranks share, MiB:"
                : "peak memory per rank, MiB:");

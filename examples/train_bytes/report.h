@@ -17,8 +17,8 @@ struct report {
 /* Sums over ranks and per rank, of the whole run. */
 struct report_totals {
     double loss, entropy;
-    double operator_bytes, sum_bytes; /* sent by all ranks */
-    const double *peak_bytes;         /* [ranks] */
+    double dist_bytes, sum_bytes; /* sent by all ranks */
+    const double *peak_bytes;     /* [ranks] */
 };
 
 double report_clock_s(void);

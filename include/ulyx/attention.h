@@ -137,10 +137,10 @@ typedef struct {
             0, 0, 0, 0, 0, 0, 0, 0, 0, ULYX_MEMORY_HOST, 0, 0, 0, 0, 0, 0      \
     }
 
-typedef int32_t ulyx_attention_order_t;
+typedef int32_t ulyx_key_order_t;
 enum {
-    ULYX_ORDER_FIXED = 0,   /* keys in the order of their rows: stable bits */
-    ULYX_ORDER_ARRIVAL = 1, /* allows the order in which pieces arrive (the
+    ULYX_KEYS_FIXED = 0,   /* keys in the order of their rows: stable bits */
+    ULYX_KEYS_ARRIVAL = 1, /* allows the order in which pieces arrive (the
                                host keeps FIXED, which that includes) */
 };
 
@@ -148,7 +148,7 @@ enum {
 typedef struct {
     size_t size;
     ulyx_memory_kind_t memory; /* where tensors and workspace lie: HOST */
-    ulyx_attention_order_t order;
+    ulyx_key_order_t order;
     int32_t deterministic; /* backward: not 0 demands it or is refused */
     int32_t max_sms;       /* GPU: at most this many SMs; 0 = all */
     int32_t threads;       /* host: at most this many and 256; 0 = usable
@@ -165,7 +165,7 @@ typedef struct {
 } ulyx_attention_exec_t;
 #define ULYX_ATTENTION_EXEC_INIT                                               \
     {                                                                          \
-        sizeof(ulyx_attention_exec_t), ULYX_MEMORY_HOST, ULYX_ORDER_FIXED, 0,  \
+        sizeof(ulyx_attention_exec_t), ULYX_MEMORY_HOST, ULYX_KEYS_FIXED, 0,   \
             0, 0, 0, 0, 0, 0, 0                                                \
     }
 

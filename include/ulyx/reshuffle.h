@@ -30,7 +30,7 @@
 extern "C" {
 #endif
 
-typedef int32_t ulyx_operation_t;
+typedef int32_t ulyx_direction_t;
 enum {
     ULYX_SEQ_TO_HEAD = 0,
     ULYX_HEAD_TO_SEQ = 1,
@@ -43,7 +43,7 @@ enum {
      * other holders get zeros. */
     ULYX_HEAD_TO_SEQ_ADJOINT = 3,
 };
-#define ULYX_OPERATIONS 4
+#define ULYX_DIRECTIONS 4
 
 /* How a part's rows lie over the ranks. */
 enum {
@@ -51,12 +51,12 @@ enum {
     ULYX_PART_REPLICATED = 1, /* every rank has all rows */
 };
 enum {
-    ULYX_ORDER_CONTIGUOUS = 0,
+    ULYX_TOKENS_CONTIGUOUS = 0,
     /* 2P chunks, rank r holds chunks r and 2P-1-r (causal balance) */
-    ULYX_ORDER_ZIGZAG = 1,
+    ULYX_TOKENS_ZIGZAG = 1,
     /* the same within each document (a gap counts as one), local rows
      * document by document; batch 1 and balanced splits only */
-    ULYX_ORDER_ZIGZAG_DOCS = 2,
+    ULYX_TOKENS_ZIGZAG_DOCS = 2,
 };
 
 /* Parts, in order, make up an axis: axis a's rows are those of its parts one
@@ -65,7 +65,7 @@ enum {
 typedef struct {
     int32_t axis;          /* 0 or 1 */
     int32_t kind;          /* ULYX_PART_SHARDED (default) or _REPLICATED */
-    int32_t order;         /* ULYX_ORDER_..., of a sharded part */
+    int32_t order;         /* ULYX_TOKENS_..., of a sharded part */
     int64_t rows;          /* rows per batch item over all ranks, >= 0 */
     const int64_t *splits; /* [P] rows on each rank, adding up to rows; NULL =
                             * balanced: the first rows mod P ranks hold one
@@ -73,15 +73,15 @@ typedef struct {
 } ulyx_part_t;
 #define ULYX_PART_INIT                                                         \
     {                                                                          \
-        0, ULYX_PART_SHARDED, ULYX_ORDER_CONTIGUOUS, 0, 0                      \
+        0, ULYX_PART_SHARDED, ULYX_TOKENS_CONTIGUOUS, 0, 0                     \
     }
 
 /* Which ranks hold which heads of a tensor on the head side. */
 enum {
-    ULYX_SPLIT = 0,   /* heads = h: each with its one owner (q, o, lse) */
-    ULYX_READERS = 1, /* h a multiple of heads: a rank holds the heads that
-                       * its query heads read (k, v): query head i reads head
-                       * floor(i * heads / h) */
+    ULYX_HEADS_QUERY = 0, /* heads = h: each with its one owner (q, o, lse) */
+    ULYX_HEADS_KV = 1,    /* h a multiple of heads (GQA, MQA): a rank holds
+                           * the heads that its query heads read (k, v):
+                           * query head i reads floor(i * heads / h) */
 };
 
 /* Options of tensors on replicated parts. */
@@ -105,7 +105,7 @@ typedef struct {
     int64_t elem_bytes;    /* of DTYPE_BYTES only: 1 .. 4096; else 0 */
     int64_t heads;         /* >= 1 */
     int64_t dim;           /* elements a row and head, >= 1 */
-    int32_t ownership;     /* ULYX_SPLIT (default) or ULYX_READERS */
+    int32_t ownership;     /* ULYX_HEADS_QUERY (default) or ULYX_HEADS_KV */
     int32_t partial_dtype; /* of the source of the adjoint of seq_to_head:
                             * F32, F64 or dtype itself; 0 = default: F32 for
                             * 16-bit dtypes when any of its heads is held by two
@@ -117,7 +117,8 @@ typedef struct {
 } ulyx_tensor_t;
 #define ULYX_TENSOR_INIT                                                       \
     {                                                                          \
-        0, ULYX_DTYPE_BF16, 0, 1, 1, ULYX_SPLIT, 0, 0, {0, 0, 0}, {0, 0, 0},   \
+        0, ULYX_DTYPE_BF16, 0, 1, 1, ULYX_HEADS_QUERY, 0, 0, {0, 0, 0},        \
+            {0, 0, 0},                                                         \
         {                                                                      \
             0, 0, 0                                                            \
         }                                                                      \
@@ -161,15 +162,15 @@ typedef struct {
     int32_t mask_align;
     int64_t mask_diagonal;
     int64_t mask_left, mask_right; /* of ULYX_MASK_WINDOW */
-    int64_t row_cost;       /* BALANCED: cost of a row beside its keys, in keys;
-                             * 0 = 16 */
-    int64_t row_round;      /* BALANCED: cuts at multiples of it; 0 = 64 */
-    int64_t max_rows;       /* BALANCED: bound of any rank's rows n_r of a SPLIT
-                             * tensor; 0 = twice the mean, rounded up */
-    int64_t max_kv_rows;    /* the same of a READERS tensor; 0 = all rows of the
-                             * heads that max_rows can touch */
-    int64_t max_segments;   /* bound of any rank's segments; 0 = what max_rows,
-                             * batch and max_docs can make */
+    int64_t row_cost;  /* BALANCED: cost of a row beside its keys, in keys;
+                        * 0 = 16 */
+    int64_t row_round; /* BALANCED: cuts at multiples of it; 0 = 64 */
+    int64_t max_rows; /* BALANCED: bound of any rank's rows n_r of a HEADS_QUERY
+                       * tensor; 0 = twice the mean, rounded up */
+    int64_t max_kv_rows;  /* the same of a HEADS_KV tensor; 0 = all rows of the
+                           * heads that max_rows can touch */
+    int64_t max_segments; /* bound of any rank's segments; 0 = what max_rows,
+                           * batch and max_docs can make */
     int64_t max_local_rows; /* ZIGZAG_DOCS: bound of s_r; 0 = ceil(S/P) + one
                              * row a document, at most S */
     int64_t max_docs;       /* most documents of any update; 0 = none */
@@ -178,7 +179,7 @@ typedef struct {
                   * item. Needed by ZIGZAG_DOCS and BALANCED only */
     const ulyx_docs_t *docs_k;
     uint64_t flags;          /* ULYX_PLAN_... */
-    uint64_t operations;     /* bit (1 << operation) for each that will be used;
+    uint64_t directions;     /* bit (1 << operation) for each that will be used;
                               * 0 = all that exist for these tensors */
     const char *algo;        /* "direct", "pairwise", "hier"; on devices "nccl",
                               * "staged"; NULL = chosen */
@@ -248,23 +249,23 @@ ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
  * ERR_FORKED. A call refused for its arguments leaves dst untouched; one that
  * fails in flight leaves dst undefined, inside the tensors only. */
 ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
-    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    ulyx_direction_t direction, const void *const src[], void *const dst[],
     void *stream);
 
 /* The same, in two steps, on the host only: data moves while the owner
  * thread tests or waits for any operation of its own (or at any time with
  * ULYX_PLAN_PROGRESS_THREAD). timeout_s: 0 = the plan's.
- * ownership: *op_p belongs to the plan and ends with the first test or wait
- * that returns anything but IN_PROGRESS. Same thread as start.
- * returns: as execute. */
+ * ownership: *request_p belongs to the plan and ends with the first test or
+ * wait that returns anything but IN_PROGRESS. Same thread as start. returns: as
+ * execute. */
 ULYX_API ulyx_status_t ulyx_reshuffle_start(ulyx_plan_t *plan,
-    ulyx_operation_t operation, const void *const src[], void *const dst[],
-    double timeout_s, ulyx_op_t **op_p);
+    ulyx_direction_t direction, const void *const src[], void *const dst[],
+    double timeout_s, ulyx_request_t **request_p);
 
 /* returns: IN_PROGRESS, or how the operation ended (as execute). */
-ULYX_API ulyx_status_t ulyx_op_test(ulyx_op_t *op);
+ULYX_API ulyx_status_t ulyx_request_test(ulyx_request_t *request);
 /* Waits and returns how it ended. Drives all operations of its thread. */
-ULYX_API ulyx_status_t ulyx_op_wait(ulyx_op_t *op);
+ULYX_API ulyx_status_t ulyx_request_wait(ulyx_request_t *request);
 
 /* ---- queries: local, never block; all return SUCCESS or
  * ERR_INVALID_ARGUMENT (index out of range, NULL, capacity too small: then
@@ -295,8 +296,8 @@ ULYX_API ulyx_status_t ulyx_plan_get_segments(const ulyx_plan_t *plan,
     int32_t tensor, int32_t rank, int64_t capacity, size_t segment_size,
     ulyx_segment_t *segments_p, int64_t *count_p);
 
-/* For each head of SPLIT tensor q that this rank holds, the local index of
- * the head of READERS tensor kv that it reads. */
+/* For each head of HEADS_QUERY tensor q that this rank holds, the local index
+ * of the head of HEADS_KV tensor kv that it reads. */
 ULYX_API ulyx_status_t ulyx_plan_get_kv_map(const ulyx_plan_t *plan,
     int32_t q_tensor, int32_t kv_tensor, int64_t capacity, int64_t *map_p,
     int64_t *count_p);
@@ -309,7 +310,7 @@ ULYX_API ulyx_status_t ulyx_plan_get_partial_dtype(
 /* Bytes from a tensor's base to its last byte on this rank, on the side that
  * an operation reads (source = 1) or writes (source = 0). */
 ULYX_API ulyx_status_t ulyx_plan_get_extent(const ulyx_plan_t *plan,
-    int32_t tensor, ulyx_operation_t operation, int32_t source,
+    int32_t tensor, ulyx_direction_t direction, int32_t source,
     int64_t *bytes_p);
 
 /* What an operation moves. */
@@ -336,7 +337,7 @@ typedef struct {
 
 /* Fills *traffic_p, whose size the caller has set, for one operation. */
 ULYX_API ulyx_status_t ulyx_plan_get_traffic(const ulyx_plan_t *plan,
-    ulyx_operation_t operation, ulyx_traffic_t *traffic_p);
+    ulyx_direction_t direction, ulyx_traffic_t *traffic_p);
 
 /* Bytes that the library holds for this plan on this rank. */
 ULYX_API ulyx_status_t ulyx_plan_get_memory(

@@ -134,7 +134,7 @@ typedef struct {
 /* A run of rows of one head on a PACKED head side. Element (row, c) lies at
  * base + offset + (row - row_begin) * row_stride + c * element size. */
 typedef struct {
-    int64_t head;      /* global head: query head, or KV head of a READERS
+    int64_t head;      /* global head: query head, or KV head of a HEADS_KV
                         * tensor */
     int64_t batch;     /* batch item */
     int64_t row_begin; /* rows of the axis, row_end exclusive */
@@ -145,7 +145,7 @@ typedef struct {
 typedef struct ulyx_comm ulyx_comm_t;
 typedef struct ulyx_mem ulyx_mem_t;
 typedef struct ulyx_plan ulyx_plan_t;
-typedef struct ulyx_op ulyx_op_t;
+typedef struct ulyx_request ulyx_request_t;
 
 /* The library's version, which may be newer than the header's.
  * returns: SUCCESS, or ERR_INVALID_ARGUMENT if a pointer is NULL. */

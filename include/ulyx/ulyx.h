@@ -12,6 +12,6 @@
 #include "ulyx/collective.h"
 #include "ulyx/reshuffle.h"
 #include "ulyx/attention.h"
-#include "ulyx/operator.h"
+#include "ulyx/dist_attention.h"
 
 #endif

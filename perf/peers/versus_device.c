@@ -88,7 +88,7 @@ open_permute(struct perf_rank *rank, int32_t t)
             "strides", uli_plan_fix_strides(peers->layouts[t], p, strides[p]));
     }
     struct uli_packed_params params = {.layout = peers->layouts[t],
-        .operations = UINT64_C(1) << rank->operation,
+        .directions = UINT64_C(1) << rank->direction,
         .rank = rank->rank,
         .nodes = nodes,
         .strides = strides,
@@ -119,7 +119,7 @@ perf_run_permute(struct perf_rank *ranks, int count_ranks, int count)
             for (int32_t t = 0; t < rank->shape->params.ntensors; t++)
                 if (!perf_tell("permute",
                         uli_packed_execute(rank->peers->packed[t],
-                            rank->operation, (const void *const *)src + t,
+                            rank->direction, (const void *const *)src + t,
                             dst + t, ULYX_SUCCESS, rank->stream, 0)))
                     return false;
             rank->turn = (rank->turn + 1) % rank->sets;
@@ -167,7 +167,7 @@ create_nccl(struct perf_rank *ranks, int count_ranks, int32_t t)
     ulyx_status_t status = ULYX_SUCCESS, end;
 
     params.algo = "nccl";
-    params.operations = UINT64_C(1) << ranks[0].operation;
+    params.directions = UINT64_C(1) << ranks[0].direction;
     if (t >= 0) {
         params.tensors += t;
         params.ntensors = 1;

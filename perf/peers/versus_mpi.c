@@ -90,7 +90,7 @@ count_bytes(struct perf_rank *rank, struct mpi_state *s)
     s->even = true;
     for (int p = 0; p < s->nranks; p++) {
         if (!perf_boxes_make(
-                rank->layout, rank->operation, rank->rank, p, &s->from[p]))
+                rank->layout, rank->direction, rank->rank, p, &s->from[p]))
             return false;
         s->even =
             s->even && rank->to[p].bytes == first && s->from[p].bytes == first;

@@ -33,11 +33,11 @@ const struct perf_ratio perf_ratios[PERF_COLUMNS] = {
     [PERF_NCCL_EACH] = {"vs_nccl_each", PERF_VS_NCCL, RATIO(ratio_each)}};
 
 const char *
-perf_operation_name(ulyx_operation_t operation)
+perf_direction_name(ulyx_direction_t direction)
 {
     static const char *const names[] = {"s2h", "h2s", "s2h_adj", "h2s_adj"};
 
-    return names[operation];
+    return names[direction];
 }
 
 const char *

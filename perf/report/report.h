@@ -72,7 +72,7 @@ void perf_json_row(struct perf_json *json, const struct perf_options *options,
 bool perf_json_close(
     struct perf_json *json, const struct perf_summary *summary);
 
-const char *perf_operation_name(ulyx_operation_t operation);
+const char *perf_direction_name(ulyx_direction_t direction);
 const char *perf_version(void); /* "1.2.3" */
 bool perf_row_ratio(
     const struct perf_row *row, enum perf_column column, double *ratio_p);

@@ -67,7 +67,7 @@ perf_csv_row(FILE *out, const struct perf_options *o,
     fprintf(out,
         "%s,%s,%" PRId64 ",%" PRId64 ",%" PRId64 ",%s,%" PRId64
         ",%.3f,%.3f,%.3f,%.3f,%.4f,%.4f,%.4f,",
-        row->one->name, perf_operation_name(row->one->operation), row->seq,
+        row->one->name, perf_direction_name(row->one->direction), row->seq,
         row->size_bytes, row->count, row->one->dtype.name, row->bus_bytes,
         t->shown * 1e6, t->mean * 1e6, t->minimum * 1e6, t->p99 * 1e6, t->cv,
         row->algbw, row->busbw);

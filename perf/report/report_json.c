@@ -143,7 +143,7 @@ perf_json_row(struct perf_json *json, const struct perf_options *o,
     json_t *object = json_pack(
         "{s:s, s:s, s:I, s:I, s:I, s:s, s:I, "
         "s:{s:f, s:f, s:f, s:f, s:f, s:f, s:o}, s:f, s:f, s:s}",
-        "model", row->one->name, "op", perf_operation_name(row->one->operation),
+        "model", row->one->name, "op", perf_direction_name(row->one->direction),
         "seq", (json_int_t)row->seq, "size", (json_int_t)row->size_bytes,
         "count", (json_int_t)row->count, "type", row->one->dtype.name,
         "bus_bytes", (json_int_t)row->bus_bytes, "time_us", "median",

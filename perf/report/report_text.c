@@ -153,7 +153,7 @@ perf_text_row(
 
     fprintf(out, "%12" PRId64 " %12" PRId64 " %8s %6s %6d %7.1f %6.2f %6.2f",
         row->size_bytes, row->count, row->one->dtype.name,
-        row->one->operation == ULYX_SEQ_TO_HEAD_ADJOINT ? "sum" : "none", -1,
+        row->one->direction == ULYX_SEQ_TO_HEAD_ADJOINT ? "sum" : "none", -1,
         t->shown * 1e6, row->algbw, row->busbw);
     if (row->wrong < 0)
         fprintf(out, " %6s", "N/A");
@@ -165,7 +165,7 @@ perf_text_row(
         return;
     }
     fprintf(out, " %7s %6s %6s %6s %-12s %-7s %7" PRId64 " %-8s", "N/A", "N/A",
-        "N/A", "N/A", row->one->name, perf_operation_name(row->one->operation),
+        "N/A", "N/A", row->one->name, perf_direction_name(row->one->direction),
         row->seq, row->schedule);
     ratios(out, row);
     if (is_wide(o))

@@ -155,10 +155,10 @@ ulyx_plan_get_kv_map(const ulyx_plan_t *plan, int32_t q_tensor,
     ULI_TRY(check_index("kv_tensor", kv_tensor, shape_of(plan)->ntensors));
     const struct uli_shape_tensor *q = &shape_of(plan)->tensors[q_tensor];
     const struct uli_shape_tensor *kv = &shape_of(plan)->tensors[kv_tensor];
-    if (q->ownership != ULYX_SPLIT || kv->ownership != ULYX_READERS)
+    if (q->ownership != ULYX_HEADS_QUERY || kv->ownership != ULYX_HEADS_KV)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "tensors %d and %d must be a SPLIT and a READERS tensor", q_tensor,
-            kv_tensor);
+            "tensors %d and %d must be a HEADS_QUERY and a HEADS_KV tensor",
+            q_tensor, kv_tensor);
     int32_t me = plan->comm->rank;
     uli_layout_heads(plan->layout, q_tensor, me, &q_first, count_p);
     uli_layout_heads(plan->layout, kv_tensor, me, &kv_first, &kv_count);
@@ -187,15 +187,15 @@ ulyx_plan_get_partial_dtype(
 
 ulyx_status_t
 ulyx_plan_get_extent(const ulyx_plan_t *plan, int32_t tensor,
-    ulyx_operation_t operation, int32_t source, int64_t *bytes_p)
+    ulyx_direction_t direction, int32_t source, int64_t *bytes_p)
 {
     struct uli_grid grid;
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
     ULI_CHECK_POINTER(bytes_p);
     ULI_TRY(check_tensor(plan, tensor));
-    ULI_TRY(check_index("operation", operation, ULYX_OPERATIONS));
-    enum uli_side side = uli_plan_side(operation, source != 0);
+    ULI_TRY(check_index("direction", direction, ULYX_DIRECTIONS));
+    enum uli_side side = uli_plan_side(direction, source != 0);
     uli_plan_grid(plan->layout, tensor, plan->comm->rank, side,
         plan->info.strides[tensor][side], &grid);
     *bytes_p = uli_grid_extent(&grid);
@@ -203,19 +203,19 @@ ulyx_plan_get_extent(const ulyx_plan_t *plan, int32_t tensor,
 }
 
 ulyx_status_t
-ulyx_plan_get_traffic(const ulyx_plan_t *plan, ulyx_operation_t operation,
+ulyx_plan_get_traffic(const ulyx_plan_t *plan, ulyx_direction_t direction,
     ulyx_traffic_t *traffic_p)
 {
     ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
     ULI_CHECK_POINTER(traffic_p);
-    ULI_TRY(check_index("operation", operation, ULYX_OPERATIONS));
-    if (!(plan->operations >> operation & 1))
+    ULI_TRY(check_index("direction", direction, ULYX_DIRECTIONS));
+    if (!(plan->directions >> direction & 1))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s is not among the operations of this plan",
-            uli_operation_name(operation));
-    ULI_TRY(uli_plan_traffic(plan, operation, &traffic));
+            "%s is not among the directions of this plan",
+            uli_direction_name(direction));
+    ULI_TRY(uli_plan_traffic(plan, direction, &traffic));
     return uli_struct_give(
         &uli_structs[ULI_STRUCT_TRAFFIC], &traffic, traffic_p);
 }

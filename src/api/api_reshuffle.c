@@ -20,12 +20,12 @@
 struct queued {
     struct uli_group_op entry;
     ulyx_plan_t *plan;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     bool has_src, has_dst;
     void *stream;
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS];
-    ulyx_op_t *op;
+    ulyx_request_t *request;
 };
 
 /* ---- creation ------------------------------------------------------------ */
@@ -118,19 +118,19 @@ static ulyx_status_t
 start_queued(void *context)
 {
     struct queued *q = context;
-    return uli_plan_execute(q->plan, q->operation, q->has_src ? q->src : NULL,
-        q->has_dst ? q->dst : NULL, q->stream, &q->op);
+    return uli_plan_execute(q->plan, q->direction, q->has_src ? q->src : NULL,
+        q->has_dst ? q->dst : NULL, q->stream, &q->request);
 }
 
 static ulyx_status_t
 wait_queued(void *context)
 {
     struct queued *q = context;
-    return q->op ? uli_op_wait(q->op) : ULYX_SUCCESS;
+    return q->request ? uli_request_wait(q->request) : ULYX_SUCCESS;
 }
 
 static ulyx_status_t
-plan_queue(ulyx_plan_t *plan, ulyx_operation_t operation,
+plan_queue(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream)
 {
     struct queued *q = plan->user;
@@ -139,7 +139,7 @@ plan_queue(ulyx_plan_t *plan, ulyx_operation_t operation,
         q->entry.start = start_queued;
         q->entry.wait = wait_queued;
         q->entry.context = q;
-        q->operation = operation;
+        q->direction = direction;
         q->has_src = src != NULL;
         q->has_dst = dst != NULL;
         q->stream = stream;
@@ -152,48 +152,49 @@ plan_queue(ulyx_plan_t *plan, ulyx_operation_t operation,
 }
 
 ulyx_status_t
-ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
+ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream)
 {
-    ulyx_op_t *op;
+    ulyx_request_t *request;
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
     if (uli_group_active())
-        return plan_queue(plan, operation, src, dst, stream);
-    ULI_TRY(uli_plan_execute(plan, operation, src, dst, stream, &op));
-    return op ? uli_op_wait(op) : ULYX_SUCCESS;
+        return plan_queue(plan, direction, src, dst, stream);
+    ULI_TRY(uli_plan_execute(plan, direction, src, dst, stream, &request));
+    return request ? uli_request_wait(request) : ULYX_SUCCESS;
 }
 
 ulyx_status_t
-ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], double timeout_s,
-    ulyx_op_t **op_p)
+    ulyx_request_t **request_p)
 {
-    ulyx_op_t *op;
+    ulyx_request_t *request;
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
-    if (!op_p)
-        return uli_plan_refuse(plan, ULYX_ERR_INVALID_ARGUMENT, "op_p is NULL");
+    if (!request_p)
+        return uli_plan_refuse(
+            plan, ULYX_ERR_INVALID_ARGUMENT, "request_p is NULL");
     if (!(timeout_s >= 0))
         return uli_plan_refuse(plan, ULYX_ERR_INVALID_ARGUMENT,
             "timeout_s is negative or not a number");
-    ULI_TRY(uli_plan_start(plan, operation, src, dst, timeout_s, &op));
-    *op_p = op;
+    ULI_TRY(uli_plan_start(plan, direction, src, dst, timeout_s, &request));
+    *request_p = request;
     return ULYX_SUCCESS;
 }
 
 ulyx_status_t
-ulyx_op_test(ulyx_op_t *op)
+ulyx_request_test(ulyx_request_t *request)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(op);
-    return uli_op_test(op);
+    ULI_CHECK_POINTER(request);
+    return uli_request_test(request);
 }
 
 ulyx_status_t
-ulyx_op_wait(ulyx_op_t *op)
+ulyx_request_wait(ulyx_request_t *request)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(op);
-    return uli_op_wait(op);
+    ULI_CHECK_POINTER(request);
+    return uli_request_wait(request);
 }

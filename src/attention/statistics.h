@@ -15,8 +15,8 @@ double uli_attn_delta_row(
     const void *dout, const void *out, ulyx_dtype_t dtype, int64_t columns);
 
 /* delta of a [batch, rows, heads, columns] pair of tensors by strides in bytes
- * {batch, row, head}: what the operator computes where out and dout are
- * sharded by sequence. delta is F64 where dtype is, else F32. Pure. */
+ * {batch, row, head}: what distributed attention computes where out and dout
+ * are sharded by sequence. delta is F64 where dtype is, else F32. Pure. */
 void uli_attn_delta(ulyx_dtype_t dtype, const int64_t sizes[4],
     const void *dout, const int64_t dout_strides[3], const void *out,
     const int64_t out_strides[3], void *delta_p,

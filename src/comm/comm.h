@@ -120,7 +120,7 @@ struct ulyx_comm {
     struct uli_list attachments; /* under lock, private to windows.c */
     int32_t nattached;           /* under lock, by the caller */
     _Atomic int32_t nplans;      /* plans alive: destroy is refused */
-    _Atomic int32_t nops; /* operations in flight, kept by the op engine */
+    _Atomic int32_t nops; /* operations in flight, kept by the request engine */
     struct uli_list plan_graves; /* (owner) private to collectives */
     void *alltoall;              /* (owner) private to collectives */
     void (*alltoall_destroy)(struct ulyx_comm *comm);
@@ -204,8 +204,8 @@ void uli_comm_take_poison(ulyx_comm_t *comm);
 void uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how);
 
 /* Tells peers that this rank has left all operations of a failed communicator
- * (control->abort_seen), once nops is 0. The op engine calls it whenever an
- * operation has ended in failure; abort, shrink and destroy call it too. */
+ * (control->abort_seen), once nops is 0. The request engine calls it whenever
+ * an operation has ended in failure; abort, shrink and destroy call it too. */
 void uli_comm_acknowledge(ulyx_comm_t *comm);
 
 /* ---- waiting (wait.c) ---------------------------------------------------- */
@@ -227,7 +227,7 @@ enum uli_call {
     ULI_CALL_PLAN_CREATE,
     ULI_CALL_ALLTOALL_SETUP,
     ULI_CALL_REDUCE_SETUP,
-    ULI_CALL_OPERATOR,
+    ULI_CALL_DIST_ATTENTION,
     ULI_CALL_BATCH,
     ULI_CALL_ALLTOALL, /* which takes no round: see uli_agree_astray */
 };

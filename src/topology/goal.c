@@ -74,7 +74,7 @@ goal_prepare(struct uli_goal_writer *w, uint32_t traits, bool sums)
 }
 
 ulyx_status_t
-uli_schedule_write_goal(const struct uli_demand *x, ulyx_operation_t operation,
+uli_schedule_write_goal(const struct uli_demand *x, ulyx_direction_t direction,
     enum uli_algo algo, int64_t peers, FILE *file)
 {
     const struct uli_schedule_model *schedule = uli_schedule_model_of(algo);
@@ -85,11 +85,11 @@ uli_schedule_write_goal(const struct uli_demand *x, ulyx_operation_t operation,
             "written",
             uli_algo_name(algo), x->nranks, each * x->nranks, MESSAGES_MAX);
     struct uli_goal_writer w = {.x = x,
-        .f = uli_demand_factors(x, operation),
+        .f = uli_demand_factors(x, direction),
         .peers = peers,
         .file = file};
     ULI_TRY(goal_prepare(&w, schedule->traits,
-        operation == ULYX_SEQ_TO_HEAD_ADJOINT && x->sums));
+        direction == ULYX_SEQ_TO_HEAD_ADJOINT && x->sums));
     fprintf(file, "num_ranks %" PRId32 "\n", x->nranks);
     for (int32_t r = 0; r < x->nranks; r++) {
         w.label = w.gate = 0;

@@ -41,7 +41,7 @@ set_init(struct set *s)
     s->tensors[1].part = 1;
     s->tensors[1].heads = 2;
     s->tensors[1].dim = 8;
-    s->tensors[1].ownership = ULYX_READERS;
+    s->tensors[1].ownership = ULYX_HEADS_KV;
     s->params.heads = 6;
     s->params.parts = s->parts;
     s->params.nparts = 2;
@@ -88,7 +88,7 @@ SPOIL(dtype, s->tensors[0].dtype = 99)
 SPOIL(elem_bytes, s->tensors[0].elem_bytes = 2)
 SPOIL(bytes_size, s->tensors[0].dtype = ULYX_DTYPE_BYTES)
 SPOIL(tensor_heads, s->tensors[0].heads = 5)
-SPOIL(reader_heads, s->tensors[1].heads = 4)
+SPOIL(kv_heads, s->tensors[1].heads = 4)
 SPOIL(dim, s->tensors[0].dim = 0)
 SPOIL(ownership, s->tensors[0].ownership = 2)
 SPOIL(partial, s->tensors[0].partial_dtype = ULYX_DTYPE_F16)
@@ -99,7 +99,7 @@ SPOIL(huge, s->tensors[0].dim = INT64_MAX / 4)
 SPOIL(memory, s->params.seq_memory = 2)
 SPOIL(head_memory, s->params.head_memory = -1)
 SPOIL(flags, s->params.flags = 4)
-SPOIL(operations, s->params.operations = 16)
+SPOIL(directions, s->params.directions = 16)
 SPOIL(algo, s->params.algo = "magic")
 SPOIL(slot_bytes, s->params.slot_bytes = INT64_C(1) << 40)
 SPOIL(in_flight, s->params.bytes_in_flight = -5)
@@ -107,7 +107,7 @@ SPOIL(sms, s->params.max_sms = -1)
 SPOIL(timeout, s->params.timeout_s = -1)
 SPOIL(work, s->params.work_split = 5)
 SPOIL(no_sums, s->tensors[1].dtype = ULYX_DTYPE_F8_E4M3;
-      s->params.operations = 4)
+      s->params.directions = 4)
 
 #define BAD ULYX_ERR_INVALID_ARGUMENT
 static const struct spoiler spoilers[] = {
@@ -133,7 +133,7 @@ static const struct spoiler spoilers[] = {
     {"elem_bytes", BAD, elem_bytes},
     {"elem_bytes", BAD, bytes_size},
     {"heads", BAD, tensor_heads},
-    {"heads", BAD, reader_heads},
+    {"heads", BAD, kv_heads},
     {"dim", BAD, dim},
     {"ownership", BAD, ownership},
     {"partial_dtype", BAD, partial},
@@ -144,7 +144,7 @@ static const struct spoiler spoilers[] = {
     {"seq_memory is 2", BAD, memory},
     {"head_memory is -1", BAD, head_memory},
     {"flags", ULYX_ERR_UNSUPPORTED, flags},
-    {"operations", BAD, operations},
+    {"directions", BAD, directions},
     {"algo is \"magic\"", BAD, algo},
     {"slot_bytes", BAD, slot_bytes},
     {"bytes_in_flight", BAD, in_flight},
@@ -231,7 +231,7 @@ SPOIL(m_heads, s->params.heads = s->tensors[0].heads = 12)
 SPOIL(m_nparts, s->tensors[1].part = 0; s->params.nparts = 1)
 SPOIL(m_ntensors, s->params.ntensors = 1)
 SPOIL(m_kind, s->parts[0].kind = ULYX_PART_REPLICATED)
-SPOIL(m_order, s->parts[0].order = ULYX_ORDER_ZIGZAG)
+SPOIL(m_order, s->parts[0].order = ULYX_TOKENS_ZIGZAG)
 SPOIL(m_rows, s->parts[1].rows = 15)
 SPOIL(m_splits, s->splits[0] = 9; s->splits[1] = 11;
       s->parts[0].splits = s->splits)
@@ -243,10 +243,10 @@ SPOIL(m_elem, s->tensors[0].dtype = ULYX_DTYPE_F32)
 SPOIL(m_tensor_heads, s->tensors[1].heads = 3)
 SPOIL(m_dim, s->tensors[1].dim = 9)
 SPOIL(m_ownership, s->tensors[1].heads = 6;
-      s->tensors[1].ownership = ULYX_SPLIT)
+      s->tensors[1].ownership = ULYX_HEADS_QUERY)
 SPOIL(m_partial, s->tensors[1].partial_dtype = ULYX_DTYPE_F64)
 SPOIL(m_slots, s->params.slot_bytes = 128)
-SPOIL(m_operations, s->params.operations = 3)
+SPOIL(m_directions, s->params.directions = 3)
 SPOIL(m_work, s->params.work_split = ULYX_WORK_BALANCED)
 SPOIL(m_mask_kind, s->params.mask_kind = ULYX_MASK_CAUSAL)
 SPOIL(m_mask_align, s->params.mask_align = ULYX_ALIGN_TOP_LEFT)
@@ -277,7 +277,7 @@ static const struct spoiler mismatches[] = {
     {"tensors[1].heads is", ULYX_ERR_MISMATCH, m_ownership},
     {"tensors[1].partial_dtype is", ULYX_ERR_MISMATCH, m_partial},
     {"slot_bytes is", ULYX_ERR_MISMATCH, m_slots},
-    {"operations is", ULYX_ERR_MISMATCH, m_operations},
+    {"directions is", ULYX_ERR_MISMATCH, m_directions},
     {"work_split is", ULYX_ERR_MISMATCH, m_work},
     {"mask_kind is", ULYX_ERR_MISMATCH, m_mask_kind},
     {"mask_align is", ULYX_ERR_MISMATCH, m_mask_align},

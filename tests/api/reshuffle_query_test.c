@@ -18,7 +18,7 @@ struct fixture {
 };
 
 static void
-create(struct fixture *f, int32_t order, int32_t work, uint64_t operations)
+create(struct fixture *f, int32_t order, int32_t work, uint64_t directions)
 {
     ulyx_part_t part = ULYX_PART_INIT;
     ulyx_tensor_t tensors[3] = {
@@ -29,7 +29,7 @@ create(struct fixture *f, int32_t order, int32_t work, uint64_t operations)
     for (int i = 0; i < 3; i++) {
         tensors[i].heads = i ? 2 : 14;
         tensors[i].dim = 8;
-        tensors[i].ownership = i ? ULYX_READERS : ULYX_SPLIT;
+        tensors[i].ownership = i ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
     }
     params.heads = 14;
     params.parts = &part;
@@ -38,7 +38,7 @@ create(struct fixture *f, int32_t order, int32_t work, uint64_t operations)
     params.ntensors = 3;
     params.work_split = work;
     params.row_round = 1;
-    params.operations = operations;
+    params.directions = directions;
     assert_status(ulyx_comm_create_local(RANKS, NULL, f->comms), ULYX_SUCCESS);
     assert_status(ulyx_group_start(), ULYX_SUCCESS);
     for (int r = 0; r < RANKS; r++)
@@ -64,7 +64,7 @@ heads_and_rows(void **state)
     static const int64_t k[RANKS][2] = {{0, 1}, {0, 2}, {1, 1}, {1, 1}};
     static const int64_t rows[RANKS] = {5, 5, 4, 4};
     struct fixture f;
-    create(&f, ULYX_ORDER_CONTIGUOUS, ULYX_WORK_HEADS, 0);
+    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
     for (int r = 0; r < RANKS; r++) {
         int64_t first, count, n, map[4];
         int32_t packed;
@@ -97,7 +97,7 @@ positions_of_zigzag(void **state)
     static const int64_t expected[] = {3, 4, 5, 14, 15};
     int64_t positions[5];
     struct fixture f;
-    create(&f, ULYX_ORDER_ZIGZAG, ULYX_WORK_HEADS, 0);
+    create(&f, ULYX_TOKENS_ZIGZAG, ULYX_WORK_HEADS, 0);
     assert_status(
         ulyx_plan_get_positions(f.plans[3], 0, 1, 5, positions), ULYX_SUCCESS);
     assert_memory_equal(positions, expected, sizeof(expected));
@@ -113,7 +113,7 @@ partials_and_extents(void **state)
     ulyx_dtype_t dtype;
     int64_t bytes;
     struct fixture f;
-    create(&f, ULYX_ORDER_CONTIGUOUS, ULYX_WORK_HEADS, 0);
+    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
     assert_status(
         ulyx_plan_get_partial_dtype(f.plans[0], 0, &dtype), ULYX_SUCCESS);
     assert_int_equal(dtype, ULYX_DTYPE_BF16);
@@ -143,7 +143,7 @@ traffic_is_what_moves(void **state)
     (void)state;
     ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
     struct fixture f;
-    create(&f, ULYX_ORDER_CONTIGUOUS, ULYX_WORK_HEADS, 3);
+    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 3);
     assert_status(ulyx_plan_get_traffic(f.plans[0], ULYX_SEQ_TO_HEAD, &traffic),
         ULYX_SUCCESS);
     assert_int_equal(traffic.size_bytes, 5 * 18 * 16);
@@ -167,7 +167,7 @@ segments_of_a_packed_plan(void **state)
     (void)state;
     struct fixture f;
     int64_t total = 0;
-    create(&f, ULYX_ORDER_CONTIGUOUS, ULYX_WORK_BALANCED, 0);
+    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_BALANCED, 0);
     for (int r = 0; r < RANKS; r++) {
         ulyx_segment_t segments[32];
         int32_t packed;
@@ -208,7 +208,7 @@ segments_of_other_versions(void **state)
         int64_t later[2];
     } newer[32];
     int64_t count, other;
-    create(&f, ULYX_ORDER_CONTIGUOUS, ULYX_WORK_BALANCED, 0);
+    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_BALANCED, 0);
     memset(newer, 0x33, sizeof(newer));
     memset(&untouched, 0x33, sizeof(untouched));
     assert_status(ulyx_plan_get_segments(
@@ -237,7 +237,7 @@ words_and_bytes(void **state)
     char text[2048], small[16];
     int64_t bytes;
     struct fixture f;
-    create(&f, ULYX_ORDER_CONTIGUOUS, ULYX_WORK_HEADS, 0);
+    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
     assert_status(
         ulyx_plan_describe(f.plans[1], text, sizeof(text)), ULYX_SUCCESS);
     assert_non_null(strstr(text, "reshuffle direct"));
@@ -260,7 +260,7 @@ bad_indices(void **state)
     int32_t packed;
     ulyx_segment_t segment;
     struct fixture f;
-    create(&f, ULYX_ORDER_CONTIGUOUS, ULYX_WORK_HEADS, 0);
+    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
     ulyx_plan_t *plan = f.plans[0];
     ulyx_status_t bad = ULYX_ERR_INVALID_ARGUMENT;
     assert_status(ulyx_plan_get_seq_rows(plan, 1, 0, &a), bad);

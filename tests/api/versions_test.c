@@ -18,14 +18,14 @@ enum { ROWS = 4, DIM = 8, TAIL = 24, BLOCK = 1 << 20 };
 static struct {
     ulyx_comm_t *comm;
     ulyx_plan_t *plan; /* document tables of one document at most */
-    ulyx_operator_t *op;
+    ulyx_dist_attention_t *dist;
     ulyx_part_t part;
     ulyx_tensor_t tensor;
     ulyx_docs_t docs;
     ulyx_plan_params_t plan_params;
-    ulyx_operator_params_t op_params;
-    ulyx_operator_forward_t op_forward;
-    ulyx_operator_backward_t op_backward;
+    ulyx_dist_attention_params_t dist_params;
+    ulyx_dist_attention_forward_t dist_forward;
+    ulyx_dist_attention_backward_t dist_backward;
     struct bench bench;
     ulyx_attention_piece_t piece;
     ulyx_segment_t segment;
@@ -38,29 +38,35 @@ static void *outputs[4] = {data[3], data[5], data[6], data[7]};
 static _Alignas(64) unsigned char workspace[BLOCK], saved[BLOCK];
 
 static void
-open_operator(void)
+open_dist(void)
 {
-    const ulyx_operator_params_t params = ULYX_OPERATOR_PARAMS_INIT;
-    const ulyx_operator_forward_t forward = ULYX_OPERATOR_FORWARD_INIT;
-    const ulyx_operator_backward_t backward = ULYX_OPERATOR_BACKWARD_INIT;
-    world.op_params = params;
-    world.op_params.heads = 1, world.op_params.dim_qk = DIM;
-    world.op_params.parts = &world.part, world.op_params.nparts = 1;
-    world.op_params.max_docs = 1;
-    world.op_forward = forward;
-    world.op_forward.q = &inputs[0], world.op_forward.k = &inputs[1];
-    world.op_forward.v = &inputs[2], world.op_forward.out = &outputs[0];
-    world.op_forward.workspace = workspace, world.op_forward.saved = saved;
-    world.op_forward.workspace_bytes = world.op_forward.saved_bytes = BLOCK;
-    world.op_backward = backward;
-    world.op_backward.out = &inputs[3], world.op_backward.dout = &inputs[4];
-    world.op_backward.dq = &outputs[1], world.op_backward.dk = &outputs[2];
-    world.op_backward.dv = &outputs[3];
-    world.op_backward.workspace = workspace, world.op_backward.saved = saved;
-    world.op_backward.workspace_bytes = world.op_backward.saved_bytes = BLOCK;
+    const ulyx_dist_attention_params_t params = ULYX_DIST_ATTENTION_PARAMS_INIT;
+    const ulyx_dist_attention_forward_t forward =
+        ULYX_DIST_ATTENTION_FORWARD_INIT;
+    const ulyx_dist_attention_backward_t backward =
+        ULYX_DIST_ATTENTION_BACKWARD_INIT;
+    world.dist_params = params;
+    world.dist_params.heads = 1, world.dist_params.dim_qk = DIM;
+    world.dist_params.parts = &world.part, world.dist_params.nparts = 1;
+    world.dist_params.max_docs = 1;
+    world.dist_forward = forward;
+    world.dist_forward.q = &inputs[0], world.dist_forward.k = &inputs[1];
+    world.dist_forward.v = &inputs[2], world.dist_forward.out = &outputs[0];
+    world.dist_forward.workspace = workspace, world.dist_forward.saved = saved;
+    world.dist_forward.workspace_bytes = world.dist_forward.saved_bytes = BLOCK;
+    world.dist_backward = backward;
+    world.dist_backward.out = &inputs[3], world.dist_backward.dout = &inputs[4];
+    world.dist_backward.dq = &outputs[1], world.dist_backward.dk = &outputs[2];
+    world.dist_backward.dv = &outputs[3];
+    world.dist_backward.workspace = workspace,
+    world.dist_backward.saved = saved;
+    world.dist_backward.workspace_bytes = world.dist_backward.saved_bytes =
+        BLOCK;
     assert_status(
-        ulyx_operator_create(world.comm, &world.op_params, &world.op), 0);
-    assert_status(ulyx_operator_forward(world.op, &world.op_forward, NULL), 0);
+        ulyx_dist_attention_create(world.comm, &world.dist_params, &world.dist),
+        0);
+    assert_status(
+        ulyx_dist_attention_forward(world.dist, &world.dist_forward, NULL), 0);
 }
 
 static void
@@ -90,8 +96,8 @@ open_world(void **state)
     world.plan_params.tensors = &world.tensor, world.plan_params.ntensors = 1;
     world.plan_params.max_docs = 1;
     assert_status(ulyx_comm_create_local(1, NULL, &world.comm), 0);
-    open_operator();
-    world.part.order = ULYX_ORDER_ZIGZAG_DOCS;
+    open_dist();
+    world.part.order = ULYX_TOKENS_ZIGZAG_DOCS;
     assert_status(
         ulyx_plan_create(world.comm, &world.plan_params, &world.plan), 0);
     open_attention();
@@ -103,7 +109,7 @@ close_world(void **state)
 {
     (void)state;
     bench_free(&world.bench);
-    assert_status(ulyx_operator_destroy(world.op), 0);
+    assert_status(ulyx_dist_attention_destroy(world.dist), 0);
     assert_status(ulyx_plan_destroy(world.plan), 0);
     assert_status(ulyx_comm_destroy(world.comm), 0);
     return 0;
@@ -205,75 +211,77 @@ traffic(void *given, size_t size)
 }
 
 static ulyx_status_t
-make_operator(const ulyx_operator_params_t *params)
+make_dist(const ulyx_dist_attention_params_t *params)
 {
-    ulyx_operator_t *op = NULL;
-    ulyx_status_t status = ulyx_operator_create(world.comm, params, &op);
-    ulyx_operator_destroy(op);
+    ulyx_dist_attention_t *dist = NULL;
+    ulyx_status_t status =
+        ulyx_dist_attention_create(world.comm, params, &dist);
+    ulyx_dist_attention_destroy(dist);
     return status;
 }
 
 static ulyx_status_t
-operator_params(void *given, size_t size)
+dist_params(void *given, size_t size)
 {
     (void)size;
-    return make_operator(given);
+    return make_dist(given);
 }
 
 static ulyx_status_t
-operator_part(void *given, size_t size)
+dist_part(void *given, size_t size)
 {
-    ulyx_operator_params_t params = world.op_params;
+    ulyx_dist_attention_params_t params = world.dist_params;
     params.parts = given, params.part_size = size;
-    return make_operator(&params);
+    return make_dist(&params);
 }
 
 static ulyx_status_t
-operator_docs(void *given, size_t size)
+dist_docs(void *given, size_t size)
 {
-    ulyx_operator_params_t params = world.op_params;
+    ulyx_dist_attention_params_t params = world.dist_params;
     (void)size;
     params.docs_q = given;
-    return make_operator(&params);
+    return make_dist(&params);
 }
 
 static ulyx_status_t
-operator_update(void *given, size_t size)
+dist_update(void *given, size_t size)
 {
     (void)size;
-    ulyx_status_t status = ulyx_operator_update(world.op, given, NULL, NULL);
-    ulyx_operator_update(world.op, NULL, NULL, NULL);
+    ulyx_status_t status =
+        ulyx_dist_attention_update(world.dist, given, NULL, NULL);
+    ulyx_dist_attention_update(world.dist, NULL, NULL, NULL);
     return status;
 }
 
 static ulyx_status_t
-operator_forward(void *given, size_t size)
+dist_forward(void *given, size_t size)
 {
     (void)size;
-    return ulyx_operator_forward(world.op, given, NULL);
+    return ulyx_dist_attention_forward(world.dist, given, NULL);
 }
 
 static ulyx_status_t
-operator_backward(void *given, size_t size)
+dist_backward(void *given, size_t size)
 {
     (void)size;
-    return ulyx_operator_backward(world.op, given, NULL);
+    return ulyx_dist_attention_backward(world.dist, given, NULL);
 }
 
 static ulyx_status_t
-operator_times(void *given, size_t size)
+dist_times(void *given, size_t size)
 {
     (void)size;
-    return ulyx_operator_get_times(world.op, given);
+    return ulyx_dist_attention_get_times(world.dist, given);
 }
 
 static ulyx_status_t
-operator_saved(void *given, size_t size)
+dist_saved(void *given, size_t size)
 {
     int64_t count;
     unsigned char *parts = malloc(4 * size);
-    ulyx_status_t status =
-        ulyx_operator_get_saved(world.op, 4, size, (void *)parts, &count);
+    ulyx_status_t status = ulyx_dist_attention_get_saved(
+        world.dist, 4, size, (void *)parts, &count);
     if (status == ULYX_SUCCESS) {
         assert_int_equal(count, 4);
         memcpy(given, parts, size);
@@ -361,8 +369,9 @@ static const ulyx_comm_params_t comm_good = ULYX_COMM_PARAMS_INIT;
 static const ulyx_mem_params_t mem_good = ULYX_MEM_PARAMS_INIT;
 static const ulyx_launch_t launch_good = ULYX_LAUNCH_INIT;
 static const ulyx_traffic_t traffic_good = ULYX_TRAFFIC_INIT;
-static const ulyx_operator_times_t times_good = ULYX_OPERATOR_TIMES_INIT;
-static const ulyx_operator_part_t saved_good;
+static const ulyx_dist_attention_times_t times_good =
+    ULYX_DIST_ATTENTION_TIMES_INIT;
+static const ulyx_saved_tensor_t saved_good;
 
 static const struct subject {
     const char *name;
@@ -382,17 +391,18 @@ static const struct subject {
     {"plan, docs", ULI_STRUCT_DOCS, &world.docs, plan_docs},
     {"plan update", ULI_STRUCT_DOCS, &world.docs, update_docs},
     {"traffic", ULI_STRUCT_TRAFFIC, &traffic_good, traffic, SIZED, true},
-    {"operator", ULI_STRUCT_OPERATOR_PARAMS, &world.op_params, operator_params},
-    {"operator, part", ULI_STRUCT_PART, &world.part, operator_part, ELEMENT},
-    {"operator, docs", ULI_STRUCT_DOCS, &world.docs, operator_docs},
-    {"operator update", ULI_STRUCT_DOCS, &world.docs, operator_update},
-    {"operator forward", ULI_STRUCT_OPERATOR_FORWARD, &world.op_forward,
-        operator_forward},
-    {"operator backward", ULI_STRUCT_OPERATOR_BACKWARD, &world.op_backward,
-        operator_backward},
-    {"operator times", ULI_STRUCT_OPERATOR_TIMES, &times_good, operator_times,
-        SIZED, true},
-    {"operator saved", ULI_STRUCT_OPERATOR_PART, &saved_good, operator_saved,
+    {"dist attention", ULI_STRUCT_DIST_ATTENTION_PARAMS, &world.dist_params,
+        dist_params},
+    {"dist attention, part", ULI_STRUCT_PART, &world.part, dist_part, ELEMENT},
+    {"dist attention, docs", ULI_STRUCT_DOCS, &world.docs, dist_docs},
+    {"dist attention update", ULI_STRUCT_DOCS, &world.docs, dist_update},
+    {"dist attention forward", ULI_STRUCT_DIST_ATTENTION_FORWARD,
+        &world.dist_forward, dist_forward},
+    {"dist attention backward", ULI_STRUCT_DIST_ATTENTION_BACKWARD,
+        &world.dist_backward, dist_backward},
+    {"dist attention times", ULI_STRUCT_DIST_ATTENTION_TIMES, &times_good,
+        dist_times, SIZED, true},
+    {"dist attention saved", ULI_STRUCT_SAVED_TENSOR, &saved_good, dist_saved,
         ELEMENT, true},
     {"attention", ULI_STRUCT_ATTENTION, &world.bench.problem, attention},
     {"attention exec", ULI_STRUCT_ATTENTION_EXEC, &world.bench.exec,

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "collectives/exchange/op.h"
+#include "collectives/exchange/request.h"
 #include "comm/device/gpu_scene.h"
 #include "comm/remote/nodes_scene.h"
 #include "comm/service/service.h"
@@ -230,9 +230,9 @@ a_nic_draws_the_threads_of_the_net(void **state)
         assert_int_equal(comms[r]->binding.memory, 1);
         assert_non_null(strstr(comms[r]->binding.text, "near NIC threads1"));
     }
-    assert_status(uli_op_thread_hold(&comms[0]->binding), ULYX_SUCCESS);
+    assert_status(uli_request_thread_hold(&comms[0]->binding), ULYX_SUCCESS);
     expect_cores("ulyx-progress", 1, &wanted);
-    uli_op_thread_release();
+    uli_request_thread_release();
     scene_close(2, comms);
 }
 

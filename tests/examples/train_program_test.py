@@ -60,7 +60,7 @@ def check_ranks(program, path):
         many, text = losses(program, "--ranks", "3", *kind, path)
         apart = max(abs(a - b) / b for a, b in zip(many, one))
         failed += check(apart <= 1e-5, f"3 ranks {kind}: {many}, one: {one}")
-        failed += check("MB by the operator" in text, f"no bytes: {text}")
+        failed += check("MB by distributed attention" in text, f"no bytes: {text}")
         peaks = re.search(r"peak memory.*MiB:((?: [\d.]+)+)$", text,
                           re.MULTILINE)
         failed += check(len(peaks[1].split()) == (1 if kind else 3), text)

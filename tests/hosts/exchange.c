@@ -34,7 +34,7 @@ make_plan(struct exchange *exchange)
     for (int t = 0; t < TENSORS; t++) {
         tensors[t].heads = exchange_heads(t);
         tensors[t].dim = DIM;
-        tensors[t].ownership = t == 0 ? ULYX_SPLIT : ULYX_READERS;
+        tensors[t].ownership = t == 0 ? ULYX_HEADS_QUERY : ULYX_HEADS_KV;
     }
     params.batch = 1;
     params.heads = HEADS;

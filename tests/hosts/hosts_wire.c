@@ -123,20 +123,20 @@ rows_of_node(const struct exchange *x, int32_t node)
 /* Of one call, bytes from this rank's node to all others. HEAD_TO_SEQ takes a
  * head that several ranks have from one of them, here of this node. */
 static int64_t
-due_bytes(const struct exchange *x, ulyx_operation_t operation, bool hier)
+due_bytes(const struct exchange *x, ulyx_direction_t direction, bool hier)
 {
     int32_t mine = x->comm->peers[x->rank].node;
-    bool once = hier || operation == ULYX_HEAD_TO_SEQ;
+    bool once = hier || direction == ULYX_HEAD_TO_SEQ;
     int64_t bytes = 0;
     for (int32_t n = 0; n < x->comm->nnodes; n++)
         for (int t = 0; t < TENSORS && n != mine; t++) {
             ulyx_dtype_t partial = ULYX_DTYPE_BF16;
-            if (operation == ULYX_SEQ_TO_HEAD) {
+            if (direction == ULYX_SEQ_TO_HEAD) {
                 bytes += rows_of_node(x, mine) * DIM * 2 *
                          heads_of_node(x, t, n, once);
                 continue;
             }
-            if (operation == ULYX_SEQ_TO_HEAD_ADJOINT)
+            if (direction == ULYX_SEQ_TO_HEAD_ADJOINT)
                 ulyx_plan_get_partial_dtype(x->plan, t, &partial);
             bytes += rows_of_node(x, n) * DIM *
                      heads_of_node(x, t, mine, once) *
@@ -150,10 +150,10 @@ due_bytes(const struct exchange *x, ulyx_operation_t operation, bool hier)
 /* The plan's bytes of one call, added over the ranks of this node. */
 static ulyx_status_t
 plan_bytes(
-    struct exchange *x, ulyx_operation_t operation, int64_t *all, int64_t *sum)
+    struct exchange *x, ulyx_direction_t direction, int64_t *all, int64_t *sum)
 {
     ulyx_traffic_t traffic = {.size = sizeof(traffic)};
-    ULI_TRY(ulyx_plan_get_traffic(x->plan, operation, &traffic));
+    ULI_TRY(ulyx_plan_get_traffic(x->plan, direction, &traffic));
     ULI_TRY(ulyx_allgather(
         x->comm, &traffic.wire_bytes, all, (int64_t)sizeof(*all), NULL));
     *sum = 0;
@@ -164,14 +164,14 @@ plan_bytes(
 }
 
 static ulyx_status_t
-calls(struct exchange *x, ulyx_operation_t operation, int count)
+calls(struct exchange *x, ulyx_direction_t direction, int count)
 {
-    bool out = operation == ULYX_SEQ_TO_HEAD;
+    bool out = direction == ULYX_SEQ_TO_HEAD;
     const void *const *src = (const void *const *)(out ? x->seq : x->head);
     void *const *dst = (void *const *)(out ? x->head : x->back);
     ULI_TRY(ulyx_comm_barrier(x->comm));
     for (int i = 0; i < count; i++)
-        ULI_TRY(ulyx_reshuffle_execute(x->plan, operation, src, dst, NULL));
+        ULI_TRY(ulyx_reshuffle_execute(x->plan, direction, src, dst, NULL));
     return ulyx_comm_barrier(x->comm);
 }
 
@@ -195,17 +195,17 @@ judge(const struct exchange *x, int64_t due, int64_t plan,
 }
 
 static int
-measure(struct exchange *x, ulyx_operation_t operation, int count, int64_t *all)
+measure(struct exchange *x, ulyx_direction_t direction, int count, int64_t *all)
 {
     struct counters before, after;
     bool hier = strcmp(uli_algo_name(x->plan->algo), "hier") == 0;
-    int64_t due = due_bytes(x, operation, hier), plan = 0;
-    ulyx_status_t status = plan_bytes(x, operation, all, &plan);
+    int64_t due = due_bytes(x, direction, hier), plan = 0;
+    ulyx_status_t status = plan_bytes(x, direction, all, &plan);
     if (status == ULYX_SUCCESS)
-        status = calls(x, operation, 2); /* connections, and their windows */
+        status = calls(x, direction, 2); /* connections, and their windows */
     before = sample();
     if (status == ULYX_SUCCESS)
-        status = calls(x, operation, count);
+        status = calls(x, direction, count);
     after = sample();
     if (status != ULYX_SUCCESS)
         return printf("rank %d: %s\n", x->rank, ulyx_last_error()), 3;
@@ -215,7 +215,7 @@ measure(struct exchange *x, ulyx_operation_t operation, int count, int64_t *all)
     printf("rank %d, %s %s: due %" PRId64 ", plan %" PRId64 ", link %" PRId64
            " = %.4f of plan in %" PRId64 " packets, %" PRId64
            " segments again: %s\n",
-        x->rank, uli_algo_name(x->plan->algo), uli_operation_name(operation),
+        x->rank, uli_algo_name(x->plan->algo), uli_direction_name(direction),
         due * count, plan * count, sent.bytes,
         (double)sent.bytes / (double)(plan * count), sent.packets, sent.again,
         wrong ? wrong : "ok");
@@ -225,12 +225,12 @@ measure(struct exchange *x, ulyx_operation_t operation, int count, int64_t *all)
 static int
 measure_all(struct exchange *x, int count)
 {
-    static const ulyx_operation_t operations[] = {
+    static const ulyx_direction_t directions[] = {
         ULYX_SEQ_TO_HEAD, ULYX_HEAD_TO_SEQ, ULYX_SEQ_TO_HEAD_ADJOINT};
     int64_t *all = calloc((size_t)x->nranks, sizeof(*all));
     int code = all ? 0 : 3;
     for (int i = 0; i < 3 && code == 0; i++)
-        code = measure(x, operations[i], count, all);
+        code = measure(x, directions[i], count, all);
     free(all);
     return code;
 }

@@ -10,10 +10,10 @@
 #include "ulyx/ulyx.h"
 
 ulyx_status_t __real_ulyx_reshuffle_execute(ulyx_plan_t *plan,
-    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    ulyx_direction_t direction, const void *const src[], void *const dst[],
     void *stream);
 ulyx_status_t __wrap_ulyx_reshuffle_execute(ulyx_plan_t *plan,
-    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    ulyx_direction_t direction, const void *const src[], void *const dst[],
     void *stream);
 
 static void
@@ -34,12 +34,12 @@ fault(const char *kind, unsigned char *dst)
 }
 
 ulyx_status_t
-__wrap_ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
+__wrap_ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream)
 {
     static int calls;
     ulyx_status_t status =
-        __real_ulyx_reshuffle_execute(plan, operation, src, dst, stream);
+        __real_ulyx_reshuffle_execute(plan, direction, src, dst, stream);
     const char *kind = getenv("PERF_TEST_FAULT");
     const char *call = getenv("PERF_TEST_CALL");
 

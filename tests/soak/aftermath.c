@@ -34,7 +34,7 @@ aftermath_go_on(
     ulyx_comm_get_nranks(fewer, &nranks);
     bool good = ranks_expect(scene_open(fewer, path, rows, &s) == 0);
     for (int i = 0; good && i < calls; i++) {
-        ulyx_operation_t op =
+        ulyx_direction_t op =
             i % 2 ? ULYX_SEQ_TO_HEAD_ADJOINT : ULYX_SEQ_TO_HEAD;
         good = ranks_expect(scene_execute(&s, op) == ULYX_SUCCESS) &&
                ranks_expect(scene_check(&s, op));

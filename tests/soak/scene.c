@@ -82,7 +82,7 @@ open_plan(struct scene *s, enum scene_path path)
         tensor.dtype = ULYX_DTYPE_F32;
         tensor.heads = tensor_heads[t];
         tensor.dim = DIM;
-        tensor.ownership = t ? ULYX_READERS : ULYX_SPLIT;
+        tensor.ownership = t ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
         tensors[t] = tensor;
     }
     params.heads = HEADS;
@@ -159,19 +159,19 @@ fill_head(struct scene *s, int t, bool poison)
 }
 
 void
-scene_fill(struct scene *s, ulyx_operation_t operation)
+scene_fill(struct scene *s, ulyx_direction_t direction)
 {
     for (int t = 0; t < SCENE_TENSORS; t++) {
-        fill_seq(s, t, operation != ULYX_SEQ_TO_HEAD);
-        fill_head(s, t, operation == ULYX_SEQ_TO_HEAD);
+        fill_seq(s, t, direction != ULYX_SEQ_TO_HEAD);
+        fill_head(s, t, direction == ULYX_SEQ_TO_HEAD);
     }
 }
 
 void
-scene_pointers(const struct scene *s, ulyx_operation_t operation,
+scene_pointers(const struct scene *s, ulyx_direction_t direction,
     const void *src[SCENE_TENSORS], void *dst[SCENE_TENSORS])
 {
-    bool forward = operation == ULYX_SEQ_TO_HEAD;
+    bool forward = direction == ULYX_SEQ_TO_HEAD;
     for (int t = 0; t < SCENE_TENSORS; t++) {
         src[t] = forward ? s->seq[t] : s->head[t];
         dst[t] = forward ? s->head[t] : s->seq[t];
@@ -179,13 +179,13 @@ scene_pointers(const struct scene *s, ulyx_operation_t operation,
 }
 
 ulyx_status_t
-scene_execute(struct scene *s, ulyx_operation_t operation)
+scene_execute(struct scene *s, ulyx_direction_t direction)
 {
     const void *src[SCENE_TENSORS];
     void *dst[SCENE_TENSORS];
-    scene_fill(s, operation);
-    scene_pointers(s, operation, src, dst);
-    return ulyx_reshuffle_execute(s->plan, operation, src, dst, NULL);
+    scene_fill(s, direction);
+    scene_pointers(s, direction, src, dst);
+    return ulyx_reshuffle_execute(s->plan, direction, src, dst, NULL);
 }
 
 /* How many ranks have a head of a tensor. */
@@ -229,10 +229,10 @@ check_head(const struct scene *s, int t)
 }
 
 bool
-scene_check(const struct scene *s, ulyx_operation_t operation)
+scene_check(const struct scene *s, ulyx_direction_t direction)
 {
     for (int t = 0; t < SCENE_TENSORS; t++)
-        if (!(operation == ULYX_SEQ_TO_HEAD ? check_head(s, t)
+        if (!(direction == ULYX_SEQ_TO_HEAD ? check_head(s, t)
                                             : check_seq(s, t))) {
             fprintf(stderr, "rank %d: tensor %d is wrong\n", s->rank, t);
             return false;

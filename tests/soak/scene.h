@@ -42,13 +42,13 @@ ulyx_status_t scene_open(
     ulyx_comm_t *comm, enum scene_path path, int64_t rows, struct scene *s);
 /* Fills the source of the operation, runs it, returns its status. Operations:
  * SEQ_TO_HEAD and SEQ_TO_HEAD_ADJOINT. */
-ulyx_status_t scene_execute(struct scene *s, ulyx_operation_t operation);
+ulyx_status_t scene_execute(struct scene *s, ulyx_direction_t direction);
 /* Is every element of the destination as it should be? */
-bool scene_check(const struct scene *s, ulyx_operation_t operation);
+bool scene_check(const struct scene *s, ulyx_direction_t direction);
 /* The two pointer arrays of an operation. */
-void scene_pointers(const struct scene *s, ulyx_operation_t operation,
+void scene_pointers(const struct scene *s, ulyx_direction_t direction,
     const void *src[SCENE_TENSORS], void *dst[SCENE_TENSORS]);
-void scene_fill(struct scene *s, ulyx_operation_t operation);
+void scene_fill(struct scene *s, ulyx_direction_t direction);
 /* Plan, window and memory; BUSY windows are waited for, at most limit_s.
  * False, having said why, if anything is left. */
 bool scene_close(struct scene *s, double limit_s);

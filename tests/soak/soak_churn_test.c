@@ -82,15 +82,15 @@ thread_body(int rank, int nranks, void *context)
 {
     struct threads *t = context;
     struct scene s;
-    ulyx_operation_t operation =
+    ulyx_direction_t direction =
         t->draw % 2 ? ULYX_SEQ_TO_HEAD : ULYX_SEQ_TO_HEAD_ADJOINT;
     (void)nranks;
     if (!ranks_expect(
             scene_open(t->comms[rank], (enum scene_path)(t->draw % SCENE_PATHS),
                 ROWS, &s) == ULYX_SUCCESS))
         return 1;
-    bool good = ranks_expect(scene_execute(&s, operation) == ULYX_SUCCESS) &&
-                ranks_expect(scene_check(&s, operation));
+    bool good = ranks_expect(scene_execute(&s, direction) == ULYX_SUCCESS) &&
+                ranks_expect(scene_check(&s, direction));
     good &= ranks_expect(scene_close(&s, 10));
     return !(good && ranks_expect(ulyx_comm_destroy(t->comms[rank]) == 0));
 }

@@ -111,9 +111,9 @@ act_alltoall(ulyx_comm_t *comm, char text_p[256])
 static ulyx_status_t
 act_execute(struct scene *s, enum act act, char text_p[256])
 {
-    ulyx_operation_t operation =
+    ulyx_direction_t direction =
         act == EXECUTE ? ULYX_SEQ_TO_HEAD : ULYX_SEQ_TO_HEAD_ADJOINT;
-    ulyx_status_t status = scene_execute(s, operation);
+    ulyx_status_t status = scene_execute(s, direction);
     snprintf(text_p, 256, "%s", ulyx_last_error());
     return status;
 }

@@ -129,15 +129,15 @@ gave_up_body(int rank, int nranks, void *context)
     struct scene s;
     const void *src[SCENE_TENSORS];
     void *dst[SCENE_TENSORS];
-    ulyx_op_t *op;
+    ulyx_request_t *request;
     (void)nranks;
     bool good = ranks_expect(
         scene_open(ranks->comms[rank], SCENE_RING, ROWS, &s) == ULYX_SUCCESS);
     scene_pointers(&s, ULYX_SEQ_TO_HEAD, src, dst);
     if (rank == 0) {
         good &= ranks_expect(ulyx_reshuffle_start(s.plan, ULYX_SEQ_TO_HEAD, src,
-                                 dst, 0.05, &op) == ULYX_SUCCESS);
-        good &= ranks_expect(ulyx_op_wait(op) == ULYX_ERR_TIMEOUT) &&
+                                 dst, 0.05, &request) == ULYX_SUCCESS);
+        good &= ranks_expect(ulyx_request_wait(request) == ULYX_ERR_TIMEOUT) &&
                 ranks_expect(says("ranks 1-3"));
         good &= ranks_expect(scene_close(&s, 10));
     }

@@ -48,8 +48,8 @@ struct shared {
 
 /* ---- a rank -------------------------------------------------------------- */
 
-static ulyx_operation_t
-operation_of(int call)
+static ulyx_direction_t
+direction_of(int call)
 {
     return call % 2 ? ULYX_SEQ_TO_HEAD_ADJOINT : ULYX_SEQ_TO_HEAD;
 }
@@ -67,9 +67,9 @@ call_on(struct shared *shared, struct scene *s, bool *right_p)
             break;
         if (s->rank == 0 && !last && atomic_load(&shared->resumed))
             atomic_store(&shared->last, i + 4);
-        status = scene_execute(s, operation_of(i));
+        status = scene_execute(s, direction_of(i));
         if (status == ULYX_SUCCESS)
-            *right_p &= ranks_expect(scene_check(s, operation_of(i)));
+            *right_p &= ranks_expect(scene_check(s, direction_of(i)));
     }
     return status;
 }

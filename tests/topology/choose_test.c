@@ -134,22 +134,22 @@ static double
 time_of(const struct uli_planner *planner, const struct uli_demand *x,
     enum uli_algo algo, int32_t parts)
 {
-    struct uli_schedule s[ULYX_OPERATIONS];
+    struct uli_schedule s[ULYX_DIRECTIONS];
     double longest = 0, total = 0;
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         assert_status(
             uli_schedule_build(x, o, &planner->model, algo, 1, &s[o]), 0);
-        if (x->operations >> o & 1)
+        if (x->directions >> o & 1)
             longest = fmax(longest, uli_hier_stream_bytes(x, &s[o]));
     }
     int64_t chunk = uli_hier_chunk_bytes(x, &planner->limits, longest, parts);
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         struct uli_prediction p;
         double stream = uli_hier_stream_bytes(x, &s[o]);
         if (algo == ULI_ALGO_HIER)
             s[o].chunks = (int32_t)fmax(1, ceil(stream / (double)chunk));
         uli_model_evaluate(&planner->model, &s[o], &p);
-        total += x->operations >> o & 1 ? p.time_s : 0;
+        total += x->directions >> o & 1 ? p.time_s : 0;
     }
     return total;
 }
@@ -193,7 +193,7 @@ the_fastest_is_taken_whatever_the_numbering(void **state)
             x.reads.node_shared[n] = y.reads.node_shared[n] = shared;
             x.partials.node_shared[n] = y.partials.node_shared[n] = 2 * shared;
         }
-        x.operations = y.operations = (uint64_t)test_random_in(&random, 1, 15);
+        x.directions = y.directions = (uint64_t)test_random_in(&random, 1, 15);
         x.sums = y.sums = shared > 0;
         assert_status(uli_choose(&planner, &x, NULL, &c), ULYX_SUCCESS);
         assert_status(uli_choose(&planner, &y, NULL, &d), ULYX_SUCCESS);

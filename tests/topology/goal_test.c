@@ -52,7 +52,7 @@ read_goal(char *text, struct totals *t)
 }
 
 static void
-check(const struct uli_demand *x, int operation, enum uli_algo algo,
+check(const struct uli_demand *x, int direction, enum uli_algo algo,
     int64_t peers)
 {
     struct uli_model model;
@@ -64,8 +64,8 @@ check(const struct uli_demand *x, int operation, enum uli_algo algo,
     FILE *file = open_memstream(&text, &bytes);
     uli_model_defaults(&model);
     assert_status(
-        uli_schedule_build(x, operation, &model, algo, 1, &schedule), 0);
-    assert_status(uli_schedule_write_goal(x, operation, algo, peers, file), 0);
+        uli_schedule_build(x, direction, &model, algo, 1, &schedule), 0);
+    assert_status(uli_schedule_write_goal(x, direction, algo, peers, file), 0);
     fclose(file);
     read_goal(text, t);
     assert_int_equal(t->nranks, x->nranks);
@@ -85,9 +85,9 @@ check(const struct uli_demand *x, int operation, enum uli_algo algo,
 static void
 check_all(const struct uli_demand *x, int64_t peers)
 {
-    for (int operation = 0; operation < ULYX_OPERATIONS; operation++)
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
         for (int algo = 0; algo < ULI_ALGOS; algo++)
-            check(x, operation, algo, peers);
+            check(x, direction, algo, peers);
 }
 
 /* Unequal nodes, ranks on them in any order, any counts. */

@@ -240,7 +240,7 @@ operations_and_limits_are_near_a_simulation(void **state)
 {
     enum { S2H, H2S, S2H_ADJ, H2S_ADJ };
     static const struct {
-        int operation;
+        int direction;
         enum uli_algo algo;
         int64_t peers, kv_heads, rows;
         double us;
@@ -268,7 +268,7 @@ operations_and_limits_are_near_a_simulation(void **state)
         {S2H_ADJ, ULI_ALGO_HIER, 8, 8, 683, 234.7},
         {H2S_ADJ, ULI_ALGO_HIER, 8, 8, 171, 96.5},
         {H2S_ADJ, ULI_ALGO_HIER, 8, 8, 683, 366.5}};
-    static const int operations[] = {ULYX_SEQ_TO_HEAD, ULYX_HEAD_TO_SEQ,
+    static const int directions[] = {ULYX_SEQ_TO_HEAD, ULYX_HEAD_TO_SEQ,
         ULYX_SEQ_TO_HEAD_ADJOINT, ULYX_HEAD_TO_SEQ_ADJOINT};
     const struct numbers n = {
         0.5e-6, 0.35e-6, 1 / 360e9, 4e-6, 0.35e-6, 1 / 46e9, 0, 8, 8};
@@ -284,7 +284,7 @@ operations_and_limits_are_near_a_simulation(void **state)
         struct uli_prediction p;
         model.peers = rows[i].peers;
         assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
-        assert_status(uli_schedule_build(&x, operations[rows[i].operation],
+        assert_status(uli_schedule_build(&x, directions[rows[i].direction],
                           &model, rows[i].algo, 1, &s),
             ULYX_SUCCESS);
         uli_model_evaluate(&model, &s, &p);
@@ -382,7 +382,7 @@ slowest_wire(const struct uli_demand *x, int o, const struct uli_model *model)
 }
 
 static void
-check_operation(
+check_direction(
     const struct uli_demand *x, int o, const struct uli_model *model)
 {
     struct uli_schedule direct, hier;
@@ -406,8 +406,8 @@ flows_are_sums_over_pairs(void **state)
     struct uli_model model = make_model(&n);
     for (int64_t i = 0; i < test_draws(300); i++) {
         struct uli_demand x = make_demand(&random);
-        for (int o = 0; o < ULYX_OPERATIONS; o++)
-            check_operation(&x, o, &model);
+        for (int o = 0; o < ULYX_DIRECTIONS; o++)
+            check_direction(&x, o, &model);
         uli_demand_destroy(&x);
     }
 }
@@ -454,7 +454,7 @@ the_limit_of_peers_is_the_models(void **state)
     struct uli_prediction p[2];
     uli_model_defaults(&model);
     assert_status(uli_demand_create(&shape, &x), ULYX_SUCCESS);
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         assert_status(
             uli_schedule_build(&x, o, &model, ULI_ALGO_DIRECT, 1, &s), 0);
         uli_model_evaluate(&model, &s, &p[0]);

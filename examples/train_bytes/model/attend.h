@@ -2,7 +2,8 @@
  *
  * The one place where tokens meet other tokens, and so the one place that
  * knows of ranks: attend_plain.c calls the attention, attend_sharded.c the
- * operator. The model sees local rows [rows][heads][head_dim] either way.
+ * distributed attention. The model sees local rows [rows][heads][head_dim]
+ * either way.
  */
 #ifndef EXAMPLES_TRAIN_BYTES_MODEL_ATTEND_H
 #define EXAMPLES_TRAIN_BYTES_MODEL_ATTEND_H
@@ -45,9 +46,9 @@ struct attend {
     void **saved;       /* [layers], of saved_bytes each */
     int64_t saved_bytes, workspace_bytes;
     void *workspace;
-    struct memory held;      /* workspace and saved */
-    int64_t exchanged_bytes; /* sent by this rank, so far */
-    ulyx_operator_t *op;     /* sharded */
+    struct memory held;          /* workspace and saved */
+    int64_t exchanged_bytes;     /* sent by this rank, so far */
+    ulyx_dist_attention_t *dist; /* sharded */
     const struct batch *batch;
 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * P ranks: the operator exchanges q, k, v, attends and exchanges back. With
- * ULYX_SAVE_HEADS it keeps the head-sharded q, k, v itself, so the model need
- * not keep them; with --save none the model keeps them and they travel again.
- * One operator serves all layers: what differs between layers is only where the
- * saved parts lie.
+ * P ranks: distributed attention exchanges q, k, v, attends and exchanges back.
+ * With ULYX_SAVE_HEADS it keeps the head-sharded q, k, v itself, so the model
+ * need not keep them; with --save none the model keeps them and they travel
+ * again. One distributed attention serves all layers: what differs between
+ * layers is only where the saved parts lie.
  */
 #include "attend.h"
 
@@ -26,7 +26,8 @@ query_rows(struct attend *attend)
     int32_t rank;
 
     if (ulyx_comm_get_rank(attend->comm, &rank) != ULYX_SUCCESS ||
-        ulyx_operator_get_plan(attend->op, 0, &plan, NULL) != ULYX_SUCCESS ||
+        ulyx_dist_attention_get_plan(attend->dist, 0, &plan, NULL) !=
+            ULYX_SUCCESS ||
         ulyx_plan_get_seq_rows(plan, 0, rank, &attend->rows) != ULYX_SUCCESS)
         return fail("rows");
     attend->positions =
@@ -43,11 +44,12 @@ static int
 create(struct attend *attend)
 {
     const struct options *options = attend->options;
-    ulyx_operator_params_t params = ULYX_OPERATOR_PARAMS_INIT;
+    ulyx_dist_attention_params_t params = ULYX_DIST_ATTENTION_PARAMS_INIT;
     ulyx_part_t tokens = ULYX_PART_INIT;
 
     tokens.rows = options->seq;
-    tokens.order = options->zigzag ? ULYX_ORDER_ZIGZAG : ULYX_ORDER_CONTIGUOUS;
+    tokens.order =
+        options->zigzag ? ULYX_TOKENS_ZIGZAG : ULYX_TOKENS_CONTIGUOUS;
     params.parts = &tokens;
     params.nparts = 1;
     params.heads = attend->heads;
@@ -62,27 +64,28 @@ create(struct attend *attend)
     if (options->windows)
         params.seq_memory = params.head_memory = ULYX_POINTER_WINDOW;
     params.threads = attend->threads;
-    if (ulyx_operator_create(attend->comm, &params, &attend->op) !=
+    if (ulyx_dist_attention_create(attend->comm, &params, &attend->dist) !=
         ULYX_SUCCESS)
-        return fail("operator");
+        return fail("dist attention");
     attend->keeps_inputs = !options->save_none;
-    if (ulyx_operator_get_bytes(attend->op, &attend->workspace_bytes,
+    if (ulyx_dist_attention_get_bytes(attend->dist, &attend->workspace_bytes,
             &attend->saved_bytes, NULL) != ULYX_SUCCESS)
-        return fail("operator");
+        return fail("dist attention");
     return query_rows(attend);
 }
 
 static void
 destroy(struct attend *attend)
 {
-    if (ulyx_operator_destroy(attend->op) != ULYX_SUCCESS)
-        fail("operator");
+    if (ulyx_dist_attention_destroy(attend->dist) != ULYX_SUCCESS)
+        fail("dist attention");
 }
 
 static int
 step(struct attend *attend, const ulyx_docs_t *docs)
 {
-    if (ulyx_operator_update(attend->op, docs, NULL, NULL) != ULYX_SUCCESS)
+    if (ulyx_dist_attention_update(attend->dist, docs, NULL, NULL) !=
+        ULYX_SUCCESS)
         return fail("documents");
     return 0;
 }
@@ -90,9 +93,9 @@ step(struct attend *attend, const ulyx_docs_t *docs)
 static int
 count_bytes(struct attend *attend)
 {
-    ulyx_operator_times_t times = ULYX_OPERATOR_TIMES_INIT;
+    ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
 
-    if (ulyx_operator_get_times(attend->op, &times) != ULYX_SUCCESS)
+    if (ulyx_dist_attention_get_times(attend->dist, &times) != ULYX_SUCCESS)
         return fail("times");
     attend->exchanged_bytes += times.sent_bytes;
     return 0;
@@ -105,14 +108,14 @@ forward(struct attend *attend, int64_t layer, const real *q, const real *k,
 {
     const void *const qs[] = {q}, *const ks[] = {k}, *const vs[] = {v};
     void *const outs[] = {out};
-    ulyx_operator_forward_t call = ULYX_OPERATOR_FORWARD_INIT;
+    ulyx_dist_attention_forward_t call = ULYX_DIST_ATTENTION_FORWARD_INIT;
 
     call.q = qs, call.k = ks, call.v = vs, call.out = outs;
     call.workspace = attend->workspace;
     call.workspace_bytes = attend->workspace_bytes;
     call.saved = attend->saved[layer];
     call.saved_bytes = attend->saved_bytes;
-    if (ulyx_operator_forward(attend->op, &call, NULL) != ULYX_SUCCESS)
+    if (ulyx_dist_attention_forward(attend->dist, &call, NULL) != ULYX_SUCCESS)
         return fail("forward");
     return count_bytes(attend);
 }
@@ -125,7 +128,7 @@ backward(struct attend *attend, int64_t layer, const real *q, const real *k,
     const void *const qs[] = {q}, *const ks[] = {k}, *const vs[] = {v};
     const void *const outs[] = {out}, *const douts[] = {dout};
     void *const dqs[] = {dq}, *const dks[] = {dk}, *const dvs[] = {dv};
-    ulyx_operator_backward_t call = ULYX_OPERATOR_BACKWARD_INIT;
+    ulyx_dist_attention_backward_t call = ULYX_DIST_ATTENTION_BACKWARD_INIT;
 
     if (!attend->keeps_inputs) /* else head-sharded in saved */
         call.q = qs, call.k = ks, call.v = vs;
@@ -135,7 +138,7 @@ backward(struct attend *attend, int64_t layer, const real *q, const real *k,
     call.workspace_bytes = attend->workspace_bytes;
     call.saved = attend->saved[layer];
     call.saved_bytes = attend->saved_bytes;
-    if (ulyx_operator_backward(attend->op, &call, NULL) != ULYX_SUCCESS)
+    if (ulyx_dist_attention_backward(attend->dist, &call, NULL) != ULYX_SUCCESS)
         return fail("backward");
     return count_bytes(attend);
 }

@@ -22,7 +22,7 @@
 #include "ulyx/attention.h"
 #include "ulyx/comm.h"
 #include "ulyx/memory.h"
-#include "ulyx/operator.h"
+#include "ulyx/dist_attention.h"
 #include "ulyx/reshuffle.h"
 
 /* Where a struct ends whose last field is this one. */
@@ -50,15 +50,15 @@
         ULYX_ATTENTION_FORWARD_INIT)                                           \
     X(ATTENTION_BACKWARD, ulyx_attention_backward_t, flags,                    \
         ULYX_ATTENTION_BACKWARD_INIT)                                          \
-    X(OPERATOR_PARAMS, ulyx_operator_params_t, timeout_s,                      \
-        ULYX_OPERATOR_PARAMS_INIT)                                             \
-    X(OPERATOR_FORWARD, ulyx_operator_forward_t, timeout_s,                    \
-        ULYX_OPERATOR_FORWARD_INIT)                                            \
-    X(OPERATOR_BACKWARD, ulyx_operator_backward_t, timeout_s,                  \
-        ULYX_OPERATOR_BACKWARD_INIT)                                           \
-    X(OPERATOR_PART, ulyx_operator_part_t, bytes, {0})                         \
-    X(OPERATOR_TIMES, ulyx_operator_times_t, received_bytes,                   \
-        ULYX_OPERATOR_TIMES_INIT)
+    X(DIST_ATTENTION_PARAMS, ulyx_dist_attention_params_t, timeout_s,          \
+        ULYX_DIST_ATTENTION_PARAMS_INIT)                                       \
+    X(DIST_ATTENTION_FORWARD, ulyx_dist_attention_forward_t, timeout_s,        \
+        ULYX_DIST_ATTENTION_FORWARD_INIT)                                      \
+    X(DIST_ATTENTION_BACKWARD, ulyx_dist_attention_backward_t, timeout_s,      \
+        ULYX_DIST_ATTENTION_BACKWARD_INIT)                                     \
+    X(SAVED_TENSOR, ulyx_saved_tensor_t, bytes, {0})                           \
+    X(DIST_ATTENTION_TIMES, ulyx_dist_attention_times_t, received_bytes,       \
+        ULYX_DIST_ATTENTION_TIMES_INIT)
 
 enum uli_struct_id {
 #define ULI_STRUCT_ID(name, type, last, init) ULI_STRUCT_##name,

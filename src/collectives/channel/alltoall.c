@@ -241,8 +241,8 @@ uli_alltoall_check(
 static bool
 has_ended(void *context)
 {
-    const struct ulyx_op *op = context;
-    return atomic_load_explicit(&op->status, memory_order_acquire) !=
+    const struct ulyx_request *request = context;
+    return atomic_load_explicit(&request->status, memory_order_acquire) !=
            ULYX_IN_PROGRESS;
 }
 
@@ -253,9 +253,9 @@ end_astray(struct uli_exchange *exchange, uint64_t number)
 {
     char text[256];
     ulyx_status_t status = uli_agree_join(
-        exchange->comm, ULI_CALL_ALLTOALL, number, exchange->op.deadline);
+        exchange->comm, ULI_CALL_ALLTOALL, number, exchange->request.deadline);
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    ulyx_status_t ended = uli_op_wait(&exchange->op);
+    ulyx_status_t ended = uli_request_wait(&exchange->request);
     return status == ULYX_ERR_MISMATCH && !atomic_load(&exchange->comm->failed)
                ? uli_error_pass(status, text)
                : ended;
@@ -264,19 +264,20 @@ end_astray(struct uli_exchange *exchange, uint64_t number)
 static ulyx_status_t
 await_call(struct uli_exchange *exchange, uint64_t number)
 {
-    struct ulyx_op *op = &exchange->op;
+    struct ulyx_request *request = &exchange->request;
     int64_t look = FIRST_LOOK_NS;
-    while (!has_ended(op)) {
-        uli_deadline_t slice = uli_min(uli_clock_ns() + look, op->deadline);
-        uli_op_drive_until(exchange->comm, has_ended, op, slice);
-        if (has_ended(op) || uli_deadline_over(op->deadline) ||
+    while (!has_ended(request)) {
+        uli_deadline_t slice =
+            uli_min(uli_clock_ns() + look, request->deadline);
+        uli_request_drive_until(exchange->comm, has_ended, request, slice);
+        if (has_ended(request) || uli_deadline_over(request->deadline) ||
             atomic_load(&exchange->comm->failed))
             break;
         if (uli_agree_astray(exchange->comm, number))
             return end_astray(exchange, number);
         look = uli_min(2 * look, MOST_LOOK_NS);
     }
-    return uli_op_wait(op);
+    return uli_request_wait(request);
 }
 
 ulyx_status_t

@@ -26,7 +26,7 @@ enum {
 static void
 free_channel(struct uli_channel *channel)
 {
-    uli_op_destroy(&channel->exchange.op);
+    uli_request_destroy(&channel->exchange.request);
     free(channel->exchange.pairs);
     free(channel->work.pairs);
     free(channel->items);

@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "comm/remote/remote.h"
 
-static bool exchange_progress(struct ulyx_op *op);
-static void exchange_release(struct ulyx_op *op);
+static bool exchange_progress(struct ulyx_request *request);
+static void exchange_release(struct ulyx_request *request);
 
 void
 uli_exchange_init(
@@ -29,10 +29,10 @@ uli_exchange_init(
     exchange->schedule = &uli_schedule_direct;
     exchange->stream_always = !strcmp(comm->settings.stream_stores, "on");
     exchange->stream_never = !strcmp(comm->settings.stream_stores, "off");
-    exchange->op.comm = comm;
-    exchange->op.progress = exchange_progress;
-    exchange->op.release = exchange_release;
-    uli_op_init(&exchange->op);
+    exchange->request.comm = comm;
+    exchange->request.progress = exchange_progress;
+    exchange->request.release = exchange_release;
+    uli_request_init(&exchange->request);
 }
 
 bool
@@ -47,8 +47,8 @@ uli_exchange_streams(
 static bool
 exchange_is_running(const struct uli_exchange *exchange)
 {
-    return atomic_load_explicit(&exchange->op.status, memory_order_relaxed) ==
-           ULYX_IN_PROGRESS;
+    return atomic_load_explicit(&exchange->request.status,
+               memory_order_relaxed) == ULYX_IN_PROGRESS;
 }
 
 /* ---- posts --------------------------------------------------------------- */
@@ -191,7 +191,7 @@ pair_poll(struct uli_exchange *exchange, int32_t p)
         status =
             pair_resolve(exchange, p, pair->dst, pair->dst_bytes, pair->dst_at);
     if (status != ULYX_SUCCESS)
-        uli_op_finish(&exchange->op, status);
+        uli_request_finish(&exchange->request, status);
     return true;
 }
 
@@ -298,9 +298,9 @@ exchange_advance(struct uli_exchange *exchange)
 }
 
 static bool
-exchange_progress(struct ulyx_op *op)
+exchange_progress(struct ulyx_request *request)
 {
-    struct uli_exchange *exchange = (struct uli_exchange *)op;
+    struct uli_exchange *exchange = (struct uli_exchange *)request;
     bool advanced = uli_comm_progress(exchange->comm);
     if (uli_exchange_expired(exchange))
         return true;
@@ -310,14 +310,15 @@ exchange_progress(struct ulyx_op *op)
     if (exchange_is_running(exchange))
         uli_exchange_waits(exchange, moved || over);
     if (over)
-        uli_op_finish(&exchange->op, exchange->schedule->result(exchange));
+        uli_request_finish(
+            &exchange->request, exchange->schedule->result(exchange));
     return advanced || moved || over;
 }
 
 static void
-exchange_release(struct ulyx_op *op)
+exchange_release(struct ulyx_request *request)
 {
-    struct uli_exchange *exchange = (struct uli_exchange *)op;
+    struct uli_exchange *exchange = (struct uli_exchange *)request;
     atomic_store_explicit(&exchange->busy, false, memory_order_release);
 }
 
@@ -360,11 +361,11 @@ uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline)
 {
     exchange_reset(exchange);
     exchange->schedule->start(exchange);
-    exchange->op.deadline = deadline;
+    exchange->request.deadline = deadline;
     uli_exchange_waits_start(exchange, deadline);
-    uli_op_launch(&exchange->op);
-    if (!exchange->op.by_library_thread)
-        exchange_progress(&exchange->op);
+    uli_request_launch(&exchange->request);
+    if (!exchange->request.by_library_thread)
+        exchange_progress(&exchange->request);
 }
 
 /* ---- refusal ------------------------------------------------------------- */
@@ -382,12 +383,12 @@ uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
     char text[256];
     snprintf(text, sizeof(text), "%s", uli_error_text());
     exchange_reset(exchange);
-    ulyx_status_t waited =
-        uli_op_drive_until(exchange->comm, may_post_now, exchange, deadline);
+    ulyx_status_t waited = uli_request_drive_until(
+        exchange->comm, may_post_now, exchange, deadline);
     if (waited == ULYX_ERR_TIMEOUT)
         waited = uli_exchange_time_out(exchange);
     if (waited != ULYX_SUCCESS) {
-        exchange_release(&exchange->op);
+        exchange_release(&exchange->request);
         return waited;
     }
     for (int32_t p = 0; p < exchange->nranks; p++) {
@@ -397,6 +398,6 @@ uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
         uli_post_letter(exchange, p, 0);
     }
     exchange->schedule->refuse(exchange, status);
-    exchange_release(&exchange->op);
+    exchange_release(&exchange->request);
     return uli_error_pass(status, text);
 }

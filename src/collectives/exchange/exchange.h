@@ -48,7 +48,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "collectives/kernels/copy.h"
-#include "collectives/exchange/op.h"
+#include "collectives/exchange/request.h"
 #include "comm/comm.h"
 #include "ulyx/reshuffle.h"
 
@@ -219,7 +219,7 @@ struct uli_pair {
 struct uli_schedule_ops; /* exchange_schedule.h */
 
 struct uli_exchange {
-    struct ulyx_op op; /* first */
+    struct ulyx_request request; /* first */
     ulyx_comm_t *comm;
     int32_t rank, nranks, ntensors;
     const char *what; /* "reshuffle" */

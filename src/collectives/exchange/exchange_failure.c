@@ -28,10 +28,10 @@ bool
 uli_exchange_expired(struct uli_exchange *exchange)
 {
     ulyx_status_t status = uli_comm_check(exchange->comm);
-    if (status == ULYX_SUCCESS && uli_deadline_over(exchange->op.deadline))
+    if (status == ULYX_SUCCESS && uli_deadline_over(exchange->request.deadline))
         status = uli_exchange_time_out(exchange);
     if (status != ULYX_SUCCESS)
-        uli_op_finish(&exchange->op, status);
+        uli_request_finish(&exchange->request, status);
     return status != ULYX_SUCCESS;
 }
 
@@ -42,7 +42,7 @@ uli_exchange_check(struct uli_exchange *exchange, int64_t bytes_moved)
     if (exchange->unchecked_bytes < ULI_SPAN_BYTES)
         return true;
     exchange->unchecked_bytes = 0;
-    if (atomic_load_explicit(&exchange->op.status, memory_order_relaxed) !=
+    if (atomic_load_explicit(&exchange->request.status, memory_order_relaxed) !=
         ULYX_IN_PROGRESS)
         return false;
     return !uli_exchange_expired(exchange);
@@ -112,7 +112,7 @@ uli_exchange_fail_told(struct uli_exchange *exchange)
 {
     ulyx_status_t status = uli_comm_check(exchange->comm);
     if (status != ULYX_SUCCESS)
-        uli_op_finish(&exchange->op, status);
+        uli_request_finish(&exchange->request, status);
     return status != ULYX_SUCCESS;
 }
 
@@ -134,7 +134,7 @@ uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
                   "%s, call %llu: rank %d has left it and destroyed its %s",
                   exchange->what, (unsigned long long)exchange->call, p,
                   lost ? "communicator" : "plan");
-    uli_op_finish(&exchange->op, status);
+    uli_request_finish(&exchange->request, status);
     return true;
 }
 

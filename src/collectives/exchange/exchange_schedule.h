@@ -96,7 +96,7 @@ struct uli_schedule_ops {
      * Bytes that this rank puts to other nodes in an operation. by_moves: those
      * of its moves to ranks there. */
     int64_t (*wire_bytes)(const struct uli_exchange *exchange,
-        ulyx_operation_t operation, int64_t by_moves);
+        ulyx_direction_t direction, int64_t by_moves);
     /* Bytes held. */
     int64_t (*bytes)(const struct uli_exchange *exchange);
     /* For the plan's description: "; ..." or nothing. */

@@ -31,8 +31,8 @@ struct uli_mover_state {
 
 struct uli_mover_ops {
     const char *name; /* one word, for logs */
-    /* A call belongs to a stream once it has been started: no ulyx_op_t stands
-     * for it, and ulyx_reshuffle_start is refused. */
+    /* A call belongs to a stream once it has been started: no ulyx_request_t
+     * stands for it, and ulyx_reshuffle_start is refused. */
     bool by_stream;
 
     /* ---- creation ---- */
@@ -70,14 +70,14 @@ struct uli_mover_ops {
     /* Starts call n + 1: uli_plan_check_call, then moves or enqueues. A call
      * that is refused here is told to the peers, who do not wait for it then.
      * Allocates nothing, takes no lock, waits for no peer; staged messages may
-     * wait on the host for the device. *op_p: what to wait for, set on SUCCESS
-     * only; by_stream leaves it NULL. timeout_s: 0 = the plan's; of by_stream
-     * always the plan's. Errors: BUSY, the communicator's, of the arguments;
-     * by_stream also that of an earlier call, while this one is enqueued all
-     * the same. */
-    ulyx_status_t (*start)(ulyx_plan_t *plan, ulyx_operation_t operation,
+     * wait on the host for the device. *request_p: what to wait for, set on
+     * SUCCESS only; by_stream leaves it NULL. timeout_s: 0 = the plan's; of
+     * by_stream always the plan's. Errors: BUSY, the communicator's, of the
+     * arguments; by_stream also that of an earlier call, while this one is
+     * enqueued all the same. */
+    ulyx_status_t (*start)(ulyx_plan_t *plan, ulyx_direction_t direction,
         const void *const src[], void *const dst[], void *stream,
-        double timeout_s, ulyx_op_t **op_p);
+        double timeout_s, ulyx_request_t **request_p);
     /* Tells the peers, as far as it can, that this rank refuses call n + 1.
      * Returns status with text as the last error, not logged again; or BUSY or
      * the communicator's failure. Never waits. */
@@ -110,8 +110,8 @@ struct uli_mover_ops {
     /* "direct (one node)" */
     void (*describe)(const ulyx_plan_t *plan, struct uli_text *text);
     /* "3 stored to, 1 by ring": of one of the plan's operations */
-    void (*describe_operation)(const ulyx_plan_t *plan,
-        ulyx_operation_t operation, struct uli_text *text);
+    void (*describe_direction)(const ulyx_plan_t *plan,
+        ulyx_direction_t direction, struct uli_text *text);
     /* "; slots of 8192; ...": what else there is to say */
     void (*describe_rest)(const ulyx_plan_t *plan, struct uli_text *text);
     /* Bytes held beyond the plan's own tables. */

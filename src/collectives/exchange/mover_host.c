@@ -62,7 +62,7 @@ host_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     ULI_TRY(uli_plan_measure(plan));
     ULI_TRY(uli_plan_allocate_work(plan));
     if (plan->flags & ULYX_PLAN_PROGRESS_THREAD) {
-        ULI_TRY(uli_op_thread_hold(&comm->binding));
+        ULI_TRY(uli_request_thread_hold(&comm->binding));
         host->holds_thread = true;
     }
     return uli_plan_take_pieces(plan, params->bytes_in_flight);
@@ -82,8 +82,8 @@ pair_report(struct uli_exchange *exchange, int32_t p)
         return uli_error(ULYX_ERR_MISMATCH,
             "reshuffle, call %llu: rank %d executes %s, rank %d %s",
             (unsigned long long)exchange->call, p,
-            uli_operation_name(pair->peer_operation), exchange->rank,
-            uli_operation_name(exchange->operation));
+            uli_direction_name(pair->peer_operation), exchange->rank,
+            uli_direction_name(exchange->operation));
     return uli_error(ULYX_ERR_MISMATCH,
         "reshuffle, call %llu: the document tables of rank %d and rank %d "
         "differ",
@@ -95,7 +95,7 @@ host_complete(ulyx_plan_t *plan)
 {
     struct uli_exchange *exchange = &plan->exchange;
     exchange->report = pair_report;
-    exchange->op.by_library_thread = uli_host_of(plan)->holds_thread;
+    exchange->request.by_library_thread = uli_host_of(plan)->holds_thread;
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         if (uli_plan_shares(plan, p))
             ULI_TRY(uli_plan_connect(plan, p));
@@ -117,12 +117,12 @@ host_wants_windows(const ulyx_plan_t *plan, enum uli_side side)
 }
 
 static void
-exchange_set_up(ulyx_plan_t *plan, ulyx_operation_t operation)
+exchange_set_up(ulyx_plan_t *plan, ulyx_direction_t direction)
 {
     struct uli_exchange *exchange = &plan->exchange;
-    enum uli_side from = uli_plan_side(operation, true);
-    enum uli_side to = uli_plan_side(operation, false);
-    exchange->work = &plan->work[operation];
+    enum uli_side from = uli_plan_side(direction, true);
+    enum uli_side to = uli_plan_side(direction, false);
+    exchange->work = &plan->work[direction];
     for (int32_t p = 0; p < exchange->nranks; p++) {
         int64_t *extents = plan->extents + (int64_t)p * ULI_SIDES * ULI_TENSORS;
         exchange->pairs[p].src_bytes = extents + from * ULI_TENSORS;
@@ -131,9 +131,9 @@ exchange_set_up(ulyx_plan_t *plan, ulyx_operation_t operation)
 }
 
 static ulyx_status_t
-host_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+host_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream, double timeout_s,
-    ulyx_op_t **op_p)
+    ulyx_request_t **request_p)
 {
     struct uli_exchange *exchange = &plan->exchange;
     if (stream)
@@ -143,14 +143,14 @@ host_start(ulyx_plan_t *plan, ulyx_operation_t operation,
     ULI_TRY(uli_exchange_take(exchange));
     uli_deadline_t deadline =
         uli_deadline_in(uli_timeout_or(timeout_s, plan->timeout_s));
-    ulyx_status_t status = uli_plan_check_call(plan, operation, src, dst);
-    exchange->operation = operation;
+    ulyx_status_t status = uli_plan_check_call(plan, direction, src, dst);
+    exchange->operation = direction;
     exchange->hash = uli_layout_table_hash(plan->layout);
     if (status != ULYX_SUCCESS)
         return uli_exchange_refuse(exchange, status, deadline);
-    exchange_set_up(plan, operation);
+    exchange_set_up(plan, direction);
     uli_exchange_start(exchange, deadline);
-    *op_p = &exchange->op;
+    *request_p = &exchange->request;
     return ULYX_SUCCESS;
 }
 
@@ -186,7 +186,7 @@ static void
 thread_release(struct uli_host_state *host)
 {
     if (host->holds_thread)
-        uli_op_thread_release();
+        uli_request_thread_release();
     host->holds_thread = false;
 }
 
@@ -241,6 +241,6 @@ const struct uli_mover_ops uli_mover_host = {.name = "host",
     .left = host_left,
     .destroy = host_destroy,
     .describe = uli_host_describe,
-    .describe_operation = uli_host_describe_operation,
+    .describe_direction = uli_host_describe_direction,
     .describe_rest = uli_host_describe_rest,
     .bytes = uli_host_bytes};

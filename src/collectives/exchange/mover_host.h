@@ -51,8 +51,8 @@ bool uli_plan_pieces_idle(const struct uli_plan_pieces *pieces);
 /* ---- entries of the table (mover_host_describe.c) ------------------------ */
 
 void uli_host_describe(const ulyx_plan_t *plan, struct uli_text *text);
-void uli_host_describe_operation(
-    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text);
+void uli_host_describe_direction(
+    const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text);
 void uli_host_describe_rest(const ulyx_plan_t *plan, struct uli_text *text);
 int64_t uli_host_bytes(const ulyx_plan_t *plan);
 

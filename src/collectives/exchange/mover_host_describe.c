@@ -26,11 +26,12 @@ has_verb(const struct uli_items *items, int32_t verb)
 
 /* The peer acts where this rank has bytes to give or take but no verb. */
 static void
-count_peer(const ulyx_plan_t *plan, int op, int32_t p, struct verbs *verbs)
+count_peer(
+    const ulyx_plan_t *plan, int direction, int32_t p, struct verbs *verbs)
 {
-    const struct uli_pair_work *pair = &plan->work[op].pairs[p];
-    const struct uli_volume *in = &plan->room[op].in[p];
-    const struct uli_volume *out = &plan->room[op].out[p];
+    const struct uli_pair_work *pair = &plan->work[direction].pairs[p];
+    const struct uli_volume *in = &plan->room[direction].in[p];
+    const struct uli_volume *out = &plan->room[direction].out[p];
     if (!in->items && !out->items) {
         verbs->nothing++;
         return;
@@ -49,7 +50,7 @@ count_peer(const ulyx_plan_t *plan, int op, int32_t p, struct verbs *verbs)
     verbs->loaded +=
         has_verb(&pair->in, ULI_VERB_LOAD) ||
         (pair->last_sum >= 0 &&
-            plan->ranks[p].memory[op == ULYX_SEQ_TO_HEAD_ADJOINT] ==
+            plan->ranks[p].memory[direction == ULYX_SEQ_TO_HEAD_ADJOINT] ==
                 ULYX_POINTER_WINDOW);
     verbs->taken += in->items > pair->in.count || out->items > pair->out.count;
     verbs->read += has_verb(&pair->in, ULI_VERB_READ) ||
@@ -59,13 +60,13 @@ count_peer(const ulyx_plan_t *plan, int op, int32_t p, struct verbs *verbs)
 }
 
 void
-uli_host_describe_operation(
-    const ulyx_plan_t *plan, ulyx_operation_t op, struct uli_text *text)
+uli_host_describe_direction(
+    const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text)
 {
     struct verbs verbs = {0};
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         if (p != plan->comm->rank)
-            count_peer(plan, op, p, &verbs);
+            count_peer(plan, direction, p, &verbs);
     struct {
         int32_t count;
         const char *text;

@@ -248,7 +248,7 @@ uli_direct_read(struct uli_exchange *exchange, int32_t p,
         if (status != ULYX_SUCCESS) {
             status = uli_comm_fail(exchange->comm, status, p,
                 "reading the memory of rank %d: %s", p, uli_error_text());
-            uli_op_finish(&exchange->op, status);
+            uli_request_finish(&exchange->request, status);
             return false;
         }
         if (!uli_exchange_check(exchange, bytes))

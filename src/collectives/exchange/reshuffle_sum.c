@@ -244,8 +244,8 @@ uli_sums_progress(struct uli_exchange *exchange)
     while (exchange->sum < work->nsums &&
            sum_advance(exchange, &work->sums[exchange->sum])) {
         advanced = true;
-        if (atomic_load_explicit(&exchange->op.status, memory_order_relaxed) !=
-            ULYX_IN_PROGRESS)
+        if (atomic_load_explicit(&exchange->request.status,
+                memory_order_relaxed) != ULYX_IN_PROGRESS)
             break;
     }
     return advanced;

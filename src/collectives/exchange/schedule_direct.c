@@ -147,10 +147,10 @@ direct_missing(const struct uli_exchange *exchange, int32_t p)
 
 static int64_t
 direct_wire_bytes(const struct uli_exchange *exchange,
-    ulyx_operation_t operation, int64_t by_moves)
+    ulyx_direction_t direction, int64_t by_moves)
 {
     (void)exchange;
-    (void)operation;
+    (void)direction;
     return by_moves;
 }
 

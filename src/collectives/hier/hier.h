@@ -194,7 +194,7 @@ struct uli_hier {
     int32_t nlanes;
     int32_t *out_first; /* [nnodes]: lane 0 to that node */
     int32_t *in_first;  /* [nnodes]: from it; own node: its own lanes */
-    struct uli_hier_work work[ULYX_OPERATIONS];
+    struct uli_hier_work work[ULYX_DIRECTIONS];
     bool broken; /* an update found no memory for its tables */
     char *acc, *group_acc, *packed;
     int64_t fixed_bytes, table_bytes; /* held, but for the piece */

@@ -64,7 +64,7 @@ uli_nodes_cross(const struct uli_hier_nodes *nodes, const struct uli_move *move)
 struct pair {
     const struct uli_layout *layout;
     const struct uli_hier_nodes *nodes;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     int32_t from, to;
     int32_t source; /* the rank of `from` that is looked at */
     struct uli_hier_rects rects;
@@ -81,7 +81,7 @@ static bool
 pair_alike(const struct pair *x, int32_t tensor)
 {
     const struct uli_shape *shape = uli_layout_shape(x->layout);
-    return uli_plan_side(x->operation, false) == ULI_SIDE_SEQ &&
+    return uli_plan_side(x->direction, false) == ULI_SIDE_SEQ &&
            shape->parts[shape->tensors[tensor].part].kind ==
                ULYX_PART_REPLICATED;
 }
@@ -120,7 +120,7 @@ pair_collect(struct pair *x)
         for (int32_t i = 0; i < uli_nodes_size(nodes, x->to); i++)
             for (int32_t k = 0; k < uli_nodes_size(nodes, x->from); k++) {
                 x->source = uli_nodes_rank(nodes, x->from, k);
-                uli_layout_each_move(x->layout, x->operation, t,
+                uli_layout_each_move(x->layout, x->direction, t,
                     uli_nodes_rank(nodes, x->to, i), x->source, x->scratch,
                     add_move, x);
             }
@@ -133,7 +133,7 @@ unit_of(const struct pair *x, const struct uli_hier_rect *rect)
 {
     const struct uli_shape_tensor *t =
         &uli_layout_shape(x->layout)->tensors[rect->tensor];
-    enum uli_side from = uli_plan_side(x->operation, true);
+    enum uli_side from = uli_plan_side(x->direction, true);
     if (rect->sum && rect->ngivers > 1)
         return uli_sum_acc_bytes(t->dtype, uli_plan_dtype(t, from));
     return uli_plan_elem_bytes(x->layout, rect->tensor, from);
@@ -186,7 +186,7 @@ pair_emit(struct pair *x, const struct uli_hier_rect *first, int32_t nreaders)
         x->readers[i] = first[i].dst;
     x->bytes.direct += first->batches * first->rows * first->heads * t->dim *
                        uli_plan_elem_bytes(x->layout, first->tensor,
-                           uli_plan_side(x->operation, true)) *
+                           uli_plan_side(x->direction, true)) *
                        first->ngivers * nreaders;
     if (nreaders == 1) {
         item.lane = x->nodes->local[first->dst.rank];
@@ -218,13 +218,13 @@ emit_all(struct pair *x)
 
 ulyx_status_t
 uli_hier_each_item(const struct uli_layout *layout,
-    const struct uli_hier_nodes *nodes, ulyx_operation_t operation,
+    const struct uli_hier_nodes *nodes, ulyx_direction_t direction,
     int32_t from, int32_t to, uli_hier_fn visit, void *context,
     int64_t *lane_bytes_p, struct uli_hier_bytes *bytes_p)
 {
     struct pair x = {.layout = layout,
         .nodes = nodes,
-        .operation = operation,
+        .direction = direction,
         .from = from,
         .to = to,
         .visit = visit,

@@ -81,7 +81,7 @@ struct uli_hier_bytes {
  * order. lane_bytes_p[size of `to`] becomes the length of each stream.
  * Errors: NO_MEMORY, after which some items may have been visited. */
 ulyx_status_t uli_hier_each_item(const struct uli_layout *layout,
-    const struct uli_hier_nodes *nodes, ulyx_operation_t operation,
+    const struct uli_hier_nodes *nodes, ulyx_direction_t direction,
     int32_t from, int32_t to, uli_hier_fn visit, void *context,
     int64_t *lane_bytes_p, struct uli_hier_bytes *bytes_p);
 

@@ -181,9 +181,9 @@ uli_hier_create(struct ulyx_plan *plan)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     set_lanes(h);
     h->chunk_bytes = plan->schedule_chunk_bytes;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
-        if (plan->operations >> op & 1)
-            ULI_TRY(uli_hier_build(plan, op, &h->work[op]));
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
+        if (plan->directions >> direction & 1)
+            ULI_TRY(uli_hier_build(plan, direction, &h->work[direction]));
     ULI_TRY(uli_arena_alloc(h->comm, piece_bytes(h, h->comm->rank), &h->piece));
     plan->info.schedule.window = h->piece.window;
     plan->info.schedule.offset = h->piece.offset;
@@ -270,11 +270,12 @@ uli_hier_rebuild(struct ulyx_plan *plan)
     struct uli_hier *h = uli_hier_of(&plan->exchange);
     h->broken = false;
     h->table_bytes = 0;
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
-        if (!(plan->operations >> op & 1))
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
+        if (!(plan->directions >> direction & 1))
             continue;
-        uli_hier_free_work(h, &h->work[op]);
-        if (uli_hier_build(plan, op, &h->work[op]) != ULYX_SUCCESS)
+        uli_hier_free_work(h, &h->work[direction]);
+        if (uli_hier_build(plan, direction, &h->work[direction]) !=
+            ULYX_SUCCESS)
             h->broken = true;
     }
 }
@@ -284,8 +285,8 @@ uli_hier_destroy(struct uli_hier *h)
 {
     if (!h)
         return;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
-        uli_hier_free_work(h, &h->work[op]);
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
+        uli_hier_free_work(h, &h->work[direction]);
     uli_nodes_destroy(&h->nodes);
     free(h->mails);
     free(h->mails_there);

@@ -11,7 +11,7 @@
 /* The tables of one operation, over zeros, from layout and own strides.
  * Errors: NO_MEMORY; what was made is in *work_p, to be freed. */
 ulyx_status_t uli_hier_build(
-    struct ulyx_plan *plan, int operation, struct uli_hier_work *work_p);
+    struct ulyx_plan *plan, int direction, struct uli_hier_work *work_p);
 /* Leaves zeros. */
 void uli_hier_free_work(struct uli_hier *h, struct uli_hier_work *work);
 

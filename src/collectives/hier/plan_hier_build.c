@@ -25,7 +25,7 @@ struct build {
     struct ulyx_plan *plan;
     struct uli_hier *h;
     struct uli_hier_work *work;
-    int operation;
+    int direction;
     int32_t from, to;   /* nodes of the streams that are visited */
     int32_t first_lane; /* of them, in h->lanes */
     struct share *shares;
@@ -107,7 +107,7 @@ add_give(struct build *b, struct uli_hier_stream *stream,
     give->before = i ? b->h->nodes.local[item->givers[i - 1].rank] : -1;
     give->acc_bytes = item->sum && item->ngivers > 1 ? (int32_t)item->unit : 0;
     give->box =
-        dense_box(b, item, uli_plan_side(b->operation, true), &item->givers[i]);
+        dense_box(b, item, uli_plan_side(b->direction, true), &item->givers[i]);
 }
 
 static void
@@ -124,7 +124,7 @@ add_take(struct build *b, struct uli_hier_stream *stream,
     take->sum = item->sum;
     if (!item->sum) {
         take->box = box_turned(
-            dense_box(b, item, uli_plan_side(b->operation, false), dst));
+            dense_box(b, item, uli_plan_side(b->direction, false), dst));
         return;
     }
     struct share *share = build_append(
@@ -168,7 +168,7 @@ build_pair(struct build *b, int32_t from, int32_t to, int64_t *lane_bytes)
     b->from = from;
     b->to = to;
     b->first_lane = to == h->node ? h->in_first[from] : h->out_first[to];
-    ULI_TRY(uli_hier_each_item(h->layout, &h->nodes, b->operation, from, to,
+    ULI_TRY(uli_hier_each_item(h->layout, &h->nodes, b->direction, from, to,
         item_visit, b, lane_bytes, &bytes));
     for (int32_t j = 0; j < lanes; j++) {
         const struct uli_hier_lane *lane = &h->lanes[b->first_lane + j];
@@ -233,7 +233,7 @@ set_sum(
     sum->tensor = share->tensor;
     sum->elements = share->batches * share->rows * share->heads * dim;
     sum->box = box_turned(
-        dense_box(b, &item, uli_plan_side(b->operation, false), &share->dst));
+        dense_box(b, &item, uli_plan_side(b->direction, false), &share->dst));
     sum->first_part = b->work->nparts;
 }
 
@@ -281,11 +281,11 @@ build_all(struct build *b, int64_t *lane_bytes)
 
 ulyx_status_t
 uli_hier_build(
-    struct ulyx_plan *plan, int operation, struct uli_hier_work *work_p)
+    struct ulyx_plan *plan, int direction, struct uli_hier_work *work_p)
 {
     struct uli_hier *h = uli_hier_of(&plan->exchange);
     struct build b = {
-        .plan = plan, .h = h, .work = work_p, .operation = operation};
+        .plan = plan, .h = h, .work = work_p, .direction = direction};
     int64_t *lane_bytes = calloc((size_t)h->nodes.nranks, sizeof(*lane_bytes));
     work_p->streams = calloc((size_t)h->nlanes, sizeof(*work_p->streams));
     ulyx_status_t status =

@@ -102,7 +102,7 @@ all_ended(const struct uli_hier *h)
 static bool
 hier_running(const struct uli_hier *h)
 {
-    return atomic_load_explicit(&h->exchange->op.status,
+    return atomic_load_explicit(&h->exchange->request.status,
                memory_order_relaxed) == ULYX_IN_PROGRESS;
 }
 

@@ -112,11 +112,11 @@ hier_missing(const struct uli_exchange *exchange, int32_t p)
 /* ---- what it is and does ------------------------------------------------- */
 
 static int64_t
-hier_wire_bytes(const struct uli_exchange *exchange, ulyx_operation_t operation,
+hier_wire_bytes(const struct uli_exchange *exchange, ulyx_direction_t direction,
     int64_t by_moves)
 {
     (void)by_moves;
-    return uli_hier_of(exchange)->work[operation].carried_bytes;
+    return uli_hier_of(exchange)->work[direction].carried_bytes;
 }
 
 static int64_t
@@ -137,14 +137,15 @@ hier_describe(const struct ulyx_plan *plan, char *text_p, size_t text_bytes)
         "(%lld staging bytes)",
         hier->nodes.nnodes, (long long)hier->chunk_bytes, ULI_HIER_CHUNKS,
         (long long)hier->piece.bytes);
-    for (int op = 0; op < ULYX_OPERATIONS && length < text_bytes; op++) {
-        const struct uli_hier_work *work = &hier->work[op];
-        if (!(plan->operations >> op & 1))
+    for (int direction = 0; direction < ULYX_DIRECTIONS && length < text_bytes;
+         direction++) {
+        const struct uli_hier_work *work = &hier->work[direction];
+        if (!(plan->directions >> direction & 1))
             continue;
         length += (size_t)snprintf(text_p + length, text_bytes - length,
             ", %s %lld bytes leave the node (direct would send %lld more), "
             "%lld by this rank",
-            uli_operation_name(op), (long long)work->node.wire,
+            uli_direction_name(direction), (long long)work->node.wire,
             (long long)(work->node.direct - work->node.wire),
             (long long)work->carried_bytes);
     }

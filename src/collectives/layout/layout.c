@@ -93,7 +93,7 @@ tensor_shared(const struct uli_layout *layout, int32_t tensor)
     const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
     int64_t group = layout->shape.heads / t->heads;
     if (layout->packed)
-        return t->ownership == ULYX_READERS;
+        return t->ownership == ULYX_HEADS_KV;
     for (int32_t r = 1; r < layout->shape.nranks; r++)
         if (layout->head_begin[r] % group != 0)
             return true;
@@ -281,7 +281,7 @@ uli_layout_max_seq_rows(
     const struct uli_layout *layout, int32_t part, int32_t rank)
 {
     const struct uli_shape_part *p = &layout->shape.parts[part];
-    if (p->kind == ULYX_PART_SHARDED && p->order == ULYX_ORDER_ZIGZAG_DOCS)
+    if (p->kind == ULYX_PART_SHARDED && p->order == ULYX_TOKENS_ZIGZAG_DOCS)
         return uli_min(p->rows, layout->shape.max_local_rows);
     return uli_layout_seq_rows(layout, part, rank);
 }
@@ -318,14 +318,14 @@ has_sums(int32_t dtype)
 /* Does the operation add several sources of this tensor? */
 static bool
 needs_sums(
-    const struct uli_layout *layout, ulyx_operation_t operation, int32_t tensor)
+    const struct uli_layout *layout, ulyx_direction_t direction, int32_t tensor)
 {
     const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
     bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
-    if (operation == ULYX_SEQ_TO_HEAD_ADJOINT)
+    if (direction == ULYX_SEQ_TO_HEAD_ADJOINT)
         return layout->shared[tensor] &&
                (sharded || (t->flags & ULYX_TENSOR_FULL));
-    if (operation == ULYX_HEAD_TO_SEQ_ADJOINT)
+    if (direction == ULYX_HEAD_TO_SEQ_ADJOINT)
         return !sharded && !(t->flags & ULYX_TENSOR_GRAD_EQUAL) &&
                layout->shape.nranks > 1;
     return false;
@@ -333,45 +333,45 @@ needs_sums(
 
 /* The first tensor that the operation does not exist for, or -1. */
 static int32_t
-tensor_without(const struct uli_layout *layout, ulyx_operation_t operation)
+tensor_without(const struct uli_layout *layout, ulyx_direction_t direction)
 {
     for (int32_t i = 0; i < layout->shape.ntensors; i++)
-        if (needs_sums(layout, operation, i) &&
+        if (needs_sums(layout, direction, i) &&
             !has_sums(layout->shape.tensors[i].dtype))
             return i;
     return -1;
 }
 
 const char *
-uli_operation_name(ulyx_operation_t operation)
+uli_direction_name(ulyx_direction_t direction)
 {
-    static const char *const names[ULYX_OPERATIONS] = {"seq_to_head",
+    static const char *const names[ULYX_DIRECTIONS] = {"seq_to_head",
         "head_to_seq", "seq_to_head_adjoint", "head_to_seq_adjoint"};
-    return operation >= 0 && operation < ULYX_OPERATIONS
-               ? names[operation]
-               : "an unknown operation";
+    return direction >= 0 && direction < ULYX_DIRECTIONS
+               ? names[direction]
+               : "an unknown direction";
 }
 
 bool
-uli_layout_operation_exists(
-    const struct uli_layout *layout, ulyx_operation_t operation)
+uli_layout_direction_exists(
+    const struct uli_layout *layout, ulyx_direction_t direction)
 {
-    return tensor_without(layout, operation) < 0;
+    return tensor_without(layout, direction) < 0;
 }
 
 ulyx_status_t
-uli_layout_operation_check(
-    const struct uli_layout *layout, ulyx_operation_t operation)
+uli_layout_direction_check(
+    const struct uli_layout *layout, ulyx_direction_t direction)
 {
-    if (operation < 0 || operation >= ULYX_OPERATIONS)
+    if (direction < 0 || direction >= ULYX_DIRECTIONS)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "operation is %d, must be 0 to 3", operation);
-    int32_t tensor = tensor_without(layout, operation);
+            "direction is %d, must be 0 to 3", direction);
+    int32_t tensor = tensor_without(layout, direction);
     if (tensor < 0)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_UNSUPPORTED,
         "%s adds several ranks' parts of tensors[%d], and its dtype %d has no "
         "sums",
-        uli_operation_name(operation), tensor,
+        uli_direction_name(direction), tensor,
         layout->shape.tensors[tensor].dtype);
 }

@@ -73,9 +73,9 @@ struct uli_layout;
  * Defaults (0) are resolved: see uli_layout_shape. The first argument error
  * is reported by uli_error with field and value.
  * returns SUCCESS; ERR_INVALID_ARGUMENT (negative or inconsistent values, h
- * not a multiple of a READERS tensor's heads, SPLIT heads != h, splits that
- * do not add up, zigzag per document with b != 1 or splits, maxima that the
- * table cannot respect with the values needed...); ERR_OVERFLOW;
+ * not a multiple of a HEADS_KV tensor's heads, HEADS_QUERY heads != h, splits
+ * that do not add up, zigzag per document with b != 1 or splits, maxima that
+ * the table cannot respect with the values needed...); ERR_OVERFLOW;
  * ERR_UNSUPPORTED; ERR_NO_MEMORY. */
 ulyx_status_t uli_layout_create(const struct uli_shape *shape,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
@@ -150,15 +150,15 @@ int64_t uli_layout_cost(const struct uli_layout *layout, int32_t rank);
 /* ---- what an operation moves --------------------------------------------- */
 
 /* "seq_to_head", ...: the operation's name in messages, of any number. */
-const char *uli_operation_name(ulyx_operation_t operation);
+const char *uli_direction_name(ulyx_direction_t direction);
 
 /* Does the operation exist for all tensors (sums need a float dtype)? When
  * not, ERR_UNSUPPORTED naming the tensor. */
-ulyx_status_t uli_layout_operation_check(
-    const struct uli_layout *layout, ulyx_operation_t operation);
+ulyx_status_t uli_layout_direction_check(
+    const struct uli_layout *layout, ulyx_direction_t direction);
 /* The same as a question (a valid operation): nothing is reported. */
-bool uli_layout_operation_exists(
-    const struct uli_layout *layout, ulyx_operation_t operation);
+bool uli_layout_direction_exists(
+    const struct uli_layout *layout, ulyx_direction_t direction);
 
 enum uli_move_kind {
     ULI_MOVE_COPY, /* bytes of one source, dtype unchanged */
@@ -208,7 +208,7 @@ typedef bool (*uli_move_fn)(void *context, const struct uli_move *move);
  *                        copies, or with GRAD_EQUAL the own copy
  * returns false when the visitor ended it. */
 bool uli_layout_each_move(const struct uli_layout *layout,
-    ulyx_operation_t operation, int32_t tensor, int32_t dst_rank,
+    ulyx_direction_t direction, int32_t tensor, int32_t dst_rank,
     int32_t src_rank, struct uli_place *scratch, uli_move_fn visit,
     void *context);
 int32_t uli_layout_scratch(const struct uli_layout *layout);
@@ -216,7 +216,7 @@ int32_t uli_layout_scratch(const struct uli_layout *layout);
 /* Upper bound of the number of moves of the above with src_rank = -1, over
  * all tables within the maxima. */
 int64_t uli_layout_max_moves(const struct uli_layout *layout,
-    ulyx_operation_t operation, int32_t tensor, int32_t dst_rank,
+    ulyx_direction_t direction, int32_t tensor, int32_t dst_rank,
     int32_t src_rank);
 
 #endif

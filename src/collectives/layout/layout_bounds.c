@@ -24,7 +24,7 @@ pieces_most(const struct uli_layout *layout, int32_t part, int32_t rank)
     const struct uli_shape *shape = &layout->shape;
     const struct uli_shape_part *p = &shape->parts[part];
     int64_t count, spans;
-    if (p->kind == ULYX_PART_SHARDED && p->order == ULYX_ORDER_ZIGZAG_DOCS) {
+    if (p->kind == ULYX_PART_SHARDED && p->order == ULYX_TOKENS_ZIGZAG_DOCS) {
         if (!uli_size_mul_add(shape->max_docs, 4, 2, &spans))
             spans = INT64_MAX; /* two chunks of each document and gap */
         return uli_min(spans, uli_layout_max_seq_rows(layout, part, rank));
@@ -75,13 +75,13 @@ tensor_cells(const struct uli_layout *layout, int32_t tensor, int32_t src)
 }
 
 static int64_t
-bound_heads(const struct uli_layout *layout, ulyx_operation_t operation,
+bound_heads(const struct uli_layout *layout, ulyx_direction_t direction,
     int32_t tensor, int32_t dst, int32_t src)
 {
     const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
     bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
     int64_t dst_pieces = pieces_most(layout, t->part, dst);
-    switch (operation) {
+    switch (direction) {
     case ULYX_SEQ_TO_HEAD:
         return sharded ? pieces_of_all(layout, t->part, src) : 1;
     case ULYX_HEAD_TO_SEQ:
@@ -105,7 +105,7 @@ own_share_most(const struct uli_layout *layout, int64_t runs, int64_t heads)
     return uli_sat_add(uli_sat_add(uli_sat_mul(2, runs), lines), 2);
 }
 
-/* Cells on all lines of `heads` heads of a READERS family: by documents and
+/* Cells on all lines of `heads` heads of a HEADS_KV family: by documents and
  * cuts, or by the ends of as many runs as the caller's max_segments allows. */
 static int64_t
 cells_most(const struct uli_layout *layout, int32_t family, int64_t heads)
@@ -120,7 +120,7 @@ cells_most(const struct uli_layout *layout, int32_t family, int64_t heads)
 
 static int64_t
 bound_packed_to_head(const struct uli_layout *layout,
-    ulyx_operation_t operation, int32_t tensor, int32_t src)
+    ulyx_direction_t direction, int32_t tensor, int32_t src)
 {
     const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
     bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
@@ -129,14 +129,14 @@ bound_packed_to_head(const struct uli_layout *layout,
     int64_t pieces = sharded ? pieces_of_all(layout, t->part, src) : 1;
     int64_t moves = uli_sat_add(
         family->max_segments, uli_sat_mul(family->most_lines, pieces));
-    if (operation == ULYX_HEAD_TO_SEQ_ADJOINT && family->readers)
+    if (direction == ULYX_HEAD_TO_SEQ_ADJOINT && family->kv)
         moves = uli_sat_add(/* copies, then zeros */
             moves, uli_sat_mul(2, cells_most(layout, f, family->most_heads)));
     return uli_min(family->max_rows, moves);
 }
 
 static int64_t
-bound_packed_to_seq(const struct uli_layout *layout, ulyx_operation_t operation,
+bound_packed_to_seq(const struct uli_layout *layout, ulyx_direction_t direction,
     int32_t tensor, int32_t dst, int32_t src)
 {
     const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
@@ -146,10 +146,10 @@ bound_packed_to_seq(const struct uli_layout *layout, ulyx_operation_t operation,
     int64_t all_lines = uli_sat_mul(t->heads, layout->shape.batch);
     int64_t lines = src < 0 ? all_lines : family->most_lines;
     int64_t borders = layout->shape.nranks + family->max_segments;
-    if (operation == ULYX_SEQ_TO_HEAD_ADJOINT && !sharded &&
+    if (direction == ULYX_SEQ_TO_HEAD_ADJOINT && !sharded &&
         !(t->flags & ULYX_TENSOR_FULL))
         return own_share_most(layout, family->max_segments, t->heads);
-    if (family->readers)
+    if (family->kv)
         borders =
             cells_most(layout, f, src < 0 ? t->heads : family->most_heads);
     int64_t rows =
@@ -161,14 +161,14 @@ bound_packed_to_seq(const struct uli_layout *layout, ulyx_operation_t operation,
 
 int64_t
 uli_layout_max_moves(const struct uli_layout *layout,
-    ulyx_operation_t operation, int32_t tensor, int32_t dst_rank,
+    ulyx_direction_t direction, int32_t tensor, int32_t dst_rank,
     int32_t src_rank)
 {
-    if (layout->packed && (operation == ULYX_SEQ_TO_HEAD ||
-                              operation == ULYX_HEAD_TO_SEQ_ADJOINT))
-        return bound_packed_to_head(layout, operation, tensor, src_rank);
+    if (layout->packed && (direction == ULYX_SEQ_TO_HEAD ||
+                              direction == ULYX_HEAD_TO_SEQ_ADJOINT))
+        return bound_packed_to_head(layout, direction, tensor, src_rank);
     if (layout->packed)
         return bound_packed_to_seq(
-            layout, operation, tensor, dst_rank, src_rank);
-    return bound_heads(layout, operation, tensor, dst_rank, src_rank);
+            layout, direction, tensor, dst_rank, src_rank);
+    return bound_heads(layout, direction, tensor, dst_rank, src_rank);
 }

@@ -37,7 +37,7 @@ check_replicated(int32_t i, const struct uli_shape_part *part)
 {
     if (part->splits)
         return INVALID("parts[%d] is replicated and has splits", i);
-    if (part->order != ULYX_ORDER_CONTIGUOUS)
+    if (part->order != ULYX_TOKENS_CONTIGUOUS)
         return INVALID(
             "parts[%d] is replicated and has order %d", i, part->order);
     return ULYX_SUCCESS;
@@ -49,7 +49,7 @@ check_part(const struct uli_shape *shape, int32_t i)
     const struct uli_shape_part *part = &shape->parts[i];
     if (part->kind == ULYX_PART_REPLICATED)
         return check_replicated(i, part);
-    if (part->order == ULYX_ORDER_ZIGZAG_DOCS) {
+    if (part->order == ULYX_TOKENS_ZIGZAG_DOCS) {
         if (part->splits)
             return INVALID("parts[%d] has splits and order zigzag per "
                            "document",
@@ -135,12 +135,12 @@ static ulyx_status_t
 check_ownership(const struct uli_shape *shape, int32_t i)
 {
     const struct uli_shape_tensor *t = &shape->tensors[i];
-    if (t->ownership == ULYX_SPLIT && t->heads != shape->heads)
-        return INVALID("tensors[%d] is SPLIT with heads %" PRId64
+    if (t->ownership == ULYX_HEADS_QUERY && t->heads != shape->heads)
+        return INVALID("tensors[%d] is HEADS_QUERY with heads %" PRId64
                        ", the plan has %" PRId64,
             i, t->heads, shape->heads);
-    if (t->ownership == ULYX_READERS && shape->heads % t->heads != 0)
-        return INVALID("tensors[%d] is READERS: heads %" PRId64
+    if (t->ownership == ULYX_HEADS_KV && shape->heads % t->heads != 0)
+        return INVALID("tensors[%d] is HEADS_KV: heads %" PRId64
                        " of the plan are not a multiple of its %" PRId64,
             i, shape->heads, t->heads);
     return ULYX_SUCCESS;
@@ -215,10 +215,12 @@ check_balanced(const struct uli_shape *shape)
     for (int32_t i = 0; i < shape->ntensors; i++) {
         const struct uli_shape_tensor *t = &shape->tensors[i];
         int32_t axis = shape->parts[t->part].axis;
-        if ((t->ownership == ULYX_READERS) != (axis == 1))
-            return INVALID("tensors[%d] is %s on axis %d: BALANCED has SPLIT "
-                           "tensors on axis 0 and READERS on axis 1",
-                i, t->ownership == ULYX_READERS ? "READERS" : "SPLIT", axis);
+        if ((t->ownership == ULYX_HEADS_KV) != (axis == 1))
+            return INVALID(
+                "tensors[%d] is %s on axis %d: BALANCED has HEADS_QUERY "
+                "tensors on axis 0 and HEADS_KV on axis 1",
+                i, t->ownership == ULYX_HEADS_KV ? "HEADS_KV" : "HEADS_QUERY",
+                axis);
     }
     return ULYX_SUCCESS;
 }

@@ -46,7 +46,7 @@ struct uli_row_ranges {
 struct uli_row_ranges uli_rows_of_kv_head(const struct uli_layout *layout,
     int64_t group, int64_t kv_head, int64_t begin, int64_t end);
 
-/* What positions [begin, end) need of a READERS family, all its heads. */
+/* What positions [begin, end) need of a HEADS_KV family, all its heads. */
 struct uli_kv_use uli_kv_use_of(const struct uli_layout *layout,
     const struct uli_tables *tables, int64_t group, int64_t begin, int64_t end);
 

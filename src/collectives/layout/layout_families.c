@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The head side of PACKED plans. Tensors with the same ownership and number
- * of heads are one family and share their runs; family 0 is SPLIT. Runs
- * follow from the cuts: a SPLIT family has the rows between two cuts, a
- * READERS family the key rows that those see, per KV head in one walk over
+ * of heads are one family and share their runs; family 0 is HEADS_QUERY. Runs
+ * follow from the cuts: a HEADS_QUERY family has the rows between two cuts, a
+ * HEADS_KV family the key rows that those see, per KV head in one walk over
  * the documents.
  */
 #include "collectives/layout/layout_balanced.h"
@@ -28,7 +28,7 @@ bound_family(struct uli_layout *layout, struct uli_family_info *family)
 {
     const struct uli_shape *shape = &layout->shape;
     int64_t rows = layout->axis_rows[0], batch = shape->batch;
-    if (!family->readers) {
+    if (!family->kv) {
         family->most_rows = shape->max_rows;
         family->most_segments =
             units_touched(shape->max_rows, rows, shape->heads * batch);
@@ -70,7 +70,7 @@ resolve_bounds(struct uli_layout *layout)
         struct uli_family_info *family = &layout->family[f];
         bound_family(layout, family);
         segments = uli_max(segments, family->most_segments);
-        if (family->readers)
+        if (family->kv)
             rows = uli_max(rows, family->most_rows);
     }
     if (shape->max_kv_rows == 0)
@@ -80,7 +80,7 @@ resolve_bounds(struct uli_layout *layout)
     for (int32_t f = 0; f < layout->nfamilies; f++) {
         struct uli_family_info *family = &layout->family[f];
         family->max_rows = family->most_rows;
-        if (family->readers)
+        if (family->kv)
             family->max_rows = uli_min(shape->max_kv_rows, family->most_rows);
         family->max_segments =
             uli_min(shape->max_segments, family->most_segments);
@@ -91,15 +91,15 @@ resolve_bounds(struct uli_layout *layout)
 
 /* The family of that kind, made where there is none. */
 static int32_t
-family_like(struct uli_layout *layout, bool readers, int64_t heads)
+family_like(struct uli_layout *layout, bool kv, int64_t heads)
 {
     int32_t f = 0;
-    while (f < layout->nfamilies && (layout->family[f].readers != readers ||
-                                        layout->family[f].heads != heads))
+    while (f < layout->nfamilies &&
+           (layout->family[f].kv != kv || layout->family[f].heads != heads))
         f++;
     if (f == layout->nfamilies) {
         layout->nfamilies++;
-        layout->family[f].readers = readers;
+        layout->family[f].kv = kv;
         layout->family[f].heads = heads;
         layout->family[f].group = layout->shape.heads / heads;
     }
@@ -116,7 +116,7 @@ find_families(struct uli_layout *layout)
     for (int32_t i = 0; i < shape->ntensors; i++) {
         const struct uli_shape_tensor *t = &shape->tensors[i];
         layout->family_of[i] =
-            family_like(layout, t->ownership == ULYX_READERS, t->heads);
+            family_like(layout, t->ownership == ULYX_HEADS_KV, t->heads);
     }
     if (shape->key_heads)
         family_like(layout, true, shape->key_heads);
@@ -130,7 +130,7 @@ static int64_t
 runs_most(const struct uli_layout *layout, const struct uli_family_info *family)
 {
     const struct uli_shape *shape = &layout->shape;
-    int64_t units = family->readers ? uli_docs_most(layout) : shape->batch;
+    int64_t units = family->kv ? uli_docs_most(layout) : shape->batch;
     int64_t by_query =
         uli_sat_add(uli_sat_mul(shape->heads, units), shape->nranks);
     int64_t by_head =
@@ -225,8 +225,8 @@ fill_range(const struct uli_layout *layout, struct uli_tables *tables,
 }
 
 static void
-fill_readers(const struct uli_layout *layout, struct uli_tables *tables,
-    int32_t f, int32_t rank, int64_t *end_p)
+fill_kv(const struct uli_layout *layout, struct uli_tables *tables, int32_t f,
+    int32_t rank, int64_t *end_p)
 {
     struct uli_family *family = &tables->family[f];
     int64_t group = layout->family[f].group;
@@ -251,8 +251,8 @@ uli_families_update(const struct uli_layout *layout, struct uli_tables *tables)
         for (int32_t r = 0; r < ranks; r++) {
             family->start[r] = end;
             family->rows[r] = 0;
-            if (layout->family[f].readers)
-                fill_readers(layout, tables, f, r, &end);
+            if (layout->family[f].kv)
+                fill_kv(layout, tables, f, r, &end);
             else
                 fill_split(layout, tables, family, r, &end);
         }

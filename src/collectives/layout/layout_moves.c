@@ -235,10 +235,10 @@ seq_to_head_adjoint(const struct uli_visit *v)
 typedef bool (*visit_fn)(const struct uli_visit *v);
 
 static visit_fn
-visit_of(const struct uli_layout *layout, ulyx_operation_t operation)
+visit_of(const struct uli_layout *layout, ulyx_direction_t direction)
 {
     bool packed = layout->packed;
-    switch (operation) {
+    switch (direction) {
     case ULYX_SEQ_TO_HEAD:
         return packed ? uli_packed_seq_to_head : seq_to_head;
     case ULYX_HEAD_TO_SEQ:
@@ -252,7 +252,7 @@ visit_of(const struct uli_layout *layout, ulyx_operation_t operation)
 
 bool
 uli_layout_each_move(const struct uli_layout *layout,
-    ulyx_operation_t operation, int32_t tensor, int32_t dst_rank,
+    ulyx_direction_t direction, int32_t tensor, int32_t dst_rank,
     int32_t src_rank, struct uli_place *scratch, uli_move_fn visit,
     void *context)
 {
@@ -274,7 +274,7 @@ uli_layout_each_move(const struct uli_layout *layout,
     v.scratch = scratch;
     v.fn = visit;
     v.context = context;
-    return visit_of(layout, operation)(&v);
+    return visit_of(layout, direction)(&v);
 }
 
 int32_t

@@ -79,7 +79,7 @@ resolve_splits(const struct uli_shape *shape, const struct uli_shape_part *part,
     int64_t *splits, int64_t *fronts)
 {
     int64_t ranks = shape->nranks;
-    bool zigzag = part->order == ULYX_ORDER_ZIGZAG;
+    bool zigzag = part->order == ULYX_TOKENS_ZIGZAG;
     int64_t chunks = zigzag ? 2 * ranks : ranks;
     for (int64_t r = 0; r < ranks; r++) {
         if (part->splits) {
@@ -103,14 +103,14 @@ prepare_fixed(struct uli_layout *layout, int32_t index)
     struct uli_pieces *pieces = &layout->bank[0].pieces[index];
     int64_t ranks = shape->nranks;
     int64_t *splits, *fronts;
-    pieces->capacity = part->order == ULYX_ORDER_ZIGZAG ? 2 * ranks : ranks;
+    pieces->capacity = part->order == ULYX_TOKENS_ZIGZAG ? 2 * ranks : ranks;
     ULI_TRY_RESERVE(layout, splits, ranks);
     ULI_TRY_RESERVE(layout, fronts, ranks);
     ULI_TRY_RESERVE(layout, pieces->start, ranks + 1);
     ULI_TRY_RESERVE(layout, pieces->rows, ranks);
     ULI_TRY_RESERVE(layout, pieces->piece, pieces->capacity);
     resolve_splits(shape, part, splits, fronts);
-    if (part->order == ULYX_ORDER_ZIGZAG)
+    if (part->order == ULYX_TOKENS_ZIGZAG)
         fill_zigzag(pieces, shape->nranks, part->rows, splits, fronts);
     else
         fill_contiguous(pieces, shape->nranks, splits);
@@ -226,7 +226,7 @@ uli_orders_prepare(struct uli_layout *layout, int32_t part)
     layout->whole[part].rows = p->rows;
     if (p->kind == ULYX_PART_REPLICATED)
         return ULYX_SUCCESS;
-    if (p->order != ULYX_ORDER_ZIGZAG_DOCS)
+    if (p->order != ULYX_TOKENS_ZIGZAG_DOCS)
         return prepare_fixed(layout, part);
     layout->has_docs_order = true;
     if (!layout->max_local_given)
@@ -240,7 +240,7 @@ uli_orders_update(const struct uli_layout *layout, struct uli_tables *tables)
     for (int32_t i = 0; i < layout->shape.nparts; i++) {
         const struct uli_shape_part *part = &layout->shape.parts[i];
         if (part->kind == ULYX_PART_SHARDED &&
-            part->order == ULYX_ORDER_ZIGZAG_DOCS)
+            part->order == ULYX_TOKENS_ZIGZAG_DOCS)
             ULI_TRY(update_part(layout, tables, i));
     }
     return ULYX_SUCCESS;

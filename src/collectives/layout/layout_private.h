@@ -22,7 +22,7 @@
 /* Costs are sums of up to 2^62 rows of up to 2^63 keys each. */
 typedef unsigned __int128 uli_u128;
 
-/* SPLIT, and READERS with each number of heads that the tensors have. */
+/* HEADS_QUERY, and HEADS_KV with each number of heads that the tensors have. */
 enum { ULI_MAX_FAMILIES = ULI_MAX_TENSORS + 2, ULI_TILE_KEYS = 128 };
 
 /* Pieces of a sharded part, of all ranks in rank order: those of rank r are
@@ -46,7 +46,7 @@ struct uli_family {
 
 /* What a family is; fixed. A head of it is read by `group` query heads. */
 struct uli_family_info {
-    bool readers;
+    bool kv;
     int64_t heads, group;
     int64_t most_heads, most_lines;   /* that a rank's runs are on: */
     int64_t most_rows, most_segments; /* what max_rows makes possible */

@@ -26,7 +26,7 @@ free_plan(ulyx_plan_t *plan)
 {
     uli_plan_free_tables(plan);
     uli_layout_destroy(plan->layout);
-    uli_op_destroy(&plan->exchange.op);
+    uli_request_destroy(&plan->exchange.request);
     free(plan->exchange.pairs);
     free(plan->ranks);
     free(plan->ring_at);
@@ -50,18 +50,19 @@ drop_plan(ulyx_plan_t *plan)
 /* ---- before the agreement ------------------------------------------------ */
 
 static ulyx_status_t
-choose_operations(ulyx_plan_t *plan, uint64_t wanted)
+choose_directions(ulyx_plan_t *plan, uint64_t wanted)
 {
-    plan->operations = wanted;
-    if (wanted >> ULYX_OPERATIONS)
+    plan->directions = wanted;
+    if (wanted >> ULYX_DIRECTIONS)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "operations is 0x%llx: bits above %d mean nothing",
-            (unsigned long long)wanted, ULYX_OPERATIONS - 1);
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
-        if (wanted >> op & 1)
-            ULI_TRY(uli_layout_operation_check(plan->layout, op));
-        else if (!wanted && uli_layout_operation_exists(plan->layout, op))
-            plan->operations |= UINT64_C(1) << op;
+            "directions is 0x%llx: bits above %d mean nothing",
+            (unsigned long long)wanted, ULYX_DIRECTIONS - 1);
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
+        if (wanted >> direction & 1)
+            ULI_TRY(uli_layout_direction_check(plan->layout, direction));
+        else if (!wanted &&
+                 uli_layout_direction_exists(plan->layout, direction))
+            plan->directions |= UINT64_C(1) << direction;
     }
     return ULYX_SUCCESS;
 }
@@ -100,7 +101,7 @@ plan_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     ULI_TRY(uli_plan_check_algo(params->algo));
     ULI_TRY(uli_layout_create(
         &params->shape, params->docs_q, params->docs_k, &plan->layout));
-    ULI_TRY(choose_operations(plan, params->operations));
+    ULI_TRY(choose_directions(plan, params->directions));
     plan->mover = uli_mover_choose(plan, params->algo);
     ULI_TRY(plan->mover->check(plan, params));
     ULI_TRY(uli_plan_choose_algo(plan, params->algo, params->bytes_in_flight));

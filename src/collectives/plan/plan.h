@@ -27,7 +27,7 @@ struct uli_plan_params {
     uli_strides_t strides[ULI_TENSORS]; /* all zero = dense */
     const ulyx_docs_t *docs_q, *docs_k;
     int32_t seq_memory, head_memory; /* ULYX_POINTER_... */
-    uint64_t flags, operations;
+    uint64_t flags, directions;
     const char *algo;
     int64_t slot_bytes, bytes_in_flight;
     int32_t max_sms; /* 0 = the setting */
@@ -86,7 +86,7 @@ struct ulyx_plan {
     struct uli_exchange exchange; /* first */
     ulyx_comm_t *comm;
     struct uli_layout *layout;
-    uint64_t operations, flags;
+    uint64_t directions, flags;
     double timeout_s;
     int64_t slot_limit; /* 0 = never */
 
@@ -101,9 +101,9 @@ struct ulyx_plan {
     struct uli_place *by_node; /* [nranks]: sources of a sum, sorted */
     int64_t *extents;          /* [nranks][ULI_SIDES][ULI_TENSORS] */
     struct uli_place *scratch; /* of uli_layout_each_move */
-    struct uli_plan_room room[ULYX_OPERATIONS];
-    struct uli_work work[ULYX_OPERATIONS];
-    struct uli_sum_pool pools[ULYX_OPERATIONS];
+    struct uli_plan_room room[ULYX_DIRECTIONS];
+    struct uli_work work[ULYX_DIRECTIONS];
+    struct uli_sum_pool pools[ULYX_DIRECTIONS];
     struct uli_sum_pool scratch_pool; /* one sum of another owner */
 
     const struct uli_mover_ops *mover; /* executes it */
@@ -152,18 +152,19 @@ bool uli_plan_shares(const ulyx_plan_t *plan, int32_t p);
 
 /* ---- one call (plan_start.c) --------------------------------------------- */
 
-/* As ulyx_reshuffle_execute, but for the wait: *op_p is what to wait for, or
- * NULL where the call is its stream's. timeout_s is the plan's. */
-ulyx_status_t uli_plan_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
-    const void *const src[], void *const dst[], void *stream, ulyx_op_t **op_p);
+/* As ulyx_reshuffle_execute, but for the wait: *request_p is what to wait for,
+ * or NULL where the call is its stream's. timeout_s is the plan's. */
+ulyx_status_t uli_plan_execute(ulyx_plan_t *plan, ulyx_direction_t direction,
+    const void *const src[], void *const dst[], void *stream,
+    ulyx_request_t **request_p);
 /* As ulyx_reshuffle_start. */
-ulyx_status_t uli_plan_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+ulyx_status_t uli_plan_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], double timeout_s,
-    ulyx_op_t **op_p);
+    ulyx_request_t **request_p);
 
 /* Checks a call's arguments and notes them in plan->exchange: pointers and
  * where they lie. */
-ulyx_status_t uli_plan_check_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+ulyx_status_t uli_plan_check_call(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[]);
 
 /* Refuses the next call for a reason that the public edge found. */
@@ -175,7 +176,7 @@ ulyx_status_t uli_plan_refuse_on(
 
 /* ---- sides and strides (plan_strides.c) ---------------------------------- */
 
-enum uli_side uli_plan_side(ulyx_operation_t operation, bool source);
+enum uli_side uli_plan_side(ulyx_direction_t direction, bool source);
 static inline int32_t
 uli_plan_dtype(const struct uli_shape_tensor *tensor, enum uli_side side)
 {
@@ -222,7 +223,7 @@ bool uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p);
 /* The same from this rank to p, a remote one. */
 bool uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p);
 bool uli_plan_slot(
-    const ulyx_plan_t *plan, ulyx_operation_t operation, int32_t p);
+    const ulyx_plan_t *plan, ulyx_direction_t direction, int32_t p);
 
 /* The move with its sources in the order of sums: by node, then by rank; they
  * lie in plan->by_node. (plan_sum.c) */
@@ -233,7 +234,7 @@ struct uli_move uli_plan_by_node(
 void uli_plan_normalize_sum(struct uli_sum *sum, int64_t (*src)[3]);
 /* Makes the sum of a move in canonical form, in the pool's next places.
  * (plan_sum.c) */
-void uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_operation_t operation,
+void uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_direction_t direction,
     const struct uli_move *move, struct uli_sum_pool *pool,
     struct uli_sum *sum_p);
 int64_t uli_plan_offset(const ulyx_plan_t *plan, int32_t tensor,
@@ -251,7 +252,7 @@ ulyx_status_t uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan,
 void uli_plan_describe(
     const ulyx_plan_t *plan, char *text_p, size_t text_bytes);
 ulyx_status_t uli_plan_traffic(const ulyx_plan_t *plan,
-    ulyx_operation_t operation, ulyx_traffic_t *traffic_p);
+    ulyx_direction_t direction, ulyx_traffic_t *traffic_p);
 int64_t uli_plan_bytes(const ulyx_plan_t *plan);
 
 /* The reader of a peer's ordinary memory if a probe of it succeeds, else

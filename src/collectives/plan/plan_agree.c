@@ -49,7 +49,7 @@ fields_walk(struct uli_agreed *list, const ulyx_plan_t *plan)
         "library version");
     uli_agreed_fields(list, &uli_shape_fields, uli_layout_shape(plan->layout),
         plan->comm->nranks);
-    uli_agreed_put(list, (int64_t)plan->operations, "operations");
+    uli_agreed_put(list, (int64_t)plan->directions, "directions");
     for (int i = 0; i < ULI_TERMS; i++)
         uli_agreed_put(list, plan->terms[i], "%s", uli_term_names[i]);
     put_algo(list, plan);

@@ -41,7 +41,7 @@ algo_choose(const ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight,
     struct uli_choice *choice_p)
 {
     const struct uli_plan_wish wish = {
-        plan->operations, bytes_in_flight, name, plan->comm->one_machine};
+        plan->directions, bytes_in_flight, name, plan->comm->one_machine};
     const ulyx_comm_t *comm = plan->comm;
     int32_t *node_of = calloc((size_t)comm->nranks, sizeof(*node_of));
     if (!node_of)

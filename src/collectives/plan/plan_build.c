@@ -23,9 +23,9 @@
 enum { ACC_BYTES = 256 << 10 };
 
 static bool
-plan_uses(const ulyx_plan_t *plan, int operation)
+plan_uses(const ulyx_plan_t *plan, int direction)
 {
-    return plan->operations >> operation & 1;
+    return plan->directions >> direction & 1;
 }
 
 bool
@@ -45,7 +45,7 @@ plan_parts(const ulyx_plan_t *plan, int32_t p)
 struct measure {
     ulyx_plan_t *plan;
     struct uli_plan_room *room;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
 };
 
 /* Bytes of one source of a move. */
@@ -53,7 +53,7 @@ static int64_t
 share_bytes(const struct measure *m, const struct uli_move *move)
 {
     const struct uli_layout *layout = m->plan->layout;
-    enum uli_side side = uli_plan_side(m->operation, true);
+    enum uli_side side = uli_plan_side(m->direction, true);
     return move->batches * move->rows * move->heads *
            uli_layout_shape(layout)->tensors[move->tensor].dim *
            uli_plan_elem_bytes(layout, move->tensor, side);
@@ -108,11 +108,11 @@ measure_now(struct measure *m)
     memset(room->in, 0, (size_t)nranks * sizeof(*room->in));
     memset(room->out, 0, (size_t)nranks * sizeof(*room->out));
     for (int32_t t = 0; t < plan->exchange.ntensors; t++) {
-        uli_layout_each_move(plan->layout, m->operation, t, me, -1,
+        uli_layout_each_move(plan->layout, m->direction, t, me, -1,
             plan->scratch, measure_in, m);
         for (int32_t p = 0; p < nranks; p++)
             if (p != me)
-                uli_layout_each_move(plan->layout, m->operation, t, p, me,
+                uli_layout_each_move(plan->layout, m->direction, t, p, me,
                     plan->scratch, measure_out, m);
     }
 }
@@ -129,16 +129,16 @@ room_for_updates(struct measure *m)
         room->in[p].items = room->out[p].items = 0;
     for (int32_t t = 0; t < plan->exchange.ntensors; t++) {
         int64_t all =
-            uli_layout_max_moves(plan->layout, m->operation, t, me, -1);
+            uli_layout_max_moves(plan->layout, m->direction, t, me, -1);
         room->locals += all;
         room->sums += all;
         for (int32_t p = 0; p < nranks; p++) {
             int64_t in =
-                uli_layout_max_moves(plan->layout, m->operation, t, me, p);
+                uli_layout_max_moves(plan->layout, m->direction, t, me, p);
             room->sources += in;
             room->in[p].items += in;
             room->out[p].items +=
-                uli_layout_max_moves(plan->layout, m->operation, t, p, me);
+                uli_layout_max_moves(plan->layout, m->direction, t, p, me);
         }
     }
 }
@@ -174,16 +174,16 @@ get_pool(ulyx_plan_t *plan, struct uli_sum_pool *pool, int64_t count)
 }
 
 static bool
-get_work(ulyx_plan_t *plan, int operation)
+get_work(ulyx_plan_t *plan, int direction)
 {
-    const struct uli_plan_room *room = &plan->room[operation];
-    struct uli_work *work = &plan->work[operation];
+    const struct uli_plan_room *room = &plan->room[direction];
+    struct uli_work *work = &plan->work[direction];
     int32_t nranks = plan->comm->nranks;
     if (!plan_new_array(plan, &work->pairs, nranks, sizeof(*work->pairs)) ||
         !plan_new_array(plan, &work->sums, room->sums, sizeof(*work->sums)) ||
         !plan_new_array(
             plan, &work->locals, room->locals, sizeof(*work->locals)) ||
-        !get_pool(plan, &plan->pools[operation], room->sources))
+        !get_pool(plan, &plan->pools[direction], room->sources))
         return false;
     for (int32_t p = 0; p < nranks; p++)
         if (!get_items(plan, &work->pairs[p].in, room->in[p].items) ||
@@ -225,10 +225,10 @@ uli_plan_measure(ulyx_plan_t *plan)
             sizeof(*plan->scratch)) &&
         plan_new_array(plan, &plan->by_node, nranks, sizeof(*plan->by_node)) &&
         get_pool(plan, &plan->scratch_pool, nranks);
-    for (int op = 0; good && op < ULYX_OPERATIONS; op++) {
-        struct uli_plan_room *room = &plan->room[op];
-        struct measure m = {plan, room, op};
-        if (!plan_uses(plan, op))
+    for (int direction = 0; good && direction < ULYX_DIRECTIONS; direction++) {
+        struct uli_plan_room *room = &plan->room[direction];
+        struct measure m = {plan, room, direction};
+        if (!plan_uses(plan, direction))
             continue;
         good = plan_new_array(plan, &room->in, nranks, sizeof(*room->in)) &&
                plan_new_array(plan, &room->out, nranks, sizeof(*room->out));
@@ -245,11 +245,11 @@ ulyx_status_t
 uli_plan_allocate_work(ulyx_plan_t *plan)
 {
     bool good = true, sums = false;
-    for (int op = 0; good && op < ULYX_OPERATIONS; op++) {
-        if (!plan_uses(plan, op))
+    for (int direction = 0; good && direction < ULYX_DIRECTIONS; direction++) {
+        if (!plan_uses(plan, direction))
             continue;
-        sums |= plan->room[op].sums > 0;
-        good = get_work(plan, op);
+        sums |= plan->room[direction].sums > 0;
+        good = get_work(plan, direction);
     }
     if (good && sums)
         good = get_sum_scratch(plan);
@@ -259,9 +259,9 @@ uli_plan_allocate_work(ulyx_plan_t *plan)
 void
 uli_plan_remeasure(ulyx_plan_t *plan)
 {
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
-        struct measure m = {plan, &plan->room[op], op};
-        if (plan_uses(plan, op))
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
+        struct measure m = {plan, &plan->room[direction], direction};
+        if (plan_uses(plan, direction))
             measure_now(&m);
     }
 }
@@ -278,8 +278,8 @@ free_pool(struct uli_sum_pool *pool)
 void
 uli_plan_free_tables(ulyx_plan_t *plan)
 {
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
-        struct uli_work *work = &plan->work[op];
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
+        struct uli_work *work = &plan->work[direction];
         for (int32_t p = 0; work->pairs && p < plan->comm->nranks; p++) {
             free(work->pairs[p].in.at);
             free(work->pairs[p].out.at);
@@ -287,9 +287,9 @@ uli_plan_free_tables(ulyx_plan_t *plan)
         free(work->pairs);
         free(work->sums);
         free(work->locals);
-        free(plan->room[op].in);
-        free(plan->room[op].out);
-        free_pool(&plan->pools[op]);
+        free(plan->room[direction].in);
+        free(plan->room[direction].out);
+        free_pool(&plan->pools[direction]);
     }
     free_pool(&plan->scratch_pool);
     free(plan->scratch);
@@ -304,10 +304,10 @@ uli_plan_free_tables(ulyx_plan_t *plan)
 /* ---- what follows from the volumes --------------------------------------- */
 
 bool
-uli_plan_slot(const ulyx_plan_t *plan, ulyx_operation_t operation, int32_t p)
+uli_plan_slot(const ulyx_plan_t *plan, ulyx_direction_t direction, int32_t p)
 {
-    const struct uli_volume *in = &plan->room[operation].in[p];
-    const struct uli_volume *out = &plan->room[operation].out[p];
+    const struct uli_volume *in = &plan->room[direction].in[p];
+    const struct uli_volume *out = &plan->room[direction].out[p];
     return plan->slot_limit > 0 && in->copies + in->sums <= plan->slot_limit &&
            out->copies + out->sums <= plan->slot_limit;
 }
@@ -317,11 +317,13 @@ uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 {
     bool tables = uli_layout_has_tables(plan->layout);
     int64_t most = 0;
-    for (int op = 0; !plan_parts(plan, p) && op < ULYX_OPERATIONS; op++) {
-        if (!plan_uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
+    for (int direction = 0; !plan_parts(plan, p) && direction < ULYX_DIRECTIONS;
+         direction++) {
+        if (!plan_uses(plan, direction) ||
+            (!tables && uli_plan_slot(plan, direction, p)))
             continue;
-        const struct uli_volume *in = &plan->room[op].in[p];
-        bool to_seq = uli_plan_side(op, false) == ULI_SIDE_SEQ;
+        const struct uli_volume *in = &plan->room[direction].in[p];
+        bool to_seq = uli_plan_side(direction, false) == ULI_SIDE_SEQ;
         bool stored =
             plan->info.memory[to_seq ? 0 : 1] == ULYX_POINTER_WINDOW &&
             !uli_comm_is_remote(plan->comm, p);
@@ -329,7 +331,7 @@ uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
         if (copies || in->sums > 0)
             most = uli_max(most, in->sums + (copies ? in->copies : 0));
         /* An update may move anything between any two ranks. */
-        if (tables && (!stored || plan->room[op].sums > 0))
+        if (tables && (!stored || plan->room[direction].sums > 0))
             most = INT64_MAX;
     }
     *bytes_p = most;
@@ -341,10 +343,12 @@ uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 {
     bool tables = uli_layout_has_tables(plan->layout);
     *bytes_p = 0;
-    for (int op = 0; !plan_parts(plan, p) && op < ULYX_OPERATIONS; op++) {
-        if (!plan_uses(plan, op) || (!tables && uli_plan_slot(plan, op, p)))
+    for (int direction = 0; !plan_parts(plan, p) && direction < ULYX_DIRECTIONS;
+         direction++) {
+        if (!plan_uses(plan, direction) ||
+            (!tables && uli_plan_slot(plan, direction, p)))
             continue;
-        const struct uli_volume *out = &plan->room[op].out[p];
+        const struct uli_volume *out = &plan->room[direction].out[p];
         *bytes_p =
             tables ? INT64_MAX : uli_max(*bytes_p, out->sums + out->copies);
     }
@@ -358,9 +362,9 @@ uli_plan_shares(const ulyx_plan_t *plan, int32_t p)
         return false;
     if (uli_layout_has_tables(plan->layout))
         return true;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
-        if (plan->room[op].in &&
-            (plan->room[op].in[p].items || plan->room[op].out[p].items))
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
+        if (plan->room[direction].in && (plan->room[direction].in[p].items ||
+                                            plan->room[direction].out[p].items))
             return true;
     return false;
 }

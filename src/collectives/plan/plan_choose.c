@@ -222,7 +222,7 @@ uli_plan_choose(const struct uli_layout *layout, int32_t nodes,
     struct uli_demand demand;
     ULI_TRY(uli_plan_demand(layout, nodes, node_of, &demand));
     demand.one_machine = wish->one_machine;
-    demand.operations = wish->operations;
+    demand.directions = wish->directions;
     demand.flight_bytes = wish->bytes_in_flight;
     ulyx_status_t status = uli_choose(planner, &demand, wish->algo, choice_p);
     uli_demand_destroy(&demand);

@@ -17,7 +17,7 @@ ulyx_status_t uli_plan_demand(const struct uli_layout *layout, int32_t nodes,
     const int32_t *node_of, struct uli_demand *demand_p);
 
 struct uli_plan_wish {
-    uint64_t operations; /* bits, those of the plan */
+    uint64_t directions; /* bits, those of the plan */
     int64_t bytes_in_flight;
     const char *algo; /* asked for, or NULL */
     bool one_machine; /* of the nodes some are made up */

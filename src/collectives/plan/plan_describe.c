@@ -38,10 +38,10 @@ uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
         (long long)shape->heads, shape->ntensors,
         shape->work_split == ULYX_WORK_BALANCED ? "balanced" : "by heads",
         uli_layout_packed(plan->layout) ? " (packed)" : "");
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
-        if (plan->operations >> op & 1) {
-            uli_text_add(&text, "; %s: ", uli_operation_name(op));
-            plan->mover->describe_operation(plan, op, &text);
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
+        if (plan->directions >> direction & 1) {
+            uli_text_add(&text, "; %s: ", uli_direction_name(direction));
+            plan->mover->describe_direction(plan, direction, &text);
         }
     plan->mover->describe_rest(plan, &text);
     if (text.length >= text_bytes && text_bytes >= 4)

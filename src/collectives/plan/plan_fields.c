@@ -17,7 +17,7 @@ enum { MAX_ELEM_BYTES = 4096, MAX_SLOT_BYTES = 1 << 20 };
 static const struct uli_field part_rows[] = {
     {PART(axis), 0, 1, .agreed = true},
     {PART(kind), ULYX_PART_SHARDED, ULYX_PART_REPLICATED, .agreed = true},
-    {PART(order), ULYX_ORDER_CONTIGUOUS, ULYX_ORDER_ZIGZAG_DOCS,
+    {PART(order), ULYX_TOKENS_CONTIGUOUS, ULYX_TOKENS_ZIGZAG_DOCS,
         .agreed = true},
     {PART(rows), ULI_AT_LEAST(0), .agreed = true},
     {PART(splits), ULI_ANY, .agreed = true},
@@ -40,7 +40,7 @@ static const struct uli_field tensor_rows[] = {
     {TENSOR(elem_bytes), 1, MAX_ELEM_BYTES, .agreed = true},
     {TENSOR(heads), ULI_AT_LEAST(1), .agreed = true},
     {TENSOR(dim), ULI_AT_LEAST(1), .agreed = true},
-    {TENSOR(ownership), ULYX_SPLIT, ULYX_READERS, .agreed = true},
+    {TENSOR(ownership), ULYX_HEADS_QUERY, ULYX_HEADS_KV, .agreed = true},
     {TENSOR(partial_dtype), ULI_ANY, .agreed = true},
     {TENSOR(flags), 0, ULYX_TENSOR_FULL | ULYX_TENSOR_GRAD_EQUAL,
         .agreed = true},
@@ -96,7 +96,7 @@ static const struct uli_field plan_rows[] = {
     {PLAN(docs_q), ULI_ANY},
     {PLAN(docs_k), ULI_ANY},
     {PLAN(flags), 0, ULYX_PLAN_PROGRESS_THREAD | ULYX_PLAN_COPY_ENGINE},
-    {PLAN(operations), 0, -1}, /* as the tensors have them: plan.c */
+    {PLAN(directions), 0, -1}, /* as the tensors have them: plan.c */
     {PLAN(algo), ULI_ANY},
     {PLAN(slot_bytes), INT64_MIN, MAX_SLOT_BYTES},
     {PLAN(bytes_in_flight), ULI_AT_LEAST(0)},

@@ -19,7 +19,7 @@
 struct fill {
     ulyx_plan_t *plan;
     struct uli_work *work;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     enum uli_side from, to;
 };
 
@@ -110,13 +110,13 @@ add_sum(struct fill *f, const struct uli_move *unsorted)
 {
     const struct uli_move by_node = uli_plan_by_node(f->plan, unsorted);
     const struct uli_move *move = &by_node;
-    struct uli_sum_pool *pool = &f->plan->pools[f->operation];
+    struct uli_sum_pool *pool = &f->plan->pools[f->direction];
     int64_t index = f->work->nsums++;
     struct uli_sum_item *sum = &f->work->sums[index];
     sum->tensor = move->tensor;
     sum->loads_only = true;
     sum->sources = pool->sources + pool->used;
-    uli_plan_make_sum(f->plan, f->operation, move, pool, &sum->sum);
+    uli_plan_make_sum(f->plan, f->direction, move, pool, &sum->sum);
     pool->used += move->nsources;
     for (int32_t s = 0; s < move->nsources; s++) {
         struct uli_sum_source *source = &sum->sources[s];
@@ -175,7 +175,7 @@ add_share(
     struct uli_sum sum;
     item->verb = ULI_VERB_STREAM;
     plan->scratch_pool.used = 0;
-    uli_plan_make_sum(plan, f->operation, &move, &plan->scratch_pool, &sum);
+    uli_plan_make_sum(plan, f->direction, &move, &plan->scratch_pool, &sum);
     for (int32_t s = 0; s < move.nsources; s++)
         if (move.sources[s].rank == plan->comm->rank)
             share_box(&sum, s, &item->box);
@@ -208,25 +208,25 @@ fill_out(void *context, const struct uli_move *move)
 }
 
 static void
-fill_operation(struct fill *f)
+fill_direction(struct fill *f)
 {
     ulyx_plan_t *plan = f->plan;
     int32_t me = plan->comm->rank, nranks = plan->comm->nranks;
     f->work->nsums = f->work->nlocals = f->work->copied_bytes = 0;
     f->work->remote_shares = false;
-    plan->pools[f->operation].used = 0;
+    plan->pools[f->direction].used = 0;
     for (int32_t p = 0; p < nranks; p++) {
         struct uli_pair_work *pair = &f->work->pairs[p];
         pair->in.count = pair->out.count = 0;
         pair->last_sum = -1;
-        pair->slot = p != me && uli_plan_slot(plan, f->operation, p);
+        pair->slot = p != me && uli_plan_slot(plan, f->direction, p);
     }
     for (int32_t t = 0; t < plan->exchange.ntensors; t++) {
         uli_layout_each_move(
-            plan->layout, f->operation, t, me, -1, plan->scratch, fill_in, f);
+            plan->layout, f->direction, t, me, -1, plan->scratch, fill_in, f);
         for (int32_t p = 0; p < nranks; p++)
             if (p != me)
-                uli_layout_each_move(plan->layout, f->operation, t, p, me,
+                uli_layout_each_move(plan->layout, f->direction, t, p, me,
                     plan->scratch, fill_out, f);
     }
 }
@@ -249,10 +249,10 @@ void
 uli_plan_build(ulyx_plan_t *plan)
 {
     uli_plan_fill_extents(plan);
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
-        struct fill f = {plan, &plan->work[op], op, uli_plan_side(op, true),
-            uli_plan_side(op, false)};
-        if (plan->operations >> op & 1)
-            fill_operation(&f);
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
+        struct fill f = {plan, &plan->work[direction], direction,
+            uli_plan_side(direction, true), uli_plan_side(direction, false)};
+        if (plan->directions >> direction & 1)
+            fill_direction(&f);
     }
 }

@@ -284,8 +284,8 @@ uli_plan_return_spare_rings(ulyx_plan_t *plan)
 {
     if (!pieces_of(plan)->rings.address || uli_layout_has_tables(plan->layout))
         return;
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
-        const struct uli_work *work = &plan->work[op];
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
+        const struct uli_work *work = &plan->work[direction];
         for (int32_t p = 0; work->pairs && p < plan->comm->nranks; p++) {
             const struct uli_items *in = &work->pairs[p].in;
             for (int64_t i = 0; i < in->count && !work->pairs[p].slot; i++)

@@ -115,30 +115,30 @@ check_overlap(ulyx_plan_t *plan, enum uli_side from, enum uli_side to)
 /* ---- the call ------------------------------------------------------------ */
 
 static ulyx_status_t
-check_operation(const ulyx_plan_t *plan, ulyx_operation_t operation)
+check_direction(const ulyx_plan_t *plan, ulyx_direction_t direction)
 {
-    if (operation < 0 || operation >= ULYX_OPERATIONS)
+    if (direction < 0 || direction >= ULYX_DIRECTIONS)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "operation is %d, must be 0 to %d", operation, ULYX_OPERATIONS - 1);
-    if (!(plan->operations >> operation & 1))
+            "direction is %d, must be 0 to %d", direction, ULYX_DIRECTIONS - 1);
+    if (!(plan->directions >> direction & 1))
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "%s is not among the operations of this plan",
-            uli_operation_name(operation));
+            "%s is not among the directions of this plan",
+            uli_direction_name(direction));
     return ULYX_SUCCESS;
 }
 
 ulyx_status_t
-uli_plan_check_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+uli_plan_check_call(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[])
 {
     struct uli_exchange *exchange = &plan->exchange;
-    ULI_TRY(check_operation(plan, operation));
+    ULI_TRY(check_direction(plan, direction));
     ULI_TRY(exchange->schedule->check(exchange));
     if (!src || !dst)
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", src ? "dst" : "src");
-    enum uli_side from = uli_plan_side(operation, true);
-    enum uli_side to = uli_plan_side(operation, false);
+    enum uli_side from = uli_plan_side(direction, true);
+    enum uli_side to = uli_plan_side(direction, false);
     for (int32_t t = 0; t < exchange->ntensors; t++) {
         ULI_TRY(
             check_pointer(plan, "src", t, from, src[t], &exchange->src_at[t]));
@@ -152,23 +152,25 @@ uli_plan_check_call(ulyx_plan_t *plan, ulyx_operation_t operation,
 }
 
 ulyx_status_t
-uli_plan_execute(ulyx_plan_t *plan, ulyx_operation_t operation,
-    const void *const src[], void *const dst[], void *stream, ulyx_op_t **op_p)
+uli_plan_execute(ulyx_plan_t *plan, ulyx_direction_t direction,
+    const void *const src[], void *const dst[], void *stream,
+    ulyx_request_t **request_p)
 {
-    *op_p = NULL;
-    return plan->mover->start(plan, operation, src, dst, stream, 0, op_p);
+    *request_p = NULL;
+    return plan->mover->start(plan, direction, src, dst, stream, 0, request_p);
 }
 
 ulyx_status_t
-uli_plan_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+uli_plan_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], double timeout_s,
-    ulyx_op_t **op_p)
+    ulyx_request_t **request_p)
 {
     if (plan->mover->by_stream)
         return uli_plan_refuse(plan, ULYX_ERR_UNSUPPORTED,
             "start is for host memory only: execute returns once the call is "
             "in its stream");
-    return plan->mover->start(plan, operation, src, dst, NULL, timeout_s, op_p);
+    return plan->mover->start(
+        plan, direction, src, dst, NULL, timeout_s, request_p);
 }
 
 ulyx_status_t

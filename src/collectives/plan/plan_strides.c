@@ -18,9 +18,9 @@ static const char *const side_names[ULI_SIDES] = {
     "seq_strides", "head_strides", "partial_strides"};
 
 enum uli_side
-uli_plan_side(ulyx_operation_t operation, bool source)
+uli_plan_side(ulyx_direction_t direction, bool source)
 {
-    switch (operation) {
+    switch (direction) {
     case ULYX_SEQ_TO_HEAD:
     case ULYX_HEAD_TO_SEQ_ADJOINT:
         return source ? ULI_SIDE_SEQ : ULI_SIDE_HEAD;

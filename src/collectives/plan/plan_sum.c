@@ -114,12 +114,12 @@ uli_plan_normalize_sum(struct uli_sum *sum, int64_t (*src)[3])
 }
 
 void
-uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_operation_t operation,
+uli_plan_make_sum(const ulyx_plan_t *plan, ulyx_direction_t direction,
     const struct uli_move *move, struct uli_sum_pool *pool,
     struct uli_sum *sum_p)
 {
-    enum uli_side from = uli_plan_side(operation, true);
-    enum uli_side to = uli_plan_side(operation, false);
+    enum uli_side from = uli_plan_side(direction, true);
+    enum uli_side to = uli_plan_side(direction, false);
     const struct uli_shape_tensor *t =
         &uli_layout_shape(plan->layout)->tensors[move->tensor];
     int64_t(*src)[3] = pool->src_stride + pool->used;

@@ -17,7 +17,7 @@
 
 struct tally {
     const ulyx_plan_t *plan;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     int32_t me;
     int64_t received;    /* by the destination that is looked at */
     int64_t sent, local; /* by and within this rank */
@@ -32,7 +32,7 @@ count_move(void *context, const struct uli_move *move)
     int64_t bytes = move->batches * move->rows * move->heads *
                     uli_layout_shape(layout)->tensors[move->tensor].dim *
                     uli_plan_elem_bytes(layout, move->tensor,
-                        uli_plan_side(tally->operation, true));
+                        uli_plan_side(tally->direction, true));
     for (int32_t s = 0; s < move->nsources; s++) {
         int32_t from = move->sources[s].rank, to = move->dst.rank;
         tally->received += from == to ? 0 : bytes;
@@ -60,11 +60,11 @@ seq_bytes(const ulyx_plan_t *plan, int32_t rank)
 }
 
 ulyx_status_t
-uli_plan_traffic(const ulyx_plan_t *plan, ulyx_operation_t operation,
+uli_plan_traffic(const ulyx_plan_t *plan, ulyx_direction_t direction,
     ulyx_traffic_t *traffic_p)
 {
     int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
-    struct tally tally = {plan, operation, me, 0, 0, 0, 0};
+    struct tally tally = {plan, direction, me, 0, 0, 0, 0};
     ulyx_traffic_t traffic = {.size = traffic_p->size};
     struct uli_place *places =
         calloc((size_t)uli_layout_scratch(plan->layout) + 1, sizeof(*places));
@@ -74,7 +74,7 @@ uli_plan_traffic(const ulyx_plan_t *plan, ulyx_operation_t operation,
         tally.received = 0;
         for (int32_t t = 0; t < plan->exchange.ntensors; t++)
             uli_layout_each_move(
-                plan->layout, operation, t, p, -1, places, count_move, &tally);
+                plan->layout, direction, t, p, -1, places, count_move, &tally);
         traffic.bus_bytes = uli_max(traffic.bus_bytes, tally.received);
         traffic.size_bytes = uli_max(traffic.size_bytes, seq_bytes(plan, p));
         if (p == me)
@@ -83,7 +83,7 @@ uli_plan_traffic(const ulyx_plan_t *plan, ulyx_operation_t operation,
     traffic.sent_bytes = tally.sent;
     traffic.local_bytes = tally.local;
     traffic.wire_bytes = plan->exchange.schedule->wire_bytes(
-        &plan->exchange, operation, tally.wire);
+        &plan->exchange, direction, tally.wire);
     traffic.wire_counted = plan->exchange.wire_bytes;
     free(places);
     *traffic_p = traffic;

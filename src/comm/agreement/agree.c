@@ -19,8 +19,8 @@ const char *
 uli_call_name(enum uli_call call)
 {
     static const char *const names[] = {"nothing", "barrier", "split", "shrink",
-        "plan create", "alltoall set-up", "reduction set-up", "operator create",
-        "batch set-up", "alltoall"};
+        "plan create", "alltoall set-up", "reduction set-up",
+        "dist attention create", "batch set-up", "alltoall"};
 
     return (size_t)call < sizeof(names) / sizeof(names[0]) ? names[call]
                                                            : "an unknown call";

@@ -48,16 +48,16 @@ find_rule(const struct uli_tuning *tuning, const struct uli_demand *x)
 /* ---- all operations by one schedule -------------------------------------- */
 
 static bool
-is_used(const struct uli_demand *x, int operation)
+is_used(const struct uli_demand *x, int direction)
 {
-    return x->operations >> operation & 1;
+    return x->directions >> direction & 1;
 }
 
 static ulyx_status_t
 build_all(const struct uli_planner *planner, const struct uli_demand *x,
     struct uli_estimate *e)
 {
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
         if (is_used(x, o))
             ULI_TRY(uli_schedule_build(
                 x, o, &planner->model, e->algo, 1, &e->schedules[o]));
@@ -70,7 +70,7 @@ evaluate_all(const struct uli_planner *planner, const struct uli_demand *x,
 {
     double most = -1;
     e->time_s = 0;
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         if (!is_used(x, o))
             continue;
         uli_model_evaluate(
@@ -91,14 +91,14 @@ estimate_cut(const struct uli_planner *planner, const struct uli_demand *x,
     int32_t parts, struct uli_estimate *e)
 {
     const struct uli_schedule_model *schedule = uli_schedule_model_of(e->algo);
-    double stream[ULYX_OPERATIONS] = {0}, longest = 0;
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
+    double stream[ULYX_DIRECTIONS] = {0}, longest = 0;
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
         if (is_used(x, o)) {
             stream[o] = schedule->stream_bytes(x, &e->schedules[o]);
             longest = fmax(longest, stream[o]);
         }
     e->chunk_bytes = schedule->chunk_bytes(x, &planner->limits, longest, parts);
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
         e->schedules[o].chunks =
             (int32_t)fmax(1, ceil(stream[o] / (double)e->chunk_bytes));
 }
@@ -281,10 +281,10 @@ is_settled(const struct uli_planner *planner, const struct uli_demand *x,
 }
 
 static int
-count_operations(const struct uli_demand *x)
+count_directions(const struct uli_demand *x)
 {
     int count = 0;
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
         count += is_used(x, o);
     return count;
 }
@@ -296,10 +296,10 @@ say_by_model(struct uli_choice *c, const struct uli_model *model,
     const struct uli_demand *x, bool assumed)
 {
     const struct uli_prediction *p = &c->best.predictions[c->best.slowest];
-    int operations = count_operations(x);
+    int directions = count_directions(x);
     char several[32] = "";
-    if (operations > 1)
-        snprintf(several, sizeof(several), " for %d operations", operations);
+    if (directions > 1)
+        snprintf(several, sizeof(several), " for %d operations", directions);
     snprintf(c->reason, sizeof(c->reason),
         "%s: %.1f us%s, %s %.1f us, bound by %s (%s)",
         assumed ? "links assumed, for any network" : "fastest by the model",

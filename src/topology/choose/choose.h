@@ -44,8 +44,8 @@ struct uli_estimate {
     int64_t chunk_bytes; /* of hier, equal for all operations; else 0 */
     double time_s;
     int32_t slowest; /* operation */
-    struct uli_schedule schedules[ULYX_OPERATIONS];
-    struct uli_prediction predictions[ULYX_OPERATIONS];
+    struct uli_schedule schedules[ULYX_DIRECTIONS];
+    struct uli_prediction predictions[ULYX_DIRECTIONS];
 };
 
 /* What was chosen and, where the model has done so, the best of the others. */

@@ -171,7 +171,7 @@ uli_demand_create_empty(int32_t nranks, int32_t nodes, const int32_t *node_of,
     struct uli_demand x = {.nranks = nranks,
         .nodes = nodes,
         .local = ULI_MODEL_NEAR,
-        .operations = 1 << ULYX_SEQ_TO_HEAD};
+        .directions = 1 << ULYX_SEQ_TO_HEAD};
     ULI_TRY(demand_allocate(&x));
     for (int32_t r = 0; r < nranks; r++) {
         x.node[r] = node_of[r];
@@ -219,7 +219,7 @@ uli_demand_create(
     free(node_of);
     ULI_TRY(status);
     x.local = shape->local;
-    x.operations = (1 << ULYX_OPERATIONS) - 1;
+    x.directions = (1 << ULYX_DIRECTIONS) - 1;
     x.sums = has_sharers(shape, nranks);
     for (int32_t r = 0; r < nranks; r++)
         fill_rank(&x, shape, r);
@@ -236,11 +236,11 @@ uli_demand_destroy(struct uli_demand *demand)
 }
 
 struct uli_factors
-uli_demand_factors(const struct uli_demand *x, ulyx_operation_t operation)
+uli_demand_factors(const struct uli_demand *x, ulyx_direction_t direction)
 {
     const struct uli_holding rows = {x->rows, x->none, x->none};
     const struct uli_holding gives = {x->gives, x->none, x->none};
-    switch (operation) {
+    switch (direction) {
     case ULYX_SEQ_TO_HEAD_ADJOINT:
         return (struct uli_factors){x->partials, rows};
     case ULYX_HEAD_TO_SEQ:

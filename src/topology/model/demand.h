@@ -41,7 +41,7 @@ struct uli_demand {
     int32_t *node, *place;      /* [nranks] */
     int32_t *first, *members;   /* [nodes + 1], [nranks]: the ranks of node n
                                  * are members[first[n] .. first[n + 1]) */
-    uint64_t operations;  /* bits 1 << operation: which it is used for, each as
+    uint64_t directions;  /* bits 1 << operation: which it is used for, each as
                            * often as the others */
     int64_t flight_bytes; /* the most under way to a rank; 0: the setting's */
     bool sums;            /* SEQ_TO_HEAD_ADJOINT adds partials */
@@ -84,7 +84,7 @@ struct uli_factors {
     struct uli_holding from, to;
 };
 struct uli_factors uli_demand_factors(
-    const struct uli_demand *demand, ulyx_operation_t operation);
+    const struct uli_demand *demand, ulyx_direction_t direction);
 
 static inline int64_t
 uli_holding_all(const struct uli_holding *holding, int32_t r)

@@ -95,7 +95,7 @@ struct uli_phase {
 
 struct uli_schedule {
     const char *algo;
-    int32_t operation;
+    int32_t direction;
     struct uli_phase phases[ULI_SCHEDULE_PHASES];
     int32_t nphases;
     int32_t chunks;

@@ -152,17 +152,17 @@ uli_phase_set(struct uli_phase *phase, const char *name,
 }
 
 ulyx_status_t
-uli_schedule_build(const struct uli_demand *demand, ulyx_operation_t operation,
+uli_schedule_build(const struct uli_demand *demand, ulyx_direction_t direction,
     const struct uli_model *model, enum uli_algo algo, int32_t chunks,
     struct uli_schedule *schedule_p)
 {
     struct uli_schedule_builder b = {.x = demand,
         .model = model,
         .algo = algo,
-        .f = uli_demand_factors(demand, operation),
-        .operation = operation};
+        .f = uli_demand_factors(demand, direction),
+        .direction = direction};
     struct uli_schedule s = {.algo = uli_algo_name(algo),
-        .operation = operation,
+        .direction = direction,
         .chunks = chunks,
         .leaves_node = demand->nodes > 1};
     ULI_TRY(builder_add_loads(&b));

@@ -36,7 +36,7 @@ void uli_algo_names(char *text_p, size_t bytes);
 /* The schedule of an operation, with the flows of its most loaded rank, in
  * O(nranks). Errors: NO_MEMORY. */
 ulyx_status_t uli_schedule_build(const struct uli_demand *demand,
-    ulyx_operation_t operation, const struct uli_model *model,
+    ulyx_direction_t direction, const struct uli_model *model,
     enum uli_algo algo, int32_t chunks, struct uli_schedule *schedule_p);
 
 /* The settings that bound chunks: ULYX_NET_CHUNK, ULYX_NET_FLIGHT; 0: none. */
@@ -48,6 +48,6 @@ struct uli_chunk_limits {
  * ATLAHS; peers: as the model's.
  * Errors: INVALID_ARGUMENT for more than 2^24 messages, NO_MEMORY, SYSTEM. */
 ulyx_status_t uli_schedule_write_goal(const struct uli_demand *demand,
-    ulyx_operation_t operation, enum uli_algo algo, int64_t peers, FILE *file);
+    ulyx_direction_t direction, enum uli_algo algo, int64_t peers, FILE *file);
 
 #endif

@@ -22,7 +22,7 @@ static void
 flow_hold_back(const struct uli_schedule_builder *b, double mean_bytes,
     struct uli_flow *flow)
 {
-    bool adds = b->operation == ULYX_SEQ_TO_HEAD_ADJOINT && b->x->sums;
+    bool adds = b->direction == ULYX_SEQ_TO_HEAD_ADJOINT && b->x->sums;
     double limit = (double)b->model->peers, k = flow->messages;
     if (adds || limit <= 0 || k <= limit)
         return;

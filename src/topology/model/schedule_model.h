@@ -29,7 +29,7 @@ struct uli_rail_load {
 struct uli_schedule_builder {
     const struct uli_demand *x;
     struct uli_factors f;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     const struct uli_model *model;
     enum uli_algo algo;
     struct uli_load all, *nodes;

@@ -84,7 +84,7 @@ check_destination(struct uli_engine_walk *walk, int32_t dst)
     for (int32_t p = 0; p < shape->nranks; p++)
         assert_true(uli_engine_rounds(walk, p) <= seen.round[p] + 1);
     for (int32_t t = 0; t < shape->ntensors; t++)
-        uli_layout_each_move(walk->layout, walk->operation, t, dst, -1,
+        uli_layout_each_move(walk->layout, walk->direction, t, dst, -1,
             walk->places, count_elements, &seen);
     assert_int_equal(seen.elements, 0);
     free(seen.round);
@@ -108,10 +108,10 @@ pieces_are_the_moves_and_fill_slots_in_order(void **state)
         assert_status(uli_engine_walk_create(
                           layout, chunks[test_random_in(&random, 0, 2)], &walk),
             ULYX_SUCCESS);
-        for (int o = 0; o < ULYX_OPERATIONS; o++) {
-            walk.operation = o;
+        for (int o = 0; o < ULYX_DIRECTIONS; o++) {
+            walk.direction = o;
             for (int32_t d = 0; d < c.shape.nranks; d++)
-                if (uli_layout_operation_exists(layout, o))
+                if (uli_layout_direction_exists(layout, o))
                     check_destination(&walk, d);
         }
         uli_engine_walk_free(&walk);

@@ -267,14 +267,14 @@ busy_body(int rank, int nranks, void *context)
     struct world *w = u->w;
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS];
-    ulyx_op_t *op;
+    ulyx_request_t *request;
     (void)nranks;
     world_pointers(w, rank, w->order[0], src, dst);
     bool good = ranks_expect(ulyx_reshuffle_start(w->plans[rank], w->order[0],
-                                 src, dst, 0, &op) == ULYX_SUCCESS) &&
+                                 src, dst, 0, &request) == ULYX_SUCCESS) &&
                 ranks_expect(ulyx_plan_update(w->plans[rank], NULL, NULL,
                                  NULL) == ULYX_ERR_BUSY) &&
-                ranks_expect(ulyx_op_wait(op) == ULYX_SUCCESS);
+                ranks_expect(ulyx_request_wait(request) == ULYX_SUCCESS);
     return !good;
 }
 

@@ -123,7 +123,7 @@ create(struct huge *huge, int rank)
     params.tensors = &tensor;
     params.ntensors = 1;
     params.seq_memory = params.head_memory = huge->memory;
-    params.operations = 3;
+    params.directions = 3;
     return ulyx_plan_create(huge->comms[rank], &params, &huge->of[rank].plan);
 }
 

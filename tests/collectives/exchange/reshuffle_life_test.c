@@ -100,7 +100,7 @@ many_body(int rank, int nranks, void *context)
 {
     struct many *many = context;
     struct world *w = &many->f->w;
-    ulyx_op_t *ops[PLANS];
+    ulyx_request_t *requests[PLANS];
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS], *waste[PLANS][ULI_TENSORS];
     bool good = true;
@@ -117,11 +117,12 @@ many_body(int rank, int nranks, void *context)
     for (int i = 0; good && i < PLANS; i++) {
         int k = (i + rank * 3) % PLANS;
         good = ranks_expect(ulyx_reshuffle_start(many->plans[rank][k], 0, src,
-                                waste[k], 0, &ops[k]) == ULYX_SUCCESS);
+                                waste[k], 0, &requests[k]) == ULYX_SUCCESS);
     }
     for (int i = 0; good && i < PLANS; i++)
-        good = ranks_expect(
-            ulyx_op_wait(ops[(i * 5 + rank) % PLANS]) == ULYX_SUCCESS);
+        good =
+            ranks_expect(ulyx_request_wait(requests[(i * 5 + rank) % PLANS]) ==
+                         ULYX_SUCCESS);
     for (int i = 0; good && i < PLANS; i++)
         good = ranks_expect(
             ulyx_plan_destroy(many->plans[rank][(i * 7 + rank) % PLANS]) ==

@@ -183,7 +183,7 @@ fill_cell(struct world *w, int op, int32_t rank, const struct cell *cell)
 void
 world_fill(struct world *w)
 {
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < w->ranks->nranks; r++)
             for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
                 struct image *src = &w->src[op][r][t];
@@ -192,7 +192,7 @@ world_fill(struct world *w)
                 memset(dst->expected, POISON, (size_t)dst->bytes);
                 memset(dst->base, POISON, (size_t)dst->bytes);
                 struct cell cell = {t, 0, 0, 0};
-                if (!(w->operations >> op & 1))
+                if (!(w->directions >> op & 1))
                     continue;
                 for (; cell.batch < w->c.shape.batch; cell.batch++)
                     for (cell.row = 0; cell.row < part_of(w, t)->rows;

@@ -166,7 +166,7 @@ refusals_are_named_and_survived(void **state)
     (void)state;
     for (int m = 0; m < MODES; m++) {
         struct fixture *f = fixture_new(&modes[m], ULYX_DTYPE_BF16);
-        f->w.operations = 1;
+        f->w.directions = 1;
         fixture_run(f, refusal_body);
         fixture_free(f);
     }
@@ -214,14 +214,14 @@ missing_body(int rank, int nranks, void *context)
     struct world *w = &f->w;
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS];
-    ulyx_op_t *op;
+    ulyx_request_t *request;
     (void)nranks;
     bool good = ranks_expect(world_create(w, rank) == ULYX_SUCCESS);
     if (rank != 2) {
         world_pointers(w, rank, 0, src, dst);
         good &= ranks_expect(ulyx_reshuffle_start(w->plans[rank], 0, src, dst,
-                                 0.2, &op) == ULYX_SUCCESS);
-        good &= ranks_expect(ulyx_op_wait(op) == ULYX_ERR_TIMEOUT) &&
+                                 0.2, &request) == ULYX_SUCCESS);
+        good &= ranks_expect(ulyx_request_wait(request) == ULYX_ERR_TIMEOUT) &&
                 ranks_expect(says("2"));
         good &= ranks_expect(world_execute(w, rank, 0) == ULYX_ERR_TIMEOUT);
     }

@@ -20,14 +20,14 @@ enum { MAX_RANKS = 6, LIMIT_S = 60, ROUNDS = 3, DELAY_US = 400 };
 
 /* Destinations of a rank as they were before its calls. */
 struct before {
-    unsigned char *bytes[ULYX_OPERATIONS][ULI_TENSORS];
+    unsigned char *bytes[ULYX_DIRECTIONS][ULI_TENSORS];
 };
 
 static void
 keep(const struct world *w, int rank, struct before *before)
 {
     memset(before, 0, sizeof(*before));
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int t = 0; t < w->c.shape.ntensors; t++) {
             const struct image *image = &w->dst[op][rank][t];
             if (!image->base)
@@ -51,7 +51,7 @@ put_back(struct world *w, int rank, int op, const struct before *before)
 static void
 forget(struct before *before)
 {
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int t = 0; t < ULI_TENSORS; t++)
             free(before->bytes[op][t]);
 }

@@ -45,7 +45,7 @@ add_tensor(struct shape *s, int part, bool kv, int64_t dim)
     tensor.dtype = ULYX_DTYPE_BYTES;
     tensor.elem_bytes = 1;
     tensor.heads = kv ? s->kv_heads : s->heads;
-    tensor.ownership = kv ? ULYX_READERS : ULYX_SPLIT;
+    tensor.ownership = kv ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
     tensor.dim = cut_dim(s, dim);
     s->tensors[s->ntensors++] = tensor;
 }
@@ -193,7 +193,7 @@ create(struct shape *s, int rank, const struct side *seq,
     params.nparts = s->nparts;
     params.tensors = tensors;
     params.ntensors = s->ntensors;
-    params.operations = 3;
+    params.directions = 3;
     return ulyx_plan_create(s->comms[rank], &params, plan_p);
 }
 

@@ -237,7 +237,7 @@ world_plain_case(struct world *w, int32_t nranks, int64_t rows, int64_t heads,
         tensor->dtype = dtype;
         tensor->elem_bytes = uli_dtype_size(dtype);
         tensor->heads = t ? kv_heads : heads;
-        tensor->ownership = t ? ULYX_READERS : ULYX_SPLIT;
+        tensor->ownership = t ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
         tensor->dim = dim;
     }
     w->c.docs[0].none = w->c.docs[1].none = true;
@@ -259,22 +259,22 @@ world_draw(struct world *w, struct world_ranks *ranks,
         w->slot_bytes = slots[test_random_in(random, 0, 4)];
         w->bytes_in_flight = flight[test_random_in(random, 0, 2)];
     }
-    w->operations = 0;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
-        if (uli_layout_operation_exists(w->layout, op))
-            w->operations |= UINT64_C(1) << op;
+    w->directions = 0;
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
+        if (uli_layout_direction_exists(w->layout, op))
+            w->directions |= UINT64_C(1) << op;
     memset(ranks->used, 0, sizeof(ranks->used));
     memset(w->src, 0, sizeof(w->src));
     memset(w->dst, 0, sizeof(w->dst));
     for (int32_t r = 0; r < ranks->nranks; r++)
         draw_rank(w, random, r, memory);
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < ranks->nranks; r++)
             draw_images(w, random, op, r);
     w->norder = 0;
     while (w->norder < 6) {
         int op = (int)test_random_in(random, 0, 3);
-        if (w->operations >> op & 1)
+        if (w->directions >> op & 1)
             w->order[w->norder++] = op;
     }
     return true;
@@ -291,7 +291,7 @@ image_free(struct image *image)
 void
 world_free(struct world *w)
 {
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < w->ranks->nranks; r++)
             for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
                 image_free(&w->src[op][r][t]);
@@ -343,10 +343,10 @@ world_check_rank(struct world *w, int op, int32_t rank)
 bool
 world_check(struct world *w)
 {
-    bool ran[ULYX_OPERATIONS] = {false, false, false, false};
+    bool ran[ULYX_DIRECTIONS] = {false, false, false, false};
     for (int i = 0; i < w->norder; i++)
         ran[w->order[i]] = true;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; ran[op] && r < w->ranks->nranks; r++)
             if ((w->ranks->only < 0 || w->ranks->only == r) &&
                 !world_check_rank(w, op, r))
@@ -426,28 +426,28 @@ world_create(struct world *w, int32_t rank)
     params.bytes_in_flight = w->bytes_in_flight;
     params.max_sms = w->max_sms;
     params.flags = w->flags;
-    params.operations = w->operations;
+    params.directions = w->directions;
     params.algo = w->algo;
     return ulyx_plan_create(w->ranks->comms[rank], &params, &w->plans[rank]);
 }
 
 void
-world_pointers(struct world *w, int32_t rank, int operation,
+world_pointers(struct world *w, int32_t rank, int direction,
     const void *src[ULI_TENSORS], void *dst[ULI_TENSORS])
 {
     for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
-        src[t] = w->src[operation][rank][t].data;
-        dst[t] = w->dst[operation][rank][t].data;
+        src[t] = w->src[direction][rank][t].data;
+        dst[t] = w->dst[direction][rank][t].data;
     }
 }
 
 bool
-world_wire_agrees(struct world *w, int32_t rank, int operation)
+world_wire_agrees(struct world *w, int32_t rank, int direction)
 {
     ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
     if (w->ranks->comms[rank]->nnodes == 1)
         return true;
-    if (ulyx_plan_get_traffic(w->plans[rank], operation, &traffic))
+    if (ulyx_plan_get_traffic(w->plans[rank], direction, &traffic))
         return false;
     if (traffic.wire_bytes == traffic.wire_counted)
         return true;
@@ -458,12 +458,12 @@ world_wire_agrees(struct world *w, int32_t rank, int operation)
 }
 
 ulyx_status_t
-world_execute(struct world *w, int32_t rank, int operation)
+world_execute(struct world *w, int32_t rank, int direction)
 {
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS];
-    world_pointers(w, rank, operation, src, dst);
-    return ulyx_reshuffle_execute(w->plans[rank], operation, src, dst, NULL);
+    world_pointers(w, rank, direction, src, dst);
+    return ulyx_reshuffle_execute(w->plans[rank], direction, src, dst, NULL);
 }
 
 bool

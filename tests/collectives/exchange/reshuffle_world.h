@@ -53,7 +53,7 @@ struct world {
     struct uli_layout *layout; /* as the ranks make it, for its numbers */
     struct world_ranks *ranks;
     int64_t salt;
-    uint64_t operations;
+    uint64_t directions;
     uint64_t flags;
     const char *algo;  /* or NULL */
     bool fixed_limits; /* the two below are given, not drawn */
@@ -62,8 +62,8 @@ struct world {
     int32_t memory[ORACLE_MAX_RANKS][2];
     uli_strides_t strides[ORACLE_MAX_RANKS][ULI_TENSORS];
     bool dense[ORACLE_MAX_RANKS];
-    struct image src[ULYX_OPERATIONS][ORACLE_MAX_RANKS][ULI_TENSORS];
-    struct image dst[ULYX_OPERATIONS][ORACLE_MAX_RANKS][ULI_TENSORS];
+    struct image src[ULYX_DIRECTIONS][ORACLE_MAX_RANKS][ULI_TENSORS];
+    struct image dst[ULYX_DIRECTIONS][ORACLE_MAX_RANKS][ULI_TENSORS];
     ulyx_plan_t *plans[ORACLE_MAX_RANKS];
     int order[8];
     int norder;
@@ -91,7 +91,7 @@ struct world_wire {
 };
 struct world_wire world_wire(const struct world *w, int op);
 /* As world_check, of one operation at one rank. */
-bool world_check_rank(struct world *w, int operation, int32_t rank);
+bool world_check_rank(struct world *w, int direction, int32_t rank);
 
 int64_t world_elem_bytes(
     const struct world *w, int32_t tensor, enum uli_side side);
@@ -99,14 +99,14 @@ int32_t world_dtype(const struct world *w, int32_t tensor, enum uli_side side);
 
 /* One rank: create its plan, run an operation, end it. */
 ulyx_status_t world_create(struct world *w, int32_t rank);
-ulyx_status_t world_execute(struct world *w, int32_t rank, int operation);
+ulyx_status_t world_execute(struct world *w, int32_t rank, int direction);
 /* Did the rank's last call, of that operation, put to other nodes what the
  * layout says, and no more? */
-bool world_wire_agrees(struct world *w, int32_t rank, int operation);
+bool world_wire_agrees(struct world *w, int32_t rank, int direction);
 /* One rank: create, then all of w->order, what went to other nodes compared. */
 bool world_runs(struct world *w, int32_t rank);
 /* The pointers of an operation at a rank. */
-void world_pointers(struct world *w, int32_t rank, int operation,
+void world_pointers(struct world *w, int32_t rank, int direction,
     const void *src[ULI_TENSORS], void *dst[ULI_TENSORS]);
 
 #endif

@@ -134,8 +134,8 @@ run_world(struct world *w)
     bool good =
         ranks_run_threads(w->c.shape.nranks, rank_body, w, LIMIT_S) == 0;
     good = good && world_check(w);
-    for (int op = 0; good && op < ULYX_OPERATIONS; op++)
-        if (w->operations >> op & 1)
+    for (int op = 0; good && op < ULYX_DIRECTIONS; op++)
+        if (w->directions >> op & 1)
             good = wire_as_counted(w, op);
     for (int32_t r = 0; r < w->c.shape.nranks; r++)
         if (w->plans[r])

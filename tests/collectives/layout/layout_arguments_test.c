@@ -15,7 +15,7 @@ static const int64_t splits_huge[2] = {INT64_MAX, INT64_MAX};
 #define INVALID    ULYX_ERR_INVALID_ARGUMENT
 #define BIG        (INT64_C(1) << 62)
 #define REPLICATED ULYX_PART_REPLICATED
-#define DOCS_ORDER ULYX_ORDER_ZIGZAG_DOCS
+#define DOCS_ORDER ULYX_TOKENS_ZIGZAG_DOCS
 #define KEYS_AXIS(s)                                                           \
     ((s)->nparts = 2, (s)->parts[1].axis = 1, (s)->work_split = 1,             \
         (s)->heads = 3, (s)->tensors[0].heads = 3, (s)->tensors[1].heads = 3)
@@ -55,9 +55,9 @@ static const int64_t splits_huge[2] = {INT64_MAX, INT64_MAX};
     X(tensor_part_low, INVALID, "tensors[1].part is -1",                       \
         s->tensors[1].part = -1)                                               \
     X(tensor_heads, INVALID, "tensors[1].heads is 0", s->tensors[1].heads = 0) \
-    X(readers_heads, INVALID, "not a multiple of its 3",                       \
+    X(kv_heads_divide, INVALID, "not a multiple of its 3",                     \
         s->tensors[1].heads = 3)                                               \
-    X(split_heads, INVALID, "tensors[0] is SPLIT with heads 2",                \
+    X(split_heads, INVALID, "tensors[0] is HEADS_QUERY with heads 2",          \
         s->tensors[0].heads = 2)                                               \
     X(dim, INVALID, "tensors[0].dim is 0", s->tensors[0].dim = 0)              \
     X(dtype, INVALID, "tensors[0].dtype is 7", s->tensors[0].dtype = 7)        \
@@ -84,9 +84,10 @@ static const int64_t splits_huge[2] = {INT64_MAX, INT64_MAX};
     X(work, INVALID, "work_split is 2", s->work_split = 2)                     \
     X(work_and_splits, INVALID, "head_splits are given and work_split",        \
         (s->work_split = 1, s->head_splits = splits_short))                    \
-    X(balanced_axes, INVALID, "tensors[0] is SPLIT on axis 1",                 \
+    X(balanced_axes, INVALID, "tensors[0] is HEADS_QUERY on axis 1",           \
         (KEYS_AXIS(s), s->tensors[0].part = 1))                                \
-    X(balanced_keys, INVALID, "tensors[1] is READERS on axis 0", KEYS_AXIS(s)) \
+    X(balanced_keys, INVALID, "tensors[1] is HEADS_KV on axis 0",              \
+        KEYS_AXIS(s))                                                          \
     X(mask, INVALID, "mask_kind is 3", s->mask_kind = 3)                       \
     X(align, INVALID, "mask_align is -1", s->mask_align = -1)                  \
     X(left, INVALID, "mask_left is -1", s->mask_left = -1)                     \
@@ -197,20 +198,20 @@ sums_of_bytes_do_not_exist(void **state)
     shape.tensors[1].elem_bytes = 1;
     assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
     assert_status(
-        uli_layout_operation_check(layout, ULYX_SEQ_TO_HEAD), ULYX_SUCCESS);
+        uli_layout_direction_check(layout, ULYX_SEQ_TO_HEAD), ULYX_SUCCESS);
     assert_status(
-        uli_layout_operation_check(layout, ULYX_HEAD_TO_SEQ), ULYX_SUCCESS);
-    assert_status(uli_layout_operation_check(layout, ULYX_HEAD_TO_SEQ_ADJOINT),
+        uli_layout_direction_check(layout, ULYX_HEAD_TO_SEQ), ULYX_SUCCESS);
+    assert_status(uli_layout_direction_check(layout, ULYX_HEAD_TO_SEQ_ADJOINT),
         ULYX_SUCCESS);
-    assert_status(uli_layout_operation_check(layout, ULYX_SEQ_TO_HEAD_ADJOINT),
+    assert_status(uli_layout_direction_check(layout, ULYX_SEQ_TO_HEAD_ADJOINT),
         ULYX_ERR_UNSUPPORTED);
     assert_non_null(strstr(ulyx_last_error(), "tensors[1]"));
-    assert_status(uli_layout_operation_check(layout, 4), INVALID);
-    assert_status(uli_layout_operation_check(layout, -1), INVALID);
+    assert_status(uli_layout_direction_check(layout, 4), INVALID);
+    assert_status(uli_layout_direction_check(layout, -1), INVALID);
     uli_layout_destroy(layout);
     shape.nranks = 2; /* then no head is shared: a permutation */
     assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
-    assert_status(uli_layout_operation_check(layout, ULYX_SEQ_TO_HEAD_ADJOINT),
+    assert_status(uli_layout_direction_check(layout, ULYX_SEQ_TO_HEAD_ADJOINT),
         ULYX_SUCCESS);
     uli_layout_destroy(layout);
 }
@@ -229,7 +230,7 @@ sums_of_replicated_bytes_do_not_exist(void **state)
         assert_status(
             uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
         assert_status(
-            uli_layout_operation_check(layout, ULYX_HEAD_TO_SEQ_ADJOINT),
+            uli_layout_direction_check(layout, ULYX_HEAD_TO_SEQ_ADJOINT),
             equal ? ULYX_SUCCESS : ULYX_ERR_UNSUPPORTED);
         uli_layout_destroy(layout);
     }

@@ -27,7 +27,7 @@ make_shape(struct uli_shape *shape, int32_t nranks, int64_t heads,
         shape->tensors[i].elem_bytes = 2;
         shape->tensors[i].dim = 128;
         shape->tensors[i].heads = i ? kv_heads : heads;
-        shape->tensors[i].ownership = i ? ULYX_READERS : ULYX_SPLIT;
+        shape->tensors[i].ownership = i ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
     }
 }
 
@@ -168,8 +168,8 @@ check_maxima(const struct uli_shape *shape, const struct uli_layout *layout)
     for (int32_t r = 0; r < shape->nranks; r++)
         for (int32_t t = 0; t < shape->ntensors; t++) {
             int64_t count;
-            bool readers = shape->tensors[t].ownership == ULYX_READERS;
-            int64_t most = readers ? shape->max_kv_rows : shape->max_rows;
+            bool kv = shape->tensors[t].ownership == ULYX_HEADS_KV;
+            int64_t most = kv ? shape->max_kv_rows : shape->max_rows;
             uli_layout_runs(layout, t, r, &count);
             int64_t bound = uli_layout_max_packed_rows(layout, t);
             assert_true(uli_layout_packed_rows(layout, t, r) <= bound);
@@ -194,7 +194,7 @@ check_bounds(const struct uli_layout *layout)
 {
     const struct uli_shape *shape = uli_layout_shape(layout);
     struct uli_place scratch[ORACLE_MAX_RANKS];
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t t = 0; t < shape->ntensors; t++)
             for (int32_t src = -1; src < shape->nranks; src++) {
                 int64_t moves = 0;

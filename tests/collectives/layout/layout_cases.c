@@ -39,7 +39,7 @@ random_part(struct oracle_case *c, int32_t i, struct test_random *random)
         return;
     }
     part->order = (int32_t)test_random_in(random, 0, shape->batch == 1 ? 2 : 1);
-    if (part->order != ULYX_ORDER_ZIGZAG_DOCS && chance(random, 30)) {
+    if (part->order != ULYX_TOKENS_ZIGZAG_DOCS && chance(random, 30)) {
         random_splits(random, c->splits[i], shape->nranks, part->rows);
         part->splits = c->splits[i];
     }
@@ -111,16 +111,16 @@ random_tensors(struct oracle_case *c, struct test_random *random, bool balanced)
     shape->ntensors = (int32_t)test_random_in(random, 1, 3);
     for (int32_t i = 0; i < shape->ntensors; i++) {
         struct uli_shape_tensor *t = &shape->tensors[i];
-        t->ownership = chance(random, 60) ? ULYX_READERS : ULYX_SPLIT;
+        t->ownership = chance(random, 60) ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
         if (balanced && i == 0)
-            t->ownership = ULYX_SPLIT;
-        t->heads = t->ownership == ULYX_SPLIT
+            t->ownership = ULYX_HEADS_QUERY;
+        t->heads = t->ownership == ULYX_HEADS_QUERY
                        ? shape->heads
                        : random_divisor(random, shape->heads);
         t->part = (int32_t)test_random_in(random, 0, shape->nparts - 1);
         if (balanced)
             t->part = part_on_axis(
-                shape, random, two && t->ownership == ULYX_READERS);
+                shape, random, two && t->ownership == ULYX_HEADS_KV);
         t->dim = test_random_in(random, 1, 8);
         random_dtype(t, random);
         if (shape->parts[t->part].kind == ULYX_PART_REPLICATED) {
@@ -300,6 +300,6 @@ shape_small(struct uli_shape *s)
         s->tensors[i].elem_bytes = 2;
         s->tensors[i].dim = 8;
         s->tensors[i].heads = i ? 2 : 4;
-        s->tensors[i].ownership = i ? ULYX_READERS : ULYX_SPLIT;
+        s->tensors[i].ownership = i ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
     }
 }

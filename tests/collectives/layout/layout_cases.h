@@ -9,7 +9,8 @@
 #include "support/random.h"
 
 /* A valid case with 1 .. max_ranks ranks. balanced: work_split is BALANCED
- * and tensor 0 is SPLIT on axis 0. Pointers lead into *c: do not copy it. */
+ * and tensor 0 is HEADS_QUERY on axis 0. Pointers lead into *c: do not copy it.
+ */
 void case_random(struct oracle_case *c, struct test_random *random,
     int32_t max_ranks, bool balanced);
 

@@ -16,7 +16,7 @@ make_docs_shape(struct uli_shape *s)
     shape_small(s);
     s->nranks = 3;
     s->parts[0].rows = 20;
-    s->parts[0].order = ULYX_ORDER_ZIGZAG_DOCS;
+    s->parts[0].order = ULYX_TOKENS_ZIGZAG_DOCS;
     s->work_split = ULYX_WORK_BALANCED;
     s->mask_kind = ULYX_MASK_CAUSAL;
     s->row_round = 2;

@@ -90,7 +90,7 @@ take_part(struct input *in, struct uli_shape *s, int i, int64_t *splits)
     part->kind = choice(in, 3) == 3;
     if (part->kind == ULYX_PART_SHARDED || unruly(in))
         part->order = choice(in, s->batch == 1 ? 2 : 1);
-    if (take(in, 1) % 4 == 0 && part->order != ULYX_ORDER_ZIGZAG_DOCS &&
+    if (take(in, 1) % 4 == 0 && part->order != ULYX_TOKENS_ZIGZAG_DOCS &&
         (part->kind == ULYX_PART_SHARDED || unruly(in)))
         part->splits = splits;
 }
@@ -112,7 +112,7 @@ take_tensor(struct input *in, struct uli_shape *s, int i)
     if (unruly(in))
         t->partial_dtype = choice(in, 2);
     t->heads = s->heads;
-    if (t->ownership == ULYX_READERS)
+    if (t->ownership == ULYX_HEADS_KV)
         t->heads = number(in, 1, 6);
     if (t->heads > 0 && s->heads % t->heads != 0 && !unruly(in))
         t->heads = 1;
@@ -193,7 +193,7 @@ add_move(void *context, const struct uli_move *move)
 
 /* Elements (without dim) that an operation writes at a rank. */
 static int64_t
-written(const struct uli_layout *layout, int32_t operation, int32_t tensor,
+written(const struct uli_layout *layout, int32_t direction, int32_t tensor,
     int32_t rank)
 {
     const struct uli_shape *s = uli_layout_shape(layout);
@@ -201,7 +201,7 @@ written(const struct uli_layout *layout, int32_t operation, int32_t tensor,
     int64_t first, heads, volume = 0, count;
     int64_t begin = uli_layout_first_row(layout, t->part);
     int64_t end = begin + s->parts[t->part].rows;
-    if (operation == ULYX_HEAD_TO_SEQ || operation == ULYX_SEQ_TO_HEAD_ADJOINT)
+    if (direction == ULYX_HEAD_TO_SEQ || direction == ULYX_SEQ_TO_HEAD_ADJOINT)
         return s->batch * t->heads * uli_layout_seq_rows(layout, t->part, rank);
     uli_layout_heads(layout, tensor, rank, &first, &heads);
     if (!uli_layout_packed(layout))
@@ -220,7 +220,7 @@ check_tensor(const struct uli_layout *layout, int32_t tensor)
 {
     struct uli_place scratch[MAX_RANKS];
     int32_t nranks = uli_layout_shape(layout)->nranks;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < nranks; r++) {
             struct tally all = {0, 0}, one = {0, 0};
             REQUIRE(uli_layout_each_move(

@@ -13,7 +13,7 @@
 
 enum { MOST_MOVES = 1 << 14 };
 
-static const bool to_head[ULYX_OPERATIONS] = {true, false, false, true};
+static const bool to_head[ULYX_DIRECTIONS] = {true, false, false, true};
 
 /* An entry of an operation's matrix: destination and source element. */
 struct entry {
@@ -23,7 +23,7 @@ struct entry {
 struct check {
     const struct oracle *o;
     const struct uli_layout *layout;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     int32_t tensor, dst;
     int64_t *visits; /* [heads * batch * part rows] of the destination */
     struct uli_move *moves;
@@ -90,7 +90,7 @@ expected_sources(const struct check *k, int64_t head, int64_t batch,
     bool replicated = part_of(k)->kind == ULYX_PART_REPLICATED;
     uint64_t flags = tensor_of(k)->flags;
     int n = holders_of(k, head, batch, row, holders);
-    switch (k->operation) {
+    switch (k->direction) {
     case ULYX_SEQ_TO_HEAD:
         if (!replicated)
             return owners_of(k, row, ranks);
@@ -129,7 +129,7 @@ expected_kind(const struct check *k, int nsources)
         return ULI_MOVE_ZERO;
     if (nsources > 1)
         return ULI_MOVE_SUM;
-    return k->operation == ULYX_SEQ_TO_HEAD_ADJOINT &&
+    return k->direction == ULYX_SEQ_TO_HEAD_ADJOINT &&
                    partial != tensor_of(k)->dtype
                ? ULI_MOVE_SUM
                : ULI_MOVE_COPY;
@@ -215,7 +215,7 @@ check_element(struct check *k, const struct uli_move *m, int64_t db, int64_t dr,
 {
     int64_t index, from, rows = part_of(k)->rows;
     int32_t ranks[ORACLE_MAX_RANKS];
-    bool head = to_head[k->operation];
+    bool head = to_head[k->direction];
     EXPECT(k, element(k, head, &m->dst, db, dr, dh, &index));
     EXPECT(k, k->visits[index]++ == 0);
     int n = expected_sources(k, index / rows / k->o->batch,
@@ -259,7 +259,7 @@ check_cover(struct check *k)
     for (int64_t x = 0; x < tensor_of(k)->heads * k->o->batch * rows; x++) {
         int64_t first = k->o->first_row[tensor_of(k)->part];
         bool there =
-            to_head[k->operation]
+            to_head[k->direction]
                 ? oracle_place(k->o, k->tensor, k->dst, x / rows / k->o->batch,
                       x / rows % k->o->batch, first + x % rows) >= 0
                 : k->o->local[tensor_of(k)->part][k->dst * rows + x % rows] >=
@@ -319,14 +319,14 @@ check_sources(struct check *k, struct uli_place *scratch)
 {
     for (int32_t src = 0; src < k->o->nranks; src++) {
         struct subset s = {k, src, 0, 0, 0};
-        uli_layout_each_move(k->layout, k->operation, k->tensor, k->dst, src,
+        uli_layout_each_move(k->layout, k->direction, k->tensor, k->dst, src,
             scratch, check_subset, &s);
         if (k->failed)
             return false;
         for (; s.at < k->nmoves; s.sources_at += k->moves[s.at++].nsources)
             EXPECT(k, !has_source(k->sources + s.sources_at,
                           k->moves[s.at].nsources, src));
-        EXPECT(k, s.count <= uli_layout_max_moves(k->layout, k->operation,
+        EXPECT(k, s.count <= uli_layout_max_moves(k->layout, k->direction,
                                  k->tensor, k->dst, src));
     }
     return true;
@@ -341,11 +341,11 @@ check_rank(struct check *k, struct uli_place *scratch)
         (size_t)(t->heads * k->o->batch * part_of(k)->rows) *
             sizeof(*k->visits));
     uli_layout_each_move(
-        k->layout, k->operation, k->tensor, k->dst, -1, scratch, check_move, k);
+        k->layout, k->direction, k->tensor, k->dst, -1, scratch, check_move, k);
     if (k->failed || !check_cover(k))
         return false;
     EXPECT(k, k->nmoves <= uli_layout_max_moves(
-                               k->layout, k->operation, k->tensor, k->dst, -1));
+                               k->layout, k->direction, k->tensor, k->dst, -1));
     return check_sources(k, scratch);
 }
 
@@ -359,14 +359,14 @@ compare_entries(const void *a, const void *b)
 
 /* The entries of one operation over all ranks. */
 static void
-check_operation(struct check *k)
+check_direction(struct check *k)
 {
     struct uli_place scratch[ORACLE_MAX_RANKS];
     assert_true(uli_layout_scratch(k->layout) <= ORACLE_MAX_RANKS);
     k->nentries = 0;
     for (k->dst = 0; k->dst < k->o->nranks; k->dst++)
         if (!check_rank(k, scratch)) {
-            printf("operation %d tensor %d rank %d of:\n", k->operation,
+            printf("operation %d tensor %d rank %d of:\n", k->direction,
                 k->tensor, k->dst);
             case_print(k->o->c);
             fail();
@@ -376,17 +376,17 @@ check_operation(struct check *k)
 /* Matrix of `operation` = transpose of that of its adjoint. */
 static void
 check_adjoint(
-    struct check *k, ulyx_operation_t operation, ulyx_operation_t adjoint)
+    struct check *k, ulyx_direction_t direction, ulyx_direction_t adjoint)
 {
-    k->operation = operation;
-    check_operation(k);
+    k->direction = direction;
+    check_direction(k);
     struct entry *forward = k->entries;
     int64_t count = k->nentries;
     k->entries = NULL;
     k->capacity = 0;
-    k->operation = adjoint;
-    check_operation(k);
-    bool full = operation == ULYX_SEQ_TO_HEAD
+    k->direction = adjoint;
+    check_direction(k);
+    bool full = direction == ULYX_SEQ_TO_HEAD
                     ? (tensor_of(k)->flags & ULYX_TENSOR_FULL)
                     : (tensor_of(k)->flags & ULYX_TENSOR_GRAD_EQUAL);
     if (!full) {

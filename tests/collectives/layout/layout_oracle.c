@@ -113,11 +113,12 @@ static void
 fixed_sizes(const struct oracle *o, int32_t part, int64_t *sizes)
 {
     const struct uli_shape_part *p = &o->c->shape.parts[part];
-    int64_t nchunks = p->order == ULYX_ORDER_ZIGZAG ? 2 * o->nranks : o->nranks;
+    int64_t nchunks =
+        p->order == ULYX_TOKENS_ZIGZAG ? 2 * o->nranks : o->nranks;
     even_sizes(p->rows, nchunks, sizes);
     for (int32_t r = 0; p->splits && r < o->nranks; r++) {
         int64_t front = (p->splits[r] + 1) / 2;
-        if (p->order != ULYX_ORDER_ZIGZAG)
+        if (p->order != ULYX_TOKENS_ZIGZAG)
             front = p->splits[r];
         else
             sizes[2 * o->nranks - 1 - r] = p->splits[r] - front;
@@ -136,10 +137,10 @@ init_part(struct oracle *o, int32_t part)
             for (int64_t row = 0; row < p->rows; row++)
                 o->local[part][r * p->rows + row] = row;
             o->seq_rows[part][r] = p->rows;
-        } else if (p->order == ULYX_ORDER_ZIGZAG_DOCS) {
+        } else if (p->order == ULYX_TOKENS_ZIGZAG_DOCS) {
             deal_docs(o, part, r);
         } else {
-            bool zigzag = p->order == ULYX_ORDER_ZIGZAG;
+            bool zigzag = p->order == ULYX_TOKENS_ZIGZAG;
             fixed_sizes(o, part, sizes);
             deal(o, part, 0, zigzag ? 2 * o->nranks : o->nranks, sizes, r);
         }
@@ -262,7 +263,7 @@ init_packed(struct oracle *o, int32_t tensor, const int64_t *cuts)
     int64_t entries = t->heads * o->batch * o->rows[axis];
     for (int32_t r = 0; r < o->nranks; r++) {
         for (int64_t x = cuts[r]; x < cuts[r + 1]; x++) {
-            if (t->ownership == ULYX_READERS)
+            if (t->ownership == ULYX_HEADS_KV)
                 mark_keys(o, tensor, r, x / per_head, x % per_head);
             else
                 o->place[tensor][r * entries + x] = 0;

@@ -47,7 +47,7 @@ check_seq_side(const struct oracle *o, const struct uli_layout *layout)
         for (int32_t r = 0; r < o->nranks; r++) {
             check_pieces(o, layout, p, r);
             if (part->kind == ULYX_PART_SHARDED &&
-                part->order != ULYX_ORDER_ZIGZAG_DOCS)
+                part->order != ULYX_TOKENS_ZIGZAG_DOCS)
                 assert_int_equal(shape->parts[p].splits[r], o->seq_rows[p][r]);
         }
     }
@@ -157,7 +157,7 @@ check_partial(
     bool narrow = t->dtype == ULYX_DTYPE_BF16 || t->dtype == ULYX_DTYPE_F16;
     bool shared = is_shared(o, tensor);
     if (uli_layout_packed(layout)) /* must not depend on documents */
-        shared = t->ownership == ULYX_READERS;
+        shared = t->ownership == ULYX_HEADS_KV;
     else if (o->batch * axis_rows_of(o, tensor) == 0)
         return; /* no row to see it by */
     assert_int_equal(partial, narrow && shared ? ULYX_DTYPE_F32 : t->dtype);
@@ -232,7 +232,7 @@ queries_of_14_2_on_4(void **state)
         shape.tensors[i].elem_bytes = 2;
         shape.tensors[i].dim = 8;
         shape.tensors[i].heads = i ? 2 : 14;
-        shape.tensors[i].ownership = i ? ULYX_READERS : ULYX_SPLIT;
+        shape.tensors[i].ownership = i ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
     }
     assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
     for (int32_t r = 0; r < 4; r++) {
@@ -274,7 +274,7 @@ visitor_ends_the_enumeration(void **state)
         struct uli_layout *layout = NULL;
         case_random(&c, &random, 9, n % 2);
         assert_status(case_create(&c, &layout), ULYX_SUCCESS);
-        for (int op = 0; op < ULYX_OPERATIONS; op++) {
+        for (int op = 0; op < ULYX_DIRECTIONS; op++) {
             int64_t all = INT64_MAX;
             assert_true(uli_layout_each_move(
                 layout, op, 0, 0, -1, scratch, take_some, &all));

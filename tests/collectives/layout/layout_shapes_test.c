@@ -74,8 +74,8 @@ parse_list(const char *text, int64_t list[MAX_RANKS])
 /* ---- one shape ----------------------------------------------------------- */
 
 static void
-add_tensor(struct uli_shape *shape, int32_t part, int64_t heads, int64_t dim,
-    bool readers)
+add_tensor(
+    struct uli_shape *shape, int32_t part, int64_t heads, int64_t dim, bool kv)
 {
     struct uli_shape_tensor *t = &shape->tensors[shape->ntensors++];
     t->part = part;
@@ -83,7 +83,7 @@ add_tensor(struct uli_shape *shape, int32_t part, int64_t heads, int64_t dim,
     t->elem_bytes = 2;
     t->heads = heads;
     t->dim = dim;
-    t->ownership = readers ? ULYX_READERS : ULYX_SPLIT;
+    t->ownership = kv ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
 }
 
 /* q, k, v and o; what the note says beside. */
@@ -130,7 +130,7 @@ check_volumes(const struct uli_layout *layout, int32_t tensor, int32_t rank)
     struct uli_place scratch[MAX_RANKS];
     int64_t first, heads;
     uli_layout_heads(layout, tensor, rank, &first, &heads);
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
+    for (int op = 0; op < ULYX_DIRECTIONS; op++) {
         bool to_head = op == ULYX_SEQ_TO_HEAD || op == ULYX_HEAD_TO_SEQ_ADJOINT;
         int64_t volume = 0,
                 expected =

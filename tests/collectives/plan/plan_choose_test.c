@@ -21,7 +21,7 @@ enum { HEADS = 64 };
 struct crossing {
     const struct uli_layout *layout;
     const int32_t *node_of;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     double direct;
 };
 
@@ -31,7 +31,7 @@ count_crossing(void *context, const struct uli_move *move)
     struct crossing *x = context;
     const struct uli_shape *shape = uli_layout_shape(x->layout);
     const struct uli_shape_tensor *t = &shape->tensors[move->tensor];
-    int64_t element = x->operation == ULYX_SEQ_TO_HEAD_ADJOINT
+    int64_t element = x->direction == ULYX_SEQ_TO_HEAD_ADJOINT
                           ? uli_dtype_size(t->partial_dtype)
                           : 0;
     int64_t elements = move->batches * move->rows * move->heads * t->dim;
@@ -46,16 +46,16 @@ count_crossing(void *context, const struct uli_move *move)
 /* From all moves: what crosses when every source sends for itself. */
 static double
 walk(const struct uli_layout *layout, const int32_t *node_of,
-    ulyx_operation_t operation)
+    ulyx_direction_t direction)
 {
     const struct uli_shape *shape = uli_layout_shape(layout);
     struct uli_place *scratch =
         calloc((size_t)uli_layout_scratch(layout) + 1, sizeof(*scratch));
-    struct crossing x = {layout, node_of, operation, 0};
+    struct crossing x = {layout, node_of, direction, 0};
     for (int32_t p = 0; p < shape->nranks; p++)
         for (int32_t t = 0; t < shape->ntensors; t++)
             uli_layout_each_move(
-                layout, operation, t, p, -1, scratch, count_crossing, &x);
+                layout, direction, t, p, -1, scratch, count_crossing, &x);
     free(scratch);
     return x.direct;
 }
@@ -69,7 +69,7 @@ ignore(void *context, const struct uli_hier_item *item)
 /* From the streams of hier: what each node sends each other one. */
 static double
 walk_hier(const struct uli_layout *layout, const int32_t *node_of,
-    int32_t nnodes, ulyx_operation_t operation)
+    int32_t nnodes, ulyx_direction_t direction)
 {
     int64_t lanes[ORACLE_MAX_RANKS];
     struct uli_hier_nodes nodes;
@@ -82,7 +82,7 @@ walk_hier(const struct uli_layout *layout, const int32_t *node_of,
             struct uli_hier_bytes bytes = {0, 0};
             if (from == to)
                 continue;
-            assert_status(uli_hier_each_item(layout, &nodes, operation, from,
+            assert_status(uli_hier_each_item(layout, &nodes, direction, from,
                               to, ignore, NULL, lanes, &bytes),
                 ULYX_SUCCESS);
             wire += (double)bytes.wire;
@@ -122,9 +122,9 @@ compare(const struct uli_layout *layout, struct test_random *random)
     memset(&settings, 0, sizeof(settings));
     assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
     assert_status(uli_plan_demand(layout, nodes, node_of, &demand), 0);
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         struct uli_schedule direct, hier;
-        if (!uli_layout_operation_exists(layout, o))
+        if (!uli_layout_direction_exists(layout, o))
             continue;
         assert_status(uli_schedule_build(&demand, o, &planner.model,
                           ULI_ALGO_DIRECT, 1, &direct),
@@ -218,7 +218,7 @@ layout_of(const struct uli_demand_shape *s)
     struct uli_layout *layout;
     for (int t = 0; t < 3; t++)
         shape.tensors[t] = (struct uli_shape_tensor){
-            .ownership = t ? ULYX_READERS : ULYX_SPLIT,
+            .ownership = t ? ULYX_HEADS_KV : ULYX_HEADS_QUERY,
             .dtype = ULYX_DTYPE_BF16,
             .elem_bytes = s->element_bytes,
             .heads = t ? s->kv_heads : s->heads,
@@ -261,7 +261,7 @@ assert_same_choice(
     assert_same_holding(&counted.reads, &computed.reads, &computed);
     assert_same_holding(&counted.partials, &computed.partials, &computed);
     assert_int_equal(counted.sums, computed.sums);
-    const struct uli_plan_wish wish = {computed.operations, 0, NULL, false};
+    const struct uli_plan_wish wish = {computed.directions, 0, NULL, false};
     assert_status(uli_plan_choose(layout, (int32_t)shape->nodes, node_of, &wish,
                       planner, &plans),
         ULYX_SUCCESS);

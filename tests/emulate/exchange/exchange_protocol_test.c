@@ -193,7 +193,7 @@ graphs_replay_with_new_data(void **state)
             good(cudaSetDevice(f.g.at[r].device));
             good(cudaStreamBeginCapture(
                 f.g.at[r].stream, cudaStreamCaptureModeThreadLocal));
-            for (int op = 0; op < ULYX_OPERATIONS; op++)
+            for (int op = 0; op < ULYX_DIRECTIONS; op++)
                 ranks_enqueue(&f.g, r, op);
             good(cudaStreamEndCapture(f.g.at[r].stream, &graph));
             good(cudaGraphInstantiate(&exec[r], graph, 0));
@@ -209,11 +209,11 @@ graphs_replay_with_new_data(void **state)
             }
             assert_true(ranks_sync(&f.g));
             ranks_download(&f.g);
-            for (int op = 0; op < ULYX_OPERATIONS; op++)
+            for (int op = 0; op < ULYX_DIRECTIONS; op++)
                 for (int32_t r = 0; r < P; r++)
                     assert_true(world_check_rank(f.w, op, r));
         }
-        assert_int_equal(ranks_state(&f.g, 0).call, 4 * ULYX_OPERATIONS);
+        assert_int_equal(ranks_state(&f.g, 0).call, 4 * ULYX_DIRECTIONS);
         assert_int_equal(emu_fault_count(), 0);
         for (int32_t r = 0; r < P; r++)
             good(cudaGraphExecDestroy(exec[r]));

@@ -48,9 +48,9 @@ ranks_new_world(int32_t nranks, struct world_ranks *storage)
 /* ---- devices ------------------------------------------------------------- */
 
 static int
-window_id(int operation, bool dst, int32_t tensor)
+window_id(int direction, bool dst, int32_t tensor)
 {
-    return (operation * 2 + dst) * ULI_TENSORS + tensor;
+    return (direction * 2 + dst) * ULI_TENSORS + tensor;
 }
 
 /* A card loads kernels at first use, which waits for those that run: so not
@@ -96,7 +96,7 @@ make_scratch(struct ranks_world *g, int32_t r)
 {
     for (int32_t t = 0; t < g->w->c.shape.ntensors; t++) {
         int64_t bytes = 0;
-        for (int op = 0; op < ULYX_OPERATIONS; op++)
+        for (int op = 0; op < ULYX_DIRECTIONS; op++)
             bytes = bytes < g->w->dst[op][r][t].bytes
                         ? g->w->dst[op][r][t].bytes
                         : bytes;
@@ -118,7 +118,7 @@ make_rank(struct ranks_world *g, int32_t r)
     good(cudaHostAlloc(
         (void **)&one->poison, sizeof(*one->poison), cudaHostAllocMapped));
     *one->poison = 0;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t t = 0; t < g->w->c.shape.ntensors; t++) {
             one->src[op][t] = device_zeros((size_t)g->w->src[op][r][t].bytes);
             one->dst[op][t] = device_zeros((size_t)g->w->dst[op][r][t].bytes);
@@ -143,7 +143,7 @@ meet_peers(struct ranks_world *g, int32_t r)
     good(cudaSetDevice(g->at[r].device));
     for (int32_t p = 0; p < g->nranks; p++) {
         unsigned char *windows[RANKS_WINDOWS] = {NULL};
-        for (int op = 0; op < ULYX_OPERATIONS; op++)
+        for (int op = 0; op < ULYX_DIRECTIONS; op++)
             for (int32_t t = 0; t < g->w->c.shape.ntensors; t++) {
                 windows[window_id(op, false, t)] = g->at[p].src[op][t];
                 windows[window_id(op, true, t)] = g->at[p].dst[op][t];
@@ -194,7 +194,7 @@ build_table(
     int64_t items, sources;
     assert_status(
         uli_gpu_scratch_create(params->layout, &scratch), ULYX_SUCCESS);
-    uli_gpu_table_room(params->layout, params->operation, params->rank,
+    uli_gpu_table_room(params->layout, params->direction, params->rank,
         &scratch, &items, &sources);
     table->items = calloc((size_t)items + 1, sizeof(*table->items));
     table->sources = calloc((size_t)sources + 1, sizeof(*table->sources));
@@ -213,7 +213,7 @@ make_table(struct ranks_world *g, int32_t r, int op)
     for (int32_t p = 0; p < g->nranks; p++)
         strides[p] = g->w->strides[p];
     struct uli_gpu_table_params params = {.layout = g->w->layout,
-        .operation = op,
+        .direction = op,
         .rank = r,
         .nodes = nodes,
         .strides = strides,
@@ -260,8 +260,8 @@ ranks_open(
         make_rank(g, r);
     for (int32_t r = 0; r < g->nranks; r++) {
         meet_peers(g, r);
-        for (int op = 0; op < ULYX_OPERATIONS; op++)
-            if (w->operations >> op & 1)
+        for (int op = 0; op < ULYX_DIRECTIONS; op++)
+            if (w->directions >> op & 1)
                 make_table(g, r, op);
     }
 }
@@ -271,7 +271,7 @@ ranks_close(struct ranks_world *g)
 {
     emu_close();
     for (int32_t r = 0; r < g->nranks; r++)
-        for (int op = 0; op < ULYX_OPERATIONS; op++) {
+        for (int op = 0; op < ULYX_DIRECTIONS; op++) {
             struct uli_gpu_table *table = &g->at[r].table[op];
             free(table->items);
             free(table->sources);
@@ -282,11 +282,11 @@ ranks_close(struct ranks_world *g)
 /* ---- calls --------------------------------------------------------------- */
 
 void
-ranks_enqueue(struct ranks_world *g, int32_t rank, int operation)
+ranks_enqueue(struct ranks_world *g, int32_t rank, int direction)
 {
     static const int32_t steps[3] = {ULI_GPU_OPEN, ULI_GPU_MOVE, ULI_GPU_CLOSE};
     struct ranks_one *one = &g->at[rank];
-    struct uli_gpu_args args = one->args[operation];
+    struct uli_gpu_args args = one->args[direction];
     good(cudaSetDevice(one->device));
     if (!g->config.split || args.slots) {
         args.steps = ULI_GPU_ALL;
@@ -302,10 +302,10 @@ ranks_enqueue(struct ranks_world *g, int32_t rank, int operation)
 }
 
 void
-ranks_enqueue_all(struct ranks_world *g, int operation)
+ranks_enqueue_all(struct ranks_world *g, int direction)
 {
     for (int32_t r = 0; r < g->nranks; r++)
-        ranks_enqueue(g, r, operation);
+        ranks_enqueue(g, r, direction);
 }
 
 bool
@@ -333,7 +333,7 @@ ranks_state(struct ranks_world *g, int32_t rank)
 static void
 each_image(struct ranks_world *g, bool up)
 {
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < g->nranks; r++)
             for (int32_t t = 0; t < g->w->c.shape.ntensors; t++) {
                 struct image *images[2] = {
@@ -364,25 +364,25 @@ ranks_download(struct ranks_world *g)
 /* ---- every byte once ----------------------------------------------------- */
 
 void
-ranks_track(struct ranks_world *g, int operation)
+ranks_track(struct ranks_world *g, int direction)
 {
     for (int32_t r = 0; r < g->nranks; r++)
         for (int32_t t = 0; t < g->w->c.shape.ntensors; t++)
-            assert_int_equal(emu_track(g->at[r].dst[operation][t],
-                                 (size_t)g->w->dst[operation][r][t].bytes),
+            assert_int_equal(emu_track(g->at[r].dst[direction][t],
+                                 (size_t)g->w->dst[direction][r][t].bytes),
                 0);
 }
 
 bool
-ranks_track_check(struct ranks_world *g, int operation)
+ranks_track_check(struct ranks_world *g, int direction)
 {
     bool well = true;
     for (int32_t r = 0; r < g->nranks; r++)
         for (int32_t t = 0; t < g->w->c.shape.ntensors; t++) {
-            int64_t bytes = g->w->dst[operation][r][t].bytes;
+            int64_t bytes = g->w->dst[direction][r][t].bytes;
             well = well &&
-                   emu_track_check(g->at[r].dst[operation][t], (size_t)bytes) ==
-                       bytes - payload_bytes(g->w, r, operation, t);
+                   emu_track_check(g->at[r].dst[direction][t], (size_t)bytes) ==
+                       bytes - payload_bytes(g->w, r, direction, t);
         }
     return well;
 }

@@ -21,7 +21,7 @@
 
 enum {
     RANKS_MAX = 4,
-    RANKS_WINDOWS = ULYX_OPERATIONS * 2 * ULI_TENSORS, /* one an image */
+    RANKS_WINDOWS = ULYX_DIRECTIONS * 2 * ULI_TENSORS, /* one an image */
     RANKS_SLOT_BYTES = 1 << 16,
 };
 
@@ -47,12 +47,12 @@ struct ranks_one {
     struct uli_gpu_words *words; /* [nranks], written by the peers */
     unsigned char *slots;        /* [nranks][2][slot_bytes] */
     struct uli_gpu_peer *peers;
-    unsigned char *src[ULYX_OPERATIONS][ULI_TENSORS]; /* whole images */
-    unsigned char *dst[ULYX_OPERATIONS][ULI_TENSORS];
+    unsigned char *src[ULYX_DIRECTIONS][ULI_TENSORS]; /* whole images */
+    unsigned char *dst[ULYX_DIRECTIONS][ULI_TENSORS];
     unsigned char *scratch[ULI_TENSORS]; /* as large as any image */
     uint64_t *poison;                    /* host memory */
-    struct uli_gpu_table table[ULYX_OPERATIONS];
-    struct uli_gpu_args args[ULYX_OPERATIONS];
+    struct uli_gpu_table table[ULYX_DIRECTIONS];
+    struct uli_gpu_args args[ULYX_DIRECTIONS];
 };
 
 struct ranks_world {
@@ -69,9 +69,9 @@ void ranks_open(
 void ranks_close(struct ranks_world *g);
 
 /* Enqueues a call of an operation at one rank. */
-void ranks_enqueue(struct ranks_world *g, int32_t rank, int operation);
+void ranks_enqueue(struct ranks_world *g, int32_t rank, int direction);
 /* The same at all ranks. */
-void ranks_enqueue_all(struct ranks_world *g, int operation);
+void ranks_enqueue_all(struct ranks_world *g, int direction);
 /* Waits for all. False: an error of the runtime. */
 bool ranks_sync(struct ranks_world *g);
 
@@ -82,8 +82,8 @@ void ranks_download(struct ranks_world *g);
 
 /* From here on each byte of an operation's destinations may be written once;
  * check: each of the bytes that the layout names was, and no other. */
-void ranks_track(struct ranks_world *g, int operation);
-bool ranks_track_check(struct ranks_world *g, int operation);
+void ranks_track(struct ranks_world *g, int direction);
+bool ranks_track_check(struct ranks_world *g, int direction);
 
 /* Memory of the rank's device, until ranks_close. */
 void *ranks_device_copy(

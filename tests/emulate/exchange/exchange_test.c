@@ -47,8 +47,8 @@ run_world(struct ranks_world *g)
     int64_t calls = 0;
     world_fill(w);
     ranks_upload(g);
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
-        if (!(w->operations >> op & 1))
+    for (int op = 0; op < ULYX_DIRECTIONS; op++) {
+        if (!(w->directions >> op & 1))
             continue;
 #ifdef ULI_EMULATE
         ranks_track(g, op);
@@ -68,8 +68,8 @@ run_world(struct ranks_world *g)
     assert_int_equal(ranks_state(g, 0).call, calls);
     ranks_download(g);
     w->norder = 0;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
-        if (w->operations >> op & 1)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
+        if (w->directions >> op & 1)
             w->order[w->norder++] = op;
     assert_true(world_check(w));
 }

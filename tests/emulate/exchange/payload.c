@@ -9,7 +9,7 @@
 
 struct payload {
     struct world *w;
-    int operation;
+    int direction;
     int64_t bytes;
 };
 
@@ -20,7 +20,7 @@ add_payload(void *context, const struct uli_move *move)
     p->bytes += move->batches * move->rows * move->heads *
                 p->w->c.shape.tensors[move->tensor].dim *
                 world_elem_bytes(
-                    p->w, move->tensor, uli_plan_side(p->operation, false));
+                    p->w, move->tensor, uli_plan_side(p->direction, false));
     return true;
 }
 

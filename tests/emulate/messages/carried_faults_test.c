@@ -29,7 +29,7 @@ play_calls(struct job *job, int rank)
 {
     bool good = world_create(job->w, rank) == ULYX_SUCCESS;
     for (int n = 0; good && n < CALLS; n++)
-        for (int op = 0; good && op < ULYX_OPERATIONS; op += 2)
+        for (int op = 0; good && op < ULYX_DIRECTIONS; op += 2)
             good = carried_execute(job, rank, op) == ULYX_SUCCESS;
     ulyx_status_t status = ULYX_SUCCESS;
     good = carried_sync(job, rank) && good;

@@ -123,7 +123,7 @@ image_of(struct job *job, int op, int rank, int32_t t, bool dst)
 }
 
 #define EACH_IMAGE(job, op, t, d)                                              \
-    for (int op = 0; op < ULYX_OPERATIONS; op++)                               \
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)                               \
         for (int32_t t = 0; t < (job)->w->c.shape.ntensors; t++)               \
             for (int d = 0; d < 2; d++)
 
@@ -159,7 +159,7 @@ carried_upload(struct job *job, int rank)
 }
 
 bool
-carried_check(struct job *job, int rank, uint64_t operations)
+carried_check(struct job *job, int rank, uint64_t directions)
 {
     bool good = true;
     EACH_IMAGE(job, op, t, d)
@@ -170,8 +170,8 @@ carried_check(struct job *job, int rank, uint64_t operations)
                            cudaMemcpyDeviceToHost, job->streams[rank]));
     }
     good = good && carried_sync(job, rank);
-    for (int op = 0; good && op < ULYX_OPERATIONS; op++)
-        if (operations >> op & 1)
+    for (int op = 0; good && op < ULYX_DIRECTIONS; op++)
+        if (directions >> op & 1)
             good = world_check_rank(job->w, op, rank);
     return good;
 }
@@ -274,8 +274,8 @@ bool
 carried_execute_all(struct job *job, int rank)
 {
     bool good = true;
-    for (int op = 0; good && op < ULYX_OPERATIONS; op++)
-        if (job->w->operations >> op & 1)
+    for (int op = 0; good && op < ULYX_DIRECTIONS; op++)
+        if (job->w->directions >> op & 1)
             good = well(carried_execute(job, rank, op));
     return good;
 }

@@ -25,8 +25,8 @@ struct job {
     int (*play)(struct job *job, int rank);
     _Atomic int met;
     cudaStream_t streams[RANKS];
-    unsigned char *src[ULYX_OPERATIONS][RANKS][ULI_TENSORS];
-    unsigned char *dst[ULYX_OPERATIONS][RANKS][ULI_TENSORS];
+    unsigned char *src[ULYX_DIRECTIONS][RANKS][ULI_TENSORS];
+    unsigned char *dst[ULYX_DIRECTIONS][RANKS][ULI_TENSORS];
 };
 
 #define well(call)    ranks_expect((call) == ULYX_SUCCESS)
@@ -61,7 +61,7 @@ void carried_meet(struct job *job);
 /* New bytes in all images of the rank, on the device, too. */
 bool carried_upload(struct job *job, int rank);
 /* Brings back what the operations have left, and checks every byte. */
-bool carried_check(struct job *job, int rank, uint64_t operations);
+bool carried_check(struct job *job, int rank, uint64_t directions);
 /* Calls of all the world's operations, in order. */
 bool carried_execute_all(struct job *job, int rank);
 /* Waits, half a minute at most, for the communicator to fail: how. */

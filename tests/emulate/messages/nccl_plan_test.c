@@ -24,7 +24,7 @@ play_all(struct job *job, int rank)
                         carried_has(text, "cannot be mapped"));
     for (int round = 0; good && round < 2; round++)
         good = carried_execute_all(job, rank);
-    return !(good && carried_check(job, rank, job->w->operations));
+    return !(good && carried_check(job, rank, job->w->directions));
 }
 
 static void

@@ -46,7 +46,7 @@ play_all(struct job *job, int rank)
             atomic_store(&took_rounds, true);
     for (int round = 0; good && round < 2; round++)
         good = carried_execute_all(job, rank);
-    return !(good && carried_check(job, rank, job->w->operations));
+    return !(good && carried_check(job, rank, job->w->directions));
 }
 
 /* Two nodes that are made up, with another rule for the schedule, which device
@@ -128,7 +128,7 @@ play_new_docs(struct job *job, int rank, cudaGraphExec_t exec)
             case_docs(&w->c, 1, &docs_k), job->streams[rank])) &&
         carried_upload(job, rank) && carried_execute_all(job, rank) &&
         well_cu(cudaGraphLaunch(exec, job->streams[rank])) &&
-        carried_check(job, rank, w->operations);
+        carried_check(job, rank, w->directions);
     bool older = updates.captured != uli_layout_table_hash(w->layout);
     return good &&
            ranks_expect(carried_execute(job, rank, updates.op) ==
@@ -166,12 +166,12 @@ calls_obey_updates_and_older_captures_say_that_they_cannot(void **state)
         struct world *w = job->w;
         w->bytes_in_flight = left % 2 ? 1 : 0;
         updates.random.state = test_random_next(&random);
-        if (!w->operations || !uli_layout_has_tables(w->layout)) {
+        if (!w->directions || !uli_layout_has_tables(w->layout)) {
             carried_end(job);
             continue;
         }
         updates.captured = uli_layout_table_hash(w->layout);
-        updates.op = __builtin_ctzll(w->operations);
+        updates.op = __builtin_ctzll(w->directions);
         carried_nccl_run(job, play_updates);
         left--;
     }
@@ -242,7 +242,7 @@ play_busy(struct job *job, int rank)
         uli_comm_batch_give(comm);
     good = good && carried_execute_all(job, rank);
     return !(carried_sync(job, rank) && good &&
-             carried_check(job, rank, job->w->operations));
+             carried_check(job, rank, job->w->directions));
 }
 
 static void
@@ -274,7 +274,7 @@ play_captured(struct job *job, int rank)
         well_cu(cudaStreamEndCapture(caught, &graph));
     good = good && carried_execute_all(job, rank);
     good = carried_sync(job, rank) && good &&
-           carried_check(job, rank, job->w->operations);
+           carried_check(job, rank, job->w->directions);
     return !(well_cu(cudaGraphDestroy(graph)) &&
              well_cu(cudaStreamDestroy(caught)) && good);
 }

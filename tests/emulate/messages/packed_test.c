@@ -242,7 +242,7 @@ open_part(struct part *part)
     for (int32_t p = 0; p < job->g.nranks; p++)
         part->strides[p] = job->w->strides[p];
     struct uli_packed_params params = {.layout = job->w->layout,
-        .operations = job->w->operations,
+        .directions = job->w->directions,
         .rank = part->rank,
         .nodes = nodes,
         .strides = part->strides,
@@ -323,8 +323,8 @@ run_job(struct job *job)
 {
     struct world *w = job->w;
     w->norder = 0;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
-        if (w->operations >> op & 1)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
+        if (w->directions >> op & 1)
             w->order[w->norder++] = op;
     /* each once, every byte counted, then all again without a pause */
     for (int i = 0; i < w->norder; i++) {
@@ -358,7 +358,7 @@ run_draws(uint64_t seed, int64_t draws, bool balanced)
         job->w->salt = i;
         if (open_job(job, &random, nranks, (int)test_random_in(&random, 1, 3),
                 32 * (int)test_random_in(&random, 1, 3))) {
-            if (job->w->operations)
+            if (job->w->directions)
                 run_job(job);
             close_job(job);
         }

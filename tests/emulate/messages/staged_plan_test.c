@@ -60,7 +60,7 @@ play_all(struct job *job, int rank)
                job->w->algo || carried_has(text, "nccl: /nowhere/libnccl.so"));
     for (int round = 0; good && round < 2; round++)
         good = carried_execute_all(job, rank);
-    return !(good && carried_check(job, rank, job->w->operations));
+    return !(good && carried_check(job, rank, job->w->directions));
 }
 
 static bool
@@ -151,7 +151,7 @@ play_graph(struct job *job, int rank)
         carried_meet(job);
         good = carried_upload(job, rank) &&
                well_cu(cudaGraphLaunch(exec, stream)) &&
-               carried_check(job, rank, job->w->operations);
+               carried_check(job, rank, job->w->directions);
     }
     if (exec)
         cudaGraphExecDestroy(exec);

@@ -45,7 +45,7 @@ run_here(int fault, uint64_t seed)
     plan_upload(&s);
     bool well = true;
     for (int n = 0; n < CALLS; n++)
-        for (int op = 0; op < ULYX_OPERATIONS; op += 2) {
+        for (int op = 0; op < ULYX_DIRECTIONS; op += 2) {
             for (int32_t r = 0; r < RANKS; r++)
                 well = well && plan_execute(&s, r, op) == ULYX_SUCCESS;
             w->order[op / 2] = op;

@@ -132,8 +132,8 @@ every_byte_of_a_destination_is_written_once(void **state)
         }
         assert_status(plan_create(&s, w), ULYX_SUCCESS);
         plan_upload(&s);
-        for (int op = 0; op < ULYX_OPERATIONS; op++) {
-            if (!(w->operations >> op & 1))
+        for (int op = 0; op < ULYX_DIRECTIONS; op++) {
+            if (!(w->directions >> op & 1))
                 continue;
             for (int32_t r = 0; r < 3; r++)
                 assert_int_equal(emu_track(s.windows[r], PLAN_WINDOW_BYTES), 0);

@@ -43,7 +43,7 @@ struct region {
 
 struct many_plan {
     struct plan_scene s; /* its own world and streams */
-    struct region regions[ULYX_OPERATIONS][PLAN_RANKS_MAX];
+    struct region regions[ULYX_DIRECTIONS][PLAN_RANKS_MAX];
 };
 
 struct many_comm {
@@ -104,13 +104,13 @@ static void
 make_regions(struct many_plan *p)
 {
     struct world *w = p->s.w;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < p->s.nranks; r++)
             make_region(p, op, r);
     for (int v = 0; v < VERSIONS; v++) {
         w->salt = 1000 + v;
         world_fill(w);
-        for (int op = 0; op < ULYX_OPERATIONS; op++)
+        for (int op = 0; op < ULYX_DIRECTIONS; op++)
             for (int32_t r = 0; r < p->s.nranks; r++)
                 for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
                     struct region *region = &p->regions[op][r];
@@ -123,7 +123,7 @@ make_regions(struct many_plan *p)
 static void
 free_regions(struct many_plan *p)
 {
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < p->s.nranks; r++)
             for (int v = 0; v < VERSIONS; v++) {
                 free(p->regions[op][r].before[v]);
@@ -135,7 +135,7 @@ static int64_t
 largest_region(const struct many_plan *p)
 {
     int64_t largest = 0;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < p->s.nranks; r++)
             if (p->regions[op][r].bytes > largest)
                 largest = p->regions[op][r].bytes;
@@ -196,10 +196,10 @@ draw_calls(const struct many_comm *c, struct test_random *same, struct batch *b)
 {
     for (int p = 0; p < PLANS; p++)
         for (int i = 0; i < BATCH; i++) {
-            uint64_t all = c->plans[p].s.w->operations;
+            uint64_t all = c->plans[p].s.w->directions;
             do
                 b->calls[p][i].op =
-                    (int)test_random_in(same, 0, ULYX_OPERATIONS - 1);
+                    (int)test_random_in(same, 0, ULYX_DIRECTIONS - 1);
             while (!(all >> b->calls[p][i].op & 1));
             b->calls[p][i].version = (int)test_random_in(same, 0, VERSIONS - 1);
         }
@@ -436,9 +436,9 @@ capture(struct many_plan *p, int32_t rank, unsigned char *data[],
     cudaGraph_t graph;
     bool good = cudaStreamBeginCapture(
                     stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
-    for (int op = 0; op < ULYX_OPERATIONS && good; op++) {
+    for (int op = 0; op < ULYX_DIRECTIONS && good; op++) {
         const struct region *region = &p->regions[op][rank];
-        if (!(p->s.w->operations >> op & 1))
+        if (!(p->s.w->directions >> op & 1))
             continue;
         good =
             cudaMemcpyAsync(region->there, data[op], (size_t)region->bytes,
@@ -457,14 +457,14 @@ replay_once(struct many_plan *p, int32_t rank, unsigned char *data[],
     unsigned char *results[], cudaGraphExec_t exec, int version)
 {
     bool good = true;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         memcpy(data[op], p->regions[op][rank].before[version],
             (size_t)p->regions[op][rank].bytes);
     good = cudaGraphLaunch(exec, p->s.streams[rank]) == cudaSuccess &&
            cudaStreamSynchronize(p->s.streams[rank]) == cudaSuccess;
-    for (int op = 0; op < ULYX_OPERATIONS && good; op++) {
+    for (int op = 0; op < ULYX_DIRECTIONS && good; op++) {
         struct call call = {op, version};
-        if (p->s.w->operations >> op & 1)
+        if (p->s.w->directions >> op & 1)
             good = right(p, rank, &call, results[op]);
     }
     return good;
@@ -475,10 +475,10 @@ replay(int rank, int nranks, void *context)
 {
     struct replay *k = context;
     struct test_random same = {k->seed}, own = {k->seed + 77 + (uint64_t)rank};
-    unsigned char *data[ULYX_OPERATIONS], *results[ULYX_OPERATIONS];
+    unsigned char *data[ULYX_DIRECTIONS], *results[ULYX_DIRECTIONS];
     cudaGraphExec_t exec = NULL;
     (void)nranks;
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
+    for (int op = 0; op < ULYX_DIRECTIONS; op++) {
         data[op] = calloc(1, (size_t)k->p->regions[op][rank].bytes);
         results[op] = calloc(1, (size_t)k->p->regions[op][rank].bytes);
     }
@@ -493,7 +493,7 @@ replay(int rank, int nranks, void *context)
     }
     if (exec)
         cudaGraphExecDestroy(exec);
-    for (int op = 0; op < ULYX_OPERATIONS; op++) {
+    for (int op = 0; op < ULYX_DIRECTIONS; op++) {
         free(data[op]);
         free(results[op]);
     }

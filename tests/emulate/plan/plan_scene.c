@@ -145,7 +145,7 @@ plan_draw(struct plan_scene *s, struct world *w, struct test_random *random)
     s->w = w;
     if (!s->keep)
         memset(s->used, 0, sizeof(s->used));
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < s->nranks; r++)
             for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
                 s->src[op][r][t] = place(s, r, &w->src[op][r][t]);
@@ -158,7 +158,7 @@ static void
 move_images(struct plan_scene *s, bool up)
 {
     struct world *w = s->w;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < s->nranks; r++)
             for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
                 struct image *images[2] = {
@@ -240,8 +240,8 @@ plan_round(struct plan_scene *s)
     struct world *w = s->w;
     plan_upload(s);
     w->norder = 0;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
-        if (w->operations >> op & 1) {
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
+        if (w->directions >> op & 1) {
             plan_execute_all(s, op);
             w->order[w->norder++] = op;
         }

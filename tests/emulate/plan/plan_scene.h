@@ -26,8 +26,8 @@ struct plan_scene {
     cudaStream_t streams[PLAN_RANKS_MAX];
     bool keep;       /* images of the next world behind those of the last */
     struct world *w; /* of now */
-    unsigned char *src[ULYX_OPERATIONS][PLAN_RANKS_MAX][ULI_TENSORS];
-    unsigned char *dst[ULYX_OPERATIONS][PLAN_RANKS_MAX][ULI_TENSORS];
+    unsigned char *src[ULYX_DIRECTIONS][PLAN_RANKS_MAX][ULI_TENSORS];
+    unsigned char *dst[ULYX_DIRECTIONS][PLAN_RANKS_MAX][ULI_TENSORS];
 };
 
 /* The machine: the emulator, of so many devices and multiprocessors, for so

@@ -47,8 +47,8 @@ struct rank {
     unsigned char *window;
     int64_t used;
     cudaStream_t stream;
-    unsigned char *src[ULYX_OPERATIONS][ULI_TENSORS];
-    unsigned char *dst[ULYX_OPERATIONS][ULI_TENSORS];
+    unsigned char *src[ULYX_DIRECTIONS][ULI_TENSORS];
+    unsigned char *dst[ULYX_DIRECTIONS][ULI_TENSORS];
 };
 
 /* ---- a rank -------------------------------------------------------------- */
@@ -113,7 +113,7 @@ create(struct rank *k, struct test_random *random)
         return false;
     }
     k->used = 0;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
             k->src[op][t] = place(k, &w->src[op][k->me][t]);
             k->dst[op][t] = place(k, &w->dst[op][k->me][t]);
@@ -199,8 +199,8 @@ play(int me, int nranks, void *context)
             continue; /* the layout refuses it, in all processes alike */
         world_fill(w);
         for (int turn = 0; turn < 2; turn++)
-            for (int op = 0; op < ULYX_OPERATIONS && good; op++)
-                if (w->operations >> op & 1)
+            for (int op = 0; op < ULYX_DIRECTIONS && good; op++)
+                if (w->directions >> op & 1)
                     good = exchange(&k, op);
         good = drop(&k) && good;
         i++;

@@ -82,15 +82,15 @@ exchange(int rank, int nranks, void *context)
     struct plan_scene *s = &k->s;
     struct test_random same = {k->seed};
     struct test_random own = {k->seed * 31 + (uint64_t)rank + 1};
-    unsigned char *saved[ULYX_OPERATIONS];
+    unsigned char *saved[ULYX_DIRECTIONS];
     int failed = 0;
     (void)nranks;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         saved[op] = save(s, rank, op);
     failed |= !ranks_expect(cudaSetDevice(rank % s->devices) == cudaSuccess);
     for (int n = 0; n < CALLS && !failed && !k->wrong; n++) {
-        int op = (int)test_random_in(&same, 0, ULYX_OPERATIONS - 1);
-        if (!(s->w->operations >> op & 1))
+        int op = (int)test_random_in(&same, 0, ULYX_DIRECTIONS - 1);
+        if (!(s->w->directions >> op & 1))
             continue;
         poison(s, rank, op, saved[op]);
         delay(&own);
@@ -106,7 +106,7 @@ exchange(int rank, int nranks, void *context)
     }
     if (failed)
         k->wrong = 1;
-    for (int op = 0; op < ULYX_OPERATIONS; op++)
+    for (int op = 0; op < ULYX_DIRECTIONS; op++)
         free(saved[op]);
     return failed;
 }

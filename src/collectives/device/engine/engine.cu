@@ -44,9 +44,9 @@ call_enter(const struct call &c)
 
 /* Rounds to (0) or from (1) each peer in an operation. */
 static __device__ const int32_t *
-rounds_of(const uli_engine_args &args, uint64_t operation, int way)
+rounds_of(const uli_engine_args &args, uint64_t direction, int way)
 {
-    return args.rounds + (operation * 2 + way) * args.call.nranks;
+    return args.rounds + (direction * 2 + way) * args.call.nranks;
 }
 
 /* Rounds that the peer has with this rank in its call n, to or from here. */
@@ -56,7 +56,7 @@ rounds_with(
 {
     uint64_t its = record_of(c, peer)[ULI_GPU_RECORD_CALL];
     if (has_left(c, peer) || (its & 0xFFFFFFFFu) != 0 ||
-        its >> 32 >= ULYX_OPERATIONS)
+        its >> 32 >= ULYX_DIRECTIONS)
         return 0;
     return rounds_of(args, its >> 32, way)[peer];
 }

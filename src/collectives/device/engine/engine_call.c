@@ -130,7 +130,7 @@ enqueue_rounds(struct enqueue *e)
 }
 
 ulyx_status_t
-uli_plan_engine_enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
+uli_plan_engine_enqueue(ulyx_plan_t *plan, ulyx_direction_t direction,
     struct uli_gpu_args *call, void *stream, bool *begun_p)
 {
     struct uli_plan_engine *engine = uli_plan_engine_of(plan);
@@ -139,7 +139,7 @@ uli_plan_engine_enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
     struct enqueue e = {.plan = plan,
         .engine = engine,
         .gpu = &engine->gpu,
-        .op = &engine->op[operation],
+        .op = &engine->op[direction],
         .args = {.call = *call},
         .landing = base + engine->gpu.landing_at,
         .caller = stream,

@@ -164,7 +164,7 @@ visit_move(void *context, const struct uli_move *move)
 {
     const struct visit *v = context;
     const struct uli_layout *layout = v->walk->layout;
-    enum uli_side from = uli_plan_side(v->walk->operation, true);
+    enum uli_side from = uli_plan_side(v->walk->direction, true);
     struct uli_engine_piece piece = {.move = move,
         .count = {move->batches, move->rows, move->heads,
             uli_layout_shape(layout)->tensors[move->tensor].dim},
@@ -185,7 +185,7 @@ uli_engine_each_piece(struct uli_engine_walk *walk, int32_t dst,
     bool going = true;
     memset(walk->cursors, 0, (size_t)shape->nranks * sizeof(*walk->cursors));
     for (int32_t t = 0; t < shape->ntensors && going; t++)
-        going = uli_layout_each_move(walk->layout, walk->operation, t, dst, -1,
+        going = uli_layout_each_move(walk->layout, walk->direction, t, dst, -1,
             walk->places, visit_move, &v);
     return going;
 }
@@ -198,14 +198,14 @@ uli_engine_rounds(const struct uli_engine_walk *walk, int32_t src)
 }
 
 ulyx_status_t
-uli_engine_measure(struct uli_engine_walk *walk, uint64_t operations,
+uli_engine_measure(struct uli_engine_walk *walk, uint64_t directions,
     int64_t *slot_bytes_p, int32_t *slots_p)
 {
     int32_t nranks = uli_layout_shape(walk->layout)->nranks, most = 0;
     int64_t fullest = 0;
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
-        walk->operation = o;
-        for (int32_t d = 0; d < nranks && operations >> o & 1; d++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
+        walk->direction = o;
+        for (int32_t d = 0; d < nranks && directions >> o & 1; d++) {
             uli_engine_each_piece(walk, d, NULL, NULL);
             for (int32_t s = 0; s < nranks; s++) {
                 most = uli_max(most, uli_engine_rounds(walk, s));

@@ -50,7 +50,7 @@ enum { ULI_ENGINE_ROUND_BITS = 20 };
 
 struct uli_engine_args {
     struct uli_gpu_args call; /* tables are not looked at; report is there */
-    const int32_t *rounds;    /* on the device, [ULYX_OPERATIONS][2][nranks]: to
+    const int32_t *rounds;    /* on the device, [ULYX_DIRECTIONS][2][nranks]: to
                                * and from each peer; none of small calls */
     int32_t step, round;
 };

@@ -252,7 +252,7 @@ walk_all(struct build *b, struct uli_engine_walk *walk)
 {
     struct uli_engine_table *table = b->table;
     int32_t me = b->params->rank, nranks = b->shape->nranks;
-    walk->operation = b->params->operation;
+    walk->direction = b->params->direction;
     table->push.count = table->take.count = 0;
     table->nitems = table->nsources = table->out = table->in = 0;
     for (int32_t q = 1; q < nranks; q++) {
@@ -275,8 +275,8 @@ engine_table_begin(const struct uli_engine_params *params, struct uli_engine_tab
     struct build b = {.params = params,
         .table = table,
         .shape = uli_layout_shape(params->layout),
-        .from = uli_plan_side(params->operation, true),
-        .to = uli_plan_side(params->operation, false),
+        .from = uli_plan_side(params->direction, true),
+        .to = uli_plan_side(params->direction, false),
         .fills = fills};
     return b;
 }

@@ -53,7 +53,7 @@ typedef bool (*uli_engine_piece_fn)(
 
 struct uli_engine_walk {
     const struct uli_layout *layout;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     int64_t chunk_bytes;
     struct uli_place *places;          /* uli_layout_scratch() + 1 */
     struct uli_engine_cursor *cursors; /* [nranks] */
@@ -75,7 +75,7 @@ int32_t uli_engine_rounds(const struct uli_engine_walk *walk, int32_t src);
 /* Of all pairs and the operations: the fullest slot, and how many slots are
  * used. Equal on all ranks. Errors: UNSUPPORTED, too many rounds. */
 ulyx_status_t uli_engine_measure(struct uli_engine_walk *walk,
-    uint64_t operations, int64_t *slot_bytes_p, int32_t *slots_p);
+    uint64_t directions, int64_t *slot_bytes_p, int32_t *slots_p);
 
 /* ---- lists --------------------------------------------------------------- */
 
@@ -110,7 +110,7 @@ struct uli_engine_table {
 
 struct uli_engine_params {
     const struct uli_layout *layout;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     int32_t rank;
     const int32_t *nodes;          /* [nranks]: groups of the order of sums */
     uli_strides_t *const *strides; /* [nranks] -> [tensors] */

@@ -51,11 +51,11 @@ choose_chunk(const ulyx_plan_t *plan, int64_t bytes_in_flight)
 }
 
 static struct uli_engine_params
-params_of(const ulyx_plan_t *plan, int operation)
+params_of(const ulyx_plan_t *plan, int direction)
 {
     const struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_engine_params params = {.layout = plan->layout,
-        .operation = operation,
+        .direction = direction,
         .rank = plan->comm->rank,
         .nodes = gpu->nodes,
         .strides = gpu->strides,
@@ -71,11 +71,11 @@ make_tables(const ulyx_plan_t *plan, struct uli_plan_engine *engine)
     engine->peers_at =
         uli_plan_device_take(&at, n, sizeof(struct uli_gpu_peer));
     engine->rounds_at =
-        uli_plan_device_take(&at, 2 * n * ULYX_OPERATIONS, sizeof(int32_t));
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+        uli_plan_device_take(&at, 2 * n * ULYX_DIRECTIONS, sizeof(int32_t));
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         struct uli_engine_params params = params_of(plan, o);
         struct uli_engine_op *op = &engine->op[o];
-        if (!(plan->operations >> o & 1))
+        if (!(plan->directions >> o & 1))
             continue;
         ULI_TRY(uli_engine_table_create(&params, &engine->walk, &op->table));
         op->items_at = uli_plan_device_take(
@@ -109,7 +109,7 @@ engine_cut(ulyx_plan_t *plan, int64_t bytes_in_flight)
     ULI_TRY(uli_engine_walk_create(
         plan->layout, engine->chunk_bytes, &engine->walk));
     ULI_TRY(uli_engine_measure(
-        &engine->walk, plan->operations, &engine->slot_bytes, &engine->slots));
+        &engine->walk, plan->directions, &engine->slot_bytes, &engine->slots));
     gpu->landing_bytes = (gpu->nranks - 1) * engine->slots * engine->slot_bytes;
     ULI_TRY(make_tables(plan, engine));
     ULI_TRY(load_kernel(gpu->device));
@@ -161,7 +161,7 @@ find_landings(ulyx_plan_t *plan)
 }
 
 static ulyx_status_t
-fill_operation(ulyx_plan_t *plan, int o, unsigned char *tables)
+fill_direction(ulyx_plan_t *plan, int o, unsigned char *tables)
 {
     struct uli_plan_engine *engine = uli_plan_engine_of(plan);
     struct uli_engine_params params = params_of(plan, o);
@@ -194,9 +194,9 @@ fill_tables(
     for (int32_t p = 0; p < gpu->nranks; p++)
         own[p].slot_in = (unsigned char *)gpu->piece.address +
                          landing_of(engine, p, plan->comm->rank);
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
-        if (plan->operations >> o & 1)
-            ULI_TRY(fill_operation(plan, o, tables));
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
+        if (plan->directions >> o & 1)
+            ULI_TRY(fill_direction(plan, o, tables));
     return ULYX_SUCCESS;
 }
 
@@ -237,13 +237,13 @@ engine_complete(ulyx_plan_t *plan)
 /* ---- calls, the end ------------------------------------------------------ */
 
 static ulyx_status_t
-engine_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+engine_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream, double timeout_s,
-    ulyx_op_t **op_p)
+    ulyx_request_t **request_p)
 {
-    (void)timeout_s, (void)op_p;
+    (void)timeout_s, (void)request_p;
     return uli_plan_gpu_start(
-        plan, operation, src, dst, stream, uli_plan_engine_enqueue);
+        plan, direction, src, dst, stream, uli_plan_engine_enqueue);
 }
 
 static void
@@ -259,7 +259,7 @@ engine_destroy(
         (void)gpu->ops->event_destroy(gpu->device, engine->fork);
     if (engine->join)
         (void)gpu->ops->event_destroy(gpu->device, engine->join);
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
         uli_engine_table_free(&engine->op[o].table);
     uli_engine_walk_free(&engine->walk);
     free(engine->landings);
@@ -277,7 +277,7 @@ engine_bytes(const ulyx_plan_t *plan)
     int64_t bytes = uli_plan_gpu_bytes(&engine->gpu) +
                     (int64_t)(sizeof(*engine) - sizeof(engine->gpu)) +
                     engine->gpu.nranks * (int64_t)sizeof(*engine->landings);
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         const struct uli_engine_table *t = &engine->op[o].table;
         bytes +=
             (t->push.count + t->take.count) * (int64_t)sizeof(*t->push.at) +
@@ -312,13 +312,13 @@ count_copies(const struct uli_engine_copies *copies, bool own)
 
 /* Small calls go by the kernel's slots. */
 static void
-engine_describe_operation(
-    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text)
+engine_describe_direction(
+    const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text)
 {
     const struct uli_plan_engine *engine = uli_plan_engine_of(plan);
-    const struct uli_engine_table *table = &engine->op[operation].table;
-    if (engine->gpu.op[operation].table.slots) {
-        uli_plan_gpu_describe_operation(plan, operation, text);
+    const struct uli_engine_table *table = &engine->op[direction].table;
+    if (engine->gpu.op[direction].table.slots) {
+        uli_plan_gpu_describe_direction(plan, direction, text);
         return;
     }
     int64_t pushed = count_copies(&table->push, false);
@@ -346,6 +346,6 @@ const struct uli_mover_ops uli_mover_engine = {.name = "engine",
     .left = uli_plan_gpu_left,
     .destroy = engine_destroy,
     .describe = engine_describe,
-    .describe_operation = engine_describe_operation,
+    .describe_direction = engine_describe_direction,
     .describe_rest = uli_plan_describe_slots,
     .bytes = engine_bytes};

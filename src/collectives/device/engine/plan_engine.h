@@ -28,7 +28,7 @@ struct uli_plan_engine {
     int32_t slots;
     int64_t peers_at, rounds_at; /* in the tables; slots are landings */
     struct uli_engine_walk walk;
-    struct uli_engine_op op[ULYX_OPERATIONS];
+    struct uli_engine_op op[ULYX_DIRECTIONS];
     unsigned char **landings; /* [nranks] at each peer, for this rank */
     void *stream;             /* what comes out of the landing */
     void *fork, *join;        /* events between the two streams */
@@ -48,7 +48,7 @@ const char *uli_plan_engine_refused(const ulyx_plan_t *plan);
 
 /* uli_gpu_enqueue_fn of the mover (engine_call.c). */
 ulyx_status_t uli_plan_engine_enqueue(ulyx_plan_t *plan,
-    ulyx_operation_t operation, struct uli_gpu_args *call, void *stream,
+    ulyx_direction_t direction, struct uli_gpu_args *call, void *stream,
     bool *begun_p);
 
 #endif

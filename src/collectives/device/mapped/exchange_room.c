@@ -61,21 +61,21 @@ count_move(void *context, const struct uli_move *move)
 
 /* Of all tables that an update can bring. */
 static void
-bound_room(const struct uli_layout *layout, ulyx_operation_t operation,
+bound_room(const struct uli_layout *layout, ulyx_direction_t direction,
     int32_t me, int32_t tensor, struct room *room)
 {
     int32_t nranks = uli_layout_shape(layout)->nranks;
-    room->items += uli_layout_max_moves(layout, operation, tensor, me, -1);
+    room->items += uli_layout_max_moves(layout, direction, tensor, me, -1);
     for (int32_t p = 0; p < nranks; p++) {
-        room->sources += uli_layout_max_moves(layout, operation, tensor, me, p);
+        room->sources += uli_layout_max_moves(layout, direction, tensor, me, p);
         if (p != me)
             room->items +=
-                uli_layout_max_moves(layout, operation, tensor, p, me);
+                uli_layout_max_moves(layout, direction, tensor, p, me);
     }
 }
 
 void
-uli_gpu_table_room(const struct uli_layout *layout, ulyx_operation_t operation,
+uli_gpu_table_room(const struct uli_layout *layout, ulyx_direction_t direction,
     int32_t rank, struct uli_gpu_scratch *scratch, int64_t *items_p,
     int64_t *sources_p)
 {
@@ -83,14 +83,14 @@ uli_gpu_table_room(const struct uli_layout *layout, ulyx_operation_t operation,
     struct room room = {0, 0}, out = {0, 0};
     for (int32_t t = 0; t < shape->ntensors; t++) {
         if (uli_layout_has_tables(layout)) {
-            bound_room(layout, operation, rank, t, &room);
+            bound_room(layout, direction, rank, t, &room);
             continue;
         }
         uli_layout_each_move(
-            layout, operation, t, rank, -1, scratch->places, count_move, &room);
+            layout, direction, t, rank, -1, scratch->places, count_move, &room);
         for (int32_t p = 0; p < shape->nranks; p++)
             if (p != rank)
-                uli_layout_each_move(layout, operation, t, p, rank,
+                uli_layout_each_move(layout, direction, t, p, rank,
                     scratch->places, count_move, &out);
     }
     *items_p = room.items + out.items;

@@ -281,7 +281,7 @@ build_walk(struct build *b, int32_t dst, int32_t src, uli_move_fn visit)
     int32_t ntensors = uli_layout_shape(layout)->ntensors;
     for (int32_t t = 0; t < ntensors && !b->failed; t++)
         uli_layout_each_move(
-            layout, b->params->operation, t, dst, src, b->scratch, visit, b);
+            layout, b->params->direction, t, dst, src, b->scratch, visit, b);
 }
 
 /* ---- slots --------------------------------------------------------------- */
@@ -349,8 +349,8 @@ exchange_table_begin(const struct uli_gpu_table_params *params,
 {
     struct build b = {.params = params,
         .nranks = uli_layout_shape(params->layout)->nranks,
-        .from = uli_plan_side(params->operation, true),
-        .to = uli_plan_side(params->operation, false),
+        .from = uli_plan_side(params->direction, true),
+        .to = uli_plan_side(params->direction, false),
         .scratch = scratch->places,
         .slot_at = scratch->slot_at,
         .group = scratch->group,

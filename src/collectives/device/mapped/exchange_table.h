@@ -11,7 +11,7 @@
 
 struct uli_gpu_table_params {
     const struct uli_layout *layout;
-    ulyx_operation_t operation;
+    ulyx_direction_t direction;
     int32_t rank;
     const int32_t *nodes;          /* [nranks]: groups of the order of sums */
     uli_strides_t *const *strides; /* [nranks] -> [tensors] */
@@ -53,7 +53,7 @@ void uli_gpu_scratch_free(struct uli_gpu_scratch *scratch);
 /* Most items and sources of an operation's table at a rank, over all document
  * tables that the layout takes (exchange_room.c). */
 void uli_gpu_table_room(const struct uli_layout *layout,
-    ulyx_operation_t operation, int32_t rank, struct uli_gpu_scratch *scratch,
+    ulyx_direction_t direction, int32_t rank, struct uli_gpu_scratch *scratch,
     int64_t *items_p, int64_t *sources_p);
 /* Into table->items and ->sources, which have that room and stay the caller's.
  * Both sides of every pair decide alike whether a call is small, and agree on

@@ -87,7 +87,7 @@ take_pinned(ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool has_tables)
     ULI_TRY(uli_gpu_host_alloc(comm, gpu->pinned_bytes, &gpu->pinned, &there));
     memset(gpu->pinned, 0, (size_t)gpu->pinned_bytes);
     gpu->report = gpu->pinned;
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
         gpu->op[o].args.report = there;
     for (int b = 0; b < gpu->nbuffers; b++) {
         gpu->buffers[b] =
@@ -242,7 +242,7 @@ uli_plan_gpu_ready(ulyx_plan_t *plan, ulyx_status_t status)
     if (status != ULYX_SUCCESS)
         return uli_comm_fail(plan->comm, status, plan->comm->rank,
             "plan create: %s", uli_error_text());
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
         fill_args(plan, &gpu->op[o]);
     plan_gpu_enlist(gpu);
     return ULYX_SUCCESS;

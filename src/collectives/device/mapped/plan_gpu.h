@@ -60,7 +60,7 @@ struct uli_plan_gpu {
     int32_t *nodes;          /* [nranks] */
     uli_strides_t **strides; /* [nranks] */
     bool *shares;            /* [nranks]: do calls move anything with it? */
-    struct uli_gpu_op op[ULYX_OPERATIONS];
+    struct uli_gpu_op op[ULYX_DIRECTIONS];
 
     int32_t blocks;            /* of a launch that moves */
     struct uli_residency room; /* without a claim: three launches a call */
@@ -108,9 +108,9 @@ void uli_plan_gpu_free(
     ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool gives_back);
 
 int64_t uli_plan_gpu_bytes(const struct uli_plan_gpu *gpu);
-/* describe_operation of a call by the kernel. */
-void uli_plan_gpu_describe_operation(
-    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text);
+/* describe_direction of a call by the kernel. */
+void uli_plan_gpu_describe_direction(
+    const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text);
 
 /* ---- tables (plan_gpu_tables.c) ------------------------------------------ */
 
@@ -130,10 +130,10 @@ const char *uli_plan_gpu_wants_windows(
 /* Enqueues a call that is too large for slots and whose args lack nothing.
  * *begun_p: peers know of it, so an error ends the communicator. */
 typedef ulyx_status_t uli_gpu_enqueue_fn(ulyx_plan_t *plan,
-    ulyx_operation_t operation, struct uli_gpu_args *args, void *stream,
+    ulyx_direction_t direction, struct uli_gpu_args *args, void *stream,
     bool *begun_p);
 /* start of the table, with the mover's own way for calls that are not small. */
-ulyx_status_t uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+ulyx_status_t uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream,
     uli_gpu_enqueue_fn *enqueue);
 /* refuse of the table. */

@@ -52,16 +52,16 @@ write_address(const ulyx_plan_t *plan, uint64_t *words, const void *pointer,
 }
 
 static void
-set_tensors(const ulyx_plan_t *plan, ulyx_operation_t operation,
+set_tensors(const ulyx_plan_t *plan, ulyx_direction_t direction,
     struct uli_gpu_args *args)
 {
     const struct uli_exchange *exchange = &plan->exchange;
     const int64_t *extents =
         plan->extents + (int64_t)plan->comm->rank * ULI_SIDES * ULI_TENSORS;
-    int from = uli_plan_side(operation, true) * ULI_TENSORS;
-    int to = uli_plan_side(operation, false) * ULI_TENSORS;
+    int from = uli_plan_side(direction, true) * ULI_TENSORS;
+    int to = uli_plan_side(direction, false) * ULI_TENSORS;
     memset(args->record, 0xFF, sizeof(args->record)); /* no windows */
-    args->record[ULI_GPU_RECORD_CALL] = (uint64_t)operation << 32;
+    args->record[ULI_GPU_RECORD_CALL] = (uint64_t)direction << 32;
     args->record[ULI_GPU_RECORD_HASH] = 0; /* the head has it */
     for (int32_t t = 0; t < exchange->ntensors; t++) {
         write_address(plan, &args->record[ULI_GPU_RECORD_SRC + 2 * t],
@@ -86,14 +86,14 @@ plan_gpu_fail(ulyx_plan_t *plan, ulyx_status_t status)
 /* Small calls go by slots, in one launch. The first launch may fail for the
  * stream's sake; peers are told then. */
 static ulyx_status_t
-enqueue_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+enqueue_call(ulyx_plan_t *plan, ulyx_direction_t direction,
     struct uli_gpu_args *args, void *stream, uli_gpu_enqueue_fn *enqueue,
     bool *begun_p)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     *begun_p = false;
     if (!args->slots)
-        return enqueue(plan, operation, args, stream, begun_p);
+        return enqueue(plan, direction, args, stream, begun_p);
     return uli_plan_gpu_launch(gpu, args, ULI_GPU_ALL, 1,
         gpu->room.claimed ? ULI_GPU_THREADS : 32, stream);
 }
@@ -109,13 +109,13 @@ mark_end(struct uli_plan_gpu *gpu, void *stream)
 /* Posts -status as the record of the next call, from the plan's own stream. */
 static ulyx_status_t
 post_refusal(
-    ulyx_plan_t *plan, ulyx_operation_t operation, ulyx_status_t status)
+    ulyx_plan_t *plan, ulyx_direction_t direction, ulyx_status_t status)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     struct uli_gpu_args args = gpu->op[0].args;
     memset(args.record, 0xFF, sizeof(args.record));
     args.record[ULI_GPU_RECORD_CALL] =
-        (uint64_t)-status | (uint64_t)(uint32_t)operation << 32;
+        (uint64_t)-status | (uint64_t)(uint32_t)direction << 32;
     args.slots = 0;
     if (atomic_load(&gpu->enqueued))
         ULI_TRY(
@@ -128,18 +128,18 @@ post_refusal(
 
 /* status, whose text is the thread's last error, comes back. */
 static ulyx_status_t
-plan_refuse(ulyx_plan_t *plan, ulyx_operation_t operation, ulyx_status_t status)
+plan_refuse(ulyx_plan_t *plan, ulyx_direction_t direction, ulyx_status_t status)
 {
     char text[256];
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    ulyx_status_t posted = post_refusal(plan, operation, status);
+    ulyx_status_t posted = post_refusal(plan, direction, status);
     if (posted != ULYX_SUCCESS)
         return plan_gpu_fail(plan, posted);
     return uli_error_pass(status, text);
 }
 
 static ulyx_status_t
-start_call(ulyx_plan_t *plan, ulyx_operation_t operation,
+start_call(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream,
     uli_gpu_enqueue_fn *enqueue)
 {
@@ -148,24 +148,24 @@ start_call(ulyx_plan_t *plan, ulyx_operation_t operation,
     ulyx_status_t status = uli_gpu_check_stream(
         gpu->ops, gpu->device, gpu->room.shares_device, stream, &capturing);
     if (status == ULYX_SUCCESS)
-        status = uli_plan_check_call(plan, operation, src, dst);
+        status = uli_plan_check_call(plan, direction, src, dst);
     if (status == ULYX_SUCCESS)
         status = uli_gpu_end_detour(
             gpu->ops, gpu->device, gpu->ended, stream, capturing, &gpu->detour);
     if (status != ULYX_SUCCESS)
-        return capturing ? status : plan_refuse(plan, operation, status);
-    struct uli_gpu_args args = gpu->op[operation].args;
-    set_tensors(plan, operation, &args);
-    status = enqueue_call(plan, operation, &args, stream, enqueue, &begun);
+        return capturing ? status : plan_refuse(plan, direction, status);
+    struct uli_gpu_args args = gpu->op[direction].args;
+    set_tensors(plan, direction, &args);
+    status = enqueue_call(plan, direction, &args, stream, enqueue, &begun);
     if (status != ULYX_SUCCESS && !begun && !capturing)
-        return plan_refuse(plan, operation, status);
+        return plan_refuse(plan, direction, status);
     if (status != ULYX_SUCCESS)
         return begun ? plan_gpu_fail(plan, status) : status;
     return capturing ? ULYX_SUCCESS : mark_end(gpu, stream);
 }
 
 ulyx_status_t
-uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream,
     uli_gpu_enqueue_fn *enqueue)
 {
@@ -176,7 +176,7 @@ uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_operation_t operation,
     uint64_t noted = uli_plan_gpu_noted(gpu);
     ulyx_status_t status = uli_comm_check(plan->comm);
     if (status == ULYX_SUCCESS)
-        status = start_call(plan, operation, src, dst, stream, enqueue);
+        status = start_call(plan, direction, src, dst, stream, enqueue);
     if (status == ULYX_SUCCESS)
         status = uli_plan_gpu_verdict(plan, noted);
     atomic_store(&plan->exchange.busy, false);

@@ -62,7 +62,7 @@ cause_disagrees(const struct uli_gpu_noted_cause *cause, int32_t rank)
             "reshuffle, call %u: rank %d executes %s, rank %d another "
             "operation",
             cause->call, cause->peer,
-            uli_operation_name(cause->status & ~ULI_GPU_OTHER_OPERATION), rank);
+            uli_direction_name(cause->status & ~ULI_GPU_OTHER_OPERATION), rank);
     return uli_error(ULYX_ERR_MISMATCH,
         "reshuffle, call %u: the document tables of rank %d and rank %d differ",
         cause->call, cause->peer, rank);

@@ -17,9 +17,9 @@
 #include "collectives/device/mapped/plan_gpu.h"
 
 static bool
-plan_gpu_uses(const ulyx_plan_t *plan, int operation)
+plan_gpu_uses(const ulyx_plan_t *plan, int direction)
 {
-    return plan->operations >> operation & 1;
+    return plan->directions >> direction & 1;
 }
 
 ulyx_status_t
@@ -28,7 +28,7 @@ uli_plan_gpu_measure(ulyx_plan_t *plan)
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     int64_t at = 0;
     ULI_TRY(uli_gpu_scratch_create(plan->layout, &gpu->scratch));
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         struct uli_gpu_op *op = &gpu->op[o];
         op->head_at = uli_plan_device_take(&at, 1, sizeof(struct uli_gpu_head));
         if (!plan_gpu_uses(plan, o))
@@ -52,7 +52,7 @@ fill_one(ulyx_plan_t *plan, int o, unsigned char *buffer)
     /* Smallness may not change with the documents: a captured launch is that
      * of one kernel. */
     struct uli_gpu_table_params params = {.layout = plan->layout,
-        .operation = o,
+        .direction = o,
         .rank = plan->comm->rank,
         .nodes = gpu->nodes,
         .strides = gpu->strides,
@@ -74,7 +74,7 @@ uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     unsigned char *base = gpu->buffers[buffer];
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         const struct uli_gpu_table *table = &gpu->op[o].table;
         if (plan_gpu_uses(plan, o))
             ULI_TRY(fill_one(plan, o, base));

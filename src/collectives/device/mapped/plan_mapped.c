@@ -40,11 +40,11 @@ mapped_complete(ulyx_plan_t *plan)
 }
 
 static ulyx_status_t
-mapped_enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
+mapped_enqueue(ulyx_plan_t *plan, ulyx_direction_t direction,
     struct uli_gpu_args *args, void *stream, bool *begun_p)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
-    (void)operation;
+    (void)direction;
     if (gpu->room.claimed)
         return uli_plan_gpu_launch(
             gpu, args, ULI_GPU_ALL, gpu->blocks, ULI_GPU_THREADS, stream);
@@ -56,13 +56,13 @@ mapped_enqueue(ulyx_plan_t *plan, ulyx_operation_t operation,
 }
 
 static ulyx_status_t
-mapped_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+mapped_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream, double timeout_s,
-    ulyx_op_t **op_p)
+    ulyx_request_t **request_p)
 {
-    (void)timeout_s, (void)op_p;
+    (void)timeout_s, (void)request_p;
     return uli_plan_gpu_start(
-        plan, operation, src, dst, stream, mapped_enqueue);
+        plan, direction, src, dst, stream, mapped_enqueue);
 }
 
 static void
@@ -92,9 +92,9 @@ mapped_describe(const ulyx_plan_t *plan, struct uli_text *text)
 }
 
 static bool
-has_peers(const ulyx_plan_t *plan, ulyx_operation_t operation, int32_t *peers_p)
+has_peers(const ulyx_plan_t *plan, ulyx_direction_t direction, int32_t *peers_p)
 {
-    const struct uli_plan_room *room = &plan->room[operation];
+    const struct uli_plan_room *room = &plan->room[direction];
     *peers_p = 0;
     for (int32_t p = 0; p < plan->comm->nranks; p++)
         *peers_p +=
@@ -104,13 +104,13 @@ has_peers(const ulyx_plan_t *plan, ulyx_operation_t operation, int32_t *peers_p)
 
 /* Copies are pushed and sums pulled, or all goes by slots. */
 void
-uli_plan_gpu_describe_operation(
-    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text)
+uli_plan_gpu_describe_direction(
+    const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text)
 {
     const struct uli_gpu_table *table =
-        &uli_plan_gpu_of(plan)->op[operation].table;
+        &uli_plan_gpu_of(plan)->op[direction].table;
     int32_t peers;
-    if (!has_peers(plan, operation, &peers))
+    if (!has_peers(plan, direction, &peers))
         uli_text_add(text, "nothing between ranks");
     else
         uli_text_add(text, "%d %s, tiles of %lld bytes", peers,
@@ -149,6 +149,6 @@ const struct uli_mover_ops uli_mover_mapped = {.name = "mapped",
     .left = uli_plan_gpu_left,
     .destroy = mapped_destroy,
     .describe = mapped_describe,
-    .describe_operation = uli_plan_gpu_describe_operation,
+    .describe_direction = uli_plan_gpu_describe_direction,
     .describe_rest = uli_plan_describe_slots,
     .bytes = mapped_bytes};

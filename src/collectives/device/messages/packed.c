@@ -14,20 +14,20 @@
 #include "base/status.h"
 
 static bool
-packed_uses(const struct uli_packed *packed, int operation)
+packed_uses(const struct uli_packed *packed, int direction)
 {
-    return packed->params.operations >> operation & 1;
+    return packed->params.directions >> direction & 1;
 }
 
 /* ---- tables -------------------------------------------------------------- */
 
 static struct uli_packed_table_params
-table_params(const struct uli_packed *packed, int operation)
+table_params(const struct uli_packed *packed, int direction)
 {
     const struct uli_packed_params *own = &packed->params;
     struct uli_packed_table_params params = {
         .gpu = {.layout = own->layout,
-            .operation = (ulyx_operation_t)operation,
+            .direction = (ulyx_direction_t)direction,
             .rank = own->rank,
             .nodes = own->nodes,
             .strides = own->strides,
@@ -41,7 +41,7 @@ packed_measure(struct uli_packed *packed)
 {
     int64_t at = ULI_GPU_LINE; /* the hash */
     ULI_TRY(uli_packed_scratch_create(packed->params.layout, &packed->scratch));
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         struct uli_packed_table_params params = table_params(packed, o);
         if (packed_uses(packed, o))
             ULI_TRY(uli_packed_table_measure(
@@ -57,7 +57,7 @@ fill_tables(struct uli_packed *packed, int buffer)
     unsigned char *base = packed->buffers[buffer];
     uint64_t hash = uli_layout_table_hash(packed->params.layout);
     memcpy(base, &hash, sizeof(hash));
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         struct uli_packed_table_params params = table_params(packed, o);
         if (packed_uses(packed, o))
             ULI_TRY(uli_packed_table_fill(
@@ -89,7 +89,7 @@ peer_of(const struct uli_packed *packed, const struct uli_packed_table *table,
 static void
 fill_peers(struct uli_packed *packed, int buffer)
 {
-    for (int o = 0; o < ULYX_OPERATIONS; o++) {
+    for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         const struct uli_packed_table *table = &packed->ops[o];
         struct uli_gpu_peer *peers =
             (void *)(packed->buffers[buffer] + table->peers_at);
@@ -110,13 +110,13 @@ place_messages(struct uli_packed *packed)
 {
     bool change = uli_layout_has_tables(packed->params.layout);
     packed->slots = 1;
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
         if (packed_uses(packed, o) && (packed->ops[o].rounds > 1 ||
                                    (change && packed->ops[o].round_room > 1)))
             packed->slots = 2;
     for (int32_t p = 0; p < packed->nranks; p++) {
         int64_t longest = 0;
-        for (int o = 0; o < ULYX_OPERATIONS; o++)
+        for (int o = 0; o < ULYX_DIRECTIONS; o++)
             if (packed_uses(packed, o))
                 longest =
                     uli_max(longest, uli_packed_table_longest(
@@ -251,7 +251,7 @@ uli_packed_destroy(struct uli_packed *packed)
 {
     if (!packed)
         return;
-    for (int o = 0; o < ULYX_OPERATIONS; o++)
+    for (int o = 0; o < ULYX_DIRECTIONS; o++)
         uli_packed_table_free(&packed->ops[o]);
     uli_packed_scratch_free(&packed->scratch);
     if (packed->inner)
@@ -311,9 +311,9 @@ uli_packed_shares(const struct uli_packed *packed)
 }
 
 int32_t
-uli_packed_rounds(const struct uli_packed *packed, ulyx_operation_t operation)
+uli_packed_rounds(const struct uli_packed *packed, ulyx_direction_t direction)
 {
-    return packed->ops[operation].rounds;
+    return packed->ops[direction].rounds;
 }
 
 int64_t

@@ -19,7 +19,7 @@
 
 struct uli_packed_params {
     const struct uli_layout *layout; /* outlives the exchange */
-    uint64_t operations;             /* bits, of ulyx_operation_t */
+    uint64_t directions;             /* bits, of ulyx_direction_t */
     int32_t rank;
     const int32_t *nodes;          /* [nranks]: groups of the order of sums */
     uli_strides_t *const *strides; /* [nranks] -> [tensors]; these and nodes
@@ -46,7 +46,7 @@ void uli_packed_destroy(struct uli_packed *packed);
 /* Before a call. Errors: BUSY, while another stream captures one of several
  * rounds; nothing is enqueued then, nor told to peers. */
 ulyx_status_t uli_packed_check(
-    const struct uli_packed *packed, ulyx_operation_t operation, void *stream);
+    const struct uli_packed *packed, ulyx_direction_t direction, void *stream);
 /* Enqueues a call; src and dst hold the tensors' pointers on this device.
  * refusal: not SUCCESS where this rank refuses the call: it moves nothing then
  * and its peers learn of it. The stream may be captured.
@@ -55,7 +55,7 @@ ulyx_status_t uli_packed_check(
  * Errors: those of uli_batch_ops.run and of a launch; the batch is of no more
  * use then. */
 ulyx_status_t uli_packed_execute(struct uli_packed *packed,
-    ulyx_operation_t operation, const void *const src[], void *const dst[],
+    ulyx_direction_t direction, const void *const src[], void *const dst[],
     ulyx_status_t refusal, void *stream, uli_deadline_t deadline);
 
 /* An event that an update has to wait for first: the tables of the last but one
@@ -77,7 +77,7 @@ struct uli_gpu_report *uli_packed_report(struct uli_packed *packed);
 const bool *uli_packed_shares(const struct uli_packed *packed);
 /* Rounds of an operation, by the present tables. */
 int32_t uli_packed_rounds(
-    const struct uli_packed *packed, ulyx_operation_t operation);
+    const struct uli_packed *packed, ulyx_direction_t direction);
 /* Bytes on the device and of pinned memory. */
 int64_t uli_packed_bytes(const struct uli_packed *packed);
 

@@ -30,7 +30,7 @@ struct call {
 /* ---- arguments ----------------------------------------------------------- */
 
 static void
-fill_args(struct call *c, ulyx_operation_t operation, const void *const src[],
+fill_args(struct call *c, ulyx_direction_t direction, const void *const src[],
     void *const dst[], ulyx_status_t refusal)
 {
     struct uli_packed *packed = c->packed;
@@ -49,7 +49,7 @@ fill_args(struct call *c, ulyx_operation_t operation, const void *const src[],
         .report = packed->device_report};
     memset(call->record, 0xFF, sizeof(call->record));
     call->record[ULI_GPU_RECORD_CALL] =
-        (uint64_t)(uint32_t)-refusal | (uint64_t)operation << 32;
+        (uint64_t)(uint32_t)-refusal | (uint64_t)direction << 32;
     call->record[ULI_GPU_RECORD_HASH] = packed->hash;
     for (int32_t t = 0; t < ntensors && refusal == ULYX_SUCCESS; t++) {
         call->src[t] = (unsigned char *)(uintptr_t)src[t];
@@ -203,25 +203,25 @@ run_rounds(const struct call *c)
 
 ulyx_status_t
 uli_packed_check(
-    const struct uli_packed *packed, ulyx_operation_t operation, void *stream)
+    const struct uli_packed *packed, ulyx_direction_t direction, void *stream)
 {
     const struct uli_packed_params *own = &packed->params;
-    return packed->ops[operation].rounds > 1
+    return packed->ops[direction].rounds > 1
                ? uli_gpu_check_inner(
                      own->device_ops, own->device, packed->inner, stream)
                : ULYX_SUCCESS;
 }
 
 ulyx_status_t
-uli_packed_execute(struct uli_packed *packed, ulyx_operation_t operation,
+uli_packed_execute(struct uli_packed *packed, ulyx_direction_t direction,
     const void *const src[], void *const dst[], ulyx_status_t refusal,
     void *stream, uli_deadline_t deadline)
 {
     struct call c = {.packed = packed,
-        .table = &packed->ops[operation],
+        .table = &packed->ops[direction],
         .stream = stream,
         .deadline = deadline};
-    fill_args(&c, operation, src, dst, refusal);
+    fill_args(&c, direction, src, dst, refusal);
     if (c.table->rounds > 1)
         return run_rounds(&c);
     ULI_TRY(call_pack(&c, 0));

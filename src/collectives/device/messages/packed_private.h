@@ -12,7 +12,7 @@ struct uli_packed {
     struct uli_packed_params params;
     int32_t nranks;
     int slots; /* of a message, 1 or 2 */
-    struct uli_packed_table ops[ULYX_OPERATIONS];
+    struct uli_packed_table ops[ULYX_DIRECTIONS];
     struct uli_packed_scratch scratch;
     uint64_t hash; /* of the tables that calls are enqueued with */
 

@@ -128,13 +128,13 @@ walk_to(struct walk *w, int32_t dst)
     const struct uli_gpu_table_params *gpu = &w->params->gpu;
     struct uli_packed_scratch *scratch = w->scratch;
     size_t bytes = (size_t)w->nranks * sizeof(*scratch->at);
-    bool sums = gpu->operation == ULYX_SEQ_TO_HEAD_ADJOINT ||
-                gpu->operation == ULYX_HEAD_TO_SEQ_ADJOINT;
+    bool sums = gpu->direction == ULYX_SEQ_TO_HEAD_ADJOINT ||
+                gpu->direction == ULYX_HEAD_TO_SEQ_ADJOINT;
     int32_t src = dst == w->me || sums ? -1 : w->me;
     memset(scratch->at, 0, 3 * bytes);
     w->dst = dst;
     for (int32_t t = 0; t < uli_layout_shape(gpu->layout)->ntensors; t++)
-        uli_layout_each_move(gpu->layout, gpu->operation, t, dst, src,
+        uli_layout_each_move(gpu->layout, gpu->direction, t, dst, src,
             scratch->gpu.places, move_visit, w);
     for (int32_t s = 0; w->item && s < w->nranks; s++)
         for (int64_t k = scratch->round[s];
@@ -160,8 +160,8 @@ packed_table_begin(const struct uli_packed_table_params *params,
         .table = table,
         .nranks = uli_layout_shape(params->gpu.layout)->nranks,
         .me = params->gpu.rank,
-        .from = uli_plan_side(params->gpu.operation, true),
-        .to = uli_plan_side(params->gpu.operation, false)};
+        .from = uli_plan_side(params->gpu.direction, true),
+        .to = uli_plan_side(params->gpu.direction, false)};
     return w;
 }
 
@@ -179,7 +179,7 @@ most_bytes_to(const struct walk *w, int32_t p)
         const struct uli_shape_tensor *tensor = &shape->tensors[t];
         int64_t heads = tensor->heads, rows = shape->parts[tensor->part].rows;
         int64_t moves =
-            uli_layout_max_moves(layout, w->params->gpu.operation, t, p, -1);
+            uli_layout_max_moves(layout, w->params->gpu.direction, t, p, -1);
         if (w->to == ULI_SIDE_SEQ)
             rows = uli_layout_max_seq_rows(layout, tensor->part, p);
         else if (!uli_layout_packed(layout))
@@ -215,7 +215,7 @@ uli_packed_table_measure(const struct uli_packed_table_params *params,
 {
     struct walk w = packed_table_begin(params, scratch, table);
     int64_t n = w.nranks;
-    uli_gpu_table_room(params->gpu.layout, params->gpu.operation, w.me,
+    uli_gpu_table_room(params->gpu.layout, params->gpu.direction, w.me,
         &scratch->gpu, &table->item_room, &table->source_room);
     table->round_room = count_rounds(&w);
     table->items_at = uli_plan_device_take(

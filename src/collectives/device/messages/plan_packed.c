@@ -146,7 +146,7 @@ messages_make_part(struct uli_plan_packed *own)
         own->strides[p] = plan->ranks[p].strides;
     }
     struct uli_packed_params params = {.layout = plan->layout,
-        .operations = plan->operations,
+        .directions = plan->directions,
         .rank = comm->rank,
         .nodes = own->nodes,
         .strides = own->strides,
@@ -224,7 +224,7 @@ messages_connect(struct uli_plan_packed *own, uli_deadline_t deadline)
 static const char *
 call_name(uint64_t call)
 {
-    return uli_operation_name((ulyx_operation_t)(call >> 32));
+    return uli_direction_name((ulyx_direction_t)(call >> 32));
 }
 
 static void
@@ -285,7 +285,7 @@ messages_mark_end(struct uli_plan_packed *own, void *stream)
 /* With the device's context current, for the launches. What a batch has not
  * sent, others wait for: so its errors are the communicator's. */
 static ulyx_status_t
-messages_enqueue(struct uli_plan_packed *own, ulyx_operation_t operation,
+messages_enqueue(struct uli_plan_packed *own, ulyx_direction_t direction,
     const void *const src[], void *const dst[], ulyx_status_t refusal,
     void *stream)
 {
@@ -293,7 +293,7 @@ messages_enqueue(struct uli_plan_packed *own, ulyx_operation_t operation,
     ulyx_comm_t *comm = plan->comm;
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
     ulyx_status_t status =
-        uli_cuda_leave(uli_packed_execute(own->packed, operation, src, dst,
+        uli_cuda_leave(uli_packed_execute(own->packed, direction, src, dst,
             refusal, stream, uli_deadline_in(plan->timeout_s)));
     if (status == ULYX_SUCCESS)
         status = messages_mark_end(own, stream);
@@ -304,36 +304,36 @@ messages_enqueue(struct uli_plan_packed *own, ulyx_operation_t operation,
 
 /* A refused call is enqueued too; its own error comes before earlier ones. */
 static ulyx_status_t
-messages_start_call(struct uli_plan_packed *own, ulyx_operation_t operation,
+messages_start_call(struct uli_plan_packed *own, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream)
 {
     ulyx_plan_t *plan = own->state.plan;
     char text[256];
     ULI_TRY(uli_comm_check(plan->comm));
-    if (operation < 0 || operation >= ULYX_OPERATIONS ||
-        !(plan->operations >> operation & 1))
-        return uli_plan_check_call(plan, operation, src, dst);
-    ULI_TRY(uli_packed_check(own->packed, operation, stream));
+    if (direction < 0 || direction >= ULYX_DIRECTIONS ||
+        !(plan->directions >> direction & 1))
+        return uli_plan_check_call(plan, direction, src, dst);
+    ULI_TRY(uli_packed_check(own->packed, direction, stream));
     ulyx_status_t earlier = messages_verdict(own);
-    ulyx_status_t refusal = uli_plan_check_call(plan, operation, src, dst);
+    ulyx_status_t refusal = uli_plan_check_call(plan, direction, src, dst);
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    ULI_TRY(messages_enqueue(own, operation, src, dst, refusal, stream));
+    ULI_TRY(messages_enqueue(own, direction, src, dst, refusal, stream));
     return refusal != ULYX_SUCCESS ? uli_error_pass(refusal, text) : earlier;
 }
 
 /* The batch is one thread's at a time: BUSY. */
 static ulyx_status_t
-messages_start(ulyx_plan_t *plan, ulyx_operation_t operation,
+messages_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream, double timeout_s,
-    ulyx_op_t **op_p)
+    ulyx_request_t **request_p)
 {
     struct uli_exchange *exchange = &plan->exchange;
-    (void)timeout_s, (void)op_p;
+    (void)timeout_s, (void)request_p;
     ULI_TRY(uli_exchange_take(exchange));
     ulyx_status_t status = uli_comm_batch_take(plan->comm, 0);
     if (status == ULYX_SUCCESS) {
         status =
-            messages_start_call(packed_of(plan), operation, src, dst, stream);
+            messages_start_call(packed_of(plan), direction, src, dst, stream);
         uli_comm_batch_give(plan->comm);
     }
     atomic_store(&exchange->busy, false);
@@ -462,11 +462,11 @@ messages_describe(const ulyx_plan_t *plan, struct uli_text *text)
 }
 
 static void
-messages_describe_operation(
-    const ulyx_plan_t *plan, ulyx_operation_t operation, struct uli_text *text)
+messages_describe_direction(
+    const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text)
 {
     uli_text_add(text, "%d rounds of a message a peer",
-        uli_packed_rounds(packed_of(plan)->packed, operation));
+        uli_packed_rounds(packed_of(plan)->packed, direction));
 }
 
 const struct uli_mover_ops uli_mover_messages = {.name = "messages",
@@ -483,6 +483,6 @@ const struct uli_mover_ops uli_mover_messages = {.name = "messages",
     .left = messages_left,
     .destroy = messages_destroy,
     .describe = messages_describe,
-    .describe_operation = messages_describe_operation,
+    .describe_direction = messages_describe_direction,
     .describe_rest = uli_plan_describe_slots,
     .bytes = messages_bytes};

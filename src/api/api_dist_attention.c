@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public calls of dist_attention.h. Inside a group creations and calls
+ * queue for a thread of their communicator: they compute, so ranks must run
+ * side by side.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "api/group.h"
+#include "api/dist_params.h"
+#include "api/params.h"
+#include "base/params/held.h"
+#include "base/status.h"
+
+/* ---- life ---------------------------------------------------------------- */
+
+struct creation {
+    ulyx_comm_t *comm;
+    struct uli_dist_params *params;
+    ulyx_status_t verdict;
+    char text[256]; /* of the verdict */
+    ulyx_dist_attention_t **dist_p;
+};
+
+static ulyx_status_t
+run_creation(void *context)
+{
+    struct creation *creation = context;
+    double timeout_s = creation->params ? creation->params->p.timeout_s : 0;
+    if (creation->verdict != ULYX_SUCCESS)
+        uli_error_pass(creation->verdict, creation->text);
+    return uli_dist_create(creation->comm, creation->params, creation->verdict,
+        timeout_s, creation->dist_p);
+}
+
+ulyx_status_t
+ulyx_dist_attention_create(ulyx_comm_t *comm,
+    const ulyx_dist_attention_params_t *params, ulyx_dist_attention_t **dist_p)
+{
+    struct creation creation = {.comm = comm, .dist_p = dist_p};
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    ULI_TRY(uli_api_host_only(comm, "dist_create"));
+    if (!dist_p)
+        creation.verdict =
+            uli_error(ULYX_ERR_INVALID_ARGUMENT, "dist_p is NULL");
+    else
+        creation.verdict =
+            uli_dist_params_read(params, comm->nranks, &creation.params);
+    snprintf(creation.text, sizeof(creation.text), "%s", uli_error_text());
+    if (!uli_group_active())
+        return run_creation(&creation);
+    ulyx_status_t status =
+        uli_group_queue(comm, run_creation, &creation, sizeof(creation));
+    if (status != ULYX_SUCCESS)
+        uli_dist_params_free(creation.params);
+    return status;
+}
+
+ulyx_status_t
+ulyx_dist_attention_destroy(ulyx_dist_attention_t *dist)
+{
+    ULI_TRY(uli_api_enter());
+    return dist ? uli_dist_destroy(dist) : ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_dist_attention_update(ulyx_dist_attention_t *dist,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream)
+{
+    ulyx_docs_t own[2];
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(dist);
+    ULI_TRY(uli_api_stream(dist->comm, stream));
+    ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
+    ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
+    return uli_dist_update(dist, docs_q, docs_k);
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+struct execution {
+    ulyx_dist_attention_t *dist;
+    struct uli_dist_call call;
+    ulyx_status_t verdict;
+    char text[256];
+};
+
+static ulyx_status_t
+run_execution(void *context)
+{
+    struct execution *execution = context;
+    if (execution->verdict != ULYX_SUCCESS)
+        uli_error_pass(execution->verdict, execution->text);
+    return uli_dist_run(execution->dist, &execution->call, execution->verdict);
+}
+
+static ulyx_status_t
+run_or_queue(struct execution *execution, const void *stream)
+{
+    if (execution->verdict == ULYX_SUCCESS)
+        execution->verdict = uli_api_stream(execution->dist->comm, stream);
+    snprintf(execution->text, sizeof(execution->text), "%s", uli_error_text());
+    if (!uli_group_active())
+        return run_execution(execution);
+    return uli_group_queue(
+        execution->dist->comm, run_execution, execution, sizeof(*execution));
+}
+
+ulyx_status_t
+ulyx_dist_attention_forward(ulyx_dist_attention_t *dist,
+    const ulyx_dist_attention_forward_t *call, void *stream)
+{
+    struct execution execution = {.dist = dist};
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(dist);
+    execution.verdict = uli_dist_forward_read(dist, call, &execution.call);
+    return run_or_queue(&execution, stream);
+}
+
+ulyx_status_t
+ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
+    const ulyx_dist_attention_backward_t *call, void *stream)
+{
+    struct execution execution = {.dist = dist};
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(dist);
+    execution.verdict = uli_dist_backward_read(dist, call, &execution.call);
+    return run_or_queue(&execution, stream);
+}
+
+/* ---- queries ------------------------------------------------------------- */
+
+ulyx_status_t
+ulyx_dist_attention_get_bytes(const ulyx_dist_attention_t *dist,
+    int64_t *workspace_p, int64_t *saved_p, int64_t *held_p)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(dist);
+    if (workspace_p)
+        *workspace_p = uli_max(dist->passes[0].bytes,
+            dist->has_backward ? dist->passes[1].bytes : 0);
+    if (saved_p)
+        *saved_p = dist->saved_bytes;
+    if (held_p)
+        *held_p = uli_dist_held_bytes(dist);
+    return ULYX_SUCCESS;
+}
+
+/* Writes what there is room for. returns how many there are. */
+static int64_t
+give_saved(const ulyx_dist_attention_t *dist, int64_t capacity,
+    size_t part_size, ulyx_saved_tensor_t *parts_p)
+{
+    int64_t count = 0;
+    for (int32_t g = 0; g < dist->ngroups; g++)
+        for (int i = 0; i < ULI_SAVED_TENSORS; i++) {
+            ulyx_saved_tensor_t part;
+            if (!uli_dist_saved_tensor(dist, g, i, &part))
+                continue;
+            if (count < capacity)
+                uli_struct_give_element(&uli_structs[ULI_STRUCT_SAVED_TENSOR],
+                    &part, parts_p, part_size, count);
+            count++;
+        }
+    return count;
+}
+
+ulyx_status_t
+ulyx_dist_attention_get_saved(const ulyx_dist_attention_t *dist,
+    int64_t capacity, size_t part_size, ulyx_saved_tensor_t *parts_p,
+    int64_t *count_p)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(dist);
+    ULI_CHECK_POINTER(count_p);
+    if (capacity < 0 || (capacity && !parts_p))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "capacity is %lld and parts_p is %s", (long long)capacity,
+            parts_p ? "given" : "NULL");
+    ULI_TRY(uli_struct_element_size(
+        &uli_structs[ULI_STRUCT_SAVED_TENSOR], part_size, "parts_p"));
+    *count_p = give_saved(dist, capacity, part_size, parts_p);
+    if (capacity && capacity < *count_p)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "capacity is %lld, needed are %lld", (long long)capacity,
+            (long long)*count_p);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_dist_attention_get_times(
+    const ulyx_dist_attention_t *dist, ulyx_dist_attention_times_t *times_p)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(dist);
+    ULI_CHECK_POINTER(times_p);
+    ulyx_dist_attention_times_t times = dist->times;
+    uli_dist_traffic(dist, &times.sent_bytes, &times.received_bytes);
+    return uli_struct_give(
+        &uli_structs[ULI_STRUCT_DIST_ATTENTION_TIMES], &times, times_p);
+}
+
+ulyx_status_t
+ulyx_dist_attention_get_plan(const ulyx_dist_attention_t *dist, int32_t group,
+    const ulyx_plan_t **plan_p, int32_t *groups_p)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(dist);
+    ULI_CHECK_POINTER(plan_p);
+    if (group < 0 || group >= dist->ngroups)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "group is %d, must be 0 to %d", group, dist->ngroups - 1);
+    *plan_p = dist->groups[group].bundles[ULI_BUNDLE_IN].plans[0];
+    if (groups_p)
+        *groups_p = dist->ngroups;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_dist_attention_describe(
+    const ulyx_dist_attention_t *dist, char *text_p, size_t text_bytes)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(dist);
+    ULI_CHECK_POINTER(text_p);
+    if (text_bytes < 1)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "text_bytes is 0");
+    uli_dist_describe(dist, text_p, text_bytes);
+    return ULYX_SUCCESS;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Backward: for each head group, delta where out and dout lie, both to the
+ * head side (with q, k, v, where these were not saved), attention, and dq, dk,
+ * dv home by the adjoint of the exchange that brought q, k, v.
+ *
+ * delta is computed by the routine of plain backward from the same out and
+ * dout, so the bits agree and out need not be exchanged again.
+ */
+#include "attention/dist_attention/pass.h"
+
+#include <string.h>
+#include "attention/statistics.h"
+#include "attention/translate/translate.h"
+#include "base/dtype.h"
+#include "base/status.h"
+
+/* delta[b][h][s] of query part i from the group's heads. */
+static void
+compute_delta(struct uli_pass *pass, const struct uli_head_group *group,
+    int32_t slot, int32_t i)
+{
+    const struct ulyx_dist_attention *dist = pass->dist;
+    const ulyx_dist_attention_params_t *p = &dist->params->p;
+    int32_t part = dist->part_of[0][i];
+    const int64_t sizes[4] = {
+        p->batch, dist->seq_rows[part], group->q_heads, p->dim_v};
+    int64_t strides[2][3], delta[3];
+    uli_dist_seq_strides(dist, ULI_DIST_DOUT, 0, i, strides[0]);
+    uli_dist_seq_strides(dist, ULI_DIST_OUT, 0, i, strides[1]);
+    delta[1] = dist->stat_bytes;
+    delta[2] = dist->stat_bytes * uli_max(dist->seq_rows_max[part], 1);
+    delta[0] = delta[2] * group->q_heads;
+    const char *dout = pass->call->tensors[ULI_DIST_DOUT][i];
+    const char *out = pass->call->tensors[ULI_DIST_OUT][i];
+    if (!sizes[0] || !sizes[1])
+        return;
+    if (!dout || !out) {
+        uli_pass_fail(pass, uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                                "%s[%d] is NULL, the part has %lld rows here",
+                                dout ? "out" : "dout", i, (long long)sizes[1]));
+        return;
+    }
+    uli_attn_delta(p->dtype, sizes, dout + group->q_first * strides[0][2],
+        strides[0], out + group->q_first * strides[1][2], strides[1],
+        uli_pass_seq_delta(pass, group, slot, i), delta);
+}
+
+static void
+bring_grad(struct uli_pass *pass, int32_t g)
+{
+    struct ulyx_dist_attention *dist = pass->dist;
+    struct uli_head_group *group = &dist->groups[g];
+    int32_t slot = g % dist->slots;
+    struct uli_pointers src = {.count = 0}, dst = {.count = 0};
+    uli_pass_seq(pass, group, ULI_DIST_DOUT, 0, &src);
+    for (int32_t i = 0; i < dist->nparts[0]; i++) {
+        if (pass->status == ULYX_SUCCESS)
+            compute_delta(pass, group, slot, i);
+        src.at[src.count++] = uli_pass_seq_delta(pass, group, slot, i);
+    }
+    uli_pass_add_head(pass, group, slot, ULI_HEAD_DOUT, 0, &dst);
+    uli_pass_add_head(pass, group, slot, ULI_HEAD_DELTA, 0, &dst);
+    uli_pass_start(pass, &group->bundles[ULI_BUNDLE_GRAD],
+        ULYX_HEAD_TO_SEQ_ADJOINT, &src, &dst,
+        &pass->flights[ULI_FLIGHT_GRAD][slot]);
+}
+
+static void
+pass_prefetch(struct uli_pass *pass, int32_t g)
+{
+    bring_grad(pass, g);
+    if (!pass->dist->saves_heads)
+        uli_pass_bring_inputs(pass, g);
+}
+
+/* ---- home ---------------------------------------------------------------- */
+
+static void
+add_dq(struct uli_pass *pass, const struct uli_head_group *group, int32_t slot,
+    struct uli_pointers *src, struct uli_pointers *dst)
+{
+    uli_pass_add_head(pass, group, slot, ULI_HEAD_DQ, 0, src);
+    uli_pass_seq(pass, group, ULI_DIST_DQ, 0, dst);
+}
+
+static void
+add_dkv(struct uli_pass *pass, const struct uli_head_group *group, int32_t slot,
+    struct uli_pointers *src, struct uli_pointers *dst)
+{
+    uli_pass_add_head(pass, group, slot, ULI_HEAD_DK, 1, src);
+    uli_pass_add_head(pass, group, slot, ULI_HEAD_DV, 1, src);
+    uli_pass_seq(pass, group, ULI_DIST_DK, 1, dst);
+    uli_pass_seq(pass, group, ULI_DIST_DV, 1, dst);
+}
+
+static void
+send_results(struct uli_pass *pass, int32_t g)
+{
+    struct uli_head_group *group = &pass->dist->groups[g];
+    int32_t slot = g % pass->dist->slots;
+    struct uli_pointers src = {.count = 0}, dst = {.count = 0};
+    struct uli_pointers sums = {.count = 0}, home = {.count = 0};
+    add_dq(pass, group, slot, &src, &dst);
+    if (!group->cut)
+        add_dkv(pass, group, slot, &src, &dst);
+    uli_pass_start(pass,
+        &group->bundles[group->cut ? ULI_BUNDLE_DQ : ULI_BUNDLE_IN],
+        ULYX_SEQ_TO_HEAD_ADJOINT, &src, &dst,
+        &pass->flights[ULI_FLIGHT_BACK][slot]);
+    if (!group->last_piece)
+        return;
+    add_dkv(pass, group, slot, &sums, &home);
+    uli_pass_start(pass, &group->bundles[ULI_BUNDLE_DKV],
+        ULYX_SEQ_TO_HEAD_ADJOINT, &sums, &home,
+        &pass->flights[ULI_FLIGHT_SUMS][group->kv_slot]);
+}
+
+/* ---- accumulators of a cut KV head --------------------------------------- */
+
+/* Rows of the accumulator [b, S, dim] <-> the PACKED rows that the piece sees.
+ */
+static void
+copy_seen(const struct uli_pass *pass, const struct uli_head_group *group,
+    enum uli_head_tensor piece, enum uli_head_tensor sums, bool back)
+{
+    const struct ulyx_dist_attention *dist = pass->dist;
+    char *packed = uli_pass_head(pass, group, 0, piece);
+    char *all = uli_pass_head(pass, group, 0, sums);
+    int64_t bytes =
+        dist->stat_bytes *
+        (uli_head_wide(piece) ? dist->params->p.dim_qk : dist->params->p.dim_v);
+    for (int64_t i = 0; i < group->nsegments[1]; i++) {
+        const ulyx_segment_t *s = &group->segments[1][i];
+        size_t count = (size_t)((s->row_end - s->row_begin) * bytes);
+        char *row = all + (s->batch * dist->rows[1] + s->row_begin) * bytes;
+        if (back)
+            memcpy(row, packed, count);
+        else
+            memcpy(packed, row, count);
+        packed += count;
+    }
+}
+
+/* Before and after a piece is attended: the sums go on from the last piece, in
+ * the order of heads in which one call would add. */
+static void
+take_sums(const struct uli_pass *pass, const struct uli_head_group *group)
+{
+    for (int t = ULI_HEAD_DK; t <= ULI_HEAD_DV && group->first_piece; t++)
+        if (group->sizes.bytes[t])
+            memset(uli_pass_head(pass, group, 0, t), 0,
+                (size_t)group->sizes.bytes[t]);
+    if (!group->cut || !group->sizes.packed)
+        return;
+    copy_seen(pass, group, ULI_HEAD_PIECE_DK, ULI_HEAD_DK, false);
+    copy_seen(pass, group, ULI_HEAD_PIECE_DV, ULI_HEAD_DV, false);
+}
+
+static void
+give_sums(const struct uli_pass *pass, const struct uli_head_group *group)
+{
+    if (!group->cut || !group->sizes.packed)
+        return;
+    copy_seen(pass, group, ULI_HEAD_PIECE_DK, ULI_HEAD_DK, true);
+    copy_seen(pass, group, ULI_HEAD_PIECE_DV, ULI_HEAD_DV, true);
+}
+
+/* ---- attention ----------------------------------------------------------- */
+
+static ulyx_status_t
+pass_translate(const struct uli_pass *pass, const struct uli_head_group *group,
+    int32_t slot, struct uli_attn_call *attention)
+{
+    bool apart = group->cut && group->sizes.packed;
+    const enum uli_head_tensor order[] = {ULI_HEAD_Q, ULI_HEAD_K, ULI_HEAD_V,
+        ULI_HEAD_DOUT, ULI_HEAD_LSE, ULI_HEAD_DELTA, ULI_HEAD_DQ,
+        apart ? ULI_HEAD_PIECE_DK : ULI_HEAD_DK,
+        apart ? ULI_HEAD_PIECE_DV : ULI_HEAD_DV};
+    struct uli_attention_setup setup;
+    ulyx_attention_tensor_t t[9];
+    for (int i = 0; i < 9; i++)
+        t[i] = uli_pass_view(pass, group, slot, order[i]);
+    ulyx_attention_backward_t tensors = {.size = sizeof(tensors),
+        .flags = group->cut ? ULYX_ATTENTION_ACCUMULATE : 0,
+        .q = &t[0],
+        .k = &t[1],
+        .v = &t[2],
+        .dout = &t[3],
+        .lse = &t[4],
+        .delta = &t[5],
+        .dq = &t[6],
+        .dk = &t[7],
+        .dv = &t[8]};
+    if (pass->call->d_sink)
+        tensors.d_sink = (char *)pass->call->workspace + pass->layout->d_sink;
+    uli_dist_problem(pass->dist, group, &group->sizes, &setup);
+    setup.exec.deterministic = 1;
+    setup.problem.sinks = pass->call->sinks;
+    setup.problem.alibi_slopes = pass->call->alibi_slopes;
+    ULI_TRY(uli_attn_translate(&setup.problem, ULYX_ATTENTION_PASS_BACKWARD,
+        &setup.exec, true, attention));
+    return uli_attn_translate_backward(&tensors, attention);
+}
+
+/* The call wrote all heads; only the group's are its to give. */
+static void
+give_d_sink(const struct uli_pass *pass, const struct uli_head_group *group)
+{
+    int64_t elem = pass->dist->params->p.param_dtype == ULYX_DTYPE_F64 ? 8 : 4;
+    const char *all = (char *)pass->call->workspace + pass->layout->d_sink;
+    memcpy((char *)pass->call->d_sink + group->q_first * elem,
+        all + group->q_first * elem, (size_t)(group->q_heads * elem));
+}
+
+static void
+pass_attend(struct uli_pass *pass, int32_t g)
+{
+    const struct uli_head_group *group = &pass->dist->groups[g];
+    struct uli_attn_call attention = {0};
+    uli_pass_fail(
+        pass, pass_translate(pass, group, g % pass->dist->slots, &attention));
+    if (pass->status != ULYX_SUCCESS)
+        return;
+    take_sums(pass, group);
+    uli_pass_attend(pass, &attention, ULYX_ATTENTION_PASS_BACKWARD);
+    give_sums(pass, group);
+    if (pass->call->d_sink && pass->status == ULYX_SUCCESS)
+        give_d_sink(pass, group);
+}
+
+void
+uli_dist_backward(struct uli_pass *pass)
+{
+    static const struct uli_steps steps = {
+        .bring = pass_prefetch, .attend = pass_attend, .send = send_results};
+    uli_pass_groups(pass, &steps);
+}

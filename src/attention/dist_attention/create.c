@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Life of a distributed attention.
+ *
+ * First one agreement round: verdicts, what the plans will not compare, the
+ * smallest ceiling and the most threads. From there every rank chooses the
+ * same head groups. What may fail at one rank alone after that is the verdict
+ * with which it makes its next plan, so all learn of it. Plans come in the same
+ * order on all ranks.
+ */
+#include "attention/dist_attention/dist_attention.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "attention/pool.h"
+#include "base/dtype.h"
+#include "base/status.h"
+
+#define INVALID(...) uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
+
+void
+uli_dist_params_free(struct uli_dist_params *params)
+{
+    if (!params)
+        return;
+    uli_held_free(&params->held);
+    free(params);
+}
+
+static void
+free_dist(struct ulyx_dist_attention *dist)
+{
+    for (int32_t g = 0; g < dist->ngroups; g++) {
+        free(dist->groups[g].kv_map);
+        free(dist->groups[g].segments[0]);
+        free(dist->groups[g].segments[1]);
+    }
+    free(dist->groups);
+    for (int i = 0; i < 4; i++) {
+        free(dist->docs[i / 2][i % 2].begin);
+        free(dist->docs[i / 2][i % 2].length);
+    }
+    uli_dist_params_free(dist->params);
+    free(dist->user);
+    free(dist);
+}
+
+/* ---- settling ------------------------------------------------------------ */
+
+static ulyx_status_t
+settle_heads(struct uli_dist_params *params)
+{
+    ulyx_dist_attention_params_t *p = &params->p;
+    if (!p->kv_heads)
+        p->kv_heads = p->heads;
+    if (p->heads % p->kv_heads)
+        return INVALID("heads is %lld, must be a multiple of kv_heads (%lld)",
+            (long long)p->heads, (long long)p->kv_heads);
+    if (!p->dim_v)
+        p->dim_v = p->dim_qk;
+    if (params->shape.head_splits && p->head_groups > 1)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "head_splits with head_groups %d: splits are those of one group",
+            p->head_groups);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+settle_parts(struct ulyx_dist_attention *dist)
+{
+    const struct uli_shape *shape = &dist->params->shape;
+    for (int32_t i = 0; i < shape->nparts; i++) {
+        const struct uli_shape_part *part = &shape->parts[i];
+        int32_t axis = part->axis;
+        if (dist->nparts[axis] == ULI_AXIS_PARTS)
+            return INVALID("parts[%d].axis is %d, which has %d parts already",
+                i, axis, ULI_AXIS_PARTS);
+        if (!uli_size_add(dist->rows[axis], part->rows, &dist->rows[axis]))
+            return INVALID(
+                "parts[%d].rows is %lld: rows of axis %d do not fit 63 bits", i,
+                (long long)part->rows, axis);
+        dist->part_of[axis][dist->nparts[axis]++] = i;
+    }
+    if (!dist->nparts[0])
+        return INVALID("no part has axis 0, the queries'");
+    if (!dist->nparts[1]) {
+        memcpy(dist->part_of[1], dist->part_of[0], sizeof(dist->part_of[0]));
+        dist->nparts[1] = dist->nparts[0];
+        dist->rows[1] = dist->rows[0];
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+dist_settle(struct ulyx_dist_attention *dist)
+{
+    ulyx_dist_attention_params_t *p = &dist->params->p;
+    if (p->dtype < ULYX_DTYPE_F64 || p->dtype > ULYX_DTYPE_F16)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "dtype is %d: distributed attention has F64, F32, BF16 and F16",
+            p->dtype);
+    ULI_TRY(settle_heads(dist->params));
+    ULI_TRY(settle_parts(dist));
+    dist->elem_bytes = uli_dtype_size(p->dtype);
+    dist->stat_dtype =
+        p->dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
+    dist->stat_bytes = uli_dtype_size(dist->stat_dtype);
+    dist->has_backward = !(p->flags & ULYX_DIST_ATTENTION_FORWARD_ONLY);
+    dist->threads = p->threads ? p->threads : uli_pool_cores();
+    dist->timeout_s = uli_timeout_or(p->timeout_s, dist->comm->timeout_s);
+    return uli_dist_take_docs(dist);
+}
+
+/* ---- agreement ----------------------------------------------------------- */
+
+/* The agreed fields, and what everybody takes the least or the most of. */
+enum { MAX_AGREED = 32 };
+struct agreed {
+    int64_t count, values[MAX_AGREED];
+    int64_t ceiling, threads;
+};
+
+static void
+fill_agreed(const struct ulyx_dist_attention *dist, struct agreed *mine)
+{
+    struct uli_agreed list = {.values = mine->values, .wanted = -1};
+    assert(uli_agreed_most(&uli_dist_fields, 0) <= MAX_AGREED);
+    uli_agreed_fields(
+        &list, &uli_dist_fields, dist->params, dist->comm->nranks);
+    mine->count = list.count;
+    mine->ceiling = dist->params->p.max_workspace_bytes;
+    mine->threads = dist->threads;
+}
+
+/* Value i is not the same on rank 0 and rank p. */
+static ulyx_status_t
+dist_differ(const struct ulyx_dist_attention *dist, const struct agreed *all,
+    int32_t p, int32_t i)
+{
+    char name[64] = "";
+    struct uli_agreed list = {
+        .wanted = i, .name_p = name, .name_bytes = sizeof(name)};
+    uli_agreed_fields(
+        &list, &uli_dist_fields, dist->params, dist->comm->nranks);
+    return uli_agreed_differ(&list, "dist attention create", &all[0].values[i],
+        &all[p].values[i], p);
+}
+
+static ulyx_status_t
+check_peers(const struct ulyx_dist_attention *dist, const struct agreed *all,
+    const int64_t *bytes, const ulyx_status_t *statuses)
+{
+    const ulyx_comm_t *comm = dist->comm;
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (statuses[p] != ULYX_SUCCESS || bytes[p] != sizeof(*all))
+            return uli_error(ULYX_ERR_PEER_REFUSED,
+                "dist attention create: rank %d refused: %s", p,
+                uli_status_text(statuses[p]));
+    for (int32_t i = 0; i < all[0].count; i++)
+        for (int32_t p = 1; p < comm->nranks; p++)
+            if (all[p].values[i] != all[0].values[i])
+                return dist_differ(dist, all, p, i);
+    return ULYX_SUCCESS;
+}
+
+static void
+take_limits(struct ulyx_dist_attention *dist, const struct agreed *all,
+    int32_t *threads_p)
+{
+    *threads_p = 1;
+    for (int32_t p = 0; p < dist->comm->nranks; p++) {
+        if (all[p].ceiling &&
+            (!dist->ceiling || all[p].ceiling < dist->ceiling))
+            dist->ceiling = all[p].ceiling;
+        *threads_p = (int32_t)uli_max(*threads_p, all[p].threads);
+    }
+    ulyx_save_mode_t save = dist->params->p.save;
+    if (save == ULYX_SAVE_DEFAULT)
+        save = dist->ceiling ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS;
+    dist->saves_heads = dist->has_backward && save == ULYX_SAVE_HEADS;
+}
+
+/* dist NULL: this rank refuses with the verdict, whose text is set. */
+static ulyx_status_t
+dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
+    ulyx_status_t verdict, uli_deadline_t deadline, int32_t *threads_p)
+{
+    size_t nranks = (size_t)comm->nranks;
+    struct agreed mine = {0};
+    char text[256];
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    struct agreed *all = calloc(nranks, sizeof(*all));
+    int64_t *bytes = calloc(nranks, sizeof(*bytes));
+    ulyx_status_t *statuses = calloc(nranks, sizeof(*statuses));
+    bool memory = all && bytes && statuses;
+    if (!memory && verdict == ULYX_SUCCESS) {
+        verdict = ULYX_ERR_NO_MEMORY;
+        snprintf(
+            text, sizeof(text), "dist attention create: no memory to agree");
+    }
+    if (verdict == ULYX_SUCCESS)
+        fill_agreed(dist, &mine);
+    ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_DIST_ATTENTION,
+        verdict, &mine, verdict == ULYX_SUCCESS ? (int64_t)sizeof(mine) : 0,
+        memory ? (int64_t)sizeof(mine) : 0, all, memory ? bytes : NULL,
+        memory ? statuses : NULL, deadline);
+    if (verdict != ULYX_SUCCESS &&
+        (status == ULYX_SUCCESS || status == ULYX_ERR_MISMATCH))
+        status = uli_error_pass(verdict, text);
+    if (status == ULYX_SUCCESS)
+        status = check_peers(dist, all, bytes, statuses);
+    if (status == ULYX_SUCCESS)
+        take_limits(dist, all, threads_p);
+    free(all);
+    free(bytes);
+    free(statuses);
+    return status;
+}
+
+/* ---- plans --------------------------------------------------------------- */
+
+static ulyx_status_t
+make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
+    ulyx_status_t *verdict)
+{
+    struct uli_plan_params params;
+    for (int kind = 0; kind < ULI_BUNDLES; kind++) {
+        struct uli_bundle *bundle = &group->bundles[kind];
+        while (
+            uli_dist_plan_params(dist, group, kind, bundle->nplans, &params)) {
+            ULI_TRY(uli_plan_create(dist->comm, &params, *verdict,
+                params.timeout_s, &bundle->plans[bundle->nplans]));
+            bundle->nplans++;
+            bundle->ntensors += params.shape.ntensors;
+        }
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+make_plans(struct ulyx_dist_attention *dist, ulyx_status_t verdict)
+{
+    if (verdict != ULYX_SUCCESS) /* the first plan tells it */
+        return uli_plan_create(
+            dist->comm, NULL, verdict, dist->timeout_s, &(ulyx_plan_t *){NULL});
+    for (int32_t g = 0; g < dist->ngroups; g++)
+        ULI_TRY(make_group(dist, &dist->groups[g], &verdict));
+    uli_dist_take_tables(dist);
+    return ULYX_SUCCESS;
+}
+
+/* ---- life ---------------------------------------------------------------- */
+
+static ulyx_status_t
+destroy_plans(struct ulyx_dist_attention *dist)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+    for (int32_t g = 0; g < dist->ngroups; g++)
+        for (int kind = 0; kind < ULI_BUNDLES; kind++) {
+            struct uli_bundle *bundle = &dist->groups[g].bundles[kind];
+            for (int32_t i = 0; i < bundle->nplans; i++) {
+                ulyx_status_t one = uli_plan_destroy(bundle->plans[i]);
+                status = status == ULYX_SUCCESS ? one : status;
+            }
+            bundle->nplans = 0;
+        }
+    return status;
+}
+
+/* Allocates and settles: what fails is the rank's verdict. */
+static ulyx_status_t
+dist_create_prepare(ulyx_comm_t *comm, struct uli_dist_params *params,
+    struct ulyx_dist_attention **dist_p)
+{
+    struct ulyx_dist_attention *dist = calloc(1, sizeof(*dist));
+    if (!dist) {
+        uli_dist_params_free(params);
+        return uli_error(
+            ULYX_ERR_NO_MEMORY, "no memory for a distributed attention");
+    }
+    dist->comm = comm;
+    dist->params = params;
+    *dist_p = dist;
+    return dist_settle(dist);
+}
+
+ulyx_status_t
+uli_dist_create(ulyx_comm_t *comm, struct uli_dist_params *params,
+    ulyx_status_t verdict, double timeout_s, ulyx_dist_attention_t **dist_p)
+{
+    struct ulyx_dist_attention *dist = NULL;
+    char text[256];
+    int32_t threads;
+    uli_deadline_t deadline =
+        uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
+    if (verdict == ULYX_SUCCESS)
+        verdict = dist_create_prepare(comm, params, &dist);
+    else
+        uli_dist_params_free(params);
+    ulyx_status_t status =
+        dist_create_agree(comm, dist, verdict, deadline, &threads);
+    if (status == ULYX_SUCCESS)
+        status = make_plans(dist, uli_dist_chunk(dist, threads));
+    if (status == ULYX_SUCCESS) {
+        *dist_p = dist;
+        return ULYX_SUCCESS;
+    }
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    if (dist) {
+        destroy_plans(dist);
+        free_dist(dist);
+    }
+    return uli_error_pass(status, text);
+}
+
+ulyx_status_t
+uli_dist_destroy(ulyx_dist_attention_t *dist)
+{
+    bool idle = false;
+    if (!atomic_compare_exchange_strong(&dist->busy, &idle, true))
+        return uli_error(
+            ULYX_ERR_BUSY, "a call of distributed attention is in flight");
+    ulyx_status_t status = destroy_plans(dist);
+    free_dist(dist);
+    return status;
+}

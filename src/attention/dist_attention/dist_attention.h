@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Distributed attention, inside: plans per head group, and where everything
+ * lies.
+ *
+ * Head group c covers the query heads [q_first, q_first + q_heads) and the KV
+ * heads that they read, shared out over the ranks by plans of their own whose
+ * sequence side points into the caller's tensors. Each group has three
+ * bundles of plans:
+ *   IN    q, k, v     SEQ_TO_HEAD, and its adjoint for dq, dk, dv
+ *   OUT   out (lse)   HEAD_TO_SEQ
+ *   GRAD  dout delta  HEAD_TO_SEQ_ADJOINT
+ * A bundle is one plan, or two where joint parts make more than 8 tensors.
+ *
+ * Where a ceiling cuts the queries of a KV head into pieces, each piece is a
+ * group. dk and dv of the KV head are then carried from piece to piece in
+ * accumulators [b, S, dim] (fp32, or fp64) on the ranks that have any of its
+ * queries, and two more bundles take the place of IN's adjoint:
+ *   DQ    q           its adjoint, after each piece
+ *   DKV   k, v        theirs, after the last piece of a KV head
+ */
+#ifndef ULI_ATTENTION_DIST_ATTENTION_DIST_ATTENTION_H
+#define ULI_ATTENTION_DIST_ATTENTION_DIST_ATTENTION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "attention/problem.h"
+#include "base/params/held.h"
+#include "collectives/plan/plan.h"
+#include "ulyx/attention.h"
+#include "ulyx/dist_attention.h"
+
+enum {
+    ULI_AXIS_PARTS = 4,
+    ULI_BUNDLE_PLANS = 2,
+    ULI_DIST_SLOTS = 2,
+    ULI_SAVED_TENSORS = 4
+};
+
+/* Tensors of a call; the first five have strides of their own. */
+enum uli_dist_tensor {
+    ULI_DIST_Q,
+    ULI_DIST_K,
+    ULI_DIST_V,
+    ULI_DIST_OUT,
+    ULI_DIST_DOUT,
+    ULI_DIST_STRIDED,
+    ULI_DIST_LSE = ULI_DIST_STRIDED,
+    ULI_DIST_DQ,
+    ULI_DIST_DK,
+    ULI_DIST_DV,
+    ULI_DIST_TENSORS
+};
+
+/* Checked parameters with copies of all arrays. */
+struct uli_dist_params {
+    ulyx_dist_attention_params_t
+        p;                  /* parts, head_splits, strides: NULL, see below */
+    struct uli_shape shape; /* what all plans are given, without tensors */
+    int64_t strides[ULI_DIST_STRIDED][ULI_AXIS_PARTS][3]; /* zeros: dense */
+    struct uli_held held; /* splits, document tables, the kernel's name */
+};
+void uli_dist_params_free(struct uli_dist_params *params);
+
+/* ulyx_dist_attention_params_t into struct uli_dist_params. What becomes part
+ * of the plans' shapes they check and compare, by uli_shape_fields; the rest,
+ * and what the attention needs too, is compared when a distributed attention is
+ * made. */
+extern const struct uli_fields uli_dist_fields;
+
+enum uli_bundle_kind {
+    ULI_BUNDLE_IN,
+    ULI_BUNDLE_OUT,
+    ULI_BUNDLE_GRAD,
+    ULI_BUNDLE_DQ,
+    ULI_BUNDLE_DKV,
+    ULI_BUNDLES
+};
+
+struct uli_bundle {
+    ulyx_plan_t *plans[ULI_BUNDLE_PLANS];
+    int32_t nplans, ntensors;
+};
+
+/* Tensors on the head side of a group, and delta on the sequence side. */
+enum uli_head_tensor {
+    ULI_HEAD_Q,
+    ULI_HEAD_K,
+    ULI_HEAD_V,
+    ULI_HEAD_OUT,
+    ULI_HEAD_LSE,
+    ULI_HEAD_DOUT,
+    ULI_HEAD_DELTA,
+    ULI_HEAD_DQ,
+    ULI_HEAD_DK,
+    ULI_HEAD_DV,
+    ULI_HEAD_SEQ_DELTA,
+    ULI_HEAD_PIECE_DK, /* PACKED pieces: the rows of the accumulators that */
+    ULI_HEAD_PIECE_DV, /* the piece's queries see */
+    ULI_HEAD_TENSORS
+};
+
+/* Has it rows of keys; is its dim that of q and k? */
+static inline bool
+uli_head_keys(enum uli_head_tensor t)
+{
+    return t == ULI_HEAD_K || t == ULI_HEAD_V || t == ULI_HEAD_DK ||
+           t == ULI_HEAD_DV || t == ULI_HEAD_PIECE_DK || t == ULI_HEAD_PIECE_DV;
+}
+static inline bool
+uli_head_wide(enum uli_head_tensor t)
+{
+    return t == ULI_HEAD_Q || t == ULI_HEAD_K || t == ULI_HEAD_DQ ||
+           t == ULI_HEAD_DK || t == ULI_HEAD_PIECE_DK;
+}
+
+/* What a rank holds of a group: a function of the shape alone. */
+struct uli_head_sizes {
+    bool packed;
+    int64_t q_first, q_heads, kv_first, kv_heads; /* within the group */
+    int64_t q_rows, kv_rows; /* rows x heads, or the bound of n_r */
+    int64_t max_segments[2]; /* of q and k */
+    ulyx_dtype_t dtypes[ULI_HEAD_TENSORS];
+    int64_t bytes[ULI_HEAD_TENSORS];
+    int64_t attention_bytes[2]; /* workspace of each pass */
+};
+
+struct uli_head_group {
+    int64_t q_first, q_heads, kv_first, kv_heads; /* global */
+    bool cut;                                     /* a piece of a KV head: */
+    bool first_piece, last_piece;
+    int32_t carriers; /* ranks that carry its KV head's accumulators */
+    int32_t kv_slot;  /* where dk and dv are */
+    struct uli_head_sizes sizes; /* of this rank */
+    struct uli_bundle bundles[ULI_BUNDLES];
+    int64_t *kv_map;             /* [sizes.q_heads], HEADS */
+    ulyx_segment_t *segments[2]; /* PACKED, of q and k */
+    int64_t nsegments[2];
+    int64_t saved[ULI_HEAD_TENSORS]; /* offsets in saved, or -1 */
+};
+
+/* A document table that distributed attention owns. */
+struct uli_dist_docs {
+    ulyx_docs_t table;
+    unsigned char *begin, *length; /* room for max_docs (+ 1) entries of 8 */
+};
+
+/* Offsets of a pass in the workspace; -1: not there. */
+struct uli_pass_layout {
+    int64_t tensors[ULI_DIST_SLOTS][ULI_HEAD_TENSORS];
+    int64_t d_sink, attention;
+    int64_t attention_bytes, bytes;
+};
+
+struct ulyx_dist_attention {
+    ulyx_comm_t *comm;
+    struct uli_dist_params *params;
+    /* settled parameters */
+    ulyx_dtype_t stat_dtype;
+    int64_t elem_bytes, stat_bytes;
+    bool saves_heads, has_backward;
+    int32_t threads;
+    double timeout_s;
+    int32_t part_of[2][ULI_AXIS_PARTS], nparts[2]; /* of queries and keys */
+    int64_t rows[2];                               /* of the two axes */
+    int64_t ceiling; /* the smallest of all ranks; 0 = none */
+
+    int32_t ngroups, slots, pieces; /* pieces: groups of a KV head, or 1 */
+    struct uli_head_group *groups;
+    int64_t seq_rows[ULI_MAX_PARTS];     /* s_r of each part on this rank, */
+    int64_t seq_rows_max[ULI_MAX_PARTS]; /* and its bound */
+    struct uli_pass_layout passes[2];
+    int64_t saved_bytes;
+
+    bool has_docs[2];
+    struct uli_dist_docs docs[2][2]; /* [bank][axis] */
+    int32_t bank;
+    uint64_t tables; /* hash of the layout's tables */
+
+    _Atomic bool busy;
+    ulyx_dist_attention_times_t times;
+    bool last_backward; /* what they are of */
+    void *user; /* of the public layer, freed with distributed attention */
+};
+
+/* ---- life (create.c) -------------------------------------------- */
+
+/* Collective. Takes params over, also on an error. verdict: as for
+ * uli_plan_create; params may then be NULL. */
+ulyx_status_t uli_dist_create(ulyx_comm_t *comm, struct uli_dist_params *params,
+    ulyx_status_t verdict, double timeout_s, ulyx_dist_attention_t **dist_p);
+ulyx_status_t uli_dist_destroy(ulyx_dist_attention_t *dist);
+
+/* ---- plans and sizes (plans.c, chunks.c) --------------- */
+
+/* The parameters of a bundle's plan number `plan`; false: it has no such. The
+ * tensors of a bundle are in order: q parts, k parts, v parts; out parts (lse
+ * parts); dout parts, delta parts. */
+bool uli_dist_plan_params(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, enum uli_bundle_kind kind, int32_t plan,
+    struct uli_plan_params *params_p);
+
+/* Strides of the call's tensor of part number i of an axis. Gradients have
+ * their tensor's. */
+void uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
+    enum uli_dist_tensor tensor, int32_t axis, int32_t i, int64_t strides_p[3]);
+
+/* What `rank` holds of a group by a layout of its bundle IN. threads: of its
+ * attention. returns SUCCESS; OVERFLOW; as uli_attn_translate. */
+ulyx_status_t uli_dist_measure(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, const struct uli_layout *layout,
+    int32_t rank, int32_t threads, struct uli_head_sizes *sizes_p);
+
+/* Chooses the head groups within the ceiling, alike on all ranks; fills
+ * ngroups, slots, pieces and groups with their sizes (dist_choose.c), and
+ * for chunk also passes and saved_bytes, and allocates what groups need.
+ * threads: the most of all ranks.
+ * returns SUCCESS; INVALID_ARGUMENT (the ceiling, with the bytes needed); as
+ * uli_layout_create and uli_dist_measure. */
+ulyx_status_t uli_dist_choose(
+    struct ulyx_dist_attention *dist, int32_t threads);
+ulyx_status_t uli_dist_chunk(struct ulyx_dist_attention *dist, int32_t threads);
+
+/* most: each size at least that of sizes. */
+void uli_dist_raise_sizes(
+    struct uli_head_sizes *most, const struct uli_head_sizes *sizes);
+/* Workspace of the larger pass for groups of at most those sizes. */
+int64_t uli_dist_pass_bytes(const struct ulyx_dist_attention *dist,
+    const struct uli_head_sizes *most, int32_t slots);
+
+/* Workspace of the larger pass. */
+static inline int64_t
+uli_dist_workspace(const struct ulyx_dist_attention *dist)
+{
+    return uli_max(
+        dist->passes[0].bytes, dist->has_backward ? dist->passes[1].bytes : 0);
+}
+
+/* What this rank would need with another save mode and the same groups. */
+void uli_dist_bytes_of(const struct ulyx_dist_attention *dist,
+    ulyx_save_mode_t save, int64_t *workspace_p, int64_t *saved_p);
+
+/* The attention of a group and how to run it, with the present documents and
+ * tables; sinks and slopes are the call's. (attend.c) */
+struct uli_attention_setup {
+    ulyx_attention_t problem;
+    ulyx_attention_exec_t exec;
+};
+void uli_dist_problem(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, const struct uli_head_sizes *sizes,
+    struct uli_attention_setup *setup_p);
+/* The most that a pass of it can need, over all tables within the maxima.
+ * returns as ulyx_attention_workspace; NO_MEMORY. */
+ulyx_status_t uli_dist_attention_bytes(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, const struct uli_head_sizes *sizes,
+    int32_t threads, ulyx_attention_pass_t pass, int64_t *bytes_p);
+
+/* ---- documents (update.c) --------------------------------------- */
+
+ulyx_status_t uli_dist_update(ulyx_dist_attention_t *dist,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
+/* Room for tables, and the first ones. */
+ulyx_status_t uli_dist_take_docs(struct ulyx_dist_attention *dist);
+/* After plans were made or updated: segments and the tables' hash. */
+void uli_dist_take_tables(struct ulyx_dist_attention *dist);
+
+/* ---- calls (pass.c, _forward.c, _backward.c) -------------------- */
+
+struct uli_dist_call {
+    bool backward;
+    void *tensors[ULI_DIST_TENSORS][ULI_AXIS_PARTS];
+    bool given[ULI_DIST_TENSORS];
+    const void *sinks, *alibi_slopes;
+    void *d_sink;
+    void *workspace, *saved;
+    int64_t workspace_bytes, saved_bytes;
+    double timeout_s;
+};
+
+/* verdict: what the public edge thought of the call, its text set; peers learn
+ * of a refusal. (pass.c) */
+ulyx_status_t uli_dist_run(ulyx_dist_attention_t *dist,
+    const struct uli_dist_call *call, ulyx_status_t verdict);
+
+/* ---- words (describe.c) ----------------------------------------- */
+
+int64_t uli_dist_held_bytes(const struct ulyx_dist_attention *dist);
+/* Tensor i of ULI_SAVED_TENSORS of a group; false where it is not saved. */
+bool uli_dist_saved_tensor(const struct ulyx_dist_attention *dist,
+    int32_t group_index, int i, ulyx_saved_tensor_t *part_p);
+/* Bytes to and from others of the last call. */
+void uli_dist_traffic(const struct ulyx_dist_attention *dist, int64_t *sent_p,
+    int64_t *received_p);
+void uli_dist_describe(
+    const struct ulyx_dist_attention *dist, char *text_p, size_t text_bytes);
+
+#endif

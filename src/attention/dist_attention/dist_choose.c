@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which head groups a distributed attention has.
+ *
+ * All ranks must choose alike, so they compare the ceiling with what the
+ * neediest rank needs, which every rank can compute from the shape.
+ *
+ * The order of trial: whole KV heads in more and more groups, then with one
+ * slot, and only then pieces of KV heads, which bring k and v once a piece and
+ * carry dk and dv in accumulators of twice the size (16 bits).
+ */
+#include "attention/dist_attention/dist_attention.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/status.h"
+
+/* ---- groups -------------------------------------------------------------- */
+
+static int64_t
+div_up(int64_t a, int64_t unit)
+{
+    return (a + unit - 1) / unit;
+}
+
+/* KV heads are dealt as evenly as they go, the first groups one more. */
+static void
+deal_heads(const struct ulyx_dist_attention *dist, int32_t ngroups,
+    struct uli_head_group *groups)
+{
+    int64_t kv = dist->params->p.kv_heads, each = dist->params->p.heads / kv;
+    int64_t first = 0;
+    for (int32_t g = 0; g < ngroups; g++) {
+        memset(&groups[g], 0, sizeof(groups[g]));
+        groups[g].kv_first = first;
+        groups[g].kv_heads = kv / ngroups + (g < kv % ngroups);
+        groups[g].q_first = first * each;
+        groups[g].q_heads = groups[g].kv_heads * each;
+        first += groups[g].kv_heads;
+    }
+}
+
+/* The queries of each KV head likewise: group g is piece g % pieces. */
+static void
+deal_pieces(const struct ulyx_dist_attention *dist, int32_t pieces,
+    struct uli_head_group *groups)
+{
+    int64_t kv = dist->params->p.kv_heads, each = dist->params->p.heads / kv;
+    int64_t nranks = dist->comm->nranks, largest = div_up(each, pieces);
+    bool balanced = dist->params->p.work_split == ULYX_WORK_BALANCED;
+    int64_t first = 0;
+    for (int64_t g = 0; g < kv * pieces; g++) {
+        int64_t piece = g % pieces;
+        groups[g] = (struct uli_head_group){.cut = true,
+            .first_piece = piece == 0,
+            .last_piece = piece == pieces - 1,
+            .carriers = (int32_t)(balanced ? nranks : uli_min(nranks, largest)),
+            .q_first = first,
+            .q_heads = each / pieces + (piece < each % pieces),
+            .kv_first = g / pieces,
+            .kv_heads = 1};
+        first += groups[g].q_heads;
+    }
+}
+
+static ulyx_status_t
+layout_of(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, struct uli_layout **layout_p)
+{
+    struct uli_plan_params params;
+    uli_dist_plan_params(dist, group, ULI_BUNDLE_IN, 0, &params);
+    return uli_layout_create(
+        &params.shape, params.docs_q, params.docs_k, layout_p);
+}
+
+static void
+take_seq_rows(struct ulyx_dist_attention *dist, const struct uli_layout *layout)
+{
+    for (int32_t i = 0; i < dist->params->shape.nparts; i++) {
+        dist->seq_rows[i] = uli_layout_seq_rows(layout, i, dist->comm->rank);
+        dist->seq_rows_max[i] =
+            uli_layout_max_seq_rows(layout, i, dist->comm->rank);
+    }
+}
+
+/* A choice on trial: sizes[rank][group] of all ranks. */
+struct trial {
+    int32_t ngroups;
+    struct uli_head_group *groups;
+    struct uli_head_sizes *sizes;
+};
+
+static void
+trial_free(struct trial *trial)
+{
+    free(trial->groups);
+    free(trial->sizes);
+    memset(trial, 0, sizeof(*trial));
+}
+
+static ulyx_status_t
+measure_group(struct ulyx_dist_attention *dist, int32_t threads, int32_t g,
+    struct trial *trial)
+{
+    struct uli_layout *layout = NULL;
+    ulyx_status_t status = layout_of(dist, &trial->groups[g], &layout);
+    if (status != ULYX_SUCCESS)
+        return status;
+    int32_t me = dist->comm->rank;
+    take_seq_rows(dist, layout);
+    for (int32_t r = 0; r < dist->comm->nranks && status == ULYX_SUCCESS; r++)
+        status = uli_dist_measure(dist, &trial->groups[g], layout, r,
+            dist->ceiling || r != me ? threads : dist->threads,
+            &trial->sizes[r * trial->ngroups + g]);
+    uli_layout_destroy(layout);
+    return status;
+}
+
+/* pieces > 1: ngroups is so many for each KV head. */
+static ulyx_status_t
+try_groups(struct ulyx_dist_attention *dist, int32_t ngroups, int32_t pieces,
+    int32_t threads, struct trial *trial_p)
+{
+    size_t cells = (size_t)ngroups * (size_t)dist->comm->nranks;
+    trial_p->ngroups = ngroups;
+    trial_p->groups = calloc((size_t)ngroups, sizeof(*trial_p->groups));
+    trial_p->sizes = calloc(cells, sizeof(*trial_p->sizes));
+    if (!trial_p->groups || !trial_p->sizes)
+        return uli_error(ULYX_ERR_NO_MEMORY,
+            "dist attention: no memory for %d head groups", ngroups);
+    if (pieces > 1)
+        deal_pieces(dist, pieces, trial_p->groups);
+    else
+        deal_heads(dist, ngroups, trial_p->groups);
+    for (int32_t g = 0; g < ngroups; g++)
+        ULI_TRY(measure_group(dist, threads, g, trial_p));
+    return ULYX_SUCCESS;
+}
+
+static int64_t
+dist_neediest(const struct ulyx_dist_attention *dist, const struct trial *trial,
+    int32_t slots)
+{
+    int64_t most = 0;
+    for (int32_t r = 0; r < dist->comm->nranks; r++) {
+        struct uli_head_sizes sizes = {0};
+        for (int32_t g = 0; g < trial->ngroups; g++)
+            uli_dist_raise_sizes(&sizes, &trial->sizes[r * trial->ngroups + g]);
+        most = uli_max(most, uli_dist_pass_bytes(dist, &sizes, slots));
+    }
+    return most;
+}
+
+/* ---- the choice ---------------------------------------------------------- */
+
+/* *fits_p: dist's choice; else the trial is undone. *needed_p: the smallest
+ * need seen. */
+static ulyx_status_t
+try_one(struct ulyx_dist_attention *dist, int32_t ngroups, int32_t pieces,
+    int32_t most_slots, int32_t threads, int64_t *needed_p, bool *fits_p,
+    struct trial *trial_p)
+{
+    int32_t slots = (int32_t)uli_min(ngroups, most_slots);
+    ulyx_status_t status = try_groups(dist, ngroups, pieces, threads, trial_p);
+    *fits_p = false;
+    if (status == ULYX_SUCCESS) {
+        int64_t need = dist_neediest(dist, trial_p, slots);
+        *needed_p = uli_min(*needed_p, need);
+        *fits_p = !dist->ceiling || need <= dist->ceiling;
+    }
+    if (*fits_p) {
+        dist->slots = slots;
+        dist->pieces = pieces;
+    } else {
+        trial_free(trial_p);
+    }
+    return status;
+}
+
+/* Whole KV heads: the first count of groups, from `least` on, that fits with
+ * that many slots. */
+static ulyx_status_t
+search_groups(struct ulyx_dist_attention *dist, int32_t least, int32_t slots,
+    int32_t threads, int64_t *needed_p, bool *fits_p, struct trial *trial_p)
+{
+    int64_t most =
+        dist->params->shape.head_splits ? 1 : dist->params->p.kv_heads;
+    for (int32_t n = least; n <= most && !*fits_p; n++)
+        ULI_TRY(try_one(dist, n, 1, slots, threads, needed_p, fits_p, trial_p));
+    return ULYX_SUCCESS;
+}
+
+/* Can the queries of a KV head be cut without a change of bits? The reference
+ * sums in fp64, which accumulators in fp32 would round. */
+static bool
+may_cut(const struct ulyx_dist_attention *dist)
+{
+    const ulyx_dist_attention_params_t *p = &dist->params->p;
+    bool reference = p->kernel && strcmp(p->kernel, "reference") == 0;
+    return !dist->params->shape.head_splits &&
+           p->heads / p->kv_heads <= INT32_MAX &&
+           (!reference || !dist->has_backward || p->dtype == ULYX_DTYPE_F64);
+}
+
+/* Pieces: only counts that leave the busiest rank less. With HEADS a rank has
+ * whole heads, so below one a rank nothing is gained. */
+static ulyx_status_t
+search_pieces(struct ulyx_dist_attention *dist, int32_t slots, int32_t threads,
+    int64_t *needed_p, bool *fits_p, struct trial *trial_p)
+{
+    const ulyx_dist_attention_params_t *p = &dist->params->p;
+    int64_t each = p->heads / p->kv_heads, unit = dist->comm->nranks;
+    if (p->work_split == ULYX_WORK_BALANCED)
+        unit = 1;
+    int64_t most = div_up(each, unit);
+    for (int64_t n = 2; n <= each && !*fits_p && may_cut(dist); n++) {
+        int64_t share = div_up(div_up(each, n), unit);
+        if (share == most || p->kv_heads * n > INT32_MAX)
+            continue;
+        most = share;
+        ULI_TRY(try_one(dist, (int32_t)(p->kv_heads * n), (int32_t)n, slots,
+            threads, needed_p, fits_p, trial_p));
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+dist_choose_choose(
+    struct ulyx_dist_attention *dist, int32_t threads, struct trial *trial_p)
+{
+    int64_t wanted = uli_max(dist->params->p.head_groups, 1);
+    int32_t least = (int32_t)uli_min(wanted, dist->params->p.kv_heads);
+    int64_t needed = INT64_MAX;
+    bool fits = false;
+    memset(trial_p, 0, sizeof(*trial_p));
+    for (int32_t slots = ULI_DIST_SLOTS; slots > 0 && !fits; slots--)
+        ULI_TRY(search_groups(
+            dist, least, slots, threads, &needed, &fits, trial_p));
+    for (int32_t slots = ULI_DIST_SLOTS; slots > 0 && !fits; slots--)
+        ULI_TRY(search_pieces(dist, slots, threads, &needed, &fits, trial_p));
+    if (fits)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "max_workspace_bytes is %lld, %lld are needed even by the smallest "
+        "head groups",
+        (long long)dist->ceiling, (long long)needed);
+}
+
+ulyx_status_t
+uli_dist_choose(struct ulyx_dist_attention *dist, int32_t threads)
+{
+    struct trial trial;
+    ULI_TRY(dist_choose_choose(dist, threads, &trial));
+    const struct uli_head_sizes *mine =
+        trial.sizes + (int64_t)dist->comm->rank * trial.ngroups;
+    dist->ngroups = trial.ngroups;
+    dist->groups = trial.groups;
+    for (int32_t g = 0; g < dist->ngroups; g++)
+        dist->groups[g].sizes = mine[g];
+    free(trial.sizes);
+    return ULYX_SUCCESS;
+}

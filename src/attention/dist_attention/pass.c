@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What both passes share: pointers, flights, the saved parts' header.
+ */
+#include "attention/dist_attention/pass.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "attention/attention.h"
+#include "base/dtype.h"
+#include "base/status.h"
+
+#define INVALID(...) uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
+#define MAGIC        UINT64_C(0x756c79785f736176)
+
+/* ---- pointers ------------------------------------------------------------ */
+
+void
+uli_pass_seq(const struct uli_pass *pass, const struct uli_head_group *group,
+    enum uli_dist_tensor tensor, int32_t axis, struct uli_pointers *list)
+{
+    const struct ulyx_dist_attention *dist = pass->dist;
+    int64_t first = axis ? group->kv_first : group->q_first;
+    for (int32_t i = 0; i < dist->nparts[axis]; i++) {
+        char *base = pass->call->tensors[tensor][i];
+        int64_t strides[3];
+        uli_dist_seq_strides(dist, tensor, axis, i, strides);
+        list->at[list->count++] = base ? base + first * strides[2] : NULL;
+    }
+}
+
+void *
+uli_pass_seq_delta(const struct uli_pass *pass,
+    const struct uli_head_group *group, int32_t slot, int32_t i)
+{
+    const struct ulyx_dist_attention *dist = pass->dist;
+    char *base = uli_pass_head(pass, group, slot, ULI_HEAD_SEQ_DELTA);
+    for (int32_t j = 0; j < i; j++)
+        base += uli_round_up(dist->seq_rows_max[dist->part_of[0][j]] *
+                                 dist->params->p.batch * group->q_heads *
+                                 dist->stat_bytes,
+            64);
+    return base;
+}
+
+void *
+uli_pass_head(const struct uli_pass *pass, const struct uli_head_group *group,
+    int32_t slot, enum uli_head_tensor tensor)
+{
+    if (tensor == ULI_HEAD_DK || tensor == ULI_HEAD_DV)
+        slot = group->kv_slot;
+    if (tensor == ULI_HEAD_PIECE_DK || tensor == ULI_HEAD_PIECE_DV)
+        slot = 0;
+    int64_t at = pass->layout->tensors[slot][tensor];
+    if (group->saved[tensor] >= 0)
+        return (char *)pass->call->saved + group->saved[tensor];
+    return at < 0 ? NULL : (char *)pass->call->workspace + at;
+}
+
+void
+uli_pass_add_head(const struct uli_pass *pass,
+    const struct uli_head_group *group, int32_t slot,
+    enum uli_head_tensor tensor, int32_t axis, struct uli_pointers *list)
+{
+    for (int32_t i = 0; i < pass->dist->nparts[axis]; i++)
+        list->at[list->count++] = uli_pass_head(pass, group, slot, tensor);
+}
+
+ulyx_attention_tensor_t
+uli_pass_view(const struct uli_pass *pass, const struct uli_head_group *group,
+    int32_t slot, enum uli_head_tensor tensor)
+{
+    const ulyx_dist_attention_params_t *p = &pass->dist->params->p;
+    const struct uli_head_sizes *sizes = &group->sizes;
+    bool statistic = tensor == ULI_HEAD_LSE || tensor == ULI_HEAD_DELTA;
+    bool keys = uli_head_keys(tensor), wide = uli_head_wide(tensor);
+    int64_t heads = keys ? sizes->kv_heads : sizes->q_heads;
+    int64_t rows = pass->dist->rows[keys];
+    int64_t elem = uli_dtype_size(sizes->dtypes[tensor]);
+    int64_t unit = statistic ? elem : elem * (wide ? p->dim_qk : p->dim_v);
+    ulyx_attention_tensor_t view = ULYX_ATTENTION_TENSOR_INIT;
+    view.base = uli_pass_head(pass, group, slot, tensor);
+    view.dtype = sizes->dtypes[tensor];
+    view.row_stride = statistic || sizes->packed ? unit : unit * heads;
+    view.head_stride = statistic ? unit * rows : unit;
+    view.batch_stride = unit * heads * rows;
+    return view;
+}
+
+/* ---- plans --------------------------------------------------------------- */
+
+void
+uli_pass_fail(struct uli_pass *pass, ulyx_status_t status)
+{
+    if (status == ULYX_SUCCESS || pass->status != ULYX_SUCCESS)
+        return;
+    pass->status = status;
+    snprintf(pass->text, sizeof(pass->text), "%s", uli_error_text());
+}
+
+static double
+seconds_left(const struct uli_pass *pass)
+{
+    double left = (double)(pass->deadline - uli_clock_ns()) * 1e-9;
+    return left > 1e-3 ? left : 1e-3;
+}
+
+void
+uli_pass_start(struct uli_pass *pass, struct uli_bundle *bundle,
+    ulyx_direction_t direction, const struct uli_pointers *src,
+    const struct uli_pointers *dst, struct uli_flight *flight_p)
+{
+    flight_p->nrequests = 0;
+    flight_p->started_ns = uli_clock_ns();
+    for (int32_t i = 0; i < bundle->nplans; i++) {
+        ulyx_plan_t *plan = bundle->plans[i];
+        if (pass->status != ULYX_SUCCESS) {
+            uli_plan_refuse_on(plan, pass->status, pass->text);
+            continue;
+        }
+        ulyx_status_t status = uli_plan_start(plan, direction,
+            (const void *const *)(src->at + i * ULI_TENSORS),
+            dst->at + i * ULI_TENSORS, seconds_left(pass),
+            &flight_p->requests[flight_p->nrequests]);
+        flight_p->nrequests += status == ULYX_SUCCESS;
+        uli_pass_fail(pass, status);
+    }
+    if (flight_p->nrequests)
+        pass->exposed_ns += uli_clock_ns() - flight_p->started_ns;
+}
+
+void
+uli_pass_wait(struct uli_pass *pass, struct uli_flight *flight)
+{
+    int64_t begin = uli_clock_ns(), ended = flight->started_ns;
+    if (!flight->nrequests)
+        return;
+    for (int32_t i = 0; i < flight->nrequests; i++) {
+        uli_pass_fail(pass, uli_request_wait(flight->requests[i]));
+        ended = uli_max(ended, flight->requests[i]->ended_ns);
+    }
+    int64_t now = uli_clock_ns();
+    flight->nrequests = 0;
+    /* To wake from a wait is part of the exchange that was waited for. */
+    pass->exchange_ns += (ended > begin ? now : ended) - flight->started_ns;
+    pass->exposed_ns += ended > begin ? now - begin : 0;
+}
+
+void
+uli_pass_attend(struct uli_pass *pass, struct uli_attn_call *attention,
+    ulyx_attention_pass_t kind)
+{
+    int64_t begin = uli_clock_ns();
+    attention->workspace =
+        (unsigned char *)pass->call->workspace + pass->layout->attention;
+    attention->workspace_bytes = pass->layout->attention_bytes;
+    uli_pass_fail(pass, uli_attn_run_pass(attention, kind));
+    pass->attention_ns += uli_clock_ns() - begin;
+    pass->scores += atomic_load(&attention->scores);
+}
+
+/* ---- what is saved ------------------------------------------------------- */
+
+/* At the begin of saved: whose it is, and by which tables it lies. */
+struct header {
+    uint64_t magic, shape, tables;
+};
+
+static struct header
+header_of(const struct ulyx_dist_attention *dist)
+{
+    const ulyx_dist_attention_params_t *p = &dist->params->p;
+    struct header header = {MAGIC, 0, dist->tables};
+    const int64_t values[] = {p->batch, p->heads, p->kv_heads, p->dim_qk,
+        p->dim_v, p->dtype, dist->rows[0], dist->rows[1], dist->ngroups,
+        dist->saved_bytes, dist->saves_heads};
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        header.shape =
+            (header.shape ^ (uint64_t)values[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    return header;
+}
+
+static ulyx_status_t
+check_header(const struct ulyx_dist_attention *dist, const void *saved)
+{
+    struct header expected = header_of(dist), found;
+    memcpy(&found, saved, sizeof(found));
+    if (found.magic != MAGIC || found.shape != expected.shape)
+        return INVALID(
+            "saved is not what a forward of this distributed attention left");
+    if (found.tables != expected.tables)
+        return INVALID("saved is of a forward with other documents: update "
+                       "came between the two");
+    return ULYX_SUCCESS;
+}
+
+/* ---- the call ------------------------------------------------------------ */
+
+static ulyx_status_t
+check_memory(
+    const char *name, const void *pointer, int64_t bytes, int64_t needed)
+{
+    if (bytes < needed || (needed && !pointer))
+        return INVALID("%s is %p with %lld bytes, %lld are needed", name,
+            pointer, (long long)bytes, (long long)needed);
+    if ((uintptr_t)pointer % 64)
+        return INVALID("%s is %p, not aligned to 64 bytes", name, pointer);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_given(
+    const struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
+{
+    static const char *const names[ULI_DIST_TENSORS] = {
+        "q", "k", "v", "out", "dout", "lse", "dq", "dk", "dv"};
+    bool lse = dist->params->p.flags & ULYX_DIST_ATTENTION_LSE;
+    for (int t = 0; t < ULI_DIST_TENSORS; t++) {
+        bool needed = t == ULI_DIST_OUT;
+        if (t <= ULI_DIST_V)
+            needed = !call->backward || !dist->saves_heads;
+        else if (t == ULI_DIST_LSE)
+            needed = !call->backward && lse;
+        else if (t != ULI_DIST_OUT)
+            needed = call->backward;
+        if (needed && !call->given[t])
+            return INVALID("%s is NULL", names[t]);
+    }
+    if (call->given[ULI_DIST_LSE] && !lse)
+        return INVALID("lse is given, distributed attention was made without "
+                       "ULYX_DIST_ATTENTION_LSE");
+    if (call->d_sink && !call->sinks)
+        return INVALID("d_sink without sinks");
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_call(
+    const struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
+{
+    ULI_TRY(check_memory("workspace", call->workspace, call->workspace_bytes,
+        uli_dist_workspace(dist)));
+    if (dist->has_backward)
+        ULI_TRY(check_memory(
+            "saved", call->saved, call->saved_bytes, dist->saved_bytes));
+    ULI_TRY(check_given(dist, call));
+    return call->backward ? check_header(dist, call->saved) : ULYX_SUCCESS;
+}
+
+static void
+note_times(const struct uli_pass *pass, int64_t begin)
+{
+    struct ulyx_dist_attention *dist = pass->dist;
+    dist->times.total_s = (double)(uli_clock_ns() - begin) * 1e-9;
+    dist->times.attention_s = (double)pass->attention_ns * 1e-9;
+    dist->times.exchange_s = (double)pass->exchange_ns * 1e-9;
+    dist->times.exposed_s = (double)pass->exposed_ns * 1e-9;
+    dist->times.scores = pass->scores;
+    dist->last_backward = pass->call->backward;
+}
+
+static ulyx_status_t
+dist_run(struct ulyx_dist_attention *dist, const struct uli_dist_call *call,
+    ulyx_status_t verdict)
+{
+    int64_t begin = uli_clock_ns();
+    struct uli_pass pass = {.dist = dist,
+        .call = call,
+        .layout = &dist->passes[call->backward],
+        .deadline =
+            uli_deadline_in(uli_timeout_or(call->timeout_s, dist->timeout_s))};
+    bool writes = dist->has_backward && !call->backward;
+    if (verdict == ULYX_SUCCESS)
+        verdict = check_call(dist, call);
+    uli_pass_fail(&pass, verdict);
+    if (writes && verdict == ULYX_SUCCESS)
+        memset(call->saved, 0, sizeof(struct header));
+    if (call->backward)
+        uli_dist_backward(&pass);
+    else
+        uli_dist_forward(&pass);
+    note_times(&pass, begin);
+    if (pass.status != ULYX_SUCCESS)
+        return uli_error_pass(pass.status, pass.text);
+    if (writes) {
+        struct header header = header_of(dist);
+        memcpy(call->saved, &header, sizeof(header));
+    }
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_dist_run(ulyx_dist_attention_t *dist, const struct uli_dist_call *call,
+    ulyx_status_t verdict)
+{
+    bool idle = false;
+    if (call->backward && !dist->has_backward)
+        return INVALID("backward of a distributed attention made FORWARD_ONLY");
+    if (!atomic_compare_exchange_strong(&dist->busy, &idle, true))
+        return uli_error(
+            ULYX_ERR_BUSY, "a call of distributed attention is in flight");
+    ulyx_status_t status = dist_run(dist, call, verdict);
+    atomic_store(&dist->busy, false);
+    return status;
+}

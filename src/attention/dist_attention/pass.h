@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One call of a distributed attention in progress.
+ *
+ * Every rank goes through the same plans in the same order, whatever happens:
+ * after its first error a rank refuses the rest of them. So the call counts of
+ * all plans advance alike on all ranks, nobody waits for a rank that has left,
+ * and the communicator stays usable.
+ */
+#ifndef ULI_ATTENTION_DIST_ATTENTION_PASS_H
+#define ULI_ATTENTION_DIST_ATTENTION_PASS_H
+
+#include "attention/dist_attention/dist_attention.h"
+
+/* A bundle on its way. */
+struct uli_flight {
+    ulyx_request_t *requests[ULI_BUNDLE_PLANS];
+    int32_t nrequests;
+    int64_t started_ns;
+};
+
+/* What may be under way at a time, for each slot: towards the head side, and
+ * back. */
+enum uli_flight_kind {
+    ULI_FLIGHT_INPUTS, /* q, k, v */
+    ULI_FLIGHT_GRAD,   /* dout, delta */
+    ULI_FLIGHT_BACK,   /* out; dq, dk, dv; dq alone of a piece */
+    ULI_FLIGHT_SUMS,   /* dk, dv of a cut KV head; its slot is kv_slot */
+    ULI_FLIGHTS
+};
+
+struct uli_pass {
+    struct ulyx_dist_attention *dist;
+    const struct uli_dist_call *call;
+    const struct uli_pass_layout *layout;
+    uli_deadline_t deadline;
+    ulyx_status_t status; /* the first error */
+    char text[256];
+    struct uli_flight flights[ULI_FLIGHTS][ULI_DIST_SLOTS];
+    int64_t attention_ns, exchange_ns, exposed_ns, scores;
+};
+
+/* Pointers of a bundle's tensors on one side, in its order. */
+struct uli_pointers {
+    void *at[3 * ULI_AXIS_PARTS];
+    int32_t count;
+};
+
+/* Adds a tensor of the call, seen from the group's first head, for each part
+ * of the query axis (axis 0) or the keys'. */
+void uli_pass_seq(const struct uli_pass *pass,
+    const struct uli_head_group *group, enum uli_dist_tensor tensor,
+    int32_t axis, struct uli_pointers *list);
+/* delta on the sequence side, of query part i. */
+void *uli_pass_seq_delta(const struct uli_pass *pass,
+    const struct uli_head_group *group, int32_t slot, int32_t i);
+/* Where a head-side tensor lies: saved, or the slot of the workspace. */
+void *uli_pass_head(const struct uli_pass *pass,
+    const struct uli_head_group *group, int32_t slot,
+    enum uli_head_tensor tensor);
+/* Adds it once a part of the axis. */
+void uli_pass_add_head(const struct uli_pass *pass,
+    const struct uli_head_group *group, int32_t slot,
+    enum uli_head_tensor tensor, int32_t axis, struct uli_pointers *list);
+/* It as the attention sees it. */
+ulyx_attention_tensor_t uli_pass_view(const struct uli_pass *pass,
+    const struct uli_head_group *group, int32_t slot,
+    enum uli_head_tensor tensor);
+
+void uli_pass_fail(struct uli_pass *pass, ulyx_status_t status);
+/* Starts the bundle's plans, or refuses them after an error. */
+void uli_pass_start(struct uli_pass *pass, struct uli_bundle *bundle,
+    ulyx_direction_t direction, const struct uli_pointers *src,
+    const struct uli_pointers *dst, struct uli_flight *flight_p);
+/* Waits for what is in flight there, if anything. */
+void uli_pass_wait(struct uli_pass *pass, struct uli_flight *flight);
+/* Runs a translated attention call in the workspace. */
+void uli_pass_attend(struct uli_pass *pass, struct uli_attn_call *attention,
+    ulyx_attention_pass_t kind);
+
+/* ---- the pipeline of head groups (pipeline.c) ------------------- */
+
+/* What a pass does with group g. */
+struct uli_steps {
+    void (*bring)(struct uli_pass *pass, int32_t g); /* starts towards heads */
+    void (*attend)(struct uli_pass *pass, int32_t g);
+    void (*send)(struct uli_pass *pass, int32_t g); /* starts what goes back */
+};
+void uli_pass_groups(struct uli_pass *pass, const struct uli_steps *steps);
+/* Starts q, k, v of a group towards the head side. */
+void uli_pass_bring_inputs(struct uli_pass *pass, int32_t g);
+
+/* The two passes (forward.c, backward.c). */
+void uli_dist_forward(struct uli_pass *pass);
+void uli_dist_backward(struct uli_pass *pass);
+
+#endif

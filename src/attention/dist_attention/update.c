@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Documents: distributed attention's own copies, in two banks so that the
+ * present ones stay until new ones are accepted, and what follows from the
+ * tables of PACKED plans. Local: no other rank is asked.
+ */
+#include "attention/dist_attention/dist_attention.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "attention/translate/translate.h"
+#include "base/status.h"
+
+/* ---- copies -------------------------------------------------------------- */
+
+/* Room for one entry more than documents: offsets have an end. */
+static bool
+dist_docs_reserve(struct uli_dist_docs *docs, int64_t max_docs)
+{
+    size_t bytes = ((size_t)max_docs + 1) * sizeof(int64_t);
+    docs->begin = malloc(bytes);
+    docs->length = malloc(bytes);
+    return docs->begin && docs->length;
+}
+
+static ulyx_status_t
+copy_table(const struct ulyx_dist_attention *dist, const char *name,
+    const ulyx_docs_t *given, struct uli_dist_docs *docs)
+{
+    int64_t most = dist->params->p.max_docs;
+    ULI_TRY(uli_docs_check(given, name));
+    if (given->count > most)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s has %lld documents, max_docs is %lld", name,
+            (long long)given->count, (long long)most);
+    size_t bytes = (size_t)given->count * (size_t)given->index_bytes;
+    docs->table = *given;
+    docs->table.begin = docs->begin;
+    docs->table.length = given->length ? docs->length : NULL;
+    memset(docs->begin, 0, (size_t)given->index_bytes);
+    if (given->begin)
+        memcpy(docs->begin, given->begin,
+            bytes + (given->length ? 0 : (size_t)given->index_bytes));
+    if (given->length)
+        memcpy(docs->length, given->length, bytes);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+copy_tables(struct ulyx_dist_attention *dist, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, int32_t bank)
+{
+    if (docs_k && !docs_q)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "docs_k without docs_q");
+    if (docs_q)
+        ULI_TRY(copy_table(dist, "docs_q", docs_q, &dist->docs[bank][0]));
+    if (docs_k)
+        ULI_TRY(copy_table(dist, "docs_k", docs_k, &dist->docs[bank][1]));
+    return ULYX_SUCCESS;
+}
+
+/* Let the attention look at them. */
+static ulyx_status_t
+check_tables(const struct ulyx_dist_attention *dist)
+{
+    const ulyx_dist_attention_params_t *p = &dist->params->p;
+    struct uli_attn_call call = {0};
+    ulyx_attention_t problem = {.size = sizeof(problem),
+        .segment_size = sizeof(ulyx_segment_t),
+        .dtype = p->dtype,
+        .mask = p->mask_kind,
+        .align = p->mask_align,
+        .window_left = p->mask_left,
+        .window_right = p->mask_right,
+        .diagonal = p->mask_diagonal,
+        .batch = p->batch,
+        .len_q = dist->rows[0],
+        .len_k = dist->rows[1],
+        .dim_qk = p->dim_qk,
+        .dim_v = p->dim_v,
+        .max_docs = uli_max(p->max_docs, p->batch),
+        .docs_q = dist->has_docs[0] ? &dist->docs[dist->bank][0].table : NULL,
+        .docs_k = dist->has_docs[1] ? &dist->docs[dist->bank][1].table : NULL};
+    return uli_attn_translate(
+        &problem, ULYX_ATTENTION_PASS_FORWARD, NULL, true, &call);
+}
+
+ulyx_status_t
+uli_dist_take_docs(struct ulyx_dist_attention *dist)
+{
+    ulyx_dist_attention_params_t *p = &dist->params->p;
+    if (!p->max_docs && p->docs_q)
+        p->max_docs = p->docs_q->count;
+    if (p->max_docs > INT32_MAX)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "max_docs is %lld, at most %d", (long long)p->max_docs, INT32_MAX);
+    for (int i = 0; i < 4 && (p->max_docs || p->docs_q); i++)
+        if (!dist_docs_reserve(&dist->docs[i / 2][i % 2], p->max_docs))
+            return uli_error(ULYX_ERR_NO_MEMORY,
+                "dist attention: no memory for %lld documents",
+                (long long)p->max_docs);
+    ULI_TRY(copy_tables(dist, p->docs_q, p->docs_k, 0));
+    dist->has_docs[0] = p->docs_q != NULL;
+    dist->has_docs[1] = p->docs_k != NULL;
+    return check_tables(dist);
+}
+
+/* ---- what follows from tables -------------------------------------------- */
+
+static void
+take_segments(struct uli_head_group *group, int which, const ulyx_plan_t *plan,
+    int32_t tensor)
+{
+    int32_t me = plan->comm->rank;
+    int64_t stride = plan->info.strides[tensor][ULI_SIDE_HEAD][1];
+    const struct uli_run *runs =
+        uli_layout_runs(plan->layout, tensor, me, &group->nsegments[which]);
+    for (int64_t i = 0; i < group->nsegments[which]; i++)
+        group->segments[which][i] = (ulyx_segment_t){.head = runs[i].head,
+            .batch = runs[i].batch,
+            .row_begin = runs[i].row_begin,
+            .row_end = runs[i].row_end,
+            .offset = runs[i].offset * stride};
+}
+
+/* The attention's tables too: a backward needs those of its forward. */
+static uint64_t
+hash_docs(const struct ulyx_dist_attention *dist, uint64_t hash)
+{
+    for (int axis = 0; axis < 2; axis++) {
+        const ulyx_docs_t *table = &dist->docs[dist->bank][axis].table;
+        hash = hash * 31 + dist->has_docs[axis];
+        if (!dist->has_docs[axis])
+            continue;
+        int64_t bytes = table->count * table->index_bytes;
+        const unsigned char *arrays[2] = {table->begin, table->length};
+        for (int i = 0; i < 2 && arrays[i]; i++)
+            for (int64_t n = 0; n < bytes; n++)
+                hash = (hash ^ arrays[i][n]) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
+void
+uli_dist_take_tables(struct ulyx_dist_attention *dist)
+{
+    for (int32_t g = 0; g < dist->ngroups; g++) {
+        struct uli_head_group *group = &dist->groups[g];
+        const struct uli_head_sizes *sizes = &group->sizes;
+        const ulyx_plan_t *plan = group->bundles[ULI_BUNDLE_IN].plans[0];
+        int64_t each = group->q_heads / group->kv_heads;
+        for (int64_t i = 0; i < sizes->q_heads && !sizes->packed; i++)
+            group->kv_map[i] = (sizes->q_first + i) / each - sizes->kv_first;
+        if (sizes->packed) {
+            take_segments(group, 0, plan, 0);
+            take_segments(group, 1, plan, dist->nparts[0]);
+        }
+    }
+    const struct uli_layout *layout =
+        dist->groups[0].bundles[ULI_BUNDLE_IN].plans[0]->layout;
+    dist->tables = hash_docs(dist, uli_layout_table_hash(layout));
+    for (int32_t i = 0; i < dist->params->shape.nparts; i++)
+        dist->seq_rows[i] = uli_layout_seq_rows(layout, i, dist->comm->rank);
+}
+
+/* ---- update -------------------------------------------------------------- */
+
+/* All plans, up to the first that refuses; *done_p of them have the tables. */
+static ulyx_status_t
+update_plans(struct ulyx_dist_attention *dist, int64_t most, int64_t *done_p)
+{
+    const ulyx_docs_t *q =
+        dist->has_docs[0] ? &dist->docs[dist->bank][0].table : NULL;
+    const ulyx_docs_t *k =
+        dist->has_docs[1] ? &dist->docs[dist->bank][1].table : NULL;
+    *done_p = 0;
+    for (int32_t g = 0; g < dist->ngroups; g++)
+        for (int kind = 0; kind < ULI_BUNDLES; kind++)
+            for (int32_t i = 0; i < dist->groups[g].bundles[kind].nplans; i++) {
+                ulyx_plan_t *plan = dist->groups[g].bundles[kind].plans[i];
+                if (*done_p == most)
+                    return ULYX_SUCCESS;
+                if (uli_layout_has_tables(plan->layout))
+                    ULI_TRY(uli_plan_update(plan, q, k, NULL));
+                ++*done_p;
+            }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+try_tables(struct ulyx_dist_attention *dist, int64_t *done_p)
+{
+    *done_p = 0;
+    ULI_TRY(check_tables(dist));
+    return update_plans(dist, INT64_MAX, done_p);
+}
+
+static ulyx_status_t
+dist_replace(struct ulyx_dist_attention *dist, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k)
+{
+    bool had[2] = {dist->has_docs[0], dist->has_docs[1]};
+    char text[256];
+    int64_t done, again;
+    if (!dist->docs[0][0].begin && docs_q)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "docs_q has %lld documents, max_docs is 0",
+            (long long)docs_q->count);
+    ULI_TRY(copy_tables(dist, docs_q, docs_k, !dist->bank));
+    dist->bank = !dist->bank;
+    dist->has_docs[0] = docs_q != NULL;
+    dist->has_docs[1] = docs_k != NULL;
+    ulyx_status_t status = try_tables(dist, &done);
+    if (status == ULYX_SUCCESS) {
+        uli_dist_take_tables(dist);
+        return status;
+    }
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    dist->bank = !dist->bank;
+    memcpy(dist->has_docs, had, sizeof(had));
+    update_plans(dist, done, &again); /* they held these before */
+    return uli_error_pass(status, text);
+}
+
+ulyx_status_t
+uli_dist_update(ulyx_dist_attention_t *dist, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k)
+{
+    bool idle = false;
+    if (!atomic_compare_exchange_strong(&dist->busy, &idle, true))
+        return uli_error(
+            ULYX_ERR_BUSY, "a call of distributed attention is in flight");
+    ulyx_status_t status = dist_replace(dist, docs_q, docs_k);
+    atomic_store(&dist->busy, false);
+    return status;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Host operations in flight: what start returns and test and wait take.
+ *
+ * An operation is a state machine that somebody drives: the thread that
+ * started it, whenever that thread tests or waits for any operation of its
+ * own, or the library's progress thread. The operation is embedded in the
+ * object that owns it (plan, channel) and its result is taken once.
+ */
+#ifndef ULI_COLLECTIVES_EXCHANGE_REQUEST_H
+#define ULI_COLLECTIVES_EXCHANGE_REQUEST_H
+
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "base/clock.h"
+#include "base/list.h"
+#include "comm/comm.h"
+
+struct ulyx_request {
+    ulyx_comm_t *comm;
+    /* Does what can be done without waiting; true when anything advanced.
+     * Ends the operation by uli_request_finish. Never called after that. */
+    bool (*progress)(struct ulyx_request *request);
+    /* The result was taken: the owner may start the next. */
+    void (*release)(struct ulyx_request *request);
+    uli_deadline_t deadline;
+    bool by_library_thread;
+
+    _Atomic int32_t status;            /* ULYX_IN_PROGRESS until its end */
+    char text[256];                    /* of the error, written before status */
+    int64_t ended_ns;                  /* when, likewise */
+    const void *owner;                 /* which thread started it */
+    struct uli_list node;              /* in the driver's list */
+    struct ulyx_request *pending_next; /* on the way to the library thread */
+    sem_t finished;                    /* by_library_thread only */
+    /* Stored by the library thread after its last touch but sem_post, loaded
+     * after the wait: the edge that ThreadSanitizer sees, which does not know
+     * sem_clockwait. */
+    _Atomic bool handed_back;
+};
+
+/* The fields above `status` are the caller's. Once, before the first launch;
+ * and at the end of the object's life. */
+void uli_request_init(struct ulyx_request *request);
+void uli_request_destroy(struct ulyx_request *request);
+
+/* Starts driving; nothing in it can fail or allocate. */
+void uli_request_launch(struct ulyx_request *request);
+
+/* Called by progress: the operation has ended. On an error the text is the
+ * calling thread's last error. */
+void uli_request_finish(struct ulyx_request *request, ulyx_status_t status);
+
+/* IN_PROGRESS, or the result, with its text as last error; the operation is
+ * then released. ERR_INVALID_ARGUMENT for another thread than the starter's
+ * (nothing has changed). */
+ulyx_status_t uli_request_test(struct ulyx_request *request);
+ulyx_status_t uli_request_wait(struct ulyx_request *request);
+
+/* Waits until ready(context), driving the thread's operations meanwhile.
+ * returns as uli_comm_wait. */
+ulyx_status_t uli_request_drive_until(ulyx_comm_t *comm,
+    bool (*ready)(void *context), void *context, uli_deadline_t deadline);
+
+/* ---- the library's progress thread (request_thread.c)
+ * ------------------------- */
+
+/* Counted; the first hold starts the thread, the last release joins it. It may
+ * run near what any of its users is near (topology/bind.h). */
+ulyx_status_t uli_request_thread_hold(const struct uli_binding *binding);
+void uli_request_thread_release(void);
+void uli_request_thread_push(struct ulyx_request *request);
+/* Waits for a post, at most most_ns < 1 s; false when none came or a signal
+ * did. */
+bool uli_request_sleep(sem_t *semaphore, long most_ns);
+
+#endif

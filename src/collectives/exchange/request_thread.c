@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The library's progress thread: one a process, alive while a plan asks for
+ * it. Operations reach it through a lock-free stack, so that start takes no
+ * lock; it keeps them in a list of its own and posts each one's semaphore at
+ * its end. With nothing to do it sleeps on the semaphore `wake`; with
+ * operations that all wait for peers it looks again every SLICE_NS. It does
+ * not sleep on a doorbell: a communicator may go as soon as its last
+ * operation has ended.
+ */
+#include "collectives/exchange/request.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+#include "base/thread.h"
+
+#define SLICE_NS 50000
+
+static struct {
+    pthread_mutex_t lock; /* holds, thread */
+    int holds;
+    pthread_t thread;
+    struct uli_binding binding; /* under lock: of all that hold it */
+    _Atomic bool stop;
+    _Atomic(struct ulyx_request *) pending;
+    sem_t wake;
+} library = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void
+take_pending(struct uli_list *active)
+{
+    struct ulyx_request *request = atomic_exchange(&library.pending, NULL);
+    for (struct ulyx_request *next; request; request = next) {
+        next = request->pending_next;
+        uli_list_append(active, &request->node);
+    }
+}
+
+/* One pass over all; true when anything advanced. */
+static bool
+drive_active(struct uli_list *active)
+{
+    bool advanced = false;
+    for (struct uli_list *node = active->next, *next; node != active;
+         node = next) {
+        next = node->next;
+        struct ulyx_request *request =
+            ULI_CONTAINER_OF(node, struct ulyx_request, node);
+        advanced |= request->progress(request);
+        if (atomic_load(&request->status) == ULYX_IN_PROGRESS)
+            continue;
+        advanced = true;
+        uli_list_remove(node);
+        atomic_store_explicit(
+            &request->handed_back, true, memory_order_release);
+        sem_post(
+            &request
+                 ->finished); /* the last touch: request is its owner's now */
+    }
+    return advanced;
+}
+
+/* By the monotonic clock: one that is set back must not prolong a wait. */
+bool
+uli_request_sleep(sem_t *semaphore, long most_ns)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_nsec += most_ns;
+    if (end.tv_nsec >= 1000000000) {
+        end.tv_sec++;
+        end.tv_nsec -= 1000000000;
+    }
+    return sem_clockwait(semaphore, CLOCK_MONOTONIC, &end) == 0;
+}
+
+static void *
+thread_main(void *argument)
+{
+    (void)argument;
+    struct uli_list active;
+    pthread_setname_np(pthread_self(), "ulyx-progress");
+    uli_list_init(&active);
+    while (!atomic_load(&library.stop)) {
+        take_pending(&active);
+        if (uli_list_empty(&active)) {
+            sem_wait(&library.wake);
+            continue;
+        }
+        while (drive_active(&active))
+            take_pending(&active);
+        if (!uli_list_empty(&active))
+            uli_request_sleep(&library.wake, SLICE_NS);
+    }
+    return NULL;
+}
+
+void
+uli_request_thread_push(struct ulyx_request *request)
+{
+    struct ulyx_request *head = atomic_load(&library.pending);
+    do {
+        request->pending_next = head;
+    } while (!atomic_compare_exchange_weak(&library.pending, &head, request));
+    sem_post(&library.wake);
+}
+
+static ulyx_status_t
+start_thread(void)
+{
+    atomic_store(&library.stop, false);
+    sem_init(&library.wake, 0, 0);
+    ulyx_status_t status =
+        uli_thread_start("progress", thread_main, NULL, &library.thread);
+    if (status != ULYX_SUCCESS)
+        sem_destroy(&library.wake);
+    return status;
+}
+
+ulyx_status_t
+uli_request_thread_hold(const struct uli_binding *binding)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+    pthread_mutex_lock(&library.lock);
+    if (!library.holds) {
+        memset(&library.binding, 0, sizeof(library.binding));
+        status = start_thread();
+    }
+    if (status == ULYX_SUCCESS) {
+        library.holds++;
+        uli_binding_add(&library.binding, binding);
+        uli_bind_thread(&library.binding, library.thread);
+    }
+    pthread_mutex_unlock(&library.lock);
+    return status;
+}
+
+void
+uli_request_thread_release(void)
+{
+    pthread_mutex_lock(&library.lock);
+    if (--library.holds == 0) {
+        atomic_store(&library.stop, true);
+        sem_post(&library.wake);
+        pthread_join(library.thread, NULL);
+        sem_destroy(&library.wake);
+    }
+    pthread_mutex_unlock(&library.lock);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ceilings of the workspace, from the least that is taken to ample ones: the
+ * queries of a KV head are then cut into pieces, and nothing may change.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "attention/dist_attention/dist_world.h"
+#include "support/test.h"
+
+/* dq's bits hold where no copies of dout are summed on the way, dk's and dv's
+ * where every KV head has its queries on one rank and one copy as well. */
+static bool
+replicated(const struct dist_case *c)
+{
+    for (int i = 0; i < c->p.nparts; i++)
+        if (c->parts[i].kind == ULYX_PART_REPLICATED && c->nranks > 1)
+            return true;
+    return false;
+}
+
+/* Some queries to every KV head, so that there is something to cut. */
+static void
+draw(struct dist_case *c, struct test_random *random)
+{
+    case_draw(c, random);
+    c->p.kv_heads = test_random_in(random, 1, 2);
+    c->p.heads = c->p.kv_heads * test_random_in(random, 2, 7);
+    c->p.head_groups = 0;
+    c->has_head_splits = false;
+    if (test_random_in(random, 0, 1)) {
+        c->nranks = (int32_t)test_random_in(random, 1, 3);
+        memset(c->has_splits, 0, sizeof(c->has_splits));
+    }
+    c->ceiling = true;
+    c->ceiling_eighths = (int32_t)test_random_in(random, 0, 8);
+}
+
+static bool
+check(const struct dist_case *c, bool processes, int64_t *cut)
+{
+    struct dist_case single;
+    struct world w, one, reference;
+    bool own = true;
+    world_init(&w, c);
+    case_single(c, &single);
+    world_like(&one, &single, &w);
+    bool good = world_run(&w, processes) && world_run(&one, false);
+    good = world_reference(&w, &reference) && good;
+    for (int r = 0; r < c->nranks; r++)
+        own &= w.own_keys[r] != 0;
+    *cut += w.groups[0] > c->p.kv_heads;
+    good = good && world_close(&w, &reference) &&
+           world_same(&w, &one, !replicated(c), own && !replicated(c));
+    world_free(&w);
+    world_free(&one);
+    world_free(&reference);
+    return good;
+}
+
+static void
+run_draws(uint64_t seed, int64_t draws, bool processes, int32_t delay_ms)
+{
+    struct test_random random = {test_seed(seed)};
+    int64_t cut = 0;
+    for (int64_t i = 0; i < draws; i++) {
+        struct dist_case c;
+        uint64_t state = random.state;
+        draw(&c, &random);
+        c.delay_ms = delay_ms;
+        if (!check(&c, processes, &cut)) {
+            case_print(&c);
+            fail_msg("draw %lld of state %llu", (long long)i,
+                (unsigned long long)state);
+        }
+    }
+    printf("%lld of %lld distributed attentions cut KV heads\n", (long long)cut,
+        (long long)draws);
+    assert_true(cut > draws / 8);
+}
+
+static void
+ceilings_change_nothing(void **state)
+{
+    (void)state;
+    run_draws(20261129, test_draws(60), false, 0);
+}
+
+static void
+ceilings_change_nothing_late_or_apart(void **state)
+{
+    (void)state;
+    run_draws(31, test_draws(8), false, 20);
+#if !defined(__SANITIZE_THREAD__) /* it does not see what processes order */
+    run_draws(41, test_draws(8), true, 0);
+#endif
+}
+
+/* All pieces of every KV head, on one rank and the same kernel: one call's
+ * dk and dv, bit by bit. */
+static void
+pieces_add_in_the_order_of_heads(void **state)
+{
+    (void)state;
+    static const int32_t dtypes[] = {
+        ULYX_DTYPE_F64, ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16};
+    for (int i = 0; i < 8; i++) {
+        struct dist_case c;
+        int64_t cut = 0;
+        case_plain(&c, 1, 200, 12, 2, 16);
+        c.p.dtype = dtypes[i / 2];
+        c.p.flags = ULYX_DIST_ATTENTION_LSE;
+        c.p.save = i % 2 ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS;
+        c.ceiling = true;
+        assert_true(check(&c, false, &cut));
+        assert_int_equal(cut, 1);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ceilings_change_nothing),
+    cmocka_unit_test(ceilings_change_nothing_late_or_apart),
+    cmocka_unit_test(pieces_add_in_the_order_of_heads),
+};
+
+ULI_TEST_MAIN("DistCeiling", tests)

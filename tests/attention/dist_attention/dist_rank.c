@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One rank of a world: its slices with guards, one forward, one backward, and
+ * its results back in global rows.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "attention/element.h"
+#include "attention/dist_attention/dist_world.h"
+#include "base/dtype.h"
+#include "comm/meet.h"
+#include "support/buffers.h"
+#include "support/ranks.h"
+
+enum { LOCAL_PARTS = 4, PAD = 48 };
+
+/* Tensors of the rank; LSE has its own layout. */
+struct local {
+    int32_t parts[LOCAL_PARTS], nparts;
+    int64_t rows[LOCAL_PARTS], first[LOCAL_PARTS]; /* of the axis */
+    int64_t *positions[LOCAL_PARTS];
+};
+
+struct tensor {
+    const struct local *axis;
+    ulyx_dtype_t dtype;
+    int64_t heads, dim;
+    int64_t strides[LOCAL_PARTS][3];
+    struct test_buffer buffers[LOCAL_PARTS];
+    void *base[LOCAL_PARTS];
+};
+
+struct rank {
+    struct world *w;
+    const struct dist_case *c;
+    int me;
+    ulyx_comm_t *comm;
+    ulyx_dist_attention_t *dist;
+    int64_t strides[WORLD_TENSORS][LOCAL_PARTS][3];
+    struct local axes[2];
+    struct tensor t[WORLD_TENSORS];
+    int64_t ceiling, workspace_bytes, saved_bytes;
+    struct test_buffer workspace, saved;
+    ulyx_mem_t *mem[2];
+    void *memory[2];              /* workspace, saved */
+    struct test_buffer params[3]; /* sinks, slopes, d_sink */
+};
+
+static bool
+ok(ulyx_status_t status, const char *what)
+{
+    if (status == ULYX_SUCCESS)
+        return true;
+    fprintf(stderr, "%s: %s: %s\n", what, ulyx_status_name(status),
+        ulyx_last_error());
+    return false;
+}
+
+static int64_t
+heads_of(const struct dist_case *c, int tensor)
+{
+    bool keys = tensor == WORLD_K || tensor == WORLD_V || tensor == WORLD_DK ||
+                tensor == WORLD_DV;
+    return keys ? c->p.kv_heads : c->p.heads;
+}
+
+static int64_t
+dim_of(const struct dist_case *c, int tensor)
+{
+    bool wide = tensor == WORLD_Q || tensor == WORLD_K || tensor == WORLD_DQ ||
+                tensor == WORLD_DK;
+    return wide || !c->p.dim_v ? c->p.dim_qk : c->p.dim_v;
+}
+
+/* ---- creation ------------------------------------------------------------ */
+
+static void
+choose_strides(struct rank *r)
+{
+    int64_t elem = uli_dtype_size(r->c->p.dtype);
+    for (int t = 0; t < WORLD_TENSORS; t++)
+        for (int i = 0; i < LOCAL_PARTS; i++) {
+            int64_t *s = r->strides[t][i];
+            s[2] = dim_of(r->c, t) * elem + (t == WORLD_DOUT ? 2 * PAD : PAD);
+            s[1] = s[2] * heads_of(r->c, t) + PAD * (i + 1);
+            s[0] = s[1] * 160;
+        }
+}
+
+/* What creation says that a ceiling of one byte lacks; 0: something else. */
+static int64_t
+least_ceiling(struct rank *r, const ulyx_dist_attention_params_t *given)
+{
+    ulyx_dist_attention_params_t p = *given;
+    long long least;
+    p.max_workspace_bytes = 1;
+    ulyx_status_t status = ulyx_dist_attention_create(r->comm, &p, &r->dist);
+    if (status != ULYX_ERR_INVALID_ARGUMENT ||
+        sscanf(ulyx_last_error(), "%*[^,], %lld are needed", &least) != 1)
+        return 0;
+    return least;
+}
+
+/* Puts the case's ceiling into *p. */
+static bool
+set_ceiling(struct rank *r, ulyx_dist_attention_params_t *p)
+{
+    int64_t least, ample;
+    if (p->save == ULYX_SAVE_DEFAULT)
+        p->save = ULYX_SAVE_NONE; /* also where there is no ceiling yet */
+    least = least_ceiling(r, p);
+    if (!ranks_expect(least > 0) ||
+        !ok(ulyx_dist_attention_create(r->comm, p, &r->dist), "create") ||
+        !ok(ulyx_dist_attention_get_bytes(r->dist, &ample, NULL, NULL),
+            "get_bytes") ||
+        !ok(ulyx_dist_attention_destroy(r->dist), "destroy"))
+        return false;
+    p->max_workspace_bytes = least;
+    if (ample > least)
+        p->max_workspace_bytes += (ample - least) * r->c->ceiling_eighths / 8;
+    return true;
+}
+
+static bool
+create(struct rank *r)
+{
+    struct case_given given;
+    case_params(r->c, &given);
+    if (r->c->strided) {
+        choose_strides(r);
+        given.p.q_strides = (const int64_t(*)[3])r->strides[WORLD_Q];
+        given.p.k_strides = (const int64_t(*)[3])r->strides[WORLD_K];
+        given.p.v_strides = (const int64_t(*)[3])r->strides[WORLD_V];
+        given.p.out_strides = (const int64_t(*)[3])r->strides[WORLD_OUT];
+        given.p.dout_strides = (const int64_t(*)[3])r->strides[WORLD_DOUT];
+    }
+    given.p.head_memory = r->c->window;
+    if (r->c->ceiling && !set_ceiling(r, &given.p))
+        return false;
+    r->ceiling = given.p.max_workspace_bytes;
+    return ok(
+        ulyx_dist_attention_create(r->comm, &given.p, &r->dist), "create");
+}
+
+static bool
+take_axis(struct rank *r, int axis)
+{
+    struct local *local = &r->axes[axis];
+    const ulyx_plan_t *plan;
+    int own = case_cross(r->c) ? axis : 0;
+    int64_t first = 0;
+    if (!ok(ulyx_dist_attention_get_plan(r->dist, 0, &plan, NULL), "get_plan"))
+        return false;
+    for (int i = 0; i < r->c->p.nparts; i++) {
+        if (r->c->parts[i].axis != own)
+            continue;
+        int n = local->nparts++;
+        local->parts[n] = i;
+        local->first[n] = first;
+        first += r->c->parts[i].rows;
+        if (!ok(ulyx_plan_get_seq_rows(plan, i, r->me, &local->rows[n]),
+                "get_seq_rows"))
+            return false;
+        local->positions[n] =
+            calloc((size_t)local->rows[n] + 1, sizeof(int64_t));
+        if (!ok(ulyx_plan_get_positions(
+                    plan, i, r->me, local->rows[n], local->positions[n]),
+                "get_positions"))
+            return false;
+    }
+    return true;
+}
+
+/* ---- tensors ------------------------------------------------------------- */
+
+static int
+strides_like(int tensor)
+{
+    return tensor == WORLD_DQ   ? WORLD_Q
+           : tensor == WORLD_DK ? WORLD_K
+           : tensor == WORLD_DV ? WORLD_V
+                                : tensor;
+}
+
+static int64_t
+max_rows(const struct rank *r, const struct local *axis, int n)
+{
+    int64_t rows = axis->rows[n];
+    const ulyx_part_t *part = &r->c->parts[axis->parts[n]];
+    if (part->order == ULYX_TOKENS_ZIGZAG_DOCS)
+        rows = r->c->p.max_local_rows;
+    return rows > 0 ? rows : 1;
+}
+
+static void
+set_strides(const struct rank *r, int tensor, int n)
+{
+    struct tensor *t = (struct tensor *)&r->t[tensor];
+    int64_t *s = t->strides[n], elem = uli_dtype_size(t->dtype);
+    if (tensor == WORLD_LSE) {
+        s[1] = elem;
+        s[2] = elem * max_rows(r, t->axis, n);
+        s[0] = s[2] * t->heads;
+    } else if (r->c->strided) {
+        memcpy(s, r->strides[strides_like(tensor)][n], 3 * sizeof(*s));
+    } else {
+        s[2] = elem * t->dim;
+        s[1] = s[2] * t->heads;
+        s[0] = s[1] * t->axis->rows[n];
+    }
+}
+
+static void
+make_tensor(struct rank *r, int tensor)
+{
+    struct tensor *t = &r->t[tensor];
+    bool keys = heads_of(r->c, tensor) != r->c->p.heads || tensor == WORLD_K ||
+                tensor == WORLD_V || tensor == WORLD_DK || tensor == WORLD_DV;
+    t->axis = &r->axes[keys];
+    t->heads = heads_of(r->c, tensor);
+    t->dim = tensor == WORLD_LSE ? 1 : dim_of(r->c, tensor);
+    t->dtype = r->c->p.dtype;
+    if (tensor == WORLD_LSE && t->dtype != ULYX_DTYPE_F64)
+        t->dtype = ULYX_DTYPE_F32;
+    for (int n = 0; n < t->axis->nparts; n++) {
+        set_strides(r, tensor, n);
+        const int64_t *s = t->strides[n];
+        int64_t rows = t->axis->rows[n], bytes = 0;
+        if (rows && r->c->p.batch)
+            bytes = (r->c->p.batch - 1) * s[0] + (rows - 1) * s[1] +
+                    (t->heads - 1) * s[2] + t->dim * uli_dtype_size(t->dtype);
+        test_buffer_init(&t->buffers[n], (size_t)bytes, 0);
+        t->base[n] = bytes ? t->buffers[n].data : NULL;
+    }
+}
+
+/* Global element (b, row, h, c) of a tensor. */
+static int64_t
+global_at(const struct rank *r, int tensor, int64_t b, int64_t row, int64_t h)
+{
+    const struct tensor *t = &r->t[tensor];
+    int64_t rows = case_rows(r->c, t->axis == &r->axes[1]);
+    if (tensor == WORLD_LSE)
+        return (b * t->heads + h) * rows + row;
+    return ((b * rows + row) * t->heads + h) * t->dim;
+}
+
+typedef void (*element_fn)(void *at, ulyx_dtype_t dtype, double *global);
+
+static void
+load(void *at, ulyx_dtype_t dtype, double *global)
+{
+    uli_element_store(at, dtype, 0, *global);
+}
+
+static void
+store(void *at, ulyx_dtype_t dtype, double *global)
+{
+    *global = uli_element_load(at, dtype, 0);
+}
+
+static void
+each_element(struct rank *r, int tensor, double *global, element_fn visit)
+{
+    struct tensor *t = &r->t[tensor];
+    int64_t elem = uli_dtype_size(t->dtype);
+    for (int n = 0; n < t->axis->nparts; n++)
+        for (int64_t b = 0; b < r->c->p.batch; b++)
+            for (int64_t i = 0; i < t->axis->rows[n]; i++)
+                for (int64_t h = 0; h < t->heads; h++) {
+                    const int64_t *s = t->strides[n];
+                    char *at =
+                        (char *)t->base[n] + b * s[0] + i * s[1] + h * s[2];
+                    int64_t row = t->axis->first[n] + t->axis->positions[n][i];
+                    double *g = global + global_at(r, tensor, b, row, h);
+                    for (int64_t c = 0; c < t->dim; c++)
+                        visit(at + c * elem, t->dtype, g + c);
+                }
+}
+
+/* ---- workspace, saved, parameters ---------------------------------------- */
+
+static bool
+make_memory(struct rank *r)
+{
+    struct test_buffer *buffers[2] = {&r->workspace, &r->saved};
+    int64_t bytes[2];
+    if (!ok(ulyx_dist_attention_get_bytes(r->dist, &bytes[0], &bytes[1], NULL),
+            "get_bytes"))
+        return false;
+    if (!ranks_expect(!r->ceiling || bytes[0] <= r->ceiling))
+        return false;
+    r->workspace_bytes = bytes[0];
+    r->saved_bytes = bytes[1];
+    for (int i = 0; i < 2; i++) {
+        if (!r->c->window) {
+            test_buffer_init(buffers[i], (size_t)bytes[i], 0);
+            r->memory[i] = buffers[i]->data;
+            continue;
+        }
+        if (!ok(ulyx_mem_alloc(bytes[i] + 64, NULL, &r->mem[i], &r->memory[i]),
+                "mem_alloc") ||
+            !ok(ulyx_mem_attach(r->comm, r->mem[i]), "mem_attach"))
+            return false;
+        memset(r->memory[i], 0xff, (size_t)bytes[i] + 64);
+    }
+    return true;
+}
+
+static void
+make_params(struct rank *r)
+{
+    ulyx_dtype_t dtype =
+        r->c->p.param_dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
+    const double *values[2] = {r->w->sinks, r->w->slopes};
+    for (int i = 0; i < 3; i++) {
+        test_buffer_init(
+            &r->params[i], (size_t)(r->c->p.heads * uli_dtype_size(dtype)), 0);
+        for (int64_t h = 0; i < 2 && h < r->c->p.heads; h++)
+            uli_element_store(r->params[i].data, dtype, h, values[i][h]);
+    }
+}
+
+/* ---- the calls ----------------------------------------------------------- */
+
+static void
+pause_somewhat(const struct rank *r, struct test_random *random)
+{
+    if (!r->c->delay_ms)
+        return;
+    struct timespec nap = {
+        0, test_random_in(random, 0, r->c->delay_ms) * 1000000};
+    nanosleep(&nap, NULL);
+}
+
+static bool
+forward(struct rank *r)
+{
+    ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
+    ulyx_dist_attention_forward_t call = ULYX_DIST_ATTENTION_FORWARD_INIT;
+    call.q = (const void *const *)r->t[WORLD_Q].base;
+    call.k = (const void *const *)r->t[WORLD_K].base;
+    call.v = (const void *const *)r->t[WORLD_V].base;
+    call.out = r->t[WORLD_OUT].base;
+    call.lse = r->t[WORLD_LSE].base;
+    call.sinks = r->c->sinks ? r->params[0].data : NULL;
+    call.alibi_slopes = r->c->slopes ? r->params[1].data : NULL;
+    call.workspace = r->memory[0];
+    call.workspace_bytes = r->workspace_bytes;
+    call.saved = r->memory[1];
+    call.saved_bytes = r->saved_bytes;
+    bool good =
+        ok(ulyx_dist_attention_forward(r->dist, &call, NULL), "forward") &&
+        ok(ulyx_dist_attention_get_times(r->dist, &times), "get_times");
+    r->w->scores[r->me][0] = times.scores;
+    return good;
+}
+
+static bool
+backward(struct rank *r)
+{
+    ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
+    ulyx_dist_attention_backward_t call = ULYX_DIST_ATTENTION_BACKWARD_INIT;
+    if (r->c->p.save == ULYX_SAVE_NONE || r->ceiling) {
+        call.q = (const void *const *)r->t[WORLD_Q].base;
+        call.k = (const void *const *)r->t[WORLD_K].base;
+        call.v = (const void *const *)r->t[WORLD_V].base;
+    }
+    call.out = (const void *const *)r->t[WORLD_OUT].base;
+    call.dout = (const void *const *)r->t[WORLD_DOUT].base;
+    call.dq = r->t[WORLD_DQ].base;
+    call.dk = r->t[WORLD_DK].base;
+    call.dv = r->t[WORLD_DV].base;
+    call.sinks = r->c->sinks ? r->params[0].data : NULL;
+    call.alibi_slopes = r->c->slopes ? r->params[1].data : NULL;
+    call.d_sink = r->c->sinks ? r->params[2].data : NULL;
+    call.workspace = r->memory[0];
+    call.workspace_bytes = r->workspace_bytes;
+    call.saved = r->memory[1];
+    call.saved_bytes = r->saved_bytes;
+    bool good =
+        ok(ulyx_dist_attention_backward(r->dist, &call, NULL), "backward") &&
+        ok(ulyx_dist_attention_get_times(r->dist, &times), "get_times");
+    r->w->scores[r->me][1] = times.scores;
+    return good;
+}
+
+static bool
+run(struct rank *r)
+{
+    static const int inputs[] = {WORLD_Q, WORLD_K, WORLD_V, WORLD_DOUT};
+    static const int results[] = {
+        WORLD_OUT, WORLD_LSE, WORLD_DQ, WORLD_DK, WORLD_DV};
+    struct test_random random = {r->c->seed + (uint64_t)r->me};
+    for (int t = 0; t < WORLD_D_SINK; t++)
+        make_tensor(r, t);
+    for (int i = 0; i < 4; i++)
+        each_element(r, inputs[i],
+            inputs[i] == WORLD_DOUT ? r->w->rank_dout[r->me]
+                                    : r->w->input[inputs[i]],
+            load);
+    make_params(r);
+    if (!make_memory(r))
+        return false;
+    pause_somewhat(r, &random);
+    if (!forward(r))
+        return false;
+    pause_somewhat(r, &random);
+    if (!backward(r))
+        return false;
+    for (int i = 0; i < 5; i++)
+        each_element(r, results[i], r->w->result[r->me][results[i]], store);
+    for (int64_t h = 0; r->c->sinks && h < r->c->p.heads; h++)
+        r->w->result[r->me][WORLD_D_SINK][h] =
+            uli_element_load(r->params[2].data,
+                r->c->p.param_dtype ? r->c->p.param_dtype : ULYX_DTYPE_F32, h);
+    return true;
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+/* Is every KV head, with all its queries, on one rank? */
+static bool
+keys_own(const struct rank *r)
+{
+    int32_t groups = 1;
+    int32_t k = r->axes[0].nparts;
+    for (int32_t g = 0; g < groups; g++) {
+        const ulyx_plan_t *plan;
+        int64_t end = 0;
+        int32_t packed = 0;
+        if (ulyx_dist_attention_get_plan(r->dist, g, &plan, &groups))
+            return false;
+        for (int32_t p = 0; p < r->c->nranks; p++) {
+            int64_t first, count, rows;
+            ulyx_plan_get_heads(plan, k, p, &first, &count);
+            ulyx_plan_get_packed_rows(plan, 0, p, &packed, &rows);
+            if (count && (first < end || packed))
+                return false;
+            end = count ? first + count : end;
+        }
+    }
+    return true;
+}
+
+static int32_t
+groups_of(const struct rank *r)
+{
+    const ulyx_plan_t *plan;
+    int32_t groups = 0;
+    ulyx_dist_attention_get_plan(r->dist, 0, &plan, &groups);
+    return groups;
+}
+
+static bool
+guards_ok(struct rank *r)
+{
+    bool good = true;
+    for (int t = 0; t < WORLD_D_SINK; t++)
+        for (int n = 0; r->t[t].axis && n < r->t[t].axis->nparts; n++)
+            if (r->t[t].buffers[n].base)
+                good &= test_buffer_guards_ok(&r->t[t].buffers[n]);
+    for (int i = 0; i < 3; i++)
+        if (r->params[i].base)
+            good &= test_buffer_guards_ok(&r->params[i]);
+    if (r->workspace.base)
+        good &= test_buffer_guards_ok(&r->workspace);
+    if (r->saved.base)
+        good &= test_buffer_guards_ok(&r->saved);
+    int64_t bytes[2] = {r->workspace_bytes, r->saved_bytes};
+    for (int i = 0; i < 2; i++)
+        for (int n = 0; r->c->window && r->memory[i] && n < 64; n++)
+            good &= ((unsigned char *)r->memory[i])[bytes[i] + n] == 0xff;
+    return good;
+}
+
+static bool
+end(struct rank *r)
+{
+    bool good = ok(ulyx_dist_attention_destroy(r->dist), "destroy");
+    for (int i = 0; i < 2; i++)
+        if (r->mem[i])
+            good &= ok(ulyx_mem_detach(r->comm, r->mem[i]), "detach") &&
+                    ok(ulyx_mem_free(r->mem[i]), "free");
+    good &= ok(ulyx_comm_destroy(r->comm), "comm destroy");
+    for (int t = 0; t < WORLD_D_SINK; t++)
+        for (int n = 0; r->t[t].axis && n < r->t[t].axis->nparts; n++)
+            test_buffer_free(&r->t[t].buffers[n]);
+    for (int i = 0; i < 3; i++)
+        if (r->params[i].base)
+            test_buffer_free(&r->params[i]);
+    if (r->workspace.base)
+        test_buffer_free(&r->workspace);
+    if (r->saved.base)
+        test_buffer_free(&r->saved);
+    for (int i = 0; i < 2 * LOCAL_PARTS; i++)
+        free(r->axes[i / LOCAL_PARTS].positions[i % LOCAL_PARTS]);
+    return good;
+}
+
+int
+world_rank(int rank, int nranks, void *world)
+{
+    struct rank *r = calloc(1, sizeof(*r));
+    r->w = world;
+    r->c = r->w->c;
+    r->me = rank;
+    (void)nranks;
+    if (!ok(meet_comm(r->w->meet, rank, 60, &r->comm), "comm"))
+        return 1;
+    bool good = create(r) && take_axis(r, 0) && take_axis(r, 1) && run(r);
+    if (good) {
+        r->w->own_keys[rank] = keys_own(r);
+        r->w->groups[rank] = groups_of(r);
+        good = ranks_expect(guards_ok(r));
+    }
+    good &= end(r);
+    free(r);
+    return !good;
+}

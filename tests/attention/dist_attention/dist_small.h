@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A small distributed attention of four threads, dense and plain, for tests of
+ * what calls say and when.
+ */
+#ifndef TESTS_ATTENTION_DIST_ATTENTION_DIST_SMALL_H
+#define TESTS_ATTENTION_DIST_ATTENTION_DIST_SMALL_H
+
+#include <stdbool.h>
+#include "ulyx/ulyx.h"
+
+enum { RANKS = 4, ROWS = 40, HEADS = 6, KV = 2, DIM = 8, LIMIT_S = 30 };
+
+struct small {
+    ulyx_comm_t *comms[RANKS];
+    int32_t groups[RANKS];
+    int64_t bytes[RANKS];
+    int64_t ceiling[RANKS];
+};
+void small_params(ulyx_dist_attention_params_t *p, ulyx_part_t *part);
+void small_open(struct small *s);
+void small_close(struct small *s);
+
+/* One rank's distributed attention with all it needs. */
+struct own {
+    ulyx_dist_attention_t *dist;
+    void *q, *k, *v, *out, *dout, *dq, *dk, *dv;
+    void *workspace, *saved;
+    int64_t workspace_bytes, saved_bytes;
+    ulyx_dist_attention_forward_t f;
+    ulyx_dist_attention_backward_t b;
+};
+/* Tensors of zeros for a distributed attention that exists. */
+void own_take(struct own *o, ulyx_dist_attention_t *dist);
+/* The same for a new one; false when it cannot be made. */
+bool own_open(
+    struct own *o, ulyx_comm_t *comm, const ulyx_dist_attention_params_t *p);
+bool own_close(struct own *o);
+/* Random inputs. */
+void own_fill(struct own *o, int rank);
+
+/* Is the text part of the last error? Prints both when not. */
+bool says(const char *text);
+
+#endif

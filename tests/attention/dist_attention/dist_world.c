@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Data, oracle and comparison of distributed attentions.
+ */
+#include "attention/dist_attention/dist_world.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "attention/element.h"
+#include "comm/meet.h"
+#include "support/ranks.h"
+
+enum { LIMIT_S = 50 };
+
+static const char *const names[WORLD_TENSORS] = {
+    "q", "k", "v", "dout", "out", "lse", "dq", "dk", "dv", "d_sink"};
+
+static int
+axis_of(int tensor)
+{
+    return tensor == WORLD_K || tensor == WORLD_V || tensor == WORLD_DK ||
+           tensor == WORLD_DV;
+}
+
+bool
+world_replicated(const struct dist_case *c, int axis, int64_t row)
+{
+    int own = case_cross(c) ? axis : 0;
+    for (int i = 0; i < c->p.nparts; i++) {
+        if (c->parts[i].axis != own)
+            continue;
+        if (row < c->parts[i].rows)
+            return c->parts[i].kind == ULYX_PART_REPLICATED;
+        row -= c->parts[i].rows;
+    }
+    return false;
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+static void
+count_elements(struct world *w)
+{
+    const ulyx_dist_attention_params_t *p = &w->c->p;
+    int64_t dim_v = p->dim_v ? p->dim_v : p->dim_qk;
+    int64_t q = p->batch * case_rows(w->c, 0) * p->heads;
+    int64_t k = p->batch * case_rows(w->c, 1) * p->kv_heads;
+    const int64_t counts[WORLD_TENSORS] = {q * p->dim_qk, k * p->dim_qk,
+        k * dim_v, q * dim_v, q * dim_v, q, q * p->dim_qk, k * p->dim_qk,
+        k * dim_v, p->heads};
+    memcpy(w->count, counts, sizeof(counts));
+}
+
+static double *
+carve(char **at, int64_t count)
+{
+    double *begin = (double *)*at;
+    *at += (size_t)(count + 1) * sizeof(double);
+    return begin;
+}
+
+static void
+allocate(struct world *w, const struct dist_case *c)
+{
+    memset(w, 0, sizeof(*w));
+    w->c = c;
+    count_elements(w);
+    size_t doubles = 0;
+    for (int t = 0; t < WORLD_TENSORS; t++)
+        doubles += (size_t)(w->count[t] + 1) * (size_t)(c->nranks + 3);
+    w->memory_bytes = (doubles + (size_t)c->p.heads * 4 + 80) * sizeof(double);
+    w->memory = ranks_shared(w->memory_bytes);
+    char *at = w->memory;
+    for (int t = 0; t < WORLD_TENSORS; t++) {
+        w->input[t] = carve(&at, w->count[t]);
+        w->sum[t] = carve(&at, w->count[t]);
+        for (int r = 0; r < c->nranks; r++)
+            w->result[r][t] = carve(&at, w->count[t]);
+    }
+    /* dout's results are not used: its places hold the ranks' copies. */
+    for (int r = 0; r < c->nranks; r++)
+        w->rank_dout[r] = w->result[r][WORLD_DOUT];
+    w->sinks = carve(&at, c->p.heads);
+    w->slopes = carve(&at, c->p.heads);
+    w->scores = (void *)carve(&at, 2 * CASE_RANKS);
+    w->own_keys = (void *)carve(&at, CASE_RANKS);
+    w->groups = (void *)carve(&at, CASE_RANKS);
+    w->meet = meet_new(c->nranks);
+}
+
+void
+world_free(struct world *w)
+{
+    meet_free(w->meet);
+    ranks_shared_free(w->memory, w->memory_bytes);
+}
+
+/* ---- data ---------------------------------------------------------------- */
+
+static double
+rounded(double value, ulyx_dtype_t dtype)
+{
+    unsigned char at[8];
+    uli_element_store(at, dtype, 0, value);
+    return uli_element_load(at, dtype, 0);
+}
+
+static void
+fill(double *values, int64_t count, struct test_random *random,
+    ulyx_dtype_t dtype)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = rounded(test_random_normal(random), dtype);
+}
+
+/* Copies of replicated rows differ unless GRAD_EQUAL; what counts is their
+ * sum. */
+static void
+fill_dout(struct world *w, struct test_random *random)
+{
+    const struct dist_case *c = w->c;
+    int64_t rows = case_rows(c, 0);
+    int64_t row_elements =
+        rows ? w->count[WORLD_DOUT] / (rows * c->p.batch) : 0;
+    fill(w->input[WORLD_DOUT], w->count[WORLD_DOUT], random, c->p.dtype);
+    for (int64_t i = 0; i < w->count[WORLD_DOUT]; i++) {
+        bool sums = world_replicated(c, 0, i / row_elements % rows) &&
+                    !(c->p.flags & ULYX_DIST_ATTENTION_GRAD_EQUAL);
+        double total = 0;
+        for (int r = 0; r < c->nranks; r++) {
+            double value = w->input[WORLD_DOUT][i];
+            if (sums && r)
+                value = rounded(test_random_normal(random), c->p.dtype);
+            w->rank_dout[r][i] = value;
+            total += value;
+        }
+        if (sums)
+            w->input[WORLD_DOUT][i] = rounded(total, c->p.dtype);
+    }
+}
+
+void
+world_init(struct world *w, const struct dist_case *c)
+{
+    struct test_random random = {c->seed};
+    allocate(w, c);
+    for (int t = WORLD_Q; t <= WORLD_V; t++)
+        fill(w->input[t], w->count[t], &random, c->p.dtype);
+    fill_dout(w, &random);
+    fill(w->sinks, c->p.heads, &random, ULYX_DTYPE_F32);
+    for (int64_t h = 0; h < c->p.heads; h++)
+        w->slopes[h] = (float)(0.3 / (double)(h + 1));
+}
+
+void
+world_like(
+    struct world *w, const struct dist_case *c, const struct world *original)
+{
+    allocate(w, c);
+    for (int t = WORLD_Q; t <= WORLD_DOUT; t++)
+        memcpy(w->input[t], original->input[t],
+            (size_t)w->count[t] * sizeof(double));
+    for (int r = 0; r < c->nranks; r++)
+        memcpy(w->rank_dout[r], original->input[WORLD_DOUT],
+            (size_t)w->count[WORLD_DOUT] * sizeof(double));
+    memcpy(w->sinks, original->sinks, (size_t)c->p.heads * sizeof(double));
+    memcpy(w->slopes, original->slopes, (size_t)c->p.heads * sizeof(double));
+}
+
+/* ---- running ------------------------------------------------------------- */
+
+/* Sums over ranks, but one copy of what all ranks must hold alike. */
+static bool
+sum_up(struct world *w, int t)
+{
+    const struct dist_case *c = w->c;
+    int64_t rows = case_rows(c, axis_of(t));
+    int64_t heads = axis_of(t) ? c->p.kv_heads : c->p.heads;
+    bool alike = t == WORLD_OUT || t == WORLD_LSE ||
+                 (t != WORLD_D_SINK && c->p.flags & ULYX_DIST_ATTENTION_FULL);
+    for (int64_t i = 0; i < w->count[t]; i++) {
+        int64_t row = 0;
+        if (t == WORLD_LSE)
+            row = i % rows;
+        else if (t != WORLD_D_SINK)
+            row = i / (w->count[t] / (rows * c->p.batch)) % rows;
+        bool copy = alike && world_replicated(c, axis_of(t), row);
+        w->sum[t][i] = w->result[0][t][i];
+        for (int r = 1; r < c->nranks; r++) {
+            double value = w->result[r][t][i];
+            if (copy && value != w->sum[t][i]) {
+                fprintf(stderr, "%s: rank %d has %g, rank 0 %g\n", names[t], r,
+                    value, w->sum[t][i]);
+                return false;
+            }
+            w->sum[t][i] += copy ? 0 : value;
+        }
+    }
+    (void)heads;
+    return true;
+}
+
+bool
+world_run(struct world *w, bool processes)
+{
+    int failed = processes
+                     ? ranks_run_processes(w->c->nranks, world_rank, w, LIMIT_S)
+                     : ranks_run_threads(w->c->nranks, world_rank, w, LIMIT_S);
+    bool good = failed == 0;
+    for (int t = WORLD_OUT; t < WORLD_TENSORS && good; t++)
+        good = sum_up(w, t);
+    return good;
+}
+
+/* ---- the oracle ---------------------------------------------------------- */
+
+static ulyx_attention_tensor_t
+view(double *base, int64_t rows, int64_t heads, int64_t dim)
+{
+    ulyx_attention_tensor_t t = ULYX_ATTENTION_TENSOR_INIT;
+    t.base = base;
+    t.head_stride = dim * 8;
+    t.row_stride = heads * t.head_stride;
+    t.batch_stride = rows * t.row_stride;
+    return t;
+}
+
+static void
+oracle_problem(const struct dist_case *c, const struct case_given *given,
+    const struct world *w, ulyx_attention_t *problem_p)
+{
+    const ulyx_dist_attention_params_t *p = &given->p;
+    *problem_p = (ulyx_attention_t)ULYX_ATTENTION_INIT;
+    problem_p->dtype = problem_p->param_dtype = ULYX_DTYPE_F64;
+    problem_p->mask = p->mask_kind;
+    problem_p->align = p->mask_align;
+    problem_p->batch = p->batch;
+    problem_p->len_q = case_rows(c, 0);
+    problem_p->len_k = case_rows(c, 1);
+    problem_p->heads_q = problem_p->heads_global = p->heads;
+    problem_p->heads_kv = p->kv_heads;
+    problem_p->dim_qk = p->dim_qk;
+    problem_p->dim_v = p->dim_v ? p->dim_v : p->dim_qk;
+    problem_p->scale = p->scale;
+    problem_p->softcap = p->softcap;
+    problem_p->window_left = p->mask_left;
+    problem_p->window_right = p->mask_right;
+    problem_p->diagonal = p->mask_diagonal;
+    problem_p->docs_q = p->docs_q;
+    problem_p->docs_k = p->docs_k;
+    problem_p->sinks = c->sinks ? w->sinks : NULL;
+    problem_p->alibi_slopes = c->slopes ? w->slopes : NULL;
+}
+
+bool
+world_reference(const struct world *w, struct world *reference_p)
+{
+    struct case_given given;
+    ulyx_attention_t problem;
+    ulyx_attention_exec_t exec = ULYX_ATTENTION_EXEC_INIT;
+    int64_t bytes[2];
+    allocate(reference_p, w->c);
+    case_params(w->c, &given);
+    oracle_problem(w->c, &given, w, &problem);
+    exec.kernel = "reference";
+    int64_t s = problem.len_q, k = problem.len_k, h = problem.heads_q;
+    int64_t hk = problem.heads_kv, dk = problem.dim_qk, dv = problem.dim_v;
+    double **in = (double **)w->input, **out = reference_p->sum;
+    ulyx_attention_tensor_t t[WORLD_TENSORS] = {view(in[0], s, h, dk),
+        view(in[1], k, hk, dk), view(in[2], k, hk, dv), view(in[3], s, h, dv),
+        view(out[WORLD_OUT], s, h, dv), view(out[WORLD_LSE], 1, h, s),
+        view(out[WORLD_DQ], s, h, dk), view(out[WORLD_DK], k, hk, dk),
+        view(out[WORLD_DV], k, hk, dv)};
+    t[WORLD_LSE].row_stride = 8;
+    ulyx_attention_forward_t f = ULYX_ATTENTION_FORWARD_INIT;
+    f.q = &t[0], f.k = &t[1], f.v = &t[2];
+    f.out = &t[WORLD_OUT], f.lse = &t[WORLD_LSE];
+    ulyx_attention_backward_t b = ULYX_ATTENTION_BACKWARD_INIT;
+    b.q = &t[0], b.k = &t[1], b.v = &t[2], b.dout = &t[3];
+    b.out = &t[WORLD_OUT], b.lse = &t[WORLD_LSE];
+    b.dq = &t[WORLD_DQ], b.dk = &t[WORLD_DK], b.dv = &t[WORLD_DV];
+    b.d_sink = w->c->sinks ? out[WORLD_D_SINK] : NULL;
+    if (ulyx_attention_workspace(&problem, 0, &exec, &bytes[0]) ||
+        ulyx_attention_workspace(&problem, 1, &exec, &bytes[1]))
+        return false;
+    int64_t most = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
+    void *workspace = aligned_alloc(64, (size_t)(most + 127) / 64 * 64);
+    bool good =
+        !ulyx_attention_forward(&problem, &f, &exec, workspace, most, NULL) &&
+        !ulyx_attention_backward(&problem, &b, &exec, workspace, most, NULL);
+    if (!good)
+        fprintf(stderr, "reference: %s\n", ulyx_last_error());
+    free(workspace);
+    return good;
+}
+
+/* ---- comparing ----------------------------------------------------------- */
+
+static double
+tolerance(const struct world *w, int t)
+{
+    bool sums = t == WORLD_D_SINK; /* over all rows: it cancels most */
+    switch (w->c->p.dtype) {
+    case ULYX_DTYPE_F64:
+        return sums ? 1e-5 : 1e-11;
+    case ULYX_DTYPE_F32:
+        return 3e-5;
+    case ULYX_DTYPE_BF16:
+        return sums ? 6e-2 : 2e-2;
+    default:
+        return sums ? 1e-2 : 3e-3;
+    }
+}
+
+/* Gradients that cancel to nothing (one key: p is 1 whatever the score) are
+ * judged by the random terms that they add up. */
+static double
+terms(const struct world *w, int t)
+{
+    const struct dist_case *c = w->c;
+    int64_t rows = case_rows(c, 0);
+    if (t == WORLD_D_SINK)
+        return (double)(rows * c->p.batch + 1) * 1e-2;
+    if (t == WORLD_DK)
+        return (double)(rows * (c->p.heads / c->p.kv_heads) + 1) /
+               (double)(case_rows(c, 1) + 1);
+    return 1;
+}
+
+bool
+world_close(const struct world *w, const struct world *reference)
+{
+    bool good = true;
+    for (int t = WORLD_OUT; t < WORLD_TENSORS; t++) {
+        double error = 0, norm = 0;
+        for (int64_t i = 0; i < w->count[t]; i++) {
+            double a = w->sum[t][i], b = reference->sum[t][i];
+            if (a == b) {
+                norm += isinf(b) ? 0 : b * b;
+                continue;
+            }
+            error += (a - b) * (a - b);
+            norm += b * b;
+        }
+        double least = 1e-2 * terms(w, t) * (double)(w->count[t] + 1);
+        double relative = sqrt(error / (norm > least ? norm : least));
+        if (!(relative <= tolerance(w, t))) {
+            fprintf(stderr, "%s: relative L2 distance %g (norm %g)\n", names[t],
+                relative, sqrt(norm));
+            good = false;
+        }
+    }
+    return good;
+}
+
+bool
+world_same(const struct world *w, const struct world *other, bool dq, bool dkv)
+{
+    for (int t = WORLD_OUT; t <= WORLD_DV; t++) {
+        if ((t == WORLD_DQ && !dq) || (t > WORLD_DQ && !dkv))
+            continue;
+        for (int64_t i = 0; i < w->count[t]; i++)
+            if (w->sum[t][i] != other->sum[t][i]) {
+                fprintf(stderr, "%s[%lld] is %.17g here, %.17g there\n",
+                    names[t], (long long)i, w->sum[t][i], other->sum[t][i]);
+                return false;
+            }
+    }
+    return true;
+}
