@@ -49,12 +49,12 @@ lay_out(
     bool to_head = rank->direction == ULYX_SEQ_TO_HEAD ||
                    rank->direction == ULYX_HEAD_TO_SEQ_ADJOINT;
     bool joint = rank->shape->params.nparts > 1 && source != to_head;
+    ulyx_side_t which = source ? ULYX_SIDE_SRC : ULYX_SIDE_DST;
     int64_t at = PERF_GUARD;
 
     for (int32_t t = 0; t < n; t++) {
-        if (!perf_tell(
-                "extent", ulyx_plan_get_extent(rank->plan, t, rank->direction,
-                              source, &side->extent[t])))
+        if (!perf_tell("extent", ulyx_plan_get_extent(rank->plan, t,
+                                     rank->direction, which, &side->extent[t])))
             return false;
         if (joint && t >= n / 2) {
             /* The second part of tensor t - n/2, in the same memory. */
@@ -67,7 +67,7 @@ lay_out(
         if (joint) {
             int64_t other;
             if (!perf_tell("extent", ulyx_plan_get_extent(rank->plan, t + n / 2,
-                                         rank->direction, source, &other)))
+                                         rank->direction, which, &other)))
                 return false;
             extent = extent > other ? extent : other;
         }

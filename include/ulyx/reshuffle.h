@@ -307,10 +307,17 @@ ULYX_API ulyx_status_t ulyx_plan_get_kv_map(const ulyx_plan_t *plan,
 ULYX_API ulyx_status_t ulyx_plan_get_partial_dtype(
     const ulyx_plan_t *plan, int32_t tensor, ulyx_dtype_t *dtype_p);
 
-/* Bytes from a tensor's base to its last byte on this rank, on the side that
- * an operation reads (source = 1) or writes (source = 0). */
+/* One of the two arrays of pointers that execute takes. */
+typedef int32_t ulyx_side_t;
+enum {
+    ULYX_SIDE_SRC = 0, /* what is read */
+    ULYX_SIDE_DST = 1, /* what is written */
+};
+
+/* Bytes from a tensor's base to its last byte on this rank, in src or dst of a
+ * direction. */
 ULYX_API ulyx_status_t ulyx_plan_get_extent(const ulyx_plan_t *plan,
-    int32_t tensor, ulyx_direction_t direction, int32_t source,
+    int32_t tensor, ulyx_direction_t direction, ulyx_side_t side,
     int64_t *bytes_p);
 
 /* What an operation moves. */

@@ -187,7 +187,7 @@ ulyx_plan_get_partial_dtype(
 
 ulyx_status_t
 ulyx_plan_get_extent(const ulyx_plan_t *plan, int32_t tensor,
-    ulyx_direction_t direction, int32_t source, int64_t *bytes_p)
+    ulyx_direction_t direction, ulyx_side_t side, int64_t *bytes_p)
 {
     struct uli_grid grid;
     ULI_TRY(uli_api_enter());
@@ -195,9 +195,10 @@ ulyx_plan_get_extent(const ulyx_plan_t *plan, int32_t tensor,
     ULI_CHECK_POINTER(bytes_p);
     ULI_TRY(check_tensor(plan, tensor));
     ULI_TRY(check_index("direction", direction, ULYX_DIRECTIONS));
-    enum uli_side side = uli_plan_side(direction, source != 0);
-    uli_plan_grid(plan->layout, tensor, plan->comm->rank, side,
-        plan->info.strides[tensor][side], &grid);
+    ULI_TRY(check_index("side", side, ULYX_SIDE_DST + 1));
+    enum uli_side where = uli_plan_side(direction, side == ULYX_SIDE_SRC);
+    uli_plan_grid(plan->layout, tensor, plan->comm->rank, where,
+        plan->info.strides[tensor][where], &grid);
     *bytes_p = uli_grid_extent(&grid);
     return ULYX_SUCCESS;
 }

@@ -120,16 +120,16 @@ partials_and_extents(void **state)
     assert_status(
         ulyx_plan_get_partial_dtype(f.plans[0], 1, &dtype), ULYX_SUCCESS);
     assert_int_equal(dtype, ULYX_DTYPE_F32);
-    assert_status(
-        ulyx_plan_get_extent(f.plans[0], 0, ULYX_SEQ_TO_HEAD, 1, &bytes),
+    assert_status(ulyx_plan_get_extent(
+                      f.plans[0], 0, ULYX_SEQ_TO_HEAD, ULYX_SIDE_SRC, &bytes),
         ULYX_SUCCESS);
     assert_int_equal(bytes, 5 * 14 * 8 * 2);
-    assert_status(
-        ulyx_plan_get_extent(f.plans[0], 0, ULYX_SEQ_TO_HEAD, 0, &bytes),
+    assert_status(ulyx_plan_get_extent(
+                      f.plans[0], 0, ULYX_SEQ_TO_HEAD, ULYX_SIDE_DST, &bytes),
         ULYX_SUCCESS);
     assert_int_equal(bytes, 18 * 4 * 8 * 2);
-    assert_status(ulyx_plan_get_extent(
-                      f.plans[1], 1, ULYX_SEQ_TO_HEAD_ADJOINT, 1, &bytes),
+    assert_status(ulyx_plan_get_extent(f.plans[1], 1, ULYX_SEQ_TO_HEAD_ADJOINT,
+                      ULYX_SIDE_SRC, &bytes),
         ULYX_SUCCESS);
     assert_int_equal(bytes, 18 * 2 * 8 * 4);
     destroy(&f);
@@ -275,6 +275,9 @@ bad_indices(void **state)
         bad);
     assert_status(ulyx_plan_get_kv_map(plan, 1, 0, 8, &a, &b), bad);
     assert_status(ulyx_plan_get_extent(plan, 0, 4, 0, &a), bad);
+    assert_status(ulyx_plan_get_extent(plan, 0, 0, -1, &a), bad);
+    assert_status(ulyx_plan_get_extent(plan, 0, 0, 2, &a), bad);
+    assert_string_equal(ulyx_last_error(), "side is 2, must be 0 to 1");
     assert_status(ulyx_plan_describe(plan, NULL, 10), bad);
     assert_status(
         ulyx_plan_update(plan, NULL, NULL, NULL), ULYX_ERR_UNSUPPORTED);

@@ -22,10 +22,10 @@ enum { RANKS = 5, LIMIT_S = 30 };
  * element between data and the end counts. */
 static int64_t
 count_elements(
-    const struct world *w, int32_t rank, int32_t t, int op, int source)
+    const struct world *w, int32_t rank, int32_t t, int op, ulyx_side_t side)
 {
     int64_t bytes;
-    if (ulyx_plan_get_extent(w->plans[rank], t, op, source, &bytes))
+    if (ulyx_plan_get_extent(w->plans[rank], t, op, side, &bytes))
         abort();
     return bytes / 4;
 }
@@ -92,16 +92,16 @@ adjoint_holds(struct world *w, int op, struct test_random *random)
     w->order[0] = op;
     for (int32_t r = 0; r < n; r++)
         for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
-            fill_integers(
-                &w->src[op][r][t], count_elements(w, r, t, op, 1), random);
+            fill_integers(&w->src[op][r][t],
+                count_elements(w, r, t, op, ULYX_SIDE_SRC), random);
             fill_integers(&w->src[op + 2][r][t],
-                count_elements(w, r, t, op + 2, 1), random);
+                count_elements(w, r, t, op + 2, ULYX_SIDE_SRC), random);
         }
     int64_t counts[2][RANKS + 1][ULI_TENSORS];
     for (int32_t r = 0; r < n; r++)
         for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
-            counts[0][r][t] = count_elements(w, r, t, op, 0);
-            counts[1][r][t] = count_elements(w, r, t, op, 1);
+            counts[0][r][t] = count_elements(w, r, t, op, ULYX_SIDE_DST);
+            counts[1][r][t] = count_elements(w, r, t, op, ULYX_SIDE_SRC);
         }
     if (ranks_run_threads(n, forward_body, w, LIMIT_S))
         return false;
@@ -193,8 +193,9 @@ round_trip_body(int rank, int nranks, void *context)
                              NULL) == ULYX_SUCCESS);
     for (int t = 0; good && t < w->c.shape.ntensors; t++) {
         int64_t bytes;
-        good &= ranks_expect(ulyx_plan_get_extent(w->plans[rank], t, 0, 1,
-                                 &bytes) == ULYX_SUCCESS) &&
+        good &= ranks_expect(
+                    ulyx_plan_get_extent(w->plans[rank], t, ULYX_SEQ_TO_HEAD,
+                        ULYX_SIDE_SRC, &bytes) == ULYX_SUCCESS) &&
                 ranks_expect(memcmp(src[t], back[t], (size_t)bytes) == 0);
     }
     return !(good &&
