@@ -94,7 +94,7 @@ allocate(struct perf_rank *rank, struct perf_side *side, bool window)
         return rank->stream == NULL || perf_device_alloc(rank, side);
     if (rank->stream != NULL) {
         params.memory_kind = ULYX_MEMORY_CUDA;
-        params.device = rank->device + 1;
+        params.device = rank->device;
     }
     if (!perf_tell("window",
             ulyx_mem_alloc(side->bytes, &params, &side->mem, &address)))

@@ -57,13 +57,13 @@ typedef struct {
                           * calls, seconds; 0 = ULYX_TIMEOUT; at most 86400 */
     int32_t memory_kind; /* ULYX_MEMORY_HOST (default) or ULYX_MEMORY_CUDA:
                           * where all ranks' tensors live */
-    int32_t device;      /* CUDA device ordinal plus 1; 0 = the current device;
-                          * ignored on the host */
+    int32_t device;      /* ordinal of a CUDA device; -1 (by the macro) = the
+                          * current one; ignored on the host */
     const char *name;    /* shown in logs and errors, copied; NULL = "comm" */
 } ulyx_comm_params_t;
 #define ULYX_COMM_PARAMS_INIT                                                  \
     {                                                                          \
-        sizeof(ulyx_comm_params_t), 0, 0, 0, 0                                 \
+        sizeof(ulyx_comm_params_t), 0, 0, -1, 0                                \
     }
 
 /* Opens a meeting point in this process and describes it. A helper thread

@@ -28,12 +28,13 @@ extern "C" {
 typedef struct {
     size_t size;         /* sizeof(ulyx_mem_params_t), set by the macro */
     int32_t memory_kind; /* ULYX_MEMORY_HOST (default) or ULYX_MEMORY_CUDA */
-    int32_t device;      /* CUDA device ordinal plus 1; 0 = the current one */
+    int32_t device;      /* ordinal of a CUDA device; -1 (by the macro) = the
+                          * current one, of registered memory its own */
     uint64_t flags;      /* ULYX_MEM_..., default 0 */
 } ulyx_mem_params_t;
 #define ULYX_MEM_PARAMS_INIT                                                   \
     {                                                                          \
-        sizeof(ulyx_mem_params_t), 0, 0, 0                                     \
+        sizeof(ulyx_mem_params_t), 0, -1, 0                                    \
     }
 
 /* Ask for huge pages; without them ordinary pages are taken. */
@@ -55,7 +56,7 @@ ULYX_API ulyx_status_t ulyx_mem_alloc(int64_t bytes,
  * all threads of this process. Host memory cannot be mapped by other
  * processes: there it stays ordinary memory (ulyx_mem_attach says so). GPU
  * memory may be that of cudaMalloc, or virtual-memory allocations made to be
- * exported, several side by side too; device may stay 0. Memory that is freed
+ * exported, several side by side too; device may stay -1. Memory that is freed
  * and made anew at the same address is registered anew.
  * ownership: the memory stays the caller's and must outlive the window.
  * returns: as alloc. */

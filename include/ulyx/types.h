@@ -7,7 +7,7 @@
  * and end in _p, only on success; sizes, counts, strides and indices are
  * signed 64-bit; strides are in bytes. A parameter struct begins with its own
  * size and is started from its ..._INIT macro: zero in any later field means
- * the default.
+ * the default, but for ordinals of devices, where it is the first device.
  *
  * Versions: fields are only ever added at the end of a struct. Programs built
  * against an older header pass a smaller size, and get the values of the INIT

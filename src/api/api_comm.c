@@ -34,7 +34,7 @@ take_params(const ulyx_comm_params_t *given, ulyx_comm_params_t *own_p)
     ULI_TRY(uli_struct_take_or_default(
         &uli_structs[ULI_STRUCT_COMM_PARAMS], given, own_p));
     if (own_p->memory_kind == ULYX_MEMORY_HOST)
-        own_p->device = 0; /* ignored */
+        own_p->device = -1; /* ignored */
     ULI_TRY(uli_fields_check(&uli_comm_fields, own_p));
     if (own_p->memory_kind != ULYX_MEMORY_HOST && !uli_device_kernels_built())
         return uli_error(ULYX_ERR_UNSUPPORTED,

@@ -14,7 +14,7 @@
 static const struct uli_field mem_rows[] = {
     {MEM(memory_kind), ULYX_MEMORY_HOST, ULYX_MEMORY_CUDA,
         .rule = "a ULYX_MEMORY code"},
-    {MEM(device), ULI_AT_LEAST(0), .rule = "an ordinal plus 1, or 0"},
+    {MEM(device), ULI_AT_LEAST(-1), .rule = "an ordinal, or -1"},
     {MEM(flags), 0, ULYX_MEM_HUGEPAGES},
 };
 static const struct uli_fields mem_fields = ULI_FIELDS(mem_rows);

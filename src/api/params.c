@@ -14,7 +14,7 @@ static const struct uli_field comm_rows[] = {
     {COMM(timeout_s), 0, ULI_TIMEOUT_MAX_S},
     {COMM(memory_kind), ULYX_MEMORY_HOST, ULYX_MEMORY_CUDA,
         .rule = "a ULYX_MEMORY code"},
-    {COMM(device), ULI_AT_LEAST(0), .rule = "an ordinal plus 1, or 0"},
+    {COMM(device), ULI_AT_LEAST(-1), .rule = "an ordinal, or -1"},
     {COMM(name), ULI_ANY},
 };
 const struct uli_fields uli_comm_fields = ULI_FIELDS(comm_rows);

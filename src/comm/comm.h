@@ -84,7 +84,7 @@ struct ulyx_comm {
     struct uli_planner *planner; /* what plans choose their schedule by */
     double timeout_s;
     int32_t memory_kind;
-    int32_t device;   /* CUDA ordinal plus 1; host: as it was given */
+    int32_t device;   /* CUDA ordinal; host: as it was given */
     int64_t spin_ns;  /* 0 where more ranks share this one's cores than there
                        * are cores */
     bool one_process; /* all ranks are threads of this process */

@@ -204,13 +204,13 @@ find_device(ulyx_comm_t *comm)
     int32_t count = 0;
     ULI_TRY(gpu->ops->open());
     ULI_TRY(gpu->ops->count(&count));
-    gpu->device = comm->device - 1;
-    if (comm->device == 0)
+    gpu->device = comm->device;
+    if (gpu->device < 0)
         ULI_TRY(gpu->ops->current(&gpu->device));
     if (gpu->device < 0 || gpu->device >= count)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "CUDA device %d does not exist: there are %d", gpu->device, count);
-    comm->device = gpu->device + 1; /* what a split inherits */
+    comm->device = gpu->device; /* what a split inherits */
     identity->device = gpu->device;
     return gpu->ops->uuid(gpu->device, identity->gpu);
 }

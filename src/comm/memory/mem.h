@@ -10,8 +10,8 @@
 #include "comm/comm.h"
 #include "ulyx/memory.h"
 
-/* device: a CUDA ordinal plus 1, 0 = the calling thread's current device, or
- * of registered memory where it lies. Errors: NO_MEMORY (needed and available
+/* device: a CUDA ordinal, -1 = the calling thread's current device, or of
+ * registered memory where it lies. Errors: NO_MEMORY (needed and available
  * bytes), SYSTEM, UNSUPPORTED (no driver; a device whose memory cannot be
  * shared), INVALID_ARGUMENT (memory of another kind or device than said),
  * FORKED, the driver's. */

@@ -34,13 +34,12 @@ uli_mem_device_alloc(
 {
     const struct uli_device_ops *ops = &uli_device_cuda;
     struct uli_share_memory memory;
-    int32_t ordinal = device - 1;
     ULI_TRY(ops->open());
-    if (device == 0)
-        ULI_TRY(ops->current(&ordinal));
-    ULI_TRY(uli_share_alloc(ordinal, bytes, &memory));
+    if (device < 0)
+        ULI_TRY(ops->current(&device));
+    ULI_TRY(uli_share_alloc(device, bytes, &memory));
     ulyx_status_t status =
-        mem_device_zero(ordinal, memory.address, memory.bytes);
+        mem_device_zero(device, memory.address, memory.bytes);
     if (status != ULYX_SUCCESS) {
         ULI_WARN(ULI_LOG_MEM, -1, "device memory could not be zeroed: %s",
             uli_error_text());
@@ -63,10 +62,10 @@ check_place(
     if (range->managed)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "register: %p is managed memory, which moves: no window", address);
-    if (device > 0 && range->device != device - 1)
+    if (device >= 0 && range->device != device)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "register: %p lies on CUDA device %d, device says %d", address,
-            range->device, device - 1);
+            range->device, device);
     return ULYX_SUCCESS;
 }
 

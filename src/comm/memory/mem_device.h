@@ -11,7 +11,7 @@
 #include "comm/comm.h"
 #include "device/share.h"
 
-/* Zeroed memory of a device (an ordinal plus 1, 0 = the current one), in an
+/* Zeroed memory of a device (an ordinal, -1 = the current one), in an
  * allocation that other processes can map. Errors: see uli_mem_alloc. */
 ulyx_status_t uli_mem_device_alloc(
     int64_t bytes, int32_t device, struct uli_share_memory *memory_p);

@@ -130,8 +130,8 @@ uli_pool_malloc(int64_t bytes, int32_t device, void **address_p)
     uli_list_init(&segment->node);
     pthread_mutex_lock(&lock);
     pool_sweep();
-    ulyx_status_t status = uli_mem_alloc(
-        bytes, ULYX_MEMORY_CUDA, device + 1, false, &segment->mem);
+    ulyx_status_t status =
+        uli_mem_alloc(bytes, ULYX_MEMORY_CUDA, device, false, &segment->mem);
     if (status == ULYX_SUCCESS) {
         uli_mem_range(segment->mem, &segment->address, &size);
         segment->device = device;

@@ -146,10 +146,11 @@ public_calls_make_windows_and_refuse_by_name(void **state)
         expect_text("this build was made without CUDA");
         return;
     }
-    params.device = -1;
+    params.device = -2;
     assert_status(
         ulyx_comm_create_local(2, &params, comms), ULYX_ERR_INVALID_ARGUMENT);
-    params.device = 0;
+    expect_text("device is -2, must be an ordinal, or -1");
+    params.device = -1;
     assert_status(ulyx_comm_create_local(2, &params, comms), ULYX_SUCCESS);
     assert_status(ulyx_mem_alloc(1000, &of_device, &mem, &address), 0);
     assert_status(ulyx_mem_attach(comms[0], mem), ULYX_SUCCESS);

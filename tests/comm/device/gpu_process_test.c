@@ -30,7 +30,7 @@ join(struct meet *meet, int rank, double timeout_s)
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     ulyx_comm_t *comm = NULL;
     params.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = rank % 2 + 1;
+    params.device = rank % 2;
     params.timeout_s = timeout_s;
     bool well = ranks_expect(gpu_open(NULL) == 0) &&
                 DO(meet_comm_by(meet, rank, &params, &comm)) &&

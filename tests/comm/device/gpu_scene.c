@@ -97,7 +97,7 @@ create_one(int rank, int nranks, void *context)
     (void)nranks;
     params.memory_kind = ULYX_MEMORY_CUDA;
     params.timeout_s = c->timeout_s;
-    params.device = c->devices[rank] + 1;
+    params.device = c->devices[rank];
     c->status[rank] = meet_comm_by(c->meet, rank, &params, &c->comms[rank]);
     snprintf(c->text[rank], sizeof(c->text[rank]), "%s", uli_error_text());
     return 0;
@@ -123,7 +123,7 @@ gpu_alloc(int32_t device, int64_t bytes, char **address_p)
     ulyx_mem_t *mem = NULL;
     void *address = NULL;
     int64_t size;
-    if (uli_mem_alloc(bytes, ULYX_MEMORY_CUDA, device + 1, false, &mem))
+    if (uli_mem_alloc(bytes, ULYX_MEMORY_CUDA, device, false, &mem))
         return NULL;
     uli_mem_range(mem, &address, &size);
     *address_p = address;
@@ -134,7 +134,7 @@ ulyx_mem_t *
 gpu_register(void *address, int64_t bytes)
 {
     ulyx_mem_t *mem = NULL;
-    return uli_mem_register(address, bytes, ULYX_MEMORY_CUDA, 0, &mem) ==
+    return uli_mem_register(address, bytes, ULYX_MEMORY_CUDA, -1, &mem) ==
                    ULYX_SUCCESS
                ? mem
                : NULL;

@@ -239,8 +239,8 @@ wrong_memory_is_refused_by_name(void **state)
     char *base = NULL;
     const ulyx_status_t bad = ULYX_ERR_INVALID_ARGUMENT;
     const int32_t cuda = ULYX_MEMORY_CUDA;
-    assert_status(uli_mem_alloc(64, cuda, 9, false, &none), bad);
-    assert_status(uli_mem_register(plain, 64, cuda, 0, &none), bad);
+    assert_status(uli_mem_alloc(64, cuda, 8, false, &none), bad);
+    assert_status(uli_mem_register(plain, 64, cuda, -1, &none), bad);
     expect_text("is host memory, memory_kind says CUDA");
     assert_status(uli_mem_alloc(64, ULYX_MEMORY_HOST, 0, false, &mem), 0);
     assert_status(uli_mem_attach(w->comms[0], mem), bad);
@@ -254,15 +254,15 @@ wrong_memory_is_refused_by_name(void **state)
     assert_status(uli_mem_attach(threads[0], mem), bad);
     expect_text("the window is CUDA memory, comm moves host memory");
     assert_status(uli_comm_destroy(threads[0]), ULYX_SUCCESS);
-    assert_status(uli_mem_register(base, 64, cuda, 1, &none), bad);
+    assert_status(uli_mem_register(base, 64, cuda, 0, &none), bad);
     expect_text("lies on CUDA device 1, device says 0");
     assert_status(
-        uli_mem_register(base, FAKE_GRANULARITY + 1, cuda, 0, &none), bad);
+        uli_mem_register(base, FAKE_GRANULARITY + 1, cuda, -1, &none), bad);
     assert_status(uli_mem_free(mem), ULYX_SUCCESS);
     assert_null(none);
     gpu_driver->lacks = 102;
     assert_status(
-        uli_mem_alloc(64, cuda, 1, false, &none), ULYX_ERR_UNSUPPORTED);
+        uli_mem_alloc(64, cuda, 0, false, &none), ULYX_ERR_UNSUPPORTED);
     expect_text("no virtual memory management");
 }
 

@@ -74,9 +74,9 @@ refuses_bad_arguments(void **state)
     params.memory_kind = 9;
     assert_status(ulyx_mem_alloc(1, &params, &mem, &address), bad);
     params.memory_kind = ULYX_MEMORY_HOST;
-    params.device = -1;
+    params.device = -2;
     assert_status(ulyx_mem_alloc(1, &params, &mem, &address), bad);
-    params.device = 0;
+    params.device = -1;
     params.size = 3;
     assert_status(ulyx_mem_alloc(1, &params, &mem, &address), bad);
     assert_status(ulyx_mem_alloc(INT64_C(1) << 50, NULL, &mem, &address),

@@ -30,7 +30,7 @@ create_one(int rank, int nranks, void *context)
     struct world *w = context;
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     params.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = rank % DEVICES + 1;
+    params.device = rank % DEVICES;
     params.timeout_s = 30;
     return !ranks_expect(ulyx_comm_create(&w->id, nranks, rank, &params,
                              &w->comms[rank]) == ULYX_SUCCESS);
@@ -117,7 +117,7 @@ windows_are_reached_by_all_devices(void **state)
     ulyx_mem_t *mem = NULL;
     void *address = NULL;
     params.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = 2;
+    params.device = 1;
     assert_status(ulyx_mem_alloc(BYTES, &params, &mem, &address), 0);
     assert_status(ulyx_mem_attach(w->comms[1], mem), ULYX_SUCCESS);
     expect_reached(w, address, BYTES);
@@ -126,6 +126,10 @@ windows_are_reached_by_all_devices(void **state)
 
     assert_status(cuda()->alloc(1, BYTES, &address), ULYX_SUCCESS);
     params.device = 0;
+    assert_status(
+        ulyx_mem_register((char *)address + 16, BYTES - 16, &params, &mem),
+        ULYX_ERR_INVALID_ARGUMENT);
+    params.device = -1;
     assert_status(
         ulyx_mem_register((char *)address + 16, BYTES - 16, &params, &mem), 0);
     assert_status(ulyx_mem_attach(w->comms[1], mem), ULYX_SUCCESS);

@@ -204,9 +204,9 @@ open_rank(struct job *job, int rank, int nranks)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     params.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = rank % job->devices + 1;
+    params.device = rank % job->devices;
     params.timeout_s = job->timeout_s;
-    cudaSetDevice(params.device - 1);
+    cudaSetDevice(params.device);
     return well(ulyx_comm_create(
                &job->id, nranks, rank, &params, &job->storage.comms[rank])) &&
            well_cu(cudaStreamCreateWithFlags(

@@ -56,9 +56,9 @@ device_scene_begin(int rank, int nranks, struct uli_batch_params *params_p)
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     ulyx_comm_t *comm;
     params.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = rank % DEVICES + 1;
+    params.device = rank % DEVICES;
     params.timeout_s = 30;
-    cudaSetDevice(params.device - 1);
+    cudaSetDevice(params.device);
     if (!ranks_expect(ulyx_comm_create(&id, nranks, rank, &params, &comm) ==
                       ULYX_SUCCESS))
         return false;

@@ -44,9 +44,9 @@ open_comm(struct staged_case *c, int rank)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     params.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = (c->processes ? 0 : rank % c->devices) + 1;
+    params.device = c->processes ? 0 : rank % c->devices;
     params.timeout_s = c->timeout_s;
-    cudaSetDevice(params.device - 1);
+    cudaSetDevice(params.device);
     return well(ulyx_comm_create(
                &c->id, c->nranks, rank, &params, &c->comms[rank])) &&
            well_cu(cudaStreamCreateWithFlags(

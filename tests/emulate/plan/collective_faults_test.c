@@ -59,7 +59,7 @@ open_rank(int32_t r, struct test_random *random)
     ulyx_mem_t *mem;
     void *window = NULL;
     params.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = r % 2 + 1;
+    params.device = r % 2;
     run_must(ulyx_mem_alloc(2 * AREA, &params, &mem, &window) == ULYX_SUCCESS);
     run_must(ulyx_mem_attach(one->comm, mem) == ULYX_SUCCESS);
     run_must(cudaSetDevice(r % 2) == cudaSuccess);
@@ -99,7 +99,7 @@ open_all(uint64_t seed)
     for (int32_t r = 0; r < RANKS; r++) {
         ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
         params.memory_kind = ULYX_MEMORY_CUDA;
-        params.device = r % 2 + 1;
+        params.device = r % 2;
         params.timeout_s = 60;
         run_must(ulyx_comm_create(&id, RANKS, r, &params, &ranks[r].comm) ==
                  ULYX_SUCCESS);

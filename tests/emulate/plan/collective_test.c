@@ -327,7 +327,7 @@ memory_that_is_not_mapped_is_refused_with_the_reason(void **state)
     for (int32_t r = 0; r < 2; r++) {
         ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
         params.memory_kind = ULYX_MEMORY_CUDA;
-        params.device = r + 1;
+        params.device = r;
         assert_status(
             ulyx_comm_create(&id, 2, r, &params, &comms[r]), ULYX_SUCCESS);
     }

@@ -23,7 +23,7 @@ open_rank(struct plan_scene *s, int32_t r)
     ulyx_mem_params_t params = ULYX_MEM_PARAMS_INIT;
     void *address = NULL;
     params.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = r % s->devices + 1;
+    params.device = r % s->devices;
     assert_status(
         ulyx_mem_alloc(PLAN_WINDOW_BYTES, &params, &s->mems[r], &address),
         ULYX_SUCCESS);
@@ -73,7 +73,7 @@ plan_connect(
     for (int32_t r = 0; r < nranks; r++) {
         ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
         params.memory_kind = ULYX_MEMORY_CUDA;
-        params.device = r % s->devices + 1;
+        params.device = r % s->devices;
         params.timeout_s = timeout_s;
         assert_status(
             ulyx_comm_create(&id, nranks, r, &params, &s->ranks.comms[r]),

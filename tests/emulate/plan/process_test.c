@@ -69,7 +69,7 @@ open_rank(struct rank *k, const struct job *job, int me, int nranks)
     k->nranks = k->ranks.nranks = nranks;
     k->device = me % job->devices;
     params.memory_kind = memory.memory_kind = ULYX_MEMORY_CUDA;
-    params.device = memory.device = k->device + 1;
+    params.device = memory.device = k->device;
     params.timeout_s = job->timeout_s;
     if (!ranks_expect(emu_open(&config) == 0) ||
         !well(meet_comm_by(job->meet, me, &params, &k->ranks.comms[me])) ||
