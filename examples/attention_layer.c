@@ -40,7 +40,7 @@ main(void)
     tokens.rows = TOKENS, docs.count = 2, docs.begin = begins;
     params.parts = &tokens, params.nparts = 1, params.docs_q = &docs;
     params.heads = H, params.kv_heads = HKV, params.dim_qk = DIM;
-    params.mask_kind = ULYX_MASK_CAUSAL;
+    params.dtype = ULYX_DTYPE_F32, params.mask_kind = ULYX_MASK_CAUSAL;
     TRY(ulyx_comm_create_from_env(NULL, &comm)); /* once a process */
     TRY(ulyx_dist_attention_create(
         comm, &params, &dist)); /* once a layer shape */

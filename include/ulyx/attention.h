@@ -85,13 +85,14 @@ typedef struct {
 /* The problem. Zero means the default in every field that names one. */
 typedef struct {
     size_t size;
-    size_t segment_size;      /* sizeof(ulyx_segment_t) */
-    ulyx_dtype_t dtype;       /* of q, k, v, out, dout: F64, F32, BF16, F16 */
-    ulyx_mask_kind_t mask;    /* default NONE */
-    ulyx_mask_align_t align;  /* default BOTTOM_RIGHT */
-    ulyx_dtype_t param_dtype; /* of sinks, slopes, d_sink: F32 (default), F64 */
-    int64_t batch;            /* >= 0; so are all lengths and heads */
-    int64_t len_q, len_k;     /* rows of a batch item */
+    size_t segment_size;       /* sizeof(ulyx_segment_t) */
+    ulyx_dtype_t dtype;        /* of q, k, v, out, dout: F64, F32, BF16, F16 */
+    ulyx_mask_kind_t mask;     /* default NONE */
+    ulyx_mask_align_t align;   /* default BOTTOM_RIGHT */
+    ulyx_dtype_t param_dtype;  /* of sinks, slopes, d_sink: F32 or F64; default
+                                * F64 where dtype is, else F32 */
+    int64_t batch;             /* >= 0; so are all lengths and heads */
+    int64_t len_q, len_k;      /* rows of a batch item */
     int64_t heads_q, heads_kv; /* heads that the tensors hold */
     int64_t dim_qk, dim_v;     /* multiples of 8, 8 to 512 */
     double scale;   /* of q.k; 0 = 1 / sqrt(dim_qk), never negative */

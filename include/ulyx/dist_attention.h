@@ -78,8 +78,9 @@ typedef struct {
     int64_t heads;    /* query heads, >= 1 */
     int64_t kv_heads; /* divides heads; 0 = heads */
     int64_t dim_qk, dim_v;    /* multiples of 8, 8 to 512; dim_v 0 = dim_qk */
-    ulyx_dtype_t dtype;       /* F64, F32 (default), BF16, F16 */
-    ulyx_dtype_t param_dtype; /* of sinks, slopes, d_sink: F32 (0) or F64 */
+    ulyx_dtype_t dtype;       /* F64, F32, BF16 (default), F16 */
+    ulyx_dtype_t param_dtype; /* of sinks, slopes, d_sink: F32 or F64; 0 = F64
+                               * where dtype is, else F32 */
     const ulyx_part_t *parts; /* 1 to 4 an axis, 1 or 2 axes */
     size_t part_size;         /* sizeof(ulyx_part_t), by the macro */
     int32_t nparts;
@@ -118,7 +119,7 @@ typedef struct {
 } ulyx_dist_attention_params_t;
 #define ULYX_DIST_ATTENTION_PARAMS_INIT                                        \
     {                                                                          \
-        sizeof(ulyx_dist_attention_params_t), 1, 0, 0, 0, 0, ULYX_DTYPE_F32,   \
+        sizeof(ulyx_dist_attention_params_t), 1, 0, 0, 0, 0, ULYX_DTYPE_BF16,  \
             0, 0, sizeof(ulyx_part_t), 0, ULYX_WORK_HEADS, 0, 0, 0, 0, 0, 0,   \
             ULYX_MASK_NONE, ULYX_ALIGN_BOTTOM_RIGHT, 0, 0, 0, 0, 0, 0, 0, 0,   \
             0, 0, 0, 0, 0, 0, ULYX_SAVE_DEFAULT, 0, 0, 0, ULYX_POINTER_ANY,    \
@@ -219,10 +220,11 @@ typedef struct {
     ulyx_dtype_t dtype;
     int64_t offset, bytes; /* in saved */
 } ulyx_saved_tensor_t;
-/* part_size is sizeof(ulyx_saved_tensor_t), of which parts_p has capacity. */
+/* tensor_size is sizeof(ulyx_saved_tensor_t), of which tensors_p has
+ * capacity. */
 ULYX_API ulyx_status_t ulyx_dist_attention_get_saved(
-    const ulyx_dist_attention_t *dist, int64_t capacity, size_t part_size,
-    ulyx_saved_tensor_t *parts_p, int64_t *count_p);
+    const ulyx_dist_attention_t *dist, int64_t capacity, size_t tensor_size,
+    ulyx_saved_tensor_t *tensors_p, int64_t *count_p);
 
 /* Of the last call on this rank, in seconds. An exchange counts from its start
  * to its end; exposed is the part of it that the caller had to wait for, so

@@ -46,6 +46,7 @@ open_dist(void)
     const ulyx_dist_attention_backward_t backward =
         ULYX_DIST_ATTENTION_BACKWARD_INIT;
     world.dist_params = params;
+    world.dist_params.dtype = ULYX_DTYPE_F32;
     world.dist_params.heads = 1, world.dist_params.dim_qk = DIM;
     world.dist_params.parts = &world.part, world.dist_params.nparts = 1;
     world.dist_params.max_docs = 1;

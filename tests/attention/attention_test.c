@@ -54,6 +54,33 @@ pieces_wait_and_time_out(void **state)
     bench_free(&b);
 }
 
+/* ---- precision -------------------------------------------------------------
+ */
+
+/* As a float, the double 1.5 begins with 0. */
+static void
+sinks_beside_doubles_are_doubles(void **state)
+{
+    (void)state;
+    struct bench b;
+    const double sink = 1.5, zero[8] = {0}, v[8] = {1};
+    double out[8] = {0}, lse = 0;
+    bench_init(&b, 1, 1, 1, 1, 8);
+    b.problem.dtype = ULYX_DTYPE_F64;
+    b.problem.sinks = &sink;
+    b.problem.heads_global = 1;
+    b.t[Q].base = b.t[K].base = (void *)zero;
+    b.t[V].base = (void *)v;
+    b.t[OUT].base = out;
+    b.t[LSE].base = &lse;
+    for (int n = 0; n < TENSORS; n++)
+        b.t[n].row_stride = b.t[n].head_stride = b.t[n].batch_stride = 64;
+    assert_status(forward(&b), ULYX_SUCCESS);
+    assert_true(fabs(out[0] - 1 / (1 + exp(sink))) < 1e-14);
+    assert_true(fabs(lse - log(1 + exp(sink))) < 1e-14);
+    bench_free(&b);
+}
+
 /* ---- sums that go on --------------------------------------------------------
  */
 
@@ -329,6 +356,7 @@ halves_convert_both_ways(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(pieces_wait_and_time_out),
+    cmocka_unit_test(sinks_beside_doubles_are_doubles),
     cmocka_unit_test(accumulate_goes_on_bit_for_bit),
     cmocka_unit_test(backward_repeats_bit_for_bit),
     cmocka_unit_test(empty_problems_succeed),

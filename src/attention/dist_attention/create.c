@@ -107,6 +107,8 @@ dist_settle(struct ulyx_dist_attention *dist)
     dist->stat_dtype =
         p->dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
     dist->stat_bytes = uli_dtype_size(dist->stat_dtype);
+    if (!p->param_dtype)
+        p->param_dtype = dist->stat_dtype;
     dist->has_backward = !(p->flags & ULYX_DIST_ATTENTION_FORWARD_ONLY);
     dist->threads = p->threads ? p->threads : uli_pool_cores();
     dist->timeout_s = uli_timeout_or(p->timeout_s, dist->comm->timeout_s);

@@ -18,13 +18,23 @@
 #define INVALID(...)     uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
 #define UNSUPPORTED(...) uli_error(ULYX_ERR_UNSUPPORTED, __VA_ARGS__)
 
+/* Sinks and slopes have the precision of the statistics unless the caller says
+ * otherwise: doubles beside doubles are not read as floats. */
+static ulyx_dtype_t
+param_dtype_of(const ulyx_attention_t *given)
+{
+    if (given->param_dtype)
+        return given->param_dtype;
+    return given->dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
+}
+
 static ulyx_status_t
 check_dtypes(const ulyx_attention_t *given)
 {
     if (given->dtype < ULYX_DTYPE_F64 || given->dtype > ULYX_DTYPE_F16)
         return UNSUPPORTED("attention: dtype %d", given->dtype);
-    ulyx_dtype_t param = given->param_dtype;
-    if (param && param != ULYX_DTYPE_F32 && param != ULYX_DTYPE_F64)
+    ulyx_dtype_t param = param_dtype_of(given);
+    if (param != ULYX_DTYPE_F32 && param != ULYX_DTYPE_F64)
         return UNSUPPORTED("attention: param_dtype %d", param);
     if (given->mask == ULYX_MASK_WINDOW &&
         (given->window_left < 0 || given->window_right < 0))
@@ -81,7 +91,7 @@ check_aligned(const char *name, const void *array, int64_t unit)
 static ulyx_status_t
 check_arrays(const ulyx_attention_t *given)
 {
-    int64_t param = given->param_dtype == ULYX_DTYPE_F64 ? 8 : 4;
+    int64_t param = uli_dtype_size(param_dtype_of(given));
     ULI_TRY(check_aligned("kv_map", given->kv_map, 8));
     ULI_TRY(check_aligned("head_ids", given->head_ids, 8));
     ULI_TRY(check_aligned("sinks", given->sinks, param));
@@ -232,7 +242,7 @@ fill_problem(const ulyx_attention_t *given, struct uli_attn_problem *problem)
     bool f64 = given->dtype == ULYX_DTYPE_F64;
     *problem = (struct uli_attn_problem){.dtype = given->dtype,
         .stat_dtype = f64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32,
-        .param_dtype = given->param_dtype ? given->param_dtype : ULYX_DTYPE_F32,
+        .param_dtype = param_dtype_of(given),
         .batch = given->batch,
         .len_q = given->len_q,
         .len_k = given->len_k,

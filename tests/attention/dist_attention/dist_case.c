@@ -47,6 +47,7 @@ case_plain(struct dist_case *c, int32_t nranks, int64_t rows, int64_t heads,
     memset(c, 0, sizeof(*c));
     c->nranks = nranks;
     c->p = (ulyx_dist_attention_params_t)ULYX_DIST_ATTENTION_PARAMS_INIT;
+    c->p.dtype = ULYX_DTYPE_F32;
     c->p.heads = heads;
     c->p.kv_heads = kv_heads;
     c->p.dim_qk = dim;
@@ -193,7 +194,7 @@ case_draw(struct dist_case *c, struct test_random *random)
     c->p.dim_v = chance(random, 60) ? 0 : PICK(random, 8, 16, 32);
     c->p.dtype = (int32_t)PICK(random, ULYX_DTYPE_F64, ULYX_DTYPE_F32,
         ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16);
-    c->p.param_dtype = (int32_t)PICK(random, 0, ULYX_DTYPE_F64);
+    c->p.param_dtype = (int32_t)PICK(random, 0, ULYX_DTYPE_F32, ULYX_DTYPE_F64);
     draw_parts(c, random);
     if (chance(random, 40))
         draw_docs(c, random);

@@ -309,11 +309,18 @@ make_memory(struct rank *r)
     return true;
 }
 
+static ulyx_dtype_t
+param_dtype(const struct rank *r)
+{
+    const ulyx_dist_attention_params_t *p = &r->c->p;
+    ulyx_dtype_t given = p->param_dtype ? p->param_dtype : p->dtype;
+    return given == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
+}
+
 static void
 make_params(struct rank *r)
 {
-    ulyx_dtype_t dtype =
-        r->c->p.param_dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
+    ulyx_dtype_t dtype = param_dtype(r);
     const double *values[2] = {r->w->sinks, r->w->slopes};
     for (int i = 0; i < 3; i++) {
         test_buffer_init(
@@ -414,8 +421,7 @@ run(struct rank *r)
         each_element(r, results[i], r->w->result[r->me][results[i]], store);
     for (int64_t h = 0; r->c->sinks && h < r->c->p.heads; h++)
         r->w->result[r->me][WORLD_D_SINK][h] =
-            uli_element_load(r->params[2].data,
-                r->c->p.param_dtype ? r->c->p.param_dtype : ULYX_DTYPE_F32, h);
+            uli_element_load(r->params[2].data, param_dtype(r), h);
     return true;
 }
 

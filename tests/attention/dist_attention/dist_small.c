@@ -26,6 +26,7 @@ small_params(ulyx_dist_attention_params_t *p, ulyx_part_t *part)
     *p = (ulyx_dist_attention_params_t)ULYX_DIST_ATTENTION_PARAMS_INIT;
     *part = (ulyx_part_t)ULYX_PART_INIT;
     part->rows = ROWS;
+    p->dtype = ULYX_DTYPE_F32;
     p->heads = HEADS;
     p->kv_heads = KV;
     p->dim_qk = DIM;

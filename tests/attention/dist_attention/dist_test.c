@@ -352,6 +352,36 @@ dist_describes_itself(void **state)
     small_close(&s);
 }
 
+/* Ranks that leave the type of sinks open agree with those that name it. */
+static int
+precision_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    ulyx_dist_attention_t *dist = NULL;
+    (void)nranks;
+    small_params(&p, &part);
+    p.dtype = ULYX_DTYPE_F64;
+    p.param_dtype = rank ? ULYX_DTYPE_F64 : 0;
+    return !(
+        ranks_expect(!ulyx_dist_attention_create(s->comms[rank], &p, &dist)) &&
+        ranks_expect(!ulyx_dist_attention_destroy(dist)));
+}
+
+static void
+precision_has_one_default(void **state)
+{
+    (void)state;
+    const ulyx_tensor_t tensor = ULYX_TENSOR_INIT;
+    const ulyx_dist_attention_params_t params = ULYX_DIST_ATTENTION_PARAMS_INIT;
+    struct small s;
+    assert_int_equal(params.dtype, tensor.dtype);
+    small_open(&s);
+    assert_int_equal(ranks_run_threads(RANKS, precision_body, &s, LIMIT_S), 0);
+    small_close(&s);
+}
+
 static int
 forward_only_body(int rank, int nranks, void *context)
 {
@@ -392,6 +422,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_thread_drives_all_ranks),
     cmocka_unit_test(dist_describes_itself),
     cmocka_unit_test(forward_alone_saves_nothing),
+    cmocka_unit_test(precision_has_one_default),
 };
 
 ULI_TEST_MAIN("DistAttention", tests)

@@ -200,6 +200,7 @@ run_long(const struct long_case *c, const char *kernel, ulyx_dtype_t dtype)
     struct kc_case kc;
     int64_t stride = c->len_q / 60 + 1;
     p.dtype = dtype;
+    p.param_dtype = ULYX_DTYPE_F32;
     p.batch = p.heads_q = p.heads_kv = 1;
     p.len_q = c->len_q, p.len_k = c->len_k;
     p.dim_qk = p.dim_v = 8;

@@ -90,6 +90,7 @@ make_case(struct kc_case *kc, const struct reported *r, ulyx_dtype_t dtype,
     ulyx_attention_t p = ULYX_ATTENTION_INIT;
     struct test_random random = {seed};
     p.dtype = dtype;
+    p.param_dtype = ULYX_DTYPE_F32;
     p.batch = r->batch, p.len_q = r->len_q, p.len_k = r->len_k;
     p.heads_q = r->heads_q, p.heads_kv = r->heads_kv;
     p.dim_qk = r->dim_qk, p.dim_v = r->dim_v;

@@ -253,6 +253,7 @@ kc_generate(
     kc->problem = init;
     ulyx_attention_t *p = &kc->problem;
     p->dtype = wish->dtype;
+    p->param_dtype = ULYX_DTYPE_F32;
     p->batch = chance(random, 3) ? 0 : draw(random, 1, 3);
     p->len_q = draw_len(random, wish->max_len);
     p->len_k = chance(random, 50) ? p->len_q : draw_len(random, wish->max_len);

@@ -31,6 +31,7 @@ make_case(struct kc_case *kc, int kind, ulyx_dtype_t dtype)
     ulyx_attention_t p = ULYX_ATTENTION_INIT;
     struct test_random random = {(uint64_t)kind + 1};
     p.dtype = dtype;
+    p.param_dtype = ULYX_DTYPE_F32;
     p.batch = 1, p.heads_q = 4, p.heads_kv = 2;
     p.len_q = 210, p.len_k = kind == DOCS ? 210 : 240;
     p.dim_qk = 64, p.dim_v = 64;
