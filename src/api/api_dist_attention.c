@@ -150,17 +150,17 @@ ulyx_dist_attention_get_bytes(const ulyx_dist_attention_t *dist,
 /* Writes what there is room for. returns how many there are. */
 static int64_t
 give_saved(const ulyx_dist_attention_t *dist, int64_t capacity,
-    size_t part_size, ulyx_saved_tensor_t *parts_p)
+    size_t tensor_size, ulyx_saved_tensor_t *tensors_p)
 {
     int64_t count = 0;
     for (int32_t g = 0; g < dist->ngroups; g++)
         for (int i = 0; i < ULI_SAVED_TENSORS; i++) {
-            ulyx_saved_tensor_t part;
-            if (!uli_dist_saved_tensor(dist, g, i, &part))
+            ulyx_saved_tensor_t tensor;
+            if (!uli_dist_saved_tensor(dist, g, i, &tensor))
                 continue;
             if (count < capacity)
                 uli_struct_give_element(&uli_structs[ULI_STRUCT_SAVED_TENSOR],
-                    &part, parts_p, part_size, count);
+                    &tensor, tensors_p, tensor_size, count);
             count++;
         }
     return count;
@@ -168,19 +168,19 @@ give_saved(const ulyx_dist_attention_t *dist, int64_t capacity,
 
 ulyx_status_t
 ulyx_dist_attention_get_saved(const ulyx_dist_attention_t *dist,
-    int64_t capacity, size_t part_size, ulyx_saved_tensor_t *parts_p,
+    int64_t capacity, size_t tensor_size, ulyx_saved_tensor_t *tensors_p,
     int64_t *count_p)
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(dist);
     ULI_CHECK_POINTER(count_p);
-    if (capacity < 0 || (capacity && !parts_p))
+    if (capacity < 0 || (capacity && !tensors_p))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "capacity is %lld and parts_p is %s", (long long)capacity,
-            parts_p ? "given" : "NULL");
+            "capacity is %lld and tensors_p is %s", (long long)capacity,
+            tensors_p ? "given" : "NULL");
     ULI_TRY(uli_struct_element_size(
-        &uli_structs[ULI_STRUCT_SAVED_TENSOR], part_size, "parts_p"));
-    *count_p = give_saved(dist, capacity, part_size, parts_p);
+        &uli_structs[ULI_STRUCT_SAVED_TENSOR], tensor_size, "tensors_p"));
+    *count_p = give_saved(dist, capacity, tensor_size, tensors_p);
     if (capacity && capacity < *count_p)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "capacity is %lld, needed are %lld", (long long)capacity,

@@ -35,7 +35,7 @@ uli_dist_held_bytes(const struct ulyx_dist_attention *dist)
 
 bool
 uli_dist_saved_tensor(const struct ulyx_dist_attention *dist,
-    int32_t group_index, int i, ulyx_saved_tensor_t *part_p)
+    int32_t group_index, int i, ulyx_saved_tensor_t *tensor_p)
 {
     static const struct {
         enum uli_head_tensor tensor;
@@ -44,7 +44,7 @@ uli_dist_saved_tensor(const struct ulyx_dist_attention *dist,
         {ULI_HEAD_V, "v"}, {ULI_HEAD_LSE, "lse"}};
     const struct uli_head_group *group = &dist->groups[group_index];
     enum uli_head_tensor tensor = kept[i].tensor;
-    *part_p = (ulyx_saved_tensor_t){.name = kept[i].name,
+    *tensor_p = (ulyx_saved_tensor_t){.name = kept[i].name,
         .group = group_index,
         .dtype = group->sizes.dtypes[tensor],
         .offset = group->saved[tensor],

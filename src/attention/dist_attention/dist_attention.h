@@ -288,7 +288,7 @@ ulyx_status_t uli_dist_run(ulyx_dist_attention_t *dist,
 int64_t uli_dist_held_bytes(const struct ulyx_dist_attention *dist);
 /* Tensor i of ULI_SAVED_TENSORS of a group; false where it is not saved. */
 bool uli_dist_saved_tensor(const struct ulyx_dist_attention *dist,
-    int32_t group_index, int i, ulyx_saved_tensor_t *part_p);
+    int32_t group_index, int i, ulyx_saved_tensor_t *tensor_p);
 /* Bytes to and from others of the last call. */
 void uli_dist_traffic(const struct ulyx_dist_attention *dist, int64_t *sent_p,
     int64_t *received_p);
