@@ -15,6 +15,7 @@
 #include "attention/translate/translate.h"
 #include "base/params/held.h"
 #include "base/status.h"
+#include "base/text.h"
 
 /* Our own copies of everything that has a size, which the call points to. */
 struct own {
@@ -154,10 +155,10 @@ ulyx_attention_describe(const ulyx_attention_t *problem,
     const char *others = own.exec.kernel ? "" : passed_over;
     if (call.problem.memory == ULYX_MEMORY_HOST)
         snprintf(text_p, text_bytes,
-            "attention %s: kernel %s (%s), at most %d threads, workspace "
+            "attention %s: kernel %s (%s), at most %d thread%s, workspace "
             "%" PRId64 " bytes%s",
-            name, call.kernel->name, call.kernel->what, call.threads, bytes,
-            others);
+            name, call.kernel->name, call.kernel->what, call.threads,
+            uli_plural(call.threads), bytes, others);
     else
         snprintf(text_p, text_bytes,
             "attention %s: kernel %s (%s), workspace %" PRId64 " bytes%s", name,

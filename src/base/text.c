@@ -19,3 +19,9 @@ uli_text_add(struct uli_text *text, const char *format, ...)
     va_end(arguments);
     text->length += wrote > 0 ? (size_t)wrote : 0;
 }
+
+const char *
+uli_plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}

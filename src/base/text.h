@@ -6,6 +6,7 @@
 #define ULI_BASE_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* length grows by what there was no room for, too: length >= bytes says that
  * the text was cut. What fits is always terminated. */
@@ -16,5 +17,8 @@ struct uli_text {
 
 __attribute__((format(printf, 2, 3))) void uli_text_add(
     struct uli_text *text, const char *format, ...);
+
+/* Ends a noun after its number: "%d rank%s". */
+const char *uli_plural(int64_t count);
 
 #endif

@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/create.h"
 #include "comm/device/gpu.h"
@@ -191,8 +192,9 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
     if (status == ULYX_SUCCESS)
         status = join_peers(comm, bootstrap, deadline);
     if (status == ULYX_SUCCESS) {
-        ULI_INFO(ULI_LOG_INIT, rank, "%s: rank %d of %d on %d node(s), %s",
-            comm->name, rank, nranks, comm->nnodes, comm->binding.text);
+        ULI_INFO(ULI_LOG_INIT, rank, "%s: rank %d of %d on %d node%s, %s",
+            comm->name, rank, nranks, comm->nnodes, uli_plural(comm->nnodes),
+            comm->binding.text);
         *comm_p = comm;
         return ULYX_SUCCESS;
     }
@@ -224,10 +226,11 @@ check_idle(ulyx_comm_t *comm)
     pthread_mutex_lock(&comm->lock);
     attached = comm->nattached;
     pthread_mutex_unlock(&comm->lock);
-    if (atomic_load(&comm->nops) != 0)
+    int32_t nops = atomic_load(&comm->nops);
+    if (nops != 0)
         return uli_error(ULYX_ERR_BUSY,
-            "%d operation(s) in flight: wait for them before destroy",
-            atomic_load(&comm->nops));
+            "%d operation%s in flight, to be waited for before destroy", nops,
+            uli_plural(nops));
     if (uli_gpu_in_flight(comm))
         return uli_error(ULYX_ERR_BUSY,
             "operations are in flight on device %d: wait for their streams "
@@ -235,10 +238,12 @@ check_idle(ulyx_comm_t *comm)
             comm->gpu->device);
     if (plans != 0)
         return uli_error(ULYX_ERR_BUSY,
-            "%d plan(s) left: destroy them before the communicator", plans);
+            "%d plan%s left, to be destroyed before the communicator", plans,
+            uli_plural(plans));
     if (attached != 0 && atomic_load(&comm->failed) == 0)
         return uli_error(ULYX_ERR_BUSY,
-            "%d window(s) attached: detach them before destroy", attached);
+            "%d window%s attached, to be detached before destroy", attached,
+            uli_plural(attached));
     return ULYX_SUCCESS;
 }
 

@@ -154,12 +154,14 @@ say_ranks(const struct ulyx_dist_attention *dist, struct uli_text *text)
             for (int32_t o = 0; o < nranks && g == 0; o++)
                 sharers += o != r && share_keys(layout, k, r, o);
         }
-        uli_text_add(text,
-            "rank %d: %lld query rows x heads, K/V %lld bytes, shared with %d "
-            "ranks%s\n",
-            r, (long long)q_rows,
-            (long long)(k_rows * (p->dim_qk + p->dim_v) * dist->elem_bytes),
-            sharers, r == dist->comm->rank ? " (this one)" : "");
+        uli_text_add(text, "rank %d%s: %lld query rows x heads, K/V %lld bytes",
+            r, r == dist->comm->rank ? " (this one)" : "", (long long)q_rows,
+            (long long)(k_rows * (p->dim_qk + p->dim_v) * dist->elem_bytes));
+        if (sharers)
+            uli_text_add(text, ", shared with %d other%s\n", sharers,
+                uli_plural(sharers));
+        else
+            uli_text_add(text, ", not shared\n");
     }
 }
 
@@ -174,9 +176,9 @@ say_kernels(const struct ulyx_dist_attention *dist, struct uli_text *text)
         if (!uli_attn_translate(
                 &setup.problem, pass, &setup.exec, false, &call))
             uli_text_add(text,
-                "%s: kernel %s (%s), at most %d threads, %lld bytes\n",
+                "%s: kernel %s (%s), at most %d thread%s, %lld bytes\n",
                 pass ? "backward" : "forward", call.kernel->name,
-                call.kernel->what, call.threads,
+                call.kernel->what, call.threads, uli_plural(call.threads),
                 (long long)dist->passes[pass].attention_bytes);
     }
 }
@@ -205,21 +207,21 @@ uli_dist_describe(
     const struct uli_head_group *group = &dist->groups[0];
     struct uli_text text = {text_p, text_bytes, 0};
     uli_text_add(&text,
-        "dist attention: %d ranks, batch %lld, %lld queries, %lld keys, "
-        "%lld/%lld "
-        "heads of %lld/%lld, %s%s\n",
-        dist->comm->nranks, (long long)p->batch, (long long)dist->rows[0],
-        (long long)dist->rows[1], (long long)p->heads, (long long)p->kv_heads,
-        (long long)p->dim_qk, (long long)p->dim_v,
+        "distributed attention: %d rank%s, batch %lld, %lld queries, %lld "
+        "keys, %lld/%lld heads of %lld/%lld, %s%s\n",
+        dist->comm->nranks, uli_plural(dist->comm->nranks), (long long)p->batch,
+        (long long)dist->rows[0], (long long)dist->rows[1], (long long)p->heads,
+        (long long)p->kv_heads, (long long)p->dim_qk, (long long)p->dim_v,
         p->work_split == ULYX_WORK_BALANCED ? "BALANCED" : "HEADS",
         group->sizes.packed ? ", packed" : "");
     uli_text_add(&text, "head groups: %d of at most %lld heads, ",
         dist->ngroups, (long long)group->q_heads);
     if (dist->pieces > 1)
         uli_text_add(&text,
-            "%d pieces of each KV head, dk and dv carried by %d ranks, ",
-            dist->pieces, group->carriers);
-    uli_text_add(&text, "%d slots (%s)\n", dist->slots,
+            "%d pieces of each KV head, dk and dv carried by %d rank%s, ",
+            dist->pieces, group->carriers, uli_plural(group->carriers));
+    uli_text_add(&text, "%d slot%s (%s)\n", dist->slots,
+        uli_plural(dist->slots),
         dist->ceiling        ? "a ceiling of the workspace"
         : p->head_groups > 1 ? "as asked for"
                              : "no ceiling");

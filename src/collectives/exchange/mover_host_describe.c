@@ -102,7 +102,8 @@ uli_host_describe(const ulyx_plan_t *plan, struct uli_text *text)
     else
         uli_text_add(text, "one node");
     if (limit && plan->comm->nnodes > 1)
-        uli_text_add(text, ", to %lld ranks of others at a time", limit);
+        uli_text_add(text, ", to %lld rank%s of others at a time", limit,
+            uli_plural(limit));
     if (plan->comm->nnodes > 1)
         uli_text_add(text, "; %s", plan->reason);
     uli_text_add(text, ")");
@@ -119,8 +120,9 @@ add_network(struct uli_text *text, const ulyx_plan_t *plan)
     if (p == plan->comm->nranks)
         return;
     uli_remote_describe(plan->comm, p, way, sizeof(way));
-    uli_text_add(text, "; network: %d chunks of %lld, %s",
+    uli_text_add(text, "; network: %d chunk%s of %lld, %s",
         plan->exchange.pairs[p].chunks_out,
+        uli_plural(plan->exchange.pairs[p].chunks_out),
         (long long)plan->exchange.pairs[p].chunk_out_bytes, way);
 }
 

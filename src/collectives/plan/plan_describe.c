@@ -32,10 +32,11 @@ uli_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
     uli_text_add(&text, "reshuffle ");
     plan->mover->describe(plan, &text);
     uli_text_add(&text,
-        ": rank %d of %d, batch %lld, %lld heads, "
-        "%d tensors, work %s%s",
+        ": rank %d of %d, batch %lld, %lld head%s, "
+        "%d tensor%s, work %s%s",
         plan->comm->rank, plan->comm->nranks, (long long)shape->batch,
-        (long long)shape->heads, shape->ntensors,
+        (long long)shape->heads, uli_plural(shape->heads), shape->ntensors,
+        uli_plural(shape->ntensors),
         shape->work_split == ULYX_WORK_BALANCED ? "balanced" : "by heads",
         uli_layout_packed(plan->layout) ? " (packed)" : "");
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)

@@ -304,35 +304,51 @@ one_thread_drives_all_ranks(void **state)
     small_close(&s);
 }
 
+static bool
+describe_small(ulyx_comm_t *comm, const ulyx_dist_attention_params_t *p,
+    char *text_p, size_t text_bytes)
+{
+    ulyx_dist_attention_t *dist;
+    return !ulyx_dist_attention_create(comm, p, &dist) &&
+           !ulyx_dist_attention_describe(dist, text_p, text_bytes) &&
+           !ulyx_dist_attention_destroy(dist);
+}
+
 static int
 words_body(int rank, int nranks, void *context)
 {
     struct small *s = context;
     ulyx_dist_attention_params_t p;
-    ulyx_saved_tensor_t parts[8];
+    ulyx_saved_tensor_t tensors[8];
     ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
     ulyx_part_t part;
     char text[4096];
     int64_t count, end = 64;
     struct own o;
+    bool good = true;
     (void)nranks;
     small_params(&p, &part);
+    good &=
+        ranks_expect(describe_small(s->comms[rank], &p, text, sizeof(text)));
+    good &= ranks_expect(strstr(text, "bytes, shared with 1 other\n"));
     p.head_groups = 2;
     if (!own_open(&o, s->comms[rank], &p))
         return 1;
-    bool good =
-        ranks_expect(!ulyx_dist_attention_describe(o.dist, text, sizeof(text)));
     good &=
-        ranks_expect(strstr(text, "SAVE_NONE: workspace") &&
-                     strstr(text, "rank 3:") && strstr(text, "head groups: 2"));
+        ranks_expect(!ulyx_dist_attention_describe(o.dist, text, sizeof(text)));
+    good &= ranks_expect(
+        strstr(text, "SAVE_NONE: workspace") && strstr(text, "rank 3") &&
+        strstr(text, " (this one): ") &&
+        strstr(text, "bytes, shared with 2 others\n") &&
+        strstr(text, "bytes, not shared\n") && strstr(text, "head groups: 2"));
     good &= ranks_expect(!ulyx_dist_attention_describe(o.dist, text, 10));
     good &= ranks_expect(strlen(text) == 9);
     good &= ranks_expect(!ulyx_dist_attention_get_saved(
-        o.dist, 8, sizeof(*parts), parts, &count));
+        o.dist, 8, sizeof(*tensors), tensors, &count));
     good &= ranks_expect(count == 8);
     for (int i = 0; i < 8; i++) {
-        good &= ranks_expect(parts[i].offset == end);
-        end += parts[i].bytes;
+        good &= ranks_expect(tensors[i].offset == end);
+        end += tensors[i].bytes;
     }
     good &= ranks_expect(end == o.saved_bytes);
     good &= ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));

@@ -191,7 +191,7 @@ copies_are_as_few_as_the_layout_permits(void **state)
         memset(w->strides[r], 0, sizeof(w->strides[r]));
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
     assert_non_null(strstr(described(w, 0),
-        "seq_to_head: 9 copies a call (3 to peers in 1 rounds, 3 from the "
+        "seq_to_head: 9 copies a call (3 to peers in 1 round, 3 from the "
         "landing in 1, 3 own)"));
     assert_non_null(strstr(described(w, 0), "landing of 1 x "));
     for (int32_t r = 0; r < 2; r++)

@@ -325,9 +325,9 @@ engine_describe_direction(
     int64_t taken = count_copies(&table->take, false);
     int64_t own = count_copies(&table->take, true);
     uli_text_add(text,
-        "%lld copies a call (%lld to peers in %d rounds, %lld from the landing "
+        "%lld copies a call (%lld to peers in %d round%s, %lld from the landing "
         "in %d, %lld own)%s",
-        (long long)(pushed + taken + own), (long long)pushed, table->out,
+        (long long)(pushed + taken + own), (long long)pushed, table->out, uli_plural(table->out),
         (long long)taken, table->in, (long long)own,
         table->nsources ? ", sums by a kernel" : "");
 }

@@ -465,8 +465,8 @@ static void
 messages_describe_direction(
     const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text)
 {
-    uli_text_add(text, "%d rounds of a message a peer",
-        uli_packed_rounds(packed_of(plan)->packed, direction));
+    int32_t rounds = uli_packed_rounds(packed_of(plan)->packed, direction);
+    uli_text_add(text, "%d round%s of a message a peer", rounds, uli_plural(rounds));
 }
 
 const struct uli_mover_ops uli_mover_messages = {.name = "messages",
