@@ -42,11 +42,11 @@ main(void)
     params.heads = H, params.kv_heads = HKV, params.dim_qk = DIM;
     params.dtype = ULYX_DTYPE_F32, params.mask_kind = ULYX_MASK_CAUSAL;
     TRY(ulyx_comm_create_from_env(NULL, &comm)); /* once a process */
-    TRY(ulyx_dist_attention_create(
-        comm, &params, &dist)); /* once a layer shape */
+    /* Once a layer shape; the plan tells our tokens. */
+    TRY(ulyx_dist_attention_create(comm, &params, &dist));
     TRY(ulyx_dist_attention_get_bytes(
         dist, &workspace_bytes, &saved_bytes, NULL));
-    TRY(ulyx_dist_attention_get_plan(dist, 0, &plan, NULL)); /* our tokens: */
+    TRY(ulyx_dist_attention_get_plan(dist, 0, &plan, NULL));
     TRY(ulyx_comm_get_rank(comm, &rank));
     TRY(ulyx_plan_get_seq_rows(plan, 0, rank, &rows));
     TRY(ulyx_plan_get_positions(plan, 0, rank, TOKENS, position));
@@ -63,8 +63,8 @@ main(void)
     forward.q = q_of, forward.k = k_of, forward.v = v_of, forward.out = to_out;
     forward.workspace = workspace, forward.workspace_bytes = workspace_bytes;
     forward.saved = saved, forward.saved_bytes = saved_bytes;
-    TRY(ulyx_dist_attention_forward(
-        dist, &forward, NULL)); /* q, k, v may go now */
+    TRY(ulyx_dist_attention_forward(dist, &forward, NULL));
+    /* q, k, v may go now. */
 
     backward.out = out_of, backward.dout = dout_of, backward.dq = to_dq;
     backward.dk = to_dk, backward.dv = to_dv, backward.workspace = workspace;

@@ -138,6 +138,7 @@ typedef struct {
             0, 0, 0, 0, 0, 0, 0, 0, 0, ULYX_MEMORY_HOST, 0, 0, 0, 0, 0, 0      \
     }
 
+/* In which order a row's keys are taken. */
 typedef int32_t ulyx_key_order_t;
 enum {
     ULYX_KEYS_FIXED = 0,   /* keys in the order of their rows: stable bits */
@@ -149,7 +150,7 @@ enum {
 typedef struct {
     size_t size;
     ulyx_memory_kind_t memory; /* where tensors and workspace lie: HOST */
-    ulyx_key_order_t order;
+    ulyx_key_order_t key_order;
     int32_t deterministic; /* backward: not 0 demands it or is refused */
     int32_t max_sms;       /* GPU: at most this many SMs; 0 = all */
     int32_t threads;       /* host: at most this many and 256; 0 = usable

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Distributed attention: exchange q, k, v; attend; exchange back. And its
- * backward.
+ * Distributed attention, as DeepSpeed calls it: exchange q, k, v; attend;
+ * exchange back. And its backward.
  *
- * A distributed attention is made once over a communicator and executed any
- * number of times. It owns its plans; the caller owns all tensors, the
- * workspace and what is saved between forward and backward. Everything that the
- * attention and the exchange can do works together: any split of tokens and
- * heads, GQA with any number of KV heads, more ranks than heads, documents
- * whose borders ignore shard borders, replicated keys and values, joint sharded
- * and replicated tokens, sinks and ALiBi by global head.
+ * An object is made once over a communicator and executed any number of times.
+ * It owns its plans; the caller owns all tensors, the workspace and what is
+ * saved between forward and backward. Everything that the attention and the
+ * exchange can do works together: any split of tokens and heads, GQA with any
+ * number of KV heads, more ranks than heads, documents whose borders ignore
+ * shard borders, replicated keys and values, joint sharded and replicated
+ * tokens, sinks and ALiBi by global head.
  *
  * Tensors on the sequence side. The query axis is axis 0 of the parts. Keys
  * lie on axis 1 where any part names it (cross attention), else on axis 0 with
@@ -162,7 +162,7 @@ typedef struct {
     void *saved; /* aligned to 64: what backward will need; the caller keeps
                   * it. NULL with FORWARD_ONLY */
     int64_t saved_bytes;
-    double timeout_s; /* 0 = distributed attention's */
+    double timeout_s; /* 0 = that of creation */
 } ulyx_dist_attention_forward_t;
 #define ULYX_DIST_ATTENTION_FORWARD_INIT                                       \
     {                                                                          \
@@ -193,7 +193,7 @@ typedef struct {
 
 /* Collective; inside a group they queue, and run on a thread a communicator.
  * returns: as ulyx_reshuffle_execute and ulyx_attention_forward; also
- * ERR_INVALID_ARGUMENT when saved is not of this distributed attention with its
+ * ERR_INVALID_ARGUMENT when saved is not of this object with its
  * present documents. A rank that refuses or fails tells its peers, which return
  * ERR_PEER_REFUSED naming it; outputs are then undefined and the communicator
  * stays usable. */
@@ -245,7 +245,7 @@ ULYX_API ulyx_status_t ulyx_dist_attention_get_times(
     const ulyx_dist_attention_t *dist, ulyx_dist_attention_times_t *times_p);
 
 /* Rows, heads, positions of this rank: the plan that moves q, k and v of a
- * head group, for the queries of reshuffle.h. Owned by distributed attention.
+ * head group, for the queries of reshuffle.h. Owned by dist.
  * *groups_p, where not NULL, is the number of head groups. */
 ULYX_API ulyx_status_t ulyx_dist_attention_get_plan(
     const ulyx_dist_attention_t *dist, int32_t group,

@@ -6,8 +6,8 @@
  * A plan describes one exchange of 1 to 8 tensors over a communicator and is
  * made once; it never changes but for the contents of its document tables.
  * Executing it moves the tensors, pointers in, pointers out, without packing
- * by the caller and without padding. Four operations exist: the two
- * directions and the adjoint (transpose) of each, which training needs. The
+ * by the caller and without padding. Four directions exist: to heads, to
+ * sequences, and the adjoint (transpose) of each, which training needs. The
  * adjoint has factor one: nothing is averaged.
  *
  * Words: P ranks; part = a run of rows of a token axis, sharded over the
@@ -30,6 +30,7 @@
 extern "C" {
 #endif
 
+/* Where an exchange takes the tensors. */
 typedef int32_t ulyx_direction_t;
 enum {
     ULYX_SEQ_TO_HEAD = 0,
@@ -50,6 +51,7 @@ enum {
     ULYX_PART_SHARDED = 0,
     ULYX_PART_REPLICATED = 1, /* every rank has all rows */
 };
+/* Which tokens of a sharded part each rank has. */
 enum {
     ULYX_TOKENS_CONTIGUOUS = 0,
     /* 2P chunks, rank r holds chunks r and 2P-1-r (causal balance) */
@@ -63,10 +65,10 @@ enum {
  * after another. Axis 0 is the queries', axis 1, when there is one, the keys'.
  */
 typedef struct {
-    int32_t axis;          /* 0 or 1 */
-    int32_t kind;          /* ULYX_PART_SHARDED (default) or _REPLICATED */
-    int32_t order;         /* ULYX_TOKENS_..., of a sharded part */
-    int64_t rows;          /* rows per batch item over all ranks, >= 0 */
+    int32_t axis;  /* 0 or 1 */
+    int32_t kind;  /* ULYX_PART_SHARDED (default) or _REPLICATED */
+    int32_t order; /* of the tokens of a sharded part: ULYX_TOKENS_... */
+    int64_t rows;  /* rows per batch item over all ranks, >= 0 */
     const int64_t *splits; /* [P] rows on each rank, adding up to rows; NULL =
                             * balanced: the first rows mod P ranks hold one
                             * more */
@@ -138,7 +140,7 @@ enum {
     ULYX_POINTER_WINDOW = 1, /* inside windows attached to the communicator */
 };
 
-/* The library's progress thread copies for start()ed operations. */
+/* The library's progress thread copies for started exchanges. */
 #define ULYX_PLAN_PROGRESS_THREAD UINT64_C(1)
 /* CUDA, on all ranks: copy engines move the bytes, not multiprocessors. Do not
  * launch a captured call on a communicator that has failed. */
@@ -179,7 +181,7 @@ typedef struct {
                   * item. Needed by ZIGZAG_DOCS and BALANCED only */
     const ulyx_docs_t *docs_k;
     uint64_t flags;          /* ULYX_PLAN_... */
-    uint64_t directions;     /* bit (1 << operation) for each that will be used;
+    uint64_t directions;     /* bit (1 << direction) for each that will be used;
                               * 0 = all that exist for these tensors */
     const char *algo;        /* "direct", "pairwise", "hier"; on devices "nccl",
                               * "staged"; NULL = chosen */
@@ -242,8 +244,8 @@ ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
  * all the same. returns: SUCCESS; ERR_INVALID_ARGUMENT (NULL, misaligned for
  * its dtype, overlapping, or outside the windows that the plan declared: peers
  * are told and the communicator stays usable); ERR_PEER_REFUSED naming the
- * rank, also one that has destroyed its plan; ERR_MISMATCH (operation or
- * document table); ERR_UNSUPPORTED (an operation not in params.operations);
+ * rank, also one that has destroyed its plan; ERR_MISMATCH (direction or
+ * document table); ERR_UNSUPPORTED (a direction not in params.directions);
  * ERR_BUSY (an operation of this plan is in flight, another thread executes it,
  * or another stream captures it); ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED;
  * ERR_FORKED. A call refused for its arguments leaves dst untouched; one that
@@ -253,7 +255,7 @@ ULYX_API ulyx_status_t ulyx_reshuffle_execute(ulyx_plan_t *plan,
     void *stream);
 
 /* The same, in two steps, on the host only: data moves while the owner
- * thread tests or waits for any operation of its own (or at any time with
+ * thread tests or waits for any request of its own (or at any time with
  * ULYX_PLAN_PROGRESS_THREAD). timeout_s: 0 = the plan's.
  * ownership: *request_p belongs to the plan and ends with the first test or
  * wait that returns anything but IN_PROGRESS. Same thread as start. returns: as
@@ -262,9 +264,9 @@ ULYX_API ulyx_status_t ulyx_reshuffle_start(ulyx_plan_t *plan,
     ulyx_direction_t direction, const void *const src[], void *const dst[],
     double timeout_s, ulyx_request_t **request_p);
 
-/* returns: IN_PROGRESS, or how the operation ended (as execute). */
+/* returns: IN_PROGRESS, or how the exchange ended (as execute). */
 ULYX_API ulyx_status_t ulyx_request_test(ulyx_request_t *request);
-/* Waits and returns how it ended. Drives all operations of its thread. */
+/* Waits and returns how it ended. Drives all requests of its thread. */
 ULYX_API ulyx_status_t ulyx_request_wait(ulyx_request_t *request);
 
 /* ---- queries: local, never block; all return SUCCESS or
@@ -320,7 +322,7 @@ ULYX_API ulyx_status_t ulyx_plan_get_extent(const ulyx_plan_t *plan,
     int32_t tensor, ulyx_direction_t direction, ulyx_side_t side,
     int64_t *bytes_p);
 
-/* What an operation moves. */
+/* What an exchange in one direction moves. */
 typedef struct {
     size_t size;        /* sizeof(ulyx_traffic_t), set by the macro */
     int64_t size_bytes; /* largest over ranks: sequence-side bytes */
@@ -334,7 +336,7 @@ typedef struct {
                             * (hier) those that it carries for its node, less
                             * than 8 for each sum's alignment included */
     int64_t wire_counted;  /* the same bytes as the plan's last call, of any
-                            * operation, has put them; not to be asked for
+                            * direction, has put them; not to be asked for
                             * while one is in flight */
 } ulyx_traffic_t;
 #define ULYX_TRAFFIC_INIT                                                      \
@@ -342,7 +344,7 @@ typedef struct {
         sizeof(ulyx_traffic_t), 0, 0, 0, 0, 0, 0, 0, 0                         \
     }
 
-/* Fills *traffic_p, whose size the caller has set, for one operation. */
+/* Fills *traffic_p, whose size the caller has set, for one direction. */
 ULYX_API ulyx_status_t ulyx_plan_get_traffic(const ulyx_plan_t *plan,
     ulyx_direction_t direction, ulyx_traffic_t *traffic_p);
 

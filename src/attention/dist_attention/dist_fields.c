@@ -32,8 +32,7 @@ static const struct uli_field rows[] = {
     {OWN(max_docs), 0, INT32_MAX},
     {OWN(timeout_s), 0, ULI_TIMEOUT_MAX_S},
 
-    /* what the attention or only distributed attention knows is compared here
-     */
+    /* What the attention or only this object knows is compared here. */
     {SHAPE(mask_kind), ULYX_MASK_NONE, ULYX_MASK_WINDOW, .agreed = true},
     {SHAPE(mask_align), ULYX_ALIGN_BOTTOM_RIGHT, ULYX_ALIGN_TOP_LEFT,
         .agreed = true},

@@ -34,8 +34,8 @@ const struct uli_fields uli_attention_fields = ULI_FIELDS(problem_rows);
 #define EXEC(member)                                                           \
     ULI_FIELD(ulyx_attention_exec_t, member, ulyx_attention_exec_t, member)
 static const struct uli_field exec_rows[] = {
-    {EXEC(order), ULYX_KEYS_FIXED, ULYX_KEYS_ARRIVAL,
-        .rule = "a ULYX_ORDER code"},
+    {EXEC(key_order), ULYX_KEYS_FIXED, ULYX_KEYS_ARRIVAL,
+        .rule = "a ULYX_KEYS code"},
     {EXEC(max_sms), ULI_AT_LEAST(0)},
     {EXEC(threads), ULI_AT_LEAST(0)},
     {EXEC(reserved), 0, 0, .rule = "0"},
