@@ -312,8 +312,8 @@ ULYX_API ulyx_status_t ulyx_plan_get_partial_dtype(
 /* One of the two arrays of pointers that execute takes. */
 typedef int32_t ulyx_side_t;
 enum {
-    ULYX_SIDE_SRC = 0, /* what is read */
-    ULYX_SIDE_DST = 1, /* what is written */
+    ULYX_SIDE_DST = 0, /* what is written */
+    ULYX_SIDE_SRC = 1, /* what is read */
 };
 
 /* Bytes from a tensor's base to its last byte on this rank, in src or dst of a

@@ -195,7 +195,7 @@ ulyx_plan_get_extent(const ulyx_plan_t *plan, int32_t tensor,
     ULI_CHECK_POINTER(bytes_p);
     ULI_TRY(check_tensor(plan, tensor));
     ULI_TRY(check_index("direction", direction, ULYX_DIRECTIONS));
-    ULI_TRY(check_index("side", side, ULYX_SIDE_DST + 1));
+    ULI_TRY(check_index("side", side, ULYX_SIDE_SRC + 1));
     enum uli_side where = uli_plan_side(direction, side == ULYX_SIDE_SRC);
     uli_plan_grid(plan->layout, tensor, plan->comm->rank, where,
         plan->info.strides[tensor][where], &grid);
