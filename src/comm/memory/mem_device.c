@@ -79,7 +79,7 @@ uli_mem_device_find(
     while (at < begin + (uint64_t)bytes) {
         ULI_TRY(uli_device_cuda.range((const void *)(uintptr_t)at, &range));
         ULI_TRY(check_place(
-            (const void *)(uintptr_t)at, &range, at == begin ? device : 0));
+            (const void *)(uintptr_t)at, &range, at == begin ? device : -1));
         uint64_t end = (uint64_t)(uintptr_t)range.base + (uint64_t)range.bytes;
         if (at == begin)
             *lies_on_p = range.device;
