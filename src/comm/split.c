@@ -31,31 +31,26 @@ struct group {
     ulyx_status_t *verdicts;
 };
 
-/* A rank that refused the call in this gather, as everybody's error. */
+/* What rank p of the parent took part with, as an error of this rank. */
 static ulyx_status_t
-check_verdicts(const ulyx_comm_t *parent, const ulyx_status_t *verdicts)
+check_verdict(const struct group *group, int32_t p)
 {
-    for (int32_t p = 0; p < parent->nranks; p++)
-        if (verdicts[p] != ULYX_SUCCESS)
-            return uli_error(verdicts[p] == ULYX_ERR_NO_MEMORY
-                                 ? verdicts[p]
-                                 : ULYX_ERR_PEER_REFUSED,
-                "split: rank %d refused: %s", p, uli_status_text(verdicts[p]));
-    return ULYX_SUCCESS;
+    ulyx_status_t verdict = group->verdicts[p];
+    if (verdict == ULYX_SUCCESS)
+        return ULYX_SUCCESS;
+    return uli_error(
+        verdict == ULYX_ERR_NO_MEMORY ? verdict : ULYX_ERR_PEER_REFUSED,
+        "split: rank %d refused: %s", p, uli_status_text(verdict));
 }
 
 static ulyx_status_t
-gather_parent(struct group *group, const void *mine, size_t bytes,
-    size_t max_bytes, unsigned char *all, uli_deadline_t deadline)
+gather_parent(struct group *group, ulyx_status_t status, const void *mine,
+    size_t bytes, unsigned char *all, uli_deadline_t deadline)
 {
-    ulyx_comm_t *parent = group->parent;
-
     group->gathers++;
-    ULI_TRY(uli_agree_gather(parent, group->call, ULYX_SUCCESS, mine,
-        (int64_t)bytes, (int64_t)max_bytes, all, group->sizes, group->verdicts,
-        deadline));
-    return max_bytes > 0 ? check_verdicts(parent, group->verdicts)
-                         : ULYX_SUCCESS;
+    return uli_agree_gather(group->parent, group->call, status, mine,
+        (int64_t)bytes, (int64_t)bytes, all, group->sizes, group->verdicts,
+        deadline);
 }
 
 /* Takes part in the first gather only to refuse. */
@@ -84,10 +79,14 @@ bootstrap_gather(struct uli_bootstrap *bootstrap, const void *mine,
 
     if (all == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a gather");
-    status = gather_parent(group, mine, bytes, bytes, all, deadline);
-    for (int32_t m = 0; status == ULYX_SUCCESS && m < bootstrap->nranks; m++)
-        memcpy((unsigned char *)all_p + (size_t)m * bytes,
-            all + (size_t)group->members[m] * bytes, bytes);
+    status = gather_parent(group, ULYX_SUCCESS, mine, bytes, all, deadline);
+    /* A member whose creation has failed keeps step without a record. */
+    for (int32_t m = 0; status == ULYX_SUCCESS && m < bootstrap->nranks; m++) {
+        status = check_verdict(group, group->members[m]);
+        if (status == ULYX_SUCCESS)
+            memcpy((unsigned char *)all_p + (size_t)m * bytes,
+                all + (size_t)group->members[m] * bytes, bytes);
+    }
     free(all);
     return status;
 }
@@ -134,12 +133,14 @@ collect_group(struct group *group, const struct choice *choices)
             group->base.rank = m;
 }
 
-/* Gathers that this rank's own creation did not take. */
+/* Gathers that this rank's own creation did not take, with how it ended: so a
+ * member that still waits for this rank's record learns why none comes. */
 static ulyx_status_t
-keep_step(struct group *group, int32_t gathers, uli_deadline_t deadline)
+keep_step(struct group *group, ulyx_status_t status, int32_t gathers,
+    uli_deadline_t deadline)
 {
     while (group->gathers < gathers)
-        ULI_TRY(gather_parent(group, NULL, 0, 0, NULL, deadline));
+        ULI_TRY(gather_parent(group, status, NULL, 0, NULL, deadline));
     return ULYX_SUCCESS;
 }
 
@@ -154,15 +155,17 @@ split_over(struct group *group, int32_t color, int32_t key,
     ulyx_status_t status = ULYX_SUCCESS, kept;
 
     /* An error is every rank's: nobody goes on to the creation. */
-    ULI_TRY(gather_parent(group, &mine, sizeof(mine), sizeof(mine),
+    ULI_TRY(gather_parent(group, ULYX_SUCCESS, &mine, sizeof(mine),
         (unsigned char *)group->choices, deadline));
+    for (int32_t p = 0; p < parent->nranks; p++)
+        ULI_TRY(check_verdict(group, p));
     if (color >= 0) {
         collect_group(group, group->choices);
         status = uli_comm_create(&group->base, group->base.nranks,
             group->base.rank, params, timeout_s, &made);
     }
     kept = uli_comm_check(parent) == ULYX_SUCCESS
-               ? keep_step(group,
+               ? keep_step(group, status,
                      1 + (parent->nnodes > 1 ? CREATION_GATHERS_NODES
                                              : CREATION_GATHERS),
                      deadline)
