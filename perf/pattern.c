@@ -156,10 +156,10 @@ expected_small(const struct checking *k, const struct perf_line *row,
             sum += small(rank, code, c, p);
         return sum;
     }
-    const struct uli_piece *pieces;
+    const struct uli_row_span *pieces;
     int64_t count;
     for (int32_t p = 0; p < rank->nranks; p++) {
-        pieces = uli_layout_pieces(
+        pieces = uli_layout_row_spans(
             rank->layout, rank->shape->tensors[k->view.tensor].part, p, &count);
         for (int64_t i = 0; i < count; i++)
             if (row->position >= pieces[i].row &&

@@ -96,7 +96,7 @@ perf_tune_predict(const struct perf_options *options,
     const struct ulyx_comm *comm, const struct uli_planner *planner,
     int64_t rows, const char *algo, double *seconds_p)
 {
-    const struct uli_plan_wish wish = {
+    const struct uli_plan_preference preference = {
         UINT64_C(1) << ULYX_SEQ_TO_HEAD, 0, algo, comm->one_machine};
     const struct perf_case one = perf_tune_case(comm->nranks);
     struct perf_shape shape;
@@ -112,7 +112,7 @@ perf_tune_predict(const struct perf_options *options,
         node_of[p] = comm->peers[p].node;
     if (status == ULYX_SUCCESS)
         status = uli_plan_choose(
-            layout, comm->nnodes, node_of, &wish, planner, &choice);
+            layout, comm->nnodes, node_of, &preference, planner, &choice);
     if (status == ULYX_SUCCESS)
         *seconds_p = choice.best.predictions[ULYX_SEQ_TO_HEAD].time_s;
     if (layout != NULL)

@@ -148,17 +148,18 @@ print_binding(const struct uli_topology *t, const struct uli_rank_place *place)
         uli_topology_node(t, ULI_TOPO_NIC, place->nic);
     int32_t count = uli_topology_cores(t);
     int32_t *cores = malloc((size_t)(count + 1) * sizeof(*cores));
-    struct uli_bind_wish wish = {NULL, NULL};
+    struct uli_bind_preference preference = {NULL, NULL};
     struct uli_binding binding;
     char pci[32];
 
     for (int32_t i = 0; cores != NULL && i < count; i++)
         cores[i] = uli_topology_core_os_index(t, i);
     if (gpu != NULL)
-        wish.gpu = uli_topo_pci_text(gpu->pci, pci, sizeof(pci));
+        preference.gpu = uli_topo_pci_text(gpu->pci, pci, sizeof(pci));
     else if (nic != NULL)
-        wish.nics = nic->name;
-    uli_binding_find(t, &wish, cores, cores != NULL ? count : 0, &binding);
+        preference.nics = nic->name;
+    uli_binding_find(
+        t, &preference, cores, cores != NULL ? count : 0, &binding);
     printf("    helpers%s: %s\n",
         gpu == NULL && nic != NULL ? " (several nodes)" : "", binding.text);
     free(cores);

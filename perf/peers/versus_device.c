@@ -11,7 +11,7 @@
  *   nccl     our schedule by NCCL, and permute + all-to-all + permute by NCCL
  *            for each tensor
  *
- * pack and unpack are the kernels of packed.h, and the copy
+ * pack and unpack are the kernels of messages.h, and the copy
  * is a batch of theirs that copies what goes out to what comes in.
  */
 #include "perf.h"
@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "collectives/device/mapped/exchange_gpu.h"
-#include "collectives/device/messages/packed.h"
+#include "collectives/device/messages/messages.h"
 #include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 #include "device/device.h"
@@ -30,7 +30,7 @@ enum { THREADS = 256 };
 struct perf_peers {
     ulyx_plan_t *nccl, *each[PERF_TENSORS];
     struct uli_layout *layouts[PERF_TENSORS];
-    struct uli_packed *packed[PERF_TENSORS];
+    struct uli_messages *packed[PERF_TENSORS];
     uli_strides_t (*strides)[ULI_TENSORS]; /* [tensors * nranks] */
 };
 
@@ -38,7 +38,7 @@ struct perf_peers {
 
 /* Pieces come in pairs: to a peer, from it. struct uli_batch is the rank. */
 static ulyx_status_t
-copy_run(struct uli_batch *batch, const struct uli_batch_piece *pieces,
+copy_run(struct uli_batch *batch, const struct uli_batch_message *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
     const struct perf_rank *rank = (const struct perf_rank *)(void *)batch;
@@ -87,7 +87,7 @@ open_permute(struct perf_rank *rank, int32_t t)
         ok = perf_tell(
             "strides", uli_plan_fix_strides(peers->layouts[t], p, strides[p]));
     }
-    struct uli_packed_params params = {.layout = peers->layouts[t],
+    struct uli_messages_params params = {.layout = peers->layouts[t],
         .directions = UINT64_C(1) << rank->direction,
         .rank = rank->rank,
         .nodes = nodes,
@@ -100,7 +100,7 @@ open_permute(struct perf_rank *rank, int32_t t)
         .batch_ops = &copying,
         .batch = (struct uli_batch *)(void *)rank};
     ok = ok &&
-         perf_tell("permute", uli_packed_create(&params, &peers->packed[t]));
+         perf_tell("permute", uli_messages_create(&params, &peers->packed[t]));
     free(strides);
     free(nodes);
     return ok;
@@ -118,7 +118,7 @@ perf_run_permute(struct perf_rank *ranks, int count_ranks, int count)
             perf_rank_pointers(rank, &rank->dst, rank->turn, dst);
             for (int32_t t = 0; t < rank->shape->params.ntensors; t++)
                 if (!perf_tell("permute",
-                        uli_packed_execute(rank->peers->packed[t],
+                        uli_messages_execute(rank->peers->packed[t],
                             rank->direction, (const void *const *)src + t,
                             dst + t, ULYX_SUCCESS, rank->stream, 0)))
                     return false;
@@ -248,7 +248,7 @@ perf_peers_close(struct perf_rank *rank)
     ulyx_plan_destroy(peers->nccl);
     for (int32_t t = 0; t < PERF_TENSORS; t++) {
         ulyx_plan_destroy(peers->each[t]);
-        uli_packed_destroy(peers->packed[t]);
+        uli_messages_destroy(peers->packed[t]);
         uli_layout_destroy(peers->layouts[t]);
     }
     free(peers->strides);

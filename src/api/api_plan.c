@@ -71,8 +71,8 @@ ulyx_plan_get_positions(const ulyx_plan_t *plan, int32_t part, int32_t rank,
     int64_t count, rows;
     ULI_TRY(ulyx_plan_get_seq_rows(plan, part, rank, &rows));
     ULI_TRY(check_capacity(capacity, rows, positions_p));
-    const struct uli_piece *pieces =
-        uli_layout_pieces(plan->layout, part, rank, &count);
+    const struct uli_row_span *pieces =
+        uli_layout_row_spans(plan->layout, part, rank, &count);
     for (int64_t i = 0; i < count; i++)
         for (int64_t j = 0; j < pieces[i].rows; j++)
             positions_p[pieces[i].local + j] = pieces[i].row + j;

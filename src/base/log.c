@@ -181,7 +181,7 @@ warn_file(const char *source)
 }
 
 static void
-start(void)
+log_start(void)
 {
     char level[ULI_SETTING_TEXT] = "", filter[ULI_SETTING_TEXT] = "";
     char level_source[ULI_SETTING_TEXT] = "", source[ULI_SETTING_TEXT] = "";
@@ -232,7 +232,7 @@ follow_fork(void)
 bool
 uli_log_on(enum uli_log_level level, enum uli_log_subsys subsys)
 {
-    pthread_once(&once, start);
+    pthread_once(&once, log_start);
     if (level > state.level || level == ULI_LOG_NONE)
         return false;
     return level <= ULI_LOG_WARN || (state.subsystems & subsys);

@@ -117,7 +117,8 @@ enum uli_setting_type {
     X(ULYX_MESSAGE_CHUNK, message_chunk_bytes, BYTES, "2M", 4096, 1073741824,  \
         "largest message of an exchange of device memory that is not mapped; " \
         "a peer has two each way")                                             \
-    X(ULYX_GPU_LANDING, gpu_landing_bytes, BYTES, "2M", 256, 1073741824,       \
+    X(ULYX_GPU_RECV_BUFFER, gpu_recv_buffer_bytes, BYTES, "2M", 256,           \
+        1073741824,                                                            \
         "device memory a pair of ranks for collectives of tensors outside of " \
         "windows")                                                             \
     X(ULYX_STREAM_STORES, stream_stores, CHOICE, "auto|on|off", 0, 0,          \

@@ -126,23 +126,24 @@ exchange_verdict(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
 /* The gather of addresses, with what has gone wrong so far. SUCCESS or an error
  * are the same on all ranks. */
 static ulyx_status_t
-exchange_cards(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
-    ulyx_status_t status, uli_deadline_t deadline, struct uli_card *cards)
+exchange_addresses(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
+    ulyx_status_t status, uli_deadline_t deadline,
+    struct uli_peer_address *addresses)
 {
-    struct uli_card *mine = cards + comm->nranks;
+    struct uli_peer_address *mine = addresses + comm->nranks;
 
     uli_remote_open(comm, status, mine);
     ULI_TRY(bootstrap->ops->gather(
-        bootstrap, mine, sizeof(*mine), cards, deadline));
-    return uli_remote_check(comm, cards);
+        bootstrap, mine, sizeof(*mine), addresses, deadline));
+    return uli_remote_check(comm, addresses);
 }
 
 /* Between the gathers: everything that can fail at one rank alone. */
 static ulyx_status_t
-attach_peers(
-    ulyx_comm_t *comm, const struct uli_card *cards, uli_deadline_t deadline)
+attach_peers(ulyx_comm_t *comm, const struct uli_peer_address *addresses,
+    uli_deadline_t deadline)
 {
-    ULI_TRY(uli_remote_connect(comm, cards));
+    ULI_TRY(uli_remote_connect(comm, addresses));
     ULI_TRY(uli_team_join(comm->id, &comm->team));
     ULI_TRY(uli_windows_deliver_control(comm, deadline));
     ULI_TRY(uli_remote_ready(comm, deadline));
@@ -156,23 +157,24 @@ join_peers(
     ulyx_comm_t *comm, struct uli_bootstrap *bootstrap, uli_deadline_t deadline)
 {
     ulyx_status_t status = uli_comm_connect(comm), gathered = ULYX_SUCCESS;
-    struct uli_card *cards = NULL;
+    struct uli_peer_address *addresses = NULL;
 
     if (comm->nnodes > 1) {
-        cards = calloc((size_t)comm->nranks + 1, sizeof(*cards));
-        if (cards == NULL)
+        addresses = calloc((size_t)comm->nranks + 1, sizeof(*addresses));
+        if (addresses == NULL)
             return uli_error(
                 ULYX_ERR_NO_MEMORY, "no memory for %d ranks", comm->nranks);
-        gathered = exchange_cards(comm, bootstrap, status, deadline, cards);
+        gathered =
+            exchange_addresses(comm, bootstrap, status, deadline, addresses);
     }
     if (gathered == ULYX_SUCCESS) {
         comm->meeting = bootstrap;
         if (status == ULYX_SUCCESS)
-            status = attach_peers(comm, cards, deadline);
+            status = attach_peers(comm, addresses, deadline);
         comm->meeting = NULL;
         gathered = exchange_verdict(comm, bootstrap, status, deadline);
     }
-    free(cards);
+    free(addresses);
     return gathered;
 }
 
@@ -253,8 +255,8 @@ uli_comm_destroy(ulyx_comm_t *comm)
     ULI_TRY(check_idle(comm));
     if (comm->alltoall_destroy != NULL)
         comm->alltoall_destroy(comm);
-    if (comm->graves_destroy != NULL)
-        comm->graves_destroy(comm);
+    if (comm->retired_destroy != NULL)
+        comm->retired_destroy(comm);
     uli_comm_acknowledge(comm);
     uli_comm_say_abort(comm);
     for (int32_t p = 0; p < comm->nranks; p++) {

@@ -68,7 +68,7 @@ struct uli_peer {
 
 /* A piece of a window of mine: what peers need to find it is (window,
  * offset). */
-struct uli_arena_piece {
+struct uli_arena_block {
     uint32_t window;
     int64_t offset, bytes;
     void *address;
@@ -121,12 +121,12 @@ struct ulyx_comm {
     int32_t nattached;           /* under lock, by the caller */
     _Atomic int32_t nplans;      /* plans alive: destroy is refused */
     _Atomic int32_t nops; /* operations in flight, kept by the request engine */
-    struct uli_list plan_graves; /* (owner) private to collectives */
-    void *alltoall;              /* (owner) private to collectives */
+    struct uli_list retired_plans; /* (owner) private to collectives */
+    void *alltoall;                /* (owner) private to collectives */
     void (*alltoall_destroy)(struct ulyx_comm *comm);
     /* Refuses the alltoall that other ranks have called. */
     void (*alltoall_skip)(struct ulyx_comm *comm, uli_deadline_t deadline);
-    void (*graves_destroy)(struct ulyx_comm *comm);
+    void (*retired_destroy)(struct ulyx_comm *comm);
     struct uli_bootstrap *meeting; /* while it is created between two gathers */
     bool served; /* known to the service: ranks of other processes exist */
     struct uli_list registry; /* private to service.c */
@@ -289,7 +289,7 @@ ulyx_status_t uli_windows_deliver_control(
  * caller that are still attached (to a failed communicator) are released, or
  * quarantined for the ranks that may still store into them. Takes the
  * communicator from the registry first. At any stage of creation. Own
- * segments that arenas grew by are buried with comm->team (team.h): a peer of
+ * segments that arenas grew by are retired with comm->team (team.h): a peer of
  * this process may still touch them. */
 void uli_windows_close(ulyx_comm_t *comm);
 
@@ -299,11 +299,11 @@ void uli_windows_close(ulyx_comm_t *comm);
  * can address; grows by one attach when full. Any thread.
  * Errors: NO_MEMORY, and those of attach. */
 ulyx_status_t uli_arena_alloc(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p);
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p);
 /* The same for the ranks of this node alone: other nodes may not know it. */
 ulyx_status_t uli_arena_alloc_node(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p);
-void uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_piece *piece);
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p);
+void uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *piece);
 /* Bytes of own segments beyond the control segment. Any thread. */
 int64_t uli_arena_bytes(ulyx_comm_t *comm);
 

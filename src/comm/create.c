@@ -65,7 +65,7 @@ init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
     pthread_mutex_init(&comm->lock, NULL);
     uli_list_init(&comm->arenas);
     uli_list_init(&comm->attachments);
-    uli_list_init(&comm->plan_graves);
+    uli_list_init(&comm->retired_plans);
     uli_list_init(&comm->registry);
 }
 
@@ -126,14 +126,14 @@ err_free:
 void
 uli_comm_free(ulyx_comm_t *comm)
 {
-    bool buried = comm->team != NULL;
+    bool retired = comm->team != NULL;
 
     uli_pool_forget(comm);
     uli_comm_batch_close(comm);
     uli_remote_close(comm);
     uli_windows_close(comm);
-    if (buried)
-        uli_team_bury(comm->team, &comm->segment);
+    if (retired)
+        uli_team_retire(comm->team, &comm->segment);
     else if (comm->control != NULL)
         uli_segment_destroy(&comm->segment);
     uli_team_leave(comm->team);

@@ -61,17 +61,18 @@ local_introduce(int32_t nranks, int32_t r, const unsigned char id[16],
 static ulyx_status_t
 meet_remote(int32_t nranks, ulyx_comm_t *const *comms)
 {
-    struct uli_card *cards = calloc((size_t)nranks, sizeof(*cards));
+    struct uli_peer_address *addresses =
+        calloc((size_t)nranks, sizeof(*addresses));
     ulyx_status_t status = ULYX_SUCCESS;
 
-    if (cards == NULL)
+    if (addresses == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks);
     for (int32_t r = 0; r < nranks; r++)
-        uli_remote_open(comms[r], ULYX_SUCCESS, &cards[r]);
-    status = uli_remote_check(comms[0], cards);
+        uli_remote_open(comms[r], ULYX_SUCCESS, &addresses[r]);
+    status = uli_remote_check(comms[0], addresses);
     for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
-        status = uli_remote_connect(comms[r], cards);
-    free(cards);
+        status = uli_remote_connect(comms[r], addresses);
+    free(addresses);
     for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
         status =
             uli_remote_ready(comms[r], uli_deadline_in(comms[r]->timeout_s));

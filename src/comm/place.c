@@ -11,39 +11,39 @@
 
 /* The segment has few pages yet, which move along. */
 static void
-place_take(ulyx_comm_t *comm, const struct uli_bind_wish *wish)
+place_take(ulyx_comm_t *comm, const struct uli_bind_preference *preference)
 {
-    uli_binding_make(&comm->settings, wish, &comm->binding);
+    uli_binding_make(&comm->settings, preference, &comm->binding);
     uli_bind_memory(&comm->binding, comm->segment.address, comm->segment.bytes);
 }
 
 void
 uli_place_own(ulyx_comm_t *comm)
 {
-    const struct uli_bind_wish wish = {NULL, NULL};
-    place_take(comm, &wish);
+    const struct uli_bind_preference preference = {NULL, NULL};
+    place_take(comm, &preference);
 }
 
 void
 uli_place_gpu(ulyx_comm_t *comm)
 {
     char bus[32] = "";
-    struct uli_bind_wish wish = {bus, NULL};
+    struct uli_bind_preference preference = {bus, NULL};
     if (comm->gpu->ops->bus_id(comm->gpu->device, bus))
-        wish.gpu = "of unknown address";
-    place_take(comm, &wish);
+        preference.gpu = "of unknown address";
+    place_take(comm, &preference);
 }
 
 void
 uli_place_net(ulyx_comm_t *comm)
 {
     const struct uli_net_ops *ops = comm->remote->ops;
-    struct uli_bind_wish wish = {
+    struct uli_bind_preference preference = {
         NULL, ops->devices ? ops->devices(comm->net) : NULL};
     struct uli_binding near;
-    if (comm->gpu || !wish.nics)
+    if (comm->gpu || !preference.nics)
         return;
-    uli_binding_make(&comm->settings, &wish, &near);
+    uli_binding_make(&comm->settings, &preference, &near);
     if (near.ncores == 0 && near.memory == ULI_TOPO_UNKNOWN)
         return; /* the rank's own cores, if they say anything */
     comm->binding = near;

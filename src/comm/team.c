@@ -12,7 +12,7 @@
 #include "base/status.h"
 
 /* Host memory, or memory of a device: the other has no address. */
-struct grave {
+struct retired {
     struct uli_segment segment;
     struct uli_share_memory memory;
 };
@@ -21,8 +21,8 @@ struct uli_team {
     struct uli_list node;
     unsigned char id[16];
     int32_t ranks;
-    int32_t reserved, buried;
-    struct grave *graves; /* [reserved] */
+    int32_t reserved, retired;
+    struct retired *retired_list; /* [reserved] */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -44,12 +44,12 @@ team_find(const unsigned char id[16])
 static bool
 team_reserve(struct uli_team *team)
 {
-    struct grave *graves =
-        realloc(team->graves, (size_t)(team->reserved + 1) * sizeof(*graves));
+    struct retired *retired_list = realloc(team->retired_list,
+        (size_t)(team->reserved + 1) * sizeof(*retired_list));
 
-    if (graves == NULL)
+    if (retired_list == NULL)
         return false;
-    team->graves = graves;
+    team->retired_list = retired_list;
     team->reserved++;
     return true;
 }
@@ -104,36 +104,36 @@ uli_team_reserve(struct uli_team *team)
 }
 
 static void
-team_retire(struct uli_team *team, const struct grave *grave)
+team_retire(struct uli_team *team, const struct retired *retired)
 {
     pthread_mutex_lock(&lock);
-    team->graves[team->buried++] = *grave;
+    team->retired_list[team->retired++] = *retired;
     pthread_mutex_unlock(&lock);
 }
 
 void
-uli_team_bury(struct uli_team *team, const struct uli_segment *segment)
+uli_team_retire(struct uli_team *team, const struct uli_segment *segment)
 {
-    struct grave grave = {.segment = *segment};
+    struct retired retired = {.segment = *segment};
 
-    team_retire(team, &grave);
+    team_retire(team, &retired);
 }
 
 void
-uli_team_bury_device(
+uli_team_retire_device(
     struct uli_team *team, const struct uli_share_memory *memory)
 {
-    struct grave grave = {.segment = {-1, NULL, 0}, .memory = *memory};
+    struct retired retired = {.segment = {-1, NULL, 0}, .memory = *memory};
 
-    team_retire(team, &grave);
+    team_retire(team, &retired);
 }
 
 static void
-destroy_grave(struct grave *grave)
+destroy_retired(struct retired *retired)
 {
-    if (grave->memory.address == NULL)
-        uli_segment_destroy(&grave->segment);
-    else if (uli_share_free(&grave->memory) != ULYX_SUCCESS)
+    if (retired->memory.address == NULL)
+        uli_segment_destroy(&retired->segment);
+    else if (uli_share_free(&retired->memory) != ULYX_SUCCESS)
         ULI_WARN(ULI_LOG_MEM, -1, "device arena: %s", uli_error_text());
 }
 
@@ -151,8 +151,8 @@ uli_team_leave(struct uli_team *team)
     pthread_mutex_unlock(&lock);
     if (!last)
         return;
-    for (int32_t i = 0; i < team->buried; i++)
-        destroy_grave(&team->graves[i]);
-    free(team->graves);
+    for (int32_t i = 0; i < team->retired; i++)
+        destroy_retired(&team->retired_list[i]);
+    free(team->retired_list);
     free(team);
 }

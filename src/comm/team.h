@@ -3,7 +3,7 @@
  * The ranks of one communicator that live in this process. They reach each
  * other's control blocks and arenas by address, and a peer may still ring a
  * doorbell just after the owner has destroyed its handle: so these segments
- * are buried with the team and freed when its last rank has left.
+ * are retired with the team and freed when its last rank has left.
  */
 #ifndef ULI_COMM_TEAM_H
 #define ULI_COMM_TEAM_H
@@ -19,11 +19,11 @@ struct uli_team;
 ulyx_status_t uli_team_join(
     const unsigned char id[16], struct uli_team **team_p);
 /* Makes room for one more burial, so that burying cannot fail. NO_MEMORY:
- * nothing more may be buried. */
+ * nothing more may be retired. */
 ulyx_status_t uli_team_reserve(struct uli_team *team);
 /* The segment is the team's from now on; one reservation each. */
-void uli_team_bury(struct uli_team *team, const struct uli_segment *segment);
-void uli_team_bury_device(
+void uli_team_retire(struct uli_team *team, const struct uli_segment *segment);
+void uli_team_retire_device(
     struct uli_team *team, const struct uli_share_memory *memory);
 void uli_team_leave(struct uli_team *team);
 

@@ -124,7 +124,7 @@ enum {
     X(cuMemRelease, 10020, (uli_cu_memory memory))                             \
     X(cuMemAddressReserve, 10020,                                              \
         (uli_cu_ptr * address, size_t bytes, size_t alignment,                 \
-            uli_cu_ptr wish, unsigned long long flags))                        \
+            uli_cu_ptr preference, unsigned long long flags))                  \
     X(cuMemAddressFree, 10020, (uli_cu_ptr address, size_t bytes))             \
     X(cuMemMap, 10020,                                                         \
         (uli_cu_ptr address, size_t bytes, size_t offset,                      \

@@ -87,15 +87,15 @@ find_gpu(const struct uli_topology *t, const char *address)
 
 /* "GPU 0000:1b:00.0", "NIC mlx5_0"; the device, or NULL. */
 static const struct uli_topo_node *
-find_device(const struct uli_topology *t, const struct uli_bind_wish *wish,
-    char *name_p, size_t bytes)
+find_device(const struct uli_topology *t,
+    const struct uli_bind_preference *preference, char *name_p, size_t bytes)
 {
-    if (wish->gpu) {
-        snprintf(name_p, bytes, "GPU %s", wish->gpu);
-        return find_gpu(t, wish->gpu);
+    if (preference->gpu) {
+        snprintf(name_p, bytes, "GPU %s", preference->gpu);
+        return find_gpu(t, preference->gpu);
     }
-    const struct uli_topo_node *nic = find_nic(t, wish->nics);
-    snprintf(name_p, bytes, "NIC %s", nic ? nic->name : wish->nics);
+    const struct uli_topo_node *nic = find_nic(t, preference->nics);
+    snprintf(name_p, bytes, "NIC %s", nic ? nic->name : preference->nics);
     return nic;
 }
 
@@ -149,11 +149,11 @@ binding_settle(struct uli_binding *binding, const struct uli_topology *t,
 
 void
 uli_binding_find(const struct uli_topology *topology,
-    const struct uli_bind_wish *wish, const int32_t *cores, int32_t ncores,
-    struct uli_binding *binding_p)
+    const struct uli_bind_preference *preference, const int32_t *cores,
+    int32_t ncores, struct uli_binding *binding_p)
 {
     char name[ULI_TOPO_NAME + 64] = "its cores";
-    bool device = wish->gpu || wish->nics;
+    bool device = preference->gpu || preference->nics;
     memset(binding_p, 0, sizeof(*binding_p));
     binding_p->memory = ULI_TOPO_UNKNOWN;
     if (uli_topology_count(topology, ULI_TOPO_NUMA) < 2) {
@@ -161,7 +161,7 @@ uli_binding_find(const struct uli_topology *topology,
         return;
     }
     const struct uli_topo_node *at =
-        device ? find_device(topology, wish, name, sizeof(name)) : NULL;
+        device ? find_device(topology, preference, name, sizeof(name)) : NULL;
     int32_t numa =
         device ? (at ? uli_topology_numa_of(topology, at) : ULI_TOPO_UNKNOWN)
                : uli_topology_numa_of_cores(topology, cores, ncores);
@@ -197,7 +197,7 @@ has_one_node(void)
 
 void
 uli_binding_make(const struct uli_settings *settings,
-    const struct uli_bind_wish *wish, struct uli_binding *binding_p)
+    const struct uli_bind_preference *preference, struct uli_binding *binding_p)
 {
     const struct uli_topology *topology = NULL;
     int32_t *cores = NULL, count = 0;
@@ -216,7 +216,7 @@ uli_binding_make(const struct uli_settings *settings,
     if (cores)
         count = uli_node_core_list(cores, ULI_BINDING_CORES);
     if (topology && count > 0 && count <= ULI_BINDING_CORES)
-        uli_binding_find(topology, wish, cores, count, binding_p);
+        uli_binding_find(topology, preference, cores, count, binding_p);
     else
         say(binding_p, "not bound: the rank's cores are not known");
     free(cores);

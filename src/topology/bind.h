@@ -25,7 +25,7 @@ struct uli_binding {
 /* What a rank is to be near: a GPU by its address ("0000:1b:00.0"), else the
  * first of `nics` ("mlx5_0:1,..." or "eth0") that the machine has, else its own
  * cores. */
-struct uli_bind_wish {
+struct uli_bind_preference {
     const char *gpu, *nics; /* or NULL */
 };
 
@@ -33,13 +33,14 @@ struct uli_bind_wish {
  * numbers). A device: the cores of its NUMA node that are among them, and the
  * nearest memory. None: those cores, if they are all of one NUMA node. Pure. */
 void uli_binding_find(const struct uli_topology *topology,
-    const struct uli_bind_wish *wish, const int32_t *cores, int32_t ncores,
-    struct uli_binding *binding_p);
+    const struct uli_bind_preference *preference, const int32_t *cores,
+    int32_t ncores, struct uli_binding *binding_p);
 
 /* For the calling thread's cores on this machine, unless settings->bind says
  * off. Looks no further where there is one NUMA node. */
 void uli_binding_make(const struct uli_settings *settings,
-    const struct uli_bind_wish *wish, struct uli_binding *binding_p);
+    const struct uli_bind_preference *preference,
+    struct uli_binding *binding_p);
 
 /* Adds the cores of one to those of all: of a thread that serves both. */
 void uli_binding_add(struct uli_binding *all, const struct uli_binding *one);

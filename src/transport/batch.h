@@ -30,7 +30,7 @@
 
 enum {
     ULI_BATCH_ID_BYTES = 128,
-    ULI_BATCH_CARD_BYTES = 256, /* the most that a rank gathers at once */
+    ULI_BATCH_ADDRESS_BYTES = 256, /* the most that a rank gathers at once */
 };
 
 struct uli_batch; /* opaque: each transport casts it to its own */
@@ -48,7 +48,7 @@ struct uli_batch_memory {
  * has_failed are called within open and close only. */
 struct uli_batch_hooks {
     void *context;
-    /* At most CARD_BYTES of each rank, rank by rank at *all_p, which lives
+    /* At most ADDRESS_BYTES of each rank, rank by rank at *all_p, which lives
      * until the next gather. Collective: all ranks take the same number of
      * gathers in open, whatever has failed at one. Errors: the communicator's,
      * after which it takes none any more. */
@@ -98,7 +98,7 @@ struct uli_batch_params {
 
 /* Bytes to or from a peer. Order among pieces of one pair and direction is
  * kept, otherwise they go at once. */
-struct uli_batch_piece {
+struct uli_batch_message {
     void *data;
     int64_t bytes; /* above 0 */
     int32_t peer;  /* not the own rank */
@@ -126,7 +126,7 @@ struct uli_batch_ops {
      * captured. Errors: BUSY, ABORTED (by abort, then or before), TIMEOUT
      * (the batch is aborted), SYSTEM, INVALID_ARGUMENT. */
     ulyx_status_t (*run)(struct uli_batch *batch,
-        const struct uli_batch_piece *pieces, int32_t count, void *stream,
+        const struct uli_batch_message *pieces, int32_t count, void *stream,
         uli_deadline_t deadline);
     /* Has something gone wrong since, at any rank? SUCCESS; ABORTED, which
      * sets no text; SYSTEM in the library's words. IN_PROGRESS sets no text: a

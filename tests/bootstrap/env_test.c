@@ -79,7 +79,8 @@ ranks_of_one_node_meet_without_a_secret(void **state)
     }
 }
 
-/* The same name at once again: a meeting closes its door before it answers. */
+/* The same name at once again: a meeting closes its listener before it answers.
+ */
 static void
 one_node_name_can_be_used_again(void **state)
 {

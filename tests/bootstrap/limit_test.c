@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Roots that run short: of file descriptors, where the soft limit is raised,
- * then the oldest stranger goes, then the door waits for better times; and of
- * what else accept() may lack. Only the deadline ends the meeting, by name.
+ * then the oldest stranger goes, then the listener waits for better times; and
+ * of what else accept() may lack. Only the deadline ends the meeting, by name.
  * Hard limits are tried in forked processes, since they cannot be raised again.
  */
 #include <errno.h>

@@ -273,7 +273,7 @@ knock(void *context)
     for (int i = 0; i < fire->knocks; i++) {
         int fd = meeting_raw(fire->place);
         if (fd < 0)
-            break; /* the door is closed: all have joined */
+            break; /* the listener is closed: all have joined */
         size_t count = (size_t)test_random_in(&random, 0, sizeof(bytes));
         for (size_t b = 0; b < count; b++)
             bytes[b] = (unsigned char)test_random_next(&random);

@@ -243,7 +243,7 @@ memory_follows_the_ranks_cores(void **state)
 {
     cpu_set_t first;
     ulyx_comm_t *comm;
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     (void)state;
     need_two_cores();
     first = other_cores();

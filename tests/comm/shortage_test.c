@@ -171,7 +171,7 @@ fill_chunk(ulyx_comm_t *comm, struct uli_tr_handle *handle)
 static ulyx_status_t
 attach_in(ulyx_comm_t **comms, ulyx_mem_t *mem)
 {
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     ULI_TRY(ulyx_mem_attach(comms[1], mem));
     ulyx_status_t status = uli_arena_alloc(comms[0], 8 << 20, &piece);
     if (status == ULYX_SUCCESS)

@@ -268,11 +268,12 @@ reserve(void *fixed, size_t bytes, void **base_p)
 
 int
 do_cuMemAddressReserve(uli_cu_ptr *address, size_t bytes, size_t alignment,
-    uli_cu_ptr wish, unsigned long long flags)
+    uli_cu_ptr preference, unsigned long long flags)
 {
     MAY_FAIL();
     void *base;
-    if (bytes == 0 || bytes % FAKE_GRANULARITY || alignment || wish || flags)
+    if (bytes == 0 || bytes % FAKE_GRANULARITY || alignment || preference ||
+        flags)
         return ULI_CU_INVALID_VALUE;
     if (reserve(NULL, bytes, &base) || !take_range(RESERVED, base, bytes, 0))
         return ULI_CU_OUT_OF_MEMORY;

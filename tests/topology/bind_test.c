@@ -48,13 +48,13 @@ static struct uli_binding
 find(const struct uli_topology *t, const char *gpu, const char *nics,
     int32_t from, int32_t to)
 {
-    const struct uli_bind_wish wish = {gpu, nics};
+    const struct uli_bind_preference preference = {gpu, nics};
     struct uli_binding binding;
     int32_t cores[1024];
     for (int32_t i = from; i < to; i++)
         cores[i - from] = i;
     memset(&binding, 0xa5, sizeof(binding));
-    uli_binding_find(t, &wish, cores, to - from, &binding);
+    uli_binding_find(t, &preference, cores, to - from, &binding);
     assert_int_equal(count(&binding), binding.ncores);
     return binding;
 }
@@ -126,12 +126,12 @@ no_other_core_than_the_ranks_own(void **state)
         int32_t nics = uli_topology_count(t, ULI_TOPO_NIC);
         const struct uli_topo_node *nic = uli_topology_node(
             t, ULI_TOPO_NIC, (int32_t)test_random_in(&random, 0, nics - 1));
-        const struct uli_bind_wish wish = {NULL, nic->name};
+        const struct uli_bind_preference preference = {NULL, nic->name};
         struct uli_binding b;
         for (int32_t core = 0; core < total; core++)
             if (test_random_in(&random, 0, 2) == 0)
                 cores[n++] = core;
-        uli_binding_find(t, &wish, cores, n, &b);
+        uli_binding_find(t, &preference, cores, n, &b);
         int32_t nnear = uli_topology_cores_near(t, nic, near, 1024), both = 0;
         for (int32_t i = 0; i < n; i++)
             for (int32_t k = 0; k < nnear; k++)
@@ -261,7 +261,7 @@ machines_are_read_once_and_off_is_off(void **state)
 {
     struct uli_settings settings;
     struct uli_binding binding;
-    const struct uli_bind_wish wish = {"0000:1b:00.0", NULL};
+    const struct uli_bind_preference preference = {"0000:1b:00.0", NULL};
     (void)state;
     memset(&settings, 0, sizeof(settings));
     snprintf(settings.topo_file, sizeof(settings.topo_file), "%s/dgx-h100.xml",
@@ -269,11 +269,11 @@ machines_are_read_once_and_off_is_off(void **state)
     const struct uli_topology *t = uli_topology_shared(&settings);
     assert_non_null(t);
     assert_ptr_equal(uli_topology_shared(&settings), t);
-    uli_binding_make(&settings, &wish, &binding);
+    uli_binding_make(&settings, &preference, &binding);
     assert_int_equal(binding.memory, 0);
     assert_true(binding.ncores <= uli_node_cores());
     strcpy(settings.bind, "off");
-    uli_binding_make(&settings, &wish, &binding);
+    uli_binding_make(&settings, &preference, &binding);
     assert_int_equal(binding.ncores, 0);
     assert_int_equal(binding.memory, ULI_TOPO_UNKNOWN);
     assert_string_equal(binding.text, "not bound: ULYX_BIND=off");
@@ -282,7 +282,7 @@ machines_are_read_once_and_off_is_off(void **state)
         "%s/dual-socket.xml", TEST_DATA_DIR);
     assert_ptr_not_equal(uli_topology_shared(&settings), t);
     strcpy(settings.topo_file, "/nonexistent/machine.xml");
-    uli_binding_make(&settings, &wish, &binding);
+    uli_binding_make(&settings, &preference, &binding);
     assert_string_equal(binding.text, "not bound: no two NUMA nodes");
 }
 

@@ -133,7 +133,7 @@ struct arrival {
 };
 
 struct run {
-    struct uli_batch_piece pieces[2 * BATCH_RANKS * PIECES];
+    struct uli_batch_message pieces[2 * BATCH_RANKS * PIECES];
     struct arrival arrivals[BATCH_RANKS * PIECES];
     int count, narrivals;
 };
@@ -149,7 +149,7 @@ add_piece(struct run *run, const struct rank *me, int peer, int n, int piece,
         host[GUARD + i] = byte_of(me->rank, peer, n, piece, i);
     bool good = at && SCENE.copy(me->rank, at, host, room);
     run->pieces[run->count++] =
-        (struct uli_batch_piece){at + GUARD, bytes, peer, send};
+        (struct uli_batch_message){at + GUARD, bytes, peer, send};
     if (!send)
         run->arrivals[run->narrivals++] =
             (struct arrival){at, bytes, peer, piece};

@@ -115,7 +115,7 @@ size_of(uint64_t seed, int from, int to, int run, int piece)
 
 struct ends {
     unsigned char *out[RANKS][PIECES], *in[RANKS][PIECES];
-    struct uli_batch_piece pieces[2 * RANKS * PIECES];
+    struct uli_batch_message pieces[2 * RANKS * PIECES];
     int count;
 };
 
@@ -124,7 +124,7 @@ add_piece(struct ends *e, int peer, int64_t bytes, bool send)
 {
     unsigned char *data = malloc((size_t)bytes + GUARD);
     memset(data, 0xA5, (size_t)bytes + GUARD);
-    e->pieces[e->count++] = (struct uli_batch_piece){
+    e->pieces[e->count++] = (struct uli_batch_message){
         .data = data, .bytes = bytes, .peer = peer, .send = send};
     return data;
 }
@@ -277,7 +277,7 @@ a_failing_run_ends_the_batch(void **state)
     static const char *const calls[] = {
         "GroupStart", "Send", "Recv", "GroupEnd"};
     unsigned char id[ULI_BATCH_ID_BYTES], data[8];
-    struct uli_batch_piece pieces[2] = {
+    struct uli_batch_message pieces[2] = {
         {data, 4, 1, true}, {data + 4, 4, 1, false}};
     for (int i = 0; i < 4; i++) {
         struct uli_batch *batch;
@@ -355,7 +355,7 @@ run_once(
     struct uli_batch *batch, int peer, double seconds, ulyx_status_t expected)
 {
     static unsigned char data[2][64];
-    struct uli_batch_piece pieces[2] = {
+    struct uli_batch_message pieces[2] = {
         {data[peer], 32, peer, true}, {data[peer] + 32, 32, peer, false}};
     return ranks_expect(
         OPS->run(batch, pieces, 2, NULL, uli_deadline_in(seconds)) == expected);
@@ -436,7 +436,7 @@ static void *
 run_long(void *batch)
 {
     static unsigned char data[8];
-    struct uli_batch_piece piece = {data, 8, 1, true};
+    struct uli_batch_message piece = {data, 8, 1, true};
     OPS->run(batch, &piece, 1, NULL, uli_deadline_in(20));
     return NULL;
 }
@@ -447,7 +447,7 @@ busy_rank(int rank, int nranks, void *context)
     struct scene *scene = context;
     struct uli_batch *batch;
     unsigned char data[8];
-    struct uli_batch_piece piece = {data, 8, 1, true};
+    struct uli_batch_message piece = {data, 8, 1, true};
     pthread_t thread;
     bool well = ranks_expect(
         open_rank(rank, nranks, scene->id, 20, &batch) == ULYX_SUCCESS);

@@ -85,12 +85,12 @@ stranger_write_raw(
 void
 stranger_pester(const struct stranger_aim *aim)
 {
-    struct stranger_aim lifeline = *aim;
+    struct stranger_aim keepalive_connection = *aim;
     struct uli_ucx_hello hello = {.token = 1, .from = 1};
-    lifeline.port.sin_port = aim->lifeline;
-    lifeline.elsewhere = false; /* as a user of a peer's host */
+    keepalive_connection.port.sin_port = aim->keepalive_connection;
+    keepalive_connection.elsewhere = false; /* as a user of a peer's host */
     for (int i = 0; i < 3 * ULI_UCX_CALLERS; i++) {
-        int fd = connect_within(&lifeline, 300);
+        int fd = connect_within(&keepalive_connection, 300);
         if (fd < 0)
             return;
         hello.from = i % 4 - 1;

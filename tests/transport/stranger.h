@@ -18,7 +18,7 @@ enum {
 
 struct stranger_aim {
     struct sockaddr_in port; /* of UCX */
-    in_port_t lifeline;
+    in_port_t keepalive_connection;
     uint64_t address; /* of the memory */
     char device[32];  /* to speak through */
     bool open;        /* ended by a raw packet: UCX aborts */
@@ -40,7 +40,8 @@ in_port_t stranger_port(int except, struct in_addr *address_p);
 void stranger_write_raw(
     const struct stranger_aim *aim, struct stranger_report *report);
 
-/* Garbage and silence to the socket of the lifeline, more than it keeps. */
+/* Garbage and silence to the socket of the keepalive connection, more than it
+ * keeps. */
 void stranger_pester(const struct stranger_aim *aim);
 
 /* As a client of UCX: get, put, active messages and tags, until `socket` has

@@ -148,8 +148,8 @@ swallow_receive(ucp_worker_h worker, void *descriptor, void *buffer,
 }
 
 /* A peer that others have found dead: its connection is whole, and a put of it
- * is landing. The window is free when that has been given up, and nothing of
- * the peer is taken any more. */
+ * is receive buffer. The window is free when that has been given up, and
+ * nothing of the peer is taken any more. */
 static void
 what_lands_from_the_dead_is_waited_for(void **state)
 {

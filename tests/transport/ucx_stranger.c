@@ -113,7 +113,7 @@ be_rank(int which, int socket, bool here)
     struct end *a = open_end(0, which);
     aim.port.sin_port = stranger_port(a->net->listener, &aim.port.sin_addr);
     snprintf(aim.device, sizeof(aim.device), "%.31s", a->net->devices);
-    aim.lifeline = a->net->place.v4.sin_port;
+    aim.keepalive_connection = a->net->place.v4.sin_port;
     struct end *b = open_end(1, which);
     ends_join(a, b);
     a->ops->watch(a->net, 1);

@@ -153,8 +153,8 @@ take_sums(const struct uli_pass *pass, const struct uli_head_group *group)
                 (size_t)group->sizes.bytes[t]);
     if (!group->cut || !group->sizes.packed)
         return;
-    copy_seen(pass, group, ULI_HEAD_PIECE_DK, ULI_HEAD_DK, false);
-    copy_seen(pass, group, ULI_HEAD_PIECE_DV, ULI_HEAD_DV, false);
+    copy_seen(pass, group, ULI_HEAD_PART_DK, ULI_HEAD_DK, false);
+    copy_seen(pass, group, ULI_HEAD_PART_DV, ULI_HEAD_DV, false);
 }
 
 static void
@@ -162,8 +162,8 @@ give_sums(const struct uli_pass *pass, const struct uli_head_group *group)
 {
     if (!group->cut || !group->sizes.packed)
         return;
-    copy_seen(pass, group, ULI_HEAD_PIECE_DK, ULI_HEAD_DK, true);
-    copy_seen(pass, group, ULI_HEAD_PIECE_DV, ULI_HEAD_DV, true);
+    copy_seen(pass, group, ULI_HEAD_PART_DK, ULI_HEAD_DK, true);
+    copy_seen(pass, group, ULI_HEAD_PART_DV, ULI_HEAD_DV, true);
 }
 
 /* ---- attention ----------------------------------------------------------- */
@@ -175,8 +175,8 @@ pass_translate(const struct uli_pass *pass, const struct uli_head_group *group,
     bool apart = group->cut && group->sizes.packed;
     const enum uli_head_tensor order[] = {ULI_HEAD_Q, ULI_HEAD_K, ULI_HEAD_V,
         ULI_HEAD_DOUT, ULI_HEAD_LSE, ULI_HEAD_DELTA, ULI_HEAD_DQ,
-        apart ? ULI_HEAD_PIECE_DK : ULI_HEAD_DK,
-        apart ? ULI_HEAD_PIECE_DV : ULI_HEAD_DV};
+        apart ? ULI_HEAD_PART_DK : ULI_HEAD_DK,
+        apart ? ULI_HEAD_PART_DV : ULI_HEAD_DV};
     struct uli_attention_setup setup;
     ulyx_attention_tensor_t t[9];
     for (int i = 0; i < 9; i++)

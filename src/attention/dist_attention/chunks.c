@@ -36,8 +36,8 @@ dist_uses(const struct ulyx_dist_attention *dist, int pass, int slot,
     case ULI_HEAD_LSE: /* saved where there is a backward */
         return pass == 0 && !dist->has_backward &&
                dist->params->p.flags & ULYX_DIST_ATTENTION_LSE;
-    case ULI_HEAD_PIECE_DK: /* while it is attended only */
-    case ULI_HEAD_PIECE_DV:
+    case ULI_HEAD_PART_DK: /* while it is attended only */
+    case ULI_HEAD_PART_DV:
         return pass == 1 && slot == 0;
     default:
         return pass == 1;

@@ -96,8 +96,8 @@ enum uli_head_tensor {
     ULI_HEAD_DK,
     ULI_HEAD_DV,
     ULI_HEAD_SEQ_DELTA,
-    ULI_HEAD_PIECE_DK, /* PACKED pieces: the rows of the accumulators that */
-    ULI_HEAD_PIECE_DV, /* the piece's queries see */
+    ULI_HEAD_PART_DK, /* PACKED pieces: the rows of the accumulators that */
+    ULI_HEAD_PART_DV, /* the piece's queries see */
     ULI_HEAD_TENSORS
 };
 
@@ -106,13 +106,13 @@ static inline bool
 uli_head_keys(enum uli_head_tensor t)
 {
     return t == ULI_HEAD_K || t == ULI_HEAD_V || t == ULI_HEAD_DK ||
-           t == ULI_HEAD_DV || t == ULI_HEAD_PIECE_DK || t == ULI_HEAD_PIECE_DV;
+           t == ULI_HEAD_DV || t == ULI_HEAD_PART_DK || t == ULI_HEAD_PART_DV;
 }
 static inline bool
 uli_head_wide(enum uli_head_tensor t)
 {
     return t == ULI_HEAD_Q || t == ULI_HEAD_K || t == ULI_HEAD_DQ ||
-           t == ULI_HEAD_DK || t == ULI_HEAD_PIECE_DK;
+           t == ULI_HEAD_DK || t == ULI_HEAD_PART_DK;
 }
 
 /* What a rank holds of a group: a function of the shape alone. */

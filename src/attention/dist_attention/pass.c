@@ -49,7 +49,7 @@ uli_pass_head(const struct uli_pass *pass, const struct uli_head_group *group,
 {
     if (tensor == ULI_HEAD_DK || tensor == ULI_HEAD_DV)
         slot = group->kv_slot;
-    if (tensor == ULI_HEAD_PIECE_DK || tensor == ULI_HEAD_PIECE_DV)
+    if (tensor == ULI_HEAD_PART_DK || tensor == ULI_HEAD_PART_DV)
         slot = 0;
     int64_t at = pass->layout->tensors[slot][tensor];
     if (group->saved[tensor] >= 0)

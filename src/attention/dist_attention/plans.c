@@ -240,8 +240,8 @@ set_dtypes(const struct ulyx_dist_attention *dist,
     sizes->dtypes[ULI_HEAD_LSE] = dist->stat_dtype;
     sizes->dtypes[ULI_HEAD_DELTA] = dist->stat_dtype;
     sizes->dtypes[ULI_HEAD_SEQ_DELTA] = dist->stat_dtype;
-    sizes->dtypes[ULI_HEAD_PIECE_DK] = dist->stat_dtype;
-    sizes->dtypes[ULI_HEAD_PIECE_DV] = dist->stat_dtype;
+    sizes->dtypes[ULI_HEAD_PART_DK] = dist->stat_dtype;
+    sizes->dtypes[ULI_HEAD_PART_DV] = dist->stat_dtype;
     sizes->dtypes[ULI_HEAD_DQ] = shape->tensors[0].partial_dtype;
     sizes->dtypes[ULI_HEAD_DK] = shape->tensors[k].partial_dtype;
     /* v shares what k shares; it may be in the second plan. */
@@ -276,7 +276,7 @@ rows_held(const struct ulyx_dist_attention *dist,
     enum uli_head_tensor tensor)
 {
     bool balanced = dist->params->p.work_split == ULYX_WORK_BALANCED;
-    if (tensor == ULI_HEAD_PIECE_DK || tensor == ULI_HEAD_PIECE_DV)
+    if (tensor == ULI_HEAD_PART_DK || tensor == ULI_HEAD_PART_DV)
         return group->cut && sizes->packed ? sizes->kv_rows : 0;
     if (group->cut && balanced &&
         (tensor == ULI_HEAD_DK || tensor == ULI_HEAD_DV))

@@ -307,7 +307,7 @@ take_join(struct uli_conn *conn)
     if (root->meeting.njoined < root->meeting.nranks)
         return;
     atomic_store(&root->state, ULI_ROOT_WHOLE);
-    uli_door_close(root);
+    uli_listener_close(root);
 }
 
 /* All ranks get the same blob. `unsent` stays above zero until the last has it

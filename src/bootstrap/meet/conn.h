@@ -51,8 +51,9 @@ struct uli_root {
     int stranger_count;
     int epoll_fd, event_fd;
     uli_deadline_t linger; /* end of a failed meeting */
-    uli_deadline_t reopen; /* when the door, which pauses, looks out again */
-    int pause_ms;          /* of its last pause; 0: somebody came in since */
+    uli_deadline_t
+        reopen;   /* when the listener, which pauses, looks out again */
+    int pause_ms; /* of its last pause; 0: somebody came in since */
     atomic_int refs;
     atomic_int unsent; /* connections with bytes on their way */
     atomic_bool stop, cancel, finished;
@@ -76,17 +77,17 @@ void uli_conn_drop(struct uli_conn *conn, const char *why);
 void uli_conn_close(struct uli_conn *conn);
 void uli_conn_free_dead(struct uli_root *root);
 
-/* ---- the door (door.c) ----------------------------------------- */
+/* ---- the listener (listener.c) ----------------------------------------- */
 
 /* Lets in some of those who knock. */
-void uli_door_accept(struct uli_root *root, int listener);
+void uli_listener_accept(struct uli_root *root, int listener);
 /* The end of a pause for want of room. */
-void uli_door_reopen(struct uli_root *root);
+void uli_listener_reopen(struct uli_root *root);
 /* Closes the listeners and removes the rendezvous file. */
-void uli_door_shut(struct uli_root *root);
-void uli_door_remove_file(struct uli_root *root);
+void uli_listener_shut(struct uli_root *root);
+void uli_listener_remove_file(struct uli_root *root);
 /* All have joined: the same, so that the next meeting of the same name starts
  * afresh, and who has proved nothing goes: the job needs the descriptors. */
-void uli_door_close(struct uli_root *root);
+void uli_listener_close(struct uli_root *root);
 
 #endif

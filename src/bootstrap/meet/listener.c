@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The root's door: who is let in to prove himself, and who has to go when there
- * is no room. Ranks that are in are never dropped for want of room, and want of
- * room never ends a meeting: the door pauses, longer each time, and the cause
- * is named if the deadline comes first.
+ * The root's listener: who is let in to prove himself, and who has to go when
+ * there is no room. Ranks that are in are never dropped for want of room, and
+ * want of room never ends a meeting: the listener pauses, longer each time, and
+ * the cause is named if the deadline comes first.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -31,7 +31,7 @@ enum {
 #define CROWDED_S 0.25 /* for a proof, when descriptors are short */
 
 void
-uli_door_remove_file(struct uli_root *root)
+uli_listener_remove_file(struct uli_root *root)
 {
     if (root->unlink_path[0])
         unlink(root->unlink_path);
@@ -39,12 +39,12 @@ uli_door_remove_file(struct uli_root *root)
 }
 
 void
-uli_door_shut(struct uli_root *root)
+uli_listener_shut(struct uli_root *root)
 {
     for (int i = 0; i < root->params.listener_count; i++)
         close(root->params.listeners[i]);
     root->params.listener_count = 0;
-    uli_door_remove_file(root);
+    uli_listener_remove_file(root);
 }
 
 static void
@@ -79,11 +79,11 @@ oldest_unproven(const struct uli_root *root)
 }
 
 void
-uli_door_close(struct uli_root *root)
+uli_listener_close(struct uli_root *root)
 {
     struct uli_conn *unproven;
     if (!root->params.stays)
-        uli_door_shut(root);
+        uli_listener_shut(root);
     while ((unproven = oldest_unproven(root)))
         uli_conn_drop(unproven, "all ranks have joined");
     ULI_INFO(ULI_LOG_INIT, -1,
@@ -116,7 +116,7 @@ pause_door(struct uli_root *root)
 }
 
 void
-uli_door_reopen(struct uli_root *root)
+uli_listener_reopen(struct uli_root *root)
 {
     root->reopen = INT64_MAX;
     watch_listeners(root, EPOLLIN);
@@ -212,7 +212,7 @@ door_passes(int number)
 }
 
 void
-uli_door_accept(struct uli_root *root, int listener)
+uli_listener_accept(struct uli_root *root, int listener)
 {
     for (int i = 0; i < ACCEPT_BATCH && root->reopen == INT64_MAX; i++) {
         struct sockaddr_storage peer = {0};

@@ -57,7 +57,7 @@ oldest_stranger(const struct uli_root *root)
 }
 
 static bool
-whole(const struct uli_root *root)
+root_whole(const struct uli_root *root)
 {
     return root->meeting.nranks > 0 &&
            root->meeting.njoined == root->meeting.nranks;
@@ -115,12 +115,12 @@ run_timers(struct uli_root *root)
     }
     end_drained(root);
     if (root->reopen <= now)
-        uli_door_reopen(root);
+        uli_listener_reopen(root);
     if (root->meeting.failed)
         return;
     if (root->meeting.nranks > 0 && root->meeting.deadline <= now)
         uli_meeting_expire(&root->meeting, now);
-    if (!whole(root) && root->params.deadline <= now)
+    if (!root_whole(root) && root->params.deadline <= now)
         uli_meeting_time_out(&root->meeting);
 }
 
@@ -134,7 +134,8 @@ spread_failure(struct uli_root *root)
         return;
     root->linger = uli_deadline_in(
         fmin(root->params.linger_s, atomic_load(&linger_limit_s)));
-    uli_door_remove_file(root); /* the process may end before the linger does */
+    uli_listener_remove_file(
+        root); /* the process may end before the linger does */
     atomic_fetch_add(&root->unsent, 1);
     struct uli_list *node = root->members.next;
     while (node != &root->members) {
@@ -152,7 +153,7 @@ act_on_cancel(struct uli_root *root)
     if (!atomic_load(&root->cancel) || root->cancelled)
         return;
     root->cancelled = true;
-    uli_door_shut(root);
+    uli_listener_shut(root);
     root->params.linger_s = CANCEL_S;
     if (root->linger != INT64_MAX)
         root->linger = uli_min(root->linger, uli_deadline_in(CANCEL_S));
@@ -164,7 +165,7 @@ act_on_cancel(struct uli_root *root)
 }
 
 static bool
-finished(const struct uli_root *root)
+root_finished(const struct uli_root *root)
 {
     const struct uli_meeting *meeting = &root->meeting;
     if (atomic_load(&root->stop))
@@ -187,13 +188,13 @@ finished(const struct uli_root *root)
 /* data.ptr is a connection, or lies in root->params.listeners, or is
  * &root->event_fd. */
 static void
-dispatch(struct uli_root *root, const struct epoll_event *event)
+root_dispatch(struct uli_root *root, const struct epoll_event *event)
 {
     int *source = event->data.ptr;
     if (source >= root->params.listeners &&
         source < root->params.listeners + ULI_ADDRESS_MAX) {
         if (root->params.listener_count)
-            uli_door_accept(root, *source);
+            uli_listener_accept(root, *source);
     } else if (source != &root->event_fd) {
         uli_conn_event(event->data.ptr, event->events);
     } else {
@@ -204,15 +205,15 @@ dispatch(struct uli_root *root, const struct epoll_event *event)
 }
 
 static void
-serve(struct uli_root *root)
+root_serve(struct uli_root *root)
 {
     struct epoll_event events[EVENT_BATCH];
-    while (!finished(root)) {
+    while (!root_finished(root)) {
         int wait_ms = uli_deadline_poll_ms(next_timer(root), POLL_SLICE_MS);
         int count = epoll_wait(root->epoll_fd, events, EVENT_BATCH, wait_ms);
         for (int i = 0; i < count; i++)
-            dispatch(root, &events[i]);
-        if (whole(root) && root->meeting.nleft == root->meeting.nranks)
+            root_dispatch(root, &events[i]);
+        if (root_whole(root) && root->meeting.nleft == root->meeting.nranks)
             atomic_store(&root->state, ULI_ROOT_OVER);
         act_on_cancel(root);
         run_timers(root);
@@ -226,7 +227,7 @@ serve(struct uli_root *root)
 /* ---- life ---------------------------------------------------------------- */
 
 static void
-unref(struct uli_root *root)
+root_unref(struct uli_root *root)
 {
     if (atomic_fetch_sub(&root->refs, 1) == 1)
         free(root);
@@ -256,23 +257,23 @@ close_all(struct uli_root *root, struct uli_list *head)
 }
 
 static void *
-run(void *context)
+root_run(void *context)
 {
     struct uli_root *root = context;
-    serve(root);
-    uli_door_shut(root);
+    root_serve(root);
+    uli_listener_shut(root);
     close_all(root, &root->strangers);
     close_all(root, &root->members);
     uli_meeting_free(&root->meeting);
     close_loop(root);
     atomic_store(&root->finished, true);
-    unref(root);
+    root_unref(root);
     atomic_fetch_sub(&alive, 1);
     return NULL;
 }
 
 static bool
-watch(struct uli_root *root, int *source)
+root_watch(struct uli_root *root, int *source)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
     return epoll_ctl(root->epoll_fd, EPOLL_CTL_ADD, *source, &event) == 0;
@@ -284,9 +285,9 @@ open_loop(struct uli_root *root)
     root->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     root->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     bool good = root->epoll_fd >= 0 && root->event_fd >= 0 &&
-                watch(root, &root->event_fd);
+                root_watch(root, &root->event_fd);
     for (int i = 0; i < root->params.listener_count && good; i++)
-        good = watch(root, &root->params.listeners[i]);
+        good = root_watch(root, &root->params.listeners[i]);
     if (!good)
         return uli_error_errno("the event loop of a meeting's root");
     return ULYX_SUCCESS;
@@ -298,7 +299,7 @@ start_thread(struct uli_root *root)
     pthread_t thread;
     atomic_fetch_add(&alive, 1);
     ulyx_status_t status =
-        uli_thread_start("the root of a meeting", run, root, &thread);
+        uli_thread_start("the root of a meeting", root_run, root, &thread);
     if (status == ULYX_SUCCESS)
         pthread_detach(thread);
     else
@@ -307,7 +308,7 @@ start_thread(struct uli_root *root)
 }
 
 static void
-fill(struct uli_root *root, const struct uli_root_params *params)
+root_fill(struct uli_root *root, const struct uli_root_params *params)
 {
     root->params = *params;
     if (root->params.handshake_s <= 0)
@@ -335,15 +336,15 @@ uli_root_start(const struct uli_root_params *params, struct uli_root **root_p)
             close(params->listeners[i]);
         return uli_error(status, "out of memory for a meeting's root");
     }
-    fill(root, params);
+    root_fill(root, params);
     status = open_loop(root);
     if (!status)
         status = start_thread(root);
     if (status) {
-        uli_door_shut(root);
+        uli_listener_shut(root);
         close_loop(root);
         atomic_store(&root->refs, 1);
-        unref(root);
+        root_unref(root);
         return status;
     }
     *root_p = root;
@@ -360,11 +361,11 @@ uli_root_release(struct uli_root *root, double wait_s)
     while (atomic_load(&root->unsent) > 0 && !atomic_load(&root->finished) &&
            !uli_deadline_over(deadline))
         nanosleep(&step, NULL);
-    unref(root);
+    root_unref(root);
 }
 
 static void
-wake(struct uli_root *root)
+root_wake(struct uli_root *root)
 {
     const uint64_t one = 1;
     atomic_fetch_add(&root->wakers, 1);
@@ -381,10 +382,10 @@ end_by(struct uli_root *root, atomic_bool *flag, double wait_s)
     const struct timespec step = {0, 1000000};
     uli_deadline_t deadline = uli_deadline_in(wait_s);
     atomic_store(flag, true);
-    wake(root);
+    root_wake(root);
     while (!atomic_load(&root->finished) && !uli_deadline_over(deadline))
         nanosleep(&step, NULL);
-    unref(root);
+    root_unref(root);
 }
 
 void

@@ -38,7 +38,8 @@ _Static_assert(CHECKSUM_AT + CHECKSUM_BYTES <= ULYX_UNIQUE_ID_BYTES,
 #define TEXT_PREFIX "ulyx1/"
 
 static void
-checksum(const void *data, size_t bytes, unsigned char *sum_p, size_t sum_bytes)
+id_checksum(
+    const void *data, size_t bytes, unsigned char *sum_p, size_t sum_bytes)
 {
     unsigned char sum[crypto_generichash_BYTES];
     crypto_generichash(sum, sizeof(sum), data, bytes, NULL, 0);
@@ -103,7 +104,7 @@ uli_unique_id_encode(const struct uli_endpoint *place, ulyx_unique_id_t *id_p)
     for (int i = 0; i < place->count; i++)
         put_address(
             &place->addresses[i], bytes + ADDRESSES_AT + i * ENTRY_BYTES);
-    checksum(bytes, CHECKSUM_AT, bytes + CHECKSUM_AT, CHECKSUM_BYTES);
+    id_checksum(bytes, CHECKSUM_AT, bytes + CHECKSUM_AT, CHECKSUM_BYTES);
 }
 
 ulyx_status_t
@@ -120,7 +121,7 @@ uli_unique_id_decode(const ulyx_unique_id_t *id, struct uli_endpoint *place_p)
         return uli_error(ULYX_ERR_VERSION,
             "a unique id of version %d, this library reads version %d",
             bytes[VERSION_AT], ID_VERSION);
-    checksum(bytes, CHECKSUM_AT, sum, sizeof(sum));
+    id_checksum(bytes, CHECKSUM_AT, sum, sizeof(sum));
     bool good = memcmp(sum, bytes + CHECKSUM_AT, sizeof(sum)) == 0 &&
                 place.count >= 1 && place.count <= ULI_ADDRESS_MAX;
     for (int i = 0; i < place.count && good; i++)
@@ -172,7 +173,7 @@ uli_unique_id_to_string(
         strcat(text, address);
     }
     strcat(text, "/");
-    checksum(text, strlen(text), sum, sizeof(sum));
+    id_checksum(text, strlen(text), sum, sizeof(sum));
     put_hex(sum, sizeof(sum), text + strlen(text));
     if (strlen(text) >= text_bytes)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -226,7 +227,7 @@ uli_unique_id_from_string(const char *text, ulyx_unique_id_t *id_p)
         strlen(last + 1) != 2 * TEXT_CHECKSUM_BYTES ||
         !get_hex(last + 1, TEXT_CHECKSUM_BYTES, sum))
         return refuse_text("it is cut or altered");
-    checksum(text, (size_t)(last + 1 - text), expected, sizeof(expected));
+    id_checksum(text, (size_t)(last + 1 - text), expected, sizeof(expected));
     if (memcmp(sum, expected, sizeof(sum)) != 0)
         return refuse_text("it is cut or altered, its checksum is wrong");
     if (!get_hex(text + strlen(TEXT_PREFIX), ULI_SECRET_BYTES, place.secret) ||

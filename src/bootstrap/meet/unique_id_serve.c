@@ -88,7 +88,7 @@ log_addresses(const struct uli_endpoint *place)
 
 /* `params` has the rest: deadline, file, whether it stays. */
 static ulyx_status_t
-serve(const struct uli_settings *settings, struct uli_root_params *params,
+id_serve(const struct uli_settings *settings, struct uli_root_params *params,
     struct uli_endpoint *place_p, struct uli_root **root_p)
 {
     struct uli_endpoint place = {0};
@@ -113,7 +113,7 @@ uli_unique_id_serve(const struct uli_settings *settings,
     struct uli_root_params params = {
         .deadline = deadline, .unlink_path = unlink_path};
     struct uli_endpoint place;
-    ULI_TRY(serve(settings, &params, &place, root_p));
+    ULI_TRY(id_serve(settings, &params, &place, root_p));
     uli_unique_id_encode(&place, id_p);
     return ULYX_SUCCESS;
 }
@@ -136,7 +136,7 @@ static struct {
 } made_here = {PTHREAD_MUTEX_INITIALIZER, {&made_here.ids, &made_here.ids}};
 
 static void
-refresh(struct made *made)
+served_refresh(struct made *made)
 {
     if (!made->root)
         return;
@@ -157,7 +157,7 @@ forget_old(void)
     while (node != &made_here.ids) {
         struct made *made = ULI_CONTAINER_OF(node, struct made, node);
         node = node->prev;
-        refresh(made);
+        served_refresh(made);
         if (made->root && uli_root_awaits_late(made->root) &&
             ++staying > STAYING_MAX) {
             uli_root_stop(made->root, 0);
@@ -171,7 +171,7 @@ forget_old(void)
 }
 
 static struct made *
-find(const unsigned char *secret)
+served_find(const unsigned char *secret)
 {
     struct uli_list *node = made_here.ids.next;
     for (; node != &made_here.ids; node = node->next) {
@@ -195,7 +195,7 @@ uli_unique_id_create(ulyx_unique_id_t *id_p)
     struct made *made = calloc(1, sizeof(*made));
     if (!made)
         return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for a unique id");
-    ulyx_status_t status = serve(&settings, &params, &place, &made->root);
+    ulyx_status_t status = id_serve(&settings, &params, &place, &made->root);
     if (status) {
         free(made);
         return status;
@@ -217,10 +217,10 @@ uli_unique_id_destroy(const ulyx_unique_id_t *id)
     struct uli_root *root = NULL;
     ULI_TRY(uli_unique_id_decode(id, &place));
     pthread_mutex_lock(&made_here.lock);
-    struct made *made = find(place.secret);
+    struct made *made = served_find(place.secret);
     bool here = made && !made->destroyed;
     if (here) {
-        refresh(made);
+        served_refresh(made);
         root = made->root;
         made->root = NULL;
         made->destroyed = true;
@@ -241,9 +241,9 @@ check_made(const struct uli_endpoint *place)
 {
     const char *why = NULL;
     pthread_mutex_lock(&made_here.lock);
-    struct made *made = find(place->secret);
+    struct made *made = served_find(place->secret);
     if (made)
-        refresh(made);
+        served_refresh(made);
     if (made && made->destroyed)
         why = "was destroyed";
     else if (made && made->state != ULI_ROOT_OPEN)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * All to all. A communicator has one channel for it, made at the first use
- * with one agreement: words and rings for every pair. Here nothing is
+ * with one agreement: pair flags and rings for every pair. Here nothing is
  * declared in advance, so the record of each call says what each piece lies
  * in, and verbs follow from the two records of a pair: a destination in a
  * window is stored into, a source in a window loaded from, long pieces read
@@ -149,7 +149,7 @@ record_accept(
     struct uli_pair *pair = &exchange->pairs[p];
     struct uli_pair_work *work = &channel->work.pairs[p];
     const struct uli_record *mine =
-        &uli_letter_of(exchange, pair->letters_out, exchange->call)->record;
+        &uli_eager_slot_of(exchange, pair->eager_out, exchange->call)->record;
     int64_t send = channel->send[p], receive = channel->receive[p];
     channel->peer_send[p] = record->send_bytes;
     channel->peer_receive[p] = record->receive_bytes;

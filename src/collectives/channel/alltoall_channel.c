@@ -93,11 +93,11 @@ channel_chunks(const ulyx_comm_t *comm)
     return comm->nnodes > 1 ? NET_CHUNKS : LOCAL_CHUNKS;
 }
 
-/* What stands for a remote peer's words, letters and ring. */
+/* What stands for a remote peer's pair flags, eager slots and ring. */
 static int64_t
 mirror_bytes(const ulyx_comm_t *comm, int64_t chunk_bytes)
 {
-    return (int64_t)sizeof(struct uli_words) + uli_letters_bytes(0) +
+    return (int64_t)sizeof(struct uli_pair_flags) + uli_eager_bytes(0) +
            channel_chunks(comm) * chunk_bytes;
 }
 
@@ -114,16 +114,16 @@ channel_prepare(ulyx_comm_t *comm, struct uli_channel *channel,
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
     for (int32_t p = 0; p < nranks; p++)
         nremote += peer_is_remote(comm, p);
-    each = (int64_t)sizeof(struct uli_words) + uli_letters_bytes(0);
-    ULI_TRY(uli_arena_alloc(comm, nranks * each, &channel->words));
+    each = (int64_t)sizeof(struct uli_pair_flags) + uli_eager_bytes(0);
+    ULI_TRY(uli_arena_alloc(comm, nranks * each, &channel->pair_flags));
     ULI_TRY(uli_arena_alloc(comm,
         nranks * channel_chunks(comm) * info->chunk_bytes, &channel->rings));
     if (nremote)
         ULI_TRY(uli_arena_alloc(comm,
             nremote * mirror_bytes(comm, info->chunk_bytes),
             &channel->mirrors));
-    info->words.window = channel->words.window;
-    info->words.offset = channel->words.offset;
+    info->pair_flags.window = channel->pair_flags.window;
+    info->pair_flags.offset = channel->pair_flags.offset;
     info->rings.window = channel->rings.window;
     info->rings.offset = channel->rings.offset;
     info->probe = (uint64_t)(uintptr_t)&uli_tr_probe_word;
@@ -142,16 +142,17 @@ connect_mapped(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
 {
     struct uli_pair *pair = &channel->exchange.pairs[p];
     const struct uli_channel_info *peer = &channel->infos[p];
-    int64_t words = comm->nranks * (int64_t)sizeof(struct uli_words);
-    char *theirs = uli_window_address(comm, p, peer->words.window,
-        peer->words.offset, words + comm->nranks * uli_letters_bytes(0));
+    int64_t pair_flags = comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
+    char *theirs = uli_window_address(comm, p, peer->pair_flags.window,
+        peer->pair_flags.offset,
+        pair_flags + comm->nranks * uli_eager_bytes(0));
     char *rings =
         uli_window_address(comm, p, peer->rings.window, peer->rings.offset,
             comm->nranks * channel_chunks(comm) * peer->chunk_bytes);
     if (!theirs || !rings)
         return not_mapped(comm, p);
-    pair->yours = (struct uli_words *)theirs + comm->rank;
-    pair->letters_out = theirs + words + comm->rank * uli_letters_bytes(0);
+    pair->yours = (struct uli_pair_flags *)theirs + comm->rank;
+    pair->eager_out = theirs + pair_flags + comm->rank * uli_eager_bytes(0);
     pair->chunk_out_bytes = peer->chunk_bytes;
     pair->ring_out =
         rings + comm->rank * channel_chunks(comm) * peer->chunk_bytes;
@@ -167,23 +168,25 @@ connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
     struct uli_pair *pair = &channel->exchange.pairs[p];
     const struct uli_channel_info *mine = &channel->infos[comm->rank];
     const struct uli_channel_info *peer = &channel->infos[p];
-    int64_t words = comm->nranks * (int64_t)sizeof(struct uli_words);
+    int64_t pair_flags = comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
     char *mirror = channel->mirrors.address;
-    if (!uli_remote_window_holds(comm, p, peer->words.window,
-            peer->words.offset, words + comm->nranks * uli_letters_bytes(0)))
+    if (!uli_remote_window_holds(comm, p, peer->pair_flags.window,
+            peer->pair_flags.offset,
+            pair_flags + comm->nranks * uli_eager_bytes(0)))
         return not_mapped(comm, p);
     for (int32_t q = 0; q < p; q++)
         if (peer_is_remote(comm, q))
             mirror += mirror_bytes(comm, mine->chunk_bytes);
     pair->remote = true;
-    pair->yours = (struct uli_words *)mirror;
-    pair->letters_out = mirror + sizeof(struct uli_words);
-    pair->ring_out = pair->letters_out + uli_letters_bytes(0);
+    pair->yours = (struct uli_pair_flags *)mirror;
+    pair->eager_out = mirror + sizeof(struct uli_pair_flags);
+    pair->ring_out = pair->eager_out + uli_eager_bytes(0);
     pair->chunk_in_bytes = pair->chunk_out_bytes =
         uli_min(mine->chunk_bytes, peer->chunk_bytes);
-    pair->words_at = pair->letters_at = peer->words;
-    pair->words_at.offset += comm->rank * (int64_t)sizeof(struct uli_words);
-    pair->letters_at.offset += words + comm->rank * uli_letters_bytes(0);
+    pair->flags_at = pair->eager_at = peer->pair_flags;
+    pair->flags_at.offset +=
+        comm->rank * (int64_t)sizeof(struct uli_pair_flags);
+    pair->eager_at.offset += pair_flags + comm->rank * uli_eager_bytes(0);
     pair->ring_at = peer->rings;
     pair->ring_at.offset +=
         comm->rank * channel_chunks(comm) * peer->chunk_bytes;
@@ -195,11 +198,11 @@ channel_connect(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
 {
     struct uli_pair *pair = &channel->exchange.pairs[p];
     const struct uli_channel_info *mine = &channel->infos[comm->rank];
-    int64_t words = comm->nranks * (int64_t)sizeof(struct uli_words);
-    char *base = channel->words.address;
+    int64_t pair_flags = comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
+    char *base = channel->pair_flags.address;
     pair->shares = true;
-    pair->mine = (struct uli_words *)base + p;
-    pair->letters_in = base + words + p * uli_letters_bytes(0);
+    pair->mine = (struct uli_pair_flags *)base + p;
+    pair->eager_in = base + pair_flags + p * uli_eager_bytes(0);
     pair->chunks_in = pair->chunks_out = (int32_t)channel_chunks(comm);
     pair->chunk_in_bytes = mine->chunk_bytes;
     pair->ring_in = (char *)channel->rings.address +
@@ -276,8 +279,8 @@ uli_channel_set_up(ulyx_comm_t *comm, const struct uli_channel_hooks *hooks,
         return ULYX_SUCCESS;
     }
     if (channel) {
-        if (channel->words.address)
-            uli_arena_free(comm, &channel->words);
+        if (channel->pair_flags.address)
+            uli_arena_free(comm, &channel->pair_flags);
         if (channel->rings.address)
             uli_arena_free(comm, &channel->rings);
         if (channel->mirrors.address)

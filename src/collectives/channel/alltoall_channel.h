@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The channel of a communicator's alltoall: words, rings and the rest of an
- * exchange in which any piece may go from any rank to any other.
+ * The channel of a communicator's alltoall: pair flags, rings and the rest of
+ * an exchange in which any piece may go from any rank to any other.
  */
 #ifndef ULI_COLLECTIVES_CHANNEL_ALLTOALL_CHANNEL_H
 #define ULI_COLLECTIVES_CHANNEL_ALLTOALL_CHANNEL_H
@@ -11,15 +11,16 @@
 
 /* What a rank tells the others about its channel. */
 struct uli_channel_info {
-    struct uli_address words, rings;
+    struct uli_address pair_flags, rings;
     int64_t chunk_bytes;
     uint64_t probe;
 };
 
 struct uli_channel {
     struct uli_exchange exchange; /* first */
-    struct uli_arena_piece words; /* [nranks] uli_words, two letters a rank */
-    struct uli_arena_piece rings, mirrors;
+    struct uli_arena_block
+        pair_flags; /* [nranks] uli_pair_flags, two eager slots a rank */
+    struct uli_arena_block rings, mirrors;
     struct uli_work work;
     struct uli_item *items;  /* [2 * nranks]: in, then out */
     struct uli_local local;  /* the own piece */

@@ -15,7 +15,7 @@
  * and waits for all ranks; later ones allocate nothing but scratch of the
  * host's reductions. */
 struct uli_collective_ops {
-    const char *name; /* one word, for logs */
+    const char *name; /* one flag, for logs */
     /* Does it move the communicator's memory? Equal on all ranks. */
     bool (*serves)(const ulyx_comm_t *comm);
     /* The host's returns when all has arrived; the device's once the call is in

@@ -7,7 +7,7 @@
  */
 #include "collectives/device/engine/engine_gpu.h"
 #include "collectives/device/mapped/exchange_gpu.h"
-#include "collectives/device/messages/packed_gpu.h"
+#include "collectives/device/messages/messages_gpu.h"
 
 enum { NOT_SUPPORTED = 801 }; /* a cudaError_t */
 
@@ -47,7 +47,7 @@ uli_engine_prepare(void)
 }
 
 int
-uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
+uli_messages_pack_launch(const struct uli_messages_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
     (void)args, (void)blocks, (void)threads, (void)stream;
@@ -55,7 +55,7 @@ uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
 }
 
 int
-uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
+uli_messages_unpack_launch(const struct uli_messages_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
     (void)args, (void)blocks, (void)threads, (void)stream;
@@ -63,7 +63,7 @@ uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
 }
 
 int
-uli_packed_prepare(void)
+uli_messages_prepare(void)
 {
     return NOT_SUPPORTED;
 }

@@ -9,6 +9,6 @@
 
 extern const struct uli_mover_ops uli_mover_mapped;   /* plan_mapped.c */
 extern const struct uli_mover_ops uli_mover_engine;   /* plan_engine.c */
-extern const struct uli_mover_ops uli_mover_messages; /* plan_packed.c */
+extern const struct uli_mover_ops uli_mover_messages; /* plan_messages.c */
 
 #endif

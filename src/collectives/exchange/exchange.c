@@ -58,7 +58,7 @@ write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     struct uli_record *record =
-        &uli_letter_of(exchange, pair->letters_out, exchange->call)->record;
+        &uli_eager_slot_of(exchange, pair->eager_out, exchange->call)->record;
     record->status = status;
     record->operation = exchange->operation;
     record->hash = exchange->hash;
@@ -72,15 +72,15 @@ write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* All peers have left call n - 2 and are done with me in call n - 1: letters
- * of n mod 2 are free. False only after a refusal, which does not
- * wait for its peers. */
+/* All peers have left call n - 2 and are done with me in call n - 1: eager
+ * slots of n mod 2 are free. False only after a refusal, which does not wait
+ * for its peers. */
 static bool
 may_post(const struct uli_exchange *exchange)
 {
     for (int32_t p = 0; p < exchange->nranks; p++) {
         const struct uli_pair *pair = &exchange->pairs[p];
-        if (pair->shares && !uli_words_done(pair->mine, exchange->call - 1) &&
+        if (pair->shares && !uli_flags_done(pair->mine, exchange->call - 1) &&
             !uli_exchange_gone(exchange, p))
             return false;
     }
@@ -108,7 +108,7 @@ open_call(struct uli_exchange *exchange)
         /* A slot that is not whole must not be announced. */
         if (!exchange_is_running(exchange))
             return true;
-        uli_post_letter(exchange, p, pair->out.at);
+        uli_post_eager(exchange, p, pair->out.at);
         pair->posted = true;
     }
     return true;
@@ -175,10 +175,10 @@ pair_poll(struct uli_exchange *exchange, int32_t p)
     struct uli_pair *pair = &exchange->pairs[p];
     uint64_t n = exchange->call;
     bool gone = uli_exchange_gone(exchange, p);
-    if (!uli_words_ready(pair->mine, n))
+    if (!uli_flags_ready(pair->mine, n))
         return gone && look_gone(exchange, p);
     const struct uli_record *record =
-        &uli_letter_of(exchange, pair->letters_in, n)->record;
+        &uli_eager_slot_of(exchange, pair->eager_in, n)->record;
     pair_check(exchange, p, record);
     pair->seen = true;
     if (pair->skip || pair->remote || exchange->work->pairs[p].slot)
@@ -225,7 +225,7 @@ move_pair(struct uli_exchange *exchange, int32_t p)
 static bool
 is_done(const struct uli_exchange *exchange, int32_t p)
 {
-    return uli_words_done(exchange->pairs[p].mine, exchange->call);
+    return uli_flags_done(exchange->pairs[p].mine, exchange->call);
 }
 
 static bool
@@ -395,7 +395,7 @@ uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
         if (!exchange->pairs[p].shares)
             continue;
         write_record(exchange, p, status);
-        uli_post_letter(exchange, p, 0);
+        uli_post_eager(exchange, p, 0);
     }
     exchange->schedule->refuse(exchange, status);
     exchange_release(&exchange->request);

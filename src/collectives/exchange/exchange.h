@@ -1,45 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The engine of every exchange: for each pair of ranks, lists of boxes that
- * move one way and the other, the words by which the two tell each other how
- * far they are, and the state machine of one call. Plans and alltoall fill
+ * move one way and the other, the pair flags by which the two tell each other
+ * how far they are, and the state machine of one call. Plans and alltoall fill
  * the lists; the engine does not know what they mean.
  *
- * Words of a pair, all written by one side and read by the other:
+ * Flags of a pair, all written by one side and read by the other:
  *   READY(n)   my tensors of call n may be touched; my record says where
  *   DONE(n)    I moved my last byte of call n with you and read your record
- *   LETTER(n)  both in one: my record is in letter n mod 2, and all bytes that
- *              I have for you, none if I refuse the call, follow it there
- *   FILLED(k)  chunk k of the stream to you is in its place of your ring
- *   CONSUMED(k)  I have taken the first k chunks of yours out of my ring
- *   WAITS        my call stands still: I wait for that rank (exchange_waits.c)
- * Each is stored with release after what it announces and loaded with
- * acquire before that is touched; streaming stores are fenced by the copy.
+ *   EAGER(n)  both in one: my record is in eager slot n mod 2, and all bytes
+ * that I have for you, none if I refuse the call, follow it there FILLED(k)
+ * chunk k of the stream to you is in its place of your ring CONSUMED(k)  I have
+ * taken the first k chunks of yours out of my ring WAITS        my call stands
+ * still: I wait for that rank (exchange_waits.c) Each is stored with release
+ * after what it announces and loaded with acquire before that is touched;
+ * streaming stores are fenced by the copy.
  *
  * Why nothing is touched early. A rank posts READY(n) when its caller has
  * given it the tensors of call n, and ends call n only after DONE(n) or
- * LETTER(n) from every peer that it shares bytes with. Letter n mod 2, which
+ * EAGER(n) from every peer that it shares bytes with. Eager slot n mod 2, which
  * holds the record, is written again for n + 2, after DONE(n + 1) has come
  * from that peer, which it posts only when it has left call n.
  *
- * A remote pair (remote.h) has the same words, but only STREAM moves its
+ * A remote pair (remote.h) has the same pair flags, but only STREAM moves its
  * bytes. What would be written at the peer is written into staging memory
- * here, a mirror of the peer's words, letters and ring, and goes there by a
- * put whose signal is the word (exchange_post.c). A chunk or letter of the
- * mirror is free when that of the peer is, for the peer has read it.
+ * here, a mirror of the peer's pair flags, eager slots and ring, and goes there
+ * by a put whose signal is the flag (exchange_post.c). A chunk or eager slot of
+ * the mirror is free when that of the peer is, for the peer has read it.
  *
  * Puts overtake one another, so a signal proves what came in its own put and
- * no more. Therefore READY and LETTER have a word for each of the two letters
- * and FILLED one for each chunk: the word for letter n mod 2 or chunk k is n
- * or k + 1 only when that one is here. DONE and CONSUMED announce nothing but
- * themselves; that they count is enough.
+ * no more. Therefore READY and EAGER have a flag for each of the two eager
+ * slots and FILLED one for each chunk: the flag for eager slot n mod 2 or chunk
+ * k is n or k + 1 only when that one is here. DONE and CONSUMED announce
+ * nothing but themselves; that they count is enough.
  *
  * A peer that has destroyed its plan or its communicator posts nothing more
  * and is not waited for: before it came to call n, it counts as one that
  * refuses it; in the middle of it, it has failed and fails everybody. Marks of
- * leaving are read before the words, so that what it posted last is seen; at
- * a remote pair `closed` may overtake that, so it comes with the values at
- * which the other words have stopped, and counts when they are there.
+ * leaving are read before the pair flags, so that what it posted last is seen;
+ * at a remote pair `closed` may overtake that, so it comes with the values at
+ * which the other pair flags have stopped, and counts when they are there.
  */
 #ifndef ULI_COLLECTIVES_EXCHANGE_EXCHANGE_H
 #define ULI_COLLECTIVES_EXCHANGE_EXCHANGE_H
@@ -67,7 +67,7 @@ struct uli_address {
     int64_t offset;
 };
 
-/* What a rank says about its call n to one peer, in letter n mod 2. */
+/* What a rank says about its call n to one peer, in eager slot n mod 2. */
 struct uli_record {
     int32_t status; /* SUCCESS, or why the rank refuses the call */
     int32_t operation;
@@ -77,30 +77,30 @@ struct uli_record {
     struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
 };
 
-/* Begins a letter; the slot, of slot_bytes, follows. */
-struct uli_letter {
+/* Begins an eager slot; the slot, of slot_bytes, follows. */
+struct uli_eager_slot {
     _Alignas(ULI_LINE) struct uli_record record;
 };
 
-/* Words by index: two for READY and LETTER, by call, one for each chunk. */
-enum uli_word {
+/* Flags by index: two for READY and EAGER, by call, one for each chunk. */
+enum uli_flag {
     ULI_READY,
-    ULI_LETTER = ULI_READY + 2,
-    ULI_DONE = ULI_LETTER + 2,
+    ULI_EAGER = ULI_READY + 2,
+    ULI_DONE = ULI_EAGER + 2,
     ULI_CONSUMED,
     ULI_WAITS,
     ULI_FILLED,
     ULI_MOST_CHUNKS = 16,
-    ULI_WORDS = ULI_FILLED + ULI_MOST_CHUNKS
+    ULI_FLAGS = ULI_FILLED + ULI_MOST_CHUNKS
 };
 
 /* What one peer writes into my memory. */
-struct uli_words {
-    _Alignas(ULI_LINE) _Atomic uint64_t at[ULI_WORDS];
+struct uli_pair_flags {
+    _Alignas(ULI_LINE) _Atomic uint64_t at[ULI_FLAGS];
     /* It has posted its last, with `last`: 1, or the poison (control.h)
      * that its communicator tells, which may take longer to come. */
     _Atomic uint64_t closed;
-    uint64_t last[ULI_WORDS];
+    uint64_t last[ULI_FLAGS];
     struct uli_late late; /* with `last`: control->late of the peer */
 };
 
@@ -152,7 +152,7 @@ struct uli_local {
 /* Everything that one operation moves at this rank. */
 struct uli_pair_work {
     struct uli_items in, out; /* from and to the peer, in plan order */
-    bool slot;                /* all of it goes through the letters */
+    bool slot;                /* all of it goes through the eager slots */
     int64_t last_sum;         /* last sum that the peer is a source of, or -1 */
 };
 struct uli_work {
@@ -184,16 +184,16 @@ struct uli_pair {
     /* for the life of the exchange */
     bool shares;
     bool remote;
-    bool can_read;                  /* this rank can read the peer's memory */
-    struct uli_words *mine;         /* here, written by the peer */
-    struct uli_words *yours;        /* at the peer, or the mirror of it */
-    char *letters_in, *letters_out; /* two each */
+    bool can_read;                /* this rank can read the peer's memory */
+    struct uli_pair_flags *mine;  /* here, written by the peer */
+    struct uli_pair_flags *yours; /* at the peer, or the mirror of it */
+    char *eager_in, *eager_out;   /* two each */
     char *ring_in, *ring_out;
     int32_t chunks_in, chunks_out; /* of the rings */
     int64_t chunk_in_bytes, chunk_out_bytes;
-    /* Remote: where the words, letters and ring that the mirror stands for
-     * lie at the peer. */
-    struct uli_address words_at, letters_at, ring_at;
+    /* Remote: where the pair flags, eager slots and ring that the mirror stands
+     * for lie at the peer. */
+    struct uli_address flags_at, eager_at, ring_at;
     int64_t *src_bytes, *dst_bytes; /* [tensors] extents at the peer, of the
                                      * operation in flight */
     const struct uli_tr_ops *reader;
@@ -286,51 +286,54 @@ void uli_exchange_init(
 
 /* ---- posts (exchange_post.c) --------------------------------------------- */
 
-/* Letter n mod 2 of two that begin at `letters`. */
-static inline struct uli_letter *
-uli_letter_of(const struct uli_exchange *exchange, char *letters, uint64_t call)
+/* Eager slot n mod 2 of two that begin at `eager slots`. */
+static inline struct uli_eager_slot *
+uli_eager_slot_of(
+    const struct uli_exchange *exchange, char *eager_slots, uint64_t call)
 {
-    int64_t bytes = (int64_t)sizeof(struct uli_letter) + exchange->slot_bytes;
-    return (struct uli_letter *)(letters + (int64_t)(call & 1) * bytes);
+    int64_t bytes =
+        (int64_t)sizeof(struct uli_eager_slot) + exchange->slot_bytes;
+    return (struct uli_eager_slot *)(eager_slots + (int64_t)(call & 1) * bytes);
 }
-/* Bytes of the two letters of a pair. */
+/* Bytes of the two eager slots of a pair. */
 static inline int64_t
-uli_letters_bytes(int64_t slot_bytes)
+uli_eager_bytes(int64_t slot_bytes)
 {
-    return 2 * ((int64_t)sizeof(struct uli_letter) + slot_bytes);
+    return 2 * ((int64_t)sizeof(struct uli_eager_slot) + slot_bytes);
 }
 
 static inline uint64_t
-uli_word(const struct uli_words *words, int word)
+uli_flag(const struct uli_pair_flags *pair_flags, int flag)
 {
-    return atomic_load_explicit(&words->at[word], memory_order_acquire);
+    return atomic_load_explicit(&pair_flags->at[flag], memory_order_acquire);
 }
-/* Has the peer posted LETTER(n); DONE(n) or that; READY(n) or that? */
+/* Has the peer posted EAGER(n); DONE(n) or that; READY(n) or that? */
 static inline bool
-uli_words_letter(const struct uli_words *words, uint64_t call)
+uli_flags_eager(const struct uli_pair_flags *pair_flags, uint64_t call)
 {
-    return uli_word(words, ULI_LETTER + (int)(call & 1)) >= call;
-}
-static inline bool
-uli_words_done(const struct uli_words *words, uint64_t call)
-{
-    return uli_word(words, ULI_DONE) >= call || uli_words_letter(words, call);
+    return uli_flag(pair_flags, ULI_EAGER + (int)(call & 1)) >= call;
 }
 static inline bool
-uli_words_ready(const struct uli_words *words, uint64_t call)
+uli_flags_done(const struct uli_pair_flags *pair_flags, uint64_t call)
 {
-    return uli_word(words, ULI_READY + (int)(call & 1)) >= call ||
-           uli_words_letter(words, call);
+    return uli_flag(pair_flags, ULI_DONE) >= call ||
+           uli_flags_eager(pair_flags, call);
+}
+static inline bool
+uli_flags_ready(const struct uli_pair_flags *pair_flags, uint64_t call)
+{
+    return uli_flag(pair_flags, ULI_READY + (int)(call & 1)) >= call ||
+           uli_flags_eager(pair_flags, call);
 }
 /* Closed, and all that was posted before has come. */
-bool uli_words_final(const struct uli_words *words);
+bool uli_flags_final(const struct uli_pair_flags *pair_flags);
 
 /* Each tells peer p, after what it announces has been written. A put that
  * fails has failed the communicator, which the next check sees. */
 void uli_post_ready(struct uli_exchange *exchange, int32_t p);
 void uli_post_done(struct uli_exchange *exchange, int32_t p);
 /* The record and `bytes` of the slot. */
-void uli_post_letter(struct uli_exchange *exchange, int32_t p, int64_t bytes);
+void uli_post_eager(struct uli_exchange *exchange, int32_t p, int64_t bytes);
 /* `bytes` of the chunk that was filled are the next of the stream. */
 void uli_post_filled(struct uli_exchange *exchange, int32_t p, int64_t bytes);
 void uli_post_consumed(struct uli_exchange *exchange, int32_t p);
@@ -355,7 +358,7 @@ void uli_exchange_waits(struct uli_exchange *exchange, bool moved);
 struct uli_late uli_exchange_awaited(struct uli_exchange *exchange);
 
 /* Has the peer destroyed its communicator; or that, or its plan? To be read
- * before its words. */
+ * before its pair flags. */
 bool uli_exchange_left(const struct uli_exchange *exchange, int32_t p);
 bool uli_exchange_gone(const struct uli_exchange *exchange, int32_t p);
 /* Was the deadline of p over, in whatever call? Then it fails all that wait for

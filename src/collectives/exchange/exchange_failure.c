@@ -57,7 +57,7 @@ uli_exchange_left(const struct uli_exchange *exchange, int32_t p)
 {
     const struct uli_pair *pair = &exchange->pairs[p];
     return atomic_load(&exchange->comm->control->left[p]) != 0 &&
-           (!pair->remote || uli_words_final(pair->mine));
+           (!pair->remote || uli_flags_final(pair->mine));
 }
 
 /* One that has closed because its communicator has failed tells everybody. */
@@ -70,12 +70,12 @@ uli_exchange_gone(const struct uli_exchange *exchange, int32_t p)
         uli_comm_spread_poison(exchange->comm, closed);
         return false;
     }
-    return uli_words_final(exchange->pairs[p].mine) ||
+    return uli_flags_final(exchange->pairs[p].mine) ||
            uli_exchange_left(exchange, p);
 }
 
-/* Of a rank of this node in its control block, of a remote one in the words of
- * its last post. */
+/* Of a rank of this node in its control block, of a remote one in the pair
+ * flags of its last post. */
 bool
 uli_exchange_timed_out(
     const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p)
@@ -85,7 +85,7 @@ uli_exchange_timed_out(
     const struct uli_late *theirs = NULL;
     if (!uli_comm_is_remote(exchange->comm, p))
         theirs = &exchange->comm->peers[p].control->late;
-    else if (pair->mine && uli_words_final(pair->mine))
+    else if (pair->mine && uli_flags_final(pair->mine))
         theirs = &pair->mine->late;
     return theirs &&
            uli_late_take(theirs, exchange->nranks, late_p ? late_p : &late);

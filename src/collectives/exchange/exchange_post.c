@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a rank tells a peer something: a store into the peer's words and its
- * doorbell, or, to another node, one put that carries what the word announces
- * and the word as its signal.
+ * How a rank tells a peer something: a store into the peer's pair flags and its
+ * doorbell, or, to another node, one put that carries what the flag announces
+ * and the flag as its signal.
  */
 #include "collectives/exchange/exchange.h"
 
 #include <string.h>
 #include "comm/remote/remote.h"
 
-/* What goes before a word into the memory of a remote peer. */
+/* What goes before a flag into the memory of a remote peer. */
 struct parcel {
     const void *data;
     int64_t bytes;
@@ -17,11 +17,11 @@ struct parcel {
 };
 
 static void
-post_at(struct uli_exchange *exchange, int32_t p, _Atomic uint64_t *word,
+post_at(struct uli_exchange *exchange, int32_t p, _Atomic uint64_t *flag,
     uint64_t value, const struct parcel *parcel)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    atomic_store_explicit(word, value, memory_order_release);
+    atomic_store_explicit(flag, value, memory_order_release);
     if (!pair->remote) {
         uli_doorbell_ring(exchange->comm->peers[p].control);
         return;
@@ -29,9 +29,9 @@ post_at(struct uli_exchange *exchange, int32_t p, _Atomic uint64_t *word,
     /* Whoever has left needs nothing more, and cannot be reached. */
     if (atomic_load(&exchange->comm->control->left[p]))
         return;
-    struct uli_net_put put = {.signal_window = pair->words_at.window,
+    struct uli_net_put put = {.signal_window = pair->flags_at.window,
         .signal_offset =
-            pair->words_at.offset + ((char *)word - (char *)pair->yours),
+            pair->flags_at.offset + ((char *)flag - (char *)pair->yours),
         .signal = value,
         .pending = exchange->pending};
     if (parcel) {
@@ -44,38 +44,39 @@ post_at(struct uli_exchange *exchange, int32_t p, _Atomic uint64_t *word,
 }
 
 static void
-pair_post(struct uli_exchange *exchange, int32_t p, int word, uint64_t value,
+pair_post(struct uli_exchange *exchange, int32_t p, int flag, uint64_t value,
     const struct parcel *parcel)
 {
-    post_at(exchange, p, &exchange->pairs[p].yours->at[word], value, parcel);
+    post_at(exchange, p, &exchange->pairs[p].yours->at[flag], value, parcel);
 }
 
-/* The letter of this call, as a parcel of its record and bytes of its slot. */
+/* The eager slot of this call, as a parcel of its record and bytes of its slot.
+ */
 static struct parcel
-pair_eager(struct uli_exchange *exchange, int32_t p, int64_t bytes)
+pair_eager_slot(struct uli_exchange *exchange, int32_t p, int64_t bytes)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     char *at =
-        (char *)uli_letter_of(exchange, pair->letters_out, exchange->call);
+        (char *)uli_eager_slot_of(exchange, pair->eager_out, exchange->call);
     struct parcel parcel = {
-        at, (int64_t)sizeof(struct uli_letter) + bytes, pair->letters_at};
-    parcel.to.offset += at - pair->letters_out;
+        at, (int64_t)sizeof(struct uli_eager_slot) + bytes, pair->eager_at};
+    parcel.to.offset += at - pair->eager_out;
     return parcel;
 }
 
 void
 uli_post_ready(struct uli_exchange *exchange, int32_t p)
 {
-    struct parcel parcel = pair_eager(exchange, p, 0);
+    struct parcel parcel = pair_eager_slot(exchange, p, 0);
     pair_post(exchange, p, ULI_READY + (int)(exchange->call & 1),
         exchange->call, &parcel);
 }
 
 void
-uli_post_letter(struct uli_exchange *exchange, int32_t p, int64_t bytes)
+uli_post_eager(struct uli_exchange *exchange, int32_t p, int64_t bytes)
 {
-    struct parcel parcel = pair_eager(exchange, p, bytes);
-    pair_post(exchange, p, ULI_LETTER + (int)(exchange->call & 1),
+    struct parcel parcel = pair_eager_slot(exchange, p, bytes);
+    pair_post(exchange, p, ULI_EAGER + (int)(exchange->call & 1),
         exchange->call, &parcel);
 }
 
@@ -113,24 +114,24 @@ void
 uli_post_closed(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    struct uli_words *yours = pair->yours;
-    for (int i = 0; i < ULI_WORDS; i++)
-        yours->last[i] = uli_word(yours, i);
+    struct uli_pair_flags *yours = pair->yours;
+    for (int i = 0; i < ULI_FLAGS; i++)
+        yours->last[i] = uli_flag(yours, i);
     yours->late = exchange->comm->control->late;
     struct parcel parcel = {yours->last,
-        (int64_t)(sizeof(yours->last) + sizeof(yours->late)), pair->words_at};
+        (int64_t)(sizeof(yours->last) + sizeof(yours->late)), pair->flags_at};
     parcel.to.offset += (char *)yours->last - (char *)yours;
     uint64_t poison = uli_remote_poison(exchange->comm);
     post_at(exchange, p, &yours->closed, poison ? poison : 1, &parcel);
 }
 
 bool
-uli_words_final(const struct uli_words *words)
+uli_flags_final(const struct uli_pair_flags *pair_flags)
 {
-    if (!atomic_load_explicit(&words->closed, memory_order_acquire))
+    if (!atomic_load_explicit(&pair_flags->closed, memory_order_acquire))
         return false;
-    for (int i = 0; i < ULI_WORDS; i++)
-        if (uli_word(words, i) != words->last[i])
+    for (int i = 0; i < ULI_FLAGS; i++)
+        if (uli_flag(pair_flags, i) != pair_flags->last[i])
             return false;
     return true;
 }

@@ -65,7 +65,7 @@ struct uli_schedule_ops {
      * May calls start at all? Errors: NO_MEMORY of an update. */
     ulyx_status_t (*check)(const struct uli_exchange *exchange);
     /* May this rank post call exchange->call, as far as the schedule's own
-     * words say? False only after a refusal. */
+     * pair flags say? False only after a refusal. */
     bool (*may_post)(const struct uli_exchange *exchange);
     /* A call begins; call, operation and hash of the exchange are set. */
     void (*start)(struct uli_exchange *exchange);
@@ -87,8 +87,8 @@ struct uli_schedule_ops {
      * Does the call wait for rank p, beyond what pairs wait for? Not where p is
      * known only to wait for others. */
     bool (*missing)(const struct uli_exchange *exchange, int32_t p);
-    /* Do pairs tell each other whom they wait for (the word WAITS)? False where
-     * the words of the schedule say whose turn it is. */
+    /* Do pairs tell each other whom they wait for (the flag WAITS)? False where
+     * the pair flags of the schedule say whose turn it is. */
     bool tells_waits;
 
     /* ---- what it is and does ---------------------------------------------

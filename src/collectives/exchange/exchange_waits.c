@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Whom a call waits for, and who is the cause of it. A rank whose call has
- * stood still for a while tells its peers one rank that it waits for (the word
+ * stood still for a while tells its peers one rank that it waits for (the flag
  * WAITS), and takes that back when something moves. So a rank whose deadline is
- * over does not name peers that only wait themselves, but follows their words
- * to those that say nothing: they are late.
+ * over does not name peers that only wait themselves, but follows their pair
+ * flags to those that say nothing: they are late.
  *
  * Each WAITS is a number that grows, above 32 bits of the rank + 1 (0: nobody),
- * for of two puts to one word the greater value stays. With a schedule
- * whose own words say whose turn it is nothing is told.
+ * for of two puts to one flag the greater value stays. With a schedule
+ * whose own pair flags say whose turn it is nothing is told.
  */
 #include "collectives/exchange/exchange_schedule.h"
 
@@ -22,7 +22,7 @@ static bool
 is_missing(const struct uli_exchange *exchange, int32_t p)
 {
     const struct uli_pair *pair = &exchange->pairs[p];
-    return (pair->shares && !uli_words_done(pair->mine, exchange->call)) ||
+    return (pair->shares && !uli_flags_done(pair->mine, exchange->call)) ||
            exchange->schedule->missing(exchange, p);
 }
 
@@ -33,7 +33,7 @@ waits_for(const struct uli_exchange *exchange, int32_t p)
     const struct uli_pair *pair = &exchange->pairs[p];
     if (!exchange->schedule->tells_waits || !pair->shares)
         return -1;
-    uint32_t told = (uint32_t)uli_word(pair->mine, ULI_WAITS);
+    uint32_t told = (uint32_t)uli_flag(pair->mine, ULI_WAITS);
     return told <= (uint32_t)exchange->nranks ? (int32_t)told - 1 : -1;
 }
 

@@ -22,16 +22,17 @@ uli_mover_choose(const ulyx_plan_t *plan, const char *algo)
     return uli_movers[i];
 }
 
-/* ---- graves -------------------------------------------------------------- */
+/* ---- retired list
+ * -------------------------------------------------------------- */
 
 void
-uli_graves_add(ulyx_comm_t *comm, struct uli_mover_state *state)
+uli_retired_add(ulyx_comm_t *comm, struct uli_mover_state *state)
 {
-    uli_list_append(&comm->plan_graves, &state->node);
+    uli_list_append(&comm->retired_plans, &state->node);
 }
 
 static void
-grave_free(ulyx_comm_t *comm, struct uli_list *node, bool gives_back)
+retired_free(ulyx_comm_t *comm, struct uli_list *node, bool gives_back)
 {
     struct uli_mover_state *state =
         ULI_CONTAINER_OF(node, struct uli_mover_state, node);
@@ -40,22 +41,22 @@ grave_free(ulyx_comm_t *comm, struct uli_list *node, bool gives_back)
 }
 
 void
-uli_graves_sweep(ulyx_comm_t *comm)
+uli_retired_sweep(ulyx_comm_t *comm)
 {
-    struct uli_list *node = comm->plan_graves.next;
-    while (node != &comm->plan_graves) {
+    struct uli_list *node = comm->retired_plans.next;
+    while (node != &comm->retired_plans) {
         struct uli_list *next = node->next;
         const struct uli_mover_state *state =
             ULI_CONTAINER_OF(node, struct uli_mover_state, node);
         if (state->mover->left(state))
-            grave_free(comm, node, true);
+            retired_free(comm, node, true);
         node = next;
     }
 }
 
 void
-uli_graves_destroy(ulyx_comm_t *comm)
+uli_retired_destroy(ulyx_comm_t *comm)
 {
-    while (!uli_list_empty(&comm->plan_graves))
-        grave_free(comm, comm->plan_graves.next, false);
+    while (!uli_list_empty(&comm->retired_plans))
+        retired_free(comm, comm->retired_plans.next, false);
 }

@@ -8,7 +8,7 @@
  *
  * A plan's state outlives the plan. Peers may still post into this rank's
  * memory when it has destroyed its plan, so the state waits in
- * comm->plan_graves until all of them have left too.
+ * comm->retired_plans until all of them have left too.
  *
  * Threads: where an entry does not say otherwise it is called by the thread
  * that is in the public call, and the caller sees to it that one such call a
@@ -24,13 +24,13 @@
 
 /* Begins the state of every mover. */
 struct uli_mover_state {
-    struct uli_list node; /* of comm->plan_graves, once the plan has left */
+    struct uli_list node; /* of comm->retired_plans, once the plan has left */
     const struct uli_mover_ops *mover;
     ulyx_plan_t *plan; /* NULL once it has left */
 };
 
 struct uli_mover_ops {
-    const char *name; /* one word, for logs */
+    const char *name; /* one flag, for logs */
     /* A call belongs to a stream once it has been started: no ulyx_request_t
      * stands for it, and ulyx_reshuffle_start is refused. */
     bool by_stream;
@@ -105,7 +105,7 @@ struct uli_mover_ops {
     void (*destroy)(
         ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back);
 
-    /* ---- in words and numbers; never block ---- */
+    /* ---- in pair flags and numbers; never block ---- */
 
     /* "direct (one node)" */
     void (*describe)(const ulyx_plan_t *plan, struct uli_text *text);
@@ -130,16 +130,16 @@ const struct uli_mover_ops *uli_mover_choose(
     const ulyx_plan_t *plan, const char *algo);
 
 /* Takes over the state of a plan that has left. */
-void uli_graves_add(ulyx_comm_t *comm, struct uli_mover_state *state);
+void uli_retired_add(ulyx_comm_t *comm, struct uli_mover_state *state);
 /* Frees the states that all peers have left, too. */
-void uli_graves_sweep(ulyx_comm_t *comm);
-/* Frees all of them, as comm->graves_destroy: the communicator ends. */
-void uli_graves_destroy(ulyx_comm_t *comm);
+void uli_retired_sweep(ulyx_comm_t *comm);
+/* Frees all of them, as comm->retired_destroy: the communicator ends. */
+void uli_retired_destroy(ulyx_comm_t *comm);
 
 /* "; slots of 8192", for describe_rest (plan_describe.c). */
 void uli_plan_describe_slots(const ulyx_plan_t *plan, struct uli_text *text);
 
-/* What the ranks compare, in words; by enum uli_term. */
+/* What the ranks compare, in pair flags; by enum uli_term. */
 extern const char *const uli_term_names[ULI_TERMS];
 
 #endif

@@ -143,7 +143,7 @@ uli_host_describe_rest(const ulyx_plan_t *plan, struct uli_text *text)
 }
 
 static int64_t
-piece_bytes(const struct uli_arena_piece *piece)
+piece_bytes(const struct uli_arena_block *piece)
 {
     return piece->address ? piece->bytes : 0;
 }
@@ -155,6 +155,7 @@ uli_host_bytes(const ulyx_plan_t *plan)
     int64_t bytes =
         (int64_t)sizeof(*host) + host->nranks * (int64_t)sizeof(bool);
     return bytes + host->schedule->bytes(&plan->exchange) +
-           piece_bytes(&host->pieces.words) + piece_bytes(&host->pieces.rings) +
+           piece_bytes(&host->pieces.pair_flags) +
+           piece_bytes(&host->pieces.rings) +
            piece_bytes(&host->pieces.mirrors);
 }

@@ -6,7 +6,7 @@
  * moves the others too: a thread that drives several ranks of a communicator
  * would otherwise wait for itself. While all operations of the thread belong
  * to one communicator handle it sleeps on that handle's doorbell; otherwise
- * in short slices, for a futex waits for one word only.
+ * in short slices, for a futex waits for one flag only.
  */
 #include "collectives/exchange/request.h"
 

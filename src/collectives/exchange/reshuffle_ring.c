@@ -11,7 +11,7 @@
  * other. Copies wait for nobody, thus whoever is sent to ends.
  *
  * A slot is the same stream in one piece: everything fits, it is there as
- * soon as LETTER(n) is, and it is written again only two calls later.
+ * soon as EAGER(n) is, and it is written again only two calls later.
  *
  * Both ends walk the same items in the same order with the same box, so a
  * stream has no headers. Items begin at multiples of 16 bytes, and chunks are
@@ -60,10 +60,11 @@ uli_ring_begin(struct uli_exchange *exchange, int32_t p)
     if (!exchange->work->pairs[p].slot)
         return;
     pair->out.chunk =
-        (char *)(uli_letter_of(exchange, pair->letters_out, exchange->call) +
+        (char *)(uli_eager_slot_of(exchange, pair->eager_out, exchange->call) +
                  1);
     pair->in.chunk =
-        (char *)(uli_letter_of(exchange, pair->letters_in, exchange->call) + 1);
+        (char *)(uli_eager_slot_of(exchange, pair->eager_in, exchange->call) +
+                 1);
     next_item(&exchange->work->pairs[p].out, &pair->out, false);
     next_item(&exchange->work->pairs[p].in, &pair->in, false);
 }
@@ -111,7 +112,7 @@ have_room(struct uli_exchange *exchange, int32_t p)
     struct uli_pair *pair = &exchange->pairs[p];
     if (pair->out.chunk)
         return true;
-    uint64_t taken = uli_word(pair->mine, ULI_CONSUMED);
+    uint64_t taken = uli_flag(pair->mine, ULI_CONSUMED);
     uint64_t chunks = (uint64_t)pair->chunks_out;
     if (pair->produced - taken >= chunks)
         return false;
@@ -186,11 +187,11 @@ have_chunk(struct uli_exchange *exchange, int32_t p)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     if (exchange->work->pairs[p].slot)
-        return uli_words_letter(pair->mine, exchange->call);
+        return uli_flags_eager(pair->mine, exchange->call);
     if (pair->in.chunk)
         return true;
     int chunk = (int)(pair->consumed % (uint64_t)pair->chunks_in);
-    if (uli_word(pair->mine, ULI_FILLED + chunk) <= pair->consumed)
+    if (uli_flag(pair->mine, ULI_FILLED + chunk) <= pair->consumed)
         return false;
     pair->in.chunk = pair->ring_in + chunk * pair->chunk_in_bytes;
     pair->in.at = 0;

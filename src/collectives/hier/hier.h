@@ -5,10 +5,10 @@
  * layout_hier.h, in chunks and three phases that overlap:
  *
  *   gather   each rank packs its items (sums: adds its share) into the chunk,
- *            in staging memory of the rank that carries the lane, mapped by
+ *            in staging memory of the rank that serves the rail, mapped by
  *            all ranks of the node
  *   wire     that rank puts the whole chunk into staging memory of the rank
- *            with the lane's number on the other node
+ *            with the rail's number on the other node
  *   spread   each reader there unpacks its items out of it, mapped again; what
  *            several read was sent once
  *
@@ -27,7 +27,7 @@
  * for filled of the one before it in rank order, which is the order of sums.
  *
  * A call. Each rank posts a record (status, operation, hash of the tables) on
- * the board of its node; who sees the last one posted sends all of them to
+ * the mailbox of its node; who sees the last one posted sends all of them to
  * each other node in one put. Only when the records of all ranks are here,
  * and agree, does anything cross nodes; otherwise nothing does, on any rank,
  * and each reports the lowest rank that differs. So a refusal refuses the call
@@ -42,7 +42,7 @@
  * wait for no reader but by places, and for one another in rank order only; so
  * it arrives. Its reader has nothing earlier to do: copies do not wait for
  * sums, and of sums it is the first. No giver is held up by one stream when
- * it can fill another, and the carrier waits for nothing at all: it only
+ * it can fill another, and the proxy waits for nothing at all: it only
  * looks.
  */
 #ifndef ULI_COLLECTIVES_HIER_HIER_H
@@ -83,7 +83,7 @@ struct uli_hier_stream {
 
 /* A sum of this rank: the shares of nodes, in node order. */
 struct uli_hier_part {
-    int32_t lane;
+    int32_t rail;
     int64_t take;
     int64_t unit; /* bytes of an element in the stream */
     bool acc;     /* accumulators, else one rank's partials */
@@ -97,7 +97,7 @@ struct uli_hier_sum {
 };
 
 struct uli_hier_work {
-    struct uli_hier_stream *streams; /* [nlanes] */
+    struct uli_hier_stream *streams; /* [nrails] */
     struct uli_hier_sum *sums;
     struct uli_hier_part *parts;
     int64_t nsums, nparts;
@@ -106,7 +106,7 @@ struct uli_hier_work {
                                  * items, and what aligns sums */
 };
 
-/* ---- lanes --------------------------------------------------------------- */
+/* ---- rails --------------------------------------------------------------- */
 
 enum uli_hier_kind {
     ULI_HIER_OUT, /* to another node */
@@ -114,7 +114,7 @@ enum uli_hier_kind {
     ULI_HIER_OWN, /* this node's shares in sums of its own ranks: no wire */
 };
 
-/* Words of a lane in the piece of its carrier, one line each but the last two;
+/* Words of a rail in the piece of its proxy, one line each but the last two;
  * the staging follows. */
 struct uli_hier_word {
     _Alignas(ULI_LINE) _Atomic uint64_t value;
@@ -126,15 +126,15 @@ struct uli_hier_words {
     _Alignas(ULI_LINE) struct uli_hier_word counts[]; /* filled, taken */
 };
 
-struct uli_hier_lane {
+struct uli_hier_rail {
     enum uli_hier_kind kind;
-    int32_t node, index; /* the other node; number of the lane */
-    int32_t carrier;     /* rank of this node */
-    int32_t far;         /* the carrier there */
+    int32_t node, index; /* the other node; number of the rail */
+    int32_t proxy;       /* rank of this node */
+    int32_t far;         /* the proxy there */
     struct uli_hier_words *words;
     struct uli_hier_word *filled, *taken; /* [size of this node] */
     char *staging;
-    struct uli_address far_words; /* of the lane in far's piece */
+    struct uli_address far_words; /* of the rail in far's piece */
     int64_t far_staging;          /* bytes from there */
 
     /* of the call in flight: counts of chunks */
@@ -146,7 +146,8 @@ struct uli_hier_lane {
     int64_t take_run, take_in_run;
 };
 
-/* ---- the board of a node, in the piece of its first rank ----------------- */
+/* ---- the mailbox of a node, in the piece of its first rank -----------------
+ */
 
 enum { ULI_HIER_GONE = 1 }; /* status of a rank that has destroyed its plan */
 struct uli_hier_record {
@@ -157,24 +158,24 @@ struct uli_hier_record {
  */
 enum { ULI_HIER_OPEN, ULI_HIER_CLOSED, ULI_HIER_CLOSED_FAILED };
 /* Written by one local rank. */
-struct uli_hier_seat {
+struct uli_hier_slot {
     _Alignas(ULI_LINE) _Atomic uint64_t posted; /* record of this call */
     _Atomic uint64_t completed;                 /* left this call in order */
     _Atomic uint64_t closed;                    /* ULI_HIER_OPEN, ... */
-    _Atomic uint64_t released; /* does not look at the board any more */
+    _Atomic uint64_t released; /* does not look at the mailbox any more */
     struct uli_hier_record records[2];
 };
 /* Written by puts from one other node: its records of call n in n mod 2. */
-struct uli_hier_mail {
+struct uli_hier_message {
     _Alignas(ULI_LINE) _Atomic uint64_t call[2];
     _Atomic uint64_t final; /* all of its ranks have closed; its last: */
     uint64_t last;
     _Alignas(ULI_LINE) struct uli_hier_record records[];
 };
-struct uli_hier_board {
+struct uli_hier_mailbox {
     _Alignas(ULI_LINE) _Atomic uint64_t sent; /* records of this call */
     _Atomic uint64_t final;
-    _Alignas(ULI_LINE) struct uli_hier_seat seats[];
+    _Alignas(ULI_LINE) struct uli_hier_slot slots[];
 };
 
 /* ---- all of it ----------------------------------------------------------- */
@@ -186,14 +187,15 @@ struct uli_hier {
     struct uli_hier_nodes nodes;
     int32_t node, local, size; /* of this rank; ranks of its node */
     int64_t chunk_bytes;       /* equal on all ranks */
-    struct uli_arena_piece piece;
-    struct uli_hier_board *board;
-    struct uli_hier_mail **mails;    /* [nnodes], NULL for the own node */
-    struct uli_address *mails_there; /* [nnodes]: of this node, at that one */
-    struct uli_hier_lane *lanes;
-    int32_t nlanes;
-    int32_t *out_first; /* [nnodes]: lane 0 to that node */
-    int32_t *in_first;  /* [nnodes]: from it; own node: its own lanes */
+    struct uli_arena_block piece;
+    struct uli_hier_mailbox *mailbox;
+    struct uli_hier_message **mails; /* [nnodes], NULL for the own node */
+    struct uli_address
+        *messages_there; /* [nnodes]: of this node, at that one */
+    struct uli_hier_rail *rails;
+    int32_t nrails;
+    int32_t *out_first; /* [nnodes]: rail 0 to that node */
+    int32_t *in_first;  /* [nnodes]: from it; own node: its own rails */
     struct uli_hier_work work[ULYX_DIRECTIONS];
     bool broken; /* an update found no memory for its tables */
     char *acc, *group_acc, *packed;
@@ -248,13 +250,14 @@ void uli_hier_post(struct uli_hier *hier, ulyx_status_t status);
 /* Sends the node's records of the next call if they are complete and nobody
  * else does; true when it has. */
 bool uli_hier_try_send(struct uli_hier *hier);
-/* The board's owner hears of mail; the others sleep on their own doorbells. */
-bool uli_hier_pass_on_mail(struct uli_hier *hier);
+/* The mailbox's owner hears of message; the others sleep on their own
+ * doorbells. */
+bool uli_hier_pass_on_messages(struct uli_hier *hier);
 
-static inline struct uli_hier_seat *
-uli_hier_seat_of(const struct uli_hier *hier, int32_t local)
+static inline struct uli_hier_slot *
+uli_hier_slot_of(const struct uli_hier *hier, int32_t local)
 {
-    return &hier->board->seats[local];
+    return &hier->mailbox->slots[local];
 }
 
 /* ---- other ends (reshuffle_hier_failure.c) ------------------------------- */
@@ -286,25 +289,25 @@ int64_t uli_hier_least(
     const struct uli_hier *hier, const struct uli_hier_word *words);
 /* Has chunk c a place in the staging here? */
 bool uli_hier_has_room(
-    const struct uli_hier *hier, const struct uli_hier_lane *lane, int64_t c);
+    const struct uli_hier *hier, const struct uli_hier_rail *rail, int64_t c);
 /* Has chunk c come here, to be taken? */
 bool uli_hier_has_come(
-    const struct uli_hier *hier, const struct uli_hier_lane *lane, int64_t c);
-bool uli_hier_gather(struct uli_hier *hier, struct uli_hier_lane *lane);
-bool uli_hier_wire(struct uli_hier *hier, struct uli_hier_lane *lane);
+    const struct uli_hier *hier, const struct uli_hier_rail *rail, int64_t c);
+bool uli_hier_gather(struct uli_hier *hier, struct uli_hier_rail *rail);
+bool uli_hier_wire(struct uli_hier *hier, struct uli_hier_rail *rail);
 /* Copies, up to the next share of a sum. */
-bool uli_hier_spread(struct uli_hier *hier, struct uli_hier_lane *lane);
+bool uli_hier_spread(struct uli_hier *hier, struct uli_hier_rail *rail);
 /* Bytes of the stream from `at` on that lie adjacent here; 0 when they have
  * not come. */
 int64_t uli_hier_here(const struct uli_hier *hier,
-    const struct uli_hier_lane *lane, int64_t at, const char **bytes_p);
+    const struct uli_hier_rail *rail, int64_t at, const char **bytes_p);
 /* `bytes` of the present take were used. */
 void uli_hier_took(
-    struct uli_hier *hier, struct uli_hier_lane *lane, int64_t bytes);
-/* Begins the lane's cursors; tells whom it passes over. */
-void uli_hier_lane_start(struct uli_hier *hier, struct uli_hier_lane *lane);
-bool uli_hier_lane_ended(
-    const struct uli_hier *hier, const struct uli_hier_lane *lane);
+    struct uli_hier *hier, struct uli_hier_rail *rail, int64_t bytes);
+/* Begins the rail's cursors; tells whom it passes over. */
+void uli_hier_rail_start(struct uli_hier *hier, struct uli_hier_rail *rail);
+bool uli_hier_rail_ended(
+    const struct uli_hier *hier, const struct uli_hier_rail *rail);
 void uli_hier_ring_node(const struct uli_hier *hier);
 bool uli_hier_sums(struct uli_hier *hier);
 

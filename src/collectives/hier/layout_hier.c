@@ -72,7 +72,7 @@ struct pair {
     struct uli_place *cut_givers, *cut_readers;
     uli_hier_fn visit;
     void *context;
-    int64_t *lane_bytes;
+    int64_t *rail_bytes;
     struct uli_hier_bytes bytes;
 };
 
@@ -139,12 +139,12 @@ unit_of(const struct pair *x, const struct uli_hier_rect *rect)
     return uli_plan_elem_bytes(x->layout, rect->tensor, from);
 }
 
-/* Rows [low, high) of an item, on a lane. */
+/* Rows [low, high) of an item, on a rail. */
 static void
 emit_rows(struct pair *x, struct uli_hier_item item, int64_t low, int64_t high)
 {
     int64_t dim = uli_layout_shape(x->layout)->tensors[item.tensor].dim;
-    int64_t *length = &x->lane_bytes[item.lane];
+    int64_t *length = &x->rail_bytes[item.rail];
     if (low == high)
         return;
     for (int32_t i = 0; i < item.ngivers; i++) {
@@ -171,7 +171,7 @@ pair_emit(struct pair *x, const struct uli_hier_rect *first, int32_t nreaders)
 {
     const struct uli_shape_tensor *t =
         &uli_layout_shape(x->layout)->tensors[first->tensor];
-    int32_t lanes = uli_nodes_size(x->nodes, x->to);
+    int32_t rails = uli_nodes_size(x->nodes, x->to);
     struct uli_hier_item item = {.tensor = first->tensor,
         .sum = first->sum,
         .shared = first->key.rank < 0,
@@ -189,16 +189,16 @@ pair_emit(struct pair *x, const struct uli_hier_rect *first, int32_t nreaders)
                            uli_plan_side(x->direction, true)) *
                        first->ngivers * nreaders;
     if (nreaders == 1) {
-        item.lane = x->nodes->local[first->dst.rank];
+        item.rail = x->nodes->local[first->dst.rank];
         emit_rows(x, item, 0, first->rows);
         return;
     }
-    /* Short pieces do not all end at the same lane. */
-    int64_t turn = (first->key.row + first->key.head) % lanes;
-    for (int32_t j = 0; j < lanes; j++) {
-        item.lane = (int32_t)((j + turn) % lanes);
+    /* Short pieces do not all end at the same rail. */
+    int64_t turn = (first->key.row + first->key.head) % rails;
+    for (int32_t j = 0; j < rails; j++) {
+        item.rail = (int32_t)((j + turn) % rails);
         emit_rows(
-            x, item, first->rows * j / lanes, first->rows * (j + 1) / lanes);
+            x, item, first->rows * j / rails, first->rows * (j + 1) / rails);
     }
 }
 
@@ -220,7 +220,7 @@ ulyx_status_t
 uli_hier_each_item(const struct uli_layout *layout,
     const struct uli_hier_nodes *nodes, ulyx_direction_t direction,
     int32_t from, int32_t to, uli_hier_fn visit, void *context,
-    int64_t *lane_bytes_p, struct uli_hier_bytes *bytes_p)
+    int64_t *rail_bytes_p, struct uli_hier_bytes *bytes_p)
 {
     struct pair x = {.layout = layout,
         .nodes = nodes,
@@ -229,12 +229,12 @@ uli_hier_each_item(const struct uli_layout *layout,
         .to = to,
         .visit = visit,
         .context = context,
-        .lane_bytes = lane_bytes_p};
+        .rail_bytes = rail_bytes_p};
     size_t nranks = (size_t)nodes->nranks;
     struct uli_place *places = calloc(
         (size_t)uli_layout_scratch(layout) + 1 + 4 * nranks, sizeof(*places));
-    memset(lane_bytes_p, 0,
-        (size_t)uli_nodes_size(nodes, to) * sizeof(*lane_bytes_p));
+    memset(rail_bytes_p, 0,
+        (size_t)uli_nodes_size(nodes, to) * sizeof(*rail_bytes_p));
     if (places) {
         x.givers = places;
         x.readers = places + nranks;

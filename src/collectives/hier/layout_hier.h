@@ -4,14 +4,14 @@
  * schedule: no I/O, no strides, no pointers. Equal on all ranks that compute
  * it.
  *
- * Node A sends node B as many streams as B has ranks: lane j begins at local
+ * Node A sends node B as many streams as B has ranks: rail j begins at local
  * rank j mod (size of A) and ends at local rank j. A stream is a sequence of
  * items, each once whatever the number of its readers:
  *   copy   a rectangle of one rank of A that ranks of B read
  *   sum    the share of A in a sum: of one rank of A its partials; of several
  *          their sum, in rank order, as accumulators (fp32, or fp64)
- * What one rank reads comes on the lane of that rank. What several ranks of B
- * read is cut by rows into equal parts, one a lane, so that no NIC of B
+ * What one rank reads comes on the rail of that rank. What several ranks of B
+ * read is cut by rows into equal parts, one a rail, so that no NIC of B
  * carries more than another. All copies come before all sums, and sums come
  * in the same order from every node, own ranks of B included (A = B: their
  * shares in sums that other nodes have shares in too).
@@ -57,11 +57,11 @@ bool uli_nodes_cross(
     const struct uli_hier_nodes *nodes, const struct uli_move *move);
 
 struct uli_hier_item {
-    int32_t tensor, lane;
+    int32_t tensor, rail;
     bool sum;
     bool shared; /* a sum that all ranks of B have at the same place */
     int64_t batches, rows, heads;
-    int64_t at, bytes; /* in the stream of the lane */
+    int64_t at, bytes; /* in the stream of the rail */
     int64_t unit;      /* bytes of an element there */
     int32_t ngivers;   /* ranks of A, in rank order */
     const struct uli_place *givers;
@@ -77,12 +77,12 @@ struct uli_hier_bytes {
     int64_t direct; /* that A's ranks would send one by one to B's */
 };
 
-/* Visits the items of all lanes from node `from` to node `to`, in stream
- * order. lane_bytes_p[size of `to`] becomes the length of each stream.
+/* Visits the items of all rails from node `from` to node `to`, in stream
+ * order. rail_bytes_p[size of `to`] becomes the length of each stream.
  * Errors: NO_MEMORY, after which some items may have been visited. */
 ulyx_status_t uli_hier_each_item(const struct uli_layout *layout,
     const struct uli_hier_nodes *nodes, ulyx_direction_t direction,
     int32_t from, int32_t to, uli_hier_fn visit, void *context,
-    int64_t *lane_bytes_p, struct uli_hier_bytes *bytes_p);
+    int64_t *rail_bytes_p, struct uli_hier_bytes *bytes_p);
 
 #endif

@@ -4,11 +4,10 @@
  *
  * The arena piece of a rank, which anybody computes from the numbers of ranks
  * alone (so nothing but its beginning is gathered):
- *   board   at the first rank of a node: seats of its ranks, then mail from
- *           each other node
- *   lanes   that the rank carries: those out by node and number, those in by
- *           node, and one of its own node; each words, then K places of
- *           chunk_bytes
+ *   mailbox   at the first rank of a node: slots of its ranks, then message
+ * from each other node rails   that the rank carries: those out by node and
+ * number, those in by node, and one of its own node; each words, then K places
+ * of chunk_bytes
  */
 #include "collectives/hier/plan_hier.h"
 
@@ -21,23 +20,24 @@
 /* ---- the piece ----------------------------------------------------------- */
 
 static int64_t
-mail_bytes(const struct uli_hier_nodes *nodes, int32_t from)
+message_bytes(const struct uli_hier_nodes *nodes, int32_t from)
 {
-    return (int64_t)sizeof(struct uli_hier_mail) +
+    return (int64_t)sizeof(struct uli_hier_message) +
            uli_round_up(2 * uli_nodes_size(nodes, from) *
                             (int64_t)sizeof(struct uli_hier_record),
                ULI_LINE);
 }
 
-/* Of the mail from a node in the board of another; from = nnodes: the end. */
+/* Of the message from a node in the mailbox of another; from = nnodes: the end.
+ */
 static int64_t
-mail_at(const struct uli_hier_nodes *nodes, int32_t node, int32_t from)
+message_at(const struct uli_hier_nodes *nodes, int32_t node, int32_t from)
 {
     int64_t at =
-        (int64_t)sizeof(struct uli_hier_board) +
-        uli_nodes_size(nodes, node) * (int64_t)sizeof(struct uli_hier_seat);
+        (int64_t)sizeof(struct uli_hier_mailbox) +
+        uli_nodes_size(nodes, node) * (int64_t)sizeof(struct uli_hier_slot);
     for (int32_t n = 0; n < from; n++)
-        at += n == node ? 0 : mail_bytes(nodes, n);
+        at += n == node ? 0 : message_bytes(nodes, n);
     return at;
 }
 
@@ -49,18 +49,18 @@ words_bytes(const struct uli_hier_nodes *nodes, int32_t node)
                (int64_t)sizeof(struct uli_hier_word);
 }
 
-/* Number of the lane among those that the rank carries; kind OWN: their last.
+/* Number of the rail among those that the rank carries; kind OWN: their last.
  */
 static int32_t
 carried_index(const struct uli_hier_nodes *nodes, int32_t rank,
-    enum uli_hier_kind kind, int32_t node, int32_t lane)
+    enum uli_hier_kind kind, int32_t node, int32_t rail)
 {
     int32_t home = nodes->node[rank], size = uli_nodes_size(nodes, home);
     int32_t count = 0;
     for (int32_t n = 0; n < nodes->nnodes; n++)
         for (int32_t j = nodes->local[rank];
              n != home && j < uli_nodes_size(nodes, n); j += size) {
-            if (kind == ULI_HIER_OUT && n == node && j == lane)
+            if (kind == ULI_HIER_OUT && n == node && j == rail)
                 return count;
             count++;
         }
@@ -73,22 +73,22 @@ carried_index(const struct uli_hier_nodes *nodes, int32_t rank,
 }
 
 static int64_t
-lane_at(const struct uli_hier *h, int32_t rank, enum uli_hier_kind kind,
-    int32_t node, int32_t lane)
+rail_at(const struct uli_hier *h, int32_t rank, enum uli_hier_kind kind,
+    int32_t node, int32_t rail)
 {
     const struct uli_hier_nodes *nodes = &h->nodes;
     int32_t home = nodes->node[rank];
-    int64_t board =
-        nodes->local[rank] == 0 ? mail_at(nodes, home, nodes->nnodes) : 0;
-    return board +
-           carried_index(nodes, rank, kind, node, lane) *
+    int64_t mailbox =
+        nodes->local[rank] == 0 ? message_at(nodes, home, nodes->nnodes) : 0;
+    return mailbox +
+           carried_index(nodes, rank, kind, node, rail) *
                (words_bytes(nodes, home) + ULI_HIER_CHUNKS * h->chunk_bytes);
 }
 
 static int64_t
 piece_bytes(const struct uli_hier *h, int32_t rank)
 {
-    return lane_at(h, rank, ULI_HIER_OWN, -1, -1) +
+    return rail_at(h, rank, ULI_HIER_OWN, -1, -1) +
            words_bytes(&h->nodes, h->nodes.node[rank]) +
            ULI_HIER_CHUNKS * h->chunk_bytes;
 }
@@ -96,15 +96,15 @@ piece_bytes(const struct uli_hier *h, int32_t rank)
 /* ---- before the agreement ------------------------------------------------ */
 
 static void
-set_lane(struct uli_hier *h, enum uli_hier_kind kind, int32_t node,
+set_rail(struct uli_hier *h, enum uli_hier_kind kind, int32_t node,
     int32_t index, int32_t begins, int32_t ends)
 {
-    struct uli_hier_lane *lane = &h->lanes[h->nlanes++];
-    lane->kind = kind;
-    lane->node = node;
-    lane->index = index;
-    lane->carrier = kind == ULI_HIER_OUT ? begins : ends;
-    lane->far = kind == ULI_HIER_OUT ? ends : begins;
+    struct uli_hier_rail *rail = &h->rails[h->nrails++];
+    rail->kind = kind;
+    rail->node = node;
+    rail->index = index;
+    rail->proxy = kind == ULI_HIER_OUT ? begins : ends;
+    rail->far = kind == ULI_HIER_OUT ? ends : begins;
 }
 
 /* Lane j from a node to another begins at local rank j mod size. */
@@ -113,16 +113,16 @@ set_lanes(struct uli_hier *h)
 {
     const struct uli_hier_nodes *nodes = &h->nodes;
     for (int32_t n = 0; n < nodes->nnodes; n++) {
-        h->out_first[n] = h->nlanes;
+        h->out_first[n] = h->nrails;
         for (int32_t j = 0; n != h->node && j < uli_nodes_size(nodes, n); j++)
-            set_lane(h, ULI_HIER_OUT, n, j,
+            set_rail(h, ULI_HIER_OUT, n, j,
                 uli_nodes_rank(nodes, h->node, j % h->size),
                 uli_nodes_rank(nodes, n, j));
     }
     for (int32_t n = 0; n < nodes->nnodes; n++) {
-        h->in_first[n] = h->nlanes;
+        h->in_first[n] = h->nrails;
         for (int32_t j = 0; j < h->size; j++)
-            set_lane(h, n == h->node ? ULI_HIER_OWN : ULI_HIER_IN, n, j,
+            set_rail(h, n == h->node ? ULI_HIER_OWN : ULI_HIER_IN, n, j,
                 uli_nodes_rank(nodes, n, j % uli_nodes_size(nodes, n)),
                 uli_nodes_rank(nodes, h->node, j));
     }
@@ -151,19 +151,19 @@ static bool
 hier_allocate(struct uli_hier *h)
 {
     size_t nnodes = (size_t)h->nodes.nnodes;
-    size_t lanes = (size_t)h->nodes.nranks + nnodes * (size_t)h->size;
+    size_t rails = (size_t)h->nodes.nranks + nnodes * (size_t)h->size;
     h->mails = calloc(nnodes, sizeof(*h->mails));
-    h->mails_there = calloc(nnodes, sizeof(*h->mails_there));
+    h->messages_there = calloc(nnodes, sizeof(*h->messages_there));
     h->out_first = calloc(nnodes, sizeof(*h->out_first));
     h->in_first = calloc(nnodes, sizeof(*h->in_first));
-    h->lanes = calloc(lanes, sizeof(*h->lanes));
+    h->rails = calloc(rails, sizeof(*h->rails));
     h->acc = malloc(ULI_HIER_ACC_BYTES);
     h->group_acc = malloc(ULI_HIER_ACC_BYTES);
     h->packed = malloc(ULI_HIER_ACC_BYTES);
     h->fixed_bytes =
-        (int64_t)(lanes * sizeof(*h->lanes)) + 3 * ULI_HIER_ACC_BYTES;
-    return h->mails && h->mails_there && h->out_first && h->in_first &&
-           h->lanes && h->acc && h->group_acc && h->packed;
+        (int64_t)(rails * sizeof(*h->rails)) + 3 * ULI_HIER_ACC_BYTES;
+    return h->mails && h->messages_there && h->out_first && h->in_first &&
+           h->rails && h->acc && h->group_acc && h->packed;
 }
 
 ulyx_status_t
@@ -206,45 +206,46 @@ address_mapped(
 }
 
 static bool
-connect_board(const struct ulyx_plan *plan, struct uli_hier *h)
+connect_mailbox(const struct ulyx_plan *plan, struct uli_hier *h)
 {
     const struct uli_hier_nodes *nodes = &h->nodes;
-    char *board = address_mapped(plan, uli_nodes_rank(nodes, h->node, 0), 0,
-        mail_at(nodes, h->node, nodes->nnodes));
-    h->board = (struct uli_hier_board *)board;
+    char *mailbox = address_mapped(plan, uli_nodes_rank(nodes, h->node, 0), 0,
+        message_at(nodes, h->node, nodes->nnodes));
+    h->mailbox = (struct uli_hier_mailbox *)mailbox;
     for (int32_t n = 0; n < nodes->nnodes; n++) {
         if (n == h->node)
             continue;
-        h->mails[n] =
-            (struct uli_hier_mail *)(board + mail_at(nodes, h->node, n));
-        h->mails_there[n] = plan->ranks[uli_nodes_rank(nodes, n, 0)].schedule;
-        h->mails_there[n].offset += mail_at(nodes, n, h->node);
+        h->mails[n] = (struct uli_hier_message *)(mailbox + message_at(nodes,
+                                                                h->node, n));
+        h->messages_there[n] =
+            plan->ranks[uli_nodes_rank(nodes, n, 0)].schedule;
+        h->messages_there[n].offset += message_at(nodes, n, h->node);
     }
-    return board != NULL;
+    return mailbox != NULL;
 }
 
 static bool
-connect_lane(const struct ulyx_plan *plan, const struct uli_hier *h,
-    struct uli_hier_lane *lane)
+connect_rail(const struct ulyx_plan *plan, const struct uli_hier *h,
+    struct uli_hier_rail *rail)
 {
     int64_t words = words_bytes(&h->nodes, h->node);
-    char *at = address_mapped(plan, lane->carrier,
-        lane_at(h, lane->carrier, lane->kind, lane->node, lane->index),
+    char *at = address_mapped(plan, rail->proxy,
+        rail_at(h, rail->proxy, rail->kind, rail->node, rail->index),
         words + ULI_HIER_CHUNKS * h->chunk_bytes);
     if (!at)
         return false;
-    lane->words = (struct uli_hier_words *)at;
-    lane->filled = lane->words->counts;
-    lane->taken = lane->filled + h->size;
-    lane->staging = at + words;
-    if (lane->kind == ULI_HIER_OWN)
+    rail->words = (struct uli_hier_words *)at;
+    rail->filled = rail->words->counts;
+    rail->taken = rail->filled + h->size;
+    rail->staging = at + words;
+    if (rail->kind == ULI_HIER_OWN)
         return true;
     /* What goes out here comes in there, from this node, and conversely. */
-    lane->far_words = plan->ranks[lane->far].schedule;
-    lane->far_words.offset += lane_at(h, lane->far,
-        lane->kind == ULI_HIER_OUT ? ULI_HIER_IN : ULI_HIER_OUT, h->node,
-        lane->index);
-    lane->far_staging = words_bytes(&h->nodes, lane->node);
+    rail->far_words = plan->ranks[rail->far].schedule;
+    rail->far_words.offset += rail_at(h, rail->far,
+        rail->kind == ULI_HIER_OUT ? ULI_HIER_IN : ULI_HIER_OUT, h->node,
+        rail->index);
+    rail->far_staging = words_bytes(&h->nodes, rail->node);
     return true;
 }
 
@@ -252,11 +253,11 @@ ulyx_status_t
 uli_hier_connect(struct ulyx_plan *plan)
 {
     struct uli_hier *h = uli_hier_of(&plan->exchange);
-    bool good = connect_board(plan, h);
+    bool good = connect_mailbox(plan, h);
     int32_t p = uli_nodes_rank(&h->nodes, h->node, 0);
-    for (int32_t i = 0; good && i < h->nlanes; i++) {
-        p = h->lanes[i].carrier;
-        good = connect_lane(plan, h, &h->lanes[i]);
+    for (int32_t i = 0; good && i < h->nrails; i++) {
+        p = h->rails[i].proxy;
+        good = connect_rail(plan, h, &h->rails[i]);
     }
     if (good)
         return ULYX_SUCCESS;
@@ -289,10 +290,10 @@ uli_hier_destroy(struct uli_hier *h)
         uli_hier_free_work(h, &h->work[direction]);
     uli_nodes_destroy(&h->nodes);
     free(h->mails);
-    free(h->mails_there);
+    free(h->messages_there);
     free(h->out_first);
     free(h->in_first);
-    free(h->lanes);
+    free(h->rails);
     free(h->acc);
     free(h->group_acc);
     free(h->packed);

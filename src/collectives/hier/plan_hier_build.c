@@ -27,7 +27,7 @@ struct build {
     struct uli_hier_work *work;
     int direction;
     int32_t from, to;   /* nodes of the streams that are visited */
-    int32_t first_lane; /* of them, in h->lanes */
+    int32_t first_rail; /* of them, in h->rails */
     struct share *shares;
     int64_t nshares, share_room;
     bool failed;
@@ -138,7 +138,7 @@ add_take(struct build *b, struct uli_hier_stream *stream,
         .rows = item->rows,
         .heads = item->heads,
         .dst = *dst,
-        .part = {.lane = b->first_lane + item->lane,
+        .part = {.rail = b->first_rail + item->rail,
             .take = stream->ntakes - 1,
             .unit = item->unit,
             .acc = item->ngivers > 1}};
@@ -149,8 +149,8 @@ item_visit(void *context, const struct uli_hier_item *item)
 {
     struct build *b = context;
     struct uli_hier *h = b->h;
-    int32_t lane = b->first_lane + item->lane, me = h->comm->rank;
-    struct uli_hier_stream *stream = &b->work->streams[lane];
+    int32_t rail = b->first_rail + item->rail, me = h->comm->rank;
+    struct uli_hier_stream *stream = &b->work->streams[rail];
     for (int32_t i = 0; b->from == h->node && i < item->ngivers; i++)
         if (item->givers[i].rank == me)
             add_give(b, stream, item, i);
@@ -160,28 +160,28 @@ item_visit(void *context, const struct uli_hier_item *item)
 }
 
 static ulyx_status_t
-build_pair(struct build *b, int32_t from, int32_t to, int64_t *lane_bytes)
+build_pair(struct build *b, int32_t from, int32_t to, int64_t *rail_bytes)
 {
     struct uli_hier *h = b->h;
     struct uli_hier_bytes bytes;
-    int32_t lanes = uli_nodes_size(&h->nodes, to);
+    int32_t rails = uli_nodes_size(&h->nodes, to);
     b->from = from;
     b->to = to;
-    b->first_lane = to == h->node ? h->in_first[from] : h->out_first[to];
+    b->first_rail = to == h->node ? h->in_first[from] : h->out_first[to];
     ULI_TRY(uli_hier_each_item(h->layout, &h->nodes, b->direction, from, to,
-        item_visit, b, lane_bytes, &bytes));
-    for (int32_t j = 0; j < lanes; j++) {
-        const struct uli_hier_lane *lane = &h->lanes[b->first_lane + j];
-        struct uli_hier_stream *stream = &b->work->streams[b->first_lane + j];
-        if (lane->kind == ULI_HIER_OUT && lane->carrier == h->comm->rank)
-            b->work->carried_bytes += lane_bytes[j];
-        stream->bytes = lane_bytes[j];
-        stream->chunks = (lane_bytes[j] + h->chunk_bytes - 1) / h->chunk_bytes;
+        item_visit, b, rail_bytes, &bytes));
+    for (int32_t j = 0; j < rails; j++) {
+        const struct uli_hier_rail *rail = &h->rails[b->first_rail + j];
+        struct uli_hier_stream *stream = &b->work->streams[b->first_rail + j];
+        if (rail->kind == ULI_HIER_OUT && rail->proxy == h->comm->rank)
+            b->work->carried_bytes += rail_bytes[j];
+        stream->bytes = rail_bytes[j];
+        stream->chunks = (rail_bytes[j] + h->chunk_bytes - 1) / h->chunk_bytes;
         if (stream->chunks >> (ULI_HIER_TAG_BITS - 1))
             return uli_error(ULYX_ERR_UNSUPPORTED,
                 "algo is \"hier\": %lld bytes to node %d make too many chunks "
                 "of %lld",
-                (long long)lane_bytes[j], to, (long long)h->chunk_bytes);
+                (long long)rail_bytes[j], to, (long long)h->chunk_bytes);
     }
     if (from == h->node && to != h->node) {
         b->work->node.wire += bytes.wire;
@@ -264,13 +264,13 @@ build_sums(struct build *b)
 /* ---- an operation -------------------------------------------------------- */
 
 static ulyx_status_t
-build_all(struct build *b, int64_t *lane_bytes)
+build_all(struct build *b, int64_t *rail_bytes)
 {
     struct uli_hier *h = b->h;
     for (int32_t n = 0; n < h->nodes.nnodes; n++) {
-        ULI_TRY(build_pair(b, n, h->node, lane_bytes));
+        ULI_TRY(build_pair(b, n, h->node, rail_bytes));
         if (n != h->node)
-            ULI_TRY(build_pair(b, h->node, n, lane_bytes));
+            ULI_TRY(build_pair(b, h->node, n, rail_bytes));
     }
     if (b->failed || !build_sums(b))
         return uli_error(ULYX_ERR_NO_MEMORY,
@@ -286,13 +286,13 @@ uli_hier_build(
     struct uli_hier *h = uli_hier_of(&plan->exchange);
     struct build b = {
         .plan = plan, .h = h, .work = work_p, .direction = direction};
-    int64_t *lane_bytes = calloc((size_t)h->nodes.nranks, sizeof(*lane_bytes));
-    work_p->streams = calloc((size_t)h->nlanes, sizeof(*work_p->streams));
+    int64_t *rail_bytes = calloc((size_t)h->nodes.nranks, sizeof(*rail_bytes));
+    work_p->streams = calloc((size_t)h->nrails, sizeof(*work_p->streams));
     ulyx_status_t status =
-        lane_bytes && work_p->streams
-            ? build_all(&b, lane_bytes)
+        rail_bytes && work_p->streams
+            ? build_all(&b, rail_bytes)
             : uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan's tables");
-    free(lane_bytes);
+    free(rail_bytes);
     h->table_bytes -= b.share_room * (int64_t)sizeof(*b.shares);
     free(b.shares);
     return status;
@@ -301,7 +301,7 @@ uli_hier_build(
 void
 uli_hier_free_work(struct uli_hier *h, struct uli_hier_work *work)
 {
-    for (int32_t i = 0; work->streams && i < h->nlanes; i++) {
+    for (int32_t i = 0; work->streams && i < h->nrails; i++) {
         free(work->streams[i].gives);
         free(work->streams[i].takes);
     }

@@ -76,13 +76,13 @@ come_together(struct uli_hier *h)
         advanced = true;
     }
     advanced |= uli_hier_try_send(h);
-    advanced |= uli_hier_pass_on_mail(h);
+    advanced |= uli_hier_pass_on_messages(h);
     if (!uli_hier_all_present(h, h->exchange->call))
         return advanced || uli_hier_look_for_leavers(h);
     reshuffle_hier_check(h);
     if (h->wrong < 0)
-        for (int32_t i = 0; i < h->nlanes; i++)
-            uli_hier_lane_start(h, &h->lanes[i]);
+        for (int32_t i = 0; i < h->nrails; i++)
+            uli_hier_rail_start(h, &h->rails[i]);
     return true;
 }
 
@@ -93,8 +93,8 @@ all_ended(const struct uli_hier *h)
         return true;
     if (h->sum < h->now->nsums)
         return false;
-    for (int32_t i = 0; i < h->nlanes; i++)
-        if (!uli_hier_lane_ended(h, &h->lanes[i]))
+    for (int32_t i = 0; i < h->nrails; i++)
+        if (!uli_hier_rail_ended(h, &h->rails[i]))
             return false;
     return true;
 }
@@ -110,15 +110,15 @@ static bool
 hier_move(struct uli_hier *h)
 {
     bool advanced = false;
-    for (int32_t i = 0; i < h->nlanes && hier_running(h); i++) {
-        /* Each rank begins at another lane, so all are served at any time. */
-        struct uli_hier_lane *lane = &h->lanes[(i + h->local) % h->nlanes];
-        if (lane->kind != ULI_HIER_IN)
-            advanced |= uli_hier_gather(h, lane);
-        if (lane->kind != ULI_HIER_OWN && lane->carrier == h->comm->rank)
-            advanced |= uli_hier_wire(h, lane);
-        if (lane->kind != ULI_HIER_OUT && hier_running(h))
-            advanced |= uli_hier_spread(h, lane);
+    for (int32_t i = 0; i < h->nrails && hier_running(h); i++) {
+        /* Each rank begins at another rail, so all are served at any time. */
+        struct uli_hier_rail *rail = &h->rails[(i + h->local) % h->nrails];
+        if (rail->kind != ULI_HIER_IN)
+            advanced |= uli_hier_gather(h, rail);
+        if (rail->kind != ULI_HIER_OWN && rail->proxy == h->comm->rank)
+            advanced |= uli_hier_wire(h, rail);
+        if (rail->kind != ULI_HIER_OUT && hier_running(h))
+            advanced |= uli_hier_spread(h, rail);
     }
     if (hier_running(h))
         advanced |= uli_hier_sums(h);
@@ -137,7 +137,7 @@ uli_hier_progress(struct uli_hier *h)
     bool advanced = h->wrong < 0 && hier_move(h);
     if (!hier_running(h) || !all_ended(h))
         return advanced || (hier_running(h) && uli_hier_look_for_leavers(h));
-    atomic_store(&uli_hier_seat_of(h, h->local)->completed, h->exchange->call);
+    atomic_store(&uli_hier_slot_of(h, h->local)->completed, h->exchange->call);
     h->ended = true;
     return true;
 }

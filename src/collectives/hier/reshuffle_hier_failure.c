@@ -18,19 +18,19 @@
 static bool
 has_left(struct uli_hier *h, int32_t i)
 {
-    const struct uli_hier_seat *seat = uli_hier_seat_of(h, i);
+    const struct uli_hier_slot *slot = uli_hier_slot_of(h, i);
     int32_t p = uli_nodes_rank(&h->nodes, h->node, i);
     uint64_t call = h->exchange->call;
     bool left = uli_exchange_left(h->exchange, p); /* before its words */
-    uint64_t closed = atomic_load(&seat->closed);
+    uint64_t closed = atomic_load(&slot->closed);
     if (closed > ULI_HIER_CLOSED_FAILED)
         uli_comm_spread_poison(h->comm, closed);
     if (closed == ULI_HIER_OPEN)
         return left && uli_exchange_fail_left(h->exchange, p);
-    if (closed != ULI_HIER_CLOSED || atomic_load(&seat->completed) >= call)
+    if (closed != ULI_HIER_CLOSED || atomic_load(&slot->completed) >= call)
         return false;
     return (uli_exchange_timed_out(h->exchange, p, NULL) ||
-               atomic_load(&seat->posted) == call) &&
+               atomic_load(&slot->posted) == call) &&
            uli_exchange_fail_left(h->exchange, p);
 }
 
@@ -56,30 +56,30 @@ count_of(const struct uli_hier *h, const struct uli_hier_word *word)
 
 /* Has local rank i a chunk to fill that has a place, or one to take? */
 static bool
-is_behind(const struct uli_hier *h, const struct uli_hier_lane *lane, int32_t i)
+is_behind(const struct uli_hier *h, const struct uli_hier_rail *rail, int32_t i)
 {
-    int64_t chunks = lane->stream->chunks;
-    int64_t filled = count_of(h, &lane->filled[i]);
-    int64_t taken = count_of(h, &lane->taken[i]);
-    if (lane->kind != ULI_HIER_IN && filled < chunks &&
-        uli_hier_has_room(h, lane, filled))
+    int64_t chunks = rail->stream->chunks;
+    int64_t filled = count_of(h, &rail->filled[i]);
+    int64_t taken = count_of(h, &rail->taken[i]);
+    if (rail->kind != ULI_HIER_IN && filled < chunks &&
+        uli_hier_has_room(h, rail, filled))
         return true;
-    return lane->kind != ULI_HIER_OUT && taken < chunks &&
-           uli_hier_has_come(h, lane, taken);
+    return rail->kind != ULI_HIER_OUT && taken < chunks &&
+           uli_hier_has_come(h, rail, taken);
 }
 
-/* Chunks that lie with the carrier and the other node: filled and not sent, or
+/* Chunks that lie with the proxy and the other node: filled and not sent, or
  * not come although there is room. */
 static bool
-waits_for_wire(const struct uli_hier *h, const struct uli_hier_lane *lane)
+waits_for_wire(const struct uli_hier *h, const struct uli_hier_rail *rail)
 {
-    int64_t chunks = lane->stream->chunks;
-    if (lane->kind == ULI_HIER_OUT)
-        return count_of(h, &lane->words->sent) <
-               uli_hier_least(h, lane->filled);
-    int64_t taken = uli_hier_least(h, lane->taken);
+    int64_t chunks = rail->stream->chunks;
+    if (rail->kind == ULI_HIER_OUT)
+        return count_of(h, &rail->words->sent) <
+               uli_hier_least(h, rail->filled);
+    int64_t taken = uli_hier_least(h, rail->taken);
     for (int64_t c = taken; c < chunks && c < taken + ULI_HIER_CHUNKS; c++)
-        if (!uli_hier_has_come(h, lane, c))
+        if (!uli_hier_has_come(h, rail, c))
             return true;
     return false;
 }
@@ -109,12 +109,12 @@ uli_hier_missing(const struct uli_hier *h, int32_t p)
         return false;
     if (!h->agreed)
         return record_missing(h, p);
-    for (int32_t i = 0; i < h->nlanes; i++) {
-        const struct uli_hier_lane *lane = &h->lanes[i];
-        bool by_wire = lane->kind != ULI_HIER_OWN &&
-                       (node == lane->node || lane->carrier == p);
-        if ((node == h->node && is_behind(h, lane, h->nodes.local[p])) ||
-            (by_wire && waits_for_wire(h, lane)))
+    for (int32_t i = 0; i < h->nrails; i++) {
+        const struct uli_hier_rail *rail = &h->rails[i];
+        bool by_wire = rail->kind != ULI_HIER_OWN &&
+                       (node == rail->node || rail->proxy == p);
+        if ((node == h->node && is_behind(h, rail, h->nodes.local[p])) ||
+            (by_wire && waits_for_wire(h, rail)))
             return true;
     }
     return false;

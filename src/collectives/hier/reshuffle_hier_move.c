@@ -11,9 +11,9 @@
 #include "comm/remote/remote.h"
 
 static char *
-place_of(const struct uli_hier *h, const struct uli_hier_lane *lane, int64_t at)
+place_of(const struct uli_hier *h, const struct uli_hier_rail *rail, int64_t at)
 {
-    return lane->staging +
+    return rail->staging +
            at / h->chunk_bytes % ULI_HIER_CHUNKS * h->chunk_bytes +
            at % h->chunk_bytes;
 }
@@ -41,45 +41,45 @@ uli_hier_least(const struct uli_hier *h, const struct uli_hier_word *words)
 /* ---- gather -------------------------------------------------------------- */
 
 static void
-post_filled(struct uli_hier *h, struct uli_hier_lane *lane, int64_t count)
+post_filled(struct uli_hier *h, struct uli_hier_rail *rail, int64_t count)
 {
-    if (count <= lane->filled_n)
+    if (count <= rail->filled_n)
         return;
-    lane->filled_n = count;
-    atomic_store_explicit(&lane->filled[h->local].value, uli_hier_tag(h, count),
+    rail->filled_n = count;
+    atomic_store_explicit(&rail->filled[h->local].value, uli_hier_tag(h, count),
         memory_order_release);
     /* Sharers and readers wait for it too where there are sums. */
-    if (h->now->nsums || lane->kind == ULI_HIER_OWN)
+    if (h->now->nsums || rail->kind == ULI_HIER_OWN)
         uli_hier_ring_node(h);
     else
-        hier_ring_doorbell(h, lane->carrier);
+        hier_ring_doorbell(h, rail->proxy);
 }
 
 bool
 uli_hier_has_room(
-    const struct uli_hier *h, const struct uli_hier_lane *lane, int64_t c)
+    const struct uli_hier *h, const struct uli_hier_rail *rail, int64_t c)
 {
     if (c < ULI_HIER_CHUNKS)
         return true;
-    if (lane->kind == ULI_HIER_OWN)
-        return uli_hier_least(h, lane->taken) > c - ULI_HIER_CHUNKS;
+    if (rail->kind == ULI_HIER_OWN)
+        return uli_hier_least(h, rail->taken) > c - ULI_HIER_CHUNKS;
     return uli_hier_reached(
-        h, &lane->words->sent.value, c - ULI_HIER_CHUNKS + 1);
+        h, &rail->words->sent.value, c - ULI_HIER_CHUNKS + 1);
 }
 
 /* May the next bytes of the give go into chunk c? */
 static bool
-may_give(const struct uli_hier *h, const struct uli_hier_lane *lane,
+may_give(const struct uli_hier *h, const struct uli_hier_rail *rail,
     const struct uli_hier_give *give, int64_t c)
 {
-    return uli_hier_has_room(h, lane, c) &&
+    return uli_hier_has_room(h, rail, c) &&
            (give->before < 0 ||
-               uli_hier_reached(h, &lane->filled[give->before].value, c + 1));
+               uli_hier_reached(h, &rail->filled[give->before].value, c + 1));
 }
 
 /* Adds elements to the accumulators at `to`, or begins them. */
 static int64_t
-add_share(struct uli_hier *h, struct uli_hier_lane *lane,
+add_share(struct uli_hier *h, struct uli_hier_rail *rail,
     const struct uli_hier_give *give, char *to, int64_t room)
 {
     const struct uli_shape_tensor *t =
@@ -91,7 +91,7 @@ add_share(struct uli_hier *h, struct uli_hier_lane *lane,
     struct uli_box part;
     const struct uli_box *piece;
     struct uli_box_span span;
-    int64_t bytes = uli_box_cut(&give->box, &lane->give_run, &lane->give_in_run,
+    int64_t bytes = uli_box_cut(&give->box, &rail->give_run, &rail->give_in_run,
         elements * elem, &part, &piece, &span);
     uli_box_pack(piece, span, h->packed, h->exchange->src[give->tensor]);
     uli_sum_accumulate(
@@ -100,212 +100,212 @@ add_share(struct uli_hier *h, struct uli_hier_lane *lane,
 }
 
 static int64_t
-hier_pack(struct uli_hier *h, struct uli_hier_lane *lane,
+hier_pack(struct uli_hier *h, struct uli_hier_rail *rail,
     const struct uli_hier_give *give, char *to, int64_t room)
 {
     struct uli_box part;
     const struct uli_box *piece;
     struct uli_box_span span;
-    int64_t bytes = uli_box_cut(&give->box, &lane->give_run, &lane->give_in_run,
+    int64_t bytes = uli_box_cut(&give->box, &rail->give_run, &rail->give_in_run,
         uli_min(room, ULI_SPAN_BYTES), &part, &piece, &span);
     uli_box_pack(piece, span, to, h->exchange->src[give->tensor]);
     return bytes;
 }
 
 bool
-uli_hier_gather(struct uli_hier *h, struct uli_hier_lane *lane)
+uli_hier_gather(struct uli_hier *h, struct uli_hier_rail *rail)
 {
-    const struct uli_hier_stream *stream = lane->stream;
+    const struct uli_hier_stream *stream = rail->stream;
     bool advanced = false;
-    while (lane->give < stream->ngives) {
-        const struct uli_hier_give *give = &stream->gives[lane->give];
-        int64_t at = give->at + lane->given, c = at / h->chunk_bytes;
-        post_filled(h, lane, c);
-        if (!may_give(h, lane, give, c))
+    while (rail->give < stream->ngives) {
+        const struct uli_hier_give *give = &stream->gives[rail->give];
+        int64_t at = give->at + rail->given, c = at / h->chunk_bytes;
+        post_filled(h, rail, c);
+        if (!may_give(h, rail, give, c))
             return advanced;
         int64_t room =
-            uli_min(give->bytes - lane->given, (c + 1) * h->chunk_bytes - at);
-        char *to = place_of(h, lane, at);
-        int64_t bytes = give->acc_bytes ? add_share(h, lane, give, to, room)
-                                        : hier_pack(h, lane, give, to, room);
-        lane->given += bytes;
+            uli_min(give->bytes - rail->given, (c + 1) * h->chunk_bytes - at);
+        char *to = place_of(h, rail, at);
+        int64_t bytes = give->acc_bytes ? add_share(h, rail, give, to, room)
+                                        : hier_pack(h, rail, give, to, room);
+        rail->given += bytes;
         advanced = true;
-        if (lane->given == give->bytes) {
-            lane->give++;
-            lane->given = lane->give_run = lane->give_in_run = 0;
+        if (rail->given == give->bytes) {
+            rail->give++;
+            rail->given = rail->give_run = rail->give_in_run = 0;
         }
         if (!uli_exchange_check(h->exchange, bytes))
             return true;
     }
-    advanced |= lane->filled_n < stream->chunks;
-    post_filled(h, lane, stream->chunks);
+    advanced |= rail->filled_n < stream->chunks;
+    post_filled(h, rail, stream->chunks);
     return advanced;
 }
 
 /* ---- wire ---------------------------------------------------------------- */
 
 static int64_t
-word_offset(const struct uli_hier_lane *lane, const void *word)
+word_offset(const struct uli_hier_rail *rail, const void *word)
 {
-    return lane->far_words.offset +
-           ((const char *)word - (const char *)lane->words);
+    return rail->far_words.offset +
+           ((const char *)word - (const char *)rail->words);
 }
 
 static void
-put_chunk(struct uli_hier *h, struct uli_hier_lane *lane, int64_t c)
+put_chunk(struct uli_hier *h, struct uli_hier_rail *rail, int64_t c)
 {
     int64_t at = c * h->chunk_bytes, k = c % ULI_HIER_CHUNKS;
-    struct uli_net_put put = {.data = place_of(h, lane, at),
-        .bytes = uli_min(h->chunk_bytes, lane->stream->bytes - at),
-        .window = lane->far_words.window,
+    struct uli_net_put put = {.data = place_of(h, rail, at),
+        .bytes = uli_min(h->chunk_bytes, rail->stream->bytes - at),
+        .window = rail->far_words.window,
         .offset =
-            lane->far_words.offset + lane->far_staging + k * h->chunk_bytes,
-        .signal_window = lane->far_words.window,
-        .signal_offset = word_offset(lane, &lane->words->arrived[k]),
+            rail->far_words.offset + rail->far_staging + k * h->chunk_bytes,
+        .signal_window = rail->far_words.window,
+        .signal_offset = word_offset(rail, &rail->words->arrived[k]),
         .signal = uli_hier_tag(h, c + 1),
-        .pending = &lane->words->pending[k]};
-    uli_remote_put(h->comm, lane->far, &put);
+        .pending = &rail->words->pending[k]};
+    uli_remote_put(h->comm, rail->far, &put);
     h->exchange->wire_bytes += put.bytes;
 }
 
 /* Chunks that are whole and have a place at the other end. */
 static bool
-send_chunks(struct uli_hier *h, struct uli_hier_lane *lane)
+send_chunks(struct uli_hier *h, struct uli_hier_rail *rail)
 {
-    int64_t chunks = lane->stream->chunks, before = lane->put_n;
-    int64_t whole = lane->put_n < chunks ? uli_hier_least(h, lane->filled) : 0;
-    while (lane->put_n < uli_min(whole, chunks) &&
-           (lane->put_n < ULI_HIER_CHUNKS ||
-               uli_hier_reached(h, &lane->words->credit.value,
-                   lane->put_n - ULI_HIER_CHUNKS + 1)))
-        put_chunk(h, lane, lane->put_n++);
-    int64_t sent = lane->sent_n;
-    while (sent < lane->put_n &&
-           atomic_load_explicit(&lane->words->pending[sent % ULI_HIER_CHUNKS],
+    int64_t chunks = rail->stream->chunks, before = rail->put_n;
+    int64_t whole = rail->put_n < chunks ? uli_hier_least(h, rail->filled) : 0;
+    while (rail->put_n < uli_min(whole, chunks) &&
+           (rail->put_n < ULI_HIER_CHUNKS ||
+               uli_hier_reached(h, &rail->words->credit.value,
+                   rail->put_n - ULI_HIER_CHUNKS + 1)))
+        put_chunk(h, rail, rail->put_n++);
+    int64_t sent = rail->sent_n;
+    while (sent < rail->put_n &&
+           atomic_load_explicit(&rail->words->pending[sent % ULI_HIER_CHUNKS],
                memory_order_acquire) == 0)
         sent++;
-    if (sent > lane->sent_n) {
-        lane->sent_n = sent;
-        atomic_store_explicit(&lane->words->sent.value, uli_hier_tag(h, sent),
+    if (sent > rail->sent_n) {
+        rail->sent_n = sent;
+        atomic_store_explicit(&rail->words->sent.value, uli_hier_tag(h, sent),
             memory_order_release);
-        if (lane->sent_n < chunks)
+        if (rail->sent_n < chunks)
             uli_hier_ring_node(h);
         return true;
     }
-    return lane->put_n > before;
+    return rail->put_n > before;
 }
 
 /* Tells the node of chunks that have come, and the other end of places that
  * are free again, as far as it needs them. */
 static bool
-pass_on(struct uli_hier *h, struct uli_hier_lane *lane)
+pass_on(struct uli_hier *h, struct uli_hier_rail *rail)
 {
-    int64_t chunks = lane->stream->chunks, seen = lane->seen_n;
-    while (lane->seen_n < chunks &&
+    int64_t chunks = rail->stream->chunks, seen = rail->seen_n;
+    while (rail->seen_n < chunks &&
            uli_hier_reached(h,
-               &lane->words->arrived[lane->seen_n % ULI_HIER_CHUNKS],
-               lane->seen_n + 1))
-        lane->seen_n++;
-    if (lane->seen_n > seen)
+               &rail->words->arrived[rail->seen_n % ULI_HIER_CHUNKS],
+               rail->seen_n + 1))
+        rail->seen_n++;
+    if (rail->seen_n > seen)
         uli_hier_ring_node(h);
     int64_t wanted = chunks - ULI_HIER_CHUNKS;
-    if (lane->credited_n >= wanted)
-        return lane->seen_n > seen;
-    int64_t credit = uli_min(uli_hier_least(h, lane->taken), wanted);
-    if (credit <= lane->credited_n)
-        return lane->seen_n > seen;
-    lane->credited_n = credit;
-    struct uli_net_put put = {.signal_window = lane->far_words.window,
-        .signal_offset = word_offset(lane, &lane->words->credit),
+    if (rail->credited_n >= wanted)
+        return rail->seen_n > seen;
+    int64_t credit = uli_min(uli_hier_least(h, rail->taken), wanted);
+    if (credit <= rail->credited_n)
+        return rail->seen_n > seen;
+    rail->credited_n = credit;
+    struct uli_net_put put = {.signal_window = rail->far_words.window,
+        .signal_offset = word_offset(rail, &rail->words->credit),
         .signal = uli_hier_tag(h, credit)};
-    uli_remote_put(h->comm, lane->far, &put);
+    uli_remote_put(h->comm, rail->far, &put);
     return true;
 }
 
 bool
-uli_hier_wire(struct uli_hier *h, struct uli_hier_lane *lane)
+uli_hier_wire(struct uli_hier *h, struct uli_hier_rail *rail)
 {
-    return lane->kind == ULI_HIER_OUT ? send_chunks(h, lane) : pass_on(h, lane);
+    return rail->kind == ULI_HIER_OUT ? send_chunks(h, rail) : pass_on(h, rail);
 }
 
 /* ---- spread -------------------------------------------------------------- */
 
 static void
-post_taken(struct uli_hier *h, struct uli_hier_lane *lane)
+post_taken(struct uli_hier *h, struct uli_hier_rail *rail)
 {
-    const struct uli_hier_stream *stream = lane->stream;
+    const struct uli_hier_stream *stream = rail->stream;
     int64_t count = stream->chunks;
-    if (lane->take < stream->ntakes)
-        count = (stream->takes[lane->take].at + lane->took) / h->chunk_bytes;
-    if (count <= lane->taken_n)
+    if (rail->take < stream->ntakes)
+        count = (stream->takes[rail->take].at + rail->took) / h->chunk_bytes;
+    if (count <= rail->taken_n)
         return;
-    lane->taken_n = count;
-    atomic_store_explicit(&lane->taken[h->local].value, uli_hier_tag(h, count),
+    rail->taken_n = count;
+    atomic_store_explicit(&rail->taken[h->local].value, uli_hier_tag(h, count),
         memory_order_release);
-    if (lane->kind == ULI_HIER_OWN)
+    if (rail->kind == ULI_HIER_OWN)
         uli_hier_ring_node(h);
     else
-        hier_ring_doorbell(h, lane->carrier);
+        hier_ring_doorbell(h, rail->proxy);
 }
 
 bool
 uli_hier_has_come(
-    const struct uli_hier *h, const struct uli_hier_lane *lane, int64_t c)
+    const struct uli_hier *h, const struct uli_hier_rail *rail, int64_t c)
 {
-    return lane->kind == ULI_HIER_OWN
-               ? uli_hier_least(h, lane->filled) > c
+    return rail->kind == ULI_HIER_OWN
+               ? uli_hier_least(h, rail->filled) > c
                : uli_hier_reached(
-                     h, &lane->words->arrived[c % ULI_HIER_CHUNKS], c + 1);
+                     h, &rail->words->arrived[c % ULI_HIER_CHUNKS], c + 1);
 }
 
 int64_t
-uli_hier_here(const struct uli_hier *h, const struct uli_hier_lane *lane,
+uli_hier_here(const struct uli_hier *h, const struct uli_hier_rail *rail,
     int64_t at, const char **bytes_p)
 {
     int64_t c = at / h->chunk_bytes;
-    *bytes_p = place_of(h, lane, at);
-    return uli_hier_has_come(h, lane, c) ? (c + 1) * h->chunk_bytes - at : 0;
+    *bytes_p = place_of(h, rail, at);
+    return uli_hier_has_come(h, rail, c) ? (c + 1) * h->chunk_bytes - at : 0;
 }
 
 void
-uli_hier_took(struct uli_hier *h, struct uli_hier_lane *lane, int64_t bytes)
+uli_hier_took(struct uli_hier *h, struct uli_hier_rail *rail, int64_t bytes)
 {
-    lane->took += bytes;
-    if (lane->took == lane->stream->takes[lane->take].bytes) {
-        lane->take++;
-        lane->took = lane->take_run = lane->take_in_run = 0;
+    rail->took += bytes;
+    if (rail->took == rail->stream->takes[rail->take].bytes) {
+        rail->take++;
+        rail->took = rail->take_run = rail->take_in_run = 0;
     }
-    post_taken(h, lane);
+    post_taken(h, rail);
 }
 
 static int64_t
-hier_unpack(struct uli_hier *h, struct uli_hier_lane *lane,
+hier_unpack(struct uli_hier *h, struct uli_hier_rail *rail,
     const struct uli_hier_take *take, const char *from, int64_t room)
 {
     bool streams = uli_exchange_streams(h->exchange, &take->box);
     struct uli_box part;
     const struct uli_box *piece;
     struct uli_box_span span;
-    int64_t bytes = uli_box_cut(&take->box, &lane->take_run, &lane->take_in_run,
+    int64_t bytes = uli_box_cut(&take->box, &rail->take_run, &rail->take_in_run,
         uli_min(room, ULI_SPAN_BYTES), &part, &piece, &span);
     uli_box_unpack(piece, span, h->exchange->dst[take->tensor], from, streams);
     return bytes;
 }
 
 bool
-uli_hier_spread(struct uli_hier *h, struct uli_hier_lane *lane)
+uli_hier_spread(struct uli_hier *h, struct uli_hier_rail *rail)
 {
-    const struct uli_hier_stream *stream = lane->stream;
+    const struct uli_hier_stream *stream = rail->stream;
     bool advanced = false;
-    while (lane->take < stream->ntakes && !stream->takes[lane->take].sum) {
-        const struct uli_hier_take *take = &stream->takes[lane->take];
+    while (rail->take < stream->ntakes && !stream->takes[rail->take].sum) {
+        const struct uli_hier_take *take = &stream->takes[rail->take];
         const char *from;
-        int64_t here = uli_hier_here(h, lane, take->at + lane->took, &from);
+        int64_t here = uli_hier_here(h, rail, take->at + rail->took, &from);
         if (!here)
             return advanced;
         int64_t bytes = hier_unpack(
-            h, lane, take, from, uli_min(here, take->bytes - lane->took));
-        uli_hier_took(h, lane, bytes);
+            h, rail, take, from, uli_min(here, take->bytes - rail->took));
+        uli_hier_took(h, rail, bytes);
         advanced = true;
         if (!uli_exchange_check(h->exchange, bytes))
             return true;
@@ -316,28 +316,28 @@ uli_hier_spread(struct uli_hier *h, struct uli_hier_lane *lane)
 /* ---- beginning and end --------------------------------------------------- */
 
 void
-uli_hier_lane_start(struct uli_hier *h, struct uli_hier_lane *lane)
+uli_hier_rail_start(struct uli_hier *h, struct uli_hier_rail *rail)
 {
-    lane->stream = &h->now->streams[lane - h->lanes];
-    lane->filled_n = lane->put_n = lane->sent_n = lane->seen_n = 0;
-    lane->credited_n = lane->taken_n = 0;
-    lane->give = lane->given = lane->give_run = lane->give_in_run = 0;
-    lane->take = lane->took = lane->take_run = lane->take_in_run = 0;
-    if (lane->kind != ULI_HIER_OUT)
-        post_taken(h, lane);
+    rail->stream = &h->now->streams[rail - h->rails];
+    rail->filled_n = rail->put_n = rail->sent_n = rail->seen_n = 0;
+    rail->credited_n = rail->taken_n = 0;
+    rail->give = rail->given = rail->give_run = rail->give_in_run = 0;
+    rail->take = rail->took = rail->take_run = rail->take_in_run = 0;
+    if (rail->kind != ULI_HIER_OUT)
+        post_taken(h, rail);
 }
 
 bool
-uli_hier_lane_ended(const struct uli_hier *h, const struct uli_hier_lane *lane)
+uli_hier_rail_ended(const struct uli_hier *h, const struct uli_hier_rail *rail)
 {
-    const struct uli_hier_stream *stream = lane->stream;
-    if (lane->kind != ULI_HIER_IN && lane->filled_n < stream->chunks)
+    const struct uli_hier_stream *stream = rail->stream;
+    if (rail->kind != ULI_HIER_IN && rail->filled_n < stream->chunks)
         return false;
-    if (lane->kind != ULI_HIER_OUT && lane->taken_n < stream->chunks)
+    if (rail->kind != ULI_HIER_OUT && rail->taken_n < stream->chunks)
         return false;
-    if (lane->kind == ULI_HIER_OWN || lane->carrier != h->comm->rank)
+    if (rail->kind == ULI_HIER_OWN || rail->proxy != h->comm->rank)
         return true;
-    return lane->kind == ULI_HIER_OUT
-               ? lane->sent_n == stream->chunks
-               : lane->credited_n >= stream->chunks - ULI_HIER_CHUNKS;
+    return rail->kind == ULI_HIER_OUT
+               ? rail->sent_n == stream->chunks
+               : rail->credited_n >= stream->chunks - ULI_HIER_CHUNKS;
 }

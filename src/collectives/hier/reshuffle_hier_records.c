@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of the hierarchical schedule: on the board of the node, from there to
- * all other nodes, and who has posted or left; see hier.h. Records cost N - 1
- * puts a node and call, by whoever finds them complete first; a
+ * Records of the hierarchical schedule: on the mailbox of the node, from there
+ * to all other nodes, and who has posted or left; see hier.h. Records cost N -
+ * 1 puts a node and call, by whoever finds them complete first; a
  * compare-and-swap makes it one rank.
  */
 #include "collectives/hier/hier.h"
@@ -16,18 +16,18 @@
 static enum uli_hier_presence
 local_presence(const struct uli_hier *h, int32_t local, uint64_t call)
 {
-    const struct uli_hier_seat *seat = uli_hier_seat_of(h, local);
-    bool closed = atomic_load(&seat->closed) == ULI_HIER_CLOSED;
-    if (atomic_load(&seat->posted) >= call)
+    const struct uli_hier_slot *slot = uli_hier_slot_of(h, local);
+    bool closed = atomic_load(&slot->closed) == ULI_HIER_CLOSED;
+    if (atomic_load(&slot->posted) >= call)
         return ULI_HIER_POSTED;
     return closed ? ULI_HIER_LEFT : ULI_HIER_ABSENT;
 }
 
 static bool
-mail_has(const struct uli_hier_mail *mail, uint64_t call)
+message_has(const struct uli_hier_message *message, uint64_t call)
 {
-    return atomic_load_explicit(&mail->call[call & 1], memory_order_acquire) >=
-           call;
+    return atomic_load_explicit(
+               &message->call[call & 1], memory_order_acquire) >= call;
 }
 
 /* The same of another node: ULI_HIER_LEFT when its last records have come.
@@ -35,12 +35,14 @@ mail_has(const struct uli_hier_mail *mail, uint64_t call)
 static enum uli_hier_presence
 node_presence(const struct uli_hier *h, int32_t node, uint64_t call)
 {
-    const struct uli_hier_mail *mail = h->mails[node];
-    bool final = atomic_load_explicit(&mail->final, memory_order_acquire) != 0;
-    uint64_t last = final ? mail->last : 0;
-    if (mail_has(mail, call))
+    const struct uli_hier_message *message = h->mails[node];
+    bool final =
+        atomic_load_explicit(&message->final, memory_order_acquire) != 0;
+    uint64_t last = final ? message->last : 0;
+    if (message_has(message, call))
         return ULI_HIER_POSTED;
-    return final && mail_has(mail, last) && (!last || mail_has(mail, last - 1))
+    return final && message_has(message, last) &&
+                   (!last || message_has(message, last - 1))
                ? ULI_HIER_LEFT
                : ULI_HIER_ABSENT;
 }
@@ -58,7 +60,7 @@ local_record(const struct uli_hier *h, int32_t local, uint64_t call)
 {
     struct uli_hier_record gone = {ULI_HIER_GONE, 0, 0};
     return local_presence(h, local, call) == ULI_HIER_POSTED
-               ? uli_hier_seat_of(h, local)->records[call & 1]
+               ? uli_hier_slot_of(h, local)->records[call & 1]
                : gone;
 }
 
@@ -80,7 +82,7 @@ static void
 records_put(struct uli_hier *h, int32_t node, int64_t offset, const void *data,
     int64_t bytes, int64_t signal_offset, uint64_t signal)
 {
-    const struct uli_address *at = &h->mails_there[node];
+    const struct uli_address *at = &h->messages_there[node];
     struct uli_net_put put = {.data = data,
         .bytes = bytes,
         .window = at->window,
@@ -99,13 +101,13 @@ send_records(struct uli_hier *h, uint64_t call)
 {
     struct uli_hier_record records[ULI_HIER_NODE_RANKS];
     int64_t bytes = h->size * (int64_t)sizeof(records[0]);
-    int64_t at = (int64_t)offsetof(struct uli_hier_mail, records) +
+    int64_t at = (int64_t)offsetof(struct uli_hier_message, records) +
                  (int64_t)(call & 1) * bytes;
     for (int32_t i = 0; i < h->size; i++)
         records[i] = local_record(h, i, call);
     for (int32_t k = 1; k < h->nodes.nnodes; k++)
         records_put(h, (h->node + k) % h->nodes.nnodes, at, records, bytes,
-            (int64_t)offsetof(struct uli_hier_mail, call) +
+            (int64_t)offsetof(struct uli_hier_message, call) +
                 (int64_t)(call & 1) * 8,
             call);
 }
@@ -113,11 +115,11 @@ send_records(struct uli_hier *h, uint64_t call)
 static void
 send_final(struct uli_hier *h)
 {
-    uint64_t last = atomic_load(&h->board->sent);
+    uint64_t last = atomic_load(&h->mailbox->sent);
     for (int32_t k = 1; k < h->nodes.nnodes; k++)
         records_put(h, (h->node + k) % h->nodes.nnodes,
-            (int64_t)offsetof(struct uli_hier_mail, last), &last, sizeof(last),
-            (int64_t)offsetof(struct uli_hier_mail, final), 1);
+            (int64_t)offsetof(struct uli_hier_message, last), &last,
+            sizeof(last), (int64_t)offsetof(struct uli_hier_message, final), 1);
 }
 
 /* Sends the records of the next call if they are complete and nobody else
@@ -126,7 +128,7 @@ send_final(struct uli_hier *h)
 bool
 uli_hier_try_send(struct uli_hier *h)
 {
-    uint64_t sent = atomic_load(&h->board->sent), none = 0;
+    uint64_t sent = atomic_load(&h->mailbox->sent), none = 0;
     bool any = false;
     for (int32_t i = 0; i < h->size; i++) {
         enum uli_hier_presence presence = local_presence(h, i, sent + 1);
@@ -135,12 +137,12 @@ uli_hier_try_send(struct uli_hier *h)
         any |= presence == ULI_HIER_POSTED;
     }
     if (!any) {
-        if (!atomic_compare_exchange_strong(&h->board->final, &none, 1))
+        if (!atomic_compare_exchange_strong(&h->mailbox->final, &none, 1))
             return false;
         send_final(h);
         return true;
     }
-    if (!atomic_compare_exchange_strong(&h->board->sent, &sent, sent + 1))
+    if (!atomic_compare_exchange_strong(&h->mailbox->sent, &sent, sent + 1))
         return false;
     send_records(h, sent + 1);
     return true;
@@ -149,12 +151,12 @@ uli_hier_try_send(struct uli_hier *h)
 void
 uli_hier_post(struct uli_hier *h, ulyx_status_t status)
 {
-    struct uli_hier_seat *seat = uli_hier_seat_of(h, h->local);
-    struct uli_hier_record *record = &seat->records[h->exchange->call & 1];
+    struct uli_hier_slot *slot = uli_hier_slot_of(h, h->local);
+    struct uli_hier_record *record = &slot->records[h->exchange->call & 1];
     record->status = status;
     record->operation = h->exchange->operation;
     record->hash = h->exchange->hash;
-    atomic_store(&seat->posted, h->exchange->call);
+    atomic_store(&slot->posted, h->exchange->call);
     h->posted = true;
     uli_hier_try_send(h);
     uli_hier_ring_node(h);
@@ -183,12 +185,13 @@ void
 uli_hier_refuse(struct uli_hier *h, ulyx_status_t status)
 {
     uli_hier_post(h, status);
-    atomic_store(&uli_hier_seat_of(h, h->local)->completed, h->exchange->call);
+    atomic_store(&uli_hier_slot_of(h, h->local)->completed, h->exchange->call);
 }
 
-/* The board's owner hears of mail; the others sleep on their own doorbells. */
+/* The mailbox's owner hears of message; the others sleep on their own
+ * doorbells. */
 bool
-uli_hier_pass_on_mail(struct uli_hier *h)
+uli_hier_pass_on_messages(struct uli_hier *h)
 {
     int32_t count = 0;
     if (h->local != 0 || h->nmails == h->nodes.nnodes - 1)
@@ -212,7 +215,7 @@ uli_hier_close(struct uli_hier *h)
     uint64_t poison = uli_remote_poison(h->comm);
     /* A timeout is this rank's alone; nobody else hears of it. */
     bool told = failed != ULYX_SUCCESS && failed != ULYX_ERR_TIMEOUT;
-    atomic_store(&uli_hier_seat_of(h, h->local)->closed,
+    atomic_store(&uli_hier_slot_of(h, h->local)->closed,
         !told    ? ULI_HIER_CLOSED
         : poison ? poison
                  : ULI_HIER_CLOSED_FAILED);
@@ -225,7 +228,7 @@ static bool
 node_closed(const struct uli_hier *h)
 {
     for (int32_t i = 0; i < h->size; i++)
-        if (!atomic_load(&uli_hier_seat_of(h, i)->closed))
+        if (!atomic_load(&uli_hier_slot_of(h, i)->closed))
             return false;
     for (int32_t n = 0; n < h->nodes.nnodes; n++)
         if (n != h->node && node_presence(h, n, UINT64_MAX) != ULI_HIER_LEFT)
@@ -233,21 +236,21 @@ node_closed(const struct uli_hier *h)
     return true;
 }
 
-/* Nobody writes into this rank's piece any more; the board's owner is the
+/* Nobody writes into this rank's piece any more; the mailbox's owner is the
  * last of its node to give its own back. */
 bool
 uli_hier_idle(struct uli_hier *h)
 {
     if (!node_closed(h))
         return false;
-    for (int32_t i = 0; i < h->nlanes; i++)
+    for (int32_t i = 0; i < h->nrails; i++)
         for (int k = 0; k < ULI_HIER_CHUNKS; k++)
-            if (h->lanes[i].carrier == h->comm->rank &&
-                atomic_load(&h->lanes[i].words->pending[k]))
+            if (h->rails[i].proxy == h->comm->rank &&
+                atomic_load(&h->rails[i].words->pending[k]))
                 return false;
     for (int32_t i = 1; h->local == 0 && i < h->size; i++)
-        if (!atomic_load(&uli_hier_seat_of(h, i)->released))
+        if (!atomic_load(&uli_hier_slot_of(h, i)->released))
             return false;
-    atomic_store(&uli_hier_seat_of(h, h->local)->released, 1);
+    atomic_store(&uli_hier_slot_of(h, h->local)->released, 1);
     return true;
 }

@@ -17,13 +17,13 @@ elements_here(const struct uli_hier *h, const struct uli_hier_sum *sum)
         uli_min(sum->elements - h->sum_done, ULI_HIER_ACC_BYTES / 8);
     for (int32_t i = 0; i < sum->nparts; i++) {
         const struct uli_hier_part *part = &h->now->parts[sum->first_part + i];
-        const struct uli_hier_lane *lane = &h->lanes[part->lane];
+        const struct uli_hier_rail *rail = &h->rails[part->rail];
         const char *bytes;
-        if (lane->take != part->take)
+        if (rail->take != part->take)
             return 0;
-        int64_t at = lane->stream->takes[lane->take].at + lane->took;
+        int64_t at = rail->stream->takes[rail->take].at + rail->took;
         elements =
-            uli_min(elements, uli_hier_here(h, lane, at, &bytes) / part->unit);
+            uli_min(elements, uli_hier_here(h, rail, at, &bytes) / part->unit);
     }
     return elements;
 }
@@ -34,17 +34,17 @@ merge_part(struct uli_hier *h, const struct uli_shape_tensor *t,
     int32_t partial, const struct uli_hier_part *part, int64_t elements,
     bool first)
 {
-    struct uli_hier_lane *lane = &h->lanes[part->lane];
+    struct uli_hier_rail *rail = &h->rails[part->rail];
     const char *bytes;
     uli_hier_here(
-        h, lane, lane->stream->takes[lane->take].at + lane->took, &bytes);
+        h, rail, rail->stream->takes[rail->take].at + rail->took, &bytes);
     if (!part->acc) {
         uli_sum_accumulate(
             t->dtype, partial, h->group_acc, bytes, elements, true);
         bytes = h->group_acc;
     }
     uli_sum_merge(t->dtype, partial, h->acc, bytes, elements, first);
-    uli_hier_took(h, lane, elements * part->unit);
+    uli_hier_took(h, rail, elements * part->unit);
 }
 
 static int64_t

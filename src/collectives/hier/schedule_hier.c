@@ -133,7 +133,7 @@ hier_describe(const struct ulyx_plan *plan, char *text_p, size_t text_bytes)
 {
     const struct uli_hier *hier = uli_hier_of(&plan->exchange);
     size_t length = (size_t)snprintf(text_p, text_bytes,
-        "; between %d nodes: gather, wire, spread in chunks of %lld, %d a lane "
+        "; between %d nodes: gather, wire, spread in chunks of %lld, %d a rail "
         "(%lld staging bytes)",
         hier->nodes.nnodes, (long long)hier->chunk_bytes, ULI_HIER_CHUNKS,
         (long long)hier->piece.bytes);

@@ -286,16 +286,17 @@ uli_layout_max_seq_rows(
     return uli_layout_seq_rows(layout, part, rank);
 }
 
-const struct uli_piece *
-uli_layout_pieces(const struct uli_layout *layout, int32_t part, int32_t rank,
-    int64_t *count_p)
+const struct uli_row_span *
+uli_layout_row_spans(const struct uli_layout *layout, int32_t part,
+    int32_t rank, int64_t *count_p)
 {
     const struct uli_shape_part *p = &layout->shape.parts[part];
     if (p->kind == ULYX_PART_REPLICATED) {
         *count_p = p->rows > 0;
         return &layout->whole[part];
     }
-    const struct uli_pieces *pieces = &uli_layout_tables(layout)->pieces[part];
+    const struct uli_row_spans *pieces =
+        &uli_layout_tables(layout)->pieces[part];
     *count_p = pieces->start[rank + 1] - pieces->start[rank];
     return &pieces->piece[pieces->start[rank]];
 }

@@ -107,7 +107,7 @@ int64_t uli_layout_bytes(const struct uli_layout *layout);
 /* ---- the sequence side --------------------------------------------------- */
 
 /* A run of rows: part rows [row, row + rows) are local rows [local, ...). */
-struct uli_piece {
+struct uli_row_span {
     int64_t row, rows, local;
 };
 
@@ -120,7 +120,7 @@ int64_t uli_layout_max_seq_rows(
     const struct uli_layout *layout, int32_t part, int32_t rank);
 /* Pieces in local order, non-empty, maximal; the array is the layout's. A
  * replicated part is one piece. */
-const struct uli_piece *uli_layout_pieces(const struct uli_layout *layout,
+const struct uli_row_span *uli_layout_row_spans(const struct uli_layout *layout,
     int32_t part, int32_t rank, int64_t *count_p);
 
 /* ---- the head side ------------------------------------------------------- */

@@ -29,7 +29,7 @@ pieces_most(const struct uli_layout *layout, int32_t part, int32_t rank)
             spans = INT64_MAX; /* two chunks of each document and gap */
         return uli_min(spans, uli_layout_max_seq_rows(layout, part, rank));
     }
-    uli_layout_pieces(layout, part, rank, &count);
+    uli_layout_row_spans(layout, part, rank, &count);
     return count;
 }
 

@@ -71,7 +71,7 @@ rows_to_heads(
         return true;
     for (int32_t r = uli_visit_first(v); r < uli_visit_end(v); r++) {
         int64_t count;
-        const struct uli_piece *piece = uli_visit_pieces(v, r, &count);
+        const struct uli_row_span *piece = uli_visit_pieces(v, r, &count);
         for (int64_t i = 0; i < count; i++)
             if (!uli_visit_copy(v,
                     uli_extent_of(
@@ -150,7 +150,7 @@ static bool
 head_to_seq(const struct uli_visit *v)
 {
     int64_t count, batches = v->layout->shape.batch;
-    const struct uli_piece *piece = uli_visit_pieces(v, v->dst, &count);
+    const struct uli_row_span *piece = uli_visit_pieces(v, v->dst, &count);
     for (int32_t r = uli_visit_first(v); r < uli_visit_end(v); r++) {
         int64_t first = uli_heads_all(v->layout, v->tensor, r).first;
         struct uli_head_range low = uli_heads_lowest(v->layout, v->tensor, r);
@@ -172,7 +172,7 @@ sum_holders(const struct uli_visit *v, struct uli_head_range range, int32_t lo,
     int32_t hi)
 {
     int64_t count, batches = v->layout->shape.batch;
-    const struct uli_piece *piece = uli_visit_pieces(v, v->dst, &count);
+    const struct uli_row_span *piece = uli_visit_pieces(v, v->dst, &count);
     for (int64_t i = 0; i < count; i++) {
         int32_t holders = 0;
         for (int32_t r = lo; r <= hi; r++) {

@@ -68,14 +68,14 @@ uli_visit_end(const struct uli_visit *v)
 }
 
 /* Pieces of the visit's part on a rank. */
-static inline const struct uli_piece *
+static inline const struct uli_row_span *
 uli_visit_pieces(const struct uli_visit *v, int32_t rank, int64_t *count_p)
 {
     if (!v->sharded) {
         *count_p = v->part->rows > 0;
         return &v->layout->whole[v->part_index];
     }
-    const struct uli_pieces *pieces = &v->tables->pieces[v->part_index];
+    const struct uli_row_spans *pieces = &v->tables->pieces[v->part_index];
     *count_p = pieces->start[rank + 1] - pieces->start[rank];
     return &pieces->piece[pieces->start[rank]];
 }

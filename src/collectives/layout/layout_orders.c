@@ -23,12 +23,12 @@ chunk_begin(int64_t rows, int64_t chunks, int64_t chunk)
 
 /* Appends rows [row, row + rows) to the rank's pieces, which end at *end_p. */
 static void
-pieces_append(struct uli_pieces *pieces, int32_t rank, int64_t *end_p,
+pieces_append(struct uli_row_spans *pieces, int32_t rank, int64_t *end_p,
     int64_t row, int64_t rows)
 {
     if (rows == 0)
         return;
-    struct uli_piece *piece = &pieces->piece[*end_p];
+    struct uli_row_span *piece = &pieces->piece[*end_p];
     if (*end_p > pieces->start[rank] && piece[-1].row + piece[-1].rows == row) {
         piece[-1].rows += rows;
     } else {
@@ -45,7 +45,7 @@ pieces_append(struct uli_pieces *pieces, int32_t rank, int64_t *end_p,
 
 static void
 fill_contiguous(
-    struct uli_pieces *pieces, int32_t nranks, const int64_t *splits)
+    struct uli_row_spans *pieces, int32_t nranks, const int64_t *splits)
 {
     int64_t row = 0, end = 0;
     for (int32_t r = 0; r < nranks; r++) {
@@ -58,7 +58,7 @@ fill_contiguous(
 
 /* The front halves lie in rank order, then the back halves in reverse. */
 static void
-fill_zigzag(struct uli_pieces *pieces, int32_t nranks, int64_t rows,
+fill_zigzag(struct uli_row_spans *pieces, int32_t nranks, int64_t rows,
     const int64_t *splits, const int64_t *fronts)
 {
     int64_t front_row = 0, back_row = rows, end = 0;
@@ -100,7 +100,7 @@ prepare_fixed(struct uli_layout *layout, int32_t index)
 {
     struct uli_shape *shape = &layout->shape;
     struct uli_shape_part *part = &shape->parts[index];
-    struct uli_pieces *pieces = &layout->bank[0].pieces[index];
+    struct uli_row_spans *pieces = &layout->bank[0].pieces[index];
     int64_t ranks = shape->nranks;
     int64_t *splits, *fronts;
     pieces->capacity = part->order == ULYX_TOKENS_ZIGZAG ? 2 * ranks : ranks;
@@ -140,7 +140,7 @@ prepare_docs(struct uli_layout *layout, int32_t index)
     if (!uli_size_mul(2 * ranks, max_spans(shape, rows), &pieces_most))
         pieces_most = rows;
     for (int b = 0; b < 2; b++) {
-        struct uli_pieces *pieces = &layout->bank[b].pieces[index];
+        struct uli_row_spans *pieces = &layout->bank[b].pieces[index];
         pieces->capacity = uli_min(pieces_most, rows);
         ULI_TRY_RESERVE(layout, pieces->start, ranks + 1);
         ULI_TRY_RESERVE(layout, pieces->rows, ranks);
@@ -151,7 +151,7 @@ prepare_docs(struct uli_layout *layout, int32_t index)
 
 /* The two chunks of one document that rank r has; all relative to the part. */
 static void
-append_span(struct uli_pieces *pieces, int32_t nranks, int32_t rank,
+append_span(struct uli_row_spans *pieces, int32_t nranks, int32_t rank,
     int64_t *end_p, int64_t begin, int64_t end)
 {
     int64_t chunks = 2 * (int64_t)nranks, rows = end - begin;
@@ -169,7 +169,7 @@ fill_docs(const struct uli_layout *layout, struct uli_tables *tables,
     int32_t index, int32_t rank, int64_t *end_p)
 {
     const struct uli_shape_part *part = &layout->shape.parts[index];
-    struct uli_pieces *pieces = &tables->pieces[index];
+    struct uli_row_spans *pieces = &tables->pieces[index];
     int64_t first = layout->first_row[index], done = 0;
     int64_t count = uli_docs_count(layout, tables, part->axis);
     for (int64_t n = 0; n < count && done < part->rows; n++) {
@@ -190,7 +190,7 @@ static ulyx_status_t
 update_part(
     const struct uli_layout *layout, struct uli_tables *tables, int32_t index)
 {
-    struct uli_pieces *pieces = &tables->pieces[index];
+    struct uli_row_spans *pieces = &tables->pieces[index];
     int64_t end = 0, most = 0;
     for (int32_t r = 0; r < layout->shape.nranks; r++) {
         pieces->start[r] = end;

@@ -45,7 +45,7 @@ rows_of_run(const struct uli_visit *v, const struct uli_run *run)
 
 /* The first of the pieces that ends after a row. */
 static int64_t
-piece_at(const struct uli_piece *piece, int64_t count, int64_t row)
+piece_at(const struct uli_row_span *piece, int64_t count, int64_t row)
 {
     int64_t low = 0, high = count;
     while (low < high) {
@@ -59,7 +59,7 @@ piece_at(const struct uli_piece *piece, int64_t count, int64_t row)
 }
 
 static struct rows
-rows_in_piece(struct rows rows, const struct uli_piece *piece)
+rows_in_piece(struct rows rows, const struct uli_row_span *piece)
 {
     rows.begin = uli_max(rows.begin, piece->row);
     rows.end = uli_min(rows.end, piece->row + piece->rows);
@@ -76,8 +76,8 @@ in_run(const struct uli_visit *v, int32_t rank, const struct uli_run *run,
 }
 
 static struct uli_place
-in_piece(int32_t rank, const struct uli_piece *piece, int64_t row, int64_t head,
-    int64_t batch)
+in_piece(int32_t rank, const struct uli_row_span *piece, int64_t row,
+    int64_t head, int64_t batch)
 {
     return uli_place_of(rank, batch, piece->local + row - piece->row, head);
 }
@@ -179,7 +179,7 @@ cell_at(const struct uli_visit *v, struct line line, struct rows rows,
  * which dst is the lowest holder. */
 static bool
 piece_to_run(const struct uli_visit *v, const struct uli_run *run, int32_t src,
-    const struct uli_piece *piece, struct rows rows, bool lowest)
+    const struct uli_row_span *piece, struct rows rows, bool lowest)
 {
     struct line line = line_of(v, run->head, run->batch);
     while (rows.begin < rows.end) {
@@ -203,7 +203,7 @@ pieces_to_runs(const struct uli_visit *v, int32_t src, bool lowest)
 {
     int64_t nruns, npieces;
     const struct uli_run *run = runs_of(v, v->dst, &nruns);
-    const struct uli_piece *piece = uli_visit_pieces(v, src, &npieces);
+    const struct uli_row_span *piece = uli_visit_pieces(v, src, &npieces);
     for (int64_t i = 0; i < nruns; i++) {
         struct rows all = rows_of_run(v, &run[i]);
         if (all.begin >= all.end)
@@ -233,7 +233,7 @@ static bool
 copies_to_cell(
     const struct uli_visit *v, const struct uli_run *run, struct rows cell)
 {
-    const struct uli_piece *whole = &v->layout->whole[v->part_index];
+    const struct uli_row_span *whole = &v->layout->whole[v->part_index];
     int32_t nranks = v->layout->shape.nranks;
     for (int32_t r = 0; r < nranks; r++)
         v->scratch[r] = in_piece(r, whole, cell.begin, run->head, run->batch);
@@ -290,7 +290,7 @@ uli_packed_head_to_seq_adjoint(const struct uli_visit *v)
 /* Rows of dst in one piece and one line <- their holders, or the lowest. */
 static bool
 line_to_piece(const struct uli_visit *v, struct line line, struct rows rows,
-    const struct uli_piece *piece, bool lowest)
+    const struct uli_row_span *piece, bool lowest)
 {
     while (rows.begin < rows.end) {
         int32_t count;
@@ -315,7 +315,7 @@ line_to_pieces(
     const struct uli_visit *v, struct line line, struct rows all, bool lowest)
 {
     int64_t count;
-    const struct uli_piece *piece = uli_visit_pieces(v, v->dst, &count);
+    const struct uli_row_span *piece = uli_visit_pieces(v, v->dst, &count);
     if (all.begin >= all.end)
         return true;
     for (int64_t k = piece_at(piece, count, all.begin);
@@ -363,7 +363,7 @@ own_line(const struct uli_visit *v, int64_t head, int64_t batch, int64_t *at_p)
 {
     int64_t nruns, done = 0;
     const struct uli_run *run = runs_of(v, v->dst, &nruns);
-    const struct uli_piece *whole = &v->layout->whole[v->part_index];
+    const struct uli_row_span *whole = &v->layout->whole[v->part_index];
     for (;
          *at_p < nruns && run[*at_p].head == head && run[*at_p].batch == batch;
          ++*at_p) {

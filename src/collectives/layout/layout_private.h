@@ -28,10 +28,10 @@ enum { ULI_MAX_FAMILIES = ULI_MAX_TENSORS + 2, ULI_TILE_KEYS = 128 };
 /* Pieces of a sharded part, of all ranks in rank order: those of rank r are
  * piece[start[r] .. start[r + 1]). Rows ascend within a rank, whatever the
  * order: every order keeps a rank's rows in global order. */
-struct uli_pieces {
+struct uli_row_spans {
     int64_t *start; /* [P + 1] */
     int64_t *rows;  /* [P] s_r */
-    struct uli_piece *piece;
+    struct uli_row_span *piece;
     int64_t capacity;
 };
 
@@ -69,7 +69,7 @@ struct uli_tables {
     struct uli_docs docs[2]; /* of queries and of keys */
     int64_t *doc_begin[2], *doc_length[2];
     uint64_t hash;
-    struct uli_pieces pieces[ULI_MAX_PARTS];
+    struct uli_row_spans pieces[ULI_MAX_PARTS];
     struct uli_doc_sums sums;
     int64_t *cut; /* [P + 1] rows of (head, batch, row) order; PACKED only */
     struct uli_family family[ULI_MAX_FAMILIES];
@@ -82,8 +82,9 @@ struct uli_layout {
     int32_t naxes;
     int64_t axis_rows[2];
     int64_t first_row[ULI_MAX_PARTS];
-    struct uli_piece whole[ULI_MAX_PARTS]; /* the one piece of a replicated */
-    int64_t *head_begin; /* [P + 1] HEADS: first query head of each rank */
+    struct uli_row_span
+        whole[ULI_MAX_PARTS]; /* the one piece of a replicated */
+    int64_t *head_begin;      /* [P + 1] HEADS: first query head of each rank */
     bool packed;
     bool has_docs_order;  /* a part is ZIGZAG_DOCS */
     bool max_local_given; /* max_local_rows is the caller's */

@@ -20,7 +20,7 @@
 
 /* ---- freeing ------------------------------------------------------------- */
 
-/* With the mover's state gone, or in a grave. */
+/* With the mover's state gone, or in a retired. */
 static void
 free_plan(ulyx_plan_t *plan)
 {
@@ -128,8 +128,8 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
         uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
     ulyx_plan_t *plan = NULL;
     ULI_TRY(uli_comm_check(comm));
-    comm->graves_destroy = uli_graves_destroy;
-    uli_graves_sweep(comm);
+    comm->retired_destroy = uli_retired_destroy;
+    uli_retired_sweep(comm);
     if (verdict == ULYX_SUCCESS) {
         plan = calloc(1, sizeof(*plan));
         if (!plan) {
@@ -170,8 +170,8 @@ uli_plan_destroy(ulyx_plan_t *plan)
         atomic_store(&plan->exchange.busy, false);
         return status;
     }
-    uli_graves_add(comm, plan->state);
-    uli_graves_sweep(comm);
+    uli_retired_add(comm, plan->state);
+    uli_retired_sweep(comm);
     free_plan(plan);
     atomic_fetch_sub(&comm->nplans, 1);
     return ULYX_SUCCESS;

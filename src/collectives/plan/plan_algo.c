@@ -40,7 +40,7 @@ static ulyx_status_t
 algo_choose(const ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight,
     struct uli_choice *choice_p)
 {
-    const struct uli_plan_wish wish = {
+    const struct uli_plan_preference preference = {
         plan->directions, bytes_in_flight, name, plan->comm->one_machine};
     const ulyx_comm_t *comm = plan->comm;
     int32_t *node_of = calloc((size_t)comm->nranks, sizeof(*node_of));
@@ -48,8 +48,8 @@ algo_choose(const ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight,
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     for (int32_t p = 0; p < comm->nranks; p++)
         node_of[p] = comm->peers[p].node;
-    ulyx_status_t status = uli_plan_choose(
-        plan->layout, comm->nnodes, node_of, &wish, comm->planner, choice_p);
+    ulyx_status_t status = uli_plan_choose(plan->layout, comm->nnodes, node_of,
+        &preference, comm->planner, choice_p);
     free(node_of);
     return status;
 }

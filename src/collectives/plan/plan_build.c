@@ -8,7 +8,7 @@
  * in; it only writes into what is there, so it cannot fail.
  *
  * Both ends of a pair walk its moves in one order and build the same boxes
- * from the same gathered strides, so they agree, without a word, on verbs and
+ * from the same gathered strides, so they agree, without a flag, on verbs and
  * on the order of bytes in a stream.
  */
 #include <stdlib.h>

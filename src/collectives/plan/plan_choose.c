@@ -216,15 +216,16 @@ uli_plan_demand(const struct uli_layout *layout, int32_t nodes,
 
 ulyx_status_t
 uli_plan_choose(const struct uli_layout *layout, int32_t nodes,
-    const int32_t *node_of, const struct uli_plan_wish *wish,
+    const int32_t *node_of, const struct uli_plan_preference *preference,
     const struct uli_planner *planner, struct uli_choice *choice_p)
 {
     struct uli_demand demand;
     ULI_TRY(uli_plan_demand(layout, nodes, node_of, &demand));
-    demand.one_machine = wish->one_machine;
-    demand.directions = wish->directions;
-    demand.flight_bytes = wish->bytes_in_flight;
-    ulyx_status_t status = uli_choose(planner, &demand, wish->algo, choice_p);
+    demand.one_machine = preference->one_machine;
+    demand.directions = preference->directions;
+    demand.flight_bytes = preference->bytes_in_flight;
+    ulyx_status_t status =
+        uli_choose(planner, &demand, preference->algo, choice_p);
     uli_demand_destroy(&demand);
     return status;
 }

@@ -16,7 +16,7 @@
 ulyx_status_t uli_plan_demand(const struct uli_layout *layout, int32_t nodes,
     const int32_t *node_of, struct uli_demand *demand_p);
 
-struct uli_plan_wish {
+struct uli_plan_preference {
     uint64_t directions; /* bits, those of the plan */
     int64_t bytes_in_flight;
     const char *algo; /* asked for, or NULL */
@@ -25,7 +25,7 @@ struct uli_plan_wish {
 
 /* uli_choose for that demand. Equal on all ranks, as the arguments are. */
 ulyx_status_t uli_plan_choose(const struct uli_layout *layout, int32_t nodes,
-    const int32_t *node_of, const struct uli_plan_wish *wish,
+    const int32_t *node_of, const struct uli_plan_preference *preference,
     const struct uli_planner *planner, struct uli_choice *choice_p);
 
 #endif

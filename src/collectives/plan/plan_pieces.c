@@ -5,11 +5,11 @@
  * for whoever may need it, of sizes that both ends of a pair then make equal
  * by taking the smaller one.
  *
- *   words    [nranks] uli_words, then two letters for each rank
+ *   pair flags    [nranks] uli_pair_flags, then two eager slots for each rank
  *   rings    a ring for each rank that may stream to this one
  *   mirrors  a line with the count of puts that read from here, then for each
- *            remote rank: uli_words, two letters, and a ring if it may be
- *            streamed to
+ *            remote rank: uli_pair_flags, two eager slots, and a ring if it may
+ * be streamed to
  */
 #include "base/size.h"
 #include "collectives/exchange/mover_host.h"
@@ -27,9 +27,9 @@ enum {
 };
 
 static int64_t
-letters_bytes(const ulyx_plan_t *plan)
+eager_bytes(const ulyx_plan_t *plan)
 {
-    return uli_letters_bytes(plan->slot_limit);
+    return uli_eager_bytes(plan->slot_limit);
 }
 
 static bool
@@ -44,10 +44,10 @@ pieces_of(const ulyx_plan_t *plan)
     return &uli_host_of(plan)->pieces;
 }
 
-static struct uli_words *
-words_of(const struct uli_arena_piece *words, int32_t p)
+static struct uli_pair_flags *
+flags_of(const struct uli_arena_block *pair_flags, int32_t p)
 {
-    return (struct uli_words *)words->address + p;
+    return (struct uli_pair_flags *)pair_flags->address + p;
 }
 
 /* ---- sizes --------------------------------------------------------------- */
@@ -154,7 +154,7 @@ static int64_t
 mirror_bytes(const ulyx_plan_t *plan, int32_t p)
 {
     int64_t bytes,
-        fixed = (int64_t)sizeof(struct uli_words) + letters_bytes(plan);
+        fixed = (int64_t)sizeof(struct uli_pair_flags) + eager_bytes(plan);
     if (!peer_is_remote(plan, p) || !uli_plan_shares(plan, p))
         return 0;
     return fixed + (uli_plan_may_send(plan, p, &bytes)
@@ -181,11 +181,11 @@ ulyx_status_t
 uli_plan_take_pieces(ulyx_plan_t *plan, int64_t bytes_in_flight)
 {
     struct demand demand = {0, 0, 0, 0, 0};
-    int64_t each = (int64_t)sizeof(struct uli_words) + letters_bytes(plan);
+    int64_t each = (int64_t)sizeof(struct uli_pair_flags) + eager_bytes(plan);
     ULI_TRY(uli_arena_alloc(
-        plan->comm, plan->comm->nranks * each, &pieces_of(plan)->words));
-    plan->info.words.window = pieces_of(plan)->words.window;
-    plan->info.words.offset = pieces_of(plan)->words.offset;
+        plan->comm, plan->comm->nranks * each, &pieces_of(plan)->pair_flags));
+    plan->info.pair_flags.window = pieces_of(plan)->pair_flags.window;
+    plan->info.pair_flags.offset = pieces_of(plan)->pair_flags.offset;
     look_at_demand(plan, &demand);
     size_chunks(plan, &demand, bytes_in_flight);
     ULI_TRY(take_rings(plan));
@@ -201,20 +201,20 @@ not_mapped(const ulyx_plan_t *plan, int32_t p)
         "plan create: the arena of rank %d is not mapped here", p);
 }
 
-/* Peer p's words, letters and ring for this rank, mapped. */
+/* Peer p's pair flags, eager slots and ring for this rank, mapped. */
 static ulyx_status_t
 connect_mapped(ulyx_plan_t *plan, int32_t p)
 {
     struct uli_pair *pair = &plan->exchange.pairs[p];
     const struct uli_rank_info *peer = &plan->ranks[p];
     int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
-    int64_t words = nranks * (int64_t)sizeof(struct uli_words);
-    char *theirs = uli_window_address(plan->comm, p, peer->words.window,
-        peer->words.offset, words + nranks * letters_bytes(plan));
+    int64_t pair_flags = nranks * (int64_t)sizeof(struct uli_pair_flags);
+    char *theirs = uli_window_address(plan->comm, p, peer->pair_flags.window,
+        peer->pair_flags.offset, pair_flags + nranks * eager_bytes(plan));
     if (!theirs)
         return not_mapped(plan, p);
-    pair->yours = (struct uli_words *)theirs + me;
-    pair->letters_out = theirs + words + me * letters_bytes(plan);
+    pair->yours = (struct uli_pair_flags *)theirs + me;
+    pair->eager_out = theirs + pair_flags + me * eager_bytes(plan);
     pair->chunks_in = pair->chunks_out = LOCAL_CHUNKS;
     pair->chunk_in_bytes = plan->info.chunk_bytes;
     pair->chunk_out_bytes = peer->chunk_bytes;
@@ -241,24 +241,24 @@ connect_remote(ulyx_plan_t *plan, int32_t p)
     struct uli_pair *pair = &plan->exchange.pairs[p];
     const struct uli_rank_info *peer = &plan->ranks[p];
     int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
-    int64_t words = nranks * (int64_t)sizeof(struct uli_words);
+    int64_t pair_flags = nranks * (int64_t)sizeof(struct uli_pair_flags);
     char *mirror =
         (char *)pieces_of(plan)->mirrors.address + plan->mirror_at[p];
-    if (!uli_remote_window_holds(plan->comm, p, peer->words.window,
-            peer->words.offset, words + nranks * letters_bytes(plan)))
+    if (!uli_remote_window_holds(plan->comm, p, peer->pair_flags.window,
+            peer->pair_flags.offset, pair_flags + nranks * eager_bytes(plan)))
         return not_mapped(plan, p);
     pair->remote = true;
-    pair->yours = (struct uli_words *)mirror;
-    pair->letters_out = mirror + sizeof(struct uli_words);
-    pair->ring_out = pair->letters_out + letters_bytes(plan);
+    pair->yours = (struct uli_pair_flags *)mirror;
+    pair->eager_out = mirror + sizeof(struct uli_pair_flags);
+    pair->ring_out = pair->eager_out + eager_bytes(plan);
     pair->chunks_in = pair->chunks_out =
         (int32_t)uli_min(plan->info.net_chunks, peer->net_chunks);
     pair->chunk_in_bytes = pair->chunk_out_bytes =
         uli_min(plan->info.net_chunk_bytes, peer->net_chunk_bytes);
-    pair->words_at =
-        address_is_remote(peer->words, me * (int64_t)sizeof(struct uli_words));
-    pair->letters_at =
-        address_is_remote(peer->words, words + me * letters_bytes(plan));
+    pair->flags_at = address_is_remote(
+        peer->pair_flags, me * (int64_t)sizeof(struct uli_pair_flags));
+    pair->eager_at = address_is_remote(
+        peer->pair_flags, pair_flags + me * eager_bytes(plan));
     pair->ring_at = address_is_remote(peer->rings, plan->their_ring_at[p]);
     return ULYX_SUCCESS;
 }
@@ -267,11 +267,12 @@ ulyx_status_t
 uli_plan_connect(ulyx_plan_t *plan, int32_t p)
 {
     struct uli_pair *pair = &plan->exchange.pairs[p];
-    int64_t words = plan->comm->nranks * (int64_t)sizeof(struct uli_words);
+    int64_t pair_flags =
+        plan->comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
     pair->shares = true;
-    pair->mine = words_of(&pieces_of(plan)->words, p);
-    pair->letters_in = (char *)pieces_of(plan)->words.address + words +
-                       p * letters_bytes(plan);
+    pair->mine = flags_of(&pieces_of(plan)->pair_flags, p);
+    pair->eager_in = (char *)pieces_of(plan)->pair_flags.address + pair_flags +
+                     p * eager_bytes(plan);
     if (plan->ring_at[p] >= 0)
         pair->ring_in =
             (char *)pieces_of(plan)->rings.address + plan->ring_at[p];
@@ -303,8 +304,8 @@ uli_plan_return_spare_rings(ulyx_plan_t *plan)
 void
 uli_plan_free_pieces(ulyx_comm_t *comm, const struct uli_plan_pieces *pieces)
 {
-    const struct uli_arena_piece *all[] = {
-        &pieces->words, &pieces->rings, &pieces->mirrors};
+    const struct uli_arena_block *all[] = {
+        &pieces->pair_flags, &pieces->rings, &pieces->mirrors};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i]->address)
             uli_arena_free(comm, all[i]);
@@ -313,7 +314,7 @@ uli_plan_free_pieces(ulyx_comm_t *comm, const struct uli_plan_pieces *pieces)
 bool
 uli_plan_closed_by(const struct uli_plan_pieces *pieces, int32_t p)
 {
-    return uli_words_final(words_of(&pieces->words, p));
+    return uli_flags_final(flags_of(&pieces->pair_flags, p));
 }
 
 bool

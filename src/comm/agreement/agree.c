@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/size.h"
-#include "comm/agreement/lane.h"
+#include "comm/agreement/rounds.h"
 
 const char *
 uli_call_name(enum uli_call call)
@@ -53,12 +53,12 @@ all_arrived(void *context)
     bool sent = a->comm->remote == NULL || uli_nodes_drive(a->comm, a->round);
 
     for (; a->next < a->comm->nranks; a->next++) {
-        if (uli_lane_has(a->comm, ULI_LANE_AGREE, a->next, a->round))
+        if (uli_rounds_has(a->comm, ULI_ROUNDS_AGREE, a->next, a->round))
             continue;
         if (!has_left_before(a->comm, a->next, a->round))
             return false;
         /* It may have posted before it left. */
-        if (uli_lane_has(a->comm, ULI_LANE_AGREE, a->next, a->round))
+        if (uli_rounds_has(a->comm, ULI_ROUNDS_AGREE, a->next, a->round))
             continue;
         a->gone = a->next;
         return true;
@@ -105,7 +105,7 @@ await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
             uli_call_name(call), arrival.gone);
     if (status != ULYX_ERR_TIMEOUT)
         return status;
-    uli_lane_missing(comm, ULI_LANE_AGREE, round, missing, sizeof(missing));
+    uli_rounds_missing(comm, ULI_ROUNDS_AGREE, round, missing, sizeof(missing));
     return uli_comm_fail(comm, ULYX_ERR_TIMEOUT, -1,
         "%s: these ranks did not come: %s", uli_call_name(call), missing);
 }
@@ -115,11 +115,11 @@ static ulyx_status_t
 compare_calls(ulyx_comm_t *comm, uint64_t round)
 {
     const struct uli_agree_post *zero =
-        uli_lane_read(comm, ULI_LANE_AGREE, 0, round);
+        uli_rounds_read(comm, ULI_ROUNDS_AGREE, 0, round);
 
     for (int32_t p = 1; p < comm->nranks; p++) {
         const struct uli_agree_post *post =
-            uli_lane_read(comm, ULI_LANE_AGREE, p, round);
+            uli_rounds_read(comm, ULI_ROUNDS_AGREE, p, round);
 
         if (post->call != zero->call)
             return uli_error(ULYX_ERR_MISMATCH,
@@ -144,7 +144,7 @@ settle_calls(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     if (status == ULYX_SUCCESS || call == ULI_CALL_ALLTOALL)
         return status;
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (uli_lane_read(comm, ULI_LANE_AGREE, p, round)->call ==
+        if (uli_rounds_read(comm, ULI_ROUNDS_AGREE, p, round)->call ==
                 ULI_CALL_ALLTOALL &&
             comm->alltoall_skip != NULL) {
             snprintf(text, sizeof(text), "%s", uli_error_text());
@@ -156,14 +156,14 @@ settle_calls(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
 
 /* Takes chunk `at` of every rank's payload; returns the rounds needed. */
 static int64_t
-collect(ulyx_comm_t *comm, uint64_t round, int64_t at, int64_t max_bytes,
+posts_collect(ulyx_comm_t *comm, uint64_t round, int64_t at, int64_t max_bytes,
     unsigned char *all, int64_t *bytes_p, ulyx_status_t *status_p)
 {
-    int64_t longest = 0, chunk = uli_lane_chunk(comm, ULI_LANE_AGREE);
+    int64_t longest = 0, chunk = uli_rounds_chunk(comm, ULI_ROUNDS_AGREE);
 
     for (int32_t p = 0; p < comm->nranks; p++) {
         const struct uli_agree_post *post =
-            uli_lane_read(comm, ULI_LANE_AGREE, p, round);
+            uli_rounds_read(comm, ULI_ROUNDS_AGREE, p, round);
         int64_t total = uli_min((int64_t)post->total_bytes, max_bytes);
         int64_t take = uli_min(total - at, chunk);
 
@@ -188,7 +188,7 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
         .status = status,
         .sequence = comm->sequence,
         .total_bytes = (uint64_t)bytes};
-    int64_t rounds = 1, chunk = uli_lane_chunk(comm, ULI_LANE_AGREE);
+    int64_t rounds = 1, chunk = uli_rounds_chunk(comm, ULI_ROUNDS_AGREE);
 
     ULI_TRY(uli_comm_check(comm));
     comm->sequence++;
@@ -197,12 +197,13 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
         int64_t take = uli_max(0, uli_min(bytes - at, chunk));
         uint64_t round = ++comm->agree_round;
 
-        uli_lane_publish(comm, ULI_LANE_AGREE, round, &header,
+        uli_rounds_publish(comm, ULI_ROUNDS_AGREE, round, &header,
             take > 0 ? (const unsigned char *)mine + at : NULL, take);
         ULI_TRY(await_round(comm, call, round, deadline));
         if (i == 0)
             ULI_TRY(settle_calls(comm, call, round, deadline));
-        rounds = collect(comm, round, at, max_bytes, all_p, bytes_p, status_p);
+        rounds =
+            posts_collect(comm, round, at, max_bytes, all_p, bytes_p, status_p);
     }
     return ULYX_SUCCESS;
 }
@@ -219,8 +220,9 @@ uli_agree_astray(ulyx_comm_t *comm, uint64_t number)
     uint64_t round = comm->agree_round + 1;
 
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (uli_lane_has(comm, ULI_LANE_AGREE, p, round) &&
-            uli_lane_read(comm, ULI_LANE_AGREE, p, round)->sequence <= number)
+        if (uli_rounds_has(comm, ULI_ROUNDS_AGREE, p, round) &&
+            uli_rounds_read(comm, ULI_ROUNDS_AGREE, p, round)->sequence <=
+                number)
             return true;
     return false;
 }
@@ -232,7 +234,7 @@ uli_agree_join(ulyx_comm_t *comm, enum uli_call call, uint64_t number,
     struct uli_agree_post header = {.call = call, .sequence = number};
     uint64_t round = ++comm->agree_round;
 
-    uli_lane_publish(comm, ULI_LANE_AGREE, round, &header, NULL, 0);
+    uli_rounds_publish(comm, ULI_ROUNDS_AGREE, round, &header, NULL, 0);
     ULI_TRY(await_round(comm, call, round, deadline));
     return settle_calls(comm, call, round, deadline);
 }

@@ -84,7 +84,7 @@ uli_topic_name(uint32_t topic)
 }
 
 static uint64_t
-combine(uint32_t topic, uint64_t a, uint64_t b)
+values_combine(uint32_t topic, uint64_t a, uint64_t b)
 {
     if (topic == ULI_TOPIC_AND)
         return a & b;
@@ -162,7 +162,8 @@ add_member(struct uli_decision *decision, int32_t rank,
         decision->value = opinion->value;
         return;
     }
-    decision->value = combine(decision->topic, decision->value, opinion->value);
+    decision->value =
+        values_combine(decision->topic, decision->value, opinion->value);
     if (opinion->topic != decision->topic && decision->odd_rank < 0) {
         decision->odd_rank = rank;
         decision->odd_topic = opinion->topic;

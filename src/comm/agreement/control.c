@@ -13,7 +13,7 @@
 enum { SLICE_NS = 50 * 1000 * 1000 };
 
 static long
-futex(_Atomic uint32_t *word, int operation, uint32_t value,
+control_futex(_Atomic uint32_t *word, int operation, uint32_t value,
     const struct timespec *timeout)
 {
     return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
@@ -24,7 +24,7 @@ uli_doorbell_ring(struct uli_control *peer)
 {
     atomic_fetch_add_explicit(&peer->doorbell, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&peer->sleeping, memory_order_seq_cst))
-        futex(&peer->doorbell, FUTEX_WAKE, INT32_MAX, NULL);
+        control_futex(&peer->doorbell, FUTEX_WAKE, INT32_MAX, NULL);
 }
 
 void
@@ -36,7 +36,7 @@ uli_doorbell_sleep(struct uli_control *mine, uint32_t seen, int64_t max_ns)
         return;
     /* A count, not a flag: several threads may wait on one rank's word. */
     atomic_fetch_add_explicit(&mine->sleeping, 1, memory_order_seq_cst);
-    futex(&mine->doorbell, FUTEX_WAIT, seen, &slice);
+    control_futex(&mine->doorbell, FUTEX_WAIT, seen, &slice);
     atomic_fetch_sub_explicit(&mine->sleeping, 1, memory_order_seq_cst);
 }
 

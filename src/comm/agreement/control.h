@@ -46,7 +46,7 @@ struct uli_control {
      * closed or left. */
     struct uli_late late;
     /* Agreement rounds of collective calls, and of a creation by shrink, which
-     * must work when a failure has left the first lane out of step. */
+     * must work when a failure has left the first rounds out of step. */
     _Alignas(ULI_LINE) struct uli_agree_post agree[2];
     _Alignas(ULI_LINE) struct uli_agree_post shrink[2];
     /* Of the survivors' decisions (consensus.h): by parity of the instance,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds of posts; the argument is in lane.h.
+ * Rounds of posts; the argument is in rounds.h.
  */
-#include "comm/agreement/lane.h"
+#include "comm/agreement/rounds.h"
 
 #include <string.h>
 #include "comm/remote/nodes.h"
@@ -10,40 +10,41 @@
 #include "comm/remote/remote_internal.h"
 
 struct uli_agree_post *
-uli_lane_post(struct uli_control *control, enum uli_lane lane, uint64_t round)
+uli_rounds_post(
+    struct uli_control *control, enum uli_rounds rounds, uint64_t round)
 {
     struct uli_agree_post *posts =
-        lane == ULI_LANE_AGREE ? control->agree : control->shrink;
+        rounds == ULI_ROUNDS_AGREE ? control->agree : control->shrink;
 
     return &posts[round & 1];
 }
 
 /* By the node's table rather than by a control block. */
 static bool
-is_elsewhere(const ulyx_comm_t *comm, enum uli_lane lane, int32_t rank)
+is_elsewhere(const ulyx_comm_t *comm, enum uli_rounds rounds, int32_t rank)
 {
-    return lane == ULI_LANE_AGREE && comm->remote != NULL &&
+    return rounds == ULI_ROUNDS_AGREE && comm->remote != NULL &&
            comm->peers[rank].node != comm->remote->nodes.mine;
 }
 
 int64_t
-uli_lane_chunk(const ulyx_comm_t *comm, enum uli_lane lane)
+uli_rounds_chunk(const ulyx_comm_t *comm, enum uli_rounds rounds)
 {
-    return lane == ULI_LANE_AGREE && comm->remote != NULL
+    return rounds == ULI_ROUNDS_AGREE && comm->remote != NULL
                ? comm->remote->nodes.chunk_bytes
                : ULI_AGREE_BYTES;
 }
 
 const struct uli_agree_post *
-uli_lane_read(
-    ulyx_comm_t *comm, enum uli_lane lane, int32_t rank, uint64_t round)
+uli_rounds_read(
+    ulyx_comm_t *comm, enum uli_rounds rounds, int32_t rank, uint64_t round)
 {
-    if (is_elsewhere(comm, lane, rank))
+    if (is_elsewhere(comm, rounds, rank))
         return uli_nodes_post(comm, rank, round);
-    return uli_lane_post(comm->peers[rank].control, lane, round);
+    return uli_rounds_post(comm->peers[rank].control, rounds, round);
 }
 
-/* The shrink lane: everybody tells everybody. */
+/* The shrink rounds: everybody tells everybody. */
 static void
 send_post(ulyx_comm_t *comm, const struct uli_agree_post *post, uint64_t round)
 {
@@ -62,10 +63,10 @@ send_post(ulyx_comm_t *comm, const struct uli_agree_post *post, uint64_t round)
 }
 
 void
-uli_lane_publish(ulyx_comm_t *comm, enum uli_lane lane, uint64_t round,
+uli_rounds_publish(ulyx_comm_t *comm, enum uli_rounds rounds, uint64_t round,
     const struct uli_agree_post *header, const void *payload, int64_t bytes)
 {
-    struct uli_agree_post *post = uli_lane_post(comm->control, lane, round);
+    struct uli_agree_post *post = uli_rounds_post(comm->control, rounds, round);
 
     post->call = header->call;
     post->status = header->status;
@@ -79,15 +80,16 @@ uli_lane_publish(ulyx_comm_t *comm, enum uli_lane lane, uint64_t round,
         if (p != comm->rank && comm->peers[p].control != NULL &&
             !uli_comm_is_remote(comm, p))
             uli_doorbell_ring(comm->peers[p].control);
-    if (lane == ULI_LANE_SHRINK && comm->remote != NULL)
+    if (rounds == ULI_ROUNDS_SHRINK && comm->remote != NULL)
         send_post(comm, post, round);
 }
 
 bool
-uli_lane_has(
-    ulyx_comm_t *comm, enum uli_lane lane, int32_t rank, uint64_t round)
+uli_rounds_has(
+    ulyx_comm_t *comm, enum uli_rounds rounds, int32_t rank, uint64_t round)
 {
-    const struct uli_agree_post *post = uli_lane_read(comm, lane, rank, round);
+    const struct uli_agree_post *post =
+        uli_rounds_read(comm, rounds, rank, round);
 
     return post != NULL &&
            atomic_load_explicit(&post->round, memory_order_acquire) == round;
@@ -95,7 +97,7 @@ uli_lane_has(
 
 struct missing {
     ulyx_comm_t *comm;
-    enum uli_lane lane;
+    enum uli_rounds rounds;
     uint64_t round;
 };
 
@@ -104,17 +106,17 @@ is_missing(const void *context, int32_t rank)
 {
     const struct missing *m = context;
 
-    if (uli_lane_has(m->comm, m->lane, rank, m->round))
+    if (uli_rounds_has(m->comm, m->rounds, rank, m->round))
         return false;
-    return !is_elsewhere(m->comm, m->lane, rank) ||
+    return !is_elsewhere(m->comm, m->rounds, rank) ||
            !uli_nodes_came(m->comm, rank, m->round);
 }
 
 void
-uli_lane_missing(ulyx_comm_t *comm, enum uli_lane lane, uint64_t round,
+uli_rounds_missing(ulyx_comm_t *comm, enum uli_rounds rounds, uint64_t round,
     char *text_p, size_t text_bytes)
 {
-    struct missing missing = {comm, lane, round};
+    struct missing missing = {comm, rounds, round};
 
     uli_rank_ranges(comm->nranks, is_missing, &missing, text_p, text_bytes);
 }

@@ -1,42 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A lane: numbered rounds of posts over the ranks' control blocks. Round
+ * A rounds: numbered rounds of posts over the ranks' control blocks. Round
  * n lies in buffer n mod 2 of each rank's own block; nobody overwrites what a
  * slower rank still reads, because posting n + 1 says that one has read all
  * of round n, and n + 2 is posted only after everybody's n + 1.
  *
- * Posts of other nodes are copies: of the agreement lane in the table of the
- * node's leader (nodes.h), of the shrink lane, whose rounds must do without
+ * Posts of other nodes are copies: of the agreement rounds in the table of the
+ * node's leader (nodes.h), of the shrink rounds, whose rounds must do without
  * any rank that may be lost, in the mirror of each remote peer's block, which
  * the peer's own messages fill in.
  */
-#ifndef ULI_COMM_AGREEMENT_LANE_H
-#define ULI_COMM_AGREEMENT_LANE_H
+#ifndef ULI_COMM_AGREEMENT_ROUNDS_H
+#define ULI_COMM_AGREEMENT_ROUNDS_H
 
 #include "comm/comm.h"
 
-enum uli_lane { ULI_LANE_AGREE, ULI_LANE_SHRINK };
+enum uli_rounds { ULI_ROUNDS_AGREE, ULI_ROUNDS_SHRINK };
 
-struct uli_agree_post *uli_lane_post(
-    struct uli_control *control, enum uli_lane lane, uint64_t round);
+struct uli_agree_post *uli_rounds_post(
+    struct uli_control *control, enum uli_rounds rounds, uint64_t round);
 
-/* The most that a post of the lane carries; equal on all ranks. */
-int64_t uli_lane_chunk(const ulyx_comm_t *comm, enum uli_lane lane);
+/* The most that a post of the rounds carries; equal on all ranks. */
+int64_t uli_rounds_chunk(const ulyx_comm_t *comm, enum uli_rounds rounds);
 
 /* The rank's post of the round, or what is in its place; NULL: not known. */
-const struct uli_agree_post *uli_lane_read(
-    ulyx_comm_t *comm, enum uli_lane lane, int32_t rank, uint64_t round);
+const struct uli_agree_post *uli_rounds_read(
+    ulyx_comm_t *comm, enum uli_rounds rounds, int32_t rank, uint64_t round);
 
-/* Fills my post of the round from the header and bytes <= uli_lane_chunk of
- * payload, and rings all peers; on the shrink lane sends it to remote ones. */
-void uli_lane_publish(ulyx_comm_t *comm, enum uli_lane lane, uint64_t round,
-    const struct uli_agree_post *header, const void *payload, int64_t bytes);
+/* Fills my post of the round from the header and bytes <= uli_rounds_chunk of
+ * payload, and rings all peers; on the shrink rounds sends it to remote ones.
+ */
+void uli_rounds_publish(ulyx_comm_t *comm, enum uli_rounds rounds,
+    uint64_t round, const struct uli_agree_post *header, const void *payload,
+    int64_t bytes);
 
-bool uli_lane_has(
-    ulyx_comm_t *comm, enum uli_lane lane, int32_t rank, uint64_t round);
+bool uli_rounds_has(
+    ulyx_comm_t *comm, enum uli_rounds rounds, int32_t rank, uint64_t round);
 
 /* "3, 5-7": the ranks whose post of the round is missing. */
-void uli_lane_missing(ulyx_comm_t *comm, enum uli_lane lane, uint64_t round,
-    char *text_p, size_t text_bytes);
+void uli_rounds_missing(ulyx_comm_t *comm, enum uli_rounds rounds,
+    uint64_t round, char *text_p, size_t text_bytes);
 
 #endif

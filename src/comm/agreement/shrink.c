@@ -7,10 +7,10 @@
  * with those that are left, until the deadline, which is one for all of this:
  * each step may take half of what is left.
  *
- * In between, members gather on the shrink lane. Its rounds are numbered by the
- * decision that they follow and by the gather, so posts of different attempts
- * or gathers are never taken for one another; and who fails posts that in place
- * of its next round, so nobody waits for it.
+ * In between, members gather on the shrink rounds. Its rounds are numbered by
+ * the decision that they follow and by the gather, so posts of different
+ * attempts or gathers are never taken for one another; and who fails posts that
+ * in place of its next round, so nobody waits for it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 #include "base/size.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
-#include "comm/agreement/lane.h"
+#include "comm/agreement/rounds.h"
 #include "comm/remote/remote.h"
 #include "comm/agreement/survivors.h"
 
@@ -41,8 +41,8 @@ enum { END_WELL, END_LOST, END_FAILED /* and a status */ };
 static bool
 has_failed(const struct members *m, int32_t rank, uint64_t round)
 {
-    return uli_lane_has(m->comm, ULI_LANE_SHRINK, rank, round) &&
-           uli_lane_read(m->comm, ULI_LANE_SHRINK, rank, round)->status !=
+    return uli_rounds_has(m->comm, ULI_ROUNDS_SHRINK, rank, round) &&
+           uli_rounds_read(m->comm, ULI_ROUNDS_SHRINK, rank, round)->status !=
                ULYX_SUCCESS;
 }
 
@@ -58,7 +58,7 @@ static bool
 is_awaited(const struct members *m, int32_t rank)
 {
     return uli_decision_has(&m->decision, rank) && !is_lost(m, rank) &&
-           !uli_lane_has(m->comm, ULI_LANE_SHRINK, rank, m->round);
+           !uli_rounds_has(m->comm, ULI_ROUNDS_SHRINK, rank, m->round);
 }
 
 /* Not uli_comm_wait: the communicator may have failed already. */
@@ -82,7 +82,7 @@ await_members(const struct members *m, uli_deadline_t deadline)
 }
 
 static void
-publish(
+members_publish(
     struct members *m, ulyx_status_t status, const void *bytes, size_t count)
 {
     struct uli_agree_post header = {.call = ULI_CALL_SHRINK,
@@ -90,8 +90,8 @@ publish(
         .total_bytes = (uint64_t)count};
 
     m->round++;
-    uli_lane_publish(
-        m->comm, ULI_LANE_SHRINK, m->round, &header, bytes, (int64_t)count);
+    uli_rounds_publish(
+        m->comm, ULI_ROUNDS_SHRINK, m->round, &header, bytes, (int64_t)count);
 }
 
 /* Copies a member's post of the round. It stays as it is until its owner goes
@@ -102,14 +102,14 @@ take_post(const struct members *m, int32_t rank, size_t bytes, char *to)
     ulyx_comm_t *comm = m->comm;
     const struct uli_agree_post *post;
 
-    if (!uli_lane_has(comm, ULI_LANE_SHRINK, rank, m->round))
+    if (!uli_rounds_has(comm, ULI_ROUNDS_SHRINK, rank, m->round))
         return is_lost(m, rank) || uli_survivors_left_out(comm)
                    ? uli_error(ULYX_ERR_RANK_LOST,
                          "shrink: rank %d was lost during the creation",
                          is_lost(m, rank) ? rank : comm->rank)
                    : uli_error(ULYX_ERR_TIMEOUT,
                          "shrink: rank %d did not come to the creation", rank);
-    post = uli_lane_read(comm, ULI_LANE_SHRINK, rank, m->round);
+    post = uli_rounds_read(comm, ULI_ROUNDS_SHRINK, rank, m->round);
     if (post->status != ULYX_SUCCESS)
         return uli_error((ulyx_status_t)post->status,
             "shrink: rank %d gave up the creation: %s", rank,
@@ -124,7 +124,7 @@ take_post(const struct members *m, int32_t rank, size_t bytes, char *to)
 
 /* bootstrap gather among the members: one round a post's worth. */
 static ulyx_status_t
-gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
+members_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     void *all_p, uli_deadline_t deadline)
 {
     struct members *m = (struct members *)bootstrap;
@@ -134,7 +134,7 @@ gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
             bytes - at < ULI_AGREE_BYTES ? bytes - at : (size_t)ULI_AGREE_BYTES;
         size_t member = 0;
 
-        publish(m, ULYX_SUCCESS, (const char *)mine + at, take);
+        members_publish(m, ULYX_SUCCESS, (const char *)mine + at, take);
         await_members(m, deadline);
         for (int32_t p = 0; p < m->comm->nranks; p++)
             if (uli_decision_has(&m->decision, p))
@@ -167,7 +167,7 @@ close_members(struct uli_bootstrap *bootstrap)
 
 static const struct uli_bootstrap_ops member_ops = {
     .name = "shrink",
-    .gather = gather,
+    .gather = members_gather,
     .broken = is_broken,
     .close = close_members,
 };
@@ -191,7 +191,7 @@ count_members(struct members *m)
 }
 
 static ulyx_status_t
-decide(ulyx_comm_t *comm, enum uli_topic topic, uint64_t value,
+members_decide(ulyx_comm_t *comm, enum uli_topic topic, uint64_t value,
     uli_deadline_t deadline, struct uli_decision *decision_p)
 {
     struct uli_opinion mine = {value, topic};
@@ -207,14 +207,14 @@ half_of_rest(uli_deadline_t deadline)
 }
 
 static ulyx_status_t
-form(struct members *m, const ulyx_comm_params_t *params,
+members_form(struct members *m, const ulyx_comm_params_t *params,
     uli_deadline_t deadline, ulyx_comm_t **made_p)
 {
     ulyx_status_t status = uli_comm_create(&m->base, m->base.nranks,
         m->base.rank, params, half_of_rest(deadline), made_p);
 
     if (status != ULYX_SUCCESS)
-        publish(m, status, NULL, 0);
+        members_publish(m, status, NULL, 0);
     return status;
 }
 
@@ -237,7 +237,7 @@ has_lost(const struct uli_decision *members, const struct uli_decision *end)
 /* What all members make of it; text: mine, if I have failed. *again_p: a member
  * was lost. */
 static ulyx_status_t
-judge(const struct members *m, const struct uli_decision *end,
+members_check(const struct members *m, const struct uli_decision *end,
     ulyx_status_t mine, const char *text, bool *again_p)
 {
     ulyx_status_t theirs = (ulyx_status_t)(end->value - END_FAILED);
@@ -255,7 +255,7 @@ judge(const struct members *m, const struct uli_decision *end,
 
 /* Nobody has it, so none waits for another's leaving. Keeps the error. */
 static void
-discard(ulyx_comm_t *made, ulyx_status_t status)
+members_discard(ulyx_comm_t *made, ulyx_status_t status)
 {
     char text[256];
 
@@ -269,7 +269,7 @@ discard(ulyx_comm_t *made, ulyx_status_t status)
 
 /* One attempt; SUCCESS with *new_p == NULL: once more. */
 static ulyx_status_t
-attempt(struct members *m, const ulyx_comm_params_t *params,
+shrink_attempt(struct members *m, const ulyx_comm_params_t *params,
     uli_deadline_t deadline, ulyx_comm_t **new_p)
 {
     ulyx_comm_t *made = NULL;
@@ -278,18 +278,19 @@ attempt(struct members *m, const ulyx_comm_params_t *params,
     bool again = true;
     char text[256];
 
-    ULI_TRY(decide(m->comm, ULI_TOPIC_SHRINK, 0, deadline, &m->decision));
+    ULI_TRY(
+        members_decide(m->comm, ULI_TOPIC_SHRINK, 0, deadline, &m->decision));
     count_members(m);
-    mine = form(m, params, deadline, &made);
+    mine = members_form(m, params, deadline, &made);
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    status =
-        decide(m->comm, ULI_TOPIC_SHRINK_END, end_of(mine), deadline, &end);
+    status = members_decide(
+        m->comm, ULI_TOPIC_SHRINK_END, end_of(mine), deadline, &end);
     if (status == ULYX_SUCCESS)
-        status = judge(m, &end, mine, text, &again);
+        status = members_check(m, &end, mine, text, &again);
     if (status == ULYX_SUCCESS && !again)
         *new_p = made;
     else
-        discard(made, status);
+        members_discard(made, status);
     return status;
 }
 
@@ -300,7 +301,8 @@ uli_shrink_settle(ulyx_comm_t *comm, uli_deadline_t deadline)
 
     if (!uli_survivors_owes(comm, ULI_TOPIC_SHRINK_END, &members))
         return ULYX_SUCCESS;
-    ULI_TRY(decide(comm, ULI_TOPIC_SHRINK_END, END_LOST, deadline, &end));
+    ULI_TRY(
+        members_decide(comm, ULI_TOPIC_SHRINK_END, END_LOST, deadline, &end));
     if (has_lost(&members, &end) || end.value != END_WELL)
         return ULYX_SUCCESS;
     uli_survivors_leave(comm);
@@ -326,7 +328,7 @@ uli_comm_shrink(
     uli_comm_acknowledge(comm);
     status = uli_shrink_settle(comm, deadline);
     while (status == ULYX_SUCCESS && made == NULL)
-        status = attempt(m, params, deadline, &made);
+        status = shrink_attempt(m, params, deadline, &made);
     free(m);
     if (status == ULYX_SUCCESS)
         *new_p = made;

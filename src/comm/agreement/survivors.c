@@ -32,14 +32,14 @@ ring_node(ulyx_comm_t *comm)
 }
 
 static void
-lock(ulyx_comm_t *comm)
+survivors_lock(ulyx_comm_t *comm)
 {
     if (comm->remote != NULL)
         pthread_mutex_lock(&comm->remote->lock);
 }
 
 static void
-unlock(ulyx_comm_t *comm)
+survivors_unlock(ulyx_comm_t *comm)
 {
     if (comm->remote != NULL)
         pthread_mutex_unlock(&comm->remote->lock);
@@ -144,8 +144,8 @@ is_my_turn(const struct uli_survivors_call *call, int64_t now)
 /* My vote becomes IDLE by the decision; false: it was promised to a higher
  * ballot, or made OUT. Nobody reads the place of the decision before. */
 static bool
-accept(struct uli_survivors_call *call, const struct uli_decision *decision,
-    uint32_t ballot)
+vote_accept(struct uli_survivors_call *call,
+    const struct uli_decision *decision, uint32_t ballot)
 {
     ulyx_comm_t *comm = call->comm;
     uint32_t instance = call->proposal.instance;
@@ -170,7 +170,7 @@ learn_from_node(struct uli_survivors_call *call)
     for (int32_t p = 0; p < comm->nranks; p++)
         if (p != comm->rank && !uli_comm_is_remote(comm, p) &&
             uli_survivors_shown(comm, p, call->proposal.instance, &shown))
-            return accept(call, &shown, UINT32_MAX);
+            return vote_accept(call, &shown, UINT32_MAX);
     return false;
 }
 
@@ -181,9 +181,10 @@ learn_from_message(struct uli_survivors_call *call)
 
     if (call->comm->remote == NULL)
         return false;
-    lock(call->comm);
-    learned = call->has_heard && accept(call, &call->heard, call->heard.ballot);
-    unlock(call->comm);
+    survivors_lock(call->comm);
+    learned =
+        call->has_heard && vote_accept(call, &call->heard, call->heard.ballot);
+    survivors_unlock(call->comm);
     return learned;
 }
 
@@ -228,7 +229,7 @@ begin_ballot(struct uli_survivors_call *call, int64_t now)
 /* Under the lock: what the ballot has come to. True: *decision_p is to be
  * decided. */
 static bool
-weigh(struct uli_survivors_call *call, struct uli_decision *decision_p)
+vote_weigh(struct uli_survivors_call *call, struct uli_decision *decision_p)
 {
     enum uli_standing standing = uli_proposal_standing(&call->proposal);
 
@@ -245,7 +246,7 @@ weigh(struct uli_survivors_call *call, struct uli_decision *decision_p)
 }
 
 static bool
-propose(struct uli_survivors_call *call)
+vote_propose(struct uli_survivors_call *call)
 {
     ulyx_comm_t *comm = call->comm;
     struct uli_proposal *proposal = &call->proposal;
@@ -255,7 +256,7 @@ propose(struct uli_survivors_call *call)
 
     if (proposal->ballot == 0 && !is_my_turn(call, now))
         return false;
-    lock(comm);
+    survivors_lock(comm);
     if (exclude && !call->excludes)
         uli_survivors_ask_soon(call);
     call->excludes = exclude;
@@ -265,13 +266,13 @@ propose(struct uli_survivors_call *call)
             now >= call->retry))
         begin_ballot(call, now);
     ask_node(call, exclude);
-    ready = weigh(call, &decision);
-    unlock(comm);
+    ready = vote_weigh(call, &decision);
+    survivors_unlock(comm);
     if (!ready && comm->remote != NULL)
         uli_survivors_ask_nodes(call, now);
     if (!ready)
         return false;
-    if (!accept(call, &decision, decision.ballot)) {
+    if (!vote_accept(call, &decision, decision.ballot)) {
         proposal->seats[comm->rank].answer = ULI_ANSWER_NONE;
         return false;
     }
@@ -291,7 +292,7 @@ went_on_without(const ulyx_comm_t *comm)
 
 /* The members' sets are equal; a rank that is in none of them is out. */
 static ulyx_status_t
-conclude(struct uli_survivors_call *call, struct uli_decision *decision_p)
+vote_conclude(struct uli_survivors_call *call, struct uli_decision *decision_p)
 {
     ulyx_comm_t *comm = call->comm;
 
@@ -328,11 +329,11 @@ give_up(struct uli_survivors_call *call, uint32_t topic)
 {
     char silent[128] = "";
 
-    lock(call->comm);
+    survivors_lock(call->comm);
     if (call->proposal.ballot != 0)
         uli_rank_ranges(call->comm->nranks, is_silent, &call->proposal, silent,
             sizeof(silent));
-    unlock(call->comm);
+    survivors_unlock(call->comm);
     if (silent[0] == 0)
         return uli_error(ULYX_ERR_TIMEOUT,
             "%s: the survivors did not agree before the deadline",
@@ -355,8 +356,9 @@ await_decision(struct uli_survivors_call *call, uint32_t topic,
         uli_comm_progress(comm);
         if (uli_survivors_left_out(comm))
             return went_on_without(comm);
-        if (learn_from_node(call) || learn_from_message(call) || propose(call))
-            return conclude(call, decision_p);
+        if (learn_from_node(call) || learn_from_message(call) ||
+            vote_propose(call))
+            return vote_conclude(call, decision_p);
         if (uli_deadline_over(call->deadline))
             return give_up(call, topic);
         now = uli_clock_ns();
@@ -369,7 +371,7 @@ await_decision(struct uli_survivors_call *call, uint32_t topic,
 
 /* OPEN from here on; false: it is OUT. */
 static bool
-come(ulyx_comm_t *comm, const struct uli_opinion *mine)
+rank_come(ulyx_comm_t *comm, const struct uli_opinion *mine)
 {
     uint64_t next, vote = uli_survivors_vote(comm, comm->rank);
 
@@ -383,7 +385,7 @@ come(ulyx_comm_t *comm, const struct uli_opinion *mine)
 }
 
 static void
-announce(struct uli_survivors_call *call)
+outcome_announce(struct uli_survivors_call *call)
 {
     for (int32_t p = 0; p < call->comm->rank; p++)
         if (may_propose(call, p)) {
@@ -405,9 +407,9 @@ decide_next(ulyx_comm_t *comm, const struct uli_opinion *mine, bool has_come,
 
     if (call == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for an agreement");
-    if (has_come || come(comm, mine)) {
+    if (has_come || rank_come(comm, mine)) {
         uli_survivors_listen(comm, call);
-        announce(call);
+        outcome_announce(call);
         status = await_decision(call, mine->topic, decision_p);
         uli_survivors_listen(comm, NULL);
     } else {

@@ -7,7 +7,7 @@
 #include "comm/remote/remote.h"
 
 static void
-relax(void)
+cpu_relax(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -18,7 +18,7 @@ relax(void)
 
 /* True when ready within the spin budget. */
 static bool
-spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context)
+wait_spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context)
 {
     int64_t end = uli_clock_ns() + comm->spin_ns;
 
@@ -28,7 +28,7 @@ spin(ulyx_comm_t *comm, bool (*ready)(void *context), void *context)
         for (int i = 0; i < 64; i++) {
             if (ready(context))
                 return true;
-            relax();
+            cpu_relax();
         }
         uli_comm_progress(comm);
     } while (uli_clock_ns() < end);
@@ -50,7 +50,7 @@ uli_comm_wait(ulyx_comm_t *comm, bool (*ready)(void *context), void *context,
         ULI_TRY(uli_comm_check(comm));
         if (uli_deadline_over(deadline))
             return ULYX_ERR_TIMEOUT;
-        if (!spun && (spun = true, spin(comm, ready, context)))
+        if (!spun && (spun = true, wait_spin(comm, ready, context)))
             return ULYX_SUCCESS;
         uli_doorbell_sleep(comm->control, seen, deadline - uli_clock_ns());
     }

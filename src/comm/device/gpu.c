@@ -338,7 +338,7 @@ is_final(ulyx_status_t status)
 ulyx_status_t
 uli_gpu_meet(ulyx_comm_t *comm)
 {
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     if (!comm->gpu || comm->gpu->unmapped[0])
         return ULYX_SUCCESS;
     ulyx_status_t status =

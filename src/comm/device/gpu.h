@@ -91,9 +91,9 @@ ulyx_status_t uli_gpu_check_mapped(const ulyx_comm_t *comm, const char *what);
  * Errors: UNSUPPORTED (with the reason), NO_MEMORY, TIMEOUT, those of attach
  * and of the driver. */
 ulyx_status_t uli_gpu_arena_alloc(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p);
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p);
 /* Nothing touches the piece any more. */
-void uli_gpu_arena_free(ulyx_comm_t *comm, const struct uli_arena_piece *piece);
+void uli_gpu_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *piece);
 /* Bytes of device memory held: arenas and the table. Any thread. */
 int64_t uli_gpu_bytes(ulyx_comm_t *comm);
 
@@ -149,7 +149,7 @@ ulyx_status_t uli_gpu_table_set(
 /* Zeros, and waits for them. */
 ulyx_status_t uli_gpu_zero(ulyx_comm_t *comm, void *address, int64_t bytes);
 void uli_gpu_set_poison(ulyx_comm_t *comm, uint64_t poison);
-/* Frees the device arenas, or buries them with the team. */
+/* Frees the device arenas, or retires them with the team. */
 void uli_gpu_arena_close(ulyx_comm_t *comm);
 
 #endif

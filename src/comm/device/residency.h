@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which launches may spin. Blocks that wait for each other must be on their
- * cards together: if one that is waited for cannot start because all room is
- * taken by blocks that wait, nothing ends before the deadline. So each plan,
+ * addresses together: if one that is waited for cannot start because all room
+ * is taken by blocks that wait, nothing ends before the deadline. So each plan,
  * channel and batch claims the blocks of its largest launch for as long as it
  * lives, from what its device holds, whichever communicator it belongs to; a
  * plan that finds no room left takes three launches a call, of which those that
  * wait are one warp each, and a batch waits in one block. As all claims of a
- * process fit on the card at one time, the order of launches on different
+ * process fit on the address at one time, the order of launches on different
  * streams does not matter. Kernels of the caller end by themselves and need no
  * claim.
  *
- * Processes share a card only in equal parts: a claim is refused beyond its
+ * Processes share an address only in equal parts: a claim is refused beyond its
  * process's part. (Without MPS processes take turns, which ends every wait.)
  */
 #ifndef ULI_COMM_DEVICE_RESIDENCY_H

@@ -66,7 +66,7 @@ open_first(ulyx_comm_t *comm)
 
 /* Under comm->lock. */
 static bool
-alloc_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
+alloc_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
 {
     for (struct uli_list *n = comm->arenas.next; n != &comm->arenas;
          n = n->next) {
@@ -74,7 +74,7 @@ alloc_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
         int64_t offset, taken;
         if (!uli_blocks_take(&arena->blocks, bytes, &offset, &taken))
             continue;
-        *piece_p = (struct uli_arena_piece){
+        *piece_p = (struct uli_arena_block){
             arena->window, offset, taken, arena->base + offset};
         memset(piece_p->address, 0, (size_t)piece_p->bytes);
         return true;
@@ -99,7 +99,7 @@ static void
 release_segment(ulyx_comm_t *comm, struct uli_segment *segment)
 {
     if (comm->team)
-        uli_team_bury(comm->team, segment);
+        uli_team_retire(comm->team, segment);
     else
         uli_segment_destroy(segment);
 }
@@ -107,7 +107,7 @@ release_segment(ulyx_comm_t *comm, struct uli_segment *segment)
 /* Adds an arena of at least `bytes`; waits for the peers without a lock. With
  * node_p it is for this node alone, and *node_p is all of it. */
 static ulyx_status_t
-arena_grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *node_p)
+arena_grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *node_p)
 {
     struct uli_segment segment;
     uint32_t window;
@@ -132,7 +132,7 @@ arena_grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *node_p)
         segment.bytes);
     if (node_p) {
         *node_p =
-            (struct uli_arena_piece){window, 0, segment.bytes, segment.address};
+            (struct uli_arena_block){window, 0, segment.bytes, segment.address};
         uli_blocks_take(
             &arena->blocks, segment.bytes, &node_p->offset, &node_p->bytes);
     }
@@ -144,7 +144,7 @@ arena_grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *node_p)
 
 ulyx_status_t
 uli_arena_alloc(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
 {
     if (bytes <= 0 || bytes > INT64_MAX / 2)
         return uli_error(
@@ -168,7 +168,7 @@ uli_arena_alloc(
 /* All of an arena of its own, unless one that everybody knows has room. */
 ulyx_status_t
 uli_arena_alloc_node(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
 {
     bytes = uli_round_up(bytes, ULI_LINE);
     pthread_mutex_lock(&comm->lock);
@@ -181,7 +181,7 @@ uli_arena_alloc_node(
 }
 
 void
-uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_piece *piece)
+uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *piece)
 {
     pthread_mutex_lock(&comm->lock);
     for (struct uli_list *n = comm->arenas.next; n != &comm->arenas;

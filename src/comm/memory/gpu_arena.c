@@ -30,7 +30,7 @@ struct arena {
 
 /* Under comm->lock. */
 static bool
-take_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
+take_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
 {
     for (struct uli_list *n = comm->gpu->arenas.next; n != &comm->gpu->arenas;
          n = n->next) {
@@ -38,7 +38,7 @@ take_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
         int64_t offset, taken;
         if (!uli_blocks_take(&arena->blocks, bytes, &offset, &taken))
             continue;
-        *piece_p = (struct uli_arena_piece){arena->window, offset, taken,
+        *piece_p = (struct uli_arena_block){arena->window, offset, taken,
             (char *)arena->memory.address + offset};
         return true;
     }
@@ -46,7 +46,7 @@ take_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
 }
 
 void
-uli_gpu_arena_free(ulyx_comm_t *comm, const struct uli_arena_piece *piece)
+uli_gpu_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *piece)
 {
     pthread_mutex_lock(&comm->lock);
     for (struct uli_list *n = comm->gpu->arenas.next; n != &comm->gpu->arenas;
@@ -63,7 +63,7 @@ static void
 release_memory(ulyx_comm_t *comm, const struct uli_share_memory *memory)
 {
     if (comm->team)
-        uli_team_bury_device(comm->team, memory);
+        uli_team_retire_device(comm->team, memory);
     else if (uli_share_free(memory) != ULYX_SUCCESS)
         ULI_WARN(ULI_LOG_MEM, comm->rank, "device arena: %s", uli_error_text());
 }
@@ -116,10 +116,10 @@ gpu_arena_grow(ulyx_comm_t *comm, int64_t bytes)
 
 ulyx_status_t
 uli_gpu_arena_alloc(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_piece *piece_p)
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
 {
     struct uli_gpu *gpu = comm->gpu;
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     ULI_TRY(uli_gpu_check_mapped(comm, ""));
     if (bytes <= 0 || bytes > INT64_MAX / 2)
         return uli_error(ULYX_ERR_NO_MEMORY,

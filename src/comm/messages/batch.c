@@ -69,7 +69,7 @@ struct hello {
     char text[204];
 };
 _Static_assert(
-    sizeof(struct hello) >= ULI_BATCH_CARD_BYTES, "one table holds either");
+    sizeof(struct hello) >= ULI_BATCH_ADDRESS_BYTES, "one table holds either");
 
 /* Everybody's verdict: the lowest rank's bad one is that of all, with its
  * text. Errors: of the gather. */
@@ -217,7 +217,7 @@ uli_comm_batch_open(ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline)
     if (status == ULYX_SUCCESS) {
         own->context = (struct uli_batch_context){comm, all};
         status = open_first(comm, own, all, wanted, deadline);
-        own->context.cards = NULL;
+        own->context.addresses = NULL;
     }
     free(all);
     if (status != ULYX_SUCCESS) {

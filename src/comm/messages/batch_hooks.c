@@ -22,12 +22,12 @@ hook_gather(void *context, const void *mine, size_t bytes,
     uli_deadline_t deadline, const void **all_p)
 {
     struct uli_batch_context *own = context;
-    if (bytes > ULI_BATCH_CARD_BYTES)
+    if (bytes > ULI_BATCH_ADDRESS_BYTES)
         return uli_error(
             ULYX_ERR_INTERNAL, "a batch gathers %zu bytes a rank", bytes);
-    *all_p = own->cards;
+    *all_p = own->addresses;
     return uli_agree_gather(own->comm, ULI_CALL_BATCH, ULYX_SUCCESS, mine,
-        (int64_t)bytes, (int64_t)bytes, own->cards, NULL, NULL, deadline);
+        (int64_t)bytes, (int64_t)bytes, own->addresses, NULL, NULL, deadline);
 }
 
 static bool
@@ -42,7 +42,7 @@ static ulyx_status_t
 hook_memory_alloc(
     void *context, int64_t bytes, struct uli_batch_memory *memory_p)
 {
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     ULI_TRY(uli_arena_alloc(comm_of(context), bytes, &piece));
     *memory_p = (struct uli_batch_memory){
         piece.address, piece.window, piece.offset, piece.bytes};
@@ -52,7 +52,7 @@ hook_memory_alloc(
 static void
 hook_memory_free(void *context, const struct uli_batch_memory *memory)
 {
-    const struct uli_arena_piece piece = {
+    const struct uli_arena_block piece = {
         memory->window, memory->offset, memory->bytes, memory->address};
     uli_arena_free(comm_of(context), &piece);
 }

@@ -12,7 +12,8 @@
 /* Of the hooks; lives as long as the batch. */
 struct uli_batch_context {
     ulyx_comm_t *comm;
-    void *cards; /* [nranks][ULI_BATCH_CARD_BYTES] while a batch is opened */
+    void *addresses; /* [nranks][ULI_BATCH_ADDRESS_BYTES] while a batch is
+                        opened */
 };
 
 /* All of a batch's parameters but its id and deadline. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/size.h"
-#include "comm/agreement/lane.h"
+#include "comm/agreement/rounds.h"
 #include "comm/remote/remote_internal.h"
 
 /* Both buffers of all ranks' posts stay below it; a chunk never falls below
@@ -153,7 +153,7 @@ static ulyx_status_t
 add_post(ulyx_comm_t *comm, struct parcel *parcel, int32_t rank, uint64_t round)
 {
     const struct uli_agree_post *post =
-        uli_lane_read(comm, ULI_LANE_AGREE, rank, round);
+        uli_rounds_read(comm, ULI_ROUNDS_AGREE, rank, round);
     struct entry entry = {rank, post->call, post->status, post->bytes,
         post->sequence, post->total_bytes};
     size_t padded = (size_t)uli_round_up(post->bytes, 8);
@@ -197,7 +197,8 @@ have_nodes(ulyx_comm_t *comm, int32_t count, uint64_t round)
         int32_t ranks = nodes->first[node + 1] - nodes->first[node];
         for (; nodes->present_ranks < ranks; nodes->present_ranks++) {
             int32_t at = nodes->first[node] + nodes->present_ranks;
-            if (!uli_lane_has(comm, ULI_LANE_AGREE, nodes->order[at], round))
+            if (!uli_rounds_has(
+                    comm, ULI_ROUNDS_AGREE, nodes->order[at], round))
                 return false;
         }
         nodes->present_ranks = 0;
@@ -308,7 +309,7 @@ static bool
 is_missing(ulyx_comm_t *comm, int32_t rank, uint64_t round)
 {
     return uli_comm_is_remote(comm, rank) &&
-           !uli_lane_has(comm, ULI_LANE_AGREE, rank, round) &&
+           !uli_rounds_has(comm, ULI_ROUNDS_AGREE, rank, round) &&
            !uli_nodes_came(comm, rank, round);
 }
 

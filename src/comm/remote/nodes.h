@@ -9,7 +9,7 @@
  * the node's other ranks map: it takes the place of the posts that they cannot
  * see.
  *
- * Buffers: as in lane.h, n mod 2. A post of round n + 2 exists only when
+ * Buffers: as in rounds.h, n mod 2. A post of round n + 2 exists only when
  * everybody has posted n + 1, and so has read all of round n.
  *
  * Messages a round: ceil(log2 N) for each leader (more when what they carry
@@ -28,7 +28,7 @@ struct uli_nodes {
     int64_t stride_bytes; /* of a post in the table */
     /* [2][nranks] posts; the leader's own, or as mapped. NULL: not known. */
     unsigned char *table;
-    struct uli_arena_piece piece; /* of the leader */
+    struct uli_arena_block piece; /* of the leader */
 
     /* The leader's exchange: (owner) */
     uint64_t round;

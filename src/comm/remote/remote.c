@@ -167,23 +167,24 @@ open_net(ulyx_comm_t *comm, const struct uli_tr_ops *transport)
 
 void
 uli_remote_open(
-    ulyx_comm_t *comm, ulyx_status_t status, struct uli_card *card_p)
+    ulyx_comm_t *comm, ulyx_status_t status, struct uli_peer_address *address_p)
 {
-    size_t bytes = sizeof(card_p->content);
-    memset(card_p, 0, sizeof(*card_p));
+    size_t bytes = sizeof(address_p->content);
+    memset(address_p, 0, sizeof(*address_p));
     const struct uli_tr_ops *transport =
         status == ULYX_SUCCESS ? find_transport(comm) : NULL;
     if (transport)
         status = open_net(comm, transport);
     if (transport && status == ULYX_SUCCESS)
-        status = comm->remote->ops->address(comm->net, card_p->content, &bytes);
-    card_p->status = status;
-    card_p->segment_bytes = comm->segment.bytes;
+        status =
+            comm->remote->ops->address(comm->net, address_p->content, &bytes);
+    address_p->status = status;
+    address_p->segment_bytes = comm->segment.bytes;
     if (status != ULYX_SUCCESS)
-        snprintf(
-            card_p->content, sizeof(card_p->content), "%s", uli_error_text());
+        snprintf(address_p->content, sizeof(address_p->content), "%s",
+            uli_error_text());
     else if (transport)
-        card_p->address_bytes = (uint32_t)bytes;
+        address_p->address_bytes = (uint32_t)bytes;
 }
 
 /* Mirrors are never written but for a few words of most: untouched pages cost
@@ -211,7 +212,7 @@ make_mirrors(ulyx_comm_t *comm)
 }
 
 ulyx_status_t
-uli_remote_connect(ulyx_comm_t *comm, const struct uli_card *cards)
+uli_remote_connect(ulyx_comm_t *comm, const struct uli_peer_address *addresses)
 {
     if (!comm->net)
         return ULYX_SUCCESS;
@@ -220,8 +221,8 @@ uli_remote_connect(ulyx_comm_t *comm, const struct uli_card *cards)
         if (!uli_comm_is_remote(comm, p))
             continue;
         ULI_TRY(comm->remote->ops->connect(
-            comm->net, p, cards[p].content, cards[p].address_bytes));
-        ULI_TRY(uli_window_note(comm, p, 0, cards[p].segment_bytes));
+            comm->net, p, addresses[p].content, addresses[p].address_bytes));
+        ULI_TRY(uli_window_note(comm, p, 0, addresses[p].segment_bytes));
     }
     return start_thread(comm);
 }

@@ -47,23 +47,24 @@ void uli_remote_describe(
 /* ---- for the rest of this layer ------------------------------------------ */
 
 /* What a rank brings to the gather of addresses. */
-struct uli_card {
+struct uli_peer_address {
     int32_t status;
     uint32_t address_bytes; /* 0: all ranks can be mapped, no net */
     int64_t segment_bytes;  /* of window 0 */
     char content[ULI_NET_ADDRESS_BYTES]; /* address, or text of status */
 };
 
-/* Opens my end of the net where a peer is remote, and fills my card, which
+/* Opens my end of the net where a peer is remote, and fills my address, which
  * carries `status` (a failure so far) on or the failure to open. */
-void uli_remote_open(
-    ulyx_comm_t *comm, ulyx_status_t status, struct uli_card *card_p);
-/* The first failure on a card, the same on all ranks. */
-ulyx_status_t uli_remote_check(ulyx_comm_t *comm, const struct uli_card *cards);
+void uli_remote_open(ulyx_comm_t *comm, ulyx_status_t status,
+    struct uli_peer_address *address_p);
+/* The first failure on an address, the same on all ranks. */
+ulyx_status_t uli_remote_check(
+    ulyx_comm_t *comm, const struct uli_peer_address *addresses);
 /* Takes the peers' addresses, makes their mirrors and starts the thread.
  * Errors: NO_MEMORY, SYSTEM, INVALID_ARGUMENT. */
 ulyx_status_t uli_remote_connect(
-    ulyx_comm_t *comm, const struct uli_card *cards);
+    ulyx_comm_t *comm, const struct uli_peer_address *addresses);
 /* A leader's table for its node; then the connection that this rank watches
  * another node by. After the windows of this node's ranks can be given.
  * Errors: TIMEOUT naming the rank that did not answer over the network, the

@@ -27,7 +27,7 @@ enum uli_message_kind {
     ULI_MESSAGE_POSTS,     /* agreement posts of some ranks (nodes.c) */
     ULI_MESSAGE_ASK,       /* which ranks of your node are in the round? */
     ULI_MESSAGE_HERE,      /* these */
-    ULI_MESSAGE_SHRINK,    /* the sender's post of the shrink lane */
+    ULI_MESSAGE_SHRINK,    /* the sender's post of the shrink rounds */
     ULI_MESSAGE_COME,      /* the sender has come to a decision */
     ULI_MESSAGE_BALLOT,    /* asks the votes of a node (survivors.h) */
     ULI_MESSAGE_VOTES,     /* these */

@@ -327,7 +327,8 @@ choose_by_model(const struct uli_planner *planner, const struct uli_demand *x,
 }
 
 static ulyx_status_t
-take_wish(const struct uli_demand *x, const char *name, enum uli_algo *algo_p)
+take_preference(
+    const struct uli_demand *x, const char *name, enum uli_algo *algo_p)
 {
     char text[128];
     uli_algo_names(text, sizeof(text));
@@ -347,7 +348,7 @@ uli_choose(const struct uli_planner *planner, const struct uli_demand *x,
     struct uli_choice c = {0};
     int32_t parts;
     if (algo && algo[0])
-        ULI_TRY(take_wish(x, algo, &c.algo));
+        ULI_TRY(take_preference(x, algo, &c.algo));
     if (is_settled(planner, x, algo, &c, &parts))
         ULI_TRY(planner_estimate(planner, x, c.algo, parts, &c.best));
     else

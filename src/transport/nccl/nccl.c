@@ -288,7 +288,7 @@ close_batch(struct uli_batch *base, uli_deadline_t deadline)
 /* ---- runs ---------------------------------------------------------------- */
 
 static ulyx_status_t
-nccl_enqueue(struct nccl_batch *batch, const struct uli_batch_piece *pieces,
+nccl_enqueue(struct nccl_batch *batch, const struct uli_batch_message *pieces,
     int32_t count, void *stream)
 {
     const struct uli_nccl_calls *calls = &batch->calls;
@@ -297,7 +297,7 @@ nccl_enqueue(struct nccl_batch *batch, const struct uli_batch_piece *pieces,
     if (is_bad(result))
         return nccl_calls_report(calls, batch->comm, result, call);
     for (int32_t i = 0; i < count && !is_bad(result); i++) {
-        const struct uli_batch_piece *piece = &pieces[i];
+        const struct uli_batch_message *piece = &pieces[i];
         call = piece->send ? "ncclSend" : "ncclRecv";
         result = piece->send
                      ? calls->Send(piece->data, (size_t)piece->bytes,
@@ -315,7 +315,7 @@ nccl_enqueue(struct nccl_batch *batch, const struct uli_batch_piece *pieces,
 }
 
 static ulyx_status_t
-nccl_run(struct uli_batch *base, const struct uli_batch_piece *pieces,
+nccl_run(struct uli_batch *base, const struct uli_batch_message *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
     struct nccl_batch *batch = (struct nccl_batch *)base;

@@ -6,7 +6,7 @@
  * as a run of shares and is imported, each allocation once.
  *
  * The name is that of the best link. It works as well over PCIe, and between
- * ranks of one device, where nothing leaves the card.
+ * ranks of one device, where nothing leaves the address.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -88,7 +88,7 @@ struct cursor {
 
 /* Up to BATCH pieces from the cursor on, empty ones left out. */
 static int
-fill(const struct cursor *from, struct iovec batch[BATCH])
+cursor_fill(const struct cursor *from, struct iovec batch[BATCH])
 {
     int count = 0;
     for (size_t i = 0; i < from->left && count < BATCH; i++) {
@@ -102,7 +102,7 @@ fill(const struct cursor *from, struct iovec batch[BATCH])
 }
 
 static void
-advance(struct cursor *cursor, size_t bytes)
+cursor_advance(struct cursor *cursor, size_t bytes)
 {
     while (cursor->left) {
         size_t rest = cursor->piece->iov_len - cursor->at;
@@ -134,7 +134,8 @@ uli_cma_read(pid_t pid, const struct iovec *local, size_t local_count,
     struct cursor from = {remote, remote_count, 0};
     struct iovec here[BATCH], there[BATCH];
     for (;;) {
-        int here_count = fill(&to, here), there_count = fill(&from, there);
+        int here_count = cursor_fill(&to, here),
+            there_count = cursor_fill(&from, there);
         if (!here_count || !there_count)
             break;
         ssize_t got = process_vm_readv(pid, here, (unsigned long)here_count,
@@ -146,8 +147,8 @@ uli_cma_read(pid_t pid, const struct iovec *local, size_t local_count,
         if (got == 0)
             return uli_error(ULYX_ERR_SYSTEM,
                 "process_vm_readv of process %d read nothing", (int)pid);
-        advance(&to, (size_t)got);
-        advance(&from, (size_t)got);
+        cursor_advance(&to, (size_t)got);
+        cursor_advance(&from, (size_t)got);
     }
     return ULYX_SUCCESS;
 }

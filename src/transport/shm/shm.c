@@ -20,7 +20,7 @@
 #include "transport/segment.h"
 
 static bool
-usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
+shm_usable(const struct uli_settings *settings, char *why_p, size_t why_bytes)
 {
     (void)settings;
     int fd = memfd_create("ulyx-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -75,7 +75,7 @@ window_unmap(void *address, int64_t bytes)
 const struct uli_tr_ops uli_tr_shm_ops = {
     .name = "shm",
     .caps = ULI_TR_MAP | ULI_TR_READ,
-    .usable = usable,
+    .usable = shm_usable,
     .reaches = uli_tr_within_node,
     .window_map = window_map,
     .window_unmap = window_unmap,

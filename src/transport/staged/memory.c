@@ -30,7 +30,7 @@ uli_staged_words_at(
 }
 
 int64_t
-uli_staged_landing_at(
+uli_staged_recv_at(
     const struct uli_staged_shape *shape, int32_t index, int32_t lane)
 {
     return uli_round_up(uli_staged_words_at(shape, shape->peers, 0), PAGE) +
@@ -41,7 +41,7 @@ int64_t
 uli_staged_own_words_at(
     const struct uli_staged_shape *shape, int32_t remote, int32_t lane)
 {
-    return uli_staged_landing_at(shape, shape->peers, 0) +
+    return uli_staged_recv_at(shape, shape->peers, 0) +
            uli_staged_words_at(shape, remote, lane);
 }
 
@@ -89,29 +89,30 @@ make_own(
 /* ---- peers --------------------------------------------------------------- */
 
 /* What ranks tell each other. */
-struct card {
+struct address {
     int32_t status;
     uint32_t window;
     int64_t offset, bytes;
     char text[200];
 };
 
-_Static_assert(sizeof(struct card) <= ULI_BATCH_CARD_BYTES, "card");
+_Static_assert(sizeof(struct address) <= ULI_BATCH_ADDRESS_BYTES, "address");
 
 static ulyx_status_t
-take_cards(
-    struct uli_staged_memory *memory, int32_t nranks, const struct card *cards)
+take_addresses(struct uli_staged_memory *memory, int32_t nranks,
+    const struct address *addresses)
 {
     for (int32_t p = 0; p < nranks; p++)
-        if (cards[p].status != ULYX_SUCCESS)
-            return uli_error((ulyx_status_t)cards[p].status, "rank %d: %.*s", p,
-                (int)sizeof(cards[p].text), cards[p].text);
+        if (addresses[p].status != ULYX_SUCCESS)
+            return uli_error((ulyx_status_t)addresses[p].status,
+                "rank %d: %.*s", p, (int)sizeof(addresses[p].text),
+                addresses[p].text);
     for (int32_t i = 0; memory && i < memory->shape.peers; i++) {
         struct uli_staged_peer *peer = &memory->peers[i];
-        const struct card *card = &cards[peer->rank];
-        peer->window = card->window;
-        peer->offset = card->offset;
-        peer->bytes = card->bytes;
+        const struct address *address = &addresses[peer->rank];
+        peer->window = address->window;
+        peer->offset = address->offset;
+        peer->bytes = address->bytes;
     }
     return ULYX_SUCCESS;
 }
@@ -119,11 +120,11 @@ take_cards(
 /* Collective, whatever has happened on this rank. memory: NULL at one that has
  * none, by status. */
 static ulyx_status_t
-exchange_cards(struct uli_staged_memory *memory,
+exchange_addresses(struct uli_staged_memory *memory,
     const struct uli_batch_params *params, ulyx_status_t status)
 {
     const struct uli_batch_hooks *hooks = &params->hooks;
-    struct card mine = {.status = status};
+    struct address mine = {.status = status};
     const void *all;
     if (memory) {
         mine.window = memory->piece.window;
@@ -134,7 +135,7 @@ exchange_cards(struct uli_staged_memory *memory,
         snprintf(mine.text, sizeof(mine.text), "%s", uli_error_text());
     ULI_TRY(hooks->gather(
         hooks->context, &mine, sizeof(mine), params->deadline, &all));
-    return take_cards(memory, params->nranks, all);
+    return take_addresses(memory, params->nranks, all);
 }
 
 static ulyx_status_t
@@ -170,7 +171,7 @@ fill_lane(const struct uli_staged_memory *memory, int32_t rank, int32_t i,
     int32_t self = uli_staged_index(rank, peer->rank);
     unsigned char *mine = memory->there, *out, *told;
     if (peer->remote < 0) {
-        out = peer->there + uli_staged_landing_at(shape, self, l);
+        out = peer->there + uli_staged_recv_at(shape, self, l);
         told = peer->there + uli_staged_words_at(shape, self, l);
     } else {
         out = mine +
@@ -178,7 +179,7 @@ fill_lane(const struct uli_staged_memory *memory, int32_t rank, int32_t i,
         told = mine + uli_staged_own_words_at(shape, peer->remote, l);
     }
     *lane_p = (struct uli_staged_lane){.out = out,
-        .in = mine + uli_staged_landing_at(shape, i, l),
+        .in = mine + uli_staged_recv_at(shape, i, l),
         .told = (struct uli_staged_words *)(void *)told,
         .heard =
             (const struct uli_staged_words *)(const void *)(mine +
@@ -218,7 +219,7 @@ uli_staged_memory_open(struct uli_staged_memory *memory,
 {
     *memory = (struct uli_staged_memory){.shape = *shape};
     ulyx_status_t status = make_own(memory, params);
-    status = exchange_cards(memory, params, status);
+    status = exchange_addresses(memory, params, status);
     if (status == ULYX_SUCCESS)
         status = pin_peers(memory, params);
     if (status == ULYX_SUCCESS)
@@ -232,7 +233,7 @@ ulyx_status_t
 uli_staged_memory_refuse(
     const struct uli_batch_params *params, ulyx_status_t status)
 {
-    return exchange_cards(NULL, params, status);
+    return exchange_addresses(NULL, params, status);
 }
 
 void

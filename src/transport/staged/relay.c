@@ -93,7 +93,7 @@ put_chunk(struct uli_staged_relay *relay, const struct lane *lane)
         .bytes = (int64_t)lane->told->bytes[slot],
         .window = peer->window,
         .offset = peer->offset + at +
-                  uli_staged_landing_at(shape, lane->self, lane->lane),
+                  uli_staged_recv_at(shape, lane->self, lane->lane),
         .signal_window = peer->window,
         .signal_offset = peer->offset +
                          uli_staged_words_at(shape, lane->self, lane->lane) +

@@ -215,7 +215,7 @@ batch_take(struct staged_batch *batch)
 
 static ulyx_status_t
 check_pieces(const struct uli_batch_params *params,
-    const struct uli_batch_piece *pieces, int32_t count)
+    const struct uli_batch_message *pieces, int32_t count)
 {
     if (count > ULI_STAGED_PIECES)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -249,19 +249,19 @@ fill_args(const struct staged_batch *batch, uli_deadline_t deadline,
  * in a second launch, at both ends. Lists the pieces that have `level` others
  * of their pair and way before them; false: there are none. */
 static bool
-list_pieces(int32_t rank, const struct uli_batch_piece *pieces, int32_t count,
+list_pieces(int32_t rank, const struct uli_batch_message *pieces, int32_t count,
     int32_t level, struct uli_staged_args *args)
 {
     args->npieces = 0;
     for (int32_t i = 0; i < count; i++) {
-        const struct uli_batch_piece *piece = &pieces[i];
+        const struct uli_batch_message *piece = &pieces[i];
         int32_t before = 0;
         for (int32_t k = 0; k < i; k++)
             before +=
                 pieces[k].peer == piece->peer && pieces[k].send == piece->send;
         if (before == level)
             args->pieces[args->npieces++] =
-                (struct uli_staged_piece){.data = piece->data,
+                (struct uli_staged_message){.data = piece->data,
                     .bytes = piece->bytes,
                     .peer = uli_staged_index(piece->peer, rank),
                     .send = piece->send};
@@ -294,8 +294,9 @@ batch_launch(struct staged_batch *batch, const struct uli_staged_args *args,
 }
 
 static ulyx_status_t
-batch_enqueue(struct staged_batch *batch, const struct uli_batch_piece *pieces,
-    int32_t count, void *stream, uli_deadline_t deadline)
+batch_enqueue(struct staged_batch *batch,
+    const struct uli_batch_message *pieces, int32_t count, void *stream,
+    uli_deadline_t deadline)
 {
     struct uli_staged_args args;
     bool capturing = false;
@@ -314,7 +315,7 @@ batch_enqueue(struct staged_batch *batch, const struct uli_batch_piece *pieces,
 }
 
 static ulyx_status_t
-batch_run(struct uli_batch *base, const struct uli_batch_piece *pieces,
+batch_run(struct uli_batch *base, const struct uli_batch_message *pieces,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
     struct staged_batch *batch = (struct staged_batch *)base;

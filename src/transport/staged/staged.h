@@ -85,7 +85,7 @@ struct uli_staged_relay {
 /* Where a pair's things lie in a rank's memory. index: of the other one. */
 int64_t uli_staged_words_at(
     const struct uli_staged_shape *shape, int32_t index, int32_t lane);
-int64_t uli_staged_landing_at(
+int64_t uli_staged_recv_at(
     const struct uli_staged_shape *shape, int32_t index, int32_t lane);
 /* remote: among the peers of other nodes. */
 int64_t uli_staged_own_words_at(

@@ -62,7 +62,7 @@ static void
 close_endpoints(struct uli_net *net)
 {
     int64_t deadline = uli_deadline_in(2);
-    uli_ucx_landing_drop(net, NULL);
+    uli_ucx_recv_drop(net, NULL);
     for (int32_t p = 0; p < net->nranks; p++)
         uli_ucx_drop(net, &net->peers[p]);
     while (net->flying > 0 && !uli_deadline_over(deadline))
@@ -89,14 +89,14 @@ uli_ucx_close(struct uli_net *net, int64_t deadline_ns)
         net->ucx->cleanup(net->context);
         uli_ucx_let_go();
     }
-    uli_ucx_lifeline_close(net);
+    uli_ucx_keepalive_close(net);
     close(net->wake_fd);
     for (int32_t p = 0; p < net->nranks; p++) {
         uli_ucx_forget(&net->peers[p]);
         free(net->peers[p].address);
     }
     uli_ucx_gate_free(net);
-    uli_ucx_landing_close(net);
+    uli_ucx_recv_close(net);
     uli_ucx_ops_free(net);
     free(net);
 }

@@ -59,19 +59,19 @@ ucx_option(const char *printed, const char *name, char *value_p, size_t bytes)
 
 /* The user's UCX_TLS without what is not a network. */
 static ulyx_status_t
-transports_of(const char *wish, char *value_p, size_t bytes)
+transports_of(const char *preference, char *value_p, size_t bytes)
 {
     size_t used = 0;
-    if (!*wish || strcmp(wish, "all") == 0) {
+    if (!*preference || strcmp(preference, "all") == 0) {
         snprintf(value_p, bytes, "%s", NOT_LOCAL);
         return ULYX_SUCCESS;
     }
-    if (*wish == '^') {
-        snprintf(value_p, bytes, "%s,%s", NOT_LOCAL, wish + 1);
+    if (*preference == '^') {
+        snprintf(value_p, bytes, "%s,%s", NOT_LOCAL, preference + 1);
         return ULYX_SUCCESS;
     }
     value_p[0] = 0;
-    for (const char *at = wish; *at;) {
+    for (const char *at = preference; *at;) {
         size_t length = strcspn(at, ", ");
         if (length && !is_local(at, length) && used < bytes)
             used += (size_t)snprintf(value_p + used, bytes - used, "%s%.*s",
@@ -81,7 +81,7 @@ transports_of(const char *wish, char *value_p, size_t bytes)
     }
     if (!used)
         return uli_error(ULYX_ERR_UNSUPPORTED,
-            "ucx: UCX_TLS=%s names no network transport", wish);
+            "ucx: UCX_TLS=%s names no network transport", preference);
     return ULYX_SUCCESS;
 }
 
@@ -109,8 +109,9 @@ set_tcp_number(const struct uli_ucx_calls *ucx, ucp_config_t *config,
 /* Idle connections: the kernel asks after a third of the time, then up to five
  * times, so that it is over before the end. UCX's own questions are data to
  * TCP, and data on its way stops the kernel's: they are for other networks.
- * What is not idle is lifeline.c's; UCX's SYN_CNT would help while connecting,
- * but 1.13 cannot be given it from code (its worker then fails to open). */
+ * What is not idle is keepalive.c's; UCX's SYN_CNT would help while
+ * connecting, but 1.13 cannot be given it from code (its worker then fails to
+ * open). */
 static void
 set_keepalive(const struct uli_ucx_calls *ucx, ucp_config_t *config,
     double keepalive_s, bool only_tcp)
@@ -146,18 +147,18 @@ ucx_configure(const struct uli_ucx_calls *ucx,
     const struct uli_net_params *params, ucp_config_t *config, char *devices_p,
     size_t devices_bytes)
 {
-    char wish[256] = "", transports[512];
+    char preference[256] = "", transports[512];
     ulyx_status_t status;
     char *printed = print_out(ucx, config);
     if (!printed)
         return uli_error(ULYX_ERR_NO_MEMORY, "ucx: cannot print its options");
-    ucx_option(printed, "TLS", wish, sizeof(wish));
-    status = transports_of(wish, transports, sizeof(transports));
-    wish[0] = 0;
-    ucx_option(printed, "NET_DEVICES", wish, sizeof(wish));
+    ucx_option(printed, "TLS", preference, sizeof(preference));
+    status = transports_of(preference, transports, sizeof(transports));
+    preference[0] = 0;
+    ucx_option(printed, "NET_DEVICES", preference, sizeof(preference));
     free(printed);
     ULI_TRY(status);
-    uli_ucx_choose_devices(params, wish, devices_p, devices_bytes);
+    uli_ucx_choose_devices(params, preference, devices_p, devices_bytes);
     ucs_status_t set_tls = ucx->config_modify(config, "TLS", transports);
     ucs_status_t set_dev = ucx->config_modify(config, "NET_DEVICES", devices_p);
     if (set_tls != UCS_OK || set_dev != UCS_OK)

@@ -132,13 +132,13 @@ nearest_nic(const struct uli_net_params *params, char *devices_p, size_t bytes)
 }
 
 void
-uli_ucx_choose_devices(const struct uli_net_params *params, const char *wish,
-    char *devices_p, size_t bytes)
+uli_ucx_choose_devices(const struct uli_net_params *params,
+    const char *preference, char *devices_p, size_t bytes)
 {
     const char *own = params->settings->net_devices;
     snprintf(devices_p, bytes, "all");
-    if (*wish && strcmp(wish, "all"))
-        snprintf(devices_p, bytes, "%s", wish);
+    if (*preference && strcmp(preference, "all"))
+        snprintf(devices_p, bytes, "%s", preference);
     else if (*own)
         snprintf(devices_p, bytes, "%s", own);
     else if (!uli_ucx_has_infiniband())

@@ -83,7 +83,7 @@ place_of(const char *devices, union uli_ucx_place *place_p)
 }
 
 void
-uli_ucx_lifeline_open(struct uli_net *net)
+uli_ucx_keepalive_open(struct uli_net *net)
 {
     union uli_ucx_place *place = &net->place;
     socklen_t length = sizeof(*place);
@@ -112,7 +112,7 @@ hang_up(struct uli_ucx_peer *peer)
 }
 
 void
-uli_ucx_lifeline_close(struct uli_net *net)
+uli_ucx_keepalive_close(struct uli_net *net)
 {
     uli_ucx_sentinel_close(net);
     uli_ucx_hang_up(&net->listener);
@@ -149,7 +149,7 @@ start_probe(const struct uli_net *net, struct uli_ucx_peer *peer)
 /* 0: no verdict yet; else what the connection has come to; ENOTCONN when the
  * other end has closed it, which a running one does. */
 static int
-lifeline_poll(struct uli_ucx_peer *peer)
+keepalive_poll(struct uli_ucx_peer *peer)
 {
     struct pollfd fd = {.fd = peer->probe_fd, .events = POLLIN | POLLOUT};
     int error = 0;
@@ -164,7 +164,7 @@ lifeline_poll(struct uli_ucx_peer *peer)
 }
 
 static void
-lifeline_judge(
+keepalive_judge(
     struct uli_net *net, struct uli_ucx_peer *peer, int verdict, int64_t now)
 {
     int64_t patience_ns = (int64_t)(net->keepalive_s * 0.65e9);
@@ -239,7 +239,7 @@ peer_is_resting(const struct uli_ucx_peer *peer)
 }
 
 static void
-lifeline_check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
+keepalive_check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
 {
     int64_t quarter_ns = (int64_t)(net->keepalive_s * 1e9 / 4);
     uli_list_remove(&peer->watch);
@@ -250,11 +250,11 @@ lifeline_check(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now)
         peer->asked_ns = 0;
         hang_up(peer);
     } else if (peer->probe_fd >= 0) {
-        lifeline_judge(net, peer, lifeline_poll(peer), now);
+        keepalive_judge(net, peer, keepalive_poll(peer), now);
     } else if (now - peer->alive_ns >= quarter_ns) {
         if (!peer->asked_ns)
             peer->asked_ns = now;
-        lifeline_judge(net, peer, start_probe(net, peer), now);
+        keepalive_judge(net, peer, start_probe(net, peer), now);
     }
     if (peer_is_waiting(peer) || peer_is_resting(peer))
         look_later(net, peer, now);
@@ -286,7 +286,7 @@ peer_at(struct uli_list *node)
  * something is on its way to, the first in the list are due, the few that are
  * silent or gone are all looked at. */
 void
-uli_ucx_lifeline_step(struct uli_net *net)
+uli_ucx_keepalive_step(struct uli_net *net)
 {
     int64_t now = uli_clock_ns();
     struct uli_list *next;
@@ -304,9 +304,9 @@ uli_ucx_lifeline_step(struct uli_net *net)
     struct uli_list *last = net->asked.prev; /* more may join them */
     for (struct uli_list *n = net->asked.next; n != &net->asked; n = next) {
         next = n == last ? &net->asked : n->next;
-        lifeline_check(net, peer_at(n), now);
+        keepalive_check(net, peer_at(n), now);
     }
     while (!uli_list_empty(&net->watched) &&
            peer_at(net->watched.next)->check_ns <= now)
-        lifeline_check(net, peer_at(net->watched.next), now);
+        keepalive_check(net, peer_at(net->watched.next), now);
 }

@@ -68,7 +68,7 @@ uli_ucx_step(struct uli_net *net)
             break;
         happened = true;
     }
-    uli_ucx_lifeline_step(net);
+    uli_ucx_keepalive_step(net);
     if (net->ready)
         uli_ucx_do_ready(net);
     if (net->due)
@@ -209,7 +209,7 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
     if (status == ULYX_SUCCESS)
         status = uli_random_bytes(&net->next_tag, sizeof(net->next_tag));
     if (status == ULYX_SUCCESS)
-        status = uli_ucx_landing_open(net);
+        status = uli_ucx_recv_open(net);
     if (status == ULYX_SUCCESS)
         status = uli_ucx_ops_prepare(net, PREPARED);
     if (status != ULYX_SUCCESS)
@@ -228,7 +228,7 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
         status = open_worker(net);
     if (status != ULYX_SUCCESS)
         goto err_context;
-    uli_ucx_lifeline_open(net);
+    uli_ucx_keepalive_open(net);
     status = uli_ucx_gate_after(net);
     if (status != ULYX_SUCCESS)
         goto err_worker;
@@ -241,7 +241,7 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
     *net_p = net;
     return ULYX_SUCCESS;
 err_worker:
-    uli_ucx_lifeline_close(net);
+    uli_ucx_keepalive_close(net);
     ucx->worker_release_address(net->worker, net->address);
     ucx->worker_destroy(net->worker);
 err_context:
@@ -250,7 +250,7 @@ err_wake:
     close(net->wake_fd);
 err_free:
     uli_ucx_gate_free(net);
-    uli_ucx_landing_close(net);
+    uli_ucx_recv_close(net);
     uli_ucx_ops_free(net);
     free(net);
     uli_ucx_let_go();

@@ -11,8 +11,8 @@
  *          when it is there; then the header. Not a fence: it orders one
  *          connection only or, from 1.19 on, blocks
  *     TAG  a tagged message, received where the header says
- * The target stores the signal when it has header and data (landing.c). So no
- * order of the network is relied upon, verbs may change at any time, and
+ * The target stores the signal when it has header and data (receive buffer.c).
+ * So no order of the network is relied upon, verbs may change at any time, and
  * whoever sleeps is woken by the header. Messages are eager and numbered, and
  * are handed over in the order of their numbers, after all puts sent before
  * them but rendezvous by AM.
@@ -72,16 +72,16 @@ enum uli_ucx_kind {
     ULI_UCX_PUT_TAGGED, /* its data comes with tag `number`: UCX gives what has
                          * it to whoever waits for it, whoever sent it */
     ULI_UCX_MESSAGE,
-    ULI_UCX_BYE,         /* my last word */
-    ULI_UCX_BYE_ANSWER,  /* all before your last word has come */
-    ULI_UCX_REFUSAL,     /* what you sent is wrong: I hear you no more */
-    ULI_UCX_KEY_ASKED,   /* for the key of `window` */
-    ULI_UCX_KEY,         /* numbered as messages are; empty: there is none */
-    ULI_UCX_KEY_GONE,    /* the same: `window` has ended */
-    ULI_UCX_PROBED,      /* one probe of yours has landed */
-    ULI_UCX_VERB_WISH,   /* find out how we should send */
-    ULI_UCX_VERB,        /* a proposal */
-    ULI_UCX_VERB_AGREED, /* its answer, binding */
+    ULI_UCX_BYE,        /* my last word */
+    ULI_UCX_BYE_ANSWER, /* all before your last word has come */
+    ULI_UCX_REFUSAL,    /* what you sent is wrong: I hear you no more */
+    ULI_UCX_KEY_ASKED,  /* for the key of `window` */
+    ULI_UCX_KEY,        /* numbered as messages are; empty: there is none */
+    ULI_UCX_KEY_GONE,   /* the same: `window` has ended */
+    ULI_UCX_PROBED,     /* one probe of yours has landed */
+    ULI_UCX_VERB_PREFERENCE, /* find out how we should send */
+    ULI_UCX_VERB,            /* a proposal */
+    ULI_UCX_VERB_AGREED,     /* its answer, binding */
 };
 
 struct uli_ucx_head {
@@ -130,7 +130,8 @@ struct uli_ucx_hello {
     int32_t from, reserved;
 };
 
-/* Who has connected to the lifeline and has not said yet who it is. */
+/* Who has connected to the keepalive connection and has not said yet who it is.
+ */
 struct uli_ucx_caller {
     int fd; /* -1: none */
     int64_t since_ns;
@@ -192,14 +193,14 @@ struct uli_ucx_link {
     enum uli_ucx_verb verb; /* BY_AM until it is settled */
     enum {
         ULI_UCX_UNUSED,
-        ULI_UCX_WISHED,   /* the other end is to find out */
-        ULI_UCX_PROBING,  /* this one does */
-        ULI_UCX_PROPOSED, /* an answer is due */
-        ULI_UCX_RESTING,  /* a bad moment: probed again after again_ns */
+        ULI_UCX_PREFERRED, /* the other end is to find out */
+        ULI_UCX_PROBING,   /* this one does */
+        ULI_UCX_PROPOSED,  /* an answer is due */
+        ULI_UCX_RESTING,   /* a bad moment: probed again after again_ns */
         ULI_UCX_SETTLED,
     } state;
-    enum uli_ucx_verb wish; /* what this end proposes */
-    bool insists;           /* on it, for it has no other */
+    enum uli_ucx_verb preference; /* what this end proposes */
+    bool insists;                 /* on it, for it has no other */
     int turn, unanswered, attempts;
     int64_t begun_ns, again_ns; /* of this attempt, of the next */
     int64_t since_ns, best_ns[ULI_UCX_VERBS];
@@ -237,8 +238,8 @@ struct uli_ucx_peer {
     uint64_t last, last_before; /* messages and eager puts before it */
     _Atomic int64_t unsettled;  /* puts by a verb on their way */
     struct uli_list sends, receives; /* what UCX has not ended */
-    int64_t landing;                 /* of receives: not given up */
-    /* lifeline.c */
+    int64_t receive_buffer;          /* of receives: not given up */
+    /* keepalive.c */
     struct uli_list watch; /* in net->watched, ->asked or ->dropped */
     int64_t check_ns;      /* of watched: when to look */
     int steps_left;        /* of dropped: looks until it is abandoned */
@@ -310,9 +311,10 @@ ulyx_status_t uli_ucx_context(const struct uli_ucx_calls *ucx,
 
 /* ---- devices.c ----------------------------------------------------------- */
 
-/* wish: UCX_NET_DEVICES as UCX has read it. "all" where nothing is known. */
+/* preference: UCX_NET_DEVICES as UCX has read it. "all" where nothing is known.
+ */
 void uli_ucx_choose_devices(const struct uli_net_params *params,
-    const char *wish, char *devices_p, size_t bytes);
+    const char *preference, char *devices_p, size_t bytes);
 bool uli_ucx_has_infiniband(void);
 /* Whether every device of the list is a port whose link is InfiniBand, by a
  * folder laid out as /sys/class/infiniband. */
@@ -356,8 +358,8 @@ ulyx_status_t uli_ucx_put(
     struct uli_net *net, int32_t peer, const struct uli_net_put *put);
 ulyx_status_t uli_ucx_message(
     struct uli_net *net, int32_t peer, const void *message, size_t bytes);
-/* What has no data: BYE, a wish, ... under the lock. Nothing after my BYE but
- * answers. */
+/* What has no data: BYE, a preference, ... under the lock. Nothing after my BYE
+ * but answers. */
 ulyx_status_t uli_ucx_say(struct uli_net *net, struct uli_ucx_peer *peer,
     enum uli_ucx_kind kind, uint32_t window, uint64_t value);
 /* A numbered one with a payload of at most ULI_NET_INLINE_BYTES. */
@@ -376,10 +378,11 @@ void uli_ucx_forget(struct uli_ucx_peer *peer); /* messages before their turn */
 /* Messages, and the last word, whose turn has come. */
 void uli_ucx_take_turns(struct uli_ucx_peer *peer);
 
-/* ---- landing.c ----------------------------------------------------------- */
+/* ---- receive buffer.c
+ * ----------------------------------------------------------- */
 
-ulyx_status_t uli_ucx_landing_open(struct uli_net *net);
-void uli_ucx_landing_close(struct uli_net *net);
+ulyx_status_t uli_ucx_recv_open(struct uli_net *net);
+void uli_ucx_recv_close(struct uli_net *net);
 /* The data of a put has come. counted: by other than a rendezvous. */
 void uli_ucx_land(struct uli_ucx_peer *peer, _Atomic uint64_t *signal,
     uint64_t value, bool counted);
@@ -399,7 +402,7 @@ void uli_ucx_abandon_receives(struct uli_ucx_peer *peer);
 /* The slot of the same name (transport/net.h). */
 bool uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead);
 /* What the peer will send no more; NULL: all of them. */
-void uli_ucx_landing_drop(struct uli_net *net, const struct uli_ucx_peer *peer);
+void uli_ucx_recv_drop(struct uli_net *net, const struct uli_ucx_peer *peer);
 
 /* ---- keys.c -------------------------------------------------------------- */
 
@@ -442,17 +445,18 @@ void uli_ucx_verb_heard(
 enum uli_ucx_verb uli_ucx_verdict(
     const int64_t (*took_ns)[ULI_UCX_VERBS], int rounds);
 
-/* ---- lifeline.c ---------------------------------------------------------- */
+/* ---- keepalive.c
+ * ---------------------------------------------------------- */
 
 /* Failures only mean that others notice our host's end late. */
-void uli_ucx_lifeline_open(struct uli_net *net);
-void uli_ucx_lifeline_close(struct uli_net *net);
+void uli_ucx_keepalive_open(struct uli_net *net);
+void uli_ucx_keepalive_close(struct uli_net *net);
 /* Something is on its way to or from the peer. */
 void uli_ucx_watch(struct uli_net *net, struct uli_ucx_peer *peer);
 /* Its endpoint has been closed: what UCX does not end soon is abandoned. */
 void uli_ucx_watch_end(struct uli_net *net, struct uli_ucx_peer *peer);
 /* Answers, asks and judges; a part of a step, at most every 10 ms. */
-void uli_ucx_lifeline_step(struct uli_net *net);
+void uli_ucx_keepalive_step(struct uli_net *net);
 
 socklen_t uli_ucx_place_bytes(const union uli_ucx_place *place);
 
@@ -460,7 +464,7 @@ socklen_t uli_ucx_place_bytes(const union uli_ucx_place *place);
 
 /* The slot `watch` of transport/net.h. */
 void uli_ucx_sentinel_watch(struct uli_net *net, int32_t rank);
-/* Who has connected to the lifeline; fd is taken. */
+/* Who has connected to the keepalive connection; fd is taken. */
 void uli_ucx_sentinel_accept(struct uli_net *net, int fd);
 void uli_ucx_sentinel_step(struct uli_net *net, int64_t now);
 void uli_ucx_sentinel_close(struct uli_net *net);
@@ -476,9 +480,9 @@ void uli_ucx_hang_up(int *fd);
 
 /* ---- gate.c -------------------------------------------------------------- */
 
-/* Before UCX's worker is made, and after it and the lifeline: finds the sockets
- * that listen. Errors: SYSTEM and UNSUPPORTED where they cannot be closed to
- * others. */
+/* Before UCX's worker is made, and after it and the keepalive connection: finds
+ * the sockets that listen. Errors: SYSTEM and UNSUPPORTED where they cannot be
+ * closed to others. */
 ulyx_status_t uli_ucx_gate_before(struct uli_net *net);
 ulyx_status_t uli_ucx_gate_after(struct uli_net *net);
 /* The addresses of this host that connections may come from, at most `room`;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Addresses, endpoints and the loss of peers; see net.h. An address is a
- * token, a place to ask (lifeline.c), the host's addresses (gate.c), then UCX's
- * own bytes. Who knows the token
- * was given the address by the bootstrap, which authenticates; what comes
- * without it is dropped.
+ * token, a place to ask (keepalive.c), the host's addresses
+ * (gate.c), then UCX's own bytes. Who knows the token was given the address by
+ * the bootstrap, which authenticates; what comes without it is dropped.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -215,7 +214,7 @@ do_due(struct uli_net *net, struct uli_ucx_peer *peer)
             net->ucx->status_string(peer->cause));
         uli_ucx_lose(net, peer, how);
         uli_ucx_drop(net, peer);
-        uli_ucx_landing_drop(net, peer);
+        uli_ucx_recv_drop(net, peer);
         uli_ucx_forget(peer);
         return;
     }

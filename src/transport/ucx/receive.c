@@ -134,7 +134,7 @@ receive_other(struct uli_ucx_peer *peer, const struct uli_ucx_head *head,
         uli_ucx_key_asked(peer, head->window);
         break;
     case ULI_UCX_PROBED:
-    case ULI_UCX_VERB_WISH:
+    case ULI_UCX_VERB_PREFERENCE:
     case ULI_UCX_VERB:
     case ULI_UCX_VERB_AGREED:
         uli_ucx_verb_heard(peer, head);

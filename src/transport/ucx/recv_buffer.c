@@ -41,14 +41,14 @@ peer_take(struct uli_ucx_peer *peer)
 }
 
 static void
-landing_give(struct uli_net *net, struct uli_ucx_incoming *incoming)
+recv_give(struct uli_net *net, struct uli_ucx_incoming *incoming)
 {
     incoming->next = net->free_incoming;
     net->free_incoming = incoming;
 }
 
 ulyx_status_t
-uli_ucx_landing_open(struct uli_net *net)
+uli_ucx_recv_open(struct uli_net *net)
 {
     void *scratch = mmap(NULL, ULI_UCX_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -61,7 +61,7 @@ uli_ucx_landing_open(struct uli_net *net)
         if (!incoming)
             return uli_error(
                 ULYX_ERR_NO_MEMORY, "ucx: no memory for %d puts", PREPARED);
-        landing_give(net, incoming);
+        recv_give(net, incoming);
     }
     return ULYX_SUCCESS;
 }
@@ -77,7 +77,7 @@ free_list(struct uli_ucx_incoming *list)
 }
 
 void
-uli_ucx_landing_close(struct uli_net *net)
+uli_ucx_recv_close(struct uli_net *net)
 {
     if (net->scratch)
         munmap(net->scratch, ULI_UCX_SCRATCH_BYTES);
@@ -158,7 +158,7 @@ incoming_begun(struct uli_ucx_incoming *incoming)
     incoming->flying = true;
     peer->net->flying++;
     peer->flying++;
-    peer->landing++;
+    peer->receive_buffer++;
     uli_list_append(&peer->receives, &incoming->node);
     uli_ucx_watch(peer->net, peer);
 }
@@ -171,7 +171,7 @@ incoming_uncount(struct uli_ucx_incoming *incoming)
     incoming->flying = false;
     incoming->peer->net->flying--;
     incoming->peer->flying--;
-    incoming->peer->landing--;
+    incoming->peer->receive_buffer--;
 }
 
 static void
@@ -196,8 +196,8 @@ uli_ucx_abandon_receives(struct uli_ucx_peer *peer)
 }
 
 /* A death may be known from others while the connection is whole, and what is
- * under way goes on landing: it is closed, and UCX ends its receives, or they
- * are given up as those of any closed one are. */
+ * under way goes on receive buffer: it is closed, and UCX ends its receives, or
+ * they are given up as those of any closed one are. */
 bool
 uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead)
 {
@@ -208,7 +208,7 @@ uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead)
         if (!peer->broken && peer->ep)
             uli_ucx_break(peer, UCS_ERR_CANCELED);
     }
-    bool landed = peer->landing == 0;
+    bool landed = peer->receive_buffer == 0;
     uli_ucx_leave(net);
     if (!landed)
         net->ops->net->wake(net);
@@ -229,7 +229,7 @@ incoming_received(
     net->ucx->request_free(request);
     if (incoming->signal && status == UCS_OK)
         uli_ucx_land(peer, incoming->signal, incoming->value, false);
-    landing_give(net, incoming);
+    recv_give(net, incoming);
 }
 
 /* Refuses by name what is not ours; the data is received nowhere. */
@@ -262,7 +262,7 @@ uli_ucx_receive_rendezvous(struct uli_ucx_peer *peer,
     if (!incoming)
         return UCS_OK;
     if (!accept_put(incoming, head, bytes, &data)) {
-        landing_give(net, incoming);
+        recv_give(net, incoming);
         return UCS_OK;
     }
     ucs_status_ptr_t request =
@@ -271,7 +271,7 @@ uli_ucx_receive_rendezvous(struct uli_ucx_peer *peer,
         incoming_begun(incoming);
         return UCS_INPROGRESS;
     }
-    landing_give(net, incoming);
+    recv_give(net, incoming);
     uli_ucx_lose(
         net, peer, net->ucx->status_string(UCS_PTR_RAW_STATUS(request)));
     return UCS_OK;
@@ -306,7 +306,7 @@ received_tagged(void *request, ucs_status_t status,
     } else if (incoming->signal && status != UCS_ERR_CANCELED) {
         uli_ucx_refuse(net, peer, "a tagged put is not what its header says");
     }
-    landing_give(net, incoming);
+    recv_give(net, incoming);
 }
 
 /* Of a refused one nothing is received: a buffer of no bytes ends it at both
@@ -343,7 +343,7 @@ uli_ucx_receive_tagged(
     if (!UCS_PTR_IS_PTR(request)) {
         incoming_ended(incoming);
         unlink_tagged(net, incoming);
-        landing_give(net, incoming);
+        recv_give(net, incoming);
         uli_ucx_lose(
             net, peer, net->ucx->status_string(UCS_PTR_RAW_STATUS(request)));
     } else if (net->tagged == incoming) { /* it has not ended already */
@@ -369,7 +369,7 @@ uli_ucx_receive_placed(
 /* ---- the end ------------------------------------------------------------- */
 
 void
-uli_ucx_landing_drop(struct uli_net *net, const struct uli_ucx_peer *peer)
+uli_ucx_recv_drop(struct uli_net *net, const struct uli_ucx_peer *peer)
 {
     /* A cancelled one ends at once, and leaves the list, or in a later step. */
     struct uli_ucx_incoming *i = net->tagged;

@@ -3,7 +3,8 @@
  * Whether the process of the peer that this rank watches is there, whoever has
  * copies of UCX's sockets: a forked child of it, or a program that it has
  * started, keeps UCX's connections whole. So the watcher makes one more, to the
- * socket of lifeline.c, which lives and dies with the process (sockets.c):
+ * socket of keepalive.c, which lives and dies with the process
+ * (sockets.c):
  *
  *   watcher                    watched
  *   {token of the watched,

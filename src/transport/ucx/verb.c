@@ -78,7 +78,7 @@ static void
 peer_propose(struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
 {
     peer->link.state = ULI_UCX_PROPOSED;
-    peer->link.wish = verb;
+    peer->link.preference = verb;
     say_later(peer, ULI_UCX_VERB);
 }
 
@@ -256,8 +256,8 @@ verb_begin(struct uli_net *net, struct uli_ucx_peer *peer)
 {
     enum uli_ucx_verb sure = net->verb;
     if (sure == ULI_UCX_BY_PROBE && net->rank > peer->rank) {
-        peer->link.state = ULI_UCX_WISHED;
-        say_later(peer, ULI_UCX_VERB_WISH);
+        peer->link.state = ULI_UCX_PREFERRED;
+        say_later(peer, ULI_UCX_VERB_PREFERENCE);
         return;
     }
     if (sure == ULI_UCX_BY_PROBE)
@@ -289,10 +289,11 @@ uli_ucx_do_verb(struct uli_net *net, struct uli_ucx_peer *peer)
     if (peer->bye)
         return;
     link->to_say = 0;
-    if (say & 1u << ULI_UCX_VERB_WISH)
-        (void)uli_ucx_say(net, peer, ULI_UCX_VERB_WISH, 0, 0);
+    if (say & 1u << ULI_UCX_VERB_PREFERENCE)
+        (void)uli_ucx_say(net, peer, ULI_UCX_VERB_PREFERENCE, 0, 0);
     if (say & 1u << ULI_UCX_VERB)
-        (void)uli_ucx_say(net, peer, ULI_UCX_VERB, 0, link->wish + insisted);
+        (void)uli_ucx_say(
+            net, peer, ULI_UCX_VERB, 0, link->preference + insisted);
     if (say & 1u << ULI_UCX_VERB_AGREED)
         (void)uli_ucx_say(net, peer, ULI_UCX_VERB_AGREED, 0, link->verb);
     for (; link->to_acknowledge > 0; link->to_acknowledge--)
@@ -324,8 +325,8 @@ uli_ucx_verb_heard(struct uli_ucx_peer *peer, const struct uli_ucx_head *head)
         if (link->unanswered > 0 && --link->unanswered == 0)
             uli_ucx_due(peer->net, peer);
         break;
-    case ULI_UCX_VERB_WISH:
-        if (link->state == ULI_UCX_UNUSED || link->state == ULI_UCX_WISHED)
+    case ULI_UCX_VERB_PREFERENCE:
+        if (link->state == ULI_UCX_UNUSED || link->state == ULI_UCX_PREFERRED)
             verb_begin(peer->net, peer);
         break;
     case ULI_UCX_VERB:

@@ -98,15 +98,16 @@ kc_family_counting(
         ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16, ULYX_DTYPE_F64};
     for (int64_t n = 0; n < kc_draws(options, 80); n++) {
         struct test_random random = {options->seed + 977 * (uint64_t)n + 3};
-        struct kc_wish wish = {.dtype = dtypes[n % 4], .max_len = 300};
+        struct kc_preference preference = {
+            .dtype = dtypes[n % 4], .max_len = 300};
         struct kc_layout layout = {.kernel = kernel, .threads = 2};
         struct kc_result result;
         struct kc_case kc;
-        if (!kc_takes(kernel, wish.dtype))
+        if (!kc_takes(kernel, preference.dtype))
             continue;
-        kc_generate(&kc, &random, &wish);
-        if (!kc_takes_dims(
-                kernel, wish.dtype, kc.problem.dim_qk, kc.problem.dim_v)) {
+        kc_generate(&kc, &random, &preference);
+        if (!kc_takes_dims(kernel, preference.dtype, kc.problem.dim_qk,
+                kc.problem.dim_v)) {
             kc_free(&kc);
             continue;
         }

@@ -113,13 +113,13 @@ kc_family_gradient(
         return;
     for (int64_t n = 0; n < kc_draws(options, 30); n++) {
         struct test_random random = {options->seed + 31337 * (uint64_t)n};
-        struct kc_wish wish = {.dtype = ULYX_DTYPE_F64,
+        struct kc_preference preference = {.dtype = ULYX_DTYPE_F64,
             .dim_qk = n % 3 ? 8 : 24,
             .dim_v = n % 2 ? 16 : 8,
             .max_len = 24,
             .no_segments = true};
         struct kc_case kc;
-        kc_generate(&kc, &random, &wish);
+        kc_generate(&kc, &random, &preference);
         if (kc.sinks) /* exactly representable after a step */
             for (int64_t i = 0; i < kc.problem.heads_global; i++)
                 ((float *)kc.sinks)[i] = (float)ldexp(

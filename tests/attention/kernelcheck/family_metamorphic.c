@@ -290,11 +290,11 @@ static bool
 segments_agree(struct base *base)
 {
     struct kc_layout layout = {.kernel = base->kernel, .threads = 2};
-    struct kc_wish wish = {
+    struct kc_preference preference = {
         .dtype = base->dtype, .dim_qk = 64, .dim_v = 64, .max_len = 200};
     struct kc_case kc, all;
     do {
-        kc_generate(&kc, &base->random, &wish);
+        kc_generate(&kc, &base->random, &preference);
         if (!kc.q_segments || kc.problem.q_segment_count == 0)
             kc_free(&kc);
     } while (!kc.q_segments);

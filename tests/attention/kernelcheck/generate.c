@@ -33,15 +33,15 @@ draw_len(struct test_random *random, int64_t max)
 }
 
 static void
-draw_dims(
-    ulyx_attention_t *p, struct test_random *random, const struct kc_wish *wish)
+draw_dims(ulyx_attention_t *p, struct test_random *random,
+    const struct kc_preference *preference)
 {
     static const int64_t dims[][2] = {{64, 64}, {128, 128}, {80, 80}, {96, 96},
         {192, 128}, {256, 256}, {8, 8}, {40, 40}, {16, 72}, {72, 24}, {8, 64},
         {128, 8}, {512, 512}, {144, 200}};
     int64_t n = chance(random, 60) ? draw(random, 0, 4) : draw(random, 0, 13);
-    p->dim_qk = wish->dim_qk ? wish->dim_qk : dims[n][0];
-    p->dim_v = wish->dim_qk ? wish->dim_v : dims[n][1];
+    p->dim_qk = preference->dim_qk ? preference->dim_qk : dims[n][0];
+    p->dim_v = preference->dim_qk ? preference->dim_v : dims[n][1];
 }
 
 static void
@@ -245,30 +245,32 @@ draw_segments(struct kc_case *kc, struct test_random *random)
 }
 
 void
-kc_generate(
-    struct kc_case *kc, struct test_random *random, const struct kc_wish *wish)
+kc_generate(struct kc_case *kc, struct test_random *random,
+    const struct kc_preference *preference)
 {
     ulyx_attention_t init = ULYX_ATTENTION_INIT;
     memset(kc, 0, sizeof(*kc));
     kc->problem = init;
     ulyx_attention_t *p = &kc->problem;
-    p->dtype = wish->dtype;
+    p->dtype = preference->dtype;
     p->param_dtype = ULYX_DTYPE_F32;
     p->batch = chance(random, 3) ? 0 : draw(random, 1, 3);
-    p->len_q = draw_len(random, wish->max_len);
-    p->len_k = chance(random, 50) ? p->len_q : draw_len(random, wish->max_len);
-    draw_dims(p, random, wish);
-    draw_heads(kc, random, wish->plain);
+    p->len_q = draw_len(random, preference->max_len);
+    p->len_k =
+        chance(random, 50) ? p->len_q : draw_len(random, preference->max_len);
+    draw_dims(p, random, preference);
+    draw_heads(kc, random, preference->plain);
     draw_mask(p, random);
-    if (!wish->plain) {
+    if (!preference->plain) {
         draw_parameters(kc, random);
         if (chance(random, 40))
             draw_docs(kc, random);
-        if (chance(random, 30) && !wish->no_segments)
+        if (chance(random, 30) && !preference->no_segments)
             draw_segments(kc, random);
     }
     kc_alloc_values(kc);
-    kc_fill_random(kc, random, wish->logit_gain > 0 ? wish->logit_gain : 1);
+    kc_fill_random(
+        kc, random, preference->logit_gain > 0 ? preference->logit_gain : 1);
     if (kc->q_segments) {
         p->q_segments = kc->q_segments;
         p->k_segments = kc->k_segments;

@@ -43,7 +43,7 @@ struct kc_values {
 };
 
 /* Options of a random case; the rest is drawn. */
-struct kc_wish {
+struct kc_preference {
     ulyx_dtype_t dtype;
     int64_t dim_qk, dim_v; /* 0: drawn */
     int64_t max_len;       /* of both sides */
@@ -97,8 +97,8 @@ double kc_round(ulyx_dtype_t dtype, double value);
 struct kc_shape kc_shape_of(const struct kc_case *kc, enum kc_name name);
 
 /* ---- case.c, generate.c */
-void kc_generate(
-    struct kc_case *kc, struct test_random *random, const struct kc_wish *wish);
+void kc_generate(struct kc_case *kc, struct test_random *random,
+    const struct kc_preference *preference);
 /* A case without features: sizes and dtype of the problem, normal data. Change
  * its problem, then solve it. */
 void kc_simple(struct kc_case *kc, const ulyx_attention_t *problem,

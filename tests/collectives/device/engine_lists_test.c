@@ -31,7 +31,7 @@ elements_of(const int64_t count[4])
 /* Each source's pieces follow one another in a slot, and no slot is too full;
  * what is not of a peer needs none. */
 static bool
-look(void *context, const struct uli_engine_piece *piece)
+look(void *context, const struct uli_engine_copy_item *piece)
 {
     struct seen *seen = context;
     const struct uli_move *move = piece->move;
@@ -79,7 +79,7 @@ check_destination(struct uli_engine_walk *walk, int32_t dst)
         .good = true};
     assert_non_null(seen.round);
     assert_non_null(seen.end);
-    uli_engine_each_piece(walk, dst, look, &seen);
+    uli_engine_each_copy(walk, dst, look, &seen);
     assert_true(seen.good);
     for (int32_t p = 0; p < shape->nranks; p++)
         assert_true(uli_engine_rounds(walk, p) <= seen.round[p] + 1);

@@ -3,8 +3,8 @@
  * Exchanges between nodes over a network that delivers puts late and in any
  * order, as transport/net.h allows: random layouts against obvious placement,
  * every byte compared, many calls one after another, by each schedule. A word
- * that says more than that its own put has come shows here: letters and chunks
- * of one call or place are then taken for those of another.
+ * that says more than that its own put has come shows here: eager slots and
+ * chunks of one call or place are then taken for those of another.
  */
 #include "collectives/exchange/reshuffle_world.h"
 

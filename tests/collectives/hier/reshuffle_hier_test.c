@@ -93,7 +93,7 @@ static int64_t
 count_sums(const struct uli_hier *hier, int op)
 {
     int64_t count = 0;
-    for (int32_t i = 0; i < hier->nlanes; i++) {
+    for (int32_t i = 0; i < hier->nrails; i++) {
         const struct uli_hier_stream *stream = &hier->work[op].streams[i];
         for (int64_t k = 0; k < stream->ntakes; k++)
             count += stream->takes[k].sum;

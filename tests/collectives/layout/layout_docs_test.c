@@ -32,7 +32,8 @@ fingerprint(const struct uli_layout *layout)
     for (int32_t r = 0; r < shape->nranks; r++) {
         int64_t count;
         sum = sum * 31 + (uint64_t)uli_layout_seq_rows(layout, 0, r);
-        const struct uli_piece *piece = uli_layout_pieces(layout, 0, r, &count);
+        const struct uli_row_span *piece =
+            uli_layout_row_spans(layout, 0, r, &count);
         for (int64_t i = 0; i < count; i++)
             sum =
                 sum * 31 + (uint64_t)((piece[i].row * 64 + piece[i].rows) * 64 +

@@ -18,8 +18,8 @@ check_pieces(const struct oracle *o, const struct uli_layout *layout,
     int32_t part, int32_t rank)
 {
     int64_t count, local = 0, rows = o->c->shape.parts[part].rows;
-    const struct uli_piece *piece =
-        uli_layout_pieces(layout, part, rank, &count);
+    const struct uli_row_span *piece =
+        uli_layout_row_spans(layout, part, rank, &count);
     for (int64_t i = 0; i < count; i++) {
         assert_true(piece[i].rows > 0);
         assert_int_equal(piece[i].local, local);

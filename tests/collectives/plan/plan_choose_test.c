@@ -190,12 +190,14 @@ every_layout_has_a_choice(void **state)
             assert_true(demand.rows[r] >= 0 && demand.reads.own[r] >= 0 &&
                         demand.reads.shared[r] >= 0);
         uli_demand_destroy(&demand);
-        const struct uli_plan_wish wish = {
+        const struct uli_plan_preference preference = {
             (uint64_t)test_random_in(&random, 1, 15), 0, NULL, false};
-        assert_status(
-            uli_plan_choose(layout, nodes, node_of, &wish, &planner, &one), 0);
-        assert_status(
-            uli_plan_choose(layout, nodes, node_of, &wish, &planner, &two), 0);
+        assert_status(uli_plan_choose(
+                          layout, nodes, node_of, &preference, &planner, &one),
+            0);
+        assert_status(uli_plan_choose(
+                          layout, nodes, node_of, &preference, &planner, &two),
+            0);
         assert_int_equal(one.algo, two.algo);
         assert_string_equal(one.reason, two.reason);
         uli_layout_destroy(layout);
@@ -261,9 +263,10 @@ assert_same_choice(
     assert_same_holding(&counted.reads, &computed.reads, &computed);
     assert_same_holding(&counted.partials, &computed.partials, &computed);
     assert_int_equal(counted.sums, computed.sums);
-    const struct uli_plan_wish wish = {computed.directions, 0, NULL, false};
-    assert_status(uli_plan_choose(layout, (int32_t)shape->nodes, node_of, &wish,
-                      planner, &plans),
+    const struct uli_plan_preference preference = {
+        computed.directions, 0, NULL, false};
+    assert_status(uli_plan_choose(layout, (int32_t)shape->nodes, node_of,
+                      &preference, planner, &plans),
         ULYX_SUCCESS);
     assert_status(uli_choose(planner, &computed, NULL, &tools), ULYX_SUCCESS);
     assert_int_equal(plans.algo, tools.algo);

@@ -20,7 +20,7 @@ static void
 one_call_makes_all_ranks_on_one_device(void **state)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     ulyx_comm_t *comms[4];
     (void)state;
     params.memory_kind = ULYX_MEMORY_CUDA;
@@ -44,7 +44,7 @@ one_call_makes_all_ranks_on_one_device(void **state)
 static void
 devices_apart_are_the_same_reason_everywhere(void **state)
 {
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     ulyx_comm_t *comms[RANKS];
     char *base = NULL;
     (void)state;
@@ -78,7 +78,7 @@ devices_apart_are_the_same_reason_everywhere(void **state)
 static void
 other_nodes_are_a_reason_too(void **state)
 {
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     ulyx_comm_t *comms[RANKS];
     (void)state;
 #ifdef __SANITIZE_THREAD__

@@ -222,7 +222,7 @@ static int
 use_arenas(int rank, int nranks, void *context)
 {
     ulyx_comm_t *comm = join(context, rank, 20);
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     uint64_t windows[RANKS], offsets[RANKS];
     if (!comm)
         return 1;
@@ -295,7 +295,7 @@ static int
 never_map(int rank, int nranks, void *context)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     ulyx_comm_t *comm = NULL;
     (void)nranks;
     params.memory_kind = ULYX_MEMORY_CUDA;

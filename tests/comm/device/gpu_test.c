@@ -54,7 +54,7 @@ is_zero(const char *memory, int64_t bytes)
 /* ---- arenas -------------------------------------------------------------- */
 
 static void
-expect_known(struct world *w, int rank, const struct uli_arena_piece *piece)
+expect_known(struct world *w, int rank, const struct uli_arena_block *piece)
 {
     for (int r = 0; r < RANKS; r++) {
         assert_ptr_equal(uli_window_address(w->comms[r], rank, piece->window,
@@ -70,7 +70,7 @@ static void
 pieces_are_zeroed_and_known_to_all(void **state)
 {
     struct world *w = *state;
-    struct uli_arena_piece small, large, again;
+    struct uli_arena_block small, large, again;
     for (int r = 0; r < RANKS; r++) {
         ulyx_comm_t *comm = w->comms[r];
         int64_t before = uli_gpu_bytes(comm);
@@ -108,11 +108,11 @@ random_pieces_do_not_overlap(void **state)
 {
     struct world *w = *state;
     struct test_random random = {test_seed(5)};
-    struct uli_arena_piece held[HELD];
+    struct uli_arena_block held[HELD];
     memset(held, 0, sizeof(held));
     for (int64_t i = 0; i < test_draws(400); i++) {
         int64_t which = test_random_in(&random, 0, HELD - 1);
-        struct uli_arena_piece *piece = &held[which];
+        struct uli_arena_block *piece = &held[which];
         char mark = (char)(which + 1);
         if (piece->bytes) {
             char *at = piece->address;
@@ -198,7 +198,7 @@ attach_and_grow(int rank, int nranks, void *context)
     bool well = true;
     for (int64_t i = 0; i < test_draws(40) && well; i++) {
         int64_t bytes = test_random_in(&random, 1, 200000);
-        struct uli_arena_piece piece;
+        struct uli_arena_block piece;
         uint32_t window = 0;
         int64_t offset = -1;
         char *base = NULL;
@@ -273,7 +273,7 @@ a_failing_driver_leaves_nothing_attached(void **state)
     struct world *w = *state;
     static const char *const calls[] = {"cuMemcpyAsync", "cuMemSetAccess",
         "cuMemsetD8Async", "cuMemCreate", "cuMemAddressReserve", "cuMemMap"};
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     char *base = NULL;
     ulyx_mem_t *mem = gpu_alloc(1, 4096, &base);
     gpu_driver->result = 719;
@@ -371,7 +371,7 @@ static void
 expect_children(struct family *f, int nranks)
 {
     for (int r = 0; r < nranks; r++) {
-        struct uli_arena_piece piece;
+        struct uli_arena_block piece;
         ulyx_comm_t *child = f->children[r];
         assert_int_equal(child->gpu->device, f->parents[r]->gpu->device);
         assert_null(uli_gpu_unmapped(child));

@@ -30,7 +30,7 @@ tear_down(void **state)
 }
 
 static bool
-is_zero(const struct uli_arena_piece *piece)
+is_zero(const struct uli_arena_block *piece)
 {
     const char *byte = piece->address;
     for (int64_t i = 0; i < piece->bytes; i++)
@@ -39,10 +39,10 @@ is_zero(const struct uli_arena_piece *piece)
     return true;
 }
 
-static struct uli_arena_piece
+static struct uli_arena_block
 take(ulyx_comm_t *comm, int64_t bytes)
 {
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     assert_status(uli_arena_alloc(comm, bytes, &piece), ULYX_SUCCESS);
     assert_true(piece.bytes >= bytes);
     assert_int_equal(piece.bytes % ULI_LINE, 0);
@@ -56,8 +56,8 @@ static void
 peers_find_pieces(void **state)
 {
     ulyx_comm_t **comms = *state;
-    struct uli_arena_piece small = take(comms[0], 1);
-    struct uli_arena_piece large = take(comms[0], 5 * first_bytes);
+    struct uli_arena_block small = take(comms[0], 1);
+    struct uli_arena_block large = take(comms[0], 5 * first_bytes);
     assert_int_equal(small.window, 0);
     assert_true(small.offset >= uli_control_bytes(2));
     assert_int_not_equal(large.window, 0);
@@ -76,8 +76,8 @@ whole_arena_comes_back(void **state)
 {
     ulyx_comm_t **comms = *state;
     enum { COUNT = 64 };
-    struct uli_arena_piece pieces[COUNT];
-    struct uli_arena_piece all = take(comms[0], first_bytes - 8192);
+    struct uli_arena_block pieces[COUNT];
+    struct uli_arena_block all = take(comms[0], first_bytes - 8192);
     assert_int_equal(all.window, 0);
     uli_arena_free(comms[0], &all);
     /* In three orders: coalescing with the left, the right and both. */
@@ -88,7 +88,7 @@ whole_arena_comes_back(void **state)
             uli_arena_free(comms[0], &pieces[order == 0   ? i
                                              : order == 1 ? COUNT - 1 - i
                                                           : (i * 37) % COUNT]);
-        struct uli_arena_piece again = take(comms[0], first_bytes - 8192);
+        struct uli_arena_block again = take(comms[0], first_bytes - 8192);
         assert_int_equal(again.window, all.window);
         assert_int_equal(again.offset, all.offset);
         uli_arena_free(comms[0], &again);
@@ -101,7 +101,7 @@ grows_by_doubling(void **state)
     ulyx_comm_t **comms = *state;
     uint32_t high = 0;
     for (int i = 0; i < 62; i++) {
-        struct uli_arena_piece piece = take(comms[0], first_bytes / 2);
+        struct uli_arena_block piece = take(comms[0], first_bytes / 2);
         if (piece.window > high)
             high = piece.window;
     }
@@ -113,7 +113,7 @@ static void
 refuses_absurd_sizes(void **state)
 {
     ulyx_comm_t **comms = *state;
-    struct uli_arena_piece piece = {7, 7, 7, &piece};
+    struct uli_arena_block piece = {7, 7, 7, &piece};
     const int64_t sizes[] = {0, -1, INT64_MAX, INT64_C(1) << 50};
     for (size_t i = 0; i < 4; i++) {
         assert_status(
@@ -128,11 +128,11 @@ pieces_do_not_overlap(void **state)
 {
     ulyx_comm_t **comms = *state;
     enum { COUNT = 100 };
-    struct uli_arena_piece pieces[COUNT] = {{0}};
+    struct uli_arena_block pieces[COUNT] = {{0}};
     struct test_random random = {test_seed(21)};
     for (int64_t i = 0; i < test_draws(4000); i++) {
         int at = (int)test_random_in(&random, 0, COUNT - 1);
-        struct uli_arena_piece *piece = &pieces[at];
+        struct uli_arena_block *piece = &pieces[at];
         if (!piece->address) {
             *piece = take(
                 comms[1], test_random_in(&random, 1, i % 50 ? 9000 : 900000));
@@ -157,7 +157,7 @@ thread_body(int rank, int nranks, void *context)
     bool ok = true;
     (void)nranks;
     for (int i = 0; i < 300 && ok; i++) {
-        struct uli_arena_piece piece;
+        struct uli_arena_block piece;
         ok &=
             ranks_expect(uli_arena_alloc(comm, 50000, &piece) == ULYX_SUCCESS);
         ok &= ranks_expect(is_zero(&piece));
@@ -180,7 +180,7 @@ process_body(int rank, int nranks, void *context)
 {
     struct meet *meet = context;
     uint64_t windows[3], offsets[3];
-    struct uli_arena_piece small, piece;
+    struct uli_arena_block small, piece;
     ulyx_comm_t *comm;
     bool ok = ranks_expect(meet_comm(meet, rank, 20, &comm) == ULYX_SUCCESS);
     if (!ok)

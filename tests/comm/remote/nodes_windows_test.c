@@ -89,7 +89,7 @@ all_ranks_attach_at_the_same_time(void **state)
 /* ---- puts ---------------------------------------------------------------- */
 
 struct target {
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     _Atomic uint64_t *signal;
 };
 

@@ -301,10 +301,10 @@ do_cuMemGetAllocationPropertiesFromHandle(
 
 int
 do_cuMemAddressReserve(uli_cu_ptr *address, size_t bytes, size_t alignment,
-    uli_cu_ptr wish, unsigned long long flags)
+    uli_cu_ptr preference, unsigned long long flags)
 {
     EMU_DRIVER_MAY_FAIL();
-    (void)wish;
+    (void)preference;
     if (flags || bytes % GRANULARITY || alignment > GRANULARITY)
         return ULI_CU_INVALID_VALUE;
     emu_enter(); /* opens where need be */

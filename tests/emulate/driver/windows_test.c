@@ -151,7 +151,7 @@ arenas_are_zeroed_by_the_device(void **state)
 {
     struct world *w = *state;
     static unsigned char seen[300], ones[300];
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     memset(ones, 255, sizeof(ones));
     for (int i = 0; i < 2; i++) {
         assert_status(uli_gpu_arena_alloc(w->comms[2], 300, &piece), 0);
@@ -168,7 +168,7 @@ arenas_are_zeroed_by_the_device(void **state)
 
 /* One rank's exchange of no items with a peer that never comes. */
 struct alone {
-    struct uli_arena_piece piece; /* words both ways, peers, state */
+    struct uli_arena_block piece; /* words both ways, peers, state */
     struct uli_gpu_args args;
 };
 

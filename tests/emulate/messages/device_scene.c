@@ -22,7 +22,7 @@ static ulyx_unique_id_t id;
 
 static struct {
     struct uli_batch_context context;
-    unsigned char cards[BATCH_RANKS * ULI_BATCH_CARD_BYTES];
+    unsigned char cards[BATCH_RANKS * ULI_BATCH_ADDRESS_BYTES];
     cudaStream_t stream;
     unsigned char *room;
     size_t used;

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/status.h"
-#include "collectives/device/messages/packed.h"
+#include "collectives/device/messages/messages.h"
 #include "emulate/messages/fake_nccl_kernels.h"
 #include "support/random.h"
 #include "support/ranks.h"
@@ -223,7 +223,7 @@ struct part {
     struct job *job;
     int32_t rank;
     struct uli_batch *batch;
-    struct uli_packed *packed;
+    struct uli_messages *packed;
     uli_strides_t *strides[RANKS_MAX];
 };
 
@@ -241,7 +241,7 @@ open_part(struct part *part)
         .deadline = uli_deadline_in(30)};
     for (int32_t p = 0; p < job->g.nranks; p++)
         part->strides[p] = job->w->strides[p];
-    struct uli_packed_params params = {.layout = job->w->layout,
+    struct uli_messages_params params = {.layout = job->w->layout,
         .directions = job->w->directions,
         .rank = part->rank,
         .nodes = nodes,
@@ -258,8 +258,8 @@ open_part(struct part *part)
         return false;
     params.batch = part->batch;
     return expect_status(
-               uli_packed_create(&params, &part->packed), ULYX_SUCCESS) &&
-           expect_status(uli_packed_connect(
+               uli_messages_create(&params, &part->packed), ULYX_SUCCESS) &&
+           expect_status(uli_messages_connect(
                              part->packed, one->stream, uli_deadline_in(30)),
                ULYX_SUCCESS);
 }
@@ -274,7 +274,7 @@ close_part(struct part *part)
         nanosleep(&(struct timespec){0, 100000}, NULL);
     if (part->batch)
         BATCH->close(part->batch, uli_deadline_in(30));
-    uli_packed_destroy(part->packed);
+    uli_messages_destroy(part->packed);
 }
 
 static ulyx_status_t
@@ -282,8 +282,9 @@ call(struct part *part, int op, ulyx_status_t refusal)
 {
     struct ranks_one *one = &part->job->g.at[part->rank];
     const struct uli_gpu_args *args = &one->args[op];
-    return uli_packed_execute(part->packed, op, (const void *const *)args->src,
-        (void *const *)args->dst, refusal, one->stream, uli_deadline_in(30));
+    return uli_messages_execute(part->packed, op,
+        (const void *const *)args->src, (void *const *)args->dst, refusal,
+        one->stream, uli_deadline_in(30));
 }
 
 static bool
@@ -306,10 +307,10 @@ exchange_rank(int rank, int nranks, void *context)
         well = expect_status(call(&part, part.job->ops[i], 0), ULYX_SUCCESS);
     well = well && sync_part(&part);
     for (int i = 0; well && i < part.job->nops; i++)
-        if (uli_packed_rounds(part.packed, part.job->ops[i]) > 2)
+        if (uli_messages_rounds(part.packed, part.job->ops[i]) > 2)
             atomic_store(&took_rounds, true);
     if (well) {
-        struct uli_gpu_report *words = uli_packed_report(part.packed);
+        struct uli_gpu_report *words = uli_messages_report(part.packed);
         well = ranks_expect(words->begun == (uint64_t)part.job->nops) &&
                ranks_expect(words->ended == (uint64_t)part.job->nops) &&
                ranks_expect(words->verdict == 0);
@@ -422,7 +423,8 @@ refusing_rank(int rank, int nranks, void *context)
                                      refuses ? ULYX_ERR_INVALID_ARGUMENT : 0),
                        ULYX_SUCCESS);
     well = well && sync_part(&part);
-    struct uli_gpu_report *words = well ? uli_packed_report(part.packed) : NULL;
+    struct uli_gpu_report *words =
+        well ? uli_messages_report(part.packed) : NULL;
     if (well)
         well = ranks_expect(words->verdict ==
                             (refuses ? 0
@@ -479,8 +481,8 @@ replaying_rank(int rank, int nranks, void *context)
         well = expect_ok(cudaGraphLaunch(exec, one->stream));
     well = well && sync_part(&part);
     well = well &&
-           ranks_expect(uli_packed_report(part.packed)->ended == REPLAYS) &&
-           ranks_expect(uli_packed_rounds(part.packed, ULYX_SEQ_TO_HEAD) > 2);
+           ranks_expect(uli_messages_report(part.packed)->ended == REPLAYS) &&
+           ranks_expect(uli_messages_rounds(part.packed, ULYX_SEQ_TO_HEAD) > 2);
     if (exec)
         cudaGraphExecDestroy(exec);
     if (graph)
@@ -512,7 +514,7 @@ lonely_rank(int rank, int nranks, void *context)
     struct job *job = context;
     bool well = open_part(&part);
     if (well && rank < nranks - 1) {
-        struct uli_gpu_report *words = uli_packed_report(part.packed);
+        struct uli_gpu_report *words = uli_messages_report(part.packed);
         well = expect_status(call(&part, ULYX_SEQ_TO_HEAD, 0), ULYX_SUCCESS);
         while (well && __atomic_load_n(&words->begun, __ATOMIC_ACQUIRE) == 0)
             nanosleep(&(struct timespec){0, 100000}, NULL);

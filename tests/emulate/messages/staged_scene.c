@@ -239,11 +239,11 @@ staged_check(struct staged_case *c, int rank, int n)
 ulyx_status_t
 staged_run(struct staged_case *c, int rank, double timeout_s)
 {
-    struct uli_batch_piece pieces[STAGED_PIECES];
+    struct uli_batch_message pieces[STAGED_PIECES];
     for (int i = 0; i < c->npieces[rank]; i++) {
         const struct staged_piece *piece = &c->pieces[rank][i];
         bool send = piece->from == rank;
-        pieces[i] = (struct uli_batch_piece){
+        pieces[i] = (struct uli_batch_message){
             .data = c->memory[rank][i] + STAGED_GUARD + piece->skew,
             .bytes = piece->bytes,
             .peer = send ? piece->to : piece->from,

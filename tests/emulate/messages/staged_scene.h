@@ -42,7 +42,7 @@ struct staged_case {
     _Atomic int met; /* of threads */
     struct uli_batch *batches[STAGED_RANKS];
     struct uli_batch_context contexts[STAGED_RANKS];
-    unsigned char cards[STAGED_RANKS][STAGED_RANKS * ULI_BATCH_CARD_BYTES];
+    unsigned char cards[STAGED_RANKS][STAGED_RANKS * ULI_BATCH_ADDRESS_BYTES];
     ulyx_comm_t *comms[STAGED_RANKS];
     cudaStream_t streams[STAGED_RANKS];
     /* the pieces of the run at hand, drawn alike by all ranks */

@@ -328,7 +328,7 @@ static int
 play_bad_pieces(struct staged_case *c, int rank)
 {
     static unsigned char byte;
-    const struct uli_batch_piece bad[] = {
+    const struct uli_batch_message bad[] = {
         {&byte, 0, !rank, true},
         {&byte, 1, rank, true},
         {&byte, 1, c->nranks, false},

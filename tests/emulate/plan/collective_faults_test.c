@@ -92,7 +92,7 @@ open_all(uint64_t seed)
     ulyx_unique_id_t id;
     /* Chunks are of 128 bytes, and a lane has several of a piece. */
     setenv("ULYX_GPU_SMS", "1", 1);
-    setenv("ULYX_GPU_LANDING", "2K", 1);
+    setenv("ULYX_GPU_RECV_BUFFER", "2K", 1);
     run_must(emu_open(&config) == 0);
     run_must(ulyx_unique_id_create(&id) == ULYX_SUCCESS);
     run_must(ulyx_group_start() == ULYX_SUCCESS);

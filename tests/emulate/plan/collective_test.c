@@ -23,7 +23,7 @@ run_draws(int32_t nranks, int32_t devices, const char *sms, const char *landing,
     int64_t draws = test_draws(24);
     struct coll_scene c;
     setenv("ULYX_GPU_SMS", sms, 1);
-    setenv("ULYX_GPU_LANDING", landing, 1);
+    setenv("ULYX_GPU_RECV_BUFFER", landing, 1);
     coll_open(&c, nranks, devices, 0);
     for (int64_t i = 0; i < draws; i++) {
         struct coll_call call;
@@ -34,7 +34,7 @@ run_draws(int32_t nranks, int32_t devices, const char *sms, const char *landing,
     }
     coll_close(&c);
     unsetenv("ULYX_GPU_SMS");
-    unsetenv("ULYX_GPU_LANDING");
+    unsetenv("ULYX_GPU_RECV_BUFFER");
 }
 
 static void
@@ -381,7 +381,7 @@ captured_calls_are_replayed_with_new_data(void **state)
 {
     struct coll_scene c;
     (void)state;
-    setenv("ULYX_GPU_LANDING", "4K", 1);
+    setenv("ULYX_GPU_RECV_BUFFER", "4K", 1);
     coll_open(&c, 3, 3, 0);
     for (int window = 0; window < 2; window++) {
         struct coll_call calls[2] = {plain_call(COLL_ALLREDUCE, 3000, window),
@@ -394,7 +394,7 @@ captured_calls_are_replayed_with_new_data(void **state)
         expect_well(&c, COLL_ALLREDUCE, window);
     }
     coll_close(&c);
-    unsetenv("ULYX_GPU_LANDING");
+    unsetenv("ULYX_GPU_RECV_BUFFER");
 }
 
 static void

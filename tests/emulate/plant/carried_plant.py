@@ -11,7 +11,7 @@ import sys
 import plant
 
 STAGED = "transport/staged/cuda/staged.cu"
-PACKED, CALL = "collectives/device/messages/packed.cu", "collectives/device/messages/packed_call.c"
+PACKED, CALL = "collectives/device/messages/messages.cu", "collectives/device/messages/messages_call.c"
 
 # name, file, statement or expression, what takes its place
 FAULTS = [
@@ -41,8 +41,8 @@ FAULTS = [
     ("LAST_BATCH_NOT_AWAITED", CALL,
      "ULI_TRY(await_batch(c, rounds - 1));", ";"),
     ("PACK_NOT_AWAITED", CALL,
-     "ULI_TRY(ULI_PACKED_DEVICE(\n"
-     "            packed, event_order, packed->packed_event, packed->inner));",
+     "ULI_TRY(ULI_MESSAGES_DEVICE(\n"
+     "            packed, event_order, packed->messages_event, packed->inner));",
      ";"),
 ]
 

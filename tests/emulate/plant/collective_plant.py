@@ -11,7 +11,7 @@ import sys
 import plant
 
 FOLDER = "collectives/device/collective/"
-WORDS, LANDING = FOLDER + "collective_words.h", FOLDER + "collective_landing.h"
+WORDS, LANDING = FOLDER + "collective_words.h", FOLDER + "collective_recv_buffer.h"
 MOVE = FOLDER + "collective_move.h"
 SUM, PIECES = FOLDER + "allreduce.cu", FOLDER + "alltoall.cu"
 
@@ -43,8 +43,8 @@ FAULTS = [
      "ptx_ld_relaxed_sys_u64(&lane.landing->mine[lane.number].emptied)"),
     ("CHUNK_NOT_AWAITED", LANDING, "lane.received < filled", "true"),
     ("ONE_CHUNK_MORE_THAN_ROOM", LANDING,
-     "lane.sent < emptied + ULI_LANDING_SLOTS",
-     "lane.sent < emptied + ULI_LANDING_SLOTS + 1"),
+     "lane.sent < emptied + ULI_RECV_SLOTS",
+     "lane.sent < emptied + ULI_RECV_SLOTS + 1"),
     ("CHUNKS_PUT_INTO_ONE_SLOT", LANDING,
      "(int64_t)(lane.sent & 1)", "(int64_t)0"),
     ("FIRST_BYTES_NOT_COPIED", MOVE,

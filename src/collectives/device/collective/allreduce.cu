@@ -16,7 +16,7 @@
  * Cost: each rank sends and receives 2 (P - 1) / P of its bytes; by landings
  * two chunks a pair and tile, and every byte is stored twice.
  */
-#include "collectives/device/collective/collective_landing.h"
+#include "collectives/device/collective/collective_recv_buffer.h"
 #include "collectives/device/collective/collective_move.h"
 
 enum {

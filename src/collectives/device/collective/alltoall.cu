@@ -12,7 +12,7 @@
  * Cost: every byte is read once and written once, twice by a landing. Three
  * words a pair, and two a chunk.
  */
-#include "collectives/device/collective/collective_landing.h"
+#include "collectives/device/collective/collective_recv_buffer.h"
 #include "collectives/device/collective/collective_move.h"
 
 /* ---- straight ------------------------------------------------------------ */
@@ -99,14 +99,14 @@ flow_length(const uli_collective_args &a, const struct flow &flow)
 }
 
 static __device__ bool
-sends_by_landing(const struct call &c, const uli_collective_args &a, int32_t p)
+sends_by_recv_buffer(const struct call &c, const uli_collective_args &a, int32_t p)
 {
     return a.send_bytes[p] && !in_window(c, p, ULI_COLLECTIVE_DST) &&
            a.base.record[ULI_COLLECTIVE_SRC] == ULI_GPU_NO_WINDOW;
 }
 
 static __device__ bool
-receives_by_landing(
+receives_by_recv_buffer(
     const struct call &c, const uli_collective_args &a, int32_t p)
 {
     return a.receive_bytes[p] && !in_window(c, p, ULI_COLLECTIVE_SRC) &&
@@ -183,9 +183,9 @@ warp_lands(const struct call &c, const uli_collective_args &a)
         if (sends == PEER_LEAVE || receives == PEER_LEAVE)
             return false;
         struct flow out = flow_of(a, number,
-            sends == PEER_USE && sends_by_landing(c, a, to), a.send_bytes[to]);
+            sends == PEER_USE && sends_by_recv_buffer(c, a, to), a.send_bytes[to]);
         struct flow in = flow_of(a, number,
-            receives == PEER_USE && receives_by_landing(c, a, from),
+            receives == PEER_USE && receives_by_recv_buffer(c, a, from),
             a.receive_bytes[from]);
         if ((out.at < out.bytes || in.at < in.bytes) &&
             !lane_passes(c, a, number, to, out, from, in))

@@ -40,10 +40,10 @@ places_of(int64_t nranks, int64_t lanes, int64_t chunk_bytes)
     const int64_t sizes[] = {nranks * (int64_t)sizeof(struct uli_gpu_words),
         (int64_t)sizeof(struct uli_gpu_state),
         nranks * (int64_t)sizeof(struct uli_gpu_peer),
-        nranks * (int64_t)sizeof(struct uli_landing),
-        nranks * lanes * (int64_t)sizeof(struct uli_landing_words),
-        nranks * lanes * (int64_t)sizeof(struct uli_landing_counts),
-        nranks * lanes * ULI_LANDING_SLOTS * chunk_bytes};
+        nranks * (int64_t)sizeof(struct uli_recv_buffer),
+        nranks * lanes * (int64_t)sizeof(struct uli_recv_words),
+        nranks * lanes * (int64_t)sizeof(struct uli_recv_counts),
+        nranks * lanes * ULI_RECV_SLOTS * chunk_bytes};
     struct uli_channel_places places;
     int64_t *at[] = {&places.words, &places.state, &places.peers,
         &places.landings, &places.lane_words, &places.counts, &places.chunks};
@@ -94,13 +94,13 @@ static ulyx_status_t
 choose_lanes(struct uli_channel_gpu *channel)
 {
     struct uli_residency *room = &channel->room;
-    int64_t landing = channel->comm->settings.gpu_landing_bytes;
+    int64_t landing = channel->comm->settings.gpu_recv_buffer_bytes;
     ULI_TRY(load_kernels(channel->device, room));
     channel->blocks =
         uli_residency_sms(channel->comm, 0, room->multiprocessors);
     uli_residency_choose(channel->comm, channel->blocks, room);
     int64_t lanes = room->claimed ? room->claimed * (int64_t)LANES_A_BLOCK : 1;
-    int64_t chunk = landing / ULI_LANDING_SLOTS / lanes;
+    int64_t chunk = landing / ULI_RECV_SLOTS / lanes;
     chunk = uli_max(uli_min(chunk, MOST_CHUNK_BYTES), LEAST_CHUNK_BYTES);
     channel->args.lanes = (int32_t)lanes;
     channel->args.chunk_bytes = chunk / ULI_GPU_LINE * ULI_GPU_LINE;
@@ -145,7 +145,7 @@ channel_gpu_prepare(ulyx_comm_t *comm, struct uli_channel_gpu **channel_p)
 /* Words and landing of p, which lie in its piece as it has laid them out. */
 static ulyx_status_t
 channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos, int32_t p,
-    struct uli_gpu_peer *peer, struct uli_landing *landing)
+    struct uli_gpu_peer *peer, struct uli_recv_buffer *landing)
 {
     ulyx_comm_t *comm = channel->comm;
     int32_t me = comm->rank;
@@ -165,20 +165,20 @@ channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos, int3
     peer->windows = uli_gpu_windows(comm, p, &peer->nwindows);
     peer->shares = 1;
     landing->mine =
-        (struct uli_landing_words *)(void *)(mine + here.lane_words) +
+        (struct uli_recv_words *)(void *)(mine + here.lane_words) +
         p * (int64_t)own->lanes;
     landing->yours =
-        (struct uli_landing_words *)(void *)(theirs + there.lane_words) +
+        (struct uli_recv_words *)(void *)(theirs + there.lane_words) +
         me * (int64_t)info->lanes;
     landing->counts =
-        (struct uli_landing_counts *)(void *)(mine + here.counts) +
+        (struct uli_recv_counts *)(void *)(mine + here.counts) +
         p * (int64_t)own->lanes;
     landing->in_stride = own->chunk_bytes;
     landing->out_stride = info->chunk_bytes;
     landing->in = mine + here.chunks +
-                  p * own->lanes * ULI_LANDING_SLOTS * own->chunk_bytes;
+                  p * own->lanes * ULI_RECV_SLOTS * own->chunk_bytes;
     landing->out = theirs + there.chunks +
-                   me * info->lanes * ULI_LANDING_SLOTS * info->chunk_bytes;
+                   me * info->lanes * ULI_RECV_SLOTS * info->chunk_bytes;
     return ULYX_SUCCESS;
 }
 
@@ -190,7 +190,7 @@ channel_gpu_upload(struct uli_channel_gpu *channel, const struct info *infos,
     char *base = channel->piece.address;
     size_t n = (size_t)comm->nranks;
     struct uli_gpu_peer *peers = calloc(n, sizeof(*peers));
-    struct uli_landing *landings = calloc(n, sizeof(*landings));
+    struct uli_recv_buffer *landings = calloc(n, sizeof(*landings));
     ulyx_status_t status = ULYX_SUCCESS;
     if (!peers || !landings)
         status = uli_error(ULYX_ERR_NO_MEMORY, "no memory for collectives");

@@ -24,7 +24,7 @@ struct uli_channel_gpu {
     ulyx_comm_t *comm;
     const struct uli_device_ops *ops;
     int32_t device;
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     struct uli_collective_report *report; /* pinned */
     int32_t blocks;                       /* most of a launch that moves */
     struct uli_residency room; /* without a claim: three launches a call */

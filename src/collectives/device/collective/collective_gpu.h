@@ -33,7 +33,7 @@ enum {
     ULI_COLLECTIVE_RANKS = 72,    /* of one communicator: the launch's size */
     ULI_COLLECTIVE_TILE = 8192,   /* bytes of a piece that a warp moves */
     ULI_COLLECTIVE_THREADS = 256, /* of a block */
-    ULI_LANDING_SLOTS = 2,
+    ULI_RECV_SLOTS = 2,
 };
 
 /* Operations in the record's first word. */
@@ -63,20 +63,20 @@ enum {
 
 /* One lane of a pair, written by the peer: chunks that it has put into the
  * landing here, and chunks that it has taken out of its own. */
-struct uli_landing_words {
+struct uli_recv_words {
     uint64_t filled, emptied;
 };
 
 /* One lane of a pair at this rank, touched by its warp alone. */
-struct uli_landing_counts {
+struct uli_recv_counts {
     uint64_t sent, received;
 };
 
 /* One pair; all arrays [lanes]. */
-struct uli_landing {
-    struct uli_landing_words *mine;    /* here, written by the peer */
-    struct uli_landing_words *yours;   /* there, written by this rank */
-    struct uli_landing_counts *counts; /* here */
+struct uli_recv_buffer {
+    struct uli_recv_words *mine;    /* here, written by the peer */
+    struct uli_recv_words *yours;   /* there, written by this rank */
+    struct uli_recv_counts *counts; /* here */
     unsigned char *in;                 /* [lanes][slots][in_stride], here */
     unsigned char *out;                /* the same at the peer */
     int64_t in_stride, out_stride;     /* bytes from slot to slot */
@@ -95,7 +95,7 @@ struct uli_collective_args {
                                * is that of all pairs but for SENDS, RECEIVES
                                * and the offsets of the pieces */
     struct uli_collective_report *report; /* == base.report */
-    const struct uli_landing *landings;   /* [nranks], on the device */
+    const struct uli_recv_buffer *landings;   /* [nranks], on the device */
     int64_t chunk_bytes;
     int32_t lanes;
     int32_t together; /* nothing moves unless all ranks agree */

@@ -7,14 +7,14 @@
  * `filled`; who empties it acquires that word, and releases `emptied` after
  * another barrier, which is acquired before the chunk is filled again.
  */
-#ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_LANDING_H
-#define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_LANDING_H
+#ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_RECV_BUFFER_H
+#define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_RECV_BUFFER_H
 
 #include "collectives/device/collective/collective_words.h"
 
 /* One lane of a pair, as its warp sees it. */
 struct lane {
-    const struct uli_landing *landing;
+    const struct uli_recv_buffer *landing;
     int32_t number;
     uint64_t sent, received; /* chunks since the communicator's first */
 };
@@ -22,8 +22,8 @@ struct lane {
 static __device__ struct lane
 lane_of(const uli_collective_args &a, int32_t p, int32_t number)
 {
-    const struct uli_landing *landing = &a.landings[p];
-    const struct uli_landing_counts *counts = &landing->counts[number];
+    const struct uli_recv_buffer *landing = &a.landings[p];
+    const struct uli_recv_counts *counts = &landing->counts[number];
     struct lane lane = {landing, number, counts->sent, counts->received};
     return lane;
 }
@@ -44,7 +44,7 @@ lane_keeps(const struct lane &lane)
 static __device__ unsigned char *
 lane_out(const struct lane &lane)
 {
-    int64_t slot = lane.number * ULI_LANDING_SLOTS + (int64_t)(lane.sent & 1);
+    int64_t slot = lane.number * ULI_RECV_SLOTS + (int64_t)(lane.sent & 1);
     return lane.landing->out + slot * lane.landing->out_stride;
 }
 
@@ -52,7 +52,7 @@ static __device__ const unsigned char *
 lane_in(const struct lane &lane)
 {
     int64_t slot =
-        lane.number * ULI_LANDING_SLOTS + (int64_t)(lane.received & 1);
+        lane.number * ULI_RECV_SLOTS + (int64_t)(lane.received & 1);
     return lane.landing->in + slot * lane.landing->in_stride;
 }
 
@@ -63,7 +63,7 @@ lane_has_room(const struct lane &lane)
 {
     uint64_t emptied =
         ptx_ld_acquire_sys_u64(&lane.landing->mine[lane.number].emptied);
-    return lane.sent < emptied + ULI_LANDING_SLOTS;
+    return lane.sent < emptied + ULI_RECV_SLOTS;
 }
 
 static __device__ bool

@@ -55,7 +55,7 @@ push_round(const struct enqueue *e, int32_t round)
 }
 
 static const unsigned char *
-landing_of(const struct enqueue *e, int32_t peer)
+recv_buffer_of(const struct enqueue *e, int32_t peer)
 {
     const struct uli_plan_engine *engine = e->engine;
     int64_t number =
@@ -105,7 +105,7 @@ take_round(const struct enqueue *e, int32_t round)
         ULI_TRY(uli_engine_copy(gpu->ops, gpu->device, &copy->box,
             e->args.call.dst[copy->tensor],
             round < 0 ? e->args.call.src[copy->tensor]
-                      : landing_of(e, copy->peer),
+                      : recv_buffer_of(e, copy->peer),
             e->own));
     }
     return add_sums(e, round);
@@ -141,7 +141,7 @@ uli_plan_engine_enqueue(ulyx_plan_t *plan, ulyx_direction_t direction,
         .gpu = &engine->gpu,
         .op = &engine->op[direction],
         .args = {.call = *call},
-        .landing = base + engine->gpu.landing_at,
+        .landing = base + engine->gpu.recv_buffer_at,
         .caller = stream,
         .own = engine->stream};
     e.args.rounds = (const void *)(tables + engine->rounds_at);

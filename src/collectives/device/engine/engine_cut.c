@@ -48,7 +48,7 @@ uli_engine_walk_free(struct uli_engine_walk *walk)
 
 struct visit {
     struct uli_engine_walk *walk;
-    uli_engine_piece_fn piece;
+    uli_engine_copy_fn piece;
     void *context;
     int32_t dst;
 };
@@ -94,7 +94,7 @@ align_sources(const struct visit *v, const struct uli_move *move, bool next)
 }
 
 static bool
-visit_emit(const struct visit *v, struct uli_engine_piece *piece)
+visit_emit(const struct visit *v, struct uli_engine_copy_item *piece)
 {
     const struct uli_move *move = piece->move;
     int64_t bytes = piece->count[0] * piece->count[1] * piece->count[2] *
@@ -113,7 +113,7 @@ visit_emit(const struct visit *v, struct uli_engine_piece *piece)
 
 /* Cuts dimension `level` of the piece, whose outer dimensions are one unit. */
 static bool
-cut_level(const struct visit *v, struct uli_engine_piece *piece, int level,
+cut_level(const struct visit *v, struct uli_engine_copy_item *piece, int level,
     int64_t extent, int64_t unit)
 {
     for (int64_t done = 0; done < extent;) {
@@ -132,7 +132,7 @@ cut_level(const struct visit *v, struct uli_engine_piece *piece, int level,
 }
 
 static bool
-visit_cut(const struct visit *v, struct uli_engine_piece *piece)
+visit_cut(const struct visit *v, struct uli_engine_copy_item *piece)
 {
     int64_t extent[4], unit[4], outer = 1;
     int level = 3;
@@ -165,7 +165,7 @@ visit_move(void *context, const struct uli_move *move)
     const struct visit *v = context;
     const struct uli_layout *layout = v->walk->layout;
     enum uli_side from = uli_plan_side(v->walk->direction, true);
-    struct uli_engine_piece piece = {.move = move,
+    struct uli_engine_copy_item piece = {.move = move,
         .count = {move->batches, move->rows, move->heads,
             uli_layout_shape(layout)->tensors[move->tensor].dim},
         .element_bytes = uli_plan_elem_bytes(layout, move->tensor, from),
@@ -177,8 +177,8 @@ visit_move(void *context, const struct uli_move *move)
 /* ---- all moves ----------------------------------------------------------- */
 
 bool
-uli_engine_each_piece(struct uli_engine_walk *walk, int32_t dst,
-    uli_engine_piece_fn visit, void *context)
+uli_engine_each_copy(struct uli_engine_walk *walk, int32_t dst,
+    uli_engine_copy_fn visit, void *context)
 {
     const struct uli_shape *shape = uli_layout_shape(walk->layout);
     struct visit v = {walk, visit, context, dst};
@@ -206,7 +206,7 @@ uli_engine_measure(struct uli_engine_walk *walk, uint64_t directions,
     for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         walk->direction = o;
         for (int32_t d = 0; d < nranks && directions >> o & 1; d++) {
-            uli_engine_each_piece(walk, d, NULL, NULL);
+            uli_engine_each_copy(walk, d, NULL, NULL);
             for (int32_t s = 0; s < nranks; s++) {
                 most = uli_max(most, uli_engine_rounds(walk, s));
                 fullest = uli_max(fullest, walk->cursors[s].at);

@@ -34,7 +34,7 @@ no_memory(void)
 
 /* Where a piece begins in a tensor. */
 static int64_t
-tensor_offset(const struct build *b, const struct uli_engine_piece *piece,
+tensor_offset(const struct build *b, const struct uli_engine_copy_item *piece,
     const struct uli_place *place, enum uli_side side)
 {
     int32_t t = piece->move->tensor;
@@ -47,15 +47,15 @@ tensor_offset(const struct build *b, const struct uli_engine_piece *piece,
 
 /* Where a piece lies in the landing of its pair. */
 static int64_t
-landing_offset(
-    const struct build *b, const struct uli_engine_piece *piece, int32_t src)
+recv_buffer_offset(
+    const struct build *b, const struct uli_engine_copy_item *piece, int32_t src)
 {
     return piece->round % ULI_ENGINE_SLOTS * b->params->slot_bytes +
            piece->at[src];
 }
 
 static const int64_t *
-strides_of(const struct build *b, const struct uli_engine_piece *piece,
+strides_of(const struct build *b, const struct uli_engine_copy_item *piece,
     int32_t rank, enum uli_side side)
 {
     return b->params->strides[rank][piece->move->tensor][side];
@@ -65,7 +65,7 @@ strides_of(const struct build *b, const struct uli_engine_piece *piece,
 
 static void
 add_copy(const struct build *b, struct uli_engine_copies *copies,
-    const struct uli_engine_piece *piece, int32_t peer, struct uli_box *box)
+    const struct uli_engine_copy_item *piece, int32_t peer, struct uli_box *box)
 {
     int64_t order = copies->count++;
     if (!b->fills)
@@ -80,7 +80,7 @@ add_copy(const struct build *b, struct uli_engine_copies *copies,
 }
 
 static void
-set_extents(const struct uli_engine_piece *piece, struct uli_box *box)
+set_extents(const struct uli_engine_copy_item *piece, struct uli_box *box)
 {
     memset(box, 0, sizeof(*box));
     memcpy(box->extent, piece->count, sizeof(box->extent));
@@ -88,7 +88,7 @@ set_extents(const struct uli_engine_piece *piece, struct uli_box *box)
 }
 
 static void
-build_push(const struct build *b, const struct uli_engine_piece *piece,
+build_push(const struct build *b, const struct uli_engine_copy_item *piece,
     const struct uli_place *src)
 {
     struct uli_box box;
@@ -97,7 +97,7 @@ build_push(const struct build *b, const struct uli_engine_piece *piece,
         box.src_offset = tensor_offset(b, piece, src, b->from);
         memcpy(box.src_stride, strides_of(b, piece, src->rank, b->from),
             sizeof(box.src_stride));
-        box.dst_offset = landing_offset(b, piece, src->rank);
+        box.dst_offset = recv_buffer_offset(b, piece, src->rank);
         uli_gpu_packed_strides(box.extent, box.run_bytes, box.dst_stride);
     }
     add_copy(b, &b->table->push, piece, piece->move->dst.rank, &box);
@@ -105,7 +105,7 @@ build_push(const struct build *b, const struct uli_engine_piece *piece,
 
 /* From the landing, or from this rank's own tensor. */
 static void
-build_take(const struct build *b, const struct uli_engine_piece *piece)
+build_take(const struct build *b, const struct uli_engine_copy_item *piece)
 {
     const struct uli_move *move = piece->move;
     const struct uli_place *src = move->sources;
@@ -117,7 +117,7 @@ build_take(const struct build *b, const struct uli_engine_piece *piece)
             sizeof(box.dst_stride));
         box.src_offset = piece->round < 0
                              ? tensor_offset(b, piece, src, b->from)
-                             : landing_offset(b, piece, src->rank);
+                             : recv_buffer_offset(b, piece, src->rank);
         if (piece->round < 0)
             memcpy(box.src_stride, strides_of(b, piece, src->rank, b->from),
                 sizeof(box.src_stride));
@@ -130,7 +130,7 @@ build_take(const struct build *b, const struct uli_engine_piece *piece)
 /* ---- items --------------------------------------------------------------- */
 
 static struct uli_gpu_item *
-add_item(const struct build *b, const struct uli_engine_piece *piece,
+add_item(const struct build *b, const struct uli_engine_copy_item *piece,
     enum uli_gpu_kind kind)
 {
     int64_t index = b->table->nitems++;
@@ -146,7 +146,7 @@ add_item(const struct build *b, const struct uli_engine_piece *piece,
 }
 
 static void
-add_zero(const struct build *b, const struct uli_engine_piece *piece)
+add_zero(const struct build *b, const struct uli_engine_copy_item *piece)
 {
     const struct uli_move *move = piece->move;
     struct uli_gpu_item *item = add_item(b, piece, ULI_GPU_ZERO);
@@ -166,7 +166,7 @@ add_zero(const struct build *b, const struct uli_engine_piece *piece)
 }
 
 static void
-make_sum(const struct build *b, const struct uli_engine_piece *piece,
+make_sum(const struct build *b, const struct uli_engine_copy_item *piece,
     struct uli_sum *sum)
 {
     const struct uli_move *move = piece->move;
@@ -185,7 +185,7 @@ make_sum(const struct build *b, const struct uli_engine_piece *piece,
         b->group[s] = b->params->nodes[place->rank];
         b->offset[s] = place->rank == b->params->rank
                            ? tensor_offset(b, piece, place, b->from)
-                           : landing_offset(b, piece, place->rank);
+                           : recv_buffer_offset(b, piece, place->rank);
         if (place->rank == b->params->rank)
             memcpy(b->stride[s], strides_of(b, piece, place->rank, b->from),
                 sizeof(b->stride[s]));
@@ -197,7 +197,7 @@ make_sum(const struct build *b, const struct uli_engine_piece *piece,
 }
 
 static void
-add_sum(const struct build *b, const struct uli_engine_piece *piece)
+add_sum(const struct build *b, const struct uli_engine_copy_item *piece)
 {
     const struct uli_move *move = piece->move;
     struct uli_gpu_item *item = add_item(b, piece, ULI_GPU_SUM);
@@ -223,7 +223,7 @@ add_sum(const struct build *b, const struct uli_engine_piece *piece)
 /* ---- the walk ------------------------------------------------------------ */
 
 static bool
-visit_out(void *context, const struct uli_engine_piece *piece)
+visit_out(void *context, const struct uli_engine_copy_item *piece)
 {
     const struct build *b = context;
     const struct uli_move *move = piece->move;
@@ -234,7 +234,7 @@ visit_out(void *context, const struct uli_engine_piece *piece)
 }
 
 static bool
-visit_in(void *context, const struct uli_engine_piece *piece)
+visit_in(void *context, const struct uli_engine_copy_item *piece)
 {
     const struct build *b = context;
     if (piece->move->kind == ULI_MOVE_COPY)
@@ -257,11 +257,11 @@ walk_all(struct build *b, struct uli_engine_walk *walk)
     table->nitems = table->nsources = table->out = table->in = 0;
     for (int32_t q = 1; q < nranks; q++) {
         int32_t p = (me + q) % nranks;
-        uli_engine_each_piece(walk, p, visit_out, b);
+        uli_engine_each_copy(walk, p, visit_out, b);
         table->out_rounds[p] = uli_engine_rounds(walk, me);
         table->out = (int32_t)uli_max(table->out, table->out_rounds[p]);
     }
-    uli_engine_each_piece(walk, me, visit_in, b);
+    uli_engine_each_copy(walk, me, visit_in, b);
     for (int32_t p = 0; p < nranks; p++) {
         table->in_rounds[p] = uli_engine_rounds(walk, p);
         table->in = (int32_t)uli_max(table->in, table->in_rounds[p]);

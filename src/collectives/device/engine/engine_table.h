@@ -39,7 +39,7 @@ struct uli_engine_cursor {
 };
 
 /* A part of a move: batches, rows, heads, elements of a run. */
-struct uli_engine_piece {
+struct uli_engine_copy_item {
     const struct uli_move *move;
     int64_t first[4], count[4];
     int64_t element_bytes; /* at the source */
@@ -48,8 +48,8 @@ struct uli_engine_piece {
 };
 
 /* Return false to end the walk early. */
-typedef bool (*uli_engine_piece_fn)(
-    void *context, const struct uli_engine_piece *piece);
+typedef bool (*uli_engine_copy_fn)(
+    void *context, const struct uli_engine_copy_item *piece);
 
 struct uli_engine_walk {
     const struct uli_layout *layout;
@@ -67,8 +67,8 @@ void uli_engine_walk_free(struct uli_engine_walk *walk);
 
 /* Visits the pieces of all moves whose destination is dst; then the cursors
  * are at the streams' ends. visit may be NULL. False: visit ended it. */
-bool uli_engine_each_piece(struct uli_engine_walk *walk, int32_t dst,
-    uli_engine_piece_fn visit, void *context);
+bool uli_engine_each_copy(struct uli_engine_walk *walk, int32_t dst,
+    uli_engine_copy_fn visit, void *context);
 /* Rounds that the walk's stream from src has. */
 int32_t uli_engine_rounds(const struct uli_engine_walk *walk, int32_t src);
 

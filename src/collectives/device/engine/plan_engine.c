@@ -110,7 +110,7 @@ engine_cut(ulyx_plan_t *plan, int64_t bytes_in_flight)
         plan->layout, engine->chunk_bytes, &engine->walk));
     ULI_TRY(uli_engine_measure(
         &engine->walk, plan->directions, &engine->slot_bytes, &engine->slots));
-    gpu->landing_bytes = (gpu->nranks - 1) * engine->slots * engine->slot_bytes;
+    gpu->recv_buffer_bytes = (gpu->nranks - 1) * engine->slots * engine->slot_bytes;
     ULI_TRY(make_tables(plan, engine));
     ULI_TRY(load_kernel(gpu->device));
     ULI_TRY(gpu->ops->stream_create(gpu->device, &engine->stream));
@@ -134,15 +134,15 @@ engine_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 /* ---- after the agreement ------------------------------------------------- */
 
 static int64_t
-landing_of(const struct uli_plan_engine *engine, int32_t src, int32_t dst)
+recv_buffer_of(const struct uli_plan_engine *engine, int32_t src, int32_t dst)
 {
     int32_t nranks = engine->gpu.nranks;
     int64_t number = (src - dst - 1 + nranks) % nranks;
-    return engine->gpu.landing_at + number * engine->slots * engine->slot_bytes;
+    return engine->gpu.recv_buffer_at + number * engine->slots * engine->slot_bytes;
 }
 
 static ulyx_status_t
-find_landings(ulyx_plan_t *plan)
+find_recv_buffers(ulyx_plan_t *plan)
 {
     struct uli_plan_engine *engine = uli_plan_engine_of(plan);
     struct uli_plan_gpu *gpu = &engine->gpu;
@@ -155,7 +155,7 @@ find_landings(ulyx_plan_t *plan)
         if (!theirs)
             return uli_error(ULYX_ERR_INTERNAL,
                 "plan create: the landing of rank %d is not mapped", p);
-        engine->landings[p] = theirs + landing_of(engine, plan->comm->rank, p);
+        engine->landings[p] = theirs + recv_buffer_of(engine, plan->comm->rank, p);
     }
     return ULYX_SUCCESS;
 }
@@ -193,7 +193,7 @@ fill_tables(
     memcpy(own, peers, n * sizeof(*own));
     for (int32_t p = 0; p < gpu->nranks; p++)
         own[p].slot_in = (unsigned char *)gpu->piece.address +
-                         landing_of(engine, p, plan->comm->rank);
+                         recv_buffer_of(engine, p, plan->comm->rank);
     for (int o = 0; o < ULYX_DIRECTIONS; o++)
         if (plan->directions >> o & 1)
             ULI_TRY(fill_direction(plan, o, tables));
@@ -206,7 +206,7 @@ engine_connect(ulyx_plan_t *plan, const struct uli_gpu_peer *peers)
 {
     struct uli_plan_engine *engine = uli_plan_engine_of(plan);
     struct uli_plan_gpu *gpu = &engine->gpu;
-    ULI_TRY(find_landings(plan));
+    ULI_TRY(find_recv_buffers(plan));
     unsigned char *tables = calloc(1, (size_t)gpu->extra_bytes);
     if (!tables)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What plans on device memory have in common, whichever way their bytes go:
- * plan_gpu.h by mapped memory, plan_packed.c by messages.
+ * plan_gpu.h by mapped memory, plan_messages.c by messages.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_PLAN_DEVICE_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_PLAN_DEVICE_H

@@ -4,7 +4,7 @@
  * what it knows of its peers after it, its end.
  *
  * The end. Peers may post into this rank's words as long as they have calls,
- * so its piece lies in a grave until all have left. A rank leaves by a kernel
+ * so its piece lies in a retired until all have left. A rank leaves by a kernel
  * that tells the device words of each peer, waits for it, and then marks the
  * peer's host memory, which is what sweeps read: after the mark nothing of the
  * rank comes any more.
@@ -105,7 +105,7 @@ take_pieces(ulyx_plan_t *plan)
     int64_t at = 0, n = gpu->nranks;
     uli_plan_device_take(&at, n, sizeof(struct uli_gpu_words)); /* words at 0 */
     gpu->slots_at = uli_plan_device_take(&at, 2 * n, (size_t)plan->slot_limit);
-    gpu->landing_at = uli_plan_device_take(&at, 1, (size_t)gpu->landing_bytes);
+    gpu->recv_buffer_at = uli_plan_device_take(&at, 1, (size_t)gpu->recv_buffer_bytes);
     gpu->state_at = uli_plan_device_take(&at, 1, sizeof(struct uli_gpu_state));
     gpu->peers_at = uli_plan_device_take(&at, n, sizeof(struct uli_gpu_peer));
     gpu->tables_at = uli_plan_device_take(&at, 1, (size_t)gpu->tables_bytes);

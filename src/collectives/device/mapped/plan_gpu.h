@@ -42,11 +42,11 @@ struct uli_plan_gpu {
 
     /* words [nranks], slots [nranks][2], landing, state, peers [nranks],
      * tables, extra; peers reach what lies before the state */
-    struct uli_arena_piece piece;
+    struct uli_arena_block piece;
     int64_t slots_at, state_at, peers_at, tables_at, tables_bytes;
-    int64_t landing_at, landing_bytes; /* of the engine, else 0 */
+    int64_t recv_buffer_at, recv_buffer_bytes; /* of the engine, else 0 */
     int64_t extra_at, extra_bytes;     /* the engine's tables, else 0 */
-    struct uli_arena_piece marks; /* host: [nranks], by peers: plan destroyed */
+    struct uli_arena_block marks; /* host: [nranks], by peers: plan destroyed */
     _Atomic uint64_t **their_marks; /* [nranks]: this rank's at them, or NULL */
 
     void *pinned; /* the report, then buffers of tables */
@@ -83,7 +83,7 @@ uli_plan_gpu_of(const ulyx_plan_t *plan)
 /* check of the table. */
 ulyx_status_t uli_plan_gpu_check(
     const ulyx_plan_t *plan, const struct uli_plan_params *params);
-/* prepare has two halves, between which a mover sets landing_bytes and
+/* prepare has two halves, between which a mover sets recv_buffer_bytes and
  * extra_bytes. The first makes zeros, whose state begins a mover's, the plan's.
  * waits: do blocks of its launches wait for those of other ranks? Errors:
  * NO_MEMORY, the driver's. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two launches of the packed exchange; packed_gpu.h has the scheme. Their
+ * The two launches of the packed exchange; messages_gpu.h has the scheme. Their
  * order against the batch between them is the streams', so neither waits for
  * anything: a peer that does not come holds up the batch, and whoever watches
  * over report->begun and ended aborts that.
@@ -11,7 +11,7 @@
  *
  * Cost: every byte that travels is read and written twice at each end.
  */
-#include "collectives/device/messages/packed_gpu.h"
+#include "collectives/device/messages/messages_gpu.h"
 #include "collectives/device/mapped/exchange_work.h"
 
 /* ---- streams ------------------------------------------------------------- */
@@ -29,7 +29,7 @@ item_bytes(const uli_gpu_item &item)
 /* The entry of the list from which on items may reach beyond `at`: the last
  * that begins at or before it, else the first. */
 static __device__ int32_t
-find_entry(const uli_packed_args &args, const uli_packed_list &list, int64_t at)
+find_entry(const uli_messages_args &args, const uli_messages_list &list, int64_t at)
 {
     int32_t low = list.first, end = list.first + list.count;
     while (end - low > 1) {
@@ -67,8 +67,8 @@ warp_moves_part(
 /* What lies in [begin, end) of a stream. */
 template <bool SUMS>
 static __device__ void
-warp_moves_range(const struct call &c, const uli_packed_args &args,
-    const uli_packed_list &list, int64_t begin, int64_t end)
+warp_moves_range(const struct call &c, const uli_messages_args &args,
+    const uli_messages_list &list, int64_t begin, int64_t end)
 {
     int32_t last = list.first + list.count;
     for (int32_t i = find_entry(args, list, begin); i < last; i++) {
@@ -87,7 +87,7 @@ warp_moves_range(const struct call &c, const uli_packed_args &args,
  * of the own list. */
 template <bool SUMS>
 static __device__ void
-warp_works_streams(const struct call &c, const uli_packed_args &args)
+warp_works_streams(const struct call &c, const uli_messages_args &args)
 {
     uint32_t warps = blockDim.x / WARP;
     uint32_t tiles = (uint32_t)args.tiles;
@@ -97,7 +97,7 @@ warp_works_streams(const struct call &c, const uli_packed_args &args)
         bool own = t >= others;
         uint32_t peer = own ? 0 : t / tiles + 1;
         uint32_t tile = own ? t - others : t % tiles;
-        const uli_packed_list &list =
+        const uli_messages_list &list =
             args.lists[(args.call.rank + peer) % (uint32_t)args.call.nranks];
         int64_t begin = (own ? 0 : args.begin) + tile * args.tile_bytes;
         int64_t end = begin + args.tile_bytes;
@@ -115,7 +115,7 @@ warp_works_streams(const struct call &c, const uli_packed_args &args)
 /* Captured before the last update of the document tables: sizes of messages
  * are of the old ones, so nothing may be moved by the new. */
 static __device__ bool
-is_stale(const uli_packed_args &args)
+is_stale(const uli_messages_args &args)
 {
     return *args.hash != args.call.record[ULI_GPU_RECORD_HASH];
 }
@@ -158,13 +158,13 @@ close_call(const struct call &c, bool stale)
 
 __global__ void
 __launch_bounds__(EXCHANGE_THREADS, 2)
-    pack_kernel(const __grid_constant__ uli_packed_args args)
+    pack_kernel(const __grid_constant__ uli_messages_args args)
 {
     struct call c = begin_call(args.call);
     bool stale = is_stale(args);
     if (block_stopped(c))
         return;
-    if (args.steps & ULI_PACKED_OPEN && blockIdx.x == 0)
+    if (args.steps & ULI_MESSAGES_OPEN && blockIdx.x == 0)
         open_call(c, stale);
     if (!stale)
         warp_works_streams<false>(c, args);
@@ -173,7 +173,7 @@ __launch_bounds__(EXCHANGE_THREADS, 2)
 template <bool SUMS>
 __global__ void
 __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
-    unpack_kernel(const __grid_constant__ uli_packed_args args)
+    unpack_kernel(const __grid_constant__ uli_messages_args args)
 {
     struct call c = begin_call(args.call);
     bool stale = is_stale(args);
@@ -181,7 +181,7 @@ __launch_bounds__(EXCHANGE_THREADS, SUMS ? 1 : 2)
         return;
     if (!stale)
         warp_works_streams<SUMS>(c, args);
-    if (!(args.steps & ULI_PACKED_CLOSE))
+    if (!(args.steps & ULI_MESSAGES_CLOSE))
         return;
     __syncthreads();
     if (is_last_block(c))
@@ -198,7 +198,7 @@ launch_of(int32_t blocks, int32_t threads, void *stream)
 }
 
 int
-uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
+uli_messages_pack_launch(const struct uli_messages_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
     return uli_kernel_launch(
@@ -206,7 +206,7 @@ uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
 }
 
 int
-uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
+uli_messages_unpack_launch(const struct uli_messages_args *args, int32_t blocks,
     int32_t threads, void *stream)
 {
     return uli_kernel_launch(launch_of(blocks, threads, stream),
@@ -214,7 +214,7 @@ uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
 }
 
 int
-uli_packed_prepare(void)
+uli_messages_prepare(void)
 {
     cudaError_t error = uli_kernel_prepare(pack_kernel, 0);
     if (error == cudaSuccess)

@@ -11,7 +11,7 @@
  * it waits for pack k + 2. The inner stream is entered and left by events, so
  * that a capture of the caller's stream takes it along.
  */
-#include "collectives/device/messages/packed_private.h"
+#include "collectives/device/messages/messages_private.h"
 
 #include <string.h>
 #include "base/size.h"
@@ -19,9 +19,9 @@
 #include "collectives/device/calls_gpu.h"
 
 struct call {
-    struct uli_packed *packed;
-    const struct uli_packed_table *table;
-    struct uli_packed_args args; /* what does not change between rounds */
+    struct uli_messages *packed;
+    const struct uli_messages_table *table;
+    struct uli_messages_args args; /* what does not change between rounds */
     bool refused;
     void *stream;
     uli_deadline_t deadline;
@@ -33,8 +33,8 @@ static void
 fill_args(struct call *c, ulyx_direction_t direction, const void *const src[],
     void *const dst[], ulyx_status_t refusal)
 {
-    struct uli_packed *packed = c->packed;
-    const struct uli_packed_table *table = c->table;
+    struct uli_messages *packed = c->packed;
+    const struct uli_messages_table *table = c->table;
     struct uli_gpu_args *call = &c->args.call;
     int32_t ntensors = uli_layout_shape(packed->params.layout)->ntensors;
     *call = (struct uli_gpu_args){
@@ -62,25 +62,25 @@ fill_args(struct call *c, ulyx_direction_t direction, const void *const src[],
 }
 
 /* Of one launch of round k. */
-static struct uli_packed_args
+static struct uli_messages_args
 args_of(const struct call *c, int32_t k, bool unpack)
 {
-    const struct uli_packed *packed = c->packed;
-    const struct uli_packed_table *table = c->table;
-    struct uli_packed_args args = c->args;
+    const struct uli_messages *packed = c->packed;
+    const struct uli_messages_table *table = c->table;
+    struct uli_messages_args args = c->args;
     bool last = k == table->rounds - 1;
     args.call.peers = (const struct uli_gpu_peer *)(void *)(packed->tables +
                                                             table->peers_at) +
                       (int64_t)k * packed->nranks;
-    args.lists = (const struct uli_packed_list *)(void *)(packed->tables +
+    args.lists = (const struct uli_messages_list *)(void *)(packed->tables +
                                                           table->lists_at) +
                  (unpack ? packed->nranks : 0);
     args.begin = k * packed->params.chunk_bytes;
     args.end = args.begin + packed->params.chunk_bytes;
     if (!unpack && k == 0)
-        args.steps = ULI_PACKED_OPEN;
+        args.steps = ULI_MESSAGES_OPEN;
     if (unpack && last)
-        args.steps = ULI_PACKED_CLOSE;
+        args.steps = ULI_MESSAGES_CLOSE;
     if (c->refused)
         return args;
     args.tiles = table->tiles;
@@ -105,32 +105,32 @@ launch_check(int error, const char *what)
 static ulyx_status_t
 call_pack(const struct call *c, int32_t k)
 {
-    const struct uli_packed_params *own = &c->packed->params;
-    struct uli_packed_args args = args_of(c, k, false);
+    const struct uli_messages_params *own = &c->packed->params;
+    struct uli_messages_args args = args_of(c, k, false);
     return launch_check(
-        uli_packed_pack_launch(&args, own->blocks, own->threads, c->stream),
+        uli_messages_pack_launch(&args, own->blocks, own->threads, c->stream),
         "pack");
 }
 
 static ulyx_status_t
 call_unpack(const struct call *c, int32_t k)
 {
-    const struct uli_packed_params *own = &c->packed->params;
-    struct uli_packed_args args = args_of(c, k, true);
+    const struct uli_messages_params *own = &c->packed->params;
+    struct uli_messages_args args = args_of(c, k, true);
     return launch_check(
-        uli_packed_unpack_launch(&args, own->blocks, own->threads, c->stream),
+        uli_messages_unpack_launch(&args, own->blocks, own->threads, c->stream),
         "unpack");
 }
 
 static int32_t
-add_piece(struct uli_packed *packed, int32_t count, int32_t p, int64_t k,
+add_piece(struct uli_messages *packed, int32_t count, int32_t p, int64_t k,
     bool send, int64_t bytes)
 {
     int64_t head = k == 0 ? ULI_PACKED_HEAD : 0;
     if (head + bytes == 0)
         return count;
-    packed->pieces[count] = (struct uli_batch_piece){
-        .data = uli_packed_message(packed, p, k, send) + ULI_PACKED_HEAD - head,
+    packed->pieces[count] = (struct uli_batch_message){
+        .data = uli_messages_message(packed, p, k, send) + ULI_PACKED_HEAD - head,
         .bytes = head + bytes,
         .peer = p,
         .send = send};
@@ -141,7 +141,7 @@ add_piece(struct uli_packed *packed, int32_t count, int32_t p, int64_t k,
  * only. Returns how many. */
 static int32_t
 list_pieces(
-    struct uli_packed *packed, const struct uli_packed_table *table, int64_t k)
+    struct uli_messages *packed, const struct uli_messages_table *table, int64_t k)
 {
     int32_t count = 0, n = packed->nranks;
     for (int32_t q = 1; q < n; q++) {
@@ -161,7 +161,7 @@ list_pieces(
 static ulyx_status_t
 call_send(const struct call *c, int32_t k, void *stream)
 {
-    struct uli_packed *packed = c->packed;
+    struct uli_messages *packed = c->packed;
     int32_t count = list_pieces(packed, c->table, k);
     if (!count)
         return ULYX_SUCCESS;
@@ -174,23 +174,23 @@ call_send(const struct call *c, int32_t k, void *stream)
 static ulyx_status_t
 await_batch(const struct call *c, int32_t k)
 {
-    return ULI_PACKED_DEVICE(
+    return ULI_MESSAGES_DEVICE(
         c->packed, event_order, c->packed->carried[k % 2], c->stream);
 }
 
 static ulyx_status_t
 run_rounds(const struct call *c)
 {
-    struct uli_packed *packed = c->packed;
+    struct uli_messages *packed = c->packed;
     int32_t rounds = c->table->rounds;
     for (int32_t k = 0; k < rounds; k++) {
         ULI_TRY(call_pack(c, k));
-        ULI_TRY(ULI_PACKED_DEVICE(
-            packed, event_record, packed->packed_event, c->stream));
-        ULI_TRY(ULI_PACKED_DEVICE(
-            packed, event_order, packed->packed_event, packed->inner));
+        ULI_TRY(ULI_MESSAGES_DEVICE(
+            packed, event_record, packed->messages_event, c->stream));
+        ULI_TRY(ULI_MESSAGES_DEVICE(
+            packed, event_order, packed->messages_event, packed->inner));
         ULI_TRY(call_send(c, k, packed->inner));
-        ULI_TRY(ULI_PACKED_DEVICE(
+        ULI_TRY(ULI_MESSAGES_DEVICE(
             packed, event_record, packed->carried[k % 2], packed->inner));
         if (k == 0)
             continue;
@@ -202,10 +202,10 @@ run_rounds(const struct call *c)
 }
 
 ulyx_status_t
-uli_packed_check(
-    const struct uli_packed *packed, ulyx_direction_t direction, void *stream)
+uli_messages_check(
+    const struct uli_messages *packed, ulyx_direction_t direction, void *stream)
 {
-    const struct uli_packed_params *own = &packed->params;
+    const struct uli_messages_params *own = &packed->params;
     return packed->ops[direction].rounds > 1
                ? uli_gpu_check_inner(
                      own->device_ops, own->device, packed->inner, stream)
@@ -213,7 +213,7 @@ uli_packed_check(
 }
 
 ulyx_status_t
-uli_packed_execute(struct uli_packed *packed, ulyx_direction_t direction,
+uli_messages_execute(struct uli_messages *packed, ulyx_direction_t direction,
     const void *const src[], void *const dst[], ulyx_status_t refusal,
     void *stream, uli_deadline_t deadline)
 {
@@ -230,14 +230,14 @@ uli_packed_execute(struct uli_packed *packed, ulyx_direction_t direction,
 }
 
 ulyx_status_t
-uli_packed_connect(
-    struct uli_packed *packed, void *stream, uli_deadline_t deadline)
+uli_messages_connect(
+    struct uli_messages *packed, void *stream, uli_deadline_t deadline)
 {
-    const struct uli_packed_params *own = &packed->params;
+    const struct uli_messages_params *own = &packed->params;
     int32_t count = list_pieces(packed, NULL, 0);
     if (!count)
         return ULYX_SUCCESS;
     ULI_TRY(own->batch_ops->run(
         own->batch, packed->pieces, count, stream, deadline));
-    return ULI_PACKED_DEVICE(packed, stream_wait, stream);
+    return ULI_MESSAGES_DEVICE(packed, stream_wait, stream);
 }

@@ -27,8 +27,8 @@
  * gaps. So a round has a table of peers of its own, whose slots begin as many
  * bytes before the message as the rounds before have carried.
  */
-#ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_PACKED_GPU_H
-#define ULI_COLLECTIVES_DEVICE_MESSAGES_PACKED_GPU_H
+#ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_GPU_H
+#define ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_GPU_H
 
 #include "collectives/device/mapped/exchange_gpu.h"
 
@@ -46,22 +46,22 @@ enum {
  * order[first .. first + count). A sum stands in the stream of the first peer
  * that it has a share of; the list of the own rank has what needs no message.
  */
-struct uli_packed_list {
+struct uli_messages_list {
     int64_t end; /* of the stream */
     int32_t first, count;
 };
 
 enum uli_packed_step {
-    ULI_PACKED_OPEN = 1,  /* pack of round 0 */
-    ULI_PACKED_CLOSE = 2, /* unpack of the last */
+    ULI_MESSAGES_OPEN = 1,  /* pack of round 0 */
+    ULI_MESSAGES_CLOSE = 2, /* unpack of the last */
 };
 
-struct uli_packed_args {
+struct uli_messages_args {
     /* peers: of the round; yours, mine: in the messages of round 0. slots = 1,
      * slot_bytes = 0 (the peers have the slot), head = NULL; tiles and steps
      * are not looked at. report: begun as the call begins, ended as it ends. */
     struct uli_gpu_args call;
-    const struct uli_packed_list *lists; /* [nranks], of pack or of unpack */
+    const struct uli_messages_list *lists; /* [nranks], of pack or of unpack */
     const int32_t *order;
     const uint64_t *hash; /* of the document tables as the device has them:
                            * another than the record's, and the call, which is
@@ -75,12 +75,12 @@ struct uli_packed_args {
 
 /* Each returns a cudaError_t, allocates nothing and may be captured. blocks:
  * any number, for no block waits for another. */
-int uli_packed_pack_launch(const struct uli_packed_args *args, int32_t blocks,
+int uli_messages_pack_launch(const struct uli_messages_args *args, int32_t blocks,
     int32_t threads, void *stream);
-int uli_packed_unpack_launch(const struct uli_packed_args *args, int32_t blocks,
+int uli_messages_unpack_launch(const struct uli_messages_args *args, int32_t blocks,
     int32_t threads, void *stream);
 /* Loads the kernels on the current device. returns a cudaError_t. */
-int uli_packed_prepare(void);
+int uli_messages_prepare(void);
 
 #ifdef __cplusplus
 }

@@ -2,18 +2,18 @@
  *
  * What the files of the packed exchange share.
  */
-#ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_PACKED_PRIVATE_H
-#define ULI_COLLECTIVES_DEVICE_MESSAGES_PACKED_PRIVATE_H
+#ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_PRIVATE_H
+#define ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_PRIVATE_H
 
-#include "collectives/device/messages/packed.h"
-#include "collectives/device/messages/packed_table.h"
+#include "collectives/device/messages/messages.h"
+#include "collectives/device/messages/messages_table.h"
 
-struct uli_packed {
-    struct uli_packed_params params;
+struct uli_messages {
+    struct uli_messages_params params;
     int32_t nranks;
     int slots; /* of a message, 1 or 2 */
-    struct uli_packed_table ops[ULYX_DIRECTIONS];
-    struct uli_packed_scratch scratch;
+    struct uli_messages_table ops[ULYX_DIRECTIONS];
+    struct uli_messages_scratch scratch;
     uint64_t hash; /* of the tables that calls are enqueued with */
 
     int64_t *message_at; /* [nranks + 1] in the messages of one direction */
@@ -31,18 +31,18 @@ struct uli_packed {
     int nbuffers, next_buffer;
 
     void *inner;        /* stream of batches, with two slots */
-    void *packed_event; /* the messages of the round at hand are packed */
+    void *messages_event; /* the messages of the round at hand are packed */
     void *carried[2];   /* events: the slot's batch has ended */
-    struct uli_batch_piece *pieces; /* [2 * nranks] of the batch at hand */
+    struct uli_batch_message *pieces; /* [2 * nranks] of the batch at hand */
 };
 
-#define ULI_PACKED_DEVICE(packed, call, ...)                                   \
+#define ULI_MESSAGES_DEVICE(packed, call, ...)                                   \
     ((packed)->params.device_ops->call((packed)->params.device, __VA_ARGS__))
 
 /* The message to or from p of round k, where it begins. */
 static inline unsigned char *
-uli_packed_message(
-    const struct uli_packed *packed, int32_t p, int64_t k, bool out)
+uli_messages_message(
+    const struct uli_messages *packed, int32_t p, int64_t k, bool out)
 {
     return packed->memory + (out ? packed->out_at : packed->in_at) +
            packed->message_at[p] + k % 2 * packed->slot_bytes[p];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See packed_table.h. The builder of small calls makes the items, in an order
+ * See messages_table.h. The builder of small calls makes the items, in an order
  * that both ends of a pair share, and places each in the pair's messages as if
  * there were one. A second walk over the same moves finds the places in the
  * streams. For a peer's destinations it visits only what this rank sends,
@@ -8,7 +8,7 @@
  *
  * Cost: where there are sums, the moves of all ranks, once a table.
  */
-#include "collectives/device/messages/packed_table.h"
+#include "collectives/device/messages/messages_table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +18,9 @@
 #include "collectives/device/mapped/plan_device.h"
 
 struct walk {
-    const struct uli_packed_table_params *params;
-    struct uli_packed_scratch *scratch;
-    struct uli_packed_table *table; /* its rows of bytes are filled */
+    const struct uli_messages_table_params *params;
+    struct uli_messages_scratch *scratch;
+    struct uli_messages_table *table; /* its rows of bytes are filled */
     int32_t nranks, me, dst;
     enum uli_side from, to;
     struct uli_gpu_item *item; /* the next of this rank's, NULL: only count */
@@ -31,8 +31,8 @@ struct walk {
 /* ---- scratch ------------------------------------------------------------- */
 
 ulyx_status_t
-uli_packed_scratch_create(
-    const struct uli_layout *layout, struct uli_packed_scratch *scratch_p)
+uli_messages_scratch_create(
+    const struct uli_layout *layout, struct uli_messages_scratch *scratch_p)
 {
     size_t n = (size_t)uli_layout_shape(layout)->nranks;
     memset(scratch_p, 0, sizeof(*scratch_p));
@@ -40,7 +40,7 @@ uli_packed_scratch_create(
     scratch_p->at = calloc(3 * n, sizeof(*scratch_p->at));
     scratch_p->next = calloc(n, sizeof(*scratch_p->next));
     if (!scratch_p->at || !scratch_p->next) {
-        uli_packed_scratch_free(scratch_p);
+        uli_messages_scratch_free(scratch_p);
         return uli_error(
             ULYX_ERR_NO_MEMORY, "tables of a packed exchange: no memory");
     }
@@ -50,7 +50,7 @@ uli_packed_scratch_create(
 }
 
 void
-uli_packed_scratch_free(struct uli_packed_scratch *scratch)
+uli_messages_scratch_free(struct uli_messages_scratch *scratch)
 {
     uli_gpu_scratch_free(&scratch->gpu);
     free(scratch->at);
@@ -76,7 +76,7 @@ carried_before(const struct walk *w, int32_t s, int64_t k)
 static void
 take_place(struct walk *w, int32_t s, int64_t at, int64_t bytes)
 {
-    struct uli_packed_scratch *scratch = w->scratch;
+    struct uli_messages_scratch *scratch = w->scratch;
     int64_t chunk = w->params->chunk_bytes, k = scratch->round[s];
     bool mine = w->dst == w->me || s == w->me;
     for (; mine && w->item && k * chunk < at + bytes; k++) {
@@ -126,7 +126,7 @@ static void
 walk_to(struct walk *w, int32_t dst)
 {
     const struct uli_gpu_table_params *gpu = &w->params->gpu;
-    struct uli_packed_scratch *scratch = w->scratch;
+    struct uli_messages_scratch *scratch = w->scratch;
     size_t bytes = (size_t)w->nranks * sizeof(*scratch->at);
     bool sums = gpu->direction == ULYX_SEQ_TO_HEAD_ADJOINT ||
                 gpu->direction == ULYX_HEAD_TO_SEQ_ADJOINT;
@@ -152,8 +152,8 @@ count_streams(struct walk *w)
 }
 
 static struct walk
-packed_table_begin(const struct uli_packed_table_params *params,
-    struct uli_packed_scratch *scratch, struct uli_packed_table *table)
+packed_table_begin(const struct uli_messages_table_params *params,
+    struct uli_messages_scratch *scratch, struct uli_messages_table *table)
 {
     struct walk w = {.params = params,
         .scratch = scratch,
@@ -209,8 +209,8 @@ count_rounds(struct walk *w)
 }
 
 ulyx_status_t
-uli_packed_table_measure(const struct uli_packed_table_params *params,
-    struct uli_packed_scratch *scratch, struct uli_packed_table *table,
+uli_messages_table_measure(const struct uli_messages_table_params *params,
+    struct uli_messages_scratch *scratch, struct uli_messages_table *table,
     int64_t *bytes_p)
 {
     struct walk w = packed_table_begin(params, scratch, table);
@@ -225,7 +225,7 @@ uli_packed_table_measure(const struct uli_packed_table_params *params,
     table->order_at =
         uli_plan_device_take(bytes_p, table->item_room, sizeof(int32_t));
     table->lists_at =
-        uli_plan_device_take(bytes_p, 2 * n, sizeof(struct uli_packed_list));
+        uli_plan_device_take(bytes_p, 2 * n, sizeof(struct uli_messages_list));
     table->peers_at = uli_plan_device_take(
         bytes_p, table->round_room * n, sizeof(struct uli_gpu_peer));
     size_t words = (size_t)((table->round_room + 1) * n);
@@ -238,7 +238,7 @@ uli_packed_table_measure(const struct uli_packed_table_params *params,
 }
 
 void
-uli_packed_table_free(struct uli_packed_table *table)
+uli_messages_table_free(struct uli_messages_table *table)
 {
     free(table->sent);
     table->sent = table->received = NULL;
@@ -273,7 +273,7 @@ item_bytes(const struct uli_gpu_item *item)
 
 /* Items without a stream lie one after another. */
 static void
-packed_list_append(struct uli_packed_list *list, struct uli_gpu_item *item, bool own)
+messages_list_append(struct uli_messages_list *list, struct uli_gpu_item *item, bool own)
 {
     if (own)
         item->first_tile = list->end;
@@ -284,7 +284,7 @@ packed_list_append(struct uli_packed_list *list, struct uli_gpu_item *item, bool
 /* Items are made peer by peer, the own share and zeros last. */
 static void
 list_packed(const struct walk *w, const struct uli_gpu_table *table,
-    struct uli_packed_list *lists, int32_t *order)
+    struct uli_messages_list *lists, int32_t *order)
 {
     memset(lists, 0, (size_t)w->nranks * sizeof(*lists));
     for (int32_t i = 0; i < table->nfirst; i++) {
@@ -293,20 +293,20 @@ list_packed(const struct walk *w, const struct uli_gpu_table *table,
         order[i] = i;
         if (lists[p].count == 0)
             lists[p].first = i;
-        packed_list_append(&lists[p], item, p == w->me);
+        messages_list_append(&lists[p], item, p == w->me);
     }
 }
 
 static void
 list_unpacked(const struct walk *w, const struct uli_gpu_table *table,
-    struct uli_packed_list *lists, int32_t *order)
+    struct uli_messages_list *lists, int32_t *order)
 {
     int32_t first = (int32_t)table->nfirst, *next = w->scratch->next;
     memset(lists, 0, (size_t)w->nranks * sizeof(*lists));
     for (int32_t i = first; i < table->nitems; i++) {
         struct uli_gpu_item *item = &table->items[i];
         int32_t p = stream_of(table, item, w->me);
-        packed_list_append(&lists[p], item, p == w->me);
+        messages_list_append(&lists[p], item, p == w->me);
     }
     for (int32_t p = 0; p < w->nranks; p++) {
         lists[p].first = next[p] = first;
@@ -320,8 +320,8 @@ list_unpacked(const struct walk *w, const struct uli_gpu_table *table,
 
 /* Tiles so large that each worker gets some of a window, and none is tiny. */
 static void
-cut_tiles(const struct walk *w, struct uli_packed_table *table,
-    const struct uli_packed_list *lists)
+cut_tiles(const struct walk *w, struct uli_messages_table *table,
+    const struct uli_messages_list *lists)
 {
     int64_t window = uli_min(w->end, w->params->chunk_bytes);
     int64_t workers = uli_max(w->params->gpu.workers, 1);
@@ -345,13 +345,13 @@ place_all(struct walk *w, const struct uli_gpu_table *table)
 }
 
 ulyx_status_t
-uli_packed_table_fill(const struct uli_packed_table_params *params,
-    struct uli_packed_scratch *scratch, struct uli_packed_table *table,
+uli_messages_table_fill(const struct uli_messages_table_params *params,
+    struct uli_messages_scratch *scratch, struct uli_messages_table *table,
     unsigned char *buffer)
 {
     struct walk w = packed_table_begin(params, scratch, table);
     struct uli_gpu_table_params gpu = params->gpu;
-    struct uli_packed_list *lists = (void *)(buffer + table->lists_at);
+    struct uli_messages_list *lists = (void *)(buffer + table->lists_at);
     int32_t *order = (void *)(buffer + table->order_at);
     gpu.slot_bytes = INT64_MAX; /* a message takes whatever it has to */
     table->table.items = (void *)(buffer + table->items_at);
@@ -372,8 +372,8 @@ uli_packed_table_fill(const struct uli_packed_table_params *params,
 }
 
 int64_t
-uli_packed_table_longest(
-    const struct uli_packed_table *table, int32_t nranks, int32_t p)
+uli_messages_table_longest(
+    const struct uli_messages_table *table, int32_t nranks, int32_t p)
 {
     int64_t longest = 0;
     for (int64_t k = 0; k < table->rounds; k++) {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tables of one operation of the packed exchange: those of a small call, the
- * places of its items in the streams of packed_gpu.h, and how many bytes each
+ * places of its items in the streams of messages_gpu.h, and how many bytes each
  * pair's messages carry. Plain C on the host: no CUDA.
  *
  * All lies in a buffer of the caller's, whose copy on the device has the same
  * layout; rooms are those of the largest tables that an update can bring, so
  * that filling it again allocates nothing.
  */
-#ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_PACKED_TABLE_H
-#define ULI_COLLECTIVES_DEVICE_MESSAGES_PACKED_TABLE_H
+#ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_TABLE_H
+#define ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_TABLE_H
 
 #include "collectives/device/mapped/exchange_table.h"
-#include "collectives/device/messages/packed_gpu.h"
+#include "collectives/device/messages/messages_gpu.h"
 
-struct uli_packed_table {
+struct uli_messages_table {
     int64_t item_room, source_room, round_room;
     /* Bytes from the buffer's begin; lists: of pack, then of unpack; peers: of
      * each round, filled by who knows the messages' addresses. */
@@ -27,37 +27,37 @@ struct uli_packed_table {
 };
 
 /* What making tables needs besides. */
-struct uli_packed_scratch {
+struct uli_messages_scratch {
     struct uli_gpu_scratch gpu;
     int64_t *at, *carried, *round; /* [nranks] of the destination at hand */
     int32_t *next;                 /* [nranks] */
 };
 /* Errors: NO_MEMORY; nothing is left then. */
-ulyx_status_t uli_packed_scratch_create(
-    const struct uli_layout *layout, struct uli_packed_scratch *scratch_p);
-void uli_packed_scratch_free(struct uli_packed_scratch *scratch);
+ulyx_status_t uli_messages_scratch_create(
+    const struct uli_layout *layout, struct uli_messages_scratch *scratch_p);
+void uli_messages_scratch_free(struct uli_messages_scratch *scratch);
 
-struct uli_packed_table_params {
+struct uli_messages_table_params {
     struct uli_gpu_table_params gpu; /* its slot_bytes is not looked at */
     int64_t chunk_bytes; /* of a window; a multiple of ULI_GPU_LINE */
 };
 
 /* Sets the rooms and allocates sent and received; places are taken from
  * *bytes_p on, which is advanced. Errors: NO_MEMORY. */
-ulyx_status_t uli_packed_table_measure(
-    const struct uli_packed_table_params *params,
-    struct uli_packed_scratch *scratch, struct uli_packed_table *table,
+ulyx_status_t uli_messages_table_measure(
+    const struct uli_messages_table_params *params,
+    struct uli_messages_scratch *scratch, struct uli_messages_table *table,
     int64_t *bytes_p);
 /* Fills all but the peers, for the layout's present documents. Errors:
  * INTERNAL, the rooms are too small. */
-ulyx_status_t uli_packed_table_fill(
-    const struct uli_packed_table_params *params,
-    struct uli_packed_scratch *scratch, struct uli_packed_table *table,
+ulyx_status_t uli_messages_table_fill(
+    const struct uli_messages_table_params *params,
+    struct uli_messages_scratch *scratch, struct uli_messages_table *table,
     unsigned char *buffer);
 /* The most bytes of a message of the pair, of either direction and any round.
  */
-int64_t uli_packed_table_longest(
-    const struct uli_packed_table *table, int32_t nranks, int32_t p);
-void uli_packed_table_free(struct uli_packed_table *table);
+int64_t uli_messages_table_longest(
+    const struct uli_messages_table *table, int32_t nranks, int32_t p);
+void uli_messages_table_free(struct uli_messages_table *table);
 
 #endif

@@ -25,7 +25,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "collectives/device/calls_gpu.h"
-#include "collectives/device/messages/packed.h"
+#include "collectives/device/messages/messages.h"
 #include "collectives/device/mapped/plan_device.h"
 #include "collectives/device/mapped/plan_gpu.h"
 #include "comm/messages/batch.h"
@@ -36,9 +36,9 @@
 
 enum { SMALLEST_CHUNK = ULI_GPU_LINE, LARGEST_CHUNK = 1 << 30 };
 
-struct uli_plan_packed {
+struct uli_plan_messages {
     struct uli_mover_state state; /* first */
-    struct uli_packed *packed;
+    struct uli_messages *packed;
     int32_t carrier; /* that is asked for, of comm/messages/batch.h; 0 = any */
     struct uli_batch_watch watch;
     struct uli_batch_place *told; /* [nranks] */
@@ -51,10 +51,10 @@ struct uli_plan_packed {
     _Atomic bool enqueued;
 };
 
-static struct uli_plan_packed *
+static struct uli_plan_messages *
 packed_of(const ulyx_plan_t *plan)
 {
-    return (struct uli_plan_packed *)plan->state;
+    return (struct uli_plan_messages *)plan->state;
 }
 
 /* A carrier's name asks for it. "direct" is an exchange over mapped memory; the
@@ -72,7 +72,7 @@ messages_serve(const ulyx_plan_t *plan, const char *algo)
 /* ---- before the agreement ------------------------------------------------ */
 
 static bool
-messages_allocate(struct uli_plan_packed *own, int32_t nranks)
+messages_allocate(struct uli_plan_messages *own, int32_t nranks)
 {
     size_t n = (size_t)nranks;
     own->told = calloc(n, sizeof(*own->told));
@@ -82,12 +82,12 @@ messages_allocate(struct uli_plan_packed *own, int32_t nranks)
 }
 
 static ulyx_status_t
-messages_load_kernels(struct uli_plan_packed *own, int32_t max_sms)
+messages_load_kernels(struct uli_plan_messages *own, int32_t max_sms)
 {
     const ulyx_comm_t *comm = own->state.plan->comm;
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
     ulyx_status_t status = uli_cuda_status(
-        uli_packed_prepare(), "loading the kernels of the packed exchange");
+        uli_messages_prepare(), "loading the kernels of the packed exchange");
     if (status == ULYX_SUCCESS)
         status = uli_cuda_status(uli_gpu_multiprocessors(&own->multiprocessors),
             "cudaDeviceGetAttribute");
@@ -116,7 +116,7 @@ static ulyx_status_t
 messages_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 {
     const char *algo = uli_plan_asked_algo(plan->comm, params->algo);
-    struct uli_plan_packed *own = calloc(1, sizeof(*own));
+    struct uli_plan_messages *own = calloc(1, sizeof(*own));
     if (!own)
         return uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
     plan->state = &own->state;
@@ -137,7 +137,7 @@ messages_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 
 /* This rank's part, without a word to the others. */
 static ulyx_status_t
-messages_make_part(struct uli_plan_packed *own)
+messages_make_part(struct uli_plan_messages *own)
 {
     ulyx_plan_t *plan = own->state.plan;
     ulyx_comm_t *comm = plan->comm;
@@ -145,7 +145,7 @@ messages_make_part(struct uli_plan_packed *own)
         own->nodes[p] = comm->peers[p].node;
         own->strides[p] = plan->ranks[p].strides;
     }
-    struct uli_packed_params params = {.layout = plan->layout,
+    struct uli_messages_params params = {.layout = plan->layout,
         .directions = plan->directions,
         .rank = comm->rank,
         .nodes = own->nodes,
@@ -161,7 +161,7 @@ messages_make_part(struct uli_plan_packed *own)
     ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &own->ended));
     struct uli_bind_scope scope; /* pinned memory comes near the device */
     uli_bind_begin(&comm->binding, &scope);
-    ulyx_status_t status = uli_packed_create(&params, &own->packed);
+    ulyx_status_t status = uli_messages_create(&params, &own->packed);
     uli_bind_end(&scope);
     ULI_TRY(status);
     return uli_arena_alloc(comm, ULI_BATCH_TOLD_BYTES, &own->watch.piece);
@@ -176,7 +176,7 @@ struct messages_part {
 /* All parts exist, or the lowest rank's error is everybody's. */
 static ulyx_status_t
 messages_agree(
-    struct uli_plan_packed *own, ulyx_status_t status, uli_deadline_t deadline)
+    struct uli_plan_messages *own, ulyx_status_t status, uli_deadline_t deadline)
 {
     ulyx_comm_t *comm = own->state.plan->comm;
     struct messages_part mine = {.status = status}, *all;
@@ -203,7 +203,7 @@ messages_agree(
 
 /* Nobody knows which peer it was: the communicator cannot go on. */
 static ulyx_status_t
-messages_connect(struct uli_plan_packed *own, uli_deadline_t deadline)
+messages_connect(struct uli_plan_messages *own, uli_deadline_t deadline)
 {
     ulyx_comm_t *comm = own->state.plan->comm;
     const struct uli_device_ops *ops = comm->gpu->ops;
@@ -211,7 +211,7 @@ messages_connect(struct uli_plan_packed *own, uli_deadline_t deadline)
     ULI_TRY(ops->stream_create(comm->gpu->device, &stream));
     ulyx_status_t status = uli_comm_batch_take(comm, deadline);
     if (status == ULYX_SUCCESS) {
-        status = uli_packed_connect(own->packed, stream, deadline);
+        status = uli_messages_connect(own->packed, stream, deadline);
         uli_comm_batch_give(comm);
     }
     ops->stream_destroy(comm->gpu->device, stream);
@@ -228,9 +228,9 @@ call_name(uint64_t call)
 }
 
 static void
-messages_watch(struct uli_plan_packed *own)
+messages_watch(struct uli_plan_messages *own)
 {
-    struct uli_gpu_report *words = uli_packed_report(own->packed);
+    struct uli_gpu_report *words = uli_messages_report(own->packed);
     own->watch.begun = &words->begun;
     own->watch.ended = &words->ended;
     own->watch.call = &words->call;
@@ -238,7 +238,7 @@ messages_watch(struct uli_plan_packed *own)
     own->watch.timeout_s = own->state.plan->timeout_s;
     own->watch.what = "reshuffle";
     own->watch.told = own->told;
-    own->watch.shares = uli_packed_shares(own->packed);
+    own->watch.shares = uli_messages_shares(own->packed);
     uli_batch_watch_add(own->state.plan->comm, &own->watch);
     own->watched = true;
 }
@@ -246,7 +246,7 @@ messages_watch(struct uli_plan_packed *own)
 static ulyx_status_t
 messages_complete(ulyx_plan_t *plan)
 {
-    struct uli_plan_packed *own = packed_of(plan);
+    struct uli_plan_messages *own = packed_of(plan);
     uli_deadline_t deadline = uli_deadline_in(plan->timeout_s);
     ULI_TRY(uli_comm_batch_open(plan->comm, own->carrier, deadline));
     uli_plan_fill_extents(plan);
@@ -260,17 +260,17 @@ messages_complete(ulyx_plan_t *plan)
 
 /* The error of a call that has ended, once. */
 static ulyx_status_t
-messages_verdict(struct uli_plan_packed *own)
+messages_verdict(struct uli_plan_messages *own)
 {
     uint64_t word = __atomic_exchange_n(
-        &uli_packed_report(own->packed)->verdict, 0, __ATOMIC_ACQ_REL);
+        &uli_messages_report(own->packed)->verdict, 0, __ATOMIC_ACQ_REL);
     return word ? uli_gpu_verdict_error(word, own->state.plan->comm->rank)
                 : ULYX_SUCCESS;
 }
 
 /* A graph's end is known by its words alone. */
 static ulyx_status_t
-messages_mark_end(struct uli_plan_packed *own, void *stream)
+messages_mark_end(struct uli_plan_messages *own, void *stream)
 {
     const struct uli_gpu *gpu = own->state.plan->comm->gpu;
     bool capturing = false;
@@ -285,7 +285,7 @@ messages_mark_end(struct uli_plan_packed *own, void *stream)
 /* With the device's context current, for the launches. What a batch has not
  * sent, others wait for: so its errors are the communicator's. */
 static ulyx_status_t
-messages_enqueue(struct uli_plan_packed *own, ulyx_direction_t direction,
+messages_enqueue(struct uli_plan_messages *own, ulyx_direction_t direction,
     const void *const src[], void *const dst[], ulyx_status_t refusal,
     void *stream)
 {
@@ -293,7 +293,7 @@ messages_enqueue(struct uli_plan_packed *own, ulyx_direction_t direction,
     ulyx_comm_t *comm = plan->comm;
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
     ulyx_status_t status =
-        uli_cuda_leave(uli_packed_execute(own->packed, direction, src, dst,
+        uli_cuda_leave(uli_messages_execute(own->packed, direction, src, dst,
             refusal, stream, uli_deadline_in(plan->timeout_s)));
     if (status == ULYX_SUCCESS)
         status = messages_mark_end(own, stream);
@@ -304,7 +304,7 @@ messages_enqueue(struct uli_plan_packed *own, ulyx_direction_t direction,
 
 /* A refused call is enqueued too; its own error comes before earlier ones. */
 static ulyx_status_t
-messages_start_call(struct uli_plan_packed *own, ulyx_direction_t direction,
+messages_start_call(struct uli_plan_messages *own, ulyx_direction_t direction,
     const void *const src[], void *const dst[], void *stream)
 {
     ulyx_plan_t *plan = own->state.plan;
@@ -313,7 +313,7 @@ messages_start_call(struct uli_plan_packed *own, ulyx_direction_t direction,
     if (direction < 0 || direction >= ULYX_DIRECTIONS ||
         !(plan->directions >> direction & 1))
         return uli_plan_check_call(plan, direction, src, dst);
-    ULI_TRY(uli_packed_check(own->packed, direction, stream));
+    ULI_TRY(uli_messages_check(own->packed, direction, stream));
     ulyx_status_t earlier = messages_verdict(own);
     ulyx_status_t refusal = uli_plan_check_call(plan, direction, src, dst);
     snprintf(text, sizeof(text), "%s", uli_error_text());
@@ -359,7 +359,7 @@ messages_want_windows(const ulyx_plan_t *plan, enum uli_side side)
 /* From the layout's update on host and device must agree: what fails then fails
  * the communicator. */
 static ulyx_status_t
-messages_update_tables(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
+messages_update_tables(struct uli_plan_messages *own, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
 {
     ulyx_plan_t *plan = own->state.plan;
@@ -367,13 +367,13 @@ messages_update_tables(struct uli_plan_packed *own, const ulyx_docs_t *docs_q,
     if (!uli_layout_has_tables(plan->layout))
         return uli_layout_update(plan->layout, docs_q, docs_k);
     ULI_TRY(uli_plan_device_check_update(plan, stream));
-    ULI_TRY(uli_plan_device_await(plan, uli_packed_buffer_event(own->packed),
+    ULI_TRY(uli_plan_device_await(plan, uli_messages_buffer_event(own->packed),
         "update: the tables of the last update but one are still waiting in "
         "their stream"));
     ULI_TRY(uli_layout_update(plan->layout, docs_q, docs_k));
     uli_plan_fill_extents(plan);
     uli_plan_remeasure(plan);
-    ulyx_status_t status = uli_packed_update(own->packed, stream);
+    ulyx_status_t status = uli_messages_update(own->packed, stream);
     if (status == ULYX_SUCCESS)
         return ULYX_SUCCESS;
     return uli_comm_fail(plan->comm, status, plan->comm->rank,
@@ -395,17 +395,17 @@ messages_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 
 /* Never waits. Of graphs only those count that have begun. */
 static bool
-messages_in_flight(const struct uli_plan_packed *own)
+messages_in_flight(const struct uli_plan_messages *own)
 {
     const ulyx_comm_t *comm = own->state.plan->comm;
     return uli_gpu_calls_in_flight(comm, comm->gpu->ops, comm->gpu->device,
-        own->ended, &own->enqueued, uli_packed_report(own->packed));
+        own->ended, &own->enqueued, uli_messages_report(own->packed));
 }
 
 static ulyx_status_t
 messages_leave(ulyx_plan_t *plan)
 {
-    struct uli_plan_packed *own = packed_of(plan);
+    struct uli_plan_messages *own = packed_of(plan);
     if (atomic_load(&plan->comm->failed) == 0 && messages_in_flight(own))
         return uli_error(ULYX_ERR_BUSY,
             "destroy: a call of the plan is in flight: wait for its stream");
@@ -425,14 +425,14 @@ static void
 messages_destroy(
     ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back)
 {
-    struct uli_plan_packed *own = (struct uli_plan_packed *)state;
+    struct uli_plan_messages *own = (struct uli_plan_messages *)state;
     if (own->watched)
         uli_batch_watch_remove(comm, &own->watch);
     if (gives_back && own->watch.piece.address)
         uli_arena_free(comm, &own->watch.piece);
     if (own->ended)
         (void)comm->gpu->ops->event_destroy(comm->gpu->device, own->ended);
-    uli_packed_destroy(own->packed);
+    uli_messages_destroy(own->packed);
     free(own->told);
     free(own->nodes);
     free(own->strides);
@@ -444,13 +444,13 @@ messages_destroy(
 static int64_t
 messages_bytes(const ulyx_plan_t *plan)
 {
-    return uli_packed_bytes(packed_of(plan)->packed);
+    return uli_messages_bytes(packed_of(plan)->packed);
 }
 
 static void
 messages_describe(const ulyx_plan_t *plan, struct uli_text *text)
 {
-    const struct uli_plan_packed *own = packed_of(plan);
+    const struct uli_plan_messages *own = packed_of(plan);
     const char *why = uli_gpu_unmapped(plan->comm);
     char batch[400];
     uli_comm_batch_describe(plan->comm, batch, sizeof(batch));
@@ -465,7 +465,7 @@ static void
 messages_describe_direction(
     const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text)
 {
-    int32_t rounds = uli_packed_rounds(packed_of(plan)->packed, direction);
+    int32_t rounds = uli_messages_rounds(packed_of(plan)->packed, direction);
     uli_text_add(text, "%d round%s of a message a peer", rounds, uli_plural(rounds));
 }
 

@@ -94,7 +94,7 @@ static __device__ struct part
 part_of(const struct run &r, int32_t u)
 {
     const uli_staged_args *args = r.args;
-    const uli_staged_piece &piece = args->pieces[u % args->npieces];
+    const uli_staged_message &piece = args->pieces[u % args->npieces];
     int32_t l = u / args->npieces;
     int64_t each = (piece.bytes + args->nlanes - 1) / args->nlanes;
     if (each < ULI_STAGED_PART_MIN)

@@ -96,7 +96,7 @@ enum uli_staged_phase {
     ((uint64_t)(phase) | (uint64_t)(peer) << 8 |                               \
         ((uint64_t)(run)&0xFFFFFFFFu) << 32)
 
-struct uli_staged_piece {
+struct uli_staged_message {
     unsigned char *data;
     int64_t bytes;
     int32_t peer; /* index: the row of lanes */
@@ -111,7 +111,7 @@ struct uli_staged_args {
     int64_t chunk_bytes;
     uint64_t timeout_ns;
     int32_t nlanes, npieces;
-    struct uli_staged_piece pieces[ULI_STAGED_PIECES];
+    struct uli_staged_message pieces[ULI_STAGED_PIECES];
 };
 
 /* One step of a stream: sends and receives all pieces. blocks * THREADS / 32
