@@ -59,6 +59,12 @@ meeting_share(const struct uli_env_meeting *env, char *text, size_t bytes)
 {
     char key[48];
     snprintf(key, sizeof(key), "ulyx-meeting-%u", env->meeting);
+    if (!env->launch.pmix && env->launch.pmi_chosen && uli_pmi1_mpi_spoke())
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "rank %d of %d (%s): MPI was initialised first and may speak PMI-2 "
+            "to Slurm, which is not spoken here: create the communicator "
+            "before MPI_Init, set ULYX_COMM_ID or use srun --mpi=pmix",
+            env->launch.rank, env->launch.nranks, env->launch.launcher);
     if (!env->launch.pmix)
         return uli_pmi1_share(env->launch.pmi_fd, env->launch.rank, key, text,
             bytes, env->deadline);

@@ -254,13 +254,14 @@ find_store(
         strcmp(row->name, "ULYX_RANK") == 0)
         return;
     launch->pmix = has_pmix(env) && pmix_rank && strcmp(pmix_rank, rank) == 0;
-    /* Slurm sets PMI_FD for its PMI-2, which is another protocol; Hydra says
-     * how many of its ranks are here. */
-    bool slurm = uli_env_get(env, "SLURM_STEP_ID") &&
-                 !uli_env_get(env, "MPI_LOCALNRANKS");
-    if (fd && !slurm && pmi_rank && strcmp(pmi_rank, rank) == 0 &&
-        parse_number(fd, 0, INT32_MAX, &number))
-        launch->pmi_fd = number;
+    if (!fd || !pmi_rank || strcmp(pmi_rank, rank) != 0 ||
+        !parse_number(fd, 0, INT32_MAX, &number))
+        return;
+    launch->pmi_fd = number;
+    /* Slurm's server lets each process choose; Hydra, which also runs within a
+     * step, says how many of its ranks are here. */
+    launch->pmi_chosen = uli_env_get(env, "SLURM_STEP_ID") &&
+                         !uli_env_get(env, "MPI_LOCALNRANKS");
 }
 
 /* A launcher that says "alone" within one that counts several, say a RANK=0 and

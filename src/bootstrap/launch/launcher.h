@@ -34,6 +34,7 @@ struct uli_launch {
     char master_port[16]; /* MASTER_PORT, or "": not ours to listen on */
     bool pmix;            /* a PMIx server is there */
     int pmi_fd;           /* of PMI-1, or -1 */
+    bool pmi_chosen;      /* who speaks first on it chooses PMI-1 or PMI-2 */
     char overruled[128];  /* other launchers whose variables are set */
 };
 

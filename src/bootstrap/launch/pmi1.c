@@ -165,11 +165,17 @@ mpi_says(const char *question)
     return ask_mpi && ask_mpi(&yes) == 0 && yes;
 }
 
+bool
+uli_pmi1_mpi_spoke(void)
+{
+    return mpi_says("MPI_Initialized");
+}
+
 static ulyx_status_t
 say_hello(struct pmi *pmi)
 {
     char value[32] = "";
-    if (mpi_says("MPI_Initialized"))
+    if (uli_pmi1_mpi_spoke())
         return ULYX_SUCCESS;
     atomic_store(&farewell_pid, (int)getpid());
     atomic_store(&farewell_fd, pmi->fd);
@@ -188,7 +194,7 @@ say_farewell(void)
     static const char line[] = "cmd=finalize\n";
     struct pollfd waited = {atomic_load(&farewell_fd), POLLIN, 0};
     if (waited.fd < 0 || atomic_load(&farewell_pid) != (int)getpid() ||
-        mpi_says("MPI_Initialized"))
+        uli_pmi1_mpi_spoke())
         return;
     if (send(waited.fd, line, strlen(line), MSG_NOSIGNAL) > 0)
         poll(&waited, 1, FAREWELL_MS);

@@ -5,6 +5,7 @@
 #ifndef ULI_BOOTSTRAP_LAUNCH_PMI1_H
 #define ULI_BOOTSTRAP_LAUNCH_PMI1_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/clock.h"
 #include "ulyx/types.h"
@@ -15,5 +16,8 @@
  * ERR_TIMEOUT; ERR_SYSTEM. */
 ulyx_status_t uli_pmi1_share(int fd, int32_t rank, const char *key, char *value,
     size_t bytes, uli_deadline_t deadline);
+
+/* An MPI library of this process has said hello to the launcher. */
+bool uli_pmi1_mpi_spoke(void);
 
 #endif
