@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ptxas_gate.sh COMMAND...: runs a compiler. Where it compiles a forward kernel
 # of attention (forward_*.cu, with -Xptxas=-v) it fails if ptxas serialised
-# wgmma, ignored setmaxnreg or spilled: such a kernel is right and slower, up to
+# wgmma or put a wait of its own into it, ignored setmaxnreg or spilled: such a kernel is right and slower, up to
 # several times.
 set -u
 case "$*" in
@@ -16,7 +16,7 @@ trap 'rm -f "$log"' EXIT
     exit 1
 }
 grep -E 'warning|error' "$log" >&2
-if grep -E 'serialized|setmaxnreg.*ignored|[1-9][0-9]* bytes spill' "$log" >&2
+if grep -E 'serialized|warpgroup.wait is injected|setmaxnreg.*ignored|[1-9][0-9]* bytes spill' "$log" >&2
 then
     echo "ptxas_gate.sh: the kernel is refused, see above" >&2
     exit 1
