@@ -89,8 +89,8 @@ run_play(struct play *play, int nranks)
 {
     struct uli_settings settings;
     char why[256];
+    assert_int_equal(SCENE.open(), 0); /* it may set variables */
     assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
-    assert_int_equal(SCENE.open(), 0);
     if (!SCENE.transport->usable(&settings, why, sizeof(why)))
         fail_msg("%s is not usable: %s", SCENE.transport->name, why);
     assert_true(OPS->ranks_max == 0 || OPS->ranks_max >= nranks);
