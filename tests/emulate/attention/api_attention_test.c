@@ -268,6 +268,7 @@ run_reference(struct world *w)
     exec.kernel = "reference";
     exec.threads = 1;
     problem.dtype = ULYX_DTYPE_F64;
+    problem.param_dtype = ULYX_DTYPE_F32; /* the sinks are floats */
     problem.docs_memory = ULYX_MEMORY_HOST;
     docs.begin = w->begins;
     problem.docs_q = problem.docs_q ? &docs : NULL;
