@@ -54,8 +54,8 @@ FAULTS = [
      "(float)(top + log2f(total))"),
     ("NEAREST_KEY_FORGOTTEN", SOFTMAX, "(float)(beyond - a.nearest)",
      "(float)beyond"),
-    ("CAP_FORGOTTEN", CONSUME, "c.args.cap > 0 || item->slope != 0",
-     "item->slope != 0"),
+    ("CAP_FORGOTTEN", CONSUME, "c.args.cap > 0 || c.args.slopes",
+     "!!c.args.slopes"),
 ]
 ONLY_FENCE = ("NO_WGMMA_FENCE", "K_NOT_AWAITED")
 

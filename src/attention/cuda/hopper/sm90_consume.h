@@ -153,7 +153,8 @@ sm90_tiles(struct sm90_consumer<F> &c, const struct sm90_item *item, uint32_t q,
     ptx_wgmma_wait<0>();
     ptx_wgmma_touch(s);
     sm90_release(c.bars.k(now));
-    bool transformed = c.args.cap > 0 || item->slope != 0;
+    /* A head of slope 0 is scaled by the transform as well. */
+    bool transformed = c.args.cap > 0 || c.args.slopes;
     if (transformed)
         sm90_probabilities<F, SM90_TRANSFORMED>(c, item, j, s, rows);
     else

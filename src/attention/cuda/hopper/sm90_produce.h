@@ -77,7 +77,7 @@ sm90_item_take(
     item->k_rows = t.k_rows;
     item->slope = (float)head_param(args, args.slopes, head, 0);
     item->sink = head_param(args, args.sinks, head, -INFINITY);
-    sm90_item_keys(args, t, keys, args.cap > 0 || item->slope != 0, item);
+    sm90_item_keys(args, t, keys, args.cap > 0 || args.slopes, item);
 }
 
 /* Takes item n where it is this thread's to do, and waits until it is there. */

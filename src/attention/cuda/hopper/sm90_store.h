@@ -62,7 +62,8 @@ sm90_statistics(const struct uli_gpu_attn_args &args,
         struct sm90_final f =
             sm90_finish(args, item->sink, rows.max[h], sum, shift);
         factor[h] = f.factor;
-        if (n < item->rows && ptx_thread() % 4 == 0 && args.lse.align)
+        if (n < item->rows && ptx_thread() % 4 == 0 &&
+            (args.lse.base || args.lse.pieces))
             *(float *)sm90_result_row(args, args.lse, item, n) = f.lse;
         top = n < item->rows ? fmaxf(top, f.max) : top;
     }
