@@ -114,7 +114,9 @@ draw_parameters(struct kc_case *kc, struct test_random *random)
     if (near && chance(random, 30)) {
         float *slopes = kc_alloc(4 * p->heads_global);
         for (int64_t n = 0; n < p->heads_global; n++)
-            slopes[n] = (float)exp2(-8.0 * test_random_unit(random));
+            slopes[n] = chance(random, 25)
+                            ? 0
+                            : (float)exp2(-8.0 * test_random_unit(random));
         p->alibi_slopes = kc->slopes = slopes;
     }
 }
