@@ -7,8 +7,26 @@
 #ifndef TOOLS_INFO_H
 #define TOOLS_INFO_H
 
+#include <jansson.h>
+#include <stdint.h>
+
+#include "ulyx/ulyx.h"
+
+struct uli_topology;
+
 int info_topology(int argc, char **argv);
 int info_predict(int argc, char **argv);
 int info_tuning(int argc, char **argv);
+
+/* The same facts as the text, as one line of JSON on standard output. The
+ * plan may be any rank's; order and work are the words of the options. */
+int info_plan_json(
+    const ulyx_plan_t *plan, const char *order, const char *work);
+int info_topology_json(const struct uli_topology *topology, int32_t ranks);
+
+/* "1.2.3", of this build. */
+const char *info_version(void);
+/* Writes and releases it; NULL stands for memory that ran out. */
+int info_write_json(json_t *root);
 
 #endif

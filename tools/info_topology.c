@@ -217,8 +217,11 @@ info_topology(int argc, char **argv)
     struct uli_settings settings;
     struct uli_topology *t = NULL;
     int64_t ranks = 0;
-    const struct info_option options[] = {{"--ranks", INFO_NUMBER, &ranks, 1,
-        RANKS_MAX, "where so many ranks of this node would be"}};
+    bool json = false;
+    const struct info_option options[] = {
+        {"--ranks", INFO_NUMBER, &ranks, 1, RANKS_MAX,
+            "where so many ranks of this node would be"},
+        {"--json", INFO_FLAG, &json, 0, 0, "for programs, as one line"}};
     const struct info_command command = {"topology",
         "This machine, or the one that ULYX_TOPO_FILE describes: what it has,\n"
         "how far apart, and what is not known of it.\n",
@@ -232,7 +235,10 @@ info_topology(int argc, char **argv)
         fprintf(stderr, "ulyx_info: %s\n", ulyx_last_error());
         return 1;
     }
-    print_all(t, (int32_t)ranks);
+    if (json)
+        code = info_topology_json(t, (int32_t)ranks);
+    else
+        print_all(t, (int32_t)ranks);
     uli_topology_free(t);
-    return 0;
+    return json ? code : 0;
 }

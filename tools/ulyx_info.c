@@ -144,7 +144,10 @@ print_transports(void)
 struct shape {
     int64_t ranks, seq, batch, heads, kv_heads, dim, dim_v;
     int32_t work, order;
+    bool json;
 };
+
+enum { JSON_RANKS_MAX = 1024 }; /* a matrix an operation: 8 MB each */
 
 static int
 parse_shape(int argc, char **argv, struct shape *s)
@@ -163,7 +166,9 @@ parse_shape(int argc, char **argv, struct shape *s)
             "who computes what: heads or balanced (heads)", "heads|balanced"},
         {"--split", INFO_TEXT, &work, 0, 0, NULL, "heads|balanced"},
         {"--order", INFO_TEXT, &order, 0, 0,
-            "contiguous or zigzag (contiguous)", "contiguous|zigzag"}};
+            "contiguous or zigzag (contiguous)", "contiguous|zigzag"},
+        {"--json", INFO_FLAG, &s->json, 0, 0,
+            "for programs, with the bytes of each pair of ranks"}};
     const struct info_command command = {"plan",
         "Who holds what on one node, and what moves. With --nodes: what an\n"
         "exchange between nodes costs (ulyx_info plan --nodes 2 --help).\n",
@@ -175,6 +180,9 @@ parse_shape(int argc, char **argv, struct shape *s)
     s->order = strcmp(order, "zigzag") == 0 ? ULYX_TOKENS_ZIGZAG
                                             : ULYX_TOKENS_CONTIGUOUS;
     s->dim_v = s->dim_v > 0 ? s->dim_v : s->dim;
+    if (code < 0 && s->json && s->ranks > JSON_RANKS_MAX)
+        return info_reject(
+            "plan", "--json: expected at most %d --ranks", (int)JSON_RANKS_MAX);
     return code;
 }
 
@@ -265,10 +273,14 @@ print_plan(int argc, char **argv)
         ulyx_comm_create_local((int32_t)s.ranks, NULL, comms) != ULYX_SUCCESS;
     if (code == 0)
         code = make_plans(&s, comms, plans);
-    if (code == 0)
+    if (code == 0 && !s.json)
         code = print_plans(&s, plans);
     if (code != 0)
         fprintf(stderr, "ulyx_info: %s\n", ulyx_last_error());
+    else if (s.json)
+        code = info_plan_json(plans[0],
+            s.order == ULYX_TOKENS_ZIGZAG ? "zigzag" : "contiguous",
+            s.work == ULYX_WORK_BALANCED ? "balanced" : "heads");
     for (int r = 0; comms && plans && r < s.ranks; r++) {
         ulyx_plan_destroy(plans[r]);
         ulyx_comm_destroy(comms[r]);

@@ -129,6 +129,67 @@ class Info(ToolCase):
             [(0, 3, 0, 4, 0, 1), (1, 3, 4, 4, 0, 2), (2, 2, 8, 3, 1, 1),
              (3, 2, 11, 3, 1, 1)])
 
+    def test_plan_as_json(self):
+        """Pairs add up to what the text says that a rank receives, and to what
+        it holds; spans and heads cover the sequence and all heads."""
+        for words in (["--ranks", "4", "--heads", "14", "--kv-heads", "2"],
+                      ["--ranks", "5", "--heads", "14", "--kv-heads", "2",
+                       "--split", "balanced", "--order", "zigzag"],
+                      ["--ranks", "3", "--heads", "2", "--kv-heads", "1",
+                       "--batch", "2", "--seq", "7"]):
+            words = ["plan", "--dim", "64", *words]
+            text = re.findall(r"^ +\d+ +(\d+) +\d+ \+\d+ +\d+ \+\d+ +(\d+) +"
+                              r"(\d+) ", self.info(*words), re.M)
+            plan = json.loads(self.info(*words, "--json"))
+            self.assertEqual((plan["schema"], plan["kind"]), (1, "plan"))
+            self.assertEqual([int(row[0]) for row in text],
+                             [one["rows"] for one in plan["holdings"]])
+            by_name = {one["direction"]: one for one in plan["directions"]}
+            self.assertEqual(sorted(by_name),
+                             ["h2s", "h2s_adj", "s2h", "s2h_adj"])
+            for column, name in ((1, "s2h"), (2, "h2s")):
+                received = [sum(row) - row[to] for to, row in
+                            enumerate(by_name[name]["pairs"])]
+                self.assertEqual(received, [int(row[column]) for row in text])
+                self.assertEqual(received, by_name[name]["received_bytes"])
+            self.check_holdings(plan)
+        self.assertIn("--seq wants a value",
+                      self.info("plan", "--json", "--seq", code=6))
+        self.assertIn("--json: expected at most 1024 --ranks",
+                      self.info("plan", "--json", "--ranks", "1025", code=6))
+
+    def check_holdings(self, plan):
+        rows, q = [], plan["tensors"][0]
+        cells = 0
+        for one in plan["holdings"]:
+            for first, count in one["spans"]:
+                rows += range(first, first + count)
+            if plan["packed"]:
+                cells += sum(part[2] for part in
+                             one["tensors"][0]["segments"])
+            else:
+                cells += one["tensors"][0]["count"] * plan["seq"]
+        self.assertEqual(sorted(rows), list(range(plan["seq"])))
+        self.assertEqual(cells, q["heads"] * plan["seq"])
+
+    def test_topology_as_json(self):
+        machines = os.path.join(ROOT, "tests", "data", "topology")
+        machine = json.loads(self.info(
+            "topology", "--json", "--ranks", "8",
+            ULYX_TOPO_FILE=os.path.join(machines, "hgx-h100-pcie-nics.xml")))
+        self.assertEqual([(one["gpu"], one["numa"], one["memory"], one["nic"])
+                          for one in machine["ranks"]],
+                         [(r, r // 4, r // 4, r // 2) for r in range(8)])
+        self.assertEqual({one["nic_link"] for one in machine["ranks"]},
+                         {"switch"})
+        self.assertEqual(machine["links"][2][2:4], ["self", "nvlink"])
+        self.assertEqual([len(machine[kind]) for kind in
+                          ("numa_nodes", "gpus", "nics")], [2, 8, 4])
+        machine = json.loads(self.info(
+            "topology", "--ranks", "1", "--json",
+            ULYX_TOPO_FILE=os.path.join(machines, "vm-unknown-numa.xml")))
+        self.assertIn(None, [one["numa"] for one in machine["nics"]])
+
     def test_topology(self):
         self.assertRegex(self.info("topology"), r"from hwloc, this machine")
         machines = os.path.join(ROOT, "tests", "data", "topology")
