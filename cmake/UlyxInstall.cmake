@@ -81,6 +81,8 @@ if(ULYX_TOOLS)
     DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tools)
   install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs
     COMPONENT tools)
+  install(DIRECTORY docs/pictures DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs
+    COMPONENT tools)
   install(FILES perf/schema.json examples/ulyx.tuning
     DESTINATION ${CMAKE_INSTALL_DATADIR}/ulyx COMPONENT tools)
 endif()
