@@ -130,7 +130,7 @@ struct uli_ucx_hello {
     int32_t from, reserved;
 };
 
-/* Who has connected to the keepalive connection and has not said yet who it is.
+/* Who has connected to the keepalive socket and has not said yet who it is.
  */
 struct uli_ucx_caller {
     int fd; /* -1: none */
@@ -464,7 +464,7 @@ socklen_t uli_ucx_place_bytes(const union uli_ucx_place *place);
 
 /* The slot `watch` of transport/net.h. */
 void uli_ucx_sentinel_watch(struct uli_net *net, int32_t rank);
-/* Who has connected to the keepalive connection; fd is taken. */
+/* Who has connected to the keepalive socket; fd is taken. */
 void uli_ucx_sentinel_accept(struct uli_net *net, int fd);
 void uli_ucx_sentinel_step(struct uli_net *net, int64_t now);
 void uli_ucx_sentinel_close(struct uli_net *net);
@@ -480,7 +480,7 @@ void uli_ucx_hang_up(int *fd);
 
 /* ---- gate.c -------------------------------------------------------------- */
 
-/* Before UCX's worker is made, and after it and the keepalive connection: finds
+/* Before UCX's worker is made, and after it and the keepalive socket: finds
  * the sockets that listen. Errors: SYSTEM and UNSUPPORTED where they cannot be
  * closed to others. */
 ulyx_status_t uli_ucx_gate_before(struct uli_net *net);
