@@ -39,17 +39,17 @@ meeting_gather(struct meeting *m, size_t bytes)
 {
     size_t n = (size_t)m->processes->nranks, each = (size_t)m->each * bytes;
     int64_t *counts = calloc(n, sizeof(*counts));
-    ulyx_status_t *verdicts = calloc(n, sizeof(*verdicts));
+    ulyx_status_t *outcomes = calloc(n, sizeof(*outcomes));
     unsigned char *all = realloc(m->all, n * each + 1);
-    bool ok = counts && verdicts && all;
+    bool ok = counts && outcomes && all;
 
     m->all = all != NULL ? all : m->all;
     ok = ok &&
          uli_agree_gather(m->processes, ULI_CALL_BARRIER, ULYX_SUCCESS, m->mine,
-             (int64_t)each, (int64_t)each, m->all, counts, verdicts,
+             (int64_t)each, (int64_t)each, m->all, counts, outcomes,
              uli_deadline_in(m->processes->timeout_s)) == ULYX_SUCCESS;
     free(counts);
-    free(verdicts);
+    free(outcomes);
     return ok;
 }
 

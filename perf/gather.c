@@ -37,15 +37,15 @@ gather_main(void *context)
     struct gathering *g = context;
     size_t nranks = (size_t)g->comm->nranks;
     int64_t *bytes = calloc(nranks, sizeof(*bytes));
-    ulyx_status_t *verdicts = calloc(nranks, sizeof(*verdicts));
+    ulyx_status_t *outcomes = calloc(nranks, sizeof(*outcomes));
 
-    if (bytes != NULL && verdicts != NULL)
+    if (bytes != NULL && outcomes != NULL)
         g->ok =
             uli_agree_gather(g->comm, ULI_CALL_BARRIER, ULYX_SUCCESS, g->mine,
-                (int64_t)g->bytes, (int64_t)g->bytes, g->all, bytes, verdicts,
+                (int64_t)g->bytes, (int64_t)g->bytes, g->all, bytes, outcomes,
                 uli_deadline_in(g->comm->timeout_s)) == ULYX_SUCCESS;
     free(bytes);
-    free(verdicts);
+    free(outcomes);
     return NULL;
 }
 

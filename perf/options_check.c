@@ -157,13 +157,13 @@ check_algos(struct perf_options *o)
     enum uli_algo algo;
 
     while (next_word(&at, word, sizeof(word))) {
-        bool carrier = !strcmp(word, "nccl") || !strcmp(word, "staged");
+        bool transport = !strcmp(word, "nccl") || !strcmp(word, "staged");
 
-        if (strcmp(word, "auto") != 0 && !carrier &&
+        if (strcmp(word, "auto") != 0 && !transport &&
             !uli_algo_parse(word, &algo))
             return refuse(
                 "--algo", word, ULI_SCHEDULE_WORDS "nccl, staged, auto");
-        if (carrier && !o->cuda)
+        if (transport && !o->cuda)
             return perf_reject("--algo %s wants --memory cuda", word);
         if (o->nalgos == PERF_ALGOS)
             return perf_reject("--algo: more than %d schedules", PERF_ALGOS);

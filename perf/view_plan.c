@@ -31,13 +31,13 @@ find_schedule(struct perf_row *row)
 {
     static const char begin[] = "reshuffle ", by[] = "send/receive (";
     const char *at = strstr(row->describe, begin);
-    const char *carrier = strstr(row->describe, by);
+    const char *transport = strstr(row->describe, by);
 
     if (at == NULL)
         return;
     at += sizeof(begin) - 1;
-    if (carrier != NULL && strncmp(at, "packed", 6) == 0)
-        at = carrier + sizeof(by) - 1;
+    if (transport != NULL && strncmp(at, "packed", 6) == 0)
+        at = transport + sizeof(by) - 1;
     snprintf(row->schedule, sizeof(row->schedule), "%.*s",
         (int)strcspn(at, " :,(;"), at);
 }

@@ -43,7 +43,7 @@ ROWS["nccl"] = (("vs_nccl", None, None), ("vs_nccl_each", None, None))
 ATTENTION = ("of cuDNN", 0.85, 1.0)
 
 
-def verdict(value, floor, goal):
+def outcome(value, floor, goal):
     if floor is None and goal is None:
         return "-"
     low_is_good = floor is not None and floor > goal
@@ -98,7 +98,7 @@ def sweep_lines(folder):
                 value = value_of(what, folder, report, row)
                 yield (name, row["size"], what, value, floor, goal,
                        "not run" if value is None else
-                       verdict(value, floor, goal))
+                       outcome(value, floor, goal))
 
 
 def attention_lines(folder):
@@ -119,7 +119,7 @@ def attention_lines(folder):
         name = "attention fwd d %s h %s s %s b %s %s" % tuple(words[:5])
         value = None if words[8] == "N/A" else float(words[8])
         yield (name, "", ATTENTION[0], value, ATTENTION[1], ATTENTION[2],
-               "not run" if value is None else verdict(value, *ATTENTION[1:]))
+               "not run" if value is None else outcome(value, *ATTENTION[1:]))
     if not found:
         yield "attention forward", "", "", None, None, None, "not run"
 
@@ -133,22 +133,22 @@ def text(value):
 def main(folder):
     lines = list(sweep_lines(folder)) + list(attention_lines(folder))
     lines.append(("attention backward", "", "", None, 0.8, 1.0, "not there"))
-    head = ("sweep", "bytes", "what", "measured", "floor", "goal", "verdict")
+    head = ("sweep", "bytes", "what", "measured", "floor", "goal", "outcome")
     cells = [head] + [tuple(map(text, line)) for line in lines]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for row in cells:
         print("  ".join(cell.ljust(w) if i in (0, 2, 6) else cell.rjust(w)
                         for i, (cell, w) in enumerate(zip(row, widths)))
               .rstrip())
-    verdicts = [line[-1] for line in lines]
-    judged = [v for v in verdicts if v in ("goal", "floor", "BELOW", "WRONG")]
-    print(f"{len(judged)} judged: {verdicts.count('goal')} at the goal, "
-          f"{verdicts.count('floor')} above the floor, "
-          f"{verdicts.count('BELOW')} below it, {verdicts.count('WRONG')} "
-          f"wrong; {verdicts.count('not run')} not run")
+    outcomes = [line[-1] for line in lines]
+    judged = [v for v in outcomes if v in ("goal", "floor", "BELOW", "WRONG")]
+    print(f"{len(judged)} judged: {outcomes.count('goal')} at the goal, "
+          f"{outcomes.count('floor')} above the floor, "
+          f"{outcomes.count('BELOW')} below it, {outcomes.count('WRONG')} "
+          f"wrong; {outcomes.count('not run')} not run")
     if not judged:
         return 2
-    return 1 if "BELOW" in verdicts or "WRONG" in verdicts else 0
+    return 1 if "BELOW" in outcomes or "WRONG" in outcomes else 0
 
 
 if __name__ == "__main__":

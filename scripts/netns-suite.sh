@@ -40,7 +40,7 @@ failed=0 done=0
 # Waits end soon, so that a hang is a failure of this suite and not of its user.
 export ULYX_TIMEOUT=30 ULYX_KEEPALIVE=3
 
-verdict() { # NAME REASON, empty when good
+outcome() { # NAME REASON, empty when good
     done=$((done + 1))
     if [ -z "$2" ]; then
         echo "ok      $1"
@@ -75,7 +75,7 @@ good() {
         return
     fi
     [ $code = 0 ] || code="ended with $code"
-    verdict "$name" "${code#0}"
+    outcome "$name" "${code#0}"
 }
 
 # bad NAME PATTERN RANKS [NETNS OPTIONS] COMMAND...: every one of the ranks ends
@@ -102,7 +102,7 @@ bad() {
             [ -z "$late" ] || why="$why rank $r is late: $line;"
         fi
     done
-    verdict "$name" "$why"
+    outcome "$name" "$why"
     [ -z "$causes" ] || grep -h '^rank .*: ULYX_ERR' "$work"/logs/rank-* || :
 }
 
@@ -134,7 +134,7 @@ train() {
     [ -n "$why" ] || why=$(paste -d ' ' "$work/losses-one" "$work/losses" |
         awk '{ d = $2 / $4 - 1; if (d < 0) d = -d; if (d > 1e-5)
             print "step " $1 ": loss " $2 " on one host, " $4 " here" }')
-    verdict "$name" "$why"
+    outcome "$name" "$why"
 }
 
 computes() {

@@ -391,7 +391,8 @@ prepare(struct options *o, struct uli_settings *settings,
     }
     if (status == ULYX_SUCCESS && path[0] != 0)
         status = uli_tuning_read(path, model, &planner->tuning, NULL, NULL);
-    if (o->algo == NULL) /* carriers of device memory are none of the model's */
+    if (o->algo ==
+        NULL) /* batch transports of device memory are none of the model's */
         o->algo = uli_algo_parse(settings->algo, &algo) ? settings->algo : "";
     return status;
 }

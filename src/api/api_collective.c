@@ -16,7 +16,7 @@
 struct call {
     ulyx_comm_t *comm;
     struct uli_alltoall_args args;
-    ulyx_status_t verdict;
+    ulyx_status_t outcome;
     char text[256];
     int64_t *held; /* [4 * nranks] copies of the arrays, or NULL */
 };
@@ -25,9 +25,9 @@ static ulyx_status_t
 collective_run(void *context)
 {
     struct call *call = context;
-    if (call->verdict != ULYX_SUCCESS)
-        uli_error_pass(call->verdict, call->text);
-    ulyx_status_t status = uli_alltoall(call->comm, &call->args, call->verdict);
+    if (call->outcome != ULYX_SUCCESS)
+        uli_error_pass(call->outcome, call->text);
+    ulyx_status_t status = uli_alltoall(call->comm, &call->args, call->outcome);
     free(call->held);
     return status;
 }
@@ -42,7 +42,7 @@ call_queue(struct call *call)
     call->held = calloc(4 * nranks, sizeof(int64_t));
     if (!call->held)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a queued call");
-    for (size_t i = 0; i < 4 && call->verdict == ULYX_SUCCESS; i++) {
+    for (size_t i = 0; i < 4 && call->outcome == ULYX_SUCCESS; i++) {
         size_t count = call->args.even ? 1 : nranks;
         if (!*arrays[i])
             continue;
@@ -96,7 +96,7 @@ ulyx_alltoall(ulyx_comm_t *comm, const void *src, void *dst,
             .even = true,
             .src_bytes = &piece_bytes,
             .stream = stream}};
-    call.verdict = check_even(comm, &call.args);
+    call.outcome = check_even(comm, &call.args);
     return run_or_queue(&call);
 }
 
@@ -147,6 +147,6 @@ ulyx_alltoallv(ulyx_comm_t *comm, const void *src, const int64_t src_bytes[],
     struct call call = {.comm = comm,
         .args = {src, dst, false, src_bytes, src_offsets, dst_bytes,
             dst_offsets, stream}};
-    call.verdict = check_uneven(comm, &call.args);
+    call.outcome = check_uneven(comm, &call.args);
     return run_or_queue(&call);
 }

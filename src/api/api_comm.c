@@ -22,7 +22,7 @@ struct creation {
     void *allgather_context;
     int32_t nranks, rank;
     ulyx_comm_params_t params;
-    ulyx_status_t verdict; /* on params: the others are told */
+    ulyx_status_t outcome; /* on params: the others are told */
     char text[256];
     char name[64];
     ulyx_comm_t **comm_p;
@@ -92,9 +92,9 @@ run_creation(void *context)
             open_bootstrap(c, settings, uli_deadline_in(timeout_s), &bootstrap);
     free(settings);
     ULI_TRY(status);
-    if (c->verdict != ULYX_SUCCESS)
+    if (c->outcome != ULYX_SUCCESS)
         status = uli_comm_refuse(
-            bootstrap, uli_error_pass(c->verdict, c->text), timeout_s);
+            bootstrap, uli_error_pass(c->outcome, c->text), timeout_s);
     else
         status = uli_comm_create(bootstrap, bootstrap->nranks, bootstrap->rank,
             &c->params, timeout_s, c->comm_p);
@@ -107,9 +107,9 @@ creation_run(struct creation *c, const ulyx_comm_params_t *params)
 {
     static const ulyx_comm_params_t defaults = ULYX_COMM_PARAMS_INIT;
 
-    c->verdict = take_params(params, &c->params);
+    c->outcome = take_params(params, &c->params);
     snprintf(c->text, sizeof(c->text), "%s", uli_error_text());
-    if (c->verdict != ULYX_SUCCESS)
+    if (c->outcome != ULYX_SUCCESS)
         c->params = defaults;
     /* The caller's name need not outlive the call, the queue does. */
     if (c->params.name != NULL)

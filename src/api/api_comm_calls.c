@@ -16,7 +16,7 @@ struct offspring {
     int32_t color, key;
     ulyx_comm_params_t params;
     char name[64];
-    ulyx_status_t verdict; /* on the arguments of a split: peers are told */
+    ulyx_status_t outcome; /* on the arguments of a split: peers are told */
     char text[256];
     ulyx_comm_t **new_p;
 };
@@ -53,9 +53,9 @@ run_split(void *context)
     struct offspring *child = context;
 
     child->params.name = child->name;
-    if (child->verdict != ULYX_SUCCESS)
-        uli_error_pass(child->verdict, child->text);
-    return uli_comm_split(child->comm, child->color, child->key, child->verdict,
+    if (child->outcome != ULYX_SUCCESS)
+        uli_error_pass(child->outcome, child->text);
+    return uli_comm_split(child->comm, child->color, child->key, child->outcome,
         &child->params, child->new_p);
 }
 
@@ -85,11 +85,11 @@ ulyx_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
 
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
-    child.verdict = new_p != NULL
+    child.outcome = new_p != NULL
                         ? ULYX_SUCCESS
                         : uli_error(ULYX_ERR_INVALID_ARGUMENT, "new_p is NULL");
-    if (child.verdict == ULYX_SUCCESS)
-        child.verdict = api_comm_calls_inherit(comm, params, &child);
+    if (child.outcome == ULYX_SUCCESS)
+        child.outcome = api_comm_calls_inherit(comm, params, &child);
     snprintf(child.text, sizeof(child.text), "%s", uli_error_text());
     return offspring_make(&child, run_split);
 }
@@ -111,7 +111,7 @@ struct agreement {
     ulyx_comm_t *comm;
     uint64_t mine;
     ulyx_agree_t how;
-    ulyx_status_t verdict; /* on the arguments: peers are told */
+    ulyx_status_t outcome; /* on the arguments: peers are told */
     char text[256];
     uint64_t *value_p;
     int32_t *nranks_p;
@@ -122,9 +122,9 @@ run_agree(void *context)
 {
     struct agreement *call = context;
 
-    if (call->verdict != ULYX_SUCCESS)
-        uli_error_pass(call->verdict, call->text);
-    return uli_comm_agree(call->comm, call->mine, call->how, call->verdict,
+    if (call->outcome != ULYX_SUCCESS)
+        uli_error_pass(call->outcome, call->text);
+    return uli_comm_agree(call->comm, call->mine, call->how, call->outcome,
         call->value_p, call->nranks_p);
 }
 
@@ -141,9 +141,9 @@ ulyx_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
     if (value_p == NULL)
-        call.verdict = uli_error(ULYX_ERR_INVALID_ARGUMENT, "value_p is NULL");
+        call.outcome = uli_error(ULYX_ERR_INVALID_ARGUMENT, "value_p is NULL");
     else if (how < ULYX_AGREE_AND || how > ULYX_AGREE_MAX)
-        call.verdict = uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        call.outcome = uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "how is %d, not one of ulyx_agree_t", how);
     snprintf(call.text, sizeof(call.text), "%s", uli_error_text());
     if (uli_group_active())

@@ -17,8 +17,8 @@
 struct creation {
     ulyx_comm_t *comm;
     struct uli_dist_params *params;
-    ulyx_status_t verdict;
-    char text[256]; /* of the verdict */
+    ulyx_status_t outcome;
+    char text[256]; /* of the outcome */
     ulyx_dist_attention_t **dist_p;
 };
 
@@ -27,9 +27,9 @@ run_creation(void *context)
 {
     struct creation *creation = context;
     double timeout_s = creation->params ? creation->params->p.timeout_s : 0;
-    if (creation->verdict != ULYX_SUCCESS)
-        uli_error_pass(creation->verdict, creation->text);
-    return uli_dist_create(creation->comm, creation->params, creation->verdict,
+    if (creation->outcome != ULYX_SUCCESS)
+        uli_error_pass(creation->outcome, creation->text);
+    return uli_dist_create(creation->comm, creation->params, creation->outcome,
         timeout_s, creation->dist_p);
 }
 
@@ -42,10 +42,10 @@ ulyx_dist_attention_create(ulyx_comm_t *comm,
     ULI_CHECK_POINTER(comm);
     ULI_TRY(uli_api_host_only(comm, "dist_create"));
     if (!dist_p)
-        creation.verdict =
+        creation.outcome =
             uli_error(ULYX_ERR_INVALID_ARGUMENT, "dist_p is NULL");
     else
-        creation.verdict =
+        creation.outcome =
             uli_dist_params_read(params, comm->nranks, &creation.params);
     snprintf(creation.text, sizeof(creation.text), "%s", uli_error_text());
     if (!uli_group_active())
@@ -82,7 +82,7 @@ ulyx_dist_attention_update(ulyx_dist_attention_t *dist,
 struct execution {
     ulyx_dist_attention_t *dist;
     struct uli_dist_call call;
-    ulyx_status_t verdict;
+    ulyx_status_t outcome;
     char text[256];
 };
 
@@ -90,16 +90,16 @@ static ulyx_status_t
 run_execution(void *context)
 {
     struct execution *execution = context;
-    if (execution->verdict != ULYX_SUCCESS)
-        uli_error_pass(execution->verdict, execution->text);
-    return uli_dist_run(execution->dist, &execution->call, execution->verdict);
+    if (execution->outcome != ULYX_SUCCESS)
+        uli_error_pass(execution->outcome, execution->text);
+    return uli_dist_run(execution->dist, &execution->call, execution->outcome);
 }
 
 static ulyx_status_t
 run_or_queue(struct execution *execution, const void *stream)
 {
-    if (execution->verdict == ULYX_SUCCESS)
-        execution->verdict = uli_api_stream(execution->dist->comm, stream);
+    if (execution->outcome == ULYX_SUCCESS)
+        execution->outcome = uli_api_stream(execution->dist->comm, stream);
     snprintf(execution->text, sizeof(execution->text), "%s", uli_error_text());
     if (!uli_group_active())
         return run_execution(execution);
@@ -114,7 +114,7 @@ ulyx_dist_attention_forward(ulyx_dist_attention_t *dist,
     struct execution execution = {.dist = dist};
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(dist);
-    execution.verdict = uli_dist_forward_read(dist, call, &execution.call);
+    execution.outcome = uli_dist_forward_read(dist, call, &execution.call);
     return run_or_queue(&execution, stream);
 }
 
@@ -125,7 +125,7 @@ ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
     struct execution execution = {.dist = dist};
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(dist);
-    execution.verdict = uli_dist_backward_read(dist, call, &execution.call);
+    execution.outcome = uli_dist_backward_read(dist, call, &execution.call);
     return run_or_queue(&execution, stream);
 }
 

@@ -15,7 +15,7 @@
 struct call {
     ulyx_comm_t *comm;
     struct uli_reduce_args args;
-    ulyx_status_t verdict;
+    ulyx_status_t outcome;
     char text[256];
 };
 
@@ -23,9 +23,9 @@ static ulyx_status_t
 reduction_run(void *context)
 {
     struct call *call = context;
-    if (call->verdict != ULYX_SUCCESS)
-        uli_error_pass(call->verdict, call->text);
-    return uli_reduce(call->comm, &call->args, call->verdict);
+    if (call->outcome != ULYX_SUCCESS)
+        uli_error_pass(call->outcome, call->text);
+    return uli_reduce(call->comm, &call->args, call->outcome);
 }
 
 static ulyx_status_t
@@ -88,7 +88,7 @@ ulyx_allreduce(ulyx_comm_t *comm, const void *src, void *dst, int64_t count,
     ULI_CHECK_POINTER(comm);
     struct call call = {
         comm, {ULI_ALLREDUCE, src, dst, count, dtype, 0, stream}, 0, ""};
-    call.verdict = check_sum(&call);
+    call.outcome = check_sum(&call);
     return run_or_queue(&call);
 }
 
@@ -100,7 +100,7 @@ ulyx_allgather(ulyx_comm_t *comm, const void *src, void *dst,
     ULI_CHECK_POINTER(comm);
     struct call call = {
         comm, {ULI_ALLGATHER, src, dst, piece_bytes, 0, 0, stream}, 0, ""};
-    call.verdict = reduction_check(&call, 1, comm->nranks);
+    call.outcome = reduction_check(&call, 1, comm->nranks);
     return run_or_queue(&call);
 }
 
@@ -112,9 +112,9 @@ ulyx_broadcast(
     ULI_CHECK_POINTER(comm);
     struct call call = {
         comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root, stream}, 0, ""};
-    call.verdict = reduction_check(&call, 1, 1);
-    if (call.verdict == ULYX_SUCCESS && (root < 0 || root >= comm->nranks))
-        call.verdict = uli_error(ULYX_ERR_INVALID_ARGUMENT,
+    call.outcome = reduction_check(&call, 1, 1);
+    if (call.outcome == ULYX_SUCCESS && (root < 0 || root >= comm->nranks))
+        call.outcome = uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "root is %d, must be 0 to %d", root, comm->nranks - 1);
     return run_or_queue(&call);
 }

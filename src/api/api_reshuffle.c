@@ -3,7 +3,7 @@
  * The public calls that make, run and end plans.
  *
  * Parameters are read into the library's own structs here. What is wrong with
- * them becomes the rank's verdict: it still takes part in the agreement (or
+ * them becomes the rank's outcome: it still takes part in the agreement (or
  * posts a refusal), so that its peers learn of it instead of waiting.
  */
 #include <stdio.h>
@@ -33,8 +33,8 @@ struct queued {
 struct creation {
     ulyx_comm_t *comm;
     struct uli_reshuffle_params *params;
-    ulyx_status_t verdict;
-    char text[256]; /* of the verdict */
+    ulyx_status_t outcome;
+    char text[256]; /* of the outcome */
     ulyx_plan_t **plan_p;
 };
 
@@ -44,13 +44,13 @@ run_creation(void *context)
     struct creation *creation = context;
     struct queued *queued = calloc(1, sizeof(*queued));
     ulyx_plan_t *plan = NULL;
-    ulyx_status_t verdict = creation->verdict;
-    if (verdict != ULYX_SUCCESS)
-        uli_error_pass(verdict, creation->text);
+    ulyx_status_t outcome = creation->outcome;
+    if (outcome != ULYX_SUCCESS)
+        uli_error_pass(outcome, creation->text);
     else if (!queued)
-        verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+        outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     ulyx_status_t status = uli_plan_create(creation->comm,
-        creation->params ? &creation->params->plan : NULL, verdict,
+        creation->params ? &creation->params->plan : NULL, outcome,
         creation->params ? creation->params->plan.timeout_s : 0, &plan);
     uli_reshuffle_params_free(creation->params);
     if (status != ULYX_SUCCESS) {
@@ -72,10 +72,10 @@ ulyx_plan_create(
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(comm);
     if (!plan_p)
-        creation.verdict =
+        creation.outcome =
             uli_error(ULYX_ERR_INVALID_ARGUMENT, "plan_p is NULL");
     else
-        creation.verdict = uli_reshuffle_params_read(
+        creation.outcome = uli_reshuffle_params_read(
             params, comm->nranks, uli_group_active(), &creation.params);
     snprintf(creation.text, sizeof(creation.text), "%s", uli_error_text());
     if (!uli_group_active())

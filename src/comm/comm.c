@@ -2,7 +2,7 @@
  *
  * Life of a communicator over a bootstrap. Creation takes two gathers and
  * always takes both, whatever fails between them: identities first, then
- * everybody's verdict, so that one rank's failure becomes the same error on
+ * everybody's outcome, so that one rank's failure becomes the same error on
  * all of them. Where the identities show several nodes, a gather of network
  * addresses, or of what went wrong, comes between the two.
  */
@@ -29,7 +29,7 @@ struct hello {
     int32_t status;
     char text[256];
 };
-struct verdict {
+struct outcome {
     int32_t status;
     char text[256];
     char unmapped[200]; /* of device memory; "" = all of it can be mapped */
@@ -100,15 +100,15 @@ exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
 }
 
 static ulyx_status_t
-exchange_verdict(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
+exchange_outcome(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     ulyx_status_t status, uli_deadline_t deadline)
 {
-    struct verdict mine = {status, "", ""};
-    struct verdict *all = calloc((size_t)bootstrap->nranks, sizeof(*all));
+    struct outcome mine = {status, "", ""};
+    struct outcome *all = calloc((size_t)bootstrap->nranks, sizeof(*all));
     ulyx_status_t gathered;
 
     if (all == NULL)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for verdicts");
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for outcomes");
     snprintf(mine.text, sizeof(mine.text), "%s", ulyx_last_error());
     if (comm->gpu != NULL)
         memcpy(mine.unmapped, comm->gpu->unmapped, sizeof(mine.unmapped));
@@ -172,7 +172,7 @@ join_peers(
         if (status == ULYX_SUCCESS)
             status = attach_peers(comm, addresses, deadline);
         comm->meeting = NULL;
-        gathered = exchange_verdict(comm, bootstrap, status, deadline);
+        gathered = exchange_outcome(comm, bootstrap, status, deadline);
     }
     free(addresses);
     return gathered;
@@ -211,13 +211,13 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
 
 ulyx_status_t
 uli_comm_refuse(
-    struct uli_bootstrap *bootstrap, ulyx_status_t verdict, double timeout_s)
+    struct uli_bootstrap *bootstrap, ulyx_status_t outcome, double timeout_s)
 {
     char text[256];
 
     snprintf(text, sizeof(text), "%s", ulyx_last_error());
-    exchange_hello(NULL, bootstrap, verdict, uli_deadline_in(timeout_s));
-    return uli_error_pass(verdict, text);
+    exchange_hello(NULL, bootstrap, outcome, uli_deadline_in(timeout_s));
+    return uli_error_pass(outcome, text);
 }
 
 static ulyx_status_t

@@ -58,7 +58,7 @@ struct uli_peer {
                                           * the peer is remote, see remote.h */
     const struct uli_tr_ops *map_device; /* MAP_DEVICE transport, or NULL */
     /* Mapped here, the own block for rank itself; stored by the service. Of a
-     * remote peer: a mirror in this process, kept by its messages. */
+     * remote peer: a replica in this process, kept by its messages. */
     _Atomic(struct uli_control *) control;
     struct uli_window_table windows; /* slot 0 = control segment and arena */
     _Atomic int32_t dead;            /* proved dead */
@@ -140,17 +140,17 @@ ulyx_status_t uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks,
     int32_t rank, const ulyx_comm_params_t *params, double timeout_s,
     ulyx_comm_t **comm_p);
 /* Instead of create, at a rank whose arguments are wrong: the others learn of
- * it and do not wait. verdict has its text set and is returned. */
+ * it and do not wait. outcome has its text set and is returned. */
 ulyx_status_t uli_comm_refuse(
-    struct uli_bootstrap *bootstrap, ulyx_status_t verdict, double timeout_s);
+    struct uli_bootstrap *bootstrap, ulyx_status_t outcome, double timeout_s);
 /* All ranks in this process, no bootstrap. */
 ulyx_status_t uli_comm_create_local(
     int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms_p);
 ulyx_status_t uli_comm_destroy(ulyx_comm_t *comm);
-/* verdict: as uli_plan_create's; a rank that refuses takes part with it, and
+/* outcome: as uli_plan_create's; a rank that refuses takes part with it, and
  * params is not looked at. */
 ulyx_status_t uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
-    ulyx_status_t verdict, const ulyx_comm_params_t *params,
+    ulyx_status_t outcome, const ulyx_comm_params_t *params,
     ulyx_comm_t **new_p);
 ulyx_status_t uli_comm_shrink(
     ulyx_comm_t *comm, const ulyx_comm_params_t *params, ulyx_comm_t **new_p);
@@ -233,8 +233,8 @@ enum uli_call {
 };
 const char *uli_call_name(enum uli_call call);
 
-/* Every rank gives bytes <= max_bytes and its own verdict; all_p[p * max_bytes]
- * gets rank p's bytes, bytes_p[p] their number, status_p[p] its verdict (a
+/* Every rank gives bytes <= max_bytes and its own outcome; all_p[p * max_bytes]
+ * gets rank p's bytes, bytes_p[p] their number, status_p[p] its outcome (a
  * rank that refuses its arguments takes part with its status and 0 bytes, so
  * that a local failure becomes everybody's). With max_bytes 0 the outputs may
  * be NULL. Allocates nothing.

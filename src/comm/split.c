@@ -28,19 +28,19 @@ struct group {
     int32_t *members; /* parent's ranks in the group's order */
     struct choice *choices;
     int64_t *sizes;
-    ulyx_status_t *verdicts;
+    ulyx_status_t *outcomes;
 };
 
 /* What rank p of the parent took part with, as an error of this rank. */
 static ulyx_status_t
-check_verdict(const struct group *group, int32_t p)
+check_outcome(const struct group *group, int32_t p)
 {
-    ulyx_status_t verdict = group->verdicts[p];
-    if (verdict == ULYX_SUCCESS)
+    ulyx_status_t outcome = group->outcomes[p];
+    if (outcome == ULYX_SUCCESS)
         return ULYX_SUCCESS;
     return uli_error(
-        verdict == ULYX_ERR_NO_MEMORY ? verdict : ULYX_ERR_PEER_REFUSED,
-        "split: rank %d refused: %s", p, uli_status_text(verdict));
+        outcome == ULYX_ERR_NO_MEMORY ? outcome : ULYX_ERR_PEER_REFUSED,
+        "split: rank %d refused: %s", p, uli_status_text(outcome));
 }
 
 static ulyx_status_t
@@ -49,24 +49,24 @@ gather_parent(struct group *group, ulyx_status_t status, const void *mine,
 {
     group->gathers++;
     return uli_agree_gather(group->parent, group->call, status, mine,
-        (int64_t)bytes, (int64_t)bytes, all, group->sizes, group->verdicts,
+        (int64_t)bytes, (int64_t)bytes, all, group->sizes, group->outcomes,
         deadline);
 }
 
 /* Takes part in the first gather only to refuse. */
 static ulyx_status_t
 split_refuse(
-    ulyx_comm_t *parent, ulyx_status_t verdict, uli_deadline_t deadline)
+    ulyx_comm_t *parent, ulyx_status_t outcome, uli_deadline_t deadline)
 {
     char text[256];
     ulyx_status_t status;
 
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    status = uli_agree_gather(parent, ULI_CALL_SPLIT, verdict, NULL, 0, 0, NULL,
+    status = uli_agree_gather(parent, ULI_CALL_SPLIT, outcome, NULL, 0, 0, NULL,
         NULL, NULL, deadline);
     if (status != ULYX_SUCCESS && status != ULYX_ERR_MISMATCH)
         return status;
-    return uli_error_pass(verdict, text);
+    return uli_error_pass(outcome, text);
 }
 
 static ulyx_status_t
@@ -82,7 +82,7 @@ bootstrap_gather(struct uli_bootstrap *bootstrap, const void *mine,
     status = gather_parent(group, ULYX_SUCCESS, mine, bytes, all, deadline);
     /* A member whose creation has failed keeps step without a record. */
     for (int32_t m = 0; status == ULYX_SUCCESS && m < bootstrap->nranks; m++) {
-        status = check_verdict(group, group->members[m]);
+        status = check_outcome(group, group->members[m]);
         if (status == ULYX_SUCCESS)
             memcpy((unsigned char *)all_p + (size_t)m * bytes,
                 all + (size_t)group->members[m] * bytes, bytes);
@@ -158,7 +158,7 @@ split_over(struct group *group, int32_t color, int32_t key,
     ULI_TRY(gather_parent(group, ULYX_SUCCESS, &mine, sizeof(mine),
         (unsigned char *)group->choices, deadline));
     for (int32_t p = 0; p < parent->nranks; p++)
-        ULI_TRY(check_verdict(group, p));
+        ULI_TRY(check_outcome(group, p));
     if (color >= 0) {
         collect_group(group, group->choices);
         status = uli_comm_create(&group->base, group->base.nranks,
@@ -186,34 +186,34 @@ group_allocate(struct group *group, size_t nranks)
     group->members = calloc(nranks, sizeof(*group->members));
     group->choices = calloc(nranks, sizeof(*group->choices));
     group->sizes = calloc(nranks, sizeof(*group->sizes));
-    group->verdicts = calloc(nranks, sizeof(*group->verdicts));
-    return group->members && group->choices && group->sizes && group->verdicts;
+    group->outcomes = calloc(nranks, sizeof(*group->outcomes));
+    return group->members && group->choices && group->sizes && group->outcomes;
 }
 
 ulyx_status_t
 uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
-    ulyx_status_t verdict, const ulyx_comm_params_t *params,
+    ulyx_status_t outcome, const ulyx_comm_params_t *params,
     ulyx_comm_t **new_p)
 {
     struct group group = {
         .base = {&group_ops, 0, 0, comm->peers[comm->rank].identity.node_hash},
         .parent = comm,
         .call = ULI_CALL_SPLIT};
-    bool refuses = verdict != ULYX_SUCCESS;
+    bool refuses = outcome != ULYX_SUCCESS;
     double timeout_s = refuses
                            ? comm->timeout_s
                            : uli_timeout_or(params->timeout_s, comm->timeout_s);
     ulyx_status_t status;
 
     if (!refuses && !group_allocate(&group, (size_t)comm->nranks)) {
-        verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a split");
+        outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a split");
         refuses = true;
     }
-    status = refuses ? split_refuse(comm, verdict, uli_deadline_in(timeout_s))
+    status = refuses ? split_refuse(comm, outcome, uli_deadline_in(timeout_s))
                      : split_over(&group, color, key, params, timeout_s, new_p);
     free(group.members);
     free(group.choices);
     free(group.sizes);
-    free(group.verdicts);
+    free(group.outcomes);
     return status;
 }

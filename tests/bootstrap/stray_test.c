@@ -148,13 +148,13 @@ static void
 authenticate(int fd)
 {
     struct uli_auth auth;
-    unsigned char verdict[ULI_VERDICT_BYTES];
+    unsigned char outcome[ULI_OUTCOME_BYTES];
     answer(fd, &auth, ULI_AUTH_RANK, true);
     assert_int_equal(
-        uli_socket_receive(fd, verdict, sizeof(verdict), uli_deadline_in(5)),
+        uli_socket_receive(fd, outcome, sizeof(outcome), uli_deadline_in(5)),
         0);
-    assert_int_equal(verdict[0], 1);
-    assert_true(uli_auth_check(&auth, ULI_AUTH_ROOT, verdict + 1));
+    assert_int_equal(outcome[0], 1);
+    assert_true(uli_auth_check(&auth, ULI_AUTH_ROOT, outcome + 1));
 }
 
 static void
@@ -510,7 +510,7 @@ static void
 rank_refuses_a_root_without_the_secret(void **state)
 {
     (void)state;
-    unsigned char answer[ULI_CHALLENGE_BYTES + ULI_VERDICT_BYTES] = {0};
+    unsigned char answer[ULI_CHALLENGE_BYTES + ULI_OUTCOME_BYTES] = {0};
     struct uli_auth auth = {.nonces = {{1}, {1}}};
     uli_hello_encode(auth.nonces[ULI_AUTH_ROOT], answer);
     dial_impostor(

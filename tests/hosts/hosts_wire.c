@@ -14,7 +14,7 @@
  *
  * plan <= link, for nothing is compressed; and, since what is not payload is
  *     a header and words of 512 bytes at most for each put, of which there are
- *     at most 16 a pair of ranks and call (READY, LETTER, DONE, records) and
+ *     at most 16 a pair of ranks and call (READY, EAGER, DONE, records) and
  *     two a chunk (FILLED or credit), here of 64 KiB and more: 1 / 64;
  *     UCX's header of 64 bytes at most a fragment of 8 KiB: 1 / 128;
  *     headers of Ethernet, IP and TCP, 94 bytes at most a packet;

@@ -106,9 +106,9 @@ class Info(ToolCase):
             self.skipTest("a device is here")
         self.assertRegex(self.info("transports"), r"(?m)^  nccl +not usable")
 
-    def test_carriers_leave_the_choice_between_nodes_to_the_model(self):
-        for carrier in ("nccl", "staged"):
-            out = self.info("plan", "--nodes", "2", ULYX_ALGO=carrier)
+    def test_batch_transports_leave_the_choice_between_nodes_to_the_model(self):
+        for transport in ("nccl", "staged"):
+            out = self.info("plan", "--nodes", "2", ULYX_ALGO=transport)
             self.assertIn("chosen:", out)
 
     def test_received_bytes_are_counted(self):

@@ -2,9 +2,9 @@
  *
  * Life of a distributed attention.
  *
- * First one agreement round: verdicts, what the plans will not compare, the
+ * First one agreement round: outcomes, what the plans will not compare, the
  * smallest ceiling and the most threads. From there every rank chooses the
- * same head groups. What may fail at one rank alone after that is the verdict
+ * same head groups. What may fail at one rank alone after that is the outcome
  * with which it makes its next plan, so all learn of it. Plans come in the same
  * order on all ranks.
  */
@@ -184,10 +184,10 @@ take_limits(struct ulyx_dist_attention *dist, const struct agreed *all,
     dist->saves_heads = dist->has_backward && save == ULYX_SAVE_HEADS;
 }
 
-/* dist NULL: this rank refuses with the verdict, whose text is set. */
+/* dist NULL: this rank refuses with the outcome, whose text is set. */
 static ulyx_status_t
 dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
-    ulyx_status_t verdict, uli_deadline_t deadline, int32_t *threads_p)
+    ulyx_status_t outcome, uli_deadline_t deadline, int32_t *threads_p)
 {
     size_t nranks = (size_t)comm->nranks;
     struct agreed mine = {0};
@@ -197,20 +197,20 @@ dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
     int64_t *bytes = calloc(nranks, sizeof(*bytes));
     ulyx_status_t *statuses = calloc(nranks, sizeof(*statuses));
     bool memory = all && bytes && statuses;
-    if (!memory && verdict == ULYX_SUCCESS) {
-        verdict = ULYX_ERR_NO_MEMORY;
+    if (!memory && outcome == ULYX_SUCCESS) {
+        outcome = ULYX_ERR_NO_MEMORY;
         snprintf(
             text, sizeof(text), "dist attention create: no memory to agree");
     }
-    if (verdict == ULYX_SUCCESS)
+    if (outcome == ULYX_SUCCESS)
         fill_agreed(dist, &mine);
     ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_DIST_ATTENTION,
-        verdict, &mine, verdict == ULYX_SUCCESS ? (int64_t)sizeof(mine) : 0,
+        outcome, &mine, outcome == ULYX_SUCCESS ? (int64_t)sizeof(mine) : 0,
         memory ? (int64_t)sizeof(mine) : 0, all, memory ? bytes : NULL,
         memory ? statuses : NULL, deadline);
-    if (verdict != ULYX_SUCCESS &&
+    if (outcome != ULYX_SUCCESS &&
         (status == ULYX_SUCCESS || status == ULYX_ERR_MISMATCH))
-        status = uli_error_pass(verdict, text);
+        status = uli_error_pass(outcome, text);
     if (status == ULYX_SUCCESS)
         status = check_peers(dist, all, bytes, statuses);
     if (status == ULYX_SUCCESS)
@@ -225,14 +225,14 @@ dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
 
 static ulyx_status_t
 make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
-    ulyx_status_t *verdict)
+    ulyx_status_t *outcome)
 {
     struct uli_plan_params params;
     for (int kind = 0; kind < ULI_BUNDLES; kind++) {
         struct uli_bundle *bundle = &group->bundles[kind];
         while (
             uli_dist_plan_params(dist, group, kind, bundle->nplans, &params)) {
-            ULI_TRY(uli_plan_create(dist->comm, &params, *verdict,
+            ULI_TRY(uli_plan_create(dist->comm, &params, *outcome,
                 params.timeout_s, &bundle->plans[bundle->nplans]));
             bundle->nplans++;
             bundle->ntensors += params.shape.ntensors;
@@ -242,13 +242,13 @@ make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
 }
 
 static ulyx_status_t
-make_plans(struct ulyx_dist_attention *dist, ulyx_status_t verdict)
+make_plans(struct ulyx_dist_attention *dist, ulyx_status_t outcome)
 {
-    if (verdict != ULYX_SUCCESS) /* the first plan tells it */
+    if (outcome != ULYX_SUCCESS) /* the first plan tells it */
         return uli_plan_create(
-            dist->comm, NULL, verdict, dist->timeout_s, &(ulyx_plan_t *){NULL});
+            dist->comm, NULL, outcome, dist->timeout_s, &(ulyx_plan_t *){NULL});
     for (int32_t g = 0; g < dist->ngroups; g++)
-        ULI_TRY(make_group(dist, &dist->groups[g], &verdict));
+        ULI_TRY(make_group(dist, &dist->groups[g], &outcome));
     uli_dist_take_tables(dist);
     return ULYX_SUCCESS;
 }
@@ -271,7 +271,7 @@ destroy_plans(struct ulyx_dist_attention *dist)
     return status;
 }
 
-/* Allocates and settles: what fails is the rank's verdict. */
+/* Allocates and settles: what fails is the rank's outcome. */
 static ulyx_status_t
 dist_create_prepare(ulyx_comm_t *comm, struct uli_dist_params *params,
     struct ulyx_dist_attention **dist_p)
@@ -290,19 +290,19 @@ dist_create_prepare(ulyx_comm_t *comm, struct uli_dist_params *params,
 
 ulyx_status_t
 uli_dist_create(ulyx_comm_t *comm, struct uli_dist_params *params,
-    ulyx_status_t verdict, double timeout_s, ulyx_dist_attention_t **dist_p)
+    ulyx_status_t outcome, double timeout_s, ulyx_dist_attention_t **dist_p)
 {
     struct ulyx_dist_attention *dist = NULL;
     char text[256];
     int32_t threads;
     uli_deadline_t deadline =
         uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
-    if (verdict == ULYX_SUCCESS)
-        verdict = dist_create_prepare(comm, params, &dist);
+    if (outcome == ULYX_SUCCESS)
+        outcome = dist_create_prepare(comm, params, &dist);
     else
         uli_dist_params_free(params);
     ulyx_status_t status =
-        dist_create_agree(comm, dist, verdict, deadline, &threads);
+        dist_create_agree(comm, dist, outcome, deadline, &threads);
     if (status == ULYX_SUCCESS)
         status = make_plans(dist, uli_dist_chunk(dist, threads));
     if (status == ULYX_SUCCESS) {

@@ -219,7 +219,7 @@ uli_dist_describe(
     if (dist->pieces > 1)
         uli_text_add(&text,
             "%d pieces of each KV head, dk and dv carried by %d rank%s, ",
-            dist->pieces, group->carriers, uli_plural(group->carriers));
+            dist->pieces, group->holders, uli_plural(group->holders));
     uli_text_add(&text, "%d slot%s (%s)\n", dist->slots,
         uli_plural(dist->slots),
         dist->ceiling        ? "a ceiling of the workspace"

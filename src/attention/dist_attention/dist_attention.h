@@ -130,8 +130,8 @@ struct uli_head_group {
     int64_t q_first, q_heads, kv_first, kv_heads; /* global */
     bool cut;                                     /* a piece of a KV head: */
     bool first_piece, last_piece;
-    int32_t carriers; /* ranks that carry its KV head's accumulators */
-    int32_t kv_slot;  /* where dk and dv are */
+    int32_t holders; /* ranks that carry its KV head's accumulators */
+    int32_t kv_slot; /* where dk and dv are */
     struct uli_head_sizes sizes; /* of this rank */
     struct uli_bundle bundles[ULI_BUNDLES];
     int64_t *kv_map;             /* [sizes.q_heads], HEADS */
@@ -186,10 +186,10 @@ struct ulyx_dist_attention {
 
 /* ---- life (create.c) -------------------------------------------- */
 
-/* Collective. Takes params over, also on an error. verdict: as for
+/* Collective. Takes params over, also on an error. outcome: as for
  * uli_plan_create; params may then be NULL. */
 ulyx_status_t uli_dist_create(ulyx_comm_t *comm, struct uli_dist_params *params,
-    ulyx_status_t verdict, double timeout_s, ulyx_dist_attention_t **dist_p);
+    ulyx_status_t outcome, double timeout_s, ulyx_dist_attention_t **dist_p);
 ulyx_status_t uli_dist_destroy(ulyx_dist_attention_t *dist);
 
 /* ---- plans and sizes (plans.c, chunks.c) --------------- */
@@ -278,10 +278,10 @@ struct uli_dist_call {
     double timeout_s;
 };
 
-/* verdict: what the public edge thought of the call, its text set; peers learn
+/* outcome: what the public edge thought of the call, its text set; peers learn
  * of a refusal. (pass.c) */
 ulyx_status_t uli_dist_run(ulyx_dist_attention_t *dist,
-    const struct uli_dist_call *call, ulyx_status_t verdict);
+    const struct uli_dist_call *call, ulyx_status_t outcome);
 
 /* ---- words (describe.c) ----------------------------------------- */
 

@@ -261,7 +261,7 @@ note_times(const struct uli_pass *pass, int64_t begin)
 
 static ulyx_status_t
 dist_run(struct ulyx_dist_attention *dist, const struct uli_dist_call *call,
-    ulyx_status_t verdict)
+    ulyx_status_t outcome)
 {
     int64_t begin = uli_clock_ns();
     struct uli_pass pass = {.dist = dist,
@@ -270,10 +270,10 @@ dist_run(struct ulyx_dist_attention *dist, const struct uli_dist_call *call,
         .deadline =
             uli_deadline_in(uli_timeout_or(call->timeout_s, dist->timeout_s))};
     bool writes = dist->has_backward && !call->backward;
-    if (verdict == ULYX_SUCCESS)
-        verdict = check_call(dist, call);
-    uli_pass_fail(&pass, verdict);
-    if (writes && verdict == ULYX_SUCCESS)
+    if (outcome == ULYX_SUCCESS)
+        outcome = check_call(dist, call);
+    uli_pass_fail(&pass, outcome);
+    if (writes && outcome == ULYX_SUCCESS)
         memset(call->saved, 0, sizeof(struct header));
     if (call->backward)
         uli_dist_backward(&pass);
@@ -291,7 +291,7 @@ dist_run(struct ulyx_dist_attention *dist, const struct uli_dist_call *call,
 
 ulyx_status_t
 uli_dist_run(ulyx_dist_attention_t *dist, const struct uli_dist_call *call,
-    ulyx_status_t verdict)
+    ulyx_status_t outcome)
 {
     bool idle = false;
     if (call->backward && !dist->has_backward)
@@ -299,7 +299,7 @@ uli_dist_run(ulyx_dist_attention_t *dist, const struct uli_dist_call *call,
     if (!atomic_compare_exchange_strong(&dist->busy, &idle, true))
         return uli_error(
             ULYX_ERR_BUSY, "a call of distributed attention is in flight");
-    ulyx_status_t status = dist_run(dist, call, verdict);
+    ulyx_status_t status = dist_run(dist, call, outcome);
     atomic_store(&dist->busy, false);
     return status;
 }

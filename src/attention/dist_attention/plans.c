@@ -146,9 +146,9 @@ sketch_shape(const struct ulyx_dist_attention *dist,
 
 /* Accumulators are whole KV heads, one on each of the first ranks. */
 static void
-sketch_carriers(const struct uli_head_group *group, struct uli_shape *shape)
+sketch_holders(const struct uli_head_group *group, struct uli_shape *shape)
 {
-    shape->heads = group->carriers;
+    shape->heads = group->holders;
     shape->work_split = ULYX_WORK_HEADS;
     shape->key_heads = 0;
 }
@@ -196,7 +196,7 @@ uli_dist_plan_params(const struct ulyx_dist_attention *dist,
     memset(params_p, 0, sizeof(*params_p));
     sketch_shape(dist, group, &params_p->shape);
     if (kind == ULI_BUNDLE_DKV)
-        sketch_carriers(group, &params_p->shape);
+        sketch_holders(group, &params_p->shape);
     for (int n = 0; n < nlines; n++)
         for (int32_t i = 0; i < dist->nparts[lines[n].axis]; i++, at++)
             if (at / ULI_TENSORS == plan)

@@ -7,7 +7,7 @@
  *     rank -> root   hello      magic, version, the rank's nonce
  *     root -> rank   challenge  magic, version, the root's nonce; its share
  *     rank -> root   answer     the rank's share; its proof
- *     root -> rank   verdict    yes or no; the root's proof
+ *     root -> rank   outcome    yes or no; the root's proof
  *
  * A secret that a person chose must not be guessed from what is seen here. Were
  * the proofs hashes of secret and nonces, whoever proves first would give the
@@ -53,7 +53,7 @@ enum {
     ULI_CHALLENGE_BYTES = ULI_HELLO_BYTES + ULI_SHARE_BYTES,
     ULI_PROOF_BYTES = 32,
     ULI_ANSWER_BYTES = ULI_SHARE_BYTES + ULI_PROOF_BYTES,
-    ULI_VERDICT_BYTES = 1 + ULI_PROOF_BYTES
+    ULI_OUTCOME_BYTES = 1 + ULI_PROOF_BYTES
 };
 
 enum uli_auth_end { ULI_AUTH_RANK, ULI_AUTH_ROOT };

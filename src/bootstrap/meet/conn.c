@@ -236,15 +236,15 @@ take_hello(struct uli_conn *conn)
 static void
 take_answer(struct uli_conn *conn)
 {
-    unsigned char verdict[ULI_VERDICT_BYTES] = {0};
+    unsigned char outcome[ULI_OUTCOME_BYTES] = {0};
     bool right = uli_auth_agree(&conn->auth, ULI_AUTH_ROOT, conn->message) &&
                  uli_auth_check(&conn->auth, ULI_AUTH_RANK,
                      conn->message + ULI_SHARE_BYTES);
-    verdict[0] = right;
+    outcome[0] = right;
     if (right)
-        uli_auth_proof(&conn->auth, ULI_AUTH_ROOT, verdict + 1);
+        uli_auth_proof(&conn->auth, ULI_AUTH_ROOT, outcome + 1);
     conn->stage = ULI_CONN_JOIN;
-    post_bytes(conn, verdict, sizeof(verdict));
+    post_bytes(conn, outcome, sizeof(outcome));
     if (!right && conn->stage == ULI_CONN_JOIN)
         uli_conn_drop(conn, "wrong secret");
 }

@@ -95,7 +95,7 @@ dial_prove(int fd, const struct uli_endpoint *place,
 {
     struct uli_auth auth;
     unsigned char share[ULI_SHARE_BYTES], answer[ULI_ANSWER_BYTES];
-    unsigned char verdict[ULI_VERDICT_BYTES];
+    unsigned char outcome[ULI_OUTCOME_BYTES];
     memcpy(auth.secret, place->secret, ULI_SECRET_BYTES);
     if (dial_greet(fd, address, deadline, &auth, share, report_p))
         return -1;
@@ -110,15 +110,15 @@ dial_prove(int fd, const struct uli_endpoint *place,
     uli_auth_proof(&auth, ULI_AUTH_RANK, answer + ULI_SHARE_BYTES);
     int number = uli_socket_send(fd, answer, sizeof(answer), deadline);
     if (!number)
-        number = uli_socket_receive(fd, verdict, sizeof(verdict), deadline);
+        number = uli_socket_receive(fd, outcome, sizeof(outcome), deadline);
     if (number) {
         dial_report(report_p, ULYX_ERR_SYSTEM, address, dial_reason(number));
         return -1;
     }
-    if (verdict[0] == 1 && uli_auth_check(&auth, ULI_AUTH_ROOT, verdict + 1))
+    if (outcome[0] == 1 && uli_auth_check(&auth, ULI_AUTH_ROOT, outcome + 1))
         return 0;
     dial_report(report_p, ULYX_ERR_AUTH, address,
-        verdict[0] ? "does not know the meeting's secret"
+        outcome[0] ? "does not know the meeting's secret"
                    : "refused this rank: wrong secret");
     return -1;
 }

@@ -2,7 +2,7 @@
  *
  * The tree; see tree.h. It is built by the first gather: a gather of
  * addresses over the star, a connection to each parent that shows the parent's
- * token, and a gather of verdicts. If one rank cannot, all stay with the star.
+ * token, and a gather of outcomes. If one rank cannot, all stay with the star.
  *
  * Trouble in a gather (a stream that breaks, a deadline, the star's root
  * speaking) ends in a gather of the same records over the star: the root
@@ -34,7 +34,7 @@
 static _Atomic int32_t least_ranks = 384;
 
 #define BUILD_S   20.0 /* for the connections */
-#define VERDICT_S 1.0  /* for the others to come to the star after a timeout */
+#define OUTCOME_S 1.0  /* for the others to come to the star after a timeout */
 
 struct card {
     uint32_t port; /* 0: no children, or no listener */
@@ -227,7 +227,7 @@ connect_all(struct tree *tree, int listener, const struct card *cards,
 
 /* Errors: those of the star's gathers, so everybody's. */
 static ulyx_status_t
-build_with(struct tree *tree, struct card *cards, int32_t *verdicts,
+build_with(struct tree *tree, struct card *cards, int32_t *outcomes,
     uli_deadline_t deadline)
 {
     struct card mine = {0};
@@ -244,13 +244,13 @@ build_with(struct tree *tree, struct card *cards, int32_t *verdicts,
         close(listener);
     if (status == ULYX_SUCCESS)
         status = tree->star->ops->gather(
-            tree->star, &number, sizeof(number), verdicts, deadline);
+            tree->star, &number, sizeof(number), outcomes, deadline);
     for (int32_t p = 0; status == ULYX_SUCCESS && p < tree->base.nranks; p++) {
-        if (verdicts[p] && !tree->flat && tree->base.rank == 0)
+        if (outcomes[p] && !tree->flat && tree->base.rank == 0)
             ULI_INFO(ULI_LOG_INIT, 0,
                 "bootstrap: rank %d cannot join the tree (%s): by the star", p,
-                strerrordesc_np(verdicts[p]));
-        tree->flat |= verdicts[p] != 0;
+                strerrordesc_np(outcomes[p]));
+        tree->flat |= outcomes[p] != 0;
     }
     return status;
 }
@@ -260,13 +260,13 @@ tree_build(struct tree *tree, uli_deadline_t deadline)
 {
     size_t nranks = (size_t)tree->base.nranks;
     struct card *cards = calloc(nranks, sizeof(*cards));
-    int32_t *verdicts = calloc(nranks, sizeof(*verdicts));
+    int32_t *outcomes = calloc(nranks, sizeof(*outcomes));
     ulyx_status_t status =
-        cards && verdicts
-            ? build_with(tree, cards, verdicts, deadline)
+        cards && outcomes
+            ? build_with(tree, cards, outcomes, deadline)
             : uli_error(ULYX_ERR_NO_MEMORY, "no memory for %zu ranks", nranks);
     free(cards);
-    free(verdicts);
+    free(outcomes);
     tree->built = status == ULYX_SUCCESS;
     return status;
 }
@@ -339,7 +339,7 @@ tree_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
             return ULYX_SUCCESS;
         tree->flat = true;
         if (number == ETIMEDOUT)
-            deadline = uli_deadline_in(VERDICT_S);
+            deadline = uli_deadline_in(OUTCOME_S);
     }
     return tree->star->ops->gather(tree->star, mine, bytes, all_p, deadline);
 }

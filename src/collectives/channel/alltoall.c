@@ -7,7 +7,7 @@
  * window is stored into, a source in a window loaded from, long pieces read
  * through the kernel where it permits, the rest goes by the ring. To other
  * nodes everything goes by the ring, of which rings has the same number of
- * chunks for each rank, and mirrors what goes out.
+ * chunks for each rank, and copies what goes out.
  *
  * Cost: one copy a byte (two by the ring), four doorbells a pair.
  *
@@ -176,8 +176,8 @@ late_report(struct uli_exchange *exchange, int32_t p)
     struct uli_channel *channel = (struct uli_channel *)exchange;
     const struct uli_pair *pair = &exchange->pairs[p];
     unsigned long long call = exchange->call;
-    if (pair->verdict == ULYX_ERR_PEER_REFUSED)
-        return uli_error(pair->verdict,
+    if (pair->outcome == ULYX_ERR_PEER_REFUSED)
+        return uli_error(pair->outcome,
             "alltoall, call %llu: rank %d refused: "
             "%s",
             call, p, uli_status_text(pair->peer_status));
@@ -282,22 +282,22 @@ await_call(struct uli_exchange *exchange, uint64_t number)
 
 ulyx_status_t
 uli_alltoall_host(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
-    ulyx_status_t verdict)
+    ulyx_status_t outcome)
 {
     uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     ULI_TRY(uli_comm_check(comm));
-    if (verdict == ULYX_SUCCESS)
-        verdict = uli_alltoall_check(comm, args);
+    if (outcome == ULYX_SUCCESS)
+        outcome = uli_alltoall_check(comm, args);
     if (!comm->alltoall)
-        ULI_TRY(uli_channel_set_up(comm, &hooks, verdict, deadline));
+        ULI_TRY(uli_channel_set_up(comm, &hooks, outcome, deadline));
     struct uli_channel *channel = comm->alltoall;
     struct uli_exchange *exchange = &channel->exchange;
     ULI_TRY(uli_exchange_take(exchange));
     uint64_t number = uli_agree_number(comm);
     exchange->operation =
         args && args->even ? OPERATION_EVEN : OPERATION_UNEVEN;
-    if (verdict != ULYX_SUCCESS)
-        return uli_exchange_refuse(exchange, verdict, deadline);
+    if (outcome != ULYX_SUCCESS)
+        return uli_exchange_refuse(exchange, outcome, deadline);
     set_call(channel, args);
     uli_exchange_start(exchange, deadline);
     return await_call(exchange, number);

@@ -31,6 +31,6 @@ ulyx_status_t uli_alltoall_check(
 
 /* alltoall of the host's uli_collective_ops (collective.h): blocking. */
 ulyx_status_t uli_alltoall_host(ulyx_comm_t *comm,
-    const struct uli_alltoall_args *args, ulyx_status_t verdict);
+    const struct uli_alltoall_args *args, ulyx_status_t outcome);
 
 #endif

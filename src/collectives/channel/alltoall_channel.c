@@ -2,7 +2,7 @@
  *
  * Making and ending the channel of an alltoall. Rings exist for all pairs,
  * with the same number of chunks for each, for nothing is known in advance of
- * what will go where; a mirror stands for what lies at each remote peer.
+ * what will go where; a bounce buffer stands for what lies at each remote peer.
  */
 #include "collectives/channel/alltoall_channel.h"
 
@@ -95,7 +95,7 @@ channel_chunks(const ulyx_comm_t *comm)
 
 /* What stands for a remote peer's pair flags, eager slots and ring. */
 static int64_t
-mirror_bytes(const ulyx_comm_t *comm, int64_t chunk_bytes)
+bounce_bytes(const ulyx_comm_t *comm, int64_t chunk_bytes)
 {
     return (int64_t)sizeof(struct uli_pair_flags) + uli_eager_bytes(0) +
            channel_chunks(comm) * chunk_bytes;
@@ -120,8 +120,8 @@ channel_prepare(ulyx_comm_t *comm, struct uli_channel *channel,
         nranks * channel_chunks(comm) * info->chunk_bytes, &channel->rings));
     if (nremote)
         ULI_TRY(uli_arena_alloc(comm,
-            nremote * mirror_bytes(comm, info->chunk_bytes),
-            &channel->mirrors));
+            nremote * bounce_bytes(comm, info->chunk_bytes),
+            &channel->bounces));
     info->pair_flags.window = channel->pair_flags.window;
     info->pair_flags.offset = channel->pair_flags.offset;
     info->rings.window = channel->rings.window;
@@ -169,17 +169,17 @@ connect_remote(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
     const struct uli_channel_info *mine = &channel->infos[comm->rank];
     const struct uli_channel_info *peer = &channel->infos[p];
     int64_t pair_flags = comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
-    char *mirror = channel->mirrors.address;
+    char *bounce = channel->bounces.address;
     if (!uli_remote_window_holds(comm, p, peer->pair_flags.window,
             peer->pair_flags.offset,
             pair_flags + comm->nranks * uli_eager_bytes(0)))
         return not_mapped(comm, p);
     for (int32_t q = 0; q < p; q++)
         if (peer_is_remote(comm, q))
-            mirror += mirror_bytes(comm, mine->chunk_bytes);
+            bounce += bounce_bytes(comm, mine->chunk_bytes);
     pair->remote = true;
-    pair->yours = (struct uli_pair_flags *)mirror;
-    pair->eager_out = mirror + sizeof(struct uli_pair_flags);
+    pair->yours = (struct uli_pair_flags *)bounce;
+    pair->eager_out = bounce + sizeof(struct uli_pair_flags);
     pair->ring_out = pair->eager_out + uli_eager_bytes(0);
     pair->chunk_in_bytes = pair->chunk_out_bytes =
         uli_min(mine->chunk_bytes, peer->chunk_bytes);
@@ -216,54 +216,54 @@ channel_connect(ulyx_comm_t *comm, struct uli_channel *channel, int32_t p)
 /* The round of the first use. Every rank's failure is everybody's. */
 static ulyx_status_t
 channel_agree(ulyx_comm_t *comm, struct uli_channel *channel,
-    ulyx_status_t verdict, const struct uli_channel_info *info,
+    ulyx_status_t outcome, const struct uli_channel_info *info,
     uli_deadline_t deadline)
 {
     char text[256];
-    bool refuses = verdict != ULYX_SUCCESS;
-    ulyx_status_t *verdicts = calloc((size_t)comm->nranks, sizeof(*verdicts));
+    bool refuses = outcome != ULYX_SUCCESS;
+    ulyx_status_t *outcomes = calloc((size_t)comm->nranks, sizeof(*outcomes));
     int64_t *bytes = calloc((size_t)comm->nranks, sizeof(*bytes));
-    if (!refuses && (!verdicts || !bytes)) {
-        verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
+    if (!refuses && (!outcomes || !bytes)) {
+        outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
         refuses = true;
     }
     snprintf(text, sizeof(text), "%s", uli_error_text());
     ulyx_status_t status =
-        refuses ? uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, verdict, NULL,
+        refuses ? uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, outcome, NULL,
                       0, 0, NULL, NULL, NULL, deadline)
                 : uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, ULYX_SUCCESS,
                       info, sizeof(*info), sizeof(*info), channel->infos, bytes,
-                      verdicts, deadline);
+                      outcomes, deadline);
     for (int32_t p = 0; status == ULYX_SUCCESS && !refuses && p < comm->nranks;
          p++)
-        if (verdicts[p] != ULYX_SUCCESS)
-            status = uli_error(verdicts[p] == ULYX_ERR_NO_MEMORY
+        if (outcomes[p] != ULYX_SUCCESS)
+            status = uli_error(outcomes[p] == ULYX_ERR_NO_MEMORY
                                    ? ULYX_ERR_NO_MEMORY
                                    : ULYX_ERR_PEER_REFUSED,
                 "alltoall: rank %d refused: %s", p,
-                uli_status_text(verdicts[p]));
-    free(verdicts);
+                uli_status_text(outcomes[p]));
+    free(outcomes);
     free(bytes);
     if (refuses && status == ULYX_SUCCESS)
-        return uli_error_pass(verdict, text);
+        return uli_error_pass(outcome, text);
     return status;
 }
 
 ulyx_status_t
 uli_channel_set_up(ulyx_comm_t *comm, const struct uli_channel_hooks *hooks,
-    ulyx_status_t verdict, uli_deadline_t deadline)
+    ulyx_status_t outcome, uli_deadline_t deadline)
 {
     struct uli_channel_info info;
     struct uli_channel *channel = calloc(1, sizeof(*channel));
     memset(&info, 0, sizeof(info));
     if (channel)
         uli_exchange_init(&channel->exchange, comm, "alltoall");
-    if (verdict == ULYX_SUCCESS)
-        verdict = channel
+    if (outcome == ULYX_SUCCESS)
+        outcome = channel
                       ? channel_prepare(comm, channel, &info)
                       : uli_error(ULYX_ERR_NO_MEMORY, "no memory for alltoall");
     ulyx_status_t status =
-        channel_agree(comm, channel, verdict, &info, deadline);
+        channel_agree(comm, channel, outcome, &info, deadline);
     for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++)
         if (p != comm->rank)
             status = channel_connect(comm, channel, p);
@@ -283,8 +283,8 @@ uli_channel_set_up(ulyx_comm_t *comm, const struct uli_channel_hooks *hooks,
             uli_arena_free(comm, &channel->pair_flags);
         if (channel->rings.address)
             uli_arena_free(comm, &channel->rings);
-        if (channel->mirrors.address)
-            uli_arena_free(comm, &channel->mirrors);
+        if (channel->bounces.address)
+            uli_arena_free(comm, &channel->bounces);
         free_channel(channel);
     }
     return status;

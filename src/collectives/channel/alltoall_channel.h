@@ -20,7 +20,7 @@ struct uli_channel {
     struct uli_exchange exchange; /* first */
     struct uli_arena_block
         pair_flags; /* [nranks] uli_pair_flags, two eager slots a rank */
-    struct uli_arena_block rings, mirrors;
+    struct uli_arena_block rings, bounces;
     struct uli_work work;
     struct uli_item *items;  /* [2 * nranks]: in, then out */
     struct uli_local local;  /* the own piece */
@@ -39,10 +39,10 @@ struct uli_channel_hooks {
     ulyx_status_t (*report)(struct uli_exchange *exchange, int32_t p);
 };
 
-/* With one agreement, at the first use: comm->alltoall. verdict as
+/* With one agreement, at the first use: comm->alltoall. outcome as
  * uli_alltoall's: one that refuses is returned. */
 ulyx_status_t uli_channel_set_up(ulyx_comm_t *comm,
-    const struct uli_channel_hooks *hooks, ulyx_status_t verdict,
+    const struct uli_channel_hooks *hooks, ulyx_status_t outcome,
     uli_deadline_t deadline);
 
 #endif

@@ -27,14 +27,14 @@ path_of(const ulyx_comm_t *comm)
 
 ulyx_status_t
 uli_alltoall(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
-    ulyx_status_t verdict)
+    ulyx_status_t outcome)
 {
-    return path_of(comm)->alltoall(comm, args, verdict);
+    return path_of(comm)->alltoall(comm, args, outcome);
 }
 
 ulyx_status_t
 uli_reduce(ulyx_comm_t *comm, const struct uli_reduce_args *args,
-    ulyx_status_t verdict)
+    ulyx_status_t outcome)
 {
-    return path_of(comm)->reduce(comm, args, verdict);
+    return path_of(comm)->reduce(comm, args, outcome);
 }

@@ -10,7 +10,7 @@
 #include "collectives/channel/reduce.h"
 
 /* A data path. Both calls are collective, by one thread a communicator.
- * verdict: what the public edge thought of args, with its text set; a rank that
+ * outcome: what the public edge thought of args, with its text set; a rank that
  * refuses still tells the others. The first call of a communicator may allocate
  * and waits for all ranks; later ones allocate nothing but scratch of the
  * host's reductions. */
@@ -24,10 +24,10 @@ struct uli_collective_ops {
      * has moved. Errors: BUSY, of the arguments, PEER_REFUSED, MISMATCH, the
      * communicator's. */
     ulyx_status_t (*alltoall)(ulyx_comm_t *comm,
-        const struct uli_alltoall_args *args, ulyx_status_t verdict);
+        const struct uli_alltoall_args *args, ulyx_status_t outcome);
     /* The same of the reductions. */
     ulyx_status_t (*reduce)(ulyx_comm_t *comm,
-        const struct uli_reduce_args *args, ulyx_status_t verdict);
+        const struct uli_reduce_args *args, ulyx_status_t outcome);
 };
 
 /* All data paths of this build, ended by NULL: the first that serves a
@@ -38,8 +38,8 @@ extern const struct uli_collective_ops uli_collective_host; /* collective.c */
 
 /* As the table's, by the path that serves the communicator. */
 ulyx_status_t uli_alltoall(ulyx_comm_t *comm,
-    const struct uli_alltoall_args *args, ulyx_status_t verdict);
+    const struct uli_alltoall_args *args, ulyx_status_t outcome);
 ulyx_status_t uli_reduce(ulyx_comm_t *comm, const struct uli_reduce_args *args,
-    ulyx_status_t verdict);
+    ulyx_status_t outcome);
 
 #endif

@@ -103,10 +103,10 @@ check_peers(const ulyx_comm_t *comm, const struct scratch *s)
     return ULYX_SUCCESS;
 }
 
-/* s NULL: this rank refuses with the verdict, whose text is set. */
+/* s NULL: this rank refuses with the outcome, whose text is set. */
 static ulyx_status_t
 reduce_agree(ulyx_comm_t *comm, const struct uli_reduce_args *args,
-    struct scratch *s, ulyx_status_t verdict)
+    struct scratch *s, ulyx_status_t outcome)
 {
     const struct agreed mine = {
         {args->kind, args->count, args->dtype, args->root}};
@@ -120,10 +120,10 @@ reduce_agree(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     }
     snprintf(text, sizeof(text), "%s", uli_error_text());
     ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_REDUCE_SETUP,
-        verdict, NULL, 0, 0, NULL, NULL, NULL, deadline);
+        outcome, NULL, 0, 0, NULL, NULL, NULL, deadline);
     if (status != ULYX_SUCCESS && status != ULYX_ERR_MISMATCH)
         return status;
-    return uli_error_pass(verdict, text);
+    return uli_error_pass(outcome, text);
 }
 
 /* ---- moving -------------------------------------------------------------- */
@@ -240,16 +240,16 @@ reduce_run(
 
 ulyx_status_t
 uli_reduce_host(ulyx_comm_t *comm, const struct uli_reduce_args *args,
-    ulyx_status_t verdict)
+    ulyx_status_t outcome)
 {
     struct scratch s;
     void *block = NULL;
-    if (verdict == ULYX_SUCCESS) {
+    if (outcome == ULYX_SUCCESS) {
         block = scratch_allocate(comm, args, args->kind == ULI_ALLREDUCE, &s);
         if (!block)
-            verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory to reduce");
+            outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory to reduce");
     }
-    ulyx_status_t status = reduce_agree(comm, args, block ? &s : NULL, verdict);
+    ulyx_status_t status = reduce_agree(comm, args, block ? &s : NULL, outcome);
     if (status == ULYX_SUCCESS && args->count)
         status = reduce_run(comm, args, &s);
     free(block);

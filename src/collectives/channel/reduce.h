@@ -23,6 +23,6 @@ struct uli_reduce_args {
 
 /* reduce of the host's uli_collective_ops: blocking. */
 ulyx_status_t uli_reduce_host(ulyx_comm_t *comm,
-    const struct uli_reduce_args *args, ulyx_status_t verdict);
+    const struct uli_reduce_args *args, ulyx_status_t outcome);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The movers of this build. Messages come first: they serve where memory is not
- * mapped or their carrier is asked for by name.
+ * mapped or their batch transport is asked for by name.
  */
 #include "collectives/device/movers.h"
 

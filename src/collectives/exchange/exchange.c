@@ -144,13 +144,13 @@ pair_check(
     pair->peer_operation = record->operation;
     pair->peer_reads = record->can_read;
     if (record->status != ULYX_SUCCESS)
-        pair->verdict = ULYX_ERR_PEER_REFUSED;
+        pair->outcome = ULYX_ERR_PEER_REFUSED;
     else if (record->operation != exchange->operation ||
              record->hash != exchange->hash)
-        pair->verdict = ULYX_ERR_MISMATCH;
+        pair->outcome = ULYX_ERR_MISMATCH;
     else if (exchange->accept && !exchange->accept(exchange, p, record))
-        pair->verdict = ULYX_ERR_MISMATCH;
-    pair->skip = pair->verdict != ULYX_SUCCESS;
+        pair->outcome = ULYX_ERR_MISMATCH;
+    pair->skip = pair->outcome != ULYX_SUCCESS;
 }
 
 /* A peer that will not come to call n. */
@@ -164,7 +164,7 @@ look_gone(struct uli_exchange *exchange, int32_t p)
     if (uli_exchange_fail_told(exchange))
         return true;
     pair->seen = pair->skip = pair->gone = true;
-    pair->verdict = ULYX_ERR_PEER_REFUSED;
+    pair->outcome = ULYX_ERR_PEER_REFUSED;
     return true;
 }
 
@@ -348,7 +348,7 @@ exchange_reset(struct uli_exchange *exchange)
         pair->seen = pair->skip = pair->posted = pair->ended = false;
         pair->gone = false;
         pair->peer_reads = false;
-        pair->verdict = ULYX_SUCCESS;
+        pair->outcome = ULYX_SUCCESS;
         memset(&pair->in, 0, sizeof(pair->in));
         memset(&pair->out, 0, sizeof(pair->out));
         memset(&pair->stores, 0, sizeof(pair->stores));

@@ -24,9 +24,10 @@
  *
  * A remote pair (remote.h) has the same pair flags, but only STREAM moves its
  * bytes. What would be written at the peer is written into staging memory
- * here, a mirror of the peer's pair flags, eager slots and ring, and goes there
- * by a put whose signal is the flag (exchange_post.c). A chunk or eager slot of
- * the mirror is free when that of the peer is, for the peer has read it.
+ * here, a bounce buffer of the peer's pair flags, eager slots and ring, and
+ * goes there by a put whose signal is the flag (exchange_post.c). A chunk or
+ * eager slot of the bounce buffer is free when that of the peer is, for the
+ * peer has read it.
  *
  * Puts overtake one another, so a signal proves what came in its own put and
  * no more. Therefore READY and EAGER have a flag for each of the two eager
@@ -186,13 +187,13 @@ struct uli_pair {
     bool remote;
     bool can_read;                /* this rank can read the peer's memory */
     struct uli_pair_flags *mine;  /* here, written by the peer */
-    struct uli_pair_flags *yours; /* at the peer, or the mirror of it */
+    struct uli_pair_flags *yours; /* at the peer, or the bounce buffer of it */
     char *eager_in, *eager_out;   /* two each */
     char *ring_in, *ring_out;
     int32_t chunks_in, chunks_out; /* of the rings */
     int64_t chunk_in_bytes, chunk_out_bytes;
-    /* Remote: where the pair flags, eager slots and ring that the mirror stands
-     * for lie at the peer. */
+    /* Remote: where the pair flags, eager slots and ring that the bounce buffer
+     * stands for lie at the peer. */
     struct uli_address flags_at, eager_at, ring_at;
     int64_t *src_bytes, *dst_bytes; /* [tensors] extents at the peer, of the
                                      * operation in flight */
@@ -207,7 +208,7 @@ struct uli_pair {
     bool ended;  /* posted, and the peer's DONE(n) is here */
     bool named;  /* scratch of uli_exchange_awaited */
     bool peer_reads;
-    ulyx_status_t verdict; /* why skip */
+    ulyx_status_t outcome; /* why skip */
     ulyx_status_t peer_status;
     int32_t peer_operation;
     struct uli_stream in, out;
@@ -230,9 +231,10 @@ struct uli_exchange {
     /* Remote peers that streams without shares of sums go to at one time; 0 =
      * any number. */
     int64_t peer_limit;
-    _Atomic int64_t *pending; /* puts under way out of the mirrors, or NULL */
-    _Atomic bool busy;        /* the ticket */
-    uint64_t call;            /* n of the call in flight or the last */
+    _Atomic int64_t
+        *pending;      /* puts under way out of the bounce buffers, or NULL */
+    _Atomic bool busy; /* the ticket */
+    uint64_t call;     /* n of the call in flight or the last */
     /* Fills what the record to peer p has beyond the common fields. */
     void (*record)(
         struct uli_exchange *exchange, int32_t p, struct uli_record *record_p);

@@ -52,7 +52,7 @@ struct uli_mover_ops {
      * peers have to know and in plan->terms what must be equal. May block on
      * the driver, never on another rank. On error the state may be half made:
      * destroy follows. Errors: NO_MEMORY, UNSUPPORTED, the driver's: this
-     * rank's verdict. */
+     * rank's outcome. */
     ulyx_status_t (*prepare)(
         ulyx_plan_t *plan, const struct uli_plan_params *params);
     /* After the agreement, on all ranks at once, with plan->ranks: how to reach

@@ -29,7 +29,7 @@ host_check(const ulyx_plan_t *plan, const struct uli_plan_params *params)
     if (plan->flags & ULYX_PLAN_COPY_ENGINE)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "flags has COPY_ENGINE, which is for device memory only");
-    if (params->algo && uli_comm_batch_carrier(params->algo))
+    if (params->algo && uli_comm_batch_transport(params->algo))
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "algo is \"%s\", which moves device memory only", params->algo);
     return ULYX_SUCCESS;
@@ -73,8 +73,8 @@ static ulyx_status_t
 pair_report(struct uli_exchange *exchange, int32_t p)
 {
     const struct uli_pair *pair = &exchange->pairs[p];
-    if (pair->verdict == ULYX_ERR_PEER_REFUSED)
-        return uli_error(pair->verdict,
+    if (pair->outcome == ULYX_ERR_PEER_REFUSED)
+        return uli_error(pair->outcome,
             "reshuffle, call %llu: rank %d refused: %s",
             (unsigned long long)exchange->call, p,
             uli_status_text(pair->peer_status));

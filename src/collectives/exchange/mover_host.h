@@ -14,8 +14,9 @@ struct uli_schedule_ops;
 struct uli_plan_pieces {
     struct uli_arena_block
         pair_flags; /* a uli_pair_flags a rank, then two eager slots */
-    struct uli_arena_block rings;   /* rings in */
-    struct uli_arena_block mirrors; /* count of puts, then a mirror a rank */
+    struct uli_arena_block rings; /* rings in */
+    struct uli_arena_block
+        bounces; /* count of puts, then a bounce buffer a rank */
 };
 
 struct uli_host_state {
@@ -36,7 +37,7 @@ uli_host_of(const ulyx_plan_t *plan)
 
 /* ---- arena pieces (plan_pieces.c) ---------------------------------------- */
 
-/* Before the agreement: pair flags, eager slots, rings, mirrors. */
+/* Before the agreement: pair flags, eager slots, rings, bounce buffers. */
 ulyx_status_t uli_plan_take_pieces(ulyx_plan_t *plan, int64_t bytes_in_flight);
 /* After it: where all that lies, here and at p. */
 ulyx_status_t uli_plan_connect(ulyx_plan_t *plan, int32_t p);

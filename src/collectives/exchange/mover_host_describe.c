@@ -157,5 +157,5 @@ uli_host_bytes(const ulyx_plan_t *plan)
     return bytes + host->schedule->bytes(&plan->exchange) +
            piece_bytes(&host->pieces.pair_flags) +
            piece_bytes(&host->pieces.rings) +
-           piece_bytes(&host->pieces.mirrors);
+           piece_bytes(&host->pieces.bounces);
 }

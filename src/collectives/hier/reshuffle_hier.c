@@ -38,7 +38,7 @@ reshuffle_hier_check(struct uli_hier *h)
         pair->gone = record.status == ULI_HIER_GONE;
         pair->peer_status = record.status;
         pair->peer_operation = record.operation;
-        pair->verdict = record.status == ULYX_SUCCESS ? ULYX_ERR_MISMATCH
+        pair->outcome = record.status == ULYX_SUCCESS ? ULYX_ERR_MISMATCH
                                                       : ULYX_ERR_PEER_REFUSED;
     }
 }

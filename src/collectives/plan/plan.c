@@ -3,7 +3,7 @@
  * Life of a plan.
  *
  * Everything that can fail at one rank alone comes before the agreement:
- * layout, tables, arena pieces. A failure there is this rank's verdict, and
+ * layout, tables, arena pieces. A failure there is this rank's outcome, and
  * everybody's error. After the round nothing can fail at one rank, but
  * for a device's memory and NCCL's connections, which fail the communicator.
  *
@@ -31,7 +31,7 @@ free_plan(ulyx_plan_t *plan)
     free(plan->ranks);
     free(plan->ring_at);
     free(plan->their_ring_at);
-    free(plan->mirror_at);
+    free(plan->bounce_at);
     free(plan->extents);
     if (plan->user)
         plan->free_user(plan->user);
@@ -85,11 +85,11 @@ plan_allocate(ulyx_plan_t *plan)
     plan->ranks = calloc(nranks, sizeof(*plan->ranks));
     plan->ring_at = calloc(nranks, sizeof(*plan->ring_at));
     plan->their_ring_at = calloc(nranks, sizeof(*plan->their_ring_at));
-    plan->mirror_at = calloc(nranks, sizeof(*plan->mirror_at));
+    plan->bounce_at = calloc(nranks, sizeof(*plan->bounce_at));
     plan->extents =
         calloc(nranks * ULI_SIDES * ULI_TENSORS, sizeof(*plan->extents));
     return plan->exchange.pairs && plan->ranks && plan->ring_at &&
-           plan->their_ring_at && plan->mirror_at && plan->extents;
+           plan->their_ring_at && plan->bounce_at && plan->extents;
 }
 
 static ulyx_status_t
@@ -122,7 +122,7 @@ plan_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 
 ulyx_status_t
 uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
-    ulyx_status_t verdict, double timeout_s, ulyx_plan_t **plan_p)
+    ulyx_status_t outcome, double timeout_s, ulyx_plan_t **plan_p)
 {
     uli_deadline_t deadline =
         uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
@@ -130,17 +130,17 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
     ULI_TRY(uli_comm_check(comm));
     comm->retired_destroy = uli_retired_destroy;
     uli_retired_sweep(comm);
-    if (verdict == ULYX_SUCCESS) {
+    if (outcome == ULYX_SUCCESS) {
         plan = calloc(1, sizeof(*plan));
         if (!plan) {
-            verdict = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+            outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
         } else {
             plan->comm = comm;
             uli_exchange_init(&plan->exchange, comm, "reshuffle");
-            verdict = plan_prepare(plan, params);
+            outcome = plan_prepare(plan, params);
         }
     }
-    ulyx_status_t status = uli_plan_agree(comm, plan, verdict, deadline);
+    ulyx_status_t status = uli_plan_agree(comm, plan, outcome, deadline);
     if (status == ULYX_SUCCESS)
         status = plan->mover->complete(plan);
     if (status != ULYX_SUCCESS) {

@@ -42,8 +42,8 @@ struct uli_rank_info {
     struct uli_address schedule;      /* the piece that its schedule shares */
     struct uli_address device, marks; /* of a plan on device memory */
     int64_t chunk_bytes; /* of its rings for ranks that reach them: two each */
-    /* The most of its rings for remote ranks and of its mirrors of theirs: a
-     * pair uses the smaller of both ends' values. */
+    /* The most of its rings for remote ranks and of its bounce buffers of
+     * theirs: a pair uses the smaller of both ends' values. */
     int64_t net_chunk_bytes, net_chunks;
     int64_t cma_min_row; /* shortest row that it would read; 0 = never reads */
     uint64_t probe;      /* address of its uli_tr_probe_word */
@@ -73,7 +73,7 @@ struct uli_sum_pool {
 /* What the plan's mover needs to be equal on all ranks; 0 of other movers. */
 enum uli_term {
     ULI_TERM_MESSAGES, /* 1: the mover is that of messages */
-    ULI_TERM_CARRIER,
+    ULI_TERM_BATCH_TRANSPORT,
     ULI_TERM_MESSAGE_CHUNK,
     ULI_TERM_ENGINE_CHUNK,
     ULI_TERMS
@@ -97,7 +97,7 @@ struct ulyx_plan {
     struct uli_rank_info *ranks;        /* [nranks], gathered */
     int64_t *ring_at;          /* [nranks]: in my rings that for p, or -1 */
     int64_t *their_ring_at;    /* [nranks]: in p's rings that for me, or -1 */
-    int64_t *mirror_at;        /* [nranks]: in the mirrors that of p */
+    int64_t *bounce_at;        /* [nranks]: in the bounce buffers that of p */
     struct uli_place *by_node; /* [nranks]: sources of a sum, sorted */
     int64_t *extents;          /* [nranks][ULI_SIDES][ULI_TENSORS] */
     struct uli_place *scratch; /* of uli_layout_each_move */
@@ -116,11 +116,11 @@ struct ulyx_plan {
 
 /* ---- life (plan.c) ------------------------------------------------------- */
 
-/* verdict: what the public edge thought of the arguments, its text set; a
+/* outcome: what the public edge thought of the arguments, its text set; a
  * rank that refuses still takes part, so that all learn of it. params is not
  * looked at then. */
 ulyx_status_t uli_plan_create(ulyx_comm_t *comm,
-    const struct uli_plan_params *params, ulyx_status_t verdict,
+    const struct uli_plan_params *params, ulyx_status_t outcome,
     double timeout_s, ulyx_plan_t **plan_p);
 /* stream: on device memory. */
 ulyx_status_t uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
@@ -135,9 +135,9 @@ ulyx_status_t uli_plan_check_algo(const char *name);
  * setting; "" = by nobody. */
 const char *uli_plan_asked_algo(const ulyx_comm_t *comm, const char *name);
 /* Sets algo, schedule_chunk_bytes and reason of a plan that has its layout and
- * operations. name: what the caller asks for, or NULL; carriers of messages
- * leave it free. Equal on all ranks.
- * Errors: UNSUPPORTED (what is asked for), NO_MEMORY. */
+ * operations. name: what the caller asks for, or NULL; batch transports of
+ * messages leave it free. Equal on all ranks. Errors: UNSUPPORTED (what is
+ * asked for), NO_MEMORY. */
 ulyx_status_t uli_plan_choose_algo(
     ulyx_plan_t *plan, const char *name, int64_t bytes_in_flight);
 
@@ -242,10 +242,10 @@ int64_t uli_plan_offset(const ulyx_plan_t *plan, int32_t tensor,
 
 /* ---- agreement (plan_agree.c) -------------------------------------------- */
 
-/* The one round. plan = NULL with a verdict that refuses. On SUCCESS
+/* The one round. plan = NULL with a outcome that refuses. On SUCCESS
  * plan->ranks and plan->their_ring_at are filled. */
 ulyx_status_t uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan,
-    ulyx_status_t verdict, uli_deadline_t deadline);
+    ulyx_status_t outcome, uli_deadline_t deadline);
 
 /* ---- what it is and does (plan_describe.c, plan_traffic.c) --------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one agreement round of a plan: every rank's verdict, a fingerprint of
+ * The one agreement round of a plan: every rank's outcome, a fingerprint of
  * everything that must be the same, and what differs by right (strides, memory
  * classes, where its arena pieces lie).
  *
@@ -119,7 +119,7 @@ plan_compare(const ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
 }
 
 static ulyx_status_t
-check_verdicts(const ulyx_comm_t *comm, const ulyx_status_t *statuses)
+check_outcomes(const ulyx_comm_t *comm, const ulyx_status_t *statuses)
 {
     for (int32_t p = 0; p < comm->nranks; p++) {
         ulyx_status_t status = statuses[p];
@@ -150,25 +150,25 @@ take_records(ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
 
 static ulyx_status_t
 creation_refuse(
-    ulyx_comm_t *comm, ulyx_status_t verdict, uli_deadline_t deadline)
+    ulyx_comm_t *comm, ulyx_status_t outcome, uli_deadline_t deadline)
 {
     char text[256];
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, verdict,
+    ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, outcome,
         NULL, 0, 0, NULL, NULL, NULL, deadline);
     if (status != ULYX_SUCCESS && status != ULYX_ERR_MISMATCH)
         return status;
-    return uli_error_pass(verdict, text);
+    return uli_error_pass(outcome, text);
 }
 
 ulyx_status_t
-uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t verdict,
+uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t outcome,
     uli_deadline_t deadline)
 {
     int64_t stride = max_record_bytes(comm->nranks);
     size_t nranks = (size_t)comm->nranks;
-    if (verdict != ULYX_SUCCESS)
-        return creation_refuse(comm, verdict, deadline);
+    if (outcome != ULYX_SUCCESS)
+        return creation_refuse(comm, outcome, deadline);
     unsigned char *mine = calloc(1, (size_t)stride);
     unsigned char *all = calloc(nranks, (size_t)stride);
     int64_t *bytes = calloc(nranks, sizeof(*bytes));
@@ -184,7 +184,7 @@ uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan, ulyx_status_t verdict,
     status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, ULYX_SUCCESS, mine,
         write_record(plan, mine), stride, all, bytes, statuses, deadline);
     if (status == ULYX_SUCCESS)
-        status = check_verdicts(comm, statuses);
+        status = check_outcomes(comm, statuses);
     if (status == ULYX_SUCCESS)
         status = plan_compare(plan, all, stride);
     if (status == ULYX_SUCCESS)

@@ -23,7 +23,7 @@ uli_plan_check_algo(const char *name)
 {
     enum uli_algo algo;
     if (!name || !name[0] || uli_algo_parse(name, &algo) ||
-        uli_comm_batch_carrier(name))
+        uli_comm_batch_transport(name))
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "algo is \"%s\", must be " ULI_SCHEDULE_QUOTED "\"nccl\" or \"staged\"",
@@ -61,7 +61,7 @@ uli_plan_choose_algo(
     const ulyx_comm_t *comm = plan->comm;
     struct uli_choice choice;
     name = uli_plan_asked_algo(comm, name);
-    if (uli_comm_batch_carrier(name)) /* no schedule of the host */
+    if (uli_comm_batch_transport(name)) /* no schedule of the host */
         name = "";
     ULI_TRY(algo_choose(plan, name, bytes_in_flight, &choice));
     plan->algo = choice.algo;

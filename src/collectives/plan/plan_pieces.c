@@ -7,7 +7,8 @@
  *
  *   pair flags    [nranks] uli_pair_flags, then two eager slots for each rank
  *   rings    a ring for each rank that may stream to this one
- *   mirrors  a line with the count of puts that read from here, then for each
+ * bounce buffers a line with the count of puts that read from here, then for
+ * each
  *            remote rank: uli_pair_flags, two eager slots, and a ring if it may
  * be streamed to
  */
@@ -73,7 +74,7 @@ even_chunk(int64_t stream_bytes, int64_t most)
 /* The most that one ring will see, by kind of peer, and how many there are. */
 struct demand {
     int64_t local, net;
-    int64_t local_rings, net_rings, mirrors;
+    int64_t local_rings, net_rings, bounces;
 };
 
 static void
@@ -91,7 +92,7 @@ look_at_demand(const ulyx_plan_t *plan, struct demand *demand)
         }
         if (far && uli_plan_may_send(plan, p, &bytes))
             demand->net = uli_max(demand->net, bytes);
-        demand->mirrors += far && uli_plan_shares(plan, p);
+        demand->bounces += far && uli_plan_shares(plan, p);
     }
 }
 
@@ -113,8 +114,8 @@ size_chunks(ulyx_plan_t *plan, const struct demand *demand, int64_t in_flight)
     if (demand->net / NET_PARTS < net)
         net =
             uli_min(net, uli_max(demand->net / NET_PARTS, MIN_NET_PART_BYTES));
-    if (demand->mirrors > FLIGHTS)
-        flight = flight * FLIGHTS / demand->mirrors;
+    if (demand->bounces > FLIGHTS)
+        flight = flight * FLIGHTS / demand->bounces;
     net = uli_min(net, uli_max(flight / MIN_NET_CHUNKS, MIN_CHUNK_BYTES));
     info->chunk_bytes = whole_lines(local);
     info->net_chunk_bytes = whole_lines(even_chunk(demand->net, net));
@@ -149,9 +150,9 @@ take_rings(ulyx_plan_t *plan)
     return ULYX_SUCCESS;
 }
 
-/* Places in the mirrors, in rank order. */
+/* Places in the bounce buffers, in rank order. */
 static int64_t
-mirror_bytes(const ulyx_plan_t *plan, int32_t p)
+bounce_bytes(const ulyx_plan_t *plan, int32_t p)
 {
     int64_t bytes,
         fixed = (int64_t)sizeof(struct uli_pair_flags) + eager_bytes(plan);
@@ -163,17 +164,17 @@ mirror_bytes(const ulyx_plan_t *plan, int32_t p)
 }
 
 static ulyx_status_t
-take_mirrors(ulyx_plan_t *plan)
+take_bounces(ulyx_plan_t *plan)
 {
     int64_t bytes = ULI_LINE;
     for (int32_t p = 0; p < plan->comm->nranks; p++) {
-        plan->mirror_at[p] = bytes;
-        bytes += mirror_bytes(plan, p);
+        plan->bounce_at[p] = bytes;
+        bytes += bounce_bytes(plan, p);
     }
     if (bytes == ULI_LINE)
         return ULYX_SUCCESS;
-    ULI_TRY(uli_arena_alloc(plan->comm, bytes, &pieces_of(plan)->mirrors));
-    plan->exchange.pending = pieces_of(plan)->mirrors.address;
+    ULI_TRY(uli_arena_alloc(plan->comm, bytes, &pieces_of(plan)->bounces));
+    plan->exchange.pending = pieces_of(plan)->bounces.address;
     return ULYX_SUCCESS;
 }
 
@@ -189,7 +190,7 @@ uli_plan_take_pieces(ulyx_plan_t *plan, int64_t bytes_in_flight)
     look_at_demand(plan, &demand);
     size_chunks(plan, &demand, bytes_in_flight);
     ULI_TRY(take_rings(plan));
-    return take_mirrors(plan);
+    return take_bounces(plan);
 }
 
 /* ---- after the agreement ------------------------------------------------- */
@@ -234,7 +235,7 @@ address_is_remote(struct uli_address address, int64_t bytes)
     return address;
 }
 
-/* The mirror of them, and where they are. */
+/* The bounce buffer of them, and where they are. */
 static ulyx_status_t
 connect_remote(ulyx_plan_t *plan, int32_t p)
 {
@@ -242,14 +243,14 @@ connect_remote(ulyx_plan_t *plan, int32_t p)
     const struct uli_rank_info *peer = &plan->ranks[p];
     int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
     int64_t pair_flags = nranks * (int64_t)sizeof(struct uli_pair_flags);
-    char *mirror =
-        (char *)pieces_of(plan)->mirrors.address + plan->mirror_at[p];
+    char *bounce =
+        (char *)pieces_of(plan)->bounces.address + plan->bounce_at[p];
     if (!uli_remote_window_holds(plan->comm, p, peer->pair_flags.window,
             peer->pair_flags.offset, pair_flags + nranks * eager_bytes(plan)))
         return not_mapped(plan, p);
     pair->remote = true;
-    pair->yours = (struct uli_pair_flags *)mirror;
-    pair->eager_out = mirror + sizeof(struct uli_pair_flags);
+    pair->yours = (struct uli_pair_flags *)bounce;
+    pair->eager_out = bounce + sizeof(struct uli_pair_flags);
     pair->ring_out = pair->eager_out + eager_bytes(plan);
     pair->chunks_in = pair->chunks_out =
         (int32_t)uli_min(plan->info.net_chunks, peer->net_chunks);
@@ -305,7 +306,7 @@ void
 uli_plan_free_pieces(ulyx_comm_t *comm, const struct uli_plan_pieces *pieces)
 {
     const struct uli_arena_block *all[] = {
-        &pieces->pair_flags, &pieces->rings, &pieces->mirrors};
+        &pieces->pair_flags, &pieces->rings, &pieces->bounces};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i]->address)
             uli_arena_free(comm, all[i]);
@@ -320,6 +321,6 @@ uli_plan_closed_by(const struct uli_plan_pieces *pieces, int32_t p)
 bool
 uli_plan_pieces_idle(const struct uli_plan_pieces *pieces)
 {
-    const _Atomic int64_t *pending = pieces->mirrors.address;
+    const _Atomic int64_t *pending = pieces->bounces.address;
     return !pending || atomic_load(pending) == 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Agreement: every rank's bytes and verdict reach every rank, so that all
+ * Agreement: every rank's bytes and outcome reach every rank, so that all
  * decide alike. Payloads longer than a post go in several rounds; every rank
  * computes the same number of rounds from the totals of the first.
  *
@@ -110,7 +110,7 @@ await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
         "%s: these ranks did not come: %s", uli_call_name(call), missing);
 }
 
-/* The same verdict and text on every rank: everybody compares with rank 0. */
+/* The same outcome and text on every rank: everybody compares with rank 0. */
 static ulyx_status_t
 compare_calls(ulyx_comm_t *comm, uint64_t round)
 {

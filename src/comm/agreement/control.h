@@ -24,7 +24,7 @@ enum { ULI_LINE = 64, ULI_AGREE_BYTES = 4096 };
 struct uli_agree_post {
     _Alignas(ULI_LINE) _Atomic uint64_t round; /* released last */
     uint32_t call;                             /* enum uli_call */
-    int32_t status;       /* the rank's own verdict so far */
+    int32_t status;       /* the rank's own outcome so far */
     uint64_t sequence;    /* of collective calls on the communicator */
     uint64_t total_bytes; /* of the payload, over all chunks */
     uint32_t bytes;       /* of it in this round */

@@ -7,7 +7,7 @@
  *
  * Posts of other nodes are copies: of the agreement rounds in the table of the
  * node's leader (nodes.h), of the shrink rounds, whose rounds must do without
- * any rank that may be lost, in the mirror of each remote peer's block, which
+ * any rank that may be lost, in the replica of each remote peer's block, which
  * the peer's own messages fill in.
  */
 #ifndef ULI_COMM_AGREEMENT_ROUNDS_H

@@ -455,9 +455,9 @@ count_members(const ulyx_comm_t *comm, const struct uli_decision *decision)
 
 ulyx_status_t
 uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
-    ulyx_status_t verdict, uint64_t *value_p, int32_t *nranks_p)
+    ulyx_status_t outcome, uint64_t *value_p, int32_t *nranks_p)
 {
-    bool refuses = verdict != ULYX_SUCCESS;
+    bool refuses = outcome != ULYX_SUCCESS;
     struct uli_opinion opinion = {
         mine, refuses ? ULI_TOPIC_REFUSED : ULI_TOPIC_AND + (uint32_t)how};
     struct uli_decision decision;
@@ -468,7 +468,7 @@ uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
     ULI_TRY(uli_shrink_settle(comm, deadline));
     ULI_TRY(uli_survivors_decide(comm, &opinion, deadline, &decision));
     if (refuses)
-        return uli_error_pass(verdict, text);
+        return uli_error_pass(outcome, text);
     ULI_TRY(uli_survivors_same(&decision));
     *value_p = decision.value;
     if (nranks_p != NULL)

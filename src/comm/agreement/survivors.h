@@ -33,10 +33,10 @@ ulyx_status_t uli_survivors_decide(ulyx_comm_t *comm,
 /* SUCCESS; PEER_REFUSED or MISMATCH: not all members came to the same call. */
 ulyx_status_t uli_survivors_same(const struct uli_decision *decision);
 
-/* The public agree; verdict: on the arguments, with its text set, told to the
+/* The public agree; outcome: on the arguments, with its text set, told to the
  * peers. */
 ulyx_status_t uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
-    ulyx_status_t verdict, uint64_t *value_p, int32_t *nranks_p);
+    ulyx_status_t outcome, uint64_t *value_p, int32_t *nranks_p);
 
 /* Whether the last call was of this topic and ended by its deadline; then
  * *last_p <- the decision before. */

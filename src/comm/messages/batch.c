@@ -27,7 +27,7 @@
 
 struct uli_comm_batch {
     struct uli_batch_context context;
-    const struct uli_tr_ops *carrier;
+    const struct uli_tr_ops *transport;
     struct uli_batch *batch;
     char passed[400]; /* why the transports before it were not taken; "" = it
                        * is the first */
@@ -41,7 +41,7 @@ struct uli_comm_batch {
 /* The n-th transport that carries batches, from 1 on; NULL: there are fewer.
  * The list is the same on all ranks. */
 static const struct uli_tr_ops *
-carrier_at(int32_t n)
+transport_at(int32_t n)
 {
     size_t count;
     const struct uli_tr_ops *const *list = uli_tr_list(&count);
@@ -52,11 +52,11 @@ carrier_at(int32_t n)
 }
 
 int32_t
-uli_comm_batch_carrier(const char *name)
+uli_comm_batch_transport(const char *name)
 {
-    const struct uli_tr_ops *carrier;
-    for (int32_t n = 1; (carrier = carrier_at(n)) != NULL; n++)
-        if (strcmp(carrier->name, name) == 0)
+    const struct uli_tr_ops *transport;
+    for (int32_t n = 1; (transport = transport_at(n)) != NULL; n++)
+        if (strcmp(transport->name, name) == 0)
             return n;
     return 0;
 }
@@ -71,19 +71,19 @@ struct hello {
 _Static_assert(
     sizeof(struct hello) >= ULI_BATCH_ADDRESS_BYTES, "one table holds either");
 
-/* Everybody's verdict: the lowest rank's bad one is that of all, with its
+/* Everybody's outcome: the lowest rank's bad one is that of all, with its
  * text. Errors: of the gather. */
 static ulyx_status_t
 batch_agree(ulyx_comm_t *comm, const struct hello *mine, struct hello *all,
-    uli_deadline_t deadline, ulyx_status_t *verdict_p, char *why_p,
+    uli_deadline_t deadline, ulyx_status_t *outcome_p, char *why_p,
     size_t why_bytes)
 {
-    *verdict_p = ULYX_SUCCESS;
+    *outcome_p = ULYX_SUCCESS;
     ULI_TRY(uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, mine,
         sizeof(*mine), sizeof(*mine), all, NULL, NULL, deadline));
-    for (int32_t p = 0; p < comm->nranks && *verdict_p == ULYX_SUCCESS; p++)
+    for (int32_t p = 0; p < comm->nranks && *outcome_p == ULYX_SUCCESS; p++)
         if (all[p].status != ULYX_SUCCESS) {
-            *verdict_p = (ulyx_status_t)all[p].status;
+            *outcome_p = (ulyx_status_t)all[p].status;
             snprintf(why_p, why_bytes, "rank %d: %.*s", p,
                 (int)sizeof(all[p].text), all[p].text);
         }
@@ -101,34 +101,34 @@ hello_announce(struct hello *mine, ulyx_status_t status)
 /* Whether it can serve this rank, as far as that is known without the others;
  * else why_p says why not. */
 static bool
-batch_serves(const ulyx_comm_t *comm, const struct uli_tr_ops *carrier,
+batch_serves(const ulyx_comm_t *comm, const struct uli_tr_ops *transport,
     char *why_p, size_t why_bytes)
 {
     const struct uli_identity *me = &comm->peers[comm->rank].identity;
-    int32_t most = carrier->batch->ranks_max;
+    int32_t most = transport->batch->ranks_max;
     if (most && comm->nranks > most) {
         snprintf(
             why_p, why_bytes, "%d ranks are more than %d", comm->nranks, most);
         return false;
     }
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (!carrier->reaches(me, &comm->peers[p].identity, why_p, why_bytes))
+        if (!transport->reaches(me, &comm->peers[p].identity, why_p, why_bytes))
             return false;
-    return uli_tr_usable(carrier, &comm->settings, why_p, why_bytes);
+    return uli_tr_usable(transport, &comm->settings, why_p, why_bytes);
 }
 
 /* What this rank says before anything is opened. */
 static struct hello
-batch_greet(ulyx_comm_t *comm, const struct uli_tr_ops *carrier)
+batch_greet(ulyx_comm_t *comm, const struct uli_tr_ops *transport)
 {
     struct hello mine = {.status = ULYX_SUCCESS};
     char why[180];
-    if (!batch_serves(comm, carrier, why, sizeof(why))) {
+    if (!batch_serves(comm, transport, why, sizeof(why))) {
         mine.status = ULYX_ERR_UNSUPPORTED;
-        snprintf(mine.text, sizeof(mine.text), "%s: %s", carrier->name, why);
+        snprintf(mine.text, sizeof(mine.text), "%s: %s", transport->name, why);
     } else if (comm->rank == 0) {
         hello_announce(
-            &mine, carrier->batch->make_id(&comm->settings, mine.id));
+            &mine, transport->batch->make_id(&comm->settings, mine.id));
     }
     return mine;
 }
@@ -142,28 +142,28 @@ open_batch(struct uli_comm_batch *own, const struct hello *all,
     memcpy(id, all[0].id, sizeof(id)); /* gathers overwrite it */
     params.id = id;
     params.deadline = deadline;
-    return own->carrier->batch->open(&params, &own->batch);
+    return own->transport->batch->open(&params, &own->batch);
 }
 
-/* own->batch is there if the transport serves all ranks; else *verdict_p and
+/* own->batch is there if the transport serves all ranks; else *outcome_p and
  * why_p say why it does not. Errors: those of the communicator. */
 static ulyx_status_t
-try_carrier(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
-    uli_deadline_t deadline, ulyx_status_t *verdict_p, char *why_p,
+transport_try(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
+    uli_deadline_t deadline, ulyx_status_t *outcome_p, char *why_p,
     size_t why_bytes)
 {
-    const struct uli_batch_ops *ops = own->carrier->batch;
-    struct hello mine = batch_greet(comm, own->carrier);
+    const struct uli_batch_ops *ops = own->transport->batch;
+    struct hello mine = batch_greet(comm, own->transport);
     ULI_TRY(
-        batch_agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes));
-    if (*verdict_p != ULYX_SUCCESS)
+        batch_agree(comm, &mine, all, deadline, outcome_p, why_p, why_bytes));
+    if (*outcome_p != ULYX_SUCCESS)
         return ULYX_SUCCESS;
-    /* The last part is for the verdicts: a rank that gives up tells. */
+    /* The last part is for the outcomes: a rank that gives up tells. */
     int64_t left = deadline - uli_clock_ns();
     hello_announce(&mine, open_batch(own, all, deadline - left / 4));
     ulyx_status_t status =
-        batch_agree(comm, &mine, all, deadline, verdict_p, why_p, why_bytes);
-    if (own->batch && (status != ULYX_SUCCESS || *verdict_p != ULYX_SUCCESS)) {
+        batch_agree(comm, &mine, all, deadline, outcome_p, why_p, why_bytes);
+    if (own->batch && (status != ULYX_SUCCESS || *outcome_p != ULYX_SUCCESS)) {
         ops->abort(own->batch);
         ops->close(own->batch, 0);
         own->batch = NULL;
@@ -176,39 +176,39 @@ static ulyx_status_t
 open_first(ulyx_comm_t *comm, struct uli_comm_batch *own, struct hello *all,
     int32_t wanted, uli_deadline_t deadline)
 {
-    ulyx_status_t verdict = ULYX_ERR_UNSUPPORTED;
+    ulyx_status_t outcome = ULYX_ERR_UNSUPPORTED;
     size_t used = 0;
-    for (int32_t n = 1; (own->carrier = carrier_at(n)) != NULL; n++) {
+    for (int32_t n = 1; (own->transport = transport_at(n)) != NULL; n++) {
         char why[256] = "";
         if (wanted && wanted != n)
             continue;
-        ULI_TRY(
-            try_carrier(comm, own, all, deadline, &verdict, why, sizeof(why)));
+        ULI_TRY(transport_try(
+            comm, own, all, deadline, &outcome, why, sizeof(why)));
         if (own->batch)
             return ULYX_SUCCESS;
         if (used < sizeof(own->passed))
             used += (size_t)snprintf(own->passed + used,
                 sizeof(own->passed) - used, "%s%s", used ? "; " : "", why);
     }
-    return uli_error(verdict, "%s", own->passed);
+    return uli_error(outcome, "%s", own->passed);
 }
 
 static ulyx_status_t
-check_carrier(const struct uli_comm_batch *own, int32_t wanted)
+transport_check(const struct uli_comm_batch *own, int32_t wanted)
 {
-    if (!wanted || carrier_at(wanted) == own->carrier)
+    if (!wanted || transport_at(wanted) == own->transport)
         return ULYX_SUCCESS;
     return uli_error(ULYX_ERR_UNSUPPORTED,
         "device memory of this communicator goes by %s already: the first plan "
-        "that needs a carrier decides, and %s is asked for",
-        own->carrier->name, carrier_at(wanted)->name);
+        "that needs a batch transport decides, and %s is asked for",
+        own->transport->name, transport_at(wanted)->name);
 }
 
 ulyx_status_t
 uli_comm_batch_open(ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline)
 {
     if (comm->batch)
-        return check_carrier(comm->batch, wanted);
+        return transport_check(comm->batch, wanted);
     struct uli_comm_batch *own = calloc(1, sizeof(*own));
     struct hello *all = calloc((size_t)comm->nranks, sizeof(*all));
     ulyx_status_t status = ULYX_SUCCESS;
@@ -225,7 +225,7 @@ uli_comm_batch_open(ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline)
         return status;
     }
     ULI_INFO(ULI_LOG_TRANS, comm->rank, "device memory goes by %s%s%s",
-        own->carrier->name, own->passed[0] ? "; " : "", own->passed);
+        own->transport->name, own->passed[0] ? "; " : "", own->passed);
     pthread_mutex_init(&own->lock, NULL);
     uli_list_init(&own->watches);
     uli_service_lock(); /* from here on it looks */
@@ -245,7 +245,7 @@ uli_comm_batch(ulyx_comm_t *comm)
 const struct uli_batch_ops *
 uli_comm_batch_ops(ulyx_comm_t *comm)
 {
-    return comm->batch->carrier->batch;
+    return comm->batch->transport->batch;
 }
 
 void
@@ -253,7 +253,7 @@ uli_comm_batch_describe(ulyx_comm_t *comm, char *text_p, size_t text_bytes)
 {
     const struct uli_comm_batch *own = comm->batch;
     char text[200];
-    own->carrier->batch->describe(own->batch, text, sizeof(text));
+    own->transport->batch->describe(own->batch, text, sizeof(text));
     snprintf(text_p, text_bytes, "%s%s%s", text,
         own->passed[0] ? "; not by " : "", own->passed);
 }
@@ -267,7 +267,7 @@ uli_comm_batch_take(ulyx_comm_t *comm, uli_deadline_t deadline)
             return uli_error(ULYX_ERR_BUSY,
                 "another thread executes a plan of %.63s, whose device memory "
                 "goes by %s",
-                comm->name, comm->batch->carrier->name);
+                comm->name, comm->batch->transport->name);
         nanosleep(&pause, NULL);
     }
     return ULYX_SUCCESS;
@@ -291,8 +291,8 @@ uli_comm_batch_close(ulyx_comm_t *comm)
     if (own->has_aborter)
         pthread_join(own->aborter, NULL);
     if (atomic_load(&comm->failed))
-        own->carrier->batch->abort(own->batch);
-    own->carrier->batch->close(own->batch, uli_deadline_in(CLOSE_S));
+        own->transport->batch->abort(own->batch);
+    own->transport->batch->close(own->batch, uli_deadline_in(CLOSE_S));
     pthread_mutex_destroy(&own->lock);
     free(own);
 }
@@ -420,23 +420,23 @@ look_at(ulyx_comm_t *comm, struct uli_batch_watch *watch)
         fail_late(comm, watch, begun);
 }
 
-/* What the carrier has found by itself. That it was aborted is no news: who did
- * it says why. */
+/* What the batch transport has found by itself. That it was aborted is no news:
+ * who did it says why. */
 static void
-look_at_carrier(ulyx_comm_t *comm, struct uli_comm_batch *own)
+transport_poll(ulyx_comm_t *comm, struct uli_comm_batch *own)
 {
-    ulyx_status_t status = own->carrier->batch->check(own->batch);
+    ulyx_status_t status = own->transport->batch->check(own->batch);
     if (status != ULYX_SUCCESS && status != ULYX_IN_PROGRESS &&
         status != ULYX_ERR_ABORTED)
         uli_comm_fail(comm, status, -1, "device memory goes by %s: %s",
-            own->carrier->name, uli_error_text());
+            own->transport->name, uli_error_text());
 }
 
 static void *
 abort_batch(void *context)
 {
     struct uli_comm_batch *own = context;
-    own->carrier->batch->abort(own->batch);
+    own->transport->batch->abort(own->batch);
     return NULL;
 }
 
@@ -458,7 +458,7 @@ uli_batch_look(ulyx_comm_t *comm)
     if (!own || own->aborted)
         return;
     if (!atomic_load(&comm->failed))
-        look_at_carrier(comm, own);
+        transport_poll(comm, own);
     pthread_mutex_lock(&own->lock);
     for (struct uli_list *n = own->watches.next;
          n != &own->watches && !atomic_load(&comm->failed); n = n->next)

@@ -12,9 +12,9 @@
  * service thread looks every few milliseconds (uli_batch_look): it tells the
  * peers of this node how far this rank is, in a word of its arena, and fails
  * the communicator when a call has not ended in time after it has begun,
- * naming the rank that has not come, or when the carrier has found an error.
- * A communicator that fails, for whatever reason, has its batch aborted by the
- * same look.
+ * naming the rank that has not come, or when the batch transport has found an
+ * error. A communicator that fails, for whatever reason, has its batch aborted
+ * by the same look.
  */
 #ifndef ULI_COMM_MESSAGES_BATCH_H
 #define ULI_COMM_MESSAGES_BATCH_H
@@ -22,18 +22,18 @@
 #include "comm/comm.h"
 
 /* Makes the communicator's batch at the first call, collectively; later calls
- * return at once. wanted: a carrier, or 0 for the first that serves. Errors,
- * the same on all ranks: UNSUPPORTED (another carrier than wanted is in use),
- * and what carriers say, each with the rank and its words; those of the
- * agreement. */
+ * return at once. wanted: a batch transport, or 0 for the first that serves.
+ * Errors, the same on all ranks: UNSUPPORTED (another batch transport than
+ * wanted is in use), and what batch transports say, each with the rank and its
+ * words; those of the agreement. */
 ulyx_status_t uli_comm_batch_open(
     ulyx_comm_t *comm, int32_t wanted, uli_deadline_t deadline);
 /* Which of the transports that carry batches has that name, from 1 on; 0 =
  * none. */
-int32_t uli_comm_batch_carrier(const char *name);
+int32_t uli_comm_batch_transport(const char *name);
 /* NULL before open. */
 struct uli_batch *uli_comm_batch(ulyx_comm_t *comm);
-/* Of the carrier; after open. */
+/* Of the batch transport; after open. */
 const struct uli_batch_ops *uli_comm_batch_ops(ulyx_comm_t *comm);
 /* "nccl 2.28.9", and why it was not a better one; after open. */
 void uli_comm_batch_describe(
@@ -42,9 +42,9 @@ void uli_comm_batch_describe(
  * or nothing is under way. */
 void uli_comm_batch_close(ulyx_comm_t *comm);
 
-/* The turn of one call, which may be several runs of the batch: a carrier would
- * refuse a second thread in the middle of it. take: BUSY, nothing has been
- * done, once the deadline is over (0: at once). */
+/* The turn of one call, which may be several runs of the batch: a batch
+ * transport would refuse a second thread in the middle of it. take: BUSY,
+ * nothing has been done, once the deadline is over (0: at once). */
 ulyx_status_t uli_comm_batch_take(ulyx_comm_t *comm, uli_deadline_t deadline);
 void uli_comm_batch_give(ulyx_comm_t *comm);
 

@@ -187,25 +187,25 @@ uli_remote_open(
         address_p->address_bytes = (uint32_t)bytes;
 }
 
-/* Mirrors are never written but for a few words of most: untouched pages cost
+/* Replicas are never written but for a few words of most: untouched pages cost
  * nothing. */
 static ulyx_status_t
-make_mirrors(ulyx_comm_t *comm)
+make_replicas(ulyx_comm_t *comm)
 {
     struct uli_remote *remote = comm->remote;
     int64_t stride = uli_round_up(sizeof(struct uli_control), ULI_LINE), at = 0;
-    remote->mirror_bytes = (size_t)(stride * comm->nranks);
-    void *memory = mmap(NULL, remote->mirror_bytes, PROT_READ | PROT_WRITE,
+    remote->replica_bytes = (size_t)(stride * comm->nranks);
+    void *memory = mmap(NULL, remote->replica_bytes, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
-        return uli_error_errno(
-            "%zu bytes for remote peers' control blocks", remote->mirror_bytes);
-    remote->mirrors = memory;
-    uli_bind_memory(&comm->binding, memory, (int64_t)remote->mirror_bytes);
+        return uli_error_errno("%zu bytes for remote peers' control blocks",
+            remote->replica_bytes);
+    remote->replicas = memory;
+    uli_bind_memory(&comm->binding, memory, (int64_t)remote->replica_bytes);
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (!uli_comm_is_remote(comm, p))
             continue;
-        comm->peers[p].control = (void *)(remote->mirrors + at);
+        comm->peers[p].control = (void *)(remote->replicas + at);
         at += stride;
     }
     return ULYX_SUCCESS;
@@ -216,7 +216,7 @@ uli_remote_connect(ulyx_comm_t *comm, const struct uli_peer_address *addresses)
 {
     if (!comm->net)
         return ULYX_SUCCESS;
-    ULI_TRY(make_mirrors(comm));
+    ULI_TRY(make_replicas(comm));
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (!uli_comm_is_remote(comm, p))
             continue;
@@ -383,8 +383,8 @@ uli_remote_free(ulyx_comm_t *comm)
     struct uli_remote *remote = comm->remote;
     if (!remote)
         return;
-    if (remote->mirrors)
-        munmap(remote->mirrors, remote->mirror_bytes);
+    if (remote->replicas)
+        munmap(remote->replicas, remote->replica_bytes);
     free_outbox(remote);
     uli_nodes_close(&remote->nodes);
     pthread_mutex_destroy(&remote->lock);
@@ -399,7 +399,7 @@ uli_remote_bytes(const ulyx_comm_t *comm)
     const struct uli_remote *remote = comm->remote;
     if (!remote)
         return 0;
-    return (int64_t)sizeof(*remote) + (int64_t)remote->mirror_bytes +
+    return (int64_t)sizeof(*remote) + (int64_t)remote->replica_bytes +
            comm->nranks * (int64_t)(sizeof(*remote->peers) + sizeof(int32_t)) +
            (comm->nnodes + 1) * (int64_t)sizeof(int32_t);
 }

@@ -2,10 +2,10 @@
  *
  * Remote peers: ranks whose memory cannot be mapped here (peer->map is NULL).
  * What the control block does within a node, messages do between nodes: each
- * rank keeps a mirror of every remote peer's control block, and the peer's
+ * rank keeps a replica of every remote peer's control block, and the peer's
  * messages fill it in (shrink's posts) or fill in this rank's own block
  * (poison, left), so that failure and waiting read the same words everywhere.
- * A mirror has no left[]: who leaves sends a message. Windows of remote peers
+ * A replica has no left[]: who leaves sends a message. Windows of remote peers
  * are known by number and size only; bytes go into them by uli_remote_put.
  */
 #ifndef ULI_COMM_REMOTE_REMOTE_H
@@ -61,7 +61,7 @@ void uli_remote_open(ulyx_comm_t *comm, ulyx_status_t status,
 /* The first failure on an address, the same on all ranks. */
 ulyx_status_t uli_remote_check(
     ulyx_comm_t *comm, const struct uli_peer_address *addresses);
-/* Takes the peers' addresses, makes their mirrors and starts the thread.
+/* Takes the peers' addresses, makes their replicas and starts the thread.
  * Errors: NO_MEMORY, SYSTEM, INVALID_ARGUMENT. */
 ulyx_status_t uli_remote_connect(
     ulyx_comm_t *comm, const struct uli_peer_address *addresses);
@@ -74,7 +74,7 @@ ulyx_status_t uli_remote_ready(ulyx_comm_t *comm, uli_deadline_t deadline);
 void uli_remote_leave(ulyx_comm_t *comm);
 /* Ends the thread and the net: after it no hook is called. Harmless twice. */
 void uli_remote_close(ulyx_comm_t *comm);
-/* Frees what is left, mirrors included. */
+/* Frees what is left, replicas included. */
 void uli_remote_free(ulyx_comm_t *comm);
 /* Bytes held on the host, but for the net's own. */
 int64_t uli_remote_bytes(const ulyx_comm_t *comm);

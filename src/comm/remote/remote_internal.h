@@ -2,7 +2,7 @@
  *
  * Between the files of remote peers:
  *     remote.c          opening, closing, puts, progress, the net's thread
- *     remote_meet.c     the gather of addresses, connections, mirrors
+ *     remote_meet.c     the gather of addresses, connections, replicas
  *     remote_message.c  messages: what travels, sending, carrying out
  *     remote_windows.c  windows made known to remote peers, and taken back
  *     nodes.c           agreement rounds over nodes
@@ -72,8 +72,8 @@ struct uli_remote {
     const struct uli_net_ops *ops;
     uint64_t token;
     struct uli_remote_peer *peers; /* [nranks] */
-    unsigned char *mirrors;        /* control blocks without left[] */
-    size_t mirror_bytes;           /* of all */
+    unsigned char *replicas;       /* control blocks without left[] */
+    size_t replica_bytes;          /* of all */
     struct uli_nodes nodes;
 
     pthread_t thread;

@@ -186,8 +186,8 @@ uli_remote_flush(ulyx_comm_t *comm)
 static void
 take_shrink(ulyx_comm_t *comm, int32_t from, const struct uli_message *message)
 {
-    struct uli_control *mirror = comm->peers[from].control;
-    struct uli_agree_post *post = &mirror->shrink[message->value & 1];
+    struct uli_control *replica = comm->peers[from].control;
+    struct uli_agree_post *post = &replica->shrink[message->value & 1];
     if (message->head.count > sizeof(post->payload))
         return;
     post->call = ULI_CALL_SHRINK;

@@ -236,9 +236,9 @@ service_client_require(ulyx_comm_t *comm, int32_t rank,
         bool gone;
         ulyx_status_t status = service_client_query(
             peer, request, cargo, comm, deadline, &gone, &answer);
-        if (status == ULYX_SUCCESS && answer.verdict == ULI_SERVICE_DONE)
+        if (status == ULYX_SUCCESS && answer.outcome == ULI_SERVICE_DONE)
             return ULYX_SUCCESS;
-        if (status == ULYX_SUCCESS && answer.verdict == ULI_SERVICE_FAILED)
+        if (status == ULYX_SUCCESS && answer.outcome == ULI_SERVICE_FAILED)
             return uli_error(answer.status, "rank %d: %s", rank, answer.text);
         if (status != ULYX_SUCCESS && status != ULYX_IN_PROGRESS)
             return status;
@@ -308,5 +308,5 @@ uli_service_recall(const struct uli_identity *peer, int32_t rank,
         if (gone)
             return true;
     } while (status == ULYX_IN_PROGRESS && !uli_deadline_over(deadline));
-    return status == ULYX_SUCCESS && answer.verdict != ULI_SERVICE_FAILED;
+    return status == ULYX_SUCCESS && answer.outcome != ULI_SERVICE_FAILED;
 }

@@ -47,7 +47,7 @@ struct uli_service_cargo {
     int fds[ULI_SHARE_RUN];
 };
 
-enum uli_service_verdict {
+enum uli_service_outcome {
     ULI_SERVICE_DONE,
     ULI_SERVICE_NOBODY, /* no such endpoint: not yet, or not any more */
     ULI_SERVICE_FAILED, /* status and text say why */
@@ -55,7 +55,7 @@ enum uli_service_verdict {
 
 struct uli_service_answer {
     uint32_t protocol;
-    int32_t verdict;
+    int32_t outcome;
     int32_t status;
     char text[244];
 };

@@ -233,14 +233,14 @@ carry_out(ulyx_comm_t *comm, struct parcel *parcel)
 
 static bool
 service_request_answer(
-    int socket_fd, enum uli_service_verdict verdict, ulyx_status_t status)
+    int socket_fd, enum uli_service_outcome outcome, ulyx_status_t status)
 {
     struct uli_service_answer message;
     memset(&message, 0, sizeof(message));
     message.protocol = ULI_PROTOCOL;
-    message.verdict = verdict;
+    message.outcome = outcome;
     message.status = status;
-    if (verdict == ULI_SERVICE_FAILED)
+    if (outcome == ULI_SERVICE_FAILED)
         snprintf(message.text, sizeof(message.text), "%s", uli_error_text());
     return send(socket_fd, &message, sizeof(message), MSG_NOSIGNAL) ==
            sizeof(message);

@@ -4,10 +4,10 @@
  * to rank through pinned memory of the host, where neither mapping nor NCCL
  * serves. It needs no library, but the hooks of the communicator.
  *
- *   same node   kernel of the sender -> landing of the receiver, in its host
+ * same node kernel of the sender -> receive buffer of the receiver, in its host
  *               memory, which both have mapped and pinned -> its kernel
  *   other node  kernel -> sending slots of the sender -> a put of the network
- *               -> landing of the receiver -> its kernel
+ *               -> receive buffer of the receiver -> its kernel
  *
  * One kernel a run moves all pieces both ways (cuda/staged_gpu.h), a step of
  * the caller's stream: the caller's thread waits for nothing, and a captured
@@ -20,13 +20,13 @@
  * the host's before each kernel wakes it, in graphs too; it sleeps when no run
  * is under way.
  *
- * Memory does not grow with the pieces: a rank's landing and sending slots are
- * lanes x 4 x chunk a peer and way, and bounded by ULYX_STAGE_BYTES in all as
- * long as chunks have a page; pinned whole. All of it is one piece of the
- * memory that peers reach, of pages of its own:
+ * Memory does not grow with the pieces: a rank's receive buffer and sending
+ * slots are lanes x 4 x chunk a peer and way, and bounded by ULYX_STAGE_BYTES
+ * in all as long as chunks have a page; pinned whole. All of it is one piece of
+ * the memory that peers reach, of pages of its own:
  *
  *   words   [peers][lanes]            told by peers, stored or put by them
- *   landing [peers][lanes][4][chunk]  the same
+ *   receive buffer [peers][lanes][4][chunk]  the same
  *   own     [remote][lanes]           told by this rank's kernel, for the relay
  *   sending [remote][lanes][4][chunk] the same
  *

@@ -170,9 +170,9 @@ program_emit(
 }
 
 static void
-emit_verdict(struct program *program, int verdict)
+emit_outcome(struct program *program, int outcome)
 {
-    program_emit(program, BPF_RET | BPF_K, 0, 0, (uint32_t)verdict);
+    program_emit(program, BPF_RET | BPF_K, 0, 0, (uint32_t)outcome);
 }
 
 /* Below the middle range: on to the left half, which comes last. */
@@ -181,7 +181,7 @@ emit_search(struct program *program, const struct range *ranges, size_t count)
 {
     size_t middle = count / 2;
     if (count == 0) {
-        emit_verdict(program, DROP);
+        emit_outcome(program, DROP);
         return;
     }
     program_emit(
@@ -189,7 +189,7 @@ emit_search(struct program *program, const struct range *ranges, size_t count)
     size_t left = program->used;
     program_emit(program, BPF_JMP | BPF_JA, 0, 0, 0);
     program_emit(program, BPF_JMP | BPF_JGT | BPF_K, 1, 0, ranges[middle].last);
-    emit_verdict(program, PASS);
+    emit_outcome(program, PASS);
     emit_search(program, ranges + middle + 1, count - middle - 1);
     if (left < program->room)
         program->code[left].k = (uint32_t)(program->used - left - 1);
@@ -267,9 +267,9 @@ emit_v6(struct program *program, const struct uli_ucx_gate *gate)
             program_emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0,
                 (uint8_t)(2 * word + 1), ntohl(bits));
         }
-        emit_verdict(program, PASS);
+        emit_outcome(program, PASS);
     }
-    emit_verdict(program, DROP);
+    emit_outcome(program, DROP);
 }
 
 /* Errors: NO_MEMORY, and UNSUPPORTED where the kernel takes no filter. */

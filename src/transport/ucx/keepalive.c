@@ -134,7 +134,7 @@ start_probe(const struct uli_net *net, struct uli_ucx_peer *peer)
     int quarter = (int)(net->keepalive_s / 4);
     int fd = uli_ucx_socket(peer->place.any.sa_family);
     if (fd < 0)
-        return 0; /* no descriptor: no verdict */
+        return 0; /* no descriptor: no outcome */
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, quarter > 1 ? quarter : 1);
     set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, quarter > 3 ? quarter / 3 : 1);
@@ -146,7 +146,7 @@ start_probe(const struct uli_net *net, struct uli_ucx_peer *peer)
     return errno;
 }
 
-/* 0: no verdict yet; else what the connection has come to; ENOTCONN when the
+/* 0: no outcome yet; else what the connection has come to; ENOTCONN when the
  * other end has closed it, which a running one does. */
 static int
 keepalive_poll(struct uli_ucx_peer *peer)
@@ -165,13 +165,13 @@ keepalive_poll(struct uli_ucx_peer *peer)
 
 static void
 keepalive_judge(
-    struct uli_net *net, struct uli_ucx_peer *peer, int verdict, int64_t now)
+    struct uli_net *net, struct uli_ucx_peer *peer, int outcome, int64_t now)
 {
     int64_t patience_ns = (int64_t)(net->keepalive_s * 0.65e9);
-    bool gone = verdict == ECONNREFUSED || verdict == ECONNRESET;
-    if (verdict)
+    bool gone = outcome == ECONNREFUSED || outcome == ECONNRESET;
+    if (outcome)
         hang_up(peer);
-    if (verdict == ENOTCONN || peer->probe_made) {
+    if (outcome == ENOTCONN || peer->probe_made) {
         peer->alive_ns = now;
         peer->unheard = false; /* what was sent arrives; then TCP asks */
         peer->asked_ns = 0;

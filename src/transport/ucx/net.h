@@ -54,7 +54,7 @@ enum {
     ULI_UCX_SCRATCH_BYTES = 262144,
     ULI_UCX_PROBE_DEPTH = 4,  /* probes at one time */
     ULI_UCX_PROBE_ROUNDS = 5, /* of a turn of each verb */
-    ULI_UCX_PROBE_LEAST = 3,  /* rounds that a verdict needs */
+    ULI_UCX_PROBE_LEAST = 3,  /* rounds that a outcome needs */
 };
 
 /* How the data of a large put travels. */
@@ -268,7 +268,7 @@ struct uli_net {
     enum uli_ucx_verb verb;      /* of the settings */
     bool may_put;                /* the context has remote memory access */
     uint64_t next_tag;           /* counts from where nobody can guess */
-    int verdicts[ULI_UCX_VERBS]; /* of probes */
+    int outcomes[ULI_UCX_VERBS]; /* of probes */
     bool unflushed;              /* a test: what would come without it? */
     struct uli_ucx_window *windows;
     unsigned char *scratch;
@@ -438,11 +438,11 @@ void uli_ucx_verb_insisted(struct uli_ucx_peer *peer, uint32_t verb);
 void uli_ucx_verb_heard(
     struct uli_ucx_peer *peer, const struct uli_ucx_head *head);
 
-/* ---- verdict.c ----------------------------------------------------------- */
+/* ---- verb_choice.c ------------------------------------------------------- */
 
 /* took_ns[round][verb] of a probe, 0: not measured. VERBS: nothing can be said,
  * the rounds differ too much or are too few. */
-enum uli_ucx_verb uli_ucx_verdict(
+enum uli_ucx_verb uli_ucx_verb_choose(
     const int64_t (*took_ns)[ULI_UCX_VERBS], int rounds);
 
 /* ---- keepalive.c

@@ -4,9 +4,9 @@
  * UCX 1.13's put over TCP collapses where several are on their way, later ones
  * are as fast as active messages or faster. So the first large put has the link
  * probed, while AM carries what there is: each verb moves a few pieces into the
- * other end's scratch, in turn, five times, and verdict.c judges the times. A
- * verb that takes three times as long as AM in two rounds has no more turns. A
- * probe ends after half a second; one that cannot tell is made again a second
+ * other end's scratch, in turn, five times, and verb_choice.c judges the times.
+ * A verb that takes three times as long as AM in two rounds has no more turns.
+ * A probe ends after half a second; one that cannot tell is made again a second
  * later, twice, and then AM stays.
  *
  *   lower rank                       higher rank
@@ -160,7 +160,7 @@ verb_conclude(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now_ns)
 {
     struct uli_ucx_link *link = &peer->link;
     enum uli_ucx_verb found =
-        uli_ucx_verdict(link->took_ns, link->turn / ULI_UCX_VERBS);
+        uli_ucx_verb_choose(link->took_ns, link->turn / ULI_UCX_VERBS);
     if (found == ULI_UCX_VERBS && ++link->attempts < ATTEMPTS) {
         link->state = ULI_UCX_RESTING;
         link->again_ns = now_ns + rest_ns;
@@ -170,7 +170,7 @@ verb_conclude(struct uli_net *net, struct uli_ucx_peer *peer, int64_t now_ns)
     if (found == ULI_UCX_VERBS)
         found = ULI_UCX_BY_AM;
     else
-        net->verdicts[found]++;
+        net->outcomes[found]++;
     peer_propose(peer, found);
 }
 
@@ -241,11 +241,11 @@ verb_known(const struct uli_net *net)
 {
     enum uli_ucx_verb found = ULI_UCX_BY_PROBE;
     for (enum uli_ucx_verb v = 0; v < ULI_UCX_VERBS; v++) {
-        if (net->verdicts[v] && found != ULI_UCX_BY_PROBE)
+        if (net->outcomes[v] && found != ULI_UCX_BY_PROBE)
             return ULI_UCX_BY_PROBE;
-        if (net->verdicts[v] >= ENOUGH)
+        if (net->outcomes[v] >= ENOUGH)
             found = v;
-        else if (net->verdicts[v])
+        else if (net->outcomes[v])
             return ULI_UCX_BY_PROBE;
     }
     return found;

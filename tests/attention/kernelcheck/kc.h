@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * kernelcheck's parts: a case (one logical attention problem, its values and
- * its true result), a layout in which a kernel is given it, and verdicts.
+ * its true result), a layout in which a kernel is given it, and outcomes.
  *
  * Logical tensors are dense arrays of doubles [batch][head][row][column] whose
  * values are exact in the case's dtype. A run lays them out in guarded memory,

@@ -202,7 +202,8 @@ any_box_is_copied_byte_for_byte(void **state)
     }
 }
 
-/* [b, s, h, d] to and from a pair's landing, and what no copy expresses. */
+/* [b, s, h, d] to and from a pair's receive buffer, and what no copy
+ * expresses. */
 static void
 regular_boxes_are_one_copy(void **state)
 {

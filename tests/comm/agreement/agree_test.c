@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Agreement rounds: payloads of any length, different on every rank, with
- * verdicts, many times in a row.
+ * outcomes, many times in a row.
  */
 #include "support/test.h"
 
@@ -35,7 +35,7 @@ fill(unsigned char *bytes, int64_t count, int rank, int i)
 
 static bool
 round_is_right(int i, const unsigned char *all, const int64_t *bytes,
-    const ulyx_status_t *verdicts)
+    const ulyx_status_t *outcomes)
 {
     unsigned char *expected = malloc(MAX_BYTES);
     bool right = true;
@@ -45,7 +45,7 @@ round_is_right(int i, const unsigned char *all, const int64_t *bytes,
 
         fill(expected, length, p, i);
         right =
-            right && bytes[p] == length && verdicts[p] == -p &&
+            right && bytes[p] == length && outcomes[p] == -p &&
             memcmp(all + (int64_t)p * MAX_BYTES, expected, (size_t)length) == 0;
     }
     free(expected);
@@ -59,16 +59,16 @@ gather_body(int rank, int nranks, void *context)
     unsigned char *mine = malloc(MAX_BYTES);
     unsigned char *all = malloc((size_t)nranks * MAX_BYTES);
     int64_t bytes[RANKS];
-    ulyx_status_t verdicts[RANKS], status;
+    ulyx_status_t outcomes[RANKS], status;
     int failed = 0;
 
     for (int i = 0; i < ROUNDS && !failed; i++) {
         fill(mine, length_of(rank, i), rank, i);
         status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, -rank, mine,
-            length_of(rank, i), MAX_BYTES, all, bytes, verdicts,
+            length_of(rank, i), MAX_BYTES, all, bytes, outcomes,
             uli_deadline_in(20));
         failed = !ranks_expect(status == ULYX_SUCCESS) ||
-                 !ranks_expect(round_is_right(i, all, bytes, verdicts));
+                 !ranks_expect(round_is_right(i, all, bytes, outcomes));
     }
     free(mine);
     free(all);

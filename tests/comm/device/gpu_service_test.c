@@ -95,7 +95,7 @@ a_right_window_is_taken_and_withdrawn(void **state)
     int64_t imports = uli_import_count();
     strcpy(s->memory.address, "of the peer");
     for (int i = 0; i < 2; i++) { /* again: an answer that got lost */
-        assert_int_equal(ask(s, request, &cargo).verdict, ULI_SERVICE_DONE);
+        assert_int_equal(ask(s, request, &cargo).outcome, ULI_SERVICE_DONE);
         char *there = uli_window_address(s->comms[0], 1, WINDOW, 0, BYTES);
         assert_non_null(there);
         assert_string_equal(there, "of the peer");
@@ -104,7 +104,7 @@ a_right_window_is_taken_and_withdrawn(void **state)
     }
     request.kind = ULI_SERVICE_WITHDRAW;
     request.nshares = 0;
-    assert_int_equal(ask(s, request, NULL).verdict, ULI_SERVICE_DONE);
+    assert_int_equal(ask(s, request, NULL).outcome, ULI_SERVICE_DONE);
     assert_null(gpu_entry(s->comms[0], 1, WINDOW));
     assert_int_equal(uli_import_count(), imports);
 }
@@ -142,7 +142,7 @@ wrong_windows_change_nothing(void **state)
         else
             request.window = 1u << 20, status = ULYX_ERR_NO_MEMORY;
         struct uli_service_answer answer = ask(s, request, &cargo);
-        assert_int_equal(answer.verdict, ULI_SERVICE_FAILED);
+        assert_int_equal(answer.outcome, ULI_SERVICE_FAILED);
         if (answer.status != status)
             fail_msg("case %d: %s", bad, answer.text);
         assert_true(strlen(answer.text) > 0);

@@ -92,7 +92,7 @@ open_rank(int rank, int nranks, void *context)
     return !(ranks_expect(status == ULYX_SUCCESS) &&
              ranks_expect(uli_comm_batch(comm) != NULL) &&
              (rank > 0 || ranks_expect(uli_comm_batch_open(comm,
-                                           uli_comm_batch_carrier("nccl"),
+                                           uli_comm_batch_transport("nccl"),
                                            0) == ULYX_SUCCESS)));
 }
 
@@ -265,10 +265,10 @@ any_failure_aborts_all_batches(void **state)
     unwatch_all(w);
 }
 
-/* What the carrier has found fails the communicator by its words: no call has
- * begun, so no deadline could. */
+/* What the batch transport has found fails the communicator by its words: no
+ * call has begun, so no deadline could. */
 static void
-an_error_of_the_carrier_fails_the_communicator_at_once(void **state)
+an_error_of_the_batch_transport_fails_the_communicator_at_once(void **state)
 {
     struct world *w = *state;
     watch_all(w);
@@ -321,7 +321,7 @@ static const struct CMUnitTest tests[] = {
     CASE(a_late_call_that_all_have_reached_says_so),
     CASE(calls_that_end_are_never_late),
     CASE(any_failure_aborts_all_batches),
-    CASE(an_error_of_the_carrier_fails_the_communicator_at_once),
+    CASE(an_error_of_the_batch_transport_fails_the_communicator_at_once),
     CASE(aborts_that_take_long_hold_up_nobody),
 };
 

@@ -35,10 +35,10 @@ byte_of(int rank, int i, int64_t at)
 
 static bool
 is_right(int nranks, int i, const unsigned char *all, const int64_t *bytes,
-    const ulyx_status_t *verdicts)
+    const ulyx_status_t *outcomes)
 {
     for (int p = 0; p < nranks; p++) {
-        if (bytes[p] != length_of(p, i) || verdicts[p] != -p)
+        if (bytes[p] != length_of(p, i) || outcomes[p] != -p)
             return false;
         for (int64_t at = 0; at < bytes[p]; at++)
             if (all[(int64_t)p * MAX_BYTES + at] != byte_of(p, i, at))
@@ -54,17 +54,17 @@ gather_body(int rank, int nranks, void *context)
     unsigned char *mine = malloc(MAX_BYTES);
     unsigned char *all = malloc((size_t)nranks * MAX_BYTES);
     int64_t bytes[MOST_RANKS];
-    ulyx_status_t verdicts[MOST_RANKS], status;
+    ulyx_status_t outcomes[MOST_RANKS], status;
     bool right = true;
     for (int i = 0; i < ROUNDS && right; i++) {
         for (int64_t at = 0; at < length_of(rank, i); at++)
             mine[at] = byte_of(rank, i, at);
         memset(all, 0xA5, (size_t)nranks * MAX_BYTES);
         status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, -rank, mine,
-            length_of(rank, i), MAX_BYTES, all, bytes, verdicts,
+            length_of(rank, i), MAX_BYTES, all, bytes, outcomes,
             uli_deadline_in(60));
         right = ranks_expect(status == ULYX_SUCCESS) &&
-                ranks_expect(is_right(nranks, i, all, bytes, verdicts));
+                ranks_expect(is_right(nranks, i, all, bytes, outcomes));
     }
     free(mine);
     free(all);

@@ -36,5 +36,5 @@ answers_ping(const char *name)
     ulyx_status_t status = uli_service_exchange(
         fd, &ping, NULL, NULL, uli_deadline_in(5), &answer);
     close(fd);
-    return status == ULYX_SUCCESS && answer.verdict == ULI_SERVICE_DONE;
+    return status == ULYX_SUCCESS && answer.outcome == ULI_SERVICE_DONE;
 }

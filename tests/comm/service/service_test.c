@@ -85,7 +85,7 @@ unknown_endpoints_are_nobody(void **state)
     assert_status(uli_service_exchange(
                       fd, &request, NULL, NULL, uli_deadline_in(5), &answer),
         ULYX_SUCCESS);
-    assert_int_equal(answer.verdict, ULI_SERVICE_NOBODY);
+    assert_int_equal(answer.outcome, ULI_SERVICE_NOBODY);
     close(fd);
 }
 
@@ -138,12 +138,12 @@ bad_requests_change_nothing(void **state)
         request.protocol = bad[i].protocol;
         request.bytes = bad[i].bytes;
         struct uli_service_answer answer = ask(comm, request, bad[i].fd);
-        assert_int_equal(answer.verdict, ULI_SERVICE_FAILED);
+        assert_int_equal(answer.outcome, ULI_SERVICE_FAILED);
         assert_int_equal(answer.status, bad[i].status);
         assert_true(strlen(answer.text) > 0);
         assert_null(uli_window_address(comm, 1, 5, 0, 1));
     }
-    assert_int_equal(ask(comm, good, segment.fd).verdict, ULI_SERVICE_DONE);
+    assert_int_equal(ask(comm, good, segment.fd).outcome, ULI_SERVICE_DONE);
     assert_non_null(uli_window_address(comm, 1, 5, 0, 4096));
     uli_segment_destroy(&segment);
 }
@@ -216,7 +216,7 @@ bursts_are_answered(void **state)
     for (int i = 0; i < COUNT; i++) {
         assert_int_equal(
             recv(fds[i], &answer, sizeof(answer), 0), sizeof(answer));
-        assert_int_equal(answer.verdict, ULI_SERVICE_DONE);
+        assert_int_equal(answer.outcome, ULI_SERVICE_DONE);
         close(fds[i]);
     }
 }
@@ -329,7 +329,7 @@ deliveries_map_and_unmap(void **state)
     /* Twice: an answer was lost and the client asks again. */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(
-            ask(comm, request, segment.fd).verdict, ULI_SERVICE_DONE);
+            ask(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
         char *there = uli_window_address(comm, 1, 7, 0, 8192);
         assert_non_null(there);
         assert_ptr_not_equal(there, segment.address);
@@ -339,14 +339,14 @@ deliveries_map_and_unmap(void **state)
     request.kind = ULI_SERVICE_RETIRE;
     atomic_store(&comm->nops, 1);
     struct uli_service_answer answer = ask(comm, request, -1);
-    assert_int_equal(answer.verdict, ULI_SERVICE_FAILED);
+    assert_int_equal(answer.outcome, ULI_SERVICE_FAILED);
     assert_int_equal(answer.status, ULYX_ERR_BUSY);
     assert_non_null(uli_window_address(comm, 1, 7, 0, 8192));
     atomic_store(&comm->nops, 0);
-    assert_int_equal(ask(comm, request, -1).verdict, ULI_SERVICE_DONE);
+    assert_int_equal(ask(comm, request, -1).outcome, ULI_SERVICE_DONE);
     assert_null(uli_window_address(comm, 1, 7, 0, 8192));
     request.kind = ULI_SERVICE_WITHDRAW; /* of nothing: fine */
-    assert_int_equal(ask(comm, request, -1).verdict, ULI_SERVICE_DONE);
+    assert_int_equal(ask(comm, request, -1).outcome, ULI_SERVICE_DONE);
     uli_segment_destroy(&segment);
 }
 
@@ -367,10 +367,10 @@ control_segment_is_never_replaced(void **state)
     assert_int_equal(answer.status, ULYX_ERR_INVALID_ARGUMENT); /* too small */
     assert_null(comm->peers[1].control);
     request.bytes = segment.bytes;
-    assert_int_equal(ask(comm, request, segment.fd).verdict, ULI_SERVICE_DONE);
+    assert_int_equal(ask(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
     struct uli_control *control = comm->peers[1].control;
     assert_non_null(control);
-    assert_int_equal(ask(comm, request, segment.fd).verdict, ULI_SERVICE_DONE);
+    assert_int_equal(ask(comm, request, segment.fd).outcome, ULI_SERVICE_DONE);
     request.bytes = larger.bytes;
     assert_int_equal(
         ask(comm, request, larger.fd).status, ULYX_ERR_INVALID_ARGUMENT);

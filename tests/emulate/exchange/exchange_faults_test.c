@@ -76,7 +76,7 @@ run_once(int fault, uint64_t seed, bool small)
     bool well = ranks_sync(g) && emu_fault_count() == 0;
     for (int32_t r = 0; well && r < 3; r++) {
         struct uli_gpu_state state = ranks_state(g, r);
-        well = state.failed == 0 && state.verdict == 0;
+        well = state.failed == 0 && state.outcome == 0;
     }
     ranks_close(g);
     world_free(w);

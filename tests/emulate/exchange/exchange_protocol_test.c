@@ -127,9 +127,9 @@ a_refusal_names_the_rank_and_the_next_call_is_well(void **state)
         for (int32_t r = 1; r < P; r++)
             ranks_enqueue(&f.g, r, ULYX_SEQ_TO_HEAD);
         assert_true(ranks_sync(&f.g));
-        assert_int_equal(ranks_state(&f.g, 0).verdict, 0);
+        assert_int_equal(ranks_state(&f.g, 0).outcome, 0);
         for (int32_t r = 1; r < P; r++)
-            assert_int_equal(ranks_state(&f.g, r).verdict,
+            assert_int_equal(ranks_state(&f.g, r).outcome,
                 ULI_GPU_CAUSE(
                     -ULYX_ERR_INVALID_ARGUMENT, ULI_GPU_REFUSED, 0, 1));
         for (int32_t t = 0; t < 3; t++) {
@@ -167,7 +167,7 @@ different_operations_are_reported(void **state)
         assert_true(ranks_sync(&f.g));
         for (int32_t r = 0; r < P; r++) {
             struct uli_gpu_state s = ranks_state(&f.g, r);
-            assert_int_equal(s.verdict >> 8 & 0xFF, ULI_GPU_DISAGREES);
+            assert_int_equal(s.outcome >> 8 & 0xFF, ULI_GPU_DISAGREES);
             assert_int_equal(s.call, 1);
             assert_int_equal(s.failed, 0);
         }

@@ -34,7 +34,7 @@ expect_no_faults(struct ranks_world *g)
     for (int32_t r = 0; r < g->nranks; r++) {
         struct uli_gpu_state state = ranks_state(g, r);
         assert_int_equal(state.failed, 0);
-        assert_int_equal(state.verdict, 0);
+        assert_int_equal(state.outcome, 0);
     }
     assert_int_equal(emu_fault_count(), 0);
 }

@@ -268,7 +268,7 @@ carried_run(struct job *job, int (*play)(struct job *job, int rank),
     return failed;
 }
 
-/* ---- what all carriers' tests play --------------------------------------- */
+/* ---- what all batch transports' tests play ------------------------------- */
 
 bool
 carried_execute_all(struct job *job, int rank)

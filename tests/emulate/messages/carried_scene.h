@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans whose device memory cannot be mapped, so that a carrier moves it,
- * through the public calls: a thread or a process a rank, on emulated devices.
- * Every byte against obvious placement.
+ * Plans whose device memory cannot be mapped, so that a batch transport moves
+ * it, through the public calls: a thread or a process a rank, on emulated
+ * devices. Every byte against obvious placement.
  */
 #ifndef TESTS_EMULATE_MESSAGES_CARRIED_SCENE_H
 #define TESTS_EMULATE_MESSAGES_CARRIED_SCENE_H
@@ -70,8 +70,8 @@ ulyx_status_t carried_failure(struct job *job, int rank);
 bool carried_fails(
     struct job *job, int rank, ulyx_status_t wanted, const char *part);
 
-/* What all carriers' tests play: the last rank does not come, which the others
- * say in these words at the deadline; rank 0 refuses call 1. */
+/* What all batch transports' tests play: the last rank does not come, which the
+ * others say in these words at the deadline; rank 0 refuses call 1. */
 int carried_play_late(struct job *job, int rank, const char *part);
 int carried_play_refusal(struct job *job, int rank);
 

@@ -225,8 +225,8 @@ another_operation_of_equal_sizes_is_a_mismatch(void **state)
 
 /* ---- another thread's turn ----------------------------------------------- */
 
-/* While another thread's call has the carrier, one is refused before anything
- * of it is in the stream; the next is as if it had not been. */
+/* While another thread's call has the batch transport, one is refused before
+ * anything of it is in the stream; the next is as if it had not been. */
 static int
 play_busy(struct job *job, int rank)
 {

@@ -313,7 +313,7 @@ exchange_rank(int rank, int nranks, void *context)
         struct uli_gpu_report *words = uli_messages_report(part.packed);
         well = ranks_expect(words->begun == (uint64_t)part.job->nops) &&
                ranks_expect(words->ended == (uint64_t)part.job->nops) &&
-               ranks_expect(words->verdict == 0);
+               ranks_expect(words->outcome == 0);
     }
     close_part(&part);
     return !well;
@@ -426,15 +426,15 @@ refusing_rank(int rank, int nranks, void *context)
     struct uli_gpu_report *words =
         well ? uli_messages_report(part.packed) : NULL;
     if (well)
-        well = ranks_expect(words->verdict ==
+        well = ranks_expect(words->outcome ==
                             (refuses ? 0
                                      : ULI_GPU_CAUSE(-ULYX_ERR_INVALID_ARGUMENT,
                                            ULI_GPU_REFUSED, 0, 1)));
     if (well)
-        words->verdict = 0;
+        words->outcome = 0;
     well =
         well && expect_status(call(&part, ULYX_HEAD_TO_SEQ, 0), ULYX_SUCCESS);
-    well = well && sync_part(&part) && ranks_expect(words->verdict == 0);
+    well = well && sync_part(&part) && ranks_expect(words->outcome == 0);
     close_part(&part);
     return !well;
 }

@@ -263,7 +263,7 @@ play_without(struct job *job, int rank)
 }
 
 static void
-without_any_carrier_no_plan_is_made(void **state)
+without_any_batch_transport_no_plan_is_made(void **state)
 {
     (void)state;
     setenv("ULYX_TRANSPORTS", "^staged", 1);
@@ -284,7 +284,7 @@ static const struct CMUnitTest tests[] = {
     CASE(an_abort_ends_all_streams),
     CASE(a_killed_rank_is_named_and_streams_end),
     CASE(a_refusal_is_told_and_the_next_call_is_well),
-    CASE(without_any_carrier_no_plan_is_made),
+    CASE(without_any_batch_transport_no_plan_is_made),
 };
 
 ULI_TEST_MAIN("EmulateStagedPlan", tests)

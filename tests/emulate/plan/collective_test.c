@@ -16,14 +16,14 @@
 /* ---- every bit ----------------------------------------------------------- */
 
 static void
-run_draws(int32_t nranks, int32_t devices, const char *sms, const char *landing,
-    uint64_t seed)
+run_draws(int32_t nranks, int32_t devices, const char *sms,
+    const char *recv_buffer, uint64_t seed)
 {
     struct test_random random = {test_seed(seed)};
     int64_t draws = test_draws(24);
     struct coll_scene c;
     setenv("ULYX_GPU_SMS", sms, 1);
-    setenv("ULYX_GPU_RECV_BUFFER", landing, 1);
+    setenv("ULYX_GPU_RECV_BUFFER", recv_buffer, 1);
     coll_open(&c, nranks, devices, 0);
     for (int64_t i = 0; i < draws; i++) {
         struct coll_call call;
@@ -52,7 +52,7 @@ every_bit_is_the_hosts_on_one_device(void **state)
 }
 
 static void
-every_bit_is_the_hosts_with_landings_of_the_usual_size(void **state)
+every_bit_is_the_hosts_with_receive_buffers_of_the_usual_size(void **state)
 {
     (void)state;
     run_draws(2, 2, "8", "2M", 503);
@@ -547,7 +547,8 @@ a_rank_that_has_left_is_named_by_the_next_call(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_bit_is_the_hosts_on_devices_of_their_own),
     cmocka_unit_test(every_bit_is_the_hosts_on_one_device),
-    cmocka_unit_test(every_bit_is_the_hosts_with_landings_of_the_usual_size),
+    cmocka_unit_test(
+        every_bit_is_the_hosts_with_receive_buffers_of_the_usual_size),
     cmocka_unit_test(a_rank_alone_needs_no_peers),
     cmocka_unit_test(without_a_claim_every_bit_is_the_hosts),
     cmocka_unit_test(ranks_with_and_without_a_claim_meet),

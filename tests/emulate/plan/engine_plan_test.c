@@ -151,7 +151,8 @@ every_byte_of_a_destination_is_written_once(void **state)
     plan_close(&s);
 }
 
-/* Rounds grow with the rows; what the plan holds in its landing does not. */
+/* Rounds grow with the rows; what the plan holds in its receive buffer does
+ * not. */
 static void
 many_rounds_go_through_two_slots(void **state)
 {
@@ -162,7 +163,8 @@ many_rounds_go_through_two_slots(void **state)
         struct world *w = plain_world(&s, rows, 610);
         assert_status(plan_create(&s, w), ULYX_SUCCESS);
         const char *text = described(w, 1);
-        assert_non_null(strstr(text, "landing of 2 x 4096 bytes a peer"));
+        assert_non_null(
+            strstr(text, "receive buffer of 2 x 4096 bytes a peer"));
         int rounds = 0;
         const char *at = strstr(text, "to peers in ");
         assert_non_null(at);
@@ -192,8 +194,8 @@ copies_are_as_few_as_the_layout_permits(void **state)
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
     assert_non_null(strstr(described(w, 0),
         "seq_to_head: 9 copies a call (3 to peers in 1 round, 3 from the "
-        "landing in 1, 3 own)"));
-    assert_non_null(strstr(described(w, 0), "landing of 1 x "));
+        "receive buffer in 1, 3 own)"));
+    assert_non_null(strstr(described(w, 0), "receive buffer of 1 x "));
     for (int32_t r = 0; r < 2; r++)
         assert_status(ulyx_plan_destroy(w->plans[r]), ULYX_SUCCESS);
     world_free(w);
@@ -236,8 +238,9 @@ a_setting_is_a_hint_for_all_plans(void **state)
     w->flags = 0;
     w->bytes_in_flight = 0;
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    assert_non_null(strstr(described(w, 0), "by ULYX_GPU_MODE; landing of 2 x "
-                                            "8192 bytes"));
+    assert_non_null(
+        strstr(described(w, 0), "by ULYX_GPU_MODE; receive buffer of 2 x "
+                                "8192 bytes"));
     plan_round(&s);
     plan_drop(&s);
     plan_close(&s);
@@ -262,8 +265,8 @@ host_memory_has_no_copy_engines(void **state)
 
 /* ---- refusals ------------------------------------------------------------ */
 
-/* Rank 0 refuses call 1; its peers push into its landing all the same, and
- * learn of it with their next call. */
+/* Rank 0 refuses call 1; its peers push into its receive buffer all the same,
+ * and learn of it with their next call. */
 static void
 a_refused_call_is_named_by_the_next(void **state)
 {

@@ -11,7 +11,7 @@ import sys
 import plant
 
 FOLDER = "collectives/device/collective/"
-WORDS, LANDING = FOLDER + "collective_words.h", FOLDER + "collective_recv_buffer.h"
+WORDS, RECV_BUFFER = FOLDER + "collective_words.h", FOLDER + "collective_recv_buffer.h"
 MOVE = FOLDER + "collective_move.h"
 SUM, PIECES = FOLDER + "allreduce.cu", FOLDER + "alltoall.cu"
 
@@ -25,27 +25,27 @@ FAULTS = [
      "ptx_st_relaxed_sys_u64(&a.base.peers[p].yours->done, c.n);"),
     ("DONE_NOT_AWAITED", WORDS,
      "block_awaits(c, ULI_GPU_AWAITS_DONE)", "true"),
-    ("FILLED_WITHOUT_RELEASE", LANDING,
+    ("FILLED_WITHOUT_RELEASE", RECV_BUFFER,
      "ptx_st_release_sys_u64(\n"
-     "            &lane.landing->yours[lane.number].filled, lane.sent);",
+     "            &lane.recv_buffer->yours[lane.number].filled, lane.sent);",
      "ptx_st_relaxed_sys_u64("
-     "&lane.landing->yours[lane.number].filled, lane.sent);"),
-    ("EMPTIED_WITHOUT_RELEASE", LANDING,
+     "&lane.recv_buffer->yours[lane.number].filled, lane.sent);"),
+    ("EMPTIED_WITHOUT_RELEASE", RECV_BUFFER,
      "ptx_st_release_sys_u64(\n"
-     "            &lane.landing->yours[lane.number].emptied, lane.received);",
+     "            &lane.recv_buffer->yours[lane.number].emptied, lane.received);",
      "ptx_st_relaxed_sys_u64("
-     "&lane.landing->yours[lane.number].emptied, lane.received);"),
-    ("CHUNK_WITHOUT_ACQUIRE", LANDING,
-     "ptx_ld_acquire_sys_u64(&lane.landing->mine[lane.number].filled)",
-     "ptx_ld_relaxed_sys_u64(&lane.landing->mine[lane.number].filled)"),
-    ("ROOM_WITHOUT_ACQUIRE", LANDING,
-     "ptx_ld_acquire_sys_u64(&lane.landing->mine[lane.number].emptied)",
-     "ptx_ld_relaxed_sys_u64(&lane.landing->mine[lane.number].emptied)"),
-    ("CHUNK_NOT_AWAITED", LANDING, "lane.received < filled", "true"),
-    ("ONE_CHUNK_MORE_THAN_ROOM", LANDING,
+     "&lane.recv_buffer->yours[lane.number].emptied, lane.received);"),
+    ("CHUNK_WITHOUT_ACQUIRE", RECV_BUFFER,
+     "ptx_ld_acquire_sys_u64(&lane.recv_buffer->mine[lane.number].filled)",
+     "ptx_ld_relaxed_sys_u64(&lane.recv_buffer->mine[lane.number].filled)"),
+    ("ROOM_WITHOUT_ACQUIRE", RECV_BUFFER,
+     "ptx_ld_acquire_sys_u64(&lane.recv_buffer->mine[lane.number].emptied)",
+     "ptx_ld_relaxed_sys_u64(&lane.recv_buffer->mine[lane.number].emptied)"),
+    ("CHUNK_NOT_AWAITED", RECV_BUFFER, "lane.received < filled", "true"),
+    ("ONE_CHUNK_MORE_THAN_ROOM", RECV_BUFFER,
      "lane.sent < emptied + ULI_RECV_SLOTS",
      "lane.sent < emptied + ULI_RECV_SLOTS + 1"),
-    ("CHUNKS_PUT_INTO_ONE_SLOT", LANDING,
+    ("CHUNKS_PUT_INTO_ONE_SLOT", RECV_BUFFER,
      "(int64_t)(lane.sent & 1)", "(int64_t)0"),
     ("FIRST_BYTES_NOT_COPIED", MOVE,
      "warp_copies_as<uint8_t>(dst, src, head);", ";"),
@@ -78,7 +78,7 @@ def planted(number, text, instead):
 
 
 def main():
-    sources = plant.Sources(sys.argv[1], (WORDS, LANDING, MOVE, SUM, PIECES))
+    sources = plant.Sources(sys.argv[1], (WORDS, RECV_BUFFER, MOVE, SUM, PIECES))
     for number, (name, file, text, instead) in enumerate(FAULTS, 1):
         sources.put(name, file, text, planted(number, text, instead))
     sources.write(sys.argv[2], "collective", [name for name, *_ in FAULTS])

@@ -6,15 +6,15 @@
  * collectives/channel/reduce.c, whatever the cut.
  *
  * Where all ranks' tensors lie in windows nothing is copied on the way: shares
- * are pulled and sums are pushed. Otherwise all go by landings, a tile of every
- * lane at a time: each rank puts its shares into the owners' landings, the
- * owner adds there and puts the sums into everybody's. All ranks see the same
- * records, so they choose alike. src may be dst: a part is read by its owner
- * before the owner writes it, and by landings a tile is read whole before any
- * of it is written.
+ * are pulled and sums are pushed. Otherwise all go by receive buffers, a tile
+ * of every lane at a time: each rank puts its shares into the owners' receive
+ * buffers, the owner adds there and puts the sums into everybody's. All ranks
+ * see the same records, so they choose alike. src may be dst: a part is read by
+ * its owner before the owner writes it, and by receive buffers a tile is read
+ * whole before any of it is written.
  *
- * Cost: each rank sends and receives 2 (P - 1) / P of its bytes; by landings
- * two chunks a pair and tile, and every byte is stored twice.
+ * Cost: each rank sends and receives 2 (P - 1) / P of its bytes; by receive
+ * buffers two chunks a pair and tile, and every byte is stored twice.
  */
 #include "collectives/device/collective/collective_recv_buffer.h"
 #include "collectives/device/collective/collective_move.h"
@@ -55,7 +55,8 @@ part_length(const struct parts &parts, int32_t p)
 /* ---- where shares and sums lie ------------------------------------------- */
 
 /* Of one part, beginning `offset` bytes into the tensors, what begins `skip`
- * bytes later. lane: of landings, whose next chunks hold it; -1: in windows. */
+ * bytes later. lane: of receive buffers, whose next chunks hold it; -1: in
+ * windows. */
 struct reach {
     int64_t offset, skip;
     int32_t lane;
@@ -213,7 +214,7 @@ warp_adds_straight(const struct call &c, const uli_collective_args &a)
     return true;
 }
 
-/* ---- landings ------------------------------------------------------------ */
+/* ---- receive buffers ----------------------------------------------------- */
 
 /* Waits until all peers have room for the next chunk of a lane, or have put
  * theirs; a thread a peer. */
@@ -238,7 +239,8 @@ lanes_await(const struct call &c, const uli_collective_args &a, int32_t number,
 }
 
 /* Every peer's part of a tile that begins `first` bytes into the tensors: put
- * from src into its landing, or taken from the landing here to dst. */
+ * from src into its receive buffer, or taken from the receive buffer here to
+ * dst. */
 static __device__ void
 lanes_move(const uli_collective_args &a, int32_t number, int64_t first,
     const struct parts &parts, int64_t size, bool put)

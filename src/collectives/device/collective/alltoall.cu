@@ -5,12 +5,12 @@
  *
  * Every warp takes its tiles of each piece that can go straight, peers from the
  * next higher rank on, own share last. Then the warps that are lanes pass
- * what goes by landings, in rounds: in round q a lane sends to rank r + q and
- * receives from rank r - q until both are done. No cycle: a rank of the lowest
- * round waits only for ranks that are in that round or have ended it.
+ * what goes by receive buffers, in rounds: in round q a lane sends to rank r +
+ * q and receives from rank r - q until both are done. No cycle: a rank of the
+ * lowest round waits only for ranks that are in that round or have ended it.
  *
- * Cost: every byte is read once and written once, twice by a landing. Three
- * words a pair, and two a chunk.
+ * Cost: every byte is read once and written once, twice by a receive buffer.
+ * Three words a pair, and two a chunk.
  */
 #include "collectives/device/collective/collective_recv_buffer.h"
 #include "collectives/device/collective/collective_move.h"
@@ -76,7 +76,7 @@ warp_moves_straight(const struct call &c, const uli_collective_args &a)
     return true;
 }
 
-/* ---- by landings --------------------------------------------------------- */
+/* ---- by receive buffers -------------------------------------------------- */
 
 /* What of a piece goes by one lane: chunks at at, at + step, ... */
 struct flow {

@@ -44,13 +44,13 @@ uli_alltoall_gpu_pieces(const ulyx_comm_t *comm,
 
 ulyx_status_t
 uli_alltoall_gpu(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
-    ulyx_status_t verdict)
+    ulyx_status_t outcome)
 {
     struct uli_channel_gpu *channel;
     struct uli_channel_call call;
-    if (verdict == ULYX_SUCCESS)
-        verdict = uli_alltoall_check(comm, args);
-    ULI_TRY(uli_channel_gpu_take(comm, verdict, args->stream, &channel));
+    if (outcome == ULYX_SUCCESS)
+        outcome = uli_alltoall_check(comm, args);
+    ULI_TRY(uli_channel_gpu_take(comm, outcome, args->stream, &channel));
     struct uli_collective_args to_kernel = channel->args;
     uint64_t operation =
         args->even ? ULI_COLLECTIVE_ALLTOALL : ULI_COLLECTIVE_ALLTOALLV;

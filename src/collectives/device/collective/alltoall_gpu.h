@@ -11,7 +11,7 @@
 /* alltoall of the device's uli_collective_ops: enqueued on the stream; blocking
  * the first time only. */
 ulyx_status_t uli_alltoall_gpu(ulyx_comm_t *comm,
-    const struct uli_alltoall_args *args, ulyx_status_t verdict);
+    const struct uli_alltoall_args *args, ulyx_status_t outcome);
 
 /* The pieces of args to those of the kernel, and what memory they use. */
 void uli_alltoall_gpu_pieces(const ulyx_comm_t *comm,

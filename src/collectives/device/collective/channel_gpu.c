@@ -46,7 +46,7 @@ places_of(int64_t nranks, int64_t lanes, int64_t chunk_bytes)
         nranks * lanes * ULI_RECV_SLOTS * chunk_bytes};
     struct uli_channel_places places;
     int64_t *at[] = {&places.words, &places.state, &places.peers,
-        &places.landings, &places.lane_words, &places.counts, &places.chunks};
+        &places.recv_buffers, &places.lane_words, &places.counts, &places.chunks};
     int64_t end = 0;
     for (int i = 0; i < 7; i++) {
         *at[i] = end;
@@ -94,13 +94,13 @@ static ulyx_status_t
 choose_lanes(struct uli_channel_gpu *channel)
 {
     struct uli_residency *room = &channel->room;
-    int64_t landing = channel->comm->settings.gpu_recv_buffer_bytes;
+    int64_t recv_buffer = channel->comm->settings.gpu_recv_buffer_bytes;
     ULI_TRY(load_kernels(channel->device, room));
     channel->blocks =
         uli_residency_sms(channel->comm, 0, room->multiprocessors);
     uli_residency_choose(channel->comm, channel->blocks, room);
     int64_t lanes = room->claimed ? room->claimed * (int64_t)LANES_A_BLOCK : 1;
-    int64_t chunk = landing / ULI_RECV_SLOTS / lanes;
+    int64_t chunk = recv_buffer / ULI_RECV_SLOTS / lanes;
     chunk = uli_max(uli_min(chunk, MOST_CHUNK_BYTES), LEAST_CHUNK_BYTES);
     channel->args.lanes = (int32_t)lanes;
     channel->args.chunk_bytes = chunk / ULI_GPU_LINE * ULI_GPU_LINE;
@@ -142,10 +142,11 @@ channel_gpu_prepare(ulyx_comm_t *comm, struct uli_channel_gpu **channel_p)
 
 /* ---- after it ------------------------------------------------------------ */
 
-/* Words and landing of p, which lie in its piece as it has laid them out. */
+/* Words and receive buffer of p, which lie in its piece as it has laid them
+ * out. */
 static ulyx_status_t
 channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos, int32_t p,
-    struct uli_gpu_peer *peer, struct uli_recv_buffer *landing)
+    struct uli_gpu_peer *peer, struct uli_recv_buffer *recv_buffer)
 {
     ulyx_comm_t *comm = channel->comm;
     int32_t me = comm->rank;
@@ -159,25 +160,25 @@ channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos, int3
         uli_window_address(comm, p, info->window, info->offset, there.bytes);
     if (!theirs)
         return uli_error(ULYX_ERR_INTERNAL,
-            "the landings of rank %d are not mapped here", p);
+            "the receive buffers of rank %d are not mapped here", p);
     peer->mine = (struct uli_gpu_words *)(void *)(mine + here.words) + p;
     peer->yours = (struct uli_gpu_words *)(void *)(theirs + there.words) + me;
     peer->windows = uli_gpu_windows(comm, p, &peer->nwindows);
     peer->shares = 1;
-    landing->mine =
+    recv_buffer->mine =
         (struct uli_recv_words *)(void *)(mine + here.lane_words) +
         p * (int64_t)own->lanes;
-    landing->yours =
+    recv_buffer->yours =
         (struct uli_recv_words *)(void *)(theirs + there.lane_words) +
         me * (int64_t)info->lanes;
-    landing->counts =
+    recv_buffer->counts =
         (struct uli_recv_counts *)(void *)(mine + here.counts) +
         p * (int64_t)own->lanes;
-    landing->in_stride = own->chunk_bytes;
-    landing->out_stride = info->chunk_bytes;
-    landing->in = mine + here.chunks +
+    recv_buffer->in_stride = own->chunk_bytes;
+    recv_buffer->out_stride = info->chunk_bytes;
+    recv_buffer->in = mine + here.chunks +
                   p * own->lanes * ULI_RECV_SLOTS * own->chunk_bytes;
-    landing->out = theirs + there.chunks +
+    recv_buffer->out = theirs + there.chunks +
                    me * info->lanes * ULI_RECV_SLOTS * info->chunk_bytes;
     return ULYX_SUCCESS;
 }
@@ -190,21 +191,21 @@ channel_gpu_upload(struct uli_channel_gpu *channel, const struct info *infos,
     char *base = channel->piece.address;
     size_t n = (size_t)comm->nranks;
     struct uli_gpu_peer *peers = calloc(n, sizeof(*peers));
-    struct uli_recv_buffer *landings = calloc(n, sizeof(*landings));
+    struct uli_recv_buffer *recv_buffers = calloc(n, sizeof(*recv_buffers));
     ulyx_status_t status = ULYX_SUCCESS;
-    if (!peers || !landings)
+    if (!peers || !recv_buffers)
         status = uli_error(ULYX_ERR_NO_MEMORY, "no memory for collectives");
     for (int32_t p = 0; p < comm->nranks && status == ULYX_SUCCESS; p++)
         if (p != comm->rank)
-            status = channel_gpu_meet(channel, infos, p, &peers[p], &landings[p]);
+            status = channel_gpu_meet(channel, infos, p, &peers[p], &recv_buffers[p]);
     if (status == ULYX_SUCCESS)
         status = uli_gpu_upload(
             comm, base + places->peers, peers, (int64_t)(n * sizeof(*peers)));
     if (status == ULYX_SUCCESS)
-        status = uli_gpu_upload(comm, base + places->landings, landings,
-            (int64_t)(n * sizeof(*landings)));
+        status = uli_gpu_upload(comm, base + places->recv_buffers, recv_buffers,
+            (int64_t)(n * sizeof(*recv_buffers)));
     free(peers);
-    free(landings);
+    free(recv_buffers);
     return status;
 }
 
@@ -215,7 +216,7 @@ fill_args(
     ulyx_comm_t *comm = channel->comm;
     unsigned char *base = channel->piece.address;
     struct uli_collective_args *args = &channel->args;
-    args->landings = (void *)(base + places->landings);
+    args->recv_buffers = (void *)(base + places->recv_buffers);
     args->base.state = (void *)(base + places->state);
     args->base.peers = (void *)(base + places->peers);
     args->base.rank = comm->rank;
@@ -293,8 +294,8 @@ channel_gpu_destroy(ulyx_comm_t *comm)
     if (!channel)
         return;
     uli_channel_gpu_look(channel);
-    (void)uli_channel_gpu_verdict(channel, /* logged at least */
-        uli_gpu_noted(&channel->report->base.verdict));
+    (void)uli_channel_gpu_outcome(channel, /* logged at least */
+        uli_gpu_noted(&channel->report->base.outcome));
     if (uli_comm_check(comm) == ULYX_SUCCESS)
         tell_peers(channel);
     pthread_mutex_lock(&comm->gpu->plans_lock);
@@ -315,24 +316,24 @@ refused_by(int32_t p, ulyx_status_t status)
 
 /* The round of the first use. Every rank's failure is everybody's. */
 static ulyx_status_t
-channel_gpu_agree(ulyx_comm_t *comm, ulyx_status_t verdict, const struct info *mine,
+channel_gpu_agree(ulyx_comm_t *comm, ulyx_status_t outcome, const struct info *mine,
     struct info *infos)
 {
     uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
-    ulyx_status_t verdicts[ULI_COLLECTIVE_RANKS];
+    ulyx_status_t outcomes[ULI_COLLECTIVE_RANKS];
     int64_t bytes[ULI_COLLECTIVE_RANKS];
     char text[256];
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    if (verdict != ULYX_SUCCESS) {
+    if (outcome != ULYX_SUCCESS) {
         ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP,
-            verdict, NULL, 0, 0, NULL, NULL, NULL, deadline);
-        return status == ULYX_SUCCESS ? uli_error_pass(verdict, text) : status;
+            outcome, NULL, 0, 0, NULL, NULL, NULL, deadline);
+        return status == ULYX_SUCCESS ? uli_error_pass(outcome, text) : status;
     }
     ULI_TRY(uli_agree_gather(comm, ULI_CALL_ALLTOALL_SETUP, ULYX_SUCCESS, mine,
-        sizeof(*mine), sizeof(*mine), infos, bytes, verdicts, deadline));
+        sizeof(*mine), sizeof(*mine), infos, bytes, outcomes, deadline));
     for (int32_t p = 0; p < comm->nranks; p++)
-        if (verdicts[p] != ULYX_SUCCESS)
-            return refused_by(p, verdicts[p]);
+        if (outcomes[p] != ULYX_SUCCESS)
+            return refused_by(p, outcomes[p]);
     return ULYX_SUCCESS;
 }
 
@@ -343,26 +344,26 @@ check_capture(const ulyx_comm_t *comm, void *stream)
     ULI_TRY(comm->gpu->ops->stream_capturing(
         comm->gpu->device, stream, &capturing));
     return capturing ? uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                           "the first collective of %.63s makes its landings: "
+                           "the first collective of %.63s makes its receive buffers: "
                            "call one before the capture",
                            comm->name)
                      : ULYX_SUCCESS;
 }
 
 static ulyx_status_t
-set_up(ulyx_comm_t *comm, ulyx_status_t verdict, void *stream)
+set_up(ulyx_comm_t *comm, ulyx_status_t outcome, void *stream)
 {
     struct uli_channel_gpu *channel = NULL;
     struct info mine, infos[ULI_COLLECTIVE_RANKS];
     memset(&mine, 0, sizeof(mine));
-    if (verdict == ULYX_SUCCESS)
-        verdict = check_capture(comm, stream);
-    if (verdict == ULYX_SUCCESS)
-        verdict = channel_gpu_prepare(comm, &channel);
-    if (verdict == ULYX_SUCCESS)
+    if (outcome == ULYX_SUCCESS)
+        outcome = check_capture(comm, stream);
+    if (outcome == ULYX_SUCCESS)
+        outcome = channel_gpu_prepare(comm, &channel);
+    if (outcome == ULYX_SUCCESS)
         mine = (struct info){channel->piece.window, channel->args.lanes,
             channel->piece.offset, channel->args.chunk_bytes};
-    ulyx_status_t status = channel_gpu_agree(comm, verdict, &mine, infos);
+    ulyx_status_t status = channel_gpu_agree(comm, outcome, &mine, infos);
     if (status == ULYX_SUCCESS)
         status = channel_gpu_complete(channel, infos);
     if (status != ULYX_SUCCESS) {
@@ -379,22 +380,22 @@ set_up(ulyx_comm_t *comm, ulyx_status_t verdict, void *stream)
 }
 
 ulyx_status_t
-uli_channel_gpu_take(ulyx_comm_t *comm, ulyx_status_t verdict, void *stream,
+uli_channel_gpu_take(ulyx_comm_t *comm, ulyx_status_t outcome, void *stream,
     struct uli_channel_gpu **channel_p)
 {
     bool expected = false;
     ULI_TRY(uli_comm_check(comm));
     ULI_TRY(check_possible(comm)); /* the same on all ranks */
     if (!comm->alltoall)
-        ULI_TRY(set_up(comm, verdict, stream));
+        ULI_TRY(set_up(comm, outcome, stream));
     struct uli_channel_gpu *channel = comm->alltoall;
     if (!atomic_compare_exchange_strong(&channel->busy, &expected, true))
         return uli_error(ULYX_ERR_BUSY,
             "another thread calls a collective of %.63s", comm->name);
     uli_channel_gpu_look(channel);
     ulyx_status_t status = uli_comm_check(comm);
-    if (status == ULYX_SUCCESS && verdict != ULYX_SUCCESS)
-        return uli_channel_gpu_refuse(channel, verdict, stream);
+    if (status == ULYX_SUCCESS && outcome != ULYX_SUCCESS)
+        return uli_channel_gpu_refuse(channel, outcome, stream);
     if (status != ULYX_SUCCESS)
         atomic_store(&channel->busy, false);
     else

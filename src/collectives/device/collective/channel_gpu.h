@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The channel of a communicator's collectives on device memory. It is made at
- * the first use, with one agreement: words, landings and all else that calls
- * need lie ready from then on. A call is enqueued on the caller's stream and
- * returns; what a call finds comes back by the next one, and what is final by
- * the communicator, as of plans (plan_gpu.h). collective_gpu.h has the
+ * the first use, with one agreement: words, receive buffers and all else that
+ * calls need lie ready from then on. A call is enqueued on the caller's stream
+ * and returns; what a call finds comes back by the next one, and what is final
+ * by the communicator, as of plans (plan_gpu.h). collective_gpu.h has the
  * protocol.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_CHANNEL_GPU_H
@@ -17,7 +17,7 @@
 
 /* Places within the piece of a rank whose lanes and chunks are so many. */
 struct uli_channel_places {
-    int64_t words, state, peers, landings, lane_words, counts, chunks, bytes;
+    int64_t words, state, peers, recv_buffers, lane_words, counts, chunks, bytes;
 };
 
 struct uli_channel_gpu {
@@ -33,7 +33,7 @@ struct uli_channel_gpu {
     void *ended;                     /* event after the last call, if any was */
     _Atomic bool enqueued, busy;
     bool detour; /* the last call was enqueued on own_stream */
-    uint64_t verdict_seen;
+    uint64_t outcome_seen;
 };
 
 /* One call: the memory that it reads and writes, in bytes from the pointers'
@@ -51,12 +51,12 @@ struct uli_channel_call {
 /* ---- life (channel_gpu.c) ------------------------------------------------ */
 
 /* Collective and blocking when there is no channel yet; then takes it for one
- * call. verdict: what this rank thinks of its call, with its text set: it comes
+ * call. outcome: what this rank thinks of its call, with its text set: it comes
  * back, after the others have been told. stream: of the call. Errors:
  * UNSUPPORTED (no kernels, memory not mapped, too many ranks), BUSY (another
  * thread's call), INVALID_ARGUMENT (first call of all in a capture),
  * PEER_REFUSED, NO_MEMORY, the communicator's. */
-ulyx_status_t uli_channel_gpu_take(ulyx_comm_t *comm, ulyx_status_t verdict,
+ulyx_status_t uli_channel_gpu_take(ulyx_comm_t *comm, ulyx_status_t outcome,
     void *stream, struct uli_channel_gpu **channel_p);
 
 /* ---- calls (channel_gpu_call.c) ------------------------------------------ */
@@ -77,9 +77,9 @@ ulyx_status_t uli_channel_gpu_refuse(
 
 /* Fails the communicator if a call has failed. Any thread. */
 void uli_channel_gpu_look(struct uli_channel_gpu *channel);
-/* The error that the report's verdict, a word read before, stands for, once;
+/* The error that the report's outcome, a word read before, stands for, once;
  * SUCCESS if there is none. */
-ulyx_status_t uli_channel_gpu_verdict(
+ulyx_status_t uli_channel_gpu_outcome(
     struct uli_channel_gpu *channel, uint64_t word);
 /* Have enqueued calls not ended? Graphs count while they run. Never waits. */
 bool uli_channel_gpu_in_flight(const struct uli_channel_gpu *channel);

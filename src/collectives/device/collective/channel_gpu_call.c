@@ -217,10 +217,10 @@ uli_channel_gpu_run(struct uli_channel_gpu *channel,
     void *stream)
 {
     /* not of this call, which may have ended by then */
-    uint64_t word = uli_gpu_noted(&channel->report->base.verdict);
+    uint64_t word = uli_gpu_noted(&channel->report->base.outcome);
     ulyx_status_t status = channel_gpu_start(channel, call, args, stream);
     if (status == ULYX_SUCCESS)
-        status = uli_channel_gpu_verdict(channel, word);
+        status = uli_channel_gpu_outcome(channel, word);
     atomic_store(&channel->busy, false);
     return status;
 }

@@ -102,11 +102,11 @@ channel_gpu_disagrees(const struct uli_channel_gpu *channel,
 }
 
 ulyx_status_t
-uli_channel_gpu_verdict(struct uli_channel_gpu *channel, uint64_t word)
+uli_channel_gpu_outcome(struct uli_channel_gpu *channel, uint64_t word)
 {
-    if (word == channel->verdict_seen)
+    if (word == channel->outcome_seen)
         return ULYX_SUCCESS;
-    channel->verdict_seen = word;
+    channel->outcome_seen = word;
     struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
     return cause.phase == ULI_GPU_REFUSED ? cause_refused(&cause)
                                           : channel_gpu_disagrees(channel, &cause);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Collectives without a layout on device memory: what the host tells the
- * kernels, and the landings through which bytes go that cannot be pushed to
- * their place. Plain C and CUDA C++.
+ * kernels, and the receive buffers through which bytes go that cannot be pushed
+ * to their place. Plain C and CUDA C++.
  *
  * Words, records and the order of memory are those of exchange_gpu.h: READY(n)
  * with a record, DONE(n), n read from device memory and advanced there. Here
@@ -11,11 +11,11 @@
  *
  * A piece goes straight to its place where its destination lies in a window
  * (the sender stores) or else its source (the receiver loads). Otherwise it
- * goes by the landing of the pair at the receiver: for each of `lanes` warps
- * two chunks, filled and emptied in turn. Both ends number the chunks of a
- * lane from the communicator's first on, so replays need no reset; chunk k may
- * be filled once k - 1 have been emptied. Chunk c of a piece goes by lane
- * c mod lanes, so memory does not grow with the piece.
+ * goes by the receive buffer of the pair at the receiver: for each of `lanes`
+ * warps two chunks, filled and emptied in turn. Both ends number the chunks of
+ * a lane from the communicator's first on, so replays need no reset; chunk k
+ * may be filled once k - 1 have been emptied. Chunk c of a piece goes by lane c
+ * mod lanes, so memory does not grow with the piece.
  *
  * Lane l of a rank waits for lane l of its peers: lanes are agreed, and all are
  * on their cards together (residency.h), or there is one.
@@ -62,7 +62,7 @@ enum {
 };
 
 /* One lane of a pair, written by the peer: chunks that it has put into the
- * landing here, and chunks that it has taken out of its own. */
+ * receive buffer here, and chunks that it has taken out of its own. */
 struct uli_recv_words {
     uint64_t filled, emptied;
 };
@@ -86,7 +86,7 @@ struct uli_recv_buffer {
 struct uli_collective_report {
     struct uli_gpu_report base;
     uint64_t operation; /* of the last call that has begun */
-    /* Both records of the pair whose verdict is that of call `told`. */
+    /* Both records of the pair whose outcome is that of call `told`. */
     uint64_t told, ours[ULI_COLLECTIVE_WORDS], theirs[ULI_COLLECTIVE_WORDS];
 };
 
@@ -95,7 +95,7 @@ struct uli_collective_args {
                                * is that of all pairs but for SENDS, RECEIVES
                                * and the offsets of the pieces */
     struct uli_collective_report *report; /* == base.report */
-    const struct uli_recv_buffer *landings;   /* [nranks], on the device */
+    const struct uli_recv_buffer *recv_buffers;   /* [nranks], on the device */
     int64_t chunk_bytes;
     int32_t lanes;
     int32_t together; /* nothing moves unless all ranks agree */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chunks through the landing of a pair, by the warp of one lane. Device code of
- * the collectives' kernels; collective_gpu.h has the protocol.
+ * Chunks through the receive buffer of a pair, by the warp of one lane. Device
+ * code of the collectives' kernels; collective_gpu.h has the protocol.
  *
  * Order: whoever fills a chunk meets at a warp barrier the thread that releases
  * `filled`; who empties it acquires that word, and releases `emptied` after
@@ -14,7 +14,7 @@
 
 /* One lane of a pair, as its warp sees it. */
 struct lane {
-    const struct uli_recv_buffer *landing;
+    const struct uli_recv_buffer *recv_buffer;
     int32_t number;
     uint64_t sent, received; /* chunks since the communicator's first */
 };
@@ -22,9 +22,9 @@ struct lane {
 static __device__ struct lane
 lane_of(const uli_collective_args &a, int32_t p, int32_t number)
 {
-    const struct uli_recv_buffer *landing = &a.landings[p];
-    const struct uli_recv_counts *counts = &landing->counts[number];
-    struct lane lane = {landing, number, counts->sent, counts->received};
+    const struct uli_recv_buffer *recv_buffer = &a.recv_buffers[p];
+    const struct uli_recv_counts *counts = &recv_buffer->counts[number];
+    struct lane lane = {recv_buffer, number, counts->sent, counts->received};
     return lane;
 }
 
@@ -34,8 +34,8 @@ lane_keeps(const struct lane &lane)
 {
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
-        lane.landing->counts[lane.number].sent = lane.sent;
-        lane.landing->counts[lane.number].received = lane.received;
+        lane.recv_buffer->counts[lane.number].sent = lane.sent;
+        lane.recv_buffer->counts[lane.number].received = lane.received;
     }
     __syncwarp();
 }
@@ -45,7 +45,7 @@ static __device__ unsigned char *
 lane_out(const struct lane &lane)
 {
     int64_t slot = lane.number * ULI_RECV_SLOTS + (int64_t)(lane.sent & 1);
-    return lane.landing->out + slot * lane.landing->out_stride;
+    return lane.recv_buffer->out + slot * lane.recv_buffer->out_stride;
 }
 
 static __device__ const unsigned char *
@@ -53,7 +53,7 @@ lane_in(const struct lane &lane)
 {
     int64_t slot =
         lane.number * ULI_RECV_SLOTS + (int64_t)(lane.received & 1);
-    return lane.landing->in + slot * lane.landing->in_stride;
+    return lane.recv_buffer->in + slot * lane.recv_buffer->in_stride;
 }
 
 /* What the words have to reach before the next chunk may be put, and before
@@ -62,7 +62,7 @@ static __device__ bool
 lane_has_room(const struct lane &lane)
 {
     uint64_t emptied =
-        ptx_ld_acquire_sys_u64(&lane.landing->mine[lane.number].emptied);
+        ptx_ld_acquire_sys_u64(&lane.recv_buffer->mine[lane.number].emptied);
     return lane.sent < emptied + ULI_RECV_SLOTS;
 }
 
@@ -70,7 +70,7 @@ static __device__ bool
 lane_has_chunk(const struct lane &lane)
 {
     uint64_t filled =
-        ptx_ld_acquire_sys_u64(&lane.landing->mine[lane.number].filled);
+        ptx_ld_acquire_sys_u64(&lane.recv_buffer->mine[lane.number].filled);
     return lane.received < filled;
 }
 
@@ -82,7 +82,7 @@ lane_has_put(struct lane &lane)
     __syncwarp();
     if (threadIdx.x % WARP == 0)
         ptx_st_release_sys_u64(
-            &lane.landing->yours[lane.number].filled, lane.sent);
+            &lane.recv_buffer->yours[lane.number].filled, lane.sent);
 }
 
 static __device__ void
@@ -92,7 +92,7 @@ lane_has_taken(struct lane &lane)
     __syncwarp();
     if (threadIdx.x % WARP == 0)
         ptx_st_release_sys_u64(
-            &lane.landing->yours[lane.number].emptied, lane.received);
+            &lane.recv_buffer->yours[lane.number].emptied, lane.received);
 }
 
 /* One thread that has found nothing to do so many times: may it look again? */

@@ -108,9 +108,9 @@ place_of(const struct call &c, int32_t p, int what)
     return place;
 }
 
-/* ---- verdicts ------------------------------------------------------------ */
+/* ---- outcomes ------------------------------------------------------------ */
 
-/* Only of the first verdict of a call; published with it by advance. */
+/* Only of the first outcome of a call; published with it by advance. */
 static __device__ void
 tell_host(const struct call &c, const uli_collective_args &a, int32_t p)
 {
@@ -126,7 +126,7 @@ tell_host(const struct call &c, const uli_collective_args &a, int32_t p)
 static __device__ void
 judge_pair(const struct call &c, const uli_collective_args &a, int32_t p)
 {
-    if (note_verdict(c, cause_of_pair(c, p, pair_agrees(c, a, p))))
+    if (note_outcome(c, cause_of_pair(c, p, pair_agrees(c, a, p))))
         tell_host(c, a, p);
 }
 

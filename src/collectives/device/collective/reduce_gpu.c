@@ -74,7 +74,7 @@ set_sum(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
 
 ulyx_status_t
 uli_reduce_gpu(ulyx_comm_t *comm, const struct uli_reduce_args *args,
-    ulyx_status_t verdict)
+    ulyx_status_t outcome)
 {
     static const uint64_t operations[] = {
         [ULI_ALLREDUCE] = ULI_COLLECTIVE_ALLREDUCE,
@@ -82,7 +82,7 @@ uli_reduce_gpu(ulyx_comm_t *comm, const struct uli_reduce_args *args,
         [ULI_BROADCAST] = ULI_COLLECTIVE_BROADCAST};
     struct uli_channel_gpu *channel;
     struct uli_channel_call call;
-    ULI_TRY(uli_channel_gpu_take(comm, verdict, args->stream, &channel));
+    ULI_TRY(uli_channel_gpu_take(comm, outcome, args->stream, &channel));
     struct uli_collective_args to_kernel = channel->args;
     uint64_t *record = to_kernel.base.record;
     record[ULI_COLLECTIVE_CALL] = operations[args->kind] << 32;

@@ -12,6 +12,6 @@
 /* reduce of the device's uli_collective_ops: enqueued on the stream; blocking
  * the first time only. */
 ulyx_status_t uli_reduce_gpu(ulyx_comm_t *comm,
-    const struct uli_reduce_args *args, ulyx_status_t verdict);
+    const struct uli_reduce_args *args, ulyx_status_t outcome);
 
 #endif

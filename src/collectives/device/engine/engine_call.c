@@ -15,7 +15,7 @@ struct enqueue {
     struct uli_plan_gpu *gpu; /* the engine's */
     const struct uli_engine_op *op;
     struct uli_engine_args args;
-    unsigned char *landing; /* here */
+    unsigned char *recv_buffer; /* here */
     void *caller, *own;     /* streams */
 };
 
@@ -48,7 +48,7 @@ push_round(const struct enqueue *e, int32_t round)
          i++) {
         const struct uli_engine_copy *copy = &copies->at[i];
         ULI_TRY(uli_engine_copy(gpu->ops, gpu->device, &copy->box,
-            e->engine->landings[copy->peer], e->args.call.src[copy->tensor],
+            e->engine->recv_buffers[copy->peer], e->args.call.src[copy->tensor],
             e->caller));
     }
     return ULYX_SUCCESS;
@@ -60,10 +60,11 @@ recv_buffer_of(const struct enqueue *e, int32_t peer)
     const struct uli_plan_engine *engine = e->engine;
     int64_t number =
         (peer - e->args.call.rank - 1 + e->gpu->nranks) % e->gpu->nranks;
-    return e->landing + number * engine->slots * engine->slot_bytes;
+    return e->recv_buffer + number * engine->slots * engine->slot_bytes;
 }
 
-/* The kernel of the direct exchange, with the landing in place of slots. */
+/* The kernel of the direct exchange, with the receive buffer in place of
+ * slots. */
 static ulyx_status_t
 add_sums(const struct enqueue *e, int32_t round)
 {
@@ -93,7 +94,7 @@ add_sums(const struct enqueue *e, int32_t round)
         gpu, &args, ULI_GPU_MOVE, gpu->blocks, ULI_GPU_THREADS, e->own);
 }
 
-/* round -1: what does not go through the landing. */
+/* round -1: what does not go through the receive buffer. */
 static ulyx_status_t
 take_round(const struct enqueue *e, int32_t round)
 {
@@ -141,7 +142,7 @@ uli_plan_engine_enqueue(ulyx_plan_t *plan, ulyx_direction_t direction,
         .gpu = &engine->gpu,
         .op = &engine->op[direction],
         .args = {.call = *call},
-        .landing = base + engine->gpu.recv_buffer_at,
+        .recv_buffer = base + engine->gpu.recv_buffer_at,
         .caller = stream,
         .own = engine->stream};
     e.args.rounds = (const void *)(tables + engine->rounds_at);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Cuts the moves of a destination into pieces that fill the slots of its
- * landing, round by round. A move is cut along the outermost of batch, row,
- * head and element whose unit is at most a quarter of a chunk, so a slot is
- * left at least three quarters full, unless a sum makes a pair skip ahead.
+ * receive buffer, round by round. A move is cut along the outermost of batch,
+ * row, head and element whose unit is at most a quarter of a chunk, so a slot
+ * is left at least three quarters full, unless a sum makes a pair skip ahead.
  *
  *     unit[3] = element, unit[2] = dim elements, unit[1] = heads * unit[2],
  *     unit[0] = rows * unit[1]

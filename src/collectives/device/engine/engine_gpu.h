@@ -24,12 +24,12 @@
  *
  * A peer that refuses the call or has left is waited for by nobody: what is
  * pushed to it lands in memory of the library that it does not read in this
- * call, and what is taken from its part of the landing leaves dst undefined, as
- * a failed call may. It cannot start its next call before this rank's DONE(n),
- * which comes after the last push. A peer that executes another operation is
- * waited for as many rounds as that one has. Pushes after a deadline or poison
- * wait for nothing and may meet takes of the peer's: no DONE(n) follows, so no
- * rank takes such bytes for good ones.
+ * call, and what is taken from its part of the receive buffer leaves dst
+ * undefined, as a failed call may. It cannot start its next call before this
+ * rank's DONE(n), which comes after the last push. A peer that executes another
+ * operation is waited for as many rounds as that one has. Pushes after a
+ * deadline or poison wait for nothing and may meet takes of the peer's: no
+ * DONE(n) follows, so no rank takes such bytes for good ones.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_ENGINE_ENGINE_GPU_H
 #define ULI_COLLECTIVES_DEVICE_ENGINE_ENGINE_GPU_H

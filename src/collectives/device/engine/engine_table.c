@@ -45,7 +45,7 @@ tensor_offset(const struct build *b, const struct uli_engine_copy_item *piece,
            piece->first[3] * uli_plan_elem_bytes(b->params->layout, t, side);
 }
 
-/* Where a piece lies in the landing of its pair. */
+/* Where a piece lies in the receive buffer of its pair. */
 static int64_t
 recv_buffer_offset(
     const struct build *b, const struct uli_engine_copy_item *piece, int32_t src)
@@ -103,7 +103,7 @@ build_push(const struct build *b, const struct uli_engine_copy_item *piece,
     add_copy(b, &b->table->push, piece, piece->move->dst.rank, &box);
 }
 
-/* From the landing, or from this rank's own tensor. */
+/* From the receive buffer, or from this rank's own tensor. */
 static void
 build_take(const struct build *b, const struct uli_engine_copy_item *piece)
 {

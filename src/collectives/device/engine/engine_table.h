@@ -4,12 +4,12 @@
  * host that enqueues a call walks them and adds base addresses. Plain C.
  *
  * A peer's tensor of this call is not known to the host that enqueues, only the
- * peer's landing is: two slots a pair of a fixed size. So what goes from s to d
- * is cut into pieces that fill slots in rounds, slot k mod 2 in round k:
+ * peer's receive buffer is: two slots a pair of a fixed size. So what goes from
+ * s to d is cut into pieces that fill slots in rounds, slot k mod 2 in round k:
  *
- *     push   src tensor at s  ->  landing at d, packed, pieces of s in order
- *     take   landing at d     ->  dst tensor
- *     own    src tensor       ->  dst tensor, no landing
+ * push src tensor at s -> receive buffer at d, packed, pieces of s in order
+ *     take   receive buffer at d     ->  dst tensor
+ *     own    src tensor       ->  dst tensor, no receive buffer
  *
  * Both ends walk all moves of d in the layout's order and cut them alike, by
  * extents, never by strides; so a piece has the same place and order of bytes
@@ -43,7 +43,7 @@ struct uli_engine_copy_item {
     const struct uli_move *move;
     int64_t first[4], count[4];
     int64_t element_bytes; /* at the source */
-    int32_t round;         /* -1: nothing of it goes through a landing */
+    int32_t round;         /* -1: nothing of it goes through a receive buffer */
     const int64_t *at;     /* [nranks] of each source in its slot */
 };
 
@@ -80,7 +80,7 @@ ulyx_status_t uli_engine_measure(struct uli_engine_walk *walk,
 /* ---- lists --------------------------------------------------------------- */
 
 struct uli_engine_copy {
-    struct uli_box box; /* normalized; landing offsets are from the pair's */
+    struct uli_box box; /* normalized; receive buffer offsets are from the pair's */
     int64_t order;
     int32_t round; /* -1: own */
     int32_t tensor, peer;
@@ -114,7 +114,7 @@ struct uli_engine_params {
     int32_t rank;
     const int32_t *nodes;          /* [nranks]: groups of the order of sums */
     uli_strides_t *const *strides; /* [nranks] -> [tensors] */
-    int64_t slot_bytes;            /* of the landing */
+    int64_t slot_bytes;            /* of the receive buffer */
     int64_t workers;               /* warps that share the tiles of a launch */
 };
 

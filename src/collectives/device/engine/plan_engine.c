@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Life of a plan by copy engines, and what it says of itself. Its landing
- * and tables lie in the plan's piece of the device arena. The landing holds, of
- * every peer, two slots of a chunk (or one of the fullest, where all fit), so
- * it does not grow with the tensors; that of source s at rank d is number
- * (s - d - 1) mod P.
+ * Life of a plan by copy engines, and what it says of itself. Its receive
+ * buffer and tables lie in the plan's piece of the device arena. The receive
+ * buffer holds, of every peer, two slots of a chunk (or one of the fullest,
+ * where all fit), so it does not grow with the tensors; that of source s at
+ * rank d is number (s - d - 1) mod P.
  */
 #include "collectives/device/engine/plan_engine.h"
 
@@ -101,8 +101,8 @@ engine_cut(ulyx_plan_t *plan, int64_t bytes_in_flight)
 {
     struct uli_plan_engine *engine = uli_plan_engine_of(plan);
     struct uli_plan_gpu *gpu = &engine->gpu;
-    engine->landings = calloc((size_t)gpu->nranks, sizeof(*engine->landings));
-    if (!engine->landings)
+    engine->recv_buffers = calloc((size_t)gpu->nranks, sizeof(*engine->recv_buffers));
+    if (!engine->recv_buffers)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     engine->chunk_bytes = choose_chunk(plan, bytes_in_flight);
     plan->terms[ULI_TERM_ENGINE_CHUNK] = engine->chunk_bytes;
@@ -154,8 +154,8 @@ find_recv_buffers(ulyx_plan_t *plan)
             info->device.window, info->device.offset, gpu->state_at);
         if (!theirs)
             return uli_error(ULYX_ERR_INTERNAL,
-                "plan create: the landing of rank %d is not mapped", p);
-        engine->landings[p] = theirs + recv_buffer_of(engine, plan->comm->rank, p);
+                "plan create: the receive buffer of rank %d is not mapped", p);
+        engine->recv_buffers[p] = theirs + recv_buffer_of(engine, plan->comm->rank, p);
     }
     return ULYX_SUCCESS;
 }
@@ -262,7 +262,7 @@ engine_destroy(
     for (int o = 0; o < ULYX_DIRECTIONS; o++)
         uli_engine_table_free(&engine->op[o].table);
     uli_engine_walk_free(&engine->walk);
-    free(engine->landings);
+    free(engine->recv_buffers);
     free(engine);
 }
 
@@ -276,7 +276,7 @@ engine_bytes(const ulyx_plan_t *plan)
     const struct uli_plan_engine *engine = uli_plan_engine_of(plan);
     int64_t bytes = uli_plan_gpu_bytes(&engine->gpu) +
                     (int64_t)(sizeof(*engine) - sizeof(engine->gpu)) +
-                    engine->gpu.nranks * (int64_t)sizeof(*engine->landings);
+                    engine->gpu.nranks * (int64_t)sizeof(*engine->recv_buffers);
     for (int o = 0; o < ULYX_DIRECTIONS; o++) {
         const struct uli_engine_table *t = &engine->op[o].table;
         bytes +=
@@ -292,7 +292,7 @@ engine_describe(const ulyx_plan_t *plan, struct uli_text *text)
 {
     const struct uli_plan_engine *engine = uli_plan_engine_of(plan);
     uli_text_add(text,
-        "engine on device memory (copy engines, by %s; landing of %d x %lld "
+        "engine on device memory (copy engines, by %s; receive buffer of %d x %lld "
         "bytes a peer; sums by %d of %d SMs)",
         plan->flags & ULYX_PLAN_COPY_ENGINE ? "the plan's flag"
                                             : "ULYX_GPU_MODE",
@@ -325,7 +325,7 @@ engine_describe_direction(
     int64_t taken = count_copies(&table->take, false);
     int64_t own = count_copies(&table->take, true);
     uli_text_add(text,
-        "%lld copies a call (%lld to peers in %d round%s, %lld from the landing "
+        "%lld copies a call (%lld to peers in %d round%s, %lld from the receive buffer "
         "in %d, %lld own)%s",
         (long long)(pushed + taken + own), (long long)pushed, table->out, uli_plural(table->out),
         (long long)taken, table->in, (long long)own,

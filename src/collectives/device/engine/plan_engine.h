@@ -26,11 +26,11 @@ struct uli_plan_engine {
     struct uli_plan_gpu gpu; /* first; its extra: tables */
     int64_t chunk_bytes, slot_bytes;
     int32_t slots;
-    int64_t peers_at, rounds_at; /* in the tables; slots are landings */
+    int64_t peers_at, rounds_at; /* in the tables; slots are receive buffers */
     struct uli_engine_walk walk;
     struct uli_engine_op op[ULYX_DIRECTIONS];
-    unsigned char **landings; /* [nranks] at each peer, for this rank */
-    void *stream;             /* what comes out of the landing */
+    unsigned char **recv_buffers; /* [nranks] at each peer, for this rank */
+    void *stream;             /* what comes out of the receive buffer */
     void *fork, *join;        /* events between the two streams */
 };
 

@@ -87,7 +87,7 @@ enum uli_gpu_phase {
 struct uli_gpu_state {
     uint64_t call;    /* n of the last call that ended */
     uint64_t failed;  /* first cause; nothing runs any more */
-    uint64_t verdict; /* first call that moved nothing with some peer, until
+    uint64_t outcome; /* first call that moved nothing with some peer, until
                        * the report has it, or without one the host */
     uint32_t blocks;  /* of the call in flight that have ended their part */
     uint64_t entered; /* calls by copy engines, failed ones too */
@@ -98,7 +98,7 @@ struct uli_gpu_report {
     uint64_t begun, ended;  /* n of the last call that has */
     uint64_t call;          /* packed: record [0] of the last that has begun */
     uint64_t failed;        /* as of the state */
-    uint64_t verdict;       /* of the last call that has one; the state's is
+    uint64_t outcome;       /* of the last call that has one; the state's is
                              * cleared */
     uint64_t entered, left; /* calls by copy engines that streams have reached,
                              * and gone past */

@@ -229,12 +229,12 @@ cause_of_pair(const struct call &c, int32_t peer, bool agrees)
     return ULI_GPU_CAUSE(status & 0xFF, phase, peer, c.n);
 }
 
-/* Notes it as the call's verdict; true: it is the first. */
+/* Notes it as the call's outcome; true: it is the first. */
 static __device__ bool
-note_verdict(const struct call &c, uint64_t cause)
+note_outcome(const struct call &c, uint64_t cause)
 {
     return cause && ptx_atom_cas_relaxed_gpu_u64(
-                        &c.args->state->verdict, 0, cause) == 0;
+                        &c.args->state->outcome, 0, cause) == 0;
 }
 
 /* By slots this comes after DONE, when the peer may already have detached its
@@ -245,7 +245,7 @@ call_check(const struct call &c, int32_t peer)
     uint64_t cause = cause_of_pair(c, peer, record_agrees(c, peer));
     if (!cause && !call_refuses(c) && !c.args->slots && lost_window(c, peer))
         cause = ULI_GPU_CAUSE(0, ULI_GPU_LOST, peer, c.n);
-    (void)note_verdict(c, cause);
+    (void)note_outcome(c, cause);
 }
 
 /* One block: waits for a word of all peers; a thread a peer. */

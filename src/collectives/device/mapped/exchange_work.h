@@ -144,9 +144,9 @@ call_advance(const struct call &c)
     c.args->state->call = c.n;
     if (!report)
         return;
-    if (c.args->state->verdict)
-        ptx_st_relaxed_sys_u64(&report->verdict, c.args->state->verdict);
-    c.args->state->verdict = 0;
+    if (c.args->state->outcome)
+        ptx_st_relaxed_sys_u64(&report->outcome, c.args->state->outcome);
+    c.args->state->outcome = 0;
     ptx_st_release_sys_u64(&report->ended, c.n);
 }
 

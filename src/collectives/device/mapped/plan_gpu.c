@@ -284,7 +284,7 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
             "stream",
             gpu->device);
     /* What no execute will report is logged. */
-    (void)uli_plan_gpu_verdict(plan, uli_plan_gpu_noted(gpu));
+    (void)uli_plan_gpu_outcome(plan, uli_plan_gpu_noted(gpu));
     /* On a failed communicator nobody starts a call any more. */
     if (uli_comm_check(comm) == ULYX_SUCCESS)
         ULI_TRY(tell_peers(plan));

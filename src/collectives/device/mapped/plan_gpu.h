@@ -40,7 +40,7 @@ struct uli_plan_gpu {
     const struct uli_device_ops *ops;
     int32_t device, nranks;
 
-    /* words [nranks], slots [nranks][2], landing, state, peers [nranks],
+    /* words [nranks], slots [nranks][2], receive buffer, state, peers [nranks],
      * tables, extra; peers reach what lies before the state */
     struct uli_arena_block piece;
     int64_t slots_at, state_at, peers_at, tables_at, tables_bytes;
@@ -69,7 +69,7 @@ struct uli_plan_gpu {
     void *ended;      /* event after the last call enqueued, if any was */
     _Atomic bool enqueued;
     bool detour; /* the last call was enqueued on own_stream */
-    uint64_t verdict_seen;
+    uint64_t outcome_seen;
 };
 
 static inline struct uli_plan_gpu *
@@ -148,12 +148,12 @@ ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
 
 /* Fails the communicator if a call of the plan has failed. Any thread. */
 void uli_plan_gpu_look(struct uli_plan_gpu *gpu);
-/* What a verdict (ULI_GPU_CAUSE) means to `rank`, as an error. */
-ulyx_status_t uli_gpu_verdict_error(uint64_t word, int32_t rank);
+/* What a outcome (ULI_GPU_CAUSE) means to `rank`, as an error. */
+ulyx_status_t uli_gpu_outcome_error(uint64_t word, int32_t rank);
 /* What the device has noted of the last call that had an error, and that error,
  * once; SUCCESS if there is none. */
 uint64_t uli_plan_gpu_noted(const struct uli_plan_gpu *gpu);
-ulyx_status_t uli_plan_gpu_verdict(ulyx_plan_t *plan, uint64_t word);
+ulyx_status_t uli_plan_gpu_outcome(ulyx_plan_t *plan, uint64_t word);
 /* Have enqueued calls not ended? Graphs count while they run. Never waits. */
 bool uli_plan_gpu_in_flight(const struct uli_plan_gpu *gpu);
 /* For comm->gpu->calls: of all plans and collectives. */

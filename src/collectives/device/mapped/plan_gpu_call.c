@@ -178,7 +178,7 @@ uli_plan_gpu_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     if (status == ULYX_SUCCESS)
         status = start_call(plan, direction, src, dst, stream, enqueue);
     if (status == ULYX_SUCCESS)
-        status = uli_plan_gpu_verdict(plan, noted);
+        status = uli_plan_gpu_outcome(plan, noted);
     atomic_store(&plan->exchange.busy, false);
     return status;
 }

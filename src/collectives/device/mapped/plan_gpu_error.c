@@ -69,7 +69,7 @@ cause_disagrees(const struct uli_gpu_noted_cause *cause, int32_t rank)
 }
 
 ulyx_status_t
-uli_gpu_verdict_error(uint64_t word, int32_t rank)
+uli_gpu_outcome_error(uint64_t word, int32_t rank)
 {
     struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
     if (cause.phase == ULI_GPU_REFUSED)
@@ -91,17 +91,17 @@ uli_gpu_verdict_error(uint64_t word, int32_t rank)
 uint64_t
 uli_plan_gpu_noted(const struct uli_plan_gpu *gpu)
 {
-    return uli_gpu_noted(&gpu->report->verdict);
+    return uli_gpu_noted(&gpu->report->outcome);
 }
 
 ulyx_status_t
-uli_plan_gpu_verdict(ulyx_plan_t *plan, uint64_t word)
+uli_plan_gpu_outcome(ulyx_plan_t *plan, uint64_t word)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
-    if (word == gpu->verdict_seen)
+    if (word == gpu->outcome_seen)
         return ULYX_SUCCESS;
-    gpu->verdict_seen = word;
-    return uli_gpu_verdict_error(word, plan->comm->rank);
+    gpu->outcome_seen = word;
+    return uli_gpu_outcome_error(word, plan->comm->rank);
 }
 
 /* ---- at work? ------------------------------------------------------------ */

@@ -143,7 +143,7 @@ static __device__ void
 close_call(const struct call &c, bool stale)
 {
     if (stale && threadIdx.x == 0)
-        ptx_atom_cas_relaxed_gpu_u64(&c.args->state->verdict, 0,
+        ptx_atom_cas_relaxed_gpu_u64(&c.args->state->outcome, 0,
             ULI_GPU_CAUSE(0, ULI_GPU_STALE, c.args->rank, c.n));
     __syncthreads();
     for (int32_t p = (int32_t)threadIdx.x; p < c.args->nranks;

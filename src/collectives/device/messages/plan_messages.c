@@ -2,8 +2,8 @@
  *
  * The mover of messages: the packed exchange over the communicator's batch,
  * whatever carries it. Serves plans where device memory of some pair of ranks
- * cannot be mapped, or whose algorithm names a carrier; both are known to all
- * ranks alike before the plan's agreement. Calls of all such plans of a
+ * cannot be mapped, or whose algorithm names a batch transport; both are known
+ * to all ranks alike before the plan's agreement. Calls of all such plans of a
  * communicator come in the same order on all ranks.
  *
  * A call that has begun on a stream and not ended within the plan's timeout
@@ -39,7 +39,7 @@ enum { SMALLEST_CHUNK = ULI_GPU_LINE, LARGEST_CHUNK = 1 << 30 };
 struct uli_plan_messages {
     struct uli_mover_state state; /* first */
     struct uli_messages *packed;
-    int32_t carrier; /* that is asked for, of comm/messages/batch.h; 0 = any */
+    int32_t transport; /* that is asked for, of comm/messages/batch.h; 0 = any */
     struct uli_batch_watch watch;
     struct uli_batch_place *told; /* [nranks] */
     int32_t *nodes;               /* [nranks] */
@@ -57,15 +57,16 @@ packed_of(const ulyx_plan_t *plan)
     return (struct uli_plan_messages *)plan->state;
 }
 
-/* A carrier's name asks for it. "direct" is an exchange over mapped memory; the
- * other schedules of the host are between nodes and ask for nothing here. */
+/* A batch transport's name asks for it. "direct" is an exchange over mapped
+ * memory; the other schedules of the host are between nodes and ask for nothing
+ * here. */
 static bool
 messages_serve(const ulyx_plan_t *plan, const char *algo)
 {
     const ulyx_comm_t *comm = plan->comm;
     if (!comm->gpu)
         return false;
-    return uli_comm_batch_carrier(algo) ||
+    return uli_comm_batch_transport(algo) ||
            (uli_gpu_unmapped(comm) && strcmp(algo, "direct") != 0);
 }
 
@@ -122,10 +123,10 @@ messages_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->state = &own->state;
     own->state.mover = &uli_mover_messages;
     own->state.plan = plan;
-    own->carrier = uli_comm_batch_carrier(algo);
+    own->transport = uli_comm_batch_transport(algo);
     own->chunk_bytes = messages_chunk(plan, params->bytes_in_flight);
     plan->terms[ULI_TERM_MESSAGES] = 1;
-    plan->terms[ULI_TERM_CARRIER] = own->carrier;
+    plan->terms[ULI_TERM_BATCH_TRANSPORT] = own->transport;
     plan->terms[ULI_TERM_MESSAGE_CHUNK] = own->chunk_bytes;
     ULI_TRY(uli_plan_measure(plan));
     if (!messages_allocate(own, plan->comm->nranks))
@@ -248,7 +249,7 @@ messages_complete(ulyx_plan_t *plan)
 {
     struct uli_plan_messages *own = packed_of(plan);
     uli_deadline_t deadline = uli_deadline_in(plan->timeout_s);
-    ULI_TRY(uli_comm_batch_open(plan->comm, own->carrier, deadline));
+    ULI_TRY(uli_comm_batch_open(plan->comm, own->transport, deadline));
     uli_plan_fill_extents(plan);
     ULI_TRY(messages_agree(own, messages_make_part(own), deadline));
     ULI_TRY(messages_connect(own, deadline));
@@ -260,11 +261,11 @@ messages_complete(ulyx_plan_t *plan)
 
 /* The error of a call that has ended, once. */
 static ulyx_status_t
-messages_verdict(struct uli_plan_messages *own)
+messages_outcome(struct uli_plan_messages *own)
 {
     uint64_t word = __atomic_exchange_n(
-        &uli_messages_report(own->packed)->verdict, 0, __ATOMIC_ACQ_REL);
-    return word ? uli_gpu_verdict_error(word, own->state.plan->comm->rank)
+        &uli_messages_report(own->packed)->outcome, 0, __ATOMIC_ACQ_REL);
+    return word ? uli_gpu_outcome_error(word, own->state.plan->comm->rank)
                 : ULYX_SUCCESS;
 }
 
@@ -314,7 +315,7 @@ messages_start_call(struct uli_plan_messages *own, ulyx_direction_t direction,
         !(plan->directions >> direction & 1))
         return uli_plan_check_call(plan, direction, src, dst);
     ULI_TRY(uli_messages_check(own->packed, direction, stream));
-    ulyx_status_t earlier = messages_verdict(own);
+    ulyx_status_t earlier = messages_outcome(own);
     ulyx_status_t refusal = uli_plan_check_call(plan, direction, src, dst);
     snprintf(text, sizeof(text), "%s", uli_error_text());
     ULI_TRY(messages_enqueue(own, direction, src, dst, refusal, stream));

@@ -196,13 +196,13 @@ time_torch(
     return got == 2;
 }
 
-struct verdict {
+struct outcome {
     char below[2048];
     int judged, torch_rows;
 };
 
 static void
-judge(struct verdict *v, const char *what, bool holds)
+judge(struct outcome *v, const char *what, bool holds)
 {
     size_t used = strlen(v->below);
     v->judged++;
@@ -213,7 +213,7 @@ judge(struct verdict *v, const char *what, bool holds)
 
 static void
 print_pass(const struct row *row, const char *kernel, int pass, double seconds,
-    double peak, double torch_seconds, struct verdict *v)
+    double peak, double torch_seconds, struct outcome *v)
 {
     static const char *const names[2] = {"forward", "backward"};
     char what[96], ratio[32] = "N/A";
@@ -239,7 +239,7 @@ print_pass(const struct row *row, const char *kernel, int pass, double seconds,
 
 static void
 bench_row(const struct row *row, const struct kc_options *options, int threads,
-    struct verdict *v)
+    struct outcome *v)
 {
     static const char *const kernels[] = {
         "avx512-bf16", "avx512", "avx2", "portable"};
@@ -274,7 +274,7 @@ bench_row(const struct row *row, const struct kc_options *options, int threads,
 int
 kc_bench(const struct kc_options *options)
 {
-    struct verdict v = {.below = ""};
+    struct outcome v = {.below = ""};
     int threads = uli_pool_cores();
     printf("peak of %d threads: fp32 %.1f GFLOP/s, bf16 pairs %.1f GFLOP/s\n",
         threads, kc_peak(false, threads, options->cpu_time) * 1e-9,

@@ -331,7 +331,7 @@ print_row(const struct kc_card_row *row, const struct figures *f)
         f->why_portable ? f->why_portable : "");
 }
 
-/* The table in the rows' order, and the verdict. */
+/* The table in the rows' order, and the outcome. */
 static int
 report(const struct kc_card_row rows[], const struct figures figures[])
 {

@@ -49,7 +49,7 @@ judge(uint64_t seed, const struct net *net, int64_t draws,
     memset(counts, 0, (VERBS + 1) * sizeof(*counts));
     for (int64_t i = 0; i < draws; i++) {
         draw(&random, net, took_ns);
-        counts[uli_ucx_verdict((const int64_t(*)[VERBS])took_ns, ROUNDS)]++;
+        counts[uli_ucx_verb_choose((const int64_t(*)[VERBS])took_ns, ROUNDS)]++;
     }
     print_message("am %lld, put %lld, tag %lld, nothing %lld of %lld\n",
         (long long)counts[0], (long long)counts[1], (long long)counts[2],
@@ -110,7 +110,8 @@ too_few_rounds_decide_nothing(void **state)
     (void)state;
     for (int rounds = 0; rounds < ULI_UCX_PROBE_LEAST; rounds++)
         assert_int_equal(
-            uli_ucx_verdict((const int64_t(*)[VERBS])took_ns, rounds), VERBS);
+            uli_ucx_verb_choose((const int64_t(*)[VERBS])took_ns, rounds),
+            VERBS);
 }
 
 /* ---- the probe by a played clock ----------------------------------------- */
@@ -267,4 +268,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(probe_in_a_bad_moment_ends),
 };
 
-ULI_TEST_MAIN("UcxVerdict", tests)
+ULI_TEST_MAIN("UcxVerbChoice", tests)

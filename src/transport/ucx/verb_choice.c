@@ -49,7 +49,7 @@ score_of(
 }
 
 enum uli_ucx_verb
-uli_ucx_verdict(const int64_t (*took_ns)[ULI_UCX_VERBS], int rounds)
+uli_ucx_verb_choose(const int64_t (*took_ns)[ULI_UCX_VERBS], int rounds)
 {
     enum uli_ucx_verb found = ULI_UCX_BY_AM;
     bool open = rounds < ULI_UCX_PROBE_LEAST;
