@@ -211,7 +211,7 @@ ulyx_dist_attention_get_plan(const ulyx_dist_attention_t *dist, int32_t group,
     if (group < 0 || group >= dist->ngroups)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "group is %d, must be 0 to %d", group, dist->ngroups - 1);
-    *plan_p = dist->groups[group].bundles[ULI_BUNDLE_IN].plans[0];
+    *plan_p = dist->groups[group].plan_sets[ULI_PLAN_SET_IN].plans[0];
     if (groups_p)
         *groups_p = dist->ngroups;
     return ULYX_SUCCESS;

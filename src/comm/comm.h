@@ -66,7 +66,7 @@ struct uli_peer {
 
 /* ---- arenas: counters, slots and rings of plans -------------------------- */
 
-/* A piece of a window of mine: what peers need to find it is (window,
+/* A block of a window of mine: what peers need to find it is (window,
  * offset). */
 struct uli_arena_block {
     uint32_t window;
@@ -295,15 +295,15 @@ void uli_windows_close(ulyx_comm_t *comm);
 
 /* ---- arenas (arena.c) ---------------------------------------------------- */
 
-/* A zeroed piece of at least `bytes`, aligned to ULI_LINE, that every peer
+/* A zeroed block of at least `bytes`, aligned to ULI_LINE, that every peer
  * can address; grows by one attach when full. Any thread.
  * Errors: NO_MEMORY, and those of attach. */
 ulyx_status_t uli_arena_alloc(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p);
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p);
 /* The same for the ranks of this node alone: other nodes may not know it. */
 ulyx_status_t uli_arena_alloc_node(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p);
-void uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *piece);
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p);
+void uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *block);
 /* Bytes of own segments beyond the control segment. Any thread. */
 int64_t uli_arena_bytes(ulyx_comm_t *comm);
 

@@ -243,7 +243,7 @@ memory_follows_the_ranks_cores(void **state)
 {
     cpu_set_t first;
     ulyx_comm_t *comm;
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     (void)state;
     need_two_cores();
     first = other_cores();
@@ -254,14 +254,14 @@ memory_follows_the_ranks_cores(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(first), &first), 0);
     ulyx_status_t status = ulyx_comm_create_local(1, NULL, &comm);
     if (status == ULYX_SUCCESS)
-        status = uli_arena_alloc(comm, 8 << 20, &piece);
+        status = uli_arena_alloc(comm, 8 << 20, &block);
     assert_int_equal(sched_setaffinity(0, sizeof(mine), &mine), 0);
     assert_status(status, ULYX_SUCCESS);
     assert_int_equal(comm->binding.ncores, CPU_COUNT(&first));
     assert_int_equal(comm->binding.memory, 0);
     assert_true(prefers(comm->segment.address, 1));
-    assert_true(prefers(piece.address, 1));
-    uli_arena_free(comm, &piece);
+    assert_true(prefers(block.address, 1));
+    uli_arena_free(comm, &block);
     assert_status(ulyx_comm_destroy(comm), ULYX_SUCCESS);
 }
 

@@ -171,11 +171,11 @@ fill_chunk(ulyx_comm_t *comm, struct uli_tr_handle *handle)
 static ulyx_status_t
 attach_in(ulyx_comm_t **comms, ulyx_mem_t *mem)
 {
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     ULI_TRY(ulyx_mem_attach(comms[1], mem));
-    ulyx_status_t status = uli_arena_alloc(comms[0], 8 << 20, &piece);
+    ulyx_status_t status = uli_arena_alloc(comms[0], 8 << 20, &block);
     if (status == ULYX_SUCCESS)
-        uli_arena_free(comms[0], &piece);
+        uli_arena_free(comms[0], &block);
     ulyx_status_t detached = ulyx_mem_detach(comms[1], mem);
     return status ? status : detached;
 }

@@ -80,7 +80,7 @@ class Device(ToolCase):
                                 ULYX_ALGO="staged")
         result, = report["results"]
         self.assertEqual(result["nwrong"], 0)
-        self.assertIn("send/receive (staged: 8 lanes", result["plan"])
+        self.assertIn("send/receive (staged: 8 queues", result["plan"])
 
     def test_schedules_in_turn_on_unaligned_tensors(self):
         rows = self.rows("-t", "2", "-o", "s2h", "--algo", "auto,staged", "-u",

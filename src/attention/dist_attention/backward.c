@@ -61,9 +61,9 @@ bring_grad(struct uli_pass *pass, int32_t g)
     }
     uli_pass_add_head(pass, group, slot, ULI_HEAD_DOUT, 0, &dst);
     uli_pass_add_head(pass, group, slot, ULI_HEAD_DELTA, 0, &dst);
-    uli_pass_start(pass, &group->bundles[ULI_BUNDLE_GRAD],
+    uli_pass_start(pass, &group->plan_sets[ULI_PLAN_SET_GRAD],
         ULYX_HEAD_TO_SEQ_ADJOINT, &src, &dst,
-        &pass->flights[ULI_FLIGHT_GRAD][slot]);
+        &pass->transfers[ULI_TRANSFER_GRAD][slot]);
 }
 
 static void
@@ -105,15 +105,15 @@ send_results(struct uli_pass *pass, int32_t g)
     if (!group->cut)
         add_dkv(pass, group, slot, &src, &dst);
     uli_pass_start(pass,
-        &group->bundles[group->cut ? ULI_BUNDLE_DQ : ULI_BUNDLE_IN],
+        &group->plan_sets[group->cut ? ULI_PLAN_SET_DQ : ULI_PLAN_SET_IN],
         ULYX_SEQ_TO_HEAD_ADJOINT, &src, &dst,
-        &pass->flights[ULI_FLIGHT_BACK][slot]);
+        &pass->transfers[ULI_TRANSFER_BACK][slot]);
     if (!group->last_piece)
         return;
     add_dkv(pass, group, slot, &sums, &home);
-    uli_pass_start(pass, &group->bundles[ULI_BUNDLE_DKV],
+    uli_pass_start(pass, &group->plan_sets[ULI_PLAN_SET_DKV],
         ULYX_SEQ_TO_HEAD_ADJOINT, &sums, &home,
-        &pass->flights[ULI_FLIGHT_SUMS][group->kv_slot]);
+        &pass->transfers[ULI_TRANSFER_SUMS][group->kv_slot]);
 }
 
 /* ---- accumulators of a cut KV head --------------------------------------- */

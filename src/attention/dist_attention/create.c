@@ -228,14 +228,14 @@ make_group(struct ulyx_dist_attention *dist, struct uli_head_group *group,
     ulyx_status_t *outcome)
 {
     struct uli_plan_params params;
-    for (int kind = 0; kind < ULI_BUNDLES; kind++) {
-        struct uli_bundle *bundle = &group->bundles[kind];
-        while (
-            uli_dist_plan_params(dist, group, kind, bundle->nplans, &params)) {
+    for (int kind = 0; kind < ULI_PLAN_SETS; kind++) {
+        struct uli_plan_set *plan_set = &group->plan_sets[kind];
+        while (uli_dist_plan_params(
+            dist, group, kind, plan_set->nplans, &params)) {
             ULI_TRY(uli_plan_create(dist->comm, &params, *outcome,
-                params.timeout_s, &bundle->plans[bundle->nplans]));
-            bundle->nplans++;
-            bundle->ntensors += params.shape.ntensors;
+                params.timeout_s, &plan_set->plans[plan_set->nplans]));
+            plan_set->nplans++;
+            plan_set->ntensors += params.shape.ntensors;
         }
     }
     return ULYX_SUCCESS;
@@ -260,13 +260,13 @@ destroy_plans(struct ulyx_dist_attention *dist)
 {
     ulyx_status_t status = ULYX_SUCCESS;
     for (int32_t g = 0; g < dist->ngroups; g++)
-        for (int kind = 0; kind < ULI_BUNDLES; kind++) {
-            struct uli_bundle *bundle = &dist->groups[g].bundles[kind];
-            for (int32_t i = 0; i < bundle->nplans; i++) {
-                ulyx_status_t one = uli_plan_destroy(bundle->plans[i]);
+        for (int kind = 0; kind < ULI_PLAN_SETS; kind++) {
+            struct uli_plan_set *plan_set = &dist->groups[g].plan_sets[kind];
+            for (int32_t i = 0; i < plan_set->nplans; i++) {
+                ulyx_status_t one = uli_plan_destroy(plan_set->plans[i]);
                 status = status == ULYX_SUCCESS ? one : status;
             }
-            bundle->nplans = 0;
+            plan_set->nplans = 0;
         }
     return status;
 }

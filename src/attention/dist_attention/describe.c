@@ -26,9 +26,9 @@ uli_dist_held_bytes(const struct ulyx_dist_attention *dist)
                      ? (sizes->max_segments[0] + sizes->max_segments[1]) *
                            (int64_t)sizeof(ulyx_segment_t)
                      : sizes->q_heads * 8;
-        for (int kind = 0; kind < ULI_BUNDLES; kind++)
-            for (int32_t i = 0; i < group->bundles[kind].nplans; i++)
-                bytes += uli_plan_bytes(group->bundles[kind].plans[i]);
+        for (int kind = 0; kind < ULI_PLAN_SETS; kind++)
+            for (int32_t i = 0; i < group->plan_sets[kind].nplans; i++)
+                bytes += uli_plan_bytes(group->plan_sets[kind].plans[i]);
     }
     return bytes;
 }
@@ -57,16 +57,16 @@ uli_dist_traffic(const struct ulyx_dist_attention *dist, int64_t *sent_p,
     int64_t *received_p)
 {
     static const struct {
-        enum uli_bundle_kind kind;
+        enum uli_plan_set_kind kind;
         ulyx_direction_t direction;
         bool backward, only_none, only_whole;
-    } steps[] = {{ULI_BUNDLE_IN, ULYX_SEQ_TO_HEAD, false, false, false},
-        {ULI_BUNDLE_OUT, ULYX_HEAD_TO_SEQ, false, false, false},
-        {ULI_BUNDLE_IN, ULYX_SEQ_TO_HEAD, true, true, false},
-        {ULI_BUNDLE_GRAD, ULYX_HEAD_TO_SEQ_ADJOINT, true, false, false},
-        {ULI_BUNDLE_IN, ULYX_SEQ_TO_HEAD_ADJOINT, true, false, true},
-        {ULI_BUNDLE_DQ, ULYX_SEQ_TO_HEAD_ADJOINT, true, false, false},
-        {ULI_BUNDLE_DKV, ULYX_SEQ_TO_HEAD_ADJOINT, true, false, false}};
+    } steps[] = {{ULI_PLAN_SET_IN, ULYX_SEQ_TO_HEAD, false, false, false},
+        {ULI_PLAN_SET_OUT, ULYX_HEAD_TO_SEQ, false, false, false},
+        {ULI_PLAN_SET_IN, ULYX_SEQ_TO_HEAD, true, true, false},
+        {ULI_PLAN_SET_GRAD, ULYX_HEAD_TO_SEQ_ADJOINT, true, false, false},
+        {ULI_PLAN_SET_IN, ULYX_SEQ_TO_HEAD_ADJOINT, true, false, true},
+        {ULI_PLAN_SET_DQ, ULYX_SEQ_TO_HEAD_ADJOINT, true, false, false},
+        {ULI_PLAN_SET_DKV, ULYX_SEQ_TO_HEAD_ADJOINT, true, false, false}};
     *sent_p = *received_p = 0;
     for (size_t s = 0; s < sizeof(steps) / sizeof(steps[0]); s++) {
         if (steps[s].backward != dist->last_backward ||
@@ -74,8 +74,8 @@ uli_dist_traffic(const struct ulyx_dist_attention *dist, int64_t *sent_p,
             (steps[s].only_whole && dist->pieces > 1))
             continue;
         for (int32_t g = 0; g < dist->ngroups; g++) {
-            const struct uli_bundle *b =
-                &dist->groups[g].bundles[steps[s].kind];
+            const struct uli_plan_set *b =
+                &dist->groups[g].plan_sets[steps[s].kind];
             for (int32_t i = 0; i < b->nplans; i++) {
                 ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
                 if (uli_plan_traffic(b->plans[i], steps[s].direction, &traffic))
@@ -148,7 +148,7 @@ say_ranks(const struct ulyx_dist_attention *dist, struct uli_text *text)
         int32_t sharers = 0;
         for (int32_t g = 0; g < dist->ngroups; g++) {
             const struct uli_layout *layout =
-                dist->groups[g].bundles[ULI_BUNDLE_IN].plans[0]->layout;
+                dist->groups[g].plan_sets[ULI_PLAN_SET_IN].plans[0]->layout;
             q_rows += rows_of(dist, layout, 0, 0, r);
             k_rows += rows_of(dist, layout, k, 1, r);
             for (int32_t o = 0; o < nranks && g == 0; o++)
@@ -186,14 +186,14 @@ say_kernels(const struct ulyx_dist_attention *dist, struct uli_text *text)
 static void
 say_plans(const struct ulyx_dist_attention *dist, struct uli_text *text)
 {
-    static const char *const names[ULI_BUNDLES] = {
+    static const char *const names[ULI_PLAN_SETS] = {
         "q k v", "out", "dout", "dq", "dk dv"};
     char line[512];
-    for (int kind = 0; kind < ULI_BUNDLES; kind++) {
-        int32_t g = kind == ULI_BUNDLE_DKV ? dist->pieces - 1 : 0;
-        for (int32_t i = 0; i < dist->groups[g].bundles[kind].nplans; i++) {
+    for (int kind = 0; kind < ULI_PLAN_SETS; kind++) {
+        int32_t g = kind == ULI_PLAN_SET_DKV ? dist->pieces - 1 : 0;
+        for (int32_t i = 0; i < dist->groups[g].plan_sets[kind].nplans; i++) {
             uli_plan_describe(
-                dist->groups[g].bundles[kind].plans[i], line, sizeof(line));
+                dist->groups[g].plan_sets[kind].plans[i], line, sizeof(line));
             uli_text_add(text, "%s: %s\n", names[kind], line);
         }
     }

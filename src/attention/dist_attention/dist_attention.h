@@ -6,16 +6,16 @@
  * Head group c covers the query heads [q_first, q_first + q_heads) and the KV
  * heads that they read, shared out over the ranks by plans of their own whose
  * sequence side points into the caller's tensors. Each group has three
- * bundles of plans:
+ * plan sets:
  *   IN    q, k, v     SEQ_TO_HEAD, and its adjoint for dq, dk, dv
  *   OUT   out (lse)   HEAD_TO_SEQ
  *   GRAD  dout delta  HEAD_TO_SEQ_ADJOINT
- * A bundle is one plan, or two where joint parts make more than 8 tensors.
+ * A plan set is one plan, or two where joint parts make more than 8 tensors.
  *
  * Where a ceiling cuts the queries of a KV head into pieces, each piece is a
  * group. dk and dv of the KV head are then carried from piece to piece in
  * accumulators [b, S, dim] (fp32, or fp64) on the ranks that have any of its
- * queries, and two more bundles take the place of IN's adjoint:
+ * queries, and two more plan sets take the place of IN's adjoint:
  *   DQ    q           its adjoint, after each piece
  *   DKV   k, v        theirs, after the last piece of a KV head
  */
@@ -33,7 +33,7 @@
 
 enum {
     ULI_AXIS_PARTS = 4,
-    ULI_BUNDLE_PLANS = 2,
+    ULI_PLAN_SET_PLANS = 2,
     ULI_DIST_SLOTS = 2,
     ULI_SAVED_TENSORS = 4
 };
@@ -69,17 +69,17 @@ void uli_dist_params_free(struct uli_dist_params *params);
  * made. */
 extern const struct uli_fields uli_dist_fields;
 
-enum uli_bundle_kind {
-    ULI_BUNDLE_IN,
-    ULI_BUNDLE_OUT,
-    ULI_BUNDLE_GRAD,
-    ULI_BUNDLE_DQ,
-    ULI_BUNDLE_DKV,
-    ULI_BUNDLES
+enum uli_plan_set_kind {
+    ULI_PLAN_SET_IN,
+    ULI_PLAN_SET_OUT,
+    ULI_PLAN_SET_GRAD,
+    ULI_PLAN_SET_DQ,
+    ULI_PLAN_SET_DKV,
+    ULI_PLAN_SETS
 };
 
-struct uli_bundle {
-    ulyx_plan_t *plans[ULI_BUNDLE_PLANS];
+struct uli_plan_set {
+    ulyx_plan_t *plans[ULI_PLAN_SET_PLANS];
     int32_t nplans, ntensors;
 };
 
@@ -133,7 +133,7 @@ struct uli_head_group {
     int32_t holders; /* ranks that carry its KV head's accumulators */
     int32_t kv_slot; /* where dk and dv are */
     struct uli_head_sizes sizes; /* of this rank */
-    struct uli_bundle bundles[ULI_BUNDLES];
+    struct uli_plan_set plan_sets[ULI_PLAN_SETS];
     int64_t *kv_map;             /* [sizes.q_heads], HEADS */
     ulyx_segment_t *segments[2]; /* PACKED, of q and k */
     int64_t nsegments[2];
@@ -194,19 +194,19 @@ ulyx_status_t uli_dist_destroy(ulyx_dist_attention_t *dist);
 
 /* ---- plans and sizes (plans.c, chunks.c) --------------- */
 
-/* The parameters of a bundle's plan number `plan`; false: it has no such. The
- * tensors of a bundle are in order: q parts, k parts, v parts; out parts (lse
+/* The parameters of a plan set's plan number `plan`; false: it has no such. The
+ * tensors of a plan set are in order: q parts, k parts, v parts; out parts (lse
  * parts); dout parts, delta parts. */
 bool uli_dist_plan_params(const struct ulyx_dist_attention *dist,
-    const struct uli_head_group *group, enum uli_bundle_kind kind, int32_t plan,
-    struct uli_plan_params *params_p);
+    const struct uli_head_group *group, enum uli_plan_set_kind kind,
+    int32_t plan, struct uli_plan_params *params_p);
 
 /* Strides of the call's tensor of part number i of an axis. Gradients have
  * their tensor's. */
 void uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
     enum uli_dist_tensor tensor, int32_t axis, int32_t i, int64_t strides_p[3]);
 
-/* What `rank` holds of a group by a layout of its bundle IN. threads: of its
+/* What `rank` holds of a group by a layout of its plan set IN. threads: of its
  * attention. returns SUCCESS; OVERFLOW; as uli_attn_translate. */
 ulyx_status_t uli_dist_measure(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, const struct uli_layout *layout,

@@ -68,7 +68,7 @@ layout_of(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, struct uli_layout **layout_p)
 {
     struct uli_plan_params params;
-    uli_dist_plan_params(dist, group, ULI_BUNDLE_IN, 0, &params);
+    uli_dist_plan_params(dist, group, ULI_PLAN_SET_IN, 0, &params);
     return uli_layout_create(
         &params.shape, params.docs_q, params.docs_k, layout_p);
 }

@@ -21,8 +21,8 @@ send_results(struct uli_pass *pass, int32_t g)
         uli_pass_add_head(pass, group, slot, ULI_HEAD_LSE, 0, &src);
         uli_pass_seq(pass, group, ULI_DIST_LSE, 0, &dst);
     }
-    uli_pass_start(pass, &group->bundles[ULI_BUNDLE_OUT], ULYX_HEAD_TO_SEQ,
-        &src, &dst, &pass->flights[ULI_FLIGHT_BACK][slot]);
+    uli_pass_start(pass, &group->plan_sets[ULI_PLAN_SET_OUT], ULYX_HEAD_TO_SEQ,
+        &src, &dst, &pass->transfers[ULI_TRANSFER_BACK][slot]);
 }
 
 static ulyx_status_t

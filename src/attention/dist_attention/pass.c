@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What both passes share: pointers, flights, the saved parts' header.
+ * What both passes share: pointers, transfers, the saved parts' header.
  */
 #include "attention/dist_attention/pass.h"
 
@@ -106,14 +106,14 @@ seconds_left(const struct uli_pass *pass)
 }
 
 void
-uli_pass_start(struct uli_pass *pass, struct uli_bundle *bundle,
+uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
     ulyx_direction_t direction, const struct uli_pointers *src,
-    const struct uli_pointers *dst, struct uli_flight *flight_p)
+    const struct uli_pointers *dst, struct uli_transfer *transfer_p)
 {
-    flight_p->nrequests = 0;
-    flight_p->started_ns = uli_clock_ns();
-    for (int32_t i = 0; i < bundle->nplans; i++) {
-        ulyx_plan_t *plan = bundle->plans[i];
+    transfer_p->nrequests = 0;
+    transfer_p->started_ns = uli_clock_ns();
+    for (int32_t i = 0; i < plan_set->nplans; i++) {
+        ulyx_plan_t *plan = plan_set->plans[i];
         if (pass->status != ULYX_SUCCESS) {
             uli_plan_refuse_on(plan, pass->status, pass->text);
             continue;
@@ -121,28 +121,28 @@ uli_pass_start(struct uli_pass *pass, struct uli_bundle *bundle,
         ulyx_status_t status = uli_plan_start(plan, direction,
             (const void *const *)(src->at + i * ULI_TENSORS),
             dst->at + i * ULI_TENSORS, seconds_left(pass),
-            &flight_p->requests[flight_p->nrequests]);
-        flight_p->nrequests += status == ULYX_SUCCESS;
+            &transfer_p->requests[transfer_p->nrequests]);
+        transfer_p->nrequests += status == ULYX_SUCCESS;
         uli_pass_fail(pass, status);
     }
-    if (flight_p->nrequests)
-        pass->exposed_ns += uli_clock_ns() - flight_p->started_ns;
+    if (transfer_p->nrequests)
+        pass->exposed_ns += uli_clock_ns() - transfer_p->started_ns;
 }
 
 void
-uli_pass_wait(struct uli_pass *pass, struct uli_flight *flight)
+uli_pass_wait(struct uli_pass *pass, struct uli_transfer *transfer)
 {
-    int64_t begin = uli_clock_ns(), ended = flight->started_ns;
-    if (!flight->nrequests)
+    int64_t begin = uli_clock_ns(), ended = transfer->started_ns;
+    if (!transfer->nrequests)
         return;
-    for (int32_t i = 0; i < flight->nrequests; i++) {
-        uli_pass_fail(pass, uli_request_wait(flight->requests[i]));
-        ended = uli_max(ended, flight->requests[i]->ended_ns);
+    for (int32_t i = 0; i < transfer->nrequests; i++) {
+        uli_pass_fail(pass, uli_request_wait(transfer->requests[i]));
+        ended = uli_max(ended, transfer->requests[i]->ended_ns);
     }
     int64_t now = uli_clock_ns();
-    flight->nrequests = 0;
+    transfer->nrequests = 0;
     /* To wake from a wait is part of the exchange that was waited for. */
-    pass->exchange_ns += (ended > begin ? now : ended) - flight->started_ns;
+    pass->exchange_ns += (ended > begin ? now : ended) - transfer->started_ns;
     pass->exposed_ns += ended > begin ? now - begin : 0;
 }
 

@@ -12,21 +12,21 @@
 
 #include "attention/dist_attention/dist_attention.h"
 
-/* A bundle on its way. */
-struct uli_flight {
-    ulyx_request_t *requests[ULI_BUNDLE_PLANS];
+/* A plan set on its way. */
+struct uli_transfer {
+    ulyx_request_t *requests[ULI_PLAN_SET_PLANS];
     int32_t nrequests;
     int64_t started_ns;
 };
 
 /* What may be under way at a time, for each slot: towards the head side, and
  * back. */
-enum uli_flight_kind {
-    ULI_FLIGHT_INPUTS, /* q, k, v */
-    ULI_FLIGHT_GRAD,   /* dout, delta */
-    ULI_FLIGHT_BACK,   /* out; dq, dk, dv; dq alone of a piece */
-    ULI_FLIGHT_SUMS,   /* dk, dv of a cut KV head; its slot is kv_slot */
-    ULI_FLIGHTS
+enum uli_transfer_kind {
+    ULI_TRANSFER_INPUTS, /* q, k, v */
+    ULI_TRANSFER_GRAD,   /* dout, delta */
+    ULI_TRANSFER_BACK,   /* out; dq, dk, dv; dq alone of a piece */
+    ULI_TRANSFER_SUMS,   /* dk, dv of a cut KV head; its slot is kv_slot */
+    ULI_TRANSFERS
 };
 
 struct uli_pass {
@@ -36,11 +36,11 @@ struct uli_pass {
     uli_deadline_t deadline;
     ulyx_status_t status; /* the first error */
     char text[256];
-    struct uli_flight flights[ULI_FLIGHTS][ULI_DIST_SLOTS];
+    struct uli_transfer transfers[ULI_TRANSFERS][ULI_DIST_SLOTS];
     int64_t attention_ns, exchange_ns, exposed_ns, scores;
 };
 
-/* Pointers of a bundle's tensors on one side, in its order. */
+/* Pointers of a plan set's tensors on one side, in its order. */
 struct uli_pointers {
     void *at[3 * ULI_AXIS_PARTS];
     int32_t count;
@@ -68,12 +68,12 @@ ulyx_attention_tensor_t uli_pass_view(const struct uli_pass *pass,
     enum uli_head_tensor tensor);
 
 void uli_pass_fail(struct uli_pass *pass, ulyx_status_t status);
-/* Starts the bundle's plans, or refuses them after an error. */
-void uli_pass_start(struct uli_pass *pass, struct uli_bundle *bundle,
+/* Starts the plan set's plans, or refuses them after an error. */
+void uli_pass_start(struct uli_pass *pass, struct uli_plan_set *plan_set,
     ulyx_direction_t direction, const struct uli_pointers *src,
-    const struct uli_pointers *dst, struct uli_flight *flight_p);
+    const struct uli_pointers *dst, struct uli_transfer *transfer_p);
 /* Waits for what is in flight there, if anything. */
-void uli_pass_wait(struct uli_pass *pass, struct uli_flight *flight);
+void uli_pass_wait(struct uli_pass *pass, struct uli_transfer *transfer);
 /* Runs a translated attention call in the workspace. */
 void uli_pass_attend(struct uli_pass *pass, struct uli_attn_call *attention,
     ulyx_attention_pass_t kind);

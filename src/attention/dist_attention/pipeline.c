@@ -25,8 +25,8 @@ uli_pass_bring_inputs(struct uli_pass *pass, int32_t g)
     uli_pass_add_head(pass, group, slot, ULI_HEAD_Q, 0, &dst);
     uli_pass_add_head(pass, group, slot, ULI_HEAD_K, 1, &dst);
     uli_pass_add_head(pass, group, slot, ULI_HEAD_V, 1, &dst);
-    uli_pass_start(pass, &group->bundles[ULI_BUNDLE_IN], ULYX_SEQ_TO_HEAD, &src,
-        &dst, &pass->flights[ULI_FLIGHT_INPUTS][slot]);
+    uli_pass_start(pass, &group->plan_sets[ULI_PLAN_SET_IN], ULYX_SEQ_TO_HEAD,
+        &src, &dst, &pass->transfers[ULI_TRANSFER_INPUTS][slot]);
 }
 
 static void
@@ -34,11 +34,12 @@ await_group(struct uli_pass *pass, int32_t g)
 {
     const struct uli_head_group *group = &pass->dist->groups[g];
     int32_t slot = g % pass->dist->slots;
-    uli_pass_wait(pass, &pass->flights[ULI_FLIGHT_GRAD][slot]);
-    uli_pass_wait(pass, &pass->flights[ULI_FLIGHT_INPUTS][slot]);
-    uli_pass_wait(pass, &pass->flights[ULI_FLIGHT_BACK][slot]);
+    uli_pass_wait(pass, &pass->transfers[ULI_TRANSFER_GRAD][slot]);
+    uli_pass_wait(pass, &pass->transfers[ULI_TRANSFER_INPUTS][slot]);
+    uli_pass_wait(pass, &pass->transfers[ULI_TRANSFER_BACK][slot]);
     if (group->first_piece)
-        uli_pass_wait(pass, &pass->flights[ULI_FLIGHT_SUMS][group->kv_slot]);
+        uli_pass_wait(
+            pass, &pass->transfers[ULI_TRANSFER_SUMS][group->kv_slot]);
 }
 
 void
@@ -58,7 +59,7 @@ uli_pass_groups(struct uli_pass *pass, const struct uli_steps *steps)
     }
     for (int32_t s = 0; s < slots; s++) {
         uli_pass_wait(
-            pass, &pass->flights[ULI_FLIGHT_BACK][(ngroups + s) % slots]);
-        uli_pass_wait(pass, &pass->flights[ULI_FLIGHT_SUMS][s]);
+            pass, &pass->transfers[ULI_TRANSFER_BACK][(ngroups + s) % slots]);
+        uli_pass_wait(pass, &pass->transfers[ULI_TRANSFER_SUMS][s]);
     }
 }

@@ -12,17 +12,17 @@
 #include "base/dtype.h"
 #include "base/status.h"
 
-/* One tensor of a bundle while its parameters are made. */
+/* One tensor of a plan set while its parameters are made. */
 struct sketch {
     enum uli_head_tensor head;
     enum uli_dist_tensor seq; /* ULI_DIST_TENSORS: delta */
     int32_t axis;
 };
 
-/* The tensors of a bundle, a line each; each stands for one a part. */
+/* The tensors of a plan set, a line each; each stands for one a part. */
 static int
-bundle_sketch(const struct ulyx_dist_attention *dist,
-    const struct uli_head_group *group, enum uli_bundle_kind kind,
+plan_set_sketch(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, enum uli_plan_set_kind kind,
     struct sketch *lines_p)
 {
     static const struct sketch in[3] = {{ULI_HEAD_Q, ULI_DIST_Q, 0},
@@ -31,21 +31,21 @@ bundle_sketch(const struct ulyx_dist_attention *dist,
         {ULI_HEAD_OUT, ULI_DIST_OUT, 0}, {ULI_HEAD_LSE, ULI_DIST_LSE, 0}};
     static const struct sketch grad[2] = {{ULI_HEAD_DOUT, ULI_DIST_DOUT, 0},
         {ULI_HEAD_DELTA, ULI_DIST_TENSORS, 0}};
-    if (kind == ULI_BUNDLE_IN) {
+    if (kind == ULI_PLAN_SET_IN) {
         memcpy(lines_p, in, sizeof(in));
         return 3;
     }
-    if (kind == ULI_BUNDLE_OUT) {
+    if (kind == ULI_PLAN_SET_OUT) {
         memcpy(lines_p, out, sizeof(out));
         return dist->params->p.flags & ULYX_DIST_ATTENTION_LSE ? 2 : 1;
     }
     if (!dist->has_backward)
         return 0;
-    if (kind == ULI_BUNDLE_GRAD) {
+    if (kind == ULI_PLAN_SET_GRAD) {
         memcpy(lines_p, grad, sizeof(grad));
         return 2;
     }
-    if (kind == ULI_BUNDLE_DQ) {
+    if (kind == ULI_PLAN_SET_DQ) {
         lines_p[0] = in[0];
         return group->cut;
     }
@@ -141,7 +141,7 @@ sketch_shape(const struct ulyx_dist_attention *dist,
     shape->nranks = dist->comm->nranks;
     shape->heads = group->q_heads;
     shape->max_docs = dist->params->p.max_docs;
-    shape->key_heads = group->kv_heads; /* all bundles are cut alike */
+    shape->key_heads = group->kv_heads; /* all plan sets are cut alike */
 }
 
 /* Accumulators are whole KV heads, one on each of the first ranks. */
@@ -155,47 +155,47 @@ sketch_holders(const struct uli_head_group *group, struct uli_shape *shape)
 
 static uint64_t
 directions_of(const struct ulyx_dist_attention *dist,
-    const struct uli_head_group *group, enum uli_bundle_kind kind)
+    const struct uli_head_group *group, enum uli_plan_set_kind kind)
 {
     bool gives = dist->has_backward && !group->cut;
     switch (kind) {
-    case ULI_BUNDLE_IN:
+    case ULI_PLAN_SET_IN:
         return UINT64_C(1) << ULYX_SEQ_TO_HEAD |
                (uint64_t)gives << ULYX_SEQ_TO_HEAD_ADJOINT;
-    case ULI_BUNDLE_OUT:
+    case ULI_PLAN_SET_OUT:
         return UINT64_C(1) << ULYX_HEAD_TO_SEQ;
-    case ULI_BUNDLE_GRAD:
+    case ULI_PLAN_SET_GRAD:
         return UINT64_C(1) << ULYX_HEAD_TO_SEQ_ADJOINT;
     default:
         return UINT64_C(1) << ULYX_SEQ_TO_HEAD_ADJOINT;
     }
 }
 
-/* delta lies in the workspace, so a bundle with it has a window on its
+/* delta lies in the workspace, so a plan set with it has a window on its
  * sequence side only where both are windows. */
 static void
-set_memory(const struct ulyx_dist_attention *dist, enum uli_bundle_kind kind,
+set_memory(const struct ulyx_dist_attention *dist, enum uli_plan_set_kind kind,
     struct uli_plan_params *params)
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
     params->seq_memory = p->seq_memory;
     params->head_memory = p->head_memory;
-    if (kind == ULI_BUNDLE_GRAD && p->head_memory != ULYX_POINTER_WINDOW)
+    if (kind == ULI_PLAN_SET_GRAD && p->head_memory != ULYX_POINTER_WINDOW)
         params->seq_memory = ULYX_POINTER_ANY;
 }
 
 bool
 uli_dist_plan_params(const struct ulyx_dist_attention *dist,
-    const struct uli_head_group *group, enum uli_bundle_kind kind, int32_t plan,
-    struct uli_plan_params *params_p)
+    const struct uli_head_group *group, enum uli_plan_set_kind kind,
+    int32_t plan, struct uli_plan_params *params_p)
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
     struct sketch lines[3];
-    int nlines = bundle_sketch(dist, group, kind, lines);
+    int nlines = plan_set_sketch(dist, group, kind, lines);
     int32_t at = 0;
     memset(params_p, 0, sizeof(*params_p));
     sketch_shape(dist, group, &params_p->shape);
-    if (kind == ULI_BUNDLE_DKV)
+    if (kind == ULI_PLAN_SET_DKV)
         sketch_holders(group, &params_p->shape);
     for (int n = 0; n < nlines; n++)
         for (int32_t i = 0; i < dist->nparts[lines[n].axis]; i++, at++)

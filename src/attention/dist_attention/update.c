@@ -148,7 +148,7 @@ uli_dist_take_tables(struct ulyx_dist_attention *dist)
     for (int32_t g = 0; g < dist->ngroups; g++) {
         struct uli_head_group *group = &dist->groups[g];
         const struct uli_head_sizes *sizes = &group->sizes;
-        const ulyx_plan_t *plan = group->bundles[ULI_BUNDLE_IN].plans[0];
+        const ulyx_plan_t *plan = group->plan_sets[ULI_PLAN_SET_IN].plans[0];
         int64_t each = group->q_heads / group->kv_heads;
         for (int64_t i = 0; i < sizes->q_heads && !sizes->packed; i++)
             group->kv_map[i] = (sizes->q_first + i) / each - sizes->kv_first;
@@ -158,7 +158,7 @@ uli_dist_take_tables(struct ulyx_dist_attention *dist)
         }
     }
     const struct uli_layout *layout =
-        dist->groups[0].bundles[ULI_BUNDLE_IN].plans[0]->layout;
+        dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0]->layout;
     dist->tables = hash_docs(dist, uli_layout_table_hash(layout));
     for (int32_t i = 0; i < dist->params->shape.nparts; i++)
         dist->seq_rows[i] = uli_layout_seq_rows(layout, i, dist->comm->rank);
@@ -176,9 +176,10 @@ update_plans(struct ulyx_dist_attention *dist, int64_t most, int64_t *done_p)
         dist->has_docs[1] ? &dist->docs[dist->bank][1].table : NULL;
     *done_p = 0;
     for (int32_t g = 0; g < dist->ngroups; g++)
-        for (int kind = 0; kind < ULI_BUNDLES; kind++)
-            for (int32_t i = 0; i < dist->groups[g].bundles[kind].nplans; i++) {
-                ulyx_plan_t *plan = dist->groups[g].bundles[kind].plans[i];
+        for (int kind = 0; kind < ULI_PLAN_SETS; kind++)
+            for (int32_t i = 0; i < dist->groups[g].plan_sets[kind].nplans;
+                 i++) {
+                ulyx_plan_t *plan = dist->groups[g].plan_sets[kind].plans[i];
                 if (*done_p == most)
                     return ULYX_SUCCESS;
                 if (uli_layout_has_tables(plan->layout))

@@ -4,7 +4,7 @@
  * machine and by puts to other nodes.
  *
  * The end is local. A rank marks the plan closed at each peer; its own arena
- * pieces can serve again when all peers have marked it closed here, for until
+ * blocks can serve again when all peers have marked it closed here, for until
  * then they may still post.
  */
 #include "collectives/exchange/mover_host.h"
@@ -65,7 +65,7 @@ host_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
         ULI_TRY(uli_request_thread_hold(&comm->binding));
         host->holds_thread = true;
     }
-    return uli_plan_take_pieces(plan, params->bytes_in_flight);
+    return uli_plan_take_blocks(plan, params->bytes_in_flight);
 }
 
 /* Hook of the exchange. */
@@ -210,10 +210,10 @@ host_left(const struct uli_mover_state *state)
 {
     const struct uli_host_state *host = (const struct uli_host_state *)state;
     for (int32_t p = 0; p < host->nranks; p++)
-        if (host->shares[p] && !uli_plan_closed_by(&host->pieces, p))
+        if (host->shares[p] && !uli_plan_closed_by(&host->blocks, p))
             return false;
     /* Last: it is the last look at memory of others. */
-    return uli_plan_pieces_idle(&host->pieces) &&
+    return uli_plan_blocks_idle(&host->blocks) &&
            host->schedule->idle(host->schedule_state);
 }
 
@@ -223,7 +223,7 @@ host_destroy(ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back)
     struct uli_host_state *host = (struct uli_host_state *)state;
     thread_release(host);
     if (gives_back)
-        uli_plan_free_pieces(comm, &host->pieces);
+        uli_plan_free_blocks(comm, &host->blocks);
     host->schedule->destroy(gives_back ? comm : NULL, host->schedule_state);
     free(host);
 }

@@ -10,8 +10,8 @@
 
 struct uli_schedule_ops;
 
-/* Arena pieces of a plan; address NULL = none. */
-struct uli_plan_pieces {
+/* Arena blocks of a plan; address NULL = none. */
+struct uli_plan_blocks {
     struct uli_arena_block
         pair_flags; /* a uli_pair_flags a rank, then two eager slots */
     struct uli_arena_block rings; /* rings in */
@@ -21,7 +21,7 @@ struct uli_plan_pieces {
 
 struct uli_host_state {
     struct uli_mover_state state; /* first */
-    struct uli_plan_pieces pieces;
+    struct uli_plan_blocks blocks;
     const struct uli_schedule_ops *schedule; /* as the exchange has them */
     void *schedule_state;
     bool holds_thread; /* of the library's, until the plan leaves */
@@ -35,20 +35,20 @@ uli_host_of(const ulyx_plan_t *plan)
     return (struct uli_host_state *)plan->state;
 }
 
-/* ---- arena pieces (plan_pieces.c) ---------------------------------------- */
+/* ---- arena blocks (plan_blocks.c) ---------------------------------------- */
 
 /* Before the agreement: pair flags, eager slots, rings, bounce buffers. */
-ulyx_status_t uli_plan_take_pieces(ulyx_plan_t *plan, int64_t bytes_in_flight);
+ulyx_status_t uli_plan_take_blocks(ulyx_plan_t *plan, int64_t bytes_in_flight);
 /* After it: where all that lies, here and at p. */
 ulyx_status_t uli_plan_connect(ulyx_plan_t *plan, int32_t p);
 /* Rings that no verb needs, now that all memory classes are known. */
 void uli_plan_return_spare_rings(ulyx_plan_t *plan);
-void uli_plan_free_pieces(
-    ulyx_comm_t *comm, const struct uli_plan_pieces *pieces);
+void uli_plan_free_blocks(
+    ulyx_comm_t *comm, const struct uli_plan_blocks *blocks);
 /* Has p closed the plan and all of its posts arrived? */
-bool uli_plan_closed_by(const struct uli_plan_pieces *pieces, int32_t p);
-/* No put reads from the pieces any more. */
-bool uli_plan_pieces_idle(const struct uli_plan_pieces *pieces);
+bool uli_plan_closed_by(const struct uli_plan_blocks *blocks, int32_t p);
+/* No put reads from the blocks any more. */
+bool uli_plan_blocks_idle(const struct uli_plan_blocks *blocks);
 
 /* ---- entries of the table (mover_host_describe.c) ------------------------ */
 

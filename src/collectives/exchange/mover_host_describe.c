@@ -133,7 +133,7 @@ uli_host_describe_rest(const ulyx_plan_t *plan, struct uli_text *text)
     char schedule[1024];
     host->schedule->describe(plan, schedule, sizeof(schedule));
     uli_text_add(text, "%s", schedule);
-    if (host->pieces.rings.address)
+    if (host->blocks.rings.address)
         uli_text_add(
             text, "; ring chunk %lld", (long long)plan->info.chunk_bytes);
     uli_plan_describe_slots(plan, text);
@@ -143,9 +143,9 @@ uli_host_describe_rest(const ulyx_plan_t *plan, struct uli_text *text)
 }
 
 static int64_t
-piece_bytes(const struct uli_arena_block *piece)
+block_bytes(const struct uli_arena_block *block)
 {
-    return piece->address ? piece->bytes : 0;
+    return block->address ? block->bytes : 0;
 }
 
 int64_t
@@ -155,7 +155,7 @@ uli_host_bytes(const ulyx_plan_t *plan)
     int64_t bytes =
         (int64_t)sizeof(*host) + host->nranks * (int64_t)sizeof(bool);
     return bytes + host->schedule->bytes(&plan->exchange) +
-           piece_bytes(&host->pieces.pair_flags) +
-           piece_bytes(&host->pieces.rings) +
-           piece_bytes(&host->pieces.bounces);
+           block_bytes(&host->blocks.pair_flags) +
+           block_bytes(&host->blocks.rings) +
+           block_bytes(&host->blocks.bounces);
 }

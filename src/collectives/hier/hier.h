@@ -114,16 +114,16 @@ enum uli_hier_kind {
     ULI_HIER_OWN, /* this node's shares in sums of its own ranks: no wire */
 };
 
-/* Words of a rail in the piece of its proxy, one line each but the last two;
+/* Words of a rail in the block of its proxy, one line each but the last two;
  * the staging follows. */
-struct uli_hier_word {
+struct uli_hier_flag {
     _Alignas(ULI_LINE) _Atomic uint64_t value;
 };
-struct uli_hier_words {
-    struct uli_hier_word sent, credit;
+struct uli_hier_flags {
+    struct uli_hier_flag sent, credit;
     _Alignas(ULI_LINE) _Atomic uint64_t arrived[ULI_HIER_CHUNKS];
     _Alignas(ULI_LINE) _Atomic int64_t pending[ULI_HIER_CHUNKS];
-    _Alignas(ULI_LINE) struct uli_hier_word counts[]; /* filled, taken */
+    _Alignas(ULI_LINE) struct uli_hier_flag counts[]; /* filled, taken */
 };
 
 struct uli_hier_rail {
@@ -131,10 +131,10 @@ struct uli_hier_rail {
     int32_t node, index; /* the other node; number of the rail */
     int32_t proxy;       /* rank of this node */
     int32_t far;         /* the proxy there */
-    struct uli_hier_words *words;
-    struct uli_hier_word *filled, *taken; /* [size of this node] */
+    struct uli_hier_flags *words;
+    struct uli_hier_flag *filled, *taken; /* [size of this node] */
     char *staging;
-    struct uli_address far_words; /* of the rail in far's piece */
+    struct uli_address far_flags; /* of the rail in far's block */
     int64_t far_staging;          /* bytes from there */
 
     /* of the call in flight: counts of chunks */
@@ -146,7 +146,7 @@ struct uli_hier_rail {
     int64_t take_run, take_in_run;
 };
 
-/* ---- the mailbox of a node, in the piece of its first rank -----------------
+/* ---- the mailbox of a node, in the block of its first rank -----------------
  */
 
 enum { ULI_HIER_GONE = 1 }; /* status of a rank that has destroyed its plan */
@@ -187,7 +187,7 @@ struct uli_hier {
     struct uli_hier_nodes nodes;
     int32_t node, local, size; /* of this rank; ranks of its node */
     int64_t chunk_bytes;       /* equal on all ranks */
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     struct uli_hier_mailbox *mailbox;
     struct uli_hier_message **mails; /* [nnodes], NULL for the own node */
     struct uli_address
@@ -199,7 +199,7 @@ struct uli_hier {
     struct uli_hier_work work[ULYX_DIRECTIONS];
     bool broken; /* an update found no memory for its tables */
     char *acc, *group_acc, *packed;
-    int64_t fixed_bytes, table_bytes; /* held, but for the piece */
+    int64_t fixed_bytes, table_bytes; /* held, but for the block */
 
     /* of the call in flight */
     const struct uli_hier_work *now;
@@ -235,7 +235,7 @@ bool uli_hier_may_post(const struct uli_hier *hier);
 void uli_hier_refuse(struct uli_hier *hier, ulyx_status_t status);
 /* The plan ends at this rank. */
 void uli_hier_close(struct uli_hier *hier);
-/* After it: may the piece serve others? If so, not to be asked again. */
+/* After it: may the block serve others? If so, not to be asked again. */
 bool uli_hier_idle(struct uli_hier *hier);
 
 enum uli_hier_presence { ULI_HIER_ABSENT, ULI_HIER_POSTED, ULI_HIER_LEFT };
@@ -286,7 +286,7 @@ uli_hier_reached(
 
 /* The least of a word over the ranks of the node, as a count of this call. */
 int64_t uli_hier_least(
-    const struct uli_hier *hier, const struct uli_hier_word *words);
+    const struct uli_hier *hier, const struct uli_hier_flag *words);
 /* Has chunk c a place in the staging here? */
 bool uli_hier_has_room(
     const struct uli_hier *hier, const struct uli_hier_rail *rail, int64_t c);
@@ -315,14 +315,14 @@ bool uli_hier_sums(struct uli_hier *hier);
 
 struct ulyx_plan;
 /* Before the agreement, with layout and own strides: nodes, streams, the
- * arena piece. Errors: UNSUPPORTED (more chunks than a word
+ * arena block. Errors: UNSUPPORTED (more chunks than a word
  * counts), NO_MEMORY, those of arenas. */
 ulyx_status_t uli_hier_create(struct ulyx_plan *plan);
 /* After it. Errors: INTERNAL, failing the communicator. */
 ulyx_status_t uli_hier_connect(struct ulyx_plan *plan);
 /* For the present document tables. */
 void uli_hier_rebuild(struct ulyx_plan *plan);
-/* Frees all but the piece. NULL is fine. */
+/* Frees all but the block. NULL is fine. */
 void uli_hier_destroy(struct uli_hier *hier);
 
 #endif

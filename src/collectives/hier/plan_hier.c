@@ -2,7 +2,7 @@
  *
  * The hierarchical schedule of a plan: its life and where its memory lies.
  *
- * The arena piece of a rank, which anybody computes from the numbers of ranks
+ * The arena block of a rank, which anybody computes from the numbers of ranks
  * alone (so nothing but its beginning is gathered):
  *   mailbox   at the first rank of a node: slots of its ranks, then message
  * from each other node rails   that the rank carries: those out by node and
@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "comm/remote/remote.h"
 
-/* ---- the piece ----------------------------------------------------------- */
+/* ---- the block ----------------------------------------------------------- */
 
 static int64_t
 message_bytes(const struct uli_hier_nodes *nodes, int32_t from)
@@ -42,11 +42,11 @@ message_at(const struct uli_hier_nodes *nodes, int32_t node, int32_t from)
 }
 
 static int64_t
-words_bytes(const struct uli_hier_nodes *nodes, int32_t node)
+flags_bytes(const struct uli_hier_nodes *nodes, int32_t node)
 {
-    return (int64_t)sizeof(struct uli_hier_words) +
+    return (int64_t)sizeof(struct uli_hier_flags) +
            2 * uli_nodes_size(nodes, node) *
-               (int64_t)sizeof(struct uli_hier_word);
+               (int64_t)sizeof(struct uli_hier_flag);
 }
 
 /* Number of the rail among those that the rank carries; kind OWN: their last.
@@ -82,14 +82,14 @@ rail_at(const struct uli_hier *h, int32_t rank, enum uli_hier_kind kind,
         nodes->local[rank] == 0 ? message_at(nodes, home, nodes->nnodes) : 0;
     return mailbox +
            carried_index(nodes, rank, kind, node, rail) *
-               (words_bytes(nodes, home) + ULI_HIER_CHUNKS * h->chunk_bytes);
+               (flags_bytes(nodes, home) + ULI_HIER_CHUNKS * h->chunk_bytes);
 }
 
 static int64_t
-piece_bytes(const struct uli_hier *h, int32_t rank)
+block_bytes(const struct uli_hier *h, int32_t rank)
 {
     return rail_at(h, rank, ULI_HIER_OWN, -1, -1) +
-           words_bytes(&h->nodes, h->nodes.node[rank]) +
+           flags_bytes(&h->nodes, h->nodes.node[rank]) +
            ULI_HIER_CHUNKS * h->chunk_bytes;
 }
 
@@ -184,25 +184,25 @@ uli_hier_create(struct ulyx_plan *plan)
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
         if (plan->directions >> direction & 1)
             ULI_TRY(uli_hier_build(plan, direction, &h->work[direction]));
-    ULI_TRY(uli_arena_alloc(h->comm, piece_bytes(h, h->comm->rank), &h->piece));
-    plan->info.schedule.window = h->piece.window;
-    plan->info.schedule.offset = h->piece.offset;
+    ULI_TRY(uli_arena_alloc(h->comm, block_bytes(h, h->comm->rank), &h->block));
+    plan->info.schedule.window = h->block.window;
+    plan->info.schedule.offset = h->block.offset;
     return ULYX_SUCCESS;
 }
 
 /* ---- after it ------------------------------------------------------------ */
 
-/* Bytes of a local rank's piece, mapped here; NULL fails. */
+/* Bytes of a local rank's block, mapped here; NULL fails. */
 static char *
 address_mapped(
     const struct ulyx_plan *plan, int32_t rank, int64_t at, int64_t bytes)
 {
     const struct uli_hier *h = uli_hier_of(&plan->exchange);
-    const struct uli_address *piece = &plan->ranks[rank].schedule;
+    const struct uli_address *block = &plan->ranks[rank].schedule;
     if (rank == h->comm->rank)
-        return (char *)h->piece.address + at;
+        return (char *)h->block.address + at;
     return uli_window_address(
-        h->comm, rank, piece->window, piece->offset + at, bytes);
+        h->comm, rank, block->window, block->offset + at, bytes);
 }
 
 static bool
@@ -228,24 +228,24 @@ static bool
 connect_rail(const struct ulyx_plan *plan, const struct uli_hier *h,
     struct uli_hier_rail *rail)
 {
-    int64_t words = words_bytes(&h->nodes, h->node);
+    int64_t words = flags_bytes(&h->nodes, h->node);
     char *at = address_mapped(plan, rail->proxy,
         rail_at(h, rail->proxy, rail->kind, rail->node, rail->index),
         words + ULI_HIER_CHUNKS * h->chunk_bytes);
     if (!at)
         return false;
-    rail->words = (struct uli_hier_words *)at;
+    rail->words = (struct uli_hier_flags *)at;
     rail->filled = rail->words->counts;
     rail->taken = rail->filled + h->size;
     rail->staging = at + words;
     if (rail->kind == ULI_HIER_OWN)
         return true;
     /* What goes out here comes in there, from this node, and conversely. */
-    rail->far_words = plan->ranks[rail->far].schedule;
-    rail->far_words.offset += rail_at(h, rail->far,
+    rail->far_flags = plan->ranks[rail->far].schedule;
+    rail->far_flags.offset += rail_at(h, rail->far,
         rail->kind == ULI_HIER_OUT ? ULI_HIER_IN : ULI_HIER_OUT, h->node,
         rail->index);
-    rail->far_staging = words_bytes(&h->nodes, rail->node);
+    rail->far_staging = flags_bytes(&h->nodes, rail->node);
     return true;
 }
 

@@ -47,7 +47,7 @@ uli_hier_look_for_leavers(struct uli_hier *h)
 
 /* Of a word of one rank: chunks of this call. */
 static int64_t
-count_of(const struct uli_hier *h, const struct uli_hier_word *word)
+count_of(const struct uli_hier *h, const struct uli_hier_flag *word)
 {
     uint64_t value = atomic_load_explicit(&word->value, memory_order_acquire);
     uint64_t base = uli_hier_tag(h, 0);

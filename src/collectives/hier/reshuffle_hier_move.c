@@ -26,7 +26,7 @@ hier_ring_doorbell(const struct uli_hier *h, int32_t rank)
 }
 
 int64_t
-uli_hier_least(const struct uli_hier *h, const struct uli_hier_word *words)
+uli_hier_least(const struct uli_hier *h, const struct uli_hier_flag *words)
 {
     uint64_t low = UINT64_MAX;
     for (int32_t i = 0; i < h->size; i++) {
@@ -145,9 +145,9 @@ uli_hier_gather(struct uli_hier *h, struct uli_hier_rail *rail)
 /* ---- wire ---------------------------------------------------------------- */
 
 static int64_t
-word_offset(const struct uli_hier_rail *rail, const void *word)
+flag_offset(const struct uli_hier_rail *rail, const void *word)
 {
-    return rail->far_words.offset +
+    return rail->far_flags.offset +
            ((const char *)word - (const char *)rail->words);
 }
 
@@ -157,11 +157,11 @@ put_chunk(struct uli_hier *h, struct uli_hier_rail *rail, int64_t c)
     int64_t at = c * h->chunk_bytes, k = c % ULI_HIER_CHUNKS;
     struct uli_net_put put = {.data = place_of(h, rail, at),
         .bytes = uli_min(h->chunk_bytes, rail->stream->bytes - at),
-        .window = rail->far_words.window,
+        .window = rail->far_flags.window,
         .offset =
-            rail->far_words.offset + rail->far_staging + k * h->chunk_bytes,
-        .signal_window = rail->far_words.window,
-        .signal_offset = word_offset(rail, &rail->words->arrived[k]),
+            rail->far_flags.offset + rail->far_staging + k * h->chunk_bytes,
+        .signal_window = rail->far_flags.window,
+        .signal_offset = flag_offset(rail, &rail->words->arrived[k]),
         .signal = uli_hier_tag(h, c + 1),
         .pending = &rail->words->pending[k]};
     uli_remote_put(h->comm, rail->far, &put);
@@ -215,8 +215,8 @@ pass_on(struct uli_hier *h, struct uli_hier_rail *rail)
     if (credit <= rail->credited_n)
         return rail->seen_n > seen;
     rail->credited_n = credit;
-    struct uli_net_put put = {.signal_window = rail->far_words.window,
-        .signal_offset = word_offset(rail, &rail->words->credit),
+    struct uli_net_put put = {.signal_window = rail->far_flags.window,
+        .signal_offset = flag_offset(rail, &rail->words->credit),
         .signal = uli_hier_tag(h, credit)};
     uli_remote_put(h->comm, rail->far, &put);
     return true;

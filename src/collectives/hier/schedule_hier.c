@@ -35,8 +35,8 @@ static void
 hier_destroy(ulyx_comm_t *comm, void *state)
 {
     struct uli_hier *hier = state;
-    if (hier && comm && hier->piece.address)
-        uli_arena_free(comm, &hier->piece);
+    if (hier && comm && hier->block.address)
+        uli_arena_free(comm, &hier->block);
     uli_hier_destroy(hier);
 }
 
@@ -124,7 +124,7 @@ hier_bytes(const struct uli_exchange *exchange)
 {
     const struct uli_hier *hier = uli_hier_of(exchange);
     return (int64_t)sizeof(*hier) + hier->fixed_bytes + hier->table_bytes +
-           hier->piece.bytes;
+           hier->block.bytes;
 }
 
 /* Phases, staging, what crosses. */
@@ -136,7 +136,7 @@ hier_describe(const struct ulyx_plan *plan, char *text_p, size_t text_bytes)
         "; between %d nodes: gather, wire, spread in chunks of %lld, %d a rail "
         "(%lld staging bytes)",
         hier->nodes.nnodes, (long long)hier->chunk_bytes, ULI_HIER_CHUNKS,
-        (long long)hier->piece.bytes);
+        (long long)hier->block.bytes);
     for (int direction = 0; direction < ULYX_DIRECTIONS && length < text_bytes;
          direction++) {
         const struct uli_hier_work *work = &hier->work[direction];

@@ -3,7 +3,7 @@
  * Life of a plan.
  *
  * Everything that can fail at one rank alone comes before the agreement:
- * layout, tables, arena pieces. A failure there is this rank's outcome, and
+ * layout, tables, arena blocks. A failure there is this rank's outcome, and
  * everybody's error. After the round nothing can fail at one rank, but
  * for a device's memory and NCCL's connections, which fail the communicator.
  *
@@ -38,7 +38,7 @@ free_plan(ulyx_plan_t *plan)
     free(plan);
 }
 
-/* A plan that was never agreed: no peer knows its pieces. */
+/* A plan that was never agreed: no peer knows its blocks. */
 static void
 drop_plan(ulyx_plan_t *plan)
 {

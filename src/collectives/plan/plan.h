@@ -39,7 +39,7 @@ struct uli_rank_info {
     uli_strides_t strides[ULI_TENSORS];
     int32_t memory[2]; /* of the sequence and the head side */
     struct uli_address pair_flags, rings;
-    struct uli_address schedule;      /* the piece that its schedule shares */
+    struct uli_address schedule;      /* the block that its schedule shares */
     struct uli_address device, marks; /* of a plan on device memory */
     int64_t chunk_bytes; /* of its rings for ranks that reach them: two each */
     /* The most of its rings for remote ranks and of its bounce buffers of

@@ -2,7 +2,7 @@
  *
  * The one agreement round of a plan: every rank's outcome, a fingerprint of
  * everything that must be the same, and what differs by right (strides, memory
- * classes, where its arena pieces lie).
+ * classes, where its arena blocks lie).
  *
  * The fingerprint is a list of integers in a fixed order: the agreed fields of
  * plan_fields.c, then what was settled. All ranks compare all lists with rank

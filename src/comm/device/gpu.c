@@ -338,13 +338,13 @@ is_final(ulyx_status_t status)
 ulyx_status_t
 uli_gpu_meet(ulyx_comm_t *comm)
 {
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     if (!comm->gpu || comm->gpu->unmapped[0])
         return ULYX_SUCCESS;
     ulyx_status_t status =
-        uli_gpu_arena_alloc(comm, ULI_GPU_ARENA_LINE, &piece);
+        uli_gpu_arena_alloc(comm, ULI_GPU_ARENA_LINE, &block);
     if (status == ULYX_SUCCESS)
-        uli_gpu_arena_free(comm, &piece);
+        uli_gpu_arena_free(comm, &block);
     else if (!is_final(status))
         note_unmapped(comm->gpu, uli_error_text());
     return is_final(status) ? status : ULYX_SUCCESS;

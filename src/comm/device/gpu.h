@@ -25,7 +25,7 @@
 #include "comm/comm.h"
 #include "device/share.h"
 
-enum { ULI_GPU_ARENA_LINE = 128 }; /* alignment of pieces */
+enum { ULI_GPU_ARENA_LINE = 128 }; /* alignment of blocks */
 
 struct uli_channel_gpu; /* of collectives */
 
@@ -85,15 +85,15 @@ const char *uli_gpu_unmapped(const ulyx_comm_t *comm);
  * the ranks: ...". */
 ulyx_status_t uli_gpu_check_mapped(const ulyx_comm_t *comm, const char *what);
 
-/* A zeroed piece of at least `bytes` of device memory, aligned to
+/* A zeroed block of at least `bytes` of device memory, aligned to
  * ULI_GPU_ARENA_LINE, in a window that every rank addresses; grows by one
  * attach when full. The zeros are there when it returns. Any thread.
  * Errors: UNSUPPORTED (with the reason), NO_MEMORY, TIMEOUT, those of attach
  * and of the driver. */
 ulyx_status_t uli_gpu_arena_alloc(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p);
-/* Nothing touches the piece any more. */
-void uli_gpu_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *piece);
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p);
+/* Nothing touches the block any more. */
+void uli_gpu_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *block);
 /* Bytes of device memory held: arenas and the table. Any thread. */
 int64_t uli_gpu_bytes(ulyx_comm_t *comm);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arenas: small pieces of memory that all peers address. The first arena is
+ * Arenas: small blocks of memory that all peers address. The first arena is
  * the rest of the control segment; each further one is a segment given to all
  * ranks, twice as large as the last.
  */
@@ -66,7 +66,7 @@ open_first(ulyx_comm_t *comm)
 
 /* Under comm->lock. */
 static bool
-alloc_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
+alloc_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p)
 {
     for (struct uli_list *n = comm->arenas.next; n != &comm->arenas;
          n = n->next) {
@@ -74,9 +74,9 @@ alloc_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
         int64_t offset, taken;
         if (!uli_blocks_take(&arena->blocks, bytes, &offset, &taken))
             continue;
-        *piece_p = (struct uli_arena_block){
+        *block_p = (struct uli_arena_block){
             arena->window, offset, taken, arena->base + offset};
-        memset(piece_p->address, 0, (size_t)piece_p->bytes);
+        memset(block_p->address, 0, (size_t)block_p->bytes);
         return true;
     }
     return false;
@@ -144,16 +144,16 @@ arena_grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *node_p)
 
 ulyx_status_t
 uli_arena_alloc(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p)
 {
     if (bytes <= 0 || bytes > INT64_MAX / 2)
         return uli_error(
-            ULYX_ERR_NO_MEMORY, "arena: a piece of %" PRId64 " bytes", bytes);
+            ULYX_ERR_NO_MEMORY, "arena: a block of %" PRId64 " bytes", bytes);
     bytes = uli_round_up(bytes, ULI_LINE);
     for (;;) {
         pthread_mutex_lock(&comm->lock);
         ulyx_status_t status = open_first(comm);
-        bool done = status == ULYX_SUCCESS && alloc_from(comm, bytes, piece_p);
+        bool done = status == ULYX_SUCCESS && alloc_from(comm, bytes, block_p);
         int64_t last = uli_list_empty(&comm->arenas)
                            ? 0
                            : ARENA_OF(comm->arenas.prev)->bytes;
@@ -168,27 +168,27 @@ uli_arena_alloc(
 /* All of an arena of its own, unless one that everybody knows has room. */
 ulyx_status_t
 uli_arena_alloc_node(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p)
 {
     bytes = uli_round_up(bytes, ULI_LINE);
     pthread_mutex_lock(&comm->lock);
     ulyx_status_t status = open_first(comm);
-    bool done = status == ULYX_SUCCESS && alloc_from(comm, bytes, piece_p);
+    bool done = status == ULYX_SUCCESS && alloc_from(comm, bytes, block_p);
     pthread_mutex_unlock(&comm->lock);
     if (done || status != ULYX_SUCCESS)
         return status;
-    return arena_grow(comm, bytes, piece_p);
+    return arena_grow(comm, bytes, block_p);
 }
 
 void
-uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *piece)
+uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *block)
 {
     pthread_mutex_lock(&comm->lock);
     for (struct uli_list *n = comm->arenas.next; n != &comm->arenas;
          n = n->next) {
         struct arena *arena = ARENA_OF(n);
-        if (arena->window == piece->window)
-            uli_blocks_give(&arena->blocks, piece->offset);
+        if (arena->window == block->window)
+            uli_blocks_give(&arena->blocks, block->offset);
     }
     pthread_mutex_unlock(&comm->lock);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Arenas in device memory: as arena.c, of allocations of the device that are
- * given to all ranks. The host never reads or writes a piece: zeros are written
+ * given to all ranks. The host never reads or writes a block: zeros are written
  * by the device, outside of all locks but its own, when the block is taken.
  */
 #include <inttypes.h>
@@ -26,11 +26,11 @@ struct arena {
 
 #define ARENA_OF(n) ULI_CONTAINER_OF(n, struct arena, node)
 
-/* ---- pieces -------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------- */
 
 /* Under comm->lock. */
 static bool
-take_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
+take_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p)
 {
     for (struct uli_list *n = comm->gpu->arenas.next; n != &comm->gpu->arenas;
          n = n->next) {
@@ -38,7 +38,7 @@ take_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
         int64_t offset, taken;
         if (!uli_blocks_take(&arena->blocks, bytes, &offset, &taken))
             continue;
-        *piece_p = (struct uli_arena_block){arena->window, offset, taken,
+        *block_p = (struct uli_arena_block){arena->window, offset, taken,
             (char *)arena->memory.address + offset};
         return true;
     }
@@ -46,13 +46,13 @@ take_from(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
 }
 
 void
-uli_gpu_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *piece)
+uli_gpu_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *block)
 {
     pthread_mutex_lock(&comm->lock);
     for (struct uli_list *n = comm->gpu->arenas.next; n != &comm->gpu->arenas;
          n = n->next)
-        if (ARENA_OF(n)->window == piece->window)
-            uli_blocks_give(&ARENA_OF(n)->blocks, piece->offset);
+        if (ARENA_OF(n)->window == block->window)
+            uli_blocks_give(&ARENA_OF(n)->blocks, block->offset);
     pthread_mutex_unlock(&comm->lock);
 }
 
@@ -116,18 +116,18 @@ gpu_arena_grow(ulyx_comm_t *comm, int64_t bytes)
 
 ulyx_status_t
 uli_gpu_arena_alloc(
-    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *piece_p)
+    ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p)
 {
     struct uli_gpu *gpu = comm->gpu;
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     ULI_TRY(uli_gpu_check_mapped(comm, ""));
     if (bytes <= 0 || bytes > INT64_MAX / 2)
         return uli_error(ULYX_ERR_NO_MEMORY,
-            "device arena: a piece of %" PRId64 " bytes", bytes);
+            "device arena: a block of %" PRId64 " bytes", bytes);
     bytes = uli_round_up(bytes, ULI_GPU_ARENA_LINE);
     for (;;) {
         pthread_mutex_lock(&comm->lock);
-        bool done = take_from(comm, bytes, &piece);
+        bool done = take_from(comm, bytes, &block);
         int64_t last = uli_list_empty(&gpu->arenas)
                            ? FIRST_BYTES / 2
                            : ARENA_OF(gpu->arenas.prev)->memory.bytes;
@@ -136,9 +136,9 @@ uli_gpu_arena_alloc(
             break;
         ULI_TRY(gpu_arena_grow(comm, uli_max(bytes, uli_sat_add(last, last))));
     }
-    /* A piece that the device may still be zeroing is not given back. */
-    ULI_TRY(uli_gpu_zero(comm, piece.address, piece.bytes));
-    *piece_p = piece;
+    /* A block that the device may still be zeroing is not given back. */
+    ULI_TRY(uli_gpu_zero(comm, block.address, block.bytes));
+    *block_p = block;
     return ULYX_SUCCESS;
 }
 

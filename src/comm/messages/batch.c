@@ -398,7 +398,7 @@ fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 static void
 batch_watch_notify(const struct uli_batch_watch *watch, uint64_t begun)
 {
-    uint64_t *told = watch->piece.address;
+    uint64_t *told = watch->block.address;
     if (watch->call)
         __atomic_store_n(&told[1], batch_load(watch->call), __ATOMIC_RELAXED);
     __atomic_store_n(&told[0], begun, __ATOMIC_RELEASE);

@@ -67,7 +67,7 @@ struct uli_batch_watch {
     const char *what;                   /* "reshuffle" */
     const struct uli_batch_place *told; /* [nranks] */
     const bool *shares;                 /* [nranks]: calls need that rank */
-    struct uli_arena_block piece;       /* this rank's own */
+    struct uli_arena_block block;       /* this rank's own */
     uint64_t seen;                      /* private to the look, as below */
     int64_t since_ns;
 };

@@ -42,19 +42,19 @@ static ulyx_status_t
 hook_memory_alloc(
     void *context, int64_t bytes, struct uli_batch_memory *memory_p)
 {
-    struct uli_arena_block piece;
-    ULI_TRY(uli_arena_alloc(comm_of(context), bytes, &piece));
+    struct uli_arena_block block;
+    ULI_TRY(uli_arena_alloc(comm_of(context), bytes, &block));
     *memory_p = (struct uli_batch_memory){
-        piece.address, piece.window, piece.offset, piece.bytes};
+        block.address, block.window, block.offset, block.bytes};
     return ULYX_SUCCESS;
 }
 
 static void
 hook_memory_free(void *context, const struct uli_batch_memory *memory)
 {
-    const struct uli_arena_block piece = {
+    const struct uli_arena_block block = {
         memory->window, memory->offset, memory->bytes, memory->address};
-    uli_arena_free(comm_of(context), &piece);
+    uli_arena_free(comm_of(context), &block);
 }
 
 static bool

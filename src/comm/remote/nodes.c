@@ -91,10 +91,10 @@ uli_nodes_share(ulyx_comm_t *comm)
     struct uli_nodes *nodes = &comm->remote->nodes;
     if (!nodes_leads(comm, nodes))
         return ULYX_SUCCESS;
-    ULI_TRY(uli_arena_alloc_node(comm, table_bytes(comm), &nodes->piece));
-    nodes->table = nodes->piece.address;
-    atomic_store(&comm->control->table_offset, nodes->piece.offset);
-    atomic_store(&comm->control->table_window, nodes->piece.window);
+    ULI_TRY(uli_arena_alloc_node(comm, table_bytes(comm), &nodes->block));
+    nodes->table = nodes->block.address;
+    atomic_store(&comm->control->table_offset, nodes->block.offset);
+    atomic_store(&comm->control->table_window, nodes->block.window);
     return ULYX_SUCCESS;
 }
 

@@ -28,7 +28,7 @@ struct uli_nodes {
     int64_t stride_bytes; /* of a post in the table */
     /* [2][nranks] posts; the leader's own, or as mapped. NULL: not known. */
     unsigned char *table;
-    struct uli_arena_block piece; /* of the leader */
+    struct uli_arena_block block; /* of the leader */
 
     /* The leader's exchange: (owner) */
     uint64_t round;

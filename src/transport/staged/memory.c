@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See staged.h: the pinned memory of a rank, what it sees of its peers', and
- * the table of lanes on the device.
+ * the table of queues on the device.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,34 +23,34 @@ ring_bytes(const struct uli_staged_shape *shape)
 }
 
 int64_t
-uli_staged_words_at(
-    const struct uli_staged_shape *shape, int32_t index, int32_t lane)
+uli_staged_flags_at(
+    const struct uli_staged_shape *shape, int32_t index, int32_t queue)
 {
-    return ((int64_t)index * shape->lanes + lane) * ULI_STAGED_LINE;
+    return ((int64_t)index * shape->queues + queue) * ULI_STAGED_LINE;
 }
 
 int64_t
 uli_staged_recv_at(
-    const struct uli_staged_shape *shape, int32_t index, int32_t lane)
+    const struct uli_staged_shape *shape, int32_t index, int32_t queue)
 {
-    return uli_round_up(uli_staged_words_at(shape, shape->peers, 0), PAGE) +
-           ((int64_t)index * shape->lanes + lane) * ring_bytes(shape);
+    return uli_round_up(uli_staged_flags_at(shape, shape->peers, 0), PAGE) +
+           ((int64_t)index * shape->queues + queue) * ring_bytes(shape);
 }
 
 int64_t
-uli_staged_own_words_at(
-    const struct uli_staged_shape *shape, int32_t remote, int32_t lane)
+uli_staged_own_flags_at(
+    const struct uli_staged_shape *shape, int32_t remote, int32_t queue)
 {
     return uli_staged_recv_at(shape, shape->peers, 0) +
-           uli_staged_words_at(shape, remote, lane);
+           uli_staged_flags_at(shape, remote, queue);
 }
 
 int64_t
 uli_staged_sending_at(const struct uli_staged_shape *shape, int32_t remotes,
-    int32_t remote, int32_t lane)
+    int32_t remote, int32_t queue)
 {
-    return uli_round_up(uli_staged_own_words_at(shape, remotes, 0), PAGE) +
-           ((int64_t)remote * shape->lanes + lane) * ring_bytes(shape);
+    return uli_round_up(uli_staged_own_flags_at(shape, remotes, 0), PAGE) +
+           ((int64_t)remote * shape->queues + queue) * ring_bytes(shape);
 }
 
 /* ---- own ----------------------------------------------------------------- */
@@ -160,11 +160,11 @@ pin_peers(
     return ULYX_SUCCESS;
 }
 
-/* ---- lanes --------------------------------------------------------------- */
+/* ---- queues -------------------------------------------------------------- */
 
 static void
-fill_lane(const struct uli_staged_memory *memory, int32_t rank, int32_t i,
-    int32_t l, struct uli_staged_lane *lane_p)
+fill_queue(const struct uli_staged_memory *memory, int32_t rank, int32_t i,
+    int32_t l, struct uli_staged_queue *queue_p)
 {
     const struct uli_staged_shape *shape = &memory->shape;
     const struct uli_staged_peer *peer = &memory->peers[i];
@@ -172,42 +172,43 @@ fill_lane(const struct uli_staged_memory *memory, int32_t rank, int32_t i,
     unsigned char *mine = memory->there, *out, *told;
     if (peer->remote < 0) {
         out = peer->there + uli_staged_recv_at(shape, self, l);
-        told = peer->there + uli_staged_words_at(shape, self, l);
+        told = peer->there + uli_staged_flags_at(shape, self, l);
     } else {
         out = mine +
               uli_staged_sending_at(shape, memory->remotes, peer->remote, l);
-        told = mine + uli_staged_own_words_at(shape, peer->remote, l);
+        told = mine + uli_staged_own_flags_at(shape, peer->remote, l);
     }
-    *lane_p = (struct uli_staged_lane){.out = out,
+    *queue_p = (struct uli_staged_queue){.out = out,
         .in = mine + uli_staged_recv_at(shape, i, l),
-        .told = (struct uli_staged_words *)(void *)told,
+        .told = (struct uli_staged_flags *)(void *)told,
         .heard =
-            (const struct uli_staged_words *)(const void *)(mine +
-                                                            uli_staged_words_at(
+            (const struct uli_staged_flags *)(const void *)(mine +
+                                                            uli_staged_flags_at(
                                                                 shape, i, l))};
 }
 
 static ulyx_status_t
-make_lanes(
+make_queues(
     struct uli_staged_memory *memory, const struct uli_batch_params *params)
 {
     const struct uli_staged_shape *shape = &memory->shape;
     const struct uli_batch_hooks *hooks = &params->hooks;
-    int64_t bytes =
-        (int64_t)shape->peers * shape->lanes * (int64_t)sizeof(*memory->lanes);
+    int64_t bytes = (int64_t)shape->peers * shape->queues *
+                    (int64_t)sizeof(*memory->queues);
     bytes = uli_max(bytes, 1);
-    struct uli_staged_lane *lanes = calloc(1, (size_t)bytes);
+    struct uli_staged_queue *queues = calloc(1, (size_t)bytes);
     void *there = NULL;
-    if (!lanes)
+    if (!queues)
         return uli_error(ULYX_ERR_NO_MEMORY, "staged: no memory");
     for (int32_t i = 0; i < shape->peers; i++)
-        for (int32_t l = 0; l < shape->lanes; l++)
-            fill_lane(memory, params->rank, i, l, &lanes[i * shape->lanes + l]);
+        for (int32_t l = 0; l < shape->queues; l++)
+            fill_queue(
+                memory, params->rank, i, l, &queues[i * shape->queues + l]);
     ulyx_status_t status = uli_device_cuda.alloc(params->device, bytes, &there);
-    memory->lanes = there;
+    memory->queues = there;
     if (status == ULYX_SUCCESS)
-        status = hooks->upload(hooks->context, there, lanes, bytes);
-    free(lanes);
+        status = hooks->upload(hooks->context, there, queues, bytes);
+    free(queues);
     return status;
 }
 
@@ -223,7 +224,7 @@ uli_staged_memory_open(struct uli_staged_memory *memory,
     if (status == ULYX_SUCCESS)
         status = pin_peers(memory, params);
     if (status == ULYX_SUCCESS)
-        status = make_lanes(memory, params);
+        status = make_queues(memory, params);
     if (status != ULYX_SUCCESS)
         uli_staged_memory_close(memory, params, false);
     return status;
@@ -241,8 +242,8 @@ uli_staged_memory_close(struct uli_staged_memory *memory,
     const struct uli_batch_params *params, bool used)
 {
     const struct uli_batch_hooks *hooks = &params->hooks;
-    if (memory->lanes)
-        (void)uli_device_cuda.free(params->device, memory->lanes);
+    if (memory->queues)
+        (void)uli_device_cuda.free(params->device, memory->queues);
     for (int32_t i = 0; memory->peers && i < memory->shape.peers; i++)
         if (memory->peers[i].mapped)
             (void)uli_pinned_drop(params->device, memory->peers[i].mapped);

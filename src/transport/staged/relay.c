@@ -50,82 +50,82 @@ staged_relay_progress(const struct uli_staged_relay *relay)
     return hooks->progress(hooks->context);
 }
 
-/* ---- one peer and lane --------------------------------------------------- */
+/* ---- one peer and queue -------------------------------------------------- */
 
-struct lane {
+struct queue {
     const struct uli_staged_peer *peer;
-    int32_t self, lane; /* this rank's index there */
-    const struct uli_staged_words *told;
+    int32_t self, queue; /* this rank's index there */
+    const struct uli_staged_flags *told;
     uint64_t *sent, *taken;
 };
 
-static struct lane
-lane_of(const struct uli_staged_relay *relay,
+static struct queue
+queue_of(const struct uli_staged_relay *relay,
     const struct uli_staged_peer *peer, int32_t l)
 {
     const struct uli_staged_memory *memory = relay->memory;
     const struct uli_staged_shape *shape = &memory->shape;
-    int64_t at = (int64_t)peer->remote * shape->lanes + l;
-    return (struct lane){peer,
+    int64_t at = (int64_t)peer->remote * shape->queues + l;
+    return (struct queue){peer,
         uli_staged_index(relay->params->rank, peer->rank), l,
         (const void *)(memory->base +
-                       uli_staged_own_words_at(shape, peer->remote, l)),
+                       uli_staged_own_flags_at(shape, peer->remote, l)),
         &relay->sent[at], &relay->taken[at]};
 }
 
 /* The next chunk, if the kernel has filled it. */
 static bool
-put_chunk(struct uli_staged_relay *relay, const struct lane *lane)
+put_chunk(struct uli_staged_relay *relay, const struct queue *queue)
 {
     const struct uli_staged_memory *memory = relay->memory;
     const struct uli_staged_shape *shape = &memory->shape;
-    const struct uli_staged_peer *peer = lane->peer;
-    int64_t slot = (int64_t)(*lane->sent % ULI_STAGED_SLOTS);
+    const struct uli_staged_peer *peer = queue->peer;
+    int64_t slot = (int64_t)(*queue->sent % ULI_STAGED_SLOTS);
     int64_t at = slot * shape->chunk_bytes;
     uint64_t filled =
-        __atomic_load_n(&lane->told->filled[slot], __ATOMIC_ACQUIRE);
-    if (filled >> ULI_STAGED_SIZE_BITS != *lane->sent + 1)
+        __atomic_load_n(&queue->told->filled[slot], __ATOMIC_ACQUIRE);
+    if (filled >> ULI_STAGED_SIZE_BITS != *queue->sent + 1)
         return false;
     struct uli_net_put what = {
         .data = memory->base + at +
                 uli_staged_sending_at(
-                    shape, memory->remotes, peer->remote, lane->lane),
-        .bytes = (int64_t)lane->told->bytes[slot],
+                    shape, memory->remotes, peer->remote, queue->queue),
+        .bytes = (int64_t)queue->told->bytes[slot],
         .window = peer->window,
         .offset = peer->offset + at +
-                  uli_staged_recv_at(shape, lane->self, lane->lane),
+                  uli_staged_recv_at(shape, queue->self, queue->queue),
         .signal_window = peer->window,
         .signal_offset = peer->offset +
-                         uli_staged_words_at(shape, lane->self, lane->lane) +
-                         (int64_t)offsetof(struct uli_staged_words, filled) +
+                         uli_staged_flags_at(shape, queue->self, queue->queue) +
+                         (int64_t)offsetof(struct uli_staged_flags, filled) +
                          slot * (int64_t)sizeof(uint64_t),
         .signal = filled};
     if (staged_relay_put(relay, peer->rank, &what) != ULYX_SUCCESS)
         return false;
-    ++*lane->sent;
+    ++*queue->sent;
     return true;
 }
 
 /* That the kernel has emptied more slots, if it has. */
 static bool
-put_consumed(struct uli_staged_relay *relay, const struct lane *lane)
+put_consumed(struct uli_staged_relay *relay, const struct queue *queue)
 {
-    const struct uli_staged_peer *peer = lane->peer;
+    const struct uli_staged_peer *peer = queue->peer;
     uint64_t consumed =
-        __atomic_load_n(&lane->told->consumed, __ATOMIC_ACQUIRE);
-    if (consumed == *lane->taken)
+        __atomic_load_n(&queue->told->consumed, __ATOMIC_ACQUIRE);
+    if (consumed == *queue->taken)
         return false;
     struct uli_net_put what = {.window = peer->window,
         .offset = peer->offset,
         .signal_window = peer->window,
-        .signal_offset =
-            peer->offset +
-            uli_staged_words_at(&relay->memory->shape, lane->self, lane->lane) +
-            (int64_t)offsetof(struct uli_staged_words, consumed),
+        .signal_offset = peer->offset +
+                         uli_staged_flags_at(
+                             &relay->memory->shape, queue->self, queue->queue) +
+                         (int64_t)offsetof(struct uli_staged_flags, consumed),
         .signal = consumed};
     if (staged_relay_put(relay, peer->rank, &what) != ULYX_SUCCESS)
         return false;
-    *lane->taken = consumed;
+    *queue->taken = consumed;
     return true;
 }
 
@@ -140,11 +140,11 @@ staged_relay_notify(struct uli_staged_relay *relay)
     for (int32_t i = 0; i < memory->shape.peers; i++) {
         if (memory->peers[i].remote < 0)
             continue;
-        for (int32_t l = 0; l < memory->shape.lanes; l++) {
-            struct lane lane = lane_of(relay, &memory->peers[i], l);
-            while (put_chunk(relay, &lane))
+        for (int32_t l = 0; l < memory->shape.queues; l++) {
+            struct queue queue = queue_of(relay, &memory->peers[i], l);
+            while (put_chunk(relay, &queue))
                 moved = true;
-            moved |= put_consumed(relay, &lane);
+            moved |= put_consumed(relay, &queue);
         }
     }
     return moved;
@@ -209,7 +209,7 @@ uli_staged_relay_open(struct uli_staged_relay *relay,
     const struct uli_staged_memory *memory,
     const struct uli_staged_report *report)
 {
-    size_t n = (size_t)memory->remotes * (size_t)memory->shape.lanes;
+    size_t n = (size_t)memory->remotes * (size_t)memory->shape.queues;
     if (!memory->remotes)
         return ULYX_SUCCESS;
     relay->params = params;

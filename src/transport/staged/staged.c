@@ -24,8 +24,8 @@
 
 enum {
     WARPS = ULI_STAGED_THREADS / 32, /* of a block */
-    LANES = 8,                       /* of a pair at the most */
-    LANES_IN_ALL = 16,               /* of a rank, while a pair has one */
+    QUEUES = 8,                      /* of a pair at the most */
+    QUEUES_IN_ALL = 16,              /* of a rank, while a pair has one */
     LOOK_NS = 100 * 1000,
 };
 /* What a kernel waits longer than whoever watches over its call. */
@@ -65,7 +65,7 @@ make_id(
     return ULYX_SUCCESS;
 }
 
-/* Lanes keep enough warps busy where there are few peers. A rank all of whose
+/* Queues keep enough warps busy where there are few peers. A rank all of whose
  * peers are on other nodes has slots both ways. */
 static struct uli_staged_shape
 shape_of(const struct uli_batch_params *params)
@@ -73,9 +73,9 @@ shape_of(const struct uli_batch_params *params)
     struct uli_staged_shape shape = {.peers = params->nranks - 1};
     struct id id;
     memcpy(&id, params->id, sizeof(id));
-    shape.lanes = (int32_t)uli_min(
-        LANES, uli_max(1, LANES_IN_ALL / uli_max(shape.peers, 1)));
-    int64_t most = id.bytes / (2 * ULI_STAGED_SLOTS * shape.lanes *
+    shape.queues = (int32_t)uli_min(
+        QUEUES, uli_max(1, QUEUES_IN_ALL / uli_max(shape.peers, 1)));
+    int64_t most = id.bytes / (2 * ULI_STAGED_SLOTS * shape.queues *
                                   uli_max(shape.peers, 1));
     shape.chunk_bytes = uli_max(uli_min(id.chunk_bytes, most), 4096);
     shape.chunk_bytes -= shape.chunk_bytes % 4096;
@@ -85,7 +85,7 @@ shape_of(const struct uli_batch_params *params)
 /* ---- life ---------------------------------------------------------------- */
 
 static ulyx_status_t
-make_words(struct staged_batch *batch)
+make_flags(struct staged_batch *batch)
 {
     const struct uli_batch_params *params = &batch->params;
     struct uli_bind_scope scope; /* pinned memory comes near the device */
@@ -113,7 +113,7 @@ claim_blocks(struct staged_batch *batch)
 {
     const struct uli_batch_hooks *hooks = &batch->params.hooks;
     int64_t parts =
-        2 * (int64_t)batch->memory.shape.peers * batch->memory.shape.lanes;
+        2 * (int64_t)batch->memory.shape.peers * batch->memory.shape.queues;
     int32_t multiprocessors = 0;
     ULI_TRY(uli_cuda_enter(batch->params.device));
     ULI_TRY(uli_cuda_leave(
@@ -154,7 +154,7 @@ open_batch(const struct uli_batch_params *params, struct uli_batch **batch_p)
     ulyx_status_t status =
         uli_staged_memory_open(&batch->memory, params, &shape);
     if (status == ULYX_SUCCESS)
-        status = make_words(batch);
+        status = make_flags(batch);
     if (status == ULYX_SUCCESS)
         status = claim_blocks(batch);
     if (status == ULYX_SUCCESS)
@@ -236,16 +236,16 @@ fill_args(const struct staged_batch *batch, uli_deadline_t deadline,
     struct uli_staged_args *args_p)
 {
     int64_t left = uli_max(deadline - uli_clock_ns(), 0);
-    *args_p = (struct uli_staged_args){.lanes = batch->memory.lanes,
+    *args_p = (struct uli_staged_args){.queues = batch->memory.queues,
         .state = batch->state,
         .report = batch->device_report,
         .poison = batch->params.poison,
         .chunk_bytes = batch->memory.shape.chunk_bytes,
         .timeout_ns = (uint64_t)uli_sat_add(left, AFTER_NS),
-        .nlanes = batch->memory.shape.lanes};
+        .nqueues = batch->memory.shape.queues};
 }
 
-/* A lane takes one piece a launch, so the second piece of a pair and way comes
+/* A queue takes one piece a launch, so the second piece of a pair and way comes
  * in a second launch, at both ends. Lists the pieces that have `level` others
  * of their pair and way before them; false: there are none. */
 static bool
@@ -287,7 +287,7 @@ batch_launch(struct staged_batch *batch, const struct uli_staged_args *args,
     if (batch->relay.has_thread)
         ULI_TRY(DEVICE(
             batch, host_call, stream, uli_staged_relay_wake, &batch->relay));
-    int32_t blocks = blocks_of(batch, args->npieces * args->nlanes);
+    int32_t blocks = blocks_of(batch, args->npieces * args->nqueues);
     ULI_TRY(uli_cuda_enter(batch->params.device));
     return uli_cuda_leave(uli_cuda_status(
         uli_staged_launch(args, blocks, stream), "launch of staging"));
@@ -380,9 +380,9 @@ batch_describe(struct uli_batch *base, char *text_p, size_t text_bytes)
     struct staged_batch *batch = (struct staged_batch *)base;
     const struct uli_staged_memory *memory = &batch->memory;
     snprintf(text_p, text_bytes,
-        "staged: %d lanes of %d chunks of %" PRId64
+        "staged: %d queues of %d chunks of %" PRId64
         " KiB a pair and way, %" PRId64 " KiB pinned",
-        memory->shape.lanes, ULI_STAGED_SLOTS, memory->shape.chunk_bytes >> 10,
+        memory->shape.queues, ULI_STAGED_SLOTS, memory->shape.chunk_bytes >> 10,
         memory->bytes >> 10);
 }
 

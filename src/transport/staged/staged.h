@@ -12,7 +12,7 @@
  * One kernel a run moves all pieces both ways (cuda/staged_gpu.h), a step of
  * the caller's stream: the caller's thread waits for nothing, and a captured
  * run can be replayed, for all counts are kept where kernels run. Chunks of
- * a set size, four slots a lane and way: device to host, wire and host to
+ * a set size, four slots a queue and way: device to host, wire and host to
  * device overlap.
  *
  * The relay (relay.c) is a thread of a rank that has peers on other
@@ -21,14 +21,14 @@
  * is under way.
  *
  * Memory does not grow with the pieces: a rank's receive buffer and sending
- * slots are lanes x 4 x chunk a peer and way, and bounded by ULYX_STAGE_BYTES
+ * slots are queues x 4 x chunk a peer and way, and bounded by ULYX_STAGE_BYTES
  * in all as long as chunks have a page; pinned whole. All of it is one piece of
  * the memory that peers reach, of pages of its own:
  *
- *   words   [peers][lanes]            told by peers, stored or put by them
- *   receive buffer [peers][lanes][4][chunk]  the same
- *   own     [remote][lanes]           told by this rank's kernel, for the relay
- *   sending [remote][lanes][4][chunk] the same
+ *   words   [peers][queues]            told by peers, stored or put by them
+ *   receive buffer [peers][queues][4][chunk]  the same
+ * own [remote][queues] told by this rank's kernel, for the relay
+ *   sending [remote][queues][4][chunk] the same
  *
  * How runs end. A kernel that waits looks at the communicator's poison, at
  * abort, and at its own deadline, half a second after the caller's, so that who
@@ -47,7 +47,7 @@
 
 /* Equal on all ranks. */
 struct uli_staged_shape {
-    int32_t peers, lanes;
+    int32_t peers, queues;
     int64_t chunk_bytes;
 };
 
@@ -66,15 +66,15 @@ struct uli_staged_memory {
     unsigned char *base, *there; /* its whole pages: here, for the device */
     int64_t offset, bytes;       /* of them, in the window */
     int32_t remotes;
-    struct uli_staged_peer *peers; /* [shape.peers] */
-    struct uli_staged_lane *lanes; /* [peers][lanes], on the device */
+    struct uli_staged_peer *peers;   /* [shape.peers] */
+    struct uli_staged_queue *queues; /* [peers][queues], on the device */
 };
 
 struct uli_staged_relay {
     const struct uli_batch_params *params;
     const struct uli_staged_memory *memory;
     const struct uli_staged_report *report;
-    uint64_t *sent, *taken; /* [remotes][lanes]: chunks that were told */
+    uint64_t *sent, *taken; /* [remotes][queues]: chunks that were told */
     pthread_t thread;
     bool has_thread;
     sem_t work;
@@ -83,15 +83,15 @@ struct uli_staged_relay {
 };
 
 /* Where a pair's things lie in a rank's memory. index: of the other one. */
-int64_t uli_staged_words_at(
-    const struct uli_staged_shape *shape, int32_t index, int32_t lane);
+int64_t uli_staged_flags_at(
+    const struct uli_staged_shape *shape, int32_t index, int32_t queue);
 int64_t uli_staged_recv_at(
-    const struct uli_staged_shape *shape, int32_t index, int32_t lane);
+    const struct uli_staged_shape *shape, int32_t index, int32_t queue);
 /* remote: among the peers of other nodes. */
-int64_t uli_staged_own_words_at(
-    const struct uli_staged_shape *shape, int32_t remote, int32_t lane);
+int64_t uli_staged_own_flags_at(
+    const struct uli_staged_shape *shape, int32_t remote, int32_t queue);
 int64_t uli_staged_sending_at(const struct uli_staged_shape *shape,
-    int32_t remotes, int32_t remote, int32_t lane);
+    int32_t remotes, int32_t remote, int32_t queue);
 /* The index of rank p at rank r. */
 static inline int32_t
 uli_staged_index(int32_t p, int32_t r)

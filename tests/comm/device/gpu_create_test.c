@@ -20,7 +20,7 @@ static void
 one_call_makes_all_ranks_on_one_device(void **state)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     ulyx_comm_t *comms[4];
     (void)state;
     params.memory_kind = ULYX_MEMORY_CUDA;
@@ -32,9 +32,9 @@ one_call_makes_all_ranks_on_one_device(void **state)
         assert_int_equal(uli_gpu_sharers(comms[r]), 4);
         assert_null(uli_gpu_unmapped(comms[r]));
     }
-    assert_status(uli_gpu_arena_alloc(comms[3], 1000, &piece), ULYX_SUCCESS);
-    assert_ptr_equal(gpu_entry(comms[0], 3, piece.window),
-        (char *)piece.address - piece.offset);
+    assert_status(uli_gpu_arena_alloc(comms[3], 1000, &block), ULYX_SUCCESS);
+    assert_ptr_equal(gpu_entry(comms[0], 3, block.window),
+        (char *)block.address - block.offset);
     uli_comm_abort(comms[2]);
     assert_true(gpu_poison_comes(comms[0]));
     for (int r = 0; r < 4; r++)
@@ -44,7 +44,7 @@ one_call_makes_all_ranks_on_one_device(void **state)
 static void
 devices_apart_are_the_same_reason_everywhere(void **state)
 {
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     ulyx_comm_t *comms[RANKS];
     char *base = NULL;
     (void)state;
@@ -56,7 +56,7 @@ devices_apart_are_the_same_reason_everywhere(void **state)
         assert_string_equal(
             uli_gpu_unmapped(comms[r]), uli_gpu_unmapped(comms[0]));
         assert_status(
-            uli_gpu_arena_alloc(comms[r], 64, &piece), ULYX_ERR_UNSUPPORTED);
+            uli_gpu_arena_alloc(comms[r], 64, &block), ULYX_ERR_UNSUPPORTED);
         expect_text("no peer-to-peer access between CUDA devices 0 (rank 0) "
                     "and 1 (rank 1)");
         assert_status(uli_mem_attach(comms[r], mem),
@@ -78,7 +78,7 @@ devices_apart_are_the_same_reason_everywhere(void **state)
 static void
 other_nodes_are_a_reason_too(void **state)
 {
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     ulyx_comm_t *comms[RANKS];
     (void)state;
 #ifdef __SANITIZE_THREAD__
@@ -94,7 +94,7 @@ other_nodes_are_a_reason_too(void **state)
         assert_int_equal(comms[r]->nnodes, 2);
         assert_non_null(uli_gpu_unmapped(comms[r]));
         assert_status(
-            uli_gpu_arena_alloc(comms[r], 64, &piece), ULYX_ERR_UNSUPPORTED);
+            uli_gpu_arena_alloc(comms[r], 64, &block), ULYX_ERR_UNSUPPORTED);
         expect_text("rank 0: no way to map rank 2's: nvlink: rank 2 is on "
                     "another node");
     }

@@ -222,14 +222,14 @@ static int
 use_arenas(int rank, int nranks, void *context)
 {
     ulyx_comm_t *comm = join(context, rank, 20);
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     uint64_t windows[RANKS], offsets[RANKS];
     if (!comm)
         return 1;
-    bool well = DO(uli_gpu_arena_alloc(comm, 5 << 20, &piece));
-    fill(piece.address, 1000, rank);
-    well = meet_gather(context, rank, piece.window, windows) && well;
-    well = meet_gather(context, rank, (uint64_t)piece.offset, offsets) && well;
+    bool well = DO(uli_gpu_arena_alloc(comm, 5 << 20, &block));
+    fill(block.address, 1000, rank);
+    well = meet_gather(context, rank, block.window, windows) && well;
+    well = meet_gather(context, rank, (uint64_t)block.offset, offsets) && well;
     for (int p = 0; p < nranks && well; p++) {
         char *theirs = uli_window_address(
             comm, p, (uint32_t)windows[p], (int64_t)offsets[p], 5 << 20);
@@ -295,7 +295,7 @@ static int
 never_map(int rank, int nranks, void *context)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     ulyx_comm_t *comm = NULL;
     (void)nranks;
     params.memory_kind = ULYX_MEMORY_CUDA;
@@ -309,7 +309,7 @@ never_map(int rank, int nranks, void *context)
     const char *why = uli_gpu_unmapped(comm);
     bool well = ranks_expect(why != NULL) &&
                 ranks_expect(strstr(why, "rank 0: rank 1: cuMemImportFrom")) &&
-                ranks_expect(uli_gpu_arena_alloc(comm, 64, &piece) ==
+                ranks_expect(uli_gpu_arena_alloc(comm, 64, &block) ==
                              ULYX_ERR_UNSUPPORTED) &&
                 ranks_expect(strstr(uli_error_text(), why));
     well = ranks_expect(meet_barrier(context, rank)) && well;

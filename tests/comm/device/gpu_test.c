@@ -54,15 +54,15 @@ is_zero(const char *memory, int64_t bytes)
 /* ---- arenas -------------------------------------------------------------- */
 
 static void
-expect_known(struct world *w, int rank, const struct uli_arena_block *piece)
+expect_known(struct world *w, int rank, const struct uli_arena_block *block)
 {
     for (int r = 0; r < RANKS; r++) {
-        assert_ptr_equal(uli_window_address(w->comms[r], rank, piece->window,
-                             piece->offset, piece->bytes),
-            piece->address);
+        assert_ptr_equal(uli_window_address(w->comms[r], rank, block->window,
+                             block->offset, block->bytes),
+            block->address);
         assert_ptr_equal(
-            (char *)gpu_entry(w->comms[r], rank, piece->window) + piece->offset,
-            piece->address);
+            (char *)gpu_entry(w->comms[r], rank, block->window) + block->offset,
+            block->address);
     }
 }
 
@@ -112,21 +112,21 @@ random_pieces_do_not_overlap(void **state)
     memset(held, 0, sizeof(held));
     for (int64_t i = 0; i < test_draws(400); i++) {
         int64_t which = test_random_in(&random, 0, HELD - 1);
-        struct uli_arena_block *piece = &held[which];
+        struct uli_arena_block *block = &held[which];
         char mark = (char)(which + 1);
-        if (piece->bytes) {
-            char *at = piece->address;
-            assert_true(at[0] == mark && at[piece->bytes - 1] == mark &&
-                        memcmp(at, at + 1, (size_t)piece->bytes - 1) == 0);
-            uli_gpu_arena_free(w->comms[1], piece);
-            piece->bytes = 0;
+        if (block->bytes) {
+            char *at = block->address;
+            assert_true(at[0] == mark && at[block->bytes - 1] == mark &&
+                        memcmp(at, at + 1, (size_t)block->bytes - 1) == 0);
+            uli_gpu_arena_free(w->comms[1], block);
+            block->bytes = 0;
             continue;
         }
         int64_t bytes = test_random_in(&random, 1, 300000);
-        assert_status(uli_gpu_arena_alloc(w->comms[1], bytes, piece), 0);
-        assert_true(piece->bytes >= bytes);
-        assert_true(is_zero(piece->address, piece->bytes));
-        memset(piece->address, mark, (size_t)piece->bytes);
+        assert_status(uli_gpu_arena_alloc(w->comms[1], bytes, block), 0);
+        assert_true(block->bytes >= bytes);
+        assert_true(is_zero(block->address, block->bytes));
+        memset(block->address, mark, (size_t)block->bytes);
     }
     for (int i = 0; i < HELD; i++)
         if (held[i].bytes)
@@ -198,7 +198,7 @@ attach_and_grow(int rank, int nranks, void *context)
     bool well = true;
     for (int64_t i = 0; i < test_draws(40) && well; i++) {
         int64_t bytes = test_random_in(&random, 1, 200000);
-        struct uli_arena_block piece;
+        struct uli_arena_block block;
         uint32_t window = 0;
         int64_t offset = -1;
         char *base = NULL;
@@ -212,9 +212,9 @@ attach_and_grow(int rank, int nranks, void *context)
                                     bytes) == base) &&
                    ranks_expect(gpu_entry(w->comms[p], rank, window) == base);
         well = well && ranks_expect(uli_gpu_arena_alloc(comm, bytes * 4,
-                                        &piece) == ULYX_SUCCESS);
+                                        &block) == ULYX_SUCCESS);
         if (well && (i & 1))
-            uli_gpu_arena_free(comm, &piece);
+            uli_gpu_arena_free(comm, &block);
         well = well &&
                ranks_expect(uli_mem_detach(comm, mem) == ULYX_SUCCESS) &&
                ranks_expect(uli_mem_free(mem) == ULYX_SUCCESS);
@@ -273,7 +273,7 @@ a_failing_driver_leaves_nothing_attached(void **state)
     struct world *w = *state;
     static const char *const calls[] = {"cuMemcpyAsync", "cuMemSetAccess",
         "cuMemsetD8Async", "cuMemCreate", "cuMemAddressReserve", "cuMemMap"};
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     char *base = NULL;
     ulyx_mem_t *mem = gpu_alloc(1, 4096, &base);
     gpu_driver->result = 719;
@@ -283,7 +283,7 @@ a_failing_driver_leaves_nothing_attached(void **state)
         gpu_driver->failing = calls[i];
         ulyx_status_t status =
             i < 2 ? uli_mem_attach(w->comms[1], mem)
-                  : uli_gpu_arena_alloc(w->comms[1], 9 << 20, &piece);
+                  : uli_gpu_arena_alloc(w->comms[1], 9 << 20, &block);
         assert_status(status, ULYX_ERR_SYSTEM);
         expect_text(calls[i]);
         gpu_driver->failing = NULL;
@@ -371,14 +371,14 @@ static void
 expect_children(struct family *f, int nranks)
 {
     for (int r = 0; r < nranks; r++) {
-        struct uli_arena_block piece;
+        struct uli_arena_block block;
         ulyx_comm_t *child = f->children[r];
         assert_int_equal(child->gpu->device, f->parents[r]->gpu->device);
         assert_null(uli_gpu_unmapped(child));
         assert_int_equal(gpu_poison_of(child), 0);
-        assert_status(uli_gpu_arena_alloc(child, 64, &piece), ULYX_SUCCESS);
-        assert_true(is_zero(piece.address, 64));
-        memset(piece.address, 1, 64);
+        assert_status(uli_gpu_arena_alloc(child, 64, &block), ULYX_SUCCESS);
+        assert_true(is_zero(block.address, 64));
+        memset(block.address, 1, 64);
     }
     for (int r = 0; r < nranks; r++)
         assert_status(uli_comm_destroy(f->children[r]), ULYX_SUCCESS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arenas: pieces do not overlap, are zeroed and aligned, are where every peer
+ * Arenas: blocks do not overlap, are zeroed and aligned, are where every peer
  * finds them; what is given back is used again; a full arena grows by one.
  */
 #include <stdlib.h>
@@ -30,10 +30,10 @@ tear_down(void **state)
 }
 
 static bool
-is_zero(const struct uli_arena_block *piece)
+is_zero(const struct uli_arena_block *block)
 {
-    const char *byte = piece->address;
-    for (int64_t i = 0; i < piece->bytes; i++)
+    const char *byte = block->address;
+    for (int64_t i = 0; i < block->bytes; i++)
         if (byte[i])
             return false;
     return true;
@@ -42,14 +42,14 @@ is_zero(const struct uli_arena_block *piece)
 static struct uli_arena_block
 take(ulyx_comm_t *comm, int64_t bytes)
 {
-    struct uli_arena_block piece;
-    assert_status(uli_arena_alloc(comm, bytes, &piece), ULYX_SUCCESS);
-    assert_true(piece.bytes >= bytes);
-    assert_int_equal(piece.bytes % ULI_LINE, 0);
-    assert_int_equal((uintptr_t)piece.address % ULI_LINE, 0);
-    assert_true(is_zero(&piece));
-    memset(piece.address, 0xA5, (size_t)piece.bytes);
-    return piece;
+    struct uli_arena_block block;
+    assert_status(uli_arena_alloc(comm, bytes, &block), ULYX_SUCCESS);
+    assert_true(block.bytes >= bytes);
+    assert_int_equal(block.bytes % ULI_LINE, 0);
+    assert_int_equal((uintptr_t)block.address % ULI_LINE, 0);
+    assert_true(is_zero(&block));
+    memset(block.address, 0xA5, (size_t)block.bytes);
+    return block;
 }
 
 static void
@@ -76,16 +76,16 @@ whole_arena_comes_back(void **state)
 {
     ulyx_comm_t **comms = *state;
     enum { COUNT = 64 };
-    struct uli_arena_block pieces[COUNT];
+    struct uli_arena_block blocks[COUNT];
     struct uli_arena_block all = take(comms[0], first_bytes - 8192);
     assert_int_equal(all.window, 0);
     uli_arena_free(comms[0], &all);
     /* In three orders: coalescing with the left, the right and both. */
     for (int order = 0; order < 3; order++) {
         for (int i = 0; i < COUNT; i++)
-            pieces[i] = take(comms[0], 8192);
+            blocks[i] = take(comms[0], 8192);
         for (int i = 0; i < COUNT; i++)
-            uli_arena_free(comms[0], &pieces[order == 0   ? i
+            uli_arena_free(comms[0], &blocks[order == 0   ? i
                                              : order == 1 ? COUNT - 1 - i
                                                           : (i * 37) % COUNT]);
         struct uli_arena_block again = take(comms[0], first_bytes - 8192);
@@ -101,9 +101,9 @@ grows_by_doubling(void **state)
     ulyx_comm_t **comms = *state;
     uint32_t high = 0;
     for (int i = 0; i < 62; i++) {
-        struct uli_arena_block piece = take(comms[0], first_bytes / 2);
-        if (piece.window > high)
-            high = piece.window;
+        struct uli_arena_block block = take(comms[0], first_bytes / 2);
+        if (block.window > high)
+            high = block.window;
     }
     /* 1 + 2 + 4 + 8 + 16 MiB hold 31 MiB, a little rounding, one more. */
     assert_in_range(high, 4, 5);
@@ -113,38 +113,38 @@ static void
 refuses_absurd_sizes(void **state)
 {
     ulyx_comm_t **comms = *state;
-    struct uli_arena_block piece = {7, 7, 7, &piece};
+    struct uli_arena_block block = {7, 7, 7, &block};
     const int64_t sizes[] = {0, -1, INT64_MAX, INT64_C(1) << 50};
     for (size_t i = 0; i < 4; i++) {
         assert_status(
-            uli_arena_alloc(comms[0], sizes[i], &piece), ULYX_ERR_NO_MEMORY);
-        assert_int_equal(piece.window, 7);
+            uli_arena_alloc(comms[0], sizes[i], &block), ULYX_ERR_NO_MEMORY);
+        assert_int_equal(block.window, 7);
     }
 }
 
-/* Random taking and giving; each piece carries a mark that must survive. */
+/* Random taking and giving; each block carries a mark that must survive. */
 static void
 pieces_do_not_overlap(void **state)
 {
     ulyx_comm_t **comms = *state;
     enum { COUNT = 100 };
-    struct uli_arena_block pieces[COUNT] = {{0}};
+    struct uli_arena_block blocks[COUNT] = {{0}};
     struct test_random random = {test_seed(21)};
     for (int64_t i = 0; i < test_draws(4000); i++) {
         int at = (int)test_random_in(&random, 0, COUNT - 1);
-        struct uli_arena_block *piece = &pieces[at];
-        if (!piece->address) {
-            *piece = take(
+        struct uli_arena_block *block = &blocks[at];
+        if (!block->address) {
+            *block = take(
                 comms[1], test_random_in(&random, 1, i % 50 ? 9000 : 900000));
-            memset(piece->address, at + 1, (size_t)piece->bytes);
+            memset(block->address, at + 1, (size_t)block->bytes);
             continue;
         }
-        const unsigned char *byte = piece->address;
-        for (int64_t b = 0; b < piece->bytes; b++)
+        const unsigned char *byte = block->address;
+        for (int64_t b = 0; b < block->bytes; b++)
             if (byte[b] != at + 1)
-                fail_msg("draw %d: piece %d was overwritten", (int)i, at);
-        uli_arena_free(comms[1], piece);
-        piece->address = NULL;
+                fail_msg("draw %d: block %d was overwritten", (int)i, at);
+        uli_arena_free(comms[1], block);
+        block->address = NULL;
     }
 }
 
@@ -157,13 +157,13 @@ thread_body(int rank, int nranks, void *context)
     bool ok = true;
     (void)nranks;
     for (int i = 0; i < 300 && ok; i++) {
-        struct uli_arena_block piece;
+        struct uli_arena_block block;
         ok &=
-            ranks_expect(uli_arena_alloc(comm, 50000, &piece) == ULYX_SUCCESS);
-        ok &= ranks_expect(is_zero(&piece));
-        memset(piece.address, rank + 1, (size_t)piece.bytes);
-        ok &= ((char *)piece.address)[piece.bytes - 1] == rank + 1;
-        uli_arena_free(comm, &piece);
+            ranks_expect(uli_arena_alloc(comm, 50000, &block) == ULYX_SUCCESS);
+        ok &= ranks_expect(is_zero(&block));
+        memset(block.address, rank + 1, (size_t)block.bytes);
+        ok &= ((char *)block.address)[block.bytes - 1] == rank + 1;
+        uli_arena_free(comm, &block);
     }
     return !ranks_expect(ok);
 }
@@ -180,17 +180,17 @@ process_body(int rank, int nranks, void *context)
 {
     struct meet *meet = context;
     uint64_t windows[3], offsets[3];
-    struct uli_arena_block small, piece;
+    struct uli_arena_block small, block;
     ulyx_comm_t *comm;
     bool ok = ranks_expect(meet_comm(meet, rank, 20, &comm) == ULYX_SUCCESS);
     if (!ok)
         return 1;
     ok &= uli_arena_alloc(comm, 100, &small) == ULYX_SUCCESS;
     ok &= ranks_expect(
-        uli_arena_alloc(comm, 3 * first_bytes, &piece) == ULYX_SUCCESS);
-    *(_Atomic int *)piece.address = 100 + rank;
-    ok &= meet_gather(meet, rank, piece.window, windows);
-    ok &= meet_gather(meet, rank, (uint64_t)piece.offset, offsets);
+        uli_arena_alloc(comm, 3 * first_bytes, &block) == ULYX_SUCCESS);
+    *(_Atomic int *)block.address = 100 + rank;
+    ok &= meet_gather(meet, rank, block.window, windows);
+    ok &= meet_gather(meet, rank, (uint64_t)block.offset, offsets);
     for (int p = 0; p < nranks && ok; p++) {
         _Atomic int *at = uli_window_address(comm, p, (uint32_t)windows[p],
             (int64_t)offsets[p], 3 * first_bytes);
@@ -199,8 +199,8 @@ process_body(int rank, int nranks, void *context)
     }
     ok &= ranks_expect(meet_barrier(meet, rank));
     ok &= ranks_expect(
-        *(_Atomic int *)piece.address == 100 + rank + 1000 * nranks);
-    uli_arena_free(comm, &piece);
+        *(_Atomic int *)block.address == 100 + rank + 1000 * nranks);
+    uli_arena_free(comm, &block);
     uli_arena_free(comm, &small);
     ok &= ranks_expect(meet_barrier(meet, rank));
     ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);

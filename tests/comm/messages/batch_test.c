@@ -146,10 +146,10 @@ watch_all(struct world *w)
             .told = w->told,
             .shares = w->shares[r]};
         assert_status(
-            uli_arena_alloc(w->comms[r], ULI_BATCH_TOLD_BYTES, &watch->piece),
+            uli_arena_alloc(w->comms[r], ULI_BATCH_TOLD_BYTES, &watch->block),
             ULYX_SUCCESS);
-        w->told[r].window = watch->piece.window;
-        w->told[r].offset = watch->piece.offset;
+        w->told[r].window = watch->block.window;
+        w->told[r].offset = watch->block.offset;
         for (int p = 0; p < RANKS; p++)
             w->shares[r][p] = p != r;
     }
@@ -162,7 +162,7 @@ unwatch_all(struct world *w)
 {
     for (int r = 0; r < RANKS; r++) {
         uli_batch_watch_remove(w->comms[r], &w->watches[r]);
-        uli_arena_free(w->comms[r], &w->watches[r].piece);
+        uli_arena_free(w->comms[r], &w->watches[r].block);
     }
 }
 

@@ -89,7 +89,7 @@ all_ranks_attach_at_the_same_time(void **state)
 /* ---- puts ---------------------------------------------------------------- */
 
 struct target {
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     _Atomic uint64_t *signal;
 };
 
@@ -109,19 +109,19 @@ put_lands_in_an_arena_that_grew(void **state)
     (void)state;
     scene_open(RANKS, PER_NODE, 30, comms);
     assert_status(
-        uli_arena_alloc(comms[4], bytes + 64, &to.piece), ULYX_SUCCESS);
-    assert_int_not_equal(to.piece.window, 0);
-    to.signal = (void *)((char *)to.piece.address + bytes);
+        uli_arena_alloc(comms[4], bytes + 64, &to.block), ULYX_SUCCESS);
+    assert_int_not_equal(to.block.window, 0);
+    to.signal = (void *)((char *)to.block.address + bytes);
     unsigned char *data = malloc((size_t)bytes);
     for (int64_t i = 0; i < bytes; i++)
         data[i] = (unsigned char)(i * 13 + i / 251);
-    struct uli_net_put put = {data, bytes, to.piece.window, to.piece.offset,
-        to.piece.window, to.piece.offset + bytes, 7, &pending};
+    struct uli_net_put put = {data, bytes, to.block.window, to.block.offset,
+        to.block.window, to.block.offset + bytes, 7, &pending};
     assert_status(uli_remote_put(comms[0], 4, &put), ULYX_SUCCESS);
     assert_status(
         uli_comm_wait(comms[4], signal_came, &to, uli_deadline_in(20)),
         ULYX_SUCCESS);
-    assert_memory_equal(to.piece.address, data, (size_t)bytes);
+    assert_memory_equal(to.block.address, data, (size_t)bytes);
     while (atomic_load(&pending))
         uli_comm_progress(comms[0]);
     put.window = 77;

@@ -394,7 +394,7 @@ static void
 a_kernel_waits_for_a_host_that_is_elsewhere(void **state)
 {
     struct rank ranks[2] = {{.nap_ms = 0}, {.nap_ms = 100}};
-    struct uli_gpu_words *words = NULL;
+    struct uli_gpu_flags *words = NULL;
     struct uli_gpu_peer peers[2][2] = {0}, *there = NULL;
     struct uli_gpu_state *at = NULL, now[2];
     pthread_t thread;

@@ -151,16 +151,16 @@ arenas_are_zeroed_by_the_device(void **state)
 {
     struct world *w = *state;
     static unsigned char seen[300], ones[300];
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     memset(ones, 255, sizeof(ones));
     for (int i = 0; i < 2; i++) {
-        assert_status(uli_gpu_arena_alloc(w->comms[2], 300, &piece), 0);
+        assert_status(uli_gpu_arena_alloc(w->comms[2], 300, &block), 0);
         memset(seen, 9, sizeof(seen));
-        fetch(0, seen, piece.address, sizeof(seen));
+        fetch(0, seen, block.address, sizeof(seen));
         for (size_t b = 0; b < sizeof(seen); b++)
             assert_int_equal(seen[b], 0);
-        fetch(0, piece.address, ones, sizeof(ones));
-        uli_gpu_arena_free(w->comms[2], &piece);
+        fetch(0, block.address, ones, sizeof(ones));
+        uli_gpu_arena_free(w->comms[2], &block);
     }
 }
 
@@ -168,7 +168,7 @@ arenas_are_zeroed_by_the_device(void **state)
 
 /* One rank's exchange of no items with a peer that never comes. */
 struct alone {
-    struct uli_arena_block piece; /* words both ways, peers, state */
+    struct uli_arena_block block; /* words both ways, peers, state */
     struct uli_gpu_args args;
 };
 
@@ -176,13 +176,13 @@ static void
 make_alone(ulyx_comm_t *comm, struct alone *a)
 {
     struct uli_gpu_peer peers[2];
-    struct uli_gpu_words *words;
+    struct uli_gpu_flags *words;
     memset(a, 0, sizeof(*a));
     memset(peers, 0, sizeof(peers));
     assert_status(uli_gpu_arena_alloc(
-                      comm, 4 * (int64_t)sizeof(*words) + 4096, &a->piece),
+                      comm, 4 * (int64_t)sizeof(*words) + 4096, &a->block),
         0);
-    words = a->piece.address;
+    words = a->block.address;
     char *rest = (char *)(words + 4);
     peers[1].mine = &words[0];
     peers[1].yours = &words[1];
@@ -213,7 +213,7 @@ a_spinning_kernel_leaves_when_a_peer_aborts(void **state)
     assert_int_equal(seen.failed, 0); /* not by its deadline */
     assert_int_equal(seen.call, 0);   /* and not because the peer came */
     assert_status(cuda()->stream_destroy(0, stream), ULYX_SUCCESS);
-    uli_gpu_arena_free(w->comms[0], &a.piece);
+    uli_gpu_arena_free(w->comms[0], &a.block);
 }
 
 #define WITH_RANKS(name)                                                       \

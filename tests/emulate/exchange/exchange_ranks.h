@@ -44,7 +44,7 @@ struct ranks_one {
     int device;
     cudaStream_t stream;
     struct uli_gpu_state *state;
-    struct uli_gpu_words *words; /* [nranks], written by the peers */
+    struct uli_gpu_flags *words; /* [nranks], written by the peers */
     unsigned char *slots;        /* [nranks][2][slot_bytes] */
     struct uli_gpu_peer *peers;
     unsigned char *src[ULYX_DIRECTIONS][ULI_TENSORS]; /* whole images */

@@ -247,7 +247,7 @@ ends_with(
 static int
 play_late(struct staged_case *c, int rank)
 {
-    /* more than the slots of all lanes hold, so the sender waits, too */
+    /* more than the slots of all queues hold, so the sender waits, too */
     bool good = rank == 2 || one_piece(c, rank, 400000);
     if (good && rank == *(int *)c->context) {
         good = well(staged_run(c, rank, 0.05)) &&

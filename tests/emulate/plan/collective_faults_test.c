@@ -90,7 +90,7 @@ open_all(uint64_t seed)
         .quiet = collective_planted != 0};
     struct test_random random = {seed};
     ulyx_unique_id_t id;
-    /* Chunks are of 128 bytes, and a lane has several of a piece. */
+    /* Chunks are of 128 bytes, and a queue has several of a piece. */
     setenv("ULYX_GPU_SMS", "1", 1);
     setenv("ULYX_GPU_RECV_BUFFER", "2K", 1);
     run_must(emu_open(&config) == 0);

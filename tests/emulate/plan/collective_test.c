@@ -77,7 +77,7 @@ without_a_claim_every_bit_is_the_hosts(void **state)
     uli_residency_release(1, 1, 1000000);
 }
 
-/* One rank alone has no claim: all have one lane, and meet in the same words.
+/* One rank alone has no claim: all have one queue, and meet in the same words.
  */
 static void
 ranks_with_and_without_a_claim_meet(void **state)

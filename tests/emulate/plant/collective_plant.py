@@ -11,7 +11,7 @@ import sys
 import plant
 
 FOLDER = "collectives/device/collective/"
-WORDS, RECV_BUFFER = FOLDER + "collective_words.h", FOLDER + "collective_recv_buffer.h"
+WORDS, RECV_BUFFER = FOLDER + "collective_flags.h", FOLDER + "collective_recv_buffer.h"
 MOVE = FOLDER + "collective_move.h"
 SUM, PIECES = FOLDER + "allreduce.cu", FOLDER + "alltoall.cu"
 
@@ -27,40 +27,40 @@ FAULTS = [
      "block_awaits(c, ULI_GPU_AWAITS_DONE)", "true"),
     ("FILLED_WITHOUT_RELEASE", RECV_BUFFER,
      "ptx_st_release_sys_u64(\n"
-     "            &lane.recv_buffer->yours[lane.number].filled, lane.sent);",
+     "            &queue.recv_buffer->yours[queue.number].filled, queue.sent);",
      "ptx_st_relaxed_sys_u64("
-     "&lane.recv_buffer->yours[lane.number].filled, lane.sent);"),
+     "&queue.recv_buffer->yours[queue.number].filled, queue.sent);"),
     ("EMPTIED_WITHOUT_RELEASE", RECV_BUFFER,
      "ptx_st_release_sys_u64(\n"
-     "            &lane.recv_buffer->yours[lane.number].emptied, lane.received);",
+     "            &queue.recv_buffer->yours[queue.number].emptied, queue.received);",
      "ptx_st_relaxed_sys_u64("
-     "&lane.recv_buffer->yours[lane.number].emptied, lane.received);"),
+     "&queue.recv_buffer->yours[queue.number].emptied, queue.received);"),
     ("CHUNK_WITHOUT_ACQUIRE", RECV_BUFFER,
-     "ptx_ld_acquire_sys_u64(&lane.recv_buffer->mine[lane.number].filled)",
-     "ptx_ld_relaxed_sys_u64(&lane.recv_buffer->mine[lane.number].filled)"),
+     "ptx_ld_acquire_sys_u64(&queue.recv_buffer->mine[queue.number].filled)",
+     "ptx_ld_relaxed_sys_u64(&queue.recv_buffer->mine[queue.number].filled)"),
     ("ROOM_WITHOUT_ACQUIRE", RECV_BUFFER,
-     "ptx_ld_acquire_sys_u64(&lane.recv_buffer->mine[lane.number].emptied)",
-     "ptx_ld_relaxed_sys_u64(&lane.recv_buffer->mine[lane.number].emptied)"),
-    ("CHUNK_NOT_AWAITED", RECV_BUFFER, "lane.received < filled", "true"),
+     "ptx_ld_acquire_sys_u64(&queue.recv_buffer->mine[queue.number].emptied)",
+     "ptx_ld_relaxed_sys_u64(&queue.recv_buffer->mine[queue.number].emptied)"),
+    ("CHUNK_NOT_AWAITED", RECV_BUFFER, "queue.received < filled", "true"),
     ("ONE_CHUNK_MORE_THAN_ROOM", RECV_BUFFER,
-     "lane.sent < emptied + ULI_RECV_SLOTS",
-     "lane.sent < emptied + ULI_RECV_SLOTS + 1"),
+     "queue.sent < emptied + ULI_RECV_SLOTS",
+     "queue.sent < emptied + ULI_RECV_SLOTS + 1"),
     ("CHUNKS_PUT_INTO_ONE_SLOT", RECV_BUFFER,
-     "(int64_t)(lane.sent & 1)", "(int64_t)0"),
+     "(int64_t)(queue.sent & 1)", "(int64_t)0"),
     ("FIRST_BYTES_NOT_COPIED", MOVE,
      "warp_copies_as<uint8_t>(dst, src, head);", ";"),
     ("READY_NOT_AWAITED", WORDS,
      "!warp_awaits_ready(c, p)", "false"),
-    ("LANES_BEGIN_ALIKE", PIECES,
-     "lane * a.chunk_bytes, a.lanes", "0, a.lanes"),
+    ("QUEUES_BEGIN_ALIKE", PIECES,
+     "queue * a.chunk_bytes, a.queues", "0, a.queues"),
     ("SUM_IN_ANOTHER_ORDER", SUM,
      "const unsigned char *from = share_at(c, a, r, p);\n"
      "        elements<BYTES> held", "the last rank first"),
     ("LAST_ELEMENTS_LEFT_OUT", SUM, "count > whole * V", "false"),
     ("SHARES_NOT_AWAITED", SUM,
-     "!lanes_await(c, a, number, false) || "
-     "!lanes_await(c, a, number, true)",
-     "!lanes_await(c, a, number, true)"),
+     "!queues_await(c, a, number, false) || "
+     "!queues_await(c, a, number, true)",
+     "!queues_await(c, a, number, true)"),
 ]
 
 
@@ -68,7 +68,7 @@ def planted(number, text, instead):
     """Of the beginning of a list the first is replaced; a declaration stays
     one."""
     test = f"collective_planted == {number}"
-    if text.endswith("a.lanes"):
+    if text.endswith("a.queues"):
         first, rest = text.split(",", 1)
         return f"({test} ? {instead.split(',', 1)[0]} : {first}),{rest}"
     if "const unsigned char *from" in text:

@@ -11,7 +11,7 @@ import sys
 import plant
 
 FOLDER = "collectives/device/mapped/"
-WORDS, KERNEL = FOLDER + "exchange_words.h", FOLDER + "exchange.cu"
+WORDS, KERNEL = FOLDER + "exchange_flags.h", FOLDER + "exchange.cu"
 WORK = FOLDER + "exchange_work.h"
 FILES = (KERNEL, WORDS, FOLDER + "exchange_move.h", FOLDER + "exchange_sum.h",
          WORK)

@@ -7,7 +7,7 @@
  *
  * Where all ranks' tensors lie in windows nothing is copied on the way: shares
  * are pulled and sums are pushed. Otherwise all go by receive buffers, a tile
- * of every lane at a time: each rank puts its shares into the owners' receive
+ * of every queue at a time: each rank puts its shares into the owners' receive
  * buffers, the owner adds there and puts the sums into everybody's. All ranks
  * see the same records, so they choose alike. src may be dst: a part is read by
  * its owner before the owner writes it, and by receive buffers a tile is read
@@ -55,11 +55,11 @@ part_length(const struct parts &parts, int32_t p)
 /* ---- where shares and sums lie ------------------------------------------- */
 
 /* Of one part, beginning `offset` bytes into the tensors, what begins `skip`
- * bytes later. lane: of receive buffers, whose next chunks hold it; -1: in
+ * bytes later. queue: of receive buffers, whose next chunks hold it; -1: in
  * windows. */
 struct reach {
     int64_t offset, skip;
-    int32_t lane;
+    int32_t queue;
 };
 
 static __device__ const unsigned char *
@@ -68,8 +68,8 @@ share_at(const struct call &c, const uli_collective_args &a,
 {
     if (p == a.base.rank)
         return a.src + r.offset + r.skip;
-    if (r.lane >= 0)
-        return lane_in(lane_of(a, p, r.lane)) + r.skip;
+    if (r.queue >= 0)
+        return queue_in(queue_of(a, p, r.queue)) + r.skip;
     const unsigned char *base = place_of(c, p, ULI_COLLECTIVE_SRC);
     return base ? base + r.offset + r.skip : nullptr;
 }
@@ -80,8 +80,8 @@ sum_at(const struct call &c, const uli_collective_args &a,
 {
     if (p == a.base.rank)
         return a.dst + r.offset + r.skip;
-    if (r.lane >= 0)
-        return lane_out(lane_of(a, p, r.lane)) + r.skip;
+    if (r.queue >= 0)
+        return queue_out(queue_of(a, p, r.queue)) + r.skip;
     unsigned char *base = place_of(c, p, ULI_COLLECTIVE_DST);
     return base ? base + r.offset + r.skip : nullptr;
 }
@@ -216,10 +216,10 @@ warp_adds_straight(const struct call &c, const uli_collective_args &a)
 
 /* ---- receive buffers ----------------------------------------------------- */
 
-/* Waits until all peers have room for the next chunk of a lane, or have put
+/* Waits until all peers have room for the next chunk of a queue, or have put
  * theirs; a thread a peer. */
 static __device__ bool
-lanes_await(const struct call &c, const uli_collective_args &a, int32_t number,
+queues_await(const struct call &c, const uli_collective_args &a, int32_t number,
     bool room)
 {
     bool here = true;
@@ -227,9 +227,9 @@ lanes_await(const struct call &c, const uli_collective_args &a, int32_t number,
          p += WARP) {
         if (p == a.base.rank)
             continue;
-        struct lane lane = lane_of(a, p, number);
+        struct queue queue = queue_of(a, p, number);
         for (int polls = 0;
-             here && !(room ? lane_has_room(lane) : lane_has_chunk(lane));
+             here && !(room ? queue_has_room(queue) : queue_has_chunk(queue));
              polls++)
             here = may_wait(c, polls, p);
     }
@@ -242,57 +242,57 @@ lanes_await(const struct call &c, const uli_collective_args &a, int32_t number,
  * from src into its receive buffer, or taken from the receive buffer here to
  * dst. */
 static __device__ void
-lanes_move(const uli_collective_args &a, int32_t number, int64_t first,
+queues_move(const uli_collective_args &a, int32_t number, int64_t first,
     const struct parts &parts, int64_t size, bool put)
 {
     for (int32_t q = 1; q < a.base.nranks; q++) {
         int32_t p = (a.base.rank + q) % a.base.nranks;
-        struct lane lane = lane_of(a, p, number);
+        struct queue queue = queue_of(a, p, number);
         int64_t at = first + part_at(parts, p) * size;
         int64_t bytes = part_length(parts, p) * size;
         if (put) {
-            warp_copies(lane_out(lane), a.src + at, bytes);
-            lane_has_put(lane);
+            warp_copies(queue_out(queue), a.src + at, bytes);
+            queue_has_put(queue);
         } else {
-            warp_copies(a.dst + at, lane_in(lane), bytes);
-            lane_has_taken(lane);
+            warp_copies(a.dst + at, queue_in(queue), bytes);
+            queue_has_taken(queue);
         }
-        lane_keeps(lane);
+        queue_keeps(queue);
     }
 }
 
 /* The shares of all peers have been added, and the sums put. */
 static __device__ void
-lanes_have_added(const uli_collective_args &a, int32_t number)
+queues_have_added(const uli_collective_args &a, int32_t number)
 {
     for (int32_t q = 1; q < a.base.nranks; q++) {
-        struct lane lane =
-            lane_of(a, (a.base.rank + q) % a.base.nranks, number);
-        lane_has_put(lane);
-        lane_has_taken(lane);
-        lane_keeps(lane);
+        struct queue queue =
+            queue_of(a, (a.base.rank + q) % a.base.nranks, number);
+        queue_has_put(queue);
+        queue_has_taken(queue);
+        queue_keeps(queue);
     }
 }
 
 template <int DTYPE, typename ACC>
 static __device__ bool
-lanes_add_tile(const struct call &c, const uli_collective_args &a,
+queues_add_tile(const struct call &c, const uli_collective_args &a,
     int32_t number, int64_t first, int64_t count)
 {
     const int64_t size = element_bytes<DTYPE>::value;
     struct parts parts = parts_of(count, a.base.nranks);
-    if (!lanes_await(c, a, number, true))
+    if (!queues_await(c, a, number, true))
         return false;
-    lanes_move(a, number, first * size, parts, size, true);
-    if (!lanes_await(c, a, number, false) || !lanes_await(c, a, number, true))
+    queues_move(a, number, first * size, parts, size, true);
+    if (!queues_await(c, a, number, false) || !queues_await(c, a, number, true))
         return false;
     struct reach r = {(first + part_at(parts, a.base.rank)) * size, 0, number};
     if (!warp_adds<DTYPE, ACC>(c, a, r, part_length(parts, a.base.rank)))
         return false;
-    lanes_have_added(a, number);
-    if (!lanes_await(c, a, number, false))
+    queues_have_added(a, number);
+    if (!queues_await(c, a, number, false))
         return false;
-    lanes_move(a, number, first * size, parts, size, false);
+    queues_move(a, number, first * size, parts, size, false);
     return true;
 }
 
@@ -305,11 +305,11 @@ warp_adds_landed(const struct call &c, const uli_collective_args &a)
         (int32_t)(blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP);
     int64_t count = (int64_t)a.base.record[ULI_COLLECTIVE_COUNT];
     int64_t tile = a.chunk_bytes / element_bytes<DTYPE>::value * a.base.nranks;
-    if (number >= a.lanes)
+    if (number >= a.queues)
         return true;
-    for (int64_t at = number * tile; at < count; at += a.lanes * tile) {
+    for (int64_t at = number * tile; at < count; at += a.queues * tile) {
         int64_t left = count - at;
-        if (!lanes_add_tile<DTYPE, ACC>(
+        if (!queues_add_tile<DTYPE, ACC>(
                 c, a, number, at, left < tile ? left : tile))
             return false;
     }

@@ -4,8 +4,8 @@
  * allgather and broadcast. collective_gpu.h has the protocol.
  *
  * Every warp takes its tiles of each piece that can go straight, peers from the
- * next higher rank on, own share last. Then the warps that are lanes pass
- * what goes by receive buffers, in rounds: in round q a lane sends to rank r +
+ * next higher rank on, own share last. Then the warps that are queues pass
+ * what goes by receive buffers, in rounds: in round q a queue sends to rank r +
  * q and receives from rank r - q until both are done. No cycle: a rank of the
  * lowest round waits only for ranks that are in that round or have ended it.
  *
@@ -78,16 +78,16 @@ warp_moves_straight(const struct call &c, const uli_collective_args &a)
 
 /* ---- by receive buffers -------------------------------------------------- */
 
-/* What of a piece goes by one lane: chunks at at, at + step, ... */
+/* What of a piece goes by one queue: chunks at at, at + step, ... */
 struct flow {
     int64_t at, step, bytes;
 };
 
 static __device__ struct flow
-flow_of(const uli_collective_args &a, int32_t lane, bool any, int64_t bytes)
+flow_of(const uli_collective_args &a, int32_t queue, bool any, int64_t bytes)
 {
     struct flow flow = {
-        lane * a.chunk_bytes, a.lanes * a.chunk_bytes, any ? bytes : 0};
+        queue * a.chunk_bytes, a.queues * a.chunk_bytes, any ? bytes : 0};
     return flow;
 }
 
@@ -118,15 +118,15 @@ enum { MAY_SEND = 1, MAY_RECEIVE = 2, MUST_LEAVE = 4 };
 /* What the warp may do now, the same for all its threads; waits until there is
  * anything. */
 static __device__ int
-warp_looks(const struct call &c, const struct lane &to, bool sends,
-    const struct lane &from, bool receives, int32_t peer)
+warp_looks(const struct call &c, const struct queue &to, bool sends,
+    const struct queue &from, bool receives, int32_t peer)
 {
     int may = 0;
     if (threadIdx.x % WARP == 0)
         for (int polls = 0; !may; polls++) {
-            if (sends && lane_has_room(to))
+            if (sends && queue_has_room(to))
                 may |= MAY_SEND;
-            if (receives && lane_has_chunk(from))
+            if (receives && queue_has_chunk(from))
                 may |= MAY_RECEIVE;
             if (!may && !may_wait(c, polls, peer))
                 may = MUST_LEAVE;
@@ -134,13 +134,13 @@ warp_looks(const struct call &c, const struct lane &to, bool sends,
     return warp_first(may);
 }
 
-/* One round of one lane. False: leave. */
+/* One round of one queue. False: leave. */
 static __device__ bool
-lane_passes(const struct call &c, const uli_collective_args &a, int32_t number,
+queue_passes(const struct call &c, const uli_collective_args &a, int32_t number,
     int32_t to_rank, struct flow out, int32_t from_rank, struct flow in)
 {
-    struct lane to = lane_of(a, to_rank, number);
-    struct lane from = lane_of(a, from_rank, number);
+    struct queue to = queue_of(a, to_rank, number);
+    struct queue from = queue_of(a, from_rank, number);
     const unsigned char *src = a.src + a.src_offset[to_rank];
     unsigned char *dst = a.dst + a.dst_offset[from_rank];
     while (out.at < out.bytes || in.at < in.bytes) {
@@ -150,21 +150,21 @@ lane_passes(const struct call &c, const uli_collective_args &a, int32_t number,
         if (may & MUST_LEAVE)
             return false;
         if (may & MAY_SEND) {
-            warp_copies(lane_out(to), src + out.at, flow_length(a, out));
-            lane_has_put(to);
+            warp_copies(queue_out(to), src + out.at, flow_length(a, out));
+            queue_has_put(to);
             out.at += out.step;
         }
         if (may & MAY_RECEIVE) {
-            warp_copies(dst + in.at, lane_in(from), flow_length(a, in));
-            lane_has_taken(from);
+            warp_copies(dst + in.at, queue_in(from), flow_length(a, in));
+            queue_has_taken(from);
             in.at += in.step;
         }
     }
     if (to_rank == from_rank)
         to.received = from.received;
-    lane_keeps(to);
+    queue_keeps(to);
     if (to_rank != from_rank)
-        lane_keeps(from);
+        queue_keeps(from);
     return true;
 }
 
@@ -173,7 +173,7 @@ warp_lands(const struct call &c, const uli_collective_args &a)
 {
     int32_t number =
         (int32_t)(blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP);
-    if (number >= a.lanes || (a.together && warp_pairs_all(c, a) != PEER_USE))
+    if (number >= a.queues || (a.together && warp_pairs_all(c, a) != PEER_USE))
         return true;
     for (int32_t q = 1; q < a.base.nranks; q++) {
         int32_t to = (a.base.rank + q) % a.base.nranks;
@@ -188,7 +188,7 @@ warp_lands(const struct call &c, const uli_collective_args &a)
             receives == PEER_USE && receives_by_recv_buffer(c, a, from),
             a.receive_bytes[from]);
         if ((out.at < out.bytes || in.at < in.bytes) &&
-            !lane_passes(c, a, number, to, out, from, in))
+            !queue_passes(c, a, number, to, out, from, in))
             return false;
     }
     return true;

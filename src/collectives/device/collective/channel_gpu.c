@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Making and ending the channel of a communicator's collectives on device
- * memory. Lanes and chunks are the smallest that any rank has: each brings its
- * own to the agreement, and its piece is laid out by them.
+ * memory. Queues and chunks are the smallest that any rank has: each brings its
+ * own to the agreement, and its block is laid out by them.
  *
  * The end. A peer may post into the words of a rank that has left, which lie
  * in the communicator's arena, and that outlives it where it must; the peer's
@@ -22,7 +22,7 @@
 #include "device/cuda_driver.h"
 
 enum {
-    LANES_A_BLOCK = ULI_COLLECTIVE_THREADS / 32,
+    QUEUES_A_BLOCK = ULI_COLLECTIVE_THREADS / 32,
     LEAST_CHUNK_BYTES = ULI_GPU_LINE, /* 16 elements of 8 bytes */
     MOST_CHUNK_BYTES = 65536,
 };
@@ -30,23 +30,23 @@ enum {
 /* What a rank brings. */
 struct info {
     uint32_t window;
-    int32_t lanes;
+    int32_t queues;
     int64_t offset, chunk_bytes;
 };
 
 static struct uli_channel_places
-places_of(int64_t nranks, int64_t lanes, int64_t chunk_bytes)
+places_of(int64_t nranks, int64_t queues, int64_t chunk_bytes)
 {
-    const int64_t sizes[] = {nranks * (int64_t)sizeof(struct uli_gpu_words),
+    const int64_t sizes[] = {nranks * (int64_t)sizeof(struct uli_gpu_flags),
         (int64_t)sizeof(struct uli_gpu_state),
         nranks * (int64_t)sizeof(struct uli_gpu_peer),
         nranks * (int64_t)sizeof(struct uli_recv_buffer),
-        nranks * lanes * (int64_t)sizeof(struct uli_recv_words),
-        nranks * lanes * (int64_t)sizeof(struct uli_recv_counts),
-        nranks * lanes * ULI_RECV_SLOTS * chunk_bytes};
+        nranks * queues * (int64_t)sizeof(struct uli_recv_flags),
+        nranks * queues * (int64_t)sizeof(struct uli_recv_counts),
+        nranks * queues * ULI_RECV_SLOTS * chunk_bytes};
     struct uli_channel_places places;
     int64_t *at[] = {&places.words, &places.state, &places.peers,
-        &places.recv_buffers, &places.lane_words, &places.counts, &places.chunks};
+        &places.recv_buffers, &places.queue_flags, &places.counts, &places.chunks};
     int64_t end = 0;
     for (int i = 0; i < 7; i++) {
         *at[i] = end;
@@ -91,7 +91,7 @@ load_kernels(int32_t device, struct uli_residency *room)
 }
 
 static ulyx_status_t
-choose_lanes(struct uli_channel_gpu *channel)
+choose_queues(struct uli_channel_gpu *channel)
 {
     struct uli_residency *room = &channel->room;
     int64_t recv_buffer = channel->comm->settings.gpu_recv_buffer_bytes;
@@ -99,10 +99,10 @@ choose_lanes(struct uli_channel_gpu *channel)
     channel->blocks =
         uli_residency_sms(channel->comm, 0, room->multiprocessors);
     uli_residency_choose(channel->comm, channel->blocks, room);
-    int64_t lanes = room->claimed ? room->claimed * (int64_t)LANES_A_BLOCK : 1;
-    int64_t chunk = recv_buffer / ULI_RECV_SLOTS / lanes;
+    int64_t queues = room->claimed ? room->claimed * (int64_t)QUEUES_A_BLOCK : 1;
+    int64_t chunk = recv_buffer / ULI_RECV_SLOTS / queues;
     chunk = uli_max(uli_min(chunk, MOST_CHUNK_BYTES), LEAST_CHUNK_BYTES);
-    channel->args.lanes = (int32_t)lanes;
+    channel->args.queues = (int32_t)queues;
     channel->args.chunk_bytes = chunk / ULI_GPU_LINE * ULI_GPU_LINE;
     return ULYX_SUCCESS;
 }
@@ -113,7 +113,7 @@ take_memory(struct uli_channel_gpu *channel)
     ulyx_comm_t *comm = channel->comm;
     struct uli_collective_args *args = &channel->args;
     struct uli_channel_places places =
-        places_of(comm->nranks, args->lanes, args->chunk_bytes);
+        places_of(comm->nranks, args->queues, args->chunk_bytes);
     void *pinned, *there;
     ULI_TRY(uli_gpu_host_alloc(
         comm, (int64_t)sizeof(*channel->report), &pinned, &there));
@@ -123,7 +123,7 @@ take_memory(struct uli_channel_gpu *channel)
     args->base.report = there;
     ULI_TRY(channel->ops->event_create(channel->device, &channel->ended));
     ULI_TRY(channel->ops->stream_create(channel->device, &channel->own_stream));
-    return uli_gpu_arena_alloc(comm, places.bytes, &channel->piece);
+    return uli_gpu_arena_alloc(comm, places.bytes, &channel->block);
 }
 
 static ulyx_status_t
@@ -136,13 +136,13 @@ channel_gpu_prepare(ulyx_comm_t *comm, struct uli_channel_gpu **channel_p)
     channel->comm = comm;
     channel->ops = comm->gpu->ops;
     channel->device = comm->gpu->device;
-    ULI_TRY(choose_lanes(channel));
+    ULI_TRY(choose_queues(channel));
     return take_memory(channel);
 }
 
 /* ---- after it ------------------------------------------------------------ */
 
-/* Words and receive buffer of p, which lie in its piece as it has laid them
+/* Words and receive buffer of p, which lie in its block as it has laid them
  * out. */
 static ulyx_status_t
 channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos, int32_t p,
@@ -152,34 +152,34 @@ channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos, int3
     int32_t me = comm->rank;
     const struct info *info = &infos[p], *own = &infos[me];
     struct uli_channel_places here =
-        places_of(comm->nranks, own->lanes, own->chunk_bytes);
+        places_of(comm->nranks, own->queues, own->chunk_bytes);
     struct uli_channel_places there =
-        places_of(comm->nranks, info->lanes, info->chunk_bytes);
-    unsigned char *mine = channel->piece.address;
+        places_of(comm->nranks, info->queues, info->chunk_bytes);
+    unsigned char *mine = channel->block.address;
     unsigned char *theirs =
         uli_window_address(comm, p, info->window, info->offset, there.bytes);
     if (!theirs)
         return uli_error(ULYX_ERR_INTERNAL,
             "the receive buffers of rank %d are not mapped here", p);
-    peer->mine = (struct uli_gpu_words *)(void *)(mine + here.words) + p;
-    peer->yours = (struct uli_gpu_words *)(void *)(theirs + there.words) + me;
+    peer->mine = (struct uli_gpu_flags *)(void *)(mine + here.words) + p;
+    peer->yours = (struct uli_gpu_flags *)(void *)(theirs + there.words) + me;
     peer->windows = uli_gpu_windows(comm, p, &peer->nwindows);
     peer->shares = 1;
     recv_buffer->mine =
-        (struct uli_recv_words *)(void *)(mine + here.lane_words) +
-        p * (int64_t)own->lanes;
+        (struct uli_recv_flags *)(void *)(mine + here.queue_flags) +
+        p * (int64_t)own->queues;
     recv_buffer->yours =
-        (struct uli_recv_words *)(void *)(theirs + there.lane_words) +
-        me * (int64_t)info->lanes;
+        (struct uli_recv_flags *)(void *)(theirs + there.queue_flags) +
+        me * (int64_t)info->queues;
     recv_buffer->counts =
         (struct uli_recv_counts *)(void *)(mine + here.counts) +
-        p * (int64_t)own->lanes;
+        p * (int64_t)own->queues;
     recv_buffer->in_stride = own->chunk_bytes;
     recv_buffer->out_stride = info->chunk_bytes;
     recv_buffer->in = mine + here.chunks +
-                  p * own->lanes * ULI_RECV_SLOTS * own->chunk_bytes;
+                  p * own->queues * ULI_RECV_SLOTS * own->chunk_bytes;
     recv_buffer->out = theirs + there.chunks +
-                   me * info->lanes * ULI_RECV_SLOTS * info->chunk_bytes;
+                   me * info->queues * ULI_RECV_SLOTS * info->chunk_bytes;
     return ULYX_SUCCESS;
 }
 
@@ -188,7 +188,7 @@ channel_gpu_upload(struct uli_channel_gpu *channel, const struct info *infos,
     const struct uli_channel_places *places)
 {
     ulyx_comm_t *comm = channel->comm;
-    char *base = channel->piece.address;
+    char *base = channel->block.address;
     size_t n = (size_t)comm->nranks;
     struct uli_gpu_peer *peers = calloc(n, sizeof(*peers));
     struct uli_recv_buffer *recv_buffers = calloc(n, sizeof(*recv_buffers));
@@ -214,7 +214,7 @@ fill_args(
     struct uli_channel_gpu *channel, const struct uli_channel_places *places)
 {
     ulyx_comm_t *comm = channel->comm;
-    unsigned char *base = channel->piece.address;
+    unsigned char *base = channel->block.address;
     struct uli_collective_args *args = &channel->args;
     args->recv_buffers = (void *)(base + places->recv_buffers);
     args->base.state = (void *)(base + places->state);
@@ -230,15 +230,15 @@ channel_gpu_complete(struct uli_channel_gpu *channel, const struct info *infos)
 {
     ulyx_comm_t *comm = channel->comm;
     struct uli_channel_places places =
-        places_of(comm->nranks, channel->args.lanes, channel->args.chunk_bytes);
+        places_of(comm->nranks, channel->args.queues, channel->args.chunk_bytes);
     ulyx_status_t status = channel_gpu_upload(channel, infos, &places);
     if (status != ULYX_SUCCESS)
         return uli_comm_fail(
             comm, status, comm->rank, "collectives: %s", uli_error_text());
     fill_args(channel, &places);
     for (int32_t p = 0; p < comm->nranks; p++) {
-        channel->args.lanes =
-            (int32_t)uli_min(channel->args.lanes, infos[p].lanes);
+        channel->args.queues =
+            (int32_t)uli_min(channel->args.queues, infos[p].queues);
         channel->args.chunk_bytes =
             uli_min(channel->args.chunk_bytes, infos[p].chunk_bytes);
     }
@@ -252,8 +252,8 @@ free_channel(struct uli_channel_gpu *channel)
 {
     if (!channel)
         return;
-    if (channel->piece.address)
-        uli_gpu_arena_free(channel->comm, &channel->piece);
+    if (channel->block.address)
+        uli_gpu_arena_free(channel->comm, &channel->block);
     uli_residency_release(
         channel->device, channel->room.per_sm, channel->room.claimed);
     if (channel->own_stream)
@@ -361,8 +361,8 @@ set_up(ulyx_comm_t *comm, ulyx_status_t outcome, void *stream)
     if (outcome == ULYX_SUCCESS)
         outcome = channel_gpu_prepare(comm, &channel);
     if (outcome == ULYX_SUCCESS)
-        mine = (struct info){channel->piece.window, channel->args.lanes,
-            channel->piece.offset, channel->args.chunk_bytes};
+        mine = (struct info){channel->block.window, channel->args.queues,
+            channel->block.offset, channel->args.chunk_bytes};
     ulyx_status_t status = channel_gpu_agree(comm, outcome, &mine, infos);
     if (status == ULYX_SUCCESS)
         status = channel_gpu_complete(channel, infos);

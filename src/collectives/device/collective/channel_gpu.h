@@ -15,16 +15,16 @@
 #include "comm/device/residency.h"
 #include "device/device.h"
 
-/* Places within the piece of a rank whose lanes and chunks are so many. */
+/* Places within the block of a rank whose queues and chunks are so many. */
 struct uli_channel_places {
-    int64_t words, state, peers, recv_buffers, lane_words, counts, chunks, bytes;
+    int64_t words, state, peers, recv_buffers, queue_flags, counts, chunks, bytes;
 };
 
 struct uli_channel_gpu {
     ulyx_comm_t *comm;
     const struct uli_device_ops *ops;
     int32_t device;
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     struct uli_collective_report *report; /* pinned */
     int32_t blocks;                       /* most of a launch that moves */
     struct uli_residency room; /* without a claim: three launches a call */
@@ -37,7 +37,7 @@ struct uli_channel_gpu {
 };
 
 /* One call: the memory that it reads and writes, in bytes from the pointers'
- * first to their last; what its pieces come to. */
+ * first to their last; what its blocks come to. */
 struct uli_channel_call {
     const void *src;
     void *dst;

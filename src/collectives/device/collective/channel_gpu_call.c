@@ -87,7 +87,7 @@ blocks_of(const struct uli_channel_gpu *channel,
     int64_t warps = ULI_COLLECTIVE_THREADS / WARP_THREADS;
     int64_t tiles = blocks_for(call->moved_bytes, ULI_COLLECTIVE_TILE);
     int64_t chunks = blocks_for(call->landed_bytes, args->chunk_bytes);
-    int64_t most = uli_max(tiles, uli_min(chunks, args->lanes));
+    int64_t most = uli_max(tiles, uli_min(chunks, args->queues));
     return (int32_t)uli_max(uli_min(blocks_for(most, warps), channel->blocks), 1);
 }
 
@@ -138,7 +138,7 @@ post_refusal(struct uli_channel_gpu *channel, ulyx_status_t status)
     const struct uli_channel_call call = {.launch = uli_alltoall_launch};
     memset(args.base.record, 0, sizeof(args.base.record));
     args.base.record[ULI_COLLECTIVE_CALL] = (uint64_t)-status;
-    args.lanes = 0;
+    args.queues = 0;
     if (atomic_load(&channel->enqueued))
         ULI_TRY(channel->ops->event_order(
             channel->device, channel->ended, channel->own_stream));

@@ -11,14 +11,14 @@
  *
  * A piece goes straight to its place where its destination lies in a window
  * (the sender stores) or else its source (the receiver loads). Otherwise it
- * goes by the receive buffer of the pair at the receiver: for each of `lanes`
+ * goes by the receive buffer of the pair at the receiver: for each of `queues`
  * warps two chunks, filled and emptied in turn. Both ends number the chunks of
- * a lane from the communicator's first on, so replays need no reset; chunk k
- * may be filled once k - 1 have been emptied. Chunk c of a piece goes by lane c
- * mod lanes, so memory does not grow with the piece.
+ * a queue from the communicator's first on, so replays need no reset; chunk k
+ * may be filled once k - 1 have been emptied. Chunk c of a piece goes by queue
+ * c mod queues, so memory does not grow with the piece.
  *
- * Lane l of a rank waits for lane l of its peers: lanes are agreed, and all are
- * on their cards together (residency.h), or there is one.
+ * Queue l of a rank waits for queue l of its peers: queues are agreed, and all
+ * are on their cards together (residency.h), or there is one.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_GPU_H
 #define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_GPU_H
@@ -61,23 +61,23 @@ enum {
     ULI_COLLECTIVE_WORDS
 };
 
-/* One lane of a pair, written by the peer: chunks that it has put into the
+/* One queue of a pair, written by the peer: chunks that it has put into the
  * receive buffer here, and chunks that it has taken out of its own. */
-struct uli_recv_words {
+struct uli_recv_flags {
     uint64_t filled, emptied;
 };
 
-/* One lane of a pair at this rank, touched by its warp alone. */
+/* One queue of a pair at this rank, touched by its warp alone. */
 struct uli_recv_counts {
     uint64_t sent, received;
 };
 
-/* One pair; all arrays [lanes]. */
+/* One pair; all arrays [queues]. */
 struct uli_recv_buffer {
-    struct uli_recv_words *mine;    /* here, written by the peer */
-    struct uli_recv_words *yours;   /* there, written by this rank */
+    struct uli_recv_flags *mine;    /* here, written by the peer */
+    struct uli_recv_flags *yours;   /* there, written by this rank */
     struct uli_recv_counts *counts; /* here */
-    unsigned char *in;                 /* [lanes][slots][in_stride], here */
+    unsigned char *in;                 /* [queues][slots][in_stride], here */
     unsigned char *out;                /* the same at the peer */
     int64_t in_stride, out_stride;     /* bytes from slot to slot */
 };
@@ -97,7 +97,7 @@ struct uli_collective_args {
     struct uli_collective_report *report; /* == base.report */
     const struct uli_recv_buffer *recv_buffers;   /* [nranks], on the device */
     int64_t chunk_bytes;
-    int32_t lanes;
+    int32_t queues;
     int32_t together; /* nothing moves unless all ranks agree */
     const unsigned char *src;
     unsigned char *dst;
@@ -108,7 +108,7 @@ struct uli_collective_args {
 };
 
 /* Enqueues base.steps of one call, as uli_gpu_exchange_launch does. OPEN alone
- * is one block; CLOSE alone has to have `lanes` warps; LEAVE is done by
+ * is one block; CLOSE alone has to have `queues` warps; LEAVE is done by
  * uli_alltoall_launch. Every launch has whole warps, at most
  * ULI_COLLECTIVE_THREADS a block. return a cudaError_t. */
 int uli_alltoall_launch(const struct uli_collective_args *args, int32_t blocks,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chunks through the receive buffer of a pair, by the warp of one lane. Device
+ * Chunks through the receive buffer of a pair, by the warp of one queue. Device
  * code of the collectives' kernels; collective_gpu.h has the protocol.
  *
  * Order: whoever fills a chunk meets at a warp barrier the thread that releases
@@ -10,89 +10,89 @@
 #ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_RECV_BUFFER_H
 #define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_RECV_BUFFER_H
 
-#include "collectives/device/collective/collective_words.h"
+#include "collectives/device/collective/collective_flags.h"
 
-/* One lane of a pair, as its warp sees it. */
-struct lane {
+/* One queue of a pair, as its warp sees it. */
+struct queue {
     const struct uli_recv_buffer *recv_buffer;
     int32_t number;
     uint64_t sent, received; /* chunks since the communicator's first */
 };
 
-static __device__ struct lane
-lane_of(const uli_collective_args &a, int32_t p, int32_t number)
+static __device__ struct queue
+queue_of(const uli_collective_args &a, int32_t p, int32_t number)
 {
     const struct uli_recv_buffer *recv_buffer = &a.recv_buffers[p];
     const struct uli_recv_counts *counts = &recv_buffer->counts[number];
-    struct lane lane = {recv_buffer, number, counts->sent, counts->received};
-    return lane;
+    struct queue queue = {recv_buffer, number, counts->sent, counts->received};
+    return queue;
 }
 
 /* For the next call. */
 static __device__ void
-lane_keeps(const struct lane &lane)
+queue_keeps(const struct queue &queue)
 {
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
-        lane.recv_buffer->counts[lane.number].sent = lane.sent;
-        lane.recv_buffer->counts[lane.number].received = lane.received;
+        queue.recv_buffer->counts[queue.number].sent = queue.sent;
+        queue.recv_buffer->counts[queue.number].received = queue.received;
     }
     __syncwarp();
 }
 
 /* Where the next chunk is to be put, and where the next one is. */
 static __device__ unsigned char *
-lane_out(const struct lane &lane)
+queue_out(const struct queue &queue)
 {
-    int64_t slot = lane.number * ULI_RECV_SLOTS + (int64_t)(lane.sent & 1);
-    return lane.recv_buffer->out + slot * lane.recv_buffer->out_stride;
+    int64_t slot = queue.number * ULI_RECV_SLOTS + (int64_t)(queue.sent & 1);
+    return queue.recv_buffer->out + slot * queue.recv_buffer->out_stride;
 }
 
 static __device__ const unsigned char *
-lane_in(const struct lane &lane)
+queue_in(const struct queue &queue)
 {
     int64_t slot =
-        lane.number * ULI_RECV_SLOTS + (int64_t)(lane.received & 1);
-    return lane.recv_buffer->in + slot * lane.recv_buffer->in_stride;
+        queue.number * ULI_RECV_SLOTS + (int64_t)(queue.received & 1);
+    return queue.recv_buffer->in + slot * queue.recv_buffer->in_stride;
 }
 
 /* What the words have to reach before the next chunk may be put, and before
  * the next one is here. */
 static __device__ bool
-lane_has_room(const struct lane &lane)
+queue_has_room(const struct queue &queue)
 {
     uint64_t emptied =
-        ptx_ld_acquire_sys_u64(&lane.recv_buffer->mine[lane.number].emptied);
-    return lane.sent < emptied + ULI_RECV_SLOTS;
+        ptx_ld_acquire_sys_u64(&queue.recv_buffer->mine[queue.number].emptied);
+    return queue.sent < emptied + ULI_RECV_SLOTS;
 }
 
 static __device__ bool
-lane_has_chunk(const struct lane &lane)
+queue_has_chunk(const struct queue &queue)
 {
     uint64_t filled =
-        ptx_ld_acquire_sys_u64(&lane.recv_buffer->mine[lane.number].filled);
-    return lane.received < filled;
+        ptx_ld_acquire_sys_u64(&queue.recv_buffer->mine[queue.number].filled);
+    return queue.received < filled;
 }
 
 /* The whole warp has put the next chunk, or taken it out. */
 static __device__ void
-lane_has_put(struct lane &lane)
+queue_has_put(struct queue &queue)
 {
-    lane.sent++;
+    queue.sent++;
     __syncwarp();
     if (threadIdx.x % WARP == 0)
         ptx_st_release_sys_u64(
-            &lane.recv_buffer->yours[lane.number].filled, lane.sent);
+            &queue.recv_buffer->yours[queue.number].filled, queue.sent);
 }
 
 static __device__ void
-lane_has_taken(struct lane &lane)
+queue_has_taken(struct queue &queue)
 {
-    lane.received++;
+    queue.received++;
     __syncwarp();
     if (threadIdx.x % WARP == 0)
         ptx_st_release_sys_u64(
-            &lane.recv_buffer->yours[lane.number].emptied, lane.received);
+            &queue.recv_buffer->yours[queue.number].emptied, queue.received);
 }
 
 /* One thread that has found nothing to do so many times: may it look again? */

@@ -72,7 +72,7 @@ add_sums(const struct enqueue *e, int32_t round)
     const struct uli_engine_table *table = &e->op->table;
     const struct uli_engine_sums *sums = &table->sums[round + 1];
     const unsigned char *tables =
-        (unsigned char *)gpu->piece.address + gpu->extra_at;
+        (unsigned char *)gpu->block.address + gpu->extra_at;
     struct uli_gpu_args args = e->args.call;
     if (sums->count == 0)
         return ULYX_SUCCESS;
@@ -135,7 +135,7 @@ uli_plan_engine_enqueue(ulyx_plan_t *plan, ulyx_direction_t direction,
     struct uli_gpu_args *call, void *stream, bool *begun_p)
 {
     struct uli_plan_engine *engine = uli_plan_engine_of(plan);
-    unsigned char *base = engine->gpu.piece.address;
+    unsigned char *base = engine->gpu.block.address;
     const unsigned char *tables = base + engine->gpu.extra_at;
     struct enqueue e = {.plan = plan,
         .engine = engine,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Life of a plan by copy engines, and what it says of itself. Its receive
- * buffer and tables lie in the plan's piece of the device arena. The receive
+ * buffer and tables lie in the plan's block of the device arena. The receive
  * buffer holds, of every peer, two slots of a chunk (or one of the fullest,
  * where all fit), so it does not grow with the tensors; that of source s at
  * rank d is number (s - d - 1) mod P.
@@ -192,7 +192,7 @@ fill_tables(
     struct uli_gpu_peer *own = (void *)(tables + engine->peers_at);
     memcpy(own, peers, n * sizeof(*own));
     for (int32_t p = 0; p < gpu->nranks; p++)
-        own[p].slot_in = (unsigned char *)gpu->piece.address +
+        own[p].slot_in = (unsigned char *)gpu->block.address +
                          recv_buffer_of(engine, p, plan->comm->rank);
     for (int o = 0; o < ULYX_DIRECTIONS; o++)
         if (plan->directions >> o & 1)
@@ -213,7 +213,7 @@ engine_connect(ulyx_plan_t *plan, const struct uli_gpu_peer *peers)
     ulyx_status_t status = fill_tables(plan, peers, tables);
     if (status == ULYX_SUCCESS)
         status = uli_gpu_upload(plan->comm,
-            (char *)gpu->piece.address + gpu->extra_at, tables,
+            (char *)gpu->block.address + gpu->extra_at, tables,
             gpu->extra_bytes);
     free(tables);
     uli_engine_walk_free(&engine->walk);
@@ -269,7 +269,7 @@ engine_destroy(
 /* ---- in words ------------------------------------------------------------ */
 
 /* Beyond the kernel's on the host; what is on the device lies in the plan's
- * piece. */
+ * block. */
 static int64_t
 engine_bytes(const ulyx_plan_t *plan)
 {

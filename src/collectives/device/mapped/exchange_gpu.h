@@ -56,7 +56,7 @@ enum {
 #define ULI_GPU_NO_WINDOW UINT64_MAX
 
 /* What one peer writes into this rank's memory. */
-struct uli_gpu_words {
+struct uli_gpu_flags {
     uint64_t ready, done;
     uint64_t gone; /* the first call that the peer takes no part in, as it has
                     * destroyed its plan; 0 = none. ready and done are at their
@@ -106,8 +106,8 @@ struct uli_gpu_report {
 
 /* One peer, as this rank reaches it. */
 struct uli_gpu_peer {
-    struct uli_gpu_words *mine;    /* here, written by the peer */
-    struct uli_gpu_words *yours;   /* at the peer, written by this rank */
+    struct uli_gpu_flags *mine;    /* here, written by the peer */
+    struct uli_gpu_flags *yours;   /* at the peer, written by this rank */
     unsigned char *slot_in;        /* here, two slots filled by the peer */
     unsigned char *slot_out;       /* at the peer, two filled by this rank */
     unsigned char *const *windows; /* [nwindows] of the peer, mapped here */

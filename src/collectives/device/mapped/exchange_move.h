@@ -15,7 +15,7 @@
 #ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_MOVE_H
 #define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_MOVE_H
 
-#include "collectives/device/mapped/exchange_words.h"
+#include "collectives/device/mapped/exchange_flags.h"
 
 struct digits {
     int64_t i, j, k, v;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Life of a plan over mapped device memory: its pieces before the agreement,
+ * Life of a plan over mapped device memory: its blocks before the agreement,
  * what it knows of its peers after it, its end.
  *
  * The end. Peers may post into this rank's words as long as they have calls,
- * so its piece lies in a retired until all have left. A rank leaves by a kernel
+ * so its block lies in a retired until all have left. A rank leaves by a kernel
  * that tells the device words of each peer, waits for it, and then marks the
  * peer's host memory, which is what sweeps read: after the mark nothing of the
  * rank comes any more.
@@ -99,22 +99,22 @@ take_pinned(ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool has_tables)
 }
 
 static ulyx_status_t
-take_pieces(ulyx_plan_t *plan)
+take_blocks(ulyx_plan_t *plan)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     int64_t at = 0, n = gpu->nranks;
-    uli_plan_device_take(&at, n, sizeof(struct uli_gpu_words)); /* words at 0 */
+    uli_plan_device_take(&at, n, sizeof(struct uli_gpu_flags)); /* words at 0 */
     gpu->slots_at = uli_plan_device_take(&at, 2 * n, (size_t)plan->slot_limit);
     gpu->recv_buffer_at = uli_plan_device_take(&at, 1, (size_t)gpu->recv_buffer_bytes);
     gpu->state_at = uli_plan_device_take(&at, 1, sizeof(struct uli_gpu_state));
     gpu->peers_at = uli_plan_device_take(&at, n, sizeof(struct uli_gpu_peer));
     gpu->tables_at = uli_plan_device_take(&at, 1, (size_t)gpu->tables_bytes);
     gpu->extra_at = uli_plan_device_take(&at, 1, (size_t)gpu->extra_bytes);
-    ULI_TRY(uli_gpu_arena_alloc(plan->comm, at, &gpu->piece));
+    ULI_TRY(uli_gpu_arena_alloc(plan->comm, at, &gpu->block));
     ULI_TRY(uli_arena_alloc(
         plan->comm, n * (int64_t)sizeof(uint64_t), &gpu->marks));
-    plan->info.device.window = gpu->piece.window;
-    plan->info.device.offset = gpu->piece.offset;
+    plan->info.device.window = gpu->block.window;
+    plan->info.device.offset = gpu->block.offset;
     plan->info.marks.window = gpu->marks.window;
     plan->info.marks.offset = gpu->marks.offset;
     return ULYX_SUCCESS;
@@ -144,18 +144,18 @@ uli_plan_gpu_take(ulyx_plan_t *plan)
 {
     ULI_TRY(take_pinned(plan->comm, uli_plan_gpu_of(plan),
         uli_layout_has_tables(plan->layout)));
-    return take_pieces(plan);
+    return take_blocks(plan);
 }
 
 /* ---- after the agreement ------------------------------------------------- */
 
-/* Words and slots of p, which lie in its piece as ours do in ours. */
+/* Words and slots of p, which lie in its block as ours do in ours. */
 static ulyx_status_t
 plan_meet(ulyx_plan_t *plan, int32_t p, struct uli_gpu_peer *peer)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
     const struct uli_rank_info *info = &plan->ranks[p];
-    unsigned char *mine = gpu->piece.address;
+    unsigned char *mine = gpu->block.address;
     int32_t me = plan->comm->rank;
     unsigned char *theirs = uli_window_address(
         plan->comm, p, info->device.window, info->device.offset, gpu->state_at);
@@ -165,8 +165,8 @@ plan_meet(ulyx_plan_t *plan, int32_t p, struct uli_gpu_peer *peer)
         return uli_error(ULYX_ERR_INTERNAL,
             "plan create: words of rank %d are not mapped", p);
     int64_t slots = 2 * plan->slot_limit;
-    peer->mine = (struct uli_gpu_words *)(void *)mine + p;
-    peer->yours = (struct uli_gpu_words *)(void *)theirs + me;
+    peer->mine = (struct uli_gpu_flags *)(void *)mine + p;
+    peer->yours = (struct uli_gpu_flags *)(void *)theirs + me;
     peer->slot_in = mine + gpu->slots_at + p * slots;
     peer->slot_out = theirs + gpu->slots_at + me * slots;
     peer->windows = uli_gpu_windows(plan->comm, p, &peer->nwindows);
@@ -178,7 +178,7 @@ ulyx_status_t
 uli_plan_gpu_connect(ulyx_plan_t *plan, struct uli_gpu_peer *peers)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
-    char *base = gpu->piece.address;
+    char *base = gpu->block.address;
     for (int32_t p = 0; p < gpu->nranks; p++)
         gpu->shares[p] = uli_plan_shares(plan, p);
     uli_plan_fill_extents(plan);
@@ -197,7 +197,7 @@ static void
 fill_args(ulyx_plan_t *plan, struct uli_gpu_op *op)
 {
     struct uli_plan_gpu *gpu = uli_plan_gpu_of(plan);
-    unsigned char *base = gpu->piece.address;
+    unsigned char *base = gpu->block.address;
     unsigned char *tables = base + gpu->tables_at;
     struct uli_gpu_args *args = &op->args;
     args->items = (void *)(tables + op->items_at);
@@ -289,7 +289,7 @@ uli_plan_gpu_leave(ulyx_plan_t *plan)
     if (uli_comm_check(comm) == ULYX_SUCCESS)
         ULI_TRY(tell_peers(plan));
     plan_gpu_delist(comm, gpu);
-    /* A peer that shares nothing waits for no mark: its piece of marks may be
+    /* A peer that shares nothing waits for no mark: its block of marks may be
      * another plan's by now. */
     for (int32_t p = 0; p < gpu->nranks; p++)
         if (gpu->their_marks[p] && gpu->shares[p])
@@ -311,8 +311,8 @@ uli_plan_gpu_left(const struct uli_mover_state *state)
 void
 uli_plan_gpu_free(ulyx_comm_t *comm, struct uli_plan_gpu *gpu, bool gives_back)
 {
-    if (gives_back && gpu->piece.address)
-        uli_gpu_arena_free(comm, &gpu->piece);
+    if (gives_back && gpu->block.address)
+        uli_gpu_arena_free(comm, &gpu->block);
     if (gives_back && gpu->marks.address)
         uli_arena_free(comm, &gpu->marks);
     uli_residency_release(gpu->device, gpu->room.per_sm, gpu->room.claimed);

@@ -5,7 +5,7 @@
  * protocol of a call.
  *
  * Everything that a call needs lies ready: words, slots and tables in one
- * piece of the device arena, what the host reads in pinned memory. A call is
+ * block of the device arena, what the host reads in pinned memory. A call is
  * one launch on the caller's stream, or three where the blocks of all ranks
  * that wait for each other may not fit on the card together (residency.h).
  *
@@ -42,7 +42,7 @@ struct uli_plan_gpu {
 
     /* words [nranks], slots [nranks][2], receive buffer, state, peers [nranks],
      * tables, extra; peers reach what lies before the state */
-    struct uli_arena_block piece;
+    struct uli_arena_block block;
     int64_t slots_at, state_at, peers_at, tables_at, tables_bytes;
     int64_t recv_buffer_at, recv_buffer_bytes; /* of the engine, else 0 */
     int64_t extra_at, extra_bytes;     /* the engine's tables, else 0 */
@@ -90,7 +90,7 @@ ulyx_status_t uli_plan_gpu_check(
 ulyx_status_t uli_plan_gpu_begin(ulyx_plan_t *plan,
     const struct uli_mover_ops *mover, struct uli_plan_gpu *gpu,
     int32_t max_sms, bool waits);
-/* The second takes pinned memory and pieces. Errors: NO_MEMORY, the driver's.
+/* The second takes pinned memory and blocks. Errors: NO_MEMORY, the driver's.
  */
 ulyx_status_t uli_plan_gpu_take(ulyx_plan_t *plan);
 /* complete has two as well. The first uploads peers ([nranks] zeros, which it

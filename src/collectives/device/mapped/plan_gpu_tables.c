@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tables of a plan on the device. All operations' tables make up one block, in
- * pinned host memory and, laid out alike, in the plan's piece: so an update is
+ * pinned host memory and, laid out alike, in the plan's block: so an update is
  * one copy in stream order, and calls before and after it on the stream find
  * what belongs to them. There are two blocks in pinned memory: one may still
  * be on its way while the next is filled. Rooms are those of the largest
@@ -101,7 +101,7 @@ plan_replace(ulyx_plan_t *plan, void *stream)
     if (gpu->detour)
         ULI_TRY(gpu->ops->event_order(gpu->device, gpu->ended, stream));
     ULI_TRY(
-        gpu->ops->copy(gpu->device, (char *)gpu->piece.address + gpu->tables_at,
+        gpu->ops->copy(gpu->device, (char *)gpu->block.address + gpu->tables_at,
             gpu->buffers[buffer], gpu->tables_bytes, stream));
     ULI_TRY(gpu->ops->event_record(gpu->device, gpu->copied[buffer], stream));
     gpu->next_buffer = (buffer + 1) % gpu->nbuffers;

@@ -123,7 +123,7 @@ uli_plan_gpu_describe_direction(
 int64_t
 uli_plan_gpu_bytes(const struct uli_plan_gpu *gpu)
 {
-    return (int64_t)sizeof(*gpu) + gpu->piece.bytes + gpu->marks.bytes +
+    return (int64_t)sizeof(*gpu) + gpu->block.bytes + gpu->marks.bytes +
            gpu->pinned_bytes +
            gpu->nranks *
                (int64_t)(sizeof(void *) * 2 + sizeof(int32_t) + sizeof(bool));

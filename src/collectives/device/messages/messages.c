@@ -76,8 +76,8 @@ peer_of(const struct uli_messages *packed, const struct uli_messages_table *tabl
     int64_t at = k * packed->nranks + p;
     unsigned char *out = uli_messages_message(packed, p, 0, true);
     unsigned char *in = uli_messages_message(packed, p, 0, false);
-    struct uli_gpu_peer peer = {.mine = (struct uli_gpu_words *)(void *)in,
-        .yours = (struct uli_gpu_words *)(void *)out,
+    struct uli_gpu_peer peer = {.mine = (struct uli_gpu_flags *)(void *)in,
+        .yours = (struct uli_gpu_flags *)(void *)out,
         .slot_in = uli_messages_message(packed, p, k, false) + ULI_PACKED_HEAD -
                    table->received[at],
         .slot_out = uli_messages_message(packed, p, k, true) + ULI_PACKED_HEAD -

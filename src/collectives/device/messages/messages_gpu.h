@@ -38,7 +38,7 @@ extern "C" {
 
 /* Bytes of the words at the front of round 0's messages. */
 enum {
-    ULI_PACKED_HEAD = (sizeof(struct uli_gpu_words) + ULI_GPU_LINE - 1) /
+    ULI_PACKED_HEAD = (sizeof(struct uli_gpu_flags) + ULI_GPU_LINE - 1) /
                       ULI_GPU_LINE * ULI_GPU_LINE
 };
 

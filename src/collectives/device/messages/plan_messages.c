@@ -165,7 +165,7 @@ messages_make_part(struct uli_plan_messages *own)
     ulyx_status_t status = uli_messages_create(&params, &own->packed);
     uli_bind_end(&scope);
     ULI_TRY(status);
-    return uli_arena_alloc(comm, ULI_BATCH_TOLD_BYTES, &own->watch.piece);
+    return uli_arena_alloc(comm, ULI_BATCH_TOLD_BYTES, &own->watch.block);
 }
 
 struct messages_part {
@@ -183,8 +183,8 @@ messages_agree(
     struct messages_part mine = {.status = status}, *all;
     if (status != ULYX_SUCCESS)
         snprintf(mine.text, sizeof(mine.text), "%s", uli_error_text());
-    mine.place.window = own->watch.piece.window;
-    mine.place.offset = own->watch.piece.offset;
+    mine.place.window = own->watch.block.window;
+    mine.place.offset = own->watch.block.offset;
     all = calloc((size_t)comm->nranks, sizeof(*all));
     if (!all)
         return uli_comm_fail(
@@ -429,8 +429,8 @@ messages_destroy(
     struct uli_plan_messages *own = (struct uli_plan_messages *)state;
     if (own->watched)
         uli_batch_watch_remove(comm, &own->watch);
-    if (gives_back && own->watch.piece.address)
-        uli_arena_free(comm, &own->watch.piece);
+    if (gives_back && own->watch.block.address)
+        uli_arena_free(comm, &own->watch.block);
     if (own->ended)
         (void)comm->gpu->ops->event_destroy(comm->gpu->device, own->ended);
     uli_messages_destroy(own->packed);

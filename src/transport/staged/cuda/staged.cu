@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The one launch of staging; staged_gpu.h has the protocol. Part u of a launch
- * is piece u mod npieces in lane u / npieces, so that small pieces, which have
+ * is piece u mod npieces in queue u / npieces, so that small pieces, which have
  * one part each, go to different warps.
  *
  * Cost: a byte that is sent is read from device memory and stored to the
@@ -26,9 +26,9 @@ struct run {
     uint64_t n, start_ns;
 };
 
-/* A part: bytes [0, bytes) at data, through a lane. */
+/* A part: bytes [0, bytes) at data, through a queue. */
 struct part {
-    uli_staged_lane *lane;
+    uli_staged_queue *queue;
     unsigned char *data;
     int64_t bytes;
     int64_t size; /* of the whole piece */
@@ -96,12 +96,12 @@ part_of(const struct run &r, int32_t u)
     const uli_staged_args *args = r.args;
     const uli_staged_message &piece = args->pieces[u % args->npieces];
     int32_t l = u / args->npieces;
-    int64_t each = (piece.bytes + args->nlanes - 1) / args->nlanes;
+    int64_t each = (piece.bytes + args->nqueues - 1) / args->nqueues;
     if (each < ULI_STAGED_PART_MIN)
         each = ULI_STAGED_PART_MIN;
     each = (each + ULI_STAGED_ALIGN - 1) / ULI_STAGED_ALIGN * ULI_STAGED_ALIGN;
     int64_t begin = each * l, left = piece.bytes - begin;
-    return {args->lanes + (int64_t)piece.peer * args->nlanes + l,
+    return {args->queues + (int64_t)piece.peer * args->nqueues + l,
         piece.data + begin, left < each ? left : each, piece.bytes, piece.peer,
         piece.send != 0};
 }
@@ -120,22 +120,22 @@ warp_hears(const uint64_t *word)
 static __device__ enum turn
 warp_sends(const struct run &r, const struct part &p)
 {
-    uli_staged_lane *lane = p.lane;
-    uint64_t n = lane->sent + 1, slot = lane->sent % ULI_STAGED_SLOTS;
-    int64_t at = lane->out_at, bytes = p.bytes - at;
+    uli_staged_queue *queue = p.queue;
+    uint64_t n = queue->sent + 1, slot = queue->sent % ULI_STAGED_SLOTS;
+    int64_t at = queue->out_at, bytes = p.bytes - at;
     if (bytes > r.args->chunk_bytes)
         bytes = r.args->chunk_bytes;
-    if (warp_hears(&lane->heard->consumed) + ULI_STAGED_SLOTS < n)
+    if (warp_hears(&queue->heard->consumed) + ULI_STAGED_SLOTS < n)
         return TURN_WAITS;
-    staged_copy(lane->out + (int64_t)slot * r.args->chunk_bytes, p.data + at, bytes);
+    staged_copy(queue->out + (int64_t)slot * r.args->chunk_bytes, p.data + at, bytes);
     bool ends = at + bytes == p.bytes;
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
-        ptx_st_relaxed_sys_u64(&lane->told->bytes[slot], (uint64_t)bytes);
+        ptx_st_relaxed_sys_u64(&queue->told->bytes[slot], (uint64_t)bytes);
         ptx_st_release_sys_u64(
-            &lane->told->filled[slot], ULI_STAGED_FILLED(n, p.size));
-        lane->sent = n;
-        lane->out_at = ends ? 0 : at + bytes;
+            &queue->told->filled[slot], ULI_STAGED_FILLED(n, p.size));
+        queue->sent = n;
+        queue->out_at = ends ? 0 : at + bytes;
     }
     __syncwarp();
     return ends ? TURN_ENDS : TURN_MOVES;
@@ -145,12 +145,12 @@ warp_sends(const struct run &r, const struct part &p)
 static __device__ enum turn
 warp_takes(const struct run &r, const struct part &p)
 {
-    uli_staged_lane *lane = p.lane;
-    uint64_t n = lane->taken + 1, slot = lane->taken % ULI_STAGED_SLOTS;
-    int64_t at = lane->in_at, bytes = p.bytes - at;
+    uli_staged_queue *queue = p.queue;
+    uint64_t n = queue->taken + 1, slot = queue->taken % ULI_STAGED_SLOTS;
+    int64_t at = queue->in_at, bytes = p.bytes - at;
     if (bytes > r.args->chunk_bytes)
         bytes = r.args->chunk_bytes;
-    uint64_t filled = warp_hears(&lane->heard->filled[slot]);
+    uint64_t filled = warp_hears(&queue->heard->filled[slot]);
     if (filled >> ULI_STAGED_SIZE_BITS < n)
         return TURN_WAITS;
     if (filled != ULI_STAGED_FILLED(n, p.size)) {
@@ -158,13 +158,13 @@ warp_takes(const struct run &r, const struct part &p)
             run_fail(r, ULI_STAGED_OTHER_SIZE, p.peer);
         return TURN_FAILS;
     }
-    staged_copy(p.data + at, lane->in + (int64_t)slot * r.args->chunk_bytes, bytes);
+    staged_copy(p.data + at, queue->in + (int64_t)slot * r.args->chunk_bytes, bytes);
     bool ends = at + bytes == p.bytes;
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
-        ptx_st_release_sys_u64(&lane->told->consumed, n);
-        lane->taken = n;
-        lane->in_at = ends ? 0 : at + bytes;
+        ptx_st_release_sys_u64(&queue->told->consumed, n);
+        queue->taken = n;
+        queue->in_at = ends ? 0 : at + bytes;
     }
     __syncwarp();
     return ends ? TURN_ENDS : TURN_MOVES;
@@ -185,7 +185,7 @@ static __device__ uint64_t
 warp_goes_round(const struct run &r, int32_t warp, int32_t warps, uint64_t open,
     bool *moved_p)
 {
-    int32_t parts = r.args->npieces * r.args->nlanes;
+    int32_t parts = r.args->npieces * r.args->nqueues;
     uint64_t bit = 1;
     for (int32_t u = warp; u < parts; u += warps, bit <<= 1) {
         if (!(open & bit))
@@ -246,7 +246,7 @@ warp_works(const struct run &r)
 {
     int32_t warps = (int32_t)(gridDim.x * blockDim.x / WARP);
     int32_t warp = (int32_t)((blockIdx.x * blockDim.x + threadIdx.x) / WARP);
-    int32_t parts = r.args->npieces * r.args->nlanes;
+    int32_t parts = r.args->npieces * r.args->nqueues;
     int32_t mine = warp < parts ? (parts - 1 - warp) / warps + 1 : 0;
     uint64_t open =
         mine == ULI_STAGED_PARTS ? ~UINT64_C(0) : (UINT64_C(1) << mine) - 1;

@@ -3,10 +3,10 @@
  * Staging through pinned host memory, as the kernel and the host see it. Plain
  * C and CUDA C++. staged.h has the whole picture.
  *
- * A pair of ranks is joined by lanes, each way of each a ring of slots. A lane
- * is one warp's at a time and knows nothing of the others, so a piece is cut
- * in as many parts as there are lanes, and each part in chunks. Chunk n of a
- * lane and way, counted from 1 for the batch's life:
+ * A pair of ranks is joined by queues, each way of each a ring of slots. A
+ * queue is one warp's at a time and knows nothing of the others, so a piece is
+ * cut in as many parts as there are queues, and each part in chunks. Chunk n of
+ * a queue and way, counted from 1 for the batch's life:
  *
  *   out  waits for consumed >= n - SLOTS, copies to slot (n - 1) mod SLOTS,
  *        stores filled[slot] = n, size of the whole piece
@@ -18,7 +18,7 @@
  * memory is mapped here, else on this rank, from where the relay puts what they
  * announce to the peer (relay.c). The kernel does not know which.
  *
- * Order of memory. A word is stored with release at system scope by a lane
+ * Order of memory. A word is stored with release at system scope by a queue
  * of the warp that meets the others at its barrier, and loaded with acquire at
  * system scope before the others go on. A slot is written again only when the
  * peer has said that it has emptied it.
@@ -43,12 +43,12 @@ enum {
     ULI_STAGED_THREADS = 256,
     ULI_STAGED_PARTS = 64, /* of a warp, at most: a bit each */
     ULI_STAGED_SIZE_BITS = 24,
-    ULI_STAGED_PART_MIN = 16384, /* bytes: a smaller piece takes fewer lanes */
+    ULI_STAGED_PART_MIN = 16384, /* bytes: a smaller piece takes fewer queues */
     ULI_STAGED_ALIGN = 128,      /* where parts begin */
 };
 
-/* What one side of a lane tells. */
-struct uli_staged_words {
+/* What one side of a queue tells. */
+struct uli_staged_flags {
     uint64_t filled[ULI_STAGED_SLOTS]; /* n << SIZE_BITS | size, folded */
     uint64_t bytes[ULI_STAGED_SLOTS];  /* of the chunk, for the relay */
     uint64_t consumed;
@@ -62,11 +62,11 @@ struct uli_staged_words {
             ((UINT64_C(1) << ULI_STAGED_SIZE_BITS) - 1)))
 
 /* On the device. Addresses are the device's. */
-struct uli_staged_lane {
+struct uli_staged_queue {
     unsigned char *out;      /* [SLOTS][chunk], for the peer */
     const unsigned char *in; /* [SLOTS][chunk], of the peer */
-    struct uli_staged_words *told;
-    const struct uli_staged_words *heard;
+    struct uli_staged_flags *told;
+    const struct uli_staged_flags *heard;
     uint64_t sent, taken;  /* n of the last chunk each way */
     int64_t out_at, in_at; /* bytes of the run's part that are done */
 };
@@ -99,23 +99,23 @@ enum uli_staged_phase {
 struct uli_staged_message {
     unsigned char *data;
     int64_t bytes;
-    int32_t peer; /* index: the row of lanes */
+    int32_t peer; /* index: the row of queues */
     int32_t send;
 };
 
 struct uli_staged_args {
-    struct uli_staged_lane *lanes; /* [peers][nlanes] */
+    struct uli_staged_queue *queues; /* [peers][nqueues] */
     struct uli_staged_state *state;
     struct uli_staged_report *report;
     const uint64_t *poison; /* not 0: leave */
     int64_t chunk_bytes;
     uint64_t timeout_ns;
-    int32_t nlanes, npieces;
+    int32_t nqueues, npieces;
     struct uli_staged_message pieces[ULI_STAGED_PIECES];
 };
 
 /* One step of a stream: sends and receives all pieces. blocks * THREADS / 32
- * warps, each with at most ULI_STAGED_PARTS of the npieces * nlanes parts.
+ * warps, each with at most ULI_STAGED_PARTS of the npieces * nqueues parts.
  * returns a cudaError_t. Allocates nothing; may be captured. */
 int uli_staged_launch(
     const struct uli_staged_args *args, int32_t blocks, void *stream);

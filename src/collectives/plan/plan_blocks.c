@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan's arena pieces: what peers write into, and what goes to remote peers
+ * A plan's arena blocks: what peers write into, and what goes to remote peers
  * from here. Taken before the agreement, when nothing of the peers is known:
  * for whoever may need it, of sizes that both ends of a pair then make equal
  * by taking the smaller one.
@@ -39,10 +39,10 @@ peer_is_remote(const ulyx_plan_t *plan, int32_t p)
     return p != plan->comm->rank && uli_comm_is_remote(plan->comm, p);
 }
 
-static struct uli_plan_pieces *
-pieces_of(const ulyx_plan_t *plan)
+static struct uli_plan_blocks *
+blocks_of(const ulyx_plan_t *plan)
 {
-    return &uli_host_of(plan)->pieces;
+    return &uli_host_of(plan)->blocks;
 }
 
 static struct uli_pair_flags *
@@ -144,9 +144,9 @@ take_rings(ulyx_plan_t *plan)
     }
     if (!at)
         return ULYX_SUCCESS;
-    ULI_TRY(uli_arena_alloc(plan->comm, at, &pieces_of(plan)->rings));
-    plan->info.rings.window = pieces_of(plan)->rings.window;
-    plan->info.rings.offset = pieces_of(plan)->rings.offset;
+    ULI_TRY(uli_arena_alloc(plan->comm, at, &blocks_of(plan)->rings));
+    plan->info.rings.window = blocks_of(plan)->rings.window;
+    plan->info.rings.offset = blocks_of(plan)->rings.offset;
     return ULYX_SUCCESS;
 }
 
@@ -173,20 +173,20 @@ take_bounces(ulyx_plan_t *plan)
     }
     if (bytes == ULI_LINE)
         return ULYX_SUCCESS;
-    ULI_TRY(uli_arena_alloc(plan->comm, bytes, &pieces_of(plan)->bounces));
-    plan->exchange.pending = pieces_of(plan)->bounces.address;
+    ULI_TRY(uli_arena_alloc(plan->comm, bytes, &blocks_of(plan)->bounces));
+    plan->exchange.pending = blocks_of(plan)->bounces.address;
     return ULYX_SUCCESS;
 }
 
 ulyx_status_t
-uli_plan_take_pieces(ulyx_plan_t *plan, int64_t bytes_in_flight)
+uli_plan_take_blocks(ulyx_plan_t *plan, int64_t bytes_in_flight)
 {
     struct demand demand = {0, 0, 0, 0, 0};
     int64_t each = (int64_t)sizeof(struct uli_pair_flags) + eager_bytes(plan);
     ULI_TRY(uli_arena_alloc(
-        plan->comm, plan->comm->nranks * each, &pieces_of(plan)->pair_flags));
-    plan->info.pair_flags.window = pieces_of(plan)->pair_flags.window;
-    plan->info.pair_flags.offset = pieces_of(plan)->pair_flags.offset;
+        plan->comm, plan->comm->nranks * each, &blocks_of(plan)->pair_flags));
+    plan->info.pair_flags.window = blocks_of(plan)->pair_flags.window;
+    plan->info.pair_flags.offset = blocks_of(plan)->pair_flags.offset;
     look_at_demand(plan, &demand);
     size_chunks(plan, &demand, bytes_in_flight);
     ULI_TRY(take_rings(plan));
@@ -244,7 +244,7 @@ connect_remote(ulyx_plan_t *plan, int32_t p)
     int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
     int64_t pair_flags = nranks * (int64_t)sizeof(struct uli_pair_flags);
     char *bounce =
-        (char *)pieces_of(plan)->bounces.address + plan->bounce_at[p];
+        (char *)blocks_of(plan)->bounces.address + plan->bounce_at[p];
     if (!uli_remote_window_holds(plan->comm, p, peer->pair_flags.window,
             peer->pair_flags.offset, pair_flags + nranks * eager_bytes(plan)))
         return not_mapped(plan, p);
@@ -271,12 +271,12 @@ uli_plan_connect(ulyx_plan_t *plan, int32_t p)
     int64_t pair_flags =
         plan->comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
     pair->shares = true;
-    pair->mine = flags_of(&pieces_of(plan)->pair_flags, p);
-    pair->eager_in = (char *)pieces_of(plan)->pair_flags.address + pair_flags +
+    pair->mine = flags_of(&blocks_of(plan)->pair_flags, p);
+    pair->eager_in = (char *)blocks_of(plan)->pair_flags.address + pair_flags +
                      p * eager_bytes(plan);
     if (plan->ring_at[p] >= 0)
         pair->ring_in =
-            (char *)pieces_of(plan)->rings.address + plan->ring_at[p];
+            (char *)blocks_of(plan)->rings.address + plan->ring_at[p];
     return peer_is_remote(plan, p) ? connect_remote(plan, p)
                                    : connect_mapped(plan, p);
 }
@@ -284,7 +284,7 @@ uli_plan_connect(ulyx_plan_t *plan, int32_t p)
 void
 uli_plan_return_spare_rings(ulyx_plan_t *plan)
 {
-    if (!pieces_of(plan)->rings.address || uli_layout_has_tables(plan->layout))
+    if (!blocks_of(plan)->rings.address || uli_layout_has_tables(plan->layout))
         return;
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
         const struct uli_work *work = &plan->work[direction];
@@ -296,31 +296,31 @@ uli_plan_return_spare_rings(ulyx_plan_t *plan)
                     return;
         }
     }
-    uli_arena_free(plan->comm, &pieces_of(plan)->rings);
-    pieces_of(plan)->rings.address = NULL;
+    uli_arena_free(plan->comm, &blocks_of(plan)->rings);
+    blocks_of(plan)->rings.address = NULL;
 }
 
 /* ---- the end ------------------------------------------------------------- */
 
 void
-uli_plan_free_pieces(ulyx_comm_t *comm, const struct uli_plan_pieces *pieces)
+uli_plan_free_blocks(ulyx_comm_t *comm, const struct uli_plan_blocks *blocks)
 {
     const struct uli_arena_block *all[] = {
-        &pieces->pair_flags, &pieces->rings, &pieces->bounces};
+        &blocks->pair_flags, &blocks->rings, &blocks->bounces};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i]->address)
             uli_arena_free(comm, all[i]);
 }
 
 bool
-uli_plan_closed_by(const struct uli_plan_pieces *pieces, int32_t p)
+uli_plan_closed_by(const struct uli_plan_blocks *blocks, int32_t p)
 {
-    return uli_flags_final(flags_of(&pieces->pair_flags, p));
+    return uli_flags_final(flags_of(&blocks->pair_flags, p));
 }
 
 bool
-uli_plan_pieces_idle(const struct uli_plan_pieces *pieces)
+uli_plan_blocks_idle(const struct uli_plan_blocks *blocks)
 {
-    const _Atomic int64_t *pending = pieces->bounces.address;
+    const _Atomic int64_t *pending = blocks->bounces.address;
     return !pending || atomic_load(pending) == 0;
 }

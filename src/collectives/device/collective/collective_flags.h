@@ -4,8 +4,8 @@
  * begins and ends on the device. Device code of its kernels; collective_gpu.h
  * has the protocol.
  */
-#ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_WORDS_H
-#define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_WORDS_H
+#ifndef ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_FLAGS_H
+#define ULI_COLLECTIVES_DEVICE_COLLECTIVE_COLLECTIVE_FLAGS_H
 
 #include "collectives/device/collective/collective_gpu.h"
 #include "collectives/device/mapped/exchange_work.h"
@@ -38,7 +38,7 @@ block_tells(const struct call &c, const uli_collective_args &a)
     for (int32_t q = (int32_t)(threadIdx.x / WARP); q < a.base.nranks - 1;
          q += warps) {
         int32_t p = (a.base.rank + 1 + q) % a.base.nranks;
-        uli_gpu_words *yours = a.base.peers[p].yours;
+        uli_gpu_flags *yours = a.base.peers[p].yours;
         if (lane < ULI_COLLECTIVE_WORDS)
             yours->records[c.n & 1][lane] = told_word(a, lane, p);
         __syncwarp();

@@ -4,8 +4,8 @@
  * records. Device code of all kernels of the exchange. exchange_gpu.h has the
  * protocol and its argument.
  */
-#ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_WORDS_H
-#define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_WORDS_H
+#ifndef ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_FLAGS_H
+#define ULI_COLLECTIVES_DEVICE_MAPPED_EXCHANGE_FLAGS_H
 
 #include "collectives/device/mapped/exchange_gpu.h"
 #include "device/cuda/ptx.h"
@@ -72,7 +72,7 @@ await_value(const struct call &c, const uint64_t *word, uint64_t value,
 
 /* The same of a word that counts calls. */
 static __device__ bool
-await_word(
+await_flag(
     const struct call &c, const uint64_t *word, uint64_t phase, int32_t peer)
 {
     return await_value(c, word, c.n, phase, peer);
@@ -145,7 +145,7 @@ warp_awaits_ready(const struct call &c, int32_t peer)
 {
     bool here = true;
     if (threadIdx.x % WARP == 0)
-        here = await_word(
+        here = await_flag(
             c, &c.args->peers[peer].mine->ready, ULI_GPU_AWAITS_READY, peer);
     return warp_first((int)here) != 0;
 }
@@ -165,7 +165,7 @@ warp_meets(const struct call &c, int32_t peer)
 static __device__ void
 warp_posts(const struct call &c, int32_t peer, bool done)
 {
-    uli_gpu_words *yours = c.args->peers[peer].yours;
+    uli_gpu_flags *yours = c.args->peers[peer].yours;
     uint64_t *record = yours->records[c.n & 1];
     for (int i = (int)threadIdx.x % WARP; i < ULI_GPU_RECORD_WORDS; i += WARP)
         record[i] = i == ULI_GPU_RECORD_HASH ? hash_of(c) : c.args->record[i];
@@ -257,8 +257,8 @@ block_awaits(const struct call &c, uint64_t phase)
          p += (int32_t)blockDim.x) {
         if (p == c.args->rank || !c.args->peers[p].shares)
             continue;
-        const uli_gpu_words *mine = c.args->peers[p].mine;
-        here = await_word(c,
+        const uli_gpu_flags *mine = c.args->peers[p].mine;
+        here = await_flag(c,
             phase == ULI_GPU_AWAITS_READY ? &mine->ready : &mine->done, phase,
             p);
     }
@@ -291,7 +291,7 @@ block_leaves(const struct call &c)
          p += (int32_t)blockDim.x) {
         if (p == c.args->rank || !c.args->peers[p].shares)
             continue;
-        uli_gpu_words *yours = c.args->peers[p].yours;
+        uli_gpu_flags *yours = c.args->peers[p].yours;
         ptx_st_relaxed_sys_u64(&yours->gone, c.n);
         ptx_st_release_sys_u64(&yours->ready, UINT64_MAX);
         ptx_st_release_sys_u64(&yours->done, UINT64_MAX);
