@@ -8,10 +8,11 @@
 #include "collectives/kernels/copy_kernel.h"
 #include "collectives/kernels/sum_convert.h"
 
-/* load_NAME and add_NAME: acc_t accumulators, elem_t in memory. */
-#define DEFINE_READ(name, acc_t, elem_t, convert)                              \
-    static void load_##name(void *acc, const unsigned char *src,               \
-        int64_t src_stride, int64_t run, int64_t nruns)                        \
+/* acc_t accumulators, elem_t in memory; load_NAME and add_NAME differ only in
+ * how an element reaches the accumulator. */
+#define DEFINE_ACCUMULATE(name, assign, acc_t, elem_t, convert)                \
+    static void name(void *acc, const unsigned char *src, int64_t src_stride,  \
+        int64_t run, int64_t nruns)                                            \
     {                                                                          \
         acc_t *to = acc;                                                       \
         for (int64_t r = 0; r < nruns; r++, to += run, src += src_stride) {    \
@@ -19,23 +20,14 @@
                 elem_t stored;                                                 \
                 memcpy(&stored, src + i * (int64_t)sizeof(stored),             \
                     sizeof(stored));                                           \
-                to[i] = convert(stored);                                       \
-            }                                                                  \
-        }                                                                      \
-    }                                                                          \
-    static void add_##name(void *acc, const unsigned char *src,                \
-        int64_t src_stride, int64_t run, int64_t nruns)                        \
-    {                                                                          \
-        acc_t *to = acc;                                                       \
-        for (int64_t r = 0; r < nruns; r++, to += run, src += src_stride) {    \
-            for (int64_t i = 0; i < run; i++) {                                \
-                elem_t stored;                                                 \
-                memcpy(&stored, src + i * (int64_t)sizeof(stored),             \
-                    sizeof(stored));                                           \
-                to[i] += convert(stored);                                      \
+                to[i] assign convert(stored);                                  \
             }                                                                  \
         }                                                                      \
     }
+
+#define DEFINE_READ(name, acc_t, elem_t, convert)                              \
+    DEFINE_ACCUMULATE(load_##name, =, acc_t, elem_t, convert)                  \
+    DEFINE_ACCUMULATE(add_##name, +=, acc_t, elem_t, convert)
 
 #define DEFINE_WRITE(name, acc_t, elem_t, convert)                             \
     static void store_##name(unsigned char *dst, int64_t dst_stride,           \
