@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parts of creation that comm.c, local.c and split.c share.
+ * Parts of creation: comm.c has them, and local.c makes all ranks of a process
+ * of them.
  */
 #ifndef ULI_COMM_CREATE_H
 #define ULI_COMM_CREATE_H
