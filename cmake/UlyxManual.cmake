@@ -12,13 +12,18 @@ set(manual_files "")
 foreach(program ${ULYX_INSTALLED_PROGRAMS})
   list(APPEND manual_files $<TARGET_FILE:${program}>)
 endforeach()
+if(ULYX_TOOLS) # a program of Python that lies beside the others
+  list(APPEND manual_files $<TARGET_FILE_DIR:ulyx_info>/ulyx_plot)
+  file(GLOB manual_plot CONFIGURE_DEPENDS
+    ${PROJECT_SOURCE_DIR}/tools/ulyx_plot/*.py)
+endif()
 add_custom_command(OUTPUT ${manual_stamp}
   COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/manual/make.py
     --version ${PROJECT_VERSION} --include ${PROJECT_SOURCE_DIR}/include
     --tuning ${manual_tuning} --out ${PROJECT_BINARY_DIR}/share ${manual_files}
   COMMAND ${CMAKE_COMMAND} -E touch ${manual_stamp}
   DEPENDS ${ULYX_INSTALLED_PROGRAMS} ${manual_scripts} ${manual_headers}
-    ${manual_tuning}
+    ${manual_plot} ${manual_tuning}
   COMMENT "Making manual pages and completion" VERBATIM)
 add_custom_target(ulyx_manual ALL DEPENDS ${manual_stamp})
 

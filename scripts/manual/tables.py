@@ -98,10 +98,13 @@ def split_help(program, text):
     lines = text.splitlines()[1:]  # without usage
     rows = [at for at, line in enumerate(lines)
             if line.startswith("  ") and line.strip().startswith(starts)]
+    head = lines[:rows[0]]
+    while head and re.fullmatch(r"\s*|.*:|\s+[A-Z]+", head[-1]):
+        head.pop()  # headings of argparse
     after = rows[-1] + 1
     while after < len(lines) and lines[after].strip():
         after += 1  # help that goes on in a second line
-    return lines[:rows[0]], lines[after:]
+    return head, lines[after:]
 
 
 def read_program(path):

@@ -47,6 +47,7 @@ problem_bad_fields_are_refused(void **state)
     b.problem = good;
     b.exec.kernel = "none such";
     refused(&b, ULYX_ERR_UNSUPPORTED, "none such");
+    refused(&b, ULYX_ERR_UNSUPPORTED, "portable, reference");
     b.exec.kernel = NULL;
     uint64_t cause = 0;
     b.exec.memory = 7;

@@ -209,6 +209,32 @@ def _parser(version: str) -> argparse.ArgumentParser:
     return parser
 
 
+# ---- the table of options, as the other tools print it ----------------------
+
+def _option_row(action: argparse.Action) -> str:
+    brief = next((n for n in action.option_strings if n[1] != "-"), "")
+    name = next((n for n in action.option_strings if n[1] == "-"), "")
+    value = "" if action.nargs == 0 else action.metavar or \
+        "|".join(action.choices or ()) or action.dest.upper()
+    return "\t".join(("option", brief, name, str(value), action.help or ""))
+
+
+def _table(parser: argparse.ArgumentParser) -> str:
+    """What --help=table prints: pages and completion are made from it."""
+    rows = ["name\tulyx_plot\tpictures of what ulyx measures and plans"]
+    rows += [_option_row(action) for action in parser._actions
+             if action.option_strings]
+    kinds = next(action for action in parser._actions
+                 if isinstance(action, argparse._SubParsersAction))
+    for name, _, _, text in KINDS:
+        kind = kinds.choices[name]
+        operand = "FILE" if any(a.dest == "file" for a in kind._actions) else ""
+        rows.append(f"command\t{name}\t{operand}\t{text}")
+        rows += [_option_row(action) for action in kind._actions
+                 if action.option_strings and action.dest != "help"]
+    return "\n".join(rows) + "\n"
+
+
 # ---- output -----------------------------------------------------------------
 
 def _convert(svg: str, path: str) -> None:
@@ -241,7 +267,11 @@ def _write(svg: str, path: str) -> None:
 
 
 def main(words: Optional[Sequence[str]] = None, version: str = "") -> int:
-    given = _parser(version).parse_args(words)
+    parser = _parser(version)
+    if (sys.argv[1:] if words is None else list(words)) == ["--help=table"]:
+        sys.stdout.write(_table(parser))
+        return 0
+    given = parser.parse_args(words)
     try:
         _write(given.draw(given), given.output)
     except PlotError as error:

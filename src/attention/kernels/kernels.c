@@ -3,6 +3,7 @@
  * The table of kernels.
  */
 #include "attention/kernels/kernels.h"
+#include <stdio.h>
 #include <string.h>
 #include "base/status.h"
 
@@ -29,6 +30,21 @@ row_of(bool device, int n)
     return device ? uli_attn_device_kernel_at(n) : uli_attn_kernel_at(n);
 }
 
+/* No row is called so: the text lists those that are. */
+static ulyx_status_t
+kernel_unknown(const char *name, bool device)
+{
+    const struct uli_attn_kernel *kernel;
+    char known[256] = "";
+    size_t length = 0;
+    for (int n = 0; (kernel = row_of(device, n)) && length < sizeof(known); n++)
+        length += (size_t)snprintf(known + length, sizeof(known) - length,
+            "%s%s", n ? ", " : "", kernel->name);
+    return uli_error(ULYX_ERR_UNSUPPORTED,
+        "no kernel %s for %s memory in this build, which has %s", name,
+        device ? "device" : "host", length ? known : "none");
+}
+
 ulyx_status_t
 uli_attn_kernel_find(const char *name, const struct uli_attn_problem *problem,
     ulyx_attention_pass_t pass, const struct uli_attn_kernel **kernel_p)
@@ -47,6 +63,8 @@ uli_attn_kernel_find(const char *name, const struct uli_attn_problem *problem,
             return uli_error(
                 ULYX_ERR_UNSUPPORTED, "kernel %s: %s", name, refusal);
     }
-    return uli_error(ULYX_ERR_UNSUPPORTED, "no kernel %s on this machine",
-        name ? name : "for the problem");
+    if (name)
+        return kernel_unknown(name, device);
+    return uli_error(
+        ULYX_ERR_UNSUPPORTED, "no kernel on this machine takes the problem");
 }

@@ -149,6 +149,7 @@ no_way(const struct uli_env_meeting *env)
 {
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "rank %d of %d (%s) has no meeting point: set ULYX_COMM_ID, or "
+        "ULYX_JOB and ULYX_LOCAL_NRANKS where all ranks are on one node, or "
         "ULYX_RENDEZVOUS_DIR, or MASTER_ADDR with ULYX_PORT and ULYX_SECRET "
         "(the launcher offers no key-value store%s)",
         env->launch.rank, env->launch.nranks, env->launch.launcher,
