@@ -152,6 +152,12 @@ typedef struct ulyx_request ulyx_request_t;
 ULYX_API ulyx_status_t ulyx_get_version(
     int32_t *major_p, int32_t *minor_p, int32_t *patch_p);
 
+/* Bytes of a public struct as the library knows it, by the name of its type
+ * ("ulyx_part_t"): for bindings that declare the structs anew.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (a pointer is NULL, or no struct that
+ * programs fill in or read has that name). */
+ULYX_API ulyx_status_t ulyx_get_struct_size(const char *name, size_t *bytes_p);
+
 /* The name ("ULYX_ERR_TIMEOUT") and the text ("timed out") of a status.
  * returns: a static string, also for unknown values. Never NULL. */
 ULYX_API const char *ulyx_status_name(ulyx_status_t status);

@@ -4,7 +4,9 @@
  */
 #include "ulyx/types.h"
 
+#include <string.h>
 #include "base/dtype.h"
+#include "base/params/structs.h"
 #include "base/status.h"
 
 ulyx_status_t
@@ -17,6 +19,21 @@ ulyx_get_version(int32_t *major_p, int32_t *minor_p, int32_t *patch_p)
     *minor_p = ULYX_VERSION_MINOR;
     *patch_p = ULYX_VERSION_PATCH;
     return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_get_struct_size(const char *name, size_t *bytes_p)
+{
+    if (!name || !bytes_p)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "ulyx_get_struct_size: %s is NULL", name ? "bytes_p" : "name");
+    for (int i = 0; i < ULI_STRUCTS; i++)
+        if (strcmp(uli_structs[i].name, name) == 0) {
+            *bytes_p = uli_structs[i].bytes;
+            return ULYX_SUCCESS;
+        }
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "ulyx_get_struct_size: there is no struct %s", name);
 }
 
 const char *

@@ -106,12 +106,15 @@ warn_unknown(const char *name, const char *source)
         nearest);
 }
 
-/* Variables of the test programs and of the tools are not the library's. */
+/* Variables of the test programs, of the tools and of the Python package
+ * (ULYX_LIBRARY: which library it loads) are not the library's. */
 static bool
 is_foreign(const char *name)
 {
     return strncmp(name, "ULYX_TEST_", 10) == 0 ||
-           strncmp(name, "ULYX_PERF_", 10) == 0;
+           strncmp(name, "ULYX_PERF_", 10) == 0 ||
+           strncmp(name, "ULYX_PYTHON_", 12) == 0 ||
+           strcmp(name, "ULYX_LIBRARY") == 0;
 }
 
 /* ---- gathering ----------------------------------------------------------- */

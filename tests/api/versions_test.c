@@ -476,9 +476,32 @@ every_public_struct_is_among_them(void **state)
             fail_msg("%s is not", uli_structs[i].name);
 }
 
+static void
+sizes_are_told_by_name(void **state)
+{
+    size_t bytes = 0;
+    (void)state;
+    assert_int_equal(ulyx_get_struct_size("ulyx_part_t", &bytes), ULYX_SUCCESS);
+    assert_int_equal(bytes, sizeof(ulyx_part_t));
+    assert_int_equal(
+        ulyx_get_struct_size("ulyx_plan_params_t", &bytes), ULYX_SUCCESS);
+    assert_int_equal(bytes, sizeof(ulyx_plan_params_t));
+
+    bytes = 7;
+    assert_int_equal(
+        ulyx_get_struct_size("ulyx_pear_t", &bytes), ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "ulyx_pear_t"));
+    assert_int_equal(
+        ulyx_get_struct_size(NULL, &bytes), ULYX_ERR_INVALID_ARGUMENT);
+    assert_int_equal(bytes, 7);
+    assert_int_equal(
+        ulyx_get_struct_size("ulyx_part_t", NULL), ULYX_ERR_INVALID_ARGUMENT);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(
         structs_of_every_size_are_taken_or_refused, open_world, close_world),
     cmocka_unit_test(every_public_struct_is_among_them),
+    cmocka_unit_test(sizes_are_told_by_name),
 };
 ULI_TEST_MAIN("Versions", tests)

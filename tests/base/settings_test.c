@@ -333,11 +333,15 @@ variables_of_tests_and_tools_do_not_warn(void **state)
     struct fixture *f = *state;
     setenv("ULYX_TEST_DRAWS", "1", 1);
     setenv("ULYX_PERF_ANY", "1", 1);
+    setenv("ULYX_PYTHON_ANY", "1", 1);
+    setenv("ULYX_LIBRARY", "1", 1);
     setenv("ULYXTIMEOUT", "1", 1);
     setenv("ULYX_TIMEOUT", "1", 1);
     assert_int_equal(ranks_run_processes(1, load_three_times, f, 20), 0);
     unsetenv("ULYX_TEST_DRAWS");
     unsetenv("ULYX_PERF_ANY");
+    unsetenv("ULYX_PYTHON_ANY");
+    unsetenv("ULYX_LIBRARY");
     unsetenv("ULYXTIMEOUT");
     assert_int_equal(count_in_log(f, "ULYX"), 0);
 }
