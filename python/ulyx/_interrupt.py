@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C while the main thread waits inside the library.
+
+Python runs a signal's handler only once the call has returned, which may take
+until the deadline. But the signal's number is written to a file descriptor at
+once (signal.set_wakeup_fd), where a thread of ours reads it and aborts the
+communicator of the call that is waiting: the call returns, the peers are told,
+and Python raises KeyboardInterrupt. Only a SIGINT whose handler is Python's own
+does that; a program that handles SIGINT itself is left alone, and so are calls
+of other threads, whose main thread gets KeyboardInterrupt anyhow.
+
+Creations have no communicator yet that could be aborted: they run in a thread
+of their own, and the main thread waits for it (`interruptible`).
+"""
+import os
+import signal
+import threading
+from _signal import getsignal  # the same without an enum, on the way to a call
+from typing import Any, Callable, Optional
+
+_MAIN = threading.main_thread().ident
+
+
+class _Watcher:
+    """The descriptor, its thread, and the communicator that waits now."""
+
+    def __init__(self) -> None:
+        self.read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self.write_fd, False)
+        self.waiting: Any = None  # of the main thread
+        self.previous = -1
+        self.pid = os.getpid()
+        threading.Thread(target=self._run, name="ulyx-interrupt",
+                         daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            numbers = os.read(self.read_fd, 64)
+            waiting, previous = self.waiting, self.previous
+            if signal.SIGINT in numbers and waiting is not None:
+                waiting.abort()
+            if previous >= 0:  # whoever else listens hears it as well
+                try:
+                    os.write(previous, numbers)
+                except OSError:
+                    pass
+
+
+_watcher: Optional[_Watcher] = None
+
+
+def _ready() -> _Watcher:
+    global _watcher
+    if _watcher is None or _watcher.pid != os.getpid():
+        _watcher = _Watcher()
+    return _watcher
+
+
+class waiting:
+    """While the body runs, Ctrl-C aborts the communicator."""
+
+    __slots__ = ("comm", "watcher")
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+        self.watcher: Optional[_Watcher] = None
+
+    def __enter__(self) -> None:
+        if threading.get_ident() != _MAIN or \
+                getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return
+        watcher = _ready()
+        watcher.waiting = self.comm
+        watcher.previous = signal.set_wakeup_fd(watcher.write_fd,
+                                                warn_on_full_buffer=False)
+        self.watcher = watcher
+
+    def __exit__(self, *_: Any) -> None:
+        watcher = self.watcher
+        if watcher is not None:
+            self.watcher = None
+            watcher.waiting = None
+            signal.set_wakeup_fd(watcher.previous, warn_on_full_buffer=False)
+
+
+def interruptible(call: Callable[[], Any], undo: Callable[[Any], None]) -> Any:
+    """What call() returns or raises. On the main thread it runs in another,
+    so that Ctrl-C is felt; then undo() gets what it still returned."""
+    if threading.get_ident() != _MAIN:
+        return call()
+    result: Any = None
+    error: Optional[BaseException] = None
+    left = False
+    lock = threading.Lock()
+    done = threading.Event()
+
+    def run() -> None:
+        nonlocal result, error
+        try:
+            result = call()
+        except BaseException as caught:
+            error = caught
+        with lock:
+            done.set()
+            late = left
+        if late and error is None:
+            undo(result)
+
+    threading.Thread(target=run, name="ulyx-create", daemon=True).start()
+    try:
+        done.wait()
+    except BaseException:
+        with lock:
+            left = True
+            finished = done.is_set()
+        if finished and error is None:
+            undo(result)
+        raise
+    if error is not None:
+        raise error
+    return result

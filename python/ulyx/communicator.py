@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators: who takes part, how they meet, and plain collectives."""
+import ctypes
+import os
+import threading
+import traceback
+import weakref
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+from . import _abi, arrays, errors, memory
+from ._interrupt import interruptible, waiting
+from ._library import check, lib
+
+ID_BYTES = _abi.UNIQUE_ID_BYTES
+AllGather = Callable[[bytes], Sequence[bytes]]
+
+
+def unique_id() -> bytes:
+    """Opens a meeting point in this process and describes it: give it to all
+    ranks of one communicator, and to nobody else."""
+    made = _abi.ulyx_unique_id_t()
+    check(lib.ulyx_unique_id_create(ctypes.byref(made)))
+    return bytes(made)
+
+
+class Launch(NamedTuple):
+    """How a launcher has started this process; nranks is 0 where none has."""
+
+    rank: int
+    nranks: int
+    local_rank: int
+    local_nranks: int
+    launcher: Optional[str]
+
+
+def launch() -> Launch:
+    """Whether, and as which rank, a launcher has started this process."""
+    found = _abi.ulyx_launch_t()
+    check(lib.ulyx_launch_query(ctypes.byref(found)))
+    name = found.launcher
+    return Launch(found.rank, found.nranks, found.local_rank,
+                  found.local_nranks, name.decode() if name else None)
+
+
+class _Handle:
+    """A communicator of the library, and what must go before it does.
+
+    It outlives the Communicator by its finalizer, which runs when that is
+    collected or, at the latest, when the interpreter ends: an orderly end."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+        self.lock = threading.Lock()
+        self.pool: Optional[memory.Pool] = None
+        self.children: Dict[int, Callable[[int], int]] = {}
+        self.pid = os.getpid()
+
+    def abort(self) -> None:
+        # From the thread that watches for Ctrl-C too: never a handle that is
+        # being destroyed.
+        with self.lock:
+            if self.value:
+                lib.ulyx_comm_abort(self.value)
+
+    def adopt(self, child: int, destroy: Callable[[int], int]) -> None:
+        self.children[child] = destroy
+
+    def drop(self, child: int) -> None:
+        """Destroys a plan or the like, once."""
+        destroy = self.children.pop(child, None)
+        if destroy is not None and self.pid == os.getpid():
+            check(destroy(child))
+
+    def close(self) -> None:
+        if not self.value or self.pid != os.getpid():
+            return
+        for child in list(self.children):
+            self.drop(child)
+        if self.pool is not None:
+            self.pool.close()
+        with self.lock:
+            check(lib.ulyx_comm_destroy(self.value))
+            self.value = 0
+
+
+def _close_quietly(handle: _Handle) -> None:
+    try:
+        handle.close()
+    except errors.UlyxError:
+        pass  # nobody is left who could be told
+
+
+class Communicator:
+    """One rank's handle on a group of ranks.
+
+    Collective calls come in the same order on all ranks, and those on one
+    communicator one at a time; abort() and queries may come from any thread.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = _Handle(handle)
+        self._finalizer = weakref.finalize(self, _close_quietly, self._handle)
+        number = ctypes.c_int32()
+        check(lib.ulyx_comm_get_rank(handle, ctypes.byref(number)))
+        self.rank: int = number.value
+        check(lib.ulyx_comm_get_nranks(handle, ctypes.byref(number)))
+        self.nranks: int = number.value
+
+    # ---- how ranks meet ------------------------------------------------------
+    @staticmethod
+    def _params(timeout: Optional[float], name: Optional[str],
+                device: Optional[int]) -> _abi.ulyx_comm_params_t:
+        params = _abi.ulyx_comm_params_t(timeout_s=timeout or 0)
+        if name is not None:
+            params.name = name.encode()
+        if device is not None:
+            params.memory_kind, params.device = _abi.MEMORY_CUDA, device
+        return params
+
+    @classmethod
+    def _create(cls, function: Any, *arguments: Any) -> "Communicator":
+        """function(*arguments, &comm), which Ctrl-C ends at once."""
+        def call() -> int:
+            handle = ctypes.c_void_p()
+            check(function(*arguments, ctypes.byref(handle)))
+            return handle.value or 0
+        return cls(interruptible(call, lib.ulyx_comm_destroy))
+
+    @classmethod
+    def from_env(cls, *, timeout: Optional[float] = None,
+                 name: Optional[str] = None,
+                 device: Optional[int] = None) -> "Communicator":
+        """Rank, size and meeting point from the launcher: torchrun, mpirun,
+        srun, ...
+
+        timeout: seconds, of the creation and of all later calls (default
+        ULYX_TIMEOUT, 600). device: ordinal of a CUDA device, where tensors lie
+        on one; None: tensors lie on the host. name: shown in logs and errors.
+        """
+        params = cls._params(timeout, name, device)
+        return cls._create(lib.ulyx_comm_create_from_env, ctypes.byref(params))
+
+    @classmethod
+    def from_unique_id(cls, identifier: bytes, nranks: int, rank: int, *,
+                       timeout: Optional[float] = None,
+                       name: Optional[str] = None,
+                       device: Optional[int] = None) -> "Communicator":
+        """nranks ranks that hold the same unique_id() meet."""
+        if len(identifier) != ID_BYTES:
+            raise errors.InvalidArgumentError(
+                f"a unique id has {ID_BYTES} bytes, not {len(identifier)}")
+        params = cls._params(timeout, name, device)
+        known = _abi.ulyx_unique_id_t.from_buffer_copy(identifier)
+        return cls._create(lib.ulyx_comm_create, ctypes.byref(known), nranks,
+                           rank, ctypes.byref(params))
+
+    @classmethod
+    def from_group(cls, group: Any = None, **options: Any) -> "Communicator":
+        """The ranks of a torch.distributed process group (None: the default
+        one), in its order. The group is used for this call only."""
+        from torch import distributed as dist
+        rank, nranks = dist.get_rank(group), dist.get_world_size(group)
+        if rank < 0:
+            raise errors.InvalidArgumentError(
+                "this process is not in the process group")
+        boxes = [None] * nranks
+        dist.all_gather_object(boxes, _offered_id(rank), group=group)
+        return cls.from_unique_id(_accepted_id(boxes[0]), nranks, rank,
+                                  **options)
+
+    @classmethod
+    def from_mpi(cls, comm: Any, **options: Any) -> "Communicator":
+        """The ranks of an mpi4py communicator, which is used for this call
+        only."""
+        rank, nranks = comm.Get_rank(), comm.Get_size()
+        offered = comm.bcast(_offered_id(rank), root=0)
+        return cls.from_unique_id(_accepted_id(offered), nranks, rank,
+                                  **options)
+
+    @classmethod
+    def from_allgather(cls, allgather: AllGather, nranks: int, rank: int, *,
+                       timeout: Optional[float] = None,
+                       name: Optional[str] = None,
+                       device: Optional[int] = None) -> "Communicator":
+        """Meets through the caller's allgather(bytes) -> one bytes a rank. What
+        it raises ends the creation and is raised here."""
+        failure: List[BaseException] = []
+
+        def gather(_: Any, mine: Any, everyones: Any, size: int) -> int:
+            # A ctypes callback that raises returns garbage, so nothing may
+            # leave it.
+            try:
+                given = allgather(ctypes.string_at(mine, size))
+                pieces = [bytes(piece) for piece in given]
+                if len(pieces) != nranks or any(len(p) != size for p in pieces):
+                    raise errors.InvalidArgumentError(
+                        f"allgather returned {len(pieces)} pieces of "
+                        f"{sorted({len(p) for p in pieces})} bytes, not "
+                        f"{nranks} of {size}")
+                ctypes.memmove(everyones, b"".join(pieces), size * nranks)
+                return 0
+            except BaseException as error:
+                failure.append(error)
+                return 1
+
+        params = cls._params(timeout, name, device)
+        handle = ctypes.c_void_p()
+        status = lib.ulyx_comm_create_from_allgather(
+            _abi.ulyx_allgather_fn(gather), None, nranks, rank,
+            ctypes.byref(params), ctypes.byref(handle))
+        if failure:
+            raise failure[0]
+        check(status)
+        assert handle.value
+        return cls(handle.value)
+
+    @classmethod
+    def local(cls, nranks: int, *, timeout: Optional[float] = None,
+              name: Optional[str] = None) -> List["Communicator"]:
+        """All ranks of a new communicator within this process, for a thread
+        each."""
+        params = cls._params(timeout, name, None)
+        handles = (ctypes.c_void_p * max(nranks, 1))()
+        check(lib.ulyx_comm_create_local(nranks, ctypes.byref(params), handles))
+        return [cls(handle) for handle in handles if handle]
+
+    # ---- life ----------------------------------------------------------------
+    @property
+    def handle(self) -> int:
+        """The ulyx_comm_t * of the C library."""
+        if not self._handle.value:
+            raise errors.InvalidArgumentError("the communicator is closed")
+        return self._handle.value
+
+    @property
+    def closed(self) -> bool:
+        """close() has been called."""
+        return not self._handle.value
+
+    def close(self) -> None:
+        """Destroys the handle with its plans and windows; local. Peers may not
+        be in a call with this rank any more: barrier() makes sure."""
+        self._handle.close()
+        self._finalizer.detach()
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<ulyx.Communicator rank {self.rank} of {self.nranks}{state}>"
+
+    def abort(self) -> None:
+        """Fails the communicator here and at all peers; from any thread."""
+        self._handle.abort()
+
+    def error(self) -> Optional[errors.UlyxError]:
+        """What has failed the communicator, or None. Never waits."""
+        status = ctypes.c_int32()
+        check(lib.ulyx_comm_get_async_error(self.handle, ctypes.byref(status)))
+        if not status.value:
+            return None
+        return errors.of(status.value,
+                         lib.ulyx_last_error().decode(errors="replace"))
+
+    def dead_ranks(self) -> List[int]:
+        """The ranks known to be dead, ascending."""
+        ranks, count = (ctypes.c_int32 * self.nranks)(), ctypes.c_int32()
+        check(lib.ulyx_comm_get_dead_ranks(self.handle, self.nranks, ranks,
+                                           ctypes.byref(count)))
+        return list(ranks[:count.value])
+
+    @property
+    def memory_bytes(self) -> int:
+        """Host memory that the library holds for this communicator."""
+        number = ctypes.c_int64()
+        check(lib.ulyx_comm_get_memory(self.handle, ctypes.byref(number)))
+        return number.value
+
+    @property
+    def pool(self) -> memory.Pool:
+        """Memory that all ranks reach directly (see ulyx.memory)."""
+        if self._handle.pool is None:
+            self._handle.pool = memory.Pool(self.handle)
+        return self._handle.pool
+
+    def empty(self, shape: Any, dtype: arrays.DType = "float32") -> Any:
+        """A numpy array in memory that all ranks reach: it moves with one copy
+        less. Local; contents are undefined."""
+        return self.pool.empty(shape, dtype)
+
+    # ---- groups --------------------------------------------------------------
+    def split(self, color: int, key: int = 0, *,
+              timeout: Optional[float] = None,
+              name: Optional[str] = None) -> Optional["Communicator"]:
+        """Collective. Ranks of one color form a new communicator, ordered by
+        (key, rank); color < 0 gives None."""
+        params = self._params(timeout, name, None)
+        handle = ctypes.c_void_p()
+        with waiting(self._handle):
+            status = lib.ulyx_comm_split(self.handle, color, key,
+                                         ctypes.byref(params) if timeout or name
+                                         else None, ctypes.byref(handle))
+        check(status)
+        return Communicator(handle.value) if handle.value else None
+
+    def shrink(self, *, timeout: Optional[float] = None,
+               name: Optional[str] = None) -> "Communicator":
+        """Collective over the ranks that live: a new communicator of them. This
+        one remains to be closed."""
+        params = self._params(timeout, name, None)
+        handle = ctypes.c_void_p()
+        check(lib.ulyx_comm_shrink(self.handle,
+                                   ctypes.byref(params) if timeout or name
+                                   else None, ctypes.byref(handle)))
+        assert handle.value
+        return Communicator(handle.value)
+
+    def agree(self, value: int, how: str = "and") -> int:
+        """Collective, also on a failed communicator: one value of all ranks'
+        ("and", "min" or "max"), the same on each that lives."""
+        ways = {"and": _abi.AGREE_AND, "min": _abi.AGREE_MIN,
+                "max": _abi.AGREE_MAX}
+        if how not in ways:
+            raise errors.InvalidArgumentError(
+                f"how is {how!r}; there are {', '.join(ways)}")
+        agreed = ctypes.c_uint64()
+        check(lib.ulyx_comm_agree(self.handle, value, ways[how],
+                                  ctypes.byref(agreed), None))
+        return agreed.value
+
+    # ---- collectives ---------------------------------------------------------
+    def _call(self, function: Any, *arguments: Any) -> None:
+        with waiting(self._handle):
+            status = function(self.handle, *arguments)
+        check(status)
+
+    def barrier(self) -> None:
+        """Waits for all ranks."""
+        self._call(lib.ulyx_comm_barrier)
+
+    def alltoall(self, src: Any, out: Any = None, *, stream: Any = None) -> Any:
+        """out[p] <- rank p's src[this rank]; src has nranks equal pieces one
+        after another. Returns out, made where it is not given."""
+        source = arrays.dense(src, "src")
+        piece, rest = divmod(source.bytes, self.nranks)
+        if rest:
+            raise errors.InvalidArgumentError(
+                f"src has {source.bytes} bytes, no multiple of {self.nranks}")
+        result = arrays.like(source) if out is None else out
+        target = self._target(result, source.bytes)
+        self._call(lib.ulyx_alltoall, source.address, target.address, piece,
+                   stream)
+        return result
+
+    def alltoallv(self, src: Any, src_counts: Sequence[int], out: Any = None,
+                  out_counts: Optional[Sequence[int]] = None, *,
+                  stream: Any = None) -> Any:
+        """Pieces of different sizes, counted in elements, one after another;
+        out_counts defaults to src_counts."""
+        source = arrays.dense(src, "src")
+        size = arrays.SIZES[source.dtype]
+        given = arrays.int64s(src_counts, "src_counts", self.nranks) * size
+        taken = given if out_counts is None else \
+            arrays.int64s(out_counts, "out_counts", self.nranks) * size
+        if given.sum() != source.bytes or given.min() < 0 or taken.min() < 0:
+            raise errors.InvalidArgumentError(
+                f"src_counts {list(src_counts)} do not add up to src's "
+                f"{source.bytes // size} elements, or a count is negative")
+        result = out if out is not None else arrays.like(
+            source, shape=(int(taken.sum()) // size,))
+        target = self._target(result, int(taken.sum()))
+        self._call(lib.ulyx_alltoallv, source.address, given.ctypes.data,
+                   _starts(given).ctypes.data, target.address,
+                   taken.ctypes.data, _starts(taken).ctypes.data, stream)
+        return result
+
+    def allreduce(self, src: Any, out: Any = None, *, stream: Any = None) -> Any:
+        """Sum over all ranks, with the same bits on each; out may be src."""
+        source = arrays.dense(src, "src")
+        result = arrays.like(source) if out is None else out
+        target = self._target(result, source.bytes)
+        count = source.bytes // arrays.SIZES[source.dtype]
+        self._call(lib.ulyx_allreduce, source.address, target.address, count,
+                   source.dtype, stream)
+        return result
+
+    def allgather(self, src: Any, out: Any = None, *, stream: Any = None) -> Any:
+        """out[p] <- rank p's src; out has one axis more than src."""
+        source = arrays.dense(src, "src")
+        result = out if out is not None else arrays.like(
+            source, shape=(self.nranks, *source.shape))
+        target = self._target(result, source.bytes * self.nranks)
+        self._call(lib.ulyx_allgather, source.address, target.address,
+                   source.bytes, stream)
+        return result
+
+    def broadcast(self, buffer: Any, root: int = 0, *,
+                  stream: Any = None) -> Any:
+        """buffer <- root's buffer, in place."""
+        target = arrays.dense(buffer, "buffer", output=self.rank != root)
+        self._call(lib.ulyx_broadcast, target.address, target.bytes, root,
+                   stream)
+        return buffer
+
+    @staticmethod
+    def _target(out: Any, size: int) -> arrays.Array:
+        target = arrays.dense(out, "out", output=True)
+        if target.bytes != size:
+            raise errors.InvalidArgumentError(
+                f"out has {target.bytes} bytes, not {size}")
+        return target
+
+
+def _starts(sizes: Any) -> Any:
+    """Where pieces of these sizes begin, one after another."""
+    return sizes.cumsum() - sizes
+
+
+def _offered_id(rank: int) -> Any:
+    """Rank 0's unique id, or why there is none: all ranks must hear of it."""
+    if rank:
+        return None
+    try:
+        return unique_id()
+    except errors.UlyxError as error:
+        return (error.status, "".join(
+            traceback.format_exception_only(type(error), error)).strip())
+
+
+def _accepted_id(offered: Any) -> bytes:
+    if isinstance(offered, tuple):
+        status, text = offered
+        raise errors.of(status, f"rank 0 could not open a meeting point: {text}")
+    return bytes(offered)

@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Distributed attention: exchange q, k, v; attend; exchange back. And its
+backward. dist_attention.h of the C library has every detail."""
+import ctypes
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from . import _abi, arrays, errors
+from ._interrupt import waiting
+from ._library import check, lib, text_of
+from .communicator import Communicator
+from .plan import (WORK, Owned, PartTable, PlanQueries, choice, create,
+                   set_fields, set_mask)
+
+SAVE = {None: _abi.SAVE_DEFAULT, "heads": _abi.SAVE_HEADS,
+        "none": _abi.SAVE_NONE}
+_STRIDES = ("q_strides", "k_strides", "v_strides", "out_strides",
+            "dout_strides")
+
+
+def aligned(size: int) -> np.ndarray:
+    """Bytes that begin at a multiple of 64."""
+    whole = np.empty(size + 64, np.uint8)
+    begin = -whole.ctypes.data % 64
+    return whole[begin:begin + size]
+
+
+class HeadGroupPlan(PlanQueries):
+    """The plan of a head group, for queries: rows, heads, positions."""
+
+    def __init__(self, owner: "DistAttention", group: int) -> None:
+        self.owner, self.comm, self.group = owner, owner.comm, group
+
+    def _plan(self) -> int:
+        plan = ctypes.c_void_p()
+        check(lib.ulyx_dist_attention_get_plan(
+            self.owner.handle, self.group, ctypes.byref(plan), None))
+        return plan.value or 0
+
+
+class DistAttention(Owned):
+    """Attention over all ranks. Creation is collective.
+
+    parts: Part each, or numbers of rows over all ranks; the first axis is the
+    queries'. mask: None, "causal", or "window" with window=(keys before, keys
+    after). documents: the first document table (None: a batch item each).
+    save: what forward keeps, "heads" or "none". Strides are {batch, row, head}
+    in bytes, one triple a part. Further options are fields of
+    ulyx_dist_attention_params_t by name.
+    """
+
+    def __init__(self, comm: Communicator, parts: Sequence[Any], *, heads: int,
+                 dim_qk: int, kv_heads: int = 0, dim_v: int = 0, batch: int = 1,
+                 dtype: arrays.DType = "bfloat16",
+                 param_dtype: Optional[arrays.DType] = None,
+                 work: str = "heads", mask: Optional[str] = None,
+                 window: Optional[Tuple[Optional[int], Optional[int]]] = None,
+                 align: str = "bottom_right", diagonal: int = 0,
+                 scale: float = 0.0, softcap: float = 0.0,
+                 documents: Any = None, documents_k: Any = None,
+                 save: Optional[str] = None, threads: int = 0,
+                 timeout: Optional[float] = None, **options: Any) -> None:
+        table = PartTable(parts, comm.nranks)
+        self.parts = tuple(table.parts)
+        self.batch, self.heads = batch, heads
+        self.kv_heads = kv_heads or heads
+        self.dim_qk, self.dim_v = dim_qk, dim_v or dim_qk
+        self.dtype = arrays.dtype_code(dtype)
+        docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
+        params = _abi.ulyx_dist_attention_params_t(
+            batch=batch, heads=heads, kv_heads=kv_heads, dim_qk=dim_qk,
+            dim_v=dim_v, dtype=self.dtype,
+            param_dtype=0 if param_dtype is None
+            else arrays.dtype_code(param_dtype),
+            parts=ctypes.addressof(table.array), nparts=len(self.parts),
+            work_split=choice(work, WORK, "work"), scale=scale,
+            softcap=softcap, save=choice(save, SAVE, "save"), threads=threads,
+            timeout_s=timeout or 0, docs_q=docs[0].pointer if docs[0] else None,
+            docs_k=docs[1].pointer if docs[1] else None)
+        set_mask(params, mask, window, align, diagonal)
+        keep: List[Any] = [table, docs]
+        self._strides: Dict[str, List[Tuple[int, ...]]] = {}
+        for name in _STRIDES:
+            given = options.pop(name, None)
+            if given is not None:
+                triples = np.ascontiguousarray(given, np.int64).reshape(-1, 3)
+                keep.append(triples)
+                setattr(params, name, triples.ctypes.data)
+                self._strides[name] = [tuple(map(int, t)) for t in triples]
+        set_fields(params, options, keep)
+        self.flags = params.flags
+        self.param_dtype = params.param_dtype or (
+            _abi.DTYPE_F64 if self.dtype == _abi.DTYPE_F64 else _abi.DTYPE_F32)
+        self._own(comm, create(comm, lib.ulyx_dist_attention_create, params),
+                  lib.ulyx_dist_attention_destroy)
+        numbers = [ctypes.c_int64() for _ in range(3)]
+        check(lib.ulyx_dist_attention_get_bytes(
+            self.handle, *(ctypes.byref(number) for number in numbers)))
+        self.workspace_bytes, self.saved_bytes, self.held_bytes = (
+            number.value for number in numbers)
+        self._workspace: Optional[np.ndarray] = None
+        self._axes = self._axis_parts()
+        self._calls = _Call(len(self._axes[0]), len(self._axes[1]))
+
+    def _axis_parts(self) -> Tuple[List[int], List[int]]:
+        queries = [i for i, part in enumerate(self.parts) if part.axis == 0]
+        keys = [i for i, part in enumerate(self.parts) if part.axis == 1]
+        return queries, keys or queries
+
+    # ---- queries -------------------------------------------------------------
+    def plan(self, group: int = 0) -> HeadGroupPlan:
+        """Rows, heads and positions of this rank; its tensors are q, k, v."""
+        return HeadGroupPlan(self, group)
+
+    def describe(self) -> str:
+        """Head groups, memory, rows of every rank, kernel, plans."""
+        return text_of(lib.ulyx_dist_attention_describe, self.handle)
+
+    def times(self) -> Dict[str, Any]:
+        """Seconds and bytes of the last call on this rank."""
+        found = _abi.ulyx_dist_attention_times_t()
+        check(lib.ulyx_dist_attention_get_times(self.handle,
+                                                ctypes.byref(found)))
+        return {name: getattr(found, name) for name in found._names_[1:]}
+
+    def saved_tensors(self) -> List[Dict[str, Any]]:
+        """The tensors of which `saved` consists: name, head group, dtype,
+        offset and bytes."""
+        size, count = ctypes.sizeof(_abi.ulyx_saved_tensor_t), ctypes.c_int64()
+        check(lib.ulyx_dist_attention_get_saved(self.handle, 0, size, None,
+                                                ctypes.byref(count)))
+        found = (_abi.ulyx_saved_tensor_t * max(count.value, 1))()
+        check(lib.ulyx_dist_attention_get_saved(
+            self.handle, count.value, size, found, ctypes.byref(count)))
+        return [{"name": t.name.decode(), "group": t.group, "dtype": t.dtype,
+                 "offset": t.offset, "bytes": t.bytes}
+                for t in found[:count.value]]
+
+    def update(self, documents: Any = None, documents_k: Any = None) -> None:
+        """Other documents from the next call on; local, the same on all ranks;
+        backward needs those of its forward."""
+        docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
+        check(lib.ulyx_dist_attention_update(
+            self.handle, docs[0].pointer if docs[0] else None,
+            docs[1].pointer if docs[1] else None, None))
+
+    # ---- calls ---------------------------------------------------------------
+    def _shapes(self, axis: int, heads: int, dim: int) -> List[Tuple[int, ...]]:
+        plan = self.plan()
+        return [(self.batch, plan.seq_rows(part), heads, dim)
+                for part in self._axes[axis]]
+
+    def _tensors(self, given: Any, name: str, axis: int, heads: int, dim: int,
+                 output: bool = False) -> Tuple[List[Any], List[int]]:
+        """One array a part: (arrays, addresses). None as an output: new ones."""
+        shapes = self._shapes(axis, heads, dim)
+        strides = self._strides.get(
+            (name if name == "dout" else name.lstrip("d")) + "_strides",
+            self._strides.get("out_strides") if name == "dout" else None)
+        if given is None and output:
+            if strides:
+                raise errors.InvalidArgumentError(
+                    f"{name} has strides of its own: give it")
+            given = [np.empty(shape, arrays.numpy_dtype(self.dtype))
+                     for shape in shapes]
+        elif not isinstance(given, (list, tuple)) or \
+                isinstance(given, arrays.Array):
+            given = [given]
+        if len(given) != len(shapes):
+            raise errors.InvalidArgumentError(
+                f"{name} has {len(given)} tensors, not {len(shapes)}")
+        addresses = []
+        for i, (tensor, shape) in enumerate(zip(given, shapes)):
+            found = arrays.array(tensor, f"{name}[{i}]", self.dtype, output)
+            if found.shape != shape:
+                raise errors.InvalidArgumentError(
+                    f"{name}[{i}] has the shape {found.shape}, not {shape}")
+            if strides and any(strides[i]):
+                expected = strides[i]
+                if any(extent > 1 and have != want for extent, have, want in
+                       zip(shape, found.strides, expected)):
+                    raise errors.InvalidArgumentError(
+                        f"{name}[{i}] has the strides {found.strides}, not "
+                        f"{expected}")
+            elif not found.dense:
+                raise errors.InvalidArgumentError(
+                    f"{name}[{i}] is not contiguous")
+            addresses.append(found.address)
+        return list(given), addresses
+
+    def _params(self, given: Any, name: str) -> Optional[arrays.Array]:
+        if given is None:
+            return None
+        found = arrays.dense(given, name, self.param_dtype)
+        if found.shape != (self.heads,):
+            raise errors.InvalidArgumentError(
+                f"{name} has the shape {found.shape}, not ({self.heads},)")
+        return found
+
+    def workspace(self) -> np.ndarray:
+        """This object's workspace, made at the first call."""
+        if self._workspace is None:
+            self._workspace = aligned(self.workspace_bytes)
+        return self._workspace
+
+    @staticmethod
+    def _alone(given: Any, result: List[Any]) -> Any:
+        """One part: the array itself, not a list of one."""
+        return result if isinstance(given, (list, tuple)) or len(result) > 1 \
+            else result[0]
+
+    def forward(self, q: Any, k: Any, v: Any, out: Any = None, *,
+                sinks: Any = None, alibi_slopes: Any = None,
+                lse: Any = None, saved: Any = None) -> Tuple[Any, Any]:
+        """(out, saved) of q, k, v: an array each, or one a part. saved is what
+        backward needs, made where it is not given."""
+        keep_q, q_at = self._tensors(q, "q", 0, self.heads, self.dim_qk)
+        keep_k, k_at = self._tensors(k, "k", 1, self.kv_heads, self.dim_qk)
+        keep_v, v_at = self._tensors(v, "v", 1, self.kv_heads, self.dim_v)
+        made, out_at = self._tensors(out, "out", 0, self.heads, self.dim_v,
+                                     True)
+        sinks, slopes = self._params(sinks, "sinks"), \
+            self._params(alibi_slopes, "alibi_slopes")
+        if saved is None:
+            saved = aligned(self.saved_bytes)
+        kept = arrays.dense(saved, "saved", output=True)
+        lses = None if lse is None else [
+            arrays.dense(one, "lse", output=True).address for one in
+            (lse if isinstance(lse, (list, tuple)) else [lse])]
+        self.forward_addresses(
+            q_at, k_at, v_at, out_at, kept.address, kept.bytes,
+            self.workspace().ctypes.data, self.workspace_bytes, lse=lses,
+            sinks=sinks.address if sinks else None,
+            alibi_slopes=slopes.address if slopes else None)
+        del keep_q, keep_k, keep_v
+        return self._alone(q, made), saved
+
+    def backward(self, dout: Any, out: Any, saved: Any, q: Any = None,
+                 k: Any = None, v: Any = None, *, sinks: Any = None,
+                 alibi_slopes: Any = None, d_sink: Any = None
+                 ) -> Tuple[Any, Any, Any]:
+        """(dq, dk, dv); d_sink, where given, gets this rank's share of the
+        gradient of the sinks. q, k, v are needed with save="none" only."""
+        _, dout_at = self._tensors(dout, "dout", 0, self.heads, self.dim_v)
+        _, out_at = self._tensors(out, "out", 0, self.heads, self.dim_v)
+        inputs: List[Optional[List[int]]] = []
+        for given, name, axis, heads, dim in (
+                (q, "q", 0, self.heads, self.dim_qk),
+                (k, "k", 1, self.kv_heads, self.dim_qk),
+                (v, "v", 1, self.kv_heads, self.dim_v)):
+            inputs.append(None if given is None else self._tensors(
+                given, name, axis, heads, dim)[1])
+        dq, dq_at = self._tensors(None, "dq", 0, self.heads, self.dim_qk, True)
+        dk, dk_at = self._tensors(None, "dk", 1, self.kv_heads, self.dim_qk,
+                                  True)
+        dv, dv_at = self._tensors(None, "dv", 1, self.kv_heads, self.dim_v,
+                                  True)
+        sinks, slopes = self._params(sinks, "sinks"), \
+            self._params(alibi_slopes, "alibi_slopes")
+        share = self._params(d_sink, "d_sink")
+        kept = arrays.dense(saved, "saved")
+        self.backward_addresses(
+            inputs[0], inputs[1], inputs[2], out_at, dout_at, dq_at, dk_at,
+            dv_at, kept.address, kept.bytes, self.workspace().ctypes.data,
+            self.workspace_bytes, sinks=sinks.address if sinks else None,
+            alibi_slopes=slopes.address if slopes else None,
+            d_sink=share.address if share else None)
+        return (self._alone(dout, dq), self._alone(dout, dk),
+                self._alone(dout, dv))
+
+    def forward_addresses(self, q: Sequence[int], k: Sequence[int],
+                          v: Sequence[int], out: Sequence[int], saved: int,
+                          saved_bytes: int, workspace: int,
+                          workspace_bytes: int, *,
+                          lse: Optional[Sequence[int]] = None,
+                          sinks: Optional[int] = None,
+                          alibi_slopes: Optional[int] = None,
+                          stream: Any = None) -> None:
+        """forward() on bare addresses, which only the library checks."""
+        handle = self.handle
+        self._exclusive()
+        try:
+            call = self._calls.forward
+            slots = self._calls.slots
+            slots["q"][:], slots["k"][:] = q, k
+            slots["v"][:], slots["out"][:] = v, out
+            if lse is None:
+                call.lse = None
+            else:
+                slots["lse"][:] = lse
+                call.lse = ctypes.addressof(slots["lse"])
+            call.sinks, call.alibi_slopes = sinks, alibi_slopes
+            call.workspace, call.workspace_bytes = workspace, workspace_bytes
+            call.saved, call.saved_bytes = saved, saved_bytes
+            with waiting(self._parent):
+                status = lib.ulyx_dist_attention_forward(
+                    handle, self._calls.forward_at, stream)
+            check(status)
+        finally:
+            self._lock.release()
+
+    def backward_addresses(self, q: Optional[Sequence[int]],
+                           k: Optional[Sequence[int]],
+                           v: Optional[Sequence[int]], out: Sequence[int],
+                           dout: Sequence[int], dq: Sequence[int],
+                           dk: Sequence[int], dv: Sequence[int], saved: int,
+                           saved_bytes: int, workspace: int,
+                           workspace_bytes: int, *,
+                           sinks: Optional[int] = None,
+                           alibi_slopes: Optional[int] = None,
+                           d_sink: Optional[int] = None,
+                           stream: Any = None) -> None:
+        """backward() on bare addresses, which only the library checks."""
+        handle = self.handle
+        self._exclusive()
+        try:
+            call = self._calls.backward
+            slots = self._calls.slots
+            for name, given in (("q", q), ("k", k), ("v", v)):
+                if given is None:
+                    setattr(call, name, None)
+                else:
+                    slots[name][:] = given
+                    setattr(call, name, ctypes.addressof(slots[name]))
+            slots["out"][:], slots["dout"][:] = out, dout
+            slots["dq"][:], slots["dk"][:], slots["dv"][:] = dq, dk, dv
+            call.sinks, call.alibi_slopes = sinks, alibi_slopes
+            call.d_sink = d_sink
+            call.workspace, call.workspace_bytes = workspace, workspace_bytes
+            call.saved, call.saved_bytes = saved, saved_bytes
+            with waiting(self._parent):
+                status = lib.ulyx_dist_attention_backward(
+                    handle, self._calls.backward_at, stream)
+            check(status)
+        finally:
+            self._lock.release()
+
+
+class _Call:
+    """The structs of a call, whose arrays of pointers stay where they are."""
+
+    def __init__(self, queries: int, keys: int) -> None:
+        counts = {"q": queries, "k": keys, "v": keys, "out": queries,
+                  "lse": queries, "dout": queries, "dq": queries, "dk": keys,
+                  "dv": keys}
+        self.slots = {name: (ctypes.c_void_p * count)()
+                      for name, count in counts.items()}
+        self.forward = _abi.ulyx_dist_attention_forward_t()
+        self.backward = _abi.ulyx_dist_attention_backward_t()
+        for call, names in ((self.forward, ("q", "k", "v", "out")),
+                            (self.backward, ("out", "dout", "dq", "dk", "dv"))):
+            for name in names:
+                setattr(call, name, ctypes.addressof(self.slots[name]))
+        self.forward_at = ctypes.addressof(self.forward)
+        self.backward_at = ctypes.addressof(self.backward)

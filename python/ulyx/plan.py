@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans: one exchange of 1 to 8 tensors between the sequence-sharded layout
+[b, s_r, h, d] and the head-sharded layout [b, S, h_r, d], made once and
+executed any number of times. reshuffle.h of the C library has every detail;
+parameters have its names."""
+import ctypes
+import threading
+import weakref
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from . import _abi, arrays, errors
+from ._interrupt import waiting
+from ._library import check, lib, text_of
+from .communicator import Communicator, _Handle
+
+SEQ_TO_HEAD = _abi.SEQ_TO_HEAD
+HEAD_TO_SEQ = _abi.HEAD_TO_SEQ
+SEQ_TO_HEAD_ADJOINT = _abi.SEQ_TO_HEAD_ADJOINT
+HEAD_TO_SEQ_ADJOINT = _abi.HEAD_TO_SEQ_ADJOINT
+
+ORDERS = {"contiguous": _abi.TOKENS_CONTIGUOUS, "zigzag": _abi.TOKENS_ZIGZAG,
+          "zigzag_docs": _abi.TOKENS_ZIGZAG_DOCS}
+MASKS = {None: _abi.MASK_NONE, "none": _abi.MASK_NONE,
+         "causal": _abi.MASK_CAUSAL, "window": _abi.MASK_WINDOW}
+WORK = {"heads": _abi.WORK_HEADS, "balanced": _abi.WORK_BALANCED}
+
+
+def choice(value: Any, table: Dict[Any, int], name: str) -> int:
+    """The library's number of a word."""
+    if value in table:
+        return table[value]
+    raise errors.InvalidArgumentError(
+        f"{name} is {value!r}; there are {', '.join(map(repr, table))}")
+
+
+class Part(NamedTuple):
+    """A run of rows of a token axis, sharded over the ranks or replicated."""
+
+    rows: int
+    axis: int = 0
+    replicated: bool = False
+    order: str = "contiguous"  # or "zigzag", "zigzag_docs"
+    splits: Optional[Sequence[int]] = None  # rows on each rank; None: balanced
+
+
+class Tensor(NamedTuple):
+    """A tensor of a plan."""
+
+    heads: int
+    dim: int
+    dtype: arrays.DType = "bfloat16"
+    part: int = 0
+    kv: bool = False  # ULYX_HEADS_KV: keys and values
+    partial_dtype: Optional[arrays.DType] = None
+    flags: int = 0  # ulyx.TENSOR_FULL, ulyx.TENSOR_GRAD_EQUAL
+    elem_bytes: int = 0  # of "bytes"
+    seq_strides: Tuple[int, int, int] = (0, 0, 0)  # bytes; zeros: dense
+    head_strides: Tuple[int, int, int] = (0, 0, 0)
+    partial_strides: Tuple[int, int, int] = (0, 0, 0)
+
+
+class Segment(NamedTuple):
+    """A run of rows of one head on a packed head side."""
+
+    head: int
+    batch: int
+    row_begin: int
+    row_end: int
+    offset: int
+
+
+class PartTable:
+    """Parts as the library reads them, and what keeps them alive."""
+
+    def __init__(self, parts: Sequence[Any], nranks: int) -> None:
+        self.parts = [part if isinstance(part, Part) else Part(part)
+                      for part in parts]
+        self.array = (_abi.ulyx_part_t * max(1, len(self.parts)))()
+        self.splits: List[np.ndarray] = []
+        for struct, part in zip(self.array, self.parts):
+            struct.axis, struct.rows = part.axis, part.rows
+            struct.kind = _abi.PART_REPLICATED if part.replicated \
+                else _abi.PART_SHARDED
+            struct.order = choice(part.order, ORDERS, "order of a part")
+            if part.splits is not None:
+                splits = arrays.int64s(part.splits, "splits of a part", nranks)
+                self.splits.append(splits)
+                struct.splits = splits.ctypes.data
+
+
+def set_fields(params: Any, options: Dict[str, Any], keep: List[Any]) -> None:
+    """Sets fields of a params struct by name: words become numbers, lists
+    arrays, text bytes."""
+    for name, value in options.items():
+        if name not in params._names_:
+            raise TypeError(f"{type(params).__name__} has no field {name!r}")
+        if isinstance(value, str):
+            value = value.encode()
+        elif name in ("head_splits",) and value is not None:
+            value = arrays.int64s(value, name)
+            keep.append(value)
+            value = value.ctypes.data
+        setattr(params, name, value)
+
+
+def set_mask(params: Any, mask: Optional[str],
+             window: Optional[Tuple[Optional[int], Optional[int]]],
+             align: str, diagonal: int) -> None:
+    """mask: None, "causal" or "window" (keys before, keys after; None lifts a
+    side)."""
+    if window is not None and mask is None:
+        mask = "window"
+    params.mask_kind = choice(mask, MASKS, "mask")
+    params.mask_align = choice(
+        align, {"bottom_right": _abi.ALIGN_BOTTOM_RIGHT,
+                "top_left": _abi.ALIGN_TOP_LEFT}, "align")
+    params.mask_diagonal = diagonal
+    if params.mask_kind == _abi.MASK_WINDOW:
+        if window is None:
+            raise errors.InvalidArgumentError(
+                "mask 'window' needs window=(keys before, keys after)")
+        left, right = window
+        params.mask_left = _abi.UNBOUNDED if left is None else left
+        params.mask_right = _abi.UNBOUNDED if right is None else right
+    elif window is not None:
+        raise errors.InvalidArgumentError(f"a window, and mask {mask!r}")
+
+
+class Owned:
+    """An object of the library that belongs to a communicator and goes with
+    it."""
+
+    def _own(self, comm: Communicator, value: int, destroy: Any) -> None:
+        self.comm = comm
+        self._value: int = value
+        self._parent: _Handle = comm._handle
+        self._lock = threading.Lock()
+        self._parent.adopt(value, destroy)
+        self._finalizer = weakref.finalize(self, _drop_quietly, self._parent,
+                                           value)
+
+    @property
+    def handle(self) -> int:
+        """The pointer of the C library."""
+        if self._value not in self._parent.children:
+            raise errors.InvalidArgumentError(
+                f"the {type(self).__name__} is closed, or its communicator is")
+        return self._value
+
+    def close(self) -> None:
+        """Destroys the object; local."""
+        self._parent.drop(self._value)
+        self._finalizer.detach()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _exclusive(self) -> None:
+        """Structs of calls are kept and filled in anew, by one thread."""
+        if not self._lock.acquire(blocking=False):
+            raise errors.BusyError(
+                f"another thread is in a call of this {type(self).__name__}")
+
+
+def _drop_quietly(parent: _Handle, value: int) -> None:
+    try:
+        parent.drop(value)
+    except errors.UlyxError:
+        pass  # busy: it goes with the communicator
+
+
+def create(comm: Communicator, function: Any, params: Any) -> int:
+    """A collective creation (comm, params, &object)."""
+    value = ctypes.c_void_p()
+    with waiting(comm._handle):
+        status = function(comm.handle, ctypes.byref(params),
+                          ctypes.byref(value))
+    check(status)
+    assert value.value
+    return value.value
+
+
+class PlanQueries:
+    """What can be asked of a plan: local, at any time."""
+
+    comm: Communicator
+
+    def _plan(self) -> int:
+        raise NotImplementedError
+
+    def _numbers(self, function: Any, kinds: Sequence[Any],
+                 *arguments: Any) -> Tuple[int, ...]:
+        outputs = [kind() for kind in kinds]
+        check(function(self._plan(), *arguments,
+                       *(ctypes.byref(output) for output in outputs)))
+        return tuple(output.value for output in outputs)
+
+    def _rank(self, rank: Optional[int]) -> int:
+        return self.comm.rank if rank is None else rank
+
+    def seq_rows(self, part: int = 0, rank: Optional[int] = None) -> int:
+        """Rows of a part on a rank (None: this one)."""
+        return self._numbers(lib.ulyx_plan_get_seq_rows, [ctypes.c_int64],
+                             part, self._rank(rank))[0]
+
+    def positions(self, part: int = 0, rank: Optional[int] = None) -> np.ndarray:
+        """Global position within the part of each row of a rank."""
+        count = self.seq_rows(part, rank)
+        found = np.empty(count, np.int64)
+        check(lib.ulyx_plan_get_positions(self._plan(), part, self._rank(rank),
+                                          count, found.ctypes.data))
+        return found
+
+    def head_range(self, tensor: int = 0,
+                   rank: Optional[int] = None) -> Tuple[int, int]:
+        """(first, count) of the heads of a tensor that a rank holds."""
+        first, count = self._numbers(
+            lib.ulyx_plan_get_heads, [ctypes.c_int64] * 2, tensor,
+            self._rank(rank))
+        return first, count
+
+    def packed_rows(self, tensor: int = 0,
+                    rank: Optional[int] = None) -> Optional[int]:
+        """Rows of a packed head side on a rank; None where it is not packed."""
+        packed, rows = self._numbers(
+            lib.ulyx_plan_get_packed_rows, [ctypes.c_int32, ctypes.c_int64],
+            tensor, self._rank(rank))
+        return rows if packed else None
+
+    def segments(self, tensor: int = 0,
+                 rank: Optional[int] = None) -> List[Segment]:
+        """The runs of rows of a packed tensor on a rank."""
+        size = ctypes.sizeof(_abi.ulyx_segment_t)
+        count = ctypes.c_int64()
+        arguments = (self._plan(), tensor, self._rank(rank))
+        check(lib.ulyx_plan_get_segments(*arguments, 0, size, None,
+                                         ctypes.byref(count)))
+        found = (_abi.ulyx_segment_t * max(count.value, 1))()
+        check(lib.ulyx_plan_get_segments(*arguments, count.value, size, found,
+                                         ctypes.byref(count)))
+        return [Segment(s.head, s.batch, s.row_begin, s.row_end, s.offset)
+                for s in found[:count.value]]
+
+    def kv_map(self, q_tensor: int = 0, kv_tensor: int = 1) -> np.ndarray:
+        """For each query head of this rank, the local KV head that it reads."""
+        count = ctypes.c_int64()
+        arguments = (self._plan(), q_tensor, kv_tensor)
+        check(lib.ulyx_plan_get_kv_map(*arguments, 0, None,
+                                       ctypes.byref(count)))
+        found = np.empty(count.value, np.int64)
+        check(lib.ulyx_plan_get_kv_map(*arguments, count.value,
+                                       found.ctypes.data, ctypes.byref(count)))
+        return found
+
+    def partial_dtype(self, tensor: int = 0) -> int:
+        """Type of the source of a tensor's adjoint of SEQ_TO_HEAD."""
+        return self._numbers(lib.ulyx_plan_get_partial_dtype, [ctypes.c_int32],
+                             tensor)[0]
+
+    def extent(self, tensor: int, direction: int, source: bool) -> int:
+        """Bytes from a tensor's base to its last byte on this rank."""
+        side = _abi.SIDE_SRC if source else _abi.SIDE_DST
+        return self._numbers(lib.ulyx_plan_get_extent, [ctypes.c_int64], tensor,
+                             direction, side)[0]
+
+    def traffic(self, direction: int = SEQ_TO_HEAD) -> Dict[str, int]:
+        """What an exchange in one direction moves, in bytes."""
+        found = _abi.ulyx_traffic_t()
+        check(lib.ulyx_plan_get_traffic(self._plan(), direction,
+                                        ctypes.byref(found)))
+        return {name: getattr(found, name) for name in found._names_[1:]}
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that the library holds for this plan on this rank."""
+        return self._numbers(lib.ulyx_plan_get_memory, [ctypes.c_int64])[0]
+
+
+class Plan(Owned, PlanQueries):
+    """An exchange, agreed on by all ranks. Creation is collective.
+
+    tensors: Tensor each; parts: Part each, or numbers of rows. heads: query
+    heads; None: those of the first tensor that is not kv. documents: the first
+    document table. Further options are fields of ulyx_plan_params_t by name
+    (algo="pairwise", head_splits=[...], seq_memory=ulyx.POINTER_WINDOW, ...).
+    """
+
+    def __init__(self, comm: Communicator, tensors: Sequence[Tensor],
+                 parts: Sequence[Any], *, batch: int = 1,
+                 heads: Optional[int] = None, work: str = "heads",
+                 mask: Optional[str] = None,
+                 window: Optional[Tuple[Optional[int], Optional[int]]] = None,
+                 align: str = "bottom_right", diagonal: int = 0,
+                 documents: Any = None, documents_k: Any = None,
+                 timeout: Optional[float] = None, **options: Any) -> None:
+        self.tensors, self.batch = tuple(tensors), batch
+        table = PartTable(parts, comm.nranks)
+        self.parts = tuple(table.parts)
+        if heads is None:
+            heads = next((t.heads for t in tensors if not t.kv), 1)
+        docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
+        described = (_abi.ulyx_tensor_t * max(1, len(tensors)))()
+        for struct, tensor in zip(described, tensors):
+            self._describe(struct, tensor)
+        params = _abi.ulyx_plan_params_t(
+            batch=batch, heads=heads, nparts=len(self.parts),
+            parts=ctypes.addressof(table.array), ntensors=len(tensors),
+            tensors=ctypes.addressof(described),
+            work_split=choice(work, WORK, "work"), timeout_s=timeout or 0,
+            docs_q=docs[0].pointer if docs[0] else None,
+            docs_k=docs[1].pointer if docs[1] else None)
+        set_mask(params, mask, window, align, diagonal)
+        keep: List[Any] = []
+        set_fields(params, options, keep)
+        self._own(comm, create(comm, lib.ulyx_plan_create, params),
+                  lib.ulyx_plan_destroy)
+        self._src = (ctypes.c_void_p * len(tensors))()
+        self._dst = (ctypes.c_void_p * len(tensors))()
+
+    @staticmethod
+    def _describe(struct: Any, tensor: Tensor) -> None:
+        struct.__init__(  # the values of the macro first
+            part=tensor.part, dtype=arrays.dtype_code(tensor.dtype),
+            elem_bytes=tensor.elem_bytes, heads=tensor.heads, dim=tensor.dim,
+            ownership=_abi.HEADS_KV if tensor.kv else _abi.HEADS_QUERY,
+            partial_dtype=0 if tensor.partial_dtype is None
+            else arrays.dtype_code(tensor.partial_dtype), flags=tensor.flags,
+            seq_strides=tensor.seq_strides, head_strides=tensor.head_strides,
+            partial_strides=tensor.partial_strides)
+        if struct.dtype == _abi.DTYPE_BYTES and not struct.elem_bytes:
+            struct.elem_bytes = 1
+
+    def _plan(self) -> int:
+        return self.handle
+
+    def describe(self) -> str:
+        """One line: shape, algorithm, and the reason of each choice."""
+        return text_of(lib.ulyx_plan_describe, self.handle)
+
+    def update(self, documents: Any = None, documents_k: Any = None) -> None:
+        """Other documents from the next call on; local, the same on all
+        ranks."""
+        docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
+        check(lib.ulyx_plan_update(
+            self.handle, docs[0].pointer if docs[0] else None,
+            docs[1].pointer if docs[1] else None, None))
+
+    # ---- tensors -------------------------------------------------------------
+    def shape(self, tensor: int, direction: int,
+              source: bool = False) -> Tuple[int, ...]:
+        """Shape of a tensor on this rank, before (source) or after a call."""
+        entry = self.tensors[tensor]
+        dims = (entry.dim, entry.elem_bytes) if entry.elem_bytes else (entry.dim,)
+        sequence = (direction in (SEQ_TO_HEAD, HEAD_TO_SEQ_ADJOINT)) == source
+        if sequence:
+            return (self.batch, self.seq_rows(entry.part), entry.heads, *dims)
+        packed = self.packed_rows(tensor)
+        if packed is not None:
+            return (packed, *dims)
+        axis = self.parts[entry.part].axis
+        rows = sum(part.rows for part in self.parts if part.axis == axis)
+        return (self.batch, rows, self.head_range(tensor)[1], *dims)
+
+    def _dtype(self, tensor: int, direction: int, source: bool) -> int:
+        if direction == SEQ_TO_HEAD_ADJOINT and source:
+            return self.partial_dtype(tensor)
+        return arrays.dtype_code(self.tensors[tensor].dtype)
+
+    def execute(self, direction: int, src: Sequence[Any],
+                dst: Optional[Sequence[Any]] = None, *,
+                stream: Any = None) -> List[Any]:
+        """Moves all tensors; collective. src and dst: an array a tensor, laid
+        out as the plan says (dense by default). Returns dst, made where it is
+        not given."""
+        count = len(self.tensors)
+        if len(src) != count or (dst is not None and len(dst) != count):
+            raise errors.InvalidArgumentError(
+                f"the plan has {count} tensors; given are {len(src)} sources "
+                f"and {count if dst is None else len(dst)} destinations")
+        sources = [self._checked(src[i], i, direction, True)
+                   for i in range(count)]
+        if dst is None:
+            dst = [np.empty(self.shape(i, direction), arrays.numpy_dtype(
+                self._dtype(i, direction, False))) for i in range(count)]
+        targets = [self._checked(dst[i], i, direction, False)
+                   for i in range(count)]
+        self.execute_addresses(direction, [s.address for s in sources],
+                               [t.address for t in targets], stream)
+        return list(dst)
+
+    def _checked(self, given: Any, tensor: int, direction: int,
+                 source: bool) -> arrays.Array:
+        name = f"{'src' if source else 'dst'}[{tensor}]"
+        found = arrays.array(given, name, self._dtype(tensor, direction, source),
+                             output=not source)
+        shape = self.shape(tensor, direction, source)
+        if found.shape != shape:
+            raise errors.InvalidArgumentError(
+                f"{name} has the shape {found.shape}, not {shape}")
+        entry = self.tensors[tensor]
+        sequence = (direction in (SEQ_TO_HEAD, HEAD_TO_SEQ_ADJOINT)) == source
+        declared = entry.seq_strides if sequence else (
+            entry.partial_strides if direction == SEQ_TO_HEAD_ADJOINT and source
+            else entry.head_strides)
+        if any(declared):
+            for axis, stride in enumerate(declared):
+                if shape[axis] > 1 and found.strides[axis] != stride:
+                    raise errors.InvalidArgumentError(
+                        f"{name} has the strides {found.strides}; the plan was "
+                        f"made for {declared}")
+        elif not found.dense:
+            raise errors.InvalidArgumentError(
+                f"{name} is not contiguous, as the plan expects it")
+        return found
+
+    def execute_addresses(self, direction: int, src: Sequence[int],
+                          dst: Sequence[int], stream: Any = None) -> None:
+        """The same on bare addresses, which nothing checks but the library."""
+        handle = self.handle
+        self._exclusive()
+        try:
+            self._src[:], self._dst[:] = src, dst
+            with waiting(self._parent):
+                status = lib.ulyx_reshuffle_execute(
+                    handle, direction, self._src, self._dst, stream)
+            check(status)
+        finally:
+            self._lock.release()

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a communicator keeps for PyTorch: objects of the library by what they
+were made for, and one workspace.
+
+Making an object is collective, so all ranks must find or miss it together: a
+key has nothing in it that is a rank's own. Strides are a rank's own (those of
+an axis with one row are arbitrary); an object is made with those of its first
+call, and a tensor that lies otherwise in a later one is copied, which no other
+rank needs to know. Objects leave in the order of their last use, the same on
+all ranks; one that a graph still needs for backward lives on until that has
+gone.
+"""
+import collections
+import threading
+from typing import Any, Callable, Hashable
+
+import torch
+
+from ..communicator import Communicator
+from ..errors import BusyError
+from . import _tensors
+
+CAPACITY = 64
+
+
+class Cache:
+    """Objects of one communicator. Calls come from one thread at a time."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self.comm = comm
+        self.objects: "collections.OrderedDict[Hashable, Any]" = \
+            collections.OrderedDict()
+        self.docs_of = _tensors.DocsOf()
+        self._workspace = torch.empty(0, dtype=torch.uint8)
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The object of a key, made where there is none; collective then."""
+        found = self.objects.get(key)
+        if found is None:
+            found = make()
+            self.objects[key] = found
+            if len(self.objects) > CAPACITY:
+                self.objects.popitem(last=False)
+        else:
+            self.objects.move_to_end(key)
+        return found
+
+    def workspace(self, size: int) -> torch.Tensor:
+        """At least so many bytes, in a window; one call at a time has them."""
+        if self._workspace.numel() < size:
+            self._workspace = torch.empty(0, dtype=torch.uint8)
+            self._workspace = _tensors.block(self.comm, size)
+        return self._workspace
+
+    def __enter__(self) -> "Cache":
+        if not self._lock.acquire(blocking=False):
+            raise BusyError("another thread is in a call on the communicator")
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._lock.release()
+
+
+def cache_of(comm: Communicator) -> Cache:
+    """The communicator's cache, which goes with it."""
+    found = comm.__dict__.get("_torch_cache")
+    if found is None:
+        found = comm.__dict__["_torch_cache"] = Cache(comm)
+    return found

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which communicator a call means: its argument, else the innermost use()
+around it in this thread or task. There is no process-wide one."""
+import contextlib
+import contextvars
+import itertools
+import weakref
+from typing import Any, Iterator, Optional
+
+import torch
+
+from ..communicator import Communicator
+from ..errors import InvalidArgumentError
+
+_current: "contextvars.ContextVar[Optional[Communicator]]" = \
+    contextvars.ContextVar("ulyx_communicator", default=None)
+_bound: "weakref.WeakKeyDictionary[torch.nn.Module, Communicator]" = \
+    weakref.WeakKeyDictionary()
+# Operators of compiled code name a communicator by a number.
+_numbered: "weakref.WeakValueDictionary[int, Communicator]" = \
+    weakref.WeakValueDictionary()
+_numbers = itertools.count(1)
+
+
+@contextlib.contextmanager
+def use(comm: Communicator) -> Iterator[Communicator]:
+    """Calls inside, of this thread, are on this communicator where they name no
+    other. Backward takes that of its forward, wherever it runs."""
+    token = _current.set(comm)
+    try:
+        yield comm
+    finally:
+        _current.reset(token)
+
+
+def bind(module: torch.nn.Module, comm: Communicator) -> None:
+    """The module and all within it are on this communicator: what bound() and
+    the integrations of frameworks go by. Nothing of the module is changed, and
+    the binding ends with it."""
+    for part in module.modules():
+        _bound[part] = comm
+
+
+def unbind(module: torch.nn.Module) -> None:
+    """Takes bind() back."""
+    for part in module.modules():
+        _bound.pop(part, None)
+
+
+def bound(module: torch.nn.Module) -> Optional[Communicator]:
+    """The communicator of a module, or None."""
+    return _bound.get(module)
+
+
+def resolve(comm: Optional[Communicator]) -> Communicator:
+    """The communicator of a call that was given this one."""
+    found = comm if comm is not None else _current.get()
+    if found is None:
+        raise InvalidArgumentError(
+            "no communicator: give comm=, or call inside ulyx.torch.use(comm)")
+    return found
+
+
+def number_of(comm: Communicator) -> int:
+    """A number that stands for the communicator, as long as it lives."""
+    number: Any = comm.__dict__.get("_torch_number")
+    if number is None:
+        number = comm.__dict__["_torch_number"] = next(_numbers)
+        _numbered[number] = comm
+    return number
+
+
+def of_number(number: int) -> Communicator:
+    """The communicator that a number stands for."""
+    comm = _numbered.get(number)
+    if comm is None:
+        raise InvalidArgumentError(
+            "the communicator of this compiled code is gone")
+    return comm

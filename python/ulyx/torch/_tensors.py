@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of PyTorch as the library takes them: strides, copies, new tensors in
+windows, document tables."""
+import weakref
+from typing import Any, Optional, Tuple
+
+import torch
+
+from .. import _abi
+from ..arrays import Docs
+from ..communicator import Communicator
+from ..errors import InvalidArgumentError, UnsupportedError
+
+DTYPES = {
+    torch.float64: _abi.DTYPE_F64, torch.float32: _abi.DTYPE_F32,
+    torch.bfloat16: _abi.DTYPE_BF16, torch.float16: _abi.DTYPE_F16,
+}
+TORCH_DTYPES = {code: dtype for dtype, code in DTYPES.items()}
+# Smaller tensors are cheaper from torch's own allocator.
+WINDOW_BYTES = 1 << 16
+
+Strides = Tuple[int, int, int]  # of batch, rows and heads, in elements
+Shape = Tuple[int, int, int, int]
+
+
+def dtype_code(tensor: torch.Tensor, name: str) -> int:
+    code = DTYPES.get(tensor.dtype)
+    if code is None:
+        raise UnsupportedError(
+            f"{name} is of type {tensor.dtype}; there are "
+            f"{', '.join(map(str, DTYPES))}")
+    return code
+
+
+def dense_strides(shape: Shape) -> Strides:
+    """Of [b, s, h, d] one after another; as torch's where it has no elements."""
+    _, rows, heads, dim = (max(extent, 1) for extent in shape)
+    return (rows * heads * dim, heads * dim, dim)
+
+
+def span(shape: Shape, strides: Strides) -> int:
+    """Elements from the first to the last of a tensor, 0 where it has none."""
+    if 0 in shape:
+        return 0
+    return shape[3] + sum((extent - 1) * stride
+                          for extent, stride in zip(shape, strides))
+
+
+def layout_of(tensor: torch.Tensor) -> Optional[Strides]:
+    """The strides with which the library can take a [b, s, h, d] tensor as it
+    lies, those of axes of one row or none made dense, for there they mean
+    nothing. None: it must be copied (repeated or scattered elements, or more
+    than four times the room of a dense one, which gradients would need too)."""
+    shape = tuple(tensor.shape)
+    *outer, inner = tensor.stride()
+    dense = dense_strides(shape)
+    strides = tuple(own if extent > 1 else usual for extent, own, usual in
+                    zip(shape, outer, dense))
+    if tensor.numel() == 0:
+        return dense
+    if strides == dense and (inner == 1 or shape[3] == 1):
+        return strides
+    if inner != 1 or 0 in strides or \
+            span(shape, strides) > 4 * tensor.numel():
+        return None
+    # No element twice: from the densest axis on, each begins beyond the last.
+    end = shape[3]
+    for stride, extent in sorted(zip(strides, shape)):
+        if extent > 1:
+            if stride < end:
+                return None
+            end = stride * (extent - 1) + end
+    return strides
+
+
+def empty(comm: Communicator, shape: Shape, strides: Strides,
+          dtype: torch.dtype) -> torch.Tensor:
+    """A new tensor, in memory that all ranks reach where it is not small."""
+    count = span(shape, strides)
+    size = count * dtype.itemsize
+    if size < WINDOW_BYTES:
+        return torch.empty_strided(shape, (*strides, 1), dtype=dtype)
+    return torch.frombuffer(comm.pool.take(size), dtype=dtype,
+                            count=count).as_strided(shape, (*strides, 1))
+
+
+def placed(tensor: torch.Tensor, strides: Strides,
+           comm: Communicator) -> torch.Tensor:
+    """The tensor itself where it lies by these strides, else a copy that
+    does."""
+    if layout_of(tensor) == strides:
+        return tensor
+    copy = empty(comm, tuple(tensor.shape), strides, tensor.dtype)
+    return copy.copy_(tensor)
+
+
+def block(comm: Communicator, size: int) -> torch.Tensor:
+    """Bytes in a window."""
+    if size == 0:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(comm.pool.take(size), dtype=torch.uint8)
+
+
+def in_window(comm: Communicator, tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes themselves where they lie in a window, else a copy there: what
+    was saved may have been moved by hooks (offloading)."""
+    if not tensor.numel() or comm.pool.holds(tensor.data_ptr(), tensor.numel()):
+        return tensor
+    return block(comm, tensor.numel()).copy_(tensor)
+
+
+class DocsOf:
+    """Document tables of tensors. The same tensor comes once a layer, so the
+    last one is remembered."""
+
+    def __init__(self) -> None:
+        self._last: Any = (lambda: None, -1, None)
+
+    def __call__(self, given: Any) -> Optional[Docs]:
+        if not isinstance(given, torch.Tensor):
+            return Docs.of(given)
+        tensor, version, docs = self._last
+        if tensor() is given and version == given._version:
+            return docs
+        if given.dim() != 1:
+            raise InvalidArgumentError(
+                f"documents have the shape {tuple(given.shape)}, not [n + 1]")
+        # A copy: the table is needed again in backward.
+        docs = Docs(given.detach().cpu().numpy().copy())
+        self._last = (weakref.ref(given), given._version, docs)
+        return docs
