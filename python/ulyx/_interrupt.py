@@ -56,31 +56,20 @@ def _ready() -> _Watcher:
     return _watcher
 
 
-class waiting:
-    """While the body runs, Ctrl-C aborts the communicator."""
-
-    __slots__ = ("comm", "watcher")
-
-    def __init__(self, comm: Any) -> None:
-        self.comm = comm
-        self.watcher: Optional[_Watcher] = None
-
-    def __enter__(self) -> None:
-        if threading.get_ident() != _MAIN or \
-                getsignal(signal.SIGINT) is not signal.default_int_handler:
-            return
-        watcher = _ready()
-        watcher.waiting = self.comm
-        watcher.previous = signal.set_wakeup_fd(watcher.write_fd,
-                                                warn_on_full_buffer=False)
-        self.watcher = watcher
-
-    def __exit__(self, *_: Any) -> None:
-        watcher = self.watcher
-        if watcher is not None:
-            self.watcher = None
-            watcher.waiting = None
-            signal.set_wakeup_fd(watcher.previous, warn_on_full_buffer=False)
+def waiting(comm: Any, function: Callable[..., int], *arguments: Any) -> int:
+    """function(*arguments), during which Ctrl-C aborts the communicator."""
+    if threading.get_ident() != _MAIN or \
+            getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return function(*arguments)
+    watcher = _ready()
+    watcher.waiting = comm
+    watcher.previous = signal.set_wakeup_fd(watcher.write_fd,
+                                            warn_on_full_buffer=False)
+    try:
+        return function(*arguments)
+    finally:
+        watcher.waiting = None
+        signal.set_wakeup_fd(watcher.previous, warn_on_full_buffer=False)
 
 
 def interruptible(call: Callable[[], Any], undo: Callable[[Any], None]) -> Any:

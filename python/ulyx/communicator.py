@@ -300,11 +300,9 @@ class Communicator:
         (key, rank); color < 0 gives None."""
         params = self._params(timeout, name, None)
         handle = ctypes.c_void_p()
-        with waiting(self._handle):
-            status = lib.ulyx_comm_split(self.handle, color, key,
-                                         ctypes.byref(params) if timeout or name
-                                         else None, ctypes.byref(handle))
-        check(status)
+        check(waiting(self._handle, lib.ulyx_comm_split, self.handle, color,
+                      key, ctypes.byref(params) if timeout or name else None,
+                      ctypes.byref(handle)))
         return Communicator(handle.value) if handle.value else None
 
     def shrink(self, *, timeout: Optional[float] = None,
@@ -334,9 +332,7 @@ class Communicator:
 
     # ---- collectives ---------------------------------------------------------
     def _call(self, function: Any, *arguments: Any) -> None:
-        with waiting(self._handle):
-            status = function(self.handle, *arguments)
-        check(status)
+        check(waiting(self._handle, function, self.handle, *arguments))
 
     def barrier(self) -> None:
         """Waits for all ranks."""

@@ -245,6 +245,9 @@ class DistAttention(Owned):
         _, dout_at = self._tensors(dout, "dout", 0, self.heads, self.dim_v)
         _, out_at = self._tensors(out, "out", 0, self.heads, self.dim_v)
         inputs: List[Optional[List[int]]] = []
+        if (q is None) != (k is None) or (q is None) != (v is None):
+            raise errors.InvalidArgumentError(
+                "backward takes all of q, k and v, or none")
         for given, name, axis, heads, dim in (
                 (q, "q", 0, self.heads, self.dim_qk),
                 (k, "k", 1, self.kv_heads, self.dim_qk),
@@ -281,22 +284,18 @@ class DistAttention(Owned):
         handle = self.handle
         self._exclusive()
         try:
-            call = self._calls.forward
-            slots = self._calls.slots
-            slots["q"][:], slots["k"][:] = q, k
-            slots["v"][:], slots["out"][:] = v, out
+            slots, call = self._calls, self._calls.forward
+            slots.q[:], slots.k[:], slots.v[:], slots.out[:] = q, k, v, out
             if lse is None:
                 call.lse = None
             else:
-                slots["lse"][:] = lse
-                call.lse = ctypes.addressof(slots["lse"])
+                slots.lse[:] = lse
+                call.lse = ctypes.addressof(slots.lse)
             call.sinks, call.alibi_slopes = sinks, alibi_slopes
             call.workspace, call.workspace_bytes = workspace, workspace_bytes
             call.saved, call.saved_bytes = saved, saved_bytes
-            with waiting(self._parent):
-                status = lib.ulyx_dist_attention_forward(
-                    handle, self._calls.forward_at, stream)
-            check(status)
+            check(waiting(self._parent, lib.ulyx_dist_attention_forward,
+                          handle, slots.forward_at, stream))
         finally:
             self._lock.release()
 
@@ -315,24 +314,22 @@ class DistAttention(Owned):
         handle = self.handle
         self._exclusive()
         try:
-            call = self._calls.backward
-            slots = self._calls.slots
-            for name, given in (("q", q), ("k", k), ("v", v)):
-                if given is None:
-                    setattr(call, name, None)
-                else:
-                    slots[name][:] = given
-                    setattr(call, name, ctypes.addressof(slots[name]))
-            slots["out"][:], slots["dout"][:] = out, dout
-            slots["dq"][:], slots["dk"][:], slots["dv"][:] = dq, dk, dv
+            slots, call = self._calls, self._calls.backward
+            if q is None or k is None or v is None:
+                call.q = call.k = call.v = None
+            else:
+                slots.q[:], slots.k[:], slots.v[:] = q, k, v
+                call.q, call.k, call.v = (
+                    ctypes.addressof(slot)
+                    for slot in (slots.q, slots.k, slots.v))
+            slots.out[:], slots.dout[:] = out, dout
+            slots.dq[:], slots.dk[:], slots.dv[:] = dq, dk, dv
             call.sinks, call.alibi_slopes = sinks, alibi_slopes
             call.d_sink = d_sink
             call.workspace, call.workspace_bytes = workspace, workspace_bytes
             call.saved, call.saved_bytes = saved, saved_bytes
-            with waiting(self._parent):
-                status = lib.ulyx_dist_attention_backward(
-                    handle, self._calls.backward_at, stream)
-            check(status)
+            check(waiting(self._parent, lib.ulyx_dist_attention_backward,
+                          handle, slots.backward_at, stream))
         finally:
             self._lock.release()
 
@@ -341,16 +338,15 @@ class _Call:
     """The structs of a call, whose arrays of pointers stay where they are."""
 
     def __init__(self, queries: int, keys: int) -> None:
-        counts = {"q": queries, "k": keys, "v": keys, "out": queries,
-                  "lse": queries, "dout": queries, "dq": queries, "dk": keys,
-                  "dv": keys}
-        self.slots = {name: (ctypes.c_void_p * count)()
-                      for name, count in counts.items()}
+        pointers, others = ctypes.c_void_p * queries, ctypes.c_void_p * keys
+        self.q, self.k, self.v = pointers(), others(), others()
+        self.out, self.lse, self.dout = pointers(), pointers(), pointers()
+        self.dq, self.dk, self.dv = pointers(), others(), others()
         self.forward = _abi.ulyx_dist_attention_forward_t()
         self.backward = _abi.ulyx_dist_attention_backward_t()
         for call, names in ((self.forward, ("q", "k", "v", "out")),
                             (self.backward, ("out", "dout", "dq", "dk", "dv"))):
             for name in names:
-                setattr(call, name, ctypes.addressof(self.slots[name]))
+                setattr(call, name, ctypes.addressof(getattr(self, name)))
         self.forward_at = ctypes.addressof(self.forward)
         self.backward_at = ctypes.addressof(self.backward)

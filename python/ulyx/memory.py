@@ -11,6 +11,7 @@ A forked child shares windows with its parent: what the child writes into one,
 the parent sees.
 """
 import ctypes
+import functools
 import threading
 import weakref
 from typing import Any, Dict, List, Tuple
@@ -29,6 +30,12 @@ def block_bytes(size: int) -> int:
     size = max(size, 1024)
     step = max(ALIGNMENT, 1 << max(0, (size - 1).bit_length() - 4))
     return -(-size // step) * step
+
+
+@functools.lru_cache(maxsize=1024)
+def _class_of(size: int) -> Tuple[int, Any]:
+    """The size class of a request, and the ctypes array of its bytes."""
+    return block_bytes(size), ctypes.c_ubyte * size
 
 
 class Pool:
@@ -56,10 +63,7 @@ class Pool:
         self._windows.append((window.value, address.value, size))
         return address.value
 
-    def _address(self, size: int) -> int:
-        free = self._free.get(size)
-        if free:
-            return free.pop()
+    def _carve(self, size: int) -> int:
         if size > SLAB_BYTES // 4:
             return self._grow(size)
         address, left = self._rest
@@ -71,16 +75,17 @@ class Pool:
     def take(self, size: int) -> Any:
         """A block of so many bytes as a ctypes array, aligned to 64, contents
         undefined. It goes back when nothing refers to the array any more."""
-        whole = block_bytes(size)
+        whole, kind = _class_of(size)
         with self._lock:
             if self._closed:
                 raise errors.InvalidArgumentError(
                     "the communicator of this memory is closed")
-            address = self._address(whole)
-            owner = (ctypes.c_ubyte * size).from_address(address)
+            free = self._free.get(whole)
+            address = free.pop() if free else self._carve(whole)
+            block = kind.from_address(address)
             self._lent[address] = weakref.ref(
-                owner, lambda _: self._give_back(address, whole))
-        return owner
+                block, lambda _: self._give_back(address, whole))
+        return block
 
     def _give_back(self, address: int, size: int) -> None:
         with self._lock:

@@ -144,10 +144,11 @@ class Owned:
     @property
     def handle(self) -> int:
         """The pointer of the C library."""
-        if self._value not in self._parent.children:
+        value = self._value
+        if value not in self._parent.children:
             raise errors.InvalidArgumentError(
                 f"the {type(self).__name__} is closed, or its communicator is")
-        return self._value
+        return value
 
     def close(self) -> None:
         """Destroys the object; local."""
@@ -177,10 +178,8 @@ def _drop_quietly(parent: _Handle, value: int) -> None:
 def create(comm: Communicator, function: Any, params: Any) -> int:
     """A collective creation (comm, params, &object)."""
     value = ctypes.c_void_p()
-    with waiting(comm._handle):
-        status = function(comm.handle, ctypes.byref(params),
-                          ctypes.byref(value))
-    check(status)
+    check(waiting(comm._handle, function, comm.handle, ctypes.byref(params),
+                  ctypes.byref(value)))
     assert value.value
     return value.value
 
@@ -425,9 +424,7 @@ class Plan(Owned, PlanQueries):
         self._exclusive()
         try:
             self._src[:], self._dst[:] = src, dst
-            with waiting(self._parent):
-                status = lib.ulyx_reshuffle_execute(
-                    handle, direction, self._src, self._dst, stream)
-            check(status)
+            check(waiting(self._parent, lib.ulyx_reshuffle_execute, handle,
+                          direction, self._src, self._dst, stream))
         finally:
             self._lock.release()

@@ -12,5 +12,7 @@ all ranks make them in the same order.
 """
 from ._attention import attention
 from ._context import bind, bound, unbind, use
+from ._reshuffle import Head, reshuffle, sdpa, ulysses
 
-__all__ = ["attention", "bind", "bound", "unbind", "use"]
+__all__ = ["Head", "attention", "bind", "bound", "reshuffle", "sdpa", "ulysses",
+           "unbind", "use"]

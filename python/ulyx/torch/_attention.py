@@ -6,7 +6,7 @@ compiled code an operator of torch.library (_operators.py), for a Function that
 dynamo looks into there would lose its gradients. Both run `forward` and
 `backward` below.
 """
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -14,7 +14,7 @@ from .. import _abi
 from ..arrays import Docs
 from ..communicator import Communicator
 from ..dist_attention import DistAttention
-from ..errors import InvalidArgumentError, UnsupportedError
+from ..errors import InvalidArgumentError, UlyxError, UnsupportedError
 from ..plan import Part
 from . import _context, _tensors
 from ._cache import Cache, cache_of
@@ -52,10 +52,11 @@ class Entry:
                  docs_k: Optional[Docs], layouts: Sequence[Any]) -> None:
         self.comm, self.spec = comm, spec
         self.docs, self.docs_k = docs, docs_k
-        self.q, self.k, self.v = (tuple(layout) for layout in layouts)
-        size = _tensors.TORCH_DTYPES[spec.dtype].itemsize
+        self.layouts = tuple(layouts)
+        self.dtype = _tensors.TORCH_DTYPES[spec.dtype]
         strides = {
-            f"{name}_strides": [tuple(size * stride for stride in layout)]
+            f"{name}_strides": [tuple(self.dtype.itemsize * stride
+                                      for stride in layout)]
             for name, layout in zip("qkv", layouts)}
         parts = [Part(spec.rows, order=spec.order, splits=spec.splits)]
         if spec.kv_rows >= 0:
@@ -69,77 +70,92 @@ class Entry:
             documents=docs, documents_k=docs_k, max_docs=spec.max_docs,
             threads=torch.get_num_threads(), save="heads",
             head_memory=_abi.POINTER_WINDOW, **strides)
+        self._measure()
+
+    def _measure(self) -> None:
+        """Rows of this rank, which zigzag_docs makes depend on documents, and
+        the tensors that come of them."""
+        spec, plan = self.spec, self.dist.plan()
+        self.rows = plan.seq_rows(0)
+        self.kv_rows = self.rows if spec.kv_rows < 0 else plan.seq_rows(1)
+        self.q_shape = (spec.batch, self.rows, spec.heads, spec.dim_qk)
+        self.k_shape = (spec.batch, self.kv_rows, spec.kv_heads, spec.dim_qk)
+        v_shape = (spec.batch, self.kv_rows, spec.kv_heads, spec.dim_v)
+        out_shape = (spec.batch, self.rows, spec.heads, spec.dim_v)
+        self.out_dense = (*_tensors.dense_strides(out_shape), 1)
+        self.new_out = _tensors.maker(
+            self.comm, out_shape, self.out_dense[:3], self.dtype)
+        self.new_grads = [
+            _tensors.maker(self.comm, shape, layout, self.dtype)
+            for shape, layout in zip((self.q_shape, self.k_shape, v_shape),
+                                     self.layouts)]
 
     def set_documents(self, docs: Optional[Docs],
                       docs_k: Optional[Docs]) -> None:
         """The tables of the next call, which backward needs as forward had
         them."""
-        if self.docs is not docs or self.docs_k is not docs_k:
-            if self.docs != docs or self.docs_k != docs_k:
-                self.dist.update(docs, docs_k)
-            self.docs, self.docs_k = docs, docs_k
+        if self.docs is docs and self.docs_k is docs_k:
+            return
+        if self.docs != docs or self.docs_k != docs_k:
+            self.dist.update(docs, docs_k)
+            if self.spec.order == "zigzag_docs":
+                self._measure()
+        self.docs, self.docs_k = docs, docs_k
 
-    def refuse(self, cache: Cache, text: str) -> None:
-        """Raises; a call without a workspace tells the peers, who would wait
-        for this rank otherwise."""
+    def check_rows(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        """This rank has the rows that it is to have. Else a call without a
+        workspace, which the library refuses, tells the peers, who would wait
+        for this rank."""
+        if q.shape[1] == self.rows and k.shape[1] == self.kv_rows:
+            return
         try:
             self.dist.forward_addresses([0], [0], [0], [0], 0, 0, 0, 0)
-        except Exception:
+        except UlyxError:
             pass
-        raise InvalidArgumentError(f"rank {self.comm.rank}: {text}")
-
-    def check_rows(self, cache: Cache, q: torch.Tensor,
-                   k: torch.Tensor) -> None:
-        plan, spec = self.dist.plan(), self.spec
-        for name, tensor, part, rows in (
-                ("q", q, 0, spec.rows),
-                ("k", k, len(self.dist.parts) - 1,
-                 spec.rows if spec.kv_rows < 0 else spec.kv_rows)):
-            expected = plan.seq_rows(part)
-            if tensor.shape[1] != expected:
-                self.refuse(cache, f"{name} has {tensor.shape[1]} rows; of "
-                            f"{rows} over {self.comm.nranks} ranks this one "
-                            f"has {expected}")
+        raise InvalidArgumentError(
+            f"rank {self.comm.rank}: q has {q.shape[1]} rows and k "
+            f"{k.shape[1]}; of {self.spec.rows} rows over {self.comm.nranks} "
+            f"ranks this one has {self.rows}"
+            + ("" if self.spec.kv_rows < 0 else
+               f", and {self.kv_rows} of {self.spec.kv_rows} rows of keys"))
 
 
 class Call(NamedTuple):
     """One call: what it is on and what it takes beside its tensors."""
 
     comm: Communicator
+    cache: Cache
     spec: Spec
     docs: Optional[Docs]
     docs_k: Optional[Docs]
+    layouts: Tuple[Optional[_tensors.Strides], ...]  # of q, k, v
 
 
 def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             sinks: Optional[torch.Tensor], slopes: Optional[torch.Tensor]
             ) -> Tuple[torch.Tensor, torch.Tensor, Entry]:
     """(out, saved, entry) of [b, s, h, d] tensors."""
-    comm = call.comm
-    with cache_of(comm) as cache:
-        layouts = [_tensors.layout_of(t) for t in (q, k, v)]
+    comm, cache, spec, docs, docs_k, layouts = call
 
-        def make() -> Entry:
-            chosen = [layout or _tensors.dense_strides(tuple(t.shape))
-                      for layout, t in zip(layouts, (q, k, v))]
-            return Entry(comm, call.spec, call.docs, call.docs_k, chosen)
+    def make() -> Entry:
+        chosen = [layout or _tensors.dense_strides(tuple(t.shape))
+                  for layout, t in zip(layouts, (q, k, v))]
+        return Entry(comm, spec, docs, docs_k, chosen)
 
-        entry: Entry = cache.get(call.spec, make)
-        entry.check_rows(cache, q, k)
-        entry.set_documents(call.docs, call.docs_k)
+    with cache:
+        entry: Entry = cache.get(spec, make)
+        entry.set_documents(docs, docs_k)
+        entry.check_rows(q, k)
+        if layouts != entry.layouts:
+            q, k, v = (_tensors.placed(tensor, layout, comm) for tensor, layout
+                       in zip((q, k, v), entry.layouts))
         dist = entry.dist
-        q, k, v = (tensor if layout == have else
-                   _tensors.placed(tensor, have, comm)
-                   for tensor, layout, have in
-                   zip((q, k, v), layouts, (entry.q, entry.k, entry.v)))
-        shape = (*q.shape[:3], v.shape[3])
-        out = _tensors.empty(comm, shape, _tensors.dense_strides(shape), q.dtype)
-        saved = _tensors.block(comm, dist.saved_bytes)
+        out, saved = entry.new_out(), _tensors.block(comm, dist.saved_bytes)
         workspace = cache.workspace(dist.workspace_bytes)
         dist.forward_addresses(
             (q.data_ptr(),), (k.data_ptr(),), (v.data_ptr(),),
             (out.data_ptr(),), saved.data_ptr(), dist.saved_bytes,
-            workspace.data_ptr(), dist.workspace_bytes,
+            workspace, dist.workspace_bytes,
             sinks=None if sinks is None else sinks.data_ptr(),
             alibi_slopes=None if slopes is None else slopes.data_ptr())
     return out, saved, entry
@@ -149,33 +165,33 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
              saved: torch.Tensor, sinks: Optional[torch.Tensor],
              slopes: Optional[torch.Tensor]) -> List[Optional[torch.Tensor]]:
     """[dq, dk, dv, d_sinks]; d_sinks is this rank's share."""
-    comm, spec = call.comm, call.spec
-    with cache_of(comm) as cache:
+    comm, cache = call.comm, call.cache
+    with cache:
         entry.set_documents(call.docs, call.docs_k)
         dist = entry.dist
-        batch, rows = out.shape[:2]
-        kv_rows = rows if spec.kv_rows < 0 else dist.plan().seq_rows(1)
-        dq, dk, dv = (
-            _tensors.empty(comm, (batch, count, heads, dim), strides, out.dtype)
-            for count, heads, dim, strides in (
-                (rows, spec.heads, spec.dim_qk, entry.q),
-                (kv_rows, spec.kv_heads, spec.dim_qk, entry.k),
-                (kv_rows, spec.kv_heads, spec.dim_v, entry.v)))
-        dense = _tensors.dense_strides(tuple(out.shape))
-        dout = _tensors.placed(dout, dense, comm)
-        out = _tensors.placed(out, dense, comm)  # as hooks give it back
+        dq, dk, dv = (new() for new in entry.new_grads)
+        dense = entry.out_dense
+        if dout.stride() != dense:
+            dout = _tensors.placed(dout, dense[:3], comm)
+        if out.stride() != dense:  # as hooks may give it back
+            out = _tensors.placed(out, dense[:3], comm)
         saved = _tensors.in_window(comm, saved)
-        workspace = cache.workspace(dist.workspace_bytes)
         d_sinks = None if sinks is None else torch.empty_like(sinks)
         dist.backward_addresses(
             None, None, None, (out.data_ptr(),), (dout.data_ptr(),),
             (dq.data_ptr(),), (dk.data_ptr(),), (dv.data_ptr(),),
-            saved.data_ptr(), dist.saved_bytes, workspace.data_ptr(),
-            dist.workspace_bytes,
+            saved.data_ptr(), dist.saved_bytes,
+            cache.workspace(dist.workspace_bytes), dist.workspace_bytes,
             sinks=None if sinks is None else sinks.data_ptr(),
             alibi_slopes=None if slopes is None else slopes.data_ptr(),
             d_sink=None if d_sinks is None else d_sinks.data_ptr())
     return [dq, dk, dv, d_sinks]
+
+
+def _gradients(ctx: Any, dout: torch.Tensor) -> Any:
+    out, saved, sinks, slopes = ctx.saved_tensors
+    return (None, *backward(ctx.call, ctx.entry, dout, out, saved, sinks,
+                            slopes), None)
 
 
 class _Attention(torch.autograd.Function):
@@ -183,36 +199,31 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, call: Call, q: torch.Tensor, k: torch.Tensor,
                 v: torch.Tensor, sinks: Optional[torch.Tensor],
                 slopes: Optional[torch.Tensor]) -> torch.Tensor:
-        out, saved, entry = forward(call, q, k, v, sinks, slopes)
+        out, saved, ctx.entry = forward(call, q, k, v, sinks, slopes)
         ctx.save_for_backward(out, saved, sinks, slopes)
-        ctx.call, ctx.entry = call, entry
+        ctx.call = call
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: torch.Tensor) -> Any:  # type: ignore[override]
-        out, saved, sinks, slopes = ctx.saved_tensors
-        return (None, *backward(ctx.call, ctx.entry, dout, out, saved, sinks,
-                                slopes), None)
+        return _tensors.once(_gradients, ctx, dout)
 
 
 # ---- what a caller may say ----------------------------------------------------
-def shape_of(tensor: torch.Tensor, name: str) -> Tuple[int, int, int, int]:
+def shape_of(tensor: torch.Tensor, name: str) -> _tensors.Shape:
+    """Shape of an input, which has four axes and lies on the host."""
     if tensor.dim() != 4:
         raise InvalidArgumentError(
             f"{name} has {tensor.dim()} axes; batch, rows, heads and dim are 4")
     if tensor.device.type != "cpu":
         raise UnsupportedError(
-            f"{name} is on {tensor.device}: attention is on CPU tensors; "
-            "ulysses(core=...) exchanges CUDA tensors around a core of torch's")
+            f"{name} is on {tensor.device}; tensors are to lie on the CPU")
     return tuple(tensor.shape)  # type: ignore[return-value]
 
 
 def one_dtype(*tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
     """Under autocast all of them in its type, for some operators in front leave
     theirs in float32."""
-    if all(tensor.dtype == tensors[0].dtype for tensor in tensors):
-        return tensors
     device = tensors[0].device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -221,7 +232,7 @@ def one_dtype(*tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
         f"types differ: {', '.join(str(t.dtype) for t in tensors)}")
 
 
-def swapped(layout: str) -> Optional[Tuple[int, int]]:
+def axes_of(layout: str) -> Optional[Tuple[int, int]]:
     """The axes to swap between a layout and bshd."""
     if layout not in LAYOUTS:
         raise InvalidArgumentError(
@@ -251,23 +262,53 @@ def _mask(causal: bool, window: Optional[Window]) -> Tuple[str, int, int]:
             unbounded if right is None else right)
 
 
-def _table(docs: Optional[Docs], docs_k: Optional[Docs]) -> int:
+def _max_docs(docs: Optional[Docs], docs_k: Optional[Docs]) -> int:
     """Room for the documents of later calls too: a power of two."""
-    count = max((d.count for d in (docs, docs_k) if d is not None), default=0)
     if docs is None and docs_k is None:
         return 0
+    count = max(d.count for d in (docs, docs_k) if d is not None)
     return max(64, 1 << max(0, count - 1).bit_length())
 
 
-def _per_head(given: Optional[torch.Tensor], name: str, heads: int,
-              dtype: torch.dtype) -> Optional[torch.Tensor]:
-    if given is None:
-        return None
+def _per_head(given: torch.Tensor, name: str, heads: int,
+              dtype: torch.dtype) -> torch.Tensor:
     if tuple(given.shape) != (heads,):
         raise InvalidArgumentError(
             f"{name} has the shape {tuple(given.shape)}, not ({heads},)")
     wanted = torch.float64 if dtype == torch.float64 else torch.float32
     return given.to(wanted).contiguous()
+
+
+class Known(NamedTuple):
+    """What the shapes and options of a call decide, once for all its likes."""
+
+    axes: Optional[Tuple[int, int]]
+    spec: Spec
+    layouts: Tuple[Optional[_tensors.Strides], ...]
+
+
+def _decide(qkv: Tuple[torch.Tensor, ...], nranks: int, layout: str,
+            rows: Optional[int], kv_rows: Optional[int], causal: bool,
+            window: Optional[Window], align: str, scale: Optional[float],
+            softcap: Optional[float], order: str,
+            splits: Optional[Tuple[int, ...]], max_docs: int) -> Known:
+    axes = axes_of(layout)
+    shapes = [shape_of(tensor, name) for tensor, name in zip(qkv, "qkv")]
+    if axes is not None:
+        qkv = tuple(tensor.transpose(*axes) for tensor in qkv)
+        shapes = [tuple(tensor.shape) for tensor in qkv]  # type: ignore[misc]
+    q, k, v = shapes
+    if q[0] != k[0] or k[:3] != v[:3] or q[3] != k[3] or \
+            (kv_rows is None and q[1] != k[1]):
+        raise InvalidArgumentError(
+            f"shapes do not fit: q {q}, k {k}, v {v} (batch, rows, heads, dim)")
+    mask, left, right = _mask(causal, window)
+    spec = Spec(
+        q[0], global_rows(rows, splits, q[1], nranks),
+        -1 if kv_rows is None else kv_rows, q[2], k[2], q[3], v[3],
+        _tensors.dtype_code(qkv[0], "q"), mask, left, right, align,
+        float(scale or 0.0), float(softcap or 0.0), order, splits, max_docs)
+    return Known(axes, spec, tuple(_tensors.layout_of(t) for t in qkv))
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
@@ -304,30 +345,28 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     Raises ulyx.UlyxError; the text has field, value and rank.
     """
     comm = _context.resolve(comm)
-    axes = swapped(layout)
+    cache = cache_of(comm)
+    docs = None if documents is None else cache.docs_of(documents)
+    docs_k = None if documents_k is None else Docs.of(documents_k)
+    if not q.dtype == k.dtype == v.dtype:
+        q, k, v = one_dtype(q, k, v)
+    options = (layout, rows, kv_rows, causal, window, align, scale, softcap,
+               order, None if splits is None else tuple(splits),
+               0 if docs is docs_k else _max_docs(docs, docs_k))
+    asked = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
+             q.dtype, q.is_cpu and k.is_cpu and v.is_cpu, options)
+    known: Known = cache.asked.get(asked)
+    if known is None:
+        known = _decide((q, k, v), comm.nranks, *options)
+        cache.remember(asked, known)
+    axes, spec, layouts = known
     if axes is not None:
         q, k, v = (tensor.transpose(*axes) for tensor in (q, k, v))
-    q, k, v = one_dtype(q, k, v)
-    batch, local, heads, dim = shape_of(q, "q")
-    k_batch, _, kv_heads, k_dim = shape_of(k, "k")
-    v_batch, v_local, v_heads, v_dim = shape_of(v, "v")
-    if k_batch != batch or v_batch != batch or k_dim != dim or \
-            v_heads != kv_heads or v_local != k.shape[1]:
-        raise InvalidArgumentError(
-            f"shapes do not fit: q {tuple(q.shape)}, k {tuple(k.shape)}, "
-            f"v {tuple(v.shape)}")
-    cache = cache_of(comm)
-    docs, docs_k = cache.docs_of(documents), Docs.of(documents_k)
-    mask, left, right = _mask(causal, window)
-    spec = Spec(
-        batch, global_rows(rows, splits, local, comm.nranks),
-        -1 if kv_rows is None else kv_rows, heads, kv_heads, dim, v_dim,
-        _tensors.dtype_code(q, "q"), mask, left, right, align,
-        float(scale or 0.0), float(softcap or 0.0), order,
-        None if splits is None else tuple(splits), _table(docs, docs_k))
-    call = Call(comm, spec, docs, docs_k)
-    out = _Attention.apply(call, q, k, v,
-                           _per_head(sinks, "sinks", heads, q.dtype),
-                           _per_head(alibi_slopes, "alibi_slopes", heads,
-                                     q.dtype))
+    if sinks is not None:
+        sinks = _per_head(sinks, "sinks", spec.heads, q.dtype)
+    if alibi_slopes is not None:
+        alibi_slopes = _per_head(alibi_slopes, "alibi_slopes", spec.heads,
+                                 q.dtype)
+    out = _Attention.apply(Call(comm, cache, spec, docs, docs_k, layouts),
+                           q, k, v, sinks, alibi_slopes)
     return out if axes is None else out.transpose(*axes)

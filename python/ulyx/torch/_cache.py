@@ -12,7 +12,7 @@ gone.
 """
 import collections
 import threading
-from typing import Any, Callable, Hashable
+from typing import Any, Callable, Dict, Hashable
 
 import torch
 
@@ -21,6 +21,7 @@ from ..errors import BusyError
 from . import _tensors
 
 CAPACITY = 64
+ASKED = 1024
 
 
 class Cache:
@@ -31,7 +32,9 @@ class Cache:
         self.objects: "collections.OrderedDict[Hashable, Any]" = \
             collections.OrderedDict()
         self.docs_of = _tensors.DocsOf()
+        self.asked: Dict[Hashable, Any] = {}  # what calls of a kind come to
         self._workspace = torch.empty(0, dtype=torch.uint8)
+        self._workspace_at = 0, 0  # bytes, address
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -46,12 +49,22 @@ class Cache:
             self.objects.move_to_end(key)
         return found
 
-    def workspace(self, size: int) -> torch.Tensor:
-        """At least so many bytes, in a window; one call at a time has them."""
-        if self._workspace.numel() < size:
+    def remember(self, asked: Hashable, known: Any) -> None:
+        """Of this rank alone, so it may be forgotten at any time."""
+        if len(self.asked) >= ASKED:
+            self.asked.clear()
+        self.asked[asked] = known
+
+    def workspace(self, size: int) -> int:
+        """Address of at least so many bytes in a window, which one call at a
+        time has."""
+        have, address = self._workspace_at
+        if have < size:
             self._workspace = torch.empty(0, dtype=torch.uint8)
             self._workspace = _tensors.block(self.comm, size)
-        return self._workspace
+            address = self._workspace.data_ptr()
+            self._workspace_at = size, address
+        return address
 
     def __enter__(self) -> "Cache":
         if not self._lock.acquire(blocking=False):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of PyTorch as the library takes them: strides, copies, new tensors in
 windows, document tables."""
+import functools
 import weakref
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 
@@ -73,15 +74,27 @@ def layout_of(tensor: torch.Tensor) -> Optional[Strides]:
     return strides
 
 
-def empty(comm: Communicator, shape: Shape, strides: Strides,
-          dtype: torch.dtype) -> torch.Tensor:
-    """A new tensor, in memory that all ranks reach where it is not small."""
+def maker(comm: Communicator, shape: Shape, strides: Strides,
+          dtype: torch.dtype) -> Callable[[], torch.Tensor]:
+    """Makes new tensors of this shape, in memory that all ranks reach where
+    they are not small."""
+    whole = (*strides, 1)
     count = span(shape, strides)
     size = count * dtype.itemsize
     if size < WINDOW_BYTES:
-        return torch.empty_strided(shape, (*strides, 1), dtype=dtype)
-    return torch.frombuffer(comm.pool.take(size), dtype=dtype,
-                            count=count).as_strided(shape, (*strides, 1))
+        if strides == dense_strides(shape):
+            return functools.partial(torch.empty, shape, dtype=dtype)
+        return functools.partial(torch.empty_strided, shape, whole,
+                                 dtype=dtype)
+    take = comm.pool.take
+    return lambda: torch.frombuffer(take(size), dtype=dtype).as_strided(
+        shape, whole)
+
+
+def empty(comm: Communicator, shape: Shape, strides: Strides,
+          dtype: torch.dtype) -> torch.Tensor:
+    """One such tensor."""
+    return maker(comm, shape, strides, dtype)()
 
 
 def placed(tensor: torch.Tensor, strides: Strides,
@@ -129,3 +142,12 @@ class DocsOf:
         docs = Docs(given.detach().cpu().numpy().copy())
         self._last = (weakref.ref(given), given._version, docs)
         return docs
+
+
+def once(gradients: Callable[..., Any], ctx: Any, *given: Any) -> Any:
+    """The gradients of a Function, which cannot be differentiated again: that
+    is refused where a graph of them is asked for, and costs nothing else."""
+    if torch.is_grad_enabled():
+        return torch.autograd.function.once_differentiable(gradients)(
+            ctx, *given)
+    return gradients(ctx, *given)
