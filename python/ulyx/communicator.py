@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communicators: who takes part, how they meet, and plain collectives."""
 import ctypes
+import itertools
 import os
 import threading
 import traceback
@@ -90,6 +91,21 @@ def _close_quietly(handle: _Handle) -> None:
         pass  # nobody is left who could be told
 
 
+# Compiled code names a communicator by a number of this process.
+_numbered: "weakref.WeakValueDictionary[int, Communicator]" = \
+    weakref.WeakValueDictionary()
+_numbers = itertools.count(1)
+
+
+def by_number(number: int) -> "Communicator":
+    """The communicator whose `number` this is."""
+    comm = _numbered.get(number)
+    if comm is None:
+        raise errors.InvalidArgumentError(
+            f"the communicator of number {number} is gone")
+    return comm
+
+
 class Communicator:
     """One rank's handle on a group of ranks.
 
@@ -105,6 +121,8 @@ class Communicator:
         self.rank: int = number.value
         check(lib.ulyx_comm_get_nranks(handle, ctypes.byref(number)))
         self.nranks: int = number.value
+        self.number = next(_numbers)
+        _numbered[self.number] = self
 
     # ---- how ranks meet ------------------------------------------------------
     @staticmethod

@@ -10,9 +10,9 @@
 Each rank has its tokens and all heads. Calls and their backward are collective:
 all ranks make them in the same order.
 """
-from ._attention import attention
 from ._context import bind, bound, unbind, use
-from ._reshuffle import Head, reshuffle, sdpa, ulysses
+from ._core import Head, sdpa
+from .functions import attention, reshuffle, ulysses
 
 __all__ = ["Head", "attention", "bind", "bound", "reshuffle", "sdpa", "ulysses",
            "unbind", "use"]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distributed attention with gradients: the layer around ulyx.DistAttention.
 
-In eager mode it is an autograd.Function, as cheap as torch's own attention; in
-compiled code an operator of torch.library (_operators.py), for a Function that
-dynamo looks into there would lose its gradients. Both run `forward` and
-`backward` below.
+In eager mode it is the autograd.Function below; in compiled code an operator of
+torch.library (_operators.py), for a Function that dynamo looks into there would
+lose its gradients. Both run `forward` and `backward`.
 """
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -14,13 +13,11 @@ from .. import _abi
 from ..arrays import Docs
 from ..communicator import Communicator
 from ..dist_attention import DistAttention
-from ..errors import InvalidArgumentError, UlyxError, UnsupportedError
+from ..errors import InvalidArgumentError, UlyxError
 from ..plan import Part
-from . import _context, _tensors
+from . import _tensors
 from ._cache import Cache, cache_of
 
-Window = Tuple[Optional[int], Optional[int]]
-LAYOUTS = {"bshd": None, "bhsd": (1, 2), "sbhd": (0, 1)}
 
 
 class Spec(NamedTuple):
@@ -120,6 +117,14 @@ class Entry:
                f", and {self.kv_rows} of {self.spec.kv_rows} rows of keys"))
 
 
+def max_docs(docs: Optional[Docs], docs_k: Optional[Docs]) -> int:
+    """Room for the documents of later calls too: a power of two."""
+    if docs is None and docs_k is None:
+        return 0
+    count = max(d.count for d in (docs, docs_k) if d is not None)
+    return max(64, 1 << max(0, count - 1).bit_length())
+
+
 class Call(NamedTuple):
     """One call: what it is on and what it takes beside its tensors."""
 
@@ -131,26 +136,35 @@ class Call(NamedTuple):
     layouts: Tuple[Optional[_tensors.Strides], ...]  # of q, k, v
 
 
-def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
-            sinks: Optional[torch.Tensor], slopes: Optional[torch.Tensor]
-            ) -> Tuple[torch.Tensor, torch.Tensor, Entry]:
-    """(out, saved, entry) of [b, s, h, d] tensors."""
-    comm, cache, spec, docs, docs_k, layouts = call
-
+def entry_of(call: Call, qkv: Sequence[torch.Tensor]) -> Entry:
+    """The attention of a call, made where there is none."""
     def make() -> Entry:
         chosen = [layout or _tensors.dense_strides(tuple(t.shape))
-                  for layout, t in zip(layouts, (q, k, v))]
-        return Entry(comm, spec, docs, docs_k, chosen)
+                  for layout, t in zip(call.layouts, qkv)]
+        return Entry(call.comm, call.spec, call.docs, call.docs_k, chosen)
 
+    return call.cache.get(call.spec, make)  # type: ignore[no-any-return]
+
+
+def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+            sinks: Optional[torch.Tensor], slopes: Optional[torch.Tensor],
+            room: int = 0) -> Tuple[torch.Tensor, torch.Tensor, Entry]:
+    """(out, saved, entry) of [b, s, h, d] tensors. room: bytes of saved, where
+    the caller has promised how many they are."""
+    comm, cache, _, docs, docs_k, layouts = call
     with cache:
-        entry: Entry = cache.get(spec, make)
+        entry = entry_of(call, (q, k, v))
         entry.set_documents(docs, docs_k)
         entry.check_rows(q, k)
         if layouts != entry.layouts:
             q, k, v = (_tensors.placed(tensor, layout, comm) for tensor, layout
                        in zip((q, k, v), entry.layouts))
         dist = entry.dist
-        out, saved = entry.new_out(), _tensors.block(comm, dist.saved_bytes)
+        if room:
+            saved = _tensors.promised(comm, room, dist.saved_bytes)
+        else:
+            saved = _tensors.block(comm, dist.saved_bytes)
+        out = entry.new_out()
         workspace = cache.workspace(dist.workspace_bytes)
         dist.forward_addresses(
             (q.data_ptr(),), (k.data_ptr(),), (v.data_ptr(),),
@@ -194,7 +208,7 @@ def _gradients(ctx: Any, dout: torch.Tensor) -> Any:
                             slopes), None)
 
 
-class _Attention(torch.autograd.Function):
+class Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, q: torch.Tensor, k: torch.Tensor,
                 v: torch.Tensor, sinks: Optional[torch.Tensor],
@@ -207,166 +221,3 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: torch.Tensor) -> Any:  # type: ignore[override]
         return _tensors.once(_gradients, ctx, dout)
-
-
-# ---- what a caller may say ----------------------------------------------------
-def shape_of(tensor: torch.Tensor, name: str) -> _tensors.Shape:
-    """Shape of an input, which has four axes and lies on the host."""
-    if tensor.dim() != 4:
-        raise InvalidArgumentError(
-            f"{name} has {tensor.dim()} axes; batch, rows, heads and dim are 4")
-    if tensor.device.type != "cpu":
-        raise UnsupportedError(
-            f"{name} is on {tensor.device}; tensors are to lie on the CPU")
-    return tuple(tensor.shape)  # type: ignore[return-value]
-
-
-def one_dtype(*tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-    """Under autocast all of them in its type, for some operators in front leave
-    theirs in float32."""
-    device = tensors[0].device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        return tuple(tensor.to(dtype) for tensor in tensors)
-    raise InvalidArgumentError(
-        f"types differ: {', '.join(str(t.dtype) for t in tensors)}")
-
-
-def axes_of(layout: str) -> Optional[Tuple[int, int]]:
-    """The axes to swap between a layout and bshd."""
-    if layout not in LAYOUTS:
-        raise InvalidArgumentError(
-            f"layout is {layout!r}; there are {', '.join(LAYOUTS)}")
-    return LAYOUTS[layout]
-
-
-def global_rows(rows: Optional[int], splits: Optional[Sequence[int]],
-                local: int, nranks: int) -> int:
-    """The rows of all ranks together: as told, else as many on each."""
-    if rows is not None:
-        return rows
-    return sum(splits) if splits is not None else local * nranks
-
-
-def _mask(causal: bool, window: Optional[Window]) -> Tuple[str, int, int]:
-    if window is None:
-        return ("causal" if causal else "none"), 0, 0
-    left, right = window
-    if causal:
-        if right not in (None, 0):
-            raise InvalidArgumentError(
-                f"causal, and a window of {right} keys after the own")
-        right = 0
-    unbounded = _abi.UNBOUNDED
-    return ("window", unbounded if left is None else left,
-            unbounded if right is None else right)
-
-
-def _max_docs(docs: Optional[Docs], docs_k: Optional[Docs]) -> int:
-    """Room for the documents of later calls too: a power of two."""
-    if docs is None and docs_k is None:
-        return 0
-    count = max(d.count for d in (docs, docs_k) if d is not None)
-    return max(64, 1 << max(0, count - 1).bit_length())
-
-
-def _per_head(given: torch.Tensor, name: str, heads: int,
-              dtype: torch.dtype) -> torch.Tensor:
-    if tuple(given.shape) != (heads,):
-        raise InvalidArgumentError(
-            f"{name} has the shape {tuple(given.shape)}, not ({heads},)")
-    wanted = torch.float64 if dtype == torch.float64 else torch.float32
-    return given.to(wanted).contiguous()
-
-
-class Known(NamedTuple):
-    """What the shapes and options of a call decide, once for all its likes."""
-
-    axes: Optional[Tuple[int, int]]
-    spec: Spec
-    layouts: Tuple[Optional[_tensors.Strides], ...]
-
-
-def _decide(qkv: Tuple[torch.Tensor, ...], nranks: int, layout: str,
-            rows: Optional[int], kv_rows: Optional[int], causal: bool,
-            window: Optional[Window], align: str, scale: Optional[float],
-            softcap: Optional[float], order: str,
-            splits: Optional[Tuple[int, ...]], max_docs: int) -> Known:
-    axes = axes_of(layout)
-    shapes = [shape_of(tensor, name) for tensor, name in zip(qkv, "qkv")]
-    if axes is not None:
-        qkv = tuple(tensor.transpose(*axes) for tensor in qkv)
-        shapes = [tuple(tensor.shape) for tensor in qkv]  # type: ignore[misc]
-    q, k, v = shapes
-    if q[0] != k[0] or k[:3] != v[:3] or q[3] != k[3] or \
-            (kv_rows is None and q[1] != k[1]):
-        raise InvalidArgumentError(
-            f"shapes do not fit: q {q}, k {k}, v {v} (batch, rows, heads, dim)")
-    mask, left, right = _mask(causal, window)
-    spec = Spec(
-        q[0], global_rows(rows, splits, q[1], nranks),
-        -1 if kv_rows is None else kv_rows, q[2], k[2], q[3], v[3],
-        _tensors.dtype_code(qkv[0], "q"), mask, left, right, align,
-        float(scale or 0.0), float(softcap or 0.0), order, splits, max_docs)
-    return Known(axes, spec, tuple(_tensors.layout_of(t) for t in qkv))
-
-
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
-              comm: Optional[Communicator] = None, layout: str = "bshd",
-              rows: Optional[int] = None, kv_rows: Optional[int] = None,
-              causal: bool = False, window: Optional[Window] = None,
-              align: str = "bottom_right", documents: Any = None,
-              documents_k: Any = None, sinks: Optional[torch.Tensor] = None,
-              alibi_slopes: Optional[torch.Tensor] = None,
-              scale: Optional[float] = None,
-              softcap: Optional[float] = None, order: str = "contiguous",
-              splits: Optional[Sequence[int]] = None) -> torch.Tensor:
-    """Attention over the sequence that the ranks hold together. Collective, and
-    so is its backward.
-
-    q, k, v: this rank's tokens, all heads; [b, s_r, heads, dim] by default,
-    layout "bhsd" or "sbhd" swaps axes. Strided views are taken as they lie.
-    Fewer KV heads than query heads are GQA. The result has q's layout.
-
-    rows: tokens of all ranks together; None: as many on each. A rank has
-    rows / P of them, the first rows mod P ranks one more, unless splits says
-    how many each has. order: "contiguous", "zigzag" or "zigzag_docs".
-    kv_rows: the keys' own number of rows (cross attention); None: keys and
-    queries are the same tokens.
-
-    causal; window=(keys before, keys after), None lifts a side; causal with a
-    window of W keys, the own included, is window=(W - 1, 0). documents:
-    cumulative lengths over the flattened [b * rows] tokens (cu_seqlens): a
-    tensor, an array or a list, the same on all ranks; a token sees its own
-    document only. sinks, alibi_slopes: [heads]; the gradient of sinks is this
-    rank's share, whose sum over ranks is the gradient, as for any parameter
-    that the ranks have a copy of. scale: None is 1 / sqrt(dim).
-
-    Raises ulyx.UlyxError; the text has field, value and rank.
-    """
-    comm = _context.resolve(comm)
-    cache = cache_of(comm)
-    docs = None if documents is None else cache.docs_of(documents)
-    docs_k = None if documents_k is None else Docs.of(documents_k)
-    if not q.dtype == k.dtype == v.dtype:
-        q, k, v = one_dtype(q, k, v)
-    options = (layout, rows, kv_rows, causal, window, align, scale, softcap,
-               order, None if splits is None else tuple(splits),
-               0 if docs is docs_k else _max_docs(docs, docs_k))
-    asked = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
-             q.dtype, q.is_cpu and k.is_cpu and v.is_cpu, options)
-    known: Known = cache.asked.get(asked)
-    if known is None:
-        known = _decide((q, k, v), comm.nranks, *options)
-        cache.remember(asked, known)
-    axes, spec, layouts = known
-    if axes is not None:
-        q, k, v = (tensor.transpose(*axes) for tensor in (q, k, v))
-    if sinks is not None:
-        sinks = _per_head(sinks, "sinks", spec.heads, q.dtype)
-    if alibi_slopes is not None:
-        alibi_slopes = _per_head(alibi_slopes, "alibi_slopes", spec.heads,
-                                 q.dtype)
-    out = _Attention.apply(Call(comm, cache, spec, docs, docs_k, layouts),
-                           q, k, v, sinks, alibi_slopes)
-    return out if axes is None else out.transpose(*axes)

@@ -3,9 +3,8 @@
 around it in this thread or task. There is no process-wide one."""
 import contextlib
 import contextvars
-import itertools
 import weakref
-from typing import Any, Iterator, Optional
+from typing import Iterator, Optional
 
 import torch
 
@@ -16,10 +15,6 @@ _current: "contextvars.ContextVar[Optional[Communicator]]" = \
     contextvars.ContextVar("ulyx_communicator", default=None)
 _bound: "weakref.WeakKeyDictionary[torch.nn.Module, Communicator]" = \
     weakref.WeakKeyDictionary()
-# Operators of compiled code name a communicator by a number.
-_numbered: "weakref.WeakValueDictionary[int, Communicator]" = \
-    weakref.WeakValueDictionary()
-_numbers = itertools.count(1)
 
 
 @contextlib.contextmanager
@@ -59,21 +54,3 @@ def resolve(comm: Optional[Communicator]) -> Communicator:
         raise InvalidArgumentError(
             "no communicator: give comm=, or call inside ulyx.torch.use(comm)")
     return found
-
-
-def number_of(comm: Communicator) -> int:
-    """A number that stands for the communicator, as long as it lives."""
-    number: Any = comm.__dict__.get("_torch_number")
-    if number is None:
-        number = comm.__dict__["_torch_number"] = next(_numbers)
-        _numbered[number] = comm
-    return number
-
-
-def of_number(number: int) -> Communicator:
-    """The communicator that a number stands for."""
-    comm = _numbered.get(number)
-    if comm is None:
-        raise InvalidArgumentError(
-            "the communicator of this compiled code is gone")
-    return comm

@@ -10,7 +10,8 @@ import torch
 from .. import _abi
 from ..arrays import Docs
 from ..communicator import Communicator
-from ..errors import InvalidArgumentError, UnsupportedError
+from ..errors import (InternalError, InvalidArgumentError,
+                      UnsupportedError)
 
 DTYPES = {
     torch.float64: _abi.DTYPE_F64, torch.float32: _abi.DTYPE_F32,
@@ -114,12 +115,39 @@ def block(comm: Communicator, size: int) -> torch.Tensor:
     return torch.frombuffer(comm.pool.take(size), dtype=torch.uint8)
 
 
+def promised(comm: Communicator, room: int, needed: int) -> torch.Tensor:
+    """As block(), of the size that traced code was told."""
+    if needed > room:
+        raise InternalError(
+            f"forward saves {needed} bytes, and traced code has {room}")
+    made = block(comm, room)
+    made[needed:].zero_()
+    return made
+
+
 def in_window(comm: Communicator, tensor: torch.Tensor) -> torch.Tensor:
     """The bytes themselves where they lie in a window, else a copy there: what
     was saved may have been moved by hooks (offloading)."""
     if not tensor.numel() or comm.pool.holds(tensor.data_ptr(), tensor.numel()):
         return tensor
     return block(comm, tensor.numel()).copy_(tensor)
+
+
+def per_head_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Type of sinks and slopes for tensors of this type."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def check_per_head(given: torch.Tensor, name: str, heads: int,
+                   dtype: torch.dtype) -> None:
+    """A number for each query head, as the library reads it."""
+    if tuple(given.shape) != (heads,):
+        raise InvalidArgumentError(
+            f"{name} has the shape {tuple(given.shape)}, not ({heads},)")
+    if given.dtype != per_head_dtype(dtype) or not given.is_contiguous():
+        raise InvalidArgumentError(
+            f"{name} is {given.dtype}, strides {given.stride()}; it is to be "
+            f"{per_head_dtype(dtype)} and contiguous")
 
 
 class DocsOf:

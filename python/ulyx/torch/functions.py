@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of ulyx.torch: attention, reshuffle, ulysses."""
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from .. import _abi
+from ..arrays import Docs
+from ..communicator import Communicator
+from ..errors import InvalidArgumentError, UnsupportedError
+from . import _attention, _context, _operators, _reshuffle, _split, _tensors
+from ._cache import cache_of
+from ._core import Head, Window, sdpa
+
+LAYOUTS = {"bshd": None, "bhsd": (1, 2), "sbhd": (0, 1)}
+DIRECTIONS = {"seq_to_head": _abi.SEQ_TO_HEAD, "head_to_seq": _abi.HEAD_TO_SEQ}
+
+
+def shape_of(tensor: torch.Tensor, name: str) -> _tensors.Shape:
+    """Shape of an input, which has four axes and lies on the host."""
+    if tensor.dim() != 4:
+        raise InvalidArgumentError(
+            f"{name} has {tensor.dim()} axes; batch, rows, heads and dim are 4")
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(
+            f"{name} is on {tensor.device}; tensors are to lie on the CPU")
+    return tuple(tensor.shape)  # type: ignore[return-value]
+
+
+def one_dtype(*tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+    """Under autocast all of them in its type, for some operators in front leave
+    theirs in float32."""
+    device = tensors[0].device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        return tuple(tensor.to(dtype) for tensor in tensors)
+    raise InvalidArgumentError(
+        f"types differ: {', '.join(str(t.dtype) for t in tensors)}")
+
+
+def axes_of(layout: str) -> Optional[Tuple[int, int]]:
+    """The axes to swap between a layout and bshd."""
+    if layout not in LAYOUTS:
+        raise InvalidArgumentError(
+            f"layout is {layout!r}; there are {', '.join(LAYOUTS)}")
+    return LAYOUTS[layout]
+
+
+def global_rows(rows: Optional[int], splits: Optional[Sequence[int]],
+                local: int, nranks: int) -> int:
+    """The rows of all ranks together: as told, else as many on each."""
+    if rows is not None:
+        return rows
+    return sum(splits) if splits is not None else local * nranks
+
+
+def _mask(causal: bool, window: Optional[Window]) -> Tuple[str, int, int]:
+    if window is None:
+        return ("causal" if causal else "none"), 0, 0
+    left, right = window
+    if causal:
+        if right not in (None, 0):
+            raise InvalidArgumentError(
+                f"causal, and a window of {right} keys after the own")
+        right = 0
+    unbounded = _abi.UNBOUNDED
+    return ("window", unbounded if left is None else left,
+            unbounded if right is None else right)
+
+
+def _per_head(given: torch.Tensor, name: str, heads: int,
+              dtype: torch.dtype) -> torch.Tensor:
+    ready = given.to(_tensors.per_head_dtype(dtype)).contiguous()
+    _tensors.check_per_head(ready, name, heads, dtype)
+    return ready
+
+
+class Known(NamedTuple):
+    """What the shapes and options of a call decide, once for all its likes."""
+
+    axes: Optional[Tuple[int, int]]
+    spec: _attention.Spec
+    layouts: Tuple[Optional[_tensors.Strides], ...]
+
+
+def _decide(qkv: Tuple[torch.Tensor, ...], nranks: int, layout: str,
+            rows: Optional[int], kv_rows: Optional[int], causal: bool,
+            window: Optional[Window], align: str, scale: Optional[float],
+            softcap: Optional[float], order: str,
+            splits: Optional[Tuple[int, ...]], max_docs: int) -> Known:
+    axes = axes_of(layout)
+    shapes = [shape_of(tensor, name) for tensor, name in zip(qkv, "qkv")]
+    if axes is not None:
+        qkv = tuple(tensor.transpose(*axes) for tensor in qkv)
+        shapes = [tuple(tensor.shape) for tensor in qkv]  # type: ignore[misc]
+    q, k, v = shapes
+    if q[0] != k[0] or k[:3] != v[:3] or q[3] != k[3] or \
+            (kv_rows is None and q[1] != k[1]):
+        raise InvalidArgumentError(
+            f"shapes do not fit: q {q}, k {k}, v {v} (batch, rows, heads, dim)")
+    mask, left, right = _mask(causal, window)
+    spec = _attention.Spec(
+        q[0], global_rows(rows, splits, q[1], nranks),
+        -1 if kv_rows is None else kv_rows, q[2], k[2], q[3], v[3],
+        _tensors.dtype_code(qkv[0], "q"), mask, left, right, align,
+        float(scale or 0.0), float(softcap or 0.0), order, splits, max_docs)
+    return Known(axes, spec, tuple(_tensors.layout_of(t) for t in qkv))
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
+              comm: Optional[Communicator] = None, layout: str = "bshd",
+              rows: Optional[int] = None, kv_rows: Optional[int] = None,
+              causal: bool = False, window: Optional[Window] = None,
+              align: str = "bottom_right", documents: Any = None,
+              documents_k: Any = None, sinks: Optional[torch.Tensor] = None,
+              alibi_slopes: Optional[torch.Tensor] = None,
+              scale: Optional[float] = None,
+              softcap: Optional[float] = None, order: str = "contiguous",
+              splits: Optional[Sequence[int]] = None) -> torch.Tensor:
+    """Attention over the sequence that the ranks hold together. Collective, and
+    so is its backward.
+
+    q, k, v: this rank's tokens, all heads; [b, s_r, heads, dim] by default,
+    layout "bhsd" or "sbhd" swaps axes. Strided views are taken as they lie.
+    Fewer KV heads than query heads are GQA. The result has q's layout.
+
+    rows: tokens of all ranks together; None: as many on each. A rank has
+    rows / P of them, the first rows mod P ranks one more, unless splits says
+    how many each has. order: "contiguous", "zigzag" or "zigzag_docs".
+    kv_rows: the keys' own number of rows (cross attention); None: keys and
+    queries are the same tokens.
+
+    causal; window=(keys before, keys after), None lifts a side; causal with a
+    window of W keys, the own included, is window=(W - 1, 0). documents:
+    cumulative lengths over the flattened [b * rows] tokens (cu_seqlens): a
+    tensor, an array or a list, the same on all ranks; a token sees its own
+    document only. sinks, alibi_slopes: [heads]; the gradient of sinks is this
+    rank's share, whose sum over ranks is the gradient, as for any parameter
+    that the ranks have a copy of. scale: None is 1 / sqrt(dim).
+
+    Raises ulyx.UlyxError; the text has field, value and rank.
+    """
+    comm = _context.resolve(comm)
+    if torch.compiler.is_compiling():
+        return _traced(q, k, v, comm, layout, rows, kv_rows, causal, window,
+                       align, documents, documents_k, sinks, alibi_slopes,
+                       scale, softcap, order, splits)
+    cache = cache_of(comm)
+    docs = None if documents is None else cache.docs_of(documents)
+    docs_k = None if documents_k is None else Docs.of(documents_k)
+    if not q.dtype == k.dtype == v.dtype:
+        q, k, v = one_dtype(q, k, v)
+    options = (layout, rows, kv_rows, causal, window, align, scale, softcap,
+               order, None if splits is None else tuple(splits),
+               0 if docs is docs_k else _attention.max_docs(docs, docs_k))
+    asked = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
+             q.dtype, q.is_cpu and k.is_cpu and v.is_cpu, options)
+    known: Known = cache.asked.get(asked)
+    if known is None:
+        known = _decide((q, k, v), comm.nranks, *options)
+        cache.remember(asked, known)
+    axes, spec, layouts = known
+    if axes is not None:
+        q, k, v = (tensor.transpose(*axes) for tensor in (q, k, v))
+    if sinks is not None:
+        sinks = _per_head(sinks, "sinks", spec.heads, q.dtype)
+    if alibi_slopes is not None:
+        alibi_slopes = _per_head(alibi_slopes, "alibi_slopes", spec.heads,
+                                 q.dtype)
+    out = _attention.Attention.apply(
+        _attention.Call(comm, cache, spec, docs, docs_k, layouts), q, k, v,
+        sinks, alibi_slopes)
+    return out if axes is None else out.transpose(*axes)
+
+
+def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+            comm: Communicator, layout: str, rows: Optional[int],
+            kv_rows: Optional[int], causal: bool, window: Optional[Window],
+            align: str, documents: Any, documents_k: Any,
+            sinks: Optional[torch.Tensor],
+            alibi_slopes: Optional[torch.Tensor], scale: Optional[float],
+            softcap: Optional[float], order: str,
+            splits: Optional[Sequence[int]]) -> torch.Tensor:
+    """attention() in compiled code: the operator, and what may be symbolic."""
+    axes = axes_of(layout)
+    if axes is not None:
+        q, k, v = (tensor.transpose(*axes) for tensor in (q, k, v))
+    if not q.dtype == k.dtype == v.dtype:
+        q, k, v = one_dtype(q, k, v)
+    if documents_k is not None:
+        raise UnsupportedError("documents_k in compiled code")
+    if documents is not None and not isinstance(documents, torch.Tensor):
+        documents = torch.tensor(documents)
+    mask, left, right = _mask(causal, window)
+    heads = q.shape[2]
+    if sinks is not None:
+        sinks = _per_head(sinks, "sinks", heads, q.dtype)
+    if alibi_slopes is not None:
+        alibi_slopes = _per_head(alibi_slopes, "alibi_slopes", heads, q.dtype)
+    out, _ = _operators.attention(
+        q, k, v, sinks, alibi_slopes, documents, comm.number,
+        global_rows(rows, splits, q.shape[1], comm.nranks),
+        -1 if kv_rows is None else kv_rows, mask, left, right, align,
+        float(scale or 0.0), float(softcap or 0.0), order,
+        None if splits is None else list(splits))
+    return out if axes is None else out.transpose(*axes)
+
+
+def reshuffle(*tensors: torch.Tensor, direction: str = "seq_to_head",
+              comm: Optional[Communicator] = None, layout: str = "bshd",
+              heads: Optional[Sequence[int]] = None,
+              rows: Optional[int] = None, order: str = "contiguous",
+              splits: Optional[Sequence[int]] = None
+              ) -> Tuple[torch.Tensor, ...]:
+    """Moves 1 to 8 tensors between the sequence-sharded and the head-sharded
+    layout, in one exchange. Collective, and so is its backward.
+
+    seq_to_head: from [b, s_r, h, d], this rank's tokens with all heads, to
+    [b, S, h_r, d], all tokens with this rank's heads. head_to_seq: back. The
+    first tensor has query heads; one with fewer heads, which divide them, has
+    KV heads, of which a rank gets those that its query heads read. Their
+    gradients are summed over the ranks that hold a copy.
+
+    heads: of each tensor over all ranks together; head_to_seq needs it.
+    rows, order, splits, layout: as attention(). Results have the layout of the
+    tensors.
+    """
+    if direction not in DIRECTIONS:
+        raise InvalidArgumentError(f"direction is {direction!r}; there are "
+                                   f"{', '.join(DIRECTIONS)}")
+    if not tensors:
+        raise InvalidArgumentError("reshuffle of no tensors")
+    comm = _context.resolve(comm)
+    axes = axes_of(layout)
+    if any(tensor.dtype != tensors[0].dtype for tensor in tensors):
+        tensors = one_dtype(*tensors)
+    if axes is not None:
+        tensors = tuple(tensor.transpose(*axes) for tensor in tensors)
+    if heads is None:
+        if direction == "head_to_seq":
+            raise InvalidArgumentError("head_to_seq needs heads=, the number "
+                                       "of heads of each tensor over all ranks")
+        heads = [int(tensor.shape[2]) for tensor in tensors
+                 if tensor.dim() == 4]
+    results = _exchanged(comm, DIRECTIONS[direction], tensors, heads, rows,
+                         order, splits)
+    if axes is not None:
+        results = tuple(tensor.transpose(*axes) for tensor in results)
+    return results
+
+
+def _exchanged(comm: Communicator, direction: int,
+               tensors: Sequence[torch.Tensor], heads: Sequence[int],
+               rows: Optional[int], order: str, splits: Optional[Sequence[int]]
+               ) -> Tuple[torch.Tensor, ...]:
+    """The exchange of [b, s, h, d] tensors."""
+    shapes = [shape_of(t, f"tensor {i}") for i, t in enumerate(tensors)]
+    if len(heads) != len(tensors):
+        raise InvalidArgumentError(
+            f"heads has {len(heads)} entries, and there are {len(tensors)} "
+            "tensors")
+    if order == "zigzag_docs":
+        raise UnsupportedError(
+            "reshuffle has no documents, which the order zigzag_docs goes by")
+    local = shapes[0][1]
+    if direction == _abi.SEQ_TO_HEAD or rows is not None:
+        whole = global_rows(rows, splits, local, comm.nranks)
+    else:
+        whole = local  # all rows are here
+    if torch.compiler.is_compiling():
+        return tuple(_operators.reshuffle(
+            list(tensors), direction, list(heads), comm.number, whole, order,
+            None if splits is None else list(splits)))
+    spec = _reshuffle.Spec(
+        direction, shapes[0][0], whole, heads[0],
+        tuple((count, shape[3], count != heads[0])
+              for count, shape in zip(heads, shapes)),
+        _tensors.dtype_code(tensors[0], "tensor 0"), order,
+        None if splits is None else tuple(splits))
+    return _reshuffle.Reshuffle.apply(  # type: ignore[no-any-return]
+        _reshuffle.Call(comm, cache_of(comm), spec), *tensors)
+
+
+def ulysses(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
+            core: Any = "sdpa", comm: Optional[Communicator] = None,
+            layout: str = "bshd", rows: Optional[int] = None,
+            causal: bool = False, window: Optional[Window] = None,
+            documents: Any = None, scale: Optional[float] = None,
+            order: str = "contiguous",
+            splits: Optional[Sequence[int]] = None) -> torch.Tensor:
+    """As attention(), but what attends is `core`: "sdpa", or a function
+    core(q, k, v, head) of this rank's heads and all tokens, [b, S, h_r, d] each,
+    that returns [b, S, h_r, d]; head is a Head. FlashAttention, flex attention
+    and the like go there. It is not called on a rank that has no heads.
+
+    The tokens of a core are in their global order, whatever `order` is.
+    """
+    comm = _context.resolve(comm)
+    function: Callable[..., torch.Tensor] = sdpa if core == "sdpa" else core
+    if not callable(function):
+        raise InvalidArgumentError(
+            f"core is {core!r}; there is 'sdpa', or give a function")
+    axes = axes_of(layout)
+    if axes is not None:
+        q, k, v = (tensor.transpose(*axes) for tensor in (q, k, v))
+    if not q.dtype == k.dtype == v.dtype:
+        q, k, v = one_dtype(q, k, v)
+    heads = [int(tensor.shape[2]) for tensor in (q, k, v)]
+    rows = global_rows(rows, splits, q.shape[1], comm.nranks)
+    q, k, v = _exchanged(comm, _abi.SEQ_TO_HEAD, (q, k, v), heads, rows, order,
+                         splits)
+    first, count = _split.heads_of(heads[0], comm.nranks, comm.rank)
+    if count:
+        out = function(q, k, v, Head(
+            causal, window, scale, documents, _split.kv_map_of(
+                heads[0], heads[1], comm.nranks, comm.rank), first))
+    else:  # still a function of its inputs, whose backward is collective
+        out = q[..., :1].expand(*q.shape[:3], v.shape[3]) + \
+            (k.sum() + v.sum()) * 0
+    out, = _exchanged(comm, _abi.HEAD_TO_SEQ, (out,), heads[:1], rows, order,
+                      splits)
+    return out if axes is None else out.transpose(*axes)
