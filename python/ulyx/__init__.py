@@ -17,7 +17,8 @@ from ._abi import (DIST_ATTENTION_FORWARD_ONLY, DIST_ATTENTION_FULL,
                    POINTER_WINDOW, TENSOR_FULL, TENSOR_GRAD_EQUAL)
 from ._library import version as __version__
 from .arrays import Docs
-from .communicator import Communicator, Launch, launch, unique_id
+from .communicator import (Communicator, Launch, UniqueId, launch,
+                           unique_id)
 from .dist_attention import DistAttention
 from .errors import (AbortedError, AuthenticationError, BusyError, ForkedError,
                      InternalError, InvalidArgumentError, MismatchError,
@@ -37,6 +38,6 @@ __all__ = [
     "Part", "PeerRefusedError", "Plan", "RankLostError", "SEQ_TO_HEAD",
     "SEQ_TO_HEAD_ADJOINT", "Segment", "SizeOverflowError", "SystemCallError",
     "TENSOR_FULL", "TENSOR_GRAD_EQUAL", "Tensor", "TimeoutError", "UlyxError",
-    "UnsupportedError", "VersionError", "__version__", "launch", "memory",
-    "unique_id",
+    "UniqueId", "UnsupportedError", "VersionError", "__version__", "launch",
+    "memory", "unique_id",
 ]

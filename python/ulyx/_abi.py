@@ -729,6 +729,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ulyx_dtype_size": (c_int64, [
         c_int32,
     ]),
+    "ulyx_get_struct_size": (c_int32, [
+        c_char_p, c_void_p,
+    ]),
     "ulyx_get_version": (c_int32, [
         c_void_p, c_void_p, c_void_p,
     ]),

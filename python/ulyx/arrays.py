@@ -82,6 +82,8 @@ class Array(NamedTuple):
     def dense(self) -> bool:
         """The elements lie one after another in the order of the axes."""
         expected = SIZES[self.dtype]
+        if 0 in self.shape:
+            return True
         for extent, stride in zip(self.shape[::-1], self.strides[::-1]):
             if extent > 1 and stride != expected:
                 return False

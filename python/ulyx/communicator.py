@@ -16,12 +16,37 @@ ID_BYTES = _abi.UNIQUE_ID_BYTES
 AllGather = Callable[[bytes], Sequence[bytes]]
 
 
-def unique_id() -> bytes:
-    """Opens a meeting point in this process and describes it: give it to all
-    ranks of one communicator, and to nobody else."""
+class UniqueId(bytes):
+    """Where ranks meet: plain bytes, to be copied to all ranks of one
+    communicator by any means, and to nobody else, for who has it can join."""
+
+    @property
+    def text(self) -> str:
+        """As text, for ULYX_COMM_ID or a launcher's argument."""
+        known = _abi.ulyx_unique_id_t.from_buffer_copy(self)
+        text = ctypes.create_string_buffer(640)
+        check(lib.ulyx_unique_id_to_string(ctypes.byref(known), text, 640))
+        return text.value.decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> "UniqueId":
+        """The reverse of `text`."""
+        known = _abi.ulyx_unique_id_t()
+        check(lib.ulyx_unique_id_from_string(text.encode(),
+                                             ctypes.byref(known)))
+        return cls(bytes(known))
+
+    def destroy(self) -> None:
+        """Ends an id that this process made and that nobody needs any more."""
+        known = _abi.ulyx_unique_id_t.from_buffer_copy(self)
+        check(lib.ulyx_unique_id_destroy(ctypes.byref(known)))
+
+
+def unique_id() -> UniqueId:
+    """Opens a meeting point in this process, for one communicator."""
     made = _abi.ulyx_unique_id_t()
     check(lib.ulyx_unique_id_create(ctypes.byref(made)))
-    return bytes(made)
+    return UniqueId(bytes(made))
 
 
 class Launch(NamedTuple):
@@ -387,9 +412,10 @@ class Communicator:
         result = out if out is not None else arrays.like(
             source, shape=(int(taken.sum()) // size,))
         target = self._target(result, int(taken.sum()))
+        given_at, taken_at = _starts(given), _starts(taken)
         self._call(lib.ulyx_alltoallv, source.address, given.ctypes.data,
-                   _starts(given).ctypes.data, target.address,
-                   taken.ctypes.data, _starts(taken).ctypes.data, stream)
+                   given_at.ctypes.data, target.address, taken.ctypes.data,
+                   taken_at.ctypes.data, stream)
         return result
 
     def allreduce(self, src: Any, out: Any = None, *, stream: Any = None) -> Any:

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of a test: threads of this process, or processes of a script."""
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+
+import ulyx
+
+TIMEOUT = 30
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def threads(nranks, body, timeout=TIMEOUT):
+    """[body(comm)] of every rank, each on a thread. The first failure is
+    raised here, and aborts the others."""
+    comms = ulyx.Communicator.local(nranks, timeout=timeout)
+    results, failures = [None] * nranks, []
+
+    def run(rank):
+        try:
+            results[rank] = body(comms[rank])
+        except BaseException as error:
+            failures.append(error)
+            comms[rank].abort()
+
+    workers = [threading.Thread(target=run, args=(rank,))
+               for rank in range(nranks)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(timeout * 2)
+        assert not worker.is_alive(), "a rank hangs"
+    if failures:
+        raise failures[0]
+    for comm in comms:
+        comm.close()
+    return results
+
+
+def errors_of(nranks, body, timeout=TIMEOUT):
+    """What body(comm) raises on each rank; None where it does not."""
+    def caught(comm):
+        try:
+            body(comm)
+        except Exception as error:
+            return error
+        return None
+    return threads(nranks, caught, timeout)
+
+
+class Processes:
+    """Ranks as processes of one script, which meet by ULYX_COMM_ID. A script
+    has `ulyx`, `comm` (with meet=True), `say` (a line that arrives at once)."""
+
+    PRELUDE = """
+import os, signal, sys, threading, time
+import numpy as np
+import ulyx
+rank = int(os.environ["ULYX_RANK"])
+def say(*words): print(*words, flush=True)
+"""
+
+    def __init__(self, nranks, script, meet=True, timeout=TIMEOUT,
+                 arguments=()):
+        identifier = ulyx.unique_id().text
+        text = self.PRELUDE + (
+            f"comm = ulyx.Communicator.from_env(timeout={timeout})\n"
+            if meet else "") + script
+        self.files = [tempfile.TemporaryFile("w+") for _ in range(nranks)]
+        self.ranks = []
+        for rank in range(nranks):
+            environment = dict(
+                os.environ, ULYX_RANK=str(rank), ULYX_NRANKS=str(nranks),
+                ULYX_COMM_ID=identifier)
+            self.ranks.append(subprocess.Popen(
+                [sys.executable, "-c", text, *arguments], env=environment,
+                stdout=subprocess.PIPE, stderr=self.files[rank], text=True))
+
+    def line(self, rank):
+        """The next line that a rank says."""
+        line = self.ranks[rank].stdout.readline().strip()
+        assert line, f"rank {rank} ended: {self.error(rank)}"
+        return line
+
+    def error(self, rank):
+        """What a rank has written to its standard error."""
+        self.files[rank].seek(0)
+        return self.files[rank].read()
+
+    def end(self, rank, timeout=TIMEOUT):
+        """(exit status, what else it said) of a rank that ends by itself."""
+        try:
+            said, _ = self.ranks[rank].communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.ranks[rank].kill()
+            raise AssertionError(f"rank {rank} does not end: "
+                                 f"{self.error(rank)}") from None
+        return self.ranks[rank].returncode, said.strip()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for rank in self.ranks:
+            if rank.poll() is None:
+                rank.kill()
+            rank.wait()
+            rank.stdout.close()
+        for file in self.files:
+            file.close()
