@@ -124,7 +124,7 @@ _numbers = itertools.count(1)
 
 def by_number(number: int) -> "Communicator":
     """The communicator whose `number` this is."""
-    comm = _numbered.get(number)
+    comm = _numbered.get(int(number))  # traced code has it as a symbol
     if comm is None:
         raise errors.InvalidArgumentError(
             f"the communicator of number {number} is gone")

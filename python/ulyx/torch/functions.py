@@ -13,6 +13,7 @@ from ._cache import cache_of
 from ._core import Head, Window, sdpa
 
 LAYOUTS = {"bshd": None, "bhsd": (1, 2), "sbhd": (0, 1)}
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 DIRECTIONS = {"seq_to_head": _abi.SEQ_TO_HEAD, "head_to_seq": _abi.HEAD_TO_SEQ}
 
 
@@ -21,7 +22,7 @@ def shape_of(tensor: torch.Tensor, name: str) -> _tensors.Shape:
     if tensor.dim() != 4:
         raise InvalidArgumentError(
             f"{name} has {tensor.dim()} axes; batch, rows, heads and dim are 4")
-    if tensor.device.type != "cpu":
+    if tensor.device.type not in ("cpu", "meta"):
         raise UnsupportedError(
             f"{name} is on {tensor.device}; tensors are to lie on the CPU")
     return tuple(tensor.shape)  # type: ignore[return-value]
@@ -73,6 +74,13 @@ def _per_head(given: torch.Tensor, name: str, heads: int,
     ready = given.to(_tensors.per_head_dtype(dtype)).contiguous()
     _tensors.check_per_head(ready, name, heads, dtype)
     return ready
+
+
+def _is_traced(tensor: torch.Tensor) -> bool:
+    """There is no memory to give to the library: the operators have the shapes,
+    and their own ways on to it."""
+    return torch.compiler.is_compiling() or tensor.is_meta or \
+        type(tensor) not in _PLAIN
 
 
 class Known(NamedTuple):
@@ -141,7 +149,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     Raises ulyx.UlyxError; the text has field, value and rank.
     """
     comm = _context.resolve(comm)
-    if torch.compiler.is_compiling():
+    if _is_traced(q):
         return _traced(q, k, v, comm, layout, rows, kv_rows, causal, window,
                        align, documents, documents_k, sinks, alibi_slopes,
                        scale, softcap, order, splits)
@@ -267,7 +275,7 @@ def _exchanged(comm: Communicator, direction: int,
         whole = global_rows(rows, splits, local, comm.nranks)
     else:
         whole = local  # all rows are here
-    if torch.compiler.is_compiling():
+    if _is_traced(tensors[0]):
         return tuple(_operators.reshuffle(
             list(tensors), direction, list(heads), comm.number, whole, order,
             None if splits is None else list(splits)))
