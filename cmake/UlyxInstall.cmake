@@ -5,7 +5,8 @@
 # tree may be moved.
 #   ulyx::ulyx          the shared library
 #   ulyx::ulyx_static   the static one, whose needs ulyxConfig.cmake looks for
-# Components: runtime (the shared library), development, tools.
+# Components: runtime (the shared library), development, tools; python, the
+# library under its SONAME, which pyproject.toml puts into the package.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ulyx)
 
@@ -57,6 +58,12 @@ install(FILES ${PROJECT_BINARY_DIR}/ulyx.pc
 install(FILES ${PROJECT_BINARY_DIR}/ulyxConfig.cmake
   ${PROJECT_BINARY_DIR}/ulyxConfigVersion.cmake DESTINATION ${package_dir}
   COMPONENT development)
+
+if(SKBUILD)
+  install(FILES $<TARGET_FILE:ulyx> DESTINATION lib
+    RENAME libulyx.so.${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    COMPONENT python)
+endif()
 
 # ---- programs, documents, examples ------------------------------------------
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)

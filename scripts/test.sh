@@ -1,9 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # test.sh [CTEST OPTIONS...]: sets up, builds into build/ and runs the test
-# suite; ctest has the last word.
+# suite; ctest has the last word. Without options the Python package's tests run
+# as well, before it.
 set -eu
 cd "$(dirname "$0")/.."
 ./scripts/setup.sh
 ./scripts/build.sh build
-exec ctest --test-dir build -j2 --output-on-failure "$@"
+python=0
+[ $# -gt 0 ] || ./scripts/python-test.sh || python=1
+ctest --test-dir build -j2 --output-on-failure "$@" || exit
+exit $python

@@ -12,8 +12,9 @@ import pytest
 import ulyx
 from ulyx import _abi, _library, errors
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
-    os.path.abspath(__file__))))
+# The tests of an installed package lie elsewhere.
+ROOT = os.environ.get("ULYX_TEST_TREE") or os.path.dirname(os.path.dirname(
+    os.path.dirname(os.path.abspath(__file__))))
 GENERATOR = os.path.join(ROOT, "scripts", "python_bindings.py")
 
 

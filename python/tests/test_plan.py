@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges against the whole tensors, and what a plan tells of itself."""
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -202,7 +205,6 @@ def test_ranks_that_disagree_are_told_the_same():
 
 
 def test_a_second_thread_is_refused_and_the_first_unharmed():
-    import threading
     comms = ulyx.Communicator.local(2, timeout=20)
     q = np.zeros((1, 4, 4, 8))
     plans = [None, None]
@@ -218,16 +220,12 @@ def test_a_second_thread_is_refused_and_the_first_unharmed():
     waits = threading.Thread(
         target=plans[0].execute, args=(ulyx.SEQ_TO_HEAD, [q]))
     waits.start()
-    refused = False
-    while waits.is_alive() and not refused:
-        try:  # the lock is held from before the call until after it
-            plans[0]._exclusive()
-        except ulyx.BusyError:
-            refused = True
-        else:
-            plans[0]._lock.release()
+    while not plans[0]._lock.locked():  # held while a thread is in the call
+        time.sleep(0.001)
     with pytest.raises(ulyx.BusyError):
         plans[0].execute(ulyx.SEQ_TO_HEAD, [q])
+    with pytest.raises(ulyx.BusyError):
+        comms[0].close()
     plans[1].execute(ulyx.SEQ_TO_HEAD, [q])
     waits.join(20)
-    assert refused and not waits.is_alive()
+    assert not waits.is_alive()

@@ -57,19 +57,23 @@ def _ready() -> _Watcher:
 
 
 def waiting(comm: Any, function: Callable[..., int], *arguments: Any) -> int:
-    """function(*arguments), during which Ctrl-C aborts the communicator."""
-    if threading.get_ident() != _MAIN or \
-            getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return function(*arguments)
-    watcher = _ready()
-    watcher.waiting = comm
-    watcher.previous = signal.set_wakeup_fd(watcher.write_fd,
-                                            warn_on_full_buffer=False)
+    """function(*arguments), a call on the communicator's handle, during which
+    Ctrl-C aborts it."""
+    comm.inside += 1
+    watcher = None
+    if threading.get_ident() == _MAIN and \
+            getsignal(signal.SIGINT) is signal.default_int_handler:
+        watcher = _ready()
+        watcher.waiting = comm
+        watcher.previous = signal.set_wakeup_fd(watcher.write_fd,
+                                                warn_on_full_buffer=False)
     try:
         return function(*arguments)
     finally:
-        watcher.waiting = None
-        signal.set_wakeup_fd(watcher.previous, warn_on_full_buffer=False)
+        comm.inside -= 1
+        if watcher is not None:
+            watcher.waiting = None
+            signal.set_wakeup_fd(watcher.previous, warn_on_full_buffer=False)
 
 
 def interruptible(call: Callable[[], Any], undo: Callable[[Any], None]) -> Any:

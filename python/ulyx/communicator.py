@@ -4,6 +4,7 @@ import ctypes
 import itertools
 import os
 import threading
+import time
 import traceback
 import weakref
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
@@ -13,6 +14,7 @@ from ._interrupt import interruptible, waiting
 from ._library import check, lib
 
 ID_BYTES = _abi.UNIQUE_ID_BYTES
+LEAVE_S = 5.0  # for a call of another thread to end, once it is aborted
 AllGather = Callable[[bytes], Sequence[bytes]]
 
 
@@ -80,6 +82,7 @@ class _Handle:
         self.pool: Optional[memory.Pool] = None
         self.children: Dict[int, Callable[[int], int]] = {}
         self.pid = os.getpid()
+        self.inside = 0  # calls that a thread is in
 
     def abort(self) -> None:
         # From the thread that watches for Ctrl-C too: never a handle that is
@@ -100,6 +103,9 @@ class _Handle:
     def close(self) -> None:
         if not self.value or self.pid != os.getpid():
             return
+        if self.inside:
+            raise errors.BusyError(
+                "close: another thread is in a call on the communicator")
         for child in list(self.children):
             self.drop(child)
         if self.pool is not None:
@@ -110,6 +116,13 @@ class _Handle:
 
 
 def _close_quietly(handle: _Handle) -> None:
+    # At the interpreter's end a daemon thread may still be in a call: abort ends
+    # that, and if it should not, the handle is left as it is.
+    if handle.inside and handle.pid == os.getpid():
+        handle.abort()
+        end = time.monotonic() + LEAVE_S
+        while handle.inside and time.monotonic() < end:
+            time.sleep(0.001)
     try:
         handle.close()
     except errors.UlyxError:
@@ -343,9 +356,8 @@ class Communicator:
         (key, rank); color < 0 gives None."""
         params = self._params(timeout, name, None)
         handle = ctypes.c_void_p()
-        check(waiting(self._handle, lib.ulyx_comm_split, self.handle, color,
-                      key, ctypes.byref(params) if timeout or name else None,
-                      ctypes.byref(handle)))
+        self._call(lib.ulyx_comm_split, color, key, ctypes.byref(params)
+                   if timeout or name else None, ctypes.byref(handle))
         return Communicator(handle.value) if handle.value else None
 
     def shrink(self, *, timeout: Optional[float] = None,
@@ -354,9 +366,8 @@ class Communicator:
         one remains to be closed."""
         params = self._params(timeout, name, None)
         handle = ctypes.c_void_p()
-        check(lib.ulyx_comm_shrink(self.handle,
-                                   ctypes.byref(params) if timeout or name
-                                   else None, ctypes.byref(handle)))
+        self._call(lib.ulyx_comm_shrink, ctypes.byref(params)
+                   if timeout or name else None, ctypes.byref(handle))
         assert handle.value
         return Communicator(handle.value)
 
@@ -369,8 +380,8 @@ class Communicator:
             raise errors.InvalidArgumentError(
                 f"how is {how!r}; there are {', '.join(ways)}")
         agreed = ctypes.c_uint64()
-        check(lib.ulyx_comm_agree(self.handle, value, ways[how],
-                                  ctypes.byref(agreed), None))
+        self._call(lib.ulyx_comm_agree, value, ways[how], ctypes.byref(agreed),
+                   None)
         return agreed.value
 
     # ---- collectives ---------------------------------------------------------

