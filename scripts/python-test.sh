@@ -36,10 +36,17 @@ run()
 }
 
 run "$core/bin/python" -m pytest -q -p no:cacheprovider \
-    --ignore python/tests/with_torch "$@" python/tests
+    --ignore-glob 'python/tests/with_*' "$@" python/tests
 if "$torch/bin/python" -c 'import torch' 2>/dev/null; then
     run "$torch/bin/python" -m pytest -q -p no:cacheprovider "$@" \
         python/tests/with_torch
+    if "$torch/bin/python" -c 'import transformers' 2>/dev/null; then
+        run "$torch/bin/python" -m pytest -q -p no:cacheprovider "$@" \
+            python/tests/with_transformers
+    else
+        echo "python: no transformers in $torch: the tests of" \
+            "ulyx.transformers do not run"
+    fi
 else
     echo "python: no PyTorch in $torch (scripts/python-env.sh installs it):" \
         "the tests of ulyx.torch do not run"

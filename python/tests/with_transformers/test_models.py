@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses and gradients of whole models, sharded over ranks, against one
+process."""
+import models
+import pytest
+import ranks
+import torch
+
+import ulyx
+import ulyx.transformers as ut
+
+
+def alone(model, whole, documents=None):
+    """(loss, gradients) of one process; packed documents by a mask in full."""
+    count = models.targets(whole["labels"])
+    given = dict(whole)
+    if documents is not None:
+        given["position_ids"], given["attention_mask"] = packed_mask(
+            whole["input_ids"], documents, model.dtype)
+    loss = models.loss_of(model, given, count)
+    loss.backward()
+    return float(loss.detach()), models.gradients(model)
+
+
+def packed_mask(ids, documents, dtype):
+    """Positions that start over, and what each token sees, [1, 1, S, S]."""
+    rows = ids.shape[1]
+    number = torch.bucketize(torch.arange(rows), torch.tensor(documents[1:]),
+                             right=True)
+    begins = torch.tensor(documents)[number]
+    positions = (torch.arange(rows) - begins)[None]
+    seen = (number[:, None] == number[None]) & \
+        (torch.arange(rows)[None] <= torch.arange(rows)[:, None])
+    mask = torch.zeros(rows, rows, dtype=dtype).masked_fill(
+        ~seen, torch.finfo(dtype).min)
+    return positions, mask[None, None]
+
+
+def sharded(model, whole, nranks, count):
+    """(loss, gradients), summed over ranks that are threads."""
+    def body(comm):
+        mine = ut.attach(models.twin(model), comm)
+        local = ut.Collator(comm, lambda batch: batch)(whole)
+        loss = models.loss_of(mine, local, count)
+        loss.backward()
+        return float(loss.detach()), models.gradients(mine)
+    ends = ranks.threads(nranks, body)
+    total = {name: sum(end[1][name] for end in ends) for name in ends[0][1]}
+    return sum(end[0] for end in ends), total
+
+
+def bounds(kind):
+    """Gemma's norms run in float32 by themselves."""
+    return (1e-6, 1e-6) if kind == "gemma3" else (1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("nranks", [2, 3])
+@pytest.mark.parametrize("kind", list(models.KINDS))
+def test_loss_and_gradients_are_those_of_one_process(kind, nranks):
+    model, whole = models.make(kind), models.batch(2, 37)
+    count = models.targets(whole["labels"])
+    wanted = alone(models.twin(model), whole)
+    found = sharded(model, whole, nranks, count)
+    loss_bound, bound = bounds(kind)
+    assert abs(found[0] - wanted[0]) <= loss_bound * abs(wanted[0])
+    assert models.worst(found[1], wanted[1]) <= bound
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "llama-5-1"])
+@pytest.mark.parametrize("nranks", [2, 4])
+@pytest.mark.parametrize("say", ["cu_seq_lens", "positions"])
+def test_packed_documents_do_not_see_each_other(kind, nranks, say):
+    documents = [0, 13, 14, 40, 61]
+    model, whole = models.make(kind), models.batch(1, 61)
+    wanted = alone(models.twin(model), whole, documents)
+    positions, _ = packed_mask(whole["input_ids"], documents, model.dtype)
+    packed = dict(whole, position_ids=positions)
+    if say == "cu_seq_lens":
+        packed["cu_seq_lens_q"] = torch.tensor(documents, dtype=torch.int32)
+    found = sharded(model, packed, nranks, models.targets(whole["labels"]))
+    assert abs(found[0] - wanted[0]) <= 1e-12 * abs(wanted[0])
+    assert models.worst(found[1], wanted[1]) <= 1e-12
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_seen_by_no_token(side):
+    model, whole = models.make("llama"), models.batch(3, 23)
+    mask = torch.ones(3, 23, dtype=torch.int64)
+    for item, missing in enumerate((0, 5, 11)):
+        where = slice(0, missing) if side == "left" else \
+            slice(23 - missing, 23)
+        mask[item, where] = 0
+        whole["labels"][item, where] = -100
+    if side == "left":  # its first token is predicted from padding
+        whole["labels"][torch.arange(3), mask.argmax(1)] = -100
+    whole["attention_mask"] = mask
+    wanted = alone(models.twin(model), whole)
+    found = sharded(model, whole, 3, models.targets(whole["labels"]))
+    assert abs(found[0] - wanted[0]) <= 1e-12 * abs(wanted[0])
+    assert models.worst(found[1], wanted[1]) <= 1e-12
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_there_may_be_more_ranks_than_tokens(rows):
+    model, whole = models.make("llama"), models.batch(2, rows)
+    whole["labels"][:] = whole["input_ids"]
+    count = max(models.targets(whole["labels"]), 1)
+    wanted = models.twin(model)
+    loss = models.loss_of(wanted, whole, count)
+    loss.backward()
+    found = sharded(model, whole, 4, count)
+    assert abs(found[0] - float(loss.detach())) <= 1e-12
+    if rows > 1:
+        assert models.worst(found[1], models.gradients(wanted)) <= 1e-12
+
+
+def test_float32_is_as_near_as_one_process():
+    exact, single = models.make("llama"), models.make("llama", torch.float32)
+    single.load_state_dict(exact.state_dict())
+    whole = models.batch(2, 37)
+    wanted = alone(models.twin(exact), whole)[1]
+    own = models.worst(alone(models.twin(single), whole)[1], wanted)
+    found = sharded(single, whole, 2, models.targets(whole["labels"]))[1]
+    assert models.worst(found, wanted) <= 2 * own
+
+
+def test_checkpointed_layers_repeat_the_bits():
+    model, whole = models.make("mistral"), models.batch(1, 29)
+    count = models.targets(whole["labels"])
+    plain = sharded(model, whole, 2, count)
+    model.gradient_checkpointing_enable(
+        gradient_checkpointing_kwargs={"use_reentrant": False})
+    found = sharded(model, whole, 2, count)
+    assert all(torch.equal(found[1][name], plain[1][name])
+               for name in plain[1])
+
+
+# ---- refusals ---------------------------------------------------------------
+
+def refusal_of(change=None, batch=None, attach=True):
+    """The text of what a model of two ranks raises."""
+    model, whole = models.make("llama"), models.batch(1, 16)
+
+    def body(comm):
+        mine = models.twin(model)
+        if attach:
+            ut.attach(mine, comm)
+        else:
+            ut.attach(models.twin(model), comm)
+            mine.set_attn_implementation(ut.NAME)
+        if change:
+            change(mine)
+        local = ut.Collator(comm, lambda b: b)(whole)
+        local.update(batch(local) if batch else {})
+        with pytest.raises(ulyx.UlyxError) as caught:
+            mine(**local)
+        return str(caught.value)
+    texts = ranks.threads(2, body)
+    assert texts[0] == texts[1]
+    return texts[0]
+
+
+def test_dropout_is_refused():
+    def change(model):
+        for layer in model.model.layers:
+            layer.self_attn.attention_dropout = 0.1
+    assert "dropout of 0.1" in refusal_of(change)
+
+
+def test_a_model_without_a_communicator_is_refused():
+    assert "has no communicator" in refusal_of(attach=False)
+
+
+@pytest.mark.parametrize("mask, text", [
+    (lambda b: {"attention_mask": torch.ones(1, 1, 8, 8)}, "is a tensor"),
+    (lambda b: {"attention_mask": torch.tensor([[0] * 4 + [1] * 4])}, "zeros"),
+    (lambda b: {"position_ids": torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])},
+     "start over"),
+    (lambda b: {"output_attentions": True}, "output_attentions"),
+])
+def test_masks_that_are_not_known_are_refused(mask, text):
+    assert text in refusal_of(batch=mask)
+
+
+def test_a_mask_with_holes_is_refused():
+    comm, = ulyx.Communicator.local(1)
+    collator = ut.Collator(comm, lambda batch: batch)
+    with pytest.raises(ulyx.UnsupportedError, match="zeros between ones"):
+        collator({"input_ids": torch.zeros(1, 4, dtype=torch.int64),
+                  "attention_mask": torch.tensor([[1, 0, 1, 1]])})
+    with pytest.raises(ulyx.InvalidArgumentError, match="input_ids"):
+        collator({"labels": torch.zeros(1, 4)})
+
+
+def test_detach_gives_the_model_back():
+    model, whole = models.make("llama"), models.batch(1, 9)
+    wanted = float(model(**whole).loss.detach())
+    comm, = ulyx.Communicator.local(1)
+    ut.attach(model, comm)
+    ut.detach(model)
+    assert float(model(**whole).loss.detach()) == wanted
+
+
+# ---- the sampler, the scale -------------------------------------------------
+
+@pytest.mark.parametrize("count, size, times, drop", [
+    (8, 2, 2, False), (5, 2, 3, False), (5, 2, 3, True), (1, 4, 2, False),
+    (7, 3, 1, False)])
+def test_neighbours_read_the_same_samples(count, size, times, drop):
+    sampler = ut.RepeatSampler(range(count), size, times, drop)
+    indices = list(sampler)
+    assert len(indices) == len(sampler)
+    batches = [indices[i:i + size] for i in range(0, len(indices), size)]
+    runs = [batches[i:i + times] for i in range(0, len(batches), times)]
+    assert all(run == [run[0]] * times for run in runs)
+    seen = {index for batch in batches for index in batch}
+    assert seen == set(range(count - count % size if drop else count))
+
+
+def test_loss_scale_goes_by_the_reduction():
+    assert ut.loss_scale("ddp", 4) == 4 and ut.loss_scale("sum", 4) == 1
+    with pytest.raises(ulyx.InvalidArgumentError, match="there are"):
+        ut.loss_scale("mean", 4)
