@@ -236,7 +236,7 @@ def render_struct(api, name):
         yield f'        ("{field}", {kind}),'
     yield "    ]"
     yield "\n"
-    yield f"{name}._names_ = tuple(name for name, _ in {name}._fields_)"
+    yield f"{name}._names_ = tuple(field[0] for field in {name}._fields_)"
     values = api.inits.pop(name, None)
     if values is None:
         return

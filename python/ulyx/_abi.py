@@ -135,7 +135,7 @@ class ulyx_docs_t(Struct):
     ]
 
 
-ulyx_docs_t._names_ = tuple(name for name, _ in ulyx_docs_t._fields_)
+ulyx_docs_t._names_ = tuple(field[0] for field in ulyx_docs_t._fields_)
 ulyx_docs_t._init_ = (
     sizeof(ulyx_docs_t), 0, 8, 0, 0,
 )
@@ -151,7 +151,7 @@ class ulyx_segment_t(Struct):
     ]
 
 
-ulyx_segment_t._names_ = tuple(name for name, _ in ulyx_segment_t._fields_)
+ulyx_segment_t._names_ = tuple(field[0] for field in ulyx_segment_t._fields_)
 
 
 class ulyx_unique_id_t(Struct):
@@ -160,7 +160,7 @@ class ulyx_unique_id_t(Struct):
     ]
 
 
-ulyx_unique_id_t._names_ = tuple(name for name, _ in ulyx_unique_id_t._fields_)
+ulyx_unique_id_t._names_ = tuple(field[0] for field in ulyx_unique_id_t._fields_)
 
 
 class ulyx_comm_params_t(Struct):
@@ -173,7 +173,7 @@ class ulyx_comm_params_t(Struct):
     ]
 
 
-ulyx_comm_params_t._names_ = tuple(name for name, _ in ulyx_comm_params_t._fields_)
+ulyx_comm_params_t._names_ = tuple(field[0] for field in ulyx_comm_params_t._fields_)
 ulyx_comm_params_t._init_ = (
     sizeof(ulyx_comm_params_t), 0, 0, -1, 0,
 )
@@ -190,7 +190,7 @@ class ulyx_launch_t(Struct):
     ]
 
 
-ulyx_launch_t._names_ = tuple(name for name, _ in ulyx_launch_t._fields_)
+ulyx_launch_t._names_ = tuple(field[0] for field in ulyx_launch_t._fields_)
 ulyx_launch_t._init_ = (
     sizeof(ulyx_launch_t), 0, 0, -1, 0, 0,
 )
@@ -205,7 +205,7 @@ class ulyx_mem_params_t(Struct):
     ]
 
 
-ulyx_mem_params_t._names_ = tuple(name for name, _ in ulyx_mem_params_t._fields_)
+ulyx_mem_params_t._names_ = tuple(field[0] for field in ulyx_mem_params_t._fields_)
 ulyx_mem_params_t._init_ = (
     sizeof(ulyx_mem_params_t), 0, -1, 0,
 )
@@ -221,7 +221,7 @@ class ulyx_part_t(Struct):
     ]
 
 
-ulyx_part_t._names_ = tuple(name for name, _ in ulyx_part_t._fields_)
+ulyx_part_t._names_ = tuple(field[0] for field in ulyx_part_t._fields_)
 ulyx_part_t._init_ = (
     0, 0, 0, 0, 0,
 )
@@ -243,7 +243,7 @@ class ulyx_tensor_t(Struct):
     ]
 
 
-ulyx_tensor_t._names_ = tuple(name for name, _ in ulyx_tensor_t._fields_)
+ulyx_tensor_t._names_ = tuple(field[0] for field in ulyx_tensor_t._fields_)
 ulyx_tensor_t._init_ = (
     0, 3, 0, 1, 1, 0, 0, 0, (0,0,0), (0,0,0), (0,0,0),
 )
@@ -288,7 +288,7 @@ class ulyx_plan_params_t(Struct):
     ]
 
 
-ulyx_plan_params_t._names_ = tuple(name for name, _ in ulyx_plan_params_t._fields_)
+ulyx_plan_params_t._names_ = tuple(field[0] for field in ulyx_plan_params_t._fields_)
 ulyx_plan_params_t._init_ = (
     sizeof(ulyx_plan_params_t), 1, 1, 0, sizeof(ulyx_part_t), 0, 0, 0,
     sizeof(ulyx_tensor_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -310,7 +310,7 @@ class ulyx_traffic_t(Struct):
     ]
 
 
-ulyx_traffic_t._names_ = tuple(name for name, _ in ulyx_traffic_t._fields_)
+ulyx_traffic_t._names_ = tuple(field[0] for field in ulyx_traffic_t._fields_)
 ulyx_traffic_t._init_ = (
     sizeof(ulyx_traffic_t), 0, 0, 0, 0, 0, 0, 0, 0,
 )
@@ -329,7 +329,7 @@ class ulyx_attention_piece_t(Struct):
     ]
 
 
-ulyx_attention_piece_t._names_ = tuple(name for name, _ in ulyx_attention_piece_t._fields_)
+ulyx_attention_piece_t._names_ = tuple(field[0] for field in ulyx_attention_piece_t._fields_)
 
 
 class ulyx_attention_tensor_t(Struct):
@@ -347,7 +347,7 @@ class ulyx_attention_tensor_t(Struct):
     ]
 
 
-ulyx_attention_tensor_t._names_ = tuple(name for name, _ in ulyx_attention_tensor_t._fields_)
+ulyx_attention_tensor_t._names_ = tuple(field[0] for field in ulyx_attention_tensor_t._fields_)
 ulyx_attention_tensor_t._init_ = (
     sizeof(ulyx_attention_tensor_t), 0, 0, 0, 0, 0, 0, 0, 0,
     sizeof(ulyx_attention_piece_t),
@@ -394,7 +394,7 @@ class ulyx_attention_t(Struct):
     ]
 
 
-ulyx_attention_t._names_ = tuple(name for name, _ in ulyx_attention_t._fields_)
+ulyx_attention_t._names_ = tuple(field[0] for field in ulyx_attention_t._fields_)
 ulyx_attention_t._init_ = (
     sizeof(ulyx_attention_t), sizeof(ulyx_segment_t), 0, 0, 0, 0, 0, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -417,7 +417,7 @@ class ulyx_attention_exec_t(Struct):
     ]
 
 
-ulyx_attention_exec_t._names_ = tuple(name for name, _ in ulyx_attention_exec_t._fields_)
+ulyx_attention_exec_t._names_ = tuple(field[0] for field in ulyx_attention_exec_t._fields_)
 ulyx_attention_exec_t._init_ = (
     sizeof(ulyx_attention_exec_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 )
@@ -435,7 +435,7 @@ class ulyx_attention_forward_t(Struct):
     ]
 
 
-ulyx_attention_forward_t._names_ = tuple(name for name, _ in ulyx_attention_forward_t._fields_)
+ulyx_attention_forward_t._names_ = tuple(field[0] for field in ulyx_attention_forward_t._fields_)
 ulyx_attention_forward_t._init_ = (
     sizeof(ulyx_attention_forward_t), 0, 0, 0, 0, 0, 0,
 )
@@ -460,7 +460,7 @@ class ulyx_attention_backward_t(Struct):
     ]
 
 
-ulyx_attention_backward_t._names_ = tuple(name for name, _ in ulyx_attention_backward_t._fields_)
+ulyx_attention_backward_t._names_ = tuple(field[0] for field in ulyx_attention_backward_t._fields_)
 ulyx_attention_backward_t._init_ = (
     sizeof(ulyx_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 )
@@ -514,7 +514,7 @@ class ulyx_dist_attention_params_t(Struct):
     ]
 
 
-ulyx_dist_attention_params_t._names_ = tuple(name for name, _ in ulyx_dist_attention_params_t._fields_)
+ulyx_dist_attention_params_t._names_ = tuple(field[0] for field in ulyx_dist_attention_params_t._fields_)
 ulyx_dist_attention_params_t._init_ = (
     sizeof(ulyx_dist_attention_params_t), 1, 0, 0, 0, 0, 3, 0, 0,
     sizeof(ulyx_part_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -540,7 +540,7 @@ class ulyx_dist_attention_forward_t(Struct):
     ]
 
 
-ulyx_dist_attention_forward_t._names_ = tuple(name for name, _ in ulyx_dist_attention_forward_t._fields_)
+ulyx_dist_attention_forward_t._names_ = tuple(field[0] for field in ulyx_dist_attention_forward_t._fields_)
 ulyx_dist_attention_forward_t._init_ = (
     sizeof(ulyx_dist_attention_forward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 )
@@ -568,7 +568,7 @@ class ulyx_dist_attention_backward_t(Struct):
     ]
 
 
-ulyx_dist_attention_backward_t._names_ = tuple(name for name, _ in ulyx_dist_attention_backward_t._fields_)
+ulyx_dist_attention_backward_t._names_ = tuple(field[0] for field in ulyx_dist_attention_backward_t._fields_)
 ulyx_dist_attention_backward_t._init_ = (
     sizeof(ulyx_dist_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     0, 0, 0, 0,
@@ -585,7 +585,7 @@ class ulyx_saved_tensor_t(Struct):
     ]
 
 
-ulyx_saved_tensor_t._names_ = tuple(name for name, _ in ulyx_saved_tensor_t._fields_)
+ulyx_saved_tensor_t._names_ = tuple(field[0] for field in ulyx_saved_tensor_t._fields_)
 
 
 class ulyx_dist_attention_times_t(Struct):
@@ -601,7 +601,7 @@ class ulyx_dist_attention_times_t(Struct):
     ]
 
 
-ulyx_dist_attention_times_t._names_ = tuple(name for name, _ in ulyx_dist_attention_times_t._fields_)
+ulyx_dist_attention_times_t._names_ = tuple(field[0] for field in ulyx_dist_attention_times_t._fields_)
 ulyx_dist_attention_times_t._init_ = (
     sizeof(ulyx_dist_attention_times_t), 0, 0, 0, 0, 0, 0, 0,
 )

@@ -15,7 +15,8 @@ of their own, and the main thread waits for it (`interruptible`).
 import os
 import signal
 import threading
-from _signal import getsignal  # the same without an enum, on the way to a call
+# signal.getsignal without its enum, for it is on the way to every call.
+from _signal import getsignal  # type: ignore[import-not-found]
 from typing import Any, Callable, Optional
 
 _MAIN = threading.main_thread().ident

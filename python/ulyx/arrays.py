@@ -55,7 +55,7 @@ def numpy_dtype(code: int) -> np.dtype:
                 break
     try:
         import ml_dtypes
-        return np.dtype(getattr(ml_dtypes, name))
+        return np.dtype(getattr(ml_dtypes, name))  # type: ignore[no-any-return]
     except ImportError:
         return np.dtype(_BITS[SIZES[code]])
 
@@ -243,7 +243,7 @@ class Docs:
             self is other or (
                 np.array_equal(self.begin, other.begin)
                 and (self.length is None) == (other.length is None)
-                and (self.length is None
+                and (self.length is None or other.length is None
                      or np.array_equal(self.length, other.length))))
 
     __hash__ = None  # type: ignore[assignment]

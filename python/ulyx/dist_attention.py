@@ -272,15 +272,14 @@ class DistAttention(Owned):
         return (self._alone(dout, dq), self._alone(dout, dk),
                 self._alone(dout, dv))
 
-    def forward_addresses(self, q: Sequence[int], k: Sequence[int],
-                          v: Sequence[int], out: Sequence[int], saved: int,
+    def forward_addresses(self, q: Any, k: Any, v: Any, out: Any, saved: int,
                           saved_bytes: int, workspace: int,
-                          workspace_bytes: int, *,
-                          lse: Optional[Sequence[int]] = None,
+                          workspace_bytes: int, *, lse: Any = None,
                           sinks: Optional[int] = None,
                           alibi_slopes: Optional[int] = None,
                           stream: Any = None) -> None:
-        """forward() on bare addresses, which only the library checks."""
+        """forward() on sequences of bare addresses, which only the library
+        checks."""
         handle = self.handle
         self._exclusive()
         try:
@@ -299,18 +298,16 @@ class DistAttention(Owned):
         finally:
             self._lock.release()
 
-    def backward_addresses(self, q: Optional[Sequence[int]],
-                           k: Optional[Sequence[int]],
-                           v: Optional[Sequence[int]], out: Sequence[int],
-                           dout: Sequence[int], dq: Sequence[int],
-                           dk: Sequence[int], dv: Sequence[int], saved: int,
+    def backward_addresses(self, q: Any, k: Any, v: Any, out: Any, dout: Any,
+                           dq: Any, dk: Any, dv: Any, saved: int,
                            saved_bytes: int, workspace: int,
                            workspace_bytes: int, *,
                            sinks: Optional[int] = None,
                            alibi_slopes: Optional[int] = None,
                            d_sink: Optional[int] = None,
                            stream: Any = None) -> None:
-        """backward() on bare addresses, which only the library checks."""
+        """backward() on sequences of bare addresses, which only the library
+        checks; q, k and v may be None together."""
         handle = self.handle
         self._exclusive()
         try:

@@ -417,9 +417,10 @@ class Plan(Owned, PlanQueries):
                 f"{name} is not contiguous, as the plan expects it")
         return found
 
-    def execute_addresses(self, direction: int, src: Sequence[int],
-                          dst: Sequence[int], stream: Any = None) -> None:
-        """The same on bare addresses, which nothing checks but the library."""
+    def execute_addresses(self, direction: int, src: Any, dst: Any,
+                          stream: Any = None) -> None:
+        """The same on sequences of bare addresses, which nothing checks but the
+        library."""
         handle = self.handle
         self._exclusive()
         try:

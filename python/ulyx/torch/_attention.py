@@ -51,7 +51,7 @@ class Entry:
         self.docs, self.docs_k = docs, docs_k
         self.layouts = tuple(layouts)
         self.dtype = _tensors.TORCH_DTYPES[spec.dtype]
-        strides = {
+        strides: Any = {
             f"{name}_strides": [tuple(self.dtype.itemsize * stride
                                       for stride in layout)]
             for name, layout in zip("qkv", layouts)}
@@ -219,5 +219,5 @@ class Attention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, dout: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, dout: torch.Tensor) -> Any:
         return _tensors.once(_gradients, ctx, dout)

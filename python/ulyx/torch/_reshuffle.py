@@ -63,15 +63,13 @@ class Entry:
         self.kv_map = torch.arange(count)
         if to_head and len(tensors) > 1 and tensors[1].kv:
             self.kv_map = torch.from_numpy(self.plan.kv_map(0, 1))
-        self.dense = [_tensors.dense_strides(shape)  # type: ignore[arg-type]
+        self.dense = [_tensors.dense_strides(shape)
                       for shape in results]
         self.new_results = [
-            _tensors.maker(comm, shape, strides,  # type: ignore[arg-type]
-                           self.dtype)
+            _tensors.maker(comm, shape, strides, self.dtype)
             for shape, strides in zip(results, self.dense)]
         self.new_grads = [
-            _tensors.maker(comm, shape, layout,  # type: ignore[arg-type]
-                           self.dtype)
+            _tensors.maker(comm, shape, layout, self.dtype)
             for shape, layout in zip(shapes, self.layouts)]
 
     def check_shapes(self, given: Sequence[torch.Tensor]) -> None:

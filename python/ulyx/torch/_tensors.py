@@ -21,8 +21,8 @@ TORCH_DTYPES = {code: dtype for dtype, code in DTYPES.items()}
 # Smaller tensors are cheaper from torch's own allocator.
 WINDOW_BYTES = 1 << 16
 
-Strides = Tuple[int, int, int]  # of batch, rows and heads, in elements
-Shape = Tuple[int, int, int, int]
+Strides = Tuple[int, ...]  # of batch, rows and heads, in elements
+Shape = Tuple[int, ...]  # batch, rows, heads, dim
 
 
 def dtype_code(tensor: torch.Tensor, name: str) -> int:
@@ -162,7 +162,7 @@ class DocsOf:
             return Docs.of(given)
         tensor, version, docs = self._last
         if tensor() is given and version == given._version:
-            return docs
+            return docs  # type: ignore[no-any-return]
         if given.dim() != 1:
             raise InvalidArgumentError(
                 f"documents have the shape {tuple(given.shape)}, not [n + 1]")

@@ -25,7 +25,7 @@ def shape_of(tensor: torch.Tensor, name: str) -> _tensors.Shape:
     if tensor.device.type not in ("cpu", "meta"):
         raise UnsupportedError(
             f"{name} is on {tensor.device}; tensors are to lie on the CPU")
-    return tuple(tensor.shape)  # type: ignore[return-value]
+    return tuple(tensor.shape)
 
 
 def one_dtype(*tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
@@ -100,7 +100,7 @@ def _decide(qkv: Tuple[torch.Tensor, ...], nranks: int, layout: str,
     shapes = [shape_of(tensor, name) for tensor, name in zip(qkv, "qkv")]
     if axes is not None:
         qkv = tuple(tensor.transpose(*axes) for tensor in qkv)
-        shapes = [tuple(tensor.shape) for tensor in qkv]  # type: ignore[misc]
+        shapes = [tuple(tensor.shape) for tensor in qkv]
     q, k, v = shapes
     if q[0] != k[0] or k[:3] != v[:3] or q[3] != k[3] or \
             (kv_rows is None and q[1] != k[1]):
@@ -163,7 +163,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
                0 if docs is docs_k else _attention.max_docs(docs, docs_k))
     asked = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
              q.dtype, q.is_cpu and k.is_cpu and v.is_cpu, options)
-    known: Known = cache.asked.get(asked)
+    known: Optional[Known] = cache.asked.get(asked)
     if known is None:
         known = _decide((q, k, v), comm.nranks, *options)
         cache.remember(asked, known)
