@@ -274,10 +274,9 @@ class DistAttention(Owned):
 
     def forward_addresses(self, q: Any, k: Any, v: Any, out: Any, saved: int,
                           saved_bytes: int, workspace: int,
-                          workspace_bytes: int, *, lse: Any = None,
-                          sinks: Optional[int] = None,
+                          workspace_bytes: int, sinks: Optional[int] = None,
                           alibi_slopes: Optional[int] = None,
-                          stream: Any = None) -> None:
+                          lse: Any = None, stream: Any = None) -> None:
         """forward() on sequences of bare addresses, which only the library
         checks."""
         handle = self.handle
@@ -301,7 +300,7 @@ class DistAttention(Owned):
     def backward_addresses(self, q: Any, k: Any, v: Any, out: Any, dout: Any,
                            dq: Any, dk: Any, dv: Any, saved: int,
                            saved_bytes: int, workspace: int,
-                           workspace_bytes: int, *,
+                           workspace_bytes: int,
                            sinks: Optional[int] = None,
                            alibi_slopes: Optional[int] = None,
                            d_sink: Optional[int] = None,

@@ -16,8 +16,10 @@ from ulyx.torch import _cache, _operators
 
 
 def three(batch, rows, heads, kv_heads, dim=8, dtype=torch.float64, seed=0):
-    torch.manual_seed(seed)
-    return [torch.randn(batch, rows, n, dim, dtype=dtype, requires_grad=True)
+    # A generator of its own: the ranks are threads, and draw alike.
+    draws = torch.Generator().manual_seed(seed)
+    return [torch.randn(batch, rows, n, dim, dtype=dtype, generator=draws
+                        ).requires_grad_()
             for n in (heads, kv_heads, kv_heads)]
 
 

@@ -138,21 +138,24 @@ class Call(NamedTuple):
 
 def entry_of(call: Call, qkv: Sequence[torch.Tensor]) -> Entry:
     """The attention of a call, made where there is none."""
-    def make() -> Entry:
-        chosen = [layout or _tensors.dense_strides(tuple(t.shape))
-                  for layout, t in zip(call.layouts, qkv)]
-        return Entry(call.comm, call.spec, call.docs, call.docs_k, chosen)
-
-    return call.cache.get(call.spec, make)  # type: ignore[no-any-return]
+    entry: Optional[Entry] = call.cache.find(call.spec)
+    if entry is None:
+        entry = Entry(call.comm, call.spec, call.docs, call.docs_k, [
+            layout or _tensors.dense_strides(tuple(t.shape))
+            for layout, t in zip(call.layouts, qkv)])
+        call.cache.keep(call.spec, entry)
+    return entry
 
 
 def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
-            sinks: Optional[torch.Tensor], slopes: Optional[torch.Tensor],
-            room: int = 0) -> Tuple[torch.Tensor, torch.Tensor, Entry]:
+            sinks: Optional[torch.Tensor] = None,
+            slopes: Optional[torch.Tensor] = None, room: int = 0
+            ) -> Tuple[torch.Tensor, torch.Tensor, Entry]:
     """(out, saved, entry) of [b, s, h, d] tensors. room: bytes of saved, where
     the caller has promised how many they are."""
     comm, cache, _, docs, docs_k, layouts = call
-    with cache:
+    cache.enter()
+    try:
         entry = entry_of(call, (q, k, v))
         entry.set_documents(docs, docs_k)
         entry.check_rows(q, k)
@@ -165,26 +168,29 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
         else:
             saved = _tensors.block(comm, dist.saved_bytes)
         out = entry.new_out()
-        workspace = cache.workspace(dist.workspace_bytes)
         dist.forward_addresses(
             (q.data_ptr(),), (k.data_ptr(),), (v.data_ptr(),),
             (out.data_ptr(),), saved.data_ptr(), dist.saved_bytes,
-            workspace, dist.workspace_bytes,
-            sinks=None if sinks is None else sinks.data_ptr(),
-            alibi_slopes=None if slopes is None else slopes.data_ptr())
+            cache.workspace(dist.workspace_bytes), dist.workspace_bytes,
+            None if sinks is None else sinks.data_ptr(),
+            None if slopes is None else slopes.data_ptr())
+    finally:
+        cache.leave()
     return out, saved, entry
 
 
 def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
-             saved: torch.Tensor, sinks: Optional[torch.Tensor],
-             slopes: Optional[torch.Tensor]) -> List[Optional[torch.Tensor]]:
-    """[dq, dk, dv, d_sinks]; d_sinks is this rank's share."""
+             saved: torch.Tensor, sinks: Optional[torch.Tensor] = None,
+             slopes: Optional[torch.Tensor] = None
+             ) -> Tuple[Optional[torch.Tensor], ...]:
+    """(dq, dk, dv, d_sinks); d_sinks is this rank's share."""
     comm, cache = call.comm, call.cache
-    with cache:
+    cache.enter()
+    try:
         entry.set_documents(call.docs, call.docs_k)
-        dist = entry.dist
-        dq, dk, dv = (new() for new in entry.new_grads)
-        dense = entry.out_dense
+        dist, dense = entry.dist, entry.out_dense
+        new_q, new_k, new_v = entry.new_grads
+        dq, dk, dv = new_q(), new_k(), new_v()
         if dout.stride() != dense:
             dout = _tensors.placed(dout, dense[:3], comm)
         if out.stride() != dense:  # as hooks may give it back
@@ -196,28 +202,35 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
             (dq.data_ptr(),), (dk.data_ptr(),), (dv.data_ptr(),),
             saved.data_ptr(), dist.saved_bytes,
             cache.workspace(dist.workspace_bytes), dist.workspace_bytes,
-            sinks=None if sinks is None else sinks.data_ptr(),
-            alibi_slopes=None if slopes is None else slopes.data_ptr(),
-            d_sink=None if d_sinks is None else d_sinks.data_ptr())
-    return [dq, dk, dv, d_sinks]
+            None if sinks is None else sinks.data_ptr(),
+            None if slopes is None else slopes.data_ptr(),
+            None if d_sinks is None else d_sinks.data_ptr())
+    finally:
+        cache.leave()
+    return dq, dk, dv, d_sinks
 
 
 def _gradients(ctx: Any, dout: torch.Tensor) -> Any:
-    out, saved, sinks, slopes = ctx.saved_tensors
-    return (None, *backward(ctx.call, ctx.entry, dout, out, saved, sinks,
-                            slopes), None)
+    out, saved, *extra = ctx.saved_tensors
+    grads = backward(ctx.call, ctx.entry, dout, out, saved, *extra)
+    return (None, *grads, None) if extra else (None, *grads[:3])
 
 
 class Attention(torch.autograd.Function):
+    """apply(call, q, k, v), or with sinks and slopes, of which one may be None:
+    each argument costs something, and most calls have neither."""
+
     @staticmethod
     def forward(ctx: Any, call: Call, q: torch.Tensor, k: torch.Tensor,
-                v: torch.Tensor, sinks: Optional[torch.Tensor],
-                slopes: Optional[torch.Tensor]) -> torch.Tensor:
-        out, saved, ctx.entry = forward(call, q, k, v, sinks, slopes)
-        ctx.save_for_backward(out, saved, sinks, slopes)
+                v: torch.Tensor, *extra: Optional[torch.Tensor]
+                ) -> torch.Tensor:
+        out, saved, ctx.entry = forward(call, q, k, v, *extra)
+        ctx.save_for_backward(out, saved, *extra)
         ctx.call = call
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: torch.Tensor) -> Any:
-        return _tensors.once(_gradients, ctx, dout)
+        if torch.is_grad_enabled():
+            return _tensors.once(_gradients, ctx, dout)
+        return _gradients(ctx, dout)

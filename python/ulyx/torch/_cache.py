@@ -12,7 +12,7 @@ gone.
 """
 import collections
 import threading
-from typing import Any, Callable, Dict, Hashable
+from typing import Any, Dict, Hashable
 
 import torch
 
@@ -37,17 +37,18 @@ class Cache:
         self._workspace_at = 0, 0  # bytes, address
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The object of a key, made where there is none; collective then."""
+    def find(self, key: Hashable) -> Any:
+        """The object of a key, or None on all ranks, which then make one."""
         found = self.objects.get(key)
-        if found is None:
-            found = make()
-            self.objects[key] = found
-            if len(self.objects) > CAPACITY:
-                self.objects.popitem(last=False)
-        else:
+        if found is not None:
             self.objects.move_to_end(key)
         return found
+
+    def keep(self, key: Hashable, made: Any) -> None:
+        """Keeps an object, and lets go the one that was used longest ago."""
+        self.objects[key] = made
+        if len(self.objects) > CAPACITY:
+            self.objects.popitem(last=False)
 
     def remember(self, asked: Hashable, known: Any) -> None:
         """Of this rank alone, so it may be forgotten at any time."""
@@ -66,12 +67,13 @@ class Cache:
             self._workspace_at = size, address
         return address
 
-    def __enter__(self) -> "Cache":
-        if not self._lock.acquire(blocking=False):
+    def enter(self) -> None:
+        """A call begins, on one thread at a time, for the workspace is one."""
+        if not self._lock.acquire(False):
             raise BusyError("another thread is in a call on the communicator")
-        return self
 
-    def __exit__(self, *_: Any) -> None:
+    def leave(self) -> None:
+        """The call is over."""
         self._lock.release()
 
 

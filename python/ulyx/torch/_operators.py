@@ -86,8 +86,7 @@ def attention_backward(
     """(dq, dk, dv, d_sinks); d_sinks is empty without sinks."""
     call = _call(comm, q, k, v, sinks, slopes, docs, rows, kv_rows, mask, left,
                  right, align, scale, softcap, order, splits)
-    with call.cache:
-        entry = _attention.entry_of(call, (q, k, v))
+    entry = _attention.entry_of(call, (q, k, v))
     *grads, d_sinks = _attention.backward(call, entry, dout, out, saved, sinks,
                                           slopes)
     dq, dk, dv = (grad.contiguous() for grad in grads)  # type: ignore[union-attr]
@@ -159,8 +158,7 @@ def _exchange(tensors: Sequence[torch.Tensor], adjoint: bool, direction: int,
     call = _reshuffle.Call(comm, cache_of(comm), spec)
     if not adjoint:
         return _reshuffle.forward(call, tensors)[1]
-    with call.cache:
-        entry = _reshuffle.entry_of(call, None)
+    entry = _reshuffle.entry_of(call, None)
     return [grad.contiguous()
             for grad in _reshuffle.backward(call, entry, tensors)]
 

@@ -98,23 +98,22 @@ class Call(NamedTuple):
 def entry_of(call: Call, given: Optional[Sequence[torch.Tensor]]) -> Entry:
     """The plan of a call, made where there is none: for these tensors, or dense
     ones."""
-    comm, cache, spec = call
-
-    def make() -> Entry:
-        if given is None:
-            return Entry(comm, spec, [(0, 0, 0)] * len(spec.tensors))
-        return Entry(comm, spec, [
+    entry: Optional[Entry] = call.cache.find(call.spec)
+    if entry is None:
+        layouts = [(0, 0, 0)] * len(call.spec.tensors) if given is None else [
             _tensors.layout_of(t) or _tensors.dense_strides(tuple(t.shape))
-            for t in given])
-
-    return cache.get(spec, make)  # type: ignore[no-any-return]
+            for t in given]
+        entry = Entry(call.comm, call.spec, layouts)
+        call.cache.keep(call.spec, entry)
+    return entry
 
 
 def forward(call: Call, given: Sequence[torch.Tensor]
             ) -> Tuple[Entry, List[torch.Tensor]]:
     """(entry, results) of [b, s, h, d] tensors."""
     comm, cache, spec = call
-    with cache:
+    cache.enter()
+    try:
         entry = entry_of(call, given)
         entry.check_shapes(given)
         given = [_tensors.placed(tensor, layout, comm)
@@ -123,19 +122,24 @@ def forward(call: Call, given: Sequence[torch.Tensor]
         entry.plan.execute_addresses(
             spec.direction, [t.data_ptr() for t in given],
             [t.data_ptr() for t in results])
+    finally:
+        cache.leave()
     return entry, results
 
 
 def backward(call: Call, entry: Entry,
              given: Sequence[torch.Tensor]) -> List[torch.Tensor]:
     """Gradients of the inputs from those of the results."""
-    with call.cache:
+    call.cache.enter()
+    try:
         given = [_tensors.placed(tensor, layout, call.comm)
                  for tensor, layout in zip(given, entry.dense)]
         grads = [new() for new in entry.new_grads]
         entry.plan.execute_addresses(
             ADJOINT[call.spec.direction], [t.data_ptr() for t in given],
             [t.data_ptr() for t in grads])
+    finally:
+        call.cache.leave()
     return grads
 
 
@@ -152,4 +156,6 @@ class Reshuffle(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *given: torch.Tensor) -> Any:
-        return _tensors.once(_gradients, ctx, *given)
+        if torch.is_grad_enabled():
+            return _tensors.once(_gradients, ctx, *given)
+        return _gradients(ctx, *given)

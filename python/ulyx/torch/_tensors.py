@@ -173,9 +173,6 @@ class DocsOf:
 
 
 def once(gradients: Callable[..., Any], ctx: Any, *given: Any) -> Any:
-    """The gradients of a Function, which cannot be differentiated again: that
-    is refused where a graph of them is asked for, and costs nothing else."""
-    if torch.is_grad_enabled():
-        return torch.autograd.function.once_differentiable(gradients)(
-            ctx, *given)
-    return gradients(ctx, *given)
+    """The gradients of a Function where a graph of them is asked for: it cannot
+    be differentiated again, and says so to who tries."""
+    return torch.autograd.function.once_differentiable(gradients)(ctx, *given)

@@ -69,8 +69,10 @@ def _mask(causal: bool, window: Optional[Window]) -> Tuple[str, int, int]:
             unbounded if right is None else right)
 
 
-def _per_head(given: torch.Tensor, name: str, heads: int,
-              dtype: torch.dtype) -> torch.Tensor:
+def _per_head(given: Optional[torch.Tensor], name: str, heads: int,
+              dtype: torch.dtype) -> Optional[torch.Tensor]:
+    if given is None:
+        return None
     ready = given.to(_tensors.per_head_dtype(dtype)).contiguous()
     _tensors.check_per_head(ready, name, heads, dtype)
     return ready
@@ -170,14 +172,13 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     axes, spec, layouts = known
     if axes is not None:
         q, k, v = (tensor.transpose(*axes) for tensor in (q, k, v))
-    if sinks is not None:
-        sinks = _per_head(sinks, "sinks", spec.heads, q.dtype)
-    if alibi_slopes is not None:
-        alibi_slopes = _per_head(alibi_slopes, "alibi_slopes", spec.heads,
-                                 q.dtype)
-    out = _attention.Attention.apply(
-        _attention.Call(comm, cache, spec, docs, docs_k, layouts), q, k, v,
-        sinks, alibi_slopes)
+    call = _attention.Call(comm, cache, spec, docs, docs_k, layouts)
+    if sinks is None and alibi_slopes is None:
+        out = _attention.Attention.apply(call, q, k, v)
+    else:
+        out = _attention.Attention.apply(
+            call, q, k, v, _per_head(sinks, "sinks", spec.heads, q.dtype),
+            _per_head(alibi_slopes, "alibi_slopes", spec.heads, q.dtype))
     return out if axes is None else out.transpose(*axes)
 
 
@@ -201,10 +202,8 @@ def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
         documents = torch.tensor(documents)
     mask, left, right = _mask(causal, window)
     heads = q.shape[2]
-    if sinks is not None:
-        sinks = _per_head(sinks, "sinks", heads, q.dtype)
-    if alibi_slopes is not None:
-        alibi_slopes = _per_head(alibi_slopes, "alibi_slopes", heads, q.dtype)
+    sinks = _per_head(sinks, "sinks", heads, q.dtype)
+    alibi_slopes = _per_head(alibi_slopes, "alibi_slopes", heads, q.dtype)
     out, _ = _operators.attention(
         q, k, v, sinks, alibi_slopes, documents, comm.number,
         global_rows(rows, splits, q.shape[1], comm.nranks),
