@@ -73,3 +73,16 @@ def test_pools_grow_on_one_rank_alone():
         comm.barrier()
         return len(blocks)
     assert threads(2, body) == [0, 3]
+
+
+def test_what_lies_idle_goes_before_more_is_taken():
+    comm, = ulyx.Communicator.local(1)
+    pool = comm.pool
+    kept = comm.empty(100, "uint8")
+    for size in range(20 << 20, 60 << 20, 3 << 20):  # a class of its own each
+        comm.empty(size, "uint8")[::4096] = 1
+        gc.collect()
+    assert pool.bytes < 256 << 20
+    pool.trim()
+    assert pool.bytes == SLAB_BYTES and pool.holds(kept.ctypes.data)
+    assert comm.empty(20 << 20, "uint8").nbytes == 20 << 20

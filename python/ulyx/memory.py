@@ -10,6 +10,7 @@ of a block is unused.
 A forked child shares windows with its parent: what the child writes into one,
 the parent sees.
 """
+import bisect
 import ctypes
 import functools
 import threading
@@ -23,6 +24,7 @@ from ._library import check, lib
 
 ALIGNMENT = 64
 SLAB_BYTES = 16 << 20
+LARGE_BYTES = SLAB_BYTES // 4
 
 
 def block_bytes(size: int) -> int:
@@ -39,17 +41,24 @@ def _class_of(size: int) -> Tuple[int, Any]:
 
 
 class Pool:
-    """Blocks in windows of one communicator. Any thread may ask."""
+    """Blocks in windows of one communicator. Any thread may ask.
+
+    Small blocks are cut from slabs; a large one has a window of its own, which
+    trim() can give back. That happens by itself where a large block is to be
+    made while more lies idle than is in use."""
 
     def __init__(self, handle: int) -> None:
         self._comm = handle
         self._lock = threading.RLock()  # a finalizer may run inside of take()
-        self._windows: List[Tuple[int, int, int]] = []  # handle, begin, bytes
-        self._free: Dict[int, List[int]] = {}  # size class -> addresses
+        self._windows: Dict[int, Tuple[int, int]] = {}  # begin: handle, bytes
+        self._begins: List[int] = []  # of windows, ascending
+        self._free: Dict[int, List[int]] = {}  # size class: addresses
         self._rest = (0, 0)  # of the last slab: address, bytes
-        self._lent: Dict[int, Any] = {}  # address -> weak reference
+        self._lent: Dict[int, Any] = {}  # address: weak reference
+        self._lent_bytes = 0
         self._closed = False
 
+    # ---- windows -------------------------------------------------------------
     def _grow(self, size: int) -> int:
         window, address = ctypes.c_void_p(), ctypes.c_void_p()
         check(lib.ulyx_mem_alloc(size, None, ctypes.byref(window),
@@ -60,11 +69,15 @@ class Pool:
             lib.ulyx_mem_free(window)
             raise errors.of(status, text)
         assert window.value and address.value
-        self._windows.append((window.value, address.value, size))
+        self._windows[address.value] = window.value, size
+        bisect.insort(self._begins, address.value)
         return address.value
 
     def _carve(self, size: int) -> int:
-        if size > SLAB_BYTES // 4:
+        if size > LARGE_BYTES:
+            if self.bytes - self._lent_bytes > max(self._lent_bytes,
+                                                   4 * SLAB_BYTES):
+                self.trim()
             return self._grow(size)
         address, left = self._rest
         if left < size:
@@ -72,6 +85,26 @@ class Pool:
         self._rest = (address + size, left - size)
         return address
 
+    def _forget(self, begin: int) -> bool:
+        """Frees a window that is attached no more; False: in quarantine."""
+        if lib.ulyx_mem_free(self._windows[begin][0]):
+            return False
+        del self._windows[begin]
+        self._begins.remove(begin)
+        return True
+
+    def trim(self) -> None:
+        """Gives large blocks that nobody uses back to the system. Local, but not
+        while a call of this rank is in flight."""
+        with self._lock:
+            for size in [size for size in self._free if size > LARGE_BYTES]:
+                for begin in self._free.pop(size):
+                    if lib.ulyx_mem_detach(self._comm,
+                                           self._windows[begin][0]) or \
+                            not self._forget(begin):
+                        self._free.setdefault(size, []).append(begin)
+
+    # ---- blocks ----------------------------------------------------------------
     def take(self, size: int) -> Any:
         """A block of so many bytes as a ctypes array, aligned to 64, contents
         undefined. It goes back when nothing refers to the array any more."""
@@ -85,11 +118,13 @@ class Pool:
             block = kind.from_address(address)
             self._lent[address] = weakref.ref(
                 block, lambda _: self._give_back(address, whole))
+            self._lent_bytes += whole
         return block
 
     def _give_back(self, address: int, size: int) -> None:
         with self._lock:
             del self._lent[address]
+            self._lent_bytes -= size
             self._free.setdefault(size, []).append(address)
             if self._closed:
                 self._free_windows()
@@ -108,13 +143,16 @@ class Pool:
 
     def holds(self, address: int, size: int = 1) -> bool:
         """Whether memory lies in a window of this pool."""
-        return any(begin <= address and address + size <= begin + length
-                   for _, begin, length in self._windows)
+        at = bisect.bisect_right(self._begins, address) - 1
+        if at < 0:
+            return False
+        begin = self._begins[at]
+        return address + size <= begin + self._windows[begin][1]
 
     @property
     def bytes(self) -> int:
         """Bytes of all windows."""
-        return sum(size for _, _, size in self._windows)
+        return sum(size for _, size in self._windows.values())
 
     def close(self) -> None:
         """Takes the windows back from the communicator. One that has blocks
@@ -122,15 +160,12 @@ class Pool:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                for window, _, _ in self._windows:
+                for window, _ in self._windows.values():
                     lib.ulyx_mem_detach(self._comm, window)
                 self._free_windows()
 
     def _free_windows(self) -> None:
-        kept = []
-        for window, begin, size in self._windows:
-            lent = any(begin <= address < begin + size
-                       for address in self._lent)
-            if lent or lib.ulyx_mem_free(window):  # in quarantine
-                kept.append((window, begin, size))
-        self._windows = kept
+        for begin, (_, size) in list(self._windows.items()):
+            if not any(begin <= address < begin + size
+                       for address in self._lent):
+                self._forget(begin)
