@@ -59,10 +59,10 @@ def _ready() -> _Watcher:
 
 def waiting(comm: Any, function: Callable[..., int], *arguments: Any) -> int:
     """function(*arguments), a call on the communicator's handle, during which
-    Ctrl-C aborts it."""
+    Ctrl-C aborts it; one of a single rank waits for nobody."""
     comm.inside += 1
     watcher = None
-    if threading.get_ident() == _MAIN and \
+    if not comm.alone and threading.get_ident() == _MAIN and \
             getsignal(signal.SIGINT) is signal.default_int_handler:
         watcher = _ready()
         watcher.waiting = comm

@@ -83,6 +83,7 @@ class _Handle:
         self.children: Dict[int, Callable[[int], int]] = {}
         self.pid = os.getpid()
         self.inside = 0  # calls that a thread is in
+        self.alone = False  # the only rank
 
     def abort(self) -> None:
         # From the thread that watches for Ctrl-C too: never a handle that is
@@ -159,6 +160,7 @@ class Communicator:
         self.rank: int = number.value
         check(lib.ulyx_comm_get_nranks(handle, ctypes.byref(number)))
         self.nranks: int = number.value
+        self._handle.alone = self.nranks == 1
         self.number = next(_numbers)
         _numbered[self.number] = self
 

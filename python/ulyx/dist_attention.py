@@ -280,7 +280,8 @@ class DistAttention(Owned):
         """forward() on sequences of bare addresses, which only the library
         checks."""
         handle = self.handle
-        self._exclusive()
+        if not self._lock.acquire(False):
+            self._refuse_second()
         try:
             slots, call = self._calls, self._calls.forward
             slots.q[:], slots.k[:], slots.v[:], slots.out[:] = q, k, v, out
@@ -292,8 +293,10 @@ class DistAttention(Owned):
             call.sinks, call.alibi_slopes = sinks, alibi_slopes
             call.workspace, call.workspace_bytes = workspace, workspace_bytes
             call.saved, call.saved_bytes = saved, saved_bytes
-            check(waiting(self._parent, lib.ulyx_dist_attention_forward,
-                          handle, slots.forward_at, stream))
+            status = waiting(self._parent, lib.ulyx_dist_attention_forward,
+                             handle, slots.forward_at, stream)
+            if status:
+                check(status)
         finally:
             self._lock.release()
 
@@ -308,7 +311,8 @@ class DistAttention(Owned):
         """backward() on sequences of bare addresses, which only the library
         checks; q, k and v may be None together."""
         handle = self.handle
-        self._exclusive()
+        if not self._lock.acquire(False):
+            self._refuse_second()
         try:
             slots, call = self._calls, self._calls.backward
             if q is None or k is None or v is None:
@@ -324,8 +328,10 @@ class DistAttention(Owned):
             call.d_sink = d_sink
             call.workspace, call.workspace_bytes = workspace, workspace_bytes
             call.saved, call.saved_bytes = saved, saved_bytes
-            check(waiting(self._parent, lib.ulyx_dist_attention_backward,
-                          handle, slots.backward_at, stream))
+            status = waiting(self._parent, lib.ulyx_dist_attention_backward,
+                             handle, slots.backward_at, stream)
+            if status:
+                check(status)
         finally:
             self._lock.release()
 

@@ -161,11 +161,10 @@ class Owned:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _exclusive(self) -> None:
-        """Structs of calls are kept and filled in anew, by one thread."""
-        if not self._lock.acquire(blocking=False):
-            raise errors.BusyError(
-                f"another thread is in a call of this {type(self).__name__}")
+    def _refuse_second(self) -> None:
+        # Structs of calls are kept and filled in anew, by one thread at a time.
+        raise errors.BusyError(
+            f"another thread is in a call of this {type(self).__name__}")
 
 
 def _drop_quietly(parent: _Handle, value: int) -> None:
@@ -422,7 +421,8 @@ class Plan(Owned, PlanQueries):
         """The same on sequences of bare addresses, which nothing checks but the
         library."""
         handle = self.handle
-        self._exclusive()
+        if not self._lock.acquire(False):
+            self._refuse_second()
         try:
             self._src[:], self._dst[:] = src, dst
             check(waiting(self._parent, lib.ulyx_reshuffle_execute, handle,

@@ -91,20 +91,16 @@ class Entry:
                       docs_k: Optional[Docs]) -> None:
         """The tables of the next call, which backward needs as forward had
         them."""
-        if self.docs is docs and self.docs_k is docs_k:
-            return
         if self.docs != docs or self.docs_k != docs_k:
             self.dist.update(docs, docs_k)
             if self.spec.order == "zigzag_docs":
                 self._measure()
         self.docs, self.docs_k = docs, docs_k
 
-    def check_rows(self, q: torch.Tensor, k: torch.Tensor) -> None:
-        """This rank has the rows that it is to have. Else a call without a
+    def refuse_rows(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        """This rank has other rows than it is to have. A call without a
         workspace, which the library refuses, tells the peers, who would wait
         for this rank."""
-        if q.shape[1] == self.rows and k.shape[1] == self.kv_rows:
-            return
         try:
             self.dist.forward_addresses([0], [0], [0], [0], 0, 0, 0, 0)
         except UlyxError:
@@ -126,7 +122,8 @@ def max_docs(docs: Optional[Docs], docs_k: Optional[Docs]) -> int:
 
 
 class Call(NamedTuple):
-    """One call: what it is on and what it takes beside its tensors."""
+    """One call: what it is on and what it takes beside its tensors. Calls with
+    the same shapes and options share one where they have no documents."""
 
     comm: Communicator
     cache: Cache
@@ -157,8 +154,10 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     cache.enter()
     try:
         entry = entry_of(call, (q, k, v))
-        entry.set_documents(docs, docs_k)
-        entry.check_rows(q, k)
+        if entry.docs is not docs or entry.docs_k is not docs_k:
+            entry.set_documents(docs, docs_k)
+        if q.shape[1] != entry.rows or k.shape[1] != entry.kv_rows:
+            entry.refuse_rows(q, k)
         if layouts != entry.layouts:
             q, k, v = (_tensors.placed(tensor, layout, comm) for tensor, layout
                        in zip((q, k, v), entry.layouts))
@@ -180,14 +179,17 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
 
 
 def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
-             saved: torch.Tensor, sinks: Optional[torch.Tensor] = None,
+             saved: torch.Tensor, saved_at: int = 0,
+             sinks: Optional[torch.Tensor] = None,
              slopes: Optional[torch.Tensor] = None
              ) -> Tuple[Optional[torch.Tensor], ...]:
-    """(dq, dk, dv, d_sinks); d_sinks is this rank's share."""
+    """(dq, dk, dv, d_sinks); d_sinks is this rank's share. saved_at: where
+    forward has put saved, which hooks may have moved since."""
     comm, cache = call.comm, call.cache
     cache.enter()
     try:
-        entry.set_documents(call.docs, call.docs_k)
+        if entry.docs is not call.docs or entry.docs_k is not call.docs_k:
+            entry.set_documents(call.docs, call.docs_k)
         dist, dense = entry.dist, entry.out_dense
         new_q, new_k, new_v = entry.new_grads
         dq, dk, dv = new_q(), new_k(), new_v()
@@ -195,7 +197,8 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
             dout = _tensors.placed(dout, dense[:3], comm)
         if out.stride() != dense:  # as hooks may give it back
             out = _tensors.placed(out, dense[:3], comm)
-        saved = _tensors.in_window(comm, saved)
+        if saved.data_ptr() != saved_at:
+            saved = _tensors.in_window(comm, saved)
         d_sinks = None if sinks is None else torch.empty_like(sinks)
         dist.backward_addresses(
             None, None, None, (out.data_ptr(),), (dout.data_ptr(),),
@@ -212,7 +215,8 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
 
 def _gradients(ctx: Any, dout: torch.Tensor) -> Any:
     out, saved, *extra = ctx.saved_tensors
-    grads = backward(ctx.call, ctx.entry, dout, out, saved, *extra)
+    grads = backward(ctx.call, ctx.entry, dout, out, saved,
+                     ctx.saved_at, *extra)
     return (None, *grads, None) if extra else (None, *grads[:3])
 
 
@@ -226,7 +230,7 @@ class Attention(torch.autograd.Function):
                 ) -> torch.Tensor:
         out, saved, ctx.entry = forward(call, q, k, v, *extra)
         ctx.save_for_backward(out, saved, *extra)
-        ctx.call = call
+        ctx.call, ctx.saved_at = call, saved.data_ptr()
         return out
 
     @staticmethod

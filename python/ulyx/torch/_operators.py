@@ -87,8 +87,8 @@ def attention_backward(
     call = _call(comm, q, k, v, sinks, slopes, docs, rows, kv_rows, mask, left,
                  right, align, scale, softcap, order, splits)
     entry = _attention.entry_of(call, (q, k, v))
-    *grads, d_sinks = _attention.backward(call, entry, dout, out, saved, sinks,
-                                          slopes)
+    *grads, d_sinks = _attention.backward(call, entry, dout, out, saved, 0,
+                                          sinks, slopes)
     dq, dk, dv = (grad.contiguous() for grad in grads)  # type: ignore[union-attr]
     return dq, dk, dv, dq.new_empty(0) if d_sinks is None else d_sinks
 

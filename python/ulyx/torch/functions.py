@@ -89,11 +89,10 @@ class Known(NamedTuple):
     """What the shapes and options of a call decide, once for all its likes."""
 
     axes: Optional[Tuple[int, int]]
-    spec: _attention.Spec
-    layouts: Tuple[Optional[_tensors.Strides], ...]
+    call: _attention.Call  # without documents
 
 
-def _decide(qkv: Tuple[torch.Tensor, ...], nranks: int, layout: str,
+def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
             rows: Optional[int], kv_rows: Optional[int], causal: bool,
             window: Optional[Window], align: str, scale: Optional[float],
             softcap: Optional[float], order: str,
@@ -110,11 +109,13 @@ def _decide(qkv: Tuple[torch.Tensor, ...], nranks: int, layout: str,
             f"shapes do not fit: q {q}, k {k}, v {v} (batch, rows, heads, dim)")
     mask, left, right = _mask(causal, window)
     spec = _attention.Spec(
-        q[0], global_rows(rows, splits, q[1], nranks),
+        q[0], global_rows(rows, splits, q[1], comm.nranks),
         -1 if kv_rows is None else kv_rows, q[2], k[2], q[3], v[3],
         _tensors.dtype_code(qkv[0], "q"), mask, left, right, align,
         float(scale or 0.0), float(softcap or 0.0), order, splits, max_docs)
-    return Known(axes, spec, tuple(_tensors.layout_of(t) for t in qkv))
+    return Known(axes, _attention.Call(
+        comm, cache_of(comm), spec, None, None,
+        tuple(_tensors.layout_of(t) for t in qkv)))
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
@@ -167,18 +168,20 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
              q.dtype, q.is_cpu and k.is_cpu and v.is_cpu, options)
     known: Optional[Known] = cache.asked.get(asked)
     if known is None:
-        known = _decide((q, k, v), comm.nranks, *options)
+        known = _decide((q, k, v), comm, *options)
         cache.remember(asked, known)
-    axes, spec, layouts = known
+    axes, call = known
     if axes is not None:
         q, k, v = (tensor.transpose(*axes) for tensor in (q, k, v))
-    call = _attention.Call(comm, cache, spec, docs, docs_k, layouts)
+    if docs is not None or docs_k is not None:
+        call = call._replace(docs=docs, docs_k=docs_k)
     if sinks is None and alibi_slopes is None:
         out = _attention.Attention.apply(call, q, k, v)
     else:
         out = _attention.Attention.apply(
-            call, q, k, v, _per_head(sinks, "sinks", spec.heads, q.dtype),
-            _per_head(alibi_slopes, "alibi_slopes", spec.heads, q.dtype))
+            call, q, k, v,
+            _per_head(sinks, "sinks", call.spec.heads, q.dtype),
+            _per_head(alibi_slopes, "alibi_slopes", call.spec.heads, q.dtype))
     return out if axes is None else out.transpose(*axes)
 
 
