@@ -17,7 +17,7 @@ for folder in python/tests/with_*; do
     name=${folder#python/tests/with_}
     version=$("$python" -c "import $name; print($name.__version__)" 2>/dev/null) || {
         table="$table
-$name	-	not installed"
+$name: not installed"
         continue
     }
     echo "== $name $version"
@@ -27,7 +27,7 @@ $name	-	not installed"
     *failed* | *error*) status=1 ;;
     esac
     table="$table
-$name	$version	$result"
+$name $version: $result"
 done
 printf '\nframework\tversion\tresult%s\n' "$table"
 exit $status

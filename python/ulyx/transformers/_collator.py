@@ -47,7 +47,7 @@ def _padding(mask: torch.Tensor) -> Optional[torch.Tensor]:
     return torch.tensor(sorted(set(ends)), dtype=torch.int64)
 
 
-def _packing(positions: torch.Tensor, batch: int) -> Optional[torch.Tensor]:
+def packing(positions: torch.Tensor, batch: int) -> Optional[torch.Tensor]:
     """Documents by positions that start over, within each item of the batch."""
     starts = positions.expand(batch, -1).diff(dim=-1) != 1
     if not bool(starts.any()):
@@ -65,7 +65,7 @@ def _documents(batch: Batch, items: int) -> Optional[torch.Tensor]:
     padding = None if mask is None else _padding(mask)
     if given is None and mask is None and \
             isinstance(batch.get("position_ids"), torch.Tensor):
-        given = _packing(batch["position_ids"], items)
+        given = packing(batch["position_ids"], items)
     if given is None or padding is None:
         return padding if given is None else given
     return torch.unique(torch.cat([given.to(torch.int64), padding]))

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ulyx under DeepSpeed's sequence parallelism (Ulysses, ALST).
+
+    import ulyx.deepspeed
+    ulyx.deepspeed.install()
+
+after which the recipe as it stands, also accelerate's `sp_size`, attends and
+exchanges by ulyx: UlyssesSPAttentionHF.register_with_transformers,
+DistributedAttention.forward, and the all-to-all operator's kernel on the CPU. What
+DeepSpeed's path gets silently wrong (sliding windows and packed samples with sdpa)
+or refuses (heads that the ranks do not divide) is right. uninstall() takes it back.
+"""
+import weakref
+from typing import Any, Callable, Dict, Optional, Tuple
+
+import deepspeed.sequence.layer as layer
+import numpy as np
+import torch
+from deepspeed.runtime.sequence_parallel import ulysses_sp
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from . import torch as sp
+from .communicator import Communicator
+from .errors import InvalidArgumentError
+from .transformers import _attach
+from .transformers._collator import packing
+
+__all__ = ["DistributedAttention", "install", "uninstall"]
+
+_comms: Dict[str, Communicator] = {}
+_saved: Dict[str, Any] = {}
+
+
+def communicator(group: Any) -> Communicator:
+    """The communicator of a process group's ranks, made at its first use by all
+    of them together, and kept."""
+    name = group.group_name
+    if name not in _comms:
+        _comms[name] = Communicator.from_group(group)
+    return _comms[name]
+
+
+# ---- transformers -----------------------------------------------------------
+
+class _Positions:
+    """The documents that a step's position_ids say: gathered once, since all
+    layers are given the same tensor."""
+
+    def __init__(self, comm: Communicator):
+        self.comm = comm
+        self.last: Optional["weakref.ref[torch.Tensor]"] = None
+        self.documents: Optional[torch.Tensor] = None
+
+    def documents_of(self, local: torch.Tensor) -> Optional[torch.Tensor]:
+        if self.last is None or self.last() is not local:
+            items = local.shape[0]
+            mine = local.detach().to("cpu", torch.int64).contiguous().numpy()
+            whole = np.asarray(self.comm.allgather(
+                mine.reshape(-1).view(np.uint8)))
+            parts = torch.from_numpy(whole.reshape(-1).view(np.int64).reshape(
+                self.comm.nranks, items, -1))
+            self.documents = packing(
+                parts.transpose(0, 1).reshape(items, -1), items)
+            self.last = weakref.ref(local)
+        return self.documents
+
+
+def _attention_of(comm: Communicator, core: Callable[..., Any],
+                  disable_in_eval: bool, only_bound: bool
+                  ) -> Callable[..., Any]:
+    """What takes the place of a core attention. Modules of other models go on
+    with the core, where the recipe was given a model and not its name."""
+    positions = _Positions(comm)
+
+    def attention(module: torch.nn.Module, query: torch.Tensor,
+                  key: torch.Tensor, value: torch.Tensor,
+                  attention_mask: Optional[torch.Tensor], *args: Any,
+                  **options: Any) -> Any:
+        bound = sp.bound(module)
+        if (bound is None and only_bound) or \
+                (disable_in_eval and not module.training):
+            return core(module, query, key, value, attention_mask, *args,
+                        **options)
+        local = options.pop("position_ids", None)
+        if local is not None and options.get("cu_seq_lens_q") is None:
+            options["cu_seq_lens_q"] = positions.documents_of(
+                local.expand(query.shape[0], -1))
+        if bound is None:
+            sp.bind(module, comm)
+        return _attach.attention(module, query, key, value, attention_mask,
+                                 *args, **options)
+    return attention
+
+
+def _mask_of(mask: Callable[..., Any], disable_in_eval: bool
+             ) -> Callable[..., Any]:
+    def made(*args: Any, **options: Any) -> Any:
+        if disable_in_eval:  # the core may be called yet
+            return mask(*args, **options)
+        return _attach.mask(*args, **options)
+    return made
+
+
+def _register(cls: Any, model_name_or_path: Any, core_attn_implementation: str,
+              sequence_parallel_size: int, micro_batch_size: int,
+              seq_length: Optional[int] = None,
+              seq_length_is_variable: bool = True,
+              disable_in_eval: bool = False,
+              max_length: Optional[int] = None) -> Any:
+    """register_with_transformers(): the same arguments, the same groups, and
+    ulyx under the name of the core. Lengths may always vary."""
+    del cls, micro_batch_size, seq_length, seq_length_is_variable, max_length
+    if sequence_parallel_size == 1:
+        return None
+    if core_attn_implementation not in ALL_ATTENTION_FUNCTIONS:
+        raise InvalidArgumentError(
+            f"core_attn_implementation is {core_attn_implementation!r}; there "
+            f"are {', '.join(ALL_ATTENTION_FUNCTIONS.valid_keys())}")
+    import deepspeed.runtime.sequence_parallel.parallel_state_sp as mpu
+    mpu.initialize_sequence_parallel(
+        sequence_parallel_size=sequence_parallel_size)
+    comm = communicator(mpu.get_sequence_parallel_group())
+    is_model = isinstance(model_name_or_path, torch.nn.Module)
+    if is_model:
+        used = getattr(model_name_or_path.config, "_attn_implementation", None)
+        if used not in (None, core_attn_implementation):
+            raise InvalidArgumentError(
+                f"core_attn_implementation is {core_attn_implementation!r}, "
+                f"and the model's is {used!r}")
+        sp.bind(model_name_or_path, comm)
+    core = ALL_ATTENTION_FUNCTIONS[core_attn_implementation]
+    ALL_ATTENTION_FUNCTIONS[core_attn_implementation] = _attention_of(
+        comm, core, disable_in_eval, is_model)
+    mask = ALL_MASK_ATTENTION_FUNCTIONS[core_attn_implementation]
+    ALL_MASK_ATTENTION_FUNCTIONS[core_attn_implementation] = _mask_of(
+        mask, disable_in_eval)
+    _saved.setdefault(f"core {core_attn_implementation}", (core, mask))
+    return mpu
+
+
+# ---- DistributedAttention, the exchange alone -------------------------------
+
+def _forward(self: Any, query: torch.Tensor, key: torch.Tensor,
+             value: torch.Tensor, batch_dim_idx: int,
+             rotary_pos_emb: Optional[Tuple[torch.Tensor, ...]] = None,
+             *args: Any, **options: Any) -> torch.Tensor:
+    """DistributedAttention.forward(): q, k, v in one exchange. [b, s, h, d]
+    with batch_dim_idx 0, [s, b, h, d] with 1."""
+    comm = communicator(self.spg)
+    layout = "sbhd" if batch_dim_idx == 1 else "bshd"
+    heads = [int(tensor.shape[2]) for tensor in (query, key, value)]
+    query, key, value = sp.reshuffle(query, key, value, comm=comm,
+                                     layout=layout)
+    if rotary_pos_emb is not None:
+        cos, sin = (part.permute(1, 0, 2, 3) for part in rotary_pos_emb[:2])
+        query = layer.apply_rotary_pos_emb(query, cos, sin)
+        key = layer.apply_rotary_pos_emb(key, cos, sin)
+    context = self.local_attn(query, key, value, *args, **options)
+    context, = sp.reshuffle(context, direction="head_to_seq", comm=comm,
+                            layout=layout, heads=heads[:1])
+    return context
+
+
+class DistributedAttention(layer.DistributedAttention):  # type: ignore[misc]
+    """deepspeed.sequence.layer.DistributedAttention, exchanging by ulyx."""
+
+    forward = _forward
+
+
+def _all_to_all(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
+    """The kernel of deepspeed::dim_zero_all_to_all."""
+    comm = communicator(layer._all_to_all_groups[group_name])
+    source = tensor.contiguous()
+    result = torch.empty_like(source)
+    comm.alltoall(source.view(torch.uint8).detach(),
+                  result.view(torch.uint8).detach())
+    return result
+
+
+# ---- on and off -------------------------------------------------------------
+
+def install() -> None:
+    """DeepSpeed's sequence parallelism goes by ulyx in this process, from its
+    next call on. Not collective; every rank calls it, before the recipe.
+    Again: nothing happens."""
+    if "register" in _saved:
+        return
+    head = ulysses_sp.UlyssesSPAttentionHF
+    _saved["register"] = head.__dict__["register_with_transformers"]
+    head.register_with_transformers = classmethod(_register)
+    _saved["forward"] = layer.DistributedAttention.forward
+    layer.DistributedAttention.forward = _forward
+    if "kernel" not in _saved:
+        layer._dim_zero_all_to_all_op.register_kernel("cpu")(_dispatched)
+        _saved["kernel"] = layer.dist.all_to_all_single
+
+
+def _dispatched(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
+    """A kernel cannot be unregistered: after uninstall() it is DeepSpeed's."""
+    if "register" in _saved:
+        return _all_to_all(tensor, group_name)
+    result = torch.empty_like(tensor)
+    layer.dist.all_to_all_single(
+        result, tensor, group=layer._all_to_all_groups[group_name])
+    return result
+
+
+def uninstall() -> None:
+    """Takes install() back, what the recipe has registered included, and closes
+    the communicators: no call may be under way."""
+    if "register" not in _saved:
+        return
+    head = ulysses_sp.UlyssesSPAttentionHF
+    head.register_with_transformers = _saved.pop("register")
+    layer.DistributedAttention.forward = _saved.pop("forward")
+    for name in [name for name in _saved if name.startswith("core ")]:
+        core, mask = _saved.pop(name)
+        ALL_ATTENTION_FUNCTIONS[name[len("core "):]] = core
+        ALL_MASK_ATTENTION_FUNCTIONS[name[len("core "):]] = mask
+    while _comms:
+        _comms.popitem()[1].close()
