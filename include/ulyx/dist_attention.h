@@ -109,7 +109,8 @@ typedef struct {
                                   * than kv_heads); 0 = 1 */
     int64_t max_workspace_bytes; /* ceiling of every rank's workspace, the
                                   * smallest of all ranks counts; 0 = none */
-    int32_t threads;     /* of this rank's attention; 0 = usable cores */
+    int32_t threads;     /* of this rank's attention; 0 = usable cores, with a
+                          * ceiling at most as many as fit into it */
     int32_t seq_memory;  /* ULYX_POINTER_...: of the tensors of the calls */
     int32_t head_memory; /* ULYX_POINTER_...: of workspace and saved; in a
                           * window they move with one copy less */
@@ -160,7 +161,8 @@ typedef struct {
     int64_t
         workspace_bytes; /* at least those of ulyx_dist_attention_get_bytes */
     void *saved; /* aligned to 64: what backward will need; the caller keeps
-                  * it. NULL with FORWARD_ONLY */
+                  * it. All its bytes are written, equal for equal inputs. NULL
+                  * with FORWARD_ONLY */
     int64_t saved_bytes;
     double timeout_s; /* 0 = that of creation */
 } ulyx_dist_attention_forward_t;
@@ -225,6 +227,26 @@ typedef struct {
 ULYX_API ulyx_status_t ulyx_dist_attention_get_saved(
     const ulyx_dist_attention_t *dist, int64_t capacity, size_t tensor_size,
     ulyx_saved_tensor_t *tensors_p, int64_t *count_p);
+
+/* Without a communicator: what ulyx_dist_attention_get_bytes and _get_saved say
+ * on `rank` of nranks, where every rank creates with these parameters;
+ * max_workspace_bytes is the smallest of all ranks. A function of params,
+ * nranks and rank alone, so workspace_p, and max_workspace_bytes other than 0,
+ * take explicit threads and a kernel by name, for sizes then depend on them.
+ * Create with the same params needs the same. Local, for any thread; nothing is
+ * kept.
+ * returns: SUCCESS; INVALID_ARGUMENT (nranks, rank, a field of params, threads
+ * or kernel missing, a ceiling too low, capacity as in _get_saved);
+ * UNSUPPORTED (as create; a kernel that this CPU lacks); OVERFLOW;
+ * NO_MEMORY. On an error the outputs are untouched, but for *count_p where
+ * capacity is too small. */
+ULYX_API ulyx_status_t ulyx_dist_attention_measure(
+    const ulyx_dist_attention_params_t *params, int32_t nranks, int32_t rank,
+    int64_t *workspace_p, int64_t *saved_p);
+ULYX_API ulyx_status_t ulyx_dist_attention_measure_saved(
+    const ulyx_dist_attention_params_t *params, int32_t nranks, int32_t rank,
+    int64_t capacity, size_t tensor_size, ulyx_saved_tensor_t *tensors_p,
+    int64_t *count_p);
 
 /* Of the last call on this rank, in seconds. An exchange counts from its start
  * to its end; exposed is the part of it that the caller had to wait for, so

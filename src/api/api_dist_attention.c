@@ -12,6 +12,52 @@
 #include "base/params/held.h"
 #include "base/status.h"
 
+/* ---- saved tensors ------------------------------------------------------- */
+
+/* Writes what there is room for. returns how many there are. */
+static int64_t
+give_saved(const ulyx_dist_attention_t *dist, int64_t capacity,
+    size_t tensor_size, ulyx_saved_tensor_t *tensors_p)
+{
+    int64_t count = 0;
+    for (int32_t g = 0; g < dist->ngroups; g++)
+        for (int i = 0; i < ULI_SAVED_TENSORS; i++) {
+            ulyx_saved_tensor_t tensor;
+            if (!uli_dist_saved_tensor(dist, g, i, &tensor))
+                continue;
+            if (count < capacity)
+                uli_struct_give_element(&uli_structs[ULI_STRUCT_SAVED_TENSOR],
+                    &tensor, tensors_p, tensor_size, count);
+            count++;
+        }
+    return count;
+}
+
+static ulyx_status_t
+check_saved(int64_t capacity, size_t tensor_size,
+    const ulyx_saved_tensor_t *tensors_p, const int64_t *count_p)
+{
+    ULI_CHECK_POINTER(count_p);
+    if (capacity < 0 || (capacity && !tensors_p))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "capacity is %lld and tensors_p is %s", (long long)capacity,
+            tensors_p ? "given" : "NULL");
+    return uli_struct_element_size(
+        &uli_structs[ULI_STRUCT_SAVED_TENSOR], tensor_size, "tensors_p");
+}
+
+static ulyx_status_t
+give_all_saved(const ulyx_dist_attention_t *dist, int64_t capacity,
+    size_t tensor_size, ulyx_saved_tensor_t *tensors_p, int64_t *count_p)
+{
+    *count_p = give_saved(dist, capacity, tensor_size, tensors_p);
+    if (capacity && capacity < *count_p)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "capacity is %lld, needed are %lld", (long long)capacity,
+            (long long)*count_p);
+    return ULYX_SUCCESS;
+}
+
 /* ---- life ---------------------------------------------------------------- */
 
 struct creation {
@@ -129,6 +175,74 @@ ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
     return run_or_queue(&execution, stream);
 }
 
+/* ---- sizes without a communicator ---------------------------------------- */
+
+/* Sizes that depend on threads or kernel are those of the given ones alone. */
+static ulyx_status_t
+check_measure(const struct uli_dist_params *params, bool workspace)
+{
+    const ulyx_dist_attention_params_t *p = &params->p;
+    const char *what = workspace                ? "the workspace"
+                       : p->max_workspace_bytes ? "what max_workspace_bytes "
+                                                  "leaves"
+                                                : NULL;
+    if (what && !p->threads)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "threads is 0: %s depends on it, measure takes a number", what);
+    if (what && !p->kernel)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "kernel is NULL: %s depends on it, measure takes a name", what);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+measure_params(const ulyx_dist_attention_params_t *params, int32_t nranks,
+    int32_t rank, bool workspace, ulyx_dist_attention_t **dist_p)
+{
+    struct uli_dist_params *own = NULL;
+    if (nranks < 1)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "nranks is %d, must be at least 1", nranks);
+    if (rank < 0 || rank >= nranks)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "rank is %d, must be 0 to %d", rank, nranks - 1);
+    ulyx_status_t status = uli_dist_params_read(params, nranks, &own);
+    if (status == ULYX_SUCCESS)
+        status = check_measure(own, workspace);
+    if (status == ULYX_SUCCESS)
+        return uli_dist_measure_params(own, nranks, rank, dist_p);
+    uli_dist_params_free(own);
+    return status;
+}
+
+ulyx_status_t
+ulyx_dist_attention_measure(const ulyx_dist_attention_params_t *params,
+    int32_t nranks, int32_t rank, int64_t *workspace_p, int64_t *saved_p)
+{
+    ulyx_dist_attention_t *dist = NULL;
+    ULI_TRY(measure_params(params, nranks, rank, workspace_p != NULL, &dist));
+    if (workspace_p)
+        *workspace_p = uli_dist_workspace(dist);
+    if (saved_p)
+        *saved_p = dist->saved_bytes;
+    uli_dist_measured_free(dist);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_dist_attention_measure_saved(const ulyx_dist_attention_params_t *params,
+    int32_t nranks, int32_t rank, int64_t capacity, size_t tensor_size,
+    ulyx_saved_tensor_t *tensors_p, int64_t *count_p)
+{
+    ulyx_dist_attention_t *dist = NULL;
+    ULI_TRY(check_saved(capacity, tensor_size, tensors_p, count_p));
+    ULI_TRY(measure_params(params, nranks, rank, false, &dist));
+    ulyx_status_t status =
+        give_all_saved(dist, capacity, tensor_size, tensors_p, count_p);
+    uli_dist_measured_free(dist);
+    return status;
+}
+
 /* ---- queries ------------------------------------------------------------- */
 
 ulyx_status_t
@@ -138,32 +252,12 @@ ulyx_dist_attention_get_bytes(const ulyx_dist_attention_t *dist,
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(dist);
     if (workspace_p)
-        *workspace_p = uli_max(dist->passes[0].bytes,
-            dist->has_backward ? dist->passes[1].bytes : 0);
+        *workspace_p = uli_dist_workspace(dist);
     if (saved_p)
         *saved_p = dist->saved_bytes;
     if (held_p)
         *held_p = uli_dist_held_bytes(dist);
     return ULYX_SUCCESS;
-}
-
-/* Writes what there is room for. returns how many there are. */
-static int64_t
-give_saved(const ulyx_dist_attention_t *dist, int64_t capacity,
-    size_t tensor_size, ulyx_saved_tensor_t *tensors_p)
-{
-    int64_t count = 0;
-    for (int32_t g = 0; g < dist->ngroups; g++)
-        for (int i = 0; i < ULI_SAVED_TENSORS; i++) {
-            ulyx_saved_tensor_t tensor;
-            if (!uli_dist_saved_tensor(dist, g, i, &tensor))
-                continue;
-            if (count < capacity)
-                uli_struct_give_element(&uli_structs[ULI_STRUCT_SAVED_TENSOR],
-                    &tensor, tensors_p, tensor_size, count);
-            count++;
-        }
-    return count;
 }
 
 ulyx_status_t
@@ -173,19 +267,8 @@ ulyx_dist_attention_get_saved(const ulyx_dist_attention_t *dist,
 {
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(dist);
-    ULI_CHECK_POINTER(count_p);
-    if (capacity < 0 || (capacity && !tensors_p))
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "capacity is %lld and tensors_p is %s", (long long)capacity,
-            tensors_p ? "given" : "NULL");
-    ULI_TRY(uli_struct_element_size(
-        &uli_structs[ULI_STRUCT_SAVED_TENSOR], tensor_size, "tensors_p"));
-    *count_p = give_saved(dist, capacity, tensor_size, tensors_p);
-    if (capacity && capacity < *count_p)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "capacity is %lld, needed are %lld", (long long)capacity,
-            (long long)*count_p);
-    return ULYX_SUCCESS;
+    ULI_TRY(check_saved(capacity, tensor_size, tensors_p, count_p));
+    return give_all_saved(dist, capacity, tensor_size, tensors_p, count_p);
 }
 
 ulyx_status_t

@@ -18,7 +18,7 @@
 #include <string.h>
 #include "base/status.h"
 
-enum { SAVED_HEADER_BYTES = 64, ALIGN = 64 };
+enum { ALIGN = 64 };
 
 /* ---- one pass ------------------------------------------------------------ */
 
@@ -118,7 +118,7 @@ place_saved(const struct ulyx_dist_attention *dist, bool heads, bool write)
 {
     static const enum uli_head_tensor kept[] = {
         ULI_HEAD_Q, ULI_HEAD_K, ULI_HEAD_V, ULI_HEAD_LSE};
-    int64_t bytes = dist->has_backward ? SAVED_HEADER_BYTES : 0;
+    int64_t bytes = dist->has_backward ? ULI_SAVED_HEADER_BYTES : 0;
     for (int32_t g = 0; g < dist->ngroups; g++) {
         struct uli_head_group *group = &dist->groups[g];
         for (int t = 0; t < ULI_HEAD_TENSORS && write; t++)
@@ -176,6 +176,7 @@ ulyx_status_t
 uli_dist_chunk(struct ulyx_dist_attention *dist, int32_t threads)
 {
     ULI_TRY(uli_dist_choose(dist, threads));
+    ULI_TRY(uli_dist_fit_threads(dist));
     for (int32_t g = 0; g < dist->ngroups; g++)
         dist->groups[g].kv_slot = g / dist->pieces % dist->slots;
     for (int pass = 0; pass < 2; pass++)

@@ -110,9 +110,18 @@ dist_settle(struct ulyx_dist_attention *dist)
     if (!p->param_dtype)
         p->param_dtype = dist->stat_dtype;
     dist->has_backward = !(p->flags & ULYX_DIST_ATTENTION_FORWARD_ONLY);
-    dist->threads = p->threads ? p->threads : uli_pool_cores();
-    dist->timeout_s = uli_timeout_or(p->timeout_s, dist->comm->timeout_s);
+    dist->threads = p->threads;
     return uli_dist_take_docs(dist);
+}
+
+/* The ceiling is known. */
+static void
+settle_save(struct ulyx_dist_attention *dist)
+{
+    ulyx_save_mode_t save = dist->params->p.save;
+    if (save == ULYX_SAVE_DEFAULT)
+        save = dist->ceiling ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS;
+    dist->saves_heads = dist->has_backward && save == ULYX_SAVE_HEADS;
 }
 
 /* ---- agreement ----------------------------------------------------------- */
@@ -133,7 +142,7 @@ fill_agreed(const struct ulyx_dist_attention *dist, struct agreed *mine)
         &list, &uli_dist_fields, dist->params, dist->comm->nranks);
     mine->count = list.count;
     mine->ceiling = dist->params->p.max_workspace_bytes;
-    mine->threads = dist->threads;
+    mine->threads = dist->params->p.threads;
 }
 
 /* Value i is not the same on rank 0 and rank p. */
@@ -178,10 +187,6 @@ take_limits(struct ulyx_dist_attention *dist, const struct agreed *all,
             dist->ceiling = all[p].ceiling;
         *threads_p = (int32_t)uli_max(*threads_p, all[p].threads);
     }
-    ulyx_save_mode_t save = dist->params->p.save;
-    if (save == ULYX_SAVE_DEFAULT)
-        save = dist->ceiling ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS;
-    dist->saves_heads = dist->has_backward && save == ULYX_SAVE_HEADS;
 }
 
 /* dist NULL: this rank refuses with the outcome, whose text is set. */
@@ -213,8 +218,10 @@ dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
         status = uli_error_pass(outcome, text);
     if (status == ULYX_SUCCESS)
         status = check_peers(dist, all, bytes, statuses);
-    if (status == ULYX_SUCCESS)
+    if (status == ULYX_SUCCESS) {
         take_limits(dist, all, threads_p);
+        settle_save(dist);
+    }
     free(all);
     free(bytes);
     free(statuses);
@@ -273,8 +280,8 @@ destroy_plans(struct ulyx_dist_attention *dist)
 
 /* Allocates and settles: what fails is the rank's outcome. */
 static ulyx_status_t
-dist_create_prepare(ulyx_comm_t *comm, struct uli_dist_params *params,
-    struct ulyx_dist_attention **dist_p)
+dist_create_prepare(struct uli_dist_params *params, int32_t nranks,
+    int32_t rank, struct ulyx_dist_attention **dist_p)
 {
     struct ulyx_dist_attention *dist = calloc(1, sizeof(*dist));
     if (!dist) {
@@ -282,10 +289,24 @@ dist_create_prepare(ulyx_comm_t *comm, struct uli_dist_params *params,
         return uli_error(
             ULYX_ERR_NO_MEMORY, "no memory for a distributed attention");
     }
-    dist->comm = comm;
+    dist->nranks = nranks;
+    dist->rank = rank;
     dist->params = params;
     *dist_p = dist;
     return dist_settle(dist);
+}
+
+static ulyx_status_t
+create_for_comm(ulyx_comm_t *comm, struct uli_dist_params *params,
+    struct ulyx_dist_attention **dist_p)
+{
+    ULI_TRY(dist_create_prepare(params, comm->nranks, comm->rank, dist_p));
+    struct ulyx_dist_attention *dist = *dist_p;
+    dist->comm = comm;
+    dist->timeout_s = uli_timeout_or(params->p.timeout_s, comm->timeout_s);
+    if (!dist->threads)
+        dist->threads = uli_pool_cores();
+    return ULYX_SUCCESS;
 }
 
 ulyx_status_t
@@ -298,7 +319,7 @@ uli_dist_create(ulyx_comm_t *comm, struct uli_dist_params *params,
     uli_deadline_t deadline =
         uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
     if (outcome == ULYX_SUCCESS)
-        outcome = dist_create_prepare(comm, params, &dist);
+        outcome = create_for_comm(comm, params, &dist);
     else
         uli_dist_params_free(params);
     ulyx_status_t status =
@@ -327,4 +348,32 @@ uli_dist_destroy(ulyx_dist_attention_t *dist)
     ulyx_status_t status = destroy_plans(dist);
     free_dist(dist);
     return status;
+}
+
+/* ---- sizes alone --------------------------------------------------------- */
+
+ulyx_status_t
+uli_dist_measure_params(struct uli_dist_params *params, int32_t nranks,
+    int32_t rank, ulyx_dist_attention_t **dist_p)
+{
+    struct ulyx_dist_attention *dist = NULL;
+    ulyx_status_t status = dist_create_prepare(params, nranks, rank, &dist);
+    if (status == ULYX_SUCCESS) {
+        dist->ceiling = params->p.max_workspace_bytes;
+        dist->threads = (int32_t)uli_max(dist->threads, 1);
+        settle_save(dist);
+        status = uli_dist_chunk(dist, dist->threads);
+    }
+    if (status == ULYX_SUCCESS)
+        *dist_p = dist;
+    else
+        uli_dist_measured_free(dist);
+    return status;
+}
+
+void
+uli_dist_measured_free(ulyx_dist_attention_t *dist)
+{
+    if (dist)
+        free_dist(dist);
 }

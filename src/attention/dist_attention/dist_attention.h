@@ -35,7 +35,8 @@ enum {
     ULI_AXIS_PARTS = 4,
     ULI_PLAN_SET_PLANS = 2,
     ULI_DIST_SLOTS = 2,
-    ULI_SAVED_TENSORS = 4
+    ULI_SAVED_TENSORS = 4,
+    ULI_SAVED_HEADER_BYTES = 64
 };
 
 /* Tensors of a call; the first five have strides of their own. */
@@ -114,6 +115,11 @@ uli_head_wide(enum uli_head_tensor t)
     return t == ULI_HEAD_Q || t == ULI_HEAD_K || t == ULI_HEAD_DQ ||
            t == ULI_HEAD_DK || t == ULI_HEAD_PART_DK;
 }
+static inline bool
+uli_head_statistic(enum uli_head_tensor t)
+{
+    return t == ULI_HEAD_LSE || t == ULI_HEAD_DELTA;
+}
 
 /* What a rank holds of a group: a function of the shape alone. */
 struct uli_head_sizes {
@@ -154,7 +160,8 @@ struct uli_pass_layout {
 };
 
 struct ulyx_dist_attention {
-    ulyx_comm_t *comm;
+    ulyx_comm_t *comm; /* NULL: sizes alone, without plans */
+    int32_t nranks, rank;
     struct uli_dist_params *params;
     /* settled parameters */
     ulyx_dtype_t stat_dtype;
@@ -192,6 +199,15 @@ ulyx_status_t uli_dist_create(ulyx_comm_t *comm, struct uli_dist_params *params,
     ulyx_status_t outcome, double timeout_s, ulyx_dist_attention_t **dist_p);
 ulyx_status_t uli_dist_destroy(ulyx_dist_attention_t *dist);
 
+/* Local. What `rank` of nranks would have with these parameters on all ranks:
+ * settled parameters, head groups, sizes; no plans, no calls. The kernel and
+ * the number of threads are one each where they are not given. Takes params
+ * over, also on an error. ownership: *dist_p by uli_dist_measured_free.
+ * returns SUCCESS; as uli_dist_create of one rank alone. */
+ulyx_status_t uli_dist_measure_params(struct uli_dist_params *params,
+    int32_t nranks, int32_t rank, ulyx_dist_attention_t **dist_p);
+void uli_dist_measured_free(ulyx_dist_attention_t *dist);
+
 /* ---- plans and sizes (plans.c, chunks.c) --------------- */
 
 /* The parameters of a plan set's plan number `plan`; false: it has no such. The
@@ -211,6 +227,12 @@ void uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
 ulyx_status_t uli_dist_measure(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, const struct uli_layout *layout,
     int32_t rank, int32_t threads, struct uli_head_sizes *sizes_p);
+
+/* Under a ceiling the head groups are those of one thread a rank where the
+ * number of threads was not given, so that they are no matter of a rank's
+ * cores; it then runs as many threads as fit (dist->threads, and the sizes).
+ * returns as uli_dist_attention_bytes. */
+ulyx_status_t uli_dist_fit_threads(struct ulyx_dist_attention *dist);
 
 /* Chooses the head groups within the ceiling, alike on all ranks; fills
  * ngroups, slots, pieces and groups with their sizes (dist_choose.c), and

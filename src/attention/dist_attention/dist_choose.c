@@ -46,7 +46,7 @@ deal_pieces(const struct ulyx_dist_attention *dist, int32_t pieces,
     struct uli_head_group *groups)
 {
     int64_t kv = dist->params->p.kv_heads, each = dist->params->p.heads / kv;
-    int64_t nranks = dist->comm->nranks, largest = div_up(each, pieces);
+    int64_t nranks = dist->nranks, largest = div_up(each, pieces);
     bool balanced = dist->params->p.work_split == ULYX_WORK_BALANCED;
     int64_t first = 0;
     for (int64_t g = 0; g < kv * pieces; g++) {
@@ -77,9 +77,8 @@ static void
 take_seq_rows(struct ulyx_dist_attention *dist, const struct uli_layout *layout)
 {
     for (int32_t i = 0; i < dist->params->shape.nparts; i++) {
-        dist->seq_rows[i] = uli_layout_seq_rows(layout, i, dist->comm->rank);
-        dist->seq_rows_max[i] =
-            uli_layout_max_seq_rows(layout, i, dist->comm->rank);
+        dist->seq_rows[i] = uli_layout_seq_rows(layout, i, dist->rank);
+        dist->seq_rows_max[i] = uli_layout_max_seq_rows(layout, i, dist->rank);
     }
 }
 
@@ -106,9 +105,9 @@ measure_group(struct ulyx_dist_attention *dist, int32_t threads, int32_t g,
     ulyx_status_t status = layout_of(dist, &trial->groups[g], &layout);
     if (status != ULYX_SUCCESS)
         return status;
-    int32_t me = dist->comm->rank;
+    int32_t me = dist->rank;
     take_seq_rows(dist, layout);
-    for (int32_t r = 0; r < dist->comm->nranks && status == ULYX_SUCCESS; r++)
+    for (int32_t r = 0; r < dist->nranks && status == ULYX_SUCCESS; r++)
         status = uli_dist_measure(dist, &trial->groups[g], layout, r,
             dist->ceiling || r != me ? threads : dist->threads,
             &trial->sizes[r * trial->ngroups + g]);
@@ -121,7 +120,7 @@ static ulyx_status_t
 try_groups(struct ulyx_dist_attention *dist, int32_t ngroups, int32_t pieces,
     int32_t threads, struct trial *trial_p)
 {
-    size_t cells = (size_t)ngroups * (size_t)dist->comm->nranks;
+    size_t cells = (size_t)ngroups * (size_t)dist->nranks;
     trial_p->ngroups = ngroups;
     trial_p->groups = calloc((size_t)ngroups, sizeof(*trial_p->groups));
     trial_p->sizes = calloc(cells, sizeof(*trial_p->sizes));
@@ -142,7 +141,7 @@ dist_neediest(const struct ulyx_dist_attention *dist, const struct trial *trial,
     int32_t slots)
 {
     int64_t most = 0;
-    for (int32_t r = 0; r < dist->comm->nranks; r++) {
+    for (int32_t r = 0; r < dist->nranks; r++) {
         struct uli_head_sizes sizes = {0};
         for (int32_t g = 0; g < trial->ngroups; g++)
             uli_dist_raise_sizes(&sizes, &trial->sizes[r * trial->ngroups + g]);
@@ -209,7 +208,7 @@ search_pieces(struct ulyx_dist_attention *dist, int32_t slots, int32_t threads,
     int64_t *needed_p, bool *fits_p, struct trial *trial_p)
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
-    int64_t each = p->heads / p->kv_heads, unit = dist->comm->nranks;
+    int64_t each = p->heads / p->kv_heads, unit = dist->nranks;
     if (p->work_split == ULYX_WORK_BALANCED)
         unit = 1;
     int64_t most = div_up(each, unit);
@@ -252,11 +251,68 @@ uli_dist_choose(struct ulyx_dist_attention *dist, int32_t threads)
     struct trial trial;
     ULI_TRY(dist_choose_choose(dist, threads, &trial));
     const struct uli_head_sizes *mine =
-        trial.sizes + (int64_t)dist->comm->rank * trial.ngroups;
+        trial.sizes + (int64_t)dist->rank * trial.ngroups;
     dist->ngroups = trial.ngroups;
     dist->groups = trial.groups;
     for (int32_t g = 0; g < dist->ngroups; g++)
         dist->groups[g].sizes = mine[g];
     free(trial.sizes);
     return ULYX_SUCCESS;
+}
+
+/* ---- threads under a ceiling --------------------------------------------- */
+
+/* The attention's bytes of every group with so many threads; most_p: the
+ * largest sizes of all groups. */
+static ulyx_status_t
+groups_with_threads(const struct ulyx_dist_attention *dist, int32_t threads,
+    int64_t (*bytes)[2], struct uli_head_sizes *most_p)
+{
+    memset(most_p, 0, sizeof(*most_p));
+    for (int32_t g = 0; g < dist->ngroups; g++) {
+        struct uli_head_sizes sizes = dist->groups[g].sizes;
+        for (int pass = 0; pass < (dist->has_backward ? 2 : 1); pass++)
+            ULI_TRY(uli_dist_attention_bytes(dist, &dist->groups[g], &sizes,
+                threads, pass, &sizes.attention_bytes[pass]));
+        memcpy(bytes[g], sizes.attention_bytes, sizeof(bytes[g]));
+        uli_dist_raise_sizes(most_p, &sizes);
+    }
+    return ULYX_SUCCESS;
+}
+
+/* Bytes grow with threads: the most of [1, dist->threads] by bisection. One
+ * thread fits, for the groups were chosen so. */
+static ulyx_status_t
+most_threads(struct ulyx_dist_attention *dist, int64_t (*bytes)[2])
+{
+    struct uli_head_sizes most;
+    int32_t fits = 1, beyond = dist->threads + 1;
+    while (beyond - fits > 1) {
+        int32_t threads = fits + (beyond - fits) / 2;
+        ULI_TRY(groups_with_threads(dist, threads, bytes, &most));
+        if (uli_dist_pass_bytes(dist, &most, dist->slots) <= dist->ceiling)
+            fits = threads;
+        else
+            beyond = threads;
+    }
+    dist->threads = fits;
+    ULI_TRY(groups_with_threads(dist, fits, bytes, &most));
+    for (int32_t g = 0; g < dist->ngroups; g++)
+        memcpy(
+            dist->groups[g].sizes.attention_bytes, bytes[g], sizeof(bytes[g]));
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_dist_fit_threads(struct ulyx_dist_attention *dist)
+{
+    if (!dist->ceiling || dist->params->p.threads)
+        return ULYX_SUCCESS;
+    int64_t(*bytes)[2] = calloc((size_t)dist->ngroups, sizeof(*bytes));
+    if (!bytes)
+        return uli_error(ULYX_ERR_NO_MEMORY,
+            "dist attention: no memory for %d head groups", dist->ngroups);
+    ulyx_status_t status = most_threads(dist, bytes);
+    free(bytes);
+    return status;
 }

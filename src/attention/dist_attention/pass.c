@@ -72,7 +72,7 @@ uli_pass_view(const struct uli_pass *pass, const struct uli_head_group *group,
 {
     const ulyx_dist_attention_params_t *p = &pass->dist->params->p;
     const struct uli_head_sizes *sizes = &group->sizes;
-    bool statistic = tensor == ULI_HEAD_LSE || tensor == ULI_HEAD_DELTA;
+    bool statistic = uli_head_statistic(tensor);
     bool keys = uli_head_keys(tensor), wide = uli_head_wide(tensor);
     int64_t heads = keys ? sizes->kv_heads : sizes->q_heads;
     int64_t rows = pass->dist->rows[keys];
@@ -194,6 +194,43 @@ check_header(const struct ulyx_dist_attention *dist, const void *saved)
     return ULYX_SUCCESS;
 }
 
+/* Rows x heads of a tensor that a rank has at present; room may be for more. */
+static int64_t
+rows_present(const struct uli_head_group *group, enum uli_head_tensor tensor)
+{
+    const struct uli_head_sizes *sizes = &group->sizes;
+    bool keys = uli_head_keys(tensor);
+    if (!sizes->packed)
+        return keys ? sizes->kv_rows : sizes->q_rows;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < group->nsegments[keys]; i++)
+        rows += group->segments[keys][i].row_end -
+                group->segments[keys][i].row_begin;
+    return rows;
+}
+
+/* What neither an exchange nor the attention writes: the header, invalid until
+ * the call has succeeded, and the room behind each tensor's rows. */
+static void
+clear_saved(const struct ulyx_dist_attention *dist, char *saved)
+{
+    memset(saved, 0, ULI_SAVED_HEADER_BYTES);
+    for (int32_t g = 0; g < dist->ngroups; g++) {
+        const struct uli_head_group *group = &dist->groups[g];
+        for (int t = 0; t < ULI_HEAD_TENSORS; t++) {
+            if (group->saved[t] < 0)
+                continue;
+            int64_t dim = uli_head_statistic(t) ? 1
+                          : uli_head_wide(t)    ? dist->params->p.dim_qk
+                                                : dist->params->p.dim_v;
+            int64_t used = rows_present(group, t) * dim *
+                           uli_dtype_size(group->sizes.dtypes[t]);
+            memset(saved + group->saved[t] + used, 0,
+                (size_t)(group->sizes.bytes[t] - used));
+        }
+    }
+}
+
 /* ---- the call ------------------------------------------------------------ */
 
 static ulyx_status_t
@@ -274,7 +311,7 @@ dist_run(struct ulyx_dist_attention *dist, const struct uli_dist_call *call,
         outcome = check_call(dist, call);
     uli_pass_fail(&pass, outcome);
     if (writes && outcome == ULYX_SUCCESS)
-        memset(call->saved, 0, sizeof(struct header));
+        clear_saved(dist, call->saved);
     if (call->backward)
         uli_dist_backward(&pass);
     else

@@ -53,12 +53,6 @@ plan_set_sketch(const struct ulyx_dist_attention *dist,
     return group->last_piece ? 2 : 0;
 }
 
-static bool
-is_statistic(enum uli_head_tensor tensor)
-{
-    return tensor == ULI_HEAD_LSE || tensor == ULI_HEAD_DELTA;
-}
-
 void
 uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
     enum uli_dist_tensor tensor, int32_t axis, int32_t i, int64_t strides_p[3])
@@ -104,7 +98,7 @@ sketch_tensor(const struct ulyx_dist_attention *dist,
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
     struct uli_shape_tensor *t = &params->shape.tensors[at];
-    bool statistic = is_statistic(line->head);
+    bool statistic = uli_head_statistic(line->head);
     bool wide = line->head == ULI_HEAD_Q || line->head == ULI_HEAD_K;
     t->part = dist->part_of[line->axis][i];
     t->ownership = line->axis ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
@@ -138,7 +132,7 @@ sketch_shape(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, struct uli_shape *shape)
 {
     *shape = dist->params->shape;
-    shape->nranks = dist->comm->nranks;
+    shape->nranks = dist->nranks;
     shape->heads = group->q_heads;
     shape->max_docs = dist->params->p.max_docs;
     shape->key_heads = group->kv_heads; /* all plan sets are cut alike */
@@ -293,9 +287,9 @@ set_bytes(const struct ulyx_dist_attention *dist,
     bool fits = seq_delta_bytes(
         dist, group, layout, rank, &sizes->bytes[ULI_HEAD_SEQ_DELTA]);
     for (int i = 0; i < ULI_HEAD_TENSORS && fits; i++) {
-        int64_t dim = is_statistic(i)    ? 1
-                      : uli_head_wide(i) ? p->dim_qk
-                                         : p->dim_v;
+        int64_t dim = uli_head_statistic(i) ? 1
+                      : uli_head_wide(i)    ? p->dim_qk
+                                            : p->dim_v;
         if (i != ULI_HEAD_SEQ_DELTA)
             fits = size_of(rows_held(dist, group, sizes, i), dim,
                 uli_dtype_size(sizes->dtypes[i]), &sizes->bytes[i]);

@@ -123,6 +123,57 @@ set_ceiling(struct rank *r, ulyx_dist_attention_params_t *p)
     return true;
 }
 
+/* "kernel NAME" of the description. */
+static bool
+kernel_of(const struct rank *r, char name_p[64])
+{
+    char text[4096];
+    if (!ok(ulyx_dist_attention_describe(r->dist, text, sizeof(text)),
+            "describe"))
+        return false;
+    const char *at = strstr(text, "forward: kernel ");
+    return ranks_expect(at && sscanf(at, "forward: kernel %63s", name_p) == 1);
+}
+
+/* Measure says without a communicator what there is; of ceilings the smallest
+ * counts, which all ranks have noted before creation. */
+static bool
+measured(const struct rank *r, ulyx_dist_attention_params_t p)
+{
+    enum { MOST = 64 };
+    ulyx_saved_tensor_t there[MOST], without[MOST];
+    int64_t bytes[2], measured_bytes[2], count[2];
+    char kernel[64];
+    if (!kernel_of(r, kernel))
+        return false;
+    p.kernel = kernel;
+    for (int32_t n = 0; n < r->c->nranks; n++)
+        if (r->w->ceilings[n] < p.max_workspace_bytes)
+            p.max_workspace_bytes = r->w->ceilings[n];
+    bool good =
+        ok(ulyx_dist_attention_get_bytes(r->dist, &bytes[0], &bytes[1], NULL),
+            "get_bytes") &&
+        ok(ulyx_dist_attention_measure(
+               &p, r->c->nranks, r->me, &measured_bytes[0], &measured_bytes[1]),
+            "measure") &&
+        ok(ulyx_dist_attention_get_saved(
+               r->dist, MOST, sizeof(*there), there, &count[0]),
+            "get_saved") &&
+        ok(ulyx_dist_attention_measure_saved(&p, r->c->nranks, r->me, MOST,
+               sizeof(*without), without, &count[1]),
+            "measure_saved");
+    good = good && ranks_expect(bytes[0] == measured_bytes[0]) &&
+           ranks_expect(bytes[1] == measured_bytes[1]) &&
+           ranks_expect(count[0] == count[1]);
+    for (int64_t i = 0; good && i < count[0]; i++)
+        good = ranks_expect(there[i].offset == without[i].offset &&
+                            there[i].bytes == without[i].bytes &&
+                            there[i].group == without[i].group &&
+                            there[i].dtype == without[i].dtype &&
+                            !strcmp(there[i].name, without[i].name));
+    return good;
+}
+
 static bool
 create(struct rank *r)
 {
@@ -139,9 +190,10 @@ create(struct rank *r)
     given.p.head_memory = r->c->window;
     if (r->c->ceiling && !set_ceiling(r, &given.p))
         return false;
-    r->ceiling = given.p.max_workspace_bytes;
-    return ok(
-        ulyx_dist_attention_create(r->comm, &given.p, &r->dist), "create");
+    r->ceiling = r->w->ceilings[r->me] = given.p.max_workspace_bytes;
+    return ok(ulyx_dist_attention_create(r->comm, &given.p, &r->dist),
+               "create") &&
+           measured(r, given.p);
 }
 
 static bool
@@ -394,6 +446,22 @@ backward(struct rank *r)
     return good;
 }
 
+/* Every byte of saved is the call's, whatever was there. */
+static bool
+forward_over_poison(struct rank *r)
+{
+    unsigned char *saved = r->memory[1];
+    size_t bytes = (size_t)r->saved_bytes;
+    unsigned char *first = malloc(bytes + 1);
+    memset(saved, 0xa5, bytes);
+    bool good = forward(r);
+    memcpy(first, saved, bytes);
+    memset(saved, 0x5a, bytes);
+    good = good && forward(r) && ranks_expect(!memcmp(first, saved, bytes));
+    free(first);
+    return good;
+}
+
 static bool
 run(struct rank *r)
 {
@@ -412,7 +480,7 @@ run(struct rank *r)
     if (!make_memory(r))
         return false;
     pause_somewhat(r, &random);
-    if (!forward(r))
+    if (!(r->c->seed % 2 ? forward(r) : forward_over_poison(r)))
         return false;
     pause_somewhat(r, &random);
     if (!backward(r))

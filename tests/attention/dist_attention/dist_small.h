@@ -16,6 +16,7 @@ struct small {
     int32_t groups[RANKS];
     int64_t bytes[RANKS];
     int64_t ceiling[RANKS];
+    bool all_cores; /* threads are not given */
 };
 void small_params(ulyx_dist_attention_params_t *p, ulyx_part_t *part);
 void small_open(struct small *s);

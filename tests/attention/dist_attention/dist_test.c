@@ -62,6 +62,7 @@ ceiling_body(int rank, int nranks, void *context)
     (void)nranks;
     small_params(&p, &part);
     p.max_workspace_bytes = s->ceiling[rank];
+    p.threads = s->all_cores ? 0 : 1;
     ulyx_status_t status =
         ulyx_dist_attention_create(s->comms[rank], &p, &dist);
     if (status != ULYX_SUCCESS)
@@ -99,6 +100,10 @@ ceilings_choose_groups(void **state)
     s.ceiling[2] = whole; /* the smallest of all ranks counts */
     assert_int_equal(run_ceiling(&s), whole);
     assert_int_equal(s.groups[0], 1);
+    s.all_cores = true; /* how many there are is no matter */
+    assert_true(run_ceiling(&s) <= whole);
+    assert_int_equal(s.groups[0], 1);
+    s.all_cores = false;
     s.ceiling[2] = whole - 1;
     assert_true(run_ceiling(&s) < whole);
     assert_int_equal(s.groups[0], 2);
@@ -106,6 +111,54 @@ ceilings_choose_groups(void **state)
         s.ceiling[r] = 1000; /* not even one KV head */
     run_ceiling(&s);
     small_close(&s);
+}
+
+/* ---- sizes without a communicator ---------------------------------------- */
+
+static ulyx_status_t
+measure(const ulyx_dist_attention_params_t *p, int32_t nranks, int32_t rank)
+{
+    int64_t workspace, saved;
+    return ulyx_dist_attention_measure(p, nranks, rank, &workspace, &saved);
+}
+
+static void
+measure_takes_what_sizes_depend_on(void **state)
+{
+    (void)state;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    ulyx_saved_tensor_t tensors[4];
+    int64_t saved = -1, count = -1;
+    small_params(&p, &part);
+    assert_status(measure(&p, RANKS, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(says("kernel is NULL"));
+    p.kernel = "portable";
+    p.threads = 0;
+    assert_status(measure(&p, RANKS, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(says("threads is 0: the workspace"));
+    p.kernel = NULL; /* what is saved depends on neither */
+    assert_status(
+        ulyx_dist_attention_measure(&p, RANKS, 3, NULL, &saved), ULYX_SUCCESS);
+    assert_true(saved > 0);
+    p.max_workspace_bytes = 1 << 20; /* but by way of the groups */
+    assert_status(ulyx_dist_attention_measure(&p, RANKS, 3, NULL, &saved),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(says("max_workspace_bytes"));
+    p.max_workspace_bytes = 0;
+    assert_status(measure(&p, 0, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(says("nranks is 0"));
+    assert_status(measure(&p, 2, 2), ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(says("rank is 2, must be 0 to 1"));
+    assert_status(ulyx_dist_attention_measure_saved(
+                      &p, RANKS, 0, 2, sizeof(*tensors), tensors, &count),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_int_equal(count, 4);
+    assert_true(says("needed are 4"));
+    p.heads = 5;
+    assert_status(ulyx_dist_attention_measure(&p, RANKS, 0, NULL, &saved),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_true(says("heads is 5, must be a multiple of kv_heads (2)"));
 }
 
 /* ---- documents that change ----------------------------------------------- */
@@ -433,6 +486,7 @@ forward_alone_saves_nothing(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_and_modes_give_the_same_bits),
     cmocka_unit_test(ceilings_choose_groups),
+    cmocka_unit_test(measure_takes_what_sizes_depend_on),
     cmocka_unit_test(documents_change_without_a_new_plan),
     cmocka_unit_test(windows_give_the_same_bits),
     cmocka_unit_test(one_thread_drives_all_ranks),

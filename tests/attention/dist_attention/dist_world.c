@@ -70,7 +70,7 @@ allocate(struct world *w, const struct dist_case *c)
     size_t doubles = 0;
     for (int t = 0; t < WORLD_TENSORS; t++)
         doubles += (size_t)(w->count[t] + 1) * (size_t)(c->nranks + 3);
-    w->memory_bytes = (doubles + (size_t)c->p.heads * 4 + 80) * sizeof(double);
+    w->memory_bytes = (doubles + (size_t)c->p.heads * 4 + 90) * sizeof(double);
     w->memory = ranks_shared(w->memory_bytes);
     char *at = w->memory;
     for (int t = 0; t < WORLD_TENSORS; t++) {
@@ -87,6 +87,7 @@ allocate(struct world *w, const struct dist_case *c)
     w->scores = (void *)carve(&at, 2 * CASE_RANKS);
     w->own_keys = (void *)carve(&at, CASE_RANKS);
     w->groups = (void *)carve(&at, CASE_RANKS);
+    w->ceilings = (void *)carve(&at, CASE_RANKS);
     w->meet = meet_new(c->nranks);
 }
 

@@ -81,6 +81,7 @@ struct world {
     int64_t (*scores)[2];                      /* [nranks], of each pass */
     int64_t *own_keys; /* [nranks] is every KV head on one rank? */
     int64_t *groups;   /* [nranks] head groups */
+    int64_t *ceilings; /* [nranks] of the workspace */
     struct meet *meet;
     void *memory;
     size_t memory_bytes;
