@@ -94,7 +94,8 @@ typedef struct {
     int64_t batch;             /* >= 0; so are all lengths and heads */
     int64_t len_q, len_k;      /* rows of a batch item */
     int64_t heads_q, heads_kv; /* heads that the tensors hold */
-    int64_t dim_qk, dim_v;     /* multiples of 8, 8 to 512 */
+    int64_t dim_qk, dim_v;     /* 1 to 512, on a device multiples of 8;
+                                * elsewhere those are the fast ones */
     double scale;   /* of q.k; 0 = 1 / sqrt(dim_qk), never negative */
     double softcap; /* 0 = none, else positive */
     double dropout; /* 0: dropout does not exist */

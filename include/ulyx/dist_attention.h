@@ -77,7 +77,8 @@ typedef struct {
     int64_t batch;    /* b >= 0; default 1 */
     int64_t heads;    /* query heads, >= 1 */
     int64_t kv_heads; /* divides heads; 0 = heads */
-    int64_t dim_qk, dim_v;    /* multiples of 8, 8 to 512; dim_v 0 = dim_qk */
+    int64_t dim_qk, dim_v;    /* 1 to 512, fast where multiples of 8; dim_v 0 =
+                               * dim_qk */
     ulyx_dtype_t dtype;       /* F64, F32, BF16 (default), F16 */
     ulyx_dtype_t param_dtype; /* of sinks, slopes, d_sink: F32 or F64; 0 = F64
                                * where dtype is, else F32 */

@@ -9,16 +9,20 @@
 #include "attention/pool.h"
 #include "attention/translate/view.h"
 
-/* Columns are a multiple of 8: eight lanes, added in pairs. */
+/* Eight lanes, added in pairs. */
 static inline __attribute__((always_inline)) double
 delta_of(const void *dout, const void *out, const ulyx_dtype_t dtype,
     int64_t columns)
 {
     double lanes[8] = {0};
-    for (int64_t c = 0; c < columns; c += 8)
+    int64_t whole = columns / 8 * 8;
+    for (int64_t c = 0; c < whole; c += 8)
         for (int n = 0; n < 8; n++)
             lanes[n] += uli_element_load(dout, dtype, c + n) *
                         uli_element_load(out, dtype, c + n);
+    for (int64_t c = whole; c < columns; c++)
+        lanes[c - whole] +=
+            uli_element_load(dout, dtype, c) * uli_element_load(out, dtype, c);
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
            ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }

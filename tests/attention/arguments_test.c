@@ -20,7 +20,8 @@ problem_bad_fields_are_refused(void **state)
     b.problem.field = value;                                                   \
     refused(&b, status, word)
     REFUSED(dropout, 0.1, ULYX_ERR_UNSUPPORTED, "dropout");
-    REFUSED(dim_qk, 12, ULYX_ERR_UNSUPPORTED, "dim_qk 12");
+    REFUSED(dim_qk, 0, ULYX_ERR_UNSUPPORTED, "dim_qk 0");
+    REFUSED(dim_qk, -8, ULYX_ERR_UNSUPPORTED, "dim_qk -8");
     REFUSED(dim_v, 520, ULYX_ERR_UNSUPPORTED, "dim_v 520");
     REFUSED(dtype, ULYX_DTYPE_F8_E4M3, ULYX_ERR_UNSUPPORTED, "dtype");
     REFUSED(scale, -1, invalid, "scale");

@@ -31,7 +31,8 @@ find_family(const struct uli_attn_problem *problem, const char **why_p)
         bool narrow = problem->dtype == ULYX_DTYPE_BF16 ||
                       problem->dtype == ULYX_DTYPE_F16;
         bool wide = problem->dtype == ULYX_DTYPE_F32 && family->any_dtype;
-        if ((narrow || wide) && problem->dim_qk <= family->dim_qk &&
+        bool whole = problem->dim_qk % 8 == 0 && problem->dim_v % 8 == 0;
+        if ((narrow || wide) && whole && problem->dim_qk <= family->dim_qk &&
             problem->dim_v <= family->dim_v)
             return family;
     }

@@ -61,7 +61,7 @@ forward_load_tile(struct forward *f, int64_t j, int64_t count)
     load_keys(
         f->call, ULI_ATTN_K, f->kv, &f->doc, j, j + count, rows, f->k, f->k_ld);
     float *v = PAIRED ? f->staging : f->v;
-    int64_t ld = PAIRED ? dim_v / 2 : f->v_ld;
+    int64_t ld = PAIRED ? units_of(dim_v) : f->v_ld;
     load_keys(f->call, ULI_ATTN_V, f->kv, &f->doc, j, j + count, rows, v, ld);
     if (PAIRED)
         interleave_rows(f->v, f->v_ld, v, ld, rows, dim_v, f->columns);
@@ -245,8 +245,9 @@ forward_layout(struct forward *f, int64_t rows, float *base)
     f->sum = carver_take(&c, rows);
     f->out = carver_take(&c, rows * f->columns);
     f->qt = carver_take(&c, rows * f->units);
-    f->staging = carver_take(
-        &c, uli_max(rows * f->units, ULI_TILE_KEYS * f->problem->dim_v / 2));
+    f->staging =
+        carver_take(&c, uli_max(rows * f->units,
+                            ULI_TILE_KEYS * filled(f->problem->dim_v) / 2));
     return c.floats;
 }
 

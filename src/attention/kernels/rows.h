@@ -2,7 +2,8 @@
  *
  * Rows of tensors as rows of units: floats, or in paired kernels the bf16
  * themselves, two neighbouring columns a unit. Rows that are not in the call
- * become zeros.
+ * become zeros. A row of any number of columns ends in zeros up to a multiple
+ * of 8, which add nothing to any product, so that units come in fours.
  */
 #ifndef ULI_ATTENTION_ROWS_H
 #define ULI_ATTENTION_ROWS_H
@@ -27,11 +28,17 @@ carver_take(struct carver *c, int64_t floats)
     return part;
 }
 
-/* Units of a row of `columns` elements. */
+INLINE int64_t
+filled(int64_t columns)
+{
+    return (columns + 7) / 8 * 8;
+}
+
+/* Units of a row of `columns` elements and its zeros. */
 INLINE int64_t
 units_of(int64_t columns)
 {
-    return PAIRED ? columns / 2 : columns;
+    return PAIRED ? filled(columns) / 2 : filled(columns);
 }
 
 INLINE int64_t
@@ -44,8 +51,10 @@ INLINE void
 load_row(
     float *to, const unsigned char *from, ulyx_dtype_t dtype, int64_t columns)
 {
+    int64_t zeros = filled(columns) - columns;
 #if PAIRED
     memcpy(to, from, (size_t)columns * 2);
+    memset((uint16_t *)(void *)to + columns, 0, (size_t)zeros * 2);
     (void)dtype;
 #else
     const uint16_t *halves = (const uint16_t *)(const void *)from;
@@ -57,6 +66,8 @@ load_row(
     else
         for (int64_t c = 0; c < columns; c++)
             to[c] = uli_float_of_f16(halves[c]);
+    for (int64_t c = columns; c < columns + zeros; c++)
+        to[c] = 0;
 #endif
 }
 

@@ -57,8 +57,26 @@ sizes_fit(const ulyx_attention_t *given)
            uli_size_mul(product, 8 * 512, &product);
 }
 
+/* The kernels of devices load rows in whole pieces of 16 bytes. */
 static ulyx_status_t
-check_sizes(const ulyx_attention_t *given)
+check_dims(const ulyx_attention_t *given, ulyx_memory_kind_t memory)
+{
+    const int64_t dims[2] = {given->dim_qk, given->dim_v};
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "dim_v" : "dim_qk";
+        if (dims[i] < 1 || dims[i] > 512)
+            return UNSUPPORTED(
+                "attention: %s %" PRId64 ", 1 to 512 are there", name, dims[i]);
+        if (memory != ULYX_MEMORY_HOST && dims[i] % 8)
+            return UNSUPPORTED("attention: %s %" PRId64
+                               " is not a multiple of 8, on device memory",
+                name, dims[i]);
+    }
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+check_sizes(const ulyx_attention_t *given, ulyx_memory_kind_t memory)
 {
     if (given->heads_q && !given->heads_kv)
         return INVALID("attention: heads_q %" PRId64 ", heads_kv %" PRId64,
@@ -68,12 +86,7 @@ check_sizes(const ulyx_attention_t *given)
                        " is not a multiple of heads_kv %" PRId64
                        " and there is no kv_map",
             given->heads_q, given->heads_kv);
-    const int64_t dims[2] = {given->dim_qk, given->dim_v};
-    for (int i = 0; i < 2; i++)
-        if (dims[i] < 8 || dims[i] > 512 || dims[i] % 8)
-            return UNSUPPORTED("attention: %s %" PRId64
-                               " is not a multiple of 8 from 8 to 512",
-                i ? "dim_v" : "dim_qk", dims[i]);
+    ULI_TRY(check_dims(given, memory));
     if (!sizes_fit(given))
         return uli_error(ULYX_ERR_OVERFLOW,
             "attention: batch * length * heads * dim does not fit 64 bits");
@@ -304,7 +317,7 @@ uli_attn_translate(const ulyx_attention_t *given, ulyx_attention_pass_t pass,
         return INVALID("attention: pass %d", pass);
     ULI_TRY(uli_fields_check(&uli_attention_fields, given));
     ULI_TRY(check_dtypes(given));
-    ULI_TRY(check_sizes(given));
+    ULI_TRY(check_sizes(given, exec ? exec->memory : ULYX_MEMORY_HOST));
     if (given->dropout != 0)
         return UNSUPPORTED("attention: dropout %g", given->dropout);
     ULI_TRY(check_arrays(given));

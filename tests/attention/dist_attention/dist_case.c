@@ -190,8 +190,8 @@ case_draw(struct dist_case *c, struct test_random *random)
     c->p.batch = chance(random, 70) ? 1 : 2;
     c->p.kv_heads = test_random_in(random, 1, 4);
     c->p.heads = c->p.kv_heads * test_random_in(random, 1, 4);
-    c->p.dim_qk = PICK(random, 8, 16, 24, 32);
-    c->p.dim_v = chance(random, 60) ? 0 : PICK(random, 8, 16, 32);
+    c->p.dim_qk = PICK(random, 8, 16, 24, 32, 1, 2, 3, 13, 27, 40);
+    c->p.dim_v = chance(random, 60) ? 0 : PICK(random, 8, 16, 32, 1, 5, 39);
     c->p.dtype = (int32_t)PICK(random, ULYX_DTYPE_F64, ULYX_DTYPE_F32,
         ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16);
     c->p.param_dtype = (int32_t)PICK(random, 0, ULYX_DTYPE_F32, ULYX_DTYPE_F64);

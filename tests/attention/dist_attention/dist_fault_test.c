@@ -121,7 +121,7 @@ mismatch_body(int rank, int nranks, void *context)
     good &= ranks_expect(
         ulyx_dist_attention_create(comm, &p, &dist) == ULYX_ERR_MISMATCH);
     small_params(&p, &part);
-    p.dim_qk = rank == 1 ? 12 : DIM;
+    p.dim_qk = rank == 1 ? 520 : DIM;
     ulyx_status_t status = ulyx_dist_attention_create(comm, &p, &dist);
     good &= ranks_expect(
         status == (rank == 1 ? ULYX_ERR_UNSUPPORTED : ULYX_ERR_PEER_REFUSED));

@@ -56,9 +56,8 @@ dot(const struct pass *pass, const double *a, const double *b, int64_t count)
     float lanes[LANES] = {0}, sum = 0;
     int64_t turn = pass->variant & 4 ? count / 2 : 0;
     if (pass->variant & 2) {
-        for (int64_t c = 0; c < count; c += LANES) /* a multiple of 8 */
-            for (int n = 0; n < LANES; n++)
-                lanes[n] += (float)a[c + n] * (float)b[c + n];
+        for (int64_t c = 0; c < count; c++)
+            lanes[c % LANES] += (float)a[c] * (float)b[c];
         for (int n = 0; n < LANES; n++)
             sum += lanes[order(pass, n, LANES)];
         return sum;

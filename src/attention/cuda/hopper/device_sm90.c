@@ -25,7 +25,8 @@ static const struct uli_sm90_family *const families[] = {
 static const struct uli_sm90_family *
 family_of(const struct uli_attn_problem *problem)
 {
-    for (size_t n = 0; n < sizeof(families) / sizeof(families[0]); n++)
+    bool whole = problem->dim_qk % 8 == 0 && problem->dim_v % 8 == 0;
+    for (size_t n = 0; whole && n < sizeof(families) / sizeof(families[0]); n++)
         if (problem->dim_qk <= families[n]->dim_qk &&
             problem->dim_v <= families[n]->dim_v)
             return families[n];
