@@ -187,11 +187,15 @@ typedef struct {
     const void *saved; /* forward's; unchanged */
     int64_t saved_bytes;
     double timeout_s;
+    /* NULL, or with ULYX_DIST_ATTENTION_LSE: the gradient of forward's lse, of
+     * its type and layout; of replicated queries summed over ranks or equal, as
+     * dout is. */
+    const void *const *dlse;
 } ulyx_dist_attention_backward_t;
 #define ULYX_DIST_ATTENTION_BACKWARD_INIT                                      \
     {                                                                          \
         sizeof(ulyx_dist_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
-            0, 0, 0, 0, 0, 0                                                   \
+            0, 0, 0, 0, 0, 0, 0                                                \
     }
 
 /* Collective; inside a group they queue, and run on a thread a communicator.

@@ -127,6 +127,7 @@ uli_dist_backward_read(const ulyx_dist_attention_t *dist,
     dist_take(dist, ULI_DIST_DQ, 0, (const void *const *)own.dq, call_p);
     dist_take(dist, ULI_DIST_DK, 1, (const void *const *)own.dk, call_p);
     dist_take(dist, ULI_DIST_DV, 1, (const void *const *)own.dv, call_p);
+    dist_take(dist, ULI_DIST_DLSE, 0, own.dlse, call_p);
     call_p->sinks = own.sinks;
     call_p->alibi_slopes = own.alibi_slopes;
     call_p->d_sink = own.d_sink;

@@ -105,6 +105,7 @@ struct uli_attn_call {
     struct uli_attn_view views[ULI_ATTN_TENSORS];
     void *max_logit, *d_sink;
     bool accumulate;
+    bool delta_less_dlse; /* the given delta has dlse taken away already */
     const struct uli_attn_kernel *kernel;
     int threads;
     double timeout_s;

@@ -43,30 +43,55 @@ uli_attn_delta_row(
     }
 }
 
+static const char *
+strided_at(const struct uli_attn_strided *tensor, int64_t batch, int64_t row,
+    int64_t head)
+{
+    return tensor->base + batch * tensor->strides[0] +
+           row * tensor->strides[1] + head * tensor->strides[2];
+}
+
+static bool
+row_is_zero(const void *row, ulyx_dtype_t dtype, int64_t columns)
+{
+    for (int64_t c = 0; c < columns; c++)
+        if (uli_element_load(row, dtype, c) != 0)
+            return false;
+    return true;
+}
+
+/* Rounded before dlse is taken away, as where both come to a kernel. */
+static double
+delta_less_dlse(ulyx_dtype_t dtype, ulyx_dtype_t stat, int64_t columns,
+    const void *dout, const void *out, const void *dlse)
+{
+    double delta = uli_attn_delta_row(dout, out, dtype, columns);
+    if (isnan(delta) && row_is_zero(out, dtype, columns))
+        delta = 0;
+    if (stat == ULYX_DTYPE_F32)
+        delta = (float)delta;
+    return dlse ? delta - uli_element_load(dlse, stat, 0) : delta;
+}
+
 void
-uli_attn_delta(ulyx_dtype_t dtype, const int64_t sizes[4], const void *dout,
-    const int64_t dout_strides[3], const void *out,
-    const int64_t out_strides[3], void *delta_p, const int64_t delta_strides[3])
+uli_attn_delta(ulyx_dtype_t dtype, const int64_t sizes[4],
+    const struct uli_attn_strided *dout, const struct uli_attn_strided *out,
+    const struct uli_attn_strided *dlse, void *delta_p,
+    const int64_t delta_strides[3])
 {
     ulyx_dtype_t stat =
         dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
-    for (int64_t i = 0; i < sizes[0]; i++) {
-        for (int64_t r = 0; r < sizes[1]; r++) {
+    for (int64_t i = 0; i < sizes[0]; i++)
+        for (int64_t r = 0; r < sizes[1]; r++)
             for (int64_t n = 0; n < sizes[2]; n++) {
-                const unsigned char *d =
-                    (const unsigned char *)dout + i * dout_strides[0] +
-                    r * dout_strides[1] + n * dout_strides[2];
-                const unsigned char *o =
-                    (const unsigned char *)out + i * out_strides[0] +
-                    r * out_strides[1] + n * out_strides[2];
                 unsigned char *to = (unsigned char *)delta_p +
                                     i * delta_strides[0] +
                                     r * delta_strides[1] + n * delta_strides[2];
-                uli_element_store(
-                    to, stat, 0, uli_attn_delta_row(d, o, dtype, sizes[3]));
+                uli_element_store(to, stat, 0,
+                    delta_less_dlse(dtype, stat, sizes[3],
+                        strided_at(dout, i, r, n), strided_at(out, i, r, n),
+                        dlse->base ? strided_at(dlse, i, r, n) : NULL));
             }
-        }
-    }
 }
 
 static double
@@ -132,7 +157,8 @@ sink_of_row(struct uli_attn_call *call, const struct uli_attn_run *run,
                uli_attn_row_delta(call, run, row);
     if (call->views[ULI_ATTN_DLSE].given)
         return row_stat(call, ULI_ATTN_DLSE, run, row);
-    return 0;
+    return call->delta_less_dlse ? -row_stat(call, ULI_ATTN_DELTA, run, row)
+                                 : 0;
 }
 
 static void

@@ -14,12 +14,20 @@
 double uli_attn_delta_row(
     const void *dout, const void *out, ulyx_dtype_t dtype, int64_t columns);
 
-/* delta of a [batch, rows, heads, columns] pair of tensors by strides in bytes
- * {batch, row, head}: what distributed attention computes where out and dout
- * are sharded by sequence. delta is F64 where dtype is, else F32. Pure. */
+/* A statistic or tensor by strides in bytes {batch, row, head}. */
+struct uli_attn_strided {
+    const char *base;
+    int64_t strides[3];
+};
+
+/* delta of a [batch, rows, heads, columns] pair of tensors, less dlse where its
+ * base is not NULL: what distributed attention computes where out and dout are
+ * sharded by sequence. A row whose out is zeros has delta 0 whatever its dout,
+ * which is not looked at where no key is seen. delta and dlse are F64 where
+ * dtype is, else F32. Pure. */
 void uli_attn_delta(ulyx_dtype_t dtype, const int64_t sizes[4],
-    const void *dout, const int64_t dout_strides[3], const void *out,
-    const int64_t out_strides[3], void *delta_p,
+    const struct uli_attn_strided *dout, const struct uli_attn_strided *out,
+    const struct uli_attn_strided *dlse, void *delta_p,
     const int64_t delta_strides[3]);
 
 /* lse, and delta - dlse, of one row of a run in a backward call. */

@@ -15,8 +15,31 @@
 #include "base/dtype.h"
 #include "base/status.h"
 
-/* delta[b][h][s] of query part i from the group's heads. */
-static void
+/* Part i of a query-side tensor of the call from the group's first head. */
+static struct uli_attn_strided
+part_of_call(const struct uli_pass *pass, const struct uli_head_group *group,
+    enum uli_dist_tensor tensor, int32_t i)
+{
+    struct uli_attn_strided part = {.base = pass->call->tensors[tensor][i]};
+    uli_dist_seq_strides(pass->dist, tensor, 0, i, part.strides);
+    if (part.base)
+        part.base += group->q_first * part.strides[2];
+    return part;
+}
+
+static ulyx_status_t
+check_part(
+    const char *name, const struct uli_attn_strided *part, int32_t i, int64_t n)
+{
+    if (part->base)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "%s[%d] is NULL, the part has %lld rows here", name, i, (long long)n);
+}
+
+/* delta[b][h][s] of query part i from the group's heads, less dlse: what the
+ * gradient of the scores takes, so that dlse travels with delta. */
+static ulyx_status_t
 compute_delta(struct uli_pass *pass, const struct uli_head_group *group,
     int32_t slot, int32_t i)
 {
@@ -25,25 +48,23 @@ compute_delta(struct uli_pass *pass, const struct uli_head_group *group,
     int32_t part = dist->part_of[0][i];
     const int64_t sizes[4] = {
         p->batch, dist->seq_rows[part], group->q_heads, p->dim_v};
-    int64_t strides[2][3], delta[3];
-    uli_dist_seq_strides(dist, ULI_DIST_DOUT, 0, i, strides[0]);
-    uli_dist_seq_strides(dist, ULI_DIST_OUT, 0, i, strides[1]);
+    struct uli_attn_strided dout, out, dlse;
+    int64_t delta[3];
+    dout = part_of_call(pass, group, ULI_DIST_DOUT, i);
+    out = part_of_call(pass, group, ULI_DIST_OUT, i);
+    dlse = part_of_call(pass, group, ULI_DIST_DLSE, i);
     delta[1] = dist->stat_bytes;
     delta[2] = dist->stat_bytes * uli_max(dist->seq_rows_max[part], 1);
     delta[0] = delta[2] * group->q_heads;
-    const char *dout = pass->call->tensors[ULI_DIST_DOUT][i];
-    const char *out = pass->call->tensors[ULI_DIST_OUT][i];
     if (!sizes[0] || !sizes[1])
-        return;
-    if (!dout || !out) {
-        uli_pass_fail(pass, uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                                "%s[%d] is NULL, the part has %lld rows here",
-                                dout ? "out" : "dout", i, (long long)sizes[1]));
-        return;
-    }
-    uli_attn_delta(p->dtype, sizes, dout + group->q_first * strides[0][2],
-        strides[0], out + group->q_first * strides[1][2], strides[1],
+        return ULYX_SUCCESS;
+    ULI_TRY(check_part("dout", &dout, i, sizes[1]));
+    ULI_TRY(check_part("out", &out, i, sizes[1]));
+    if (pass->call->given[ULI_DIST_DLSE])
+        ULI_TRY(check_part("dlse", &dlse, i, sizes[1]));
+    uli_attn_delta(p->dtype, sizes, &dout, &out, &dlse,
         uli_pass_seq_delta(pass, group, slot, i), delta);
+    return ULYX_SUCCESS;
 }
 
 static void
@@ -56,7 +77,7 @@ bring_grad(struct uli_pass *pass, int32_t g)
     uli_pass_seq(pass, group, ULI_DIST_DOUT, 0, &src);
     for (int32_t i = 0; i < dist->nparts[0]; i++) {
         if (pass->status == ULYX_SUCCESS)
-            compute_delta(pass, group, slot, i);
+            uli_pass_fail(pass, compute_delta(pass, group, slot, i));
         src.at[src.count++] = uli_pass_seq_delta(pass, group, slot, i);
     }
     uli_pass_add_head(pass, group, slot, ULI_HEAD_DOUT, 0, &dst);
@@ -200,6 +221,7 @@ pass_translate(const struct uli_pass *pass, const struct uli_head_group *group,
     setup.problem.alibi_slopes = pass->call->alibi_slopes;
     ULI_TRY(uli_attn_translate(&setup.problem, ULYX_ATTENTION_PASS_BACKWARD,
         &setup.exec, true, attention));
+    attention->delta_less_dlse = pass->call->given[ULI_DIST_DLSE];
     return uli_attn_translate_backward(&tensors, attention);
 }
 

@@ -51,6 +51,7 @@ enum uli_dist_tensor {
     ULI_DIST_DQ,
     ULI_DIST_DK,
     ULI_DIST_DV,
+    ULI_DIST_DLSE,
     ULI_DIST_TENSORS
 };
 

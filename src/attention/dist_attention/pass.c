@@ -250,7 +250,7 @@ check_given(
     const struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
 {
     static const char *const names[ULI_DIST_TENSORS] = {
-        "q", "k", "v", "out", "dout", "lse", "dq", "dk", "dv"};
+        "q", "k", "v", "out", "dout", "lse", "dq", "dk", "dv", "dlse"};
     bool lse = dist->params->p.flags & ULYX_DIST_ATTENTION_LSE;
     for (int t = 0; t < ULI_DIST_TENSORS; t++) {
         bool needed = t == ULI_DIST_OUT;
@@ -258,14 +258,18 @@ check_given(
             needed = !call->backward || !dist->saves_heads;
         else if (t == ULI_DIST_LSE)
             needed = !call->backward && lse;
+        else if (t == ULI_DIST_DLSE)
+            needed = false;
         else if (t != ULI_DIST_OUT)
             needed = call->backward;
         if (needed && !call->given[t])
             return INVALID("%s is NULL", names[t]);
     }
-    if (call->given[ULI_DIST_LSE] && !lse)
-        return INVALID("lse is given, distributed attention was made without "
-                       "ULYX_DIST_ATTENTION_LSE");
+    for (int t = 0; t < ULI_DIST_TENSORS; t++)
+        if ((t == ULI_DIST_LSE || t == ULI_DIST_DLSE) && call->given[t] && !lse)
+            return INVALID("%s is given, distributed attention was made "
+                           "without ULYX_DIST_ATTENTION_LSE",
+                names[t]);
     if (call->d_sink && !call->sinks)
         return INVALID("d_sink without sinks");
     return ULYX_SUCCESS;

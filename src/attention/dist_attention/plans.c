@@ -59,7 +59,7 @@ uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
     int32_t part = dist->part_of[axis][i];
-    if (tensor == ULI_DIST_LSE) {
+    if (tensor == ULI_DIST_LSE || tensor == ULI_DIST_DLSE) {
         strides_p[1] = dist->stat_bytes;
         strides_p[2] = dist->stat_bytes * uli_max(dist->seq_rows_max[part], 1);
         strides_p[0] = strides_p[2] * p->heads;

@@ -202,6 +202,7 @@ case_draw(struct dist_case *c, struct test_random *random)
     draw_split(c, random);
     c->window = chance(random, 40);
     c->strided = chance(random, 40);
+    c->dlse = chance(random, 50);
 }
 
 void

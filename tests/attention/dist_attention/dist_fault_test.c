@@ -58,6 +58,11 @@ refuse_in_the_middle(int rank, struct own *o)
         b.dk = &nowhere;
     good &= refused_by_1(rank, ulyx_dist_attention_backward(o->dist, &b, NULL),
         "dst[1] is NULL");
+    b = o->b;
+    if (rank == 1) /* forward gave no lse */
+        b.dlse = (const void *const *)&o->dout;
+    good &= refused_by_1(rank, ulyx_dist_attention_backward(o->dist, &b, NULL),
+        "dlse is given, distributed attention was made without");
     return good &
            ranks_expect(!ulyx_dist_attention_backward(o->dist, &o->b, NULL));
 }

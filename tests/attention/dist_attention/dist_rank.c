@@ -74,6 +74,12 @@ dim_of(const struct dist_case *c, int tensor)
     return wide || !c->p.dim_v ? c->p.dim_qk : c->p.dim_v;
 }
 
+static bool
+is_lse(int tensor)
+{
+    return tensor == WORLD_LSE || tensor == WORLD_DLSE;
+}
+
 /* ---- creation ------------------------------------------------------------ */
 
 static void
@@ -251,7 +257,7 @@ set_strides(const struct rank *r, int tensor, int n)
 {
     struct tensor *t = (struct tensor *)&r->t[tensor];
     int64_t *s = t->strides[n], elem = uli_dtype_size(t->dtype);
-    if (tensor == WORLD_LSE) {
+    if (is_lse(tensor)) {
         s[1] = elem;
         s[2] = elem * max_rows(r, t->axis, n);
         s[0] = s[2] * t->heads;
@@ -272,9 +278,9 @@ make_tensor(struct rank *r, int tensor)
                 tensor == WORLD_V || tensor == WORLD_DK || tensor == WORLD_DV;
     t->axis = &r->axes[keys];
     t->heads = heads_of(r->c, tensor);
-    t->dim = tensor == WORLD_LSE ? 1 : dim_of(r->c, tensor);
+    t->dim = is_lse(tensor) ? 1 : dim_of(r->c, tensor);
     t->dtype = r->c->p.dtype;
-    if (tensor == WORLD_LSE && t->dtype != ULYX_DTYPE_F64)
+    if (is_lse(tensor) && t->dtype != ULYX_DTYPE_F64)
         t->dtype = ULYX_DTYPE_F32;
     for (int n = 0; n < t->axis->nparts; n++) {
         set_strides(r, tensor, n);
@@ -294,7 +300,7 @@ global_at(const struct rank *r, int tensor, int64_t b, int64_t row, int64_t h)
 {
     const struct tensor *t = &r->t[tensor];
     int64_t rows = case_rows(r->c, t->axis == &r->axes[1]);
-    if (tensor == WORLD_LSE)
+    if (is_lse(tensor))
         return (b * t->heads + h) * rows + row;
     return ((b * rows + row) * t->heads + h) * t->dim;
 }
@@ -429,6 +435,8 @@ backward(struct rank *r)
     }
     call.out = (const void *const *)r->t[WORLD_OUT].base;
     call.dout = (const void *const *)r->t[WORLD_DOUT].base;
+    if (r->c->dlse)
+        call.dlse = (const void *const *)r->t[WORLD_DLSE].base;
     call.dq = r->t[WORLD_DQ].base;
     call.dk = r->t[WORLD_DK].base;
     call.dv = r->t[WORLD_DV].base;
@@ -465,16 +473,18 @@ forward_over_poison(struct rank *r)
 static bool
 run(struct rank *r)
 {
-    static const int inputs[] = {WORLD_Q, WORLD_K, WORLD_V, WORLD_DOUT};
+    static const int inputs[] = {
+        WORLD_Q, WORLD_K, WORLD_V, WORLD_DOUT, WORLD_DLSE};
     static const int results[] = {
         WORLD_OUT, WORLD_LSE, WORLD_DQ, WORLD_DK, WORLD_DV};
     struct test_random random = {r->c->seed + (uint64_t)r->me};
     for (int t = 0; t < WORLD_D_SINK; t++)
         make_tensor(r, t);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         each_element(r, inputs[i],
-            inputs[i] == WORLD_DOUT ? r->w->rank_dout[r->me]
-                                    : r->w->input[inputs[i]],
+            inputs[i] >= WORLD_DOUT
+                ? r->w->rank_grad[r->me][inputs[i] - WORLD_DOUT]
+                : r->w->input[inputs[i]],
             load);
     make_params(r);
     if (!make_memory(r))

@@ -15,7 +15,7 @@
 enum { LIMIT_S = 50 };
 
 static const char *const names[WORLD_TENSORS] = {
-    "q", "k", "v", "dout", "out", "lse", "dq", "dk", "dv", "d_sink"};
+    "q", "k", "v", "dout", "dlse", "out", "lse", "dq", "dk", "dv", "d_sink"};
 
 static int
 axis_of(int tensor)
@@ -48,7 +48,7 @@ count_elements(struct world *w)
     int64_t q = p->batch * case_rows(w->c, 0) * p->heads;
     int64_t k = p->batch * case_rows(w->c, 1) * p->kv_heads;
     const int64_t counts[WORLD_TENSORS] = {q * p->dim_qk, k * p->dim_qk,
-        k * dim_v, q * dim_v, q * dim_v, q, q * p->dim_qk, k * p->dim_qk,
+        k * dim_v, q * dim_v, q, q * dim_v, q, q * p->dim_qk, k * p->dim_qk,
         k * dim_v, p->heads};
     memcpy(w->count, counts, sizeof(counts));
 }
@@ -79,9 +79,10 @@ allocate(struct world *w, const struct dist_case *c)
         for (int r = 0; r < c->nranks; r++)
             w->result[r][t] = carve(&at, w->count[t]);
     }
-    /* dout's results are not used: its places hold the ranks' copies. */
+    /* Results of dout and dlse are not used: there lie the ranks' copies. */
     for (int r = 0; r < c->nranks; r++)
-        w->rank_dout[r] = w->result[r][WORLD_DOUT];
+        for (int t = 0; t < 2; t++)
+            w->rank_grad[r][t] = w->result[r][WORLD_DOUT + t];
     w->sinks = carve(&at, c->p.heads);
     w->slopes = carve(&at, c->p.heads);
     w->scores = (void *)carve(&at, 2 * CASE_RANKS);
@@ -119,26 +120,31 @@ fill(double *values, int64_t count, struct test_random *random,
 /* Copies of replicated rows differ unless GRAD_EQUAL; what counts is their
  * sum. */
 static void
-fill_dout(struct world *w, struct test_random *random)
+fill_grad(struct world *w, int tensor, struct test_random *random)
 {
     const struct dist_case *c = w->c;
-    int64_t rows = case_rows(c, 0);
-    int64_t row_elements =
-        rows ? w->count[WORLD_DOUT] / (rows * c->p.batch) : 0;
-    fill(w->input[WORLD_DOUT], w->count[WORLD_DOUT], random, c->p.dtype);
-    for (int64_t i = 0; i < w->count[WORLD_DOUT]; i++) {
+    int64_t rows = case_rows(c, 0), count = w->count[tensor];
+    int64_t row_elements = 1; /* dlse is [b, heads, S] */
+    ulyx_dtype_t dtype =
+        c->p.dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32;
+    if (tensor == WORLD_DOUT) {
+        row_elements = rows ? count / (rows * c->p.batch) : 0;
+        dtype = c->p.dtype;
+    }
+    fill(w->input[tensor], count, random, dtype);
+    for (int64_t i = 0; i < count; i++) {
         bool sums = world_replicated(c, 0, i / row_elements % rows) &&
                     !(c->p.flags & ULYX_DIST_ATTENTION_GRAD_EQUAL);
         double total = 0;
         for (int r = 0; r < c->nranks; r++) {
-            double value = w->input[WORLD_DOUT][i];
+            double value = w->input[tensor][i];
             if (sums && r)
-                value = rounded(test_random_normal(random), c->p.dtype);
-            w->rank_dout[r][i] = value;
+                value = rounded(test_random_normal(random), dtype);
+            w->rank_grad[r][tensor - WORLD_DOUT][i] = value;
             total += value;
         }
         if (sums)
-            w->input[WORLD_DOUT][i] = rounded(total, c->p.dtype);
+            w->input[tensor][i] = rounded(total, dtype);
     }
 }
 
@@ -149,10 +155,12 @@ world_init(struct world *w, const struct dist_case *c)
     allocate(w, c);
     for (int t = WORLD_Q; t <= WORLD_V; t++)
         fill(w->input[t], w->count[t], &random, c->p.dtype);
-    fill_dout(w, &random);
+    fill_grad(w, WORLD_DOUT, &random);
     fill(w->sinks, c->p.heads, &random, ULYX_DTYPE_F32);
     for (int64_t h = 0; h < c->p.heads; h++)
         w->slopes[h] = (float)(0.3 / (double)(h + 1));
+    if (c->dlse)
+        fill_grad(w, WORLD_DLSE, &random);
 }
 
 void
@@ -160,12 +168,13 @@ world_like(
     struct world *w, const struct dist_case *c, const struct world *original)
 {
     allocate(w, c);
-    for (int t = WORLD_Q; t <= WORLD_DOUT; t++)
+    for (int t = WORLD_Q; t <= WORLD_DLSE; t++)
         memcpy(w->input[t], original->input[t],
             (size_t)w->count[t] * sizeof(double));
     for (int r = 0; r < c->nranks; r++)
-        memcpy(w->rank_dout[r], original->input[WORLD_DOUT],
-            (size_t)w->count[WORLD_DOUT] * sizeof(double));
+        for (int t = 0; t < 2; t++)
+            memcpy(w->rank_grad[r][t], original->input[WORLD_DOUT + t],
+                (size_t)w->count[WORLD_DOUT + t] * sizeof(double));
     memcpy(w->sinks, original->sinks, (size_t)c->p.heads * sizeof(double));
     memcpy(w->slopes, original->slopes, (size_t)c->p.heads * sizeof(double));
 }
@@ -271,16 +280,17 @@ world_reference(const struct world *w, struct world *reference_p)
     double **in = (double **)w->input, **out = reference_p->sum;
     ulyx_attention_tensor_t t[WORLD_TENSORS] = {view(in[0], s, h, dk),
         view(in[1], k, hk, dk), view(in[2], k, hk, dv), view(in[3], s, h, dv),
-        view(out[WORLD_OUT], s, h, dv), view(out[WORLD_LSE], 1, h, s),
-        view(out[WORLD_DQ], s, h, dk), view(out[WORLD_DK], k, hk, dk),
-        view(out[WORLD_DV], k, hk, dv)};
-    t[WORLD_LSE].row_stride = 8;
+        view(in[WORLD_DLSE], 1, h, s), view(out[WORLD_OUT], s, h, dv),
+        view(out[WORLD_LSE], 1, h, s), view(out[WORLD_DQ], s, h, dk),
+        view(out[WORLD_DK], k, hk, dk), view(out[WORLD_DV], k, hk, dv)};
+    t[WORLD_LSE].row_stride = t[WORLD_DLSE].row_stride = 8;
     ulyx_attention_forward_t f = ULYX_ATTENTION_FORWARD_INIT;
     f.q = &t[0], f.k = &t[1], f.v = &t[2];
     f.out = &t[WORLD_OUT], f.lse = &t[WORLD_LSE];
     ulyx_attention_backward_t b = ULYX_ATTENTION_BACKWARD_INIT;
     b.q = &t[0], b.k = &t[1], b.v = &t[2], b.dout = &t[3];
     b.out = &t[WORLD_OUT], b.lse = &t[WORLD_LSE];
+    b.dlse = w->c->dlse ? &t[WORLD_DLSE] : NULL;
     b.dq = &t[WORLD_DQ], b.dk = &t[WORLD_DK], b.dv = &t[WORLD_DV];
     b.d_sink = w->c->sinks ? out[WORLD_D_SINK] : NULL;
     if (ulyx_attention_workspace(&problem, 0, &exec, &bytes[0]) ||

@@ -27,7 +27,7 @@ struct dist_case {
     int64_t splits[CASE_PARTS][CASE_RANKS], head_splits[CASE_RANKS];
     bool has_splits[CASE_PARTS], has_head_splits;
     int64_t ndocs, docs[2][2][CASE_DOCS + 1]; /* [axis][begin, length] */
-    bool has_docs, sinks, slopes, window, strided;
+    bool has_docs, dlse, sinks, slopes, window, strided;
     /* A ceiling of the workspace, in eighths of the way from the least that is
      * taken to what is needed without one. */
     bool ceiling;
@@ -59,6 +59,7 @@ enum world_tensor {
     WORLD_K,
     WORLD_V,
     WORLD_DOUT,
+    WORLD_DLSE,
     WORLD_OUT,
     WORLD_LSE,
     WORLD_DQ,
@@ -73,8 +74,9 @@ struct meet;
 struct world {
     const struct dist_case *c;
     int64_t count[WORLD_TENSORS];
-    double *input[WORLD_TENSORS];  /* q, k, v */
-    double *rank_dout[CASE_RANKS]; /* equal but on replicated rows */
+    double *input[WORLD_TENSORS]; /* q, k, v */
+    /* dout and dlse, equal but on replicated rows */
+    double *rank_grad[CASE_RANKS][2];
     double *result[CASE_RANKS][WORLD_TENSORS]; /* from out on; zero elsewhere */
     double *sum[WORLD_TENSORS];                /* of all ranks, see world_run */
     double *sinks, *slopes;                    /* [heads] */
