@@ -256,7 +256,8 @@ meet_in_step(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
 }
 
 /* Runs of a from dimension ad at `a`, against those of b. Opens the side
- * that spans more, and of it only what lies within the other's hull. */
+ * that spans more, of those with several runs, and of it only what lies within
+ * the other's hull. */
 static bool
 runs_meet(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
     int bd, uintptr_t b_at, int *steps)
@@ -272,7 +273,7 @@ runs_meet(const struct runs *a, int ad, uintptr_t a_at, const struct runs *b,
         return true;
     if (ad < 3 && bd < 3 && a->strides[ad] == b->strides[bd])
         return meet_in_step(a, ad, a_at, b, bd, distance, steps);
-    if (a->hull[ad] < b->hull[bd] || ad == 3)
+    if (ad == 3 || (bd < 3 && a->hull[ad] < b->hull[bd]))
         return runs_meet(b, bd, b_at, a, ad, a_at, steps);
     int64_t stride = a->strides[ad];
     int64_t low = (distance - a->hull[ad + 1]) / stride;
