@@ -199,6 +199,8 @@ typedef struct {
     }
 
 /* Collective; inside a group they queue, and run on a thread a communicator.
+ * Outputs, workspace and what forward saves share no byte with anything else
+ * of the call; tensors may be interleaved by their strides.
  * returns: as ulyx_reshuffle_execute and ulyx_attention_forward; also
  * ERR_INVALID_ARGUMENT when saved is not of this object with its
  * present documents. A rank that refuses or fails tells its peers, which return

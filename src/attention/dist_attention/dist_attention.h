@@ -55,6 +55,8 @@ enum uli_dist_tensor {
     ULI_DIST_TENSORS
 };
 
+extern const char *const uli_dist_tensor_names[ULI_DIST_TENSORS];
+
 /* Checked parameters with copies of all arrays. */
 struct uli_dist_params {
     ulyx_dist_attention_params_t

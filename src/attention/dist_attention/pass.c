@@ -13,6 +13,9 @@
 #define INVALID(...) uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
 #define MAGIC        UINT64_C(0x756c79785f736176)
 
+const char *const uli_dist_tensor_names[ULI_DIST_TENSORS] = {
+    "q", "k", "v", "out", "dout", "lse", "dq", "dk", "dv", "dlse"};
+
 /* ---- pointers ------------------------------------------------------------ */
 
 void
@@ -249,8 +252,7 @@ static ulyx_status_t
 check_given(
     const struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
 {
-    static const char *const names[ULI_DIST_TENSORS] = {
-        "q", "k", "v", "out", "dout", "lse", "dq", "dk", "dv", "dlse"};
+    const char *const *names = uli_dist_tensor_names;
     bool lse = dist->params->p.flags & ULYX_DIST_ATTENTION_LSE;
     for (int t = 0; t < ULI_DIST_TENSORS; t++) {
         bool needed = t == ULI_DIST_OUT;
@@ -285,6 +287,7 @@ check_call(
         ULI_TRY(check_memory(
             "saved", call->saved, call->saved_bytes, dist->saved_bytes));
     ULI_TRY(check_given(dist, call));
+    ULI_TRY(uli_dist_check_overlap(dist, call));
     return call->backward ? check_header(dist, call->saved) : ULYX_SUCCESS;
 }
 

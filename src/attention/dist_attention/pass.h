@@ -90,6 +90,12 @@ void uli_pass_groups(struct uli_pass *pass, const struct uli_steps *steps);
 /* Starts q, k, v of a group towards the head side. */
 void uli_pass_bring_inputs(struct uli_pass *pass, int32_t g);
 
+/* Outputs lie apart from all else that the call uses; by the strides, so that
+ * tensors may be interleaved. returns SUCCESS; INVALID_ARGUMENT naming both.
+ * (dist_overlap.c) */
+ulyx_status_t uli_dist_check_overlap(
+    const struct ulyx_dist_attention *dist, const struct uli_dist_call *call);
+
 /* The two passes (forward.c, backward.c). */
 void uli_dist_forward(struct uli_pass *pass);
 void uli_dist_backward(struct uli_pass *pass);

@@ -67,6 +67,50 @@ refuse_in_the_middle(int rank, struct own *o)
            ranks_expect(!ulyx_dist_attention_backward(o->dist, &o->b, NULL));
 }
 
+/* Head groups read inputs while results of earlier ones are stored. */
+static bool
+refuse_overlaps(int rank, struct own *o)
+{
+    ulyx_dist_attention_forward_t f = o->f;
+    ulyx_dist_attention_backward_t b = o->b;
+    bool good = true;
+    if (rank == 1)
+        f.out = (void *const *)&o->q;
+    good &= refused_by_1(rank, ulyx_dist_attention_forward(o->dist, &f, NULL),
+        "out[0] overlaps q[0]");
+    f = o->f;
+    char *inside = (char *)o->k + 4;
+    if (rank == 1)
+        f.out = (void *const *)&inside;
+    good &= refused_by_1(rank, ulyx_dist_attention_forward(o->dist, &f, NULL),
+        "out[0] overlaps k[0]");
+    f = o->f;
+    if (rank == 1)
+        f.out = &f.saved;
+    good &= refused_by_1(rank, ulyx_dist_attention_forward(o->dist, &f, NULL),
+        "out[0] overlaps saved");
+    good &= ranks_expect(!ulyx_dist_attention_forward(o->dist, &o->f, NULL));
+    if (rank == 1)
+        b.dq = (void *const *)&o->dout;
+    good &= refused_by_1(rank, ulyx_dist_attention_backward(o->dist, &b, NULL),
+        "dq[0] overlaps dout[0]");
+    b = o->b;
+    if (rank == 1)
+        b.dv = b.dk;
+    good &= refused_by_1(rank, ulyx_dist_attention_backward(o->dist, &b, NULL),
+        "dk[0] overlaps dv[0]");
+    b = o->b;
+    if (rank == 1)
+        b.dq = &b.workspace;
+    good &= refused_by_1(rank, ulyx_dist_attention_backward(o->dist, &b, NULL),
+        "dq[0] overlaps workspace");
+    b = o->b; /* q is saved: its memory may take the gradient */
+    b.q = (const void *const *)&o->q;
+    b.dq = &o->q;
+    return good &
+           ranks_expect(!ulyx_dist_attention_backward(o->dist, &b, NULL));
+}
+
 static int
 refusal_body(int rank, int nranks, void *context)
 {
@@ -79,7 +123,8 @@ refusal_body(int rank, int nranks, void *context)
     p.head_groups = s->groups[0];
     if (!own_open(&o, s->comms[rank], &p))
         return 1;
-    bool good = refuse_at_start(rank, &o) && refuse_in_the_middle(rank, &o);
+    bool good = refuse_at_start(rank, &o) && refuse_in_the_middle(rank, &o) &&
+                refuse_overlaps(rank, &o);
     return !(own_close(&o) & good);
 }
 
