@@ -52,12 +52,18 @@ uli_error_errno(const char *format, ...)
     set_text(format, arguments);
     va_end(arguments);
     size_t used = strlen(last_error);
-    char reason[128];
     snprintf(last_error + used, sizeof(last_error) - used, ": %s",
-        strerror_r(number, reason, sizeof(reason)));
+        uli_errno_text(number));
     log_error(status);
     errno = number;
     return status;
+}
+
+const char *
+uli_errno_text(int number)
+{
+    static _Thread_local char unknown[64];
+    return strerror_r(number, unknown, sizeof(unknown));
 }
 
 ulyx_status_t

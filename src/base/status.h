@@ -18,6 +18,9 @@ ulyx_status_t uli_error(ulyx_status_t status, const char *format, ...)
 ulyx_status_t uli_error_errno(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
+/* A system call's error in words, until the thread's next call. */
+const char *uli_errno_text(int number);
+
 /* Sets the text without logging: an error that came from another thread or
  * rank and was logged there. */
 ulyx_status_t uli_error_pass(ulyx_status_t status, const char *text);

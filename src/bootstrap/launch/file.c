@@ -171,7 +171,7 @@ read_place(const char *path, struct uli_endpoint *place_p)
     ulyx_unique_id_t id;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
-        return errno == ENOENT ? "it is not there" : strerrordesc_np(errno);
+        return errno == ENOENT ? "it is not there" : uli_errno_text(errno);
     ssize_t got = -1;
     const char *why = "it cannot be read";
     if (fstat(fd, &info) == 0) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/random.h"
+#include "base/status.h"
 
 enum { READ_BYTES = 16384, DRAIN_MS = 1000 };
 
@@ -134,7 +135,7 @@ conn_flush(struct uli_conn *conn)
         if (sent < 0 && errno == EAGAIN)
             break;
         if (sent < 0) {
-            conn_broken(conn, strerrordesc_np(errno));
+            conn_broken(conn, uli_errno_text(errno));
             return;
         }
         conn->sent += (size_t)sent;
@@ -415,5 +416,5 @@ uli_conn_event(struct uli_conn *conn, uint32_t events)
     else if (got == 0)
         conn_ended(conn);
     else if (errno != EAGAIN)
-        conn_broken(conn, strerrordesc_np(errno));
+        conn_broken(conn, uli_errno_text(errno));
 }

@@ -41,7 +41,7 @@ dial_reason(int number)
         return "closed the connection";
     if (number == ETIMEDOUT)
         return "does not answer";
-    const char *text = strerrordesc_np(number);
+    const char *text = uli_errno_text(number);
     return text ? text : "unknown error";
 }
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "base/log.h"
 #include "base/size.h"
+#include "base/status.h"
 #include "bootstrap/meet/conn.h"
 
 enum {
@@ -148,7 +149,7 @@ note_hindrance(struct uli_root *root, int number)
             (unsigned long long)limit.rlim_max, root->meeting.njoined);
     else
         snprintf(text, bytes, "the root can take no connection: %s",
-            strerrordesc_np(number));
+            uli_errno_text(number));
 }
 
 /* Somebody knocks and cannot be let in: more descriptors, or those of a

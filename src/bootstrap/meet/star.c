@@ -43,7 +43,7 @@ static ulyx_status_t
 star_lost(const struct star *star, int number)
 {
     const char *how =
-        number == ENOTCONN ? "the root has closed it" : strerrordesc_np(number);
+        number == ENOTCONN ? "the root has closed it" : uli_errno_text(number);
     if (number == ETIMEDOUT)
         return uli_error(ULYX_ERR_TIMEOUT,
             "bootstrap: the root at %s did not answer gather %u of rank %d "

@@ -249,7 +249,7 @@ build_with(struct tree *tree, struct card *cards, int32_t *outcomes,
         if (outcomes[p] && !tree->flat && tree->base.rank == 0)
             ULI_INFO(ULI_LOG_INIT, 0,
                 "bootstrap: rank %d cannot join the tree (%s): by the star", p,
-                strerrordesc_np(outcomes[p]));
+                uli_errno_text(outcomes[p]));
         tree->flat |= outcomes[p] != 0;
     }
     return status;

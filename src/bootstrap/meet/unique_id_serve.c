@@ -61,7 +61,7 @@ listen_on(struct uli_endpoint *place, int port, struct uli_root_params *params)
         number = listen_at(&address, port != 0, &params->listeners[count]);
         if (number) {
             ULI_INFO(ULI_LOG_INIT, -1, "bootstrap: cannot listen on %s: %s",
-                where, strerrordesc_np(number));
+                where, uli_errno_text(number));
             continue;
         }
         place->addresses[count++] = address;

@@ -26,7 +26,6 @@ enum {
 static void
 free_channel(struct uli_channel *channel)
 {
-    uli_request_destroy(&channel->exchange.request);
     free(channel->exchange.pairs);
     free(channel->work.pairs);
     free(channel->items);

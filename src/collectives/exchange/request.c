@@ -10,7 +10,6 @@
  */
 #include "collectives/exchange/request.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "comm/remote/remote.h"
@@ -40,13 +39,7 @@ uli_request_init(struct ulyx_request *request)
     request->owner = NULL;
     request->pending_next = NULL;
     uli_list_init(&request->node);
-    sem_init(&request->finished, 0, 0);
-}
-
-void
-uli_request_destroy(struct ulyx_request *request)
-{
-    sem_destroy(&request->finished);
+    uli_semaphore_init(&request->finished);
 }
 
 void
@@ -133,8 +126,7 @@ uli_request_test(struct ulyx_request *request)
     if (status == ULYX_IN_PROGRESS)
         return status;
     if (request->by_library_thread)
-        while (sem_wait(&request->finished) && errno == EINTR)
-            ;
+        uli_semaphore_wait(&request->finished, -1);
     return op_take_status(request, status);
 }
 
@@ -200,10 +192,8 @@ wait_for_library(struct ulyx_request *request)
 {
     for (;;) {
         ops_drive();
-        if (!uli_request_sleep(&request->finished, LIBRARY_SLICE_NS))
-            continue;
-        (void)atomic_load_explicit(&request->handed_back, memory_order_acquire);
-        return op_take_status(request, status_of(request));
+        if (uli_semaphore_wait(&request->finished, LIBRARY_SLICE_NS))
+            return op_take_status(request, status_of(request));
     }
 }
 

@@ -10,11 +10,11 @@
 #ifndef ULI_COLLECTIVES_EXCHANGE_REQUEST_H
 #define ULI_COLLECTIVES_EXCHANGE_REQUEST_H
 
-#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "base/clock.h"
 #include "base/list.h"
+#include "base/semaphore.h"
 #include "comm/comm.h"
 
 struct ulyx_request {
@@ -33,17 +33,11 @@ struct ulyx_request {
     const void *owner;                 /* which thread started it */
     struct uli_list node;              /* in the driver's list */
     struct ulyx_request *pending_next; /* on the way to the library thread */
-    sem_t finished;                    /* by_library_thread only */
-    /* Stored by the library thread after its last touch but sem_post, loaded
-     * after the wait: the edge that ThreadSanitizer sees, which does not know
-     * sem_clockwait. */
-    _Atomic bool handed_back;
+    struct uli_semaphore finished;     /* by_library_thread only */
 };
 
-/* The fields above `status` are the caller's. Once, before the first launch;
- * and at the end of the object's life. */
+/* The fields above `status` are the caller's. Once, before the first launch. */
 void uli_request_init(struct ulyx_request *request);
-void uli_request_destroy(struct ulyx_request *request);
 
 /* Starts driving; nothing in it can fail or allocate. */
 void uli_request_launch(struct ulyx_request *request);
@@ -71,8 +65,5 @@ ulyx_status_t uli_request_drive_until(ulyx_comm_t *comm,
 ulyx_status_t uli_request_thread_hold(const struct uli_binding *binding);
 void uli_request_thread_release(void);
 void uli_request_thread_push(struct ulyx_request *request);
-/* Waits for a post, at most most_ns < 1 s; false when none came or a signal
- * did. */
-bool uli_request_sleep(sem_t *semaphore, long most_ns);
 
 #endif

@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 #include "base/thread.h"
 
 #define SLICE_NS 50000
@@ -24,7 +23,7 @@ static struct {
     struct uli_binding binding; /* under lock: of all that hold it */
     _Atomic bool stop;
     _Atomic(struct ulyx_request *) pending;
-    sem_t wake;
+    struct uli_semaphore wake;
 } library = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void
@@ -52,27 +51,10 @@ drive_active(struct uli_list *active)
             continue;
         advanced = true;
         uli_list_remove(node);
-        atomic_store_explicit(
-            &request->handed_back, true, memory_order_release);
-        sem_post(
-            &request
-                 ->finished); /* the last touch: request is its owner's now */
+        /* the last touch: request is its owner's now */
+        uli_semaphore_post(&request->finished);
     }
     return advanced;
-}
-
-/* By the monotonic clock: one that is set back must not prolong a wait. */
-bool
-uli_request_sleep(sem_t *semaphore, long most_ns)
-{
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += most_ns;
-    if (end.tv_nsec >= 1000000000) {
-        end.tv_sec++;
-        end.tv_nsec -= 1000000000;
-    }
-    return sem_clockwait(semaphore, CLOCK_MONOTONIC, &end) == 0;
 }
 
 static void *
@@ -85,13 +67,13 @@ thread_main(void *argument)
     while (!atomic_load(&library.stop)) {
         take_pending(&active);
         if (uli_list_empty(&active)) {
-            sem_wait(&library.wake);
+            uli_semaphore_wait(&library.wake, -1);
             continue;
         }
         while (drive_active(&active))
             take_pending(&active);
         if (!uli_list_empty(&active))
-            uli_request_sleep(&library.wake, SLICE_NS);
+            uli_semaphore_wait(&library.wake, SLICE_NS);
     }
     return NULL;
 }
@@ -103,19 +85,15 @@ uli_request_thread_push(struct ulyx_request *request)
     do {
         request->pending_next = head;
     } while (!atomic_compare_exchange_weak(&library.pending, &head, request));
-    sem_post(&library.wake);
+    uli_semaphore_post(&library.wake);
 }
 
 static ulyx_status_t
 start_thread(void)
 {
     atomic_store(&library.stop, false);
-    sem_init(&library.wake, 0, 0);
-    ulyx_status_t status =
-        uli_thread_start("progress", thread_main, NULL, &library.thread);
-    if (status != ULYX_SUCCESS)
-        sem_destroy(&library.wake);
-    return status;
+    uli_semaphore_init(&library.wake);
+    return uli_thread_start("progress", thread_main, NULL, &library.thread);
 }
 
 ulyx_status_t
@@ -142,9 +120,8 @@ uli_request_thread_release(void)
     pthread_mutex_lock(&library.lock);
     if (--library.holds == 0) {
         atomic_store(&library.stop, true);
-        sem_post(&library.wake);
+        uli_semaphore_post(&library.wake);
         pthread_join(library.thread, NULL);
-        sem_destroy(&library.wake);
     }
     pthread_mutex_unlock(&library.lock);
 }

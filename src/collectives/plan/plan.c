@@ -26,7 +26,6 @@ free_plan(ulyx_plan_t *plan)
 {
     uli_plan_free_tables(plan);
     uli_layout_destroy(plan->layout);
-    uli_request_destroy(&plan->exchange.request);
     free(plan->exchange.pairs);
     free(plan->ranks);
     free(plan->ring_at);

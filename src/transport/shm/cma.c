@@ -70,7 +70,7 @@ uli_cma_probe(pid_t pid, const void *remote)
         char text[256];
         int number = errno;
         snprintf(text, sizeof(text), "reading process %d's memory: %s%s",
-            (int)pid, strerrordesc_np(number), explain_refusal(pid, number));
+            (int)pid, uli_errno_text(number), explain_refusal(pid, number));
         return uli_error_pass(ULYX_ERR_UNSUPPORTED, text);
     }
     if (got != sizeof(word) || word != uli_tr_probe_word)
