@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 # Macros and inline functions of older headers around other symbols.
-HEADERS = {"stat", "fstat", "lstat", "fstatat", "mknod", "mknodat"}
+HEADERS = re.compile(r"[fl]?stat|fstatat|mknod(at)?|__isoc23_\w+")
 LIBRARIES = re.compile(r"=> (/\S*/(?:libc|libm|libpthread|libdl|librt)\.so\S*)")
 
 
@@ -32,7 +32,7 @@ def main():
     limit = tuple(int(n) for n in (sys.argv[2:] or ["2.28"])[0].split("."))
     newer = sorted({(name, version)
                     for name, version in symbols(library, "--undefined-only")
-                    if version > limit and name not in HEADERS})
+                    if version > limit and not HEADERS.fullmatch(name)})
     loaded = subprocess.run(["ldd", library], check=True, capture_output=True,
                             text=True).stdout
     old = {name for path in set(LIBRARIES.findall(loaded))

@@ -28,7 +28,7 @@ echo "wheel: building"
 
 "$tools/python" -m wheel unpack --dest "$work/unpacked" "$work"/built/*.whl \
     >/dev/null
-sh scripts/check_symbols.sh "$work"/unpacked/ulyx-*/ulyx/lib/libulyx.so.*
+python3 scripts/check_glibc.py "$work"/unpacked/ulyx-*/ulyx/lib/libulyx.so.*
 
 # auditwheel and patchelf look for each other in PATH.
 PATH=$PWD/$tools:$PATH auditwheel repair --wheel-dir "$work/repaired" \

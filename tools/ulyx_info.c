@@ -38,7 +38,8 @@ print_build(void)
     printf("  copy kernels here, best last:");
     for (int32_t i = 0; i < count; i++)
         printf(" %s", kernels[i]);
-    printf("\n  cores that this process may use: %d\n", uli_node_cores());
+    printf("\n  cores that this process may use: %d%s\n", uli_node_cores(),
+        uli_node_quota() == uli_node_cores() ? " (CPU quota)" : "");
     if (uli_settings_load(&settings) == ULYX_SUCCESS) {
         uint64_t hash[2];
 

@@ -110,8 +110,9 @@ typedef struct {
                                   * than kv_heads); 0 = 1 */
     int64_t max_workspace_bytes; /* ceiling of every rank's workspace, the
                                   * smallest of all ranks counts; 0 = none */
-    int32_t threads;     /* of this rank's attention; 0 = usable cores, with a
-                          * ceiling at most as many as fit into it */
+    int32_t threads;     /* of this rank's attention; 0 = the usable cores
+                          * (affinity, CPU quota) divided among the ranks that
+                          * share them, with a ceiling at most as many as fit */
     int32_t seq_memory;  /* ULYX_POINTER_...: of the tensors of the calls */
     int32_t head_memory; /* ULYX_POINTER_...: of workspace and saved; in a
                           * window they move with one copy less */

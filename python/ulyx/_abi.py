@@ -565,13 +565,14 @@ class ulyx_dist_attention_backward_t(Struct):
         ("saved", c_void_p),
         ("saved_bytes", c_int64),
         ("timeout_s", c_double),
+        ("dlse", c_void_p),
     ]
 
 
 ulyx_dist_attention_backward_t._names_ = tuple(field[0] for field in ulyx_dist_attention_backward_t._fields_)
 ulyx_dist_attention_backward_t._init_ = (
     sizeof(ulyx_dist_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0,
+    0, 0, 0, 0, 0,
 )
 
 
@@ -722,6 +723,12 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     ]),
     "ulyx_dist_attention_get_times": (c_int32, [
         c_void_p, c_void_p,
+    ]),
+    "ulyx_dist_attention_measure": (c_int32, [
+        c_void_p, c_int32, c_int32, c_void_p, c_void_p,
+    ]),
+    "ulyx_dist_attention_measure_saved": (c_int32, [
+        c_void_p, c_int32, c_int32, c_int64, c_size_t, c_void_p, c_void_p,
     ]),
     "ulyx_dist_attention_update": (c_int32, [
         c_void_p, c_void_p, c_void_p, c_void_p,

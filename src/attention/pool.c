@@ -4,8 +4,8 @@
  */
 #include "attention/pool.h"
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
+#include "topology/node.h"
 
 /* A thread must have at least this much to do: 100 us or more of any core. */
 #define FLOPS_PER_THREAD 1e7
@@ -21,11 +21,8 @@ struct share {
 int
 uli_pool_cores(void)
 {
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof(cores), &cores) != 0)
-        return 1;
-    int count = CPU_COUNT(&cores);
-    return count < 1 ? 1 : count > THREADS_MAX ? THREADS_MAX : count;
+    int count = uli_node_cores();
+    return count > THREADS_MAX ? THREADS_MAX : count;
 }
 
 int

@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/random.h"
+#include "base/size.h"
 #include "base/text.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/create.h"
@@ -230,7 +231,9 @@ uli_comm_connect(ulyx_comm_t *comm)
     ULI_TRY(status);
     int64_t spin_us =
         comm->nnodes > 1 ? comm->settings.net_spin_us : comm->settings.spin_us;
-    comm->spin_ns = sharing > uli_node_cores() ? 0 : spin_us * 1000;
+    int32_t cores = uli_node_cores();
+    comm->spin_ns = sharing > cores ? 0 : spin_us * 1000;
+    comm->cores = (int32_t)uli_max(cores / sharing, 1);
     return uli_gpu_connect(comm);
 }
 

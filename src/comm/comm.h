@@ -85,6 +85,7 @@ struct ulyx_comm {
     double timeout_s;
     int32_t memory_kind;
     int32_t device;   /* CUDA ordinal; host: as it was given */
+    int32_t cores;    /* this rank's part of those that it shares with others */
     int64_t spin_ns;  /* 0 where more ranks share this one's cores than there
                        * are cores */
     bool one_process; /* all ranks are threads of this process */

@@ -4,12 +4,15 @@
  */
 #include "topology/node.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/size.h"
+#include "topology/node_cgroup.h"
 
 /* FNV-1a over 64 bits; the two words of a hash differ in their start. */
 static uint64_t
@@ -95,6 +98,24 @@ get_affinity(size_t *bytes_p)
     return NULL;
 }
 
+/* Of the process's groups; read once, for calls ask often. */
+static pthread_once_t quota_once = PTHREAD_ONCE_INIT;
+static int32_t quota_cores;
+static uint64_t quota_group;
+
+static void
+read_quota(void)
+{
+    quota_cores = uli_cgroup_cores(&uli_cgroups, &quota_group);
+}
+
+int32_t
+uli_node_quota(void)
+{
+    pthread_once(&quota_once, read_quota);
+    return quota_cores;
+}
+
 int32_t
 uli_node_cores(void)
 {
@@ -102,7 +123,8 @@ uli_node_cores(void)
     cpu_set_t *set = get_affinity(&bytes);
     long count = set ? CPU_COUNT_S(bytes, set) : sysconf(_SC_NPROCESSORS_ONLN);
     CPU_FREE(set);
-    return count > 0 ? (int32_t)count : 1;
+    pthread_once(&quota_once, read_quota);
+    return (int32_t)uli_max(uli_min(count, quota_cores), 1);
 }
 
 int32_t
@@ -129,5 +151,7 @@ uli_node_cores_hash(void)
     uint64_t hash =
         set ? hash_bytes(UINT64_C(0xcbf29ce484222325), set, bytes) : 0;
     CPU_FREE(set);
-    return hash;
+    pthread_once(&quota_once, read_quota);
+    return quota_group ? hash_bytes(hash, &quota_group, sizeof(quota_group))
+                       : hash;
 }

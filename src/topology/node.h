@@ -25,15 +25,21 @@ uint64_t uli_node_machine_hash(void);
  * means the same process to two processes only where these are equal. */
 uint64_t uli_node_pid_namespace(void);
 
-/* Cores that this process may run on (affinity, at least 1). */
+/* Cores that this process may use: of its affinity, and no more than the time
+ * of its control groups is (cpu.max, cpu.cfs_quota_us as they were at the first
+ * call), at least 1. */
 int32_t uli_node_cores(void);
+
+/* Of these groups alone; INT32_MAX without a quota. */
+int32_t uli_node_quota(void);
 
 /* The system's numbers of those cores, ascending: writes at most capacity and
  * returns how many there are; 0 when the kernel does not say. */
 int32_t uli_node_core_list(int32_t *cores_p, int32_t capacity);
 
-/* Hash of the set of those cores: equal for threads and processes that share
- * exactly the same ones. 0 when the kernel does not say. */
+/* Hash of the affinity's set, and of the group whose quota is the smallest:
+ * equal for threads and processes that share exactly the same cores. 0 when the
+ * kernel does not say. */
 uint64_t uli_node_cores_hash(void);
 
 /* Bytes that can still be had without swapping or meeting a memory limit of

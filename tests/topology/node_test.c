@@ -4,11 +4,14 @@
  */
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "support/test.h"
 #include "topology/node.h"
+#include "topology/node_cgroup.h"
 
 static void
 hash(const char *host_id, uint64_t hash_p[2])
@@ -59,12 +62,70 @@ hash_follows_the_network_namespace(void **state)
 }
 
 static void
+put_file(const char *folder, const char *file, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s", folder, file);
+    FILE *stream = fopen(path, "w");
+    assert_non_null(stream);
+    fputs(text, stream);
+    fclose(stream);
+}
+
+static void
+put_folder(const char *folder, const char *name, char path_p[256])
+{
+    assert_true(snprintf(path_p, 256, "%s/%s", folder, name) < 256);
+    assert_int_equal(mkdir(path_p, 0700), 0);
+}
+
+/* Groups of both generations below `root`, which the test's own list names. */
+static void
+quotas_bound_the_cores(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/ulyx-cgroup-XXXXXX", list[256], command[300];
+    char job[256], step[256], cpu[256], legacy[256];
+    uint64_t group, other;
+    assert_non_null(mkdtemp(root));
+    snprintf(list, sizeof(list), "%s/list", root);
+    struct uli_cgroups where = {list, root};
+    put_file(root, "list", "0::/job/step\n");
+    assert_int_equal(uli_cgroup_cores(&where, &group), INT32_MAX);
+    assert_true(group == 0);
+    put_folder(root, "job", job);
+    put_folder(job, "step", step);
+    put_file(step, "cpu.max", "max 100000\n");
+    assert_int_equal(uli_cgroup_cores(&where, &group), INT32_MAX);
+    put_file(job, "cpu.max", "350000 100000\n"); /* of a group above */
+    assert_int_equal(uli_cgroup_cores(&where, &group), 3);
+    assert_true(group != 0);
+    put_file(step, "cpu.max", "50000 100000\n");
+    assert_int_equal(uli_cgroup_cores(&where, &other), 1);
+    assert_true(other != group);
+    put_file(step, "cpu.max", "nonsense\n");
+    assert_int_equal(uli_cgroup_cores(&where, &group), 3);
+    put_folder(root, "cpu", cpu);
+    put_folder(cpu, "old", legacy);
+    put_file(root, "list", "4:memory:/old\n3:cpu,cpuacct:/old\n");
+    put_file(legacy, "cpu.cfs_period_us", "100000\n");
+    put_file(legacy, "cpu.cfs_quota_us", "-1\n");
+    assert_int_equal(uli_cgroup_cores(&where, &group), INT32_MAX);
+    put_file(legacy, "cpu.cfs_quota_us", "200000\n");
+    assert_int_equal(uli_cgroup_cores(&where, &group), 2);
+    snprintf(command, sizeof(command), "rm -r %s", root);
+    assert_int_equal(system(command), 0);
+}
+
+static void
 cores_follow_the_affinity(void **state)
 {
     (void)state;
     cpu_set_t before, one;
     assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
-    assert_int_equal(uli_node_cores(), CPU_COUNT(&before));
+    int32_t allowed = CPU_COUNT(&before) < uli_node_quota() ? CPU_COUNT(&before)
+                                                            : uli_node_quota();
+    assert_int_equal(uli_node_cores(), allowed);
     uint64_t all = uli_node_cores_hash();
     assert_true(all == uli_node_cores_hash());
     for (size_t core = 0; core < CPU_SETSIZE; core++) {
@@ -94,6 +155,7 @@ memory_is_within_the_machine(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hash_follows_the_override),
     cmocka_unit_test(hash_follows_the_network_namespace),
+    cmocka_unit_test(quotas_bound_the_cores),
     cmocka_unit_test(cores_follow_the_affinity),
     cmocka_unit_test(memory_is_within_the_machine),
 };

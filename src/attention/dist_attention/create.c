@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "attention/pool.h"
 #include "base/dtype.h"
 #include "base/status.h"
 
@@ -305,7 +304,7 @@ create_for_comm(ulyx_comm_t *comm, struct uli_dist_params *params,
     dist->comm = comm;
     dist->timeout_s = uli_timeout_or(params->p.timeout_s, comm->timeout_s);
     if (!dist->threads)
-        dist->threads = uli_pool_cores();
+        dist->threads = comm->cores;
     return ULYX_SUCCESS;
 }
 

@@ -4,11 +4,13 @@
  * change; one thread that drives all ranks; what distributed attentions say of
  * themselves.
  */
+#include <stdio.h>
 #include <string.h>
 #include "attention/dist_attention/dist_small.h"
 #include "attention/dist_attention/dist_world.h"
 #include "support/ranks.h"
 #include "support/test.h"
+#include "topology/node.h"
 
 /* ---- the same bits ------------------------------------------------------- */
 
@@ -384,6 +386,15 @@ words_body(int rank, int nranks, void *context)
     good &=
         ranks_expect(describe_small(s->comms[rank], &p, text, sizeof(text)));
     good &= ranks_expect(strstr(text, "bytes, shared with 1 other\n"));
+    p.threads = 0; /* the ranks of the process share its cores */
+    int32_t each = uli_node_cores() / RANKS;
+    char threads[64];
+    snprintf(threads, sizeof(threads), "at most %d thread%s,",
+        each > 1 ? each : 1, each > 1 ? "s" : "");
+    good &=
+        ranks_expect(describe_small(s->comms[rank], &p, text, sizeof(text)));
+    good &= ranks_expect(strstr(text, threads));
+    p.threads = 1;
     p.head_groups = 2;
     if (!own_open(&o, s->comms[rank], &p))
         return 1;
