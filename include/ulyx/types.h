@@ -168,6 +168,32 @@ ULYX_API const char *ulyx_status_text(ulyx_status_t status);
  * the thread's next failing call. Never NULL. */
 ULYX_API const char *ulyx_last_error(void);
 
+/* Log lines. Without ulyx_log_set they go to standard error or the file of
+ * ULYX_DEBUG_FILE. Failed calls are INFO, for their callers have the text. */
+typedef int32_t ulyx_log_level_t;
+enum {
+    ULYX_LOG_DEFAULT = 0, /* that of ULYX_DEBUG */
+    ULYX_LOG_VERSION = 1, /* one line a process */
+    ULYX_LOG_WARN = 2,    /* what nobody else tells: a few a process */
+    ULYX_LOG_INFO = 3,    /* a few an object */
+    ULYX_LOG_TRACE = 4,   /* a few an operation */
+};
+
+/* text has neither host nor a line's end; rank is -1 where there is none. Any
+ * thread of the program or the library may call it, several at once, and with
+ * locks of the library held: it must return soon and call nothing of the
+ * library. */
+typedef void (*ulyx_log_fn)(
+    void *context, ulyx_log_level_t level, int32_t rank, const char *text);
+
+/* Gives the lines up to `level` to log in place of file and standard error, by
+ * ULYX_DEBUG_SUBSYS as before. NULL: back to those. When it returns, no thread
+ * is in the function of before; not to be called from that.
+ * returns: SUCCESS; INVALID_ARGUMENT (no ULYX_LOG code); TIMEOUT (a thread has
+ * not come back from it for 10 s; the new one is set). */
+ULYX_API ulyx_status_t ulyx_log_set(
+    ulyx_log_fn log, void *context, ulyx_log_level_t level);
+
 /* Size in bytes of one element; 0 for BYTES and unknown codes. */
 ULYX_API int64_t ulyx_dtype_size(ulyx_dtype_t dtype);
 

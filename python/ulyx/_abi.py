@@ -61,6 +61,11 @@ MASK_CAUSAL = 1
 MASK_WINDOW = 2
 ALIGN_BOTTOM_RIGHT = 0
 ALIGN_TOP_LEFT = 1
+LOG_DEFAULT = 0
+LOG_VERSION = 1
+LOG_WARN = 2
+LOG_INFO = 3
+LOG_TRACE = 4
 UNIQUE_ID_BYTES = 256
 AGREE_AND = 0
 AGREE_MIN = 1
@@ -121,6 +126,8 @@ STATUS: Dict[int, Tuple[str, str]] = {
     -14: ("ERR_FORKED", "called in a forked child"),
     -15: ("ERR_INTERNAL", "internal error"),
 }
+
+ulyx_log_fn = CFUNCTYPE(None, c_void_p, c_int32, c_int32, c_char_p)
 
 ulyx_allgather_fn = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
@@ -750,6 +757,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     ]),
     "ulyx_launch_query": (c_int32, [
         c_void_p,
+    ]),
+    "ulyx_log_set": (c_int32, [
+        ulyx_log_fn, c_void_p, c_int32,
     ]),
     "ulyx_mem_alloc": (c_int32, [
         c_int64, c_void_p, c_void_p, c_void_p,

@@ -6,6 +6,7 @@
 
 #include <string.h>
 #include "base/dtype.h"
+#include "base/log.h"
 #include "base/params/structs.h"
 #include "base/status.h"
 
@@ -34,6 +35,18 @@ ulyx_get_struct_size(const char *name, size_t *bytes_p)
         }
     return uli_error(ULYX_ERR_INVALID_ARGUMENT,
         "ulyx_get_struct_size: there is no struct %s", name);
+}
+
+ulyx_status_t
+ulyx_log_set(ulyx_log_fn log, void *context, ulyx_log_level_t level)
+{
+    if (level < ULYX_LOG_DEFAULT || level > ULYX_LOG_TRACE)
+        return uli_error(
+            ULYX_ERR_INVALID_ARGUMENT, "level is %d, no ULYX_LOG code", level);
+    if (uli_log_redirect(log, context, (enum uli_log_level)level))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_TIMEOUT,
+        "a thread has not returned from the log function of before");
 }
 
 const char *

@@ -5,6 +5,7 @@
 #include "ulyx/pool.h"
 
 #include "api/params.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "comm/memory/pool.h"
 
@@ -48,13 +49,14 @@ ulyx_pool_malloc(size_t bytes, int device, void *stream)
     return address;
 }
 
-/* There is nobody to return an error to: it is logged where it arises. */
+/* There is nobody to return an error to. */
 void
 ulyx_pool_free(void *address, size_t bytes, int device, void *stream)
 {
     (void)bytes, (void)device; /* the pool knows both */
-    if (address && uli_api_enter() == ULYX_SUCCESS)
-        (void)uli_pool_free(address, stream);
+    if (address && (uli_api_enter() != ULYX_SUCCESS ||
+                       uli_pool_free(address, stream) != ULYX_SUCCESS))
+        ULI_WARN(ULI_LOG_MEM, -1, "pool: %p: %s", address, uli_error_text());
 }
 
 ulyx_status_t

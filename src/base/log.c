@@ -18,6 +18,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/log_sink.h"
@@ -26,6 +27,7 @@
 #define LINE_BYTES 2048
 #define HOST_BYTES 256
 #define LIMIT_NS   INT64_C(1000000000)
+#define REDIRECT_S 10
 
 static struct {
     enum uli_log_level level;
@@ -56,6 +58,16 @@ static const struct {
 
 static const char *const level_names[] = {
     "NONE", "VERSION", "WARN", "INFO", "TRACE"};
+
+/* Where lines go instead, one of two so that a thread reads one whole while the
+ * next is set. `users` threads are in a function of either. */
+struct redirection {
+    void (*write)(void *context, int32_t level, int32_t rank, const char *text);
+    void *context;
+};
+static _Atomic(const struct redirection *) redirection;
+static _Atomic int32_t redirection_level; /* NONE: that of the settings */
+static _Atomic int32_t redirection_users;
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -162,6 +174,44 @@ write_line(const char *level, int rank, const char *text)
         atomic_fetch_add(&dropped, missing + 1);
 }
 
+/* Hands the line over; false where it goes to the file. */
+static bool
+redirect_line(enum uli_log_level level, int rank, const char *text)
+{
+    atomic_fetch_add(&redirection_users, 1);
+    const struct redirection *to = atomic_load(&redirection);
+    if (to)
+        to->write(to->context, (int32_t)level, rank, text);
+    atomic_fetch_sub(&redirection_users, 1);
+    return to != NULL;
+}
+
+bool
+uli_log_redirect(
+    void (*write)(void *context, int32_t level, int32_t rank, const char *text),
+    void *context, enum uli_log_level level)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct redirection two[2];
+    static int last;
+    struct timespec nap = {0, 100000};
+    uli_deadline_t deadline = uli_deadline_in(REDIRECT_S);
+    pthread_mutex_lock(&lock);
+    const struct redirection *before = atomic_exchange(&redirection, NULL);
+    while (before && atomic_load(&redirection_users) > 0 &&
+           !uli_deadline_over(deadline))
+        nanosleep(&nap, NULL);
+    bool idle = !before || atomic_load(&redirection_users) == 0;
+    if (write) {
+        last = !last;
+        two[last] = (struct redirection){write, context};
+        atomic_store(&redirection, &two[last]);
+    }
+    atomic_store(&redirection_level, write ? (int32_t)level : ULI_LOG_NONE);
+    pthread_mutex_unlock(&lock);
+    return idle;
+}
+
 static void
 warn_setting(
     const char *name, const char *value, const char *source, const char *why)
@@ -233,7 +283,9 @@ bool
 uli_log_on(enum uli_log_level level, enum uli_log_subsys subsys)
 {
     pthread_once(&once, log_start);
-    if (level > state.level || level == ULI_LOG_NONE)
+    int32_t redirected = atomic_load(&redirection_level);
+    int32_t most = redirected ? redirected : (int32_t)state.level;
+    if ((int32_t)level > most || level == ULI_LOG_NONE)
         return false;
     return level <= ULI_LOG_WARN || (state.subsystems & subsys);
 }
@@ -249,8 +301,10 @@ uli_log(enum uli_log_level level, enum uli_log_subsys subsys, int rank,
         va_start(arguments, format);
         vsnprintf(text, sizeof(text), format, arguments);
         va_end(arguments);
-        follow_fork();
-        write_line(level_names[level], rank, text);
+        if (!redirect_line(level, rank, text)) {
+            follow_fork();
+            write_line(level_names[level], rank, text);
+        }
     }
     errno = saved;
 }

@@ -47,6 +47,13 @@ void uli_log(enum uli_log_level level, enum uli_log_subsys subsys, int rank,
  * environment on the first call of the process only. */
 bool uli_log_on(enum uli_log_level level, enum uli_log_subsys subsys);
 
+/* Lines up to `level` (NONE: that of ULYX_DEBUG) go to `write`, NULL: to file
+ * or standard error. True once no thread is in the one of before; false where
+ * that takes more than 10 s. */
+bool uli_log_redirect(
+    void (*write)(void *context, int32_t level, int32_t rank, const char *text),
+    void *context, enum uli_log_level level);
+
 /* A file's name from a pattern: %h becomes the host, %p the process; any other
  * % stays as it is. */
 void uli_log_file_name(const char *pattern, char *name_p, size_t name_bytes);

@@ -15,10 +15,11 @@
 
 static _Thread_local char last_error[ERROR_TEXT_BYTES];
 
+/* The caller has status and text: the line is for who reads along. */
 static void
 log_error(ulyx_status_t status)
 {
-    ULI_WARN(ULI_LOG_ALL, -1, "%s: %s", uli_status_name(status), last_error);
+    ULI_INFO(ULI_LOG_ALL, -1, "%s: %s", uli_status_name(status), last_error);
 }
 
 /* The arguments may point into last_error: format aside, then copy. */

@@ -8,7 +8,7 @@
 
 #include "ulyx/types.h"
 
-/* Sets the thread's last error to the formatted text, logs it at WARN and
+/* Sets the thread's last error to the formatted text, logs it at INFO and
  * returns status: `return uli_error(ULYX_ERR_..., "rank %d: ...", r);` */
 ulyx_status_t uli_error(ulyx_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

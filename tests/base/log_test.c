@@ -288,10 +288,65 @@ long_line_is_cut_and_error_is_logged(void **state)
 {
     struct fixture *f = *state;
     run_ranks(f, 1, log_long_line_and_keep_errno, NULL, NULL);
+    assert_false(has(f, "plan 7"));
+    run_ranks(f, 1, log_long_line_and_keep_errno, "INFO", NULL);
     char *end = strchr(f->text, '\n');
     assert_non_null(end);
     assert_in_range(end - f->text, 1000, 2047);
-    assert_true(has(f, "ULYX WARN ULYX_ERR_BUSY: plan 7 is in use\n"));
+    assert_true(has(f, "ULYX INFO ULYX_ERR_BUSY: plan 7 is in use\n"));
+}
+
+/* ---- a function of the program's ----------------------------------------- */
+
+struct heard {
+    int32_t level, rank;
+    int lines;
+    char text[64];
+};
+
+static void
+hear(void *context, ulyx_log_level_t level, int32_t rank, const char *text)
+{
+    struct heard *heard = context;
+    heard->level = level;
+    heard->rank = rank;
+    heard->lines++;
+    snprintf(heard->text, sizeof(heard->text), "%s", text);
+}
+
+static int
+log_to_a_function(int rank, int nranks, void *context)
+{
+    struct heard heard = {.lines = 0}, other = {.lines = 0};
+    (void)rank, (void)nranks, (void)context;
+    bool good = ranks_expect(
+        ulyx_log_set(hear, &heard, 9) == ULYX_ERR_INVALID_ARGUMENT);
+    good &= ranks_expect(!ulyx_log_set(hear, &heard, ULYX_LOG_DEFAULT));
+    ULI_WARN(ULI_LOG_MEM, 3, "first of %d", 2);
+    good &= ranks_expect(heard.lines == 1 && heard.level == ULYX_LOG_WARN &&
+                         heard.rank == 3 && !strcmp(heard.text, "first of 2"));
+    ULI_INFO(ULI_LOG_MEM, -1, "not asked for");
+    good &= ranks_expect(heard.lines == 1);
+    good &= ranks_expect(!ulyx_log_set(hear, &other, ULYX_LOG_INFO));
+    (void)uli_error(ULYX_ERR_BUSY, "plan 7 is in use");
+    good &=
+        ranks_expect(heard.lines == 1 && other.lines == 1 && other.rank == -1 &&
+                     other.level == ULYX_LOG_INFO &&
+                     !strcmp(other.text, "ULYX_ERR_BUSY: plan 7 is in use"));
+    good &= ranks_expect(!ulyx_log_set(NULL, NULL, ULYX_LOG_TRACE));
+    ULI_WARN(ULI_LOG_MEM, -1, "back in the file");
+    ULI_INFO(ULI_LOG_MEM, -1, "of no interest again");
+    return !(good & ranks_expect(other.lines == 1));
+}
+
+static void
+lines_go_to_a_function(void **state)
+{
+    struct fixture *f = *state;
+    run_ranks(f, 1, log_to_a_function, NULL, NULL);
+    assert_true(has(f, "ULYX WARN back in the file\n"));
+    assert_false(has(f, "first"));
+    assert_false(has(f, "interest"));
 }
 
 /* ---- readers that do not read -------------------------------------------- */
@@ -465,6 +520,7 @@ static const struct CMUnitTest tests[] = {
     CASE(unwritable_file_falls_back_and_says_so),
     CASE(lines_of_processes_do_not_mix),
     CASE(long_line_is_cut_and_error_is_logged),
+    CASE(lines_go_to_a_function),
     CASE(full_pipe_never_blocks_and_its_losses_are_told),
     CASE(pipe_whose_reader_is_gone_kills_nobody),
     CASE(fifo_as_file_never_blocks),
