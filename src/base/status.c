@@ -108,3 +108,20 @@ uli_status_text(ulyx_status_t status)
         return "unknown status";
     }
 }
+
+const char *
+uli_status_reason(ulyx_status_t status, const void *reason, size_t bytes,
+    char text_p[ULI_REFUSAL_TEXT_BYTES])
+{
+    const unsigned char *at = reason;
+    const char *words = uli_status_text(status);
+    if (bytes > ULI_REFUSAL_BYTES)
+        bytes = ULI_REFUSAL_BYTES;
+    size_t length = bytes ? strnlen(reason, bytes) : 0;
+    size_t used = (size_t)snprintf(
+        text_p, ULI_REFUSAL_TEXT_BYTES, "%s%s", words, length ? ": " : "");
+    for (size_t n = 0; n < length && used + 1 < ULI_REFUSAL_TEXT_BYTES; n++)
+        text_p[used++] = (char)(at[n] >= ' ' && at[n] < 127 ? at[n] : '?');
+    text_p[used] = 0;
+    return text_p;
+}

@@ -32,6 +32,15 @@ const char *uli_error_text(void);
 const char *uli_status_name(ulyx_status_t status);
 const char *uli_status_text(ulyx_status_t status);
 
+/* Why a rank refused, as it tells its peers: its text, of at most so many bytes
+ * (cut, without a 0 at the end where it fills them). */
+enum { ULI_REFUSAL_BYTES = 160, ULI_REFUSAL_TEXT_BYTES = 256 };
+/* "<the status in words>: <reason>" from what a peer has sent, up to `bytes` or
+ * a 0, with a ? for what is no printable character; without a reason the words
+ * alone. returns text_p. */
+const char *uli_status_reason(ulyx_status_t status, const void *reason,
+    size_t bytes, char text_p[ULI_REFUSAL_TEXT_BYTES]);
+
 #define ULI_TRY(call)                                                          \
     do {                                                                       \
         ulyx_status_t uli_try_status = (call);                                 \

@@ -237,7 +237,8 @@ const char *uli_call_name(enum uli_call call);
 /* Every rank gives bytes <= max_bytes and its own outcome; all_p[p * max_bytes]
  * gets rank p's bytes, bytes_p[p] their number, status_p[p] its outcome (a
  * rank that refuses its arguments takes part with its status and 0 bytes, so
- * that a local failure becomes everybody's). With max_bytes 0 the outputs may
+ * that a local failure becomes everybody's; its text, which is the thread's
+ * last error, goes along). With max_bytes 0 the outputs may
  * be NULL. Allocates nothing.
  * returns SUCCESS; ERR_MISMATCH (other call or sequence somewhere, same text
  * on all ranks, communicator usable); ERR_TIMEOUT naming the missing ranks
@@ -246,6 +247,11 @@ ulyx_status_t uli_agree_gather(ulyx_comm_t *comm, enum uli_call call,
     ulyx_status_t status, const void *mine, int64_t bytes, int64_t max_bytes,
     void *all_p, int64_t *bytes_p, ulyx_status_t *status_p,
     uli_deadline_t deadline);
+/* What rank p, whose status in the last gather was no SUCCESS, refused for: its
+ * status in words and its text. Before the next collective call of comm.
+ * returns text_p. */
+const char *uli_agree_reason(
+    ulyx_comm_t *comm, int32_t p, char text_p[ULI_REFUSAL_TEXT_BYTES]);
 
 /* For a call that takes no round: its number among the collective calls. */
 uint64_t uli_agree_number(ulyx_comm_t *comm);

@@ -36,11 +36,13 @@ static ulyx_status_t
 check_outcome(const struct group *group, int32_t p)
 {
     ulyx_status_t outcome = group->outcomes[p];
+    char reason[ULI_REFUSAL_TEXT_BYTES];
     if (outcome == ULYX_SUCCESS)
         return ULYX_SUCCESS;
     return uli_error(
         outcome == ULYX_ERR_NO_MEMORY ? outcome : ULYX_ERR_PEER_REFUSED,
-        "split: rank %d refused: %s", p, uli_status_text(outcome));
+        "split: rank %d refused: %s", p,
+        uli_agree_reason(group->parent, p, reason));
 }
 
 static ulyx_status_t

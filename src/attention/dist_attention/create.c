@@ -162,12 +162,13 @@ static ulyx_status_t
 check_peers(const struct ulyx_dist_attention *dist, const struct agreed *all,
     const int64_t *bytes, const ulyx_status_t *statuses)
 {
-    const ulyx_comm_t *comm = dist->comm;
+    ulyx_comm_t *comm = dist->comm;
+    char reason[ULI_REFUSAL_TEXT_BYTES];
     for (int32_t p = 0; p < comm->nranks; p++)
         if (statuses[p] != ULYX_SUCCESS || bytes[p] != sizeof(*all))
             return uli_error(ULYX_ERR_PEER_REFUSED,
                 "dist attention create: rank %d refused: %s", p,
-                uli_status_text(statuses[p]));
+                uli_agree_reason(comm, p, reason));
     for (int32_t i = 0; i < all[0].count; i++)
         for (int32_t p = 1; p < comm->nranks; p++)
             if (all[p].values[i] != all[0].values[i])
@@ -196,16 +197,14 @@ dist_create_agree(ulyx_comm_t *comm, struct ulyx_dist_attention *dist,
     size_t nranks = (size_t)comm->nranks;
     struct agreed mine = {0};
     char text[256];
-    snprintf(text, sizeof(text), "%s", uli_error_text());
     struct agreed *all = calloc(nranks, sizeof(*all));
     int64_t *bytes = calloc(nranks, sizeof(*bytes));
     ulyx_status_t *statuses = calloc(nranks, sizeof(*statuses));
     bool memory = all && bytes && statuses;
-    if (!memory && outcome == ULYX_SUCCESS) {
-        outcome = ULYX_ERR_NO_MEMORY;
-        snprintf(
-            text, sizeof(text), "dist attention create: no memory to agree");
-    }
+    if (!memory && outcome == ULYX_SUCCESS)
+        outcome = uli_error(
+            ULYX_ERR_NO_MEMORY, "dist attention create: no memory to agree");
+    snprintf(text, sizeof(text), "%s", uli_error_text());
     if (outcome == ULYX_SUCCESS)
         fill_agreed(dist, &mine);
     ulyx_status_t status = uli_agree_gather(comm, ULI_CALL_DIST_ATTENTION,

@@ -176,11 +176,12 @@ late_report(struct uli_exchange *exchange, int32_t p)
     struct uli_channel *channel = (struct uli_channel *)exchange;
     const struct uli_pair *pair = &exchange->pairs[p];
     unsigned long long call = exchange->call;
+    char reason[ULI_REFUSAL_TEXT_BYTES];
     if (pair->outcome == ULYX_ERR_PEER_REFUSED)
         return uli_error(pair->outcome,
             "alltoall, call %llu: rank %d refused: "
             "%s",
-            call, p, uli_status_text(pair->peer_status));
+            call, p, uli_exchange_reason(exchange, p, reason));
     if (pair->peer_operation != exchange->operation)
         return uli_error(ULYX_ERR_MISMATCH,
             "alltoall, call %llu: rank %d calls %s, rank %d %s", call, p,

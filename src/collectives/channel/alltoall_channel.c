@@ -220,6 +220,7 @@ channel_agree(ulyx_comm_t *comm, struct uli_channel *channel,
 {
     char text[256];
     bool refuses = outcome != ULYX_SUCCESS;
+    char reason[ULI_REFUSAL_TEXT_BYTES];
     ulyx_status_t *outcomes = calloc((size_t)comm->nranks, sizeof(*outcomes));
     int64_t *bytes = calloc((size_t)comm->nranks, sizeof(*bytes));
     if (!refuses && (!outcomes || !bytes)) {
@@ -240,7 +241,7 @@ channel_agree(ulyx_comm_t *comm, struct uli_channel *channel,
                                    ? ULYX_ERR_NO_MEMORY
                                    : ULYX_ERR_PEER_REFUSED,
                 "alltoall: rank %d refused: %s", p,
-                uli_status_text(outcomes[p]));
+                uli_agree_reason(comm, p, reason));
     free(outcomes);
     free(bytes);
     if (refuses && status == ULYX_SUCCESS)

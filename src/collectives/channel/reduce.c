@@ -86,13 +86,14 @@ static const char *const value_names[4] = {
     "root"};
 
 static ulyx_status_t
-check_peers(const ulyx_comm_t *comm, const struct scratch *s)
+check_peers(ulyx_comm_t *comm, const struct scratch *s)
 {
+    char reason[ULI_REFUSAL_TEXT_BYTES];
     for (int32_t p = 0; p < comm->nranks; p++)
         if (s->statuses[p] != ULYX_SUCCESS)
             return uli_error(ULYX_ERR_PEER_REFUSED,
                 "reduction: rank %d refused: %s", p,
-                uli_status_text(s->statuses[p]));
+                uli_agree_reason(comm, p, reason));
     for (int i = 0; i < 4; i++)
         for (int32_t p = 1; p < comm->nranks; p++)
             if (s->all[p].values[i] != s->all[0].values[i])

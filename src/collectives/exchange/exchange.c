@@ -64,9 +64,14 @@ write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
     record->hash = exchange->hash;
     record->can_read = pair->can_read;
     record->send_bytes = record->receive_bytes = 0;
+    if (status != ULYX_SUCCESS) {
+        snprintf(
+            record->reason, sizeof(record->reason), "%s", uli_error_text());
+        return;
+    }
     memcpy(record->src, exchange->src_at, sizeof(record->src));
     memcpy(record->dst, exchange->dst_at, sizeof(record->dst));
-    if (status == ULYX_SUCCESS && exchange->record)
+    if (exchange->record)
         exchange->record(exchange, p, record);
 }
 
@@ -143,6 +148,7 @@ pair_check(
     pair->peer_status = record->status;
     pair->peer_operation = record->operation;
     pair->peer_reads = record->can_read;
+    pair->peer_reason = record->reason; /* stays until call n + 2 */
     if (record->status != ULYX_SUCCESS)
         pair->outcome = ULYX_ERR_PEER_REFUSED;
     else if (record->operation != exchange->operation ||
@@ -368,6 +374,15 @@ uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline)
         exchange_progress(&exchange->request);
 }
 
+const char *
+uli_exchange_reason(const struct uli_exchange *exchange, int32_t p,
+    char text_p[ULI_REFUSAL_TEXT_BYTES])
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    return uli_status_reason(pair->peer_status, pair->peer_reason,
+        pair->peer_reason ? ULI_REFUSAL_BYTES : 0, text_p);
+}
+
 /* ---- refusal ------------------------------------------------------------- */
 
 static bool
@@ -391,6 +406,7 @@ uli_exchange_refuse(struct uli_exchange *exchange, ulyx_status_t status,
         exchange_release(&exchange->request);
         return waited;
     }
+    uli_error_pass(status, text);
     for (int32_t p = 0; p < exchange->nranks; p++) {
         if (!exchange->pairs[p].shares)
             continue;

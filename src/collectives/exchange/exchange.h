@@ -75,7 +75,12 @@ struct uli_record {
     uint64_t hash;    /* of the document tables */
     int32_t can_read; /* I can read your ordinary memory, and will */
     int64_t send_bytes, receive_bytes; /* alltoall: me -> you, you -> me */
-    struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
+    union {
+        struct {
+            struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
+        };
+        char reason[ULI_REFUSAL_BYTES]; /* of a refusal: the rank's text */
+    };
 };
 
 /* Begins an eager slot; the slot, of slot_bytes, follows. */
@@ -210,6 +215,7 @@ struct uli_pair {
     bool peer_reads;
     ulyx_status_t outcome; /* why skip */
     ulyx_status_t peer_status;
+    const char *peer_reason; /* of a refusal, in its record; or NULL */
     int32_t peer_operation;
     struct uli_stream in, out;
     struct uli_cursor stores, loads;
@@ -276,6 +282,11 @@ ulyx_status_t uli_exchange_take(struct uli_exchange *exchange);
 /* With the ticket: starts call n + 1. src, dst, *_at, work, operation and
  * hash are set. Nothing can fail; the operation may already have ended. */
 void uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline);
+/* Why peer p refused the call, in its words where its record has come.
+ * returns text_p. */
+const char *uli_exchange_reason(const struct uli_exchange *exchange, int32_t p,
+    char text_p[ULI_REFUSAL_TEXT_BYTES]);
+
 /* With the ticket: tells all peers that this rank refuses call n + 1, gives
  * the ticket back. The caller's error text is kept.
  * returns status; or the communicator's failure. */

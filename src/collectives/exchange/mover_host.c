@@ -73,11 +73,12 @@ static ulyx_status_t
 pair_report(struct uli_exchange *exchange, int32_t p)
 {
     const struct uli_pair *pair = &exchange->pairs[p];
+    char reason[ULI_REFUSAL_TEXT_BYTES];
     if (pair->outcome == ULYX_ERR_PEER_REFUSED)
         return uli_error(pair->outcome,
             "reshuffle, call %llu: rank %d refused: %s",
             (unsigned long long)exchange->call, p,
-            uli_status_text(pair->peer_status));
+            uli_exchange_reason(exchange, p, reason));
     if (pair->peer_operation != exchange->operation)
         return uli_error(ULYX_ERR_MISMATCH,
             "reshuffle, call %llu: rank %d executes %s, rank %d %s",

@@ -37,6 +37,7 @@ reshuffle_hier_check(struct uli_hier *h)
         h->wrong = p;
         pair->gone = record.status == ULI_HIER_GONE;
         pair->peer_status = record.status;
+        pair->peer_reason = NULL; /* no words in records of nodes */
         pair->peer_operation = record.operation;
         pair->outcome = record.status == ULYX_SUCCESS ? ULYX_ERR_MISMATCH
                                                       : ULYX_ERR_PEER_REFUSED;

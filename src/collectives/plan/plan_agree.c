@@ -119,15 +119,17 @@ plan_compare(const ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
 }
 
 static ulyx_status_t
-check_outcomes(const ulyx_comm_t *comm, const ulyx_status_t *statuses)
+check_outcomes(ulyx_comm_t *comm, const ulyx_status_t *statuses)
 {
+    char reason[ULI_REFUSAL_TEXT_BYTES];
     for (int32_t p = 0; p < comm->nranks; p++) {
         ulyx_status_t status = statuses[p];
         if (status == ULYX_SUCCESS)
             continue;
         return uli_error(
             status == ULYX_ERR_NO_MEMORY ? status : ULYX_ERR_PEER_REFUSED,
-            "plan create: rank %d refused: %s", p, uli_status_text(status));
+            "plan create: rank %d refused: %s", p,
+            uli_agree_reason(comm, p, reason));
     }
     return ULYX_SUCCESS;
 }

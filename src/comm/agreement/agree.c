@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/size.h"
+#include "base/status.h"
 #include "comm/agreement/rounds.h"
 
 const char *
@@ -189,7 +190,11 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
         .sequence = comm->sequence,
         .total_bytes = (uint64_t)bytes};
     int64_t rounds = 1, chunk = uli_rounds_chunk(comm, ULI_ROUNDS_AGREE);
+    bool refuses = status != ULYX_SUCCESS && bytes == 0;
+    char reason[ULI_REFUSAL_BYTES] = "";
 
+    if (refuses)
+        snprintf(reason, sizeof(reason), "%s", uli_error_text());
     ULI_TRY(uli_comm_check(comm));
     comm->sequence++;
     for (int64_t i = 0; i < rounds; i++) {
@@ -197,8 +202,13 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
         int64_t take = uli_max(0, uli_min(bytes - at, chunk));
         uint64_t round = ++comm->agree_round;
 
-        uli_rounds_publish(comm, ULI_ROUNDS_AGREE, round, &header,
-            take > 0 ? (const unsigned char *)mine + at : NULL, take);
+        /* The reason is not announced, so nobody counts rounds by it. */
+        if (refuses)
+            uli_rounds_publish(comm, ULI_ROUNDS_AGREE, round, &header, reason,
+                uli_min((int64_t)strlen(reason), chunk));
+        else
+            uli_rounds_publish(comm, ULI_ROUNDS_AGREE, round, &header,
+                take > 0 ? (const unsigned char *)mine + at : NULL, take);
         ULI_TRY(await_round(comm, call, round, deadline));
         if (i == 0)
             ULI_TRY(settle_calls(comm, call, round, deadline));
@@ -206,6 +216,19 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
             posts_collect(comm, round, at, max_bytes, all_p, bytes_p, status_p);
     }
     return ULYX_SUCCESS;
+}
+
+/* The posts of the last round stay until this rank posts twice more. */
+const char *
+uli_agree_reason(
+    ulyx_comm_t *comm, int32_t p, char text_p[ULI_REFUSAL_TEXT_BYTES])
+{
+    const struct uli_agree_post *post =
+        uli_rounds_read(comm, ULI_ROUNDS_AGREE, p, comm->agree_round);
+    size_t most = sizeof(post->payload);
+    size_t bytes = post->total_bytes ? 0 : post->bytes;
+    return uli_status_reason(
+        post->status, post->payload, bytes < most ? bytes : most, text_p);
 }
 
 uint64_t

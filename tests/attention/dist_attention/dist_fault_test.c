@@ -15,8 +15,9 @@ refused_by_1(int rank, ulyx_status_t status, const char *text)
 {
     if (rank == 1)
         return ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT && says(text));
-    return ranks_expect(
-        status == ULYX_ERR_PEER_REFUSED && says("rank 1 refused"));
+    return ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
+                        says("rank 1 refused: invalid argument: ") &&
+                        says(text));
 }
 
 static bool
@@ -174,7 +175,8 @@ mismatch_body(int rank, int nranks, void *context)
     p.dim_qk = rank == 1 ? 520 : DIM;
     ulyx_status_t status = ulyx_dist_attention_create(comm, &p, &dist);
     good &= ranks_expect(
-        status == (rank == 1 ? ULYX_ERR_UNSUPPORTED : ULYX_ERR_PEER_REFUSED));
+        status == (rank == 1 ? ULYX_ERR_UNSUPPORTED : ULYX_ERR_PEER_REFUSED) &&
+        says("dim_qk 520"));
     small_params(&p, &part);
     p.kv_heads = 4;
     good &=

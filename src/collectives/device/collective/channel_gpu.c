@@ -46,7 +46,8 @@ places_of(int64_t nranks, int64_t queues, int64_t chunk_bytes)
         nranks * queues * ULI_RECV_SLOTS * chunk_bytes};
     struct uli_channel_places places;
     int64_t *at[] = {&places.words, &places.state, &places.peers,
-        &places.recv_buffers, &places.queue_flags, &places.counts, &places.chunks};
+        &places.recv_buffers, &places.queue_flags, &places.counts,
+        &places.chunks};
     int64_t end = 0;
     for (int i = 0; i < 7; i++) {
         *at[i] = end;
@@ -99,7 +100,8 @@ choose_queues(struct uli_channel_gpu *channel)
     channel->blocks =
         uli_residency_sms(channel->comm, 0, room->multiprocessors);
     uli_residency_choose(channel->comm, channel->blocks, room);
-    int64_t queues = room->claimed ? room->claimed * (int64_t)QUEUES_A_BLOCK : 1;
+    int64_t queues =
+        room->claimed ? room->claimed * (int64_t)QUEUES_A_BLOCK : 1;
     int64_t chunk = recv_buffer / ULI_RECV_SLOTS / queues;
     chunk = uli_max(uli_min(chunk, MOST_CHUNK_BYTES), LEAST_CHUNK_BYTES);
     channel->args.queues = (int32_t)queues;
@@ -145,8 +147,8 @@ channel_gpu_prepare(ulyx_comm_t *comm, struct uli_channel_gpu **channel_p)
 /* Words and receive buffer of p, which lie in its block as it has laid them
  * out. */
 static ulyx_status_t
-channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos, int32_t p,
-    struct uli_gpu_peer *peer, struct uli_recv_buffer *recv_buffer)
+channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos,
+    int32_t p, struct uli_gpu_peer *peer, struct uli_recv_buffer *recv_buffer)
 {
     ulyx_comm_t *comm = channel->comm;
     int32_t me = comm->rank;
@@ -177,9 +179,9 @@ channel_gpu_meet(struct uli_channel_gpu *channel, const struct info *infos, int3
     recv_buffer->in_stride = own->chunk_bytes;
     recv_buffer->out_stride = info->chunk_bytes;
     recv_buffer->in = mine + here.chunks +
-                  p * own->queues * ULI_RECV_SLOTS * own->chunk_bytes;
+                      p * own->queues * ULI_RECV_SLOTS * own->chunk_bytes;
     recv_buffer->out = theirs + there.chunks +
-                   me * info->queues * ULI_RECV_SLOTS * info->chunk_bytes;
+                       me * info->queues * ULI_RECV_SLOTS * info->chunk_bytes;
     return ULYX_SUCCESS;
 }
 
@@ -197,7 +199,8 @@ channel_gpu_upload(struct uli_channel_gpu *channel, const struct info *infos,
         status = uli_error(ULYX_ERR_NO_MEMORY, "no memory for collectives");
     for (int32_t p = 0; p < comm->nranks && status == ULYX_SUCCESS; p++)
         if (p != comm->rank)
-            status = channel_gpu_meet(channel, infos, p, &peers[p], &recv_buffers[p]);
+            status = channel_gpu_meet(
+                channel, infos, p, &peers[p], &recv_buffers[p]);
     if (status == ULYX_SUCCESS)
         status = uli_gpu_upload(
             comm, base + places->peers, peers, (int64_t)(n * sizeof(*peers)));
@@ -229,8 +232,8 @@ static ulyx_status_t
 channel_gpu_complete(struct uli_channel_gpu *channel, const struct info *infos)
 {
     ulyx_comm_t *comm = channel->comm;
-    struct uli_channel_places places =
-        places_of(comm->nranks, channel->args.queues, channel->args.chunk_bytes);
+    struct uli_channel_places places = places_of(
+        comm->nranks, channel->args.queues, channel->args.chunk_bytes);
     ulyx_status_t status = channel_gpu_upload(channel, infos, &places);
     if (status != ULYX_SUCCESS)
         return uli_comm_fail(
@@ -307,17 +310,19 @@ channel_gpu_destroy(ulyx_comm_t *comm)
 /* ---- the first use ------------------------------------------------------- */
 
 static ulyx_status_t
-refused_by(int32_t p, ulyx_status_t status)
+refused_by(ulyx_comm_t *comm, int32_t p, ulyx_status_t status)
 {
+    char reason[ULI_REFUSAL_TEXT_BYTES];
     return uli_error(
         status == ULYX_ERR_NO_MEMORY ? status : ULYX_ERR_PEER_REFUSED,
-        "collectives: rank %d refused: %s", p, uli_status_text(status));
+        "collectives: rank %d refused: %s", p,
+        uli_agree_reason(comm, p, reason));
 }
 
 /* The round of the first use. Every rank's failure is everybody's. */
 static ulyx_status_t
-channel_gpu_agree(ulyx_comm_t *comm, ulyx_status_t outcome, const struct info *mine,
-    struct info *infos)
+channel_gpu_agree(ulyx_comm_t *comm, ulyx_status_t outcome,
+    const struct info *mine, struct info *infos)
 {
     uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     ulyx_status_t outcomes[ULI_COLLECTIVE_RANKS];
@@ -333,7 +338,7 @@ channel_gpu_agree(ulyx_comm_t *comm, ulyx_status_t outcome, const struct info *m
         sizeof(*mine), sizeof(*mine), infos, bytes, outcomes, deadline));
     for (int32_t p = 0; p < comm->nranks; p++)
         if (outcomes[p] != ULYX_SUCCESS)
-            return refused_by(p, outcomes[p]);
+            return refused_by(comm, p, outcomes[p]);
     return ULYX_SUCCESS;
 }
 
@@ -343,11 +348,12 @@ check_capture(const ulyx_comm_t *comm, void *stream)
     bool capturing = false;
     ULI_TRY(comm->gpu->ops->stream_capturing(
         comm->gpu->device, stream, &capturing));
-    return capturing ? uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                           "the first collective of %.63s makes its receive buffers: "
-                           "call one before the capture",
-                           comm->name)
-                     : ULYX_SUCCESS;
+    return capturing
+               ? uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                     "the first collective of %.63s makes its receive buffers: "
+                     "call one before the capture",
+                     comm->name)
+               : ULYX_SUCCESS;
 }
 
 static ulyx_status_t
