@@ -830,11 +830,17 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ulyx_pool_free": (None, [
         c_void_p, c_size_t, c_int, c_void_p,
     ]),
+    "ulyx_pool_free_host": (None, [
+        c_void_p,
+    ]),
     "ulyx_pool_get_counts": (c_int32, [
         c_void_p, c_void_p,
     ]),
     "ulyx_pool_malloc": (c_void_p, [
         c_size_t, c_int, c_void_p,
+    ]),
+    "ulyx_pool_malloc_host": (c_void_p, [
+        c_size_t,
     ]),
     "ulyx_request_test": (c_int32, [
         c_void_p,

@@ -56,7 +56,26 @@ ulyx_pool_free(void *address, size_t bytes, int device, void *stream)
     (void)bytes, (void)device; /* the pool knows both */
     if (address && (uli_api_enter() != ULYX_SUCCESS ||
                        uli_pool_free(address, stream) != ULYX_SUCCESS))
-        ULI_WARN(ULI_LOG_MEM, -1, "pool: %p: %s", address, uli_error_text());
+        ULI_WARN(ULI_LOG_MEM, -1, "%s", uli_error_text());
+}
+
+void *
+ulyx_pool_malloc_host(size_t bytes)
+{
+    void *address = NULL;
+    if (uli_api_enter() != ULYX_SUCCESS ||
+        check_size(bytes, 0) != ULYX_SUCCESS ||
+        uli_pool_malloc_host((int64_t)bytes, &address) != ULYX_SUCCESS)
+        return NULL;
+    return address;
+}
+
+void
+ulyx_pool_free_host(void *address)
+{
+    if (address && (uli_api_enter() != ULYX_SUCCESS ||
+                       uli_pool_free_host(address) != ULYX_SUCCESS))
+        ULI_WARN(ULI_LOG_MEM, -1, "%s", uli_error_text());
 }
 
 ulyx_status_t

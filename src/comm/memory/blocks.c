@@ -83,17 +83,18 @@ merge_next(struct uli_blocks *blocks, struct block *block)
     free(next);
 }
 
-void
+bool
 uli_blocks_give(struct uli_blocks *blocks, int64_t offset)
 {
     struct uli_list *n = blocks->list.next;
     while (n != &blocks->list && BLOCK_OF(n)->offset != offset)
         n = n->next;
     if (n == &blocks->list || !BLOCK_OF(n)->used)
-        return;
+        return false;
     struct block *block = BLOCK_OF(n);
     block->used = false;
     merge_next(blocks, block);
     if (n->prev != &blocks->list)
         merge_next(blocks, BLOCK_OF(n->prev));
+    return true;
 }

@@ -11,16 +11,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/log.h"
+#include "base/size.h"
 #include "comm/device/gpu.h"
+#include "comm/memory/blocks.h"
 #include "comm/memory/mem.h"
 #include "device/device.h"
+
+enum { HOST = -1 };
 
 struct segment {
     struct uli_list node;
     ulyx_mem_t *mem;
     void *address;
-    int32_t device;
-    bool freed; /* by the caller; kept for a quarantine */
+    int32_t device; /* or HOST */
+    bool freed;     /* by the caller; kept for a quarantine */
+    /* HOST: */
+    struct uli_blocks blocks;
+    int64_t bytes, live; /* allocations */
+    bool retired;        /* a rank of a failed communicator may store here */
 };
 
 struct member {
@@ -48,7 +56,8 @@ static struct segment *
 find_segment(const void *address)
 {
     for (struct uli_list *n = segments.next; n != &segments; n = n->next)
-        if (SEGMENT_OF(n)->address == address && !SEGMENT_OF(n)->freed)
+        if (SEGMENT_OF(n)->address == address && !SEGMENT_OF(n)->freed &&
+            SEGMENT_OF(n)->device != HOST)
             return SEGMENT_OF(n);
     return NULL;
 }
@@ -56,7 +65,7 @@ find_segment(const void *address)
 static bool
 is_of(const ulyx_comm_t *comm, const struct segment *segment)
 {
-    return comm->gpu->device == segment->device;
+    return (comm->gpu ? comm->gpu->device : HOST) == segment->device;
 }
 
 /* ---- freeing ------------------------------------------------------------- */
@@ -70,6 +79,8 @@ segment_release(struct segment *segment)
             ULI_TRY(uli_mem_detach(MEMBER_OF(n)->comm, segment->mem));
     ULI_TRY(uli_mem_free(segment->mem));
     uli_list_remove(&segment->node);
+    if (segment->device == HOST)
+        uli_blocks_close(&segment->blocks);
     free(segment);
     return ULYX_SUCCESS;
 }
@@ -145,6 +156,143 @@ uli_pool_malloc(int64_t bytes, int32_t device, void **address_p)
     return status;
 }
 
+/* ---- host memory --------------------------------------------------------- */
+
+/* A window costs a message to each process, so allocations are parts of larger
+ * ones. Of a segment that ranks of a failed communicator may still store into,
+ * no part is given out again: it goes as a whole when its last part has been
+ * freed and its quarantine has ended. */
+enum { HOST_SEGMENT_BYTES = 8 << 20, HOST_ALIGN = 64 };
+
+static void
+retire_segments(const ulyx_comm_t *comm)
+{
+    if (!atomic_load(&comm->failed))
+        return;
+    for (struct uli_list *n = segments.next; n != &segments; n = n->next)
+        if (is_of(comm, SEGMENT_OF(n)))
+            SEGMENT_OF(n)->retired = true;
+}
+
+/* Empty segments, but for the first that may serve again. */
+static void
+host_trim(void)
+{
+    bool kept = uli_list_empty(&members);
+    for (struct uli_list *n = members.next; n != &members; n = n->next)
+        retire_segments(MEMBER_OF(n)->comm);
+    for (struct uli_list *n = segments.next, *next; n != &segments; n = next) {
+        struct segment *segment = SEGMENT_OF(n);
+        next = n->next;
+        if (segment->device != HOST || segment->freed || segment->live)
+            continue;
+        if (!segment->retired && !kept) {
+            kept = true;
+            continue;
+        }
+        segment->freed = true;
+        (void)segment_release(segment);
+    }
+}
+
+static bool
+host_take(struct segment *segment, int64_t bytes, void **address_p)
+{
+    int64_t offset, taken;
+    if (!uli_blocks_take(&segment->blocks, bytes, &offset, &taken))
+        return false;
+    segment->live++;
+    *address_p = (char *)segment->address + offset;
+    return true;
+}
+
+static ulyx_status_t
+host_grow(int64_t bytes, struct segment **segment_p)
+{
+    struct segment *segment = calloc(1, sizeof(*segment));
+    if (!segment || !uli_blocks_open(&segment->blocks, 0,
+                        uli_max(bytes, HOST_SEGMENT_BYTES))) {
+        free(segment);
+        return uli_error(ULYX_ERR_NO_MEMORY, "pool: no memory");
+    }
+    uli_list_init(&segment->node);
+    segment->device = HOST;
+    ulyx_status_t status = uli_mem_alloc(uli_max(bytes, HOST_SEGMENT_BYTES),
+        ULYX_MEMORY_HOST, -1, false, &segment->mem);
+    if (status != ULYX_SUCCESS) {
+        uli_blocks_close(&segment->blocks);
+        free(segment);
+        return status;
+    }
+    uli_mem_range(segment->mem, &segment->address, &segment->bytes);
+    uli_list_append(&segments, &segment->node);
+    attach_to_all(segment);
+    *segment_p = segment;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+host_malloc(int64_t bytes, void **address_p)
+{
+    struct segment *segment = NULL;
+    pool_sweep();
+    host_trim();
+    for (struct uli_list *n = segments.next; n != &segments; n = n->next) {
+        segment = SEGMENT_OF(n);
+        if (segment->device == HOST && !segment->freed && !segment->retired &&
+            host_take(segment, bytes, address_p))
+            return ULYX_SUCCESS;
+    }
+    ULI_TRY(host_grow(bytes, &segment));
+    return host_take(segment, bytes, address_p)
+               ? ULYX_SUCCESS
+               : uli_error(ULYX_ERR_NO_MEMORY, "pool: no memory");
+}
+
+ulyx_status_t
+uli_pool_malloc_host(int64_t bytes, void **address_p)
+{
+    if (bytes > INT64_MAX - HOST_ALIGN)
+        return uli_error(ULYX_ERR_NO_MEMORY,
+            "pool: an allocation of %lld bytes", (long long)bytes);
+    pthread_mutex_lock(&lock);
+    ulyx_status_t status =
+        host_malloc(uli_round_up(bytes, HOST_ALIGN), address_p);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static bool
+host_give(void *address)
+{
+    for (struct uli_list *n = segments.next; n != &segments; n = n->next) {
+        struct segment *segment = SEGMENT_OF(n);
+        int64_t offset =
+            (int64_t)((uintptr_t)address - (uintptr_t)segment->address);
+        if (segment->device != HOST || offset < 0 || offset >= segment->bytes)
+            continue;
+        if (!uli_blocks_give(&segment->blocks, offset))
+            return false;
+        segment->live--;
+        return true;
+    }
+    return false;
+}
+
+ulyx_status_t
+uli_pool_free_host(void *address)
+{
+    pthread_mutex_lock(&lock);
+    bool given = host_give(address);
+    if (given)
+        host_trim();
+    pthread_mutex_unlock(&lock);
+    if (given)
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "pool: %p is no allocation of host memory", address);
+}
+
 /* ---- members ------------------------------------------------------------- */
 
 static ulyx_status_t
@@ -198,11 +346,8 @@ pool_enter(ulyx_comm_t *comm)
 ulyx_status_t
 uli_pool_attach(ulyx_comm_t *comm)
 {
-    if (!comm->gpu)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "pool: %.63s moves host memory, the pool has CUDA memory",
-            comm->name);
-    ULI_TRY(uli_gpu_check_mapped(comm, "pool: "));
+    if (comm->gpu)
+        ULI_TRY(uli_gpu_check_mapped(comm, "pool: "));
     pthread_mutex_lock(&lock);
     ulyx_status_t status = pool_enter(comm);
     pthread_mutex_unlock(&lock);
@@ -227,6 +372,7 @@ uli_pool_detach(ulyx_comm_t *comm)
     if (status == ULYX_SUCCESS)
         remove_member(member);
     pool_sweep();
+    host_trim();
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -234,12 +380,12 @@ uli_pool_detach(ulyx_comm_t *comm)
 void
 uli_pool_forget(ulyx_comm_t *comm)
 {
-    if (!comm->gpu)
-        return;
     pthread_mutex_lock(&lock);
     struct member *member = find_member(comm);
-    if (member)
+    if (member) {
+        retire_segments(comm);
         remove_member(member);
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -250,7 +396,8 @@ uli_pool_counts(int64_t *allocations_p, int64_t *quarantined_p)
     pool_sweep();
     *allocations_p = *quarantined_p = 0;
     for (struct uli_list *n = segments.next; n != &segments; n = n->next) {
-        *allocations_p += 1;
+        bool parts = SEGMENT_OF(n)->device == HOST && !SEGMENT_OF(n)->freed;
+        *allocations_p += parts ? SEGMENT_OF(n)->live : 1;
         *quarantined_p += SEGMENT_OF(n)->freed;
     }
     pthread_mutex_unlock(&lock);
