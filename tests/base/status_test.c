@@ -178,6 +178,31 @@ dtype_sizes_are_known(void **fixture)
     assert_int_equal(ulyx_dtype_size(-1), 0);
 }
 
+/* What a peer has sent is as long as that is, and printable. */
+static void
+reasons_of_peers_are_bounded(void **state)
+{
+    (void)state;
+    char text[ULI_REFUSAL_TEXT_BYTES], sent[ULI_REFUSAL_BYTES + 40];
+    const ulyx_status_t invalid = ULYX_ERR_INVALID_ARGUMENT;
+    assert_string_equal(uli_status_reason(invalid, "heads is 7", 11, text),
+        "invalid argument: heads is 7");
+    assert_string_equal(uli_status_reason(invalid, "heads is 7", 5, text),
+        "invalid argument: heads");
+    assert_string_equal(
+        uli_status_reason(invalid, NULL, 0, text), "invalid argument");
+    assert_string_equal(
+        uli_status_reason(invalid, "", 1, text), "invalid argument");
+    assert_string_equal(uli_status_reason(invalid, "a\nb\x1b[0m\xff", 9, text),
+        "invalid argument: a?b?[0m?");
+    memset(sent, 'x', sizeof(sent)); /* without an end */
+    uli_status_reason(invalid, sent, sizeof(sent), text);
+    assert_int_equal(
+        strlen(text), strlen("invalid argument: ") + ULI_REFUSAL_BYTES);
+    assert_string_equal(
+        uli_status_reason(4711, "so", 3, text), "unknown status: so");
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(last_error_is_empty_before_the_first),
     cmocka_unit_test(every_status_has_its_name_and_text),
@@ -191,6 +216,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(try_returns_on_failure_only),
     cmocka_unit_test(version_is_the_headers),
     cmocka_unit_test(dtype_sizes_are_known),
+    cmocka_unit_test(reasons_of_peers_are_bounded),
 };
 
 ULI_TEST_MAIN("Status", tests)
