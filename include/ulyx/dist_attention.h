@@ -141,8 +141,10 @@ ULYX_API ulyx_status_t ulyx_dist_attention_create(ulyx_comm_t *comm,
 ULYX_API ulyx_status_t ulyx_dist_attention_destroy(ulyx_dist_attention_t *dist);
 
 /* Other documents from the next call on, within max_docs; local, no
- * communication; the same on all ranks. NULL: each batch item is one. backward
- * needs the tables of its forward. stream is NULL.
+ * communication; the same on all ranks, in whatever form their arrays have.
+ * NULL: each batch item is one. backward needs the documents of its forward:
+ * where calls of several batches interleave, give each call its own. stream is
+ * NULL.
  * returns: as ulyx_plan_update; on error the old tables stay. */
 ULYX_API ulyx_status_t ulyx_dist_attention_update(ulyx_dist_attention_t *dist,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream);
@@ -167,11 +169,15 @@ typedef struct {
                   * with FORWARD_ONLY */
     int64_t saved_bytes;
     double timeout_s; /* 0 = that of creation */
+    /* Documents of this call and those after it, as by update; NULL: as they
+     * are. One document a batch item is written as a table of so many. docs_k
+     * NULL with docs_q: as docs_q. The arrays are read when the call runs. */
+    const ulyx_docs_t *docs_q, *docs_k;
 } ulyx_dist_attention_forward_t;
 #define ULYX_DIST_ATTENTION_FORWARD_INIT                                       \
     {                                                                          \
         sizeof(ulyx_dist_attention_forward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
-            0, 0                                                               \
+            0, 0, 0, 0                                                         \
     }
 
 /* One backward call. out is forward's; q, k, v may be NULL with SAVE_HEADS;
@@ -192,21 +198,23 @@ typedef struct {
      * its type and layout; of replicated queries summed over ranks or equal, as
      * dout is. */
     const void *const *dlse;
+    const ulyx_docs_t *docs_q, *docs_k; /* as forward's, of its documents */
 } ulyx_dist_attention_backward_t;
 #define ULYX_DIST_ATTENTION_BACKWARD_INIT                                      \
     {                                                                          \
         sizeof(ulyx_dist_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
-            0, 0, 0, 0, 0, 0, 0                                                \
+            0, 0, 0, 0, 0, 0, 0, 0, 0                                          \
     }
 
 /* Collective; inside a group they queue, and run on a thread a communicator.
  * Outputs, workspace and what forward saves share no byte with anything else
  * of the call; tensors may be interleaved by their strides.
  * returns: as ulyx_reshuffle_execute and ulyx_attention_forward; also
- * ERR_INVALID_ARGUMENT when saved is not of this object with its
- * present documents. A rank that refuses or fails tells its peers, which return
- * ERR_PEER_REFUSED naming it; outputs are then undefined and the communicator
- * stays usable. */
+ * ERR_INVALID_ARGUMENT when saved is not of this object with the documents of
+ * the call, or these are refused: the old ones stay then; ERR_MISMATCH naming
+ * a rank that has other documents. A rank that refuses or fails tells its
+ * peers, which return ERR_PEER_REFUSED naming it; outputs are then undefined
+ * and the communicator stays usable. */
 ULYX_API ulyx_status_t ulyx_dist_attention_forward(ulyx_dist_attention_t *dist,
     const ulyx_dist_attention_forward_t *call, void *stream);
 ULYX_API ulyx_status_t ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,

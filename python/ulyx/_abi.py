@@ -544,12 +544,15 @@ class ulyx_dist_attention_forward_t(Struct):
         ("saved", c_void_p),
         ("saved_bytes", c_int64),
         ("timeout_s", c_double),
+        ("docs_q", c_void_p),
+        ("docs_k", c_void_p),
     ]
 
 
 ulyx_dist_attention_forward_t._names_ = tuple(field[0] for field in ulyx_dist_attention_forward_t._fields_)
 ulyx_dist_attention_forward_t._init_ = (
     sizeof(ulyx_dist_attention_forward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0,
 )
 
 
@@ -573,13 +576,15 @@ class ulyx_dist_attention_backward_t(Struct):
         ("saved_bytes", c_int64),
         ("timeout_s", c_double),
         ("dlse", c_void_p),
+        ("docs_q", c_void_p),
+        ("docs_k", c_void_p),
     ]
 
 
 ulyx_dist_attention_backward_t._names_ = tuple(field[0] for field in ulyx_dist_attention_backward_t._fields_)
 ulyx_dist_attention_backward_t._init_ = (
     sizeof(ulyx_dist_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0,
 )
 
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/params.h"
+#include "base/params/held.h"
 #include "base/status.h"
 
 /* ---- parameters ---------------------------------------------------------- */
@@ -76,6 +77,17 @@ dist_take(const ulyx_dist_attention_t *dist, enum uli_dist_tensor tensor,
         call->tensors[tensor][i] = (void *)(uintptr_t)pointers[i];
 }
 
+/* The arrays stay the caller's, the structs may be of another version. */
+static ulyx_status_t
+dist_take_docs(const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k,
+    struct uli_dist_call *call)
+{
+    call->has_docs[0] = docs_q != NULL;
+    call->has_docs[1] = docs_k != NULL;
+    ULI_TRY(uli_docs_take(&docs_q, &call->docs[0], "docs_q"));
+    return uli_docs_take(&docs_k, &call->docs[1], "docs_k");
+}
+
 static ulyx_status_t
 check_timeout(double timeout_s)
 {
@@ -106,6 +118,7 @@ uli_dist_forward_read(const ulyx_dist_attention_t *dist,
     call_p->saved = own.saved;
     call_p->saved_bytes = own.saved_bytes;
     call_p->timeout_s = own.timeout_s;
+    ULI_TRY(dist_take_docs(own.docs_q, own.docs_k, call_p));
     return check_timeout(own.timeout_s);
 }
 
@@ -136,5 +149,6 @@ uli_dist_backward_read(const ulyx_dist_attention_t *dist,
     call_p->saved = (void *)(uintptr_t)own.saved; /* only read */
     call_p->saved_bytes = own.saved_bytes;
     call_p->timeout_s = own.timeout_s;
+    ULI_TRY(dist_take_docs(own.docs_q, own.docs_k, call_p));
     return check_timeout(own.timeout_s);
 }

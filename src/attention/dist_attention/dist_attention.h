@@ -151,6 +151,7 @@ struct uli_head_group {
 
 /* A document table that distributed attention owns. */
 struct uli_dist_docs {
+    bool given; /* else each batch item is a document; of keys: as queries */
     ulyx_docs_t table;
     unsigned char *begin, *length; /* room for max_docs (+ 1) entries of 8 */
 };
@@ -183,10 +184,9 @@ struct ulyx_dist_attention {
     struct uli_pass_layout passes[2];
     int64_t saved_bytes;
 
-    bool has_docs[2];
     struct uli_dist_docs docs[2][2]; /* [bank][axis] */
     int32_t bank;
-    uint64_t tables; /* hash of the layout's tables */
+    uint64_t tables; /* hash of the documents; READY of every plan has it */
 
     _Atomic bool busy;
     ulyx_dist_attention_times_t times;
@@ -287,6 +287,17 @@ ulyx_status_t uli_dist_update(ulyx_dist_attention_t *dist,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
 /* Room for tables, and the first ones. */
 ulyx_status_t uli_dist_take_docs(struct ulyx_dist_attention *dist);
+/* The present table of an axis, or NULL. */
+static inline const ulyx_docs_t *
+uli_dist_docs_of(const struct ulyx_dist_attention *dist, int axis)
+{
+    const struct uli_dist_docs *docs = &dist->docs[dist->bank][axis];
+    return docs->given ? &docs->table : NULL;
+}
+/* A call's own documents, with the ticket: as an update, and nothing where
+ * they are the present ones. */
+ulyx_status_t uli_dist_replace_docs(struct ulyx_dist_attention *dist,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
 /* After plans were made or updated: segments and the tables' hash. */
 void uli_dist_take_tables(struct ulyx_dist_attention *dist);
 
@@ -300,6 +311,8 @@ struct uli_dist_call {
     void *d_sink;
     void *workspace, *saved;
     int64_t workspace_bytes, saved_bytes;
+    bool has_docs[2]; /* else those of before */
+    ulyx_docs_t docs[2];
     double timeout_s;
 };
 

@@ -192,8 +192,8 @@ check_header(const struct ulyx_dist_attention *dist, const void *saved)
         return INVALID(
             "saved is not what a forward of this distributed attention left");
     if (found.tables != expected.tables)
-        return INVALID("saved is of a forward with other documents: update "
-                       "came between the two");
+        return INVALID("saved is of a forward with other documents: give "
+                       "backward those of its forward");
     return ULYX_SUCCESS;
 }
 
@@ -303,6 +303,18 @@ note_times(const struct uli_pass *pass, int64_t begin)
     dist->last_backward = pass->call->backward;
 }
 
+/* Without any, those of before. */
+static ulyx_status_t
+take_call_docs(
+    struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
+{
+    if (!call->has_docs[0] && !call->has_docs[1])
+        return ULYX_SUCCESS;
+    return uli_dist_replace_docs(dist,
+        call->has_docs[0] ? &call->docs[0] : NULL,
+        call->has_docs[1] ? &call->docs[1] : NULL);
+}
+
 static ulyx_status_t
 dist_run(struct ulyx_dist_attention *dist, const struct uli_dist_call *call,
     ulyx_status_t outcome)
@@ -314,6 +326,8 @@ dist_run(struct ulyx_dist_attention *dist, const struct uli_dist_call *call,
         .deadline =
             uli_deadline_in(uli_timeout_or(call->timeout_s, dist->timeout_s))};
     bool writes = dist->has_backward && !call->backward;
+    if (outcome == ULYX_SUCCESS)
+        outcome = take_call_docs(dist, call);
     if (outcome == ULYX_SUCCESS)
         outcome = check_call(dist, call);
     uli_pass_fail(&pass, outcome);

@@ -198,10 +198,8 @@ uli_dist_plan_params(const struct ulyx_dist_attention *dist,
                     dist, group, &lines[n], i, params_p, at % ULI_TENSORS);
     params_p->shape.ntensors =
         (int32_t)uli_min(at - plan * ULI_TENSORS, ULI_TENSORS);
-    params_p->docs_q =
-        dist->has_docs[0] ? &dist->docs[dist->bank][0].table : NULL;
-    params_p->docs_k =
-        dist->has_docs[1] ? &dist->docs[dist->bank][1].table : NULL;
+    params_p->docs_q = uli_dist_docs_of(dist, 0);
+    params_p->docs_k = uli_dist_docs_of(dist, 1);
     set_memory(dist, kind, params_p);
     params_p->directions = directions_of(dist, group, kind);
     params_p->timeout_s = p->timeout_s;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "attention/translate/translate.h"
+#include "base/params/held.h"
 #include "base/status.h"
 
 /* ---- copies -------------------------------------------------------------- */
@@ -51,6 +52,8 @@ static ulyx_status_t
 copy_tables(struct ulyx_dist_attention *dist, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, int32_t bank)
 {
+    dist->docs[bank][0].given = docs_q != NULL;
+    dist->docs[bank][1].given = docs_k != NULL;
     if (docs_k && !docs_q)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT, "docs_k without docs_q");
     if (docs_q)
@@ -80,8 +83,8 @@ check_tables(const struct ulyx_dist_attention *dist)
         .dim_qk = p->dim_qk,
         .dim_v = p->dim_v,
         .max_docs = uli_max(p->max_docs, p->batch),
-        .docs_q = dist->has_docs[0] ? &dist->docs[dist->bank][0].table : NULL,
-        .docs_k = dist->has_docs[1] ? &dist->docs[dist->bank][1].table : NULL};
+        .docs_q = uli_dist_docs_of(dist, 0),
+        .docs_k = uli_dist_docs_of(dist, 1)};
     return uli_attn_translate(
         &problem, ULYX_ATTENTION_PASS_FORWARD, NULL, true, &call);
 }
@@ -101,8 +104,6 @@ uli_dist_take_docs(struct ulyx_dist_attention *dist)
                 "dist attention: no memory for %lld documents",
                 (long long)p->max_docs);
     ULI_TRY(copy_tables(dist, p->docs_q, p->docs_k, 0));
-    dist->has_docs[0] = p->docs_q != NULL;
-    dist->has_docs[1] = p->docs_k != NULL;
     return check_tables(dist);
 }
 
@@ -124,22 +125,66 @@ take_segments(struct uli_head_group *group, int which, const ulyx_plan_t *plan,
             .offset = runs[i].offset * stride};
 }
 
-/* The attention's tables too: a backward needs those of its forward. */
+/* ---- the hash ------------------------------------------------------------ */
+
 static uint64_t
-hash_docs(const struct ulyx_dist_attention *dist, uint64_t hash)
+hash_mix(uint64_t hash, int64_t value)
 {
-    for (int axis = 0; axis < 2; axis++) {
-        const ulyx_docs_t *table = &dist->docs[dist->bank][axis].table;
-        hash = hash * 31 + dist->has_docs[axis];
-        if (!dist->has_docs[axis])
-            continue;
-        int64_t bytes = table->count * table->index_bytes;
-        const unsigned char *arrays[2] = {table->begin, table->length};
-        for (int i = 0; i < 2 && arrays[i]; i++)
-            for (int64_t n = 0; n < bytes; n++)
-                hash = (hash ^ arrays[i][n]) * UINT64_C(1099511628211);
+    hash = (hash ^ (uint64_t)value) * UINT64_C(0x9e3779b97f4a7c15);
+    hash ^= hash >> 29;
+    hash *= UINT64_C(0xbf58476d1ce4e5b9);
+    return hash ^ (hash >> 32);
+}
+
+/* Is each batch item one document, as where no table is given? */
+static bool
+docs_are_items(const ulyx_docs_t *docs, int64_t batch, int64_t rows)
+{
+    bool items = docs->count == batch;
+    for (int64_t n = 0; n < docs->count && items; n++) {
+        int64_t begin, length;
+        uli_docs_entry(docs, n, &begin, &length);
+        items = begin == n * rows && length == rows;
     }
-    return hash;
+    return items;
+}
+
+/* Of what the documents of a bank are, whatever arrays say it; never 0. Tables
+ * need not have been checked. */
+static uint64_t
+hash_docs(const struct ulyx_dist_attention *dist, int32_t bank)
+{
+    const struct uli_dist_docs *docs = dist->docs[bank];
+    uint64_t hash = UINT64_C(0x646f6373);
+    for (int axis = 0; axis < 2; axis++) {
+        const ulyx_docs_t *table = &docs[axis && docs[1].given].table;
+        int64_t batch = dist->params->p.batch;
+        if (!docs[0].given || docs_are_items(table, batch, dist->rows[axis])) {
+            hash = hash_mix(hash, -1);
+            continue;
+        }
+        hash = hash_mix(hash, table->count);
+        for (int64_t n = 0; n < table->count; n++) {
+            int64_t begin, length;
+            uli_docs_entry(table, n, &begin, &length);
+            hash = hash_mix(hash_mix(hash, begin), length);
+        }
+    }
+    return hash ? hash : 1;
+}
+
+/* Peers compare the hash at every call of every plan, also of those whose
+ * layout does not depend on documents: the attention between them does. */
+static void
+give_hash(struct ulyx_dist_attention *dist, uint64_t hash)
+{
+    dist->tables = hash;
+    for (int32_t g = 0; g < dist->ngroups; g++)
+        for (int kind = 0; kind < ULI_PLAN_SETS; kind++) {
+            struct uli_plan_set *set = &dist->groups[g].plan_sets[kind];
+            for (int32_t i = 0; i < set->nplans; i++)
+                uli_plan_use_hash(set->plans[i], hash);
+        }
 }
 
 void
@@ -159,7 +204,7 @@ uli_dist_take_tables(struct ulyx_dist_attention *dist)
     }
     const struct uli_layout *layout =
         dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0]->layout;
-    dist->tables = hash_docs(dist, uli_layout_table_hash(layout));
+    give_hash(dist, hash_docs(dist, dist->bank));
     for (int32_t i = 0; i < dist->params->shape.nparts; i++)
         dist->seq_rows[i] = uli_layout_seq_rows(layout, i, dist->comm->rank);
 }
@@ -170,10 +215,8 @@ uli_dist_take_tables(struct ulyx_dist_attention *dist)
 static ulyx_status_t
 update_plans(struct ulyx_dist_attention *dist, int64_t most, int64_t *done_p)
 {
-    const ulyx_docs_t *q =
-        dist->has_docs[0] ? &dist->docs[dist->bank][0].table : NULL;
-    const ulyx_docs_t *k =
-        dist->has_docs[1] ? &dist->docs[dist->bank][1].table : NULL;
+    const ulyx_docs_t *q = uli_dist_docs_of(dist, 0);
+    const ulyx_docs_t *k = uli_dist_docs_of(dist, 1);
     *done_p = 0;
     for (int32_t g = 0; g < dist->ngroups; g++)
         for (int kind = 0; kind < ULI_PLAN_SETS; kind++)
@@ -197,11 +240,10 @@ try_tables(struct ulyx_dist_attention *dist, int64_t *done_p)
     return update_plans(dist, INT64_MAX, done_p);
 }
 
-static ulyx_status_t
-dist_replace(struct ulyx_dist_attention *dist, const ulyx_docs_t *docs_q,
-    const ulyx_docs_t *docs_k)
+ulyx_status_t
+uli_dist_replace_docs(struct ulyx_dist_attention *dist,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k)
 {
-    bool had[2] = {dist->has_docs[0], dist->has_docs[1]};
     char text[256];
     int64_t done, again;
     if (!dist->docs[0][0].begin && docs_q)
@@ -209,9 +251,9 @@ dist_replace(struct ulyx_dist_attention *dist, const ulyx_docs_t *docs_q,
             "docs_q has %lld documents, max_docs is 0",
             (long long)docs_q->count);
     ULI_TRY(copy_tables(dist, docs_q, docs_k, !dist->bank));
+    if (hash_docs(dist, !dist->bank) == dist->tables)
+        return ULYX_SUCCESS;
     dist->bank = !dist->bank;
-    dist->has_docs[0] = docs_q != NULL;
-    dist->has_docs[1] = docs_k != NULL;
     ulyx_status_t status = try_tables(dist, &done);
     if (status == ULYX_SUCCESS) {
         uli_dist_take_tables(dist);
@@ -219,7 +261,6 @@ dist_replace(struct ulyx_dist_attention *dist, const ulyx_docs_t *docs_q,
     }
     snprintf(text, sizeof(text), "%s", uli_error_text());
     dist->bank = !dist->bank;
-    memcpy(dist->has_docs, had, sizeof(had));
     update_plans(dist, done, &again); /* they held these before */
     return uli_error_pass(status, text);
 }
@@ -232,7 +273,7 @@ uli_dist_update(ulyx_dist_attention_t *dist, const ulyx_docs_t *docs_q,
     if (!atomic_compare_exchange_strong(&dist->busy, &idle, true))
         return uli_error(
             ULYX_ERR_BUSY, "a call of distributed attention is in flight");
-    ulyx_status_t status = dist_replace(dist, docs_q, docs_k);
+    ulyx_status_t status = uli_dist_replace_docs(dist, docs_q, docs_k);
     atomic_store(&dist->busy, false);
     return status;
 }

@@ -26,6 +26,25 @@ uli_docs_check(const ulyx_docs_t *docs, const char *name)
     return ULYX_SUCCESS;
 }
 
+static int64_t
+docs_index(const void *array, int32_t index_bytes, int64_t n)
+{
+    return index_bytes == 4 ? ((const int32_t *)array)[n]
+                            : ((const int64_t *)array)[n];
+}
+
+void
+uli_docs_entry(
+    const ulyx_docs_t *docs, int64_t n, int64_t *begin_p, int64_t *length_p)
+{
+    *begin_p = docs_index(docs->begin, docs->index_bytes, n);
+    if (docs->length)
+        *length_p = docs_index(docs->length, docs->index_bytes, n);
+    else
+        *length_p = uli_sat_sub(
+            docs_index(docs->begin, docs->index_bytes, n + 1), *begin_p);
+}
+
 ulyx_status_t
 uli_docs_take(const ulyx_docs_t **docs_p, ulyx_docs_t *own_p, const char *name)
 {

@@ -20,6 +20,10 @@ struct uli_held {
  * table's. returns SUCCESS; ERR_INVALID_ARGUMENT. */
 ulyx_status_t uli_docs_check(const ulyx_docs_t *docs, const char *name);
 
+/* Document n of a table that passes the above: row and rows, as they stand. */
+void uli_docs_entry(
+    const ulyx_docs_t *docs, int64_t n, int64_t *begin_p, int64_t *length_p);
+
 /* Replaces a caller's document table, of any version, by one of ours; NULL
  * stays. own_p lives as long as *docs_p is used. Errors: as uli_struct_take. */
 ulyx_status_t uli_docs_take(

@@ -146,7 +146,8 @@ host_start(ulyx_plan_t *plan, ulyx_direction_t direction,
         uli_deadline_in(uli_timeout_or(timeout_s, plan->timeout_s));
     ulyx_status_t status = uli_plan_check_call(plan, direction, src, dst);
     exchange->operation = direction;
-    exchange->hash = uli_layout_table_hash(plan->layout);
+    exchange->hash =
+        plan->user_hash ? plan->user_hash : uli_layout_table_hash(plan->layout);
     if (status != ULYX_SUCCESS)
         return uli_exchange_refuse(exchange, status, deadline);
     exchange_set_up(plan, direction);

@@ -110,7 +110,8 @@ struct ulyx_plan {
     struct uli_mover_state *state;     /* the mover's; outlives the plan */
     int64_t terms[ULI_TERMS];          /* of the mover */
     int64_t table_bytes;               /* held in the arrays above */
-    void *user; /* of the public layer, freed with the plan */
+    uint64_t user_hash; /* what peers compare in place of the layout's; 0 */
+    void *user;         /* of the public layer, freed with the plan */
     void (*free_user)(void *user);
 };
 
@@ -125,6 +126,14 @@ ulyx_status_t uli_plan_create(ulyx_comm_t *comm,
 /* stream: on device memory. */
 ulyx_status_t uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream);
+/* From the next call on READY says this hash, which is not 0: it stands for
+ * more than the layout's tables, and for these too. Of a plan on host memory,
+ * while no call is in flight. */
+static inline void
+uli_plan_use_hash(ulyx_plan_t *plan, uint64_t hash)
+{
+    plan->user_hash = hash;
+}
 ulyx_status_t uli_plan_destroy(ulyx_plan_t *plan);
 
 /* ---- the algorithm (plan_algo.c) ----------------------------------------- */

@@ -180,11 +180,23 @@ measured(const struct rank *r, ulyx_dist_attention_params_t p)
     return good;
 }
 
+/* Rows of a rank that follow from documents are asked for before calls. */
+static bool
+rows_need_docs(const struct dist_case *c)
+{
+    for (int i = 0; i < c->p.nparts; i++)
+        if (c->parts[i].order == ULYX_TOKENS_ZIGZAG_DOCS)
+            return true;
+    return false;
+}
+
 static bool
 create(struct rank *r)
 {
     struct case_given given;
     case_params(r->c, &given);
+    if (r->c->call_docs && !rows_need_docs(r->c))
+        given.p.docs_q = given.p.docs_k = NULL;
     if (r->c->strided) {
         choose_strides(r);
         given.p.q_strides = (const int64_t(*)[3])r->strides[WORLD_Q];
@@ -404,6 +416,7 @@ static bool
 forward(struct rank *r)
 {
     ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
+    struct case_given given;
     ulyx_dist_attention_forward_t call = ULYX_DIST_ATTENTION_FORWARD_INIT;
     call.q = (const void *const *)r->t[WORLD_Q].base;
     call.k = (const void *const *)r->t[WORLD_K].base;
@@ -416,6 +429,11 @@ forward(struct rank *r)
     call.workspace_bytes = r->workspace_bytes;
     call.saved = r->memory[1];
     call.saved_bytes = r->saved_bytes;
+    if (r->c->call_docs) {
+        case_params(r->c, &given);
+        call.docs_q = given.p.docs_q;
+        call.docs_k = given.p.docs_k;
+    }
     bool good =
         ok(ulyx_dist_attention_forward(r->dist, &call, NULL), "forward") &&
         ok(ulyx_dist_attention_get_times(r->dist, &times), "get_times");
@@ -427,6 +445,7 @@ static bool
 backward(struct rank *r)
 {
     ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
+    struct case_given given;
     ulyx_dist_attention_backward_t call = ULYX_DIST_ATTENTION_BACKWARD_INIT;
     if (r->c->p.save == ULYX_SAVE_NONE || r->ceiling) {
         call.q = (const void *const *)r->t[WORLD_Q].base;
@@ -447,6 +466,11 @@ backward(struct rank *r)
     call.workspace_bytes = r->workspace_bytes;
     call.saved = r->memory[1];
     call.saved_bytes = r->saved_bytes;
+    if (r->c->call_docs) {
+        case_params(r->c, &given);
+        call.docs_q = given.p.docs_q;
+        call.docs_k = given.p.docs_k;
+    }
     bool good =
         ok(ulyx_dist_attention_backward(r->dist, &call, NULL), "backward") &&
         ok(ulyx_dist_attention_get_times(r->dist, &times), "get_times");

@@ -101,18 +101,22 @@ own_open(
     return true;
 }
 
-bool
-own_close(struct own *o)
+void
+own_drop(struct own *o)
 {
     void *all[] = {o->q, o->k, o->v, o->out, o->dout, o->dq, o->dk, o->dv,
         o->workspace, o->saved};
-    bool good = ranks_expect(!ulyx_dist_attention_destroy(o->dist));
     for (int i = 0; i < 10; i++)
         free(all[i]);
-    return good;
 }
 
-/* Rank 1 gets `expected` with the text, the others a refusal that names it. */
+bool
+own_close(struct own *o)
+{
+    own_drop(o);
+    return ranks_expect(!ulyx_dist_attention_destroy(o->dist));
+}
+
 void
 own_fill(struct own *o, int rank)
 {

@@ -37,6 +37,8 @@ void own_take(struct own *o, ulyx_dist_attention_t *dist);
 bool own_open(
     struct own *o, ulyx_comm_t *comm, const ulyx_dist_attention_params_t *p);
 bool own_close(struct own *o);
+/* Frees the tensors, of a distributed attention that others have too. */
+void own_drop(struct own *o);
 /* Random inputs. */
 void own_fill(struct own *o, int rank);
 

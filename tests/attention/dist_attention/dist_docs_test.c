@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Documents of a call: ranks that have different ones learn of it, calls bring
+ * their own, and what a call refuses leaves the old ones.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "attention/dist_attention/dist_small.h"
+#include "support/ranks.h"
+#include "support/test.h"
+
+/* Work split, order and head groups of a variant. */
+enum { VARIANTS = 5 };
+static void
+variant_params(int variant, ulyx_dist_attention_params_t *p, ulyx_part_t *part)
+{
+    small_params(p, part);
+    p->max_docs = 3;
+    p->row_round = 1;
+    p->work_split = variant / 2 == 1 ? ULYX_WORK_BALANCED : ULYX_WORK_HEADS;
+    p->head_groups = variant % 2 + 1;
+    if (variant == 4) {
+        part->order = ULYX_TOKENS_ZIGZAG_DOCS;
+        p->max_local_rows = ROWS;
+    }
+}
+
+static void
+run_variants(int (*body)(int, int, void *))
+{
+    struct small s;
+    for (int variant = 0; variant < VARIANTS; variant++) {
+        small_open(&s);
+        s.groups[0] = variant;
+        assert_int_equal(ranks_run_threads(RANKS, body, &s, LIMIT_S), 0);
+        small_close(&s);
+    }
+}
+
+static const int64_t two[] = {0, 31, ROWS}, three[] = {0, 7, 23, ROWS};
+
+static ulyx_docs_t
+docs_of(const int64_t *begin, int64_t count)
+{
+    ulyx_docs_t docs = ULYX_DOCS_INIT;
+    docs.count = count;
+    docs.begin = begin;
+    return docs;
+}
+
+/* ---- ranks that differ --------------------------------------------------- */
+
+static int
+differ_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    struct own o;
+    ulyx_docs_t mine = rank == 1 ? docs_of(three, 3) : docs_of(two, 2);
+    ulyx_docs_t same = docs_of(two, 2);
+    bool good = true;
+    (void)nranks;
+    variant_params(s->groups[0], &p, &part);
+    if (!own_open(&o, s->comms[rank], &p))
+        return 1;
+    good &=
+        ranks_expect(!ulyx_dist_attention_update(o.dist, &mine, NULL, NULL));
+    good &= ranks_expect(
+        ulyx_dist_attention_forward(o.dist, &o.f, NULL) == ULYX_ERR_MISMATCH &&
+        says("differ"));
+    if (rank != 1)
+        good &= ranks_expect(says("rank 1 and rank"));
+    good &=
+        ranks_expect(!ulyx_dist_attention_update(o.dist, &same, NULL, NULL));
+    good &= ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));
+    return !(own_close(&o) & good);
+}
+
+static void
+ranks_with_other_documents_are_named(void **state)
+{
+    (void)state;
+    run_variants(differ_body);
+}
+
+/* Whatever arrays say them: they are the same documents. */
+static int
+form_body(int rank, int nranks, void *context)
+{
+    static const int32_t narrow[] = {0, 31, ROWS};
+    static const int64_t begin[] = {0, 31}, length[] = {31, ROWS - 31};
+    static const int64_t whole[] = {0, ROWS};
+    struct small *s = context;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    struct own o;
+    ulyx_docs_t docs = docs_of(two, 2), item = docs_of(whole, 1);
+    (void)nranks;
+    variant_params(s->groups[0], &p, &part);
+    if (!own_open(&o, s->comms[rank], &p))
+        return 1;
+    o.f.docs_q = rank ? &item : NULL; /* as it is: one */
+    bool good = ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));
+    if (rank == 1)
+        docs.index_bytes = 4, docs.begin = narrow;
+    if (rank == 2)
+        docs.begin = begin, docs.length = length;
+    o.f.docs_q = o.b.docs_q = &docs;
+    o.b.docs_k = rank == 3 ? &docs : NULL;
+    good &= ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));
+    good &= ranks_expect(!ulyx_dist_attention_backward(o.dist, &o.b, NULL));
+    return !(own_close(&o) & good);
+}
+
+static void
+forms_of_tables_are_equal(void **state)
+{
+    (void)state;
+    run_variants(form_body);
+}
+
+/* ---- calls that bring their own ------------------------------------------ */
+
+static bool
+same_results(const struct own *a, const struct own *b)
+{
+    size_t bytes = ROWS * HEADS * DIM * 4;
+    return ranks_expect(!memcmp(a->out, b->out, bytes)) &
+           ranks_expect(!memcmp(a->dq, b->dq, bytes)) &
+           ranks_expect(!memcmp(a->dk, b->dk, bytes)) &
+           ranks_expect(!memcmp(a->dv, b->dv, bytes));
+}
+
+/* Results of `docs` by an object that has had no others. */
+static bool
+fresh_run(struct own *o, ulyx_comm_t *comm, int rank,
+    const ulyx_dist_attention_params_t *given, const ulyx_docs_t *docs)
+{
+    ulyx_dist_attention_params_t p = *given;
+    p.docs_q = docs;
+    if (!own_open(o, comm, &p))
+        return false;
+    own_fill(o, rank);
+    return ranks_expect(!ulyx_dist_attention_forward(o->dist, &o->f, NULL)) &
+           ranks_expect(!ulyx_dist_attention_backward(o->dist, &o->b, NULL));
+}
+
+/* Two batches through one object: forward, forward, backward, backward. */
+static int
+interleave_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    ulyx_docs_t docs[2] = {docs_of(two, 2), docs_of(three, 3)};
+    struct own o[2], fresh[2];
+    bool good = true;
+    (void)nranks;
+    variant_params(s->groups[0], &p, &part);
+    for (int i = 0; i < 2; i++)
+        if (!fresh_run(&fresh[i], s->comms[rank], rank, &p, &docs[i]))
+            return 1;
+    if (!own_open(&o[0], s->comms[rank], &p))
+        return 1;
+    own_take(&o[1], o[0].dist);
+    for (int i = 0; i < 2; i++) {
+        own_fill(&o[i], rank);
+        o[i].f.docs_q = &docs[i];
+        good &= ranks_expect(
+            !ulyx_dist_attention_forward(o[i].dist, &o[i].f, NULL));
+    }
+    good &= ranks_expect(ulyx_dist_attention_backward(o[0].dist, &o[0].b,
+                             NULL) == ULYX_ERR_INVALID_ARGUMENT &&
+                         says("other documents"));
+    for (int i = 0; i < 2; i++) {
+        o[i].b.docs_q = &docs[i];
+        good &= ranks_expect(
+            !ulyx_dist_attention_backward(o[i].dist, &o[i].b, NULL));
+        good &= same_results(&o[i], &fresh[i]);
+    }
+    o[1].b.docs_q = NULL; /* as they are */
+    good &=
+        ranks_expect(!ulyx_dist_attention_backward(o[1].dist, &o[1].b, NULL));
+    good &= own_close(&fresh[0]) & own_close(&fresh[1]);
+    own_drop(&o[1]);
+    return !(own_close(&o[0]) & good);
+}
+
+static void
+calls_bring_their_documents(void **state)
+{
+    (void)state;
+    run_variants(interleave_body);
+}
+
+/* ---- tables that are refused --------------------------------------------- */
+
+/* Rank 1 gives `bad`, the others what is there already. */
+static bool
+refuse_docs(int rank, struct own *o, const ulyx_docs_t *bad_q,
+    const ulyx_docs_t *bad_k, const char *text)
+{
+    ulyx_dist_attention_forward_t f = o->f;
+    unsigned char poison[64], *out = o->out;
+    memset(poison, 0xee, sizeof(poison));
+    memcpy(out, poison, sizeof(poison));
+    if (rank == 1)
+        f.docs_q = bad_q, f.docs_k = bad_k;
+    ulyx_status_t status = ulyx_dist_attention_forward(o->dist, &f, NULL);
+    bool good = rank == 1 ? ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT &&
+                                         says(text) &&
+                                         !memcmp(out, poison, sizeof(poison)))
+                          : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
+                                         says("rank 1 refused"));
+    return good & ranks_expect(!ulyx_dist_attention_forward(
+                      o->dist, &o->f, NULL)); /* the old ones */
+}
+
+static int
+refusal_body(int rank, int nranks, void *context)
+{
+    static const int64_t four[] = {0, 1, 2, 3, ROWS}, past[] = {0, 7, ROWS + 1};
+    static const int64_t back[] = {0, 20, 10, ROWS};
+    struct small *s = context;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    struct own o;
+    ulyx_docs_t docs = docs_of(two, 2), bad;
+    (void)nranks;
+    variant_params(s->groups[0], &p, &part);
+    if (!own_open(&o, s->comms[rank], &p))
+        return 1;
+    own_fill(&o, rank);
+    o.f.docs_q = &docs;
+    bool good = ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));
+    o.f.docs_q = NULL;
+    bad = docs_of(four, 4);
+    good &= refuse_docs(rank, &o, &bad, NULL, "max_docs is 3");
+    bad = docs_of(past, 2);
+    good &= refuse_docs(rank, &o, &bad, NULL, "docs_q");
+    bad = docs_of(back, 3);
+    good &= refuse_docs(rank, &o, &bad, NULL, "docs_q");
+    good &= refuse_docs(rank, &o, NULL, &docs, "docs_k without docs_q");
+    bad = docs;
+    bad.size = 3;
+    good &= refuse_docs(rank, &o, &bad, NULL, "docs_q.size is 3");
+    bad = docs;
+    bad.index_bytes = 5;
+    good &= refuse_docs(rank, &o, &bad, NULL, "docs_q.index_bytes is 5");
+    good &= ranks_expect(!ulyx_dist_attention_backward(o.dist, &o.b, NULL));
+    return !(own_close(&o) & good);
+}
+
+static void
+refused_documents_leave_the_old_ones(void **state)
+{
+    (void)state;
+    run_variants(refusal_body);
+}
+
+/* ---- one thread ---------------------------------------------------------- */
+
+/* The struct may go once the call is queued, its arrays stay. */
+static void
+a_group_keeps_the_documents(void **state)
+{
+    (void)state;
+    struct small s;
+    struct own o[RANKS];
+    ulyx_dist_attention_t *dist[RANKS];
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    small_open(&s);
+    variant_params(0, &p, &part);
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++)
+        assert_status(
+            ulyx_dist_attention_create(s.comms[r], &p, &dist[r]), ULYX_SUCCESS);
+    assert_status(ulyx_group_end(), ULYX_SUCCESS);
+    assert_status(ulyx_group_start(), ULYX_SUCCESS);
+    for (int r = 0; r < RANKS; r++) {
+        ulyx_docs_t docs = docs_of(r == 2 ? three : two, r == 2 ? 3 : 2);
+        own_take(&o[r], dist[r]);
+        o[r].f.docs_q = &docs;
+        assert_status(
+            ulyx_dist_attention_forward(dist[r], &o[r].f, NULL), ULYX_SUCCESS);
+        memset(&docs, 0xff, sizeof(docs));
+    }
+    assert_status(ulyx_group_end(), ULYX_ERR_MISMATCH);
+    for (int r = 0; r < RANKS; r++)
+        assert_true(own_close(&o[r]));
+    small_close(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ranks_with_other_documents_are_named),
+    cmocka_unit_test(forms_of_tables_are_equal),
+    cmocka_unit_test(calls_bring_their_documents),
+    cmocka_unit_test(refused_documents_leave_the_old_ones),
+    cmocka_unit_test(a_group_keeps_the_documents),
+};
+
+ULI_TEST_MAIN("DistDocs", tests)
