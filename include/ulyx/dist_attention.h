@@ -19,6 +19,7 @@
  *   q_p [b, s_p, heads, dim_qk]     out_p [b, s_p, heads, dim_v]
  *   k_p [b, s_p, kv_heads, dim_qk]  v_p   [b, s_p, kv_heads, dim_v]
  * dense or by the strides of creation; gradients have their tensor's strides.
+ * Strides of dimensions with one entry or none are not looked at.
  *
  * Gradients are exact adjoints with factor one: nothing is averaged. Scale
  * the loss as on one rank: a mean over all tokens divides by their global

@@ -100,7 +100,9 @@ enum {
  * only the row stride counts). The elements of a row and head are adjacent.
  * The head side's pointer is the axis's first row, whichever part the tensor
  * names. Strides may differ between ranks and may not be negative; elements
- * of one tensor must not overlap. */
+ * of one tensor must not overlap. The stride of a dimension that has one entry
+ * or none on this rank (with document tables: at most) is not looked at, nor is
+ * any stride of a tensor without elements. */
 typedef struct {
     int32_t part;          /* index into the plan's parts */
     int32_t dtype;         /* ULYX_DTYPE_... */

@@ -45,8 +45,9 @@ uli_plan_elem_bytes(
 /* ---- counts -------------------------------------------------------------- */
 
 struct counts {
-    int64_t first; /* row */
-    int64_t at[3]; /* batch, rows, heads */
+    int64_t first;     /* row */
+    int64_t at[3];     /* batch, rows, heads */
+    int64_t axis_rows; /* that the row stride leads through */
     int64_t dense_rows, dense_heads;
     bool packed;
 };
@@ -57,7 +58,7 @@ rows_count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
 {
     const struct uli_shape *shape = uli_layout_shape(layout);
     const struct uli_shape_tensor *t = &shape->tensors[tensor];
-    struct counts c = {0, {shape->batch, 0, t->heads}, 0, t->heads, false};
+    struct counts c = {0, {shape->batch, 0, t->heads}, 0, 0, t->heads, false};
     int64_t first;
     if (side == ULI_SIDE_SEQ) {
         c.at[1] = most ? uli_layout_max_seq_rows(layout, t->part, rank)
@@ -75,6 +76,7 @@ rows_count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
         c.dense_rows = uli_layout_axis_rows(layout, shape->parts[t->part].axis);
         c.dense_heads = c.at[2];
     }
+    c.axis_rows = uli_max(c.dense_rows, c.at[1]);
     return c;
 }
 
@@ -88,17 +90,31 @@ stride_overflow(int32_t tensor, enum uli_side side)
         side_names[side]);
 }
 
+/* False where they do not fit. */
 static bool
-counts_dense(const struct counts *c, int64_t row_bytes, int64_t strides[3])
+counts_dense(const struct counts *c, int64_t row_bytes, int64_t dense_p[3])
 {
-    if (c->packed) {
-        strides[0] = strides[2] = 0;
-        strides[1] = row_bytes;
+    dense_p[0] = dense_p[2] = 0;
+    dense_p[1] = row_bytes;
+    if (c->packed)
         return true;
-    }
-    strides[2] = row_bytes;
-    return uli_size_mul(row_bytes, c->dense_heads, &strides[1]) &&
-           uli_size_mul(strides[1], c->dense_rows, &strides[0]);
+    dense_p[2] = row_bytes;
+    dense_p[1] = uli_sat_mul(row_bytes, c->dense_heads);
+    dense_p[0] = uli_sat_mul(dense_p[1], c->dense_rows);
+    return dense_p[1] < INT64_MAX && dense_p[0] < INT64_MAX;
+}
+
+/* A stride that leads nowhere, for there is no second index, is whatever the
+ * caller's framework left in it: the dense one takes its place. */
+static void
+strides_ignore(
+    const struct counts *c, const int64_t dense[3], int64_t strides[3])
+{
+    const int64_t sizes[3] = {c->at[0], c->axis_rows, c->at[2]};
+    bool empty = !c->at[0] || !c->at[1] || !c->at[2];
+    for (int d = 0; d < 3; d++)
+        if (empty || sizes[d] <= 1)
+            strides[d] = dense[d];
 }
 
 /* Dimensions nest: each stride is at least what the smaller ones span. */
@@ -131,21 +147,23 @@ fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     struct counts c = rows_count(layout, tensor, rank, side, true);
     const struct uli_shape_tensor *t =
         &uli_layout_shape(layout)->tensors[tensor];
-    int64_t row_bytes;
+    int64_t row_bytes, dense[3];
+    if (!uli_size_mul(
+            t->dim, uli_plan_elem_bytes(layout, tensor, side), &row_bytes))
+        return stride_overflow(tensor, side);
+    bool fits = counts_dense(&c, row_bytes, dense);
+    if (strides[0] || strides[1] || strides[2]) {
+        strides_ignore(&c, dense, strides);
+    } else {
+        memcpy(strides, dense, sizeof(dense));
+        if (!fits)
+            return stride_overflow(tensor, side);
+    }
     for (int d = 0; d < 3; d++)
         if (strides[d] < 0)
             return uli_error(ULYX_ERR_INVALID_ARGUMENT,
                 "tensors[%d].%s[%d] is %lld, must not be negative", tensor,
                 side_names[side], d, (long long)strides[d]);
-    if (!uli_size_mul(
-            t->dim, uli_plan_elem_bytes(layout, tensor, side), &row_bytes))
-        return stride_overflow(tensor, side);
-    if (!strides[0] && !strides[1] && !strides[2]) {
-        if (!counts_dense(&c, row_bytes, strides))
-            return stride_overflow(tensor, side);
-    } else if (c.packed) {
-        strides[0] = strides[2] = 0;
-    }
     if (!c.at[0] || !c.at[1] || !c.at[2])
         return ULYX_SUCCESS;
     if (strides_nested(c.at, strides, row_bytes, c.first))

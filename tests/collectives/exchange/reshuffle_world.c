@@ -356,6 +356,30 @@ world_check(struct world *w)
 
 /* ---- a rank -------------------------------------------------------------- */
 
+/* Strides of dimensions that have no second index say nothing. */
+static void
+spoil_strides(const struct world *w, int32_t rank, int32_t t,
+    enum uli_side side, int64_t strides[3])
+{
+    static const int64_t odd[] = {-8, 1, 3, INT64_MAX, INT64_MIN};
+    const struct uli_shape_tensor *tensor = &w->c.shape.tensors[t];
+    int64_t first, heads = tensor->heads;
+    int64_t rows = w->oracle.rows[w->c.shape.parts[tensor->part].axis];
+    bool packed = uli_layout_packed(w->layout) && side != ULI_SIDE_SEQ;
+    if (side == ULI_SIDE_SEQ)
+        rows = uli_layout_max_seq_rows(w->layout, tensor->part, rank);
+    else
+        uli_layout_heads(w->layout, t, rank, &first, &heads);
+    if (packed)
+        rows = uli_layout_max_packed_rows(w->layout, t);
+    const int64_t counts[3] = {
+        packed ? 1 : w->c.shape.batch, rows, packed ? 1 : heads};
+    bool empty = !counts[0] || !counts[1] || !counts[2];
+    for (int d = 0; d < 3; d++)
+        if (empty || counts[d] <= 1)
+            strides[d] = odd[(w->salt + rank + t + side + d) % 5];
+}
+
 static void
 fill_tensor(struct world *w, int32_t rank, int32_t t, ulyx_tensor_t *out)
 {
@@ -373,6 +397,9 @@ fill_tensor(struct world *w, int32_t rank, int32_t t, ulyx_tensor_t *out)
     memcpy(out->seq_strides, w->strides[rank][t][ULI_SIDE_SEQ], 24);
     memcpy(out->head_strides, w->strides[rank][t][ULI_SIDE_HEAD], 24);
     memcpy(out->partial_strides, w->strides[rank][t][ULI_SIDE_PARTIAL], 24);
+    spoil_strides(w, rank, t, ULI_SIDE_SEQ, out->seq_strides);
+    spoil_strides(w, rank, t, ULI_SIDE_HEAD, out->head_strides);
+    spoil_strides(w, rank, t, ULI_SIDE_PARTIAL, out->partial_strides);
 }
 
 static void
