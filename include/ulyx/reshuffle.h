@@ -72,10 +72,14 @@ typedef struct {
     const int64_t *splits; /* [P] rows on each rank, adding up to rows; NULL =
                             * balanced: the first rows mod P ranks hold one
                             * more */
+    int64_t row_capacity;  /* most rows that ulyx_plan_update_rows gives the
+                            * part, >= rows; 0 (default): they never change.
+                            * Host memory; not for PACKED head sides:
+                            * ERR_UNSUPPORTED */
 } ulyx_part_t;
 #define ULYX_PART_INIT                                                         \
     {                                                                          \
-        0, ULYX_PART_SHARDED, ULYX_TOKENS_CONTIGUOUS, 0, 0                     \
+        0, ULYX_PART_SHARDED, ULYX_TOKENS_CONTIGUOUS, 0, 0, 0                  \
     }
 
 /* Which ranks hold which heads of a tensor on the head side. */
@@ -230,6 +234,22 @@ ULYX_API ulyx_status_t ulyx_plan_create(
 ULYX_API ulyx_status_t ulyx_plan_update(ulyx_plan_t *plan,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream);
 
+/* Other rows from the next call on, so that one plan serves all lengths; local,
+ * no communication; the same on all ranks, which the next execute checks. rows:
+ * an entry a part, at most its row_capacity; that of a part without one is its
+ * own. splits: NULL where creation gave no part any; else an entry a part, [P]
+ * where creation gave the part splits, else NULL. Documents as for
+ * ulyx_plan_update, but where the layout does not depend on them they are not
+ * looked at. Dense tensors (three zero strides) are dense for the new rows;
+ * given strides stay, and need room for the capacity from creation on. Heads,
+ * order and algorithm stay those of the capacity. Host memory only; stream is
+ * NULL.
+ * returns: as ulyx_plan_update; ERR_UNSUPPORTED (no part has a capacity). On
+ * error the old rows and documents stay. */
+ULYX_API ulyx_status_t ulyx_plan_update_rows(ulyx_plan_t *plan,
+    const int64_t *rows, const int64_t *const *splits,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream);
+
 /* Local; NULL is fine. returns: SUCCESS; ERR_BUSY with an operation in
  * flight (the plan stays valid). */
 ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
@@ -321,6 +341,11 @@ enum {
 /* Bytes from a tensor's base to its last byte on this rank, in src or dst of a
  * direction. */
 ULYX_API ulyx_status_t ulyx_plan_get_extent(const ulyx_plan_t *plan,
+    int32_t tensor, ulyx_direction_t direction, ulyx_side_t side,
+    int64_t *bytes_p);
+
+/* The same with the most rows and documents that updates can bring. */
+ULYX_API ulyx_status_t ulyx_plan_get_max_extent(const ulyx_plan_t *plan,
     int32_t tensor, ulyx_direction_t direction, ulyx_side_t side,
     int64_t *bytes_p);
 

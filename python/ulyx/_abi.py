@@ -225,12 +225,13 @@ class ulyx_part_t(Struct):
         ("order", c_int32),
         ("rows", c_int64),
         ("splits", c_void_p),
+        ("row_capacity", c_int64),
     ]
 
 
 ulyx_part_t._names_ = tuple(field[0] for field in ulyx_part_t._fields_)
 ulyx_part_t._init_ = (
-    0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0,
 )
 
 
@@ -802,6 +803,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ulyx_plan_get_kv_map": (c_int32, [
         c_void_p, c_int32, c_int32, c_int64, c_void_p, c_void_p,
     ]),
+    "ulyx_plan_get_max_extent": (c_int32, [
+        c_void_p, c_int32, c_int32, c_int32, c_void_p,
+    ]),
     "ulyx_plan_get_memory": (c_int32, [
         c_void_p, c_void_p,
     ]),
@@ -825,6 +829,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     ]),
     "ulyx_plan_update": (c_int32, [
         c_void_p, c_void_p, c_void_p, c_void_p,
+    ]),
+    "ulyx_plan_update_rows": (c_int32, [
+        c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p,
     ]),
     "ulyx_pool_attach": (c_int32, [
         c_void_p,

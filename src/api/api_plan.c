@@ -185,21 +185,44 @@ ulyx_plan_get_partial_dtype(
 
 /* ---- sizes and words ----------------------------------------------------- */
 
+/* The side of the tensor that is one of an execute's arrays. */
+static ulyx_status_t
+find_side(const ulyx_plan_t *plan, int32_t tensor, ulyx_direction_t direction,
+    ulyx_side_t side, enum uli_side *side_p)
+{
+    ULI_TRY(check_tensor(plan, tensor));
+    ULI_TRY(check_index("direction", direction, ULYX_DIRECTIONS));
+    ULI_TRY(check_index("side", side, ULYX_SIDE_SRC + 1));
+    *side_p = uli_plan_side(direction, side == ULYX_SIDE_SRC);
+    return ULYX_SUCCESS;
+}
+
 ulyx_status_t
 ulyx_plan_get_extent(const ulyx_plan_t *plan, int32_t tensor,
     ulyx_direction_t direction, ulyx_side_t side, int64_t *bytes_p)
 {
     struct uli_grid grid;
+    enum uli_side where;
     ULI_TRY(uli_api_enter());
     ULI_CHECK_POINTER(plan);
     ULI_CHECK_POINTER(bytes_p);
-    ULI_TRY(check_tensor(plan, tensor));
-    ULI_TRY(check_index("direction", direction, ULYX_DIRECTIONS));
-    ULI_TRY(check_index("side", side, ULYX_SIDE_SRC + 1));
-    enum uli_side where = uli_plan_side(direction, side == ULYX_SIDE_SRC);
+    ULI_TRY(find_side(plan, tensor, direction, side, &where));
     uli_plan_grid(plan->layout, tensor, plan->comm->rank, where,
         plan->info.strides[tensor][where], &grid);
     *bytes_p = uli_grid_extent(&grid);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_plan_get_max_extent(const ulyx_plan_t *plan, int32_t tensor,
+    ulyx_direction_t direction, ulyx_side_t side, int64_t *bytes_p)
+{
+    enum uli_side where;
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(plan);
+    ULI_CHECK_POINTER(bytes_p);
+    ULI_TRY(find_side(plan, tensor, direction, side, &where));
+    *bytes_p = uli_plan_max_extent(plan, tensor, where);
     return ULYX_SUCCESS;
 }
 

@@ -101,6 +101,21 @@ ulyx_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 }
 
 ulyx_status_t
+ulyx_plan_update_rows(ulyx_plan_t *plan, const int64_t *rows,
+    const int64_t *const *splits, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    ulyx_docs_t own[2];
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(plan);
+    ULI_CHECK_POINTER(rows);
+    ULI_TRY(uli_api_stream(plan->comm, stream));
+    ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
+    ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
+    return uli_plan_update_rows(plan, rows, splits, docs_q, docs_k, stream);
+}
+
+ulyx_status_t
 ulyx_plan_destroy(ulyx_plan_t *plan)
 {
     ULI_TRY(uli_api_enter());

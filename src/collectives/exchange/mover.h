@@ -87,6 +87,11 @@ struct uli_mover_ops {
      * arguments the old documents stay. */
     ulyx_status_t (*update)(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
         const ulyx_docs_t *docs_k, void *stream);
+    /* As ulyx_plan_update_rows, of a plan whose rows change; likewise. NULL:
+     * creation refuses such plans. */
+    ulyx_status_t (*update_rows)(ulyx_plan_t *plan, const int64_t *rows,
+        const int64_t *const *splits, const ulyx_docs_t *docs_q,
+        const ulyx_docs_t *docs_k, void *stream);
 
     /* ---- the end ---- */
 

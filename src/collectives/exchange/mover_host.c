@@ -86,9 +86,17 @@ pair_report(struct uli_exchange *exchange, int32_t p)
             uli_direction_name(pair->peer_operation), exchange->rank,
             uli_direction_name(exchange->operation));
     return uli_error(ULYX_ERR_MISMATCH,
-        "reshuffle, call %llu: the document tables of rank %d and rank %d "
-        "differ",
+        "reshuffle, call %llu: the rows or document tables of rank %d and rank "
+        "%d differ",
         (unsigned long long)exchange->call, p, exchange->rank);
+}
+
+static void
+tables_rebuild(ulyx_plan_t *plan)
+{
+    uli_plan_remeasure(plan);
+    uli_plan_build(plan);
+    plan->exchange.schedule->rebuild(plan);
 }
 
 static ulyx_status_t
@@ -101,7 +109,10 @@ host_complete(ulyx_plan_t *plan)
         if (uli_plan_shares(plan, p))
             ULI_TRY(uli_plan_connect(plan, p));
     ULI_TRY(exchange->schedule->connect(plan));
-    uli_plan_build(plan);
+    if (uli_layout_rows_change(plan->layout))
+        tables_rebuild(plan); /* what was made is for the most rows */
+    else
+        uli_plan_build(plan);
     uli_plan_return_spare_rings(plan);
     return ULYX_SUCCESS;
 }
@@ -173,11 +184,23 @@ host_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     (void)stream;
     ULI_TRY(uli_exchange_take(&plan->exchange));
     ulyx_status_t status = uli_layout_update(plan->layout, docs_q, docs_k);
-    if (status == ULYX_SUCCESS && uli_layout_has_tables(plan->layout)) {
-        uli_plan_remeasure(plan);
-        uli_plan_build(plan);
-        plan->exchange.schedule->rebuild(plan);
-    }
+    if (status == ULYX_SUCCESS && uli_layout_has_tables(plan->layout))
+        tables_rebuild(plan);
+    atomic_store(&plan->exchange.busy, false);
+    return status;
+}
+
+static ulyx_status_t
+host_update_rows(ulyx_plan_t *plan, const int64_t *rows,
+    const int64_t *const *splits, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    (void)stream;
+    ULI_TRY(uli_exchange_take(&plan->exchange));
+    ulyx_status_t status =
+        uli_layout_update_rows(plan->layout, rows, splits, docs_q, docs_k);
+    if (status == ULYX_SUCCESS)
+        tables_rebuild(plan);
     atomic_store(&plan->exchange.busy, false);
     return status;
 }
@@ -239,6 +262,7 @@ const struct uli_mover_ops uli_mover_host = {.name = "host",
     .start = host_start,
     .refuse = host_refuse,
     .update = host_update,
+    .update_rows = host_update_rows,
     .leave = host_leave,
     .left = host_left,
     .destroy = host_destroy,

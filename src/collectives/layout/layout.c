@@ -55,19 +55,6 @@ uli_layout_destroy(struct uli_layout *layout)
 
 /* ---- creation ------------------------------------------------------------ */
 
-static void
-place_parts(struct uli_layout *layout)
-{
-    layout->naxes = 1;
-    for (int32_t i = 0; i < layout->shape.nparts; i++) {
-        const struct uli_shape_part *part = &layout->shape.parts[i];
-        layout->first_row[i] = layout->axis_rows[part->axis];
-        layout->axis_rows[part->axis] += part->rows;
-        if (part->axis == 1)
-            layout->naxes = 2;
-    }
-}
-
 static ulyx_status_t
 prepare_heads(struct uli_layout *layout)
 {
@@ -116,8 +103,8 @@ resolve_tensors(struct uli_layout *layout)
 
 /* BALANCED where it is HEADS too: whether a table is good must not depend on
  * the number of ranks. */
-static bool
-takes_docs(const struct uli_layout *layout)
+bool
+uli_layout_takes_docs(const struct uli_layout *layout)
 {
     return layout->has_docs_order ||
            layout->shape.work_split == ULYX_WORK_BALANCED;
@@ -126,7 +113,7 @@ takes_docs(const struct uli_layout *layout)
 static ulyx_status_t
 prepare_docs(struct uli_layout *layout)
 {
-    if (!takes_docs(layout))
+    if (!uli_layout_takes_docs(layout))
         return ULYX_SUCCESS;
     for (int b = 0; b < 2; b++)
         for (int axis = 0; axis < 2; axis++) {
@@ -143,7 +130,7 @@ static ulyx_status_t
 layout_prepare(struct uli_layout *layout)
 {
     struct uli_shape *shape = &layout->shape;
-    place_parts(layout);
+    uli_rows_place(layout);
     if (shape->row_cost == 0)
         shape->row_cost = DEFAULT_ROW_COST;
     if (shape->row_round == 0)
@@ -163,9 +150,8 @@ layout_prepare(struct uli_layout *layout)
     return prepare_docs(layout);
 }
 
-/* Fills the bank that is not in use and turns to it. */
-static ulyx_status_t
-layout_fill(struct uli_layout *layout, const ulyx_docs_t *docs_q,
+ulyx_status_t
+uli_layout_fill(struct uli_layout *layout, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k)
 {
     struct uli_tables *tables = layout->tables == &layout->bank[0]
@@ -182,7 +168,7 @@ layout_fill(struct uli_layout *layout, const ulyx_docs_t *docs_q,
         ULI_TRY(uli_balanced_cut(layout, tables));
         uli_families_update(layout, tables);
     }
-    tables->hash = uli_docs_hash(tables);
+    tables->hash = uli_docs_hash(layout, tables);
     __atomic_store_n(&layout->tables, tables, __ATOMIC_RELEASE);
     return ULYX_SUCCESS;
 }
@@ -192,6 +178,7 @@ uli_layout_create(const struct uli_shape *shape, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, struct uli_layout **layout_p)
 {
     ulyx_status_t status;
+    struct uli_rows present;
     ULI_TRY(uli_layout_check(shape));
     struct uli_layout *layout = calloc(1, sizeof(*layout));
     if (layout == NULL)
@@ -199,13 +186,15 @@ uli_layout_create(const struct uli_shape *shape, const ulyx_docs_t *docs_q,
             ULYX_ERR_NO_MEMORY, "layout: %zu bytes", sizeof(*layout));
     layout->bytes = sizeof(*layout);
     layout->shape = *shape;
+    uli_rows_open(layout, &present);
     status = layout_prepare(layout);
     if (status != ULYX_SUCCESS)
         goto err_destroy;
+    uli_rows_set(layout, &present);
     layout->tables = &layout->bank[1];
-    if (!takes_docs(layout))
+    if (!uli_layout_takes_docs(layout))
         docs_q = docs_k = NULL; /* the attention's business, not ours */
-    status = layout_fill(layout, docs_q, docs_k);
+    status = uli_layout_fill(layout, docs_q, docs_k);
     if (status != ULYX_SUCCESS)
         goto err_destroy;
     *layout_p = layout;
@@ -220,12 +209,12 @@ ulyx_status_t
 uli_layout_update(struct uli_layout *layout, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k)
 {
-    if (!takes_docs(layout) || layout->shape.max_docs == 0)
+    if (!uli_layout_takes_docs(layout) || layout->shape.max_docs == 0)
         return uli_error(ULYX_ERR_UNSUPPORTED,
             "the plan has no document tables: its order and work split do "
             "not depend on documents (give them to the attention), or max_docs "
             "is 0");
-    return layout_fill(layout, docs_q, docs_k);
+    return uli_layout_fill(layout, docs_q, docs_k);
 }
 
 /* ---- queries ------------------------------------------------------------- */
@@ -233,8 +222,9 @@ uli_layout_update(struct uli_layout *layout, const ulyx_docs_t *docs_q,
 bool
 uli_layout_has_tables(const struct uli_layout *layout)
 {
-    return (layout->has_docs_order || layout->packed) &&
-           layout->shape.max_docs > 0;
+    return layout->limits.change ||
+           ((layout->has_docs_order || layout->packed) &&
+               layout->shape.max_docs > 0);
 }
 
 uint64_t
@@ -282,7 +272,12 @@ uli_layout_max_seq_rows(
 {
     const struct uli_shape_part *p = &layout->shape.parts[part];
     if (p->kind == ULYX_PART_SHARDED && p->order == ULYX_TOKENS_ZIGZAG_DOCS)
-        return uli_min(p->rows, layout->shape.max_local_rows);
+        return uli_min(
+            layout->limits.most.rows[part], layout->shape.max_local_rows);
+    if (uli_rows_refill(layout, part))
+        return layout->limits.seq_rows[part][rank];
+    if (p->row_capacity)
+        return p->row_capacity; /* replicated */
     return uli_layout_seq_rows(layout, part, rank);
 }
 

@@ -24,6 +24,7 @@ struct uli_shape_part {
     int32_t axis, kind, order;
     int64_t rows;
     const int64_t *splits; /* [nranks] or NULL */
+    int64_t row_capacity;  /* most rows of any update; 0: rows never change */
 };
 
 struct uli_shape_tensor {
@@ -92,9 +93,31 @@ void uli_layout_destroy(struct uli_layout *layout);
 ulyx_status_t uli_layout_update(struct uli_layout *layout,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
 
-/* Does anything depend on document tables (ZIGZAG_DOCS or BALANCED over
- * documents)? And a 64-bit hash of their present contents, equal on all ranks
- * that hold the same; 0 when nothing depends on them. */
+/* The same with other rows: [nparts], and splits, an array of [nranks] for each
+ * part that creation gave splits, NULL for the others (splits NULL: no part has
+ * any). Documents are looked at where the layout depends on them; NULL: none.
+ * returns as uli_layout_update; INVALID_ARGUMENT also where rows pass their
+ * capacity, differ where a part has none, or splits do not add up. */
+ulyx_status_t uli_layout_update_rows(struct uli_layout *layout,
+    const int64_t *rows, const int64_t *const *splits,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
+/* Its errors of rows and splits alone; nothing changes. */
+ulyx_status_t uli_layout_check_rows(const struct uli_layout *layout,
+    const int64_t *rows, const int64_t *const *splits);
+bool uli_layout_rows_change(const struct uli_layout *layout);
+/* All rows at their capacity, evenly split, until relaxed: what moves then is
+ * the most that ever moves, unless uli_layout_moves_anything. Nothing where
+ * rows do not change or follow documents. Relaxed with the documents of
+ * creation; it fails only where they have changed meanwhile. */
+void uli_layout_stretch(struct uli_layout *layout);
+ulyx_status_t uli_layout_relax(struct uli_layout *layout,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
+/* May an update move anything between any two ranks? */
+bool uli_layout_moves_anything(const struct uli_layout *layout);
+
+/* Can an update change anything: document tables (ZIGZAG_DOCS or BALANCED over
+ * documents) or rows? And a 64-bit hash of their present contents, equal on all
+ * ranks that hold the same; 0 when nothing can change. */
 bool uli_layout_has_tables(const struct uli_layout *layout);
 uint64_t uli_layout_table_hash(const struct uli_layout *layout);
 
@@ -113,6 +136,10 @@ struct uli_row_span {
 
 int64_t uli_layout_axis_rows(const struct uli_layout *layout, int32_t axis);
 int64_t uli_layout_first_row(const struct uli_layout *layout, int32_t part);
+/* Their bounds over all updates, and the rows of a part. */
+int64_t uli_layout_max_axis_rows(const struct uli_layout *layout, int32_t axis);
+int64_t uli_layout_max_first_row(const struct uli_layout *layout, int32_t part);
+int64_t uli_layout_max_part_rows(const struct uli_layout *layout, int32_t part);
 int64_t uli_layout_seq_rows(
     const struct uli_layout *layout, int32_t part, int32_t rank);
 /* Largest s_r that any table within the maxima can give. */

@@ -29,8 +29,10 @@ pieces_most(const struct uli_layout *layout, int32_t part, int32_t rank)
             spans = INT64_MAX; /* two chunks of each document and gap */
         return uli_min(spans, uli_layout_max_seq_rows(layout, part, rank));
     }
+    if (uli_rows_refill(layout, part))
+        return layout->bank[0].pieces[part].capacity / shape->nranks;
     uli_layout_row_spans(layout, part, rank, &count);
-    return count;
+    return p->kind == ULYX_PART_REPLICATED ? 1 : count;
 }
 
 /* The sum over the ranks that src stands for (-1: all). */

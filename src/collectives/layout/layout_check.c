@@ -15,8 +15,8 @@
 
 /* ---- parts --------------------------------------------------------------- */
 
-static ulyx_status_t
-check_splits(const char *name, const int64_t *splits, int32_t nranks,
+ulyx_status_t
+uli_splits_check(const char *name, const int64_t *splits, int32_t nranks,
     int64_t expected, const char *expected_name)
 {
     int64_t sum = 0;
@@ -29,6 +29,35 @@ check_splits(const char *name, const int64_t *splits, int32_t nranks,
     if (sum != expected)
         return INVALID("%s add up to %" PRId64 ", %s is %" PRId64, name, sum,
             expected_name, expected);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_part_splits_check(
+    int32_t part, const int64_t *splits, int32_t nranks, int64_t rows)
+{
+    char name[32], rows_name[32];
+    snprintf(name, sizeof(name), "parts[%d].splits", part);
+    snprintf(rows_name, sizeof(rows_name), "parts[%d].rows", part);
+    return uli_splits_check(name, splits, nranks, rows, rows_name);
+}
+
+static ulyx_status_t
+check_capacity(const struct uli_shape *shape, int32_t i)
+{
+    const struct uli_shape_part *part = &shape->parts[i];
+    if (!part->row_capacity)
+        return ULYX_SUCCESS;
+    if (part->rows > part->row_capacity)
+        return INVALID("parts[%d].rows is %" PRId64
+                       ", its row_capacity %" PRId64,
+            i, part->rows, part->row_capacity);
+    if (shape->work_split == ULYX_WORK_BALANCED &&
+        shape->heads % shape->nranks != 0)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "parts[%d].row_capacity with work_split BALANCED of %" PRId64
+            " heads over %d ranks: rows of balanced runs never change",
+            i, shape->heads, shape->nranks);
     return ULYX_SUCCESS;
 }
 
@@ -47,6 +76,7 @@ static ulyx_status_t
 check_part(const struct uli_shape *shape, int32_t i)
 {
     const struct uli_shape_part *part = &shape->parts[i];
+    ULI_TRY(check_capacity(shape, i));
     if (part->kind == ULYX_PART_REPLICATED)
         return check_replicated(i, part);
     if (part->order == ULYX_TOKENS_ZIGZAG_DOCS) {
@@ -59,14 +89,17 @@ check_part(const struct uli_shape *shape, int32_t i)
                            "needs batch 1, and batch is %" PRId64,
                 i, shape->batch);
     }
-    if (part->splits) {
-        char name[32], rows_name[32];
-        snprintf(name, sizeof(name), "parts[%d].splits", i);
-        snprintf(rows_name, sizeof(rows_name), "parts[%d].rows", i);
-        return check_splits(
-            name, part->splits, shape->nranks, part->rows, rows_name);
-    }
+    if (part->splits)
+        return uli_part_splits_check(
+            i, part->splits, shape->nranks, part->rows);
     return ULYX_SUCCESS;
+}
+
+/* What a part ever has: sizes are checked for the most. */
+static int64_t
+most_rows(const struct uli_shape_part *part)
+{
+    return part->row_capacity ? part->row_capacity : part->rows;
 }
 
 static ulyx_status_t
@@ -78,7 +111,7 @@ check_parts(const struct uli_shape *shape)
         ULI_TRY(check_part(shape, i));
         int32_t axis = shape->parts[i].axis;
         of_axis[axis]++;
-        if (!uli_size_add(rows[axis], shape->parts[i].rows, &rows[axis]))
+        if (!uli_size_add(rows[axis], most_rows(&shape->parts[i]), &rows[axis]))
             return uli_error(
                 ULYX_ERR_OVERFLOW, "rows of axis %d do not fit 63 bits", axis);
     }
@@ -168,7 +201,7 @@ check_bytes(const struct uli_shape *shape, int32_t i)
     wide = uli_max(wide, t->elem_bytes);
     for (int32_t p = 0; p < shape->nparts; p++)
         if (shape->parts[p].axis == shape->parts[t->part].axis)
-            rows += shape->parts[p].rows;
+            rows += most_rows(&shape->parts[p]);
     if (uli_size_mul(rows, shape->batch, &product) &&
         uli_size_mul(product, t->heads, &product) &&
         uli_size_mul(product, t->dim, &product) &&
@@ -235,8 +268,8 @@ check_work(const struct uli_shape *shape)
     if (shape->work_split == ULYX_WORK_BALANCED)
         return check_balanced(shape);
     if (shape->head_splits)
-        return check_splits("head_splits", shape->head_splits, shape->nranks,
-            shape->heads, "heads");
+        return uli_splits_check("head_splits", shape->head_splits,
+            shape->nranks, shape->heads, "heads");
     return ULYX_SUCCESS;
 }
 

@@ -113,8 +113,21 @@ hash_mix(uint64_t hash, int64_t value)
 }
 
 /* Never 0, which means that nothing depends on tables. */
+static uint64_t
+hash_rows(const struct uli_layout *layout, uint64_t hash)
+{
+    const struct uli_shape *shape = &layout->shape;
+    for (int32_t i = 0; layout->limits.change && i < shape->nparts; i++) {
+        const struct uli_shape_part *part = &shape->parts[i];
+        hash = hash_mix(hash, part->rows);
+        for (int32_t r = 0; part->splits && r < shape->nranks; r++)
+            hash = hash_mix(hash, part->splits[r]);
+    }
+    return hash;
+}
+
 uint64_t
-uli_docs_hash(const struct uli_tables *tables)
+uli_docs_hash(const struct uli_layout *layout, const struct uli_tables *tables)
 {
     uint64_t hash = UINT64_C(0x756c7978);
     for (int axis = 0; axis < 2; axis++) {
@@ -123,5 +136,6 @@ uli_docs_hash(const struct uli_tables *tables)
         for (int64_t n = 0; n < docs->count; n++)
             hash = hash_mix(hash_mix(hash, docs->begin[n]), docs->length[n]);
     }
+    hash = hash_rows(layout, hash);
     return hash ? hash : 1;
 }

@@ -76,14 +76,14 @@ fill_zigzag(struct uli_row_spans *pieces, int32_t nranks, int64_t rows,
 /* s_r of each rank and, of zigzag, the rows of its front chunk. */
 static void
 resolve_splits(const struct uli_shape *shape, const struct uli_shape_part *part,
-    int64_t *splits, int64_t *fronts)
+    const int64_t *given, int64_t *splits, int64_t *fronts)
 {
     int64_t ranks = shape->nranks;
     bool zigzag = part->order == ULYX_TOKENS_ZIGZAG;
     int64_t chunks = zigzag ? 2 * ranks : ranks;
     for (int64_t r = 0; r < ranks; r++) {
-        if (part->splits) {
-            splits[r] = part->splits[r];
+        if (given) {
+            splits[r] = given[r];
             fronts[r] = splits[r] - splits[r] / 2;
             continue;
         }
@@ -95,6 +95,68 @@ resolve_splits(const struct uli_shape *shape, const struct uli_shape_part *part,
     }
 }
 
+static void
+fill_fixed(const struct uli_layout *layout, struct uli_tables *tables,
+    int32_t index, const int64_t *splits, const int64_t *fronts)
+{
+    const struct uli_shape_part *part = &layout->shape.parts[index];
+    struct uli_row_spans *pieces = &tables->pieces[index];
+    int32_t nranks = layout->shape.nranks;
+    for (int32_t r = 0; r < nranks; r++)
+        pieces->rows[r] = 0;
+    if (part->order == ULYX_TOKENS_ZIGZAG)
+        fill_zigzag(pieces, nranks, part->rows, splits, fronts);
+    else
+        fill_contiguous(pieces, nranks, splits);
+}
+
+static ulyx_status_t
+reserve_pieces(
+    struct uli_layout *layout, struct uli_row_spans *pieces, int64_t capacity)
+{
+    pieces->capacity = capacity;
+    ULI_TRY_RESERVE(layout, pieces->start, layout->shape.nranks + 1);
+    ULI_TRY_RESERVE(layout, pieces->rows, layout->shape.nranks);
+    ULI_TRY_RESERVE(layout, pieces->piece, capacity);
+    return ULYX_SUCCESS;
+}
+
+/* Rows that change: each bank has its own, and the most are those of the
+ * capacity evenly split, or, where splits are the caller's, any. */
+static ulyx_status_t
+prepare_changing(struct uli_layout *layout, int32_t index, int64_t capacity)
+{
+    struct uli_row_limits *limits = &layout->limits;
+    const struct uli_shape_part *part = &layout->shape.parts[index];
+    int64_t ranks = layout->shape.nranks;
+    for (int b = 0; b < 2; b++) {
+        ULI_TRY(
+            reserve_pieces(layout, &layout->bank[b].pieces[index], capacity));
+        ULI_TRY_RESERVE(layout, limits->splits[b][index], ranks);
+    }
+    ULI_TRY_RESERVE(layout, limits->fronts[index], ranks);
+    ULI_TRY_RESERVE(layout, limits->seq_rows[index], ranks);
+    resolve_splits(&layout->shape, part, NULL, limits->seq_rows[index],
+        limits->fronts[index]);
+    for (int64_t r = 0; r < ranks && limits->has_splits[index]; r++)
+        limits->seq_rows[index][r] = part->row_capacity;
+    return ULYX_SUCCESS;
+}
+
+static void
+refill_changing(
+    struct uli_layout *layout, struct uli_tables *tables, int32_t index)
+{
+    struct uli_row_limits *limits = &layout->limits;
+    struct uli_shape_part *part = &layout->shape.parts[index];
+    int64_t *splits = limits->splits[tables == &layout->bank[1]][index];
+    bool given = limits->has_splits[index] && !limits->stretched;
+    resolve_splits(&layout->shape, part, given ? part->splits : NULL, splits,
+        limits->fronts[index]);
+    fill_fixed(layout, tables, index, splits, limits->fronts[index]);
+    part->splits = splits;
+}
+
 static ulyx_status_t
 prepare_fixed(struct uli_layout *layout, int32_t index)
 {
@@ -102,18 +164,15 @@ prepare_fixed(struct uli_layout *layout, int32_t index)
     struct uli_shape_part *part = &shape->parts[index];
     struct uli_row_spans *pieces = &layout->bank[0].pieces[index];
     int64_t ranks = shape->nranks;
+    int64_t capacity = part->order == ULYX_TOKENS_ZIGZAG ? 2 * ranks : ranks;
     int64_t *splits, *fronts;
-    pieces->capacity = part->order == ULYX_TOKENS_ZIGZAG ? 2 * ranks : ranks;
+    if (part->row_capacity)
+        return prepare_changing(layout, index, capacity);
+    ULI_TRY(reserve_pieces(layout, pieces, capacity));
     ULI_TRY_RESERVE(layout, splits, ranks);
     ULI_TRY_RESERVE(layout, fronts, ranks);
-    ULI_TRY_RESERVE(layout, pieces->start, ranks + 1);
-    ULI_TRY_RESERVE(layout, pieces->rows, ranks);
-    ULI_TRY_RESERVE(layout, pieces->piece, pieces->capacity);
-    resolve_splits(shape, part, splits, fronts);
-    if (part->order == ULYX_TOKENS_ZIGZAG)
-        fill_zigzag(pieces, shape->nranks, part->rows, splits, fronts);
-    else
-        fill_contiguous(pieces, shape->nranks, splits);
+    resolve_splits(shape, part, part->splits, splits, fronts);
+    fill_fixed(layout, &layout->bank[0], index, splits, fronts);
     part->splits = splits;
     layout->bank[1].pieces[index] = *pieces;
     return ULYX_SUCCESS;
@@ -141,10 +200,7 @@ prepare_docs(struct uli_layout *layout, int32_t index)
         pieces_most = rows;
     for (int b = 0; b < 2; b++) {
         struct uli_row_spans *pieces = &layout->bank[b].pieces[index];
-        pieces->capacity = uli_min(pieces_most, rows);
-        ULI_TRY_RESERVE(layout, pieces->start, ranks + 1);
-        ULI_TRY_RESERVE(layout, pieces->rows, ranks);
-        ULI_TRY_RESERVE(layout, pieces->piece, pieces->capacity);
+        ULI_TRY(reserve_pieces(layout, pieces, uli_min(pieces_most, rows)));
     }
     return ULYX_SUCCESS;
 }
@@ -235,12 +291,14 @@ uli_orders_prepare(struct uli_layout *layout, int32_t part)
 }
 
 ulyx_status_t
-uli_orders_update(const struct uli_layout *layout, struct uli_tables *tables)
+uli_orders_update(struct uli_layout *layout, struct uli_tables *tables)
 {
     for (int32_t i = 0; i < layout->shape.nparts; i++) {
         const struct uli_shape_part *part = &layout->shape.parts[i];
-        if (part->kind == ULYX_PART_SHARDED &&
-            part->order == ULYX_TOKENS_ZIGZAG_DOCS)
+        if (uli_rows_refill(layout, i))
+            refill_changing(layout, tables, i);
+        else if (part->kind == ULYX_PART_SHARDED &&
+                 part->order == ULYX_TOKENS_ZIGZAG_DOCS)
             ULI_TRY(update_part(layout, tables, i));
     }
     return ULYX_SUCCESS;

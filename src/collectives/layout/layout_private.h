@@ -75,6 +75,25 @@ struct uli_tables {
     struct uli_family family[ULI_MAX_FAMILIES];
 };
 
+/* Rows and what follows from them alone. */
+struct uli_rows {
+    int64_t rows[ULI_MAX_PARTS];
+    const int64_t *splits[ULI_MAX_PARTS];
+    int64_t axis_rows[2], first_row[ULI_MAX_PARTS];
+};
+
+/* Of rows that updates change (layout_rows.c). */
+struct uli_row_limits {
+    bool change;                       /* those of any part */
+    struct uli_rows most;              /* at capacity; splits unused */
+    bool has_splits[ULI_MAX_PARTS];    /* the caller gives them */
+    int64_t *splits[2][ULI_MAX_PARTS]; /* [bank], resolved; of parts that */
+    int64_t *fronts[ULI_MAX_PARTS];    /* change in a fixed order */
+    int64_t *seq_rows[ULI_MAX_PARTS];  /* [P] most s_r */
+    bool stretched;
+    struct uli_rows kept; /* while stretched */
+};
+
 struct uli_memory; /* one reserved block, see layout.c */
 
 struct uli_layout {
@@ -86,6 +105,7 @@ struct uli_layout {
         whole[ULI_MAX_PARTS]; /* the one piece of a replicated */
     int64_t *head_begin;      /* [P + 1] HEADS: first query head of each rank */
     bool packed;
+    struct uli_row_limits limits;
     bool has_docs_order;  /* a part is ZIGZAG_DOCS */
     bool max_local_given; /* max_local_rows is the caller's */
     int32_t nfamilies;
@@ -128,6 +148,29 @@ void *uli_layout_reserve(
 
 /* Checks everything that does not depend on document tables. */
 ulyx_status_t uli_layout_check(const struct uli_shape *shape);
+/* Entries that add up to `expected`; of a part's: its number. */
+ulyx_status_t uli_splits_check(const char *name, const int64_t *splits,
+    int32_t nranks, int64_t expected, const char *expected_name);
+ulyx_status_t uli_part_splits_check(
+    int32_t part, const int64_t *splits, int32_t nranks, int64_t rows);
+
+/* ---- layout_rows.c ------------------------------------------------------- */
+
+/* First and last rows of parts and axes, from the parts' rows. */
+void uli_rows_place(struct uli_layout *layout);
+/* Before anything is prepared: rows go to their capacities, the present ones to
+ * *present_p. */
+void uli_rows_open(struct uli_layout *layout, struct uli_rows *present_p);
+/* Turns to rows that have been checked; uli_orders_update fills them in. */
+void uli_rows_set(struct uli_layout *layout, const struct uli_rows *rows);
+/* Does the part have rows that change, in an order without documents? */
+bool uli_rows_refill(const struct uli_layout *layout, int32_t part);
+
+/* Fills the bank that is not in use and turns to it. (layout.c) */
+ulyx_status_t uli_layout_fill(struct uli_layout *layout,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
+/* Do documents matter? (layout.c) */
+bool uli_layout_takes_docs(const struct uli_layout *layout);
 
 /* ---- layout_docs.c ------------------------------------------------------- */
 
@@ -136,7 +179,9 @@ ulyx_status_t uli_docs_load(const struct uli_layout *layout,
     struct uli_tables *tables, int32_t axis, const ulyx_docs_t *docs);
 /* The table of axis is that of axis 0. */
 void uli_docs_share(struct uli_tables *tables);
-uint64_t uli_docs_hash(const struct uli_tables *tables);
+/* And of the rows where they change. */
+uint64_t uli_docs_hash(
+    const struct uli_layout *layout, const struct uli_tables *tables);
 
 /* Most documents of any table. */
 static inline int64_t
@@ -177,10 +222,11 @@ uli_docs_length(const struct uli_layout *layout,
 /* Resolves splits of a part of a fixed order and reserves and fills its
  * pieces, in both banks; of a part with ZIGZAG_DOCS only reserves. */
 ulyx_status_t uli_orders_prepare(struct uli_layout *layout, int32_t part);
-/* Fills the pieces of the parts with ZIGZAG_DOCS from the tables' documents.
+/* Fills the pieces of the parts with ZIGZAG_DOCS from the tables' documents,
+ * and of those whose rows change.
  * returns ERR_INVALID_ARGUMENT when a rank exceeds max_local_rows. */
 ulyx_status_t uli_orders_update(
-    const struct uli_layout *layout, struct uli_tables *tables);
+    struct uli_layout *layout, struct uli_tables *tables);
 
 /* ---- layout_heads.c ------------------------------------------------------ */
 

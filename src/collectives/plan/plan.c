@@ -92,6 +92,17 @@ plan_allocate(ulyx_plan_t *plan)
 }
 
 static ulyx_status_t
+prepare_strides(ulyx_plan_t *plan, const struct uli_plan_params *params)
+{
+    struct uli_rank_info *info = &plan->info;
+    memcpy(info->strides, params->strides, sizeof(info->strides));
+    memcpy(info->stride_marks, params->dense_as, sizeof(info->stride_marks));
+    memcpy(plan->seq_heads, params->seq_heads, sizeof(plan->seq_heads));
+    return uli_plan_mark_strides(plan->layout, plan->comm->rank,
+        plan->seq_heads, info->strides, info->stride_marks);
+}
+
+static ulyx_status_t
 plan_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 {
     ulyx_comm_t *comm = plan->comm;
@@ -100,12 +111,15 @@ plan_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     ULI_TRY(uli_plan_check_algo(params->algo));
     ULI_TRY(uli_layout_create(
         &params->shape, params->docs_q, params->docs_k, &plan->layout));
+    uli_layout_stretch(plan->layout);
     ULI_TRY(choose_directions(plan, params->directions));
     plan->mover = uli_mover_choose(plan, params->algo);
     ULI_TRY(plan->mover->check(plan, params));
+    if (uli_layout_rows_change(plan->layout) && !plan->mover->update_rows)
+        return uli_error(ULYX_ERR_UNSUPPORTED,
+            "row_capacity: rows change in host memory only");
     ULI_TRY(uli_plan_choose_algo(plan, params->algo, params->bytes_in_flight));
-    memcpy(plan->info.strides, params->strides, sizeof(plan->info.strides));
-    ULI_TRY(uli_plan_fix_strides(plan->layout, comm->rank, plan->info.strides));
+    ULI_TRY(prepare_strides(plan, params));
     plan->info.memory[0] = params->seq_memory;
     plan->info.memory[1] = params->head_memory;
     plan->info.cma_min_row = uli_reader_min_row(comm);
@@ -114,7 +128,8 @@ plan_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->exchange.ntensors = params->shape.ntensors;
     if (!plan_allocate(plan))
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
-    return plan->mover->prepare(plan, params);
+    ULI_TRY(plan->mover->prepare(plan, params));
+    return uli_layout_relax(plan->layout, params->docs_q, params->docs_k);
 }
 
 /* ---- public to the layers above ------------------------------------------ */
@@ -157,6 +172,17 @@ uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream)
 {
     return plan->mover->update(plan, docs_q, docs_k, stream);
+}
+
+ulyx_status_t
+uli_plan_update_rows(ulyx_plan_t *plan, const int64_t *rows,
+    const int64_t *const *splits, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream)
+{
+    if (!plan->mover->update_rows)
+        return uli_layout_update_rows(
+            plan->layout, rows, splits, docs_q, docs_k); /* refuses */
+    return plan->mover->update_rows(plan, rows, splits, docs_q, docs_k, stream);
 }
 
 ulyx_status_t

@@ -20,11 +20,23 @@ enum uli_side { ULI_SIDE_SEQ, ULI_SIDE_HEAD, ULI_SIDE_PARTIAL, ULI_SIDES };
 /* Strides {batch, row, head} in bytes. */
 typedef int64_t uli_strides_t[ULI_SIDES][3];
 
+/* What the strides of a side follow when rows change. */
+enum uli_stride_mark {
+    ULI_STRIDES_DENSE,     /* [batch, rows, heads, dim] */
+    ULI_STRIDES_STATISTIC, /* [batch, heads, rows] */
+    ULI_STRIDES_GIVEN,     /* nothing: they are the caller's */
+};
+typedef uint8_t uli_stride_marks_t[ULI_SIDES];
+
 /* What create needs, in the library's own terms. Arrays are the caller's,
  * for the call only. */
 struct uli_plan_params {
     struct uli_shape shape;
-    uli_strides_t strides[ULI_TENSORS]; /* all zero = dense */
+    uli_strides_t strides[ULI_TENSORS];       /* all zero = dense */
+    uli_stride_marks_t dense_as[ULI_TENSORS]; /* where they are zero */
+    /* Heads of the sequence-side tensor that the plan's is a part of, for
+     * dense strides; 0 = its own. Equal on all ranks. */
+    int64_t seq_heads[ULI_TENSORS];
     const ulyx_docs_t *docs_q, *docs_k;
     int32_t seq_memory, head_memory; /* ULYX_POINTER_... */
     uint64_t flags, directions;
@@ -37,6 +49,7 @@ struct uli_plan_params {
 /* What a rank tells the others about itself and is not compared. */
 struct uli_rank_info {
     uli_strides_t strides[ULI_TENSORS];
+    uli_stride_marks_t stride_marks[ULI_TENSORS];
     int32_t memory[2]; /* of the sequence and the head side */
     struct uli_address pair_flags, rings;
     struct uli_address schedule;      /* the block that its schedule shares */
@@ -106,6 +119,8 @@ struct ulyx_plan {
     struct uli_sum_pool pools[ULYX_DIRECTIONS];
     struct uli_sum_pool scratch_pool; /* one sum of another owner */
 
+    int64_t seq_heads[ULI_TENSORS]; /* as in the parameters */
+
     const struct uli_mover_ops *mover; /* executes it */
     struct uli_mover_state *state;     /* the mover's; outlives the plan */
     int64_t terms[ULI_TERMS];          /* of the mover */
@@ -125,6 +140,10 @@ ulyx_status_t uli_plan_create(ulyx_comm_t *comm,
     double timeout_s, ulyx_plan_t **plan_p);
 /* stream: on device memory. */
 ulyx_status_t uli_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream);
+/* With other rows: as uli_layout_update_rows. */
+ulyx_status_t uli_plan_update_rows(ulyx_plan_t *plan, const int64_t *rows,
+    const int64_t *const *splits, const ulyx_docs_t *docs_q,
     const ulyx_docs_t *docs_k, void *stream);
 /* From the next call on READY says this hash, which is not 0: it stands for
  * more than the layout's tables, and for these too. Of a plan on host memory,
@@ -194,9 +213,16 @@ uli_plan_dtype(const struct uli_shape_tensor *tensor, enum uli_side side)
 /* Of an element of the tensor on the side. */
 int64_t uli_plan_elem_bytes(
     const struct uli_layout *layout, int32_t tensor, enum uli_side side);
-/* Fills dense strides in and checks all: own rank. */
+/* Fills dense strides in and checks all, for the most rows: own rank. */
 ulyx_status_t uli_plan_fix_strides(const struct uli_layout *layout,
     int32_t rank, uli_strides_t strides[ULI_TENSORS]);
+/* The same. marks: DENSE or STATISTIC, as zero strides shall be; GIVEN
+ * afterwards where there are strides. seq_heads: as in the parameters. */
+ulyx_status_t uli_plan_mark_strides(const struct uli_layout *layout,
+    int32_t rank, const int64_t seq_heads[ULI_TENSORS],
+    uli_strides_t strides[ULI_TENSORS], uli_stride_marks_t marks[ULI_TENSORS]);
+/* Dense strides of all ranks for the present rows; cannot fail. */
+void uli_plan_fill_strides(ulyx_plan_t *plan);
 
 /* A tensor as a set of runs of bytes. counts 0 = no elements. */
 struct uli_grid {
@@ -205,6 +231,9 @@ struct uli_grid {
 void uli_plan_grid(const struct uli_layout *layout, int32_t tensor,
     int32_t rank, enum uli_side side, const int64_t strides[3],
     struct uli_grid *grid_p);
+/* Of own tensors, over all updates. */
+int64_t uli_plan_max_extent(
+    const ulyx_plan_t *plan, int32_t tensor, enum uli_side side);
 /* Bytes from the base to the last byte; 0 without elements. */
 int64_t uli_grid_extent(const struct uli_grid *grid);
 /* Do the runs of a (base pointer a_base) and b meet? Exact unless the

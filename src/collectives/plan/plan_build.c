@@ -315,12 +315,12 @@ uli_plan_slot(const ulyx_plan_t *plan, ulyx_direction_t direction, int32_t p)
 bool
 uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 {
-    bool tables = uli_layout_has_tables(plan->layout);
+    bool anything = uli_layout_moves_anything(plan->layout);
     int64_t most = 0;
     for (int direction = 0; !plan_parts(plan, p) && direction < ULYX_DIRECTIONS;
          direction++) {
         if (!plan_uses(plan, direction) ||
-            (!tables && uli_plan_slot(plan, direction, p)))
+            (!anything && uli_plan_slot(plan, direction, p)))
             continue;
         const struct uli_volume *in = &plan->room[direction].in[p];
         bool to_seq = uli_plan_side(direction, false) == ULI_SIDE_SEQ;
@@ -331,7 +331,7 @@ uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
         if (copies || in->sums > 0)
             most = uli_max(most, in->sums + (copies ? in->copies : 0));
         /* An update may move anything between any two ranks. */
-        if (tables && (!stored || plan->room[direction].sums > 0))
+        if (anything && (!stored || plan->room[direction].sums > 0))
             most = INT64_MAX;
     }
     *bytes_p = most;
@@ -341,16 +341,16 @@ uli_plan_may_stream(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 bool
 uli_plan_may_send(const ulyx_plan_t *plan, int32_t p, int64_t *bytes_p)
 {
-    bool tables = uli_layout_has_tables(plan->layout);
+    bool anything = uli_layout_moves_anything(plan->layout);
     *bytes_p = 0;
     for (int direction = 0; !plan_parts(plan, p) && direction < ULYX_DIRECTIONS;
          direction++) {
         if (!plan_uses(plan, direction) ||
-            (!tables && uli_plan_slot(plan, direction, p)))
+            (!anything && uli_plan_slot(plan, direction, p)))
             continue;
         const struct uli_volume *out = &plan->room[direction].out[p];
         *bytes_p =
-            tables ? INT64_MAX : uli_max(*bytes_p, out->sums + out->copies);
+            anything ? INT64_MAX : uli_max(*bytes_p, out->sums + out->copies);
     }
     return *bytes_p > 0;
 }

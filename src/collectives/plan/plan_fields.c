@@ -21,6 +21,7 @@ static const struct uli_field part_rows[] = {
         .agreed = true},
     {PART(rows), ULI_AT_LEAST(0), .agreed = true},
     {PART(splits), ULI_ANY, .agreed = true},
+    {PART(row_capacity), ULI_AT_LEAST(0), .agreed = true},
 };
 const struct uli_fields uli_part_fields = ULI_FIELDS(part_rows);
 

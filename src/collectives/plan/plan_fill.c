@@ -248,6 +248,8 @@ uli_plan_fill_extents(ulyx_plan_t *plan)
 void
 uli_plan_build(ulyx_plan_t *plan)
 {
+    if (uli_layout_rows_change(plan->layout))
+        uli_plan_fill_strides(plan);
     uli_plan_fill_extents(plan);
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
         struct fill f = {plan, &plan->work[direction], direction,

@@ -52,6 +52,8 @@ struct counts {
     bool packed;
 };
 
+/* most: over all updates; else at present. */
+
 static struct counts
 rows_count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     enum uli_side side, bool most)
@@ -63,7 +65,8 @@ rows_count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     if (side == ULI_SIDE_SEQ) {
         c.at[1] = most ? uli_layout_max_seq_rows(layout, t->part, rank)
                        : uli_layout_seq_rows(layout, t->part, rank);
-        c.dense_rows = uli_layout_seq_rows(layout, t->part, rank);
+        c.dense_rows =
+            most ? c.at[1] : uli_layout_seq_rows(layout, t->part, rank);
     } else if (uli_layout_packed(layout)) {
         c.packed = true;
         c.at[0] = c.at[2] = 1;
@@ -71,9 +74,13 @@ rows_count(const struct uli_layout *layout, int32_t tensor, int32_t rank,
                        : uli_layout_packed_rows(layout, tensor, rank);
     } else {
         uli_layout_heads(layout, tensor, rank, &first, &c.at[2]);
-        c.at[1] = shape->parts[t->part].rows;
-        c.first = uli_layout_first_row(layout, t->part);
-        c.dense_rows = uli_layout_axis_rows(layout, shape->parts[t->part].axis);
+        int32_t axis = shape->parts[t->part].axis;
+        c.at[1] = most ? uli_layout_max_part_rows(layout, t->part)
+                       : shape->parts[t->part].rows;
+        c.first = most ? uli_layout_max_first_row(layout, t->part)
+                       : uli_layout_first_row(layout, t->part);
+        c.dense_rows = most ? uli_layout_max_axis_rows(layout, axis)
+                            : uli_layout_axis_rows(layout, axis);
         c.dense_heads = c.at[2];
     }
     c.axis_rows = uli_max(c.dense_rows, c.at[1]);
@@ -92,15 +99,19 @@ stride_overflow(int32_t tensor, enum uli_side side)
 
 /* False where they do not fit. */
 static bool
-counts_dense(const struct counts *c, int64_t row_bytes, int64_t dense_p[3])
+counts_dense(const struct counts *c, int64_t row_bytes,
+    enum uli_stride_mark mark, int64_t dense_p[3])
 {
     dense_p[0] = dense_p[2] = 0;
     dense_p[1] = row_bytes;
     if (c->packed)
         return true;
-    dense_p[2] = row_bytes;
-    dense_p[1] = uli_sat_mul(row_bytes, c->dense_heads);
-    dense_p[0] = uli_sat_mul(dense_p[1], c->dense_rows);
+    bool rows_inside = mark == ULI_STRIDES_STATISTIC;
+    int64_t inner = rows_inside ? c->dense_rows : c->dense_heads;
+    int64_t outer = rows_inside ? c->dense_heads : c->dense_rows;
+    dense_p[rows_inside ? 1 : 2] = row_bytes;
+    dense_p[rows_inside ? 2 : 1] = uli_sat_mul(row_bytes, inner);
+    dense_p[0] = uli_sat_mul(dense_p[rows_inside ? 2 : 1], outer);
     return dense_p[1] < INT64_MAX && dense_p[0] < INT64_MAX;
 }
 
@@ -140,30 +151,53 @@ strides_nested(const int64_t counts[3], const int64_t strides[3],
            uli_size_add(hull, span, &hull);
 }
 
+/* A tensor of some of the heads of another one. */
+static void
+counts_widen(struct counts *c, enum uli_side side, int64_t seq_heads)
+{
+    if (side == ULI_SIDE_SEQ && seq_heads)
+        c->dense_heads = seq_heads;
+}
+
+static ulyx_status_t
+check_negative(int32_t tensor, enum uli_side side, const int64_t strides[3])
+{
+    for (int d = 0; d < 3; d++)
+        if (strides[d] < 0)
+            return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+                "tensors[%d].%s[%d] is %lld, must not be negative", tensor,
+                side_names[side], d, (long long)strides[d]);
+    return ULYX_SUCCESS;
+}
+
+static int64_t
+side_row_bytes(
+    const struct uli_layout *layout, int32_t tensor, enum uli_side side)
+{
+    return uli_sat_mul(uli_layout_shape(layout)->tensors[tensor].dim,
+        uli_plan_elem_bytes(layout, tensor, side));
+}
+
+/* The strides' own memory must hold the most rows. */
 static ulyx_status_t
 fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
-    enum uli_side side, int64_t strides[3])
+    enum uli_side side, int64_t seq_heads, uint8_t *mark, int64_t strides[3])
 {
     struct counts c = rows_count(layout, tensor, rank, side, true);
-    const struct uli_shape_tensor *t =
-        &uli_layout_shape(layout)->tensors[tensor];
-    int64_t row_bytes, dense[3];
-    if (!uli_size_mul(
-            t->dim, uli_plan_elem_bytes(layout, tensor, side), &row_bytes))
+    counts_widen(&c, side, seq_heads);
+    int64_t row_bytes = side_row_bytes(layout, tensor, side), dense[3];
+    if (row_bytes == INT64_MAX)
         return stride_overflow(tensor, side);
-    bool fits = counts_dense(&c, row_bytes, dense);
+    bool fits = counts_dense(&c, row_bytes, *mark, dense);
     if (strides[0] || strides[1] || strides[2]) {
+        *mark = ULI_STRIDES_GIVEN;
         strides_ignore(&c, dense, strides);
     } else {
         memcpy(strides, dense, sizeof(dense));
         if (!fits)
             return stride_overflow(tensor, side);
     }
-    for (int d = 0; d < 3; d++)
-        if (strides[d] < 0)
-            return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                "tensors[%d].%s[%d] is %lld, must not be negative", tensor,
-                side_names[side], d, (long long)strides[d]);
+    ULI_TRY(check_negative(tensor, side, strides));
     if (!c.at[0] || !c.at[1] || !c.at[2])
         return ULYX_SUCCESS;
     if (strides_nested(c.at, strides, row_bytes, c.first))
@@ -176,15 +210,53 @@ fix_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
         (long long)c.at[2], (long long)row_bytes);
 }
 
+/* Dense at present: what a mark stands for. */
+static void
+fill_side(const struct uli_layout *layout, int32_t tensor, int32_t rank,
+    enum uli_side side, int64_t seq_heads, enum uli_stride_mark mark,
+    int64_t strides[3])
+{
+    struct counts c = rows_count(layout, tensor, rank, side, false);
+    counts_widen(&c, side, seq_heads);
+    if (mark != ULI_STRIDES_GIVEN)
+        counts_dense(&c, side_row_bytes(layout, tensor, side), mark, strides);
+}
+
+ulyx_status_t
+uli_plan_mark_strides(const struct uli_layout *layout, int32_t rank,
+    const int64_t seq_heads[ULI_TENSORS], uli_strides_t strides[ULI_TENSORS],
+    uli_stride_marks_t marks[ULI_TENSORS])
+{
+    for (int32_t t = 0; t < uli_layout_shape(layout)->ntensors; t++)
+        for (int side = 0; side < ULI_SIDES; side++) {
+            ULI_TRY(fix_side(layout, t, rank, (enum uli_side)side, seq_heads[t],
+                &marks[t][side], strides[t][side]));
+            fill_side(layout, t, rank, (enum uli_side)side, seq_heads[t],
+                marks[t][side], strides[t][side]);
+        }
+    return ULYX_SUCCESS;
+}
+
 ulyx_status_t
 uli_plan_fix_strides(const struct uli_layout *layout, int32_t rank,
     uli_strides_t strides[ULI_TENSORS])
 {
-    for (int32_t t = 0; t < uli_layout_shape(layout)->ntensors; t++)
-        for (int side = 0; side < ULI_SIDES; side++)
-            ULI_TRY(fix_side(
-                layout, t, rank, (enum uli_side)side, strides[t][side]));
-    return ULYX_SUCCESS;
+    const int64_t seq_heads[ULI_TENSORS] = {0};
+    uli_stride_marks_t marks[ULI_TENSORS] = {{ULI_STRIDES_DENSE}};
+    return uli_plan_mark_strides(layout, rank, seq_heads, strides, marks);
+}
+
+void
+uli_plan_fill_strides(ulyx_plan_t *plan)
+{
+    for (int32_t p = 0; p < plan->comm->nranks; p++)
+        for (int32_t t = 0; t < plan->exchange.ntensors; t++)
+            for (int side = 0; side < ULI_SIDES; side++)
+                fill_side(plan->layout, t, p, (enum uli_side)side,
+                    plan->seq_heads[t], plan->ranks[p].stride_marks[t][side],
+                    plan->ranks[p].strides[t][side]);
+    memcpy(plan->info.strides, plan->ranks[plan->comm->rank].strides,
+        sizeof(plan->info.strides));
 }
 
 /* ---- grids --------------------------------------------------------------- */
@@ -199,6 +271,23 @@ uli_plan_grid(const struct uli_layout *layout, int32_t tensor, int32_t rank,
     memcpy(grid_p->strides, strides, sizeof(grid_p->strides));
     grid_p->run_bytes = uli_layout_shape(layout)->tensors[tensor].dim *
                         uli_plan_elem_bytes(layout, tensor, side);
+}
+
+int64_t
+uli_plan_max_extent(const ulyx_plan_t *plan, int32_t tensor, enum uli_side side)
+{
+    const struct uli_layout *layout = plan->layout;
+    struct counts c = rows_count(layout, tensor, plan->comm->rank, side, true);
+    counts_widen(&c, side, plan->seq_heads[tensor]);
+    struct uli_grid grid = {.run_bytes = side_row_bytes(layout, tensor, side)};
+    memcpy(grid.counts, c.at, sizeof(c.at));
+    memcpy(
+        grid.strides, plan->info.strides[tensor][side], sizeof(grid.strides));
+    if (plan->info.stride_marks[tensor][side] != ULI_STRIDES_GIVEN)
+        counts_dense(&c, grid.run_bytes, plan->info.stride_marks[tensor][side],
+            grid.strides);
+    grid.first = c.first * grid.strides[1];
+    return uli_grid_extent(&grid);
 }
 
 static bool

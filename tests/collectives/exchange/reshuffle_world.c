@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/dtype.h"
+#include "base/size.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -146,7 +147,8 @@ draw_strides(struct world *w, struct test_random *random, int32_t rank,
 {
     const struct uli_shape_tensor *tensor = &w->c.shape.tensors[t];
     int64_t bytes = world_elem_bytes(w, t, side), first, heads = tensor->heads;
-    int64_t rows = w->oracle.rows[w->c.shape.parts[tensor->part].axis];
+    int64_t rows = uli_layout_max_axis_rows(
+        w->layout, w->c.shape.parts[tensor->part].axis);
     int64_t *strides = w->strides[rank][t][side];
     int order[3] = {0, 1, 2};
     if (side != ULI_SIDE_SEQ)
@@ -178,9 +180,16 @@ draw_rank(struct world *w, struct test_random *random, int32_t rank, int memory)
     for (int32_t t = 0; t < w->c.shape.ntensors; t++)
         for (int side = 0; side < ULI_SIDES; side++)
             draw_strides(w, random, rank, t, (enum uli_side)side);
-    if (w->dense[rank]) {
-        memset(w->strides[rank], 0, sizeof(w->strides[rank]));
-        if (uli_plan_fix_strides(w->layout, rank, w->strides[rank]))
+}
+
+void
+world_fill_dense(struct world *w)
+{
+    for (int32_t r = 0; r < w->ranks->nranks; r++) {
+        if (!w->dense[r])
+            continue;
+        memset(w->strides[r], 0, sizeof(w->strides[r]));
+        if (uli_plan_fix_strides(w->layout, r, w->strides[r]))
             abort();
     }
 }
@@ -191,7 +200,8 @@ max_extent(const struct world *w, int32_t rank, int32_t t, enum uli_side side)
     const int64_t *strides = w->strides[rank][t][side];
     const struct uli_shape_tensor *tensor = &w->c.shape.tensors[t];
     int64_t first, heads = tensor->heads;
-    int64_t rows = w->oracle.rows[w->c.shape.parts[tensor->part].axis];
+    int64_t rows = uli_layout_max_axis_rows(
+        w->layout, w->c.shape.parts[tensor->part].axis);
     if (side == ULI_SIDE_SEQ)
         rows = uli_layout_max_seq_rows(w->layout, tensor->part, rank);
     else if (uli_layout_packed(w->layout))
@@ -199,7 +209,10 @@ max_extent(const struct world *w, int32_t rank, int32_t t, enum uli_side side)
                tensor->dim * world_elem_bytes(w, t, side);
     else
         uli_layout_heads(w->layout, t, rank, &first, &heads);
-    return w->c.shape.batch * strides[0] + rows * strides[1] +
+    int64_t batch_stride = strides[0];
+    if (w->dense[rank]) /* with whatever splits come */
+        batch_stride = uli_max(batch_stride, rows * strides[1]);
+    return w->c.shape.batch * batch_stride + rows * strides[1] +
            heads * strides[2];
 }
 
@@ -243,6 +256,16 @@ world_plain_case(struct world *w, int32_t nranks, int64_t rows, int64_t heads,
     w->c.docs[0].none = w->c.docs[1].none = true;
 }
 
+static void
+world_relax(struct world *w)
+{
+    ulyx_docs_t docs_q, docs_k;
+    if (uli_layout_relax(w->layout, case_docs(&w->c, 0, &docs_q),
+            case_docs(&w->c, 1, &docs_k)))
+        abort();
+    world_fill_dense(w);
+}
+
 bool
 world_draw(struct world *w, struct world_ranks *ranks,
     struct test_random *random, int memory)
@@ -268,9 +291,12 @@ world_draw(struct world *w, struct world_ranks *ranks,
     memset(w->dst, 0, sizeof(w->dst));
     for (int32_t r = 0; r < ranks->nranks; r++)
         draw_rank(w, random, r, memory);
+    uli_layout_stretch(w->layout); /* images have room for the most rows */
+    world_fill_dense(w);
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < ranks->nranks; r++)
             draw_images(w, random, op, r);
+    world_relax(w);
     w->norder = 0;
     while (w->norder < 6) {
         int op = (int)test_random_in(random, 0, 3);
@@ -364,7 +390,8 @@ spoil_strides(const struct world *w, int32_t rank, int32_t t,
     static const int64_t odd[] = {-8, 1, 3, INT64_MAX, INT64_MIN};
     const struct uli_shape_tensor *tensor = &w->c.shape.tensors[t];
     int64_t first, heads = tensor->heads;
-    int64_t rows = w->oracle.rows[w->c.shape.parts[tensor->part].axis];
+    int64_t rows = uli_layout_max_axis_rows(
+        w->layout, w->c.shape.parts[tensor->part].axis);
     bool packed = uli_layout_packed(w->layout) && side != ULI_SIDE_SEQ;
     if (side == ULI_SIDE_SEQ)
         rows = uli_layout_max_seq_rows(w->layout, tensor->part, rank);
@@ -434,8 +461,8 @@ world_create(struct world *w, int32_t rank)
     memset(tensors, 0, sizeof(tensors));
     for (int32_t i = 0; i < shape->nparts; i++) {
         const struct uli_shape_part *in = &shape->parts[i];
-        ulyx_part_t part = {
-            in->axis, in->kind, in->order, in->rows, in->splits};
+        ulyx_part_t part = {in->axis, in->kind, in->order, in->rows, in->splits,
+            in->row_capacity};
         parts[i] = part;
     }
     for (int32_t t = 0; t < shape->ntensors; t++)

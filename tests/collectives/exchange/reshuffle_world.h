@@ -79,6 +79,8 @@ void world_plain_case(struct world *w, int32_t nranks, int64_t rows,
 bool world_draw(struct world *w, struct world_ranks *ranks,
     struct test_random *random, int memory);
 void world_free(struct world *w);
+/* Dense strides for the rows as they are, after an update. */
+void world_fill_dense(struct world *w);
 /* Sources filled, destinations poisoned, for the tables as they are. */
 void world_fill(struct world *w);
 /* All bytes of all images as they must be, at all ranks of this process; says

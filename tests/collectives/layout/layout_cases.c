@@ -225,6 +225,40 @@ case_random(struct oracle_case *c, struct test_random *random,
     case_random_docs(c, random);
 }
 
+void
+case_random_capacities(struct oracle_case *c, struct test_random *random)
+{
+    int64_t sure = test_random_in(random, 0, c->shape.nparts - 1);
+    for (int32_t i = 0; i < c->shape.nparts; i++) {
+        struct uli_shape_part *part = &c->shape.parts[i];
+        if (i == sure || chance(random, 50))
+            part->row_capacity =
+                part->rows + test_random_in(random, part->rows == 0, 30);
+    }
+}
+
+void
+case_random_rows(
+    struct oracle_case *c, struct test_random *random, struct case_rows *rows_p)
+{
+    rows_p->has_splits = false;
+    for (int32_t i = 0; i < c->shape.nparts; i++) {
+        struct uli_shape_part *part = &c->shape.parts[i];
+        if (part->row_capacity)
+            part->rows = chance(random, 25)
+                             ? part->row_capacity
+                             : test_random_in(random, 0, part->row_capacity);
+        rows_p->rows[i] = part->rows;
+        rows_p->splits[i] = NULL;
+        if (!part->row_capacity || !part->splits)
+            continue;
+        random_splits(random, c->splits[i], c->shape.nranks, part->rows);
+        rows_p->splits[i] = c->splits[i];
+        rows_p->has_splits = true;
+    }
+    case_random_docs(c, random);
+}
+
 const ulyx_docs_t *
 case_docs(const struct oracle_case *c, int axis, ulyx_docs_t *storage)
 {

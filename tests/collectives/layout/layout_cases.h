@@ -17,6 +17,19 @@ void case_random(struct oracle_case *c, struct test_random *random,
 /* New documents for a case, within its max_docs. */
 void case_random_docs(struct oracle_case *c, struct test_random *random);
 
+/* Gives at least one part a capacity above its rows, which are then those of
+ * creation. */
+void case_random_capacities(struct oracle_case *c, struct test_random *random);
+
+/* Other rows, splits and documents within them, and what an update takes. */
+struct case_rows {
+    int64_t rows[ULI_MAX_PARTS];
+    const int64_t *splits[ULI_MAX_PARTS];
+    bool has_splits;
+};
+void case_random_rows(struct oracle_case *c, struct test_random *random,
+    struct case_rows *rows_p);
+
 /* The documents as the library takes them. NULL stands for none; begin and
  * length lie in *c. */
 const ulyx_docs_t *case_docs(

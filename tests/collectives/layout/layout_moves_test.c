@@ -458,6 +458,40 @@ run_draws(bool balanced, int64_t draws, uint64_t seed)
     }
 }
 
+/* Rows that have changed, and the most that updates can make of them. */
+static void
+each_move_of_changed_rows_equals_oracle(void **state)
+{
+    (void)state;
+    struct test_random random = {test_seed(3)};
+    for (int64_t i = 0; i < test_draws(500); i++) {
+        struct oracle_case c;
+        struct uli_layout *layout = NULL;
+        case_random(&c, &random, 9, false);
+        case_random_capacities(&c, &random);
+        assert_status(case_create(&c, &layout), ULYX_SUCCESS);
+        check_layout(&c, layout);
+        for (int u = 0; u < 3; u++) {
+            struct case_rows rows;
+            ulyx_docs_t q, k;
+            case_random_rows(&c, &random, &rows);
+            assert_status(uli_layout_update_rows(layout, rows.rows,
+                              rows.has_splits ? rows.splits : NULL,
+                              case_docs(&c, 0, &q), case_docs(&c, 1, &k)),
+                ULYX_SUCCESS);
+            check_layout(&c, layout);
+            uint64_t hash = uli_layout_table_hash(layout);
+            uli_layout_stretch(layout);
+            assert_status(uli_layout_relax(layout, case_docs(&c, 0, &q),
+                              case_docs(&c, 1, &k)),
+                ULYX_SUCCESS);
+            assert_true(uli_layout_table_hash(layout) == hash);
+        }
+        check_layout(&c, layout);
+        uli_layout_destroy(layout);
+    }
+}
+
 static void
 each_move_of_heads_equals_oracle(void **state)
 {
@@ -475,6 +509,7 @@ each_move_of_balanced_equals_oracle(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_move_of_balanced_equals_oracle),
     cmocka_unit_test(each_move_of_heads_equals_oracle),
+    cmocka_unit_test(each_move_of_changed_rows_equals_oracle),
 };
 
 ULI_TEST_MAIN("LayoutMoves", tests)

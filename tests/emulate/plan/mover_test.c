@@ -129,6 +129,29 @@ copy_engines_serve_no_tables(void **state)
     plan_close(&s);
 }
 
+/* Refused by name, whichever mover would serve it. */
+static void
+rows_of_device_memory_do_not_change(void **state)
+{
+    struct plan_scene s;
+    struct test_random random = {643};
+    (void)state;
+    plan_open(&s, 2, 2, 0);
+    for (int flags = 0; flags < 2; flags++) {
+        struct world *w = calloc(1, sizeof(*w));
+        assert_non_null(w);
+        w->flags = flags ? ULYX_PLAN_COPY_ENGINE : 0;
+        world_plain_case(w, 2, 64, 4, 4, 8, ULYX_DTYPE_BF16);
+        w->c.shape.parts[0].row_capacity = 80;
+        assert_true(plan_draw(&s, w, &random));
+        assert_status(plan_create(&s, w), ULYX_ERR_UNSUPPORTED);
+        assert_non_null(strstr(ulyx_last_error(), "host memory only"));
+        world_free(w);
+        free(w);
+    }
+    plan_close(&s);
+}
+
 static void
 host_memory_is_served_by_the_host(void **state)
 {
@@ -157,6 +180,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_list_ends_with_the_host),
     cmocka_unit_test(device_memory_is_served_by_flag_and_name),
     cmocka_unit_test(copy_engines_serve_no_tables),
+    cmocka_unit_test(rows_of_device_memory_do_not_change),
     cmocka_unit_test(host_memory_is_served_by_the_host),
 };
 
