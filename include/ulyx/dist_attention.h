@@ -150,6 +150,16 @@ ULYX_API ulyx_status_t ulyx_dist_attention_destroy(ulyx_dist_attention_t *dist);
 ULYX_API ulyx_status_t ulyx_dist_attention_update(ulyx_dist_attention_t *dist,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream);
 
+/* Other rows from the next call on, of parts that have a row_capacity, so that
+ * one object serves all lengths: as ulyx_plan_update_rows. Dense tensors are
+ * dense for the new rows; the workspace has room for the most. Documents as
+ * for update.
+ * returns: as ulyx_plan_update_rows. */
+ULYX_API ulyx_status_t ulyx_dist_attention_update_rows(
+    ulyx_dist_attention_t *dist, const int64_t *rows,
+    const int64_t *const *splits, const ulyx_docs_t *docs_q,
+    const ulyx_docs_t *docs_k, void *stream);
+
 /* One forward call. Arrays of pointers have an entry a part; a part without
  * elements on this rank may have NULL. */
 typedef struct {
@@ -174,11 +184,15 @@ typedef struct {
      * are. One document a batch item is written as a table of so many. docs_k
      * NULL with docs_q: as docs_q. The arrays are read when the call runs. */
     const ulyx_docs_t *docs_q, *docs_k;
+    /* Rows of this call and those after it, as by update_rows, and with the
+     * documents above; NULL: as they are. */
+    const int64_t *rows;
+    const int64_t *const *splits;
 } ulyx_dist_attention_forward_t;
 #define ULYX_DIST_ATTENTION_FORWARD_INIT                                       \
     {                                                                          \
         sizeof(ulyx_dist_attention_forward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,   \
-            0, 0, 0, 0                                                         \
+            0, 0, 0, 0, 0, 0                                                   \
     }
 
 /* One backward call. out is forward's; q, k, v may be NULL with SAVE_HEADS;
@@ -200,11 +214,13 @@ typedef struct {
      * dout is. */
     const void *const *dlse;
     const ulyx_docs_t *docs_q, *docs_k; /* as forward's, of its documents */
+    const int64_t *rows;                /* and rows */
+    const int64_t *const *splits;
 } ulyx_dist_attention_backward_t;
 #define ULYX_DIST_ATTENTION_BACKWARD_INIT                                      \
     {                                                                          \
         sizeof(ulyx_dist_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
-            0, 0, 0, 0, 0, 0, 0, 0, 0                                          \
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                    \
     }
 
 /* Collective; inside a group they queue, and run on a thread a communicator.
@@ -229,6 +245,10 @@ ULYX_API ulyx_status_t ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
 ULYX_API ulyx_status_t ulyx_dist_attention_get_bytes(
     const ulyx_dist_attention_t *dist, int64_t *workspace_p, int64_t *saved_p,
     int64_t *held_p);
+
+/* Bytes of saved with the present rows: what calls ask for. */
+ULYX_API ulyx_status_t ulyx_dist_attention_get_saved_bytes(
+    const ulyx_dist_attention_t *dist, int64_t *bytes_p);
 
 /* One saved tensor of a head group, head-sharded, so that a framework can keep
  * or offload it apart: [b, rows, heads, dim] or, PACKED, [rows, dim]; lse is

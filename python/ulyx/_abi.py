@@ -547,13 +547,15 @@ class ulyx_dist_attention_forward_t(Struct):
         ("timeout_s", c_double),
         ("docs_q", c_void_p),
         ("docs_k", c_void_p),
+        ("rows", c_void_p),
+        ("splits", c_void_p),
     ]
 
 
 ulyx_dist_attention_forward_t._names_ = tuple(field[0] for field in ulyx_dist_attention_forward_t._fields_)
 ulyx_dist_attention_forward_t._init_ = (
     sizeof(ulyx_dist_attention_forward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0,
+    0, 0, 0, 0,
 )
 
 
@@ -579,13 +581,15 @@ class ulyx_dist_attention_backward_t(Struct):
         ("dlse", c_void_p),
         ("docs_q", c_void_p),
         ("docs_k", c_void_p),
+        ("rows", c_void_p),
+        ("splits", c_void_p),
     ]
 
 
 ulyx_dist_attention_backward_t._names_ = tuple(field[0] for field in ulyx_dist_attention_backward_t._fields_)
 ulyx_dist_attention_backward_t._init_ = (
     sizeof(ulyx_dist_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0,
 )
 
 
@@ -734,6 +738,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ulyx_dist_attention_get_saved": (c_int32, [
         c_void_p, c_int64, c_size_t, c_void_p, c_void_p,
     ]),
+    "ulyx_dist_attention_get_saved_bytes": (c_int32, [
+        c_void_p, c_void_p,
+    ]),
     "ulyx_dist_attention_get_times": (c_int32, [
         c_void_p, c_void_p,
     ]),
@@ -745,6 +752,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     ]),
     "ulyx_dist_attention_update": (c_int32, [
         c_void_p, c_void_p, c_void_p, c_void_p,
+    ]),
+    "ulyx_dist_attention_update_rows": (c_int32, [
+        c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p,
     ]),
     "ulyx_dtype_size": (c_int64, [
         c_int32,

@@ -120,7 +120,26 @@ ulyx_dist_attention_update(ulyx_dist_attention_t *dist,
     ULI_TRY(uli_api_stream(dist->comm, stream));
     ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
     ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
-    return uli_dist_update(dist, docs_q, docs_k);
+    return uli_dist_update(
+        dist, &(struct uli_dist_change){.docs_q = docs_q, .docs_k = docs_k});
+}
+
+ulyx_status_t
+ulyx_dist_attention_update_rows(ulyx_dist_attention_t *dist,
+    const int64_t *rows, const int64_t *const *splits,
+    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream)
+{
+    ulyx_docs_t own[2];
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(dist);
+    ULI_CHECK_POINTER(rows);
+    ULI_TRY(uli_api_stream(dist->comm, stream));
+    ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
+    ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
+    return uli_dist_update(dist, &(struct uli_dist_change){.docs_q = docs_q,
+                                     .docs_k = docs_k,
+                                     .rows = rows,
+                                     .splits = splits});
 }
 
 /* ---- calls --------------------------------------------------------------- */
@@ -257,6 +276,17 @@ ulyx_dist_attention_get_bytes(const ulyx_dist_attention_t *dist,
         *saved_p = dist->saved_bytes;
     if (held_p)
         *held_p = uli_dist_held_bytes(dist);
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+ulyx_dist_attention_get_saved_bytes(
+    const ulyx_dist_attention_t *dist, int64_t *bytes_p)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(dist);
+    ULI_CHECK_POINTER(bytes_p);
+    *bytes_p = dist->saved_now;
     return ULYX_SUCCESS;
 }
 

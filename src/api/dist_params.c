@@ -117,6 +117,8 @@ uli_dist_forward_read(const ulyx_dist_attention_t *dist,
     call_p->workspace_bytes = own.workspace_bytes;
     call_p->saved = own.saved;
     call_p->saved_bytes = own.saved_bytes;
+    call_p->rows = own.rows;
+    call_p->splits = own.splits;
     call_p->timeout_s = own.timeout_s;
     ULI_TRY(dist_take_docs(own.docs_q, own.docs_k, call_p));
     return check_timeout(own.timeout_s);
@@ -148,6 +150,8 @@ uli_dist_backward_read(const ulyx_dist_attention_t *dist,
     call_p->workspace_bytes = own.workspace_bytes;
     call_p->saved = (void *)(uintptr_t)own.saved; /* only read */
     call_p->saved_bytes = own.saved_bytes;
+    call_p->rows = own.rows;
+    call_p->splits = own.splits;
     call_p->timeout_s = own.timeout_s;
     ULI_TRY(dist_take_docs(own.docs_q, own.docs_k, call_p));
     return check_timeout(own.timeout_s);

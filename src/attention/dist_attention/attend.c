@@ -77,6 +77,8 @@ uli_dist_attention_bytes(const struct ulyx_dist_attention *dist,
             "dist attention: no memory for %lld segments",
             (long long)nsegments);
     uli_dist_problem(dist, group, sizes, &setup);
+    problem->len_q = dist->most_rows[0];
+    problem->len_k = dist->most_rows[1];
     setup.exec.threads = threads;
     problem->kv_map = sizes->packed ? NULL : zeros;
     problem->q_segments = problem->k_segments = sizes->packed ? zeros : NULL;

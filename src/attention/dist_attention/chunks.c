@@ -112,26 +112,41 @@ uli_dist_pass_bytes(const struct ulyx_dist_attention *dist,
 
 /* ---- taking it ----------------------------------------------------------- */
 
-/* Bytes of saved in a mode; write: also where its tensors lie. */
-static int64_t
-place_saved(const struct ulyx_dist_attention *dist, bool heads, bool write)
+static const enum uli_head_tensor kept[ULI_SAVED_TENSORS] = {
+    ULI_HEAD_Q, ULI_HEAD_K, ULI_HEAD_V, ULI_HEAD_LSE};
+
+/* Is tensor number i of those saved where heads are, or not? */
+static bool
+dist_keeps(const struct ulyx_dist_attention *dist, bool heads, int i)
 {
-    static const enum uli_head_tensor kept[] = {
-        ULI_HEAD_Q, ULI_HEAD_K, ULI_HEAD_V, ULI_HEAD_LSE};
+    return dist->has_backward && (heads || kept[i] == ULI_HEAD_LSE);
+}
+
+/* Bytes of saved in a mode, with the most rows. */
+static int64_t
+measure_saved(const struct ulyx_dist_attention *dist, bool heads)
+{
     int64_t bytes = dist->has_backward ? ULI_SAVED_HEADER_BYTES : 0;
+    for (int32_t g = 0; g < dist->ngroups; g++)
+        for (int i = 0; i < ULI_SAVED_TENSORS; i++)
+            if (dist_keeps(dist, heads, i))
+                dist_chunks_take(&bytes, dist->groups[g].sizes.bytes[kept[i]]);
+    return bytes;
+}
+
+void
+uli_dist_place_saved(struct ulyx_dist_attention *dist)
+{
+    dist->saved_now = dist->has_backward ? ULI_SAVED_HEADER_BYTES : 0;
     for (int32_t g = 0; g < dist->ngroups; g++) {
         struct uli_head_group *group = &dist->groups[g];
-        for (int t = 0; t < ULI_HEAD_TENSORS && write; t++)
+        for (int t = 0; t < ULI_HEAD_TENSORS; t++)
             group->saved[t] = -1;
-        for (int i = 0; i < 4 && dist->has_backward; i++) {
-            if (!heads && kept[i] != ULI_HEAD_LSE)
-                continue;
-            int64_t at = dist_chunks_take(&bytes, group->sizes.bytes[kept[i]]);
-            if (write)
-                group->saved[kept[i]] = at;
-        }
+        for (int i = 0; i < ULI_SAVED_TENSORS; i++)
+            if (dist_keeps(dist, dist->saves_heads, i))
+                group->saved[kept[i]] = dist_chunks_take(
+                    &dist->saved_now, uli_dist_bytes_now(dist, group, kept[i]));
     }
-    return bytes;
 }
 
 void
@@ -143,7 +158,7 @@ uli_dist_bytes_of(const struct ulyx_dist_attention *dist, ulyx_save_mode_t save,
         .saves_heads = dist->has_backward && save == ULYX_SAVE_HEADS,
         .ngroups = dist->ngroups,
         .groups = dist->groups};
-    *saved_p = place_saved(&other, other.saves_heads, false);
+    *saved_p = measure_saved(&other, other.saves_heads);
     *workspace_p = 0;
     for (int pass = 0; pass < (dist->has_backward ? 2 : 1); pass++) {
         struct uli_pass_layout layout;
@@ -181,7 +196,8 @@ uli_dist_chunk(struct ulyx_dist_attention *dist, int32_t threads)
         dist->groups[g].kv_slot = g / dist->pieces % dist->slots;
     for (int pass = 0; pass < 2; pass++)
         lay_out_groups(dist, dist->slots, pass, &dist->passes[pass]);
-    dist->saved_bytes = place_saved(dist, dist->saves_heads, true);
+    dist->saved_bytes = measure_saved(dist, dist->saves_heads);
+    uli_dist_place_saved(dist);
     for (int32_t g = 0; g < dist->ngroups; g++)
         ULI_TRY(head_group_allocate(&dist->groups[g]));
     return ULYX_SUCCESS;

@@ -41,6 +41,8 @@ free_dist(struct ulyx_dist_attention *dist)
         free(dist->docs[i / 2][i % 2].begin);
         free(dist->docs[i / 2][i % 2].length);
     }
+    for (int i = 0; i < 2 * ULI_MAX_PARTS; i++)
+        free(dist->part_rows[i % 2].splits[i / 2]);
     uli_dist_params_free(dist->params);
     free(dist->user);
     free(dist);
@@ -76,7 +78,11 @@ settle_parts(struct ulyx_dist_attention *dist)
         if (dist->nparts[axis] == ULI_AXIS_PARTS)
             return INVALID("parts[%d].axis is %d, which has %d parts already",
                 i, axis, ULI_AXIS_PARTS);
-        if (!uli_size_add(dist->rows[axis], part->rows, &dist->rows[axis]))
+        int64_t most = part->row_capacity ? part->row_capacity : part->rows;
+        dist->rows_change |= part->row_capacity > 0;
+        if (!uli_size_add(
+                dist->most_rows[axis], most, &dist->most_rows[axis]) ||
+            !uli_size_add(dist->rows[axis], part->rows, &dist->rows[axis]))
             return INVALID(
                 "parts[%d].rows is %lld: rows of axis %d do not fit 63 bits", i,
                 (long long)part->rows, axis);
@@ -88,6 +94,7 @@ settle_parts(struct ulyx_dist_attention *dist)
         memcpy(dist->part_of[1], dist->part_of[0], sizeof(dist->part_of[0]));
         dist->nparts[1] = dist->nparts[0];
         dist->rows[1] = dist->rows[0];
+        dist->most_rows[1] = dist->most_rows[0];
     }
     return ULYX_SUCCESS;
 }
@@ -137,8 +144,7 @@ fill_agreed(const struct ulyx_dist_attention *dist, struct agreed *mine)
 {
     struct uli_agreed list = {.values = mine->values, .wanted = -1};
     assert(uli_agreed_most(&uli_dist_fields, 0) <= MAX_AGREED);
-    uli_agreed_fields(
-        &list, &uli_dist_fields, dist->params, dist->comm->nranks);
+    uli_agreed_fields(&list, &uli_dist_fields, dist->params, dist->nranks);
     mine->count = list.count;
     mine->ceiling = dist->params->p.max_workspace_bytes;
     mine->threads = dist->params->p.threads;
@@ -152,8 +158,7 @@ dist_differ(const struct ulyx_dist_attention *dist, const struct agreed *all,
     char name[64] = "";
     struct uli_agreed list = {
         .wanted = i, .name_p = name, .name_bytes = sizeof(name)};
-    uli_agreed_fields(
-        &list, &uli_dist_fields, dist->params, dist->comm->nranks);
+    uli_agreed_fields(&list, &uli_dist_fields, dist->params, dist->nranks);
     return uli_agreed_differ(&list, "dist attention create", &all[0].values[i],
         &all[p].values[i], p);
 }
@@ -181,7 +186,7 @@ take_limits(struct ulyx_dist_attention *dist, const struct agreed *all,
     int32_t *threads_p)
 {
     *threads_p = 1;
-    for (int32_t p = 0; p < dist->comm->nranks; p++) {
+    for (int32_t p = 0; p < dist->nranks; p++) {
         if (all[p].ceiling &&
             (!dist->ceiling || all[p].ceiling < dist->ceiling))
             dist->ceiling = all[p].ceiling;

@@ -48,7 +48,7 @@ uli_dist_saved_tensor(const struct ulyx_dist_attention *dist,
         .group = group_index,
         .dtype = group->sizes.dtypes[tensor],
         .offset = group->saved[tensor],
-        .bytes = group->sizes.bytes[tensor]};
+        .bytes = uli_dist_bytes_now(dist, group, tensor)};
     return group->saved[tensor] >= 0;
 }
 
@@ -142,7 +142,7 @@ static void
 say_ranks(const struct ulyx_dist_attention *dist, struct uli_text *text)
 {
     const ulyx_dist_attention_params_t *p = &dist->params->p;
-    int32_t k = dist->nparts[0], nranks = dist->comm->nranks;
+    int32_t k = dist->nparts[0], nranks = dist->nranks;
     for (int32_t r = 0; r < nranks; r++) {
         int64_t q_rows = 0, k_rows = 0;
         int32_t sharers = 0;
@@ -155,7 +155,7 @@ say_ranks(const struct ulyx_dist_attention *dist, struct uli_text *text)
                 sharers += o != r && share_keys(layout, k, r, o);
         }
         uli_text_add(text, "rank %d%s: %lld query rows x heads, K/V %lld bytes",
-            r, r == dist->comm->rank ? " (this one)" : "", (long long)q_rows,
+            r, r == dist->rank ? " (this one)" : "", (long long)q_rows,
             (long long)(k_rows * (p->dim_qk + p->dim_v) * dist->elem_bytes));
         if (sharers)
             uli_text_add(text, ", shared with %d other%s\n", sharers,
@@ -209,7 +209,7 @@ uli_dist_describe(
     uli_text_add(&text,
         "distributed attention: %d rank%s, batch %lld, %lld queries, %lld "
         "keys, %lld/%lld heads of %lld/%lld, %s%s\n",
-        dist->comm->nranks, uli_plural(dist->comm->nranks), (long long)p->batch,
+        dist->nranks, uli_plural(dist->nranks), (long long)p->batch,
         (long long)dist->rows[0], (long long)dist->rows[1], (long long)p->heads,
         (long long)p->kv_heads, (long long)p->dim_qk, (long long)p->dim_v,
         p->work_split == ULYX_WORK_BALANCED ? "BALANCED" : "HEADS",

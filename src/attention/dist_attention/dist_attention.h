@@ -156,6 +156,12 @@ struct uli_dist_docs {
     unsigned char *begin, *length; /* room for max_docs (+ 1) entries of 8 */
 };
 
+/* Rows of the parts, likewise; splits of those that creation gave any. */
+struct uli_dist_rows {
+    int64_t parts[ULI_MAX_PARTS];
+    int64_t *splits[ULI_MAX_PARTS]; /* [P] or NULL */
+};
+
 /* Offsets of a pass in the workspace; -1: not there. */
 struct uli_pass_layout {
     int64_t tensors[ULI_DIST_SLOTS][ULI_HEAD_TENSORS];
@@ -174,7 +180,8 @@ struct ulyx_dist_attention {
     int32_t threads;
     double timeout_s;
     int32_t part_of[2][ULI_AXIS_PARTS], nparts[2]; /* of queries and keys */
-    int64_t rows[2];                               /* of the two axes */
+    int64_t rows[2], most_rows[2]; /* of the two axes: now, and of updates */
+    bool rows_change;
     int64_t ceiling; /* the smallest of all ranks; 0 = none */
 
     int32_t ngroups, slots, pieces; /* pieces: groups of a KV head, or 1 */
@@ -182,11 +189,13 @@ struct ulyx_dist_attention {
     int64_t seq_rows[ULI_MAX_PARTS];     /* s_r of each part on this rank, */
     int64_t seq_rows_max[ULI_MAX_PARTS]; /* and its bound */
     struct uli_pass_layout passes[2];
-    int64_t saved_bytes;
+    int64_t saved_bytes, saved_now; /* of the most rows, and of the present */
 
     struct uli_dist_docs docs[2][2]; /* [bank][axis] */
+    struct uli_dist_rows part_rows[2];
     int32_t bank;
-    uint64_t tables; /* hash of the documents; READY of every plan has it */
+    uint64_t
+        tables; /* hash of documents and rows; READY of every plan has it */
 
     _Atomic bool busy;
     ulyx_dist_attention_times_t times;
@@ -230,6 +239,11 @@ void uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
 ulyx_status_t uli_dist_measure(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, const struct uli_layout *layout,
     int32_t rank, int32_t threads, struct uli_head_sizes *sizes_p);
+/* Bytes of a saved tensor with the present rows. */
+int64_t uli_dist_bytes_now(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, enum uli_head_tensor tensor);
+/* Where saved tensors lie with them: group->saved; and saved_now. */
+void uli_dist_place_saved(struct ulyx_dist_attention *dist);
 
 /* Under a ceiling the head groups are those of one thread a rank where the
  * number of threads was not given, so that they are no matter of a rank's
@@ -283,9 +297,16 @@ ulyx_status_t uli_dist_attention_bytes(const struct ulyx_dist_attention *dist,
 
 /* ---- documents (update.c) --------------------------------------- */
 
-ulyx_status_t uli_dist_update(ulyx_dist_attention_t *dist,
-    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
-/* Room for tables, and the first ones. */
+/* Documents and rows that take the place of the present ones. */
+struct uli_dist_change {
+    bool keep_docs; /* else NULL: each batch item is one */
+    const ulyx_docs_t *docs_q, *docs_k;
+    const int64_t *rows; /* [parts], or NULL: as they are */
+    const int64_t *const *splits;
+};
+ulyx_status_t uli_dist_update(
+    ulyx_dist_attention_t *dist, const struct uli_dist_change *change);
+/* Room for tables and rows, and the first ones. */
 ulyx_status_t uli_dist_take_docs(struct ulyx_dist_attention *dist);
 /* The present table of an axis, or NULL. */
 static inline const ulyx_docs_t *
@@ -294,10 +315,10 @@ uli_dist_docs_of(const struct ulyx_dist_attention *dist, int axis)
     const struct uli_dist_docs *docs = &dist->docs[dist->bank][axis];
     return docs->given ? &docs->table : NULL;
 }
-/* A call's own documents, with the ticket: as an update, and nothing where
- * they are the present ones. */
-ulyx_status_t uli_dist_replace_docs(struct ulyx_dist_attention *dist,
-    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k);
+/* The same with the ticket, for a call that brings its own: nothing where they
+ * are the present ones. */
+ulyx_status_t uli_dist_replace(
+    struct ulyx_dist_attention *dist, const struct uli_dist_change *change);
 /* After plans were made or updated: segments and the tables' hash. */
 void uli_dist_take_tables(struct ulyx_dist_attention *dist);
 
@@ -313,6 +334,8 @@ struct uli_dist_call {
     int64_t workspace_bytes, saved_bytes;
     bool has_docs[2]; /* else those of before */
     ulyx_docs_t docs[2];
+    const int64_t *rows; /* likewise */
+    const int64_t *const *splits;
     double timeout_s;
 };
 

@@ -103,7 +103,7 @@ list_regions(const struct ulyx_dist_attention *dist,
                 is_output(call, t));
     add_array(
         all, "workspace", call->workspace, uli_dist_workspace(dist), true);
-    add_array(all, "saved", call->saved, dist->saved_bytes, !call->backward);
+    add_array(all, "saved", call->saved, dist->saved_now, !call->backward);
     add_array(all, "sinks", call->sinks, params, false);
     add_array(all, "alibi_slopes", call->alibi_slopes, params, false);
     add_array(all, "d_sink", call->d_sink, params, true);

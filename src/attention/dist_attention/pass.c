@@ -175,8 +175,8 @@ header_of(const struct ulyx_dist_attention *dist)
     const ulyx_dist_attention_params_t *p = &dist->params->p;
     struct header header = {MAGIC, 0, dist->tables};
     const int64_t values[] = {p->batch, p->heads, p->kv_heads, p->dim_qk,
-        p->dim_v, p->dtype, dist->rows[0], dist->rows[1], dist->ngroups,
-        dist->saved_bytes, dist->saves_heads};
+        p->dim_v, p->dtype, dist->most_rows[0], dist->most_rows[1],
+        dist->ngroups, dist->saved_bytes, dist->saves_heads};
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
         header.shape =
             (header.shape ^ (uint64_t)values[i]) * UINT64_C(0x9e3779b97f4a7c15);
@@ -192,17 +192,21 @@ check_header(const struct ulyx_dist_attention *dist, const void *saved)
         return INVALID(
             "saved is not what a forward of this distributed attention left");
     if (found.tables != expected.tables)
-        return INVALID("saved is of a forward with other documents: give "
-                       "backward those of its forward");
+        return INVALID("saved is of a forward with other documents or rows: "
+                       "give backward those of its forward");
     return ULYX_SUCCESS;
 }
 
 /* Rows x heads of a tensor that a rank has at present; room may be for more. */
 static int64_t
-rows_present(const struct uli_head_group *group, enum uli_head_tensor tensor)
+rows_present(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, enum uli_head_tensor tensor)
 {
     const struct uli_head_sizes *sizes = &group->sizes;
     bool keys = uli_head_keys(tensor);
+    if (dist->rows_change) /* never of packed rows */
+        return dist->params->p.batch * dist->rows[keys] *
+               (keys ? sizes->kv_heads : sizes->q_heads);
     if (!sizes->packed)
         return keys ? sizes->kv_rows : sizes->q_rows;
     int64_t rows = 0;
@@ -226,10 +230,10 @@ clear_saved(const struct ulyx_dist_attention *dist, char *saved)
             int64_t dim = uli_head_statistic(t) ? 1
                           : uli_head_wide(t)    ? dist->params->p.dim_qk
                                                 : dist->params->p.dim_v;
-            int64_t used = rows_present(group, t) * dim *
+            int64_t used = rows_present(dist, group, t) * dim *
                            uli_dtype_size(group->sizes.dtypes[t]);
             memset(saved + group->saved[t] + used, 0,
-                (size_t)(group->sizes.bytes[t] - used));
+                (size_t)(uli_dist_bytes_now(dist, group, t) - used));
         }
     }
 }
@@ -285,7 +289,7 @@ check_call(
         uli_dist_workspace(dist)));
     if (dist->has_backward)
         ULI_TRY(check_memory(
-            "saved", call->saved, call->saved_bytes, dist->saved_bytes));
+            "saved", call->saved, call->saved_bytes, dist->saved_now));
     ULI_TRY(check_given(dist, call));
     ULI_TRY(uli_dist_check_overlap(dist, call));
     return call->backward ? check_header(dist, call->saved) : ULYX_SUCCESS;
@@ -305,14 +309,18 @@ note_times(const struct uli_pass *pass, int64_t begin)
 
 /* Without any, those of before. */
 static ulyx_status_t
-take_call_docs(
+take_call_change(
     struct ulyx_dist_attention *dist, const struct uli_dist_call *call)
 {
-    if (!call->has_docs[0] && !call->has_docs[1])
+    const struct uli_dist_change change = {
+        .keep_docs = !call->has_docs[0] && !call->has_docs[1],
+        .docs_q = call->has_docs[0] ? &call->docs[0] : NULL,
+        .docs_k = call->has_docs[1] ? &call->docs[1] : NULL,
+        .rows = call->rows,
+        .splits = call->splits};
+    if (change.keep_docs && !change.rows && !change.splits)
         return ULYX_SUCCESS;
-    return uli_dist_replace_docs(dist,
-        call->has_docs[0] ? &call->docs[0] : NULL,
-        call->has_docs[1] ? &call->docs[1] : NULL);
+    return uli_dist_replace(dist, &change);
 }
 
 static ulyx_status_t
@@ -327,7 +335,7 @@ dist_run(struct ulyx_dist_attention *dist, const struct uli_dist_call *call,
             uli_deadline_in(uli_timeout_or(call->timeout_s, dist->timeout_s))};
     bool writes = dist->has_backward && !call->backward;
     if (outcome == ULYX_SUCCESS)
-        outcome = take_call_docs(dist, call);
+        outcome = take_call_change(dist, call);
     if (outcome == ULYX_SUCCESS)
         outcome = check_call(dist, call);
     uli_pass_fail(&pass, outcome);

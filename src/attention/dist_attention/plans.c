@@ -53,6 +53,20 @@ plan_set_sketch(const struct ulyx_dist_attention *dist,
     return group->last_piece ? 2 : 0;
 }
 
+static bool
+is_statistic(enum uli_head_tensor tensor)
+{
+    return tensor == ULI_HEAD_LSE || tensor == ULI_HEAD_DELTA;
+}
+
+/* Its rows on a rank follow the documents: statistics have room for the most.
+ */
+static bool
+by_docs(const struct ulyx_dist_attention *dist, int32_t part)
+{
+    return dist->params->shape.parts[part].order == ULYX_TOKENS_ZIGZAG_DOCS;
+}
+
 void
 uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
     enum uli_dist_tensor tensor, int32_t axis, int32_t i, int64_t strides_p[3])
@@ -60,8 +74,10 @@ uli_dist_seq_strides(const struct ulyx_dist_attention *dist,
     const ulyx_dist_attention_params_t *p = &dist->params->p;
     int32_t part = dist->part_of[axis][i];
     if (tensor == ULI_DIST_LSE || tensor == ULI_DIST_DLSE) {
+        int64_t rows = by_docs(dist, part) ? dist->seq_rows_max[part]
+                                           : dist->seq_rows[part];
         strides_p[1] = dist->stat_bytes;
-        strides_p[2] = dist->stat_bytes * uli_max(dist->seq_rows_max[part], 1);
+        strides_p[2] = dist->stat_bytes * uli_max(rows, 1);
         strides_p[0] = strides_p[2] * p->heads;
         return;
     }
@@ -91,6 +107,26 @@ delta_strides(const struct ulyx_dist_attention *dist,
     strides_p[0] = strides_p[2] * group->q_heads;
 }
 
+/* Dense ones are left to the plan, which knows the rows of every update. */
+static void
+sketch_seq(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, const struct sketch *line, int32_t i,
+    struct uli_plan_params *params, int32_t at)
+{
+    const ulyx_dist_attention_params_t *p = &dist->params->p;
+    int64_t *strides = params->strides[at][ULI_SIDE_SEQ];
+    params->seq_heads[at] = line->axis ? p->kv_heads : p->heads;
+    if (line->seq == ULI_DIST_TENSORS)
+        delta_strides(dist, group, i, strides);
+    else if (line->seq < ULI_DIST_STRIDED)
+        memcpy(strides, dist->params->strides[line->seq][i],
+            sizeof(dist->params->strides[line->seq][i]));
+    else if (by_docs(dist, dist->part_of[0][i]))
+        uli_dist_seq_strides(dist, line->seq, line->axis, i, strides);
+    else
+        params->dense_as[at][ULI_SIDE_SEQ] = ULI_STRIDES_STATISTIC;
+}
+
 static void
 sketch_tensor(const struct ulyx_dist_attention *dist,
     const struct uli_head_group *group, const struct sketch *line, int32_t i,
@@ -114,17 +150,9 @@ sketch_tensor(const struct ulyx_dist_attention *dist,
         if (p->flags & ULYX_DIST_ATTENTION_GRAD_EQUAL)
             t->flags |= ULYX_TENSOR_GRAD_EQUAL;
     }
-    if (line->seq == ULI_DIST_TENSORS)
-        delta_strides(dist, group, i, params->strides[at][ULI_SIDE_SEQ]);
-    else
-        uli_dist_seq_strides(
-            dist, line->seq, line->axis, i, params->strides[at][ULI_SIDE_SEQ]);
-    if (statistic && !group->sizes.packed) {
-        int64_t *head = params->strides[at][ULI_SIDE_HEAD];
-        head[1] = dist->stat_bytes;
-        head[2] = dist->stat_bytes * uli_max(dist->rows[0], 1);
-        head[0] = head[2] * uli_max(group->sizes.q_heads, 1);
-    }
+    if (statistic)
+        params->dense_as[at][ULI_SIDE_HEAD] = ULI_STRIDES_STATISTIC;
+    sketch_seq(dist, group, line, i, params, at);
 }
 
 static void
@@ -272,7 +300,7 @@ rows_held(const struct ulyx_dist_attention *dist,
         return group->cut && sizes->packed ? sizes->kv_rows : 0;
     if (group->cut && balanced &&
         (tensor == ULI_HEAD_DK || tensor == ULI_HEAD_DV))
-        return dist->params->p.batch * dist->rows[1];
+        return dist->params->p.batch * dist->most_rows[1];
     return uli_head_keys(tensor) ? sizes->kv_rows : sizes->q_rows;
 }
 
@@ -297,7 +325,7 @@ set_bytes(const struct ulyx_dist_attention *dist,
                       "dist attention: the head side of %lld rows and %lld "
                       "heads "
                       "does not fit 64 bits",
-                      (long long)dist->rows[0], (long long)group->q_heads);
+                      (long long)dist->most_rows[0], (long long)group->q_heads);
 }
 
 ulyx_status_t
@@ -322,10 +350,10 @@ uli_dist_measure(const struct ulyx_dist_attention *dist,
         uli_layout_heads(layout, 0, rank, &sizes_p->q_first, &sizes_p->q_heads);
         uli_layout_heads(
             layout, k, rank, &sizes_p->kv_first, &sizes_p->kv_heads);
-        if (!uli_size_mul(
-                p->batch * sizes_p->q_heads, dist->rows[0], &sizes_p->q_rows) ||
-            !uli_size_mul(
-                p->batch * sizes_p->kv_heads, dist->rows[1], &sizes_p->kv_rows))
+        if (!uli_size_mul(p->batch * sizes_p->q_heads, dist->most_rows[0],
+                &sizes_p->q_rows) ||
+            !uli_size_mul(p->batch * sizes_p->kv_heads, dist->most_rows[1],
+                &sizes_p->kv_rows))
             return uli_error(ULYX_ERR_OVERFLOW,
                 "dist attention: batch * rows * heads does not fit 64 bits");
     }
@@ -334,4 +362,23 @@ uli_dist_measure(const struct ulyx_dist_attention *dist,
         ULI_TRY(uli_dist_attention_bytes(dist, group, sizes_p, threads, pass,
             &sizes_p->attention_bytes[pass]));
     return ULYX_SUCCESS;
+}
+
+int64_t
+uli_dist_bytes_now(const struct ulyx_dist_attention *dist,
+    const struct uli_head_group *group, enum uli_head_tensor tensor)
+{
+    const ulyx_dist_attention_params_t *p = &dist->params->p;
+    const struct uli_head_sizes *sizes = &group->sizes;
+    bool keys = uli_head_keys(tensor);
+    int64_t rows = p->batch * dist->rows[keys], bytes = 0;
+    if (!dist->rows_change)
+        return sizes->bytes[tensor];
+    rows *= keys ? sizes->kv_heads : sizes->q_heads;
+    size_of(rows,
+        is_statistic(tensor)    ? 1
+        : uli_head_wide(tensor) ? p->dim_qk
+                                : p->dim_v,
+        uli_dtype_size(sizes->dtypes[tensor]), &bytes);
+    return bytes; /* at most sizes->bytes, which fits */
 }

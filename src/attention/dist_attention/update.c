@@ -89,6 +89,64 @@ check_tables(const struct ulyx_dist_attention *dist)
         &problem, ULYX_ATTENTION_PASS_FORWARD, NULL, true, &call);
 }
 
+/* ---- rows ---------------------------------------------------------------- */
+
+/* Splits are creation's where it has some. */
+static ulyx_status_t
+take_rows(struct ulyx_dist_attention *dist)
+{
+    const struct uli_shape *shape = &dist->params->shape;
+    size_t bytes = (size_t)dist->nranks * sizeof(int64_t);
+    for (int32_t i = 0; i < shape->nparts; i++)
+        for (int b = 0; b < 2; b++) {
+            const struct uli_shape_part *part = &shape->parts[i];
+            struct uli_dist_rows *rows = &dist->part_rows[b];
+            rows->parts[i] = part->rows;
+            if (!part->row_capacity || !part->splits)
+                continue;
+            rows->splits[i] = malloc(bytes);
+            if (!rows->splits[i])
+                return uli_error(ULYX_ERR_NO_MEMORY,
+                    "dist attention: no memory for splits of %d ranks",
+                    dist->nranks);
+            memcpy(rows->splits[i], part->splits, bytes);
+        }
+    return ULYX_SUCCESS;
+}
+
+/* Into the bank; NULL: those of the other one. They have been checked. */
+static void
+copy_rows(struct ulyx_dist_attention *dist, const int64_t *rows,
+    const int64_t *const *splits, int32_t bank)
+{
+    struct uli_dist_rows *to = &dist->part_rows[bank];
+    const struct uli_dist_rows *present = &dist->part_rows[!bank];
+    for (int32_t i = 0; i < dist->params->shape.nparts; i++) {
+        const int64_t *from =
+            rows ? splits ? splits[i] : NULL : present->splits[i];
+        to->parts[i] = rows ? rows[i] : present->parts[i];
+        if (to->splits[i])
+            memcpy(to->splits[i], from, (size_t)dist->nranks * sizeof(*from));
+    }
+}
+
+static int64_t
+bank_rows(const struct ulyx_dist_attention *dist, int32_t bank, int axis)
+{
+    int64_t rows = 0;
+    for (int32_t i = 0; i < dist->nparts[axis]; i++)
+        rows += dist->part_rows[bank].parts[dist->part_of[axis][i]];
+    return rows;
+}
+
+static void
+dist_turn(struct ulyx_dist_attention *dist, int32_t bank)
+{
+    dist->bank = bank;
+    for (int axis = 0; axis < 2; axis++)
+        dist->rows[axis] = bank_rows(dist, bank, axis);
+}
+
 ulyx_status_t
 uli_dist_take_docs(struct ulyx_dist_attention *dist)
 {
@@ -104,6 +162,7 @@ uli_dist_take_docs(struct ulyx_dist_attention *dist)
                 "dist attention: no memory for %lld documents",
                 (long long)p->max_docs);
     ULI_TRY(copy_tables(dist, p->docs_q, p->docs_k, 0));
+    ULI_TRY(take_rows(dist));
     return check_tables(dist);
 }
 
@@ -149,17 +208,30 @@ docs_are_items(const ulyx_docs_t *docs, int64_t batch, int64_t rows)
     return items;
 }
 
-/* Of what the documents of a bank are, whatever arrays say it; never 0. Tables
- * need not have been checked. */
+static uint64_t
+hash_rows(const struct ulyx_dist_attention *dist, int32_t bank, uint64_t hash)
+{
+    const struct uli_dist_rows *rows = &dist->part_rows[bank];
+    for (int32_t i = 0; i < dist->params->shape.nparts; i++) {
+        hash = hash_mix(hash, rows->parts[i]);
+        for (int32_t r = 0; rows->splits[i] && r < dist->nranks; r++)
+            hash = hash_mix(hash, rows->splits[i][r]);
+    }
+    return hash;
+}
+
+/* Of what the documents and rows of a bank are, whatever arrays say it; never
+ * 0. Tables need not have been checked. */
 static uint64_t
 hash_docs(const struct ulyx_dist_attention *dist, int32_t bank)
 {
     const struct uli_dist_docs *docs = dist->docs[bank];
-    uint64_t hash = UINT64_C(0x646f6373);
+    uint64_t hash = hash_rows(dist, bank, UINT64_C(0x646f6373));
     for (int axis = 0; axis < 2; axis++) {
         const ulyx_docs_t *table = &docs[axis && docs[1].given].table;
         int64_t batch = dist->params->p.batch;
-        if (!docs[0].given || docs_are_items(table, batch, dist->rows[axis])) {
+        if (!docs[0].given ||
+            docs_are_items(table, batch, bank_rows(dist, bank, axis))) {
             hash = hash_mix(hash, -1);
             continue;
         }
@@ -206,17 +278,30 @@ uli_dist_take_tables(struct ulyx_dist_attention *dist)
         dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0]->layout;
     give_hash(dist, hash_docs(dist, dist->bank));
     for (int32_t i = 0; i < dist->params->shape.nparts; i++)
-        dist->seq_rows[i] = uli_layout_seq_rows(layout, i, dist->comm->rank);
+        dist->seq_rows[i] = uli_layout_seq_rows(layout, i, dist->rank);
+    uli_dist_place_saved(dist);
 }
 
 /* ---- update -------------------------------------------------------------- */
+
+static ulyx_status_t
+update_plan(const struct ulyx_dist_attention *dist, ulyx_plan_t *plan)
+{
+    const ulyx_docs_t *q = uli_dist_docs_of(dist, 0);
+    const ulyx_docs_t *k = uli_dist_docs_of(dist, 1);
+    const struct uli_dist_rows *rows = &dist->part_rows[dist->bank];
+    if (uli_layout_rows_change(plan->layout))
+        return uli_plan_update_rows(plan, rows->parts,
+            (const int64_t *const *)rows->splits, q, k, NULL);
+    return uli_layout_has_tables(plan->layout)
+               ? uli_plan_update(plan, q, k, NULL)
+               : ULYX_SUCCESS;
+}
 
 /* All plans, up to the first that refuses; *done_p of them have the tables. */
 static ulyx_status_t
 update_plans(struct ulyx_dist_attention *dist, int64_t most, int64_t *done_p)
 {
-    const ulyx_docs_t *q = uli_dist_docs_of(dist, 0);
-    const ulyx_docs_t *k = uli_dist_docs_of(dist, 1);
     *done_p = 0;
     for (int32_t g = 0; g < dist->ngroups; g++)
         for (int kind = 0; kind < ULI_PLAN_SETS; kind++)
@@ -225,8 +310,7 @@ update_plans(struct ulyx_dist_attention *dist, int64_t most, int64_t *done_p)
                 ulyx_plan_t *plan = dist->groups[g].plan_sets[kind].plans[i];
                 if (*done_p == most)
                     return ULYX_SUCCESS;
-                if (uli_layout_has_tables(plan->layout))
-                    ULI_TRY(uli_plan_update(plan, q, k, NULL));
+                ULI_TRY(update_plan(dist, plan));
                 ++*done_p;
             }
     return ULYX_SUCCESS;
@@ -240,40 +324,59 @@ try_tables(struct ulyx_dist_attention *dist, int64_t *done_p)
     return update_plans(dist, INT64_MAX, done_p);
 }
 
+/* Copies what comes into the bank that is not in use. */
+static ulyx_status_t
+copy_change(
+    struct ulyx_dist_attention *dist, const struct uli_dist_change *change)
+{
+    int32_t bank = !dist->bank;
+    const ulyx_plan_t *plan =
+        dist->groups[0].plan_sets[ULI_PLAN_SET_IN].plans[0];
+    const ulyx_docs_t *q = change->docs_q, *k = change->docs_k;
+    if (change->keep_docs)
+        q = uli_dist_docs_of(dist, 0), k = uli_dist_docs_of(dist, 1);
+    if (!dist->docs[0][0].begin && q)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "docs_q has %lld documents, max_docs is 0", (long long)q->count);
+    if (change->splits && !change->rows)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT, "splits without rows");
+    if (change->rows)
+        ULI_TRY(
+            uli_layout_check_rows(plan->layout, change->rows, change->splits));
+    copy_rows(dist, change->rows, change->splits, bank);
+    return copy_tables(dist, q, k, bank);
+}
+
 ulyx_status_t
-uli_dist_replace_docs(struct ulyx_dist_attention *dist,
-    const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k)
+uli_dist_replace(
+    struct ulyx_dist_attention *dist, const struct uli_dist_change *change)
 {
     char text[256];
     int64_t done, again;
-    if (!dist->docs[0][0].begin && docs_q)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "docs_q has %lld documents, max_docs is 0",
-            (long long)docs_q->count);
-    ULI_TRY(copy_tables(dist, docs_q, docs_k, !dist->bank));
+    ULI_TRY(copy_change(dist, change));
     if (hash_docs(dist, !dist->bank) == dist->tables)
         return ULYX_SUCCESS;
-    dist->bank = !dist->bank;
+    dist_turn(dist, !dist->bank);
     ulyx_status_t status = try_tables(dist, &done);
     if (status == ULYX_SUCCESS) {
         uli_dist_take_tables(dist);
         return status;
     }
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    dist->bank = !dist->bank;
+    dist_turn(dist, !dist->bank);
     update_plans(dist, done, &again); /* they held these before */
     return uli_error_pass(status, text);
 }
 
 ulyx_status_t
-uli_dist_update(ulyx_dist_attention_t *dist, const ulyx_docs_t *docs_q,
-    const ulyx_docs_t *docs_k)
+uli_dist_update(
+    ulyx_dist_attention_t *dist, const struct uli_dist_change *change)
 {
     bool idle = false;
     if (!atomic_compare_exchange_strong(&dist->busy, &idle, true))
         return uli_error(
             ULYX_ERR_BUSY, "a call of distributed attention is in flight");
-    ulyx_status_t status = uli_dist_replace_docs(dist, docs_q, docs_k);
+    ulyx_status_t status = uli_dist_replace(dist, change);
     atomic_store(&dist->busy, false);
     return status;
 }

@@ -204,6 +204,7 @@ case_draw(struct dist_case *c, struct test_random *random)
     c->strided = chance(random, 40);
     c->dlse = chance(random, 50);
     c->call_docs = c->has_docs && (c->seed & 1);
+    c->changes_rows = !c->p.work_split && (c->seed & 6) == 6;
 }
 
 void
@@ -252,7 +253,7 @@ case_print(const struct dist_case *c)
     fprintf(stderr,
         "case: %d ranks, batch %lld, heads %lld/%lld, dims %lld/%lld, dtype "
         "%d, mask %d (%lld, %lld) align %d diagonal %lld, split %d, groups %d, "
-        "save %d, flags 0x%llx, ceiling %d%s%s%s%s%s%s\n",
+        "save %d, flags 0x%llx, ceiling %d%s%s%s%s%s%s%s\n",
         c->nranks, (long long)c->p.batch, (long long)c->p.heads,
         (long long)c->p.kv_heads, (long long)c->p.dim_qk, (long long)c->p.dim_v,
         c->p.dtype, c->p.mask_kind, (long long)c->p.mask_left,
@@ -263,7 +264,8 @@ case_print(const struct dist_case *c)
         c->slopes ? ", slopes" : "", c->window ? ", window" : "",
         c->strided ? ", strided" : "",
         c->has_head_splits ? ", head splits" : "",
-        c->call_docs ? ", documents of calls" : "");
+        c->call_docs ? ", documents of calls" : "",
+        c->changes_rows ? ", changed rows" : "");
     for (int i = 0; i < c->p.nparts; i++)
         fprintf(stderr, "  part %d: axis %d kind %d order %d rows %lld%s\n", i,
             c->parts[i].axis, c->parts[i].kind, c->parts[i].order,

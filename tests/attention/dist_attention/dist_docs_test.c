@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Documents of a call: ranks that have different ones learn of it, calls bring
- * their own, and what a call refuses leaves the old ones.
+ * Documents and rows of a call: ranks that have different ones learn of it,
+ * calls bring their own, and what a call refuses leaves the old ones.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -293,7 +293,155 @@ a_group_keeps_the_documents(void **state)
     small_close(&s);
 }
 
+/* ---- rows ---------------------------------------------------------------- */
+
+static void
+rows_params(ulyx_dist_attention_params_t *p, ulyx_part_t *part)
+{
+    small_params(p, part);
+    p->batch = 2;
+    part->rows = ROWS / 2; /* of both items, what the tensors have room for */
+    part->row_capacity = ROWS / 2;
+}
+
+static bool
+forward_rows(struct own *o, int64_t rows)
+{
+    o->f.rows = &rows;
+    bool good =
+        ranks_expect(!ulyx_dist_attention_forward(o->dist, &o->f, NULL));
+    o->f.rows = NULL;
+    return good;
+}
+
+/* Every length by one object is what an object of that length gives; what is
+ * saved is compact, and nothing is held for it. */
+static int
+lengths_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    struct own o, fresh;
+    int64_t held[2], saved, fresh_saved;
+    bool good = true;
+    (void)nranks;
+    rows_params(&p, &part);
+    p.head_groups = s->groups[0];
+    p.save = s->groups[0] == 2 ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS;
+    if (!own_open(&o, s->comms[rank], &p))
+        return 1;
+    o.b.q = o.f.q, o.b.k = o.f.k, o.b.v = o.f.v;
+    own_fill(&o, rank);
+    good &= ranks_expect(
+        !ulyx_dist_attention_get_bytes(o.dist, NULL, NULL, &held[0]));
+    part.row_capacity = 0;
+    for (int64_t rows = 0; rows <= ROWS / 2 && good; rows += 3) {
+        part.rows = rows;
+        if (!own_open(&fresh, s->comms[rank], &p))
+            return 1;
+        fresh.b.q = fresh.f.q, fresh.b.k = fresh.f.k, fresh.b.v = fresh.f.v;
+        own_fill(&fresh, rank);
+        size_t bytes = ROWS * HEADS * DIM * 4;
+        memset(o.out, 0, bytes), memset(o.dq, 0, bytes);
+        memset(o.dk, 0, bytes), memset(o.dv, 0, bytes);
+        good &= forward_rows(&o, rows);
+        good &= ranks_expect(!ulyx_dist_attention_backward(o.dist, &o.b, NULL));
+        good &= ranks_expect(
+            !ulyx_dist_attention_forward(fresh.dist, &fresh.f, NULL));
+        good &= ranks_expect(
+            !ulyx_dist_attention_backward(fresh.dist, &fresh.b, NULL));
+        good &= same_results(&o, &fresh);
+        good &=
+            ranks_expect(!ulyx_dist_attention_get_saved_bytes(o.dist, &saved));
+        good &= ranks_expect(
+            !ulyx_dist_attention_get_saved_bytes(fresh.dist, &fresh_saved));
+        good &= ranks_expect(saved == fresh_saved);
+        good &= own_close(&fresh);
+    }
+    good &= ranks_expect(
+        !ulyx_dist_attention_get_bytes(o.dist, NULL, NULL, &held[1]));
+    good &= ranks_expect(held[0] == held[1]);
+    return !(own_close(&o) & good);
+}
+
+static void
+one_object_serves_all_lengths(void **state)
+{
+    (void)state;
+    struct small s;
+    for (int groups = 1; groups <= 2; groups++) {
+        small_open(&s);
+        s.groups[0] = groups;
+        assert_int_equal(
+            ranks_run_threads(RANKS, lengths_body, &s, LIMIT_S), 0);
+        small_close(&s);
+    }
+}
+
+static int
+rows_refusal_body(int rank, int nranks, void *context)
+{
+    struct small *s = context;
+    ulyx_dist_attention_params_t p;
+    ulyx_part_t part;
+    ulyx_docs_t docs = docs_of((int64_t[]){0, 12, 20, 40}, 3);
+    const int64_t *splits = (int64_t[]){5, 5, 5, 5};
+    struct own o;
+    (void)nranks;
+    rows_params(&p, &part);
+    p.max_docs = 3;
+    if (!own_open(&o, s->comms[rank], &p))
+        return 1;
+    o.f.rows = (int64_t[]){rank == 1 ? 12 : 16};
+    bool good = ranks_expect(
+        ulyx_dist_attention_forward(o.dist, &o.f, NULL) == ULYX_ERR_MISMATCH);
+    good &= ranks_expect(says(rank == 1 ? "differ" : "rank 1"));
+    good &= forward_rows(&o, 16);
+    good &= ranks_expect(!ulyx_dist_attention_update_rows(
+        o.dist, (int64_t[]){8}, NULL, NULL, NULL, NULL));
+    good &= ranks_expect(ulyx_dist_attention_backward(o.dist, &o.b, NULL) ==
+                             ULYX_ERR_INVALID_ARGUMENT &&
+                         says("other documents or rows"));
+    o.b.rows = (int64_t[]){16};
+    good &= ranks_expect(!ulyx_dist_attention_backward(o.dist, &o.b, NULL));
+    ulyx_dist_attention_forward_t f = o.f;
+    f.rows = rank == 2 ? (int64_t[]){21} : NULL;
+    ulyx_status_t status = ulyx_dist_attention_forward(o.dist, &f, NULL);
+    good &= rank == 2 ? ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT &&
+                                     says("rows[0] is 21, must be 0 to 20"))
+                      : ranks_expect(status == ULYX_ERR_PEER_REFUSED &&
+                                     says("rank 2 refused"));
+    f.rows = NULL, f.splits = &splits;
+    good &= ranks_expect(ulyx_dist_attention_forward(o.dist, &f, NULL) ==
+                             ULYX_ERR_INVALID_ARGUMENT &&
+                         says("splits without rows"));
+    f.splits = NULL, f.docs_q = &docs; /* of 20 rows an item, there are 16 */
+    good &= ranks_expect(ulyx_dist_attention_forward(o.dist, &f, NULL) ==
+                         ULYX_ERR_INVALID_ARGUMENT);
+    f.rows = (int64_t[]){20};
+    good &= ranks_expect(!ulyx_dist_attention_forward(o.dist, &f, NULL));
+    f.rows = (int64_t[]){16}, f.docs_q = NULL; /* keeps documents of 20 */
+    good &= ranks_expect(ulyx_dist_attention_forward(o.dist, &f, NULL) ==
+                         ULYX_ERR_INVALID_ARGUMENT);
+    good &= ranks_expect(!ulyx_dist_attention_forward(o.dist, &o.f, NULL));
+    return !(own_close(&o) & good);
+}
+
+static void
+rows_are_refused_or_named(void **state)
+{
+    (void)state;
+    struct small s;
+    small_open(&s);
+    assert_int_equal(
+        ranks_run_threads(RANKS, rows_refusal_body, &s, LIMIT_S), 0);
+    small_close(&s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_object_serves_all_lengths),
+    cmocka_unit_test(rows_are_refused_or_named),
     cmocka_unit_test(ranks_with_other_documents_are_named),
     cmocka_unit_test(forms_of_tables_are_equal),
     cmocka_unit_test(calls_bring_their_documents),

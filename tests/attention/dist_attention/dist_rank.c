@@ -46,6 +46,10 @@ struct rank {
     ulyx_mem_t *mem[2];
     void *memory[2];              /* workspace, saved */
     struct test_buffer params[3]; /* sinks, slopes, d_sink */
+    struct case_given given;      /* what calls bring, where they do */
+    int64_t rows[CASE_PARTS];
+    const int64_t *splits[CASE_PARTS];
+    bool has_splits;
 };
 
 static bool
@@ -194,13 +198,63 @@ rows_need_docs(const struct dist_case *c)
     return false;
 }
 
+/* Half of the rows, and so of the splits, and room for some more. */
+static void
+halve_rows(struct case_given *given, int64_t splits[CASE_PARTS][CASE_RANKS],
+    int32_t nranks)
+{
+    for (int32_t i = 0; i < given->p.nparts; i++) {
+        ulyx_part_t *part = &given->parts[i];
+        part->row_capacity = part->rows + 1 + i;
+        part->rows /= 2;
+        if (!part->splits)
+            continue;
+        part->rows = 0;
+        for (int32_t n = 0; n < nranks; n++)
+            part->rows += splits[i][n] = part->splits[n] / 2;
+        part->splits = splits[i];
+    }
+}
+
+static bool
+update_rows(struct rank *r, const struct case_given *given)
+{
+    const int64_t *splits[CASE_PARTS];
+    int64_t rows[CASE_PARTS];
+    bool any = false;
+    for (int32_t i = 0; i < given->p.nparts; i++) {
+        rows[i] = given->parts[i].rows;
+        splits[i] = given->parts[i].splits;
+        any |= splits[i] != NULL;
+    }
+    return ok(ulyx_dist_attention_update_rows(r->dist, rows,
+                  any ? splits : NULL, given->p.docs_q, given->p.docs_k, NULL),
+        "update_rows");
+}
+
+/* What each call brings: documents, rows or both. */
+static void
+take_given(struct rank *r)
+{
+    case_params(r->c, &r->given);
+    for (int32_t i = 0; i < r->given.p.nparts; i++) {
+        r->rows[i] = r->given.parts[i].rows;
+        r->splits[i] = r->given.parts[i].splits;
+        r->has_splits |= r->splits[i] != NULL;
+    }
+}
+
 static bool
 create(struct rank *r)
 {
+    int64_t splits[CASE_PARTS][CASE_RANKS];
     struct case_given given;
+    take_given(r);
     case_params(r->c, &given);
-    if (r->c->call_docs && !rows_need_docs(r->c))
+    if ((r->c->call_docs && !rows_need_docs(r->c)) || r->c->changes_rows)
         given.p.docs_q = given.p.docs_k = NULL;
+    if (r->c->changes_rows)
+        halve_rows(&given, splits, r->c->nranks);
     if (r->c->strided) {
         choose_strides(r);
         given.p.q_strides = (const int64_t(*)[3])r->strides[WORLD_Q];
@@ -215,7 +269,8 @@ create(struct rank *r)
     r->ceiling = r->w->ceilings[r->me] = given.p.max_workspace_bytes;
     return ok(ulyx_dist_attention_create(r->comm, &given.p, &r->dist),
                "create") &&
-           measured(r, given.p);
+           measured(r, given.p) &&
+           (!r->c->changes_rows || update_rows(r, &r->given));
 }
 
 static bool
@@ -368,6 +423,11 @@ make_memory(struct rank *r)
         return false;
     r->workspace_bytes = bytes[0];
     r->saved_bytes = bytes[1];
+    if (!ok(ulyx_dist_attention_get_saved_bytes(r->dist, &bytes[1]),
+            "get_saved_bytes") ||
+        !ranks_expect(bytes[1] <= r->saved_bytes))
+        return false;
+    r->saved_bytes = bytes[1];
     for (int i = 0; i < 2; i++) {
         if (!r->c->window) {
             test_buffer_init(buffers[i], (size_t)bytes[i], 0);
@@ -420,7 +480,6 @@ static bool
 forward(struct rank *r)
 {
     ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
-    struct case_given given;
     ulyx_dist_attention_forward_t call = ULYX_DIST_ATTENTION_FORWARD_INIT;
     call.q = (const void *const *)r->t[WORLD_Q].base;
     call.k = (const void *const *)r->t[WORLD_K].base;
@@ -434,9 +493,12 @@ forward(struct rank *r)
     call.saved = r->memory[1];
     call.saved_bytes = r->saved_bytes;
     if (r->c->call_docs) {
-        case_params(r->c, &given);
-        call.docs_q = given.p.docs_q;
-        call.docs_k = given.p.docs_k;
+        call.docs_q = r->given.p.docs_q;
+        call.docs_k = r->given.p.docs_k;
+    }
+    if (r->c->changes_rows) {
+        call.rows = r->rows;
+        call.splits = r->has_splits ? r->splits : NULL;
     }
     bool good =
         ok(ulyx_dist_attention_forward(r->dist, &call, NULL), "forward") &&
@@ -449,7 +511,6 @@ static bool
 backward(struct rank *r)
 {
     ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
-    struct case_given given;
     ulyx_dist_attention_backward_t call = ULYX_DIST_ATTENTION_BACKWARD_INIT;
     if (r->c->p.save == ULYX_SAVE_NONE || r->ceiling) {
         call.q = (const void *const *)r->t[WORLD_Q].base;
@@ -471,9 +532,12 @@ backward(struct rank *r)
     call.saved = r->memory[1];
     call.saved_bytes = r->saved_bytes;
     if (r->c->call_docs) {
-        case_params(r->c, &given);
-        call.docs_q = given.p.docs_q;
-        call.docs_k = given.p.docs_k;
+        call.docs_q = r->given.p.docs_q;
+        call.docs_k = r->given.p.docs_k;
+    }
+    if (r->c->changes_rows) {
+        call.rows = r->rows;
+        call.splits = r->has_splits ? r->splits : NULL;
     }
     bool good =
         ok(ulyx_dist_attention_backward(r->dist, &call, NULL), "backward") &&
@@ -487,15 +551,32 @@ static bool
 forward_over_poison(struct rank *r)
 {
     unsigned char *saved = r->memory[1];
-    size_t bytes = (size_t)r->saved_bytes;
-    unsigned char *first = malloc(bytes + 1);
-    memset(saved, 0xa5, bytes);
-    bool good = forward(r);
+    unsigned char *first = malloc((size_t)r->saved_bytes + 1);
+    int64_t now = 0;
+    memset(saved, 0xa5, (size_t)r->saved_bytes);
+    bool good =
+        forward(r) && ok(ulyx_dist_attention_get_saved_bytes(r->dist, &now),
+                          "get_saved_bytes");
+    size_t bytes = (size_t)now;
     memcpy(first, saved, bytes);
     memset(saved, 0x5a, bytes);
     good = good && forward(r) && ranks_expect(!memcmp(first, saved, bytes));
     free(first);
     return good;
+}
+
+/* Back to rows that the call has to change; documents that it brings. */
+static bool
+forget_rows(struct rank *r)
+{
+    int64_t splits[CASE_PARTS][CASE_RANKS];
+    struct case_given given;
+    if (!r->c->changes_rows || (r->c->has_docs && !r->c->call_docs))
+        return true;
+    case_params(r->c, &given);
+    given.p.docs_q = given.p.docs_k = NULL;
+    halve_rows(&given, splits, r->c->nranks);
+    return update_rows(r, &given);
 }
 
 static bool
@@ -518,7 +599,8 @@ run(struct rank *r)
     if (!make_memory(r))
         return false;
     pause_somewhat(r, &random);
-    if (!(r->c->seed % 2 ? forward(r) : forward_over_poison(r)))
+    if (!forget_rows(r) ||
+        !(r->c->seed % 2 ? forward(r) : forward_over_poison(r)))
         return false;
     pause_somewhat(r, &random);
     if (!backward(r))

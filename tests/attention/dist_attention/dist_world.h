@@ -28,7 +28,8 @@ struct dist_case {
     bool has_splits[CASE_PARTS], has_head_splits;
     int64_t ndocs, docs[2][2][CASE_DOCS + 1]; /* [axis][begin, length] */
     bool has_docs, dlse, sinks, slopes, window, strided;
-    bool call_docs; /* forward and backward bring the documents */
+    bool call_docs;    /* forward and backward bring the documents */
+    bool changes_rows; /* creation has other rows than calls */
     /* A ceiling of the workspace, in eighths of the way from the least that is
      * taken to what is needed without one. */
     bool ceiling;
