@@ -367,6 +367,8 @@ static const struct {
         "the schedule between nodes and its predicted time", NULL},
     {"topology", info_topology, true,
         "this machine, or ULYX_TOPO_FILE's, and its ranks", NULL},
+    {"ranks", info_ranks, true,
+        "running ranks of this host: their calls, who waits for whom", NULL},
     {"tuning", info_tuning, true,
         "checks a tuning file, shows what it says and what sizes take", NULL}};
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };

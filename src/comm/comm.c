@@ -212,7 +212,11 @@ uli_comm_connect(ulyx_comm_t *comm)
 {
     const struct uli_identity *me = &comm->peers[comm->rank].identity;
     int32_t sharing = 0; /* ranks of this machine on the same cores */
+    const struct uli_recorder_owner owner = {
+        comm->rank, comm->nranks, me->pid, comm->id, comm->name, me->host};
     ulyx_status_t status;
+
+    uli_recorder_open(&comm->control->recorder, &owner);
 
     comm_number_nodes(comm);
     comm->one_process = true;

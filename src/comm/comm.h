@@ -231,6 +231,11 @@ enum uli_call {
     ULI_CALL_DIST_ATTENTION,
     ULI_CALL_BATCH,
     ULI_CALL_ALLTOALL, /* which takes no round: see uli_agree_astray */
+    /* In the flight recorder only: */
+    ULI_CALL_RESHUFFLE,
+    ULI_CALL_ATTACH, /* of a window, or of an arena that grows */
+    ULI_CALL_AGREE,  /* of survivors */
+    ULI_CALLS
 };
 const char *uli_call_name(enum uli_call call);
 

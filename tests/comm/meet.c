@@ -10,7 +10,7 @@
 #include "bootstrap/bootstrap.h"
 #include "support/ranks.h"
 
-enum { RANKS = 16, BYTES = 4096 };
+enum { RANKS = 64, BYTES = 4096 };
 
 struct place {
     _Atomic uint64_t round;

@@ -10,7 +10,7 @@
 
 struct meet;
 
-/* For up to 16 ranks; made before they start. */
+/* For up to 64 ranks; made before they start. */
 struct meet *meet_new(int nranks);
 void meet_free(struct meet *meet);
 

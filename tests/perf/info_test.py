@@ -63,6 +63,7 @@ class Info(ToolCase):
         for words, option in ((["plan"], "--kv-heads"),
                               (["plan", "--nodes", "2"], "--ranks-per-node"),
                               (["topology"], "--ranks"),
+                              (["ranks"], "--pid"),
                               (["tuning"], "--nodes")):
             for flag in ("-h", "--help"):
                 out = self.info(*words, flag)
@@ -83,6 +84,7 @@ class Info(ToolCase):
                 (["plan", "--nodes", "2", "--csv", "--json"], "exclude"),
                 (["topology", "--ranks", "0"], "from 1 to 1024"),
                 (["topology", "8"], "8 is not understood"),
+                (["ranks", "--pid", "0"], "from 1 to 2147483647"),
                 (["tuning"], "FILE is missing"),
                 (["tuning", "a", "b"], "b is not understood"),
                 (["build", "now"], "now is not understood"),
@@ -95,6 +97,8 @@ class Info(ToolCase):
         # What the library finds is said once, too.
         said = self.info("plan", "--heads", "7", "--kv-heads", "2", code=1)
         self.assertEqual(len(said.splitlines()), 1, said)
+        said = self.info("ranks", "--name", "nobody's", code=1)
+        self.assertEqual(said, "ulyx_info: ranks: no such rank runs here\n")
 
     def test_plan_takes_the_old_word_for_work(self):
         for option in ("--work", "--split"):

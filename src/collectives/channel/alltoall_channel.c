@@ -257,7 +257,7 @@ uli_channel_set_up(ulyx_comm_t *comm, const struct uli_channel_hooks *hooks,
     struct uli_channel *channel = calloc(1, sizeof(*channel));
     memset(&info, 0, sizeof(info));
     if (channel)
-        uli_exchange_init(&channel->exchange, comm, "alltoall");
+        uli_exchange_init(&channel->exchange, comm, ULI_CALL_ALLTOALL);
     if (outcome == ULYX_SUCCESS)
         outcome = channel
                       ? channel_prepare(comm, channel, &info)

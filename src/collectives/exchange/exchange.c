@@ -19,12 +19,14 @@ static void exchange_release(struct ulyx_request *request);
 
 void
 uli_exchange_init(
-    struct uli_exchange *exchange, ulyx_comm_t *comm, const char *what)
+    struct uli_exchange *exchange, ulyx_comm_t *comm, enum uli_call kind)
 {
     exchange->comm = comm;
     exchange->rank = comm->rank;
     exchange->nranks = comm->nranks;
-    exchange->what = what;
+    exchange->call_kind = kind;
+    exchange->what = uli_call_name(kind);
+    exchange->plan_number = comm->sequence;
     exchange->told = -1;
     exchange->schedule = &uli_schedule_direct;
     exchange->stream_always = !strcmp(comm->settings.stream_stores, "on");
@@ -362,13 +364,26 @@ exchange_reset(struct uli_exchange *exchange)
     }
 }
 
+/* now_ns: of a clock that the call has read anyway. */
+static void
+exchange_record(struct uli_exchange *exchange, int64_t now_ns)
+{
+    const struct uli_recorder_entry entry = {.call = exchange->call_kind,
+        .direction = exchange->operation,
+        .plan = exchange->plan_number,
+        .number = exchange->call,
+        .begun_ns = now_ns};
+    exchange->request.recorded =
+        uli_recorder_begin(&exchange->comm->control->recorder, &entry);
+}
+
 void
 uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline)
 {
     exchange_reset(exchange);
     exchange->schedule->start(exchange);
     exchange->request.deadline = deadline;
-    uli_exchange_waits_start(exchange, deadline);
+    exchange_record(exchange, uli_exchange_waits_start(exchange, deadline));
     uli_request_launch(&exchange->request);
     if (!exchange->request.by_library_thread)
         exchange_progress(&exchange->request);

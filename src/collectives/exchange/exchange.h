@@ -229,7 +229,9 @@ struct uli_exchange {
     struct ulyx_request request; /* first */
     ulyx_comm_t *comm;
     int32_t rank, nranks, ntensors;
-    const char *what; /* "reshuffle" */
+    enum uli_call call_kind;
+    const char *what;     /* its name: "reshuffle" */
+    uint64_t plan_number; /* of the collective call that made it */
     struct uli_pair *pairs;
     const struct uli_schedule_ops *schedule;
     void *schedule_state; /* of a schedule that carries moves, or NULL */
@@ -295,7 +297,7 @@ ulyx_status_t uli_exchange_refuse(struct uli_exchange *exchange,
 
 /* Once, over zeros; pairs, ntensors and the hooks are the caller's. */
 void uli_exchange_init(
-    struct uli_exchange *exchange, ulyx_comm_t *comm, const char *what);
+    struct uli_exchange *exchange, ulyx_comm_t *comm, enum uli_call kind);
 
 /* ---- posts (exchange_post.c) --------------------------------------------- */
 
@@ -362,8 +364,9 @@ bool uli_exchange_expired(struct uli_exchange *exchange);
 /* Fails the communicator by TIMEOUT, naming the peers awaited. */
 ulyx_status_t uli_exchange_time_out(struct uli_exchange *exchange);
 
-/* A call begins; after each look at all pairs: has anything moved? */
-void uli_exchange_waits_start(
+/* A call begins, at the time that is returned; after each look at all pairs:
+ * has anything moved? */
+int64_t uli_exchange_waits_start(
     struct uli_exchange *exchange, uli_deadline_t deadline);
 void uli_exchange_waits(struct uli_exchange *exchange, bool moved);
 /* Whom the call waits for, but for ranks that have told that they only wait

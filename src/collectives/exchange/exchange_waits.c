@@ -58,6 +58,8 @@ exchange_announce_awaited(struct uli_exchange *exchange, int32_t rank)
     if (exchange->told == rank)
         return;
     exchange->told = rank;
+    uli_recorder_await(
+        &exchange->comm->control->recorder, exchange->request.recorded, rank);
     uint64_t value = ++exchange->tells << 32 | (uint32_t)(rank + 1);
     for (int32_t p = 0; p < exchange->nranks; p++)
         if (exchange->pairs[p].shares)
@@ -80,12 +82,14 @@ exchange_choose_awaited(const struct uli_exchange *exchange)
     return first;
 }
 
-void
+int64_t
 uli_exchange_waits_start(struct uli_exchange *exchange, uli_deadline_t deadline)
 {
-    int64_t left = (deadline - uli_clock_ns()) / PER_CALL;
+    int64_t now = uli_clock_ns();
+    int64_t left = (deadline - now) / PER_CALL;
     exchange->still_ns = left < STILL_NS ? left : STILL_NS;
     exchange->tell_ns = 0;
+    return now;
 }
 
 void

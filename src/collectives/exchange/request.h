@@ -26,6 +26,7 @@ struct ulyx_request {
     void (*release)(struct ulyx_request *request);
     uli_deadline_t deadline;
     bool by_library_thread;
+    uint64_t recorded; /* serial number in the flight recorder, or 0 */
 
     _Atomic int32_t status;            /* ULYX_IN_PROGRESS until its end */
     char text[256];                    /* of the error, written before status */

@@ -150,7 +150,7 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
             outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
         } else {
             plan->comm = comm;
-            uli_exchange_init(&plan->exchange, comm, "reshuffle");
+            uli_exchange_init(&plan->exchange, comm, ULI_CALL_RESHUFFLE);
             outcome = plan_prepare(plan, params);
         }
     }

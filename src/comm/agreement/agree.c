@@ -19,12 +19,12 @@
 const char *
 uli_call_name(enum uli_call call)
 {
-    static const char *const names[] = {"nothing", "barrier", "split", "shrink",
-        "plan create", "alltoall set-up", "reduction set-up",
-        "dist attention create", "batch set-up", "alltoall"};
+    static const char *const names[ULI_CALLS] = {"nothing", "barrier", "split",
+        "shrink", "plan create", "alltoall set-up", "reduction set-up",
+        "dist attention create", "batch set-up", "alltoall", "reshuffle",
+        "attach", "agree"};
 
-    return (size_t)call < sizeof(names) / sizeof(names[0]) ? names[call]
-                                                           : "an unknown call";
+    return (uint32_t)call < ULI_CALLS ? names[call] : "an unknown call";
 }
 
 struct arrival {
@@ -180,8 +180,8 @@ posts_collect(ulyx_comm_t *comm, uint64_t round, int64_t at, int64_t max_bytes,
     return longest == 0 ? 1 : (longest + chunk - 1) / chunk;
 }
 
-ulyx_status_t
-uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
+static ulyx_status_t
+gather_rounds(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
     const void *mine, int64_t bytes, int64_t max_bytes, void *all_p,
     int64_t *bytes_p, ulyx_status_t *status_p, uli_deadline_t deadline)
 {
@@ -195,7 +195,6 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
 
     if (refuses)
         snprintf(reason, sizeof(reason), "%s", uli_error_text());
-    ULI_TRY(uli_comm_check(comm));
     comm->sequence++;
     for (int64_t i = 0; i < rounds; i++) {
         int64_t at = i * chunk;
@@ -229,6 +228,29 @@ uli_agree_reason(
     size_t bytes = post->total_bytes ? 0 : post->bytes;
     return uli_status_reason(
         post->status, post->payload, bytes < most ? bytes : most, text_p);
+}
+
+ulyx_status_t
+uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
+    const void *mine, int64_t bytes, int64_t max_bytes, void *all_p,
+    int64_t *bytes_p, ulyx_status_t *status_p, uli_deadline_t deadline)
+{
+    struct uli_recorder *recorder = &comm->control->recorder;
+    uint64_t recorded;
+    ulyx_status_t outcome;
+
+    ULI_TRY(uli_comm_check(comm));
+    recorded =
+        uli_recorder_begin(recorder, &(struct uli_recorder_entry){.call = call,
+                                         .direction = -1,
+                                         .number = comm->sequence,
+                                         .begun_ns = uli_clock_ns()});
+    atomic_store_explicit(
+        &recorder->collectives, comm->sequence + 1, memory_order_relaxed);
+    outcome = gather_rounds(comm, call, status, mine, bytes, max_bytes, all_p,
+        bytes_p, status_p, deadline);
+    uli_recorder_end(recorder, recorded, outcome);
+    return outcome;
 }
 
 uint64_t

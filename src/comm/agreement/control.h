@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include "comm/agreement/consensus.h"
 #include "comm/agreement/late.h"
+#include "comm/record/recorder.h"
 
 enum { ULI_LINE = 64, ULI_AGREE_BYTES = 4096 };
 
@@ -32,6 +33,7 @@ struct uli_agree_post {
 };
 
 struct uli_control {
+    struct uli_recorder recorder; /* first: where other processes find it */
     _Alignas(ULI_LINE) _Atomic uint32_t doorbell; /* futex word */
     _Atomic uint32_t sleeping;                    /* owner may be in futex */
     /* First failure posted here by a peer: status in the high half, the rank

@@ -321,15 +321,22 @@ uli_comm_shrink(
     struct members *m = calloc(1, sizeof(*m));
     ulyx_comm_t *made = NULL;
     ulyx_status_t status = ULYX_SUCCESS;
+    struct uli_recorder *recorder = &comm->control->recorder;
+    uint64_t recorded;
 
     if (m == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a shrink");
+    recorded = uli_recorder_begin(
+        recorder, &(struct uli_recorder_entry){.call = ULI_CALL_SHRINK,
+                      .direction = -1,
+                      .begun_ns = uli_clock_ns()});
     m->comm = comm;
     uli_comm_acknowledge(comm);
     status = uli_shrink_settle(comm, deadline);
     while (status == ULYX_SUCCESS && made == NULL)
         status = shrink_attempt(m, params, deadline, &made);
     free(m);
+    uli_recorder_end(recorder, recorded, status);
     if (status == ULYX_SUCCESS)
         *new_p = made;
     return status;

@@ -457,6 +457,7 @@ ulyx_status_t
 uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
     ulyx_status_t outcome, uint64_t *value_p, int32_t *nranks_p)
 {
+    struct uli_recorder *recorder = &comm->control->recorder;
     bool refuses = outcome != ULYX_SUCCESS;
     struct uli_opinion opinion = {
         mine, refuses ? ULI_TOPIC_REFUSED : ULI_TOPIC_AND + (uint32_t)how};
@@ -465,8 +466,15 @@ uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
     char text[256];
 
     snprintf(text, sizeof(text), "%s", uli_error_text());
-    ULI_TRY(uli_shrink_settle(comm, deadline));
-    ULI_TRY(uli_survivors_decide(comm, &opinion, deadline, &decision));
+    uint64_t recorded = uli_recorder_begin(
+        recorder, &(struct uli_recorder_entry){.call = ULI_CALL_AGREE,
+                      .direction = -1,
+                      .begun_ns = uli_clock_ns()});
+    ulyx_status_t status = uli_shrink_settle(comm, deadline);
+    if (status == ULYX_SUCCESS)
+        status = uli_survivors_decide(comm, &opinion, deadline, &decision);
+    uli_recorder_end(recorder, recorded, status);
+    ULI_TRY(status);
     if (refuses)
         return uli_error_pass(outcome, text);
     ULI_TRY(uli_survivors_same(&decision));

@@ -226,7 +226,15 @@ ulyx_status_t
 uli_windows_give(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
     uli_deadline_t deadline, uint32_t *window_p)
 {
-    return give_window(comm, handle, true, deadline, window_p);
+    struct uli_recorder *recorder = &comm->control->recorder;
+    uint64_t recorded = uli_recorder_begin(
+        recorder, &(struct uli_recorder_entry){.call = ULI_CALL_ATTACH,
+                      .direction = -1,
+                      .begun_ns = uli_clock_ns()});
+    ulyx_status_t status = give_window(comm, handle, true, deadline, window_p);
+
+    uli_recorder_end(recorder, recorded, status);
+    return status;
 }
 
 ulyx_status_t

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The flight recorder: the last calls of a rank, at the beginning of its
+ * control segment, so that other ranks and other processes (ulyx_info ranks)
+ * can read what the rank does while it hangs.
+ *
+ * Cost: a call is one atomic addition and eight stores into a line of its own;
+ * nothing is locked, and the time of a call's beginning is one that the call
+ * has read anyway where it is short.
+ *
+ * Memory order. An entry is written by the thread that makes the call: its
+ * serial number becomes 0, each field is released after that, then the serial
+ * number. Who reads acquires each field between two equal reads of the serial
+ * number: one that has seen a later field sees a later serial number too. The
+ * end of a call, and whom it awaits, are one word each, stored alone.
+ */
+#ifndef ULI_COMM_RECORD_RECORDER_H
+#define ULI_COMM_RECORD_RECORDER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "ulyx/types.h"
+
+enum { ULI_RECORDED_CALLS = 64, ULI_RECORDER_TEXT = 64 };
+
+/* "ulyxrec" and the version of this format: other builds' are not read. */
+#define ULI_RECORDER_MAGIC UINT64_C(0x0163657278796c75)
+
+struct uli_recorded_call {
+    _Alignas(64) _Atomic uint64_t serial; /* from 1; 0: is being written */
+    _Atomic uint64_t plan;    /* number of the collective call that made it */
+    _Atomic uint64_t number;  /* of the calls of its plan, else collective */
+    _Atomic int64_t begun_ns; /* CLOCK_MONOTONIC */
+    _Atomic uint32_t call;    /* enum uli_call */
+    _Atomic int32_t direction;
+    _Atomic int32_t awaited; /* the rank that it stands still for, or -1 */
+    _Atomic int32_t status;  /* ULYX_IN_PROGRESS until it has ended */
+};
+
+struct uli_recorder {
+    _Alignas(64) _Atomic uint64_t magic; /* released last, by open */
+    int32_t rank, nranks, pid;
+    unsigned char id[16]; /* of the communicator */
+    char name[ULI_RECORDER_TEXT], host[ULI_RECORDER_TEXT];
+    /* Collective calls (agreement rounds) that the rank has come to. */
+    _Alignas(64) _Atomic uint64_t collectives;
+    _Atomic uint64_t serial; /* of the last call */
+    struct uli_recorded_call calls[ULI_RECORDED_CALLS];
+};
+
+struct uli_recorder_owner {
+    int32_t rank, nranks, pid;
+    const unsigned char *id; /* [16] */
+    const char *name, *host;
+};
+
+/* Names the owner; what is recorded can be read from then on. Once, by the
+ * owner, over zeros. */
+void uli_recorder_open(
+    struct uli_recorder *recorder, const struct uli_recorder_owner *owner);
+
+/* What a call says of itself when it begins. */
+struct uli_recorder_entry {
+    uint32_t call; /* enum uli_call */
+    int32_t direction;
+    uint64_t plan, number;
+    int64_t begun_ns;
+};
+/* Any thread. returns the serial number, for the two below. */
+uint64_t uli_recorder_begin(
+    struct uli_recorder *recorder, const struct uli_recorder_entry *entry);
+/* Of a call that has been overwritten since, and of serial number 0, nothing
+ * is noted. Any thread. */
+void uli_recorder_await(
+    struct uli_recorder *recorder, uint64_t serial, int32_t rank);
+void uli_recorder_end(
+    struct uli_recorder *recorder, uint64_t serial, ulyx_status_t status);
+
+/* ---- reading, also what another process owns ----------------------------- */
+
+/* A call as it was read. */
+struct uli_recorder_call {
+    uint64_t serial, plan, number;
+    int64_t begun_ns;
+    uint32_t call;
+    int32_t direction, awaited, status;
+};
+struct uli_recorder_copy {
+    int32_t rank, nranks, pid;
+    unsigned char id[16];
+    char name[ULI_RECORDER_TEXT], host[ULI_RECORDER_TEXT]; /* printable */
+    uint64_t collectives;
+    int32_t ncalls; /* newest first: */
+    struct uli_recorder_call calls[ULI_RECORDED_CALLS];
+};
+
+/* Takes a copy of what lies in at least `bytes` readable bytes, which others
+ * may write meanwhile: nothing in it is believed. false: no recorder of this
+ * format is there, or it makes no sense. Calls that are being written, and
+ * ranks out of range, are left out. */
+bool uli_recorder_read(
+    const void *memory, int64_t bytes, struct uli_recorder_copy *copy_p);
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Processes that hang, and what `ulyx_info ranks` says of them meanwhile: who
+ * holds all up, or the circle of those that wait for each other.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "comm/meet.h"
+#include "soak/scene.h"
+#include "support/ranks.h"
+#include "support/test.h"
+
+enum {
+    MANY = 64,
+    CULPRIT = 37,
+    LIMIT_S = 100,
+    PATIENCE_S = 60,
+    TEXT = 1 << 16
+};
+
+struct shared {
+    struct meet *meet;
+    char name[32];
+    char said[TEXT];
+    double cpu_s; /* of the last look */
+};
+
+static struct shared *
+shared_new(int nranks)
+{
+    struct shared *shared = ranks_shared(sizeof(*shared));
+    shared->meet = meet_new(nranks);
+    snprintf(shared->name, sizeof(shared->name), "hang-%d", (int)getpid());
+    return shared;
+}
+
+static void
+shared_free(struct shared *shared)
+{
+    meet_free(shared->meet);
+    ranks_shared_free(shared, sizeof(*shared));
+}
+
+static double
+children_cpu_s(void)
+{
+    struct rusage use;
+    getrusage(RUSAGE_CHILDREN, &use);
+    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
+}
+
+/* The command's output, until it has these words. */
+static bool
+info_says(struct shared *shared, const char *words)
+{
+    char command[512];
+    uli_deadline_t deadline = uli_deadline_in(PATIENCE_S);
+    snprintf(command, sizeof(command), "exec '%s' ranks --name %s 2>&1",
+        ULYX_INFO, shared->name);
+    for (;;) {
+        double before = children_cpu_s();
+        FILE *pipe = popen(command, "r");
+        if (!pipe)
+            return false;
+        size_t bytes = fread(shared->said, 1, TEXT - 1, pipe);
+        shared->said[bytes] = 0;
+        int code = pclose(pipe);
+        shared->cpu_s = children_cpu_s() - before;
+        if (strstr(shared->said, words))
+            return code == 0;
+        if (uli_deadline_over(deadline))
+            return false;
+        usleep(100000);
+    }
+}
+
+static bool
+comm_make(struct shared *shared, int rank, ulyx_comm_t **comm_p)
+{
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    params.timeout_s = PATIENCE_S + 20;
+    params.name = shared->name;
+    return meet_comm_by(shared->meet, rank, &params, comm_p) == ULYX_SUCCESS;
+}
+
+/* ---- one rank of many does not come -------------------------------------- */
+
+static int
+stray_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    ulyx_comm_t *comm;
+    (void)nranks;
+    if (!ranks_expect(comm_make(shared, rank, &comm)) ||
+        !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS))
+        return 1;
+    bool good = rank != CULPRIT ||
+                ranks_expect(info_says(shared, "63 of them wait for others"));
+    good &= ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
+    good &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
+    return !good;
+}
+
+/* How often the words are in the text. */
+static int
+count(const char *text, const char *words)
+{
+    int found = 0;
+    for (const char *at = text; (at = strstr(at, words)); at++)
+        found++;
+    return found;
+}
+
+static void
+rank_that_does_not_come_is_named_among_many(void **state)
+{
+    struct shared *shared = shared_new(MANY);
+    (void)state;
+    int failed = ranks_run_processes(MANY, stray_body, shared, LIMIT_S);
+    if (failed)
+        print_message("%s\n", shared->said);
+    assert_int_equal(failed, 0);
+    assert_non_null(strstr(shared->said, "64 of 64 ranks are here"));
+    assert_int_equal(
+        count(shared->said, "in barrier, collective call 1, for"), MANY - 1);
+    assert_int_equal(count(shared->said, "; waits for rank 37\n"), MANY - 1);
+    assert_int_equal(count(shared->said, "held up by rank"), 1);
+    const char *cause = strstr(shared->said, "held up by rank 37 (");
+    assert_non_null(cause);
+    assert_non_null(strstr(cause, "in no call; its last"));
+    assert_non_null(strstr(cause, "barrier, collective call 0 (ULYX_SUCCESS"));
+    assert_null(strstr(shared->said, "circle"));
+    /* Of the processor's time, whatever else the machine does. */
+    assert_true(shared->cpu_s < 1);
+    shared_free(shared);
+}
+
+/* ---- two ranks execute two plans ----------------------------------------- */
+
+struct watch {
+    struct shared *shared;
+    ulyx_comm_t *comm;
+    bool good;
+};
+
+static void *
+circle_watch(void *context)
+{
+    struct watch *watch = context;
+    watch->good = info_says(watch->shared, "a circle");
+    ulyx_comm_abort(watch->comm);
+    return NULL;
+}
+
+static int
+circle_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    struct watch watch = {.shared = shared};
+    struct scene scenes[2];
+    pthread_t thread;
+    (void)nranks;
+    if (!ranks_expect(comm_make(shared, rank, &watch.comm)))
+        return 1;
+    for (int i = 0; i < 2; i++)
+        if (!ranks_expect(scene_open(watch.comm, SCENE_WINDOW, 64,
+                              &scenes[i]) == ULYX_SUCCESS))
+            return 1;
+    if (rank == 0 &&
+        !ranks_expect(pthread_create(&thread, NULL, circle_watch, &watch) == 0))
+        return 1;
+    bool good = ranks_expect(
+        scene_execute(&scenes[rank], ULYX_SEQ_TO_HEAD) == ULYX_ERR_ABORTED);
+    if (rank == 0) {
+        pthread_join(thread, NULL);
+        good &= ranks_expect(watch.good);
+    }
+    for (int i = 0; i < 2; i++)
+        good &= ranks_expect(scene_close(&scenes[i], 20));
+    good &= ranks_expect(ulyx_comm_destroy(watch.comm) == ULYX_SUCCESS);
+    return !good;
+}
+
+static void
+circle_of_two_plans_is_shown(void **state)
+{
+    struct shared *shared = shared_new(2);
+    (void)state;
+    int failed = ranks_run_processes(2, circle_body, shared, LIMIT_S);
+    if (failed)
+        print_message("%s\n", shared->said);
+    assert_int_equal(failed, 0);
+    const char *circle = strstr(shared->said, "a circle, in which");
+    assert_non_null(circle);
+    assert_int_equal(
+        count(circle, "waits for rank 1: in reshuffle seq_to_head, "
+                      "call 1 of plan 0"),
+        1);
+    assert_int_equal(
+        count(circle, "waits for rank 0: in reshuffle seq_to_head, "
+                      "call 1 of plan 1"),
+        1);
+    assert_null(strstr(shared->said, "held up by"));
+    shared_free(shared);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(rank_that_does_not_come_is_named_among_many),
+    cmocka_unit_test(circle_of_two_plans_is_shown),
+};
+
+ULI_TEST_MAIN("Hang", tests)

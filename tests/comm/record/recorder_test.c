@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The flight recorder: what is written is read, the newest first; what others
+ * may have written into its memory is not believed.
+ */
+#include "comm/record/recorder.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include "support/test.h"
+
+static const unsigned char id[16] = {1, 2, 3};
+static struct uli_recorder recorder;
+static struct uli_recorder_copy copy;
+
+static int
+recorder_new(void **state)
+{
+    const struct uli_recorder_owner owner = {3, 8, 412, id, "train", "node5"};
+    (void)state;
+    memset(&recorder, 0, sizeof(recorder));
+    uli_recorder_open(&recorder, &owner);
+    return 0;
+}
+
+static uint64_t
+call_begin(uint64_t number)
+{
+    const struct uli_recorder_entry entry = {.call = 1,
+        .direction = 2,
+        .plan = number + 1,
+        .number = number,
+        .begun_ns = (int64_t)number + 2};
+    return uli_recorder_begin(&recorder, &entry);
+}
+
+static bool
+recorder_read(void)
+{
+    return uli_recorder_read(&recorder, sizeof(recorder), &copy);
+}
+
+static void
+calls_are_read_newest_first(void **state)
+{
+    uint64_t first = call_begin(10), second = call_begin(11);
+    (void)state;
+    uli_recorder_end(&recorder, first, ULYX_ERR_TIMEOUT);
+    uli_recorder_await(&recorder, second, 5);
+    assert_true(recorder_read());
+    assert_int_equal(copy.rank, 3);
+    assert_int_equal(copy.nranks, 8);
+    assert_int_equal(copy.pid, 412);
+    assert_string_equal(copy.name, "train");
+    assert_string_equal(copy.host, "node5");
+    assert_int_equal(copy.ncalls, 2);
+    assert_int_equal(copy.calls[0].number, 11);
+    assert_int_equal(copy.calls[0].plan, 12);
+    assert_int_equal(copy.calls[0].begun_ns, 13);
+    assert_int_equal(copy.calls[0].direction, 2);
+    assert_int_equal(copy.calls[0].awaited, 5);
+    assert_int_equal(copy.calls[0].status, ULYX_IN_PROGRESS);
+    assert_int_equal(copy.calls[1].number, 10);
+    assert_int_equal(copy.calls[1].status, ULYX_ERR_TIMEOUT);
+}
+
+static void
+old_calls_make_room_and_stay_unmarked(void **state)
+{
+    uint64_t first = call_begin(0);
+    (void)state;
+    for (uint64_t i = 1; i <= ULI_RECORDED_CALLS; i++)
+        call_begin(i);
+    uli_recorder_end(&recorder, first, ULYX_SUCCESS);
+    uli_recorder_await(&recorder, first, 1);
+    assert_true(recorder_read());
+    assert_int_equal(copy.ncalls, ULI_RECORDED_CALLS);
+    for (int i = 0; i < ULI_RECORDED_CALLS; i++) {
+        assert_int_equal(copy.calls[i].number, ULI_RECORDED_CALLS - i);
+        assert_int_equal(copy.calls[i].status, ULYX_IN_PROGRESS);
+        assert_int_equal(copy.calls[i].awaited, -1);
+    }
+}
+
+static void
+call_that_is_being_written_is_left_out(void **state)
+{
+    uint64_t serial = call_begin(1);
+    (void)state;
+    call_begin(2);
+    atomic_store(&recorder.calls[serial % ULI_RECORDED_CALLS].serial, 0);
+    assert_true(recorder_read());
+    assert_int_equal(copy.ncalls, 1);
+    assert_int_equal(copy.calls[0].number, 2);
+}
+
+static void
+memory_of_others_is_not_believed(void **state)
+{
+    (void)state;
+    assert_false(uli_recorder_read(&recorder, sizeof(recorder) - 1, &copy));
+    recorder.rank = 8;
+    assert_false(recorder_read());
+    recorder.rank = -1;
+    assert_false(recorder_read());
+    recorder.rank = 0;
+    recorder.nranks = INT32_MAX;
+    assert_false(recorder_read());
+    recorder.nranks = 8;
+    memset(recorder.name, 'x', sizeof(recorder.name)); /* no end */
+    memset(recorder.host, 27, sizeof(recorder.host));
+    uint64_t serial = call_begin(1);
+    uli_recorder_await(&recorder, serial, 8);
+    assert_true(recorder_read());
+    assert_int_equal(strlen(copy.name), ULI_RECORDER_TEXT - 1);
+    assert_int_equal(copy.host[0], '?');
+    assert_int_equal(copy.calls[0].awaited, -1);
+    atomic_store(&recorder.serial, UINT64_MAX);
+    assert_true(recorder_read());
+    assert_int_equal(copy.ncalls, 0);
+    atomic_store(&recorder.magic, 0);
+    assert_false(recorder_read());
+}
+
+/* ---- read while it is written -------------------------------------------- */
+
+static atomic_bool stop;
+
+static void *
+write_calls(void *context)
+{
+    uint64_t number = 0;
+    (void)context;
+    while (!atomic_load(&stop))
+        uli_recorder_end(&recorder, call_begin(number++), ULYX_SUCCESS);
+    return NULL;
+}
+
+static void
+copies_are_whole_while_it_is_written(void **state)
+{
+    pthread_t writer;
+    int seen = 0;
+    (void)state;
+    atomic_store(&stop, false);
+    assert_int_equal(pthread_create(&writer, NULL, write_calls, NULL), 0);
+    while (atomic_load(&recorder.serial) < ULI_RECORDED_CALLS)
+        sched_yield();
+    bool good = true;
+    for (int i = 0; i < 20000; i++) {
+        good = good && recorder_read();
+        for (int k = 0; good && k < copy.ncalls; k++, seen++)
+            good = copy.calls[k].plan == copy.calls[k].number + 1 &&
+                   copy.calls[k].begun_ns == (int64_t)copy.calls[k].number + 2;
+    }
+    atomic_store(&stop, true);
+    pthread_join(writer, NULL);
+    assert_true(good);
+    assert_true(seen > 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup(calls_are_read_newest_first, recorder_new),
+    cmocka_unit_test_setup(old_calls_make_room_and_stay_unmarked, recorder_new),
+    cmocka_unit_test_setup(
+        call_that_is_being_written_is_left_out, recorder_new),
+    cmocka_unit_test_setup(memory_of_others_is_not_believed, recorder_new),
+    cmocka_unit_test_setup(copies_are_whole_while_it_is_written, recorder_new),
+};
+
+ULI_TEST_MAIN("Recorder", tests)

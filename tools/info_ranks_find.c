@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finding the ranks of this host: a rank's control segment is a memfd that its
+ * process keeps open, so it can be opened again at /proc/PID/fd by the same
+ * user. Only sealed memory files are mapped, which nobody can shrink under the
+ * reader; nothing is written.
+ *
+ * Ranks that are all threads of one process share anonymous memory, and are
+ * not found.
+ */
+#include "info_ranks.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char
+process_state(pid_t pid)
+{
+    char path[64], text[256] = "";
+    FILE *file;
+    const char *end;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return '?';
+    if (fgets(text, sizeof(text), file) == NULL)
+        text[0] = 0;
+    fclose(file);
+    end = strrchr(text, ')'); /* of the name, which may hold anything */
+    return end != NULL && end[1] == ' ' && end[2] != 0 ? end[2] : '?';
+}
+
+/* A segment that is open in two processes counts as that of its owner. */
+static int
+ranks_add(struct info_ranks *ranks, const struct info_rank *rank)
+{
+    for (int i = 0; i < ranks->count; i++) {
+        struct info_rank *other = &ranks->at[i];
+
+        if (other->device != rank->device || other->file != rank->file)
+            continue;
+        if (rank->pid == rank->copy.pid)
+            *other = *rank;
+        return 0;
+    }
+    if (ranks->count == ranks->capacity) {
+        int capacity = ranks->capacity > 0 ? 2 * ranks->capacity : 64;
+        struct info_rank *at =
+            realloc(ranks->at, (size_t)capacity * sizeof(*at));
+
+        if (at == NULL) {
+            fprintf(stderr, "ulyx_info: no memory for %d ranks\n", capacity);
+            return 1;
+        }
+        ranks->at = at;
+        ranks->capacity = capacity;
+    }
+    ranks->at[ranks->count++] = *rank;
+    return 0;
+}
+
+static int
+segment_read(struct info_ranks *ranks, pid_t pid, int fd)
+{
+    struct info_rank rank = {.pid = pid, .next = -1};
+    const size_t bytes = sizeof(struct uli_recorder);
+    int seals = fcntl(fd, F_GET_SEALS), code = 0;
+    struct stat about;
+    void *memory;
+
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &about) != 0 ||
+        about.st_size < (off_t)bytes)
+        return 0;
+    memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return 0;
+    rank.device = about.st_dev;
+    rank.file = about.st_ino;
+    if (uli_recorder_read(memory, (int64_t)bytes, &rank.copy)) {
+        rank.state = process_state(pid);
+        code = ranks_add(ranks, &rank);
+    }
+    munmap(memory, bytes);
+    return code;
+}
+
+/* Its links are read before they are opened: what is no memory file of the
+ * library stays untouched. */
+static int
+process_read(struct info_ranks *ranks, pid_t pid)
+{
+    static const char name[] = "/memfd:ulyx ";
+    char path[64], link[sizeof(name)];
+    int code = 0;
+    DIR *folder;
+    struct dirent *entry;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    folder = opendir(path);
+    if (folder == NULL) /* of another user, or gone */
+        return 0;
+    while (code == 0 && (entry = readdir(folder)) != NULL) {
+        ssize_t length =
+            readlinkat(dirfd(folder), entry->d_name, link, sizeof(link) - 1);
+        int fd;
+
+        if (length != (ssize_t)sizeof(name) - 1 ||
+            memcmp(link, name, sizeof(name) - 1) != 0)
+            continue;
+        fd = openat(dirfd(folder), entry->d_name,
+            O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        if (fd < 0)
+            continue;
+        code = segment_read(ranks, pid, fd);
+        close(fd);
+    }
+    closedir(folder);
+    return code;
+}
+
+static int
+rank_compare(const void *left, const void *right)
+{
+    const struct uli_recorder_copy *a = &((const struct info_rank *)left)->copy;
+    const struct uli_recorder_copy *b =
+        &((const struct info_rank *)right)->copy;
+    int order = memcmp(a->id, b->id, sizeof(a->id));
+
+    if (order == 0)
+        order = (a->nranks > b->nranks) - (a->nranks < b->nranks);
+    return order != 0 ? order : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+int
+info_ranks_find(struct info_ranks *ranks_p)
+{
+    struct info_ranks ranks = {0};
+    DIR *folder = opendir("/proc");
+    struct dirent *entry;
+    int code = 0;
+
+    if (folder == NULL) {
+        fprintf(stderr, "ulyx_info: ranks: /proc cannot be read\n");
+        return 1;
+    }
+    while (code == 0 && (entry = readdir(folder)) != NULL) {
+        char *end;
+        long pid = strtol(entry->d_name, &end, 10);
+
+        if (pid > 0 && pid <= INT32_MAX && *end == 0)
+            code = process_read(&ranks, (pid_t)pid);
+    }
+    closedir(folder);
+    if (code != 0) {
+        info_ranks_release(&ranks);
+        return code;
+    }
+    if (ranks.count > 0)
+        qsort(ranks.at, (size_t)ranks.count, sizeof(*ranks.at), rank_compare);
+    *ranks_p = ranks;
+    return 0;
+}
+
+void
+info_ranks_release(struct info_ranks *ranks)
+{
+    free(ranks->at);
+    *ranks = (struct info_ranks){0};
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who waits for whom. A rank in a collective call waits for those that have
+ * come to fewer collective calls. In an exchange it says for whom it stands
+ * still; where the schedule does not tell, it waits for those that have not
+ * begun the same call of the same plan. Of calls that say neither (attach,
+ * shrink, agree) nothing is concluded.
+ */
+#include "info_ranks.h"
+
+#include "comm/comm.h"
+
+/* An exchange that moves tells nobody; one that does not has told by then. */
+#define STILL_NS INT64_C(1000000000)
+
+/* The longest: of several threads it is the one that hangs. */
+static const struct uli_recorder_call *
+rank_find_call(const struct info_rank *rank)
+{
+    const struct uli_recorder_call *longest = NULL;
+
+    for (int i = 0; i < rank->copy.ncalls; i++) {
+        const struct uli_recorder_call *call = &rank->copy.calls[i];
+
+        if (call->status == ULYX_IN_PROGRESS &&
+            (longest == NULL || call->begun_ns <= longest->begun_ns))
+            longest = call;
+    }
+    return longest;
+}
+
+static bool
+rank_has_begun(
+    const struct info_rank *rank, const struct uli_recorder_call *theirs)
+{
+    for (int i = 0; i < rank->copy.ncalls; i++) {
+        const struct uli_recorder_call *call = &rank->copy.calls[i];
+
+        if (call->call == theirs->call && call->plan == theirs->plan &&
+            call->number >= theirs->number)
+            return true;
+    }
+    return false;
+}
+
+static bool
+call_is_exchange(const struct uli_recorder_call *call)
+{
+    return call->call == ULI_CALL_RESHUFFLE || call->call == ULI_CALL_ALLTOALL;
+}
+
+static bool
+call_is_collective(const struct uli_recorder_call *call)
+{
+    return call->call > 0 && call->call < ULI_CALL_ALLTOALL &&
+           call->call != ULI_CALL_SHRINK;
+}
+
+bool
+info_rank_waits_for(
+    const struct info_rank *rank, const struct info_rank *other, int64_t now)
+{
+    const struct uli_recorder_call *call = rank->call;
+
+    if (call == NULL || rank == other)
+        return false;
+    if (call_is_collective(call))
+        return other->copy.collectives <= call->number;
+    if (!call_is_exchange(call))
+        return false;
+    if (call->awaited >= 0)
+        return call->awaited == other->copy.rank;
+    return now - call->begun_ns > STILL_NS && !rank_has_begun(other, call);
+}
+
+/* One whom a rank waits for: the first that waits for nobody, who holds all
+ * up, else the first. -1: none. */
+static int
+rank_choose_next(const struct info_rank *ranks, int count, int at, int64_t now)
+{
+    int first = -1;
+
+    for (int i = 0; i < count; i++) {
+        if (!info_rank_waits_for(&ranks[at], &ranks[i], now))
+            continue;
+        if (!ranks[i].waits)
+            return i;
+        first = first < 0 ? i : first;
+    }
+    return first;
+}
+
+void
+info_ranks_wait(struct info_rank *ranks, int count, int64_t now)
+{
+    for (int i = 0; i < count; i++) {
+        ranks[i].call = rank_find_call(&ranks[i]);
+        ranks[i].waits = ranks[i].awaited = false;
+    }
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < count; k++)
+            if (info_rank_waits_for(&ranks[i], &ranks[k], now))
+                ranks[i].waits = ranks[k].awaited = true;
+    for (int i = 0; i < count; i++)
+        ranks[i].next = rank_choose_next(ranks, count, i, now);
+}
