@@ -30,6 +30,9 @@ enum uli_setting_type {
 #define ULI_SETTINGS_MAP(X)                                                    \
     X(ULYX_TIMEOUT, timeout_s, SECONDS, "600", 0, 86400,                       \
         "deadline of every wait, seconds; 0 = 600, at most one day")           \
+    X(ULYX_STALL_WARN, stall_warn_s, SECONDS, "10", 0, 86400,                  \
+        "seconds after which a call that stands still says once for whom it "  \
+        "waits; 0 = never")                                                    \
     X(ULYX_COMM_ID, comm_id, STRING, "", 0, 0,                                 \
         "meeting point of all ranks: address and secret, as ulyx_unique_id_"   \
         "to_string prints it")                                                 \

@@ -264,6 +264,7 @@ struct uli_exchange {
     int64_t wire_bytes;        /* of tensors, put to other nodes */
     int64_t unchecked_bytes;   /* moved since the last look at the deadline */
     int64_t still_ns, tell_ns; /* exchange_waits.c: how long, until when */
+    int64_t stall_ns;          /* when it says that it stands still */
     int32_t told;              /* the rank told by WAITS; -1: none */
     uint64_t tells;            /* of the exchange: WAITS so far */
     int64_t sum, sum_run, sum_in_run;

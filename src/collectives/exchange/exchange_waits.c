@@ -12,6 +12,9 @@
  */
 #include "collectives/exchange/exchange_schedule.h"
 
+#include <stdio.h>
+#include "comm/record/stall.h"
+
 /* A call stands still when nothing has moved for a quarter of its time, at
  * most this: long against the 50 ms that a sleeping rank takes to look. */
 #define STILL_NS  INT64_C(500000000)
@@ -89,7 +92,23 @@ uli_exchange_waits_start(struct uli_exchange *exchange, uli_deadline_t deadline)
     int64_t left = (deadline - now) / PER_CALL;
     exchange->still_ns = left < STILL_NS ? left : STILL_NS;
     exchange->tell_ns = 0;
+    exchange->stall_ns = uli_comm_stall_ns(exchange->comm, now);
     return now;
+}
+
+/* Once a call: it has told for some time whom it waits for. */
+static void
+exchange_warn(struct uli_exchange *exchange, int64_t now)
+{
+    struct uli_late late;
+    char what[64];
+    if (now < exchange->stall_ns)
+        return;
+    exchange->stall_ns = INT64_MAX;
+    late = uli_exchange_awaited(exchange);
+    snprintf(what, sizeof(what), "%s, call %llu,", exchange->what,
+        (unsigned long long)exchange->call);
+    uli_comm_warn_stall(exchange->comm, what, &late);
 }
 
 void
@@ -106,6 +125,7 @@ uli_exchange_waits(struct uli_exchange *exchange, bool moved)
     if (exchange->tell_ns && now >= exchange->tell_ns) {
         exchange_announce_awaited(exchange, exchange_choose_awaited(exchange));
         exchange->tell_ns = now + exchange->still_ns / PER_STILL;
+        exchange_warn(exchange, now);
     } else if (!exchange->tell_ns) {
         exchange->tell_ns = now + exchange->still_ns;
     }

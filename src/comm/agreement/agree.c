@@ -15,6 +15,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "comm/agreement/rounds.h"
+#include "comm/record/stall.h"
 
 const char *
 uli_call_name(enum uli_call call)
@@ -32,6 +33,8 @@ struct arrival {
     uint64_t round;
     int32_t next; /* ranks below have arrived */
     int32_t gone; /* a missing rank that has destroyed its handle, or -1 */
+    enum uli_call call;
+    int64_t stall_ns; /* when it says that it stands still */
 };
 
 /* Before its deadline a rank asks other nodes who has come. */
@@ -67,6 +70,37 @@ all_arrived(void *context)
     return sent;
 }
 
+/* Of the ranks of this node: what has come of others is not known here. */
+static void
+arrival_warn(const struct arrival *arrival)
+{
+    ulyx_comm_t *comm = arrival->comm;
+    struct uli_late late = uli_late_none(ULI_LATE_REACH);
+
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (!uli_comm_is_remote(comm, p) &&
+            !uli_rounds_has(comm, ULI_ROUNDS_AGREE, p, arrival->round))
+            uli_late_add(&late, p);
+    uli_comm_warn_stall(comm, uli_call_name(arrival->call), &late);
+}
+
+static ulyx_status_t
+await_until(struct arrival *arrival, uli_deadline_t deadline)
+{
+    ulyx_comm_t *comm = arrival->comm;
+
+    if (arrival->stall_ns < deadline) {
+        ulyx_status_t status =
+            uli_comm_wait(comm, all_arrived, arrival, arrival->stall_ns);
+
+        if (status != ULYX_ERR_TIMEOUT)
+            return status;
+        arrival->stall_ns = INT64_MAX;
+        arrival_warn(arrival);
+    }
+    return uli_comm_wait(comm, all_arrived, arrival, deadline);
+}
+
 static ulyx_status_t
 await_all(struct arrival *arrival, uli_deadline_t deadline)
 {
@@ -78,20 +112,19 @@ await_all(struct arrival *arrival, uli_deadline_t deadline)
     for (int i = 0; i < 2 && comm->remote != NULL && left > 0 &&
                     status == ULYX_ERR_TIMEOUT;
          i++, asking /= 2) {
-        status = uli_comm_wait(comm, all_arrived, arrival, deadline - asking);
+        status = await_until(arrival, deadline - asking);
         if (status == ULYX_ERR_TIMEOUT)
             uli_nodes_ask(comm, arrival->round, i > 0);
     }
-    return status == ULYX_ERR_TIMEOUT
-               ? uli_comm_wait(comm, all_arrived, arrival, deadline)
-               : status;
+    return status == ULYX_ERR_TIMEOUT ? await_until(arrival, deadline) : status;
 }
 
 static ulyx_status_t
 await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     uli_deadline_t deadline)
 {
-    struct arrival arrival = {comm, round, 0, -1};
+    struct arrival arrival = {
+        comm, round, 0, -1, call, uli_comm_stall_ns(comm, uli_clock_ns())};
     char missing[128];
     ulyx_status_t status;
 

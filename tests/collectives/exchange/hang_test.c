@@ -26,7 +26,7 @@ enum {
 
 struct shared {
     struct meet *meet;
-    char name[32];
+    char name[32], log[64];
     char said[TEXT];
     double cpu_s; /* of the last look */
 };
@@ -142,6 +142,29 @@ rank_that_does_not_come_is_named_among_many(void **state)
     shared_free(shared);
 }
 
+/* What rank 0 has logged. */
+static void
+log_read(struct shared *shared)
+{
+    FILE *file = fopen(shared->log, "r");
+    size_t bytes = file ? fread(shared->said, 1, TEXT - 1, file) : 0;
+    shared->said[bytes] = 0;
+    if (file)
+        fclose(file);
+}
+
+static bool
+log_says(struct shared *shared, int times)
+{
+    uli_deadline_t deadline = uli_deadline_in(PATIENCE_S);
+    while (log_read(shared), count(shared->said, "has waited for") < times) {
+        if (uli_deadline_over(deadline))
+            return false;
+        usleep(50000);
+    }
+    return true;
+}
+
 /* ---- two ranks execute two plans ----------------------------------------- */
 
 struct watch {
@@ -211,9 +234,68 @@ circle_of_two_plans_is_shown(void **state)
     shared_free(shared);
 }
 
+/* ---- a wait that stands still -------------------------------------------- */
+
+enum stall { STALL_BARRIER, STALL_EXECUTE, STALLS };
+
+/* Rank 0 waits for rank 1, which comes when rank 0 has said so in its log. */
+static int
+stall_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    ulyx_comm_t *comm;
+    struct scene scene;
+    (void)nranks;
+    if (rank == 0)
+        setenv("ULYX_DEBUG_FILE", shared->log, 1);
+    if (!ranks_expect(comm_make(shared, rank, &comm)) ||
+        !ranks_expect(scene_open(comm, SCENE_WINDOW, 64, &scene) == 0))
+        return 1;
+    bool good = true;
+    for (int i = 0; good && i < STALLS; i++) {
+        if (rank == 1)
+            good = ranks_expect(log_says(shared, i + 1));
+        good &= ranks_expect(
+            (i == STALL_BARRIER
+                    ? ulyx_comm_barrier(comm)
+                    : scene_execute(&scene, ULYX_SEQ_TO_HEAD)) == ULYX_SUCCESS);
+    }
+    good &= ranks_expect(scene_close(&scene, 20));
+    good &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
+    return !good;
+}
+
+static void
+wait_that_stands_still_says_so_once(void **state)
+{
+    struct shared *shared = shared_new(2);
+    int fd;
+    (void)state;
+    strcpy(shared->log, "/tmp/ulyx-stall-XXXXXX");
+    fd = mkstemp(shared->log);
+    assert_true(fd >= 0);
+    close(fd);
+    setenv("ULYX_STALL_WARN", "1", 1);
+    int failed = ranks_run_processes(2, stall_body, shared, LIMIT_S);
+    unsetenv("ULYX_STALL_WARN");
+    log_read(shared);
+    unlink(shared->log);
+    if (failed)
+        print_message("%s\n", shared->said);
+    assert_int_equal(failed, 0);
+    assert_int_equal(
+        count(shared->said, "has waited for 1 s, for rank 1 ("), STALLS);
+    assert_non_null(strstr(shared->said, ": barrier has waited"));
+    assert_non_null(strstr(shared->said, ": reshuffle, call 1, has waited"));
+    assert_int_equal(count(shared->said, "in no call; its last: "), STALLS);
+    assert_non_null(strstr(shared->said, "its last: barrier, collective call"));
+    shared_free(shared);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_that_does_not_come_is_named_among_many),
     cmocka_unit_test(circle_of_two_plans_is_shown),
+    cmocka_unit_test(wait_that_stands_still_says_so_once),
 };
 
 ULI_TEST_MAIN("Hang", tests)

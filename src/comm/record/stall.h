@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A wait that stands still says so once, long before its deadline: for whom it
+ * is, and what those do instead, by their flight recorders.
+ */
+#ifndef ULI_COMM_RECORD_STALL_H
+#define ULI_COMM_RECORD_STALL_H
+
+#include "comm/comm.h"
+
+/* One line at WARN: "reshuffle, call 7 has waited for 10 s, for rank 3 (node5,
+ * pid 412): in barrier, collective call 2, begun 9.8 s ago". Of several ranks
+ * the first ones are described. Where late names nobody: for ranks of other
+ * nodes. Any thread that may wait for the communicator's peers. */
+void uli_comm_warn_stall(
+    ulyx_comm_t *comm, const char *what, const struct uli_late *late);
+
+/* When a wait that begins now stands still; INT64_MAX: it never says so. */
+static inline int64_t
+uli_comm_stall_ns(const ulyx_comm_t *comm, int64_t now_ns)
+{
+    return comm->settings.stall_warn_s > 0
+               ? now_ns + (int64_t)(comm->settings.stall_warn_s * 1e9)
+               : INT64_MAX;
+}
+
+#endif
