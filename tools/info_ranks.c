@@ -4,13 +4,12 @@
  */
 #include "info_ranks.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/rank_list.h"
 #include "collectives/layout/layout.h"
-#include "comm/comm.h"
+#include "comm/record/stall.h"
 #include "info.h"
 #include "info_options.h"
 #include "ulyx/ulyx.h"
@@ -29,24 +28,17 @@ seconds_since(int64_t begun_ns, int64_t now)
     return begun_ns < now ? (double)(now - begun_ns) / 1e9 : 0;
 }
 
-/* "reshuffle seq_to_head, call 7 of plan 2"; "barrier, collective call 3". */
+/* "reshuffle, call 7 of plan 2, seq_to_head". */
 static void
 call_text(const struct uli_recorder_call *call, char *text_p, size_t bytes)
 {
-    const char *name = uli_call_name((enum uli_call)call->call);
+    size_t at;
 
+    uli_recorder_call_text(call, text_p, bytes);
+    at = strlen(text_p);
     if (call->call == ULI_CALL_RESHUFFLE)
-        snprintf(text_p, bytes, "%s %s, call %" PRIu64 " of plan %" PRIu64,
-            name, uli_direction_name(call->direction), call->number,
-            call->plan);
-    else if (call->call == ULI_CALL_ALLTOALL)
-        snprintf(text_p, bytes, "%s, call %" PRIu64, name, call->number);
-    else if (call->call == ULI_CALL_ATTACH || call->call == ULI_CALL_SHRINK ||
-             call->call == ULI_CALL_AGREE)
-        snprintf(text_p, bytes, "%s", name);
-    else
-        snprintf(
-            text_p, bytes, "%s, collective call %" PRIu64, name, call->number);
+        snprintf(text_p + at, bytes - at, ", %s",
+            uli_direction_name(call->direction));
 }
 
 static void

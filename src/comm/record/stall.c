@@ -12,8 +12,9 @@
 
 enum { DESCRIBED = 3 };
 
-static void
-call_text(const struct uli_recorder_call *call, char *text_p, size_t bytes)
+void
+uli_recorder_call_text(
+    const struct uli_recorder_call *call, char *text_p, size_t bytes)
 {
     const char *name = uli_call_name((enum uli_call)call->call);
 
@@ -48,7 +49,7 @@ rank_text(const ulyx_comm_t *comm, int32_t rank, char *text_p, size_t bytes)
         return;
     }
     call = &copy.calls[0];
-    call_text(call, last, sizeof(last));
+    uli_recorder_call_text(call, last, sizeof(last));
     snprintf(text_p, bytes, "%s%s, begun %.1f s ago",
         call->status == ULYX_IN_PROGRESS ? "in " : "in no call; its last: ",
         last, (double)(uli_clock_ns() - call->begun_ns) / 1e9);

@@ -15,6 +15,10 @@
 void uli_comm_warn_stall(
     ulyx_comm_t *comm, const char *what, const struct uli_late *late);
 
+/* "reshuffle, call 7 of plan 2"; "barrier, collective call 3"; "attach". */
+void uli_recorder_call_text(
+    const struct uli_recorder_call *call, char *text_p, size_t bytes);
+
 /* When a wait that begins now stands still; INT64_MAX: it never says so. */
 static inline int64_t
 uli_comm_stall_ns(const ulyx_comm_t *comm, int64_t now_ns)
