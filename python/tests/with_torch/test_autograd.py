@@ -238,6 +238,44 @@ def test_a_rank_with_other_rows_is_named_and_the_peers_are_told():
     threads(2, body)
 
 
+@pytest.mark.parametrize("call", [sp.attention, sp.reshuffle])
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_a_rank_without_memory_does_not_leave_the_others_waiting(
+        call, where):
+    from ulyx.torch import _attention, _reshuffle
+    kind = _attention.Entry if call is sp.attention else _reshuffle.Entry
+    name = {"forward": "new_results", "backward": "new_grads"}[where]
+    if call is sp.attention and where == "forward":
+        name = "new_out"
+
+    def no_memory():
+        raise MemoryError("no memory")
+
+    def body(comm):
+        q, k, v = three(1, 4, 2, 2)
+
+        def run():
+            result = call(q, k, v, comm=comm)
+            result = result if call is sp.attention else result[0]
+            result.sum().backward()
+        run()
+        entry = next(e for e in _cache.cache_of(comm).objects.values()
+                     if isinstance(e, kind))
+        kept = getattr(entry, name)
+        if comm.rank == 1:
+            setattr(entry, name, no_memory if name == "new_out"
+                    else [no_memory] * 3)
+        try:
+            run()
+        except (MemoryError, ulyx.PeerRefusedError) as error:
+            assert isinstance(error, MemoryError) == (comm.rank == 1)
+        else:
+            raise AssertionError("no error")
+        setattr(entry, name, kept)
+        run()
+    threads(2, body, timeout=10)
+
+
 def test_ranks_with_other_lengths_are_told():
     failures = errors_of(2, lambda comm: sp.attention(
         *three(1, 4 + comm.rank, 2, 2), comm=comm))

@@ -97,20 +97,31 @@ class Entry:
                 self._measure()
         self.docs, self.docs_k = docs, docs_k
 
-    def refuse_rows(self, q: torch.Tensor, k: torch.Tensor) -> None:
-        """This rank has other rows than it is to have. A call without a
-        workspace, which the library refuses, tells the peers, who would wait
-        for this rank."""
-        try:
-            self.dist.forward_addresses([0], [0], [0], [0], 0, 0, 0, 0)
-        except UlyxError:
-            pass
+    def check_rows(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        """This rank has the rows that it is to have."""
+        if q.shape[1] == self.rows and k.shape[1] == self.kv_rows:
+            return
         raise InvalidArgumentError(
             f"rank {self.comm.rank}: q has {q.shape[1]} rows and k "
             f"{k.shape[1]}; of {self.spec.rows} rows over {self.comm.nranks} "
             f"ranks this one has {self.rows}"
             + ("" if self.spec.kv_rows < 0 else
                f", and {self.kv_rows} of {self.spec.kv_rows} rows of keys"))
+
+    def refuse(self, backward: bool) -> None:
+        """Takes this rank's place in a call that it cannot make: without a
+        workspace the library refuses it, and tells the peers, who would wait."""
+        nothing = (0,)
+        try:
+            if backward:
+                self.dist.backward_addresses(
+                    None, None, None, nothing, nothing, nothing, nothing,
+                    nothing, 0, 0, 0, 0)
+            else:
+                self.dist.forward_addresses(nothing, nothing, nothing, nothing,
+                                            0, 0, 0, 0)
+        except UlyxError:
+            pass
 
 
 def max_docs(docs: Optional[Docs], docs_k: Optional[Docs]) -> int:
@@ -154,24 +165,26 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     cache.enter()
     try:
         entry = entry_of(call, (q, k, v))
-        if entry.docs is not docs or entry.docs_k is not docs_k:
-            entry.set_documents(docs, docs_k)
-        if q.shape[1] != entry.rows or k.shape[1] != entry.kv_rows:
-            entry.refuse_rows(q, k)
-        if layouts != entry.layouts:
-            q, k, v = (_tensors.placed(tensor, layout, comm) for tensor, layout
-                       in zip((q, k, v), entry.layouts))
         dist = entry.dist
-        if room:
-            saved = _tensors.promised(comm, room, dist.saved_bytes)
-        else:
-            saved = _tensors.block(comm, dist.saved_bytes)
-        out = entry.new_out()
+        try:
+            if entry.docs is not docs or entry.docs_k is not docs_k:
+                entry.set_documents(docs, docs_k)
+            entry.check_rows(q, k)
+            if layouts != entry.layouts:
+                q, k, v = (_tensors.placed(tensor, layout, comm)
+                           for tensor, layout in
+                           zip((q, k, v), entry.layouts))
+            saved = _tensors.promised(comm, room, dist.saved_bytes) if room \
+                else _tensors.block(comm, dist.saved_bytes)
+            out = entry.new_out()
+            workspace = cache.workspace(dist.workspace_bytes)
+        except Exception:
+            entry.refuse(False)
+            raise
         dist.forward_addresses(
             (q.data_ptr(),), (k.data_ptr(),), (v.data_ptr(),),
-            (out.data_ptr(),), saved.data_ptr(), dist.saved_bytes,
-            cache.workspace(dist.workspace_bytes), dist.workspace_bytes,
-            None if sinks is None else sinks.data_ptr(),
+            (out.data_ptr(),), saved.data_ptr(), dist.saved_bytes, workspace,
+            dist.workspace_bytes, None if sinks is None else sinks.data_ptr(),
             None if slopes is None else slopes.data_ptr())
     finally:
         cache.leave()
@@ -188,23 +201,28 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
     comm, cache = call.comm, call.cache
     cache.enter()
     try:
-        if entry.docs is not call.docs or entry.docs_k is not call.docs_k:
-            entry.set_documents(call.docs, call.docs_k)
         dist, dense = entry.dist, entry.out_dense
-        new_q, new_k, new_v = entry.new_grads
-        dq, dk, dv = new_q(), new_k(), new_v()
-        if dout.stride() != dense:
-            dout = _tensors.placed(dout, dense[:3], comm)
-        if out.stride() != dense:  # as hooks may give it back
-            out = _tensors.placed(out, dense[:3], comm)
-        if saved.data_ptr() != saved_at:
-            saved = _tensors.in_window(comm, saved)
-        d_sinks = None if sinks is None else torch.empty_like(sinks)
+        try:
+            if entry.docs is not call.docs or entry.docs_k is not call.docs_k:
+                entry.set_documents(call.docs, call.docs_k)
+                dense = entry.out_dense
+            new_q, new_k, new_v = entry.new_grads
+            dq, dk, dv = new_q(), new_k(), new_v()
+            if dout.stride() != dense:
+                dout = _tensors.placed(dout, dense[:3], comm)
+            if out.stride() != dense:  # as hooks may give it back
+                out = _tensors.placed(out, dense[:3], comm)
+            if saved.data_ptr() != saved_at:
+                saved = _tensors.in_window(comm, saved)
+            d_sinks = None if sinks is None else torch.empty_like(sinks)
+            workspace = cache.workspace(dist.workspace_bytes)
+        except Exception:
+            entry.refuse(True)
+            raise
         dist.backward_addresses(
             None, None, None, (out.data_ptr(),), (dout.data_ptr(),),
             (dq.data_ptr(),), (dk.data_ptr(),), (dv.data_ptr(),),
-            saved.data_ptr(), dist.saved_bytes,
-            cache.workspace(dist.workspace_bytes), dist.workspace_bytes,
+            saved.data_ptr(), dist.saved_bytes, workspace, dist.workspace_bytes,
             None if sinks is None else sinks.data_ptr(),
             None if slopes is None else slopes.data_ptr(),
             None if d_sinks is None else d_sinks.data_ptr())

@@ -73,20 +73,23 @@ class Entry:
             for shape, layout in zip(shapes, self.layouts)]
 
     def check_shapes(self, given: Sequence[torch.Tensor]) -> None:
-        """As Entry.check_rows of attention: the peers are told too."""
+        """This rank's tensors are those that it is to have."""
         for i, (tensor, shape) in enumerate(zip(given, self.shapes)):
             if tuple(tensor.shape) != shape:
-                nothing = [0] * len(given)
-                try:
-                    self.plan.execute_addresses(self.spec.direction, nothing,
-                                                nothing)
-                except UlyxError:
-                    pass
                 raise InvalidArgumentError(
                     f"rank {self.comm.rank}: tensor {i} has the shape "
                     f"{tuple(tensor.shape)}; of {self.spec.rows} rows and "
                     f"{self.spec.heads} heads over {self.comm.nranks} ranks "
                     f"this one has {shape}")
+
+    def refuse(self, direction: int) -> None:
+        """As Entry.refuse of attention: without tensors the library refuses
+        this rank's call and tells the peers."""
+        nothing = [0] * len(self.shapes)
+        try:
+            self.plan.execute_addresses(direction, nothing, nothing)
+        except UlyxError:
+            pass
 
 
 class Call(NamedTuple):
@@ -115,10 +118,14 @@ def forward(call: Call, given: Sequence[torch.Tensor]
     cache.enter()
     try:
         entry = entry_of(call, given)
-        entry.check_shapes(given)
-        given = [_tensors.placed(tensor, layout, comm)
-                 for tensor, layout in zip(given, entry.layouts)]
-        results = [new() for new in entry.new_results]
+        try:
+            entry.check_shapes(given)
+            given = [_tensors.placed(tensor, layout, comm)
+                     for tensor, layout in zip(given, entry.layouts)]
+            results = [new() for new in entry.new_results]
+        except Exception:
+            entry.refuse(spec.direction)
+            raise
         entry.plan.execute_addresses(
             spec.direction, [t.data_ptr() for t in given],
             [t.data_ptr() for t in results])
@@ -132,9 +139,13 @@ def backward(call: Call, entry: Entry,
     """Gradients of the inputs from those of the results."""
     call.cache.enter()
     try:
-        given = [_tensors.placed(tensor, layout, call.comm)
-                 for tensor, layout in zip(given, entry.dense)]
-        grads = [new() for new in entry.new_grads]
+        try:
+            given = [_tensors.placed(tensor, layout, call.comm)
+                     for tensor, layout in zip(given, entry.dense)]
+            grads = [new() for new in entry.new_grads]
+        except Exception:
+            entry.refuse(ADJOINT[call.spec.direction])
+            raise
         entry.plan.execute_addresses(
             ADJOINT[call.spec.direction], [t.data_ptr() for t in given],
             [t.data_ptr() for t in grads])
