@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How ranks meet, life of a communicator, collectives."""
+import ctypes
 import gc
 import subprocess
 import sys
@@ -305,6 +306,34 @@ def test_arrays_of_others_come_by_dlpack():
         comm.allgather(Capsule(mine), Capsule(out))
         assert np.array_equal(out[1], mine)
     threads(2, body)
+
+
+class OnDevice:
+    """An array that says that it lies in memory of a CUDA device."""
+
+    def __init__(self):
+        from ulyx.arrays import _DLTensor
+        self.shape = (ctypes.c_int64 * 1)(4)
+        self.tensor = _DLTensor(data=64, device_type=2, ndim=1, code=2, bits=32,
+                                lanes=1, shape=self.shape)
+
+    def __dlpack__(self, **options):
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype = ctypes.py_object
+        make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+def test_device_memory_is_not_taken_for_the_host_s():
+    comm, = ulyx.Communicator.local(1)
+    plan = ulyx.Plan(comm, [ulyx.Tensor(1, 4, "float32")], [1])
+    calls = [lambda: comm.allreduce(OnDevice()),
+             lambda: comm.allgather(np.zeros(4, "f4"), OnDevice()),
+             lambda: comm.broadcast(OnDevice()),
+             lambda: plan.execute(ulyx.SEQ_TO_HEAD, [OnDevice()])]
+    for call in calls:
+        with pytest.raises(ulyx.InvalidArgumentError, match="CUDA device, and"):
+            call()
 
 
 @pytest.mark.parametrize("call, text", [

@@ -68,6 +68,7 @@ class Array(NamedTuple):
     strides: Tuple[int, ...]  # bytes
     dtype: int
     writable: bool
+    cuda: bool  # in memory of a CUDA device
     owner: Any
 
     @property
@@ -136,7 +137,8 @@ def _from_dlpack(given: Any) -> Array:
     else:
         strides = _dense_strides(shape, size)
     return Array((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype,
-                 True, (given, capsule))
+                 True, tensor.device_type in (_CUDA, _CUDA_MANAGED),
+                 (given, capsule))
 
 
 def _dense_strides(shape: Tuple[int, ...], size: int) -> Tuple[int, ...]:
@@ -149,15 +151,15 @@ def _dense_strides(shape: Tuple[int, ...], size: int) -> Tuple[int, ...]:
 
 # ---- what the rest of the package calls --------------------------------------
 def array(given: Any, name: str, dtype: Optional[int] = None,
-          output: bool = False) -> Array:
+          output: bool = False, cuda: bool = False) -> Array:
     """`given` as an Array. dtype: the type that it must have; uint16 passes for
-    bfloat16 and bytes for anything of their size. output: it must be writable."""
+    bfloat16. output: it must be writable. cuda: where it must lie."""
     if isinstance(given, Array):
         found = given
     elif isinstance(given, np.ndarray):
         code = _numpy_code(given, name, dtype)
         found = Array(given.ctypes.data, given.shape, given.strides, code,
-                      given.flags.writeable, given)
+                      given.flags.writeable, False, given)
     elif hasattr(given, "__dlpack__"):
         found = _from_dlpack(given)
     else:
@@ -169,6 +171,11 @@ def array(given: Any, name: str, dtype: Optional[int] = None,
             f"{name} is of type {_name_of(found.dtype)}, not {_name_of(dtype)}")
     if output and not found.writable:
         raise InvalidArgumentError(f"{name} is read-only")
+    if found.cuda != cuda:
+        places = "on the host", "in memory of a CUDA device"
+        raise InvalidArgumentError(
+            f"{name} lies {places[found.cuda]}, and the tensors of this "
+            f"communicator {places[cuda]}")
     return found
 
 
@@ -187,9 +194,9 @@ def _name_of(code: int) -> str:
 
 
 def dense(given: Any, name: str, dtype: Optional[int] = None,
-          output: bool = False) -> Array:
+          output: bool = False, cuda: bool = False) -> Array:
     """As array(), and its elements lie one after another."""
-    found = array(given, name, dtype, output)
+    found = array(given, name, dtype, output, cuda)
     if not found.dense:
         raise InvalidArgumentError(
             f"{name} is not contiguous: shape {found.shape}, strides "
@@ -200,6 +207,8 @@ def dense(given: Any, name: str, dtype: Optional[int] = None,
 def like(given: Array, dtype: Optional[int] = None,
          shape: Optional[Tuple[int, ...]] = None) -> np.ndarray:
     """A new array for an output, of given's type and shape unless told."""
+    if given.cuda:
+        raise InvalidArgumentError("outputs of CUDA arrays are to be given")
     return np.empty(given.shape if shape is None else shape,
                     numpy_dtype(given.dtype if dtype is None else dtype))
 

@@ -152,8 +152,10 @@ class Communicator:
     communicator one at a time; abort() and queries may come from any thread.
     """
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, device: Optional[int] = None) -> None:
         self._handle = _Handle(handle)
+        self.device = device
+        self.cuda = device is not None
         self._finalizer = weakref.finalize(self, _close_quietly, self._handle)
         number = ctypes.c_int32()
         check(lib.ulyx_comm_get_rank(handle, ctypes.byref(number)))
@@ -176,13 +178,14 @@ class Communicator:
         return params
 
     @classmethod
-    def _create(cls, function: Any, *arguments: Any) -> "Communicator":
+    def _create(cls, device: Optional[int], function: Any,
+                *arguments: Any) -> "Communicator":
         """function(*arguments, &comm), which Ctrl-C ends at once."""
         def call() -> int:
             handle = ctypes.c_void_p()
             check(function(*arguments, ctypes.byref(handle)))
             return handle.value or 0
-        return cls(interruptible(call, lib.ulyx_comm_destroy))
+        return cls(interruptible(call, lib.ulyx_comm_destroy), device)
 
     @classmethod
     def from_env(cls, *, timeout: Optional[float] = None,
@@ -196,7 +199,8 @@ class Communicator:
         on one; None: tensors lie on the host. name: shown in logs and errors.
         """
         params = cls._params(timeout, name, device)
-        return cls._create(lib.ulyx_comm_create_from_env, ctypes.byref(params))
+        return cls._create(device, lib.ulyx_comm_create_from_env,
+                           ctypes.byref(params))
 
     @classmethod
     def from_unique_id(cls, identifier: bytes, nranks: int, rank: int, *,
@@ -209,8 +213,8 @@ class Communicator:
                 f"a unique id has {ID_BYTES} bytes, not {len(identifier)}")
         params = cls._params(timeout, name, device)
         known = _abi.ulyx_unique_id_t.from_buffer_copy(identifier)
-        return cls._create(lib.ulyx_comm_create, ctypes.byref(known), nranks,
-                           rank, ctypes.byref(params))
+        return cls._create(device, lib.ulyx_comm_create, ctypes.byref(known),
+                           nranks, rank, ctypes.byref(params))
 
     @classmethod
     def from_group(cls, group: Any = None, **options: Any) -> "Communicator":
@@ -270,7 +274,7 @@ class Communicator:
             raise failure[0]
         check(status)
         assert handle.value
-        return cls(handle.value)
+        return cls(handle.value, device)
 
     @classmethod
     def local(cls, nranks: int, *, timeout: Optional[float] = None,
@@ -356,22 +360,22 @@ class Communicator:
               name: Optional[str] = None) -> Optional["Communicator"]:
         """Collective. Ranks of one color form a new communicator, ordered by
         (key, rank); color < 0 gives None."""
-        params = self._params(timeout, name, None)
+        params = self._params(timeout, name, self.device)
         handle = ctypes.c_void_p()
         self._call(lib.ulyx_comm_split, color, key, ctypes.byref(params)
                    if timeout or name else None, ctypes.byref(handle))
-        return Communicator(handle.value) if handle.value else None
+        return Communicator(handle.value, self.device) if handle.value else None
 
     def shrink(self, *, timeout: Optional[float] = None,
                name: Optional[str] = None) -> "Communicator":
         """Collective over the ranks that live: a new communicator of them. This
         one remains to be closed."""
-        params = self._params(timeout, name, None)
+        params = self._params(timeout, name, self.device)
         handle = ctypes.c_void_p()
         self._call(lib.ulyx_comm_shrink, ctypes.byref(params)
                    if timeout or name else None, ctypes.byref(handle))
         assert handle.value
-        return Communicator(handle.value)
+        return Communicator(handle.value, self.device)
 
     def agree(self, value: int, how: str = "and") -> int:
         """Collective, also on a failed communicator: one value of all ranks'
@@ -397,7 +401,7 @@ class Communicator:
     def alltoall(self, src: Any, out: Any = None, *, stream: Any = None) -> Any:
         """out[p] <- rank p's src[this rank]; src has nranks equal pieces one
         after another. Returns out, made where it is not given."""
-        source = arrays.dense(src, "src")
+        source = arrays.dense(src, "src", cuda=self.cuda)
         piece, rest = divmod(source.bytes, self.nranks)
         if rest:
             raise errors.InvalidArgumentError(
@@ -413,7 +417,7 @@ class Communicator:
                   stream: Any = None) -> Any:
         """Pieces of different sizes, counted in elements, one after another;
         out_counts defaults to src_counts."""
-        source = arrays.dense(src, "src")
+        source = arrays.dense(src, "src", cuda=self.cuda)
         size = arrays.SIZES[source.dtype]
         given = arrays.int64s(src_counts, "src_counts", self.nranks) * size
         taken = given if out_counts is None else \
@@ -433,7 +437,7 @@ class Communicator:
 
     def allreduce(self, src: Any, out: Any = None, *, stream: Any = None) -> Any:
         """Sum over all ranks, with the same bits on each; out may be src."""
-        source = arrays.dense(src, "src")
+        source = arrays.dense(src, "src", cuda=self.cuda)
         result = arrays.like(source) if out is None else out
         target = self._target(result, source.bytes)
         count = source.bytes // arrays.SIZES[source.dtype]
@@ -443,7 +447,7 @@ class Communicator:
 
     def allgather(self, src: Any, out: Any = None, *, stream: Any = None) -> Any:
         """out[p] <- rank p's src; out has one axis more than src."""
-        source = arrays.dense(src, "src")
+        source = arrays.dense(src, "src", cuda=self.cuda)
         result = out if out is not None else arrays.like(
             source, shape=(self.nranks, *source.shape))
         target = self._target(result, source.bytes * self.nranks)
@@ -454,14 +458,14 @@ class Communicator:
     def broadcast(self, buffer: Any, root: int = 0, *,
                   stream: Any = None) -> Any:
         """buffer <- root's buffer, in place."""
-        target = arrays.dense(buffer, "buffer", output=self.rank != root)
+        target = arrays.dense(buffer, "buffer", output=self.rank != root,
+                              cuda=self.cuda)
         self._call(lib.ulyx_broadcast, target.address, target.bytes, root,
                    stream)
         return buffer
 
-    @staticmethod
-    def _target(out: Any, size: int) -> arrays.Array:
-        target = arrays.dense(out, "out", output=True)
+    def _target(self, out: Any, size: int) -> arrays.Array:
+        target = arrays.dense(out, "out", output=True, cuda=self.cuda)
         if target.bytes != size:
             raise errors.InvalidArgumentError(
                 f"out has {target.bytes} bytes, not {size}")

@@ -382,6 +382,9 @@ class Plan(Owned, PlanQueries):
                 f"and {count if dst is None else len(dst)} destinations")
         sources = [self._checked(src[i], i, direction, True)
                    for i in range(count)]
+        if dst is None and self.comm.cuda:
+            raise errors.InvalidArgumentError(
+                "destinations of CUDA arrays are to be given")
         if dst is None:
             dst = [np.empty(self.shape(i, direction), arrays.numpy_dtype(
                 self._dtype(i, direction, False))) for i in range(count)]
@@ -395,7 +398,7 @@ class Plan(Owned, PlanQueries):
                  source: bool) -> arrays.Array:
         name = f"{'src' if source else 'dst'}[{tensor}]"
         found = arrays.array(given, name, self._dtype(tensor, direction, source),
-                             output=not source)
+                             output=not source, cuda=self.comm.cuda)
         shape = self.shape(tensor, direction, source)
         if found.shape != shape:
             raise errors.InvalidArgumentError(

@@ -157,7 +157,7 @@ def entry_of(call: Call, qkv: Sequence[torch.Tensor]) -> Entry:
 
 def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             sinks: Optional[torch.Tensor] = None,
-            slopes: Optional[torch.Tensor] = None, room: int = 0
+            slopes: Optional[torch.Tensor] = None, *, room: int = 0
             ) -> Tuple[torch.Tensor, torch.Tensor, Entry]:
     """(out, saved, entry) of [b, s, h, d] tensors. room: bytes of saved, where
     the caller has promised how many they are."""

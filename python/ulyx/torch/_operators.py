@@ -61,7 +61,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     call = _call(comm, q, k, v, sinks, slopes, docs, rows, kv_rows, mask, left,
                  right, align, scale, softcap, order, splits)
     room = _room(comm, q, k, v, rows, kv_rows)
-    out, saved, _ = _attention.forward(call, q, k, v, sinks, slopes, room)
+    out, saved, _ = _attention.forward(call, q, k, v, sinks, slopes, room=room)
     return out, saved
 
 
