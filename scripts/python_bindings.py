@@ -45,6 +45,10 @@ class Struct(Structure):
     """A public struct, begun from the values of its INIT macro."""
 
     _init_: Tuple[Any, ...] = ()
+    _names_: Tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls._names_ = tuple(field[0] for field in cls.__dict__["_fields_"])
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(*self._init_)
@@ -52,8 +56,6 @@ class Struct(Structure):
             if name not in self._names_:
                 raise TypeError(f"{type(self).__name__} has no field {name!r}")
             setattr(self, name, value)
-
-    _names_: Tuple[str, ...] = ()
 '''
 
 
@@ -235,11 +237,10 @@ def render_struct(api, name):
     for field, kind in fields:
         yield f'        ("{field}", {kind}),'
     yield "    ]"
-    yield "\n"
-    yield f"{name}._names_ = tuple(field[0] for field in {name}._fields_)"
     values = api.inits.pop(name, None)
     if values is None:
         return
+    yield "\n"
     if len(values) != len(fields):
         raise HeaderError(f"{name}: {len(values)} values for "
                           f"{len(fields)} members")

@@ -14,6 +14,10 @@ class Struct(Structure):
     """A public struct, begun from the values of its INIT macro."""
 
     _init_: Tuple[Any, ...] = ()
+    _names_: Tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls._names_ = tuple(field[0] for field in cls.__dict__["_fields_"])
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(*self._init_)
@@ -21,8 +25,6 @@ class Struct(Structure):
             if name not in self._names_:
                 raise TypeError(f"{type(self).__name__} has no field {name!r}")
             setattr(self, name, value)
-
-    _names_: Tuple[str, ...] = ()
 
 VERSION = (0, 2, 0)
 
@@ -142,7 +144,6 @@ class ulyx_docs_t(Struct):
     ]
 
 
-ulyx_docs_t._names_ = tuple(field[0] for field in ulyx_docs_t._fields_)
 ulyx_docs_t._init_ = (
     sizeof(ulyx_docs_t), 0, 8, 0, 0,
 )
@@ -158,16 +159,10 @@ class ulyx_segment_t(Struct):
     ]
 
 
-ulyx_segment_t._names_ = tuple(field[0] for field in ulyx_segment_t._fields_)
-
-
 class ulyx_unique_id_t(Struct):
     _fields_ = [
         ("bytes", c_ubyte * 256),
     ]
-
-
-ulyx_unique_id_t._names_ = tuple(field[0] for field in ulyx_unique_id_t._fields_)
 
 
 class ulyx_comm_params_t(Struct):
@@ -180,7 +175,6 @@ class ulyx_comm_params_t(Struct):
     ]
 
 
-ulyx_comm_params_t._names_ = tuple(field[0] for field in ulyx_comm_params_t._fields_)
 ulyx_comm_params_t._init_ = (
     sizeof(ulyx_comm_params_t), 0, 0, -1, 0,
 )
@@ -197,7 +191,6 @@ class ulyx_launch_t(Struct):
     ]
 
 
-ulyx_launch_t._names_ = tuple(field[0] for field in ulyx_launch_t._fields_)
 ulyx_launch_t._init_ = (
     sizeof(ulyx_launch_t), 0, 0, -1, 0, 0,
 )
@@ -212,7 +205,6 @@ class ulyx_mem_params_t(Struct):
     ]
 
 
-ulyx_mem_params_t._names_ = tuple(field[0] for field in ulyx_mem_params_t._fields_)
 ulyx_mem_params_t._init_ = (
     sizeof(ulyx_mem_params_t), 0, -1, 0,
 )
@@ -229,7 +221,6 @@ class ulyx_part_t(Struct):
     ]
 
 
-ulyx_part_t._names_ = tuple(field[0] for field in ulyx_part_t._fields_)
 ulyx_part_t._init_ = (
     0, 0, 0, 0, 0, 0,
 )
@@ -251,7 +242,6 @@ class ulyx_tensor_t(Struct):
     ]
 
 
-ulyx_tensor_t._names_ = tuple(field[0] for field in ulyx_tensor_t._fields_)
 ulyx_tensor_t._init_ = (
     0, 3, 0, 1, 1, 0, 0, 0, (0,0,0), (0,0,0), (0,0,0),
 )
@@ -296,7 +286,6 @@ class ulyx_plan_params_t(Struct):
     ]
 
 
-ulyx_plan_params_t._names_ = tuple(field[0] for field in ulyx_plan_params_t._fields_)
 ulyx_plan_params_t._init_ = (
     sizeof(ulyx_plan_params_t), 1, 1, 0, sizeof(ulyx_part_t), 0, 0, 0,
     sizeof(ulyx_tensor_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -318,7 +307,6 @@ class ulyx_traffic_t(Struct):
     ]
 
 
-ulyx_traffic_t._names_ = tuple(field[0] for field in ulyx_traffic_t._fields_)
 ulyx_traffic_t._init_ = (
     sizeof(ulyx_traffic_t), 0, 0, 0, 0, 0, 0, 0, 0,
 )
@@ -337,9 +325,6 @@ class ulyx_attention_piece_t(Struct):
     ]
 
 
-ulyx_attention_piece_t._names_ = tuple(field[0] for field in ulyx_attention_piece_t._fields_)
-
-
 class ulyx_attention_tensor_t(Struct):
     _fields_ = [
         ("size", c_size_t),
@@ -355,7 +340,6 @@ class ulyx_attention_tensor_t(Struct):
     ]
 
 
-ulyx_attention_tensor_t._names_ = tuple(field[0] for field in ulyx_attention_tensor_t._fields_)
 ulyx_attention_tensor_t._init_ = (
     sizeof(ulyx_attention_tensor_t), 0, 0, 0, 0, 0, 0, 0, 0,
     sizeof(ulyx_attention_piece_t),
@@ -402,7 +386,6 @@ class ulyx_attention_t(Struct):
     ]
 
 
-ulyx_attention_t._names_ = tuple(field[0] for field in ulyx_attention_t._fields_)
 ulyx_attention_t._init_ = (
     sizeof(ulyx_attention_t), sizeof(ulyx_segment_t), 0, 0, 0, 0, 0, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -425,7 +408,6 @@ class ulyx_attention_exec_t(Struct):
     ]
 
 
-ulyx_attention_exec_t._names_ = tuple(field[0] for field in ulyx_attention_exec_t._fields_)
 ulyx_attention_exec_t._init_ = (
     sizeof(ulyx_attention_exec_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 )
@@ -443,7 +425,6 @@ class ulyx_attention_forward_t(Struct):
     ]
 
 
-ulyx_attention_forward_t._names_ = tuple(field[0] for field in ulyx_attention_forward_t._fields_)
 ulyx_attention_forward_t._init_ = (
     sizeof(ulyx_attention_forward_t), 0, 0, 0, 0, 0, 0,
 )
@@ -468,7 +449,6 @@ class ulyx_attention_backward_t(Struct):
     ]
 
 
-ulyx_attention_backward_t._names_ = tuple(field[0] for field in ulyx_attention_backward_t._fields_)
 ulyx_attention_backward_t._init_ = (
     sizeof(ulyx_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 )
@@ -522,7 +502,6 @@ class ulyx_dist_attention_params_t(Struct):
     ]
 
 
-ulyx_dist_attention_params_t._names_ = tuple(field[0] for field in ulyx_dist_attention_params_t._fields_)
 ulyx_dist_attention_params_t._init_ = (
     sizeof(ulyx_dist_attention_params_t), 1, 0, 0, 0, 0, 3, 0, 0,
     sizeof(ulyx_part_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -552,7 +531,6 @@ class ulyx_dist_attention_forward_t(Struct):
     ]
 
 
-ulyx_dist_attention_forward_t._names_ = tuple(field[0] for field in ulyx_dist_attention_forward_t._fields_)
 ulyx_dist_attention_forward_t._init_ = (
     sizeof(ulyx_dist_attention_forward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     0, 0, 0, 0,
@@ -586,7 +564,6 @@ class ulyx_dist_attention_backward_t(Struct):
     ]
 
 
-ulyx_dist_attention_backward_t._names_ = tuple(field[0] for field in ulyx_dist_attention_backward_t._fields_)
 ulyx_dist_attention_backward_t._init_ = (
     sizeof(ulyx_dist_attention_backward_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -603,9 +580,6 @@ class ulyx_saved_tensor_t(Struct):
     ]
 
 
-ulyx_saved_tensor_t._names_ = tuple(field[0] for field in ulyx_saved_tensor_t._fields_)
-
-
 class ulyx_dist_attention_times_t(Struct):
     _fields_ = [
         ("size", c_size_t),
@@ -619,7 +593,6 @@ class ulyx_dist_attention_times_t(Struct):
     ]
 
 
-ulyx_dist_attention_times_t._names_ = tuple(field[0] for field in ulyx_dist_attention_times_t._fields_)
 ulyx_dist_attention_times_t._init_ = (
     sizeof(ulyx_dist_attention_times_t), 0, 0, 0, 0, 0, 0, 0,
 )
