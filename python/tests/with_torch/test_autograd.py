@@ -412,6 +412,21 @@ def test_compiled_whole(name, dynamic):
             assert all(torch.equal(a, b) for a, b in zip(grads, wanted[1]))
 
 
+def test_compiled_code_follows_the_communicator():
+    """What was traced inside of one use() is not taken for another's."""
+    q, k, v = three(1, 8, 2, 2)
+    comms = [ulyx.Communicator.local(1)[0] for _ in range(2)]
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda q, k, v: sp.attention(q * 2, k, v),
+                             backend="eager", fullgraph=True)
+    for comm in comms * 2:
+        with sp.use(comm):
+            compiled(q, k, v)
+    assert [len(_cache.cache_of(comm).objects) for comm in comms] == [1, 1]
+    with pytest.raises(Exception):
+        compiled(q, k, v)  # outside of any
+
+
 def test_double_backward_of_compiled_code_is_refused():
     comm, = ulyx.Communicator.local(1)
     q, k, v = three(1, 4, 2, 2)
