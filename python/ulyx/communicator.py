@@ -96,10 +96,13 @@ class _Handle:
         self.children[child] = destroy
 
     def drop(self, child: int) -> None:
-        """Destroys a plan or the like, once."""
+        """Destroys a plan or the like, once; what is busy stays."""
         destroy = self.children.pop(child, None)
         if destroy is not None and self.pid == os.getpid():
-            check(destroy(child))
+            status = destroy(child)
+            if status:
+                self.children[child] = destroy
+            check(status)
 
     def close(self) -> None:
         if not self.value or self.pid != os.getpid():
