@@ -10,8 +10,9 @@ from sharded import ORDERS, plain, relative, run_layer
 
 
 def whole(batch, rows, heads, kv_heads, dim, dtype=torch.float64, seed=0):
-    torch.manual_seed(seed)
-    return [torch.randn(batch, rows, n, dim, dtype=torch.float64).to(dtype)
+    draws = torch.Generator().manual_seed(seed)  # alike on ranks of threads
+    return [torch.randn(batch, rows, n, dim, dtype=torch.float64,
+                        generator=draws).to(dtype)
             for n in (heads, kv_heads, kv_heads, heads)]
 
 
@@ -85,6 +86,29 @@ def test_documents_of_several_items():
 def test_smaller_types(dtype, bound, lie):
     compare(2, whole(2, 37, 4, 2, 16, dtype), bound, lie=lie, causal=True,
             sinks=torch.randn(4))
+
+
+@pytest.mark.parametrize("lie", ["bshd", "bhsd", "fused"])
+def test_zigzag_within_documents(lie):
+    """A rank's number of rows changes with the documents."""
+    rows, tables = 24, ([0, 7, 24], [0, 1, 2, 3, 24], [0, 24])
+
+    def body(comm):
+        for number, table in enumerate(tables):
+            tensors = whole(1, rows, 4, 2, 8, seed=number)
+            wanted = wanted_of(*tensors, causal=True, documents=table)
+            plan = ulyx.Plan(comm, [ulyx.Tensor(1, 1, "float32")],
+                             [ulyx.Part(rows, order="zigzag_docs")],
+                             documents=table, max_docs=64)
+            mine = torch.from_numpy(plan.positions())
+            local = [ORDERS[lie](t[:, mine]).detach().requires_grad_()
+                     for t in tensors[:3]]
+            out = sp.attention(*local, comm=comm, rows=rows, causal=True,
+                               documents=table, order="zigzag_docs")
+            grads = torch.autograd.grad(out, local, tensors[3][:, mine])
+            for have, want in zip((out.detach(), *grads), wanted):
+                assert relative(have, want[:, mine]) <= 1e-13
+    threads(3, body)
 
 
 def test_splits_and_ranks_without_tokens():

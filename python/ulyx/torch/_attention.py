@@ -5,7 +5,7 @@ In eager mode it is the autograd.Function below; in compiled code an operator of
 torch.library (_operators.py), for a Function that dynamo looks into there would
 lose its gradients. Both run `forward` and `backward`.
 """
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -16,8 +16,7 @@ from ..dist_attention import DistAttention
 from ..errors import InvalidArgumentError, UlyxError
 from ..plan import Part
 from . import _tensors
-from ._cache import Cache, cache_of
-
+from ._cache import Cache
 
 
 class Spec(NamedTuple):
@@ -49,12 +48,15 @@ class Entry:
                  docs_k: Optional[Docs], layouts: Sequence[Any]) -> None:
         self.comm, self.spec = comm, spec
         self.docs, self.docs_k = docs, docs_k
-        self.layouts = tuple(layouts)
         self.dtype = _tensors.TORCH_DTYPES[spec.dtype]
+        # Of zigzag_docs the rows change with the documents: dense is what holds
+        # for all of them, and whatever lies otherwise is copied.
+        self.given = [None if spec.order == "zigzag_docs" else layout
+                      for layout in layouts]
         strides: Any = {
-            f"{name}_strides": [tuple(self.dtype.itemsize * stride
-                                      for stride in layout)]
-            for name, layout in zip("qkv", layouts)}
+            f"{name}_strides": [(0, 0, 0) if layout is None else tuple(
+                self.dtype.itemsize * stride for stride in layout)]
+            for name, layout in zip("qkv", self.given)}
         parts = [Part(spec.rows, order=spec.order, splits=spec.splits)]
         if spec.kv_rows >= 0:
             parts.append(Part(spec.kv_rows, axis=1, order=spec.order))
@@ -75,17 +77,18 @@ class Entry:
         spec, plan = self.spec, self.dist.plan()
         self.rows = plan.seq_rows(0)
         self.kv_rows = self.rows if spec.kv_rows < 0 else plan.seq_rows(1)
-        self.q_shape = (spec.batch, self.rows, spec.heads, spec.dim_qk)
-        self.k_shape = (spec.batch, self.kv_rows, spec.kv_heads, spec.dim_qk)
-        v_shape = (spec.batch, self.kv_rows, spec.kv_heads, spec.dim_v)
         out_shape = (spec.batch, self.rows, spec.heads, spec.dim_v)
+        shapes = ((spec.batch, self.rows, spec.heads, spec.dim_qk),
+                  (spec.batch, self.kv_rows, spec.kv_heads, spec.dim_qk),
+                  (spec.batch, self.kv_rows, spec.kv_heads, spec.dim_v))
+        self.layouts = tuple(layout or _tensors.dense_strides(shape)
+                             for layout, shape in zip(self.given, shapes))
         self.out_dense = (*_tensors.dense_strides(out_shape), 1)
         self.new_out = _tensors.maker(
             self.comm, out_shape, self.out_dense[:3], self.dtype)
         self.new_grads = [
             _tensors.maker(self.comm, shape, layout, self.dtype)
-            for shape, layout in zip((self.q_shape, self.k_shape, v_shape),
-                                     self.layouts)]
+            for shape, layout in zip(shapes, self.layouts)]
 
     def set_documents(self, docs: Optional[Docs],
                       docs_k: Optional[Docs]) -> None:
