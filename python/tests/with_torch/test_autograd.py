@@ -332,6 +332,7 @@ def test_what_is_not_taken_is_named():
         (lambda: sp.attention(q, k[:, :2], v), "shapes do not fit"),
         (lambda: sp.attention(q, k, v, layout="hbsd"), "'hbsd'"),
         (lambda: sp.attention(q, k, v, causal=True, window=(2, 2)), "causal"),
+        (lambda: sp.attention(q, k, v, window=[3]), "not (keys before"),
         (lambda: sp.attention(q, k, v, sinks=torch.zeros(3)), r"not (2,)"),
         (lambda: sp.attention(q.long(), k.long(), v.long()), "int64"),
         (lambda: sp.attention(q, k, v, documents=torch.zeros(2, 2)), "[n + 1]"),

@@ -46,7 +46,7 @@ def compare(nranks, tensors, bound, call=sp.attention, sinks=None, order=
 MASKS = {
     "full": {}, "causal": {"causal": True},
     "window": {"window": (5, 0), "causal": True},
-    "sides": {"window": (4, 2)}, "left": {"window": (None, 1)},
+    "sides": {"window": (4, 2)}, "left": {"window": [None, 1]},
     "softcap": {"causal": True, "softcap": 3.0, "scale": 0.4},
 }
 SHAPES = [(2, 3, 14, 2), (2, 16, 8, 2), (1, 33, 6, 1), (2, 37, 3, 3),

@@ -58,6 +58,9 @@ def global_rows(rows: Optional[int], splits: Optional[Sequence[int]],
 def _mask(causal: bool, window: Optional[Window]) -> Tuple[str, int, int]:
     if window is None:
         return ("causal" if causal else "none"), 0, 0
+    if len(window) != 2:
+        raise InvalidArgumentError(
+            f"window is {window}, not (keys before, keys after)")
     left, right = window
     if causal:
         if right not in (None, 0):
@@ -161,6 +164,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     docs_k = None if documents_k is None else Docs.of(documents_k)
     if not q.dtype == k.dtype == v.dtype:
         q, k, v = one_dtype(q, k, v)
+    if window is not None:
+        window = tuple(window)  # type: ignore[assignment]
     options = (layout, rows, kv_rows, causal, window, align, scale, softcap,
                order, None if splits is None else tuple(splits),
                0 if docs is docs_k else _attention.max_docs(docs, docs_k))
