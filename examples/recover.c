@@ -29,7 +29,7 @@ struct job {
 
 /* The checkpoint: what token `position` holds after so many steps. */
 static float
-checkpoint(int64_t position, int64_t i, uint64_t steps)
+checkpoint_value(int64_t position, int64_t i, uint64_t steps)
 {
     return (float)(position * 16 + i) + (float)steps;
 }
@@ -58,7 +58,7 @@ job_start(struct job *job, uint64_t steps)
     TRY(ulyx_plan_get_heads(job->plan, 0, rank, &first, &job->head_count));
     TRY(ulyx_plan_get_positions(job->plan, 0, rank, TOKENS, job->position));
     for (int64_t i = 0; i < job->rows * HEADS * DIM; i++)
-        job->seq[i] = checkpoint(
+        job->seq[i] = checkpoint_value(
             job->position[i / (HEADS * DIM)], i % (HEADS * DIM), steps);
     return ULYX_SUCCESS;
 }
@@ -136,7 +136,7 @@ main(int argc, char **argv)
         TRY(job_run(&job, &done, -1, 0));
     }
     for (int64_t i = 0; i < job.rows * HEADS * DIM; i++)
-        wrong += job.seq[i] != checkpoint(job.position[i / (HEADS * DIM)],
+        wrong += job.seq[i] != checkpoint_value(job.position[i / (HEADS * DIM)],
                                    i % (HEADS * DIM), STEPS);
     TRY(ulyx_comm_get_nranks(job.comm, &nranks));
     printf("%d ranks ended step %d, %d wrong\n", nranks, STEPS, wrong);

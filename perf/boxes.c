@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct gathering {
+struct box_walk {
     const struct uli_layout *layout;
     ulyx_direction_t direction;
     int32_t src_rank;
@@ -18,7 +18,7 @@ struct gathering {
 
 /* Dense strides {batch, row, head} of a tensor on a rank's side. */
 static void
-strides_of(const struct gathering *g, int32_t tensor, int32_t rank,
+strides_of(const struct box_walk *g, int32_t tensor, int32_t rank,
     bool head_side, int64_t strides_p[3])
 {
     const struct uli_shape *shape = uli_layout_shape(g->layout);
@@ -47,9 +47,9 @@ place_offset(const struct uli_place *place, const int64_t strides[3],
 }
 
 static bool
-take(void *context, const struct uli_move *move)
+box_take(void *context, const struct uli_move *move)
 {
-    struct gathering *g = context;
+    struct box_walk *g = context;
     struct perf_boxes *all = g->boxes;
     const struct uli_shape_tensor *t =
         &uli_layout_shape(g->layout)->tensors[move->tensor];
@@ -89,14 +89,14 @@ bool
 perf_boxes_make(const struct uli_layout *layout, ulyx_direction_t direction,
     int32_t dst_rank, int32_t src_rank, struct perf_boxes *boxes_p)
 {
-    struct gathering g = {layout, direction, src_rank, boxes_p, true};
+    struct box_walk g = {layout, direction, src_rank, boxes_p, true};
     struct uli_place *scratch =
         calloc((size_t)uli_layout_scratch(layout) + 1, sizeof(*scratch));
 
     memset(boxes_p, 0, sizeof(*boxes_p));
     for (int32_t t = 0; scratch && t < uli_layout_shape(layout)->ntensors; t++)
         uli_layout_each_move(
-            layout, direction, t, dst_rank, src_rank, scratch, take, &g);
+            layout, direction, t, dst_rank, src_rank, scratch, box_take, &g);
     free(scratch);
     return g.ok && scratch != NULL;
 }

@@ -87,7 +87,7 @@ meeting_allgather(void *context, const void *mine, void *all_p, size_t bytes)
 
 /* A communicator of all ranks for a process that has `each` of them. */
 static bool
-spread(struct perf_run *run, ulyx_comm_t *processes, int each,
+comms_spread(struct perf_run *run, ulyx_comm_t *processes, int each,
     const ulyx_comm_params_t *params)
 {
     struct meeting meeting = {.processes = processes,
@@ -114,7 +114,7 @@ spread(struct perf_run *run, ulyx_comm_t *processes, int each,
 }
 
 static int
-fail(struct perf_run *run, ulyx_status_t status)
+run_fail(struct perf_run *run, ulyx_status_t status)
 {
     fprintf(stderr, "ulyx_perf: communicator: %s\n", ulyx_last_error());
     free(run->comms);
@@ -141,11 +141,11 @@ perf_run_connect(struct perf_run *run)
     if (run->launch.launcher == NULL) {
         run->nranks = each;
         status = ulyx_comm_create_local(each, &params, run->comms);
-        return status == ULYX_SUCCESS ? PERF_OK : fail(run, status);
+        return status == ULYX_SUCCESS ? PERF_OK : run_fail(run, status);
     }
     status = ulyx_comm_create_from_env(&params, &processes);
     if (status != ULYX_SUCCESS)
-        return fail(run, status);
+        return run_fail(run, status);
     run->nranks = processes->nranks * each;
     run->first_rank = processes->rank * each;
     if (o->procs > 0 && o->procs != processes->nranks) {
@@ -160,7 +160,7 @@ perf_run_connect(struct perf_run *run)
         run->comms[0] = processes;
         return PERF_OK;
     }
-    ok = spread(run, processes, each, &params);
+    ok = comms_spread(run, processes, each, &params);
     ulyx_comm_destroy(processes);
-    return ok ? PERF_OK : fail(run, ULYX_ERR_SYSTEM);
+    return ok ? PERF_OK : run_fail(run, ULYX_ERR_SYSTEM);
 }

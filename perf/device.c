@@ -90,7 +90,7 @@ perf_device_free(struct perf_rank *rank, struct perf_side *side)
 }
 
 static bool
-travel(struct perf_rank *rank, void *dst, const void *src, int64_t bytes)
+rank_travel(struct perf_rank *rank, void *dst, const void *src, int64_t bytes)
 {
     return rank->stream == NULL ||
            (perf_tell("copy",
@@ -101,13 +101,13 @@ travel(struct perf_rank *rank, void *dst, const void *src, int64_t bytes)
 bool
 perf_side_up(struct perf_rank *rank, struct perf_side *side)
 {
-    return travel(rank, side->where, side->base, side->bytes);
+    return rank_travel(rank, side->where, side->base, side->bytes);
 }
 
 bool
 perf_side_down(struct perf_rank *rank, struct perf_side *side)
 {
-    return travel(rank, side->base, side->where, side->bytes);
+    return rank_travel(rank, side->base, side->where, side->bytes);
 }
 
 bool

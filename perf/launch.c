@@ -203,7 +203,7 @@ job_name(char name_p[2 * JOB_BYTES + 1])
 /* Each process is one bootstrap rank; its threads' ranks meet from there. No
  * network is asked for: the name of the job is all that they share. */
 static int
-spawn(const struct perf_options *options, char **argv)
+processes_spawn(const struct perf_options *options, char **argv)
 {
     char job[2 * JOB_BYTES + 1];
     pid_t *pids = calloc((size_t)options->procs, sizeof(*pids));
@@ -231,7 +231,7 @@ spawn(const struct perf_options *options, char **argv)
 
 /* A report that cannot be written is known before anything is started. */
 static bool
-writable(const char *option, const char *path)
+path_writable(const char *option, const char *path)
 {
     FILE *file = path != NULL ? fopen(path, "a") : NULL;
 
@@ -247,10 +247,10 @@ int
 perf_launch(const struct perf_options *options, int argc, char **argv)
 {
     fflush(NULL);
-    if (!writable("-J", options->json_file) ||
-        !writable("--tune", options->tune))
+    if (!path_writable("-J", options->json_file) ||
+        !path_writable("--tune", options->tune))
         return PERF_USAGE;
     if (options->vs[PERF_VS_MPI])
         return exec_mpirun(options, argc, argv);
-    return spawn(options, argv);
+    return processes_spawn(options, argv);
 }

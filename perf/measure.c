@@ -117,8 +117,8 @@ run_some(
 }
 
 static bool
-run(enum runner runner, struct perf_rank *ranks, int count_ranks, int count,
-    int blocking)
+runner_run(enum runner runner, struct perf_rank *ranks, int count_ranks,
+    int count, int blocking)
 {
     if (blocking != 1)
         return run_some(runner, ranks, count_ranks, count);
@@ -168,7 +168,7 @@ time_on_host(enum runner runner, struct perf_rank *ranks, int count_ranks,
     if (!perf_barrier(ranks, count_ranks))
         return false;
     start = (double)uli_clock_ns() * 1e-9;
-    ok = run(runner, ranks, count_ranks, count, options->blocking);
+    ok = runner_run(runner, ranks, count_ranks, count, options->blocking);
     end = (double)uli_clock_ns() * 1e-9;
     for (int r = 0; r < count_ranks; r++) {
         starts_p[r] = start;
@@ -179,7 +179,8 @@ time_on_host(enum runner runner, struct perf_rank *ranks, int count_ranks,
 
 /* A capture is ended whatever became of it. */
 static bool
-capture(enum runner runner, struct perf_rank *ranks, int count_ranks, int count)
+runner_capture(
+    enum runner runner, struct perf_rank *ranks, int count_ranks, int count)
 {
     bool ok = run_some(runner, ranks, count_ranks, count);
 
@@ -196,13 +197,14 @@ time_on_device(enum runner runner, struct perf_rank *ranks, int count_ranks,
 
     if (replays > 0)
         ok = perf_graph_begin(ranks, count_ranks) &&
-             capture(runner, ranks, count_ranks, count);
+             runner_capture(runner, ranks, count_ranks, count);
     ok = ok && perf_barrier(ranks, count_ranks) &&
          perf_device_start(ranks, count_ranks);
     if (replays > 0)
         ok = ok && perf_graph_replay(ranks, count_ranks, replays);
     else
-        ok = ok && run(runner, ranks, count_ranks, count, options->blocking);
+        ok = ok &&
+             runner_run(runner, ranks, count_ranks, count, options->blocking);
     ok = ok && perf_device_stop(ranks, count_ranks, ends_p);
     for (int r = 0; r < count_ranks && replays > 0; r++)
         ends_p[r] /= replays;
@@ -211,8 +213,8 @@ time_on_device(enum runner runner, struct perf_rank *ranks, int count_ranks,
 
 /* Seconds an operation of one block; < 0 on failure. */
 static double
-block(enum runner runner, struct perf_rank *ranks, int count_ranks, int count,
-    const struct perf_options *options)
+runner_block(enum runner runner, struct perf_rank *ranks, int count_ranks,
+    int count, const struct perf_options *options)
 {
     size_t n = (size_t)ranks[0].nranks, own = (size_t)count_ranks;
     double *times = calloc(2 * (n + own), sizeof(*times));
@@ -237,7 +239,7 @@ block(enum runner runner, struct perf_rank *ranks, int count_ranks, int count,
 }
 
 static int
-ascending(const void *a, const void *b)
+doubles_ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -246,7 +248,7 @@ ascending(const void *a, const void *b)
 
 /* By the nearest rank: the least value that so many per cent do not exceed. */
 static double
-percentile(const double *sorted, int n, double percent)
+sorted_percentile(const double *sorted, int n, double percent)
 {
     int at = (int)ceil(n * percent / 100 - 1e-9);
 
@@ -254,19 +256,19 @@ percentile(const double *sorted, int n, double percent)
 }
 
 static double
-median(const double *sorted, int n)
+sorted_median(const double *sorted, int n)
 {
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
 /* Sorts the values. */
 static struct perf_stat
-statistics(double *values, int n, const struct perf_options *options)
+values_statistics(double *values, int n, const struct perf_options *options)
 {
     double sum = 0, squares = 0;
     struct perf_stat s = {0};
 
-    qsort(values, (size_t)n, sizeof(*values), ascending);
+    qsort(values, (size_t)n, sizeof(*values), doubles_ascending);
     for (int i = 0; i < n; i++)
         sum += values[i];
     s.mean = sum / n;
@@ -274,16 +276,16 @@ statistics(double *values, int n, const struct perf_options *options)
         squares += (values[i] - s.mean) * (values[i] - s.mean);
     s.minimum = values[0];
     s.maximum = values[n - 1];
-    s.shown = s.median = median(values, n);
-    s.p99 = percentile(values, n, 99);
+    s.shown = s.median = sorted_median(values, n);
+    s.p99 = sorted_percentile(values, n, 99);
     s.cv = n > 1 && s.mean > 0 ? sqrt(squares / (n - 1)) / s.mean : 0;
     for (int i = 0; i < options->npercents; i++)
-        s.percentiles[i] = percentile(values, n, options->percents[i]);
+        s.percentiles[i] = sorted_percentile(values, n, options->percents[i]);
     return s;
 }
 
 static bool
-wanted(const struct perf_options *options, enum runner runner)
+runner_wanted(const struct perf_options *options, enum runner runner)
 {
     if (runner < MEMCPY)
         return (int)runner - OURS < options->nalgos;
@@ -318,7 +320,7 @@ open_samples(struct samples *samples, const struct perf_options *options)
     if (options->per_iteration)
         samples->blocks = options->iterations;
     for (int r = 0; r < RUNNERS && ok; r++)
-        if (wanted(options, (enum runner)r)) {
+        if (runner_wanted(options, (enum runner)r)) {
             samples->times[r] =
                 calloc((size_t)samples->blocks, sizeof(*samples->times[r]));
             ok = samples->times[r] != NULL;
@@ -336,18 +338,18 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
     /* Every set once in any case: a rank's first store to a page of a peer's
      * window costs a page fault. */
     for (int r = 0; r < RUNNERS; r++)
-        if (wanted(options, (enum runner)r) &&
-            block((enum runner)r, ranks, count_ranks,
+        if (runner_wanted(options, (enum runner)r) &&
+            runner_block((enum runner)r, ranks, count_ranks,
                 options->warmups + ranks[0].sets, options) < 0)
             return false;
     for (int b = 0; b < blocks; b++)
         for (int r = 0; r < RUNNERS; r++) {
             int count = (int)(total / blocks + (b < total % blocks));
 
-            if (!wanted(options, (enum runner)r))
+            if (!runner_wanted(options, (enum runner)r))
                 continue;
-            samples->times[r][b] =
-                block((enum runner)r, ranks, count_ranks, count, options);
+            samples->times[r][b] = runner_block(
+                (enum runner)r, ranks, count_ranks, count, options);
             if (samples->times[r][b] < 0)
                 return false;
         }
@@ -356,13 +358,13 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
 
 /* The pairwise ratio of a peer's blocks to ours, its median. */
 static double
-ratio(const struct samples *s, const double *ours, enum runner runner,
+samples_ratio(const struct samples *s, const double *ours, enum runner runner,
     enum runner other, double *scratch)
 {
     for (int b = 0; b < s->blocks; b++)
         scratch[b] = fmin(s->times[runner][b], s->times[other][b]) / ours[b];
-    qsort(scratch, (size_t)s->blocks, sizeof(*scratch), ascending);
-    return median(scratch, s->blocks);
+    qsort(scratch, (size_t)s->blocks, sizeof(*scratch), doubles_ascending);
+    return sorted_median(scratch, s->blocks);
 }
 
 static void
@@ -372,18 +374,21 @@ fill_ratios(const struct samples *s, const double *ours,
     for (int v = 0; v < PERF_VERSUS; v++)
         row->has[v] = options->vs[v];
     if (row->has[PERF_VS_MEMCPY])
-        row->ratio[PERF_VS_MEMCPY] = ratio(s, ours, MEMCPY, STREAMING, scratch);
+        row->ratio[PERF_VS_MEMCPY] =
+            samples_ratio(s, ours, MEMCPY, STREAMING, scratch);
     if (row->has[PERF_VS_MPI]) {
-        row->ratio[PERF_VS_MPI] = ratio(s, ours, MPI, MPI, scratch);
-        row->ratio_typed = ratio(s, ours, MPI_TYPED, MPI_TYPED, scratch);
+        row->ratio[PERF_VS_MPI] = samples_ratio(s, ours, MPI, MPI, scratch);
+        row->ratio_typed =
+            samples_ratio(s, ours, MPI_TYPED, MPI_TYPED, scratch);
     }
     if (row->has[PERF_VS_COPY])
-        row->ratio[PERF_VS_COPY] = ratio(s, ours, COPY, COPY, scratch);
+        row->ratio[PERF_VS_COPY] = samples_ratio(s, ours, COPY, COPY, scratch);
     if (row->has[PERF_VS_PERMUTE])
-        row->ratio[PERF_VS_PERMUTE] = ratio(s, ours, PERMUTE, PERMUTE, scratch);
+        row->ratio[PERF_VS_PERMUTE] =
+            samples_ratio(s, ours, PERMUTE, PERMUTE, scratch);
     if (row->has[PERF_VS_NCCL]) {
-        row->ratio[PERF_VS_NCCL] = ratio(s, ours, NCCL, NCCL, scratch);
-        row->ratio_each = ratio(s, ours, NCCL_EACH, NCCL_EACH, scratch);
+        row->ratio[PERF_VS_NCCL] = samples_ratio(s, ours, NCCL, NCCL, scratch);
+        row->ratio_each = samples_ratio(s, ours, NCCL_EACH, NCCL_EACH, scratch);
     }
 }
 
@@ -406,7 +411,7 @@ fill_row(struct perf_rank *rank, const struct samples *samples,
     row->size_bytes = traffic.size_bytes;
     row->bus_bytes = traffic.bus_bytes;
     fill_ratios(samples, ours, options, scratch, row);
-    row->time = statistics(ours, samples->blocks, options);
+    row->time = values_statistics(ours, samples->blocks, options);
     row->algbw = (double)row->size_bytes / row->time.shown * 1e-9;
     row->busbw = (double)row->bus_bytes / row->time.shown * 1e-9;
     free(scratch);
@@ -433,7 +438,7 @@ gather_wrong(struct perf_rank *ranks, int count_ranks, int64_t *mine,
 }
 
 static bool
-verify(
+ranks_verify(
     struct perf_rank *ranks, int count_ranks, int passes, struct perf_row *rows)
 {
     int64_t *mine =
@@ -469,7 +474,7 @@ measure_all(struct perf_rank *ranks, int count_ranks,
         ok = fill_row(&ranks[0], samples, options, &rows[a]);
     }
     if (ok && options->check > 0)
-        ok = verify(ranks, count_ranks, options->check, rows);
+        ok = ranks_verify(ranks, count_ranks, options->check, rows);
     return ok && perf_barrier(ranks, count_ranks);
 }
 

@@ -137,7 +137,7 @@ enum { OPTIONS = sizeof(table) / sizeof(table[0]) };
 _Static_assert(OPTIONS <= 64, "a bit each in given");
 
 static void
-usage(FILE *out)
+usage_print(FILE *out)
 {
     fprintf(out,
         "usage: ulyx_perf [options]\n"
@@ -205,7 +205,7 @@ static bool
 options_answer(const char *word)
 {
     if (!strcmp(word, "-h") || !strcmp(word, "--help"))
-        usage(stdout);
+        usage_print(stdout);
     else if (!strcmp(word, "--help=table"))
         options_print_table();
     else if (!strcmp(word, "--version"))
@@ -243,7 +243,7 @@ perf_number(const char *text, bool suffix, double *value_p)
 }
 
 static bool
-store(
+option_store(
     const struct option *option, const char *text, struct perf_options *options)
 {
     char *field = (char *)options + option->offset;
@@ -345,7 +345,7 @@ perf_option_given(const struct perf_options *options, const char *name)
 /* The option of a word. *value_p: its value where the word has it too, behind
  * "=" or glued to a short name; else NULL. */
 static const struct option *
-find(const char *word, const char **value_p)
+option_find(const char *word, const char **value_p)
 {
     const char *equals = strchr(word, '=');
     size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
@@ -372,10 +372,10 @@ store_elsewhere(const struct option *option, const char *value)
 
 /* Takes the word at argv[*at_p], and its value behind it; returns an exit. */
 static int
-take(int argc, char **argv, int *at_p, struct perf_options *options)
+option_take(int argc, char **argv, int *at_p, struct perf_options *options)
 {
     const char *value;
-    const struct option *option = find(argv[*at_p], &value);
+    const struct option *option = option_find(argv[*at_p], &value);
 
     if (option == NULL)
         return PERF_USAGE;
@@ -396,7 +396,7 @@ take(int argc, char **argv, int *at_p, struct perf_options *options)
     }
     if (option->kind == ELSEWHERE)
         return store_elsewhere(option, value);
-    return store(option, value, options) ? PERF_OK : PERF_USAGE;
+    return option_store(option, value, options) ? PERF_OK : PERF_USAGE;
 }
 
 bool
@@ -429,7 +429,7 @@ perf_options_parse(
         if (options_answer(argv[i]))
             return false;
     for (int i = 1; i < argc && *exit_p == PERF_OK; i++)
-        *exit_p = take(argc, argv, &i, options);
+        *exit_p = option_take(argc, argv, &i, options);
     if (*exit_p == PERF_OK && !perf_options_complete(options))
         *exit_p = PERF_USAGE;
     return *exit_p == PERF_OK;

@@ -12,7 +12,7 @@
 #include "topology/model/schedule.h"
 
 static bool
-refuse(const char *name, const char *value, const char *known)
+value_refuse(const char *name, const char *value, const char *known)
 {
     return perf_reject("%s %s is unknown; known: %s", name, value, known);
 }
@@ -81,7 +81,7 @@ parse_dtype(
     }
     if (!perf_number(word, false, &bytes) || bytes < 1 || bytes > 4096 ||
         bytes != (double)(int64_t)bytes)
-        return refuse("--dtype", word,
+        return value_refuse("--dtype", word,
             "bf16 f16 f32 f64 f8e4m3 f8e5m2, nccl-tests' names, or 1 to 4096");
     *dtype_p =
         (struct perf_dtype){.code = ULYX_DTYPE_BYTES, .bytes = (int64_t)bytes};
@@ -102,7 +102,8 @@ check_dtypes(struct perf_options *o)
         if (!parse_dtype(o, word, &o->dtypes[o->ndtypes]))
             return false;
         if (!all && o->directions > 3 && !can_add(o->dtypes[o->ndtypes].code))
-            return refuse("--dtype", word, "bf16 f16 f32 f64, for adjoints");
+            return value_refuse(
+                "--dtype", word, "bf16 f16 f32 f64, for adjoints");
         o->ndtypes++;
     }
     if (all && o->directions > 3)
@@ -143,7 +144,8 @@ check_direction(struct perf_options *o)
         if (strcmp(o->direction, names[i]) == 0)
             o->directions = UINT64_C(1) << i;
     if (o->directions == 0)
-        return refuse("--op", o->direction, "s2h h2s both s2h_adj h2s_adj all");
+        return value_refuse(
+            "--op", o->direction, "s2h h2s both s2h_adj h2s_adj all");
     return true;
 }
 
@@ -161,7 +163,7 @@ check_algos(struct perf_options *o)
 
         if (strcmp(word, "auto") != 0 && !transport &&
             !uli_algo_parse(word, &algo))
-            return refuse(
+            return value_refuse(
                 "--algo", word, ULI_SCHEDULE_WORDS "nccl, staged, auto");
         if (transport && !o->cuda)
             return perf_reject("--algo %s wants --memory cuda", word);
@@ -220,7 +222,8 @@ check_versus(struct perf_options *o)
         while (i < PERF_VERSUS && strcmp(versus_names[i], word) != 0)
             i++;
         if (i == PERF_VERSUS)
-            return refuse("--vs", o->versus, "memcpy mpi copy permute nccl");
+            return value_refuse(
+                "--vs", o->versus, "memcpy mpi copy permute nccl");
         o->vs[i] = true;
     }
     return true;
@@ -232,7 +235,7 @@ check_memory(struct perf_options *o)
 {
     o->cuda = strcmp(o->memory, "cuda") == 0;
     if (!o->cuda && strcmp(o->memory, "host") != 0)
-        return refuse("--memory", o->memory, "host cuda");
+        return value_refuse("--memory", o->memory, "host cuda");
     if (o->replays > 0 && (!o->cuda || o->blocking == 1))
         return perf_reject("--cudagraph wants --memory cuda and no "
                            "--blocking 1");
@@ -252,9 +255,9 @@ check_words(struct perf_options *o)
         !check_memory(o) || !check_algos(o) || !check_percentiles(o))
         return false;
     if (strcmp(o->order, "contiguous") && strcmp(o->order, "zigzag"))
-        return refuse("--order", o->order, "contiguous zigzag");
+        return value_refuse("--order", o->order, "contiguous zigzag");
     if (strcmp(o->work, "heads") && strcmp(o->work, "balanced"))
-        return refuse("--work", o->work, "heads balanced");
+        return value_refuse("--work", o->work, "heads balanced");
     if (o->vs[PERF_VS_MPI] && o->threads * o->ranks_per_thread > 1)
         return perf_reject("--vs mpi wants one rank a process");
     return true;

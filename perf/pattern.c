@@ -13,7 +13,7 @@
 #include <string.h>
 
 static uint64_t
-mix(uint64_t x)
+hash_mix(uint64_t x)
 {
     x ^= x >> 30;
     x *= UINT64_C(0xbf58476d1ce4e5b9);
@@ -26,11 +26,11 @@ mix(uint64_t x)
 static uint64_t
 row_code(int32_t tensor, const struct perf_line *row)
 {
-    uint64_t code = mix((uint64_t)tensor + 1);
+    uint64_t code = hash_mix((uint64_t)tensor + 1);
 
-    code = mix(code + (uint64_t)row->batch);
-    code = mix(code + (uint64_t)row->position);
-    return mix(code + (uint64_t)row->head);
+    code = hash_mix(code + (uint64_t)row->batch);
+    code = hash_mix(code + (uint64_t)row->position);
+    return hash_mix(code + (uint64_t)row->head);
 }
 
 static void
@@ -63,9 +63,9 @@ store_float(int32_t dtype, unsigned char *at, int64_t value)
 
 /* The small integer that rank `from` has for an element of an adjoint. */
 static int64_t
-small(const struct perf_rank *rank, uint64_t code, int64_t c, int32_t from)
+code_small(const struct perf_rank *rank, uint64_t code, int64_t c, int32_t from)
 {
-    return (int64_t)(mix(code + (uint64_t)c + ((uint64_t)from << 40)) &
+    return (int64_t)(hash_mix(code + (uint64_t)c + ((uint64_t)from << 40)) &
                      (rank->nranks <= 32 ? 7 : 1));
 }
 
@@ -74,7 +74,7 @@ small(const struct perf_rank *rank, uint64_t code, int64_t c, int32_t from)
 static uint64_t
 word_of(uint64_t code, int64_t k)
 {
-    return mix(code + (uint64_t)k);
+    return hash_mix(code + (uint64_t)k);
 }
 
 static void
@@ -99,7 +99,7 @@ fill_row(void *context, const struct perf_view *v, const struct perf_line *row)
         return;
     }
     for (int64_t c = 0; c < v->dim; c++, at += v->elem_bytes)
-        store_float(v->dtype, at, small(v->rank, code, c, v->rank->rank));
+        store_float(v->dtype, at, code_small(v->rank, code, c, v->rank->rank));
 }
 
 /* ---- what the check expects ---------------------------------------------- */
@@ -115,7 +115,7 @@ struct checking {
 };
 
 static bool
-holds(const struct checking *k, int32_t p, const struct perf_line *row)
+row_holds(const struct checking *k, int32_t p, const struct perf_line *row)
 {
     if (k->nsegments[p] == 0 && k->segments[p] == NULL)
         return row->head >= k->heads[p][0] &&
@@ -140,12 +140,12 @@ expected_small(const struct checking *k, const struct perf_line *row,
     int64_t sum = 0;
     int32_t lowest = 0;
 
-    while (lowest < rank->nranks && !holds(k, lowest, row))
+    while (lowest < rank->nranks && !row_holds(k, lowest, row))
         lowest++;
     if (rank->direction == ULYX_SEQ_TO_HEAD_ADJOINT) {
         for (int32_t p = 0; p < rank->nranks; p++)
-            if (holds(k, p, row) && (!replicated || p == rank->rank))
-                sum += small(rank, code, c, p);
+            if (row_holds(k, p, row) && (!replicated || p == rank->rank))
+                sum += code_small(rank, code, c, p);
         return sum;
     }
     if (lowest != rank->rank)
@@ -153,7 +153,7 @@ expected_small(const struct checking *k, const struct perf_line *row,
     /* The owner of the token filled its gradient with its own rank's value. */
     if (replicated) {
         for (int32_t p = 0; p < rank->nranks; p++)
-            sum += small(rank, code, c, p);
+            sum += code_small(rank, code, c, p);
         return sum;
     }
     const struct uli_row_span *pieces;
@@ -164,7 +164,7 @@ expected_small(const struct checking *k, const struct perf_line *row,
         for (int64_t i = 0; i < count; i++)
             if (row->position >= pieces[i].row &&
                 row->position < pieces[i].row + pieces[i].rows)
-                return small(rank, code, c, p);
+                return code_small(rank, code, c, p);
     }
     return 0;
 }
@@ -208,7 +208,7 @@ check_row(void *context, const struct perf_view *v, const struct perf_line *row)
     bool nobody = v->rank->direction == ULYX_HEAD_TO_SEQ;
 
     for (int32_t p = 0; nobody && p < v->rank->nranks; p++)
-        nobody = !holds(k, p, row);
+        nobody = !row_holds(k, p, row);
     if (v->rank->direction < 2) {
         k->wrong += wrong_permuted(v, at, code, nobody);
         return;

@@ -78,7 +78,7 @@ lay_out(
 }
 
 static bool
-allocate(struct perf_rank *rank, struct perf_side *side, bool window)
+side_allocate(struct perf_rank *rank, struct perf_side *side, bool window)
 {
     ulyx_mem_params_t params = ULYX_MEM_PARAMS_INIT;
     void *address;
@@ -106,7 +106,7 @@ allocate(struct perf_rank *rank, struct perf_side *side, bool window)
 }
 
 static void
-release(struct perf_rank *rank, struct perf_side *side)
+side_release(struct perf_rank *rank, struct perf_side *side)
 {
     if (side->mem != NULL) {
         ulyx_mem_detach(rank->comm, side->mem);
@@ -151,9 +151,9 @@ perf_rank_open(struct perf_rank *rank, const struct perf_options *options)
         rank->next[a] = a;
     if (options->cuda && !perf_device_open(rank))
         return false;
-    return allocate(rank, &rank->src, window) &&
-           allocate(rank, &rank->dst, window) &&
-           allocate(rank, &rank->back, window) && make_boxes(rank) &&
+    return side_allocate(rank, &rank->src, window) &&
+           side_allocate(rank, &rank->dst, window) &&
+           side_allocate(rank, &rank->back, window) && make_boxes(rank) &&
            (!options->vs[PERF_VS_MPI] || perf_mpi_open(rank));
 }
 
@@ -176,9 +176,9 @@ perf_rank_close(struct perf_rank *rank)
         ulyx_plan_destroy(rank->plans[a]);
     rank->nplans = 0;
     rank->plan = NULL;
-    release(rank, &rank->src);
-    release(rank, &rank->dst);
-    release(rank, &rank->back);
+    side_release(rank, &rank->src);
+    side_release(rank, &rank->dst);
+    side_release(rank, &rank->back);
     for (int32_t p = 0; rank->to != NULL && p < rank->nranks; p++)
         perf_boxes_free(&rank->to[p]);
     free(rank->to);

@@ -103,7 +103,7 @@ memory_of(const struct perf_shape *shape)
 
 /* Into the sweep's case what the size needs of heads and elements. */
 static void
-shrink(const struct perf_run *run, const struct perf_case *one,
+case_shrink(const struct perf_run *run, const struct perf_case *one,
     struct perf_sweep *sweep)
 {
     const struct perf_options *o = &run->options;
@@ -128,7 +128,8 @@ shrink(const struct perf_run *run, const struct perf_case *one,
 }
 
 static bool
-fits(const struct perf_run *run, int64_t memory_bytes, struct perf_sweep *sweep)
+case_fits(
+    const struct perf_run *run, int64_t memory_bytes, struct perf_sweep *sweep)
 {
     const struct perf_case *one = &sweep->one;
     struct perf_shape shape;
@@ -154,7 +155,7 @@ perf_sweep_next(const struct perf_run *run, const struct perf_case *one,
         sweep->begun = true;
         sweep->seq = o->seq;
         sweep->one = *one;
-        return fits(run, memory_bytes, sweep);
+        return case_fits(run, memory_bytes, sweep);
     }
     if (sweep->begun)
         before = perf_shape_bytes(o, &sweep->one, sweep->seq, run->nranks);
@@ -168,12 +169,12 @@ perf_sweep_next(const struct perf_run *run, const struct perf_case *one,
         sweep->begun = true;
         if (sweep->bytes > (double)o->max_bytes + 0.5)
             return false;
-        shrink(run, one, sweep);
+        case_shrink(run, one, sweep);
         sweep->seq =
             perf_shape_seq(o, &sweep->one, (int64_t)sweep->bytes, run->nranks);
         bytes = perf_shape_bytes(o, &sweep->one, sweep->seq, run->nranks);
         sweep->asked++;
         sweep->exact += bytes == (int64_t)sweep->bytes;
     } while (bytes == before);
-    return fits(run, memory_bytes, sweep);
+    return case_fits(run, memory_bytes, sweep);
 }

@@ -230,7 +230,7 @@ struct errors {
 };
 
 static int
-ascending(const void *a, const void *b)
+doubles_ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -242,7 +242,7 @@ say_errors(const char *what, struct errors *e)
 {
     if (e->count == 0)
         return;
-    qsort(e->all, (size_t)e->count, sizeof(*e->all), ascending);
+    qsort(e->all, (size_t)e->count, sizeof(*e->all), doubles_ascending);
     printf("# %s: error %.0f %% in the median, %.0f %% at worst of %d\n", what,
         100 * e->all[e->count / 2], 100 * e->all[e->count - 1], e->count);
 }

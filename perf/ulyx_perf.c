@@ -92,7 +92,7 @@ one_size(struct thread *thread, const struct perf_case *one, int64_t seq)
 
 /* All ranks learn where all are; rank 0 prints the header. */
 static bool
-introduce(struct thread *thread)
+thread_introduce(struct thread *thread)
 {
     struct perf_run *run = thread->run;
     int count = run->options.ranks_per_thread;
@@ -201,7 +201,7 @@ thread_main(void *context)
         thread->code = perf_tune(&thread->run->options, thread->ranks);
         return NULL;
     }
-    if (!introduce(thread)) {
+    if (!thread_introduce(thread)) {
         fprintf(stderr, "ulyx_perf: %s\n", ulyx_last_error());
         thread->code = PERF_LIBRARY;
         return NULL;
@@ -257,7 +257,7 @@ under_floor(const struct perf_report *report)
 }
 
 static int
-measure(struct perf_run *run)
+run_measure(struct perf_run *run)
 {
     int each = run->options.threads * run->options.ranks_per_thread;
     int code = run->options.cuda ? perf_devices_open(&run->options) : PERF_OK;
@@ -291,7 +291,7 @@ measure(struct perf_run *run)
 }
 
 static int
-run(int argc, char **argv)
+command_run(int argc, char **argv)
 {
     static const ulyx_launch_t no_launch = ULYX_LAUNCH_INIT;
     static struct perf_run run;
@@ -315,7 +315,7 @@ run(int argc, char **argv)
 #ifdef ULYX_PERF_MPI
     MPI_Init(&argc, &argv);
 #endif
-    code = measure(&run);
+    code = run_measure(&run);
 #ifdef ULYX_PERF_MPI
     MPI_Finalize();
 #endif
@@ -326,7 +326,7 @@ run(int argc, char **argv)
 int
 main(int argc, char **argv)
 {
-    int code = run(argc, argv);
+    int code = command_run(argc, argv);
 
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;

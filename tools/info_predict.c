@@ -369,7 +369,7 @@ export_goal(const struct uli_demand *x, const struct uli_estimate *e,
 
 /* Model and rules: defaults, then the machine, then the file. */
 static ulyx_status_t
-prepare(struct options *o, struct uli_settings *settings,
+planner_prepare(struct options *o, struct uli_settings *settings,
     struct uli_planner *planner)
 {
     struct uli_model *model = &planner->model;
@@ -412,7 +412,7 @@ predict_one(const struct options *o, const struct uli_planner *planner,
 }
 
 static ulyx_status_t
-predict(const struct options *o, const struct uli_planner *planner,
+options_predict(const struct options *o, const struct uli_planner *planner,
     struct info_sweep *sweep)
 {
     ulyx_status_t status = ULYX_SUCCESS;
@@ -458,14 +458,14 @@ info_predict(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    status = prepare(&o, &settings, &planner);
+    status = planner_prepare(&o, &settings, &planner);
     if (status == ULYX_SUCCESS && (o.csv || o.json || o.nnodes * o.nseqs > 1))
         status = info_sweep_open(o.csv    ? INFO_CSV
                                  : o.json ? INFO_JSON
                                           : INFO_TABLE,
             &sweep);
     if (status == ULYX_SUCCESS)
-        status = predict(&o, &planner, sweep);
+        status = options_predict(&o, &planner, sweep);
     if (sweep != NULL)
         info_sweep_close(sweep);
     return info_finish(status);

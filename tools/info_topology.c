@@ -17,7 +17,7 @@
 enum { RANKS_MAX = 1024 };
 
 static int
-compare(const void *a, const void *b)
+strings_compare(const void *a, const void *b)
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
 
@@ -32,7 +32,7 @@ print_cores(const struct uli_topology *t, const struct uli_topo_node *n)
     int32_t count = cores ? uli_topology_cores_near(t, n, cores, capacity) : 0;
 
     if (count > 0)
-        qsort(cores, (size_t)count, sizeof(*cores), compare);
+        qsort(cores, (size_t)count, sizeof(*cores), strings_compare);
     printf(", cores");
     for (int32_t i = 0; i < count; i++) {
         int32_t end = i;

@@ -18,7 +18,7 @@
 #include "ulyx/ulyx.h"
 
 static const char *
-yes(int have)
+word_for(int have)
 {
     return have ? "yes" : "no";
 }
@@ -33,8 +33,9 @@ print_build(void)
     printf("ulyx %d.%d.%d\n", ULYX_VERSION_MAJOR, ULYX_VERSION_MINOR,
         ULYX_VERSION_PATCH);
     printf("  CUDA %s, UCX %s, NCCL %s, MPI comparison %s, PMIx %s\n",
-        yes(ULI_HAVE_CUDA), yes(ULI_HAVE_UCX), yes(ULI_HAVE_NCCL),
-        yes(ULI_HAVE_MPI), yes(ULI_HAVE_PMIX));
+        word_for(ULI_HAVE_CUDA), word_for(ULI_HAVE_UCX),
+        word_for(ULI_HAVE_NCCL), word_for(ULI_HAVE_MPI),
+        word_for(ULI_HAVE_PMIX));
     printf("  copy kernels here, best last:");
     for (int32_t i = 0; i < count; i++)
         printf(" %s", kernels[i]);
@@ -374,7 +375,7 @@ static const struct {
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static int
-usage(void)
+usage_print(void)
 {
     printf("usage: ulyx_info [command] [options]\n"
            "Shows what ulyx is, and would do, on this machine.\n\n");
@@ -447,7 +448,7 @@ command_print_page(int at)
 }
 
 static int
-run(int argc, char **argv)
+command_run(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "all";
     bool help = has_word(argc, argv, "-h") || has_word(argc, argv, "--help");
@@ -468,7 +469,7 @@ run(int argc, char **argv)
         return commands[i].run(0, NULL);
     }
     if (help)
-        return usage();
+        return usage_print();
     return info_reject("", "%s is not understood", what);
 }
 
@@ -491,7 +492,7 @@ main(int argc, char **argv)
     int code;
 
     quiet_log();
-    code = run(argc, argv);
+    code = command_run(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
     fprintf(stderr, "ulyx_info: standard output cannot be written\n");

@@ -39,7 +39,7 @@ random_normal(uint64_t *state)
 }
 
 static int
-append(struct corpus *corpus, const char *path)
+corpus_append(struct corpus *corpus, const char *path)
 {
     FILE *file = fopen(path, "rb");
     unsigned char block[65536], *grown;
@@ -93,7 +93,7 @@ append_own_documents(struct corpus *corpus)
                 pattern, sizeof(pattern), "%s/%s", roots[root], parts[part]);
             if (glob(pattern, 0, NULL, &found) == 0)
                 for (size_t i = 0; i < found.gl_pathc; i++)
-                    if (append(corpus, found.gl_pathv[i]) != 0)
+                    if (corpus_append(corpus, found.gl_pathv[i]) != 0)
                         return globfree(&found), 2;
             globfree(&found);
         }
@@ -129,7 +129,7 @@ corpus_load(struct corpus *corpus_p, char *const *files, int file_count)
 
     memset(corpus_p, 0, sizeof(*corpus_p));
     for (int i = 0; i < file_count && error == 0; i++)
-        error = append(corpus_p, files[i]);
+        error = corpus_append(corpus_p, files[i]);
     if (file_count == 0)
         error = append_own_documents(corpus_p);
     if (error == 0 && corpus_p->count == 0) {
@@ -181,7 +181,7 @@ batch_free(struct batch *batch)
 }
 
 static int
-compare(const void *left, const void *right)
+paths_compare(const void *left, const void *right)
 {
     int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
 
@@ -198,7 +198,8 @@ draw_borders(struct batch *batch, uint64_t *state)
     for (int64_t i = 1; i < batch->docs; i++)
         batch->begins[i] =
             (int64_t)(random_next(state) % (uint64_t)(spare + 1));
-    qsort(batch->begins + 1, (size_t)batch->docs - 1, sizeof(int64_t), compare);
+    qsort(batch->begins + 1, (size_t)batch->docs - 1, sizeof(int64_t),
+        paths_compare);
     for (int64_t i = 1; i < batch->docs; i++)
         batch->begins[i] += 2 * i;
     batch->begins[batch->docs] = batch->seq;

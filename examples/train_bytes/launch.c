@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 static int
-failed(const char *what)
+call_failed(const char *what)
 {
     fprintf(stderr, "train_bytes: %s: %s\n", what, ulyx_last_error());
     return 3;
@@ -27,7 +27,9 @@ failed(const char *what)
 int
 launch_query(ulyx_launch_t *launch_p)
 {
-    return ulyx_launch_query(launch_p) == ULYX_SUCCESS ? 0 : failed("launcher");
+    return ulyx_launch_query(launch_p) == ULYX_SUCCESS
+               ? 0
+               : call_failed("launcher");
 }
 
 /* Threads that each rank computes with, for BLAS too. */
@@ -51,7 +53,7 @@ rank_threads(const struct options *options, bool one_process)
 }
 
 static int
-run(const struct train_rank *self)
+train_rank_run(const struct train_rank *self)
 {
     return self->options->f64 ? train_rank_f64(self) : train_rank_f32(self);
 }
@@ -66,7 +68,7 @@ launch_one(const struct options *options)
     if (error != 0)
         return error;
     self.threads = rank_threads(options, false);
-    error = run(&self);
+    error = train_rank_run(&self);
     corpus_free(&corpus);
     return error;
 }
@@ -87,12 +89,12 @@ launch_rank(struct options *options)
         ulyx_comm_get_nranks(self.comm, &nranks) != ULYX_SUCCESS ||
         ulyx_comm_get_rank(self.comm, &self.rank) != ULYX_SUCCESS) {
         corpus_free(&corpus);
-        return failed("communicator");
+        return call_failed("communicator");
     }
     options->ranks = nranks;
     options->as_threads = false;
     self.threads = rank_threads(options, false);
-    error = run(&self);
+    error = train_rank_run(&self);
     ulyx_comm_destroy(self.comm);
     corpus_free(&corpus);
     return error;
@@ -137,7 +139,7 @@ launch_processes(const struct options *options, char **argv)
 
     if (ulyx_unique_id_create(&id) != ULYX_SUCCESS ||
         ulyx_unique_id_to_string(&id, text, sizeof(text)) != ULYX_SUCCESS)
-        return failed("no meeting point");
+        return call_failed("no meeting point");
     fflush(NULL);
     for (int r = 0; r < (int)options->ranks; r++)
         started += start_one(r, (int)options->ranks, text, argv) > 0;
@@ -166,7 +168,7 @@ thread_main(void *argument)
 {
     struct rank_thread *rank = argument;
 
-    rank->error = run(&rank->self);
+    rank->error = train_rank_run(&rank->self);
     return NULL;
 }
 
@@ -205,7 +207,7 @@ launch_threads(const struct options *options, const struct corpus *corpus,
     params.timeout_s = options->timeout_s;
     if (threads != NULL && comms != NULL && ranks > 1 &&
         ulyx_comm_create_local(ranks, &params, comms) != ULYX_SUCCESS) {
-        failed("communicator");
+        call_failed("communicator");
     } else if (threads != NULL && comms != NULL) {
         for (int32_t r = 0; r < ranks; r++)
             threads[r].self = (struct train_rank){

@@ -49,7 +49,7 @@ optimizer_norm(const struct model *model)
 }
 
 static void
-adamw(struct optimizer *optimizer, struct model *model,
+adamw_update(struct optimizer *optimizer, struct model *model,
     const struct parameter *p, double rate, double scale, int64_t step)
 {
     double correct1 = 1 - pow(0.9, (double)step + 1),
@@ -81,7 +81,8 @@ optimizer_step(
         rate *= (double)(step + 1) / WARMUP;
     if (!o->sgd) {
         for (int64_t i = 0; i < model->parameter_count; i++)
-            adamw(optimizer, model, &model->parameters[i], rate, scale, step);
+            adamw_update(
+                optimizer, model, &model->parameters[i], rate, scale, step);
         return;
     }
     for (int64_t i = 0; i < model->values; i++)

@@ -87,7 +87,7 @@ options_default(struct options *options_p)
 }
 
 static void
-usage(void)
+usage_print(void)
 {
     printf("usage: train_bytes [options] [FILE...]\n"
            "Trains a small transformer on the bytes of a text, the sequence "
@@ -131,7 +131,7 @@ options_answer(const char *word)
     int32_t major, minor, patch;
 
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
-        usage();
+        usage_print();
     else if (strcmp(word, "--help=table") == 0)
         options_print_table();
     else if (strcmp(word, "--version") == 0 &&
@@ -143,7 +143,7 @@ options_answer(const char *word)
 }
 
 static const struct option *
-find(const char *name)
+option_find(const char *name)
 {
     for (int i = 0; i < OPTIONS; i++)
         if (strcmp(table[i].name, name) == 0)
@@ -192,7 +192,7 @@ store_choice(
 
 /* What single values cannot show. */
 static int
-check(struct options *o)
+options_check(struct options *o)
 {
     const char *wrong = NULL;
 
@@ -217,7 +217,7 @@ options_parse(int argc, char **argv, struct options *options_p)
 
     options_default(options_p);
     for (; at < argc && argv[at][0] == '-' && error == 0; at++) {
-        const struct option *option = find(argv[at]);
+        const struct option *option = option_find(argv[at]);
 
         if (options_answer(argv[at]))
             return 1;
@@ -240,5 +240,5 @@ options_parse(int argc, char **argv, struct options *options_p)
     }
     options_p->files = argv + at;
     options_p->file_count = argc - at;
-    return error != 0 ? error : check(options_p);
+    return error != 0 ? error : options_check(options_p);
 }

@@ -25,13 +25,13 @@ struct run {
 };
 
 static bool
-prints(const struct train_rank *self)
+rank_prints(const struct train_rank *self)
 {
     return self->rank == 0 && !self->quiet;
 }
 
 static int
-step(struct run *run, int64_t index)
+run_step(struct run *run, int64_t index)
 {
     const struct train_rank *self = run->self;
     struct model *model = &run->model;
@@ -57,7 +57,7 @@ step(struct run *run, int64_t index)
         self->hook(self->context, &view);
     }
     optimizer_step(&run->optimizer, model, index, norm);
-    if (prints(self))
+    if (rank_prints(self))
         report_step(
             &run->report, index, run->loss, norm, report_clock_s() - begin_s);
     return 0;
@@ -65,7 +65,7 @@ step(struct run *run, int64_t index)
 
 /* Each rank's figures in its own places, summed over ranks. */
 static int
-summary(struct run *run)
+run_summary(struct run *run)
 {
     const struct train_rank *self = run->self;
     int64_t ranks = self->options->ranks, unused = 0;
@@ -78,7 +78,7 @@ summary(struct run *run)
     sums[1] = (double)run->sum_bytes;
     sums[2 + self->rank] = report_peak_bytes();
     error = reduce_sum(self->comm, ULYX_DTYPE_F64, ranks + 2, sums, &unused);
-    if (error == 0 && prints(self)) {
+    if (error == 0 && rank_prints(self)) {
         struct report_totals totals = {
             run->loss, self->corpus->entropy, sums[0], sums[1], sums + 2};
 
@@ -89,17 +89,17 @@ summary(struct run *run)
 }
 
 static int
-steps(struct run *run)
+run_steps(struct run *run)
 {
     const struct train_rank *self = run->self;
     int error = 0;
 
-    if (prints(self))
+    if (rank_prints(self))
         report_begin(&run->report, self->options, run->model.values,
             self->corpus->entropy, self->corpus->count);
     for (int64_t i = 0; i < self->options->steps && error == 0; i++)
-        error = step(run, i);
-    return error != 0 ? error : summary(run);
+        error = run_step(run, i);
+    return error != 0 ? error : run_summary(run);
 }
 
 int
@@ -117,7 +117,7 @@ REAL_NAME(train_rank)(const struct train_rank *self)
     if (error == 0)
         error = optimizer_create(&run.optimizer, &run.model);
     if (error == 0)
-        error = steps(&run);
+        error = run_steps(&run);
     if (error != 0 && self->comm != NULL)
         ulyx_comm_abort(self->comm); /* the others need not wait */
     optimizer_destroy(&run.optimizer);

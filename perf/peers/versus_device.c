@@ -205,7 +205,7 @@ perf_run_nccl(struct perf_rank *ranks, int count_ranks, int count, bool each)
 /* ---- life ---------------------------------------------------------------- */
 
 static bool
-allocate(struct perf_rank *rank)
+rank_allocate(struct perf_rank *rank)
 {
     size_t n = (size_t)rank->nranks * (size_t)rank->shape->params.ntensors;
 
@@ -224,7 +224,7 @@ perf_peers_open(struct perf_rank *ranks, int count_ranks,
     if (!options->cuda)
         return true;
     for (int r = 0; r < count_ranks; r++) {
-        if (!allocate(&ranks[r]))
+        if (!rank_allocate(&ranks[r]))
             return perf_tell("comparators", ULYX_ERR_NO_MEMORY);
         for (int32_t t = 0; t < n && options->vs[PERF_VS_PERMUTE]; t++)
             if (!open_permute(&ranks[r], t))

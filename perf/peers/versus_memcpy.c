@@ -30,7 +30,7 @@ spare_of(const struct perf_rank *rank, int32_t p, int64_t *room_p)
 }
 
 static void
-copy(
+bytes_copy(
     unsigned char *dst, const unsigned char *src, int64_t bytes, bool streaming)
 {
     struct uli_box box = {.extent = {1, 1, 1}, .run_bytes = bytes};
@@ -58,7 +58,7 @@ copy_to(struct perf_rank *rank, int32_t p, bool streaming, int64_t *from_p)
 
         piece = piece < room - at ? piece : room - at;
         piece = piece < set_bytes - *from_p ? piece : set_bytes - *from_p;
-        copy(dst + at, src + *from_p, piece, streaming);
+        bytes_copy(dst + at, src + *from_p, piece, streaming);
         left -= piece;
         at = (at + piece) % room;
         *from_p = (*from_p + piece) % set_bytes;

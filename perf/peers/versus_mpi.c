@@ -32,7 +32,7 @@ perf_mpi_available(void)
 }
 
 static struct uli_box_span
-whole(const struct uli_box *box)
+box_span(const struct uli_box *box)
 {
     return (struct uli_box_span){
         0, box->extent[0] * box->extent[1] * box->extent[2]};
@@ -197,7 +197,7 @@ pack_all(const struct perf_rank *rank, struct mpi_state *s)
         for (int64_t i = 0; i < rank->to[p].count; i++) {
             const struct uli_box *box = &rank->to[p].boxes[i];
 
-            uli_box_pack(box, whole(box), at,
+            uli_box_pack(box, box_span(box), at,
                 src + rank->src.offset[rank->to[p].tensors[i]]);
             at += uli_box_bytes(box);
         }
@@ -213,7 +213,7 @@ unpack_all(const struct perf_rank *rank, struct mpi_state *s)
         for (int64_t i = 0; i < s->from[p].count; i++) {
             const struct uli_box *box = &s->from[p].boxes[i];
 
-            uli_box_unpack(box, whole(box),
+            uli_box_unpack(box, box_span(box),
                 dst_set(rank, s) + rank->dst.offset[s->from[p].tensors[i]], at,
                 false);
             at += uli_box_bytes(box);

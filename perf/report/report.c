@@ -194,7 +194,7 @@ perf_report_wrong(const struct perf_report *report)
 }
 
 static int
-ascending(const void *a, const void *b)
+doubles_ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -217,7 +217,7 @@ perf_report_close(struct perf_report *report)
         s->has[c] = n > 0;
         if (n == 0)
             continue;
-        qsort(ratios, (size_t)n, sizeof(*ratios), ascending);
+        qsort(ratios, (size_t)n, sizeof(*ratios), doubles_ascending);
         s->median[c] = (ratios[n / 2] + ratios[(n - 1) / 2]) / 2;
         free(ratios);
     }

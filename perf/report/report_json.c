@@ -21,7 +21,7 @@ struct perf_json {
 
 /* Words of the command line and the environment may be no UTF-8. */
 static json_t *
-text(const char *words)
+json_text(const char *words)
 {
     json_t *string = json_string(words);
     char copy[1024];
@@ -35,7 +35,7 @@ text(const char *words)
 }
 
 static void
-now(char *text_p, size_t bytes)
+time_now(char *text_p, size_t bytes)
 {
     time_t seconds = time(NULL);
     struct tm parts;
@@ -45,7 +45,7 @@ now(char *text_p, size_t bytes)
 }
 
 static json_t *
-environment(void)
+environment_json(void)
 {
     static const char *const prefixes[] = {
         "ULYX_", "UCX_", "NCCL_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES="};
@@ -64,7 +64,7 @@ environment(void)
         if (!keep || equals == NULL || equals - *e >= (long)sizeof(name))
             continue;
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *e), *e);
-        json_object_set_new(object, name, text(equals + 1));
+        json_object_set_new(object, name, json_text(equals + 1));
     }
     return object;
 }
@@ -88,14 +88,14 @@ perf_json_open(
     }
     arguments = json_array();
     for (int i = 0; i < argc; i++)
-        json_array_append_new(arguments, text(argv[i]));
-    now(start, sizeof(start));
+        json_array_append_new(arguments, json_text(argv[i]));
+    time_now(start, sizeof(start));
     json->results = json_array();
     json->root = json_pack(
         "{s:i, s:s, s:s, s:o, s:o, s:{s:i, s:i, s:i, s:I, "
         "s:s, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:s, s:i}, s:o}",
         "schema", 2, "version", perf_version(), "start_time", start, "args",
-        arguments, "env", environment(), "config", "ranks", (int)nranks,
+        arguments, "env", environment_json(), "config", "ranks", (int)nranks,
         "threads", o->threads, "ranks_per_thread", o->ranks_per_thread, "batch",
         (json_int_t)o->batch, "dtype", o->dtype, "order", o->order, "work",
         o->work, "windows", o->register_memory, "iterations", o->iterations,
@@ -111,12 +111,13 @@ perf_json_places(
     json_t *devices = json_array();
 
     for (int32_t r = 0; r < nranks; r++)
-        json_array_append_new(devices,
-            json_pack("{s:i, s:I, s:o, s:I, s:i, s:i, s:o}", "rank", (int)r,
-                "pid", (json_int_t)places[r].pid, "host", text(places[r].host),
-                "thread", (json_int_t)places[r].thread, "node",
-                (int)places[r].node, "cores", (int)places[r].cores, "cpu",
-                text(places[r].cpu)));
+        json_array_append_new(
+            devices, json_pack("{s:i, s:I, s:o, s:I, s:i, s:i, s:o}", "rank",
+                         (int)r, "pid", (json_int_t)places[r].pid, "host",
+                         json_text(places[r].host), "thread",
+                         (json_int_t)places[r].thread, "node",
+                         (int)places[r].node, "cores", (int)places[r].cores,
+                         "cpu", json_text(places[r].cpu)));
     json_object_set_new(json->root, "devices", devices);
 }
 
@@ -163,7 +164,7 @@ perf_json_row(struct perf_json *json, const struct perf_options *o,
     }
     for (int f = 0; f < count; f++)
         json_object_set_new(object, facts[f].name,
-            facts[f].text != NULL ? text(facts[f].text)
+            facts[f].text != NULL ? json_text(facts[f].text)
                                   : json_integer(facts[f].number));
     json_array_append_new(json->results, object);
 }
@@ -175,7 +176,7 @@ perf_json_close(struct perf_json *json, const struct perf_summary *summary)
     char end[32];
     bool ok;
 
-    now(end, sizeof(end));
+    time_now(end, sizeof(end));
     for (int c = 0; c < PERF_COLUMNS; c++)
         json_object_set_new(medians, perf_ratios[c].name,
             summary->has[c] ? json_real(summary->median[c]) : json_null());

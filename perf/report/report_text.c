@@ -128,7 +128,7 @@ perf_text_header(FILE *out, const struct perf_options *o, int32_t nranks,
 
 /* As wide as their names. */
 static void
-ratios(FILE *out, const struct perf_row *row)
+row_ratios(FILE *out, const struct perf_row *row)
 {
     for (int c = 0; c < PERF_COLUMNS; c++) {
         double value;
@@ -167,7 +167,7 @@ perf_text_row(
     fprintf(out, " %7s %6s %6s %6s %-12s %-7s %7" PRId64 " %-8s", "N/A", "N/A",
         "N/A", "N/A", row->one->name, perf_direction_name(row->one->direction),
         row->seq, row->schedule);
-    ratios(out, row);
+    row_ratios(out, row);
     if (is_wide(o))
         fprintf(out, " %8.1f %8.1f %8.1f %6.3f", t->minimum * 1e6,
             t->maximum * 1e6, t->p99 * 1e6, t->cv);

@@ -30,7 +30,7 @@ struct program {
 };
 
 static void *
-grown(void *array, int count, int *capacity, size_t each)
+array_grown(void *array, int count, int *capacity, size_t each)
 {
     if (count < *capacity)
         return array;
@@ -44,7 +44,8 @@ grown(void *array, int count, int *capacity, size_t each)
 static void
 add_step(struct program *p, const struct step *step)
 {
-    p->steps = grown(p->steps, p->nsteps, &p->capacity, sizeof(*p->steps));
+    p->steps =
+        array_grown(p->steps, p->nsteps, &p->capacity, sizeof(*p->steps));
     p->steps[p->nsteps] = *step;
     p->steps[p->nsteps++].first = p->nrequires;
     p->most = step->bytes > p->most ? step->bytes : p->most;
@@ -57,8 +58,8 @@ read_line(struct program *p, const char *line)
     int label, other;
 
     if (sscanf(line, "l%d requires l%d", &label, &other) == 2) {
-        p->requires = grown(p->requires, p->nrequires, &p->requires_capacity,
-            sizeof(*p->requires));
+        p->requires = array_grown(p->requires, p->nrequires,
+            &p->requires_capacity, sizeof(*p->requires));
         p->requires[p->nrequires++] = other;
         p->steps[label - 1].count++;
         return;
@@ -91,7 +92,7 @@ read_program(const char *path, int rank, struct program *p)
 }
 
 static void
-play(struct program *p, char *buffer)
+program_play(struct program *p, char *buffer)
 {
     for (int i = 0; i < p->nsteps; i++) {
         struct step *s = &p->steps[i];
@@ -126,7 +127,7 @@ main(int argc, char **argv)
     MPI_Barrier(MPI_COMM_WORLD);
     usleep((useconds_t)((start - MPI_Wtime()) * 1e6));
     start = MPI_Wtime();
-    play(&program, buffer);
+    program_play(&program, buffer);
     mine = MPI_Wtime() - start;
     MPI_Reduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank == 0)

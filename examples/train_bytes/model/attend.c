@@ -9,7 +9,8 @@
 #include <string.h>
 
 static int64_t
-rounded(int64_t bytes) /* at least one byte, aligned as the library asks */
+bytes_rounded(
+    int64_t bytes) /* at least one byte, aligned as the library asks */
 {
     return (bytes + 64) / 64 * 64;
 }
@@ -19,10 +20,10 @@ attend_take(const struct attend *attend, int64_t bytes, struct memory *memory_p)
 {
     memory_p->window = NULL;
     if (!attend->options->windows || attend->comm == NULL) {
-        memory_p->at = aligned_alloc(64, (size_t)rounded(bytes));
+        memory_p->at = aligned_alloc(64, (size_t)bytes_rounded(bytes));
         return memory_p->at == NULL;
     }
-    if (ulyx_mem_alloc(rounded(bytes), NULL, &memory_p->window,
+    if (ulyx_mem_alloc(bytes_rounded(bytes), NULL, &memory_p->window,
             &memory_p->at) != ULYX_SUCCESS) {
         memory_p->at = NULL;
         fprintf(stderr, "train_bytes: window: %s\n", ulyx_last_error());
@@ -49,11 +50,11 @@ attend_give_back(const struct attend *attend, struct memory *memory)
 }
 
 static int
-allocate(struct attend *attend)
+attend_allocate(struct attend *attend)
 {
     int64_t layers = attend->options->layers;
-    int64_t workspace = rounded(attend->workspace_bytes);
-    int64_t saved = rounded(attend->saved_bytes);
+    int64_t workspace = bytes_rounded(attend->workspace_bytes);
+    int64_t saved = bytes_rounded(attend->saved_bytes);
 
     attend->saved = calloc((size_t)layers, sizeof(*attend->saved));
     if (attend->saved == NULL ||
@@ -81,7 +82,7 @@ attend_create(struct attend *attend_p, const struct options *options,
         attend_destroy(attend_p);
         return 3;
     }
-    if (allocate(attend_p) != 0) {
+    if (attend_allocate(attend_p) != 0) {
         fprintf(stderr,
             "train_bytes: no memory for %lld layers' saved parts of %lld "
             "bytes\n",

@@ -44,7 +44,7 @@ exec_of(const struct attend *attend)
 }
 
 static int
-create(struct attend *attend)
+plain_create(struct attend *attend)
 {
     ulyx_attention_t problem;
     ulyx_attention_exec_t exec = exec_of(attend);
@@ -70,13 +70,13 @@ create(struct attend *attend)
 }
 
 static void
-destroy(struct attend *attend)
+plain_destroy(struct attend *attend)
 {
     (void)attend;
 }
 
 static int
-step(struct attend *attend, const ulyx_docs_t *docs)
+plain_step(struct attend *attend, const ulyx_docs_t *docs)
 {
     (void)attend, (void)docs; /* every call is given the batch's */
     return 0;
@@ -84,7 +84,7 @@ step(struct attend *attend, const ulyx_docs_t *docs)
 
 /* [rows][heads][head_dim], dense. */
 static ulyx_attention_tensor_t
-tensor(const struct attend *attend, int64_t heads, const real *base)
+attend_tensor(const struct attend *attend, int64_t heads, const real *base)
 {
     ulyx_attention_tensor_t t = ULYX_ATTENTION_TENSOR_INIT;
 
@@ -109,13 +109,13 @@ lse_of(const struct attend *attend, int64_t layer)
 }
 
 static int
-forward(struct attend *attend, int64_t layer, const real *q, const real *k,
-    const real *v, real *out)
+plain_forward(struct attend *attend, int64_t layer, const real *q,
+    const real *k, const real *v, real *out)
 {
-    ulyx_attention_tensor_t tq = tensor(attend, attend->heads, q),
-                            tk = tensor(attend, attend->kv_heads, k),
-                            tv = tensor(attend, attend->kv_heads, v),
-                            to = tensor(attend, attend->heads, out),
+    ulyx_attention_tensor_t tq = attend_tensor(attend, attend->heads, q),
+                            tk = attend_tensor(attend, attend->kv_heads, k),
+                            tv = attend_tensor(attend, attend->kv_heads, v),
+                            to = attend_tensor(attend, attend->heads, out),
                             lse = lse_of(attend, layer);
     ulyx_attention_forward_t call = ULYX_ATTENTION_FORWARD_INIT;
     ulyx_attention_t problem = problem_of(attend);
@@ -132,18 +132,18 @@ forward(struct attend *attend, int64_t layer, const real *q, const real *k,
 }
 
 static int
-backward(struct attend *attend, int64_t layer, const real *q, const real *k,
-    const real *v, const real *out, const real *dout, real *dq, real *dk,
-    real *dv)
+plain_backward(struct attend *attend, int64_t layer, const real *q,
+    const real *k, const real *v, const real *out, const real *dout, real *dq,
+    real *dk, real *dv)
 {
-    ulyx_attention_tensor_t tq = tensor(attend, attend->heads, q),
-                            tk = tensor(attend, attend->kv_heads, k),
-                            tv = tensor(attend, attend->kv_heads, v),
-                            to = tensor(attend, attend->heads, out),
-                            tdo = tensor(attend, attend->heads, dout),
-                            tdq = tensor(attend, attend->heads, dq),
-                            tdk = tensor(attend, attend->kv_heads, dk),
-                            tdv = tensor(attend, attend->kv_heads, dv),
+    ulyx_attention_tensor_t tq = attend_tensor(attend, attend->heads, q),
+                            tk = attend_tensor(attend, attend->kv_heads, k),
+                            tv = attend_tensor(attend, attend->kv_heads, v),
+                            to = attend_tensor(attend, attend->heads, out),
+                            tdo = attend_tensor(attend, attend->heads, dout),
+                            tdq = attend_tensor(attend, attend->heads, dq),
+                            tdk = attend_tensor(attend, attend->kv_heads, dk),
+                            tdv = attend_tensor(attend, attend->kv_heads, dv),
                             lse = lse_of(attend, layer);
     ulyx_attention_backward_t call = ULYX_ATTENTION_BACKWARD_INIT;
     ulyx_attention_t problem = problem_of(attend);
@@ -162,4 +162,4 @@ backward(struct attend *attend, int64_t layer, const real *q, const real *k,
 }
 
 const struct attend_ops attend_plain_ops = {
-    create, destroy, step, forward, backward};
+    plain_create, plain_destroy, plain_step, plain_forward, plain_backward};

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 static int
-fail(const char *what)
+call_failed(const char *what)
 {
     fprintf(stderr, "train_bytes: %s: %s\n", what, ulyx_last_error());
     return 3;
@@ -29,19 +29,19 @@ query_rows(struct attend *attend)
         ulyx_dist_attention_get_plan(attend->dist, 0, &plan, NULL) !=
             ULYX_SUCCESS ||
         ulyx_plan_get_seq_rows(plan, 0, rank, &attend->rows) != ULYX_SUCCESS)
-        return fail("rows");
+        return call_failed("rows");
     attend->positions =
         calloc((size_t)attend->rows + 1, sizeof(*attend->positions));
     if (attend->positions == NULL)
         return -1;
     if (ulyx_plan_get_positions(
             plan, 0, rank, attend->rows, attend->positions) != ULYX_SUCCESS)
-        return fail("positions");
+        return call_failed("positions");
     return 0;
 }
 
 static int
-create(struct attend *attend)
+sharded_create(struct attend *attend)
 {
     const struct options *options = attend->options;
     ulyx_dist_attention_params_t params = ULYX_DIST_ATTENTION_PARAMS_INIT;
@@ -66,27 +66,27 @@ create(struct attend *attend)
     params.threads = attend->threads;
     if (ulyx_dist_attention_create(attend->comm, &params, &attend->dist) !=
         ULYX_SUCCESS)
-        return fail("dist attention");
+        return call_failed("dist attention");
     attend->keeps_inputs = !options->save_none;
     if (ulyx_dist_attention_get_bytes(attend->dist, &attend->workspace_bytes,
             &attend->saved_bytes, NULL) != ULYX_SUCCESS)
-        return fail("dist attention");
+        return call_failed("dist attention");
     return query_rows(attend);
 }
 
 static void
-destroy(struct attend *attend)
+sharded_destroy(struct attend *attend)
 {
     if (ulyx_dist_attention_destroy(attend->dist) != ULYX_SUCCESS)
-        fail("dist attention");
+        call_failed("dist attention");
 }
 
 static int
-step(struct attend *attend, const ulyx_docs_t *docs)
+sharded_step(struct attend *attend, const ulyx_docs_t *docs)
 {
     if (ulyx_dist_attention_update(attend->dist, docs, NULL, NULL) !=
         ULYX_SUCCESS)
-        return fail("documents");
+        return call_failed("documents");
     return 0;
 }
 
@@ -96,15 +96,15 @@ count_bytes(struct attend *attend)
     ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
 
     if (ulyx_dist_attention_get_times(attend->dist, &times) != ULYX_SUCCESS)
-        return fail("times");
+        return call_failed("times");
     attend->exchanged_bytes += times.sent_bytes;
     return 0;
 }
 
 /* Each tensor is one part, dense: arrays of one pointer. */
 static int
-forward(struct attend *attend, int64_t layer, const real *q, const real *k,
-    const real *v, real *out)
+sharded_forward(struct attend *attend, int64_t layer, const real *q,
+    const real *k, const real *v, real *out)
 {
     const void *const qs[] = {q}, *const ks[] = {k}, *const vs[] = {v};
     void *const outs[] = {out};
@@ -116,14 +116,14 @@ forward(struct attend *attend, int64_t layer, const real *q, const real *k,
     call.saved = attend->saved[layer];
     call.saved_bytes = attend->saved_bytes;
     if (ulyx_dist_attention_forward(attend->dist, &call, NULL) != ULYX_SUCCESS)
-        return fail("forward");
+        return call_failed("forward");
     return count_bytes(attend);
 }
 
 static int
-backward(struct attend *attend, int64_t layer, const real *q, const real *k,
-    const real *v, const real *out, const real *dout, real *dq, real *dk,
-    real *dv)
+sharded_backward(struct attend *attend, int64_t layer, const real *q,
+    const real *k, const real *v, const real *out, const real *dout, real *dq,
+    real *dk, real *dv)
 {
     const void *const qs[] = {q}, *const ks[] = {k}, *const vs[] = {v};
     const void *const outs[] = {out}, *const douts[] = {dout};
@@ -139,9 +139,9 @@ backward(struct attend *attend, int64_t layer, const real *q, const real *k,
     call.saved = attend->saved[layer];
     call.saved_bytes = attend->saved_bytes;
     if (ulyx_dist_attention_backward(attend->dist, &call, NULL) != ULYX_SUCCESS)
-        return fail("backward");
+        return call_failed("backward");
     return count_bytes(attend);
 }
 
-const struct attend_ops attend_sharded_ops = {
-    create, destroy, step, forward, backward};
+const struct attend_ops attend_sharded_ops = {sharded_create, sharded_destroy,
+    sharded_step, sharded_forward, sharded_backward};

@@ -18,7 +18,7 @@
 
 /* y[rows][out] = x[rows][in] w[in][out] */
 static inline void
-linear(int64_t rows, int64_t in, int64_t out, const real *x, const real *w,
+blas_linear(int64_t rows, int64_t in, int64_t out, const real *x, const real *w,
     real *y)
 {
     if (rows > 0)

@@ -12,7 +12,8 @@
 #include <string.h>
 
 static const real *
-weight(const struct model *model, int64_t layer, enum layer_parameter which)
+layer_weight(
+    const struct model *model, int64_t layer, enum layer_parameter which)
 {
     /* The embedding comes first. */
     int64_t index = 1 + layer * LAYER_PARAMETERS + which;
@@ -21,7 +22,8 @@ weight(const struct model *model, int64_t layer, enum layer_parameter which)
 }
 
 static real *
-gradient(const struct model *model, int64_t layer, enum layer_parameter which)
+layer_gradient(
+    const struct model *model, int64_t layer, enum layer_parameter which)
 {
     int64_t index = 1 + layer * LAYER_PARAMETERS + which;
 
@@ -29,7 +31,7 @@ gradient(const struct model *model, int64_t layer, enum layer_parameter which)
 }
 
 static void
-add(int64_t count, const real *a, const real *b, real *sum)
+vectors_add(int64_t count, const real *a, const real *b, real *sum)
 {
     for (int64_t i = 0; i < count; i++)
         sum[i] = a[i] + b[i];
@@ -43,19 +45,21 @@ attention_forward(struct model *model, int64_t index)
     int64_t n = model->rows, dim = model->options->dim;
     int error;
 
-    norm_forward(
-        n, dim, a->x, weight(model, index, NORM1), a->inverse1, s->normed);
-    linear(n, dim, dim, s->normed, weight(model, index, WQ), a->q);
-    linear(n, dim, model->kv_dim, s->normed, weight(model, index, WK), a->k);
-    linear(n, dim, model->kv_dim, s->normed, weight(model, index, WV), a->v);
+    norm_forward(n, dim, a->x, layer_weight(model, index, NORM1), a->inverse1,
+        s->normed);
+    blas_linear(n, dim, dim, s->normed, layer_weight(model, index, WQ), a->q);
+    blas_linear(
+        n, dim, model->kv_dim, s->normed, layer_weight(model, index, WK), a->k);
+    blas_linear(
+        n, dim, model->kv_dim, s->normed, layer_weight(model, index, WV), a->v);
     rope_rotate(n, model->options->heads, model->head_dim, s->table, 1, a->q);
     rope_rotate(
         n, model->options->kv_heads, model->head_dim, s->table, 1, a->k);
     error = attend_forward(model->attend, index, a->q, a->k, a->v, a->out);
     if (error != 0)
         return error;
-    linear(n, dim, dim, a->out, weight(model, index, WO), a->middle);
-    add(n * dim, a->x, a->middle, a->middle);
+    blas_linear(n, dim, dim, a->out, layer_weight(model, index, WO), a->middle);
+    vectors_add(n * dim, a->x, a->middle, a->middle);
     return 0;
 }
 
@@ -70,13 +74,15 @@ layer_forward(struct model *model, int64_t index, real *y)
 
     if (error != 0)
         return error;
-    norm_forward(
-        n, dim, a->middle, weight(model, index, NORM2), a->inverse2, s->normed);
-    linear(n, dim, hidden, s->normed, weight(model, index, GATE), a->gate);
-    linear(n, dim, hidden, s->normed, weight(model, index, UP), a->up);
+    norm_forward(n, dim, a->middle, layer_weight(model, index, NORM2),
+        a->inverse2, s->normed);
+    blas_linear(
+        n, dim, hidden, s->normed, layer_weight(model, index, GATE), a->gate);
+    blas_linear(
+        n, dim, hidden, s->normed, layer_weight(model, index, UP), a->up);
     swiglu_forward(n * hidden, a->gate, a->up, s->wide1);
-    linear(n, hidden, dim, s->wide1, weight(model, index, DOWN), y);
-    add(n * dim, a->middle, y, y);
+    blas_linear(n, hidden, dim, s->wide1, layer_weight(model, index, DOWN), y);
+    vectors_add(n * dim, a->middle, y, y);
     return 0;
 }
 
@@ -90,21 +96,24 @@ swiglu_part_backward(struct model *model, int64_t index, real *d)
             hidden = model->options->hidden;
 
     swiglu_forward(n * hidden, a->gate, a->up, s->wide1);
-    linear_weight(n, hidden, dim, s->wide1, d, gradient(model, index, DOWN));
-    linear_input(n, hidden, dim, d, weight(model, index, DOWN), 0, s->wide2);
+    linear_weight(
+        n, hidden, dim, s->wide1, d, layer_gradient(model, index, DOWN));
+    linear_input(
+        n, hidden, dim, d, layer_weight(model, index, DOWN), 0, s->wide2);
     swiglu_backward(n * hidden, a->gate, a->up, s->wide2, s->wide1, s->wide2);
-    norm_forward(
-        n, dim, a->middle, weight(model, index, NORM2), a->inverse2, s->normed);
+    norm_forward(n, dim, a->middle, layer_weight(model, index, NORM2),
+        a->inverse2, s->normed);
+    linear_weight(n, dim, hidden, s->normed, s->wide1,
+        layer_gradient(model, index, GATE));
     linear_weight(
-        n, dim, hidden, s->normed, s->wide1, gradient(model, index, GATE));
-    linear_weight(
-        n, dim, hidden, s->normed, s->wide2, gradient(model, index, UP));
-    linear_input(
-        n, dim, hidden, s->wide1, weight(model, index, GATE), 0, s->d_normed);
-    linear_input(
-        n, dim, hidden, s->wide2, weight(model, index, UP), 1, s->d_normed);
-    norm_backward(n, dim, a->middle, weight(model, index, NORM2), a->inverse2,
-        s->d_normed, d, gradient(model, index, NORM2), s->sums);
+        n, dim, hidden, s->normed, s->wide2, layer_gradient(model, index, UP));
+    linear_input(n, dim, hidden, s->wide1, layer_weight(model, index, GATE), 0,
+        s->d_normed);
+    linear_input(n, dim, hidden, s->wide2, layer_weight(model, index, UP), 1,
+        s->d_normed);
+    norm_backward(n, dim, a->middle, layer_weight(model, index, NORM2),
+        a->inverse2, s->d_normed, d, layer_gradient(model, index, NORM2),
+        s->sums);
 }
 
 /* From the gradients of rotated q and k, and of v, to that of normed x. */
@@ -120,15 +129,15 @@ projections_backward(struct model *model, int64_t index)
     rope_rotate(n, model->options->heads, model->head_dim, s->table, -1, s->dq);
     rope_rotate(
         n, model->options->kv_heads, model->head_dim, s->table, -1, s->dk);
-    norm_forward(
-        n, dim, a->x, weight(model, index, NORM1), a->inverse1, s->normed);
+    norm_forward(n, dim, a->x, layer_weight(model, index, NORM1), a->inverse1,
+        s->normed);
     for (int i = 0; i < 3; i++) {
         int64_t out = i == 0 ? dim : model->kv_dim;
 
         linear_weight(n, dim, out, s->normed, gradients[i],
-            gradient(model, index, which[i]));
-        linear_input(n, dim, out, gradients[i], weight(model, index, which[i]),
-            i > 0, s->d_normed);
+            layer_gradient(model, index, which[i]));
+        linear_input(n, dim, out, gradients[i],
+            layer_weight(model, index, which[i]), i > 0, s->d_normed);
     }
 }
 
@@ -141,14 +150,14 @@ layer_backward(struct model *model, int64_t index, real *d)
     int error;
 
     swiglu_part_backward(model, index, d);
-    linear_weight(n, dim, dim, a->out, d, gradient(model, index, WO));
-    linear_input(n, dim, dim, d, weight(model, index, WO), 0, s->d_out);
+    linear_weight(n, dim, dim, a->out, d, layer_gradient(model, index, WO));
+    linear_input(n, dim, dim, d, layer_weight(model, index, WO), 0, s->d_out);
     error = attend_backward(model->attend, index, a->q, a->k, a->v, a->out,
         s->d_out, s->dq, s->dk, s->dv);
     if (error != 0)
         return error;
     projections_backward(model, index);
-    norm_backward(n, dim, a->x, weight(model, index, NORM1), a->inverse1,
-        s->d_normed, d, gradient(model, index, NORM1), s->sums);
+    norm_backward(n, dim, a->x, layer_weight(model, index, NORM1), a->inverse1,
+        s->d_normed, d, layer_gradient(model, index, NORM1), s->sums);
     return 0;
 }

@@ -72,7 +72,7 @@ deviation_of(const struct model *model, const struct parameter *p)
 }
 
 static void
-initialise(struct model *model)
+model_initialise(struct model *model)
 {
     uint64_t state = (uint64_t)model->options->seed;
 
@@ -89,7 +89,7 @@ initialise(struct model *model)
 
 /* A piece of [rows][width] reals at *at, which moves on. base NULL counts. */
 static real *
-take(char *base, int64_t *at, int64_t rows, int64_t width)
+model_take(char *base, int64_t *at, int64_t rows, int64_t width)
 {
     int64_t here = *at;
 
@@ -104,27 +104,27 @@ place_scratch(struct model *model, char *base, int64_t *at)
     struct scratch *s = &model->scratch;
     int64_t n = model->rows;
 
-    s->normed = take(base, at, n, o->dim);
-    s->d_normed = take(base, at, n, o->dim);
-    s->d_out = take(base, at, n, o->dim);
-    s->wide1 = take(base, at, n, o->hidden);
-    s->wide2 = take(base, at, n, o->hidden);
-    s->dq = take(base, at, n, o->dim);
-    s->dk = take(base, at, n, model->kv_dim);
-    s->dv = take(base, at, n, model->kv_dim);
+    s->normed = model_take(base, at, n, o->dim);
+    s->d_normed = model_take(base, at, n, o->dim);
+    s->d_out = model_take(base, at, n, o->dim);
+    s->wide1 = model_take(base, at, n, o->hidden);
+    s->wide2 = model_take(base, at, n, o->hidden);
+    s->dq = model_take(base, at, n, o->dim);
+    s->dk = model_take(base, at, n, model->kv_dim);
+    s->dv = model_take(base, at, n, model->kv_dim);
     if (model->attend->keeps_inputs) {
-        s->q = take(base, at, n, o->dim);
-        s->k = take(base, at, n, model->kv_dim);
-        s->v = take(base, at, n, model->kv_dim);
+        s->q = model_take(base, at, n, o->dim);
+        s->k = model_take(base, at, n, model->kv_dim);
+        s->v = model_take(base, at, n, model->kv_dim);
     }
-    s->table = take(base, at, n, model->head_dim);
-    s->logits = take(base, at, HEAD_ROWS, VOCABULARY);
-    s->sums = (double *)(void *)take(
+    s->table = model_take(base, at, n, model->head_dim);
+    s->logits = model_take(base, at, HEAD_ROWS, VOCABULARY);
+    s->sums = (double *)(void *)model_take(
         base, at, o->dim, (int64_t)(sizeof(double) / sizeof(real)));
 }
 
 static int64_t
-place(struct model *model, char *base)
+model_place(struct model *model, char *base)
 {
     const struct options *o = model->options;
     struct scratch *s = &model->scratch;
@@ -135,25 +135,25 @@ place(struct model *model, char *base)
         struct activations *a = &model->layers[layer];
         bool shared = model->attend->keeps_inputs;
 
-        a->x = take(base, &at, n, o->dim);
-        a->middle = take(base, &at, n, o->dim);
-        a->out = take(base, &at, n, o->dim);
-        a->gate = take(base, &at, n, o->hidden);
-        a->up = take(base, &at, n, o->hidden);
-        a->inverse1 = take(base, &at, n, 1);
-        a->inverse2 = take(base, &at, n, 1);
-        a->q = shared ? s->q : take(base, &at, n, o->dim);
-        a->k = shared ? s->k : take(base, &at, n, model->kv_dim);
-        a->v = shared ? s->v : take(base, &at, n, model->kv_dim);
+        a->x = model_take(base, &at, n, o->dim);
+        a->middle = model_take(base, &at, n, o->dim);
+        a->out = model_take(base, &at, n, o->dim);
+        a->gate = model_take(base, &at, n, o->hidden);
+        a->up = model_take(base, &at, n, o->hidden);
+        a->inverse1 = model_take(base, &at, n, 1);
+        a->inverse2 = model_take(base, &at, n, 1);
+        a->q = shared ? s->q : model_take(base, &at, n, o->dim);
+        a->k = shared ? s->k : model_take(base, &at, n, model->kv_dim);
+        a->v = shared ? s->v : model_take(base, &at, n, model->kv_dim);
     }
-    model->x = take(base, &at, n, o->dim);
-    model->dx = take(base, &at, n, o->dim);
-    model->final_inverse = take(base, &at, n, 1);
+    model->x = model_take(base, &at, n, o->dim);
+    model->dx = model_take(base, &at, n, o->dim);
+    model->final_inverse = model_take(base, &at, n, 1);
     return at;
 }
 
 static int
-allocate(struct model *model)
+model_allocate(struct model *model)
 {
     size_t rows = (size_t)model->rows + 1, values;
 
@@ -167,13 +167,13 @@ allocate(struct model *model)
     model->tokens = malloc(rows);
     model->labels = calloc(rows, sizeof(*model->labels));
     model->positions = calloc(rows, sizeof(*model->positions));
-    model->memory_bytes = place(model, NULL);
+    model->memory_bytes = model_place(model, NULL);
     if (attend_take(model->attend, model->memory_bytes, &model->memory) != 0 ||
         model->value == NULL || model->gradient == NULL ||
         model->tokens == NULL || model->labels == NULL ||
         model->positions == NULL)
         return -1;
-    place(model, model->memory.at);
+    model_place(model, model->memory.at);
     return 0;
 }
 
@@ -187,7 +187,7 @@ model_create(
     model_p->rows = attend->rows;
     model_p->head_dim = attend->head_dim;
     model_p->kv_dim = options->kv_heads * attend->head_dim;
-    if (allocate(model_p) != 0) {
+    if (model_allocate(model_p) != 0) {
         fprintf(stderr,
             "train_bytes: no memory for %lld values and %lld bytes of "
             "activations\n",
@@ -195,7 +195,7 @@ model_create(
         model_destroy(model_p);
         return 3;
     }
-    initialise(model_p);
+    model_initialise(model_p);
     return 0;
 }
 
@@ -217,7 +217,7 @@ model_destroy(struct model *model)
 /* This rank's rows: labels were shifted on the whole sequence before, and
  * positions are those of the sequence. */
 static void
-slice(struct model *model, const struct batch *batch)
+model_slice(struct model *model, const struct batch *batch)
 {
     for (int64_t i = 0; i < model->rows; i++) {
         int64_t row = model->attend->positions[i];
@@ -242,7 +242,7 @@ model_step(struct model *model, const struct batch *batch, double *loss_p)
     size_t row_bytes = (size_t)dim * sizeof(real);
     int error = attend_step(model->attend, batch);
 
-    slice(model, batch);
+    model_slice(model, batch);
     memset(model->gradient, 0, (size_t)model->values * sizeof(real));
     for (int64_t i = 0; i < n; i++)
         memcpy(model->layers[0].x + i * dim,
