@@ -18,7 +18,8 @@ struct fixture {
 };
 
 static void
-create(struct fixture *f, int32_t order, int32_t work, uint64_t directions)
+fixture_create(
+    struct fixture *f, int32_t order, int32_t work, uint64_t directions)
 {
     ulyx_part_t part = ULYX_PART_INIT;
     ulyx_tensor_t tensors[3] = {
@@ -48,7 +49,7 @@ create(struct fixture *f, int32_t order, int32_t work, uint64_t directions)
 }
 
 static void
-destroy(struct fixture *f)
+fixture_destroy(struct fixture *f)
 {
     for (int r = 0; r < RANKS; r++) {
         assert_status(ulyx_plan_destroy(f->plans[r]), ULYX_SUCCESS);
@@ -64,7 +65,7 @@ heads_and_rows(void **state)
     static const int64_t k[RANKS][2] = {{0, 1}, {0, 2}, {1, 1}, {1, 1}};
     static const int64_t rows[RANKS] = {5, 5, 4, 4};
     struct fixture f;
-    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
+    fixture_create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
     for (int r = 0; r < RANKS; r++) {
         int64_t first, count, n, map[4];
         int32_t packed;
@@ -86,7 +87,7 @@ heads_and_rows(void **state)
         for (int64_t i = 0; i < n; i++)
             assert_int_equal(map[i], (q[r][0] + i) / 7 - k[r][0]);
     }
-    destroy(&f);
+    fixture_destroy(&f);
 }
 
 static void
@@ -97,13 +98,13 @@ positions_of_zigzag(void **state)
     static const int64_t expected[] = {3, 4, 5, 14, 15};
     int64_t positions[5];
     struct fixture f;
-    create(&f, ULYX_TOKENS_ZIGZAG, ULYX_WORK_HEADS, 0);
+    fixture_create(&f, ULYX_TOKENS_ZIGZAG, ULYX_WORK_HEADS, 0);
     assert_status(
         ulyx_plan_get_positions(f.plans[3], 0, 1, 5, positions), ULYX_SUCCESS);
     assert_memory_equal(positions, expected, sizeof(expected));
     assert_status(ulyx_plan_get_positions(f.plans[3], 0, 1, 4, positions),
         ULYX_ERR_INVALID_ARGUMENT);
-    destroy(&f);
+    fixture_destroy(&f);
 }
 
 static void
@@ -113,7 +114,7 @@ partials_and_extents(void **state)
     ulyx_dtype_t dtype;
     int64_t bytes;
     struct fixture f;
-    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
+    fixture_create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
     assert_status(
         ulyx_plan_get_partial_dtype(f.plans[0], 0, &dtype), ULYX_SUCCESS);
     assert_int_equal(dtype, ULYX_DTYPE_BF16);
@@ -132,7 +133,7 @@ partials_and_extents(void **state)
                       ULYX_SIDE_SRC, &bytes),
         ULYX_SUCCESS);
     assert_int_equal(bytes, 18 * 2 * 8 * 4);
-    destroy(&f);
+    fixture_destroy(&f);
 }
 
 /* Element counts by hand: rank 0 gets 13 rows of 4 + 1 + 1 heads from others,
@@ -143,7 +144,7 @@ traffic_is_what_moves(void **state)
     (void)state;
     ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
     struct fixture f;
-    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 3);
+    fixture_create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 3);
     assert_status(ulyx_plan_get_traffic(f.plans[0], ULYX_SEQ_TO_HEAD, &traffic),
         ULYX_SUCCESS);
     assert_int_equal(traffic.size_bytes, 5 * 18 * 16);
@@ -158,7 +159,7 @@ traffic_is_what_moves(void **state)
     traffic.size = 1;
     assert_status(ulyx_plan_get_traffic(f.plans[0], ULYX_SEQ_TO_HEAD, &traffic),
         ULYX_ERR_INVALID_ARGUMENT);
-    destroy(&f);
+    fixture_destroy(&f);
 }
 
 static void
@@ -167,7 +168,7 @@ segments_of_a_packed_plan(void **state)
     (void)state;
     struct fixture f;
     int64_t total = 0;
-    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_BALANCED, 0);
+    fixture_create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_BALANCED, 0);
     for (int r = 0; r < RANKS; r++) {
         ulyx_segment_t segments[32];
         int32_t packed;
@@ -192,7 +193,7 @@ segments_of_a_packed_plan(void **state)
         assert_true(count > 0);
     }
     assert_int_equal(total, 14 * 18);
-    destroy(&f);
+    fixture_destroy(&f);
 }
 
 /* Newer programs' segments are longer, and end in zeros; an element size that
@@ -208,7 +209,7 @@ segments_of_other_versions(void **state)
         int64_t later[2];
     } newer[32];
     int64_t count, other;
-    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_BALANCED, 0);
+    fixture_create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_BALANCED, 0);
     memset(newer, 0x33, sizeof(newer));
     memset(&untouched, 0x33, sizeof(untouched));
     assert_status(ulyx_plan_get_segments(
@@ -227,7 +228,7 @@ segments_of_other_versions(void **state)
         assert_memory_equal(&newer[i].known, &ours[i], sizeof(*ours));
         assert_true(newer[i].later[0] == 0 && newer[i].later[1] == 0);
     }
-    destroy(&f);
+    fixture_destroy(&f);
 }
 
 static void
@@ -237,7 +238,7 @@ words_and_bytes(void **state)
     char text[2048], small[16];
     int64_t bytes;
     struct fixture f;
-    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
+    fixture_create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
     assert_status(
         ulyx_plan_describe(f.plans[1], text, sizeof(text)), ULYX_SUCCESS);
     assert_non_null(strstr(text, "reshuffle direct"));
@@ -249,7 +250,7 @@ words_and_bytes(void **state)
     assert_string_equal(small + 12, "...");
     assert_status(ulyx_plan_get_memory(f.plans[1], &bytes), ULYX_SUCCESS);
     assert_true(bytes > 1000 && bytes < 8 << 20);
-    destroy(&f);
+    fixture_destroy(&f);
 }
 
 static void
@@ -260,7 +261,7 @@ bad_indices(void **state)
     int32_t packed;
     ulyx_segment_t segment;
     struct fixture f;
-    create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
+    fixture_create(&f, ULYX_TOKENS_CONTIGUOUS, ULYX_WORK_HEADS, 0);
     ulyx_plan_t *plan = f.plans[0];
     ulyx_status_t bad = ULYX_ERR_INVALID_ARGUMENT;
     assert_status(ulyx_plan_get_seq_rows(plan, 1, 0, &a), bad);
@@ -281,7 +282,7 @@ bad_indices(void **state)
     assert_status(ulyx_plan_describe(plan, NULL, 10), bad);
     assert_status(
         ulyx_plan_update(plan, NULL, NULL, NULL), ULYX_ERR_UNSUPPORTED);
-    destroy(&f);
+    fixture_destroy(&f);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -205,7 +205,7 @@ update_docs(void *given, size_t size)
 }
 
 static ulyx_status_t
-traffic(void *given, size_t size)
+traffic_call(void *given, size_t size)
 {
     (void)size;
     return ulyx_plan_get_traffic(world.plan, ULYX_SEQ_TO_HEAD, given);
@@ -292,32 +292,32 @@ dist_saved(void *given, size_t size)
 }
 
 static ulyx_status_t
-attend(const ulyx_attention_t *problem, const ulyx_attention_forward_t *forward,
-    const ulyx_attention_exec_t *exec)
+attend_call(const ulyx_attention_t *problem,
+    const ulyx_attention_forward_t *forward, const ulyx_attention_exec_t *exec)
 {
     return ulyx_attention_forward(
         problem, forward, exec, world.bench.workspace, world.bench.bytes, NULL);
 }
 
 static ulyx_status_t
-attention(void *given, size_t size)
+attention_call(void *given, size_t size)
 {
     (void)size;
-    return attend(given, &world.bench.forward, &world.bench.exec);
+    return attend_call(given, &world.bench.forward, &world.bench.exec);
 }
 
 static ulyx_status_t
 attention_exec(void *given, size_t size)
 {
     (void)size;
-    return attend(&world.bench.problem, &world.bench.forward, given);
+    return attend_call(&world.bench.problem, &world.bench.forward, given);
 }
 
 static ulyx_status_t
 attention_forward(void *given, size_t size)
 {
     (void)size;
-    return attend(&world.bench.problem, given, &world.bench.exec);
+    return attend_call(&world.bench.problem, given, &world.bench.exec);
 }
 
 static ulyx_status_t
@@ -352,7 +352,7 @@ attention_segment(void *given, size_t size)
     problem.q_segments = problem.k_segments = given;
     problem.q_segment_count = problem.k_segment_count = 1;
     problem.segment_size = size;
-    return attention(&problem, sizeof(problem));
+    return attention_call(&problem, sizeof(problem));
 }
 
 static ulyx_status_t
@@ -361,7 +361,7 @@ attention_docs(void *given, size_t size)
     ulyx_attention_t problem = world.bench.problem;
     (void)size;
     problem.docs_q = given;
-    return attention(&problem, sizeof(problem));
+    return attention_call(&problem, sizeof(problem));
 }
 
 /* ---- all of them --------------------------------------------------------- */
@@ -391,7 +391,7 @@ static const struct subject {
     {"plan, tensor", ULI_STRUCT_TENSOR, &world.tensor, plan_tensor, ELEMENT},
     {"plan, docs", ULI_STRUCT_DOCS, &world.docs, plan_docs},
     {"plan update", ULI_STRUCT_DOCS, &world.docs, update_docs},
-    {"traffic", ULI_STRUCT_TRAFFIC, &traffic_good, traffic, SIZED, true},
+    {"traffic", ULI_STRUCT_TRAFFIC, &traffic_good, traffic_call, SIZED, true},
     {"dist attention", ULI_STRUCT_DIST_ATTENTION_PARAMS, &world.dist_params,
         dist_params},
     {"dist attention, part", ULI_STRUCT_PART, &world.part, dist_part, ELEMENT},
@@ -405,7 +405,7 @@ static const struct subject {
         dist_times, SIZED, true},
     {"dist attention saved", ULI_STRUCT_SAVED_TENSOR, &saved_good, dist_saved,
         ELEMENT, true},
-    {"attention", ULI_STRUCT_ATTENTION, &world.bench.problem, attention},
+    {"attention", ULI_STRUCT_ATTENTION, &world.bench.problem, attention_call},
     {"attention exec", ULI_STRUCT_ATTENTION_EXEC, &world.bench.exec,
         attention_exec},
     {"attention forward", ULI_STRUCT_ATTENTION_FORWARD, &world.bench.forward,
@@ -425,7 +425,8 @@ enum { SUBJECTS = sizeof(subjects) / sizeof(subjects[0]) };
 /* The call with a struct of so many bytes, of which byte `set` (if any) is 1.
  */
 static void
-expect(const struct subject *s, size_t size, size_t set, ulyx_status_t expected)
+subject_expect(
+    const struct subject *s, size_t size, size_t set, ulyx_status_t expected)
 {
     size_t known = uli_structs[s->id].bytes;
     unsigned char *given = calloc(1, size);
@@ -453,12 +454,13 @@ structs_of_every_size_are_taken_or_refused(void **state)
         const struct uli_struct *kind = &uli_structs[s->id];
         size_t step = s->is == ELEMENT ? 8 : 1;
         for (size_t size = kind->least_bytes; size <= kind->bytes; size += step)
-            expect(s, size, 0, ULYX_SUCCESS);
-        expect(s, kind->least_bytes - step, 0, ULYX_ERR_INVALID_ARGUMENT);
-        expect(s, sizeof(size_t), 0, ULYX_ERR_INVALID_ARGUMENT);
-        expect(s, kind->bytes + TAIL, 0, ULYX_SUCCESS);
+            subject_expect(s, size, 0, ULYX_SUCCESS);
+        subject_expect(
+            s, kind->least_bytes - step, 0, ULYX_ERR_INVALID_ARGUMENT);
+        subject_expect(s, sizeof(size_t), 0, ULYX_ERR_INVALID_ARGUMENT);
+        subject_expect(s, kind->bytes + TAIL, 0, ULYX_SUCCESS);
         for (size_t set = kind->bytes; set < kind->bytes + TAIL; set += 23)
-            expect(s, kind->bytes + TAIL, set,
+            subject_expect(s, kind->bytes + TAIL, set,
                 s->output ? ULYX_SUCCESS : ULYX_ERR_UNSUPPORTED);
     }
 }

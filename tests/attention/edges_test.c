@@ -271,7 +271,7 @@ visible_nan_reaches_its_rows(void **state)
 
 /* out of every kernel against the reference's. */
 static void
-agrees(struct bench *b, int k)
+bench_agrees(struct bench *b, int k)
 {
     struct bench r;
     int64_t len = b->problem.len_q;
@@ -302,10 +302,10 @@ parameters_at_the_ends_of_a_float(void **state)
             bench_init(&b, 1, 1, 1, 20, 8);
             memset(b.data[Q], 0, 32); /* scores of exactly 0 */
             b.problem.softcap = caps[n];
-            agrees(&b, k);
+            bench_agrees(&b, k);
             b.problem.softcap = 0;
             b.problem.scale = scales[n % 4];
-            agrees(&b, k);
+            bench_agrees(&b, k);
             bench_free(&b);
         }
     }
@@ -321,11 +321,11 @@ data_at_the_ends_of_a_float(void **state)
         bench_init(&b, 1, 1, 1, 20, 8);
         for (int64_t n = 0; n < 160; n++)
             b.data[Q][n] *= 1e15f, b.data[K][n] *= 1e15f;
-        agrees(&b, k);
+        bench_agrees(&b, k);
         for (int64_t n = 0; n < 160; n++)
             b.data[Q][n] *= 1e-38f, b.data[K][n] = -0.0f,
                                     b.data[V][n] *= 1e-39f;
-        agrees(&b, k);
+        bench_agrees(&b, k);
         bench_free(&b);
     }
 }

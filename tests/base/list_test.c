@@ -14,7 +14,7 @@ struct item {
 /* The numbers in list order, read forwards, as decimal digits; the links
  * backwards must agree. */
 static int
-digits(struct uli_list *head)
+list_digits(struct uli_list *head)
 {
     int value = 0;
     for (struct uli_list *at = head->next; at != head; at = at->next) {
@@ -32,7 +32,7 @@ new_list_is_empty(void **fixture)
     struct uli_list head;
     uli_list_init(&head);
     assert_true(uli_list_empty(&head));
-    assert_int_equal(digits(&head), 0);
+    assert_int_equal(list_digits(&head), 0);
 }
 
 static void
@@ -45,7 +45,7 @@ append_keeps_order(void **fixture)
     for (int i = 0; i < 3; i++)
         uli_list_append(&head, &items[i].node);
     assert_false(uli_list_empty(&head));
-    assert_int_equal(digits(&head), 123);
+    assert_int_equal(list_digits(&head), 123);
 }
 
 static void
@@ -59,11 +59,11 @@ remove_takes_first_middle_and_last(void **fixture)
     for (int i = 0; i < 4; i++)
         uli_list_append(&head, &items[i].node);
     uli_list_remove(&items[1].node);
-    assert_int_equal(digits(&head), 134);
+    assert_int_equal(list_digits(&head), 134);
     uli_list_remove(&items[0].node);
-    assert_int_equal(digits(&head), 34);
+    assert_int_equal(list_digits(&head), 34);
     uli_list_remove(&items[3].node);
-    assert_int_equal(digits(&head), 3);
+    assert_int_equal(list_digits(&head), 3);
     uli_list_remove(&items[2].node);
     assert_true(uli_list_empty(&head));
 }
@@ -79,9 +79,9 @@ remove_twice_is_harmless(void **fixture)
     uli_list_append(&head, &items[1].node);
     uli_list_remove(&items[0].node);
     uli_list_remove(&items[0].node);
-    assert_int_equal(digits(&head), 2);
+    assert_int_equal(list_digits(&head), 2);
     uli_list_append(&head, &items[0].node);
-    assert_int_equal(digits(&head), 21);
+    assert_int_equal(list_digits(&head), 21);
 }
 
 static const struct CMUnitTest tests[] = {

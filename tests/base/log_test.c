@@ -94,7 +94,7 @@ run_ranks(struct fixture *f, int nranks, rank_fn body, const char *level,
 }
 
 static int
-has(const struct fixture *f, const char *word)
+fixture_has(const struct fixture *f, const char *word)
 {
     return strstr(f->text, word) != NULL;
 }
@@ -162,7 +162,7 @@ level_decides_what_is_written(void **state)
         f->file = name;
         run_ranks(f, 1, log_each_level, levels[level], NULL);
         for (int line = 1; line < 5; line++)
-            assert_int_equal(has(f, lines[line]), line <= level);
+            assert_int_equal(fixture_has(f, lines[line]), line <= level);
     }
 }
 
@@ -170,37 +170,38 @@ static void
 default_level_is_warn(void **state)
 {
     run_ranks(*state, 1, log_each_level, NULL, NULL);
-    assert_true(has(*state, "warn line"));
-    assert_false(has(*state, "info line"));
+    assert_true(fixture_has(*state, "warn line"));
+    assert_false(fixture_has(*state, "info line"));
 }
 
 static void
 subsystems_select_but_never_hide_warnings(void **state)
 {
     run_ranks(*state, 1, log_each_subsystem, "INFO", "INIT,mem");
-    assert_true(has(*state, "of init"));
-    assert_true(has(*state, "of mem"));
-    assert_false(has(*state, "INFO of plan"));
-    assert_true(has(*state, "warning of plan"));
+    assert_true(fixture_has(*state, "of init"));
+    assert_true(fixture_has(*state, "of mem"));
+    assert_false(fixture_has(*state, "INFO of plan"));
+    assert_true(fixture_has(*state, "warning of plan"));
 }
 
 static void
 subsystems_with_caret_are_left_out(void **state)
 {
     run_ranks(*state, 1, log_each_subsystem, "INFO", "^MEM,INIT");
-    assert_false(has(*state, "of init"));
-    assert_false(has(*state, "of mem"));
-    assert_true(has(*state, "INFO of plan"));
+    assert_false(fixture_has(*state, "of init"));
+    assert_false(fixture_has(*state, "of mem"));
+    assert_true(fixture_has(*state, "INFO of plan"));
 }
 
 static void
 bad_level_and_subsystem_are_named(void **state)
 {
     run_ranks(*state, 1, log_each_subsystem, "LOUD", "INIT,BAD");
-    assert_true(has(*state, "ULYX_DEBUG=\"LOUD\" (environment)"));
-    assert_true(has(*state, "ULYX_DEBUG_SUBSYS=\"INIT,BAD\" (environment)"));
-    assert_true(has(*state, "warning of plan"));
-    assert_false(has(*state, "of init"));
+    assert_true(fixture_has(*state, "ULYX_DEBUG=\"LOUD\" (environment)"));
+    assert_true(
+        fixture_has(*state, "ULYX_DEBUG_SUBSYS=\"INIT,BAD\" (environment)"));
+    assert_true(fixture_has(*state, "warning of plan"));
+    assert_false(fixture_has(*state, "of init"));
 }
 
 static void
@@ -212,7 +213,7 @@ file_name_takes_host_and_process(void **state)
     char name[512];
     snprintf(name, sizeof(name), "x-%s-%d-%%q.log", f->host, f->pid);
     read_log(f, name);
-    assert_true(has(f, "warn line"));
+    assert_true(fixture_has(f, "warn line"));
 }
 
 static int
@@ -234,9 +235,9 @@ forked_child_opens_its_own_file(void **state)
     char name[32];
     snprintf(name, sizeof(name), "%d", f->pid);
     read_log(f, name);
-    assert_true(has(f, "parent first"));
-    assert_true(has(f, "parent again"));
-    assert_false(has(f, "of rank 0"));
+    assert_true(fixture_has(f, "parent first"));
+    assert_true(fixture_has(f, "parent again"));
+    assert_false(fixture_has(f, "of rank 0"));
 }
 
 static void
@@ -288,12 +289,12 @@ long_line_is_cut_and_error_is_logged(void **state)
 {
     struct fixture *f = *state;
     run_ranks(f, 1, log_long_line_and_keep_errno, NULL, NULL);
-    assert_false(has(f, "plan 7"));
+    assert_false(fixture_has(f, "plan 7"));
     run_ranks(f, 1, log_long_line_and_keep_errno, "INFO", NULL);
     char *end = strchr(f->text, '\n');
     assert_non_null(end);
     assert_in_range(end - f->text, 1000, 2047);
-    assert_true(has(f, "ULYX INFO ULYX_ERR_BUSY: plan 7 is in use\n"));
+    assert_true(fixture_has(f, "ULYX INFO ULYX_ERR_BUSY: plan 7 is in use\n"));
 }
 
 /* ---- a function of the program's ----------------------------------------- */
@@ -344,9 +345,9 @@ lines_go_to_a_function(void **state)
 {
     struct fixture *f = *state;
     run_ranks(f, 1, log_to_a_function, NULL, NULL);
-    assert_true(has(f, "ULYX WARN back in the file\n"));
-    assert_false(has(f, "first"));
-    assert_false(has(f, "interest"));
+    assert_true(fixture_has(f, "ULYX WARN back in the file\n"));
+    assert_false(fixture_has(f, "first"));
+    assert_false(fixture_has(f, "interest"));
 }
 
 /* ---- readers that do not read -------------------------------------------- */
@@ -355,7 +356,7 @@ enum { STUCK_LINES = 3000 };
 
 /* What is in the pipe now, as text; its length. */
 static size_t
-drain(int fd, struct fixture *f)
+fixture_drain(int fd, struct fixture *f)
 {
     size_t have = 0;
     ssize_t got;
@@ -391,10 +392,10 @@ log_into_a_full_pipe(int rank, int nranks, void *context)
     for (int i = 0; i < STUCK_LINES; i++)
         ULI_WARN(ULI_LOG_INIT, -1, "line %d", i);
     bool flags = !(fcntl(2, F_GETFL) & O_NONBLOCK);
-    drain(ends[0], f);
+    fixture_drain(ends[0], f);
     int written = count_lines(f->text);
     ULI_WARN(ULI_LOG_INIT, -1, "again");
-    drain(ends[0], f);
+    fixture_drain(ends[0], f);
     const char *note = strstr(f->text, "ULYX WARN ");
     if (note)
         sscanf(note, "ULYX WARN %d log lines dropped", &dropped);
@@ -445,7 +446,7 @@ log_into_a_fifo(int rank, int nranks, void *context)
         ULI_WARN(ULI_LOG_INIT, -1, "line %d", i);
     if (rank != 0)
         return 0;
-    drain(reader, f);
+    fixture_drain(reader, f);
     close(reader);
     ULI_WARN(ULI_LOG_INIT, -1, "nobody reads");
     return !ranks_expect(count_lines(f->text) > 10);

@@ -71,7 +71,7 @@ write_file(const char *path, const char *text)
 }
 
 static ulyx_status_t
-load(const struct fixture *f, struct uli_settings *settings_p)
+fixture_load(const struct fixture *f, struct uli_settings *settings_p)
 {
     return uli_settings_load_files(f->system_file, f->user_file, settings_p);
 }
@@ -84,7 +84,7 @@ assert_refused(
     struct uli_settings settings, before;
     memset(&settings, 0x5A, sizeof(settings));
     before = settings;
-    assert_status(load(f, &settings), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(fixture_load(f, &settings), ULYX_ERR_INVALID_ARGUMENT);
     assert_memory_equal(&settings, &before, sizeof(settings));
     assert_non_null(strstr(ulyx_last_error(), a));
     assert_non_null(strstr(ulyx_last_error(), b));
@@ -97,7 +97,7 @@ static void
 every_default_parses(void **state)
 {
     struct uli_settings settings;
-    assert_status(load(*state, &settings), ULYX_SUCCESS);
+    assert_status(fixture_load(*state, &settings), ULYX_SUCCESS);
     assert_true(settings.timeout_s == 600);
     assert_false(settings.insecure);
     assert_string_equal(settings.debug, "WARN");
@@ -129,17 +129,17 @@ later_sources_win(void **state)
     struct uli_settings settings;
     write_file(f->system_file,
         "# site\n\nULYX_TIMEOUT=10\n  ULYX_PORT = 11 \nULYX_ALGO=hier\n");
-    assert_status(load(f, &settings), ULYX_SUCCESS);
+    assert_status(fixture_load(f, &settings), ULYX_SUCCESS);
     assert_true(settings.timeout_s == 10 && settings.port == 11);
     assert_string_equal(settings.algo, "hier");
 
     write_file(f->user_file, "ULYX_TIMEOUT=20\nULYX_PORT=21\n");
-    assert_status(load(f, &settings), ULYX_SUCCESS);
+    assert_status(fixture_load(f, &settings), ULYX_SUCCESS);
     assert_true(settings.timeout_s == 20 && settings.port == 21);
     assert_string_equal(settings.algo, "hier");
 
     setenv("ULYX_TIMEOUT", "30", 1);
-    assert_status(load(f, &settings), ULYX_SUCCESS);
+    assert_status(fixture_load(f, &settings), ULYX_SUCCESS);
     assert_true(settings.timeout_s == 30 && settings.port == 21);
 }
 
@@ -190,7 +190,7 @@ bad_value_replaced_by_a_later_source_is_no_error(void **state)
     struct uli_settings settings;
     write_file(f->system_file, "ULYX_PORT=bad\n");
     setenv("ULYX_PORT", "5", 1);
-    assert_status(load(f, &settings), ULYX_SUCCESS);
+    assert_status(fixture_load(f, &settings), ULYX_SUCCESS);
     assert_int_equal(settings.port, 5);
 }
 
@@ -230,13 +230,13 @@ static void
 choice_takes_its_words_only(void **state)
 {
     struct uli_settings settings;
-    assert_status(load(*state, &settings), ULYX_SUCCESS);
+    assert_status(fixture_load(*state, &settings), ULYX_SUCCESS);
     assert_string_equal(settings.cma, "auto");
     assert_string_equal(settings.algo, "");
     setenv("ULYX_CMA", "OFF", 1);
     setenv("ULYX_ALGO", "hier", 1);
     setenv("ULYX_SOCKET_FAMILY", "AF_INET", 1);
-    assert_status(load(*state, &settings), ULYX_SUCCESS);
+    assert_status(fixture_load(*state, &settings), ULYX_SUCCESS);
     assert_string_equal(settings.cma, "off");
     assert_string_equal(settings.algo, "hier");
     assert_string_equal(settings.socket_family, "AF_INET");
@@ -267,7 +267,7 @@ good_values_of_every_type_are_taken(void **state)
     setenv("ULYX_RING_CHUNK", "64K", 1);
     setenv("ULYX_SLOT_BYTES", "100", 1);
     setenv("ULYX_SOCKET_IFNAME", "=eth0,ib", 1);
-    assert_status(load(*state, &settings), ULYX_SUCCESS);
+    assert_status(fixture_load(*state, &settings), ULYX_SUCCESS);
     assert_true(settings.timeout_s == 0.25);
     assert_true(settings.insecure);
     assert_true(settings.arena_bytes == INT64_C(3) << 30);
@@ -275,7 +275,7 @@ good_values_of_every_type_are_taken(void **state)
     assert_true(settings.slot_bytes == 100);
     assert_string_equal(settings.socket_ifname, "=eth0,ib");
     setenv("ULYX_INSECURE", "off", 1);
-    assert_status(load(*state, &settings), ULYX_SUCCESS);
+    assert_status(fixture_load(*state, &settings), ULYX_SUCCESS);
     assert_false(settings.insecure);
 }
 
@@ -290,7 +290,7 @@ load_three_times(int rank, int nranks, void *context)
     struct uli_settings settings;
     setenv("ULYX_DEBUG_FILE", f->log_file, 1);
     for (int i = 0; i < 3; i++) {
-        if (!ranks_expect(load(f, &settings) == ULYX_SUCCESS))
+        if (!ranks_expect(fixture_load(f, &settings) == ULYX_SUCCESS))
             return 1;
     }
     return 0;

@@ -10,13 +10,13 @@
 __extension__ typedef __int128 wide;
 
 static bool
-fits(wide value)
+wide_fits(wide value)
 {
     return value >= INT64_MIN && value <= INT64_MAX;
 }
 
 static int64_t
-clamp(wide value)
+wide_clamp(wide value)
 {
     if (value < INT64_MIN)
         return INT64_MIN;
@@ -25,7 +25,7 @@ clamp(wide value)
 
 /* Any magnitude is as likely as any other, and the ends come often. */
 static int64_t
-draw(struct test_random *random)
+size_draw(struct test_random *random)
 {
     static const int64_t ends[] = {
         INT64_MIN, INT64_MIN + 1, -1, 0, 1, INT64_MAX - 1, INT64_MAX};
@@ -42,15 +42,16 @@ checked_results_match_wide_arithmetic(void **fixture)
     (void)fixture;
     struct test_random random = {test_seed(1)};
     for (int64_t i = test_draws(20000); i > 0; i--) {
-        int64_t a = draw(&random), b = draw(&random), c = draw(&random), out;
+        int64_t a = size_draw(&random), b = size_draw(&random),
+                c = size_draw(&random), out;
         wide product = (wide)a * b;
-        assert_int_equal(uli_size_add(a, b, &out), fits((wide)a + b));
-        if (fits((wide)a + b))
+        assert_int_equal(uli_size_add(a, b, &out), wide_fits((wide)a + b));
+        if (wide_fits((wide)a + b))
             assert_true(out == a + b);
-        assert_int_equal(uli_size_mul(a, b, &out), fits(product));
-        if (fits(product))
+        assert_int_equal(uli_size_mul(a, b, &out), wide_fits(product));
+        if (wide_fits(product))
             assert_true(out == (int64_t)product);
-        bool both = fits(product) && fits(product + c);
+        bool both = wide_fits(product) && wide_fits(product + c);
         assert_int_equal(uli_size_mul_add(a, b, c, &out), both);
         if (both)
             assert_true(out == (int64_t)(product + c));
@@ -63,9 +64,9 @@ saturating_results_match_wide_arithmetic(void **fixture)
     (void)fixture;
     struct test_random random = {test_seed(2)};
     for (int64_t i = test_draws(20000); i > 0; i--) {
-        int64_t a = draw(&random), b = draw(&random);
-        assert_true(uli_sat_add(a, b) == clamp((wide)a + b));
-        assert_true(uli_sat_sub(a, b) == clamp((wide)a - b));
+        int64_t a = size_draw(&random), b = size_draw(&random);
+        assert_true(uli_sat_add(a, b) == wide_clamp((wide)a + b));
+        assert_true(uli_sat_sub(a, b) == wide_clamp((wide)a - b));
     }
 }
 

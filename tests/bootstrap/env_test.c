@@ -125,7 +125,7 @@ one_node_without_rank_0_times_out(void **state)
 
 /* Holds a name of another user's job until it is told to end. */
 static int
-squat(int rank, int nranks, void *context)
+port_squat(int rank, int nranks, void *context)
 {
     struct uli_socket_address address;
     int *taken = context, fd;
@@ -170,7 +170,7 @@ squatted_name_is_named_with_its_holder(void **state)
     int *taken = ranks_shared(sizeof(*taken));
     assert_status(uli_auth_init(), ULYX_SUCCESS);
     pthread_create(&thread, NULL, dial_squatter, taken);
-    assert_int_equal(ranks_run_processes(1, squat, taken, 30), 0);
+    assert_int_equal(ranks_run_processes(1, port_squat, taken, 30), 0);
     pthread_join(thread, &good);
     ranks_shared_free(taken, sizeof(*taken));
     assert_non_null(good);

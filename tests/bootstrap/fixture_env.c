@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const char *
-get(const void *context, const char *name)
+fixture_env_get(const void *context, const char *name)
 {
     const struct fixture_env *fixture = context;
     size_t length = strlen(name);
@@ -21,5 +21,5 @@ get(const void *context, const char *name)
 struct uli_env
 fixture_env(const struct fixture_env *fixture)
 {
-    return (struct uli_env){get, fixture};
+    return (struct uli_env){fixture_env_get, fixture};
 }

@@ -44,7 +44,7 @@ run_shell(const char *command, char *output_p)
 }
 
 static bool
-installed(const char *program)
+program_installed(const char *program)
 {
     char command[128], output[OUTPUT_BYTES];
     snprintf(command, sizeof(command), "command -v %s", program);
@@ -55,7 +55,8 @@ static bool
 have_open_mpi(void)
 {
     char output[OUTPUT_BYTES];
-    return installed("mpirun") && run_shell("mpirun --version", output) == 0 &&
+    return program_installed("mpirun") &&
+           run_shell("mpirun --version", output) == 0 &&
            strstr(output, "Open MPI");
 }
 
@@ -146,7 +147,7 @@ hydra_ranks_meet_through_pmi1(void **state)
     (void)state;
     const char *hydra = getenv("ULYX_TEST_HYDRA");
     char command[1024];
-    if (!hydra && installed("mpiexec.hydra"))
+    if (!hydra && program_installed("mpiexec.hydra"))
         hydra = "mpiexec.hydra";
     if (!hydra)
         test_skip("no mpiexec.hydra here (ULYX_TEST_HYDRA names one)");

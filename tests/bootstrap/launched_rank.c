@@ -13,7 +13,7 @@
 enum { NRANKS_MAX = 64 };
 
 static ulyx_status_t
-meet(const struct uli_settings *settings, int *rank_p, int *nranks_p)
+ranks_meet(const struct uli_settings *settings, int *rank_p, int *nranks_p)
 {
     struct uli_bootstrap *bootstrap;
     int32_t all[NRANKS_MAX];
@@ -40,7 +40,7 @@ main(int argc, char **argv)
     int meetings = argc > 1 ? atoi(argv[1]) : 1, rank = -1, nranks = 0;
     ulyx_status_t status = uli_settings_load(&settings);
     for (int i = 0; i < meetings && !status; i++)
-        status = meet(&settings, &rank, &nranks);
+        status = ranks_meet(&settings, &rank, &nranks);
     if (!status && argc > 2 && atoi(argv[2]) != nranks)
         status = uli_error(ULYX_ERR_MISMATCH, "%d ranks", nranks);
     /* One write a line: ranks share the output. */

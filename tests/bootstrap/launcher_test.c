@@ -143,7 +143,7 @@ load_settings(struct uli_settings *settings)
 }
 
 static void
-check(const char *name, const struct uli_settings *settings,
+launcher_check(const char *name, const struct uli_settings *settings,
     const struct fixture_env *fixture, const struct expected *expected)
 {
     struct uli_launch launch;
@@ -176,7 +176,8 @@ launchers_are_read_as_the_table_says(void **state)
     struct uli_settings settings;
     load_settings(&settings);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        check(cases[i].name, &settings, &cases[i].env, &cases[i].expected);
+        launcher_check(
+            cases[i].name, &settings, &cases[i].env, &cases[i].expected);
 }
 
 static void
@@ -192,10 +193,10 @@ own_settings_come_first(void **state)
     settings.nranks = 3;
     settings.local_nranks = 3;
     strcpy(settings.job, "mine");
-    check("own", &settings, &env, &expected);
+    launcher_check("own", &settings, &env, &expected);
     settings.local_nranks = 2;
     expected.one_node = false;
-    check("own, two nodes", &settings, &env, &expected);
+    launcher_check("own, two nodes", &settings, &env, &expected);
 }
 
 static void
@@ -210,10 +211,10 @@ half_of_the_own_settings_is_refused(void **state)
         .text = "ULYX_NRANKS is set and ULYX_RANK is not"};
     load_settings(&settings);
     settings.rank = 0;
-    check("no size", &settings, &env, &no_size);
+    launcher_check("no size", &settings, &env, &no_size);
     settings.rank = -1;
     settings.nranks = 4;
-    check("no rank", &settings, &env, &no_rank);
+    launcher_check("no rank", &settings, &env, &no_rank);
 }
 
 static void

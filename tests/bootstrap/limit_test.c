@@ -241,7 +241,7 @@ await_stage(struct siege *siege, int stage)
 
 /* Silent connections, held until the job is done with them or drops them. */
 static int
-besiege(struct siege *siege)
+siege_begin(struct siege *siege)
 {
     struct uli_endpoint place;
     int in = 0;
@@ -284,7 +284,7 @@ static int
 siege_process(int process, int nprocesses, void *context)
 {
     (void)nprocesses;
-    return process == 2 ? besiege(context) : form_job(context, process);
+    return process == 2 ? siege_begin(context) : form_job(context, process);
 }
 
 static void

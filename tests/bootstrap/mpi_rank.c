@@ -13,7 +13,7 @@
 #include <ulyx/ulyx.h>
 
 static ulyx_status_t
-meet(void)
+ranks_meet(void)
 {
     ulyx_comm_t *comm;
     ulyx_status_t status = ulyx_comm_create_from_env(NULL, &comm);
@@ -40,7 +40,7 @@ main(int argc, char **argv)
 {
     const char *order = argc > 1 ? argv[1] : "";
     for (; *order; order++) {
-        int failed = *order == 'c'   ? meet() != ULYX_SUCCESS
+        int failed = *order == 'c'   ? ranks_meet() != ULYX_SUCCESS
                      : *order == 'i' ? init_and_sum()
                      : *order == 'f'
                          ? MPI_Finalize() != MPI_SUCCESS

@@ -48,7 +48,7 @@ struct machine {
 };
 
 static void
-add(struct machine *machine, const char *name, const char *address)
+machine_add(struct machine *machine, const char *name, const char *address)
 {
     struct uli_netif *netif = &machine->netifs[machine->count++];
     memset(netif, 0, sizeof(*netif));
@@ -81,13 +81,13 @@ static void
 ordinary_machine(struct machine *machine)
 {
     machine->count = 0;
-    add(machine, "lo", "127.0.0.1:9");
-    add(machine, "docker0", "172.17.0.1:9");
-    add(machine, "eth0", "[fe80::1%2]:9");
-    add(machine, "eth0", "[fd00::2]:9");
-    add(machine, "eth0", "10.0.0.2:9");
-    add(machine, "ib0", "10.1.0.2:9");
-    add(machine, "lo", "[::1]:9");
+    machine_add(machine, "lo", "127.0.0.1:9");
+    machine_add(machine, "docker0", "172.17.0.1:9");
+    machine_add(machine, "eth0", "[fe80::1%2]:9");
+    machine_add(machine, "eth0", "[fd00::2]:9");
+    machine_add(machine, "eth0", "10.0.0.2:9");
+    machine_add(machine, "ib0", "10.1.0.2:9");
+    machine_add(machine, "lo", "[::1]:9");
 }
 
 static void
@@ -112,9 +112,9 @@ choice_falls_back(void **state)
 {
     (void)state;
     struct machine machine = {.count = 0};
-    add(&machine, "lo", "127.0.0.1:9");
+    machine_add(&machine, "lo", "127.0.0.1:9");
     assert_chosen(&machine, "", "", "127.0.0.1:9");
-    add(&machine, "eth0", "[fe80::1%2]:9");
+    machine_add(&machine, "eth0", "[fe80::1%2]:9");
     assert_chosen(&machine, "", "", "[fe80::1%2]:9");
 }
 
@@ -126,13 +126,13 @@ choice_holds_at_most_eight_the_best_of_them(void **state)
     char address[32], expected[256] = "10.1.0.1:9";
     for (int i = 0; i < 10; i++) {
         snprintf(address, sizeof(address), "10.0.0.%d:9", i + 1);
-        add(&machine, "eth0", address);
+        machine_add(&machine, "eth0", address);
         if (i < ULI_ADDRESS_MAX - 1) {
             strcat(expected, " ");
             strcat(expected, address);
         }
     }
-    add(&machine, "ib0", "10.1.0.1:9");
+    machine_add(&machine, "ib0", "10.1.0.1:9");
     assert_chosen(&machine, "", "", expected);
 }
 

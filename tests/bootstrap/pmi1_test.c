@@ -41,7 +41,7 @@ struct server {
 };
 
 static void
-answer(const struct server *server, int client, const char *line)
+server_answer(const struct server *server, int client, const char *line)
 {
     /* In two pieces, as a stream may come. */
     size_t half = strlen(line) / 2;
@@ -68,7 +68,7 @@ serve_put(struct server *server, int client, const char *line)
     int length = (int)strlen(server->values[i]);
     if (length > server->longest)
         server->longest = length;
-    answer(server, client,
+    server_answer(server, client,
         server->fault == FAULT_PUT ? "cmd=put_result rc=-1 msg=full\n"
                                    : "cmd=put_result rc=0 msg=success\n");
 }
@@ -85,10 +85,10 @@ serve_get(const struct server *server, int client, const char *line)
         snprintf(reply, sizeof(reply),
             "cmd=get_result rc=0 msg=success value=%.1500s\n",
             server->values[i]);
-        answer(server, client, reply);
+        server_answer(server, client, reply);
         return;
     }
-    answer(server, client, "cmd=get_result rc=-1 msg=key_not_found\n");
+    server_answer(server, client, "cmd=get_result rc=-1 msg=key_not_found\n");
 }
 
 static void
@@ -97,19 +97,19 @@ serve_init(const struct server *server, int client)
     char endless[3000];
     switch (server->fault) {
     case FAULT_VERSION:
-        answer(server, client,
+        server_answer(server, client,
             "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n");
         return;
     case FAULT_ENDLESS:
         memset(endless, 'x', sizeof(endless));
         endless[sizeof(endless) - 1] = 0;
-        answer(server, client, endless);
+        server_answer(server, client, endless);
         return;
     case FAULT_OTHER_ANSWER:
-        answer(server, client, "cmd=who_are_you rc=0\n");
+        server_answer(server, client, "cmd=who_are_you rc=0\n");
         return;
     default:
-        answer(server, client,
+        server_answer(server, client,
             "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
     }
 }
@@ -124,9 +124,9 @@ serve_line(struct server *server, int client, const char *line)
         snprintf(reply, sizeof(reply),
             "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=%d\n",
             server->value_bytes);
-        answer(server, client, reply);
+        server_answer(server, client, reply);
     } else if (strncmp(line, "cmd=get_my_kvsname", 18) == 0) {
-        answer(server, client, "cmd=my_kvsname kvsname=kvs_7_0\n");
+        server_answer(server, client, "cmd=my_kvsname kvsname=kvs_7_0\n");
     } else if (strncmp(line, "cmd=put kvsname=kvs_7_0 ", 24) == 0) {
         serve_put(server, client, line);
     } else if (strncmp(line, "cmd=get kvsname=kvs_7_0 ", 24) == 0) {
@@ -134,9 +134,9 @@ serve_line(struct server *server, int client, const char *line)
     } else if (strncmp(line, "cmd=barrier_in", 14) == 0) {
         if (++server->arrived == server->nclients)
             for (int i = 0; i < server->nclients; i++)
-                answer(server, i, "cmd=barrier_out\n");
+                server_answer(server, i, "cmd=barrier_out\n");
     } else {
-        answer(server, client, "cmd=error rc=-1\n");
+        server_answer(server, client, "cmd=error rc=-1\n");
     }
 }
 
@@ -162,7 +162,7 @@ serve_client(struct server *server, int client)
 }
 
 static void *
-serve(void *context)
+server_thread(void *context)
 {
     struct server *server = context;
     int left = server->nclients;
@@ -195,7 +195,7 @@ struct client {
 };
 
 static void *
-share(void *context)
+client_thread(void *context)
 {
     struct client *client = context;
     client->status = uli_pmi1_share(client->fd, client->rank, "ulyx-meeting-0",
@@ -207,7 +207,8 @@ share(void *context)
 
 /* All clients share a value of rank 0's of `length` bytes. */
 static void
-run(enum fault fault, int value_bytes, int length, struct client *clients)
+clients_run(
+    enum fault fault, int value_bytes, int length, struct client *clients)
 {
     struct server *server = calloc(1, sizeof(*server));
     server->nclients = CLIENTS;
@@ -223,9 +224,9 @@ run(enum fault fault, int value_bytes, int length, struct client *clients)
     }
     for (int i = 0; i < length; i++)
         clients[0].value[i] = (char)('a' + i % 26);
-    pthread_create(&server->thread, NULL, serve, server);
+    pthread_create(&server->thread, NULL, server_thread, server);
     for (int i = 0; i < CLIENTS; i++)
-        pthread_create(&clients[i].thread, NULL, share, &clients[i]);
+        pthread_create(&clients[i].thread, NULL, client_thread, &clients[i]);
     for (int i = 0; i < CLIENTS; i++) {
         pthread_join(clients[i].thread, NULL);
         shutdown(clients[i].fd, SHUT_RDWR);
@@ -247,7 +248,7 @@ value_reaches_all(void **state)
     struct client clients[CLIENTS];
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < 4; j++) {
-            run(FAULT_NONE, limits[i], lengths[j], clients);
+            clients_run(FAULT_NONE, limits[i], lengths[j], clients);
             for (int r = 0; r < CLIENTS; r++) {
                 if (clients[r].status)
                     fail_msg("rank %d: %s", r, clients[r].text);
@@ -279,8 +280,8 @@ faults_are_named(void **state)
     };
     struct client clients[CLIENTS];
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        run(cases[i].fault, cases[i].fault == FAULT_TINY_VALUES ? 8 : 1024, 50,
-            clients);
+        clients_run(cases[i].fault,
+            cases[i].fault == FAULT_TINY_VALUES ? 8 : 1024, 50, clients);
         const struct client *seen = &clients[cases[i].rank];
         if (seen->status != cases[i].status ||
             !strstr(seen->text, cases[i].text))

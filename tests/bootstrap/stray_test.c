@@ -20,30 +20,30 @@
 typedef void (*stray_fn)(int fd);
 
 static void
-say(int fd, const void *bytes, size_t count)
+bytes_say(int fd, const void *bytes, size_t count)
 {
     assert_int_equal(uli_socket_send(fd, bytes, count, uli_deadline_in(5)), 0);
 }
 
 static void
-garbage(int fd)
+stray_garbage(int fd)
 {
     char bytes[4096];
     memset(bytes, 0xA5, sizeof(bytes));
-    say(fd, bytes, sizeof(bytes));
+    bytes_say(fd, bytes, sizeof(bytes));
 }
 
 static void
-http(int fd)
+stray_http(int fd)
 {
-    say(fd, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27);
+    bytes_say(fd, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27);
     shutdown(fd, SHUT_WR);
 }
 
 static void
 short_hello(int fd)
 {
-    say(fd, "ulyxmeet\1", 9);
+    bytes_say(fd, "ulyxmeet\1", 9);
     shutdown(fd, SHUT_WR);
 }
 
@@ -55,7 +55,7 @@ port_scan(int fd)
 }
 
 static void
-silence(int fd)
+stray_silence(int fd)
 {
     (void)fd;
 }
@@ -64,18 +64,18 @@ static void
 other_version(int fd)
 {
     unsigned char hello[ULI_HELLO_BYTES] = "ulyxmeet\x63";
-    say(fd, hello, sizeof(hello));
+    bytes_say(fd, hello, sizeof(hello));
 }
 
 /* The honest hello, and this end's share behind the root's challenge. */
 static void
-greet(int fd, struct uli_auth *auth, unsigned char *answer_p)
+stray_greet(int fd, struct uli_auth *auth, unsigned char *answer_p)
 {
     unsigned char challenge[ULI_CHALLENGE_BYTES], hello[ULI_HELLO_BYTES];
     unsigned version;
     memset(auth->nonces[ULI_AUTH_RANK], 7, ULI_NONCE_BYTES);
     uli_hello_encode(auth->nonces[ULI_AUTH_RANK], hello);
-    say(fd, hello, sizeof(hello));
+    bytes_say(fd, hello, sizeof(hello));
     assert_int_equal(uli_socket_receive(
                          fd, challenge, sizeof(challenge), uli_deadline_in(5)),
         0);
@@ -91,21 +91,21 @@ static const unsigned char *secret;
 
 /* Answers with the proof of `end` by the meeting's secret, or another. */
 static void
-answer(int fd, struct uli_auth *auth, enum uli_auth_end end, bool right)
+stray_answer(int fd, struct uli_auth *auth, enum uli_auth_end end, bool right)
 {
     unsigned char bytes[ULI_ANSWER_BYTES];
     memcpy(auth->secret, secret, ULI_SECRET_BYTES);
     auth->secret[0] ^= !right;
-    greet(fd, auth, bytes);
+    stray_greet(fd, auth, bytes);
     uli_auth_proof(auth, end, bytes + ULI_SHARE_BYTES);
-    say(fd, bytes, sizeof(bytes));
+    bytes_say(fd, bytes, sizeof(bytes));
 }
 
 static void
 wrong_proof(int fd)
 {
     struct uli_auth auth;
-    answer(fd, &auth, ULI_AUTH_RANK, false);
+    stray_answer(fd, &auth, ULI_AUTH_RANK, false);
 }
 
 /* The root's own kind of proof, sent back to it: labels differ. */
@@ -113,7 +113,7 @@ static void
 reflected_proof(int fd)
 {
     struct uli_auth auth;
-    answer(fd, &auth, ULI_AUTH_ROOT, true);
+    stray_answer(fd, &auth, ULI_AUTH_ROOT, true);
 }
 
 /* Shares that would make the key known to all: the neutral element, and bytes
@@ -124,11 +124,11 @@ say_share(int fd, int byte)
     struct uli_auth auth;
     unsigned char bytes[ULI_ANSWER_BYTES];
     memcpy(auth.secret, secret, ULI_SECRET_BYTES);
-    greet(fd, &auth, bytes);
+    stray_greet(fd, &auth, bytes);
     memset(auth.key, 0, sizeof(auth.key));
     memset(bytes, byte, ULI_SHARE_BYTES);
     uli_auth_proof(&auth, ULI_AUTH_RANK, bytes + ULI_SHARE_BYTES);
-    say(fd, bytes, sizeof(bytes));
+    bytes_say(fd, bytes, sizeof(bytes));
 }
 
 static void
@@ -145,11 +145,11 @@ share_of_no_element(int fd)
 
 /* Knows the secret, then breaks the protocol. */
 static void
-authenticate(int fd)
+stray_authenticate(int fd)
 {
     struct uli_auth auth;
     unsigned char outcome[ULI_OUTCOME_BYTES];
-    answer(fd, &auth, ULI_AUTH_RANK, true);
+    stray_answer(fd, &auth, ULI_AUTH_RANK, true);
     assert_int_equal(
         uli_socket_receive(fd, outcome, sizeof(outcome), uli_deadline_in(5)),
         0);
@@ -163,35 +163,35 @@ send_frame(int fd, enum uli_frame_type type, uint64_t bytes, size_t given)
     unsigned char message[ULI_FRAME_HEADER_BYTES + 512] = {0};
     struct uli_frame frame = {type, 0, bytes, 1000};
     uli_frame_encode(&frame, message);
-    say(fd, message, ULI_FRAME_HEADER_BYTES + given);
+    bytes_say(fd, message, ULI_FRAME_HEADER_BYTES + given);
 }
 
 static void
 oversized_join(int fd)
 {
-    authenticate(fd);
+    stray_authenticate(fd);
     send_frame(fd, ULI_FRAME_JOIN, UINT64_C(1) << 40, 0);
 }
 
 static void
 short_join(int fd)
 {
-    authenticate(fd);
+    stray_authenticate(fd);
     send_frame(fd, ULI_FRAME_JOIN, 7, 7);
 }
 
 static void
 record_before_join(int fd)
 {
-    authenticate(fd);
+    stray_authenticate(fd);
     send_frame(fd, ULI_FRAME_RECORD, 8, 8);
 }
 
 static void
 nonsense_after_proof(int fd)
 {
-    authenticate(fd);
-    garbage(fd);
+    stray_authenticate(fd);
+    stray_garbage(fd);
 }
 
 static const struct {
@@ -199,11 +199,11 @@ static const struct {
     stray_fn act;
     const char *why; /* as the root says it */
 } strays[] = {
-    {"garbage", garbage, "not ulyx"},
-    {"http", http, "closed within its first message"},
+    {"garbage", stray_garbage, "not ulyx"},
+    {"http", stray_http, "closed within its first message"},
     {"short hello", short_hello, "closed within its first message"},
     {"port scan", port_scan, ""}, /* closed or reset, as it falls */
-    {"silence", silence, "no handshake within 0.3 s"},
+    {"silence", stray_silence, "no handshake within 0.3 s"},
     {"other version", other_version, "protocol version 99, here 2"},
     {"wrong proof", wrong_proof, "wrong secret"},
     {"reflected proof", reflected_proof, "wrong secret"},
@@ -265,7 +265,7 @@ struct fire {
 
 /* Random bytes of random length, some behind an honest hello. */
 static void *
-knock(void *context)
+knock_thread(void *context)
 {
     struct fire *fire = context;
     struct test_random random = {fire->seed};
@@ -301,7 +301,7 @@ meeting_succeeds_under_fire(void **state)
     for (int i = 0; i < 3; i++) {
         fires[i] =
             (struct fire){&place, seed + (uint64_t)i, (int)test_draws(60), 0};
-        pthread_create(&threads[i], NULL, knock, &fires[i]);
+        pthread_create(&threads[i], NULL, knock_thread, &fires[i]);
     }
     for (int r = 0; r < 6; r++)
         ranks[r] = (struct meeting_rank){.rank = r,
@@ -330,7 +330,7 @@ slow_peer_holds_up_nobody(void **state)
     struct uli_root *root = meeting_open(MEETING_V4, 20, 0.4, &place);
     int fd = meeting_raw(&place);
     assert_true(fd >= 0);
-    say(fd, "ulyx", 4);
+    bytes_say(fd, "ulyx", 4);
     int64_t begin = uli_clock_ns();
     for (int r = 0; r < 2; r++)
         ranks[r] = (struct meeting_rank){.rank = r,
@@ -415,7 +415,7 @@ rank_of_version_1_reads_the_roots_version(void **state)
     struct uli_root *root = meeting_open(MEETING_V4, 20, 1, &place);
     int fd = meeting_raw(&place);
     assert_true(fd >= 0);
-    say(fd, hello, sizeof(hello));
+    bytes_say(fd, hello, sizeof(hello));
     assert_int_equal(
         uli_socket_receive(fd, hello, sizeof(hello), uli_deadline_in(5)), 0);
     assert_memory_equal(hello, "ulyxmeet\2\0", 10);
@@ -467,7 +467,7 @@ serve_guesser(void *context)
 
 /* Whether a secret fits what the guesser has: its scalar, and the answer. */
 static bool
-fits(const struct guesser *guesser, const unsigned char *candidate)
+guess_fits(const struct guesser *guesser, const unsigned char *candidate)
 {
     struct uli_auth auth = guesser->auth;
     memcpy(auth.secret, candidate, ULI_SECRET_BYTES);
@@ -500,8 +500,8 @@ fake_root_learns_of_one_guess_only(void **state)
             uli_dial_once(&place, uli_deadline_in(5), &report), -1);
         pthread_join(thread, NULL);
         close(guesser.listener);
-        assert_int_equal(fits(&guesser, guess), right);
-        assert_int_equal(fits(&guesser, place.secret), right);
+        assert_int_equal(guess_fits(&guesser, guess), right);
+        assert_int_equal(guess_fits(&guesser, place.secret), right);
     }
 }
 

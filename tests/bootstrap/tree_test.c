@@ -97,7 +97,7 @@ messages_of_4096_ranks_are_few_everywhere(void **state)
 /* ---- gathers ------------------------------------------------------------- */
 
 static void
-gather(enum meeting_kind kind, int count, size_t bytes)
+ranks_gather(enum meeting_kind kind, int count, size_t bytes)
 {
     struct meeting_rank *ranks = calloc((size_t)count, sizeof(*ranks));
     struct uli_endpoint place;
@@ -125,9 +125,9 @@ gathers_of_any_size_are_right(void **state)
     (void)state;
     uli_tree_set_least(1);
     for (int64_t i = test_draws(12); i > 0; i--)
-        gather(i % 3 == 0   ? MEETING_V4
-               : i % 3 == 1 ? MEETING_V6
-                            : MEETING_UNIX,
+        ranks_gather(i % 3 == 0   ? MEETING_V4
+                     : i % 3 == 1 ? MEETING_V6
+                                  : MEETING_UNIX,
             (int)test_random_in(&random, 1, 40),
             (size_t)test_random_in(&random, 0, 5000));
     uli_tree_set_least(DEFAULT_LEAST);
@@ -140,7 +140,7 @@ gathers_of_512_ranks_take_moments(void **state)
     for (int star = 0; star < 2; star++) {
         int64_t start = uli_clock_ns();
         uli_tree_set_least(star ? MANY + 1 : DEFAULT_LEAST);
-        gather(MEETING_V4, MANY, 1040);
+        ranks_gather(MEETING_V4, MANY, 1040);
         printf("%d ranks by %s: %.2f s\n", MANY, star ? "star" : "tree",
             (double)(uli_clock_ns() - start) * 1e-9);
     }

@@ -22,7 +22,7 @@ struct calls {
 };
 
 static bool
-find(void *library, const char *name, void *function_p)
+symbol_find(void *library, const char *name, void *function_p)
 {
     void *symbol = dlsym(library, name);
     memcpy(function_p, &symbol, sizeof(symbol));
@@ -38,10 +38,12 @@ run_rounds(bool (*use)(const struct calls *calls))
         void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
         if (!ranks_expect(library != NULL) ||
             !ranks_expect(
-                find(library, "ulyx_unique_id_create", &calls.id_create) &&
-                find(library, "ulyx_comm_create", &calls.create) &&
-                find(library, "ulyx_comm_create_local", &calls.create_local) &&
-                find(library, "ulyx_comm_destroy", &calls.destroy)))
+                symbol_find(
+                    library, "ulyx_unique_id_create", &calls.id_create) &&
+                symbol_find(library, "ulyx_comm_create", &calls.create) &&
+                symbol_find(
+                    library, "ulyx_comm_create_local", &calls.create_local) &&
+                symbol_find(library, "ulyx_comm_destroy", &calls.destroy)))
             return 1;
         bool good = use(&calls);
         dlclose(library);
@@ -80,7 +82,7 @@ make_local_comms(const struct calls *calls)
 }
 
 static int
-scene(int rank, int nranks, void *context)
+scene_rank(int rank, int nranks, void *context)
 {
     static bool (*const uses[])(const struct calls *calls) = {
         make_id, make_comm_by_id, make_local_comms};
@@ -92,7 +94,7 @@ static void
 library_can_be_closed_while_its_threads_run(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run_processes(3, scene, NULL, 50), 0);
+    assert_int_equal(ranks_run_processes(3, scene_rank, NULL, 50), 0);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -42,7 +42,7 @@ meet_free(struct meet *meet)
 }
 
 static int
-allgather(void *context, const void *mine, void *all, size_t bytes)
+meet_allgather(void *context, const void *mine, void *all, size_t bytes)
 {
     struct member *me = context;
     struct place *places = me->meet->places;
@@ -72,7 +72,7 @@ meet_comm_by(struct meet *meet, int rank, const ulyx_comm_params_t *params,
     struct member me = {meet, rank};
     struct uli_bootstrap *bootstrap;
     ULI_TRY(uli_bootstrap_open_callback(
-        allgather, &me, meet->nranks, rank, &bootstrap));
+        meet_allgather, &me, meet->nranks, rank, &bootstrap));
     ulyx_status_t status = uli_comm_create(
         bootstrap, meet->nranks, rank, params, params->timeout_s, comm_p);
     bootstrap->ops->close(bootstrap);
@@ -91,7 +91,7 @@ bool
 meet_gather(struct meet *meet, int rank, uint64_t mine, uint64_t *all_p)
 {
     struct member me = {meet, rank};
-    return allgather(&me, &mine, all_p, sizeof(mine)) == 0;
+    return meet_allgather(&me, &mine, all_p, sizeof(mine)) == 0;
 }
 
 bool

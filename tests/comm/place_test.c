@@ -146,7 +146,7 @@ other_cores(void)
 
 /* Does memory prefer a node? Skips where policies cannot be told. */
 static bool
-prefers(const void *address, unsigned long wanted)
+page_prefers(const void *address, unsigned long wanted)
 {
     unsigned long nodes[16] = {0};
     int mode = -1;
@@ -249,7 +249,7 @@ memory_follows_the_ranks_cores(void **state)
     first = other_cores();
     assert_status(ulyx_comm_create_local(1, NULL, &comm), ULYX_SUCCESS);
     assert_non_null(strstr(comm->binding.text, "of several NUMA nodes"));
-    assert_false(prefers(comm->segment.address, 1));
+    assert_false(page_prefers(comm->segment.address, 1));
     assert_status(ulyx_comm_destroy(comm), ULYX_SUCCESS);
     assert_int_equal(sched_setaffinity(0, sizeof(first), &first), 0);
     ulyx_status_t status = ulyx_comm_create_local(1, NULL, &comm);
@@ -259,8 +259,8 @@ memory_follows_the_ranks_cores(void **state)
     assert_status(status, ULYX_SUCCESS);
     assert_int_equal(comm->binding.ncores, CPU_COUNT(&first));
     assert_int_equal(comm->binding.memory, 0);
-    assert_true(prefers(comm->segment.address, 1));
-    assert_true(prefers(block.address, 1));
+    assert_true(page_prefers(comm->segment.address, 1));
+    assert_true(page_prefers(block.address, 1));
     uli_arena_free(comm, &block);
     assert_status(ulyx_comm_destroy(comm), ULYX_SUCCESS);
 }

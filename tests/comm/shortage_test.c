@@ -29,7 +29,7 @@ static _Thread_local bool fired;
 static bool lasting;
 
 static bool
-fails(int number)
+call_fails(int number)
 {
     if (countdown == 0 || --countdown > 0)
         return false;
@@ -44,7 +44,7 @@ fails(int number)
     type __wrap_##name parameters;                                             \
     type __wrap_##name parameters                                              \
     {                                                                          \
-        return fails(number) ? (failure) : __real_##name arguments;            \
+        return call_fails(number) ? (failure) : __real_##name arguments;       \
     }
 
 WRAP(void *, calloc, ENOMEM, NULL, (size_t n, size_t s), (n, s))
@@ -122,7 +122,7 @@ fail_each(ulyx_status_t (*action)(void *context), void *context)
 /* ---- actions ------------------------------------------------------------- */
 
 static ulyx_status_t
-alloc(void *context)
+mem_alloc_call(void *context)
 {
     ulyx_mem_t *mem;
     void *address;
@@ -132,7 +132,7 @@ alloc(void *context)
 }
 
 static ulyx_status_t
-hold(void *context)
+mem_hold_call(void *context)
 {
     unsigned char process[16];
     char name[32];
@@ -143,7 +143,7 @@ hold(void *context)
 }
 
 static ulyx_status_t
-create(void *context)
+comm_create_call(void *context)
 {
     const ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     ulyx_comm_t *comms[3];
@@ -181,7 +181,7 @@ attach_in(ulyx_comm_t **comms, ulyx_mem_t *mem)
 }
 
 static ulyx_status_t
-attach(void *context)
+mem_attach_call(void *context)
 {
     const ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     ulyx_comm_t *comms[3];
@@ -228,7 +228,7 @@ split_other(void *halves)
 
 /* Rank 0, whose calls fail, is this thread. */
 static ulyx_status_t
-split(void *context)
+comm_split_call(void *context)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     struct halves halves = {.statuses = {0, 0}};
@@ -258,28 +258,28 @@ static void
 allocation_keeps_nothing(void **state)
 {
     (void)state;
-    assert_in_range(fail_each(alloc, NULL), 5, 50);
+    assert_in_range(fail_each(mem_alloc_call, NULL), 5, 50);
 }
 
 static void
 service_start_keeps_nothing(void **state)
 {
     (void)state;
-    assert_in_range(fail_each(hold, NULL), 8, 50);
+    assert_in_range(fail_each(mem_hold_call, NULL), 8, 50);
 }
 
 static void
 creation_keeps_nothing(void **state)
 {
     (void)state;
-    assert_in_range(fail_each(create, NULL), 8, 200);
+    assert_in_range(fail_each(comm_create_call, NULL), 8, 200);
 }
 
 static void
 split_keeps_nothing(void **state)
 {
     (void)state;
-    assert_in_range(fail_each(split, NULL), 8, 200);
+    assert_in_range(fail_each(comm_split_call, NULL), 8, 200);
 }
 
 /* Memory that has ended stays so: what undoes a creation must not need any. */
@@ -288,8 +288,8 @@ creation_keeps_nothing_when_memory_has_ended(void **state)
 {
     (void)state;
     lasting = true;
-    assert_in_range(fail_each(create, NULL), 8, 200);
-    assert_in_range(fail_each(split, NULL), 8, 200);
+    assert_in_range(fail_each(comm_create_call, NULL), 8, 200);
+    assert_in_range(fail_each(comm_split_call, NULL), 8, 200);
     lasting = false;
 }
 
@@ -300,7 +300,7 @@ attach_keeps_nothing(void **state)
     ulyx_mem_t *mem;
     void *address;
     assert_status(ulyx_mem_alloc(4096, NULL, &mem, &address), ULYX_SUCCESS);
-    assert_in_range(fail_each(attach, mem), 3, 50);
+    assert_in_range(fail_each(mem_attach_call, mem), 3, 50);
     assert_status(ulyx_mem_free(mem), ULYX_SUCCESS);
 }
 

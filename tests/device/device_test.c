@@ -42,7 +42,7 @@ in_child(void (*body)(void))
 }
 
 static struct fake_driver *
-fake(const char *library)
+fake_load(const char *library)
 {
     void *handle = dlopen(library, RTLD_NOW);
     check(handle);
@@ -52,7 +52,7 @@ fake(const char *library)
 }
 
 static bool
-says(const char *text)
+error_names(const char *text)
 {
     return strstr(uli_error_text(), text) != NULL;
 }
@@ -154,10 +154,10 @@ without_a_driver(void)
     void *memory = &range;
     int32_t count = 7;
     check(uli_cuda_open("/nowhere/libcuda.so.1") == ULYX_ERR_UNSUPPORTED);
-    check(says("CUDA driver: /nowhere/libcuda.so.1: cannot open"));
+    check(error_names("CUDA driver: /nowhere/libcuda.so.1: cannot open"));
     if (cuda->open() == ULYX_SUCCESS)
         return; /* a machine with a card */
-    check(says("CUDA driver"));
+    check(error_names("CUDA driver"));
     check(cuda->count(&count) == ULYX_ERR_UNSUPPORTED && count == 7);
     check(cuda->alloc(0, 8, &memory) == ULYX_ERR_UNSUPPORTED);
     check(memory == &range);
@@ -173,23 +173,23 @@ no_driver_is_unsupported_with_the_reason(void **state)
 }
 
 static void
-refusals(void)
+refusals_check(void)
 {
-    struct fake_driver *driver = fake(FAKE_12);
+    struct fake_driver *driver = fake_load(FAKE_12);
     check(uli_cuda_open(FAKE_NONE) == ULYX_ERR_UNSUPPORTED);
-    check(says("older than 11.3"));
+    check(error_names("older than 11.3"));
     driver->missing = "cuStreamIsCapturing";
     check(uli_cuda_open(FAKE_12) == ULYX_ERR_UNSUPPORTED);
-    check(says("it has no cuStreamIsCapturing of version 10000"));
+    check(error_names("it has no cuStreamIsCapturing of version 10000"));
     driver->missing = NULL;
     driver->failing = "cuInit";
     driver->result = ULI_CU_SYSTEM_DRIVER_MISMATCH;
     check(uli_cuda_open(FAKE_12) == ULYX_ERR_UNSUPPORTED);
-    check(says("cuInit: CUDA_ERROR_FAKE (803): words of the driver"));
+    check(error_names("cuInit: CUDA_ERROR_FAKE (803): words of the driver"));
     driver->failing = NULL;
     driver->devices = 0;
     check(uli_cuda_open(FAKE_12) == ULYX_ERR_UNSUPPORTED);
-    check(says("of version 12.4: no device"));
+    check(error_names("of version 12.4: no device"));
     driver->devices = 1;
     check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
     /* it is open: nothing is looked for again */
@@ -200,14 +200,14 @@ static void
 a_refused_driver_may_be_tried_again(void **state)
 {
     (void)state;
-    in_child(refusals);
+    in_child(refusals_check);
 }
 
 static void
 older_lookup(void)
 {
     int32_t count = 0;
-    fake(FAKE_11);
+    fake_load(FAKE_11);
     check(uli_cuda_open(FAKE_11) == ULYX_SUCCESS);
     check(uli_device_cuda.count(&count) == ULYX_SUCCESS && count == 2);
 }
@@ -222,7 +222,7 @@ the_lookup_of_11_3_serves_too(void **state)
 /* ---- errors -------------------------------------------------------------- */
 
 static void
-errors(void)
+errors_check(void)
 {
     static const struct {
         int result;
@@ -232,7 +232,7 @@ errors(void)
         {100, ULYX_ERR_UNSUPPORTED}, {101, ULYX_ERR_INVALID_ARGUMENT},
         {400, ULYX_ERR_INVALID_ARGUMENT}, {719, ULYX_ERR_SYSTEM},
         {801, ULYX_ERR_UNSUPPORTED}, {12345, ULYX_ERR_SYSTEM}};
-    struct fake_driver *driver = fake(FAKE_12);
+    struct fake_driver *driver = fake_load(FAKE_12);
     void *memory = &driver;
     check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
     driver->failing = "cuMemAlloc";
@@ -240,16 +240,16 @@ errors(void)
         driver->result = rows[i].result;
         check(uli_device_cuda.alloc(0, 64, &memory) == rows[i].status);
         check(memory == &driver && driver->depth == 0);
-        check(says("cuMemAlloc: CUDA_ERROR_"));
+        check(error_names("cuMemAlloc: CUDA_ERROR_"));
     }
-    check(says("CUDA_ERROR_FAKE (12345): no text"));
+    check(error_names("CUDA_ERROR_FAKE (12345): no text"));
     driver->result = 719;
     check(uli_device_cuda.alloc(0, 64, &memory) == ULYX_ERR_SYSTEM);
-    check(says("cuMemAlloc: CUDA_ERROR_LAUNCH_FAILED (719): words of"));
+    check(error_names("cuMemAlloc: CUDA_ERROR_LAUNCH_FAILED (719): words of"));
     check(uli_device_cuda.alloc(9, 64, &memory) == ULYX_ERR_INVALID_ARGUMENT);
-    check(says("cuDeviceGet: "));
+    check(error_names("cuDeviceGet: "));
     check(uli_device_cuda.alloc(-1, 64, &memory) == ULYX_ERR_INVALID_ARGUMENT);
-    check(says("CUDA device -1 does not exist"));
+    check(error_names("CUDA device -1 does not exist"));
     check(driver->depth == 0 && driver->retained == 1);
 }
 
@@ -257,16 +257,16 @@ static void
 driver_errors_are_named_and_translated(void **state)
 {
     (void)state;
-    in_child(errors);
+    in_child(errors_check);
 }
 
 /* ---- memory, streams, events --------------------------------------------- */
 
 static void
-ranges(void)
+ranges_check(void)
 {
     static char memory[64], managed, plain;
-    struct fake_driver *driver = fake(FAKE_12);
+    struct fake_driver *driver = fake_load(FAKE_12);
     struct uli_device_range range;
     check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
     driver->device_at = memory;
@@ -289,14 +289,14 @@ static void
 a_pointer_tells_its_kind_and_range(void **state)
 {
     (void)state;
-    in_child(ranges);
+    in_child(ranges_check);
 }
 
 static void
-devices(void)
+devices_check(void)
 {
     const struct uli_device_ops *cuda = uli_device_ops(ULYX_MEMORY_CUDA);
-    struct fake_driver *driver = fake(FAKE_12);
+    struct fake_driver *driver = fake_load(FAKE_12);
     unsigned char uuid[2][16];
     int32_t device = 7;
     check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
@@ -313,7 +313,7 @@ devices(void)
     check(cuda->peer_enable(0, 1) == ULYX_SUCCESS && driver->peers == 2);
     driver->no_peers = 1;
     check(cuda->peer_enable(1, 0) == ULYX_ERR_UNSUPPORTED);
-    check(says("CUDA device 1 cannot reach the memory of device 0"));
+    check(error_names("CUDA device 1 cannot reach the memory of device 0"));
     check(driver->depth == 0 && driver->relaxed == 0);
 }
 
@@ -321,14 +321,14 @@ static void
 devices_are_told_apart_and_let_each_other_in(void **state)
 {
     (void)state;
-    in_child(devices);
+    in_child(devices_check);
 }
 
 static void
-pinned(void)
+pinned_check(void)
 {
     const struct uli_device_ops *cuda = uli_device_ops(ULYX_MEMORY_CUDA);
-    struct fake_driver *driver = fake(FAKE_12);
+    struct fake_driver *driver = fake_load(FAKE_12);
     void *memory = NULL, *there = NULL;
     check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
     check(cuda->host_alloc(1, 64, &memory, &there) == ULYX_SUCCESS);
@@ -347,14 +347,14 @@ static void
 pinned_memory_is_reached_from_both_sides(void **state)
 {
     (void)state;
-    in_child(pinned);
+    in_child(pinned_check);
 }
 
 static void
-work(void)
+work_check(void)
 {
     const struct uli_device_ops *cuda = uli_device_ops(ULYX_MEMORY_CUDA);
-    struct fake_driver *driver = fake(FAKE_12);
+    struct fake_driver *driver = fake_load(FAKE_12);
     void *stream = NULL, *event = NULL, *memory = NULL;
     bool capturing = true;
     char text[4] = "xyz", back[4] = "";
@@ -390,10 +390,10 @@ work(void)
 }
 
 static void
-measure(void)
+copies_measure(void)
 {
     const struct uli_device_ops *cuda = uli_device_ops(ULYX_MEMORY_CUDA);
-    struct fake_driver *driver = fake(FAKE_12);
+    struct fake_driver *driver = fake_load(FAKE_12);
     void *stream = NULL, *from = NULL, *to = NULL, *graph = NULL;
     double seconds = 0;
     check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
@@ -426,14 +426,14 @@ static void
 timers_and_graphs(void **state)
 {
     (void)state;
-    in_child(measure);
+    in_child(copies_measure);
 }
 
 static void
 streams_events_and_copies(void **state)
 {
     (void)state;
-    in_child(work);
+    in_child(work_check);
 }
 
 static const struct CMUnitTest tests[] = {

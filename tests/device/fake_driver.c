@@ -308,7 +308,7 @@ do_cuMemsetD8Async(
 }
 
 static int
-make(void **object)
+object_make(void **object)
 {
     *object = malloc(1);
     return 0;
@@ -317,7 +317,7 @@ make(void **object)
 int
 do_cuStreamCreate(void **stream, unsigned flags)
 {
-    return flags == 1 ? make(stream) : ULI_CU_INVALID_VALUE;
+    return flags == 1 ? object_make(stream) : ULI_CU_INVALID_VALUE;
 }
 
 int
@@ -361,7 +361,7 @@ do_cuLaunchHostFunc(void *stream, void (*call)(void *data), void *data)
 int
 do_cuEventCreate(void **event, unsigned flags)
 {
-    return flags == 2 || flags == 0 ? make(event) : ULI_CU_INVALID_VALUE;
+    return flags == 2 || flags == 0 ? object_make(event) : ULI_CU_INVALID_VALUE;
 }
 
 int
@@ -409,7 +409,7 @@ do_cuStreamEndCapture(void *stream, void **graph)
         return ULI_CU_INVALID_VALUE;
     fake_driver.capturing = 0;
     fake_driver.graphs++;
-    return make(graph);
+    return object_make(graph);
 }
 
 int
@@ -420,7 +420,7 @@ do_cuGraphInstantiate(
     if (result)
         return result;
     fake_driver.graphs++;
-    return graph && !node && !text && !bytes ? make(exec)
+    return graph && !node && !text && !bytes ? object_make(exec)
                                              : ULI_CU_INVALID_VALUE;
 }
 
@@ -454,7 +454,7 @@ do_cuDeviceGetAttribute(int *value, int attribute, int device)
 
 /* Newer entry points than asked for would have another signature. */
 static int
-lookup(const char *name, void **function, int version)
+function_lookup(const char *name, void **function, int version)
 {
     *function = NULL;
     if (fake_driver.missing && strcmp(fake_driver.missing, name) == 0)
@@ -475,7 +475,7 @@ EXPORT int
 cuGetProcAddress_v2(
     const char *name, void **function, int version, uint64_t flags, int *status)
 {
-    *status = lookup(name, function, version) != 0;
+    *status = function_lookup(name, function, version) != 0;
     return flags ? ULI_CU_INVALID_VALUE : *status ? 500 : 0;
 }
 #elif FAKE_LOOKUP == 11
@@ -484,8 +484,9 @@ int cuGetProcAddress(
 EXPORT int
 cuGetProcAddress(const char *name, void **function, int version, uint64_t flags)
 {
-    return flags ? ULI_CU_INVALID_VALUE : lookup(name, function, version);
+    return flags ? ULI_CU_INVALID_VALUE
+                 : function_lookup(name, function, version);
 }
 #else
-const void *const fake_unused = (const void *)lookup;
+const void *const fake_unused = (const void *)function_lookup;
 #endif

@@ -42,7 +42,7 @@ static struct range {
 static unsigned long long last_id;
 
 static void *
-at(uli_cu_ptr address)
+memory_at(uli_cu_ptr address)
 {
     return (void *)(uintptr_t)address;
 }
@@ -142,7 +142,7 @@ do_cuMemGetAllocationGranularity(
 }
 
 static int
-create(uli_cu_memory *memory, size_t bytes)
+memory_create(uli_cu_memory *memory, size_t bytes)
 {
     int fd = memfd_create("fake-device", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)bytes)) {
@@ -165,14 +165,14 @@ do_cuMemCreate(uli_cu_memory *memory, size_t bytes,
         return ULI_CU_INVALID_VALUE;
     if ((props->handle_types & ULI_CU_FABRIC) && fake_no_fabric())
         return ULI_CU_NOT_PERMITTED;
-    int result = create(memory, bytes);
+    int result = memory_create(memory, bytes);
     if (result == 0)
         handles[*memory].props = *props;
     return result;
 }
 
 static int
-release(uli_cu_memory memory)
+memory_release(uli_cu_memory memory)
 {
     struct handle *handle = handle_of(memory);
     if (!handle)
@@ -186,7 +186,7 @@ int
 do_cuMemRelease(uli_cu_memory memory)
 {
     MAY_FAIL();
-    return release(memory);
+    return memory_release(memory);
 }
 
 int
@@ -259,7 +259,7 @@ do_cuMemImportFromShareableHandle(
 /* ---- addresses ----------------------------------------------------------- */
 
 static int
-reserve(void *fixed, size_t bytes, void **base_p)
+range_reserve(void *fixed, size_t bytes, void **base_p)
 {
     *base_p = mmap(fixed, bytes, PROT_NONE,
         MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0), -1, 0);
@@ -275,7 +275,8 @@ do_cuMemAddressReserve(uli_cu_ptr *address, size_t bytes, size_t alignment,
     if (bytes == 0 || bytes % FAKE_GRANULARITY || alignment || preference ||
         flags)
         return ULI_CU_INVALID_VALUE;
-    if (reserve(NULL, bytes, &base) || !take_range(RESERVED, base, bytes, 0))
+    if (range_reserve(NULL, bytes, &base) ||
+        !take_range(RESERVED, base, bytes, 0))
         return ULI_CU_OUT_OF_MEMORY;
     *address = (uintptr_t)base;
     return 0;
@@ -286,7 +287,7 @@ do_cuMemAddressFree(uli_cu_ptr address, size_t bytes)
 {
     MAY_FAIL();
     struct range *range = range_at(address, RESERVED);
-    if (!range || range->base != at(address) || range->bytes != bytes ||
+    if (!range || range->base != memory_at(address) || range->bytes != bytes ||
         range_at(address, MAPPED))
         return ULI_CU_INVALID_VALUE;
     munmap(range->base, bytes);
@@ -304,9 +305,9 @@ do_cuMemMap(uli_cu_ptr address, size_t bytes, size_t offset,
     if (!handle || !within || offset || flags || bytes != handle->bytes ||
         address + bytes > (uintptr_t)within->base + within->bytes)
         return ULI_CU_INVALID_VALUE;
-    if (mmap(at(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, handle->fd,
-            0) == MAP_FAILED ||
-        !take_range(MAPPED, at(address), bytes, memory))
+    if (mmap(memory_at(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+            handle->fd, 0) == MAP_FAILED ||
+        !take_range(MAPPED, memory_at(address), bytes, memory))
         return ULI_CU_OUT_OF_MEMORY;
     handle->holders++;
     return 0;
@@ -318,11 +319,11 @@ do_cuMemUnmap(uli_cu_ptr address, size_t bytes)
     MAY_FAIL();
     struct range *range = range_at(address, MAPPED);
     void *base;
-    if (!range || range->base != at(address) || range->bytes != bytes)
+    if (!range || range->base != memory_at(address) || range->bytes != bytes)
         return ULI_CU_INVALID_VALUE;
     range->form = NONE;
-    release(range->memory);
-    return reserve(at(address), bytes, &base);
+    memory_release(range->memory);
+    return range_reserve(memory_at(address), bytes, &base);
 }
 
 int
@@ -333,7 +334,7 @@ do_cuMemSetAccess(uli_cu_ptr address, size_t bytes,
     if (!range_at(address, MAPPED) || count != 1 ||
         access->flags != ULI_CU_READ_WRITE || access->location_type != 1)
         return ULI_CU_INVALID_VALUE;
-    return mprotect(at(address), bytes, PROT_READ | PROT_WRITE)
+    return mprotect(memory_at(address), bytes, PROT_READ | PROT_WRITE)
                ? ULI_CU_INVALID_VALUE
                : 0;
 }
@@ -347,7 +348,7 @@ map_plain(uli_cu_memory memory, enum form form, uli_cu_ptr *address)
     void *base = mmap(
         NULL, handle->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, handle->fd, 0);
     if (base == MAP_FAILED || !take_range(form, base, handle->bytes, memory)) {
-        release(memory);
+        memory_release(memory);
         return ULI_CU_OUT_OF_MEMORY;
     }
     *address = (uintptr_t)base;
@@ -358,11 +359,11 @@ static int
 unmap_plain(uli_cu_ptr address, enum form form)
 {
     struct range *range = range_at(address, form);
-    if (!range || range->base != at(address))
+    if (!range || range->base != memory_at(address))
         return ULI_CU_INVALID_VALUE;
     munmap(range->base, range->bytes);
     range->form = NONE;
-    return release(range->memory);
+    return memory_release(range->memory);
 }
 
 int
@@ -370,7 +371,7 @@ do_cuMemAlloc(uli_cu_ptr *address, size_t bytes)
 {
     MAY_FAIL();
     uli_cu_memory memory;
-    int result = create(&memory, bytes);
+    int result = memory_create(&memory, bytes);
     if (result == 0)
         handles[memory].props.location = fake_device_now();
     return result ? result : map_plain(memory, ALLOCATED, address);

@@ -83,7 +83,7 @@ byte_at(int64_t i)
 
 /* A second process reads [offset, offset + bytes) of the run and inverts it. */
 static bool
-invert(int32_t count, int64_t offset, int64_t bytes)
+run_invert(int32_t count, int64_t offset, int64_t bytes)
 {
     struct uli_share_import import;
     if (uli_share_map(1, shares, count, &import) != ULYX_SUCCESS)
@@ -110,7 +110,7 @@ share_range(char *base, int64_t bytes)
     assert_int_equal(count, (offset + bytes + PIECE - 1) / PIECE);
     pid_t pid = fork();
     if (pid == 0)
-        _exit(invert(count, offset, bytes) ? 0 : 1);
+        _exit(run_invert(count, offset, bytes) ? 0 : 1);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     for (int64_t i = 0; i < bytes; i++)

@@ -265,7 +265,7 @@ open_descriptors(void)
 
 /* One life of memory; false: a step failed, and what was made is undone. */
 static bool
-live(void)
+device_is_live(void)
 {
     struct uli_share_memory memory;
     struct uli_share_import import;
@@ -295,14 +295,14 @@ a_failing_call_is_named_and_leaves_nothing(void **state)
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         driver->failing = calls[i];
         driver->result = 719;
-        assert_false(live());
+        assert_false(device_is_live());
         expect_text(calls[i]);
         driver->failing = NULL;
         assert_int_equal(driver->count(), 0);
         assert_int_equal(driver->depth, 0);
         assert_int_equal(open_descriptors(), before);
     }
-    assert_true(live());
+    assert_true(device_is_live());
     assert_int_equal(open_descriptors(), before);
 }
 

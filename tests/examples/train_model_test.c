@@ -34,7 +34,7 @@ write_text(void)
 }
 
 static void
-make(struct fixture *f)
+fixture_make(struct fixture *f)
 {
     write_text();
     options_default(&f->options);
@@ -51,7 +51,7 @@ make(struct fixture *f)
 }
 
 static void
-drop(struct fixture *f)
+fixture_drop(struct fixture *f)
 {
     model_destroy(&f->model);
     attend_destroy(&f->attend);
@@ -70,7 +70,7 @@ mean_loss(struct fixture *f)
 /* Of one parameter in a random direction, central with Richardson's step:
  * (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h, error of order h^4. */
 static double
-difference(
+fixture_difference(
     struct fixture *f, const struct parameter *p, const double *direction)
 {
     static const double at[4] = {1, -1, 2, -2}, weight[4] = {8, -8, -1, 1};
@@ -97,7 +97,7 @@ gradients_match_finite_differences(void **state)
     double *gradient;
 
     (void)state;
-    make(&f);
+    fixture_make(&f);
     mean_loss(&f);
     gradient = malloc((size_t)f.model.values * sizeof(*gradient));
     memcpy(
@@ -117,14 +117,14 @@ gradients_match_finite_differences(void **state)
             dot += direction[j] * gradient[p->at + j];
             norm += gradient[p->at + j] * gradient[p->at + j];
         }
-        expected = difference(&f, p, direction);
+        expected = fixture_difference(&f, p, direction);
         free(direction);
         if (!(norm > 0) || !(fabs(dot - expected) < 1e-9 + 1e-7 * sqrt(norm)))
             fail_msg("%s: gradient of norm %g, %.12g by differences %.12g",
                 p->name, sqrt(norm), dot, expected);
     }
     free(gradient);
-    drop(&f);
+    fixture_drop(&f);
 }
 
 /* With a head of zeros every byte is equally likely. */
@@ -135,12 +135,12 @@ loss_of_a_uniform_guess_is_ln_256(void **state)
     const struct parameter *head;
 
     (void)state;
-    make(&f);
+    fixture_make(&f);
     head = &f.model.parameters[f.model.parameter_count - 1];
     memset(f.model.value + head->at, 0,
         (size_t)(head->in * head->out) * sizeof(real));
     assert_true(fabs(mean_loss(&f) - log(256)) < 1e-12);
-    drop(&f);
+    fixture_drop(&f);
 }
 
 /* A document's bytes, their positions and what they predict do not know what

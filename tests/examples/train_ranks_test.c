@@ -40,7 +40,7 @@ corpus_of_text(void)
 }
 
 static void
-look(void *context, const struct train_view *view)
+view_keep(void *context, const struct train_view *view)
 {
     struct seen *seen = context;
     const struct parameter *last = &view->parameters[view->parameter_count - 1];
@@ -68,7 +68,7 @@ look(void *context, const struct train_view *view)
  * what they do: in single precision two layers come close to 1e-6. One layer is
  * therefore what tests in single precision have. */
 static struct options
-small(bool f64)
+options_small(bool f64)
 {
     struct options options;
 
@@ -86,19 +86,20 @@ small(bool f64)
 }
 
 static struct seen *
-train(struct options options, int64_t ranks)
+seen_train(struct options options, int64_t ranks)
 {
     struct corpus corpus = corpus_of_text();
     struct seen *seen = calloc(1, sizeof(*seen));
 
     options.ranks = ranks;
     seen->f64 = options.f64;
-    assert_int_equal(launch_threads(&options, &corpus, look, seen, true), 0);
+    assert_int_equal(
+        launch_threads(&options, &corpus, view_keep, seen, true), 0);
     return seen;
 }
 
 static void
-drop(struct seen *seen)
+seen_drop(struct seen *seen)
 {
     for (int r = 0; r < MOST_RANKS; r++)
         free(seen->gradients[r]);
@@ -107,7 +108,7 @@ drop(struct seen *seen)
 
 /* Relative L2 distance of two vectors. */
 static double
-distance(int64_t count, const double *a, const double *b)
+values_distance(int64_t count, const double *a, const double *b)
 {
     double apart = 0, size = 0;
 
@@ -126,8 +127,8 @@ compare_gradients(const struct seen *one, const struct seen *many,
 
     for (int64_t i = 0; i < one->parameter_count; i++) {
         const struct parameter *p = &one->parameters[i];
-        double apart = distance(p->in * p->out, many->gradients[0] + p->at,
-            one->gradients[0] + p->at);
+        double apart = values_distance(p->in * p->out,
+            many->gradients[0] + p->at, one->gradients[0] + p->at);
 
         if (!(apart <= tolerance))
             fail_msg("%d ranks: gradient of %s is %.3g from one rank's",
@@ -159,65 +160,65 @@ compare_losses(const struct seen *one, const struct seen *many, int64_t ranks,
 }
 
 static void
-compare(struct options options)
+runs_compare(struct options options)
 {
     static const int64_t counts[] = {2, 3, 4, 6};
-    struct seen *one = train(options, 1);
+    struct seen *one = seen_train(options, 1);
 
     for (int i = 0; i < 4; i++) {
-        struct seen *many = train(options, counts[i]);
+        struct seen *many = seen_train(options, counts[i]);
 
         compare_gradients(one, many, counts[i], options.f64 ? 1e-12 : 1e-6);
         compare_losses(one, many, counts[i], options.steps);
-        drop(many);
+        seen_drop(many);
     }
-    drop(one);
+    seen_drop(one);
 }
 
 static void
 adamw_with_clipping_f32(void **state)
 {
-    struct options options = small(false);
+    struct options options = options_small(false);
 
     (void)state;
     options.steps = 50;
     options.clip = 0.5; /* below the norms of all steps: always clips */
-    compare(options);
+    runs_compare(options);
 }
 
 static void
 adamw_with_clipping_f64(void **state)
 {
-    struct options options = small(true);
+    struct options options = options_small(true);
 
     (void)state;
     options.clip = 0.5;
-    compare(options);
+    runs_compare(options);
 }
 
 static void
 plain_sgd_f32(void **state)
 {
-    struct options options = small(false);
+    struct options options = options_small(false);
 
     (void)state;
     options.sgd = true;
     options.clip = 0;
     options.lr = 0.1;
     options.steps = 50;
-    compare(options);
+    runs_compare(options);
 }
 
 static void
 plain_sgd_f64(void **state)
 {
-    struct options options = small(true);
+    struct options options = options_small(true);
 
     (void)state;
     options.sgd = true;
     options.clip = 0;
     options.lr = 0.1;
-    compare(options);
+    runs_compare(options);
 }
 
 /* AdamW forgets the gradient's scale, SGD shows what clipping made of it. */
@@ -226,13 +227,13 @@ sgd_with_clipping(void **state)
 {
     (void)state;
     for (int f64 = 0; f64 < 2; f64++) {
-        struct options options = small(f64);
+        struct options options = options_small(f64);
 
         options.sgd = true;
         options.clip = 0.5;
         options.lr = 0.1;
         options.steps = 25;
-        compare(options);
+        runs_compare(options);
     }
 }
 
@@ -241,11 +242,11 @@ balanced_split_and_zigzag_order(void **state)
 {
     (void)state;
     for (int f64 = 0; f64 < 2; f64++) {
-        struct options options = small(f64);
+        struct options options = options_small(f64);
 
         options.balanced = options.zigzag = true;
         options.steps = 5;
-        compare(options);
+        runs_compare(options);
     }
 }
 
@@ -255,12 +256,12 @@ save_none_and_windows(void **state)
 {
     (void)state;
     for (int i = 1; i < 4; i++) {
-        struct options options = small(true);
+        struct options options = options_small(true);
 
         options.save_none = i & 1;
         options.windows = i & 2;
         options.steps = 3;
-        compare(options);
+        runs_compare(options);
     }
 }
 
@@ -268,12 +269,12 @@ save_none_and_windows(void **state)
 static void
 ranks_without_tokens(void **state)
 {
-    struct options options = small(true);
+    struct options options = options_small(true);
 
     (void)state;
     options.seq = 5;
     options.docs = 2;
-    compare(options);
+    runs_compare(options);
 }
 
 /* 8 ranks, 6 heads: with whole heads two ranks attend nothing, balanced all
@@ -283,38 +284,38 @@ more_ranks_than_heads(void **state)
 {
     (void)state;
     for (int balanced = 0; balanced < 2; balanced++) {
-        struct options options = small(true);
+        struct options options = options_small(true);
         struct seen *one, *many;
 
         options.balanced = balanced;
         options.steps = 5;
-        one = train(options, 1);
-        many = train(options, 8);
+        one = seen_train(options, 1);
+        many = seen_train(options, 8);
         compare_gradients(one, many, 8, 1e-12);
         compare_losses(one, many, 8, options.steps);
-        drop(many);
-        drop(one);
+        seen_drop(many);
+        seen_drop(one);
     }
 }
 
 static void
 training_lowers_the_loss(void **state)
 {
-    struct options options = small(false);
+    struct options options = options_small(false);
     struct seen *seen;
     double first = 0, last = 0;
 
     (void)state;
     options.steps = 50;
     options.lr = 0.01;
-    seen = train(options, 3);
+    seen = seen_train(options, 3);
     for (int i = 0; i < 5; i++) {
         first += seen->losses[0][i] / 5;
         last += seen->losses[0][45 + i] / 5;
     }
     if (!(last < first - 1))
         fail_msg("loss %.4f at first, %.4f at last", first, last);
-    drop(seen);
+    seen_drop(seen);
 }
 
 static const struct CMUnitTest tests[] = {

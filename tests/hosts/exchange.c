@@ -47,7 +47,7 @@ make_plan(struct exchange *exchange)
 
 /* Zeros: any bits could be sums that are slow to add. */
 static ulyx_status_t
-allocate(struct exchange *exchange)
+exchange_allocate(struct exchange *exchange)
 {
     int64_t rows = 0;
     ULI_TRY(ulyx_plan_get_seq_rows(exchange->plan, 0, exchange->rank, &rows));
@@ -73,7 +73,7 @@ ulyx_status_t
 exchange_plan(struct exchange *exchange)
 {
     ULI_TRY(make_plan(exchange));
-    return allocate(exchange);
+    return exchange_allocate(exchange);
 }
 
 void

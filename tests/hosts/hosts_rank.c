@@ -25,7 +25,7 @@ struct self {
 };
 
 static int
-report(const struct self *self, ulyx_status_t status)
+self_report(const struct self *self, ulyx_status_t status)
 {
     double spent = 1e-9 * (double)(uli_clock_ns() - self->began_ns);
     const char *timeout = getenv("ULYX_TIMEOUT");
@@ -39,7 +39,7 @@ report(const struct self *self, ulyx_status_t status)
 }
 
 static void
-note(struct self *self)
+self_note(struct self *self)
 {
     int64_t spent = uli_clock_ns() - self->began_ns;
     if (spent > self->longest_ns)
@@ -48,7 +48,7 @@ note(struct self *self)
 
 /* There and back: what comes is what went. */
 static int
-call(struct self *self, unsigned n)
+self_call(struct self *self, unsigned n)
 {
     ulyx_status_t status;
     for (int t = 0; t < TENSORS; t++) {
@@ -62,14 +62,14 @@ call(struct self *self, unsigned n)
     status = ulyx_reshuffle_execute(self->x.plan, ULYX_SEQ_TO_HEAD,
         (const void *const *)self->x.seq, (void *const *)self->x.head, NULL);
     if (status != ULYX_SUCCESS)
-        return report(self, status);
-    note(self);
+        return self_report(self, status);
+    self_note(self);
     self->began_ns = uli_clock_ns();
     status = ulyx_reshuffle_execute(self->x.plan, ULYX_HEAD_TO_SEQ,
         (const void *const *)self->x.head, (void *const *)self->x.back, NULL);
     if (status != ULYX_SUCCESS)
-        return report(self, status);
-    note(self);
+        return self_report(self, status);
+    self_note(self);
     for (int t = 0; t < TENSORS; t++)
         if (memcmp(self->x.seq[t], self->x.back[t], self->x.bytes[t]) != 0) {
             printf(
@@ -80,14 +80,14 @@ call(struct self *self, unsigned n)
 }
 
 static void
-say(const struct self *self, const char *what)
+self_say(const struct self *self, const char *what)
 {
     printf("rank %d %s\n", self->x.rank, what);
     fflush(stdout);
 }
 
 static int
-meet(struct self *self)
+self_meet(struct self *self)
 {
     char text[1024];
     self->began_ns = uli_clock_ns();
@@ -95,16 +95,16 @@ meet(struct self *self)
     if (status == ULYX_SUCCESS)
         status = exchange_plan(&self->x);
     if (status != ULYX_SUCCESS)
-        return report(self, status);
+        return self_report(self, status);
     if (self->x.rank == 0 &&
         ulyx_plan_describe(self->x.plan, text, sizeof(text)) == ULYX_SUCCESS)
         printf("%s\n", text);
-    say(self, "has met");
+    self_say(self, "has met");
     return 0;
 }
 
 static int
-leave(struct self *self)
+self_leave(struct self *self)
 {
     self->began_ns = uli_clock_ns();
     ulyx_status_t status = ulyx_plan_destroy(self->x.plan);
@@ -112,7 +112,7 @@ leave(struct self *self)
     if (status == ULYX_SUCCESS)
         status = ulyx_comm_barrier(self->x.comm);
     if (status != ULYX_SUCCESS)
-        return report(self, status);
+        return self_report(self, status);
     printf("rank %d of %d on %d nodes: done, %.1f s the longest call\n",
         self->x.rank, self->x.nranks, self->x.comm->nnodes,
         1e-9 * (double)self->longest_ns);
@@ -120,17 +120,17 @@ leave(struct self *self)
 }
 
 static int
-run(struct self *self, unsigned calls, unsigned seconds)
+self_run(struct self *self, unsigned calls, unsigned seconds)
 {
-    int code = meet(self);
+    int code = self_meet(self);
     if (code == 0)
         sleep(seconds);
     for (unsigned n = 0; n < calls && code == 0; n++) {
-        code = call(self, n);
+        code = self_call(self, n);
         if (n == 0 && code == 0)
-            say(self, "has begun");
+            self_say(self, "has begun");
     }
-    return code ? code : leave(self);
+    return code ? code : self_leave(self);
 }
 
 int
@@ -139,7 +139,7 @@ main(int argc, char **argv)
     struct self self = {.x.rows = argc > 2 ? atoll(argv[2]) : 512};
     const char *rank = getenv("ULYX_RANK");
     self.x.rank = rank ? atoi(rank) : -1;
-    int code = run(&self, argc > 1 ? (unsigned)atol(argv[1]) : 10,
+    int code = self_run(&self, argc > 1 ? (unsigned)atol(argv[1]) : 10,
         argc > 3 ? (unsigned)atol(argv[3]) : 0);
     exchange_close(&self.x);
     return code;

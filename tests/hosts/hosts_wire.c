@@ -78,7 +78,7 @@ read_segments_again(struct counters *counters_p)
 }
 
 static struct counters
-sample(void)
+counters_sample(void)
 {
     struct counters counters = {-1, -1, -1};
     read_interface(&counters);
@@ -164,7 +164,7 @@ plan_bytes(
 }
 
 static ulyx_status_t
-calls(struct exchange *x, ulyx_direction_t direction, int count)
+exchange_calls(struct exchange *x, ulyx_direction_t direction, int count)
 {
     bool out = direction == ULYX_SEQ_TO_HEAD;
     const void *const *src = (const void *const *)(out ? x->seq : x->head);
@@ -177,7 +177,7 @@ calls(struct exchange *x, ulyx_direction_t direction, int count)
 
 /* pairs: of a rank of this node and one of another. 0, or what is not so. */
 static const char *
-judge(const struct exchange *x, int64_t due, int64_t plan,
+exchange_judge(const struct exchange *x, int64_t due, int64_t plan,
     const struct counters *sent, int64_t count)
 {
     int64_t here = 0;
@@ -195,23 +195,25 @@ judge(const struct exchange *x, int64_t due, int64_t plan,
 }
 
 static int
-measure(struct exchange *x, ulyx_direction_t direction, int count, int64_t *all)
+exchange_measure(
+    struct exchange *x, ulyx_direction_t direction, int count, int64_t *all)
 {
     struct counters before, after;
     bool hier = strcmp(uli_algo_name(x->plan->algo), "hier") == 0;
     int64_t due = due_bytes(x, direction, hier), plan = 0;
     ulyx_status_t status = plan_bytes(x, direction, all, &plan);
     if (status == ULYX_SUCCESS)
-        status = calls(x, direction, 2); /* connections, and their windows */
-    before = sample();
+        status = exchange_calls(
+            x, direction, 2); /* connections, and their windows */
+    before = counters_sample();
     if (status == ULYX_SUCCESS)
-        status = calls(x, direction, count);
-    after = sample();
+        status = exchange_calls(x, direction, count);
+    after = counters_sample();
     if (status != ULYX_SUCCESS)
         return printf("rank %d: %s\n", x->rank, ulyx_last_error()), 3;
     struct counters sent = {after.bytes - before.bytes,
         after.packets - before.packets, after.again - before.again};
-    const char *wrong = judge(x, due, plan, &sent, count);
+    const char *wrong = exchange_judge(x, due, plan, &sent, count);
     printf("rank %d, %s %s: due %" PRId64 ", plan %" PRId64 ", link %" PRId64
            " = %.4f of plan in %" PRId64 " packets, %" PRId64
            " segments again: %s\n",
@@ -230,7 +232,7 @@ measure_all(struct exchange *x, int count)
     int64_t *all = calloc((size_t)x->nranks, sizeof(*all));
     int code = all ? 0 : 3;
     for (int i = 0; i < 3 && code == 0; i++)
-        code = measure(x, directions[i], count, all);
+        code = exchange_measure(x, directions[i], count, all);
     free(all);
     return code;
 }

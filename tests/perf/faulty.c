@@ -17,7 +17,7 @@ ulyx_status_t __wrap_ulyx_reshuffle_execute(ulyx_plan_t *plan,
     void *stream);
 
 static void
-fault(const char *kind, unsigned char *dst)
+bytes_spoil(const char *kind, unsigned char *dst)
 {
     const char *rank = getenv("ULYX_RANK");
 
@@ -45,6 +45,6 @@ __wrap_ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_direction_t direction,
 
     calls++;
     if (kind != NULL && (call == NULL || atoi(call) == calls))
-        fault(kind, dst[0]);
+        bytes_spoil(kind, dst[0]);
     return status;
 }

@@ -30,7 +30,7 @@ scene_environment(enum scene_path path)
 
 /* Whole, exact in float also after a sum over the ranks. */
 static float
-value(int tensor, int64_t row, int64_t head, int64_t element)
+element_value(int tensor, int64_t row, int64_t head, int64_t element)
 {
     uint64_t x =
         (uint64_t)(((tensor * INT64_C(1000003) + row) * HEADS + head) * DIM +
@@ -145,7 +145,7 @@ fill_seq(struct scene *s, int t, bool poison)
     for (int64_t i = 0; i < s->seq_rows; i++)
         for (int64_t n = 0; n < tensor_heads[t]; n++)
             for (int64_t c = 0; c < DIM; c++)
-                *at++ = poison ? -1 : value(t, s->positions[i], n, c);
+                *at++ = poison ? -1 : element_value(t, s->positions[i], n, c);
 }
 
 static void
@@ -155,7 +155,7 @@ fill_head(struct scene *s, int t, bool poison)
     for (int64_t row = 0; row < s->rows; row++)
         for (int64_t n = 0; n < s->count[t]; n++)
             for (int64_t c = 0; c < DIM; c++)
-                *at++ = poison ? -1 : value(t, row, s->first[t] + n, c);
+                *at++ = poison ? -1 : element_value(t, row, s->first[t] + n, c);
 }
 
 void
@@ -190,7 +190,7 @@ scene_execute(struct scene *s, ulyx_direction_t direction)
 
 /* How many ranks have a head of a tensor. */
 static float
-holders(const struct scene *s, int t, int64_t head)
+head_holders(const struct scene *s, int t, int64_t head)
 {
     int count = 0;
     for (int32_t p = 0; p < s->nranks; p++) {
@@ -207,11 +207,12 @@ check_seq(const struct scene *s, int t)
     const float *at = s->seq[t];
     float factor[HEADS];
     for (int64_t n = 0; n < tensor_heads[t]; n++)
-        factor[n] = holders(s, t, n);
+        factor[n] = head_holders(s, t, n);
     for (int64_t i = 0; i < s->seq_rows; i++)
         for (int64_t n = 0; n < tensor_heads[t]; n++)
             for (int64_t c = 0; c < DIM; c++)
-                if (*at++ != factor[n] * value(t, s->positions[i], n, c))
+                if (*at++ !=
+                    factor[n] * element_value(t, s->positions[i], n, c))
                     return false;
     return true;
 }
@@ -223,7 +224,7 @@ check_head(const struct scene *s, int t)
     for (int64_t row = 0; row < s->rows; row++)
         for (int64_t n = 0; n < s->count[t]; n++)
             for (int64_t c = 0; c < DIM; c++)
-                if (*at++ != value(t, row, s->first[t] + n, c))
+                if (*at++ != element_value(t, row, s->first[t] + n, c))
                     return false;
     return true;
 }
@@ -243,7 +244,7 @@ scene_check(const struct scene *s, ulyx_direction_t direction)
 /* ---- closing ------------------------------------------------------------- */
 
 static bool
-expect(struct scene *s, ulyx_status_t status, const char *call)
+scene_expect(struct scene *s, ulyx_status_t status, const char *call)
 {
     if (status == ULYX_SUCCESS)
         return true;
@@ -254,7 +255,7 @@ expect(struct scene *s, ulyx_status_t status, const char *call)
 
 /* Quarantine ends when the survivors have left their calls. */
 static ulyx_status_t
-insist(struct scene *s, double limit_s)
+status_insist(struct scene *s, double limit_s)
 {
     ulyx_status_t status = ULYX_ERR_BUSY;
     for (int i = 0; status == ULYX_ERR_BUSY && i < limit_s * 1000; i++) {
@@ -275,9 +276,9 @@ bool
 scene_close(struct scene *s, double limit_s)
 {
     bool good = true;
-    good &= expect(s, ulyx_plan_destroy(s->plan), "plan destroy");
+    good &= scene_expect(s, ulyx_plan_destroy(s->plan), "plan destroy");
     if (s->mem)
-        good &= expect(s, insist(s, limit_s), "detach and free");
+        good &= scene_expect(s, status_insist(s, limit_s), "detach and free");
     else
         free(s->memory);
     free(s->positions);

@@ -115,13 +115,13 @@ threads_as_ranks(void **state)
 
 /* ---- processes ----------------------------------------------------------- */
 
-struct processes {
+struct churn_processes {
     struct job job;
     int draws;
 };
 
 static bool
-process_life(struct processes *p, int n, int rank, int nranks)
+process_life(struct churn_processes *p, int n, int rank, int nranks)
 {
     ulyx_comm_t *comm;
     struct scene s;
@@ -141,7 +141,7 @@ process_life(struct processes *p, int n, int rank, int nranks)
 static int
 process_body(int rank, int nranks, void *context)
 {
-    struct processes *p = context;
+    struct churn_processes *p = context;
     struct holdings early = {0}, late;
     for (int n = 0; n < p->draws; n++) {
         if (n == p->draws / 3) {
@@ -164,7 +164,7 @@ static void
 processes_as_ranks(void **state)
 {
     (void)state;
-    struct processes *p = ranks_shared(sizeof(*p));
+    struct churn_processes *p = ranks_shared(sizeof(*p));
     p->draws = (int)test_draws(40);
     int failed = ranks_run_processes(3, process_body, p, 170);
     ranks_shared_free(p, sizeof(*p));

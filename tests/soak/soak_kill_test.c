@@ -197,7 +197,7 @@ in_creation(struct shared *shared, int rank)
 }
 
 static int
-body(int rank, int nranks, void *context)
+kill_rank(int rank, int nranks, void *context)
 {
     struct shared *shared = context;
     struct holdings before = holdings_now();
@@ -210,7 +210,7 @@ body(int rank, int nranks, void *context)
 /* ---- the killer ---------------------------------------------------------- */
 
 static void *
-killer(void *argument)
+kill_thread(void *argument)
 {
     struct shared *shared = argument;
     atomic_store(&shared->killer_runs, true);
@@ -232,13 +232,13 @@ kill_once(enum act act, enum scene_path path, struct test_random *random)
     shared->victim = (int)test_random_in(random, 0, RANKS - 1);
     shared->delay_s = test_random_unit(random) * 0.03;
     scene_environment(path);
-    assert_int_equal(pthread_create(&thread, NULL, killer, shared), 0);
+    assert_int_equal(pthread_create(&thread, NULL, kill_thread, shared), 0);
     /* A fork in the middle of a thread's start copies locks of the sanitizer
      * that nobody releases in the child: its service thread hung on them. */
     while (!atomic_load(&shared->killer_runs))
         usleep(100);
     int failed = ranks_run_processes_victim(
-        RANKS, body, shared, LIMIT_S, shared->victim, shared->pids);
+        RANKS, kill_rank, shared, LIMIT_S, shared->victim, shared->pids);
     if (failed)
         pthread_cancel(thread);
     pthread_join(thread, NULL);

@@ -39,7 +39,7 @@ static const char *const limit_names[LIMITS] = {"64 descriptors",
     "a storm of signals"};
 
 static void
-nothing(int number)
+signal_ignore(int number)
 {
     (void)number;
 }
@@ -57,7 +57,7 @@ static bool
 set_limit(int limit)
 {
     struct rlimit few = {64, 64}, none = {0, 0};
-    struct sigaction action = {.sa_handler = nothing}; /* no SA_RESTART */
+    struct sigaction action = {.sa_handler = signal_ignore}; /* no SA_RESTART */
     struct itimerval fast = {{0, 500}, {0, 500}};
     switch (limit) {
     case DESCRIPTORS:
@@ -75,7 +75,7 @@ set_limit(int limit)
 }
 
 static bool
-exchange(ulyx_comm_t *comm, enum scene_path path)
+job_exchange(ulyx_comm_t *comm, enum scene_path path)
 {
     struct scene s;
     bool good = ranks_expect(scene_open(comm, path, ROWS, &s) == ULYX_SUCCESS);
@@ -100,7 +100,7 @@ limit_body(int rank, int nranks, void *context)
             stderr, "%s: %s\n", limit_names[shared->limit], ulyx_last_error());
         return 1;
     }
-    good = exchange(comm, shared->path);
+    good = job_exchange(comm, shared->path);
     good &= ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
     setitimer(ITIMER_REAL, &off, NULL);
     return !(ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS) && good);
@@ -151,7 +151,7 @@ enum { STOPPED = 1 };
 
 /* Fills its window with a mark that the woken rank must not touch. */
 static bool
-unharmed(struct scene *s)
+scene_unharmed(struct scene *s)
 {
     unsigned char *byte = (unsigned char *)s->memory;
     for (size_t i = 0; i < 4096; i++)
@@ -205,7 +205,7 @@ others_go_on(struct shared *shared, struct scene *s, int rank)
     s->attached = false;
     memset(s->memory, 0x5A, 4096);
     usleep(50000);
-    return good & ranks_expect(unharmed(s));
+    return good & ranks_expect(scene_unharmed(s));
 }
 
 static int
@@ -227,7 +227,7 @@ stop_body(int rank, int nranks, void *context)
 }
 
 static void *
-stopper(void *context)
+stop_thread(void *context)
 {
     struct shared *shared = context;
     atomic_store(&shared->stopper_runs, true);
@@ -244,7 +244,7 @@ a_stopped_rank_is_named_and_waited_for(void **state)
     (void)state;
     struct shared *shared = ranks_shared(sizeof(*shared));
     pthread_t thread;
-    pthread_create(&thread, NULL, stopper, shared);
+    pthread_create(&thread, NULL, stop_thread, shared);
     while (!atomic_load(&shared->stopper_runs)) /* see soak_kill_test.c */
         usleep(100);
     int failed = ranks_run_processes_victim(
@@ -292,7 +292,7 @@ crowd_body(int rank, int nranks, void *context)
 {
     ulyx_comm_t **comms = context;
     (void)nranks;
-    return !exchange(comms[rank], SCENE_SLOT);
+    return !job_exchange(comms[rank], SCENE_SLOT);
 }
 
 /* More ranks than heads, than rows and than cores. */

@@ -125,7 +125,7 @@ do_nothing(void *argument)
 }
 
 static int
-body(int rank, int nranks, void *context)
+nodes_rank(int rank, int nranks, void *context)
 {
     struct shared *shared = context;
     pthread_t first; /* a sanitizer starts one of its own with it */
@@ -188,7 +188,7 @@ scene_once(enum fate fate, const char *algo, int per_node, enum scene_path path,
     setenv("ULYX_KEEPALIVE", "1", 1); /* often shorter than it is stopped */
     pid_t hand = send_fate(shared);
     int failed = ranks_run_processes_victim(
-        RANKS, body, shared, LIMIT_S, shared->victim, shared->pids);
+        RANKS, nodes_rank, shared, LIMIT_S, shared->victim, shared->pids);
     kill(hand, SIGKILL);
     waitpid(hand, NULL, 0);
     unsetenv("ULYX_RANKS_PER_NODE");

@@ -30,7 +30,7 @@ read_hosts(const char *text, long pids_p[HOSTS_MAX])
 }
 
 static int
-enter(long pid, const char *name, int type)
+namespace_enter(long pid, const char *name, int type)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%ld/ns/%s", pid, name);
@@ -55,8 +55,8 @@ hosts_enter(int rank, int nranks)
     int host = placement && !strcmp(placement, "cyclic")
                    ? rank % count
                    : (int)((long)rank * count / nranks);
-    if (enter(pids[host], "net", CLONE_NEWNET) ||
-        enter(pids[host], "ipc", CLONE_NEWIPC) ||
-        enter(pids[host], "uts", CLONE_NEWUTS))
+    if (namespace_enter(pids[host], "net", CLONE_NEWNET) ||
+        namespace_enter(pids[host], "ipc", CLONE_NEWIPC) ||
+        namespace_enter(pids[host], "uts", CLONE_NEWUTS))
         _exit(1);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 static uint64_t
-mix(uint64_t hash, int64_t value)
+hash_mix(uint64_t hash, int64_t value)
 {
     hash = (hash ^ (uint64_t)value) * UINT64_C(0x9E3779B97F4A7C15);
     return hash ^ (hash >> 29);
@@ -16,10 +16,10 @@ mix(uint64_t hash, int64_t value)
 static uint64_t
 hash_of(const struct pattern *p, int64_t element)
 {
-    uint64_t hash = mix(UINT64_C(0x243F6A8885A308D3), p->salt);
-    hash = mix(mix(mix(hash, p->rank), p->tensor), p->batch);
-    hash = mix(mix(mix(hash, p->row), p->head), element);
-    return mix(hash, 0);
+    uint64_t hash = hash_mix(UINT64_C(0x243F6A8885A308D3), p->salt);
+    hash = hash_mix(hash_mix(hash_mix(hash, p->rank), p->tensor), p->batch);
+    hash = hash_mix(hash_mix(hash_mix(hash, p->row), p->head), element);
+    return hash_mix(hash, 0);
 }
 
 /* Sign and mantissa from the hash, exponent from a small range. */
@@ -58,7 +58,7 @@ pattern_write(const struct pattern *pattern, int64_t element,
     }
     for (int64_t i = 0; i < bytes; i++) {
         if (i && i % 8 == 0)
-            hash = mix(hash, i);
+            hash = hash_mix(hash, i);
         out[i] = (unsigned char)(hash >> (i % 8 * 8));
     }
 }

@@ -234,7 +234,7 @@ start_processes(struct processes *group, rank_fn body, void *context)
 }
 
 static void
-reap(struct processes *group)
+processes_reap(struct processes *group)
 {
     for (int r = 0; r < group->nranks; r++) {
         if (group->ended[r])
@@ -258,7 +258,7 @@ static void
 wait_until(struct processes *group, uli_deadline_t deadline)
 {
     uli_deadline_t victim_deadline = INT64_MAX;
-    for (reap(group); group->running > 0; reap(group)) {
+    for (processes_reap(group); group->running > 0; processes_reap(group)) {
         if (uli_deadline_over(deadline) || uli_deadline_over(victim_deadline))
             return;
         if (only_victim_left(group) && victim_deadline == INT64_MAX)

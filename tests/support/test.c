@@ -18,7 +18,7 @@
 
 #define EXIT_SKIPPED 77
 
-struct options {
+struct test_options {
     const char *filter;
     const char *junit; /* file, NULL for none */
     bool list, list_gtest;
@@ -79,7 +79,7 @@ any_matches(const char *begin, const char *end, const char *name)
 }
 
 static bool
-selected(const char *filter, const char *suite, const char *test)
+test_selected(const char *filter, const char *suite, const char *test)
 {
     char name[512];
     snprintf(name, sizeof(name), "%s.%s", suite, test);
@@ -107,7 +107,7 @@ value_of(const char *name, char **argv, int *i)
 }
 
 static void
-set_gtest_output(struct options *options, const char *value)
+set_gtest_output(struct test_options *options, const char *value)
 {
     if (strncmp(value, "xml", 3))
         return;
@@ -115,9 +115,9 @@ set_gtest_output(struct options *options, const char *value)
 }
 
 static bool
-parse_options(int argc, char **argv, struct options *options)
+parse_options(int argc, char **argv, struct test_options *options)
 {
-    *options = (struct options){.filter = "*"};
+    *options = (struct test_options){.filter = "*"};
     for (int i = 1; i < argc; i++) {
         const char *value;
         if (strcmp(argv[i], "--list") == 0)
@@ -138,13 +138,13 @@ parse_options(int argc, char **argv, struct options *options)
 }
 
 static void
-list_tests(const struct options *options, const char *suite,
+list_tests(const struct test_options *options, const char *suite,
     const struct CMUnitTest *tests, size_t count)
 {
     if (options->list_gtest)
         printf("%s.\n", suite);
     for (size_t i = 0; i < count; i++) {
-        if (!selected(options->filter, suite, tests[i].name))
+        if (!test_selected(options->filter, suite, tests[i].name))
             continue;
         if (options->list_gtest)
             printf("  %s\n", tests[i].name);
@@ -174,7 +174,7 @@ int
 test_main(int argc, char **argv, const char *suite,
     const struct CMUnitTest *tests, size_t count)
 {
-    struct options options;
+    struct test_options options;
     if (!parse_options(argc, argv, &options)) {
         fprintf(stderr,
             "usage: %s [--list] [--filter PATTERN] [--junit FILE]\n", argv[0]);
@@ -187,7 +187,7 @@ test_main(int argc, char **argv, const char *suite,
     struct junit *report = junit_open(options.junit, suite);
     size_t totals[3] = {0};
     for (size_t i = 0; i < count; i++) {
-        if (!selected(options.filter, suite, tests[i].name))
+        if (!test_selected(options.filter, suite, tests[i].name))
             continue;
         junit_begin(report);
         int64_t begin = uli_clock_ns();

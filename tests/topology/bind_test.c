@@ -19,7 +19,7 @@
 #include "topology/node.h"
 
 static struct uli_topology *
-machine(const char *file)
+machine_load(const char *file)
 {
     char path[512];
     struct uli_topology *topology = NULL;
@@ -29,23 +29,23 @@ machine(const char *file)
 }
 
 static bool
-has(const struct uli_binding *binding, int32_t core)
+binding_has(const struct uli_binding *binding, int32_t core)
 {
     return binding->cores[core / 64] >> core % 64 & 1;
 }
 
 static int32_t
-count(const struct uli_binding *binding)
+binding_count(const struct uli_binding *binding)
 {
     int32_t total = 0;
     for (int32_t core = 0; core < ULI_BINDING_CORES; core++)
-        total += has(binding, core);
+        total += binding_has(binding, core);
     return total;
 }
 
 /* For a rank that may use cores [from, to). */
 static struct uli_binding
-find(const struct uli_topology *t, const char *gpu, const char *nics,
+binding_find(const struct uli_topology *t, const char *gpu, const char *nics,
     int32_t from, int32_t to)
 {
     const struct uli_bind_preference preference = {gpu, nics};
@@ -55,7 +55,7 @@ find(const struct uli_topology *t, const char *gpu, const char *nics,
         cores[i - from] = i;
     memset(&binding, 0xa5, sizeof(binding));
     uli_binding_find(t, &preference, cores, to - from, &binding);
-    assert_int_equal(count(&binding), binding.ncores);
+    assert_int_equal(binding_count(&binding), binding.ncores);
     return binding;
 }
 
@@ -98,13 +98,13 @@ devices_give_the_cores_and_memory_of_their_node(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct uli_topology *t = machine(rows[i].file);
-        struct uli_binding b =
-            find(t, rows[i].gpu, rows[i].nics, rows[i].from, rows[i].to);
+        struct uli_topology *t = machine_load(rows[i].file);
+        struct uli_binding b = binding_find(
+            t, rows[i].gpu, rows[i].nics, rows[i].from, rows[i].to);
         assert_int_equal(b.ncores, rows[i].ncores);
         assert_int_equal(b.memory, rows[i].memory);
         if (rows[i].core >= 0)
-            assert_true(has(&b, rows[i].core));
+            assert_true(binding_has(&b, rows[i].core));
         if (!strstr(b.text, rows[i].text))
             fail_msg("\"%s\" has no \"%s\"", b.text, rows[i].text);
         uli_topology_free(t);
@@ -121,7 +121,7 @@ no_other_core_than_the_ranks_own(void **state)
     struct test_random random = {test_seed(61)};
     (void)state;
     for (int64_t draw = 0; draw < test_draws(100); draw++) {
-        struct uli_topology *t = machine(files[draw % 5]);
+        struct uli_topology *t = machine_load(files[draw % 5]);
         int32_t cores[1024], near[1024], n = 0, total = uli_topology_cores(t);
         int32_t nics = uli_topology_count(t, ULI_TOPO_NIC);
         const struct uli_topo_node *nic = uli_topology_node(
@@ -135,13 +135,13 @@ no_other_core_than_the_ranks_own(void **state)
         int32_t nnear = uli_topology_cores_near(t, nic, near, 1024), both = 0;
         for (int32_t i = 0; i < n; i++)
             for (int32_t k = 0; k < nnear; k++)
-                both += cores[i] == near[k] && has(&b, cores[i]);
+                both += cores[i] == near[k] && binding_has(&b, cores[i]);
         int32_t wanted = 0;
         for (int32_t i = 0; i < n; i++)
             for (int32_t k = 0; k < nnear; k++)
                 wanted += cores[i] == near[k];
         assert_int_equal(both, wanted);
-        assert_int_equal(count(&b), wanted);
+        assert_int_equal(binding_count(&b), wanted);
         uli_topology_free(t);
     }
 }
@@ -149,10 +149,10 @@ no_other_core_than_the_ranks_own(void **state)
 static void
 threads_that_serve_two_ranks_have_the_cores_of_both(void **state)
 {
-    struct uli_topology *t = machine("dual-socket.xml");
-    struct uli_binding all = find(t, NULL, NULL, 0, 3);
-    struct uli_binding more = find(t, NULL, NULL, 10, 12);
-    struct uli_binding none = find(t, NULL, NULL, 0, 32);
+    struct uli_topology *t = machine_load("dual-socket.xml");
+    struct uli_binding all = binding_find(t, NULL, NULL, 0, 3);
+    struct uli_binding more = binding_find(t, NULL, NULL, 10, 12);
+    struct uli_binding none = binding_find(t, NULL, NULL, 0, 32);
     (void)state;
     assert_int_equal(none.ncores, 0);
     uli_binding_add(&all, &none);
@@ -160,7 +160,8 @@ threads_that_serve_two_ranks_have_the_cores_of_both(void **state)
     uli_binding_add(&all, &more);
     uli_binding_add(&all, &more);
     assert_int_equal(all.ncores, 5);
-    assert_true(has(&all, 0) && has(&all, 11) && !has(&all, 9));
+    assert_true(
+        binding_has(&all, 0) && binding_has(&all, 11) && !binding_has(&all, 9));
     uli_topology_free(t);
 }
 
@@ -208,7 +209,7 @@ a_thread_runs_on_its_cores_and_the_caller_does_not_move(void **state)
 
 /* The policy of a page, or of this thread where address is NULL. */
 static int
-policy(void *address, unsigned long nodes_p[16])
+pages_policy(void *address, unsigned long nodes_p[16])
 {
     int mode = -1;
     memset(nodes_p, 0, 16 * sizeof(*nodes_p));
@@ -231,27 +232,27 @@ pages_prefer_their_node(void **state)
     (void)state;
     assert_true(pages != MAP_FAILED);
     memset(pages, 7, 4096);
-    int before = policy(pages, nodes), own = policy(NULL, nodes);
+    int before = pages_policy(pages, nodes), own = pages_policy(NULL, nodes);
     uli_bind_memory(&binding, pages, bytes);
     uli_bind_begin(&binding, &scope);
     assert_false(scope.active);
     uli_bind_end(&scope);
-    assert_int_equal(policy(pages, nodes), before);
+    assert_int_equal(pages_policy(pages, nodes), before);
     binding.memory = 1023;
     uli_bind_memory(&binding, pages, bytes);
-    assert_int_equal(policy(pages, nodes), before);
+    assert_int_equal(pages_policy(pages, nodes), before);
     binding.memory = 0;
     uli_bind_memory(&binding, pages, bytes);
-    int now = policy(pages + bytes - 4096, nodes);
+    int now = pages_policy(pages + bytes - 4096, nodes);
     if (now == before)
         test_skip("the kernel lets no memory policy be set");
     assert_int_equal(now, MPOL_PREFERRED);
     assert_int_equal(nodes[0], 1);
     assert_int_equal(pages[4095], 7);
     uli_bind_begin(&binding, &scope);
-    assert_int_equal(policy(NULL, nodes), MPOL_PREFERRED);
+    assert_int_equal(pages_policy(NULL, nodes), MPOL_PREFERRED);
     uli_bind_end(&scope);
-    assert_int_equal(policy(NULL, nodes), own);
+    assert_int_equal(pages_policy(NULL, nodes), own);
     munmap(pages, (size_t)bytes);
 }
 

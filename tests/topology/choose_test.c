@@ -37,7 +37,7 @@ own_settings(void)
 }
 
 static void
-load(const char *text, struct uli_planner *planner)
+planner_load(const char *text, struct uli_planner *planner)
 {
     struct uli_settings settings;
     char path[] = "/tmp/ulyx-choose-test-XXXXXX";
@@ -52,7 +52,7 @@ load(const char *text, struct uli_planner *planner)
 }
 
 static struct uli_choice
-choose(const struct uli_planner *planner, int64_t nodes, int64_t seq,
+planner_choose(const struct uli_planner *planner, int64_t nodes, int64_t seq,
     const char *algo)
 {
     struct uli_demand_shape shape = {
@@ -79,30 +79,30 @@ caller_before_rules_before_the_model(void **state)
     struct uli_planner planner, none;
     struct uli_settings settings;
     settings = own_settings();
-    load(rules, &planner);
+    planner_load(rules, &planner);
     assert_status(uli_planner_load(&settings, &none), ULYX_SUCCESS);
-    struct uli_choice c = choose(&planner, 4, 1024, "direct");
+    struct uli_choice c = planner_choose(&planner, 4, 1024, "direct");
     assert_int_equal(c.algo, ULI_ALGO_DIRECT);
     assert_string_equal(c.reason, "asked for");
-    c = choose(&planner, 4, 1024, NULL);
+    c = planner_choose(&planner, 4, 1024, NULL);
     assert_int_equal(c.algo, ULI_ALGO_HIER);
     assert_int_equal(c.best.schedules[0].chunks, 2);
     assert_string_equal(c.reason, "rule on line 4 of the tuning file");
-    c = choose(&planner, 4, 32768, "");
+    c = planner_choose(&planner, 4, 32768, "");
     assert_int_equal(c.algo, ULI_ALGO_PAIRWISE);
-    c = choose(&none, 4, 1024, "");
+    c = planner_choose(&none, 4, 1024, "");
     assert_non_null(strstr(c.reason, "links assumed, for any network: "));
     assert_non_null(strstr(c.reason, "(assumed)"));
     set_source(&none, ULI_SOURCE_MEASURED);
-    c = choose(&none, 4, 1024, "");
+    c = planner_choose(&none, 4, 1024, "");
     assert_non_null(strstr(c.reason, "fastest by the model: "));
     assert_non_null(strstr(c.reason, "(measured)"));
     assert_true(c.best.time_s <= c.other.time_s);
     /* No rule sends one node's bytes by a network's schedule. */
-    c = choose(&planner, 1, 32768, "");
+    c = planner_choose(&planner, 1, 32768, "");
     assert_int_equal(c.algo, ULI_ALGO_DIRECT);
     assert_string_equal(c.reason, "one node");
-    c = choose(&planner, 1, 32768, "hier");
+    c = planner_choose(&planner, 1, 32768, "hier");
     assert_int_equal(c.algo, ULI_ALGO_HIER);
 }
 
@@ -239,24 +239,28 @@ ranks_share_a_nic(void **state)
     struct uli_settings settings;
     settings = own_settings();
     assert_status(uli_planner_load(&settings, &planner), ULYX_SUCCESS);
-    double each =
-        choose(&planner, 4, 1 << 20, "pairwise").best.predictions[0].busy_s;
+    double each = planner_choose(&planner, 4, 1 << 20, "pairwise")
+                      .best.predictions[0]
+                      .busy_s;
     planner.model.nics = 8;
-    double eight =
-        choose(&planner, 4, 1 << 20, "pairwise").best.predictions[0].busy_s;
+    double eight = planner_choose(&planner, 4, 1 << 20, "pairwise")
+                       .best.predictions[0]
+                       .busy_s;
     planner.model.nics = 16;
-    double more =
-        choose(&planner, 4, 1 << 20, "pairwise").best.predictions[0].busy_s;
+    double more = planner_choose(&planner, 4, 1 << 20, "pairwise")
+                      .best.predictions[0]
+                      .busy_s;
     planner.model.nics = 1;
-    double one =
-        choose(&planner, 4, 1 << 20, "pairwise").best.predictions[0].busy_s;
+    double one = planner_choose(&planner, 4, 1 << 20, "pairwise")
+                     .best.predictions[0]
+                     .busy_s;
     assert_true(each == eight && each == more);
     assert_true(one > 7.9 * each && one < 8.1 * each);
 }
 
 /* The model's seconds for the demand with links of that speed. */
 static double
-predicted(const struct uli_planner *planner, const struct uli_demand *x,
+planner_predicted(const struct uli_planner *planner, const struct uli_demand *x,
     enum uli_algo algo, double bytes_per_s)
 {
     struct uli_planner p = *planner;
@@ -293,10 +297,10 @@ assumed_links_choose_what_any_network_bears(void **state)
         fill_demand(&x, nodes, g, INT64_C(1) << test_random_in(&random, 0, 14),
             own, shared);
         assert_status(uli_choose(&planner, &x, NULL, &c), ULYX_SUCCESS);
-        bool fast = predicted(&planner, &x, ULI_ALGO_HIER, 0) <
-                    predicted(&planner, &x, ULI_ALGO_PAIRWISE, 0);
-        bool slow = predicted(&planner, &x, ULI_ALGO_HIER, 1.2e9) <
-                    predicted(&planner, &x, ULI_ALGO_PAIRWISE, 1.2e9);
+        bool fast = planner_predicted(&planner, &x, ULI_ALGO_HIER, 0) <
+                    planner_predicted(&planner, &x, ULI_ALGO_PAIRWISE, 0);
+        bool slow = planner_predicted(&planner, &x, ULI_ALGO_HIER, 1.2e9) <
+                    planner_predicted(&planner, &x, ULI_ALGO_PAIRWISE, 1.2e9);
         apart += fast != slow;
         seen[c.algo]++;
         assert_int_equal(
@@ -327,7 +331,7 @@ nodes_too_large_for_hier_go_pairwise(void **state)
     struct uli_demand x;
     struct uli_choice c;
     settings = own_settings();
-    load("ulyx tuning 1\nrule nodes=2- -> hier\n", &planner);
+    planner_load("ulyx tuning 1\nrule nodes=2- -> hier\n", &planner);
     assert_status(uli_planner_load(&settings, &none), ULYX_SUCCESS);
     fill_demand(&x, 16, ULI_HIER_NODE_RANKS, 4, 0, 64);
     assert_status(uli_choose(&planner, &x, NULL, &c), ULYX_SUCCESS);

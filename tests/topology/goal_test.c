@@ -52,7 +52,7 @@ read_goal(char *text, struct totals *t)
 }
 
 static void
-check(const struct uli_demand *x, int direction, enum uli_algo algo,
+goal_check(const struct uli_demand *x, int direction, enum uli_algo algo,
     int64_t peers)
 {
     struct uli_model model;
@@ -87,7 +87,7 @@ check_all(const struct uli_demand *x, int64_t peers)
 {
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
         for (int algo = 0; algo < ULI_ALGOS; algo++)
-            check(x, direction, algo, peers);
+            goal_check(x, direction, algo, peers);
 }
 
 /* Unequal nodes, ranks on them in any order, any counts. */

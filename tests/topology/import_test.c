@@ -34,7 +34,7 @@ parse_bytes(const char *text, size_t bytes, struct uli_topology **t_p)
 }
 
 static ulyx_status_t
-parse(const char *text, struct uli_topology **t_p)
+text_parse(const char *text, struct uli_topology **t_p)
 {
     return parse_bytes(text, strlen(text), t_p);
 }
@@ -44,7 +44,7 @@ static void
 expect_refused(const char *text, const char *cause)
 {
     struct uli_topology *t = (struct uli_topology *)&t;
-    assert_status(parse(text, &t), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(text_parse(text, &t), ULYX_ERR_INVALID_ARGUMENT);
     assert_ptr_equal(t, &t);
     if (!strstr(uli_error_text(), "test.xml") ||
         !strstr(uli_error_text(), cause))
@@ -139,12 +139,13 @@ nvlinks_to_nowhere_are_left_out(void **state)
     (void)state;
     struct uli_topology *t = NULL;
     assert_status(
-        parse(IN_CPU("<pci busid=\"0:1:0.0\" class=\"0x030200\"><gpu sm=\"90\">"
-                     "<nvlink target=\"0:1:0.0\" count=\"2\"/>"
-                     "<nvlink target=\"0:7:0.0\" count=\"2\"/>"
-                     "<nvlink target=\"0:2:0.0\" count=\"3\"/></gpu></pci>"
-                     "<pci busid=\"0:2:0.0\" class=\"0x030200\"><gpu sm=\"90\">"
-                     "<nvlink target=\"0:1:0.0\" count=\"3\"/></gpu></pci>"),
+        text_parse(
+            IN_CPU("<pci busid=\"0:1:0.0\" class=\"0x030200\"><gpu sm=\"90\">"
+                   "<nvlink target=\"0:1:0.0\" count=\"2\"/>"
+                   "<nvlink target=\"0:7:0.0\" count=\"2\"/>"
+                   "<nvlink target=\"0:2:0.0\" count=\"3\"/></gpu></pci>"
+                   "<pci busid=\"0:2:0.0\" class=\"0x030200\"><gpu sm=\"90\">"
+                   "<nvlink target=\"0:1:0.0\" count=\"3\"/></gpu></pci>"),
             &t),
         ULYX_SUCCESS);
     assert_int_equal(t->nlinks, 1);
@@ -172,7 +173,7 @@ each_of_many_virtual_nics_keeps_its_name_and_rate(void **state)
         sprintf(text + strlen(text),
             "<nic><net name=\"eth%d\" speed=\"%d\"/></nic>", i, 1000 + i);
     strcat(text, "</cpu></system>");
-    assert_status(parse(text, &t), ULYX_SUCCESS);
+    assert_status(text_parse(text, &t), ULYX_SUCCESS);
     assert_int_equal(uli_topology_count(t, ULI_TOPO_NIC), NICS);
     for (int i = 0; i < NICS; i++) {
         const struct uli_topo_node *nic = uli_topology_node(t, ULI_TOPO_NIC, i);
@@ -213,7 +214,7 @@ find_number(const char *text, size_t bytes, struct test_random *random)
 /* One to four damages: a cut, bytes changed, a piece copied over another, a
  * number replaced by an extreme one. */
 static size_t
-damage(char *text, size_t bytes, struct test_random *random)
+text_damage(char *text, size_t bytes, struct test_random *random)
 {
     static const char *const extremes[] = {
         "99999999999999999999", "-1", "4294967296", "0x", "1e308", ""};
@@ -239,7 +240,7 @@ damage(char *text, size_t bytes, struct test_random *random)
 
 /* All queries over what was read must stay inside it. */
 static void
-use(const struct uli_topology *t)
+topology_use(const struct uli_topology *t)
 {
     struct uli_rank_place places[5];
     int32_t cores[8];
@@ -255,7 +256,7 @@ use(const struct uli_topology *t)
 }
 
 static void
-fuzz(const char *const *names, size_t count, int64_t draws)
+files_fuzz(const char *const *names, size_t count, int64_t draws)
 {
     struct test_random random = {test_seed(8)};
     int64_t read = 0;
@@ -263,10 +264,10 @@ fuzz(const char *const *names, size_t count, int64_t draws)
         size_t bytes;
         char *text = read_machine(
             names[test_random_in(&random, 0, (int64_t)count - 1)], &bytes);
-        bytes = damage(text, bytes, &random);
+        bytes = text_damage(text, bytes, &random);
         struct uli_topology *t = NULL;
         if (parse_bytes(text, bytes, &t) == ULYX_SUCCESS) {
-            use(t);
+            topology_use(t);
             uli_topology_free(t);
             read++;
         }
@@ -282,7 +283,7 @@ damaged_nccl_files(void **state)
     static const char *const names[] = {
         "dgx-h100.nccl", "gb200-nvl.nccl", "vm.nccl"};
     (void)state;
-    fuzz(names, 3, test_draws(3000));
+    files_fuzz(names, 3, test_draws(3000));
 }
 
 static void
@@ -291,13 +292,13 @@ damaged_hwloc_files(void **state)
     static const char *const names[] = {
         "flat-vm", "vm-unknown-numa", "memoryless-numa", "two-nic"};
     (void)state;
-    fuzz(names, 4, test_draws(400));
+    files_fuzz(names, 4, test_draws(400));
 }
 
 /* ---- this machine -------------------------------------------------------- */
 
 static struct uli_topology *
-load(const char *topo_file, const char *dump_file)
+files_load(const char *topo_file, const char *dump_file)
 {
     struct uli_settings settings;
     struct uli_topology *t = NULL;
@@ -317,10 +318,10 @@ this_machine_survives_a_dump(void **state)
     snprintf(pattern, sizeof(pattern), "/tmp/ulyx-topology-test-%%p.xml");
     snprintf(
         path, sizeof(path), "/tmp/ulyx-topology-test-%d.xml", (int)getpid());
-    struct uli_topology *t = load("", pattern);
+    struct uli_topology *t = files_load("", pattern);
     assert_string_equal(uli_topology_source(t), "hwloc, this machine");
     assert_true(uli_topology_cores(t) >= uli_node_cores());
-    struct uli_topology *again = load(path, "");
+    struct uli_topology *again = files_load(path, "");
     assert_string_equal(uli_topology_source(again), path);
     for (int kind = 0; kind < ULI_TOPO_KINDS; kind++)
         assert_int_equal(
@@ -336,7 +337,7 @@ failures_leave_a_flat_machine(void **state)
 {
     (void)state;
     struct uli_rank_place places[3];
-    struct uli_topology *t = load("/nonexistent/topo.xml", "");
+    struct uli_topology *t = files_load("/nonexistent/topo.xml", "");
     assert_int_equal(uli_topology_cores(t), uli_node_cores());
     assert_int_equal(uli_topology_count(t, ULI_TOPO_NUMA), 0);
     assert_non_null(strstr(uli_topology_source(t), "flat"));
@@ -358,13 +359,13 @@ pipes_as_files_are_not_waited_for(void **state)
     snprintf(path, sizeof(path), "/tmp/ulyx-topology-fifo-%d", (int)getpid());
     assert_int_equal(mkfifo(path, 0600), 0);
     alarm(20);
-    struct uli_topology *t = load(path, "");
+    struct uli_topology *t = files_load(path, "");
     assert_non_null(strstr(uli_topology_source(t), "not a regular file"));
     uli_topology_free(t);
-    t = load("", path); /* the dump is left out */
+    t = files_load("", path); /* the dump is left out */
     assert_string_equal(uli_topology_source(t), "hwloc, this machine");
     uli_topology_free(t);
-    t = load("/dev/zero", "");
+    t = files_load("/dev/zero", "");
     assert_non_null(strstr(uli_topology_source(t), "not a regular file"));
     uli_topology_free(t);
     alarm(0);

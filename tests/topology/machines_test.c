@@ -161,7 +161,7 @@ print_ranks(FILE *out, const struct uli_topology *t, int32_t ranks)
 }
 
 static char *
-answers(const struct uli_topology *t)
+topology_answers(const struct uli_topology *t)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -201,7 +201,7 @@ check_machine(const char *name)
     snprintf(expected_path, sizeof(expected_path), "%s/%s.expected",
         TEST_DATA_DIR, name);
     assert_status(uli_topology_read(path, &t), ULYX_SUCCESS);
-    char *got = answers(t), *expected = read_all(expected_path);
+    char *got = topology_answers(t), *expected = read_all(expected_path);
     bool same = strcmp(got, expected) == 0;
     if (!same)
         fprintf(stderr, "%s gives\n%s", name, got);

@@ -78,7 +78,7 @@ make_even(const struct numbers *n)
 }
 
 static double
-predict(const struct numbers *n, enum uli_algo algo, int32_t chunks)
+numbers_predict(const struct numbers *n, enum uli_algo algo, int32_t chunks)
 {
     struct uli_model model = make_model(n);
     struct uli_demand x = make_even(n);
@@ -123,17 +123,17 @@ check_formulas(const struct numbers *n)
     /* windows of pairwise: at most their latencies one after another more */
     double w = 8; /* the default limit */
     double waits = away > w ? away / w * wire_l + 2 * wire.high : 0;
-    expect_within(predict(n, ULI_ALGO_DIRECT, 1),
+    expect_within(numbers_predict(n, ULI_ALGO_DIRECT, 1),
         fmax(local_l + local.low, wire_l + wire.low),
         fmax(local_l + local.high, wire_l + wire.high));
-    expect_within(predict(n, ULI_ALGO_PAIRWISE, 1),
+    expect_within(numbers_predict(n, ULI_ALGO_PAIRWISE, 1),
         fmax(local_l + local.low, wire_l + wire.low),
         fmax(local_l + local.high, waits + wire_l + 1.5 * wire.high));
     struct bounds a =
         link_bounds(g - 1, n->local_o, (g - 1) * n->nodes * m, n->local_g);
     struct bounds b =
         link_bounds(n->nodes - 1, n->wire_o, (n->nodes - 1) * g * m, n->wire_g);
-    expect_within(predict(n, ULI_ALGO_HIER, 1),
+    expect_within(numbers_predict(n, ULI_ALGO_HIER, 1),
         local_l + a.low + wire_l + b.low, local_l + a.high + wire_l + b.high);
 }
 
@@ -185,12 +185,13 @@ chunks_overlap_phases(void **state)
     (void)state;
     struct numbers n = {1e-6, 0, 1 / 100e9, 4e-6, 0, 1 / 46e9, 1 << 20, 8, 8};
     double a = 7 * 8 * n.m * n.local_g, b = 7 * 8 * n.m * n.wire_g;
-    double plain = predict(&n, ULI_ALGO_HIER, 1);
-    double four = predict(&n, ULI_ALGO_HIER, 4);
+    double plain = numbers_predict(&n, ULI_ALGO_HIER, 1);
+    double four = numbers_predict(&n, ULI_ALGO_HIER, 4);
     assert_true(fabs(plain - (5e-6 + a + b)) < 1e-9);
     assert_true(fabs(four - (5e-6 + a / 4 + b)) < 1e-9);
     n.wire_o = 1e-3;
-    assert_true(predict(&n, ULI_ALGO_HIER, 4) > predict(&n, ULI_ALGO_HIER, 1));
+    assert_true(numbers_predict(&n, ULI_ALGO_HIER, 4) >
+                numbers_predict(&n, ULI_ALGO_HIER, 1));
 }
 
 /* Times in microseconds of the same schedules in SimGrid's SMPI (one
@@ -218,7 +219,7 @@ predictions_are_near_a_simulation(void **state)
     for (int i = 0; i < ROWS; i++) {
         struct numbers n = {0.5e-6, 0.35e-6, 1 / 360e9, 4e-6, 0.35e-6, 1 / 46e9,
             rows[i].m, rows[i].nodes, 8};
-        double us = predict(&n, rows[i].algo, 1) * 1e6;
+        double us = numbers_predict(&n, rows[i].algo, 1) * 1e6;
         double error = us / rows[i].us - 1;
         fprintf(stderr,
             "P=%3d %-6s %6.0f B: %6.1f us, simulated %6.1f, %+.0f %%\n",
@@ -536,9 +537,9 @@ the_crossover_is_where_it_should_be(void **state)
         0.5e-6, 0.35e-6, 1 / 360e9, 4e-6, 0.35e-6, 1 / 46e9, 0, 0, 8};
     for (n.nodes = 8; n.nodes <= 512; n.nodes *= 4)
         for (n.m = 256; n.m <= 1 << 20; n.m *= 4) {
-            double direct = predict(&n, ULI_ALGO_DIRECT, 1);
-            double hier = fmin(
-                predict(&n, ULI_ALGO_HIER, 1), predict(&n, ULI_ALGO_HIER, 8));
+            double direct = numbers_predict(&n, ULI_ALGO_DIRECT, 1);
+            double hier = fmin(numbers_predict(&n, ULI_ALGO_HIER, 1),
+                numbers_predict(&n, ULI_ALGO_HIER, 8));
             if (n.m <= 4096)
                 assert_true(hier < direct);
             else

@@ -12,7 +12,7 @@
 #include "topology/node.h"
 
 static struct uli_settings
-machine(const char *file)
+machine_settings(const char *file)
 {
     struct uli_settings settings;
     memset(&settings, 0, sizeof(settings));
@@ -42,7 +42,7 @@ every_rank_has_its_nic(void **state)
         {"flat-vm.xml", 2, {"eth0", "eth0"}}};
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct uli_settings settings = machine(rows[i].file);
+        struct uli_settings settings = machine_settings(rows[i].file);
         for (int32_t r = 0; r < rows[i].ranks; r++) {
             char name[ULI_TOPO_NAME] = "", why[256];
             assert_true(uli_node_nic(
@@ -56,7 +56,7 @@ every_rank_has_its_nic(void **state)
 static void
 bound_ranks_take_the_nic_of_their_cores(void **state)
 {
-    struct uli_settings settings = machine("memoryless-numa.xml");
+    struct uli_settings settings = machine_settings("memoryless-numa.xml");
     struct uli_topology *topology;
     struct uli_rank_place place;
     const int32_t far[] = {8, 9}, both[] = {0, 8};
@@ -71,7 +71,7 @@ bound_ranks_take_the_nic_of_their_cores(void **state)
     assert_int_equal(place.numa, 1);
     uli_topology_free(topology);
     /* GPUs decide where there are any */
-    settings = machine("dgx-h100.xml");
+    settings = machine_settings("dgx-h100.xml");
     assert_status(uli_topology_load(&settings, &topology), ULYX_SUCCESS);
     const int32_t first[] = {0, 1};
     uli_topology_place_rank(topology, 7, 8, first, 2, &place);
@@ -82,7 +82,7 @@ bound_ranks_take_the_nic_of_their_cores(void **state)
 static void
 no_nic_is_said(void **state)
 {
-    struct uli_settings settings = machine("nonexistent.xml");
+    struct uli_settings settings = machine_settings("nonexistent.xml");
     char name[ULI_TOPO_NAME] = "as before", why[256] = "";
     (void)state;
     assert_false(uli_node_nic(&settings, 0, 1, name, why, sizeof(why)));

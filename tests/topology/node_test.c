@@ -14,7 +14,7 @@
 #include "topology/node_cgroup.h"
 
 static void
-hash(const char *host_id, uint64_t hash_p[2])
+host_hash(const char *host_id, uint64_t hash_p[2])
 {
     struct uli_settings settings;
     assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
@@ -27,14 +27,14 @@ hash_follows_the_override(void **state)
 {
     (void)state;
     uint64_t machine[2], again[2], one[2], two[2];
-    hash("", machine);
-    hash("", again);
-    hash("node1", one);
-    hash("node2", two);
+    host_hash("", machine);
+    host_hash("", again);
+    host_hash("node1", one);
+    host_hash("node2", two);
     assert_memory_equal(machine, again, sizeof(machine));
     assert_memory_not_equal(machine, one, sizeof(one));
     assert_memory_not_equal(one, two, sizeof(one));
-    hash("node1", again);
+    host_hash("node1", again);
     assert_memory_equal(one, again, sizeof(one));
     assert_true(one[0] != two[0] && one[1] != two[1]);
 }
@@ -46,12 +46,12 @@ hash_follows_the_network_namespace(void **state)
     (void)state;
     uint64_t mine[2], other[2];
     int status = 0;
-    hash("", mine);
+    host_hash("", mine);
     pid_t pid = fork();
     if (pid == 0) {
         if (unshare(CLONE_NEWNET))
             _exit(77);
-        hash("", other);
+        host_hash("", other);
         _exit(memcmp(mine, other, sizeof(mine)) == 0);
     }
     waitpid(pid, &status, 0);

@@ -31,7 +31,7 @@ struct findings {
 };
 
 static void
-note(void *context, int32_t line, const char *text)
+finding_note(void *context, int32_t line, const char *text)
 {
     struct findings *f = context;
     size_t used = strlen(f->text);
@@ -49,7 +49,8 @@ read_text(const char *text, size_t bytes, struct uli_model *model,
     assert_true(write(fd, text, bytes) == (ssize_t)bytes);
     close(fd);
     memset(f, 0, sizeof(*f));
-    ulyx_status_t status = uli_tuning_read(path, model, tuning, note, f);
+    ulyx_status_t status =
+        uli_tuning_read(path, model, tuning, finding_note, f);
     unlink(path);
     return status;
 }

@@ -46,7 +46,7 @@ struct play {
 
 /* All are here, or have given up. */
 static void
-meet(struct play *play, int nranks)
+play_meet(struct play *play, int nranks)
 {
     int now = atomic_fetch_add(&play->met, 1) + 1;
     int all = (now + nranks - 1) / nranks * nranks;
@@ -77,10 +77,10 @@ play_rank(int rank, int nranks, void *context)
     else if (good && !play->alone)
         good = well(open_rank(&me, play, params, 30)) &&
                play->body(&me, play) == 0;
-    meet(play, nranks);
+    play_meet(play, nranks);
     if (me.batch)
         OPS->close(me.batch, uli_deadline_in(10));
-    meet(play, nranks);
+    play_meet(play, nranks);
     return !(SCENE.end(rank) && good);
 }
 
@@ -271,7 +271,7 @@ play_left_out(struct rank *me, struct play *play)
                    add_piece(&run, me, peer, n, 0, 5000, false) &&
                    well(run_on_stream(me, &run, 30)) &&
                    SCENE.settle(me->rank) && arrived_well(&run, me, n);
-        meet(play, me->nranks);
+        play_meet(play, me->nranks);
     }
     return !good;
 }
@@ -352,7 +352,7 @@ play_abort(struct rank *me, struct play *play)
                 add_piece(&both, me, peer, 0, 0, 100, false) &&
                 well(run_on_stream(me, &both, 30)) && SCENE.settle(me->rank) &&
                 arrived_well(&both, me, 0);
-    meet(play, me->nranks);
+    play_meet(play, me->nranks);
     if (me->rank == 0 && good) {
         good = add_piece(&lonely, me, 1, 1, 0, 9000, false) &&
                well(run_on_stream(me, &lonely, 3000));

@@ -24,7 +24,7 @@ conformance_open(void **state)
 }
 
 static bool
-lacks(uint64_t capability)
+capability_lacks(uint64_t capability)
 {
     return !(OPS->caps & capability);
 }
@@ -44,7 +44,7 @@ byte_at(size_t i)
 }
 
 static void
-fill(unsigned char *memory, size_t bytes)
+memory_fill(unsigned char *memory, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         memory[i] = byte_at(i);
@@ -58,14 +58,14 @@ start_peer(size_t bytes)
     char byte = 0;
     assert_non_null(peer.memory);
     if (conformance_subject.same_process) {
-        fill(peer.memory, bytes);
+        memory_fill(peer.memory, bytes);
         return peer;
     }
     assert_int_equal(pipe(ready), 0);
     peer.pid = fork();
     assert_true(peer.pid >= 0);
     if (peer.pid == 0) {
-        fill(peer.memory, bytes);
+        memory_fill(peer.memory, bytes);
         if (write(ready[1], &byte, 1) == 1)
             pause();
         _exit(1);
@@ -89,7 +89,7 @@ stop_peer(struct peer *peer)
 /* ---- selection ----------------------------------------------------------- */
 
 static struct uli_identity
-identity(int rank, int node, int process)
+identity_of(int rank, int node, int process)
 {
     struct uli_identity made;
     memset(&made, 0, sizeof(made));
@@ -121,8 +121,8 @@ conformance_reaches_alike(void **state)
     (void)state;
     int reached = 0;
     for (int code = 0; code < 16; code++) {
-        struct uli_identity a = identity(0, 1, 1);
-        struct uli_identity b = identity(1, code & 1, code >> 1 & 1);
+        struct uli_identity a = identity_of(0, 1, 1);
+        struct uli_identity b = identity_of(1, code & 1, code >> 1 & 1);
         char there[256] = "", back[256] = "";
         b.uid += (uint32_t)(code >> 2 & 1);
         a.memory_kind = b.memory_kind =
@@ -145,7 +145,7 @@ conformance_maps(void **state)
     (void)state;
     struct uli_segment segment;
     unsigned char *mine, *theirs;
-    if (lacks(ULI_TR_MAP))
+    if (capability_lacks(ULI_TR_MAP))
         return;
     assert_status(
         uli_segment_create(100000, true, false, &segment), ULYX_SUCCESS);
@@ -154,10 +154,10 @@ conformance_maps(void **state)
     mine = segment.address;
     for (size_t i = 0; i < 100000; i += 997)
         assert_int_equal(theirs[i], 0);
-    fill(mine, 50000);
+    memory_fill(mine, 50000);
     for (size_t i = 0; i < 50000; i++)
         assert_int_equal(theirs[i], byte_at(i));
-    fill(theirs, 100000);
+    memory_fill(theirs, 100000);
     assert_int_equal(mine[99999], byte_at(99999));
     OPS->window_unmap(theirs, handle.bytes);
     assert_int_equal(mine[70000], byte_at(70000)); /* the owner's stays */
@@ -169,7 +169,7 @@ void
 conformance_unmaps(void **state)
 {
     (void)state;
-    if (lacks(ULI_TR_MAP))
+    if (capability_lacks(ULI_TR_MAP))
         return;
     for (int i = 0; i < 2000; i++) {
         struct uli_segment segment;
@@ -196,7 +196,7 @@ conformance_refuses_no_window(void **state)
 {
     (void)state;
     struct uli_segment segment;
-    if (lacks(ULI_TR_MAP))
+    if (capability_lacks(ULI_TR_MAP))
         return;
     assert_status(
         uli_segment_create(4096, true, false, &segment), ULYX_SUCCESS);
@@ -223,7 +223,7 @@ void
 conformance_probes(void **state)
 {
     (void)state;
-    if (lacks(ULI_TR_READ))
+    if (capability_lacks(ULI_TR_READ))
         return;
     struct peer peer = start_peer(64);
     assert_status(OPS->read_probe(peer.pid, &uli_tr_probe_word), ULYX_SUCCESS);
@@ -242,8 +242,8 @@ struct pieces {
 };
 
 static struct pieces
-cut(struct test_random *random, unsigned char *base, size_t room, size_t total,
-    size_t longest)
+pieces_cut(struct test_random *random, unsigned char *base, size_t room,
+    size_t total, size_t longest)
 {
     struct pieces cuts = {calloc(2 * total + 8, sizeof(struct iovec)), 0};
     size_t at = 0, slack = room - total;
@@ -288,9 +288,10 @@ read_random(struct test_random *random, struct peer *peer, size_t total,
     size_t room = peer->bytes;
     unsigned char *memory = malloc(room);
     memset(memory, 0xEE, room);
-    struct pieces local = cut(random, memory, room, total, local_longest);
+    struct pieces local =
+        pieces_cut(random, memory, room, total, local_longest);
     struct pieces remote =
-        cut(random, peer->memory, room, total, remote_longest);
+        pieces_cut(random, peer->memory, room, total, remote_longest);
     assert_status(OPS->read(peer->pid, local.list, local.count, remote.list,
                       remote.count),
         ULYX_SUCCESS);
@@ -316,7 +317,7 @@ conformance_reads_pieces(void **state)
 {
     (void)state;
     struct test_random random = {test_seed(11)};
-    if (lacks(ULI_TR_READ))
+    if (capability_lacks(ULI_TR_READ))
         return;
     struct peer peer = start_peer(1 << 16);
     for (int64_t i = 0; i < test_draws(60); i++)
@@ -332,7 +333,7 @@ conformance_reads_many_pieces(void **state)
 {
     (void)state;
     struct test_random random = {test_seed(12)};
-    if (lacks(ULI_TR_READ))
+    if (capability_lacks(ULI_TR_READ))
         return;
     struct peer peer = start_peer(1 << 16);
     read_random(&random, &peer, 50000, 3, 50000);
@@ -346,7 +347,7 @@ conformance_names_a_lost_peer(void **state)
 {
     (void)state;
     char byte;
-    if (lacks(ULI_TR_READ) || conformance_subject.same_process)
+    if (capability_lacks(ULI_TR_READ) || conformance_subject.same_process)
         return;
     struct peer peer = start_peer(64);
     struct iovec local = {&byte, 1}, remote = {peer.memory, 1};
@@ -368,18 +369,18 @@ conformance_refuses_what_it_lacks(void **state)
     void *address = &handle;
     char byte;
     struct iovec piece = {&byte, 1};
-    if (lacks(ULI_TR_MAP)) {
+    if (capability_lacks(ULI_TR_MAP)) {
         assert_status(OPS->window_map(&handle, &address), ULYX_ERR_UNSUPPORTED);
         assert_ptr_equal(address, &handle);
         OPS->window_unmap(NULL, 0);
     }
-    if (lacks(ULI_TR_READ)) {
+    if (capability_lacks(ULI_TR_READ)) {
         assert_status(OPS->read_probe(getpid(), &uli_tr_probe_word),
             ULYX_ERR_UNSUPPORTED);
         assert_status(
             OPS->read(getpid(), &piece, 1, &piece, 1), ULYX_ERR_UNSUPPORTED);
     }
-    if (lacks(ULI_TR_MAP_DEVICE)) {
+    if (capability_lacks(ULI_TR_MAP_DEVICE)) {
         void *mapping = &handle;
         assert_status(OPS->device_map(0, &device, &address, &mapping),
             ULYX_ERR_UNSUPPORTED);
@@ -388,8 +389,8 @@ conformance_refuses_what_it_lacks(void **state)
         OPS->device_unmap(NULL);
     }
     /* Asked for by the capability, never by the slot. */
-    assert_int_equal(OPS->net != NULL, !lacks(ULI_TR_PUT));
-    assert_int_equal(OPS->batch != NULL, !lacks(ULI_TR_BATCH));
+    assert_int_equal(OPS->net != NULL, !capability_lacks(ULI_TR_PUT));
+    assert_int_equal(OPS->batch != NULL, !capability_lacks(ULI_TR_BATCH));
     /* The stubs are the transport that lacks everything. */
     assert_int_equal(uli_tr_stubs.caps, 0);
     assert_status(

@@ -18,7 +18,7 @@
 /* ---- hooks --------------------------------------------------------------- */
 
 static void *
-target(void *context, uint32_t window, int64_t offset, int64_t bytes)
+window_target(void *context, uint32_t window, int64_t offset, int64_t bytes)
 {
     struct end *end = context;
     unsigned char *base = end_data(end);
@@ -34,14 +34,14 @@ target(void *context, uint32_t window, int64_t offset, int64_t bytes)
 }
 
 static void
-arrived(void *context)
+put_arrived(void *context)
 {
     struct end *end = context;
     atomic_fetch_add(&end->arrived, 1);
 }
 
 static void
-message(void *context, int32_t from, const void *data, size_t bytes)
+message_arrived(void *context, int32_t from, const void *data, size_t bytes)
 {
     struct end *end = context;
     int64_t at = atomic_load(&end->messages[from]);
@@ -52,7 +52,7 @@ message(void *context, int32_t from, const void *data, size_t bytes)
 }
 
 static void
-lost(void *context, int32_t peer, const char *how)
+peer_lost(void *context, int32_t peer, const char *how)
 {
     struct end *end = context;
     snprintf(end->how[peer], sizeof(end->how[peer]), "%s", how);
@@ -77,7 +77,7 @@ end_open(const struct uli_tr_ops *ops, const struct uli_settings *settings,
         .rank = rank,
         .nranks = nranks,
         .settings = settings,
-        .hooks = {end, target, arrived, message, lost},
+        .hooks = {end, window_target, put_arrived, message_arrived, peer_lost},
     };
     end->ops = ops->net;
     end->rank = rank;
@@ -248,7 +248,7 @@ struct end_service {
 };
 
 static void *
-serve(void *argument)
+serve_thread(void *argument)
 {
     struct end_service *service = argument;
     struct end *end = service->end;
@@ -266,7 +266,8 @@ end_serve(struct end *end)
     struct end_service *service = calloc(1, sizeof(*service));
     assert_non_null(service);
     service->end = end;
-    assert_int_equal(pthread_create(&service->thread, NULL, serve, service), 0);
+    assert_int_equal(
+        pthread_create(&service->thread, NULL, serve_thread, service), 0);
     return service;
 }
 

@@ -70,7 +70,7 @@ static _Thread_local struct group *open_group;
 static _Thread_local int depth;
 
 static int
-outcome(const char *call)
+call_outcome(const char *call)
 {
     const char *failing = fake_nccl.failing;
     return failing && strcmp(failing, call) == 0 ? fake_nccl.result : 0;
@@ -161,7 +161,7 @@ channel_of(const struct fake_comm *comm, const struct piece *piece)
 /* ---- the mover ----------------------------------------------------------- */
 
 static uint64_t
-word(uint64_t *p)
+word_load(uint64_t *p)
 {
     return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
@@ -171,7 +171,8 @@ static bool
 move_some(const struct fake_comm *comm, struct piece *piece)
 {
     struct fake_nccl_channel *channel = channel_of(comm, piece);
-    uint64_t written = word(&channel->written), read = word(&channel->read);
+    uint64_t written = word_load(&channel->written),
+             read = word_load(&channel->read);
     uint64_t at = piece->send ? written : read;
     uint64_t room =
         piece->send ? FAKE_NCCL_RING - (written - read) : written - read;
@@ -203,7 +204,7 @@ is_first(const struct group *group, int i)
 }
 
 static void
-rest(int ms)
+thread_sleep(int ms)
 {
     struct timespec time = {ms / 1000, ms % 1000 * 1000000L + 20000};
     nanosleep(&time, NULL);
@@ -214,7 +215,7 @@ move_group(struct fake_comm *comm, struct group *group)
 {
     bool left = true;
     if (fake_nccl.slow_ms)
-        rest(fake_nccl.slow_ms);
+        thread_sleep(fake_nccl.slow_ms);
     while (left && !__atomic_load_n(&comm->words->aborted, __ATOMIC_ACQUIRE)) {
         bool moved = false;
         left = false;
@@ -225,7 +226,7 @@ move_group(struct fake_comm *comm, struct group *group)
             left = left || piece->moved < piece->bytes;
         }
         if (left && !moved)
-            rest(0);
+            thread_sleep(0);
     }
 }
 
@@ -265,7 +266,7 @@ is_connected(const struct fake_comm *comm, const struct group *group)
 }
 
 static int
-launch(struct fake_comm *comm, struct group *group)
+group_launch(struct fake_comm *comm, struct group *group)
 {
     struct fake_nccl_op ops[MAX_PIECES];
     for (int i = 0; i < group->count; i++) {
@@ -283,7 +284,7 @@ launch(struct fake_comm *comm, struct group *group)
 
 /* Under lock: hands over what has connections, in order. */
 static int
-push(struct fake_comm *comm)
+comm_push(struct fake_comm *comm)
 {
     int result = 0;
     while (comm->waiting && result == 0 && is_connected(comm, comm->waiting)) {
@@ -293,7 +294,7 @@ push(struct fake_comm *comm)
         comm->launched++;
         __atomic_fetch_add(&fake_nccl.groups, 1, __ATOMIC_RELAXED);
         if (fake_nccl.launch) {
-            result = launch(comm, group);
+            result = group_launch(comm, group);
             free(group);
             continue;
         }
@@ -306,7 +307,7 @@ push(struct fake_comm *comm)
 }
 
 static int
-submit(struct group *group)
+group_submit(struct group *group)
 {
     struct fake_comm *comm = group->count ? group->pieces[0].comm : NULL;
     struct group **end;
@@ -320,7 +321,7 @@ submit(struct group *group)
     for (end = &comm->waiting; *end; end = &(*end)->next)
         ;
     *end = group;
-    int result = push(comm);
+    int result = comm_push(comm);
     if (result == 0 && comm->waiting)
         result = ULI_NCCL_IN_PROGRESS;
     pthread_mutex_unlock(&comm->lock);
@@ -328,8 +329,8 @@ submit(struct group *group)
 }
 
 static int
-add(void *data, size_t count, int type, int peer, struct fake_comm *comm,
-    void *stream, int send)
+operation_add(void *data, size_t count, int type, int peer,
+    struct fake_comm *comm, void *stream, int send)
 {
     if (fake_nccl.failing)
         return 0; /* the group is not to be enqueued */
@@ -369,7 +370,7 @@ int
 ncclGetVersion(int *version)
 {
     *version = fake_nccl.version;
-    return outcome("GetVersion");
+    return call_outcome("GetVersion");
 }
 
 int
@@ -381,7 +382,7 @@ ncclGetUniqueId(struct uli_nccl_id *id)
     memset(id, 0, sizeof(*id));
     snprintf(id->bytes, sizeof(id->bytes), "/ulyx-fake-nccl-%d-%lld-%d",
         (int)getpid(), (long long)now.tv_nsec, drawn++);
-    return outcome("GetUniqueId");
+    return call_outcome("GetUniqueId");
 }
 
 int
@@ -393,8 +394,8 @@ ncclCommInitRankConfig(uli_nccl_comm *comm_p, int nranks, struct uli_nccl_id id,
     if (nranks > MAX_RANKS || config->magic != ULI_NCCL_MAGIC ||
         config->blocking != 0 || config->size < sizeof(*config))
         return INVALID_ARGUMENT;
-    if (outcome("CommInitRankConfig"))
-        return outcome("CommInitRankConfig");
+    if (call_outcome("CommInitRankConfig"))
+        return call_outcome("CommInitRankConfig");
     comm = calloc(1, sizeof(*comm));
     comm->rank = rank;
     comm->nranks = nranks;
@@ -417,7 +418,7 @@ ncclCommInitRankConfig(uli_nccl_comm *comm_p, int nranks, struct uli_nccl_id id,
 }
 
 static void
-end(struct fake_comm *comm)
+comm_end(struct fake_comm *comm)
 {
     pthread_mutex_lock(&comm->lock);
     comm->stop = true;
@@ -428,7 +429,7 @@ end(struct fake_comm *comm)
     for (int i = 0; i < 1000 && __atomic_load_n(&comm->words->ended,
                                     __ATOMIC_ACQUIRE) < comm->launched;
          i++)
-        rest(10);
+        thread_sleep(10);
     while (comm->waiting) {
         struct group *group = comm->waiting;
         comm->waiting = group->next;
@@ -446,16 +447,16 @@ ncclCommFinalize(uli_nccl_comm handle)
 {
     struct fake_comm *comm = handle;
     comm->finalising = true;
-    return outcome("CommFinalize") ? outcome("CommFinalize")
-                                   : ULI_NCCL_IN_PROGRESS;
+    return call_outcome("CommFinalize") ? call_outcome("CommFinalize")
+                                        : ULI_NCCL_IN_PROGRESS;
 }
 
 int
 ncclCommDestroy(uli_nccl_comm comm)
 {
-    if (outcome("CommDestroy"))
-        return outcome("CommDestroy");
-    end(comm);
+    if (call_outcome("CommDestroy"))
+        return call_outcome("CommDestroy");
+    comm_end(comm);
     return 0;
 }
 
@@ -469,7 +470,7 @@ ncclCommAbort(uli_nccl_comm handle)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     __atomic_fetch_sub(&fake_nccl.aborting, 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&fake_nccl.aborts, 1, __ATOMIC_RELAXED);
-    end(comm);
+    comm_end(comm);
     return 0;
 }
 
@@ -479,10 +480,10 @@ ncclCommGetAsyncError(uli_nccl_comm handle, int *result)
     struct fake_comm *comm = handle;
     int pushed;
     *result = ULI_NCCL_IN_PROGRESS;
-    if (outcome("CommGetAsyncError") || fake_nccl.stuck)
-        return outcome("CommGetAsyncError");
+    if (call_outcome("CommGetAsyncError") || fake_nccl.stuck)
+        return call_outcome("CommGetAsyncError");
     pthread_mutex_lock(&comm->lock);
-    pushed = push(comm);
+    pushed = comm_push(comm);
     if (fake_nccl.async)
         *result = fake_nccl.async;
     else if (pushed)
@@ -500,8 +501,8 @@ ncclCommGetAsyncError(uli_nccl_comm handle, int *result)
 int
 ncclGroupStart(void)
 {
-    if (outcome("GroupStart"))
-        return outcome("GroupStart");
+    if (call_outcome("GroupStart"))
+        return call_outcome("GroupStart");
     if (depth++ == 0)
         open_group = calloc(1, sizeof(*open_group));
     return 0;
@@ -514,29 +515,31 @@ ncclGroupEnd(void)
     if (--depth > 0)
         return 0;
     open_group = NULL;
-    if (outcome("GroupEnd") || outcome("Send") || outcome("Recv")) {
+    if (call_outcome("GroupEnd") || call_outcome("Send") ||
+        call_outcome("Recv")) {
         free(group);
-        return outcome("GroupEnd");
+        return call_outcome("GroupEnd");
     }
-    return submit(group);
+    return group_submit(group);
 }
 
 int
 ncclSend(const void *data, size_t count, int type, int peer, uli_nccl_comm comm,
     void *stream)
 {
-    if (outcome("Send"))
-        return outcome("Send");
-    return add((void *)(uintptr_t)data, count, type, peer, comm, stream, 1);
+    if (call_outcome("Send"))
+        return call_outcome("Send");
+    return operation_add(
+        (void *)(uintptr_t)data, count, type, peer, comm, stream, 1);
 }
 
 int
 ncclRecv(void *data, size_t count, int type, int peer, uli_nccl_comm comm,
     void *stream)
 {
-    if (outcome("Recv"))
-        return outcome("Recv");
-    return add(data, count, type, peer, comm, stream, 0);
+    if (call_outcome("Recv"))
+        return call_outcome("Recv");
+    return operation_add(data, count, type, peer, comm, stream, 0);
 }
 
 #ifndef FAKE_OLD

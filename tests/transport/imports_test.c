@@ -41,7 +41,7 @@ struct owned {
 };
 
 static void
-own(struct owned *o, uint64_t mark)
+owned_create(struct owned *o, uint64_t mark)
 {
     assert_status(uli_share_alloc(0, 64, &o->memory), ULYX_SUCCESS);
     assert_status(uli_share_export(o->memory.address, &o->share), ULYX_SUCCESS);
@@ -49,7 +49,7 @@ own(struct owned *o, uint64_t mark)
 }
 
 static void
-disown(struct owned *o)
+owned_destroy(struct owned *o)
 {
     uli_share_close(&o->share);
     assert_status(uli_share_free(&o->memory), ULYX_SUCCESS);
@@ -70,7 +70,7 @@ one_allocation_is_mapped_once_a_device(void **state)
     void *bases[4];
     struct owned o;
     (void)state;
-    own(&o, 11);
+    owned_create(&o, 11);
     for (int i = 0; i < 4; i++) /* devices 0 0 1 1 */
         assert_status(
             uli_import_take(i / 2, alice, &o.share, 1, &imports[i], &bases[i]),
@@ -87,7 +87,7 @@ one_allocation_is_mapped_once_a_device(void **state)
     assert_status(uli_import_drop(imports[1]), ULYX_SUCCESS);
     assert_int_equal(uli_import_count(), 1);
     assert_status(uli_import_drop(imports[3]), ULYX_SUCCESS);
-    disown(&o);
+    owned_destroy(&o);
 }
 
 /* Two processes may have the same base and id. */
@@ -98,8 +98,8 @@ owners_are_told_apart(void **state)
     void *bases[2];
     struct owned o[2];
     (void)state;
-    own(&o[0], 21);
-    own(&o[1], 22);
+    owned_create(&o[0], 21);
+    owned_create(&o[1], 22);
     struct uli_share same = o[1].share;
     same.base = o[0].share.base;
     same.buffer_id = o[0].share.buffer_id;
@@ -110,7 +110,7 @@ owners_are_told_apart(void **state)
     assert_int_equal(mark_at(bases[1]), 22);
     for (int i = 0; i < 2; i++) {
         assert_status(uli_import_drop(imports[i]), ULYX_SUCCESS);
-        disown(&o[i]);
+        owned_destroy(&o[i]);
     }
 }
 
@@ -121,12 +121,12 @@ memory_made_anew_at_an_address_is_mapped_anew(void **state)
     void *old_base, *new_base;
     struct owned first, second;
     (void)state;
-    own(&first, 31);
+    owned_create(&first, 31);
     assert_status(
         uli_import_take(1, alice, &first.share, 1, &before, &old_base), 0);
     uint64_t base = first.share.base;
-    disown(&first);
-    own(&second, 32);
+    owned_destroy(&first);
+    owned_create(&second, 32);
     second.share.base = base; /* also where the system chose another */
     assert_status(
         uli_import_take(1, alice, &second.share, 1, &after, &new_base), 0);
@@ -136,7 +136,7 @@ memory_made_anew_at_an_address_is_mapped_anew(void **state)
     assert_status(uli_import_drop(before), ULYX_SUCCESS);
     assert_int_equal(mark_at(new_base), 32);
     assert_status(uli_import_drop(after), ULYX_SUCCESS);
-    disown(&second);
+    owned_destroy(&second);
 }
 
 static void
@@ -148,7 +148,7 @@ failures_hold_nothing(void **state)
     void *base = NULL;
     struct owned o;
     (void)state;
-    own(&o, 41);
+    owned_create(&o, 41);
     int before = driver->count();
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         driver->failing = calls[i];
@@ -208,7 +208,7 @@ expected_count(const struct held *held)
 }
 
 static void
-turn(struct test_random *random, struct owned *o, const uint64_t *marks,
+turn_draw(struct test_random *random, struct owned *o, const uint64_t *marks,
     struct held *held)
 {
     struct held *h = &held[test_random_in(random, 0, HELD - 1)];
@@ -236,21 +236,21 @@ random_lives_match_a_count(void **state)
     (void)state;
     memset(held, 0, sizeof(held));
     for (int i = 0; i < OWNED; i++)
-        own(&o[i], marks[i] = ++last);
+        owned_create(&o[i], marks[i] = ++last);
     for (int64_t i = 0; i < test_draws(3000); i++) {
         int64_t which = test_random_in(&random, 0, OWNED - 1);
         if (test_random_in(&random, 0, 20) == 0) { /* the owner starts afresh */
-            disown(&o[which]);
-            own(&o[which], marks[which] = ++last);
+            owned_destroy(&o[which]);
+            owned_create(&o[which], marks[which] = ++last);
         }
-        turn(&random, o, marks, held);
+        turn_draw(&random, o, marks, held);
         assert_int_equal(uli_import_count(), expected_count(held));
     }
     for (int i = 0; i < HELD; i++)
         if (held[i].import)
             assert_status(uli_import_drop(held[i].import), ULYX_SUCCESS);
     for (int i = 0; i < OWNED; i++)
-        disown(&o[i]);
+        owned_destroy(&o[i]);
 }
 
 #define CASE(name)                                                             \

@@ -46,7 +46,7 @@ struct owned {
 };
 
 static void
-own(struct owned *o, int npieces)
+owned_create(struct owned *o, int npieces)
 {
     int64_t bytes = 0;
     memset(o, 0, sizeof(*o));
@@ -66,7 +66,7 @@ own(struct owned *o, int npieces)
 }
 
 static void
-disown(struct owned *o)
+owned_destroy(struct owned *o)
 {
     uli_share_close_run(o->shares, o->handle.nshares);
     for (int i = 0; i < PIECES; i++)
@@ -75,7 +75,7 @@ disown(struct owned *o)
 }
 
 static char *
-map(const struct uli_tr_device_handle *handle, void **mapping_p)
+handle_map(const struct uli_tr_device_handle *handle, void **mapping_p)
 {
     void *address = NULL;
     *mapping_p = NULL;
@@ -95,18 +95,18 @@ map_device_shows_the_window(void **state)
     struct owned o;
     void *mapping;
     (void)state;
-    own(&o, 1);
+    owned_create(&o, 1);
     char *mine = (char *)o.memory[0].address + 100;
     o.handle.address += 100;
     o.handle.bytes = 300;
-    char *theirs = map(&o.handle, &mapping);
+    char *theirs = handle_map(&o.handle, &mapping);
     assert_ptr_not_equal(mine, theirs);
     strcpy(mine, "by the owner");
     assert_string_equal(theirs, "by the owner");
     strcpy(theirs + 287, "by the peer");
     OPS->device_unmap(mapping);
     assert_string_equal(mine + 287, "by the peer");
-    disown(&o);
+    owned_destroy(&o);
 }
 
 /* Ranks of one process: no shares, the address itself, of either device. */
@@ -115,7 +115,7 @@ map_device_reaches_addresses_within(void **state)
 {
     struct owned o;
     (void)state;
-    own(&o, 1);
+    owned_create(&o, 1);
     for (int32_t device = 0; device < 2; device++) {
         const struct uli_tr_device_handle within = {.device = 0,
             .process = owner,
@@ -127,7 +127,7 @@ map_device_reaches_addresses_within(void **state)
         assert_ptr_equal(address, (char *)o.memory[0].address + 16);
         OPS->device_unmap(mapping);
     }
-    disown(&o);
+    owned_destroy(&o);
 }
 
 /* A window over the ends of several allocations lies in one piece here. */
@@ -137,11 +137,11 @@ map_device_maps_a_run(void **state)
     struct owned o;
     void *mapping;
     (void)state;
-    own(&o, PIECES);
+    owned_create(&o, PIECES);
     int64_t piece = o.memory[0].bytes;
     o.handle.address += (uint64_t)piece - 50;
     o.handle.bytes = piece + 100;
-    const char *theirs = map(&o.handle, &mapping);
+    const char *theirs = handle_map(&o.handle, &mapping);
     assert_int_equal(theirs[0], 'a');
     assert_int_equal(theirs[49], 'a');
     assert_int_equal(theirs[50], 'b');
@@ -149,7 +149,7 @@ map_device_maps_a_run(void **state)
     assert_int_equal(theirs[50 + piece], 'c');
     assert_int_equal(theirs[99 + piece], 'c');
     OPS->device_unmap(mapping);
-    disown(&o);
+    owned_destroy(&o);
 }
 
 /* Each map has an unmap of its own: a mapping lives until its own one. */
@@ -161,11 +161,11 @@ map_device_maps_many_times(void **state)
     char *bases[TIMES];
     struct owned o;
     (void)state;
-    own(&o, 1);
+    owned_create(&o, 1);
     for (int i = 0; i < TIMES; i++) {
         o.handle.address = o.shares[0].base + (uint64_t)i;
         o.handle.bytes = 10;
-        bases[i] = map(&o.handle, &mappings[i]);
+        bases[i] = handle_map(&o.handle, &mappings[i]);
     }
     for (int i = 0; i < TIMES; i++) {
         ((char *)o.memory[0].address)[TIMES - 1] = (char)('0' + i);
@@ -173,7 +173,7 @@ map_device_maps_many_times(void **state)
             assert_int_equal(bases[k][TIMES - 1 - k], '0' + i);
         OPS->device_unmap(mappings[i]);
     }
-    disown(&o);
+    owned_destroy(&o);
 }
 
 void
@@ -185,11 +185,11 @@ map_device_gives_everything_back(void **state)
     for (int i = 0; i < 500; i++) {
         struct owned o;
         void *mapping;
-        own(&o, 1 + i % PIECES);
-        char *theirs = map(&o.handle, &mapping);
+        owned_create(&o, 1 + i % PIECES);
+        char *theirs = handle_map(&o.handle, &mapping);
         assert_int_equal(theirs[0], 'a');
         OPS->device_unmap(mapping);
-        disown(&o);
+        owned_destroy(&o);
         assert_int_equal(driver->count(), 0);
     }
     int after = dup(0); /* descriptors too */
@@ -216,7 +216,7 @@ map_device_refuses_no_window(void **state)
 {
     struct owned o;
     (void)state;
-    own(&o, 1);
+    owned_create(&o, 1);
     const uint64_t base = o.shares[0].base;
     const int64_t bytes = o.shares[0].bytes;
     const struct {
@@ -237,7 +237,7 @@ map_device_refuses_no_window(void **state)
                                       empty = {.address = base};
     must_refuse(&nowhere);
     must_refuse(&empty);
-    disown(&o);
+    owned_destroy(&o);
 }
 
 /* An error of the driver's is told by its call, and leaves nothing. */
@@ -247,7 +247,7 @@ map_device_names_the_driver(void **state)
     struct owned o;
     void *address = NULL, *mapping = NULL;
     (void)state;
-    own(&o, 1);
+    owned_create(&o, 1);
     int held = driver->count();
     driver->failing = "cuMemMap";
     driver->result = 719;
@@ -258,5 +258,5 @@ map_device_names_the_driver(void **state)
     assert_null(address);
     assert_null(mapping);
     assert_int_equal(driver->count(), held);
-    disown(&o);
+    owned_destroy(&o);
 }

@@ -59,7 +59,7 @@ nothing_left(void **state)
 }
 
 static bool
-says(const char *text)
+error_names(const char *text)
 {
     bool does = strstr(uli_error_text(), text) != NULL;
     if (!does)
@@ -191,7 +191,7 @@ exchange_rank(int rank, int nranks, void *context)
 }
 
 static void
-exchange(int (*start)(int, rank_fn, void *, double))
+ranks_exchange(int (*start)(int, rank_fn, void *, double))
 {
     struct test_random random = {test_seed(71)};
     for (int64_t draw = 0; draw < test_draws(6); draw++) {
@@ -209,14 +209,14 @@ static void
 threads_exchange_bytes(void **state)
 {
     (void)state;
-    exchange(ranks_run_threads);
+    ranks_exchange(ranks_run_threads);
 }
 
 static void
 processes_exchange_bytes(void **state)
 {
     (void)state;
-    exchange(ranks_run_processes);
+    ranks_exchange(ranks_run_processes);
 }
 
 /* ---- what cannot be used ------------------------------------------------- */
@@ -229,17 +229,18 @@ says_why_a_library_is_not_used(void **state)
     char why[256];
     name_library("/nowhere/libnccl.so");
     assert_status(OPS->make_id(&settings, id), ULYX_ERR_UNSUPPORTED);
-    assert_true(says("/nowhere/libnccl.so") && says("ULYX_NCCL_LIB"));
+    assert_true(
+        error_names("/nowhere/libnccl.so") && error_names("ULYX_NCCL_LIB"));
     name_library(FAKE_NCCL_OLD);
     assert_status(OPS->make_id(&settings, id), ULYX_ERR_UNSUPPORTED);
-    assert_true(says("is NCCL 2.14: 2.18 or later is needed"));
+    assert_true(error_names("is NCCL 2.14: 2.18 or later is needed"));
     name_library(FAKE_NCCL_LACKS);
     assert_false(uli_tr_nccl_ops.usable(&settings, why, sizeof(why)));
     assert_non_null(strstr(why, "has no ncclGetLastError"));
     name_library(FAKE_NCCL_OK);
     fake->version = 2804;
     assert_status(OPS->make_id(&settings, id), ULYX_ERR_UNSUPPORTED);
-    assert_true(says("is NCCL 2.8"));
+    assert_true(error_names("is NCCL 2.8"));
     fake->version = ULI_NCCL_OLDEST;
     assert_true(uli_tr_nccl_ops.usable(&settings, why, sizeof(why)));
 }
@@ -264,7 +265,7 @@ every_failing_call_is_named(void **state)
             "nccl%s: unhandled system error (2): "
             "words of the library",
             i == 1 ? calls[i] : "");
-        assert_true(says(i == 1 ? name : "unhandled system error"));
+        assert_true(error_names(i == 1 ? name : "unhandled system error"));
         assert_null(batch);
         assert_int_equal(fake->alive, 0);
     }
@@ -287,7 +288,7 @@ a_failing_run_ends_the_batch(void **state)
         fake->result = 2;
         assert_status(OPS->run(batch, pieces, 2, NULL, uli_deadline_in(5)),
             ULYX_ERR_SYSTEM);
-        assert_true(says(calls[i]));
+        assert_true(error_names(calls[i]));
         fake->failing = NULL;
         assert_int_equal(fake->alive, 0);
         assert_status(OPS->run(batch, pieces, 2, NULL, uli_deadline_in(5)),
@@ -308,7 +309,7 @@ trouble_elsewhere_is_found_by_check(void **state)
     assert_status(OPS->check(batch), ULYX_SUCCESS);
     fake->async = ULI_NCCL_REMOTE;
     assert_status(OPS->check(batch), ULYX_ERR_SYSTEM);
-    assert_true(says("ncclCommGetAsyncError"));
+    assert_true(error_names("ncclCommGetAsyncError"));
     OPS->close(batch, uli_deadline_in(5));
 }
 
@@ -400,7 +401,7 @@ scene_rank(int rank, int nranks, void *context)
 }
 
 static void
-play(bool connect, bool by_abort, bool on_stream)
+ranks_play(bool connect, bool by_abort, bool on_stream)
 {
     struct scene scene = {
         .connect = connect, .abort = by_abort, .on_stream = on_stream};
@@ -413,21 +414,21 @@ static void
 a_peer_that_does_not_run_ends_run_at_its_deadline(void **state)
 {
     (void)state;
-    play(false, false, false);
+    ranks_play(false, false, false);
 }
 
 static void
 an_abort_ends_a_run_that_waits(void **state)
 {
     (void)state;
-    play(false, true, false);
+    ranks_play(false, true, false);
 }
 
 static void
 an_abort_ends_what_is_on_the_stream(void **state)
 {
     (void)state;
-    play(true, true, true);
+    ranks_play(true, true, true);
 }
 
 /* ---- two threads --------------------------------------------------------- */

@@ -36,7 +36,7 @@ nothing_left(void **state)
 
 /* Process 0 is this one's rank 0. */
 static struct uli_identity
-identity(int rank, int node, int process, int device)
+identity_of(int rank, int node, int process, int device)
 {
     struct uli_identity made;
     memset(&made, 0, sizeof(made));
@@ -54,9 +54,9 @@ identity(int rank, int node, int process, int device)
 }
 
 static const char *
-choose(const struct uli_identity *peer)
+peer_choose(const struct uli_identity *peer)
 {
-    struct uli_identity me = identity(0, 1, 0, 0);
+    struct uli_identity me = identity_of(0, 1, 0, 0);
     const struct uli_tr_ops *ops = uli_tr_select(
         &settings, &me, peer, ULI_TR_MAP_DEVICE, why, sizeof(why));
     return ops ? ops->name : why;
@@ -68,33 +68,35 @@ reaches_devices_of_this_node(void **state)
     (void)state;
     for (int process = 0; process < 2; process++)
         for (int device = 0; device < 3; device++) { /* 2: hidden from here */
-            struct uli_identity peer = identity(1, 1, process, device);
-            assert_string_equal(choose(&peer), "nvlink");
+            struct uli_identity peer = identity_of(1, 1, process, device);
+            assert_string_equal(peer_choose(&peer), "nvlink");
         }
 }
 
 static void
 says_why_it_does_not_reach(void **state)
 {
-    struct uli_identity peer = identity(1, 2, 1, 1);
+    struct uli_identity peer = identity_of(1, 2, 1, 1);
     (void)state;
-    assert_non_null(strstr(choose(&peer), "nvlink: rank 1 (elsewhere) is on"));
-    peer = identity(1, 2, 0, 1); /* a node that a test makes up */
-    assert_non_null(strstr(choose(&peer), "nvlink: rank 1 is on another node"));
-    peer = identity(1, 1, 1, 1);
+    assert_non_null(
+        strstr(peer_choose(&peer), "nvlink: rank 1 (elsewhere) is on"));
+    peer = identity_of(1, 2, 0, 1); /* a node that a test makes up */
+    assert_non_null(
+        strstr(peer_choose(&peer), "nvlink: rank 1 is on another node"));
+    peer = identity_of(1, 1, 1, 1);
     peer.uid = 42;
-    assert_non_null(strstr(choose(&peer), "of user 42"));
-    peer = identity(1, 1, 1, 1);
+    assert_non_null(strstr(peer_choose(&peer), "of user 42"));
+    peer = identity_of(1, 1, 1, 1);
     peer.memory_kind = ULYX_MEMORY_HOST;
-    assert_non_null(strstr(choose(&peer), "rank 1 has host memory"));
-    peer = identity(1, 1, 1, 1);
+    assert_non_null(strstr(peer_choose(&peer), "rank 1 has host memory"));
+    peer = identity_of(1, 1, 1, 1);
     driver->no_peers = 1;
-    assert_non_null(strstr(choose(&peer),
+    assert_non_null(strstr(peer_choose(&peer),
         "no peer-to-peer access between CUDA devices 0 (rank 0) and 1"));
-    peer = identity(1, 1, 1, 0); /* the same device needs none */
-    assert_string_equal(choose(&peer), "nvlink");
+    peer = identity_of(1, 1, 1, 0); /* the same device needs none */
+    assert_string_equal(peer_choose(&peer), "nvlink");
     strcpy(settings.transports, "^nvlink");
-    assert_non_null(strstr(choose(&peer), "ULYX_TRANSPORTS=^nvlink"));
+    assert_non_null(strstr(peer_choose(&peer), "ULYX_TRANSPORTS=^nvlink"));
 }
 
 /* Both ends of a pair answer alike. */
@@ -104,9 +106,9 @@ is_symmetric(void **state)
     char other[512];
     (void)state;
     for (int code = 0; code < 32; code++) {
-        struct uli_identity a = identity(0, 1, 0, code & 1);
+        struct uli_identity a = identity_of(0, 1, 0, code & 1);
         struct uli_identity b =
-            identity(1, code & 2 ? 1 : 2, code & 4 ? 0 : 1, code >> 3 & 1);
+            identity_of(1, code & 2 ? 1 : 2, code & 4 ? 0 : 1, code >> 3 & 1);
         driver->no_peers = code >> 4;
         bool there = uli_tr_nvlink_ops.reaches(&a, &b, why, sizeof(why));
         bool back = uli_tr_nvlink_ops.reaches(&b, &a, other, sizeof(other));

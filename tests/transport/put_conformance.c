@@ -20,7 +20,7 @@
 static struct uli_settings settings;
 
 static void
-pair(struct end **a_p, struct end **b_p, int64_t bytes)
+ends_pair(struct end **a_p, struct end **b_p, int64_t bytes)
 {
     assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
     *a_p = end_open(put_subject, &settings, 0, 2, bytes);
@@ -30,7 +30,7 @@ pair(struct end **a_p, struct end **b_p, int64_t bytes)
 
 /* Both must move on while each closes. */
 static void
-part(struct end *a, struct end *b)
+ends_part(struct end *a, struct end *b)
 {
     struct end_service *service = end_serve(b);
     end_close(a, 10);
@@ -55,7 +55,7 @@ put_lands_whole(void **state)
     struct test_random random = {test_seed(21)};
     const int64_t bytes = (int64_t)32 << 20;
     struct end *a, *b;
-    pair(&a, &b, bytes);
+    ends_pair(&a, &b, bytes);
     unsigned char *source = malloc((size_t)bytes + 64);
     unsigned char *mirror = malloc((size_t)bytes);
     memset(mirror, b->guard, (size_t)bytes);
@@ -78,7 +78,7 @@ put_lands_whole(void **state)
     assert_true(ends_wait_settled(a, b, 1, 30));
     free(source);
     free(mirror);
-    part(a, b);
+    ends_part(a, b);
 }
 
 /* ---- signals ------------------------------------------------------------- */
@@ -109,7 +109,7 @@ is_whole(const unsigned char *piece, int64_t i)
 }
 
 static void *
-watch(void *argument)
+watch_thread(void *argument)
 {
     struct watch *watch = argument;
     uint64_t before[ENDS_WORDS] = {0};
@@ -139,10 +139,10 @@ put_signals_after_data(void **state)
     (void)state;
     struct end *a, *b;
     pthread_t thread;
-    pair(&a, &b, (int64_t)PIECES * PIECE);
+    ends_pair(&a, &b, (int64_t)PIECES * PIECE);
     unsigned char *source = malloc((size_t)PIECES * PIECE);
     struct watch watched = {.end = b};
-    assert_int_equal(pthread_create(&thread, NULL, watch, &watched), 0);
+    assert_int_equal(pthread_create(&thread, NULL, watch_thread, &watched), 0);
     struct end_service *service = end_serve(b);
     for (int64_t i = 0; i < PIECES; i++) {
         unsigned char *piece = source + i * PIECE;
@@ -164,7 +164,7 @@ put_signals_after_data(void **state)
     assert_int_equal(watched.torn, 0);
     assert_int_equal(watched.backwards, 0);
     free(source);
-    part(a, b);
+    ends_part(a, b);
 }
 
 /* A large put and a small one after it with the same word: whichever comes
@@ -175,7 +175,7 @@ put_values_only_grow(void **state)
     (void)state;
     struct end *a, *b;
     const int64_t bytes = (int64_t)1 << 20;
-    pair(&a, &b, bytes);
+    ends_pair(&a, &b, bytes);
     unsigned char *source = calloc(1, (size_t)bytes);
     uint64_t last = 0;
     for (uint64_t i = 0; i < 50; i++) {
@@ -193,7 +193,7 @@ put_values_only_grow(void **state)
     }
     assert_int_equal(atomic_load(&b->words[0]), 100);
     free(source);
-    part(a, b);
+    ends_part(a, b);
 }
 
 /* ---- messages ------------------------------------------------------------ */
@@ -219,7 +219,7 @@ put_messages_keep_order(void **state)
     struct test_random random = {test_seed(22)};
     const int64_t count = 1000, bytes = 400000;
     struct end *a, *b;
-    pair(&a, &b, bytes);
+    ends_pair(&a, &b, bytes);
     unsigned char *source = calloc(1, (size_t)bytes);
     for (int64_t i = 0; i < count; i++) {
         send_numbered(a, &random, (uint64_t)i);
@@ -240,7 +240,7 @@ put_messages_keep_order(void **state)
     }
     assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
     free(source);
-    part(a, b);
+    ends_part(a, b);
 }
 
 void
@@ -249,7 +249,7 @@ put_messages_of_all_sizes(void **state)
     (void)state;
     struct end *a, *b;
     unsigned char text[ULI_NET_MESSAGE_BYTES + 1] = {0};
-    pair(&a, &b, 64);
+    ends_pair(&a, &b, 64);
     for (int64_t i = 0; i <= 64; i++)
         assert_status(a->ops->message(a->net, 1, text,
                           (size_t)(i * ULI_NET_MESSAGE_BYTES / 64)),
@@ -259,7 +259,7 @@ put_messages_of_all_sizes(void **state)
         assert_int_equal(b->heard_bytes[0][i], i * ULI_NET_MESSAGE_BYTES / 64);
     assert_status(a->ops->message(a->net, 1, text, sizeof(text)),
         ULYX_ERR_INVALID_ARGUMENT);
-    part(a, b);
+    ends_part(a, b);
 }
 
 /* ---- who moves it on ----------------------------------------------------- */
@@ -271,7 +271,7 @@ put_moves_by_services(void **state)
     (void)state;
     struct end *a, *b;
     const int64_t bytes = (int64_t)8 << 20;
-    pair(&a, &b, bytes);
+    ends_pair(&a, &b, bytes);
     struct end_service *at_a = end_serve(a), *at_b = end_serve(b);
     unsigned char *source = malloc((size_t)bytes);
     memset(source, 0x3C, (size_t)bytes);
@@ -287,7 +287,7 @@ put_moves_by_services(void **state)
     end_service_stop(at_a);
     end_service_stop(at_b);
     free(source);
-    part(a, b);
+    ends_part(a, b);
 }
 
 /* Several callers put at once; each has a word of its own. */
@@ -299,7 +299,7 @@ struct caller {
 enum { CALLERS = 4, CALLS = 200, SHARE = 65536 };
 
 static void *
-call(void *argument)
+call_thread(void *argument)
 {
     struct caller *caller = argument;
     unsigned char *source = malloc(SHARE);
@@ -321,12 +321,13 @@ put_takes_many_threads(void **state)
     (void)state;
     struct end *a, *b;
     struct caller callers[CALLERS];
-    pair(&a, &b, (int64_t)CALLERS * SHARE);
+    ends_pair(&a, &b, (int64_t)CALLERS * SHARE);
     struct end_service *at_a = end_serve(a), *at_b = end_serve(b);
     for (int i = 0; i < CALLERS; i++) {
         callers[i] = (struct caller){.end = a, .number = i};
         assert_int_equal(
-            pthread_create(&callers[i].thread, NULL, call, &callers[i]), 0);
+            pthread_create(&callers[i].thread, NULL, call_thread, &callers[i]),
+            0);
     }
     for (int i = 0; i < CALLERS; i++)
         pthread_join(callers[i].thread, NULL);
@@ -338,7 +339,7 @@ put_takes_many_threads(void **state)
     }
     end_service_stop(at_a);
     end_service_stop(at_b);
-    part(a, b);
+    ends_part(a, b);
 }
 
 /* ---- bad input ----------------------------------------------------------- */
@@ -347,7 +348,7 @@ static void
 check_refused(int64_t bytes, int64_t offset, uint32_t window, int64_t at)
 {
     struct end *a, *b;
-    pair(&a, &b, 4096);
+    ends_pair(&a, &b, 4096);
     unsigned char *source = calloc(1, (size_t)bytes + 1);
     struct uli_net_put put = {
         .data = source,
@@ -396,7 +397,7 @@ put_refuses_rubbish_addresses(void **state)
     struct end *a, *b;
     char address[ULI_NET_ADDRESS_BYTES + 8];
     size_t bytes;
-    pair(&a, &b, 64);
+    ends_pair(&a, &b, 64);
     assert_status(a->ops->address(a->net, address, &bytes), ULYX_SUCCESS);
     assert_in_range(bytes, 1, ULI_NET_ADDRESS_BYTES);
     assert_status(
@@ -408,7 +409,7 @@ put_refuses_rubbish_addresses(void **state)
     address[0] ^= 1;
     assert_status(
         a->ops->connect(a->net, 1, address, bytes), ULYX_ERR_INVALID_ARGUMENT);
-    part(a, b);
+    ends_part(a, b);
 }
 
 /* ---- the end ------------------------------------------------------------- */
@@ -421,7 +422,7 @@ put_close_delivers(void **state)
     const int64_t bytes = (int64_t)16 << 20;
     for (int round = 0; round < 4; round++) {
         struct end *a, *b;
-        pair(&a, &b, bytes);
+        ends_pair(&a, &b, bytes);
         unsigned char *source = malloc((size_t)bytes);
         memset(source, 0x77, (size_t)bytes);
         if (round < 2)
@@ -477,13 +478,13 @@ put_opens_and_closes(void **state)
     const int64_t rounds = test_draws(60);
     for (int64_t i = 0; i < rounds; i++) {
         struct end *a, *b;
-        pair(&a, &b, 65536);
+        ends_pair(&a, &b, 65536);
         unsigned char *source = calloc(1, 65536);
         assert_status(
             end_put(a, 1, source, i % 2 ? 65536 : 8, 0, 0, 1), ULYX_SUCCESS);
         assert_true(ends_wait(a, b, &b->words[0], 1, 30));
         assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
-        part(a, b);
+        ends_part(a, b);
         free(source);
         if (i == rounds / 2) {
             descriptors = open_descriptors();
@@ -501,11 +502,11 @@ put_describes_itself(void **state)
     (void)state;
     struct end *a, *b;
     char text[256], brief[5] = {0, 0, 0, 0, 'x'};
-    pair(&a, &b, 64);
+    ends_pair(&a, &b, 64);
     a->ops->describe(a->net, 1, text, sizeof(text));
     assert_true(strlen(text) > 10);
     a->ops->describe(a->net, 1, brief, 4);
     assert_int_equal(strlen(brief), 3);
     assert_int_equal(brief[4], 'x');
-    part(a, b);
+    ends_part(a, b);
 }

@@ -28,7 +28,7 @@ struct child {
 static struct uli_settings settings;
 
 static void
-load(double keepalive_s)
+settings_use(double keepalive_s)
 {
     assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
     settings.keepalive_s = keepalive_s;
@@ -53,7 +53,7 @@ be_child(int socket)
 }
 
 static struct end *
-start(struct child *child_p)
+child_start(struct child *child_p)
 {
     int sockets[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
@@ -72,7 +72,7 @@ start(struct child *child_p)
 
 /* The first message and its way back: both ends have their connection. */
 static void
-talk(struct end *end)
+end_talk(struct end *end)
 {
     unsigned char *source = calloc(1, 1 << 20);
     assert_status(end_put(end, 1, source, 1 << 20, 0, 0, 1), ULYX_SUCCESS);
@@ -81,7 +81,7 @@ talk(struct end *end)
 }
 
 static int
-reap(struct child *child)
+child_reap(struct child *child)
 {
     int state = 0;
     assert_int_equal(waitpid(child->pid, &state, 0), child->pid);
@@ -95,10 +95,10 @@ static void
 check_death(bool busy)
 {
     struct child child;
-    load(10);
-    struct end *end = start(&child);
+    settings_use(10);
+    struct end *end = child_start(&child);
     unsigned char *source = calloc(1, WINDOW);
-    talk(end);
+    end_talk(end);
     for (int i = 0; busy && i < 50; i++)
         assert_status(end_put(end, 1, source, WINDOW, 0, 1, (uint64_t)i + 1),
             ULYX_SUCCESS);
@@ -118,7 +118,7 @@ check_death(bool busy)
     for (int i = 0; i < 100; i++)
         end->ops->progress(end->net);
     assert_int_equal(atomic_load(&end->lost[1]), 1); /* once */
-    reap(&child);
+    child_reap(&child);
     free(source);
     end_close(end, 10);
 }
@@ -143,7 +143,7 @@ put_notices_death_of_the_sender(void **state)
 {
     (void)state;
     struct child child;
-    load(10);
+    settings_use(10);
     int sockets[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
     child.pid = fork();
@@ -165,7 +165,7 @@ put_notices_death_of_the_sender(void **state)
         end->ops->progress(end->net);
     kill(child.pid, SIGKILL);
     assert_true(ends_wait_count(end, NULL, &end->lost[1], 1, 30));
-    reap(&child);
+    child_reap(&child);
     end_close(end, 10);
 }
 
@@ -178,10 +178,10 @@ put_waits_for_the_stopped(void **state)
 {
     (void)state;
     struct child child;
-    load(1);
-    struct end *end = start(&child);
+    settings_use(1);
+    struct end *end = child_start(&child);
     unsigned char *source = calloc(1, WINDOW);
-    talk(end);
+    end_talk(end);
     kill(child.pid, SIGSTOP);
     assert_status(end_put(end, 1, source, 4 << 20, 0, 1, 1), ULYX_SUCCESS);
     for (int i = 0; i < 400; i++)
@@ -202,7 +202,7 @@ put_waits_for_the_stopped(void **state)
     assert_int_equal(atomic_load(&end->lost[1]), 0);
     assert_int_equal(write(child.socket, "e", 1), 1);
     struct end_service *service = end_serve(end);
-    assert_int_equal(reap(&child), 0);
+    assert_int_equal(child_reap(&child), 0);
     end_service_stop(service);
     assert_int_equal(atomic_load(&end->lost[1]), 0);
     free(source);
@@ -215,15 +215,15 @@ put_close_leaves_the_stopped(void **state)
 {
     (void)state;
     struct child child;
-    load(10);
-    struct end *end = start(&child);
+    settings_use(10);
+    struct end *end = child_start(&child);
     unsigned char *source = calloc(1, WINDOW);
-    talk(end);
+    end_talk(end);
     kill(child.pid, SIGSTOP);
     assert_status(end_put(end, 1, source, WINDOW, 0, 1, 1), ULYX_SUCCESS);
     end_close(end, 0.3);
     kill(child.pid, SIGKILL);
-    reap(&child);
+    child_reap(&child);
     free(source);
 }
 
@@ -234,12 +234,12 @@ put_lets_peers_leave(void **state)
 {
     (void)state;
     struct child child;
-    load(10);
-    struct end *end = start(&child);
-    talk(end);
+    settings_use(10);
+    struct end *end = child_start(&child);
+    end_talk(end);
     struct end_service *service = end_serve(end);
     assert_int_equal(write(child.socket, "e", 1), 1);
-    assert_int_equal(reap(&child), 0);
+    assert_int_equal(child_reap(&child), 0);
     usleep(100000);
     end_service_stop(service);
     assert_int_equal(atomic_load(&end->lost[1]), 0);
@@ -263,7 +263,7 @@ put_close_takes_no_leaver_for_dead(void **state)
     struct end *ends[3];
     pthread_t thread;
     (void)state;
-    load(4);
+    settings_use(4);
     for (int i = 0; i < 3; i++)
         ends[i] = end_open(put_subject, &settings, i, 3, 64);
     for (int i = 0; i < 3; i++)
@@ -299,9 +299,9 @@ put_survives_a_fork(void **state)
     (void)state;
     struct child child;
     int status = 0;
-    load(10);
-    struct end *end = start(&child);
-    talk(end);
+    settings_use(10);
+    struct end *end = child_start(&child);
+    end_talk(end);
     pid_t fork_of_ours = fork();
     assert_true(fork_of_ours >= 0);
     if (fork_of_ours == 0) {
@@ -310,11 +310,11 @@ put_survives_a_fork(void **state)
     }
     assert_int_equal(waitpid(fork_of_ours, &status, 0), fork_of_ours);
     assert_int_equal(status, 0);
-    talk(end);
+    end_talk(end);
     assert_int_equal(atomic_load(&end->lost[1]), 0);
     assert_int_equal(write(child.socket, "e", 1), 1);
     struct end_service *service = end_serve(end);
-    assert_int_equal(reap(&child), 0);
+    assert_int_equal(child_reap(&child), 0);
     end_service_stop(service);
     end_close(end, 10);
 }

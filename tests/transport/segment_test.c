@@ -136,7 +136,7 @@ limits_are_errors(void **state)
 }
 
 static void
-nothing(int number)
+signal_ignore(int number)
 {
     (void)number;
 }
@@ -146,7 +146,7 @@ signals_do_not_stop_it(void **state)
 {
     (void)state;
     struct uli_segment segment;
-    struct sigaction action = {.sa_handler = nothing}, before;
+    struct sigaction action = {.sa_handler = signal_ignore}, before;
     struct itimerval fast = {{0, 1000}, {0, 1000}}, off = {{0, 0}, {0, 0}};
     sigaction(SIGALRM, &action, &before); /* no SA_RESTART */
     setitimer(ITIMER_REAL, &fast, NULL);

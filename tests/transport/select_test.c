@@ -11,7 +11,7 @@ static struct uli_settings settings;
 static char why[512];
 
 static struct uli_identity
-identity(int rank, int node, int process)
+identity_of(int rank, int node, int process)
 {
     struct uli_identity made;
     memset(&made, 0, sizeof(made));
@@ -23,9 +23,10 @@ identity(int rank, int node, int process)
 }
 
 static const char *
-choose(const char *transports, const struct uli_identity *peer, uint64_t caps)
+transport_choose(
+    const char *transports, const struct uli_identity *peer, uint64_t caps)
 {
-    struct uli_identity me = identity(0, 1, 1);
+    struct uli_identity me = identity_of(0, 1, 1);
     snprintf(
         settings.transports, sizeof(settings.transports), "%s", transports);
     const struct uli_tr_ops *ops =
@@ -34,7 +35,7 @@ choose(const char *transports, const struct uli_identity *peer, uint64_t caps)
 }
 
 static int
-load(void **state)
+settings_load(void **state)
 {
     (void)state;
     return uli_settings_load(&settings);
@@ -44,16 +45,16 @@ static void
 takes_the_nearest(void **state)
 {
     (void)state;
-    struct uli_identity thread = identity(1, 1, 1);
-    struct uli_identity process = identity(1, 1, 2);
-    struct uli_identity node = identity(1, 2, 2);
-    assert_string_equal(choose("", &thread, ULI_TR_MAP), "self");
-    assert_string_equal(choose("", &process, ULI_TR_MAP), "shm");
-    assert_string_equal(choose("", &process, ULI_TR_READ), "shm");
-    assert_string_equal(choose("", &node, ULI_TR_MAP), "none");
+    struct uli_identity thread = identity_of(1, 1, 1);
+    struct uli_identity process = identity_of(1, 1, 2);
+    struct uli_identity node = identity_of(1, 2, 2);
+    assert_string_equal(transport_choose("", &thread, ULI_TR_MAP), "self");
+    assert_string_equal(transport_choose("", &process, ULI_TR_MAP), "shm");
+    assert_string_equal(transport_choose("", &process, ULI_TR_READ), "shm");
+    assert_string_equal(transport_choose("", &node, ULI_TR_MAP), "none");
     assert_non_null(strstr(why, "self: rank 1 is another process"));
     assert_non_null(strstr(why, "shm: rank 1 (elsewhere) is on another node"));
-    assert_string_equal(choose("", &thread, ULI_TR_PUT), "none");
+    assert_string_equal(transport_choose("", &thread, ULI_TR_PUT), "none");
     assert_non_null(strstr(why, "ucx: "));
 }
 
@@ -61,24 +62,25 @@ static void
 obeys_the_setting(void **state)
 {
     (void)state;
-    struct uli_identity thread = identity(1, 1, 1);
-    struct uli_identity process = identity(1, 1, 2);
-    assert_string_equal(choose("^shm", &process, ULI_TR_MAP), "none");
+    struct uli_identity thread = identity_of(1, 1, 1);
+    struct uli_identity process = identity_of(1, 1, 2);
+    assert_string_equal(transport_choose("^shm", &process, ULI_TR_MAP), "none");
     assert_non_null(strstr(why, "ULYX_TRANSPORTS=^shm"));
-    assert_string_equal(choose("ucx, shm", &process, ULI_TR_MAP), "shm");
-    assert_string_equal(choose("ucx", &process, ULI_TR_MAP), "none");
-    assert_string_equal(choose("ucx", &thread, ULI_TR_MAP), "self");
-    assert_string_equal(choose("^self", &thread, ULI_TR_MAP), "shm");
-    assert_string_equal(choose("sh", &process, ULI_TR_MAP), "none");
+    assert_string_equal(
+        transport_choose("ucx, shm", &process, ULI_TR_MAP), "shm");
+    assert_string_equal(transport_choose("ucx", &process, ULI_TR_MAP), "none");
+    assert_string_equal(transport_choose("ucx", &thread, ULI_TR_MAP), "self");
+    assert_string_equal(transport_choose("^self", &thread, ULI_TR_MAP), "shm");
+    assert_string_equal(transport_choose("sh", &process, ULI_TR_MAP), "none");
 }
 
 static void
 refuses_other_users(void **state)
 {
     (void)state;
-    struct uli_identity process = identity(1, 1, 2);
+    struct uli_identity process = identity_of(1, 1, 2);
     process.uid = 42;
-    assert_string_equal(choose("", &process, ULI_TR_MAP), "none");
+    assert_string_equal(transport_choose("", &process, ULI_TR_MAP), "none");
     assert_non_null(strstr(why, "of user 42"));
 }
 
@@ -86,7 +88,7 @@ static void
 cuts_long_reasons(void **state)
 {
     (void)state;
-    struct uli_identity me = identity(0, 1, 1), node = identity(1, 2, 2);
+    struct uli_identity me = identity_of(0, 1, 1), node = identity_of(1, 2, 2);
     char small[16];
     memset(small, 'x', sizeof(small));
     assert_null(uli_tr_select(&settings, &me, &node, ULI_TR_MAP, small, 8));
@@ -95,10 +97,10 @@ cuts_long_reasons(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(takes_the_nearest, load),
-    cmocka_unit_test_setup(obeys_the_setting, load),
-    cmocka_unit_test_setup(refuses_other_users, load),
-    cmocka_unit_test_setup(cuts_long_reasons, load),
+    cmocka_unit_test_setup(takes_the_nearest, settings_load),
+    cmocka_unit_test_setup(obeys_the_setting, settings_load),
+    cmocka_unit_test_setup(refuses_other_users, settings_load),
+    cmocka_unit_test_setup(cuts_long_reasons, settings_load),
 };
 
 ULI_TEST_MAIN("Select", tests)

@@ -117,7 +117,7 @@ struct client {
 };
 
 static void
-failed(void *argument, ucp_ep_h ep, ucs_status_t status)
+endpoint_failed(void *argument, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep, (void)status;
     ((struct client *)argument)->failed = true;
@@ -157,7 +157,8 @@ open_client(struct client *client, const char *device)
 }
 
 static void
-replace(char *text, size_t bytes, const void *old, const void *new, size_t part)
+text_replace(
+    char *text, size_t bytes, const void *old, const void *new, size_t part)
 {
     char *at = memmem(text, bytes, old, part);
     if (at)
@@ -166,7 +167,7 @@ replace(char *text, size_t bytes, const void *old, const void *new, size_t part)
 
 /* Its own address, with the place of the other and another worker's number. */
 static void
-reach(struct client *client, const struct stranger_aim *aim)
+client_reach(struct client *client, const struct stranger_aim *aim)
 {
     ucp_address_t *address;
     size_t bytes;
@@ -176,8 +177,8 @@ reach(struct client *client, const struct stranger_aim *aim)
         client->ucx->worker_get_address(client->worker, &address, &bytes),
         UCS_OK);
     char *text = (char *)address;
-    replace(text, bytes, &port, &aim->port.sin_port, sizeof(port));
-    replace(text, bytes, &mine, &aim->port.sin_addr, sizeof(mine));
+    text_replace(text, bytes, &port, &aim->port.sin_port, sizeof(port));
+    text_replace(text, bytes, &mine, &aim->port.sin_addr, sizeof(mine));
     for (int i = 1; i < 9; i++)
         text[i] = (char)(text[i] ^ 0x5A);
     ucp_ep_params_t params = {
@@ -186,7 +187,7 @@ reach(struct client *client, const struct stranger_aim *aim)
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = address,
         .err_mode = UCP_ERR_HANDLING_MODE_NONE,
-        .err_handler = {.cb = failed, .arg = client},
+        .err_handler = {.cb = endpoint_failed, .arg = client},
     };
     if (client->ucx->ep_create(client->worker, &params, &client->ep) != UCS_OK)
         client->failed = true;
@@ -264,7 +265,7 @@ send_messages(struct client *client)
 }
 
 static void
-sent(void *request, ucs_status_t status, void *argument)
+send_completed(void *request, ucs_status_t status, void *argument)
 {
     (void)request;
     ((struct client *)argument)->sent = status == UCS_OK;
@@ -276,7 +277,7 @@ send_word(struct client *client)
     const ucp_request_param_t how = {
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.send = sent,
+        .cb.send = send_completed,
         .user_data = client,
     };
     client->sent = client->ucx->am_send_nbx(client->ep, ULI_UCX_AM, "word", 4,
@@ -305,7 +306,7 @@ stranger_speak_ucx(const struct stranger_aim *aim,
     struct client client = {0};
     struct pollfd end = {.fd = socket, .events = POLLIN};
     open_client(&client, aim->device);
-    reach(&client, aim);
+    client_reach(&client, aim);
     if (!client.failed)
         forge_key(&client);
     if (!client.failed)

@@ -40,7 +40,7 @@ static __thread enum which under_way;
 static int64_t ours, theirs[CALLS], their_bytes;
 
 static void
-count(const void *caller, size_t bytes)
+allocation_count(const void *caller, size_t bytes)
 {
     const char *at = caller;
     if (!counts)
@@ -56,28 +56,28 @@ count(const void *caller, size_t bytes)
 void *
 malloc(size_t bytes)
 {
-    count(__builtin_return_address(0), bytes);
+    allocation_count(__builtin_return_address(0), bytes);
     return __libc_malloc(bytes);
 }
 
 void *
 calloc(size_t number, size_t bytes)
 {
-    count(__builtin_return_address(0), number * bytes);
+    allocation_count(__builtin_return_address(0), number * bytes);
     return __libc_calloc(number, bytes);
 }
 
 void *
 realloc(void *memory, size_t bytes)
 {
-    count(__builtin_return_address(0), bytes);
+    allocation_count(__builtin_return_address(0), bytes);
     return __libc_realloc(memory, bytes);
 }
 
 int
 posix_memalign(void **memory_p, size_t alignment, size_t bytes)
 {
-    count(__builtin_return_address(0), bytes);
+    allocation_count(__builtin_return_address(0), bytes);
     *memory_p = __libc_memalign(alignment, bytes);
     return *memory_p ? 0 : 12; /* ENOMEM */
 }
@@ -142,13 +142,13 @@ tag_receive(ucp_worker_h worker, void *data, size_t bytes, ucp_tag_t tag,
 }
 
 static unsigned
-progress(ucp_worker_h worker)
+progress_counted(ucp_worker_h worker)
 {
     WITHIN(PROGRESS, real->worker_progress(worker));
 }
 
 static void
-watch(struct end *end)
+end_watch(struct end *end)
 {
     real = end->net->ucx;
     watched = *real;
@@ -158,7 +158,7 @@ watch(struct end *end)
     watched.tag_send_nbx = tag_send;
     watched.am_recv_data_nbx = receive_am;
     watched.tag_recv_nbx = tag_receive;
-    watched.worker_progress = progress;
+    watched.worker_progress = progress_counted;
 }
 
 /* ---- puts ---------------------------------------------------------------- */
@@ -176,7 +176,7 @@ open_end(int32_t rank, const char *verb)
 }
 
 static void
-move(struct end *a, struct end *b, const void *source, int64_t bytes,
+bytes_move(struct end *a, struct end *b, const void *source, int64_t bytes,
     int64_t puts, uint64_t *value)
 {
     uint64_t end = *value + (uint64_t)puts;
@@ -197,14 +197,14 @@ check_put(const char *verb, int64_t bytes)
     struct end *a = open_end(0, verb), *b = open_end(1, verb);
     unsigned char *source = calloc(1, WINDOW);
     uint64_t value = 0;
-    watch(a);
+    end_watch(a);
     a->net->ucx = b->net->ucx = &watched;
     ends_join(a, b);
-    move(a, b, source, bytes, WARM, &value);
+    bytes_move(a, b, source, bytes, WARM, &value);
     ours = their_bytes = 0;
     memset(theirs, 0, sizeof(theirs));
     counts = true;
-    move(a, b, source, bytes, PUTS, &value);
+    bytes_move(a, b, source, bytes, PUTS, &value);
     counts = false;
     char text[256];
     int length = 0;

@@ -19,7 +19,7 @@ enum { DEPTH = 16, WINDOW = 16 << 20, PASS_BYTES = 256 << 20, ROUNDS = 2000 };
 
 /* Words: 0 is written by the client, 1 answers it. */
 static void
-serve(struct end *end)
+requests_serve(struct end *end)
 {
     uint64_t answered = 0;
     for (;;) {
@@ -36,14 +36,14 @@ serve(struct end *end)
 }
 
 static void
-ask(struct end *end, uint64_t value)
+end_ask(struct end *end, uint64_t value)
 {
     assert_status(end_put(end, 1, NULL, 0, 0, 0, value), ULYX_SUCCESS);
     assert_true(ends_wait(end, NULL, &end->words[1], value, 60));
 }
 
 static double
-bandwidth(struct end *end, const unsigned char *source, int64_t bytes,
+end_bandwidth(struct end *end, const unsigned char *source, int64_t bytes,
     uint64_t *value)
 {
     int64_t count = PASS_BYTES / bytes;
@@ -58,29 +58,29 @@ bandwidth(struct end *end, const unsigned char *source, int64_t bytes,
             end->ops->progress(end->net);
     }
     assert_true(ends_wait_count(end, NULL, &end->pending, 0, 60));
-    ask(end, ++*value);
+    end_ask(end, ++*value);
     return (double)(count * bytes) / (double)(uli_clock_ns() - start);
 }
 
 static void
-drive(struct end *end, int sizes, char **size)
+end_drive(struct end *end, int sizes, char **size)
 {
     unsigned char *source = malloc(WINDOW);
     uint64_t value = 0;
     memset(source, 1, WINDOW);
     for (int i = 0; i < 100; i++)
-        ask(end, ++value);
+        end_ask(end, ++value);
     int64_t start = uli_clock_ns();
     for (int i = 0; i < ROUNDS; i++)
-        ask(end, ++value);
+        end_ask(end, ++value);
     printf(
         "latency %.2f\n", (double)(uli_clock_ns() - start) / ROUNDS / 2 / 1000);
     for (int i = 0; i < sizes; i++) {
         int64_t bytes = atoll(size[i]);
         assert_in_range(bytes, 1, WINDOW);
-        bandwidth(end, source, bytes, &value);
+        end_bandwidth(end, source, bytes, &value);
         printf("%lld %.4f\n", (long long)bytes,
-            bandwidth(end, source, bytes, &value));
+            end_bandwidth(end, source, bytes, &value));
     }
     assert_status(end_put(end, 1, NULL, 0, 0, 0, UINT64_MAX), ULYX_SUCCESS);
     free(source);
@@ -104,9 +104,9 @@ main(int argc, char **argv)
         end_open(&uli_tr_ucx_ops, &settings, serving ? 1 : 0, 2, WINDOW);
     ends_swap(end, serving ? 0 : 1, socket);
     if (serving)
-        serve(end);
+        requests_serve(end);
     else
-        drive(end, argc - 3, argv + 3);
+        end_drive(end, argc - 3, argv + 3);
     end_close(end, 10);
     return 0;
 }

@@ -26,8 +26,9 @@ static int nkept;
 static ucp_am_recv_data_nbx_callback_t received;
 
 static ucs_status_ptr_t
-swallow(ucp_ep_h ep, unsigned id, const void *header, size_t header_bytes,
-    const void *data, size_t bytes, const ucp_request_param_t *how)
+message_swallow(ucp_ep_h ep, unsigned id, const void *header,
+    size_t header_bytes, const void *data, size_t bytes,
+    const ucp_request_param_t *how)
 {
     if (!(how->flags & UCP_AM_SEND_FLAG_RNDV))
         return real->am_send_nbx(
@@ -56,11 +57,11 @@ open_end(int32_t rank)
 }
 
 static void
-lie(struct end *end)
+end_lie(struct end *end)
 {
     real = end->net->ucx;
     lying = *real;
-    lying.am_send_nbx = swallow;
+    lying.am_send_nbx = message_swallow;
     lying.request_free = free_request;
     nkept = 0;
     end->net->ucx = &lying;
@@ -95,7 +96,7 @@ check_given_up(bool late)
     struct end *a, *b;
     unsigned char *source = calloc(1, BYTES);
     open_pair(&a, &b);
-    lie(a);
+    end_lie(a);
     for (int i = 0; i < PUTS; i++)
         assert_status(
             end_put(a, 1, source, BYTES, 0, 1, (uint64_t)i + 1), ULYX_SUCCESS);
@@ -157,7 +158,7 @@ what_lands_from_the_dead_is_waited_for(void **state)
     unsigned char *source = calloc(1, BYTES);
     (void)state;
     open_pair(&a, &b);
-    lie(b);
+    end_lie(b);
     lying.am_send_nbx = real->am_send_nbx;
     lying.am_recv_data_nbx = swallow_receive;
     assert_status(end_put(a, 1, source, BYTES, 0, 1, 1), ULYX_SUCCESS);

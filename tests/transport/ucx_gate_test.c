@@ -14,7 +14,7 @@
 #include "transport/ucx/net.h"
 
 static struct in6_addr
-v4(uint32_t address)
+mapped_v4(uint32_t address)
 {
     struct in6_addr mapped = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
     address = htonl(address);
@@ -53,7 +53,7 @@ gate_open(struct uli_net *net, int fd, int family)
 }
 
 static bool
-came(int fd)
+connection_came(int fd)
 {
     char byte;
     bool any = false;
@@ -63,7 +63,7 @@ came(int fd)
 }
 
 static bool
-passes(int fd, const struct sockaddr_storage *to, uint32_t from)
+gate_passes(int fd, const struct sockaddr_storage *to, uint32_t from)
 {
     struct sockaddr_in source = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(from)};
@@ -73,7 +73,7 @@ passes(int fd, const struct sockaddr_storage *to, uint32_t from)
                          sizeof(struct sockaddr_in)),
         1);
     close(out);
-    return came(fd);
+    return connection_came(fd);
 }
 
 static bool
@@ -101,7 +101,7 @@ check_lists(int count, bool exact)
         list[i] =
             row ? list[i - 1] + 1
                 : 0x7F000000 + (uint32_t)test_random_in(&random, 2, 0xFFFFF0);
-        struct in6_addr address = v4(list[i]);
+        struct in6_addr address = mapped_v4(list[i]);
         assert_status(uli_ucx_gate_admit(net, &address, 1), ULYX_SUCCESS);
     }
     net->gate.stale = true;
@@ -110,12 +110,12 @@ check_lists(int count, bool exact)
         for (int by = -1; by <= 1; by++) {
             uint32_t from = list[i] + (uint32_t)by;
             bool admitted = is_admitted(list, count, from);
-            bool passed = passes(fd, &to, from);
+            bool passed = gate_passes(fd, &to, from);
             wrong += admitted ? !passed : exact && passed;
         }
     assert_int_equal(wrong, 0);
     if (exact)
-        assert_false(passes(fd, &to, INADDR_LOOPBACK));
+        assert_false(gate_passes(fd, &to, INADDR_LOOPBACK));
     close(fd);
     uli_ucx_gate_free(net);
     free(list);
@@ -152,7 +152,7 @@ addresses_of_ipv6_are_told_apart(void **state)
         skip();
     }
     gate_open(net, fd, AF_INET6);
-    struct in6_addr others[5] = {v4(INADDR_LOOPBACK)};
+    struct in6_addr others[5] = {mapped_v4(INADDR_LOOPBACK)};
     for (int i = 1; i < 5; i++) { /* one word of each differs */
         others[i] = in6addr_loopback;
         others[i].s6_addr[4 * i - 3] ^= 1;
@@ -168,7 +168,7 @@ addresses_of_ipv6_are_told_apart(void **state)
                              sizeof(struct sockaddr_in6)),
             1);
         close(out);
-        assert_int_equal(came(fd), all);
+        assert_int_equal(connection_came(fd), all);
     }
     close(fd);
     uli_ucx_gate_free(net);

@@ -44,7 +44,7 @@ open_end(int32_t rank, int which)
 }
 
 static void
-exchange(struct end *a, struct end *b, uint64_t value, int byte)
+ends_exchange(struct end *a, struct end *b, uint64_t value, int byte)
 {
     unsigned char *source = malloc(STRANGER_PIECE);
     memset(source, byte, STRANGER_PIECE);
@@ -69,7 +69,8 @@ count_wrong(const struct end *a, int byte)
 }
 
 static void
-hear(struct end *a, struct end *b, int socket, struct stranger_report *report)
+ends_hear(
+    struct end *a, struct end *b, int socket, struct stranger_report *report)
 {
     size_t got = 0;
     while (got < sizeof(*report)) {
@@ -84,7 +85,7 @@ hear(struct end *a, struct end *b, int socket, struct stranger_report *report)
 
 /* 0: as it should be. */
 static int
-judge(int which, const struct stranger_report *report, bool elsewhere,
+report_judge(int which, const struct stranger_report *report, bool elsewhere,
     int64_t wrong)
 {
     static const char before[] = "nobody but this process knows this";
@@ -118,12 +119,12 @@ be_rank(int which, int socket, bool here)
     ends_join(a, b);
     a->ops->watch(a->net, 1);
     b->ops->watch(b->net, 0);
-    exchange(a, b, 1, 0x11);
+    ends_exchange(a, b, 1, 0x11);
     assert_int_equal(write(socket, &aim, sizeof(aim)), sizeof(aim));
-    hear(a, b, socket, &report);
-    exchange(a, b, 2, 0x22);
+    ends_hear(a, b, socket, &report);
+    ends_exchange(a, b, 2, 0x22);
     int64_t wrong = count_wrong(a, 0x22);
-    int bad = judge(which, &report, true, wrong);
+    int bad = report_judge(which, &report, true, wrong);
     assert_int_equal(atomic_load(&a->lost[1]), 0);
     struct end_service *service = end_serve(b);
     end_close(a, 10);

@@ -26,7 +26,7 @@ struct net {
 };
 
 static void
-draw(struct test_random *random, const struct net *net,
+times_draw(struct test_random *random, const struct net *net,
     int64_t took_ns[ROUNDS][VERBS])
 {
     for (int r = 0; r < ROUNDS; r++)
@@ -41,14 +41,14 @@ draw(struct test_random *random, const struct net *net,
 
 /* counts[VERBS]: nothing was decided. */
 static void
-judge(uint64_t seed, const struct net *net, int64_t draws,
+choice_judge(uint64_t seed, const struct net *net, int64_t draws,
     int64_t counts[VERBS + 1])
 {
     struct test_random random = {test_seed(seed)};
     int64_t took_ns[ROUNDS][VERBS];
     memset(counts, 0, (VERBS + 1) * sizeof(*counts));
     for (int64_t i = 0; i < draws; i++) {
-        draw(&random, net, took_ns);
+        times_draw(&random, net, took_ns);
         counts[uli_ucx_verb_choose((const int64_t(*)[VERBS])took_ns, ROUNDS)]++;
     }
     print_message("am %lld, put %lld, tag %lld, nothing %lld of %lld\n",
@@ -79,7 +79,7 @@ quiet_links_get_the_fastest(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct net net = {{1e6, cases[i].put, cases[i].tag}, 0.01, 0};
-        judge(31, &net, 200, counts);
+        choice_judge(31, &net, 200, counts);
         assert_int_equal(counts[cases[i].right], 200);
     }
 }
@@ -94,11 +94,11 @@ disturbed_links_are_seldom_misjudged(void **state)
                      better = {{1e6, 0.5e6, 1e6}, 0.3, 0.2};
     int64_t counts[VERBS + 1];
     (void)state;
-    judge(32, &equal, DRAWS, counts);
+    choice_judge(32, &equal, DRAWS, counts);
     assert_true(counts[ULI_UCX_BY_PUT] + counts[ULI_UCX_BY_TAG] < DRAWS / 50);
-    judge(33, &worse, DRAWS, counts);
+    choice_judge(33, &worse, DRAWS, counts);
     assert_true(counts[ULI_UCX_BY_PUT] + counts[ULI_UCX_BY_TAG] < DRAWS / 500);
-    judge(34, &better, DRAWS, counts);
+    choice_judge(34, &better, DRAWS, counts);
     assert_true(counts[ULI_UCX_BY_AM] + counts[ULI_UCX_BY_TAG] < DRAWS / 50);
     assert_true(counts[ULI_UCX_BY_PUT] > DRAWS / 2);
 }
@@ -197,7 +197,7 @@ open_slowed(int32_t rank)
 
 /* The verb of a link whose calls take that long; attempts it took. */
 static enum uli_ucx_verb
-probe(int64_t am, int64_t put, int64_t tag, int spoil, int *attempts_p)
+verb_probe(int64_t am, int64_t put, int64_t tag, int spoil, int *attempts_p)
 {
     atomic_store(&played_ns, __real_uli_clock_ns());
     struct end *a = open_slowed(0), *b = open_slowed(1);
@@ -237,9 +237,9 @@ probe_finds_what_is_clearly_fastest(void **state)
 {
     int attempts;
     (void)state;
-    assert_int_equal(probe(5000, 0, 5000, 0, &attempts), ULI_UCX_BY_PUT);
-    assert_int_equal(probe(5000, 5000, 0, 0, &attempts), ULI_UCX_BY_TAG);
-    assert_int_equal(probe(0, 5000, 5000, 0, &attempts), ULI_UCX_BY_AM);
+    assert_int_equal(verb_probe(5000, 0, 5000, 0, &attempts), ULI_UCX_BY_PUT);
+    assert_int_equal(verb_probe(5000, 5000, 0, 0, &attempts), ULI_UCX_BY_TAG);
+    assert_int_equal(verb_probe(0, 5000, 5000, 0, &attempts), ULI_UCX_BY_AM);
 }
 
 /* Its first attempt sees nothing but noise. Whatever that looks like, the link
@@ -252,7 +252,7 @@ probe_in_a_bad_moment_ends(void **state)
     (void)state;
     chance.state = test_seed(35);
     for (int64_t i = 0; i < test_draws(12); i++) {
-        enum uli_ucx_verb verb = probe(0, 5000, 5000, 60, &attempts);
+        enum uli_ucx_verb verb = verb_probe(0, 5000, 5000, 60, &attempts);
         print_message("by %s after %d attempts that could not tell\n",
             uli_ucx_verb_name(verb), attempts);
         if (attempts == 1 || attempts == 2) /* a quiet one came after */

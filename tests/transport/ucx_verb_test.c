@@ -30,7 +30,7 @@ open_end(int32_t rank, int kind, int64_t bytes)
 }
 
 static void
-part(struct end *a, struct end *b)
+ends_part(struct end *a, struct end *b)
 {
     struct end_service *service = end_serve(b);
     end_close(a, 10);
@@ -63,7 +63,7 @@ both_settle(struct end *a, struct end *b)
 
 /* Of two, one of which is not AUTO; AUTO makes no puts over TCP. */
 static int
-agreed(int first, int second)
+verb_agreed(int first, int second)
 {
     int insisted = first == AUTO ? second : first;
     if (first == second)
@@ -92,7 +92,7 @@ check_agreement(int first, int second, int starter)
     assert_true(both_settle(a, b));
     assert_int_equal(link_to(a, 1)->verb, link_to(b, 0)->verb);
     if (first != AUTO || second != AUTO)
-        assert_int_equal(link_to(a, 1)->verb, agreed(first, second));
+        assert_int_equal(link_to(a, 1)->verb, verb_agreed(first, second));
     for (int i = 4; i <= 6; i++) {
         assert_status(
             end_put(a, 1, source, BYTES, 0, 0, (uint64_t)i), ULYX_SUCCESS);
@@ -100,7 +100,7 @@ check_agreement(int first, int second, int starter)
     }
     assert_memory_equal(end_data(b), source, BYTES);
     assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
-    part(a, b);
+    ends_part(a, b);
     free(source);
 }
 
@@ -131,7 +131,7 @@ a_probe_is_told_of(void **state)
     print_message("%s\n", text);
     assert_non_null(strstr(text, "MB/s"));
     assert_true(ends_wait_count(a, b, &a->pending, 0, 30));
-    part(a, b);
+    ends_part(a, b);
     free(source);
 }
 
@@ -236,7 +236,7 @@ struct watch {
 
 /* Piece i of pass n holds bytes n and has word i. */
 static void *
-watch(void *argument)
+watch_thread(void *argument)
 {
     struct watch *watch = argument;
     uint64_t before[PIECES] = {0};
@@ -274,7 +274,7 @@ torn_puts(bool unflushed, int64_t passes)
     put_until_key(a, b, source, PIECE, &value);
     uint64_t placed = a->net->peers[1].placed;
     a->net->unflushed = unflushed;
-    assert_int_equal(pthread_create(&thread, NULL, watch, &watched), 0);
+    assert_int_equal(pthread_create(&thread, NULL, watch_thread, &watched), 0);
     for (int64_t n = 1; n <= passes; n++) {
         memset(source, (int)n, (size_t)bytes);
         for (int i = 0; i < PIECES; i++)
@@ -292,7 +292,7 @@ torn_puts(bool unflushed, int64_t passes)
     assert_int_equal(link_to(a, 1)->verb, ULI_UCX_BY_PUT);
     assert_int_equal(a->net->peers[1].placed,
         placed + (uint64_t)passes * PIECES); /* all went by put */
-    part(a, b);
+    ends_part(a, b);
     free(source);
     return watched.torn;
 }
@@ -344,7 +344,7 @@ keys_end_with_their_windows(void **state)
     for (int64_t i = 0; i < bytes; i++)
         assert_int_equal(old[ENDS_GUARD + i], 0x21);
     free(old);
-    part(a, b);
+    ends_part(a, b);
     free(source);
 }
 

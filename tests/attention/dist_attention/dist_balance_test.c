@@ -24,13 +24,13 @@ struct mask {
 };
 
 static int64_t
-least(int64_t a, int64_t b)
+int64_least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
 static int64_t
-most(int64_t a, int64_t b)
+int64_most(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
@@ -39,7 +39,7 @@ most(int64_t a, int64_t b)
 static int64_t
 first_key(const struct mask *mask, int64_t i)
 {
-    return mask->left == INT64_MAX ? 0 : most(i - mask->left, 0);
+    return mask->left == INT64_MAX ? 0 : int64_most(i - mask->left, 0);
 }
 
 /* Rows [i, end) of a document, counted from its first row. */
@@ -48,7 +48,7 @@ forward_scores(const struct mask *mask, int64_t i, int64_t end)
 {
     int64_t scores = 0;
     for (; i < end; i += PANEL_ROWS) {
-        int64_t last = least(i + PANEL_ROWS, end) - 1;
+        int64_t last = int64_least(i + PANEL_ROWS, end) - 1;
         int64_t begin = first_key(mask, i) / 8 * 8;
         scores += PANEL_ROWS * ((last + 1 + 7) / 8 * 8 - begin);
     }
@@ -61,8 +61,8 @@ backward_scores(const struct mask *mask, int64_t low, int64_t high)
     int64_t scores = 0;
     int64_t tile = low / TILE_QUERIES * TILE_QUERIES;
     for (; tile < high; tile += TILE_QUERIES) {
-        int64_t i = most(tile, low);
-        int64_t end = least(tile + TILE_QUERIES, high);
+        int64_t i = int64_most(tile, low);
+        int64_t end = int64_least(tile + TILE_QUERIES, high);
         int64_t begin = first_key(mask, i) / PANEL * PANEL;
         scores += TILE_QUERIES * ((end - 1 + PANEL) / PANEL * PANEL - begin);
     }
@@ -70,16 +70,16 @@ backward_scores(const struct mask *mask, int64_t low, int64_t high)
 }
 
 static void
-walk(const struct uli_layout *layout, const struct mask *mask, int32_t rank,
-    int64_t scores_p[2])
+scores_walk(const struct uli_layout *layout, const struct mask *mask,
+    int32_t rank, int64_t scores_p[2])
 {
     int64_t count;
     const struct uli_run *runs = uli_layout_runs(layout, 0, rank, &count);
     scores_p[0] = scores_p[1] = 0;
     for (int64_t n = 0; n < count; n++)
         for (int64_t d = 0; d < mask->ndocs; d++) {
-            int64_t low = most(runs[n].row_begin, mask->begin[d]);
-            int64_t high = least(runs[n].row_end, mask->begin[d + 1]);
+            int64_t low = int64_most(runs[n].row_begin, mask->begin[d]);
+            int64_t high = int64_least(runs[n].row_end, mask->begin[d + 1]);
             if (low >= high)
                 continue;
             low -= mask->begin[d];
@@ -123,12 +123,12 @@ layout_new(int32_t nranks, int64_t heads, int64_t kv_heads, int64_t rows,
 }
 
 static double
-imbalance(const int64_t *scores, int32_t nranks, int stride)
+scores_imbalance(const int64_t *scores, int32_t nranks, int stride)
 {
     int64_t total = 0, top = 0;
     for (int32_t r = 0; r < nranks; r++) {
         total += scores[r * stride];
-        top = most(top, scores[r * stride]);
+        top = int64_most(top, scores[r * stride]);
     }
     return (double)top * nranks / (double)total;
 }
@@ -153,9 +153,9 @@ ranks_are_equally_busy(void **state)
             struct uli_layout *layout = layout_new(
                 nranks, shapes[s].heads, shapes[s].kv_heads, 32768, &masks[m]);
             for (int32_t r = 0; r < nranks; r++)
-                walk(layout, &masks[m], r, scores[r]);
-            double forward = imbalance(&scores[0][0], nranks, 2);
-            double backward = imbalance(&scores[0][1], nranks, 2);
+                scores_walk(layout, &masks[m], r, scores[r]);
+            double forward = scores_imbalance(&scores[0][0], nranks, 2);
+            double backward = scores_imbalance(&scores[0][1], nranks, 2);
             printf("%lld/%lld heads on %d ranks, mask %d: max/mean %.4f "
                    "forward, %.4f backward\n",
                 (long long)shapes[s].heads, (long long)shapes[s].kv_heads,
@@ -191,7 +191,7 @@ check_kernels(const struct mask *mask)
     assert_true(world_run(&w, false));
     struct uli_layout *layout = layout_new(nranks, 14, 2, rows, mask);
     for (int32_t r = 0; r < nranks; r++) {
-        walk(layout, mask, r, walked[r]);
+        scores_walk(layout, mask, r, walked[r]);
         for (int pass = 0; pass < 2; pass++) {
             double ratio = (double)w.scores[r][pass] / (double)walked[r][pass];
             printf("rank %d, pass %d: %lld scores, %lld walked (%.4f)\n", r,
@@ -201,10 +201,10 @@ check_kernels(const struct mask *mask)
         }
     }
     printf("max/mean of the kernels: %.4f forward, %.4f backward\n",
-        imbalance(&w.scores[0][0], nranks, 2),
-        imbalance(&w.scores[0][1], nranks, 2));
-    assert_true(imbalance(&w.scores[0][0], nranks, 2) <= 1.05);
-    assert_true(imbalance(&w.scores[0][1], nranks, 2) <= 1.05);
+        scores_imbalance(&w.scores[0][0], nranks, 2),
+        scores_imbalance(&w.scores[0][1], nranks, 2));
+    assert_true(scores_imbalance(&w.scores[0][0], nranks, 2) <= 1.05);
+    assert_true(scores_imbalance(&w.scores[0][1], nranks, 2) <= 1.05);
     uli_layout_destroy(layout);
     world_free(&w);
 }
@@ -227,7 +227,7 @@ enum { BOUND_RANKS = 3, BOUND_ROWS = 300, BOUND_HEADS = 5 };
 /* The layout that distributed attention will have with that bound of key rows
  * (0: none), or NULL where no cut respects it. */
 static struct uli_layout *
-bounded(int64_t max_kv_rows)
+layout_bounded(int64_t max_kv_rows)
 {
     static const int64_t whole[] = {0, BOUND_ROWS};
     const struct mask mask = {INT64_MAX, whole, 1};
@@ -247,7 +247,7 @@ bounded(int64_t max_kv_rows)
 static bool
 bound_moves_cuts(const struct uli_layout *layout)
 {
-    struct uli_layout *without = bounded(0);
+    struct uli_layout *without = layout_bounded(0);
     bool moved = false;
     for (int32_t r = 0; r < BOUND_RANKS; r++)
         moved |= uli_layout_packed_rows(layout, 0, r) !=
@@ -272,7 +272,8 @@ bounds_of_keys_move_all_cuts(void **state)
     case_single(&c, &single);
     world_init(&one, &single);
     assert_true(world_run(&one, false));
-    for (int64_t rows = 3 * BOUND_ROWS; (layout = bounded(rows)); rows -= 12) {
+    for (int64_t rows = 3 * BOUND_ROWS; (layout = layout_bounded(rows));
+         rows -= 12) {
         struct world w;
         moved += bound_moves_cuts(layout);
         uli_layout_destroy(layout);

@@ -7,16 +7,16 @@
 #include "attention/dist_attention/dist_world.h"
 
 static int64_t
-pick(struct test_random *random, const int64_t *values, int count)
+random_pick(struct test_random *random, const int64_t *values, int count)
 {
     return values[test_random_in(random, 0, count - 1)];
 }
 #define PICK(random, ...)                                                      \
-    pick(random, (const int64_t[]){__VA_ARGS__},                               \
+    random_pick(random, (const int64_t[]){__VA_ARGS__},                        \
         (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 
 static bool
-chance(struct test_random *random, int percent)
+random_chance(struct test_random *random, int percent)
 {
     return test_random_in(random, 1, 100) <= percent;
 }
@@ -62,7 +62,8 @@ case_plain(struct dist_case *c, int32_t nranks, int64_t rows, int64_t heads,
 /* ---- parts --------------------------------------------------------------- */
 
 static void
-deal(struct test_random *random, int64_t total, int32_t nranks, int64_t *out_p)
+rows_deal(
+    struct test_random *random, int64_t total, int32_t nranks, int64_t *out_p)
 {
     memset(out_p, 0, (size_t)nranks * sizeof(*out_p));
     while (total > 0) {
@@ -86,13 +87,13 @@ draw_part(struct dist_case *c, struct test_random *random, int32_t axis,
         return;
     part->order =
         (int32_t)PICK(random, ULYX_TOKENS_CONTIGUOUS, ULYX_TOKENS_ZIGZAG);
-    if (by_docs && c->p.batch == 1 && chance(random, 40))
+    if (by_docs && c->p.batch == 1 && random_chance(random, 40))
         part->order = ULYX_TOKENS_ZIGZAG_DOCS;
     if (part->order == ULYX_TOKENS_ZIGZAG_DOCS)
         c->p.max_local_rows = part->rows;
     c->has_splits[i] =
-        part->order != ULYX_TOKENS_ZIGZAG_DOCS && chance(random, 40);
-    deal(random, part->rows, c->nranks, c->splits[i]);
+        part->order != ULYX_TOKENS_ZIGZAG_DOCS && random_chance(random, 40);
+    rows_deal(random, part->rows, c->nranks, c->splits[i]);
 }
 
 static void
@@ -106,10 +107,10 @@ draw_parts(struct dist_case *c, struct test_random *random)
         for (int i = 0; i < count; i++)
             draw_part(c, random, 0, i % 2, false);
     } else { /* cross */
-        draw_part(c, random, 0, chance(random, 20), false);
-        draw_part(c, random, 1, chance(random, 50), false);
-        if (chance(random, 30))
-            draw_part(c, random, 1, chance(random, 50), false);
+        draw_part(c, random, 0, random_chance(random, 20), false);
+        draw_part(c, random, 1, random_chance(random, 50), false);
+        if (random_chance(random, 30))
+            draw_part(c, random, 1, random_chance(random, 50), false);
     }
 }
 
@@ -127,10 +128,10 @@ draw_docs(struct dist_case *c, struct test_random *random)
             int64_t at = 0;
             for (int64_t i = 0; i < each; i++, n++) {
                 int64_t left = rows - at;
-                int64_t gap = chance(random, 20) && left > 2 ? 2 : 0;
+                int64_t gap = random_chance(random, 20) && left > 2 ? 2 : 0;
                 int64_t most = left - gap;
                 int64_t length =
-                    i == each - 1 && chance(random, 70)
+                    i == each - 1 && random_chance(random, 70)
                         ? most
                         : test_random_in(random, 0, (most + 1) / 2);
                 c->docs[axis][0][n] = b * rows + at + gap;
@@ -148,36 +149,37 @@ draw_mask(struct dist_case *c, struct test_random *random)
 {
     c->p.mask_kind = (int32_t)test_random_in(random, 0, 2);
     c->p.mask_align = (int32_t)test_random_in(random, 0, 1);
-    c->p.mask_diagonal = chance(random, 30) ? PICK(random, -5, -1, 1, 9) : 0;
+    c->p.mask_diagonal =
+        random_chance(random, 30) ? PICK(random, -5, -1, 1, 9) : 0;
     if (c->p.mask_kind == ULYX_MASK_WINDOW) {
         c->p.mask_left = PICK(random, 0, 3, 40, ULYX_UNBOUNDED);
         c->p.mask_right = PICK(random, 0, 2, 20, ULYX_UNBOUNDED);
     }
-    c->sinks = chance(random, 30);
-    c->slopes = chance(random, 30);
-    c->p.softcap = chance(random, 20) ? 5 : 0;
-    c->p.scale = chance(random, 20) ? 0.3 : 0;
+    c->sinks = random_chance(random, 30);
+    c->slopes = random_chance(random, 30);
+    c->p.softcap = random_chance(random, 20) ? 5 : 0;
+    c->p.scale = random_chance(random, 20) ? 0.3 : 0;
 }
 
 static void
 draw_split(struct dist_case *c, struct test_random *random)
 {
-    c->p.work_split = chance(random, 45);
+    c->p.work_split = random_chance(random, 45);
     c->p.row_round = c->p.work_split ? PICK(random, 1, 8, 0) : 0;
-    c->p.head_groups = chance(random, 50) ? 0 : (int32_t)c->p.kv_heads;
-    if (chance(random, 30))
+    c->p.head_groups = random_chance(random, 50) ? 0 : (int32_t)c->p.kv_heads;
+    if (random_chance(random, 30))
         c->p.head_groups = 2;
-    if (!c->p.work_split && c->p.head_groups < 2 && chance(random, 25)) {
+    if (!c->p.work_split && c->p.head_groups < 2 && random_chance(random, 25)) {
         c->has_head_splits = true;
-        deal(random, c->p.heads, c->nranks, c->head_splits);
+        rows_deal(random, c->p.heads, c->nranks, c->head_splits);
     }
     c->p.save = (int32_t)test_random_in(random, 0, 2);
     c->p.flags = ULYX_DIST_ATTENTION_LSE;
-    if (chance(random, 40))
+    if (random_chance(random, 40))
         c->p.flags |= ULYX_DIST_ATTENTION_FULL;
     /* Summed copies of 16 bits are rounded, and delta is not made of what is
      * rounded: too coarse to compare where gradients cancel. */
-    if (chance(random, 60) || c->p.dtype > ULYX_DTYPE_F32)
+    if (random_chance(random, 60) || c->p.dtype > ULYX_DTYPE_F32)
         c->p.flags |= ULYX_DIST_ATTENTION_GRAD_EQUAL;
 }
 
@@ -187,22 +189,23 @@ case_draw(struct dist_case *c, struct test_random *random)
     case_plain(c, (int32_t)test_random_in(random, 1, CASE_RANKS), 0, 1, 1, 8);
     c->seed = test_random_next(random);
     c->p.nparts = 0;
-    c->p.batch = chance(random, 70) ? 1 : 2;
+    c->p.batch = random_chance(random, 70) ? 1 : 2;
     c->p.kv_heads = test_random_in(random, 1, 4);
     c->p.heads = c->p.kv_heads * test_random_in(random, 1, 4);
     c->p.dim_qk = PICK(random, 8, 16, 24, 32, 1, 2, 3, 13, 27, 40);
-    c->p.dim_v = chance(random, 60) ? 0 : PICK(random, 8, 16, 32, 1, 5, 39);
+    c->p.dim_v =
+        random_chance(random, 60) ? 0 : PICK(random, 8, 16, 32, 1, 5, 39);
     c->p.dtype = (int32_t)PICK(random, ULYX_DTYPE_F64, ULYX_DTYPE_F32,
         ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16);
     c->p.param_dtype = (int32_t)PICK(random, 0, ULYX_DTYPE_F32, ULYX_DTYPE_F64);
     draw_parts(c, random);
-    if (chance(random, 40))
+    if (random_chance(random, 40))
         draw_docs(c, random);
     draw_mask(c, random);
     draw_split(c, random);
-    c->window = chance(random, 40);
-    c->strided = chance(random, 40);
-    c->dlse = chance(random, 50);
+    c->window = random_chance(random, 40);
+    c->strided = random_chance(random, 40);
+    c->dlse = random_chance(random, 50);
     c->call_docs = c->has_docs && (c->seed & 1);
     c->changes_rows = !c->p.work_split && (c->seed & 6) == 6;
 }

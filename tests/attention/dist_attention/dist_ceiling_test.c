@@ -11,7 +11,7 @@
 /* dq's bits hold where no copies of dout are summed on the way, dk's and dv's
  * where every KV head has its queries on one rank and one copy as well. */
 static bool
-replicated(const struct dist_case *c)
+case_replicated(const struct dist_case *c)
 {
     for (int i = 0; i < c->p.nparts; i++)
         if (c->parts[i].kind == ULYX_PART_REPLICATED && c->nranks > 1)
@@ -21,7 +21,7 @@ replicated(const struct dist_case *c)
 
 /* Some queries to every KV head, so that there is something to cut. */
 static void
-draw(struct dist_case *c, struct test_random *random)
+ceiling_draw(struct dist_case *c, struct test_random *random)
 {
     case_draw(c, random);
     c->p.kv_heads = test_random_in(random, 1, 2);
@@ -37,7 +37,7 @@ draw(struct dist_case *c, struct test_random *random)
 }
 
 static bool
-check(const struct dist_case *c, bool processes, int64_t *cut)
+ceiling_check(const struct dist_case *c, bool processes, int64_t *cut)
 {
     struct dist_case single;
     struct world w, one, reference;
@@ -50,8 +50,9 @@ check(const struct dist_case *c, bool processes, int64_t *cut)
     for (int r = 0; r < c->nranks; r++)
         own &= w.own_keys[r] != 0;
     *cut += w.groups[0] > c->p.kv_heads;
-    good = good && world_close(&w, &reference) &&
-           world_same(&w, &one, !replicated(c), own && !replicated(c));
+    good =
+        good && world_close(&w, &reference) &&
+        world_same(&w, &one, !case_replicated(c), own && !case_replicated(c));
     world_free(&w);
     world_free(&one);
     world_free(&reference);
@@ -66,9 +67,9 @@ run_draws(uint64_t seed, int64_t draws, bool processes, int32_t delay_ms)
     for (int64_t i = 0; i < draws; i++) {
         struct dist_case c;
         uint64_t state = random.state;
-        draw(&c, &random);
+        ceiling_draw(&c, &random);
         c.delay_ms = delay_ms;
-        if (!check(&c, processes, &cut)) {
+        if (!ceiling_check(&c, processes, &cut)) {
             case_print(&c);
             fail_msg("draw %lld of state %llu", (long long)i,
                 (unsigned long long)state);
@@ -112,7 +113,7 @@ pieces_add_in_the_order_of_heads(void **state)
         c.p.flags = ULYX_DIST_ATTENTION_LSE;
         c.p.save = i % 2 ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS;
         c.ceiling = true;
-        assert_true(check(&c, false, &cut));
+        assert_true(ceiling_check(&c, false, &cut));
         assert_int_equal(cut, 1);
     }
 }

@@ -31,7 +31,7 @@ struct scene {
 };
 
 static void *
-executioner(void *context)
+kill_thread(void *context)
 {
     const struct scene *s = context;
     struct timespec nap = {0, s->delay_us * 1000};
@@ -65,7 +65,7 @@ names_victim(const char *text)
 }
 
 static bool
-survivor(struct scene *s, struct own *o)
+survivor_check(struct scene *s, struct own *o)
 {
     bool killed = s->signal == SIGKILL;
     ulyx_status_t status = call_for_ever(o, NULL);
@@ -81,7 +81,7 @@ survivor(struct scene *s, struct own *o)
 }
 
 static int
-body(int rank, int nranks, void *context)
+midflight_rank(int rank, int nranks, void *context)
 {
     struct scene *s = context;
     ulyx_dist_attention_params_t p;
@@ -104,12 +104,12 @@ body(int rank, int nranks, void *context)
         return 1;
     if (rank == VICTIM) {
         pthread_t thread;
-        pthread_create(&thread, NULL, executioner, s);
+        pthread_create(&thread, NULL, kill_thread, s);
         call_for_ever(&o, &s->victim_calls);
         pthread_join(thread, NULL);
         return 1;
     }
-    bool good = survivor(s, &o);
+    bool good = survivor_check(s, &o);
     good &= own_close(&o);
     return !(good & ranks_expect(!ulyx_comm_destroy(comm)));
 }
@@ -129,7 +129,7 @@ run_draws(uint64_t seed, int64_t draws, int signal)
             (int32_t)test_random_in(&random, ULYX_SAVE_HEADS, ULYX_SAVE_NONE);
         s->delay_us = test_random_in(&random, 0, 60000);
         int failed = ranks_run_processes_victim(
-            RANKS, body, s, LIMIT_S, VICTIM, s->pids);
+            RANKS, midflight_rank, s, LIMIT_S, VICTIM, s->pids);
         calls += atomic_load(&s->victim_calls);
         meet_free(s->meet);
         ranks_shared_free(s, sizeof(*s));

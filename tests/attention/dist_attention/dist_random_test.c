@@ -29,7 +29,7 @@ replicated_keys(const struct dist_case *c)
 }
 
 static bool
-check(const struct dist_case *c, bool processes)
+case_check(const struct dist_case *c, bool processes)
 {
     struct dist_case single;
     struct world w, one, reference;
@@ -59,7 +59,7 @@ run_draws(uint64_t seed, int64_t draws, bool processes, int32_t delay_ms)
         uint64_t state = random.state;
         case_draw(&c, &random);
         c.delay_ms = delay_ms;
-        if (!check(&c, processes)) {
+        if (!case_check(&c, processes)) {
             case_print(&c);
             fail_msg("draw %lld of state %llu", (long long)i,
                 (unsigned long long)state);

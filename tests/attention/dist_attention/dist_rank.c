@@ -53,7 +53,7 @@ struct rank {
 };
 
 static bool
-ok(ulyx_status_t status, const char *what)
+call_succeeded(ulyx_status_t status, const char *what)
 {
     if (status == ULYX_SUCCESS)
         return true;
@@ -126,10 +126,12 @@ set_ceiling(struct rank *r, ulyx_dist_attention_params_t *p)
         p->save = ULYX_SAVE_NONE; /* also where there is no ceiling yet */
     least = least_ceiling(r, p);
     if (!ranks_expect(least > 0) ||
-        !ok(ulyx_dist_attention_create(r->comm, p, &r->dist), "create") ||
-        !ok(ulyx_dist_attention_get_bytes(r->dist, &ample, NULL, NULL),
+        !call_succeeded(
+            ulyx_dist_attention_create(r->comm, p, &r->dist), "create") ||
+        !call_succeeded(
+            ulyx_dist_attention_get_bytes(r->dist, &ample, NULL, NULL),
             "get_bytes") ||
-        !ok(ulyx_dist_attention_destroy(r->dist), "destroy"))
+        !call_succeeded(ulyx_dist_attention_destroy(r->dist), "destroy"))
         return false;
     p->max_workspace_bytes = least;
     if (ample > least)
@@ -142,7 +144,8 @@ static bool
 kernel_of(const struct rank *r, char name_p[64])
 {
     char text[4096];
-    if (!ok(ulyx_dist_attention_describe(r->dist, text, sizeof(text)),
+    if (!call_succeeded(
+            ulyx_dist_attention_describe(r->dist, text, sizeof(text)),
             "describe"))
         return false;
     const char *at = strstr(text, "forward: kernel ");
@@ -165,16 +168,17 @@ measured(const struct rank *r, ulyx_dist_attention_params_t p)
         if (r->w->ceilings[n] < p.max_workspace_bytes)
             p.max_workspace_bytes = r->w->ceilings[n];
     bool good =
-        ok(ulyx_dist_attention_get_bytes(r->dist, &bytes[0], &bytes[1], NULL),
+        call_succeeded(
+            ulyx_dist_attention_get_bytes(r->dist, &bytes[0], &bytes[1], NULL),
             "get_bytes") &&
-        ok(ulyx_dist_attention_measure(
-               &p, r->c->nranks, r->me, &measured_bytes[0], &measured_bytes[1]),
+        call_succeeded(ulyx_dist_attention_measure(&p, r->c->nranks, r->me,
+                           &measured_bytes[0], &measured_bytes[1]),
             "measure") &&
-        ok(ulyx_dist_attention_get_saved(
-               r->dist, MOST, sizeof(*there), there, &count[0]),
+        call_succeeded(ulyx_dist_attention_get_saved(
+                           r->dist, MOST, sizeof(*there), there, &count[0]),
             "get_saved") &&
-        ok(ulyx_dist_attention_measure_saved(&p, r->c->nranks, r->me, MOST,
-               sizeof(*without), without, &count[1]),
+        call_succeeded(ulyx_dist_attention_measure_saved(&p, r->c->nranks,
+                           r->me, MOST, sizeof(*without), without, &count[1]),
             "measure_saved");
     good = good && ranks_expect(bytes[0] == measured_bytes[0]) &&
            ranks_expect(bytes[1] == measured_bytes[1]) &&
@@ -227,8 +231,9 @@ update_rows(struct rank *r, const struct case_given *given)
         splits[i] = given->parts[i].splits;
         any |= splits[i] != NULL;
     }
-    return ok(ulyx_dist_attention_update_rows(r->dist, rows,
-                  any ? splits : NULL, given->p.docs_q, given->p.docs_k, NULL),
+    return call_succeeded(
+        ulyx_dist_attention_update_rows(r->dist, rows, any ? splits : NULL,
+            given->p.docs_q, given->p.docs_k, NULL),
         "update_rows");
 }
 
@@ -245,7 +250,7 @@ take_given(struct rank *r)
 }
 
 static bool
-create(struct rank *r)
+rank_create(struct rank *r)
 {
     int64_t splits[CASE_PARTS][CASE_RANKS];
     struct case_given given;
@@ -267,7 +272,8 @@ create(struct rank *r)
     if (r->c->ceiling && !set_ceiling(r, &given.p))
         return false;
     r->ceiling = r->w->ceilings[r->me] = given.p.max_workspace_bytes;
-    return ok(ulyx_dist_attention_create(r->comm, &given.p, &r->dist),
+    return call_succeeded(
+               ulyx_dist_attention_create(r->comm, &given.p, &r->dist),
                "create") &&
            measured(r, given.p) &&
            (!r->c->changes_rows || update_rows(r, &r->given));
@@ -280,7 +286,8 @@ take_axis(struct rank *r, int axis)
     const ulyx_plan_t *plan;
     int own = case_cross(r->c) ? axis : 0;
     int64_t first = 0;
-    if (!ok(ulyx_dist_attention_get_plan(r->dist, 0, &plan, NULL), "get_plan"))
+    if (!call_succeeded(
+            ulyx_dist_attention_get_plan(r->dist, 0, &plan, NULL), "get_plan"))
         return false;
     for (int i = 0; i < r->c->p.nparts; i++) {
         if (r->c->parts[i].axis != own)
@@ -289,13 +296,14 @@ take_axis(struct rank *r, int axis)
         local->parts[n] = i;
         local->first[n] = first;
         first += r->c->parts[i].rows;
-        if (!ok(ulyx_plan_get_seq_rows(plan, i, r->me, &local->rows[n]),
+        if (!call_succeeded(
+                ulyx_plan_get_seq_rows(plan, i, r->me, &local->rows[n]),
                 "get_seq_rows"))
             return false;
         local->positions[n] =
             calloc((size_t)local->rows[n] + 1, sizeof(int64_t));
-        if (!ok(ulyx_plan_get_positions(
-                    plan, i, r->me, local->rows[n], local->positions[n]),
+        if (!call_succeeded(ulyx_plan_get_positions(plan, i, r->me,
+                                local->rows[n], local->positions[n]),
                 "get_positions"))
             return false;
     }
@@ -379,13 +387,13 @@ global_at(const struct rank *r, int tensor, int64_t b, int64_t row, int64_t h)
 typedef void (*element_fn)(void *at, ulyx_dtype_t dtype, double *global);
 
 static void
-load(void *at, ulyx_dtype_t dtype, double *global)
+element_load(void *at, ulyx_dtype_t dtype, double *global)
 {
     uli_element_store(at, dtype, 0, *global);
 }
 
 static void
-store(void *at, ulyx_dtype_t dtype, double *global)
+element_store(void *at, ulyx_dtype_t dtype, double *global)
 {
     *global = uli_element_load(at, dtype, 0);
 }
@@ -416,14 +424,15 @@ make_memory(struct rank *r)
 {
     struct test_buffer *buffers[2] = {&r->workspace, &r->saved};
     int64_t bytes[2];
-    if (!ok(ulyx_dist_attention_get_bytes(r->dist, &bytes[0], &bytes[1], NULL),
+    if (!call_succeeded(
+            ulyx_dist_attention_get_bytes(r->dist, &bytes[0], &bytes[1], NULL),
             "get_bytes"))
         return false;
     if (!ranks_expect(!r->ceiling || bytes[0] <= r->ceiling))
         return false;
     r->workspace_bytes = bytes[0];
     r->saved_bytes = bytes[1];
-    if (!ok(ulyx_dist_attention_get_saved_bytes(r->dist, &bytes[1]),
+    if (!call_succeeded(ulyx_dist_attention_get_saved_bytes(r->dist, &bytes[1]),
             "get_saved_bytes") ||
         !ranks_expect(bytes[1] <= r->saved_bytes))
         return false;
@@ -434,9 +443,10 @@ make_memory(struct rank *r)
             r->memory[i] = buffers[i]->data;
             continue;
         }
-        if (!ok(ulyx_mem_alloc(bytes[i] + 64, NULL, &r->mem[i], &r->memory[i]),
+        if (!call_succeeded(
+                ulyx_mem_alloc(bytes[i] + 64, NULL, &r->mem[i], &r->memory[i]),
                 "mem_alloc") ||
-            !ok(ulyx_mem_attach(r->comm, r->mem[i]), "mem_attach"))
+            !call_succeeded(ulyx_mem_attach(r->comm, r->mem[i]), "mem_attach"))
             return false;
         memset(r->memory[i], 0xff, (size_t)bytes[i] + 64);
     }
@@ -477,7 +487,7 @@ pause_somewhat(const struct rank *r, struct test_random *random)
 }
 
 static bool
-forward(struct rank *r)
+rank_forward(struct rank *r)
 {
     ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
     ulyx_dist_attention_forward_t call = ULYX_DIST_ATTENTION_FORWARD_INIT;
@@ -501,14 +511,16 @@ forward(struct rank *r)
         call.splits = r->has_splits ? r->splits : NULL;
     }
     bool good =
-        ok(ulyx_dist_attention_forward(r->dist, &call, NULL), "forward") &&
-        ok(ulyx_dist_attention_get_times(r->dist, &times), "get_times");
+        call_succeeded(
+            ulyx_dist_attention_forward(r->dist, &call, NULL), "forward") &&
+        call_succeeded(
+            ulyx_dist_attention_get_times(r->dist, &times), "get_times");
     r->w->scores[r->me][0] = times.scores;
     return good;
 }
 
 static bool
-backward(struct rank *r)
+rank_backward(struct rank *r)
 {
     ulyx_dist_attention_times_t times = ULYX_DIST_ATTENTION_TIMES_INIT;
     ulyx_dist_attention_backward_t call = ULYX_DIST_ATTENTION_BACKWARD_INIT;
@@ -540,8 +552,10 @@ backward(struct rank *r)
         call.splits = r->has_splits ? r->splits : NULL;
     }
     bool good =
-        ok(ulyx_dist_attention_backward(r->dist, &call, NULL), "backward") &&
-        ok(ulyx_dist_attention_get_times(r->dist, &times), "get_times");
+        call_succeeded(
+            ulyx_dist_attention_backward(r->dist, &call, NULL), "backward") &&
+        call_succeeded(
+            ulyx_dist_attention_get_times(r->dist, &times), "get_times");
     r->w->scores[r->me][1] = times.scores;
     return good;
 }
@@ -555,12 +569,14 @@ forward_over_poison(struct rank *r)
     int64_t now = 0;
     memset(saved, 0xa5, (size_t)r->saved_bytes);
     bool good =
-        forward(r) && ok(ulyx_dist_attention_get_saved_bytes(r->dist, &now),
-                          "get_saved_bytes");
+        rank_forward(r) &&
+        call_succeeded(ulyx_dist_attention_get_saved_bytes(r->dist, &now),
+            "get_saved_bytes");
     size_t bytes = (size_t)now;
     memcpy(first, saved, bytes);
     memset(saved, 0x5a, bytes);
-    good = good && forward(r) && ranks_expect(!memcmp(first, saved, bytes));
+    good =
+        good && rank_forward(r) && ranks_expect(!memcmp(first, saved, bytes));
     free(first);
     return good;
 }
@@ -580,7 +596,7 @@ forget_rows(struct rank *r)
 }
 
 static bool
-run(struct rank *r)
+rank_run(struct rank *r)
 {
     static const int inputs[] = {
         WORLD_Q, WORLD_K, WORLD_V, WORLD_DOUT, WORLD_DLSE};
@@ -594,19 +610,20 @@ run(struct rank *r)
             inputs[i] >= WORLD_DOUT
                 ? r->w->rank_grad[r->me][inputs[i] - WORLD_DOUT]
                 : r->w->input[inputs[i]],
-            load);
+            element_load);
     make_params(r);
     if (!make_memory(r))
         return false;
     pause_somewhat(r, &random);
     if (!forget_rows(r) ||
-        !(r->c->seed % 2 ? forward(r) : forward_over_poison(r)))
+        !(r->c->seed % 2 ? rank_forward(r) : forward_over_poison(r)))
         return false;
     pause_somewhat(r, &random);
-    if (!backward(r))
+    if (!rank_backward(r))
         return false;
     for (int i = 0; i < 5; i++)
-        each_element(r, results[i], r->w->result[r->me][results[i]], store);
+        each_element(
+            r, results[i], r->w->result[r->me][results[i]], element_store);
     for (int64_t h = 0; r->c->sinks && h < r->c->p.heads; h++)
         r->w->result[r->me][WORLD_D_SINK][h] =
             uli_element_load(r->params[2].data, param_dtype(r), h);
@@ -671,14 +688,15 @@ guards_ok(struct rank *r)
 }
 
 static bool
-end(struct rank *r)
+rank_end(struct rank *r)
 {
-    bool good = ok(ulyx_dist_attention_destroy(r->dist), "destroy");
+    bool good = call_succeeded(ulyx_dist_attention_destroy(r->dist), "destroy");
     for (int i = 0; i < 2; i++)
         if (r->mem[i])
-            good &= ok(ulyx_mem_detach(r->comm, r->mem[i]), "detach") &&
-                    ok(ulyx_mem_free(r->mem[i]), "free");
-    good &= ok(ulyx_comm_destroy(r->comm), "comm destroy");
+            good &=
+                call_succeeded(ulyx_mem_detach(r->comm, r->mem[i]), "detach") &&
+                call_succeeded(ulyx_mem_free(r->mem[i]), "free");
+    good &= call_succeeded(ulyx_comm_destroy(r->comm), "comm destroy");
     for (int t = 0; t < WORLD_D_SINK; t++)
         for (int n = 0; r->t[t].axis && n < r->t[t].axis->nparts; n++)
             test_buffer_free(&r->t[t].buffers[n]);
@@ -702,15 +720,16 @@ world_rank(int rank, int nranks, void *world)
     r->c = r->w->c;
     r->me = rank;
     (void)nranks;
-    if (!ok(meet_comm(r->w->meet, rank, 60, &r->comm), "comm"))
+    if (!call_succeeded(meet_comm(r->w->meet, rank, 60, &r->comm), "comm"))
         return 1;
-    bool good = create(r) && take_axis(r, 0) && take_axis(r, 1) && run(r);
+    bool good =
+        rank_create(r) && take_axis(r, 0) && take_axis(r, 1) && rank_run(r);
     if (good) {
         r->w->own_keys[rank] = keys_own(r);
         r->w->groups[rank] = groups_of(r);
         good = ranks_expect(guards_ok(r));
     }
-    good &= end(r);
+    good &= rank_end(r);
     free(r);
     return !good;
 }

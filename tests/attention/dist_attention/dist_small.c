@@ -51,7 +51,7 @@ small_close(struct small *s)
 }
 
 static void *
-some(int64_t bytes)
+array_of(int64_t bytes)
 {
     void *at = aligned_alloc(64, (size_t)(bytes + 127) / 64 * 64);
     memset(at, 0, (size_t)bytes);
@@ -69,9 +69,9 @@ own_take(struct own *o, ulyx_dist_attention_t *dist)
     void **tensors[] = {
         &o->q, &o->k, &o->v, &o->out, &o->dout, &o->dq, &o->dk, &o->dv};
     for (int i = 0; i < 8; i++)
-        *tensors[i] = some(q);
-    o->workspace = some(o->workspace_bytes);
-    o->saved = some(o->saved_bytes);
+        *tensors[i] = array_of(q);
+    o->workspace = array_of(o->workspace_bytes);
+    o->saved = array_of(o->saved_bytes);
     o->f = (ulyx_dist_attention_forward_t)ULYX_DIST_ATTENTION_FORWARD_INIT;
     o->f.q = (const void *const *)&o->q;
     o->f.k = (const void *const *)&o->k;

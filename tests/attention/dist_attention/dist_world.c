@@ -54,7 +54,7 @@ count_elements(struct world *w)
 }
 
 static double *
-carve(char **at, int64_t count)
+values_carve(char **at, int64_t count)
 {
     double *begin = (double *)*at;
     *at += (size_t)(count + 1) * sizeof(double);
@@ -62,7 +62,7 @@ carve(char **at, int64_t count)
 }
 
 static void
-allocate(struct world *w, const struct dist_case *c)
+world_allocate(struct world *w, const struct dist_case *c)
 {
     memset(w, 0, sizeof(*w));
     w->c = c;
@@ -74,21 +74,21 @@ allocate(struct world *w, const struct dist_case *c)
     w->memory = ranks_shared(w->memory_bytes);
     char *at = w->memory;
     for (int t = 0; t < WORLD_TENSORS; t++) {
-        w->input[t] = carve(&at, w->count[t]);
-        w->sum[t] = carve(&at, w->count[t]);
+        w->input[t] = values_carve(&at, w->count[t]);
+        w->sum[t] = values_carve(&at, w->count[t]);
         for (int r = 0; r < c->nranks; r++)
-            w->result[r][t] = carve(&at, w->count[t]);
+            w->result[r][t] = values_carve(&at, w->count[t]);
     }
     /* Results of dout and dlse are not used: there lie the ranks' copies. */
     for (int r = 0; r < c->nranks; r++)
         for (int t = 0; t < 2; t++)
             w->rank_grad[r][t] = w->result[r][WORLD_DOUT + t];
-    w->sinks = carve(&at, c->p.heads);
-    w->slopes = carve(&at, c->p.heads);
-    w->scores = (void *)carve(&at, 2 * CASE_RANKS);
-    w->own_keys = (void *)carve(&at, CASE_RANKS);
-    w->groups = (void *)carve(&at, CASE_RANKS);
-    w->ceilings = (void *)carve(&at, CASE_RANKS);
+    w->sinks = values_carve(&at, c->p.heads);
+    w->slopes = values_carve(&at, c->p.heads);
+    w->scores = (void *)values_carve(&at, 2 * CASE_RANKS);
+    w->own_keys = (void *)values_carve(&at, CASE_RANKS);
+    w->groups = (void *)values_carve(&at, CASE_RANKS);
+    w->ceilings = (void *)values_carve(&at, CASE_RANKS);
     w->meet = meet_new(c->nranks);
 }
 
@@ -102,7 +102,7 @@ world_free(struct world *w)
 /* ---- data ---------------------------------------------------------------- */
 
 static double
-rounded(double value, ulyx_dtype_t dtype)
+value_rounded(double value, ulyx_dtype_t dtype)
 {
     unsigned char at[8];
     uli_element_store(at, dtype, 0, value);
@@ -110,11 +110,11 @@ rounded(double value, ulyx_dtype_t dtype)
 }
 
 static void
-fill(double *values, int64_t count, struct test_random *random,
+values_fill(double *values, int64_t count, struct test_random *random,
     ulyx_dtype_t dtype)
 {
     for (int64_t i = 0; i < count; i++)
-        values[i] = rounded(test_random_normal(random), dtype);
+        values[i] = value_rounded(test_random_normal(random), dtype);
 }
 
 /* Copies of replicated rows differ unless GRAD_EQUAL; what counts is their
@@ -131,7 +131,7 @@ fill_grad(struct world *w, int tensor, struct test_random *random)
         row_elements = rows ? count / (rows * c->p.batch) : 0;
         dtype = c->p.dtype;
     }
-    fill(w->input[tensor], count, random, dtype);
+    values_fill(w->input[tensor], count, random, dtype);
     for (int64_t i = 0; i < count; i++) {
         bool sums = world_replicated(c, 0, i / row_elements % rows) &&
                     !(c->p.flags & ULYX_DIST_ATTENTION_GRAD_EQUAL);
@@ -139,12 +139,12 @@ fill_grad(struct world *w, int tensor, struct test_random *random)
         for (int r = 0; r < c->nranks; r++) {
             double value = w->input[tensor][i];
             if (sums && r)
-                value = rounded(test_random_normal(random), dtype);
+                value = value_rounded(test_random_normal(random), dtype);
             w->rank_grad[r][tensor - WORLD_DOUT][i] = value;
             total += value;
         }
         if (sums)
-            w->input[tensor][i] = rounded(total, dtype);
+            w->input[tensor][i] = value_rounded(total, dtype);
     }
 }
 
@@ -152,11 +152,11 @@ void
 world_init(struct world *w, const struct dist_case *c)
 {
     struct test_random random = {c->seed};
-    allocate(w, c);
+    world_allocate(w, c);
     for (int t = WORLD_Q; t <= WORLD_V; t++)
-        fill(w->input[t], w->count[t], &random, c->p.dtype);
+        values_fill(w->input[t], w->count[t], &random, c->p.dtype);
     fill_grad(w, WORLD_DOUT, &random);
-    fill(w->sinks, c->p.heads, &random, ULYX_DTYPE_F32);
+    values_fill(w->sinks, c->p.heads, &random, ULYX_DTYPE_F32);
     for (int64_t h = 0; h < c->p.heads; h++)
         w->slopes[h] = (float)(0.3 / (double)(h + 1));
     if (c->dlse)
@@ -167,7 +167,7 @@ void
 world_like(
     struct world *w, const struct dist_case *c, const struct world *original)
 {
-    allocate(w, c);
+    world_allocate(w, c);
     for (int t = WORLD_Q; t <= WORLD_DLSE; t++)
         memcpy(w->input[t], original->input[t],
             (size_t)w->count[t] * sizeof(double));
@@ -227,7 +227,7 @@ world_run(struct world *w, bool processes)
 /* ---- the oracle ---------------------------------------------------------- */
 
 static ulyx_attention_tensor_t
-view(double *base, int64_t rows, int64_t heads, int64_t dim)
+tensor_view(double *base, int64_t rows, int64_t heads, int64_t dim)
 {
     ulyx_attention_tensor_t t = ULYX_ATTENTION_TENSOR_INIT;
     t.base = base;
@@ -271,18 +271,21 @@ world_reference(const struct world *w, struct world *reference_p)
     ulyx_attention_t problem;
     ulyx_attention_exec_t exec = ULYX_ATTENTION_EXEC_INIT;
     int64_t bytes[2];
-    allocate(reference_p, w->c);
+    world_allocate(reference_p, w->c);
     case_params(w->c, &given);
     oracle_problem(w->c, &given, w, &problem);
     exec.kernel = "reference";
     int64_t s = problem.len_q, k = problem.len_k, h = problem.heads_q;
     int64_t hk = problem.heads_kv, dk = problem.dim_qk, dv = problem.dim_v;
     double **in = (double **)w->input, **out = reference_p->sum;
-    ulyx_attention_tensor_t t[WORLD_TENSORS] = {view(in[0], s, h, dk),
-        view(in[1], k, hk, dk), view(in[2], k, hk, dv), view(in[3], s, h, dv),
-        view(in[WORLD_DLSE], 1, h, s), view(out[WORLD_OUT], s, h, dv),
-        view(out[WORLD_LSE], 1, h, s), view(out[WORLD_DQ], s, h, dk),
-        view(out[WORLD_DK], k, hk, dk), view(out[WORLD_DV], k, hk, dv)};
+    ulyx_attention_tensor_t t[WORLD_TENSORS] = {tensor_view(in[0], s, h, dk),
+        tensor_view(in[1], k, hk, dk), tensor_view(in[2], k, hk, dv),
+        tensor_view(in[3], s, h, dv), tensor_view(in[WORLD_DLSE], 1, h, s),
+        tensor_view(out[WORLD_OUT], s, h, dv),
+        tensor_view(out[WORLD_LSE], 1, h, s),
+        tensor_view(out[WORLD_DQ], s, h, dk),
+        tensor_view(out[WORLD_DK], k, hk, dk),
+        tensor_view(out[WORLD_DV], k, hk, dv)};
     t[WORLD_LSE].row_stride = t[WORLD_DLSE].row_stride = 8;
     ulyx_attention_forward_t f = ULYX_ATTENTION_FORWARD_INIT;
     f.q = &t[0], f.k = &t[1], f.v = &t[2];
@@ -310,7 +313,7 @@ world_reference(const struct world *w, struct world *reference_p)
 /* ---- comparing ----------------------------------------------------------- */
 
 static double
-tolerance(const struct world *w, int t)
+world_tolerance(const struct world *w, int t)
 {
     bool sums = t == WORLD_D_SINK; /* over all rows: it cancels most */
     switch (w->c->p.dtype) {
@@ -328,7 +331,7 @@ tolerance(const struct world *w, int t)
 /* Gradients that cancel to nothing (one key: p is 1 whatever the score) are
  * judged by the random terms that they add up. */
 static double
-terms(const struct world *w, int t)
+world_terms(const struct world *w, int t)
 {
     const struct dist_case *c = w->c;
     int64_t rows = case_rows(c, 0);
@@ -355,9 +358,9 @@ world_close(const struct world *w, const struct world *reference)
             error += (a - b) * (a - b);
             norm += b * b;
         }
-        double least = 1e-2 * terms(w, t) * (double)(w->count[t] + 1);
+        double least = 1e-2 * world_terms(w, t) * (double)(w->count[t] + 1);
         double relative = sqrt(error / (norm > least ? norm : least));
-        if (!(relative <= tolerance(w, t))) {
+        if (!(relative <= world_tolerance(w, t))) {
             fprintf(stderr, "%s: relative L2 distance %g (norm %g)\n", names[t],
                 relative, sqrt(norm));
             good = false;

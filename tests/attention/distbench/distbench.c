@@ -19,7 +19,8 @@ enum { LIMIT_S = 3600 };
 /* ---- running a scene ----------------------------------------------------- */
 
 static void
-take(struct result *result, int rank, const ulyx_dist_attention_times_t *times)
+result_take(
+    struct result *result, int rank, const ulyx_dist_attention_times_t *times)
 {
     result->attention_s[rank] += times->attention_s;
     result->exchange_s[rank] += times->exchange_s;
@@ -54,12 +55,12 @@ timed_call(struct bench *bench, struct bench_rank *r, int rank, int variant,
         result->wall_s[round] = (double)(uli_clock_ns() - begin) * 1e-9;
         result->cpu_s[round] = cpu_seconds() - cpu;
     }
-    take(result, rank, &times);
+    result_take(result, rank, &times);
     return good;
 }
 
 static int
-body(int rank, int nranks, void *context)
+bench_rank_body(int rank, int nranks, void *context)
 {
     struct bench *bench = context;
     const struct scene *s = &bench->scene;
@@ -90,7 +91,8 @@ bench_run(struct bench *bench)
         return false;
     memset(bench->results, 0, sizeof(bench->results));
     pthread_barrier_init(&bench->barrier, NULL, count);
-    bool good = ranks_run_threads((int)count, body, bench, LIMIT_S) == 0;
+    bool good =
+        ranks_run_threads((int)count, bench_rank_body, bench, LIMIT_S) == 0;
     pthread_barrier_destroy(&bench->barrier);
     for (unsigned r = 0; r < count; r++)
         good &= bench_ok(ulyx_comm_destroy(bench->comms[r]), "comm_destroy");
@@ -100,7 +102,7 @@ bench_run(struct bench *bench)
 /* ---- figures ------------------------------------------------------------- */
 
 static int
-ascending(const void *a, const void *b)
+doubles_ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -108,7 +110,8 @@ ascending(const void *a, const void *b)
 
 /* Median over rounds of one variant's time, or CPU time, over another's. */
 static double
-ratio(const struct bench *bench, int pass, int variant, int over, bool cpu)
+bench_ratio(
+    const struct bench *bench, int pass, int variant, int over, bool cpu)
 {
     const struct result *a = &bench->results[variant][pass];
     const struct result *b = &bench->results[over][pass];
@@ -117,12 +120,12 @@ ratio(const struct bench *bench, int pass, int variant, int over, bool cpu)
     for (int i = 0; i < rounds; i++)
         ratios[i] =
             cpu ? a->cpu_s[i] / b->cpu_s[i] : a->wall_s[i] / b->wall_s[i];
-    qsort(ratios, (size_t)rounds, sizeof(ratios[0]), ascending);
+    qsort(ratios, (size_t)rounds, sizeof(ratios[0]), doubles_ascending);
     return ratios[rounds / 2];
 }
 
 static double
-imbalance(const struct bench *bench, int pass)
+bench_imbalance(const struct bench *bench, int pass)
 {
     int64_t total = 0, top = 0;
     for (int32_t r = 0; r < bench->scene.nranks; r++) {
@@ -174,7 +177,7 @@ count_scores(int64_t rows, double limit)
                 .kv_heads = balanced[i / 3].kv_heads,
                 .work_split = ULYX_WORK_BALANCED}}};
         good &= bench_run(bench);
-        double f = imbalance(bench, 0), b = imbalance(bench, 1);
+        double f = bench_imbalance(bench, 0), b = bench_imbalance(bench, 1);
         printf("%lld/%lld heads on %d ranks, %lld rows, %s: max/mean of "
                "scores %.4f forward, %.4f backward\n",
             (long long)balanced[i / 3].heads,
@@ -215,9 +218,10 @@ against_padding(int64_t rows, int32_t rounds)
                    "BALANCED\n",
                 (long long)h, (long long)kv, shapes[i].nranks, (long long)rows,
                 pass ? "backward" : "forward", (long long)shapes[i].padded,
-                ratio(bench, pass, 1, 0, false), ratio(bench, pass, 1, 0, true),
-                ratio(bench, pass, 2, 0, false),
-                ratio(bench, pass, 2, 0, true));
+                bench_ratio(bench, pass, 1, 0, false),
+                bench_ratio(bench, pass, 1, 0, true),
+                bench_ratio(bench, pass, 2, 0, false),
+                bench_ratio(bench, pass, 2, 0, true));
         fflush(stdout);
         free(bench);
     }
@@ -237,8 +241,8 @@ print_alone(const struct bench *bench, int pass, int variant)
         s->dtype == ULYX_DTYPE_BF16 ? "bf16" : "fp32", (long long)v->heads,
         (long long)v->kv_heads, (long long)s->dim, (long long)s->rows,
         s->nranks, v->name, pass ? "backward" : "forward",
-        ratio(bench, pass, variant, 0, false),
-        ratio(bench, pass, variant, 0, true),
+        bench_ratio(bench, pass, variant, 0, false),
+        bench_ratio(bench, pass, variant, 0, true),
         100 * (1 - sum_of(result->exposed_s, s->nranks) / exchange));
 }
 
@@ -284,7 +288,7 @@ static const char usage[] =
 
 /* A number in [1, most], or 0. */
 static int64_t
-number(const char *text, int64_t most)
+argument_number(const char *text, int64_t most)
 {
     char *end;
     long long value = strtoll(text, &end, 10);
@@ -296,9 +300,9 @@ main(int argc, char **argv)
 {
     int64_t rows = 0, rounds = 0;
     if (argc > 2)
-        rows = number(argv[2], 1 << 20);
+        rows = argument_number(argv[2], 1 << 20);
     if (argc > 3)
-        rounds = number(argv[3], BENCH_ROUNDS);
+        rounds = argument_number(argv[3], BENCH_ROUNDS);
     if (argc < 2 || argc > 4 || (argc > 2 && !rows) || (argc > 3 && !rounds)) {
         fputs(usage, stderr);
         return 1;

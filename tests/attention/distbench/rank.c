@@ -33,7 +33,7 @@ bench_fill(void *at, int64_t bytes, ulyx_dtype_t dtype)
 }
 
 static bool
-create(struct bench_rank *r)
+bench_rank_create(struct bench_rank *r)
 {
     const struct scene *s = r->scene;
     ulyx_dist_attention_params_t p = ULYX_DIST_ATTENTION_PARAMS_INIT;
@@ -62,7 +62,7 @@ create(struct bench_rank *r)
 }
 
 static bool
-allocate(struct bench_rank *r)
+bench_rank_allocate(struct bench_rank *r)
 {
     const struct scene *s = r->scene;
     const ulyx_plan_t *plan;
@@ -102,7 +102,7 @@ allocate(struct bench_rank *r)
 }
 
 static void
-point(struct bench_rank *r)
+bench_rank_point(struct bench_rank *r)
 {
     void **t = r->tensors;
     r->forward.q = r->backward.q = (const void *const *)&t[0];
@@ -124,15 +124,15 @@ bench_rank_open(struct bench_rank *r, const struct scene *scene,
     r->scene = scene;
     r->variant = variant;
     r->comm = comm;
-    if (!create(r))
+    if (!bench_rank_create(r))
         return false;
     if (variant->alone) {
         r->only = bench_alone_open(r);
         return r->only != NULL;
     }
-    if (!allocate(r))
+    if (!bench_rank_allocate(r))
         return false;
-    point(r);
+    bench_rank_point(r);
     return true;
 }
 

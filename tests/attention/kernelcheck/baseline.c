@@ -25,7 +25,7 @@ struct pass {
 
 /* Rounds a stored intermediate. */
 static double
-stored(const struct pass *pass, double value)
+pass_stored(const struct pass *pass, double value)
 {
     switch (pass->kc->problem.dtype) {
     case ULYX_DTYPE_F64:
@@ -41,7 +41,7 @@ stored(const struct pass *pass, double value)
 
 /* Position n of `count` in the variant's order. */
 static int64_t
-order(const struct pass *pass, int64_t n, int64_t count)
+pass_order(const struct pass *pass, int64_t n, int64_t count)
 {
     int64_t at = pass->variant & 1 ? count - 1 - n : n;
     if (pass->variant & 4)
@@ -51,7 +51,8 @@ order(const struct pass *pass, int64_t n, int64_t count)
 
 /* sum a[c] * b[c] in fp32, in the variant's order. */
 static double
-dot(const struct pass *pass, const double *a, const double *b, int64_t count)
+pass_dot(
+    const struct pass *pass, const double *a, const double *b, int64_t count)
 {
     float lanes[LANES] = {0}, sum = 0;
     int64_t turn = pass->variant & 4 ? count / 2 : 0;
@@ -59,7 +60,7 @@ dot(const struct pass *pass, const double *a, const double *b, int64_t count)
         for (int64_t c = 0; c < count; c++)
             lanes[c % LANES] += (float)a[c] * (float)b[c];
         for (int n = 0; n < LANES; n++)
-            sum += lanes[order(pass, n, LANES)];
+            sum += lanes[pass_order(pass, n, LANES)];
         return sum;
     }
     for (int64_t n = 0; n < count; n++) {
@@ -86,7 +87,7 @@ list_seen(struct pass *pass, int64_t batch, int64_t i)
 
 /* Distance of row i from flat key j, in their document. */
 static double
-distance(const struct pass *pass, int64_t batch, int64_t i, int64_t flat)
+pass_distance(const struct pass *pass, int64_t batch, int64_t i, int64_t flat)
 {
     const ulyx_attention_t *p = &pass->kc->problem;
     int64_t at[4];
@@ -117,21 +118,21 @@ row_scores(
     float slope =
         p->alibi_slopes ? ((const float *)p->alibi_slopes)[global] : 0;
     for (int64_t c = 0; c < p->dim_qk; c++)
-        scaled[c] = pass->variant & 2 ? stored(pass, q[c] * scale) : q[c];
+        scaled[c] = pass->variant & 2 ? pass_stored(pass, q[c] * scale) : q[c];
     for (int64_t n = 0; n < pass->seen_count; n++) {
         const double *k = key_row(pass, KC_K, kv, pass->seen[n]);
-        double s = stored(pass, dot(pass, scaled, k, p->dim_qk));
+        double s = pass_stored(pass, pass_dot(pass, scaled, k, p->dim_qk));
         if (!(pass->variant & 2))
-            s = stored(pass, s * scale);
+            s = pass_stored(pass, s * scale);
         pass->slopes[n] = 1;
         if (p->softcap > 0) {
             float t = tanhf((float)s / (float)p->softcap);
-            s = stored(pass, p->softcap * t);
+            s = pass_stored(pass, p->softcap * t);
             pass->slopes[n] = 1 - t * t;
         }
         if (slope != 0)
             s = (float)s -
-                slope * (float)distance(pass, batch, i, pass->seen[n]);
+                slope * (float)pass_distance(pass, batch, i, pass->seen[n]);
         pass->scores[n] = (float)s;
     }
 }
@@ -147,13 +148,13 @@ row_softmax(struct pass *pass, double sink)
     if (max == -INFINITY)
         return -INFINITY;
     for (int64_t n = 0; n < count; n++) {
-        int64_t at = order(pass, n, count);
+        int64_t at = pass_order(pass, n, count);
         pass->scores[at] = expf(pass->scores[at] - max);
         sum += pass->scores[at];
     }
     sum += expf((float)sink - max);
     for (int64_t n = 0; n < count; n++)
-        pass->scores[n] = (float)stored(pass, pass->scores[n] / sum);
+        pass->scores[n] = (float)pass_stored(pass, pass->scores[n] / sum);
     return max + logf(sum);
 }
 
@@ -184,12 +185,12 @@ forward_row(
     *kc_row(&pass->values[KC_LSE], batch, head, i) =
         row_softmax(pass, sink_of(pass, head));
     for (int64_t n = 0; n < pass->seen_count; n++) {
-        int64_t at = order(pass, n, pass->seen_count);
+        int64_t at = pass_order(pass, n, pass->seen_count);
         add_row(out, pass->scores[at], key_row(pass, KC_V, kv, pass->seen[at]),
             p->dim_v);
     }
     for (int64_t c = 0; c < p->dim_v; c++)
-        out[c] = stored(pass, out[c]);
+        out[c] = pass_stored(pass, out[c]);
 }
 
 /* Summed in fp64: in fp32 and in the order of dp, what a row with one key has
@@ -204,7 +205,7 @@ row_delta(const struct pass *pass, int64_t batch, int64_t head, int64_t i)
     if (!pass->from_out)
         return (float)*kc_row(&v[KC_DELTA], batch, head, i);
     for (int64_t c = 0; c < pass->kc->problem.dim_v; c++)
-        sum += dout[c] * stored(pass, out[c]);
+        sum += dout[c] * pass_stored(pass, out[c]);
     return (float)sum;
 }
 
@@ -224,13 +225,14 @@ backward_row(
     list_seen(pass, batch, i);
     row_scores(pass, batch, head, kv, i);
     for (int64_t n = 0; n < pass->seen_count; n++) {
-        int64_t at = order(pass, n, pass->seen_count);
+        int64_t at = pass_order(pass, n, pass->seen_count);
         int64_t flat = pass->seen[at];
-        double prob = stored(pass, expf(pass->scores[at] - lse));
-        double dp = stored(
-            pass, dot(pass, dout, key_row(pass, KC_V, kv, flat), p->dim_v));
-        double ds = stored(pass, prob * ((float)dp - delta) * pass->slopes[at]);
-        ds = stored(pass, ds * scale);
+        double prob = pass_stored(pass, expf(pass->scores[at] - lse));
+        double dp = pass_stored(pass,
+            pass_dot(pass, dout, key_row(pass, KC_V, kv, flat), p->dim_v));
+        double ds =
+            pass_stored(pass, prob * ((float)dp - delta) * pass->slopes[at]);
+        ds = pass_stored(pass, ds * scale);
         add_row(dq, ds, key_row(pass, KC_K, kv, flat), p->dim_qk);
         add_row(
             kc_row(&pass->values[KC_DK], flat / p->len_k, kv, flat % p->len_k),
@@ -240,7 +242,7 @@ backward_row(
             prob, dout, p->dim_v);
     }
     for (int64_t c = 0; c < p->dim_qk; c++)
-        dq[c] = stored(pass, dq[c]);
+        dq[c] = pass_stored(pass, dq[c]);
 }
 
 static void
@@ -252,7 +254,7 @@ all_rows(struct pass *pass, bool backward)
             int64_t kv =
                 p->kv_map ? p->kv_map[n] : n * p->heads_kv / p->heads_q;
             for (int64_t r = 0; r < p->len_q; r++) {
-                int64_t at = order(pass, r, p->len_q);
+                int64_t at = pass_order(pass, r, p->len_q);
                 if (!kc_holds(pass->kc, false, i, n, at))
                     continue;
                 if (backward)
@@ -281,7 +283,7 @@ kc_baseline(const struct kc_case *kc, int variant, bool backward, bool from_out,
     all_rows(&pass, backward);
     for (int t = KC_DK; backward && t <= KC_DV; t++)
         for (int64_t n = 0; n < kc_count(&values_p[t].shape); n++)
-            values_p[t].at[n] = stored(&pass, values_p[t].at[n]);
+            values_p[t].at[n] = pass_stored(&pass, values_p[t].at[n]);
     free(pass.seen);
     free(pass.scores);
     free(pass.slopes);

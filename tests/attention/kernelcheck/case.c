@@ -123,7 +123,7 @@ kc_fill_random(struct kc_case *kc, struct test_random *random, double gain)
 }
 
 static ulyx_attention_tensor_t
-dense(const struct kc_values *values)
+values_dense(const struct kc_values *values)
 {
     ulyx_attention_tensor_t tensor = ULYX_ATTENTION_TENSOR_INIT;
     tensor.base = values->at;
@@ -134,7 +134,7 @@ dense(const struct kc_values *values)
 }
 
 static void
-check(ulyx_status_t status)
+status_check(ulyx_status_t status)
 {
     if (status == ULYX_SUCCESS)
         return;
@@ -178,19 +178,20 @@ kc_solve(struct kc_case *kc)
     p.q_segments = p.k_segments = NULL;
     exec.kernel = "reference";
     for (int n = 0; n < KC_TENSORS; n++)
-        t[n] = dense(&kc->values[n]);
-    check(ulyx_attention_workspace(
+        t[n] = values_dense(&kc->values[n]);
+    status_check(ulyx_attention_workspace(
         &p, ULYX_ATTENTION_PASS_FORWARD, &exec, &bytes));
     void *workspace = aligned_alloc(64, (size_t)(bytes + 64));
     f.q = &t[KC_Q], f.k = &t[KC_K], f.v = &t[KC_V];
     f.out = &t[KC_OUT], f.lse = &t[KC_LSE], f.max_logit = kc->max_logit;
-    check(ulyx_attention_forward(&p, &f, &exec, workspace, bytes, NULL));
+    status_check(ulyx_attention_forward(&p, &f, &exec, workspace, bytes, NULL));
     g.q = f.q, g.k = f.k, g.v = f.v, g.out = f.out, g.lse = f.lse;
     g.dout = &t[KC_DOUT], g.dlse = &t[KC_DLSE];
     g.dq = &t[KC_DQ], g.dk = &t[KC_DK], g.dv = &t[KC_DV];
     g.d_sink = p.sinks ? kc->d_sink : NULL;
     if (kc_passes > 1)
-        check(ulyx_attention_backward(&p, &g, &exec, workspace, bytes, NULL));
+        status_check(
+            ulyx_attention_backward(&p, &g, &exec, workspace, bytes, NULL));
     fill_delta(kc);
     free(workspace);
     free(sinks);

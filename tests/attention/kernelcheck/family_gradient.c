@@ -12,7 +12,7 @@
 static const double step = 1e-5;
 
 static double
-objective(const struct kc_case *kc)
+case_objective(const struct kc_case *kc)
 {
     double sum = 0;
     for (int64_t n = 0; n < kc_count(&kc->values[KC_OUT].shape); n++)
@@ -29,7 +29,7 @@ objective(const struct kc_case *kc)
 
 /* dL/ds along `direction` of one input by the central difference. */
 static double
-difference(struct kc_case *kc, enum kc_name name, const double *direction)
+case_difference(struct kc_case *kc, enum kc_name name, const double *direction)
 {
     struct kc_values *values = &kc->values[name];
     int64_t count = kc_count(&values->shape);
@@ -39,7 +39,7 @@ difference(struct kc_case *kc, enum kc_name name, const double *direction)
         for (int64_t n = 0; n < count; n++)
             values->at[n] += by * direction[n];
         kc_solve(kc);
-        objectives[side] = objective(kc);
+        objectives[side] = case_objective(kc);
         for (int64_t n = 0; n < count; n++)
             values->at[n] -= by * direction[n];
     }
@@ -55,14 +55,14 @@ sink_difference(struct kc_case *kc, int64_t head)
     for (int side = 0; side < 2; side++) {
         *sink = before + (side ? 0x1p-14f : -0x1p-14f);
         kc_solve(kc);
-        objectives[side] = objective(kc);
+        objectives[side] = case_objective(kc);
     }
     *sink = before;
     return (objectives[1] - objectives[0]) / 0x1p-13;
 }
 
 static bool
-agrees(const char *what, double gradient, double truth, double scale)
+gradient_agrees(const char *what, double gradient, double truth, double scale)
 {
     if (fabs(gradient - truth) <= 1e-6 * (scale + fabs(truth)))
         return true;
@@ -83,8 +83,8 @@ check_tensor(struct kc_case *kc, enum kc_name name, enum kc_name gradient,
         along += direction[n] * result->values[gradient].at[n];
         norm += fabs(direction[n] * result->values[gradient].at[n]);
     }
-    bool ok =
-        agrees(kc_names[name], along, difference(kc, name, direction), norm);
+    bool ok = gradient_agrees(
+        kc_names[name], along, case_difference(kc, name, direction), norm);
     free(direction);
     return ok;
 }
@@ -100,7 +100,8 @@ check_case(struct kc_case *kc, const char *kernel, struct test_random *random)
               check_tensor(kc, KC_K, KC_DK, &result, random) &&
               check_tensor(kc, KC_V, KC_DV, &result, random);
     for (int64_t n = 0; ok && kc->sinks && n < kc->problem.heads_global; n++)
-        ok = agrees("sink", result.d_sink[n], sink_difference(kc, n), 10);
+        ok = gradient_agrees(
+            "sink", result.d_sink[n], sink_difference(kc, n), 10);
     kc_result_free(&result);
     return ok;
 }

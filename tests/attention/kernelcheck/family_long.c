@@ -17,7 +17,8 @@ struct sums {
 };
 
 static void
-compare(struct sums *s, const double *got, const double *truth, int64_t count)
+sums_compare(
+    struct sums *s, const double *got, const double *truth, int64_t count)
 {
     for (int64_t c = 0; c < count; c++) {
         double e = got[c] - truth[c];
@@ -27,7 +28,7 @@ compare(struct sums *s, const double *got, const double *truth, int64_t count)
 }
 
 static double
-dot(const double *a, const double *b, int64_t count)
+rows_dot(const double *a, const double *b, int64_t count)
 {
     double sum = 0;
     for (int64_t c = 0; c < count; c++)
@@ -36,10 +37,10 @@ dot(const double *a, const double *b, int64_t count)
 }
 
 static double
-score(const struct kc_case *kc, int64_t head, int64_t i, int64_t j)
+case_score(const struct kc_case *kc, int64_t head, int64_t i, int64_t j)
 {
     const ulyx_attention_t *p = &kc->problem;
-    return dot(kc_row(&kc->values[KC_Q], 0, head, i),
+    return rows_dot(kc_row(&kc->values[KC_Q], 0, head, i),
                kc_row(&kc->values[KC_K], 0, 0, j), p->dim_qk) /
            sqrt((double)p->dim_qk);
 }
@@ -51,9 +52,9 @@ sample_forward(const struct kc_case *kc, const struct kc_result *result,
     const ulyx_attention_t *p = &kc->problem;
     double out[512] = {0}, sum = 0, max = -INFINITY;
     for (int64_t j = 0; j <= i; j++)
-        max = fmax(max, score(kc, head, i, j));
+        max = fmax(max, case_score(kc, head, i, j));
     for (int64_t j = 0; j <= i; j++) {
-        double weight = exp(score(kc, head, i, j) - max);
+        double weight = exp(case_score(kc, head, i, j) - max);
         sum += weight;
         for (int64_t c = 0; c < p->dim_v; c++)
             out[c] += weight * kc_row(&kc->values[KC_V], 0, 0, j)[c];
@@ -61,20 +62,21 @@ sample_forward(const struct kc_case *kc, const struct kc_result *result,
     for (int64_t c = 0; c < p->dim_v; c++)
         out[c] /= sum;
     double lse = max + log(sum);
-    compare(
+    sums_compare(
         out_sums, kc_row(&result->values[KC_OUT], 0, head, i), out, p->dim_v);
-    compare(lse_sums, kc_row(&result->values[KC_LSE], 0, head, i), &lse, 1);
+    sums_compare(
+        lse_sums, kc_row(&result->values[KC_LSE], 0, head, i), &lse, 1);
 }
 
 /* p and scale * ds of a pair, from the given lse and delta. */
 static void
-pair(const struct kc_case *kc, int64_t head, int64_t i, int64_t j, double *p_p,
-    double *ds_p)
+case_pair(const struct kc_case *kc, int64_t head, int64_t i, int64_t j,
+    double *p_p, double *ds_p)
 {
     const ulyx_attention_t *p = &kc->problem;
     const struct kc_values *v = kc->values;
-    *p_p = exp(score(kc, head, i, j) - *kc_row(&v[KC_LSE], 0, head, i));
-    double dp = dot(
+    *p_p = exp(case_score(kc, head, i, j) - *kc_row(&v[KC_LSE], 0, head, i));
+    double dp = rows_dot(
         kc_row(&v[KC_DOUT], 0, head, i), kc_row(&v[KC_V], 0, 0, j), p->dim_v);
     *ds_p = *p_p *
             (dp - *kc_row(&v[KC_DELTA], 0, head, i) +
@@ -89,25 +91,27 @@ sample_backward(const struct kc_case *kc, const struct kc_result *result,
     const ulyx_attention_t *p = &kc->problem;
     double dq[512] = {0}, dk[512] = {0}, dv[512] = {0}, weight, ds;
     for (int64_t j = 0; j <= at; j++) {
-        pair(kc, 0, at, j, &weight, &ds);
+        case_pair(kc, 0, at, j, &weight, &ds);
         for (int64_t c = 0; c < p->dim_qk; c++)
             dq[c] += ds * kc_row(&kc->values[KC_K], 0, 0, j)[c];
     }
     for (int64_t n = 0; n < p->heads_q; n++)
         for (int64_t i = at; i < p->len_q; i++) {
-            pair(kc, n, i, at, &weight, &ds);
+            case_pair(kc, n, i, at, &weight, &ds);
             for (int64_t c = 0; c < p->dim_qk; c++)
                 dk[c] += ds * kc_row(&kc->values[KC_Q], 0, n, i)[c];
             for (int64_t c = 0; c < p->dim_v; c++)
                 dv[c] += weight * kc_row(&kc->values[KC_DOUT], 0, n, i)[c];
         }
-    compare(&s[0], kc_row(&result->values[KC_DQ], 0, 0, at), dq, p->dim_qk);
-    compare(&s[1], kc_row(&result->values[KC_DK], 0, 0, at), dk, p->dim_qk);
-    compare(&s[2], kc_row(&result->values[KC_DV], 0, 0, at), dv, p->dim_v);
+    sums_compare(
+        &s[0], kc_row(&result->values[KC_DQ], 0, 0, at), dq, p->dim_qk);
+    sums_compare(
+        &s[1], kc_row(&result->values[KC_DK], 0, 0, at), dk, p->dim_qk);
+    sums_compare(&s[2], kc_row(&result->values[KC_DV], 0, 0, at), dv, p->dim_v);
 }
 
 static bool
-small(const char *what, const struct sums *s, double limit)
+sums_are_small(const char *what, const struct sums *s, double limit)
 {
     double relative = sqrt(s->error / (s->size + 1e-30));
     if (relative <= limit)
@@ -126,8 +130,9 @@ take_forward(struct kc_case *kc, const struct kc_result *result)
         memcpy(kc->values[t].at, result->values[t].at,
             (size_t)kc_count(&kc->values[t].shape) * 8);
     for (int64_t n = 0; n < p->heads_q * p->len_q; n++)
-        kc->values[KC_DELTA].at[n] = dot(kc->values[KC_OUT].at + n * p->dim_v,
-            kc->values[KC_DOUT].at + n * p->dim_v, p->dim_v);
+        kc->values[KC_DELTA].at[n] =
+            rows_dot(kc->values[KC_OUT].at + n * p->dim_v,
+                kc->values[KC_DOUT].at + n * p->dim_v, p->dim_v);
 }
 
 static bool
@@ -158,9 +163,11 @@ run_case(const char *kernel, ulyx_dtype_t dtype, int64_t len, uint64_t seed)
     double limit = dtype == ULYX_DTYPE_BF16  ? 0.015
                    : dtype == ULYX_DTYPE_F16 ? 2e-3
                                              : 1e-5;
-    ok = ok && small("out", &f[0], limit) && small("lse", &f[1], 1e-6) &&
-         small("dq", &g[0], limit) && small("dk", &g[1], limit) &&
-         small("dv", &g[2], limit);
+    ok = ok && sums_are_small("out", &f[0], limit) &&
+         sums_are_small("lse", &f[1], 1e-6) &&
+         sums_are_small("dq", &g[0], limit) &&
+         sums_are_small("dk", &g[1], limit) &&
+         sums_are_small("dv", &g[2], limit);
     kc_result_free(&forward);
     kc_result_free(&backward);
     kc_free(&kc);

@@ -30,7 +30,7 @@ make_case(struct base *base, struct kc_case *kc, ulyx_mask_kind_t mask)
 
 /* Both passes by two problems (and layouts) on one case: equal bits? */
 static bool
-agree(struct base *base, const char *what, struct kc_case *kc,
+base_agree(struct base *base, const char *what, struct kc_case *kc,
     const ulyx_attention_t *a, const ulyx_attention_t *b,
     const struct kc_layout *layout_b)
 {
@@ -60,10 +60,10 @@ causal_is_window(struct base *base)
     b.mask = c.mask = ULYX_MASK_WINDOW;
     b.window_left = ULYX_UNBOUNDED;
     c.window_left = c.len_q - 1;
-    bool ok =
-        agree(base, "causal and window (unbounded, 0)", &kc, &kc.problem, &b,
-            NULL) &&
-        agree(base, "causal and window (S - 1, 0)", &kc, &kc.problem, &c, NULL);
+    bool ok = base_agree(base, "causal and window (unbounded, 0)", &kc,
+                  &kc.problem, &b, NULL) &&
+              base_agree(base, "causal and window (S - 1, 0)", &kc, &kc.problem,
+                  &c, NULL);
     kc_free(&kc);
     return ok;
 }
@@ -77,8 +77,8 @@ one_document_is_plain(struct base *base)
     ulyx_attention_t plain = kc.problem;
     const int64_t begin[2] = {0, 211}, length[2] = {211, 211};
     kc_set_docs(&kc, false, begin, length, 2);
-    bool ok =
-        agree(base, "one document and plain", &kc, &plain, &kc.problem, NULL);
+    bool ok = base_agree(
+        base, "one document and plain", &kc, &plain, &kc.problem, NULL);
     kc_free(&kc);
     return ok;
 }
@@ -86,7 +86,7 @@ one_document_is_plain(struct base *base)
 /* Copies rows [from, from + rows) of batch item 0 into a case of that length.
  */
 static void
-cut(const struct kc_case *pack, struct kc_case *alone, int64_t from)
+pack_cut(const struct kc_case *pack, struct kc_case *alone, int64_t from)
 {
     for (int t = 0; t < KC_TENSORS; t++) {
         struct kc_values *to = &alone->values[t];
@@ -124,7 +124,7 @@ document_alone(struct base *base, const struct kc_case *pack, int64_t from,
     p.batch = 1;
     p.len_q = p.len_k = rows;
     kc_simple(&alone, &p, &base->random);
-    cut(pack, &alone, from);
+    pack_cut(pack, &alone, from);
     bool ok = true;
     for (int backward = 0; backward < kc_passes && ok; backward++) {
         struct kc_result mine, part;
@@ -175,7 +175,7 @@ layouts_agree(struct base *base)
         struct kc_case kc;
         make_case(base, &kc, n % 2 ? ULYX_MASK_CAUSAL : ULYX_MASK_NONE);
         kc_solve(&kc);
-        ok = agree(base, "strides, pieces and threads", &kc, &kc.problem,
+        ok = base_agree(base, "strides, pieces and threads", &kc, &kc.problem,
             &kc.problem, &layout);
         kc_free(&kc);
     }
@@ -241,7 +241,8 @@ heads_split(struct base *base)
 /* All rows of `from` with batch items and KV heads in reverse order; the query
  * heads of one KV head keep theirs, for dk and dv are summed in it. */
 static void
-reverse(const struct kc_values *from, struct kc_values *to, int64_t kv_heads)
+values_reverse(
+    const struct kc_values *from, struct kc_values *to, int64_t kv_heads)
 {
     const struct kc_shape *s = &from->shape;
     int64_t group = s->heads / kv_heads;
@@ -264,7 +265,7 @@ order_is_free(struct base *base)
     int64_t kv_heads = kc.values[KC_K].shape.heads;
     make_case(base, &other, ULYX_MASK_CAUSAL);
     for (int t = 0; t < KC_TENSORS; t++)
-        reverse(&kc.values[t], &other.values[t], kv_heads);
+        values_reverse(&kc.values[t], &other.values[t], kv_heads);
     for (int backward = 0; backward < kc_passes && ok; backward++) {
         struct kc_result x, y, back = {0};
         ok = kc_run(&kc, &kc.problem, &layout, backward, &x) &&
@@ -272,7 +273,7 @@ order_is_free(struct base *base)
         for (int t = 0; ok && t < KC_TENSORS; t++) {
             back.values[t].shape = y.values[t].shape;
             back.values[t].at = kc_alloc(8 * kc_count(&y.values[t].shape));
-            reverse(&y.values[t], &back.values[t], kv_heads);
+            values_reverse(&y.values[t], &back.values[t], kv_heads);
         }
         ok = ok && kc_same(&kc, "batch and heads reversed", &x, &back,
                        backward ? KC_DQ : KC_OUT, backward ? KC_DV : KC_LSE);

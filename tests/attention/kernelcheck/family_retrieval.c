@@ -24,7 +24,7 @@ fill_keys(struct kc_case *kc, struct test_random *random)
 
 /* chosen[batch][head][row] = flat key that the row sees, or -1. */
 static int64_t *
-choose(struct kc_case *kc, struct test_random *random)
+case_choose(struct kc_case *kc, struct test_random *random)
 {
     const ulyx_attention_t *p = &kc->problem;
     int64_t *chosen = kc_alloc(8 * p->batch * p->heads_q * p->len_q);
@@ -129,7 +129,7 @@ run_retrieval(
     p.window_left = 40, p.window_right = 9;
     kc_simple(&kc, &p, random);
     fill_keys(&kc, random);
-    int64_t *chosen = choose(&kc, random);
+    int64_t *chosen = case_choose(&kc, random);
     memset(kc.values[KC_DLSE].at, 0,
         (size_t)kc_count(&kc.values[KC_DLSE].shape) * 8);
     kc_solve(&kc);

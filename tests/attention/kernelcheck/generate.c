@@ -9,15 +9,15 @@
 #include <string.h>
 
 static int64_t
-draw(struct test_random *random, int64_t low, int64_t high)
+random_draw(struct test_random *random, int64_t low, int64_t high)
 {
     return test_random_in(random, low, high);
 }
 
 static bool
-chance(struct test_random *random, int percent)
+random_chance(struct test_random *random, int percent)
 {
-    return draw(random, 0, 99) < percent;
+    return random_draw(random, 0, 99) < percent;
 }
 
 static int64_t
@@ -25,11 +25,11 @@ draw_len(struct test_random *random, int64_t max)
 {
     static const int64_t odd[] = {0, 1, 2, 3, 7, 17, 31, 32, 33, 63, 64, 65,
         113, 127, 128, 129, 203, 239, 255, 256, 257};
-    if (chance(random, 50)) {
-        int64_t len = odd[draw(random, 0, 20)];
+    if (random_chance(random, 50)) {
+        int64_t len = odd[random_draw(random, 0, 20)];
         return len < max ? len : max;
     }
-    return draw(random, 0, max);
+    return random_draw(random, 0, max);
 }
 
 static void
@@ -39,13 +39,14 @@ draw_dims(ulyx_attention_t *p, struct test_random *random,
     static const int64_t dims[][2] = {{64, 64}, {128, 128}, {80, 80}, {96, 96},
         {192, 128}, {256, 256}, {8, 8}, {40, 40}, {16, 72}, {72, 24}, {8, 64},
         {128, 8}, {512, 512}, {144, 200}};
-    int64_t n = chance(random, 60) ? draw(random, 0, 4) : draw(random, 0, 13);
+    int64_t n = random_chance(random, 60) ? random_draw(random, 0, 4)
+                                          : random_draw(random, 0, 13);
     /* No multiples of anything. Under large logits a row's columns share the
      * error of its scores, so blocks of few columns have too few errors for the
      * judge, whatever the kernel: 1 of 200 draws of dims 8 to 40 fails. */
-    bool any = preference->logit_gain <= 1 && chance(random, 25);
-    p->dim_qk = any ? draw(random, 1, 40) : dims[n][0];
-    p->dim_v = any ? draw(random, 1, 40) : dims[n][1];
+    bool any = preference->logit_gain <= 1 && random_chance(random, 25);
+    p->dim_qk = any ? random_draw(random, 1, 40) : dims[n][0];
+    p->dim_v = any ? random_draw(random, 1, 40) : dims[n][1];
     if (!preference->dim_qk)
         return;
     p->dim_qk = preference->dim_qk;
@@ -58,25 +59,26 @@ draw_heads(struct kc_case *kc, struct test_random *random, bool plain)
     static const int64_t heads[][2] = {
         {1, 1}, {2, 2}, {3, 3}, {2, 1}, {4, 2}, {4, 1}, {6, 2}, {7, 1}};
     ulyx_attention_t *p = &kc->problem;
-    int64_t n = draw(random, 0, 7);
+    int64_t n = random_draw(random, 0, 7);
     p->heads_q = heads[n][0];
     p->heads_kv = heads[n][1];
     p->heads_global = p->heads_q;
-    if (plain || chance(random, 50))
+    if (plain || random_chance(random, 50))
         return;
-    p->heads_global = p->heads_q + draw(random, 0, 5);
-    p->head_offset = draw(random, 0, p->heads_global - p->heads_q);
-    if (chance(random, 30)) {
+    p->heads_global = p->heads_q + random_draw(random, 0, 5);
+    p->head_offset = random_draw(random, 0, p->heads_global - p->heads_q);
+    if (random_chance(random, 30)) {
         kc->head_ids = kc_alloc(8 * p->heads_q);
         for (int64_t i = 0; i < p->heads_q; i++)
             kc->head_ids[i] = p->heads_global - 1 - i;
         p->head_ids = kc->head_ids;
     }
-    if (chance(random, 30)) { /* any map, kv heads that nobody reads too */
-        p->heads_kv = draw(random, 1, 4);
+    if (random_chance(
+            random, 30)) { /* any map, kv heads that nobody reads too */
+        p->heads_kv = random_draw(random, 1, 4);
         kc->kv_map = kc_alloc(8 * p->heads_q);
         for (int64_t i = 0; i < p->heads_q; i++)
-            kc->kv_map[i] = draw(random, 0, p->heads_kv - 1);
+            kc->kv_map[i] = random_draw(random, 0, p->heads_kv - 1);
         p->kv_map = kc->kv_map;
     }
 }
@@ -84,45 +86,45 @@ draw_heads(struct kc_case *kc, struct test_random *random, bool plain)
 static void
 draw_mask(ulyx_attention_t *p, struct test_random *random)
 {
-    p->mask = (ulyx_mask_kind_t)draw(random, 0, 2);
-    p->align = (ulyx_mask_align_t)draw(random, 0, 1);
+    p->mask = (ulyx_mask_kind_t)random_draw(random, 0, 2);
+    p->align = (ulyx_mask_align_t)random_draw(random, 0, 1);
     if (p->mask == ULYX_MASK_WINDOW) {
-        p->window_left = chance(random, 20) ? ULYX_UNBOUNDED
-                         : chance(random, 20)
+        p->window_left = random_chance(random, 20) ? ULYX_UNBOUNDED
+                         : random_chance(random, 20)
                              ? INT64_MAX - 2
-                             : draw(random, 0, p->len_k / 2 + 2);
-        p->window_right = chance(random, 20) ? ULYX_UNBOUNDED
-                          : chance(random, 40)
+                             : random_draw(random, 0, p->len_k / 2 + 2);
+        p->window_right = random_chance(random, 20) ? ULYX_UNBOUNDED
+                          : random_chance(random, 40)
                               ? 0
-                              : draw(random, 0, p->len_k / 2 + 2);
+                              : random_draw(random, 0, p->len_k / 2 + 2);
     }
-    if (chance(random, 25))
-        p->diagonal = draw(random, -p->len_k / 2, p->len_k / 2);
-    if (chance(random, 2))
-        p->diagonal = chance(random, 50) ? INT64_MAX : INT64_MIN;
+    if (random_chance(random, 25))
+        p->diagonal = random_draw(random, -p->len_k / 2, p->len_k / 2);
+    if (random_chance(random, 2))
+        p->diagonal = random_chance(random, 50) ? INT64_MAX : INT64_MIN;
 }
 
 static void
 draw_parameters(struct kc_case *kc, struct test_random *random)
 {
     ulyx_attention_t *p = &kc->problem;
-    if (chance(random, 30))
+    if (random_chance(random, 30))
         p->scale = 0.02 + 0.2 * test_random_unit(random);
-    if (chance(random, 25))
+    if (random_chance(random, 25))
         p->softcap = 1 + 30 * test_random_unit(random);
-    if (chance(random, 30)) {
+    if (random_chance(random, 30)) {
         float *sinks = kc_alloc(4 * p->heads_global);
-        double size = chance(random, 20) ? 60 : 2;
+        double size = random_chance(random, 20) ? 60 : 2;
         for (int64_t n = 0; n < p->heads_global; n++)
             sinks[n] = (float)(size * test_random_normal(random));
         p->sinks = kc->sinks = sinks;
     }
     /* distances past 2^24 / slope leave nothing of the scores in lse */
     bool near = p->diagonal < 1 << 20 && p->diagonal > -(1 << 20);
-    if (near && chance(random, 30)) {
+    if (near && random_chance(random, 30)) {
         float *slopes = kc_alloc(4 * p->heads_global);
         for (int64_t n = 0; n < p->heads_global; n++)
-            slopes[n] = chance(random, 25)
+            slopes[n] = random_chance(random, 25)
                             ? 0
                             : (float)exp2(-8.0 * test_random_unit(random));
         p->alibi_slopes = kc->slopes = slopes;
@@ -149,13 +151,14 @@ draw_axis(const ulyx_attention_t *p, struct test_random *random, int64_t count,
     arrays[0] = kc_alloc(bytes * (count + 1));
     arrays[1] = kc_alloc(bytes * (count + 1));
     for (int64_t n = 0; n < count; n++) {
-        if (!cumulative && chance(random, 40))
-            at += draw(random, 0, (end - at) / 4);
+        if (!cumulative && random_chance(random, 40))
+            at += random_draw(random, 0, (end - at) / 4);
         int64_t left = len ? (at / len + 1) * len - at : 0;
         left = left < end - at ? left : end - at;
-        int64_t rows = chance(random, 10)   ? 0
-                       : chance(random, 30) ? left
-                                            : draw(random, 0, left);
+        int64_t rows = random_chance(random, 10) ? 0
+                       : random_chance(random, 30)
+                           ? left
+                           : random_draw(random, 0, left);
         put_index(arrays[0], bytes, n, at);
         put_index(arrays[1], bytes, n, rows);
         at += rows;
@@ -172,15 +175,15 @@ static void
 draw_docs(struct kc_case *kc, struct test_random *random)
 {
     ulyx_attention_t *p = &kc->problem;
-    int64_t count = draw(random, 0, 6);
-    bool cumulative = chance(random, 40);
-    int32_t bytes = chance(random, 50) ? 4 : 8;
+    int64_t count = random_draw(random, 0, 6);
+    bool cumulative = random_chance(random, 40);
+    int32_t bytes = random_chance(random, 50) ? 4 : 8;
     draw_axis(p, random, count, p->len_q, cumulative, bytes, &kc->docs_q,
         &kc->docs_arrays[0]);
     p->docs_q = &kc->docs_q;
-    if (p->len_q == p->len_k && chance(random, 60))
+    if (p->len_q == p->len_k && random_chance(random, 60))
         return;
-    draw_axis(p, random, count, p->len_k, chance(random, 40), 12 - bytes,
+    draw_axis(p, random, count, p->len_k, random_chance(random, 40), 12 - bytes,
         &kc->docs_k, &kc->docs_arrays[2]);
     p->docs_k = &kc->docs_k;
 }
@@ -227,7 +230,8 @@ draw_segments(struct kc_case *kc, struct test_random *random)
 {
     ulyx_attention_t *p = &kc->problem;
     int64_t total = p->heads_q * p->batch * p->len_q;
-    int64_t a = draw(random, 0, total), b = draw(random, 0, total);
+    int64_t a = random_draw(random, 0, total),
+            b = random_draw(random, 0, total);
     int64_t low = a < b ? a : b, high = a < b ? b : a, offset = 0;
     int64_t most = p->heads_kv * p->batch * (p->len_k + 1) + 1;
     unsigned char *marks = kc_alloc(p->len_k);
@@ -264,18 +268,19 @@ kc_generate(struct kc_case *kc, struct test_random *random,
     ulyx_attention_t *p = &kc->problem;
     p->dtype = preference->dtype;
     p->param_dtype = ULYX_DTYPE_F32;
-    p->batch = chance(random, 3) ? 0 : draw(random, 1, 3);
+    p->batch = random_chance(random, 3) ? 0 : random_draw(random, 1, 3);
     p->len_q = draw_len(random, preference->max_len);
-    p->len_k =
-        chance(random, 50) ? p->len_q : draw_len(random, preference->max_len);
+    p->len_k = random_chance(random, 50)
+                   ? p->len_q
+                   : draw_len(random, preference->max_len);
     draw_dims(p, random, preference);
     draw_heads(kc, random, preference->plain);
     draw_mask(p, random);
     if (!preference->plain) {
         draw_parameters(kc, random);
-        if (chance(random, 40))
+        if (random_chance(random, 40))
             draw_docs(kc, random);
-        if (chance(random, 30) && !preference->no_segments)
+        if (random_chance(random, 30) && !preference->no_segments)
             draw_segments(kc, random);
     }
     kc_alloc_values(kc);

@@ -84,7 +84,7 @@ run_families(const struct kc_options *options, const char *only)
 }
 
 static void
-list(void)
+kernels_list(void)
 {
     const struct uli_attn_kernel *kernel;
     for (int n = 0; (kernel = uli_attn_kernel_at(n)) != NULL; n++)
@@ -95,7 +95,7 @@ list(void)
 }
 
 static bool
-known(const char *kernel, const char *family)
+names_known(const char *kernel, const char *family)
 {
     const struct uli_attn_kernel *row;
     bool found = !kernel;
@@ -158,7 +158,7 @@ static const struct {
 enum { OPTIONS = sizeof(table) / sizeof(table[0]) };
 
 static void
-help(void)
+usage_print(void)
 {
     printf("usage: kernelcheck [options]\n"
            "Checks every attention kernel that this machine runs.\n\n");
@@ -260,16 +260,16 @@ main(int argc, char **argv)
     options->vs_torch = line.vs != NULL;
     kc_passes = line.forward ? 1 : 2;
     bool card = line.mode == BENCH && options->vs_torch; /* of another table */
-    if (!known(card ? NULL : options->kernel, line.family))
+    if (!names_known(card ? NULL : options->kernel, line.family))
         return 2;
     if (options->seed == 0 && line.mode <= BENCH)
         options->seed = test_seed(20261127);
     switch (line.mode) {
     case LIST:
-        list();
+        kernels_list();
         return 0;
     case HELP:
-        help();
+        usage_print();
         return 0;
     case TABLE:
         print_table();

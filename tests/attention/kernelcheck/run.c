@@ -140,7 +140,7 @@ lay_pieces(struct laid *laid, const struct kc_layout *layout, int64_t bytes)
 }
 
 static void
-lay(struct session *s, enum kc_name name, ulyx_dtype_t dtype)
+session_lay(struct session *s, enum kc_name name, ulyx_dtype_t dtype)
 {
     struct laid *laid = &s->laid[name];
     const ulyx_attention_t *p = &s->kc->problem;
@@ -198,7 +198,7 @@ lay_qkv(struct session *s, enum kc_name first, enum kc_name second,
 }
 
 static void
-scatter(struct session *s, enum kc_name name)
+session_scatter(struct session *s, enum kc_name name)
 {
     struct laid *laid = &s->laid[name];
     const struct kc_values *values = &s->kc->values[name];
@@ -215,7 +215,7 @@ scatter(struct session *s, enum kc_name name)
 }
 
 static void
-fail(struct session *s, const char *what, enum kc_name name)
+session_fail(struct session *s, const char *what, enum kc_name name)
 {
     char text[512];
     kc_describe(s->kc, text, sizeof(text));
@@ -227,7 +227,7 @@ fail(struct session *s, const char *what, enum kc_name name)
 
 /* Takes the values out, poisons them again, and looks for other bytes. */
 static void
-gather(struct session *s, enum kc_name name, struct kc_values *values_p)
+session_gather(struct session *s, enum kc_name name, struct kc_values *values_p)
 {
     struct laid *laid = &s->laid[name];
     values_p->shape = laid->shape;
@@ -246,7 +246,7 @@ gather(struct session *s, enum kc_name name, struct kc_values *values_p)
             }
     for (int n = 0; n < s->layout->pieces && laid->tensor.pieces; n++)
         if (laid->flags[n] != 7)
-            fail(s, "output flag not set", name);
+            session_fail(s, "output flag not set", name);
 }
 
 static void
@@ -256,10 +256,10 @@ check_buffers(struct session *s, enum kc_name name, bool output)
     for (int n = 0; n < laid->buffer_count; n++) {
         const struct test_buffer *buffer = &laid->buffers[n];
         if (!test_buffer_guards_ok(buffer))
-            fail(s, "guard bytes changed", name);
+            session_fail(s, "guard bytes changed", name);
         for (size_t at = 0; output && at < buffer->bytes; at++)
             if (buffer->data[at] != 0xFF) {
-                fail(s, "bytes beside the elements changed", name);
+                session_fail(s, "bytes beside the elements changed", name);
                 break;
             }
     }
@@ -277,19 +277,19 @@ lay_all(struct session *s, bool backward)
     if (together)
         lay_qkv(s, KC_Q, KC_K, KC_V, p->dtype);
     for (int n = together ? KC_OUT : KC_Q; n <= KC_LSE; n++)
-        lay(s, (enum kc_name)n, n == KC_LSE ? stat : p->dtype);
+        session_lay(s, (enum kc_name)n, n == KC_LSE ? stat : p->dtype);
     if (!backward)
         return;
-    lay(s, KC_DOUT, p->dtype);
-    lay(s, KC_DELTA, stat);
-    lay(s, KC_DLSE, stat);
+    session_lay(s, KC_DOUT, p->dtype);
+    session_lay(s, KC_DELTA, stat);
+    session_lay(s, KC_DLSE, stat);
     if (together && wide == p->dtype) {
         lay_qkv(s, KC_DQ, KC_DK, KC_DV, p->dtype);
         return;
     }
-    lay(s, KC_DQ, p->dtype);
-    lay(s, KC_DK, wide);
-    lay(s, KC_DV, wide);
+    session_lay(s, KC_DQ, p->dtype);
+    session_lay(s, KC_DK, wide);
+    session_lay(s, KC_DV, wide);
 }
 
 /* Offsets in bytes by q's and k's row strides, as a plan publishes them. */
@@ -314,7 +314,7 @@ set_segments(struct session *s, ulyx_attention_t *problem)
 }
 
 static bool
-prepare(struct session *s, const ulyx_attention_t *problem,
+session_prepare(struct session *s, const ulyx_attention_t *problem,
     ulyx_attention_pass_t pass, ulyx_attention_exec_t *exec)
 {
     int64_t bytes;
@@ -323,7 +323,7 @@ prepare(struct session *s, const ulyx_attention_t *problem,
     exec->kernel = s->layout->kernel;
     exec->threads = s->layout->threads;
     if (ulyx_attention_workspace(problem, pass, exec, &bytes) != ULYX_SUCCESS) {
-        fail(s, ulyx_last_error(), KC_OUT);
+        session_fail(s, ulyx_last_error(), KC_OUT);
         return false;
     }
     test_buffer_init(&s->workspace, (size_t)bytes, 0);
@@ -331,10 +331,10 @@ prepare(struct session *s, const ulyx_attention_t *problem,
 }
 
 static void
-finish(struct session *s)
+session_finish(struct session *s)
 {
     if (s->workspace.base && !test_buffer_guards_ok(&s->workspace))
-        fail(s, "workspace guards changed", KC_OUT);
+        session_fail(s, "workspace guards changed", KC_OUT);
     if (s->workspace.base)
         test_buffer_free(&s->workspace);
     for (int n = 0; n < KC_TENSORS; n++)
@@ -351,7 +351,7 @@ call_forward(
     ulyx_attention_exec_t exec;
     ulyx_attention_forward_t f = ULYX_ATTENTION_FORWARD_INIT;
     float *max_logit = kc_alloc(8 * problem->heads_q);
-    if (!prepare(s, problem, ULYX_ATTENTION_PASS_FORWARD, &exec))
+    if (!session_prepare(s, problem, ULYX_ATTENTION_PASS_FORWARD, &exec))
         return false;
     exec.scores_p = &result->scores;
     f.q = &s->laid[KC_Q].tensor, f.k = &s->laid[KC_K].tensor;
@@ -360,7 +360,7 @@ call_forward(
     ulyx_status_t status = ulyx_attention_forward(problem, &f, &exec,
         s->workspace.data, (int64_t)s->workspace.bytes, NULL);
     if (status != ULYX_SUCCESS)
-        fail(s, ulyx_last_error(), KC_OUT);
+        session_fail(s, ulyx_last_error(), KC_OUT);
     result->max_logit = kc_alloc(8 * problem->heads_q);
     uli_row_load(max_logit,
         problem->dtype == ULYX_DTYPE_F64 ? ULYX_DTYPE_F64 : ULYX_DTYPE_F32,
@@ -377,7 +377,7 @@ call_backward(
     ulyx_attention_backward_t g = ULYX_ATTENTION_BACKWARD_INIT;
     float *d_sink = kc_alloc(4 * problem->heads_global);
     memset(d_sink, 0xFF, (size_t)(4 * problem->heads_global));
-    if (!prepare(s, problem, ULYX_ATTENTION_PASS_BACKWARD, &exec))
+    if (!session_prepare(s, problem, ULYX_ATTENTION_PASS_BACKWARD, &exec))
         return false;
     exec.scores_p = &result->scores;
     g.q = &s->laid[KC_Q].tensor, g.k = &s->laid[KC_K].tensor;
@@ -393,7 +393,7 @@ call_backward(
     ulyx_status_t status = ulyx_attention_backward(problem, &g, &exec,
         s->workspace.data, (int64_t)s->workspace.bytes, NULL);
     if (status != ULYX_SUCCESS)
-        fail(s, ulyx_last_error(), KC_DQ);
+        session_fail(s, ulyx_last_error(), KC_DQ);
     result->d_sink = kc_alloc(8 * problem->heads_global);
     if (problem->sinks)
         uli_row_load(
@@ -412,20 +412,20 @@ kc_run(const struct kc_case *kc, const ulyx_attention_t *given,
     result_p->from_out = backward && !layout->give_delta;
     lay_all(&s, backward);
     set_segments(&s, &problem);
-    scatter(&s, KC_Q);
-    scatter(&s, KC_K);
-    scatter(&s, KC_V);
+    session_scatter(&s, KC_Q);
+    session_scatter(&s, KC_K);
+    session_scatter(&s, KC_V);
     for (int n = KC_OUT; backward && n <= KC_DLSE; n++)
         if (n != KC_DELTA || layout->give_delta)
-            scatter(&s, (enum kc_name)n);
+            session_scatter(&s, (enum kc_name)n);
     bool called = backward ? call_backward(&s, &problem, result_p)
                            : call_forward(&s, &problem, result_p);
     int first = backward ? KC_DQ : KC_OUT, last = backward ? KC_DV : KC_LSE;
     for (int n = first; called && n <= last; n++)
-        gather(&s, (enum kc_name)n, &result_p->values[n]);
+        session_gather(&s, (enum kc_name)n, &result_p->values[n]);
     for (int n = 0; n < KC_TENSORS; n++)
         check_buffers(&s, (enum kc_name)n, called && n >= first && n <= last);
-    finish(&s);
+    session_finish(&s);
     return s.ok;
 }
 

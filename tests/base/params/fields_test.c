@@ -70,7 +70,7 @@ static ulyx_docs_t docs = {sizeof(ulyx_docs_t), 1, 8, begins, NULL};
 static ulyx_part_t parts[MOST + 1];
 
 static struct given
-good(void)
+given_good(void)
 {
     const ulyx_part_t part = ULYX_PART_INIT;
     parts[0] = parts[1] = parts[2] = part;
@@ -94,7 +94,7 @@ good(void)
 static struct own
 read_good(void)
 {
-    const struct given given = good();
+    const struct given given = given_good();
     struct own own = {.mine = 8};
     assert_status(uli_fields_read(&fields, &given, &own), 0);
     return own;
@@ -119,18 +119,18 @@ bad_arrays_are_refused(void **state)
 {
     (void)state;
     struct own own = {0};
-    struct given given = good();
+    struct given given = given_good();
     const ulyx_status_t bad = ULYX_ERR_INVALID_ARGUMENT;
     given.nparts = 0;
     assert_status(uli_fields_read(&fields, &given, &own), bad);
     assert_string_equal(ulyx_last_error(), "nparts is 0, must be 1 to 2");
     given.nparts = 3;
     assert_status(uli_fields_read(&fields, &given, &own), bad);
-    given = good();
+    given = given_good();
     given.parts = NULL;
     assert_status(uli_fields_read(&fields, &given, &own), bad);
     assert_string_equal(ulyx_last_error(), "parts is NULL");
-    given = good();
+    given = given_good();
     given.part_size = 16;
     assert_status(uli_fields_read(&fields, &given, &own), bad);
     assert_non_null(strstr(ulyx_last_error(), "element of parts is 16"));
@@ -139,7 +139,7 @@ bad_arrays_are_refused(void **state)
 /* ---- checks -------------------------------------------------------------- */
 
 static void
-refused(const struct own *own, ulyx_status_t status, const char *text)
+own_refused(const struct own *own, ulyx_status_t status, const char *text)
 {
     assert_status(uli_fields_check(&fields, own), status);
     assert_string_equal(ulyx_last_error(), text);
@@ -155,7 +155,7 @@ fields_out_of_range_are_named(void **state)
 #define WRONG(statement, status, text)                                         \
     own = right;                                                               \
     statement;                                                                 \
-    refused(&own, status, text)
+    own_refused(&own, status, text)
     WRONG(own.code = 3, bad, "code is 3, must be a code");
     WRONG(own.code = -1, bad, "code is -1, must be a code");
     WRONG(own.count = 0, bad, "count is 0, must be 1 to 9");
@@ -191,7 +191,7 @@ list_of(const struct own *own, int64_t *values)
 
 /* The text of the first difference, or "". */
 static void
-compare(const struct own *a, const struct own *b, const char *text)
+own_compare(const struct own *a, const struct own *b, const char *text)
 {
     int64_t one[VALUES], two[VALUES], i = 0;
     int64_t count = list_of(a, one), other = list_of(b, two);
@@ -221,7 +221,7 @@ differences_have_name_and_both_values(void **state)
 #define OTHER(statement, text)                                                 \
     own = right;                                                               \
     statement;                                                                 \
-    compare(&right, &own, text)
+    own_compare(&right, &own, text)
     OTHER(own.top = 3, ""); /* each rank's own */
     OTHER(own.docs = NULL, "");
     OTHER(own.code = 1, "make: code is 2 on rank 0 and 1 on rank 4");

@@ -21,7 +21,7 @@ size_of(const void *bytes)
 
 /* A caller's struct of `size` bytes, all of them its own and none behind. */
 static unsigned char *
-callers(size_t size, unsigned char fill)
+callers_struct(size_t size, unsigned char fill)
 {
     unsigned char *bytes = malloc(size);
     assert_non_null(bytes);
@@ -47,7 +47,7 @@ shorter_ones_have_the_macros_values_for_the_rest(void **state)
     (void)state;
     for (size_t size = 16; size <= sizeof(struct grown); size++) {
         struct grown own, expected = grown_init;
-        unsigned char *given = callers(size, 0x11);
+        unsigned char *given = callers_struct(size, 0x11);
         assert_status(uli_struct_take(&grown_kind, given, &own, NULL), 0);
         memcpy(&expected, given, size);
         expected.size = sizeof(expected);
@@ -84,7 +84,7 @@ shorter_ones_are_filled_as_far_as_they_go(void **state)
 {
     (void)state;
     const struct grown own = {sizeof(own), 2, 3, 4};
-    unsigned char *given = callers(24, 0xee);
+    unsigned char *given = callers_struct(24, 0xee);
     struct grown got = {0};
     assert_status(uli_struct_give(&grown_kind, &own, given), 0);
     memcpy(&got, given, 24);
@@ -105,7 +105,7 @@ take_every_size(const struct uli_struct *kind)
     memset(before, 0xab, sizeof(before));
     for (size_t size = sizeof(size_t); size <= kind->bytes; size++) {
         bool legal = size >= kind->least_bytes;
-        unsigned char *given = callers(size, 0x5a);
+        unsigned char *given = callers_struct(size, 0x5a);
         memcpy(own, before, sizeof(own));
         assert_status(uli_struct_take(kind, given, own, "it"),
             legal ? ULYX_SUCCESS : ULYX_ERR_INVALID_ARGUMENT);
@@ -125,7 +125,7 @@ take_every_tail(const struct uli_struct *kind)
 {
     unsigned char own[512], before[512];
     memset(before, 0xab, sizeof(before));
-    unsigned char *given = callers(kind->bytes + TAIL, 0);
+    unsigned char *given = callers_struct(kind->bytes + TAIL, 0);
     assert_status(uli_struct_take(kind, given, own, NULL), ULYX_SUCCESS);
     for (size_t at = kind->bytes; at < kind->bytes + TAIL; at++) {
         given[at] = 1;
@@ -191,7 +191,7 @@ every_struct_is_filled_at_every_legal_size(void **state)
         unsigned char own[512];
         memset(own, 0x44, sizeof(own));
         for (size_t size = 8; size <= kind->bytes + TAIL; size++) {
-            unsigned char *given = callers(size, 0x99);
+            unsigned char *given = callers_struct(size, 0x99);
             bool legal = size >= kind->least_bytes;
             assert_status(uli_struct_give(kind, own, given),
                 legal ? ULYX_SUCCESS : ULYX_ERR_INVALID_ARGUMENT);

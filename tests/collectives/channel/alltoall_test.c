@@ -85,7 +85,7 @@ draw_size(struct test_random *random)
 }
 
 static void
-draw(struct net *net, struct test_random *random)
+net_draw(struct net *net, struct test_random *random)
 {
     net->even = test_random_in(random, 0, 1);
     net->salt++;
@@ -134,7 +134,7 @@ check_rank(const struct net *net, int32_t rank)
 }
 
 static ulyx_status_t
-call(struct net *net, int32_t rank)
+alltoall_call(struct net *net, int32_t rank)
 {
     int64_t src_bytes[MAX_RANKS], dst_bytes[MAX_RANKS];
     if (net->even)
@@ -153,7 +153,7 @@ random_body(int rank, int nranks, void *context)
 {
     struct net *net = context;
     (void)nranks;
-    bool good = ranks_expect(call(net, rank) == ULYX_SUCCESS) &&
+    bool good = ranks_expect(alltoall_call(net, rank) == ULYX_SUCCESS) &&
                 ranks_expect(check_rank(net, rank));
     return !good;
 }
@@ -165,7 +165,7 @@ run_random(uint64_t seed)
     for (int32_t nranks = 1; nranks <= MAX_RANKS; nranks++) {
         struct net *net = net_new(nranks);
         for (int64_t i = 0; i < test_draws(25); i++) {
-            draw(net, &random);
+            net_draw(net, &random);
             assert_int_equal(
                 ranks_run_threads(nranks, random_body, net, LIMIT_S), 0);
         }
@@ -198,10 +198,10 @@ one_thread_in_a_group(void **state)
     struct test_random random = {test_seed(303)};
     struct net *net = net_new(4);
     for (int i = 0; i < 10; i++) {
-        draw(net, &random);
+        net_draw(net, &random);
         assert_status(ulyx_group_start(), ULYX_SUCCESS);
         for (int32_t r = 0; r < 4; r++)
-            assert_status(call(net, r), ULYX_SUCCESS);
+            assert_status(alltoall_call(net, r), ULYX_SUCCESS);
         assert_status(ulyx_group_end(), ULYX_SUCCESS);
         for (int32_t r = 0; r < 4; r++)
             assert_true(check_rank(net, r));
@@ -230,7 +230,7 @@ sizes_body(int rank, int nranks, void *context)
         good &= ranks_expect(strstr(ulyx_last_error(), "bytes") != NULL);
     else
         good &= ranks_expect(check_rank(net, rank));
-    return !(good && ranks_expect(call(net, rank) == ULYX_SUCCESS) &&
+    return !(good && ranks_expect(alltoall_call(net, rank) == ULYX_SUCCESS) &&
              ranks_expect(check_rank(net, rank)));
 }
 
@@ -280,7 +280,7 @@ stray_body(int rank, int nranks, void *context)
     struct net *net = context;
     ulyx_comm_t *comm = net->comms[rank], *part = NULL;
     char text[256], more[8], few[2][10 * MAX_RANKS] = {{0}};
-    bool good = ranks_expect(call(net, rank) == ULYX_SUCCESS);
+    bool good = ranks_expect(alltoall_call(net, rank) == ULYX_SUCCESS);
     for (int i = 0; good && i < 6; i++) {
         bool strays = rank == (i + net->bad) % nranks ||
                       (nranks > 2 && i > 3 && rank == 1);
@@ -299,7 +299,7 @@ stray_body(int rank, int nranks, void *context)
                ranks_expect(strstr(text, i % 3 == 0   ? "barrier"
                                          : i % 3 == 1 ? "reduction"
                                                       : "split"));
-        good = good && ranks_expect(call(net, rank) == ULYX_SUCCESS) &&
+        good = good && ranks_expect(alltoall_call(net, rank) == ULYX_SUCCESS) &&
                ranks_expect(check_rank(net, rank)) &&
                ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS);
     }
@@ -315,7 +315,7 @@ other_call_after_the_first_is_named_on_all(void **state)
     struct test_random random = {test_seed(306)};
     for (int nranks = 2; nranks <= 4; nranks++) {
         struct net *net = net_new(nranks);
-        draw(net, &random);
+        net_draw(net, &random);
         net->bad = nranks - 1;
         assert_int_equal(
             ranks_run_threads(nranks, stray_body, net, LIMIT_S), 0);
@@ -330,7 +330,7 @@ two_ranks_disagree(void **state)
     struct test_random random = {test_seed(304)};
     struct net *net = net_new(4);
     do
-        draw(net, &random);
+        net_draw(net, &random);
     while (net->even);
     assert_int_equal(ranks_run_threads(4, sizes_body, net, LIMIT_S), 0);
     assert_int_equal(ranks_run_threads(4, other_call_body, net, LIMIT_S), 0);
@@ -343,7 +343,7 @@ refusals_are_named(void **state)
     (void)state;
     struct test_random random = {test_seed(305)};
     struct net *net = net_new(4);
-    draw(net, &random);
+    net_draw(net, &random);
     net->bad = 2;
     assert_int_equal(ranks_run_threads(4, refusal_body, net, LIMIT_S), 0);
     net_free(net);

@@ -29,7 +29,7 @@ struct scene {
 
 /* Element i of rank r's tensor, as stored in the dtype. */
 static double
-value(const struct scene *s, int r, int64_t i)
+scene_value(const struct scene *s, int r, int64_t i)
 {
     unsigned char at[8];
     struct test_random random = {
@@ -39,14 +39,14 @@ value(const struct scene *s, int r, int64_t i)
 }
 
 static double
-expected(const struct scene *s, int64_t i)
+scene_expected(const struct scene *s, int64_t i)
 {
     unsigned char at[8];
-    double sum = value(s, 0, i);
+    double sum = scene_value(s, 0, i);
     float narrow = (float)sum;
     for (int r = 1; r < s->nranks; r++) {
-        sum += value(s, r, i);
-        narrow += (float)value(s, r, i);
+        sum += scene_value(s, r, i);
+        narrow += (float)scene_value(s, r, i);
     }
     uli_element_store(
         at, s->dtype, 0, s->dtype == ULYX_DTYPE_F64 ? sum : (double)narrow);
@@ -65,12 +65,12 @@ reduce_body(int rank, int nranks, void *context)
     test_buffer_init(&dst, (size_t)(s->count * elem), 0);
     unsigned char *from = s->in_place ? dst.data : src.data;
     for (int64_t i = 0; i < s->count; i++)
-        uli_element_store(from, s->dtype, i, value(s, rank, i));
+        uli_element_store(from, s->dtype, i, scene_value(s, rank, i));
     good &= ranks_expect(ulyx_allreduce(s->comms[rank], from, dst.data,
                              s->count, s->dtype, NULL) == ULYX_SUCCESS);
     for (int64_t i = 0; i < s->count && good; i++)
         good &= ranks_expect(
-            uli_element_load(dst.data, s->dtype, i) == expected(s, i));
+            uli_element_load(dst.data, s->dtype, i) == scene_expected(s, i));
     good &= ranks_expect(test_buffer_guards_ok(&src));
     good &= ranks_expect(test_buffer_guards_ok(&dst));
     test_buffer_free(&src);
@@ -167,7 +167,7 @@ gathers_and_broadcasts(void **state)
 /* ---- errors -------------------------------------------------------------- */
 
 static bool
-says(const char *text)
+error_names(const char *text)
 {
     if (strstr(ulyx_last_error(), text))
         return true;
@@ -188,21 +188,23 @@ error_body(int rank, int nranks, void *context)
     ulyx_status_t status = ulyx_allreduce(
         comm, in, out, rank == 2 ? 63 : 64, ULYX_DTYPE_F32, NULL);
     good &= ranks_expect(status == ULYX_ERR_MISMATCH);
-    good &= ranks_expect(says("count is 64 on rank 0 and 63 on rank 2"));
+    good &= ranks_expect(error_names("count is 64 on rank 0 and 63 on rank 2"));
     status = ulyx_allreduce(
         comm, in, out, 64, rank == 1 ? ULYX_DTYPE_BF16 : ULYX_DTYPE_F32, NULL);
-    good &= ranks_expect(status == ULYX_ERR_MISMATCH && says("dtype is 2"));
+    good &=
+        ranks_expect(status == ULYX_ERR_MISMATCH && error_names("dtype is 2"));
     status = ulyx_allreduce(
         comm, rank == 2 ? NULL : in, out, 64, ULYX_DTYPE_F32, NULL);
-    good &= ranks_expect(status == (rank == 2 ? ULYX_ERR_INVALID_ARGUMENT
-                                              : ULYX_ERR_PEER_REFUSED) &&
-                         says(rank == 2 ? "src is NULL" : "rank 2 refused"));
+    good &=
+        ranks_expect(status == (rank == 2 ? ULYX_ERR_INVALID_ARGUMENT
+                                          : ULYX_ERR_PEER_REFUSED) &&
+                     error_names(rank == 2 ? "src is NULL" : "rank 2 refused"));
     status = rank == 0 ? ulyx_broadcast(comm, out, 8, 0, NULL)
                        : ulyx_allgather(comm, in, out, 8, NULL);
     good &= ranks_expect(status == ULYX_ERR_MISMATCH);
     status = ulyx_broadcast(comm, out, 8, 9, NULL);
-    good &=
-        ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT && says("root is 9"));
+    good &= ranks_expect(
+        status == ULYX_ERR_INVALID_ARGUMENT && error_names("root is 9"));
     status = ulyx_allreduce(comm, in, out, 64, ULYX_DTYPE_F8_E4M3, NULL);
     good &= ranks_expect(status == ULYX_ERR_UNSUPPORTED);
     unsigned char untouched[sizeof(out)];

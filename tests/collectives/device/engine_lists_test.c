@@ -31,7 +31,7 @@ elements_of(const int64_t count[4])
 /* Each source's pieces follow one another in a slot, and no slot is too full;
  * what is not of a peer needs none. */
 static bool
-look(void *context, const struct uli_engine_copy_item *piece)
+item_check(void *context, const struct uli_engine_copy_item *piece)
 {
     struct seen *seen = context;
     const struct uli_move *move = piece->move;
@@ -79,7 +79,7 @@ check_destination(struct uli_engine_walk *walk, int32_t dst)
         .good = true};
     assert_non_null(seen.round);
     assert_non_null(seen.end);
-    uli_engine_each_copy(walk, dst, look, &seen);
+    uli_engine_each_copy(walk, dst, item_check, &seen);
     assert_true(seen.good);
     for (int32_t p = 0; p < shape->nranks; p++)
         assert_true(uli_engine_rounds(walk, p) <= seen.round[p] + 1);
@@ -125,7 +125,7 @@ enum { FIELD_BYTES = 1 << 16 };
 static int64_t calls;
 
 static ulyx_status_t
-counted(int32_t device, void *dst, const void *src,
+copies_counted(int32_t device, void *dst, const void *src,
     const struct uli_device_rect *rect, void *stream)
 {
     calls++;
@@ -175,7 +175,7 @@ any_box_is_copied_byte_for_byte(void **state)
     struct test_random random = {test_seed(91)};
     struct uli_device_ops ops = uli_device_host;
     (void)state;
-    ops.copy_rect = counted;
+    ops.copy_rect = copies_counted;
     for (int i = 0; i < FIELD_BYTES; i++)
         src[i] = (unsigned char)test_random_next(&random);
     for (int64_t i = 0, draws = test_draws(400); i < draws; i++) {

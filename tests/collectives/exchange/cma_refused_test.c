@@ -60,7 +60,7 @@ be_undumpable(void)
 
 /* Two communicators and their plans: what is said is said once. */
 static int
-body(int rank, int nranks, void *context)
+refused_rank(int rank, int nranks, void *context)
 {
     struct shared *shared = context;
     char path[128];
@@ -87,7 +87,7 @@ body(int rank, int nranks, void *context)
 }
 
 static int
-count(const char *text, const char *word)
+words_count(const char *text, const char *word)
 {
     int found = 0;
     for (const char *at = text; (at = strstr(at, word)); at++)
@@ -108,16 +108,18 @@ check_logs(const struct shared *shared, const char *why, int infos, int warns)
         text[fread(text, 1, sizeof(text) - 1, file)] = 0;
         fclose(file);
         unlink(path);
-        assert_int_equal(count(text, "ULYX WARN"), warns);
-        assert_int_equal(count(text, "goes through rings"), 1);
+        assert_int_equal(words_count(text, "ULYX WARN"), warns);
+        assert_int_equal(words_count(text, "goes through rings"), 1);
         assert_int_equal(
-            count(text, "ULYX INFO ordinary memory of other processes"), infos);
+            words_count(text, "ULYX INFO ordinary memory of other processes"),
+            infos);
         assert_non_null(strstr(text, why));
     }
 }
 
 static void
-run(enum means means, const char *cma, const char *why, int infos, int warns)
+refused_run(
+    enum means means, const char *cma, const char *why, int infos, int warns)
 {
     struct shared *shared = ranks_shared(sizeof(*shared));
     shared->meet = meet_new(RANKS);
@@ -127,7 +129,7 @@ run(enum means means, const char *cma, const char *why, int infos, int warns)
     setenv("ULYX_DEBUG", "INFO", 1);
     setenv("ULYX_CMA", cma, 1);
     setenv("ULYX_CMA_MIN_ROW", "8", 1);
-    int failed = ranks_run_processes(RANKS, body, shared, LIMIT_S);
+    int failed = ranks_run_processes(RANKS, refused_rank, shared, LIMIT_S);
     unsetenv("ULYX_DEBUG");
     unsetenv("ULYX_CMA");
     unsetenv("ULYX_CMA_MIN_ROW");
@@ -142,14 +144,14 @@ static void
 filter_of_system_calls_is_told(void **state)
 {
     (void)state;
-    run(BY_FILTER, "auto", "a filter of system calls", 1, 0);
+    refused_run(BY_FILTER, "auto", "a filter of system calls", 1, 0);
 }
 
 static void
 filter_warns_where_reading_was_insisted_on(void **state)
 {
     (void)state;
-    run(BY_FILTER, "on", "a filter of system calls", 0, 1);
+    refused_run(BY_FILTER, "on", "a filter of system calls", 0, 1);
 }
 
 /* A process that does not let itself be read, and cannot read its peer. */
@@ -157,7 +159,7 @@ static void
 processes_that_are_not_dumpable_say_so(void **state)
 {
     (void)state;
-    run(BY_DUMPABLE, "on", "it is not dumpable", 0, 2);
+    refused_run(BY_DUMPABLE, "on", "it is not dumpable", 0, 2);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -31,7 +31,7 @@ count_elements(
 }
 
 static float *
-elements(const struct image *image)
+image_elements(const struct image *image)
 {
     return (float *)(void *)image->data;
 }
@@ -41,11 +41,11 @@ static void
 fill_integers(struct image *image, int64_t count, struct test_random *random)
 {
     for (int64_t i = 0; i < count; i++)
-        elements(image)[i] = (float)test_random_in(random, -8, 8);
+        image_elements(image)[i] = (float)test_random_in(random, -8, 8);
 }
 
 static double
-inner(const float *a, const float *b, int64_t count)
+inner_product(const float *a, const float *b, int64_t count)
 {
     double sum = 0;
     for (int64_t i = 0; i < count; i++)
@@ -107,10 +107,10 @@ adjoint_holds(struct world *w, int op, struct test_random *random)
         return false;
     for (int32_t r = 0; r < n; r++)
         for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
-            left += inner(elements(&w->dst[op][r][t]),
-                elements(&w->src[op + 2][r][t]), counts[0][r][t]);
-            right += inner(elements(&w->src[op][r][t]),
-                elements(&w->dst[op + 2][r][t]), counts[1][r][t]);
+            left += inner_product(image_elements(&w->dst[op][r][t]),
+                image_elements(&w->src[op + 2][r][t]), counts[0][r][t]);
+            right += inner_product(image_elements(&w->src[op][r][t]),
+                image_elements(&w->dst[op + 2][r][t]), counts[1][r][t]);
         }
     if (left != right)
         printf(
@@ -122,7 +122,7 @@ adjoint_holds(struct world *w, int op, struct test_random *random)
  * all ranks' tensors is the inner product. One part an axis, so that a dense
  * tensor has no bytes of others. */
 static bool
-fits(struct oracle_case *c)
+case_fits(struct oracle_case *c)
 {
     int axes[2] = {0, 0};
     for (int32_t i = 0; i < c->shape.nparts; i++)
@@ -148,7 +148,7 @@ adjoints_are_transposes(void **state)
     for (int64_t draw = 0, draws = test_draws(200); draw < draws;) {
         case_random(&w->c, &random, RANKS, draw % 2);
         struct world_ranks *own = &ranks[w->c.shape.nranks];
-        if (!fits(&w->c))
+        if (!case_fits(&w->c))
             continue;
         if (!world_draw(w, own, &random, 2)) {
             uli_layout_destroy(w->layout);

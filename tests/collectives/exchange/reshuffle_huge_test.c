@@ -107,7 +107,7 @@ tear_down(struct huge *huge)
 }
 
 static ulyx_status_t
-create(struct huge *huge, int rank)
+huge_create(struct huge *huge, int rank)
 {
     ulyx_plan_params_t params = ULYX_PLAN_PARAMS_INIT;
     ulyx_part_t part = ULYX_PART_INIT;
@@ -141,14 +141,14 @@ head_side_right(const struct rank_memory *m, int rank)
 }
 
 static int
-body(int rank, int nranks, void *context)
+huge_rank(int rank, int nranks, void *context)
 {
     struct huge *huge = context;
     struct rank_memory *m = &huge->of[rank];
     const void *src[1] = {m->seq}, *middle[1] = {m->head};
     void *head[1] = {m->head}, *back[1] = {m->back};
     (void)nranks;
-    bool good = ranks_expect(create(huge, rank) == ULYX_SUCCESS) &&
+    bool good = ranks_expect(huge_create(huge, rank) == ULYX_SUCCESS) &&
                 ranks_expect(ulyx_reshuffle_execute(m->plan, ULYX_SEQ_TO_HEAD,
                                  src, head, NULL) == ULYX_SUCCESS) &&
                 ranks_expect(head_side_right(m, rank)) &&
@@ -160,13 +160,13 @@ body(int rank, int nranks, void *context)
 }
 
 static void
-run(int32_t memory)
+huge_run(int32_t memory)
 {
     struct huge huge;
     if (SANITIZED)
         test_skip("17 GiB of copies take minutes with a sanitizer");
     set_up(&huge, memory);
-    assert_int_equal(ranks_run_threads(RANKS, body, &huge, LIMIT_S), 0);
+    assert_int_equal(ranks_run_threads(RANKS, huge_rank, &huge, LIMIT_S), 0);
     tear_down(&huge);
 }
 
@@ -174,14 +174,14 @@ static void
 windows(void **state)
 {
     (void)state;
-    run(ULYX_POINTER_WINDOW);
+    huge_run(ULYX_POINTER_WINDOW);
 }
 
 static void
 ordinary_memory(void **state)
 {
     (void)state;
-    run(ULYX_POINTER_ANY);
+    huge_run(ULYX_POINTER_ANY);
 }
 
 static const struct CMUnitTest tests[] = {

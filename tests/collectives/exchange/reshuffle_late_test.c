@@ -60,7 +60,7 @@ nap_us(int64_t us)
 
 /* What was on its way to the victim may still come out of a window. */
 static void
-detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
+mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
     ulyx_status_t status = ulyx_mem_detach(comm, mem);
     for (int i = 0; i < 10000 && status == ULYX_ERR_BUSY; i++) {
@@ -75,7 +75,7 @@ scene_free(struct scene *s, int nranks)
 {
     world_free(&s->w);
     for (int r = 0; r < nranks; r++) {
-        detach(s->ranks.comms[r], s->ranks.mems[r]);
+        mem_detach(s->ranks.comms[r], s->ranks.mems[r]);
         assert_status(ulyx_mem_free(s->ranks.mems[r]), ULYX_SUCCESS);
         free(s->ranks.windows[r]);
     }
@@ -95,7 +95,7 @@ stand_still(void *context)
 
 /* Calls until one fails, then ends its plan. */
 static int
-body(int rank, int nranks, void *context)
+late_rank(int rank, int nranks, void *context)
 {
     struct scene *s = context;
     ulyx_status_t status = ULYX_SUCCESS;
@@ -129,7 +129,7 @@ run_draws(uint64_t seed, const char *algo, bool patient)
         struct scene *s = scene_new(RANKS, "2", 8, algo, &random);
         s->patient = patient;
         s->delay_us = test_random_in(&random, 0, 20000);
-        int failed = ranks_run_threads(RANKS, body, s, LIMIT_S);
+        int failed = ranks_run_threads(RANKS, late_rank, s, LIMIT_S);
         thread_net_freeze(s->ranks.comms[VICTIM]->net, false);
         assert_int_equal(failed, 0);
         for (int r = 0; r < RANKS; r++) {

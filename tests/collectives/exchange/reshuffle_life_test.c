@@ -37,7 +37,7 @@ struct holdings {
 };
 
 static struct holdings
-look(struct fixture *f)
+holdings_of(struct fixture *f)
 {
     struct holdings h = {0, count_files(), count_mappings()};
     for (int r = 0; r < RANKS; r++) {
@@ -72,10 +72,10 @@ plans_leave_nothing(void **state)
     for (int m = 0; m < MODES; m++) {
         struct fixture *f = fixture_new(&modes[m], ULYX_DTYPE_BF16);
         fixture_run(f, rounds_body);
-        struct holdings before = look(f);
+        struct holdings before = holdings_of(f);
         for (int i = 0; i < 4; i++)
             fixture_run(f, rounds_body);
-        struct holdings after = look(f);
+        struct holdings after = holdings_of(f);
         assert_int_equal(after.bytes, before.bytes);
         assert_int_equal(after.files, before.files);
         /* The C library maps what threads need as it sees fit, sanitizers

@@ -32,7 +32,7 @@ struct gather {
 };
 
 static int
-allgather(void *context, const void *mine, void *all, size_t bytes)
+shared_allgather(void *context, const void *mine, void *all, size_t bytes)
 {
     struct gather *gather = context;
     struct shared *shared = gather->shared;
@@ -71,7 +71,7 @@ run_draw(struct world *w, struct world_ranks *ranks, int rank,
 }
 
 static int
-body(int rank, int nranks, void *context)
+process_rank(int rank, int nranks, void *context)
 {
     struct shared *shared = context;
     struct gather gather = {shared, rank, nranks};
@@ -79,7 +79,7 @@ body(int rank, int nranks, void *context)
     struct world *w = calloc(1, sizeof(*w));
     struct world_ranks ranks;
     ulyx_comm_t *comm;
-    if (!ranks_expect(ulyx_comm_create_from_allgather(allgather, &gather,
+    if (!ranks_expect(ulyx_comm_create_from_allgather(shared_allgather, &gather,
                           nranks, rank, NULL, &comm) == ULYX_SUCCESS))
         return 1;
     world_ranks_init_process(&ranks, comm, rank, nranks);
@@ -100,7 +100,8 @@ body(int rank, int nranks, void *context)
 }
 
 static void
-run(int nranks, uint64_t seed, int64_t draws, int memory, bool balanced)
+processes_run(
+    int nranks, uint64_t seed, int64_t draws, int memory, bool balanced)
 {
     struct shared *shared = ranks_shared(sizeof(*shared));
     pthread_barrierattr_t attributes;
@@ -111,7 +112,7 @@ run(int nranks, uint64_t seed, int64_t draws, int memory, bool balanced)
     shared->seed = seed;
     shared->memory = memory;
     shared->balanced = balanced;
-    int failed = ranks_run_processes(nranks, body, shared, LIMIT_S);
+    int failed = ranks_run_processes(nranks, process_rank, shared, LIMIT_S);
     ranks_shared_free(shared, sizeof(*shared));
     assert_int_equal(failed, 0);
 }
@@ -122,7 +123,8 @@ windows(void **state)
     (void)state;
     uint64_t seed = test_seed(201);
     for (int nranks = 1; nranks <= MAX_RANKS; nranks++)
-        run(nranks, seed + (uint64_t)nranks, test_draws(20), 1, false);
+        processes_run(
+            nranks, seed + (uint64_t)nranks, test_draws(20), 1, false);
 }
 
 static void
@@ -132,7 +134,8 @@ rings(void **state)
     uint64_t seed = test_seed(202);
     setenv("ULYX_CMA", "off", 1);
     for (int nranks = 2; nranks <= MAX_RANKS; nranks++)
-        run(nranks, seed + (uint64_t)nranks, test_draws(20), 0, false);
+        processes_run(
+            nranks, seed + (uint64_t)nranks, test_draws(20), 0, false);
     unsetenv("ULYX_CMA");
 }
 
@@ -144,7 +147,8 @@ kernel_reads(void **state)
     setenv("ULYX_CMA", "on", 1);
     setenv("ULYX_CMA_MIN_ROW", "8", 1);
     for (int nranks = 2; nranks <= MAX_RANKS; nranks++)
-        run(nranks, seed + (uint64_t)nranks, test_draws(20), 0, false);
+        processes_run(
+            nranks, seed + (uint64_t)nranks, test_draws(20), 0, false);
     unsetenv("ULYX_CMA_MIN_ROW");
     unsetenv("ULYX_CMA");
 }
@@ -157,8 +161,9 @@ everything_mixed(void **state)
     setenv("ULYX_CMA", "on", 1);
     setenv("ULYX_CMA_MIN_ROW", "16", 1);
     for (int nranks = 2; nranks <= MAX_RANKS; nranks++) {
-        run(nranks, seed + (uint64_t)nranks, test_draws(40), 2, false);
-        run(nranks, seed + (uint64_t)nranks, test_draws(20), 2, true);
+        processes_run(
+            nranks, seed + (uint64_t)nranks, test_draws(40), 2, false);
+        processes_run(nranks, seed + (uint64_t)nranks, test_draws(20), 2, true);
     }
     unsetenv("ULYX_CMA_MIN_ROW");
     unsetenv("ULYX_CMA");
@@ -183,7 +188,7 @@ death_body(int rank, int nranks, void *context)
     struct world_ranks ranks;
     ulyx_comm_t *comm;
     ulyx_status_t status = ULYX_SUCCESS;
-    if (!ranks_expect(ulyx_comm_create_from_allgather(allgather, &gather,
+    if (!ranks_expect(ulyx_comm_create_from_allgather(shared_allgather, &gather,
                           nranks, rank, NULL, &comm) == ULYX_SUCCESS))
         return 1;
     world_ranks_init_process(&ranks, comm, rank, nranks);

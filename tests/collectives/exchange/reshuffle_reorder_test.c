@@ -24,7 +24,7 @@ struct before {
 };
 
 static void
-keep(const struct world *w, int rank, struct before *before)
+before_keep(const struct world *w, int rank, struct before *before)
 {
     memset(before, 0, sizeof(*before));
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
@@ -49,7 +49,7 @@ put_back(struct world *w, int rank, int op, const struct before *before)
 }
 
 static void
-forget(struct before *before)
+before_forget(struct before *before)
 {
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int t = 0; t < ULI_TENSORS; t++)
@@ -64,7 +64,7 @@ rank_body(int rank, int nranks, void *context)
     (void)nranks;
     if (!ranks_expect(world_create(w, rank) == ULYX_SUCCESS))
         return 1;
-    keep(w, rank, &before);
+    before_keep(w, rank, &before);
     bool good = true;
     for (int i = 0; good && i < ROUNDS * w->norder; i++) {
         int op = w->order[i % w->norder];
@@ -72,7 +72,7 @@ rank_body(int rank, int nranks, void *context)
         good = ranks_expect(world_execute(w, rank, op) == ULYX_SUCCESS) &&
                ranks_expect(world_check_rank(w, op, rank));
     }
-    forget(&before);
+    before_forget(&before);
     return !good ||
            !ranks_expect(ulyx_plan_destroy(w->plans[rank]) == ULYX_SUCCESS);
 }

@@ -51,7 +51,7 @@ add_tensor(struct shape *s, int part, bool kv, int64_t dim)
 }
 
 static bool
-parse(struct shape *s, const char *line)
+shape_parse(struct shape *s, const char *line)
 {
     long long batch, seq, heads, kv_heads, dk, dv;
     ulyx_part_t part = ULYX_PART_INIT;
@@ -94,7 +94,8 @@ parse(struct shape *s, const char *line)
 /* ---- a rank -------------------------------------------------------------- */
 
 static unsigned char
-value(int64_t tensor, int64_t batch, int64_t row, int64_t head, int64_t element)
+element_value(
+    int64_t tensor, int64_t batch, int64_t row, int64_t head, int64_t element)
 {
     uint64_t hash =
         (uint64_t)(((tensor * 7 + batch) * 2097169 + row) * 131 + head) *
@@ -125,7 +126,7 @@ side_init(const struct shape *s, int t, struct side *side, int64_t all_rows)
 
 /* Writes or compares every element; false at the first wrong one. */
 static bool
-visit(const struct shape *s, int t, const struct side *side, bool write)
+shape_visit(const struct shape *s, int t, const struct side *side, bool write)
 {
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t r = 0; r < side->rows; r++)
@@ -135,7 +136,7 @@ visit(const struct shape *s, int t, const struct side *side, bool write)
                                     h * side->strides[2];
                 for (int64_t e = 0; e < s->tensors[t].dim; e++) {
                     unsigned char right =
-                        value(t, b, side->row + r, side->head + h, e);
+                        element_value(t, b, side->row + r, side->head + h, e);
                     if (write)
                         at[e] = right;
                     else if (at[e] != right)
@@ -176,7 +177,7 @@ init_sides(
 }
 
 static ulyx_status_t
-create(struct shape *s, int rank, const struct side *seq,
+shape_create(struct shape *s, int rank, const struct side *seq,
     const struct side *head, ulyx_plan_t **plan_p)
 {
     ulyx_plan_params_t params = ULYX_PLAN_PARAMS_INIT;
@@ -205,7 +206,7 @@ there_and_back(
     void *to[MOST_TENSORS];
     bool good = true;
     for (int t = 0; t < s->ntensors; t++) {
-        visit(s, t, &seq[t], true);
+        shape_visit(s, t, &seq[t], true);
         from[t] = seq[t].data;
         to[t] = head[t].data;
     }
@@ -213,7 +214,7 @@ there_and_back(
                             NULL) == ULYX_SUCCESS);
     for (int t = 0; t < s->ntensors; t++) {
         int64_t bytes = seq[t].rows * s->batch * seq[t].heads;
-        good = good && ranks_expect(visit(s, t, &head[t], false));
+        good = good && ranks_expect(shape_visit(s, t, &head[t], false));
         memset(seq[t].data, 0xEE, (size_t)(bytes * s->tensors[t].dim));
         from[t] = head[t].data;
         to[t] = seq[t].data;
@@ -221,12 +222,12 @@ there_and_back(
     good = good && ranks_expect(ulyx_reshuffle_execute(plan, ULYX_HEAD_TO_SEQ,
                                     from, to, NULL) == ULYX_SUCCESS);
     for (int t = 0; t < s->ntensors; t++)
-        good = good && ranks_expect(visit(s, t, &seq[t], false));
+        good = good && ranks_expect(shape_visit(s, t, &seq[t], false));
     return good;
 }
 
 static int
-body(int rank, int nranks, void *context)
+shape_rank(int rank, int nranks, void *context)
 {
     struct shape *s = context;
     struct side seq[MOST_TENSORS], head[MOST_TENSORS];
@@ -235,7 +236,7 @@ body(int rank, int nranks, void *context)
     (void)nranks;
     for (int t = 0; t < s->ntensors; t++)
         init_sides(s, t, rank, &seq[t], &head[t]);
-    ulyx_status_t status = create(s, rank, seq, head, &plan);
+    ulyx_status_t status = shape_create(s, rank, seq, head, &plan);
     if (s->refused) {
         good = ranks_expect(status == ULYX_ERR_INVALID_ARGUMENT);
         snprintf(
@@ -264,11 +265,11 @@ every_reported_shape(void **state)
     while (fgets(line, sizeof(line), file)) {
         if (line[0] == '#' || !strncmp(line, "name,", 5))
             continue;
-        assert_true(parse(s, line));
+        assert_true(shape_parse(s, line));
         rows++;
         assert_status(
             ulyx_comm_create_local(s->nranks, NULL, s->comms), ULYX_SUCCESS);
-        if (ranks_run_threads(s->nranks, body, s, LIMIT_S)) {
+        if (ranks_run_threads(s->nranks, shape_rank, s, LIMIT_S)) {
             printf("%s\n", line);
             fail();
         }

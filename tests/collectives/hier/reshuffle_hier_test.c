@@ -28,7 +28,7 @@ struct nodes {
 
 /* The ranks of a communicator in another order, on the nodes where they are. */
 static void
-shuffle(ulyx_comm_t **comms, int32_t nranks)
+comms_shuffle(ulyx_comm_t **comms, int32_t nranks)
 {
     ulyx_comm_t *shuffled[MAX_RANKS];
     assert_status(ulyx_group_start(), ULYX_SUCCESS);
@@ -53,7 +53,7 @@ ranks_init(struct world_ranks *ranks, int32_t nranks, bool shuffled)
     assert_status(
         ulyx_comm_create_local(nranks, NULL, ranks->comms), ULYX_SUCCESS);
     if (shuffled)
-        shuffle(ranks->comms, nranks);
+        comms_shuffle(ranks->comms, nranks);
     world_ranks_attach(ranks);
 }
 

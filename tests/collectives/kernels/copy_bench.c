@@ -104,16 +104,16 @@ time_streaming(int64_t bytes)
 }
 
 static int
-ascending(const void *a, const void *b)
+doubles_ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 static double
-median(double values[ROUNDS])
+doubles_median(double values[ROUNDS])
 {
-    qsort(values, ROUNDS, sizeof(*values), ascending);
+    qsort(values, ROUNDS, sizeof(*values), doubles_ascending);
     return values[ROUNDS / 2];
 }
 
@@ -134,15 +134,16 @@ bench_row(const char *shape, int64_t row)
         ratio[1][round] = best / ns[3];
     }
     printf("%-10s %6lld %8.2f %8.2f %8.2f %8.2f %7.2f %7.2f %s\n", shape,
-        (long long)row, median(gbs[0]), median(gbs[1]), median(gbs[2]),
-        median(gbs[3]), median(ratio[0]), median(ratio[1]),
+        (long long)row, doubles_median(gbs[0]), doubles_median(gbs[1]),
+        doubles_median(gbs[2]), doubles_median(gbs[3]),
+        doubles_median(ratio[0]), doubles_median(ratio[1]),
         uli_copy_stream_pays(&box, uli_box_bytes(&box)) ? "stream" : "plain");
     fflush(stdout);
 }
 
 /* Shared memory with ordinary pages, as windows are. */
 static unsigned char *
-map(int64_t bytes)
+pages_map(int64_t bytes)
 {
     int fd = memfd_create("copy_bench", MFD_CLOEXEC);
     if (fd < 0)
@@ -168,8 +169,8 @@ copy_bench(int argc, char **argv)
         fprintf(stderr, "this machine has no kernel %s\n", argv[1]);
         return 2;
     }
-    dst = map(total_bytes);
-    src = map(total_bytes);
+    dst = pages_map(total_bytes);
+    src = pages_map(total_bytes);
     if (!dst || !src)
         return 1;
     printf("GB/s copied, %lld MiB span; ratios against the faster of memcpy "

@@ -51,14 +51,15 @@ time_sum(int32_t dtype, int32_t partial_dtype, int32_t nsources, double *bytes)
 }
 
 static int
-ascending(const void *a, const void *b)
+doubles_ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 static void
-bench(int32_t dtype, int32_t partial_dtype, int32_t nsources, const char *name)
+types_bench(
+    int32_t dtype, int32_t partial_dtype, int32_t nsources, const char *name)
 {
     double gbs[ROUNDS], ratio[ROUNDS], bytes;
     for (int round = 0; round < ROUNDS; round++) {
@@ -69,8 +70,8 @@ bench(int32_t dtype, int32_t partial_dtype, int32_t nsources, const char *name)
         gbs[round] = bytes / ns;
         ratio[round] = gbs[round] / copied;
     }
-    qsort(gbs, ROUNDS, sizeof(*gbs), ascending);
-    qsort(ratio, ROUNDS, sizeof(*ratio), ascending);
+    qsort(gbs, ROUNDS, sizeof(*gbs), doubles_ascending);
+    qsort(ratio, ROUNDS, sizeof(*ratio), doubles_ascending);
     printf("%-14s %7d %8.2f %7.2f\n", name, nsources, gbs[ROUNDS / 2],
         ratio[ROUNDS / 2]);
     fflush(stdout);
@@ -106,7 +107,8 @@ sum_bench(int argc, char **argv)
     printf("%-14s %7s %8s %7s\n", "type", "sources", "GB/s", "ratio");
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         for (int32_t n = 1; n <= MAX_SOURCES; n *= 2)
-            bench(types[i].dtype, types[i].partial_dtype, n, types[i].name);
+            types_bench(
+                types[i].dtype, types[i].partial_dtype, n, types[i].name);
     }
     for (int s = 0; s < MAX_SOURCES; s++)
         free(src[s]);

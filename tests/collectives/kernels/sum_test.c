@@ -114,7 +114,7 @@ draw_sum(struct drawn *drawn)
 }
 
 static int64_t
-dot(const int64_t index[3], const int64_t stride[3])
+index_dot(const int64_t index[3], const int64_t stride[3])
 {
     return index[0] * stride[0] + index[1] * stride[1] + index[2] * stride[2];
 }
@@ -130,7 +130,7 @@ oracle_element(struct drawn *drawn, const int64_t index[3], int64_t e)
     for (int32_t s = 0; s < sum->nsources; s++) {
         double value = oracle_decode(
             sum->partial_dtype, drawn->src[s].data + drawn->src_offset[s] +
-                                    dot(index, drawn->src_stride[s]) +
+                                    index_dot(index, drawn->src_stride[s]) +
                                     e * uli_dtype_size(sum->partial_dtype));
         bool begins = s == 0 || drawn->group[s] != drawn->group[s - 1];
         bool ends =
@@ -142,7 +142,7 @@ oracle_element(struct drawn *drawn, const int64_t index[3], int64_t e)
         first_group = false;
     }
     oracle_encode(sum->dtype, total,
-        drawn->expected + sum->dst_offset + dot(index, sum->dst_stride) +
+        drawn->expected + sum->dst_offset + index_dot(index, sum->dst_stride) +
             e * uli_dtype_size(sum->dtype));
 }
 
@@ -159,7 +159,7 @@ fill_sum(struct drawn *drawn)
             for (int32_t s = 0; s < sum->nsources; s++)
                 draw_element(sum->partial_dtype,
                     drawn->src[s].data + drawn->src_offset[s] +
-                        dot(index, drawn->src_stride[s]) + e * elem);
+                        index_dot(index, drawn->src_stride[s]) + e * elem);
             oracle_element(drawn, index, e);
         }
     }
@@ -216,7 +216,7 @@ gather_elements(const struct drawn *drawn, struct uli_box_span span, int32_t s,
             n / sum->extent[2] % sum->extent[1], n % sum->extent[2]};
         memcpy(packed + (n - span.begin) * bytes,
             drawn->src[s].data + drawn->src_offset[s] +
-                dot(index, drawn->src_stride[s]),
+                index_dot(index, drawn->src_stride[s]),
             (size_t)bytes);
     }
     return (span.end - span.begin) * sum->run;

@@ -33,7 +33,7 @@ make_shape(struct uli_shape *shape, int32_t nranks, int64_t heads,
 
 /* The dearest rank over the mean. */
 static double
-imbalance(const struct uli_layout *layout)
+layout_imbalance(const struct uli_layout *layout)
 {
     double most = 0, sum = 0;
     int32_t nranks = uli_layout_shape(layout)->nranks;
@@ -86,11 +86,11 @@ ranks_are_equally_busy(void **state)
                                   &shape, packed ? &docs : NULL, NULL, &layout),
                     ULYX_SUCCESS);
                 assert_true(uli_layout_packed(layout));
-                if (imbalance(layout) > 1.03)
+                if (layout_imbalance(layout) > 1.03)
                     fail_msg("%" PRId64 "/%" PRId64 " on %d, mask %d, "
                              "packed %d: %.4f",
                         models[m].heads, models[m].kv_heads, models[m].nranks,
-                        kind, packed, imbalance(layout));
+                        kind, packed, layout_imbalance(layout));
                 uli_layout_destroy(layout);
             }
 }
@@ -207,7 +207,7 @@ check_bounds(const struct uli_layout *layout)
 
 /* The maximum that the last error names, and what it asks for. */
 static int64_t *
-blamed(struct uli_shape *shape, int64_t *needed_p)
+shape_blamed(struct uli_shape *shape, int64_t *needed_p)
 {
     static const char *const needs[] = {"ranks need ", "documents need "};
     const char *text = ulyx_last_error();
@@ -231,7 +231,7 @@ obey_refusals(struct oracle_case *c, struct uli_layout **layout_p)
     int refusals = 0;
     while (case_create(c, layout_p) != ULYX_SUCCESS) {
         int64_t needed = -1;
-        int64_t *field = blamed(&c->shape, &needed);
+        int64_t *field = shape_blamed(&c->shape, &needed);
         assert_true(needed > *field);
         if (needed - 1 > *field) {
             *field = needed - 1;

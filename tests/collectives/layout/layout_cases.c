@@ -10,7 +10,7 @@
 #include <string.h>
 
 static bool
-chance(struct test_random *random, int percent)
+random_chance(struct test_random *random, int percent)
 {
     return test_random_in(random, 0, 99) < percent;
 }
@@ -33,13 +33,13 @@ random_part(struct oracle_case *c, int32_t i, struct test_random *random)
 {
     struct uli_shape *shape = &c->shape;
     struct uli_shape_part *part = &shape->parts[i];
-    part->rows = chance(random, 8) ? 0 : test_random_in(random, 1, 37);
-    if (chance(random, 20)) {
+    part->rows = random_chance(random, 8) ? 0 : test_random_in(random, 1, 37);
+    if (random_chance(random, 20)) {
         part->kind = ULYX_PART_REPLICATED;
         return;
     }
     part->order = (int32_t)test_random_in(random, 0, shape->batch == 1 ? 2 : 1);
-    if (part->order != ULYX_TOKENS_ZIGZAG_DOCS && chance(random, 30)) {
+    if (part->order != ULYX_TOKENS_ZIGZAG_DOCS && random_chance(random, 30)) {
         random_splits(random, c->splits[i], shape->nranks, part->rows);
         part->splits = c->splits[i];
     }
@@ -50,7 +50,7 @@ static void
 random_parts(struct oracle_case *c, struct test_random *random)
 {
     struct uli_shape *shape = &c->shape;
-    bool two = chance(random, 35);
+    bool two = random_chance(random, 35);
     int32_t of_axis[2] = {0, 0};
     shape->nparts = (int32_t)test_random_in(random, two ? 2 : 1, two ? 4 : 3);
     for (int32_t i = 0; i < shape->nparts; i++) {
@@ -97,8 +97,9 @@ random_dtype(struct uli_shape_tensor *t, struct test_random *random)
     int64_t pick = test_random_in(random, 0, 5);
     t->dtype = kinds[pick].dtype;
     t->elem_bytes = kinds[pick].bytes;
-    if (pick < 4 && chance(random, 25))
-        t->partial_dtype = chance(random, 50) ? ULYX_DTYPE_F32 : ULYX_DTYPE_F64;
+    if (pick < 4 && random_chance(random, 25))
+        t->partial_dtype =
+            random_chance(random, 50) ? ULYX_DTYPE_F32 : ULYX_DTYPE_F64;
 }
 
 static void
@@ -111,7 +112,8 @@ random_tensors(struct oracle_case *c, struct test_random *random, bool balanced)
     shape->ntensors = (int32_t)test_random_in(random, 1, 3);
     for (int32_t i = 0; i < shape->ntensors; i++) {
         struct uli_shape_tensor *t = &shape->tensors[i];
-        t->ownership = chance(random, 60) ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
+        t->ownership =
+            random_chance(random, 60) ? ULYX_HEADS_KV : ULYX_HEADS_QUERY;
         if (balanced && i == 0)
             t->ownership = ULYX_HEADS_QUERY;
         t->heads = t->ownership == ULYX_HEADS_QUERY
@@ -124,8 +126,8 @@ random_tensors(struct oracle_case *c, struct test_random *random, bool balanced)
         t->dim = test_random_in(random, 1, 8);
         random_dtype(t, random);
         if (shape->parts[t->part].kind == ULYX_PART_REPLICATED) {
-            t->flags |= chance(random, 40) ? ULYX_TENSOR_FULL : 0;
-            t->flags |= chance(random, 40) ? ULYX_TENSOR_GRAD_EQUAL : 0;
+            t->flags |= random_chance(random, 40) ? ULYX_TENSOR_FULL : 0;
+            t->flags |= random_chance(random, 40) ? ULYX_TENSOR_GRAD_EQUAL : 0;
         }
     }
 }
@@ -135,15 +137,18 @@ random_mask(struct uli_shape *shape, struct test_random *random)
 {
     shape->mask_kind = (int32_t)test_random_in(random, 0, 2);
     shape->mask_align = (int32_t)test_random_in(random, 0, 1);
-    if (chance(random, 40))
+    if (random_chance(random, 40))
         shape->mask_diagonal = test_random_in(random, -40, 40);
-    if (chance(random, 4))
-        shape->mask_diagonal = chance(random, 50) ? INT64_MAX : INT64_MIN;
-    shape->mask_left =
-        chance(random, 25) ? ULYX_UNBOUNDED : test_random_in(random, 0, 12);
-    shape->mask_right =
-        chance(random, 25) ? ULYX_UNBOUNDED : test_random_in(random, 0, 12);
-    if (chance(random, 3))
+    if (random_chance(random, 4))
+        shape->mask_diagonal =
+            random_chance(random, 50) ? INT64_MAX : INT64_MIN;
+    shape->mask_left = random_chance(random, 25)
+                           ? ULYX_UNBOUNDED
+                           : test_random_in(random, 0, 12);
+    shape->mask_right = random_chance(random, 25)
+                            ? ULYX_UNBOUNDED
+                            : test_random_in(random, 0, 12);
+    if (random_chance(random, 3))
         shape->mask_left = INT64_MAX - test_random_in(random, 1, 60);
 }
 
@@ -167,15 +172,16 @@ fill_docs(struct oracle_docs *docs, struct test_random *random, int64_t batch,
     docs->none = false;
     docs->count = count;
     for (int64_t n = 0; n < count; n++) {
-        int64_t gap = chance(random, 30) ? test_random_in(random, 0, 5) : 0;
+        int64_t gap =
+            random_chance(random, 30) ? test_random_in(random, 0, 5) : 0;
         at = at + gap < total ? at + gap : total;
         int64_t left = rows > 0 ? rows - at % rows : 0;
         if (at == total)
             left = 0;
-        int64_t most = chance(random, 30) ? left : (left < 9 ? left : 9);
+        int64_t most = random_chance(random, 30) ? left : (left < 9 ? left : 9);
         docs->begin[n] = at;
         docs->length[n] =
-            chance(random, 10) ? 0 : test_random_in(random, 0, most);
+            random_chance(random, 10) ? 0 : test_random_in(random, 0, most);
         at += docs->length[n];
     }
 }
@@ -206,7 +212,7 @@ case_random(struct oracle_case *c, struct test_random *random,
     struct uli_shape *shape = &c->shape;
     memset(c, 0, sizeof(*c));
     shape->nranks = (int32_t)test_random_in(random, 1, max_ranks);
-    shape->batch = chance(random, 60) ? 1 : test_random_in(random, 0, 3);
+    shape->batch = random_chance(random, 60) ? 1 : test_random_in(random, 0, 3);
     shape->heads = test_random_in(random, 1, 12);
     random_parts(c, random);
     random_tensors(c, random, balanced);
@@ -214,13 +220,14 @@ case_random(struct oracle_case *c, struct test_random *random,
     if (balanced) {
         shape->work_split = ULYX_WORK_BALANCED;
         shape->row_round =
-            chance(random, 20) ? 0 : test_random_in(random, 1, 9);
-        shape->row_cost = chance(random, 20) ? 0 : test_random_in(random, 1, 9);
-    } else if (chance(random, 35)) {
+            random_chance(random, 20) ? 0 : test_random_in(random, 1, 9);
+        shape->row_cost =
+            random_chance(random, 20) ? 0 : test_random_in(random, 1, 9);
+    } else if (random_chance(random, 35)) {
         random_splits(random, c->head_splits, shape->nranks, shape->heads);
         shape->head_splits = c->head_splits;
     }
-    if (chance(random, 70))
+    if (random_chance(random, 70))
         shape->max_docs = test_random_in(random, 1, 9);
     case_random_docs(c, random);
 }

@@ -25,7 +25,7 @@ make_docs_shape(struct uli_shape *s)
 
 /* Everything that a table decides, in one number. */
 static uint64_t
-fingerprint(const struct uli_layout *layout)
+layout_fingerprint(const struct uli_layout *layout)
 {
     uint64_t sum = uli_layout_table_hash(layout);
     const struct uli_shape *shape = uli_layout_shape(layout);
@@ -67,17 +67,17 @@ all_forms_of_a_table_are_equal(void **state)
     struct uli_layout *layout = NULL;
     make_docs_shape(&shape);
     assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
-    uint64_t none = fingerprint(layout), first = 0;
+    uint64_t none = layout_fingerprint(layout), first = 0;
     assert_true(uli_layout_has_tables(layout));
     assert_true(uli_layout_table_hash(layout) != 0);
     for (int i = 0; i < 4; i++) {
         assert_status(uli_layout_update(layout, &forms[i], NULL), ULYX_SUCCESS);
-        first = i ? first : fingerprint(layout);
-        assert_true(fingerprint(layout) == first);
+        first = i ? first : layout_fingerprint(layout);
+        assert_true(layout_fingerprint(layout) == first);
     }
     assert_true(first != none);
     assert_status(uli_layout_update(layout, NULL, NULL), ULYX_SUCCESS);
-    assert_true(fingerprint(layout) == none);
+    assert_true(layout_fingerprint(layout) == none);
     uli_layout_destroy(layout);
 }
 
@@ -150,7 +150,7 @@ bad_table_changes_nothing(void **state)
     make_docs_shape(&shape);
     assert_status(
         uli_layout_create(&shape, &good, NULL, &layout), ULYX_SUCCESS);
-    uint64_t before = fingerprint(layout);
+    uint64_t before = layout_fingerprint(layout);
     for (size_t i = 0; i < sizeof(bad_tables) / sizeof(bad_tables[0]); i++) {
         struct uli_layout *other = NULL;
         assert_status(
@@ -158,7 +158,7 @@ bad_table_changes_nothing(void **state)
         if (!strstr(ulyx_last_error(), bad_tables[i].text))
             fail_msg(
                 "\"%s\" has no \"%s\"", ulyx_last_error(), bad_tables[i].text);
-        assert_true(fingerprint(layout) == before);
+        assert_true(layout_fingerprint(layout) == before);
         assert_status(
             uli_layout_create(&shape, &bad_tables[i].docs, NULL, &other),
             INVALID);
@@ -167,7 +167,7 @@ bad_table_changes_nothing(void **state)
     assert_status(uli_layout_update(layout, &good, &one), INVALID);
     assert_non_null(
         strstr(ulyx_last_error(), "docs_q has 2 documents, docs_k 1"));
-    assert_true(fingerprint(layout) == before);
+    assert_true(layout_fingerprint(layout) == before);
     uli_layout_destroy(layout);
 }
 
@@ -205,11 +205,11 @@ table_beyond_maxima_changes_nothing(void **state)
     make_docs_shape(&shape);
     shape.max_local_rows = 7;
     assert_status(uli_layout_create(&shape, NULL, NULL, &layout), ULYX_SUCCESS);
-    uint64_t before = fingerprint(layout);
+    uint64_t before = layout_fingerprint(layout);
     assert_status(uli_layout_update(layout, &docs, NULL), INVALID);
     assert_non_null(strstr(ulyx_last_error(),
         "max_local_rows is 7, these documents need 8 in part 0"));
-    assert_true(fingerprint(layout) == before);
+    assert_true(layout_fingerprint(layout) == before);
     uli_layout_destroy(layout);
     shape.max_local_rows = 8;
     assert_status(

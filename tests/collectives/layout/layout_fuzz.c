@@ -32,7 +32,7 @@ struct input {
     } while (0)
 
 static uint64_t
-take(struct input *in, size_t bytes)
+input_take(struct input *in, size_t bytes)
 {
     uint64_t value = 0;
     for (size_t i = 0; i < bytes && in->size > 0; i++, in->size--)
@@ -42,56 +42,58 @@ take(struct input *in, size_t bytes)
 
 /* Mostly in [least, small], sometimes negative, at a border, or anything. */
 static int64_t
-number(struct input *in, int64_t least, int64_t small)
+input_number(struct input *in, int64_t least, int64_t small)
 {
-    uint64_t how = take(in, 1);
+    uint64_t how = input_take(in, 1);
     if (how >= 2)
-        return least + (int64_t)(take(in, 1) % (uint64_t)(small + 1 - least));
-    switch (take(in, 1) % 4) {
+        return least +
+               (int64_t)(input_take(in, 1) % (uint64_t)(small + 1 - least));
+    switch (input_take(in, 1) % 4) {
     case 0:
-        return -1 - (int64_t)take(in, 1);
+        return -1 - (int64_t)input_take(in, 1);
     case 1:
-        return (INT64_C(1) << (take(in, 1) % 63)) - (int64_t)take(in, 1) % 3;
+        return (INT64_C(1) << (input_take(in, 1) % 63)) -
+               (int64_t)input_take(in, 1) % 3;
     default:
-        return (int64_t)take(in, 8);
+        return (int64_t)input_take(in, 8);
     }
 }
 
 /* Mostly in [0, most]. */
 static int32_t
-choice(struct input *in, int32_t most)
+input_choice(struct input *in, int32_t most)
 {
-    if (take(in, 1) == 0)
-        return (int32_t)take(in, 4);
-    return (int32_t)(take(in, 1) % (uint64_t)(most + 1));
+    if (input_take(in, 1) == 0)
+        return (int32_t)input_take(in, 4);
+    return (int32_t)(input_take(in, 1) % (uint64_t)(most + 1));
 }
 
 /* Sometimes, at random, what does not fit the rest. */
 static bool
-unruly(struct input *in)
+input_unruly(struct input *in)
 {
-    return take(in, 1) == 1;
+    return input_take(in, 1) == 1;
 }
 
 static void
 take_part(struct input *in, struct uli_shape *s, int i, int64_t *splits)
 {
     struct uli_shape_part *part = &s->parts[i];
-    part->axis = i == 0 ? 0 : choice(in, 1);
-    part->rows = number(in, 0, 60);
+    part->axis = i == 0 ? 0 : input_choice(in, 1);
+    part->rows = input_number(in, 0, 60);
     uint64_t left = part->rows > 0 ? (uint64_t)part->rows : 0;
     for (int r = 0; r < MAX_RANKS; r++) {
-        uint64_t mine = (uint64_t)number(in, 0, 9) % (left + 1);
+        uint64_t mine = (uint64_t)input_number(in, 0, 9) % (left + 1);
         splits[r] = (int64_t)(r + 1 >= s->nranks ? left : mine);
         left -= (uint64_t)splits[r];
     }
-    if (unruly(in))
-        splits[0] = number(in, 0, 60);
-    part->kind = choice(in, 3) == 3;
-    if (part->kind == ULYX_PART_SHARDED || unruly(in))
-        part->order = choice(in, s->batch == 1 ? 2 : 1);
-    if (take(in, 1) % 4 == 0 && part->order != ULYX_TOKENS_ZIGZAG_DOCS &&
-        (part->kind == ULYX_PART_SHARDED || unruly(in)))
+    if (input_unruly(in))
+        splits[0] = input_number(in, 0, 60);
+    part->kind = input_choice(in, 3) == 3;
+    if (part->kind == ULYX_PART_SHARDED || input_unruly(in))
+        part->order = input_choice(in, s->batch == 1 ? 2 : 1);
+    if (input_take(in, 1) % 4 == 0 && part->order != ULYX_TOKENS_ZIGZAG_DOCS &&
+        (part->kind == ULYX_PART_SHARDED || input_unruly(in)))
         part->splits = splits;
 }
 
@@ -103,60 +105,60 @@ take_tensor(struct input *in, struct uli_shape *s, int i)
     bool two = false;
     for (int32_t p = 0; p < s->nparts && p < ULI_MAX_PARTS; p++)
         two = two || s->parts[p].axis == 1;
-    t->part = (int32_t)number(in, 0, s->nparts - 1);
-    t->ownership = choice(in, 1);
+    t->part = (int32_t)input_number(in, 0, s->nparts - 1);
+    t->ownership = input_choice(in, 1);
     if (two && s->work_split && t->part >= 0 && t->part < s->nparts)
         t->ownership = s->parts[t->part].axis;
-    t->dtype = choice(in, 6);
+    t->dtype = input_choice(in, 6);
     t->elem_bytes = t->dtype >= 0 && t->dtype <= 6 ? bytes[t->dtype] : 1;
-    if (unruly(in))
-        t->partial_dtype = choice(in, 2);
+    if (input_unruly(in))
+        t->partial_dtype = input_choice(in, 2);
     t->heads = s->heads;
     if (t->ownership == ULYX_HEADS_KV)
-        t->heads = number(in, 1, 6);
-    if (t->heads > 0 && s->heads % t->heads != 0 && !unruly(in))
+        t->heads = input_number(in, 1, 6);
+    if (t->heads > 0 && s->heads % t->heads != 0 && !input_unruly(in))
         t->heads = 1;
-    t->dim = number(in, 1, 6);
-    if (unruly(in) || (t->part >= 0 && t->part < s->nparts &&
-                          s->parts[t->part].kind == ULYX_PART_REPLICATED))
-        t->flags = (uint64_t)choice(in, 3);
+    t->dim = input_number(in, 1, 6);
+    if (input_unruly(in) || (t->part >= 0 && t->part < s->nparts &&
+                                s->parts[t->part].kind == ULYX_PART_REPLICATED))
+        t->flags = (uint64_t)input_choice(in, 3);
 }
 
 static void
 take_limits(struct input *in, struct uli_shape *s)
 {
-    s->row_cost = number(in, 0, 200);
-    s->row_round = number(in, 0, 20);
-    s->max_rows = number(in, 0, 200);
-    s->max_kv_rows = number(in, 0, 200);
-    s->max_segments = number(in, 0, 20);
-    s->max_local_rows = number(in, 0, 60);
+    s->row_cost = input_number(in, 0, 200);
+    s->row_round = input_number(in, 0, 20);
+    s->max_rows = input_number(in, 0, 200);
+    s->max_kv_rows = input_number(in, 0, 200);
+    s->max_segments = input_number(in, 0, 20);
+    s->max_local_rows = input_number(in, 0, 60);
 }
 
 static void
 take_shape(struct input *in, struct uli_shape *s, int64_t splits[][MAX_RANKS])
 {
     memset(s, 0, sizeof(*s));
-    s->nranks = (int32_t)(take(in, 1) % (MAX_RANKS + 1));
-    s->batch = take(in, 1) % 3 ? 1 : number(in, 0, 3);
-    s->heads = number(in, 1, 12);
-    s->work_split = choice(in, 1);
+    s->nranks = (int32_t)(input_take(in, 1) % (MAX_RANKS + 1));
+    s->batch = input_take(in, 1) % 3 ? 1 : input_number(in, 0, 3);
+    s->heads = input_number(in, 1, 12);
+    s->work_split = input_choice(in, 1);
     if (s->batch > 1000 || s->heads > 1000) /* runs are a table */
         s->work_split = ULYX_WORK_HEADS;
-    s->nparts = 1 + (int32_t)(take(in, 1) % 4);
+    s->nparts = 1 + (int32_t)(input_take(in, 1) % 4);
     for (int i = 0; i < s->nparts; i++)
         take_part(in, s, i, splits[i]);
-    s->ntensors = 1 + (int32_t)(take(in, 1) % 4);
+    s->ntensors = 1 + (int32_t)(input_take(in, 1) % 4);
     for (int i = 0; i < s->ntensors; i++)
         take_tensor(in, s, i);
-    s->mask_kind = choice(in, 2);
-    s->mask_align = choice(in, 1);
-    s->mask_diagonal = number(in, -30, 30);
-    s->mask_left = number(in, 0, 30);
-    s->mask_right = number(in, 0, 30);
-    if (take(in, 1) % 4 == 0)
+    s->mask_kind = input_choice(in, 2);
+    s->mask_align = input_choice(in, 1);
+    s->mask_diagonal = input_number(in, -30, 30);
+    s->mask_left = input_number(in, 0, 30);
+    s->mask_right = input_number(in, 0, 30);
+    if (input_take(in, 1) % 4 == 0)
         take_limits(in, s);
-    s->max_docs = number(in, MAX_DOCS / 2, MAX_DOCS);
+    s->max_docs = input_number(in, MAX_DOCS / 2, MAX_DOCS);
     if (s->max_docs > MAX_DOCS && s->max_docs < INT64_MAX / 64)
         s->max_docs = MAX_DOCS;
 }
@@ -165,13 +167,13 @@ static const ulyx_docs_t *
 take_docs(struct input *in, ulyx_docs_t *docs, int64_t *begin)
 {
     ulyx_docs_t own = ULYX_DOCS_INIT;
-    if (take(in, 1) % 2)
+    if (input_take(in, 1) % 2)
         return NULL;
-    own.count = (int64_t)(take(in, 1) % (MAX_DOCS / 2 + 1));
+    own.count = (int64_t)(input_take(in, 1) % (MAX_DOCS / 2 + 1));
     own.begin = begin;
     for (int64_t n = 0; n <= own.count; n++) /* wraps, as bytes may */
         begin[n] = (int64_t)((uint64_t)(n ? begin[n - 1] : 0) +
-                             (uint64_t)number(in, 0, 5));
+                             (uint64_t)input_number(in, 0, 5));
     *docs = own;
     return docs;
 }
@@ -193,8 +195,8 @@ add_move(void *context, const struct uli_move *move)
 
 /* Elements (without dim) that an operation writes at a rank. */
 static int64_t
-written(const struct uli_layout *layout, int32_t direction, int32_t tensor,
-    int32_t rank)
+layout_written(const struct uli_layout *layout, int32_t direction,
+    int32_t tensor, int32_t rank)
 {
     const struct uli_shape *s = uli_layout_shape(layout);
     const struct uli_shape_tensor *t = &s->tensors[tensor];
@@ -225,7 +227,7 @@ check_tensor(const struct uli_layout *layout, int32_t tensor)
             struct tally all = {0, 0}, one = {0, 0};
             REQUIRE(uli_layout_each_move(
                 layout, op, tensor, r, -1, scratch, add_move, &all));
-            REQUIRE(all.volume == written(layout, op, tensor, r));
+            REQUIRE(all.volume == layout_written(layout, op, tensor, r));
             REQUIRE(
                 all.moves <= uli_layout_max_moves(layout, op, tensor, r, -1));
             REQUIRE(uli_layout_each_move(
@@ -266,7 +268,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     take_shape(&in, &shape, splits);
     const ulyx_docs_t *q = take_docs(&in, &docs[0], begin[0]);
     const ulyx_docs_t *k = take_docs(&in, &docs[1], begin[1]);
-    if (q && k && take(&in, 1) % 8)
+    if (q && k && input_take(&in, 1) % 8)
         docs[0].count = docs[1].count =
             docs[0].count < docs[1].count ? docs[0].count : docs[1].count;
     ulyx_status_t status = uli_layout_create(&shape, q, k, &layout);

@@ -181,7 +181,7 @@ seq_element(const struct check *k, const struct uli_place *p, int64_t db,
 }
 
 static bool
-element(const struct check *k, bool on_head, const struct uli_place *p,
+element_check(const struct check *k, bool on_head, const struct uli_place *p,
     int64_t db, int64_t dr, int64_t dh, int64_t *index_p)
 {
     int64_t batch, row, head, rows = part_of(k)->rows;
@@ -216,7 +216,7 @@ check_element(struct check *k, const struct uli_move *m, int64_t db, int64_t dr,
     int64_t index, from, rows = part_of(k)->rows;
     int32_t ranks[ORACLE_MAX_RANKS];
     bool head = to_head[k->direction];
-    EXPECT(k, element(k, head, &m->dst, db, dr, dh, &index));
+    EXPECT(k, element_check(k, head, &m->dst, db, dr, dh, &index));
     EXPECT(k, k->visits[index]++ == 0);
     int n = expected_sources(k, index / rows / k->o->batch,
         index / rows % k->o->batch, index % rows, ranks);
@@ -224,7 +224,7 @@ check_element(struct check *k, const struct uli_move *m, int64_t db, int64_t dr,
     EXPECT(k, m->kind == expected_kind(k, n));
     for (int i = 0; i < n; i++) {
         EXPECT(k, m->sources[i].rank == ranks[i]);
-        EXPECT(k, element(k, !head, &m->sources[i], db, dr, dh, &from));
+        EXPECT(k, element_check(k, !head, &m->sources[i], db, dr, dh, &from));
         EXPECT(k, from == index);
         add_entry(k, index, ranks[i]);
     }

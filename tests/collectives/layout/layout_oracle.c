@@ -11,7 +11,7 @@
 typedef __int128 wide;
 
 static int64_t *
-filled(int64_t count, int64_t value)
+array_filled(int64_t count, int64_t value)
 {
     int64_t *array = malloc((size_t)(count + 1) * sizeof(*array));
     assert(array);
@@ -59,7 +59,7 @@ docs_find(const struct oracle *o, int axis, int64_t flat)
 /* Gives rows [begin, end) of a part, cut into chunks of the given sizes, to
  * the ranks that own the chunks; local rows follow on those there are. */
 static void
-deal(struct oracle *o, int32_t part, int64_t begin, int64_t nchunks,
+oracle_deal(struct oracle *o, int32_t part, int64_t begin, int64_t nchunks,
     const int64_t *sizes, int32_t rank)
 {
     int64_t row = begin, rows = o->c->shape.parts[part].rows;
@@ -87,7 +87,7 @@ deal_span(
 {
     int64_t sizes[2 * ORACLE_MAX_RANKS];
     even_sizes(end - begin, 2 * o->nranks, sizes);
-    deal(o, part, begin, 2 * o->nranks, sizes, rank);
+    oracle_deal(o, part, begin, 2 * o->nranks, sizes, rank);
 }
 
 /* Rows with the same document (or the same gap) form a span. */
@@ -131,7 +131,7 @@ init_part(struct oracle *o, int32_t part)
 {
     const struct uli_shape_part *p = &o->c->shape.parts[part];
     int64_t sizes[2 * ORACLE_MAX_RANKS];
-    o->local[part] = filled(o->nranks * p->rows, -1);
+    o->local[part] = array_filled(o->nranks * p->rows, -1);
     for (int32_t r = 0; r < o->nranks; r++) {
         if (p->kind == ULYX_PART_REPLICATED) {
             for (int64_t row = 0; row < p->rows; row++)
@@ -142,7 +142,8 @@ init_part(struct oracle *o, int32_t part)
         } else {
             bool zigzag = p->order == ULYX_TOKENS_ZIGZAG;
             fixed_sizes(o, part, sizes);
-            deal(o, part, 0, zigzag ? 2 * o->nranks : o->nranks, sizes, r);
+            oracle_deal(
+                o, part, 0, zigzag ? 2 * o->nranks : o->nranks, sizes, r);
         }
     }
 }
@@ -150,7 +151,7 @@ init_part(struct oracle *o, int32_t part)
 /* ---- masks --------------------------------------------------------------- */
 
 static int64_t
-saturated(wide value)
+wide_saturated(wide value)
 {
     if (value > INT64_MAX)
         return INT64_MAX;
@@ -158,22 +159,22 @@ saturated(wide value)
 }
 
 static bool
-sees(const struct uli_shape *shape, int64_t i, int64_t j, int64_t q_len,
+shape_sees(const struct uli_shape *shape, int64_t i, int64_t j, int64_t q_len,
     int64_t k_len)
 {
     int64_t off =
         shape->mask_align == ULYX_ALIGN_BOTTOM_RIGHT ? k_len - q_len : 0;
-    off = saturated((wide)off + shape->mask_diagonal);
-    int64_t at = saturated((wide)i + off);
+    off = wide_saturated((wide)off + shape->mask_diagonal);
+    int64_t at = wide_saturated((wide)i + off);
     if (shape->mask_kind == ULYX_MASK_NONE)
         return true;
     if (shape->mask_kind == ULYX_MASK_CAUSAL)
         return j <= at;
     if (shape->mask_left != ULYX_UNBOUNDED &&
-        j < saturated((wide)at - shape->mask_left))
+        j < wide_saturated((wide)at - shape->mask_left))
         return false;
     return shape->mask_right == ULYX_UNBOUNDED ||
-           j <= saturated((wide)at + shape->mask_right);
+           j <= wide_saturated((wide)at + shape->mask_right);
 }
 
 void
@@ -182,7 +183,7 @@ oracle_visible(const struct uli_shape *shape, int64_t i, int64_t q_len,
 {
     *first_p = *end_p = 0;
     for (int64_t j = 0; j < k_len; j++)
-        if (sees(shape, i, j, q_len, k_len)) {
+        if (shape_sees(shape, i, j, q_len, k_len)) {
             if (*end_p == 0)
                 *first_p = j;
             *end_p = j + 1;
@@ -201,7 +202,7 @@ oracle_row_cost(
     for (int64_t tile = 0; tile * 128 < k_len; tile++) {
         int64_t end = (tile + 1) * 128 < k_len ? (tile + 1) * 128 : k_len;
         for (int64_t j = tile * 128; j < end; j++)
-            if (sees(&o->c->shape, i, j, q_len, k_len)) {
+            if (shape_sees(&o->c->shape, i, j, q_len, k_len)) {
                 keys += end - tile * 128;
                 break;
             }
@@ -296,7 +297,7 @@ oracle_init(struct oracle *o, const struct oracle_case *c, const int64_t *cuts)
         const struct uli_shape_tensor *t = &c->shape.tensors[i];
         int axis = c->shape.parts[t->part].axis;
         o->place[i] =
-            filled(o->nranks * t->heads * o->batch * o->rows[axis], -1);
+            array_filled(o->nranks * t->heads * o->batch * o->rows[axis], -1);
         if (cuts)
             init_packed(o, i, cuts);
         else

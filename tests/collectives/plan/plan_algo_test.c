@@ -81,7 +81,7 @@ run_body(int rank, int nranks, void *context)
 
 /* All ranks take the algorithm, describe it with the reason, and it works. */
 static void
-expect(struct scene *s, enum uli_algo algo, const char *reason)
+algo_expect(struct scene *s, enum uli_algo algo, const char *reason)
 {
     char text[4096], wanted[256];
     assert_int_equal(ranks_run_threads(RANKS, run_body, s, LIMIT_S), 0);
@@ -103,7 +103,7 @@ expect_scene(const char *tuning, const char *setting, const char *caller,
     enum uli_algo algo, const char *reason)
 {
     struct scene *s = scene_new(tuning, setting, caller);
-    expect(s, algo, reason);
+    algo_expect(s, algo, reason);
     scene_free(s);
 }
 
@@ -150,7 +150,7 @@ rules_set_chunks_and_ranges(void **state)
         struct scene *s = scene_new(i ? "rule nodes=2 -> hier chunks=8\n"
                                       : "rule nodes=2 -> hier chunks=4\n",
             NULL, NULL);
-        expect(s, ULI_ALGO_HIER, "; rule on line 2 of the tuning file)");
+        algo_expect(s, ULI_ALGO_HIER, "; rule on line 2 of the tuning file)");
         chunk[i] = uli_hier_of(&s->w.plans[0]->exchange)->chunk_bytes;
         scene_free(s);
     }

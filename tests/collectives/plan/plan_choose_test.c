@@ -45,7 +45,7 @@ count_crossing(void *context, const struct uli_move *move)
 
 /* From all moves: what crosses when every source sends for itself. */
 static double
-walk(const struct uli_layout *layout, const int32_t *node_of,
+schedule_walk(const struct uli_layout *layout, const int32_t *node_of,
     ulyx_direction_t direction)
 {
     const struct uli_shape *shape = uli_layout_shape(layout);
@@ -61,7 +61,7 @@ walk(const struct uli_layout *layout, const int32_t *node_of,
 }
 
 static void
-ignore(void *context, const struct uli_hier_item *item)
+item_ignore(void *context, const struct uli_hier_item *item)
 {
     (void)context, (void)item;
 }
@@ -83,7 +83,7 @@ walk_hier(const struct uli_layout *layout, const int32_t *node_of,
             if (from == to)
                 continue;
             assert_status(uli_hier_each_item(layout, &nodes, direction, from,
-                              to, ignore, NULL, lanes, &bytes),
+                              to, item_ignore, NULL, lanes, &bytes),
                 ULYX_SUCCESS);
             wire += (double)bytes.wire;
         }
@@ -111,7 +111,7 @@ is_exact(const struct uli_layout *layout)
 }
 
 static void
-compare(const struct uli_layout *layout, struct test_random *random)
+schedules_compare(const struct uli_layout *layout, struct test_random *random)
 {
     struct uli_settings settings;
     struct uli_planner planner;
@@ -132,7 +132,7 @@ compare(const struct uli_layout *layout, struct test_random *random)
         assert_status(uli_schedule_build(
                           &demand, o, &planner.model, ULI_ALGO_HIER, 1, &hier),
             ULYX_SUCCESS);
-        double moved = walk(layout, node_of, o);
+        double moved = schedule_walk(layout, node_of, o);
         double streamed = walk_hier(layout, node_of, nodes, o);
         if (direct.wire_bytes != moved || hier.wire_bytes != streamed)
             fail_msg("operation %d: %g and %g by counts, %g by moves, %g by "
@@ -155,7 +155,7 @@ counts_are_what_the_layout_moves(void **state)
         if (case_create(c, &layout) != ULYX_SUCCESS)
             continue;
         if (is_exact(layout) && c->shape.heads <= HEADS) {
-            compare(layout, &random);
+            schedules_compare(layout, &random);
             draw++;
         }
         uli_layout_destroy(layout);

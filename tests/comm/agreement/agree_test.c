@@ -27,7 +27,7 @@ length_of(int rank, int i)
 }
 
 static void
-fill(unsigned char *bytes, int64_t count, int rank, int i)
+bytes_fill(unsigned char *bytes, int64_t count, int rank, int i)
 {
     for (int64_t b = 0; b < count; b++)
         bytes[b] = (unsigned char)(b * 7 + rank * 31 + i);
@@ -43,7 +43,7 @@ round_is_right(int i, const unsigned char *all, const int64_t *bytes,
     for (int p = 0; p < RANKS; p++) {
         int64_t length = length_of(p, i);
 
-        fill(expected, length, p, i);
+        bytes_fill(expected, length, p, i);
         right =
             right && bytes[p] == length && outcomes[p] == -p &&
             memcmp(all + (int64_t)p * MAX_BYTES, expected, (size_t)length) == 0;
@@ -63,7 +63,7 @@ gather_body(int rank, int nranks, void *context)
     int failed = 0;
 
     for (int i = 0; i < ROUNDS && !failed; i++) {
-        fill(mine, length_of(rank, i), rank, i);
+        bytes_fill(mine, length_of(rank, i), rank, i);
         status = uli_agree_gather(comm, ULI_CALL_PLAN_CREATE, -rank, mine,
             length_of(rank, i), MAX_BYTES, all, bytes, outcomes,
             uli_deadline_in(20));

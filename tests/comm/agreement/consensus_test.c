@@ -82,7 +82,7 @@ hash_state(const struct state *state)
 }
 
 static bool
-insert(struct search *s, uint64_t hash)
+search_insert(struct search *s, uint64_t hash)
 {
     size_t at = hash & (s->capacity - 1);
     while (s->seen[at] && s->seen[at] != hash)
@@ -105,16 +105,16 @@ grow_seen(struct search *s)
     assert_non_null(s->seen);
     for (size_t i = 0; i < capacity; i++)
         if (old[i])
-            insert(s, old[i]);
+            search_insert(s, old[i]);
     free(old);
 }
 
 static void
-push(struct search *s, const struct state *state)
+search_push(struct search *s, const struct state *state)
 {
     if (s->count > s->capacity / 2)
         grow_seen(s);
-    if (!insert(s, hash_state(state)))
+    if (!search_insert(s, hash_state(state)))
         return;
     if (s->depth == s->room) {
         s->room *= 2;
@@ -127,7 +127,7 @@ push(struct search *s, const struct state *state)
 /* ---- what holds ---------------------------------------------------------- */
 
 static void
-judge(struct search *s, const struct state *state)
+search_judge(struct search *s, const struct state *state)
 {
     bool decided = false, late = false, out = false;
     for (int k = 0; k < s->job->instances; k++) {
@@ -218,7 +218,7 @@ keep_view(struct state *state, int r, const struct view *view)
 }
 
 static void
-hear(struct rank *rank, uint8_t members, uint8_t ballot)
+rank_hear(struct rank *rank, uint8_t members, uint8_t ballot)
 {
     if (rank->heard && rank->heard_ballot >= ballot)
         return;
@@ -228,7 +228,8 @@ hear(struct rank *rank, uint8_t members, uint8_t ballot)
 
 /* The rank has decided, or not; who is no member leaves. */
 static bool
-accept(struct state *state, int r, uint8_t members, uint8_t by, uint32_t ballot)
+ballot_accept(
+    struct state *state, int r, uint8_t members, uint8_t by, uint32_t ballot)
 {
     struct rank *rank = &state->ranks[r];
     uint32_t k = uli_vote_instance(state->votes[r]);
@@ -248,7 +249,7 @@ accept(struct state *state, int r, uint8_t members, uint8_t by, uint32_t ballot)
 /* An ask of any ballot that was ever begun, here or on its way; its answer
  * counts if it is still the one under way. */
 static void
-ask(const struct job *job, struct state *state, int r, uint32_t k,
+job_ask(const struct job *job, struct state *state, int r, uint32_t k,
     uint32_t ballot, int p, bool exclude)
 {
     struct uli_opinion opinion = {value_of(p), ULI_TOPIC_AND};
@@ -263,7 +264,7 @@ ask(const struct job *job, struct state *state, int r, uint32_t k,
         state->ranks[r].ballot != ballot)
         return;
     if (answer == ULI_ANSWER_DECIDED)
-        hear(&state->ranks[r], state->ranks[p].members[k - 1],
+        rank_hear(&state->ranks[r], state->ranks[p].members[k - 1],
             state->ranks[p].by[k - 1]);
     view_rank(job, state, r, &view);
     uli_proposal_take(&view.proposal, ballot, p, answer, &opinion, promised);
@@ -292,8 +293,8 @@ step_asks(struct search *s, const struct state *from, int r)
                 continue;
             for (int exclude = 0; exclude < 2; exclude++) {
                 struct state to = *from;
-                ask(job, &to, r, k, ballot, p, exclude);
-                push(s, &to);
+                job_ask(job, &to, r, k, ballot, p, exclude);
+                search_push(s, &to);
             }
         }
 }
@@ -313,7 +314,7 @@ step_propose(struct search *s, const struct state *from, int r)
             uli_proposal_begin(&view.proposal, r);
             keep_view(&to, r, &view);
             to.ranks[r].begun[k - 1][i] = to.ranks[r].ballot;
-            push(s, &to);
+            search_push(s, &to);
             break;
         }
     to = *from;
@@ -325,7 +326,7 @@ step_propose(struct search *s, const struct state *from, int r)
         standing = ULI_STANDING_READY;
     if (standing == ULI_STANDING_PAST) {
         to.votes[r] = uli_vote_leave(to.votes[r]);
-        push(s, &to);
+        search_push(s, &to);
         return;
     }
     if (standing != ULI_STANDING_READY)
@@ -339,11 +340,11 @@ step_propose(struct search *s, const struct state *from, int r)
     if (from->ranks[r].heard && broken != SHOWN_IS_TAKEN)
         members = from->ranks[r].heard;
     by = from->ranks[r].ballot;
-    if (accept(&to, r, members, by, by))
+    if (ballot_accept(&to, r, members, by, by))
         to.ranks[r].told[k - 1] = 1;
     else
         to.ranks[r].answers[r] = ULI_ANSWER_NONE;
-    push(s, &to);
+    search_push(s, &to);
 }
 
 static void
@@ -357,19 +358,20 @@ step_learn(struct search *s, const struct state *from, int r)
         if (c == r)
             continue;
         if (job->node[c] == job->node[r] && uli_vote_shows(from->votes[c], k) &&
-            accept(&to, r, other->members[k - 1], other->by[k - 1], UINT32_MAX))
-            push(s, &to);
+            ballot_accept(
+                &to, r, other->members[k - 1], other->by[k - 1], UINT32_MAX))
+            search_push(s, &to);
         to = *from;
         if (other->told[k - 1] && job->node[c] != job->node[r]) {
-            hear(&to.ranks[r], other->members[k - 1], other->by[k - 1]);
-            push(s, &to);
+            rank_hear(&to.ranks[r], other->members[k - 1], other->by[k - 1]);
+            search_push(s, &to);
         }
     }
     struct state to = *from;
     if (from->ranks[r].heard &&
-        accept(&to, r, from->ranks[r].heard, from->ranks[r].heard_ballot,
+        ballot_accept(&to, r, from->ranks[r].heard, from->ranks[r].heard_ballot,
             from->ranks[r].heard_ballot))
-        push(s, &to);
+        search_push(s, &to);
 }
 
 /* Rank r hears that c has left, or notes that it has died. */
@@ -381,7 +383,7 @@ step_notes(struct search *s, const struct state *from, int r)
         struct state to = *from;
         if (!(from->alive >> c & 1) && !(from->ranks[r].noted >> c & 1)) {
             to.ranks[r].noted |= (uint8_t)(1 << c);
-            push(s, &to);
+            search_push(s, &to);
         }
         to = *from;
         if (!(from->left >> c & 1) || (from->ranks[r].parted >> c & 1))
@@ -391,16 +393,16 @@ step_notes(struct search *s, const struct state *from, int r)
             if (broken != FAREWELL && is_open(from, r) &&
                 uli_vote_instance(from->votes[r]) == k &&
                 uli_vote_shows(from->votes[c], k))
-                hear(&to.ranks[r], from->ranks[c].members[k - 1],
+                rank_hear(&to.ranks[r], from->ranks[c].members[k - 1],
                     from->ranks[c].by[k - 1]);
-        push(s, &to);
+        search_push(s, &to);
     }
 }
 
 /* What a dead rank knew matters no more, but for what is under way and what
  * its node can show. */
 static void
-forget(struct state *state, int r)
+rank_forget(struct state *state, int r)
 {
     struct rank *rank = &state->ranks[r];
     memset(rank->answers, 0, sizeof(rank->answers));
@@ -415,7 +417,7 @@ step_rank(struct search *s, const struct state *from, int r)
     struct state to = *from;
     if (uli_vote_instance(from->votes[r]) < (uint32_t)job->instances &&
         uli_vote_come(from->votes[r], &to.votes[r]))
-        push(s, &to);
+        search_push(s, &to);
     if (is_open(from, r)) {
         step_propose(s, from, r);
         step_learn(s, from, r);
@@ -424,21 +426,21 @@ step_rank(struct search *s, const struct state *from, int r)
         to = *from;
         to.alive &= (uint8_t) ~(1 << r);
         to.deaths++;
-        forget(&to, r);
-        push(s, &to);
+        rank_forget(&to, r);
+        search_push(s, &to);
     }
     if (!is_open(from, r) && from->leaves < job->leaves) {
         to = *from;
         to.left |= (uint8_t)(1 << r);
         to.leaves++;
-        push(s, &to);
+        search_push(s, &to);
     }
     step_notes(s, from, r);
 }
 
 /* Asks of ranks that have died or gone on may still be on their way. */
 static void
-run(struct search *s, const struct job *job)
+search_run(struct search *s, const struct job *job)
 {
     struct state start;
     memset(s, 0, sizeof(*s));
@@ -457,10 +459,10 @@ run(struct search *s, const struct job *job)
         start.ranks[r].by[0] = has ? 1 : 0;
         start.ranks[r].told[0] = r == 0;
     }
-    push(s, &start);
+    search_push(s, &start);
     while (s->depth > 0 && !s->split) {
         struct state state = s->stack[--s->depth];
-        judge(s, &state);
+        search_judge(s, &state);
         for (int r = 0; r < job->nranks; r++) {
             if ((state.alive >> r & 1) && !(state.left >> r & 1))
                 step_rank(s, &state, r);
@@ -500,7 +502,7 @@ run_all(const struct job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         struct search s;
-        run(&s, &jobs[i]);
+        search_run(&s, &jobs[i]);
         printf("%d ranks: %zu states, %lld decided, %lld by later ballots, "
                "%lld with ranks left out\n",
             jobs[i].nranks, s.count, (long long)s.decided, (long long)s.late,
@@ -531,7 +533,7 @@ search_finds_what_each_rule_prevents(void **state)
         for (size_t i = 0; !found && i < sizeof(quick) / sizeof(quick[0]);
              i++) {
             struct search s;
-            run(&s, &quick[i]);
+            search_run(&s, &quick[i]);
             found = s.split;
         }
         broken = ALL_HOLD;

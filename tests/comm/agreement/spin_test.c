@@ -18,7 +18,7 @@ struct scene {
 };
 
 static int
-body(int rank, int nranks, void *context)
+spin_rank(int rank, int nranks, void *context)
 {
     const struct scene *scene = context;
     ulyx_comm_t *comm = NULL;
@@ -38,10 +38,10 @@ body(int rank, int nranks, void *context)
 }
 
 static void
-check(int first, int second, bool spins)
+spin_check(int first, int second, bool spins)
 {
     struct scene scene = {meet_new(RANKS), {first, second}, spins};
-    assert_int_equal(ranks_run_processes(RANKS, body, &scene, 60), 0);
+    assert_int_equal(ranks_run_processes(RANKS, spin_rank, &scene, 60), 0);
     meet_free(scene.meet);
 }
 
@@ -65,8 +65,8 @@ ranks_with_a_core_each_spin(void **state)
     (void)state;
     int cores[2];
     find_cores(cores);
-    check(cores[0], cores[1], true);
-    check(-1, -1, true);
+    spin_check(cores[0], cores[1], true);
+    spin_check(-1, -1, true);
 }
 
 static void
@@ -75,7 +75,7 @@ ranks_on_one_core_do_not(void **state)
     (void)state;
     int cores[2];
     find_cores(cores);
-    check(cores[0], cores[0], false);
+    spin_check(cores[0], cores[0], false);
 }
 
 static const struct CMUnitTest tests[] = {

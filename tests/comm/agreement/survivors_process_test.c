@@ -62,7 +62,7 @@ strike_in(struct scene *s, pid_t victim)
 }
 
 static void
-survive(ulyx_comm_t *comm, int rank, struct outcome *outcome)
+rank_survive(ulyx_comm_t *comm, int rank, struct outcome *outcome)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     ulyx_comm_t *smaller = NULL;
@@ -100,7 +100,7 @@ survivor_body(int rank, int nranks, void *context)
         striker = strike_in(s, getpid());
     if (rank == 0)
         ulyx_comm_abort(comm);
-    survive(comm, rank, &s->outcomes[rank]);
+    rank_survive(comm, rank, &s->outcomes[rank]);
     atomic_fetch_add(&s->ended, 1);
     ulyx_comm_destroy(comm);
     if (striker > 0)
@@ -174,7 +174,7 @@ expect_one_value(const struct scene *s)
 }
 
 static void
-play(struct test_random *random, int on_node, bool stops, int *formed)
+processes_play(struct test_random *random, int on_node, bool stops, int *formed)
 {
     struct scene *s = ranks_shared(sizeof(*s));
     s->meet = meet_new(RANKS);
@@ -208,7 +208,7 @@ strike_often(uint64_t seed, int on_node)
     int formed = 0;
     int64_t draws = test_draws(6);
     for (int64_t i = 0; i < draws; i++)
-        play(&random, on_node, i % 2, &formed);
+        processes_play(&random, on_node, i % 2, &formed);
     assert_true(2 * formed > draws);
 }
 

@@ -85,7 +85,7 @@ expect_one_set(const struct scene *s)
 }
 
 static void
-play(struct scene *s, int on_node)
+scene_play(struct scene *s, int on_node)
 {
     memset(s->status, 0, sizeof(s->status));
     atomic_store(&s->ended, 0);
@@ -100,7 +100,7 @@ rank_that_comes_too_late_is_lost_for_good(void **state)
     (void)state;
     for (int i = 0; i < 6; i++) {
         struct scene s = {.last = i % 2 * 2, .timeout_s = 2};
-        play(&s, per_node[i / 2]);
+        scene_play(&s, per_node[i / 2]);
         assert_int_equal(expect_one_set(&s), RANKS - 1);
         assert_status(s.status[s.last], ULYX_ERR_RANK_LOST);
         scene_close(RANKS, s.comms);
@@ -119,7 +119,7 @@ ranks_that_come_at_any_time_have_one_set(void **state)
         for (int r = 0; r < RANKS; r++)
             s.wait_us[r] = test_random_in(&random, 0, 3) * 75000 +
                            test_random_in(&random, -2000, 2000) + 2000;
-        play(&s, per_node[i % 3]);
+        scene_play(&s, per_node[i % 3]);
         formed += expect_one_set(&s);
         scene_close(RANKS, s.comms);
     }

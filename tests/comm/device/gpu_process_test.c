@@ -25,7 +25,7 @@ enum { RANKS = 4, BYTES = 3 * FAKE_GRANULARITY - 1234, OFFSET = 1000 };
 
 /* In a process of its own. */
 static ulyx_comm_t *
-join(struct meet *meet, int rank, double timeout_s)
+comm_join(struct meet *meet, int rank, double timeout_s)
 {
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
     ulyx_comm_t *comm = NULL;
@@ -48,7 +48,7 @@ is_filled(const char *memory, int64_t bytes, int mark)
 }
 
 static void
-fill(char *memory, int64_t bytes, int mark)
+memory_fill(char *memory, int64_t bytes, int mark)
 {
     for (int64_t i = 0; i < bytes; i++)
         memory[i] = (char)(mark + i % 13);
@@ -65,7 +65,7 @@ pass_round(struct meet *meet, ulyx_comm_t *comm, char *base, int64_t bytes)
     bool well =
         ranks_expect(uli_window_find(comm, base, bytes, &window, &offset)) &&
         ranks_expect(offset == 0);
-    fill(base, bytes, comm->rank);
+    memory_fill(base, bytes, comm->rank);
     well = ranks_expect(meet_gather(meet, comm->rank, window, windows)) && well;
     for (int p = 0; p < comm->nranks && well; p++) {
         char *theirs =
@@ -78,7 +78,8 @@ pass_round(struct meet *meet, ulyx_comm_t *comm, char *base, int64_t bytes)
     }
     well = ranks_expect(meet_barrier(meet, comm->rank)) && well;
     if (well)
-        fill(uli_window_address(comm, next, (uint32_t)windows[next], 0, bytes),
+        memory_fill(
+            uli_window_address(comm, next, (uint32_t)windows[next], 0, bytes),
             bytes, 50 + comm->rank);
     well = ranks_expect(meet_barrier(meet, comm->rank)) && well;
     int before = (comm->rank + comm->nranks - 1) % comm->nranks;
@@ -87,7 +88,7 @@ pass_round(struct meet *meet, ulyx_comm_t *comm, char *base, int64_t bytes)
 
 /* Attach, pass round, detach; all ranks together. */
 static bool
-use(struct meet *meet, ulyx_comm_t *comm, ulyx_mem_t *mem, char *base,
+mem_use(struct meet *meet, ulyx_comm_t *comm, ulyx_mem_t *mem, char *base,
     int64_t bytes)
 {
     int64_t before = uli_import_count();
@@ -103,7 +104,7 @@ use(struct meet *meet, ulyx_comm_t *comm, ulyx_mem_t *mem, char *base,
 }
 
 static int
-leave(ulyx_comm_t *comm, bool well)
+comm_leave(ulyx_comm_t *comm, bool well)
 {
     well = DO(uli_comm_destroy(comm)) && well;
     return !(ranks_expect(gpu_nothing_left()) && well);
@@ -120,17 +121,18 @@ in_processes(int nranks, rank_fn body)
 /* ---- origins ------------------------------------------------------------- */
 
 static int
-allocate(int rank, int nranks, void *context)
+allocate_rank(int rank, int nranks, void *context)
 {
-    ulyx_comm_t *comm = join(context, rank, 20);
+    ulyx_comm_t *comm = comm_join(context, rank, 20);
     char *base = NULL;
     (void)nranks;
     if (!comm)
         return 1;
     ulyx_mem_t *mem = gpu_alloc(rank % 2, BYTES, &base);
-    bool well = use(context, comm, mem, base, BYTES) &&
-                use(context, comm, mem, base, BYTES) && DO(uli_mem_free(mem));
-    return leave(comm, well);
+    bool well = mem_use(context, comm, mem, base, BYTES) &&
+                mem_use(context, comm, mem, base, BYTES) &&
+                DO(uli_mem_free(mem));
+    return comm_leave(comm, well);
 }
 
 static void
@@ -138,7 +140,7 @@ allocated_windows_are_shared(void **state)
 {
     (void)state;
     for (int nranks = 2; nranks <= RANKS; nranks++)
-        in_processes(nranks, allocate);
+        in_processes(nranks, allocate_rank);
 }
 
 /* Plain memory, freed and made anew, likely at the same address; a window
@@ -146,7 +148,7 @@ allocated_windows_are_shared(void **state)
 static int
 register_plain(int rank, int nranks, void *context)
 {
-    ulyx_comm_t *comm = join(context, rank, 20);
+    ulyx_comm_t *comm = comm_join(context, rank, 20);
     bool well = comm != NULL;
     (void)nranks;
     for (int i = 0; i < 3 && well; i++) {
@@ -154,10 +156,10 @@ register_plain(int rank, int nranks, void *context)
         well = DO(uli_device_cuda.alloc(rank % 2, BYTES + OFFSET, &memory));
         char *inside = (char *)memory + OFFSET / 2;
         ulyx_mem_t *mem = gpu_register(inside, BYTES);
-        well = well && use(context, comm, mem, inside, BYTES) &&
+        well = well && mem_use(context, comm, mem, inside, BYTES) &&
                DO(uli_mem_free(mem)) && DO(uli_device_cuda.free(0, memory));
     }
-    return comm ? leave(comm, well) : 1;
+    return comm ? comm_leave(comm, well) : 1;
 }
 
 static void
@@ -170,17 +172,18 @@ plain_memory_is_shared_by_its_base(void **state)
 static int
 register_segment(int rank, int nranks, void *context)
 {
-    ulyx_comm_t *comm = join(context, rank, 20);
+    ulyx_comm_t *comm = comm_join(context, rank, 20);
     char *base = gpu_segment(rank % 2, 4);
     bool well = comm && ranks_expect(base != NULL);
     (void)nranks;
     for (int i = 0; i < 2 && well; i++) {
         char *inside = base + FAKE_GRANULARITY / 2 + i * FAKE_GRANULARITY / 4;
         ulyx_mem_t *mem = gpu_register(inside, BYTES);
-        well = use(context, comm, mem, inside, BYTES) && DO(uli_mem_free(mem));
+        well =
+            mem_use(context, comm, mem, inside, BYTES) && DO(uli_mem_free(mem));
     }
     gpu_segment_free(base, 4);
-    return comm ? leave(comm, well) : 1;
+    return comm ? comm_leave(comm, well) : 1;
 }
 
 static void
@@ -194,7 +197,7 @@ grown_segments_are_mapped_side_by_side(void **state)
 static int
 register_hidden(int rank, int nranks, void *context)
 {
-    ulyx_comm_t *comm = join(context, rank, 20);
+    ulyx_comm_t *comm = comm_join(context, rank, 20);
     void *memory = NULL;
     (void)nranks;
     if (!comm)
@@ -208,7 +211,7 @@ register_hidden(int rank, int nranks, void *context)
     well = well && DO(uli_mem_free(mem)) &&
            DO(uli_device_cuda.free(rank % 2, memory));
     well = ranks_expect(meet_barrier(context, rank)) && well;
-    return leave(comm, well);
+    return comm_leave(comm, well);
 }
 
 static void
@@ -221,13 +224,13 @@ memory_without_a_handle_is_refused_by_name(void **state)
 static int
 use_arenas(int rank, int nranks, void *context)
 {
-    ulyx_comm_t *comm = join(context, rank, 20);
+    ulyx_comm_t *comm = comm_join(context, rank, 20);
     struct uli_arena_block block;
     uint64_t windows[RANKS], offsets[RANKS];
     if (!comm)
         return 1;
     bool well = DO(uli_gpu_arena_alloc(comm, 5 << 20, &block));
-    fill(block.address, 1000, rank);
+    memory_fill(block.address, 1000, rank);
     well = meet_gather(context, rank, block.window, windows) && well;
     well = meet_gather(context, rank, (uint64_t)block.offset, offsets) && well;
     for (int p = 0; p < nranks && well; p++) {
@@ -239,7 +242,7 @@ use_arenas(int rank, int nranks, void *context)
                             theirs);
     }
     well = ranks_expect(meet_barrier(context, rank)) && well;
-    return leave(comm, well);
+    return comm_leave(comm, well);
 }
 
 static void
@@ -258,7 +261,7 @@ refuse_import(int rank, int nranks, void *context)
 {
     static const char *const calls[] = {"cuMemImportFromShareableHandle",
         "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemcpyAsync"};
-    ulyx_comm_t *comm = join(context, rank, 20);
+    ulyx_comm_t *comm = comm_join(context, rank, 20);
     char *base = NULL;
     (void)nranks;
     if (!comm)
@@ -277,9 +280,9 @@ refuse_import(int rank, int nranks, void *context)
         gpu_driver->faults(NULL, 0, NULL);
         well = ranks_expect(uli_import_count() == imports) && well;
     }
-    well = well && use(context, comm, mem, base, BYTES);
+    well = well && mem_use(context, comm, mem, base, BYTES);
     well = DO(uli_mem_free(mem)) && well;
-    return leave(comm, well);
+    return comm_leave(comm, well);
 }
 
 static void
@@ -313,7 +316,7 @@ never_map(int rank, int nranks, void *context)
                              ULYX_ERR_UNSUPPORTED) &&
                 ranks_expect(strstr(uli_error_text(), why));
     well = ranks_expect(meet_barrier(context, rank)) && well;
-    return leave(comm, well);
+    return comm_leave(comm, well);
 }
 
 static void
@@ -342,7 +345,7 @@ never_take(int rank, int nranks, void *context)
     bool well = ranks_expect(why != NULL) &&
                 ranks_expect(strstr(why, "ULYX_TRANSPORTS=^nvlink leaves"));
     well = ranks_expect(meet_barrier(context, rank)) && well;
-    return leave(comm, well);
+    return comm_leave(comm, well);
 }
 
 static void
@@ -363,7 +366,7 @@ static int
 die_in_mapping(int rank, int nranks, void *context)
 {
     struct killing *k = context;
-    ulyx_comm_t *comm = join(k->meet, rank, 20);
+    ulyx_comm_t *comm = comm_join(k->meet, rank, 20);
     char *base = NULL;
     (void)nranks;
     if (!comm)
@@ -384,7 +387,7 @@ die_in_mapping(int rank, int nranks, void *context)
            __atomic_load_n(uli_gpu_poison(comm), __ATOMIC_ACQUIRE) == 0)
         usleep(1000);
     well = DO(uli_mem_free(mem)) && well;
-    return leave(comm, well);
+    return comm_leave(comm, well);
 }
 
 static void
@@ -410,7 +413,7 @@ static int
 lose_the_owner(int rank, int nranks, void *context)
 {
     struct killing *k = context;
-    ulyx_comm_t *comm = join(k->meet, rank, 20);
+    ulyx_comm_t *comm = comm_join(k->meet, rank, 20);
     uint64_t windows[RANKS];
     uint32_t window = 0;
     int64_t offset;
@@ -420,7 +423,7 @@ lose_the_owner(int rank, int nranks, void *context)
         return 1;
     ulyx_mem_t *mem = gpu_alloc(rank % 2, BYTES, &base);
     bool well = DO(uli_mem_attach(comm, mem));
-    fill(base, BYTES, rank);
+    memory_fill(base, BYTES, rank);
     uli_window_find(comm, base, BYTES, &window, &offset);
     well = ranks_expect(meet_gather(k->meet, rank, window, windows)) && well;
     char *theirs = uli_window_address(comm, 1, (uint32_t)windows[1], 0, BYTES);
@@ -438,7 +441,7 @@ lose_the_owner(int rank, int nranks, void *context)
     }
     well =
         ranks_expect(status == ULYX_SUCCESS) && DO(uli_mem_free(mem)) && well;
-    return leave(comm, well);
+    return comm_leave(comm, well);
 }
 
 static void
@@ -474,7 +477,7 @@ static const struct uli_gpu_calls working_calls = {is_working, working_look};
 static int
 keep_working(int rank, int nranks, void *context)
 {
-    ulyx_comm_t *comm = join(context, rank, 20);
+    ulyx_comm_t *comm = comm_join(context, rank, 20);
     char *base = NULL;
     (void)nranks;
     if (!comm)
@@ -497,7 +500,7 @@ keep_working(int rank, int nranks, void *context)
     }
     well = ranks_expect(meet_barrier(context, rank)) && well;
     well = DO(uli_mem_detach(comm, mem)) && DO(uli_mem_free(mem)) && well;
-    return leave(comm, well);
+    return comm_leave(comm, well);
 }
 
 static void

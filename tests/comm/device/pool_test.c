@@ -170,7 +170,7 @@ memory_in_quarantine_is_kept(void **state)
 enum { HELD = 6 };
 
 static int
-churn(int rank, int nranks, void *context)
+pool_churn(int rank, int nranks, void *context)
 {
     struct test_random random = {test_seed(91) + (uint64_t)rank};
     ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
@@ -213,7 +213,7 @@ processes_allocate_out_of_step(void **state)
 {
     struct meet *meet = meet_new(3);
     (void)state;
-    assert_int_equal(ranks_run_processes(3, churn, meet, 60), 0);
+    assert_int_equal(ranks_run_processes(3, pool_churn, meet, 60), 0);
     meet_free(meet);
 }
 

@@ -40,7 +40,7 @@ is_zero(const struct uli_arena_block *block)
 }
 
 static struct uli_arena_block
-take(ulyx_comm_t *comm, int64_t bytes)
+block_take(ulyx_comm_t *comm, int64_t bytes)
 {
     struct uli_arena_block block;
     assert_status(uli_arena_alloc(comm, bytes, &block), ULYX_SUCCESS);
@@ -56,8 +56,8 @@ static void
 peers_find_pieces(void **state)
 {
     ulyx_comm_t **comms = *state;
-    struct uli_arena_block small = take(comms[0], 1);
-    struct uli_arena_block large = take(comms[0], 5 * first_bytes);
+    struct uli_arena_block small = block_take(comms[0], 1);
+    struct uli_arena_block large = block_take(comms[0], 5 * first_bytes);
     assert_int_equal(small.window, 0);
     assert_true(small.offset >= uli_control_bytes(2));
     assert_int_not_equal(large.window, 0);
@@ -77,18 +77,18 @@ whole_arena_comes_back(void **state)
     ulyx_comm_t **comms = *state;
     enum { COUNT = 64 };
     struct uli_arena_block blocks[COUNT];
-    struct uli_arena_block all = take(comms[0], first_bytes - 8192);
+    struct uli_arena_block all = block_take(comms[0], first_bytes - 8192);
     assert_int_equal(all.window, 0);
     uli_arena_free(comms[0], &all);
     /* In three orders: coalescing with the left, the right and both. */
     for (int order = 0; order < 3; order++) {
         for (int i = 0; i < COUNT; i++)
-            blocks[i] = take(comms[0], 8192);
+            blocks[i] = block_take(comms[0], 8192);
         for (int i = 0; i < COUNT; i++)
             uli_arena_free(comms[0], &blocks[order == 0   ? i
                                              : order == 1 ? COUNT - 1 - i
                                                           : (i * 37) % COUNT]);
-        struct uli_arena_block again = take(comms[0], first_bytes - 8192);
+        struct uli_arena_block again = block_take(comms[0], first_bytes - 8192);
         assert_int_equal(again.window, all.window);
         assert_int_equal(again.offset, all.offset);
         uli_arena_free(comms[0], &again);
@@ -101,7 +101,7 @@ grows_by_doubling(void **state)
     ulyx_comm_t **comms = *state;
     uint32_t high = 0;
     for (int i = 0; i < 62; i++) {
-        struct uli_arena_block block = take(comms[0], first_bytes / 2);
+        struct uli_arena_block block = block_take(comms[0], first_bytes / 2);
         if (block.window > high)
             high = block.window;
     }
@@ -134,7 +134,7 @@ pieces_do_not_overlap(void **state)
         int at = (int)test_random_in(&random, 0, COUNT - 1);
         struct uli_arena_block *block = &blocks[at];
         if (!block->address) {
-            *block = take(
+            *block = block_take(
                 comms[1], test_random_in(&random, 1, i % 50 ? 9000 : 900000));
             memset(block->address, at + 1, (size_t)block->bytes);
             continue;

@@ -239,7 +239,7 @@ struct footprint {
 };
 
 static struct footprint
-measure(void)
+footprint_measure(void)
 {
     struct footprint now = {0, 0, 0};
     char line[512];
@@ -273,7 +273,7 @@ is_flat(struct footprint before)
     struct footprint after;
     do {
         usleep(2000);
-        after = measure();
+        after = footprint_measure();
         if (after.descriptors <= before.descriptors &&
             after.mappings <= before.mappings + 4 &&
             after.resident_kib <= before.resident_kib + SLACK_KIB)
@@ -287,7 +287,7 @@ is_flat(struct footprint before)
 }
 
 static bool
-cycle(ulyx_comm_t *comm, int count)
+mem_cycle(ulyx_comm_t *comm, int count)
 {
     for (int i = 0; i < count; i++) {
         ulyx_mem_t *mem;
@@ -304,9 +304,9 @@ static void
 cycles_among_threads_are_flat(void **state)
 {
     struct fixture *f = *state;
-    assert_true(cycle(f->a[0], 100));
-    struct footprint before = measure();
-    assert_true(cycle(f->a[0], 10000));
+    assert_true(mem_cycle(f->a[0], 100));
+    struct footprint before = footprint_measure();
+    assert_true(mem_cycle(f->a[0], 10000));
     assert_true(is_flat(before));
 }
 
@@ -320,10 +320,10 @@ cycle_body(int rank, int nranks, void *context)
     bool ok = ranks_expect(meet_comm(meet, rank, 60, &comm) == ULYX_SUCCESS);
     if (!ok)
         return 1;
-    ok &= ranks_expect(cycle(comm, 200)) && meet_barrier(meet, rank);
+    ok &= ranks_expect(mem_cycle(comm, 200)) && meet_barrier(meet, rank);
     usleep(20000);
-    struct footprint before = measure();
-    ok &= ranks_expect(cycle(comm, 5000)) && meet_barrier(meet, rank);
+    struct footprint before = footprint_measure();
+    ok &= ranks_expect(mem_cycle(comm, 5000)) && meet_barrier(meet, rank);
     ok &= ranks_expect(is_flat(before));
     ok &= ranks_expect(meet_barrier(meet, rank));
     ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
@@ -446,7 +446,7 @@ children_are_refused(void **state)
         _exit(child_body(f));
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    assert_true(cycle(f->a[0], 3)); /* the parent is unharmed */
+    assert_true(mem_cycle(f->a[0], 3)); /* the parent is unharmed */
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

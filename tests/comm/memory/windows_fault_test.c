@@ -18,13 +18,13 @@
 #include "support/test.h"
 
 static void
-reach(struct shared *shared, int stage)
+stage_reach(struct shared *shared, int stage)
 {
     atomic_store(&shared->stage, stage);
 }
 
 static bool
-await(struct shared *shared, int stage)
+stage_await(struct shared *shared, int stage)
 {
     uli_deadline_t deadline = uli_deadline_in(20);
     while (atomic_load(&shared->stage) < stage && !uli_deadline_over(deadline))
@@ -65,7 +65,7 @@ kill_in(pid_t victim, int64_t us)
 /* Attaches and detaches until somebody has failed; true when the failure was
  * named and the window came back. */
 static bool
-churn(ulyx_comm_t *comm, struct shared *shared)
+windows_churn(ulyx_comm_t *comm, struct shared *shared)
 {
     ulyx_status_t status = ULYX_SUCCESS;
     uli_deadline_t deadline = uli_deadline_in(15);
@@ -99,7 +99,7 @@ kill_body(int rank, int nranks, void *context)
         return 1;
     if (rank == VICTIM)
         kill_in(getpid(), shared->kill_after_us);
-    ok = churn(comm, shared);
+    ok = windows_churn(comm, shared);
     return !(ok && ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS));
 }
 
@@ -193,10 +193,10 @@ leave_body(int rank, int nranks, void *context)
         return 1;
     if (rank == VICTIM) {
         ok = ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
-        reach(shared, 1);
+        stage_reach(shared, 1);
         return !ok;
     }
-    ok &= await(shared, 1);
+    ok &= stage_await(shared, 1);
     usleep(50000); /* its process ends meanwhile */
     ok &= ranks_expect((mem = new_window()) != NULL);
     ok &= ranks_expect(ulyx_mem_attach(comm, mem) == ULYX_SUCCESS);
@@ -244,7 +244,7 @@ watch_quarantine(
            !uli_deadline_over(deadline))
         usleep(1000);
     ok &= ranks_expect(status == ULYX_SUCCESS);
-    reach(shared, 2);
+    stage_reach(shared, 2);
     return ok;
 }
 
@@ -263,7 +263,7 @@ stop_scene(int rank, struct shared *shared, bool killed)
         return 1;
     if (rank == VICTIM) {
         raise(SIGSTOP);
-        ok &= await(shared, 2);
+        ok &= stage_await(shared, 2);
         ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
         return !ok;
     }

@@ -160,7 +160,7 @@ a_peer_without_room_is_named(void **state)
 
 /* Signals that interrupt every call, a thousand a second. */
 static void
-nothing(int number)
+signal_ignore(int number)
 {
     (void)number;
 }
@@ -169,7 +169,7 @@ static int
 storm_body(int rank, int nranks, void *context)
 {
     struct shared *shared = context;
-    struct sigaction action = {.sa_handler = nothing}; /* no SA_RESTART */
+    struct sigaction action = {.sa_handler = signal_ignore}; /* no SA_RESTART */
     struct itimerval fast = {{0, 1000}, {0, 1000}}, off = {{0, 0}, {0, 0}};
     ulyx_comm_t *comm;
     (void)nranks;

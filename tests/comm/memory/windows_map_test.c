@@ -23,7 +23,7 @@ static int made;
 
 /* Puts `to` where `from` is, false if that is nowhere. */
 static bool
-replace(void *from, void *to)
+function_replace(void *from, void *to)
 {
     int i = 0;
     pthread_mutex_lock(&lock);
@@ -38,7 +38,7 @@ replace(void *from, void *to)
 static bool
 is_live(void *address)
 {
-    return address && replace(address, address);
+    return address && function_replace(address, address);
 }
 
 static int
@@ -54,7 +54,7 @@ static ulyx_status_t
 counted_map(const struct uli_tr_handle *handle, void **address_p)
 {
     ulyx_status_t status = uli_tr_shm_ops.window_map(handle, address_p);
-    if (status == ULYX_SUCCESS && !replace(NULL, *address_p))
+    if (status == ULYX_SUCCESS && !function_replace(NULL, *address_p))
         abort();
     made += status == ULYX_SUCCESS;
     return status;
@@ -63,7 +63,7 @@ counted_map(const struct uli_tr_handle *handle, void **address_p)
 static void
 counted_unmap(void *address, int64_t bytes)
 {
-    if (!replace(address, NULL)) /* not of this transport */
+    if (!function_replace(address, NULL)) /* not of this transport */
         abort();
     uli_tr_shm_ops.window_unmap(address, bytes);
 }

@@ -189,7 +189,7 @@ word_of(int owner, int writer, int i)
 /* Every rank attaches a window; every rank writes its part of every window
  * and reads what the owner wrote into the rest. */
 static int
-exchange(struct meet *meet, int rank, int nranks, ulyx_comm_t *comm)
+windows_exchange(struct meet *meet, int rank, int nranks, ulyx_comm_t *comm)
 {
     ulyx_mem_t *mem;
     uint64_t *mine, windows[16];
@@ -237,7 +237,7 @@ exchange_body(int rank, int nranks, void *context)
     if (!ok)
         return 1;
     for (int i = 0; i < 3 && ok; i++)
-        ok &= exchange(meet, rank, nranks, comm);
+        ok &= windows_exchange(meet, rank, nranks, comm);
     ok &= ranks_expect(meet_barrier(meet, rank));
     ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
     return !ok;

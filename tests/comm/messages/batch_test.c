@@ -67,7 +67,7 @@ sleep_ms(int ms)
 }
 
 static bool
-has(const char *text, const char *part)
+text_has(const char *text, const char *part)
 {
     if (!strstr(text, part))
         fprintf(stderr, "\"%s\" is not in \"%s\"\n", part, text);
@@ -85,7 +85,7 @@ open_rank(int rank, int nranks, void *context)
     ulyx_status_t status = uli_comm_batch_open(comm, 0, uli_deadline_in(20));
     if (w->expected)
         return !(ranks_expect(status != ULYX_SUCCESS) &&
-                 has(uli_error_text(), w->expected) &&
+                 text_has(uli_error_text(), w->expected) &&
                  ranks_expect(uli_comm_batch(comm) == NULL) &&
                  ranks_expect(uli_comm_barrier(comm) == ULYX_SUCCESS));
     /* again is free, also alone */
@@ -198,9 +198,9 @@ a_late_call_names_the_rank_that_has_not_come(void **state)
     await_failure(w, 1, 2);
     for (int r = 0; r < 2; r++) {
         assert_status(uli_comm_check(w->comms[r]), ULYX_ERR_TIMEOUT);
-        assert_true(has(uli_error_text(),
+        assert_true(text_has(uli_error_text(),
             "reshuffle, call 4, after 0.15 s: timed out waiting for rank 2 "));
-        assert_true(has(uli_error_text(), ") to reach it"));
+        assert_true(text_has(uli_error_text(), ") to reach it"));
         assert_int_equal(atomic_load(&w->comms[r]->failed_rank), 2);
         assert_status(
             uli_comm_batch_ops(w->comms[r])->check(uli_comm_batch(w->comms[r])),
@@ -224,7 +224,7 @@ a_late_call_that_all_have_reached_says_so(void **state)
     await_failure(w, 1, 1);
     assert_status(uli_comm_check(w->comms[1]), ULYX_ERR_TIMEOUT);
     assert_true(
-        has(uli_error_text(), "all ranks of this node have reached it"));
+        text_has(uli_error_text(), "all ranks of this node have reached it"));
     unwatch_all(w);
 }
 

@@ -81,7 +81,7 @@ leave_capture(const struct emu_graph *graph, struct emu_stream *stream)
 
 /* Every branch must have come back to the stream where the capture began. */
 static bool
-joined(const struct emu_graph *graph, int last)
+graph_is_joined(const struct emu_graph *graph, int last)
 {
     for (size_t i = 0; i < graph->count; i++)
         if (!graph->nodes[i].followers && (int)i != last)
@@ -96,8 +96,9 @@ cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     struct emu_graph *g = stream->origin ? stream->capture : NULL;
     cudaError_t error = cudaErrorStreamCaptureUnmatched;
     if (g) {
-        error = joined(g, stream->last) ? cudaSuccess
-                                        : cudaErrorStreamCaptureUnjoined;
+        error = graph_is_joined(g, stream->last)
+                    ? cudaSuccess
+                    : cudaErrorStreamCaptureUnjoined;
         emu_streams_each(leave_capture, g);
         if (error)
             emu_graph_drop(g);

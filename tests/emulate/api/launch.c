@@ -87,7 +87,8 @@ cudaOccupancyMaxActiveBlocksPerMultiprocessor(
 }
 
 static cudaError_t
-refuse(const struct kernel *k, cudaError_t error, const char *why, size_t value)
+kernel_refuse(
+    const struct kernel *k, cudaError_t error, const char *why, size_t value)
 {
     emu_fault(EMU_FAULT_LAUNCH, 0, "launch of %s refused: %s (%zu)", k->name,
         why, value);
@@ -104,27 +105,28 @@ refuse_cluster(const struct kernel *k, unsigned blocks)
 }
 
 static cudaError_t
-check(const struct kernel *k, const struct emu_dim3 *grid,
+kernel_check(const struct kernel *k, const struct emu_dim3 *grid,
     const struct emu_dim3 *block, size_t shared_bytes)
 {
     uint64_t threads = (uint64_t)block->x * block->y * block->z;
     uint64_t blocks = (uint64_t)grid->x * grid->y * grid->z;
     if (!threads || threads > EMU_BLOCK_THREADS)
-        return refuse(
+        return kernel_refuse(
             k, cudaErrorInvalidConfiguration, "threads in a block", threads);
     if (!blocks || grid->x > INT32_MAX || grid->y > 65535 || grid->z > 65535)
-        return refuse(k, cudaErrorInvalidConfiguration, "blocks", blocks);
+        return kernel_refuse(
+            k, cudaErrorInvalidConfiguration, "blocks", blocks);
     if (blocks > 1u << 24)
-        return refuse(k, cudaErrorNotSupported,
+        return kernel_refuse(k, cudaErrorNotSupported,
             "more blocks than the emulator takes", blocks);
     if (shared_bytes > k->shared_limit)
-        return refuse(k, cudaErrorInvalidValue,
+        return kernel_refuse(k, cudaErrorInvalidValue,
             "more shared memory than uli_kernel_prepare allowed", shared_bytes);
     return cudaSuccess;
 }
 
 static void
-fill(struct emu_launch *launch, const void *args, size_t bytes)
+launch_fill(struct emu_launch *launch, const void *args, size_t bytes)
 {
     launch->args_bytes = (bytes + 63) / 64 * 64;
     launch->args = aligned_alloc(64, launch->args_bytes);
@@ -147,12 +149,12 @@ emu_launch_kernel(const void *kernel, void (*invoke)(const void *args),
 {
     emu_enter();
     struct kernel *k = kernel_of(kernel);
-    cudaError_t error = check(k, grid, block, shared_bytes);
+    cudaError_t error = kernel_check(k, grid, block, shared_bytes);
     if (!error && cluster_blocks > 1)
         error = refuse_cluster(k, cluster_blocks);
     struct emu_stream *s = emu_stream_of(stream);
     if (!error && s->device != emu_current_device())
-        error = refuse(k, cudaErrorInvalidResourceHandle,
+        error = kernel_refuse(k, cudaErrorInvalidResourceHandle,
             "the stream is of another device than the current one",
             (size_t)s->device);
     if (!error) {
@@ -162,7 +164,7 @@ emu_launch_kernel(const void *kernel, void (*invoke)(const void *args),
         op->launch.block = *block;
         op->launch.shared_bytes = shared_bytes;
         op->launch.invoke = invoke;
-        fill(&op->launch, args, args_bytes);
+        launch_fill(&op->launch, args, args_bytes);
         emu_stream_push(s, op);
     }
     emu_leave();

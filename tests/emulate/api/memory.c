@@ -5,7 +5,7 @@
 #include "emulate/api/api.h"
 
 static cudaError_t
-allocate(void **p, size_t bytes, int device)
+memory_allocate(void **p, size_t bytes, int device)
 {
     emu_enter();
     void *got = emu_memory_allocate(bytes, device);
@@ -19,20 +19,20 @@ allocate(void **p, size_t bytes, int device)
 cudaError_t
 cudaMalloc(void **p, size_t bytes)
 {
-    return allocate(p, bytes, emu_current_device());
+    return memory_allocate(p, bytes, emu_current_device());
 }
 
 cudaError_t
 cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 {
     (void)flags;
-    return allocate(p, bytes, -1);
+    return memory_allocate(p, bytes, -1);
 }
 
 cudaError_t
 cudaMallocHost(void **p, size_t bytes)
 {
-    return allocate(p, bytes, -1);
+    return memory_allocate(p, bytes, -1);
 }
 
 /* As on a card, freeing waits for the work of its device. */
@@ -57,7 +57,7 @@ cudaFreeHost(void *p)
 }
 
 static cudaError_t
-enqueue(enum emu_op_kind kind, void *dst, const void *src, int value,
+copy_enqueue(enum emu_op_kind kind, void *dst, const void *src, int value,
     size_t bytes, cudaStream_t stream, bool wait)
 {
     emu_enter();
@@ -80,14 +80,14 @@ cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
     enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     (void)kind;
-    return enqueue(EMU_OP_COPY, dst, src, 0, bytes, stream, false);
+    return copy_enqueue(EMU_OP_COPY, dst, src, 0, bytes, stream, false);
 }
 
 cudaError_t
 cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     (void)kind;
-    return enqueue(EMU_OP_COPY, dst, src, 0, bytes, NULL, true);
+    return copy_enqueue(EMU_OP_COPY, dst, src, 0, bytes, NULL, true);
 }
 
 void
@@ -108,11 +108,11 @@ emu_copy_rows(void *dst, const void *src, size_t bytes,
 cudaError_t
 cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
 {
-    return enqueue(EMU_OP_FILL, p, NULL, value, bytes, stream, false);
+    return copy_enqueue(EMU_OP_FILL, p, NULL, value, bytes, stream, false);
 }
 
 cudaError_t
 cudaMemset(void *p, int value, size_t bytes)
 {
-    return enqueue(EMU_OP_FILL, p, NULL, value, bytes, NULL, true);
+    return copy_enqueue(EMU_OP_FILL, p, NULL, value, bytes, NULL, true);
 }

@@ -111,7 +111,7 @@ emu_close(void)
 }
 
 static void
-enter(void)
+library_enter(void)
 {
     pthread_mutex_lock(&open_lock);
     if (!emu.open && open_locked(NULL))
@@ -123,7 +123,7 @@ enter(void)
 void
 emu_enter(void)
 {
-    enter();
+    library_enter();
     emu.calls++;
     emu.queries = 0;
 }
@@ -131,7 +131,7 @@ emu_enter(void)
 void
 emu_enter_query(void)
 {
-    enter();
+    library_enter();
     emu.queries++;
 }
 

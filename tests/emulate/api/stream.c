@@ -159,7 +159,7 @@ emu_capture_forbids(int mode)
 
 /* A host that hears that it is done is ordered after it. */
 static cudaError_t
-query(const struct emu_op *op)
+op_query(const struct emu_op *op)
 {
     if (op && op->done)
         emu_clocks_join(emu.host, op->clocks);
@@ -172,7 +172,7 @@ cudaError_t
 cudaStreamQuery(cudaStream_t stream)
 {
     emu_enter_query();
-    cudaError_t error = query(emu_stream_of(stream)->tail);
+    cudaError_t error = op_query(emu_stream_of(stream)->tail);
     emu_leave();
     return error;
 }
@@ -284,7 +284,7 @@ cudaError_t
 cudaEventQuery(cudaEvent_t event)
 {
     emu_enter_query();
-    cudaError_t error = query(event->op);
+    cudaError_t error = op_query(event->op);
     emu_leave();
     return error;
 }

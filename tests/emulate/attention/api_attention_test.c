@@ -149,7 +149,7 @@ init_structs(struct world *w, uint64_t seed)
 }
 
 static int64_t
-below(struct world *w, int64_t bound)
+random_below(struct world *w, int64_t bound)
 {
     return test_random_in(&w->random, 0, bound - 1);
 }
@@ -160,19 +160,19 @@ draw_problem(struct world *w)
     static const ulyx_dtype_t dtypes[] = {
         ULYX_DTYPE_F32, ULYX_DTYPE_BF16, ULYX_DTYPE_F16};
     ulyx_attention_t *p = &w->problem;
-    int64_t group = 1 + below(w, 3);
-    p->dtype = dtypes[below(w, 3)];
-    p->mask = (ulyx_mask_kind_t)below(w, 3);
-    p->batch = 1 + below(w, 2);
-    p->heads_kv = 1 + below(w, 2);
+    int64_t group = 1 + random_below(w, 3);
+    p->dtype = dtypes[random_below(w, 3)];
+    p->mask = (ulyx_mask_kind_t)random_below(w, 3);
+    p->batch = 1 + random_below(w, 2);
+    p->heads_kv = 1 + random_below(w, 2);
     p->heads_q = p->heads_kv * group;
-    p->len_q = 1 + below(w, 90);
-    p->len_k = 1 + below(w, 150);
-    p->dim_qk = 8 * (1 + below(w, 16));
-    p->dim_v = 8 * (1 + below(w, 16));
-    p->window_left = below(w, 40);
-    p->window_right = below(w, 10);
-    p->softcap = below(w, 4) ? 0 : 5;
+    p->len_q = 1 + random_below(w, 90);
+    p->len_k = 1 + random_below(w, 150);
+    p->dim_qk = 8 * (1 + random_below(w, 16));
+    p->dim_v = 8 * (1 + random_below(w, 16));
+    p->window_left = random_below(w, 40);
+    p->window_right = random_below(w, 10);
+    p->softcap = random_below(w, 4) ? 0 : 5;
 }
 
 static void
@@ -183,7 +183,7 @@ draw_docs(struct world *w, bool on_device)
     p->len_k = p->len_q;
     p->batch = 1;
     w->docs = docs;
-    w->docs.count = 1 + below(w, DOCS_MAX);
+    w->docs.count = 1 + random_below(w, DOCS_MAX);
     for (int64_t n = 0; n <= w->docs.count; n++)
         w->begins[n] = (int32_t)(n * p->len_q / w->docs.count);
     good(cudaMalloc((void **)&w->begins_there, sizeof(w->begins)));
@@ -206,7 +206,7 @@ draw_heads(struct world *w)
         w->sinks_there, w->sinks, sizeof(w->sinks), cudaMemcpyHostToDevice));
     p->sinks = w->sinks_there;
     p->heads_global = 8;
-    p->head_offset = below(w, 9 - p->heads_q);
+    p->head_offset = random_below(w, 9 - p->heads_q);
 }
 
 static void
@@ -252,7 +252,7 @@ free_world(struct world *w)
 }
 
 static ulyx_status_t
-run(struct world *w)
+world_run(struct world *w)
 {
     return ulyx_attention_forward(&w->problem, &w->forward, &w->exec,
         w->workspace, w->workspace_bytes, w->stream);
@@ -340,7 +340,7 @@ expect_cause(struct world *w, ulyx_status_t status, const char *word)
 }
 
 static void
-compare(struct world *w)
+world_compare(struct world *w)
 {
     float max_logit[8];
     good(cudaStreamSynchronize(w->stream));
@@ -367,11 +367,11 @@ random_problems_agree(void **state)
         draw_problem(&w);
         if (n % 3 == 1)
             draw_docs(&w, n % 2);
-        if (below(&w, 2))
+        if (random_below(&w, 2))
             draw_heads(&w);
         make_world(&w);
-        assert_status(run(&w), ULYX_SUCCESS);
-        compare(&w);
+        assert_status(world_run(&w), ULYX_SUCCESS);
+        world_compare(&w);
         free_world(&w);
     }
 }
@@ -387,17 +387,17 @@ a_graph_is_replayed_with_other_data(void **state)
     init_structs(&w, test_seed(31));
     draw_problem(&w);
     make_world(&w);
-    assert_status(run(&w), ULYX_SUCCESS); /* loads the kernels */
-    assert_status(run(&w), ULYX_SUCCESS);
-    compare(&w);
+    assert_status(world_run(&w), ULYX_SUCCESS); /* loads the kernels */
+    assert_status(world_run(&w), ULYX_SUCCESS);
+    world_compare(&w);
     good(cudaStreamBeginCapture(w.stream, cudaStreamCaptureModeGlobal));
-    assert_status(run(&w), ULYX_SUCCESS);
+    assert_status(world_run(&w), ULYX_SUCCESS);
     good(cudaStreamEndCapture(w.stream, &graph));
     good(cudaGraphInstantiate(&exec, graph, 0));
     for (int n = 0; n < 3; n++) {
         fill_all(&w);
         good(cudaGraphLaunch(exec, w.stream));
-        compare(&w);
+        world_compare(&w);
     }
     good(cudaGraphExecDestroy(exec));
     good(cudaGraphDestroy(graph));
@@ -407,7 +407,7 @@ a_graph_is_replayed_with_other_data(void **state)
 static void
 expect_refusal(struct world *w, ulyx_status_t status, const char *word)
 {
-    assert_status(run(w), status);
+    assert_status(world_run(w), status);
     if (!strstr(ulyx_last_error(), word))
         fail_msg("'%s' does not name %s", ulyx_last_error(), word);
 }
@@ -446,8 +446,9 @@ what_is_no_call_is_refused_by_name(void **state)
     w.t[OUT].device.piece_size = sizeof(piece);
     expect_refusal(&w, ULYX_ERR_UNSUPPORTED, "out: flag of piece 0");
     w.t[OUT].device.pieces = NULL;
-    assert_status(run(&w), ULYX_SUCCESS); /* and nothing of it has stuck */
-    compare(&w);
+    assert_status(
+        world_run(&w), ULYX_SUCCESS); /* and nothing of it has stuck */
+    world_compare(&w);
     free_world(&w);
 }
 
@@ -502,7 +503,7 @@ what_goes_wrong_later_is_told_by_the_cause(void **state)
     make_world(&w);
     good(cudaMemcpy(w.begins_there + w.docs.count, &wrong, sizeof(wrong),
         cudaMemcpyHostToDevice));
-    assert_status(run(&w), ULYX_SUCCESS);
+    assert_status(world_run(&w), ULYX_SUCCESS);
     good(cudaStreamSynchronize(w.stream));
     expect_cause(&w, ULYX_ERR_INVALID_ARGUMENT, "docs_q: document");
     good(cudaMemset(w.cause, 0, sizeof(*w.cause)));
@@ -519,14 +520,14 @@ what_goes_wrong_later_is_told_by_the_cause(void **state)
     w.t[K].device.piece_count = 1;
     w.t[K].device.piece_size = sizeof(piece);
     w.exec.timeout_s = 0.2;
-    assert_status(run(&w), ULYX_SUCCESS);
+    assert_status(world_run(&w), ULYX_SUCCESS);
     good(cudaStreamSynchronize(w.stream));
     expect_cause(&w, ULYX_ERR_TIMEOUT, "piece 0 of k");
     good(cudaMemset(w.cause, 0, sizeof(*w.cause)));
     good(cudaMemset(flag, 1, sizeof(*flag)));
     fill_all(&w);
-    assert_status(run(&w), ULYX_SUCCESS);
-    compare(&w);
+    assert_status(world_run(&w), ULYX_SUCCESS);
+    world_compare(&w);
     good(cudaFree(flag));
     free_world(&w);
 }

@@ -121,7 +121,7 @@ close_device(void)
 }
 
 static void
-check(struct bridge *b, cudaError_t error)
+bridge_check(struct bridge *b, cudaError_t error)
 {
     if (b->error == cudaSuccess)
         b->error = error;
@@ -129,26 +129,26 @@ check(struct bridge *b, cudaError_t error)
 
 /* The device address of host bytes [low, high). */
 static unsigned char *
-mirror(struct bridge *b, void *low, size_t bytes, bool output)
+bridge_mirror(struct bridge *b, void *low, size_t bytes, bool output)
 {
     struct mirror *m = &b->mirrors[b->count];
     size_t lead = (uintptr_t)low % 64; /* the same alignment */
     if (bytes == 0 || b->count == MIRRORS_MAX)
         return NULL;
     *m = (struct mirror){.host = low, .bytes = bytes, .output = output};
-    check(b, cudaMalloc((void **)&m->allocation, lead + bytes));
+    bridge_check(b, cudaMalloc((void **)&m->allocation, lead + bytes));
     if (b->error != cudaSuccess)
         return NULL;
     m->device = m->allocation + lead;
     b->count++;
-    check(b, cudaMemcpy(m->device, low, bytes, cudaMemcpyHostToDevice));
+    bridge_check(b, cudaMemcpy(m->device, low, bytes, cudaMemcpyHostToDevice));
     return m->device;
 }
 
 /* Bytes from base to the end of the last row; 0 without elements. */
 static size_t
-extent(const struct uli_attn_view *view, int64_t rows, int64_t batch_stride,
-    int64_t row_stride, int64_t head_stride)
+view_extent(const struct uli_attn_view *view, int64_t rows,
+    int64_t batch_stride, int64_t row_stride, int64_t head_stride)
 {
     if (view->packed_rows >= 0)
         return view->packed_rows
@@ -168,22 +168,23 @@ mirror_pieces(struct bridge *b, enum uli_attn_tensor name)
     struct uli_attn_view *view = &b->call.views[name];
     uint64_t values[PIECES_MAX] = {0};
     size_t bytes = sizeof(uint64_t) * (size_t)view->piece_count;
-    check(b, cudaMalloc((void **)&b->flags[name], sizeof(values)));
+    bridge_check(b, cudaMalloc((void **)&b->flags[name], sizeof(values)));
     for (int64_t n = 0; n < view->piece_count && n < PIECES_MAX; n++) {
         ulyx_attention_piece_t *p = &b->pieces[name][n];
         *p = *(const ulyx_attention_piece_t *)(const void
                 *)((const unsigned char *)view->pieces + n * view->piece_size);
         bool own = p->batch_stride || p->row_stride || p->head_stride;
-        size_t size =
-            extent(view, p->rows, own ? p->batch_stride : view->batch_stride,
-                own ? p->row_stride : view->row_stride,
-                own ? p->head_stride : view->head_stride);
+        size_t size = view_extent(view, p->rows,
+            own ? p->batch_stride : view->batch_stride,
+            own ? p->row_stride : view->row_stride,
+            own ? p->head_stride : view->head_stride);
         if (p->flag && !view->output)
             values[n] = *p->flag;
         p->flag = p->flag ? b->flags[name] + n : NULL;
-        p->base = mirror(b, p->base, size, view->output);
+        p->base = bridge_mirror(b, p->base, size, view->output);
     }
-    check(b, cudaMemcpy(b->flags[name], values, bytes, cudaMemcpyHostToDevice));
+    bridge_check(
+        b, cudaMemcpy(b->flags[name], values, bytes, cudaMemcpyHostToDevice));
     view->pieces = b->pieces[name];
     view->piece_size = sizeof(b->pieces[name][0]);
 }
@@ -197,8 +198,8 @@ mirror_tensor(struct bridge *b, enum uli_attn_tensor name)
     if (view->pieces)
         mirror_pieces(b, name);
     else
-        view->base = mirror(b, view->base,
-            extent(view, view->rows, view->batch_stride, view->row_stride,
+        view->base = bridge_mirror(b, view->base,
+            view_extent(view, view->rows, view->batch_stride, view->row_stride,
                 view->head_stride),
             view->output);
 }
@@ -212,17 +213,19 @@ mirror_call(struct bridge *b)
     for (int t = ULI_ATTN_Q; t <= ULI_ATTN_LSE; t++)
         mirror_tensor(b, (enum uli_attn_tensor)t);
     if (problem->sinks)
-        problem->sinks = mirror(b, (void *)problem->sinks, params, false);
+        problem->sinks =
+            bridge_mirror(b, (void *)problem->sinks, params, false);
     if (problem->slopes)
-        problem->slopes = mirror(b, (void *)problem->slopes, params, false);
+        problem->slopes =
+            bridge_mirror(b, (void *)problem->slopes, params, false);
     if (b->call.max_logit)
-        b->call.max_logit =
-            mirror(b, b->call.max_logit, (size_t)problem->heads_q * 4, true);
+        b->call.max_logit = bridge_mirror(
+            b, b->call.max_logit, (size_t)problem->heads_q * 4, true);
     b->call.workspace_bytes = device_row(&b->call)->workspace(
         problem, ULYX_ATTENTION_PASS_FORWARD, 1);
-    check(b, cudaMalloc(
-                 (void **)&b->call.workspace, (size_t)b->call.workspace_bytes));
-    check(b,
+    bridge_check(b, cudaMalloc((void **)&b->call.workspace,
+                        (size_t)b->call.workspace_bytes));
+    bridge_check(b,
         cudaMemset(b->call.workspace, 0xFF, (size_t)b->call.workspace_bytes));
 }
 
@@ -234,33 +237,33 @@ check_flags(struct bridge *b, enum uli_attn_tensor name)
     uint64_t values[PIECES_MAX];
     if (!view->given || !view->pieces)
         return;
-    check(b, cudaMemcpy(values, b->flags[name], sizeof(values),
-                 cudaMemcpyDeviceToHost));
+    bridge_check(b, cudaMemcpy(values, b->flags[name], sizeof(values),
+                        cudaMemcpyDeviceToHost));
     for (int64_t n = 0; n < view->piece_count; n++)
         if (b->pieces[name][n].flag && values[n] != view->pieces[n].flag_value)
             b->error = cudaErrorUnknown;
 }
 
 static ulyx_status_t
-finish(struct bridge *b)
+bridge_finish(struct bridge *b)
 {
     struct uli_gpu_attn_state state;
     int32_t sms = 0, capability;
-    check(b, cudaDeviceSynchronize());
-    check(b, cudaMemcpy(&state, b->call.workspace, sizeof(state),
-                 cudaMemcpyDeviceToHost));
+    bridge_check(b, cudaDeviceSynchronize());
+    bridge_check(b, cudaMemcpy(&state, b->call.workspace, sizeof(state),
+                        cudaMemcpyDeviceToHost));
     if (b->error == cudaSuccess && state.failed)
         return uli_gpu_attn_error(state.failed);
     check_flags(b, ULI_ATTN_OUT);
     check_flags(b, ULI_ATTN_LSE);
-    check(b, (cudaError_t)uli_gpu_attn_device(&sms, &capability));
+    bridge_check(b, (cudaError_t)uli_gpu_attn_device(&sms, &capability));
     if (b->call.max_sms > 0 && b->call.max_sms < sms &&
         state.blocks > (uint64_t)b->call.max_sms)
         b->error = cudaErrorUnknown;
     for (int n = 0; n < b->count; n++)
         if (b->mirrors[n].output)
-            check(b, cudaMemcpy(b->mirrors[n].host, b->mirrors[n].device,
-                         b->mirrors[n].bytes, cudaMemcpyDeviceToHost));
+            bridge_check(b, cudaMemcpy(b->mirrors[n].host, b->mirrors[n].device,
+                                b->mirrors[n].bytes, cudaMemcpyDeviceToHost));
     if (device_faulted() || b->error != cudaSuccess)
         return uli_error(ULYX_ERR_INTERNAL, "device: error %d", b->error);
     return ULYX_SUCCESS;
@@ -279,7 +282,7 @@ bridge_forward(struct uli_attn_call *call)
     count_sm90(&b->call);
     ulyx_status_t status = atomic_load(&b->call.failed);
     if (status == ULYX_SUCCESS)
-        status = finish(b);
+        status = bridge_finish(b);
     if (status != ULYX_SUCCESS) {
         fprintf(stderr, "bridge: %s\n", ulyx_last_error());
         atomic_store(&call->failed, status);
@@ -294,7 +297,7 @@ bridge_forward(struct uli_attn_call *call)
 }
 
 static bool
-always(void)
+always_applies(void)
 {
     return true;
 }
@@ -337,7 +340,7 @@ bridge_workspace(const struct uli_attn_problem *problem,
     static const struct uli_attn_kernel id##_row = {                           \
         .name = #id,                                                           \
         .what = text,                                                          \
-        .usable = always,                                                      \
+        .usable = always_applies,                                              \
         .refuses = id##_refuses,                                               \
         .workspace = bridge_workspace,                                         \
         .forward = bridge_forward,                                             \

@@ -28,7 +28,7 @@ struct tables {
 };
 
 static int64_t
-draw(struct test_random *random, int64_t low, int64_t high)
+random_draw(struct test_random *random, int64_t low, int64_t high)
 {
     return test_random_in(random, low, high);
 }
@@ -37,13 +37,14 @@ static void
 draw_axis(struct tables *t, struct test_random *random, int side, int64_t len)
 {
     int64_t at = 0, all = t->args.batch * len;
-    t->cumulative[side] = draw(random, 0, 2) == 0;
+    t->cumulative[side] = random_draw(random, 0, 2) == 0;
     for (int64_t n = 0; n < t->args.ndocs; n++) {
-        if (!t->cumulative[side] && draw(random, 0, 1))
-            at += draw(random, 0, (all - at) / 3);
+        if (!t->cumulative[side] && random_draw(random, 0, 1))
+            at += random_draw(random, 0, (all - at) / 3);
         int64_t left = len ? (at / len + 1) * len - at : 0;
         left = left < all - at ? left : all - at;
-        int64_t rows = draw(random, 0, 4) == 0 ? 0 : draw(random, 0, left);
+        int64_t rows =
+            random_draw(random, 0, 4) == 0 ? 0 : random_draw(random, 0, left);
         t->begin[side][n] = at;
         t->rows[side][n] = rows;
         at += rows;
@@ -59,9 +60,9 @@ draw_segments(struct tables *t, struct test_random *random)
     for (int64_t h = 0; h < t->args.heads_q; h++)
         for (int64_t b = 0; b < t->args.batch; b++)
             for (int64_t row = 0; row < t->args.len_q;) {
-                int64_t end = row + draw(random, 1, t->args.len_q);
+                int64_t end = row + random_draw(random, 1, t->args.len_q);
                 end = end < t->args.len_q ? end : t->args.len_q;
-                if (t->nsegments < RUNS_MAX && draw(random, 0, 2)) {
+                if (t->nsegments < RUNS_MAX && random_draw(random, 0, 2)) {
                     t->segments[t->nsegments++] =
                         (struct uli_gpu_attn_segment){h, b, row, end, packed};
                     packed += end - row;
@@ -75,30 +76,32 @@ draw_tables(struct tables *t, struct test_random *random)
 {
     struct uli_gpu_attn_args *a = &t->args;
     memset(t, 0, sizeof(*t));
-    a->batch = draw(random, 0, 8) ? draw(random, 1, 3) : 0;
-    a->len_q = draw(random, 0, 8) ? draw(random, 1, 300) : 0;
-    a->len_k = draw(random, 0, 300);
-    a->heads_q = draw(random, 1, 3);
-    a->left = draw(random, 0, 1) ? INT64_MAX : draw(random, 0, 200);
-    a->right = draw(random, 0, 1) ? INT64_MAX : draw(random, 0, 100);
-    a->diagonal = draw(random, 0, 2) ? 0 : draw(random, -50, 50);
-    if (draw(random, 0, 20) == 0)
-        a->diagonal = draw(random, 0, 1) ? INT64_MAX : INT64_MIN;
-    a->bottom_right = (int32_t)draw(random, 0, 1);
-    a->tile_rows = 8 << draw(random, 0, 4);
-    a->tile_keys = 8 << draw(random, 0, 4);
-    a->has_docs = (int32_t)draw(random, 0, 1);
-    a->ndocs = a->has_docs ? draw(random, 0, DOCS_MAX) : 0;
+    a->batch = random_draw(random, 0, 8) ? random_draw(random, 1, 3) : 0;
+    a->len_q = random_draw(random, 0, 8) ? random_draw(random, 1, 300) : 0;
+    a->len_k = random_draw(random, 0, 300);
+    a->heads_q = random_draw(random, 1, 3);
+    a->left =
+        random_draw(random, 0, 1) ? INT64_MAX : random_draw(random, 0, 200);
+    a->right =
+        random_draw(random, 0, 1) ? INT64_MAX : random_draw(random, 0, 100);
+    a->diagonal = random_draw(random, 0, 2) ? 0 : random_draw(random, -50, 50);
+    if (random_draw(random, 0, 20) == 0)
+        a->diagonal = random_draw(random, 0, 1) ? INT64_MAX : INT64_MIN;
+    a->bottom_right = (int32_t)random_draw(random, 0, 1);
+    a->tile_rows = 8 << random_draw(random, 0, 4);
+    a->tile_keys = 8 << random_draw(random, 0, 4);
+    a->has_docs = (int32_t)random_draw(random, 0, 1);
+    a->ndocs = a->has_docs ? random_draw(random, 0, DOCS_MAX) : 0;
     draw_axis(t, random, 0, a->len_q);
     draw_axis(t, random, 1, a->len_k);
     t->nsegments = -1;
-    if (a->len_q && draw(random, 0, 1))
+    if (a->len_q && random_draw(random, 0, 1))
         draw_segments(t, random);
 }
 
 /* A table of 8 or 4 byte indices on the device. */
 static void *
-upload(const int64_t *values, int64_t count, int32_t index_bytes)
+values_upload(const int64_t *values, int64_t count, int32_t index_bytes)
 {
     unsigned char bytes[8 * (DOCS_MAX + 1)];
     void *device;
@@ -128,13 +131,13 @@ run_prepare(struct tables *t, struct test_random *random, struct outcome *o)
     void *held[6] = {NULL}, *workspace;
     for (int side = 0; side < 2; side++) {
         struct uli_gpu_attn_docs *docs = side ? &a->docs_k : &a->docs_q;
-        docs->index_bytes = draw(random, 0, 1) ? 4 : 8;
-        held[side] = upload(
+        docs->index_bytes = random_draw(random, 0, 1) ? 4 : 8;
+        held[side] = values_upload(
             t->begin[side], a->ndocs + t->cumulative[side], docs->index_bytes);
         docs->begins = held[side];
         if (!t->cumulative[side])
             docs->lengths = held[2 + side] =
-                upload(t->rows[side], a->ndocs, docs->index_bytes);
+                values_upload(t->rows[side], a->ndocs, docs->index_bytes);
     }
     int64_t rows = a->batch * a->len_q;
     if (t->nsegments >= 0) {

@@ -26,7 +26,7 @@ struct fixture {
 enum { CAUSE, POISON, FLAGS, OUT_FLAGS = FLAGS + 3 * MOST, WORDS = 64 };
 
 static void *
-device(size_t bytes)
+memory_allocate(size_t bytes)
 {
     void *p = NULL;
     assert_int_equal(cudaMalloc(&p, bytes), cudaSuccess);
@@ -35,12 +35,12 @@ device(size_t bytes)
 }
 
 static void
-lay(struct fixture *f, enum uli_attn_tensor name)
+fixture_lay(struct fixture *f, enum uli_attn_tensor name)
 {
     struct uli_attn_view *view = &f->call.views[name];
     bool lse = name == ULI_ATTN_LSE;
     int64_t size = lse ? 4 : 2, columns = lse ? 1 : DIM;
-    f->memory[name] = device(ROWS * (size_t)ROW_BYTES + 64);
+    f->memory[name] = memory_allocate(ROWS * (size_t)ROW_BYTES + 64);
     *view = (struct uli_attn_view){.name = "tensor",
         .base = f->memory[name],
         .head_stride = columns * size,
@@ -82,22 +82,22 @@ open_fixture(struct fixture *f, const struct uli_attn_kernel *row)
         .doc_count = 1,
         .q_rows = ROWS};
     for (int t = ULI_ATTN_Q; t <= ULI_ATTN_LSE; t++)
-        lay(f, (enum uli_attn_tensor)t);
-    f->words = device(8 * WORDS);
+        fixture_lay(f, (enum uli_attn_tensor)t);
+    f->words = memory_allocate(8 * WORDS);
     f->call.cause = f->words + CAUSE;
     f->call.poison = f->words + POISON;
     f->call.timeout_s = 0.5;
     f->call.workspace_bytes =
         row->workspace(&f->call.problem, ULYX_ATTENTION_PASS_FORWARD, 1);
     assert_true(f->call.workspace_bytes > 0);
-    f->call.workspace = device((size_t)f->call.workspace_bytes);
+    f->call.workspace = memory_allocate((size_t)f->call.workspace_bytes);
     assert_int_equal(
         cudaStreamCreate((cudaStream_t *)&f->call.stream), cudaSuccess);
 }
 
 /* Cuts a tensor into pieces; inputs wait for flags where they have them. */
 static void
-cut(struct fixture *f, enum uli_attn_tensor name, int count, bool flags)
+fixture_cut(struct fixture *f, enum uli_attn_tensor name, int count, bool flags)
 {
     struct uli_attn_view *view = &f->call.views[name];
     for (int n = 0; n < count; n++) {
@@ -114,7 +114,7 @@ cut(struct fixture *f, enum uli_attn_tensor name, int count, bool flags)
 }
 
 static void
-forward(struct fixture *f)
+fixture_forward(struct fixture *f)
 {
     f->row->forward(&f->call);
     assert_int_equal(atomic_load(&f->call.failed), 0);
@@ -168,7 +168,7 @@ no_more_blocks_than_max_sms(void **state)
             assert_int_equal(emu_open(&config), 0);
             open_fixture(&f, rows[r]);
             f.call.max_sms = max_sms;
-            forward(&f);
+            fixture_forward(&f);
             assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
             uint64_t blocks = state_of(&f).blocks;
             if (max_sms == 0 || max_sms >= 3)
@@ -199,10 +199,10 @@ others_go_to_the_portable_kernels(void **state)
         if (n == 3)
             f.call.views[ULI_ATTN_OUT].base += 8;
         if (n >= 4)
-            cut(&f, ULI_ATTN_V, 9, false);
+            fixture_cut(&f, ULI_ATTN_V, 9, false);
         if (n == 4) /* no longer one after another */
             f.pieces[ULI_ATTN_V][5].base = f.memory[ULI_ATTN_V];
-        forward(&f);
+        fixture_forward(&f);
         assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
         assert_int_equal(emu_fault_count(), 0);
         if (reasons[n])
@@ -289,12 +289,12 @@ flag_that_never_comes_is_named(void **state)
         assert_int_equal(emu_open(&config), 0);
         open_fixture(&f, rows[n / 3]);
         for (int t = ULI_ATTN_Q; t <= ULI_ATTN_V; t++)
-            cut(&f, (enum uli_attn_tensor)t, 3, true);
-        cut(&f, ULI_ATTN_OUT, 2, true);
+            fixture_cut(&f, (enum uli_attn_tensor)t, 3, true);
+        fixture_cut(&f, ULI_ATTN_OUT, 2, true);
         for (int w = FLAGS; w < OUT_FLAGS; w++)
             f.words[w] = 3;
         f.words[FLAGS + name * MOST + 1] = 2;
-        forward(&f);
+        fixture_forward(&f);
         assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
         uint64_t cause = ULI_GPU_ATTN_CAUSE(
             -ULYX_ERR_TIMEOUT, ULI_GPU_ATTN_FLAG_Q + name, 1);
@@ -319,11 +319,11 @@ poison_ends_the_wait(void **state)
         struct fixture f;
         assert_int_equal(emu_open(&config), 0);
         open_fixture(&f, rows[r]);
-        cut(&f, ULI_ATTN_K, 3, true);
-        cut(&f, ULI_ATTN_OUT, 2, true);
+        fixture_cut(&f, ULI_ATTN_K, 3, true);
+        fixture_cut(&f, ULI_ATTN_OUT, 2, true);
         f.call.timeout_s = 3600;
         f.words[POISON] = 1;
-        forward(&f);
+        fixture_forward(&f);
         assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
         assert_true(emu_clock_ns() < UINT64_C(3600000000000));
         assert_int_equal(state_of(&f).failed, 0);
@@ -350,14 +350,14 @@ ranks_that_wait_leave_room(void **state)
             open_fixture(&f[r], rows[n / 3]);
             f[r].call.device_ranks = 2;
             for (int t = ULI_ATTN_Q; t <= ULI_ATTN_V; t++)
-                cut(&f[r], (enum uli_attn_tensor)t, 3, true);
-            cut(&f[r], ULI_ATTN_OUT, 2, true);
-            forward(&f[r]);
+                fixture_cut(&f[r], (enum uli_attn_tensor)t, 3, true);
+            fixture_cut(&f[r], ULI_ATTN_OUT, 2, true);
+            fixture_forward(&f[r]);
         }
         assert_int_equal(cudaStreamCreate(&stream), cudaSuccess);
         /* a small block sleeps first, for longer than the others need until
          * they wait */
-        uint64_t *unused = device(8 * 1000);
+        uint64_t *unused = memory_allocate(8 * 1000);
         const struct sm90_flags none = {{unused, unused, unused}};
         assert_int_equal(sm90_flags_set(&none, 1000, 3, 0, stream), 0);
         for (int r = 0; r < 2; r++) {

@@ -91,7 +91,7 @@ run_case(int fault, const struct sm90_case *c)
 
 /* Keys whose flags never come are waited for until the deadline. */
 static bool
-waits(int fault, bool plain, uint64_t seed)
+fault_waits(int fault, bool plain, uint64_t seed)
 {
     struct sm90_case c = case_of(plain, true, seed);
     const struct emu_config config = {.seed = seed, .quiet = fault != NONE};
@@ -112,7 +112,7 @@ run_all(int fault, bool plain, uint64_t seed)
     struct sm90_case bare = case_of(plain, false, seed);
     struct sm90_case even = even_case(plain, seed);
     return run_case(fault, &full) && run_case(fault, &even) &&
-           run_case(fault, &bare) && waits(fault, plain, seed);
+           run_case(fault, &bare) && fault_waits(fault, plain, seed);
 }
 
 static void

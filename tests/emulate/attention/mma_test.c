@@ -19,13 +19,13 @@ static const struct uli_gpu_attn_forward *const families[] = {
 enum { FAMILIES = 6, PLAIN = 5 };
 
 static int64_t
-draw(struct test_random *random, int64_t low, int64_t high)
+random_draw(struct test_random *random, int64_t low, int64_t high)
 {
     return test_random_in(random, low, high);
 }
 
 static struct sm90_result
-run(const struct sm90_case *c)
+case_run(const struct sm90_case *c)
 {
     const struct emu_config config = {.seed = c->seed, .sm_count = 4};
     assert_int_equal(emu_open(&config), 0);
@@ -37,9 +37,9 @@ run(const struct sm90_case *c)
 
 /* Runs, compares with the definition, keeps the result. */
 static struct sm90_result
-judged(const struct sm90_case *c)
+case_judged(const struct sm90_case *c)
 {
-    struct sm90_result result = run(c);
+    struct sm90_result result = case_run(c);
     if (result.bad)
         print_error("%s, seed %llu: %lld values wrong, worst %g bounds, cause "
                     "%llx\n",
@@ -51,14 +51,14 @@ judged(const struct sm90_case *c)
 }
 
 static void
-judge(const struct sm90_case *c)
+case_judge(const struct sm90_case *c)
 {
-    struct sm90_result result = judged(c);
+    struct sm90_result result = case_judged(c);
     sm90_result_free(&result);
 }
 
 static struct sm90_case
-simple(int family, int64_t q, int64_t k)
+case_simple(int family, int64_t q, int64_t k)
 {
     const struct uli_gpu_attn_forward *f = families[family];
     return (struct sm90_case){.portable = f,
@@ -83,13 +83,13 @@ late_pieces_are_waited_for(void **state)
     (void)state;
     for (int layout = SM90_CONTINUING; layout <= SM90_APART; layout++)
         for (int f = 0; f < FAMILIES; f += PLAIN) {
-            struct sm90_case c = simple(f, 180, 270);
+            struct sm90_case c = case_simple(f, 180, 270);
             c.layout = (enum sm90_layout)layout;
             c.pieces = 3; /* 180 and 270 are multiples, for EVENLY */
             c.flags = true;
             c.right = 0;
             c.seed += (uint64_t)layout;
-            judge(&c);
+            case_judge(&c);
         }
 }
 
@@ -100,12 +100,12 @@ piece_that_never_comes_is_named(void **state)
     (void)state;
     for (int f = 0; f < FAMILIES; f += PLAIN)
         for (int missing = 1; missing <= 3; missing++) {
-            struct sm90_case c = simple(f, 150, 200);
+            struct sm90_case c = case_simple(f, 150, 200);
             c.layout = SM90_APART;
             c.pieces = 3;
             c.flags = true;
             c.missing = missing;
-            struct sm90_result result = run(&c);
+            struct sm90_result result = case_run(&c);
             assert_int_equal(result.failed & 0xff, -ULYX_ERR_TIMEOUT);
             assert_int_equal(
                 result.failed >> 8 & 0xff, ULI_GPU_ATTN_FLAG_Q + missing - 1);
@@ -131,12 +131,12 @@ blocks_change_no_bit(void **state)
 {
     (void)state;
     for (int f = 0; f < FAMILIES; f += PLAIN) {
-        struct sm90_case c = simple(f, 140, 150);
+        struct sm90_case c = case_simple(f, 140, 150);
         c.heads_q = 4, c.heads_kv = 2, c.right = 0;
         c.blocks = 1;
-        struct sm90_result first = judged(&c);
+        struct sm90_result first = case_judged(&c);
         for (c.blocks = 2; c.blocks <= 9; c.blocks += 7) {
-            struct sm90_result other = judged(&c);
+            struct sm90_result other = case_judged(&c);
             same_bits(&c, &first, &other);
             sm90_result_free(&other);
         }
@@ -150,15 +150,15 @@ layouts_change_no_bit(void **state)
 {
     (void)state;
     for (int f = 0; f < FAMILIES; f++) {
-        struct sm90_case c = simple(f, 90, 131);
+        struct sm90_case c = case_simple(f, 90, 131);
         c.dim_qk -= 8, c.dim_v -= 8;
         c.left = 70, c.right = 20;
-        struct sm90_result first = judged(&c);
+        struct sm90_result first = case_judged(&c);
         for (int n = 0; n < 4; n++) {
             c.layout = n % 2 ? SM90_APART : SM90_STRIDED;
             c.pieces = n % 2 ? 4 : 1;
             c.odd = n / 2 ? 2 + 16 * n : 0;
-            struct sm90_result other = judged(&c);
+            struct sm90_result other = case_judged(&c);
             same_bits(&c, &first, &other);
             sm90_result_free(&other);
         }
@@ -172,17 +172,17 @@ place_in_a_pack_changes_no_bit(void **state)
 {
     (void)state;
     for (int f = 0; f < FAMILIES; f += PLAIN) {
-        struct sm90_case c = simple(f, 200, 230);
+        struct sm90_case c = case_simple(f, 200, 230);
         size_t row = (size_t)c.dim_v * sizeof(float);
         c.right = 0;
         c.ndocs = 2;
         c.q_rows[0] = 137, c.k_rows[0] = 151;
         c.q_begin[1] = 150, c.k_begin[1] = 160;
         c.q_rows[1] = 50, c.k_rows[1] = 70;
-        struct sm90_result first = judged(&c);
+        struct sm90_result first = case_judged(&c);
         c.q_begin[0] = 3, c.k_begin[0] = 2;
         c.q_begin[1] = 141, c.k_begin[1] = 153;
-        struct sm90_result other = judged(&c);
+        struct sm90_result other = case_judged(&c);
         assert_memory_equal(first.out, other.out + 3 * c.dim_v, 137 * row);
         assert_memory_equal(
             first.out + 150 * c.dim_v, other.out + 141 * c.dim_v, 50 * row);
@@ -207,24 +207,24 @@ family_of(int64_t dim_qk, int64_t dim_v)
 static void
 draw_features(struct sm90_case *c, struct test_random *random)
 {
-    int64_t kind = draw(random, 0, 3);
-    c->left = kind < 2 ? ALL : draw(random, 0, 90);
-    c->right = kind == 0 ? ALL : kind == 1 ? 0 : draw(random, 0, 60);
-    c->diagonal = draw(random, 0, 3) ? 0 : draw(random, -70, 70);
-    c->top_left = draw(random, 0, 1);
-    c->softcap = draw(random, 0, 3) ? 0 : 1 + test_random_unit(random);
-    c->slope = draw(random, 0, 3) ? 0 : test_random_unit(random);
-    c->has_sink = draw(random, 0, 2) == 0;
+    int64_t kind = random_draw(random, 0, 3);
+    c->left = kind < 2 ? ALL : random_draw(random, 0, 90);
+    c->right = kind == 0 ? ALL : kind == 1 ? 0 : random_draw(random, 0, 60);
+    c->diagonal = random_draw(random, 0, 3) ? 0 : random_draw(random, -70, 70);
+    c->top_left = random_draw(random, 0, 1);
+    c->softcap = random_draw(random, 0, 3) ? 0 : 1 + test_random_unit(random);
+    c->slope = random_draw(random, 0, 3) ? 0 : test_random_unit(random);
+    c->has_sink = random_draw(random, 0, 2) == 0;
     c->sink = test_random_normal(random);
-    c->layout = (enum sm90_layout)draw(random, 0, 3);
-    c->pieces = draw(random, 1, 5);
+    c->layout = (enum sm90_layout)random_draw(random, 0, 3);
+    c->pieces = random_draw(random, 1, 5);
     if (c->layout == SM90_EVENLY) {
         c->len_q += c->pieces - c->len_q % c->pieces;
         c->len_k += c->pieces - c->len_k % c->pieces;
     }
-    c->flags = c->layout != SM90_STRIDED && draw(random, 0, 1);
-    c->odd = 2 * draw(random, 0, 8) * draw(random, 0, 1);
-    c->blocks = (int)draw(random, 1, 5);
+    c->flags = c->layout != SM90_STRIDED && random_draw(random, 0, 1);
+    c->odd = 2 * random_draw(random, 0, 8) * random_draw(random, 0, 1);
+    c->blocks = (int)random_draw(random, 1, 5);
 }
 
 /* Head dimensions 8 .. 512 apart for keys and values, 1 to 16 query heads a
@@ -236,19 +236,19 @@ all_dimensions_and_groups(void **state)
     (void)state;
     for (int64_t n = 0; n < test_draws(10); n++) {
         struct test_random random = {seed * 1000 + (uint64_t)n};
-        struct sm90_case c = simple(0, draw(&random, 1, 140), 1);
+        struct sm90_case c = case_simple(0, random_draw(&random, 1, 140), 1);
         int64_t most = n % 4 ? 32 : 64;
-        c.dim_qk = 8 * draw(&random, 1, most);
-        c.dim_v = 8 * draw(&random, 1, most);
+        c.dim_qk = 8 * random_draw(&random, 1, most);
+        c.dim_v = 8 * random_draw(&random, 1, most);
         c.portable = family_of(c.dim_qk, c.dim_v);
-        c.len_k = draw(&random, 1, 200);
-        c.f16 = draw(&random, 0, 1);
-        c.heads_kv = draw(&random, 1, 2);
-        c.heads_q = c.heads_kv * draw(&random, 1, n % 3 ? 2 : 16);
+        c.len_k = random_draw(&random, 1, 200);
+        c.f16 = random_draw(&random, 0, 1);
+        c.heads_kv = random_draw(&random, 1, 2);
+        c.heads_q = c.heads_kv * random_draw(&random, 1, n % 3 ? 2 : 16);
         c.len_q = c.heads_q > 4 ? 1 + c.len_q % 20 : c.len_q;
         c.seed = random.state;
         draw_features(&c, &random);
-        judge(&c);
+        case_judge(&c);
     }
 }
 

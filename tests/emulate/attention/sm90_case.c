@@ -35,7 +35,7 @@ struct run {
 };
 
 static void *
-device(int64_t bytes)
+memory_allocate(int64_t bytes)
 {
     void *p = NULL;
     if (cudaMalloc(&p, (size_t)bytes) != cudaSuccess)
@@ -86,7 +86,7 @@ lay_pieces(struct laid *l, const struct sm90_case *c)
         if (n == 0 || apart) {
             l->bytes[n] =
                 apart ? bytes + 64 : unit * l->heads * l->batch * l->rows;
-            l->memory[n] = device(l->bytes[n]);
+            l->memory[n] = memory_allocate(l->bytes[n]);
         }
         p->base = apart ? l->memory[n]
                   : own ? l->memory[0] + at * unit * l->heads * l->batch
@@ -102,7 +102,7 @@ lay_pieces(struct laid *l, const struct sm90_case *c)
 }
 
 static void
-lay(struct laid *l, const struct sm90_case *c, int64_t rows, int64_t heads,
+laid_lay(struct laid *l, const struct sm90_case *c, int64_t rows, int64_t heads,
     int64_t columns, int64_t size)
 {
     int64_t odd = size == 2 ? c->odd : 0;
@@ -110,9 +110,9 @@ lay(struct laid *l, const struct sm90_case *c, int64_t rows, int64_t heads,
     l->rows = rows, l->heads = heads, l->batch = c->batch;
     l->columns = columns, l->size = size;
     l->tensor.align = odd % 16 ? 2 : 16;
-    l->flags = device(8 * SM90_PIECES_MAX);
+    l->flags = memory_allocate(8 * SM90_PIECES_MAX);
     memset(l->flags, 0, 8 * SM90_PIECES_MAX);
-    l->device_pieces = device(sizeof(l->pieces));
+    l->device_pieces = memory_allocate(sizeof(l->pieces));
     if (c->layout != SM90_STRIDED && size == 2) {
         lay_pieces(l, c);
         return;
@@ -122,7 +122,7 @@ lay(struct laid *l, const struct sm90_case *c, int64_t rows, int64_t heads,
     l->tensor.batch_stride = unit * heads * rows;
     l->bytes[0] = l->tensor.batch_stride * c->batch + 64;
     l->count = 1;
-    l->memory[0] = device(l->bytes[0]);
+    l->memory[0] = memory_allocate(l->bytes[0]);
     l->tensor.base = l->memory[0] + odd;
 }
 
@@ -141,7 +141,7 @@ value_of(const struct run *r, int which, struct test_random *random, int64_t h,
 }
 
 static double
-rounded(const struct sm90_case *c, double value)
+value_rounded(const struct sm90_case *c, double value)
 {
     return c->f16 ? uli_float_of_f16(uli_f16_of_float((float)value))
                   : uli_float_of_bf16(uli_bf16_of_float((float)value));
@@ -160,7 +160,7 @@ in_gap(const struct sm90_case *c, bool keys, int64_t flat)
 }
 
 static void
-fill(struct run *r, int which, struct laid *l, struct test_random *random)
+run_fill(struct run *r, int which, struct laid *l, struct test_random *random)
 {
     double *to = r->values[which] =
         malloc((size_t)(l->batch * l->heads * l->rows * l->columns + 1) * 8);
@@ -173,8 +173,8 @@ fill(struct run *r, int which, struct laid *l, struct test_random *random)
                     continue;
                 }
                 for (int64_t n = 0; n < l->columns; n++) {
-                    double v =
-                        rounded(r->c, value_of(r, which, random, h, s, n));
+                    double v = value_rounded(
+                        r->c, value_of(r, which, random, h, s, n));
                     row[n] = r->c->f16 ? uli_f16_of_float((float)v)
                                        : uli_bf16_of_float((float)v);
                     *to++ = v;
@@ -186,7 +186,7 @@ static void
 set_heads(struct run *r)
 {
     const struct sm90_case *c = r->c;
-    float *heads = device(8 * c->heads_q);
+    float *heads = memory_allocate(8 * c->heads_q);
     for (int64_t n = 0; n < c->heads_q; n++) {
         heads[n] = (float)(c->slope / (double)(n + 1));
         heads[c->heads_q + n] = (float)(c->sink + (double)n);
@@ -194,7 +194,7 @@ set_heads(struct run *r)
     r->tables = (unsigned char *)heads;
     r->args.slopes = c->slope != 0 ? heads : NULL;
     r->args.sinks = c->has_sink ? heads + c->heads_q : NULL;
-    r->args.max_logit = device(4 * c->heads_q);
+    r->args.max_logit = memory_allocate(4 * c->heads_q);
 }
 
 static void
@@ -202,7 +202,7 @@ set_docs(struct run *r)
 {
     const struct sm90_case *c = r->c;
     const int64_t *from[4] = {c->q_begin, c->q_rows, c->k_begin, c->k_rows};
-    int64_t *to = device(4 * 8 * SM90_DOCS_MAX);
+    int64_t *to = memory_allocate(4 * 8 * SM90_DOCS_MAX);
     for (int n = 0; n < 4; n++)
         memcpy(to + n * SM90_DOCS_MAX, from[n], 8 * SM90_DOCS_MAX);
     r->args.has_docs = c->ndocs > 0;
@@ -242,7 +242,7 @@ set_args(struct run *r)
     if (!uli_gpu_attn_sizes(c->batch, c->batch * c->len_q, c->heads_q, c->ndocs,
             -1, a->tile_rows, &sizes))
         abort();
-    r->workspace = device(sizes.bytes);
+    r->workspace = memory_allocate(sizes.bytes);
     uli_gpu_attn_place(a, &sizes, r->workspace);
 }
 
@@ -269,7 +269,7 @@ doc_of(const struct sm90_case *c, int64_t b, int64_t i, struct doc *doc_p)
 }
 
 static double
-score(const struct run *r, int64_t b, int64_t h, int64_t i, int64_t key,
+run_score(const struct run *r, int64_t b, int64_t h, int64_t i, int64_t key,
     double distance)
 {
     const struct sm90_case *c = r->c;
@@ -291,7 +291,7 @@ score(const struct run *r, int64_t b, int64_t h, int64_t i, int64_t key,
 
 /* Row i's p by key of its document; returns lse. */
 static double
-softmax(const struct run *r, int64_t b, int64_t h, int64_t i,
+run_softmax(const struct run *r, int64_t b, int64_t h, int64_t i,
     const struct doc *d, double *p, double *max_p)
 {
     const struct sm90_case *c = r->c;
@@ -300,7 +300,7 @@ softmax(const struct run *r, int64_t b, int64_t h, int64_t i,
     for (int64_t j = 0; j < d->k_rows; j++) {
         bool seen = (c->left == INT64_MAX || j >= n + d->off - c->left) &&
                     (c->right == INT64_MAX || j <= n + d->off + c->right);
-        p[j] = seen ? score(r, b, h, i, d->k_begin + j,
+        p[j] = seen ? run_score(r, b, h, i, d->k_begin + j,
                           fabs((double)(n + d->off - j)))
                     : -INFINITY;
         max = fmax(max, p[j]);
@@ -320,7 +320,8 @@ softmax(const struct run *r, int64_t b, int64_t h, int64_t i,
 }
 
 static void
-compare(struct sm90_result *result, double got, double want, double bound)
+result_compare(
+    struct sm90_result *result, double got, double want, double bound)
 {
     double error = fabs(got - want) / bound;
     if (!(error <= 1) && got != want) {
@@ -340,7 +341,7 @@ compare_row(const struct run *r, struct sm90_result *result, int64_t b,
     double half = c->f16 ? 0x1p-11 : 0x1p-8, lse = -INFINITY, max = -INFINITY;
     int64_t keys = 0, kv = h * c->heads_kv / c->heads_q;
     if (doc_of(c, b, i, &d)) {
-        lse = softmax(r, b, h, i, &d, p, &max);
+        lse = run_softmax(r, b, h, i, &d, p, &max);
         keys = max == -INFINITY ? 0 : d.k_rows;
     } else if (c->has_sink) {
         lse = (double)(float)(c->sink + (double)h);
@@ -358,10 +359,10 @@ compare_row(const struct run *r, struct sm90_result *result, int64_t b,
                              n];
             sum += v, size += fabs(v);
         }
-        compare(result, result->out[row * c->dim_v + n], sum,
+        result_compare(result, result->out[row * c->dim_v + n], sum,
             half * (fabs(sum) + size) + 1e-6);
     }
-    compare(result, result->lse[row], lse, 1e-5 * (1 + fabs(lse)));
+    result_compare(result, result->lse[row], lse, 1e-5 * (1 + fabs(lse)));
     *top = fmax(*top, max);
 }
 
@@ -375,14 +376,15 @@ compare_all(const struct run *r, struct sm90_result *result)
         for (int64_t b = 0; b < c->batch; b++)
             for (int64_t i = 0; i < c->len_q; i++)
                 compare_row(r, result, b, h, i, p, &top);
-        compare(result, result->max_logit[h], top, 1e-5 * (1 + fabs(top)));
+        result_compare(
+            result, result->max_logit[h], top, 1e-5 * (1 + fabs(top)));
     }
     free(p);
 }
 
 /* ---- the run ---- */
 static void
-gather(struct run *r, struct sm90_result *result)
+run_gather(struct run *r, struct sm90_result *result)
 {
     const struct sm90_case *c = r->c;
     int64_t rows = c->batch * c->heads_q * c->len_q, at = 0;
@@ -414,7 +416,7 @@ gather(struct run *r, struct sm90_result *result)
 
 /* Takes the pieces away, to be written by the kernel that sets their flags. */
 static void
-withhold(struct run *r)
+run_withhold(struct run *r)
 {
     struct laid *tensors[3] = {&r->v, &r->q, &r->k};
     for (int t = 0; t < 3; t++)
@@ -428,7 +430,8 @@ withhold(struct run *r)
                 .flag = p->flag};
             if (r->c->missing && r->c->missing % 3 == t)
                 a.flag = r->lse.flags; /* nobody looks there */
-            unsigned char *copy = device(a.stride * a.batch + bytes + 16);
+            unsigned char *copy =
+                memory_allocate(a.stride * a.batch + bytes + 16);
             for (int64_t b = 0; b < a.batch; b++) {
                 memcpy(
                     copy + b * a.stride, p->base + b * a.stride, (size_t)bytes);
@@ -441,7 +444,7 @@ withhold(struct run *r)
 
 /* Writes the pieces from a stream beside the kernel's. */
 static bool
-come(struct run *r)
+run_arrived(struct run *r)
 {
     cudaStream_t stream;
     bool good = cudaStreamCreate(&stream) == cudaSuccess &&
@@ -465,7 +468,7 @@ source_of(const struct laid *l)
 
 /* Prepare and the pass; true where both were taken. */
 static bool
-launch(struct run *r)
+run_launch(struct run *r)
 {
     const struct sm90_case *c = r->c;
     const struct uli_sm90_source sources[3] = {
@@ -489,25 +492,25 @@ sm90_case_run(const struct sm90_case *c)
     struct run r = {.c = c};
     struct sm90_result result = {0};
     struct test_random random = {c->seed};
-    lay(&r.q, c, c->len_q, c->heads_q, c->dim_qk, 2);
-    lay(&r.k, c, c->len_k, c->heads_kv, c->dim_qk, 2);
-    lay(&r.v, c, c->len_k, c->heads_kv, c->dim_v, 2);
-    lay(&r.out, c, c->len_q, c->heads_q, c->dim_v, 2);
-    lay(&r.lse, c, c->len_q, c->heads_q, 1, 4);
-    fill(&r, 0, &r.q, &random);
-    fill(&r, 1, &r.k, &random);
-    fill(&r, 2, &r.v, &random);
+    laid_lay(&r.q, c, c->len_q, c->heads_q, c->dim_qk, 2);
+    laid_lay(&r.k, c, c->len_k, c->heads_kv, c->dim_qk, 2);
+    laid_lay(&r.v, c, c->len_k, c->heads_kv, c->dim_v, 2);
+    laid_lay(&r.out, c, c->len_q, c->heads_q, c->dim_v, 2);
+    laid_lay(&r.lse, c, c->len_q, c->heads_q, 1, 4);
+    run_fill(&r, 0, &r.q, &random);
+    run_fill(&r, 1, &r.k, &random);
+    run_fill(&r, 2, &r.v, &random);
     set_args(&r);
     if (c->flags)
-        withhold(&r);
-    bool good = launch(&r);
+        run_withhold(&r);
+    bool good = run_launch(&r);
     result.bad = !good;
     if (good && c->flags && !c->late)
-        good = come(&r);
+        good = run_arrived(&r);
     if (cudaDeviceSynchronize() != cudaSuccess)
         result.bad++;
     result.failed = r.args.state->failed;
-    gather(&r, &result);
+    run_gather(&r, &result);
     if (good)
         compare_all(&r, &result);
     for (int n = 0; n < 3; n++)

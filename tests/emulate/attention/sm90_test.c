@@ -10,7 +10,7 @@
 #define ALL INT64_MAX
 
 static void
-judge(struct sm90_case c)
+case_judge(struct sm90_case c)
 {
     const struct emu_config config = {.seed = c.seed, .sm_count = 4};
     assert_int_equal(emu_open(&config), 0);
@@ -27,7 +27,7 @@ judge(struct sm90_case c)
 }
 
 static struct sm90_case
-plain(const struct uli_sm90_family *family, int64_t q, int64_t k)
+family_case(const struct uli_sm90_family *family, int64_t q, int64_t k)
 {
     return (struct sm90_case){.family = family,
         .batch = 1,
@@ -45,7 +45,7 @@ plain(const struct uli_sm90_family *family, int64_t q, int64_t k)
 }
 
 static int64_t
-draw(struct test_random *random, int64_t low, int64_t high)
+random_draw(struct test_random *random, int64_t low, int64_t high)
 {
     return test_random_in(random, low, high);
 }
@@ -54,10 +54,10 @@ static void
 draw_docs(struct sm90_case *c, struct test_random *random)
 {
     int64_t q = 0, k = 0;
-    c->ndocs = draw(random, 1, 4);
+    c->ndocs = random_draw(random, 1, 4);
     for (int64_t n = 0; n < c->ndocs; n++) {
-        if (draw(random, 0, 2) == 0)
-            q += draw(random, 0, 40), k += draw(random, 0, 40);
+        if (random_draw(random, 0, 2) == 0)
+            q += random_draw(random, 0, 40), k += random_draw(random, 0, 40);
         int64_t b = q / c->len_q > k / c->len_k ? q / c->len_q : k / c->len_k;
         if (b >= c->batch) {
             c->ndocs = n;
@@ -66,31 +66,31 @@ draw_docs(struct sm90_case *c, struct test_random *random)
         q = q < b * c->len_q ? b * c->len_q : q;
         k = k < b * c->len_k ? b * c->len_k : k;
         c->q_begin[n] = q, c->k_begin[n] = k;
-        q += c->q_rows[n] = draw(random, 0, (b + 1) * c->len_q - q);
-        k += c->k_rows[n] = draw(random, 0, (b + 1) * c->len_k - k);
+        q += c->q_rows[n] = random_draw(random, 0, (b + 1) * c->len_q - q);
+        k += c->k_rows[n] = random_draw(random, 0, (b + 1) * c->len_k - k);
     }
 }
 
 static void
 draw_mask(struct sm90_case *c, struct test_random *random)
 {
-    int64_t kind = draw(random, 0, 3);
-    c->left = kind < 2 ? ALL : draw(random, 0, 150);
-    c->right = kind == 0 ? ALL : kind == 1 ? 0 : draw(random, 0, 60);
-    c->diagonal = draw(random, 0, 3) ? 0 : draw(random, -70, 70);
-    c->top_left = draw(random, 0, 1);
+    int64_t kind = random_draw(random, 0, 3);
+    c->left = kind < 2 ? ALL : random_draw(random, 0, 150);
+    c->right = kind == 0 ? ALL : kind == 1 ? 0 : random_draw(random, 0, 60);
+    c->diagonal = random_draw(random, 0, 3) ? 0 : random_draw(random, -70, 70);
+    c->top_left = random_draw(random, 0, 1);
 }
 
 static void
 draw_layout(struct sm90_case *c, struct test_random *random)
 {
-    c->layout = (enum sm90_layout)draw(random, 0, 3);
-    c->pieces = draw(random, 1, 4);
+    c->layout = (enum sm90_layout)random_draw(random, 0, 3);
+    c->pieces = random_draw(random, 1, 4);
     if (c->layout == SM90_EVENLY) {
         c->len_q = (c->len_q + c->pieces - 1) / c->pieces * c->pieces;
         c->len_k = (c->len_k + c->pieces - 1) / c->pieces * c->pieces;
     }
-    c->flags = c->layout != SM90_STRIDED && draw(random, 0, 1);
+    c->flags = c->layout != SM90_STRIDED && random_draw(random, 0, 1);
 }
 
 /* Every feature, drawn. */
@@ -98,24 +98,24 @@ static struct sm90_case
 draw_case(const struct uli_sm90_family *family, uint64_t seed)
 {
     struct test_random random = {seed};
-    struct sm90_case c =
-        plain(family, draw(&random, 1, 280), draw(&random, 1, 400));
+    struct sm90_case c = family_case(
+        family, random_draw(&random, 1, 280), random_draw(&random, 1, 400));
     c.seed = seed;
-    c.f16 = draw(&random, 0, 1);
-    c.batch = draw(&random, 1, 2);
-    c.heads_kv = draw(&random, 1, 2);
-    c.heads_q = c.heads_kv * draw(&random, 1, 2);
-    c.dim_qk -= 8 * draw(&random, 0, 3);
-    c.dim_v -= 8 * draw(&random, 0, 3);
+    c.f16 = random_draw(&random, 0, 1);
+    c.batch = random_draw(&random, 1, 2);
+    c.heads_kv = random_draw(&random, 1, 2);
+    c.heads_q = c.heads_kv * random_draw(&random, 1, 2);
+    c.dim_qk -= 8 * random_draw(&random, 0, 3);
+    c.dim_v -= 8 * random_draw(&random, 0, 3);
     draw_mask(&c, &random);
-    c.softcap = draw(&random, 0, 3) ? 0 : 1 + test_random_unit(&random);
-    c.slope = draw(&random, 0, 3) ? 0 : test_random_unit(&random);
-    c.has_sink = draw(&random, 0, 2) == 0;
+    c.softcap = random_draw(&random, 0, 3) ? 0 : 1 + test_random_unit(&random);
+    c.slope = random_draw(&random, 0, 3) ? 0 : test_random_unit(&random);
+    c.has_sink = random_draw(&random, 0, 2) == 0;
     c.sink = test_random_normal(&random);
     draw_layout(&c, &random);
-    if (draw(&random, 0, 1))
+    if (random_draw(&random, 0, 1))
         draw_docs(&c, &random);
-    c.blocks = (int)draw(&random, 1, 3);
+    c.blocks = (int)random_draw(&random, 1, 3);
     return c;
 }
 
@@ -124,24 +124,24 @@ any_features(const struct uli_sm90_family *family, int64_t usual)
 {
     uint64_t seed = test_seed(1);
     for (int64_t n = 0; n < test_draws(usual); n++)
-        judge(draw_case(family, seed * 1000 + (uint64_t)n));
+        case_judge(draw_case(family, seed * 1000 + (uint64_t)n));
 }
 
 static void
 full_d128(void **state)
 {
     (void)state;
-    judge(plain(&uli_sm90_d128, 130, 300));
+    case_judge(family_case(&uli_sm90_d128, 130, 300));
 }
 
 static void
 causal_d128(void **state)
 {
-    struct sm90_case c = plain(&uli_sm90_d128, 300, 300);
+    struct sm90_case c = family_case(&uli_sm90_d128, 300, 300);
     (void)state;
     c.right = 0;
     c.heads_q = 2;
-    judge(c);
+    case_judge(c);
 }
 
 static void

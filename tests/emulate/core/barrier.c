@@ -9,14 +9,14 @@
 /* What a warp has done before it came. Its lanes have one state, so it is told
  * once, when the last live lane has come, or at the end. */
 static void
-tell(struct emu_barrier *b, struct emu_warp *warp)
+barrier_tell(struct emu_barrier *b, struct emu_warp *warp)
 {
     emu_publish(warp, b->clocks);
     b->pending[warp->index] = 0;
 }
 
 static void
-complete(struct emu_block *block, struct emu_barrier *b)
+barrier_complete(struct emu_block *block, struct emu_barrier *b)
 {
     uint32_t joined = 0;
     emu_progress();
@@ -26,7 +26,7 @@ complete(struct emu_block *block, struct emu_barrier *b)
     b->votes = 0;
     for (uint32_t w = 0; w < block->warp_count; w++)
         if (b->pending[w])
-            tell(b, &block->warps[w]);
+            barrier_tell(b, &block->warps[w]);
     for (struct emu_thread *t = b->queue.first; t; t = t->next) {
         if (!(joined >> t->warp->index & 1))
             emu_clocks_join(t->warp->now, b->clocks);
@@ -40,7 +40,7 @@ complete(struct emu_block *block, struct emu_barrier *b)
 }
 
 static void
-check(const struct emu_barrier *b, uint32_t id, uint32_t threads)
+barrier_check(const struct emu_barrier *b, uint32_t id, uint32_t threads)
 {
     const struct emu_block *block = emu.self->block;
     if (id >= EMU_BARRIERS)
@@ -57,18 +57,18 @@ check(const struct emu_barrier *b, uint32_t id, uint32_t threads)
 }
 
 static bool
-full(const struct emu_block *block, const struct emu_barrier *b)
+barrier_is_full(const struct emu_block *block, const struct emu_barrier *b)
 {
     return b->arrived >= (b->expected ? b->expected : block->live);
 }
 
 static void
-arrive(uint32_t id, uint32_t threads, bool wait, int vote)
+barrier_arrive(uint32_t id, uint32_t threads, bool wait, int vote)
 {
     struct emu_thread *self = emu.self;
     struct emu_block *block = self->block;
     struct emu_barrier *b = id < EMU_BARRIERS ? &block->barriers[id] : NULL;
-    check(b, id, threads);
+    barrier_check(b, id, threads);
     if (!b->clocks)
         b->clocks = emu_clocks_new();
     b->expected = threads;
@@ -76,13 +76,13 @@ arrive(uint32_t id, uint32_t threads, bool wait, int vote)
     b->votes += vote;
     b->pending[self->warp->index] |= 1u << self->lane;
     if (!wait || !(self->warp->live & ~b->pending[self->warp->index]))
-        tell(b, self->warp);
-    if (full(block, b) && wait)
-        complete(block, b);
-    else if (full(block, b)) {
+        barrier_tell(b, self->warp);
+    if (barrier_is_full(block, b) && wait)
+        barrier_complete(block, b);
+    else if (barrier_is_full(block, b)) {
         struct emu_clocks *mine = emu_clocks_new();
         emu_clocks_copy(mine, self->warp->now);
-        complete(block, b);
+        barrier_complete(block, b);
         emu_clocks_copy(self->warp->now, mine);
         free(mine);
     } else if (wait)
@@ -93,14 +93,14 @@ arrive(uint32_t id, uint32_t threads, bool wait, int vote)
 void
 emu_barrier(uint32_t id, uint32_t threads, bool wait)
 {
-    arrive(id, threads, wait, 0);
+    barrier_arrive(id, threads, wait, 0);
 }
 
 int
 emu_barrier_reduce(int how, int predicate)
 {
     const struct emu_block *block = emu.self->block;
-    arrive(0, 0, true, predicate != 0);
+    barrier_arrive(0, 0, true, predicate != 0);
     const struct emu_barrier *b = &block->barriers[0];
     return how == 0 ? b->result : how == 1 ? b->unanimous : b->result > 0;
 }
@@ -110,6 +110,6 @@ void
 emu_barrier_thread_ended(struct emu_block *block)
 {
     struct emu_barrier *b = &block->barriers[0];
-    if (b->arrived && !b->expected && full(block, b))
-        complete(block, b);
+    if (b->arrived && !b->expected && barrier_is_full(block, b))
+        barrier_complete(block, b);
 }

@@ -20,7 +20,7 @@ thread_main(void)
 }
 
 static struct emu_dim3
-unflatten(uint64_t i, struct emu_dim3 extent)
+block_unflatten(uint64_t i, struct emu_dim3 extent)
 {
     struct emu_dim3 at = {(unsigned)(i % extent.x),
         (unsigned)(i / extent.x % extent.y),
@@ -55,7 +55,7 @@ start_threads(struct emu_block *block)
         t->warp = &block->warps[i / EMU_WARP];
         t->lane = i % EMU_WARP;
         t->index = i;
-        t->at = unflatten(i, block->launch->block);
+        t->at = block_unflatten(i, block->launch->block);
         t->warp->live |= 1u << t->lane;
         t->stack = emu_stack_take();
         if (!t->stack)
@@ -76,7 +76,7 @@ start_block(struct emu_launch *launch, uint32_t sm)
     block->number = launch->order[--launch->waiting];
     block->serial = ++emu.serial;
     block->sm = sm;
-    block->at = unflatten(block->number, launch->grid);
+    block->at = block_unflatten(block->number, launch->grid);
     block->thread_count = block->live = size.x * size.y * size.z;
     block->warp_count = (block->live + EMU_WARP - 1) / EMU_WARP;
     block->threads = calloc(block->thread_count, sizeof *block->threads);
@@ -94,7 +94,7 @@ start_block(struct emu_launch *launch, uint32_t sm)
 }
 
 static bool
-fits(const struct emu_launch *launch, uint32_t sm)
+launch_fits(const struct emu_launch *launch, uint32_t sm)
 {
     uint32_t threads = launch->block.x * launch->block.y * launch->block.z;
     const struct emu_device *device = &emu.devices[launch->device];
@@ -106,7 +106,7 @@ fits(const struct emu_launch *launch, uint32_t sm)
 }
 
 static void
-occupy(const struct emu_launch *launch, uint32_t sm, int sign)
+launch_occupy(const struct emu_launch *launch, uint32_t sm, int sign)
 {
     uint32_t threads = launch->block.x * launch->block.y * launch->block.z;
     struct emu_device *device = &emu.devices[launch->device];
@@ -136,9 +136,9 @@ admit_one(struct emu_launch *launch)
     uint32_t sms = (uint32_t)emu.config.sm_count, first = emu_random(sms);
     for (uint32_t i = 0; i < sms; i++) {
         uint32_t sm = (first + i) % sms;
-        if (!fits(launch, sm))
+        if (!launch_fits(launch, sm))
             continue;
-        occupy(launch, sm, 1);
+        launch_occupy(launch, sm, 1);
         start_block(launch, sm);
         return true;
     }
@@ -228,7 +228,7 @@ emu_block_try_end(struct emu_block *block)
         emu_clocks_raise(
             launch->op->clocks, warp->agent, emu_agent_advance(warp->agent));
     }
-    occupy(launch, block->sm, -1);
+    launch_occupy(launch, block->sm, -1);
     free_block(block);
     emu.admit = true;
     launch->live--;
@@ -263,7 +263,7 @@ emu_abort_all(void)
     emu.ready_count = 0;
     while (emu.block_count) {
         struct emu_block *block = emu.blocks[emu.block_count - 1];
-        occupy(block->launch, block->sm, -1);
+        launch_occupy(block->launch, block->sm, -1);
         block->live = 0;
         free_block(block);
     }

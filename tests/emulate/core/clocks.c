@@ -43,7 +43,7 @@ emu_clocks_copy(struct emu_clocks *to, const struct emu_clocks *from)
 }
 
 static void
-extend(struct emu_clocks *clocks, uint32_t count)
+clocks_extend(struct emu_clocks *clocks, uint32_t count)
 {
     if (count <= clocks->count)
         return;
@@ -65,7 +65,7 @@ emu_clocks_join(struct emu_clocks *to, const struct emu_clocks *from)
 {
     if (to == from)
         return;
-    extend(to, from->count);
+    clocks_extend(to, from->count);
     for (int view = 0; view < EMU_VIEWS; view++)
         join_view(to->at[view], from->at[view], from->count);
 }
@@ -84,7 +84,7 @@ emu_clocks_meet(struct emu_clocks *to, const struct emu_clocks *from)
 void
 emu_clocks_raise(struct emu_clocks *to, uint32_t agent, uint32_t clock)
 {
-    extend(to, agent + 1);
+    clocks_extend(to, agent + 1);
     if (to->at[EMU_GENERIC][agent] < clock)
         to->at[EMU_GENERIC][agent] = clock;
 }

@@ -35,7 +35,7 @@ emu_lane(void)
     return emu.self->lane;
 }
 
-struct lane {
+struct collective_lane {
     uint64_t in, out;
     uint32_t arg;
 };
@@ -48,7 +48,7 @@ act_shfl(const struct emu_meet *meet, struct emu_warp *warp, void **data)
     for (uint32_t i = 0; i < EMU_WARP; i++) {
         if (!(meet->mask >> i & 1))
             continue;
-        struct lane *lane = data[i];
+        struct collective_lane *lane = data[i];
         uint32_t base = i & ~(width - 1), at = i & (width - 1), from = at;
         switch ((int)meet->operands[0]) {
         case EMU_SHFL_IDX:
@@ -69,14 +69,14 @@ act_shfl(const struct emu_meet *meet, struct emu_warp *warp, void **data)
                 "mask %08x%s",
                 i, warp->index, base + from, meet->mask, emu_here());
         else
-            lane->out = ((struct lane *)data[base + from])->in;
+            lane->out = ((struct collective_lane *)data[base + from])->in;
     }
 }
 
 uint64_t
 emu_shfl(int how, uint32_t mask, uint64_t value, uint32_t lane, uint32_t width)
 {
-    struct lane mine = {value, value, lane};
+    struct collective_lane mine = {value, value, lane};
     struct emu_meet meet = {
         "shfl.sync", mask, {(uint64_t)how, width}, act_shfl};
     if (!width || width > EMU_WARP || width & (width - 1))
@@ -93,16 +93,16 @@ act_ballot(const struct emu_meet *meet, struct emu_warp *warp, void **data)
     (void)warp;
     for (uint32_t i = 0; i < EMU_WARP; i++)
         if (meet->mask >> i & 1)
-            votes |= ((struct lane *)data[i])->in << i;
+            votes |= ((struct collective_lane *)data[i])->in << i;
     for (uint32_t i = 0; i < EMU_WARP; i++)
         if (meet->mask >> i & 1)
-            ((struct lane *)data[i])->out = votes;
+            ((struct collective_lane *)data[i])->out = votes;
 }
 
 uint32_t
 emu_ballot(uint32_t mask, bool predicate)
 {
-    struct lane mine = {predicate, 0, 0};
+    struct collective_lane mine = {predicate, 0, 0};
     struct emu_meet meet = {"vote.sync", mask, {0}, act_ballot};
     emu_meet_warp(&meet, &mine);
     return (uint32_t)mine.out;
@@ -141,20 +141,20 @@ act_reduce(const struct emu_meet *meet, struct emu_warp *warp, void **data)
     for (uint32_t i = 0; i < EMU_WARP; i++) {
         if (!(meet->mask >> i & 1))
             continue;
-        uint32_t value = (uint32_t)((struct lane *)data[i])->in;
+        uint32_t value = (uint32_t)((struct collective_lane *)data[i])->in;
         result =
             any ? reduce_two((int)meet->operands[0], result, value) : value;
         any = true;
     }
     for (uint32_t i = 0; i < EMU_WARP; i++)
         if (meet->mask >> i & 1)
-            ((struct lane *)data[i])->out = result;
+            ((struct collective_lane *)data[i])->out = result;
 }
 
 uint32_t
 emu_reduce(int rmw, uint32_t mask, uint32_t value)
 {
-    struct lane mine = {value, 0, 0};
+    struct collective_lane mine = {value, 0, 0};
     struct emu_meet meet = {"redux.sync", mask, {(uint64_t)rmw}, act_reduce};
     emu_meet_warp(&meet, &mine);
     return (uint32_t)mine.out;

@@ -17,7 +17,7 @@ static struct sigaction before[SIGNALS];
 static unsigned char handler_stack[STACK_BYTES];
 
 static void
-report(const siginfo_t *info)
+crash_report(const siginfo_t *info)
 {
     char text[320];
     struct emu_thread *t = emu.self;
@@ -32,11 +32,11 @@ report(const siginfo_t *info)
 }
 
 static void
-handle(int number, siginfo_t *info, void *context)
+signal_handle(int number, siginfo_t *info, void *context)
 {
     int i = number == signals[0] ? 0 : 1;
     if (emu_on_scheduler) {
-        report(info);
+        crash_report(info);
         signal(number, SIG_DFL);
         raise(number);
     } else if (before[i].sa_flags & SA_SIGINFO) {
@@ -62,7 +62,7 @@ void
 emu_crash_open(void)
 {
     struct sigaction ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
-    ours.sa_sigaction = handle;
+    ours.sa_sigaction = signal_handle;
     for (int i = 0; i < SIGNALS; i++)
         sigaction(signals[i], &ours, &before[i]);
 }
@@ -73,6 +73,6 @@ emu_crash_close(void)
     struct sigaction now;
     for (int i = 0; i < SIGNALS; i++)
         if (sigaction(signals[i], NULL, &now) == 0 &&
-            now.sa_sigaction == handle)
+            now.sa_sigaction == signal_handle)
             sigaction(signals[i], &before[i], NULL);
 }

@@ -66,7 +66,7 @@ emu_here(void)
 }
 
 static void
-keep(enum emu_fault kind, uint64_t key, const char *format, va_list args)
+fault_keep(enum emu_fault kind, uint64_t key, const char *format, va_list args)
 {
     char text[TEXT_BYTES];
     pthread_mutex_lock(&fault_lock);
@@ -96,7 +96,7 @@ emu_fault(enum emu_fault kind, uint64_t key, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    keep(kind, key, format, args);
+    fault_keep(kind, key, format, args);
     va_end(args);
 }
 
@@ -106,7 +106,7 @@ emu_fault_fatal(enum emu_fault kind, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    keep(kind, 0, format, args);
+    fault_keep(kind, 0, format, args);
     va_end(args);
     emu.failed = true;
     if (emu_on_scheduler && emu.self) {

@@ -54,7 +54,7 @@ enum { FRAME_WORDS = 20, ENTRY_WORD = 11 };
 /* Stacks begin at different places of their topmost page: all are as far apart
  * as a power of two, so their tops would share a few lines of the caches. */
 static size_t
-colour(const unsigned char *stack)
+stack_colour(const unsigned char *stack)
 {
     return (uintptr_t)stack / (EMU_STACK_BYTES + EMU_GUARD_BYTES) % 48 * 64;
 }
@@ -63,7 +63,7 @@ void *
 emu_fibre_start(unsigned char *stack, void (*entry)(void))
 {
     void **frame =
-        (void **)(stack + EMU_STACK_BYTES - colour(stack)) - FRAME_WORDS;
+        (void **)(stack + EMU_STACK_BYTES - stack_colour(stack)) - FRAME_WORDS;
     memset(frame, 0, FRAME_WORDS * sizeof *frame);
     frame[ENTRY_WORD] = (void *)entry;
     return frame;

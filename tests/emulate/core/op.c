@@ -60,7 +60,7 @@ emu_op_follow(struct emu_op *op, struct emu_op *earlier)
 }
 
 static void
-queue(struct emu_op *op)
+op_queue(struct emu_op *op)
 {
     emu_grow(&emu.queued, &emu.queued_room, emu.queued_count + 1,
         sizeof *emu.queued);
@@ -76,7 +76,7 @@ emu_op_start(struct emu_op *op)
     emu.unfinished++;
     emu_op_hold(op);
     if (--op->waits == 0)
-        queue(op);
+        op_queue(op);
 }
 
 void
@@ -88,7 +88,7 @@ emu_op_finish(struct emu_op *op)
         struct emu_op *next = op->followers[i];
         emu_clocks_join(next->clocks, op->clocks);
         if (--next->waits == 0)
-            queue(next);
+            op_queue(next);
         emu_op_drop(next);
     }
     op->follower_count = 0;
@@ -105,7 +105,7 @@ emu_op_finish(struct emu_op *op)
 }
 
 static bool
-touch(const struct emu_op *op, uint32_t agent, const void *p, bool write)
+op_touch(const struct emu_op *op, uint32_t agent, const void *p, bool write)
 {
     struct emu_accessor who = {.clocks = op->clocks,
         .agent = agent,
@@ -124,7 +124,8 @@ move_row(const struct emu_op *op, uint32_t agent, size_t z, size_t y)
     const unsigned char *src = (const unsigned char *)op->src +
                                z * op->rows.src_slice + y * op->rows.src_pitch;
     bool copy = op->kind == EMU_OP_COPY;
-    if ((copy && !touch(op, agent, src, false)) || !touch(op, agent, dst, true))
+    if ((copy && !op_touch(op, agent, src, false)) ||
+        !op_touch(op, agent, dst, true))
         return false;
     if (copy)
         memmove(dst, src, op->bytes);

@@ -72,15 +72,15 @@ add_level(struct flag *f, int level, const struct emu_clocks *clocks)
 }
 
 static bool
-published(const struct flag *f)
+flag_published(const struct flag *f)
 {
     return f->level[0] || f->level[1] || f->level[2];
 }
 
 /* rmw: the write continues what others have published. */
 static void
-publish(struct emu_thread *self, const void *address, int order, int scope,
-    bool rmw)
+writes_publish(struct emu_thread *self, const void *address, int order,
+    int scope, bool rmw)
 {
     struct emu_warp *warp = self->warp;
     bool any = order & EMU_RELEASE;
@@ -89,7 +89,7 @@ publish(struct emu_thread *self, const void *address, int order, int scope,
     struct flag *f = flag_of(address, any);
     if (!f)
         return;
-    bool before = published(f);
+    bool before = flag_published(f);
     if (!rmw)
         drop_levels(f);
     if (!any)
@@ -112,11 +112,12 @@ publish(struct emu_thread *self, const void *address, int order, int scope,
 }
 
 static void
-observe(struct emu_thread *self, const void *address, int order, int scope)
+writes_observe(
+    struct emu_thread *self, const void *address, int order, int scope)
 {
     struct flag *f = flag_of(address, false);
     struct emu_warp *warp = self->warp;
-    if (!f || !published(f))
+    if (!f || !flag_published(f))
         return;
     int distance = f->block == self->block->serial            ? EMU_CTA
                    : f->device == self->block->launch->device ? EMU_GPU
@@ -211,14 +212,14 @@ emu_load(const void *p, int bytes, int order, int scope)
     struct emu_thread *self = emu.self;
     strong_access(p, bytes, false);
     wait_for_change(p, bytes);
-    observe(self, p, order, scope);
+    writes_observe(self, p, order, scope);
     self->poll_at = p;
     self->poll_value = read_value(p, bytes);
     return self->poll_value;
 }
 
 static void
-changed(struct emu_thread *self, const void *p)
+word_changed(struct emu_thread *self, const void *p)
 {
     self->poll_at = NULL;
     emu_progress();
@@ -232,9 +233,9 @@ emu_store(void *p, uint64_t value, int bytes, int order, int scope)
     if (!emu_random(4))
         emu_yield();
     strong_access(p, bytes, true);
-    publish(self, p, order, scope, false);
+    writes_publish(self, p, order, scope, false);
     if (read_value(p, bytes) != value)
-        changed(self, p);
+        word_changed(self, p);
     write_value(p, value, bytes);
 }
 
@@ -250,7 +251,7 @@ add_floats(uint64_t old, uint64_t value)
 }
 
 static uint64_t
-combine(int rmw, uint64_t old, uint64_t value, uint64_t expected)
+rmw_combine(int rmw, uint64_t old, uint64_t value, uint64_t expected)
 {
     switch (rmw) {
     case EMU_ADD:
@@ -281,17 +282,17 @@ emu_atomic(void *p, int rmw, uint64_t value, uint64_t expected, int bytes,
     struct emu_thread *self = emu.self;
     strong_access(p, bytes, true);
     wait_for_change(p, bytes);
-    observe(self, p, order, scope);
+    writes_observe(self, p, order, scope);
     uint64_t old = read_value(p, bytes);
-    uint64_t now = combine(rmw, old, value, expected);
+    uint64_t now = rmw_combine(rmw, old, value, expected);
     if (bytes == 4)
         now = (uint32_t)now;
     bool same = now == old;
     if (!(rmw == EMU_CAS && old != expected))
-        publish(self, p, order, scope, true);
+        writes_publish(self, p, order, scope, true);
     write_value(p, now, bytes);
     if (!same) {
-        changed(self, p);
+        word_changed(self, p);
     } else {
         self->poll_at = p;
         self->poll_value = old;

@@ -67,7 +67,7 @@ emu_wake_all(struct emu_queue *queue)
 }
 
 static void
-leave(struct emu_thread *self)
+thread_leave(struct emu_thread *self)
 {
     emu_fibre_switch(&self->sp, emu.scheduler_sp);
 }
@@ -91,7 +91,7 @@ emu_park(struct emu_queue *queue, const char *what, uint64_t a, uint64_t b,
             self->next->link = &self->next;
         queue->first = self;
     }
-    leave(self);
+    thread_leave(self);
 }
 
 void
@@ -106,7 +106,7 @@ emu_park_until(uint64_t wake_ns)
 void
 emu_yield(void)
 {
-    leave(emu.self);
+    thread_leave(emu.self);
 }
 
 struct emu_queue *
@@ -180,7 +180,7 @@ run_op(void)
 
 /* One turn of whatever can move; false when nothing can. */
 static bool
-turn(void)
+device_turn(void)
 {
     bool fibres = emu.ready_count > 0;
     if (emu.op_count && (!(fibres || emu.async_count) || !emu_random(8)))
@@ -214,7 +214,7 @@ ring_alarms(void)
 }
 
 static struct timespec
-deadline(long ns)
+deadline_after(long ns)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -240,7 +240,7 @@ await_hosts(void)
     uint64_t calls = emu.calls - 1;
     while (!emu.config.wall_time && !hosts_wait() && !emu.quit &&
            calls != emu.calls) {
-        struct timespec until = deadline(SILENCE_NS);
+        struct timespec until = deadline_after(SILENCE_NS);
         calls = emu.calls;
         pthread_cond_timedwait(&emu.work, &emu.lock, &until);
     }
@@ -267,7 +267,7 @@ take_queued(void)
 
 /* Takes what became ready; idle, waits for it. False when told to quit. */
 static bool
-collect(void)
+grids_collect(void)
 {
     bool go = true;
     pthread_mutex_lock(&emu.lock);
@@ -284,12 +284,12 @@ collect(void)
 
 /* Nothing moves: hosts may still bring something; else time passes. */
 static void
-stalled(void)
+threads_stalled(void)
 {
     pthread_mutex_lock(&emu.lock);
     bool hosts = hosts_wait() || emu.quit;
     if (!hosts && !emu.queued_count) {
-        struct timespec until = deadline(SILENCE_NS / 10);
+        struct timespec until = deadline_after(SILENCE_NS / 10);
         pthread_cond_timedwait(&emu.work, &emu.lock, &until);
     }
     bool fresh = emu.queued_count > 0;
@@ -307,14 +307,14 @@ emu_scheduler(void *unused)
     emu_crash_stack();
     while (1) {
         bool idle = !emu.launch_count && !emu.op_count;
-        if ((idle || atomic_load(&emu.incoming)) && !collect())
+        if ((idle || atomic_load(&emu.incoming)) && !grids_collect())
             return NULL;
         if (emu.failed)
             emu_abort_all();
         emu_admit_blocks();
         if (emu.alarm_ns && emu.now_ns >= emu.alarm_ns)
             ring_alarms();
-        if (!turn() && emu.launch_count)
-            stalled();
+        if (!device_turn() && emu.launch_count)
+            threads_stalled();
     }
 }

@@ -36,8 +36,8 @@ check_equal(const struct emu_meeting *m, const struct emu_meet *meet)
 
 /* place = the lane's place among data[]. */
 static void
-arrive(struct emu_meeting *m, const struct emu_meet *meet, uint32_t place,
-    void *lane_data)
+meeting_arrive(struct emu_meeting *m, const struct emu_meet *meet,
+    uint32_t place, void *lane_data)
 {
     struct emu_warp *warp = emu.self->warp;
     m->data[place] = lane_data;
@@ -103,7 +103,7 @@ emu_meet_warp(const struct emu_meet *meet, void *lane_data)
             meet->mask, meet->mask & ~warp->live, emu_here());
     if (!warp->meetings)
         warp->meetings = calloc(MEETINGS, sizeof *warp->meetings);
-    arrive(meeting_of(warp, meet), meet, self->lane, lane_data);
+    meeting_arrive(meeting_of(warp, meet), meet, self->lane, lane_data);
 }
 
 void
@@ -128,7 +128,7 @@ emu_meet_group(const struct emu_meet *meet, void *lane_data)
         check_equal(*m, meet);
     else
         open_meeting(*m, meet, GROUP);
-    arrive(*m, meet, self->index % GROUP, lane_data);
+    meeting_arrive(*m, meet, self->index % GROUP, lane_data);
 }
 
 static void

@@ -117,7 +117,7 @@ do_cuGetErrorString(int error, const char **text)
 /* ---- devices ------------------------------------------------------------- */
 
 static int
-devices(void)
+device_count(void)
 {
     int count = 0;
     cudaGetDeviceCount(&count);
@@ -128,7 +128,7 @@ int
 do_cuDeviceGetCount(int *count)
 {
     EMU_DRIVER_MAY_FAIL();
-    *count = devices();
+    *count = device_count();
     return 0;
 }
 
@@ -136,7 +136,7 @@ int
 do_cuDeviceGet(int *device, int ordinal)
 {
     EMU_DRIVER_MAY_FAIL();
-    if (ordinal < 0 || ordinal >= devices())
+    if (ordinal < 0 || ordinal >= device_count())
         return ULI_CU_INVALID_DEVICE;
     *device = ordinal;
     return 0;
@@ -166,7 +166,7 @@ int
 do_cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     EMU_DRIVER_MAY_FAIL();
-    if (device < 0 || device >= devices())
+    if (device < 0 || device >= device_count())
         return ULI_CU_INVALID_DEVICE;
     if (cudaDeviceGetAttribute(value, (enum cudaDeviceAttr)attribute, device) !=
         cudaSuccess)
@@ -188,7 +188,7 @@ int
 do_cuDevicePrimaryCtxRetain(void **context, int device)
 {
     EMU_DRIVER_MAY_FAIL();
-    if (device < 0 || device >= devices())
+    if (device < 0 || device >= device_count())
         return ULI_CU_INVALID_DEVICE;
     *context = &contexts[device];
     return 0;
@@ -197,7 +197,7 @@ do_cuDevicePrimaryCtxRetain(void **context, int device)
 int
 do_cuDevicePrimaryCtxRelease(int device)
 {
-    return device < 0 || device >= devices() ? ULI_CU_INVALID_DEVICE : 0;
+    return device < 0 || device >= device_count() ? ULI_CU_INVALID_DEVICE : 0;
 }
 
 int

@@ -19,7 +19,7 @@
 enum { DEVICES = 3 };
 
 static const struct uli_device_ops *
-cuda(void)
+cuda_ops(void)
 {
     return uli_device_ops(ULYX_MEMORY_CUDA);
 }
@@ -49,21 +49,22 @@ the_library_finds_it_and_its_devices(void **state)
     unsigned char uuid[2][16];
     int32_t count = 0, device = 7;
     (void)state;
-    assert_status(cuda()->open(), ULYX_SUCCESS);
-    assert_status(cuda()->count(&count), ULYX_SUCCESS);
+    assert_status(cuda_ops()->open(), ULYX_SUCCESS);
+    assert_status(cuda_ops()->count(&count), ULYX_SUCCESS);
     assert_int_equal(count, DEVICES);
     cudaSetDevice(2);
-    assert_status(cuda()->current(&device), ULYX_SUCCESS);
+    assert_status(cuda_ops()->current(&device), ULYX_SUCCESS);
     assert_int_equal(device, 2);
-    assert_status(cuda()->uuid(0, uuid[0]), ULYX_SUCCESS);
-    assert_status(cuda()->uuid(1, uuid[1]), ULYX_SUCCESS);
+    assert_status(cuda_ops()->uuid(0, uuid[0]), ULYX_SUCCESS);
+    assert_status(cuda_ops()->uuid(1, uuid[1]), ULYX_SUCCESS);
     assert_memory_not_equal(uuid[0], uuid[1], 16);
-    assert_status(cuda()->uuid(DEVICES, uuid[1]), ULYX_ERR_INVALID_ARGUMENT);
-    assert_status(cuda()->peer_enable(0, 1), ULYX_SUCCESS);
-    assert_status(cuda()->peer_enable(0, 1), ULYX_SUCCESS);
+    assert_status(
+        cuda_ops()->uuid(DEVICES, uuid[1]), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(cuda_ops()->peer_enable(0, 1), ULYX_SUCCESS);
+    assert_status(cuda_ops()->peer_enable(0, 1), ULYX_SUCCESS);
     emu_driver_no_peers(true);
-    assert_status(cuda()->peer_enable(0, 2), ULYX_ERR_UNSUPPORTED);
-    assert_status(cuda()->current(&device), ULYX_SUCCESS);
+    assert_status(cuda_ops()->peer_enable(0, 2), ULYX_ERR_UNSUPPORTED);
+    assert_status(cuda_ops()->current(&device), ULYX_SUCCESS);
     assert_int_equal(device, 2); /* as before all these calls */
 }
 
@@ -73,23 +74,24 @@ a_pointer_tells_its_kind_and_range(void **state)
     struct uli_device_range range;
     unsigned char *memory = NULL, *pinned = NULL, *there = NULL, plain;
     (void)state;
-    assert_status(cuda()->alloc(1, 1000, (void **)&memory), ULYX_SUCCESS);
-    assert_status(cuda()->range(memory + 999, &range), ULYX_SUCCESS);
+    assert_status(cuda_ops()->alloc(1, 1000, (void **)&memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->range(memory + 999, &range), ULYX_SUCCESS);
     assert_int_equal(range.memory_kind, ULYX_MEMORY_CUDA);
     assert_int_equal(range.device, 1);
     assert_ptr_equal(range.base, memory);
     assert_int_equal(range.bytes, 1000);
     assert_false(range.managed);
-    assert_status(cuda()->host_alloc(2, 64, (void **)&pinned, (void **)&there),
+    assert_status(
+        cuda_ops()->host_alloc(2, 64, (void **)&pinned, (void **)&there),
         ULYX_SUCCESS);
-    assert_status(cuda()->range(pinned, &range), ULYX_SUCCESS);
+    assert_status(cuda_ops()->range(pinned, &range), ULYX_SUCCESS);
     assert_int_equal(range.memory_kind, ULYX_MEMORY_HOST);
-    assert_status(cuda()->range(&plain, &range), ULYX_SUCCESS);
+    assert_status(cuda_ops()->range(&plain, &range), ULYX_SUCCESS);
     assert_int_equal(range.memory_kind, ULYX_MEMORY_HOST);
     assert_int_equal(emu_driver_live(), 2);
-    assert_status(cuda()->host_free(2, pinned), ULYX_SUCCESS);
-    assert_status(cuda()->free(1, memory), ULYX_SUCCESS);
-    assert_status(cuda()->free(1, memory), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(cuda_ops()->host_free(2, pinned), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(1, memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(1, memory), ULYX_ERR_INVALID_ARGUMENT);
 }
 
 static void
@@ -99,25 +101,26 @@ streams_and_events_order_work(void **state)
     void *stream[2] = {NULL, NULL}, *event = NULL;
     bool capturing = true;
     (void)state;
-    assert_status(cuda()->alloc(1, 64, (void **)&memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->alloc(1, 64, (void **)&memory), ULYX_SUCCESS);
     for (int i = 0; i < 2; i++)
-        assert_status(cuda()->stream_create(1, &stream[i]), ULYX_SUCCESS);
-    assert_status(cuda()->event_create(1, &event), ULYX_SUCCESS);
-    assert_status(cuda()->zero(1, memory, 64, stream[0]), ULYX_SUCCESS);
-    assert_status(cuda()->event_record(1, event, stream[0]), ULYX_SUCCESS);
-    assert_status(cuda()->event_order(1, event, stream[1]), ULYX_SUCCESS);
-    assert_status(cuda()->copy(1, back, memory, 64, stream[1]), ULYX_SUCCESS);
+        assert_status(cuda_ops()->stream_create(1, &stream[i]), ULYX_SUCCESS);
+    assert_status(cuda_ops()->event_create(1, &event), ULYX_SUCCESS);
+    assert_status(cuda_ops()->zero(1, memory, 64, stream[0]), ULYX_SUCCESS);
+    assert_status(cuda_ops()->event_record(1, event, stream[0]), ULYX_SUCCESS);
+    assert_status(cuda_ops()->event_order(1, event, stream[1]), ULYX_SUCCESS);
     assert_status(
-        cuda()->stream_capturing(1, stream[1], &capturing), ULYX_SUCCESS);
+        cuda_ops()->copy(1, back, memory, 64, stream[1]), ULYX_SUCCESS);
+    assert_status(
+        cuda_ops()->stream_capturing(1, stream[1], &capturing), ULYX_SUCCESS);
     assert_false(capturing);
-    assert_status(cuda()->stream_wait(1, stream[1]), ULYX_SUCCESS);
-    assert_status(cuda()->event_test(1, event), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_wait(1, stream[1]), ULYX_SUCCESS);
+    assert_status(cuda_ops()->event_test(1, event), ULYX_SUCCESS);
     for (int i = 0; i < 64; i++)
         assert_int_equal(back[i], 0);
     for (int i = 0; i < 2; i++)
-        assert_status(cuda()->stream_destroy(1, stream[i]), ULYX_SUCCESS);
-    assert_status(cuda()->event_destroy(1, event), ULYX_SUCCESS);
-    assert_status(cuda()->free(1, memory), ULYX_SUCCESS);
+        assert_status(cuda_ops()->stream_destroy(1, stream[i]), ULYX_SUCCESS);
+    assert_status(cuda_ops()->event_destroy(1, event), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(1, memory), ULYX_SUCCESS);
     assert_int_equal(emu_fault_count(), 0);
 }
 
@@ -126,12 +129,12 @@ an_event_belongs_to_its_device(void **state)
 {
     void *stream = NULL, *event = NULL;
     (void)state;
-    assert_status(cuda()->stream_create(1, &stream), ULYX_SUCCESS);
-    assert_status(cuda()->event_create(0, &event), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_create(1, &stream), ULYX_SUCCESS);
+    assert_status(cuda_ops()->event_create(0, &event), ULYX_SUCCESS);
     assert_status(
-        cuda()->event_record(1, event, stream), ULYX_ERR_INVALID_ARGUMENT);
-    assert_status(cuda()->stream_destroy(1, stream), ULYX_SUCCESS);
-    assert_status(cuda()->event_destroy(0, event), ULYX_SUCCESS);
+        cuda_ops()->event_record(1, event, stream), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(cuda_ops()->stream_destroy(1, stream), ULYX_SUCCESS);
+    assert_status(cuda_ops()->event_destroy(0, event), ULYX_SUCCESS);
 }
 
 /* The library's own calls are relaxed; a caller's plain one is not. */
@@ -145,28 +148,28 @@ a_capture_is_seen_and_not_disturbed(void **state)
     bool capturing = false;
     (void)state;
     cudaSetDevice(0);
-    assert_status(cuda()->alloc(0, 64, (void **)&memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->alloc(0, 64, (void **)&memory), ULYX_SUCCESS);
     assert_int_equal(cudaStreamCreate(&stream), 0);
     assert_int_equal(
         cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), 0);
     assert_status(
-        cuda()->stream_capturing(0, stream, &capturing), ULYX_SUCCESS);
+        cuda_ops()->stream_capturing(0, stream, &capturing), ULYX_SUCCESS);
     assert_true(capturing);
     assert_int_equal(do_cuMemAlloc(&refused, 64), 900);
-    assert_status(cuda()->alloc(0, 64, (void **)&other), ULYX_SUCCESS);
-    assert_status(cuda()->free(0, other), ULYX_SUCCESS);
+    assert_status(cuda_ops()->alloc(0, 64, (void **)&other), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(0, other), ULYX_SUCCESS);
     assert_int_equal(cudaMemsetAsync(memory, 5, 64, stream), 0);
-    assert_status(cuda()->copy(0, back, memory, 64, stream), ULYX_SUCCESS);
+    assert_status(cuda_ops()->copy(0, back, memory, 64, stream), ULYX_SUCCESS);
     assert_int_equal(cudaStreamEndCapture(stream, &graph), 0);
     for (int i = 0; i < 2; i++) {
         memset(back, 0, sizeof(back));
         assert_int_equal(cudaGraphLaunch(graph, stream), 0);
-        assert_status(cuda()->stream_wait(0, stream), ULYX_SUCCESS);
+        assert_status(cuda_ops()->stream_wait(0, stream), ULYX_SUCCESS);
         assert_int_equal(back[63], 5);
     }
     cudaGraphDestroy(graph);
     cudaStreamDestroy(stream);
-    assert_status(cuda()->free(0, memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(0, memory), ULYX_SUCCESS);
 }
 
 static void
@@ -175,13 +178,13 @@ errors_are_named(void **state)
     void *memory = &memory;
     (void)state;
     emu_driver_fail("cuMemAlloc", 2, 1);
-    assert_status(cuda()->alloc(0, 64, &memory), ULYX_SUCCESS);
-    assert_status(cuda()->free(0, memory), ULYX_SUCCESS);
-    assert_status(cuda()->alloc(0, 64, &memory), ULYX_ERR_NO_MEMORY);
+    assert_status(cuda_ops()->alloc(0, 64, &memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(0, memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->alloc(0, 64, &memory), ULYX_ERR_NO_MEMORY);
     assert_non_null(strstr(uli_error_text(), "cuMemAlloc"));
     emu_driver_fail(NULL, 0, 0);
     assert_status(
-        cuda()->alloc(DEVICES, 64, &memory), ULYX_ERR_INVALID_ARGUMENT);
+        cuda_ops()->alloc(DEVICES, 64, &memory), ULYX_ERR_INVALID_ARGUMENT);
 }
 
 /* Another device's bytes of one memory are the same, and in reach without
@@ -201,12 +204,12 @@ shared_memory_is_the_same_at_each_device(void **state)
     assert_status(uli_share_map(1, &share, 1, &import), ULYX_SUCCESS);
     uli_share_close(&share);
     assert_ptr_not_equal(import.address, memory.address);
-    assert_status(cuda()->zero(0, memory.address, 64, NULL), ULYX_SUCCESS);
-    assert_status(cuda()->stream_wait(0, NULL), ULYX_SUCCESS);
+    assert_status(cuda_ops()->zero(0, memory.address, 64, NULL), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_wait(0, NULL), ULYX_SUCCESS);
     memset(back, 1, sizeof(back));
     assert_status(
-        cuda()->copy(1, back, import.address, 64, NULL), ULYX_SUCCESS);
-    assert_status(cuda()->stream_wait(1, NULL), ULYX_SUCCESS);
+        cuda_ops()->copy(1, back, import.address, 64, NULL), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_wait(1, NULL), ULYX_SUCCESS);
     assert_int_equal(back[63], 0);
     assert_status(uli_share_unmap(&import), ULYX_SUCCESS);
     assert_status(uli_share_free(&memory), ULYX_SUCCESS);
@@ -259,30 +262,32 @@ rects_travel_in_stream_order(void **state)
     (void)state;
     for (int i = 0; i < FIELD_BYTES; i++)
         numbers[i] = (unsigned char)(i % 251);
-    assert_status(cuda()->peer_enable(0, 1), ULYX_SUCCESS);
-    assert_status(cuda()->alloc(0, FIELD_BYTES, (void **)&src), ULYX_SUCCESS);
-    assert_status(cuda()->alloc(1, FIELD_BYTES, (void **)&dst), ULYX_SUCCESS);
-    assert_status(cuda()->stream_create(0, &stream), ULYX_SUCCESS);
+    assert_status(cuda_ops()->peer_enable(0, 1), ULYX_SUCCESS);
+    assert_status(
+        cuda_ops()->alloc(0, FIELD_BYTES, (void **)&src), ULYX_SUCCESS);
+    assert_status(
+        cuda_ops()->alloc(1, FIELD_BYTES, (void **)&dst), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_create(0, &stream), ULYX_SUCCESS);
     for (int i = 0; i < 50; i++) {
         struct uli_device_rect rect = draw_rect(&random);
         assert_true(uli_device_rect_fits(&rect));
         memset(back, 255, sizeof(back));
+        assert_status(cuda_ops()->copy(0, src, numbers, FIELD_BYTES, stream),
+            ULYX_SUCCESS);
         assert_status(
-            cuda()->copy(0, src, numbers, FIELD_BYTES, stream), ULYX_SUCCESS);
+            cuda_ops()->copy(0, dst, back, FIELD_BYTES, stream), ULYX_SUCCESS);
         assert_status(
-            cuda()->copy(0, dst, back, FIELD_BYTES, stream), ULYX_SUCCESS);
+            cuda_ops()->copy_rect(0, dst, src, &rect, stream), ULYX_SUCCESS);
         assert_status(
-            cuda()->copy_rect(0, dst, src, &rect, stream), ULYX_SUCCESS);
-        assert_status(
-            cuda()->copy(0, back, dst, FIELD_BYTES, stream), ULYX_SUCCESS);
-        assert_status(cuda()->stream_wait(0, stream), ULYX_SUCCESS);
+            cuda_ops()->copy(0, back, dst, FIELD_BYTES, stream), ULYX_SUCCESS);
+        assert_status(cuda_ops()->stream_wait(0, stream), ULYX_SUCCESS);
         expect_rect(&rect, expected);
         assert_memory_equal(back, expected, FIELD_BYTES);
     }
     assert_int_equal(emu_fault_count(), 0);
-    assert_status(cuda()->stream_destroy(0, stream), ULYX_SUCCESS);
-    assert_status(cuda()->free(0, src), ULYX_SUCCESS);
-    assert_status(cuda()->free(1, dst), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_destroy(0, stream), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(0, src), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(1, dst), ULYX_SUCCESS);
 }
 
 static void
@@ -294,11 +299,11 @@ captured_rects_are_replayed(void **state)
     cudaGraph_t graph;
     (void)state;
     cudaSetDevice(0);
-    assert_status(cuda()->alloc(0, 512, (void **)&memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->alloc(0, 512, (void **)&memory), ULYX_SUCCESS);
     assert_int_equal(cudaStreamCreate(&stream), 0);
     assert_int_equal(
         cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), 0);
-    assert_status(cuda()->copy_rect(0, memory, memory + 256, &rect, stream),
+    assert_status(cuda_ops()->copy_rect(0, memory, memory + 256, &rect, stream),
         ULYX_SUCCESS);
     assert_int_equal(cudaStreamEndCapture(stream, &graph), 0);
     for (int i = 0; i < 3; i++) {
@@ -306,14 +311,14 @@ captured_rects_are_replayed(void **state)
         assert_int_equal(cudaMemsetAsync(memory + 256, i, 256, stream), 0);
         assert_int_equal(cudaGraphLaunch(graph, stream), 0);
         assert_status(
-            cuda()->copy(0, back, memory + 80, 64, stream), ULYX_SUCCESS);
-        assert_status(cuda()->stream_wait(0, stream), ULYX_SUCCESS);
+            cuda_ops()->copy(0, back, memory + 80, 64, stream), ULYX_SUCCESS);
+        assert_status(cuda_ops()->stream_wait(0, stream), ULYX_SUCCESS);
         for (int b = 0; b < 60; b++) /* the second slice's rows */
             assert_int_equal(back[b], b % 20 < 16 ? i : 9);
     }
     cudaGraphDestroy(graph);
     cudaStreamDestroy(stream);
-    assert_status(cuda()->free(0, memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(0, memory), ULYX_SUCCESS);
     assert_int_equal(emu_fault_count(), 0);
 }
 
@@ -323,7 +328,7 @@ a_copy_that_a_driver_refuses_is_refused(void **state)
     unsigned char *memory = NULL;
     (void)state;
     cudaSetDevice(0);
-    assert_status(cuda()->alloc(0, 512, (void **)&memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->alloc(0, 512, (void **)&memory), ULYX_SUCCESS);
     struct uli_cu_plane plane = {.memory_type = ULI_CU_UNIFIED,
         .device = (uintptr_t)memory,
         .pitch = 16};
@@ -341,8 +346,8 @@ a_copy_that_a_driver_refuses_is_refused(void **state)
     assert_int_equal(do_cuMemcpy3DAsync(&slices, NULL), 0);
     slices.height = 4; /* than a slice has */
     assert_int_equal(do_cuMemcpy3DAsync(&slices, NULL), ULI_CU_INVALID_VALUE);
-    assert_status(cuda()->stream_wait(0, NULL), ULYX_SUCCESS);
-    assert_status(cuda()->free(0, memory), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_wait(0, NULL), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(0, memory), ULYX_SUCCESS);
 }
 
 /* The last row of the last slice is the one that leaves its allocation. */
@@ -356,13 +361,14 @@ a_row_outside_of_its_allocation_is_a_fault(void **state)
     (void)state;
     for (int over = 0; over < 2; over++) {
         assert_int_equal(emu_open(&quiet), 0);
-        assert_status(cuda()->alloc(0, 256, (void **)&memory), ULYX_SUCCESS);
         assert_status(
-            cuda()->copy_rect(0, memory + 128 + over, memory, &rect, NULL),
+            cuda_ops()->alloc(0, 256, (void **)&memory), ULYX_SUCCESS);
+        assert_status(
+            cuda_ops()->copy_rect(0, memory + 128 + over, memory, &rect, NULL),
             ULYX_SUCCESS);
-        (void)cuda()->stream_wait(0, NULL);
+        (void)cuda_ops()->stream_wait(0, NULL);
         assert_int_equal(emu_fault_count_of(EMU_FAULT_BOUNDS), over);
-        (void)cuda()->free(0, memory);
+        (void)cuda_ops()->free(0, memory);
         emu_close();
     }
 }

@@ -41,7 +41,7 @@ static struct mapping {
 } mappings[HANDLES];
 
 static void *
-pointer(uli_cu_ptr address)
+address_pointer(uli_cu_ptr address)
 {
     return (void *)(uintptr_t)address;
 }
@@ -49,7 +49,7 @@ pointer(uli_cu_ptr address)
 /* ---- plain memory -------------------------------------------------------- */
 
 static int
-allocated(int result)
+result_allocated(int result)
 {
     emu_driver_count(result == 0);
     return result;
@@ -68,7 +68,7 @@ do_cuMemAlloc(uli_cu_ptr *address, size_t bytes)
     void *p = NULL;
     EMU_DRIVER_MAY_FAIL();
     EMU_DRIVER_NOT_IN_CAPTURE();
-    int result = allocated((int)cudaMalloc(&p, bytes));
+    int result = result_allocated((int)cudaMalloc(&p, bytes));
     *address = (uintptr_t)p;
     return result;
 }
@@ -78,14 +78,14 @@ do_cuMemFree(uli_cu_ptr address)
 {
     EMU_DRIVER_MAY_FAIL();
     EMU_DRIVER_NOT_IN_CAPTURE();
-    return given_back((int)cudaFree(pointer(address)));
+    return given_back((int)cudaFree(address_pointer(address)));
 }
 
 int
 do_cuPointerGetAttribute(void *value, int attribute, uli_cu_ptr address)
 {
     EMU_DRIVER_MAY_FAIL();
-    const struct emu_allocation *a = emu_memory_find(pointer(address));
+    const struct emu_allocation *a = emu_memory_find(address_pointer(address));
     if (!a)
         return ULI_CU_INVALID_VALUE;
     int number = 0;
@@ -186,7 +186,7 @@ physical_of(uli_cu_memory memory)
 }
 
 static int
-drop(uli_cu_memory memory)
+memory_drop(uli_cu_memory memory)
 {
     struct physical *p = physical_of(memory);
     if (!p)
@@ -226,7 +226,7 @@ do_cuMemRelease(uli_cu_memory memory)
 {
     EMU_DRIVER_MAY_FAIL();
     pthread_mutex_lock(&lock);
-    int result = drop(memory);
+    int result = memory_drop(memory);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -311,7 +311,7 @@ do_cuMemAddressReserve(uli_cu_ptr *address, size_t bytes, size_t alignment,
     void *p = emu_memory_reserve(bytes);
     emu_leave();
     *address = (uintptr_t)p;
-    return p ? allocated(0) : ULI_CU_OUT_OF_MEMORY;
+    return p ? result_allocated(0) : ULI_CU_OUT_OF_MEMORY;
 }
 
 /* Addresses are never used again, so there is nothing to give back. */
@@ -319,7 +319,8 @@ int
 do_cuMemAddressFree(uli_cu_ptr address, size_t bytes)
 {
     EMU_DRIVER_MAY_FAIL();
-    return emu_memory_in_arena(pointer(address)) && bytes % GRANULARITY == 0
+    return emu_memory_in_arena(address_pointer(address)) &&
+                   bytes % GRANULARITY == 0
                ? given_back(0)
                : ULI_CU_INVALID_VALUE;
 }
@@ -335,7 +336,7 @@ mapping_at(uli_cu_ptr address)
 }
 
 static int
-map(uli_cu_ptr address, size_t bytes, uli_cu_memory memory)
+memory_map(uli_cu_ptr address, size_t bytes, uli_cu_memory memory)
 {
     struct physical *p = physical_of(memory);
     int i = 0;
@@ -344,7 +345,7 @@ map(uli_cu_ptr address, size_t bytes, uli_cu_memory memory)
     if (!p || bytes != p->bytes || i == HANDLES)
         return ULI_CU_INVALID_VALUE;
     mappings[i].at = emu_memory_map(
-        pointer(address), bytes, p->props.location, p->fd, p->cells);
+        address_pointer(address), bytes, p->props.location, p->fd, p->cells);
     mappings[i].memory = memory;
     if (!mappings[i].at)
         return ULI_CU_OUT_OF_MEMORY;
@@ -358,11 +359,11 @@ do_cuMemMap(uli_cu_ptr address, size_t bytes, size_t offset,
     uli_cu_memory memory, unsigned long long flags)
 {
     EMU_DRIVER_MAY_FAIL();
-    if (offset || flags || emu_memory_find(pointer(address)) ||
-        !emu_memory_in_arena(pointer(address)))
+    if (offset || flags || emu_memory_find(address_pointer(address)) ||
+        !emu_memory_in_arena(address_pointer(address)))
         return ULI_CU_INVALID_VALUE;
     pthread_mutex_lock(&lock);
-    int result = map(address, bytes, memory);
+    int result = memory_map(address, bytes, memory);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -385,16 +386,16 @@ each_mapping(uli_cu_ptr address, size_t bytes,
 }
 
 static void
-unmap(struct mapping *m, int unused)
+mapping_unmap(struct mapping *m, int unused)
 {
     (void)unused;
     emu_memory_unmap(m->at);
     m->at = NULL;
-    drop(m->memory);
+    memory_drop(m->memory);
 }
 
 static void
-grant(struct mapping *m, int device)
+mapping_grant(struct mapping *m, int device)
 {
     m->at->granted |= 1u << device;
 }
@@ -406,7 +407,7 @@ do_cuMemUnmap(uli_cu_ptr address, size_t bytes)
 {
     EMU_DRIVER_MAY_FAIL();
     pthread_mutex_lock(&lock);
-    int result = each_mapping(address, bytes, unmap, 0);
+    int result = each_mapping(address, bytes, mapping_unmap, 0);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -424,7 +425,8 @@ do_cuMemSetAccess(uli_cu_ptr address, size_t bytes,
         else if (access[i].flags != ULI_CU_READ_WRITE)
             result = ULI_CU_NOT_SUPPORTED;
         else
-            result = each_mapping(address, bytes, grant, access[i].location);
+            result =
+                each_mapping(address, bytes, mapping_grant, access[i].location);
     }
     pthread_mutex_unlock(&lock);
     return result;

@@ -10,7 +10,7 @@ enum { HOST_PAGE = 4096, REGISTRATIONS = 1024 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int
-allocated(int result)
+result_allocated(int result)
 {
     emu_driver_count(result == 0);
     return result;
@@ -28,7 +28,7 @@ do_cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
 {
     EMU_DRIVER_MAY_FAIL();
     EMU_DRIVER_NOT_IN_CAPTURE();
-    return allocated((int)cudaHostAlloc(address, bytes, flags));
+    return result_allocated((int)cudaHostAlloc(address, bytes, flags));
 }
 
 int
@@ -90,7 +90,7 @@ do_cuMemHostRegister(void *address, size_t bytes, unsigned flags)
     pthread_mutex_lock(&lock);
     int result = register_pages(address, bytes);
     pthread_mutex_unlock(&lock);
-    return allocated(result);
+    return result_allocated(result);
 }
 
 int

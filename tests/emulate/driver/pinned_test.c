@@ -18,7 +18,7 @@
 enum { DEVICES = 3, PAGE = 4096, PAGES = 6, THREADS = 4 };
 
 static const struct uli_device_ops *
-cuda(void)
+cuda_ops(void)
 {
     return uli_device_ops(ULYX_MEMORY_CUDA);
 }
@@ -68,16 +68,19 @@ devices_and_host_see_the_same_bytes(void **state)
         ULYX_SUCCESS);
     for (int d = 0; d < DEVICES; d++) {
         unsigned char *at = there + PAGE - 3 + 2 * d; /* over a page's end */
-        assert_status(cuda()->alloc(d, 2, (void **)&memory[d]), ULYX_SUCCESS);
+        assert_status(
+            cuda_ops()->alloc(d, 2, (void **)&memory[d]), ULYX_SUCCESS);
         memset(pages + 2 * PAGE - 3 + 2 * d, 10 + d, 2);
-        assert_status(cuda()->copy(d, memory[d], at, 2, NULL), ULYX_SUCCESS);
-        assert_status(cuda()->zero(d, at, 1, NULL), ULYX_SUCCESS);
-        assert_status(cuda()->copy(d, at, memory[d], 1, NULL), ULYX_SUCCESS);
-        assert_status(cuda()->zero(d, at + 1, 1, NULL), ULYX_SUCCESS);
-        assert_status(cuda()->stream_wait(d, NULL), ULYX_SUCCESS);
+        assert_status(
+            cuda_ops()->copy(d, memory[d], at, 2, NULL), ULYX_SUCCESS);
+        assert_status(cuda_ops()->zero(d, at, 1, NULL), ULYX_SUCCESS);
+        assert_status(
+            cuda_ops()->copy(d, at, memory[d], 1, NULL), ULYX_SUCCESS);
+        assert_status(cuda_ops()->zero(d, at + 1, 1, NULL), ULYX_SUCCESS);
+        assert_status(cuda_ops()->stream_wait(d, NULL), ULYX_SUCCESS);
         assert_int_equal(pages[2 * PAGE - 3 + 2 * d], 10 + d);
         assert_int_equal(pages[2 * PAGE - 2 + 2 * d], 0);
-        assert_status(cuda()->free(d, memory[d]), ULYX_SUCCESS);
+        assert_status(cuda_ops()->free(d, memory[d]), ULYX_SUCCESS);
     }
     assert_int_equal(pages[PAGE - 1] | pages[3 * PAGE], 0);
     assert_status(uli_pinned_drop(1, pages + PAGE), ULYX_SUCCESS);
@@ -165,13 +168,13 @@ a_host_call_keeps_the_streams_order_and_is_replayed(void **state)
     cudaSetDevice(1);
     assert_int_equal(cudaStreamCreate(&stream), 0);
     assert_status(
-        cuda()->host_call(1, stream, count_call, &calls), ULYX_SUCCESS);
-    assert_status(cuda()->stream_wait(1, stream), ULYX_SUCCESS);
+        cuda_ops()->host_call(1, stream, count_call, &calls), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_wait(1, stream), ULYX_SUCCESS);
     assert_int_equal(calls, 1);
     assert_int_equal(
         cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), 0);
     assert_status(
-        cuda()->host_call(1, stream, count_call, &calls), ULYX_SUCCESS);
+        cuda_ops()->host_call(1, stream, count_call, &calls), ULYX_SUCCESS);
     assert_int_equal(cudaStreamEndCapture(stream, &graph), 0);
     assert_int_equal(cudaGraphInstantiate(&replay, graph, 0), 0);
     assert_int_equal(calls, 1);
@@ -184,7 +187,7 @@ a_host_call_keeps_the_streams_order_and_is_replayed(void **state)
     cudaStreamDestroy(stream);
     emu_driver_fail("cuLaunchHostFunc", 719, 0);
     assert_int_not_equal(
-        cuda()->host_call(1, NULL, count_call, &calls), ULYX_SUCCESS);
+        cuda_ops()->host_call(1, NULL, count_call, &calls), ULYX_SUCCESS);
     assert_int_equal(calls, 4);
 }
 

@@ -61,30 +61,31 @@ tear_down(void **state)
 }
 
 static const struct uli_device_ops *
-cuda(void)
+cuda_ops(void)
 {
     return uli_device_ops(ULYX_MEMORY_CUDA);
 }
 
 /* By a copy of the device, as a kernel would see it. */
 static void
-fetch(int32_t device, void *dst, const void *src, int64_t bytes)
+bytes_fetch(int32_t device, void *dst, const void *src, int64_t bytes)
 {
     void *stream = NULL;
-    assert_status(cuda()->stream_create(device, &stream), ULYX_SUCCESS);
-    assert_status(cuda()->copy(device, dst, src, bytes, stream), ULYX_SUCCESS);
-    assert_status(cuda()->stream_wait(device, stream), ULYX_SUCCESS);
-    assert_status(cuda()->stream_destroy(device, stream), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_create(device, &stream), ULYX_SUCCESS);
+    assert_status(
+        cuda_ops()->copy(device, dst, src, bytes, stream), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_wait(device, stream), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_destroy(device, stream), ULYX_SUCCESS);
 }
 
 static unsigned char *
-entry(const ulyx_comm_t *comm, int32_t rank, uint32_t window)
+window_entry(const ulyx_comm_t *comm, int32_t rank, uint32_t window)
 {
     unsigned char *address = NULL;
     uint64_t nwindows = 0;
     unsigned char *const *row = uli_gpu_windows(comm, rank, &nwindows);
     assert_true(window < nwindows);
-    fetch(comm->gpu->device, &address, &row[window], sizeof(address));
+    bytes_fetch(comm->gpu->device, &address, &row[window], sizeof(address));
     return address;
 }
 
@@ -97,14 +98,14 @@ expect_reached(struct world *w, unsigned char *base, int64_t bytes)
     int64_t offset = -1;
     for (int64_t i = 0; i < bytes; i++)
         pattern[i] = (unsigned char)(3 + i * 7);
-    fetch(1, base, pattern, bytes);
+    bytes_fetch(1, base, pattern, bytes);
     assert_true(uli_window_find(w->comms[1], base, bytes, &window, &offset));
     for (int r = 0; r < RANKS; r++) {
-        unsigned char *there = entry(w->comms[r], 1, window);
+        unsigned char *there = window_entry(w->comms[r], 1, window);
         assert_ptr_equal(
             there, uli_window_address(w->comms[r], 1, window, 0, bytes));
         memset(seen, 0, sizeof(seen));
-        fetch(r % DEVICES, seen, there + offset, bytes);
+        bytes_fetch(r % DEVICES, seen, there + offset, bytes);
         assert_memory_equal(seen, pattern, bytes);
     }
 }
@@ -124,7 +125,7 @@ windows_are_reached_by_all_devices(void **state)
     assert_status(ulyx_mem_detach(w->comms[1], mem), ULYX_SUCCESS);
     assert_status(ulyx_mem_free(mem), ULYX_SUCCESS);
 
-    assert_status(cuda()->alloc(1, BYTES, &address), ULYX_SUCCESS);
+    assert_status(cuda_ops()->alloc(1, BYTES, &address), ULYX_SUCCESS);
     params.device = 0;
     assert_status(
         ulyx_mem_register((char *)address + 16, BYTES - 16, &params, &mem),
@@ -136,7 +137,7 @@ windows_are_reached_by_all_devices(void **state)
     expect_reached(w, (unsigned char *)address + 16, BYTES - 16);
     assert_status(ulyx_mem_detach(w->comms[1], mem), ULYX_SUCCESS);
     assert_status(ulyx_mem_free(mem), ULYX_SUCCESS);
-    assert_status(cuda()->free(1, address), ULYX_SUCCESS);
+    assert_status(cuda_ops()->free(1, address), ULYX_SUCCESS);
 
     assert_status(ulyx_pool_attach(w->comms[1]), ULYX_SUCCESS);
     address = ulyx_pool_malloc(BYTES, 1, NULL);
@@ -156,10 +157,10 @@ arenas_are_zeroed_by_the_device(void **state)
     for (int i = 0; i < 2; i++) {
         assert_status(uli_gpu_arena_alloc(w->comms[2], 300, &block), 0);
         memset(seen, 9, sizeof(seen));
-        fetch(0, seen, block.address, sizeof(seen));
+        bytes_fetch(0, seen, block.address, sizeof(seen));
         for (size_t b = 0; b < sizeof(seen); b++)
             assert_int_equal(seen[b], 0);
-        fetch(0, block.address, ones, sizeof(ones));
+        bytes_fetch(0, block.address, ones, sizeof(ones));
         uli_gpu_arena_free(w->comms[2], &block);
     }
 }
@@ -205,14 +206,14 @@ a_spinning_kernel_leaves_when_a_peer_aborts(void **state)
     struct alone a;
     void *stream = NULL;
     make_alone(w->comms[0], &a);
-    assert_status(cuda()->stream_create(0, &stream), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_create(0, &stream), ULYX_SUCCESS);
     assert_int_equal(uli_gpu_exchange_launch(&a.args, 1, 64, stream), 0);
     assert_status(ulyx_comm_abort(w->comms[1]), ULYX_SUCCESS);
-    assert_status(cuda()->stream_wait(0, stream), ULYX_SUCCESS);
-    fetch(0, &seen, a.args.state, sizeof(seen));
+    assert_status(cuda_ops()->stream_wait(0, stream), ULYX_SUCCESS);
+    bytes_fetch(0, &seen, a.args.state, sizeof(seen));
     assert_int_equal(seen.failed, 0); /* not by its deadline */
     assert_int_equal(seen.call, 0);   /* and not because the peer came */
-    assert_status(cuda()->stream_destroy(0, stream), ULYX_SUCCESS);
+    assert_status(cuda_ops()->stream_destroy(0, stream), ULYX_SUCCESS);
     uli_gpu_arena_free(w->comms[0], &a.block);
 }
 

@@ -7,7 +7,7 @@
  */
 #include "emulate/engine/engine.h"
 
-struct group {
+struct bulk_group {
     uint32_t reads, writes;           /* left */
     uint32_t read_clock, write_clock; /* of the last operation */
 };
@@ -15,7 +15,7 @@ struct group {
 struct emu_bulk {
     struct emu_thread *owner;
     uint32_t read_agent, write_agent;
-    struct group *groups; /* the last one is open */
+    struct bulk_group *groups; /* the last one is open */
     size_t count, room;
     size_t read_waited; /* groups whose reads were waited for */
     struct emu_queue queue;
@@ -48,7 +48,7 @@ struct emu_bulk_ticket
 emu_bulk_enter(void)
 {
     struct emu_bulk *bulk = bulk_of(emu.self);
-    struct group *g = &bulk->groups[bulk->count - 1];
+    struct bulk_group *g = &bulk->groups[bulk->count - 1];
     struct emu_bulk_ticket t = {.bulk = bulk,
         .group = (uint32_t)bulk->count - 1,
         .read_agent = bulk->read_agent,
@@ -83,7 +83,7 @@ emu_bulk_commit(void)
 }
 
 static bool
-pending(const struct emu_bulk *bulk, size_t groups, bool read_only)
+groups_pending(const struct emu_bulk *bulk, size_t groups, bool read_only)
 {
     for (size_t g = 0; g < groups; g++)
         if (bulk->groups[g].reads || (!read_only && bulk->groups[g].writes))
@@ -98,7 +98,7 @@ emu_bulk_wait(uint32_t left, bool read_only)
     struct emu_bulk *bulk = bulk_of(self);
     size_t closed = bulk->count - 1;
     size_t groups = closed > left ? closed - left : 0;
-    while (pending(bulk, groups, read_only))
+    while (groups_pending(bulk, groups, read_only))
         emu_park(
             &bulk->queue, "bulk groups, at most %llu left", left, 0, false);
     for (size_t g = 0; g < groups; g++) {
@@ -137,7 +137,7 @@ emu_bulk_end(struct emu_thread *thread)
 }
 
 /* ---- copies of bytes ---- */
-struct copy {
+struct bulk_copy {
     struct emu_async async;
     struct emu_accessor reader, writer;
     struct emu_clocks *clocks;
@@ -187,7 +187,7 @@ add_floats(float *to, const float *from, size_t count)
 }
 
 static void
-write_copy(struct copy *c)
+write_copy(struct bulk_copy *c)
 {
     if (!emu_memory_access(&c->writer, c->dst, c->bytes, true))
         return;
@@ -200,7 +200,7 @@ write_copy(struct copy *c)
 }
 
 static bool
-finish_copy(struct copy *c)
+finish_copy(struct bulk_copy *c)
 {
     struct emu_block *block = c->async.block;
     if (c->load) {
@@ -220,7 +220,7 @@ finish_copy(struct copy *c)
 static bool
 step_copy(struct emu_async *async)
 {
-    struct copy *c = (struct copy *)async;
+    struct bulk_copy *c = (struct bulk_copy *)async;
     if (!c->has_read) {
         c->has_read = true;
         if (emu_memory_access(&c->reader, c->src, c->bytes, false))
@@ -236,10 +236,10 @@ step_copy(struct emu_async *async)
     return false;
 }
 
-static struct copy *
+static struct bulk_copy *
 new_copy(void *dst, const void *src, uint32_t bytes)
 {
-    struct copy *c = calloc(1, sizeof *c);
+    struct bulk_copy *c = calloc(1, sizeof *c);
     struct emu_block *block = emu.self->block;
     if (!c || !(c->data = malloc(bytes + 1)))
         emu_out_of_memory("a bulk copy");
@@ -264,7 +264,7 @@ emu_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
     emu_check_multiple("bulk load", "destination", dst, 16);
     emu_mbarrier_check_engine(bar, true);
     void *to = emu_shared_at(self->block, dst);
-    struct copy *c = new_copy(to, src, bytes);
+    struct bulk_copy *c = new_copy(to, src, bytes);
     uint32_t agent = emu_agent_take(
         "bulk load of warp", self->block->number, self->warp->index);
     c->load = true;
@@ -285,7 +285,7 @@ emu_bulk_store(void *dst, uint32_t src, uint32_t bytes, bool add_f32)
     emu_check_multiple("bulk store", "size", bytes, 16);
     emu_check_multiple("bulk store", "destination", (uintptr_t)dst, 16);
     emu_check_multiple("bulk store", "source", src, 16);
-    struct copy *c = new_copy(dst, emu_shared_at(self->block, src), bytes);
+    struct bulk_copy *c = new_copy(dst, emu_shared_at(self->block, src), bytes);
     c->ticket = emu_bulk_enter();
     c->add = add_f32;
     c->reader.agent = c->ticket.read_agent;

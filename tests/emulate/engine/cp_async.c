@@ -5,20 +5,20 @@
  */
 #include "emulate/engine/engine.h"
 
-struct group {
+struct thread_group {
     uint32_t left, clock;
 };
 
 struct emu_copies {
-    struct group *groups; /* the last one is open */
+    struct thread_group *groups; /* the last one is open */
     size_t count, room, waited;
     uint64_t issued; /* copies so far */
     uint32_t left;   /* copies in flight */
-    struct copy *arrivals;
+    struct thread_copy *arrivals;
     struct emu_queue queue;
 };
 
-struct copy {
+struct thread_copy {
     struct emu_async async;
     struct emu_accessor who;
     struct emu_clocks *clocks;
@@ -31,7 +31,7 @@ struct copy {
     /* arrivals: for how many copies they wait, and after which one they came */
     uint64_t number;
     uint32_t waits;
-    struct copy *next;
+    struct thread_copy *next;
 };
 
 static struct emu_copies *
@@ -59,7 +59,7 @@ agent_of(struct emu_warp *warp)
 }
 
 static void
-discard(struct copy *c)
+copy_discard(struct thread_copy *c)
 {
     emu_async_remove(&c->async);
     free(c->clocks);
@@ -67,39 +67,39 @@ discard(struct copy *c)
 }
 
 static bool
-finish(struct copy *c)
+copy_finish(struct thread_copy *c)
 {
     struct emu_copies *all = c->copies;
     all->groups[c->group].left--;
     all->left--;
-    for (struct copy *a = all->arrivals; a; a = a->next)
+    for (struct thread_copy *a = all->arrivals; a; a = a->next)
         if (a->number >= c->number)
             a->waits--;
     emu_wake_all(&all->queue);
-    discard(c);
+    copy_discard(c);
     return true;
 }
 
 static bool
 step_arrival(struct emu_async *async)
 {
-    struct copy *c = (struct copy *)async;
+    struct thread_copy *c = (struct thread_copy *)async;
     if (c->waits)
         return false;
-    struct copy **link = &c->copies->arrivals;
+    struct thread_copy **link = &c->copies->arrivals;
     while (*link != c)
         link = &(*link)->next;
     *link = c->next;
     emu_mbarrier_engine_arrive(
         async->block, c->bar, c->who.agent, c->who.clock);
-    discard(c);
+    copy_discard(c);
     return true;
 }
 
 static bool
-step(struct emu_async *async)
+copy_step(struct emu_async *async)
 {
-    struct copy *c = (struct copy *)async;
+    struct thread_copy *c = (struct thread_copy *)async;
     unsigned char *dst = emu_shared_at(async->block, c->dst);
     if (!c->has_read) {
         c->has_read = true;
@@ -111,16 +111,16 @@ step(struct emu_async *async)
         if (emu_memory_access(&c->who, dst, c->bytes, true))
             memmove(dst, c->data, c->bytes);
     } else {
-        return finish(c);
+        return copy_finish(c);
     }
     return false;
 }
 
-static struct copy *
+static struct thread_copy *
 new_copy(void)
 {
     struct emu_thread *self = emu.self;
-    struct copy *c = calloc(1, sizeof *c);
+    struct thread_copy *c = calloc(1, sizeof *c);
     if (!c)
         emu_out_of_memory("a cp.async");
     c->copies = copies_of(self);
@@ -144,9 +144,9 @@ emu_cp_async(uint32_t dst, const void *src, uint32_t bytes, uint32_t src_bytes)
     if (src_bytes > bytes)
         emu_fault_fatal(EMU_FAULT_ASYNC, "cp.async of %u bytes from %u%s",
             bytes, src_bytes, emu_here());
-    struct copy *c = new_copy();
+    struct thread_copy *c = new_copy();
     struct emu_copies *all = c->copies;
-    c->async.step = step;
+    c->async.step = copy_step;
     c->number = ++all->issued;
     c->group = all->count - 1;
     all->groups[c->group].left++;
@@ -164,7 +164,7 @@ void
 emu_cp_async_arrive(uint32_t bar)
 {
     emu_mbarrier_check_engine(bar, false);
-    struct copy *c = new_copy();
+    struct thread_copy *c = new_copy();
     c->async.step = step_arrival;
     c->number = c->copies->issued;
     c->waits = c->copies->left;

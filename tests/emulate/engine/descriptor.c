@@ -43,7 +43,7 @@ emu_descriptor_problem(const struct emu_descriptor *d)
 }
 
 static uint32_t
-swizzled(const struct emu_descriptor *d, uint32_t linear)
+descriptor_swizzled(const struct emu_descriptor *d, uint32_t linear)
 {
     uint32_t mask = d->swizzle_bytes ? d->swizzle_bytes / 16 - 1 : 0;
     if (!d->base_offset)
@@ -57,8 +57,8 @@ piece_k_major(const struct emu_descriptor *d, uint32_t row, uint32_t k)
 {
     uint32_t w = d->swizzle_bytes;
     uint32_t base = d->start + row / 8 * d->stride;
-    return swizzled(d, w ? base + row % 8 * w + k / 8 * 16
-                         : base + row % 8 * 16 + k / 8 * d->leading);
+    return descriptor_swizzled(d, w ? base + row % 8 * w + k / 8 * 16
+                                    : base + row % 8 * 16 + k / 8 * d->leading);
 }
 
 static uint32_t
@@ -67,9 +67,9 @@ piece_mn_major(const struct emu_descriptor *d, uint32_t row, uint32_t k)
     uint32_t w = d->swizzle_bytes;
     if (!w)
         return d->start + row / 8 * d->stride + k / 8 * d->leading + k % 8 * 16;
-    return swizzled(d, d->start + row / (w / 2) * d->leading +
-                           k / 8 * d->stride + k % 8 * w +
-                           row % (w / 2) / 8 * 16);
+    return descriptor_swizzled(d, d->start + row / (w / 2) * d->leading +
+                                      k / 8 * d->stride + k % 8 * w +
+                                      row % (w / 2) / 8 * 16);
 }
 
 bool

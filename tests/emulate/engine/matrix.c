@@ -13,7 +13,7 @@ struct matrix_lane {
 };
 
 static uint16_t *
-element(void **data, uint32_t matrix, uint32_t row, uint32_t column)
+matrix_element(void **data, uint32_t matrix, uint32_t row, uint32_t column)
 {
     const struct matrix_lane *lane = data[matrix * 8 + row];
     return (uint16_t *)emu_shared_at(emu.self->block, lane->addr) + column;
@@ -46,8 +46,8 @@ act_load(const struct emu_meet *meet, struct emu_warp *warp, void **data)
         for (uint32_t l = 0; l < EMU_WARP; l++) {
             uint32_t word = 0, r = l / 4, c = 2 * (l % 4);
             for (uint32_t h = 0; h < 2; h++)
-                word |= (uint32_t)(trans ? *element(data, m, c + h, r)
-                                         : *element(data, m, r, c + h))
+                word |= (uint32_t)(trans ? *matrix_element(data, m, c + h, r)
+                                         : *matrix_element(data, m, r, c + h))
                         << 16 * h;
             ((struct matrix_lane *)data[l])->load[m] = word;
         }
@@ -65,8 +65,8 @@ act_store(const struct emu_meet *meet, struct emu_warp *warp, void **data)
             uint32_t word = ((struct matrix_lane *)data[l])->store[m];
             uint32_t r = l / 4, c = 2 * (l % 4);
             for (uint32_t h = 0; h < 2; h++)
-                *(trans ? element(data, m, c + h, r)
-                        : element(data, m, r, c + h)) =
+                *(trans ? matrix_element(data, m, c + h, r)
+                        : matrix_element(data, m, r, c + h)) =
                     (uint16_t)(word >> 16 * h);
         }
 }
@@ -118,7 +118,7 @@ tf32_value(uint32_t word)
  * tf32:    row g + 8*(j&1), k = t + 4*(j/2)
  * b[k][n]: 16 bits: k = 2t + 8*j + half, n = g; tf32: k = t + 4*j, n = g */
 static void
-unpack(int type, void **data, float a[16][16], float b[16][8])
+matrix_unpack(int type, void **data, float a[16][16], float b[16][8])
 {
     for (uint32_t l = 0; l < EMU_WARP; l++) {
         const struct mma_lane *lane = data[l];
@@ -144,7 +144,7 @@ act_mma(const struct emu_meet *meet, struct emu_warp *warp, void **data)
     int type = (int)meet->operands[0];
     uint32_t depth = type == EMU_TF32 ? 8 : 16;
     (void)warp;
-    unpack(type, data, a, b);
+    matrix_unpack(type, data, a, b);
     for (uint32_t l = 0; l < EMU_WARP; l++) {
         struct mma_lane *lane = data[l];
         for (uint32_t i = 0; i < 4; i++) {

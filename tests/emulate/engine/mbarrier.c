@@ -22,7 +22,7 @@ struct emu_mbarrier {
 };
 
 static void
-touch(uint32_t bar, bool strong)
+mbarrier_touch(uint32_t bar, bool strong)
 {
     struct emu_accessor who = emu_accessor_self();
     who.strong = strong;
@@ -32,7 +32,7 @@ touch(uint32_t bar, bool strong)
 }
 
 static struct emu_mbarrier *
-find(struct emu_block *block, uint32_t bar)
+block_find(struct emu_block *block, uint32_t bar)
 {
     struct emu_mbarrier *b = block->mbarriers;
     while (b && b->address != bar)
@@ -41,9 +41,9 @@ find(struct emu_block *block, uint32_t bar)
 }
 
 static struct emu_mbarrier *
-need(struct emu_block *block, uint32_t bar, const char *what)
+block_need(struct emu_block *block, uint32_t bar, const char *what)
 {
-    struct emu_mbarrier *b = find(block, bar);
+    struct emu_mbarrier *b = block_find(block, bar);
     if (!b)
         emu_fault_fatal(EMU_FAULT_MBARRIER,
             "%s at shared+%u, which is no initialised mbarrier%s", what,
@@ -55,14 +55,14 @@ void
 emu_mbarrier_init(uint32_t bar, uint32_t count)
 {
     struct emu_block *block = emu.self->block;
-    if (find(block, bar))
+    if (block_find(block, bar))
         emu_fault_fatal(EMU_FAULT_MBARRIER,
             "mbarrier.init at shared+%u, where one is in use%s",
             bar - EMU_SHARED_START, emu_here());
     if (!count || count >= COUNT_LIMIT)
         emu_fault_fatal(EMU_FAULT_MBARRIER, "mbarrier.init with count %u%s",
             count, emu_here());
-    touch(bar, false);
+    mbarrier_touch(bar, false);
     struct emu_mbarrier *b = calloc(1, sizeof *b);
     if (!b)
         emu_out_of_memory("an mbarrier");
@@ -76,7 +76,7 @@ emu_mbarrier_init(uint32_t bar, uint32_t count)
 }
 
 static void
-destroy(struct emu_mbarrier *b)
+mbarrier_destroy(struct emu_mbarrier *b)
 {
     free(b->now);
     free(b->done);
@@ -88,7 +88,7 @@ emu_mbarrier_inval(uint32_t bar)
 {
     struct emu_block *block = emu.self->block;
     struct emu_mbarrier **link = &block->mbarriers;
-    struct emu_mbarrier *b = need(block, bar, "mbarrier.inval");
+    struct emu_mbarrier *b = block_need(block, bar, "mbarrier.inval");
     if (b->tx || b->queue.first)
         emu_fault_fatal(EMU_FAULT_MBARRIER,
             "mbarrier.inval at shared+%u while %s%s", bar - EMU_SHARED_START,
@@ -96,8 +96,8 @@ emu_mbarrier_inval(uint32_t bar)
     while (*link != b)
         link = &(*link)->next;
     *link = b->next;
-    destroy(b);
-    touch(bar, false);
+    mbarrier_destroy(b);
+    mbarrier_touch(bar, false);
 }
 
 void
@@ -113,8 +113,8 @@ void
 emu_mbarrier_check_engine(uint32_t bar, bool async_proxy)
 {
     struct emu_mbarrier *b =
-        need(emu.self->block, bar, "an asynchronous copy completes");
-    touch(bar, true);
+        block_need(emu.self->block, bar, "an asynchronous copy completes");
+    mbarrier_touch(bar, true);
     if (async_proxy && !b->visible)
         emu_fault(EMU_FAULT_MBARRIER, 0,
             "mbarrier at shared+%u is used by an asynchronous copy, but no "
@@ -166,8 +166,8 @@ emu_mbarrier_arrive(uint32_t bar, uint32_t arrivals, uint32_t expect)
     struct emu_thread *self = emu.self;
     if (!emu_random(4))
         emu_yield();
-    struct emu_mbarrier *b = need(self->block, bar, "mbarrier.arrive");
-    touch(bar, true);
+    struct emu_mbarrier *b = block_need(self->block, bar, "mbarrier.arrive");
+    mbarrier_touch(bar, true);
     change_tx(b, expect);
     if (arrivals) {
         take_arrival(b);
@@ -181,7 +181,8 @@ void
 emu_mbarrier_complete_tx(struct emu_block *block, uint32_t bar, uint32_t bytes,
     uint32_t agent, uint32_t clock)
 {
-    struct emu_mbarrier *b = need(block, bar, "an asynchronous copy completes");
+    struct emu_mbarrier *b =
+        block_need(block, bar, "an asynchronous copy completes");
     if (!b)
         return;
     emu_clocks_raise(b->now, agent, clock);
@@ -193,7 +194,7 @@ void
 emu_mbarrier_engine_arrive(
     struct emu_block *block, uint32_t bar, uint32_t agent, uint32_t clock)
 {
-    struct emu_mbarrier *b = need(block, bar, "cp.async.mbarrier.arrive");
+    struct emu_mbarrier *b = block_need(block, bar, "cp.async.mbarrier.arrive");
     if (!b)
         return;
     emu_clocks_raise(b->now, agent, clock);
@@ -202,7 +203,7 @@ emu_mbarrier_engine_arrive(
 }
 
 static bool
-complete(const struct emu_mbarrier *b, uint32_t parity)
+mbarrier_complete(const struct emu_mbarrier *b, uint32_t parity)
 {
     return (b->phases & 1) != (parity & 1);
 }
@@ -212,14 +213,14 @@ emu_mbarrier_wait(uint32_t bar, uint32_t parity, bool may_suspend)
 {
     struct emu_thread *self = emu.self;
     const char *what = may_suspend ? "mbarrier.try_wait" : "test_wait";
-    struct emu_mbarrier *b = need(self->block, bar, what);
-    touch(bar, true);
-    if (!complete(b, parity)) {
+    struct emu_mbarrier *b = block_need(self->block, bar, what);
+    mbarrier_touch(bar, true);
+    if (!mbarrier_complete(b, parity)) {
         emu_park(&b->queue, "mbarrier at shared+%llu, parity %llu",
             bar - EMU_SHARED_START, parity, true);
-        b = need(self->block, bar, what);
+        b = block_need(self->block, bar, what);
     }
-    if (!complete(b, parity))
+    if (!mbarrier_complete(b, parity))
         return false;
     emu_clocks_join(self->warp->now, b->done);
     return true;
@@ -249,6 +250,6 @@ emu_mbarriers_end(struct emu_block *block)
                 "expects %lld bytes",
                 block->number, block->launch->name,
                 b->address - EMU_SHARED_START, (long long)b->tx);
-        destroy(b);
+        mbarrier_destroy(b);
     }
 }

@@ -16,7 +16,7 @@ element_bytes(CUtensorMapDataType type)
 }
 
 static const char *
-refusal(const struct emu_map *m, const cuuint32_t *element_strides)
+map_refusal(const struct emu_map *m, const cuuint32_t *element_strides)
 {
     uint64_t inner = (uint64_t)m->box[0] * m->element_bytes;
     if (m->base % 16)
@@ -67,7 +67,7 @@ cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type,
         if (d + 1 < rank)
             m.strides[d] = strides[d];
     }
-    const char *why = refusal(&m, element_strides);
+    const char *why = map_refusal(&m, element_strides);
     if (why && !emu.config.quiet)
         fprintf(stderr, "emulator: tensor map refused: %s\n", why);
     if (why)

@@ -106,7 +106,7 @@ move_shared(struct box *b, const struct emu_accessor *who)
 }
 
 static void
-finish(struct box *b)
+box_finish(struct box *b)
 {
     if (b->load) {
         emu_mbarrier_complete_tx(
@@ -122,7 +122,7 @@ finish(struct box *b)
 }
 
 static bool
-step(struct emu_async *async)
+tma_step(struct emu_async *async)
 {
     struct box *b = (struct box *)async;
     if (!b->has_read) {
@@ -140,7 +140,7 @@ step(struct emu_async *async)
         else
             move_global(b, &b->writer);
     } else {
-        finish(b);
+        box_finish(b);
         return true;
     }
     return false;
@@ -157,7 +157,7 @@ new_box(const struct emu_map *map, uint32_t shared, const int *coordinates,
     b->map = *map;
     for (uint32_t d = 0; d < map->rank; d++)
         b->at[d] = coordinates[d];
-    b->async.step = step;
+    b->async.step = tma_step;
     b->shared = shared;
     b->bytes = row_count(map) * map->box[0] * map->element_bytes;
     b->data = malloc(b->bytes);

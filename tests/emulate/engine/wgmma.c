@@ -44,7 +44,7 @@ struct emu_wgmma {
     struct emu_queue queue;
 };
 
-struct lane {
+struct wgmma_lane {
     float *d;
     const uint32_t *a;
 };
@@ -77,7 +77,7 @@ engine_of(struct emu_thread *self)
 
 /* Row and column of register i of thread t. */
 static uint32_t
-place(uint32_t t, uint32_t i, int n)
+acc_place(uint32_t t, uint32_t i, int n)
 {
     uint32_t row = 16 * (t / 32) + t % 32 / 4 + 8 * (i / 2 & 1);
     return row * (uint32_t)n + 8 * (i / 4) + 2 * (t % 4) + (i & 1);
@@ -85,7 +85,7 @@ place(uint32_t t, uint32_t i, int n)
 
 /* ---- registers ---- */
 static bool
-touched(const struct emu_thread *t, const void *p, size_t bytes)
+operand_touched(const struct emu_thread *t, const void *p, size_t bytes)
 {
     size_t first = (size_t)((const unsigned char *)p - t->stack) / 4;
     for (size_t i = first; i < first + bytes / 4; i++)
@@ -130,10 +130,10 @@ static void
 check_fenced(const struct emu_thread *threads, void **data, int n)
 {
     for (uint32_t t = 0; t < GROUP; t++) {
-        const struct lane *lane = data[t];
+        const struct wgmma_lane *lane = data[t];
         if (threads[t].touched &&
-            !touched(&threads[t], lane->d, (size_t)n * 2) &&
-            !(lane->a && touched(&threads[t], lane->a, 16)))
+            !operand_touched(&threads[t], lane->d, (size_t)n * 2) &&
+            !(lane->a && operand_touched(&threads[t], lane->a, 16)))
             continue;
         emu_fault(EMU_FAULT_WGMMA, 3,
             "wgmma on registers that were touched since the last wgmma.fence, "
@@ -147,7 +147,7 @@ static struct accumulator *
 find_accumulator(struct emu_wgmma *engine, void **data, int n)
 {
     struct accumulator *d = engine->accumulators;
-    while (d && d->lane[0] != ((struct lane *)data[0])->d)
+    while (d && d->lane[0] != ((struct wgmma_lane *)data[0])->d)
         d = d->next;
     if (d && d->n != n)
         emu_fault_fatal(EMU_FAULT_WGMMA,
@@ -169,9 +169,9 @@ take_accumulator(
     d->n = n;
     d->lanes_left = GROUP;
     for (uint32_t t = 0; t < GROUP; t++) {
-        float *array = ((struct lane *)data[t])->d;
+        float *array = ((struct wgmma_lane *)data[t])->d;
         for (uint32_t i = 0; i < (uint32_t)n / 2; i++)
-            d->value[place(t, i, n)] = array[i];
+            d->value[acc_place(t, i, n)] = array[i];
         emu_poison(array, (size_t)n * 2);
         d->lane[t] = array;
         threads[t].in_flight++;
@@ -207,7 +207,7 @@ keep_registers(struct product *p, void **data)
         emu_out_of_memory("wgmma");
     for (uint32_t t = 0; t < GROUP; t++)
         for (uint32_t j = 0; j < 4; j++)
-            p->a[t][j] = ((struct lane *)data[t])->a[j];
+            p->a[t][j] = ((struct wgmma_lane *)data[t])->a[j];
 }
 
 static void
@@ -220,11 +220,11 @@ check_descriptor(uint64_t bits, const char *name)
             "wgmma descriptor of %s: %s%s", name, problem, emu_here());
 }
 
-static bool step(struct emu_async *async);
+static bool wgmma_step(struct emu_async *async);
 
 /* operands: type and n; a; b; scale_d, transposes and whether A is registers */
 static void
-act(const struct emu_meet *meet, struct emu_warp *warp, void **data)
+meet_act(const struct emu_meet *meet, struct emu_warp *warp, void **data)
 {
     struct emu_block *block = warp->block;
     struct emu_wgmma *engine = engine_of(emu.self);
@@ -255,7 +255,7 @@ act(const struct emu_meet *meet, struct emu_warp *warp, void **data)
     engine->clock[p->group] = p->clock;
     *engine->last = p;
     engine->last = &p->next;
-    engine->async.step = step;
+    engine->async.step = wgmma_step;
     if (!engine->running)
         emu_async_add(&engine->async, block);
     engine->running = true;
@@ -265,12 +265,12 @@ void
 emu_wgmma(int type, int n, float *d, const uint32_t *a_registers, uint64_t a,
     uint64_t b, int scale_d, int trans_a, int trans_b)
 {
-    struct lane mine = {d, a_registers};
+    struct wgmma_lane mine = {d, a_registers};
     struct emu_meet meet = {"wgmma.mma_async", UINT32_MAX,
         {(uint64_t)type << 16 | (uint64_t)n, a, b,
             (uint64_t)(scale_d != 0) | (uint64_t)trans_a << 1 |
                 (uint64_t)trans_b << 2 | (uint64_t)(a_registers != NULL) << 3},
-        act};
+        meet_act};
     emu_meet_group(&meet, &mine);
 }
 
@@ -318,7 +318,7 @@ load_operands(struct emu_wgmma *engine, const struct product *p,
 }
 
 static void
-compute(struct emu_wgmma *engine, struct product *p)
+product_compute(struct emu_wgmma *engine, struct product *p)
 {
     static float a[ROWS][EMU_K16], b[256][EMU_K16], bt[EMU_K16][256];
     if (!load_operands(engine, p, a, b))
@@ -347,13 +347,13 @@ free_product(struct product *p)
 }
 
 static bool
-step(struct emu_async *async)
+wgmma_step(struct emu_async *async)
 {
     struct emu_wgmma *engine = (struct emu_wgmma *)async;
     struct product *p = engine->first;
     if (!p->computed) {
         p->computed = true;
-        compute(engine, p);
+        product_compute(engine, p);
         return false;
     }
     engine->first = p->next;
@@ -387,7 +387,7 @@ emu_wgmma_commit(void)
 }
 
 static bool
-pending(const struct emu_wgmma *engine, uint32_t groups)
+groups_pending(const struct emu_wgmma *engine, uint32_t groups)
 {
     for (uint32_t g = engine->done_groups; g < groups; g++)
         if (engine->left[g])
@@ -405,7 +405,7 @@ give_back(struct emu_wgmma *engine, struct emu_thread *self, uint32_t groups)
         struct accumulator *d = *link;
         if (d->last_group < groups && d->lane[t]) {
             for (uint32_t i = 0; i < (uint32_t)d->n / 2; i++)
-                d->lane[t][i] = d->value[place(t, i, d->n)];
+                d->lane[t][i] = d->value[acc_place(t, i, d->n)];
             d->lane[t] = NULL;
             self->in_flight--;
             if (--d->lanes_left == 0) {
@@ -425,7 +425,7 @@ emu_wgmma_wait(uint32_t left)
     struct emu_thread *self = emu.self;
     struct emu_wgmma *engine = engine_of(self);
     uint32_t groups = engine->groups > left ? engine->groups - left : 0;
-    while (pending(engine, groups))
+    while (groups_pending(engine, groups))
         emu_park(
             &engine->queue, "wgmma groups, at most %llu left", left, 0, false);
     for (uint32_t g = 0; g < groups; g++)

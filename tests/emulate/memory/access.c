@@ -20,7 +20,7 @@ static struct shared {
 static size_t spare_count, spare_room;
 
 static void *
-map(size_t bytes)
+pages_map(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -34,8 +34,8 @@ emu_shared_take(struct emu_block *block, size_t bytes)
     if (spare_count) {
         s = spare[--spare_count];
     } else {
-        s.base = map(SHARED_SPAN);
-        s.cells = map(SHARED_SPAN * sizeof *s.cells);
+        s.base = pages_map(SHARED_SPAN);
+        s.cells = pages_map(SHARED_SPAN * sizeof *s.cells);
     }
     if (!s.base || !s.cells)
         return false;
@@ -103,7 +103,7 @@ emu_accessor_self(void)
 }
 
 static const char *
-verb(const struct emu_accessor *who, bool write)
+accessor_verb(const struct emu_accessor *who, bool write)
 {
     return who->what ? who->what : write ? "a write" : "a read";
 }
@@ -118,7 +118,7 @@ access_shared(const struct emu_accessor *who, const unsigned char *p,
     if (offset >= size || bytes > size - offset) {
         emu_fault_fatal(EMU_FAULT_BOUNDS,
             "%s of %zu bytes at shared+%zu, past the block's %zu%s",
-            verb(who, write), bytes, offset, size, emu_here());
+            accessor_verb(who, write), bytes, offset, size, emu_here());
         return false;
     }
     if (block->mbarriers && !who->strong)
@@ -145,13 +145,13 @@ count_writes(struct emu_allocation *a, size_t offset, size_t bytes,
             emu_fault(EMU_FAULT_TWICE, who->pc + 1,
                 "byte %zu of a tracked destination is written twice, now by "
                 "%s%s",
-                t, verb(who, true), emu_here());
+                t, accessor_verb(who, true), emu_here());
     }
 }
 
 /* Plain memory by peer access, mapped memory by its own list. */
 static bool
-reaches(int device, const struct emu_allocation *a)
+device_reaches(int device, const struct emu_allocation *a)
 {
     if (a->mapped)
         return a->granted >> device & 1;
@@ -168,14 +168,14 @@ access_global(const struct emu_accessor *who, const unsigned char *p,
     if (!a || bytes > a->bytes - offset) {
         emu_fault_fatal(EMU_FAULT_BOUNDS,
             "%s of %zu bytes at %p, outside of any allocation%s%s",
-            verb(who, write), bytes, (const void *)p,
+            accessor_verb(who, write), bytes, (const void *)p,
             a ? " (it runs over the end)" : "", emu_here());
         return false;
     }
-    if (who->block && !reaches(who->device, a))
+    if (who->block && !device_reaches(who->device, a))
         emu_fault_fatal(EMU_FAULT_PEER,
-            "%s at %p of device %d without peer access%s", verb(who, write),
-            (const void *)p, a->device, emu_here());
+            "%s at %p of device %d without peer access%s",
+            accessor_verb(who, write), (const void *)p, a->device, emu_here());
     if (write && a->writes)
         count_writes(a, offset, bytes, who);
     if (write)
@@ -195,7 +195,7 @@ emu_memory_access(const struct emu_accessor *who, const void *address,
     if (emu_memory_in_arena(p))
         return access_global(who, p, bytes, write);
     emu_fault_fatal(EMU_FAULT_BOUNDS, "%s at %p, which is not device memory%s",
-        verb(who, write), address, emu_here());
+        accessor_verb(who, write), address, emu_here());
     return false;
 }
 
@@ -230,7 +230,7 @@ in_fibre(void)
 }
 
 static void
-plain(const void *address, size_t bytes, bool write, const void *pc)
+access_plain(const void *address, size_t bytes, bool write, const void *pc)
 {
     struct emu_thread *self = emu.self;
     const unsigned char *p = address;
@@ -267,13 +267,13 @@ void on_exit_(void) NAME("func_exit");
 void
 on_range_read(const void *p, size_t bytes)
 {
-    plain(p, bytes, false, PC);
+    access_plain(p, bytes, false, PC);
 }
 
 void
 on_range_write(const void *p, size_t bytes)
 {
-    plain(p, bytes, true, PC);
+    access_plain(p, bytes, true, PC);
 }
 
 void
@@ -297,11 +297,11 @@ on_exit_(void)
     void on_##prefix##write##bytes(const void *p) NAME(text "write" #bytes);   \
     void on_##prefix##read##bytes(const void *p)                               \
     {                                                                          \
-        plain(p, bytes, false, PC);                                            \
+        access_plain(p, bytes, false, PC);                                     \
     }                                                                          \
     void on_##prefix##write##bytes(const void *p)                              \
     {                                                                          \
-        plain(p, bytes, true, PC);                                             \
+        access_plain(p, bytes, true, PC);                                      \
     }
 ON(1, , "")
 ON(2, , "")
@@ -334,9 +334,9 @@ void *
 wrap_memcpy(void *to, const void *from, size_t n)
 {
     if (n && device_pointer(from))
-        plain(from, n, false, PC);
+        access_plain(from, n, false, PC);
     if (n && device_pointer(to))
-        plain(to, n, true, PC);
+        access_plain(to, n, true, PC);
     return real_memcpy(to, from, n);
 }
 
@@ -344,6 +344,6 @@ void *
 wrap_memset(void *to, int v, size_t n)
 {
     if (n && device_pointer(to))
-        plain(to, n, true, PC);
+        access_plain(to, n, true, PC);
     return real_memset(to, v, n);
 }

@@ -21,7 +21,7 @@ static uint64_t last_id;
 static pthread_mutex_t arena_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void *
-reserve(size_t bytes)
+arena_reserve(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -35,7 +35,7 @@ emu_memory_open(void)
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (arena == MAP_FAILED)
         return -1;
-    pages = reserve(PAGES * sizeof *pages);
+    pages = arena_reserve(PAGES * sizeof *pages);
     next_page = 1;
     return pages ? 0 : -1;
 }
@@ -94,10 +94,10 @@ enter_allocation(
 }
 
 static void *
-allocate(size_t bytes, int device)
+arena_allocate(size_t bytes, int device)
 {
     unsigned char *base = take_pages(bytes);
-    struct emu_cell *cells = base ? reserve(bytes * sizeof *cells) : NULL;
+    struct emu_cell *cells = base ? arena_reserve(bytes * sizeof *cells) : NULL;
     if (!cells ||
         mprotect(base, page_count(bytes) << PAGE_SHIFT, PROT_READ | PROT_WRITE))
         return NULL;
@@ -112,7 +112,7 @@ void *
 emu_memory_allocate(size_t bytes, int device)
 {
     pthread_mutex_lock(&arena_lock);
-    void *p = allocate(bytes, device);
+    void *p = arena_allocate(bytes, device);
     pthread_mutex_unlock(&arena_lock);
     return p;
 }
@@ -185,7 +185,7 @@ emu_memory_alias(void *host, size_t bytes)
     struct emu_allocation *a = NULL;
     pthread_mutex_lock(&arena_lock);
     unsigned char *base = take_pages(bytes);
-    struct emu_cell *cells = base ? reserve(bytes * sizeof *cells) : NULL;
+    struct emu_cell *cells = base ? arena_reserve(bytes * sizeof *cells) : NULL;
     if (cells && map_again(host, bytes, base))
         a = enter_allocation(base, bytes, -1, cells);
     if (a) {

@@ -36,7 +36,7 @@ epoch_of(const struct emu_accessor *who)
 }
 
 static bool
-ordered(
+access_is_ordered(
     const struct emu_accessor *who, uint32_t epoch, bool was_write, bool shared)
 {
     uint32_t agent = epoch & 0x7ff, clock = epoch >> 13;
@@ -53,7 +53,7 @@ ordered(
 
 /* Where in memory, and where in the program when that is known. */
 static const char *
-place(const struct emu_accessor *who, const void *address, bool shared)
+address_place(const struct emu_accessor *who, const void *address, bool shared)
 {
     static char text[160];
     size_t used = 0;
@@ -72,16 +72,16 @@ place(const struct emu_accessor *who, const void *address, bool shared)
 }
 
 static void
-report(const struct emu_accessor *who, uint32_t epoch, const void *address,
+race_report(const struct emu_accessor *who, uint32_t epoch, const void *address,
     bool write, bool was_write, bool shared)
 {
     bool async = epoch >> 11 & 1;
-    bool fenced = ordered(who, epoch, false, shared);
+    bool fenced = access_is_ordered(who, epoch, false, shared);
     uint64_t key = (who->pc + 1) * 64 + (uint64_t)write * 32 + was_write * 16 +
                    async * 8 + who->async * 4 + shared * 2 + fenced;
     const char *plain = write ? "a plain write" : "a plain read";
     emu_fault(EMU_FAULT_RACE, key, "race at %s: %s%s%s after %s %s by %s, %s",
-        place(who, address, shared), who->what ? who->what : plain,
+        address_place(who, address, shared), who->what ? who->what : plain,
         who->async ? " (asynchronous)" : "", emu_here(),
         async ? "an asynchronous" : "a", was_write ? "write" : "read",
         emu_agent_name(epoch & 0x7ff),
@@ -89,12 +89,12 @@ report(const struct emu_accessor *who, uint32_t epoch, const void *address,
 }
 
 static void
-check(const struct emu_accessor *who, uint32_t epoch, const void *address,
-    bool write, bool was_write, bool shared)
+access_check(const struct emu_accessor *who, uint32_t epoch,
+    const void *address, bool write, bool was_write, bool shared)
 {
     if (epoch && !emu.config.processes &&
-        !ordered(who, epoch, was_write, shared))
-        report(who, epoch, address, write, was_write, shared);
+        !access_is_ordered(who, epoch, was_write, shared))
+        race_report(who, epoch, address, write, was_write, shared);
 }
 
 static uint32_t
@@ -124,7 +124,8 @@ add_reader(const struct emu_accessor *who, uint32_t value, bool shared)
     for (uint32_t i = 0; i < old_count && count < SET_LIMIT - 1; i++) {
         bool strong = (old[i] | epoch) >> 12 & 1;
         bool same = ((old[i] ^ epoch) & 0x1fff) == 0;
-        if (old[i] && !same && (strong || !ordered(who, old[i], false, shared)))
+        if (old[i] && !same &&
+            (strong || !access_is_ordered(who, old[i], false, shared)))
             next[count++] = old[i];
     }
     if (!count || set_count >= SETS_LIMIT)
@@ -156,12 +157,12 @@ emu_shadow_read(const struct emu_accessor *who, struct emu_cell *cells,
         struct emu_cell cell = cells[i];
         if (cell.read != epoch &&
             (i == 0 || cell.write != last.write || cell.read != last.read)) {
-            check(who, cell.write, at + i, false, true, shared);
+            access_check(who, cell.write, at + i, false, true, shared);
             result = cell.read ? with_reader(who, cell.read, shared) : epoch;
             last = cell;
         } else if (cell.read == epoch) {
             if (i == 0 || cell.write != last.write)
-                check(who, cell.write, at + i, false, true, shared);
+                access_check(who, cell.write, at + i, false, true, shared);
             last = cell;
             result = epoch;
         }
@@ -174,12 +175,12 @@ check_readers(
     const struct emu_accessor *who, uint32_t value, const void *at, bool shared)
 {
     if (!(value & SET_FLAG)) {
-        check(who, value, at, true, false, shared);
+        access_check(who, value, at, true, false, shared);
         return;
     }
     const struct read_set *set = sets[value & ~SET_FLAG];
     for (uint32_t k = 0; k < set->count; k++)
-        check(who, set->epochs[k], at, true, false, shared);
+        access_check(who, set->epochs[k], at, true, false, shared);
 }
 
 void
@@ -192,7 +193,7 @@ emu_shadow_write(const struct emu_accessor *who, struct emu_cell *cells,
     for (size_t i = 0; i < bytes; i++) {
         struct emu_cell cell = cells[i];
         if (cell.write != last.write)
-            check(who, cell.write, at + i, true, true, shared);
+            access_check(who, cell.write, at + i, true, true, shared);
         if (cell.read != last.read)
             check_readers(who, cell.read, at + i, shared);
         last = cell;

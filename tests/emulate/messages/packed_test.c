@@ -31,7 +31,7 @@ static struct uli_settings settings;
 /* ---- the device, without a driver ---------------------------------------- */
 
 static ulyx_status_t
-outcome(cudaError_t error)
+status_of(cudaError_t error)
 {
     return error == cudaSuccess
                ? ULYX_SUCCESS
@@ -41,24 +41,24 @@ outcome(cudaError_t error)
 static ulyx_status_t
 dev_alloc(int32_t device, int64_t bytes, void **address_p)
 {
-    ULI_TRY(outcome(cudaSetDevice(device)));
-    return outcome(cudaMalloc(address_p, (size_t)bytes));
+    ULI_TRY(status_of(cudaSetDevice(device)));
+    return status_of(cudaMalloc(address_p, (size_t)bytes));
 }
 
 static ulyx_status_t
 dev_free(int32_t device, void *address)
 {
-    ULI_TRY(outcome(cudaSetDevice(device)));
-    return outcome(cudaFree(address));
+    ULI_TRY(status_of(cudaSetDevice(device)));
+    return status_of(cudaFree(address));
 }
 
 static ulyx_status_t
 dev_host_alloc(
     int32_t device, int64_t bytes, void **address_p, void **device_address_p)
 {
-    ULI_TRY(outcome(cudaSetDevice(device)));
-    ULI_TRY(
-        outcome(cudaHostAlloc(address_p, (size_t)bytes, cudaHostAllocMapped)));
+    ULI_TRY(status_of(cudaSetDevice(device)));
+    ULI_TRY(status_of(
+        cudaHostAlloc(address_p, (size_t)bytes, cudaHostAllocMapped)));
     *device_address_p = *address_p;
     return ULYX_SUCCESS;
 }
@@ -67,31 +67,31 @@ static ulyx_status_t
 dev_host_free(int32_t device, void *address)
 {
     (void)device;
-    return outcome(cudaFreeHost(address));
+    return status_of(cudaFreeHost(address));
 }
 
 static ulyx_status_t
 dev_copy(
     int32_t device, void *dst, const void *src, int64_t bytes, void *stream)
 {
-    ULI_TRY(outcome(cudaSetDevice(device)));
-    return outcome(cudaMemcpyAsync(
+    ULI_TRY(status_of(cudaSetDevice(device)));
+    return status_of(cudaMemcpyAsync(
         dst, src, (size_t)bytes, cudaMemcpyDefault, (cudaStream_t)stream));
 }
 
 static ulyx_status_t
 dev_zero(int32_t device, void *address, int64_t bytes, void *stream)
 {
-    ULI_TRY(outcome(cudaSetDevice(device)));
-    return outcome(
+    ULI_TRY(status_of(cudaSetDevice(device)));
+    return status_of(
         cudaMemsetAsync(address, 0, (size_t)bytes, (cudaStream_t)stream));
 }
 
 static ulyx_status_t
 dev_stream_create(int32_t device, void **stream_p)
 {
-    ULI_TRY(outcome(cudaSetDevice(device)));
-    return outcome(cudaStreamCreateWithFlags(
+    ULI_TRY(status_of(cudaSetDevice(device)));
+    return status_of(cudaStreamCreateWithFlags(
         (cudaStream_t *)stream_p, cudaStreamNonBlocking));
 }
 
@@ -99,21 +99,21 @@ static ulyx_status_t
 dev_stream_destroy(int32_t device, void *stream)
 {
     (void)device;
-    return outcome(cudaStreamDestroy((cudaStream_t)stream));
+    return status_of(cudaStreamDestroy((cudaStream_t)stream));
 }
 
 static ulyx_status_t
 dev_stream_wait(int32_t device, void *stream)
 {
     (void)device;
-    return outcome(cudaStreamSynchronize((cudaStream_t)stream));
+    return status_of(cudaStreamSynchronize((cudaStream_t)stream));
 }
 
 static ulyx_status_t
 dev_event_create(int32_t device, void **event_p)
 {
-    ULI_TRY(outcome(cudaSetDevice(device)));
-    return outcome(cudaEventCreateWithFlags(
+    ULI_TRY(status_of(cudaSetDevice(device)));
+    return status_of(cudaEventCreateWithFlags(
         (cudaEvent_t *)event_p, cudaEventDisableTiming));
 }
 
@@ -121,21 +121,21 @@ static ulyx_status_t
 dev_event_destroy(int32_t device, void *event)
 {
     (void)device;
-    return outcome(cudaEventDestroy((cudaEvent_t)event));
+    return status_of(cudaEventDestroy((cudaEvent_t)event));
 }
 
 static ulyx_status_t
 dev_event_record(int32_t device, void *event, void *stream)
 {
-    ULI_TRY(outcome(cudaSetDevice(device)));
-    return outcome(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
+    ULI_TRY(status_of(cudaSetDevice(device)));
+    return status_of(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
 }
 
 static ulyx_status_t
 dev_event_order(int32_t device, void *event, void *stream)
 {
     (void)device;
-    return outcome(
+    return status_of(
         cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
 }
 
@@ -278,7 +278,7 @@ close_part(struct part *part)
 }
 
 static ulyx_status_t
-call(struct part *part, int op, ulyx_status_t refusal)
+part_call(struct part *part, int op, ulyx_status_t refusal)
 {
     struct ranks_one *one = &part->job->g.at[part->rank];
     const struct uli_gpu_args *args = &one->args[op];
@@ -304,7 +304,8 @@ exchange_rank(int rank, int nranks, void *context)
     struct part part = {.job = context, .rank = rank};
     bool well = open_part(&part);
     for (int i = 0; well && i < part.job->nops; i++)
-        well = expect_status(call(&part, part.job->ops[i], 0), ULYX_SUCCESS);
+        well =
+            expect_status(part_call(&part, part.job->ops[i], 0), ULYX_SUCCESS);
     well = well && sync_part(&part);
     for (int i = 0; well && i < part.job->nops; i++)
         if (uli_messages_rounds(part.packed, part.job->ops[i]) > 2)
@@ -419,7 +420,7 @@ refusing_rank(int rank, int nranks, void *context)
     struct part part = {.job = context, .rank = rank};
     bool refuses = rank == part.job->refuser;
     bool well = open_part(&part);
-    well = well && expect_status(call(&part, ULYX_SEQ_TO_HEAD,
+    well = well && expect_status(part_call(&part, ULYX_SEQ_TO_HEAD,
                                      refuses ? ULYX_ERR_INVALID_ARGUMENT : 0),
                        ULYX_SUCCESS);
     well = well && sync_part(&part);
@@ -432,8 +433,8 @@ refusing_rank(int rank, int nranks, void *context)
                                            ULI_GPU_REFUSED, 0, 1)));
     if (well)
         words->outcome = 0;
-    well =
-        well && expect_status(call(&part, ULYX_HEAD_TO_SEQ, 0), ULYX_SUCCESS);
+    well = well &&
+           expect_status(part_call(&part, ULYX_HEAD_TO_SEQ, 0), ULYX_SUCCESS);
     well = well && sync_part(&part) && ranks_expect(words->outcome == 0);
     close_part(&part);
     return !well;
@@ -473,8 +474,8 @@ replaying_rank(int rank, int nranks, void *context)
     bool well = open_part(&part);
     well = well && expect_ok(cudaStreamBeginCapture(
                        one->stream, cudaStreamCaptureModeThreadLocal));
-    well =
-        well && expect_status(call(&part, ULYX_SEQ_TO_HEAD, 0), ULYX_SUCCESS);
+    well = well &&
+           expect_status(part_call(&part, ULYX_SEQ_TO_HEAD, 0), ULYX_SUCCESS);
     well = well && expect_ok(cudaStreamEndCapture(one->stream, &graph)) &&
            expect_ok(cudaGraphInstantiate(&exec, graph, 0));
     for (int i = 0; well && i < REPLAYS; i++)
@@ -515,15 +516,16 @@ lonely_rank(int rank, int nranks, void *context)
     bool well = open_part(&part);
     if (well && rank < nranks - 1) {
         struct uli_gpu_report *words = uli_messages_report(part.packed);
-        well = expect_status(call(&part, ULYX_SEQ_TO_HEAD, 0), ULYX_SUCCESS);
+        well =
+            expect_status(part_call(&part, ULYX_SEQ_TO_HEAD, 0), ULYX_SUCCESS);
         while (well && __atomic_load_n(&words->begun, __ATOMIC_ACQUIRE) == 0)
             nanosleep(&(struct timespec){0, 100000}, NULL);
         well = well && ranks_expect(words->ended == 0);
         __atomic_store_n(job->g.at[rank].poison, 1, __ATOMIC_RELEASE);
         BATCH->abort(part.batch);
         well = well && sync_part(&part) && ranks_expect(words->ended == 0);
-        well = well && expect_status(
-                           call(&part, ULYX_SEQ_TO_HEAD, 0), ULYX_ERR_ABORTED);
+        well = well && expect_status(part_call(&part, ULYX_SEQ_TO_HEAD, 0),
+                           ULYX_ERR_ABORTED);
         sync_part(&part);
         atomic_fetch_add(&job->aborted, 1);
     }

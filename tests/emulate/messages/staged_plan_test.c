@@ -34,7 +34,7 @@ new_job(double timeout_s, int ranks_per_node)
 }
 
 static void
-run(struct job *job, int (*play)(struct job *, int), int victim)
+job_run(struct job *job, int (*play)(struct job *, int), int victim)
 {
     if (!job->processes)
         assert_true(carried_open(RANKS, RANKS + 1));
@@ -85,7 +85,7 @@ draw_all(int ranks_per_node, uint64_t seed, bool processes)
             continue;
         }
         job->w->algo = draw % 2 ? "staged" : NULL;
-        run(job, play_all, -1);
+        job_run(job, play_all, -1);
     }
 }
 
@@ -124,7 +124,7 @@ sums_are_those_of_the_direct_exchange(void **state)
         job->storage.nranks = RANKS;
         world_plain_case(job->w, RANKS, 201, 6, 2, 32, ULYX_DTYPE_BF16);
         assert_true(world_draw(job->w, &job->storage, &random, 0));
-        run(job, play_all, -1);
+        job_run(job, play_all, -1);
     }
 }
 
@@ -167,7 +167,7 @@ a_captured_call_is_replayed_with_new_data(void **state)
     for (int node = 0; node < 3; node += 2) {
         struct job *job = new_job(30, node);
         carried_plain(job, RANKS, 21);
-        run(job, play_graph, -1);
+        job_run(job, play_graph, -1);
     }
 }
 
@@ -186,7 +186,7 @@ a_rank_that_stops_is_named_and_streams_end(void **state)
     for (int node = 0; node < 3; node += 2) {
         struct job *job = new_job(LATE_S, node);
         carried_plain(job, RANKS, 3);
-        run(job, play_late, -1);
+        job_run(job, play_late, -1);
     }
 }
 
@@ -210,7 +210,7 @@ an_abort_ends_all_streams(void **state)
     for (int node = 0; node < 3; node += 2) {
         struct job *job = new_job(60, node);
         carried_plain(job, RANKS, 5);
-        run(job, play_abort, -1);
+        job_run(job, play_abort, -1);
     }
 }
 
@@ -239,7 +239,7 @@ a_killed_rank_is_named_and_streams_end(void **state)
         struct job *job = new_job(60, node);
         job->processes = true;
         carried_plain(job, RANKS, 6);
-        run(job, play_killed, 1);
+        job_run(job, play_killed, 1);
     }
 }
 
@@ -251,7 +251,7 @@ a_refusal_is_told_and_the_next_call_is_well(void **state)
     (void)state;
     struct job *job = new_job(30, 2);
     carried_plain(job, RANKS, 4);
-    run(job, carried_play_refusal, -1);
+    job_run(job, carried_play_refusal, -1);
 }
 
 static int
@@ -269,7 +269,7 @@ without_any_batch_transport_no_plan_is_made(void **state)
     setenv("ULYX_TRANSPORTS", "^staged", 1);
     struct job *job = new_job(30, 0);
     carried_plain(job, RANKS, 5);
-    run(job, play_without, -1);
+    job_run(job, play_without, -1);
     unsetenv("ULYX_TRANSPORTS");
 }
 

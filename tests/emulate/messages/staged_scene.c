@@ -186,7 +186,7 @@ byte_of(const struct staged_piece *piece, int n, int i, int64_t at)
 /* What piece i holds in round n at its sender, and afterwards at both. The
  * pieces of a pair are told apart by the number that both count. */
 static void
-expect(const struct staged_case *c, int rank, int n, int i, bool come,
+bytes_expect(const struct staged_case *c, int rank, int n, int i, bool come,
     unsigned char *bytes_p)
 {
     const struct staged_piece *piece = &c->pieces[rank][i];
@@ -207,7 +207,7 @@ staged_fill(struct staged_case *c, int rank, int n)
     for (int i = 0; good && i < c->npieces[rank]; i++) {
         size_t bytes = room_of(&c->pieces[rank][i]);
         unsigned char *host = malloc(bytes);
-        expect(c, rank, n, i, c->pieces[rank][i].from == rank, host);
+        bytes_expect(c, rank, n, i, c->pieces[rank][i].from == rank, host);
         good = well_cu(cudaMemcpyAsync(c->memory[rank][i], host, bytes,
                    cudaMemcpyHostToDevice, c->streams[rank])) &&
                staged_sync(c, rank);
@@ -223,7 +223,7 @@ staged_check(struct staged_case *c, int rank, int n)
     for (int i = 0; good && i < c->npieces[rank]; i++) {
         size_t bytes = room_of(&c->pieces[rank][i]);
         unsigned char *wanted = malloc(bytes), *got = malloc(bytes);
-        expect(c, rank, n, i, true, wanted);
+        bytes_expect(c, rank, n, i, true, wanted);
         good = well_cu(cudaMemcpyAsync(got, c->memory[rank][i], bytes,
                    cudaMemcpyDeviceToHost, c->streams[rank])) &&
                staged_sync(c, rank) &&

@@ -150,7 +150,7 @@ a_rank_without_memory_refuses_for_all(void **state)
 /* ---- graphs, streams ----------------------------------------------------- */
 
 static bool
-replay(struct staged_case *c, int rank, cudaGraphExec_t graph)
+case_replay(struct staged_case *c, int rank, cudaGraphExec_t graph)
 {
     bool good = true;
     for (int n = 1; good && n < 5; n++)
@@ -174,7 +174,7 @@ play_graph(struct staged_case *c, int rank)
                 well(staged_run(c, rank, 30)) &&
                 ranks_expect(cudaStreamEndCapture(stream, &graph) == 0) &&
                 ranks_expect(cudaGraphInstantiate(&exec, graph, 0) == 0);
-    good = good && replay(c, rank, exec);
+    good = good && case_replay(c, rank, exec);
     if (exec)
         cudaGraphExecDestroy(exec);
     if (graph)

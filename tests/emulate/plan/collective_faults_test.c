@@ -121,7 +121,7 @@ open_all(uint64_t seed)
 /* ---- calls --------------------------------------------------------------- */
 
 static ulyx_status_t
-enqueue(int32_t r, int round, int window, int sum)
+call_enqueue(int32_t r, int round, int window, int sum)
 {
     struct rank *one = &ranks[r];
     unsigned char *src = one->place[window], *dst = src + AREA + SHIFT;
@@ -192,7 +192,8 @@ run_here(int fault, uint64_t seed)
     open_all(seed);
     for (int i = 0; i < ROUNDS * 4; i++)
         for (int32_t r = 0; r < RANKS; r++)
-            well = enqueue(r, i / 4, i / 2 % 2, i % 2) == ULYX_SUCCESS && well;
+            well = call_enqueue(r, i / 4, i / 2 % 2, i % 2) == ULYX_SUCCESS &&
+                   well;
     return all_is_well() && well ? RUN_WELL : RUN_CAUGHT;
 }
 

@@ -171,7 +171,7 @@ coll_fill(struct coll_scene *c, const struct coll_call *call,
 /* ---- calls --------------------------------------------------------------- */
 
 static ulyx_status_t
-run(ulyx_comm_t *comm, const struct coll_call *call, int32_t r,
+call_run(ulyx_comm_t *comm, const struct coll_call *call, int32_t r,
     const unsigned char *src, unsigned char *dst, void *stream)
 {
     switch (call->kind) {
@@ -193,8 +193,9 @@ ulyx_status_t
 coll_run(struct coll_scene *c, const struct coll_call *call, int32_t r)
 {
     struct coll_rank *at = &c->at[r];
-    return run(c->s.ranks.comms[r], call, r, src_of(call, r, at->src, at->dst),
-        at->dst + call->dst_at[r], c->s.streams[r]);
+    return call_run(c->s.ranks.comms[r], call, r,
+        src_of(call, r, at->src, at->dst), at->dst + call->dst_at[r],
+        c->s.streams[r]);
 }
 
 void
@@ -233,7 +234,7 @@ coll_host(struct coll_scene *c, const struct coll_call *call)
     assert_status(ulyx_group_start(), ULYX_SUCCESS);
     for (int32_t r = 0; r < c->s.nranks; r++) {
         struct coll_rank *at = &c->at[r];
-        assert_status(run(c->hosts[r], call, r,
+        assert_status(call_run(c->hosts[r], call, r,
                           src_of(call, r, at->src_host, at->dst_host),
                           at->dst_host + call->dst_at[r], NULL),
             ULYX_SUCCESS);

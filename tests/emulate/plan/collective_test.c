@@ -348,7 +348,7 @@ memory_that_is_not_mapped_is_refused_with_the_reason(void **state)
 /* ---- captures ------------------------------------------------------------ */
 
 static void
-replay(struct coll_scene *c, const struct coll_call *calls, int ncalls)
+calls_replay(struct coll_scene *c, const struct coll_call *calls, int ncalls)
 {
     cudaGraphExec_t exec[PLAN_RANKS];
     struct test_random random = {512};
@@ -390,7 +390,7 @@ captured_calls_are_replayed_with_new_data(void **state)
         expect_well(&c, COLL_ALLTOALL, !window);
         struct test_random random = {513};
         coll_fill(&c, &calls[0], &random);
-        replay(&c, calls, 2);
+        calls_replay(&c, calls, 2);
         expect_well(&c, COLL_ALLREDUCE, window);
     }
     coll_close(&c);

@@ -38,7 +38,7 @@ plain_world(struct plan_scene *s, int64_t rows, uint64_t seed)
 }
 
 static const char *
-described(const struct world *w, int32_t rank)
+plan_described(const struct world *w, int32_t rank)
 {
     static char text[1200];
     assert_status(
@@ -70,7 +70,7 @@ run_draws(int32_t nranks, int32_t devices, uint64_t seed, int64_t draws)
             continue;
         }
         assert_status(plan_create(&s, w), ULYX_SUCCESS);
-        assert_non_null(strstr(described(w, 0),
+        assert_non_null(strstr(plan_described(w, 0),
             uli_layout_has_tables(w->layout)
                 ? "no copy engines: document tables"
                 : "engine on device memory (copy engines, by the plan's flag"));
@@ -162,7 +162,7 @@ many_rounds_go_through_two_slots(void **state)
     for (int64_t rows = 1200; rows <= 2400; rows *= 2) {
         struct world *w = plain_world(&s, rows, 610);
         assert_status(plan_create(&s, w), ULYX_SUCCESS);
-        const char *text = described(w, 1);
+        const char *text = plan_described(w, 1);
         assert_non_null(
             strstr(text, "receive buffer of 2 x 4096 bytes a peer"));
         int rounds = 0;
@@ -192,10 +192,10 @@ copies_are_as_few_as_the_layout_permits(void **state)
     for (int32_t r = 0; r < 2; r++)
         memset(w->strides[r], 0, sizeof(w->strides[r]));
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
-    assert_non_null(strstr(described(w, 0),
+    assert_non_null(strstr(plan_described(w, 0),
         "seq_to_head: 9 copies a call (3 to peers in 1 round, 3 from the "
         "receive buffer in 1, 3 own)"));
-    assert_non_null(strstr(described(w, 0), "receive buffer of 1 x "));
+    assert_non_null(strstr(plan_described(w, 0), "receive buffer of 1 x "));
     for (int32_t r = 0; r < 2; r++)
         assert_status(ulyx_plan_destroy(w->plans[r]), ULYX_SUCCESS);
     world_free(w);
@@ -239,8 +239,8 @@ a_setting_is_a_hint_for_all_plans(void **state)
     w->bytes_in_flight = 0;
     assert_status(plan_create(&s, w), ULYX_SUCCESS);
     assert_non_null(
-        strstr(described(w, 0), "by ULYX_GPU_MODE; receive buffer of 2 x "
-                                "8192 bytes"));
+        strstr(plan_described(w, 0), "by ULYX_GPU_MODE; receive buffer of 2 x "
+                                     "8192 bytes"));
     plan_round(&s);
     plan_drop(&s);
     plan_close(&s);

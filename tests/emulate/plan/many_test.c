@@ -66,7 +66,7 @@ struct call {
 };
 
 static void
-delay(struct test_random *random)
+random_delay(struct test_random *random)
 {
     struct timespec nap = {0, 1000 * test_random_in(random, 0, DELAY_US)};
     if (test_random_in(random, 0, 4) == 0)
@@ -76,7 +76,7 @@ delay(struct test_random *random)
 /* ---- what is known beforehand -------------------------------------------- */
 
 static void
-keep(struct region *region, const struct image *image,
+region_keep(struct region *region, const struct image *image,
     const unsigned char *where, int version)
 {
     int64_t at = where - region->there;
@@ -114,8 +114,10 @@ make_regions(struct many_plan *p)
             for (int32_t r = 0; r < p->s.nranks; r++)
                 for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
                     struct region *region = &p->regions[op][r];
-                    keep(region, &w->src[op][r][t], p->s.src[op][r][t], v);
-                    keep(region, &w->dst[op][r][t], p->s.dst[op][r][t], v);
+                    region_keep(
+                        region, &w->src[op][r][t], p->s.src[op][r][t], v);
+                    region_keep(
+                        region, &w->dst[op][r][t], p->s.dst[op][r][t], v);
                 }
     }
 }
@@ -207,7 +209,7 @@ draw_calls(const struct many_comm *c, struct test_random *same, struct batch *b)
 
 /* One call: up, the exchange, down. */
 static bool
-enqueue(struct many_plan *p, int32_t rank, const struct call *call,
+many_plan_enqueue(struct many_plan *p, int32_t rank, const struct call *call,
     unsigned char *result, struct test_random *own)
 {
     const struct region *region = &p->regions[call->op][rank];
@@ -215,16 +217,16 @@ enqueue(struct many_plan *p, int32_t rank, const struct call *call,
     cudaStream_t stream = p->s.streams[rank];
     bool good = cudaMemcpyAsync(region->there, region->before[call->version],
                     bytes, cudaMemcpyDefault, stream) == cudaSuccess;
-    delay(own);
+    random_delay(own);
     good = good && plan_execute(&p->s, rank, call->op) == ULYX_SUCCESS;
-    delay(own);
+    random_delay(own);
     return good && cudaMemcpyAsync(result, region->there, bytes,
                        cudaMemcpyDefault, stream) == cudaSuccess;
 }
 
 static bool
-right(const struct many_plan *p, int32_t rank, const struct call *call,
-    const unsigned char *result)
+many_plan_is_right(const struct many_plan *p, int32_t rank,
+    const struct call *call, const unsigned char *result)
 {
     const struct region *region = &p->regions[call->op][rank];
     const unsigned char *want = region->after[call->version];
@@ -252,7 +254,7 @@ run_batch(
         int p = (int)test_random_in(own, 0, PLANS - 1);
         if (next[p] == BATCH)
             continue;
-        good = enqueue(&c->plans[p], rank, &b->calls[p][next[p]],
+        good = many_plan_enqueue(&c->plans[p], rank, &b->calls[p][next[p]],
             b->results[p][next[p]], own);
         next[p]++;
         left--;
@@ -263,7 +265,8 @@ run_batch(
             good;
     for (int p = 0; p < PLANS && good; p++)
         for (int i = 0; i < BATCH && good; i++)
-            good = right(&c->plans[p], rank, &b->calls[p][i], b->results[p][i]);
+            good = many_plan_is_right(
+                &c->plans[p], rank, &b->calls[p][i], b->results[p][i]);
     return good;
 }
 
@@ -288,7 +291,7 @@ free_results(struct batch *b)
 }
 
 static int
-exchange(int thread, int nthreads, void *context)
+exchange_thread(int thread, int nthreads, void *context)
 {
     struct many *m = context;
     struct many_comm *c = &m->comms[m->comm_of[thread]];
@@ -315,7 +318,7 @@ exchange(int thread, int nthreads, void *context)
 /* ---- the communicators --------------------------------------------------- */
 
 static void
-connect(struct many *m, int32_t devices)
+many_connect(struct many *m, int32_t devices)
 {
     static const int32_t sizes[COMMS] = {2, 4, 3};
     for (int i = 0; i < COMMS; i++) {
@@ -341,7 +344,7 @@ connect(struct many *m, int32_t devices)
 }
 
 static void
-disconnect(struct many *m)
+many_disconnect(struct many *m)
 {
     for (int i = 0; i < COMMS; i++) {
         struct many_comm *c = &m->comms[i];
@@ -387,14 +390,15 @@ open_many(void)
 {
     struct many *m = calloc(1, sizeof(*m));
     assert_non_null(m);
-    connect(m, plan_machine(DEVICES, MULTIPROCESSORS, COMMS * PLAN_RANKS_MAX));
+    many_connect(
+        m, plan_machine(DEVICES, MULTIPROCESSORS, COMMS * PLAN_RANKS_MAX));
     return m;
 }
 
 static void
 close_many(struct many *m)
 {
-    disconnect(m);
+    many_disconnect(m);
     plan_machine_close();
     free(m);
 }
@@ -408,7 +412,8 @@ many_exchanges_of_many_communicators(void **state)
     (void)state;
     for (int64_t i = 0; i < draws; i++) {
         add_plans(m, &random);
-        assert_int_equal(ranks_run_threads(m->threads, exchange, m, 300), 0);
+        assert_int_equal(
+            ranks_run_threads(m->threads, exchange_thread, m, 300), 0);
         assert_int_equal(emu_fault_count(), 0);
         drop_plans(m);
         if (i % 10 == 9)
@@ -429,7 +434,7 @@ struct replay {
 
 /* A graph of all operations of the plan, each up, exchanged and down. */
 static bool
-capture(struct many_plan *p, int32_t rank, unsigned char *data[],
+many_plan_capture(struct many_plan *p, int32_t rank, unsigned char *data[],
     unsigned char *results[], cudaGraphExec_t *exec_p)
 {
     cudaStream_t stream = p->s.streams[rank];
@@ -465,13 +470,13 @@ replay_once(struct many_plan *p, int32_t rank, unsigned char *data[],
     for (int op = 0; op < ULYX_DIRECTIONS && good; op++) {
         struct call call = {op, version};
         if (p->s.w->directions >> op & 1)
-            good = right(p, rank, &call, results[op]);
+            good = many_plan_is_right(p, rank, &call, results[op]);
     }
     return good;
 }
 
 static int
-replay(int rank, int nranks, void *context)
+many_replay(int rank, int nranks, void *context)
 {
     struct replay *k = context;
     struct test_random same = {k->seed}, own = {k->seed + 77 + (uint64_t)rank};
@@ -484,10 +489,10 @@ replay(int rank, int nranks, void *context)
     }
     bool good =
         ranks_expect(cudaSetDevice(rank % k->p->s.devices) == cudaSuccess) &&
-        ranks_expect(capture(k->p, rank, data, results, &exec));
+        ranks_expect(many_plan_capture(k->p, rank, data, results, &exec));
     for (int64_t i = 0; i < k->replays && good; i++) {
         int version = (int)test_random_in(&same, 0, VERSIONS - 1);
-        delay(&own);
+        random_delay(&own);
         good =
             ranks_expect(replay_once(k->p, rank, data, results, exec, version));
     }
@@ -511,7 +516,7 @@ graphs_are_replayed_with_other_data(void **state)
     for (int i = 0; i < COMMS; i++) {
         struct replay k = {
             &m->comms[i].plans[i % PLANS], replays, test_random_next(&random)};
-        assert_int_equal(ranks_run_threads(m->comms[i].nranks, replay, &k,
+        assert_int_equal(ranks_run_threads(m->comms[i].nranks, many_replay, &k,
                              30 + (double)replays),
             0);
         assert_int_equal(emu_fault_count(), 0);

@@ -129,7 +129,7 @@ plan_close(struct plan_scene *s)
 /* ---- images -------------------------------------------------------------- */
 
 static unsigned char *
-place(struct plan_scene *s, int32_t r, const struct image *image)
+image_place(struct plan_scene *s, int32_t r, const struct image *image)
 {
     unsigned char *at = s->windows[r] + s->used[r];
     s->used[r] += (image->bytes + 63) / 64 * 64;
@@ -148,8 +148,8 @@ plan_draw(struct plan_scene *s, struct world *w, struct test_random *random)
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t r = 0; r < s->nranks; r++)
             for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
-                s->src[op][r][t] = place(s, r, &w->src[op][r][t]);
-                s->dst[op][r][t] = place(s, r, &w->dst[op][r][t]);
+                s->src[op][r][t] = image_place(s, r, &w->src[op][r][t]);
+                s->dst[op][r][t] = image_place(s, r, &w->dst[op][r][t]);
             }
     return true;
 }

@@ -96,7 +96,7 @@ close_rank(struct rank *k)
 }
 
 static unsigned char *
-place(struct rank *k, const struct image *image)
+rank_place(struct rank *k, const struct image *image)
 {
     unsigned char *at = k->window + k->used;
     k->used += (image->bytes + 63) / 64 * 64;
@@ -105,7 +105,7 @@ place(struct rank *k, const struct image *image)
 
 /* The world of the case, the same in all processes, and this rank's plan. */
 static bool
-create(struct rank *k, struct test_random *random)
+rank_create(struct rank *k, struct test_random *random)
 {
     struct world *w = k->w;
     if (!world_draw(w, &k->ranks, random, 0)) {
@@ -115,15 +115,15 @@ create(struct rank *k, struct test_random *random)
     k->used = 0;
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
         for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
-            k->src[op][t] = place(k, &w->src[op][k->me][t]);
-            k->dst[op][t] = place(k, &w->dst[op][k->me][t]);
+            k->src[op][t] = rank_place(k, &w->src[op][k->me][t]);
+            k->dst[op][t] = rank_place(k, &w->dst[op][k->me][t]);
         }
     return ranks_expect(k->used <= WINDOW_BYTES) &&
            well(world_create(w, k->me));
 }
 
 static bool
-drop(struct rank *k)
+rank_drop(struct rank *k)
 {
     bool good = well(ulyx_plan_destroy(k->w->plans[k->me]));
     world_free(k->w);
@@ -131,7 +131,7 @@ drop(struct rank *k)
 }
 
 static bool
-move(struct rank *k, int op, bool up)
+rank_move(struct rank *k, int op, bool up)
 {
     bool good = true;
     for (int32_t t = 0; t < k->w->c.shape.ntensors; t++) {
@@ -149,7 +149,7 @@ move(struct rank *k, int op, bool up)
 }
 
 static ulyx_status_t
-execute(struct rank *k, int op)
+rank_execute(struct rank *k, int op)
 {
     const void *src[ULI_TENSORS];
     void *dst[ULI_TENSORS];
@@ -163,9 +163,10 @@ execute(struct rank *k, int op)
 }
 
 static bool
-exchange(struct rank *k, int op)
+rank_exchange(struct rank *k, int op)
 {
-    return move(k, op, true) && well(execute(k, op)) && move(k, op, false) &&
+    return rank_move(k, op, true) && well(rank_execute(k, op)) &&
+           rank_move(k, op, false) &&
            well_cu(cudaStreamSynchronize(k->stream)) &&
            ranks_expect(world_check_rank(k->w, op, k->me));
 }
@@ -182,7 +183,7 @@ draw_case(struct oracle_case *c, struct test_random *random, int32_t nranks)
 }
 
 static int
-play(int me, int nranks, void *context)
+rank_play(int me, int nranks, void *context)
 {
     const struct job *job = context;
     struct test_random random = {job->seed};
@@ -195,14 +196,14 @@ play(int me, int nranks, void *context)
         draw_case(&w->c, &random, nranks);
         w->salt = i;
         w->max_sms = 1;
-        if (!create(&k, &random))
+        if (!rank_create(&k, &random))
             continue; /* the layout refuses it, in all processes alike */
         world_fill(w);
         for (int turn = 0; turn < 2; turn++)
             for (int op = 0; op < ULYX_DIRECTIONS && good; op++)
                 if (w->directions >> op & 1)
-                    good = exchange(&k, op);
-        good = drop(&k) && good;
+                    good = rank_exchange(&k, op);
+        good = rank_drop(&k) && good;
         i++;
     }
     free(w);
@@ -220,7 +221,8 @@ every_byte_arrives_in_processes(void **state)
                 .timeout_s = 60,
                 .draws = test_draws(3),
                 .seed = test_seed(701) + (uint64_t)(nranks + devices)};
-            assert_int_equal(ranks_run_processes(nranks, play, &job, 100), 0);
+            assert_int_equal(
+                ranks_run_processes(nranks, rank_play, &job, 100), 0);
             meet_free(job.meet);
         }
 }
@@ -235,7 +237,7 @@ plain_plan(struct rank *k, struct world *w)
     w->fixed_limits = true;
     w->slot_bytes = -1;
     k->w = w;
-    if (!create(k, &random))
+    if (!rank_create(k, &random))
         return false;
     world_fill(w);
     return true;
@@ -254,25 +256,26 @@ is_named(struct rank *k, ulyx_status_t expected, const char *words)
     if (!good)
         fprintf(stderr, "rank %d: %s: %s\n", k->me, ulyx_status_name(status),
             ulyx_last_error());
-    return good && ranks_expect(execute(k, 0) == expected);
+    return good && ranks_expect(rank_execute(k, 0) == expected);
 }
 
 /* The victim takes part in call 1 and is gone in the middle of call 2, in which
  * its peers' kernels wait. */
 static int
-lose(int me, int nranks, void *context)
+rank_lose(int me, int nranks, void *context)
 {
     const struct job *job = context;
     struct world *w = calloc(1, sizeof(*w));
     struct rank k;
     bool good = ranks_expect(w != NULL) && open_rank(&k, job, me, nranks) &&
-                plain_plan(&k, w) && exchange(&k, 0) && move(&k, 0, true);
+                plain_plan(&k, w) && rank_exchange(&k, 0) &&
+                rank_move(&k, 0, true);
     if (me == VICTIM) {
         raise(job->signal);
         _exit(0); /* let go on: nobody waits for it any more */
     }
     /* A kill may be known before the call. */
-    ulyx_status_t begun = good ? execute(&k, 0) : ULYX_SUCCESS;
+    ulyx_status_t begun = good ? rank_execute(&k, 0) : ULYX_SUCCESS;
     good =
         good &&
         ranks_expect(begun == ULYX_SUCCESS ||
@@ -303,7 +306,7 @@ run_loss(int signal, double timeout_s)
         .left = ranks_shared(sizeof(int))};
     atomic_store(job.left, LOSS_RANKS - 1);
     assert_int_equal(ranks_run_processes_victim(
-                         LOSS_RANKS, lose, &job, 100, VICTIM, job.pids),
+                         LOSS_RANKS, rank_lose, &job, 100, VICTIM, job.pids),
         0);
     ranks_shared_free(job.pids, bytes);
     ranks_shared_free(job.left, sizeof(int));

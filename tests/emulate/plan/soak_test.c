@@ -24,7 +24,7 @@ struct soak {
 };
 
 static void
-delay(struct test_random *random)
+random_delay(struct test_random *random)
 {
     struct timespec nap = {0, 1000 * test_random_in(random, 0, DELAY_US)};
     if (test_random_in(random, 0, 2) == 0)
@@ -33,7 +33,7 @@ delay(struct test_random *random)
 
 /* All images of an operation at a rank, on its stream. */
 static int
-move(struct plan_scene *s, int32_t rank, int op, bool up)
+plan_scene_move(struct plan_scene *s, int32_t rank, int op, bool up)
 {
     struct world *w = s->w;
     int error = 0;
@@ -48,7 +48,8 @@ move(struct plan_scene *s, int32_t rank, int op, bool up)
 }
 
 static void
-poison(struct plan_scene *s, int32_t rank, int op, unsigned char poisons[])
+plan_scene_poison(
+    struct plan_scene *s, int32_t rank, int op, unsigned char poisons[])
 {
     struct world *w = s->w;
     for (int32_t t = 0; t < w->c.shape.ntensors; t++) {
@@ -60,7 +61,7 @@ poison(struct plan_scene *s, int32_t rank, int op, unsigned char poisons[])
 
 /* The poisoned destinations of an operation, as world_fill left them. */
 static unsigned char *
-save(const struct plan_scene *s, int32_t rank, int op)
+plan_scene_save(const struct plan_scene *s, int32_t rank, int op)
 {
     const struct world *w = s->w;
     int64_t bytes = 0;
@@ -76,7 +77,7 @@ save(const struct plan_scene *s, int32_t rank, int op)
 
 /* The same draws of operations on all ranks, delays of each rank's own. */
 static int
-exchange(int rank, int nranks, void *context)
+exchange_thread(int rank, int nranks, void *context)
 {
     struct soak *k = context;
     struct plan_scene *s = &k->s;
@@ -86,19 +87,19 @@ exchange(int rank, int nranks, void *context)
     int failed = 0;
     (void)nranks;
     for (int op = 0; op < ULYX_DIRECTIONS; op++)
-        saved[op] = save(s, rank, op);
+        saved[op] = plan_scene_save(s, rank, op);
     failed |= !ranks_expect(cudaSetDevice(rank % s->devices) == cudaSuccess);
     for (int n = 0; n < CALLS && !failed && !k->wrong; n++) {
         int op = (int)test_random_in(&same, 0, ULYX_DIRECTIONS - 1);
         if (!(s->w->directions >> op & 1))
             continue;
-        poison(s, rank, op, saved[op]);
-        delay(&own);
-        failed |= !ranks_expect(move(s, rank, op, true) == 0);
-        delay(&own);
+        plan_scene_poison(s, rank, op, saved[op]);
+        random_delay(&own);
+        failed |= !ranks_expect(plan_scene_move(s, rank, op, true) == 0);
+        random_delay(&own);
         failed |= !ranks_expect(plan_execute(s, rank, op) == ULYX_SUCCESS);
-        delay(&own);
-        failed |= !ranks_expect(move(s, rank, op, false) == 0);
+        random_delay(&own);
+        failed |= !ranks_expect(plan_scene_move(s, rank, op, false) == 0);
         failed |= !ranks_expect(
             cudaStreamSynchronize(s->streams[rank]) == cudaSuccess);
         failed |= !ranks_expect(world_check_rank(s->w, op, rank));
@@ -127,7 +128,8 @@ run_case(struct soak *k, struct test_random *random, bool balanced)
     assert_status(plan_create(&k->s, w), ULYX_SUCCESS);
     plan_upload(&k->s);
     k->seed = test_random_next(random);
-    assert_int_equal(ranks_run_threads(k->s.nranks, exchange, k, 100), 0);
+    assert_int_equal(
+        ranks_run_threads(k->s.nranks, exchange_thread, k, 100), 0);
     plan_drop(&k->s);
     return true;
 }

@@ -138,17 +138,17 @@ core_hang_launch(cudaStream_t stream)
 }
 
 static __device__ __noinline__ int
-recurse(int depth)
+depth_recurse(int depth)
 {
     volatile char room[1024];
     room[depth] = (char)depth;
-    return depth ? recurse(depth - 1) + 1 + (room[depth] != (char)depth) : 0;
+    return depth ? depth_recurse(depth - 1) + 1 + (room[depth] != (char)depth) : 0;
 }
 
 __global__ void
 recurse_kernel(int depth, int *out)
 {
-    *out = recurse(depth);
+    *out = depth_recurse(depth);
 }
 
 cudaError_t

@@ -8,7 +8,7 @@
 
 #if PTX_SM90
 static __device__ __forceinline__ uint64_t
-descriptor(uint32_t place, const struct facts_operand *operand, int step)
+operand_descriptor(uint32_t place, const struct facts_operand *operand, int step)
 {
     return ptx_wgmma_descriptor(place + operand->step[step],
                operand->leading_bytes, operand->stride_bytes,
@@ -67,12 +67,12 @@ __global__ void __launch_bounds__(128, 1)
     ptx_wgmma_fence();
 #pragma unroll
     for (int s = 0; s < FACTS_STEPS; s++) {
-        uint64_t db = descriptor(base + FACTS_A_BYTES, &product.b, s);
+        uint64_t db = operand_descriptor(base + FACTS_A_BYTES, &product.b, s);
         if constexpr (Registers)
             ptx_wgmma_bf16<TransB>(acc, a[s], db, s > 0);
         else
             ptx_wgmma_bf16<TransA, TransB>(
-                acc, descriptor(base, &product.a, s), db, s > 0);
+                acc, operand_descriptor(base, &product.a, s), db, s > 0);
     }
     ptx_wgmma_commit();
     ptx_wgmma_wait<0>();
@@ -185,7 +185,7 @@ load_kernel(const __grid_constant__ CUtensorMap map, struct coordinates at,
 }
 
 static struct coordinates
-pack(int rank, const int *at)
+coordinates_pack(int rank, const int *at)
 {
     struct coordinates c = {rank, {0}};
     for (int d = 0; d < rank; d++)
@@ -198,7 +198,7 @@ facts_load_launch(const CUtensorMap *map, int rank, const int *coordinates,
     uint32_t bytes, void *out, cudaStream_t stream)
 {
     struct uli_launch_config launch = {dim3(1), dim3(64), bytes + 64, stream};
-    return uli_kernel_launch(launch, load_kernel, *map, pack(rank, coordinates),
+    return uli_kernel_launch(launch, load_kernel, *map, coordinates_pack(rank, coordinates),
         bytes, (uint4 *)out);
 }
 
@@ -226,7 +226,7 @@ facts_store_launch(const CUtensorMap *map, int rank, const int *coordinates,
 {
     struct uli_launch_config launch = {dim3(1), dim3(64), bytes, stream};
     return uli_kernel_launch(launch, store_kernel, *map,
-        pack(rank, coordinates), bytes, (const uint4 *)in);
+        coordinates_pack(rank, coordinates), bytes, (const uint4 *)in);
 }
 
 __global__ void

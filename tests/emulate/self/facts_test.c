@@ -31,7 +31,7 @@ static struct {
 } f;
 
 static uint16_t
-bf16(int v)
+bf16_from_int(int v)
 {
     union {
         float f;
@@ -41,7 +41,7 @@ bf16(int v)
 }
 
 static float
-value(uint16_t v)
+bf16_value(uint16_t v)
 {
     union {
         uint32_t bits;
@@ -55,9 +55,9 @@ make_operands(void)
 {
     struct test_random random = {test_seed(11)};
     for (int i = 0; i < M * K; i++)
-        f.a[i] = bf16((int)test_random_in(&random, -8, 8));
+        f.a[i] = bf16_from_int((int)test_random_in(&random, -8, 8));
     for (int i = 0; i < MAX_N * K; i++)
-        f.b[i] = bf16((int)test_random_in(&random, -8, 8));
+        f.b[i] = bf16_from_int((int)test_random_in(&random, -8, 8));
     memset(f.images, 0, sizeof f.images);
 }
 
@@ -76,7 +76,7 @@ open_quiet(void **state)
 
 /* Every test begins with device memory: without a device it is skipped. */
 static void
-allocate(void **p, size_t bytes)
+memory_allocate(void **p, size_t bytes)
 {
 #ifndef ULI_EMULATE
     int count = 0, major = 0;
@@ -100,7 +100,7 @@ close_all(void **state)
 
 /* ---- wgmma ---- */
 static void
-put(unsigned char *image, uint32_t at, uint16_t v)
+image_put(unsigned char *image, uint32_t at, uint16_t v)
 {
     memcpy(image + at, &v, sizeof v);
 }
@@ -122,7 +122,8 @@ lay_k_major(unsigned char *image, const uint16_t *rows, int count,
     uint32_t columns = width / 2, panel = (uint32_t)count * width;
     for (uint32_t r = 0; r < (uint32_t)count; r++)
         for (uint32_t k = 0; k < K; k++)
-            put(image, k / columns * panel + in_panel(r, k % columns, width),
+            image_put(image,
+                k / columns * panel + in_panel(r, k % columns, width),
                 rows[r * K + k]);
     for (uint32_t s = 0; s < FACTS_STEPS; s++)
         o->step[s] = s * 32 % width + s * 32 / width * panel;
@@ -139,7 +140,7 @@ lay_cores(unsigned char *image, const uint16_t *rows, int count,
     uint32_t next_rows = 128, next_k = (uint32_t)count / 8 * 128;
     for (uint32_t r = 0; r < (uint32_t)count; r++)
         for (uint32_t k = 0; k < K; k++)
-            put(image,
+            image_put(image,
                 r / 8 * next_rows + k / 8 * next_k + r % 8 * 16 + k % 8 * 2,
                 rows[r * K + k]);
     for (uint32_t s = 0; s < FACTS_STEPS; s++)
@@ -155,7 +156,7 @@ lay_mn_major(unsigned char *image, const uint16_t *rows, int count,
 {
     for (uint32_t r = 0; r < (uint32_t)count; r++)
         for (uint32_t k = 0; k < K; k++)
-            put(image, r / 64 * K * 128 + in_panel(k, r % 64, 128),
+            image_put(image, r / 64 * K * 128 + in_panel(k, r % 64, 128),
                 rows[r * K + k]);
     for (uint32_t s = 0; s < FACTS_STEPS; s++)
         o->step[s] = s * 2048;
@@ -171,9 +172,9 @@ wrong_elements(const struct facts_product *p)
 {
     void *images, *rows, *d;
     int wrong = 0;
-    allocate(&images, sizeof f.images);
-    allocate(&rows, sizeof f.a);
-    allocate(&d, sizeof f.d);
+    memory_allocate(&images, sizeof f.images);
+    memory_allocate(&rows, sizeof f.a);
+    memory_allocate(&d, sizeof f.d);
     good(cudaMemcpy(images, f.images, sizeof f.images, cudaMemcpyHostToDevice));
     good(cudaMemcpy(rows, f.a, sizeof f.a, cudaMemcpyHostToDevice));
     good(facts_wgmma_launch(p, images, rows, d, NULL));
@@ -182,7 +183,7 @@ wrong_elements(const struct facts_product *p)
         for (int n = 0; n < p->n; n++) {
             float sum = 0;
             for (int k = 0; k < K; k++)
-                sum += value(f.a[m * K + k]) * value(f.b[n * K + k]);
+                sum += bf16_value(f.a[m * K + k]) * bf16_value(f.b[n * K + k]);
             wrong += f.d[m * p->n + n] != sum;
         }
     return wrong;
@@ -288,7 +289,7 @@ base_offset_is_wrong_and_named(void **state)
     memset(f.images, 0, FACTS_A_BYTES);
     for (uint32_t r = 0; r < M; r++)
         for (uint32_t k = 0; k < K; k++)
-            put(f.images, in_panel(r + 2, k, 128), f.a[r * K + k]);
+            image_put(f.images, in_panel(r + 2, k, 128), f.a[r * K + k]);
     for (int s = 0; s < FACTS_STEPS; s++)
         p.a.step[s] += 256;
     p.a.base_offset = 2;
@@ -307,7 +308,7 @@ make_tensor(size_t elements, void **device)
     uint16_t *host = malloc(elements * sizeof *host);
     for (size_t i = 0; i < elements; i++)
         host[i] = (uint16_t)(i % 60000 + 1);
-    allocate(device, elements * sizeof *host);
+    memory_allocate(device, elements * sizeof *host);
     good(cudaMemcpy(
         *device, host, elements * sizeof *host, cudaMemcpyHostToDevice));
     return host;
@@ -326,7 +327,7 @@ check_box(
         rows *= spec->box[d];
     uint32_t bytes = rows * columns * 2;
     good(uli_tensor_map_encode(&map, spec));
-    allocate(&out, bytes);
+    memory_allocate(&out, bytes);
     good(facts_load_launch(&map, (int)spec->rank, at, bytes, out, NULL));
     good(cudaMemcpy(got, out, bytes, cudaMemcpyDeviceToHost));
     for (uint32_t r = 0; r < rows; r++)
@@ -452,7 +453,7 @@ encoder_refuses(void **state)
         2, NULL, {64, 64}, {128}, {64, 64}, 128};
     struct uli_tensor_map_spec spec = right;
     (void)state;
-    allocate(&tensor, 64 * 128);
+    memory_allocate(&tensor, 64 * 128);
     spec.base = tensor;
     good(uli_tensor_map_encode(&map, &spec));
     spec.strides[0] = 136;
@@ -477,8 +478,8 @@ stores_skip_what_is_outside(void **state)
         box[i] = (uint16_t)(i + 1);
         swizzled[in_panel(i / 64, i % 64, 128) / 2] = box[i];
     }
-    allocate(&tensor, sizeof host);
-    allocate(&in, BYTES);
+    memory_allocate(&tensor, sizeof host);
+    memory_allocate(&in, BYTES);
     good(cudaMemcpy(in, swizzled, BYTES, cudaMemcpyHostToDevice));
 #ifdef ULI_EMULATE
     assert_int_equal(emu_track(tensor, sizeof host), 0);
@@ -500,7 +501,7 @@ bulk_reductions_of_64_blocks_are_exact(void **state)
     static float host[1024];
     void *sum;
     (void)state;
-    allocate(&sum, sizeof host);
+    memory_allocate(&sum, sizeof host);
     good(cudaMemset(sum, 0, sizeof host));
     good(facts_reduce_launch(sum, 64, NULL));
     good(cudaMemcpy(host, sum, sizeof host, cudaMemcpyDeviceToHost));

@@ -43,7 +43,7 @@ warp_part(int fault)
 }
 
 static __device__ void
-registers(int fault)
+registers_fault(int fault)
 {
 #if PTX_SM90
     if (fault == BLOCK_REGISTERS_EXHAUSTED)
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(512, 1)
     ULI_SHARED(shared);
     int *words = (int *)shared;
     int i = (int)threadIdx.x;
-    registers(fault);
+    registers_fault(fault);
     if (i >= N)
         return;
     if (fault >= BLOCK_COPY_NOT_WAITED_FOR && fault <= BLOCK_COPY_NO_BARRIER)

@@ -14,7 +14,7 @@ struct ring {
 };
 
 static __device__ void
-produce(int fault, const struct ring &ring, const int *in)
+ring_produce(int fault, const struct ring &ring, const int *in)
 {
     uint32_t expected = TILE_BYTES;
     if (fault == RING_EXPECTS_TOO_FEW)
@@ -39,7 +39,7 @@ produce(int fault, const struct ring &ring, const int *in)
 
 /* Four warps, thread i of 128. */
 static __device__ void
-consume(int fault, const struct ring &ring, const int *shared, int *out)
+ring_consume(int fault, const struct ring &ring, const int *shared, int *out)
 {
     uint32_t i = threadIdx.x - 32;
     for (uint32_t t = 0; t < RING_TILES; t++) {
@@ -88,9 +88,9 @@ ring_kernel(int fault, const int *in, int *out)
     if (fault != RING_NO_INIT_BARRIER)
         __syncthreads();
     if (threadIdx.x == 0)
-        produce(fault, ring, in);
+        ring_produce(fault, ring, in);
     else if (threadIdx.x >= 32)
-        consume(fault, ring, (const int *)shared, out);
+        ring_consume(fault, ring, (const int *)shared, out);
 #endif
 }
 

@@ -161,7 +161,7 @@ check_twin(int (*run)(int fault))
 }
 
 static bool
-reported(int kind, int wrong)
+fault_reported(int kind, int wrong)
 {
     if (kind == EMU_FAULT_WRONG)
         return wrong > 0;
@@ -180,7 +180,7 @@ check_faults(const struct fault *faults, size_t count, int (*run)(int fault))
         for (uint64_t seed = 1; seed <= SEEDS; seed++) {
             open_with(seed, true);
             int wrong = run(faults[i].number);
-            bool found = reported(faults[i].kind, wrong);
+            bool found = fault_reported(faults[i].kind, wrong);
             if (!found)
                 print_error("%s, seed %d: not reported (%d wrong, %d other "
                             "faults, first: %s)\n",

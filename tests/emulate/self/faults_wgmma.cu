@@ -24,7 +24,7 @@ write_operand(unsigned char *place, const uint16_t *rows)
 }
 
 static __device__ uint64_t
-descriptor(int fault, uint32_t start)
+operand_descriptor(int fault, uint32_t start)
 {
     uint32_t leading = 128, stride = DEPTH / 8 * 128;
     if (fault == WGMMA_LBO_SBO_EXCHANGED)
@@ -33,7 +33,7 @@ descriptor(int fault, uint32_t start)
 }
 
 static __device__ void
-store(const float (&acc)[32], float *d)
+acc_store(const float (&acc)[32], float *d)
 {
     uint32_t w = threadIdx.x / 32, l = threadIdx.x % 32;
     for (uint32_t i = 0; i < 32; i++)
@@ -42,11 +42,11 @@ store(const float (&acc)[32], float *d)
 }
 
 static __device__ void
-multiply(int fault, uint32_t base, float (&acc)[32])
+acc_multiply(int fault, uint32_t base, float (&acc)[32])
 {
     for (uint32_t s = 0; s < DEPTH / 16; s++) {
-        uint64_t a = descriptor(fault, base + s * 256);
-        uint64_t b = descriptor(fault, base + OPERAND_BYTES + s * 256);
+        uint64_t a = operand_descriptor(fault, base + s * 256);
+        uint64_t b = operand_descriptor(fault, base + OPERAND_BYTES + s * 256);
         if (fault == WGMMA_LANES_DISAGREE && threadIdx.x == 40)
             b += 1;
         if (fault == WGMMA_ONE_WARP_SHORT && threadIdx.x / 32 == 2 && s)
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(128, 1)
         acc[i] = 0;
     if (fault != WGMMA_NO_FENCE)
         ptx_wgmma_fence();
-    multiply(fault, ptx_smem_addr(shared), acc);
+    acc_multiply(fault, ptx_smem_addr(shared), acc);
     if (fault != WGMMA_NO_COMMIT)
         ptx_wgmma_commit();
     if (fault == WGMMA_OPERAND_OVERWRITTEN)
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(128, 1)
     else if (fault != WGMMA_NO_WAIT)
         ptx_wgmma_wait<0>();
     ptx_wgmma_touch(acc);
-    store(acc, d);
+    acc_store(acc, d);
 #endif
 }
 

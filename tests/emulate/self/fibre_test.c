@@ -17,7 +17,7 @@ static double results[FIBRES];
 /* Integers and doubles live across switches, more than there are registers
  * that the switch could forget. */
 static void
-body(void)
+fibre_body(void)
 {
     int self = current;
     uint64_t a = (uint64_t)self, b = a + 1, c = a + 2, d = a + 3, e = a + 4;
@@ -33,7 +33,7 @@ body(void)
 }
 
 static double
-expected(int self)
+sum_expected(int self)
 {
     uint64_t a = (uint64_t)self, b = a + 1, c = a + 2, d = a + 3, e = a + 4;
     double p = self, q = p + 0.5, r = p + 0.25, s = p + 0.125;
@@ -53,7 +53,7 @@ main(void)
         unsigned char *stack = emu_stack_take();
         if (!stack)
             return 2;
-        fibre_sp[i] = emu_fibre_start(stack, body);
+        fibre_sp[i] = emu_fibre_start(stack, fibre_body);
         left[i] = ROUNDS + 1;
     }
     while (finished < FIBRES) {
@@ -65,7 +65,7 @@ main(void)
         emu_fibre_switch(&main_sp, fibre_sp[current]);
     }
     for (int i = 0; i < FIBRES; i++)
-        wrong += results[i] != expected(i);
+        wrong += results[i] != sum_expected(i);
     printf("%d fibres, %d wrong\n", FIBRES, wrong);
     return wrong != 0;
 }

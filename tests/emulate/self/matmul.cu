@@ -32,7 +32,7 @@ struct ring {
 };
 
 static __device__ __forceinline__ void
-produce(const struct ring &ring, const CUtensorMap *a, const CUtensorMap *b,
+ring_produce(const struct ring &ring, const CUtensorMap *a, const CUtensorMap *b,
     int row, int column, int steps)
 {
     for (int s = 0; s < steps; s++) {
@@ -48,7 +48,7 @@ produce(const struct ring &ring, const CUtensorMap *a, const CUtensorMap *b,
 
 /* Consumer 0 or 1: its 64 rows of the tile. */
 static __device__ __forceinline__ void
-multiply(const struct ring &ring, int consumer, int steps, float (&acc)[64])
+ring_multiply(const struct ring &ring, int consumer, int steps, float (&acc)[64])
 {
     for (int s = 0; s < steps; s++) {
         uint32_t stage = s % STAGES, lap = s / STAGES;
@@ -72,7 +72,7 @@ multiply(const struct ring &ring, int consumer, int steps, float (&acc)[64])
 
 /* acc to the panels of c: 16 columns at a time, as four 8 x 8 matrices. */
 static __device__ __forceinline__ void
-store(uint32_t panels, int consumer, const float (&acc)[64])
+acc_store(uint32_t panels, int consumer, const float (&acc)[64])
 {
     uint32_t w = threadIdx.x % 128 / 32, l = threadIdx.x % 32;
     uint32_t row = 64 * consumer + 16 * w + l % 8 + 8 * (l / 8 & 1);
@@ -89,13 +89,13 @@ store(uint32_t panels, int consumer, const float (&acc)[64])
 }
 
 static __device__ __forceinline__ void
-consume(const struct ring &ring, uint32_t panels, const CUtensorMap *c,
+ring_consume(const struct ring &ring, uint32_t panels, const CUtensorMap *c,
     int row, int column, int steps)
 {
     int consumer = (int)threadIdx.x / 128 - 1;
     float acc[64];
-    multiply(ring, consumer, steps, acc);
-    store(panels, consumer, acc);
+    ring_multiply(ring, consumer, steps, acc);
+    acc_store(panels, consumer, acc);
     ptx_fence_proxy_async_shared();
     ptx_bar_sync(1 + consumer, 128);
     if (threadIdx.x % 128 == 0) {
@@ -131,16 +131,16 @@ __launch_bounds__(THREADS, 1)
     if (threadIdx.x < 128) {
         ptx_setmaxnreg_dec<40>();
         if (threadIdx.x == 0)
-            produce(ring, &a, &b, row, column, steps);
+            ring_produce(ring, &a, &b, row, column, steps);
     } else {
         ptx_setmaxnreg_inc<232>();
-        consume(ring, base + C_OFFSET, &c, row, column, steps);
+        ring_consume(ring, base + C_OFFSET, &c, row, column, steps);
     }
 #endif
 }
 
 static cudaError_t
-encode(CUtensorMap *map, const void *base, int rows, int columns, int box_rows)
+map_encode(CUtensorMap *map, const void *base, int rows, int columns, int box_rows)
 {
     struct uli_tensor_map_spec spec = { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
         (void *)base, { (uint64_t)columns, (uint64_t)rows },
@@ -159,11 +159,11 @@ matmul_launch(const uint16_t *a, const uint16_t *b, uint16_t *c, int m, int n,
               dim3(THREADS), SHARED_BYTES, stream, 0 };
     cudaError_t error = uli_kernel_prepare(matmul_kernel, SHARED_BYTES);
     if (error == cudaSuccess)
-        error = encode(&maps[0], a, m, k, TILE);
+        error = map_encode(&maps[0], a, m, k, TILE);
     if (error == cudaSuccess)
-        error = encode(&maps[1], b, n, k, TILE);
+        error = map_encode(&maps[1], b, n, k, TILE);
     if (error == cudaSuccess)
-        error = encode(&maps[2], c, m, n, 64);
+        error = map_encode(&maps[2], c, m, n, 64);
     if (error == cudaSuccess)
         error = uli_kernel_launch(launch, matmul_kernel, maps[0], maps[1],
             maps[2], (k + DEPTH - 1) / DEPTH);

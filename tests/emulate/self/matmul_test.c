@@ -15,7 +15,7 @@
 #define good(call) assert_int_equal((call), cudaSuccess)
 
 static float
-value(uint16_t v)
+bf16_value(uint16_t v)
 {
     union {
         uint32_t bits;
@@ -44,19 +44,19 @@ make_operand(struct test_random *random, size_t count, void **device)
 /* The result is rounded to bf16 (2^-9 of the value); sums may differ by the
  * order of k additions. */
 static void
-check(const uint16_t *a, const uint16_t *b, const uint16_t *c, int m, int n,
-    int k)
+product_check(const uint16_t *a, const uint16_t *b, const uint16_t *c, int m,
+    int n, int k)
 {
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
             double sum = 0, size = 0;
             for (int x = 0; x < k; x++) {
-                double p = (double)value(a[(size_t)i * k + x]) *
-                           (double)value(b[(size_t)j * k + x]);
+                double p = (double)bf16_value(a[(size_t)i * k + x]) *
+                           (double)bf16_value(b[(size_t)j * k + x]);
                 sum += p;
                 size += fabs(p);
             }
-            double got = (double)value(c[(size_t)i * n + j]);
+            double got = (double)bf16_value(c[(size_t)i * n + j]);
             double limit = fabs(sum) * 0x1p-8 + size * 0x1p-20;
             if (!(fabs(got - sum) <= limit))
                 fail_msg("c[%d][%d] = %g, not %g", i, j, got, sum);
@@ -64,7 +64,7 @@ check(const uint16_t *a, const uint16_t *b, const uint16_t *c, int m, int n,
 }
 
 static void
-multiply(int m, int n, int k, uint64_t seed)
+product_run(int m, int n, int k, uint64_t seed)
 {
     struct test_random random = {seed};
     void *a, *b, *c;
@@ -82,7 +82,7 @@ multiply(int m, int n, int k, uint64_t seed)
     assert_int_equal(emu_track_check(c, (size_t)m * n * 2), 0);
     assert_int_equal(emu_fault_count(), 0);
 #endif
-    check(host_a, host_b, host_c, m, n, k);
+    product_check(host_a, host_b, host_c, m, n, k);
     free(host_a);
     free(host_b);
     free(host_c);
@@ -113,7 +113,7 @@ whole_tiles(void **state)
 {
     (void)state;
     need_device(test_seed(1));
-    multiply(256, 128, 256, test_seed(1));
+    product_run(256, 128, 256, test_seed(1));
 }
 
 static void
@@ -124,7 +124,7 @@ ragged_edges(void **state)
     for (int i = 0; i < 3; i++)
         for (uint64_t seed = 1; seed <= 3; seed++) {
             need_device(seed);
-            multiply(shapes[i][0], shapes[i][1], shapes[i][2], seed);
+            product_run(shapes[i][0], shapes[i][1], shapes[i][2], seed);
         }
 }
 

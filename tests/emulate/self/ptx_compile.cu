@@ -90,7 +90,7 @@ warp_kernel(uint32_t *out, const uint4 *src, float *f)
 #if PTX_SM90
 template <int R>
 static __device__ __forceinline__ void
-products(float *f, uint64_t a, uint64_t b)
+products_run(float *f, uint64_t a, uint64_t b)
 {
     float d[R] = {0};
     const uint32_t r[4] = {1, 2, 3, 4};
@@ -111,7 +111,7 @@ template <int R>
 static __device__ __forceinline__ void
 every_width(float *f, uint64_t a)
 {
-    products<R>(f, a, a + 64);
+    products_run<R>(f, a, a + 64);
     if constexpr (R < 128)
         every_width<R + 4>(f, a);
 }

@@ -13,7 +13,7 @@ one_block(unsigned threads, size_t shared_bytes)
 
 /* Rows of 16-bit elements to shared memory, pitch 48 bytes. */
 static __device__ void
-stage(unsigned char *place, const uint16_t *rows, int count, int columns)
+rows_stage(unsigned char *place, const uint16_t *rows, int count, int columns)
 {
     for (int i = (int)threadIdx.x; i < count * columns; i += 32)
         *(uint16_t *)(place + i / columns * 48 + i % columns * 2) = rows[i];
@@ -26,8 +26,8 @@ mma_kernel(int f16, int trans, const uint16_t *a, const uint16_t *b, float *d)
     uint32_t base = ptx_smem_addr(shared), l = threadIdx.x;
     uint32_t ra[4], rb[2];
     float acc[4] = { 0 };
-    stage(shared, a, 16, 16);
-    stage(shared + 1024, b, trans ? 16 : 8, trans ? 8 : 16);
+    rows_stage(shared, a, 16, 16);
+    rows_stage(shared + 1024, b, trans ? 16 : 8, trans ? 8 : 16);
     __syncwarp();
     ptx_ldmatrix(ra, base + (l % 16) * 48 + l / 16 * 16);
     if (trans)

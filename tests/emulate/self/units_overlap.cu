@@ -45,7 +45,7 @@ issue_values(float (&o)[32], const uint32_t (&p)[4][4], uint32_t v, bool first)
 
 /* The eight accumulators of 16 columns are the four words of a fragment. */
 static __device__ __forceinline__ void
-convert(uint32_t (&p)[4][4], const float (&s)[32])
+acc_convert(uint32_t (&p)[4][4], const float (&s)[32])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -56,7 +56,7 @@ convert(uint32_t (&p)[4][4], const float (&s)[32])
 }
 
 static __device__ __forceinline__ void
-store(const float (&o)[32], float *out)
+acc_store(const float (&o)[32], float *out)
 {
     uint32_t w = threadIdx.x / 32, l = threadIdx.x % 32;
     for (uint32_t i = 0; i < 32; i++)
@@ -86,7 +86,7 @@ __launch_bounds__(128, 1) overlap_kernel(const uint16_t *q, const uint16_t *k,
     issue_scores(s, base, base + TILE_BYTES);
     ptx_wgmma_wait<0>();
     ptx_wgmma_touch(s);
-    convert(p[0], s);
+    acc_convert(p[0], s);
     for (int j = 1; j <= tiles; j++) {
         uint32_t k_next = base + (1 + 2 * j) * TILE_BYTES;
         ptx_wgmma_fence();
@@ -96,12 +96,12 @@ __launch_bounds__(128, 1) overlap_kernel(const uint16_t *q, const uint16_t *k,
         if (j < tiles) {
             ptx_wgmma_wait<1>();
             ptx_wgmma_touch(s);
-            convert(p[j & 1], s);
+            acc_convert(p[j & 1], s);
         }
         ptx_wgmma_wait<0>();
         ptx_wgmma_touch(o);
     }
-    store(o, out);
+    acc_store(o, out);
 #endif
 }
 

@@ -45,7 +45,7 @@ from_device(void *host, const void *p, size_t bytes)
 
 /* Small integers as 16-bit floats. */
 static uint16_t
-sixteen(int v, int f16)
+value_16bit(int v, int f16)
 {
     union {
         float f;
@@ -72,9 +72,9 @@ check_mma(int f16, int trans)
     for (int i = 0; i < 128; i++)
         b[i / 16][i % 16] = (int)test_random_in(&random, -9, 9);
     for (int i = 0; i < 256; i++)
-        ha[i] = sixteen(a[i / 16][i % 16], f16);
+        ha[i] = value_16bit(a[i / 16][i % 16], f16);
     for (int i = 0; i < 128; i++)
-        hb[i] = sixteen(trans ? b[i % 8][i / 8] : b[i / 16][i % 16], f16);
+        hb[i] = value_16bit(trans ? b[i % 8][i / 8] : b[i / 16][i % 16], f16);
     void *da = to_device(ha, sizeof ha), *db = to_device(hb, sizeof hb);
     void *dd = to_device(d, sizeof d);
     good(trans ? units_mma_trans_launch(da, db, dd)
@@ -264,10 +264,10 @@ check_overlap(uint64_t seed)
     static float o[N], want[N];
     struct test_random random = {seed};
     for (int i = 0; i < N; i++)
-        q[i] = sixteen((int)test_random_in(&random, -1, 1), 0);
+        q[i] = value_16bit((int)test_random_in(&random, -1, 1), 0);
     for (int i = 0; i < TILES * N; i++) {
-        k[i] = sixteen((int)test_random_in(&random, -1, 1), 0);
-        v[i] = sixteen((int)test_random_in(&random, -2, 2), 0);
+        k[i] = value_16bit((int)test_random_in(&random, -1, 1), 0);
+        v[i] = value_16bit((int)test_random_in(&random, -2, 2), 0);
     }
     memset(want, 0, sizeof want);
     for (int i = 0; i < 64; i++)

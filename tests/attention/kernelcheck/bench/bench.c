@@ -40,7 +40,7 @@ static const struct row rows[] = {
 #define ROWS_COUNT (int)(sizeof(rows) / sizeof(rows[0]))
 
 /* Tensors of a row; gradients share memory with nothing. */
-struct setup {
+struct bench_setup {
     ulyx_attention_t problem;
     ulyx_attention_tensor_t t[KC_TENSORS];
     void *workspace[2];
@@ -48,14 +48,15 @@ struct setup {
 };
 
 static void
-fill(void *data, ulyx_dtype_t dtype, int64_t count, struct test_random *random)
+values_fill(
+    void *data, ulyx_dtype_t dtype, int64_t count, struct test_random *random)
 {
     for (int64_t n = 0; n < count; n++)
         uli_element_store(data, dtype, n, test_random_normal(random));
 }
 
 static void
-init_tensor(struct setup *s, enum kc_name name, const struct row *row,
+init_tensor(struct bench_setup *s, enum kc_name name, const struct row *row,
     struct test_random *random)
 {
     ulyx_attention_tensor_t init = ULYX_ATTENTION_TENSOR_INIT;
@@ -69,13 +70,13 @@ init_tensor(struct setup *s, enum kc_name name, const struct row *row,
     s->t[name].head_stride = shape.columns * size;
     s->t[name].row_stride = s->t[name].head_stride * shape.heads;
     s->t[name].batch_stride = s->t[name].row_stride * shape.rows;
-    fill(s->t[name].base, stat ? ULYX_DTYPE_F32 : row->dtype, kc_count(&shape),
-        random);
+    values_fill(s->t[name].base, stat ? ULYX_DTYPE_F32 : row->dtype,
+        kc_count(&shape), random);
 }
 
 static void
-setup_init(
-    struct setup *s, const struct row *row, const ulyx_attention_exec_t *exec)
+setup_init(struct bench_setup *s, const struct row *row,
+    const ulyx_attention_exec_t *exec)
 {
     ulyx_attention_t init = ULYX_ATTENTION_INIT;
     struct test_random random = {7};
@@ -96,7 +97,7 @@ setup_init(
 }
 
 static void
-setup_free(struct setup *s)
+setup_free(struct bench_setup *s)
 {
     for (int n = 0; n < KC_TENSORS; n++)
         free(s->t[n].base);
@@ -105,7 +106,7 @@ setup_free(struct setup *s)
 }
 
 static ulyx_status_t
-run_pass(struct setup *s, int pass, const ulyx_attention_exec_t *exec)
+run_pass(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec)
 {
     ulyx_attention_forward_t f = ULYX_ATTENTION_FORWARD_INIT;
     ulyx_attention_backward_t g = ULYX_ATTENTION_BACKWARD_INIT;
@@ -138,8 +139,8 @@ by_value(const void *a, const void *b)
 
 /* Median seconds of a pass over at least half a second; -1: refused. */
 static double
-time_pass(
-    struct setup *s, int pass, const ulyx_attention_exec_t *exec, bool cpu_time)
+time_pass(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
+    bool cpu_time)
 {
     double seconds[64];
     int count = 0;
@@ -202,7 +203,7 @@ struct outcome {
 };
 
 static void
-judge(struct outcome *v, const char *what, bool holds)
+outcome_judge(struct outcome *v, const char *what, bool holds)
 {
     size_t used = strlen(v->below);
     v->judged++;
@@ -231,10 +232,10 @@ print_pass(const struct row *row, const char *kernel, int pass, double seconds,
     snprintf(what, sizeof(what), "%s %s d %lld %s", kernel, names[pass],
         (long long)row->dim_qk, row->causal ? "causal" : "full");
     if (floored)
-        judge(v, what, flops / peak >= (pass ? 0.40 : 0.45));
+        outcome_judge(v, what, flops / peak >= (pass ? 0.40 : 0.45));
     if (floored && torch_seconds > 0 && row->len >= 1024 &&
         (row->dtype == ULYX_DTYPE_F32 || strcmp(kernel, "avx512") != 0))
-        judge(v, "behind torch", torch_seconds / seconds >= 1);
+        outcome_judge(v, "behind torch", torch_seconds / seconds >= 1);
 }
 
 static void
@@ -254,7 +255,7 @@ bench_row(const struct row *row, const struct kc_options *options, int threads,
             continue;
         if (!options->full && !options->kernel && n > 1)
             continue;
-        struct setup s;
+        struct bench_setup s;
         ulyx_attention_exec_t exec = ULYX_ATTENTION_EXEC_INIT;
         exec.kernel = kernels[n];
         exec.threads = threads;

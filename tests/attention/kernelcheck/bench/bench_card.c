@@ -60,7 +60,7 @@ struct setup {
 };
 
 static bool
-good(cudaError_t error, const char *what)
+cuda_succeeded(cudaError_t error, const char *what)
 {
     if (error != cudaSuccess)
         fprintf(stderr, "kernelcheck: %s: %s\n", what, cudaGetErrorName(error));
@@ -68,10 +68,10 @@ good(cudaError_t error, const char *what)
 }
 
 static unsigned char *
-take(struct setup *s, int64_t bytes)
+setup_take(struct setup *s, int64_t bytes)
 {
     void *p = NULL;
-    if (!good(cudaMalloc(&p, (size_t)bytes), "cudaMalloc"))
+    if (!cuda_succeeded(cudaMalloc(&p, (size_t)bytes), "cudaMalloc"))
         return NULL;
     s->memory[s->count++] = p;
     return p;
@@ -79,13 +79,13 @@ take(struct setup *s, int64_t bytes)
 
 /* [b][s][h][columns]; random where values are given. */
 static bool
-lay(struct setup *s, enum uli_attn_tensor name, const struct kc_card_row *row,
-    const uint16_t *values)
+setup_lay(struct setup *s, enum uli_attn_tensor name,
+    const struct kc_card_row *row, const uint16_t *values)
 {
     bool lse = name == ULI_ATTN_LSE;
     int64_t size = lse ? 4 : 2, columns = lse ? 1 : row->dim;
     int64_t count = row->batch * row->len * row->heads * columns;
-    unsigned char *base = take(s, count * size);
+    unsigned char *base = setup_take(s, count * size);
     s->call.views[name] = (struct uli_attn_view){.name = "tensor",
         .base = base,
         .head_stride = columns * size,
@@ -103,8 +103,8 @@ lay(struct setup *s, enum uli_attn_tensor name, const struct kc_card_row *row,
         .output = name >= ULI_ATTN_OUT};
     for (int64_t at = 0; base && values && at < count; at += NORMALS) {
         int64_t n = count - at < NORMALS ? count - at : NORMALS;
-        if (!good(cudaMemcpy(base + at * size, values, (size_t)(n * size),
-                      cudaMemcpyHostToDevice),
+        if (!cuda_succeeded(cudaMemcpy(base + at * size, values,
+                                (size_t)(n * size), cudaMemcpyHostToDevice),
                 "cudaMemcpy"))
             return false;
     }
@@ -158,7 +158,7 @@ setup_init(struct setup *s, const struct kc_card_row *row, const char *name)
     for (int64_t n = 0; ok && n < NORMALS; n++)
         values[n] = uli_bf16_of_float((float)test_random_normal(&random));
     for (int t = ULI_ATTN_Q; ok && t <= ULI_ATTN_LSE; t++)
-        ok = lay(
+        ok = setup_lay(
             s, (enum uli_attn_tensor)t, row, t < ULI_ATTN_OUT ? values : NULL);
     free(values);
     if (!ok)
@@ -166,11 +166,11 @@ setup_init(struct setup *s, const struct kc_card_row *row, const char *name)
     s->call.timeout_s = 60;
     s->call.workspace_bytes = s->call.kernel->workspace(
         &s->call.problem, ULYX_ATTENTION_PASS_FORWARD, 1);
-    s->call.workspace = take(s, s->call.workspace_bytes);
+    s->call.workspace = setup_take(s, s->call.workspace_bytes);
     return s->call.workspace &&
-           good(cudaEventCreate(&s->begin), "cudaEventCreate") &&
-           good(cudaEventCreate(&s->end), "cudaEventCreate") &&
-           good(cudaStreamCreate((cudaStream_t *)&s->call.stream),
+           cuda_succeeded(cudaEventCreate(&s->begin), "cudaEventCreate") &&
+           cuda_succeeded(cudaEventCreate(&s->end), "cudaEventCreate") &&
+           cuda_succeeded(cudaStreamCreate((cudaStream_t *)&s->call.stream),
                "cudaStreamCreate");
 }
 
@@ -193,16 +193,18 @@ run_ours(struct setup *s, int repeats)
 {
     struct uli_gpu_attn_state state;
     float ms = -1;
-    bool ok = good(cudaEventRecord(s->begin, s->call.stream), "event");
+    bool ok =
+        cuda_succeeded(cudaEventRecord(s->begin, s->call.stream), "event");
     for (int n = 0; ok && n < repeats; n++) {
         s->call.kernel->forward(&s->call);
         ok = atomic_load(&s->call.failed) == 0;
     }
-    ok = ok && good(cudaEventRecord(s->end, s->call.stream), "event") &&
-         good(cudaEventSynchronize(s->end), s->call.kernel->name) &&
-         good(cudaEventElapsedTime(&ms, s->begin, s->end), "event") &&
-         good(cudaMemcpy(&state, s->call.workspace, sizeof(state),
-                  cudaMemcpyDeviceToHost),
+    ok = ok &&
+         cuda_succeeded(cudaEventRecord(s->end, s->call.stream), "event") &&
+         cuda_succeeded(cudaEventSynchronize(s->end), s->call.kernel->name) &&
+         cuda_succeeded(cudaEventElapsedTime(&ms, s->begin, s->end), "event") &&
+         cuda_succeeded(cudaMemcpy(&state, s->call.workspace, sizeof(state),
+                            cudaMemcpyDeviceToHost),
              "cudaMemcpy");
     if (ok && state.failed)
         uli_gpu_attn_error(state.failed);
@@ -234,7 +236,7 @@ by_value(const void *a, const void *b)
 }
 
 static double
-median(double *values, int count)
+doubles_median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof(values[0]), by_value);
     return values[count / 2];
@@ -248,7 +250,7 @@ repeats_of(double ms, double wanted_ms)
 
 /* Samples in turn until each had its two seconds. */
 static bool
-measure(struct setup *s, struct kc_peer *peer, const bool takes[KC_PEERS],
+setup_measure(struct setup *s, struct kc_peer *peer, const bool takes[KC_PEERS],
     double part, struct figures *f)
 {
     static double ours[SAMPLES_MAX], theirs[KC_PEERS][SAMPLES_MAX],
@@ -279,10 +281,10 @@ measure(struct setup *s, struct kc_peer *peer, const bool takes[KC_PEERS],
         if (ours[count++] < 0)
             return false;
     }
-    f->ours = median(ours, count);
+    f->ours = doubles_median(ours, count);
     for (int p = 0; p < KC_PEERS; p++) {
-        f->peers[p] = takes[p] ? median(theirs[p], count) : 0;
-        f->ratios[p] = takes[p] ? median(ratios[p], count) : 0;
+        f->peers[p] = takes[p] ? doubles_median(theirs[p], count) : 0;
+        f->ratios[p] = takes[p] ? doubles_median(ratios[p], count) : 0;
     }
     return true;
 }
@@ -296,7 +298,7 @@ bench_row(const struct kc_card_row *row, const char *name, struct kc_peer *peer,
     bool ok = setup_init(&s, row, name);
     if (has_peer)
         ok = ok && kc_peer_row(peer, row, takes);
-    ok = ok && measure(&s, peer, takes, part, f);
+    ok = ok && setup_measure(&s, peer, takes, part, f);
     if (ok) {
         read_clocks(&s, repeats_of(f->ours, 500 * part * part), f->clocks,
             sizeof(f->clocks));
@@ -309,7 +311,7 @@ bench_row(const struct kc_card_row *row, const char *name, struct kc_peer *peer,
 }
 
 static double
-tflops(const struct kc_card_row *row, double ms)
+row_tflops(const struct kc_card_row *row, double ms)
 {
     double flops = 4.0 * (double)(row->batch * row->heads * row->dim) *
                    (double)(row->len * row->len) * (row->causal ? 0.5 : 1);
@@ -321,10 +323,10 @@ print_row(const struct kc_card_row *row, const struct figures *f)
 {
     printf("%4lld %3lld %6lld %2lld %-6s %-5s %7.1f", (long long)row->dim,
         (long long)row->heads, (long long)row->len, (long long)row->batch,
-        row->causal ? "causal" : "full", f->kernel, tflops(row, f->ours));
+        row->causal ? "causal" : "full", f->kernel, row_tflops(row, f->ours));
     for (int p = 0; p < KC_PEERS; p++)
         if (f->ratios[p] > 0)
-            printf("  %7.1f %5.3f", tflops(row, f->peers[p]), f->ratios[p]);
+            printf("  %7.1f %5.3f", row_tflops(row, f->peers[p]), f->ratios[p]);
         else
             printf("  %7s %5s", "N/A", "N/A");
     printf("  %s%s%s\n", f->clocks, f->why_portable ? ", portable: " : "",
@@ -333,7 +335,7 @@ print_row(const struct kc_card_row *row, const struct figures *f)
 
 /* The table in the rows' order, and the outcome. */
 static int
-report(const struct kc_card_row rows[], const struct figures figures[])
+rows_report(const struct kc_card_row rows[], const struct figures figures[])
 {
     int below = 0, judged = 0, missing = 0;
     printf("   d   h      s  b mask   row      ours    cudnn ratio      fa2 "
@@ -387,5 +389,5 @@ kc_bench_card(const struct kc_options *options)
                 &figures[order[n]]))
             printf("row %d: failed\n", order[n]);
     kc_peer_stop(&peer);
-    return report(rows, figures);
+    return rows_report(rows, figures);
 }

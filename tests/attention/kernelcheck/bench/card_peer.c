@@ -25,7 +25,7 @@ become_peer(int in, int out)
 }
 
 static bool
-answer(struct kc_peer *peer, char *line_p, int bytes)
+peer_answer(struct kc_peer *peer, char *line_p, int bytes)
 {
     if (!fgets(line_p, bytes, peer->from))
         return false;
@@ -54,7 +54,7 @@ kc_peer_start(struct kc_peer *peer_p)
     close(up[1]);
     peer_p->to = fdopen(down[1], "w");
     peer_p->from = fdopen(up[0], "r");
-    if (answer(peer_p, peer_p->version, sizeof(peer_p->version)) &&
+    if (peer_answer(peer_p, peer_p->version, sizeof(peer_p->version)) &&
         strncmp(peer_p->version, "torch", 5) == 0)
         return true;
     if (!peer_p->version[0])
@@ -70,7 +70,7 @@ kc_peer_row(
     char line[256];
     if (fprintf(peer->to, "row %d %d %d %d %d\n", (int)row->batch,
             (int)row->heads, (int)row->len, (int)row->dim, row->causal) < 0 ||
-        fflush(peer->to) != 0 || !answer(peer, line, sizeof(line)) ||
+        fflush(peer->to) != 0 || !peer_answer(peer, line, sizeof(line)) ||
         strncmp(line, "row", 3) != 0)
         return false;
     for (int n = 0; n < KC_PEERS; n++)
@@ -83,7 +83,7 @@ kc_peer_run(struct kc_peer *peer, int which, int repeats)
 {
     char line[256];
     if (fprintf(peer->to, "run %s %d\n", kc_peer_names[which], repeats) < 0 ||
-        fflush(peer->to) != 0 || !answer(peer, line, sizeof(line)))
+        fflush(peer->to) != 0 || !peer_answer(peer, line, sizeof(line)))
         return -1;
     char *end;
     double ms = strtod(line, &end);

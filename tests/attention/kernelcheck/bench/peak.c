@@ -25,7 +25,7 @@ struct task {
 
 /* Every thread starts its loop only when all have come. */
 static void
-body(void *context, int thread)
+peak_thread(void *context, int thread)
 {
     struct task *task = context;
     (void)thread;
@@ -54,7 +54,7 @@ kc_peak(bool paired, int threads, bool cpu_time)
     for (int n = 0; loop && n < RUNS; n++) {
         struct task task = {.loop = loop, .threads = threads};
         int64_t begin = kc_clock_ns(cpu_time, threads);
-        uli_pool_run(threads, body, &task);
+        uli_pool_run(threads, peak_thread, &task);
         double seconds =
             (double)(kc_clock_ns(cpu_time, threads) - begin) * 1e-9;
         double rate =
