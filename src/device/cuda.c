@@ -32,8 +32,8 @@ enum {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uli_cu_handle contexts[DEVICES];
-static _Thread_local int
-    capture_mode; /* the caller's, between enter and leave */
+static _Thread_local int capture_mode; /* the caller's, while depth > 0 */
+static _Thread_local int depth;        /* contexts this thread is inside */
 
 static ulyx_status_t
 cuda_open(void)
@@ -104,8 +104,11 @@ uli_cuda_enter(int32_t device)
     if (status != ULYX_SUCCESS)
         return status;
     ULI_TRY(ULI_CUDA(cuCtxPushCurrent, (contexts[device])));
-    capture_mode = CAPTURE_RELAXED;
-    uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+    /* Only the outermost context sees the mode that the caller set. */
+    if (depth++ == 0) {
+        capture_mode = CAPTURE_RELAXED;
+        uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+    }
     return ULYX_SUCCESS;
 }
 
@@ -114,7 +117,8 @@ uli_cuda_leave(ulyx_status_t status)
 {
     uli_cu_handle popped;
     ulyx_status_t pop = ULYX_SUCCESS;
-    uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+    if (--depth == 0)
+        uli_cuda_calls()->cuThreadExchangeStreamCaptureMode(&capture_mode);
     if (uli_cuda_calls()->cuCtxPopCurrent(&popped) != ULI_CU_SUCCESS)
         pop = uli_error(ULYX_ERR_INTERNAL,
             "cuCtxPopCurrent: the context pushed before is gone");
