@@ -43,7 +43,7 @@ find_parts(const struct uli_attn_problem *problem, int32_t tile_rows,
             packed ? runs->count : -1, tile_rows, &parts->sizes))
         return false;
     parts->bytes = parts->sizes.bytes;
-    bool ok = add_table(parts, 5 * ULI_GPU_ATTN_PIECES_MAX,
+    bool ok = add_table(parts, ULI_ATTN_TENSORS * ULI_GPU_ATTN_PIECES_MAX,
         sizeof(struct uli_gpu_attn_piece), &parts->pieces_at);
     ok = ok && add_table(parts, packed ? runs->count : 0,
                    sizeof(struct uli_gpu_attn_segment), &parts->segments_at[0]);
@@ -114,9 +114,8 @@ uli_gpu_attn_piece_at(const struct uli_attn_view *view, int64_t n)
         .flag_value = p->flag_value};
 }
 
-/* The tensor as it lies; where its pieces' table will be is not known yet. */
-static void
-describe_tensor(
+void
+uli_gpu_attn_tensor_describe(
     const struct uli_attn_view *view, struct uli_gpu_attn_tensor *tensor_p)
 {
     memset(tensor_p, 0, sizeof(*tensor_p));
@@ -158,8 +157,8 @@ put_pieces(const struct uli_attn_call *call, enum uli_attn_tensor name,
         pieces[n % AT_ONCE] = uli_gpu_attn_piece_at(view, n);
         if (n % AT_ONCE == AT_ONCE - 1 || n == view->piece_count - 1) {
             int64_t first = n / AT_ONCE * AT_ONCE;
-            ULI_TRY(
-                call_put(call, at + first * size, pieces, (n + 1 - first) * size));
+            ULI_TRY(call_put(
+                call, at + first * size, pieces, (n + 1 - first) * size));
         }
     }
     return ULYX_SUCCESS;
@@ -176,8 +175,8 @@ put_segments(const struct uli_attn_call *call, const struct uli_attn_runs *runs,
             run.head, run.batch, run.row_begin, run.row_end, run.offset};
         if (n % AT_ONCE == AT_ONCE - 1 || n == runs->count - 1) {
             int64_t first = n / AT_ONCE * AT_ONCE, size = sizeof(segments[0]);
-            ULI_TRY(
-                call_put(call, at + first * size, segments, (n + 1 - first) * size));
+            ULI_TRY(call_put(
+                call, at + first * size, segments, (n + 1 - first) * size));
         }
     }
     return ULYX_SUCCESS;
@@ -249,8 +248,8 @@ put_heads(const struct uli_attn_call *call, const struct parts *parts,
     args_p->max_logit = call->max_logit;
     if (problem->kv_map) {
         args_p->kv_map = (const void *)(call->workspace + parts->kv_map_at);
-        ULI_TRY(
-            call_put(call, parts->kv_map_at, problem->kv_map, problem->heads_q * 8));
+        ULI_TRY(call_put(
+            call, parts->kv_map_at, problem->kv_map, problem->heads_q * 8));
     }
     if (problem->head_ids) {
         args_p->head_ids = (const void *)(call->workspace + parts->head_ids_at);
@@ -294,6 +293,17 @@ put_tables(const struct uli_attn_call *call, const struct parts *parts,
         ULI_TRY(put_segments(call, &problem->k_runs, parts->segments_at[1]));
     }
     return put_heads(call, parts, args_p);
+}
+
+ulyx_status_t
+uli_gpu_attn_tensor_put(const struct uli_attn_call *call, int32_t tile_rows,
+    enum uli_attn_tensor name, struct uli_gpu_attn_tensor *tensor)
+{
+    struct parts parts;
+    if (!find_parts(&call->problem, tile_rows, &parts))
+        return uli_error(
+            ULYX_ERR_OVERFLOW, "attention: the workspace does not fit 64 bits");
+    return put_pieces(call, name, &parts, tensor);
 }
 
 /* Which of the arguments' tensors is which of the call's. */
@@ -343,7 +353,8 @@ uli_gpu_attn_call_describe(
             return uli_error(ULYX_ERR_UNSUPPORTED,
                 "%s: %lld pieces, on a device at most %d", view->name,
                 (long long)view->piece_count, ULI_GPU_ATTN_PIECES_MAX);
-        describe_tensor(view, tensor_of(&args, (enum uli_attn_tensor)t));
+        uli_gpu_attn_tensor_describe(
+            view, tensor_of(&args, (enum uli_attn_tensor)t));
     }
     *args_p = args;
     return ULYX_SUCCESS;

@@ -25,6 +25,15 @@ int64_t uli_gpu_attn_call_bytes(
 struct uli_gpu_attn_piece uli_gpu_attn_piece_at(
     const struct uli_attn_view *view, int64_t n);
 
+/* A tensor as it lies; where its pieces' table will be is not known yet. */
+void uli_gpu_attn_tensor_describe(
+    const struct uli_attn_view *view, struct uli_gpu_attn_tensor *tensor_p);
+
+/* Enqueues the copy of a tensor's table of pieces, if it has one. */
+ulyx_status_t uli_gpu_attn_tensor_put(const struct uli_attn_call *call,
+    int32_t tile_rows, enum uli_attn_tensor name,
+    struct uli_gpu_attn_tensor *tensor);
+
 /* Numbers and tensors; pointers to tables and workspace stay NULL.
  * returns SUCCESS, or UNSUPPORTED: more pieces than above. */
 ulyx_status_t uli_gpu_attn_call_describe(
@@ -58,6 +67,11 @@ int uli_gpu_attn_begin(const struct uli_attn_call *call,
  * in call->failed. */
 void uli_gpu_attn_portable(
     struct uli_attn_call *call, struct uli_gpu_attn_args *args);
+
+/* The backward of the portable row, and the bytes of its workspace (-1: beyond
+ * 64 bits). */
+int64_t uli_gpu_attn_backward_bytes(const struct uli_attn_problem *problem);
+void uli_gpu_attn_backward(struct uli_attn_call *call);
 
 /* Notes in call->failed that a family's launch gave a CUDA error. */
 void uli_gpu_attn_launch_failed(

@@ -84,8 +84,9 @@ device_workspace(const struct uli_attn_problem *problem,
 {
     const char *why;
     const struct uli_gpu_attn_forward *family = find_family(problem, &why);
-    (void)pass;
     (void)threads;
+    if (pass == ULYX_ATTENTION_PASS_BACKWARD)
+        return family ? uli_gpu_attn_backward_bytes(problem) : -1;
     return family ? uli_gpu_attn_call_bytes(problem, family->tile_rows) : -1;
 }
 
@@ -154,4 +155,5 @@ const struct uli_attn_kernel uli_attn_cuda_kernel = {
     .refuses = device_refuses,
     .workspace = device_workspace,
     .forward = device_forward,
+    .backward = uli_gpu_attn_backward,
 };

@@ -6,8 +6,7 @@
  * tensors are copied to device memory of exactly their extent, so that a byte
  * read or written beside them is a fault; the library's own row for device
  * memory then translates and enqueues the call, and outputs are copied back.
- * Its backward is the portable CPU kernel's, since the families check both
- * passes.
+ * Backward is the portable row's for all of them.
  *
  * Built with nvcc's kernels (card_kernelcheck) the same runs on a card.
  *
@@ -60,6 +59,14 @@ device_row(const struct uli_attn_call *call)
 {
     return strcmp(call->kernel->name, "sm90") == 0 ? &uli_attn_sm90_kernel
                                                    : &uli_attn_cuda_kernel;
+}
+
+/* Backward is the portable row's whatever row forward is. */
+static const struct uli_attn_kernel *
+bridge_row(const struct uli_attn_call *call, ulyx_attention_pass_t pass)
+{
+    return pass == ULYX_ATTENTION_PASS_FORWARD ? device_row(call)
+                                               : &uli_attn_cuda_kernel;
 }
 
 static void
@@ -205,12 +212,12 @@ mirror_tensor(struct bridge *b, enum uli_attn_tensor name)
 }
 
 static void
-mirror_call(struct bridge *b)
+mirror_call(struct bridge *b, ulyx_attention_pass_t pass)
 {
     struct uli_attn_problem *problem = &b->call.problem;
     size_t each = (size_t)uli_dtype_size(problem->param_dtype);
     size_t params = (size_t)problem->heads_global * each;
-    for (int t = ULI_ATTN_Q; t <= ULI_ATTN_LSE; t++)
+    for (int t = ULI_ATTN_Q; t < ULI_ATTN_TENSORS; t++)
         mirror_tensor(b, (enum uli_attn_tensor)t);
     if (problem->sinks)
         problem->sinks =
@@ -221,8 +228,10 @@ mirror_call(struct bridge *b)
     if (b->call.max_logit)
         b->call.max_logit = bridge_mirror(
             b, b->call.max_logit, (size_t)problem->heads_q * 4, true);
-    b->call.workspace_bytes = device_row(&b->call)->workspace(
-        problem, ULYX_ATTENTION_PASS_FORWARD, 1);
+    b->call.workspace_bytes =
+        bridge_row(&b->call, pass)->workspace(problem, pass, 1);
+    if (b->call.d_sink)
+        b->call.d_sink = bridge_mirror(b, b->call.d_sink, params, true);
     bridge_check(b, cudaMalloc((void **)&b->call.workspace,
                         (size_t)b->call.workspace_bytes));
     bridge_check(b,
@@ -270,16 +279,21 @@ bridge_finish(struct bridge *b)
 }
 
 static void
-bridge_forward(struct uli_attn_call *call)
+bridge_run(struct uli_attn_call *call, ulyx_attention_pass_t pass)
 {
     struct bridge *b = calloc(1, sizeof(*b));
     memcpy(&b->call, call, sizeof(b->call));
     b->error = open_device();
     b->call.max_sms = call->threads; /* any number of blocks will do */
-    mirror_call(b);
-    if (b->error == cudaSuccess)
-        device_row(call)->forward(&b->call);
-    count_sm90(&b->call);
+    mirror_call(b, pass);
+    if (b->error == cudaSuccess) {
+        if (pass == ULYX_ATTENTION_PASS_FORWARD)
+            device_row(call)->forward(&b->call);
+        else
+            bridge_row(call, pass)->backward(&b->call);
+    }
+    if (pass == ULYX_ATTENTION_PASS_FORWARD)
+        count_sm90(&b->call);
     ulyx_status_t status = atomic_load(&b->call.failed);
     if (status == ULYX_SUCCESS)
         status = bridge_finish(b);
@@ -294,6 +308,18 @@ bridge_forward(struct uli_attn_call *call)
     cudaFree(b->call.workspace);
     close_device();
     free(b);
+}
+
+static void
+bridge_forward(struct uli_attn_call *call)
+{
+    bridge_run(call, ULYX_ATTENTION_PASS_FORWARD);
+}
+
+static void
+bridge_backward(struct uli_attn_call *call)
+{
+    bridge_run(call, ULYX_ATTENTION_PASS_BACKWARD);
 }
 
 static bool
@@ -325,15 +351,15 @@ sm90_refuses(const struct uli_attn_problem *problem)
     return uli_attn_sm90_kernel.refuses(problem);
 }
 
-/* Of the portable backward; forward's is on the device. */
+/* The bridge allocates the workspace, on the device. */
 static int64_t
 bridge_workspace(const struct uli_attn_problem *problem,
     ulyx_attention_pass_t pass, int threads)
 {
-    if (pass == ULYX_ATTENTION_PASS_FORWARD)
-        return 0;
-    return uli_attn_tiled_workspace(
-        &uli_attn_tile_portable, problem, pass, threads);
+    (void)problem;
+    (void)pass;
+    (void)threads;
+    return 0;
 }
 
 #define ROW(id, text)                                                          \
@@ -344,7 +370,7 @@ bridge_workspace(const struct uli_attn_problem *problem,
         .refuses = id##_refuses,                                               \
         .workspace = bridge_workspace,                                         \
         .forward = bridge_forward,                                             \
-        .backward = uli_attn_tiled_backward,                                   \
+        .backward = bridge_backward,                                           \
         .tile = &uli_attn_tile_portable,                                       \
     }
 ROW(sm90, "the Hopper kernels on a device");

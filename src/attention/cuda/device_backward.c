@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Backward on device memory by the portable kernels; see backward_gpu.h. The
+ * workspace is that of the pass with queries stationary, then the other's.
+ */
+#include "attention/cuda/backward_gpu.h"
+#include "attention/cuda/device_call.h"
+#include "base/status.h"
+
+#define ROWS ULI_GPU_ATTN_BACKWARD_ROWS
+
+void
+uli_gpu_attn_exchange(const struct uli_gpu_attn_args *by_query,
+    struct uli_gpu_attn_args *by_key_p)
+{
+    struct uli_gpu_attn_args a = *by_query;
+    a.len_q = by_query->len_k;
+    a.len_k = by_query->len_q;
+    a.heads_q = a.head_group = by_query->heads_kv;
+    a.heads_kv = by_query->heads_q;
+    a.left = by_query->right;
+    a.right = by_query->left;
+    a.diagonal =
+        by_query->diagonal == INT64_MIN ? INT64_MAX : -by_query->diagonal;
+    a.docs_q = by_query->docs_k;
+    a.docs_k = by_query->docs_q;
+    a.q_segments = by_query->k_segments;
+    a.k_segments = by_query->q_segments;
+    a.nq_segments = by_query->nk_segments;
+    a.nk_segments = by_query->nq_segments;
+    a.kv_map = NULL;
+    *by_key_p = a;
+}
+
+static bool
+key_sizes(
+    const struct uli_attn_problem *problem, struct uli_gpu_attn_sizes *sizes_p)
+{
+    bool packed = problem->k_runs.segments != NULL;
+    int64_t rows = problem->batch * problem->len_k;
+    if (packed && !uli_size_mul(rows, problem->heads_kv, &rows))
+        return false;
+    return uli_gpu_attn_sizes(problem->batch, rows, problem->heads_kv,
+        problem->has_docs ? problem->max_docs : 0,
+        packed ? problem->k_runs.count : -1, ROWS, sizes_p);
+}
+
+int64_t
+uli_gpu_attn_backward_bytes(const struct uli_attn_problem *problem)
+{
+    struct uli_gpu_attn_sizes keys;
+    int64_t bytes = uli_gpu_attn_call_bytes(problem, ROWS);
+    if (bytes < 0 || !key_sizes(problem, &keys) ||
+        !uli_size_add(bytes, keys.bytes, &bytes))
+        return -1;
+    return bytes;
+}
+
+static const enum uli_attn_tensor gradients[] = {ULI_ATTN_DOUT, ULI_ATTN_DELTA,
+    ULI_ATTN_DLSE, ULI_ATTN_DQ, ULI_ATTN_DK, ULI_ATTN_DV};
+
+static ulyx_status_t
+backward_describe(
+    const struct uli_attn_call *call, struct uli_gpu_attn_backward_args *args)
+{
+    struct uli_gpu_attn_tensor *tensors[] = {&args->dout, &args->delta,
+        &args->dlse, &args->dq, &args->dk, &args->dv};
+    int32_t tile = uli_gpu_attn_backward_stream(
+        (int32_t)call->problem.dim_qk, (int32_t)call->problem.dim_v);
+    struct uli_gpu_attn_sizes keys;
+    ULI_TRY(uli_gpu_attn_call_describe(call, &args->by_query));
+    ULI_TRY(uli_gpu_attn_call_put(call, ROWS, tile, &args->by_query));
+    for (int n = 0; n < 6; n++) {
+        uli_gpu_attn_tensor_describe(&call->views[gradients[n]], tensors[n]);
+        ULI_TRY(uli_gpu_attn_tensor_put(call, ROWS, gradients[n], tensors[n]));
+    }
+    args->by_query.max_logit = NULL;
+    uli_gpu_attn_exchange(&args->by_query, &args->by_key);
+    if (!key_sizes(&call->problem, &keys))
+        return uli_error(
+            ULYX_ERR_OVERFLOW, "attention: the workspace does not fit 64 bits");
+    uli_gpu_attn_place(&args->by_key, &keys,
+        call->workspace + uli_gpu_attn_call_bytes(&call->problem, ROWS));
+    args->dq_dtype = call->views[ULI_ATTN_DQ].dtype;
+    args->dk_dtype = call->views[ULI_ATTN_DK].dtype;
+    args->dv_dtype = call->views[ULI_ATTN_DV].dtype;
+    args->accumulate = call->accumulate;
+    args->scale = (float)call->problem.scale;
+    args->d_sink = call->d_sink;
+    args->heads_global = call->problem.heads_global;
+    return ULYX_SUCCESS;
+}
+
+void
+uli_gpu_attn_backward(struct uli_attn_call *call)
+{
+    struct uli_gpu_attn_backward_args args = {.scale = 1};
+    ulyx_status_t status = backward_describe(call, &args);
+    if (status != ULYX_SUCCESS) {
+        atomic_store(&call->failed, status);
+        return;
+    }
+    int32_t blocks;
+    int error = uli_gpu_attn_begin(
+        call, &args.by_query, uli_gpu_attn_backward_load, &blocks);
+    if (!error)
+        error = uli_gpu_attn_backward_queries(&args, blocks, call->stream);
+    if (!error)
+        error = uli_gpu_attn_prepare_launch(&args.by_key, call->stream);
+    if (!error)
+        error = uli_gpu_attn_backward_keys(&args, blocks, call->stream);
+    if (!error && args.d_sink && args.heads_global > 0)
+        error = uli_gpu_attn_backward_sinks(&args, call->stream);
+    if (error)
+        uli_gpu_attn_launch_failed(call, "backward", error);
+}

@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Backward without matrix instructions, all dtypes, head dimensions to 512.
+ *
+ * A block of 8 warps has 32 stationary rows, a warp 4 of them; rows of the
+ * other side stream by in tiles, a lane has one of them:
+ *   s[r]  = q.k,  dp[r] = dout.v         of the warp's rows and the lane's row
+ *   p = exp(score - lse), ds = p * (dp - delta) * d score / d (scale * s)
+ * p and ds go by way of shared memory to the sums, where a lane has columns.
+ * Every sum is one chain in the order of the stream, so that bits do not depend
+ * on the number of blocks.
+ */
+#include "attention/cuda/backward_gpu.h"
+#include "attention/cuda/forward_mask.h"
+#include "attention/cuda/rows_gpu.h"
+
+enum {
+    WARPS = 8,
+    ROWS = ULI_GPU_ATTN_BACKWARD_ROWS,
+    STREAM = 32,
+    THREADS = 32 * WARPS,
+    WARP_ROWS = ROWS / WARPS,
+    DIM_MAX = ULI_GPU_ATTN_BACKWARD_DIM,
+};
+
+#define BACKWARD_LOG2_E 1.4426950408889634
+
+typedef struct uli_gpu_attn_backward_args backward_args;
+
+/* The (tile, head) of a block, in shared memory. */
+struct backward_work {
+    struct uli_gpu_attn_tile tile;
+    struct forward_mask mask;
+    int64_t head, first, end;
+    int32_t valid;
+    /* of query rows, stationary or streaming; lse +inf: no such row */
+    float lse[STREAM], delta[STREAM];
+};
+
+/* Offsets in shared memory: two stationary and two streaming tiles. */
+struct backward_shared {
+    int ld, still[2], flow[2], pair, work, bytes;
+};
+
+static __host__ __device__ __forceinline__ struct backward_shared
+backward_shared_of(int dim_qk, int dim_v)
+{
+    struct backward_shared s;
+    int stream = uli_gpu_attn_backward_stream(dim_qk, dim_v);
+    s.ld = (dim_qk > dim_v ? dim_qk : dim_v) + 4;
+    s.still[0] = 0;
+    s.still[1] = ROWS * s.ld * 4;
+    s.flow[0] = 2 * s.still[1];
+    s.flow[1] = s.flow[0] + stream * s.ld * 4;
+    s.pair = s.flow[1] + stream * s.ld * 4;
+    s.work = s.pair + 2 * WARPS * STREAM * WARP_ROWS * 4;
+    s.bytes = s.work + (int)sizeof(struct backward_work);
+    return s;
+}
+
+static __device__ __forceinline__ float
+element_load(int32_t dtype, const unsigned char *row, int c)
+{
+    if (dtype == ULYX_DTYPE_F32)
+        return ((const float *)row)[c];
+    uint16_t bits = ((const uint16_t *)row)[c];
+    return dtype == ULYX_DTYPE_BF16 ? ptx_bf16_to_float(bits)
+                                    : ptx_f16_to_float(bits);
+}
+
+static __device__ __forceinline__ void
+element_store(int32_t dtype, unsigned char *row, int c, float v)
+{
+    if (dtype == ULYX_DTYPE_F32)
+        ((float *)row)[c] = v;
+    else if (dtype == ULYX_DTYPE_BF16)
+        ((uint16_t *)row)[c] = (uint16_t)ptx_pack_bf16(v, 0);
+    else
+        ((uint16_t *)row)[c] = (uint16_t)ptx_pack_f16(v, 0);
+}
+
+/* Rows of a tile from where span(n, end) says that they lie; zeros where they
+ * are absent or past `rows`. */
+template <typename Span>
+static __device__ __forceinline__ void
+tile_copy(int32_t dtype, float *tile, int ld, int count, int rows, int columns,
+    const Span &span_of)
+{
+    struct row_span span;
+    for (int n = 0; n < count; n += (int)span.rows) {
+        span = {NULL, 0, count - n};
+        if (n < rows)
+            span = span_of(n, rows);
+        for (int at = (int)threadIdx.x; at < (int)span.rows * columns;
+             at += THREADS) {
+            int row = at / columns, c = at % columns;
+            tile[(n + row) * ld + c] =
+                span.data
+                    ? element_load(dtype, span.data + row * span.stride, c)
+                    : 0;
+        }
+    }
+}
+
+static __device__ __forceinline__ bool
+tensor_given(const struct uli_gpu_attn_tensor &tensor)
+{
+    return tensor.base || tensor.pieces;
+}
+
+/* delta - dlse of a query row; row_of(tensor) says where the row lies. */
+template <typename Row>
+static __device__ __forceinline__ float
+delta_of(const backward_args &args, const Row &row_of)
+{
+    const struct uli_gpu_attn_args &a = args.by_query;
+    float delta;
+    if (tensor_given(args.delta)) {
+        delta = *(const float *)row_of(args.delta);
+    } else {
+        const unsigned char *dout = row_of(args.dout), *out = row_of(a.out);
+        double sum = 0;
+        for (int c = 0; c < a.dim_v; c++)
+            sum += (double)element_load(a.dtype, dout, c) *
+                   (double)element_load(a.dtype, out, c);
+        delta = (float)sum;
+    }
+    if (tensor_given(args.dlse))
+        delta -= *(const float *)row_of(args.dlse);
+    return delta;
+}
+
+/* p and ds of one pair that the mask lets through; distance: |i + off - j|. */
+static __device__ __forceinline__ void
+pair_gradient(const backward_args &args, float slope, int64_t distance, float s,
+    float dp, float lse, float delta, float *p_p, float *ds_p)
+{
+    const struct uli_gpu_attn_args &a = args.by_query;
+    float score = s * args.scale, rise = 1;
+    if (a.cap > 0) {
+        float t = tanhf(score * a.cap_inverse);
+        score = t * a.cap;
+        rise = 1 - t * t;
+    }
+    float power = slope != 0
+                      ? (float)((double)score -
+                                (double)slope * (double)distance - (double)lse)
+                      : score - lse;
+    float p = exp2f(fminf(power, 0) * (float)BACKWARD_LOG2_E);
+    *p_p = p;
+    *ds_p = p * (dp - delta) * rise;
+}
+
+static __device__ __forceinline__ void
+tile_products(const float *still, const float *flow, int columns, int ld,
+    float (&s)[WARP_ROWS])
+{
+#pragma unroll
+    for (int r = 0; r < WARP_ROWS; r++)
+        s[r] = 0;
+    for (int c = 0; c < columns; c += 4) {
+        float4 b = *(const float4 *)(flow + c);
+#pragma unroll
+        for (int r = 0; r < WARP_ROWS; r++) {
+            float4 a = *(const float4 *)(still + r * ld + c);
+            s[r] = fmaf(a.x, b.x, s[r]);
+            s[r] = fmaf(a.y, b.y, s[r]);
+            s[r] = fmaf(a.z, b.z, s[r]);
+            s[r] = fmaf(a.w, b.w, s[r]);
+        }
+    }
+}
+
+/* sum[r] += weight[row][r] * flow[row], a lane's columns. */
+template <int NV>
+static __device__ __forceinline__ void
+tile_sums(const float *flow, int rows, int columns, int ld, const float *weight,
+    float (&sum)[WARP_ROWS][NV][4])
+{
+    int lane = (int)threadIdx.x % 32;
+    for (int row = 0; row < rows; row++) {
+        float4 four = *(const float4 *)(weight + row * WARP_ROWS);
+        const float w[WARP_ROWS] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int n = 0; n < NV; n++) {
+            int c = 128 * n + 4 * lane;
+            if (c >= columns)
+                continue;
+            float4 b = *(const float4 *)(flow + row * ld + c);
+#pragma unroll
+            for (int r = 0; r < WARP_ROWS; r++) {
+                sum[r][n][0] = fmaf(w[r], b.x, sum[r][n][0]);
+                sum[r][n][1] = fmaf(w[r], b.y, sum[r][n][1]);
+                sum[r][n][2] = fmaf(w[r], b.z, sum[r][n][2]);
+                sum[r][n][3] = fmaf(w[r], b.w, sum[r][n][3]);
+            }
+        }
+    }
+}
+
+template <int NV>
+static __device__ __forceinline__ void
+sums_store(const struct uli_gpu_attn_args &args,
+    const struct uli_gpu_attn_tensor &tensor, int32_t dtype, int columns,
+    const struct backward_work *work, int first, float scale, bool accumulate,
+    const float (&sum)[WARP_ROWS][NV][4])
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < WARP_ROWS; r++) {
+        int row = first + r;
+        if (row >= work->tile.rows)
+            continue;
+        struct row_span to =
+            q_span(args, tensor, work->tile, work->head, row, row + 1);
+#pragma unroll
+        for (int n = 0; n < NV; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int c = 128 * n + 4 * lane + e;
+                if (c >= columns)
+                    continue;
+                float value = sum[r][n][e] * scale;
+                if (accumulate)
+                    value += element_load(dtype, to.data, c);
+                element_store(dtype, to.data, c, value);
+            }
+    }
+}
+
+template <int NV>
+static __device__ __forceinline__ void
+sums_clear(float (&sum)[WARP_ROWS][NV][4])
+{
+#pragma unroll
+    for (int r = 0; r < WARP_ROWS; r++)
+#pragma unroll
+        for (int n = 0; n < NV; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                sum[r][n][e] = 0;
+}
+
+/* The warp's pairs with the streaming tile that begins at row j: p and ds to
+ * weights. queries: the stationary rows are queries. */
+static __device__ __forceinline__ void
+tile_pairs(const backward_args &args, const struct backward_work *work,
+    bool queries, int stream, float slope, int64_t j, int first,
+    const float (&s)[WARP_ROWS], const float (&dp)[WARP_ROWS], float *p,
+    float *ds)
+{
+    int lane = (int)threadIdx.x % 32;
+    struct forward_sight sight = forward_sight_of(work->mask, j);
+#pragma unroll
+    for (int r = 0; r < WARP_ROWS; r++) {
+        int row = first + r, query = queries ? row : lane;
+        float one = 0, two = 0;
+        bool sees = lane >= sight.begin + row && lane < sight.end + row &&
+                    lane < sight.keys && lane < stream &&
+                    row < work->tile.rows && work->lse[query] != HUGE_VALF;
+        if (sees) {
+            int64_t apart = work->mask.at + row - j - lane;
+            pair_gradient(args, slope, apart < 0 ? -apart : apart, s[r], dp[r],
+                work->lse[query], work->delta[query], &one, &two);
+        }
+        p[lane * WARP_ROWS + r] = one;
+        ds[lane * WARP_ROWS + r] = two;
+    }
+}
+
+/* One thread: takes the next pair of a pass. */
+static __device__ __forceinline__ void
+backward_take(const struct uli_gpu_attn_args &args, struct backward_work *work)
+{
+    int64_t ntiles = args.state->ntiles, tile, head;
+    work->valid = 0;
+    if (call_stopped(args))
+        return;
+    int64_t n = (int64_t)ptx_atom_add_relaxed_gpu_u64(&args.state->next, 1);
+    if (n >= uli_gpu_attn_pairs(&args, ntiles))
+        return;
+    uli_gpu_attn_pair(&args, ntiles, n, &tile, &head);
+    work->tile = args.tiles[tile];
+    work->head = head < 0 ? work->tile.head : head;
+    work->mask = forward_mask_of(args, work->tile);
+    mask_tiles(args, work->tile, args.tile_keys, &work->first, &work->end);
+    work->valid = 1;
+}
+
+template <typename Body>
+static __device__ __forceinline__ void
+backward_loop(const struct uli_gpu_attn_args &args, struct backward_work *work,
+    const Body &body)
+{
+    for (;;) {
+        __syncthreads(); /* nobody looks at the last work any more */
+        if (threadIdx.x == 0)
+            backward_take(args, work);
+        __syncthreads();
+        if (!work->valid)
+            break;
+        body();
+    }
+    if (threadIdx.x == 0)
+        ptx_atom_add_acq_rel_gpu_u64(&args.state->blocks, 1);
+}
+
+/* ---- queries stationary -------------------------------------------------- */
+
+static __device__ void
+queries_load(const backward_args &args, unsigned char *shared,
+    const struct backward_shared &at, struct backward_work *work)
+{
+    const struct uli_gpu_attn_args &a = args.by_query;
+    const struct uli_gpu_attn_tile &t = work->tile;
+    int rows = t.rows, n = (int)threadIdx.x;
+    tile_copy(a.dtype, (float *)(shared + at.still[0]), at.ld, ROWS, rows,
+        a.dim_qk, [&](int64_t from, int64_t end) {
+            return q_span(a, a.q, t, work->head, from, end);
+        });
+    tile_copy(a.dtype, (float *)(shared + at.still[1]), at.ld, ROWS, rows,
+        a.dim_v, [&](int64_t from, int64_t end) {
+            return q_span(a, args.dout, t, work->head, from, end);
+        });
+    if (n >= ROWS)
+        return;
+    work->lse[n] = HUGE_VALF;
+    work->delta[n] = 0;
+    if (n >= rows || forward_begin(work->mask, n) >= forward_end(work->mask, n))
+        return;
+    auto row_of = [&](const struct uli_gpu_attn_tensor &tensor) {
+        return q_span(a, tensor, t, work->head, n, n + 1).data;
+    };
+    work->lse[n] = *(const float *)row_of(a.lse);
+    work->delta[n] = delta_of(args, row_of);
+}
+
+/* Keys [j, j + stream) of the document. */
+static __device__ void
+keys_stream(const backward_args &args, const struct uli_gpu_attn_tensor &tensor,
+    const struct backward_work *work, int64_t kv, int64_t j, int columns,
+    float *tile, int ld)
+{
+    const struct uli_gpu_attn_args &a = args.by_query;
+    const struct uli_gpu_attn_tile &t = work->tile;
+    int rows = (int)mask_min(t.k_rows - j, a.tile_keys);
+    tile_copy(a.dtype, tile, ld, a.tile_keys, rows, columns,
+        [&](int64_t from, int64_t end) {
+            return k_span(a, tensor, kv, t.k_batch, t.k_begin + j + from,
+                t.k_begin + j + end);
+        });
+}
+
+template <int NV>
+static __device__ __forceinline__ void
+queries_work(const backward_args &args, unsigned char *shared,
+    const struct backward_shared &at, struct backward_work *work)
+{
+    const struct uli_gpu_attn_args &a = args.by_query;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int first = warp * WARP_ROWS, stream = a.tile_keys;
+    int near = lane < stream ? lane : 0;
+    const float *q = (float *)(shared + at.still[0]);
+    const float *dout = (float *)(shared + at.still[1]);
+    float *k = (float *)(shared + at.flow[0]);
+    float *v = (float *)(shared + at.flow[1]);
+    float *p = (float *)(shared + at.pair) + 2 * warp * STREAM * WARP_ROWS;
+    float *ds = p + STREAM * WARP_ROWS;
+    float slope = (float)head_param(a, a.slopes, work->head, 0);
+    int64_t kv = kv_head_of(a, work->head);
+    float dq[WARP_ROWS][NV][4], s[WARP_ROWS], dp[WARP_ROWS];
+    sums_clear<NV>(dq);
+    if (work->first < work->end)
+        queries_load(args, shared, at, work);
+    for (int64_t t = work->first; t < work->end; t++) {
+        keys_stream(args, a.k, work, kv, t * stream, a.dim_qk, k, at.ld);
+        keys_stream(args, a.v, work, kv, t * stream, a.dim_v, v, at.ld);
+        __syncthreads();
+        tile_products(q + first * at.ld, k + near * at.ld, a.dim_qk, at.ld, s);
+        tile_products(
+            dout + first * at.ld, v + near * at.ld, a.dim_v, at.ld, dp);
+        tile_pairs(
+            args, work, true, stream, slope, t * stream, first, s, dp, p, ds);
+        __syncwarp();
+        tile_sums<NV>(k, stream, a.dim_qk, at.ld, ds, dq);
+        __syncthreads();
+    }
+    sums_store<NV>(a, args.dq, args.dq_dtype, a.dim_qk, work, first, args.scale,
+        false, dq);
+}
+
+template <int NV>
+__global__ void
+__launch_bounds__(THREADS, 1)
+    backward_queries_kernel(const __grid_constant__ backward_args args)
+{
+    ULI_SHARED(shared);
+    struct backward_shared at =
+        backward_shared_of(args.by_query.dim_qk, args.by_query.dim_v);
+    struct backward_work *work = (struct backward_work *)(shared + at.work);
+    backward_loop(
+        args.by_query, work, [&] { queries_work<NV>(args, shared, at, work); });
+}
+
+/* ---- keys stationary ----------------------------------------------------- */
+
+static __device__ void
+keys_load(const backward_args &args, unsigned char *shared,
+    const struct backward_shared &at, const struct backward_work *work)
+{
+    const struct uli_gpu_attn_args &a = args.by_query, &b = args.by_key;
+    const struct uli_gpu_attn_tile &t = work->tile;
+    tile_copy(a.dtype, (float *)(shared + at.still[0]), at.ld, ROWS, t.rows,
+        a.dim_qk, [&](int64_t from, int64_t end) {
+            return q_span(b, a.k, t, work->head, from, end);
+        });
+    tile_copy(a.dtype, (float *)(shared + at.still[1]), at.ld, ROWS, t.rows,
+        a.dim_v, [&](int64_t from, int64_t end) {
+            return q_span(b, a.v, t, work->head, from, end);
+        });
+}
+
+/* Query rows [j, j + stream) of the document and a head. */
+static __device__ void
+queries_stream(const backward_args &args, unsigned char *shared,
+    const struct backward_shared &at, struct backward_work *work, int64_t head,
+    int64_t j)
+{
+    const struct uli_gpu_attn_args &a = args.by_query, &b = args.by_key;
+    const struct uli_gpu_attn_tile &t = work->tile;
+    int rows = (int)mask_min(t.k_rows - j, b.tile_keys), n = (int)threadIdx.x;
+    int64_t row = t.k_begin + j;
+    auto span_of = [&](const struct uli_gpu_attn_tensor &tensor, int64_t from,
+                       int64_t end) {
+        return k_span(b, tensor, head, t.k_batch, row + from, row + end);
+    };
+    tile_copy(a.dtype, (float *)(shared + at.flow[0]), at.ld, b.tile_keys, rows,
+        a.dim_qk,
+        [&](int64_t from, int64_t end) { return span_of(a.q, from, end); });
+    tile_copy(a.dtype, (float *)(shared + at.flow[1]), at.ld, b.tile_keys, rows,
+        a.dim_v, [&](int64_t from, int64_t end) {
+            return span_of(args.dout, from, end);
+        });
+    if (n >= STREAM)
+        return;
+    work->lse[n] = HUGE_VALF;
+    work->delta[n] = 0;
+    auto row_of = [&](const struct uli_gpu_attn_tensor &tensor) {
+        return span_of(tensor, n, n + 1).data;
+    };
+    if (n >= rows || !row_of(a.lse))
+        return;
+    work->lse[n] = *(const float *)row_of(a.lse);
+    work->delta[n] = delta_of(args, row_of);
+}
+
+template <int NV>
+static __device__ __forceinline__ void
+keys_work(const backward_args &args, unsigned char *shared,
+    const struct backward_shared &at, struct backward_work *work)
+{
+    const struct uli_gpu_attn_args &a = args.by_query, &b = args.by_key;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int first = warp * WARP_ROWS, stream = b.tile_keys;
+    int near = lane < stream ? lane : 0;
+    const float *k = (float *)(shared + at.still[0]);
+    const float *v = (float *)(shared + at.still[1]);
+    const float *q = (float *)(shared + at.flow[0]);
+    const float *dout = (float *)(shared + at.flow[1]);
+    float *p = (float *)(shared + at.pair) + 2 * warp * STREAM * WARP_ROWS;
+    float *ds = p + STREAM * WARP_ROWS;
+    float dk[WARP_ROWS][NV][4], dv[WARP_ROWS][NV][4];
+    float s[WARP_ROWS], dp[WARP_ROWS];
+    sums_clear<NV>(dk);
+    sums_clear<NV>(dv);
+    if (work->first < work->end)
+        keys_load(args, shared, at, work);
+    for (int64_t head = 0; head < a.heads_q; head++) {
+        if (kv_head_of(a, head) != work->head)
+            continue;
+        float slope = (float)head_param(a, a.slopes, head, 0);
+        for (int64_t t = work->first; t < work->end; t++) {
+            queries_stream(args, shared, at, work, head, t * stream);
+            __syncthreads();
+            tile_products(
+                k + first * at.ld, q + near * at.ld, a.dim_qk, at.ld, s);
+            tile_products(
+                v + first * at.ld, dout + near * at.ld, a.dim_v, at.ld, dp);
+            tile_pairs(args, work, false, stream, slope, t * stream, first, s,
+                dp, p, ds);
+            __syncwarp();
+            tile_sums<NV>(dout, stream, a.dim_v, at.ld, p, dv);
+            tile_sums<NV>(q, stream, a.dim_qk, at.ld, ds, dk);
+            __syncthreads();
+        }
+    }
+    sums_store<NV>(b, args.dk, args.dk_dtype, a.dim_qk, work, first, args.scale,
+        args.accumulate, dk);
+    sums_store<NV>(b, args.dv, args.dv_dtype, a.dim_v, work, first, 1,
+        args.accumulate, dv);
+}
+
+template <int NV>
+__global__ void
+__launch_bounds__(THREADS, 1)
+    backward_keys_kernel(const __grid_constant__ backward_args args)
+{
+    ULI_SHARED(shared);
+    struct backward_shared at =
+        backward_shared_of(args.by_query.dim_qk, args.by_query.dim_v);
+    struct backward_work *work = (struct backward_work *)(shared + at.work);
+    backward_loop(
+        args.by_key, work, [&] { keys_work<NV>(args, shared, at, work); });
+}
+
+/* ---- sinks --------------------------------------------------------------- */
+
+/* The document of a query row: rows of both sides and the row's place in it;
+ * false in a gap. */
+static __device__ __forceinline__ int64_t
+docs_entry(const void *array, int32_t bytes, int64_t n)
+{
+    return bytes == 4 ? ((const int32_t *)array)[n]
+                      : ((const int64_t *)array)[n];
+}
+
+static __device__ __forceinline__ int64_t
+docs_rows(const struct uli_gpu_attn_docs &docs, int64_t n)
+{
+    return docs.lengths ? docs_entry(docs.lengths, docs.index_bytes, n)
+                        : docs_entry(docs.begins, docs.index_bytes, n + 1) -
+                              docs_entry(docs.begins, docs.index_bytes, n);
+}
+
+static __device__ bool
+docs_row(const struct uli_gpu_attn_args &a, int64_t batch, int64_t row,
+    int64_t *i_p, int64_t *q_rows_p, int64_t *k_rows_p)
+{
+    *i_p = row;
+    *q_rows_p = a.len_q;
+    *k_rows_p = a.len_k;
+    if (!a.has_docs)
+        return true;
+    int64_t at = batch * a.len_q + row, low = -1, high = a.ndocs;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (docs_entry(a.docs_q.begins, a.docs_q.index_bytes, middle) <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (low < 0)
+        return false;
+    *i_p = at - docs_entry(a.docs_q.begins, a.docs_q.index_bytes, low);
+    *q_rows_p = docs_rows(a.docs_q, low);
+    *k_rows_p = docs_rows(a.docs_k, low);
+    return *i_p < *q_rows_p;
+}
+
+/* What a query row adds to its head's d_sink. */
+static __device__ double
+sink_of_row(const backward_args &args, int64_t head, int64_t batch, int64_t row,
+    double sink)
+{
+    const struct uli_gpu_attn_args &a = args.by_query, &b = args.by_key;
+    int64_t i, q_rows, k_rows;
+    if (sink == -HUGE_VAL || !docs_row(a, batch, row, &i, &q_rows, &k_rows))
+        return 0;
+    int64_t off = mask_sat(
+        (mask_wide)(a.bottom_right ? k_rows - q_rows : 0) + a.diagonal);
+    auto row_of = [&](const struct uli_gpu_attn_tensor &tensor) {
+        return k_span(b, tensor, head, batch, row, row + 1).data;
+    };
+    if (mask_begin(a, off, k_rows, i) < mask_end(a, off, k_rows, i))
+        return -exp(sink - (double)*(const float *)row_of(a.lse)) *
+               (double)delta_of(args, row_of);
+    return tensor_given(args.dlse) ? (double)*(const float *)row_of(args.dlse)
+                                   : 0;
+}
+
+/* A block has a global head; a thread every THREADSth row of each stretch, and
+ * thread 0 adds the threads' sums in their order. */
+__global__ void
+__launch_bounds__(THREADS, 1)
+    backward_sinks_kernel(const __grid_constant__ backward_args args)
+{
+    ULI_SHARED(shared);
+    double *sums = (double *)shared;
+    const struct uli_gpu_attn_args &a = args.by_query;
+    int64_t global = blockIdx.x;
+    double sum = 0;
+    if (call_stopped(a))
+        return;
+    for (int64_t head = 0; head < a.heads_q; head++) {
+        int64_t id = a.head_ids ? a.head_ids[head] : a.head_offset + head;
+        double sink = head_param(a, a.sinks, head, -HUGE_VAL);
+        int64_t runs = a.q_segments ? a.nq_segments : a.batch;
+        for (int64_t n = 0; id == global && n < runs; n++) {
+            struct uli_gpu_attn_segment run = {head, n, 0, a.len_q, 0};
+            if (a.q_segments)
+                run = a.q_segments[n];
+            for (int64_t row = run.row_begin + threadIdx.x;
+                 run.head == head && row < run.row_end; row += THREADS)
+                sum += sink_of_row(args, head, run.batch, row, sink);
+        }
+    }
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    for (int n = 1; n < THREADS; n++)
+        sum += sums[n];
+    if (a.param_f64)
+        ((double *)args.d_sink)[global] = sum;
+    else
+        ((float *)args.d_sink)[global] = (float)sum;
+}
+
+/* ---- host ---------------------------------------------------------------- */
+
+typedef void (*backward_kernel)(const backward_args);
+
+static int
+backward_launch(backward_kernel kernel, const backward_args *args,
+    int32_t blocks, void *stream)
+{
+    struct backward_shared at =
+        backward_shared_of(args->by_query.dim_qk, args->by_query.dim_v);
+    struct uli_launch_config launch = {dim3((unsigned)blocks), dim3(THREADS),
+        (size_t)at.bytes, (cudaStream_t)stream};
+    return uli_kernel_launch(launch, kernel, *args);
+}
+
+static bool
+backward_small(const backward_args *args)
+{
+    return args->by_query.dim_qk <= 128 && args->by_query.dim_v <= 128;
+}
+
+extern "C" int
+uli_gpu_attn_backward_load(int32_t *blocks_per_sm_p)
+{
+    int small = backward_shared_of(128, 128).bytes;
+    int large = backward_shared_of(DIM_MAX, DIM_MAX).bytes;
+    int even = backward_shared_of(256, 256).bytes;
+    large = large > even ? large : even;
+    const backward_kernel kernels[] = {backward_queries_kernel<1>,
+        backward_keys_kernel<1>, backward_queries_kernel<DIM_MAX / 128>,
+        backward_keys_kernel<DIM_MAX / 128>};
+    cudaError_t error = cudaSuccess;
+    for (int n = 0; n < 4 && error == cudaSuccess; n++)
+        error = uli_kernel_prepare(kernels[n], (size_t)(n < 2 ? small : large));
+    *blocks_per_sm_p = 1;
+    return error;
+}
+
+extern "C" int
+uli_gpu_attn_backward_queries(
+    const backward_args *args, int32_t blocks, void *stream)
+{
+    return backward_launch(backward_small(args)
+                               ? backward_queries_kernel<1>
+                               : backward_queries_kernel<DIM_MAX / 128>,
+        args, blocks, stream);
+}
+
+extern "C" int
+uli_gpu_attn_backward_keys(
+    const backward_args *args, int32_t blocks, void *stream)
+{
+    return backward_launch(backward_small(args)
+                               ? backward_keys_kernel<1>
+                               : backward_keys_kernel<DIM_MAX / 128>,
+        args, blocks, stream);
+}
+
+extern "C" int
+uli_gpu_attn_backward_sinks(const backward_args *args, void *stream)
+{
+    struct uli_launch_config launch = {dim3((unsigned)args->heads_global),
+        dim3(THREADS), THREADS * sizeof(double), (cudaStream_t)stream};
+    return uli_kernel_launch(launch, backward_sinks_kernel, *args);
+}
