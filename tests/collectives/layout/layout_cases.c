@@ -238,7 +238,7 @@ case_random_capacities(struct oracle_case *c, struct test_random *random)
     int64_t sure = test_random_in(random, 0, c->shape.nparts - 1);
     for (int32_t i = 0; i < c->shape.nparts; i++) {
         struct uli_shape_part *part = &c->shape.parts[i];
-        if (i == sure || chance(random, 50))
+        if (i == sure || random_chance(random, 50))
             part->row_capacity =
                 part->rows + test_random_in(random, part->rows == 0, 30);
     }
@@ -252,7 +252,7 @@ case_random_rows(
     for (int32_t i = 0; i < c->shape.nparts; i++) {
         struct uli_shape_part *part = &c->shape.parts[i];
         if (part->row_capacity)
-            part->rows = chance(random, 25)
+            part->rows = random_chance(random, 25)
                              ? part->row_capacity
                              : test_random_in(random, 0, part->row_capacity);
         rows_p->rows[i] = part->rows;
