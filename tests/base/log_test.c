@@ -306,7 +306,7 @@ struct heard {
 };
 
 static void
-hear(void *context, ulyx_log_level_t level, int32_t rank, const char *text)
+log_hear(void *context, ulyx_log_level_t level, int32_t rank, const char *text)
 {
     struct heard *heard = context;
     heard->level = level;
@@ -321,14 +321,14 @@ log_to_a_function(int rank, int nranks, void *context)
     struct heard heard = {.lines = 0}, other = {.lines = 0};
     (void)rank, (void)nranks, (void)context;
     bool good = ranks_expect(
-        ulyx_log_set(hear, &heard, 9) == ULYX_ERR_INVALID_ARGUMENT);
-    good &= ranks_expect(!ulyx_log_set(hear, &heard, ULYX_LOG_DEFAULT));
+        ulyx_log_set(log_hear, &heard, 9) == ULYX_ERR_INVALID_ARGUMENT);
+    good &= ranks_expect(!ulyx_log_set(log_hear, &heard, ULYX_LOG_DEFAULT));
     ULI_WARN(ULI_LOG_MEM, 3, "first of %d", 2);
     good &= ranks_expect(heard.lines == 1 && heard.level == ULYX_LOG_WARN &&
                          heard.rank == 3 && !strcmp(heard.text, "first of 2"));
     ULI_INFO(ULI_LOG_MEM, -1, "not asked for");
     good &= ranks_expect(heard.lines == 1);
-    good &= ranks_expect(!ulyx_log_set(hear, &other, ULYX_LOG_INFO));
+    good &= ranks_expect(!ulyx_log_set(log_hear, &other, ULYX_LOG_INFO));
     (void)uli_error(ULYX_ERR_BUSY, "plan 7 is in use");
     good &=
         ranks_expect(heard.lines == 1 && other.lines == 1 && other.rank == -1 &&

@@ -6,15 +6,17 @@
  * the lists; the engine does not know what they mean.
  *
  * Flags of a pair, all written by one side and read by the other:
- *   READY(n)   my tensors of call n may be touched; my record says where
- *   DONE(n)    I moved my last byte of call n with you and read your record
- *   EAGER(n)  both in one: my record is in eager slot n mod 2, and all bytes
- * that I have for you, none if I refuse the call, follow it there FILLED(k)
- * chunk k of the stream to you is in its place of your ring CONSUMED(k)  I have
- * taken the first k chunks of yours out of my ring WAITS        my call stands
- * still: I wait for that rank (exchange_waits.c) Each is stored with release
- * after what it announces and loaded with acquire before that is touched;
- * streaming stores are fenced by the copy.
+ *   READY(n)     my tensors of call n may be touched; my record says where
+ *   DONE(n)      I moved my last byte of call n with you and read your record
+ *   EAGER(n)     both in one: my record is in eager slot n mod 2, and all
+ *                bytes that I have for you, none if I refuse the call, follow
+ *                the record there
+ *   FILLED(k)    chunk k of the stream to you is in its place of your ring
+ *   CONSUMED(k)  I have taken the first k chunks of yours out of my ring
+ *   WAITS        my call stands still: I wait for that rank (exchange_waits.c)
+ *
+ * Each is stored with release after what it announces and loaded with acquire
+ * before that is touched; streaming stores are fenced by the copy.
  *
  * Why nothing is touched early. A rank posts READY(n) when its caller has
  * given it the tensors of call n, and ends call n only after DONE(n) or

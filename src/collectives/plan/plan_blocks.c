@@ -5,12 +5,11 @@
  * for whoever may need it, of sizes that both ends of a pair then make equal
  * by taking the smaller one.
  *
- *   pair flags    [nranks] uli_pair_flags, then two eager slots for each rank
- *   rings    a ring for each rank that may stream to this one
- * bounce buffers a line with the count of puts that read from here, then for
- * each
- *            remote rank: uli_pair_flags, two eager slots, and a ring if it may
- * be streamed to
+ *   pair flags      [nranks] uli_pair_flags, then two eager slots per rank
+ *   rings           a ring for each rank that may stream to this one
+ *   bounce buffers  a line with the count of puts that read from here, then
+ *                   per remote rank: uli_pair_flags, two eager slots, and a
+ *                   ring if the rank may be streamed to
  */
 #include "base/size.h"
 #include "collectives/exchange/mover_host.h"

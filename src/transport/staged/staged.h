@@ -4,8 +4,9 @@
  * to rank through pinned memory of the host, where neither mapping nor NCCL
  * serves. It needs no library, but the hooks of the communicator.
  *
- * same node kernel of the sender -> receive buffer of the receiver, in its host
- *               memory, which both have mapped and pinned -> its kernel
+ *   same node   kernel of the sender -> receive buffer of the receiver, in
+ *               its host memory, which both have mapped and pinned -> its
+ *               kernel
  *   other node  kernel -> sending slots of the sender -> a put of the network
  *               -> receive buffer of the receiver -> its kernel
  *
@@ -25,10 +26,12 @@
  * in all as long as chunks have a page; pinned whole. All of it is one piece of
  * the memory that peers reach, of pages of its own:
  *
- *   words   [peers][queues]            told by peers, stored or put by them
- *   receive buffer [peers][queues][4][chunk]  the same
- * own [remote][queues] told by this rank's kernel, for the relay
- *   sending [remote][queues][4][chunk] the same
+ *   flags           [peers][queues]             told by peers, stored or put
+ *                                               by them
+ *   receive buffer  [peers][queues][4][chunk]   the same
+ *   own flags       [remote][queues]            told by this rank's kernel, for
+ *                                               the relay
+ *   sending slots   [remote][queues][4][chunk]  the same
  *
  * How runs end. A kernel that waits looks at the communicator's poison, at
  * abort, and at its own deadline, half a second after the caller's, so that who

@@ -155,7 +155,7 @@ kernel_of(const struct rank *r, char name_p[64])
 /* Measure says without a communicator what there is; of ceilings the smallest
  * counts, which all ranks have noted before creation. */
 static bool
-measured(const struct rank *r, ulyx_dist_attention_params_t p)
+rank_measured(const struct rank *r, ulyx_dist_attention_params_t p)
 {
     enum { MOST = 64 };
     ulyx_saved_tensor_t there[MOST], without[MOST];
@@ -275,7 +275,7 @@ rank_create(struct rank *r)
     return call_succeeded(
                ulyx_dist_attention_create(r->comm, &given.p, &r->dist),
                "create") &&
-           measured(r, given.p) &&
+           rank_measured(r, given.p) &&
            (!r->c->changes_rows || update_rows(r, &r->given));
 }
 

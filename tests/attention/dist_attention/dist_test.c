@@ -118,7 +118,8 @@ ceilings_choose_groups(void **state)
 /* ---- sizes without a communicator ---------------------------------------- */
 
 static ulyx_status_t
-measure(const ulyx_dist_attention_params_t *p, int32_t nranks, int32_t rank)
+dist_measure(
+    const ulyx_dist_attention_params_t *p, int32_t nranks, int32_t rank)
 {
     int64_t workspace, saved;
     return ulyx_dist_attention_measure(p, nranks, rank, &workspace, &saved);
@@ -133,11 +134,11 @@ measure_takes_what_sizes_depend_on(void **state)
     ulyx_saved_tensor_t tensors[4];
     int64_t saved = -1, count = -1;
     small_params(&p, &part);
-    assert_status(measure(&p, RANKS, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(dist_measure(&p, RANKS, 0), ULYX_ERR_INVALID_ARGUMENT);
     assert_true(says("kernel is NULL"));
     p.kernel = "portable";
     p.threads = 0;
-    assert_status(measure(&p, RANKS, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(dist_measure(&p, RANKS, 0), ULYX_ERR_INVALID_ARGUMENT);
     assert_true(says("threads is 0: the workspace"));
     p.kernel = NULL; /* what is saved depends on neither */
     assert_status(
@@ -148,9 +149,9 @@ measure_takes_what_sizes_depend_on(void **state)
         ULYX_ERR_INVALID_ARGUMENT);
     assert_true(says("max_workspace_bytes"));
     p.max_workspace_bytes = 0;
-    assert_status(measure(&p, 0, 0), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(dist_measure(&p, 0, 0), ULYX_ERR_INVALID_ARGUMENT);
     assert_true(says("nranks is 0"));
-    assert_status(measure(&p, 2, 2), ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(dist_measure(&p, 2, 2), ULYX_ERR_INVALID_ARGUMENT);
     assert_true(says("rank is 2, must be 0 to 1"));
     assert_status(ulyx_dist_attention_measure_saved(
                       &p, RANKS, 0, 2, sizeof(*tensors), tensors, &count),

@@ -110,7 +110,7 @@ stray_body(int rank, int nranks, void *context)
 
 /* How often the words are in the text. */
 static int
-count(const char *text, const char *words)
+lines_count(const char *text, const char *words)
 {
     int found = 0;
     for (const char *at = text; (at = strstr(at, words)); at++)
@@ -129,9 +129,11 @@ rank_that_does_not_come_is_named_among_many(void **state)
     assert_int_equal(failed, 0);
     assert_non_null(strstr(shared->said, "64 of 64 ranks are here"));
     assert_int_equal(
-        count(shared->said, "in barrier, collective call 1, for"), MANY - 1);
-    assert_int_equal(count(shared->said, "; waits for rank 37\n"), MANY - 1);
-    assert_int_equal(count(shared->said, "held up by rank"), 1);
+        lines_count(shared->said, "in barrier, collective call 1, for"),
+        MANY - 1);
+    assert_int_equal(
+        lines_count(shared->said, "; waits for rank 37\n"), MANY - 1);
+    assert_int_equal(lines_count(shared->said, "held up by rank"), 1);
     const char *cause = strstr(shared->said, "held up by rank 37 (");
     assert_non_null(cause);
     assert_non_null(strstr(cause, "in no call; its last"));
@@ -157,7 +159,8 @@ static bool
 log_says(struct shared *shared, int times)
 {
     uli_deadline_t deadline = uli_deadline_in(PATIENCE_S);
-    while (log_read(shared), count(shared->said, "has waited for") < times) {
+    while (
+        log_read(shared), lines_count(shared->said, "has waited for") < times) {
         if (uli_deadline_over(deadline))
             return false;
         usleep(50000);
@@ -222,11 +225,13 @@ circle_of_two_plans_is_shown(void **state)
     assert_int_equal(failed, 0);
     const char *circle = strstr(shared->said, "a circle, in which");
     assert_non_null(circle);
-    assert_int_equal(count(circle, "waits for rank 1: in reshuffle, call 1 of "
-                                   "plan 0, seq_to_head"),
+    assert_int_equal(
+        lines_count(circle, "waits for rank 1: in reshuffle, call 1 of "
+                            "plan 0, seq_to_head"),
         1);
-    assert_int_equal(count(circle, "waits for rank 0: in reshuffle, call 1 of "
-                                   "plan 1, seq_to_head"),
+    assert_int_equal(
+        lines_count(circle, "waits for rank 0: in reshuffle, call 1 of "
+                            "plan 1, seq_to_head"),
         1);
     assert_null(strstr(shared->said, "held up by"));
     shared_free(shared);
@@ -282,10 +287,11 @@ wait_that_stands_still_says_so_once(void **state)
         print_message("%s\n", shared->said);
     assert_int_equal(failed, 0);
     assert_int_equal(
-        count(shared->said, "has waited for 1 s, for rank 1 ("), STALLS);
+        lines_count(shared->said, "has waited for 1 s, for rank 1 ("), STALLS);
     assert_non_null(strstr(shared->said, ": barrier has waited"));
     assert_non_null(strstr(shared->said, ": reshuffle, call 1, has waited"));
-    assert_int_equal(count(shared->said, "in no call; its last: "), STALLS);
+    assert_int_equal(
+        lines_count(shared->said, "in no call; its last: "), STALLS);
     assert_non_null(strstr(shared->said, "its last: barrier, collective call"));
     shared_free(shared);
 }

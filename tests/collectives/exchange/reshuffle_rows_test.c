@@ -194,7 +194,7 @@ mixed_memory(void **state)
 /* ---- refusals ------------------------------------------------------------ */
 
 static bool
-refused(ulyx_status_t status, ulyx_status_t expected, const char *text)
+rows_refused(ulyx_status_t status, ulyx_status_t expected, const char *text)
 {
     return ranks_expect(status == expected) &
            ranks_expect(strstr(ulyx_last_error(), text) != NULL);
@@ -223,27 +223,27 @@ update_refusals(ulyx_plan_t *plan)
     const int64_t *s[2] = {even, NULL};
     bool good = ranks_expect(
         !ulyx_plan_update_rows(plan, (int64_t[]){20, 8}, s, NULL, NULL, NULL));
-    good &= refused(
+    good &= rows_refused(
         ulyx_plan_update_rows(plan, (int64_t[]){31, 8}, s, NULL, NULL, NULL),
         ULYX_ERR_INVALID_ARGUMENT, "rows[0] is 31, must be 0 to 30");
-    good &= refused(
+    good &= rows_refused(
         ulyx_plan_update_rows(plan, (int64_t[]){-1, 8}, s, NULL, NULL, NULL),
         ULYX_ERR_INVALID_ARGUMENT, "rows[0] is -1");
-    good &= refused(
+    good &= rows_refused(
         ulyx_plan_update_rows(plan, (int64_t[]){20, 9}, s, NULL, NULL, NULL),
         ULYX_ERR_INVALID_ARGUMENT, "rows[1] is 9: the part has 8");
-    good &= refused(
+    good &= rows_refused(
         ulyx_plan_update_rows(plan, (int64_t[]){20, 8}, NULL, NULL, NULL, NULL),
         ULYX_ERR_INVALID_ARGUMENT, "splits[0] is NULL");
     s[0] = odd;
-    good &= refused(
+    good &= rows_refused(
         ulyx_plan_update_rows(plan, (int64_t[]){20, 8}, s, NULL, NULL, NULL),
         ULYX_ERR_INVALID_ARGUMENT, "parts[0].splits add up to 24");
     s[0] = below;
-    good &= refused(
+    good &= rows_refused(
         ulyx_plan_update_rows(plan, (int64_t[]){20, 8}, s, NULL, NULL, NULL),
         ULYX_ERR_INVALID_ARGUMENT, "parts[0].splits[0] is -5");
-    good &= refused(ulyx_plan_update_rows(plan, NULL, s, NULL, NULL, NULL),
+    good &= rows_refused(ulyx_plan_update_rows(plan, NULL, s, NULL, NULL, NULL),
         ULYX_ERR_INVALID_ARGUMENT, "rows is NULL");
     int64_t rows;
     good &= ranks_expect(!ulyx_plan_get_seq_rows(plan, 0, 3, &rows));
@@ -257,22 +257,22 @@ creation_refusals(
     ulyx_plan_t *plan;
     bool good;
     part->row_capacity = 19;
-    good = refused(ulyx_plan_create(comm, p, &plan), ULYX_ERR_INVALID_ARGUMENT,
-        "parts[0].rows is 20, its row_capacity 19");
+    good = rows_refused(ulyx_plan_create(comm, p, &plan),
+        ULYX_ERR_INVALID_ARGUMENT, "parts[0].rows is 20, its row_capacity 19");
     part->row_capacity = -1;
-    good &= refused(ulyx_plan_create(comm, p, &plan), ULYX_ERR_INVALID_ARGUMENT,
-        "row_capacity is -1");
+    good &= rows_refused(ulyx_plan_create(comm, p, &plan),
+        ULYX_ERR_INVALID_ARGUMENT, "row_capacity is -1");
     part->row_capacity = rank == 2 ? 40 : 30;
-    good &= refused(ulyx_plan_create(comm, p, &plan), ULYX_ERR_MISMATCH,
+    good &= rows_refused(ulyx_plan_create(comm, p, &plan), ULYX_ERR_MISMATCH,
         "row_capacity is 30 on rank 0 and 40 on rank 2");
     part->row_capacity = 30;
     p->work_split = ULYX_WORK_BALANCED; /* of 6 heads over 4 ranks */
-    good &= refused(ulyx_plan_create(comm, p, &plan), ULYX_ERR_UNSUPPORTED,
+    good &= rows_refused(ulyx_plan_create(comm, p, &plan), ULYX_ERR_UNSUPPORTED,
         "row_capacity with work_split BALANCED");
     part->row_capacity = 0;
     p->work_split = ULYX_WORK_HEADS;
     good &= ranks_expect(!ulyx_plan_create(comm, p, &plan));
-    good &= refused(
+    good &= rows_refused(
         ulyx_plan_update_rows(plan, (int64_t[]){20, 8}, NULL, NULL, NULL, NULL),
         ULYX_ERR_UNSUPPORTED, "no part has a row_capacity");
     return good & ranks_expect(!ulyx_plan_destroy(plan));

@@ -34,7 +34,7 @@ draw_grid(struct test_random *random, struct uli_grid *grid_p)
 }
 
 static void
-mark(const struct uli_grid *grid, int64_t base, unsigned char bit,
+bytes_mark(const struct uli_grid *grid, int64_t base, unsigned char bit,
     unsigned char *bytes)
 {
     for (int64_t i = 0; i < grid->counts[0]; i++)
@@ -51,8 +51,8 @@ static bool
 share_a_byte(const struct uli_grid grids[2], const int64_t base[2])
 {
     unsigned char bytes[2 * BYTES] = {0};
-    mark(&grids[0], base[0], 1, bytes);
-    mark(&grids[1], base[1], 2, bytes);
+    bytes_mark(&grids[0], base[0], 1, bytes);
+    bytes_mark(&grids[1], base[1], 2, bytes);
     for (int64_t n = 0; n < 2 * BYTES; n++)
         if (bytes[n] == 3)
             return true;

@@ -16,7 +16,7 @@
 enum { RANKS = 2, TENSORS = 64 };
 
 static int64_t
-allocations(void)
+pool_allocations(void)
 {
     int64_t count = -1;
     assert_status(ulyx_pool_get_counts(&count, NULL), ULYX_SUCCESS);
@@ -38,7 +38,7 @@ close_comms(ulyx_comm_t **comms)
         assert_status(ulyx_pool_detach(comms[r]), ULYX_SUCCESS);
         assert_status(ulyx_comm_destroy(comms[r]), ULYX_SUCCESS);
     }
-    assert_int_equal(allocations(), 0);
+    assert_int_equal(pool_allocations(), 0);
 }
 
 static bool
@@ -75,7 +75,7 @@ tensors_lie_apart_in_windows(void **state)
     }
     for (int i = 0; i < TENSORS; i++)
         ulyx_pool_free_host(at[i]);
-    assert_int_equal(allocations(), 0);
+    assert_int_equal(pool_allocations(), 0);
     close_comms(comms);
 }
 
@@ -96,7 +96,7 @@ attach_brings_what_lives(void **state)
     assert_null(ulyx_pool_malloc_host(SIZE_MAX));
     assert_null(ulyx_pool_malloc_host(INT64_MAX));
     ulyx_pool_free_host((char *)before + 64); /* warned of, nothing more */
-    assert_int_equal(allocations(), 1);
+    assert_int_equal(pool_allocations(), 1);
     ulyx_pool_free_host(before);
     void *again = ulyx_pool_malloc_host(1000);
     assert_ptr_equal(again, before);

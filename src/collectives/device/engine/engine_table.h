@@ -7,9 +7,10 @@
  * peer's receive buffer is: two slots a pair of a fixed size. So what goes from
  * s to d is cut into pieces that fill slots in rounds, slot k mod 2 in round k:
  *
- * push src tensor at s -> receive buffer at d, packed, pieces of s in order
- *     take   receive buffer at d     ->  dst tensor
- *     own    src tensor       ->  dst tensor, no receive buffer
+ *     push   src tensor at s      ->  receive buffer at d, packed, pieces of s
+ *                                     in order
+ *     take   receive buffer at d  ->  dst tensor
+ *     own    src tensor           ->  dst tensor, no receive buffer
  *
  * Both ends walk all moves of d in the layout's order and cut them alike, by
  * extents, never by strides; so a piece has the same place and order of bytes
