@@ -25,6 +25,7 @@ from .errors import (AbortedError, AuthenticationError, BusyError, ForkedError,
                      OutOfMemoryError, PeerRefusedError, RankLostError,
                      SizeOverflowError, SystemCallError, TimeoutError,
                      UlyxError, UnsupportedError, VersionError)
+from .log import log_to
 from .plan import (HEAD_TO_SEQ, HEAD_TO_SEQ_ADJOINT, SEQ_TO_HEAD,
                    SEQ_TO_HEAD_ADJOINT, Part, Plan, Segment, Tensor)
 
@@ -39,5 +40,5 @@ __all__ = [
     "SEQ_TO_HEAD_ADJOINT", "Segment", "SizeOverflowError", "SystemCallError",
     "TENSOR_FULL", "TENSOR_GRAD_EQUAL", "Tensor", "TimeoutError", "UlyxError",
     "UniqueId", "UnsupportedError", "VersionError", "__version__", "launch",
-    "memory", "unique_id",
+    "log_to", "memory", "unique_id",
 ]

@@ -263,3 +263,10 @@ def test_what_is_computed_from_shapes_is_what_the_library_says():
                     assert layer.saved_bytes == _split.saved_bytes(
                         2, rows, rows, heads, kv_heads, 8, 8, item, *place)
             threads(nranks, body)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5, 12])
+@pytest.mark.parametrize("dtype, bound", [(torch.float64, 1e-13),
+                                          (torch.bfloat16, 2e-2)])
+def test_any_head_dimension(dim, dtype, bound):
+    compare(3, whole(1, 11, 4, 2, dim, dtype), bound, causal=True, lie="bhsd")
