@@ -150,12 +150,14 @@ take_poison(ulyx_comm_t *comm, uint64_t poison)
     ulyx_status_t status = (ulyx_status_t)(uint32_t)(poison >> 32);
     int32_t rank = (int32_t)(uint32_t)poison;
 
-    if (status == ULYX_ERR_RANK_LOST && rank >= 0 && rank < comm->nranks) {
+    if (rank < 0 || rank >= comm->nranks)
+        return uli_comm_fail(comm, status, rank, "rank %d aborted", rank);
+    const struct uli_peer *peer = &comm->peers[rank];
+    if (status == ULYX_ERR_RANK_LOST)
         atomic_store(&comm->peers[rank].dead, 1);
-        return uli_comm_fail(
-            comm, status, rank, "rank %d was found dead by a peer", rank);
-    }
-    return uli_comm_fail(comm, status, rank, "rank %d aborted", rank);
+    return uli_comm_fail(comm, status, rank, "rank %d (%.63s, pid %d) %s", rank,
+        peer->identity.host, peer->identity.pid,
+        status == ULYX_ERR_RANK_LOST ? "was found dead by a peer" : "aborted");
 }
 
 void

@@ -98,7 +98,8 @@ assert_cause(ulyx_status_t status)
     print_message("%s\n", ulyx_last_error());
     assert_int_equal(armed, 0);
     assert_int_equal(status, ULYX_ERR_RANK_LOST);
-    assert_non_null(strstr(ulyx_last_error(), "rank 2 was found dead"));
+    assert_non_null(strstr(ulyx_last_error(), "rank 2 ("));
+    assert_non_null(strstr(ulyx_last_error(), ") was found dead by a peer"));
     assert_null(strstr(ulyx_last_error(), "rank 1"));
 }
 
