@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/status.h"
+#include "device/cuda_context.h"
 #include "device/cuda_driver.h"
 #include "device/fake_driver.h"
 #include "support/test.h"
@@ -324,6 +325,36 @@ devices_are_told_apart_and_let_each_other_in(void **state)
     in_child(devices_check);
 }
 
+/* The thread is in the caller's mode of capture again once it has left the
+ * outermost context, whatever it was inside of, and whatever failed there. */
+static void
+nesting_check(void)
+{
+    struct fake_driver *driver = fake_load(FAKE_12);
+    check(uli_cuda_open(FAKE_12) == ULYX_SUCCESS);
+    for (int inner_fails = 0; inner_fails <= 1; inner_fails++) {
+        check(uli_cuda_enter(0) == ULYX_SUCCESS && driver->relaxed == 1);
+        driver->failing = inner_fails ? "cuCtxPushCurrent" : NULL;
+        driver->result = 719;
+        ulyx_status_t inner = uli_cuda_enter(1);
+        driver->failing = NULL;
+        driver->result = 0;
+        check((inner != ULYX_SUCCESS) == inner_fails);
+        if (inner == ULYX_SUCCESS)
+            check(uli_cuda_leave(ULYX_SUCCESS) == ULYX_SUCCESS);
+        check(driver->depth == 1 && driver->relaxed == 1);
+        check(uli_cuda_leave(ULYX_SUCCESS) == ULYX_SUCCESS);
+        check(driver->depth == 0 && driver->relaxed == 0);
+    }
+}
+
+static void
+nested_contexts_keep_the_callers_capture_mode(void **state)
+{
+    (void)state;
+    in_child(nesting_check);
+}
+
 static void
 pinned_check(void)
 {
@@ -446,6 +477,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(driver_errors_are_named_and_translated),
     cmocka_unit_test(a_pointer_tells_its_kind_and_range),
     cmocka_unit_test(devices_are_told_apart_and_let_each_other_in),
+    cmocka_unit_test(nested_contexts_keep_the_callers_capture_mode),
     cmocka_unit_test(pinned_memory_is_reached_from_both_sides),
     cmocka_unit_test(streams_events_and_copies),
     cmocka_unit_test(timers_and_graphs),

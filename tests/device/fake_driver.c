@@ -157,10 +157,13 @@ int
 do_cuCtxPushCurrent(void *context)
 {
     FAKE_GUARD();
+    int outcome = fake_outcome("cuCtxPushCurrent");
+    if (outcome != 0)
+        return outcome;
     if (npushed < 16)
         pushed[npushed++] = (int)((int *)context - &fake_driver.devices);
     fake_driver.depth += context != NULL;
-    return fake_outcome("cuCtxPushCurrent");
+    return 0;
 }
 
 int
