@@ -11,8 +11,11 @@
 #include "comm/memory/windows.h"
 
 /* How long a window that could not be given is taken back from those who had
- * it already; they answer at once unless they are stopped. */
-#define UNDO_S 5.0
+ * it already: they answer at once unless they are stopped. Where the time of
+ * the call is over, or the communicator has failed, that is why, and the call
+ * must not outlast its deadline by more than this. */
+#define UNDO_S      5.0
+#define UNDO_LATE_S 0.1
 
 static bool
 is_gone(ulyx_comm_t *comm, int32_t rank)
@@ -152,7 +155,8 @@ windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
     char cause[512];
     bool all = status != ULYX_ERR_TIMEOUT || told;
     count -= !all;
-    uli_deadline_t deadline = uli_deadline_in(UNDO_S);
+    bool late = status == ULYX_ERR_TIMEOUT || atomic_load(&comm->failed);
+    uli_deadline_t deadline = uli_deadline_in(late ? UNDO_LATE_S : UNDO_S);
     snprintf(cause, sizeof(cause), "%s", uli_error_text());
     for (int32_t i = 0; i < count; i++) {
         int32_t p = peer_at(comm, i);

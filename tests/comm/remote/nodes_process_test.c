@@ -345,6 +345,71 @@ stopped_process_times_out_and_is_never_lost(void **state)
     shared_free(shared);
 }
 
+static void
+await_stopped(pid_t pid)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    while (state != 'T') {
+        FILE *file = fopen(path, "r");
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            state = 'T'; /* it has ended, which the caller will notice */
+        if (file)
+            fclose(file);
+        usleep(1000);
+    }
+}
+
+/* Attach asks all peers and takes the window back from those that had it: one
+ * that is stopped lengthens neither beyond the call's deadline. */
+static int
+stopped_attach_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    ulyx_comm_t *comm = NULL;
+    ulyx_mem_t *mem;
+    void *address;
+    double deadline_s = 1;
+    (void)nranks;
+    if (!ranks_expect(
+            meet_comm(shared->meet, rank, deadline_s, &comm) == ULYX_SUCCESS) ||
+        !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS) ||
+        !ranks_expect(meet_barrier(shared->meet, rank)))
+        return 1;
+    if (rank == VICTIM) {
+        raise(SIGSTOP);
+        return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
+    }
+    await_stopped(ranks_pid(shared->pids, VICTIM));
+    bool right = ranks_expect(
+        ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS);
+    int64_t begin = uli_clock_ns();
+    right &= ranks_expect(ulyx_mem_attach(comm, mem) != ULYX_SUCCESS);
+    double took_s = (double)(uli_clock_ns() - begin) * 1e-9;
+    right &= ranks_expect(took_s < deadline_s + 3); /* was 5 more */
+    if (!right)
+        fprintf(
+            stderr, "rank %d: %.1f s, %s\n", rank, took_s, ulyx_last_error());
+    if (atomic_fetch_add(&shared->stage, 1) == NRANKS - 2)
+        kill(ranks_pid(shared->pids, VICTIM), SIGCONT);
+    return !(ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS) && right);
+}
+
+static void
+attach_beside_a_stopped_process_keeps_its_deadline(void **state)
+{
+    struct shared *shared = shared_new(NRANKS);
+    (void)state;
+    setenv("ULYX_KEEPALIVE", "10", 1);
+    scene_set_nodes(1);
+    assert_int_equal(ranks_run_processes_victim(NRANKS, stopped_attach_body,
+                         shared, 60, VICTIM, shared->pids),
+        0);
+    unsetenv("ULYX_KEEPALIVE");
+    scene_set_nodes(0);
+    shared_free(shared);
+}
+
 /* A rank that stands still while the others leave in good order: their leaving
  * is no death to it when it goes on, however it learns of it. */
 static int
@@ -436,6 +501,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(abort_of_ours_is_not_excused),
     cmocka_unit_test(death_in_creation_ends_it_everywhere),
     cmocka_unit_test(stopped_process_times_out_and_is_never_lost),
+    cmocka_unit_test(attach_beside_a_stopped_process_keeps_its_deadline),
     cmocka_unit_test(leavers_are_not_dead_to_the_stopped),
     cmocka_unit_test(forbidden_network_is_the_same_error_everywhere),
 };
