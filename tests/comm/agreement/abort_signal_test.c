@@ -78,7 +78,8 @@ wait_for_abort(void *comm)
     do
         status = ulyx_comm_barrier(comm);
     while (status == ULYX_SUCCESS);
-    bool named = strcmp(ulyx_last_error(), "rank 0 aborted") == 0;
+    bool named = strncmp(ulyx_last_error(), "rank 0 ", 7) == 0 &&
+                 strstr(ulyx_last_error(), "aborted");
     return status == ULYX_ERR_ABORTED && named ? comm : NULL;
 }
 
