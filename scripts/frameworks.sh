@@ -29,5 +29,5 @@ $name: not installed"
     table="$table
 $name $version: $result"
 done
-printf '\nframework\tversion\tresult%s\n' "$table"
+printf '\nframework version: result%s\n' "$table"
 exit $status

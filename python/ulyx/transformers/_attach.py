@@ -35,7 +35,7 @@ def _check(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor,
     for name in _UNKNOWN:
         if options.get(name) is not None:
             _refuse(f"the argument {name}")
-    if key.shape[2] != query.shape[2] and options.get("ulyx_kv_rows") is None:
+    if key.shape[2] != query.shape[2]:
         _refuse(f"{key.shape[2]} keys for {query.shape[2]} queries: a cache "
                 "of earlier tokens (generation) is not known; training sets "
                 "use_cache=False")

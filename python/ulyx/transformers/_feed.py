@@ -85,9 +85,9 @@ def feed(trainer: Any, comm: Communicator) -> Any:
         raise InvalidArgumentError(
             f"rank {comm.rank} of {nranks} is process {rank} of {world}: the "
             "ranks of a sequence are to be neighbours")
-    for dataset in (trainer.train_dataset,):
-        if dataset is not None and not hasattr(dataset, "__len__"):
-            raise UnsupportedError("a training dataset without a length")
+    dataset = trainer.train_dataset
+    if dataset is not None and not hasattr(dataset, "__len__"):
+        raise UnsupportedError("a training dataset without a length")
     trainer._get_train_sampler = _repeated(
         trainer._get_train_sampler, trainer._train_batch_size, nranks,
         args.dataloader_drop_last)
