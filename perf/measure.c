@@ -9,6 +9,7 @@
 #include "perf.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,18 +18,36 @@
 
 enum { BLOCKS = 10 };
 
-/* What runs in turn in each block: every schedule, then the comparators. */
-enum runner {
-    OURS,
-    MEMCPY = OURS + PERF_ALGOS,
-    STREAMING,
-    MPI,
-    MPI_TYPED,
-    COPY,
-    PERMUTE,
-    NCCL,
-    NCCL_EACH,
-    RUNNERS
+/* What runs in turn with the schedules in each block, where options->vs[versus]
+ * asks for it; its time over ours goes to the row's column. Of comparators with
+ * one column the faster counts, block by block. */
+struct comparator {
+    enum perf_versus versus;
+    perf_comparator_fn run;
+    bool variant;
+    size_t column; /* offset of a double in struct perf_row */
+};
+
+#define COLUMN(field) offsetof(struct perf_row, field)
+static const struct comparator comparators[] = {
+    /* variant: streaming stores */
+    {PERF_VS_MEMCPY, perf_run_memcpy, false, COLUMN(ratio[PERF_VS_MEMCPY])},
+    {PERF_VS_MEMCPY, perf_run_memcpy, true, COLUMN(ratio[PERF_VS_MEMCPY])},
+    /* variant: derived datatypes */
+    {PERF_VS_MPI, perf_run_mpi, false, COLUMN(ratio[PERF_VS_MPI])},
+    {PERF_VS_MPI, perf_run_mpi, true, COLUMN(ratio_typed)},
+    {PERF_VS_COPY, perf_run_copy, false, COLUMN(ratio[PERF_VS_COPY])},
+    {PERF_VS_PERMUTE, perf_run_permute, false, COLUMN(ratio[PERF_VS_PERMUTE])},
+    /* variant: a tensor at a time */
+    {PERF_VS_NCCL, perf_run_nccl, false, COLUMN(ratio[PERF_VS_NCCL])},
+    {PERF_VS_NCCL, perf_run_nccl, true, COLUMN(ratio_each)},
+};
+#undef COLUMN
+
+/* A runner is a schedule, below PERF_ALGOS, or a comparator. */
+enum {
+    COMPARATORS = sizeof(comparators) / sizeof(comparators[0]),
+    RUNNERS = PERF_ALGOS + COMPARATORS
 };
 
 struct samples {
@@ -90,35 +109,20 @@ perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count)
 }
 
 static bool
-run_some(
-    enum runner runner, struct perf_rank *ranks, int count_ranks, int count)
+run_some(int runner, struct perf_rank *ranks, int count_ranks, int count)
 {
-    if (runner < MEMCPY) {
-        perf_rank_use(ranks, count_ranks, (int)runner - OURS);
-        return perf_run_ulyx(ranks, count_ranks, count);
+    if (runner >= PERF_ALGOS) {
+        const struct comparator *peer = &comparators[runner - PERF_ALGOS];
+
+        return peer->run(ranks, count_ranks, count, peer->variant);
     }
-    switch (runner) {
-    case MEMCPY:
-        return perf_run_memcpy(ranks, count_ranks, count, false);
-    case STREAMING:
-        return perf_run_memcpy(ranks, count_ranks, count, true);
-    case MPI:
-        return perf_run_mpi(ranks, count, false);
-    case COPY:
-        return perf_run_copy(ranks, count_ranks, count);
-    case PERMUTE:
-        return perf_run_permute(ranks, count_ranks, count);
-    case NCCL:
-    case NCCL_EACH:
-        return perf_run_nccl(ranks, count_ranks, count, runner == NCCL_EACH);
-    default:
-        return perf_run_mpi(ranks, count, true);
-    }
+    perf_rank_use(ranks, count_ranks, runner);
+    return perf_run_ulyx(ranks, count_ranks, count);
 }
 
 static bool
-runner_run(enum runner runner, struct perf_rank *ranks, int count_ranks,
-    int count, int blocking)
+runner_run(int runner, struct perf_rank *ranks, int count_ranks, int count,
+    int blocking)
 {
     if (blocking != 1)
         return run_some(runner, ranks, count_ranks, count);
@@ -158,9 +162,8 @@ over_ranks(const double *starts, const double *ends, int32_t n, int average)
 /* Runs the operations of a block and tells when each of this thread's ranks
  * started and ended. */
 static bool
-time_on_host(enum runner runner, struct perf_rank *ranks, int count_ranks,
-    int count, const struct perf_options *options, double *starts_p,
-    double *ends_p)
+time_on_host(int runner, struct perf_rank *ranks, int count_ranks, int count,
+    const struct perf_options *options, double *starts_p, double *ends_p)
 {
     double start, end;
     bool ok;
@@ -179,8 +182,7 @@ time_on_host(enum runner runner, struct perf_rank *ranks, int count_ranks,
 
 /* A capture is ended whatever became of it. */
 static bool
-runner_capture(
-    enum runner runner, struct perf_rank *ranks, int count_ranks, int count)
+runner_capture(int runner, struct perf_rank *ranks, int count_ranks, int count)
 {
     bool ok = run_some(runner, ranks, count_ranks, count);
 
@@ -189,8 +191,8 @@ runner_capture(
 
 /* The same between events; a graph's times are of one replay. */
 static bool
-time_on_device(enum runner runner, struct perf_rank *ranks, int count_ranks,
-    int count, const struct perf_options *options, double *ends_p)
+time_on_device(int runner, struct perf_rank *ranks, int count_ranks, int count,
+    const struct perf_options *options, double *ends_p)
 {
     int replays = options->replays;
     bool ok = true;
@@ -213,8 +215,8 @@ time_on_device(enum runner runner, struct perf_rank *ranks, int count_ranks,
 
 /* Seconds an operation of one block; < 0 on failure. */
 static double
-runner_block(enum runner runner, struct perf_rank *ranks, int count_ranks,
-    int count, const struct perf_options *options)
+runner_block(int runner, struct perf_rank *ranks, int count_ranks, int count,
+    const struct perf_options *options)
 {
     size_t n = (size_t)ranks[0].nranks, own = (size_t)count_ranks;
     double *times = calloc(2 * (n + own), sizeof(*times));
@@ -238,68 +240,12 @@ runner_block(enum runner runner, struct perf_rank *ranks, int count_ranks,
     return result;
 }
 
-static int
-doubles_ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* By the nearest rank: the least value that so many per cent do not exceed. */
-static double
-sorted_percentile(const double *sorted, int n, double percent)
-{
-    int at = (int)ceil(n * percent / 100 - 1e-9);
-
-    return sorted[at < 1 ? 0 : at - 1];
-}
-
-static double
-sorted_median(const double *sorted, int n)
-{
-    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-}
-
-/* Sorts the values. */
-static struct perf_stat
-values_statistics(double *values, int n, const struct perf_options *options)
-{
-    double sum = 0, squares = 0;
-    struct perf_stat s = {0};
-
-    qsort(values, (size_t)n, sizeof(*values), doubles_ascending);
-    for (int i = 0; i < n; i++)
-        sum += values[i];
-    s.mean = sum / n;
-    for (int i = 0; i < n; i++)
-        squares += (values[i] - s.mean) * (values[i] - s.mean);
-    s.minimum = values[0];
-    s.maximum = values[n - 1];
-    s.shown = s.median = sorted_median(values, n);
-    s.p99 = sorted_percentile(values, n, 99);
-    s.cv = n > 1 && s.mean > 0 ? sqrt(squares / (n - 1)) / s.mean : 0;
-    for (int i = 0; i < options->npercents; i++)
-        s.percentiles[i] = sorted_percentile(values, n, options->percents[i]);
-    return s;
-}
-
 static bool
-runner_wanted(const struct perf_options *options, enum runner runner)
+runner_wanted(const struct perf_options *options, int runner)
 {
-    if (runner < MEMCPY)
-        return (int)runner - OURS < options->nalgos;
-    if (runner == MEMCPY || runner == STREAMING)
-        return options->vs[PERF_VS_MEMCPY];
-    if (runner == MPI || runner == MPI_TYPED)
-        return options->vs[PERF_VS_MPI];
-    if (runner == COPY)
-        return options->vs[PERF_VS_COPY];
-    if (runner == PERMUTE)
-        return options->vs[PERF_VS_PERMUTE];
-    if (runner == NCCL || runner == NCCL_EACH)
-        return options->vs[PERF_VS_NCCL];
-    return false;
+    if (runner < PERF_ALGOS)
+        return runner < options->nalgos;
+    return options->vs[comparators[runner - PERF_ALGOS].versus];
 }
 
 static void
@@ -320,7 +266,7 @@ open_samples(struct samples *samples, const struct perf_options *options)
     if (options->per_iteration)
         samples->blocks = options->iterations;
     for (int r = 0; r < RUNNERS && ok; r++)
-        if (runner_wanted(options, (enum runner)r)) {
+        if (runner_wanted(options, r)) {
             samples->times[r] =
                 calloc((size_t)samples->blocks, sizeof(*samples->times[r]));
             ok = samples->times[r] != NULL;
@@ -338,57 +284,57 @@ time_blocks(struct perf_rank *ranks, int count_ranks,
     /* Every set once in any case: a rank's first store to a page of a peer's
      * window costs a page fault. */
     for (int r = 0; r < RUNNERS; r++)
-        if (runner_wanted(options, (enum runner)r) &&
-            runner_block((enum runner)r, ranks, count_ranks,
+        if (runner_wanted(options, r) &&
+            runner_block(r, ranks, count_ranks,
                 options->warmups + ranks[0].sets, options) < 0)
             return false;
     for (int b = 0; b < blocks; b++)
         for (int r = 0; r < RUNNERS; r++) {
             int count = (int)(total / blocks + (b < total % blocks));
 
-            if (!runner_wanted(options, (enum runner)r))
+            if (!runner_wanted(options, r))
                 continue;
-            samples->times[r][b] = runner_block(
-                (enum runner)r, ranks, count_ranks, count, options);
+            samples->times[r][b] =
+                runner_block(r, ranks, count_ranks, count, options);
             if (samples->times[r][b] < 0)
                 return false;
         }
     return true;
 }
 
-/* The pairwise ratio of a peer's blocks to ours, its median. */
+/* Of a block, by the fastest of the comparators that share the column. */
 static double
-samples_ratio(const struct samples *s, const double *ours, enum runner runner,
-    enum runner other, double *scratch)
+column_time(const struct samples *s, size_t column, int block)
+{
+    double least = INFINITY;
+
+    for (int c = 0; c < COMPARATORS; c++)
+        if (comparators[c].column == column)
+            least = fmin(least, s->times[PERF_ALGOS + c][block]);
+    return least;
+}
+
+/* The ratio of a peer's blocks to ours, pair by pair, its median. */
+static double
+samples_ratio(
+    const struct samples *s, const double *ours, size_t column, double *scratch)
 {
     for (int b = 0; b < s->blocks; b++)
-        scratch[b] = fmin(s->times[runner][b], s->times[other][b]) / ours[b];
-    qsort(scratch, (size_t)s->blocks, sizeof(*scratch), doubles_ascending);
-    return sorted_median(scratch, s->blocks);
+        scratch[b] = column_time(s, column, b) / ours[b];
+    return perf_median(scratch, s->blocks);
 }
 
 static void
 fill_ratios(const struct samples *s, const double *ours,
     const struct perf_options *options, double *scratch, struct perf_row *row)
 {
-    for (int v = 0; v < PERF_VERSUS; v++)
-        row->has[v] = options->vs[v];
-    if (row->has[PERF_VS_MEMCPY])
-        row->ratio[PERF_VS_MEMCPY] =
-            samples_ratio(s, ours, MEMCPY, STREAMING, scratch);
-    if (row->has[PERF_VS_MPI]) {
-        row->ratio[PERF_VS_MPI] = samples_ratio(s, ours, MPI, MPI, scratch);
-        row->ratio_typed =
-            samples_ratio(s, ours, MPI_TYPED, MPI_TYPED, scratch);
-    }
-    if (row->has[PERF_VS_COPY])
-        row->ratio[PERF_VS_COPY] = samples_ratio(s, ours, COPY, COPY, scratch);
-    if (row->has[PERF_VS_PERMUTE])
-        row->ratio[PERF_VS_PERMUTE] =
-            samples_ratio(s, ours, PERMUTE, PERMUTE, scratch);
-    if (row->has[PERF_VS_NCCL]) {
-        row->ratio[PERF_VS_NCCL] = samples_ratio(s, ours, NCCL, NCCL, scratch);
-        row->ratio_each = samples_ratio(s, ours, NCCL_EACH, NCCL_EACH, scratch);
+    memcpy(row->has, options->vs, sizeof(row->has));
+    for (int c = 0; c < COMPARATORS; c++) {
+        size_t column = comparators[c].column;
+        double *ratio_p = (double *)((char *)row + column);
+
+        if (row->has[comparators[c].versus])
+            *ratio_p = samples_ratio(s, ours, column, scratch);
     }
 }
 
@@ -398,7 +344,7 @@ fill_row(struct perf_rank *rank, const struct samples *samples,
     const struct perf_options *options, struct perf_row *row)
 {
     ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
-    double *ours = samples->times[OURS + rank->algo];
+    double *ours = samples->times[rank->algo];
     double *scratch = calloc((size_t)samples->blocks, sizeof(*scratch));
 
     if (scratch == NULL ||
@@ -411,7 +357,7 @@ fill_row(struct perf_rank *rank, const struct samples *samples,
     row->size_bytes = traffic.size_bytes;
     row->bus_bytes = traffic.bus_bytes;
     fill_ratios(samples, ours, options, scratch, row);
-    row->time = values_statistics(ours, samples->blocks, options);
+    row->time = perf_statistics(ours, samples->blocks, options);
     row->algbw = (double)row->size_bytes / row->time.shown * 1e-9;
     row->busbw = (double)row->bus_bytes / row->time.shown * 1e-9;
     free(scratch);

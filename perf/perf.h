@@ -201,6 +201,10 @@ struct perf_stat {
     double shown, mean, minimum, maximum, median, p99, cv;
     double percentiles[PERF_PERCENTILES]; /* of options->percents */
 };
+/* Both sort the values, of which there is one at least. */
+double perf_median(double *values, int n);
+struct perf_stat perf_statistics(
+    double *values, int n, const struct perf_options *options);
 struct perf_row {
     const struct perf_case *one;
     int64_t seq, size_bytes, bus_bytes, count;
@@ -218,12 +222,17 @@ struct perf_row {
 /* One timed block: `count` back-to-back operations of a kind, by all ranks of
  * this thread. */
 bool perf_run_ulyx(struct perf_rank *ranks, int count_ranks, int count);
+/* The same by a comparator, in one of its two ways where it has two. */
+typedef bool (*perf_comparator_fn)(
+    struct perf_rank *ranks, int count_ranks, int count, bool variant);
 bool perf_run_memcpy(
     struct perf_rank *ranks, int count_ranks, int count, bool streaming);
 bool perf_mpi_available(void);
 bool perf_mpi_open(struct perf_rank *rank);
 void perf_mpi_close(struct perf_rank *rank);
-bool perf_run_mpi(struct perf_rank *rank, int count, bool typed);
+/* Of one rank; typed: MPI_Alltoallw of derived datatypes. */
+bool perf_run_mpi(
+    struct perf_rank *rank, int count_ranks, int count, bool typed);
 
 /* Device memory (device.c), of the device that is current in the process. open
  * returns PERF_OK, or PERF_SKIPPED or another exit with the reason said. */
@@ -254,8 +263,10 @@ bool perf_graph_drop(struct perf_rank *ranks, int count_ranks);
 bool perf_peers_open(struct perf_rank *ranks, int count_ranks,
     const struct perf_options *options);
 void perf_peers_close(struct perf_rank *rank);
-bool perf_run_copy(struct perf_rank *ranks, int count_ranks, int count);
-bool perf_run_permute(struct perf_rank *ranks, int count_ranks, int count);
+bool perf_run_copy(
+    struct perf_rank *ranks, int count_ranks, int count, bool variant);
+bool perf_run_permute(
+    struct perf_rank *ranks, int count_ranks, int count, bool variant);
 /* each: a tensor at a time, as frameworks do. */
 bool perf_run_nccl(
     struct perf_rank *ranks, int count_ranks, int count, bool each);

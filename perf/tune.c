@@ -229,22 +229,14 @@ struct errors {
     int count;
 };
 
-static int
-doubles_ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void
 say_errors(const char *what, struct errors *e)
 {
     if (e->count == 0)
         return;
-    qsort(e->all, (size_t)e->count, sizeof(*e->all), doubles_ascending);
+    double median = perf_median(e->all, e->count);
     printf("# %s: error %.0f %% in the median, %.0f %% at worst of %d\n", what,
-        100 * e->all[e->count / 2], 100 * e->all[e->count - 1], e->count);
+        100 * median, 100 * e->all[e->count - 1], e->count);
 }
 
 static void

@@ -107,8 +107,10 @@ open_permute(struct perf_rank *rank, int32_t t)
 }
 
 bool
-perf_run_permute(struct perf_rank *ranks, int count_ranks, int count)
+perf_run_permute(
+    struct perf_rank *ranks, int count_ranks, int count, bool variant)
 {
+    (void)variant;
     for (int i = 0; i < count; i++)
         for (int r = 0; r < count_ranks; r++) {
             struct perf_rank *rank = &ranks[r];
@@ -131,10 +133,11 @@ perf_run_permute(struct perf_rank *ranks, int count_ranks, int count)
 
 /* From the source to the spare side, in as many pieces as either end asks. */
 bool
-perf_run_copy(struct perf_rank *ranks, int count_ranks, int count)
+perf_run_copy(struct perf_rank *ranks, int count_ranks, int count, bool variant)
 {
     const struct uli_device_ops *ops = uli_device_ops(ULYX_MEMORY_CUDA);
 
+    (void)variant;
     for (int i = 0; i < count; i++)
         for (int r = 0; r < count_ranks; r++) {
             struct perf_rank *rank = &ranks[r];

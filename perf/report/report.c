@@ -193,14 +193,6 @@ perf_report_wrong(const struct perf_report *report)
     return report->summary.wrong;
 }
 
-static int
-doubles_ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 bool
 perf_report_close(struct perf_report *report)
 {
@@ -217,8 +209,7 @@ perf_report_close(struct perf_report *report)
         s->has[c] = n > 0;
         if (n == 0)
             continue;
-        qsort(ratios, (size_t)n, sizeof(*ratios), doubles_ascending);
-        s->median[c] = (ratios[n / 2] + ratios[(n - 1) / 2]) / 2;
+        s->median[c] = perf_median(ratios, n);
         free(ratios);
     }
     if (report->json != NULL)
