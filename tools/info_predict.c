@@ -193,21 +193,6 @@ info_print_link(const struct uli_model *model, enum uli_model_class class)
 }
 
 /* The most bytes that a rank must receive from others, each once. */
-static double
-received_bytes(const struct uli_demand *x, ulyx_direction_t direction)
-{
-    const struct uli_factors f = uli_demand_factors(x, direction);
-    double all = 0, most = 0;
-    for (int32_t r = 0; r < x->nranks; r++)
-        all += (double)uli_holding_all(&f.from, r);
-    for (int32_t r = 0; r < x->nranks; r++) {
-        double received = (all - (double)uli_holding_all(&f.from, r)) *
-                          (double)uli_holding_all(&f.to, r);
-        most = received > most ? received : most;
-    }
-    return most;
-}
-
 double
 info_received_bytes(const struct uli_demand *x, ulyx_direction_t direction)
 {
@@ -313,7 +298,7 @@ print_prediction(const struct uli_planner *planner, const struct uli_demand *x,
     printf("%d ranks, %d nodes of %d; a rank receives at most %.3f MB of q, k "
            "and v\n  ",
         x->nranks, x->nodes, x->ranks_per_node,
-        received_bytes(x, ULYX_SEQ_TO_HEAD) * 1e-6);
+        info_received_bytes(x, ULYX_SEQ_TO_HEAD) * 1e-6);
     print_estimate(&planner->model, x, &c->best);
     printf("    chosen: %s\n", c->reason);
     for (int algo = 0; algo < ULI_ALGOS; algo++) {
