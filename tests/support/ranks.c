@@ -361,6 +361,17 @@ ranks_listed(const char *text, const char *words, int rank)
     return false;
 }
 
+void
+ranks_kill_in(pid_t victim, int64_t us)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        usleep((useconds_t)us);
+        kill(victim, SIGKILL);
+        _exit(0);
+    }
+}
+
 void *
 ranks_shared(size_t bytes)
 {

@@ -6,6 +6,7 @@
 #define TESTS_SUPPORT_RANKS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* A rank's body. Returns 0 when all is well; it may also call
@@ -38,6 +39,10 @@ ranks_pid(const pid_t *pids, int rank)
 {
     return __atomic_load_n(&pids[rank], __ATOMIC_ACQUIRE);
 }
+
+/* Kills the process so many microseconds from now, which a process of its own
+ * waits for. */
+void ranks_kill_in(pid_t victim, int64_t us);
 
 /* Is the rank in the list that follows the words, as "3" or "3, 5-7"? */
 bool ranks_listed(const char *text, const char *words, int rank);

@@ -60,6 +60,15 @@ test_assert_status(int32_t status, int32_t expected, const char *call,
     _fail(file, line);
 }
 
+bool
+says(const char *text)
+{
+    if (strstr(ulyx_last_error(), text))
+        return true;
+    fprintf(stderr, "\"%s\" is not in \"%s\"\n", text, ulyx_last_error());
+    return false;
+}
+
 /* ---- selection ----------------------------------------------------------- */
 
 /* True when one of the patterns in [begin, end), split at ':', matches. */

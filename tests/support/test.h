@@ -11,6 +11,7 @@
 #define TESTS_SUPPORT_TEST_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <setjmp.h>
@@ -36,5 +37,8 @@ void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
     test_assert_status((call), (expected), #call, __FILE__, __LINE__)
 void test_assert_status(int32_t status, int32_t expected, const char *call,
     const char *file, int line);
+
+/* Is the text part of this thread's last error? Prints both when not. */
+bool says(const char *text);
 
 #endif

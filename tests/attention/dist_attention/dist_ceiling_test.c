@@ -36,45 +36,23 @@ ceiling_draw(struct dist_case *c, struct test_random *random)
     c->ceiling_eighths = (int32_t)test_random_in(random, 0, 8);
 }
 
+/* Counts the cases in which KV heads are cut. */
 static bool
 ceiling_check(const struct dist_case *c, bool processes, int64_t *cut)
 {
-    struct dist_case single;
-    struct world w, one, reference;
-    bool own = true;
-    world_init(&w, c);
-    case_single(c, &single);
-    world_like(&one, &single, &w);
-    bool good = world_run(&w, processes) && world_run(&one, false);
-    good = world_reference(&w, &reference) && good;
-    for (int r = 0; r < c->nranks; r++)
-        own &= w.own_keys[r] != 0;
-    *cut += w.groups[0] > c->p.kv_heads;
-    good =
-        good && world_close(&w, &reference) &&
-        world_same(&w, &one, !case_replicated(c), own && !case_replicated(c));
-    world_free(&w);
-    world_free(&one);
-    world_free(&reference);
+    bool bits = !case_replicated(c);
+    int64_t groups;
+    bool good = world_check(c, processes, bits, bits, &groups);
+    *cut += groups > c->p.kv_heads;
     return good;
 }
 
 static void
 run_draws(uint64_t seed, int64_t draws, bool processes, int32_t delay_ms)
 {
-    struct test_random random = {test_seed(seed)};
-    int64_t cut = 0;
-    for (int64_t i = 0; i < draws; i++) {
-        struct dist_case c;
-        uint64_t state = random.state;
-        ceiling_draw(&c, &random);
-        c.delay_ms = delay_ms;
-        if (!ceiling_check(&c, processes, &cut)) {
-            case_print(&c);
-            fail_msg("draw %lld of state %llu", (long long)i,
-                (unsigned long long)state);
-        }
-    }
+    int64_t cut =
+        case_check_draws(&(struct case_draws){seed, draws, processes, delay_ms},
+            ceiling_draw, ceiling_check);
     printf("%lld of %lld distributed attentions cut KV heads\n", (long long)cut,
         (long long)draws);
     assert_true(cut > draws / 8);

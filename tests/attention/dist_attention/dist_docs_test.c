@@ -28,13 +28,8 @@ variant_params(int variant, ulyx_dist_attention_params_t *p, ulyx_part_t *part)
 static void
 run_variants(int (*body)(int, int, void *))
 {
-    struct small s;
-    for (int variant = 0; variant < VARIANTS; variant++) {
-        small_open(&s);
-        s.groups[0] = variant;
-        assert_int_equal(ranks_run_threads(RANKS, body, &s, LIMIT_S), 0);
-        small_close(&s);
-    }
+    for (int variant = 0; variant < VARIANTS; variant++)
+        small_run(body, variant, 0, 0);
 }
 
 static const int64_t two[] = {0, 31, ROWS}, three[] = {0, 7, 23, ROWS};
@@ -369,14 +364,8 @@ static void
 one_object_serves_all_lengths(void **state)
 {
     (void)state;
-    struct small s;
-    for (int groups = 1; groups <= 2; groups++) {
-        small_open(&s);
-        s.groups[0] = groups;
-        assert_int_equal(
-            ranks_run_threads(RANKS, lengths_body, &s, LIMIT_S), 0);
-        small_close(&s);
-    }
+    for (int groups = 1; groups <= 2; groups++)
+        small_run(lengths_body, groups, 0, 0);
 }
 
 static int
@@ -432,11 +421,7 @@ static void
 rows_are_refused_or_named(void **state)
 {
     (void)state;
-    struct small s;
-    small_open(&s);
-    assert_int_equal(
-        ranks_run_threads(RANKS, rows_refusal_body, &s, LIMIT_S), 0);
-    small_close(&s);
+    small_run(rows_refusal_body, 0, 0, 0);
 }
 
 static const struct CMUnitTest tests[] = {

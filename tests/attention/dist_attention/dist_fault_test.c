@@ -133,14 +133,8 @@ static void
 refusals_reach_all_ranks(void **state)
 {
     (void)state;
-    struct small s;
-    for (int groups = 1; groups <= 2; groups++) {
-        small_open(&s);
-        s.groups[0] = groups;
-        assert_int_equal(
-            ranks_run_threads(RANKS, refusal_body, &s, LIMIT_S), 0);
-        small_close(&s);
-    }
+    for (int groups = 1; groups <= 2; groups++)
+        small_run(refusal_body, groups, 0, 0);
 }
 
 static int
@@ -200,10 +194,7 @@ static void
 differences_are_named(void **state)
 {
     (void)state;
-    struct small s;
-    small_open(&s);
-    assert_int_equal(ranks_run_threads(RANKS, mismatch_body, &s, LIMIT_S), 0);
-    small_close(&s);
+    small_run(mismatch_body, 0, 0, 0);
 }
 
 /* Rank 2 dies between forward and backward. */

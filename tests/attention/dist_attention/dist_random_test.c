@@ -29,42 +29,18 @@ replicated_keys(const struct dist_case *c)
 }
 
 static bool
-case_check(const struct dist_case *c, bool processes)
+random_check(const struct dist_case *c, bool processes, int64_t *count)
 {
-    struct dist_case single;
-    struct world w, one, reference;
-    bool own = true;
-    world_init(&w, c);
-    case_single(c, &single);
-    world_like(&one, &single, &w);
-    bool good = world_run(&w, processes) && world_run(&one, false);
-    good = world_reference(&w, &reference) && good;
-    for (int r = 0; r < c->nranks; r++)
-        own &= w.own_keys[r] != 0;
     bool dq = !sums_dout(c);
-    good = good && world_close(&w, &reference) &&
-           world_same(&w, &one, dq, dq && own && !replicated_keys(c));
-    world_free(&w);
-    world_free(&one);
-    world_free(&reference);
-    return good;
+    (void)count;
+    return world_check(c, processes, dq, dq && !replicated_keys(c), NULL);
 }
 
 static void
 run_draws(uint64_t seed, int64_t draws, bool processes, int32_t delay_ms)
 {
-    struct test_random random = {test_seed(seed)};
-    for (int64_t i = 0; i < draws; i++) {
-        struct dist_case c;
-        uint64_t state = random.state;
-        case_draw(&c, &random);
-        c.delay_ms = delay_ms;
-        if (!case_check(&c, processes)) {
-            case_print(&c);
-            fail_msg("draw %lld of state %llu", (long long)i,
-                (unsigned long long)state);
-        }
-    }
+    case_check_draws(&(struct case_draws){seed, draws, processes, delay_ms},
+        case_draw, random_check);
 }
 
 static void

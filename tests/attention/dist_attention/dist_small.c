@@ -11,15 +11,6 @@
 #include "support/ranks.h"
 #include "support/test.h"
 
-bool
-says(const char *text)
-{
-    if (strstr(ulyx_last_error(), text))
-        return true;
-    fprintf(stderr, "\"%s\" is not in \"%s\"\n", text, ulyx_last_error());
-    return false;
-}
-
 void
 small_params(ulyx_dist_attention_params_t *p, ulyx_part_t *part)
 {
@@ -48,6 +39,18 @@ small_close(struct small *s)
 {
     for (int r = 0; r < RANKS; r++)
         assert_status(ulyx_comm_destroy(s->comms[r]), ULYX_SUCCESS);
+}
+
+void
+small_run(rank_fn body, int32_t a, int32_t b, int32_t c)
+{
+    struct small s;
+    small_open(&s);
+    s.groups[0] = a;
+    s.groups[1] = b;
+    s.groups[2] = c;
+    assert_int_equal(ranks_run_threads(RANKS, body, &s, LIMIT_S), 0);
+    small_close(&s);
 }
 
 static void *

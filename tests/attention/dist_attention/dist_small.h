@@ -7,13 +7,14 @@
 #define TESTS_ATTENTION_DIST_ATTENTION_DIST_SMALL_H
 
 #include <stdbool.h>
+#include "support/ranks.h"
 #include "ulyx/ulyx.h"
 
 enum { RANKS = 4, ROWS = 40, HEADS = 6, KV = 2, DIM = 8, LIMIT_S = 30 };
 
 struct small {
     ulyx_comm_t *comms[RANKS];
-    int32_t groups[RANKS];
+    int32_t groups[RANKS]; /* whatever the body makes of them */
     int64_t bytes[RANKS];
     int64_t ceiling[RANKS];
     bool all_cores; /* threads are not given */
@@ -21,6 +22,8 @@ struct small {
 void small_params(ulyx_dist_attention_params_t *p, ulyx_part_t *part);
 void small_open(struct small *s);
 void small_close(struct small *s);
+/* The body on all ranks of a new one, whose groups[0], [1], [2] are a, b, c. */
+void small_run(rank_fn body, int32_t a, int32_t b, int32_t c);
 
 /* One rank's distributed attention with all it needs. */
 struct own {
@@ -41,8 +44,5 @@ bool own_close(struct own *o);
 void own_drop(struct own *o);
 /* Random inputs. */
 void own_fill(struct own *o, int rank);
-
-/* Is the text part of the last error? Prints both when not. */
-bool says(const char *text);
 
 #endif

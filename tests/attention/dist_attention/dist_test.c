@@ -233,14 +233,9 @@ static void
 documents_change_without_a_new_plan(void **state)
 {
     (void)state;
-    struct small s;
-    for (int variant = 0; variant < 4; variant++) {
-        small_open(&s);
-        s.groups[0] = variant / 2 + 1;
-        s.groups[1] = variant % 2 ? ULYX_WORK_BALANCED : ULYX_WORK_HEADS;
-        assert_int_equal(ranks_run_threads(RANKS, update_body, &s, LIMIT_S), 0);
-        small_close(&s);
-    }
+    for (int variant = 0; variant < 4; variant++)
+        small_run(update_body, variant / 2 + 1,
+            variant % 2 ? ULYX_WORK_BALANCED : ULYX_WORK_HEADS, 0);
 }
 
 /* ---- windows ------------------------------------------------------------- */
@@ -311,15 +306,9 @@ static void
 windows_give_the_same_bits(void **state)
 {
     (void)state;
-    struct small s;
-    for (int variant = 0; variant < 8; variant++) {
-        small_open(&s);
-        s.groups[0] = variant % 2 + 1;
-        s.groups[1] = variant / 2 % 2;
-        s.groups[2] = variant / 4 ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS;
-        assert_int_equal(ranks_run_threads(RANKS, window_body, &s, LIMIT_S), 0);
-        small_close(&s);
-    }
+    for (int variant = 0; variant < 8; variant++)
+        small_run(window_body, variant % 2 + 1, variant / 2 % 2,
+            variant / 4 ? ULYX_SAVE_NONE : ULYX_SAVE_HEADS);
 }
 
 /* ---- groups, words, forward only ----------------------------------------- */
@@ -427,10 +416,7 @@ static void
 dist_describes_itself(void **state)
 {
     (void)state;
-    struct small s;
-    small_open(&s);
-    assert_int_equal(ranks_run_threads(RANKS, words_body, &s, LIMIT_S), 0);
-    small_close(&s);
+    small_run(words_body, 0, 0, 0);
 }
 
 /* Ranks that leave the type of sinks open agree with those that name it. */
@@ -456,11 +442,8 @@ precision_has_one_default(void **state)
     (void)state;
     const ulyx_tensor_t tensor = ULYX_TENSOR_INIT;
     const ulyx_dist_attention_params_t params = ULYX_DIST_ATTENTION_PARAMS_INIT;
-    struct small s;
     assert_int_equal(params.dtype, tensor.dtype);
-    small_open(&s);
-    assert_int_equal(ranks_run_threads(RANKS, precision_body, &s, LIMIT_S), 0);
-    small_close(&s);
+    small_run(precision_body, 0, 0, 0);
 }
 
 static int
@@ -488,11 +471,7 @@ static void
 forward_alone_saves_nothing(void **state)
 {
     (void)state;
-    struct small s;
-    small_open(&s);
-    assert_int_equal(
-        ranks_run_threads(RANKS, forward_only_body, &s, LIMIT_S), 0);
-    small_close(&s);
+    small_run(forward_only_body, 0, 0, 0);
 }
 
 static const struct CMUnitTest tests[] = {

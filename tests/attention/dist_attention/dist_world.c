@@ -11,6 +11,7 @@
 #include "attention/element.h"
 #include "comm/meet.h"
 #include "support/ranks.h"
+#include "support/test.h"
 
 enum { LIMIT_S = 50 };
 
@@ -383,4 +384,46 @@ world_same(const struct world *w, const struct world *other, bool dq, bool dkv)
             }
     }
     return true;
+}
+
+bool
+world_check(const struct dist_case *c, bool processes, bool dq, bool dkv,
+    int64_t *groups_p)
+{
+    struct dist_case single;
+    struct world w, one, reference;
+    world_init(&w, c);
+    case_single(c, &single);
+    world_like(&one, &single, &w);
+    bool good = world_run(&w, processes) && world_run(&one, false);
+    good = world_reference(&w, &reference) && good;
+    for (int r = 0; r < c->nranks; r++)
+        dkv &= w.own_keys[r] != 0;
+    if (groups_p)
+        *groups_p = w.groups[0];
+    good = good && world_close(&w, &reference) && world_same(&w, &one, dq, dkv);
+    world_free(&w);
+    world_free(&one);
+    world_free(&reference);
+    return good;
+}
+
+int64_t
+case_check_draws(
+    const struct case_draws *draws, case_draw_fn draw, case_check_fn check)
+{
+    struct test_random random = {test_seed(draws->seed)};
+    int64_t count = 0;
+    for (int64_t i = 0; i < draws->count; i++) {
+        struct dist_case c;
+        uint64_t state = random.state;
+        draw(&c, &random);
+        c.delay_ms = draws->delay_ms;
+        if (!check(&c, draws->processes, &count)) {
+            case_print(&c);
+            fail_msg("draw %lld of state %llu", (long long)i,
+                (unsigned long long)state);
+        }
+    }
+    return count;
 }

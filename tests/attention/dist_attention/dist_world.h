@@ -112,5 +112,25 @@ bool world_close(const struct world *w, const struct world *reference);
 /* Bits of out, lse and, if asked, dq and dk, dv. */
 bool world_same(
     const struct world *w, const struct world *other, bool dq, bool dkv);
+/* Is the case on its ranks close to the oracle, and has it one rank's bits:
+ * dq's if asked, dk's and dv's if asked and every KV head is on one rank?
+ * *groups_p, if not NULL, is the number of head groups. */
+bool world_check(const struct dist_case *c, bool processes, bool dq, bool dkv,
+    int64_t *groups_p);
+
+/* Draws of a random test. A check returns whether the case holds, and may count
+ * cases of a kind. */
+struct case_draws {
+    uint64_t seed;
+    int64_t count;
+    bool processes;
+    int32_t delay_ms;
+};
+typedef void (*case_draw_fn)(struct dist_case *c, struct test_random *random);
+typedef bool (*case_check_fn)(
+    const struct dist_case *c, bool processes, int64_t *count);
+/* Fails the test with the first case that does not hold; returns the count. */
+int64_t case_check_draws(
+    const struct case_draws *draws, case_draw_fn draw, case_check_fn check);
 
 #endif

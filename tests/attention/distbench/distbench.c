@@ -12,6 +12,7 @@
 #include <time.h>
 #include "attention/distbench/bench.h"
 #include "base/clock.h"
+#include "support/median.h"
 #include "support/ranks.h"
 
 enum { LIMIT_S = 3600 };
@@ -101,13 +102,6 @@ bench_run(struct bench *bench)
 
 /* ---- figures ------------------------------------------------------------- */
 
-static int
-doubles_ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median over rounds of one variant's time, or CPU time, over another's. */
 static double
 bench_ratio(
@@ -120,8 +114,7 @@ bench_ratio(
     for (int i = 0; i < rounds; i++)
         ratios[i] =
             cpu ? a->cpu_s[i] / b->cpu_s[i] : a->wall_s[i] / b->wall_s[i];
-    qsort(ratios, (size_t)rounds, sizeof(ratios[0]), doubles_ascending);
-    return ratios[rounds / 2];
+    return median_of(ratios, (size_t)rounds);
 }
 
 static double

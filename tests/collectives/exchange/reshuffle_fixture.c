@@ -50,12 +50,3 @@ pause_ms(int ms)
     struct timespec time = {0, ms * 1000000L};
     nanosleep(&time, NULL);
 }
-
-bool
-says(const char *text)
-{
-    if (strstr(ulyx_last_error(), text))
-        return true;
-    fprintf(stderr, "\"%s\" is not in \"%s\"\n", text, ulyx_last_error());
-    return false;
-}

@@ -30,7 +30,4 @@ void fixture_free(struct fixture *f);
 void fixture_run(struct fixture *f, rank_fn body);
 
 void pause_ms(int ms);
-/* Is the text part of the last error? Prints both when not. */
-bool says(const char *text);
-
 #endif

@@ -23,6 +23,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "collectives/kernels/copy.h"
+#include "support/median.h"
 
 enum { ROUNDS = 7, HEADS = 8, CONTESTANTS = 4 };
 
@@ -103,20 +104,6 @@ time_streaming(int64_t bytes)
     return time_box(&box, "", true);
 }
 
-static int
-doubles_ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double
-doubles_median(double values[ROUNDS])
-{
-    qsort(values, ROUNDS, sizeof(*values), doubles_ascending);
-    return values[ROUNDS / 2];
-}
-
 static void
 bench_row(const char *shape, int64_t row)
 {
@@ -134,9 +121,9 @@ bench_row(const char *shape, int64_t row)
         ratio[1][round] = best / ns[3];
     }
     printf("%-10s %6lld %8.2f %8.2f %8.2f %8.2f %7.2f %7.2f %s\n", shape,
-        (long long)row, doubles_median(gbs[0]), doubles_median(gbs[1]),
-        doubles_median(gbs[2]), doubles_median(gbs[3]),
-        doubles_median(ratio[0]), doubles_median(ratio[1]),
+        (long long)row, median_of(gbs[0], ROUNDS), median_of(gbs[1], ROUNDS),
+        median_of(gbs[2], ROUNDS), median_of(gbs[3], ROUNDS),
+        median_of(ratio[0], ROUNDS), median_of(ratio[1], ROUNDS),
         uli_copy_stream_pays(&box, uli_box_bytes(&box)) ? "stream" : "plain");
     fflush(stdout);
 }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "collectives/kernels/copy.h"
+#include "support/median.h"
 
 enum { ROUNDS = 7, ROW = 128, PITCH = 4, MAX_SOURCES = 8 };
 enum { SOURCE_BYTES = 64 << 20 };
@@ -50,13 +51,6 @@ time_sum(int32_t dtype, int32_t partial_dtype, int32_t nsources, double *bytes)
     return (double)(uli_clock_ns() - begin);
 }
 
-static int
-doubles_ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void
 types_bench(
     int32_t dtype, int32_t partial_dtype, int32_t nsources, const char *name)
@@ -70,10 +64,8 @@ types_bench(
         gbs[round] = bytes / ns;
         ratio[round] = gbs[round] / copied;
     }
-    qsort(gbs, ROUNDS, sizeof(*gbs), doubles_ascending);
-    qsort(ratio, ROUNDS, sizeof(*ratio), doubles_ascending);
-    printf("%-14s %7d %8.2f %7.2f\n", name, nsources, gbs[ROUNDS / 2],
-        ratio[ROUNDS / 2]);
+    printf("%-14s %7d %8.2f %7.2f\n", name, nsources, median_of(gbs, ROUNDS),
+        median_of(ratio, ROUNDS));
     fflush(stdout);
 }
 

@@ -50,18 +50,6 @@ is_failure(ulyx_status_t status)
 
 /* ---- SIGKILL at a random moment ------------------------------------------ */
 
-/* From a process of its own, which outlives nothing. */
-static void
-kill_in(pid_t victim, int64_t us)
-{
-    pid_t pid = fork();
-    if (pid == 0) {
-        usleep((useconds_t)us);
-        kill(victim, SIGKILL);
-        _exit(0);
-    }
-}
-
 /* Attaches and detaches until somebody has failed; true when the failure was
  * named and the window came back. */
 static bool
@@ -98,7 +86,7 @@ kill_body(int rank, int nranks, void *context)
     if (!ok)
         return 1;
     if (rank == VICTIM)
-        kill_in(getpid(), shared->kill_after_us);
+        ranks_kill_in(getpid(), shared->kill_after_us);
     ok = windows_churn(comm, shared);
     return !(ok && ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS));
 }

@@ -74,18 +74,6 @@ processes_meet_agree_attach_and_split(void **state)
 
 /* ---- death --------------------------------------------------------------- */
 
-/* From a process of its own, which outlives nothing. */
-static void
-kill_in(pid_t victim, int64_t us)
-{
-    pid_t pid = fork();
-    if (pid == 0) {
-        usleep((useconds_t)us);
-        kill(victim, SIGKILL);
-        _exit(0);
-    }
-}
-
 /* Barriers, attaches and detaches until somebody has died; then the survivors
  * go on without it. */
 static int
@@ -105,7 +93,7 @@ death_body(int rank, int nranks, void *context)
     if (!ranks_expect(status == ULYX_SUCCESS))
         return 1;
     if (rank == VICTIM)
-        kill_in(getpid(), shared->kill_after_us);
+        ranks_kill_in(getpid(), shared->kill_after_us);
     while (status == ULYX_SUCCESS && !uli_deadline_over(deadline)) {
         status = ulyx_comm_barrier(comm);
         if (status == ULYX_SUCCESS)
@@ -255,7 +243,7 @@ creation_body(int rank, int nranks, void *context)
     if (!ranks_expect(meet_barrier(shared->meet, rank)))
         return 1;
     if (rank == VICTIM)
-        kill_in(getpid(), shared->kill_after_us);
+        ranks_kill_in(getpid(), shared->kill_after_us);
     aborts_watch(&shared->stage);
     ulyx_unique_id_t id;
     memcpy(&id, shared + 1, sizeof(id));

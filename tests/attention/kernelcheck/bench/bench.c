@@ -16,6 +16,7 @@
 #include "attention/pool.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "support/median.h"
 
 struct row {
     ulyx_dtype_t dtype;
@@ -130,13 +131,6 @@ row_flops(const struct row *row, int pass)
     return flops * (row->causal ? 0.5 : 1) * (pass ? 2.5 : 1);
 }
 
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Median seconds of a pass over at least half a second; -1: refused. */
 static double
 time_pass(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
@@ -154,8 +148,7 @@ time_pass(struct bench_setup *s, int pass, const ulyx_attention_exec_t *exec,
         seconds[count++] =
             (double)(kc_clock_ns(cpu_time, exec->threads) - at) * 1e-9;
     }
-    qsort(seconds, (size_t)count, sizeof(seconds[0]), by_value);
-    return seconds[count / 2];
+    return median_of(seconds, (size_t)count);
 }
 
 /* PyTorch's seconds of (forward, backward) for a row; false: N/A. */

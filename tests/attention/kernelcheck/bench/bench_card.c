@@ -18,6 +18,7 @@
 #include "attention/kernelcheck/bench/bench_card.h"
 #include "attention/kernels/kernels.h"
 #include "base/clock.h"
+#include "support/median.h"
 
 static const struct kc_card_row all[] = {
     {64, 32, 8192, 2, false},
@@ -229,20 +230,6 @@ read_clocks(struct setup *s, int calls, char *text_p, size_t bytes)
 }
 
 static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double
-doubles_median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof(values[0]), by_value);
-    return values[count / 2];
-}
-
-static int
 repeats_of(double ms, double wanted_ms)
 {
     return ms > 0 && ms < wanted_ms ? (int)(wanted_ms / ms) + 1 : 1;
@@ -281,10 +268,10 @@ setup_measure(struct setup *s, struct kc_peer *peer, const bool takes[KC_PEERS],
         if (ours[count++] < 0)
             return false;
     }
-    f->ours = doubles_median(ours, count);
+    f->ours = median_of(ours, (size_t)count);
     for (int p = 0; p < KC_PEERS; p++) {
-        f->peers[p] = takes[p] ? doubles_median(theirs[p], count) : 0;
-        f->ratios[p] = takes[p] ? doubles_median(ratios[p], count) : 0;
+        f->peers[p] = takes[p] ? median_of(theirs[p], (size_t)count) : 0;
+        f->ratios[p] = takes[p] ? median_of(ratios[p], (size_t)count) : 0;
     }
     return true;
 }
