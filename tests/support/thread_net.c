@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "support/random.h"
+#include "support/select_wrap.h"
 
 enum { MAX_NETS = 4096 };
 
@@ -509,15 +510,6 @@ const struct uli_tr_ops thread_net_transport = {
 };
 
 /* ---- in place of the library's choice ------------------------------------ */
-
-const struct uli_tr_ops *__real_uli_tr_select(
-    const struct uli_settings *settings, const struct uli_identity *me,
-    const struct uli_identity *peer, uint64_t caps, char *why_p,
-    size_t why_bytes);
-const struct uli_tr_ops *__wrap_uli_tr_select(
-    const struct uli_settings *settings, const struct uli_identity *me,
-    const struct uli_identity *peer, uint64_t caps, char *why_p,
-    size_t why_bytes);
 
 const struct uli_tr_ops *
 __wrap_uli_tr_select(const struct uli_settings *settings,

@@ -299,24 +299,6 @@ destroy_body(int rank, int nranks, void *context)
     return !ranks_expect(ulyx_plan_destroy(u->w->plans[rank]) == ULYX_SUCCESS);
 }
 
-/* The world's own layout follows, and with it what is expected. */
-static bool
-replace_docs(struct world *w, struct test_random *random)
-{
-    struct oracle_case old = w->c;
-    ulyx_docs_t docs_q, docs_k;
-    int64_t cuts[ORACLE_MAX_RANKS + 1];
-    case_random_docs(&w->c, random);
-    if (uli_layout_update(w->layout, case_docs(&w->c, 0, &docs_q),
-            case_docs(&w->c, 1, &docs_k)) != ULYX_SUCCESS) {
-        memcpy(w->c.docs, old.docs, sizeof(old.docs));
-        return false;
-    }
-    oracle_free(&w->oracle);
-    oracle_init(&w->oracle, &w->c, case_cuts(&w->c, w->layout, cuts));
-    return true;
-}
-
 static void
 run_updates(
     struct world *w, struct world_ranks *own, struct test_random *random)
@@ -326,7 +308,7 @@ run_updates(
     assert_int_equal(ranks_run_threads(n, create_body, w, LIMIT_S), 0);
     for (int i = 0; i < 4; i++) {
         uint64_t before = uli_layout_table_hash(w->layout);
-        if (!replace_docs(w, random))
+        if (!world_replace_docs(w, random))
             continue;
         bool differs = uli_layout_table_hash(w->layout) != before;
         u.disagree = differs && n > 1 && i == 1;

@@ -314,6 +314,23 @@ image_free(struct image *image)
     free(image->expected);
 }
 
+bool
+world_replace_docs(struct world *w, struct test_random *random)
+{
+    struct oracle_case old = w->c;
+    ulyx_docs_t docs_q, docs_k;
+    int64_t cuts[ORACLE_MAX_RANKS + 1];
+    case_random_docs(&w->c, random);
+    if (uli_layout_update(w->layout, case_docs(&w->c, 0, &docs_q),
+            case_docs(&w->c, 1, &docs_k)) != ULYX_SUCCESS) {
+        memcpy(w->c.docs, old.docs, sizeof(old.docs));
+        return false;
+    }
+    oracle_free(&w->oracle);
+    oracle_init(&w->oracle, &w->c, case_cuts(&w->c, w->layout, cuts));
+    return true;
+}
+
 void
 world_free(struct world *w)
 {

@@ -79,6 +79,9 @@ void world_plain_case(struct world *w, int32_t nranks, int64_t rows,
 bool world_draw(struct world *w, struct world_ranks *ranks,
     struct test_random *random, int memory);
 void world_free(struct world *w);
+/* Other documents for the world's own layout, and so in what is expected;
+ * plans are the caller's to update. False: the layout refuses them. */
+bool world_replace_docs(struct world *w, struct test_random *random);
 /* Dense strides for the rows as they are, after an update. */
 void world_fill_dense(struct world *w);
 /* Sources filled, destinations poisoned, for the tables as they are. */

@@ -11,6 +11,7 @@
 #include "comm/memory/mem.h"
 #include "comm/memory/windows.h"
 #include "support/ranks.h"
+#include "support/select_wrap.h"
 #include "support/test.h"
 
 enum { RANKS = 3, BYTES = 8192, MOST = 256 };
@@ -72,15 +73,6 @@ static const struct uli_tr_ops counted = {.name = "counted",
     .caps = ULI_TR_MAP,
     .window_map = counted_map,
     .window_unmap = counted_unmap};
-
-const struct uli_tr_ops *__real_uli_tr_select(
-    const struct uli_settings *settings, const struct uli_identity *me,
-    const struct uli_identity *peer, uint64_t caps, char *why_p,
-    size_t why_bytes);
-const struct uli_tr_ops *__wrap_uli_tr_select(
-    const struct uli_settings *settings, const struct uli_identity *me,
-    const struct uli_identity *peer, uint64_t caps, char *why_p,
-    size_t why_bytes);
 
 const struct uli_tr_ops *
 __wrap_uli_tr_select(const struct uli_settings *settings,

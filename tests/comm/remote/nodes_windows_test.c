@@ -132,14 +132,12 @@ put_lands_in_an_arena_that_grew(void **state)
 
 /* ---- quarantine ---------------------------------------------------------- */
 
-/* Rank 4 stands still, its peer's barrier times out: only when it answers is
- * it known that nothing of it will land. */
-static void
-window_of_a_failed_communicator_waits_for_a_still_peer(void **state)
+/* Rank 4 stands still, and so rank 0's barrier has timed out and its window is
+ * held. */
+static ulyx_mem_t *
+scene_of_a_still_peer(ulyx_comm_t **comms)
 {
-    ulyx_comm_t *comms[MOST_RANKS];
     ulyx_mem_t *mem;
-    (void)state;
     scene_open(RANKS, PER_NODE, 0.4, comms);
     assert_status(
         uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
@@ -147,6 +145,17 @@ window_of_a_failed_communicator_waits_for_a_still_peer(void **state)
     thread_net_freeze(comms[4]->net, true);
     assert_status(ulyx_comm_barrier(comms[0]), ULYX_ERR_TIMEOUT);
     assert_status(uli_mem_detach(comms[0], mem), ULYX_ERR_BUSY);
+    return mem;
+}
+
+/* Rank 4 stands still, its peer's barrier times out: only when it answers is
+ * it known that nothing of it will land. */
+static void
+window_of_a_failed_communicator_waits_for_a_still_peer(void **state)
+{
+    ulyx_comm_t *comms[MOST_RANKS];
+    (void)state;
+    ulyx_mem_t *mem = scene_of_a_still_peer(comms);
     assert_non_null(strstr(ulyx_last_error(), "rank 4 of nodes"));
     assert_status(uli_mem_free(mem), ULYX_ERR_BUSY);
     thread_net_freeze(comms[4]->net, false);
@@ -241,15 +250,8 @@ static void
 destroy_of_a_failed_communicator_frees_the_window(void **state)
 {
     ulyx_comm_t *comms[MOST_RANKS];
-    ulyx_mem_t *mem;
     (void)state;
-    scene_open(RANKS, PER_NODE, 0.4, comms);
-    assert_status(
-        uli_mem_alloc(BYTES, ULYX_MEMORY_HOST, 0, false, &mem), ULYX_SUCCESS);
-    assert_status(uli_mem_attach(comms[0], mem), ULYX_SUCCESS);
-    thread_net_freeze(comms[4]->net, true);
-    assert_status(ulyx_comm_barrier(comms[0]), ULYX_ERR_TIMEOUT);
-    assert_status(uli_mem_detach(comms[0], mem), ULYX_ERR_BUSY);
+    ulyx_mem_t *mem = scene_of_a_still_peer(comms);
     assert_status(ulyx_comm_destroy(comms[0]), ULYX_SUCCESS);
     comms[0] = NULL;
     assert_status(uli_mem_free(mem), ULYX_SUCCESS);

@@ -64,6 +64,20 @@ emu_driver_count(int change)
 }
 
 int
+emu_driver_allocated(int result)
+{
+    emu_driver_count(result == 0);
+    return result;
+}
+
+int
+emu_driver_freed(int result)
+{
+    emu_driver_count(result == 0 ? -1 : 0);
+    return result;
+}
+
+int
 emu_driver_capture_mode(void)
 {
     return thread.capture_mode;

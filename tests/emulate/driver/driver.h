@@ -28,6 +28,9 @@ int emu_driver_lookup(const char *name, void **function, int version);
 /* The result that a test wants of the call; 0 = do it. */
 int emu_driver_outcome(const char *name);
 void emu_driver_count(int change);
+/* The result as it is, counted where an object came or went. */
+int emu_driver_allocated(int result);
+int emu_driver_freed(int result);
 /* The calling thread's capture mode, by the driver's numbers. */
 int emu_driver_capture_mode(void);
 

@@ -48,27 +48,13 @@ address_pointer(uli_cu_ptr address)
 
 /* ---- plain memory -------------------------------------------------------- */
 
-static int
-result_allocated(int result)
-{
-    emu_driver_count(result == 0);
-    return result;
-}
-
-static int
-given_back(int result)
-{
-    emu_driver_count(result == 0 ? -1 : 0);
-    return result;
-}
-
 int
 do_cuMemAlloc(uli_cu_ptr *address, size_t bytes)
 {
     void *p = NULL;
     EMU_DRIVER_MAY_FAIL();
     EMU_DRIVER_NOT_IN_CAPTURE();
-    int result = result_allocated((int)cudaMalloc(&p, bytes));
+    int result = emu_driver_allocated((int)cudaMalloc(&p, bytes));
     *address = (uintptr_t)p;
     return result;
 }
@@ -78,7 +64,7 @@ do_cuMemFree(uli_cu_ptr address)
 {
     EMU_DRIVER_MAY_FAIL();
     EMU_DRIVER_NOT_IN_CAPTURE();
-    return given_back((int)cudaFree(address_pointer(address)));
+    return emu_driver_freed((int)cudaFree(address_pointer(address)));
 }
 
 int
@@ -311,7 +297,7 @@ do_cuMemAddressReserve(uli_cu_ptr *address, size_t bytes, size_t alignment,
     void *p = emu_memory_reserve(bytes);
     emu_leave();
     *address = (uintptr_t)p;
-    return p ? result_allocated(0) : ULI_CU_OUT_OF_MEMORY;
+    return p ? emu_driver_allocated(0) : ULI_CU_OUT_OF_MEMORY;
 }
 
 /* Addresses are never used again, so there is nothing to give back. */
@@ -321,7 +307,7 @@ do_cuMemAddressFree(uli_cu_ptr address, size_t bytes)
     EMU_DRIVER_MAY_FAIL();
     return emu_memory_in_arena(address_pointer(address)) &&
                    bytes % GRANULARITY == 0
-               ? given_back(0)
+               ? emu_driver_freed(0)
                : ULI_CU_INVALID_VALUE;
 }
 

@@ -9,26 +9,12 @@ enum { HOST_PAGE = 4096, REGISTRATIONS = 1024 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int
-result_allocated(int result)
-{
-    emu_driver_count(result == 0);
-    return result;
-}
-
-static int
-given_back(int result)
-{
-    emu_driver_count(result == 0 ? -1 : 0);
-    return result;
-}
-
 int
 do_cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
 {
     EMU_DRIVER_MAY_FAIL();
     EMU_DRIVER_NOT_IN_CAPTURE();
-    return result_allocated((int)cudaHostAlloc(address, bytes, flags));
+    return emu_driver_allocated((int)cudaHostAlloc(address, bytes, flags));
 }
 
 int
@@ -36,7 +22,7 @@ do_cuMemFreeHost(void *address)
 {
     EMU_DRIVER_MAY_FAIL();
     EMU_DRIVER_NOT_IN_CAPTURE();
-    return given_back((int)cudaFreeHost(address));
+    return emu_driver_freed((int)cudaFreeHost(address));
 }
 
 /* ---- registered memory --------------------------------------------------- */
@@ -90,7 +76,7 @@ do_cuMemHostRegister(void *address, size_t bytes, unsigned flags)
     pthread_mutex_lock(&lock);
     int result = register_pages(address, bytes);
     pthread_mutex_unlock(&lock);
-    return result_allocated(result);
+    return emu_driver_allocated(result);
 }
 
 int
@@ -106,7 +92,7 @@ do_cuMemHostUnregister(void *address)
         r->at = NULL;
     }
     pthread_mutex_unlock(&lock);
-    return found ? given_back(0) : ULI_CU_HOST_NOT_REGISTERED;
+    return found ? emu_driver_freed(0) : ULI_CU_HOST_NOT_REGISTERED;
 }
 
 int

@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/dtype.h"
 #include "collectives/kernels/copy.h"
+#include "emulate/self/fixture.h"
 #include "support/random.h"
 #include "support/test.h"
 
@@ -374,14 +375,6 @@ sums_over_nodes_have_the_hosts_bits(void **state)
     for (int64_t i = 0; i < test_draws(150); i++)
         sum_once(&random);
     assert_int_equal(emu_fault_count(), 0);
-}
-
-static int
-close_all(void **state)
-{
-    (void)state;
-    emu_close();
-    return 0;
 }
 
 static const struct CMUnitTest tests[] = {

@@ -245,22 +245,13 @@ a_captured_call_is_replayed_with_new_data(void **state)
     plan_close(&s);
 }
 
-/* The world's own layout follows, and with it what is expected. */
 static bool
 replace_docs(struct plan_scene *s, struct test_random *random)
 {
     struct world *w = s->w;
-    struct oracle_case old = w->c;
     ulyx_docs_t docs_q, docs_k;
-    int64_t cuts[ORACLE_MAX_RANKS + 1];
-    case_random_docs(&w->c, random);
-    if (uli_layout_update(w->layout, case_docs(&w->c, 0, &docs_q),
-            case_docs(&w->c, 1, &docs_k)) != ULYX_SUCCESS) {
-        memcpy(w->c.docs, old.docs, sizeof(old.docs));
+    if (!world_replace_docs(w, random))
         return false;
-    }
-    oracle_free(&w->oracle);
-    oracle_init(&w->oracle, &w->c, case_cuts(&w->c, w->layout, cuts));
     for (int32_t r = 0; r < s->nranks; r++)
         assert_status(
             ulyx_plan_update(w->plans[r], case_docs(&w->c, 0, &docs_q),

@@ -4,6 +4,7 @@
  * devices, the virtual clock, and the report of a deadlock.
  */
 #include "support/test.h"
+#include "emulate/self/fixture.h"
 #include "emulate.h"
 #include "core_kernels.h"
 #include <pthread.h>
@@ -14,21 +15,6 @@
 #include <sys/wait.h>
 
 #define good(call) assert_int_equal((call), cudaSuccess)
-
-static int
-open_default(void **state)
-{
-    (void)state;
-    return emu_open(NULL);
-}
-
-static int
-close_all(void **state)
-{
-    (void)state;
-    emu_close();
-    return 0;
-}
 
 static void
 indices_reach_every_thread(void **state)

@@ -6,6 +6,7 @@
  * independently of the emulator's own. Built by nvcc, the same on a card.
  */
 #include "support/test.h"
+#include "emulate/self/fixture.h"
 #include "support/random.h"
 #include "facts_kernels.h"
 #include <stdbool.h>
@@ -38,16 +39,6 @@ bf16_from_int(int v)
         uint32_t bits;
     } w = {(float)v};
     return (uint16_t)(w.bits >> 16);
-}
-
-static float
-bf16_value(uint16_t v)
-{
-    union {
-        uint32_t bits;
-        float f;
-    } w = {(uint32_t)v << 16};
-    return w.f;
 }
 
 static void
@@ -86,16 +77,6 @@ memory_allocate(void **p, size_t bytes)
         test_skip("no device of compute capability 9.0");
 #endif
     good(cudaMalloc(p, bytes));
-}
-
-static int
-close_all(void **state)
-{
-    (void)state;
-#ifdef ULI_EMULATE
-    emu_close();
-#endif
-    return 0;
 }
 
 /* ---- wgmma ---- */

@@ -5,6 +5,7 @@
  * result, for the correct twins.
  */
 #include "support/test.h"
+#include "emulate/self/fixture.h"
 #include "support/random.h"
 #include "emulate.h"
 #include "faults.h"
@@ -208,14 +209,6 @@ FAMILY(ring)
 FAMILY(wgmma)
 FAMILY(flag)
 FAMILY(block)
-
-static int
-close_all(void **state)
-{
-    (void)state;
-    emu_close();
-    return 0;
-}
 
 #define CASE(name) cmocka_unit_test_teardown(name, close_all)
 

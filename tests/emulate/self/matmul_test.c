@@ -4,6 +4,7 @@
  * seeds, and, built by nvcc, on a card (else skipped).
  */
 #include "support/test.h"
+#include "emulate/self/fixture.h"
 #include "support/random.h"
 #include "matmul.h"
 #include <math.h>
@@ -13,16 +14,6 @@
 #endif
 
 #define good(call) assert_int_equal((call), cudaSuccess)
-
-static float
-bf16_value(uint16_t v)
-{
-    union {
-        uint32_t bits;
-        float f;
-    } w = {(uint32_t)v << 16};
-    return w.f;
-}
 
 static uint16_t *
 make_operand(struct test_random *random, size_t count, void **device)
@@ -126,16 +117,6 @@ ragged_edges(void **state)
             need_device(seed);
             product_run(shapes[i][0], shapes[i][1], shapes[i][2], seed);
         }
-}
-
-static int
-close_all(void **state)
-{
-    (void)state;
-#ifdef ULI_EMULATE
-    emu_close();
-#endif
-    return 0;
 }
 
 #define CASE(name) cmocka_unit_test_teardown(name, close_all)

@@ -4,6 +4,7 @@
  * plain arithmetic; and what the emulator refuses, by name.
  */
 #include "support/test.h"
+#include "emulate/self/fixture.h"
 #include "support/random.h"
 #include "emulate.h"
 #include "units_kernels.h"
@@ -11,21 +12,6 @@
 #include <string.h>
 
 #define good(call) assert_int_equal((call), cudaSuccess)
-
-static int
-open_default(void **state)
-{
-    (void)state;
-    return emu_open(NULL);
-}
-
-static int
-close_all(void **state)
-{
-    (void)state;
-    emu_close();
-    return 0;
-}
 
 static void *
 to_device(const void *host, size_t bytes)
@@ -243,16 +229,6 @@ fences_order_a_chain_of_blocks(void **state)
     good(units_turns_launch(turn, value, 40));
     from_device(words, value, 4);
     assert_int_equal(words[0], 40);
-}
-
-static float
-bf16_value(uint16_t v)
-{
-    union {
-        uint32_t bits;
-        float f;
-    } w = {(uint32_t)v << 16};
-    return w.f;
 }
 
 /* Small integers, so that scores and sums are exact in bf16 and fp32. */
