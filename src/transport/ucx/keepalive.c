@@ -37,7 +37,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/log.h"
-#include "transport/ucx/op.h"
+#include "transport/ucx/net.h"
 
 enum {
     CHECK_NS = 10000000,

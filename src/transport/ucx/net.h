@@ -11,7 +11,7 @@
  *          when it is there; then the header. Not a fence: it orders one
  *          connection only or, from 1.19 on, blocks
  *     TAG  a tagged message, received where the header says
- * The target stores the signal when it has header and data (receive buffer.c).
+ * The target stores the signal when it has header and data (recv_buffer.c).
  * So no order of the network is relied upon, verbs may change at any time, and
  * whoever sleeps is woken by the header. Messages are eager and numbered, and
  * are handed over in the order of their numbers, after all puts sent before
@@ -370,6 +370,12 @@ ulyx_status_t uli_ucx_probe(
     struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_verb verb);
 /* Sends the headers of puts that have been flushed; a part of a step. */
 void uli_ucx_do_ready(struct uli_net *net);
+/* Prepares `count` operations, so that calls need not. */
+ulyx_status_t uli_ucx_ops_prepare(struct uli_net *net, int count);
+/* The peer's endpoint is no more: the callers' data is theirs again, whatever
+ * UCX says of it later, or never. */
+void uli_ucx_abandon_sends(struct uli_ucx_peer *peer);
+void uli_ucx_ops_free(struct uli_net *net);
 
 /* ---- receive.c ----------------------------------------------------------- */
 
@@ -378,8 +384,8 @@ void uli_ucx_forget(struct uli_ucx_peer *peer); /* messages before their turn */
 /* Messages, and the last word, whose turn has come. */
 void uli_ucx_take_turns(struct uli_ucx_peer *peer);
 
-/* ---- receive buffer.c
- * ----------------------------------------------------------- */
+/* ---- recv_buffer.c ---------------------------------------------------------
+ */
 
 ulyx_status_t uli_ucx_recv_open(struct uli_net *net);
 void uli_ucx_recv_close(struct uli_net *net);
@@ -445,8 +451,8 @@ void uli_ucx_verb_heard(
 enum uli_ucx_verb uli_ucx_verb_choose(
     const int64_t (*took_ns)[ULI_UCX_VERBS], int rounds);
 
-/* ---- keepalive.c
- * ---------------------------------------------------------- */
+/* ---- keepalive.c -----------------------------------------------------------
+ */
 
 /* Failures only mean that others notice our host's end late. */
 void uli_ucx_keepalive_open(struct uli_net *net);
@@ -495,9 +501,5 @@ ulyx_status_t uli_ucx_gate_admit(
 /* Drops the packets of all others, and ends their connections. */
 void uli_ucx_gate_close(struct uli_net *net);
 void uli_ucx_gate_free(struct uli_net *net);
-
-/* ---- close.c ------------------------------------------------------------- */
-
-void uli_ucx_close(struct uli_net *net, int64_t deadline_ns);
 
 #endif

@@ -196,7 +196,7 @@ uli_ucx_abandon_receives(struct uli_ucx_peer *peer)
 }
 
 /* A death may be known from others while the connection is whole, and what is
- * under way goes on receive buffer: it is closed, and UCX ends its receives, or
+ * under way goes on arriving: it is closed, and UCX ends its receives, or
  * they are given up as those of any closed one are. */
 bool
 uli_ucx_landed(struct uli_net *net, int32_t rank, bool dead)

@@ -1,16 +1,177 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Puts and messages on their way out; see net.h. Each lives in an operation
- * (op.h) until UCX has ended all calls that it takes.
+ * Puts and messages on their way out; see net.h. UCX reads header and data
+ * until it says that it has done, so both live in an operation of ours until
+ * UCX has ended all calls that it takes. Operations come from a list that grows
+ * to the most that were ever on their way, never beyond, and never gives back
+ * before close. All under the net's lock.
  */
+#include <stdlib.h>
 #include <string.h>
 #include "base/status.h"
-#include "transport/ucx/op.h"
+#include "transport/ucx/net.h"
 #include "transport/ucx/order.h"
+
+/* Something that UCX has not finished with. */
+struct uli_ucx_op {
+    struct uli_ucx_op *next; /* in a free list */
+    struct uli_list node;    /* among the peer's, from send to end */
+    struct uli_net *net;
+    struct uli_ucx_peer *peer;
+    struct uli_ucx_head head; /* UCX reads it until the end */
+    _Atomic int64_t *pending; /* of the caller, or NULL */
+    enum uli_ucx_verb verb;
+    int parts;    /* calls of UCX that have not ended, and the posting */
+    int flying;   /* those that `flying` of peer and net counts */
+    bool by_verb; /* a put that counts in `unsettled` */
+    bool large;   /* copy has room for a message */
+    unsigned char copy[];
+};
 
 #ifdef __SANITIZE_THREAD__
 _Atomic uint64_t uli_ucx_orders[ULI_UCX_ORDERS];
 #endif
+
+/* ---- operations -------------------------------------------------------- */
+
+static struct uli_ucx_op *
+new_op(struct uli_net *net, bool large)
+{
+    struct uli_ucx_op *op = malloc(
+        sizeof(*op) + (large ? ULI_NET_MESSAGE_BYTES : ULI_NET_INLINE_BYTES));
+    if (op) {
+        op->net = net;
+        op->large = large;
+        uli_list_init(&op->node);
+    }
+    return op;
+}
+
+/* One to the peer, by AM, with a header that says who sends and what. large:
+ * with room for a message. Errors: NULL, NO_MEMORY is reported. */
+static struct uli_ucx_op *
+op_take(struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_kind kind,
+    bool large)
+{
+    struct uli_ucx_op **list = large ? &net->free_large : &net->free_small;
+    struct uli_ucx_op *op = *list;
+    if (op)
+        *list = op->next;
+    else
+        op = new_op(net, large);
+    if (!op) {
+        (void)uli_error(ULYX_ERR_NO_MEMORY, "ucx: no memory to send with");
+        return NULL;
+    }
+    memset(&op->head, 0, sizeof(op->head));
+    op->head.token = peer->token;
+    op->head.from = net->rank;
+    op->head.kind = kind;
+    op->peer = peer;
+    op->pending = NULL;
+    op->verb = ULI_UCX_BY_AM;
+    op->by_verb = false;
+    op->flying = 0;
+    return op;
+}
+
+static void
+op_give(struct uli_ucx_op *op)
+{
+    struct uli_ucx_op **list =
+        op->large ? &op->net->free_large : &op->net->free_small;
+    op->next = *list;
+    *list = op;
+}
+
+ulyx_status_t
+uli_ucx_ops_prepare(struct uli_net *net, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct uli_ucx_op *op = new_op(net, false);
+        if (!op)
+            return uli_error(
+                ULYX_ERR_NO_MEMORY, "ucx: no memory for %d operations", count);
+        op_give(op);
+    }
+    return ULYX_SUCCESS;
+}
+
+static void
+free_list(struct uli_ucx_op *list)
+{
+    while (list) {
+        struct uli_ucx_op *next = list->next;
+        free(list);
+        list = next;
+    }
+}
+
+void
+uli_ucx_ops_free(struct uli_net *net)
+{
+    for (int32_t p = 0; p < net->nranks; p++) /* UCX never ended these */
+        while (!uli_list_empty(&net->peers[p].sends)) {
+            struct uli_list *first = net->peers[p].sends.next;
+            uli_list_remove(first);
+            free(ULI_CONTAINER_OF(first, struct uli_ucx_op, node));
+        }
+    free_list(net->free_small);
+    free_list(net->free_large);
+    net->free_small = net->free_large = NULL;
+}
+
+/* ---- their end ----------------------------------------------------------- */
+
+/* The data may be overwritten. */
+static void
+op_release(struct uli_ucx_op *op)
+{
+    if (op->by_verb)
+        atomic_fetch_sub_explicit(
+            &op->peer->unsettled, 1, memory_order_release);
+    if (op->pending) {
+        atomic_fetch_sub_explicit(op->pending, 1, memory_order_release);
+        op->net->happened = true;
+    }
+    op->by_verb = false;
+    op->pending = NULL;
+}
+
+/* All parts have ended. A failed operation has ended as well: the endpoint's
+ * error handler tells of the peer. */
+static void
+op_end(struct uli_ucx_op *op)
+{
+    op_release(op);
+    uli_list_remove(&op->node);
+    op_give(op);
+}
+
+/* A call of UCX that `flying` counts has ended. */
+static void
+op_landed(struct uli_ucx_op *op)
+{
+    op->peer->moved = true;
+    if (op->flying == 0) /* abandoned before */
+        return;
+    op->flying--;
+    op->net->flying--;
+    op->peer->flying--;
+}
+
+void
+uli_ucx_abandon_sends(struct uli_ucx_peer *peer)
+{
+    for (struct uli_list *n = peer->sends.next; n != &peer->sends;
+         n = n->next) {
+        struct uli_ucx_op *op = ULI_CONTAINER_OF(n, struct uli_ucx_op, node);
+        op_release(op);
+        peer->net->flying -= op->flying;
+        peer->flying -= op->flying;
+        op->flying = 0;
+    }
+}
 
 /* ---- sending ------------------------------------------------------------- */
 
@@ -19,7 +180,7 @@ static void
 end_part(struct uli_ucx_op *op)
 {
     if (--op->parts == 0)
-        uli_ucx_op_end(op);
+        op_end(op);
 }
 
 static void
@@ -27,7 +188,7 @@ send_completed(void *request, ucs_status_t status, void *argument)
 {
     struct uli_ucx_op *op = argument;
     (void)status;
-    uli_ucx_op_landed(op);
+    op_landed(op);
     op->net->ucx->request_free(request);
     end_part(op);
 }
@@ -75,7 +236,7 @@ flush_completed(void *request, ucs_status_t status, void *argument)
 {
     struct uli_ucx_op *op = argument;
     struct uli_net *net = op->net;
-    uli_ucx_op_landed(op);
+    op_landed(op);
     net->ucx->request_free(request);
     if (status != UCS_OK) {
         end_part(op);
@@ -208,7 +369,7 @@ put_now(struct uli_net *net, struct uli_ucx_peer *peer,
     const struct uli_net_put *put)
 {
     ULI_TRY(uli_ucx_reach(net, peer));
-    struct uli_ucx_op *op = uli_ucx_op_take(net, peer, ULI_UCX_PUT, false);
+    struct uli_ucx_op *op = op_take(net, peer, ULI_UCX_PUT, false);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
     const void *data = put->data;
@@ -234,7 +395,7 @@ uli_ucx_probe(
     struct uli_net *net, struct uli_ucx_peer *peer, enum uli_ucx_verb verb)
 {
     ULI_TRY(uli_ucx_reach(net, peer));
-    struct uli_ucx_op *op = uli_ucx_op_take(net, peer, ULI_UCX_PUT, false);
+    struct uli_ucx_op *op = op_take(net, peer, ULI_UCX_PUT, false);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
     op->head.window = op->head.signal_window = ULI_UCX_SCRATCH;
@@ -259,8 +420,8 @@ message_now(struct uli_net *net, struct uli_ucx_peer *peer, const void *message,
     size_t bytes)
 {
     ULI_TRY(uli_ucx_reach(net, peer));
-    struct uli_ucx_op *op = uli_ucx_op_take(
-        net, peer, ULI_UCX_MESSAGE, bytes > ULI_NET_INLINE_BYTES);
+    struct uli_ucx_op *op =
+        op_take(net, peer, ULI_UCX_MESSAGE, bytes > ULI_NET_INLINE_BYTES);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
     return send_numbered(op, message, bytes);
@@ -271,7 +432,7 @@ uli_ucx_tell_key(struct uli_net *net, struct uli_ucx_peer *peer,
     const struct uli_ucx_head *head, const void *data, size_t bytes)
 {
     struct uli_ucx_op *op =
-        uli_ucx_op_take(net, peer, (enum uli_ucx_kind)head->kind, false);
+        op_take(net, peer, (enum uli_ucx_kind)head->kind, false);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
     op->head.window = head->window;
@@ -285,7 +446,7 @@ ulyx_status_t
 uli_ucx_say(struct uli_net *net, struct uli_ucx_peer *peer,
     enum uli_ucx_kind kind, uint32_t window, uint64_t value)
 {
-    struct uli_ucx_op *op = uli_ucx_op_take(net, peer, kind, false);
+    struct uli_ucx_op *op = op_take(net, peer, kind, false);
     if (!op)
         return ULYX_ERR_NO_MEMORY;
     op->head.window = window;
