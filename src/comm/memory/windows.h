@@ -27,14 +27,6 @@ ulyx_status_t uli_windows_take_back(
  * of it. */
 void uli_windows_forget(ulyx_comm_t *comm, uint32_t window);
 
-/* Own slots (windows.c): the lowest free id, taken but not to be found; then
- * found by this rank's operations; then taken but not found again.
- * Errors: NO_MEMORY; of show, those of uli_gpu_table_set. */
-ulyx_status_t uli_window_reserve(ulyx_comm_t *comm, uint32_t *window_p);
-ulyx_status_t uli_window_show(
-    ulyx_comm_t *comm, uint32_t window, const struct uli_tr_handle *handle);
-void uli_window_hide(ulyx_comm_t *comm, uint32_t window);
-
 /* Maps a window of `rank` by the transport that was chosen for that rank, in
  * host or device memory, and publishes it; withdrawing it unmaps it. Of device
  * memory the entry on the device is written too. A window that has the id
