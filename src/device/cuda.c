@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of CUDA devices, streams and events, by the driver's own calls. All
- * work is in the device's primary context, which the CUDA runtime and the
- * frameworks share; each call pushes it and pops it, so that the caller's
- * current context is as before. The contexts are retained once a device and
- * kept until the process ends. While it is pushed the thread is in relaxed
- * capture mode: nothing here belongs to a graph that any thread captures, so
- * none of it may end that capture.
+ * Memory of CUDA devices, streams, events and graphs, by the driver's own
+ * calls. All work is in the device's primary context, which the CUDA runtime
+ * and the frameworks share; each call pushes it and pops it, so that the
+ * caller's current context is as before. The contexts are retained once a
+ * device and kept until the process ends. While it is pushed the thread is in
+ * relaxed capture mode: nothing here belongs to a graph that any thread
+ * captures, so none of it may end that capture.
  */
 #include <pthread.h>
 #include <stddef.h>
@@ -28,6 +28,8 @@ enum {
     HOST_ANY_DEVICE = 1 | 2, /* portable, mapped */
     STREAM_NON_BLOCKING = 1,
     EVENT_DISABLE_TIMING = 2,
+    EVENT_TIMED = 0,
+    CAPTURE_OF_THREAD = 1,
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -392,6 +394,73 @@ cuda_event_test(int32_t device, void *event)
     IN_CONTEXT(device, cuEventQuery, (event));
 }
 
+/* ---- timers and graphs --------------------------------------------------- */
+
+/* For who measures. A graph is captured in the thread's own mode: other threads
+ * may go on with whatever they do. */
+static ulyx_status_t
+cuda_timer_create(int32_t device, void **event_p)
+{
+    uli_cu_handle event = NULL;
+    ULI_TRY(uli_cuda_enter(device));
+    ULI_TRY(uli_cuda_leave(ULI_CUDA(cuEventCreate, (&event, EVENT_TIMED))));
+    *event_p = event;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_timer_elapsed(int32_t device, void *from, void *to, double *seconds_p)
+{
+    float ms = 0;
+    ULI_TRY(uli_cuda_enter(device));
+    ULI_TRY(uli_cuda_leave(ULI_CUDA(cuEventElapsedTime, (&ms, from, to))));
+    *seconds_p = (double)ms * 1e-3;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_graph_begin(int32_t device, void *stream)
+{
+    ULI_TRY(uli_cuda_enter(device));
+    return uli_cuda_leave(
+        ULI_CUDA(cuStreamBeginCapture, (stream, CAPTURE_OF_THREAD)));
+}
+
+static ulyx_status_t
+graph_finish(void *stream, uli_cu_handle *exec_p)
+{
+    uli_cu_handle graph = NULL;
+    ULI_TRY(ULI_CUDA(cuStreamEndCapture, (stream, &graph)));
+    ulyx_status_t status =
+        ULI_CUDA(cuGraphInstantiate, (exec_p, graph, NULL, NULL, 0));
+    uli_cuda_calls()->cuGraphDestroy(graph);
+    return status;
+}
+
+static ulyx_status_t
+cuda_graph_end(int32_t device, void *stream, void **graph_p)
+{
+    uli_cu_handle exec = NULL;
+    ULI_TRY(uli_cuda_enter(device));
+    ULI_TRY(uli_cuda_leave(graph_finish(stream, &exec)));
+    *graph_p = exec;
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+cuda_graph_launch(int32_t device, void *graph, void *stream)
+{
+    ULI_TRY(uli_cuda_enter(device));
+    return uli_cuda_leave(ULI_CUDA(cuGraphLaunch, (graph, stream)));
+}
+
+static ulyx_status_t
+cuda_graph_destroy(int32_t device, void *graph)
+{
+    ULI_TRY(uli_cuda_enter(device));
+    return uli_cuda_leave(ULI_CUDA(cuGraphExecDestroy, (graph)));
+}
+
 const struct uli_device_ops uli_device_cuda = {
     .name = "cuda",
     .memory_kind = ULYX_MEMORY_CUDA,
@@ -419,10 +488,10 @@ const struct uli_device_ops uli_device_cuda = {
     .event_record = cuda_event_record,
     .event_order = cuda_event_order,
     .event_test = cuda_event_test,
-    .timer_create = uli_cuda_timer_create,
-    .timer_elapsed = uli_cuda_timer_elapsed,
-    .graph_begin = uli_cuda_graph_begin,
-    .graph_end = uli_cuda_graph_end,
-    .graph_launch = uli_cuda_graph_launch,
-    .graph_destroy = uli_cuda_graph_destroy,
+    .timer_create = cuda_timer_create,
+    .timer_elapsed = cuda_timer_elapsed,
+    .graph_begin = cuda_graph_begin,
+    .graph_end = cuda_graph_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_destroy = cuda_graph_destroy,
 };

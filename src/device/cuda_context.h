@@ -16,13 +16,4 @@ ulyx_status_t uli_cuda_enter(int32_t device);
  * back unless restoring fails. */
 ulyx_status_t uli_cuda_leave(ulyx_status_t status);
 
-/* cuda_graph.c: entries of the table of device.h. */
-ulyx_status_t uli_cuda_timer_create(int32_t device, void **event_p);
-ulyx_status_t uli_cuda_timer_elapsed(
-    int32_t device, void *from, void *to, double *seconds_p);
-ulyx_status_t uli_cuda_graph_begin(int32_t device, void *stream);
-ulyx_status_t uli_cuda_graph_end(int32_t device, void *stream, void **graph_p);
-ulyx_status_t uli_cuda_graph_launch(int32_t device, void *graph, void *stream);
-ulyx_status_t uli_cuda_graph_destroy(int32_t device, void *graph);
-
 #endif
