@@ -59,11 +59,6 @@ ulyx_status_t uli_graph_nvswitch(
  * capability: what NCCL plans with, in bytes per second. */
 double uli_graph_nvlink_rate(int64_t capability);
 
-/* uli_topology_load, which asks for NVLink only where it is wanted: NVIDIA's
- * library takes its time. (topology.c) */
-ulyx_status_t uli_topology_load_some(const struct uli_settings *settings,
-    bool nvlink, struct uli_topology **topology_p);
-
 /* Numbers the kinds. Called once more after nodes were added. */
 ulyx_status_t uli_graph_finish(struct uli_topology *graph);
 

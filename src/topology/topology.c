@@ -150,8 +150,9 @@ make_flat(const char *why, struct uli_topology **topology_p)
     return ULYX_SUCCESS;
 }
 
-ulyx_status_t
-uli_topology_load_some(const struct uli_settings *settings, bool nvlink,
+/* Asks for NVLink only where it is wanted: NVIDIA's library takes its time. */
+static ulyx_status_t
+topology_load_some(const struct uli_settings *settings, bool nvlink,
     struct uli_topology **topology_p)
 {
     char dump_name[2 * ULI_SETTING_TEXT];
@@ -183,5 +184,50 @@ ulyx_status_t
 uli_topology_load(
     const struct uli_settings *settings, struct uli_topology **topology_p)
 {
-    return uli_topology_load_some(settings, true, topology_p);
+    return topology_load_some(settings, true, topology_p);
+}
+
+/* ---- kept by the process ------------------------------------------------- */
+
+/* A list by topo_file ("" is this machine), which only grows, so readers need
+ * no lock, and a fork finds none taken. Two threads that load the same one at
+ * first keep the first. */
+struct kept {
+    struct kept *next;
+    struct uli_topology *topology;
+    char file[ULI_SETTING_TEXT];
+};
+
+static _Atomic(struct kept *) all;
+
+static struct kept *
+shared_find(struct kept *list, const char *file)
+{
+    while (list && strcmp(list->file, file) != 0)
+        list = list->next;
+    return list;
+}
+
+const struct uli_topology *
+uli_topology_shared(const struct uli_settings *settings)
+{
+    struct kept *list = atomic_load(&all);
+    struct kept *found = shared_find(list, settings->topo_file);
+    if (found)
+        return found->topology;
+    struct kept *mine = calloc(1, sizeof(*mine));
+    if (!mine || topology_load_some(settings, false, &mine->topology)) {
+        free(mine);
+        return NULL;
+    }
+    strcpy(mine->file, settings->topo_file);
+    do {
+        mine->next = list;
+        found = shared_find(list, mine->file);
+    } while (!found && !atomic_compare_exchange_weak(&all, &list, mine));
+    if (!found)
+        return mine->topology;
+    uli_topology_free(mine->topology);
+    free(mine);
+    return found->topology;
 }

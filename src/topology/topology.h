@@ -87,7 +87,7 @@ ulyx_status_t uli_topology_load(
 
 /* The same without NVLink, kept by the process: one load for all communicators,
  * one more for each other topo_file. NULL without memory. Not to be freed.
- * (shared.c) */
+ */
 const struct uli_topology *uli_topology_shared(
     const struct uli_settings *settings);
 
