@@ -11,10 +11,95 @@
 #include <string.h>
 #include "api/group.h"
 #include "api/params.h"
-#include "api/reshuffle_params.h"
+#include "base/dtype.h"
+#include "base/params/held.h"
 #include "base/status.h"
 #include "collectives/plan/plan.h"
+#include "collectives/plan/plan_fields.h"
 #include "ulyx/reshuffle.h"
+
+enum { MAX_ELEM_BYTES = 4096 };
+
+/* ---- parameters ---------------------------------------------------------- */
+
+/* By their tables, and what the tables do not say: strides, and the element
+ * size of a dtype. What depends on the shape is checked by the layout. */
+struct params {
+    struct uli_plan_params plan;
+    struct uli_held held; /* what it points to that is not the caller's */
+};
+
+/* The library's elem_bytes is always set, the caller's for DTYPE_BYTES only. */
+static ulyx_status_t
+settle_elem_bytes(struct uli_shape_tensor *t, int i)
+{
+    int64_t most = t->dtype == ULYX_DTYPE_BYTES ? MAX_ELEM_BYTES : 0;
+    if (t->elem_bytes < (most != 0) || t->elem_bytes > most)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "tensors[%d].elem_bytes is %lld, must be 1 to %d for DTYPE_BYTES "
+            "and 0 for other dtypes",
+            i, (long long)t->elem_bytes, MAX_ELEM_BYTES);
+    if (t->dtype != ULYX_DTYPE_BYTES)
+        t->elem_bytes = uli_dtype_size(t->dtype);
+    return ULYX_SUCCESS;
+}
+
+static ulyx_status_t
+read_tensors(const ulyx_plan_params_t *given, struct uli_plan_params *plan)
+{
+    for (int i = 0; i < plan->shape.ntensors; i++) {
+        ulyx_tensor_t t;
+        uli_struct_element(&uli_structs[ULI_STRUCT_TENSOR], given->tensors,
+            given->tensor_size, i, &t);
+        ULI_TRY(settle_elem_bytes(&plan->shape.tensors[i], i));
+        memcpy(plan->strides[i][ULI_SIDE_SEQ], t.seq_strides,
+            sizeof(t.seq_strides));
+        memcpy(plan->strides[i][ULI_SIDE_HEAD], t.head_strides,
+            sizeof(t.head_strides));
+        memcpy(plan->strides[i][ULI_SIDE_PARTIAL], t.partial_strides,
+            sizeof(t.partial_strides));
+    }
+    return ULYX_SUCCESS;
+}
+
+/* hold: copies what the struct points to, for a call that runs later.
+ * ownership: *params_p by params_free, also after an error (then it may be
+ * NULL). */
+static ulyx_status_t
+params_read(const ulyx_plan_params_t *given, int32_t nranks, bool hold,
+    struct params **params_p)
+{
+    ulyx_plan_params_t own;
+    ULI_CHECK_POINTER(given);
+    ULI_TRY(uli_struct_take(
+        &uli_structs[ULI_STRUCT_PLAN_PARAMS], given, &own, NULL));
+    struct params *params = calloc(1, sizeof(*params));
+    if (!params)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
+    *params_p = params;
+    struct uli_plan_params *plan = &params->plan;
+    struct uli_shape *shape = &plan->shape;
+    shape->nranks = nranks;
+    ULI_TRY(uli_fields_read(&uli_plan_fields, &own, plan));
+    ULI_TRY(uli_fields_check(&uli_plan_fields, plan));
+    ULI_TRY(uli_fields_read(&uli_shape_fields, &own, shape));
+    ULI_TRY(read_tensors(&own, plan));
+    ULI_TRY(
+        uli_fields_hold(&uli_plan_fields, plan, nranks, hold, &params->held));
+    return uli_fields_hold(
+        &uli_shape_fields, shape, nranks, hold, &params->held);
+}
+
+static void
+params_free(struct params *params)
+{
+    if (!params)
+        return;
+    uli_held_free(&params->held);
+    free(params);
+}
+
+/* ---- creation ------------------------------------------------------------ */
 
 /* An execute that waits for the end of its group; part of the plan. */
 struct queued {
@@ -28,11 +113,9 @@ struct queued {
     ulyx_request_t *request;
 };
 
-/* ---- creation ------------------------------------------------------------ */
-
 struct creation {
     ulyx_comm_t *comm;
-    struct uli_reshuffle_params *params;
+    struct params *params;
     ulyx_status_t outcome;
     char text[256]; /* of the outcome */
     ulyx_plan_t **plan_p;
@@ -52,7 +135,7 @@ run_creation(void *context)
     ulyx_status_t status = uli_plan_create(creation->comm,
         creation->params ? &creation->params->plan : NULL, outcome,
         creation->params ? creation->params->plan.timeout_s : 0, &plan);
-    uli_reshuffle_params_free(creation->params);
+    params_free(creation->params);
     if (status != ULYX_SUCCESS) {
         free(queued);
         return status;
@@ -75,7 +158,7 @@ ulyx_plan_create(
         creation.outcome =
             uli_error(ULYX_ERR_INVALID_ARGUMENT, "plan_p is NULL");
     else
-        creation.outcome = uli_reshuffle_params_read(
+        creation.outcome = params_read(
             params, comm->nranks, uli_group_active(), &creation.params);
     snprintf(creation.text, sizeof(creation.text), "%s", uli_error_text());
     if (!uli_group_active())
@@ -83,7 +166,7 @@ ulyx_plan_create(
     ulyx_status_t status =
         uli_group_queue(comm, run_creation, &creation, sizeof(creation));
     if (status != ULYX_SUCCESS)
-        uli_reshuffle_params_free(creation.params);
+        params_free(creation.params);
     return status;
 }
 
