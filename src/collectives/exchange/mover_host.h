@@ -35,7 +35,7 @@ uli_host_of(const ulyx_plan_t *plan)
     return (struct uli_host_state *)plan->state;
 }
 
-/* ---- arena blocks (plan_blocks.c) ---------------------------------------- */
+/* ---- arena blocks (mover_host_blocks.c) ---------------------------------- */
 
 /* Before the agreement: pair flags, eager slots, rings, bounce buffers. */
 ulyx_status_t uli_plan_take_blocks(ulyx_plan_t *plan, int64_t bytes_in_flight);
@@ -49,13 +49,5 @@ void uli_plan_free_blocks(
 bool uli_plan_closed_by(const struct uli_plan_blocks *blocks, int32_t p);
 /* No put reads from the blocks any more. */
 bool uli_plan_blocks_idle(const struct uli_plan_blocks *blocks);
-
-/* ---- entries of the table (mover_host_describe.c) ------------------------ */
-
-void uli_host_describe(const ulyx_plan_t *plan, struct uli_text *text);
-void uli_host_describe_direction(
-    const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text);
-void uli_host_describe_rest(const ulyx_plan_t *plan, struct uli_text *text);
-int64_t uli_host_bytes(const ulyx_plan_t *plan);
 
 #endif

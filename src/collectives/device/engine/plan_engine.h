@@ -46,9 +46,4 @@ bool uli_plan_engine_wanted(const ulyx_plan_t *plan);
 /* Why it does not serve a plan that asks for it; NULL: it does. */
 const char *uli_plan_engine_refused(const ulyx_plan_t *plan);
 
-/* uli_gpu_enqueue_fn of the mover (engine_call.c). */
-ulyx_status_t uli_plan_engine_enqueue(ulyx_plan_t *plan,
-    ulyx_direction_t direction, struct uli_gpu_args *call, void *stream,
-    bool *begun_p);
-
 #endif
