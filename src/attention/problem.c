@@ -64,8 +64,8 @@ uli_attn_doc_at(const struct uli_attn_problem *problem, int64_t n)
         doc.k_batch = doc.k_rows ? k / problem->len_k : 0;
         doc.k_begin = doc.k_rows ? k % problem->len_k : 0;
     }
-    int64_t shift = problem->bottom_right ? doc.k_rows - doc.q_rows : 0;
-    doc.off = uli_sat_add(shift, problem->diagonal);
+    doc.off = uli_mask_off(
+        problem->bottom_right, problem->diagonal, doc.q_rows, doc.k_rows);
     return doc;
 }
 
@@ -177,29 +177,6 @@ uli_attn_put_param(void *array, ulyx_dtype_t dtype, int64_t index, double value)
         ((double *)array)[index] = value;
     else
         ((float *)array)[index] = (float)value;
-}
-
-static int64_t
-value_negated(int64_t value)
-{
-    return value == INT64_MIN ? INT64_MAX : -value;
-}
-
-/* Row i sees a key of [k0, k1) only if i + off + right >= k0 and
- * i + off - left < k1. */
-void
-uli_attn_rows_seeing(const struct uli_attn_problem *problem,
-    const struct uli_attn_doc *doc, int64_t k0, int64_t k1, int64_t *first_p,
-    int64_t *end_p)
-{
-    int64_t first = 0, end = doc->q_rows;
-    if (problem->right != ULYX_UNBOUNDED)
-        first =
-            uli_attn_clamped(k0, -problem->right, value_negated(doc->off), end);
-    if (problem->left != ULYX_UNBOUNDED)
-        end = uli_attn_clamped(k1, problem->left, value_negated(doc->off), end);
-    *first_p = first;
-    *end_p = uli_max(end, first);
 }
 
 double

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/clock.h"
+#include "base/mask.h"
 #include "base/size.h"
 #include "ulyx/attention.h"
 
@@ -153,43 +154,41 @@ double uli_attn_slope(const struct uli_attn_problem *problem, int64_t head);
 void uli_attn_put_param(
     void *array, ulyx_dtype_t dtype, int64_t index, double value);
 
-__extension__ typedef __int128 uli_attn_wide;
-
-/* a + b + c held to [0, limit]; exact whatever the terms. */
-static inline int64_t
-uli_attn_clamped(int64_t a, int64_t b, int64_t c, int64_t limit)
+/* The document's mask (base/mask.h). */
+static inline struct uli_mask
+uli_attn_mask(
+    const struct uli_attn_problem *problem, const struct uli_attn_doc *doc)
 {
-    uli_attn_wide sum = (uli_attn_wide)a + b + c;
-    return sum < 0 ? 0 : sum > limit ? limit : (int64_t)sum;
+    return (struct uli_mask){
+        problem->left, problem->right, doc->off, doc->q_rows, doc->k_rows};
 }
 
-/* First key that row i of a document sees, and one past the last; equal where
- * it sees none. Both grow with i, by at most 1 for each row until they reach
- * an end. Rows and keys count from the document. */
+/* uli_mask_begin and uli_mask_end of it. */
 static inline int64_t
 uli_attn_visible_begin(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i)
 {
-    if (problem->left == ULYX_UNBOUNDED)
-        return 0;
-    return uli_attn_clamped(i, doc->off, -problem->left, doc->k_rows);
+    const struct uli_mask mask = uli_attn_mask(problem, doc);
+    return uli_mask_begin(&mask, i);
 }
 
 static inline int64_t
 uli_attn_visible_end(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t i)
 {
-    int64_t end = doc->k_rows;
-    if (problem->right != ULYX_UNBOUNDED)
-        end = uli_attn_clamped(i + 1, doc->off, problem->right, doc->k_rows);
-    return uli_max(end, uli_attn_visible_begin(problem, doc, i));
+    const struct uli_mask mask = uli_attn_mask(problem, doc);
+    return uli_mask_end(&mask, i);
 }
 
-/* Rows [*first_p, *end_p) of the document that may see a key of [k0, k1):
- * a superset by at most the rows that see nothing. */
-void uli_attn_rows_seeing(const struct uli_attn_problem *problem,
+/* uli_mask_rows of it. */
+static inline void
+uli_attn_rows_seeing(const struct uli_attn_problem *problem,
     const struct uli_attn_doc *doc, int64_t k0, int64_t k1, int64_t *first_p,
-    int64_t *end_p);
+    int64_t *end_p)
+{
+    const struct uli_mask mask = uli_attn_mask(problem, doc);
+    uli_mask_rows(&mask, k0, k1, first_p, end_p);
+}
 
 /* |i + off - j| as a double, exact below 2^53. */
 double uli_attn_distance(const struct uli_attn_doc *doc, int64_t i, int64_t j);

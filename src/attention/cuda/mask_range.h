@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys a row sees, on the device: the twin of problem.h's
- * uli_attn_visible_begin and _end. Rows i and keys count from their document.
+ * Which keys a row sees (base/mask.h), as kernels ask for it. Rows i and keys
+ * count from their document.
  */
 #ifndef ULI_ATTENTION_CUDA_MASK_RANGE_H
 #define ULI_ATTENTION_CUDA_MASK_RANGE_H
 
 #include "attention/cuda/attention_gpu.h"
+#include "base/mask.h"
 #include "device/cuda/kernel.h"
 
-__extension__ typedef __int128 mask_wide;
+typedef uli_mask_wide mask_wide;
 
-/* ULYX_UNBOUNDED; types.h is for C callers. */
-#define MASK_UNBOUNDED INT64_MAX
+#define MASK_UNBOUNDED ULYX_UNBOUNDED
 
 static __device__ __host__ __forceinline__ int64_t
 mask_min(int64_t a, int64_t b)
@@ -29,9 +29,7 @@ mask_max(int64_t a, int64_t b)
 static __device__ __forceinline__ int64_t
 mask_sat(mask_wide sum)
 {
-    return sum > INT64_MAX   ? INT64_MAX
-           : sum < INT64_MIN ? INT64_MIN
-                             : (int64_t)sum;
+    return uli_mask_held(sum, INT64_MIN, INT64_MAX);
 }
 
 /* First key that row i sees, and one past the last; equal where none. */
@@ -39,22 +37,16 @@ static __device__ __forceinline__ int64_t
 mask_begin(const struct uli_gpu_attn_args &args, int64_t off, int64_t k_rows,
     int64_t i)
 {
-    if (args.left == MASK_UNBOUNDED)
-        return 0;
-    mask_wide sum = (mask_wide)i + off - args.left;
-    return sum < 0 ? 0 : sum > k_rows ? k_rows : (int64_t)sum;
+    const struct uli_mask mask = {args.left, args.right, off, 0, k_rows};
+    return uli_mask_begin(&mask, i);
 }
 
 static __device__ __forceinline__ int64_t
 mask_end(const struct uli_gpu_attn_args &args, int64_t off, int64_t k_rows,
     int64_t i)
 {
-    int64_t end = k_rows;
-    if (args.right != MASK_UNBOUNDED) {
-        mask_wide sum = (mask_wide)i + 1 + off + args.right;
-        end = sum < 0 ? 0 : sum > k_rows ? k_rows : (int64_t)sum;
-    }
-    return mask_max(end, mask_begin(args, off, k_rows, i));
+    const struct uli_mask mask = {args.left, args.right, off, 0, k_rows};
+    return uli_mask_end(&mask, i);
 }
 
 /* Key tiles [*first_p, *end_p) of `keys` keys that a tile's rows see; both

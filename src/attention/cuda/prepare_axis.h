@@ -155,8 +155,8 @@ axis_tile_at(const struct uli_gpu_attn_args &args, const struct axis_run &run,
         tile.k_batch = (int32_t)(k.begin / args.len_k);
         tile.k_begin = k.begin % args.len_k;
     }
-    int64_t shift = args.bottom_right ? tile.k_rows - (q.end - q.begin) : 0;
-    tile.off = mask_sat((mask_wide)shift + args.diagonal);
+    tile.off = uli_mask_off(
+        args.bottom_right, args.diagonal, q.end - q.begin, tile.k_rows);
     return tile;
 }
 

@@ -266,8 +266,6 @@ fill_problem(const ulyx_attention_t *given, struct uli_attn_problem *problem)
         .scale =
             given->scale > 0 ? given->scale : 1 / sqrt((double)given->dim_qk),
         .softcap = given->softcap,
-        .left = ULYX_UNBOUNDED,
-        .right = ULYX_UNBOUNDED,
         .diagonal = given->diagonal,
         .bottom_right = given->align == ULYX_ALIGN_BOTTOM_RIGHT,
         .kv_map = given->kv_map,
@@ -276,12 +274,8 @@ fill_problem(const ulyx_attention_t *given, struct uli_attn_problem *problem)
         .heads_global = given->heads_global,
         .sinks = given->sinks,
         .slopes = given->alibi_slopes};
-    if (given->mask == ULYX_MASK_CAUSAL)
-        problem->right = 0;
-    if (given->mask == ULYX_MASK_WINDOW) {
-        problem->left = given->window_left;
-        problem->right = given->window_right;
-    }
+    uli_mask_sides(given->mask, given->window_left, given->window_right,
+        &problem->left, &problem->right);
 }
 
 static ulyx_status_t

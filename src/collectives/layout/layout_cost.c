@@ -45,7 +45,7 @@ uli_doc_seen(const struct uli_layout *layout, const struct uli_tables *tables,
 {
     struct uli_mask mask = mask_of_doc(layout, tables, doc);
     struct uli_keys keys =
-        uli_mask_seen(&mask, begin, uli_min(end, mask.q_len));
+        uli_mask_seen(&mask, begin, uli_min(end, mask.q_rows));
     if (keys.first < keys.end) {
         int64_t first = uli_docs_begin(layout, tables, 1, doc);
         keys.first += first;
@@ -83,9 +83,9 @@ sum_doc(const struct uli_layout *layout, struct uli_tables *tables, int64_t n)
 {
     struct uli_doc_sums *sums = &tables->sums;
     struct uli_mask mask = mask_of_doc(layout, tables, n);
-    struct uli_keys keys = uli_doc_seen(layout, tables, n, 0, mask.q_len);
+    struct uli_keys keys = uli_doc_seen(layout, tables, n, 0, mask.q_rows);
     bool any = keys.first < keys.end;
-    sums->cost[n + 1] = sums->cost[n] + uli_mask_cost(&mask, mask.q_len);
+    sums->cost[n + 1] = sums->cost[n] + uli_mask_cost(&mask, mask.q_rows);
     sums->kv_rows[n + 1] = sums->kv_rows[n] + keys.end - keys.first;
     sums->kv_runs[n + 1] =
         sums->kv_runs[n] +
@@ -149,7 +149,7 @@ keys_before(
         return 0;
     struct uli_mask mask = mask_of_doc(layout, tables, doc);
     int64_t rows =
-        uli_min(mask.q_len, u - uli_docs_begin(layout, tables, 0, doc));
+        uli_min(mask.q_rows, u - uli_docs_begin(layout, tables, 0, doc));
     uli_u128 before =
         tables_alike(tables) ? (uli_u128)doc * cost[1] : cost[doc];
     return before + uli_mask_cost(&mask, rows);

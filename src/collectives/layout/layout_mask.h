@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys a document's rows see, and what they cost, in closed form.
+ * The keys that ranges of a document's rows see (base/mask.h), and what they
+ * cost, in closed form.
  */
 #ifndef ULI_COLLECTIVES_LAYOUT_LAYOUT_MASK_H
 #define ULI_COLLECTIVES_LAYOUT_LAYOUT_MASK_H
 
+#include "base/mask.h"
 #include "collectives/layout/layout_private.h"
-
-/* The mask of one document: row i is at t = min(i + off, INT64_MAX) and sees
- * keys t - left .. t + right of 0 .. k_len - 1; a negative side is open. */
-struct uli_mask {
-    int64_t q_len, k_len, off, left, right;
-};
 
 /* A half-open run; first >= end is empty and then both are 0. */
 struct uli_keys {
@@ -19,7 +15,7 @@ struct uli_keys {
 };
 
 struct uli_mask uli_mask_of(
-    const struct uli_shape *shape, int64_t q_len, int64_t k_len);
+    const struct uli_shape *shape, int64_t q_rows, int64_t k_rows);
 
 /* Keys that rows [begin, end) see together: one run, for consecutive rows'
  * keys overlap or touch. */

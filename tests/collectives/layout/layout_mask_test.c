@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The closed forms of masks and costs against loops over rows and keys, also
- * where sums saturate.
+ * where rows stand beyond 64 bits.
  */
 #include <string.h>
 #include "collectives/layout/layout_cases.h"
@@ -100,10 +100,10 @@ mask_sums_equal_loops(void **state)
     }
 }
 
-/* Positions that stay at INT64_MAX, with windows as long: which keys are seen
- * and where their first tile begins depends on the row up to there only. */
+/* Rows at positions around INT64_MAX and beyond, with windows as long: which
+ * keys are seen goes on to depend on the row. */
 static void
-saturated_masks_equal_loops(void **state)
+distant_masks_equal_loops(void **state)
 {
     (void)state;
     struct test_random random = {test_seed(11)};
@@ -241,7 +241,7 @@ mask_cost_of_huge_document(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mask_sums_equal_loops),
-    cmocka_unit_test(saturated_masks_equal_loops),
+    cmocka_unit_test(distant_masks_equal_loops),
     cmocka_unit_test(seen_keys_equal_loops),
     cmocka_unit_test(needed_keys_equal_loops),
     cmocka_unit_test(window_of_all_keys_equals_causal),

@@ -165,16 +165,14 @@ shape_sees(const struct uli_shape *shape, int64_t i, int64_t j, int64_t q_len,
     int64_t off =
         shape->mask_align == ULYX_ALIGN_BOTTOM_RIGHT ? k_len - q_len : 0;
     off = wide_saturated((wide)off + shape->mask_diagonal);
-    int64_t at = wide_saturated((wide)i + off);
+    wide at = (wide)i + off;
     if (shape->mask_kind == ULYX_MASK_NONE)
         return true;
     if (shape->mask_kind == ULYX_MASK_CAUSAL)
         return j <= at;
-    if (shape->mask_left != ULYX_UNBOUNDED &&
-        j < wide_saturated((wide)at - shape->mask_left))
+    if (shape->mask_left != ULYX_UNBOUNDED && j < at - shape->mask_left)
         return false;
-    return shape->mask_right == ULYX_UNBOUNDED ||
-           j <= wide_saturated((wide)at + shape->mask_right);
+    return shape->mask_right == ULYX_UNBOUNDED || j <= at + shape->mask_right;
 }
 
 void

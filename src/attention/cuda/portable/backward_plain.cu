@@ -566,8 +566,7 @@ sink_of_row(const backward_args &args, int64_t head, int64_t batch, int64_t row,
     int64_t i, q_rows, k_rows;
     if (sink == -HUGE_VAL || !docs_row(a, batch, row, &i, &q_rows, &k_rows))
         return 0;
-    int64_t off = mask_sat(
-        (mask_wide)(a.bottom_right ? k_rows - q_rows : 0) + a.diagonal);
+    int64_t off = uli_mask_off(a.bottom_right, a.diagonal, q_rows, k_rows);
     auto row_of = [&](const struct uli_gpu_attn_tensor &tensor) {
         return k_span(b, tensor, head, batch, row, row + 1).data;
     };
