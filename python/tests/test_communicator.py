@@ -200,7 +200,7 @@ def test_error_of_a_failed_communicator():
 def test_timeouts_name_the_missing_rank():
     def body(comm):
         if comm.rank == 0:
-            with pytest.raises(ulyx.TimeoutError, match="did not come: 1"):
+            with pytest.raises(ulyx.TimeoutError, match="waiting for rank 1 "):
                 comm.barrier()
     threads(2, body, timeout=0.5)
 

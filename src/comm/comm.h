@@ -62,6 +62,7 @@ struct uli_peer {
     _Atomic(struct uli_control *) control;
     struct uli_window_table windows; /* slot 0 = control segment and arena */
     _Atomic int32_t dead;            /* proved dead */
+    bool named;                      /* scratch of agreements (rounds.c) */
 };
 
 /* ---- arenas: counters, slots and rings of plans -------------------------- */
@@ -113,8 +114,9 @@ struct ulyx_comm {
     atomic_bool abort_unsaid;     /* no log line about it yet */
     pthread_mutex_t failure_lock; /* control->awaited */
 
-    uint64_t agree_round; /* (owner) last round posted */
-    uint64_t sequence;    /* (owner) of collective calls */
+    uint64_t agree_round;    /* (owner) last round posted */
+    uint64_t agree_recorded; /* (owner) call that agrees, in the recorder */
+    uint64_t sequence;       /* (owner) of collective calls */
 
     pthread_mutex_t lock;        /* windows (attach, detach), arenas */
     struct uli_list arenas;      /* under lock, private to arena.c */
@@ -185,14 +187,23 @@ ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
 void uli_comm_say_abort(ulyx_comm_t *comm);
 
 /* Fails it by TIMEOUT: "reshuffle, call 7: timed out waiting for ranks 3, 5 to
- * reach it, by the deadline of rank 0" (late.c). The format is of what waited.
- * Any thread. Returns as uli_comm_fail. */
+ * reach it, by the deadline of rank 0" (late.h). The format is of what waited.
+ * What late names is kept for ranks that wait for this one in turn. Any thread.
+ * Returns as uli_comm_fail. */
 ulyx_status_t uli_comm_fail_late(ulyx_comm_t *comm, const struct uli_late *late,
     const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Before that, where peers may wait for this rank in turn: kept for those that
- * find it gone (control->late), unless the communicator has failed before. Any
+/* The same as an error of the call alone: the communicator does not fail. */
+ulyx_status_t uli_comm_late_error(
+    const ulyx_comm_t *comm, const struct uli_late *late, const char *what);
+/* Whom a rank of this node waited for when its deadline was over and it failed;
+ * NULL: it has not said. It may lie in memory that the rank writes: to be taken
+ * by uli_late_take. Any thread. */
+const struct uli_late *uli_comm_noted_late(
+    const ulyx_comm_t *comm, int32_t rank);
+/* Whom a rank of this node waits for, or did when its deadline was over, by
+ * what it has noted or its flight recorder; -1: nobody, or not known. Any
  * thread. */
-void uli_comm_note_late(ulyx_comm_t *comm, const struct uli_late *late);
+int32_t uli_comm_awaits(const ulyx_comm_t *comm, int32_t rank);
 
 /* Posts poison (control.h) to all peers, without failing by it here. */
 void uli_comm_spread_poison(ulyx_comm_t *comm, uint64_t poison);
@@ -235,6 +246,7 @@ enum uli_call {
     ULI_CALL_RESHUFFLE,
     ULI_CALL_ATTACH, /* of a window, or of an arena that grows */
     ULI_CALL_AGREE,  /* of survivors */
+    ULI_CALL_DETACH,
     ULI_CALLS
 };
 const char *uli_call_name(enum uli_call call);

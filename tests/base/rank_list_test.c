@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "comm/agreement/late.h"
+#include "base/late.h"
 #include "base/rank_list.h"
 
 /* context: a string with a letter a rank, 'x' = chosen. */

@@ -11,7 +11,6 @@
 static ulyx_status_t
 exchange_fail_late(struct uli_exchange *exchange, const struct uli_late *late)
 {
-    uli_comm_note_late(exchange->comm, late);
     return uli_comm_fail_late(exchange->comm, late, "%s, call %llu",
         exchange->what, (unsigned long long)exchange->call);
 }
@@ -84,7 +83,7 @@ uli_exchange_timed_out(
     struct uli_late late;
     const struct uli_late *theirs = NULL;
     if (!uli_comm_is_remote(exchange->comm, p))
-        theirs = &exchange->comm->peers[p].control->late;
+        theirs = uli_comm_noted_late(exchange->comm, p);
     else if (pair->mine && uli_flags_final(pair->mine))
         theirs = &pair->mine->late;
     return theirs &&
@@ -102,6 +101,7 @@ fail_as(struct uli_exchange *exchange, int32_t p, struct uli_late late)
     if (late.count == 1 && uli_late_lists(&late, exchange->rank))
         late = uli_exchange_awaited(exchange);
     late.origin = origin;
+    late.phase = ULI_LATE_MOVE; /* p may have waited in another call */
     return exchange_fail_late(exchange, &late);
 }
 

@@ -22,8 +22,9 @@
 #define PER_STILL 4 /* looks while it goes on to stand still */
 
 static bool
-is_missing(const struct uli_exchange *exchange, int32_t p)
+is_missing(void *context, int32_t p)
 {
+    const struct uli_exchange *exchange = context;
     const struct uli_pair *pair = &exchange->pairs[p];
     return (pair->shares && !uli_flags_done(pair->mine, exchange->call)) ||
            exchange->schedule->missing(exchange, p);
@@ -31,8 +32,9 @@ is_missing(const struct uli_exchange *exchange, int32_t p)
 
 /* Whom rank p has said that it waits for; -1: nobody. */
 static int32_t
-waits_for(const struct uli_exchange *exchange, int32_t p)
+waits_for(void *context, int32_t p)
 {
+    const struct uli_exchange *exchange = context;
     const struct uli_pair *pair = &exchange->pairs[p];
     if (!exchange->schedule->tells_waits || !pair->shares)
         return -1;
@@ -40,17 +42,18 @@ waits_for(const struct uli_exchange *exchange, int32_t p)
     return told <= (uint32_t)exchange->nranks ? (int32_t)told - 1 : -1;
 }
 
-/* The rank that p waits for in the end; -1: they wait in a circle. */
-static int32_t
-origin_of(const struct uli_exchange *exchange, int32_t p)
+static bool *
+mark_of(void *context, int32_t p)
 {
-    for (int32_t i = 0; i < exchange->nranks && p != exchange->rank; i++) {
-        int32_t next = waits_for(exchange, p);
-        if (next < 0)
-            return p;
-        p = next;
-    }
-    return -1;
+    struct uli_exchange *exchange = context;
+    return &exchange->pairs[p].named;
+}
+
+static struct uli_late_view
+exchange_view(struct uli_exchange *exchange)
+{
+    return (struct uli_late_view){exchange, exchange->nranks, exchange->rank,
+        is_missing, waits_for, mark_of};
 }
 
 /* ---- telling ------------------------------------------------------------- */
@@ -71,13 +74,14 @@ exchange_announce_awaited(struct uli_exchange *exchange, int32_t rank)
 
 /* The first that is late; else the first that does not end. */
 static int32_t
-exchange_choose_awaited(const struct uli_exchange *exchange)
+exchange_choose_awaited(struct uli_exchange *exchange)
 {
+    struct uli_late_view view = exchange_view(exchange);
     int32_t first = -1;
     for (int32_t p = 0; p < exchange->nranks; p++) {
         if (!is_missing(exchange, p))
             continue;
-        int32_t origin = origin_of(exchange, p);
+        int32_t origin = uli_late_origin(&view, p);
         if (origin >= 0)
             return origin;
         first = first < 0 ? p : first;
@@ -133,33 +137,9 @@ uli_exchange_waits(struct uli_exchange *exchange, bool moved)
 
 /* ---- naming -------------------------------------------------------------- */
 
-/* In a circle nobody is the first. */
-static void
-name_chain(struct uli_exchange *exchange, int32_t p)
-{
-    while (p >= 0 && p != exchange->rank && !exchange->pairs[p].named) {
-        exchange->pairs[p].named = true;
-        p = waits_for(exchange, p);
-    }
-}
-
 struct uli_late
 uli_exchange_awaited(struct uli_exchange *exchange)
 {
-    struct uli_late late = uli_late_none(ULI_LATE_MOVE);
-    bool any = false;
-    for (int32_t p = 0; p < exchange->nranks; p++)
-        exchange->pairs[p].named = false;
-    for (int32_t p = 0; p < exchange->nranks; p++) {
-        int32_t origin = is_missing(exchange, p) ? origin_of(exchange, p) : -1;
-        if (origin >= 0)
-            any = exchange->pairs[origin].named = true;
-    }
-    for (int32_t p = 0; !any && p < exchange->nranks; p++)
-        if (is_missing(exchange, p))
-            name_chain(exchange, p);
-    for (int32_t p = 0; p < exchange->nranks; p++)
-        if (exchange->pairs[p].named)
-            uli_late_add(&late, p);
-    return late;
+    struct uli_late_view view = exchange_view(exchange);
+    return uli_late_find(&view, ULI_LATE_MOVE);
 }

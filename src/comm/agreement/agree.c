@@ -23,7 +23,7 @@ uli_call_name(enum uli_call call)
     static const char *const names[ULI_CALLS] = {"nothing", "barrier", "split",
         "shrink", "plan create", "alltoall set-up", "reduction set-up",
         "dist attention create", "batch set-up", "alltoall", "reshuffle",
-        "attach", "agree"};
+        "attach", "agree", "detach"};
 
     return (uint32_t)call < ULI_CALLS ? names[call] : "an unknown call";
 }
@@ -35,10 +35,17 @@ struct arrival {
     int32_t gone; /* a missing rank that has destroyed its handle, or -1 */
     enum uli_call call;
     int64_t stall_ns; /* when it says that it stands still */
+    bool announced;   /* whom it waits for */
 };
 
-/* Before its deadline a rank asks other nodes who has come. */
-enum { ASK_PART = 4, ASK_MAX_NS = 1000 * 1000 * 1000 };
+/* A rank that has stood still so long says whom it waits for; before its
+ * deadline it asks other nodes who has come. */
+enum {
+    STILL_PART = 4,
+    STILL_MAX_NS = 500 * 1000 * 1000,
+    ASK_PART = 4,
+    ASK_MAX_NS = 1000 * 1000 * 1000
+};
 
 /* Gone before the round: of a remote rank its message tells which was its last
  * one, for its post may come by another way than its leaving. */
@@ -101,47 +108,88 @@ await_until(struct arrival *arrival, uli_deadline_t deadline)
     return uli_comm_wait(comm, all_arrived, arrival, deadline);
 }
 
+/* For ranks that wait for this one in turn. */
+static void
+arrival_announce(struct arrival *arrival)
+{
+    ulyx_comm_t *comm = arrival->comm;
+    struct uli_late late = uli_rounds_late(comm, arrival->round);
+
+    uli_recorder_await(&comm->control->recorder, comm->agree_recorded,
+        late.count > 0 ? late.runs[0].first : -1);
+    arrival->announced = true;
+}
+
 static ulyx_status_t
 await_all(struct arrival *arrival, uli_deadline_t deadline)
 {
     ulyx_comm_t *comm = arrival->comm;
-    int64_t left = deadline - uli_clock_ns();
+    int64_t now = uli_clock_ns(), left = deadline - now;
     int64_t asking = uli_min(left / ASK_PART, ASK_MAX_NS);
     ulyx_status_t status = ULYX_ERR_TIMEOUT;
 
+    if (left > 0)
+        status = await_until(
+            arrival, now + uli_min(left / STILL_PART, STILL_MAX_NS));
+    if (left > 0 && status == ULYX_ERR_TIMEOUT)
+        arrival_announce(arrival);
     for (int i = 0; i < 2 && comm->remote != NULL && left > 0 &&
                     status == ULYX_ERR_TIMEOUT;
          i++, asking /= 2) {
         status = await_until(arrival, deadline - asking);
-        if (status == ULYX_ERR_TIMEOUT)
-            uli_nodes_ask(comm, arrival->round, i > 0);
+        if (status != ULYX_ERR_TIMEOUT)
+            break;
+        arrival_announce(arrival);
+        uli_nodes_ask(comm, arrival->round, i > 0);
     }
     return status == ULYX_ERR_TIMEOUT ? await_until(arrival, deadline) : status;
+}
+
+/* A rank that has left because its deadline was over: what it has waited for is
+ * the cause here too. One that waited for this rank only does not know whom
+ * this one waits for. */
+static ulyx_status_t
+arrival_fail_gone(struct arrival *arrival)
+{
+    ulyx_comm_t *comm = arrival->comm;
+    const char *what = uli_call_name(arrival->call);
+    const struct uli_late *noted = uli_comm_noted_late(comm, arrival->gone);
+    struct uli_late late;
+
+    ULI_TRY(uli_comm_check(comm)); /* why it left */
+    if (noted == NULL || !uli_late_take(noted, comm->nranks, &late))
+        return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, arrival->gone,
+            "%s: rank %d has destroyed its communicator handle", what,
+            arrival->gone);
+    int32_t origin = late.origin < 0 ? arrival->gone : late.origin;
+    if (late.count == 1 && uli_late_lists(&late, comm->rank))
+        late = uli_rounds_late(comm, arrival->round);
+    late.origin = origin;
+    late.phase = ULI_LATE_MOVE; /* it may have waited in another call */
+    return uli_comm_fail_late(comm, &late, "%s", what);
 }
 
 static ulyx_status_t
 await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     uli_deadline_t deadline)
 {
-    struct arrival arrival = {
-        comm, round, 0, -1, call, uli_comm_stall_ns(comm, uli_clock_ns())};
-    char missing[128];
-    ulyx_status_t status;
+    struct arrival arrival = {comm, round, 0, -1, call,
+        uli_comm_stall_ns(comm, uli_clock_ns()), false};
+    ulyx_status_t status = await_all(&arrival, deadline);
 
-    status = await_all(&arrival, deadline);
-    if (status == ULYX_SUCCESS && arrival.gone < 0)
-        return ULYX_SUCCESS;
-    if (status == ULYX_SUCCESS)
-        status = uli_comm_check(comm); /* why it left */
-    if (status == ULYX_SUCCESS)
-        return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, arrival.gone,
-            "%s: rank %d has destroyed its communicator handle",
-            uli_call_name(call), arrival.gone);
-    if (status != ULYX_ERR_TIMEOUT)
-        return status;
-    uli_rounds_missing(comm, ULI_ROUNDS_AGREE, round, missing, sizeof(missing));
-    return uli_comm_fail(comm, ULYX_ERR_TIMEOUT, -1,
-        "%s: these ranks did not come: %s", uli_call_name(call), missing);
+    if (status == ULYX_ERR_TIMEOUT) {
+        struct uli_late late = uli_rounds_late(comm, round);
+
+        /* Nobody is late any more: the last post has come just now. */
+        if (late.count > 0 || !all_arrived(&arrival))
+            return uli_comm_fail_late(comm, &late, "%s", uli_call_name(call));
+        status = ULYX_SUCCESS;
+    }
+    if (status == ULYX_SUCCESS && arrival.gone >= 0)
+        return arrival_fail_gone(&arrival);
+    if (arrival.announced)
+        uli_recorder_await(&comm->control->recorder, comm->agree_recorded, -1);
+    return status;
 }
 
 /* The same outcome and text on every rank: everybody compares with rank 0. */
@@ -280,8 +328,10 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
                                          .begun_ns = uli_clock_ns()});
     atomic_store_explicit(
         &recorder->collectives, comm->sequence + 1, memory_order_relaxed);
+    comm->agree_recorded = recorded;
     outcome = gather_rounds(comm, call, status, mine, bytes, max_bytes, all_p,
         bytes_p, status_p, deadline);
+    comm->agree_recorded = 0;
     uli_recorder_end(recorder, recorded, outcome);
     return outcome;
 }

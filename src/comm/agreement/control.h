@@ -15,8 +15,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/late.h"
 #include "comm/agreement/consensus.h"
-#include "comm/agreement/late.h"
 #include "comm/record/recorder.h"
 
 enum { ULI_LINE = 64, ULI_AGREE_BYTES = 4096 };
@@ -43,10 +43,11 @@ struct uli_control {
     /* The first rank of a node: where posts of other nodes lie (nodes.h). */
     _Atomic uint32_t table_window;
     _Atomic uint64_t table_offset;
-    /* Whom the owner waited for when a deadline of an exchange was over and
-     * failed its communicator; else nobody. Written before it marks anything as
-     * closed or left. */
+    /* Whom the owner waited for when a deadline was over and failed its
+     * communicator. Written once, before it marks anything as closed or left,
+     * and before late_noted. */
     struct uli_late late;
+    _Atomic uint32_t late_noted;
     /* Agreement rounds of collective calls, and of a creation by shrink, which
      * must work when a failure has left the first rounds out of step. */
     _Alignas(ULI_LINE) struct uli_agree_post agree[2];

@@ -55,15 +55,6 @@ poison_peers(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
     uli_comm_spread_poison(comm, poison_pack(status, rank));
 }
 
-void
-uli_comm_note_late(ulyx_comm_t *comm, const struct uli_late *late)
-{
-    pthread_mutex_lock(&comm->failure_lock);
-    if (atomic_load(&comm->failed) == 0)
-        comm->control->late = *late;
-    pthread_mutex_unlock(&comm->failure_lock);
-}
-
 /* True for one caller only, who writes failure_text and then settles. */
 static bool
 claim_failure(ulyx_comm_t *comm)
@@ -122,7 +113,7 @@ uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
     else if (status != ULYX_ERR_TIMEOUT)
         poison_peers(comm, ULYX_ERR_ABORTED,
             status == ULYX_ERR_ABORTED ? rank : comm->rank);
-    /* What note_late has begun is whole before peers may read it. */
+    /* What late_note has begun is whole before peers may read it. */
     pthread_mutex_lock(&comm->failure_lock);
     settle_failure(comm, status, rank);
     pthread_mutex_unlock(&comm->failure_lock);
@@ -130,6 +121,90 @@ uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
     uli_doorbell_ring(comm->control);
     return read_failure(comm);
 }
+
+/* ---- deadlines ----------------------------------------------------------- */
+
+/* Once: what peers may read does not change. */
+static void
+late_note(ulyx_comm_t *comm, const struct uli_late *late)
+{
+    struct uli_control *control = comm->control;
+
+    pthread_mutex_lock(&comm->failure_lock);
+    if (atomic_load(&comm->failed) == 0 && late->count > 0 &&
+        atomic_load(&control->late_noted) == 0) {
+        control->late = *late;
+        atomic_store(&control->late_noted, 1);
+    }
+    pthread_mutex_unlock(&comm->failure_lock);
+}
+
+const struct uli_late *
+uli_comm_noted_late(const ulyx_comm_t *comm, int32_t rank)
+{
+    const struct uli_control *control = atomic_load(&comm->peers[rank].control);
+
+    return control != NULL && atomic_load(&control->late_noted) != 0
+               ? &control->late
+               : NULL;
+}
+
+int32_t
+uli_comm_awaits(const ulyx_comm_t *comm, int32_t rank)
+{
+    const struct uli_control *control = atomic_load(&comm->peers[rank].control);
+    const struct uli_late *noted = uli_comm_noted_late(comm, rank);
+    struct uli_late late;
+    int32_t awaited;
+
+    if (noted != NULL && uli_late_take(noted, comm->nranks, &late))
+        return late.runs[0].first;
+    awaited = control != NULL ? uli_recorder_awaited(&control->recorder) : -1;
+    return awaited < comm->nranks && awaited != rank ? awaited : -1;
+}
+
+/* "node5, pid 412" where one rank is late. */
+static void
+late_identity(const ulyx_comm_t *comm, const struct uli_late *late,
+    char text_p[ULI_LATE_WHO_BYTES])
+{
+    text_p[0] = 0;
+    if (late->count == 1) {
+        const struct uli_peer *peer = &comm->peers[late->runs[0].first];
+
+        snprintf(text_p, ULI_LATE_WHO_BYTES, "%.63s, pid %d",
+            peer->identity.host, peer->identity.pid);
+    }
+}
+
+ulyx_status_t
+uli_comm_fail_late(
+    ulyx_comm_t *comm, const struct uli_late *late, const char *format, ...)
+{
+    char what[96], who[ULI_LATE_WHO_BYTES], text[ULI_LATE_TEXT_BYTES];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(what, sizeof(what), format, arguments);
+    va_end(arguments);
+    late_note(comm, late);
+    late_identity(comm, late, who);
+    uli_late_text(late, what, who, text, sizeof(text));
+    return uli_comm_fail(comm, ULYX_ERR_TIMEOUT,
+        late->count > 0 ? late->runs[0].first : -1, "%s", text);
+}
+
+ulyx_status_t
+uli_comm_late_error(
+    const ulyx_comm_t *comm, const struct uli_late *late, const char *what)
+{
+    char who[ULI_LATE_WHO_BYTES];
+
+    late_identity(comm, late, who);
+    return uli_late_error(late, who, "%s", what);
+}
+
+/* ---- deaths and poison --------------------------------------------------- */
 
 void
 uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how)

@@ -6,7 +6,6 @@
 
 #include <string.h>
 #include "comm/remote/nodes.h"
-#include "base/rank_list.h"
 #include "comm/remote/remote_internal.h"
 
 struct uli_agree_post *
@@ -95,28 +94,54 @@ uli_rounds_has(
            atomic_load_explicit(&post->round, memory_order_acquire) == round;
 }
 
-struct missing {
+/* ---- who is late --------------------------------------------------------- */
+
+struct round {
     ulyx_comm_t *comm;
-    enum uli_rounds rounds;
-    uint64_t round;
+    uint64_t number;
 };
 
 static bool
-is_missing(const void *context, int32_t rank)
+is_missing(void *context, int32_t rank)
 {
-    const struct missing *m = context;
+    const struct round *round = context;
 
-    if (uli_rounds_has(m->comm, m->rounds, rank, m->round))
+    if (uli_rounds_has(round->comm, ULI_ROUNDS_AGREE, rank, round->number))
         return false;
-    return !is_elsewhere(m->comm, m->rounds, rank) ||
-           !uli_nodes_came(m->comm, rank, m->round);
+    return !is_elsewhere(round->comm, ULI_ROUNDS_AGREE, rank) ||
+           !uli_nodes_came(round->comm, rank, round->number);
 }
 
-void
-uli_rounds_missing(ulyx_comm_t *comm, enum uli_rounds rounds, uint64_t round,
-    char *text_p, size_t text_bytes)
+static int32_t
+rank_awaits(void *context, int32_t rank)
 {
-    struct missing missing = {comm, rounds, round};
+    const struct round *round = context;
 
-    uli_rank_ranges(comm->nranks, is_missing, &missing, text_p, text_bytes);
+    return is_elsewhere(round->comm, ULI_ROUNDS_AGREE, rank)
+               ? uli_nodes_awaits(round->comm, rank, round->number)
+               : uli_comm_awaits(round->comm, rank);
+}
+
+static bool *
+mark_of(void *context, int32_t rank)
+{
+    const struct round *round = context;
+
+    return &round->comm->peers[rank].named;
+}
+
+struct uli_late
+uli_rounds_late(ulyx_comm_t *comm, uint64_t number)
+{
+    struct round round = {comm, number};
+    struct uli_late_view view = {
+        &round, comm->nranks, comm->rank, is_missing, rank_awaits, mark_of};
+    struct uli_late late = uli_late_find(&view, ULI_LATE_REACH);
+
+    if (late.count == 0 && comm->remote != NULL)
+        return uli_nodes_relays(comm, number);
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (comm->peers[p].named && !is_missing(&round, p))
+            late.phase = ULI_LATE_MOVE; /* what it holds up is another call */
+    return late;
 }

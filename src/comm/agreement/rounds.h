@@ -37,8 +37,10 @@ void uli_rounds_publish(ulyx_comm_t *comm, enum uli_rounds rounds,
 bool uli_rounds_has(
     ulyx_comm_t *comm, enum uli_rounds rounds, int32_t rank, uint64_t round);
 
-/* "3, 5-7": the ranks whose post of the round is missing. */
-void uli_rounds_missing(ulyx_comm_t *comm, enum uli_rounds rounds,
-    uint64_t round, char *text_p, size_t text_bytes);
+/* Whom an agreement round waits for: ranks that have not come to it, or those
+ * whom these wait for in turn; where all have come, the first ranks of nodes
+ * that do not pass posts on. Names somebody unless all posts are here. By the
+ * thread that agrees. */
+struct uli_late uli_rounds_late(ulyx_comm_t *comm, uint64_t round);
 
 #endif

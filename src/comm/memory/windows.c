@@ -466,8 +466,7 @@ static ulyx_status_t
 fail_late(
     ulyx_comm_t *comm, int32_t rank, enum uli_late_phase phase, uint32_t window)
 {
-    struct uli_late late = uli_late_none(phase);
-    uli_late_add(&late, rank);
+    struct uli_late late = uli_late_one(phase, rank);
     return uli_comm_fail_late(comm, &late, "%s of window %u",
         phase == ULI_LATE_MAP ? "attach" : "detach", window);
 }
@@ -542,23 +541,25 @@ windows_give_undo(ulyx_comm_t *comm, uint32_t window, int32_t count, bool told,
 /* Puts may come as soon as a remote peer knows it. */
 static ulyx_status_t
 give_remote(ulyx_comm_t *comm, uint32_t window,
-    const struct uli_tr_handle *handle, uli_deadline_t deadline)
+    const struct uli_tr_handle *handle, uint64_t recorded,
+    uli_deadline_t deadline)
 {
     struct uli_late late = uli_late_none(ULI_LATE_NOTE);
     if (!comm->net)
         return ULYX_SUCCESS;
     ULI_TRY(comm->remote->ops->window_add(
         comm->net, window, handle->address, handle->bytes));
-    ulyx_status_t status =
-        uli_remote_windows_give(comm, window, handle->bytes, deadline, &late);
+    ulyx_status_t status = uli_remote_windows_give(
+        comm, window, handle->bytes, recorded, deadline, &late);
     if (status == ULYX_ERR_TIMEOUT && late.count > 0)
         return uli_comm_fail_late(comm, &late, "attach of window %u", window);
     return status;
 }
 
+/* recorded: the call, in the flight recorder. */
 static ulyx_status_t
 give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
-    uli_deadline_t deadline, uint32_t *window_p)
+    uint64_t recorded, uli_deadline_t deadline, uint32_t *window_p)
 {
     uint32_t window;
     ULI_TRY(window_reserve(comm, &window));
@@ -566,6 +567,7 @@ give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
         int32_t p = peer_at(comm, i);
         if (!takes_windows(comm, p))
             continue;
+        uli_recorder_await(&comm->control->recorder, recorded, p);
         ulyx_status_t status =
             windows_give_give(comm, p, window, handle, deadline);
         if (status != ULYX_SUCCESS) {
@@ -574,7 +576,8 @@ give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
         }
     }
     ulyx_status_t status =
-        remote ? give_remote(comm, window, handle, deadline) : ULYX_SUCCESS;
+        remote ? give_remote(comm, window, handle, recorded, deadline)
+               : ULYX_SUCCESS;
     if (status != ULYX_SUCCESS) {
         windows_give_undo(comm, window, comm->nranks - 1, true, status);
         return status;
@@ -589,18 +592,23 @@ give_window(ulyx_comm_t *comm, const struct uli_tr_handle *handle, bool remote,
     return ULYX_SUCCESS;
 }
 
+static uint64_t
+call_record(ulyx_comm_t *comm, enum uli_call call)
+{
+    return uli_recorder_begin(&comm->control->recorder,
+        &(struct uli_recorder_entry){
+            .call = call, .direction = -1, .begun_ns = uli_clock_ns()});
+}
+
 ulyx_status_t
 uli_windows_give(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
     uli_deadline_t deadline, uint32_t *window_p)
 {
-    struct uli_recorder *recorder = &comm->control->recorder;
-    uint64_t recorded = uli_recorder_begin(
-        recorder, &(struct uli_recorder_entry){.call = ULI_CALL_ATTACH,
-                      .direction = -1,
-                      .begun_ns = uli_clock_ns()});
-    ulyx_status_t status = give_window(comm, handle, true, deadline, window_p);
+    uint64_t recorded = call_record(comm, ULI_CALL_ATTACH);
+    ulyx_status_t status =
+        give_window(comm, handle, true, recorded, deadline, window_p);
 
-    uli_recorder_end(recorder, recorded, status);
+    uli_recorder_end(&comm->control->recorder, recorded, status);
     return status;
 }
 
@@ -608,37 +616,50 @@ ulyx_status_t
 uli_windows_give_node(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
     uli_deadline_t deadline, uint32_t *window_p)
 {
-    return give_window(comm, handle, false, deadline, window_p);
+    return give_window(comm, handle, false, 0, deadline, window_p);
 }
 
 static ulyx_status_t
-take_remote(ulyx_comm_t *comm, uint32_t window, uli_deadline_t deadline)
+take_remote(ulyx_comm_t *comm, uint32_t window, uint64_t recorded,
+    uli_deadline_t deadline)
 {
     struct uli_late late = uli_late_none(ULI_LATE_LET_GO);
     ulyx_status_t status =
-        uli_remote_windows_take(comm, window, deadline, &late);
+        uli_remote_windows_take(comm, window, recorded, deadline, &late);
     if (status == ULYX_ERR_TIMEOUT && late.count > 0)
         return uli_comm_fail_late(comm, &late, "detach of window %u", window);
     return status;
 }
 
-ulyx_status_t
-uli_windows_take_back(
-    ulyx_comm_t *comm, uint32_t window, uli_deadline_t deadline)
+static ulyx_status_t
+take_window(ulyx_comm_t *comm, uint32_t window, uint64_t recorded,
+    uli_deadline_t deadline)
 {
     window_hide(comm, window);
     for (int32_t i = 0; i < comm->nranks - 1; i++) {
         int32_t p = peer_at(comm, i);
         if (!takes_windows(comm, p))
             continue;
+        uli_recorder_await(&comm->control->recorder, recorded, p);
         ulyx_status_t status = windows_give_take(comm, p, window, deadline);
         if (status == ULYX_ERR_TIMEOUT)
             return fail_late(comm, p, ULI_LATE_LET_GO, window);
         ULI_TRY(status);
     }
-    ULI_TRY(take_remote(comm, window, deadline));
+    ULI_TRY(take_remote(comm, window, recorded, deadline));
     uli_windows_forget(comm, window);
     return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_windows_take_back(
+    ulyx_comm_t *comm, uint32_t window, uli_deadline_t deadline)
+{
+    uint64_t recorded = call_record(comm, ULI_CALL_DETACH);
+    ulyx_status_t status = take_window(comm, window, recorded, deadline);
+
+    uli_recorder_end(&comm->control->recorder, recorded, status);
+    return status;
 }
 
 ulyx_status_t

@@ -79,6 +79,21 @@ uli_recorder_end(
             memory_order_relaxed);
 }
 
+int32_t
+uli_recorder_awaited(const struct uli_recorder *recorder)
+{
+    uint64_t serial =
+        atomic_load_explicit(&recorder->serial, memory_order_acquire);
+    const struct uli_recorded_call *call =
+        &recorder->calls[serial % ULI_RECORDED_CALLS];
+
+    if (serial == 0 ||
+        atomic_load_explicit(&call->serial, memory_order_acquire) != serial ||
+        atomic_load(&call->status) != ULYX_IN_PROGRESS)
+        return -1;
+    return atomic_load(&call->awaited);
+}
+
 /* ---- reading ------------------------------------------------------------- */
 
 /* What does not print becomes '?': the text goes to terminals. */

@@ -77,6 +77,10 @@ void uli_recorder_await(
 void uli_recorder_end(
     struct uli_recorder *recorder, uint64_t serial, ulyx_status_t status);
 
+/* Whom the newest call stands still for, of a rank of this communicator; -1: it
+ * has ended, or has not said. Any thread. */
+int32_t uli_recorder_awaited(const struct uli_recorder *recorder);
+
 /* ---- reading, also what another process owns ----------------------------- */
 
 /* A call as it was read. */

@@ -332,37 +332,113 @@ uli_nodes_ask(ulyx_comm_t *comm, uint64_t round, bool all)
     }
 }
 
-/* Hook: which ranks of my node have come to the round, or gone beyond it. */
+/* What an answer says of a rank; nothing of one that has not come and is not
+ * known to wait for anybody. */
+struct whereabouts {
+    int32_t rank;
+    int32_t awaits; /* -1: it has come */
+};
+
+static bool
+has_posted(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
+{
+    struct uli_control *control = comm->peers[rank].control;
+    return atomic_load(&control->agree[0].round) >= round ||
+           atomic_load(&control->agree[1].round) >= round;
+}
+
+/* Hook: which ranks of my node have come to the round, or gone beyond it, and
+ * whom the others wait for. */
 void
 uli_nodes_answer(ulyx_comm_t *comm, int32_t from, uint64_t round)
 {
-    enum { MOST = (ULI_NET_MESSAGE_BYTES - 64) / sizeof(int32_t) };
+    enum { MOST = (ULI_NET_MESSAGE_BYTES - 64) / sizeof(struct whereabouts) };
     const struct uli_nodes *nodes = &comm->remote->nodes;
     struct uli_message here = {.head.kind = ULI_MESSAGE_HERE, .value = round};
-    int32_t ranks[MOST];
+    struct whereabouts ranks[MOST];
     size_t count = 0;
     int32_t end = nodes->first[nodes->mine + 1];
     for (int32_t at = nodes->first[nodes->mine]; at < end && count < MOST;
          at++) {
-        struct uli_control *control = comm->peers[nodes->order[at]].control;
-        for (int b = 0; b < 2; b++)
-            if (atomic_load(&control->agree[b].round) >= round) {
-                ranks[count++] = nodes->order[at];
-                break;
-            }
+        int32_t rank = nodes->order[at];
+        bool came = has_posted(comm, rank, round);
+        int32_t awaits = came ? -1 : uli_comm_awaits(comm, rank);
+        if (came || awaits >= 0)
+            ranks[count++] = (struct whereabouts){rank, awaits};
     }
     uli_remote_post(comm, from, &here, ranks, count * sizeof(ranks[0]));
 }
 
 void
-uli_nodes_here(
-    ulyx_comm_t *comm, const struct uli_message *message, size_t bytes)
+uli_nodes_here(ulyx_comm_t *comm, int32_t from,
+    const struct uli_message *message, size_t bytes)
 {
-    size_t count = (bytes - sizeof(*message)) / sizeof(int32_t);
+    size_t count = (bytes - sizeof(*message)) / sizeof(struct whereabouts);
     for (size_t i = 0; i < count; i++) {
-        int32_t rank;
-        memcpy(&rank, message->more + i * sizeof(rank), sizeof(rank));
-        if (rank >= 0 && rank < comm->nranks)
-            atomic_store(&comm->remote->peers[rank].here, message->value);
+        struct whereabouts it;
+        memcpy(&it, message->more + i * sizeof(it), sizeof(it));
+        if (it.rank < 0 || it.rank >= comm->nranks || it.awaits < -1 ||
+            it.awaits >= comm->nranks)
+            continue;
+        struct uli_remote_peer *peer = &comm->remote->peers[it.rank];
+        atomic_store(&peer->awaits, it.awaits);
+        atomic_store(
+            it.awaits < 0 ? &peer->here : &peer->waits, message->value);
     }
+    atomic_store(&comm->remote->peers[from].answered, message->value);
+}
+
+int32_t
+uli_nodes_awaits(const ulyx_comm_t *comm, int32_t rank, uint64_t round)
+{
+    const struct uli_remote_peer *peer = &comm->remote->peers[rank];
+    int32_t awaits = atomic_load(&peer->awaits);
+    return atomic_load(&peer->waits) == round && awaits != rank ? awaits : -1;
+}
+
+/* ---- who does not pass posts on ------------------------------------------ */
+
+static bool
+node_is_silent(ulyx_comm_t *comm, int32_t node, uint64_t round)
+{
+    const struct uli_nodes *nodes = &comm->remote->nodes;
+    for (int32_t at = nodes->first[node]; at < nodes->first[node + 1]; at++)
+        if (!uli_rounds_has(comm, ULI_ROUNDS_AGREE, nodes->order[at], round))
+            return true;
+    return false;
+}
+
+/* The leaders of nodes whose posts are not here: all, or those that have not
+ * answered either. What a node holds up of others' posts would have come behind
+ * its own, so it is among them. */
+static struct uli_late
+silent_leaders(ulyx_comm_t *comm, uint64_t round, bool all)
+{
+    const struct uli_nodes *nodes = &comm->remote->nodes;
+    struct uli_late late = uli_late_none(ULI_LATE_RELAY);
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        int32_t node = comm->peers[p].node;
+        if (node != nodes->mine && p == leader_of(nodes, node) &&
+            (all || atomic_load(&comm->remote->peers[p].answered) != round) &&
+            node_is_silent(comm, node, round))
+            uli_late_add(&late, p);
+    }
+    return late;
+}
+
+/* A leader that runs says in time whom it waits for itself, and its thread
+ * answers other nodes: one that does neither is stopped. */
+struct uli_late
+uli_nodes_relays(ulyx_comm_t *comm, uint64_t round)
+{
+    int32_t own = leader_of(&comm->remote->nodes, comm->remote->nodes.mine);
+    struct uli_late late = silent_leaders(comm, round, true);
+    if (late.count == 0)
+        return late;
+    if (own != comm->rank && uli_comm_awaits(comm, own) < 0)
+        return uli_late_one(ULI_LATE_RELAY, own);
+    struct uli_late mute = silent_leaders(comm, round, false);
+    if (mute.count > 0)
+        return mute;
+    return own != comm->rank ? uli_late_one(ULI_LATE_RELAY, own) : late;
 }

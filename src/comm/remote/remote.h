@@ -86,12 +86,15 @@ void uli_remote_tell_poison(ulyx_comm_t *comm, uint64_t poison);
 uint64_t uli_remote_poison(const ulyx_comm_t *comm);
 
 /* A window of mine begins, or is taken back: all remote peers that have not
- * gone know when it returns. Errors: those of a peer by name; TIMEOUT without
- * a text, *late_p those that did not answer; the communicator's failure. */
+ * gone know when it returns. recorded: the call, in the flight recorder, which
+ * learns whom it waits for; or 0. Errors: those of a peer by name; TIMEOUT
+ * without a text, *late_p those that did not answer; the communicator's
+ * failure. */
 ulyx_status_t uli_remote_windows_give(ulyx_comm_t *comm, uint32_t window,
-    int64_t bytes, uli_deadline_t deadline, struct uli_late *late_p);
+    int64_t bytes, uint64_t recorded, uli_deadline_t deadline,
+    struct uli_late *late_p);
 ulyx_status_t uli_remote_windows_take(ulyx_comm_t *comm, uint32_t window,
-    uli_deadline_t deadline, struct uli_late *late_p);
+    uint64_t recorded, uli_deadline_t deadline, struct uli_late *late_p);
 /* Asks one remote peer to let go of a window of mine, on a communicator that
  * may have failed: true when it has, and nothing of its puts is on its way. */
 bool uli_remote_window_retire(

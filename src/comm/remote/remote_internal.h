@@ -26,7 +26,7 @@ enum uli_message_kind {
     ULI_MESSAGE_GUARD = 1, /* makes a connection to watch, and its answer */
     ULI_MESSAGE_POSTS,     /* agreement posts of some ranks (nodes.c) */
     ULI_MESSAGE_ASK,       /* which ranks of your node are in the round? */
-    ULI_MESSAGE_HERE,      /* these */
+    ULI_MESSAGE_HERE,      /* these; and whom the others wait for */
     ULI_MESSAGE_SHRINK,    /* the sender's post of the shrink rounds */
     ULI_MESSAGE_COME,      /* the sender has come to a decision */
     ULI_MESSAGE_BALLOT,    /* asks the votes of a node (survivors.h) */
@@ -53,7 +53,7 @@ struct uli_message {
     int64_t bytes;  /* of the window; LEFT: the poison or 0 */
     uint32_t window;
     int32_t status;
-    unsigned char more[]; /* head.count: HERE ranks, ACK text, SHRINK
+    unsigned char more[]; /* head.count: HERE whereabouts, ACK text, SHRINK
                            * post, VOTES, DECISION */
 };
 
@@ -63,7 +63,11 @@ struct uli_remote_peer {
     _Atomic bool contacted;           /* something went to it or came from it */
     _Atomic uint64_t left_round;      /* the last it posted before it left */
     _Atomic int64_t doubted_until_ns; /* not reached; -1: reported */
-    _Atomic uint64_t here; /* a round that it is known to have posted */
+    /* Answers on agreement rounds (nodes.c): */
+    _Atomic uint64_t here;     /* a round that it is known to have posted */
+    _Atomic uint64_t waits;    /* a round that it waits elsewhere in place of */
+    _Atomic int32_t awaits;    /* with `waits`: for whom */
+    _Atomic uint64_t answered; /* a round that it has answered on */
 };
 
 struct uli_survivors_call;
@@ -136,7 +140,7 @@ void uli_survivors_receive(
 /* Hooks. */
 void uli_nodes_receive(ulyx_comm_t *comm, const void *message, size_t bytes);
 void uli_nodes_answer(ulyx_comm_t *comm, int32_t from, uint64_t round);
-void uli_nodes_here(
-    ulyx_comm_t *comm, const struct uli_message *message, size_t bytes);
+void uli_nodes_here(ulyx_comm_t *comm, int32_t from,
+    const struct uli_message *message, size_t bytes);
 
 #endif

@@ -227,7 +227,7 @@ carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
         uli_nodes_answer(comm, from, message->value);
         break;
     case ULI_MESSAGE_HERE:
-        uli_nodes_here(comm, message, bytes);
+        uli_nodes_here(comm, from, message, bytes);
         break;
     case ULI_MESSAGE_SHRINK:
         take_shrink(comm, from, message);

@@ -21,6 +21,7 @@ enum { TEXT_BYTES = 200 };
 struct call {
     struct uli_list node;
     ulyx_comm_t *comm;
+    uint64_t recorded; /* in the flight recorder, or 0 */
     uint64_t token;
     bool *waits; /* [nranks], under lock */
     _Atomic int32_t count;
@@ -178,6 +179,8 @@ all_answered(void *context)
     pthread_mutex_lock(&comm->remote->lock);
     int32_t p = next_awaited(call, 0);
     pthread_mutex_unlock(&comm->remote->lock);
+    if (p < comm->nranks)
+        uli_recorder_await(&comm->control->recorder, call->recorded, p);
     return p == comm->nranks;
 }
 
@@ -196,12 +199,14 @@ call_late(const struct call *call, enum uli_late_phase phase)
 
 static ulyx_status_t
 ask_all(ulyx_comm_t *comm, const struct uli_message *request,
-    enum uli_late_phase phase, uli_deadline_t deadline, struct uli_late *late_p)
+    enum uli_late_phase phase, uint64_t recorded, uli_deadline_t deadline,
+    struct uli_late *late_p)
 {
     struct call call;
     if (!comm->net)
         return ULYX_SUCCESS;
     ULI_TRY(remote_windows_begin(comm, &call));
+    call.recorded = recorded;
     ulyx_status_t status = ULYX_SUCCESS;
     for (int32_t i = 1; i < comm->nranks && status == ULYX_SUCCESS; i++) {
         int32_t p = (comm->rank + i) % comm->nranks;
@@ -219,20 +224,20 @@ ask_all(ulyx_comm_t *comm, const struct uli_message *request,
 
 ulyx_status_t
 uli_remote_windows_give(ulyx_comm_t *comm, uint32_t window, int64_t bytes,
-    uli_deadline_t deadline, struct uli_late *late_p)
+    uint64_t recorded, uli_deadline_t deadline, struct uli_late *late_p)
 {
     struct uli_message request = {
         .head.kind = ULI_MESSAGE_WINDOW, .bytes = bytes, .window = window};
-    return ask_all(comm, &request, ULI_LATE_NOTE, deadline, late_p);
+    return ask_all(comm, &request, ULI_LATE_NOTE, recorded, deadline, late_p);
 }
 
 ulyx_status_t
-uli_remote_windows_take(ulyx_comm_t *comm, uint32_t window,
+uli_remote_windows_take(ulyx_comm_t *comm, uint32_t window, uint64_t recorded,
     uli_deadline_t deadline, struct uli_late *late_p)
 {
     struct uli_message request = {
         .head.kind = ULI_MESSAGE_WITHDRAW, .window = window};
-    return ask_all(comm, &request, ULI_LATE_LET_GO, deadline, late_p);
+    return ask_all(comm, &request, ULI_LATE_LET_GO, recorded, deadline, late_p);
 }
 
 /* Its puts may be known to have ended, or itself to be dead, before the net

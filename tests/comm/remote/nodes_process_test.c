@@ -308,9 +308,9 @@ stopped_body(int rank, int nranks, void *context)
         return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
     }
     ulyx_status_t status = ulyx_comm_barrier(comm);
-    bool right =
-        ranks_expect(status == ULYX_ERR_TIMEOUT) &&
-        ranks_expect(strstr(ulyx_last_error(), "these ranks did not come: 1"));
+    bool right = ranks_expect(status == ULYX_ERR_TIMEOUT) &&
+                 ranks_expect(strstr(
+                     ulyx_last_error(), "timed out waiting for rank 1 ("));
     if (!right)
         fprintf(stderr, "rank %d: %s\n", rank, ulyx_last_error());
     if (atomic_fetch_add(&shared->stage, 1) == NRANKS - 2)

@@ -194,9 +194,9 @@ timeout_names_only_who_is_missing(void **state)
         bool frozen;
         const char *text;
     } cases[] = {
-        {3, false, "these ranks did not come: 3"},
-        {2, false, "these ranks did not come: 2"},
-        {2, true, "these ranks did not come: 2"},
+        {3, false, "timed out waiting for rank 3 ("},
+        {2, false, "timed out waiting for rank 2 ("},
+        {2, true, "timed out waiting for rank 2 ("},
     };
     ulyx_comm_t *comms[MOST_RANKS];
     (void)state;

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A process that is stopped after it has posted its part of a round: the others
+ * name it when their deadline is over, and never a rank that only waits itself,
+ * be it in another call, after its own deadline, or for what a node's first
+ * rank passes on.
+ */
+#include "support/test.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "comm/comm.h"
+#include "comm/meet.h"
+#include "comm/memory/mem.h"
+#include "comm/remote/nodes_scene.h"
+#include "support/ranks.h"
+
+enum { MOST = 5, LIMIT_S = 60 };
+#define CREATE_S 20.0
+#define SHORT_S  1.2
+
+struct scene {
+    pid_t pids[MOST];
+    struct meet *meet;
+    int victim;
+    int attacher;         /* a rank that attaches instead, or -1 */
+    double attach_s;      /* its deadline */
+    bool attacher_leaves; /* as soon as that is over */
+    _Atomic int ended;
+};
+
+/* ---- the victim ---------------------------------------------------------- */
+
+struct stop {
+    ulyx_comm_t *comm;
+    uint64_t round;
+};
+
+static void *
+stop_after_post(void *argument)
+{
+    const struct stop *stop = argument;
+    struct uli_agree_post *post = &stop->comm->control->agree[stop->round & 1];
+    while (atomic_load(&post->round) != stop->round)
+        usleep(200);
+    kill(getpid(), SIGSTOP);
+    return NULL;
+}
+
+static int
+victim_main(ulyx_comm_t *comm)
+{
+    struct stop stop = {comm, comm->agree_round + 1};
+    pthread_t thread;
+    bool right =
+        ranks_expect(!pthread_create(&thread, NULL, stop_after_post, &stop));
+    ulyx_comm_barrier(comm); /* what becomes of it is not the matter here */
+    pthread_join(thread, NULL);
+    return !(ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS) && right);
+}
+
+static bool
+victim_await_stopped(const struct scene *s)
+{
+    char path[64], state = 0;
+    uli_deadline_t deadline = uli_deadline_in(CREATE_S);
+    snprintf(path, sizeof(path), "/proc/%d/stat",
+        (int)ranks_pid(s->pids, s->victim));
+    while (state != 'T' && !uli_deadline_over(deadline)) {
+        FILE *file = fopen(path, "r");
+        if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            state = 0;
+        if (file)
+            fclose(file);
+        usleep(500);
+    }
+    return ranks_expect(state == 'T');
+}
+
+/* ---- the others ---------------------------------------------------------- */
+
+static ulyx_status_t
+rank_call(const struct scene *s, int rank, ulyx_comm_t *comm, ulyx_mem_t *mem)
+{
+    if (rank != s->attacher)
+        return ulyx_comm_barrier(comm);
+    comm->timeout_s = s->attach_s;
+    return ulyx_mem_attach(comm, mem);
+}
+
+static bool
+text_names_victim_only(const struct scene *s, int nranks)
+{
+    const char *text = ulyx_last_error();
+    bool right = true;
+    for (int r = 0; r < nranks; r++)
+        right &= ranks_listed(text, "waiting for rank", r) == (r == s->victim);
+    if (!right)
+        fprintf(stderr, "%s\n", text);
+    return ranks_expect(right);
+}
+
+static int
+late_body(int rank, int nranks, void *context)
+{
+    struct scene *s = context;
+    ulyx_comm_t *comm = NULL;
+    ulyx_mem_t *mem = NULL;
+    void *address;
+    if (!ranks_expect(
+            meet_comm(s->meet, rank, CREATE_S, &comm) == ULYX_SUCCESS) ||
+        !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS) ||
+        !ranks_expect(
+            ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS))
+        return 1;
+    if (rank == s->victim)
+        return victim_main(comm);
+    bool right = victim_await_stopped(s);
+    comm->timeout_s = SHORT_S;
+    right &= ranks_expect(rank_call(s, rank, comm, mem) == ULYX_ERR_TIMEOUT) &&
+             text_names_victim_only(s, nranks);
+    bool stays = rank != s->attacher || !s->attacher_leaves;
+    if (!stays)
+        right &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
+    if (atomic_fetch_add(&s->ended, 1) == nranks - 2)
+        kill(ranks_pid(s->pids, s->victim), SIGCONT);
+    while (stays && atomic_load(&s->ended) < nranks - 1)
+        usleep(1000);
+    if (stays)
+        right &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
+    return !right;
+}
+
+static void
+scene_run(const struct scene *given, int nranks)
+{
+    struct scene *s = ranks_shared(sizeof(*s));
+    *s = *given;
+    s->meet = meet_new(nranks);
+    assert_int_equal(ranks_run_processes_victim(
+                         nranks, late_body, s, LIMIT_S, s->victim, s->pids),
+        0);
+    meet_free(s->meet);
+    ranks_shared_free(s, sizeof(*s));
+}
+
+/* ---- one node ------------------------------------------------------------ */
+
+/* Rank 1 has not come to the barrier because it attaches, which the victim
+ * holds up: it still does when the deadline of the others is over, or it has
+ * given up, or it has left. */
+static void
+rank_that_waits_in_attach_is_not_named(void **state)
+{
+    static const struct scene scenes[] = {
+        {.victim = 0, .attacher = 1, .attach_s = 2 * SHORT_S},
+        {.victim = 0, .attacher = 1, .attach_s = SHORT_S / 2},
+        {.victim = 0,
+            .attacher = 1,
+            .attach_s = SHORT_S / 2,
+            .attacher_leaves = true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++)
+        scene_run(&scenes[i], 4);
+}
+
+/* ---- several nodes ------------------------------------------------------- */
+
+#ifdef WITH_UCX
+/* Everybody has posted, so nobody is missing: the first rank of a node does not
+ * pass the posts on. With one rank a node posts of others go through it too. */
+static void
+first_rank_that_passes_nothing_on_is_named(void **state)
+{
+    static const struct {
+        int per_node, victim;
+    } cases[] = {{3, 0}, {3, 3}, {1, 2}};
+    (void)state;
+    setenv("ULYX_KEEPALIVE", "1", 1);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        scene_set_nodes(cases[i].per_node);
+        scene_run(
+            &(struct scene){.victim = cases[i].victim, .attacher = -1}, 5);
+    }
+    scene_set_nodes(0);
+    unsetenv("ULYX_KEEPALIVE");
+}
+
+static void
+rank_that_waits_in_attach_of_another_node_is_not_named(void **state)
+{
+    (void)state;
+    setenv("ULYX_KEEPALIVE", "1", 1);
+    scene_set_nodes(3);
+    scene_run(
+        &(struct scene){.victim = 0, .attacher = 3, .attach_s = 2 * SHORT_S},
+        5);
+    scene_set_nodes(0);
+    unsetenv("ULYX_KEEPALIVE");
+}
+#endif
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(rank_that_waits_in_attach_is_not_named),
+#ifdef WITH_UCX
+    cmocka_unit_test(first_rank_that_passes_nothing_on_is_named),
+    cmocka_unit_test(rank_that_waits_in_attach_of_another_node_is_not_named),
+#endif
+};
+
+ULI_TEST_MAIN("LateProcess", tests)
