@@ -91,16 +91,6 @@ uli_late_origin(const struct uli_late_view *view, int32_t p)
     return -1;
 }
 
-/* In a circle nobody is the first. */
-static void
-chain_mark(const struct uli_late_view *view, int32_t p)
-{
-    while (p >= 0 && p != view->rank && !*view->mark(view->context, p)) {
-        *view->mark(view->context, p) = true;
-        p = view->awaits(view->context, p);
-    }
-}
-
 struct uli_late
 uli_late_find(const struct uli_late_view *view, enum uli_late_phase phase)
 {
@@ -114,9 +104,9 @@ uli_late_find(const struct uli_late_view *view, enum uli_late_phase phase)
         if (origin >= 0)
             any = *view->mark(view->context, origin) = true;
     }
+    /* In a circle nobody is the first. */
     for (int32_t p = 0; !any && p < view->nranks; p++)
-        if (view->missing(view->context, p))
-            chain_mark(view, p);
+        *view->mark(view->context, p) = view->missing(view->context, p);
     for (int32_t p = 0; p < view->nranks; p++)
         if (*view->mark(view->context, p))
             uli_late_add(&late, p);

@@ -82,8 +82,8 @@ struct uli_late_view {
 /* The rank that p waits for in the end; -1: they wait in a circle, or for the
  * rank that looks. */
 int32_t uli_late_origin(const struct uli_late_view *view, int32_t p);
-/* Those that missing ranks wait for in the end; where all wait in circles, all
- * that are in one. Names somebody if a rank is missing. */
+/* Those that missing ranks wait for in the end; where all wait in circles, the
+ * missing ranks. Names somebody if a rank is missing. */
 struct uli_late uli_late_find(
     const struct uli_late_view *view, enum uli_late_phase phase);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/late.h"
 #include "base/rank_list.h"
+#include "base/status.h"
 
 /* context: a string with a letter a rank, 'x' = chosen. */
 static bool
@@ -122,9 +123,102 @@ late_ranks_of_others_are_taken_only_whole(void **state)
     }
 }
 
+/* ---- who is the cause ---------------------------------------------------- */
+
+enum { VIEWED = 6 };
+
+/* By the rank that looks, which is 0. */
+struct waits {
+    bool missing[VIEWED];
+    int32_t awaits[VIEWED];
+    const char *named;
+    bool marks[VIEWED];
+};
+
+static bool
+waits_missing(void *context, int32_t rank)
+{
+    return ((const struct waits *)context)->missing[rank];
+}
+
+static int32_t
+waits_of(void *context, int32_t rank)
+{
+    return ((const struct waits *)context)->awaits[rank];
+}
+
+static bool *
+waits_mark(void *context, int32_t rank)
+{
+    return &((struct waits *)context)->marks[rank];
+}
+
+static void
+those_that_only_wait_themselves_are_not_named(void **state)
+{
+    static const struct waits cases[] = {
+        /* nobody says anything */
+        {{0, 1, 0, 0, 1, 0}, {-1, -1, -1, -1, -1, -1}, "ranks 1, 4"},
+        /* 1 waits for 2, which is not missed here, and that for 5 */
+        {{0, 1, 0, 0, 0, 0}, {-1, 2, 5, -1, -1, -1}, "rank 5"},
+        {{0, 1, 1, 1, 0, 0}, {-1, 3, 3, -1, -1, -1}, "rank 3"},
+        /* a circle, and one that waits for the rank that looks */
+        {{0, 1, 1, 0, 0, 0}, {-1, 2, 1, -1, -1, -1}, "ranks 1-2"},
+        {{0, 1, 0, 0, 0, 0}, {-1, 3, -1, 1, -1, -1}, "rank 1"},
+        {{0, 1, 0, 0, 0, 0}, {1, 0, -1, -1, -1, -1}, "rank 1"},
+        /* a circle is no cause where there is one */
+        {{0, 1, 1, 0, 1, 0}, {-1, 2, 1, -1, 5, -1}, "rank 5"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct waits waits = cases[i];
+        struct uli_late_view view = {
+            &waits, VIEWED, 0, waits_missing, waits_of, waits_mark};
+        char text[64];
+        memset(waits.marks, true, sizeof(waits.marks)); /* of a search before */
+        struct uli_late late = uli_late_find(&view, ULI_LATE_REACH);
+        uli_late_ranks(&late, text, sizeof(text));
+        assert_string_equal(text, cases[i].named);
+        assert_int_equal(late.phase, ULI_LATE_REACH);
+    }
+}
+
+/* ---- the wording --------------------------------------------------------- */
+
+static void
+each_phase_is_worded(void **state)
+{
+    char text[ULI_LATE_TEXT_BYTES];
+    (void)state;
+    struct uli_late late = uli_late_one(ULI_LATE_MAP, 3);
+    uli_late_text(&late, "attach", "node5, pid 412", text, sizeof(text));
+    assert_string_equal(text,
+        "attach: timed out waiting for rank 3 (node5, pid 412) to map it");
+    uli_late_add(&late, 5);
+    late.origin = 1;
+    uli_late_text(&late, "attach", "node5, pid 412", text, sizeof(text));
+    assert_string_equal(text,
+        "attach: timed out waiting for ranks 3, 5 to map it, by the deadline "
+        "of rank 1");
+    late = uli_late_none(ULI_LATE_ANSWER);
+    uli_late_text(&late, "gather 2", "the root", text, sizeof(text));
+    assert_string_equal(
+        text, "gather 2: timed out waiting for the root to answer");
+    uli_late_text(&late, "gather 2", "", text, sizeof(text));
+    assert_non_null(strstr(text, "this rank did not run in time"));
+    for (int phase = 0; phase < ULI_LATE_PHASES; phase++) {
+        late = uli_late_one((enum uli_late_phase)phase, 7);
+        assert_status(uli_late_error(&late, "", "x"), ULYX_ERR_TIMEOUT);
+        assert_non_null(strstr(uli_error_text(), "x: timed out waiting for"));
+        assert_null(strstr(uli_error_text(), "(null)"));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(late_ranks_are_runs_and_the_rest_is_counted),
     cmocka_unit_test(late_ranks_of_others_are_taken_only_whole),
+    cmocka_unit_test(those_that_only_wait_themselves_are_not_named),
+    cmocka_unit_test(each_phase_is_worded),
     cmocka_unit_test(ranges_are_as_short_as_can_be),
     cmocka_unit_test(long_lists_say_how_many_more_and_stay_inside),
 };

@@ -14,6 +14,7 @@
 
 #include <stdio.h>
 #include "comm/record/stall.h"
+#include "comm/remote/remote.h"
 
 /* A call stands still when nothing has moved for a quarter of its time, at
  * most this: long against the 50 ms that a sleeping rank takes to look. */
@@ -30,16 +31,30 @@ is_missing(void *context, int32_t p)
            exchange->schedule->missing(exchange, p);
 }
 
-/* Whom rank p has said that it waits for; -1: nobody. */
+/* By its pair flags; -1: nobody. */
+static int32_t
+told_by(const struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    if (!pair->shares)
+        return -1;
+    uint32_t told = (uint32_t)uli_flag(pair->mine, ULI_WAITS);
+    return told <= (uint32_t)exchange->nranks ? (int32_t)told - 1 : -1;
+}
+
+/* Whom rank p has said that it waits for, in this exchange or, of a rank of
+ * this node, in another call; -1: nobody. A schedule that tells nothing knows
+ * whose turn it is. */
 static int32_t
 waits_for(void *context, int32_t p)
 {
     const struct uli_exchange *exchange = context;
-    const struct uli_pair *pair = &exchange->pairs[p];
-    if (!exchange->schedule->tells_waits || !pair->shares)
+    if (!exchange->schedule->tells_waits)
         return -1;
-    uint32_t told = (uint32_t)uli_flag(pair->mine, ULI_WAITS);
-    return told <= (uint32_t)exchange->nranks ? (int32_t)told - 1 : -1;
+    int32_t told = told_by(exchange, p);
+    return told >= 0 || uli_comm_is_remote(exchange->comm, p)
+               ? told
+               : uli_comm_awaits(exchange->comm, p);
 }
 
 static bool *

@@ -7,25 +7,29 @@
  */
 #include "support/test.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "comm/agreement/rounds.h"
 #include "comm/comm.h"
 #include "comm/meet.h"
 #include "comm/memory/mem.h"
 #include "comm/remote/nodes_scene.h"
 #include "support/ranks.h"
+#include "ulyx/collective.h"
 
 enum { MOST = 5, LIMIT_S = 60 };
 #define CREATE_S 20.0
 #define SHORT_S  1.2
 
+enum call { BARRIER, ALLTOALL };
+
 struct scene {
     pid_t pids[MOST];
+    enum call call; /* of all but the attacher; the victim comes to a barrier */
     struct meet *meet;
     int victim;
     int attacher;         /* a rank that attaches instead, or -1 */
@@ -36,32 +40,17 @@ struct scene {
 
 /* ---- the victim ---------------------------------------------------------- */
 
-struct stop {
-    ulyx_comm_t *comm;
-    uint64_t round;
-};
-
-static void *
-stop_after_post(void *argument)
-{
-    const struct stop *stop = argument;
-    struct uli_agree_post *post = &stop->comm->control->agree[stop->round & 1];
-    while (atomic_load(&post->round) != stop->round)
-        usleep(200);
-    kill(getpid(), SIGSTOP);
-    return NULL;
-}
-
+/* As a rank that is stopped right after it has posted its part of a barrier:
+ * as the first rank of a node it has passed nothing on. */
 static int
 victim_main(ulyx_comm_t *comm)
 {
-    struct stop stop = {comm, comm->agree_round + 1};
-    pthread_t thread;
-    bool right =
-        ranks_expect(!pthread_create(&thread, NULL, stop_after_post, &stop));
-    ulyx_comm_barrier(comm); /* what becomes of it is not the matter here */
-    pthread_join(thread, NULL);
-    return !(ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS) && right);
+    struct uli_agree_post post = {
+        .call = ULI_CALL_BARRIER, .sequence = comm->sequence};
+    uli_rounds_publish(
+        comm, ULI_ROUNDS_AGREE, comm->agree_round + 1, &post, NULL, 0);
+    raise(SIGSTOP);
+    return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
 }
 
 static bool
@@ -87,8 +76,10 @@ victim_await_stopped(const struct scene *s)
 static ulyx_status_t
 rank_call(const struct scene *s, int rank, ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
+    char src[MOST] = {0}, dst[MOST];
     if (rank != s->attacher)
-        return ulyx_comm_barrier(comm);
+        return s->call == BARRIER ? ulyx_comm_barrier(comm)
+                                  : ulyx_alltoall(comm, src, dst, 1, NULL);
     comm->timeout_s = s->attach_s;
     return ulyx_mem_attach(comm, mem);
 }
@@ -112,9 +103,10 @@ late_body(int rank, int nranks, void *context)
     ulyx_comm_t *comm = NULL;
     ulyx_mem_t *mem = NULL;
     void *address;
+    char src[MOST] = {0}, dst[MOST];
     if (!ranks_expect(
             meet_comm(s->meet, rank, CREATE_S, &comm) == ULYX_SUCCESS) ||
-        !ranks_expect(ulyx_comm_barrier(comm) == ULYX_SUCCESS) ||
+        !ranks_expect(ulyx_alltoall(comm, src, dst, 1, NULL) == ULYX_SUCCESS) ||
         !ranks_expect(
             ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS))
         return 1;
@@ -151,7 +143,7 @@ scene_run(const struct scene *given, int nranks)
 
 /* ---- one node ------------------------------------------------------------ */
 
-/* Rank 1 has not come to the barrier because it attaches, which the victim
+/* Rank 1 has not come to the others' call because it attaches, which the victim
  * holds up: it still does when the deadline of the others is over, or it has
  * given up, or it has left. */
 static void
@@ -164,6 +156,7 @@ rank_that_waits_in_attach_is_not_named(void **state)
             .attacher = 1,
             .attach_s = SHORT_S / 2,
             .attacher_leaves = true},
+        {.victim = 0, .attacher = 1, .attach_s = 2 * SHORT_S, .call = ALLTOALL},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++)
