@@ -225,6 +225,7 @@ MACHINE(gb200_nvl, "gb200-nvl")
 MACHINE(gb200_nvl_nccl, "gb200-nvl.nccl")
 MACHINE(dual_socket, "dual-socket")
 MACHINE(memoryless_numa, "memoryless-numa")
+MACHINE(shared_memory, "shared-memory")
 MACHINE(flat_vm, "flat-vm")
 MACHINE(vm_unknown_numa, "vm-unknown-numa")
 MACHINE(vm_nccl, "vm.nccl")
@@ -238,6 +239,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gb200_nvl_nccl),
     cmocka_unit_test(dual_socket),
     cmocka_unit_test(memoryless_numa),
+    cmocka_unit_test(shared_memory),
     cmocka_unit_test(flat_vm),
     cmocka_unit_test(vm_unknown_numa),
     cmocka_unit_test(vm_nccl),

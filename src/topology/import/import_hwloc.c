@@ -8,9 +8,11 @@
  * under the one NUMA node that its place has, else under the package, else
  * under the machine: a machine that gives no place leaves it unknown.
  *
- * Where several NUMA nodes have the same cores (GPU memory, high-bandwidth
- * memory), the first is the one that cores and devices are local to; the
- * others are never anyone's home.
+ * Where several NUMA nodes have a core (GPU memory, high-bandwidth memory,
+ * memory behind CXL that a whole machine shares), the core's home is the one
+ * with the fewest cores, the first of several such. Nodes that are no core's
+ * home are not in the graph. A device is local to the home of the cores of its
+ * place, where that is one.
  */
 #include "topology/graph.h"
 
@@ -75,66 +77,78 @@ package_of(const struct import *in, hwloc_const_cpuset_t set)
     return -1;
 }
 
-/* False when an earlier NUMA node has the same cores. */
-static bool
-is_home(const struct import *in, hwloc_obj_t numa)
+/* The home of a core, or NULL. */
+static hwloc_obj_t
+home_of(const struct import *in, hwloc_obj_t core)
 {
-    hwloc_obj_t other = NULL;
-    while ((other = hwloc_get_next_obj_by_type(
-                in->hwloc, HWLOC_OBJ_NUMANODE, other)) != numa &&
-           other)
-        if (hwloc_bitmap_isequal(other->cpuset, numa->cpuset))
-            return false;
-    return !hwloc_bitmap_iszero(numa->cpuset);
+    hwloc_obj_t home = NULL, numa = NULL;
+    while ((
+        numa = hwloc_get_next_obj_by_type(in->hwloc, HWLOC_OBJ_NUMANODE, numa)))
+        if (hwloc_bitmap_isset(numa->cpuset, core->os_index) &&
+            (!home || hwloc_bitmap_weight(numa->cpuset) <
+                          hwloc_bitmap_weight(home->cpuset)))
+            home = numa;
+    return home;
 }
 
+/* In the order of hwloc's NUMA nodes; a core's userdata is its home's. */
 static ulyx_status_t
 add_numa_nodes(struct import *in)
 {
-    hwloc_obj_t object = NULL;
-    while ((object = hwloc_get_next_obj_by_type(
-                in->hwloc, HWLOC_OBJ_NUMANODE, object))) {
-        int32_t id, package = package_of(in, object->cpuset);
-        if (!is_home(in, object))
-            continue;
-        ULI_TRY(uli_graph_add(
-            in->graph, ULI_TOPO_NUMA, package < 0 ? 0 : package, &id));
-        in->graph->nodes[id].os_index = (int32_t)object->os_index;
-        in->graph->nodes[id].memory_bytes =
-            (int64_t)(object->attr->numanode.local_memory & INT64_MAX);
-        set_id(object, id);
+    hwloc_obj_t core = NULL, numa = NULL;
+    hwloc_bitmap_t homes = hwloc_bitmap_alloc(); /* logical indices */
+    ulyx_status_t status = ULYX_SUCCESS;
+    int32_t id;
+    if (!homes)
+        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for NUMA nodes");
+    while ((core = hwloc_get_next_obj_by_type(in->hwloc, HWLOC_OBJ_PU, core))) {
+        hwloc_obj_t home = home_of(in, core);
+        if (home && hwloc_bitmap_set(homes, home->logical_index))
+            status = uli_error(ULYX_ERR_NO_MEMORY, "no memory for NUMA nodes");
+        core->userdata = home;
     }
-    return ULYX_SUCCESS;
+    while (
+        status == ULYX_SUCCESS && (numa = hwloc_get_next_obj_by_type(
+                                       in->hwloc, HWLOC_OBJ_NUMANODE, numa))) {
+        int32_t package = package_of(in, numa->cpuset);
+        if (!hwloc_bitmap_isset(homes, numa->logical_index))
+            continue;
+        status = uli_graph_add(
+            in->graph, ULI_TOPO_NUMA, package < 0 ? 0 : package, &id);
+        if (status != ULYX_SUCCESS)
+            break;
+        in->graph->nodes[id].os_index = (int32_t)numa->os_index;
+        in->graph->nodes[id].memory_bytes =
+            (int64_t)(numa->attr->numanode.local_memory & INT64_MAX);
+        set_id(numa, id);
+    }
+    hwloc_bitmap_free(homes);
+    return status;
 }
 
-/* Id of the only home among the NUMA nodes of a place, or -1. */
+/* Id of the one home of all cores of a place, or -1. */
 static int32_t
-numa_of(const struct import *in, hwloc_const_nodeset_t set)
+numa_of(const struct import *in, hwloc_const_cpuset_t set)
 {
-    int32_t found = -1;
-    hwloc_obj_t object = NULL;
-    while ((object = hwloc_get_next_obj_by_type(
-                in->hwloc, HWLOC_OBJ_NUMANODE, object))) {
-        if (!set || id_of(object) < 0 ||
-            !hwloc_bitmap_isset(set, object->os_index))
-            continue;
-        if (found >= 0)
+    hwloc_obj_t core = NULL, home = NULL;
+    while (set && (core = hwloc_get_next_obj_inside_cpuset_by_type(
+                       in->hwloc, set, HWLOC_OBJ_PU, core))) {
+        if (!core->userdata || (home && home != core->userdata))
             return -1;
-        found = id_of(object);
+        home = core->userdata;
     }
-    return found;
+    return id_of(home);
 }
 
 static ulyx_status_t
 add_cores(struct import *in)
 {
     hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(in->hwloc);
-    hwloc_obj_t object = NULL;
-    while (
-        (object = hwloc_get_next_obj_by_type(in->hwloc, HWLOC_OBJ_PU, object)))
-        if (!allowed || hwloc_bitmap_isset(allowed, object->os_index))
-            ULI_TRY(uli_graph_add_core(in->graph, (int32_t)object->os_index,
-                numa_of(in, object->nodeset), package_of(in, object->cpuset)));
+    hwloc_obj_t core = NULL;
+    while ((core = hwloc_get_next_obj_by_type(in->hwloc, HWLOC_OBJ_PU, core)))
+        if (!allowed || hwloc_bitmap_isset(allowed, core->os_index))
+            ULI_TRY(uli_graph_add_core(in->graph, (int32_t)core->os_index,
+                id_of(core->userdata), package_of(in, core->cpuset)));
     return ULYX_SUCCESS;
 }
 
@@ -258,7 +272,7 @@ add_io(struct import *in, hwloc_obj_t object, int32_t parent, int depth)
 static ulyx_status_t
 add_io_below(struct import *in, hwloc_obj_t place, int depth)
 {
-    int32_t parent = numa_of(in, place->nodeset);
+    int32_t parent = place->io_first_child ? numa_of(in, place->cpuset) : -1;
     if (parent < 0)
         parent = package_of(in, place->cpuset);
     if (depth > 256)

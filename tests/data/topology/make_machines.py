@@ -130,25 +130,29 @@ def matrix(gps, links):
             "</distances2>"]
 
 
-def hwloc(packages, loose=(), links=None):
+def hwloc(packages, loose=(), links=None, shared=()):
     """packages: lists of NUMA dicts {os, memory, cores, roots, extra}; loose:
-    roots whose place the machine does not say."""
+    roots whose place the machine does not say; shared: memory of all cores."""
     numas = [numa for package in packages for numa in package]
-    extra = [e for numa in numas for e in numa.get("extra", ())]
+    extra = [e for numa in numas for e in numa.get("extra", ())] + [*shared]
     all_cpus = [c for numa in numas for core in numa["cores"] for c in core]
     all_nodes = [numa["os"] for numa in numas + extra]
     xml, gps = Xml(), {}
     whole = sets(all_cpus, all_nodes)
     xml.open("Machine", os_index=0, **whole,
              allowed_cpuset=whole["cpuset"], allowed_nodeset=whole["nodeset"])
+    for node in shared:
+        add_numa(xml, node, all_cpus, gps)
     for number, package in enumerate(packages):
         cpus = [c for numa in package for core in numa["cores"] for c in core]
         nodes = [n["os"] for numa in package
                  for n in [numa, *numa.get("extra", ())]]
+        nodes += [node["os"] for node in shared]
         xml.open("Package", os_index=number, **sets(cpus, nodes))
         for numa in package:
             own = [c for core in numa["cores"] for c in core]
             here = [numa["os"]] + [e["os"] for e in numa.get("extra", ())]
+            here += [node["os"] for node in shared]
             if len(package) > 1:
                 xml.open("Group", **sets(own, here))
             for node in [numa, *numa.get("extra", ())]:
@@ -252,6 +256,11 @@ def machines():
             [{"os": 0, "memory": 128 * GIB, "cores": cores(0, 8)}],
             [{"os": 1, "memory": 0, "cores": cores(8, 8),
               "roots": [both[1]]}]]),
+        # Memory behind CXL, local to the cores of both sockets.
+        "shared-memory.xml": hwloc(
+            [[{"os": p, "memory": 64 * GIB, "cores": cores(4 * p, 4),
+               "roots": [both[p]]}] for p in range(2)],
+            shared=[{"os": 2, "memory": 256 * GIB}]),
         "flat-vm.xml": hwloc(
             [[{"os": 0, "memory": 8 * GIB, "cores": cores(0, 4)}]],
             loose=[[one]]),
