@@ -116,6 +116,12 @@ choice_falls_back(void **state)
     assert_chosen(&machine, "", "", "127.0.0.1:9");
     machine_add(&machine, "eth0", "[fe80::1%2]:9");
     assert_chosen(&machine, "", "", "[fe80::1%2]:9");
+    machine_add(&machine, "dummy1", "169.254.20.10:9");
+    assert_chosen(&machine, "", "", "169.254.20.10:9 [fe80::1%2]:9");
+    machine_add(&machine, "br-ex", "10.0.0.3:9");
+    assert_chosen(&machine, "", "", "10.0.0.3:9");
+    machine_add(&machine, "lo", "10.9.9.9:9");
+    assert_chosen(&machine, "", "", "10.9.9.9:9");
 }
 
 static void

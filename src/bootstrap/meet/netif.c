@@ -11,19 +11,15 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/interface.h"
 #include "base/log.h"
 #include "base/status.h"
 
 enum { NETIF_MAX = 256 };
 
-enum tier {
-    TIER_GOOD,
-    TIER_BRIDGE,
-    TIER_LINK_LOCAL,
-    TIER_LOOPBACK,
-    TIER_COUNT,
-    TIER_NEVER
-};
+/* A tier is a reach (base/interface.h); of interfaces that the list names the
+ * first, unless it is link-local. */
+enum { TIER_NEVER = ULI_REACH_NONE };
 
 /* ---- the list ------------------------------------------------------------ */
 
@@ -69,34 +65,17 @@ uli_netif_matches(const char *list, const char *name)
 
 /* ---- choosing ------------------------------------------------------------ */
 
-static bool
-link_local(const struct uli_socket_address *address)
-{
-    const struct sockaddr_in6 *v6 = (const void *)&address->storage;
-    return v6->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
-}
-
-static bool
-netif_bridge(const char *name)
-{
-    return find_entry(
-               "docker,veth,virbr,br-,cni,flannel,podman", name, false) >= 0;
-}
-
-static enum tier
+static int
 tier_of(const struct uli_netif *netif, const char *list, int family)
 {
     bool named = *list && *list != '^';
     if ((family && netif->address.storage.ss_family != family) ||
         !uli_netif_matches(list, netif->name))
         return TIER_NEVER;
-    if (link_local(&netif->address))
-        return TIER_LINK_LOCAL;
-    if (named)
-        return TIER_GOOD;
-    if (netif->loopback)
-        return TIER_LOOPBACK;
-    return netif_bridge(netif->name) ? TIER_BRIDGE : TIER_GOOD;
+    enum uli_interface_reach reach = uli_interface_reach(
+        netif->name, netif->loopback, (const void *)&netif->address.storage);
+    return named && reach != ULI_REACH_LINK_LOCAL ? ULI_REACH_HOSTS
+                                                  : (int)reach;
 }
 
 /* Less is earlier: the list's order, InfiniBand, then IPv4 before IPv6. */
@@ -137,17 +116,17 @@ uli_netif_choose(const struct uli_netif *netifs, int count, const char *list,
     if (*family && !wanted)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "ULYX_SOCKET_FAMILY=\"%s\": expected AF_INET or AF_INET6", family);
-    int best = TIER_COUNT;
+    int best = TIER_NEVER;
     for (int i = 0; i < count; i++) {
         int tier = tier_of(&netifs[i], list, wanted);
         best = tier < best ? tier : best;
     }
-    if (best == TIER_COUNT)
+    if (best == TIER_NEVER)
         return none_fits(netifs, count, list, family);
 
     int chosen = 0, orders[ULI_ADDRESS_MAX];
     for (int i = 0; i < count; i++) {
-        if ((int)tier_of(&netifs[i], list, wanted) != best)
+        if (tier_of(&netifs[i], list, wanted) != best)
             continue;
         int order = order_of(&netifs[i], list);
         int at = chosen < ULI_ADDRESS_MAX ? chosen++ : ULI_ADDRESS_MAX;

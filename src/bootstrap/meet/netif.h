@@ -3,9 +3,10 @@
  * Which interfaces a root listens on. ULYX_SOCKET_IFNAME has NCCL's grammar:
  * comma separated prefixes of interface names ("eth,ib"); "=" first makes the
  * names exact ("=eth0"), "^" first excludes ("^docker,lo"), "^=" excludes exact
- * names. Without it: InfiniBand's interfaces first, then all others, container
- * bridges and loopback only where there is nothing else. Link-local IPv6
- * addresses mean another host on each host: only where there is nothing else.
+ * names. Without it: InfiniBand's interfaces first, then all others; addresses
+ * of less reach (base/interface.h: bridges of containers, link-local ones,
+ * which mean another host on each host, loopback) only where there is nothing
+ * better.
  */
 #ifndef ULI_BOOTSTRAP_MEET_NETIF_H
 #define ULI_BOOTSTRAP_MEET_NETIF_H

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/interface.h"
 #include "base/log.h"
 #include "topology/nic.h"
 #include "transport/ucx/net.h"
@@ -68,43 +69,42 @@ uli_ucx_is_infiniband(const char *folder, const char *devices)
 
 /* ---- TCP ----------------------------------------------------------------- */
 
-/* Bridges of containers and virtual machines lead nowhere else. */
-static bool
-is_bridge(const char *name)
-{
-    return strncmp(name, "docker", 6) == 0 || strncmp(name, "virbr", 5) == 0 ||
-           strncmp(name, "br-", 3) == 0;
-}
-
-/* 0: cannot be used. IPv4 goes before IPv6, bridges before loopback only. */
+/* 0: cannot be used. By reach, then IPv4 before IPv6. Of a loopback interface
+ * UCX takes 127.0.0.1, whatever routers send there. */
 static int
 worth_of(const struct ifaddrs *at)
 {
-    if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) ||
-        !(at->ifa_flags & IFF_RUNNING))
+    enum uli_interface_reach reach = uli_interface_reach(
+        at->ifa_name, at->ifa_flags & IFF_LOOPBACK, at->ifa_addr);
+    if (!(at->ifa_flags & IFF_UP) || !(at->ifa_flags & IFF_RUNNING))
         return 0;
-    int worth = at->ifa_addr->sa_family == AF_INET    ? 2
-                : at->ifa_addr->sa_family == AF_INET6 ? 1
-                                                      : 0;
-    if (worth == 0 || at->ifa_flags & IFF_LOOPBACK)
-        return worth;
-    return worth + (is_bridge(at->ifa_name) ? 2 : 4);
+    if (reach == ULI_REACH_ROUTED)
+        reach = ULI_REACH_LOOPBACK;
+    return reach == ULI_REACH_NONE ? 0
+                                   : 2 * (ULI_REACH_NONE - (int)reach) +
+                                         (at->ifa_addr->sa_family == AF_INET);
 }
 
-static void
-tcp_device(char *device_p, size_t bytes)
+void
+uli_ucx_tcp_device(const struct ifaddrs *list, char *device_p, size_t bytes)
 {
-    struct ifaddrs *list = NULL;
     int best = 0;
-    if (getifaddrs(&list))
-        return;
-    for (struct ifaddrs *at = list; at; at = at->ifa_next) {
+    for (const struct ifaddrs *at = list; at; at = at->ifa_next) {
         int worth = worth_of(at);
         if (worth > best) {
             best = worth;
             snprintf(device_p, bytes, "%s", at->ifa_name);
         }
     }
+}
+
+static void
+tcp_device_here(char *device_p, size_t bytes)
+{
+    struct ifaddrs *list = NULL;
+    if (getifaddrs(&list))
+        return;
+    uli_ucx_tcp_device(list, device_p, bytes);
     freeifaddrs(list);
 }
 
@@ -142,7 +142,7 @@ uli_ucx_choose_devices(const struct uli_net_params *params,
     else if (*own)
         snprintf(devices_p, bytes, "%s", own);
     else if (!uli_ucx_has_infiniband())
-        tcp_device(devices_p, bytes);
+        tcp_device_here(devices_p, bytes);
     else
         nearest_nic(params, devices_p, bytes);
 }

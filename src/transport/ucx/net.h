@@ -315,6 +315,10 @@ ulyx_status_t uli_ucx_context(const struct uli_ucx_calls *ucx,
  */
 void uli_ucx_choose_devices(const struct uli_net_params *params,
     const char *preference, char *devices_p, size_t bytes);
+/* The best device for TCP of a list of interfaces; untouched if none is fit. */
+struct ifaddrs;
+void uli_ucx_tcp_device(
+    const struct ifaddrs *list, char *device_p, size_t bytes);
 bool uli_ucx_has_infiniband(void);
 /* Whether every device of the list is a port whose link is InfiniBand, by a
  * folder laid out as /sys/class/infiniband. */
