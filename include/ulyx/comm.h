@@ -12,6 +12,12 @@
  * but for abort, the queries and ulyx_mem_attach/detach, which any thread may
  * call at any time until destroy begins. Different handles are independent.
  *
+ * Mistakes with handles of communicators, plans, windows and distributed
+ * attention: what was destroyed, or is of another kind, is refused with
+ * ERR_INVALID_ARGUMENT, and destroying what another thread is in a call on with
+ * ERR_BUSY. That is no promise: the memory of what was destroyed may serve the
+ * next object of its kind, which the old pointer then names.
+ *
  * Deadlines: every wait of every call is bounded. timeout_s of a communicator
  * (default: ULYX_TIMEOUT, default 600 s, at most one day) holds for all its
  * calls that are not given another.
@@ -229,9 +235,9 @@ ULYX_API ulyx_status_t ulyx_comm_abort(ulyx_comm_t *comm);
  * Peers need not have destroyed theirs, but none may still be in a call with
  * this rank: it would end with ERR_RANK_LOST. A barrier before makes sure.
  * returns: SUCCESS; ERR_BUSY when a plan, window or operation is left, or a
- * call is queued in a group (the text names it; the handle stays valid). On a
- * failed communicator windows are released or quarantined and the call
- * succeeds. */
+ * call is queued in a group or in flight in another thread (the text names it;
+ * the handle stays valid); ERR_INVALID_ARGUMENT (destroyed before). On a failed
+ * communicator windows are released or quarantined and the call succeeds. */
 ULYX_API ulyx_status_t ulyx_comm_destroy(ulyx_comm_t *comm);
 
 /* This handle's rank, and how many ranks there are.

@@ -138,7 +138,8 @@ typedef struct {
 ULYX_API ulyx_status_t ulyx_dist_attention_create(ulyx_comm_t *comm,
     const ulyx_dist_attention_params_t *params, ulyx_dist_attention_t **dist_p);
 
-/* Local; NULL is fine. returns: SUCCESS; ERR_BUSY (a call in flight). */
+/* Local; NULL is fine. returns: SUCCESS; ERR_BUSY (a call in flight);
+ * ERR_INVALID_ARGUMENT (destroyed before). */
 ULYX_API ulyx_status_t ulyx_dist_attention_destroy(ulyx_dist_attention_t *dist);
 
 /* Other documents from the next call on, within max_docs; local, no

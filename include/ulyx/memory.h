@@ -80,8 +80,9 @@ ULYX_API ulyx_status_t ulyx_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem);
 ULYX_API ulyx_status_t ulyx_mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem);
 
 /* Frees an allocated window or forgets a registered one; NULL is fine.
- * returns: SUCCESS; ERR_BUSY when still attached or quarantined (the window
- * stays valid). */
+ * returns: SUCCESS; ERR_BUSY when still attached or quarantined, or with a call
+ * of another thread in flight (the window stays valid); ERR_INVALID_ARGUMENT
+ * (freed before). */
 ULYX_API ulyx_status_t ulyx_mem_free(ulyx_mem_t *mem);
 
 /* Where the memory begins here, and its size in bytes as it was asked for.

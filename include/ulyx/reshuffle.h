@@ -250,8 +250,9 @@ ULYX_API ulyx_status_t ulyx_plan_update_rows(ulyx_plan_t *plan,
     const int64_t *rows, const int64_t *const *splits,
     const ulyx_docs_t *docs_q, const ulyx_docs_t *docs_k, void *stream);
 
-/* Local; NULL is fine. returns: SUCCESS; ERR_BUSY with an operation in
- * flight (the plan stays valid). */
+/* Local; NULL is fine. returns: SUCCESS; ERR_BUSY with an operation or a call
+ * of another thread in flight (the plan stays valid); ERR_INVALID_ARGUMENT
+ * (destroyed before, or the plan of a distributed attention). */
 ULYX_API ulyx_status_t ulyx_plan_destroy(ulyx_plan_t *plan);
 
 /* Moves all tensors: src[ntensors] and dst[ntensors] in the plan's order.

@@ -89,7 +89,7 @@ ulyx_alltoall(ulyx_comm_t *comm, const void *src, void *dst,
     int64_t piece_bytes, void *stream)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {.comm = comm,
         .args = {.src = src,
             .dst = dst,
@@ -143,7 +143,7 @@ ulyx_alltoallv(ulyx_comm_t *comm, const void *src, const int64_t src_bytes[],
     const int64_t dst_offsets[], void *stream)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {.comm = comm,
         .args = {src, dst, false, src_bytes, src_offsets, dst_bytes,
             dst_offsets, stream}};

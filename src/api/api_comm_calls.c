@@ -84,7 +84,7 @@ ulyx_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
         .comm = comm, .color = color, .key = key, .new_p = new_p};
 
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     child.outcome = new_p != NULL
                         ? ULYX_SUCCESS
                         : uli_error(ULYX_ERR_INVALID_ARGUMENT, "new_p is NULL");
@@ -101,7 +101,7 @@ ulyx_comm_shrink(
     struct offspring child = {.comm = comm, .new_p = new_p};
 
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_CHECK_POINTER(new_p);
     ULI_TRY(api_comm_calls_inherit(comm, params, &child));
     return offspring_make(&child, run_shrink);
@@ -139,7 +139,7 @@ ulyx_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
         .nranks_p = nranks_p};
 
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     if (value_p == NULL)
         call.outcome = uli_error(ULYX_ERR_INVALID_ARGUMENT, "value_p is NULL");
     else if (how < ULYX_AGREE_AND || how > ULYX_AGREE_MAX)
@@ -161,7 +161,7 @@ ulyx_status_t
 ulyx_comm_barrier(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     if (uli_group_active())
         return uli_group_queue(comm, run_barrier, &comm, sizeof(comm));
     return uli_comm_barrier(comm);
@@ -171,7 +171,7 @@ ulyx_status_t
 ulyx_comm_abort(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     uli_comm_abort(comm);
     return ULYX_SUCCESS;
 }
@@ -186,14 +186,15 @@ ulyx_comm_destroy(ulyx_comm_t *comm)
         return uli_error(ULYX_ERR_BUSY,
             "a call on the communicator is queued in a group: end the group "
             "before destroy");
-    return uli_comm_destroy(comm);
+    ULI_TRY(uli_handle_close(ULI_HANDLE_COMM, comm, "comm"));
+    return uli_handle_closed(comm, uli_comm_destroy(comm));
 }
 
 ulyx_status_t
 ulyx_comm_get_rank(const ulyx_comm_t *comm, int32_t *rank_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_CHECK_POINTER(rank_p);
     *rank_p = comm->rank;
     return ULYX_SUCCESS;
@@ -203,7 +204,7 @@ ulyx_status_t
 ulyx_comm_get_nranks(const ulyx_comm_t *comm, int32_t *nranks_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_CHECK_POINTER(nranks_p);
     *nranks_p = comm->nranks;
     return ULYX_SUCCESS;
@@ -213,7 +214,7 @@ ulyx_status_t
 ulyx_comm_get_async_error(const ulyx_comm_t *comm, ulyx_status_t *status_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_CHECK_POINTER(status_p);
     /* Taking note of a peer's poison is not a change that a caller sees. */
     *status_p = uli_comm_look((ulyx_comm_t *)comm);
@@ -227,7 +228,7 @@ ulyx_comm_get_dead_ranks(const ulyx_comm_t *comm, int32_t capacity,
     int32_t count = 0;
 
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_CHECK_POINTER(count_p);
     if (capacity < 0 || (capacity > 0 && ranks_p == NULL))
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -248,7 +249,7 @@ ulyx_comm_get_dead_ranks(const ulyx_comm_t *comm, int32_t capacity,
 ulyx_status_t
 ulyx_comm_get_memory(const ulyx_comm_t *comm, int64_t *bytes_p)
 {
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_CHECK_POINTER(bytes_p);
     /* Takes a lock, changes nothing. */
     *bytes_p = uli_comm_bytes((ulyx_comm_t *)comm);

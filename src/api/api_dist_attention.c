@@ -234,7 +234,7 @@ ulyx_dist_attention_create(ulyx_comm_t *comm,
 {
     struct creation creation = {.comm = comm, .dist_p = dist_p};
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_TRY(uli_api_host_only(comm, "dist_create"));
     if (!dist_p)
         creation.outcome =
@@ -256,7 +256,10 @@ ulyx_status_t
 ulyx_dist_attention_destroy(ulyx_dist_attention_t *dist)
 {
     ULI_TRY(uli_api_enter());
-    return dist ? uli_dist_destroy(dist) : ULYX_SUCCESS;
+    if (!dist)
+        return ULYX_SUCCESS;
+    ULI_TRY(uli_handle_close(ULI_HANDLE_DIST_ATTENTION, dist, "dist"));
+    return uli_handle_closed(dist, uli_dist_destroy(dist));
 }
 
 ulyx_status_t
@@ -265,7 +268,7 @@ ulyx_dist_attention_update(ulyx_dist_attention_t *dist,
 {
     ulyx_docs_t own[2];
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(dist);
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
     ULI_TRY(uli_api_stream(dist->comm, stream));
     ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
     ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
@@ -280,7 +283,7 @@ ulyx_dist_attention_update_rows(ulyx_dist_attention_t *dist,
 {
     ulyx_docs_t own[2];
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(dist);
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
     ULI_CHECK_POINTER(rows);
     ULI_TRY(uli_api_stream(dist->comm, stream));
     ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
@@ -327,7 +330,7 @@ ulyx_dist_attention_forward(ulyx_dist_attention_t *dist,
 {
     struct execution execution = {.dist = dist};
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(dist);
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
     execution.outcome = dist_forward_read(dist, call, &execution.call);
     return run_or_queue(&execution, stream);
 }
@@ -338,7 +341,7 @@ ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
 {
     struct execution execution = {.dist = dist};
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(dist);
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
     execution.outcome = dist_backward_read(dist, call, &execution.call);
     return run_or_queue(&execution, stream);
 }
@@ -418,7 +421,7 @@ ulyx_dist_attention_get_bytes(const ulyx_dist_attention_t *dist,
     int64_t *workspace_p, int64_t *saved_p, int64_t *held_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(dist);
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
     if (workspace_p)
         *workspace_p = uli_dist_workspace(dist);
     if (saved_p)
@@ -433,7 +436,7 @@ ulyx_dist_attention_get_saved_bytes(
     const ulyx_dist_attention_t *dist, int64_t *bytes_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(dist);
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
     ULI_CHECK_POINTER(bytes_p);
     *bytes_p = dist->saved_now;
     return ULYX_SUCCESS;
@@ -445,7 +448,7 @@ ulyx_dist_attention_get_saved(const ulyx_dist_attention_t *dist,
     int64_t *count_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(dist);
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
     ULI_TRY(check_saved(capacity, tensor_size, tensors_p, count_p));
     return give_all_saved(dist, capacity, tensor_size, tensors_p, count_p);
 }
@@ -455,7 +458,7 @@ ulyx_dist_attention_get_times(
     const ulyx_dist_attention_t *dist, ulyx_dist_attention_times_t *times_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(dist);
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
     ULI_CHECK_POINTER(times_p);
     ulyx_dist_attention_times_t times = dist->times;
     uli_dist_traffic(dist, &times.sent_bytes, &times.received_bytes);
@@ -468,7 +471,7 @@ ulyx_dist_attention_get_plan(const ulyx_dist_attention_t *dist, int32_t group,
     const ulyx_plan_t **plan_p, int32_t *groups_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(dist);
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
     ULI_CHECK_POINTER(plan_p);
     if (group < 0 || group >= dist->ngroups)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
@@ -484,7 +487,7 @@ ulyx_dist_attention_describe(
     const ulyx_dist_attention_t *dist, char *text_p, size_t text_bytes)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(dist);
+    ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
     ULI_CHECK_POINTER(text_p);
     if (text_bytes < 1)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT, "text_bytes is 0");

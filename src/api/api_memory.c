@@ -75,8 +75,8 @@ ulyx_status_t
 ulyx_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
-    ULI_CHECK_POINTER(mem);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
+    ULI_ENTER(ULI_HANDLE_MEM, mem);
     return uli_mem_attach(comm, mem);
 }
 
@@ -84,8 +84,8 @@ ulyx_status_t
 ulyx_mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
-    ULI_CHECK_POINTER(mem);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
+    ULI_ENTER(ULI_HANDLE_MEM, mem);
     return uli_mem_detach(comm, mem);
 }
 
@@ -93,14 +93,17 @@ ulyx_status_t
 ulyx_mem_free(ulyx_mem_t *mem)
 {
     ULI_TRY(uli_api_enter());
-    return mem ? uli_mem_free(mem) : ULYX_SUCCESS;
+    if (!mem)
+        return ULYX_SUCCESS;
+    ULI_TRY(uli_handle_close(ULI_HANDLE_MEM, mem, "mem"));
+    return uli_handle_closed(mem, uli_mem_free(mem));
 }
 
 ulyx_status_t
 ulyx_mem_get_range(const ulyx_mem_t *mem, void **address_p, int64_t *bytes_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(mem);
+    ULI_ENTER(ULI_HANDLE_MEM, mem);
     ULI_CHECK_POINTER(address_p);
     ULI_CHECK_POINTER(bytes_p);
     uli_mem_range(mem, address_p, bytes_p);

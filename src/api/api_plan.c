@@ -56,7 +56,7 @@ ulyx_plan_get_seq_rows(
     const ulyx_plan_t *plan, int32_t part, int32_t rank, int64_t *rows_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(rows_p);
     ULI_TRY(check_index("part", part, shape_of(plan)->nparts));
     ULI_TRY(check_rank(plan, rank));
@@ -86,7 +86,7 @@ ulyx_plan_get_heads(const ulyx_plan_t *plan, int32_t tensor, int32_t rank,
     int64_t *first_p, int64_t *count_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(first_p);
     ULI_CHECK_POINTER(count_p);
     ULI_TRY(check_tensor(plan, tensor));
@@ -100,7 +100,7 @@ ulyx_plan_get_packed_rows(const ulyx_plan_t *plan, int32_t tensor, int32_t rank,
     int32_t *packed_p, int64_t *rows_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(packed_p);
     ULI_CHECK_POINTER(rows_p);
     ULI_TRY(check_tensor(plan, tensor));
@@ -118,7 +118,7 @@ ulyx_plan_get_segments(const ulyx_plan_t *plan, int32_t tensor, int32_t rank,
 {
     const struct uli_struct *kind = &uli_structs[ULI_STRUCT_SEGMENT];
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(count_p);
     ULI_TRY(check_tensor(plan, tensor));
     ULI_TRY(check_rank(plan, rank));
@@ -149,7 +149,7 @@ ulyx_plan_get_kv_map(const ulyx_plan_t *plan, int32_t q_tensor,
 {
     int64_t q_first, kv_first, kv_count;
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(count_p);
     ULI_TRY(check_index("q_tensor", q_tensor, shape_of(plan)->ntensors));
     ULI_TRY(check_index("kv_tensor", kv_tensor, shape_of(plan)->ntensors));
@@ -176,7 +176,7 @@ ulyx_plan_get_partial_dtype(
     const ulyx_plan_t *plan, int32_t tensor, ulyx_dtype_t *dtype_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(dtype_p);
     ULI_TRY(check_tensor(plan, tensor));
     *dtype_p = shape_of(plan)->tensors[tensor].partial_dtype;
@@ -204,7 +204,7 @@ ulyx_plan_get_extent(const ulyx_plan_t *plan, int32_t tensor,
     struct uli_grid grid;
     enum uli_side where;
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(bytes_p);
     ULI_TRY(find_side(plan, tensor, direction, side, &where));
     uli_plan_grid(plan->layout, tensor, plan->comm->rank, where,
@@ -219,7 +219,7 @@ ulyx_plan_get_max_extent(const ulyx_plan_t *plan, int32_t tensor,
 {
     enum uli_side where;
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(bytes_p);
     ULI_TRY(find_side(plan, tensor, direction, side, &where));
     *bytes_p = uli_plan_max_extent(plan, tensor, where);
@@ -232,7 +232,7 @@ ulyx_plan_get_traffic(const ulyx_plan_t *plan, ulyx_direction_t direction,
 {
     ulyx_traffic_t traffic = ULYX_TRAFFIC_INIT;
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(traffic_p);
     ULI_TRY(check_index("direction", direction, ULYX_DIRECTIONS));
     if (!(plan->directions >> direction & 1))
@@ -248,7 +248,7 @@ ulyx_status_t
 ulyx_plan_get_memory(const ulyx_plan_t *plan, int64_t *bytes_p)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(bytes_p);
     *bytes_p = uli_plan_bytes(plan);
     return ULYX_SUCCESS;
@@ -258,7 +258,7 @@ ulyx_status_t
 ulyx_plan_describe(const ulyx_plan_t *plan, char *text_p, size_t text_bytes)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(text_p);
     if (text_bytes < 4)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,

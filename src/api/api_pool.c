@@ -13,7 +13,7 @@ ulyx_status_t
 ulyx_pool_attach(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     return uli_pool_attach(comm);
 }
 
@@ -21,7 +21,7 @@ ulyx_status_t
 ulyx_pool_detach(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     return uli_pool_detach(comm);
 }
 

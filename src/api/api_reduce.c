@@ -85,7 +85,7 @@ ulyx_allreduce(ulyx_comm_t *comm, const void *src, void *dst, int64_t count,
     ulyx_dtype_t dtype, void *stream)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {
         comm, {ULI_ALLREDUCE, src, dst, count, dtype, 0, stream}, 0, ""};
     call.outcome = check_sum(&call);
@@ -97,7 +97,7 @@ ulyx_allgather(ulyx_comm_t *comm, const void *src, void *dst,
     int64_t piece_bytes, void *stream)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {
         comm, {ULI_ALLGATHER, src, dst, piece_bytes, 0, 0, stream}, 0, ""};
     call.outcome = reduction_check(&call, 1, comm->nranks);
@@ -109,7 +109,7 @@ ulyx_broadcast(
     ulyx_comm_t *comm, void *buffer, int64_t bytes, int32_t root, void *stream)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {
         comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root, stream}, 0, ""};
     call.outcome = reduction_check(&call, 1, 1);

@@ -153,7 +153,7 @@ ulyx_plan_create(
 {
     struct creation creation = {.comm = comm, .plan_p = plan_p};
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     if (!plan_p)
         creation.outcome =
             uli_error(ULYX_ERR_INVALID_ARGUMENT, "plan_p is NULL");
@@ -176,7 +176,7 @@ ulyx_plan_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 {
     ulyx_docs_t own[2];
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_TRY(uli_api_stream(plan->comm, stream));
     ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
     ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
@@ -190,12 +190,24 @@ ulyx_plan_update_rows(ulyx_plan_t *plan, const int64_t *rows,
 {
     ulyx_docs_t own[2];
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     ULI_CHECK_POINTER(rows);
     ULI_TRY(uli_api_stream(plan->comm, stream));
     ULI_TRY(uli_docs_take(&docs_q, &own[0], "docs_q"));
     ULI_TRY(uli_docs_take(&docs_k, &own[1], "docs_k"));
     return uli_plan_update_rows(plan, rows, splits, docs_q, docs_k, stream);
+}
+
+static ulyx_status_t
+destroy_idle(ulyx_plan_t *plan)
+{
+    if (!plan->user)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "the plan is a distributed attention's, which destroys it");
+    if (((struct queued *)plan->user)->entry.queued)
+        return uli_error(
+            ULYX_ERR_BUSY, "an operation of the plan is queued in a group");
+    return uli_plan_destroy(plan);
 }
 
 ulyx_status_t
@@ -204,10 +216,8 @@ ulyx_plan_destroy(ulyx_plan_t *plan)
     ULI_TRY(uli_api_enter());
     if (!plan)
         return ULYX_SUCCESS;
-    if (((struct queued *)plan->user)->entry.queued)
-        return uli_error(
-            ULYX_ERR_BUSY, "an operation of the plan is queued in a group");
-    return uli_plan_destroy(plan);
+    ULI_TRY(uli_handle_close(ULI_HANDLE_PLAN, plan, "plan"));
+    return uli_handle_closed(plan, destroy_idle(plan));
 }
 
 /* ---- execution ----------------------------------------------------------- */
@@ -255,7 +265,7 @@ ulyx_reshuffle_execute(ulyx_plan_t *plan, ulyx_direction_t direction,
 {
     ulyx_request_t *request;
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     if (uli_group_active())
         return plan_queue(plan, direction, src, dst, stream);
     ULI_TRY(uli_plan_execute(plan, direction, src, dst, stream, &request));
@@ -269,7 +279,7 @@ ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_direction_t direction,
 {
     ulyx_request_t *request;
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(plan);
+    ULI_ENTER(ULI_HANDLE_PLAN, plan);
     if (!request_p)
         return uli_plan_refuse(
             plan, ULYX_ERR_INVALID_ARGUMENT, "request_p is NULL");
@@ -281,11 +291,23 @@ ulyx_reshuffle_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     return ULYX_SUCCESS;
 }
 
+/* It is a part of its plan, the first one. */
+static ulyx_status_t
+check_request(const ulyx_request_t *request)
+{
+    ULI_CHECK_POINTER(request);
+    if (uli_handle_lives(ULI_HANDLE_PLAN, request))
+        return ULYX_SUCCESS;
+    return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        "request is of no plan that lives: the plan was destroyed, or start "
+        "never gave it");
+}
+
 ulyx_status_t
 ulyx_request_test(ulyx_request_t *request)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(request);
+    ULI_TRY(check_request(request));
     return uli_request_test(request);
 }
 
@@ -293,6 +315,6 @@ ulyx_status_t
 ulyx_request_wait(ulyx_request_t *request)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(request);
+    ULI_TRY(check_request(request));
     return uli_request_wait(request);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/handle.h"
 #include "base/status.h"
 #include "ulyx/comm.h"
 
@@ -16,6 +17,7 @@ enum { TEXT_BYTES = 512, STACK_BYTES = 1 << 20 };
 struct call {
     struct uli_list node;
     const void *key;
+    const void *entered; /* the key's communicator, until the call has ended */
     ulyx_status_t (*run)(void *context);
     ulyx_status_t status;
     char text[TEXT_BYTES];
@@ -56,9 +58,16 @@ uli_group_queue(const void *key, ulyx_status_t (*run)(void *context),
     const void *context, size_t bytes)
 {
     struct call *call = calloc(1, sizeof(*call) + bytes);
+    ulyx_status_t status = ULYX_SUCCESS;
 
     if (call == NULL)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a queued call");
+    if (key != NULL)
+        status = uli_handle_enter(ULI_HANDLE_COMM, key, "comm", &call->entered);
+    if (status != ULYX_SUCCESS) {
+        free(call);
+        return status;
+    }
     call->key = key;
     call->run = run;
     memcpy(call->context, context, bytes);
@@ -196,6 +205,7 @@ group_reap(struct uli_list *list, ulyx_status_t *first_p, char *text_p)
             snprintf(text_p, TEXT_BYTES, "%s", call->text);
         }
         uli_list_remove(&call->node);
+        uli_handle_leave(&call->entered);
         free(call);
     }
 }

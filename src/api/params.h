@@ -6,6 +6,7 @@
 #define ULI_API_PARAMS_H
 
 #include <stddef.h>
+#include "base/handle.h"
 #include "base/params/fields.h"
 #include "ulyx/comm.h"
 

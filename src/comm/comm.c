@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/handle.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/size.h"
@@ -94,7 +95,7 @@ ulyx_status_t
 uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
     const uint64_t *node_hash, bool shared, ulyx_comm_t **comm_p)
 {
-    ulyx_comm_t *comm = calloc(1, sizeof(*comm));
+    ulyx_comm_t *comm = uli_handle_new(ULI_HANDLE_COMM, sizeof(*comm));
     struct uli_identity *identity;
     ulyx_status_t status;
 
@@ -105,7 +106,7 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
         status = comm_load_planner(comm);
     if (status != ULYX_SUCCESS) {
         free(comm->planner);
-        free(comm);
+        uli_handle_free(comm);
         return status;
     }
     comm_init_fields(comm, nranks, rank, params);
@@ -155,7 +156,7 @@ uli_comm_free(ulyx_comm_t *comm)
     pthread_mutex_destroy(&comm->lock);
     free(comm->peers);
     free(comm->planner);
-    free(comm);
+    uli_handle_free(comm);
 }
 
 /* Dense node numbers in order of each node's first rank. A node is on one

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/dtype.h"
+#include "base/handle.h"
 #include "base/status.h"
 
 #define INVALID(...) uli_error(ULYX_ERR_INVALID_ARGUMENT, __VA_ARGS__)
@@ -45,7 +46,7 @@ free_dist(struct ulyx_dist_attention *dist)
         free(dist->part_rows[i % 2].splits[i / 2]);
     uli_dist_params_free(dist->params);
     free(dist->user);
-    free(dist);
+    uli_handle_free(dist);
 }
 
 /* ---- settling ------------------------------------------------------------ */
@@ -286,7 +287,8 @@ static ulyx_status_t
 dist_create_prepare(struct uli_dist_params *params, int32_t nranks,
     int32_t rank, struct ulyx_dist_attention **dist_p)
 {
-    struct ulyx_dist_attention *dist = calloc(1, sizeof(*dist));
+    struct ulyx_dist_attention *dist =
+        uli_handle_new(ULI_HANDLE_DIST_ATTENTION, sizeof(*dist));
     if (!dist) {
         uli_dist_params_free(params);
         return uli_error(

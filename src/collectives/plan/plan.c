@@ -14,6 +14,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/handle.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "collectives/exchange/mover.h"
@@ -34,7 +35,7 @@ free_plan(ulyx_plan_t *plan)
     free(plan->extents);
     if (plan->user)
         plan->free_user(plan->user);
-    free(plan);
+    uli_handle_free(plan);
 }
 
 /* A plan that was never agreed: no peer knows its blocks. */
@@ -145,7 +146,7 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
     comm->retired_destroy = uli_retired_destroy;
     uli_retired_sweep(comm);
     if (outcome == ULYX_SUCCESS) {
-        plan = calloc(1, sizeof(*plan));
+        plan = uli_handle_new(ULI_HANDLE_PLAN, sizeof(*plan));
         if (!plan) {
             outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
         } else {

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/handle.h"
 #include "base/log.h"
 #include "comm/memory/mem_device.h"
 #include "comm/memory/quarantine.h"
@@ -50,7 +51,7 @@ new_mem(int32_t memory_kind, ulyx_mem_t **mem_p)
     if (uli_service_forked())
         return uli_error(ULYX_ERR_FORKED,
             "process %d was forked while ulyx was in use", (int)getpid());
-    ulyx_mem_t *mem = calloc(1, sizeof(*mem));
+    ulyx_mem_t *mem = uli_handle_new(ULI_HANDLE_MEM, sizeof(*mem));
     if (!mem)
         return uli_error(ULYX_ERR_NO_MEMORY, "a window object: no memory");
     mem->memory_kind = memory_kind;
@@ -72,7 +73,7 @@ delete_mem(ulyx_mem_t *mem)
             ULI_LOG_MEM, -1, "freeing device memory: %s", uli_error_text());
     uli_segment_destroy(&mem->segment);
     pthread_mutex_destroy(&mem->lock);
-    free(mem);
+    uli_handle_free(mem);
 }
 
 static ulyx_status_t

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Objects that the caller holds by a pointer, and may name after he has
+ * destroyed them, or while another of his threads does. In front of each lies a
+ * word that says whether it lives, and how many calls are in it. Memory of a
+ * destroyed object is kept for the next of its kind and never given back, so
+ * that the word can be looked at whenever; what it costs is two atomic
+ * additions a call. A pointer whose memory serves a new object of the same kind
+ * names that one: this is no proof, it finds mistakes.
+ *
+ * Any thread may call any of these; enter, leave and lives also a signal
+ * handler.
+ */
+#ifndef ULI_BASE_HANDLE_H
+#define ULI_BASE_HANDLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "ulyx/types.h"
+
+enum uli_handle_kind {
+    ULI_HANDLE_COMM,
+    ULI_HANDLE_PLAN,
+    ULI_HANDLE_DIST_ATTENTION,
+    ULI_HANDLE_MEM,
+    ULI_HANDLE_KINDS
+};
+
+/* Zeros of so many bytes, the same for all of a kind, that live; NULL: no
+ * memory. */
+void *uli_handle_new(enum uli_handle_kind kind, size_t bytes);
+/* It lives no longer. NULL is fine. */
+void uli_handle_free(void *object);
+
+/* A call begins: until leave nobody can close the object.
+ * returns ERR_INVALID_ARGUMENT: NULL, or no object of that kind that lives; the
+ * text calls the argument `name`. */
+ulyx_status_t uli_handle_enter(enum uli_handle_kind kind, const void *object,
+    const char *name, const void **entered_p);
+/* *entered_p as enter left it; NULL is fine. */
+void uli_handle_leave(const void *const *entered_p);
+bool uli_handle_lives(enum uli_handle_kind kind, const void *object);
+
+/* Before it is destroyed: calls are refused from now on.
+ * returns as enter, or ERR_BUSY: other calls are in it (it lives on). */
+ulyx_status_t uli_handle_close(
+    enum uli_handle_kind kind, const void *object, const char *name);
+/* After that, with what the attempt to destroy it came to: an object that was
+ * not freed lives on. returns status. */
+ulyx_status_t uli_handle_closed(const void *object, ulyx_status_t status);
+
+/* A call on `object`, an argument of the function, until its block ends. */
+#define ULI_ENTER(kind, object)                                                \
+    __attribute__((cleanup(uli_handle_leave))) const void *object##_entered =  \
+        NULL;                                                                  \
+    ULI_TRY(uli_handle_enter(kind, object, #object, &object##_entered))
+
+#endif
