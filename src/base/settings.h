@@ -132,7 +132,7 @@ enum uli_setting_type {
         "shortest row that process_vm_readv is used for")                      \
     X(ULYX_TOPO_FILE, topo_file, STRING, "", 0, 0,                             \
         "machine description to use in place of this machine: hwloc XML of "   \
-        "version 2 or NCCL's topology XML")                                    \
+        "version 2 or 3, or NCCL's topology XML")                              \
     X(ULYX_TOPO_DUMP_FILE, topo_dump_file, STRING, "", 0, 0,                   \
         "file for the machine as hwloc XML; %h is the host, %p the process")   \
     X(ULYX_THREADS, threads, INT, "0", 0, 4096,                                \

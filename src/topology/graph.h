@@ -79,6 +79,10 @@ ulyx_status_t uli_hwloc_import(const char *text, size_t bytes, const char *name,
 /* Refuses what hwloc would not survive; errors name file and line. */
 ulyx_status_t uli_hwloc_screen(
     const char *text, size_t bytes, const char *name);
+/* hwloc's XML of version 3 as version 2; *text_p is the caller's to free.
+ * Errors: INVALID_ARGUMENT (not well-formed), NO_MEMORY. */
+ulyx_status_t uli_hwloc3_rewrite(const char *text, size_t bytes,
+    const char *name, char **text_p, size_t *bytes_p);
 ulyx_status_t uli_nccl_import(const char *text, size_t bytes, const char *name,
     struct uli_topology *graph);
 /* Adds the NVLinks between GPUs of the graph that NVIDIA's management library

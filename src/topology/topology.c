@@ -49,11 +49,32 @@ hwloc_version(const char *element, char version_p[16])
 }
 
 static ulyx_status_t
+import_hwloc_text(const char *element, const char *text, size_t bytes,
+    const char *name, const char *dump_path, struct uli_topology *graph)
+{
+    char version[16], *rewritten = NULL;
+    ulyx_status_t status = ULYX_SUCCESS;
+    hwloc_version(element, version);
+    if (strncmp(version, "3.", 2) == 0)
+        status = uli_hwloc3_rewrite(text, bytes, name, &rewritten, &bytes);
+    else if (strncmp(version, "2.", 2) != 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "%s: hwloc XML of version %s; versions 2 and 3 are read", name,
+            version);
+    text = rewritten ? rewritten : text;
+    if (status == ULYX_SUCCESS)
+        status = uli_hwloc_screen(text, bytes, name);
+    if (status == ULYX_SUCCESS)
+        status = uli_hwloc_import(text, bytes, name, dump_path, graph);
+    free(rewritten);
+    return status;
+}
+
+static ulyx_status_t
 import_text(const char *text, size_t bytes, const char *name,
     const char *dump_path, struct uli_topology *graph)
 {
     const char *element = first_element(text);
-    char version[16];
     if (element && strncmp(element, "system", 6) == 0) {
         if (dump_path)
             ULI_WARN(ULI_LOG_TOPO, -1,
@@ -64,14 +85,7 @@ import_text(const char *text, size_t bytes, const char *name,
     if (!element || strncmp(element, "topology", 8) != 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "%s: neither hwloc's <topology> nor NCCL's <system>", name);
-    hwloc_version(element, version);
-    if (strncmp(version, "2.", 2) != 0)
-        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "%s: hwloc XML of version %s; version 2 is read: hwloc 3 writes "
-            "it with lstopo --export-xml-flags v2, hwloc 2 by itself",
-            name, version);
-    ULI_TRY(uli_hwloc_screen(text, bytes, name));
-    return uli_hwloc_import(text, bytes, name, dump_path, graph);
+    return import_hwloc_text(element, text, bytes, name, dump_path, graph);
 }
 
 /* A graph from text, or from this machine when text is NULL. */

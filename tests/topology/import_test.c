@@ -57,8 +57,15 @@ other_versions_are_refused(void **state)
 {
     (void)state;
     expect_refused("<?xml version=\"1.0\"?>\n<!DOCTYPE topology SYSTEM "
+                   "\"hwloc2.dtd\">\n<topology version=\"4.0\"></topology>",
+        "hwloc XML of version 4.0; versions 2 and 3 are read");
+    expect_refused("<?xml version=\"1.0\"?>\n<!DOCTYPE topology SYSTEM "
                    "\"hwloc2.dtd\">\n<topology version=\"3.0\"></topology>",
-        "hwloc XML of version 3.0; version 2 is read");
+        "no object of type Machine");
+    expect_refused("<?xml version=\"1.0\"?>\n<!DOCTYPE topology SYSTEM "
+                   "\"hwloc2.dtd\">\n<topology version=\"3.0\">\n"
+                   "<object type=\"OSDev\" osdev_type=\"4x\"/></topology>",
+        "test.xml:4: not a number in range: osdev_type");
     expect_refused("<topology><object type=\"Machine\"/></topology>",
         "hwloc XML of version 1;");
     expect_refused("<system version=\"2\"/>", "version of <system>");

@@ -49,8 +49,17 @@ static void
 on_end(void *context, const char *element)
 {
     struct uli_xml *xml = context;
-    (void)element;
     xml->depth--;
+    if (xml->on_end && xml->status == ULYX_SUCCESS)
+        xml->on_end(xml, element);
+}
+
+static void
+on_text(void *context, const char *text, int length)
+{
+    struct uli_xml *xml = context;
+    if (xml->on_text && xml->status == ULYX_SUCCESS)
+        xml->on_text(xml, text, (size_t)length);
 }
 
 static void
@@ -72,6 +81,7 @@ uli_xml_read(struct uli_xml *xml, const char *text, size_t bytes)
     xml->parser = parser;
     XML_SetUserData(parser, xml);
     XML_SetElementHandler(parser, on_start, on_end);
+    XML_SetCharacterDataHandler(parser, on_text);
     XML_SetEntityDeclHandler(parser, on_entity);
     if (XML_Parse(parser, text, (int)bytes, 1) == XML_STATUS_ERROR)
         uli_xml_refuse(xml, "%s", XML_ErrorString(XML_GetErrorCode(parser)));

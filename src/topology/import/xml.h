@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * XML of machines, as its readers see it: elements as they begin, without
- * entities, and an end at the first error, which names file and line.
+ * XML of machines, as its readers see it: elements as they begin, and for who
+ * asks also their text and their end. Entities are refused. Reading ends at
+ * the first error, which names file and line.
  */
 #ifndef ULI_TOPOLOGY_IMPORT_XML_H
 #define ULI_TOPOLOGY_IMPORT_XML_H
@@ -14,8 +15,11 @@ struct uli_xml {
     const char *name; /* of the file, for errors */
     void (*on_start)(
         struct uli_xml *xml, const char *element, const char **attributes);
+    /* May be NULL. on_text: a run of text between two tags, or a part of it. */
+    void (*on_end)(struct uli_xml *xml, const char *element);
+    void (*on_text)(struct uli_xml *xml, const char *text, size_t length);
     int depth_max;        /* elements in one another */
-    int depth;            /* of those that are open when on_start is called */
+    int depth;            /* of those around the one that a function is for */
     ulyx_status_t status; /* of the first error */
     void *parser;
 };
