@@ -298,6 +298,8 @@ setting_row_parse(
         return parse_int(text, row, field);
     case ULI_SETTING_SECONDS:
         return parse_seconds(text, row, field);
+    case ULI_SETTING_PORTS:
+        return uli_port_range_parse(text, field);
     }
     return false;
 }
@@ -311,6 +313,7 @@ setting_row_refuse(const struct uli_setting_row *row, const struct text *text)
         [ULI_SETTING_INT] = "a whole number",
         [ULI_SETTING_BYTES] = "a number of bytes (K, M, G)",
         [ULI_SETTING_SECONDS] = "a number of seconds",
+        [ULI_SETTING_PORTS] = "ports from 1 to 65535, as 29600-29699",
     };
     if (row->type == ULI_SETTING_CHOICE)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,

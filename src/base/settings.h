@@ -11,17 +11,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/port.h"
 #include "base/schedules.h"
 #include "ulyx/types.h"
 
 enum uli_setting_type {
-    ULI_SETTING_STRING, /* char[ULI_SETTING_TEXT] */
-    ULI_SETTING_CHOICE, /* the same, one of the words of the default text,
-                         * "auto|on|off", whose first is the default */
-    ULI_SETTING_BOOL,   /* 0 1 no yes off on false true */
-    ULI_SETTING_INT,    /* int64_t within [min, max] */
-    ULI_SETTING_BYTES,  /* int64_t, suffix K M G = binary */
-    ULI_SETTING_SECONDS /* double within [min, max] */
+    ULI_SETTING_STRING,  /* char[ULI_SETTING_TEXT] */
+    ULI_SETTING_CHOICE,  /* the same, one of the words of the default text,
+                          * "auto|on|off", whose first is the default */
+    ULI_SETTING_BOOL,    /* 0 1 no yes off on false true */
+    ULI_SETTING_INT,     /* int64_t within [min, max] */
+    ULI_SETTING_BYTES,   /* int64_t, suffix K M G = binary */
+    ULI_SETTING_SECONDS, /* double within [min, max] */
+    ULI_SETTING_PORTS    /* struct uli_port_range: "29600-29699", one port, or
+                          * nothing for any */
 };
 
 #define ULI_SETTING_TEXT 512
@@ -50,6 +53,9 @@ enum uli_setting_type {
         "AF_INET or AF_INET6; empty takes either")                             \
     X(ULYX_PORT, port, INT, "0", 0, 65535,                                     \
         "port beside MASTER_ADDR, or of the root's listener; 0 = any")         \
+    X(ULYX_PORT_RANGE, ports, PORTS, "", 0, 0,                                 \
+        "ports for what the library listens at by its own choice, as "         \
+        "29600-29699; empty = any")                                            \
     X(ULYX_SECRET, secret, STRING, "", 0, 0,                                   \
         "shared secret of a meeting at MASTER_ADDR:ULYX_PORT: at least 16 "    \
         "characters, of a random source")                                      \
@@ -157,6 +163,7 @@ struct uli_settings {
 #define ULI_SETTING_FIELD_INT(field)     int64_t field;
 #define ULI_SETTING_FIELD_BYTES(field)   int64_t field;
 #define ULI_SETTING_FIELD_SECONDS(field) double field;
+#define ULI_SETTING_FIELD_PORTS(field)   struct uli_port_range field;
 #define ULI_SETTING_FIELD(name, field, TYPE, def, min, max, help)              \
     ULI_SETTING_FIELD_##TYPE(field)
     ULI_SETTINGS_MAP(ULI_SETTING_FIELD)

@@ -218,7 +218,11 @@ bad_values_of_every_type_are_refused(void **state)
         {"ULYX_PORT", ""}, {"ULYX_PORT", "1K"},
         {"ULYX_PORT", "99999999999999999999"}, {"ULYX_RING_CHUNK", "1Q"},
         {"ULYX_RING_CHUNK", "1KB"}, {"ULYX_RING_CHUNK", "100M"},
-        {"ULYX_RING_CHUNK", "K"}, {"ULYX_ARENA_BYTES", "9223372036854775807G"}};
+        {"ULYX_RING_CHUNK", "K"}, {"ULYX_PORT_RANGE", "0"},
+        {"ULYX_PORT_RANGE", "29600-29599"}, {"ULYX_PORT_RANGE", "29600-"},
+        {"ULYX_PORT_RANGE", "1-65536"}, {"ULYX_PORT_RANGE", "1-2-3"},
+        {"ULYX_PORT_RANGE", "-5"},
+        {"ULYX_ARENA_BYTES", "9223372036854775807G"}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         setenv(bad[i][0], bad[i][1], 1);
         assert_refused(*state, bad[i][0], bad[i][1], "environment");

@@ -134,8 +134,8 @@ run_rank(void *context)
     uli_deadline_t deadline = uli_deadline_in(rank->patience_s);
     rank->status = uli_dial(runner->place, 0, deadline, &fd);
     if (!rank->status)
-        rank->status = uli_bootstrap_open_star(
-            fd, NULL, rank->nranks, rank->rank, deadline, &bootstrap);
+        rank->status = uli_bootstrap_open_star(fd, NULL, rank->nranks,
+            rank->rank, (struct uli_port_range){0}, deadline, &bootstrap);
     if (!rank->status && rank->silent)
         pause_s(rank->patience_s);
     else if (!rank->status)

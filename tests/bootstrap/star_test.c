@@ -310,8 +310,9 @@ kill_oneself(int rank, int nranks, void *context)
     open_in_rank_0(rank, shared);
     uli_deadline_t deadline = uli_deadline_in(20);
     if (!ranks_expect(uli_dial(&shared->place, 0, deadline, &fd) == 0) ||
-        !ranks_expect(uli_bootstrap_open_star(
-                          fd, NULL, nranks, rank, deadline, &bootstrap) == 0))
+        !ranks_expect(
+            uli_bootstrap_open_star(fd, NULL, nranks, rank,
+                (struct uli_port_range){0}, deadline, &bootstrap) == 0))
         return 1;
     ulyx_status_t status =
         bootstrap->ops->gather(bootstrap, &mine, sizeof(mine), all, deadline);
@@ -351,7 +352,8 @@ lost_root_is_named(void **state)
     struct uli_root *root = meeting_open(MEETING_V4, 20, 0, &place);
     assert_status(uli_dial(&place, 0, uli_deadline_in(5), &fd), 0);
     assert_status(
-        uli_bootstrap_open_star(fd, NULL, 2, 0, uli_deadline_in(5), &bootstrap),
+        uli_bootstrap_open_star(fd, NULL, 2, 0, (struct uli_port_range){0},
+            uli_deadline_in(5), &bootstrap),
         0);
     meeting_close(root);
     assert_status(bootstrap->ops->gather(

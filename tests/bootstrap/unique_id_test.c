@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/status.h"
 #include "bootstrap/meeting.h"
 #include "support/random.h"
 #include "support/ranks.h"
@@ -359,7 +360,9 @@ late_rank_does_not_disturb_a_meeting(void **state)
         0);
     assert_status(uli_unique_id_decode(&shared.id, &place), 0);
     assert_status(uli_dial(&place, 0, deadline, &fd), 0);
-    assert_status(uli_bootstrap_open_star(fd, NULL, 1, 0, deadline, &late), 0);
+    assert_status(uli_bootstrap_open_star(fd, NULL, 1, 0,
+                      (struct uli_port_range){0}, deadline, &late),
+        0);
     assert_status(late->ops->gather(late, &mine, sizeof(mine), all, deadline),
         ULYX_ERR_INVALID_ARGUMENT);
     late->ops->close(late);
@@ -546,6 +549,36 @@ port_that_is_given_serves_after_a_failure(void **state)
     assert_true(meeting_all_ended());
 }
 
+/* Two ids fill two ports; a third has none left, and says which range. */
+static void
+ports_are_of_the_range(void **state)
+{
+    ulyx_unique_id_t ids[3];
+    int ports[2];
+    (void)state;
+    setenv("ULYX_SOCKET_IFNAME", "=lo", 1);
+    setenv("ULYX_SOCKET_FAMILY", "AF_INET", 1);
+    setenv("ULYX_PORT_RANGE", "47834-47835", 1);
+    for (int i = 0; i < 2; i++) {
+        struct uli_endpoint place;
+        assert_status(uli_unique_id_create(&ids[i]), ULYX_SUCCESS);
+        assert_status(uli_unique_id_decode(&ids[i], &place), ULYX_SUCCESS);
+        assert_int_equal(place.count, 1);
+        ports[i] = uli_address_port(&place.addresses[0]);
+        assert_in_range(ports[i], 47834, 47835);
+    }
+    assert_int_not_equal(ports[0], ports[1]);
+    assert_status(uli_unique_id_create(&ids[2]), ULYX_ERR_SYSTEM);
+    if (!strstr(uli_error_text(), "no port of ULYX_PORT_RANGE=47834-47835"))
+        fail_msg("\"%s\" does not name the range", uli_error_text());
+    for (int i = 0; i < 2; i++)
+        assert_status(uli_unique_id_destroy(&ids[i]), ULYX_SUCCESS);
+    unsetenv("ULYX_PORT_RANGE");
+    unsetenv("ULYX_SOCKET_FAMILY");
+    unsetenv("ULYX_SOCKET_IFNAME");
+    assert_true(meeting_all_ended());
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(id_goes_through_text_and_back),
     cmocka_unit_test(text_shows_the_addresses),
@@ -566,5 +599,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(id_whose_meeting_failed_holds_no_descriptor),
     cmocka_unit_test(port_that_is_given_serves_again),
     cmocka_unit_test(port_that_is_given_serves_after_a_failure),
+    cmocka_unit_test(ports_are_of_the_range),
 };
 ULI_TEST_MAIN("UniqueId", tests)

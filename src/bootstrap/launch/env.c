@@ -85,7 +85,7 @@ join_shared(const struct uli_env_meeting *env, char *text,
     strcpy(place.who, "rank 0, who stored this address");
     ULI_TRY(uli_dial(&place, 0, env->deadline, &fd));
     return uli_bootstrap_open_star(fd, root, env->launch.nranks,
-        env->launch.rank, env->deadline, bootstrap_p);
+        env->launch.rank, env->settings->ports, env->deadline, bootstrap_p);
 }
 
 /* Rank 0 serves a new id and stores it, then joins like the others. */

@@ -206,7 +206,8 @@ join_file(const struct uli_env_meeting *env, const char *path,
             int fd = uli_dial_once(&place, env->deadline, &report);
             if (fd >= 0)
                 return uli_bootstrap_open_star(fd, root, env->launch.nranks,
-                    env->launch.rank, env->deadline, bootstrap_p);
+                    env->launch.rank, env->settings->ports, env->deadline,
+                    bootstrap_p);
             why = report.text;
         }
         if (uli_deadline_over(env->deadline))

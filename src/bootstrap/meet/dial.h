@@ -47,10 +47,11 @@ void uli_dial_pause(int *pause_ms, uli_deadline_t deadline);
 
 /* Joins over an authenticated descriptor, which is the bootstrap's from the
  * call on, also on error. root (NULL: it is served elsewhere) becomes the
- * bootstrap's on success and stays the caller's on error.
+ * bootstrap's on success and stays the caller's on error. ports: where a tree's
+ * ranks listen.
  * returns SUCCESS, NO_MEMORY, RANK_LOST (the root broke the connection). */
 ulyx_status_t uli_bootstrap_open_star(int fd, struct uli_root *root,
-    int32_t nranks, int32_t rank, uli_deadline_t deadline,
-    struct uli_bootstrap **bootstrap_p);
+    int32_t nranks, int32_t rank, struct uli_port_range ports,
+    uli_deadline_t deadline, struct uli_bootstrap **bootstrap_p);
 
 #endif

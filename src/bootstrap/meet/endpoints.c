@@ -30,7 +30,7 @@ join_place(const struct uli_env_meeting *env, const struct uli_endpoint *place,
     ulyx_status_t status = uli_dial(place, settle_s, env->deadline, &fd);
     if (!status)
         status = uli_bootstrap_open_star(fd, root, env->launch.nranks,
-            env->launch.rank, env->deadline, bootstrap_p);
+            env->launch.rank, env->settings->ports, env->deadline, bootstrap_p);
     if (status)
         uli_root_stop(root, 0);
     return status;

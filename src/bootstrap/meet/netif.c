@@ -179,3 +179,19 @@ uli_netif_choose_here(const char *list, const char *family,
     freeifaddrs(all);
     return uli_netif_choose(netifs, count, list, family, addresses_p, count_p);
 }
+
+/* ---- the port ------------------------------------------------------------ */
+
+int
+uli_netif_listen(
+    struct uli_socket_address *address, struct uli_port_range ports, int *fd_p)
+{
+    struct uli_port_search search = uli_port_search(ports);
+    uint16_t port;
+    int number = EADDRINUSE;
+    while (number == EADDRINUSE && uli_port_next(&search, &port)) {
+        uli_address_set_port(address, port);
+        number = uli_socket_listen(address, fd_p);
+    }
+    return number;
+}

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which interfaces a root listens on. ULYX_SOCKET_IFNAME has NCCL's grammar:
- * comma separated prefixes of interface names ("eth,ib"); "=" first makes the
- * names exact ("=eth0"), "^" first excludes ("^docker,lo"), "^=" excludes exact
- * names. Without it: InfiniBand's interfaces first, then all others; addresses
- * of less reach (base/interface.h: bridges of containers, link-local ones,
- * which mean another host on each host, loopback) only where there is nothing
- * better.
+ * Which interfaces a root listens on, and at which port. ULYX_SOCKET_IFNAME has
+ * NCCL's grammar: comma separated prefixes of interface names ("eth,ib"); "="
+ * first makes the names exact ("=eth0"), "^" first excludes ("^docker,lo"),
+ * "^=" excludes exact names. Without it: InfiniBand's interfaces first, then
+ * all others; addresses of less reach (base/interface.h: bridges of containers,
+ * link-local ones, which mean another host on each host, loopback) only where
+ * there is nothing better.
  */
 #ifndef ULI_BOOTSTRAP_MEET_NETIF_H
 #define ULI_BOOTSTRAP_MEET_NETIF_H
@@ -35,5 +35,10 @@ ulyx_status_t uli_netif_choose(const struct uli_netif *netifs, int count,
 /* The same for this machine. */
 ulyx_status_t uli_netif_choose_here(const char *list, const char *family,
     struct uli_socket_address *addresses_p, int *count_p);
+
+/* A listener at a port of the range, which *address has afterwards. returns 0
+ * or errno; EADDRINUSE: all are taken. */
+int uli_netif_listen(
+    struct uli_socket_address *address, struct uli_port_range ports, int *fd_p);
 
 #endif

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <sys/socket.h>
 #include "base/clock.h"
+#include "base/port.h"
 #include "ulyx/types.h"
 
 enum {

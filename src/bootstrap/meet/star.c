@@ -171,7 +171,8 @@ send_join(const struct star *star, uli_deadline_t deadline)
 
 ulyx_status_t
 uli_bootstrap_open_star(int fd, struct uli_root *root, int32_t nranks,
-    int32_t rank, uli_deadline_t deadline, struct uli_bootstrap **bootstrap_p)
+    int32_t rank, struct uli_port_range ports, uli_deadline_t deadline,
+    struct uli_bootstrap **bootstrap_p)
 {
     struct uli_socket_address peer = {.length = sizeof(peer.storage)};
     struct star *star = calloc(1, sizeof(*star));
@@ -191,5 +192,5 @@ uli_bootstrap_open_star(int fd, struct uli_root *root, int32_t nranks,
         free(star);
         return status;
     }
-    return uli_bootstrap_open_tree(&star->base, fd, bootstrap_p);
+    return uli_bootstrap_open_tree(&star->base, fd, ports, bootstrap_p);
 }

@@ -9,6 +9,7 @@
  * answers with the failure that it knows, the same on all ranks. Should all
  * ranks come to it, it is the gather, and the star serves from then on.
  */
+#include "bootstrap/meet/netif.h"
 #include "bootstrap/meet/tree.h"
 
 #include <errno.h>
@@ -57,7 +58,8 @@ struct tree {
     struct uli_bootstrap base;
     struct uli_bootstrap *star;
     int star_fd;
-    bool built, flat; /* flat: the star gathers */
+    struct uli_port_range ports; /* to listen at */
+    bool built, flat;            /* flat: the star gathers */
     struct uli_tree_place place;
     int parent, children[ULI_TREE_ARITY]; /* descriptors, -1 */
     uint32_t gathers;
@@ -114,8 +116,7 @@ open_listener(const struct tree *tree, struct card *card)
     bool is_v6 = own.storage.ss_family == AF_INET6;
     if (is_v6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))
         return -1; /* its scope means something here only */
-    uli_address_set_port(&own, 0);
-    if (uli_socket_listen(&own, &fd))
+    if (uli_netif_listen(&own, tree->ports, &fd))
         return -1;
     card->family = is_v6 ? 6 : 4;
     card->port = (uint32_t)uli_address_port(&own);
@@ -372,8 +373,8 @@ static const struct uli_bootstrap_ops tree_ops = {
 };
 
 ulyx_status_t
-uli_bootstrap_open_tree(
-    struct uli_bootstrap *star, int fd, struct uli_bootstrap **bootstrap_p)
+uli_bootstrap_open_tree(struct uli_bootstrap *star, int fd,
+    struct uli_port_range ports, struct uli_bootstrap **bootstrap_p)
 {
     struct tree *tree;
     struct sockaddr_storage own = {.ss_family = AF_UNIX};
@@ -392,6 +393,7 @@ uli_bootstrap_open_tree(
         (struct uli_bootstrap){&tree_ops, star->rank, star->nranks, NULL};
     tree->star = star;
     tree->star_fd = fd;
+    tree->ports = ports;
     tree->parent = -1;
     for (int32_t i = 0; i < ULI_TREE_ARITY; i++)
         tree->children[i] = -1;

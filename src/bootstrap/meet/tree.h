@@ -30,9 +30,10 @@ void uli_tree_place(
 
 /* Takes the star over, whose descriptor is fd: a bootstrap that gathers by a
  * tree where there are many ranks, not all of one node (a Unix socket), else
- * the star itself. Without memory the star is closed. Errors: NO_MEMORY. */
-ulyx_status_t uli_bootstrap_open_tree(
-    struct uli_bootstrap *star, int fd, struct uli_bootstrap **bootstrap_p);
+ * the star itself. ports: where its ranks listen. Without memory the star is
+ * closed. Errors: NO_MEMORY. */
+ulyx_status_t uli_bootstrap_open_tree(struct uli_bootstrap *star, int fd,
+    struct uli_port_range ports, struct uli_bootstrap **bootstrap_p);
 
 /* For tests: from how many ranks on there is a tree. */
 void uli_tree_set_least(int32_t nranks);

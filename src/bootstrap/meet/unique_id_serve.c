@@ -38,11 +38,15 @@ enum { STAYING_MAX = 8, REMEMBERED_MAX = 1024 };
 /* At a port that is given, the root of a meeting that has failed may still be
  * telling late ranks; it makes room for the next one. */
 static int
-listen_at(struct uli_socket_address *address, bool given, int *fd_p)
+listen_at(struct uli_socket_address *address, int port,
+    struct uli_port_range ports, int *fd_p)
 {
     uli_deadline_t deadline = uli_deadline_in(PORT_WAIT_S);
     int pause_ms = 1, number;
-    while ((number = uli_socket_listen(address, fd_p)) == EADDRINUSE && given &&
+    if (port == 0)
+        return uli_netif_listen(address, ports, fd_p);
+    uli_address_set_port(address, port);
+    while ((number = uli_socket_listen(address, fd_p)) == EADDRINUSE &&
            !uli_deadline_over(deadline))
         uli_dial_pause(&pause_ms, deadline);
     return number;
@@ -50,15 +54,17 @@ listen_at(struct uli_socket_address *address, bool given, int *fd_p)
 
 /* Listens on the chosen addresses; those that cannot be had are left out. */
 static ulyx_status_t
-listen_on(struct uli_endpoint *place, int port, struct uli_root_params *params)
+listen_on(struct uli_endpoint *place, const struct uli_settings *settings,
+    struct uli_root_params *params)
 {
     int count = 0, number = 0;
     char where[ULI_ADDRESS_TEXT_BYTES] = "";
     for (int i = 0; i < place->count; i++) {
         struct uli_socket_address address = place->addresses[i];
-        uli_address_set_port(&address, port);
+        uli_address_set_port(&address, (int)settings->port);
         uli_address_text(&address, where, sizeof(where));
-        number = listen_at(&address, port != 0, &params->listeners[count]);
+        number = listen_at(&address, (int)settings->port, settings->ports,
+            &params->listeners[count]);
         if (number) {
             ULI_INFO(ULI_LOG_INIT, -1, "bootstrap: cannot listen on %s: %s",
                 where, uli_errno_text(number));
@@ -70,6 +76,10 @@ listen_on(struct uli_endpoint *place, int port, struct uli_root_params *params)
     if (count > 0)
         return ULYX_SUCCESS;
     errno = number;
+    if (number == EADDRINUSE && !settings->port && settings->ports.first)
+        return uli_error_errno(
+            "bootstrap: no port of ULYX_PORT_RANGE=%d-%d is free on this host",
+            settings->ports.first, settings->ports.last);
     return uli_error_errno("bootstrap: cannot listen on %s", where);
 }
 
@@ -98,7 +108,7 @@ id_serve(const struct uli_settings *settings, struct uli_root_params *params,
     params->linger_s = settings->port ? PORT_LINGER_S : 0;
     ULI_TRY(uli_netif_choose_here(settings->socket_ifname,
         settings->socket_family, place.addresses, &place.count));
-    ULI_TRY(listen_on(&place, (int)settings->port, params));
+    ULI_TRY(listen_on(&place, settings, params));
     ULI_TRY(uli_root_start(params, root_p));
     log_addresses(&place);
     *place_p = place;
@@ -267,11 +277,10 @@ uli_bootstrap_open_id(const ulyx_unique_id_t *id, int32_t nranks, int32_t rank,
 {
     struct uli_endpoint place;
     int fd;
-    (void)settings;
     ULI_TRY(uli_unique_id_decode(id, &place));
     strcpy(place.who, "the process that made the unique id");
     ULI_TRY(check_made(&place));
     ULI_TRY(uli_dial(&place, 0, deadline, &fd));
     return uli_bootstrap_open_star(
-        fd, NULL, nranks, rank, deadline, bootstrap_p);
+        fd, NULL, nranks, rank, settings->ports, deadline, bootstrap_p);
 }

@@ -129,6 +129,19 @@ set_keepalive(const struct uli_ucx_calls *ucx, ucp_config_t *config,
     set_tcp_number(ucx, config, "KEEPCNT", times, "");
 }
 
+/* Of the listener of TCP: the user's UCX_TCP_PORT_RANGE stays where none is
+ * given to ulyx. */
+static void
+set_ports(const struct uli_ucx_calls *ucx, ucp_config_t *config,
+    struct uli_port_range ports)
+{
+    char value[32];
+    if (ports.first == 0)
+        return;
+    snprintf(value, sizeof(value), "%d-%d", ports.first, ports.last);
+    set_tcp(ucx, config, "PORT_RANGE", value);
+}
+
 static char *
 print_out(const struct uli_ucx_calls *ucx, const ucp_config_t *config)
 {
@@ -167,6 +180,7 @@ ucx_configure(const struct uli_ucx_calls *ucx,
             devices_p,
             ucx->status_string(set_tls != UCS_OK ? set_tls : set_dev));
     set_tcp(ucx, config, "CONN_NB", "y");
+    set_ports(ucx, config, params->settings->ports);
     set_keepalive(ucx, config, params->settings->keepalive_s,
         strcmp(transports, "tcp") == 0 || !uli_ucx_has_infiniband());
     return ULYX_SUCCESS;

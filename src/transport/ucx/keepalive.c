@@ -82,18 +82,47 @@ place_of(const char *devices, union uli_ucx_place *place_p)
     return found;
 }
 
+static void
+place_set_port(union uli_ucx_place *place, uint16_t port)
+{
+    if (place->any.sa_family == AF_INET6)
+        place->v6.sin6_port = htons(port);
+    else
+        place->v4.sin_port = htons(port);
+}
+
+/* A listener there, or -1 with errno. */
+static int
+place_listen(union uli_ucx_place *place, struct uli_port_range ports)
+{
+    struct uli_port_search search = uli_port_search(ports);
+    uint16_t port;
+    errno = EADDRINUSE;
+    while (uli_port_next(&search, &port)) {
+        int fd = uli_ucx_socket(place->any.sa_family);
+        place_set_port(place, port);
+        if (fd >= 0 && bind(fd, &place->any, uli_ucx_place_bytes(place)) == 0 &&
+            listen(fd, SOMAXCONN) == 0)
+            return fd;
+        int number = errno;
+        uli_ucx_hang_up(&fd);
+        errno = number;
+        if (number != EADDRINUSE)
+            break;
+    }
+    return -1;
+}
+
 void
-uli_ucx_keepalive_open(struct uli_net *net)
+uli_ucx_keepalive_open(struct uli_net *net, struct uli_port_range ports)
 {
     union uli_ucx_place *place = &net->place;
     socklen_t length = sizeof(*place);
     memset(place, 0, sizeof(*place));
     if (!place_of(net->devices, place))
         return;
-    int fd = uli_ucx_socket(place->any.sa_family);
-    if (fd >= 0 && bind(fd, &place->any, uli_ucx_place_bytes(place)) == 0 &&
-        listen(fd, SOMAXCONN) == 0 &&
-        getsockname(fd, &place->any, &length) == 0) {
+    int fd = place_listen(place, ports);
+    if (fd >= 0 && getsockname(fd, &place->any, &length) == 0) {
         net->listener = fd;
         return;
     }

@@ -228,7 +228,7 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
         status = open_worker(net);
     if (status != ULYX_SUCCESS)
         goto err_context;
-    uli_ucx_keepalive_open(net);
+    uli_ucx_keepalive_open(net, params->settings->ports);
     status = uli_ucx_gate_after(net);
     if (status != ULYX_SUCCESS)
         goto err_worker;

@@ -455,11 +455,11 @@ void uli_ucx_verb_heard(
 enum uli_ucx_verb uli_ucx_verb_choose(
     const int64_t (*took_ns)[ULI_UCX_VERBS], int rounds);
 
-/* ---- keepalive.c -----------------------------------------------------------
- */
+/* ---- keepalive.c --------------------------------------------------------- */
 
-/* Failures only mean that others notice our host's end late. */
-void uli_ucx_keepalive_open(struct uli_net *net);
+/* Listens within the ports. Failures only mean that others notice our host's
+ * end late. */
+void uli_ucx_keepalive_open(struct uli_net *net, struct uli_port_range ports);
 void uli_ucx_keepalive_close(struct uli_net *net);
 /* Something is on its way to or from the peer. */
 void uli_ucx_watch(struct uli_net *net, struct uli_ucx_peer *peer);
