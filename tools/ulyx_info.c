@@ -24,6 +24,20 @@ word_for(int have)
 }
 
 static void
+print_attention_kernels(void)
+{
+    const char *names[16];
+    int32_t count;
+
+    if (ulyx_attention_list_kernels(ULYX_MEMORY_HOST, names, 16, &count) !=
+        ULYX_SUCCESS)
+        return;
+    printf("\n  attention kernels here, fastest first:");
+    for (int32_t i = 0; i < count && i < 16; i++)
+        printf(" %s", names[i]);
+}
+
+static void
 print_build(void)
 {
     int32_t count;
@@ -39,6 +53,7 @@ print_build(void)
     printf("  copy kernels here, best last:");
     for (int32_t i = 0; i < count; i++)
         printf(" %s", kernels[i]);
+    print_attention_kernels();
     printf("\n  cores that this process may use: %d%s\n", uli_node_cores(),
         uli_node_quota() == uli_node_cores() ? " (CPU quota)" : "");
     if (uli_settings_load(&settings) == ULYX_SUCCESS) {

@@ -257,6 +257,19 @@ ULYX_API ulyx_status_t ulyx_attention_backward(const ulyx_attention_t *problem,
  * may set it to 0 again when no call is in flight. */
 ULYX_API ulyx_status_t ulyx_attention_status(uint64_t cause);
 
+/* The names of the kernels that this machine runs for memory of the kind,
+ * fastest first: what exec->kernel takes. A kernel may refuse a problem all the
+ * same; ulyx_attention_describe says which takes it and why others do not.
+ * names_p: the first names_max of them; NULL with names_max 0 only asks for the
+ *   count. The texts are the library's and stay.
+ * *count_p: of all, also where names_max is less; 0 for a device without
+ *   driver, or in a build without its kernels.
+ *
+ * returns: SUCCESS; INVALID_ARGUMENT (memory, names_max, a pointer that is
+ * NULL). Any thread; needs no communicator. */
+ULYX_API ulyx_status_t ulyx_attention_list_kernels(ulyx_memory_kind_t memory,
+    const char **names_p, int32_t names_max, int32_t *count_p);
+
 /* One line on how the pass would run: kernel, its reason, threads, workspace.
  * At most text_bytes with the final 0 are written.
  * returns: as ulyx_attention_workspace. */

@@ -203,3 +203,11 @@ def test_ranks_that_disagree_are_told():
     failures = errors_of(2, lambda c: ulyx.DistAttention(
         c, [8], heads=2, dim_qk=8, mask=[None, "causal"][c.rank]))
     assert all(type(f) is ulyx.MismatchError for f in failures), failures
+
+
+def test_kernels_are_listed_and_taken():
+    names = ulyx.attention_kernels()
+    assert names[-1] == "reference" and len(set(names)) == len(names)
+    assert set(ulyx.attention_kernels("cuda")).isdisjoint(names)
+    with pytest.raises(ulyx.InvalidArgumentError, match="memory is 'disk'"):
+        ulyx.attention_kernels("disk")

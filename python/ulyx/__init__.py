@@ -19,7 +19,7 @@ from ._library import version as __version__
 from .arrays import Docs
 from .communicator import (Communicator, Launch, UniqueId, launch,
                            unique_id)
-from .dist_attention import DistAttention
+from .dist_attention import DistAttention, attention_kernels
 from .errors import (AbortedError, AuthenticationError, BusyError, ForkedError,
                      InternalError, InvalidArgumentError, MismatchError,
                      OutOfMemoryError, PeerRefusedError, RankLostError,
@@ -39,6 +39,7 @@ __all__ = [
     "Part", "PeerRefusedError", "Plan", "RankLostError", "SEQ_TO_HEAD",
     "SEQ_TO_HEAD_ADJOINT", "Segment", "SizeOverflowError", "SystemCallError",
     "TENSOR_FULL", "TENSOR_GRAD_EQUAL", "Tensor", "TimeoutError", "UlyxError",
-    "UniqueId", "UnsupportedError", "VersionError", "__version__", "launch",
+    "UniqueId", "UnsupportedError", "VersionError", "__version__",
+    "attention_kernels", "launch",
     "log_to", "memory", "unique_id",
 ]

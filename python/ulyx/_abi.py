@@ -633,6 +633,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ulyx_attention_forward": (c_int32, [
         c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p,
     ]),
+    "ulyx_attention_list_kernels": (c_int32, [
+        c_int32, c_void_p, c_int32, c_void_p,
+    ]),
     "ulyx_attention_status": (c_int32, [
         c_uint64,
     ]),

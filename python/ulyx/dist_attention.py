@@ -26,6 +26,24 @@ def aligned(size: int) -> np.ndarray:
     return whole[begin:begin + size]
 
 
+def attention_kernels(memory: str = "host") -> List[str]:
+    """The names of the attention kernels that this machine runs for memory of
+    the kind, "host" or "cuda", fastest first: what `kernel=` takes. Empty for
+    "cuda" without a driver or in a build without kernels.
+
+    Raises InvalidArgumentError for another kind."""
+    kinds = {"host": _abi.MEMORY_HOST, "cuda": _abi.MEMORY_CUDA}
+    if memory not in kinds:
+        raise errors.InvalidArgumentError(
+            f"memory is {memory!r}, expected 'host' or 'cuda'")
+    count = ctypes.c_int32()
+    names = (ctypes.c_char_p * 16)()
+    check(lib.ulyx_attention_list_kernels(
+        kinds[memory], names, len(names), ctypes.byref(count)))
+    return [name.decode() for name in names[:min(count.value, len(names))]
+            if name is not None]
+
+
 class HeadGroupPlan(PlanQueries):
     """The plan of a head group, for queries: rows, heads, positions."""
 

@@ -167,6 +167,35 @@ ulyx_attention_describe(const ulyx_attention_t *problem,
 }
 
 ulyx_status_t
+ulyx_attention_list_kernels(ulyx_memory_kind_t memory, const char **names_p,
+    int32_t names_max, int32_t *count_p)
+{
+    const struct uli_attn_kernel *kernel;
+    const struct uli_attn_kernel *(*row_of)(int n) =
+        memory == ULYX_MEMORY_HOST ? uli_attn_kernel_at
+                                   : uli_attn_device_kernel_at;
+    int32_t count = 0;
+    ULI_CHECK_POINTER(count_p);
+    if (memory != ULYX_MEMORY_HOST && memory != ULYX_MEMORY_CUDA)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "memory is %d, expected HOST or CUDA", (int)memory);
+    if (names_max < 0 || (names_max > 0 && !names_p))
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            names_max < 0 ? "names_max is %d, expected 0 or more"
+                          : "names_p is NULL, and names_max is %d",
+            (int)names_max);
+    for (int n = 0; (kernel = row_of(n)) != NULL; n++) {
+        if (!kernel->usable())
+            continue;
+        if (count < names_max)
+            names_p[count] = kernel->name;
+        count++;
+    }
+    *count_p = count;
+    return ULYX_SUCCESS;
+}
+
+ulyx_status_t
 ulyx_attention_status(uint64_t cause)
 {
     return uli_gpu_attn_error(cause);

@@ -4,6 +4,7 @@
  */
 #include "support/test.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "attention/setup.h"
 
@@ -212,6 +213,67 @@ describe_names_the_kernel(void **state)
     bench_free(&b);
 }
 
+/* Whatever is listed takes a plain problem, and the first is the one that a
+ * problem takes by itself. */
+static void
+listed_kernels_are_taken(void **state)
+{
+    const char *names[16], *few[1] = {NULL};
+    char text[1000], wanted[80];
+    int32_t count = -1, again = -1;
+    struct bench b;
+    (void)state;
+    assert_status(
+        ulyx_attention_list_kernels(ULYX_MEMORY_HOST, names, 16, &count),
+        ULYX_SUCCESS);
+    assert_in_range(count, 2, 16);
+    assert_string_equal(names[count - 1], "reference");
+    bench_init(&b, 1, 1, 1, 64, 64);
+    for (int32_t i = 0; i < count; i++) {
+        b.exec.kernel = names[i];
+        /* avx512_bf16 takes bf16 alone. */
+        b.problem.dtype =
+            strstr(names[i], "bf16") ? ULYX_DTYPE_BF16 : ULYX_DTYPE_F32;
+        assert_status(
+            ulyx_attention_describe(&b.problem, ULYX_ATTENTION_PASS_FORWARD,
+                &b.exec, text, sizeof(text)),
+            ULYX_SUCCESS);
+        snprintf(wanted, sizeof(wanted), "kernel %s ", names[i]);
+        assert_non_null(strstr(text, wanted));
+    }
+    assert_status(ulyx_attention_list_kernels(ULYX_MEMORY_HOST, few, 1, &again),
+        ULYX_SUCCESS);
+    assert_int_equal(again, count);
+    assert_ptr_equal(few[0], names[0]);
+    assert_status(
+        ulyx_attention_list_kernels(ULYX_MEMORY_HOST, NULL, 0, &again),
+        ULYX_SUCCESS);
+    assert_int_equal(again, count);
+    bench_free(&b);
+}
+
+static void
+list_kernels_refuses_by_name(void **state)
+{
+    const char *names[1];
+    int32_t count = 77;
+    (void)state;
+    assert_status(
+        ulyx_attention_list_kernels((ulyx_memory_kind_t)9, names, 1, &count),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "memory is 9"));
+    assert_status(
+        ulyx_attention_list_kernels(ULYX_MEMORY_HOST, names, -1, &count),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_status(
+        ulyx_attention_list_kernels(ULYX_MEMORY_HOST, NULL, 1, &count),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ulyx_last_error(), "names_p is NULL"));
+    assert_status(ulyx_attention_list_kernels(ULYX_MEMORY_HOST, names, 1, NULL),
+        ULYX_ERR_INVALID_ARGUMENT);
+    assert_int_equal(count, 77);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(problem_bad_fields_are_refused),
     cmocka_unit_test(tensors_bad_layouts_are_refused),
@@ -219,6 +281,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(segments_bad_lists_are_refused),
     cmocka_unit_test(structs_of_other_versions),
     cmocka_unit_test(describe_names_the_kernel),
+    cmocka_unit_test(listed_kernels_are_taken),
+    cmocka_unit_test(list_kernels_refuses_by_name),
 };
 
 ULI_TEST_MAIN("AttentionArguments", tests)
