@@ -71,11 +71,11 @@ ulyx_plan_get_positions(const ulyx_plan_t *plan, int32_t part, int32_t rank,
     int64_t count, rows;
     ULI_TRY(ulyx_plan_get_seq_rows(plan, part, rank, &rows));
     ULI_TRY(check_capacity(capacity, rows, positions_p));
-    const struct uli_row_span *pieces =
+    const struct uli_row_span *spans =
         uli_layout_row_spans(plan->layout, part, rank, &count);
     for (int64_t i = 0; i < count; i++)
-        for (int64_t j = 0; j < pieces[i].rows; j++)
-            positions_p[pieces[i].local + j] = pieces[i].row + j;
+        for (int64_t j = 0; j < spans[i].rows; j++)
+            positions_p[spans[i].local + j] = spans[i].row + j;
     return ULYX_SUCCESS;
 }
 

@@ -365,18 +365,18 @@ uli_share_access(int32_t device, const void *address, int64_t bytes)
         struct uli_device_range range;
         void *here = (void *)(uintptr_t)at;
         ULI_TRY(uli_device_cuda.range(here, &range));
-        struct uli_share piece = {
+        struct uli_share share = {
             .base = share_pointer(range.base), .bytes = range.bytes};
         if (range.memory_kind != ULYX_MEMORY_CUDA || range.bytes < 1)
             return uli_error(
                 ULYX_ERR_UNSUPPORTED, "%p is not device memory", here);
         if (!range.legacy_ipc && range.device != device) {
             ULI_TRY(uli_cuda_enter(range.device));
-            narrow_to_mapping(here, &piece);
+            narrow_to_mapping(here, &share);
             ULI_TRY(uli_cuda_leave(ULI_CUDA(cuMemSetAccess,
-                (piece.base, (size_t)piece.bytes, &access, 1))));
+                (share.base, (size_t)share.bytes, &access, 1))));
         }
-        at = piece.base + (uli_cu_ptr)piece.bytes;
+        at = share.base + (uli_cu_ptr)share.bytes;
     }
     return ULYX_SUCCESS;
 }

@@ -91,8 +91,8 @@ struct uli_share_import {
     int32_t form, device;
     void *address; /* of the first allocation's base */
     int64_t bytes; /* of all */
-    int32_t npieces;
-    int64_t *piece_bytes; /* of mapped ones; NULL of IPC */
+    int32_t nshares;
+    int64_t *share_bytes; /* of mapped ones; NULL of IPC */
 };
 /* Errors: SYSTEM (the shares make no run), NO_MEMORY, the driver's. */
 ulyx_status_t uli_share_map(int32_t device, const struct uli_share *shares,

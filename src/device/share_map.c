@@ -61,7 +61,7 @@ take_handle(const struct uli_share *share, uli_cu_memory *memory_p)
 }
 
 static ulyx_status_t
-map_piece(const struct uli_share *share, uli_cu_ptr at)
+map_share(const struct uli_share *share, uli_cu_ptr at)
 {
     uli_cu_memory memory = 0;
     ULI_TRY(take_handle(share, &memory));
@@ -71,7 +71,7 @@ map_piece(const struct uli_share *share, uli_cu_ptr at)
     return status;
 }
 
-/* Takes `count` pieces and the addresses away: all steps, the first error. */
+/* Takes `count` shares and the addresses away: all steps, the first error. */
 static ulyx_status_t
 take_down(const struct uli_share_import *import, int32_t count)
 {
@@ -80,9 +80,9 @@ take_down(const struct uli_share_import *import, int32_t count)
     uli_cu_result first = ULI_CU_SUCCESS;
     for (int32_t i = 0; i < count; i++) {
         uli_cu_result result =
-            calls->cuMemUnmap(at, (size_t)import->piece_bytes[i]);
+            calls->cuMemUnmap(at, (size_t)import->share_bytes[i]);
         first = first == ULI_CU_SUCCESS ? result : first;
-        at += (uli_cu_ptr)import->piece_bytes[i];
+        at += (uli_cu_ptr)import->share_bytes[i];
     }
     uli_cu_result freed = calls->cuMemAddressFree(base, (size_t)import->bytes);
     ULI_TRY(uli_cuda_status(first, "cuMemUnmap"));
@@ -90,7 +90,7 @@ take_down(const struct uli_share_import *import, int32_t count)
 }
 
 static ulyx_status_t
-map_pieces(const struct uli_share *shares, struct uli_share_import *import)
+map_shares(const struct uli_share *shares, struct uli_share_import *import)
 {
     const struct uli_cu_access access = {
         ULI_CU_ON_DEVICE, import->device, ULI_CU_READ_WRITE};
@@ -101,8 +101,8 @@ map_pieces(const struct uli_share *shares, struct uli_share_import *import)
         ULI_CUDA(cuMemAddressReserve, (&base, (size_t)import->bytes, 0, 0, 0)));
     import->address = (void *)(uintptr_t)base;
     uli_cu_ptr at = base;
-    while (status == ULYX_SUCCESS && mapped < import->npieces) {
-        status = map_piece(&shares[mapped], at);
+    while (status == ULYX_SUCCESS && mapped < import->nshares) {
+        status = map_share(&shares[mapped], at);
         at += (uli_cu_ptr)shares[mapped].bytes;
         mapped += status == ULYX_SUCCESS;
     }
@@ -123,18 +123,18 @@ static ulyx_status_t
 map_run(const struct uli_share *shares, int32_t count,
     struct uli_share_import *import)
 {
-    import->piece_bytes = calloc((size_t)count, sizeof(int64_t));
-    if (!import->piece_bytes)
+    import->share_bytes = calloc((size_t)count, sizeof(int64_t));
+    if (!import->share_bytes)
         return uli_error(
             ULYX_ERR_NO_MEMORY, "an import of device memory: no memory");
-    import->npieces = count;
+    import->nshares = count;
     for (int32_t i = 0; i < count; i++) {
-        import->piece_bytes[i] = shares[i].bytes;
+        import->share_bytes[i] = shares[i].bytes;
         import->bytes += shares[i].bytes;
     }
-    ulyx_status_t status = map_pieces(shares, import);
+    ulyx_status_t status = map_shares(shares, import);
     if (status != ULYX_SUCCESS)
-        free(import->piece_bytes);
+        free(import->share_bytes);
     return status;
 }
 
@@ -177,7 +177,7 @@ uli_share_unmap(const struct uli_share_import *import)
             uli_cuda_leave(import->form == ULI_SHARE_IPC
                                ? ULI_CUDA(cuIpcCloseMemHandle,
                                      ((uli_cu_ptr)(uintptr_t)import->address))
-                               : take_down(import, import->npieces));
-    free(import->piece_bytes);
+                               : take_down(import, import->nshares));
+    free(import->share_bytes);
     return status;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The BATCH capability of transports: ranks that send each other contiguous
- * pieces of memory on a stream. What a schedule packs, a batch carries, and
- * another launch of the same stream unpacks.
+ * messages from and to memory on a stream. What a schedule packs, a batch
+ * carries, and another launch of the same stream unpacks.
  *
  * A batch is one rank's end of a group of ranks, made by all of them at once
  * from an id that one of them drew. Its runs come in the same order on all
- * ranks, and every piece sent meets a piece of the same size received, the
+ * ranks, and every message sent meets a message of the same size received, the
  * n-th of a pair and direction the n-th: a rank leaves out a run that it has
- * no piece of, so runs cannot be numbered alike on all. Ranks that disagree
+ * no message of, so runs cannot be numbered alike on all. Ranks that disagree
  * wait for each other, until someone aborts. Nothing of this is
  * checked here: who runs a batch sees to it, and to a deadline.
  *
@@ -87,7 +87,7 @@ struct uli_batch_hooks {
 
 struct uli_batch_params {
     int32_t rank, nranks;
-    int32_t memory_kind, device; /* of all pieces, ULYX_MEMORY_... */
+    int32_t memory_kind, device; /* of all messages, ULYX_MEMORY_... */
     const struct uli_settings *settings;
     const unsigned char *id; /* [ULI_BATCH_ID_BYTES], equal on all ranks */
     uli_deadline_t deadline;
@@ -96,7 +96,7 @@ struct uli_batch_params {
     struct uli_batch_hooks hooks;
 };
 
-/* Bytes to or from a peer. Order among pieces of one pair and direction is
+/* Bytes to or from a peer. Order among messages of one pair and direction is
  * kept, otherwise they go at once. */
 struct uli_batch_message {
     void *data;
@@ -120,13 +120,13 @@ struct uli_batch_ops {
      * SYSTEM in the library's words; nothing is left then. */
     ulyx_status_t (*open)(
         const struct uli_batch_params *params, struct uli_batch **batch_p);
-    /* Enqueues all pieces on the stream, as one step: none of them waits for
+    /* Enqueues all messages on the stream, as one step: none of them waits for
      * another. Returns once they are enqueued, which at the first use of a
      * connection waits for the peer. Allocates nothing of its own; may be
      * captured. Errors: BUSY, ABORTED (by abort, then or before), TIMEOUT
      * (the batch is aborted), SYSTEM, INVALID_ARGUMENT. */
     ulyx_status_t (*run)(struct uli_batch *batch,
-        const struct uli_batch_message *pieces, int32_t count, void *stream,
+        const struct uli_batch_message *messages, int32_t count, void *stream,
         uli_deadline_t deadline);
     /* Has something gone wrong since, at any rank? SUCCESS; ABORTED, which
      * sets no text; SYSTEM in the library's words. IN_PROGRESS sets no text: a

@@ -2,7 +2,7 @@
  *
  * The PUT capability of transports: one rank's end of the network (struct
  * uli_net), by which it writes into the memory of ranks on other nodes and
- * tells them so. Contiguous pieces only; packing belongs to the schedules.
+ * tells them so. Contiguous ranges only; packing belongs to the schedules.
  *
  * A put is data and a signal: bytes go to (window, offset) of the peer, and
  * when they are there, and not before, a 64-bit value is stored with release

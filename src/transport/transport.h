@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract of transports. A transport moves contiguous pieces or gives
+ * The contract of transports. A transport moves contiguous ranges or gives
  * pointers; packing belongs to the schedules. Callers ask for capabilities,
  * never for names: a transport is named by its own files and by the list
  * (transport_list.c), whose order is the order of choice. A slot that a
@@ -117,7 +117,7 @@ struct uli_tr_ops {
     /* READ: lets peers read this process where settings ask for it, for the
      * life of the process. Repeatable. */
     void (*read_permit)(const struct uli_settings *settings);
-    /* READ: gathers remote pieces into local pieces (equal byte totals, any
+    /* READ: gathers remote ranges into local ranges (equal byte totals, any
      * counts: split at IOV_MAX here) of process pid, which may be this one.
      * All or error. Errors: RANK_LOST (no such process), SYSTEM. Blocks: for
      * the copy. */

@@ -6,7 +6,7 @@
  *
  * Rank r stands for the ranks [r, end): the rest of its range is cut into at
  * most ULI_TREE_ARITY equal parts, whose first ranks are its children. So the
- * records of a subtree lie in one piece of the table.
+ * records of a subtree lie in one place of the table.
  *
  * A gather: records up, table down; 2 (P - 1) messages in all, at most
  * 2 (ULI_TREE_ARITY + 1) at a rank, in 2 ceil(log_8 P) steps. The star's root

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Boxes out of a peer's ordinary memory, by the kernel (process_vm_readv):
- * one copy, no window. Costs a system call a batch of pieces and page-table
- * walks a piece, so it is used where a probe has shown that the kernel permits
+ * one copy, no window. Costs a system call a batch of ranges and page-table
+ * walks a range, so it is used where a probe has shown that the kernel permits
  * it, and for rows long enough to cost less CPU time than the two copies of
  * the ring: measured once a process, with the transport that reads, since on
  * some machines (nested guests) the kernel never wins.
@@ -192,30 +192,30 @@ uli_reader_of(const ulyx_comm_t *comm, int32_t p, uint64_t probe)
     return NULL;
 }
 
-/* Pieces of one side of a read. */
-struct pieces {
+/* Ranges of one side of a read. */
+struct ranges {
     struct iovec at[BATCH];
     size_t count;
 };
 
-/* Adjacent pieces become one: the kernel pins pages a piece, and where all
+/* Adjacent ranges become one: the kernel pins pages a range, and where all
  * heads of a source go to one destination its side is contiguous. */
 static void
-add_piece(struct pieces *pieces, uintptr_t base, size_t bytes)
+add_range(struct ranges *ranges, uintptr_t base, size_t bytes)
 {
-    struct iovec *last = &pieces->at[pieces->count ? pieces->count - 1 : 0];
-    if (pieces->count && (uintptr_t)last->iov_base + last->iov_len == base) {
+    struct iovec *last = &ranges->at[ranges->count ? ranges->count - 1 : 0];
+    if (ranges->count && (uintptr_t)last->iov_base + last->iov_len == base) {
         last->iov_len += bytes;
         return;
     }
-    pieces->at[pieces->count].iov_base = (void *)base;
-    pieces->at[pieces->count++].iov_len = bytes;
+    ranges->at[ranges->count].iov_base = (void *)base;
+    ranges->at[ranges->count++].iov_len = bytes;
 }
 
 /* Consecutive runs, until one side has no room; returns their bytes. */
 static int64_t
 iovec_fill(const struct uli_box *box, struct uli_cursor *cursor, uintptr_t dst,
-    uintptr_t src, struct pieces *local, struct pieces *remote)
+    uintptr_t src, struct ranges *local, struct ranges *remote)
 {
     struct uli_box part;
     int64_t bytes, total = 0;
@@ -224,8 +224,8 @@ iovec_fill(const struct uli_box *box, struct uli_cursor *cursor, uintptr_t dst,
            total < ULI_SPAN_BYTES &&
            (bytes = uli_box_cut_run(box, &cursor->run, &cursor->in_run,
                 ULI_SPAN_BYTES - total, &part)) > 0) {
-        add_piece(local, dst + (uintptr_t)part.dst_offset, (size_t)bytes);
-        add_piece(remote, src + (uintptr_t)part.src_offset, (size_t)bytes);
+        add_range(local, dst + (uintptr_t)part.dst_offset, (size_t)bytes);
+        add_range(remote, src + (uintptr_t)part.src_offset, (size_t)bytes);
         total += bytes;
     }
     return total;
@@ -236,7 +236,7 @@ uli_direct_read(struct uli_exchange *exchange, int32_t p,
     const struct uli_item *item, struct uli_cursor *cursor)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    struct pieces local, remote;
+    struct ranges local, remote;
     int64_t bytes;
     while (
         (bytes = iovec_fill(&item->box, cursor,

@@ -193,7 +193,7 @@ pair_emit(struct pair *x, const struct uli_hier_rect *first, int32_t nreaders)
         emit_rows(x, item, 0, first->rows);
         return;
     }
-    /* Short pieces do not all end at the same rail. */
+    /* Short rectangles do not all end at the same rail. */
     int64_t turn = (first->key.row + first->key.head) % rails;
     for (int32_t j = 0; j < rails; j++) {
         item.rail = (int32_t)((j + turn) % rails);

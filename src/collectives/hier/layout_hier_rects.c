@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cuts what the ranks of a node read into pieces that are read by the same
+ * Cuts what the ranks of a node read into rectangles that are read by the same
  * ranks throughout: first at all boundaries of heads within one tensor of one
  * source, then at all boundaries of rows within the same heads. A whole-heads
- * layout is cut by heads only (all ranks read the same pieces of rows), a
+ * layout is cut by heads only (all ranks read the same runs of rows), a
  * packed one by rows only (its rectangles have one head).
  */
 #include "collectives/hier/layout_hier_rects.h"

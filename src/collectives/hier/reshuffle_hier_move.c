@@ -89,11 +89,11 @@ add_share(struct uli_hier *h, struct uli_hier_rail *rail,
     int64_t elem = uli_dtype_size(partial);
     int64_t elements = uli_min(room / give->acc_bytes, ULI_HIER_ACC_BYTES / 8);
     struct uli_box part;
-    const struct uli_box *piece;
+    const struct uli_box *box;
     struct uli_box_span span;
     int64_t bytes = uli_box_cut(&give->box, &rail->give_run, &rail->give_in_run,
-        elements * elem, &part, &piece, &span);
-    uli_box_pack(piece, span, h->packed, h->exchange->src[give->tensor]);
+        elements * elem, &part, &box, &span);
+    uli_box_pack(box, span, h->packed, h->exchange->src[give->tensor]);
     uli_sum_accumulate(
         t->dtype, partial, to, h->packed, bytes / elem, give->before < 0);
     return bytes / elem * give->acc_bytes;
@@ -104,11 +104,11 @@ hier_pack(struct uli_hier *h, struct uli_hier_rail *rail,
     const struct uli_hier_give *give, char *to, int64_t room)
 {
     struct uli_box part;
-    const struct uli_box *piece;
+    const struct uli_box *box;
     struct uli_box_span span;
     int64_t bytes = uli_box_cut(&give->box, &rail->give_run, &rail->give_in_run,
-        uli_min(room, ULI_SPAN_BYTES), &part, &piece, &span);
-    uli_box_pack(piece, span, to, h->exchange->src[give->tensor]);
+        uli_min(room, ULI_SPAN_BYTES), &part, &box, &span);
+    uli_box_pack(box, span, to, h->exchange->src[give->tensor]);
     return bytes;
 }
 
@@ -284,11 +284,11 @@ hier_unpack(struct uli_hier *h, struct uli_hier_rail *rail,
 {
     bool streams = uli_exchange_streams(h->exchange, &take->box);
     struct uli_box part;
-    const struct uli_box *piece;
+    const struct uli_box *box;
     struct uli_box_span span;
     int64_t bytes = uli_box_cut(&take->box, &rail->take_run, &rail->take_in_run,
-        uli_min(room, ULI_SPAN_BYTES), &part, &piece, &span);
-    uli_box_unpack(piece, span, h->exchange->dst[take->tensor], from, streams);
+        uli_min(room, ULI_SPAN_BYTES), &part, &box, &span);
+    uli_box_unpack(box, span, h->exchange->dst[take->tensor], from, streams);
     return bytes;
 }
 

@@ -236,7 +236,7 @@ node_closed(const struct uli_hier *h)
     return true;
 }
 
-/* Nobody writes into this rank's piece any more; the mailbox's owner is the
+/* Nobody writes into this rank's block any more; the mailbox's owner is the
  * last of its node to give its own back. */
 bool
 uli_hier_idle(struct uli_hier *h)

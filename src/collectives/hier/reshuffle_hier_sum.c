@@ -56,22 +56,22 @@ sum_step(struct uli_hier *h, const struct uli_hier_sum *sum, int64_t elements)
         uli_plan_dtype(t, uli_plan_side(h->exchange->operation, true));
     int64_t elem = uli_dtype_size(t->dtype);
     struct uli_box part;
-    const struct uli_box *piece;
+    const struct uli_box *box;
     struct uli_box_span span;
     elements = uli_box_cut(&sum->box, &h->sum_run, &h->sum_in_run,
-                   elements * elem, &part, &piece, &span) /
+                   elements * elem, &part, &box, &span) /
                elem;
     for (int32_t i = 0; i < sum->nparts; i++)
         merge_part(h, t, partial, &h->now->parts[sum->first_part + i], elements,
             i == 0);
     struct uli_sum out = {
-        .extent = {piece->extent[0], piece->extent[1], piece->extent[2]},
-        .run = piece->run_bytes / elem,
+        .extent = {box->extent[0], box->extent[1], box->extent[2]},
+        .run = box->run_bytes / elem,
         .dtype = t->dtype,
         .partial_dtype = partial,
-        .dst_offset = piece->dst_offset,
+        .dst_offset = box->dst_offset,
         .dst_stride = {
-            piece->dst_stride[0], piece->dst_stride[1], piece->dst_stride[2]}};
+            box->dst_stride[0], box->dst_stride[1], box->dst_stride[2]}};
     uli_sum_store(&out, span, h->exchange->dst[sum->tensor], h->acc);
     return elements;
 }

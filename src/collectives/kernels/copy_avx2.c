@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The copy kernel for AVX2: a cache line is two vectors, a part of one is two
- * pieces of a power of two that overlap.
+ * parts of a power of two that overlap.
  */
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -36,16 +36,16 @@ line_stream(unsigned char *dst, line_t line)
     _mm256_stream_si256((__m256i *)(dst + 32), line.high);
 }
 
-/* piece <= bytes <= 2 * piece */
+/* part <= bytes <= 2 * part */
 static inline __attribute__((always_inline)) void
 copy_ends(
-    unsigned char *dst, const unsigned char *src, int64_t bytes, int64_t piece)
+    unsigned char *dst, const unsigned char *src, int64_t bytes, int64_t part)
 {
     unsigned char first[32], last[32];
-    memcpy(first, src, (size_t)piece);
-    memcpy(last, src + bytes - piece, (size_t)piece);
-    memcpy(dst, first, (size_t)piece);
-    memcpy(dst + bytes - piece, last, (size_t)piece);
+    memcpy(first, src, (size_t)part);
+    memcpy(last, src + bytes - part, (size_t)part);
+    memcpy(dst, first, (size_t)part);
+    memcpy(dst + bytes - part, last, (size_t)part);
 }
 
 static inline void

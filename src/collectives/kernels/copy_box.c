@@ -114,24 +114,23 @@ uli_box_bytes(const struct uli_box *box)
 
 bool
 uli_span_next(const int64_t extent[3], struct uli_box_span *left,
-    struct uli_span_piece *piece)
+    struct uli_span_rect *rect)
 {
     int64_t runs = left->end - left->begin;
     if (runs <= 0)
         return false;
     int64_t line = left->begin / extent[2];
-    piece->index[0] = line / extent[1];
-    piece->index[1] = line % extent[1];
-    piece->index[2] = left->begin % extent[2];
-    if (piece->index[2] != 0 || runs < extent[2]) {
-        piece->extent[0] = 1;
-        piece->extent[1] = uli_min(extent[2] - piece->index[2], runs);
+    rect->index[0] = line / extent[1];
+    rect->index[1] = line % extent[1];
+    rect->index[2] = left->begin % extent[2];
+    if (rect->index[2] != 0 || runs < extent[2]) {
+        rect->extent[0] = 1;
+        rect->extent[1] = uli_min(extent[2] - rect->index[2], runs);
     } else {
-        piece->extent[0] =
-            uli_min(extent[1] - piece->index[1], runs / extent[2]);
-        piece->extent[1] = extent[2];
+        rect->extent[0] = uli_min(extent[1] - rect->index[1], runs / extent[2]);
+        rect->extent[1] = extent[2];
     }
-    left->begin += piece->extent[0] * piece->extent[1];
+    left->begin += rect->extent[0] * rect->extent[1];
     return true;
 }
 
@@ -193,14 +192,14 @@ uli_box_copy(const struct uli_box *box, struct uli_box_span span, void *dst,
         .dst_stride = {box->dst_stride[1], box->dst_stride[2]},
         .src_stride = {box->src_stride[1], box->src_stride[2]},
     };
-    struct uli_span_piece piece;
+    struct uli_span_rect rect;
     bool stream = stream_stores && kernel->fence != NULL;
-    while (uli_span_next(box->extent, &span, &piece)) {
-        memcpy(plane.extent, piece.extent, sizeof(plane.extent));
+    while (uli_span_next(box->extent, &span, &rect)) {
+        memcpy(plane.extent, rect.extent, sizeof(plane.extent));
         plane.dst = (unsigned char *)dst + box->dst_offset +
-                    uli_span_offset(piece.index, box->dst_stride);
+                    uli_span_offset(rect.index, box->dst_stride);
         plane.src = (const unsigned char *)src + box->src_offset +
-                    uli_span_offset(piece.index, box->src_stride);
+                    uli_span_offset(rect.index, box->src_stride);
         copy_plane(kernel, plane, stream);
     }
     if (stream)
@@ -210,12 +209,12 @@ uli_box_copy(const struct uli_box *box, struct uli_box_span span, void *dst,
 void
 uli_box_zero(const struct uli_box *box, struct uli_box_span span, void *dst)
 {
-    struct uli_span_piece piece;
-    while (uli_span_next(box->extent, &span, &piece)) {
+    struct uli_span_rect rect;
+    while (uli_span_next(box->extent, &span, &rect)) {
         unsigned char *row = (unsigned char *)dst + box->dst_offset +
-                             uli_span_offset(piece.index, box->dst_stride);
-        for (int64_t j = 0; j < piece.extent[0]; j++) {
-            for (int64_t k = 0; k < piece.extent[1]; k++)
+                             uli_span_offset(rect.index, box->dst_stride);
+        for (int64_t j = 0; j < rect.extent[0]; j++) {
+            for (int64_t k = 0; k < rect.extent[1]; k++)
                 memset(row + k * box->dst_stride[2], 0, (size_t)box->run_bytes);
             row += box->dst_stride[1];
         }

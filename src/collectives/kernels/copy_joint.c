@@ -16,17 +16,17 @@
 enum { JOINT_BOXES = 32, BLOCK_ROWS = 64 };
 
 static struct uli_copy_plane
-plane_of(const struct uli_box *box, const struct uli_span_piece *piece,
-    void *dst, const void *src)
+plane_of(const struct uli_box *box, const struct uli_span_rect *rect, void *dst,
+    const void *src)
 {
     return (struct uli_copy_plane){
-        .extent = {box->extent[1], piece->extent[1]},
+        .extent = {box->extent[1], rect->extent[1]},
         .run_bytes = box->run_bytes,
         .dst = (unsigned char *)dst + box->dst_offset +
-               uli_span_offset(piece->index, box->dst_stride),
+               uli_span_offset(rect->index, box->dst_stride),
         .dst_stride = {box->dst_stride[1], box->dst_stride[2]},
         .src = (const unsigned char *)src + box->src_offset +
-               uli_span_offset(piece->index, box->src_stride),
+               uli_span_offset(rect->index, box->src_stride),
         .src_stride = {box->src_stride[1], box->src_stride[2]},
     };
 }
@@ -55,13 +55,13 @@ copy_group(const struct uli_copy_kernel *kernel, const struct uli_box boxes[],
 {
     struct uli_copy_plane planes[JOINT_BOXES];
     const int64_t rows[3] = {boxes[0].extent[0], 1, boxes[0].extent[2]};
-    struct uli_span_piece piece;
+    struct uli_span_rect rect;
     bool whole_lines = stream;
     for (int32_t n = 0; n < count; n++)
         whole_lines = whole_lines && boxes[n].run_bytes >= ULI_STREAM_RUN_BYTES;
-    while (uli_span_next(rows, &span, &piece)) {
+    while (uli_span_next(rows, &span, &rect)) {
         for (int32_t n = 0; n < count; n++)
-            planes[n] = plane_of(&boxes[n], &piece, dst[n], src[n]);
+            planes[n] = plane_of(&boxes[n], &rect, dst[n], src[n]);
         if (whole_lines)
             kernel->stream_joint(planes, count);
         else

@@ -74,14 +74,14 @@ extern const struct uli_sum_kernel uli_sum_avx512_f32;
 
 /* The largest rectangle of runs that a span begins with: runs
  * index[0], index[1] + [0, extent[0]), index[2] + [0, extent[1]). */
-struct uli_span_piece {
+struct uli_span_rect {
     int64_t index[3];
     int64_t extent[2];
 };
 
-/* Takes the next piece off the front of *left; false when it is empty. */
+/* Takes the next rect off the front of *left; false when it is empty. */
 bool uli_span_next(const int64_t extent[3], struct uli_box_span *left,
-    struct uli_span_piece *piece);
+    struct uli_span_rect *rect);
 
 /* index . stride */
 static inline int64_t

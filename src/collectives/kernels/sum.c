@@ -75,13 +75,13 @@ uli_sum_store(const struct uli_sum *sum, struct uli_box_span span, void *dst,
     uli_sum_write_fn store = kernel->store[ULI_SUM_INDEX(sum->dtype)];
     int64_t acc_bytes = uli_sum_acc_bytes(sum->dtype, sum->partial_dtype);
     const unsigned char *from = acc;
-    struct uli_span_piece piece;
-    while (uli_span_next(sum->extent, &span, &piece)) {
+    struct uli_span_rect rect;
+    while (uli_span_next(sum->extent, &span, &rect)) {
         unsigned char *to = (unsigned char *)dst + sum->dst_offset +
-                            uli_span_offset(piece.index, sum->dst_stride);
-        for (int64_t j = 0; j < piece.extent[0]; j++) {
-            store(to, sum->dst_stride[2], from, sum->run, piece.extent[1]);
-            from += sum->run * piece.extent[1] * acc_bytes;
+                            uli_span_offset(rect.index, sum->dst_stride);
+        for (int64_t j = 0; j < rect.extent[0]; j++) {
+            store(to, sum->dst_stride[2], from, sum->run, rect.extent[1]);
+            from += sum->run * rect.extent[1] * acc_bytes;
             to += sum->dst_stride[1];
         }
     }
@@ -189,18 +189,18 @@ uli_sum_run(const struct uli_sum *sum, struct uli_box_span span, void *dst,
         kernel_of(sum->dtype, sum->partial_dtype);
     int row_dim = row_dim_of(sum), shift = 2 - row_dim;
     int64_t extent[3] = {1, 1, 1};
-    struct uli_span_piece piece;
+    struct uli_span_rect rect;
     assert(sum->nsources > 0);
     for (int i = 0; i <= row_dim; i++)
         extent[i + shift] = sum->extent[i];
-    while (uli_span_next(extent, &span, &piece)) {
-        for (int64_t j = 0; j < piece.extent[0]; j++) {
+    while (uli_span_next(extent, &span, &rect)) {
+        for (int64_t j = 0; j < rect.extent[0]; j++) {
             struct block block = {.row_dim = row_dim};
             for (int i = 0; i <= row_dim; i++)
-                block.index[i] = piece.index[i + shift];
+                block.index[i] = rect.index[i + shift];
             if (row_dim > 0)
                 block.index[row_dim - 1] += j;
-            sum_line(sum, kernel, &block, piece.extent[1], dst, src);
+            sum_line(sum, kernel, &block, rect.extent[1], dst, src);
         }
     }
 }

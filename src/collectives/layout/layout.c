@@ -263,7 +263,7 @@ uli_layout_seq_rows(const struct uli_layout *layout, int32_t part, int32_t rank)
     const struct uli_shape_part *p = &layout->shape.parts[part];
     if (p->kind == ULYX_PART_REPLICATED)
         return p->rows;
-    return uli_layout_tables(layout)->pieces[part].rows[rank];
+    return uli_layout_tables(layout)->spans[part].rows[rank];
 }
 
 int64_t
@@ -290,10 +290,9 @@ uli_layout_row_spans(const struct uli_layout *layout, int32_t part,
         *count_p = p->rows > 0;
         return &layout->whole[part];
     }
-    const struct uli_row_spans *pieces =
-        &uli_layout_tables(layout)->pieces[part];
-    *count_p = pieces->start[rank + 1] - pieces->start[rank];
-    return &pieces->piece[pieces->start[rank]];
+    const struct uli_row_spans *spans = &uli_layout_tables(layout)->spans[part];
+    *count_p = spans->start[rank + 1] - spans->start[rank];
+    return &spans->span[spans->start[rank]];
 }
 
 bool

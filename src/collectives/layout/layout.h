@@ -145,8 +145,8 @@ int64_t uli_layout_seq_rows(
 /* Largest s_r that any table within the maxima can give. */
 int64_t uli_layout_max_seq_rows(
     const struct uli_layout *layout, int32_t part, int32_t rank);
-/* Pieces in local order, non-empty, maximal; the array is the layout's. A
- * replicated part is one piece. */
+/* Spans in local order, non-empty, maximal; the array is the layout's. A
+ * replicated part is one span. */
 const struct uli_row_span *uli_layout_row_spans(const struct uli_layout *layout,
     int32_t part, int32_t rank, int64_t *count_p);
 

@@ -2,13 +2,13 @@
  *
  * How many moves an enumeration can have, over all document tables.
  *
- * HEADS: (pieces) x (head ranges), exact but for zigzag per document.
+ * HEADS: (spans) x (head ranges), exact but for zigzag per document.
  *
  * PACKED: two lists of intervals on one line (a head of a batch item) meet in
  * at most as many places as both have members. So, with R runs of a rank on at
- * most l lines, L = heads x batch lines in all, and p pieces,
- *     runs against pieces      R + l p
- *     cells against pieces     c + l p, or c + L p on all ranks
+ * most l lines, L = heads x batch lines in all, and p spans,
+ *     runs against spans      R + l p
+ *     cells against spans     c + l p, or c + L p on all ranks
  * Cells change where some rank's run of keys begins or ends: at the two ends
  * of what a whole document sees, and twice where a cut falls into a document,
  * so that heads have c <= 2 documents + batch each, and 2 P in all; or c <= 2 N
@@ -17,9 +17,9 @@
  */
 #include "collectives/layout/layout_private.h"
 
-/* Most pieces of a part on a rank. */
+/* Most spans of a part on a rank. */
 static int64_t
-pieces_most(const struct uli_layout *layout, int32_t part, int32_t rank)
+spans_most(const struct uli_layout *layout, int32_t part, int32_t rank)
 {
     const struct uli_shape *shape = &layout->shape;
     const struct uli_shape_part *p = &shape->parts[part];
@@ -30,20 +30,20 @@ pieces_most(const struct uli_layout *layout, int32_t part, int32_t rank)
         return uli_min(spans, uli_layout_max_seq_rows(layout, part, rank));
     }
     if (uli_rows_refill(layout, part))
-        return layout->bank[0].pieces[part].capacity / shape->nranks;
+        return layout->bank[0].spans[part].capacity / shape->nranks;
     uli_layout_row_spans(layout, part, rank, &count);
     return p->kind == ULYX_PART_REPLICATED ? 1 : count;
 }
 
 /* The sum over the ranks that src stands for (-1: all). */
 static int64_t
-pieces_of_all(const struct uli_layout *layout, int32_t part, int32_t src)
+spans_of_all(const struct uli_layout *layout, int32_t part, int32_t src)
 {
     int64_t sum = 0;
     if (src >= 0)
-        return pieces_most(layout, part, src);
+        return spans_most(layout, part, src);
     for (int32_t r = 0; r < layout->shape.nranks; r++)
-        sum = uli_sat_add(sum, pieces_most(layout, part, r));
+        sum = uli_sat_add(sum, spans_most(layout, part, r));
     return sum;
 }
 
@@ -82,19 +82,18 @@ bound_heads(const struct uli_layout *layout, ulyx_direction_t direction,
 {
     const struct uli_shape_tensor *t = &layout->shape.tensors[tensor];
     bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
-    int64_t dst_pieces = pieces_most(layout, t->part, dst);
+    int64_t dst_spans = spans_most(layout, t->part, dst);
     switch (direction) {
     case ULYX_SEQ_TO_HEAD:
-        return sharded ? pieces_of_all(layout, t->part, src) : 1;
+        return sharded ? spans_of_all(layout, t->part, src) : 1;
     case ULYX_HEAD_TO_SEQ:
-        return uli_sat_mul(dst_pieces, lowest_ranges(layout, tensor, src));
+        return uli_sat_mul(dst_spans, lowest_ranges(layout, tensor, src));
     case ULYX_SEQ_TO_HEAD_ADJOINT:
         if (!sharded && !(t->flags & ULYX_TENSOR_FULL))
             return 3;
-        return uli_sat_mul(dst_pieces, tensor_cells(layout, tensor, src));
+        return uli_sat_mul(dst_spans, tensor_cells(layout, tensor, src));
     default:
-        return uli_sat_add(
-            sharded ? pieces_of_all(layout, t->part, src) : 1, 1);
+        return uli_sat_add(sharded ? spans_of_all(layout, t->part, src) : 1, 1);
     }
 }
 
@@ -128,9 +127,9 @@ bound_packed_to_head(const struct uli_layout *layout,
     bool sharded = layout->shape.parts[t->part].kind == ULYX_PART_SHARDED;
     int32_t f = layout->family_of[tensor];
     const struct uli_family_info *family = &layout->family[f];
-    int64_t pieces = sharded ? pieces_of_all(layout, t->part, src) : 1;
+    int64_t spans = sharded ? spans_of_all(layout, t->part, src) : 1;
     int64_t moves = uli_sat_add(
-        family->max_segments, uli_sat_mul(family->most_lines, pieces));
+        family->max_segments, uli_sat_mul(family->most_lines, spans));
     if (direction == ULYX_HEAD_TO_SEQ_ADJOINT && family->kv)
         moves = uli_sat_add(/* copies, then zeros */
             moves, uli_sat_mul(2, cells_most(layout, f, family->most_heads)));
@@ -157,7 +156,7 @@ bound_packed_to_seq(const struct uli_layout *layout, ulyx_direction_t direction,
     int64_t rows =
         uli_sat_mul(all_lines, uli_layout_max_seq_rows(layout, t->part, dst));
     return uli_min(
-        rows, uli_sat_add(uli_sat_mul(lines, pieces_most(layout, t->part, dst)),
+        rows, uli_sat_add(uli_sat_mul(lines, spans_most(layout, t->part, dst)),
                   borders));
 }
 

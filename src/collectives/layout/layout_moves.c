@@ -4,12 +4,12 @@
  * destination and one list of sources. HEADS here, PACKED in layout_packed.c.
  *
  * HEADS, index maps of a part whose first axis row is f, rank r holding heads
- * [a_r, a_r + n_r) and a piece of rows x .. x + n lying at local row l:
+ * [a_r, a_r + n_r) and a span of rows x .. x + n lying at local row l:
  *     head[b][f + x + i][k - a_r]  <->  seq[b][l + i][k]
- * Rows come from the pieces, heads from ranges in closed form (layout_heads.c),
- * so that asking for one source costs its pieces and not the number of ranks.
+ * Rows come from the spans, heads from ranges in closed form (layout_heads.c),
+ * so that asking for one source costs its spans and not the number of ranks.
  *
- * Order: by source rank, then piece; sums by head, then piece. Asking for one
+ * Order: by source rank, then span; sums by head, then span. Asking for one
  * source gives a subsequence of this.
  */
 #include "collectives/layout/layout_moves.h"
@@ -71,14 +71,14 @@ rows_to_heads(
         return true;
     for (int32_t r = uli_visit_first(v); r < uli_visit_end(v); r++) {
         int64_t count;
-        const struct uli_row_span *piece = uli_visit_pieces(v, r, &count);
+        const struct uli_row_span *span = uli_visit_spans(v, r, &count);
         for (int64_t i = 0; i < count; i++)
             if (!uli_visit_copy(v,
                     uli_extent_of(
-                        batches, piece[i].rows, range.end - range.first),
-                    uli_place_of(v->dst, 0, v->first_row + piece[i].row,
+                        batches, span[i].rows, range.end - range.first),
+                    uli_place_of(v->dst, 0, v->first_row + span[i].row,
                         range.first - first),
-                    uli_place_of(r, 0, piece[i].local, range.first)))
+                    uli_place_of(r, 0, span[i].local, range.first)))
                 return false;
     }
     return true;
@@ -150,16 +150,16 @@ static bool
 head_to_seq(const struct uli_visit *v)
 {
     int64_t count, batches = v->layout->shape.batch;
-    const struct uli_row_span *piece = uli_visit_pieces(v, v->dst, &count);
+    const struct uli_row_span *span = uli_visit_spans(v, v->dst, &count);
     for (int32_t r = uli_visit_first(v); r < uli_visit_end(v); r++) {
         int64_t first = uli_heads_all(v->layout, v->tensor, r).first;
         struct uli_head_range low = uli_heads_lowest(v->layout, v->tensor, r);
         for (int64_t i = 0; i < count && low.first < low.end; i++)
             if (!uli_visit_copy(v,
-                    uli_extent_of(batches, piece[i].rows, low.end - low.first),
-                    uli_place_of(v->dst, 0, piece[i].local, low.first),
+                    uli_extent_of(batches, span[i].rows, low.end - low.first),
+                    uli_place_of(v->dst, 0, span[i].local, low.first),
                     uli_place_of(
-                        r, 0, v->first_row + piece[i].row, low.first - first)))
+                        r, 0, v->first_row + span[i].row, low.first - first)))
                 return false;
     }
     return true;
@@ -172,18 +172,18 @@ sum_holders(const struct uli_visit *v, struct uli_head_range range, int32_t lo,
     int32_t hi)
 {
     int64_t count, batches = v->layout->shape.batch;
-    const struct uli_row_span *piece = uli_visit_pieces(v, v->dst, &count);
+    const struct uli_row_span *span = uli_visit_spans(v, v->dst, &count);
     for (int64_t i = 0; i < count; i++) {
         int32_t holders = 0;
         for (int32_t r = lo; r <= hi; r++) {
             struct uli_head_range all = uli_heads_all(v->layout, v->tensor, r);
             if (all.first < all.end)
                 v->scratch[holders++] = uli_place_of(
-                    r, 0, v->first_row + piece[i].row, range.first - all.first);
+                    r, 0, v->first_row + span[i].row, range.first - all.first);
         }
         if (!uli_visit_sum(v,
-                uli_extent_of(batches, piece[i].rows, range.end - range.first),
-                uli_place_of(v->dst, 0, piece[i].local, range.first), holders,
+                uli_extent_of(batches, span[i].rows, range.end - range.first),
+                uli_place_of(v->dst, 0, span[i].local, range.first), holders,
                 v->converts))
             return false;
     }

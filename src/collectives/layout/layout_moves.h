@@ -67,17 +67,17 @@ uli_visit_end(const struct uli_visit *v)
     return v->src < 0 ? v->layout->shape.nranks : v->src + 1;
 }
 
-/* Pieces of the visit's part on a rank. */
+/* Spans of the visit's part on a rank. */
 static inline const struct uli_row_span *
-uli_visit_pieces(const struct uli_visit *v, int32_t rank, int64_t *count_p)
+uli_visit_spans(const struct uli_visit *v, int32_t rank, int64_t *count_p)
 {
     if (!v->sharded) {
         *count_p = v->part->rows > 0;
         return &v->layout->whole[v->part_index];
     }
-    const struct uli_row_spans *pieces = &v->tables->pieces[v->part_index];
-    *count_p = pieces->start[rank + 1] - pieces->start[rank];
-    return &pieces->piece[pieces->start[rank]];
+    const struct uli_row_spans *spans = &v->tables->spans[v->part_index];
+    *count_p = spans->start[rank + 1] - spans->start[rank];
+    return &spans->span[spans->start[rank]];
 }
 
 /* Each returns false when the visitor ended the enumeration; an empty extent

@@ -3,7 +3,7 @@
  * How the rows of a sharded part lie over the ranks. Every order is a list of
  * chunks in global order, each with an owner; a rank's local rows are its
  * chunks in global order, so that local order is global order within a rank
- * and chunks that touch are one piece.
+ * and chunks that touch are one span.
  *     contiguous   P chunks, chunk c to rank c
  *     zigzag       2P chunks, chunk c to rank c, or 2P-1-c from c = P on
  *     zigzag docs  2P chunks of each document and each gap between documents
@@ -21,56 +21,56 @@ chunk_begin(int64_t rows, int64_t chunks, int64_t chunk)
     return chunk * (rows / chunks) + uli_min(chunk, longer);
 }
 
-/* Appends rows [row, row + rows) to the rank's pieces, which end at *end_p. */
+/* Appends rows [row, row + rows) to the rank's spans, which end at *end_p. */
 static void
-pieces_append(struct uli_row_spans *pieces, int32_t rank, int64_t *end_p,
+spans_append(struct uli_row_spans *spans, int32_t rank, int64_t *end_p,
     int64_t row, int64_t rows)
 {
     if (rows == 0)
         return;
-    struct uli_row_span *piece = &pieces->piece[*end_p];
-    if (*end_p > pieces->start[rank] && piece[-1].row + piece[-1].rows == row) {
-        piece[-1].rows += rows;
+    struct uli_row_span *span = &spans->span[*end_p];
+    if (*end_p > spans->start[rank] && span[-1].row + span[-1].rows == row) {
+        span[-1].rows += rows;
     } else {
-        assert(*end_p < pieces->capacity);
-        piece->row = row;
-        piece->rows = rows;
-        piece->local = pieces->rows[rank];
+        assert(*end_p < spans->capacity);
+        span->row = row;
+        span->rows = rows;
+        span->local = spans->rows[rank];
         ++*end_p;
     }
-    pieces->rows[rank] += rows;
+    spans->rows[rank] += rows;
 }
 
 /* ---- fixed orders -------------------------------------------------------- */
 
 static void
 fill_contiguous(
-    struct uli_row_spans *pieces, int32_t nranks, const int64_t *splits)
+    struct uli_row_spans *spans, int32_t nranks, const int64_t *splits)
 {
     int64_t row = 0, end = 0;
     for (int32_t r = 0; r < nranks; r++) {
-        pieces->start[r] = end;
-        pieces_append(pieces, r, &end, row, splits[r]);
+        spans->start[r] = end;
+        spans_append(spans, r, &end, row, splits[r]);
         row += splits[r];
     }
-    pieces->start[nranks] = end;
+    spans->start[nranks] = end;
 }
 
 /* The front halves lie in rank order, then the back halves in reverse. */
 static void
-fill_zigzag(struct uli_row_spans *pieces, int32_t nranks, int64_t rows,
+fill_zigzag(struct uli_row_spans *spans, int32_t nranks, int64_t rows,
     const int64_t *splits, const int64_t *fronts)
 {
     int64_t front_row = 0, back_row = rows, end = 0;
     for (int32_t r = 0; r < nranks; r++) {
         int64_t back = splits[r] - fronts[r];
-        pieces->start[r] = end;
-        pieces_append(pieces, r, &end, front_row, fronts[r]);
+        spans->start[r] = end;
+        spans_append(spans, r, &end, front_row, fronts[r]);
         front_row += fronts[r];
         back_row -= back;
-        pieces_append(pieces, r, &end, back_row, back);
+        spans_append(spans, r, &end, back_row, back);
     }
-    pieces->start[nranks] = end;
+    spans->start[nranks] = end;
 }
 
 /* s_r of each rank and, of zigzag, the rows of its front chunk. */
@@ -100,24 +100,24 @@ fill_fixed(const struct uli_layout *layout, struct uli_tables *tables,
     int32_t index, const int64_t *splits, const int64_t *fronts)
 {
     const struct uli_shape_part *part = &layout->shape.parts[index];
-    struct uli_row_spans *pieces = &tables->pieces[index];
+    struct uli_row_spans *spans = &tables->spans[index];
     int32_t nranks = layout->shape.nranks;
     for (int32_t r = 0; r < nranks; r++)
-        pieces->rows[r] = 0;
+        spans->rows[r] = 0;
     if (part->order == ULYX_TOKENS_ZIGZAG)
-        fill_zigzag(pieces, nranks, part->rows, splits, fronts);
+        fill_zigzag(spans, nranks, part->rows, splits, fronts);
     else
-        fill_contiguous(pieces, nranks, splits);
+        fill_contiguous(spans, nranks, splits);
 }
 
 static ulyx_status_t
-reserve_pieces(
-    struct uli_layout *layout, struct uli_row_spans *pieces, int64_t capacity)
+reserve_spans(
+    struct uli_layout *layout, struct uli_row_spans *spans, int64_t capacity)
 {
-    pieces->capacity = capacity;
-    ULI_TRY_RESERVE(layout, pieces->start, layout->shape.nranks + 1);
-    ULI_TRY_RESERVE(layout, pieces->rows, layout->shape.nranks);
-    ULI_TRY_RESERVE(layout, pieces->piece, capacity);
+    spans->capacity = capacity;
+    ULI_TRY_RESERVE(layout, spans->start, layout->shape.nranks + 1);
+    ULI_TRY_RESERVE(layout, spans->rows, layout->shape.nranks);
+    ULI_TRY_RESERVE(layout, spans->span, capacity);
     return ULYX_SUCCESS;
 }
 
@@ -130,8 +130,7 @@ prepare_changing(struct uli_layout *layout, int32_t index, int64_t capacity)
     const struct uli_shape_part *part = &layout->shape.parts[index];
     int64_t ranks = layout->shape.nranks;
     for (int b = 0; b < 2; b++) {
-        ULI_TRY(
-            reserve_pieces(layout, &layout->bank[b].pieces[index], capacity));
+        ULI_TRY(reserve_spans(layout, &layout->bank[b].spans[index], capacity));
         ULI_TRY_RESERVE(layout, limits->splits[b][index], ranks);
     }
     ULI_TRY_RESERVE(layout, limits->fronts[index], ranks);
@@ -162,19 +161,19 @@ prepare_fixed(struct uli_layout *layout, int32_t index)
 {
     struct uli_shape *shape = &layout->shape;
     struct uli_shape_part *part = &shape->parts[index];
-    struct uli_row_spans *pieces = &layout->bank[0].pieces[index];
+    struct uli_row_spans *spans = &layout->bank[0].spans[index];
     int64_t ranks = shape->nranks;
     int64_t capacity = part->order == ULYX_TOKENS_ZIGZAG ? 2 * ranks : ranks;
     int64_t *splits, *fronts;
     if (part->row_capacity)
         return prepare_changing(layout, index, capacity);
-    ULI_TRY(reserve_pieces(layout, pieces, capacity));
+    ULI_TRY(reserve_spans(layout, spans, capacity));
     ULI_TRY_RESERVE(layout, splits, ranks);
     ULI_TRY_RESERVE(layout, fronts, ranks);
     resolve_splits(shape, part, part->splits, splits, fronts);
     fill_fixed(layout, &layout->bank[0], index, splits, fronts);
     part->splits = splits;
-    layout->bank[1].pieces[index] = *pieces;
+    layout->bank[1].spans[index] = *spans;
     return ULYX_SUCCESS;
 }
 
@@ -195,19 +194,19 @@ prepare_docs(struct uli_layout *layout, int32_t index)
 {
     struct uli_shape *shape = &layout->shape;
     int64_t rows = shape->parts[index].rows, ranks = shape->nranks;
-    int64_t pieces_most;
-    if (!uli_size_mul(2 * ranks, max_spans(shape, rows), &pieces_most))
-        pieces_most = rows;
+    int64_t spans_most;
+    if (!uli_size_mul(2 * ranks, max_spans(shape, rows), &spans_most))
+        spans_most = rows;
     for (int b = 0; b < 2; b++) {
-        struct uli_row_spans *pieces = &layout->bank[b].pieces[index];
-        ULI_TRY(reserve_pieces(layout, pieces, uli_min(pieces_most, rows)));
+        struct uli_row_spans *spans = &layout->bank[b].spans[index];
+        ULI_TRY(reserve_spans(layout, spans, uli_min(spans_most, rows)));
     }
     return ULYX_SUCCESS;
 }
 
 /* The two chunks of one document that rank r has; all relative to the part. */
 static void
-append_span(struct uli_row_spans *pieces, int32_t nranks, int32_t rank,
+append_span(struct uli_row_spans *spans, int32_t nranks, int32_t rank,
     int64_t *end_p, int64_t begin, int64_t end)
 {
     int64_t chunks = 2 * (int64_t)nranks, rows = end - begin;
@@ -215,7 +214,7 @@ append_span(struct uli_row_spans *pieces, int32_t nranks, int32_t rank,
     for (int i = 0; i < 2; i++) {
         int64_t first = chunk_begin(rows, chunks, pair[i]);
         int64_t last = chunk_begin(rows, chunks, pair[i] + 1);
-        pieces_append(pieces, rank, end_p, begin + first, last - first);
+        spans_append(spans, rank, end_p, begin + first, last - first);
     }
 }
 
@@ -225,7 +224,7 @@ fill_docs(const struct uli_layout *layout, struct uli_tables *tables,
     int32_t index, int32_t rank, int64_t *end_p)
 {
     const struct uli_shape_part *part = &layout->shape.parts[index];
-    struct uli_row_spans *pieces = &tables->pieces[index];
+    struct uli_row_spans *spans = &tables->spans[index];
     int64_t first = layout->first_row[index], done = 0;
     int64_t count = uli_docs_count(layout, tables, part->axis);
     for (int64_t n = 0; n < count && done < part->rows; n++) {
@@ -235,26 +234,26 @@ fill_docs(const struct uli_layout *layout, struct uli_tables *tables,
         end = uli_min(end, part->rows);
         if (end <= begin)
             continue;
-        append_span(pieces, layout->shape.nranks, rank, end_p, done, begin);
-        append_span(pieces, layout->shape.nranks, rank, end_p, begin, end);
+        append_span(spans, layout->shape.nranks, rank, end_p, done, begin);
+        append_span(spans, layout->shape.nranks, rank, end_p, begin, end);
         done = end;
     }
-    append_span(pieces, layout->shape.nranks, rank, end_p, done, part->rows);
+    append_span(spans, layout->shape.nranks, rank, end_p, done, part->rows);
 }
 
 static ulyx_status_t
 update_part(
     const struct uli_layout *layout, struct uli_tables *tables, int32_t index)
 {
-    struct uli_row_spans *pieces = &tables->pieces[index];
+    struct uli_row_spans *spans = &tables->spans[index];
     int64_t end = 0, most = 0;
     for (int32_t r = 0; r < layout->shape.nranks; r++) {
-        pieces->start[r] = end;
-        pieces->rows[r] = 0;
+        spans->start[r] = end;
+        spans->rows[r] = 0;
         fill_docs(layout, tables, index, r, &end);
-        most = uli_max(most, pieces->rows[r]);
+        most = uli_max(most, spans->rows[r]);
     }
-    pieces->start[layout->shape.nranks] = end;
+    spans->start[layout->shape.nranks] = end;
     if (most > layout->shape.max_local_rows)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "max_local_rows is %" PRId64 ", these documents need %" PRId64

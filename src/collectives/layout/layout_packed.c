@@ -2,15 +2,15 @@
  *
  * What each operation moves in a PACKED plan: one batch item and one head at
  * a time. Index map of a run {head, batch, rows [x0, x1), offset} of rank r
- * and a piece of the sequence side in which axis row x lies at local row l:
+ * and a span of the sequence side in which axis row x lies at local row l:
  *     head[offset + x - x0]  <->  seq[batch][l][head]
  *
  * A row of keys may lie on several ranks. Where holders matter, rows are
  * walked in cells, in which nothing changes: the holders or, where only the
  * lowest counts, that one.
  *
- * Order: towards the head side by source rank, run, piece, cell; towards the
- * sequence side by head, batch item, piece, cell.
+ * Order: towards the head side by source rank, run, span, cell; towards the
+ * sequence side by head, batch item, span, cell.
  */
 #include "collectives/layout/layout_moves.h"
 
@@ -43,14 +43,14 @@ rows_of_run(const struct uli_visit *v, const struct uli_run *run)
     return rows;
 }
 
-/* The first of the pieces that ends after a row. */
+/* The first of the spans that ends after a row. */
 static int64_t
-piece_at(const struct uli_row_span *piece, int64_t count, int64_t row)
+span_at(const struct uli_row_span *span, int64_t count, int64_t row)
 {
     int64_t low = 0, high = count;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (piece[middle].row + piece[middle].rows > row)
+        if (span[middle].row + span[middle].rows > row)
             high = middle;
         else
             low = middle + 1;
@@ -59,14 +59,14 @@ piece_at(const struct uli_row_span *piece, int64_t count, int64_t row)
 }
 
 static struct rows
-rows_in_piece(struct rows rows, const struct uli_row_span *piece)
+rows_in_span(struct rows rows, const struct uli_row_span *span)
 {
-    rows.begin = uli_max(rows.begin, piece->row);
-    rows.end = uli_min(rows.end, piece->row + piece->rows);
+    rows.begin = uli_max(rows.begin, span->row);
+    rows.end = uli_min(rows.end, span->row + span->rows);
     return rows;
 }
 
-/* Where a row of the part lies in a run and in a piece. */
+/* Where a row of the part lies in a run and in a span. */
 static struct uli_place
 in_run(const struct uli_visit *v, int32_t rank, const struct uli_run *run,
     int64_t row)
@@ -76,10 +76,10 @@ in_run(const struct uli_visit *v, int32_t rank, const struct uli_run *run,
 }
 
 static struct uli_place
-in_piece(int32_t rank, const struct uli_row_span *piece, int64_t row,
+in_span(int32_t rank, const struct uli_row_span *span, int64_t row,
     int64_t head, int64_t batch)
 {
-    return uli_place_of(rank, batch, piece->local + row - piece->row, head);
+    return uli_place_of(rank, batch, span->local + row - span->row, head);
 }
 
 static struct uli_extent
@@ -175,11 +175,11 @@ cell_at(const struct uli_visit *v, struct line line, struct rows rows,
 
 /* ---- towards the head side ----------------------------------------------- */
 
-/* Rows of one run of dst <- a piece of rank src; with lowest, only the rows of
+/* Rows of one run of dst <- a span of rank src; with lowest, only the rows of
  * which dst is the lowest holder. */
 static bool
-piece_to_run(const struct uli_visit *v, const struct uli_run *run, int32_t src,
-    const struct uli_row_span *piece, struct rows rows, bool lowest)
+span_to_run(const struct uli_visit *v, const struct uli_run *run, int32_t src,
+    const struct uli_row_span *span, struct rows rows, bool lowest)
 {
     struct line line = line_of(v, run->head, run->batch);
     while (rows.begin < rows.end) {
@@ -191,7 +191,7 @@ piece_to_run(const struct uli_visit *v, const struct uli_run *run, int32_t src,
         if ((!lowest || v->scratch[0].rank == v->dst) &&
             !uli_visit_copy(v, extent_of(cell),
                 in_run(v, v->dst, run, cell.begin),
-                in_piece(src, piece, cell.begin, run->head, run->batch)))
+                in_span(src, span, cell.begin, run->head, run->batch)))
             return false;
         rows.begin = cell.end;
     }
@@ -199,19 +199,19 @@ piece_to_run(const struct uli_visit *v, const struct uli_run *run, int32_t src,
 }
 
 static bool
-pieces_to_runs(const struct uli_visit *v, int32_t src, bool lowest)
+spans_to_runs(const struct uli_visit *v, int32_t src, bool lowest)
 {
-    int64_t nruns, npieces;
+    int64_t nruns, nspans;
     const struct uli_run *run = runs_of(v, v->dst, &nruns);
-    const struct uli_row_span *piece = uli_visit_pieces(v, src, &npieces);
+    const struct uli_row_span *span = uli_visit_spans(v, src, &nspans);
     for (int64_t i = 0; i < nruns; i++) {
         struct rows all = rows_of_run(v, &run[i]);
         if (all.begin >= all.end)
             continue;
-        for (int64_t k = piece_at(piece, npieces, all.begin);
-             k < npieces && piece[k].row < all.end; k++)
-            if (!piece_to_run(v, &run[i], src, &piece[k],
-                    rows_in_piece(all, &piece[k]), lowest))
+        for (int64_t k = span_at(span, nspans, all.begin);
+             k < nspans && span[k].row < all.end; k++)
+            if (!span_to_run(v, &run[i], src, &span[k],
+                    rows_in_span(all, &span[k]), lowest))
                 return false;
     }
     return true;
@@ -221,9 +221,9 @@ bool
 uli_packed_seq_to_head(const struct uli_visit *v)
 {
     if (!v->sharded)
-        return !uli_visit_has(v, v->dst) || pieces_to_runs(v, v->dst, false);
+        return !uli_visit_has(v, v->dst) || spans_to_runs(v, v->dst, false);
     for (int32_t r = uli_visit_first(v); r < uli_visit_end(v); r++)
-        if (!pieces_to_runs(v, r, false))
+        if (!spans_to_runs(v, r, false))
             return false;
     return true;
 }
@@ -236,7 +236,7 @@ copies_to_cell(
     const struct uli_row_span *whole = &v->layout->whole[v->part_index];
     int32_t nranks = v->layout->shape.nranks;
     for (int32_t r = 0; r < nranks; r++)
-        v->scratch[r] = in_piece(r, whole, cell.begin, run->head, run->batch);
+        v->scratch[r] = in_span(r, whole, cell.begin, run->head, run->batch);
     return uli_visit_sum(
         v, extent_of(cell), in_run(v, v->dst, run, cell.begin), nranks, false);
 }
@@ -274,10 +274,10 @@ uli_packed_head_to_seq_adjoint(const struct uli_visit *v)
 {
     if (v->sharded) {
         for (int32_t r = uli_visit_first(v); r < uli_visit_end(v); r++)
-            if (!pieces_to_runs(v, r, true))
+            if (!spans_to_runs(v, r, true))
                 return false;
     } else if (v->grad_equal) {
-        if (uli_visit_has(v, v->dst) && !pieces_to_runs(v, v->dst, true))
+        if (uli_visit_has(v, v->dst) && !spans_to_runs(v, v->dst, true))
             return false;
     } else if (!cells_of_runs(v, false)) {
         return false;
@@ -287,16 +287,16 @@ uli_packed_head_to_seq_adjoint(const struct uli_visit *v)
 
 /* ---- towards the sequence side ------------------------------------------- */
 
-/* Rows of dst in one piece and one line <- their holders, or the lowest. */
+/* Rows of dst in one span and one line <- their holders, or the lowest. */
 static bool
-line_to_piece(const struct uli_visit *v, struct line line, struct rows rows,
-    const struct uli_row_span *piece, bool lowest)
+line_to_span(const struct uli_visit *v, struct line line, struct rows rows,
+    const struct uli_row_span *span, bool lowest)
 {
     while (rows.begin < rows.end) {
         int32_t count;
         struct rows cell = cell_at(v, line, rows, lowest, &count);
         struct uli_place dst =
-            in_piece(v->dst, piece, cell.begin, line.head, line.batch);
+            in_span(v->dst, span, cell.begin, line.head, line.batch);
         bool wanted = v->src < 0 || !lowest || v->scratch[0].rank == v->src;
         if (count == 0) {
             if (!uli_visit_zero(v, extent_of(cell), dst))
@@ -311,30 +311,30 @@ line_to_piece(const struct uli_visit *v, struct line line, struct rows rows,
 }
 
 static bool
-line_to_pieces(
+line_to_spans(
     const struct uli_visit *v, struct line line, struct rows all, bool lowest)
 {
     int64_t count;
-    const struct uli_row_span *piece = uli_visit_pieces(v, v->dst, &count);
+    const struct uli_row_span *span = uli_visit_spans(v, v->dst, &count);
     if (all.begin >= all.end)
         return true;
-    for (int64_t k = piece_at(piece, count, all.begin);
-         k < count && piece[k].row < all.end; k++)
-        if (!line_to_piece(
-                v, line, rows_in_piece(all, &piece[k]), &piece[k], lowest))
+    for (int64_t k = span_at(span, count, all.begin);
+         k < count && span[k].row < all.end; k++)
+        if (!line_to_span(
+                v, line, rows_in_span(all, &span[k]), &span[k], lowest))
             return false;
     return true;
 }
 
 /* All lines or, with one source, its runs. */
 static bool
-lines_to_pieces(const struct uli_visit *v, bool lowest)
+lines_to_spans(const struct uli_visit *v, bool lowest)
 {
     if (v->src >= 0) {
         int64_t nruns;
         const struct uli_run *run = runs_of(v, v->src, &nruns);
         for (int64_t i = 0; i < nruns; i++)
-            if (!line_to_pieces(v, line_of(v, run[i].head, run[i].batch),
+            if (!line_to_spans(v, line_of(v, run[i].head, run[i].batch),
                     rows_of_run(v, &run[i]), lowest))
                 return false;
         return true;
@@ -344,7 +344,7 @@ lines_to_pieces(const struct uli_visit *v, bool lowest)
     all.end = v->part->rows;
     for (int64_t head = 0; head < v->heads; head++)
         for (int64_t batch = 0; batch < v->layout->shape.batch; batch++)
-            if (!line_to_pieces(v, line_of(v, head, batch), all, lowest))
+            if (!line_to_spans(v, line_of(v, head, batch), all, lowest))
                 return false;
     return true;
 }
@@ -352,7 +352,7 @@ lines_to_pieces(const struct uli_visit *v, bool lowest)
 bool
 uli_packed_head_to_seq(const struct uli_visit *v)
 {
-    return lines_to_pieces(v, true);
+    return lines_to_spans(v, true);
 }
 
 /* ---- the own share of a replicated part's gradient ----------------------- */
@@ -374,17 +374,16 @@ own_line(const struct uli_visit *v, int64_t head, int64_t batch, int64_t *at_p)
         gap.end = own.begin;
         done = own.end;
         if (v->src < 0 && !uli_visit_zero(v, extent_of(gap),
-                              in_piece(v->dst, whole, gap.begin, head, batch)))
+                              in_span(v->dst, whole, gap.begin, head, batch)))
             return false;
         v->scratch[0] = in_run(v, v->dst, &run[*at_p], own.begin);
         if (!uli_visit_sum(v, extent_of(own),
-                in_piece(v->dst, whole, own.begin, head, batch), 1,
-                v->converts))
+                in_span(v->dst, whole, own.begin, head, batch), 1, v->converts))
             return false;
     }
     return v->src >= 0 ||
            uli_visit_zero(v, uli_extent_of(1, v->part->rows - done, 1),
-               in_piece(v->dst, whole, done, head, batch));
+               in_span(v->dst, whole, done, head, batch));
 }
 
 /* Heads below and above the own ones are zeros, whole. */
@@ -411,6 +410,6 @@ bool
 uli_packed_seq_to_head_adjoint(const struct uli_visit *v)
 {
     if (v->sharded || v->full)
-        return lines_to_pieces(v, false);
+        return lines_to_spans(v, false);
     return !uli_visit_has(v, v->dst) || own_lines(v);
 }

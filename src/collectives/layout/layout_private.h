@@ -5,7 +5,7 @@
  * Life: uli_layout_create checks the shape (layout_check.c), reserves all
  * memory, and fills bank 0. An update fills the other bank and then turns
  * `tables` to it, so that a refused table changes nothing. What no document
- * table can change (pieces of fixed orders, head ranges) lives outside the
+ * table can change (spans of fixed orders, head ranges) lives outside the
  * banks.
  *
  * Everything is plain C that a C++ or CUDA source may include too.
@@ -25,13 +25,13 @@ typedef unsigned __int128 uli_u128;
 /* HEADS_QUERY, and HEADS_KV with each number of heads that the tensors have. */
 enum { ULI_MAX_FAMILIES = ULI_MAX_TENSORS + 2, ULI_TILE_KEYS = 128 };
 
-/* Pieces of a sharded part, of all ranks in rank order: those of rank r are
- * piece[start[r] .. start[r + 1]). Rows ascend within a rank, whatever the
+/* Spans of a sharded part, of all ranks in rank order: those of rank r are
+ * span[start[r] .. start[r + 1]). Rows ascend within a rank, whatever the
  * order: every order keeps a rank's rows in global order. */
 struct uli_row_spans {
     int64_t *start; /* [P + 1] */
     int64_t *rows;  /* [P] s_r */
-    struct uli_row_span *piece;
+    struct uli_row_span *span;
     int64_t capacity;
 };
 
@@ -69,7 +69,7 @@ struct uli_tables {
     struct uli_docs docs[2]; /* of queries and of keys */
     int64_t *doc_begin[2], *doc_length[2];
     uint64_t hash;
-    struct uli_row_spans pieces[ULI_MAX_PARTS];
+    struct uli_row_spans spans[ULI_MAX_PARTS];
     struct uli_doc_sums sums;
     int64_t *cut; /* [P + 1] rows of (head, batch, row) order; PACKED only */
     struct uli_family family[ULI_MAX_FAMILIES];
@@ -101,9 +101,8 @@ struct uli_layout {
     int32_t naxes;
     int64_t axis_rows[2];
     int64_t first_row[ULI_MAX_PARTS];
-    struct uli_row_span
-        whole[ULI_MAX_PARTS]; /* the one piece of a replicated */
-    int64_t *head_begin;      /* [P + 1] HEADS: first query head of each rank */
+    struct uli_row_span whole[ULI_MAX_PARTS]; /* the one span of a replicated */
+    int64_t *head_begin; /* [P + 1] HEADS: first query head of each rank */
     bool packed;
     struct uli_row_limits limits;
     bool has_docs_order;  /* a part is ZIGZAG_DOCS */
@@ -220,9 +219,9 @@ uli_docs_length(const struct uli_layout *layout,
 /* ---- layout_orders.c ----------------------------------------------------- */
 
 /* Resolves splits of a part of a fixed order and reserves and fills its
- * pieces, in both banks; of a part with ZIGZAG_DOCS only reserves. */
+ * spans, in both banks; of a part with ZIGZAG_DOCS only reserves. */
 ulyx_status_t uli_orders_prepare(struct uli_layout *layout, int32_t part);
-/* Fills the pieces of the parts with ZIGZAG_DOCS from the tables' documents,
+/* Fills the spans of the parts with ZIGZAG_DOCS from the tables' documents,
  * and of those whose rows change.
  * returns ERR_INVALID_ARGUMENT when a rank exceeds max_local_rows. */
 ulyx_status_t uli_orders_update(

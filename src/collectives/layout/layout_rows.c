@@ -2,7 +2,7 @@
  *
  * Rows that updates change. Everything is prepared with all parts at their
  * capacities, so that whatever an update brings has room: s_r of each rank, its
- * pieces and the moves only grow with a part's rows. Rows of the head side's
+ * spans and the moves only grow with a part's rows. Rows of the head side's
  * runs (PACKED) do not, and never change.
  */
 #include <assert.h>

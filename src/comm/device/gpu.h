@@ -48,7 +48,7 @@ struct uli_gpu {
 
     pthread_mutex_t lock; /* stream, event, staging; taken last */
     void *stream, *event; /* of this layer's own, small work */
-    bool stuck;           /* an earlier piece of it did not end in time */
+    bool stuck;           /* an earlier part of it did not end in time */
 
     /* One allocation of pinned memory. poison: status and rank as in control.h,
      * 0 while the communicator has not failed. */

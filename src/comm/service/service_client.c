@@ -114,11 +114,11 @@ send_request(int socket_fd, const struct uli_service_request *request,
         struct cmsghdr header;
         char bytes[CMSG_SPACE(sizeof(int) * ULI_SHARE_RUN)];
     } control;
-    struct iovec pieces[2] = {{(void *)(uintptr_t)request, sizeof(*request)}};
-    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 1};
+    struct iovec vector[2] = {{(void *)(uintptr_t)request, sizeof(*request)}};
+    struct msghdr message = {.msg_iov = vector, .msg_iovlen = 1};
     if (cargo && cargo->nshares > 0) {
-        pieces[1].iov_base = (void *)(uintptr_t)cargo->shares;
-        pieces[1].iov_len = (size_t)cargo->nshares * sizeof(*cargo->shares);
+        vector[1].iov_base = (void *)(uintptr_t)cargo->shares;
+        vector[1].iov_len = (size_t)cargo->nshares * sizeof(*cargo->shares);
         message.msg_iovlen = 2;
     }
     if (cargo && cargo->nfds > 0) {

@@ -71,9 +71,9 @@ service_request_receive(int socket_fd, struct parcel *parcel)
         struct cmsghdr header;
         char bytes[CMSG_SPACE(sizeof(int) * ULI_SHARE_RUN)];
     } control;
-    struct iovec pieces[2] = {{&parcel->request, sizeof(parcel->request)},
+    struct iovec vector[2] = {{&parcel->request, sizeof(parcel->request)},
         {parcel->shares, sizeof(parcel->shares)}};
-    struct msghdr message = {.msg_iov = pieces,
+    struct msghdr message = {.msg_iov = vector,
         .msg_iovlen = 2,
         .msg_control = &control,
         .msg_controllen = sizeof(control)};

@@ -288,7 +288,7 @@ close_batch(struct uli_batch *base, uli_deadline_t deadline)
 /* ---- runs ---------------------------------------------------------------- */
 
 static ulyx_status_t
-nccl_enqueue(struct nccl_batch *batch, const struct uli_batch_message *pieces,
+nccl_enqueue(struct nccl_batch *batch, const struct uli_batch_message *messages,
     int32_t count, void *stream)
 {
     const struct uli_nccl_calls *calls = &batch->calls;
@@ -297,13 +297,13 @@ nccl_enqueue(struct nccl_batch *batch, const struct uli_batch_message *pieces,
     if (is_bad(result))
         return nccl_calls_report(calls, batch->comm, result, call);
     for (int32_t i = 0; i < count && !is_bad(result); i++) {
-        const struct uli_batch_message *piece = &pieces[i];
-        call = piece->send ? "ncclSend" : "ncclRecv";
-        result = piece->send
-                     ? calls->Send(piece->data, (size_t)piece->bytes,
-                           ULI_NCCL_INT8, piece->peer, batch->comm, stream)
-                     : calls->Recv(piece->data, (size_t)piece->bytes,
-                           ULI_NCCL_INT8, piece->peer, batch->comm, stream);
+        const struct uli_batch_message *message = &messages[i];
+        call = message->send ? "ncclSend" : "ncclRecv";
+        result = message->send
+                     ? calls->Send(message->data, (size_t)message->bytes,
+                           ULI_NCCL_INT8, message->peer, batch->comm, stream)
+                     : calls->Recv(message->data, (size_t)message->bytes,
+                           ULI_NCCL_INT8, message->peer, batch->comm, stream);
     }
     /* A group that was begun must be ended, whatever happened in it. */
     end = calls->GroupEnd();
@@ -315,14 +315,14 @@ nccl_enqueue(struct nccl_batch *batch, const struct uli_batch_message *pieces,
 }
 
 static ulyx_status_t
-nccl_run(struct uli_batch *base, const struct uli_batch_message *pieces,
+nccl_run(struct uli_batch *base, const struct uli_batch_message *messages,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
     struct nccl_batch *batch = (struct nccl_batch *)base;
     ULI_TRY(nccl_take(batch));
     ulyx_status_t status = batch_enter(batch);
     if (status == ULYX_SUCCESS) {
-        status = nccl_enqueue(batch, pieces, count, stream);
+        status = nccl_enqueue(batch, messages, count, stream);
         if (status == ULYX_SUCCESS)
             status = batch_settle(batch, deadline, "ncclGroupEnd");
         status = batch_leave(batch, status);

@@ -48,9 +48,9 @@ read_probe(pid_t pid, const void *remote)
 }
 
 /* Both lists are walked at once; each step copies what is left of the shorter
- * of the two current pieces. */
+ * of the two current ranges. */
 static ulyx_status_t
-read_pieces(pid_t pid, const struct iovec *local, size_t local_count,
+read_ranges(pid_t pid, const struct iovec *local, size_t local_count,
     const struct iovec *remote, size_t remote_count)
 {
     size_t l = 0, r = 0, l_at = 0, r_at = 0;
@@ -79,5 +79,5 @@ const struct uli_tr_ops uli_tr_self_ops = {
     ULI_TR_NO_MAP_DEVICE,
     .read_probe = read_probe,
     .read_permit = uli_tr_no_permit,
-    .read = read_pieces,
+    .read = read_ranges,
 };

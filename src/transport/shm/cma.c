@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Cross-memory attach: process_vm_readv copies a peer's ordinary memory once,
- * without its help. The kernel takes IOV_MAX pieces a list and a call, may
- * move fewer bytes than asked (it stops between pieces, or at 2 GiB), and
+ * without its help. The kernel takes IOV_MAX ranges a list and a call, may
+ * move fewer bytes than asked (it stops between ranges, or at 2 GiB), and
  * needs the right to trace the peer, which only a trial shows.
  */
 #include <errno.h>
@@ -79,24 +79,24 @@ uli_cma_probe(pid_t pid, const void *remote)
     return ULYX_SUCCESS;
 }
 
-/* A place in a list of pieces. */
+/* A place in a list of ranges. */
 struct cursor {
-    const struct iovec *piece;
-    size_t left; /* pieces, the current one included */
+    const struct iovec *range;
+    size_t left; /* ranges, the current one included */
     size_t at;   /* bytes of the current one that are done */
 };
 
-/* Up to BATCH pieces from the cursor on, empty ones left out. */
+/* Up to BATCH ranges from the cursor on, empty ones left out. */
 static int
 cursor_fill(const struct cursor *from, struct iovec batch[BATCH])
 {
     int count = 0;
     for (size_t i = 0; i < from->left && count < BATCH; i++) {
         size_t skip = i == 0 ? from->at : 0;
-        if (from->piece[i].iov_len == skip)
+        if (from->range[i].iov_len == skip)
             continue;
-        batch[count].iov_base = (char *)from->piece[i].iov_base + skip;
-        batch[count++].iov_len = from->piece[i].iov_len - skip;
+        batch[count].iov_base = (char *)from->range[i].iov_base + skip;
+        batch[count++].iov_len = from->range[i].iov_len - skip;
     }
     return count;
 }
@@ -105,13 +105,13 @@ static void
 cursor_advance(struct cursor *cursor, size_t bytes)
 {
     while (cursor->left) {
-        size_t rest = cursor->piece->iov_len - cursor->at;
+        size_t rest = cursor->range->iov_len - cursor->at;
         if (bytes < rest) {
             cursor->at += bytes;
             return;
         }
         bytes -= rest;
-        cursor->piece++;
+        cursor->range++;
         cursor->left--;
         cursor->at = 0;
     }

@@ -74,11 +74,11 @@ make_own(
     memory->bytes = uli_max(PAGE, /* of a rank alone, too */
         uli_staged_sending_at(shape, memory->remotes, memory->remotes, 0));
     ULI_TRY(hooks->memory_alloc(
-        hooks->context, memory->bytes + PAGE, &memory->piece));
-    uintptr_t address = (uintptr_t)memory->piece.address;
+        hooks->context, memory->bytes + PAGE, &memory->block));
+    uintptr_t address = (uintptr_t)memory->block.address;
     int64_t skip = (int64_t)(-address % PAGE);
-    memory->offset = memory->piece.offset + skip;
-    memory->base = (unsigned char *)memory->piece.address + skip;
+    memory->offset = memory->block.offset + skip;
+    memory->base = (unsigned char *)memory->block.address + skip;
     void *there = NULL;
     ULI_TRY(
         uli_pinned_hold(params->device, memory->base, memory->bytes, &there));
@@ -127,7 +127,7 @@ exchange_addresses(struct uli_staged_memory *memory,
     struct address mine = {.status = status};
     const void *all;
     if (memory) {
-        mine.window = memory->piece.window;
+        mine.window = memory->block.window;
         mine.offset = memory->offset;
         mine.bytes = memory->bytes;
     }
@@ -249,8 +249,8 @@ uli_staged_memory_close(struct uli_staged_memory *memory,
             (void)uli_pinned_drop(params->device, memory->peers[i].mapped);
     if (memory->there)
         (void)uli_pinned_drop(params->device, memory->base);
-    if (memory->piece.address && !used)
-        hooks->memory_free(hooks->context, &memory->piece);
+    if (memory->block.address && !used)
+        hooks->memory_free(hooks->context, &memory->block);
     free(memory->peers);
     *memory = (struct uli_staged_memory){0};
 }

@@ -214,19 +214,19 @@ batch_take(struct staged_batch *batch)
 }
 
 static ulyx_status_t
-check_pieces(const struct uli_batch_params *params,
-    const struct uli_batch_message *pieces, int32_t count)
+check_messages(const struct uli_batch_params *params,
+    const struct uli_batch_message *messages, int32_t count)
 {
-    if (count > ULI_STAGED_PIECES)
+    if (count > ULI_STAGED_MESSAGES)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "staged: %d pieces are more than %d", count, ULI_STAGED_PIECES);
+            "staged: %d messages are more than %d", count, ULI_STAGED_MESSAGES);
     for (int32_t i = 0; i < count; i++) {
-        int32_t peer = pieces[i].peer;
+        int32_t peer = messages[i].peer;
         if (peer < 0 || peer >= params->nranks || peer == params->rank ||
-            pieces[i].bytes <= 0)
+            messages[i].bytes <= 0)
             return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                "staged: piece %d is %" PRId64 " bytes for rank %d", i,
-                pieces[i].bytes, peer);
+                "staged: message %d is %" PRId64 " bytes for rank %d", i,
+                messages[i].bytes, peer);
     }
     return ULYX_SUCCESS;
 }
@@ -245,28 +245,28 @@ fill_args(const struct staged_batch *batch, uli_deadline_t deadline,
         .nqueues = batch->memory.shape.queues};
 }
 
-/* A queue takes one piece a launch, so the second piece of a pair and way comes
- * in a second launch, at both ends. Lists the pieces that have `level` others
- * of their pair and way before them; false: there are none. */
+/* A queue takes one message a launch, so the second message of a pair and way
+ * comes in a second launch, at both ends. Lists the messages that have `level`
+ * others of their pair and way before them; false: there are none. */
 static bool
-list_pieces(int32_t rank, const struct uli_batch_message *pieces, int32_t count,
-    int32_t level, struct uli_staged_args *args)
+list_messages(int32_t rank, const struct uli_batch_message *messages,
+    int32_t count, int32_t level, struct uli_staged_args *args)
 {
-    args->npieces = 0;
+    args->nmessages = 0;
     for (int32_t i = 0; i < count; i++) {
-        const struct uli_batch_message *piece = &pieces[i];
+        const struct uli_batch_message *message = &messages[i];
         int32_t before = 0;
         for (int32_t k = 0; k < i; k++)
-            before +=
-                pieces[k].peer == piece->peer && pieces[k].send == piece->send;
+            before += messages[k].peer == message->peer &&
+                      messages[k].send == message->send;
         if (before == level)
-            args->pieces[args->npieces++] =
-                (struct uli_staged_message){.data = piece->data,
-                    .bytes = piece->bytes,
-                    .peer = uli_staged_index(piece->peer, rank),
-                    .send = piece->send};
+            args->messages[args->nmessages++] =
+                (struct uli_staged_message){.data = message->data,
+                    .bytes = message->bytes,
+                    .peer = uli_staged_index(message->peer, rank),
+                    .send = message->send};
     }
-    return args->npieces > 0;
+    return args->nmessages > 0;
 }
 
 /* At most those that are claimed, and enough that a warp has a bit for each of
@@ -287,7 +287,7 @@ batch_launch(struct staged_batch *batch, const struct uli_staged_args *args,
     if (batch->relay.has_thread)
         ULI_TRY(DEVICE(
             batch, host_call, stream, uli_staged_relay_wake, &batch->relay));
-    int32_t blocks = blocks_of(batch, args->npieces * args->nqueues);
+    int32_t blocks = blocks_of(batch, args->nmessages * args->nqueues);
     ULI_TRY(uli_cuda_enter(batch->params.device));
     return uli_cuda_leave(uli_cuda_status(
         uli_staged_launch(args, blocks, stream), "launch of staging"));
@@ -295,7 +295,7 @@ batch_launch(struct staged_batch *batch, const struct uli_staged_args *args,
 
 static ulyx_status_t
 batch_enqueue(struct staged_batch *batch,
-    const struct uli_batch_message *pieces, int32_t count, void *stream,
+    const struct uli_batch_message *messages, int32_t count, void *stream,
     uli_deadline_t deadline)
 {
     struct uli_staged_args args;
@@ -305,7 +305,8 @@ batch_enqueue(struct staged_batch *batch,
         ULI_TRY(DEVICE(batch, event_order, batch->event, stream));
     fill_args(batch, deadline, &args);
     for (int32_t level = 0;
-         list_pieces(batch->params.rank, pieces, count, level, &args); level++)
+         list_messages(batch->params.rank, messages, count, level, &args);
+         level++)
         ULI_TRY(batch_launch(batch, &args, stream));
     if (capturing)
         return ULYX_SUCCESS;
@@ -315,17 +316,17 @@ batch_enqueue(struct staged_batch *batch,
 }
 
 static ulyx_status_t
-batch_run(struct uli_batch *base, const struct uli_batch_message *pieces,
+batch_run(struct uli_batch *base, const struct uli_batch_message *messages,
     int32_t count, void *stream, uli_deadline_t deadline)
 {
     struct staged_batch *batch = (struct staged_batch *)base;
     if (count == 0)
         return ULYX_SUCCESS;
     ULI_TRY(batch_take(batch));
-    ulyx_status_t status = check_pieces(&batch->params, pieces, count);
+    ulyx_status_t status = check_messages(&batch->params, messages, count);
     if (status == ULYX_SUCCESS) {
         atomic_store(&batch->used, true);
-        status = batch_enqueue(batch, pieces, count, stream, deadline);
+        status = batch_enqueue(batch, messages, count, stream, deadline);
         if (status != ULYX_SUCCESS)
             atomic_store(&batch->aborted, true);
     }
@@ -389,7 +390,7 @@ batch_describe(struct uli_batch *base, char *text_p, size_t text_bytes)
 /* ---- the table ----------------------------------------------------------- */
 
 static const struct uli_batch_ops batch_ops = {
-    .ranks_max = ULI_STAGED_PIECES / 2 + 1,
+    .ranks_max = ULI_STAGED_MESSAGES / 2 + 1,
     .make_id = make_id,
     .open = open_batch,
     .run = batch_run,

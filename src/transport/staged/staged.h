@@ -10,7 +10,7 @@
  *   other node  kernel -> sending slots of the sender -> a put of the network
  *               -> receive buffer of the receiver -> its kernel
  *
- * One kernel a run moves all pieces both ways (cuda/staged_gpu.h), a step of
+ * One kernel a run moves all messages both ways (cuda/staged_gpu.h), a step of
  * the caller's stream: the caller's thread waits for nothing, and a captured
  * run can be replayed, for all counts are kept where kernels run. Chunks of
  * a set size, four slots a queue and way: device to host, wire and host to
@@ -21,9 +21,9 @@
  * the host's before each kernel wakes it, in graphs too; it sleeps when no run
  * is under way.
  *
- * Memory does not grow with the pieces: a rank's receive buffer and sending
+ * Memory does not grow with the messages: a rank's receive buffer and sending
  * slots are queues x 4 x chunk a peer and way, and bounded by ULYX_STAGE_BYTES
- * in all as long as chunks have a page; pinned whole. All of it is one piece of
+ * in all as long as chunks have a page; pinned whole. All of it is one block of
  * the memory that peers reach, of pages of its own:
  *
  *   flags           [peers][queues]             told by peers, stored or put
@@ -65,7 +65,7 @@ struct uli_staged_peer {
 
 struct uli_staged_memory {
     struct uli_staged_shape shape;
-    struct uli_batch_memory piece;
+    struct uli_batch_memory block;
     unsigned char *base, *there; /* its whole pages: here, for the device */
     int64_t offset, bytes;       /* of them, in the window */
     int32_t remotes;
@@ -112,7 +112,7 @@ ulyx_status_t uli_staged_memory_open(struct uli_staged_memory *memory,
  * learn of it. Returns the lowest rank's error. */
 ulyx_status_t uli_staged_memory_refuse(
     const struct uli_batch_params *params, ulyx_status_t status);
-/* No kernel of this rank uses it. used: peers may still store into the piece,
+/* No kernel of this rank uses it. used: peers may still store into the block,
  * which then stays with the communicator. */
 void uli_staged_memory_close(struct uli_staged_memory *memory,
     const struct uli_batch_params *params, bool used);

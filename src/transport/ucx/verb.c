@@ -3,7 +3,7 @@
  * By which verb the large puts of a link go. No version and no device tells:
  * UCX 1.13's put over TCP collapses where several are on their way, later ones
  * are as fast as active messages or faster. So the first large put has the link
- * probed, while AM carries what there is: each verb moves a few pieces into the
+ * probed, while AM carries what there is: each verb moves a few puts into the
  * other end's scratch, in turn, five times, and verb_choice.c judges the times.
  * A verb that takes three times as long as AM in two rounds has no more turns.
  * A probe ends after half a second; one that cannot tell is made again a second

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cuts the moves of a destination into pieces that fill the slots of its
+ * Cuts the moves of a destination into copy items that fill the slots of its
  * receive buffer, round by round. A move is cut along the outermost of batch,
  * row, head and element whose unit is at most a quarter of a chunk, so a slot
  * is left at least three quarters full, unless a sum makes a pair skip ahead.
@@ -48,7 +48,7 @@ uli_engine_walk_free(struct uli_engine_walk *walk)
 
 struct visit {
     struct uli_engine_walk *walk;
-    uli_engine_copy_fn piece;
+    uli_engine_copy_fn visit;
     void *context;
     int32_t dst;
 };
@@ -94,37 +94,37 @@ align_sources(const struct visit *v, const struct uli_move *move, bool next)
 }
 
 static bool
-visit_emit(const struct visit *v, struct uli_engine_copy_item *piece)
+visit_emit(const struct visit *v, struct uli_engine_copy_item *cut)
 {
-    const struct uli_move *move = piece->move;
-    int64_t bytes = piece->count[0] * piece->count[1] * piece->count[2] *
-                    piece->count[3] * piece->element_bytes;
+    const struct uli_move *move = cut->move;
+    int64_t bytes = cut->count[0] * cut->count[1] * cut->count[2] *
+                    cut->count[3] * cut->element_bytes;
     for (int32_t s = 0; s < move->nsources; s++) {
         struct uli_engine_cursor *cursor = cursor_of(v, move, s);
         if (!cursor)
             continue;
-        piece->round = cursor->round;
+        cut->round = cursor->round;
         v->walk->at[move->sources[s].rank] = cursor->at;
         cursor->at += uli_round_up(bytes, ULI_GPU_SLOT_ALIGN);
         cursor->used = true;
     }
-    return !v->piece || v->piece(v->context, piece);
+    return !v->visit || v->visit(v->context, cut);
 }
 
-/* Cuts dimension `level` of the piece, whose outer dimensions are one unit. */
+/* Cuts dimension `level` of the item, whose outer dimensions are one unit. */
 static bool
-cut_level(const struct visit *v, struct uli_engine_copy_item *piece, int level,
+cut_level(const struct visit *v, struct uli_engine_copy_item *cut, int level,
     int64_t extent, int64_t unit)
 {
     for (int64_t done = 0; done < extent;) {
-        int64_t room = align_sources(v, piece->move, false);
+        int64_t room = align_sources(v, cut->move, false);
         int64_t count = uli_min(extent - done, room / unit);
         if (count == 0)
             count = uli_min(
-                extent - done, align_sources(v, piece->move, true) / unit);
-        piece->first[level] = done;
-        piece->count[level] = count;
-        if (!visit_emit(v, piece))
+                extent - done, align_sources(v, cut->move, true) / unit);
+        cut->first[level] = done;
+        cut->count[level] = count;
+        if (!visit_emit(v, cut))
             return false;
         done += count;
     }
@@ -132,12 +132,12 @@ cut_level(const struct visit *v, struct uli_engine_copy_item *piece, int level,
 }
 
 static bool
-visit_cut(const struct visit *v, struct uli_engine_copy_item *piece)
+visit_cut(const struct visit *v, struct uli_engine_copy_item *cut)
 {
     int64_t extent[4], unit[4], outer = 1;
     int level = 3;
-    memcpy(extent, piece->count, sizeof(extent));
-    unit[3] = piece->element_bytes;
+    memcpy(extent, cut->count, sizeof(extent));
+    unit[3] = cut->element_bytes;
     for (int d = 2; d >= 0; d--) {
         unit[d] = unit[d + 1] * extent[d + 1];
         if (unit[d] <= v->walk->chunk_bytes / SHARE)
@@ -145,15 +145,15 @@ visit_cut(const struct visit *v, struct uli_engine_copy_item *piece)
     }
     for (int d = 0; d < level; d++) {
         outer *= extent[d];
-        piece->count[d] = 1;
+        cut->count[d] = 1;
     }
     for (int64_t i = 0; i < outer; i++) {
         int64_t rest = i;
         for (int d = level - 1; d >= 0; d--) {
-            piece->first[d] = rest % extent[d];
+            cut->first[d] = rest % extent[d];
             rest /= extent[d];
         }
-        if (!cut_level(v, piece, level, extent[level], unit[level]))
+        if (!cut_level(v, cut, level, extent[level], unit[level]))
             return false;
     }
     return true;
@@ -165,13 +165,13 @@ visit_move(void *context, const struct uli_move *move)
     const struct visit *v = context;
     const struct uli_layout *layout = v->walk->layout;
     enum uli_side from = uli_plan_side(v->walk->direction, true);
-    struct uli_engine_copy_item piece = {.move = move,
+    struct uli_engine_copy_item cut = {.move = move,
         .count = {move->batches, move->rows, move->heads,
             uli_layout_shape(layout)->tensors[move->tensor].dim},
         .element_bytes = uli_plan_elem_bytes(layout, move->tensor, from),
         .round = -1,
         .at = v->walk->at};
-    return visit_lands(v, move) ? visit_cut(v, &piece) : visit_emit(v, &piece);
+    return visit_lands(v, move) ? visit_cut(v, &cut) : visit_emit(v, &cut);
 }
 
 /* ---- all moves ----------------------------------------------------------- */

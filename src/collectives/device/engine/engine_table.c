@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The lists of an operation by copy engines; engine_table.h has the scheme.
- * Pieces are visited twice: to count, and, when all ranks' strides are known,
+ * Copy items are visited twice: to count, and, when all ranks' strides are known,
  * to make copies and items, which are then sorted by round.
  */
 #include "collectives/device/engine/engine_table.h"
@@ -32,40 +32,40 @@ no_memory(void)
 
 /* ---- places -------------------------------------------------------------- */
 
-/* Where a piece begins in a tensor. */
+/* Where an item begins in a tensor. */
 static int64_t
-tensor_offset(const struct build *b, const struct uli_engine_copy_item *piece,
+tensor_offset(const struct build *b, const struct uli_engine_copy_item *cut,
     const struct uli_place *place, enum uli_side side)
 {
-    int32_t t = piece->move->tensor;
+    int32_t t = cut->move->tensor;
     const int64_t *stride = b->params->strides[place->rank][t][side];
-    return (place->batch + piece->first[0]) * stride[0] +
-           (place->row + piece->first[1]) * stride[1] +
-           (place->head + piece->first[2]) * stride[2] +
-           piece->first[3] * uli_plan_elem_bytes(b->params->layout, t, side);
+    return (place->batch + cut->first[0]) * stride[0] +
+           (place->row + cut->first[1]) * stride[1] +
+           (place->head + cut->first[2]) * stride[2] +
+           cut->first[3] * uli_plan_elem_bytes(b->params->layout, t, side);
 }
 
-/* Where a piece lies in the receive buffer of its pair. */
+/* Where an item lies in the receive buffer of its pair. */
 static int64_t
 recv_buffer_offset(
-    const struct build *b, const struct uli_engine_copy_item *piece, int32_t src)
+    const struct build *b, const struct uli_engine_copy_item *cut, int32_t src)
 {
-    return piece->round % ULI_ENGINE_SLOTS * b->params->slot_bytes +
-           piece->at[src];
+    return cut->round % ULI_ENGINE_SLOTS * b->params->slot_bytes +
+           cut->at[src];
 }
 
 static const int64_t *
-strides_of(const struct build *b, const struct uli_engine_copy_item *piece,
+strides_of(const struct build *b, const struct uli_engine_copy_item *cut,
     int32_t rank, enum uli_side side)
 {
-    return b->params->strides[rank][piece->move->tensor][side];
+    return b->params->strides[rank][cut->move->tensor][side];
 }
 
 /* ---- copies -------------------------------------------------------------- */
 
 static void
 add_copy(const struct build *b, struct uli_engine_copies *copies,
-    const struct uli_engine_copy_item *piece, int32_t peer, struct uli_box *box)
+    const struct uli_engine_copy_item *cut, int32_t peer, struct uli_box *box)
 {
     int64_t order = copies->count++;
     if (!b->fills)
@@ -74,63 +74,63 @@ add_copy(const struct build *b, struct uli_engine_copies *copies,
     uli_box_normalize(box);
     copy->box = *box;
     copy->order = order;
-    copy->round = piece->round;
-    copy->tensor = piece->move->tensor;
+    copy->round = cut->round;
+    copy->tensor = cut->move->tensor;
     copy->peer = peer;
 }
 
 static void
-set_extents(const struct uli_engine_copy_item *piece, struct uli_box *box)
+set_extents(const struct uli_engine_copy_item *cut, struct uli_box *box)
 {
     memset(box, 0, sizeof(*box));
-    memcpy(box->extent, piece->count, sizeof(box->extent));
-    box->run_bytes = piece->count[3] * piece->element_bytes;
+    memcpy(box->extent, cut->count, sizeof(box->extent));
+    box->run_bytes = cut->count[3] * cut->element_bytes;
 }
 
 static void
-build_push(const struct build *b, const struct uli_engine_copy_item *piece,
+build_push(const struct build *b, const struct uli_engine_copy_item *cut,
     const struct uli_place *src)
 {
     struct uli_box box;
-    set_extents(piece, &box);
+    set_extents(cut, &box);
     if (b->fills) {
-        box.src_offset = tensor_offset(b, piece, src, b->from);
-        memcpy(box.src_stride, strides_of(b, piece, src->rank, b->from),
+        box.src_offset = tensor_offset(b, cut, src, b->from);
+        memcpy(box.src_stride, strides_of(b, cut, src->rank, b->from),
             sizeof(box.src_stride));
-        box.dst_offset = recv_buffer_offset(b, piece, src->rank);
+        box.dst_offset = recv_buffer_offset(b, cut, src->rank);
         uli_gpu_packed_strides(box.extent, box.run_bytes, box.dst_stride);
     }
-    add_copy(b, &b->table->push, piece, piece->move->dst.rank, &box);
+    add_copy(b, &b->table->push, cut, cut->move->dst.rank, &box);
 }
 
 /* From the receive buffer, or from this rank's own tensor. */
 static void
-build_take(const struct build *b, const struct uli_engine_copy_item *piece)
+build_take(const struct build *b, const struct uli_engine_copy_item *cut)
 {
-    const struct uli_move *move = piece->move;
+    const struct uli_move *move = cut->move;
     const struct uli_place *src = move->sources;
     struct uli_box box;
-    set_extents(piece, &box);
+    set_extents(cut, &box);
     if (b->fills) {
-        box.dst_offset = tensor_offset(b, piece, &move->dst, b->to);
-        memcpy(box.dst_stride, strides_of(b, piece, move->dst.rank, b->to),
+        box.dst_offset = tensor_offset(b, cut, &move->dst, b->to);
+        memcpy(box.dst_stride, strides_of(b, cut, move->dst.rank, b->to),
             sizeof(box.dst_stride));
-        box.src_offset = piece->round < 0
-                             ? tensor_offset(b, piece, src, b->from)
-                             : recv_buffer_offset(b, piece, src->rank);
-        if (piece->round < 0)
-            memcpy(box.src_stride, strides_of(b, piece, src->rank, b->from),
+        box.src_offset = cut->round < 0
+                             ? tensor_offset(b, cut, src, b->from)
+                             : recv_buffer_offset(b, cut, src->rank);
+        if (cut->round < 0)
+            memcpy(box.src_stride, strides_of(b, cut, src->rank, b->from),
                 sizeof(box.src_stride));
         else
             uli_gpu_packed_strides(box.extent, box.run_bytes, box.src_stride);
     }
-    add_copy(b, &b->table->take, piece, src->rank, &box);
+    add_copy(b, &b->table->take, cut, src->rank, &box);
 }
 
 /* ---- items --------------------------------------------------------------- */
 
 static struct uli_gpu_item *
-add_item(const struct build *b, const struct uli_engine_copy_item *piece,
+add_item(const struct build *b, const struct uli_engine_copy_item *cut,
     enum uli_gpu_kind kind)
 {
     int64_t index = b->table->nitems++;
@@ -139,26 +139,26 @@ add_item(const struct build *b, const struct uli_engine_copy_item *piece,
     struct uli_gpu_item *item = &b->table->items[index];
     memset(item, 0, sizeof(*item));
     item->kind = kind;
-    item->tensor = piece->move->tensor;
+    item->tensor = cut->move->tensor;
     item->dst_rank = item->src_rank = b->params->rank;
-    b->rounds[index] = piece->round;
+    b->rounds[index] = cut->round;
     return item;
 }
 
 static void
-add_zero(const struct build *b, const struct uli_engine_copy_item *piece)
+add_zero(const struct build *b, const struct uli_engine_copy_item *cut)
 {
-    const struct uli_move *move = piece->move;
-    struct uli_gpu_item *item = add_item(b, piece, ULI_GPU_ZERO);
+    const struct uli_move *move = cut->move;
+    struct uli_gpu_item *item = add_item(b, cut, ULI_GPU_ZERO);
     struct uli_box box;
     if (!item)
         return;
     memset(&box, 0, sizeof(box));
-    memcpy(box.extent, piece->count, sizeof(box.extent));
-    box.run_bytes = piece->count[3] *
+    memcpy(box.extent, cut->count, sizeof(box.extent));
+    box.run_bytes = cut->count[3] *
                     uli_plan_elem_bytes(b->params->layout, move->tensor, b->to);
-    box.dst_offset = tensor_offset(b, piece, &move->dst, b->to);
-    memcpy(box.dst_stride, strides_of(b, piece, move->dst.rank, b->to),
+    box.dst_offset = tensor_offset(b, cut, &move->dst, b->to);
+    memcpy(box.dst_stride, strides_of(b, cut, move->dst.rank, b->to),
         sizeof(box.dst_stride));
     memcpy(box.src_stride, box.dst_stride, sizeof(box.src_stride));
     uli_box_normalize(&box);
@@ -166,48 +166,48 @@ add_zero(const struct build *b, const struct uli_engine_copy_item *piece)
 }
 
 static void
-make_sum(const struct build *b, const struct uli_engine_copy_item *piece,
+make_sum(const struct build *b, const struct uli_engine_copy_item *cut,
     struct uli_sum *sum)
 {
-    const struct uli_move *move = piece->move;
+    const struct uli_move *move = cut->move;
     const struct uli_shape_tensor *tensor = &b->shape->tensors[move->tensor];
     memset(sum, 0, sizeof(*sum));
-    memcpy(sum->extent, piece->count, sizeof(sum->extent));
-    sum->run = piece->count[3];
+    memcpy(sum->extent, cut->count, sizeof(sum->extent));
+    sum->run = cut->count[3];
     sum->dtype = tensor->dtype;
     sum->partial_dtype = uli_plan_dtype(tensor, b->from);
-    sum->dst_offset = tensor_offset(b, piece, &move->dst, b->to);
-    memcpy(sum->dst_stride, strides_of(b, piece, move->dst.rank, b->to),
+    sum->dst_offset = tensor_offset(b, cut, &move->dst, b->to);
+    memcpy(sum->dst_stride, strides_of(b, cut, move->dst.rank, b->to),
         sizeof(sum->dst_stride));
     sum->nsources = move->nsources;
     for (int32_t s = 0; s < move->nsources; s++) {
         const struct uli_place *place = &move->sources[s];
         b->group[s] = b->params->nodes[place->rank];
         b->offset[s] = place->rank == b->params->rank
-                           ? tensor_offset(b, piece, place, b->from)
-                           : recv_buffer_offset(b, piece, place->rank);
+                           ? tensor_offset(b, cut, place, b->from)
+                           : recv_buffer_offset(b, cut, place->rank);
         if (place->rank == b->params->rank)
-            memcpy(b->stride[s], strides_of(b, piece, place->rank, b->from),
+            memcpy(b->stride[s], strides_of(b, cut, place->rank, b->from),
                 sizeof(b->stride[s]));
         else
             uli_gpu_packed_strides(
-                sum->extent, sum->run * piece->element_bytes, b->stride[s]);
+                sum->extent, sum->run * cut->element_bytes, b->stride[s]);
     }
     uli_plan_normalize_sum(sum, b->stride);
 }
 
 static void
-add_sum(const struct build *b, const struct uli_engine_copy_item *piece)
+add_sum(const struct build *b, const struct uli_engine_copy_item *cut)
 {
-    const struct uli_move *move = piece->move;
-    struct uli_gpu_item *item = add_item(b, piece, ULI_GPU_SUM);
+    const struct uli_move *move = cut->move;
+    struct uli_gpu_item *item = add_item(b, cut, ULI_GPU_SUM);
     int64_t first = b->table->nsources;
     struct uli_sum sum;
     b->table->nsources += move->nsources;
     if (!item)
         return;
     struct uli_gpu_source *sources = &b->table->sources[first];
-    make_sum(b, piece, &sum);
+    make_sum(b, cut, &sum);
     memset(sources, 0, (size_t)move->nsources * sizeof(*sources));
     for (int32_t s = 0; s < move->nsources; s++) {
         sources[s].rank = move->sources[s].rank;
@@ -223,26 +223,26 @@ add_sum(const struct build *b, const struct uli_engine_copy_item *piece)
 /* ---- the walk ------------------------------------------------------------ */
 
 static bool
-visit_out(void *context, const struct uli_engine_copy_item *piece)
+visit_out(void *context, const struct uli_engine_copy_item *cut)
 {
     const struct build *b = context;
-    const struct uli_move *move = piece->move;
+    const struct uli_move *move = cut->move;
     for (int32_t s = 0; s < move->nsources; s++)
         if (move->sources[s].rank == b->params->rank)
-            build_push(b, piece, &move->sources[s]);
+            build_push(b, cut, &move->sources[s]);
     return true;
 }
 
 static bool
-visit_in(void *context, const struct uli_engine_copy_item *piece)
+visit_in(void *context, const struct uli_engine_copy_item *cut)
 {
     const struct build *b = context;
-    if (piece->move->kind == ULI_MOVE_COPY)
-        build_take(b, piece);
-    else if (piece->move->kind == ULI_MOVE_ZERO)
-        add_zero(b, piece);
+    if (cut->move->kind == ULI_MOVE_COPY)
+        build_take(b, cut);
+    else if (cut->move->kind == ULI_MOVE_ZERO)
+        add_zero(b, cut);
     else
-        add_sum(b, piece);
+        add_sum(b, cut);
     return true;
 }
 

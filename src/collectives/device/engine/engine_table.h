@@ -5,16 +5,16 @@
  *
  * A peer's tensor of this call is not known to the host that enqueues, only the
  * peer's receive buffer is: two slots a pair of a fixed size. So what goes from
- * s to d is cut into pieces that fill slots in rounds, slot k mod 2 in round k:
+ * s to d is cut into copy items that fill slots in rounds, slot k mod 2 in round k:
  *
- *     push   src tensor at s      ->  receive buffer at d, packed, pieces of s
+ *     push   src tensor at s      ->  receive buffer at d, packed, items of s
  *                                     in order
  *     take   receive buffer at d  ->  dst tensor
  *     own    src tensor           ->  dst tensor, no receive buffer
  *
  * Both ends walk all moves of d in the layout's order and cut them alike, by
- * extents, never by strides; so a piece has the same place and order of bytes
- * at both. A piece of a sum lies in the same round for all its sharers: a pair
+ * extents, never by strides; so an item has the same place and order of bytes
+ * at both. An item of a sum lies in the same round for all its sharers: a pair
  * that is behind skips ahead. It is added by the kernel of the direct exchange,
  * when the round has landed.
  */
@@ -30,9 +30,9 @@ enum {
     ULI_ENGINE_ROUNDS_MAX = 1 << 20, /* less than: they share a word with n */
 };
 
-/* ---- pieces (engine_cut.c) ----------------------------------------------- */
+/* ---- copy items (engine_cut.c) ------------------------------------------- */
 
-/* How far a pair's stream of pieces to the destination at hand is. */
+/* How far a pair's stream of items to the destination at hand is. */
 struct uli_engine_cursor {
     int32_t round;
     bool used;
@@ -50,7 +50,7 @@ struct uli_engine_copy_item {
 
 /* Return false to end the walk early. */
 typedef bool (*uli_engine_copy_fn)(
-    void *context, const struct uli_engine_copy_item *piece);
+    void *context, const struct uli_engine_copy_item *cut);
 
 struct uli_engine_walk {
     const struct uli_layout *layout;
@@ -66,7 +66,7 @@ ulyx_status_t uli_engine_walk_create(const struct uli_layout *layout,
     int64_t chunk_bytes, struct uli_engine_walk *walk_p);
 void uli_engine_walk_free(struct uli_engine_walk *walk);
 
-/* Visits the pieces of all moves whose destination is dst; then the cursors
+/* Visits the copy items of all moves whose destination is dst; then the cursors
  * are at the streams' ends. visit may be NULL. False: visit ended it. */
 bool uli_engine_each_copy(struct uli_engine_walk *walk, int32_t dst,
     uli_engine_copy_fn visit, void *context);

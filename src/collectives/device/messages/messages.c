@@ -207,9 +207,9 @@ allocate_arrays(struct uli_messages *packed)
     packed->message_at = calloc(n + 1, sizeof(*packed->message_at));
     packed->slot_bytes = calloc(n, sizeof(*packed->slot_bytes));
     packed->shares = calloc(n, sizeof(*packed->shares));
-    packed->pieces = calloc(2 * n, sizeof(*packed->pieces));
+    packed->batch_messages = calloc(2 * n, sizeof(*packed->batch_messages));
     return packed->message_at && packed->slot_bytes && packed->shares &&
-           packed->pieces;
+           packed->batch_messages;
 }
 
 ulyx_status_t
@@ -270,7 +270,7 @@ uli_messages_destroy(struct uli_messages *packed)
     free(packed->message_at);
     free(packed->slot_bytes);
     free(packed->shares);
-    free(packed->pieces);
+    free(packed->batch_messages);
     free(packed);
 }
 

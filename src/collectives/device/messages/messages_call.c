@@ -123,13 +123,13 @@ call_unpack(const struct call *c, int32_t k)
 }
 
 static int32_t
-add_piece(struct uli_messages *packed, int32_t count, int32_t p, int64_t k,
+add_message(struct uli_messages *packed, int32_t count, int32_t p, int64_t k,
     bool send, int64_t bytes)
 {
     int64_t head = k == 0 ? ULI_PACKED_HEAD : 0;
     if (head + bytes == 0)
         return count;
-    packed->pieces[count] = (struct uli_batch_message){
+    packed->batch_messages[count] = (struct uli_batch_message){
         .data = uli_messages_message(packed, p, k, send) + ULI_PACKED_HEAD - head,
         .bytes = head + bytes,
         .peer = p,
@@ -140,7 +140,7 @@ add_piece(struct uli_messages *packed, int32_t count, int32_t p, int64_t k,
 /* To and from every peer, from the next higher rank on; table NULL: heads
  * only. Returns how many. */
 static int32_t
-list_pieces(
+list_messages(
     struct uli_messages *packed, const struct uli_messages_table *table, int64_t k)
 {
     int32_t count = 0, n = packed->nranks;
@@ -149,9 +149,9 @@ list_pieces(
         int64_t at = k * n + p;
         if (!packed->shares[p])
             continue;
-        count = add_piece(packed, count, p, k, true,
+        count = add_message(packed, count, p, k, true,
             table ? table->sent[at + n] - table->sent[at] : 0);
-        count = add_piece(packed, count, p, k, false,
+        count = add_message(packed, count, p, k, false,
             table ? table->received[at + n] - table->received[at] : 0);
     }
     return count;
@@ -162,11 +162,11 @@ static ulyx_status_t
 call_send(const struct call *c, int32_t k, void *stream)
 {
     struct uli_messages *packed = c->packed;
-    int32_t count = list_pieces(packed, c->table, k);
+    int32_t count = list_messages(packed, c->table, k);
     if (!count)
         return ULYX_SUCCESS;
     return packed->params.batch_ops->run(
-        packed->params.batch, packed->pieces, count, stream, c->deadline);
+        packed->params.batch, packed->batch_messages, count, stream, c->deadline);
 }
 
 /* ---- a call -------------------------------------------------------------- */
@@ -234,10 +234,10 @@ uli_messages_connect(
     struct uli_messages *packed, void *stream, uli_deadline_t deadline)
 {
     const struct uli_messages_params *own = &packed->params;
-    int32_t count = list_pieces(packed, NULL, 0);
+    int32_t count = list_messages(packed, NULL, 0);
     if (!count)
         return ULYX_SUCCESS;
     ULI_TRY(own->batch_ops->run(
-        own->batch, packed->pieces, count, stream, deadline));
+        own->batch, packed->batch_messages, count, stream, deadline));
     return ULI_MESSAGES_DEVICE(packed, stream_wait, stream);
 }

@@ -33,7 +33,7 @@ struct uli_messages {
     void *inner;        /* stream of batches, with two slots */
     void *messages_event; /* the messages of the round at hand are packed */
     void *carried[2];   /* events: the slot's batch has ended */
-    struct uli_batch_message *pieces; /* [2 * nranks] of the batch at hand */
+    struct uli_batch_message *batch_messages; /* [2 * nranks] of the batch at hand */
 };
 
 #define ULI_MESSAGES_DEVICE(packed, call, ...)                                   \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The one launch of staging; staged_gpu.h has the protocol. Part u of a launch
- * is piece u mod npieces in queue u / npieces, so that small pieces, which have
+ * is message u mod nmessages in queue u / nmessages, so that small messages, which have
  * one part each, go to different warps.
  *
  * Cost: a byte that is sent is read from device memory and stored to the
@@ -31,7 +31,7 @@ struct part {
     uli_staged_queue *queue;
     unsigned char *data;
     int64_t bytes;
-    int64_t size; /* of the whole piece */
+    int64_t size; /* of the whole message */
     int32_t peer;
     bool send;
 };
@@ -94,16 +94,16 @@ static __device__ struct part
 part_of(const struct run &r, int32_t u)
 {
     const uli_staged_args *args = r.args;
-    const uli_staged_message &piece = args->pieces[u % args->npieces];
-    int32_t l = u / args->npieces;
-    int64_t each = (piece.bytes + args->nqueues - 1) / args->nqueues;
+    const uli_staged_message &message = args->messages[u % args->nmessages];
+    int32_t l = u / args->nmessages;
+    int64_t each = (message.bytes + args->nqueues - 1) / args->nqueues;
     if (each < ULI_STAGED_PART_MIN)
         each = ULI_STAGED_PART_MIN;
     each = (each + ULI_STAGED_ALIGN - 1) / ULI_STAGED_ALIGN * ULI_STAGED_ALIGN;
-    int64_t begin = each * l, left = piece.bytes - begin;
-    return {args->queues + (int64_t)piece.peer * args->nqueues + l,
-        piece.data + begin, left < each ? left : each, piece.bytes, piece.peer,
-        piece.send != 0};
+    int64_t begin = each * l, left = message.bytes - begin;
+    return {args->queues + (int64_t)message.peer * args->nqueues + l,
+        message.data + begin, left < each ? left : each, message.bytes, message.peer,
+        message.send != 0};
 }
 
 /* The same for all threads of the warp: a word as its first thread sees it. */
@@ -185,7 +185,7 @@ static __device__ uint64_t
 warp_goes_round(const struct run &r, int32_t warp, int32_t warps, uint64_t open,
     bool *moved_p)
 {
-    int32_t parts = r.args->npieces * r.args->nqueues;
+    int32_t parts = r.args->nmessages * r.args->nqueues;
     uint64_t bit = 1;
     for (int32_t u = warp; u < parts; u += warps, bit <<= 1) {
         if (!(open & bit))
@@ -246,7 +246,7 @@ warp_works(const struct run &r)
 {
     int32_t warps = (int32_t)(gridDim.x * blockDim.x / WARP);
     int32_t warp = (int32_t)((blockIdx.x * blockDim.x + threadIdx.x) / WARP);
-    int32_t parts = r.args->npieces * r.args->nqueues;
+    int32_t parts = r.args->nmessages * r.args->nqueues;
     int32_t mine = warp < parts ? (parts - 1 - warp) / warps + 1 : 0;
     uint64_t open =
         mine == ULI_STAGED_PARTS ? ~UINT64_C(0) : (UINT64_C(1) << mine) - 1;

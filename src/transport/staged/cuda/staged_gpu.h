@@ -4,12 +4,12 @@
  * C and CUDA C++. staged.h has the whole picture.
  *
  * A pair of ranks is joined by queues, each way of each a ring of slots. A
- * queue is one warp's at a time and knows nothing of the others, so a piece is
+ * queue is one warp's at a time and knows nothing of the others, so a message is
  * cut in as many parts as there are queues, and each part in chunks. Chunk n of
  * a queue and way, counted from 1 for the batch's life:
  *
  *   out  waits for consumed >= n - SLOTS, copies to slot (n - 1) mod SLOTS,
- *        stores filled[slot] = n, size of the whole piece
+ *        stores filled[slot] = n, size of the whole message
  *   in   waits for filled[slot] of n, compares the size with its own, copies
  *        out, stores consumed = n
  *
@@ -39,11 +39,11 @@ extern "C" {
 enum {
     ULI_STAGED_LINE = 128,
     ULI_STAGED_SLOTS = 4,
-    ULI_STAGED_PIECES = 128, /* of a run: they are the launch's arguments */
+    ULI_STAGED_MESSAGES = 128, /* of a run: they are the launch's arguments */
     ULI_STAGED_THREADS = 256,
     ULI_STAGED_PARTS = 64, /* of a warp, at most: a bit each */
     ULI_STAGED_SIZE_BITS = 24,
-    ULI_STAGED_PART_MIN = 16384, /* bytes: a smaller piece takes fewer queues */
+    ULI_STAGED_PART_MIN = 16384, /* bytes: a smaller message takes fewer queues */
     ULI_STAGED_ALIGN = 128,      /* where parts begin */
 };
 
@@ -55,7 +55,7 @@ struct uli_staged_flags {
     uint64_t pad[ULI_STAGED_LINE / 8 - 2 * ULI_STAGED_SLOTS - 1];
 };
 
-/* The size of a piece in so many bits: itself where it fits. */
+/* The size of a message in so many bits: itself where it fits. */
 #define ULI_STAGED_FILLED(n, size)                                             \
     ((uint64_t)(n) << ULI_STAGED_SIZE_BITS |                                   \
         (((uint64_t)(size) ^ (uint64_t)(size) >> ULI_STAGED_SIZE_BITS) &       \
@@ -89,7 +89,7 @@ struct uli_staged_report {
 enum uli_staged_phase {
     ULI_STAGED_LATE_OUT = 1, /* the peer empties no slot */
     ULI_STAGED_LATE_IN,      /* the peer fills none */
-    ULI_STAGED_OTHER_SIZE,   /* the peer sends a piece of another size */
+    ULI_STAGED_OTHER_SIZE,   /* the peer sends a message of another size */
     ULI_STAGED_STOPPED,      /* by abort or poison */
 };
 #define ULI_STAGED_CAUSE(phase, peer, run)                                     \
@@ -110,12 +110,12 @@ struct uli_staged_args {
     const uint64_t *poison; /* not 0: leave */
     int64_t chunk_bytes;
     uint64_t timeout_ns;
-    int32_t nqueues, npieces;
-    struct uli_staged_message pieces[ULI_STAGED_PIECES];
+    int32_t nqueues, nmessages;
+    struct uli_staged_message messages[ULI_STAGED_MESSAGES];
 };
 
-/* One step of a stream: sends and receives all pieces. blocks * THREADS / 32
- * warps, each with at most ULI_STAGED_PARTS of the npieces * nqueues parts.
+/* One step of a stream: sends and receives all messages. blocks * THREADS / 32
+ * warps, each with at most ULI_STAGED_PARTS of the nmessages * nqueues parts.
  * returns a cudaError_t. Allocates nothing; may be captured. */
 int uli_staged_launch(
     const struct uli_staged_args *args, int32_t blocks, void *stream);
