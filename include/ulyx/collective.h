@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives without a layout: plain pieces of bytes between all ranks.
+ * Collectives without a layout: plain messages between all ranks.
  * They run on the machinery of the reshuffle and keep its promises: on return
  * dst is whole and src may be overwritten, every wait has a deadline, a
  * disagreement is a named error and moves nothing between the two ranks.
@@ -29,17 +29,17 @@
 extern "C" {
 #endif
 
-/* dst[p] <- rank p's src[me], pieces of piece_bytes >= 0 bytes.
- * src and dst have P * piece_bytes bytes and do not overlap.
+/* dst[p] <- rank p's src[me], messages of message_bytes >= 0 bytes.
+ * src and dst have P * message_bytes bytes and do not overlap.
  * returns: SUCCESS; ERR_INVALID_ARGUMENT; ERR_OVERFLOW; ERR_MISMATCH (another
  * size or call there); ERR_PEER_REFUSED; ERR_NO_MEMORY (first call only);
  * ERR_TIMEOUT; ERR_RANK_LOST; ERR_ABORTED; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_alltoall(ulyx_comm_t *comm, const void *src,
-    void *dst, int64_t piece_bytes, void *stream);
+    void *dst, int64_t message_bytes, void *stream);
 
-/* dst + dst_offsets[p], dst_bytes[p] <- rank p's piece for this rank.
+/* dst + dst_offsets[p], dst_bytes[p] <- rank p's message for this rank.
  * All arrays have P entries, in bytes. The sizes that two ranks give for one
- * piece must agree: otherwise ERR_MISMATCH at both, and only there.
+ * message must agree: otherwise ERR_MISMATCH at both, and only there.
  * returns: as ulyx_alltoall. */
 ULYX_API ulyx_status_t ulyx_alltoallv(ulyx_comm_t *comm, const void *src,
     const int64_t src_bytes[], const int64_t src_offsets[], void *dst,
@@ -54,10 +54,10 @@ ULYX_API ulyx_status_t ulyx_alltoallv(ulyx_comm_t *comm, const void *src,
 ULYX_API ulyx_status_t ulyx_allreduce(ulyx_comm_t *comm, const void *src,
     void *dst, int64_t count, ulyx_dtype_t dtype, void *stream);
 
-/* dst[p] <- rank p's src, pieces of piece_bytes bytes. src may be the own
- * piece of dst. returns: as ulyx_allreduce. */
+/* dst[p] <- rank p's src, messages of message_bytes bytes. src may be the own
+ * message of dst. returns: as ulyx_allreduce. */
 ULYX_API ulyx_status_t ulyx_allgather(ulyx_comm_t *comm, const void *src,
-    void *dst, int64_t piece_bytes, void *stream);
+    void *dst, int64_t message_bytes, void *stream);
 
 /* buffer <- root's buffer. returns: as ulyx_allreduce. */
 ULYX_API ulyx_status_t ulyx_broadcast(

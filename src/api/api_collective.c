@@ -68,16 +68,16 @@ run_or_queue(struct call *call)
 static ulyx_status_t
 check_even(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
 {
-    int64_t piece_bytes = args->src_bytes[0], total;
+    int64_t message_bytes = args->src_bytes[0], total;
     ULI_TRY(uli_api_stream(comm, args->stream));
-    if (piece_bytes < 0)
+    if (message_bytes < 0)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "piece_bytes is %lld, must not be negative",
-            (long long)piece_bytes);
-    if (!uli_size_mul(piece_bytes, comm->nranks, &total))
+            "message_bytes is %lld, must not be negative",
+            (long long)message_bytes);
+    if (!uli_size_mul(message_bytes, comm->nranks, &total))
         return uli_error(ULYX_ERR_OVERFLOW,
-            "%d pieces of %lld bytes do not fit 64 bits", comm->nranks,
-            (long long)piece_bytes);
+            "%d messages of %lld bytes do not fit 64 bits", comm->nranks,
+            (long long)message_bytes);
     if (total && (!args->src || !args->dst))
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", args->src ? "dst" : "src");
@@ -86,7 +86,7 @@ check_even(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
 
 ulyx_status_t
 ulyx_alltoall(ulyx_comm_t *comm, const void *src, void *dst,
-    int64_t piece_bytes, void *stream)
+    int64_t message_bytes, void *stream)
 {
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
@@ -94,7 +94,7 @@ ulyx_alltoall(ulyx_comm_t *comm, const void *src, void *dst,
         .args = {.src = src,
             .dst = dst,
             .even = true,
-            .src_bytes = &piece_bytes,
+            .src_bytes = &message_bytes,
             .stream = stream}};
     call.outcome = check_even(comm, &call.args);
     return run_or_queue(&call);
@@ -103,19 +103,19 @@ ulyx_alltoall(ulyx_comm_t *comm, const void *src, void *dst,
 /* ---- uneven -------------------------------------------------------------- */
 
 static ulyx_status_t
-check_pieces(const char *name, int32_t nranks, const void *base,
+check_messages(const char *name, int32_t nranks, const void *base,
     const int64_t *bytes, const int64_t *offsets)
 {
     int64_t end;
     for (int32_t p = 0; p < nranks; p++) {
         if (bytes[p] < 0 || offsets[p] < 0)
             return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                "%s piece %d: %lld bytes at offset %lld, neither may be "
+                "%s message %d: %lld bytes at offset %lld, neither may be "
                 "negative",
                 name, p, (long long)bytes[p], (long long)offsets[p]);
         if (!uli_size_add(bytes[p], offsets[p], &end))
             return uli_error(ULYX_ERR_OVERFLOW,
-                "%s piece %d: %lld bytes at offset %lld do not fit 64 bits",
+                "%s message %d: %lld bytes at offset %lld do not fit 64 bits",
                 name, p, (long long)bytes[p], (long long)offsets[p]);
         if (bytes[p] && !base)
             return uli_error(ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", name);
@@ -131,9 +131,9 @@ check_uneven(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
     ULI_CHECK_POINTER(args->src_offsets);
     ULI_CHECK_POINTER(args->dst_bytes);
     ULI_CHECK_POINTER(args->dst_offsets);
-    ULI_TRY(check_pieces(
+    ULI_TRY(check_messages(
         "src", comm->nranks, args->src, args->src_bytes, args->src_offsets));
-    return check_pieces(
+    return check_messages(
         "dst", comm->nranks, args->dst, args->dst_bytes, args->dst_offsets);
 }
 

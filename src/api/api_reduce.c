@@ -37,9 +37,9 @@ run_or_queue(struct call *call)
                : reduction_run(call);
 }
 
-/* count units of unit bytes, pieces of them at dst. */
+/* count units of unit bytes at src, and times as many at dst. */
 static ulyx_status_t
-reduction_check(const struct call *call, int64_t unit, int64_t pieces)
+reduction_check(const struct call *call, int64_t unit, int64_t times)
 {
     const struct uli_reduce_args *args = &call->args;
     int64_t bytes;
@@ -48,10 +48,10 @@ reduction_check(const struct call *call, int64_t unit, int64_t pieces)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "count is %lld, must not be negative", (long long)args->count);
     if (!uli_size_mul(args->count, unit, &bytes) ||
-        !uli_size_mul(bytes, pieces, &bytes))
+        !uli_size_mul(bytes, times, &bytes))
         return uli_error(ULYX_ERR_OVERFLOW,
             "%lld times %lld bytes from %lld ranks do not fit 64 bits",
-            (long long)args->count, (long long)unit, (long long)pieces);
+            (long long)args->count, (long long)unit, (long long)times);
     if (args->count && (!args->src || !args->dst))
         return uli_error(
             ULYX_ERR_INVALID_ARGUMENT, "%s is NULL", args->src ? "dst" : "src");
@@ -94,12 +94,12 @@ ulyx_allreduce(ulyx_comm_t *comm, const void *src, void *dst, int64_t count,
 
 ulyx_status_t
 ulyx_allgather(ulyx_comm_t *comm, const void *src, void *dst,
-    int64_t piece_bytes, void *stream)
+    int64_t message_bytes, void *stream)
 {
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {
-        comm, {ULI_ALLGATHER, src, dst, piece_bytes, 0, 0, stream}, 0, ""};
+        comm, {ULI_ALLGATHER, src, dst, message_bytes, 0, 0, stream}, 0, ""};
     call.outcome = reduction_check(&call, 1, comm->nranks);
     return run_or_queue(&call);
 }

@@ -2,9 +2,9 @@
  *
  * All to all. A communicator has one channel for it, made at the first use
  * with one agreement: pair flags and rings for every pair. Here nothing is
- * declared in advance, so the record of each call says what each piece lies
+ * declared in advance, so the record of each call says what each message lies
  * in, and verbs follow from the two records of a pair: a destination in a
- * window is stored into, a source in a window loaded from, long pieces read
+ * window is stored into, a source in a window loaded from, long messages read
  * through the kernel where it permits, the rest goes by the ring. To other
  * nodes everything goes by the ring, of which rings has the same number of
  * chunks for each rank, and copies what goes out.
@@ -24,7 +24,7 @@
 #include "collectives/channel/alltoall_channel.h"
 
 enum {
-    MIN_READ_BYTES = 4096, /* shorter pieces are not worth a system call */
+    MIN_READ_BYTES = 4096, /* shorter messages are not worth a system call */
     OPERATION_EVEN = 100,
     OPERATION_UNEVEN = 101,
     /* When a call that waits looks for ranks in others; each time later. */
@@ -32,7 +32,7 @@ enum {
     MOST_LOOK_NS = 50 * 1000 * 1000,
 };
 
-/* ---- pieces -------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------ */
 
 int64_t
 uli_alltoall_sends(const struct uli_alltoall_args *args, int32_t p)
@@ -75,13 +75,13 @@ check_overlap(const ulyx_comm_t *comm, const struct uli_alltoall_args *args)
                     args->src + uli_alltoall_src_at(args, j),
                     uli_alltoall_sends(args, j)))
                 return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                    "the piece from rank %d overlaps the piece for rank %d", i,
-                    j);
+                    "the message from rank %d overlaps the message for rank %d",
+                    i, j);
             if (j > i && !ranges_are_apart(dst, bytes,
                              args->dst + uli_alltoall_dst_at(args, j),
                              uli_alltoall_receives(args, j)))
                 return uli_error(ULYX_ERR_INVALID_ARGUMENT,
-                    "the pieces from ranks %d and %d overlap", i, j);
+                    "the messages from ranks %d and %d overlap", i, j);
         }
     }
     return ULYX_SUCCESS;
@@ -112,7 +112,7 @@ fill_record(
         args->dst + uli_alltoall_dst_at(args, p), channel->receive[p]);
 }
 
-/* A contiguous piece; the far side's base is the piece itself. */
+/* A contiguous message; the far side's base is the message itself. */
 static void
 set_item(struct uli_items *items, int64_t bytes, int64_t near, bool out,
     int32_t verb)

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include "comm/comm.h"
 
-/* Offsets and sizes of the pieces, [nranks] each; even = true: all pieces
+/* Offsets and sizes of the messages, [nranks] each; even = true: all messages
  * have src_bytes[0] bytes, one after another, and the arrays one entry. */
 struct uli_alltoall_args {
     const char *src;
@@ -19,13 +19,14 @@ struct uli_alltoall_args {
     void *stream; /* device memory */
 };
 
-/* Of piece p. */
+/* Of message p. */
 int64_t uli_alltoall_sends(const struct uli_alltoall_args *args, int32_t p);
 int64_t uli_alltoall_receives(const struct uli_alltoall_args *args, int32_t p);
 int64_t uli_alltoall_src_at(const struct uli_alltoall_args *args, int32_t p);
 int64_t uli_alltoall_dst_at(const struct uli_alltoall_args *args, int32_t p);
 
-/* No piece overlaps another that is written, and the own one is of one size. */
+/* No message overlaps another that is written, and the own one is of one size.
+ */
 ulyx_status_t uli_alltoall_check(
     const ulyx_comm_t *comm, const struct uli_alltoall_args *args);
 

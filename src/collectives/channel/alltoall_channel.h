@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The channel of a communicator's alltoall: pair flags, rings and the rest of
- * an exchange in which any piece may go from any rank to any other.
+ * an exchange in which any message may go from any rank to any other.
  */
 #ifndef ULI_COLLECTIVES_CHANNEL_ALLTOALL_CHANNEL_H
 #define ULI_COLLECTIVES_CHANNEL_ALLTOALL_CHANNEL_H
@@ -23,7 +23,7 @@ struct uli_channel {
     struct uli_arena_block rings, bounces;
     struct uli_work work;
     struct uli_item *items;  /* [2 * nranks]: in, then out */
-    struct uli_local local;  /* the own piece */
+    struct uli_local local;  /* the own message */
     int64_t *send, *receive; /* [nranks] bytes, of the call in flight */
     int64_t *peer_send, *peer_receive; /* as the peers see them */
     const struct uli_alltoall_args *args;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reductions: one agreement, so that a difference is the same error on all
- * ranks before a byte moves; then pieces by alltoall.
+ * ranks before a byte moves; then messages by alltoall.
  *
- * Sum over ranks, slice by slice: each rank receives its piece of the slice
+ * Sum over ranks, slice by slice: each rank receives its share of the slice
  * from all, adds them in rank order in fp32 (fp64 for F64), rounds once, and
  * sends the sum to all. Each rank sends and receives 2 (P - 1) / P of its
  * bytes; the order, and so the bits, depend on P alone. A slice is read whole
- * before it is written, so src may be dst. Scratch is one slice and a piece.
+ * before it is written, so src may be dst. Scratch is one slice and a share.
  */
 #include "collectives/channel/reduce.h"
 
@@ -21,14 +21,14 @@
 
 enum { PIECE_BYTES = 1 << 18 };
 
-/* Sizes and offsets of the pieces that go and come, [nranks] each. */
-struct pieces {
+/* Sizes and offsets of the messages that go and come, [nranks] each. */
+struct messages {
     int64_t *src_bytes, *src_offsets, *dst_bytes, *dst_offsets;
 };
 
 /* What one call allocates, in one block. */
 struct scratch {
-    struct pieces pieces;
+    struct messages messages;
     const void **sources;    /* [nranks] */
     int32_t *group;          /* [nranks] zeros: one node */
     int64_t *offset;         /* [nranks] zeros */
@@ -44,7 +44,7 @@ struct agreed {
 };
 
 static int64_t
-piece_elements(const ulyx_comm_t *comm, const struct uli_reduce_args *args)
+share_elements(const ulyx_comm_t *comm, const struct uli_reduce_args *args)
 {
     int64_t most = PIECE_BYTES / uli_dtype_size(args->dtype);
     int64_t each = args->count / comm->nranks + 1;
@@ -55,19 +55,19 @@ static void *
 scratch_allocate(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
     bool sums, struct scratch *s)
 {
-    int64_t n = comm->nranks, piece = 0;
+    int64_t n = comm->nranks, share = 0;
     if (sums)
-        piece = piece_elements(comm, args) * uli_dtype_size(args->dtype);
+        share = share_elements(comm, args) * uli_dtype_size(args->dtype);
     size_t tables = (size_t)(n * (int64_t)(13 * 8 + sizeof(struct agreed)));
-    char *at = calloc(1, tables + (size_t)(piece * (n + 1)));
+    char *at = calloc(1, tables + (size_t)(share * (n + 1)));
     void *block = at;
     if (!at)
         return NULL;
     s->all = (struct agreed *)at, at += n * (int64_t)sizeof(struct agreed);
-    s->pieces.src_bytes = (int64_t *)at, at += n * 8;
-    s->pieces.src_offsets = (int64_t *)at, at += n * 8;
-    s->pieces.dst_bytes = (int64_t *)at, at += n * 8;
-    s->pieces.dst_offsets = (int64_t *)at, at += n * 8;
+    s->messages.src_bytes = (int64_t *)at, at += n * 8;
+    s->messages.src_offsets = (int64_t *)at, at += n * 8;
+    s->messages.dst_bytes = (int64_t *)at, at += n * 8;
+    s->messages.dst_offsets = (int64_t *)at, at += n * 8;
     s->sources = (const void **)at, at += n * 8;
     s->offset = (int64_t *)at, at += n * 8;
     s->stride = (int64_t(*)[3])at, at += n * 24;
@@ -75,7 +75,7 @@ scratch_allocate(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
     s->group = (int32_t *)at, at += n * 8;
     s->statuses = (ulyx_status_t *)at, at += n * 8;
     s->gathered = at;
-    s->sum = at + piece * n;
+    s->sum = at + share * n;
     return block;
 }
 
@@ -133,9 +133,9 @@ static ulyx_status_t
 chunk_move(
     ulyx_comm_t *comm, const struct scratch *s, const char *src, char *dst)
 {
-    const struct uli_alltoall_args args = {src, dst, false, s->pieces.src_bytes,
-        s->pieces.src_offsets, s->pieces.dst_bytes, s->pieces.dst_offsets,
-        NULL};
+    const struct uli_alltoall_args args = {src, dst, false,
+        s->messages.src_bytes, s->messages.src_offsets, s->messages.dst_bytes,
+        s->messages.dst_offsets, NULL};
     return uli_alltoall_host(comm, &args, ULYX_SUCCESS);
 }
 
@@ -147,9 +147,9 @@ allgather_run(
     bool in_place = args->src == args->dst + comm->rank * bytes;
     for (int32_t p = 0; p < comm->nranks; p++) {
         int64_t moved = in_place && p == comm->rank ? 0 : bytes;
-        s->pieces.src_bytes[p] = s->pieces.dst_bytes[p] = moved;
-        s->pieces.src_offsets[p] = 0;
-        s->pieces.dst_offsets[p] = p * bytes;
+        s->messages.src_bytes[p] = s->messages.dst_bytes[p] = moved;
+        s->messages.src_offsets[p] = 0;
+        s->messages.dst_offsets[p] = p * bytes;
     }
     return chunk_move(comm, s, args->src, args->dst);
 }
@@ -160,15 +160,15 @@ broadcast_run(
 {
     bool root = comm->rank == args->root;
     for (int32_t p = 0; p < comm->nranks; p++)
-        s->pieces.src_bytes[p] = root && p != args->root ? args->count : 0;
-    s->pieces.dst_bytes[args->root] = root ? 0 : args->count;
+        s->messages.src_bytes[p] = root && p != args->root ? args->count : 0;
+    s->messages.dst_bytes[args->root] = root ? 0 : args->count;
     return chunk_move(comm, s, args->dst, args->dst);
 }
 
 /* ---- sums ---------------------------------------------------------------- */
 
 static void
-add_pieces(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
+add_shares(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
     struct scratch *s, int64_t elements)
 {
     int64_t bytes = elements * uli_dtype_size(args->dtype);
@@ -185,7 +185,7 @@ add_pieces(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
     uli_sum_run(&sum, (struct uli_box_span){0, 1}, s->sum, s->sources);
 }
 
-/* Elements [at, at + n) of the tensors, cut into a piece a rank. */
+/* Elements [at, at + n) of the tensors, cut into a share for each rank. */
 static ulyx_status_t
 reduce_slice(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     struct scratch *s, int64_t at, int64_t n)
@@ -194,21 +194,22 @@ reduce_slice(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     int64_t each = (n + comm->nranks - 1) / comm->nranks;
     int64_t mine = uli_min(each, uli_max(n - comm->rank * each, 0));
     for (int32_t p = 0; p < comm->nranks; p++) {
-        s->pieces.src_offsets[p] = uli_min(p * each, n) * elem;
-        s->pieces.src_bytes[p] = uli_min(each, uli_max(n - p * each, 0)) * elem;
-        s->pieces.dst_offsets[p] = p * mine * elem;
-        s->pieces.dst_bytes[p] = mine * elem;
+        s->messages.src_offsets[p] = uli_min(p * each, n) * elem;
+        s->messages.src_bytes[p] =
+            uli_min(each, uli_max(n - p * each, 0)) * elem;
+        s->messages.dst_offsets[p] = p * mine * elem;
+        s->messages.dst_bytes[p] = mine * elem;
     }
     ULI_TRY(chunk_move(comm, s, args->src + at * elem, s->gathered));
     if (mine)
-        add_pieces(comm, args, s, mine);
+        add_shares(comm, args, s, mine);
     for (int32_t p = 0; p < comm->nranks; p++) {
-        s->pieces.dst_offsets[p] = s->pieces.src_offsets[p];
-        s->pieces.dst_bytes[p] = s->pieces.src_bytes[p];
-        s->pieces.src_offsets[p] = 0;
+        s->messages.dst_offsets[p] = s->messages.src_offsets[p];
+        s->messages.dst_bytes[p] = s->messages.src_bytes[p];
+        s->messages.src_offsets[p] = 0;
     }
     for (int32_t p = 0; p < comm->nranks; p++)
-        s->pieces.src_bytes[p] = mine * elem;
+        s->messages.src_bytes[p] = mine * elem;
     return chunk_move(comm, s, s->sum, args->dst + at * elem);
 }
 
@@ -216,7 +217,7 @@ static ulyx_status_t
 reduce_all(
     ulyx_comm_t *comm, const struct uli_reduce_args *args, struct scratch *s)
 {
-    int64_t slice = piece_elements(comm, args) * comm->nranks;
+    int64_t slice = share_elements(comm, args) * comm->nranks;
     for (int64_t at = 0; at < args->count; at += slice)
         ULI_TRY(
             reduce_slice(comm, args, s, at, uli_min(slice, args->count - at)));

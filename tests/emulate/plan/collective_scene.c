@@ -273,7 +273,7 @@ coll_wrong(struct coll_scene *c, int which, ulyx_status_t *status_p)
     case 3:
         *status_p =
             ulyx_alltoallv(comm, src, sizes, offsets, dst, offsets, offsets, s);
-        return "piece 2: -1 bytes at offset 32";
+        return "message 2: -1 bytes at offset 32";
     case 4:
         *status_p = ulyx_allreduce(comm, src, NULL, 300, f32, s);
         return "dst is NULL";

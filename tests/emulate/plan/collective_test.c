@@ -291,7 +291,7 @@ wrong_arguments_are_refused_everywhere(void **state)
         ULYX_SUCCESS);
     assert_status(coll_run(&c, &call, 1), ULYX_SUCCESS);
     assert_status(ulyx_group_end(), ULYX_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(ulyx_last_error(), "piece_bytes is -1"));
+    assert_non_null(strstr(ulyx_last_error(), "message_bytes is -1"));
     expect_well(&c, COLL_ALLTOALL, false);
     /* afterwards, from the stream; and a stream that takes turns */
     for (int i = 0; i < 2; i++) {

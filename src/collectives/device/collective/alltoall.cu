@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernel that moves plain pieces between all ranks: alltoall, alltoallv,
+ * The kernel that moves plain messages between all ranks: alltoall, alltoallv,
  * allgather and broadcast. collective_gpu.h has the protocol.
  *
- * Every warp takes its tiles of each piece that can go straight, peers from the
+ * Every warp takes its tiles of each message that can go straight, peers from the
  * next higher rank on, own share last. Then the warps that are queues pass
  * what goes by receive buffers, in rounds: in round q a queue sends to rank r +
  * q and receives from rank r - q until both are done. No cycle: a rank of the
@@ -17,9 +17,9 @@
 
 /* ---- straight ------------------------------------------------------------ */
 
-/* The warp's tiles of a piece; those of piece number q begin with warp q. */
+/* The warp's tiles of a message; those of message number q begin with warp q. */
 static __device__ void
-warp_moves_piece(
+warp_moves_message(
     unsigned char *dst, const unsigned char *src, int64_t bytes, int32_t q)
 {
     uint32_t warps = blockDim.x / WARP, workers = warps * gridDim.x;
@@ -32,7 +32,7 @@ warp_moves_piece(
     }
 }
 
-/* Where a peer's piece has its place in a window it is pushed there; else it
+/* Where a peer's message has its place in a window it is pushed there; else it
  * is pulled from a window. */
 static __device__ bool
 warp_moves_pair(
@@ -42,14 +42,14 @@ warp_moves_pair(
         unsigned char *to = place_of(c, p, ULI_COLLECTIVE_DST);
         if (!to)
             return false;
-        warp_moves_piece(to, a.src + a.src_offset[p], a.send_bytes[p], q);
+        warp_moves_message(to, a.src + a.src_offset[p], a.send_bytes[p], q);
     }
     bool pulls = a.base.record[ULI_COLLECTIVE_DST] == ULI_GPU_NO_WINDOW;
     if (a.receive_bytes[p] && pulls && in_window(c, p, ULI_COLLECTIVE_SRC)) {
         const unsigned char *from = place_of(c, p, ULI_COLLECTIVE_SRC);
         if (!from)
             return false;
-        warp_moves_piece(a.dst + a.dst_offset[p], from, a.receive_bytes[p], q);
+        warp_moves_message(a.dst + a.dst_offset[p], from, a.receive_bytes[p], q);
     }
     return true;
 }
@@ -71,14 +71,14 @@ warp_moves_straight(const struct call &c, const uli_collective_args &a)
             (state == PEER_USE && !warp_moves_pair(c, a, p, q)))
             return false;
     }
-    warp_moves_piece(a.dst + a.dst_offset[me], a.src + a.src_offset[me],
+    warp_moves_message(a.dst + a.dst_offset[me], a.src + a.src_offset[me],
         a.send_bytes[me], 0);
     return true;
 }
 
 /* ---- by receive buffers -------------------------------------------------- */
 
-/* What of a piece goes by one queue: chunks at at, at + step, ... */
+/* What of a message goes by one queue: chunks at at, at + step, ... */
 struct flow {
     int64_t at, step, bytes;
 };

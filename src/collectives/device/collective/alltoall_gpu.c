@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * alltoall and alltoallv on device memory: pieces to the kernel's arguments,
+ * alltoall and alltoallv on device memory: messages to the kernel's arguments,
  * which are copied by the launch, so that a captured call keeps its sizes.
  */
 #include "collectives/device/collective/alltoall_gpu.h"
@@ -18,7 +18,7 @@ pages_of(int64_t at, int64_t bytes, int64_t *begin_p, int64_t *end_p)
 }
 
 void
-uli_alltoall_gpu_pieces(const ulyx_comm_t *comm,
+uli_alltoall_gpu_messages(const ulyx_comm_t *comm,
     const struct uli_alltoall_args *args, struct uli_channel_call *call_p,
     struct uli_collective_args *args_p)
 {
@@ -55,6 +55,6 @@ uli_alltoall_gpu(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
     uint64_t operation =
         args->even ? ULI_COLLECTIVE_ALLTOALL : ULI_COLLECTIVE_ALLTOALLV;
     to_kernel.base.record[ULI_COLLECTIVE_CALL] = operation << 32;
-    uli_alltoall_gpu_pieces(comm, args, &call, &to_kernel);
+    uli_alltoall_gpu_messages(comm, args, &call, &to_kernel);
     return uli_channel_gpu_run(channel, &call, &to_kernel, args->stream);
 }

@@ -13,8 +13,8 @@
 ulyx_status_t uli_alltoall_gpu(ulyx_comm_t *comm,
     const struct uli_alltoall_args *args, ulyx_status_t outcome);
 
-/* The pieces of args to those of the kernel, and what memory they use. */
-void uli_alltoall_gpu_pieces(const ulyx_comm_t *comm,
+/* The messages of args to those of the kernel, and what memory they use. */
+void uli_alltoall_gpu_messages(const ulyx_comm_t *comm,
     const struct uli_alltoall_args *args, struct uli_channel_call *call_p,
     struct uli_collective_args *args_p);
 

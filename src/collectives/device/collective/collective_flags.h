@@ -90,7 +90,7 @@ warp_pairs_all(const struct call &c, const uli_collective_args &a)
 
 /* ---- places -------------------------------------------------------------- */
 
-/* Does the peer's piece, SRC or DST, lie in a window? */
+/* Does the peer's message, SRC or DST, lie in a window? */
 static __device__ bool
 in_window(const struct call &c, int32_t p, int what)
 {

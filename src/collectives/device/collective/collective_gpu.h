@@ -7,15 +7,15 @@
  * Words, records and the order of memory are those of exchange_gpu.h: READY(n)
  * with a record, DONE(n), n read from device memory and advanced there. Here
  * nothing is declared in advance, so a record is that of a pair: where the
- * piece lies, its bytes either way, and of reductions what all must have alike.
+ * message lies, its bytes either way, and of reductions what all must have alike.
  *
- * A piece goes straight to its place where its destination lies in a window
+ * A message goes straight to its place where its destination lies in a window
  * (the sender stores) or else its source (the receiver loads). Otherwise it
  * goes by the receive buffer of the pair at the receiver: for each of `queues`
  * warps two chunks, filled and emptied in turn. Both ends number the chunks of
  * a queue from the communicator's first on, so replays need no reset; chunk k
- * may be filled once k - 1 have been emptied. Chunk c of a piece goes by queue
- * c mod queues, so memory does not grow with the piece.
+ * may be filled once k - 1 have been emptied. Chunk c of a message goes by queue
+ * c mod queues, so memory does not grow with the message.
  *
  * Queue l of a rank waits for queue l of its peers: queues are agreed, and all
  * are on their cards together (residency.h), or there is one.
@@ -31,7 +31,7 @@ extern "C" {
 
 enum {
     ULI_COLLECTIVE_RANKS = 72,    /* of one communicator: the launch's size */
-    ULI_COLLECTIVE_TILE = 8192,   /* bytes of a piece that a warp moves */
+    ULI_COLLECTIVE_TILE = 8192,   /* bytes of a message that a warp moves */
     ULI_COLLECTIVE_THREADS = 256, /* of a block */
     ULI_RECV_SLOTS = 2,
 };
@@ -46,7 +46,7 @@ enum uli_collective {
     ULI_COLLECTIVES
 };
 
-/* Words of a record. SRC and DST are window and offset of the piece that goes
+/* Words of a record. SRC and DST are window and offset of the message that goes
  * to its reader, and of the one that comes from it; of an allreduce, of the
  * whole. */
 enum {
@@ -93,7 +93,7 @@ struct uli_collective_report {
 struct uli_collective_args {
     struct uli_gpu_args base; /* without items, tensors and slots; the record
                                * is that of all pairs but for SENDS, RECEIVES
-                               * and the offsets of the pieces */
+                               * and the offsets of the messages */
     struct uli_collective_report *report; /* == base.report */
     const struct uli_recv_buffer *recv_buffers;   /* [nranks], on the device */
     int64_t chunk_bytes;
@@ -101,7 +101,7 @@ struct uli_collective_args {
     int32_t together; /* nothing moves unless all ranks agree */
     const unsigned char *src;
     unsigned char *dst;
-    /* Pieces by rank, also this rank's own; of an allreduce not used. */
+    /* Messages by rank, also this rank's own; of an allreduce not used. */
     int64_t send_bytes[ULI_COLLECTIVE_RANKS], src_offset[ULI_COLLECTIVE_RANKS];
     int64_t receive_bytes[ULI_COLLECTIVE_RANKS],
         dst_offset[ULI_COLLECTIVE_RANKS];

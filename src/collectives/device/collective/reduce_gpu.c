@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reductions on device memory. allgather and broadcast are pieces of an
+ * Reductions on device memory. allgather and broadcast are messages of an
  * alltoallv in which all ranks have to agree first; allreduce has a kernel of
  * its own.
  */
@@ -10,52 +10,52 @@
 #include "base/size.h"
 #include "collectives/device/collective/alltoall_gpu.h"
 
-/* Pieces of an alltoallv, by rank. */
-struct pieces {
+/* Messages of an alltoallv, by rank. */
+struct messages {
     int64_t src_bytes[ULI_COLLECTIVE_RANKS], src_offsets[ULI_COLLECTIVE_RANKS];
     int64_t dst_bytes[ULI_COLLECTIVE_RANKS], dst_offsets[ULI_COLLECTIVE_RANKS];
 };
 
 static void
 reduce_gpu_gather(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
-    struct pieces *pieces)
+    struct messages *messages)
 {
     int64_t bytes = args->count;
     bool in_place = args->src == args->dst + comm->rank * bytes;
     for (int32_t p = 0; p < comm->nranks; p++) {
         int64_t moved = in_place && p == comm->rank ? 0 : bytes;
-        pieces->src_bytes[p] = pieces->dst_bytes[p] = moved;
-        pieces->src_offsets[p] = 0;
-        pieces->dst_offsets[p] = p * bytes;
+        messages->src_bytes[p] = messages->dst_bytes[p] = moved;
+        messages->src_offsets[p] = 0;
+        messages->dst_offsets[p] = p * bytes;
     }
 }
 
 static void
 reduce_gpu_broadcast(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
-    struct pieces *pieces)
+    struct messages *messages)
 {
     bool root = comm->rank == args->root;
     for (int32_t p = 0; p < comm->nranks; p++) {
-        pieces->src_bytes[p] = root && p != args->root ? args->count : 0;
-        pieces->dst_bytes[p] = !root && p == args->root ? args->count : 0;
-        pieces->src_offsets[p] = pieces->dst_offsets[p] = 0;
+        messages->src_bytes[p] = root && p != args->root ? args->count : 0;
+        messages->dst_bytes[p] = !root && p == args->root ? args->count : 0;
+        messages->src_offsets[p] = messages->dst_offsets[p] = 0;
     }
 }
 
 static void
-set_pieces(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
+set_messages(const ulyx_comm_t *comm, const struct uli_reduce_args *args,
     struct uli_channel_call *call_p, struct uli_collective_args *args_p)
 {
-    struct pieces pieces;
+    struct messages messages;
     const char *src = args->kind == ULI_BROADCAST ? args->dst : args->src;
     const struct uli_alltoall_args moves = {src, args->dst, false,
-        pieces.src_bytes, pieces.src_offsets, pieces.dst_bytes,
-        pieces.dst_offsets, args->stream};
+        messages.src_bytes, messages.src_offsets, messages.dst_bytes,
+        messages.dst_offsets, args->stream};
     if (args->kind == ULI_BROADCAST)
-        reduce_gpu_broadcast(comm, args, &pieces);
+        reduce_gpu_broadcast(comm, args, &messages);
     else
-        reduce_gpu_gather(comm, args, &pieces);
-    uli_alltoall_gpu_pieces(comm, &moves, call_p, args_p);
+        reduce_gpu_gather(comm, args, &messages);
+    uli_alltoall_gpu_messages(comm, &moves, call_p, args_p);
 }
 
 static void
@@ -93,6 +93,6 @@ uli_reduce_gpu(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     if (args->kind == ULI_ALLREDUCE)
         set_sum(comm, args, &call);
     else
-        set_pieces(comm, args, &call, &to_kernel);
+        set_messages(comm, args, &call, &to_kernel);
     return uli_channel_gpu_run(channel, &call, &to_kernel, args->stream);
 }
