@@ -18,7 +18,7 @@
 #include "comm/service/service.h"
 #include "support/ranks.h"
 #include "support/test.h"
-#include "transport/fake_nccl.h"
+#include "transport/nccl/fake_nccl.h"
 
 enum { RANKS = 3, ASYNC_REMOTE = 6 };
 #define LATE_S 0.15

@@ -7,7 +7,7 @@
 #define TESTS_EMULATE_MESSAGES_FAKE_NCCL_KERNELS_H
 
 #include <stddef.h>
-#include "transport/fake_nccl.h"
+#include "transport/nccl/fake_nccl.h"
 
 #ifdef __cplusplus
 extern "C" {

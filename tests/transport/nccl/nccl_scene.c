@@ -2,7 +2,7 @@
  *
  * See nccl_scene.h.
  */
-#include "transport/nccl_scene.h"
+#include "transport/nccl/nccl_scene.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 #include "support/ranks.h"
 #include "transport/batch_conformance.h"
-#include "transport/fake_nccl.h"
+#include "transport/nccl/fake_nccl.h"
 
 enum { MOST = 256 };
 

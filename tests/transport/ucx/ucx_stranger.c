@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "transport/ends.h"
-#include "transport/stranger.h"
+#include "transport/ucx/stranger.h"
 #include "transport/ucx/net.h"
 
 enum { PIECES = 20, PORT = 7778, LIMIT_S = 30 };

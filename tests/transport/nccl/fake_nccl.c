@@ -3,7 +3,7 @@
  * See fake_nccl.h. Built three times: as it is, without one of the calls, and
  * as an old version that lacks the newer ones.
  */
-#include "transport/fake_nccl.h"
+#include "transport/nccl/fake_nccl.h"
 
 #include <fcntl.h>
 #include <pthread.h>

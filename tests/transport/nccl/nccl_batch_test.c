@@ -15,7 +15,7 @@
 #include "support/random.h"
 #include "support/ranks.h"
 #include "support/test.h"
-#include "transport/fake_nccl.h"
+#include "transport/nccl/fake_nccl.h"
 #include "transport/nccl/library.h"
 #include "transport/transport.h"
 #ifdef HAVE_NCCL_H

@@ -2,7 +2,7 @@
  *
  * See stranger.h.
  */
-#include "transport/stranger.h"
+#include "transport/ucx/stranger.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>

@@ -3,7 +3,7 @@
  * The conformance suite of ULI_TR_BATCH on nccl, over the tests' library.
  */
 #include "transport/batch_conformance.h"
-#include "transport/nccl_scene.h"
+#include "transport/nccl/nccl_scene.h"
 
 const struct batch_scene batch_subject = {
     .transport = &uli_tr_nccl_ops,
