@@ -144,7 +144,7 @@ ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
     struct uli_gpu_args *args, int32_t steps, int32_t blocks, int32_t threads,
     void *stream);
 
-/* ---- what the device has noted (plan_gpu_error.c) ------------------------ */
+/* ---- what the device has noted (plan_gpu_call.c) ------------------------- */
 
 /* Fails the communicator if a call of the plan has failed. Any thread. */
 void uli_plan_gpu_look(struct uli_plan_gpu *gpu);
