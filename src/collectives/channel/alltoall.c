@@ -25,8 +25,8 @@
 
 enum {
     MIN_READ_BYTES = 4096, /* shorter messages are not worth a system call */
-    OPERATION_EVEN = 100,
-    OPERATION_UNEVEN = 101,
+    KIND_EVEN = 100,
+    KIND_UNEVEN = 101,
     /* When a call that waits looks for ranks in others; each time later. */
     FIRST_LOOK_NS = 500 * 1000,
     MOST_LOOK_NS = 50 * 1000 * 1000,
@@ -165,9 +165,9 @@ record_accept(
 }
 
 static const char *
-call_name(int32_t operation)
+call_name(int32_t kind)
 {
-    return operation == OPERATION_EVEN ? "alltoall" : "alltoallv";
+    return kind == KIND_EVEN ? "alltoall" : "alltoallv";
 }
 
 static ulyx_status_t
@@ -182,11 +182,11 @@ late_report(struct uli_exchange *exchange, int32_t p)
             "alltoall, call %llu: rank %d refused: "
             "%s",
             call, p, uli_exchange_reason(exchange, p, reason));
-    if (pair->peer_operation != exchange->operation)
+    if (pair->peer_direction != exchange->direction)
         return uli_error(ULYX_ERR_MISMATCH,
             "alltoall, call %llu: rank %d calls %s, rank %d %s", call, p,
-            call_name(pair->peer_operation), exchange->rank,
-            call_name(exchange->operation));
+            call_name(pair->peer_direction), exchange->rank,
+            call_name(exchange->direction));
     return uli_error(ULYX_ERR_MISMATCH,
         "alltoall, call %llu: rank %d sends %lld bytes to rank %d, which "
         "expects %lld; it expects %lld of the %lld that rank %d sends",
@@ -295,8 +295,7 @@ uli_alltoall_host(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
     struct uli_exchange *exchange = &channel->exchange;
     ULI_TRY(uli_exchange_take(exchange));
     uint64_t number = uli_agree_number(comm);
-    exchange->operation =
-        args && args->even ? OPERATION_EVEN : OPERATION_UNEVEN;
+    exchange->direction = args && args->even ? KIND_EVEN : KIND_UNEVEN;
     if (outcome != ULYX_SUCCESS)
         return uli_exchange_refuse(exchange, outcome, deadline);
     set_call(channel, args);

@@ -62,7 +62,7 @@ write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
     struct uli_record *record =
         &uli_eager_slot_of(exchange, pair->eager_out, exchange->call)->record;
     record->status = status;
-    record->operation = exchange->operation;
+    record->direction = exchange->direction;
     record->hash = exchange->hash;
     record->can_read = pair->can_read;
     record->send_bytes = record->receive_bytes = 0;
@@ -148,12 +148,12 @@ pair_check(
 {
     struct uli_pair *pair = &exchange->pairs[p];
     pair->peer_status = record->status;
-    pair->peer_operation = record->operation;
+    pair->peer_direction = record->direction;
     pair->peer_reads = record->can_read;
     pair->peer_reason = record->reason; /* stays until call n + 2 */
     if (record->status != ULYX_SUCCESS)
         pair->outcome = ULYX_ERR_PEER_REFUSED;
-    else if (record->operation != exchange->operation ||
+    else if (record->direction != exchange->direction ||
              record->hash != exchange->hash)
         pair->outcome = ULYX_ERR_MISMATCH;
     else if (exchange->accept && !exchange->accept(exchange, p, record))
@@ -369,7 +369,7 @@ static void
 exchange_record(struct uli_exchange *exchange, int64_t now_ns)
 {
     const struct uli_recorder_entry entry = {.call = exchange->call_kind,
-        .direction = exchange->operation,
+        .direction = exchange->direction,
         .plan = exchange->plan_number,
         .number = exchange->call,
         .begun_ns = now_ns};

@@ -72,10 +72,10 @@ struct uli_address {
 
 /* What a rank says about its call n to one peer, in eager slot n mod 2. */
 struct uli_record {
-    int32_t status; /* SUCCESS, or why the rank refuses the call */
-    int32_t operation;
-    uint64_t hash;    /* of the document tables */
-    int32_t can_read; /* I can read your ordinary memory, and will */
+    int32_t status;    /* SUCCESS, or why the rank refuses the call */
+    int32_t direction; /* of a plan's call; of an alltoall its kind */
+    uint64_t hash;     /* of the document tables */
+    int32_t can_read;  /* I can read your ordinary memory, and will */
     int64_t send_bytes, receive_bytes; /* alltoall: me -> you, you -> me */
     union {
         struct {
@@ -157,7 +157,7 @@ struct uli_local {
     bool zero;
 };
 
-/* Everything that one operation moves at this rank. */
+/* Everything that one direction moves at this rank. */
 struct uli_pair_work {
     struct uli_items in, out; /* from and to the peer, in plan order */
     bool slot;                /* all of it goes through the eager slots */
@@ -218,7 +218,7 @@ struct uli_pair {
     ulyx_status_t outcome; /* why skip */
     ulyx_status_t peer_status;
     const char *peer_reason; /* of a refusal, in its record; or NULL */
-    int32_t peer_operation;
+    int32_t peer_direction;
     struct uli_stream in, out;
     struct uli_cursor stores, loads;
     struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
@@ -248,7 +248,7 @@ struct uli_exchange {
     /* Fills what the record to peer p has beyond the common fields. */
     void (*record)(
         struct uli_exchange *exchange, int32_t p, struct uli_record *record_p);
-    /* Looks at a peer's record that is OK and of the same operation; false =
+    /* Looks at a peer's record that is OK and of the same direction; false =
      * ranks disagree. May set verbs. */
     bool (*accept)(struct uli_exchange *exchange, int32_t p,
         const struct uli_record *record);
@@ -257,7 +257,7 @@ struct uli_exchange {
 
     /* of the call in flight */
     const struct uli_work *work;
-    int32_t operation;
+    int32_t direction; /* as in a record */
     uint64_t hash;
     bool opened; /* READY and slots posted */
     char *src[ULI_TENSORS], *dst[ULI_TENSORS];
@@ -284,7 +284,7 @@ struct uli_exchange {
 
 /* Takes the ticket: ERR_BUSY when a call is in flight. */
 ulyx_status_t uli_exchange_take(struct uli_exchange *exchange);
-/* With the ticket: starts call n + 1. src, dst, *_at, work, operation and
+/* With the ticket: starts call n + 1. src, dst, *_at, work, direction and
  * hash are set. Nothing can fail; the operation may already have ended. */
 void uli_exchange_start(struct uli_exchange *exchange, uli_deadline_t deadline);
 /* Why peer p refused the call, in its words where its record has come.

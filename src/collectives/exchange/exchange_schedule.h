@@ -67,7 +67,7 @@ struct uli_schedule_ops {
     /* May this rank post call exchange->call, as far as the schedule's own
      * pair flags say? False only after a refusal. */
     bool (*may_post)(const struct uli_exchange *exchange);
-    /* A call begins; call, operation and hash of the exchange are set. */
+    /* A call begins; call, direction and hash of the exchange are set. */
     void (*start)(struct uli_exchange *exchange);
     /* Moves on; true when anything has advanced. May end the operation, in
      * failure. */
@@ -93,7 +93,7 @@ struct uli_schedule_ops {
 
     /* ---- what it is and does ---------------------------------------------
      *
-     * Bytes that this rank puts to other nodes in an operation. by_moves: those
+     * Bytes that this rank puts to other nodes in a call. by_moves: those
      * of its moves to ranks there. */
     int64_t (*wire_bytes)(const struct uli_exchange *exchange,
         ulyx_direction_t direction, int64_t by_moves);

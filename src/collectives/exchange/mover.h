@@ -38,7 +38,7 @@ struct uli_mover_ops {
     /* ---- creation ---- */
 
     /* Does it execute the plan, which has communicator, flags, layout and
-     * operations? algo: the name that the caller or else the setting asks for,
+     * directions? algo: the name that the caller or else the setting asks for,
      * "" for none. Looks only, never blocks. The answer is equal on all ranks
      * or becomes a difference of plan->terms. */
     bool (*serves)(const ulyx_plan_t *plan, const char *algo);
@@ -114,7 +114,7 @@ struct uli_mover_ops {
 
     /* "direct (one node)" */
     void (*describe)(const ulyx_plan_t *plan, struct uli_text *text);
-    /* "3 stored to, 1 by ring": of one of the plan's operations */
+    /* "3 stored to, 1 by ring": of one of the plan's directions */
     void (*describe_direction)(const ulyx_plan_t *plan,
         ulyx_direction_t direction, struct uli_text *text);
     /* "; slots of 8192; ...": what else there is to say */
@@ -129,7 +129,7 @@ struct uli_mover_ops {
 extern const struct uli_mover_ops *const uli_movers[];
 extern const struct uli_mover_ops uli_mover_host; /* mover_host.c */
 
-/* The mover of a plan whose layout and operations are known. algo: what the
+/* The mover of a plan whose layout and directions are known. algo: what the
  * caller asks for, or NULL. */
 const struct uli_mover_ops *uli_mover_choose(
     const ulyx_plan_t *plan, const char *algo);

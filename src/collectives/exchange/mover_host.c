@@ -81,12 +81,12 @@ pair_report(struct uli_exchange *exchange, int32_t p)
             "reshuffle, call %llu: rank %d refused: %s",
             (unsigned long long)exchange->call, p,
             uli_exchange_reason(exchange, p, reason));
-    if (pair->peer_operation != exchange->operation)
+    if (pair->peer_direction != exchange->direction)
         return uli_error(ULYX_ERR_MISMATCH,
             "reshuffle, call %llu: rank %d executes %s, rank %d %s",
             (unsigned long long)exchange->call, p,
-            uli_direction_name(pair->peer_operation), exchange->rank,
-            uli_direction_name(exchange->operation));
+            uli_direction_name(pair->peer_direction), exchange->rank,
+            uli_direction_name(exchange->direction));
     return uli_error(ULYX_ERR_MISMATCH,
         "reshuffle, call %llu: the rows or document tables of rank %d and rank "
         "%d differ",
@@ -158,7 +158,7 @@ host_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     uli_deadline_t deadline =
         uli_deadline_in(uli_timeout_or(timeout_s, plan->timeout_s));
     ulyx_status_t status = uli_plan_check_call(plan, direction, src, dst);
-    exchange->operation = direction;
+    exchange->direction = direction;
     exchange->hash =
         plan->user_hash ? plan->user_hash : uli_layout_table_hash(plan->layout);
     if (status != ULYX_SUCCESS)

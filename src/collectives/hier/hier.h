@@ -26,7 +26,7 @@
  * The last share of a chunk is whole before the next begins: a sharer waits
  * for filled of the one before it in rank order, which is the order of sums.
  *
- * A call. Each rank posts a record (status, operation, hash of the tables) on
+ * A call. Each rank posts a record (status, direction, hash of the tables) on
  * the mailbox of its node; who sees the last one posted sends all of them to
  * each other node in one put. Only when the records of all ranks are here,
  * and agree, does anything cross nodes; otherwise nothing does, on any rank,
@@ -57,7 +57,7 @@ enum {
     ULI_HIER_ACC_BYTES = 64 << 10, /* of scratch; accumulators: 8 bytes each */
 };
 
-/* ---- tables of one operation --------------------------------------------- */
+/* ---- tables of one direction --------------------------------------------- */
 
 /* What this rank puts into a stream. */
 struct uli_hier_give {
@@ -151,7 +151,7 @@ struct uli_hier_rail {
 
 enum { ULI_HIER_GONE = 1 }; /* status of a rank that has destroyed its plan */
 struct uli_hier_record {
-    int32_t status, operation;
+    int32_t status, direction;
     uint64_t hash;
 };
 /* Above them: the poison that the rank's communicator tells (control.h).
@@ -219,7 +219,7 @@ uli_hier_of(const struct uli_exchange *exchange)
 
 /* ---- one call (reshuffle_hier.c) ----------------------------------------- */
 
-/* With exchange->call, operation and hash set. */
+/* With exchange->call, direction and hash set. */
 void uli_hier_start(struct uli_hier *hier);
 /* True when anything advanced. May end the exchange's operation, in failure. */
 bool uli_hier_progress(struct uli_hier *hier);

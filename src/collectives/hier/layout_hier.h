@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What crosses from one node to another in an operation, for the hierarchical
+ * What crosses from one node to another in a direction, for the hierarchical
  * schedule: no I/O, no strides, no pointers. Equal on all ranks that compute
  * it.
  *

@@ -8,7 +8,7 @@
 #include "collectives/hier/hier.h"
 #include "collectives/plan/plan.h"
 
-/* The tables of one operation, over zeros, from layout and own strides.
+/* The tables of one direction, over zeros, from layout and own strides.
  * Errors: NO_MEMORY; what was made is in *work_p, to be freed. */
 ulyx_status_t uli_hier_build(
     struct ulyx_plan *plan, int direction, struct uli_hier_work *work_p);

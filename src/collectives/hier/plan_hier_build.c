@@ -261,7 +261,7 @@ build_sums(struct build *b)
     return true;
 }
 
-/* ---- an operation -------------------------------------------------------- */
+/* ---- a direction --------------------------------------------------------- */
 
 static ulyx_status_t
 build_all(struct build *b, int64_t *rail_bytes)

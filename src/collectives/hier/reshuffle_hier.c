@@ -20,7 +20,7 @@ static bool
 is_wrong(const struct uli_hier *h, const struct uli_hier_record *record)
 {
     return record->status != ULYX_SUCCESS ||
-           record->operation != h->exchange->operation ||
+           record->direction != h->exchange->direction ||
            record->hash != h->exchange->hash;
 }
 
@@ -38,7 +38,7 @@ reshuffle_hier_check(struct uli_hier *h)
         pair->gone = record.status == ULI_HIER_GONE;
         pair->peer_status = record.status;
         pair->peer_reason = NULL; /* no words in records of nodes */
-        pair->peer_operation = record.operation;
+        pair->peer_direction = record.direction;
         pair->outcome = record.status == ULYX_SUCCESS ? ULYX_ERR_MISMATCH
                                                       : ULYX_ERR_PEER_REFUSED;
     }
@@ -59,7 +59,7 @@ uli_hier_result(struct uli_hier *h)
 void
 uli_hier_start(struct uli_hier *h)
 {
-    h->now = &h->work[h->exchange->operation];
+    h->now = &h->work[h->exchange->direction];
     h->posted = h->agreed = h->ended = false;
     h->wrong = -1;
     h->nmails = 0;

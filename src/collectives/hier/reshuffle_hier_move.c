@@ -85,7 +85,7 @@ add_share(struct uli_hier *h, struct uli_hier_rail *rail,
     const struct uli_shape_tensor *t =
         &uli_layout_shape(h->layout)->tensors[give->tensor];
     int32_t partial =
-        uli_plan_dtype(t, uli_plan_side(h->exchange->operation, true));
+        uli_plan_dtype(t, uli_plan_side(h->exchange->direction, true));
     int64_t elem = uli_dtype_size(partial);
     int64_t elements = uli_min(room / give->acc_bytes, ULI_HIER_ACC_BYTES / 8);
     struct uli_box part;

@@ -154,7 +154,7 @@ uli_hier_post(struct uli_hier *h, ulyx_status_t status)
     struct uli_hier_slot *slot = uli_hier_slot_of(h, h->local);
     struct uli_hier_record *record = &slot->records[h->exchange->call & 1];
     record->status = status;
-    record->operation = h->exchange->operation;
+    record->direction = h->exchange->direction;
     record->hash = h->exchange->hash;
     atomic_store(&slot->posted, h->exchange->call);
     h->posted = true;

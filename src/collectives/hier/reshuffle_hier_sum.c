@@ -53,7 +53,7 @@ sum_step(struct uli_hier *h, const struct uli_hier_sum *sum, int64_t elements)
     const struct uli_shape_tensor *t =
         &uli_layout_shape(h->layout)->tensors[sum->tensor];
     int32_t partial =
-        uli_plan_dtype(t, uli_plan_side(h->exchange->operation, true));
+        uli_plan_dtype(t, uli_plan_side(h->exchange->direction, true));
     int64_t elem = uli_dtype_size(t->dtype);
     struct uli_box part;
     const struct uli_box *box;

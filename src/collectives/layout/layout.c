@@ -301,7 +301,7 @@ uli_layout_packed(const struct uli_layout *layout)
     return layout->packed;
 }
 
-/* ---- operations ---------------------------------------------------------- */
+/* ---- directions ---------------------------------------------------------- */
 
 static bool
 has_sums(int32_t dtype)
@@ -310,7 +310,7 @@ has_sums(int32_t dtype)
            dtype == ULYX_DTYPE_BF16 || dtype == ULYX_DTYPE_F16;
 }
 
-/* Does the operation add several sources of this tensor? */
+/* Does the direction add several sources of this tensor? */
 static bool
 needs_sums(
     const struct uli_layout *layout, ulyx_direction_t direction, int32_t tensor)
@@ -326,7 +326,7 @@ needs_sums(
     return false;
 }
 
-/* The first tensor that the operation does not exist for, or -1. */
+/* The first tensor that the direction does not exist for, or -1. */
 static int32_t
 tensor_without(const struct uli_layout *layout, ulyx_direction_t direction)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The index maths of a plan: which rows and heads of which tensor lie where,
- * and what each of the four operations moves. No I/O, no pointers, no strides,
+ * and what each of the four directions moves. No I/O, no pointers, no strides,
  * no CUDA: everything here is a function of the shape that all ranks agree on
  * and of the document tables.
  *
@@ -174,16 +174,16 @@ const struct uli_run *uli_layout_runs(const struct uli_layout *layout,
 /* Attention cost of a rank's rows (BALANCED's measure), for describe. */
 int64_t uli_layout_cost(const struct uli_layout *layout, int32_t rank);
 
-/* ---- what an operation moves --------------------------------------------- */
+/* ---- what a direction moves ---------------------------------------------- */
 
-/* "seq_to_head", ...: the operation's name in messages, of any number. */
+/* "seq_to_head", ...: the direction's name in messages, of any number. */
 const char *uli_direction_name(ulyx_direction_t direction);
 
-/* Does the operation exist for all tensors (sums need a float dtype)? When
+/* Does the direction exist for all tensors (sums need a float dtype)? When
  * not, ERR_UNSUPPORTED naming the tensor. */
 ulyx_status_t uli_layout_direction_check(
     const struct uli_layout *layout, ulyx_direction_t direction);
-/* The same as a question (a valid operation): nothing is reported. */
+/* The same as a question (a valid direction): nothing is reported. */
 bool uli_layout_direction_exists(
     const struct uli_layout *layout, ulyx_direction_t direction);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What each operation moves, as rectangles of batches x rows x heads with one
+ * What each direction moves, as rectangles of batches x rows x heads with one
  * destination and one list of sources. HEADS here, PACKED in layout_packed.c.
  *
  * HEADS, index maps of a part whose first axis row is f, rank r holding heads

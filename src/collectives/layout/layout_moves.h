@@ -89,7 +89,7 @@ bool uli_visit_zero(
 bool uli_visit_sum(const struct uli_visit *v, struct uli_extent extent,
     struct uli_place dst, int32_t count, bool converts);
 
-/* ---- layout_packed.c: the four operations of a PACKED plan --------------- */
+/* ---- layout_packed.c: the four directions of a PACKED plan --------------- */
 bool uli_packed_seq_to_head(const struct uli_visit *v);
 bool uli_packed_head_to_seq(const struct uli_visit *v);
 bool uli_packed_seq_to_head_adjoint(const struct uli_visit *v);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What each operation moves in a PACKED plan: one batch item and one head at
+ * What each direction moves in a PACKED plan: one batch item and one head at
  * a time. Index map of a run {head, batch, rows [x0, x1), offset} of rank r
  * and a span of the sequence side in which axis row x lies at local row l:
  *     head[offset + x - x0]  <->  seq[batch][l][head]

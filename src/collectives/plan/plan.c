@@ -21,7 +21,7 @@
 
 /* ---- freeing ------------------------------------------------------------- */
 
-/* With the mover's state gone, or in a retired. */
+/* With the mover's state gone, or retired. */
 static void
 free_plan(ulyx_plan_t *plan)
 {

@@ -62,13 +62,13 @@ struct uli_rank_info {
     uint64_t probe;      /* address of its uli_tr_probe_word */
 };
 
-/* Bytes of one direction of a pair in one operation, as a stream counts. */
+/* Bytes of one way of a pair in one direction, as a stream counts. */
 struct uli_volume {
     int64_t copies, sums; /* bytes, items rounded up to ULI_STREAM_ALIGN */
     int64_t items;
 };
 
-/* Room that one operation's tables need. */
+/* Room that one direction's tables need. */
 struct uli_plan_room {
     struct uli_volume *in, *out; /* [nranks] */
     int64_t locals, sums, sources;
@@ -163,7 +163,7 @@ ulyx_status_t uli_plan_check_algo(const char *name);
  * setting; "" = by nobody. */
 const char *uli_plan_asked_algo(const ulyx_comm_t *comm, const char *name);
 /* Sets algo, schedule_chunk_bytes and reason of a plan that has its layout and
- * operations. name: what the caller asks for, or NULL; batch transports of
+ * directions. name: what the caller asks for, or NULL; batch transports of
  * messages leave it free. Equal on all ranks. Errors: UNSUPPORTED (what is
  * asked for), NO_MEMORY. */
 ulyx_status_t uli_plan_choose_algo(
@@ -244,7 +244,7 @@ bool uli_grid_overlap(const struct uli_grid *a, uintptr_t a_base,
 
 /* ---- tables (plan_build.c) ----------------------------------------------- */
 
-/* Measures what every operation moves: plan->room. Errors: NO_MEMORY. */
+/* Measures what every direction moves: plan->room. Errors: NO_MEMORY. */
 ulyx_status_t uli_plan_measure(ulyx_plan_t *plan);
 /* After it, the host's tables: plan->work, the room for sums. Errors:
  * NO_MEMORY. */
@@ -280,7 +280,7 @@ int64_t uli_plan_offset(const ulyx_plan_t *plan, int32_t tensor,
 
 /* ---- agreement (plan_agree.c) -------------------------------------------- */
 
-/* The one round. plan = NULL with a outcome that refuses. On SUCCESS
+/* The one round. plan = NULL with an outcome that refuses. On SUCCESS
  * plan->ranks and plan->their_ring_at are filled. */
 ulyx_status_t uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan,
     ulyx_status_t outcome, uli_deadline_t deadline);

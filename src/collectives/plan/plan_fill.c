@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fills the tables of a plan's operations: boxes, sums and verbs.
+ * Fills the tables of a plan's directions: boxes, sums and verbs.
  *
  * The verb of a copy: the other rank is remote: a ring; else
  * the destination is a window: its source stores; else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an operation moves, counted from the layout's moves.
+ * What a direction moves, counted from the layout's moves.
  *
  *   size     = the largest, over ranks, of the bytes of all tensors on the
  *              sequence side

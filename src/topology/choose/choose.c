@@ -45,7 +45,7 @@ find_rule(const struct uli_tuning *tuning, const struct uli_demand *x)
     return NULL;
 }
 
-/* ---- all operations by one schedule -------------------------------------- */
+/* ---- all directions by one schedule -------------------------------------- */
 
 static bool
 is_used(const struct uli_demand *x, int direction)
@@ -83,7 +83,7 @@ evaluate_all(const struct uli_planner *planner, const struct uli_demand *x,
     }
 }
 
-/* Of a schedule that goes in chunks. The operation with the longest streams is
+/* Of a schedule that goes in chunks. The direction with the longest streams is
  * cut into so many parts, as far as the limits let; the others go by chunks of
  * the same size. */
 static void
@@ -289,7 +289,7 @@ count_directions(const struct uli_demand *x)
     return count;
 }
 
-/* "fastest by the model: 84.0 us for 2 operations, hier 120.1 us, bound by nic
+/* "fastest by the model: 84.0 us for 2 directions, hier 120.1 us, bound by nic
  * (measured)"; "links assumed, for any network: 84.0 us, ..." */
 static void
 say_by_model(struct uli_choice *c, const struct uli_model *model,
@@ -299,7 +299,7 @@ say_by_model(struct uli_choice *c, const struct uli_model *model,
     int directions = count_directions(x);
     char several[32] = "";
     if (directions > 1)
-        snprintf(several, sizeof(several), " for %d operations", directions);
+        snprintf(several, sizeof(several), " for %d directions", directions);
     snprintf(c->reason, sizeof(c->reason),
         "%s: %.1f us%s, %s %.1f us, bound by %s (%s)",
         assumed ? "links assumed, for any network" : "fastest by the model",

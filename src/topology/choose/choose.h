@@ -37,13 +37,13 @@ void uli_planner_obey(
 ulyx_status_t uli_planner_load(
     const struct uli_settings *settings, struct uli_planner *planner_p);
 
-/* What an exchange costs by one schedule: each of the demand's operations by
+/* What an exchange costs by one schedule: each of the demand's directions by
  * its number, and once all of them. */
 struct uli_estimate {
     enum uli_algo algo;
-    int64_t chunk_bytes; /* of hier, equal for all operations; else 0 */
+    int64_t chunk_bytes; /* of hier, equal for all directions; else 0 */
     double time_s;
-    int32_t slowest; /* operation */
+    int32_t slowest; /* direction */
     struct uli_schedule schedules[ULYX_DIRECTIONS];
     struct uli_prediction predictions[ULYX_DIRECTIONS];
 };
@@ -60,7 +60,7 @@ struct uli_choice {
 bool uli_can_choose(const struct uli_demand *demand, enum uli_algo algo,
     char *why_p, size_t bytes);
 
-/* The schedule for all operations of an exchange: forced by `algo` (the
+/* The schedule for all directions of an exchange: forced by `algo` (the
  * caller's, else ULYX_ALGO; NULL or "" for none), else direct on one node, else
  * by the first rule that fits, else by the model.
  *

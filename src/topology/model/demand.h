@@ -41,7 +41,7 @@ struct uli_demand {
     int32_t *node, *place;      /* [nranks] */
     int32_t *first, *members;   /* [nodes + 1], [nranks]: the ranks of node n
                                  * are members[first[n] .. first[n + 1]) */
-    uint64_t directions;  /* bits 1 << operation: which it is used for, each as
+    uint64_t directions;  /* bits 1 << direction: which it is used for, each as
                            * often as the others */
     int64_t flight_bytes; /* the most under way to a rank; 0: the setting's */
     bool sums;            /* SEQ_TO_HEAD_ADJOINT adds partials */
@@ -64,7 +64,7 @@ ulyx_status_t uli_demand_create_empty(int32_t nranks, int32_t nodes,
     const int32_t *node_of, struct uli_demand *demand_p);
 
 /* q, k and v of that shape, ranks numbered node by node, tokens and heads
- * balanced as plans do it, for all four operations.
+ * balanced as plans do it, for all four directions.
  * Errors: INVALID_ARGUMENT naming the number that is out of range, NO_MEMORY.
  */
 ulyx_status_t uli_demand_create(
@@ -77,7 +77,7 @@ uli_demand_node_ranks(const struct uli_demand *demand, int32_t node)
     return demand->first[node + 1] - demand->first[node];
 }
 
-/* The factors of an operation: rank i sends rank j all of from_i times all of
+/* The factors of a direction: rank i sends rank j all of from_i times all of
  * to_j. A node sends what it shares once, for its partials are added first; and
  * to a node goes once what its ranks share. The arrays are the demand's. */
 struct uli_factors {
@@ -93,7 +93,7 @@ uli_holding_all(const struct uli_holding *holding, int32_t r)
 }
 
 /* What comes to a node for rank r to keep or hand on, and the part of what `to`
- * shares that `from`, of the same node, hands it; `holding` is an operation's
+ * shares that `from`, of the same node, hands it; `holding` is a direction's
  * `to`. */
 int64_t uli_demand_carried(const struct uli_demand *demand,
     const struct uli_holding *holding, int32_t r);

@@ -64,7 +64,7 @@ struct uli_model_link {
 
 struct uli_model {
     struct uli_model_link links[ULI_MODEL_CLASSES];
-    double launch_s;    /* start of an operation */
+    double launch_s;    /* start of a call */
     double handoff_s;   /* between the caller's stream and the thread that sends
                          * to other nodes, once where there are any */
     double taper;       /* leaf's bandwidth down over its bandwidth up */

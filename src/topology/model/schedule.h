@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The four operations of an exchange as schedules for the model: direct,
+ * The four directions of an exchange as schedules for the model: direct,
  * pairwise, hierarchical. Sizes come from counts (demand.h).
  *
  *     direct    every rank to every other, all at once
@@ -33,7 +33,7 @@ bool uli_algo_parse(const char *name, enum uli_algo *algo_p);
 /* "direct, pairwise or hier" */
 void uli_algo_names(char *text_p, size_t bytes);
 
-/* The schedule of an operation, with the flows of its most loaded rank, in
+/* The schedule of a direction, with the flows of its most loaded rank, in
  * O(nranks). Errors: NO_MEMORY. */
 ulyx_status_t uli_schedule_build(const struct uli_demand *demand,
     ulyx_direction_t direction, const struct uli_model *model,
@@ -44,7 +44,7 @@ struct uli_chunk_limits {
     int64_t chunk_bytes, flight_bytes;
 };
 
-/* Every message of the operation's schedule in GOAL, the input of LogGOPSim and
+/* Every message of the direction's schedule in GOAL, the input of LogGOPSim and
  * ATLAHS; peers: as the model's.
  * Errors: INVALID_ARGUMENT for more than 2^24 messages, NO_MEMORY, SYSTEM. */
 ulyx_status_t uli_schedule_write_goal(const struct uli_demand *demand,

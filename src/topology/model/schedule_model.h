@@ -25,7 +25,7 @@ struct uli_rail_load {
     double weight, ranks;
 };
 
-/* The schedule of one operation while it is built. */
+/* The schedule of one direction while it is built. */
 struct uli_schedule_builder {
     const struct uli_demand *x;
     struct uli_factors f;

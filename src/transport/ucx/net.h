@@ -54,7 +54,7 @@ enum {
     ULI_UCX_SCRATCH_BYTES = 262144,
     ULI_UCX_PROBE_DEPTH = 4,  /* probes at one time */
     ULI_UCX_PROBE_ROUNDS = 5, /* of a turn of each verb */
-    ULI_UCX_PROBE_LEAST = 3,  /* rounds that a outcome needs */
+    ULI_UCX_PROBE_LEAST = 3,  /* rounds that an outcome needs */
 };
 
 /* How the data of a large put travels. */

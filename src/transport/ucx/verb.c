@@ -3,14 +3,14 @@
  * By which verb the large puts of a link go. No version and no device tells:
  * UCX 1.13's put over TCP collapses where several are on their way, later ones
  * are as fast as active messages or faster. So the first large put has the link
- * probed, while AM carries what there is: each verb moves a few puts into the
+ * probed, while AM carries what there is: each verb carries a few puts into the
  * other end's scratch, in turn, five times, and verb_choice.c judges the times.
  * A verb that takes three times as long as AM in two rounds has no more turns.
  * A probe ends after half a second; one that cannot tell is made again a second
  * later, twice, and then AM stays.
  *
  *   lower rank                       higher rank
- *                     <-- WISH       (its first large put)
+ *                     <-- PREFERENCE (its first large put)
  *   asks for a key  -->
  *                     <-- KEY        of the scratch; a verb that is insisted on
  *   probes          --> PUT ...      lands them in its scratch

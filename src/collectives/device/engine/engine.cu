@@ -42,7 +42,7 @@ call_enter(const struct call &c)
     block_awaits(c, ULI_GPU_AWAITS_READY);
 }
 
-/* Rounds to (0) or from (1) each peer in an operation. */
+/* Rounds to (0) or from (1) each peer in a direction. */
 static __device__ const int32_t *
 rounds_of(const uli_engine_args &args, uint64_t direction, int way)
 {

@@ -27,7 +27,7 @@
  * call, and what is taken from its part of the receive buffer leaves dst
  * undefined, as a failed call may. It cannot start its next call before this
  * rank's DONE(n), which comes after the last push. A peer that executes another
- * operation is waited for as many rounds as that one has. Pushes after a
+ * direction is waited for as many rounds as that one has. Pushes after a
  * deadline or poison wait for nothing and may meet takes of the peer's: no
  * DONE(n) follows, so no rank takes such bytes for good ones.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lists of an operation by copy engines; engine_table.h has the scheme.
+ * The lists of a direction by copy engines; engine_table.h has the scheme.
  * Copy items are visited twice: to count, and, when all ranks' strides are known,
  * to make copies and items, which are then sorted by round.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What copy engines move in one operation at one rank, as lists made once: a
+ * What copy engines move in one direction at one rank, as lists made once: a
  * host that enqueues a call walks them and adds base addresses. Plain C.
  *
  * A peer's tensor of this call is not known to the host that enqueues, only the
@@ -73,7 +73,7 @@ bool uli_engine_each_copy(struct uli_engine_walk *walk, int32_t dst,
 /* Rounds that the walk's stream from src has. */
 int32_t uli_engine_rounds(const struct uli_engine_walk *walk, int32_t src);
 
-/* Of all pairs and the operations: the fullest slot, and how many slots are
+/* Of all pairs and the directions: the fullest slot, and how many slots are
  * used. Equal on all ranks. Errors: UNSUPPORTED, too many rounds. */
 ulyx_status_t uli_engine_measure(struct uli_engine_walk *walk,
     uint64_t directions, int64_t *slot_bytes_p, int32_t *slots_p);

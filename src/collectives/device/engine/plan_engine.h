@@ -16,7 +16,7 @@
 #include "collectives/device/engine/engine_table.h"
 #include "collectives/device/mapped/plan_gpu.h"
 
-/* One operation; places are within the engine's tables on the device. */
+/* One direction; places are within the engine's tables on the device. */
 struct uli_engine_op {
     struct uli_engine_table table;
     int64_t items_at, sources_at;

@@ -44,7 +44,7 @@ enum {
 /* ---- words --------------------------------------------------------------- */
 
 /* A record is an array of words, so that a warp writes it in two steps:
- *   [0] -status | operation << 32   [1] hash of the document tables
+ *   [0] -status | direction << 32   [1] hash of the document tables
  *   [2 + 2 t], [3 + 2 t]  window and offset of src[t]; of dst[t] 16 later
  * A tensor without elements has the window ULI_GPU_NO_WINDOW. */
 enum {
@@ -67,7 +67,7 @@ struct uli_gpu_flags {
 };
 
 /* Why a call ended badly: -status | phase << 8 | peer << 16 | low bits of n
- * << 32. Zero is none. Instead of a status: of DISAGREES the operation that
+ * << 32. Zero is none. Instead of a status: of DISAGREES the direction that
  * the peer executes and ULI_GPU_OTHER_OPERATION, or 0 where the tables differ;
  * of REFUSED ULI_GPU_HAS_LEFT, the peer has destroyed its plan. */
 enum { ULI_GPU_OTHER_OPERATION = 0x80, ULI_GPU_HAS_LEFT = 0xFF };
@@ -75,7 +75,7 @@ enum uli_gpu_phase {
     ULI_GPU_AWAITS_READY = 1,
     ULI_GPU_AWAITS_DONE,
     ULI_GPU_REFUSED,   /* the peer refuses the call: status is its own */
-    ULI_GPU_DISAGREES, /* operation or document tables */
+    ULI_GPU_DISAGREES, /* direction or document tables */
     ULI_GPU_LOST,      /* a window that this rank does not know */
     ULI_GPU_STALE,     /* captured before an update that it cannot obey */
 };
@@ -112,7 +112,7 @@ struct uli_gpu_peer {
     unsigned char *slot_out;       /* at the peer, two filled by this rank */
     unsigned char *const *windows; /* [nwindows] of the peer, mapped here */
     uint64_t nwindows;
-    uint64_t shares; /* any byte in any operation, either way */
+    uint64_t shares; /* any byte in any direction, either way */
 };
 
 /* ---- tables -------------------------------------------------------------- */
@@ -143,7 +143,7 @@ struct uli_gpu_source {
     int32_t rank, group, slot, pad;
 };
 
-/* All that one operation moves at this rank. Items [0, nfirst) come before
+/* All that one direction moves at this rank. Items [0, nfirst) come before
  * DONE; the others, which empty slots, after the peers' DONE. */
 struct uli_gpu_table {
     struct uli_gpu_item *items;

@@ -50,7 +50,7 @@ ulyx_status_t uli_gpu_scratch_create(
     const struct uli_layout *layout, struct uli_gpu_scratch *scratch_p);
 void uli_gpu_scratch_free(struct uli_gpu_scratch *scratch);
 
-/* Most items and sources of an operation's table at a rank, over all document
+/* Most items and sources of a direction's table at a rank, over all document
  * tables that the layout takes (exchange_room.c). */
 void uli_gpu_table_room(const struct uli_layout *layout,
     ulyx_direction_t direction, int32_t rank, struct uli_gpu_scratch *scratch,

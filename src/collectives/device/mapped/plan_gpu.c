@@ -4,7 +4,7 @@
  * what it knows of its peers after it, its end.
  *
  * The end. Peers may post into this rank's words as long as they have calls,
- * so its block lies in a retired until all have left. A rank leaves by a kernel
+ * so its block is retired until all have left. A rank leaves by a kernel
  * that tells the device words of each peer, waits for it, and then marks the
  * peer's host memory, which is what sweeps read: after the mark nothing of the
  * rank comes any more.

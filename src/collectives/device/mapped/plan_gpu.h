@@ -26,7 +26,7 @@
 
 enum { ULI_GPU_THREADS = 256, ULI_GPU_BUFFERS = 2 };
 
-/* One operation's table; all places within a buffer of tables. */
+/* One direction's table; all places within a buffer of tables. */
 struct uli_gpu_op {
     int64_t item_room, source_room;
     int64_t head_at, items_at, sources_at;
@@ -148,7 +148,7 @@ ulyx_status_t uli_plan_gpu_launch(struct uli_plan_gpu *gpu,
 
 /* Fails the communicator if a call of the plan has failed. Any thread. */
 void uli_plan_gpu_look(struct uli_plan_gpu *gpu);
-/* What a outcome (ULI_GPU_CAUSE) means to `rank`, as an error. */
+/* What an outcome (ULI_GPU_CAUSE) means to `rank`, as an error. */
 ulyx_status_t uli_gpu_outcome_error(uint64_t word, int32_t rank);
 /* What the device has noted of the last call that had an error, and that error,
  * once; SUCCESS if there is none. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables of a plan on the device. All operations' tables make up one block, in
+ * Tables of a plan on the device. All directions' tables make up one block, in
  * pinned host memory and, laid out alike, in the plan's block: so an update is
  * one copy in stream order, and calls before and after it on the stream find
  * what belongs to them. There are two blocks in pinned memory: one may still
@@ -67,8 +67,8 @@ fill_one(ulyx_plan_t *plan, int o, unsigned char *buffer)
     return ULYX_SUCCESS;
 }
 
-/* Operations that the plan does not have get a head too: a call that is
- * refused for its operation carries the hash. */
+/* Directions that the plan does not have get a head too: a call that is
+ * refused for its direction carries the hash. */
 ulyx_status_t
 uli_plan_gpu_fill(ulyx_plan_t *plan, int buffer)
 {

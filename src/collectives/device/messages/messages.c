@@ -3,7 +3,7 @@
  * Life of a packed exchange; see messages.h. One allocation on the device holds
  * the state, the messages out and the messages in; message p lies at the same
  * offset of both, two slots one after another. Another holds the hash of the
- * document tables and all operations' tables, laid out as in pinned memory,
+ * document tables and all directions' tables, laid out as in pinned memory,
  * where there are two of it if they can be updated.
  */
 #include "collectives/device/messages/messages_private.h"

@@ -3,7 +3,7 @@
  * The packed exchange of one plan at one rank, on the host's side: messages,
  * tables and words on the device, and what one call enqueues. messages_gpu.h has
  * the scheme. Memory on the device: two slots a peer and direction, of a chunk
- * at the most, whatever the tensors' size; one, where no operation takes more
+ * at the most, whatever the tensors' size; one, where no direction takes more
  * than one round.
  *
  * One thread at a time. Calls of all packed exchanges over one batch come in
@@ -75,7 +75,7 @@ ulyx_status_t uli_messages_connect(
 struct uli_gpu_report *uli_messages_report(struct uli_messages *packed);
 /* [nranks]: does this rank exchange messages with it? The exchange's own. */
 const bool *uli_messages_shares(const struct uli_messages *packed);
-/* Rounds of an operation, by the present tables. */
+/* Rounds of a direction, by the present tables. */
 int32_t uli_messages_rounds(
     const struct uli_messages *packed, ulyx_direction_t direction);
 /* Bytes on the device and of pinned memory. */

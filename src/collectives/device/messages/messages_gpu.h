@@ -5,7 +5,7 @@
  * receives carry them, and other launches unpack them. All are steps of the
  * caller's stream, or of one beside it. Plain C and CUDA C++.
  *
- * Streams. For each destination rank the moves of an operation are laid one
+ * Streams. For each destination rank the moves of a direction are laid one
  * after another, each at the first place (a multiple of 16) that is free in the
  * streams of all its sources: so a share of a sum lies at the same place in
  * every sharer's stream, and copies fill theirs without gaps. Round k carries

@@ -8,7 +8,7 @@
  *
  * A call that has begun on a stream and not ended within the plan's timeout
  * fails the communicator with TIMEOUT and the rank that has not come, and its
- * kernels leave the stream. Ranks that disagree about the operation of a call
+ * kernels leave the stream. Ranks that disagree about the direction of a call
  * may send messages of different sizes: that ends at the timeout as well, by
  * name where the other rank is of this node. Replays of calls that were
  * captured before an update move nothing, and say so: messages have the sizes
@@ -341,7 +341,7 @@ messages_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     return status;
 }
 
-/* Of which operation is not known, and messages have its sizes: nothing is
+/* Of which direction is not known, and messages have its sizes: nothing is
  * sent, and the peers' deadline tells them. */
 static ulyx_status_t
 messages_refuse(ulyx_plan_t *plan, ulyx_status_t status, const char *text)
