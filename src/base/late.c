@@ -163,7 +163,7 @@ uli_late_text(const struct uli_late *late, const char *what, const char *who,
     }
     if (late->count > 0)
         uli_late_ranks(late, ranks, sizeof(ranks));
-    snprintf(text_p, bytes, "%s: timed out waiting for %s%s%.96s%s%s%s", what,
+    snprintf(text_p, bytes, "%s: timed out waiting for %s%s%s%s%s%s", what,
         ranks, adds ? " (" : "", late->count < 2 ? who : "", adds ? ")" : "",
         phase_words[late->phase], origin);
 }

@@ -105,7 +105,8 @@ one_node_names_the_missing_rank(void **state)
     job.absent = 2;
     job.patience_s = 0.4;
     env_job_run(&job, ranks);
-    env_job_expect(&job, ranks, ULYX_ERR_TIMEOUT, "rank 2 of 4 did not join");
+    env_job_expect(&job, ranks, ULYX_ERR_TIMEOUT,
+        "meeting of 4 ranks: timed out waiting for rank 2 to join");
 }
 
 static void
@@ -360,7 +361,8 @@ other_secret_is_refused_by_name(void **state)
     for (int r = 0; r < 2; r++)
         pthread_join(ranks[r].thread, NULL);
     assert_int_equal(ranks[0].status, ULYX_ERR_TIMEOUT);
-    assert_non_null(strstr(ranks[0].text, "rank 1 of 2 did not join"));
+    assert_non_null(strstr(ranks[0].text,
+        "meeting of 2 ranks: timed out waiting for rank 1 to join"));
     assert_non_null(strstr(ranks[0].text, "127.0.0.1 (wrong secret)"));
     assert_int_equal(ranks[1].status, ULYX_ERR_AUTH);
     assert_non_null(strstr(ranks[1].text, "wrong secret"));

@@ -151,7 +151,8 @@ failed_meeting_leaves_no_file(void **state)
     job.absent = 3;
     job.patience_s = 0.4;
     env_job_run(&job, ranks);
-    env_job_expect(&job, ranks, ULYX_ERR_TIMEOUT, "rank 3 of 4 did not join");
+    env_job_expect(&job, ranks, ULYX_ERR_TIMEOUT,
+        "meeting of 4 ranks: timed out waiting for rank 3 to join");
     folder_remove(&folder);
 }
 

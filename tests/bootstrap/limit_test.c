@@ -218,7 +218,8 @@ shortage_that_stays_is_named(void **state)
         fail_accepts(0, 0, 0);
         if (ranks[0].status != ULYX_ERR_SYSTEM ||
             !strstr(ranks[0].text, what) ||
-            !strstr(ranks[0].text, "rank 1 of 2 did not join"))
+            !strstr(ranks[0].text,
+                "meeting of 2 ranks: timed out waiting for rank 1 to join"))
             fail_msg("status %d, \"%s\"", ranks[0].status, ranks[0].text);
         assert_in_range(calls, 2, 100);
     }

@@ -244,7 +244,8 @@ each_stray_is_dropped_and_named(void **state)
         if (strays[i].act != port_scan)
             close(fd);
         if (ranks[0].status != ULYX_ERR_TIMEOUT ||
-            !strstr(ranks[0].text, "rank 1 of 3 did not join") ||
+            !strstr(ranks[0].text,
+                "meeting of 3 ranks: timed out waiting for rank 1 to join") ||
             !strstr(ranks[0].text, "1 connection dropped: 127.0.0.1 (") ||
             !strstr(ranks[0].text, strays[i].why))
             fail_msg("%s: status %d, text \"%s\"", strays[i].name,

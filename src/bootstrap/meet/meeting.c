@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "base/status.h"
-#include "base/rank_list.h"
+#include "base/late.h"
 
 /* ---- blobs --------------------------------------------------------------- */
 
@@ -160,48 +160,50 @@ uli_meeting_late(struct uli_meeting *meeting)
     return meeting->late;
 }
 
-static bool
-not_joined(const void *context, int32_t rank)
+/* Those that have not joined; where all have, those that have not given their
+ * record of the running gather. */
+static struct uli_late
+meeting_missing(const struct uli_meeting *meeting)
 {
-    const struct uli_meeting *meeting = context;
-    return !meeting->members[rank].joined;
-}
-
-static bool
-not_come(const void *context, int32_t rank)
-{
-    const struct uli_meeting *meeting = context;
-    return !meeting->members[rank].waits;
+    bool joining = meeting->njoined < meeting->nranks;
+    struct uli_late late =
+        uli_late_none(joining ? ULI_LATE_JOIN : ULI_LATE_REACH);
+    for (int32_t rank = 0; rank < meeting->nranks; rank++) {
+        const struct uli_member *member = &meeting->members[rank];
+        if (joining ? !member->joined : !member->waits)
+            uli_late_add(&late, rank);
+    }
+    return late;
 }
 
 /* Where the root could let nobody in, that is the cause. */
 static void
-fail_missing(struct uli_meeting *meeting, const char *who)
+fail_missing(struct uli_meeting *meeting, const char *text)
 {
     bool hindered = meeting->hindrance[0] != 0;
     uli_meeting_fail(meeting, hindered ? ULYX_ERR_SYSTEM : ULYX_ERR_TIMEOUT,
-        "%s%s%s before the deadline", meeting->hindrance, hindered ? "; " : "",
-        who);
+        "%s%s%s", meeting->hindrance, hindered ? "; " : "", text);
 }
 
 void
 uli_meeting_time_out(struct uli_meeting *meeting)
 {
-    char who[ULI_FRAME_TEXT_MAX / 2], text[sizeof(who) + 64];
+    struct uli_late late = meeting_missing(meeting);
+    char what[64], text[ULI_LATE_TEXT_BYTES];
     if (meeting->nranks == 0) {
-        fail_missing(meeting, "no rank joined");
-    } else if (meeting->njoined < meeting->nranks) {
-        uli_rank_list_text(
-            meeting->nranks, not_joined, meeting, who, sizeof(who));
-        snprintf(
-            text, sizeof(text), "%s of %d did not join", who, meeting->nranks);
+        fail_missing(meeting, "no rank joined before the deadline");
+    } else if (late.phase == ULI_LATE_JOIN) {
+        snprintf(what, sizeof(what), "meeting of %d ranks", meeting->nranks);
+        uli_late_text(&late, what, "", text, sizeof(text));
         fail_missing(meeting, text);
     } else {
-        uli_rank_list_text(
-            meeting->nranks, not_come, meeting, who, sizeof(who));
-        uli_meeting_fail(meeting, ULYX_ERR_TIMEOUT,
-            "%s of %d joined but did not come to gather %u before the deadline",
-            who, meeting->nranks, meeting->gathers + 1);
+        const struct uli_member *first =
+            late.count > 0 ? &meeting->members[late.runs[0].first] : NULL;
+        snprintf(what, sizeof(what), "gather %u of %d ranks",
+            meeting->gathers + 1, meeting->nranks);
+        uli_late_text(
+            &late, what, first ? first->name : "", text, sizeof(text));
+        uli_meeting_fail(meeting, ULYX_ERR_TIMEOUT, "%s", text);
     }
 }
 

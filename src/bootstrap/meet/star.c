@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/late.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "bootstrap/meet/dial.h"
@@ -44,11 +45,12 @@ star_lost(const struct star *star, int number)
 {
     const char *how =
         number == ENOTCONN ? "the root has closed it" : uli_errno_text(number);
+    struct uli_late late = uli_late_none(ULI_LATE_ANSWER);
+    char root[ULI_LATE_WHO_BYTES];
+    snprintf(root, sizeof(root), "the root at %s", star->where);
     if (number == ETIMEDOUT)
-        return uli_error(ULYX_ERR_TIMEOUT,
-            "bootstrap: the root at %s did not answer gather %u of rank %d "
-            "before the deadline",
-            star->where, star->gathers, star->base.rank);
+        return uli_late_error(&late, root, "bootstrap: gather %u of rank %d",
+            star->gathers, star->base.rank);
     return uli_error(ULYX_ERR_RANK_LOST,
         "bootstrap: connection of rank %d to the root at %s broke in gather "
         "%u: %s",

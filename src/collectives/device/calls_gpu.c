@@ -66,6 +66,17 @@ uli_gpu_cause(uint64_t word)
     return cause;
 }
 
+void
+uli_gpu_fail_late(ulyx_comm_t *comm, const struct uli_gpu_noted_cause *cause,
+    const char *name, double timeout_s)
+{
+    struct uli_late late = uli_late_one(
+        cause->phase == ULI_GPU_AWAITS_READY ? ULI_LATE_REACH : ULI_LATE_MOVE,
+        cause->peer);
+    (void)uli_comm_fail_late(
+        comm, &late, "%s, call %u, after %g s", name, cause->call, timeout_s);
+}
+
 bool
 uli_gpu_calls_in_flight(const ulyx_comm_t *comm,
     const struct uli_device_ops *ops, int32_t device, void *ended,

@@ -36,6 +36,10 @@ struct uli_gpu_noted_cause {
     uint32_t call;
 };
 struct uli_gpu_noted_cause uli_gpu_cause(uint64_t word);
+/* Fails the communicator by a cause that is a deadline. */
+void uli_gpu_fail_late(ulyx_comm_t *comm,
+    const struct uli_gpu_noted_cause *cause, const char *name,
+    double timeout_s);
 
 /* Have calls not ended? ended: event after the last one that was enqueued, if
  * any was. Of a replay nothing is known but what its kernels say. */

@@ -109,6 +109,12 @@ uli_proposal_begin(struct uli_proposal *proposal, int32_t rank)
         proposal->seats[p].answer = ULI_ANSWER_NONE;
 }
 
+int32_t
+uli_ballot_rank(int32_t nranks, uint32_t ballot)
+{
+    return nranks - 1 - (int32_t)((ballot - 1) % (uint32_t)nranks);
+}
+
 void
 uli_proposal_take(struct uli_proposal *proposal, uint32_t ballot, int32_t rank,
     enum uli_answer answer, const struct uli_opinion *opinion,

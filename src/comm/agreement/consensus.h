@@ -163,6 +163,8 @@ enum uli_standing {
     ULI_STANDING_PAST,    /* this rank was left out */
 };
 
+/* The rank that a ballot is of. */
+int32_t uli_ballot_rank(int32_t nranks, uint32_t ballot);
 /* A ballot above all that were heard of; no two ranks have the same. Of two
  * ranks that know as much the lower one's is higher. */
 void uli_proposal_begin(struct uli_proposal *proposal, int32_t rank);

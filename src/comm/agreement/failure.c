@@ -149,17 +149,18 @@ uli_comm_noted_late(const ulyx_comm_t *comm, int32_t rank)
                : NULL;
 }
 
+/* A rank notes it before its call ends, so the recorder is read first. */
 int32_t
 uli_comm_awaits(const ulyx_comm_t *comm, int32_t rank)
 {
     const struct uli_control *control = atomic_load(&comm->peers[rank].control);
+    int32_t awaited =
+        control != NULL ? uli_recorder_awaited(&control->recorder) : -1;
     const struct uli_late *noted = uli_comm_noted_late(comm, rank);
     struct uli_late late;
-    int32_t awaited;
 
     if (noted != NULL && uli_late_take(noted, comm->nranks, &late))
         return late.runs[0].first;
-    awaited = control != NULL ? uli_recorder_awaited(&control->recorder) : -1;
     return awaited < comm->nranks && awaited != rank ? awaited : -1;
 }
 
@@ -169,7 +170,7 @@ late_identity(const ulyx_comm_t *comm, const struct uli_late *late,
     char text_p[ULI_LATE_WHO_BYTES])
 {
     text_p[0] = 0;
-    if (late->count == 1) {
+    if (late->count == 1 && late->runs[0].first < comm->nranks) {
         const struct uli_peer *peer = &comm->peers[late->runs[0].first];
 
         snprintf(text_p, ULI_LATE_WHO_BYTES, "%.63s, pid %d",

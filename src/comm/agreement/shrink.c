@@ -94,6 +94,24 @@ members_publish(
         m->comm, ULI_ROUNDS_SHRINK, m->round, &header, bytes, (int64_t)count);
 }
 
+/* Why a member's post of the round is not here. */
+static ulyx_status_t
+members_missing(const struct members *m, int32_t rank)
+{
+    ulyx_comm_t *comm = m->comm;
+    struct uli_late late = uli_late_none(ULI_LATE_REACH);
+
+    if (is_lost(m, rank) || uli_survivors_left_out(comm))
+        return uli_error(ULYX_ERR_RANK_LOST,
+            "shrink: rank %d was lost during the creation",
+            is_lost(m, rank) ? rank : comm->rank);
+    for (int32_t p = 0; p < comm->nranks; p++)
+        if (p == rank || is_awaited(m, p))
+            uli_late_add(&late, p);
+    return uli_comm_late_error(
+        comm, &late, "shrink, creation of the new communicator");
+}
+
 /* Copies a member's post of the round. It stays as it is until its owner goes
  * on by two, which it does only when I have come so far or am left out. */
 static ulyx_status_t
@@ -103,12 +121,7 @@ take_post(const struct members *m, int32_t rank, size_t bytes, char *to)
     const struct uli_agree_post *post;
 
     if (!uli_rounds_has(comm, ULI_ROUNDS_SHRINK, rank, m->round))
-        return is_lost(m, rank) || uli_survivors_left_out(comm)
-                   ? uli_error(ULYX_ERR_RANK_LOST,
-                         "shrink: rank %d was lost during the creation",
-                         is_lost(m, rank) ? rank : comm->rank)
-                   : uli_error(ULYX_ERR_TIMEOUT,
-                         "shrink: rank %d did not come to the creation", rank);
+        return members_missing(m, rank);
     post = uli_rounds_read(comm, ULI_ROUNDS_SHRINK, rank, m->round);
     if (post->status != ULYX_SUCCESS)
         return uli_error((ulyx_status_t)post->status,

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/size.h"
-#include "base/rank_list.h"
 #include "comm/agreement/survivors_call.h"
 
 /* After a refusal: 20 ms, and 1 ms more a rank, lest all try again at once. */
@@ -318,29 +317,38 @@ uli_survivors_same(const struct uli_decision *decision)
         uli_topic_name(decision->topic));
 }
 
-static bool
-is_silent(const void *context, int32_t rank)
+/* Before the first ballot of its own a rank waits for those whose turn is
+ * before; then for those who do not answer it, and, if all do, for the one
+ * whose ballot goes before. */
+static struct uli_late
+survivors_late(const struct uli_survivors_call *call)
 {
-    return uli_proposal_wants(context, rank);
+    const struct uli_proposal *proposal = &call->proposal;
+    int32_t rank = call->comm->rank, nranks = call->comm->nranks;
+    struct uli_late late = uli_late_none(ULI_LATE_VOTE);
+    int32_t before = uli_ballot_rank(nranks, proposal->highest);
+
+    for (int32_t p = 0; p < nranks; p++)
+        if (p != rank &&
+            (proposal->ballot != 0 ? uli_proposal_wants(proposal, p)
+                                   : p < rank && may_propose(call, p)))
+            uli_late_add(&late, p);
+    if (proposal->ballot == 0)
+        late.phase = ULI_LATE_DECIDE;
+    if (late.count == 0 && proposal->highest != 0 && before != rank)
+        late = uli_late_one(ULI_LATE_DECIDE, before);
+    return late;
 }
 
 static ulyx_status_t
 give_up(struct uli_survivors_call *call, uint32_t topic)
 {
-    char silent[128] = "";
+    struct uli_late late;
 
     survivors_lock(call->comm);
-    if (call->proposal.ballot != 0)
-        uli_rank_ranges(call->comm->nranks, is_silent, &call->proposal, silent,
-            sizeof(silent));
+    late = survivors_late(call);
     survivors_unlock(call->comm);
-    if (silent[0] == 0)
-        return uli_error(ULYX_ERR_TIMEOUT,
-            "%s: the survivors did not agree before the deadline",
-            uli_topic_name(topic));
-    return uli_error(ULYX_ERR_TIMEOUT,
-        "%s: nobody answers for rank %s, and none is known to be dead",
-        uli_topic_name(topic), silent);
+    return uli_comm_late_error(call->comm, &late, uli_topic_name(topic));
 }
 
 static ulyx_status_t

@@ -336,13 +336,14 @@ struct blame {
     struct uli_late late;   /* those that have not begun it */
     int32_t other;          /* the first that does something else, or -1 */
     uint64_t other_call;    /* what */
-    int32_t unseen, hidden; /* how many cannot be seen, the last of them */
+    struct uli_late unseen; /* those that cannot be seen */
 };
 
 static struct blame
 find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
-    struct blame blame = {uli_late_none(ULI_LATE_REACH), -1, 0, 0, -1};
+    struct blame blame = {
+        uli_late_none(ULI_LATE_REACH), -1, 0, uli_late_none(ULI_LATE_UNSEEN)};
     uint64_t own = watch->call ? batch_load(watch->call) : 0;
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (p == comm->rank || !watch->shares[p])
@@ -351,8 +352,7 @@ find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
         uint64_t begun = told ? batch_load(&told[0]) : 0;
         uint64_t call = told ? batch_load(&told[1]) : 0;
         if (!told) {
-            blame.unseen++;
-            blame.hidden = p;
+            uli_late_add(&blame.unseen, p);
         } else if (begun < n) {
             uli_late_add(&blame.late, p);
         } else if (begun == n && batch_load(&told[0]) == n && call != own &&
@@ -370,29 +370,18 @@ static void
 fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
     struct blame blame = find_blame(comm, watch, n);
-    char call[64];
-    snprintf(call, sizeof(call), "%s, call %llu: not ended after %g s",
-        watch->what, (unsigned long long)n, watch->timeout_s);
-    if (blame.other >= 0) {
+    const struct uli_late *late =
+        blame.late.count > 0 ? &blame.late : &blame.unseen;
+    if (blame.other >= 0)
         uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.other,
-            "%s: rank %d executes %s, rank %d %s", call, blame.other,
+            "%s, call %llu: not ended after %g s: rank %d executes %s, rank %d "
+            "%s",
+            watch->what, (unsigned long long)n, watch->timeout_s, blame.other,
             watch->name_of(blame.other_call), comm->rank,
             watch->name_of(batch_load(watch->call)));
-        return;
-    }
-    if (blame.late.count > 0)
-        uli_comm_fail_late(comm, &blame.late, "%s, call %llu, after %g s",
-            watch->what, (unsigned long long)n, watch->timeout_s);
-    else if (blame.unseen == 1)
-        uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.hidden,
-            "%s: rank %d is on another node, and all ranks of this one have "
-            "reached it",
-            call, blame.hidden);
     else
-        uli_comm_fail(comm, ULYX_ERR_TIMEOUT, -1,
-            "%s: all ranks of this node have reached it, %d of others cannot "
-            "be seen",
-            call, blame.unseen);
+        uli_comm_fail_late(comm, late, "%s, call %llu, after %g s", watch->what,
+            (unsigned long long)n, watch->timeout_s);
 }
 
 static void

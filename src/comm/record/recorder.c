@@ -76,7 +76,7 @@ uli_recorder_end(
 {
     if (recorder_holds(recorder, serial))
         atomic_store_explicit(&recorder_at(recorder, serial)->status, status,
-            memory_order_relaxed);
+            memory_order_release);
 }
 
 int32_t

@@ -247,12 +247,10 @@ watch_next_node(ulyx_comm_t *comm, uli_deadline_t deadline)
     comm->remote->ops->watch(comm->net, p);
     uli_remote_send_message(comm, p, &guard, NULL, 0);
     ulyx_status_t status = uli_comm_wait(comm, is_guarded, comm, deadline);
-    if (status == ULYX_ERR_TIMEOUT)
-        return uli_error(status,
-            "rank %d (%.63s, pid %d) did not answer rank %d over the network",
-            p, comm->peers[p].identity.host, comm->peers[p].identity.pid,
-            comm->rank);
-    return status;
+    if (status != ULYX_ERR_TIMEOUT)
+        return status;
+    struct uli_late late = uli_late_one(ULI_LATE_ANSWER, p);
+    return uli_comm_late_error(comm, &late, "connecting over the network");
 }
 
 /* Those who watch me must hear when I leave, also when I leave before their

@@ -198,9 +198,9 @@ watch_rank(ulyx_comm_t *comm, int32_t rank)
     if (gone)
         return uli_comm_fail(comm, ULYX_ERR_RANK_LOST, rank,
             "rank %d has ended or given up its communicator", rank);
+    struct uli_late late = uli_late_one(ULI_LATE_ANSWER, rank);
     if (status == ULYX_ERR_TIMEOUT)
-        return uli_comm_fail(
-            comm, status, rank, "rank %d's service does not answer", rank);
+        return uli_comm_fail_late(comm, &late, "connecting to a service");
     ULI_TRY(status);
     if (fd < 0) {
         ULI_WARN(ULI_LOG_FAULT, comm->rank,

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/late.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "device/cuda_context.h"
@@ -343,18 +344,13 @@ report_cause(const struct staged_batch *batch, uint64_t cause)
     if ((cause & 0xFF) == ULI_STAGED_STOPPED)
         return ULYX_ERR_ABORTED;
     int32_t rank = batch->memory.peers[index].rank;
-    switch (cause & 0xFF) {
-    case ULI_STAGED_OTHER_SIZE:
+    if ((cause & 0xFF) == ULI_STAGED_OTHER_SIZE)
         return uli_error(ULYX_ERR_MISMATCH,
             "staged: run %u: rank %d sends a message of another size", n, rank);
-    case ULI_STAGED_LATE_OUT:
-        return uli_error(ULYX_ERR_TIMEOUT,
-            "staged: run %u: rank %d has not taken what was sent to it", n,
-            rank);
-    default:
-        return uli_error(ULYX_ERR_TIMEOUT,
-            "staged: run %u: rank %d has not sent its message", n, rank);
-    }
+    struct uli_late late = uli_late_one(
+        (cause & 0xFF) == ULI_STAGED_LATE_OUT ? ULI_LATE_TAKE : ULI_LATE_SEND,
+        rank);
+    return uli_late_error(&late, "", "staged: run %u", n);
 }
 
 static ulyx_status_t

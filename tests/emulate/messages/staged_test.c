@@ -252,9 +252,9 @@ play_late(struct staged_case *c, int rank)
     if (good && rank == *(int *)c->context) {
         good = well(staged_run(c, rank, 0.05)) &&
                (rank ? ends_with(c, rank, ULYX_ERR_TIMEOUT,
-                           "run 1: rank 0 has not sent its message")
+                           "run 1: timed out waiting for rank 0 to send")
                      : ends_with(c, rank, ULYX_ERR_TIMEOUT,
-                           "run 1: rank 1 has not taken what was sent to it"));
+                           "run 1: timed out waiting for rank 1 to take"));
         /* nothing moves any more, and nothing waits */
         good = good && well(staged_run(c, rank, 30)) && staged_sync(c, rank);
     }

@@ -282,7 +282,7 @@ rank_lose(int me, int nranks, void *context)
                      (job->signal == SIGKILL && begun == ULYX_ERR_RANK_LOST)) &&
         (job->signal == SIGKILL ? is_named(&k, ULYX_ERR_RANK_LOST, "rank 1")
                                 : is_named(&k, ULYX_ERR_TIMEOUT,
-                                      "call 2: rank 1 has not come"));
+                                      "timed out waiting for rank 1 ("));
     good = well(ulyx_plan_destroy(w->plans[me])) && good;
     /* One that has left would be another rank lost. */
     atomic_fetch_sub(job->left, 1);

@@ -89,12 +89,8 @@ uli_channel_gpu_look(struct uli_channel_gpu *channel)
             "attached any more",
             name, cause.call, cause.peer);
     else
-        (void)uli_comm_fail(channel->comm, (ulyx_status_t)-cause.status,
-            cause.peer, "%s, call %u: rank %d has not %s within %g s", name,
-            cause.call, cause.peer,
-            cause.phase == ULI_GPU_AWAITS_READY ? "come to it"
-                                                : "ended its part",
-            channel->comm->timeout_s);
+        uli_gpu_fail_late(
+            channel->comm, &cause, name, channel->comm->timeout_s);
 }
 
 /* ---- what concerns one call ---------------------------------------------- */

@@ -87,10 +87,7 @@ uli_plan_gpu_look(struct uli_plan_gpu *gpu)
     if (word == 0 || !gpu->state.plan)
         return;
     struct uli_gpu_noted_cause cause = uli_gpu_cause(word);
-    (void)uli_comm_fail(gpu->state.plan->comm, (ulyx_status_t)-cause.status,
-        cause.peer, "reshuffle, call %u: rank %d has not %s within %g s",
-        cause.call, cause.peer,
-        cause.phase == ULI_GPU_AWAITS_READY ? "come to it" : "ended its part",
+    uli_gpu_fail_late(gpu->state.plan->comm, &cause, "reshuffle",
         gpu->state.plan->timeout_s);
 }
 
