@@ -32,6 +32,9 @@ struct uli_bootstrap_ops {
      * only; never blocks. A rank that has heard of a failure leaves, and one
      * that has not must not wait for it. */
     bool (*broken)(struct uli_bootstrap *bootstrap);
+    /* NULL, or: tells those that wait for this rank's next record whom it waits
+     * for itself. Between two gathers only; never blocks. */
+    void (*await)(struct uli_bootstrap *bootstrap, int32_t rank);
     /* Releases; never blocks for longer than a second. */
     void (*close)(struct uli_bootstrap *bootstrap);
 };

@@ -220,6 +220,9 @@ void uli_comm_rank_died(ulyx_comm_t *comm, int32_t rank, const char *how);
  * an operation has ended in failure; abort, shrink and destroy call it too. */
 void uli_comm_acknowledge(ulyx_comm_t *comm);
 
+/* During a creation: whom it waits for, to those that wait for this rank. */
+void uli_comm_tell_meeting(ulyx_comm_t *comm, int32_t rank);
+
 /* ---- waiting (wait.c) ---------------------------------------------------- */
 
 /* Waits until ready(context): spins spin_ns, then sleeps on the doorbell in

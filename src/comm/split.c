@@ -23,7 +23,8 @@ struct group {
     struct uli_bootstrap base;
     ulyx_comm_t *parent;
     enum uli_call call;
-    int32_t gathers; /* done so far */
+    int32_t gathers;   /* done so far */
+    uint64_t recorded; /* since the last one, by the parent's recorder; or 0 */
     /* [nranks of the parent], had before the first gather */
     int32_t *members; /* parent's ranks in the group's order */
     struct choice *choices;
@@ -45,11 +46,32 @@ check_outcome(const struct group *group, int32_t p)
         uli_agree_reason(group->parent, p, reason));
 }
 
+/* The parent's recorder has each gather as a call; what is between two of them
+ * is one more where it waits for a peer. */
+static void
+group_await(struct uli_bootstrap *bootstrap, int32_t rank)
+{
+    struct group *group = (struct group *)bootstrap;
+    ulyx_comm_t *parent = group->parent;
+
+    if (group->recorded == 0)
+        group->recorded = uli_recorder_begin(&parent->control->recorder,
+            &(struct uli_recorder_entry){.call = group->call,
+                .direction = -1,
+                .number = parent->sequence,
+                .begun_ns = uli_clock_ns()});
+    uli_recorder_await(
+        &parent->control->recorder, group->recorded, group->members[rank]);
+}
+
 static ulyx_status_t
 gather_parent(struct group *group, ulyx_status_t status, const void *mine,
     size_t bytes, unsigned char *all, uli_deadline_t deadline)
 {
     group->gathers++;
+    uli_recorder_end(
+        &group->parent->control->recorder, group->recorded, ULYX_SUCCESS);
+    group->recorded = 0;
     return uli_agree_gather(group->parent, group->call, status, mine,
         (int64_t)bytes, (int64_t)bytes, all, group->sizes, group->outcomes,
         deadline);
@@ -109,6 +131,7 @@ static const struct uli_bootstrap_ops group_ops = {
     .name = "split",
     .gather = bootstrap_gather,
     .broken = is_broken,
+    .await = group_await,
     .close = close_group,
 };
 
@@ -213,6 +236,7 @@ uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
     }
     status = refuses ? split_refuse(comm, outcome, uli_deadline_in(timeout_s))
                      : split_over(&group, color, key, params, timeout_s, new_p);
+    uli_recorder_end(&comm->control->recorder, group.recorded, status);
     free(group.members);
     free(group.choices);
     free(group.sizes);

@@ -246,6 +246,15 @@ uli_comm_take_poison(ulyx_comm_t *comm)
         take_poison(comm, poison);
 }
 
+void
+uli_comm_tell_meeting(ulyx_comm_t *comm, int32_t rank)
+{
+    struct uli_bootstrap *meeting = comm->meeting;
+
+    if (meeting != NULL && meeting->ops->await != NULL)
+        meeting->ops->await(meeting, rank);
+}
+
 /* The gather that follows has the cause. */
 static ulyx_status_t
 check_meeting(struct uli_bootstrap *meeting)

@@ -669,8 +669,10 @@ uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
         comm->segment.fd, comm->segment.address, comm->segment.bytes, NULL};
     for (int32_t i = 0; i < comm->nranks - 1; i++) {
         int32_t p = peer_at(comm, i);
-        if (takes_windows(comm, p))
-            ULI_TRY(windows_give_give(comm, p, 0, &handle, deadline));
+        if (!takes_windows(comm, p))
+            continue;
+        uli_comm_tell_meeting(comm, p);
+        ULI_TRY(windows_give_give(comm, p, 0, &handle, deadline));
     }
     return ULYX_SUCCESS;
 }

@@ -244,6 +244,7 @@ watch_next_node(ulyx_comm_t *comm, uli_deadline_t deadline)
     int32_t p = (comm->rank + 1) % comm->nranks;
     while (!uli_comm_is_remote(comm, p)) /* there is one */
         p = (p + 1) % comm->nranks;
+    uli_comm_tell_meeting(comm, p);
     comm->remote->ops->watch(comm->net, p);
     uli_remote_send_message(comm, p, &guard, NULL, 0);
     ulyx_status_t status = uli_comm_wait(comm, is_guarded, comm, deadline);

@@ -226,6 +226,7 @@ uli_service_watch(ulyx_comm_t *comm)
         const struct uli_peer *peer = &comm->peers[p];
         if (peer->same_process || !peer->map)
             continue;
+        uli_comm_tell_meeting(comm, p);
         ULI_TRY(watch_rank(comm, p));
     }
     return ULYX_SUCCESS;

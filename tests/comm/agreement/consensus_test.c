@@ -542,7 +542,24 @@ search_finds_what_each_rule_prevents(void **state)
     }
 }
 
+static void
+each_ballot_is_of_the_rank_that_began_it(void **state)
+{
+    (void)state;
+    for (int32_t nranks = 1; nranks <= RANKS; nranks++)
+        for (int32_t rank = 0; rank < nranks; rank++) {
+            struct uli_seat seats[RANKS];
+            struct uli_proposal proposal = {.nranks = nranks, .seats = seats};
+            for (int attempt = 0; attempt < 5; attempt++) {
+                uli_proposal_begin(&proposal, rank);
+                assert_int_equal(
+                    uli_ballot_rank(nranks, proposal.ballot), rank);
+            }
+        }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(each_ballot_is_of_the_rank_that_began_it),
     cmocka_unit_test(living_ranks_never_differ),
     cmocka_unit_test(search_finds_what_each_rule_prevents),
 };

@@ -25,11 +25,11 @@ enum { MOST = 5, LIMIT_S = 60 };
 #define CREATE_S 20.0
 #define SHORT_S  1.2
 
-enum call { BARRIER, ALLTOALL };
+enum call { BARRIER, ALLTOALL, SPLIT };
 
 struct scene {
     pid_t pids[MOST];
-    enum call call; /* of all but the attacher; the victim comes to a barrier */
+    enum call call; /* of all but the attacher */
     struct meet *meet;
     int victim;
     int attacher;         /* a rank that attaches instead, or -1 */
@@ -50,6 +50,32 @@ victim_main(ulyx_comm_t *comm)
     uli_rounds_publish(
         comm, ULI_ROUNDS_AGREE, comm->agree_round + 1, &post, NULL, 0);
     raise(SIGSTOP);
+    return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
+}
+
+/* As one that is stopped in the middle of a split, between two gathers. */
+static bool stops_in_split;
+
+ulyx_status_t __real_uli_windows_deliver_control(
+    ulyx_comm_t *comm, uli_deadline_t deadline);
+ulyx_status_t __wrap_uli_windows_deliver_control(
+    ulyx_comm_t *comm, uli_deadline_t deadline);
+
+ulyx_status_t
+__wrap_uli_windows_deliver_control(ulyx_comm_t *comm, uli_deadline_t deadline)
+{
+    if (stops_in_split)
+        raise(SIGSTOP);
+    return __real_uli_windows_deliver_control(comm, deadline);
+}
+
+static int
+victim_split(ulyx_comm_t *comm, int rank)
+{
+    ulyx_comm_t *half = NULL;
+    stops_in_split = true;
+    ulyx_comm_split(comm, rank % 2, 0, NULL, &half);
+    ulyx_comm_destroy(half);
     return !ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
 }
 
@@ -77,6 +103,9 @@ static ulyx_status_t
 rank_call(const struct scene *s, int rank, ulyx_comm_t *comm, ulyx_mem_t *mem)
 {
     char src[MOST] = {0}, dst[MOST];
+    ulyx_comm_t *half = NULL;
+    if (s->call == SPLIT)
+        return ulyx_comm_split(comm, rank % 2, 0, NULL, &half);
     if (rank != s->attacher)
         return s->call == BARRIER ? ulyx_comm_barrier(comm)
                                   : ulyx_alltoall(comm, src, dst, 1, NULL);
@@ -111,8 +140,8 @@ late_body(int rank, int nranks, void *context)
             ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS))
         return 1;
     if (rank == s->victim)
-        return victim_main(comm);
-    bool right = victim_await_stopped(s);
+        return s->call == SPLIT ? victim_split(comm, rank) : victim_main(comm);
+    bool right = s->call == SPLIT || victim_await_stopped(s);
     comm->timeout_s = SHORT_S;
     right &= ranks_expect(rank_call(s, rank, comm, mem) == ULYX_ERR_TIMEOUT) &&
              text_names_victim_only(s, nranks);
@@ -163,6 +192,15 @@ rank_that_waits_in_attach_is_not_named(void **state)
         scene_run(&scenes[i], 4);
 }
 
+/* Rank 2 holds the split up, for the other half too, because it connects to the
+ * victim. */
+static void
+rank_that_waits_in_a_split_is_not_named(void **state)
+{
+    (void)state;
+    scene_run(&(struct scene){.victim = 0, .attacher = -1, .call = SPLIT}, 4);
+}
+
 /* ---- several nodes ------------------------------------------------------- */
 
 #ifdef WITH_UCX
@@ -201,6 +239,7 @@ rank_that_waits_in_attach_of_another_node_is_not_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_that_waits_in_attach_is_not_named),
+    cmocka_unit_test(rank_that_waits_in_a_split_is_not_named),
 #ifdef WITH_UCX
     cmocka_unit_test(first_rank_that_passes_nothing_on_is_named),
     cmocka_unit_test(rank_that_waits_in_attach_of_another_node_is_not_named),
