@@ -2,7 +2,6 @@
  *
  * The public calls of collective.h.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/group.h"
@@ -16,8 +15,7 @@
 struct call {
     ulyx_comm_t *comm;
     struct uli_alltoall_args args;
-    ulyx_status_t outcome;
-    char text[256];
+    struct uli_outcome outcome;
     int64_t *held; /* [4 * nranks] copies of the arrays, or NULL */
 };
 
@@ -25,16 +23,21 @@ static ulyx_status_t
 collective_run(void *context)
 {
     struct call *call = context;
-    if (call->outcome != ULYX_SUCCESS)
-        uli_error_pass(call->outcome, call->text);
-    ulyx_status_t status = uli_alltoall(call->comm, &call->args, call->outcome);
+    ulyx_status_t status = uli_alltoall(
+        call->comm, &call->args, uli_outcome_recall(&call->outcome));
     free(call->held);
     return status;
 }
 
+static void
+free_held(void *context)
+{
+    free(((struct call *)context)->held);
+}
+
 /* The caller's arrays may be gone at the end of the group. */
 static ulyx_status_t
-call_queue(struct call *call)
+call_hold(struct call *call)
 {
     size_t nranks = (size_t)call->comm->nranks;
     const int64_t **arrays[] = {&call->args.src_bytes, &call->args.src_offsets,
@@ -42,25 +45,25 @@ call_queue(struct call *call)
     call->held = calloc(4 * nranks, sizeof(int64_t));
     if (!call->held)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a queued call");
-    for (size_t i = 0; i < 4 && call->outcome == ULYX_SUCCESS; i++) {
+    for (size_t i = 0; i < 4 && call->outcome.status == ULYX_SUCCESS; i++) {
         size_t count = call->args.even ? 1 : nranks;
         if (!*arrays[i])
             continue;
         memcpy(call->held + i * nranks, *arrays[i], count * sizeof(int64_t));
         *arrays[i] = call->held + i * nranks;
     }
-    ulyx_status_t status =
-        uli_group_queue(call->comm, collective_run, call, sizeof(*call));
-    if (status != ULYX_SUCCESS)
-        free(call->held);
-    return status;
+    return ULYX_SUCCESS;
 }
 
+/* outcome: of checking the call. */
 static ulyx_status_t
-run_or_queue(struct call *call)
+run_or_queue(struct call *call, ulyx_status_t outcome)
 {
-    snprintf(call->text, sizeof(call->text), "%s", uli_error_text());
-    return uli_group_active() ? call_queue(call) : collective_run(call);
+    call->outcome = uli_outcome_keep(outcome);
+    if (uli_group_active())
+        ULI_TRY(call_hold(call));
+    return uli_group_run(
+        call->comm, collective_run, free_held, call, sizeof(*call));
 }
 
 /* ---- even ---------------------------------------------------------------- */
@@ -96,8 +99,7 @@ ulyx_alltoall(ulyx_comm_t *comm, const void *src, void *dst,
             .even = true,
             .src_bytes = &message_bytes,
             .stream = stream}};
-    call.outcome = check_even(comm, &call.args);
-    return run_or_queue(&call);
+    return run_or_queue(&call, check_even(comm, &call.args));
 }
 
 /* ---- uneven -------------------------------------------------------------- */
@@ -147,6 +149,5 @@ ulyx_alltoallv(ulyx_comm_t *comm, const void *src, const int64_t src_bytes[],
     struct call call = {.comm = comm,
         .args = {src, dst, false, src_bytes, src_offsets, dst_bytes,
             dst_offsets, stream}};
-    call.outcome = check_uneven(comm, &call.args);
-    return run_or_queue(&call);
+    return run_or_queue(&call, check_uneven(comm, &call.args));
 }

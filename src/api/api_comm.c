@@ -22,8 +22,7 @@ struct creation {
     void *allgather_context;
     int32_t nranks, rank;
     ulyx_comm_params_t params;
-    ulyx_status_t outcome; /* on params: the others are told */
-    char text[256];
+    struct uli_outcome outcome; /* of params: the others are told */
     char name[64];
     ulyx_comm_t **comm_p;
 };
@@ -92,9 +91,9 @@ run_creation(void *context)
             open_bootstrap(c, settings, uli_deadline_in(timeout_s), &bootstrap);
     free(settings);
     ULI_TRY(status);
-    if (c->outcome != ULYX_SUCCESS)
+    if (c->outcome.status != ULYX_SUCCESS)
         status = uli_comm_refuse(
-            bootstrap, uli_error_pass(c->outcome, c->text), timeout_s);
+            bootstrap, uli_outcome_recall(&c->outcome), timeout_s);
     else
         status = uli_comm_create(bootstrap, bootstrap->nranks, bootstrap->rank,
             &c->params, timeout_s, c->comm_p);
@@ -107,17 +106,14 @@ creation_run(struct creation *c, const ulyx_comm_params_t *params)
 {
     static const ulyx_comm_params_t defaults = ULYX_COMM_PARAMS_INIT;
 
-    c->outcome = take_params(params, &c->params);
-    snprintf(c->text, sizeof(c->text), "%s", uli_error_text());
-    if (c->outcome != ULYX_SUCCESS)
+    c->outcome = uli_outcome_keep(take_params(params, &c->params));
+    if (c->outcome.status != ULYX_SUCCESS)
         c->params = defaults;
     /* The caller's name need not outlive the call, the queue does. */
     if (c->params.name != NULL)
         snprintf(c->name, sizeof(c->name), "%s", c->params.name);
     c->params.name = NULL;
-    if (uli_group_active())
-        return uli_group_queue(NULL, run_creation, c, sizeof(*c));
-    return run_creation(c);
+    return uli_group_run(NULL, run_creation, NULL, c, sizeof(*c));
 }
 
 ulyx_status_t

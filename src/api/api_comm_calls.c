@@ -16,8 +16,7 @@ struct offspring {
     int32_t color, key;
     ulyx_comm_params_t params;
     char name[64];
-    ulyx_status_t outcome; /* on the arguments of a split: peers are told */
-    char text[256];
+    struct uli_outcome outcome; /* of a split's arguments: peers are told */
     ulyx_comm_t **new_p;
 };
 
@@ -53,10 +52,8 @@ run_split(void *context)
     struct offspring *child = context;
 
     child->params.name = child->name;
-    if (child->outcome != ULYX_SUCCESS)
-        uli_error_pass(child->outcome, child->text);
-    return uli_comm_split(child->comm, child->color, child->key, child->outcome,
-        &child->params, child->new_p);
+    return uli_comm_split(child->comm, child->color, child->key,
+        uli_outcome_recall(&child->outcome), &child->params, child->new_p);
 }
 
 static ulyx_status_t
@@ -71,9 +68,7 @@ run_shrink(void *context)
 static ulyx_status_t
 offspring_make(struct offspring *child, ulyx_status_t (*run)(void *context))
 {
-    if (uli_group_active())
-        return uli_group_queue(child->comm, run, child, sizeof(*child));
-    return run(child);
+    return uli_group_run(child->comm, run, NULL, child, sizeof(*child));
 }
 
 ulyx_status_t
@@ -85,12 +80,9 @@ ulyx_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
 
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
-    child.outcome = new_p != NULL
-                        ? ULYX_SUCCESS
-                        : uli_error(ULYX_ERR_INVALID_ARGUMENT, "new_p is NULL");
-    if (child.outcome == ULYX_SUCCESS)
-        child.outcome = api_comm_calls_inherit(comm, params, &child);
-    snprintf(child.text, sizeof(child.text), "%s", uli_error_text());
+    child.outcome = uli_outcome_keep(
+        new_p != NULL ? api_comm_calls_inherit(comm, params, &child)
+                      : uli_error(ULYX_ERR_INVALID_ARGUMENT, "new_p is NULL"));
     return offspring_make(&child, run_split);
 }
 
@@ -111,8 +103,7 @@ struct agreement {
     ulyx_comm_t *comm;
     uint64_t mine;
     ulyx_agree_t how;
-    ulyx_status_t outcome; /* on the arguments: peers are told */
-    char text[256];
+    struct uli_outcome outcome; /* of the arguments: peers are told */
     uint64_t *value_p;
     int32_t *nranks_p;
 };
@@ -122,10 +113,18 @@ run_agree(void *context)
 {
     struct agreement *call = context;
 
-    if (call->outcome != ULYX_SUCCESS)
-        uli_error_pass(call->outcome, call->text);
-    return uli_comm_agree(call->comm, call->mine, call->how, call->outcome,
-        call->value_p, call->nranks_p);
+    return uli_comm_agree(call->comm, call->mine, call->how,
+        uli_outcome_recall(&call->outcome), call->value_p, call->nranks_p);
+}
+
+static ulyx_status_t
+agreement_check(ulyx_agree_t how, const uint64_t *value_p)
+{
+    ULI_CHECK_POINTER(value_p);
+    if (how < ULYX_AGREE_AND || how > ULYX_AGREE_MAX)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "how is %d, not one of ulyx_agree_t", how);
+    return ULYX_SUCCESS;
 }
 
 ulyx_status_t
@@ -140,15 +139,8 @@ ulyx_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
 
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
-    if (value_p == NULL)
-        call.outcome = uli_error(ULYX_ERR_INVALID_ARGUMENT, "value_p is NULL");
-    else if (how < ULYX_AGREE_AND || how > ULYX_AGREE_MAX)
-        call.outcome = uli_error(ULYX_ERR_INVALID_ARGUMENT,
-            "how is %d, not one of ulyx_agree_t", how);
-    snprintf(call.text, sizeof(call.text), "%s", uli_error_text());
-    if (uli_group_active())
-        return uli_group_queue(comm, run_agree, &call, sizeof(call));
-    return run_agree(&call);
+    call.outcome = uli_outcome_keep(agreement_check(how, value_p));
+    return uli_group_run(comm, run_agree, NULL, &call, sizeof(call));
 }
 
 static ulyx_status_t
@@ -162,9 +154,7 @@ ulyx_comm_barrier(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
-    if (uli_group_active())
-        return uli_group_queue(comm, run_barrier, &comm, sizeof(comm));
-    return uli_comm_barrier(comm);
+    return uli_group_run(comm, run_barrier, NULL, &comm, sizeof(comm));
 }
 
 ulyx_status_t

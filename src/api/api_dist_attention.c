@@ -4,7 +4,6 @@
  * queue for a thread of their communicator: they compute, so ranks must run
  * side by side.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/group.h"
@@ -212,8 +211,7 @@ give_all_saved(const ulyx_dist_attention_t *dist, int64_t capacity,
 struct creation {
     ulyx_comm_t *comm;
     struct uli_dist_params *params;
-    ulyx_status_t outcome;
-    char text[256]; /* of the outcome */
+    struct uli_outcome outcome; /* of reading them */
     ulyx_dist_attention_t **dist_p;
 };
 
@@ -222,10 +220,14 @@ run_creation(void *context)
 {
     struct creation *creation = context;
     double timeout_s = creation->params ? creation->params->p.timeout_s : 0;
-    if (creation->outcome != ULYX_SUCCESS)
-        uli_error_pass(creation->outcome, creation->text);
-    return uli_dist_create(creation->comm, creation->params, creation->outcome,
-        timeout_s, creation->dist_p);
+    return uli_dist_create(creation->comm, creation->params,
+        uli_outcome_recall(&creation->outcome), timeout_s, creation->dist_p);
+}
+
+static void
+free_creation(void *context)
+{
+    uli_dist_params_free(((struct creation *)context)->params);
 }
 
 ulyx_status_t
@@ -236,20 +238,11 @@ ulyx_dist_attention_create(ulyx_comm_t *comm,
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_TRY(uli_api_host_only(comm, "dist_create"));
-    if (!dist_p)
-        creation.outcome =
-            uli_error(ULYX_ERR_INVALID_ARGUMENT, "dist_p is NULL");
-    else
-        creation.outcome =
-            dist_params_read(params, comm->nranks, &creation.params);
-    snprintf(creation.text, sizeof(creation.text), "%s", uli_error_text());
-    if (!uli_group_active())
-        return run_creation(&creation);
-    ulyx_status_t status =
-        uli_group_queue(comm, run_creation, &creation, sizeof(creation));
-    if (status != ULYX_SUCCESS)
-        uli_dist_params_free(creation.params);
-    return status;
+    creation.outcome = uli_outcome_keep(
+        dist_p ? dist_params_read(params, comm->nranks, &creation.params)
+               : uli_error(ULYX_ERR_INVALID_ARGUMENT, "dist_p is NULL"));
+    return uli_group_run(
+        comm, run_creation, free_creation, &creation, sizeof(creation));
 }
 
 ulyx_status_t
@@ -299,29 +292,27 @@ ulyx_dist_attention_update_rows(ulyx_dist_attention_t *dist,
 struct execution {
     ulyx_dist_attention_t *dist;
     struct uli_dist_call call;
-    ulyx_status_t outcome;
-    char text[256];
+    struct uli_outcome outcome;
 };
 
 static ulyx_status_t
 run_execution(void *context)
 {
     struct execution *execution = context;
-    if (execution->outcome != ULYX_SUCCESS)
-        uli_error_pass(execution->outcome, execution->text);
-    return uli_dist_run(execution->dist, &execution->call, execution->outcome);
+    return uli_dist_run(execution->dist, &execution->call,
+        uli_outcome_recall(&execution->outcome));
 }
 
+/* outcome: of reading the call. */
 static ulyx_status_t
-run_or_queue(struct execution *execution, const void *stream)
+run_or_queue(
+    struct execution *execution, ulyx_status_t outcome, const void *stream)
 {
-    if (execution->outcome == ULYX_SUCCESS)
-        execution->outcome = uli_api_stream(execution->dist->comm, stream);
-    snprintf(execution->text, sizeof(execution->text), "%s", uli_error_text());
-    if (!uli_group_active())
-        return run_execution(execution);
-    return uli_group_queue(
-        execution->dist->comm, run_execution, execution, sizeof(*execution));
+    ulyx_comm_t *comm = execution->dist->comm;
+    execution->outcome = uli_outcome_keep(
+        outcome == ULYX_SUCCESS ? uli_api_stream(comm, stream) : outcome);
+    return uli_group_run(
+        comm, run_execution, NULL, execution, sizeof(*execution));
 }
 
 ulyx_status_t
@@ -331,8 +322,8 @@ ulyx_dist_attention_forward(ulyx_dist_attention_t *dist,
     struct execution execution = {.dist = dist};
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
-    execution.outcome = dist_forward_read(dist, call, &execution.call);
-    return run_or_queue(&execution, stream);
+    ulyx_status_t outcome = dist_forward_read(dist, call, &execution.call);
+    return run_or_queue(&execution, outcome, stream);
 }
 
 ulyx_status_t
@@ -342,8 +333,8 @@ ulyx_dist_attention_backward(ulyx_dist_attention_t *dist,
     struct execution execution = {.dist = dist};
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_DIST_ATTENTION, dist);
-    execution.outcome = dist_backward_read(dist, call, &execution.call);
-    return run_or_queue(&execution, stream);
+    ulyx_status_t outcome = dist_backward_read(dist, call, &execution.call);
+    return run_or_queue(&execution, outcome, stream);
 }
 
 /* ---- sizes without a communicator ---------------------------------------- */

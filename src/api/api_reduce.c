@@ -2,7 +2,6 @@
  *
  * The public reductions of collective.h.
  */
-#include <stdio.h>
 #include "api/group.h"
 #include "api/params.h"
 #include "base/dtype.h"
@@ -15,26 +14,23 @@
 struct call {
     ulyx_comm_t *comm;
     struct uli_reduce_args args;
-    ulyx_status_t outcome;
-    char text[256];
+    struct uli_outcome outcome;
 };
 
 static ulyx_status_t
 reduction_run(void *context)
 {
     struct call *call = context;
-    if (call->outcome != ULYX_SUCCESS)
-        uli_error_pass(call->outcome, call->text);
-    return uli_reduce(call->comm, &call->args, call->outcome);
+    return uli_reduce(
+        call->comm, &call->args, uli_outcome_recall(&call->outcome));
 }
 
+/* outcome: of checking the call. */
 static ulyx_status_t
-run_or_queue(struct call *call)
+run_or_queue(struct call *call, ulyx_status_t outcome)
 {
-    snprintf(call->text, sizeof(call->text), "%s", uli_error_text());
-    return uli_group_active()
-               ? uli_group_queue(call->comm, reduction_run, call, sizeof(*call))
-               : reduction_run(call);
+    call->outcome = uli_outcome_keep(outcome);
+    return uli_group_run(call->comm, reduction_run, NULL, call, sizeof(*call));
 }
 
 /* count units of unit bytes at src, and times as many at dst. */
@@ -87,9 +83,8 @@ ulyx_allreduce(ulyx_comm_t *comm, const void *src, void *dst, int64_t count,
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {
-        comm, {ULI_ALLREDUCE, src, dst, count, dtype, 0, stream}, 0, ""};
-    call.outcome = check_sum(&call);
-    return run_or_queue(&call);
+        comm, {ULI_ALLREDUCE, src, dst, count, dtype, 0, stream}, {0}};
+    return run_or_queue(&call, check_sum(&call));
 }
 
 ulyx_status_t
@@ -99,9 +94,8 @@ ulyx_allgather(ulyx_comm_t *comm, const void *src, void *dst,
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {
-        comm, {ULI_ALLGATHER, src, dst, message_bytes, 0, 0, stream}, 0, ""};
-    call.outcome = reduction_check(&call, 1, comm->nranks);
-    return run_or_queue(&call);
+        comm, {ULI_ALLGATHER, src, dst, message_bytes, 0, 0, stream}, {0}};
+    return run_or_queue(&call, reduction_check(&call, 1, comm->nranks));
 }
 
 ulyx_status_t
@@ -111,10 +105,10 @@ ulyx_broadcast(
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
     struct call call = {
-        comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root, stream}, 0, ""};
-    call.outcome = reduction_check(&call, 1, 1);
-    if (call.outcome == ULYX_SUCCESS && (root < 0 || root >= comm->nranks))
-        call.outcome = uli_error(ULYX_ERR_INVALID_ARGUMENT,
+        comm, {ULI_BROADCAST, buffer, buffer, bytes, 0, root, stream}, {0}};
+    ulyx_status_t outcome = reduction_check(&call, 1, 1);
+    if (outcome == ULYX_SUCCESS && (root < 0 || root >= comm->nranks))
+        outcome = uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "root is %d, must be 0 to %d", root, comm->nranks - 1);
-    return run_or_queue(&call);
+    return run_or_queue(&call, outcome);
 }

@@ -6,7 +6,6 @@
  * them becomes the rank's outcome: it still takes part in the agreement (or
  * posts a refusal), so that its peers learn of it instead of waiting.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "api/group.h"
@@ -116,8 +115,7 @@ struct queued {
 struct creation {
     ulyx_comm_t *comm;
     struct params *params;
-    ulyx_status_t outcome;
-    char text[256]; /* of the outcome */
+    struct uli_outcome outcome; /* of reading them */
     ulyx_plan_t **plan_p;
 };
 
@@ -127,10 +125,8 @@ run_creation(void *context)
     struct creation *creation = context;
     struct queued *queued = calloc(1, sizeof(*queued));
     ulyx_plan_t *plan = NULL;
-    ulyx_status_t outcome = creation->outcome;
-    if (outcome != ULYX_SUCCESS)
-        uli_error_pass(outcome, creation->text);
-    else if (!queued)
+    ulyx_status_t outcome = uli_outcome_recall(&creation->outcome);
+    if (outcome == ULYX_SUCCESS && !queued)
         outcome = uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     ulyx_status_t status = uli_plan_create(creation->comm,
         creation->params ? &creation->params->plan : NULL, outcome,
@@ -147,6 +143,12 @@ run_creation(void *context)
     return ULYX_SUCCESS;
 }
 
+static void
+free_creation(void *context)
+{
+    params_free(((struct creation *)context)->params);
+}
+
 ulyx_status_t
 ulyx_plan_create(
     ulyx_comm_t *comm, const ulyx_plan_params_t *params, ulyx_plan_t **plan_p)
@@ -154,20 +156,12 @@ ulyx_plan_create(
     struct creation creation = {.comm = comm, .plan_p = plan_p};
     ULI_TRY(uli_api_enter());
     ULI_ENTER(ULI_HANDLE_COMM, comm);
-    if (!plan_p)
-        creation.outcome =
-            uli_error(ULYX_ERR_INVALID_ARGUMENT, "plan_p is NULL");
-    else
-        creation.outcome = params_read(
-            params, comm->nranks, uli_group_active(), &creation.params);
-    snprintf(creation.text, sizeof(creation.text), "%s", uli_error_text());
-    if (!uli_group_active())
-        return run_creation(&creation);
-    ulyx_status_t status =
-        uli_group_queue(comm, run_creation, &creation, sizeof(creation));
-    if (status != ULYX_SUCCESS)
-        params_free(creation.params);
-    return status;
+    creation.outcome = uli_outcome_keep(
+        plan_p ? params_read(
+                     params, comm->nranks, uli_group_active(), &creation.params)
+               : uli_error(ULYX_ERR_INVALID_ARGUMENT, "plan_p is NULL"));
+    return uli_group_run(
+        comm, run_creation, free_creation, &creation, sizeof(creation));
 }
 
 ulyx_status_t

@@ -53,8 +53,25 @@ uli_group_start(void)
     return ULYX_SUCCESS;
 }
 
+struct uli_outcome
+uli_outcome_keep(ulyx_status_t status)
+{
+    struct uli_outcome outcome = {.status = status};
+
+    snprintf(outcome.text, sizeof(outcome.text), "%s", uli_error_text());
+    return outcome;
+}
+
 ulyx_status_t
-uli_group_queue(const void *key, ulyx_status_t (*run)(void *context),
+uli_outcome_recall(const struct uli_outcome *outcome)
+{
+    return outcome->status == ULYX_SUCCESS
+               ? ULYX_SUCCESS
+               : uli_error_pass(outcome->status, outcome->text);
+}
+
+static ulyx_status_t
+call_queue(const void *key, ulyx_status_t (*run)(void *context),
     const void *context, size_t bytes)
 {
     struct call *call = calloc(1, sizeof(*call) + bytes);
@@ -84,6 +101,20 @@ uli_group_queue_op(struct uli_group_op *op)
     op->queued = true;
     uli_list_append(&ops, &op->node);
     return ULYX_SUCCESS;
+}
+
+ulyx_status_t
+uli_group_run(const void *key, ulyx_status_t (*run)(void *context),
+    void (*release)(void *context), void *context, size_t bytes)
+{
+    ulyx_status_t status;
+
+    if (!uli_group_active())
+        return run(context);
+    status = call_queue(key, run, context, bytes);
+    if (status != ULYX_SUCCESS && release != NULL)
+        release(context);
+    return status;
 }
 
 bool

@@ -12,16 +12,32 @@
 #define ULI_API_GROUP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include "base/list.h"
 #include "ulyx/types.h"
 
 /* True between start and end on this thread: queue instead of running. */
 bool uli_group_active(void);
 
-/* Queues run(copy of context) for the communicator `key`; NULL = on its own.
- * Errors: NO_MEMORY. */
-ulyx_status_t uli_group_queue(const void *key,
-    ulyx_status_t (*run)(void *context), const void *context, size_t bytes);
+/* What was found wrong with a call before it ran, with its text: of a queued
+ * call it belongs to another thread. */
+struct uli_outcome {
+    ulyx_status_t status;
+    char text[256];
+};
+/* With the thread's last error. */
+struct uli_outcome uli_outcome_keep(ulyx_status_t status);
+/* Makes it the thread's last error, unless it is SUCCESS. returns the status.
+ */
+ulyx_status_t uli_outcome_recall(const struct uli_outcome *outcome);
+
+/* Runs run(context) now, or in a group at its end, with a copy of context, for
+ * the communicator `key`; NULL = on its own. release, or NULL: frees what
+ * context holds, where it cannot be queued and run will not.
+ * Errors: those of run; NO_MEMORY. */
+ulyx_status_t uli_group_run(const void *key,
+    ulyx_status_t (*run)(void *context), void (*release)(void *context),
+    void *context, size_t bytes);
 
 /* Is a call on the communicator queued by this thread? */
 bool uli_group_holds(const void *key);
