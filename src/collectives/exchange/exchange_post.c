@@ -117,7 +117,9 @@ uli_post_closed(struct uli_exchange *exchange, int32_t p)
     struct uli_pair_flags *yours = pair->yours;
     for (int i = 0; i < ULI_FLAGS; i++)
         yours->last[i] = uli_flag(yours, i);
-    yours->late = exchange->comm->control->late;
+    const struct uli_late *late =
+        uli_comm_noted_late(exchange->comm, exchange->comm->rank);
+    yours->late = late ? *late : uli_late_none(ULI_LATE_MOVE);
     struct parcel parcel = {yours->last,
         (int64_t)(sizeof(yours->last) + sizeof(yours->late)), pair->flags_at};
     parcel.to.offset += (char *)yours->last - (char *)yours;

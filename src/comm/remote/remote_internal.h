@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Between the files of remote peers:
- *     remote.c          opening, closing, puts, progress, the net's thread
- *     remote_meet.c     the gather of addresses, connections, replicas
+ *     remote.c          opening, addresses, connections, replicas, closing,
+ *                       puts, progress, the net's thread
  *     remote_message.c  messages: what travels, sending, carrying out
  *     remote_windows.c  windows made known to remote peers, and taken back
  *     nodes.c           agreement rounds over nodes
