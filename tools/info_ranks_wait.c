@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Who waits for whom. A rank in a collective call waits for those that have
- * come to fewer collective calls. In an exchange it says for whom it stands
- * still; where the schedule does not tell, it waits for those that have not
- * begun the same call of the same plan. Of calls that say neither (attach,
- * shrink, agree) nothing is concluded.
+ * come to fewer collective calls. In an exchange, attach or detach it says for
+ * whom it stands still; where the schedule of an exchange does not tell, it
+ * waits for those that have not begun the same call of the same plan. Of calls
+ * that say neither (shrink, agree) nothing is concluded.
  */
 #include "info_ranks.h"
 
@@ -66,9 +66,7 @@ info_rank_waits_for(
         return false;
     if (call_is_collective(call))
         return other->copy.collectives <= call->number;
-    if (!call_is_exchange(call))
-        return false;
-    if (call->awaited >= 0)
+    if (call->awaited >= 0 || !call_is_exchange(call))
         return call->awaited == other->copy.rank;
     return now - call->begun_ns > STILL_NS && !rank_has_begun(other, call);
 }

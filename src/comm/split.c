@@ -46,8 +46,8 @@ check_outcome(const struct group *group, int32_t p)
         uli_agree_reason(group->parent, p, reason));
 }
 
-/* The parent's recorder has each gather as a call; what is between two of them
- * is one more where it waits for a peer. */
+/* The parent's recorder has each gather as a call; what comes after it is one
+ * more of its number, where it waits for a peer. */
 static void
 group_await(struct uli_bootstrap *bootstrap, int32_t rank)
 {
@@ -58,7 +58,7 @@ group_await(struct uli_bootstrap *bootstrap, int32_t rank)
         group->recorded = uli_recorder_begin(&parent->control->recorder,
             &(struct uli_recorder_entry){.call = group->call,
                 .direction = -1,
-                .number = parent->sequence,
+                .number = parent->sequence - 1,
                 .begun_ns = uli_clock_ns()});
     uli_recorder_await(
         &parent->control->recorder, group->recorded, group->members[rank]);

@@ -77,7 +77,7 @@ all_arrived(void *context)
     return sent;
 }
 
-/* Of the ranks of this node: what has come of others is not known here. */
+/* Of the ranks of this node, whose records can be read; else of the others. */
 static void
 arrival_warn(const struct arrival *arrival)
 {
@@ -88,6 +88,8 @@ arrival_warn(const struct arrival *arrival)
         if (!uli_comm_is_remote(comm, p) &&
             !uli_rounds_has(comm, ULI_ROUNDS_AGREE, p, arrival->round))
             uli_late_add(&late, p);
+    if (late.count == 0)
+        late = uli_rounds_late(comm, arrival->round);
     uli_comm_warn_stall(comm, uli_call_name(arrival->call), &late);
 }
 

@@ -10,8 +10,8 @@
 
 /* One line at WARN: "reshuffle, call 7 has waited for 10 s, for rank 3 (node5,
  * pid 412): in barrier, collective call 2, begun 9.8 s ago". Of several ranks
- * the first ones are described. Where late names nobody: for ranks of other
- * nodes. Any thread that may wait for the communicator's peers. */
+ * the first ones are described. Any thread that may wait for the communicator's
+ * peers. */
 void uli_comm_warn_stall(
     ulyx_comm_t *comm, const char *what, const struct uli_late *late);
 

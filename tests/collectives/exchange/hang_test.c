@@ -4,6 +4,7 @@
  * holds all up, or the circle of those that wait for each other.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ struct shared {
     char name[32], log[64];
     char said[TEXT];
     double cpu_s; /* of the last look */
+    pid_t stopped;
 };
 
 static struct shared *
@@ -296,10 +298,68 @@ wait_that_stands_still_says_so_once(void **state)
     shared_free(shared);
 }
 
+/* ---- an attach beside a stopped process ---------------------------------- */
+
+static void *
+attach_watch(void *context)
+{
+    struct watch *watch = context;
+    watch->good = info_says(watch->shared, "held up by rank 0");
+    kill(watch->shared->stopped, SIGCONT);
+    return NULL;
+}
+
+static int
+attach_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    struct watch watch = {.shared = shared};
+    ulyx_mem_t *mem;
+    void *address;
+    pthread_t thread;
+    (void)nranks;
+    if (rank == 0)
+        shared->stopped = getpid();
+    if (!ranks_expect(comm_make(shared, rank, &watch.comm)) ||
+        !ranks_expect(
+            ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS))
+        return 1;
+    bool good = ranks_expect(meet_barrier(shared->meet, rank));
+    if (rank == 0)
+        raise(SIGSTOP);
+    else if (ranks_expect(
+                 pthread_create(&thread, NULL, attach_watch, &watch) == 0)) {
+        good &=
+            ranks_expect(ulyx_mem_attach(watch.comm, mem) == ULYX_SUCCESS) &&
+            ranks_expect(ulyx_mem_detach(watch.comm, mem) == ULYX_SUCCESS);
+        pthread_join(thread, NULL);
+        good &= ranks_expect(watch.good);
+    }
+    good &= ranks_expect(ulyx_comm_barrier(watch.comm) == ULYX_SUCCESS) &&
+            ranks_expect(ulyx_mem_free(mem) == ULYX_SUCCESS);
+    return !(
+        ranks_expect(ulyx_comm_destroy(watch.comm) == ULYX_SUCCESS) && good);
+}
+
+static void
+attach_names_the_process_that_is_stopped(void **state)
+{
+    struct shared *shared = shared_new(2);
+    (void)state;
+    int failed = ranks_run_processes(2, attach_body, shared, LIMIT_S);
+    if (failed)
+        print_message("%s\n", shared->said);
+    assert_int_equal(failed, 0);
+    assert_int_equal(lines_count(shared->said, "; waits for rank 0\n"), 1);
+    assert_non_null(strstr(shared->said, ", stopped by a signal)"));
+    shared_free(shared);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_that_does_not_come_is_named_among_many),
     cmocka_unit_test(circle_of_two_plans_is_shown),
     cmocka_unit_test(wait_that_stands_still_says_so_once),
+    cmocka_unit_test(attach_names_the_process_that_is_stopped),
 };
 
 ULI_TEST_MAIN("Hang", tests)
