@@ -141,6 +141,7 @@ static const char *const phase_words[ULI_LATE_PHASES] = {
     [ULI_LATE_DECIDE] = " to come to a decision",
     [ULI_LATE_SEND] = " to send a message",
     [ULI_LATE_TAKE] = " to take what was sent",
+    [ULI_LATE_END] = " to end it, which all have reached",
     [ULI_LATE_UNSEEN] = " on another node, where it cannot be seen how far a "
                         "rank is",
 };

@@ -30,6 +30,7 @@ enum uli_late_phase {
     ULI_LATE_DECIDE, /* come to a decision of the survivors */
     ULI_LATE_SEND,   /* sent a message */
     ULI_LATE_TAKE,   /* taken a message */
+    ULI_LATE_END,    /* ended what they have all begun */
     ULI_LATE_UNSEEN, /* shown from another node how far they are */
     ULI_LATE_PHASES
 };

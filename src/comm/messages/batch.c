@@ -333,17 +333,18 @@ told_by(ulyx_comm_t *comm, const struct uli_batch_watch *watch, int32_t p)
 
 /* Which ranks are to blame for call n. */
 struct blame {
-    struct uli_late late;   /* those that have not begun it */
-    int32_t other;          /* the first that does something else, or -1 */
-    uint64_t other_call;    /* what */
-    struct uli_late unseen; /* those that cannot be seen */
+    struct uli_late late;    /* those that have not begun it */
+    struct uli_late unseen;  /* those that cannot be seen */
+    struct uli_late reached; /* those that have begun it, as this one has */
+    int32_t other;           /* the first that does something else, or -1 */
+    uint64_t other_call;     /* what */
 };
 
 static struct blame
 find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
-    struct blame blame = {
-        uli_late_none(ULI_LATE_REACH), -1, 0, uli_late_none(ULI_LATE_UNSEEN)};
+    struct blame blame = {uli_late_none(ULI_LATE_REACH),
+        uli_late_none(ULI_LATE_UNSEEN), uli_late_none(ULI_LATE_END), -1, 0};
     uint64_t own = watch->call ? batch_load(watch->call) : 0;
     for (int32_t p = 0; p < comm->nranks; p++) {
         if (p == comm->rank || !watch->shares[p])
@@ -351,12 +352,12 @@ find_blame(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
         const uint64_t *told = told_by(comm, watch, p);
         uint64_t begun = told ? batch_load(&told[0]) : 0;
         uint64_t call = told ? batch_load(&told[1]) : 0;
-        if (!told) {
-            uli_late_add(&blame.unseen, p);
-        } else if (begun < n) {
-            uli_late_add(&blame.late, p);
-        } else if (begun == n && batch_load(&told[0]) == n && call != own &&
-                   watch->call && blame.other < 0) {
+        uli_late_add(!told       ? &blame.unseen
+                     : begun < n ? &blame.late
+                                 : &blame.reached,
+            p);
+        if (begun == n && batch_load(&told[0]) == n && call != own &&
+            watch->call && blame.other < 0) {
             blame.other = p;
             blame.other_call = call;
         }
@@ -370,8 +371,9 @@ static void
 fail_late(ulyx_comm_t *comm, const struct uli_batch_watch *watch, uint64_t n)
 {
     struct blame blame = find_blame(comm, watch, n);
-    const struct uli_late *late =
-        blame.late.count > 0 ? &blame.late : &blame.unseen;
+    const struct uli_late *late = blame.late.count > 0     ? &blame.late
+                                  : blame.unseen.count > 0 ? &blame.unseen
+                                                           : &blame.reached;
     if (blame.other >= 0)
         uli_comm_fail(comm, ULYX_ERR_TIMEOUT, blame.other,
             "%s, call %llu: not ended after %g s: rank %d executes %s, rank %d "

@@ -223,8 +223,9 @@ a_late_call_that_all_have_reached_says_so(void **state)
     set_word(&w->ended[2], 1);
     await_failure(w, 1, 1);
     assert_status(uli_comm_check(w->comms[1]), ULYX_ERR_TIMEOUT);
+    assert_true(text_has(uli_error_text(), "timed out waiting for rank 2 ("));
     assert_true(
-        text_has(uli_error_text(), "all ranks of this node have reached it"));
+        text_has(uli_error_text(), ") to end it, which all have reached"));
     unwatch_all(w);
 }
 
