@@ -125,6 +125,18 @@ text_names_victim_only(const struct scene *s, int nranks)
     return ranks_expect(right);
 }
 
+/* The victim may hold it until it goes on. */
+static bool
+mem_release(ulyx_mem_t *mem)
+{
+    uli_deadline_t deadline = uli_deadline_in(CREATE_S);
+    ulyx_status_t status;
+    while ((status = ulyx_mem_free(mem)) == ULYX_ERR_BUSY &&
+           !uli_deadline_over(deadline))
+        usleep(1000);
+    return ranks_expect(status == ULYX_SUCCESS);
+}
+
 static int
 late_body(int rank, int nranks, void *context)
 {
@@ -135,13 +147,14 @@ late_body(int rank, int nranks, void *context)
     char src[MOST] = {0}, dst[MOST];
     if (!ranks_expect(
             meet_comm(s->meet, rank, CREATE_S, &comm) == ULYX_SUCCESS) ||
-        !ranks_expect(ulyx_alltoall(comm, src, dst, 1, NULL) == ULYX_SUCCESS) ||
-        !ranks_expect(
-            ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS))
+        !ranks_expect(ulyx_alltoall(comm, src, dst, 1, NULL) == ULYX_SUCCESS))
         return 1;
     if (rank == s->victim)
         return s->call == SPLIT ? victim_split(comm, rank) : victim_main(comm);
     bool right = s->call == SPLIT || victim_await_stopped(s);
+    if (rank == s->attacher)
+        right &= ranks_expect(
+            ulyx_mem_alloc(4096, NULL, &mem, &address) == ULYX_SUCCESS);
     comm->timeout_s = SHORT_S;
     right &= ranks_expect(rank_call(s, rank, comm, mem) == ULYX_ERR_TIMEOUT) &&
              text_names_victim_only(s, nranks);
@@ -154,7 +167,7 @@ late_body(int rank, int nranks, void *context)
         usleep(1000);
     if (stays)
         right &= ranks_expect(ulyx_comm_destroy(comm) == ULYX_SUCCESS);
-    return !right;
+    return !(right & mem_release(mem));
 }
 
 static void
