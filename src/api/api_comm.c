@@ -75,7 +75,7 @@ run_creation(void *context)
     struct creation *c = context;
     struct uli_bootstrap *bootstrap;
     struct uli_settings *settings = malloc(sizeof(*settings));
-    double timeout_s;
+    uli_deadline_t deadline = 0;
     ulyx_status_t status;
 
     if (settings == NULL)
@@ -83,20 +83,19 @@ run_creation(void *context)
     if (c->name[0] != 0)
         c->params.name = c->name;
     status = uli_settings_load(settings);
-    timeout_s = status != ULYX_SUCCESS
-                    ? 0
-                    : uli_timeout_or(c->params.timeout_s, settings->timeout_s);
-    if (status == ULYX_SUCCESS)
-        status =
-            open_bootstrap(c, settings, uli_deadline_in(timeout_s), &bootstrap);
+    if (status == ULYX_SUCCESS) {
+        deadline = uli_deadline_in(
+            uli_timeout_or(c->params.timeout_s, settings->timeout_s));
+        status = open_bootstrap(c, settings, deadline, &bootstrap);
+    }
     free(settings);
     ULI_TRY(status);
     if (c->outcome.status != ULYX_SUCCESS)
         status = uli_comm_refuse(
-            bootstrap, uli_outcome_recall(&c->outcome), timeout_s);
+            bootstrap, uli_outcome_recall(&c->outcome), deadline);
     else
         status = uli_comm_create(bootstrap, bootstrap->nranks, bootstrap->rank,
-            &c->params, timeout_s, c->comm_p);
+            &c->params, deadline, c->comm_p);
     bootstrap->ops->close(bootstrap);
     return status;
 }

@@ -16,10 +16,12 @@
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ /* gcc's word */
+#define ULI_ASAN
 #endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define ULI_ASAN
 #endif
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(ULI_ASAN)
 #include <sanitizer/asan_interface.h>
 #define POISON(object, bytes)   ASAN_POISON_MEMORY_REGION(object, bytes)
 #define UNPOISON(object, bytes) ASAN_UNPOISON_MEMORY_REGION(object, bytes)

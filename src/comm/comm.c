@@ -69,6 +69,7 @@ comm_init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
     comm->device = params->device;
     comm->timeout_s =
         uli_timeout_or(params->timeout_s, comm->settings.timeout_s);
+    comm->call_deadline = INT64_MAX;
     comm->segment.fd = -1;
     atomic_init(&comm->failed_rank, -1);
     snprintf(comm->name, sizeof(comm->name), "%s", name);
@@ -429,20 +430,23 @@ join_peers(
 
 ulyx_status_t
 uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
-    const ulyx_comm_params_t *params, double timeout_s, ulyx_comm_t **comm_p)
+    const ulyx_comm_params_t *params, uli_deadline_t deadline,
+    ulyx_comm_t **comm_p)
 {
-    uli_deadline_t deadline = uli_deadline_in(timeout_s);
     ulyx_comm_t *comm = NULL;
     ulyx_status_t status;
 
     status =
         uli_comm_new(nranks, rank, params, bootstrap->node_hash, true, &comm);
-    if (status == ULYX_SUCCESS)
+    if (status == ULYX_SUCCESS) {
+        comm->call_deadline = deadline;
         status = uli_comm_serve(comm);
+    }
     status = exchange_hello(comm, bootstrap, status, deadline);
     if (status == ULYX_SUCCESS)
         status = join_peers(comm, bootstrap, deadline);
     if (status == ULYX_SUCCESS) {
+        uli_comm_call_end(comm, INT64_MAX);
         ULI_INFO(ULI_LOG_INIT, rank, "%s: rank %d of %d on %d node%s, %s",
             comm->name, rank, nranks, comm->nnodes, uli_plural(comm->nnodes),
             comm->binding.text);
@@ -459,13 +463,13 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
 }
 
 ulyx_status_t
-uli_comm_refuse(
-    struct uli_bootstrap *bootstrap, ulyx_status_t outcome, double timeout_s)
+uli_comm_refuse(struct uli_bootstrap *bootstrap, ulyx_status_t outcome,
+    uli_deadline_t deadline)
 {
     char text[256];
 
     snprintf(text, sizeof(text), "%s", ulyx_last_error());
-    exchange_hello(NULL, bootstrap, outcome, uli_deadline_in(timeout_s));
+    exchange_hello(NULL, bootstrap, outcome, deadline);
     return uli_error_pass(outcome, text);
 }
 

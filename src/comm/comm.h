@@ -117,6 +117,9 @@ struct ulyx_comm {
     uint64_t agree_round;    /* (owner) last round posted */
     uint64_t agree_recorded; /* (owner) call that agrees, in the recorder */
     uint64_t sequence;       /* (owner) of collective calls */
+    /* (owner) of the call that it is in, INT64_MAX outside of any: what the
+     * call makes on its way (arenas, plans) has no more time than the call. */
+    uli_deadline_t call_deadline;
 
     pthread_mutex_t lock;        /* windows (attach, detach), arenas */
     struct uli_list arenas;      /* under lock, private to arena.c */
@@ -140,12 +143,12 @@ struct ulyx_comm {
 /* Builds a communicator over an open bootstrap, which stays the caller's.
  * Collective. On error nothing is kept and all ranks fail. */
 ulyx_status_t uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks,
-    int32_t rank, const ulyx_comm_params_t *params, double timeout_s,
+    int32_t rank, const ulyx_comm_params_t *params, uli_deadline_t deadline,
     ulyx_comm_t **comm_p);
 /* Instead of create, at a rank whose arguments are wrong: the others learn of
  * it and do not wait. outcome has its text set and is returned. */
-ulyx_status_t uli_comm_refuse(
-    struct uli_bootstrap *bootstrap, ulyx_status_t outcome, double timeout_s);
+ulyx_status_t uli_comm_refuse(struct uli_bootstrap *bootstrap,
+    ulyx_status_t outcome, uli_deadline_t deadline);
 /* All ranks in this process, no bootstrap. */
 ulyx_status_t uli_comm_create_local(
     int32_t nranks, const ulyx_comm_params_t *params, ulyx_comm_t **comms_p);
@@ -319,6 +322,37 @@ ulyx_status_t uli_windows_deliver_control(
  * segments that arenas grew by are retired with comm->team (team.h): a peer of
  * this process may still touch them. */
 void uli_windows_close(ulyx_comm_t *comm);
+
+/* ---- deadlines ----------------------------------------------------------- */
+
+/* A collective call of the owner begins: it has timeout_s (0: the
+ * communicator's), and no more than the call around it. *outer_p is for end.
+ * returns its deadline. */
+static inline uli_deadline_t
+uli_comm_call_begin(
+    ulyx_comm_t *comm, double timeout_s, uli_deadline_t *outer_p)
+{
+    uli_deadline_t own =
+        uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
+    *outer_p = comm->call_deadline;
+    comm->call_deadline = own < *outer_p ? own : *outer_p;
+    return comm->call_deadline;
+}
+
+static inline void
+uli_comm_call_end(ulyx_comm_t *comm, uli_deadline_t outer)
+{
+    comm->call_deadline = outer;
+}
+
+/* Of a step of the owner's call: the communicator's, and no more than the call
+ * has. */
+static inline uli_deadline_t
+uli_comm_step_deadline(const ulyx_comm_t *comm)
+{
+    uli_deadline_t own = uli_deadline_in(comm->timeout_s);
+    return own < comm->call_deadline ? own : comm->call_deadline;
+}
 
 /* ---- arenas (arena.c) ---------------------------------------------------- */
 

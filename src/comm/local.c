@@ -73,9 +73,9 @@ meet_remote(int32_t nranks, ulyx_comm_t *const *comms)
     for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
         status = uli_remote_connect(comms[r], addresses);
     free(addresses);
+    uli_deadline_t deadline = uli_deadline_in(comms[0]->timeout_s);
     for (int32_t r = 0; r < nranks && status == ULYX_SUCCESS; r++)
-        status =
-            uli_remote_ready(comms[r], uli_deadline_in(comms[r]->timeout_s));
+        status = uli_remote_ready(comms[r], deadline);
     return status;
 }
 

@@ -187,7 +187,7 @@ split_over(struct group *group, int32_t color, int32_t key,
     if (color >= 0) {
         collect_group(group, group->choices);
         status = uli_comm_create(&group->base, group->base.nranks,
-            group->base.rank, params, timeout_s, &made);
+            group->base.rank, params, deadline, &made);
     }
     kept = uli_comm_check(parent) == ULYX_SUCCESS
                ? keep_step(group, status,

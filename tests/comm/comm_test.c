@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "support/ranks.h"
 #include "ulyx/comm.h"
@@ -318,6 +319,89 @@ bad_arguments_are_named(void **state)
     assert_status(ulyx_comm_destroy(NULL), ULYX_SUCCESS);
 }
 
+/* A meeting whose second gather never comes. */
+struct half {
+    struct uli_bootstrap base;
+    struct uli_bootstrap *inner;
+    int gathers;
+    atomic_bool *over;
+};
+
+static ulyx_status_t
+half_gather(struct uli_bootstrap *base, const void *mine, size_t bytes,
+    void *all_p, uli_deadline_t deadline)
+{
+    struct half *half = (struct half *)base;
+
+    if (half->gathers++ == 0)
+        return half->inner->ops->gather(
+            half->inner, mine, bytes, all_p, deadline);
+    while (!atomic_load(half->over))
+        usleep(1000);
+    return uli_error(ULYX_ERR_ABORTED, "the test is over");
+}
+
+static const struct uli_bootstrap_ops half_ops = {.gather = half_gather};
+
+/* Opens the meeting late and gives half of it. */
+static bool
+create_half(atomic_bool *over)
+{
+    struct half half = {.over = over};
+    struct uli_settings settings;
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    ulyx_comm_t *comm;
+
+    usleep(2500000);
+    if (!ranks_expect(uli_settings_load(&settings) == ULYX_SUCCESS) ||
+        !ranks_expect(uli_bootstrap_open_env(
+                          &settings, uli_deadline_in(20), &half.inner) == 0))
+        return false;
+    half.base = (struct uli_bootstrap){&half_ops, 0, 2, NULL};
+    bool ok = ranks_expect(uli_comm_create(&half.base, 2, 0, &params,
+                               uli_deadline_in(20), &comm) == ULYX_ERR_ABORTED);
+    half.inner->ops->close(half.inner);
+    return ok;
+}
+
+/* Half a second is left after the meeting, and that is all. Rank 0 of the
+ * environment, which serves the meeting, is the test's rank 1. */
+static int
+late_body(int rank, int nranks, void *context)
+{
+    atomic_bool *over = context;
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    ulyx_comm_t *comm;
+    char text[32];
+    int64_t begun_ns = uli_clock_ns();
+    bool ok;
+
+    (void)nranks;
+    setenv("ULYX_RANK", rank == 0 ? "1" : "0", 1);
+    setenv("ULYX_NRANKS", "2", 1);
+    setenv("ULYX_LOCAL_NRANKS", "2", 1);
+    snprintf(text, sizeof(text), "late-%d", (int)getppid());
+    setenv("ULYX_JOB", text, 1);
+    if (rank == 1)
+        return !create_half(over);
+    params.timeout_s = 3;
+    ok = ranks_expect(
+        ulyx_comm_create_from_env(&params, &comm) == ULYX_ERR_TIMEOUT);
+    ok &= ranks_expect(uli_clock_ns() - begun_ns < INT64_C(5000000000));
+    atomic_store(over, true);
+    return !ok;
+}
+
+static void
+creation_has_one_deadline(void **state)
+{
+    atomic_bool *over = ranks_shared(sizeof(*over));
+
+    (void)state;
+    assert_int_equal(ranks_run_processes(2, late_body, over, 30), 0);
+    ranks_shared_free(over, sizeof(*over));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(local_queries_give_rank_and_size),
     cmocka_unit_test(barrier_threads_pass_together),
@@ -330,6 +414,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(shrink_leaves_out_who_does_not_come),
     cmocka_unit_test(destroyed_handle_ends_the_peers_waits),
     cmocka_unit_test(bad_arguments_are_named),
+    cmocka_unit_test(creation_has_one_deadline),
 };
 
 ULI_TEST_MAIN("Comm", tests)

@@ -73,8 +73,8 @@ meet_comm_by(struct meet *meet, int rank, const ulyx_comm_params_t *params,
     struct uli_bootstrap *bootstrap;
     ULI_TRY(uli_bootstrap_open_callback(
         meet_allgather, &me, meet->nranks, rank, &bootstrap));
-    ulyx_status_t status = uli_comm_create(
-        bootstrap, meet->nranks, rank, params, params->timeout_s, comm_p);
+    ulyx_status_t status = uli_comm_create(bootstrap, meet->nranks, rank,
+        params, uli_deadline_in(params->timeout_s), comm_p);
     bootstrap->ops->close(bootstrap);
     return status;
 }

@@ -321,8 +321,8 @@ uli_dist_create(ulyx_comm_t *comm, struct uli_dist_params *params,
     struct ulyx_dist_attention *dist = NULL;
     char text[256];
     int32_t threads;
-    uli_deadline_t deadline =
-        uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
+    uli_deadline_t outer,
+        deadline = uli_comm_call_begin(comm, timeout_s, &outer);
     if (outcome == ULYX_SUCCESS)
         outcome = create_for_comm(comm, params, &dist);
     else
@@ -331,6 +331,7 @@ uli_dist_create(ulyx_comm_t *comm, struct uli_dist_params *params,
         dist_create_agree(comm, dist, outcome, deadline, &threads);
     if (status == ULYX_SUCCESS)
         status = make_plans(dist, uli_dist_chunk(dist, threads));
+    uli_comm_call_end(comm, outer);
     if (status == ULYX_SUCCESS) {
         *dist_p = dist;
         return ULYX_SUCCESS;

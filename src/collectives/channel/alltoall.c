@@ -285,7 +285,7 @@ ulyx_status_t
 uli_alltoall_host(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
     ulyx_status_t outcome)
 {
-    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
+    uli_deadline_t deadline = uli_comm_step_deadline(comm);
     ULI_TRY(uli_comm_check(comm));
     if (outcome == ULYX_SUCCESS)
         outcome = uli_alltoall_check(comm, args);

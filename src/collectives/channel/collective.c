@@ -29,12 +29,20 @@ ulyx_status_t
 uli_alltoall(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
     ulyx_status_t outcome)
 {
-    return path_of(comm)->alltoall(comm, args, outcome);
+    uli_deadline_t outer;
+    uli_comm_call_begin(comm, 0, &outer);
+    ulyx_status_t status = path_of(comm)->alltoall(comm, args, outcome);
+    uli_comm_call_end(comm, outer);
+    return status;
 }
 
 ulyx_status_t
 uli_reduce(ulyx_comm_t *comm, const struct uli_reduce_args *args,
     ulyx_status_t outcome)
 {
-    return path_of(comm)->reduce(comm, args, outcome);
+    uli_deadline_t outer;
+    uli_comm_call_begin(comm, 0, &outer);
+    ulyx_status_t status = path_of(comm)->reduce(comm, args, outcome);
+    uli_comm_call_end(comm, outer);
+    return status;
 }

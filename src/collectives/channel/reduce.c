@@ -111,7 +111,7 @@ reduce_agree(ulyx_comm_t *comm, const struct uli_reduce_args *args,
 {
     const struct agreed mine = {
         {args->kind, args->count, args->dtype, args->root}};
-    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
+    uli_deadline_t deadline = uli_comm_step_deadline(comm);
     char text[256];
     if (s) {
         ULI_TRY(uli_agree_gather(comm, ULI_CALL_REDUCE_SETUP, ULYX_SUCCESS,

@@ -56,7 +56,7 @@ struct uli_mover_ops {
     ulyx_status_t (*prepare)(
         ulyx_plan_t *plan, const struct uli_plan_params *params);
     /* After the agreement, on all ranks at once, with plan->ranks: how to reach
-     * the peers, and tables. May wait for peers, until the plan's timeout. An
+     * the peers, and tables. May wait for peers, until comm->call_deadline. An
      * error that other ranks do not get fails the communicator; destroy
      * follows. */
     ulyx_status_t (*complete)(ulyx_plan_t *plan);

@@ -139,12 +139,12 @@ ulyx_status_t
 uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
     ulyx_status_t outcome, double timeout_s, ulyx_plan_t **plan_p)
 {
-    uli_deadline_t deadline =
-        uli_deadline_in(uli_timeout_or(timeout_s, comm->timeout_s));
+    uli_deadline_t outer, deadline;
     ulyx_plan_t *plan = NULL;
     ULI_TRY(uli_comm_check(comm));
     comm->retired_destroy = uli_retired_destroy;
     uli_retired_sweep(comm);
+    deadline = uli_comm_call_begin(comm, timeout_s, &outer);
     if (outcome == ULYX_SUCCESS) {
         plan = uli_handle_new(ULI_HANDLE_PLAN, sizeof(*plan));
         if (!plan) {
@@ -158,6 +158,7 @@ uli_plan_create(ulyx_comm_t *comm, const struct uli_plan_params *params,
     ulyx_status_t status = uli_plan_agree(comm, plan, outcome, deadline);
     if (status == ULYX_SUCCESS)
         status = plan->mover->complete(plan);
+    uli_comm_call_end(comm, outer);
     if (status != ULYX_SUCCESS) {
         if (plan)
             drop_plan(plan);

@@ -213,10 +213,12 @@ members_decide(ulyx_comm_t *comm, enum uli_topic topic, uint64_t value,
     return uli_survivors_same(decision_p);
 }
 
-static double
-half_of_rest(uli_deadline_t deadline)
+static uli_deadline_t
+half_way(uli_deadline_t deadline)
 {
-    return (double)(deadline - uli_clock_ns()) / 2e9;
+    int64_t now = uli_clock_ns();
+
+    return now + (deadline - now) / 2;
 }
 
 static ulyx_status_t
@@ -224,7 +226,7 @@ members_form(struct members *m, const ulyx_comm_params_t *params,
     uli_deadline_t deadline, ulyx_comm_t **made_p)
 {
     ulyx_status_t status = uli_comm_create(&m->base, m->base.nranks,
-        m->base.rank, params, half_of_rest(deadline), made_p);
+        m->base.rank, params, half_way(deadline), made_p);
 
     if (status != ULYX_SUCCESS)
         members_publish(m, status, NULL, 0);

@@ -111,7 +111,7 @@ arena_grow(ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *node_p)
 {
     struct uli_segment segment;
     uint32_t window;
-    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
+    uli_deadline_t deadline = uli_comm_step_deadline(comm);
     ULI_TRY(create_segment(comm, bytes, &segment));
     struct uli_tr_handle handle = {
         segment.fd, segment.address, segment.bytes, NULL};

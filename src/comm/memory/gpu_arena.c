@@ -71,7 +71,7 @@ release_memory(ulyx_comm_t *comm, const struct uli_share_memory *memory)
 static ulyx_status_t
 fill_arena(ulyx_comm_t *comm, int64_t bytes, struct arena *arena)
 {
-    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
+    uli_deadline_t deadline = uli_comm_step_deadline(comm);
     ULI_TRY(uli_share_alloc(comm->gpu->device, bytes, &arena->memory));
     ulyx_status_t status =
         comm->team ? uli_team_reserve(comm->team) : ULYX_SUCCESS;
@@ -80,7 +80,7 @@ fill_arena(ulyx_comm_t *comm, int64_t bytes, struct arena *arena)
         return status;
     }
     status = uli_mem_device_give(comm, arena->memory.address,
-        arena->memory.bytes, arena->memory.device, &arena->window);
+        arena->memory.bytes, arena->memory.device, deadline, &arena->window);
     if (status != ULYX_SUCCESS) {
         release_memory(comm, &arena->memory);
         return status;

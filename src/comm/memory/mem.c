@@ -236,11 +236,11 @@ mem_give(ulyx_comm_t *comm, const ulyx_mem_t *mem, uint32_t *window_p)
 {
     struct uli_tr_handle handle = {
         mem->segment.fd, mem->address, mem->bytes, NULL};
+    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     if (mem->memory_kind == ULYX_MEMORY_CUDA)
         return uli_mem_device_give(
-            comm, mem->address, mem->bytes, mem->device, window_p);
-    return uli_windows_give(
-        comm, &handle, uli_deadline_in(comm->timeout_s), window_p);
+            comm, mem->address, mem->bytes, mem->device, deadline, window_p);
+    return uli_windows_give(comm, &handle, deadline, window_p);
 }
 
 static ulyx_status_t

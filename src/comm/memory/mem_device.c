@@ -114,23 +114,22 @@ uli_mem_device_fits(const ulyx_comm_t *comm, int32_t device)
 
 static ulyx_status_t
 mem_device_give(ulyx_comm_t *comm, const struct uli_tr_device_handle *device,
-    void *address, uint32_t *window_p)
+    void *address, uli_deadline_t deadline, uint32_t *window_p)
 {
     struct uli_tr_handle handle = {-1, address, device->bytes, device};
-    return uli_windows_give(
-        comm, &handle, uli_deadline_in(comm->timeout_s), window_p);
+    return uli_windows_give(comm, &handle, deadline, window_p);
 }
 
 ulyx_status_t
 uli_mem_device_give(ulyx_comm_t *comm, void *address, int64_t bytes,
-    int32_t device, uint32_t *window_p)
+    int32_t device, uli_deadline_t deadline, uint32_t *window_p)
 {
     struct uli_tr_device_handle handle = {.device = device,
         .process = comm->peers[comm->rank].identity.process,
         .address = (uint64_t)(uintptr_t)address,
         .bytes = bytes};
     if (comm->one_process)
-        return mem_device_give(comm, &handle, address, window_p);
+        return mem_device_give(comm, &handle, address, deadline, window_p);
     struct uli_share *shares = calloc(ULI_SHARE_RUN, sizeof(*shares));
     if (!shares)
         return uli_error(ULYX_ERR_NO_MEMORY, "attach: no memory");
@@ -138,7 +137,7 @@ uli_mem_device_give(ulyx_comm_t *comm, void *address, int64_t bytes,
     ulyx_status_t status =
         uli_share_export_run(address, bytes, shares, &handle.nshares);
     if (status == ULYX_SUCCESS) {
-        status = mem_device_give(comm, &handle, address, window_p);
+        status = mem_device_give(comm, &handle, address, deadline, window_p);
         uli_share_close_run(shares, handle.nshares);
     }
     free(shares);

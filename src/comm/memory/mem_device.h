@@ -30,6 +30,6 @@ ulyx_status_t uli_mem_device_fits(const ulyx_comm_t *comm, int32_t device);
  * the allocations that it lies in. Errors: of uli_share_export_run and of
  * uli_windows_give. */
 ulyx_status_t uli_mem_device_give(ulyx_comm_t *comm, void *address,
-    int64_t bytes, int32_t device, uint32_t *window_p);
+    int64_t bytes, int32_t device, uli_deadline_t deadline, uint32_t *window_p);
 
 #endif

@@ -236,6 +236,23 @@ watch_quarantine(
     return ok;
 }
 
+/* Not our child: the victim's state is seen in /proc. */
+static bool
+await_stopped(const struct shared *shared)
+{
+    char path[64], text[64] = "";
+    size_t bytes = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)shared->pids[VICTIM]);
+    for (int i = 0; i < 10000 && !strstr(text, ") T"); i++) {
+        FILE *file = fopen(path, "r");
+        bytes = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+        if (file)
+            fclose(file);
+        usleep(500);
+    }
+    return ranks_expect(bytes > 0 && strstr(text, ") T"));
+}
+
 static int
 stop_scene(int rank, struct shared *shared, bool killed)
 {
@@ -255,18 +272,7 @@ stop_scene(int rank, struct shared *shared, bool killed)
         ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
         return !ok;
     }
-    int status = 0;
-    /* Not our child: its state is seen in /proc. */
-    char path[64], text[64] = "";
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)shared->pids[VICTIM]);
-    for (int i = 0; i < 10000 && !strstr(text, ") T"); i++) {
-        FILE *file = fopen(path, "r");
-        status = file ? (int)fread(text, 1, sizeof(text) - 1, file) : 0;
-        if (file)
-            fclose(file);
-        usleep(500);
-    }
-    ok &= ranks_expect(status > 0 && strstr(text, ") T"));
+    ok &= await_stopped(shared);
     return !(ok & watch_quarantine(shared, comm, mem, killed));
 }
 
@@ -306,12 +312,52 @@ a_dead_peer_gives_them_back(void **state)
     shared_free(shared);
 }
 
+/* An arena that a call needs has the time of the call, not one of its own. */
+static int
+arena_body(int rank, int nranks, void *context)
+{
+    struct shared *shared = context;
+    struct uli_arena_block block;
+    ulyx_comm_t *comm;
+    (void)nranks;
+    if (!ranks_expect(meet_comm(shared->meet, rank, 60, &comm) == 0))
+        return 1;
+    bool ok = ranks_expect(meet_barrier(shared->meet, rank));
+    if (rank == VICTIM)
+        raise(SIGSTOP); /* for good */
+    ok &= await_stopped(shared);
+    int64_t begun_ns = uli_clock_ns();
+    uli_deadline_t outer, inner;
+    ok &= ranks_expect(uli_comm_call_begin(comm, 1, &outer) < INT64_MAX);
+    ok &= ranks_expect(uli_comm_call_begin(comm, 50, &inner) == inner);
+    ok &= ranks_expect(
+        uli_arena_alloc(comm, 64 << 20, &block) == ULYX_ERR_TIMEOUT);
+    uli_comm_call_end(comm, inner);
+    uli_comm_call_end(comm, outer);
+    ok &= ranks_expect(comm->call_deadline == INT64_MAX);
+    ok &= ranks_expect(uli_clock_ns() - begun_ns < INT64_C(30000000000));
+    kill(ranks_pid(shared->pids, VICTIM), SIGKILL);
+    return !(ok & ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS));
+}
+
+static void
+an_arena_has_the_deadline_of_its_call(void **state)
+{
+    (void)state;
+    struct shared *shared = shared_new(2);
+    assert_int_equal(ranks_run_processes_victim(
+                         2, arena_body, shared, 80, VICTIM, shared->pids),
+        0);
+    shared_free(shared);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_killed_peer_is_named),
     cmocka_unit_test(deaths_are_known_without_waiting),
     cmocka_unit_test(leaving_is_not_dying),
     cmocka_unit_test(a_stopped_peer_keeps_its_windows),
     cmocka_unit_test(a_dead_peer_gives_them_back),
+    cmocka_unit_test(an_arena_has_the_deadline_of_its_call),
 };
 
 ULI_TEST_MAIN("WindowsFault", tests)

@@ -241,7 +241,7 @@ version_body(int rank, int nranks, void *context)
         return 1;
     ulyx_status_t status =
         uli_comm_create(rank == 3 ? &other.base : other.inner, nranks, rank,
-            &params, 20, &comm);
+            &params, uli_deadline_in(20), &comm);
     other.inner->ops->close(other.inner);
     snprintf(text, sizeof(text), "rank 3 speaks protocol %d", ULI_PROTOCOL + 7);
     return !(ranks_expect(status == ULYX_ERR_VERSION) && ranks_expect(!comm) &&

@@ -324,7 +324,7 @@ static ulyx_status_t
 channel_gpu_agree(ulyx_comm_t *comm, ulyx_status_t outcome,
     const struct info *mine, struct info *infos)
 {
-    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
+    uli_deadline_t deadline = uli_comm_step_deadline(comm);
     ulyx_status_t outcomes[ULI_COLLECTIVE_RANKS];
     int64_t bytes[ULI_COLLECTIVE_RANKS];
     char text[256];

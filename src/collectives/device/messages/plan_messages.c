@@ -248,7 +248,7 @@ static ulyx_status_t
 messages_complete(ulyx_plan_t *plan)
 {
     struct uli_plan_messages *own = packed_of(plan);
-    uli_deadline_t deadline = uli_deadline_in(plan->timeout_s);
+    uli_deadline_t deadline = plan->comm->call_deadline;
     ULI_TRY(uli_comm_batch_open(plan->comm, own->transport, deadline));
     uli_plan_fill_extents(plan);
     ULI_TRY(messages_agree(own, messages_make_part(own), deadline));
