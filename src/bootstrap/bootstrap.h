@@ -28,6 +28,13 @@ struct uli_bootstrap_ops {
      * VERSION, SYSTEM. After an error only close may be called. */
     ulyx_status_t (*gather)(struct uli_bootstrap *bootstrap, const void *mine,
         size_t bytes, void *all_p, uli_deadline_t deadline);
+    /* NULL, or: this rank cannot go on, for `status` with `text`. The others'
+     * next gather gives that with this rank's number, and `broken` tells them
+     * before. Needs no memory. Then only close may be called.
+     * returns the meeting's failure, the same on all ranks: the first one; or
+     * status, with text as last error, where the deadline is over before. */
+    ulyx_status_t (*give_up)(struct uli_bootstrap *bootstrap,
+        ulyx_status_t status, const char *text, uli_deadline_t deadline);
     /* NULL, or: is it known that the next gather will fail? Between two gathers
      * only; never blocks. A rank that has heard of a failure leaves, and one
      * that has not must not wait for it. */

@@ -271,6 +271,9 @@ uli_comm_unserve(ulyx_comm_t *comm)
 
 /* ---- with the other ranks ---- */
 
+/* The most that is kept for the last gather. */
+#define OUTCOME_NS INT64_C(2000000000)
+
 /* What each rank brings to the first gather, and to the second. */
 struct hello {
     struct uli_identity identity;
@@ -313,6 +316,20 @@ check_hello(ulyx_comm_t *comm, const struct hello *all)
     return ULYX_SUCCESS;
 }
 
+/* This rank cannot go on, for its last error, and takes no more gathers.
+ * returns the error of all ranks, where the meeting can tell them. */
+static ulyx_status_t
+meeting_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
+    uli_deadline_t deadline)
+{
+    char text[256];
+
+    if (bootstrap->ops->give_up == NULL)
+        return status;
+    snprintf(text, sizeof(text), "%s", uli_error_text());
+    return bootstrap->ops->give_up(bootstrap, status, text, deadline);
+}
+
 /* First gather. comm may be NULL with a status: a rank that could not even
  * allocate takes part all the same, so that nobody waits for it. */
 static ulyx_status_t
@@ -325,7 +342,9 @@ exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     ulyx_status_t gathered;
 
     if (all == NULL)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks);
+        return meeting_give_up(bootstrap,
+            uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks),
+            deadline);
     if (comm != NULL)
         mine->identity = comm->peers[comm->rank].identity;
     mine->identity.protocol = ULI_PROTOCOL;
@@ -358,7 +377,8 @@ exchange_outcome(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     ulyx_status_t gathered;
 
     if (all == NULL)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for outcomes");
+        return meeting_give_up(bootstrap,
+            uli_error(ULYX_ERR_NO_MEMORY, "no memory for outcomes"), deadline);
     snprintf(mine.text, sizeof(mine.text), "%s", ulyx_last_error());
     if (comm->gpu != NULL)
         memcpy(mine.unmapped, comm->gpu->unmapped, sizeof(mine.unmapped));
@@ -401,6 +421,25 @@ attach_peers(ulyx_comm_t *comm, const struct uli_peer_address *addresses,
     return uli_gpu_meet(comm);
 }
 
+/* Some time is left for the last gather, so that who waited in vain can say for
+ * whom, before the others' time is over. */
+static uli_deadline_t
+attach_deadline(uli_deadline_t deadline)
+{
+    int64_t left = uli_sat_sub(deadline, uli_clock_ns());
+
+    return deadline - uli_min(uli_max(left, 0) / 8, OUTCOME_NS);
+}
+
+/* What this rank alone has failed by, while others may wait for it: they hear
+ * of it now, unless they have heard of another failure. */
+static bool
+meeting_may_give_up(const ulyx_comm_t *comm, struct uli_bootstrap *bootstrap)
+{
+    return comm->nranks > 1 && bootstrap->ops->give_up != NULL &&
+           !bootstrap->ops->broken(bootstrap);
+}
+
 /* From the identities on. */
 static ulyx_status_t
 join_peers(
@@ -412,17 +451,22 @@ join_peers(
     if (comm->nnodes > 1) {
         addresses = calloc((size_t)comm->nranks + 1, sizeof(*addresses));
         if (addresses == NULL)
-            return uli_error(
-                ULYX_ERR_NO_MEMORY, "no memory for %d ranks", comm->nranks);
+            return meeting_give_up(bootstrap,
+                uli_error(
+                    ULYX_ERR_NO_MEMORY, "no memory for %d ranks", comm->nranks),
+                deadline);
         gathered =
             exchange_addresses(comm, bootstrap, status, deadline, addresses);
     }
     if (gathered == ULYX_SUCCESS) {
         comm->meeting = bootstrap;
         if (status == ULYX_SUCCESS)
-            status = attach_peers(comm, addresses, deadline);
+            status = attach_peers(comm, addresses, attach_deadline(deadline));
         comm->meeting = NULL;
-        gathered = exchange_outcome(comm, bootstrap, status, deadline);
+        gathered =
+            status != ULYX_SUCCESS && meeting_may_give_up(comm, bootstrap)
+                ? meeting_give_up(bootstrap, status, deadline)
+                : exchange_outcome(comm, bootstrap, status, deadline);
     }
     free(addresses);
     return gathered;

@@ -140,6 +140,9 @@ run_rank(void *context)
         pause_s(rank->patience_s);
     else if (!rank->status)
         rank->status = gather_all(bootstrap, rank);
+    if (!rank->status && rank->fails)
+        rank->status = bootstrap->ops->give_up(bootstrap, ULYX_ERR_NO_MEMORY,
+            "no memory for \001 window", deadline);
     snprintf(rank->text, sizeof(rank->text), "%s",
         rank->status ? uli_error_text() : "");
     if (bootstrap)

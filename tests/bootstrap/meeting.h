@@ -23,6 +23,7 @@ struct meeting_rank {
     int32_t rank, nranks;
     bool absent;  /* never comes */
     bool silent;  /* joins, gathers nothing until the others are done */
+    bool fails;   /* after its gathers says that it cannot go on */
     size_t bytes; /* of each record */
     int gathers;  /* how many */
     double patience_s;

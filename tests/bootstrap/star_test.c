@@ -267,6 +267,21 @@ rank_that_leaves_early_is_named(void **state)
     meeting_close(root);
 }
 
+/* The others wait for it meanwhile, and have ten seconds. */
+static void
+rank_that_cannot_go_on_tells_why(void **state)
+{
+    (void)state;
+    struct meeting_rank ranks[3];
+    fill_ranks(ranks, 3, 8, 2);
+    ranks[1].gathers = 1;
+    ranks[1].fails = true;
+    run_failing(ranks, 3, ULYX_ERR_NO_MEMORY, "bootstrap: rank 1 (");
+    for (int i = 0; i < 3; i++)
+        assert_non_null(strstr(
+            ranks[i].text, ") failed: out of memory: no memory for ? window"));
+}
+
 /* One that comes after the failure is told what it was. */
 static void
 late_rank_is_told_the_failure(void **state)
@@ -446,6 +461,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rank_out_of_range_fails_all),
     cmocka_unit_test(different_bytes_fails_all),
     cmocka_unit_test(rank_that_leaves_early_is_named),
+    cmocka_unit_test(rank_that_cannot_go_on_tells_why),
     cmocka_unit_test(late_rank_is_told_the_failure),
     cmocka_unit_test(killed_rank_is_named_by_all),
     cmocka_unit_test(lost_root_is_named),

@@ -328,6 +328,23 @@ root_spread(struct uli_root *root, struct uli_blob *table)
     uli_blob_unref(table);
 }
 
+/* A rank that cannot go on says why. */
+static void
+take_failure(struct uli_conn *conn)
+{
+    struct uli_meeting *meeting = &conn->root->meeting;
+    const struct uli_frame *frame = &conn->reader.frame;
+    char text[ULI_REFUSAL_TEXT_BYTES];
+    bool known = frame->argument < 0 && frame->argument >= ULYX_ERR_INTERNAL;
+    ulyx_status_t status =
+        known ? (ulyx_status_t)frame->argument : ULYX_ERR_INTERNAL;
+    size_t bytes = frame->bytes < ULI_REFUSAL_BYTES ? (size_t)frame->bytes
+                                                    : ULI_REFUSAL_BYTES;
+    uli_meeting_fail(meeting, status, "rank %d (%s) failed: %s", conn->rank,
+        meeting->members[conn->rank].name,
+        uli_status_reason(status, conn->reader.payload, bytes, text));
+}
+
 static void
 take_frame(struct uli_conn *conn)
 {
@@ -338,6 +355,8 @@ take_frame(struct uli_conn *conn)
     } else if (frame->type == ULI_FRAME_BYE) {
         uli_meeting_leave(meeting, conn->rank);
         uli_conn_close(conn);
+    } else if (frame->type == ULI_FRAME_ERROR) {
+        take_failure(conn);
     } else if (frame->type == ULI_FRAME_RECORD) {
         struct uli_blob *table = uli_meeting_record(meeting, conn->rank, frame,
             conn->reader.payload, frame_patience(frame));

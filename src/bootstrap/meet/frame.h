@@ -28,7 +28,7 @@ enum uli_frame_type {
     ULI_FRAME_RECORD,   /* rank to root: my bytes; argument = patience, ms */
     ULI_FRAME_BYE,      /* rank to root: I leave in order */
     ULI_FRAME_TABLE,    /* root to rank: all ranks' bytes */
-    ULI_FRAME_ERROR,    /* root to rank: argument = status, payload = text */
+    ULI_FRAME_ERROR,    /* both ways: argument = status, payload = text */
     ULI_FRAME_TYPE_END
 };
 

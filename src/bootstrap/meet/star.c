@@ -120,6 +120,31 @@ star_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     return read_table(star, bytes, all_p, end);
 }
 
+static ulyx_status_t
+star_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
+    const char *text, uli_deadline_t deadline)
+{
+    struct star *star = (struct star *)bootstrap;
+    unsigned char message[ULI_FRAME_HEADER_BYTES + ULI_REFUSAL_BYTES];
+    char own[ULI_FRAME_TEXT_MAX];
+    snprintf(own, sizeof(own), "%s", text);
+    size_t bytes = uli_min(strlen(own), ULI_REFUSAL_BYTES);
+    struct uli_frame frame = {
+        ULI_FRAME_ERROR, star->gathers, bytes, (int64_t)status};
+    uli_deadline_t end = uli_sat_add(deadline, (int64_t)(GRACE_S * 1000000000));
+    uli_frame_encode(&frame, message);
+    memcpy(message + ULI_FRAME_HEADER_BYTES, own, bytes);
+    int number =
+        uli_socket_send(star->fd, message, ULI_FRAME_HEADER_BYTES + bytes, end);
+    unsigned char header[ULI_FRAME_HEADER_BYTES];
+    if (number != ETIMEDOUT)
+        number = uli_socket_receive(star->fd, header, sizeof(header), end);
+    if (number || !uli_frame_decode(header, &frame) ||
+        frame.type != ULI_FRAME_ERROR)
+        return uli_error_pass(status, own);
+    return read_failure(star, &frame, end);
+}
+
 /* The root speaks unasked only to tell a failure; its end is one. */
 static bool
 star_broken(struct uli_bootstrap *bootstrap)
@@ -144,6 +169,7 @@ star_close(struct uli_bootstrap *bootstrap)
 static const struct uli_bootstrap_ops star_ops = {
     .name = "star",
     .gather = star_gather,
+    .give_up = star_give_up,
     .broken = star_broken,
     .close = star_close,
 };

@@ -345,6 +345,14 @@ tree_gather(struct uli_bootstrap *bootstrap, const void *mine, size_t bytes,
     return tree->star->ops->gather(tree->star, mine, bytes, all_p, deadline);
 }
 
+static ulyx_status_t
+tree_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
+    const char *text, uli_deadline_t deadline)
+{
+    struct uli_bootstrap *star = ((struct tree *)bootstrap)->star;
+    return star->ops->give_up(star, status, text, deadline);
+}
+
 static bool
 is_broken(struct uli_bootstrap *bootstrap)
 {
@@ -368,6 +376,7 @@ close_tree(struct uli_bootstrap *bootstrap)
 static const struct uli_bootstrap_ops tree_ops = {
     .name = "tree",
     .gather = tree_gather,
+    .give_up = tree_give_up,
     .broken = is_broken,
     .close = close_tree,
 };
