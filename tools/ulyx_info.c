@@ -59,7 +59,8 @@ print_build(void)
     if (uli_settings_load(&settings) == ULYX_SUCCESS) {
         uint64_t hash[2];
 
-        uli_node_hash(&settings, hash);
+        if (uli_node_hash(&settings, hash) != ULYX_SUCCESS)
+            return;
         printf("  node: %016llx%016llx%s\n", (unsigned long long)hash[0],
             (unsigned long long)hash[1],
             settings.host_id[0] ? " (ULYX_HOSTID)" : "");

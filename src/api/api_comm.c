@@ -74,21 +74,18 @@ run_creation(void *context)
 {
     struct creation *c = context;
     struct uli_bootstrap *bootstrap;
-    struct uli_settings *settings = malloc(sizeof(*settings));
+    struct uli_settings settings; /* no call to fail by, before the meeting */
     uli_deadline_t deadline = 0;
     ulyx_status_t status;
 
-    if (settings == NULL)
-        return uli_error(ULYX_ERR_NO_MEMORY, "no memory for settings");
     if (c->name[0] != 0)
         c->params.name = c->name;
-    status = uli_settings_load(settings);
+    status = uli_settings_load(&settings);
     if (status == ULYX_SUCCESS) {
         deadline = uli_deadline_in(
-            uli_timeout_or(c->params.timeout_s, settings->timeout_s));
-        status = open_bootstrap(c, settings, deadline, &bootstrap);
+            uli_timeout_or(c->params.timeout_s, settings.timeout_s));
+        status = open_bootstrap(c, &settings, deadline, &bootstrap);
     }
-    free(settings);
     ULI_TRY(status);
     if (c->outcome.status != ULYX_SUCCESS)
         status = uli_comm_refuse(

@@ -288,6 +288,25 @@ struct outcome {
     char unmapped[200]; /* of device memory; "" = all of it can be mapped */
 };
 
+/* What a gather brings: of one at a time. The memory is had before the first,
+ * for who fails in between must still come to the next: others may wait in it.
+ */
+union record {
+    struct hello hello;
+    struct uli_peer_address address;
+    struct outcome outcome;
+};
+
+static union record *
+new_table(int32_t nranks)
+{
+    union record *table = calloc((size_t)nranks + 1, sizeof(*table));
+
+    if (table == NULL)
+        uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks);
+    return table;
+}
+
 /* The first bad status of a gather, with its rank and text: equal on all. */
 static ulyx_status_t
 first_bad(ulyx_comm_t *comm, int32_t p, int32_t status, const char *text)
@@ -334,17 +353,15 @@ meeting_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
  * allocate takes part all the same, so that nobody waits for it. */
 static ulyx_status_t
 exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
-    ulyx_status_t status, uli_deadline_t deadline)
+    union record *table, ulyx_status_t status, uli_deadline_t deadline)
 {
     int32_t nranks = bootstrap->nranks;
-    struct hello *all = calloc((size_t)nranks + 1, sizeof(*all));
+    struct hello *all = (struct hello *)table;
     struct hello *mine = all + nranks;
     ulyx_status_t gathered;
 
-    if (all == NULL)
-        return meeting_give_up(bootstrap,
-            uli_error(ULYX_ERR_NO_MEMORY, "no memory for %d ranks", nranks),
-            deadline);
+    if (table == NULL)
+        return meeting_give_up(bootstrap, ULYX_ERR_NO_MEMORY, deadline);
     if (comm != NULL)
         mine->identity = comm->peers[comm->rank].identity;
     mine->identity.protocol = ULI_PROTOCOL;
@@ -364,21 +381,17 @@ exchange_hello(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
             comm->peers[p].identity = all[p].identity;
         uli_service_unlock();
     }
-    free(all);
     return status != ULYX_SUCCESS ? status : gathered;
 }
 
 static ulyx_status_t
 exchange_outcome(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
-    ulyx_status_t status, uli_deadline_t deadline)
+    union record *table, ulyx_status_t status, uli_deadline_t deadline)
 {
     struct outcome mine = {status, "", ""};
-    struct outcome *all = calloc((size_t)bootstrap->nranks, sizeof(*all));
+    struct outcome *all = (struct outcome *)table;
     ulyx_status_t gathered;
 
-    if (all == NULL)
-        return meeting_give_up(bootstrap,
-            uli_error(ULYX_ERR_NO_MEMORY, "no memory for outcomes"), deadline);
     snprintf(mine.text, sizeof(mine.text), "%s", ulyx_last_error());
     if (comm->gpu != NULL)
         memcpy(mine.unmapped, comm->gpu->unmapped, sizeof(mine.unmapped));
@@ -389,7 +402,6 @@ exchange_outcome(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
     /* The lowest rank's reason is the last one to be taken. */
     for (int32_t p = comm->nranks - 1; gathered == ULYX_SUCCESS && p >= 0; p--)
         uli_gpu_adopt(comm, p, all[p].unmapped);
-    free(all);
     return gathered;
 }
 
@@ -442,22 +454,15 @@ meeting_may_give_up(const ulyx_comm_t *comm, struct uli_bootstrap *bootstrap)
 
 /* From the identities on. */
 static ulyx_status_t
-join_peers(
-    ulyx_comm_t *comm, struct uli_bootstrap *bootstrap, uli_deadline_t deadline)
+join_peers(ulyx_comm_t *comm, struct uli_bootstrap *bootstrap,
+    union record *table, uli_deadline_t deadline)
 {
     ulyx_status_t status = uli_comm_connect(comm), gathered = ULYX_SUCCESS;
-    struct uli_peer_address *addresses = NULL;
+    struct uli_peer_address *addresses = (struct uli_peer_address *)table;
 
-    if (comm->nnodes > 1) {
-        addresses = calloc((size_t)comm->nranks + 1, sizeof(*addresses));
-        if (addresses == NULL)
-            return meeting_give_up(bootstrap,
-                uli_error(
-                    ULYX_ERR_NO_MEMORY, "no memory for %d ranks", comm->nranks),
-                deadline);
+    if (comm->nnodes > 1)
         gathered =
             exchange_addresses(comm, bootstrap, status, deadline, addresses);
-    }
     if (gathered == ULYX_SUCCESS) {
         comm->meeting = bootstrap;
         if (status == ULYX_SUCCESS)
@@ -466,9 +471,8 @@ join_peers(
         gathered =
             status != ULYX_SUCCESS && meeting_may_give_up(comm, bootstrap)
                 ? meeting_give_up(bootstrap, status, deadline)
-                : exchange_outcome(comm, bootstrap, status, deadline);
+                : exchange_outcome(comm, bootstrap, table, status, deadline);
     }
-    free(addresses);
     return gathered;
 }
 
@@ -477,18 +481,21 @@ uli_comm_create(struct uli_bootstrap *bootstrap, int32_t nranks, int32_t rank,
     const ulyx_comm_params_t *params, uli_deadline_t deadline,
     ulyx_comm_t **comm_p)
 {
+    union record *table = new_table(nranks);
     ulyx_comm_t *comm = NULL;
-    ulyx_status_t status;
+    ulyx_status_t status = table != NULL ? ULYX_SUCCESS : ULYX_ERR_NO_MEMORY;
 
-    status =
-        uli_comm_new(nranks, rank, params, bootstrap->node_hash, true, &comm);
+    if (status == ULYX_SUCCESS)
+        status = uli_comm_new(
+            nranks, rank, params, bootstrap->node_hash, true, &comm);
     if (status == ULYX_SUCCESS) {
         comm->call_deadline = deadline;
         status = uli_comm_serve(comm);
     }
-    status = exchange_hello(comm, bootstrap, status, deadline);
+    status = exchange_hello(comm, bootstrap, table, status, deadline);
     if (status == ULYX_SUCCESS)
-        status = join_peers(comm, bootstrap, deadline);
+        status = join_peers(comm, bootstrap, table, deadline);
+    free(table);
     if (status == ULYX_SUCCESS) {
         uli_comm_call_end(comm, INT64_MAX);
         ULI_INFO(ULI_LOG_INIT, rank, "%s: rank %d of %d on %d node%s, %s",
@@ -511,9 +518,12 @@ uli_comm_refuse(struct uli_bootstrap *bootstrap, ulyx_status_t outcome,
     uli_deadline_t deadline)
 {
     char text[256];
+    union record *table;
 
     snprintf(text, sizeof(text), "%s", ulyx_last_error());
-    exchange_hello(NULL, bootstrap, outcome, deadline);
+    table = new_table(bootstrap->nranks);
+    exchange_hello(NULL, bootstrap, table, outcome, deadline);
+    free(table);
     return uli_error_pass(outcome, text);
 }
 

@@ -19,15 +19,15 @@ uli_identity_fill(const struct uli_settings *settings, int32_t rank,
     memset(&identity, 0, sizeof(identity)); /* padding travels too */
     identity.protocol = ULI_PROTOCOL;
     identity.rank = rank;
-    uli_node_hash(settings, identity.node_hash);
+    ULI_TRY(uli_node_hash(settings, identity.node_hash));
     if (settings->ranks_per_node > 0)
         identity.node_hash[0] +=
             1 + (uint64_t)(rank / settings->ranks_per_node);
-    identity.machine_hash = uli_node_machine_hash();
+    ULI_TRY(uli_node_machine_hash(&identity.machine_hash));
     ULI_TRY(uli_random_bytes(identity.endpoint, sizeof(identity.endpoint)));
     identity.pid = (int32_t)getpid();
     identity.uid = (uint32_t)geteuid();
-    identity.pid_namespace = uli_node_pid_namespace();
+    ULI_TRY(uli_node_pid_namespace(&identity.pid_namespace));
     identity.cores_hash = uli_node_cores_hash();
     identity.memory_kind = memory_kind;
     identity.device = device;

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "bootstrap/bootstrap.h"
+#include "comm/agreement/rounds.h"
 #include "comm/comm.h"
+#include "comm/remote/remote.h"
 
 /* The third, of addresses, where a group may have several nodes. */
 enum { CREATION_GATHERS = 2, CREATION_GATHERS_NODES = 3 };
@@ -25,6 +27,8 @@ struct group {
     enum uli_call call;
     int32_t gathers;   /* done so far */
     uint64_t recorded; /* since the last one, by the parent's recorder; or 0 */
+    unsigned char *table; /* of a gather: kept, so that the last needs none */
+    size_t table_bytes;
     /* [nranks of the parent], had before the first gather */
     int32_t *members; /* parent's ranks in the group's order */
     struct choice *choices;
@@ -93,12 +97,28 @@ split_refuse(
     return uli_error_pass(outcome, text);
 }
 
+static unsigned char *
+group_table(struct group *group, size_t bytes)
+{
+    size_t all_bytes = (size_t)group->parent->nranks * bytes;
+    unsigned char *larger;
+
+    if (all_bytes <= group->table_bytes)
+        return group->table;
+    larger = realloc(group->table, all_bytes);
+    if (larger == NULL)
+        return NULL;
+    group->table = larger;
+    group->table_bytes = all_bytes;
+    return larger;
+}
+
 static ulyx_status_t
 bootstrap_gather(struct uli_bootstrap *bootstrap, const void *mine,
     size_t bytes, void *all_p, uli_deadline_t deadline)
 {
     struct group *group = (struct group *)bootstrap;
-    unsigned char *all = malloc((size_t)group->parent->nranks * bytes);
+    unsigned char *all = group_table(group, bytes);
     ulyx_status_t status;
 
     if (all == NULL)
@@ -111,14 +131,27 @@ bootstrap_gather(struct uli_bootstrap *bootstrap, const void *mine,
             memcpy((unsigned char *)all_p + (size_t)m * bytes,
                 all + (size_t)group->members[m] * bytes, bytes);
     }
-    free(all);
     return status;
 }
 
+/* A member of this node that has failed has posted so for the next gather. */
 static bool
 is_broken(struct uli_bootstrap *bootstrap)
 {
-    return uli_comm_check(((struct group *)bootstrap)->parent) != ULYX_SUCCESS;
+    const struct group *group = (struct group *)bootstrap;
+    ulyx_comm_t *parent = group->parent;
+    uint64_t next = parent->agree_round + 1;
+
+    for (int32_t m = 0; m < bootstrap->nranks; m++) {
+        int32_t p = group->members[m];
+
+        if (!uli_comm_is_remote(parent, p) && p != parent->rank &&
+            uli_rounds_has(parent, ULI_ROUNDS_AGREE, p, next) &&
+            uli_rounds_read(parent, ULI_ROUNDS_AGREE, p, next)->status !=
+                ULYX_SUCCESS)
+            return true;
+    }
+    return uli_comm_check(parent) != ULYX_SUCCESS;
 }
 
 static void
@@ -237,6 +270,7 @@ uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
     status = refuses ? split_refuse(comm, outcome, uli_deadline_in(timeout_s))
                      : split_over(&group, color, key, params, timeout_s, new_p);
     uli_recorder_end(&comm->control->recorder, group.recorded, status);
+    free(group.table);
     free(group.members);
     free(group.choices);
     free(group.sizes);

@@ -4,6 +4,7 @@
  */
 #include "topology/node.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -31,53 +32,75 @@ hash_both(uint64_t hash_p[2], const void *bytes, size_t count)
     hash_p[1] = hash_bytes(hash_p[1], bytes, count);
 }
 
-static uint64_t
-namespace_inode(const char *path)
+/* Not mounted, or not for this process: as it is for all others here. Another
+ * error is this process's own moment, and must not make it another node. */
+static bool
+proc_is_hidden(int number)
 {
-    struct stat status;
-    return stat(path, &status) == 0 ? (uint64_t)status.st_ino : 0;
+    return number == ENOENT || number == ENOTDIR || number == EACCES ||
+           number == EPERM;
 }
 
-/* The boot id, or the host's name where /proc is not mounted. */
-static void
+/* 0 where /proc is hidden. */
+static ulyx_status_t
+namespace_inode(const char *path, uint64_t *inode_p)
+{
+    struct stat status;
+    *inode_p = 0;
+    if (stat(path, &status) == 0)
+        *inode_p = (uint64_t)status.st_ino;
+    else if (!proc_is_hidden(errno))
+        return uli_error_errno("%s, which tells hosts apart", path);
+    return ULYX_SUCCESS;
+}
+
+/* The boot id, or the host's name where /proc is hidden. */
+static ulyx_status_t
 hash_machine(uint64_t hash_p[2])
 {
+    static const char path[] = "/proc/sys/kernel/random/boot_id";
     char text[128] = {0};
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    FILE *file = fopen(path, "re");
+    if (!file && !proc_is_hidden(errno))
+        return uli_error_errno("%s, which tells hosts apart", path);
     if (!file || !fgets(text, sizeof(text), file))
         gethostname(text, sizeof(text) - 1);
     if (file)
         fclose(file);
     hash_both(hash_p, text, strlen(text));
+    return ULYX_SUCCESS;
 }
 
-void
+ulyx_status_t
 uli_node_hash(const struct uli_settings *settings, uint64_t hash_p[2])
 {
+    uint64_t network;
     hash_p[0] = UINT64_C(0xcbf29ce484222325);
     hash_p[1] = UINT64_C(0x9ae16a3b2f90404f);
     if (settings->host_id[0]) {
         hash_both(hash_p, settings->host_id, strlen(settings->host_id));
-        return;
+        return ULYX_SUCCESS;
     }
-    uint64_t network = namespace_inode("/proc/self/ns/net");
-    hash_machine(hash_p);
+    ULI_TRY(namespace_inode("/proc/self/ns/net", &network));
+    ULI_TRY(hash_machine(hash_p));
     hash_both(hash_p, &network, sizeof(network));
+    return ULYX_SUCCESS;
 }
 
-uint64_t
-uli_node_machine_hash(void)
+ulyx_status_t
+uli_node_machine_hash(uint64_t *hash_p)
 {
     uint64_t hash[2] = {
         UINT64_C(0xcbf29ce484222325), UINT64_C(0x9ae16a3b2f90404f)};
-    hash_machine(hash);
-    return hash[0];
+    ULI_TRY(hash_machine(hash));
+    *hash_p = hash[0];
+    return ULYX_SUCCESS;
 }
 
-uint64_t
-uli_node_pid_namespace(void)
+ulyx_status_t
+uli_node_pid_namespace(uint64_t *inode_p)
 {
-    return namespace_inode("/proc/self/ns/pid");
+    return namespace_inode("/proc/self/ns/pid", inode_p);
 }
 
 /* The calling thread's affinity. The set grows until the kernel's fits:

@@ -12,18 +12,22 @@
 
 #include <stdint.h>
 #include "base/settings.h"
+#include "base/status.h"
 
-/* Equal for processes of one node. Any thread. */
-void uli_node_hash(const struct uli_settings *settings, uint64_t hash_p[2]);
+/* Equal for processes of one node. Any thread. This and the next two:
+ * ERR_SYSTEM where /proc is there but cannot be read now (no descriptor, no
+ * memory). */
+ulyx_status_t uli_node_hash(
+    const struct uli_settings *settings, uint64_t hash_p[2]);
 
 /* Equal for processes of one running kernel, whatever ULYX_HOSTID and
  * namespaces say: nodes that share it are made up, and what joins them is
  * memory. */
-uint64_t uli_node_machine_hash(void);
+ulyx_status_t uli_node_machine_hash(uint64_t *hash_p);
 
 /* Inode of this process's pid namespace; 0 when /proc does not say. A pid
  * means the same process to two processes only where these are equal. */
-uint64_t uli_node_pid_namespace(void);
+ulyx_status_t uli_node_pid_namespace(uint64_t *inode_p);
 
 /* Cores that this process may use: of its affinity, and no more than the time
  * of its control groups is (cpu.max, cpu.cfs_quota_us as they were at the first

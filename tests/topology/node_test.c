@@ -19,7 +19,7 @@ host_hash(const char *host_id, uint64_t hash_p[2])
     struct uli_settings settings;
     assert_status(uli_settings_load(&settings), ULYX_SUCCESS);
     snprintf(settings.host_id, sizeof(settings.host_id), "%s", host_id);
-    uli_node_hash(&settings, hash_p);
+    assert_status(uli_node_hash(&settings, hash_p), ULYX_SUCCESS);
 }
 
 static void

@@ -197,6 +197,23 @@ send_join(const struct star *star, uli_deadline_t deadline)
         star->fd, message, ULI_FRAME_HEADER_BYTES + bytes, deadline);
 }
 
+/* Without memory for more than to tell the others. */
+static ulyx_status_t
+join_to_give_up(int fd, struct uli_root *root, int32_t nranks, int32_t rank,
+    uli_deadline_t deadline)
+{
+    struct star star = {
+        .base = {&star_ops, rank, nranks, NULL}, .fd = fd, .root = root};
+    ulyx_status_t status = ULYX_ERR_NO_MEMORY;
+    static const char why[] = "out of memory for a bootstrap";
+    if (send_join(&star, deadline))
+        uli_error(status, "%s", why);
+    else
+        status = star_give_up(&star.base, status, why, deadline);
+    close(fd);
+    return status;
+}
+
 ulyx_status_t
 uli_bootstrap_open_star(int fd, struct uli_root *root, int32_t nranks,
     int32_t rank, struct uli_port_range ports, uli_deadline_t deadline,
@@ -204,10 +221,8 @@ uli_bootstrap_open_star(int fd, struct uli_root *root, int32_t nranks,
 {
     struct uli_socket_address peer = {.length = sizeof(peer.storage)};
     struct star *star = calloc(1, sizeof(*star));
-    if (!star) {
-        close(fd);
-        return uli_error(ULYX_ERR_NO_MEMORY, "out of memory for a bootstrap");
-    }
+    if (!star)
+        return join_to_give_up(fd, root, nranks, rank, deadline);
     star->base = (struct uli_bootstrap){&star_ops, rank, nranks, NULL};
     star->fd = fd;
     star->root = root;

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls of the library that fail at a chosen moment. The linker puts these
+ * functions in the place of the C library's (--wrap), for the library's objects
+ * and the test's own; what other libraries call is not touched.
+ */
+#ifndef TESTS_FAILING_FAILING_H
+#define TESTS_FAILING_FAILING_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+/* The functions, in failing.c's order. */
+extern const char *const failing_names[];
+int failing_kinds(void);
+
+/* From now on the n-th call (from 1) of this kind fails, by whatever thread of
+ * this process; with `lasting` all after it, too. */
+void failing_arm(int kind, int n, bool lasting);
+/* Nothing fails any more. returns whether anything has. */
+bool failing_disarm(void);
+
+/* Blocks that the wrapped functions have given and nobody has freed. */
+long failing_blocks(void);
+
+/* For the test itself: never fails. */
+int failing_thread(pthread_t *thread, void *(*body)(void *), void *context);
+
+#endif
