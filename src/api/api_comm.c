@@ -55,7 +55,8 @@ check_ranks(int32_t nranks, int32_t rank)
 
 static ulyx_status_t
 open_bootstrap(const struct creation *c, const struct uli_settings *settings,
-    uli_deadline_t deadline, struct uli_bootstrap **bootstrap_p)
+    uint32_t meeting, uli_deadline_t deadline,
+    struct uli_bootstrap **bootstrap_p)
 {
     switch (c->by) {
     case BY_ID:
@@ -65,7 +66,7 @@ open_bootstrap(const struct creation *c, const struct uli_settings *settings,
         return uli_bootstrap_open_callback(c->allgather, c->allgather_context,
             c->nranks, c->rank, bootstrap_p);
     default:
-        return uli_bootstrap_open_env(settings, deadline, bootstrap_p);
+        return uli_bootstrap_open_env(settings, meeting, deadline, bootstrap_p);
     }
 }
 
@@ -76,6 +77,7 @@ run_creation(void *context)
     struct uli_bootstrap *bootstrap;
     struct uli_settings settings; /* no call to fail by, before the meeting */
     uli_deadline_t deadline = 0;
+    uint32_t meeting = c->by == BY_ENV ? uli_bootstrap_count_env() : 0;
     ulyx_status_t status;
 
     if (c->name[0] != 0)
@@ -84,7 +86,7 @@ run_creation(void *context)
     if (status == ULYX_SUCCESS) {
         deadline = uli_deadline_in(
             uli_timeout_or(c->params.timeout_s, settings.timeout_s));
-        status = open_bootstrap(c, &settings, deadline, &bootstrap);
+        status = open_bootstrap(c, &settings, meeting, deadline, &bootstrap);
     }
     ULI_TRY(status);
     if (c->outcome.status != ULYX_SUCCESS)

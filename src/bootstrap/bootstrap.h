@@ -62,9 +62,13 @@ ulyx_status_t uli_bootstrap_open_callback(ulyx_allgather_fn allgather,
     void *context, int32_t nranks, int32_t rank,
     struct uli_bootstrap **bootstrap_p);
 /* By the launcher's environment (launcher.c finds rank, size and meeting
- * point); the bootstrap then has rank and nranks. */
+ * point); the bootstrap then has rank and nranks. The n-th meeting of a process
+ * is the n-th of the others, also after one that failed: so a creation takes
+ * its number before it can fail. */
+uint32_t uli_bootstrap_count_env(void);
 ulyx_status_t uli_bootstrap_open_env(const struct uli_settings *settings,
-    uli_deadline_t deadline, struct uli_bootstrap **bootstrap_p);
+    uint32_t meeting, uli_deadline_t deadline,
+    struct uli_bootstrap **bootstrap_p);
 
 /* The root of a unique id: listens and serves from a thread of its own. Destroy
  * ends it, by the process that made it. */

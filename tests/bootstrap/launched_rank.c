@@ -18,7 +18,8 @@ ranks_meet(const struct uli_settings *settings, int *rank_p, int *nranks_p)
     struct uli_bootstrap *bootstrap;
     int32_t all[NRANKS_MAX];
     uli_deadline_t deadline = uli_deadline_in(settings->timeout_s);
-    ULI_TRY(uli_bootstrap_open_env(settings, deadline, &bootstrap));
+    ULI_TRY(uli_bootstrap_open_env(
+        settings, uli_bootstrap_count_env(), deadline, &bootstrap));
     *rank_p = bootstrap->rank;
     *nranks_p = bootstrap->nranks;
     int32_t mine = bootstrap->rank * 7 + 1;

@@ -354,8 +354,9 @@ create_half(atomic_bool *over)
 
     usleep(2500000);
     if (!ranks_expect(uli_settings_load(&settings) == ULYX_SUCCESS) ||
-        !ranks_expect(uli_bootstrap_open_env(
-                          &settings, uli_deadline_in(20), &half.inner) == 0))
+        !ranks_expect(
+            uli_bootstrap_open_env(&settings, uli_bootstrap_count_env(),
+                uli_deadline_in(20), &half.inner) == 0))
         return false;
     half.base = (struct uli_bootstrap){&half_ops, 0, 2, NULL};
     bool ok = ranks_expect(uli_comm_create(&half.base, 2, 0, &params,

@@ -228,12 +228,17 @@ uli_bootstrap_open_from(const struct uli_settings *settings,
     return open_one(&env, bootstrap_p);
 }
 
-ulyx_status_t
-uli_bootstrap_open_env(const struct uli_settings *settings,
-    uli_deadline_t deadline, struct uli_bootstrap **bootstrap_p)
+uint32_t
+uli_bootstrap_count_env(void)
 {
     static atomic_uint meetings;
-    uint32_t meeting = atomic_fetch_add(&meetings, 1);
+    return atomic_fetch_add(&meetings, 1);
+}
+
+ulyx_status_t
+uli_bootstrap_open_env(const struct uli_settings *settings, uint32_t meeting,
+    uli_deadline_t deadline, struct uli_bootstrap **bootstrap_p)
+{
     return uli_bootstrap_open_from(
         settings, &uli_env_process, meeting, deadline, bootstrap_p);
 }
