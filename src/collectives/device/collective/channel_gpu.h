@@ -73,7 +73,7 @@ ulyx_status_t uli_channel_gpu_run(struct uli_channel_gpu *channel,
 ulyx_status_t uli_channel_gpu_refuse(
     struct uli_channel_gpu *channel, ulyx_status_t status, void *stream);
 
-/* ---- what the device has noted (channel_gpu_call.c) ---------------------- */
+/* ---- what the device has noted (channel_gpu_error.c) --------------------- */
 
 /* Fails the communicator if a call has failed. Any thread. */
 void uli_channel_gpu_look(struct uli_channel_gpu *channel);
