@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is found when the packed exchange or the transport "staged" is wrong:
- * faults planted into them by carried_plant.py, each in a process of its own,
- * as what follows a fault is undefined. A fault is caught by a race, a wrong
- * byte or a call that does not end well; the sources as they are show none.
+ * What is found when the exchange by messages or the transport "staged" is
+ * wrong: faults planted into them by carried_plant.py, each in a process of its
+ * own, as what follows a fault is undefined. A fault is caught by a race, a
+ * wrong byte or a call that does not end well; the sources as they are show
+ * none.
  */
 #include <stdio.h>
 #include <stdlib.h>

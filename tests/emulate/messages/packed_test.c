@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The packed exchange on emulated devices that cannot reach each other: a
+ * The exchange by messages on emulated devices that cannot reach each other: a
  * thread a rank, batches by fake_nccl with kernels of its own. Every byte is
  * compared with obvious placement, sums bit for bit; refusals, graphs, and a
  * rank that does not come.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies the packed exchange and the transport "staged" with faults planted into
+"""Copies the exchange by messages and the transport "staged" with faults planted into
 them, each behind a number that a test sets at run time. A place that is not
 found, or found twice, is an error, so the list keeps up with the sources.
 
@@ -42,7 +42,7 @@ FAULTS = [
      "ULI_TRY(await_batch(c, rounds - 1));", ";"),
     ("PACK_NOT_AWAITED", CALL,
      "ULI_TRY(ULI_MESSAGES_DEVICE(\n"
-     "            packed, event_order, packed->messages_event, packed->inner));",
+     "            messages, event_order, messages->packed_event, messages->inner));",
      ";"),
 ]
 

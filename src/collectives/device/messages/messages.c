@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Life of a packed exchange; see messages.h. One allocation on the device holds
+ * Life of an exchange by messages; see messages.h. One allocation on the device holds
  * the state, the messages out and the messages in; message p lies at the same
  * offset of both, two slots one after another. Another holds the hash of the
  * document tables and all directions' tables, laid out as in pinned memory,
@@ -14,17 +14,17 @@
 #include "base/status.h"
 
 static bool
-messages_uses(const struct uli_messages *packed, int direction)
+messages_uses(const struct uli_messages *messages, int direction)
 {
-    return packed->params.directions >> direction & 1;
+    return messages->params.directions >> direction & 1;
 }
 
 /* ---- tables -------------------------------------------------------------- */
 
 static struct uli_messages_table_params
-table_params(const struct uli_messages *packed, int direction)
+table_params(const struct uli_messages *messages, int direction)
 {
-    const struct uli_messages_params *own = &packed->params;
+    const struct uli_messages_params *own = &messages->params;
     struct uli_messages_table_params params = {
         .gpu = {.layout = own->layout,
             .direction = (ulyx_direction_t)direction,
@@ -37,67 +37,67 @@ table_params(const struct uli_messages *packed, int direction)
 }
 
 static ulyx_status_t
-messages_measure(struct uli_messages *packed)
+messages_measure(struct uli_messages *messages)
 {
     int64_t at = ULI_GPU_LINE; /* the hash */
-    ULI_TRY(uli_messages_scratch_create(packed->params.layout, &packed->scratch));
+    ULI_TRY(uli_messages_scratch_create(messages->params.layout, &messages->scratch));
     for (int o = 0; o < ULYX_DIRECTIONS; o++) {
-        struct uli_messages_table_params params = table_params(packed, o);
-        if (messages_uses(packed, o))
+        struct uli_messages_table_params params = table_params(messages, o);
+        if (messages_uses(messages, o))
             ULI_TRY(uli_messages_table_measure(
-                &params, &packed->scratch, &packed->ops[o], &at));
+                &params, &messages->scratch, &messages->ops[o], &at));
     }
-    packed->tables_bytes = at;
+    messages->tables_bytes = at;
     return ULYX_SUCCESS;
 }
 
 static ulyx_status_t
-fill_tables(struct uli_messages *packed, int buffer)
+fill_tables(struct uli_messages *messages, int buffer)
 {
-    unsigned char *base = packed->buffers[buffer];
-    uint64_t hash = uli_layout_table_hash(packed->params.layout);
+    unsigned char *base = messages->buffers[buffer];
+    uint64_t hash = uli_layout_table_hash(messages->params.layout);
     memcpy(base, &hash, sizeof(hash));
     for (int o = 0; o < ULYX_DIRECTIONS; o++) {
-        struct uli_messages_table_params params = table_params(packed, o);
-        if (messages_uses(packed, o))
+        struct uli_messages_table_params params = table_params(messages, o);
+        if (messages_uses(messages, o))
             ULI_TRY(uli_messages_table_fill(
-                &params, &packed->scratch, &packed->ops[o], base));
+                &params, &messages->scratch, &messages->ops[o], base));
     }
-    packed->hash = hash;
+    messages->hash = hash;
     return ULYX_SUCCESS;
 }
 
 /* One rank's entry in round k: its slots begin as many bytes before the
  * message as the rounds before have carried. */
 static struct uli_gpu_peer
-peer_of(const struct uli_messages *packed, const struct uli_messages_table *table,
+peer_of(const struct uli_messages *messages, const struct uli_messages_table *table,
     int32_t p, int64_t k)
 {
-    int64_t at = k * packed->nranks + p;
-    unsigned char *out = uli_messages_message(packed, p, 0, true);
-    unsigned char *in = uli_messages_message(packed, p, 0, false);
+    int64_t at = k * messages->nranks + p;
+    unsigned char *out = uli_messages_message(messages, p, 0, true);
+    unsigned char *in = uli_messages_message(messages, p, 0, false);
     struct uli_gpu_peer peer = {.mine = (struct uli_gpu_flags *)(void *)in,
         .yours = (struct uli_gpu_flags *)(void *)out,
-        .slot_in = uli_messages_message(packed, p, k, false) + ULI_PACKED_HEAD -
+        .slot_in = uli_messages_message(messages, p, k, false) + ULI_MESSAGE_HEAD -
                    table->received[at],
-        .slot_out = uli_messages_message(packed, p, k, true) + ULI_PACKED_HEAD -
+        .slot_out = uli_messages_message(messages, p, k, true) + ULI_MESSAGE_HEAD -
                     table->sent[at],
         .shares = 1};
     return peer;
 }
 
 static void
-fill_peers(struct uli_messages *packed, int buffer)
+fill_peers(struct uli_messages *messages, int buffer)
 {
     for (int o = 0; o < ULYX_DIRECTIONS; o++) {
-        const struct uli_messages_table *table = &packed->ops[o];
+        const struct uli_messages_table *table = &messages->ops[o];
         struct uli_gpu_peer *peers =
-            (void *)(packed->buffers[buffer] + table->peers_at);
-        for (int64_t k = 0; messages_uses(packed, o) && k < table->rounds; k++)
-            for (int32_t p = 0; p < packed->nranks; p++) {
+            (void *)(messages->buffers[buffer] + table->peers_at);
+        for (int64_t k = 0; messages_uses(messages, o) && k < table->rounds; k++)
+            for (int32_t p = 0; p < messages->nranks; p++) {
                 struct uli_gpu_peer none = {.shares = 0};
-                peers[k * packed->nranks + p] =
-                    packed->shares[p] ? peer_of(packed, table, p, k) : none;
+                peers[k * messages->nranks + p] =
+                    messages->shares[p] ? peer_of(messages, table, p, k) : none;
             }
     }
 }
@@ -106,218 +106,218 @@ fill_peers(struct uli_messages *packed, int buffer)
 
 /* Where documents may change any message may become as long as a chunk. */
 static void
-place_messages(struct uli_messages *packed)
+place_messages(struct uli_messages *messages)
 {
-    bool change = uli_layout_has_tables(packed->params.layout);
-    packed->slots = 1;
+    bool change = uli_layout_has_tables(messages->params.layout);
+    messages->slots = 1;
     for (int o = 0; o < ULYX_DIRECTIONS; o++)
-        if (messages_uses(packed, o) && (packed->ops[o].rounds > 1 ||
-                                   (change && packed->ops[o].round_room > 1)))
-            packed->slots = 2;
-    for (int32_t p = 0; p < packed->nranks; p++) {
+        if (messages_uses(messages, o) && (messages->ops[o].rounds > 1 ||
+                                   (change && messages->ops[o].round_room > 1)))
+            messages->slots = 2;
+    for (int32_t p = 0; p < messages->nranks; p++) {
         int64_t longest = 0;
         for (int o = 0; o < ULYX_DIRECTIONS; o++)
-            if (messages_uses(packed, o))
+            if (messages_uses(messages, o))
                 longest =
                     uli_max(longest, uli_messages_table_longest(
-                                         &packed->ops[o], packed->nranks, p));
+                                         &messages->ops[o], messages->nranks, p));
         if (change)
-            longest = packed->params.chunk_bytes;
-        packed->shares[p] = longest > 0 && p != packed->params.rank;
-        packed->slot_bytes[p] =
-            packed->shares[p]
-                ? ULI_PACKED_HEAD + uli_round_up(longest, ULI_GPU_LINE)
+            longest = messages->params.chunk_bytes;
+        messages->shares[p] = longest > 0 && p != messages->params.rank;
+        messages->slot_bytes[p] =
+            messages->shares[p]
+                ? ULI_MESSAGE_HEAD + uli_round_up(longest, ULI_GPU_LINE)
                 : 0;
-        packed->message_at[p + 1] =
-            packed->message_at[p] + packed->slots * packed->slot_bytes[p];
+        messages->message_at[p + 1] =
+            messages->message_at[p] + messages->slots * messages->slot_bytes[p];
     }
 }
 
 static ulyx_status_t
-allocate_device(struct uli_messages *packed)
+allocate_device(struct uli_messages *messages)
 {
-    int64_t messages = packed->message_at[packed->nranks];
+    int64_t bytes = messages->message_at[messages->nranks];
     void *memory, *tables;
-    packed->out_at = ULI_GPU_LINE;
-    packed->in_at = packed->out_at + messages;
-    packed->memory_bytes = packed->in_at + messages;
-    ULI_TRY(ULI_MESSAGES_DEVICE(packed, alloc, packed->memory_bytes, &memory));
-    packed->memory = memory;
-    ULI_TRY(ULI_MESSAGES_DEVICE(packed, alloc, packed->tables_bytes, &tables));
-    packed->tables = tables;
+    messages->out_at = ULI_GPU_LINE;
+    messages->in_at = messages->out_at + bytes;
+    messages->memory_bytes = messages->in_at + bytes;
+    ULI_TRY(ULI_MESSAGES_DEVICE(messages, alloc, messages->memory_bytes, &memory));
+    messages->memory = memory;
+    ULI_TRY(ULI_MESSAGES_DEVICE(messages, alloc, messages->tables_bytes, &tables));
+    messages->tables = tables;
     return ULYX_SUCCESS;
 }
 
 static ulyx_status_t
-allocate_pinned(struct uli_messages *packed)
+allocate_pinned(struct uli_messages *messages)
 {
     void *host, *device;
-    packed->nbuffers = uli_layout_has_tables(packed->params.layout) ? 2 : 1;
-    packed->pinned_bytes =
-        ULI_GPU_LINE + packed->nbuffers * packed->tables_bytes;
+    messages->nbuffers = uli_layout_has_tables(messages->params.layout) ? 2 : 1;
+    messages->pinned_bytes =
+        ULI_GPU_LINE + messages->nbuffers * messages->tables_bytes;
     ULI_TRY(ULI_MESSAGES_DEVICE(
-        packed, host_alloc, packed->pinned_bytes, &host, &device));
-    memset(host, 0, (size_t)packed->pinned_bytes);
-    packed->report = host;
-    packed->device_report = device;
-    for (int b = 0; b < packed->nbuffers; b++) {
-        packed->buffers[b] =
-            (unsigned char *)host + ULI_GPU_LINE + b * packed->tables_bytes;
-        ULI_TRY(ULI_MESSAGES_DEVICE(packed, event_create, &packed->copied[b]));
+        messages, host_alloc, messages->pinned_bytes, &host, &device));
+    memset(host, 0, (size_t)messages->pinned_bytes);
+    messages->report = host;
+    messages->device_report = device;
+    for (int b = 0; b < messages->nbuffers; b++) {
+        messages->buffers[b] =
+            (unsigned char *)host + ULI_GPU_LINE + b * messages->tables_bytes;
+        ULI_TRY(ULI_MESSAGES_DEVICE(messages, event_create, &messages->copied[b]));
     }
     return ULYX_SUCCESS;
 }
 
 /* For calls of several rounds. */
 static ulyx_status_t
-make_inner(struct uli_messages *packed)
+make_inner(struct uli_messages *messages)
 {
-    if (packed->slots < 2)
+    if (messages->slots < 2)
         return ULYX_SUCCESS;
-    ULI_TRY(ULI_MESSAGES_DEVICE(packed, stream_create, &packed->inner));
-    ULI_TRY(ULI_MESSAGES_DEVICE(packed, event_create, &packed->messages_event));
+    ULI_TRY(ULI_MESSAGES_DEVICE(messages, stream_create, &messages->inner));
+    ULI_TRY(ULI_MESSAGES_DEVICE(messages, event_create, &messages->packed_event));
     for (int s = 0; s < 2; s++)
-        ULI_TRY(ULI_MESSAGES_DEVICE(packed, event_create, &packed->carried[s]));
+        ULI_TRY(ULI_MESSAGES_DEVICE(messages, event_create, &messages->carried[s]));
     return ULYX_SUCCESS;
 }
 
 /* ---- life ---------------------------------------------------------------- */
 
 static ulyx_status_t
-messages_fill(struct uli_messages *packed, void *stream)
+messages_fill(struct uli_messages *messages, void *stream)
 {
-    ULI_TRY(messages_measure(packed));
-    ULI_TRY(allocate_pinned(packed));
-    ULI_TRY(fill_tables(packed, 0));
-    place_messages(packed);
-    ULI_TRY(allocate_device(packed));
-    ULI_TRY(make_inner(packed));
-    fill_peers(packed, 0);
+    ULI_TRY(messages_measure(messages));
+    ULI_TRY(allocate_pinned(messages));
+    ULI_TRY(fill_tables(messages, 0));
+    place_messages(messages);
+    ULI_TRY(allocate_device(messages));
+    ULI_TRY(make_inner(messages));
+    fill_peers(messages, 0);
     ULI_TRY(ULI_MESSAGES_DEVICE(
-        packed, zero, packed->memory, packed->memory_bytes, stream));
-    ULI_TRY(ULI_MESSAGES_DEVICE(packed, copy, packed->tables, packed->buffers[0],
-        packed->tables_bytes, stream));
-    return ULI_MESSAGES_DEVICE(packed, stream_wait, stream);
+        messages, zero, messages->memory, messages->memory_bytes, stream));
+    ULI_TRY(ULI_MESSAGES_DEVICE(messages, copy, messages->tables, messages->buffers[0],
+        messages->tables_bytes, stream));
+    return ULI_MESSAGES_DEVICE(messages, stream_wait, stream);
 }
 
 static bool
-allocate_arrays(struct uli_messages *packed)
+allocate_arrays(struct uli_messages *messages)
 {
-    size_t n = (size_t)packed->nranks;
-    packed->message_at = calloc(n + 1, sizeof(*packed->message_at));
-    packed->slot_bytes = calloc(n, sizeof(*packed->slot_bytes));
-    packed->shares = calloc(n, sizeof(*packed->shares));
-    packed->batch_messages = calloc(2 * n, sizeof(*packed->batch_messages));
-    return packed->message_at && packed->slot_bytes && packed->shares &&
-           packed->batch_messages;
+    size_t n = (size_t)messages->nranks;
+    messages->message_at = calloc(n + 1, sizeof(*messages->message_at));
+    messages->slot_bytes = calloc(n, sizeof(*messages->slot_bytes));
+    messages->shares = calloc(n, sizeof(*messages->shares));
+    messages->batch_messages = calloc(2 * n, sizeof(*messages->batch_messages));
+    return messages->message_at && messages->slot_bytes && messages->shares &&
+           messages->batch_messages;
 }
 
 ulyx_status_t
 uli_messages_create(
-    const struct uli_messages_params *params, struct uli_messages **packed_p)
+    const struct uli_messages_params *params, struct uli_messages **messages_p)
 {
-    struct uli_messages *packed = calloc(1, sizeof(*packed));
+    struct uli_messages *messages = calloc(1, sizeof(*messages));
     void *stream = NULL;
     ulyx_status_t status = ULYX_SUCCESS;
-    if (!packed)
-        return uli_error(ULYX_ERR_NO_MEMORY, "packed exchange: no memory");
-    packed->params = *params;
-    packed->nranks = uli_layout_shape(params->layout)->nranks;
-    if (!allocate_arrays(packed))
-        status = uli_error(ULYX_ERR_NO_MEMORY, "packed exchange: no memory");
+    if (!messages)
+        return uli_error(ULYX_ERR_NO_MEMORY, "exchange by messages: no memory");
+    messages->params = *params;
+    messages->nranks = uli_layout_shape(params->layout)->nranks;
+    if (!allocate_arrays(messages))
+        status = uli_error(ULYX_ERR_NO_MEMORY, "exchange by messages: no memory");
     if (status == ULYX_SUCCESS)
-        status = ULI_MESSAGES_DEVICE(packed, stream_create, &stream);
+        status = ULI_MESSAGES_DEVICE(messages, stream_create, &stream);
     if (status == ULYX_SUCCESS)
-        status = messages_fill(packed, stream);
+        status = messages_fill(messages, stream);
     if (stream)
-        ULI_MESSAGES_DEVICE(packed, stream_destroy, stream);
+        ULI_MESSAGES_DEVICE(messages, stream_destroy, stream);
     if (status != ULYX_SUCCESS) {
-        uli_messages_destroy(packed);
+        uli_messages_destroy(messages);
         return status;
     }
-    *packed_p = packed;
+    *messages_p = messages;
     return ULYX_SUCCESS;
 }
 
 static void
-free_event(struct uli_messages *packed, void *event)
+free_event(struct uli_messages *messages, void *event)
 {
     if (event)
-        (void)ULI_MESSAGES_DEVICE(packed, event_destroy, event);
+        (void)ULI_MESSAGES_DEVICE(messages, event_destroy, event);
 }
 
 void
-uli_messages_destroy(struct uli_messages *packed)
+uli_messages_destroy(struct uli_messages *messages)
 {
-    if (!packed)
+    if (!messages)
         return;
     for (int o = 0; o < ULYX_DIRECTIONS; o++)
-        uli_messages_table_free(&packed->ops[o]);
-    uli_messages_scratch_free(&packed->scratch);
-    if (packed->inner)
-        ULI_MESSAGES_DEVICE(packed, stream_destroy, packed->inner);
-    free_event(packed, packed->messages_event);
+        uli_messages_table_free(&messages->ops[o]);
+    uli_messages_scratch_free(&messages->scratch);
+    if (messages->inner)
+        ULI_MESSAGES_DEVICE(messages, stream_destroy, messages->inner);
+    free_event(messages, messages->packed_event);
     for (int i = 0; i < 2; i++) {
-        free_event(packed, packed->carried[i]);
-        free_event(packed, packed->copied[i]);
+        free_event(messages, messages->carried[i]);
+        free_event(messages, messages->copied[i]);
     }
-    if (packed->memory)
-        ULI_MESSAGES_DEVICE(packed, free, packed->memory);
-    if (packed->tables)
-        ULI_MESSAGES_DEVICE(packed, free, packed->tables);
-    if (packed->report)
-        ULI_MESSAGES_DEVICE(packed, host_free, packed->report);
-    free(packed->message_at);
-    free(packed->slot_bytes);
-    free(packed->shares);
-    free(packed->batch_messages);
-    free(packed);
+    if (messages->memory)
+        ULI_MESSAGES_DEVICE(messages, free, messages->memory);
+    if (messages->tables)
+        ULI_MESSAGES_DEVICE(messages, free, messages->tables);
+    if (messages->report)
+        ULI_MESSAGES_DEVICE(messages, host_free, messages->report);
+    free(messages->message_at);
+    free(messages->slot_bytes);
+    free(messages->shares);
+    free(messages->batch_messages);
+    free(messages);
 }
 
 /* ---- update -------------------------------------------------------------- */
 
 void *
-uli_messages_buffer_event(const struct uli_messages *packed)
+uli_messages_buffer_event(const struct uli_messages *messages)
 {
-    return packed->copied[packed->next_buffer];
+    return messages->copied[messages->next_buffer];
 }
 
 ulyx_status_t
-uli_messages_update(struct uli_messages *packed, void *stream)
+uli_messages_update(struct uli_messages *messages, void *stream)
 {
-    int buffer = packed->next_buffer;
-    ULI_TRY(fill_tables(packed, buffer));
-    fill_peers(packed, buffer);
-    ULI_TRY(ULI_MESSAGES_DEVICE(packed, copy, packed->tables,
-        packed->buffers[buffer], packed->tables_bytes, stream));
+    int buffer = messages->next_buffer;
+    ULI_TRY(fill_tables(messages, buffer));
+    fill_peers(messages, buffer);
+    ULI_TRY(ULI_MESSAGES_DEVICE(messages, copy, messages->tables,
+        messages->buffers[buffer], messages->tables_bytes, stream));
     ULI_TRY(ULI_MESSAGES_DEVICE(
-        packed, event_record, packed->copied[buffer], stream));
-    packed->next_buffer = (buffer + 1) % packed->nbuffers;
+        messages, event_record, messages->copied[buffer], stream));
+    messages->next_buffer = (buffer + 1) % messages->nbuffers;
     return ULYX_SUCCESS;
 }
 
 /* ---- what it is ---------------------------------------------------------- */
 
 struct uli_gpu_report *
-uli_messages_report(struct uli_messages *packed)
+uli_messages_report(struct uli_messages *messages)
 {
-    return packed->report;
+    return messages->report;
 }
 
 const bool *
-uli_messages_shares(const struct uli_messages *packed)
+uli_messages_shares(const struct uli_messages *messages)
 {
-    return packed->shares;
+    return messages->shares;
 }
 
 int32_t
-uli_messages_rounds(const struct uli_messages *packed, ulyx_direction_t direction)
+uli_messages_rounds(const struct uli_messages *messages, ulyx_direction_t direction)
 {
-    return packed->ops[direction].rounds;
+    return messages->ops[direction].rounds;
 }
 
 int64_t
-uli_messages_bytes(const struct uli_messages *packed)
+uli_messages_bytes(const struct uli_messages *messages)
 {
-    return packed->memory_bytes + packed->tables_bytes + packed->pinned_bytes;
+    return messages->memory_bytes + messages->tables_bytes + messages->pinned_bytes;
 }

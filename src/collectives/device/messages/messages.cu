@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two launches of the packed exchange; messages_gpu.h has the scheme. Their
+ * The two launches of the exchange by messages; messages_gpu.h has the scheme. Their
  * order against the batch between them is the streams', so neither waits for
  * anything: a peer that does not come holds up the batch, and whoever watches
  * over report->begun and ended aborts that.

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The packed exchange of one plan at one rank, on the host's side: messages,
+ * The exchange by messages of one plan at one rank, on the host's side: messages,
  * tables and words on the device, and what one call enqueues. messages_gpu.h has
  * the scheme. Memory on the device: two slots a peer and direction, of a chunk
  * at the most, whatever the tensors' size; one, where no direction takes more
  * than one round.
  *
- * One thread at a time. Calls of all packed exchanges over one batch come in
+ * One thread at a time. Calls of all exchanges by messages over one batch come in
  * the same order on all ranks, as those of NCCL itself must.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_H
@@ -39,14 +39,14 @@ struct uli_messages;
 /* Allocates and fills everything. Local: no rank is waited for.
  * Errors: NO_MEMORY, the device's; nothing is left then. */
 ulyx_status_t uli_messages_create(
-    const struct uli_messages_params *params, struct uli_messages **packed_p);
+    const struct uli_messages_params *params, struct uli_messages **messages_p);
 /* No call of it is under way on any stream. NULL is fine. */
-void uli_messages_destroy(struct uli_messages *packed);
+void uli_messages_destroy(struct uli_messages *messages);
 
 /* Before a call. Errors: BUSY, while another stream captures one of several
  * rounds; nothing is enqueued then, nor told to peers. */
 ulyx_status_t uli_messages_check(
-    const struct uli_messages *packed, ulyx_direction_t direction, void *stream);
+    const struct uli_messages *messages, ulyx_direction_t direction, void *stream);
 /* Enqueues a call; src and dst hold the tensors' pointers on this device.
  * refusal: not SUCCESS where this rank refuses the call: it moves nothing then
  * and its peers learn of it. The stream may be captured.
@@ -54,31 +54,31 @@ ulyx_status_t uli_messages_check(
  * plan and pair for the peer to come (uli_messages_connect avoids it).
  * Errors: those of uli_batch_ops.run and of a launch; the batch is of no more
  * use then. */
-ulyx_status_t uli_messages_execute(struct uli_messages *packed,
+ulyx_status_t uli_messages_execute(struct uli_messages *messages,
     ulyx_direction_t direction, const void *const src[], void *const dst[],
     ulyx_status_t refusal, void *stream, uli_deadline_t deadline);
 
 /* An event that an update has to wait for first: the tables of the last but one
  * have left for the device. */
-void *uli_messages_buffer_event(const struct uli_messages *packed);
+void *uli_messages_buffer_event(const struct uli_messages *messages);
 /* The layout's documents have changed: calls enqueued from here on are of the
  * new tables, which the device gets in the order of the stream. Calls that were
  * captured before move nothing from there on, and say so.
  * Errors: INTERNAL, the device's. */
-ulyx_status_t uli_messages_update(struct uli_messages *packed, void *stream);
+ulyx_status_t uli_messages_update(struct uli_messages *messages, void *stream);
 
 /* Collective: a first message a pair, so that connections are made now. */
 ulyx_status_t uli_messages_connect(
-    struct uli_messages *packed, void *stream, uli_deadline_t deadline);
+    struct uli_messages *messages, void *stream, uli_deadline_t deadline);
 
 /* What the device has noted of calls; for the watch over deadlines. */
-struct uli_gpu_report *uli_messages_report(struct uli_messages *packed);
+struct uli_gpu_report *uli_messages_report(struct uli_messages *messages);
 /* [nranks]: does this rank exchange messages with it? The exchange's own. */
-const bool *uli_messages_shares(const struct uli_messages *packed);
+const bool *uli_messages_shares(const struct uli_messages *messages);
 /* Rounds of a direction, by the present tables. */
 int32_t uli_messages_rounds(
-    const struct uli_messages *packed, ulyx_direction_t direction);
+    const struct uli_messages *messages, ulyx_direction_t direction);
 /* Bytes on the device and of pinned memory. */
-int64_t uli_messages_bytes(const struct uli_messages *packed);
+int64_t uli_messages_bytes(const struct uli_messages *messages);
 
 #endif

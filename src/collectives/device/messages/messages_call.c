@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call of a packed exchange: what goes to the caller's stream and, where
+ * One call of an exchange by messages: what goes to the caller's stream and, where
  * it takes several rounds, to the inner one. With two slots the order is
  *
  *   caller's  pack 0  pack 1  unpack 0  pack 2  unpack 1 ... unpack K - 1
@@ -19,7 +19,7 @@
 #include "collectives/device/calls_gpu.h"
 
 struct call {
-    struct uli_messages *packed;
+    struct uli_messages *messages;
     const struct uli_messages_table *table;
     struct uli_messages_args args; /* what does not change between rounds */
     bool refused;
@@ -33,30 +33,30 @@ static void
 fill_args(struct call *c, ulyx_direction_t direction, const void *const src[],
     void *const dst[], ulyx_status_t refusal)
 {
-    struct uli_messages *packed = c->packed;
+    struct uli_messages *messages = c->messages;
     const struct uli_messages_table *table = c->table;
     struct uli_gpu_args *call = &c->args.call;
-    int32_t ntensors = uli_layout_shape(packed->params.layout)->ntensors;
+    int32_t ntensors = uli_layout_shape(messages->params.layout)->ntensors;
     *call = (struct uli_gpu_args){
-        .items = (void *)(packed->tables + table->items_at),
-        .sources = (void *)(packed->tables + table->sources_at),
-        .state = (struct uli_gpu_state *)(void *)packed->memory,
-        .rank = packed->params.rank,
-        .nranks = packed->nranks,
-        .poison = packed->params.poison,
+        .items = (void *)(messages->tables + table->items_at),
+        .sources = (void *)(messages->tables + table->sources_at),
+        .state = (struct uli_gpu_state *)(void *)messages->memory,
+        .rank = messages->params.rank,
+        .nranks = messages->nranks,
+        .poison = messages->params.poison,
         .slots = 1,
         .sums = table->table.sums,
-        .report = packed->device_report};
+        .report = messages->device_report};
     memset(call->record, 0xFF, sizeof(call->record));
     call->record[ULI_GPU_RECORD_CALL] =
         (uint64_t)(uint32_t)-refusal | (uint64_t)direction << 32;
-    call->record[ULI_GPU_RECORD_HASH] = packed->hash;
+    call->record[ULI_GPU_RECORD_HASH] = messages->hash;
     for (int32_t t = 0; t < ntensors && refusal == ULYX_SUCCESS; t++) {
         call->src[t] = (unsigned char *)(uintptr_t)src[t];
         call->dst[t] = dst[t];
     }
-    c->args.order = (void *)(packed->tables + table->order_at);
-    c->args.hash = (void *)packed->tables;
+    c->args.order = (void *)(messages->tables + table->order_at);
+    c->args.hash = (void *)messages->tables;
     c->args.tile_bytes = table->tile_bytes;
     c->refused = refusal != ULYX_SUCCESS;
 }
@@ -65,18 +65,18 @@ fill_args(struct call *c, ulyx_direction_t direction, const void *const src[],
 static struct uli_messages_args
 args_of(const struct call *c, int32_t k, bool unpack)
 {
-    const struct uli_messages *packed = c->packed;
+    const struct uli_messages *messages = c->messages;
     const struct uli_messages_table *table = c->table;
     struct uli_messages_args args = c->args;
     bool last = k == table->rounds - 1;
-    args.call.peers = (const struct uli_gpu_peer *)(void *)(packed->tables +
+    args.call.peers = (const struct uli_gpu_peer *)(void *)(messages->tables +
                                                             table->peers_at) +
-                      (int64_t)k * packed->nranks;
-    args.lists = (const struct uli_messages_list *)(void *)(packed->tables +
+                      (int64_t)k * messages->nranks;
+    args.lists = (const struct uli_messages_list *)(void *)(messages->tables +
                                                           table->lists_at) +
-                 (unpack ? packed->nranks : 0);
-    args.begin = k * packed->params.chunk_bytes;
-    args.end = args.begin + packed->params.chunk_bytes;
+                 (unpack ? messages->nranks : 0);
+    args.begin = k * messages->params.chunk_bytes;
+    args.end = args.begin + messages->params.chunk_bytes;
     if (!unpack && k == 0)
         args.steps = ULI_MESSAGES_OPEN;
     if (unpack && last)
@@ -98,14 +98,14 @@ launch_check(int error, const char *what)
 {
     if (!error)
         return ULYX_SUCCESS;
-    return uli_error(ULYX_ERR_SYSTEM, "packed exchange: launch of %s: error %d",
+    return uli_error(ULYX_ERR_SYSTEM, "exchange by messages: launch of %s: error %d",
         what, error);
 }
 
 static ulyx_status_t
 call_pack(const struct call *c, int32_t k)
 {
-    const struct uli_messages_params *own = &c->packed->params;
+    const struct uli_messages_params *own = &c->messages->params;
     struct uli_messages_args args = args_of(c, k, false);
     return launch_check(
         uli_messages_pack_launch(&args, own->blocks, own->threads, c->stream),
@@ -115,7 +115,7 @@ call_pack(const struct call *c, int32_t k)
 static ulyx_status_t
 call_unpack(const struct call *c, int32_t k)
 {
-    const struct uli_messages_params *own = &c->packed->params;
+    const struct uli_messages_params *own = &c->messages->params;
     struct uli_messages_args args = args_of(c, k, true);
     return launch_check(
         uli_messages_unpack_launch(&args, own->blocks, own->threads, c->stream),
@@ -123,14 +123,14 @@ call_unpack(const struct call *c, int32_t k)
 }
 
 static int32_t
-add_message(struct uli_messages *packed, int32_t count, int32_t p, int64_t k,
+add_message(struct uli_messages *messages, int32_t count, int32_t p, int64_t k,
     bool send, int64_t bytes)
 {
-    int64_t head = k == 0 ? ULI_PACKED_HEAD : 0;
+    int64_t head = k == 0 ? ULI_MESSAGE_HEAD : 0;
     if (head + bytes == 0)
         return count;
-    packed->batch_messages[count] = (struct uli_batch_message){
-        .data = uli_messages_message(packed, p, k, send) + ULI_PACKED_HEAD - head,
+    messages->batch_messages[count] = (struct uli_batch_message){
+        .data = uli_messages_message(messages, p, k, send) + ULI_MESSAGE_HEAD - head,
         .bytes = head + bytes,
         .peer = p,
         .send = send};
@@ -141,17 +141,17 @@ add_message(struct uli_messages *packed, int32_t count, int32_t p, int64_t k,
  * only. Returns how many. */
 static int32_t
 list_messages(
-    struct uli_messages *packed, const struct uli_messages_table *table, int64_t k)
+    struct uli_messages *messages, const struct uli_messages_table *table, int64_t k)
 {
-    int32_t count = 0, n = packed->nranks;
+    int32_t count = 0, n = messages->nranks;
     for (int32_t q = 1; q < n; q++) {
-        int32_t p = (packed->params.rank + q) % n;
+        int32_t p = (messages->params.rank + q) % n;
         int64_t at = k * n + p;
-        if (!packed->shares[p])
+        if (!messages->shares[p])
             continue;
-        count = add_message(packed, count, p, k, true,
+        count = add_message(messages, count, p, k, true,
             table ? table->sent[at + n] - table->sent[at] : 0);
-        count = add_message(packed, count, p, k, false,
+        count = add_message(messages, count, p, k, false,
             table ? table->received[at + n] - table->received[at] : 0);
     }
     return count;
@@ -161,12 +161,12 @@ list_messages(
 static ulyx_status_t
 call_send(const struct call *c, int32_t k, void *stream)
 {
-    struct uli_messages *packed = c->packed;
-    int32_t count = list_messages(packed, c->table, k);
+    struct uli_messages *messages = c->messages;
+    int32_t count = list_messages(messages, c->table, k);
     if (!count)
         return ULYX_SUCCESS;
-    return packed->params.batch_ops->run(
-        packed->params.batch, packed->batch_messages, count, stream, c->deadline);
+    return messages->params.batch_ops->run(
+        messages->params.batch, messages->batch_messages, count, stream, c->deadline);
 }
 
 /* ---- a call -------------------------------------------------------------- */
@@ -175,23 +175,23 @@ static ulyx_status_t
 await_batch(const struct call *c, int32_t k)
 {
     return ULI_MESSAGES_DEVICE(
-        c->packed, event_order, c->packed->carried[k % 2], c->stream);
+        c->messages, event_order, c->messages->carried[k % 2], c->stream);
 }
 
 static ulyx_status_t
 run_rounds(const struct call *c)
 {
-    struct uli_messages *packed = c->packed;
+    struct uli_messages *messages = c->messages;
     int32_t rounds = c->table->rounds;
     for (int32_t k = 0; k < rounds; k++) {
         ULI_TRY(call_pack(c, k));
         ULI_TRY(ULI_MESSAGES_DEVICE(
-            packed, event_record, packed->messages_event, c->stream));
+            messages, event_record, messages->packed_event, c->stream));
         ULI_TRY(ULI_MESSAGES_DEVICE(
-            packed, event_order, packed->messages_event, packed->inner));
-        ULI_TRY(call_send(c, k, packed->inner));
+            messages, event_order, messages->packed_event, messages->inner));
+        ULI_TRY(call_send(c, k, messages->inner));
         ULI_TRY(ULI_MESSAGES_DEVICE(
-            packed, event_record, packed->carried[k % 2], packed->inner));
+            messages, event_record, messages->carried[k % 2], messages->inner));
         if (k == 0)
             continue;
         ULI_TRY(await_batch(c, k - 1));
@@ -203,22 +203,22 @@ run_rounds(const struct call *c)
 
 ulyx_status_t
 uli_messages_check(
-    const struct uli_messages *packed, ulyx_direction_t direction, void *stream)
+    const struct uli_messages *messages, ulyx_direction_t direction, void *stream)
 {
-    const struct uli_messages_params *own = &packed->params;
-    return packed->ops[direction].rounds > 1
+    const struct uli_messages_params *own = &messages->params;
+    return messages->ops[direction].rounds > 1
                ? uli_gpu_check_inner(
-                     own->device_ops, own->device, packed->inner, stream)
+                     own->device_ops, own->device, messages->inner, stream)
                : ULYX_SUCCESS;
 }
 
 ulyx_status_t
-uli_messages_execute(struct uli_messages *packed, ulyx_direction_t direction,
+uli_messages_execute(struct uli_messages *messages, ulyx_direction_t direction,
     const void *const src[], void *const dst[], ulyx_status_t refusal,
     void *stream, uli_deadline_t deadline)
 {
-    struct call c = {.packed = packed,
-        .table = &packed->ops[direction],
+    struct call c = {.messages = messages,
+        .table = &messages->ops[direction],
         .stream = stream,
         .deadline = deadline};
     fill_args(&c, direction, src, dst, refusal);
@@ -231,13 +231,13 @@ uli_messages_execute(struct uli_messages *packed, ulyx_direction_t direction,
 
 ulyx_status_t
 uli_messages_connect(
-    struct uli_messages *packed, void *stream, uli_deadline_t deadline)
+    struct uli_messages *messages, void *stream, uli_deadline_t deadline)
 {
-    const struct uli_messages_params *own = &packed->params;
-    int32_t count = list_messages(packed, NULL, 0);
+    const struct uli_messages_params *own = &messages->params;
+    int32_t count = list_messages(messages, NULL, 0);
     if (!count)
         return ULYX_SUCCESS;
     ULI_TRY(own->batch_ops->run(
-        own->batch, packed->batch_messages, count, stream, deadline));
-    return ULI_MESSAGES_DEVICE(packed, stream_wait, stream);
+        own->batch, messages->batch_messages, count, stream, deadline));
+    return ULI_MESSAGES_DEVICE(messages, stream_wait, stream);
 }

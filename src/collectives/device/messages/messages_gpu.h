@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The packed exchange on device memory, for ranks that cannot map each other's
- * memory: what a peer needs is packed into messages, batches of sends and
+ * The exchange by messages on device memory, for ranks that cannot map each other's
+ * memory: what a peer needs is gathered into messages, batches of sends and
  * receives carry them, and other launches unpack them. All are steps of the
  * caller's stream, or of one beside it. Plain C and CUDA C++.
  *
@@ -38,7 +38,7 @@ extern "C" {
 
 /* Bytes of the words at the front of round 0's messages. */
 enum {
-    ULI_PACKED_HEAD = (sizeof(struct uli_gpu_flags) + ULI_GPU_LINE - 1) /
+    ULI_MESSAGE_HEAD = (sizeof(struct uli_gpu_flags) + ULI_GPU_LINE - 1) /
                       ULI_GPU_LINE * ULI_GPU_LINE
 };
 
@@ -51,7 +51,7 @@ struct uli_messages_list {
     int32_t first, count;
 };
 
-enum uli_packed_step {
+enum uli_messages_step {
     ULI_MESSAGES_OPEN = 1,  /* pack of round 0 */
     ULI_MESSAGES_CLOSE = 2, /* unpack of the last */
 };

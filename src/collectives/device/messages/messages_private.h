@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the packed exchange share.
+ * What the files of the exchange by messages share.
  */
 #ifndef ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_PRIVATE_H
 #define ULI_COLLECTIVES_DEVICE_MESSAGES_MESSAGES_PRIVATE_H
@@ -31,21 +31,21 @@ struct uli_messages {
     int nbuffers, next_buffer;
 
     void *inner;        /* stream of batches, with two slots */
-    void *messages_event; /* the messages of the round at hand are packed */
+    void *packed_event; /* the messages of the round at hand are full */
     void *carried[2];   /* events: the slot's batch has ended */
     struct uli_batch_message *batch_messages; /* [2 * nranks] of the batch at hand */
 };
 
-#define ULI_MESSAGES_DEVICE(packed, call, ...)                                   \
-    ((packed)->params.device_ops->call((packed)->params.device, __VA_ARGS__))
+#define ULI_MESSAGES_DEVICE(messages, call, ...)                                   \
+    ((messages)->params.device_ops->call((messages)->params.device, __VA_ARGS__))
 
 /* The message to or from p of round k, where it begins. */
 static inline unsigned char *
 uli_messages_message(
-    const struct uli_messages *packed, int32_t p, int64_t k, bool out)
+    const struct uli_messages *messages, int32_t p, int64_t k, bool out)
 {
-    return packed->memory + (out ? packed->out_at : packed->in_at) +
-           packed->message_at[p] + k % 2 * packed->slot_bytes[p];
+    return messages->memory + (out ? messages->out_at : messages->in_at) +
+           messages->message_at[p] + k % 2 * messages->slot_bytes[p];
 }
 
 #endif

@@ -42,7 +42,7 @@ uli_messages_scratch_create(
     if (!scratch_p->at || !scratch_p->next) {
         uli_messages_scratch_free(scratch_p);
         return uli_error(
-            ULYX_ERR_NO_MEMORY, "tables of a packed exchange: no memory");
+            ULYX_ERR_NO_MEMORY, "tables of an exchange by messages: no memory");
     }
     scratch_p->carried = scratch_p->at + n;
     scratch_p->round = scratch_p->carried + n;
@@ -152,7 +152,7 @@ count_streams(struct walk *w)
 }
 
 static struct walk
-packed_table_begin(const struct uli_messages_table_params *params,
+messages_table_begin(const struct uli_messages_table_params *params,
     struct uli_messages_scratch *scratch, struct uli_messages_table *table)
 {
     struct walk w = {.params = params,
@@ -213,7 +213,7 @@ uli_messages_table_measure(const struct uli_messages_table_params *params,
     struct uli_messages_scratch *scratch, struct uli_messages_table *table,
     int64_t *bytes_p)
 {
-    struct walk w = packed_table_begin(params, scratch, table);
+    struct walk w = messages_table_begin(params, scratch, table);
     int64_t n = w.nranks;
     uli_gpu_table_room(params->gpu.layout, params->gpu.direction, w.me,
         &scratch->gpu, &table->item_room, &table->source_room);
@@ -232,7 +232,7 @@ uli_messages_table_measure(const struct uli_messages_table_params *params,
     table->sent = calloc(2 * words, sizeof(*table->sent));
     if (!table->sent)
         return uli_error(
-            ULYX_ERR_NO_MEMORY, "tables of a packed exchange: no memory");
+            ULYX_ERR_NO_MEMORY, "tables of an exchange by messages: no memory");
     table->received = table->sent + words;
     return ULYX_SUCCESS;
 }
@@ -349,7 +349,7 @@ uli_messages_table_fill(const struct uli_messages_table_params *params,
     struct uli_messages_scratch *scratch, struct uli_messages_table *table,
     unsigned char *buffer)
 {
-    struct walk w = packed_table_begin(params, scratch, table);
+    struct walk w = messages_table_begin(params, scratch, table);
     struct uli_gpu_table_params gpu = params->gpu;
     struct uli_messages_list *lists = (void *)(buffer + table->lists_at);
     int32_t *order = (void *)(buffer + table->order_at);
@@ -361,7 +361,7 @@ uli_messages_table_fill(const struct uli_messages_table_params *params,
     place_all(&w, &table->table);
     if (w.failed)
         return uli_error(ULYX_ERR_INTERNAL,
-            "tables of a packed exchange: %lld rounds are too few",
+            "tables of an exchange by messages: %lld rounds are too few",
             (long long)table->round_room);
     table->rounds = (int32_t)uli_max(
         1, (w.end + params->chunk_bytes - 1) / params->chunk_bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables of one direction of the packed exchange: those of a small call, the
+ * Tables of one direction of the exchange by messages: those of a small call, the
  * places of its items in the streams of messages_gpu.h, and how many bytes each
  * pair's messages carry. Plain C on the host: no CUDA.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The mover of messages: the packed exchange over the communicator's batch,
+ * The mover of messages: the exchange by messages over the communicator's batch,
  * whatever carries it. Serves plans where device memory of some pair of ranks
  * cannot be mapped, or whose algorithm names a batch transport; both are known
  * to all ranks alike before the plan's agreement. Calls of all such plans of a
@@ -38,7 +38,7 @@ enum { SMALLEST_CHUNK = ULI_GPU_LINE, LARGEST_CHUNK = 1 << 30 };
 
 struct uli_plan_messages {
     struct uli_mover_state state; /* first */
-    struct uli_messages *packed;
+    struct uli_messages *messages;
     int32_t transport; /* that is asked for, of comm/messages/batch.h; 0 = any */
     struct uli_batch_watch watch;
     struct uli_batch_place *told; /* [nranks] */
@@ -52,7 +52,7 @@ struct uli_plan_messages {
 };
 
 static struct uli_plan_messages *
-packed_of(const ulyx_plan_t *plan)
+messages_of(const ulyx_plan_t *plan)
 {
     return (struct uli_plan_messages *)plan->state;
 }
@@ -88,7 +88,7 @@ messages_load_kernels(struct uli_plan_messages *own, int32_t max_sms)
     const ulyx_comm_t *comm = own->state.plan->comm;
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
     ulyx_status_t status = uli_cuda_status(
-        uli_messages_prepare(), "loading the kernels of the packed exchange");
+        uli_messages_prepare(), "loading the kernels of the exchange by messages");
     if (status == ULYX_SUCCESS)
         status = uli_cuda_status(uli_gpu_multiprocessors(&own->multiprocessors),
             "cudaDeviceGetAttribute");
@@ -119,7 +119,7 @@ messages_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     const char *algo = uli_plan_asked_algo(plan->comm, params->algo);
     struct uli_plan_messages *own = calloc(1, sizeof(*own));
     if (!own)
-        return uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
+        return uli_error(ULYX_ERR_NO_MEMORY, "a plan by messages: no memory");
     plan->state = &own->state;
     own->state.mover = &uli_mover_messages;
     own->state.plan = plan;
@@ -130,7 +130,7 @@ messages_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     plan->terms[ULI_TERM_MESSAGE_CHUNK] = own->chunk_bytes;
     ULI_TRY(uli_plan_measure(plan));
     if (!messages_allocate(own, plan->comm->nranks))
-        return uli_error(ULYX_ERR_NO_MEMORY, "a packed plan: no memory");
+        return uli_error(ULYX_ERR_NO_MEMORY, "a plan by messages: no memory");
     return messages_load_kernels(own, params->max_sms);
 }
 
@@ -162,7 +162,7 @@ messages_make_part(struct uli_plan_messages *own)
     ULI_TRY(comm->gpu->ops->event_create(comm->gpu->device, &own->ended));
     struct uli_bind_scope scope; /* pinned memory comes near the device */
     uli_bind_begin(&comm->binding, &scope);
-    ulyx_status_t status = uli_messages_create(&params, &own->packed);
+    ulyx_status_t status = uli_messages_create(&params, &own->messages);
     uli_bind_end(&scope);
     ULI_TRY(status);
     return uli_arena_alloc(comm, ULI_BATCH_TOLD_BYTES, &own->watch.block);
@@ -188,14 +188,14 @@ messages_agree(
     all = calloc((size_t)comm->nranks, sizeof(*all));
     if (!all)
         return uli_comm_fail(
-            comm, ULYX_ERR_NO_MEMORY, comm->rank, "a packed plan: no memory");
+            comm, ULYX_ERR_NO_MEMORY, comm->rank, "a plan by messages: no memory");
     status = uli_agree_gather(comm, ULI_CALL_BATCH, ULYX_SUCCESS, &mine,
         sizeof(mine), sizeof(mine), all, NULL, NULL, deadline);
     for (int32_t p = 0; status == ULYX_SUCCESS && p < comm->nranks; p++) {
         own->told[p] = all[p].place;
         if (all[p].status != ULYX_SUCCESS)
             status = uli_error((ulyx_status_t)all[p].status,
-                "a packed plan: rank %d: %.*s", p, (int)sizeof(all[p].text),
+                "a plan by messages: rank %d: %.*s", p, (int)sizeof(all[p].text),
                 all[p].text);
     }
     free(all);
@@ -212,14 +212,14 @@ messages_connect(struct uli_plan_messages *own, uli_deadline_t deadline)
     ULI_TRY(ops->stream_create(comm->gpu->device, &stream));
     ulyx_status_t status = uli_comm_batch_take(comm, deadline);
     if (status == ULYX_SUCCESS) {
-        status = uli_messages_connect(own->packed, stream, deadline);
+        status = uli_messages_connect(own->messages, stream, deadline);
         uli_comm_batch_give(comm);
     }
     ops->stream_destroy(comm->gpu->device, stream);
     if (status == ULYX_SUCCESS)
         return ULYX_SUCCESS;
     return uli_comm_fail(
-        comm, status, -1, "a packed plan: %s", uli_error_text());
+        comm, status, -1, "a plan by messages: %s", uli_error_text());
 }
 
 static const char *
@@ -231,7 +231,7 @@ call_name(uint64_t call)
 static void
 messages_watch(struct uli_plan_messages *own)
 {
-    struct uli_gpu_report *words = uli_messages_report(own->packed);
+    struct uli_gpu_report *words = uli_messages_report(own->messages);
     own->watch.begun = &words->begun;
     own->watch.ended = &words->ended;
     own->watch.call = &words->call;
@@ -239,7 +239,7 @@ messages_watch(struct uli_plan_messages *own)
     own->watch.timeout_s = own->state.plan->timeout_s;
     own->watch.what = "reshuffle";
     own->watch.told = own->told;
-    own->watch.shares = uli_messages_shares(own->packed);
+    own->watch.shares = uli_messages_shares(own->messages);
     uli_batch_watch_add(own->state.plan->comm, &own->watch);
     own->watched = true;
 }
@@ -247,7 +247,7 @@ messages_watch(struct uli_plan_messages *own)
 static ulyx_status_t
 messages_complete(ulyx_plan_t *plan)
 {
-    struct uli_plan_messages *own = packed_of(plan);
+    struct uli_plan_messages *own = messages_of(plan);
     uli_deadline_t deadline = plan->comm->call_deadline;
     ULI_TRY(uli_comm_batch_open(plan->comm, own->transport, deadline));
     uli_plan_fill_extents(plan);
@@ -264,7 +264,7 @@ static ulyx_status_t
 messages_outcome(struct uli_plan_messages *own)
 {
     uint64_t word = __atomic_exchange_n(
-        &uli_messages_report(own->packed)->outcome, 0, __ATOMIC_ACQ_REL);
+        &uli_messages_report(own->messages)->outcome, 0, __ATOMIC_ACQ_REL);
     return word ? uli_gpu_outcome_error(word, own->state.plan->comm->rank)
                 : ULYX_SUCCESS;
 }
@@ -294,7 +294,7 @@ messages_enqueue(struct uli_plan_messages *own, ulyx_direction_t direction,
     ulyx_comm_t *comm = plan->comm;
     ULI_TRY(uli_cuda_enter(comm->gpu->device));
     ulyx_status_t status =
-        uli_cuda_leave(uli_messages_execute(own->packed, direction, src, dst,
+        uli_cuda_leave(uli_messages_execute(own->messages, direction, src, dst,
             refusal, stream, uli_deadline_in(plan->timeout_s)));
     if (status == ULYX_SUCCESS)
         status = messages_mark_end(own, stream);
@@ -314,7 +314,7 @@ messages_start_call(struct uli_plan_messages *own, ulyx_direction_t direction,
     if (direction < 0 || direction >= ULYX_DIRECTIONS ||
         !(plan->directions >> direction & 1))
         return uli_plan_check_call(plan, direction, src, dst);
-    ULI_TRY(uli_messages_check(own->packed, direction, stream));
+    ULI_TRY(uli_messages_check(own->messages, direction, stream));
     ulyx_status_t earlier = messages_outcome(own);
     ulyx_status_t refusal = uli_plan_check_call(plan, direction, src, dst);
     snprintf(text, sizeof(text), "%s", uli_error_text());
@@ -334,7 +334,7 @@ messages_start(ulyx_plan_t *plan, ulyx_direction_t direction,
     ulyx_status_t status = uli_comm_batch_take(plan->comm, 0);
     if (status == ULYX_SUCCESS) {
         status =
-            messages_start_call(packed_of(plan), direction, src, dst, stream);
+            messages_start_call(messages_of(plan), direction, src, dst, stream);
         uli_comm_batch_give(plan->comm);
     }
     atomic_store(&exchange->busy, false);
@@ -368,13 +368,13 @@ messages_update_tables(struct uli_plan_messages *own, const ulyx_docs_t *docs_q,
     if (!uli_layout_has_tables(plan->layout))
         return uli_layout_update(plan->layout, docs_q, docs_k);
     ULI_TRY(uli_plan_device_check_update(plan, stream));
-    ULI_TRY(uli_plan_device_await(plan, uli_messages_buffer_event(own->packed),
+    ULI_TRY(uli_plan_device_await(plan, uli_messages_buffer_event(own->messages),
         "update: the tables of the last update but one are still waiting in "
         "their stream"));
     ULI_TRY(uli_layout_update(plan->layout, docs_q, docs_k));
     uli_plan_fill_extents(plan);
     uli_plan_remeasure(plan);
-    ulyx_status_t status = uli_messages_update(own->packed, stream);
+    ulyx_status_t status = uli_messages_update(own->messages, stream);
     if (status == ULYX_SUCCESS)
         return ULYX_SUCCESS;
     return uli_comm_fail(plan->comm, status, plan->comm->rank,
@@ -387,7 +387,7 @@ messages_update(ulyx_plan_t *plan, const ulyx_docs_t *docs_q,
 {
     ULI_TRY(uli_exchange_take(&plan->exchange));
     ulyx_status_t status =
-        messages_update_tables(packed_of(plan), docs_q, docs_k, stream);
+        messages_update_tables(messages_of(plan), docs_q, docs_k, stream);
     atomic_store(&plan->exchange.busy, false);
     return status;
 }
@@ -400,13 +400,13 @@ messages_in_flight(const struct uli_plan_messages *own)
 {
     const ulyx_comm_t *comm = own->state.plan->comm;
     return uli_gpu_calls_in_flight(comm, comm->gpu->ops, comm->gpu->device,
-        own->ended, &own->enqueued, uli_messages_report(own->packed));
+        own->ended, &own->enqueued, uli_messages_report(own->messages));
 }
 
 static ulyx_status_t
 messages_leave(ulyx_plan_t *plan)
 {
-    struct uli_plan_messages *own = packed_of(plan);
+    struct uli_plan_messages *own = messages_of(plan);
     if (atomic_load(&plan->comm->failed) == 0 && messages_in_flight(own))
         return uli_error(ULYX_ERR_BUSY,
             "destroy: a call of the plan is in flight: wait for its stream");
@@ -433,7 +433,7 @@ messages_destroy(
         uli_arena_free(comm, &own->watch.block);
     if (own->ended)
         (void)comm->gpu->ops->event_destroy(comm->gpu->device, own->ended);
-    uli_messages_destroy(own->packed);
+    uli_messages_destroy(own->messages);
     free(own->told);
     free(own->nodes);
     free(own->strides);
@@ -445,13 +445,13 @@ messages_destroy(
 static int64_t
 messages_bytes(const ulyx_plan_t *plan)
 {
-    return uli_messages_bytes(packed_of(plan)->packed);
+    return uli_messages_bytes(messages_of(plan)->messages);
 }
 
 static void
 messages_describe(const ulyx_plan_t *plan, struct uli_text *text)
 {
-    const struct uli_plan_messages *own = packed_of(plan);
+    const struct uli_plan_messages *own = messages_of(plan);
     const char *why = uli_gpu_unmapped(plan->comm);
     char batch[400];
     uli_comm_batch_describe(plan->comm, batch, sizeof(batch));
@@ -466,7 +466,7 @@ static void
 messages_describe_direction(
     const ulyx_plan_t *plan, ulyx_direction_t direction, struct uli_text *text)
 {
-    int32_t rounds = uli_messages_rounds(packed_of(plan)->packed, direction);
+    int32_t rounds = uli_messages_rounds(messages_of(plan)->messages, direction);
     uli_text_add(text, "%d round%s of a message a peer", rounds, uli_plural(rounds));
 }
 
