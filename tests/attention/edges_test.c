@@ -392,6 +392,25 @@ diagonals_beyond_all_rows(void **state)
     }
 }
 
+/* Tiles end with the document: of 4 rows backward computes at most a register
+ * block of queries against a panel of keys. */
+static void
+short_documents_are_short_work(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        struct bench b;
+        int64_t scores = 0;
+        bench_init(&b, 1, 1, 1, 4, 8);
+        b.exec.kernel = kernels[k], b.exec.scores_p = &scores;
+        if (forward(&b) == ULYX_SUCCESS) {
+            assert_status(backward(&b), ULYX_SUCCESS);
+            assert_in_range(scores, 16, 8 * 32);
+        }
+        bench_free(&b);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(empty_sizes_do_not_hide_others),
     cmocka_unit_test(segments_at_the_end_of_64_bits),
@@ -406,6 +425,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(data_at_the_ends_of_a_float),
     cmocka_unit_test(gradients_of_huge_logits_are_bounded),
     cmocka_unit_test(diagonals_beyond_all_rows),
+    cmocka_unit_test(short_documents_are_short_work),
 };
 
 ULI_TEST_MAIN("AttentionEdges", tests)

@@ -28,7 +28,8 @@ struct backward {
     struct uli_tile_shared *shared;
     struct uli_attn_doc doc;
     struct uli_tile_head head;
-    int64_t j, count;         /* the tile's keys */
+    int64_t j, count;         /* the tile's keys, */
+    int64_t keys;             /* and zeros after them to whole panels */
     int64_t q_units, v_units; /* units of rows of q and k, of v and dout */
     int64_t q_columns, v_columns;
     int64_t q_ld, v_ld;
@@ -77,7 +78,7 @@ static void
 backward_load_keys(struct backward *b)
 {
     const struct uli_attn_problem *problem = b->problem;
-    int64_t end = b->j + b->count, rows = ULI_TILE_KEYS;
+    int64_t end = b->j + b->count, rows = b->keys;
     load_keys(b->call, ULI_ATTN_V, b->unit->kv, &b->doc, b->j, end, rows,
         b->staging, b->v_units);
     transpose_panels(b->vt, b->staging, b->v_units, rows, b->v_units);
@@ -130,13 +131,20 @@ clear_blind_rows(struct backward *b, const float *lse2, int64_t rows)
     }
 }
 
+/* Rows of a tile of queries as products take them: `rows` and zeros. */
+INLINE int64_t
+whole_rows(int64_t rows)
+{
+    return (rows + ROWS - 1) / ROWS * ROWS;
+}
+
 /* Query rows [i, i + rows) of a run, in all forms. */
 static void
 backward_load_queries(struct backward *b, const struct uli_attn_run *run,
     int64_t i, int64_t rows, const float *lse2)
 {
     const struct uli_attn_problem *problem = b->problem;
-    int64_t row = b->doc.q_begin + i, all = ULI_TILE_QUERIES;
+    int64_t row = b->doc.q_begin + i, all = whole_rows(rows);
     load_queries(b->call, ULI_ATTN_Q, run, row, rows, all, b->q, b->q_ld);
     load_queries(b->call, ULI_ATTN_DOUT, run, row, rows, all, b->dout, b->v_ld);
     clear_blind_rows(b, lse2, rows);
@@ -212,7 +220,7 @@ backward_scores(struct backward *b, int64_t i, int64_t rows, int64_t begin,
     int64_t end, const float *lse2, const float *delta)
 {
     bool transformed = b->head.transformed;
-    for (int64_t n = 0; n < ULI_TILE_QUERIES; n++) {
+    for (int64_t n = 0; n < whole_rows(rows); n++) {
         if (n >= rows) { /* rows past the end bring nothing */
             memset(b->s + n * SCORE_LD + begin, 0, (size_t)(end - begin) * 4);
             memset(b->dp + n * SCORE_LD + begin, 0, (size_t)(end - begin) * 4);
@@ -238,9 +246,9 @@ backward_scores(struct backward *b, int64_t i, int64_t rows, int64_t begin,
  * and 2n + 1); dp becomes pairs of queries in turned and pairs of keys in
  * place, which start at unit begin / 2. */
 static void
-backward_pack(struct backward *b, int64_t begin, int64_t end)
+backward_pack(struct backward *b, int64_t rows, int64_t begin, int64_t end)
 {
-    for (int64_t n = 0; n < ULI_TILE_QUERIES; n += 2) {
+    for (int64_t n = 0; n < rows; n += 2) {
         float *s = b->s + n * SCORE_LD, *dp = b->dp + n * SCORE_LD;
         float *s_to = b->s + n / 2 * SCORE_LD;
         float *turned = b->turned + n / 2 * SCORE_LD;
@@ -266,7 +274,8 @@ backward_dq(struct backward *b, const struct uli_attn_run *run,
     int64_t row = b->doc.q_begin + i, first, last;
     int64_t at = uli_tile_row(problem, b->shared, run_index, run, row);
     float *sums = b->shared->dq + at * b->q_columns;
-    float *dq = rows == ULI_TILE_QUERIES ? sums : b->dq;
+    int64_t all = whole_rows(rows);
+    float *dq = rows == all ? sums : b->dq;
     uli_tile_key_range(problem, &b->doc, i, i + rows, &first, &last);
     uli_tile_await(
         b->call, &b->shared->turns[at], (int32_t)(b->unit->tile - first));
@@ -274,11 +283,10 @@ backward_dq(struct backward *b, const struct uli_attn_run *run,
     if (b->unit->tile == first)
         memset(sums, 0, bytes);
     if (dq != sums) {
-        memset(dq, 0, (size_t)(ULI_TILE_QUERIES * b->q_columns) * 4);
+        memset(dq, 0, (size_t)(all * b->q_columns) * 4);
         memcpy(dq, sums, bytes);
     }
-    gemm(GEMM_ADD, ULI_TILE_QUERIES, b->q_columns,
-        PAIRED ? (end - begin) / 2 : end - begin,
+    gemm(GEMM_ADD, all, b->q_columns, PAIRED ? (end - begin) / 2 : end - begin,
         b->dp + (PAIRED ? begin / 2 : begin), SCORE_LD, 1,
         b->k + (PAIRED ? begin / 2 : begin) * b->q_ld, b->q_ld, dq,
         b->q_columns, b->dq);
@@ -309,20 +317,21 @@ backward_tile(struct backward *b, const struct uli_attn_run *run,
     if (b->unit->tile < first || b->unit->tile >= last)
         return;
     backward_load_queries(b, run, i, rows, lse2);
-    int64_t keys = end - begin, depth = ULI_TILE_QUERIES / (PAIRED ? 2 : 1);
-    gemm_panels(ULI_TILE_QUERIES, keys, b->q_units, b->q, b->q_ld,
+    int64_t keys = end - begin, all = whole_rows(rows);
+    int64_t depth = all / (PAIRED ? 2 : 1);
+    gemm_panels(all, keys, b->q_units, b->q, b->q_ld,
         b->kt + begin * b->q_units, b->s + begin, SCORE_LD);
-    gemm_panels(ULI_TILE_QUERIES, keys, b->v_units, b->dout, b->v_ld,
+    gemm_panels(all, keys, b->v_units, b->dout, b->v_ld,
         b->vt + begin * b->v_units, b->dp + begin, SCORE_LD);
     backward_scores(b, i, rows, begin, end, lse2, b->shared->delta + at);
     if (PAIRED)
-        backward_pack(b, begin, end);
+        backward_pack(b, all, begin, end);
     gemm(GEMM_ADD, keys, b->v_columns, depth, b->s + begin, 1, SCORE_LD,
         b->dout2, b->v_ld, b->dv + begin * b->v_columns, b->v_columns, b->dv);
     gemm(GEMM_ADD, keys, b->q_columns, depth, b->turned + begin, 1, SCORE_LD,
         b->q2, b->q_ld, b->dk + begin * b->q_columns, b->q_columns, b->dk);
     backward_dq(b, run, run_index, i, rows, begin, end);
-    b->scores += keys * ULI_TILE_QUERIES;
+    b->scores += keys * all;
 }
 
 /* All query tiles of one run; tiles count from the document's first row. */
@@ -355,9 +364,10 @@ backward_unit(struct uli_attn_call *call, const struct uli_tile_unit *unit,
     b.doc = uli_attn_doc_at(problem, unit->doc);
     b.j = unit->tile * ULI_TILE_KEYS;
     b.count = uli_min(ULI_TILE_KEYS, b.doc.k_rows - b.j);
+    b.keys = (b.count + PANEL - 1) / PANEL * PANEL;
     backward_layout(&b, scratch);
-    memset(b.dk, 0, (size_t)(ULI_TILE_KEYS * b.q_columns) * 4);
-    memset(b.dv, 0, (size_t)(ULI_TILE_KEYS * b.v_columns) * 4);
+    memset(b.dk, 0, (size_t)(b.keys * b.q_columns) * 4);
+    memset(b.dv, 0, (size_t)(b.keys * b.v_columns) * 4);
     if (call->accumulate) {
         backward_sums(&b, ULI_ATTN_DK, b.dk, b.q_columns, true);
         backward_sums(&b, ULI_ATTN_DV, b.dv, b.v_columns, true);

@@ -12,9 +12,9 @@
 #include "collectives/layout/layout.h"
 #include "support/test.h"
 
-/* The widest kernels': rows of a forward panel, keys of a backward one. Others
- * differ by what they round up. */
-enum { PANEL_ROWS = 32, PANEL = 16, TILE_QUERIES = 64 };
+/* The widest kernels': rows of a forward panel, keys of a backward one, rows of
+ * a register block. Others differ by what they round up. */
+enum { PANEL_ROWS = 32, PANEL = 16, TILE_QUERIES = 64, BLOCK_ROWS = 8 };
 
 /* A mask over documents that are alike on both axes. */
 struct mask {
@@ -64,7 +64,8 @@ backward_scores(const struct mask *mask, int64_t low, int64_t high)
         int64_t i = int64_most(tile, low);
         int64_t end = int64_least(tile + TILE_QUERIES, high);
         int64_t begin = first_key(mask, i) / PANEL * PANEL;
-        scores += TILE_QUERIES * ((end - 1 + PANEL) / PANEL * PANEL - begin);
+        int64_t rows = (end - i + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS;
+        scores += rows * ((end - 1 + PANEL) / PANEL * PANEL - begin);
     }
     return scores;
 }
