@@ -211,3 +211,38 @@ def test_kernels_are_listed_and_taken():
     assert set(ulyx.attention_kernels("cuda")).isdisjoint(names)
     with pytest.raises(ulyx.InvalidArgumentError, match="memory is 'disk'"):
         ulyx.attention_kernels("disk")
+
+
+def test_calls_have_rows_and_documents_of_their_own():
+    """One object, two lengths, documents said by the calls themselves, and
+    backward of each in the reverse order."""
+    batches = [(21, [0, 5, 21]), (40, [0, 1, 30, 40])]
+    tensors = [[DRAWS.standard_normal((1, rows, heads, 8)) for heads in
+                (4, 2, 2, 4)] for rows, _ in batches]
+
+    def body(comm):
+        layer = ulyx.DistAttention(
+            comm, [ulyx.Part(21, row_capacity=40)], heads=4, kv_heads=2,
+            dim_qk=8, dtype="float64", mask="causal", max_docs=4)
+        kept = []
+        for (rows, docs), (q, k, v, dout) in zip(batches, tensors):
+            layer.update_rows([rows])
+            mine = layer.plan().positions()
+            local = [np.ascontiguousarray(t[:, mine]) for t in (q, k, v)]
+            out, saved = layer.forward(*local, documents=docs)
+            kept.append((mine, out, saved, np.ascontiguousarray(dout[:, mine])))
+        found = []
+        for (rows, docs), (mine, out, saved, dout) in reversed(
+                list(zip(batches, kept))):
+            layer.update_rows([rows])
+            found.append((mine, out, *layer.backward(dout, out, saved,
+                                                     documents=docs)))
+        return found[::-1]
+
+    ranks = threads(3, body)
+    for number, ((rows, docs), (q, k, v, dout)) in enumerate(
+            zip(batches, tensors)):
+        wanted = plain(q, k, v, dout, "causal", None, docs)
+        for mine, *found in (rank[number] for rank in ranks):
+            for one, other in zip(found, wanted):
+                close(one, other[:, mine])

@@ -229,3 +229,42 @@ def test_a_second_thread_is_refused_and_the_first_unharmed():
     plans[1].execute(ulyx.SEQ_TO_HEAD, [q])
     waits.join(20)
     assert not waits.is_alive()
+
+
+# ---- other rows, one plan ----------------------------------------------------
+def test_one_plan_moves_all_lengths_up_to_its_capacity():
+    def body(comm):
+        plan = ulyx.Plan(comm, [ulyx.Tensor(6, 4, "float64")],
+                         [ulyx.Part(7, row_capacity=64)])
+        for rows in (7, 64, 3, 1, 33, 7):
+            plan.update_rows([rows])
+            mine = plan.positions()
+            q = np.arange(rows * 24, dtype=np.float64).reshape(1, rows, 6, 4)
+            by_head, = plan.execute(ulyx.SEQ_TO_HEAD, [dense(q[:, mine])])
+            assert np.array_equal(by_head, q[:, :, heads_of(plan, 0)])
+        for given, text in (([65], "65"), ([1, 2], "2 entries")):
+            with pytest.raises(ulyx.InvalidArgumentError, match=text):
+                plan.update_rows(given)
+        assert plan.seq_rows() == len(mine)  # the old rows stay
+    threads(3, body)
+
+
+def test_splits_change_with_rows():
+    def body(comm):
+        plan = ulyx.Plan(comm, [ulyx.Tensor(2, 4, "float64")],
+                         [ulyx.Part(7, splits=[6, 1], row_capacity=16)])
+        plan.update_rows([9], [[2, 7]])
+        assert plan.seq_rows() == (2, 7)[comm.rank]
+        with pytest.raises(ulyx.InvalidArgumentError):
+            plan.update_rows([9], [[2, 6]])
+        with pytest.raises(ulyx.InvalidArgumentError, match="1 parts"):
+            plan.update_rows([9], [[2, 7], None])
+    threads(2, body)
+
+
+def test_rows_without_a_capacity_stay():
+    def body(comm):
+        plan = ulyx.Plan(comm, [ulyx.Tensor(2, 4, "float64")], [7])
+        with pytest.raises(ulyx.UnsupportedError):
+            plan.update_rows([5])
+    threads(2, body)

@@ -10,7 +10,7 @@ from . import _abi, arrays, errors
 from ._interrupt import waiting
 from ._library import check, lib, text_of
 from .communicator import Communicator
-from .plan import (WORK, Owned, PartTable, PlanQueries, choice, create,
+from .plan import (WORK, Owned, PartTable, PlanQueries, RowTable, choice, create,
                    set_fields, set_mask)
 
 SAVE = {None: _abi.SAVE_DEFAULT, "heads": _abi.SAVE_HEADS,
@@ -112,11 +112,11 @@ class DistAttention(Owned):
             _abi.DTYPE_F64 if self.dtype == _abi.DTYPE_F64 else _abi.DTYPE_F32)
         self._own(comm, create(comm, lib.ulyx_dist_attention_create, params),
                   lib.ulyx_dist_attention_destroy)
-        numbers = [ctypes.c_int64() for _ in range(3)]
+        workspace, held = ctypes.c_int64(), ctypes.c_int64()
         check(lib.ulyx_dist_attention_get_bytes(
-            self.handle, *(ctypes.byref(number) for number in numbers)))
-        self.workspace_bytes, self.saved_bytes, self.held_bytes = (
-            number.value for number in numbers)
+            self.handle, ctypes.byref(workspace), None, ctypes.byref(held)))
+        self.workspace_bytes, self.held_bytes = workspace.value, held.value
+        self.saved_bytes = self._saved_bytes()
         self._workspace: Optional[np.ndarray] = None
         self._axes = self._axis_parts()
         self._calls = _Call(len(self._axes[0]), len(self._axes[1]))
@@ -162,6 +162,29 @@ class DistAttention(Owned):
         check(lib.ulyx_dist_attention_update(
             self.handle, docs[0].pointer if docs[0] else None,
             docs[1].pointer if docs[1] else None, None))
+
+    def update_rows(self, rows: Sequence[int],
+                    splits: Optional[Sequence[Optional[Sequence[int]]]] = None,
+                    documents: Any = None, documents_k: Any = None) -> None:
+        """Other rows from the next call on, within the parts' row_capacity, and
+        other documents; local, the same on all ranks, which the next call
+        compares. rows: an entry a part; splits: an entry a part, where creation
+        had any. saved_bytes is that of the new rows afterwards; backward needs
+        the rows of its forward."""
+        table = RowTable(self.parts, self.comm.nranks, rows, splits)
+        docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
+        check(lib.ulyx_dist_attention_update_rows(
+            self.handle, table.rows_at, table.splits_at,
+            docs[0].pointer if docs[0] else None,
+            docs[1].pointer if docs[1] else None, None))
+        self.parts = table.parts
+        self.saved_bytes = self._saved_bytes()
+
+    def _saved_bytes(self) -> int:
+        saved = ctypes.c_int64()
+        check(lib.ulyx_dist_attention_get_saved_bytes(self.handle,
+                                                      ctypes.byref(saved)))
+        return saved.value
 
     # ---- calls ---------------------------------------------------------------
     def _shapes(self, axis: int, heads: int, dim: int) -> List[Tuple[int, ...]]:
@@ -230,9 +253,11 @@ class DistAttention(Owned):
 
     def forward(self, q: Any, k: Any, v: Any, out: Any = None, *,
                 sinks: Any = None, alibi_slopes: Any = None,
-                lse: Any = None, saved: Any = None) -> Tuple[Any, Any]:
+                lse: Any = None, saved: Any = None, documents: Any = None,
+                documents_k: Any = None) -> Tuple[Any, Any]:
         """(out, saved) of q, k, v: an array each, or one a part. saved is what
-        backward needs, made where it is not given."""
+        backward needs, made where it is not given. documents: of this call and
+        those after it; None: as they are."""
         keep_q, q_at = self._tensors(q, "q", 0, self.heads, self.dim_qk)
         keep_k, k_at = self._tensors(k, "k", 1, self.kv_heads, self.dim_qk)
         keep_v, v_at = self._tensors(v, "v", 1, self.kv_heads, self.dim_v)
@@ -250,16 +275,20 @@ class DistAttention(Owned):
             q_at, k_at, v_at, out_at, kept.address, kept.bytes,
             self.workspace().ctypes.data, self.workspace_bytes, lse=lses,
             sinks=sinks.address if sinks else None,
-            alibi_slopes=slopes.address if slopes else None)
+            alibi_slopes=slopes.address if slopes else None,
+            documents=arrays.Docs.of(documents),
+            documents_k=arrays.Docs.of(documents_k))
         del keep_q, keep_k, keep_v
         return self._alone(q, made), saved
 
     def backward(self, dout: Any, out: Any, saved: Any, q: Any = None,
                  k: Any = None, v: Any = None, *, sinks: Any = None,
-                 alibi_slopes: Any = None, d_sink: Any = None
+                 alibi_slopes: Any = None, d_sink: Any = None,
+                 documents: Any = None, documents_k: Any = None
                  ) -> Tuple[Any, Any, Any]:
         """(dq, dk, dv); d_sink, where given, gets this rank's share of the
-        gradient of the sinks. q, k, v are needed with save="none" only."""
+        gradient of the sinks. q, k, v are needed with save="none" only.
+        documents: those of its forward, where others have come since."""
         _, dout_at = self._tensors(dout, "dout", 0, self.heads, self.dim_v)
         _, out_at = self._tensors(out, "out", 0, self.heads, self.dim_v)
         inputs: List[Optional[List[int]]] = []
@@ -286,7 +315,9 @@ class DistAttention(Owned):
             dv_at, kept.address, kept.bytes, self.workspace().ctypes.data,
             self.workspace_bytes, sinks=sinks.address if sinks else None,
             alibi_slopes=slopes.address if slopes else None,
-            d_sink=share.address if share else None)
+            d_sink=share.address if share else None,
+            documents=arrays.Docs.of(documents),
+            documents_k=arrays.Docs.of(documents_k))
         return (self._alone(dout, dq), self._alone(dout, dk),
                 self._alone(dout, dv))
 
@@ -294,7 +325,9 @@ class DistAttention(Owned):
                           saved_bytes: int, workspace: int,
                           workspace_bytes: int, sinks: Optional[int] = None,
                           alibi_slopes: Optional[int] = None,
-                          lse: Any = None, stream: Any = None) -> None:
+                          lse: Any = None, stream: Any = None,
+                          documents: Optional[arrays.Docs] = None,
+                          documents_k: Optional[arrays.Docs] = None) -> None:
         """forward() on sequences of bare addresses, which only the library
         checks."""
         handle = self.handle
@@ -311,6 +344,8 @@ class DistAttention(Owned):
             call.sinks, call.alibi_slopes = sinks, alibi_slopes
             call.workspace, call.workspace_bytes = workspace, workspace_bytes
             call.saved, call.saved_bytes = saved, saved_bytes
+            call.docs_q = None if documents is None else documents.pointer
+            call.docs_k = None if documents_k is None else documents_k.pointer
             status = waiting(self._parent, lib.ulyx_dist_attention_forward,
                              handle, slots.forward_at, stream)
             if status:
@@ -324,8 +359,9 @@ class DistAttention(Owned):
                            workspace_bytes: int,
                            sinks: Optional[int] = None,
                            alibi_slopes: Optional[int] = None,
-                           d_sink: Optional[int] = None,
-                           stream: Any = None) -> None:
+                           d_sink: Optional[int] = None, stream: Any = None,
+                           documents: Optional[arrays.Docs] = None,
+                           documents_k: Optional[arrays.Docs] = None) -> None:
         """backward() on sequences of bare addresses, which only the library
         checks; q, k and v may be None together."""
         handle = self.handle
@@ -346,6 +382,8 @@ class DistAttention(Owned):
             call.d_sink = d_sink
             call.workspace, call.workspace_bytes = workspace, workspace_bytes
             call.saved, call.saved_bytes = saved, saved_bytes
+            call.docs_q = None if documents is None else documents.pointer
+            call.docs_k = None if documents_k is None else documents_k.pointer
             status = waiting(self._parent, lib.ulyx_dist_attention_backward,
                              handle, slots.backward_at, stream)
             if status:

@@ -43,6 +43,7 @@ class Part(NamedTuple):
     replicated: bool = False
     order: str = "contiguous"  # or "zigzag", "zigzag_docs"
     splits: Optional[Sequence[int]] = None  # rows on each rank; None: balanced
+    row_capacity: int = 0  # most rows that update_rows() gives; 0: rows stay
 
 
 class Tensor(NamedTuple):
@@ -81,6 +82,7 @@ class PartTable:
         self.splits: List[np.ndarray] = []
         for struct, part in zip(self.array, self.parts):
             struct.axis, struct.rows = part.axis, part.rows
+            struct.row_capacity = part.row_capacity
             struct.kind = _abi.PART_REPLICATED if part.replicated \
                 else _abi.PART_SHARDED
             struct.order = choice(part.order, ORDERS, "order of a part")
@@ -88,6 +90,33 @@ class PartTable:
                 splits = arrays.int64s(part.splits, "splits of a part", nranks)
                 self.splits.append(splits)
                 struct.splits = splits.ctypes.data
+
+
+class RowTable:
+    """Other rows of the parts of a table, as update_rows() of the library takes
+    them: splits are None, or one a part, None where creation gave none."""
+
+    def __init__(self, parts: Sequence[Part], nranks: int, rows: Sequence[int],
+                 splits: Optional[Sequence[Optional[Sequence[int]]]]) -> None:
+        self.rows = arrays.int64s(rows, "rows", len(parts))
+        self.arrays = [None if given is None else
+                       arrays.int64s(given, "splits of a part", nranks)
+                       for given in splits or ()]
+        if splits is not None and len(self.arrays) != len(parts):
+            raise errors.InvalidArgumentError(
+                f"splits has {len(self.arrays)} entries, and there are "
+                f"{len(parts)} parts")
+        self.table = (ctypes.c_void_p * len(parts))(
+            *(None if array is None else array.ctypes.data
+              for array in self.arrays))
+        self.rows_at = self.rows.ctypes.data
+        self.splits_at = None if splits is None else \
+            ctypes.addressof(self.table)
+        self.parts = tuple(
+            part._replace(rows=int(count)) if not self.arrays or
+            self.arrays[i] is None else
+            part._replace(rows=int(count), splits=tuple(self.arrays[i]))
+            for i, (part, count) in enumerate(zip(parts, self.rows)))
 
 
 def set_fields(params: Any, options: Dict[str, Any], keep: List[Any]) -> None:
@@ -393,6 +422,21 @@ class Plan(Owned, PlanQueries):
         self.execute_addresses(direction, [s.address for s in sources],
                                [t.address for t in targets], stream)
         return list(dst)
+
+    def update_rows(self, rows: Sequence[int],
+                    splits: Optional[Sequence[Optional[Sequence[int]]]] = None,
+                    documents: Any = None, documents_k: Any = None) -> None:
+        """Other rows from the next call on, within the parts' row_capacity;
+        local, the same on all ranks, which the next call compares. rows: an
+        entry a part. splits: an entry a part, where creation had any.
+        documents: as update()."""
+        table = RowTable(self.parts, self.comm.nranks, rows, splits)
+        docs = arrays.Docs.of(documents), arrays.Docs.of(documents_k)
+        check(lib.ulyx_plan_update_rows(
+            self.handle, table.rows_at, table.splits_at,
+            docs[0].pointer if docs[0] else None,
+            docs[1].pointer if docs[1] else None, None))
+        self.parts = table.parts
 
     def _checked(self, given: Any, tensor: int, direction: int,
                  source: bool) -> arrays.Array:

@@ -259,8 +259,9 @@ def test_a_rank_without_memory_does_not_leave_the_others_waiting(
             result = result if call is sp.attention else result[0]
             result.sum().backward()
         run()
-        entry = next(e for e in _cache.cache_of(comm).objects.values()
-                     if isinstance(e, kind))
+        entry = next(held.first for held in
+                     _cache.cache_of(comm).objects.values()
+                     if isinstance(held.first, kind))
         kept = getattr(entry, name)
         if comm.rank == 1:
             setattr(entry, name, no_memory if name == "new_out"
@@ -282,14 +283,112 @@ def test_ranks_with_other_lengths_are_told():
     assert all(type(f) is ulyx.MismatchError for f in failures), failures
 
 
-def test_many_lengths_leave_few_objects():
+LENGTHS = [9, 64, 33, 9, 5, 64, 1, 2, 130, 33, 129]
+
+
+@pytest.mark.parametrize("options", [
+    dict(causal=True), dict(order="zigzag", causal=True),
+    dict(layout="bhsd", window=(5, 0)), dict(batch=2), dict(splits=True),
+    dict(kv_rows=True), dict(documents=True, causal=True),
+    dict(documents=True, order="zigzag_docs", causal=True)],
+    ids=lambda options: "-".join(map(str, options)))
+@pytest.mark.parametrize("nranks", [1, 3])
+def test_an_epoch_of_lengths_is_few_objects(options, nranks):
+    """Backward of each length in another order than forward; values and
+    gradients are those of a communicator that has had no other length."""
+    options = dict(options)
+    batch = options.pop("batch", 1)
+    splits, kv_rows, documents, layout = (
+        options.pop(name, None)
+        for name in ("splits", "kv_rows", "documents", "layout"))
+
+    def arguments(comm, rows):
+        found = dict(options, rows=rows)
+        if splits:
+            found["splits"] = [rows - (comm.nranks - 1) * (rows // 4)] + \
+                [rows // 4] * (comm.nranks - 1)
+        if kv_rows:
+            found["kv_rows"] = rows + 7
+        if documents:
+            found["documents"] = sorted({0, rows // 3, rows // 2, rows})
+        if layout:
+            found["layout"] = layout
+        return found
+
+    def local(comm, rows, found):
+        def rows_here(count, **more):
+            if found.get("order") == "zigzag_docs":
+                plan = ulyx.Plan(
+                    comm, [ulyx.Tensor(1, 1, "float32")],
+                    [ulyx.Part(count, order="zigzag_docs")], batch=batch,
+                    documents=found["documents"], max_docs=8)
+                return torch.from_numpy(plan.positions())
+            return positions(comm, count, found.get("order", "contiguous"),
+                             **more)
+        q, k, v = three(batch, rows, 4, 2)
+        _, k2, v2 = three(batch, rows + 7, 4, 2)
+        mine = rows_here(rows, splits=found.get("splits"))
+        tensors = [t.detach()[:, mine] for t in (q, k, v)]
+        if kv_rows:
+            tensors[1:] = [t.detach()[:, rows_here(rows + 7)]
+                           for t in (k2, v2)]
+        if layout:
+            tensors = [t.transpose(1, 2).contiguous() for t in tensors]
+        return [t.requires_grad_() for t in tensors]
+
     def body(comm):
-        for rows in range(8, 8 + 2 * _cache.CAPACITY):
+        graphs = []
+        for rows in LENGTHS:
+            found = arguments(comm, rows)
+            tensors = local(comm, rows, found)
+            graphs.append((rows, tensors,
+                           sp.attention(*tensors, comm=comm, **found)))
+        assert len(comm._handle.children) <= 5
+        results = {}
+        for rows, tensors, out in graphs[::-1]:
+            out.sin().sum().backward()
+            results[rows] = [out.detach(), *(t.grad for t in tensors)]
+        return results
+
+    def alone(rows):
+        def fresh(comm):
+            found = arguments(comm, rows)
+            tensors = local(comm, rows, found)
+            out = sp.attention(*tensors, comm=comm, **found)
+            out.sin().sum().backward()
+            return [out.detach(), *(t.grad for t in tensors)]
+        return threads(nranks, fresh)
+    found = threads(nranks, body)
+    for rows in set(LENGTHS):
+        for rank, wanted in enumerate(alone(rows)):
+            assert all(torch.equal(a, b) for a, b in
+                       zip(found[rank][rows], wanted)), rows
+
+
+@pytest.mark.parametrize("nranks", [1, 3])
+def test_an_epoch_of_lengths_is_few_plans(nranks):
+    def body(comm):
+        for rows in LENGTHS:
             mine = positions(comm, rows)
-            local = [t[:, mine] for t in three(1, rows, 2, 2)]
-            sp.attention(*local, comm=comm, rows=rows).sum().backward()
+            q, k, v = three(2, rows, 4, 2)
+            with_sdpa = sp.ulysses(*(t[:, mine] for t in (q, k, v)), comm=comm,
+                                   rows=rows, causal=True)
+            wanted = sp.attention(*(t[:, mine] for t in (q, k, v)), comm=comm,
+                                  rows=rows, causal=True)
+            torch.testing.assert_close(with_sdpa, wanted)
+            (with_sdpa - wanted).sum().backward()
         gc.collect()
-        assert len(comm._handle.children) <= _cache.CAPACITY + 1
+        assert len(comm._handle.children) <= 3 * 2
+    threads(nranks, body)
+
+
+def test_many_kinds_leave_few_objects():
+    def body(comm):
+        for window in range(2 * _cache.CAPACITY):
+            sp.attention(*three(1, 4, 2, 2), comm=comm,
+                         window=(window, 0)).sum().backward()
+        gc.collect()
+        assert len(comm._handle.children) <= _cache.CAPACITY
     threads(2, body)
 
 

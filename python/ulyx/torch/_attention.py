@@ -5,26 +5,23 @@ In eager mode it is the autograd.Function below; in compiled code an operator of
 torch.library (_operators.py), for a Function that dynamo looks into there would
 lose its gradients. Both run `forward` and `backward`.
 """
-from typing import Any, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _abi
 from ..arrays import Docs
 from ..communicator import Communicator
 from ..dist_attention import DistAttention
 from ..errors import InvalidArgumentError, UlyxError
 from ..plan import Part
 from . import _tensors
-from ._cache import Cache
+from ._cache import Cache, Capacity, Lengths, Spec
 
 
-class Spec(NamedTuple):
-    """What an attention is made for: nothing of it is a rank's own."""
+class Kind(NamedTuple):
+    """What an attention is made for, beside lengths."""
 
     batch: int
-    rows: int
-    kv_rows: int  # -1: the queries' own
     heads: int
     kv_heads: int
     dim_qk: int
@@ -37,79 +34,116 @@ class Spec(NamedTuple):
     scale: float
     softcap: float
     order: str
-    splits: Optional[Tuple[int, ...]]
+    uneven: bool  # splits are given
+    cross: bool  # keys have rows of their own
     max_docs: int
 
 
-class Entry:
-    """An attention of the library, and how this rank's tensors lie in it."""
+class Call(NamedTuple):
+    """One call: what it is on and what it takes beside its tensors. Calls with
+    the same shapes and options share one where they have no documents."""
 
-    def __init__(self, comm: Communicator, spec: Spec, docs: Optional[Docs],
-                 docs_k: Optional[Docs], layouts: Sequence[Any]) -> None:
-        self.comm, self.spec = comm, spec
-        self.docs, self.docs_k = docs, docs_k
-        self.dtype = _tensors.TORCH_DTYPES[spec.dtype]
-        # Of zigzag_docs the rows change with the documents: dense is what holds
-        # for all of them, and whatever lies otherwise is copied.
-        self.given = [None if spec.order == "zigzag_docs" else layout
-                      for layout in layouts]
+    comm: Communicator
+    cache: Cache
+    spec: Spec
+    docs: Optional[Docs]
+    docs_k: Optional[Docs]
+    layouts: Tuple[Optional[_tensors.Strides], ...]  # of q, k, v
+    local: Tuple[int, int]  # rows of q and of k here
+
+
+class Entry:
+    """An attention of the library, and how this rank's tensors lie in it: for
+    the lengths of one call, or for all up to a capacity."""
+
+    def __init__(self, call: Call, capacity: Capacity,
+                 layouts: Sequence[_tensors.Strides]) -> None:
+        kind: Any = call.spec.kind
+        self.comm, self.kind = call.comm, kind
+        self.lengths, self.docs, self.docs_k = \
+            call.spec.lengths, call.docs, call.docs_k
+        self.dtype = _tensors.TORCH_DTYPES[kind.dtype]
+        # Where rows change, also with the documents of zigzag_docs, dense is
+        # what holds for all of them; strides that depend on rows are copied.
+        self.moving = capacity is not None or kind.order == "zigzag_docs"
+        self.given = [
+            None if self.moving and not _tensors.of_any_rows(
+                layout, kind.batch) else layout for layout in layouts]
         strides: Any = {
             f"{name}_strides": [(0, 0, 0) if layout is None else tuple(
                 self.dtype.itemsize * stride for stride in layout)]
             for name, layout in zip("qkv", self.given)}
-        parts = [Part(spec.rows, order=spec.order, splits=spec.splits)]
-        if spec.kv_rows >= 0:
-            parts.append(Part(spec.kv_rows, axis=1, order=spec.order))
         self.dist = DistAttention(
-            comm, parts, heads=spec.heads, kv_heads=spec.kv_heads,
-            dim_qk=spec.dim_qk, dim_v=spec.dim_v, batch=spec.batch,
-            dtype=spec.dtype, mask=spec.mask,
-            window=(spec.left, spec.right) if spec.mask == "window" else None,
-            align=spec.align, scale=spec.scale, softcap=spec.softcap,
-            documents=docs, documents_k=docs_k, max_docs=spec.max_docs,
-            threads=torch.get_num_threads(), save="heads",
-            head_memory=_abi.POINTER_WINDOW, **strides)
+            call.comm, self._parts(capacity), heads=kind.heads,
+            kv_heads=kind.kv_heads, dim_qk=kind.dim_qk, dim_v=kind.dim_v,
+            batch=kind.batch, dtype=kind.dtype, mask=kind.mask,
+            window=(kind.left, kind.right) if kind.mask == "window" else None,
+            align=kind.align, scale=kind.scale, softcap=kind.softcap,
+            documents=call.docs, documents_k=call.docs_k,
+            max_docs=kind.max_docs, threads=torch.get_num_threads(),
+            save="heads", head_memory=_tensors.head_memory(call.comm),
+            **strides)
         self._measure()
 
+    def _parts(self, capacity: Capacity) -> List[Part]:
+        rows, splits = self.lengths
+        return [Part(count, axis=axis, order=self.kind.order,
+                     splits=splits if axis == 0 else None,
+                     row_capacity=0 if capacity is None else capacity[axis])
+                for axis, count in enumerate(rows)]
+
     def _measure(self) -> None:
-        """Rows of this rank, which zigzag_docs makes depend on documents, and
-        the tensors that come of them."""
-        spec, plan = self.spec, self.dist.plan()
-        self.rows = plan.seq_rows(0)
-        self.kv_rows = self.rows if spec.kv_rows < 0 else plan.seq_rows(1)
-        out_shape = (spec.batch, self.rows, spec.heads, spec.dim_v)
-        shapes = ((spec.batch, self.rows, spec.heads, spec.dim_qk),
-                  (spec.batch, self.kv_rows, spec.kv_heads, spec.dim_qk),
-                  (spec.batch, self.kv_rows, spec.kv_heads, spec.dim_v))
-        self.layouts = tuple(layout or _tensors.dense_strides(shape)
-                             for layout, shape in zip(self.given, shapes))
+        """What rows and documents decide: this rank's rows, and the tensors
+        that come of them."""
+        kind, plan = self.kind, self.dist.plan()
+        rows = plan.seq_rows(0)
+        kv_rows = plan.seq_rows(1) if kind.cross else rows
+        self.local = rows, kv_rows
+        out_shape = (kind.batch, rows, kind.heads, kind.dim_v)
+        shapes = ((kind.batch, rows, kind.heads, kind.dim_qk),
+                  (kind.batch, kv_rows, kind.kv_heads, kind.dim_qk),
+                  (kind.batch, kv_rows, kind.kv_heads, kind.dim_v))
+        dense = [_tensors.dense_strides(shape) for shape in shapes]
+        self.layouts = tuple(
+            usual if layout is None else
+            (usual[0], *layout[1:]) if self.moving else layout
+            for layout, usual in zip(self.given, dense))
         self.out_dense = (*_tensors.dense_strides(out_shape), 1)
         self.new_out = _tensors.maker(
             self.comm, out_shape, self.out_dense[:3], self.dtype)
+        self.new_saved = _tensors.block_maker(self.comm, self.dist.saved_bytes)
         self.new_grads = [
             _tensors.maker(self.comm, shape, layout, self.dtype)
             for shape, layout in zip(shapes, self.layouts)]
 
-    def set_documents(self, docs: Optional[Docs],
-                      docs_k: Optional[Docs]) -> None:
-        """The tables of the next call, which backward needs as forward had
-        them."""
-        if self.docs != docs or self.docs_k != docs_k:
+    def follow(self, call: Call) -> Tuple[Optional[Docs], Optional[Docs]]:
+        """Rows and documents are the call's. Returns the documents that the
+        call itself is to say, where they are others than those of the last one,
+        which backward needs as forward had them."""
+        lengths, docs, docs_k = call.spec.lengths, call.docs, call.docs_k
+        if lengths != self.lengths:
+            self.dist.update_rows(lengths.rows, lengths.splits_of_parts, docs,
+                                  docs_k)
+        elif docs == self.docs and docs_k == self.docs_k:
+            return None, None
+        elif docs is not None and self.kind.order != "zigzag_docs":
+            return docs, docs_k
+        else:
             self.dist.update(docs, docs_k)
-            if self.spec.order == "zigzag_docs":
-                self._measure()
-        self.docs, self.docs_k = docs, docs_k
+        self.lengths, self.docs, self.docs_k = lengths, docs, docs_k
+        self._measure()
+        return None, None
 
-    def check_rows(self, q: torch.Tensor, k: torch.Tensor) -> None:
+    def check_rows(self, local: Tuple[int, int]) -> None:
         """This rank has the rows that it is to have."""
-        if q.shape[1] == self.rows and k.shape[1] == self.kv_rows:
+        if local == self.local:
             return
+        rows, nranks = self.lengths.rows, self.comm.nranks
         raise InvalidArgumentError(
-            f"rank {self.comm.rank}: q has {q.shape[1]} rows and k "
-            f"{k.shape[1]}; of {self.spec.rows} rows over {self.comm.nranks} "
-            f"ranks this one has {self.rows}"
-            + ("" if self.spec.kv_rows < 0 else
-               f", and {self.kv_rows} of {self.spec.kv_rows} rows of keys"))
+            f"rank {self.comm.rank}: q has {local[0]} rows and k {local[1]}; of "
+            f"{rows[0]} rows over {nranks} ranks this one has {self.local[0]}"
+            + (f", and {self.local[1]} of {rows[1]} rows of keys"
+               if self.kind.cross else ""))
 
     def refuse(self, backward: bool) -> None:
         """Takes this rank's place in a call that it cannot make: without a
@@ -135,27 +169,13 @@ def max_docs(docs: Optional[Docs], docs_k: Optional[Docs]) -> int:
     return max(64, 1 << max(0, count - 1).bit_length())
 
 
-class Call(NamedTuple):
-    """One call: what it is on and what it takes beside its tensors. Calls with
-    the same shapes and options share one where they have no documents."""
-
-    comm: Communicator
-    cache: Cache
-    spec: Spec
-    docs: Optional[Docs]
-    docs_k: Optional[Docs]
-    layouts: Tuple[Optional[_tensors.Strides], ...]  # of q, k, v
-
-
 def entry_of(call: Call, qkv: Sequence[torch.Tensor]) -> Entry:
     """The attention of a call, made where there is none."""
-    entry: Optional[Entry] = call.cache.find(call.spec)
-    if entry is None:
-        entry = Entry(call.comm, call.spec, call.docs, call.docs_k, [
+    def make(capacity: Capacity) -> Entry:
+        return Entry(call, capacity, [
             layout or _tensors.dense_strides(tuple(t.shape))
             for layout, t in zip(call.layouts, qkv)])
-        call.cache.keep(call.spec, entry)
-    return entry
+    return call.cache.find(call.spec, make)  # type: ignore[no-any-return]
 
 
 def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
@@ -164,21 +184,25 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             ) -> Tuple[torch.Tensor, torch.Tensor, Entry]:
     """(out, saved, entry) of [b, s, h, d] tensors. room: bytes of saved, where
     the caller has promised how many they are."""
-    comm, cache, _, docs, docs_k, layouts = call
+    comm, cache = call.comm, call.cache
     cache.enter()
     try:
-        entry = entry_of(call, (q, k, v))
-        dist = entry.dist
+        last, entry = cache.last
+        if last is not call.spec:
+            entry = entry_of(call, (q, k, v))
+        dist, docs, docs_k = entry.dist, None, None
         try:
-            if entry.docs is not docs or entry.docs_k is not docs_k:
-                entry.set_documents(docs, docs_k)
-            entry.check_rows(q, k)
-            if layouts != entry.layouts:
+            if entry.docs is not call.docs or entry.docs_k is not call.docs_k \
+                    or entry.lengths is not call.spec.lengths:
+                docs, docs_k = entry.follow(call)
+            if call.local != entry.local:
+                entry.check_rows(call.local)
+            if call.layouts != entry.layouts:
                 q, k, v = (_tensors.placed(tensor, layout, comm)
                            for tensor, layout in
                            zip((q, k, v), entry.layouts))
             saved = _tensors.promised(comm, room, dist.saved_bytes) if room \
-                else _tensors.block(comm, dist.saved_bytes)
+                else entry.new_saved()
             out = entry.new_out()
             workspace = cache.workspace(dist.workspace_bytes)
         except Exception:
@@ -188,7 +212,10 @@ def forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
             (q.data_ptr(),), (k.data_ptr(),), (v.data_ptr(),),
             (out.data_ptr(),), saved.data_ptr(), dist.saved_bytes, workspace,
             dist.workspace_bytes, None if sinks is None else sinks.data_ptr(),
-            None if slopes is None else slopes.data_ptr())
+            None if slopes is None else slopes.data_ptr(), None, None, docs,
+            docs_k)
+        if docs is not None:
+            entry.docs, entry.docs_k = docs, docs_k
     finally:
         cache.leave()
     return out, saved, entry
@@ -204,19 +231,20 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
     comm, cache = call.comm, call.cache
     cache.enter()
     try:
-        dist, dense = entry.dist, entry.out_dense
+        dist, docs, docs_k = entry.dist, None, None
         try:
-            if entry.docs is not call.docs or entry.docs_k is not call.docs_k:
-                entry.set_documents(call.docs, call.docs_k)
-                dense = entry.out_dense
+            if entry.docs is not call.docs or entry.docs_k is not call.docs_k \
+                    or entry.lengths is not call.spec.lengths:
+                docs, docs_k = entry.follow(call)
             new_q, new_k, new_v = entry.new_grads
             dq, dk, dv = new_q(), new_k(), new_v()
+            dense = entry.out_dense
             if dout.stride() != dense:
                 dout = _tensors.placed(dout, dense[:3], comm)
             if out.stride() != dense:  # as hooks may give it back
                 out = _tensors.placed(out, dense[:3], comm)
             if saved.data_ptr() != saved_at:
-                saved = _tensors.in_window(comm, saved)
+                saved = _tensors.in_place(comm, saved)
             d_sinks = None if sinks is None else torch.empty_like(sinks)
             workspace = cache.workspace(dist.workspace_bytes)
         except Exception:
@@ -228,7 +256,9 @@ def backward(call: Call, entry: Entry, dout: torch.Tensor, out: torch.Tensor,
             saved.data_ptr(), dist.saved_bytes, workspace, dist.workspace_bytes,
             None if sinks is None else sinks.data_ptr(),
             None if slopes is None else slopes.data_ptr(),
-            None if d_sinks is None else d_sinks.data_ptr())
+            None if d_sinks is None else d_sinks.data_ptr(), None, docs, docs_k)
+        if docs is not None:
+            entry.docs, entry.docs_k = docs, docs_k
     finally:
         cache.leave()
     return dq, dk, dv, d_sinks

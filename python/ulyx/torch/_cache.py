@@ -9,10 +9,15 @@ call, and a tensor that lies otherwise in a later one is copied, which no other
 rank needs to know. Objects leave in the order of their last use, the same on
 all ranks; one that a graph still needs for backward lives on until that has
 gone.
+
+Of a kind of calls there are at most two objects. The first is for the lengths
+of the first call alone, so that tensors of any strides are taken as they lie.
+The second is for all other lengths, up to a capacity: an epoch of lengths makes
+few objects. One with more room takes its place where a length is beyond that.
 """
 import collections
 import threading
-from typing import Any, Dict, Hashable
+from typing import Any, Callable, Dict, Hashable, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -20,8 +25,54 @@ from ..communicator import Communicator
 from ..errors import BusyError
 from . import _tensors
 
-CAPACITY = 64
+CAPACITY = 64  # kinds
 ASKED = 1024
+
+
+class Lengths(NamedTuple):
+    """Rows over all ranks."""
+
+    rows: Tuple[int, ...]  # of each axis
+    splits: Optional[Tuple[int, ...]] = None  # of the first axis
+
+    @property
+    def splits_of_parts(self) -> Optional[Tuple[Optional[Tuple[int, ...]], ...]]:
+        """As update_rows() takes them, with a part an axis."""
+        if self.splits is None:
+            return None
+        return (self.splits, *(None for _ in self.rows[1:]))
+
+
+class Spec(NamedTuple):
+    """What a call is about: nothing of it is a rank's own."""
+
+    kind: Hashable  # what its object is made for
+    lengths: Lengths
+
+
+Capacity = Optional[Tuple[int, ...]]  # most rows of each axis; None: as given
+
+
+class Held:
+    """The objects of one kind."""
+
+    def __init__(self, lengths: Lengths, first: Any) -> None:
+        self.lengths, self.first = lengths, first
+        self.others: Any = None
+        self.capacity: Tuple[int, ...] = (0,) * len(lengths.rows)
+
+    def find(self, lengths: Lengths, make: Callable[[Capacity], Any]) -> Any:
+        """The object for these lengths, made where there is none."""
+        if lengths == self.lengths:
+            return self.first
+        if any(rows > most for rows, most in zip(lengths.rows, self.capacity)):
+            capacity = tuple(max(most, 1 << max(0, rows - 1).bit_length())
+                             for rows, most in zip(lengths.rows, self.capacity))
+            self.others = make(capacity)
+            self.capacity = capacity
+        elif self.others is None:  # no rows at all
+            self.others = make(tuple(max(1, most) for most in self.capacity))
+        return self.others
 
 
 class Cache:
@@ -29,26 +80,30 @@ class Cache:
 
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
-        self.objects: "collections.OrderedDict[Hashable, Any]" = \
+        self.objects: "collections.OrderedDict[Hashable, Held]" = \
             collections.OrderedDict()
+        self.last: Tuple[Any, Any] = (None, None)  # spec, object
         self.docs_of = _tensors.DocsOf()
         self.asked: Dict[Hashable, Any] = {}  # what calls of a kind come to
         self._workspace = torch.empty(0, dtype=torch.uint8)
         self._workspace_at = 0, 0  # bytes, address
         self._lock = threading.Lock()
 
-    def find(self, key: Hashable) -> Any:
-        """The object of a key, or None on all ranks, which then make one."""
-        found = self.objects.get(key)
-        if found is not None:
-            self.objects.move_to_end(key)
+    def find(self, spec: Spec, make: Callable[[Capacity], Any]) -> Any:
+        """The object of a call; make(capacity) makes one where all ranks have
+        none. The kind that was used longest ago goes where there are too
+        many. That of the call before is also in `last`, without a look-up."""
+        held = self.objects.get(spec.kind)
+        if held is None:
+            found = make(None)
+            self.objects[spec.kind] = Held(spec.lengths, found)
+            if len(self.objects) > CAPACITY:
+                self.objects.popitem(last=False)
+        else:
+            self.objects.move_to_end(spec.kind)
+            found = held.find(spec.lengths, make)
+        self.last = spec, found
         return found
-
-    def keep(self, key: Hashable, made: Any) -> None:
-        """Keeps an object, and lets go the one that was used longest ago."""
-        self.objects[key] = made
-        if len(self.objects) > CAPACITY:
-            self.objects.popitem(last=False)
 
     def remember(self, asked: Hashable, known: Any) -> None:
         """Of this rank alone, so it may be forgotten at any time."""

@@ -13,7 +13,7 @@ import torch
 from .. import _abi
 from ..communicator import by_number
 from . import _attention, _reshuffle, _split, _tensors
-from ._cache import cache_of
+from ._cache import Lengths, Spec, cache_of
 
 _EXACT = (torch.Tag.needs_exact_strides,)
 
@@ -31,13 +31,17 @@ def _call(comm_number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     comm = by_number(comm_number)
     cache = cache_of(comm)
     tables = None if docs is None else cache.docs_of(docs)
-    spec = _attention.Spec(
-        q.shape[0], rows, kv_rows, q.shape[2], k.shape[2], q.shape[3],
-        v.shape[3], _tensors.dtype_code(q, "q"), mask, left, right, align,
-        scale, softcap, order, None if splits is None else tuple(splits),
+    kind = _attention.Kind(
+        q.shape[0], q.shape[2], k.shape[2], q.shape[3], v.shape[3],
+        _tensors.dtype_code(q, "q"), mask, left, right, align, scale, softcap,
+        order, splits is not None, kv_rows >= 0,
         _attention.max_docs(tables, None))
-    return _attention.Call(comm, cache, spec, tables, None, tuple(
-        _tensors.layout_of(tensor) for tensor in (q, k, v)))
+    lengths = Lengths((rows,) if kv_rows < 0 else (rows, kv_rows),
+                      None if splits is None else tuple(splits))
+    return _attention.Call(
+        comm, cache, Spec(kind, lengths), tables, None,
+        tuple(_tensors.layout_of(tensor) for tensor in (q, k, v)),
+        (q.shape[1], k.shape[1]))
 
 
 def _room(comm_number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
@@ -149,13 +153,9 @@ def _exchange(tensors: Sequence[torch.Tensor], adjoint: bool, direction: int,
               splits: Optional[Sequence[int]],
               dims: Sequence[int]) -> List[torch.Tensor]:
     comm = by_number(comm_number)
-    spec = _reshuffle.Spec(
-        direction, tensors[0].shape[0], rows, heads[0],
-        tuple((count, dim, count != heads[0])
-              for count, dim in zip(heads, dims)),
-        _tensors.dtype_code(tensors[0], "tensor 0"), order,
-        None if splits is None else tuple(splits))
-    call = _reshuffle.Call(comm, cache_of(comm), spec)
+    call = _reshuffle.call_of(
+        comm, direction, tensors[0].shape[0], rows, heads, dims,
+        _tensors.dtype_code(tensors[0], "tensor 0"), order, splits)
     if not adjoint:
         return _reshuffle.forward(call, tensors)[1]
     entry = _reshuffle.entry_of(call, None)

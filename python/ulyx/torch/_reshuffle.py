@@ -10,67 +10,106 @@ from ..communicator import Communicator
 from ..errors import InvalidArgumentError, UlyxError
 from ..plan import Part, Plan, Tensor
 from . import _tensors
-from ._cache import Cache
+from ._cache import Cache, Capacity, Lengths, Spec, cache_of
 
 ADJOINT = {_abi.SEQ_TO_HEAD: _abi.SEQ_TO_HEAD_ADJOINT,
            _abi.HEAD_TO_SEQ: _abi.HEAD_TO_SEQ_ADJOINT}
 
 
-class Spec(NamedTuple):
-    """What a plan is made for: nothing of it is a rank's own."""
+class Kind(NamedTuple):
+    """What a plan is made for, beside lengths."""
 
     direction: int
     batch: int
-    rows: int
     heads: int
     tensors: Tuple[Tuple[int, int, bool], ...]  # heads, dim, kv
     dtype: int
     order: str
-    splits: Optional[Tuple[int, ...]]
+    uneven: bool  # splits are given
+
+
+class Call(NamedTuple):
+    """One call: what it is on and what it takes beside its tensors."""
+
+    comm: Communicator
+    cache: Cache
+    spec: Spec
+    direction: int
+
+
+def call_of(comm: Communicator, direction: int, batch: int, rows: int,
+            heads: Sequence[int], dims: Sequence[int], dtype: int, order: str,
+            splits: Optional[Sequence[int]]) -> Call:
+    """The exchange of tensors of these heads and dims."""
+    kind = Kind(direction, batch, heads[0],
+                tuple((count, dim, count != heads[0])
+                      for count, dim in zip(heads, dims)),
+                dtype, order, splits is not None)
+    lengths = Lengths((rows,), None if splits is None else tuple(splits))
+    return Call(comm, cache_of(comm), Spec(kind, lengths), direction)
 
 
 class Entry:
-    """A plan, and how this rank's tensors lie in it."""
+    """A plan, and how this rank's tensors lie in it: for the lengths of one
+    call, or for all up to a capacity."""
 
-    def __init__(self, comm: Communicator, spec: Spec,
-                 layouts: Sequence[_tensors.Strides]) -> None:
-        self.comm, self.spec = comm, spec
-        self.dtype = _tensors.TORCH_DTYPES[spec.dtype]
-        to_head = spec.direction == _abi.SEQ_TO_HEAD
-        size = self.dtype.itemsize
-        tensors = []
-        for (heads, dim, kv), layout in zip(spec.tensors, layouts):
-            strides = tuple(size * stride for stride in layout)
-            # Gradients of a tensor of torch are of its type.
-            tensors.append(Tensor(
-                heads, dim, spec.dtype, kv=kv, partial_dtype=spec.dtype,
-                **{"seq_strides" if to_head else "head_strides":
-                   strides}))  # type: ignore[arg-type]
+    def __init__(self, call: Call, capacity: Capacity,
+                 layouts: Sequence[Optional[_tensors.Strides]]) -> None:
+        kind: Any = call.spec.kind
+        self.comm, self.kind, self.lengths = call.comm, kind, call.spec.lengths
+        self.dtype = _tensors.TORCH_DTYPES[kind.dtype]
+        self.moving = capacity is not None
+        # Strides that depend on rows are copied where rows change.
+        self.given = [
+            None if layout is None or self.moving and not _tensors.of_any_rows(
+                layout, kind.batch) else layout for layout in layouts]
+        self.to_head = kind.direction == _abi.SEQ_TO_HEAD
         self.plan = Plan(
-            comm, tensors, [Part(spec.rows, order=spec.order,
-                                 splits=spec.splits)],
-            batch=spec.batch, heads=spec.heads,
-            directions=(1 << spec.direction) | (1 << ADJOINT[spec.direction]))
-        numbers = range(len(tensors))
-        shapes = [self.plan.shape(i, spec.direction, True) for i in numbers]
-        results = [self.plan.shape(i, spec.direction) for i in numbers]
-        self.shapes: List[Any] = shapes
-        self.layouts = [layout if any(layout) else _tensors.dense_strides(shape)
-                        for layout, shape in zip(layouts, shapes)]
-        self.layouts = [layout if any(layout) else _tensors.dense_strides(shape)
-                        for layout, shape in zip(layouts, shapes)]
-        self.first_head, count = self.plan.head_range(0)
-        self.kv_map = torch.arange(count)
-        if to_head and len(tensors) > 1 and tensors[1].kv:
-            self.kv_map = torch.from_numpy(self.plan.kv_map(0, 1))
-        self.dense = [_tensors.dense_strides(shape)
-                      for shape in results]
+            call.comm, self._tensors(), [Part(
+                self.lengths.rows[0], order=kind.order,
+                splits=self.lengths.splits,
+                row_capacity=0 if capacity is None else capacity[0])],
+            batch=kind.batch, heads=kind.heads,
+            directions=(1 << kind.direction) | (1 << ADJOINT[kind.direction]))
+        self._measure()
+
+    def _tensors(self) -> List[Tensor]:
+        side = "seq_strides" if self.to_head else "head_strides"
+        size = self.dtype.itemsize
+        made = []
+        for (heads, dim, kv), layout in zip(self.kind.tensors, self.given):
+            strides: Any = {side: tuple(size * stride for stride in
+                                        layout or (0, 0, 0))}
+            # Gradients of a tensor of torch are of its type.
+            made.append(Tensor(heads, dim, self.kind.dtype, kv=kv,
+                               partial_dtype=self.kind.dtype, **strides))
+        return made
+
+    def _measure(self) -> None:
+        """What rows decide: the shapes of this rank's tensors."""
+        direction, numbers = self.kind.direction, range(len(self.given))
+        self.shapes: List[Any] = [self.plan.shape(i, direction, True)
+                                  for i in numbers]
+        results = [self.plan.shape(i, direction) for i in numbers]
+        usual = [_tensors.dense_strides(shape) for shape in self.shapes]
+        self.layouts = [
+            dense if layout is None else
+            (dense[0], *layout[1:]) if self.moving else layout
+            for layout, dense in zip(self.given, usual)]
+        self.dense = [_tensors.dense_strides(shape) for shape in results]
         self.new_results = [
-            _tensors.maker(comm, shape, strides, self.dtype)
+            _tensors.maker(self.comm, shape, strides, self.dtype)
             for shape, strides in zip(results, self.dense)]
         self.new_grads = [
-            _tensors.maker(comm, shape, layout, self.dtype)
-            for shape, layout in zip(shapes, self.layouts)]
+            _tensors.maker(self.comm, shape, layout, self.dtype)
+            for shape, layout in zip(self.shapes, self.layouts)]
+
+    def follow(self, lengths: Lengths) -> None:
+        """Rows are the call's."""
+        if lengths != self.lengths:
+            self.plan.update_rows(lengths.rows, lengths.splits_of_parts)
+            self.lengths = lengths
+            self._measure()
 
     def check_shapes(self, given: Sequence[torch.Tensor]) -> None:
         """This rank's tensors are those that it is to have."""
@@ -78,8 +117,8 @@ class Entry:
             if tuple(tensor.shape) != shape:
                 raise InvalidArgumentError(
                     f"rank {self.comm.rank}: tensor {i} has the shape "
-                    f"{tuple(tensor.shape)}; of {self.spec.rows} rows and "
-                    f"{self.spec.heads} heads over {self.comm.nranks} ranks "
+                    f"{tuple(tensor.shape)}; of {self.lengths.rows[0]} rows "
+                    f"and {self.kind.heads} heads over {self.comm.nranks} ranks "
                     f"this one has {shape}")
 
     def refuse(self, direction: int) -> None:
@@ -92,42 +131,35 @@ class Entry:
             pass
 
 
-class Call(NamedTuple):
-    comm: Communicator
-    cache: Cache
-    spec: Spec
-
-
 def entry_of(call: Call, given: Optional[Sequence[torch.Tensor]]) -> Entry:
     """The plan of a call, made where there is none: for these tensors, or dense
     ones."""
-    entry: Optional[Entry] = call.cache.find(call.spec)
-    if entry is None:
-        layouts = [(0, 0, 0)] * len(call.spec.tensors) if given is None else [
-            _tensors.layout_of(t) or _tensors.dense_strides(tuple(t.shape))
-            for t in given]
-        entry = Entry(call.comm, call.spec, layouts)
-        call.cache.keep(call.spec, entry)
-    return entry
+    def make(capacity: Capacity) -> Entry:
+        kind: Any = call.spec.kind
+        return Entry(call, capacity, [None] * len(kind.tensors)
+                     if given is None else
+                     [_tensors.layout_of(tensor) for tensor in given])
+    return call.cache.find(call.spec, make)  # type: ignore[no-any-return]
 
 
 def forward(call: Call, given: Sequence[torch.Tensor]
             ) -> Tuple[Entry, List[torch.Tensor]]:
     """(entry, results) of [b, s, h, d] tensors."""
-    comm, cache, spec = call
+    comm, cache = call.comm, call.cache
     cache.enter()
     try:
         entry = entry_of(call, given)
         try:
+            entry.follow(call.spec.lengths)
             entry.check_shapes(given)
             given = [_tensors.placed(tensor, layout, comm)
                      for tensor, layout in zip(given, entry.layouts)]
             results = [new() for new in entry.new_results]
         except Exception:
-            entry.refuse(spec.direction)
+            entry.refuse(call.direction)
             raise
         entry.plan.execute_addresses(
-            spec.direction, [t.data_ptr() for t in given],
+            call.direction, [t.data_ptr() for t in given],
             [t.data_ptr() for t in results])
     finally:
         cache.leave()
@@ -140,14 +172,15 @@ def backward(call: Call, entry: Entry,
     call.cache.enter()
     try:
         try:
+            entry.follow(call.spec.lengths)
             given = [_tensors.placed(tensor, layout, call.comm)
                      for tensor, layout in zip(given, entry.dense)]
             grads = [new() for new in entry.new_grads]
         except Exception:
-            entry.refuse(ADJOINT[call.spec.direction])
+            entry.refuse(ADJOINT[call.direction])
             raise
         entry.plan.execute_addresses(
-            ADJOINT[call.spec.direction], [t.data_ptr() for t in given],
+            ADJOINT[call.direction], [t.data_ptr() for t in given],
             [t.data_ptr() for t in grads])
     finally:
         call.cache.leave()

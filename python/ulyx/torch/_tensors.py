@@ -75,6 +75,12 @@ def layout_of(tensor: torch.Tensor) -> Optional[Strides]:
     return strides
 
 
+def of_any_rows(layout: Strides, batch: int) -> bool:
+    """Tensors of other lengths may have these strides too: one batch item, and
+    heads within rows."""
+    return batch == 1 and layout[2] < layout[1]
+
+
 def maker(comm: Communicator, shape: Shape, strides: Strides,
           dtype: torch.dtype) -> Callable[[], torch.Tensor]:
     """Makes new tensors of this shape, in memory that all ranks reach where
@@ -83,8 +89,7 @@ def maker(comm: Communicator, shape: Shape, strides: Strides,
     count = span(shape, strides)
     size = count * dtype.itemsize
     if size < WINDOW_BYTES:
-        if strides == dense_strides(shape):
-            return functools.partial(torch.empty, shape, dtype=dtype)
+        # torch.empty() takes half as long again.
         return functools.partial(torch.empty_strided, shape, whole,
                                  dtype=dtype)
     take = comm.pool.take
@@ -108,11 +113,24 @@ def placed(tensor: torch.Tensor, strides: Strides,
     return copy.copy_(tensor)
 
 
+def head_memory(comm: Communicator) -> int:
+    """Where workspace and saved are to lie: in windows, unless nobody else is
+    there to reach them."""
+    return _abi.POINTER_ANY if comm.nranks == 1 else _abi.POINTER_WINDOW
+
+
+def block_maker(comm: Communicator, size: int) -> Callable[[], torch.Tensor]:
+    """Makes so many bytes in such memory, aligned to 64 as torch's own are."""
+    if size == 0 or (comm.nranks == 1 and size < WINDOW_BYTES):
+        return functools.partial(torch.empty_strided, (size,), (1,),
+                                 dtype=torch.uint8)
+    take = comm.pool.take
+    return lambda: torch.frombuffer(take(size), dtype=torch.uint8)
+
+
 def block(comm: Communicator, size: int) -> torch.Tensor:
-    """Bytes in a window."""
-    if size == 0:
-        return torch.empty(0, dtype=torch.uint8)
-    return torch.frombuffer(comm.pool.take(size), dtype=torch.uint8)
+    """One such block."""
+    return block_maker(comm, size)()
 
 
 def promised(comm: Communicator, room: int, needed: int) -> torch.Tensor:
@@ -125,12 +143,14 @@ def promised(comm: Communicator, room: int, needed: int) -> torch.Tensor:
     return made
 
 
-def in_window(comm: Communicator, tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes themselves where they lie in a window, else a copy there: what
-    was saved may have been moved by hooks (offloading)."""
-    if not tensor.numel() or comm.pool.holds(tensor.data_ptr(), tensor.numel()):
+def in_place(comm: Communicator, tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes themselves where they lie as block() has them, else a copy that
+    does: what was saved may have been moved by hooks (offloading)."""
+    size, address = tensor.numel(), tensor.data_ptr()
+    if not size or comm.pool.holds(address, size) or \
+            (comm.nranks == 1 and address % 64 == 0):
         return tensor
-    return block(comm, tensor.numel()).copy_(tensor)
+    return block(comm, size).copy_(tensor)
 
 
 def per_head_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -9,7 +9,7 @@ from ..arrays import Docs
 from ..communicator import Communicator
 from ..errors import InvalidArgumentError, UnsupportedError
 from . import _attention, _context, _operators, _reshuffle, _split, _tensors
-from ._cache import cache_of
+from ._cache import Lengths, Spec, cache_of
 from ._core import Head, Window, sdpa
 
 LAYOUTS = {"bshd": None, "bhsd": (1, 2), "sbhd": (0, 1)}
@@ -111,14 +111,15 @@ def _decide(qkv: Tuple[torch.Tensor, ...], comm: Communicator, layout: str,
         raise InvalidArgumentError(
             f"shapes do not fit: q {q}, k {k}, v {v} (batch, rows, heads, dim)")
     mask, left, right = _mask(causal, window)
-    spec = _attention.Spec(
-        q[0], global_rows(rows, splits, q[1], comm.nranks),
-        -1 if kv_rows is None else kv_rows, q[2], k[2], q[3], v[3],
-        _tensors.dtype_code(qkv[0], "q"), mask, left, right, align,
-        float(scale or 0.0), float(softcap or 0.0), order, splits, max_docs)
+    kind = _attention.Kind(
+        q[0], q[2], k[2], q[3], v[3], _tensors.dtype_code(qkv[0], "q"), mask,
+        left, right, align, float(scale or 0.0), float(softcap or 0.0), order,
+        splits is not None, kv_rows is not None, max_docs)
+    whole = global_rows(rows, splits, q[1], comm.nranks)
+    lengths = Lengths((whole,) if kv_rows is None else (whole, kv_rows), splits)
     return Known(axes, _attention.Call(
-        comm, cache_of(comm), spec, None, None,
-        tuple(_tensors.layout_of(t) for t in qkv)))
+        comm, cache_of(comm), Spec(kind, lengths), None, None,
+        tuple(_tensors.layout_of(t) for t in qkv), (q[1], k[1])))
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
@@ -166,14 +167,15 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
         q, k, v = one_dtype(q, k, v)
     if window is not None:
         window = tuple(window)  # type: ignore[assignment]
-    options = (layout, rows, kv_rows, causal, window, align, scale, softcap,
-               order, None if splits is None else tuple(splits),
-               0 if docs is docs_k else _attention.max_docs(docs, docs_k))
+    if splits is not None:
+        splits = tuple(splits)
+    room = 0 if docs is docs_k else _attention.max_docs(docs, docs_k)
     asked = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
-             q.dtype, q.is_cpu and k.is_cpu and v.is_cpu, options)
+             q.dtype, q.is_cpu and k.is_cpu and v.is_cpu, layout, rows, kv_rows,
+             causal, window, align, scale, softcap, order, splits, room)
     known: Optional[Known] = cache.asked.get(asked)
     if known is None:
-        known = _decide((q, k, v), comm, *options)
+        known = _decide((q, k, v), comm, *asked[8:])
         cache.remember(asked, known)
     axes, call = known
     if axes is not None:
@@ -185,8 +187,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     else:
         out = _attention.Attention.apply(
             call, q, k, v,
-            _per_head(sinks, "sinks", call.spec.heads, q.dtype),
-            _per_head(alibi_slopes, "alibi_slopes", call.spec.heads, q.dtype))
+            _per_head(sinks, "sinks", call.spec.kind.heads, q.dtype),
+            _per_head(alibi_slopes, "alibi_slopes", call.spec.kind.heads, q.dtype))
     return out if axes is None else out.transpose(*axes)
 
 
@@ -286,14 +288,12 @@ def _exchanged(comm: Communicator, direction: int,
         return tuple(_operators.reshuffle(
             list(tensors), direction, list(heads), comm.number, whole, order,
             None if splits is None else list(splits)))
-    spec = _reshuffle.Spec(
-        direction, shapes[0][0], whole, heads[0],
-        tuple((count, shape[3], count != heads[0])
-              for count, shape in zip(heads, shapes)),
-        _tensors.dtype_code(tensors[0], "tensor 0"), order,
-        None if splits is None else tuple(splits))
+    call = _reshuffle.call_of(
+        comm, direction, shapes[0][0], whole, heads,
+        [shape[3] for shape in shapes],
+        _tensors.dtype_code(tensors[0], "tensor 0"), order, splits)
     return _reshuffle.Reshuffle.apply(  # type: ignore[no-any-return]
-        _reshuffle.Call(comm, cache_of(comm), spec), *tensors)
+        call, *tensors)
 
 
 def ulysses(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
