@@ -262,6 +262,8 @@ progress_pair(struct uli_exchange *exchange, int32_t p)
     if (!moved_all(exchange, p))
         return advanced;
     if (!pair->posted) {
+        if (!uli_exchange_sources_kept(exchange, p))
+            return true;
         uli_post_done(exchange, p);
         pair->posted = advanced = true;
     }

@@ -390,6 +390,10 @@ bool uli_exchange_timed_out(
 bool uli_exchange_fail_told(struct uli_exchange *exchange);
 /* Ends the operation because a peer has left the call in its middle; true. */
 bool uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p);
+/* Had the caller of rank p nothing given back when this rank read the last of
+ * its tensors? False: p has failed meanwhile, what was read may be anything,
+ * and the operation has ended by the cause. */
+bool uli_exchange_sources_kept(struct uli_exchange *exchange, int32_t p);
 /* The error where it had destroyed its plan before the call. */
 ulyx_status_t uli_exchange_report_gone(
     const struct uli_exchange *exchange, int32_t p);

@@ -138,6 +138,43 @@ uli_exchange_fail_left(struct uli_exchange *exchange, int32_t p)
     return true;
 }
 
+/* Does this rank read tensors of rank p in this call? */
+static bool
+pair_reads(const struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    const struct uli_pair_work *work = &exchange->work->pairs[p];
+    return !pair->skip && !pair->remote && !work->slot &&
+           (work->in.count > 0 || work->last_sum >= 0);
+}
+
+/* A rank that has failed does not wait for those that still read its tensors,
+ * and its caller may write over them. So a reader looks for the failure after
+ * its last load and before it says DONE, without which rank p cannot have ended
+ * its call well. The fence keeps the loads before the look; its counterpart is
+ * where a communicator fails (failure.c). */
+bool
+uli_exchange_sources_kept(struct uli_exchange *exchange, int32_t p)
+{
+    struct uli_late late;
+    if (!pair_reads(exchange, p))
+        return true;
+    atomic_thread_fence(memory_order_acquire);
+    if (uli_exchange_fail_told(exchange))
+        return false;
+    if (!atomic_load(&exchange->comm->peers[p].control->failed))
+        return true;
+    ulyx_status_t status =
+        uli_exchange_timed_out(exchange, p, &late)
+            ? fail_as(exchange, p, late)
+            : uli_comm_fail(exchange->comm, ULYX_ERR_TIMEOUT, p,
+                  "%s, call %llu: rank %d was read from when its deadline was "
+                  "over in another call",
+                  exchange->what, (unsigned long long)exchange->call, p);
+    uli_request_finish(&exchange->request, status);
+    return false;
+}
+
 ulyx_status_t
 uli_exchange_report_gone(const struct uli_exchange *exchange, int32_t p)
 {

@@ -48,6 +48,10 @@ struct uli_control {
      * and before late_noted. */
     struct uli_late late;
     _Atomic uint32_t late_noted;
+    /* The owner's communicator has failed, for whatever reason: its caller may
+     * have its tensors back. Set when `poison` is at the peers and `late` is
+     * whole, before the owner can see the failure itself. */
+    _Atomic uint32_t failed;
     /* Agreement rounds of collective calls, and of a creation by shrink, which
      * must work when a failure has left the first rounds out of step. */
     _Alignas(ULI_LINE) struct uli_agree_post agree[2];

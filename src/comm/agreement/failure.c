@@ -66,6 +66,10 @@ static void
 settle_failure(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
 {
     atomic_store(&comm->failed_rank, rank);
+    atomic_store(&comm->control->failed, 1);
+    /* A peer that reads what this rank's caller writes from now on finds the
+     * failure when it looks for it afterwards. */
+    atomic_thread_fence(memory_order_seq_cst);
     atomic_store(&comm->failed, status);
     uli_gpu_set_poison(comm, poison_pack(status, rank));
 }
