@@ -245,6 +245,9 @@ uli_direct_read(struct uli_exchange *exchange, int32_t p,
         ulyx_status_t status =
             pair->reader->read(exchange->comm->peers[p].identity.pid, local.at,
                 local.count, remote.at, remote.count);
+        /* A rank that has failed may be without that memory by now. */
+        if (status != ULYX_SUCCESS && !uli_exchange_sources_kept(exchange, p))
+            return false;
         if (status != ULYX_SUCCESS) {
             status = uli_comm_fail(exchange->comm, status, p,
                 "reading the memory of rank %d: %s", p, uli_error_text());

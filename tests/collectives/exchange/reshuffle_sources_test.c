@@ -2,16 +2,17 @@
  *
  * A rank fails while a peer reads its tensors - by loads from a window, reads
  * of ordinary memory, sums of loaded shares - and its caller writes over them
- * at once. The rank has done its own part of the call, so that the peer needs
- * nothing more of it: the peer has to return the failure all the same, and
- * never what it found there. What reads is wrapped at link time, so that the
- * failure comes just before.
+ * at once, or is without them. The rank has done its own part of the call, so
+ * that the peer needs nothing more of it: the peer has to return the failure
+ * all the same, and never what it found there. What reads is wrapped at link
+ * time, so that the failure comes just before.
  */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/status.h"
 #include "collectives/exchange/exchange.h"
 #include "support/ranks.h"
 #include "support/test.h"
@@ -23,7 +24,7 @@ enum { STEPS = 10 }; /* more looks at a call than it has parts */
 #define SHORT_S 0.05
 
 /* By what the reading rank comes to the tensors of the failing one. */
-enum reads { BY_LOAD, BY_READ, BY_SUM };
+enum reads { BY_LOAD, BY_READ, BY_SUM, OF_NOTHING };
 
 struct scene {
     enum reads reads;
@@ -91,9 +92,15 @@ __wrap_uli_sum_run(const struct uli_sum *sum, struct uli_box_span span,
 static ulyx_direction_t
 direction_of(const struct scene *s)
 {
-    static const ulyx_direction_t directions[] = {
-        ULYX_SEQ_TO_HEAD, ULYX_HEAD_TO_SEQ, ULYX_SEQ_TO_HEAD_ADJOINT};
+    static const ulyx_direction_t directions[] = {ULYX_SEQ_TO_HEAD,
+        ULYX_HEAD_TO_SEQ, ULYX_SEQ_TO_HEAD_ADJOINT, ULYX_HEAD_TO_SEQ};
     return directions[s->reads];
+}
+
+static bool
+is_window(const struct scene *s)
+{
+    return s->reads == BY_LOAD || s->reads == BY_SUM;
 }
 
 /* Two query heads; of a sum one key head, whose gradients both ranks have. */
@@ -133,7 +140,7 @@ open_rank(int rank, int nranks, void *context)
         !ranks_expect(
             ulyx_mem_attach(s->comms[rank], s->mems[rank]) == ULYX_SUCCESS))
         return 1;
-    s->src[rank] = s->reads == BY_READ ? calloc(1, (size_t)BYTES) : address;
+    s->src[rank] = !is_window(s) ? calloc(1, (size_t)BYTES) : address;
     return !ranks_expect(plan_create(s, rank) == ULYX_SUCCESS);
 }
 
@@ -160,7 +167,7 @@ scene_free(struct scene *s)
         assert_status(ulyx_plan_destroy(s->plans[r]), ULYX_SUCCESS);
     for (int r = 0; r < RANKS; r++) {
         assert_status(ulyx_mem_detach(s->comms[r], s->mems[r]), ULYX_SUCCESS);
-        if (s->reads == BY_READ)
+        if (!is_window(s))
             free(s->src[r]);
         assert_status(ulyx_mem_free(s->mems[r]), ULYX_SUCCESS);
         free(s->dst[r]);
@@ -181,6 +188,17 @@ rank_start(struct scene *s, int rank, double timeout_s, ulyx_request_t **p)
     return ulyx_reshuffle_start(
         s->plans[rank], direction_of(s), &src, &dst, timeout_s, p);
 }
+
+/* What the kernel says of a process that has unmapped the memory. */
+static ulyx_status_t
+read_nothing(pid_t pid, const struct iovec *local, size_t local_count,
+    const struct iovec *remote, size_t remote_count)
+{
+    (void)pid, (void)local, (void)local_count, (void)remote, (void)remote_count;
+    return uli_error(ULYX_ERR_SYSTEM, "Bad address");
+}
+static const struct uli_tr_ops nothing_ops = {
+    .name = "nothing", .read = read_nothing};
 
 /* Does all that the call wants of this rank, then fails, and its caller writes
  * over what it gave. */
@@ -213,6 +231,8 @@ scene_run(enum reads reads, bool by_deadline)
     ulyx_request_t *request;
     pthread_t failing;
     assert_status(rank_start(s, READING, 30, &request), ULYX_SUCCESS);
+    if (reads == OF_NOTHING)
+        ((struct uli_exchange *)request)->pairs[FAILING].reader = &nothing_ops;
     for (int i = 0; i < STEPS; i++) /* its own share: the reads come last */
         assert_status(ulyx_request_test(request), ULYX_IN_PROGRESS);
     assert_int_equal(pthread_create(&failing, NULL, failing_main, s), 0);
@@ -237,6 +257,7 @@ scene_run(enum reads reads, bool by_deadline)
 CASE(aborted_rank_is_loaded_from, BY_LOAD, false)
 CASE(aborted_rank_is_read_from, BY_READ, false)
 CASE(aborted_rank_has_shares_of_sums, BY_SUM, false)
+CASE(aborted_rank_has_unmapped_what_is_read, OF_NOTHING, false)
 CASE(late_rank_is_loaded_from, BY_LOAD, true)
 CASE(late_rank_is_read_from, BY_READ, true)
 CASE(late_rank_has_shares_of_sums, BY_SUM, true)
@@ -245,6 +266,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(aborted_rank_is_loaded_from),
     cmocka_unit_test(aborted_rank_is_read_from),
     cmocka_unit_test(aborted_rank_has_shares_of_sums),
+    cmocka_unit_test(aborted_rank_has_unmapped_what_is_read),
     cmocka_unit_test(late_rank_is_loaded_from),
     cmocka_unit_test(late_rank_is_read_from),
     cmocka_unit_test(late_rank_has_shares_of_sums),
