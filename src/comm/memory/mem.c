@@ -151,7 +151,7 @@ check_quarantine(ulyx_mem_t *mem, const char *call)
         struct uli_quarantine *quarantine =
             ULI_CONTAINER_OF(n, struct uli_quarantine, in_mem);
         next = n->next;
-        if (!uli_quarantine_is_over(quarantine)) {
+        if (!uli_quarantine_is_over(quarantine, INT64_MAX)) {
             uli_quarantine_text(quarantine, awaited, sizeof(awaited));
             return uli_error(ULYX_ERR_BUSY,
                 "%s: the window is in quarantine: %s may still use it", call,
@@ -271,14 +271,14 @@ mem_mem_attach(ulyx_comm_t *comm, ulyx_mem_t *mem)
 
 /* On a failed communicator: once nobody can use it any more. */
 static ulyx_status_t
-detach_failed(struct attachment *a)
+detach_failed(struct attachment *a, uli_deadline_t deadline)
 {
     char awaited[256];
     if (!a->quarantine)
         a->quarantine = uli_quarantine_create(a->comm, a->window);
     if (!a->quarantine)
         return uli_error(ULYX_ERR_BUSY, "detach: no memory to ask the ranks");
-    if (uli_quarantine_is_over(a->quarantine)) {
+    if (uli_quarantine_is_over(a->quarantine, deadline)) {
         uli_windows_forget(a->comm, a->window);
         uli_quarantine_destroy(a->quarantine);
         return ULYX_SUCCESS;
@@ -295,12 +295,12 @@ mem_detach(ulyx_comm_t *comm, ulyx_mem_t *mem)
     if (!a)
         return uli_error(ULYX_ERR_INVALID_ARGUMENT,
             "detach: the window is not attached to %.63s", comm->name);
+    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
     ulyx_status_t status = uli_comm_check(comm);
     if (status == ULYX_SUCCESS)
-        status = uli_windows_take_back(
-            comm, a->window, uli_deadline_in(comm->timeout_s));
+        status = uli_windows_take_back(comm, a->window, deadline);
     if (status != ULYX_SUCCESS && atomic_load(&comm->failed))
-        status = detach_failed(a);
+        status = detach_failed(a, deadline);
     if (status != ULYX_SUCCESS)
         return status;
     unlink_attachment(a);
@@ -374,7 +374,7 @@ release_attachment(struct attachment *a)
         uli_quarantine_orphan(a->quarantine);
     if (!a->quarantine)
         mem->lost = true;
-    else if (uli_quarantine_is_over(a->quarantine))
+    else if (uli_quarantine_is_over(a->quarantine, INT64_MAX))
         uli_quarantine_destroy(a->quarantine);
     else
         uli_list_append(&mem->quarantines, &a->quarantine->in_mem);

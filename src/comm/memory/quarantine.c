@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/size.h"
 #include "comm/remote/remote.h"
 #include "comm/service/service.h"
 #include "comm/memory/windows.h"
@@ -66,9 +67,10 @@ quarantine_settle(const struct uli_quarantine *quarantine,
 }
 
 bool
-uli_quarantine_is_over(struct uli_quarantine *quarantine)
+uli_quarantine_is_over(
+    struct uli_quarantine *quarantine, uli_deadline_t deadline)
 {
-    uli_deadline_t all = uli_deadline_in(ASK_S);
+    uli_deadline_t all = uli_min(uli_deadline_in(ASK_S), deadline);
     int32_t left = 0;
     for (int32_t i = 0; i < quarantine->npending; i++) {
         uli_deadline_t least = uli_deadline_in(ASK_MIN_S);

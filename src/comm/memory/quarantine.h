@@ -38,9 +38,11 @@ struct uli_quarantine *uli_quarantine_create(
     ulyx_comm_t *comm, uint32_t window);
 void uli_quarantine_destroy(struct uli_quarantine *quarantine);
 
-/* Asks the pending ranks; true when all are settled. Bounded: half a second
- * and a few milliseconds for each rank that does not answer. */
-bool uli_quarantine_is_over(struct uli_quarantine *quarantine);
+/* Asks the pending ranks; true when all are settled. Bounded: until the
+ * deadline, half a second at most, and a few milliseconds for each rank that
+ * does not answer. */
+bool uli_quarantine_is_over(
+    struct uli_quarantine *quarantine, uli_deadline_t deadline);
 
 /* Its communicator goes, and with it the way by which remote ranks could reach
  * the window: they are settled. */

@@ -206,6 +206,51 @@ leaving_is_not_dying(void **state)
 
 /* ---- a stopped peer ------------------------------------------------------ */
 
+/* The longest that ranks were asked for to let go of a window. */
+static int64_t longest_asked_ns;
+
+bool __real_uli_service_recall(const struct uli_identity *peer, int32_t rank,
+    uint32_t window, bool retire, uli_deadline_t deadline);
+bool __wrap_uli_service_recall(const struct uli_identity *peer, int32_t rank,
+    uint32_t window, bool retire, uli_deadline_t deadline);
+
+bool
+__wrap_uli_service_recall(const struct uli_identity *peer, int32_t rank,
+    uint32_t window, bool retire, uli_deadline_t deadline)
+{
+    int64_t asked_ns = deadline - uli_clock_ns();
+    if (asked_ns > longest_asked_ns)
+        longest_asked_ns = asked_ns;
+    return __real_uli_service_recall(peer, rank, window, retire, deadline);
+}
+
+/* Wakes the stopped rank, and frees the window once it has let go. */
+static bool
+quarantine_end(struct shared *shared, ulyx_mem_t *mem, int signal)
+{
+    uli_deadline_t deadline = uli_deadline_in(10);
+    ulyx_status_t status;
+    kill(ranks_pid(shared->pids, VICTIM), signal);
+    while ((status = ulyx_mem_free(mem)) == ULYX_ERR_BUSY &&
+           !uli_deadline_over(deadline))
+        usleep(1000);
+    stage_reach(shared, 2);
+    return ranks_expect(status == ULYX_SUCCESS);
+}
+
+/* The time of a detach is over once: the ranks that it then asks have to answer
+ * at once. */
+static bool
+watch_late_detach(struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem)
+{
+    bool ok = ranks_expect(ulyx_mem_detach(comm, mem) == ULYX_ERR_BUSY);
+    ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1 of comm") != NULL);
+    ok &= ranks_expect(uli_comm_check(comm) == ULYX_ERR_TIMEOUT);
+    ok &= ranks_expect(longest_asked_ns > 0 && longest_asked_ns < 100000000);
+    ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
+    return quarantine_end(shared, mem, SIGCONT) && ok;
+}
+
 static bool
 watch_quarantine(
     struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem, bool killed)
@@ -225,15 +270,19 @@ watch_quarantine(
     ok &= ranks_expect(uli_comm_destroy(comm) == ULYX_SUCCESS);
     ok &= ranks_expect(ulyx_mem_free(mem) == ULYX_ERR_BUSY);
     ok &= ranks_expect(strstr(ulyx_last_error(), "rank 1 of comm") != NULL);
-    kill(ranks_pid(shared->pids, VICTIM), killed ? SIGKILL : SIGCONT);
-    uli_deadline_t deadline = uli_deadline_in(10);
-    ulyx_status_t status;
-    while ((status = ulyx_mem_free(mem)) == ULYX_ERR_BUSY &&
-           !uli_deadline_over(deadline))
-        usleep(1000);
-    ok &= ranks_expect(status == ULYX_SUCCESS);
-    stage_reach(shared, 2);
-    return ok;
+    return quarantine_end(shared, mem, killed ? SIGKILL : SIGCONT) && ok;
+}
+
+static bool
+watch_stopped(struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem)
+{
+    return watch_quarantine(shared, comm, mem, false);
+}
+
+static bool
+watch_killed(struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem)
+{
+    return watch_quarantine(shared, comm, mem, true);
 }
 
 /* Not our child: the victim's state is seen in /proc. */
@@ -254,7 +303,8 @@ await_stopped(const struct shared *shared)
 }
 
 static int
-stop_scene(int rank, struct shared *shared, bool killed)
+stop_scene(int rank, struct shared *shared,
+    bool (*watch)(struct shared *shared, ulyx_comm_t *comm, ulyx_mem_t *mem))
 {
     ulyx_comm_t *comm;
     ulyx_mem_t *mem = NULL;
@@ -273,21 +323,28 @@ stop_scene(int rank, struct shared *shared, bool killed)
         return !ok;
     }
     ok &= await_stopped(shared);
-    return !(ok & watch_quarantine(shared, comm, mem, killed));
+    return !(watch(shared, comm, mem) && ok);
 }
 
 static int
 stop_body(int rank, int nranks, void *context)
 {
     (void)nranks;
-    return stop_scene(rank, context, false);
+    return stop_scene(rank, context, watch_stopped);
+}
+
+static int
+late_detach_body(int rank, int nranks, void *context)
+{
+    (void)nranks;
+    return stop_scene(rank, context, watch_late_detach);
 }
 
 static int
 stop_and_kill_body(int rank, int nranks, void *context)
 {
     (void)nranks;
-    return stop_scene(rank, context, true);
+    return stop_scene(rank, context, watch_killed);
 }
 
 static void
@@ -297,6 +354,17 @@ a_stopped_peer_keeps_its_windows(void **state)
     struct shared *shared = shared_new(2);
     assert_int_equal(
         ranks_run_processes_victim(2, stop_body, shared, 40, -1, shared->pids),
+        0);
+    shared_free(shared);
+}
+
+static void
+a_detach_has_one_deadline(void **state)
+{
+    (void)state;
+    struct shared *shared = shared_new(2);
+    assert_int_equal(ranks_run_processes_victim(
+                         2, late_detach_body, shared, 40, -1, shared->pids),
         0);
     shared_free(shared);
 }
@@ -356,6 +424,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(deaths_are_known_without_waiting),
     cmocka_unit_test(leaving_is_not_dying),
     cmocka_unit_test(a_stopped_peer_keeps_its_windows),
+    cmocka_unit_test(a_detach_has_one_deadline),
     cmocka_unit_test(a_dead_peer_gives_them_back),
     cmocka_unit_test(an_arena_has_the_deadline_of_its_call),
 };
