@@ -250,7 +250,7 @@ by_test() {
         h=$((h + 1))
     done
     ULYX_TEST_HOSTS=$pids ULYX_TEST_PLACEMENT=$placement \
-        timeout -k 5 "$seconds" "$@" &
+        ULYX_TEST_SWITCH=$switch timeout -k 5 "$seconds" "$@" &
     jobs_pids=$!
 }
 

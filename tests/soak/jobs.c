@@ -12,6 +12,11 @@
 #include "base/status.h"
 #include "bootstrap/meet/root.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#define HAS_MALLINFO2 __GLIBC_PREREQ(2, 33)
+#endif
+
 /* An id is written over when all have read the one before the last. */
 static bool
 slowest_has(struct job *job, int n, int nranks)
@@ -96,6 +101,18 @@ count_mappings(void)
     return count;
 }
 
+/* 0 where the C library does not tell. */
+static int64_t
+heap_used(void)
+{
+#if HAS_MALLINFO2
+    struct mallinfo2 heap = mallinfo2();
+    return (int64_t)(heap.uordblks + heap.hblkhd);
+#else
+    return 0;
+#endif
+}
+
 struct holdings
 holdings_now(void)
 {
@@ -108,6 +125,7 @@ holdings_now(void)
         fclose(file);
     }
     now.rss_bytes = (int64_t)pages * sysconf(_SC_PAGESIZE);
+    now.heap_bytes = heap_used();
     now.descriptors = count_entries("/proc/self/fd");
     now.mappings = count_mappings();
     now.threads = count_entries("/proc/self/task");
@@ -118,9 +136,22 @@ void
 holdings_print(const char *when, const struct holdings *now)
 {
     fprintf(stderr,
-        "%s: %lld KiB resident, %d descriptors, %d mappings, %d threads\n",
-        when, (long long)now->rss_bytes / 1024, now->descriptors, now->mappings,
-        now->threads);
+        "%s: %lld KiB resident, %lld bytes of heap, %d descriptors, %d "
+        "mappings, "
+        "%d threads\n",
+        when, (long long)now->rss_bytes / 1024, (long long)now->heap_bytes,
+        now->descriptors, now->mappings, now->threads);
+}
+
+bool
+holdings_heap_is(const struct holdings *before, int64_t slack_bytes)
+{
+    struct holdings now = holdings_now();
+    if (now.heap_bytes - before->heap_bytes <= slack_bytes)
+        return true;
+    holdings_print("before", before);
+    holdings_print("after", &now);
+    return false;
 }
 
 bool

@@ -25,13 +25,17 @@ ulyx_status_t job_meet(struct job *job, int n, int nranks, int rank,
 
 /* What this process holds. */
 struct holdings {
-    int64_t rss_bytes;
+    int64_t rss_bytes, heap_bytes; /* of malloc, in use */
     int descriptors, mappings, threads;
 };
 struct holdings holdings_now(void);
 /* Waits, at most limit_s, until no more descriptors, mappings and threads are
  * held than before; false, having printed both, if that does not come. */
 bool holdings_back(const struct holdings *before, double limit_s);
+/* At most slack_bytes more of the heap than before? Prints both when not. Exact
+ * only where the allocator keeps no freed blocks of threads (in glibc's
+ * tcache), and always true under a sanitizer, whose allocator does not tell. */
+bool holdings_heap_is(const struct holdings *before, int64_t slack_bytes);
 void holdings_print(const char *when, const struct holdings *now);
 
 #endif

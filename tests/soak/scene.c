@@ -24,8 +24,10 @@ scene_environment(enum scene_path path)
     unsetenv("ULYX_CMA_MIN_ROW");
     if (path == SCENE_RING)
         setenv("ULYX_CMA", "off", 1);
-    if (path == SCENE_CMA)
+    if (path == SCENE_CMA) { /* also where it does not pay */
+        setenv("ULYX_CMA", "on", 1);
         setenv("ULYX_CMA_MIN_ROW", "8", 1);
+    }
 }
 
 /* Whole, exact in float also after a sum over the ranks. */
@@ -77,6 +79,7 @@ open_plan(struct scene *s, enum scene_path path)
     ulyx_tensor_t tensors[SCENE_TENSORS];
     ulyx_plan_params_t params = ULYX_PLAN_PARAMS_INIT;
     part.rows = s->rows;
+    part.order = s->rows % 2 ? ULYX_TOKENS_ZIGZAG : ULYX_TOKENS_CONTIGUOUS;
     for (int t = 0; t < SCENE_TENSORS; t++) {
         ulyx_tensor_t tensor = ULYX_TENSOR_INIT;
         tensor.dtype = ULYX_DTYPE_F32;
@@ -165,6 +168,12 @@ scene_fill(struct scene *s, ulyx_direction_t direction)
         fill_seq(s, t, direction != ULYX_SEQ_TO_HEAD);
         fill_head(s, t, direction == ULYX_SEQ_TO_HEAD);
     }
+}
+
+void
+scene_spoil(struct scene *s)
+{
+    memset(s->memory, 0x5a, (size_t)(2 * SCENE_TENSORS * side_bytes(s)));
 }
 
 void

@@ -13,7 +13,7 @@
 enum scene_path {
     SCENE_WINDOW,
     SCENE_RING, /* also needs ULYX_CMA=off when the communicator is made */
-    SCENE_CMA,  /* also needs ULYX_CMA_MIN_ROW=8 */
+    SCENE_CMA,  /* also needs ULYX_CMA=on and ULYX_CMA_MIN_ROW=8 */
     SCENE_SLOT,
     SCENE_PATHS
 };
@@ -37,7 +37,8 @@ struct scene {
     char text[256]; /* of what open failed with */
 };
 
-/* Memory, then plan; rows = S. On an error nothing but the text is kept. */
+/* Memory, then plan; rows = S, in zigzag order where that is odd. On an error
+ * nothing but the text is kept. */
 ulyx_status_t scene_open(
     ulyx_comm_t *comm, enum scene_path path, int64_t rows, struct scene *s);
 /* Fills the source of the operation, runs it, returns its status. Operations:
@@ -49,6 +50,8 @@ bool scene_check(const struct scene *s, ulyx_direction_t direction);
 void scene_pointers(const struct scene *s, ulyx_direction_t direction,
     const void *src[SCENE_TENSORS], void *dst[SCENE_TENSORS]);
 void scene_fill(struct scene *s, ulyx_direction_t direction);
+/* Writes over all tensors. */
+void scene_spoil(struct scene *s);
 /* Plan, window and memory; BUSY windows are waited for, at most limit_s.
  * False, having said why, if anything is left. */
 bool scene_close(struct scene *s, double limit_s);

@@ -43,18 +43,41 @@ namespace_enter(long pid, const char *name, int type)
     return 0;
 }
 
+static int
+hosts_count(long pids_p[HOSTS_MAX])
+{
+    const char *text = getenv("ULYX_TEST_HOSTS");
+    return text ? read_hosts(text, pids_p) : 0;
+}
+
+int
+hosts_of(int rank, int nranks)
+{
+    const char *placement = getenv("ULYX_TEST_PLACEMENT");
+    long pids[HOSTS_MAX];
+    int count = hosts_count(pids);
+    if (count == 0)
+        return 0;
+    return placement && !strcmp(placement, "cyclic")
+               ? rank % count
+               : (int)((long)rank * count / nranks);
+}
+
+void
+hosts_enter_switch(void)
+{
+    const char *pid = getenv("ULYX_TEST_SWITCH");
+    if (!pid || namespace_enter(strtol(pid, NULL, 10), "net", CLONE_NEWNET))
+        _exit(1);
+}
+
 void
 hosts_enter(int rank, int nranks)
 {
-    const char *text = getenv("ULYX_TEST_HOSTS");
-    const char *placement = getenv("ULYX_TEST_PLACEMENT");
     long pids[HOSTS_MAX];
-    int count = text ? read_hosts(text, pids) : 0;
-    if (count == 0)
+    if (hosts_count(pids) == 0)
         return;
-    int host = placement && !strcmp(placement, "cyclic")
-                   ? rank % count
-                   : (int)((long)rank * count / nranks);
+    int host = hosts_of(rank, nranks);
     if (namespace_enter(pids[host], "net", CLONE_NEWNET) ||
         namespace_enter(pids[host], "ipc", CLONE_NEWIPC) ||
         namespace_enter(pids[host], "uts", CLONE_NEWUTS))

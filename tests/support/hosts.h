@@ -12,5 +12,10 @@
  * consecutive ranks share one, or, with ULYX_TEST_PLACEMENT=cyclic, go in
  * turn. Nothing without ULYX_TEST_HOSTS. Ends the process where it fails. */
 void hosts_enter(int rank, int nranks);
+/* The number of a rank's host. */
+int hosts_of(int rank, int nranks);
+/* Takes the calling process to the network that joins the hosts, where the link
+ * of host N ends in the device "portN". Ends the process where it fails. */
+void hosts_enter_switch(void);
 
 #endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Distributed attention, forward and backward, as one of the soak's calls. Its
+ * results have the same bits on any number of ranks, so that one rank alone
+ * computes what each rank has to get.
+ */
+#ifndef TESTS_SOAK_ATTENTION_H
+#define TESTS_SOAK_ATTENTION_H
+
+#include <stdbool.h>
+#include "ulyx/ulyx.h"
+
+enum attention_tensor {
+    ATTENTION_Q,
+    ATTENTION_K,
+    ATTENTION_V,
+    ATTENTION_DOUT,
+    ATTENTION_INPUTS,
+    ATTENTION_OUT = ATTENTION_INPUTS,
+    ATTENTION_DQ,
+    ATTENTION_DK,
+    ATTENTION_DV,
+    ATTENTION_TENSORS
+};
+
+struct attention {
+    ulyx_dist_attention_t *dist;
+    int64_t rows, *positions; /* of this rank */
+    float *tensors[ATTENTION_TENSORS], *expected[ATTENTION_TENSORS];
+    void *workspace, *saved;
+    int64_t workspace_bytes, saved_bytes;
+};
+
+/* rows: of all ranks. On an error what was made is closed by attention_close.
+ * expected is computed, too. */
+ulyx_status_t attention_open(
+    ulyx_comm_t *comm, int64_t rows, double timeout_s, struct attention *a);
+/* A forward and a backward pass. */
+ulyx_status_t attention_step(struct attention *a);
+bool attention_is_right(const struct attention *a);
+/* Writes over what the calls read. */
+void attention_spoil(struct attention *a);
+ulyx_status_t attention_close(struct attention *a);
+
+#endif

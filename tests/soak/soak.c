@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * soak WORLD SECONDS DEADLINE [SEED [SCENES]]: scenes that are drawn - how many
+ * ranks, of a communicator that was created or split, which call, which path of
+ * data, what befalls whom and when - until the time is over. WORLD: threads,
+ * processes, or hosts (under netns-test.sh spread). DEADLINE: of calls that
+ * wait for a rank that stays stopped or is cut off, in seconds. Prints a line
+ * "row FAULT WORLD ..." for each fault, which scripts/soak.sh makes a table of,
+ * and of each scene that went wrong its seed and why: soak WORLD 60 DEADLINE
+ * SEED 1 does it again. Ends with 1 where any did.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "comm/comm.h"
+#include "collectives/plan/plan.h"
+#include "soak/aftermath.h"
+#include "soak/calls.h"
+#include "soak/faults.h"
+#include "soak/jobs.h"
+#include "support/aborts.h"
+#include "support/random.h"
+#include "support/ranks.h"
+
+enum { RANKS_MAX = 5 };
+#define CREATE_S 20.0
+/* Survivors wait half of it for a rank that is stopped. */
+#define SHRINK_S 10.0
+/* A rank that is told so long after it was due has been told too late. */
+#define SLACK_NS INT64_C(15000000000)
+
+enum world { THREADS, PROCESSES, HOSTS, WORLDS };
+static const char *const world_names[WORLDS] = {
+    "threads", "processes", "hosts"};
+
+/* How bytes go between hosts; "": as the library chooses. */
+static const char *const algos[] = {"", "direct", "pairwise", "hier"};
+enum { ALGOS = 4 };
+
+/* What came of a scene, or of all scenes of a fault. */
+struct outcome {
+    _Atomic int asked, named;   /* ranks that had to be told, and were */
+    _Atomic int wrong;          /* ranks that read wrong data */
+    _Atomic int leaks;          /* ranks that hold more than before */
+    _Atomic int broken;         /* ranks that failed in any other way */
+    _Atomic int64_t longest_ns; /* from when a rank was due until it was told */
+};
+
+struct scene_state {
+    struct job job;
+    struct strike strike;
+    struct outcome outcome;
+    enum world world;
+    enum call call;
+    enum scene_path path;
+    int64_t rows;
+    bool split;       /* the communicator is the child of another */
+    const char *algo; /* HOSTS */
+    double deadline_s;
+    _Atomic int last; /* call that nobody makes any more; 0: not known */
+    ulyx_comm_t *comms[RANKS_MAX]; /* THREADS */
+};
+
+struct totals {
+    struct outcome outcome;
+    int injected, spoilt;
+};
+
+/* Heap that a process may keep from its first scene: of the library 20 to 53
+ * KiB a rank (memory of destroyed handles, which the next ones take: most where
+ * a distributed attention with its two plans was among them; streams), of UCX
+ * some 56 KiB. Scenes of threads are many in one process, which from the
+ * first few on keeps no more but for handles, where more live at one time. */
+static const int64_t heap_slack[WORLDS] = {256 << 10, 64 << 10, 128 << 10};
+enum { FIRST_SCENES = 20, LATER_SLACK = 64 << 10 };
+
+static bool
+is_back(enum world world, const struct holdings *before)
+{
+    return holdings_back(before, 5) &&
+           holdings_heap_is(before, heap_slack[world]);
+}
+
+/* ---- a rank -------------------------------------------------------------- */
+
+static void
+rank_count(_Atomic int *counter, int rank, const char *what, bool add)
+{
+    if (add) {
+        fprintf(stderr, "rank %d: %s\n", rank, what);
+        atomic_fetch_add(counter, 1);
+    }
+}
+
+/* Rank 0 says which call is the last: of collective calls nobody is further
+ * than the one that rank 0 begins. Attach is not collective. */
+static ulyx_status_t
+call_on(struct scene_state *state, struct calls *c)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+    for (int i = 0; status == ULYX_SUCCESS; i++) {
+        int last = atomic_load(&state->last);
+        if (last && i >= last)
+            break;
+        /* The stopped rank, awake again: its attach would still succeed. */
+        if (state->strike.fault == FAULT_STOPPED &&
+            atomic_load(&state->strike.over))
+            break;
+        if (c->rank == 0 && !last && atomic_load(&state->strike.over) &&
+            fault_is_harmless(state->strike.fault))
+            atomic_store(&state->last, i + 2);
+        status = calls_once(c);
+    }
+    return status;
+}
+
+struct within {
+    pthread_t thread;
+    struct strike *strike;
+    ulyx_comm_t *comm;
+};
+
+static void *
+within_main(void *argument)
+{
+    struct within *within = argument;
+    fault_from_within(within->strike, within->comm);
+    return NULL;
+}
+
+/* A stopped rank that wakes after the others have gone on without it must not
+ * form a communicator of its own, as long as they have not left. */
+static void
+rank_wake_late(struct scene_state *state, ulyx_comm_t *comm, int rank)
+{
+    ulyx_comm_t *alone;
+    comm->timeout_s = 2 * state->deadline_s;
+    ulyx_status_t status = ulyx_comm_shrink(comm, NULL, &alone);
+    rank_count(&state->outcome.wrong, rank,
+        "split brain: formed a communicator", status == ULYX_SUCCESS);
+    atomic_store(&state->strike.awake, 1);
+}
+
+/* Does a node remain of which every process is stopped? Nobody may go on
+ * without such a node (ulyx_comm_shrink). */
+static bool
+victim_is_a_node(const struct scene_state *state)
+{
+    const struct strike *strike = &state->strike;
+    int first = (strike->nranks + 1) / 2;
+    if (state->world != HOSTS)
+        return false;
+    return strike->victim < first ? first == 1 : strike->nranks - first == 1;
+}
+
+static void
+go_on(struct scene_state *state, ulyx_comm_t *comm, int rank)
+{
+    const struct strike *strike = &state->strike;
+    ulyx_comm_t *fewer;
+    if (strike->fault == FAULT_STOPPED && victim_is_a_node(state)) {
+        ulyx_status_t status = ulyx_comm_shrink(comm, NULL, &fewer);
+        rank_count(&state->outcome.wrong, rank,
+            "went on without a stopped node", status == ULYX_SUCCESS);
+        return;
+    }
+    int expected = strike->nranks - (strike->fault != FAULT_ABORTED);
+    int nranks = aftermath_go_on(comm, SCENE_SLOT, state->rows, 2);
+    rank_count(&state->outcome.broken, rank, "did not go on with all survivors",
+        nranks != expected);
+}
+
+/* Attention has twice the time, for it makes several exchanges. */
+static double
+call_limit(const struct scene_state *state)
+{
+    if (!fault_is_silent(state->strike.fault))
+        return 0;
+    return state->call == CALL_ATTENTION ? 2 * state->deadline_s
+                                         : state->deadline_s;
+}
+
+static void
+calls_limit(struct scene_state *state, ulyx_comm_t *comm, struct calls *c)
+{
+    if (!fault_is_silent(state->strike.fault))
+        return;
+    comm->timeout_s = state->deadline_s;
+    if (c->scene.plan)
+        c->scene.plan->timeout_s = state->deadline_s;
+}
+
+static void
+rank_judge(struct scene_state *state, struct calls *c, ulyx_status_t status)
+{
+    struct outcome *outcome = &state->outcome;
+    const struct strike *strike = &state->strike;
+    bool named = fault_is_named(strike, c->rank, status, c->text);
+    if (!named)
+        fprintf(stderr,
+            "rank %d: %s: \"%s\" does not say what befell rank %d\n", c->rank,
+            ulyx_status_name(status), c->text, strike->victim);
+    atomic_fetch_add(&outcome->asked, 1);
+    atomic_fetch_add(&outcome->named, named);
+    if (fault_is_harmless(strike->fault))
+        return;
+    int64_t due_ns =
+        atomic_load(&strike->struck_ns) + (int64_t)(call_limit(state) * 1e9);
+    aftermath_note(&outcome->longest_ns, due_ns);
+    rank_count(&outcome->broken, c->rank, "was told too late",
+        uli_clock_ns() - due_ns > SLACK_NS);
+}
+
+static void
+in_communicator(struct scene_state *state, ulyx_comm_t *comm, int rank)
+{
+    struct strike *strike = &state->strike;
+    struct calls c;
+    struct within within = {.strike = strike, .comm = comm};
+    bool is_victim = rank == strike->victim;
+    bool starts = is_victim && !fault_is_outer(strike->fault);
+    ulyx_status_t status = calls_open(
+        comm, state->call, state->path, state->rows, call_limit(state), &c);
+    rank_count(&state->outcome.broken, rank, c.text, status != ULYX_SUCCESS);
+    calls_limit(state, comm, &c);
+    if (starts)
+        pthread_create(&within.thread, NULL, within_main, &within);
+    atomic_fetch_add(&strike->ready, 1);
+    if (status == ULYX_SUCCESS)
+        status = call_on(state, &c);
+    if (starts)
+        pthread_join(within.thread, NULL);
+    rank_count(&state->outcome.wrong, rank, "wrong data", !c.right);
+    comm->timeout_s = CREATE_S;
+    if (is_victim && strike->fault == FAULT_STOPPED) {
+        rank_wake_late(state, comm, rank);
+        _exit(0);
+    }
+    rank_judge(state, &c, status);
+    if (strike->fault >= FAULT_ABORTED && strike->fault <= FAULT_STOPPED) {
+        comm->timeout_s = strike->fault == FAULT_STOPPED ? SHRINK_S : CREATE_S;
+        go_on(state, comm, rank);
+    }
+    atomic_fetch_add(&strike->done, 1);
+    /* Who has left cannot be asked: one that wakes then may go on alone. */
+    if (strike->fault == FAULT_STOPPED && victim_is_a_node(state))
+        fault_await_awake(strike);
+    /* Nobody leaves while another still talks to it. */
+    if (fault_is_harmless(strike->fault))
+        rank_count(&state->outcome.broken, rank, "the barrier failed",
+            ulyx_comm_barrier(comm) != ULYX_SUCCESS);
+    rank_count(
+        &state->outcome.leaks, rank, "windows are left", !calls_close(&c));
+}
+
+/* By a child of it that has all ranks. */
+static bool
+comm_replace(struct scene_state *state, ulyx_comm_t **comm_p, int rank)
+{
+    ulyx_comm_t *child;
+    ulyx_status_t status = ulyx_comm_split(*comm_p, 0, rank, NULL, &child);
+    rank_count(&state->outcome.broken, rank, ulyx_last_error(),
+        status != ULYX_SUCCESS);
+    if (status != ULYX_SUCCESS)
+        return false;
+    rank_count(&state->outcome.leaks, rank, "the parent is left",
+        ulyx_comm_destroy(*comm_p) != ULYX_SUCCESS);
+    *comm_p = child;
+    return true;
+}
+
+static int
+rank_body(int rank, int nranks, void *context)
+{
+    struct scene_state *state = context;
+    struct holdings before = holdings_now();
+    ulyx_comm_t *comm = NULL;
+    if (state->world == THREADS) {
+        comm = state->comms[rank];
+    } else {
+        aborts_watch(&state->strike.spoilt);
+        ulyx_status_t status =
+            job_meet(&state->job, 0, nranks, rank, CREATE_S, &comm);
+        rank_count(&state->outcome.broken, rank, ulyx_last_error(),
+            status != ULYX_SUCCESS);
+        if (status != ULYX_SUCCESS)
+            return 1;
+    }
+    if (state->split && !comm_replace(state, &comm, rank))
+        return 1;
+    in_communicator(state, comm, rank);
+    rank_count(&state->outcome.leaks, rank, "the communicator is left",
+        ulyx_comm_destroy(comm) != ULYX_SUCCESS);
+    if (state->world != THREADS)
+        rank_count(&state->outcome.leaks, rank, "holds more than before",
+            !is_back(state->world, &before));
+    return 0;
+}
+
+/* ---- a scene ------------------------------------------------------------- */
+
+/* How often each fault is drawn: kills most. */
+static const int weights[WORLDS][FAULTS] = {
+    [THREADS] = {[FAULT_NONE] = 1, [FAULT_FORKED] = 1, [FAULT_ABORTED] = 2},
+    [PROCESSES] = {[FAULT_NONE] = 1,
+        [FAULT_PAUSED] = 1,
+        [FAULT_FORKED] = 1,
+        [FAULT_ABORTED] = 1,
+        [FAULT_KILLED] = 5,
+        [FAULT_STOPPED] = 1},
+    [HOSTS] = {[FAULT_NONE] = 1,
+        [FAULT_PAUSED] = 1,
+        [FAULT_FORKED] = 1,
+        [FAULT_BROKEN] = 1,
+        [FAULT_ABORTED] = 1,
+        [FAULT_KILLED] = 2,
+        [FAULT_STOPPED] = 1,
+        [FAULT_CUT] = 1},
+};
+
+static enum fault
+fault_draw(enum world world, struct test_random *random)
+{
+    int total = 0, fault = 0;
+    for (int f = 0; f < FAULTS; f++)
+        total += weights[world][f];
+    int64_t at = test_random_in(random, 0, total - 1);
+    while ((at -= weights[world][fault]) >= 0)
+        fault++;
+    return (enum fault)fault;
+}
+
+static void
+scene_draw(
+    struct scene_state *state, enum world world, struct test_random *random)
+{
+    struct strike *strike = &state->strike;
+    state->world = world;
+    state->call = (enum call)test_random_in(random, 0, CALLS - 1);
+    state->path = (enum scene_path)test_random_in(random, 0, SCENE_PATHS - 1);
+    state->rows = test_random_in(random, 8, 300);
+    strike->nranks = (int)test_random_in(random, 3, RANKS_MAX);
+    strike->victim = (int)test_random_in(random, 0, strike->nranks - 1);
+    strike->delay_us = test_random_in(random, 0, 30000);
+    strike->pause_us = test_random_in(random, 10000, 300000);
+    strike->fault = fault_draw(world, random);
+    state->split = test_random_in(random, 0, 3) == 0;
+    state->algo = algos[test_random_in(random, 0, ALGOS - 1)];
+    /* Less than a connection stands; a new one cannot be made meanwhile, and
+     * to be without a network is an error of a creation. */
+    if (strike->fault == FAULT_BROKEN) {
+        strike->pause_us /= 2;
+        state->call = state->call == CALL_SPLIT ? CALL_ALLREDUCE : state->call;
+    }
+    /* What a plan's creation leaves is closed there and then, but a window is
+     * kept until the stopped rank has said that it is through with it. */
+    if (state->call == CALL_PLAN && strike->fault >= FAULT_STOPPED &&
+        state->path == SCENE_WINDOW)
+        state->path = SCENE_SLOT;
+}
+
+static int
+run_threads(struct scene_state *state)
+{
+    struct holdings before = holdings_now();
+    ulyx_comm_params_t params = ULYX_COMM_PARAMS_INIT;
+    params.timeout_s = CREATE_S;
+    if (ulyx_comm_create_local(state->strike.nranks, &params, state->comms) !=
+        ULYX_SUCCESS) {
+        rank_count(&state->outcome.broken, 0, ulyx_last_error(), true);
+        return 1;
+    }
+    pid_t hand =
+        state->strike.fault == FAULT_NONE ? fault_send(&state->strike) : 0;
+    int failed = ranks_run_threads(
+        state->strike.nranks, rank_body, state, FAULT_LIMIT_S);
+    if (hand)
+        waitpid(hand, NULL, 0);
+    rank_count(&state->outcome.leaks, 0, "holds more than before",
+        !is_back(THREADS, &before));
+    return failed;
+}
+
+static int
+run_processes(struct scene_state *state)
+{
+    struct strike *strike = &state->strike;
+    bool outer = fault_is_outer(strike->fault);
+    bool dies = strike->fault == FAULT_KILLED || strike->fault == FAULT_STOPPED;
+    pid_t hand = outer ? fault_send(strike) : 0;
+    int failed = ranks_run_processes_victim(strike->nranks, rank_body, state,
+        FAULT_LIMIT_S, dies ? strike->victim : -1, strike->pids);
+    if (hand) {
+        if (failed)
+            kill(hand, SIGKILL);
+        waitpid(hand, NULL, 0);
+    }
+    return failed;
+}
+
+static bool
+is_good(const struct outcome *o)
+{
+    return o->named == o->asked && !o->wrong && !o->leaks && !o->broken;
+}
+
+static void
+totals_add(struct totals *totals, const struct outcome *o)
+{
+    totals->injected++;
+    totals->outcome.asked += o->asked;
+    totals->outcome.named += o->named;
+    totals->outcome.wrong += o->wrong;
+    totals->outcome.leaks += o->leaks;
+    totals->outcome.broken += o->broken;
+    if (o->longest_ns > totals->outcome.longest_ns)
+        totals->outcome.longest_ns = o->longest_ns;
+}
+
+static void
+scene_blame(const struct scene_state *state, uint64_t seed)
+{
+    const struct strike *strike = &state->strike;
+    bool algo = state->world == HOSTS && state->algo[0];
+    fprintf(stderr,
+        "soak: %s, seed %llu: %s of rank %d of %d%s after %.1f ms in %s "
+        "(%s%s%s, "
+        "%lld rows): see above\n",
+        world_names[state->world], (unsigned long long)seed,
+        fault_names[strike->fault], strike->victim, strike->nranks,
+        state->split ? " of a split" : "", (double)strike->delay_us * 1e-3,
+        call_names[state->call], scene_path_names[state->path],
+        algo ? ", " : "", algo ? state->algo : "", (long long)state->rows);
+}
+
+static bool
+scene_once(enum world world, double deadline_s, uint64_t seed,
+    struct totals totals[FAULTS])
+{
+    struct scene_state *state = ranks_shared(sizeof(*state));
+    struct test_random random = {seed};
+    scene_draw(state, world, &random);
+    state->deadline_s = deadline_s;
+    enum fault fault = state->strike.fault;
+    scene_environment(state->path);
+    setenv("ULYX_ALGO", world == HOSTS ? state->algo : "", 1);
+    /* TCP may take some seconds to send again what a link has lost. */
+    setenv("ULYX_KEEPALIVE", fault == FAULT_BROKEN ? "10" : "1", 1);
+    setenv("ULYX_DEBUG", "NONE", 0);
+    state->outcome.broken +=
+        world == THREADS ? run_threads(state) : run_processes(state);
+    bool spoilt = state->strike.spoilt > 0;
+    bool good = spoilt || is_good(&state->outcome);
+    if (spoilt)
+        totals[fault].spoilt++;
+    else
+        totals_add(&totals[fault], &state->outcome);
+    if (!good)
+        scene_blame(state, seed);
+    ranks_shared_free(state, sizeof(*state));
+    return good;
+}
+
+/* ---- all scenes ---------------------------------------------------------- */
+
+static void
+print_rows(enum world world, const struct totals totals[FAULTS])
+{
+    for (int f = 0; f < FAULTS; f++) {
+        const struct outcome *o = &totals[f].outcome;
+        if (totals[f].injected + totals[f].spoilt == 0)
+            continue;
+        char longest[32] = "-";
+        if (!fault_is_harmless((enum fault)f))
+            snprintf(
+                longest, sizeof(longest), "%.0f", (double)o->longest_ns * 1e-6);
+        printf("row\t%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%d\n", fault_names[f],
+            world_names[world], totals[f].injected, o->asked, o->named, longest,
+            o->wrong, o->leaks, o->broken, totals[f].spoilt);
+    }
+}
+
+static int
+usage_print(void)
+{
+    fprintf(stderr,
+        "usage: soak threads|processes|hosts SECONDS DEADLINE [SEED "
+        "[SCENES]]\n");
+    return 2;
+}
+
+/* Freed blocks that glibc keeps for each thread would count as held; what says
+ * so is read when a program starts. */
+static void
+exactly_run(char **argv)
+{
+    if (getenv("GLIBC_TUNABLES"))
+        return;
+    setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0", 1);
+    execv("/proc/self/exe", argv);
+}
+
+int
+main(int argc, char **argv)
+{
+    struct totals totals[FAULTS] = {{.injected = 0}};
+    struct holdings first = {0};
+    int world = 0;
+    if (argc < 4)
+        return usage_print();
+    exactly_run(argv);
+    while (world < WORLDS && strcmp(argv[1], world_names[world]) != 0)
+        world++;
+    if (world == WORLDS || (world == HOSTS && !getenv("ULYX_TEST_HOSTS")))
+        return usage_print();
+    uli_deadline_t deadline = uli_deadline_in(strtod(argv[2], NULL));
+    uint64_t seed =
+        argc > 4 ? strtoull(argv[4], NULL, 10) : (uint64_t)uli_clock_ns();
+    int64_t scenes = argc > 5 ? strtoll(argv[5], NULL, 10) : INT64_MAX;
+    double deadline_s = strtod(argv[3], NULL);
+    bool good = true;
+    for (int64_t i = 0; i < scenes && !uli_deadline_over(deadline); i++) {
+        good &= scene_once(
+            (enum world)world, deadline_s, seed + (uint64_t)i, totals);
+        if (i + 1 == FIRST_SCENES)
+            first = holdings_now();
+    }
+    if (first.heap_bytes && !holdings_heap_is(&first, LATER_SLACK)) {
+        totals[FAULT_NONE].outcome.leaks++;
+        good = false;
+    }
+    print_rows((enum world)world, totals);
+    return !good;
+}
