@@ -98,6 +98,9 @@ enum uli_setting_type {
         "size of the first arena of a communicator's rank")                    \
     X(ULYX_RING_CHUNK, ring_chunk_bytes, BYTES, "1M", 4096, 67108864,          \
         "largest chunk of a staging ring")                                     \
+    X(ULYX_RING_SETS, ring_sets, INT, "4", 0, 64,                              \
+        "calls of plans that find rings of full size free at one time; the "   \
+        "others go by small ones")                                             \
     X(ULYX_SLOT_BYTES, slot_bytes, BYTES, "8K", 0, 1048576,                    \
         "exchanges of at most this many bytes a pair go through slots")        \
     X(ULYX_NET_CHUNK, net_chunk_bytes, BYTES, "60K", 4096, 67108864,           \

@@ -564,6 +564,8 @@ uli_comm_destroy(ulyx_comm_t *comm)
         comm->alltoall_destroy(comm);
     if (comm->retired_destroy != NULL)
         comm->retired_destroy(comm);
+    if (comm->ring_pool_destroy != NULL)
+        comm->ring_pool_destroy(comm);
     uli_comm_acknowledge(comm);
     uli_comm_say_abort(comm);
     for (int32_t p = 0; p < comm->nranks; p++) {

@@ -26,6 +26,7 @@ struct uli_net;
 struct uli_remote;
 struct uli_gpu; /* gpu.h */
 struct uli_comm_batch;
+struct uli_ring_pool;
 struct uli_planner; /* topology/choose/choose.h */
 
 /* ---- windows: tables read without locks by execute ----------------------- */
@@ -130,6 +131,8 @@ struct ulyx_comm {
     struct uli_list retired_plans; /* (owner) private to collectives */
     void *alltoall;                /* (owner) private to collectives */
     void (*alltoall_destroy)(struct ulyx_comm *comm);
+    struct uli_ring_pool *ring_pool; /* private to collectives */
+    void (*ring_pool_destroy)(struct ulyx_comm *comm);
     /* Refuses the alltoall that other ranks have called. */
     void (*alltoall_skip)(struct ulyx_comm *comm, uli_deadline_t deadline);
     void (*retired_destroy)(struct ulyx_comm *comm);

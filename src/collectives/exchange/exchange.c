@@ -73,6 +73,8 @@ write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
     }
     memcpy(record->src, exchange->src_at, sizeof(record->src));
     memcpy(record->dst, exchange->dst_at, sizeof(record->dst));
+    if (exchange->rings.shared)
+        uli_rings_offer(exchange, p, record);
     if (exchange->record)
         exchange->record(exchange, p, record);
 }
@@ -100,6 +102,7 @@ open_call(struct uli_exchange *exchange)
     if (!may_post(exchange))
         return false;
     exchange->opened = true;
+    uli_rings_begin(exchange);
     for (int32_t k = 1; k < exchange->nranks; k++) {
         int32_t p = (exchange->rank + k) % exchange->nranks;
         struct uli_pair *pair = &exchange->pairs[p];
@@ -189,12 +192,16 @@ pair_poll(struct uli_exchange *exchange, int32_t p)
         &uli_eager_slot_of(exchange, pair->eager_in, n)->record;
     pair_check(exchange, p, record);
     pair->seen = true;
-    if (pair->skip || pair->remote || exchange->work->pairs[p].slot)
+    if (pair->skip || exchange->work->pairs[p].slot)
+        return true;
+    ulyx_status_t status = uli_rings_accept(exchange, p, record);
+    if (status == ULYX_SUCCESS && pair->remote)
         return true;
     memcpy(pair->src, record->src, sizeof(pair->src));
     memcpy(pair->dst, record->dst, sizeof(pair->dst));
-    ulyx_status_t status =
-        pair_resolve(exchange, p, pair->src, pair->src_bytes, pair->src_at);
+    if (status == ULYX_SUCCESS)
+        status =
+            pair_resolve(exchange, p, pair->src, pair->src_bytes, pair->src_at);
     if (status == ULYX_SUCCESS)
         status =
             pair_resolve(exchange, p, pair->dst, pair->dst_bytes, pair->dst_at);
@@ -319,9 +326,11 @@ exchange_progress(struct ulyx_request *request)
                 all_ended(exchange);
     if (exchange_is_running(exchange))
         uli_exchange_waits(exchange, moved || over);
-    if (over)
+    if (over) {
+        uli_rings_end(exchange); /* before the plan may be called again */
         uli_request_finish(
             &exchange->request, exchange->schedule->result(exchange));
+    }
     return advanced || moved || over;
 }
 

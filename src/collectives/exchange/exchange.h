@@ -29,7 +29,7 @@
  * here, a bounce buffer of the peer's pair flags, eager slots and ring, and
  * goes there by a put whose signal is the flag (exchange_post.c). A chunk or
  * eager slot of the bounce buffer is free when that of the peer is, for the
- * peer has read it.
+ * peer has read it. Rings, of either end, are of a call (exchange_rings.c).
  *
  * Puts overtake one another, so a signal proves what came in its own put and
  * no more. Therefore READY and EAGER have a flag for each of the two eager
@@ -52,6 +52,7 @@
 #include <stdint.h>
 #include "collectives/kernels/copy.h"
 #include "collectives/exchange/request.h"
+#include "collectives/exchange/ring_pool.h"
 #include "comm/comm.h"
 #include "ulyx/reshuffle.h"
 
@@ -70,6 +71,14 @@ struct uli_address {
     int64_t offset;
 };
 
+/* A ring of one call: where it lies in the windows of the receiver, or, of a
+ * bounce buffer, how much of it there is at most. chunks = 0: none. */
+struct uli_ring_offer {
+    uint32_t window;
+    int32_t chunks;
+    int64_t offset, chunk_bytes;
+};
+
 /* What a rank says about its call n to one peer, in eager slot n mod 2. */
 struct uli_record {
     int32_t status;    /* SUCCESS, or why the rank refuses the call */
@@ -77,6 +86,8 @@ struct uli_record {
     uint64_t hash;     /* of the document tables */
     int32_t can_read;  /* I can read your ordinary memory, and will */
     int64_t send_bytes, receive_bytes; /* alltoall: me -> you, you -> me */
+    /* Of plans: your ring here; mine for you, at a remote pair. */
+    struct uli_ring_offer ring, bounce;
     union {
         struct {
             struct uli_address src[ULI_TENSORS], dst[ULI_TENSORS];
@@ -134,6 +145,7 @@ struct uli_item {
 struct uli_items {
     struct uli_item *at;
     int64_t count, capacity;
+    bool streams, reads; /* any STREAM, any READ among them */
 };
 
 /* A source of a sum. */
@@ -171,6 +183,25 @@ struct uli_work {
     int64_t nlocals;
     int64_t copied_bytes; /* stored at peers and at itself, in all */
     bool remote_shares;   /* remote peers get shares of sums */
+    bool streams;         /* anything goes through a ring here */
+    bool staged_sums;     /* some sums are not of loads only */
+};
+
+/* How a call's memory for rings is cut (exchange_rings.c). */
+enum { ULI_LOCAL_CHUNKS = 2, ULI_SUM_SCRATCHES = 3 };
+struct uli_ring_sizes {
+    int64_t chunk_bytes;     /* of rings of peers of this node */
+    int64_t net_chunk_bytes; /* of those of remote peers, and of their bounce */
+    int32_t net_chunks;      /* buffers */
+    int64_t sum_bytes;       /* of a scratch of sums; 0: there are none */
+};
+/* What a plan has of rings, whatever the call. */
+struct uli_ring_plan {
+    bool shared; /* READY says where rings lie; else they are pairs' for good */
+    int32_t local, net, bounces; /* how many */
+    struct uli_ring_sizes full, small;
+    int64_t full_bytes;         /* to be leased; 0: `small` is as large */
+    struct uli_arena_block own; /* of `small`; address NULL: nothing streams */
 };
 
 /* Position in the stream of items that go through a slot or ring. */
@@ -196,16 +227,21 @@ struct uli_pair {
     struct uli_pair_flags *mine;  /* here, written by the peer */
     struct uli_pair_flags *yours; /* at the peer, or the bounce buffer of it */
     char *eager_in, *eager_out;   /* two each */
-    char *ring_in, *ring_out;
-    int32_t chunks_in, chunks_out; /* of the rings */
-    int64_t chunk_in_bytes, chunk_out_bytes;
-    /* Remote: where the pair flags, eager slots and ring that the bounce buffer
+    int32_t ring, bounce; /* of plans: number among those of the kind, or -1 */
+    /* Remote: where the pair flags and eager slots that the bounce buffer
      * stands for lie at the peer. */
-    struct uli_address flags_at, eager_at, ring_at;
+    struct uli_address flags_at, eager_at;
     int64_t *src_bytes, *dst_bytes; /* [tensors] extents at the peer, of the
                                      * operation in flight */
     const struct uli_tr_ops *reader;
     uint64_t produced, consumed; /* by this rank */
+
+    /* of the call in flight; of the exchange's life where rings are not
+     * shared */
+    char *ring_in, *ring_out;
+    int32_t chunks_in, chunks_out; /* of the rings */
+    int64_t chunk_in_bytes, chunk_out_bytes;
+    struct uli_address ring_at; /* remote: that of ring_out at the peer */
 
     /* of the call in flight */
     bool seen;   /* the peer's record was read */
@@ -241,6 +277,7 @@ struct uli_exchange {
     /* Remote peers that streams without shares of sums go to at one time; 0 =
      * any number. */
     int64_t peer_limit;
+    struct uli_ring_plan rings;
     _Atomic int64_t
         *pending;      /* puts under way out of the bounce buffers, or NULL */
     _Atomic bool busy; /* the ticket */
@@ -262,8 +299,14 @@ struct uli_exchange {
     bool opened; /* READY and slots posted */
     char *src[ULI_TENSORS], *dst[ULI_TENSORS];
     struct uli_address src_at[ULI_TENSORS], dst_at[ULI_TENSORS];
-    int64_t sending;           /* streams counted against peer_limit */
-    int64_t wire_bytes;        /* of tensors, put to other nodes */
+    struct uli_ring_set *ring_set; /* leased, or NULL */
+    const struct uli_ring_sizes *ring_sizes;
+    char *ring_memory; /* and where it lies in a window of this rank */
+    uint32_t ring_window;
+    int64_t ring_offset;
+    _Atomic int64_t *ring_pending; /* puts under way out of it */
+    int64_t sending;               /* streams counted against peer_limit */
+    int64_t wire_bytes;            /* of tensors, put to other nodes */
     int64_t unchecked_bytes;   /* moved since the last look at the deadline */
     int64_t still_ns, tell_ns; /* exchange_waits.c: how long, until when */
     int64_t stall_ns;          /* when it says that it stands still */
@@ -273,9 +316,10 @@ struct uli_exchange {
     int64_t local, local_run, local_in_run;
     bool stream_always, stream_never; /* ULYX_STREAM_STORES */
 
-    /* scratch for sums, allocated when the plan has any */
+    /* Scratch for sums: of the call in flight, in its memory for rings; */
     char *acc, *group_acc, *packed;
     int64_t acc_elements;
+    /* for the life of a plan that has any. */
     int64_t *sum_offsets;   /* [nranks] */
     const void **sum_bases; /* [nranks] */
 };
@@ -357,6 +401,23 @@ void uli_post_filled(struct uli_exchange *exchange, int32_t p, int64_t bytes);
 void uli_post_consumed(struct uli_exchange *exchange, int32_t p);
 void uli_post_waits(struct uli_exchange *exchange, int32_t p, uint64_t value);
 void uli_post_closed(struct uli_exchange *exchange, int32_t p);
+
+/* ---- rings of a call (exchange_rings.c) ---------------------------------- */
+
+/* Bytes of memory that is cut so. */
+int64_t uli_rings_bytes(
+    const struct uli_ring_plan *plan, const struct uli_ring_sizes *sizes);
+/* A call begins: leases memory, or takes the plan's own; `work` is set. */
+void uli_rings_begin(struct uli_exchange *exchange);
+/* It has ended in order: nobody writes into its rings any more. */
+void uli_rings_end(struct uli_exchange *exchange);
+/* What the record to peer p says of rings. */
+void uli_rings_offer(
+    struct uli_exchange *exchange, int32_t p, struct uli_record *record);
+/* Takes what the peer's record says of rings. Errors: INTERNAL (it makes no
+ * sense), which has failed the communicator. */
+ulyx_status_t uli_rings_accept(
+    struct uli_exchange *exchange, int32_t p, const struct uli_record *record);
 
 /* ---- moving, each false when it has to wait or is finished --------------- */
 

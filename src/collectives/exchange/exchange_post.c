@@ -9,11 +9,13 @@
 #include <string.h>
 #include "comm/remote/remote.h"
 
-/* What goes before a flag into the memory of a remote peer. */
+/* What goes before a flag into the memory of a remote peer; pending: the puts
+ * that refer to where it lies here. */
 struct parcel {
     const void *data;
     int64_t bytes;
     struct uli_address to;
+    _Atomic int64_t *pending;
 };
 
 static void
@@ -32,9 +34,9 @@ post_at(struct uli_exchange *exchange, int32_t p, _Atomic uint64_t *flag,
     struct uli_net_put put = {.signal_window = pair->flags_at.window,
         .signal_offset =
             pair->flags_at.offset + ((char *)flag - (char *)pair->yours),
-        .signal = value,
-        .pending = exchange->pending};
+        .signal = value};
     if (parcel) {
+        put.pending = parcel->pending;
         put.data = parcel->data;
         put.bytes = parcel->bytes;
         put.window = parcel->to.window;
@@ -58,8 +60,8 @@ pair_eager_slot(struct uli_exchange *exchange, int32_t p, int64_t bytes)
     struct uli_pair *pair = &exchange->pairs[p];
     char *at =
         (char *)uli_eager_slot_of(exchange, pair->eager_out, exchange->call);
-    struct parcel parcel = {
-        at, (int64_t)sizeof(struct uli_eager_slot) + bytes, pair->eager_at};
+    struct parcel parcel = {at, (int64_t)sizeof(struct uli_eager_slot) + bytes,
+        pair->eager_at, exchange->pending};
     parcel.to.offset += at - pair->eager_out;
     return parcel;
 }
@@ -91,7 +93,8 @@ uli_post_filled(struct uli_exchange *exchange, int32_t p, int64_t bytes)
 {
     struct uli_pair *pair = &exchange->pairs[p];
     int chunk = (int)(pair->produced % (uint64_t)pair->chunks_out);
-    struct parcel parcel = {pair->out.chunk, bytes, pair->ring_at};
+    struct parcel parcel = {
+        pair->out.chunk, bytes, pair->ring_at, exchange->ring_pending};
     parcel.to.offset += pair->out.chunk - pair->ring_out;
     pair_post(exchange, p, ULI_FILLED + chunk, ++pair->produced, &parcel);
 }
@@ -121,7 +124,8 @@ uli_post_closed(struct uli_exchange *exchange, int32_t p)
         uli_comm_noted_late(exchange->comm, exchange->comm->rank);
     yours->late = late ? *late : uli_late_none(ULI_LATE_MOVE);
     struct parcel parcel = {yours->last,
-        (int64_t)(sizeof(yours->last) + sizeof(yours->late)), pair->flags_at};
+        (int64_t)(sizeof(yours->last) + sizeof(yours->late)), pair->flags_at,
+        exchange->pending};
     parcel.to.offset += (char *)yours->last - (char *)yours;
     uint64_t poison = uli_remote_poison(exchange->comm);
     post_at(exchange, p, &yours->closed, poison ? poison : 1, &parcel);

@@ -60,6 +60,7 @@ host_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
     host->state.mover = &uli_mover_host;
     host->nranks = comm->nranks;
     plan->state = &host->state;
+    ULI_TRY(uli_ring_pool_open(comm));
     ULI_TRY(schedule_prepare(plan));
     ULI_TRY(uli_plan_measure(plan));
     ULI_TRY(uli_plan_allocate_work(plan));
@@ -115,8 +116,7 @@ host_complete(ulyx_plan_t *plan)
         tables_rebuild(plan); /* what was made is for the most rows */
     else
         uli_plan_build(plan);
-    uli_plan_return_spare_rings(plan);
-    return ULYX_SUCCESS;
+    return uli_plan_settle_rings(plan);
 }
 
 /* ---- calls --------------------------------------------------------------- */
@@ -227,6 +227,7 @@ host_leave(ulyx_plan_t *plan)
             uli_post_closed(&plan->exchange, p);
     }
     host->schedule->leave(host->schedule_state);
+    uli_ring_pool_leave(&host->ring_use);
     thread_release(host);
     host->state.plan = NULL;
     return ULYX_SUCCESS;
@@ -249,6 +250,7 @@ host_destroy(ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back)
 {
     struct uli_host_state *host = (struct uli_host_state *)state;
     thread_release(host);
+    uli_ring_pool_leave(&host->ring_use);
     if (gives_back)
         uli_plan_free_blocks(comm, &host->blocks);
     host->schedule->destroy(gives_back ? comm : NULL, host->schedule_state);
@@ -368,10 +370,9 @@ add_network(struct uli_text *text, const ulyx_plan_t *plan)
     if (p == plan->comm->nranks)
         return;
     uli_remote_describe(plan->comm, p, way, sizeof(way));
-    uli_text_add(text, "; network: %d chunk%s of %lld, %s",
-        plan->exchange.pairs[p].chunks_out,
-        uli_plural(plan->exchange.pairs[p].chunks_out),
-        (long long)plan->exchange.pairs[p].chunk_out_bytes, way);
+    const struct uli_ring_sizes *sizes = &plan->exchange.rings.full;
+    uli_text_add(text, "; network: %d chunk%s of %lld, %s", sizes->net_chunks,
+        uli_plural(sizes->net_chunks), (long long)sizes->net_chunk_bytes, way);
 }
 
 static void
@@ -382,8 +383,8 @@ host_describe_rest(const ulyx_plan_t *plan, struct uli_text *text)
     host->schedule->describe(plan, schedule, sizeof(schedule));
     uli_text_add(text, "%s", schedule);
     if (host->blocks.rings.address)
-        uli_text_add(
-            text, "; ring chunk %lld", (long long)plan->info.chunk_bytes);
+        uli_text_add(text, "; ring chunk %lld",
+            (long long)plan->exchange.rings.full.chunk_bytes);
     uli_plan_describe_slots(plan, text);
     add_network(text, plan);
     if (host->holds_thread)

@@ -14,14 +14,15 @@ struct uli_schedule_ops;
 struct uli_plan_blocks {
     struct uli_arena_block
         pair_flags; /* a uli_pair_flags a rank, then two eager slots */
-    struct uli_arena_block rings; /* rings in */
+    struct uli_arena_block rings; /* small ones, of exchange->rings */
     struct uli_arena_block
-        bounces; /* count of puts, then a bounce buffer a rank */
+        bounces; /* count of puts, then pair flags and eager slots a rank */
 };
 
 struct uli_host_state {
     struct uli_mover_state state; /* first */
     struct uli_plan_blocks blocks;
+    struct uli_ring_use ring_use;            /* of the communicator's pool */
     const struct uli_schedule_ops *schedule; /* as the exchange has them */
     void *schedule_state;
     bool holds_thread; /* of the library's, until the plan leaves */
@@ -37,12 +38,14 @@ uli_host_of(const ulyx_plan_t *plan)
 
 /* ---- arena blocks (mover_host_blocks.c) ---------------------------------- */
 
-/* Before the agreement: pair flags, eager slots, rings, bounce buffers. */
+/* Before the agreement: pair flags, eager slots, small rings, bounce buffers;
+ * and what calls will want of the pool. */
 ulyx_status_t uli_plan_take_blocks(ulyx_plan_t *plan, int64_t bytes_in_flight);
 /* After it: where all that lies, here and at p. */
 ulyx_status_t uli_plan_connect(ulyx_plan_t *plan, int32_t p);
-/* Rings that no verb needs, now that all memory classes are known. */
-void uli_plan_return_spare_rings(ulyx_plan_t *plan);
+/* Now that all verbs are known: gives back small rings that none of them
+ * needs, or joins the pool. Errors: as uli_ring_pool_join. */
+ulyx_status_t uli_plan_settle_rings(ulyx_plan_t *plan);
 void uli_plan_free_blocks(
     ulyx_comm_t *comm, const struct uli_plan_blocks *blocks);
 /* Has p closed the plan and all of its posts arrived? */

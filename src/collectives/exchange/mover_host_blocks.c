@@ -2,14 +2,13 @@
  *
  * A plan's arena blocks: what peers write into, and what goes to remote peers
  * from here. Taken before the agreement, when nothing of the peers is known:
- * for whoever may need it, of sizes that both ends of a pair then make equal
- * by taking the smaller one.
+ * for whoever may need it.
  *
  *   pair flags      [nranks] uli_pair_flags, then two eager slots per rank
- *   rings           a ring for each rank that may stream to this one
+ *   rings           small ones of all kinds (exchange_rings.c), for calls that
+ *                   lease none; what a call does lease is sized here too
  *   bounce buffers  a line with the count of puts that read from here, then
- *                   per remote rank: uli_pair_flags, two eager slots, and a
- *                   ring if the rank may be streamed to
+ *                   per remote rank: uli_pair_flags, two eager slots
  */
 #include "base/size.h"
 #include "collectives/exchange/mover_host.h"
@@ -17,8 +16,9 @@
 
 enum {
     MIN_CHUNK_BYTES = 256,
-    LOCAL_CHUNKS = 2,
     MIN_NET_CHUNKS = 2,
+    SMALL_CHUNK_BYTES = 4096,
+    SUM_BYTES = 256 << 10,
     /* A stream of few bytes is cut too, so that packing, wire and unpacking
      * overlap, but not below what a message costs. */
     NET_PARTS = 4,
@@ -72,8 +72,7 @@ even_chunk(int64_t stream_bytes, int64_t most)
 
 /* The most that one ring will see, by kind of peer, and how many there are. */
 struct demand {
-    int64_t local, net;
-    int64_t local_rings, net_rings, bounces;
+    int64_t local, net, bounces;
 };
 
 static void
@@ -87,7 +86,6 @@ look_at_demand(const ulyx_plan_t *plan, struct demand *demand)
         if (uli_plan_may_stream(plan, p, &bytes)) {
             int64_t *most = far ? &demand->net : &demand->local;
             *most = uli_max(*most, bytes);
-            (*(far ? &demand->net_rings : &demand->local_rings))++;
         }
         if (far && uli_plan_may_send(plan, p, &bytes))
             demand->net = uli_max(demand->net, bytes);
@@ -99,7 +97,7 @@ static void
 size_chunks(ulyx_plan_t *plan, const struct demand *demand, int64_t in_flight)
 {
     const struct uli_settings *settings = &plan->comm->settings;
-    struct uli_rank_info *info = &plan->info;
+    struct uli_ring_sizes *full = &plan->exchange.rings.full;
     int64_t half = uli_max(in_flight / 2, MIN_CHUNK_BYTES);
     int64_t flight = in_flight ? in_flight : settings->net_flight_bytes;
     int64_t local = settings->ring_chunk_bytes;
@@ -116,59 +114,66 @@ size_chunks(ulyx_plan_t *plan, const struct demand *demand, int64_t in_flight)
     if (demand->bounces > FLIGHTS)
         flight = flight * FLIGHTS / demand->bounces;
     net = uli_min(net, uli_max(flight / MIN_NET_CHUNKS, MIN_CHUNK_BYTES));
-    info->chunk_bytes = whole_lines(local);
-    info->net_chunk_bytes = whole_lines(even_chunk(demand->net, net));
-    info->net_chunks = uli_min(ULI_MOST_CHUNKS,
-        uli_max(flight / info->net_chunk_bytes, MIN_NET_CHUNKS));
+    full->chunk_bytes = whole_lines(local);
+    full->net_chunk_bytes = whole_lines(even_chunk(demand->net, net));
+    int64_t chunks = uli_min(ULI_MOST_CHUNKS,
+        uli_max(flight / full->net_chunk_bytes, MIN_NET_CHUNKS));
     /* No more than the longest stream has. */
-    if (demand->net / info->net_chunk_bytes + 1 < info->net_chunks)
-        info->net_chunks =
-            uli_max(demand->net / info->net_chunk_bytes + 1, MIN_NET_CHUNKS);
+    if (demand->net / full->net_chunk_bytes + 1 < chunks)
+        chunks =
+            uli_max(demand->net / full->net_chunk_bytes + 1, MIN_NET_CHUNKS);
+    full->net_chunks = (int32_t)chunks;
 }
 
 /* ---- before the agreement ------------------------------------------------ */
 
+/* Numbers of rings and bounce buffers of their kinds; a ring of full size is
+ * leased by calls, and small ones are the plan's. */
 static ulyx_status_t
 take_rings(ulyx_plan_t *plan)
 {
-    const struct uli_rank_info *info = &plan->info;
-    int64_t at = 0, bytes;
+    struct uli_ring_plan *rings = &plan->exchange.rings;
+    int64_t bytes;
     for (int32_t p = 0; p < plan->comm->nranks; p++) {
-        plan->ring_at[p] = -1;
-        if (p == plan->comm->rank || !uli_plan_may_stream(plan, p, &bytes))
+        struct uli_pair *pair = &plan->exchange.pairs[p];
+        bool far = peer_is_remote(plan, p);
+        pair->ring = pair->bounce = -1;
+        if (p == plan->comm->rank)
             continue;
-        plan->ring_at[p] = at;
-        at += peer_is_remote(plan, p) ? info->net_chunks * info->net_chunk_bytes
-                                      : LOCAL_CHUNKS * info->chunk_bytes;
+        if (uli_plan_may_stream(plan, p, &bytes))
+            pair->ring = far ? rings->net++ : rings->local++;
+        if (far && uli_plan_may_send(plan, p, &bytes))
+            pair->bounce = rings->bounces++;
     }
-    if (!at)
+    rings->shared = true;
+    rings->full.sum_bytes = plan->exchange.sum_offsets ? SUM_BYTES : 0;
+    rings->small = (struct uli_ring_sizes){
+        .chunk_bytes = uli_min(rings->full.chunk_bytes, SMALL_CHUNK_BYTES),
+        .net_chunk_bytes =
+            uli_min(rings->full.net_chunk_bytes, SMALL_CHUNK_BYTES),
+        .net_chunks = MIN_NET_CHUNKS,
+        .sum_bytes = uli_min(rings->full.sum_bytes, SMALL_CHUNK_BYTES)};
+    rings->full_bytes = uli_rings_bytes(rings, &rings->full);
+    bytes = uli_rings_bytes(rings, &rings->small);
+    if (rings->full_bytes == bytes)
+        rings->full_bytes = 0;
+    if (!bytes)
         return ULYX_SUCCESS;
-    ULI_TRY(uli_arena_alloc(plan->comm, at, &blocks_of(plan)->rings));
-    plan->info.rings.window = blocks_of(plan)->rings.window;
-    plan->info.rings.offset = blocks_of(plan)->rings.offset;
+    ULI_TRY(uli_arena_alloc(plan->comm, bytes, &blocks_of(plan)->rings));
+    rings->own = blocks_of(plan)->rings;
     return ULYX_SUCCESS;
 }
 
 /* Places in the bounce buffers, in rank order. */
-static int64_t
-bounce_bytes(const ulyx_plan_t *plan, int32_t p)
-{
-    int64_t bytes,
-        fixed = (int64_t)sizeof(struct uli_pair_flags) + eager_bytes(plan);
-    if (!peer_is_remote(plan, p) || !uli_plan_shares(plan, p))
-        return 0;
-    return fixed + (uli_plan_may_send(plan, p, &bytes)
-                           ? plan->info.net_chunks * plan->info.net_chunk_bytes
-                           : 0);
-}
-
 static ulyx_status_t
 take_bounces(ulyx_plan_t *plan)
 {
     int64_t bytes = ULI_LINE;
+    int64_t each = (int64_t)sizeof(struct uli_pair_flags) + eager_bytes(plan);
     for (int32_t p = 0; p < plan->comm->nranks; p++) {
         plan->bounce_at[p] = bytes;
-        bytes += bounce_bytes(plan, p);
+        if (peer_is_remote(plan, p) && uli_plan_shares(plan, p))
+            bytes += each;
     }
     if (bytes == ULI_LINE)
         return ULYX_SUCCESS;
@@ -180,7 +185,7 @@ take_bounces(ulyx_plan_t *plan)
 ulyx_status_t
 uli_plan_take_blocks(ulyx_plan_t *plan, int64_t bytes_in_flight)
 {
-    struct demand demand = {0, 0, 0, 0, 0};
+    struct demand demand = {0, 0, 0};
     int64_t each = (int64_t)sizeof(struct uli_pair_flags) + eager_bytes(plan);
     ULI_TRY(uli_arena_alloc(
         plan->comm, plan->comm->nranks * each, &blocks_of(plan)->pair_flags));
@@ -201,7 +206,7 @@ not_mapped(const ulyx_plan_t *plan, int32_t p)
         "plan create: the arena of rank %d is not mapped here", p);
 }
 
-/* Peer p's pair flags, eager slots and ring for this rank, mapped. */
+/* Peer p's pair flags and eager slots for this rank, mapped. */
 static ulyx_status_t
 connect_mapped(ulyx_plan_t *plan, int32_t p)
 {
@@ -215,13 +220,6 @@ connect_mapped(ulyx_plan_t *plan, int32_t p)
         return not_mapped(plan, p);
     pair->yours = (struct uli_pair_flags *)theirs + me;
     pair->eager_out = theirs + pair_flags + me * eager_bytes(plan);
-    pair->chunks_in = pair->chunks_out = LOCAL_CHUNKS;
-    pair->chunk_in_bytes = plan->info.chunk_bytes;
-    pair->chunk_out_bytes = peer->chunk_bytes;
-    if (plan->their_ring_at[p] >= 0)
-        pair->ring_out = uli_window_address(plan->comm, p, peer->rings.window,
-            peer->rings.offset + plan->their_ring_at[p],
-            LOCAL_CHUNKS * pair->chunk_out_bytes);
     pair->reader = uli_reader_of(plan->comm, p, peer->probe);
     pair->can_read = pair->reader && plan->info.cma_min_row > 0;
     return ULYX_SUCCESS;
@@ -250,16 +248,10 @@ connect_remote(ulyx_plan_t *plan, int32_t p)
     pair->remote = true;
     pair->yours = (struct uli_pair_flags *)bounce;
     pair->eager_out = bounce + sizeof(struct uli_pair_flags);
-    pair->ring_out = pair->eager_out + eager_bytes(plan);
-    pair->chunks_in = pair->chunks_out =
-        (int32_t)uli_min(plan->info.net_chunks, peer->net_chunks);
-    pair->chunk_in_bytes = pair->chunk_out_bytes =
-        uli_min(plan->info.net_chunk_bytes, peer->net_chunk_bytes);
     pair->flags_at = address_is_remote(
         peer->pair_flags, me * (int64_t)sizeof(struct uli_pair_flags));
     pair->eager_at = address_is_remote(
         peer->pair_flags, pair_flags + me * eager_bytes(plan));
-    pair->ring_at = address_is_remote(peer->rings, plan->their_ring_at[p]);
     return ULYX_SUCCESS;
 }
 
@@ -273,30 +265,32 @@ uli_plan_connect(ulyx_plan_t *plan, int32_t p)
     pair->mine = flags_of(&blocks_of(plan)->pair_flags, p);
     pair->eager_in = (char *)blocks_of(plan)->pair_flags.address + pair_flags +
                      p * eager_bytes(plan);
-    if (plan->ring_at[p] >= 0)
-        pair->ring_in =
-            (char *)blocks_of(plan)->rings.address + plan->ring_at[p];
     return peer_is_remote(plan, p) ? connect_remote(plan, p)
                                    : connect_mapped(plan, p);
 }
 
-void
-uli_plan_return_spare_rings(ulyx_plan_t *plan)
+/* An update may bring about streams where there are none. */
+ulyx_status_t
+uli_plan_settle_rings(ulyx_plan_t *plan)
 {
-    if (!blocks_of(plan)->rings.address || uli_layout_has_tables(plan->layout))
-        return;
+    struct uli_plan_blocks *blocks = blocks_of(plan);
+    struct uli_ring_plan *rings = &plan->exchange.rings;
+    bool streams = uli_layout_has_tables(plan->layout), sums = streams;
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
-        const struct uli_work *work = &plan->work[direction];
-        for (int32_t p = 0; work->pairs && p < plan->comm->nranks; p++) {
-            const struct uli_items *in = &work->pairs[p].in;
-            for (int64_t i = 0; i < in->count && !work->pairs[p].slot; i++)
-                if (in->at[i].verb == ULI_VERB_STREAM ||
-                    in->at[i].verb == ULI_VERB_READ)
-                    return;
-        }
+        streams |= plan->work[direction].streams;
+        sums |= plan->work[direction].staged_sums;
     }
-    uli_arena_free(plan->comm, &blocks_of(plan)->rings);
-    blocks_of(plan)->rings.address = NULL;
+    if (!blocks->rings.address)
+        return ULYX_SUCCESS;
+    if (!streams && !sums) {
+        uli_arena_free(plan->comm, &blocks->rings);
+        blocks->rings.address = rings->own.address = NULL;
+        return ULYX_SUCCESS;
+    }
+    if (!streams || !rings->full_bytes)
+        return ULYX_SUCCESS;
+    return uli_ring_pool_join(
+        plan->comm, &uli_host_of(plan)->ring_use, rings->full_bytes);
 }
 
 /* ---- the end ------------------------------------------------------------- */

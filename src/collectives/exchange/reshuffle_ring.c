@@ -3,12 +3,13 @@
  * Staging: items packed one after another into chunks in the destination's
  * arena, and unpacked there. Two chunks a pair and direction, so that one is
  * filled while the other is emptied; a byte is copied twice and the memory
- * does not grow with the exchange. A remote pair has more chunks, for between
- * filling and emptying there is the wire; a pairwise exchange sends to so many
- * remote peers at a time, in its own order, and the next begins when one has
- * ended. Streams that carry shares of sums are not held back: a sum waits for
- * all its sharers, so two ranks that hold theirs back could wait for each
- * other. Copies wait for nobody, thus whoever is sent to ends.
+ * does not grow with the exchange. Where they lie and how large they are is
+ * settled for each call (exchange_rings.c). A remote pair has more chunks, for
+ * between filling and emptying there is the wire; a pairwise exchange sends to
+ * so many remote peers at a time, in its own order, and the next begins when
+ * one has ended. Streams that carry shares of sums are not held back: a sum
+ * waits for all its sharers, so two ranks that hold theirs back could wait for
+ * each other. Copies wait for nobody, thus whoever is sent to ends.
  *
  * A slot is the same stream in one piece: everything fits, it is there as
  * soon as EAGER(n) is, and it is written again only two calls later.

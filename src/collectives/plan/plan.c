@@ -29,8 +29,6 @@ free_plan(ulyx_plan_t *plan)
     uli_layout_destroy(plan->layout);
     free(plan->exchange.pairs);
     free(plan->ranks);
-    free(plan->ring_at);
-    free(plan->their_ring_at);
     free(plan->bounce_at);
     free(plan->extents);
     if (plan->user)
@@ -83,13 +81,11 @@ plan_allocate(ulyx_plan_t *plan)
     size_t nranks = (size_t)plan->comm->nranks;
     plan->exchange.pairs = calloc(nranks, sizeof(*plan->exchange.pairs));
     plan->ranks = calloc(nranks, sizeof(*plan->ranks));
-    plan->ring_at = calloc(nranks, sizeof(*plan->ring_at));
-    plan->their_ring_at = calloc(nranks, sizeof(*plan->their_ring_at));
     plan->bounce_at = calloc(nranks, sizeof(*plan->bounce_at));
     plan->extents =
         calloc(nranks * ULI_SIDES * ULI_TENSORS, sizeof(*plan->extents));
-    return plan->exchange.pairs && plan->ranks && plan->ring_at &&
-           plan->their_ring_at && plan->bounce_at && plan->extents;
+    return plan->exchange.pairs && plan->ranks && plan->bounce_at &&
+           plan->extents;
 }
 
 static ulyx_status_t

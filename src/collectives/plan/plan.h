@@ -51,13 +51,9 @@ struct uli_rank_info {
     uli_strides_t strides[ULI_TENSORS];
     uli_stride_marks_t stride_marks[ULI_TENSORS];
     int32_t memory[2]; /* of the sequence and the head side */
-    struct uli_address pair_flags, rings;
+    struct uli_address pair_flags;
     struct uli_address schedule;      /* the block that its schedule shares */
     struct uli_address device, marks; /* of a plan on device memory */
-    int64_t chunk_bytes; /* of its rings for ranks that reach them: two each */
-    /* The most of its rings for remote ranks and of its bounce buffers of
-     * theirs: a pair uses the smaller of both ends' values. */
-    int64_t net_chunk_bytes, net_chunks;
     int64_t cma_min_row; /* shortest row that it would read; 0 = never reads */
     uint64_t probe;      /* address of its uli_tr_probe_word */
 };
@@ -108,8 +104,6 @@ struct ulyx_plan {
     char reason[ULI_PLAN_REASON_BYTES]; /* of the choice */
     struct uli_rank_info info;          /* own */
     struct uli_rank_info *ranks;        /* [nranks], gathered */
-    int64_t *ring_at;          /* [nranks]: in my rings that for p, or -1 */
-    int64_t *their_ring_at;    /* [nranks]: in p's rings that for me, or -1 */
     int64_t *bounce_at;        /* [nranks]: in the bounce buffers that of p */
     struct uli_place *by_node; /* [nranks]: sources of a sum, sorted */
     int64_t *extents;          /* [nranks][ULI_SIDES][ULI_TENSORS] */
@@ -281,7 +275,7 @@ int64_t uli_plan_offset(const ulyx_plan_t *plan, int32_t tensor,
 /* ---- agreement (plan_agree.c) -------------------------------------------- */
 
 /* The one round. plan = NULL with an outcome that refuses. On SUCCESS
- * plan->ranks and plan->their_ring_at are filled. */
+ * plan->ranks is filled. */
 ulyx_status_t uli_plan_agree(ulyx_comm_t *comm, ulyx_plan_t *plan,
     ulyx_status_t outcome, uli_deadline_t deadline);
 

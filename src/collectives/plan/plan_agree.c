@@ -19,11 +19,10 @@
 
 enum { MAX_SETTLED = 16 + ULI_TERMS }; /* values of walk beside the fields */
 
-/* A record: head, values[nvalues], ring_at[nranks]. */
+/* A record: head, values[nvalues]. */
 struct head {
     struct uli_rank_info info;
     int64_t nvalues;
-    int64_t ring_values; /* keeps what follows aligned */
 };
 
 /* "algo (0 direct, 1 pairwise, 2 hier)" */
@@ -65,7 +64,7 @@ static int64_t
 max_record_bytes(int32_t nranks)
 {
     int64_t values = MAX_SETTLED + uli_agreed_most(&uli_shape_fields, nranks);
-    return (int64_t)sizeof(struct head) + (values + nranks) * 8;
+    return (int64_t)sizeof(struct head) + values * 8;
 }
 
 static int64_t
@@ -78,11 +77,8 @@ write_record(const ulyx_plan_t *plan, unsigned char *record)
     fields_walk(&list, plan);
     head.info = plan->info;
     head.nvalues = list.count;
-    head.ring_values = plan->comm->nranks;
     memcpy(record, &head, sizeof(head));
-    memcpy(values + list.count, plan->ring_at,
-        (size_t)plan->comm->nranks * sizeof(*values));
-    return (int64_t)sizeof(head) + (list.count + plan->comm->nranks) * 8;
+    return (int64_t)sizeof(head) + list.count * 8;
 }
 
 /* ---- comparing ----------------------------------------------------------- */
@@ -142,9 +138,6 @@ take_records(ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
         struct head head;
         memcpy(&head, all + p * stride, sizeof(head));
         plan->ranks[p] = head.info;
-        const int64_t *ring_at =
-            (const int64_t *)(all + p * stride + sizeof(head)) + head.nvalues;
-        plan->their_ring_at[p] = ring_at[plan->comm->rank];
     }
 }
 

@@ -20,8 +20,6 @@
 #include "collectives/plan/plan.h"
 #include "comm/remote/remote.h"
 
-enum { ACC_BYTES = 256 << 10 };
-
 static bool
 plan_uses(const ulyx_plan_t *plan, int direction)
 {
@@ -197,11 +195,7 @@ get_sum_scratch(ulyx_plan_t *plan)
 {
     struct uli_exchange *exchange = &plan->exchange;
     int32_t nranks = plan->comm->nranks;
-    exchange->acc_elements = ACC_BYTES / 8;
-    return plan_new_array(plan, &exchange->acc, ACC_BYTES, 1) &&
-           plan_new_array(plan, &exchange->group_acc, ACC_BYTES, 1) &&
-           plan_new_array(plan, &exchange->packed, ACC_BYTES, 1) &&
-           plan_new_array(
+    return plan_new_array(
                plan, &exchange->sum_offsets, nranks, sizeof(int64_t)) &&
            plan_new_array(plan, &exchange->sum_bases, nranks, sizeof(void *));
 }
@@ -294,9 +288,6 @@ uli_plan_free_tables(ulyx_plan_t *plan)
     free_pool(&plan->scratch_pool);
     free(plan->scratch);
     free(plan->by_node);
-    free(plan->exchange.acc);
-    free(plan->exchange.group_acc);
-    free(plan->exchange.packed);
     free(plan->exchange.sum_offsets);
     free(plan->exchange.sum_bases);
 }

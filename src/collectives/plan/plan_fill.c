@@ -207,6 +207,33 @@ fill_out(void *context, const struct uli_move *move)
     return true;
 }
 
+/* What the items go by, and whether that takes rings here: not those that this
+ * rank reads itself, and not slots. */
+static void
+note_streams(struct fill *f)
+{
+    struct uli_work *work = f->work;
+    work->streams = work->staged_sums = false;
+    for (int32_t p = 0; p < f->plan->comm->nranks; p++) {
+        struct uli_pair_work *pair = &work->pairs[p];
+        const struct uli_pair *ends = &f->plan->exchange.pairs[p];
+        struct uli_items *all[] = {&pair->in, &pair->out};
+        for (int i = 0; i < 2; i++) {
+            all[i]->streams = all[i]->reads = false;
+            for (int64_t k = 0; k < all[i]->count; k++) {
+                all[i]->streams |= all[i]->at[k].verb == ULI_VERB_STREAM;
+                all[i]->reads |= all[i]->at[k].verb == ULI_VERB_READ;
+            }
+        }
+        if (!pair->slot)
+            work->streams |= pair->in.streams ||
+                             (pair->in.reads && !ends->can_read) ||
+                             (pair->out.streams && ends->remote);
+    }
+    for (int64_t i = 0; i < work->nsums; i++)
+        work->staged_sums |= !work->sums[i].loads_only;
+}
+
 static void
 fill_direction(struct fill *f)
 {
@@ -229,6 +256,7 @@ fill_direction(struct fill *f)
                 uli_layout_each_move(plan->layout, f->direction, t, p, me,
                     plan->scratch, fill_out, f);
     }
+    note_streams(f);
 }
 
 void
