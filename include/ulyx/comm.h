@@ -262,6 +262,20 @@ ULYX_API ulyx_status_t ulyx_comm_get_dead_ranks(const ulyx_comm_t *comm,
 ULYX_API ulyx_status_t ulyx_comm_get_memory(
     const ulyx_comm_t *comm, int64_t *bytes_p);
 
+/* Gives back host memory that the library keeps for later and does not need at
+ * present: rings beyond what the plans that there are share, and arenas of
+ * which nothing is in use, which the peers are asked to unmap. Local: not
+ * collective, in no order with other calls, never queued in a group; calls of
+ * plans may be in flight, on any thread. What a peer may still touch stays: of
+ * a plan that was destroyed here but not yet there, for instance; so trim once
+ * more after a barrier. Rings of alltoall and memory of devices stay too. Slow
+ * (a round trip to each rank for each arena): for when many plans have gone,
+ * not for every step.
+ * returns: SUCCESS; ERR_TIMEOUT naming a rank that did not let go,
+ * ERR_RANK_LOST (both fail the communicator); the communicator's own failure;
+ * ERR_INVALID_ARGUMENT; ERR_FORKED. */
+ULYX_API ulyx_status_t ulyx_comm_trim(ulyx_comm_t *comm);
+
 /* Between start and end, the collective calls of this thread (create, split,
  * shrink, agree, barrier, plan create, execute, alltoall(v), reductions) only
  * queue: they check their arguments, return, and write their outputs at the

@@ -146,6 +146,9 @@ def test_a_plan_tells_of_itself():
         assert "pairwise" in plan.describe()
         assert plan.traffic()["bus_bytes"] == 5 * 2 * 8 * 4
         assert plan.memory_bytes > 0 and comm.memory_bytes > 0
+        held = comm.memory_bytes
+        comm.trim()
+        assert 0 < comm.memory_bytes <= held
         assert plan.extent(0, ulyx.SEQ_TO_HEAD, True) == 5 * 4 * 8 * 4
         assert plan.packed_rows() is None
         plan.close()

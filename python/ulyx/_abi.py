@@ -690,6 +690,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ulyx_comm_split": (c_int32, [
         c_void_p, c_int32, c_int32, c_void_p, c_void_p,
     ]),
+    "ulyx_comm_trim": (c_int32, [
+        c_void_p,
+    ]),
     "ulyx_dist_attention_backward": (c_int32, [
         c_void_p, c_void_p, c_void_p,
     ]),

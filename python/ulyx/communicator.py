@@ -345,6 +345,10 @@ class Communicator:
         check(lib.ulyx_comm_get_memory(self.handle, ctypes.byref(number)))
         return number.value
 
+    def trim(self) -> None:
+        """Gives back host memory that the library keeps for later; local."""
+        self._call(lib.ulyx_comm_trim)
+
     @property
     def pool(self) -> memory.Pool:
         """Memory that all ranks reach directly (see ulyx.memory)."""

@@ -7,8 +7,10 @@
 
 #include "api/group.h"
 #include "api/params.h"
-#include "comm/comm.h"
+#include "collectives/exchange/mover.h"
+#include "collectives/exchange/ring_pool.h"
 #include "comm/agreement/survivors.h"
+#include "comm/comm.h"
 #include "ulyx/comm.h"
 
 struct offspring {
@@ -244,6 +246,19 @@ ulyx_comm_get_memory(const ulyx_comm_t *comm, int64_t *bytes_p)
     /* Takes a lock, changes nothing. */
     *bytes_p = uli_comm_bytes((ulyx_comm_t *)comm);
     return ULYX_SUCCESS;
+}
+
+/* From the top: states of plans hold blocks, sets are blocks, arenas hold
+ * them. */
+ulyx_status_t
+ulyx_comm_trim(ulyx_comm_t *comm)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_CHECK_POINTER(comm);
+    ULI_TRY(uli_comm_check(comm));
+    uli_retired_sweep(comm);
+    uli_ring_pool_trim(comm);
+    return uli_arena_trim(comm);
 }
 
 ulyx_status_t

@@ -368,6 +368,10 @@ ulyx_status_t uli_arena_alloc(
 ulyx_status_t uli_arena_alloc_node(
     ulyx_comm_t *comm, int64_t bytes, struct uli_arena_block *block_p);
 void uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *block);
+/* Takes back from all peers and frees the arenas of which no block is taken,
+ * but the first. Waits for the peers, without a lock. Any thread. Errors: as
+ * detach's; what is left can be tried again. */
+ulyx_status_t uli_arena_trim(ulyx_comm_t *comm);
 /* Bytes of own segments beyond the control segment. Any thread. */
 int64_t uli_arena_bytes(ulyx_comm_t *comm);
 

@@ -103,6 +103,14 @@ uli_team_reserve(struct uli_team *team)
     return ULYX_SUCCESS;
 }
 
+void
+uli_team_unreserve(struct uli_team *team)
+{
+    pthread_mutex_lock(&lock);
+    team->reserved--;
+    pthread_mutex_unlock(&lock);
+}
+
 static void
 team_retire(struct uli_team *team, const struct retired *retired)
 {

@@ -21,6 +21,8 @@ ulyx_status_t uli_team_join(
 /* Makes room for one more burial, so that burying cannot fail. NO_MEMORY:
  * nothing more may be retired. */
 ulyx_status_t uli_team_reserve(struct uli_team *team);
+/* Gives a reservation back: what it was made for is gone. */
+void uli_team_unreserve(struct uli_team *team);
 /* The segment is the team's from now on; one reservation each. */
 void uli_team_retire(struct uli_team *team, const struct uli_segment *segment);
 void uli_team_retire_device(

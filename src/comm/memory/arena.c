@@ -193,6 +193,52 @@ uli_arena_free(ulyx_comm_t *comm, const struct uli_arena_block *block)
     pthread_mutex_unlock(&comm->lock);
 }
 
+/* ---- trim ---------------------------------------------------------------- */
+
+/* Out of the list, so that no block of it is taken; NULL: there is none. */
+static struct arena *
+arena_take_empty(ulyx_comm_t *comm)
+{
+    struct arena *empty = NULL;
+    pthread_mutex_lock(&comm->lock);
+    for (struct uli_list *n = comm->arenas.next; !empty && n != &comm->arenas;
+         n = n->next)
+        if (ARENA_OF(n)->segment.address &&
+            uli_blocks_empty(&ARENA_OF(n)->blocks))
+            empty = ARENA_OF(n);
+    if (empty)
+        uli_list_remove(&empty->node);
+    pthread_mutex_unlock(&comm->lock);
+    return empty;
+}
+
+/* Unlike the segments of a handle that is destroyed, which a peer's doorbell
+ * may still be rung in, this one is freed at once: a block is given back when
+ * no peer touches it any more. */
+ulyx_status_t
+uli_arena_trim(ulyx_comm_t *comm)
+{
+    uli_deadline_t deadline = uli_deadline_in(comm->timeout_s);
+    struct arena *arena;
+    while ((arena = arena_take_empty(comm))) {
+        ulyx_status_t status =
+            uli_windows_take_back(comm, arena->window, deadline);
+        if (status != ULYX_SUCCESS) {
+            pthread_mutex_lock(&comm->lock);
+            uli_list_append(&comm->arenas, &arena->node);
+            pthread_mutex_unlock(&comm->lock);
+            return status;
+        }
+        ULI_INFO(ULI_LOG_MEM, comm->rank,
+            "arena of %" PRId64 " bytes given back", arena->segment.bytes);
+        uli_segment_destroy(&arena->segment);
+        if (comm->team)
+            uli_team_unreserve(comm->team);
+        delete_arena(arena);
+    }
+    return ULYX_SUCCESS;
+}
+
 void
 uli_arena_close(ulyx_comm_t *comm)
 {

@@ -71,6 +71,14 @@ uli_blocks_take(struct uli_blocks *blocks, int64_t bytes, int64_t *offset_p,
     return false;
 }
 
+bool
+uli_blocks_empty(const struct uli_blocks *blocks)
+{
+    const struct uli_list *first = blocks->list.next;
+    return first == blocks->list.prev && first != &blocks->list &&
+           !BLOCK_OF(first)->used;
+}
+
 /* Merges the block after `block` into it when both are free. */
 static void
 merge_next(struct uli_blocks *blocks, struct block *block)

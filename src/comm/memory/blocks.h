@@ -25,6 +25,8 @@ void uli_blocks_close(struct uli_blocks *blocks);
  * there is no memory to note the rest). False: none. */
 bool uli_blocks_take(struct uli_blocks *blocks, int64_t bytes,
     int64_t *offset_p, int64_t *bytes_p);
+/* Nothing is taken. */
+bool uli_blocks_empty(const struct uli_blocks *blocks);
 /* Gives back what was taken at the offset; false: that is nothing taken. */
 bool uli_blocks_give(struct uli_blocks *blocks, int64_t offset);
 

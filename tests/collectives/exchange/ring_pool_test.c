@@ -142,6 +142,7 @@ sets_in_use_stay(void **state)
 struct scene {
     struct world_ranks ranks;
     struct world *worlds[PLANS];
+    int64_t asked[RANKS]; /* calls that have asked for a set */
     uint64_t seed;
 };
 
@@ -197,13 +198,15 @@ rank_destroys(struct scene *s, int rank)
     return true;
 }
 
-/* Nothing is leased, and so many calls have asked. */
+/* Nothing is leased, and so many calls more have asked. */
 static bool
 rank_is_idle(struct scene *s, int rank, int64_t calls)
 {
     struct uli_ring_pool_counts counts =
         uli_ring_pool_counts(s->ranks.comms[rank]);
-    if (counts.leased == 0 && counts.leases + counts.misses == calls)
+    calls += s->asked[rank];
+    s->asked[rank] = counts.leases + counts.misses;
+    if (counts.leased == 0 && s->asked[rank] == calls)
         return true;
     fprintf(stderr, "rank %d: %d leased, %d leases, %d misses, not %d\n", rank,
         (int)counts.leased, (int)counts.leases, (int)counts.misses, (int)calls);
@@ -461,6 +464,76 @@ sets_of_failed_calls_are_not_leased_again(void **state)
     scene_free(s);
 }
 
+/* ---- trim ---------------------------------------------------------------- */
+
+/* While calls are in flight, and with half of the plans gone, at this rank at
+ * least: what is needed stays. */
+static int
+trim_body(int rank, int nranks, void *context)
+{
+    struct scene *s = context;
+    ulyx_comm_t *comm = s->ranks.comms[rank];
+    ulyx_request_t *requests[PLANS];
+    const void *src[ULI_TENSORS];
+    void *dst[ULI_TENSORS];
+    bool good = rank_creates(s, rank);
+    (void)nranks;
+    for (int k = 0; good && k < PLANS; k++) {
+        for (int i = k; good && i < PLANS; i++) {
+            world_pointers(s->worlds[i], rank, k % 4, src, dst);
+            good = ranks_expect(
+                ulyx_reshuffle_start(s->worlds[i]->plans[rank], k % 4, src, dst,
+                    0, &requests[i]) == ULYX_SUCCESS);
+        }
+        good &= ranks_expect(ulyx_comm_trim(comm) == ULYX_SUCCESS);
+        for (int i = k; good && i < PLANS; i++)
+            good = ranks_expect(ulyx_request_wait(requests[i]) == 0) &&
+                   ranks_expect(world_check_rank(s->worlds[i], k % 4, rank));
+        good =
+            good &&
+            ranks_expect(ulyx_plan_destroy(s->worlds[k]->plans[rank]) == 0) &&
+            ranks_expect(ulyx_comm_trim(comm) == ULYX_SUCCESS);
+    }
+    struct uli_ring_pool_counts counts = uli_ring_pool_counts(comm);
+    s->asked[rank] = counts.leases + counts.misses;
+    return !good;
+}
+
+static int64_t
+scene_bytes(const struct scene *s)
+{
+    int64_t all = 0, bytes;
+    for (int r = 0; r < RANKS; r++) {
+        assert_status(
+            ulyx_comm_get_memory(s->ranks.comms[r], &bytes), ULYX_SUCCESS);
+        all += bytes;
+    }
+    return all;
+}
+
+static void
+trim_gives_all_back(void **state)
+{
+    (void)state;
+    setenv("ULYX_ARENA_BYTES", "64K", 1);
+    struct scene *s = scene_new("4");
+    unsetenv("ULYX_ARENA_BYTES");
+    int64_t before = scene_bytes(s);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ranks_run_threads(RANKS,
+                             i == 1 ? trim_body : flight_body, s, LIMIT_S),
+            0);
+        if (i != 1)
+            assert_true(scene_bytes(s) > before + (64 << 10));
+        for (int r = 0; r < RANKS; r++)
+            assert_status(ulyx_comm_trim(s->ranks.comms[r]), ULYX_SUCCESS);
+        assert_int_equal(scene_bytes(s), before);
+        for (int r = 0; r < RANKS; r++)
+            assert_int_equal(uli_ring_pool_counts(s->ranks.comms[r]).sets, 0);
+    }
+    scene_free(s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lease_is_the_smallest_that_fits),
     cmocka_unit_test(sets_follow_the_largest_plans),
@@ -470,6 +543,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(plans_at_once_take_sets_or_small_rings),
     cmocka_unit_test(calls_that_differ_give_their_sets_back),
     cmocka_unit_test(sets_of_failed_calls_are_not_leased_again),
+    cmocka_unit_test(trim_gives_all_back),
 };
 
 ULI_TEST_MAIN("RingPool", tests)
