@@ -149,7 +149,7 @@ record_accept(
     struct uli_pair *pair = &exchange->pairs[p];
     struct uli_pair_work *work = &channel->work.pairs[p];
     const struct uli_record *mine =
-        &uli_eager_slot_of(exchange, pair->eager_out, exchange->call)->record;
+        &uli_eager_out(pair, exchange->call)->record;
     int64_t send = channel->send[p], receive = channel->receive[p];
     channel->peer_send[p] = record->send_bytes;
     channel->peer_receive[p] = record->receive_bytes;

@@ -59,8 +59,7 @@ static void
 write_record(struct uli_exchange *exchange, int32_t p, ulyx_status_t status)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    struct uli_record *record =
-        &uli_eager_slot_of(exchange, pair->eager_out, exchange->call)->record;
+    struct uli_record *record = &uli_eager_out(pair, exchange->call)->record;
     record->status = status;
     record->direction = exchange->direction;
     record->hash = exchange->hash;
@@ -188,8 +187,7 @@ pair_poll(struct uli_exchange *exchange, int32_t p)
     bool gone = uli_exchange_gone(exchange, p);
     if (!uli_flags_ready(pair->mine, n))
         return gone && look_gone(exchange, p);
-    const struct uli_record *record =
-        &uli_eager_slot_of(exchange, pair->eager_in, n)->record;
+    const struct uli_record *record = &uli_eager_in(pair, n)->record;
     pair_check(exchange, p, record);
     pair->seen = true;
     if (pair->skip || exchange->work->pairs[p].slot)

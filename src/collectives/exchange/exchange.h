@@ -96,7 +96,7 @@ struct uli_record {
     };
 };
 
-/* Begins an eager slot; the slot, of slot_bytes, follows. */
+/* Begins an eager slot; its bytes follow, as many as the pair has. */
 struct uli_eager_slot {
     _Alignas(ULI_LINE) struct uli_record record;
 };
@@ -227,10 +227,12 @@ struct uli_pair {
     struct uli_pair_flags *mine;  /* here, written by the peer */
     struct uli_pair_flags *yours; /* at the peer, or the bounce buffer of it */
     char *eager_in, *eager_out;   /* two each */
+    int64_t slot_in_bytes, slot_out_bytes; /* behind their records */
     int32_t ring, bounce; /* of plans: number among those of the kind, or -1 */
     /* Remote: where the pair flags and eager slots that the bounce buffer
      * stands for lie at the peer. */
     struct uli_address flags_at, eager_at;
+    int64_t slot_at_bytes;          /* of the eager slots at eager_at */
     int64_t *src_bytes, *dst_bytes; /* [tensors] extents at the peer, of the
                                      * operation in flight */
     const struct uli_tr_ops *reader;
@@ -273,7 +275,6 @@ struct uli_exchange {
     struct uli_pair *pairs;
     const struct uli_schedule_ops *schedule;
     void *schedule_state; /* of a schedule that carries moves, or NULL */
-    int64_t slot_bytes;   /* of one slot */
     /* Remote peers that streams without shares of sums go to at one time; 0 =
      * any number. */
     int64_t peer_limit;
@@ -348,20 +349,34 @@ void uli_exchange_init(
 
 /* ---- posts (exchange_post.c) --------------------------------------------- */
 
-/* Eager slot n mod 2 of two that begin at `eager slots`. */
-static inline struct uli_eager_slot *
-uli_eager_slot_of(
-    const struct uli_exchange *exchange, char *eager_slots, uint64_t call)
+/* Bytes of an eager slot with slot_bytes behind its record. */
+static inline int64_t
+uli_eager_slot_bytes(int64_t slot_bytes)
 {
-    int64_t bytes =
-        (int64_t)sizeof(struct uli_eager_slot) + exchange->slot_bytes;
-    return (struct uli_eager_slot *)(eager_slots + (int64_t)(call & 1) * bytes);
+    return (int64_t)sizeof(struct uli_eager_slot) + slot_bytes;
 }
 /* Bytes of the two eager slots of a pair. */
 static inline int64_t
 uli_eager_bytes(int64_t slot_bytes)
 {
-    return 2 * ((int64_t)sizeof(struct uli_eager_slot) + slot_bytes);
+    return 2 * uli_eager_slot_bytes(slot_bytes);
+}
+/* Eager slot n mod 2 of the two from the peer; of those to it. */
+static inline struct uli_eager_slot *
+uli_eager_in(const struct uli_pair *pair, uint64_t call)
+{
+    return (
+        struct uli_eager_slot *)(pair->eager_in +
+                                 (int64_t)(call & 1) *
+                                     uli_eager_slot_bytes(pair->slot_in_bytes));
+}
+static inline struct uli_eager_slot *
+uli_eager_out(const struct uli_pair *pair, uint64_t call)
+{
+    return (struct uli_eager_slot *)(pair->eager_out +
+                                     (int64_t)(call & 1) *
+                                         uli_eager_slot_bytes(
+                                             pair->slot_out_bytes));
 }
 
 static inline uint64_t

@@ -58,11 +58,11 @@ static struct parcel
 pair_eager_slot(struct uli_exchange *exchange, int32_t p, int64_t bytes)
 {
     struct uli_pair *pair = &exchange->pairs[p];
-    char *at =
-        (char *)uli_eager_slot_of(exchange, pair->eager_out, exchange->call);
+    void *at = uli_eager_out(pair, exchange->call);
     struct parcel parcel = {at, (int64_t)sizeof(struct uli_eager_slot) + bytes,
         pair->eager_at, exchange->pending};
-    parcel.to.offset += at - pair->eager_out;
+    parcel.to.offset += (int64_t)(exchange->call & 1) *
+                        uli_eager_slot_bytes(pair->slot_at_bytes);
     return parcel;
 }
 

@@ -26,12 +26,6 @@ enum {
     FLIGHTS = 64, /* bytes under way in all, in those to one rank */
 };
 
-static int64_t
-eager_bytes(const ulyx_plan_t *plan)
-{
-    return uli_eager_bytes(plan->slot_limit);
-}
-
 static bool
 peer_is_remote(const ulyx_plan_t *plan, int32_t p)
 {
@@ -125,6 +119,26 @@ size_chunks(ulyx_plan_t *plan, const struct demand *demand, int64_t in_flight)
     full->net_chunks = (int32_t)chunks;
 }
 
+/* What eager slots carry at most, but for their records: what comes in, or, at
+ * remote peers, goes out. With tables an update may give them anything. */
+static int64_t
+slot_bytes(const ulyx_plan_t *plan, bool in)
+{
+    int64_t most = 0;
+    if (uli_layout_has_tables(plan->layout))
+        return plan->slot_limit;
+    for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
+        for (int32_t p = 0;
+             plan->directions >> direction & 1 && p < plan->comm->nranks; p++) {
+            const struct uli_plan_room *room = &plan->room[direction];
+            const struct uli_volume *volume = in ? &room->in[p] : &room->out[p];
+            if (p != plan->comm->rank && (in || peer_is_remote(plan, p)) &&
+                uli_plan_slot(plan, direction, p))
+                most = uli_max(most, volume->copies + volume->sums);
+        }
+    return uli_round_up(most, ULI_LINE);
+}
+
 /* ---- before the agreement ------------------------------------------------ */
 
 /* Numbers of rings and bounce buffers of their kinds; a ring of full size is
@@ -169,7 +183,9 @@ static ulyx_status_t
 take_bounces(ulyx_plan_t *plan)
 {
     int64_t bytes = ULI_LINE;
-    int64_t each = (int64_t)sizeof(struct uli_pair_flags) + eager_bytes(plan);
+    plan->bounce_slot_bytes = slot_bytes(plan, false);
+    int64_t each = (int64_t)sizeof(struct uli_pair_flags) +
+                   uli_eager_bytes(plan->bounce_slot_bytes);
     for (int32_t p = 0; p < plan->comm->nranks; p++) {
         plan->bounce_at[p] = bytes;
         if (peer_is_remote(plan, p) && uli_plan_shares(plan, p))
@@ -186,7 +202,9 @@ ulyx_status_t
 uli_plan_take_blocks(ulyx_plan_t *plan, int64_t bytes_in_flight)
 {
     struct demand demand = {0, 0, 0};
-    int64_t each = (int64_t)sizeof(struct uli_pair_flags) + eager_bytes(plan);
+    plan->info.slot_bytes = slot_bytes(plan, true);
+    int64_t each = (int64_t)sizeof(struct uli_pair_flags) +
+                   uli_eager_bytes(plan->info.slot_bytes);
     ULI_TRY(uli_arena_alloc(
         plan->comm, plan->comm->nranks * each, &blocks_of(plan)->pair_flags));
     plan->info.pair_flags.window = blocks_of(plan)->pair_flags.window;
@@ -214,12 +232,14 @@ connect_mapped(ulyx_plan_t *plan, int32_t p)
     const struct uli_rank_info *peer = &plan->ranks[p];
     int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
     int64_t pair_flags = nranks * (int64_t)sizeof(struct uli_pair_flags);
+    int64_t eager = uli_eager_bytes(peer->slot_bytes);
     char *theirs = uli_window_address(plan->comm, p, peer->pair_flags.window,
-        peer->pair_flags.offset, pair_flags + nranks * eager_bytes(plan));
+        peer->pair_flags.offset, pair_flags + nranks * eager);
     if (!theirs)
         return not_mapped(plan, p);
     pair->yours = (struct uli_pair_flags *)theirs + me;
-    pair->eager_out = theirs + pair_flags + me * eager_bytes(plan);
+    pair->eager_out = theirs + pair_flags + me * eager;
+    pair->slot_out_bytes = peer->slot_bytes;
     pair->reader = uli_reader_of(plan->comm, p, peer->probe);
     pair->can_read = pair->reader && plan->info.cma_min_row > 0;
     return ULYX_SUCCESS;
@@ -240,18 +260,21 @@ connect_remote(ulyx_plan_t *plan, int32_t p)
     const struct uli_rank_info *peer = &plan->ranks[p];
     int32_t nranks = plan->comm->nranks, me = plan->comm->rank;
     int64_t pair_flags = nranks * (int64_t)sizeof(struct uli_pair_flags);
+    int64_t eager = uli_eager_bytes(peer->slot_bytes);
     char *bounce =
         (char *)blocks_of(plan)->bounces.address + plan->bounce_at[p];
     if (!uli_remote_window_holds(plan->comm, p, peer->pair_flags.window,
-            peer->pair_flags.offset, pair_flags + nranks * eager_bytes(plan)))
+            peer->pair_flags.offset, pair_flags + nranks * eager))
         return not_mapped(plan, p);
     pair->remote = true;
     pair->yours = (struct uli_pair_flags *)bounce;
     pair->eager_out = bounce + sizeof(struct uli_pair_flags);
+    pair->slot_out_bytes = plan->bounce_slot_bytes;
+    pair->slot_at_bytes = peer->slot_bytes;
     pair->flags_at = address_is_remote(
         peer->pair_flags, me * (int64_t)sizeof(struct uli_pair_flags));
-    pair->eager_at = address_is_remote(
-        peer->pair_flags, pair_flags + me * eager_bytes(plan));
+    pair->eager_at =
+        address_is_remote(peer->pair_flags, pair_flags + me * eager);
     return ULYX_SUCCESS;
 }
 
@@ -263,8 +286,9 @@ uli_plan_connect(ulyx_plan_t *plan, int32_t p)
         plan->comm->nranks * (int64_t)sizeof(struct uli_pair_flags);
     pair->shares = true;
     pair->mine = flags_of(&blocks_of(plan)->pair_flags, p);
+    pair->slot_in_bytes = plan->info.slot_bytes;
     pair->eager_in = (char *)blocks_of(plan)->pair_flags.address + pair_flags +
-                     p * eager_bytes(plan);
+                     p * uli_eager_bytes(pair->slot_in_bytes);
     return peer_is_remote(plan, p) ? connect_remote(plan, p)
                                    : connect_mapped(plan, p);
 }

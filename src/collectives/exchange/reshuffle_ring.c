@@ -60,12 +60,8 @@ uli_ring_begin(struct uli_exchange *exchange, int32_t p)
     pair->in.item = pair->out.item = -1;
     if (!exchange->work->pairs[p].slot)
         return;
-    pair->out.chunk =
-        (char *)(uli_eager_slot_of(exchange, pair->eager_out, exchange->call) +
-                 1);
-    pair->in.chunk =
-        (char *)(uli_eager_slot_of(exchange, pair->eager_in, exchange->call) +
-                 1);
+    pair->out.chunk = (char *)(uli_eager_out(pair, exchange->call) + 1);
+    pair->in.chunk = (char *)(uli_eager_in(pair, exchange->call) + 1);
     next_item(&exchange->work->pairs[p].out, &pair->out, false);
     next_item(&exchange->work->pairs[p].in, &pair->in, false);
 }
@@ -155,7 +151,7 @@ uli_ring_send(struct uli_exchange *exchange, int32_t p)
     struct uli_pair *pair = &exchange->pairs[p];
     const struct uli_items *items = &exchange->work->pairs[p].out;
     bool slot = exchange->work->pairs[p].slot, advanced = false;
-    int64_t chunk_bytes = slot ? exchange->slot_bytes : pair->chunk_out_bytes;
+    int64_t chunk_bytes = slot ? pair->slot_out_bytes : pair->chunk_out_bytes;
     if (!begin_sending(exchange, p))
         return false;
     while (pair->out.item < items->count) {
@@ -212,7 +208,7 @@ give_chunk_back(struct uli_exchange *exchange, int32_t p)
 static int64_t
 chunk_in_bytes(const struct uli_exchange *exchange, int32_t p)
 {
-    return exchange->work->pairs[p].slot ? exchange->slot_bytes
+    return exchange->work->pairs[p].slot ? exchange->pairs[p].slot_in_bytes
                                          : exchange->pairs[p].chunk_in_bytes;
 }
 

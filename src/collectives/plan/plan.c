@@ -72,7 +72,6 @@ choose_limits(ulyx_plan_t *plan, const struct uli_plan_params *params)
     int64_t slot =
         params->slot_bytes ? params->slot_bytes : settings->slot_bytes;
     plan->slot_limit = uli_max(slot, 0) / ULI_LINE * ULI_LINE;
-    plan->exchange.slot_bytes = plan->slot_limit;
 }
 
 static bool

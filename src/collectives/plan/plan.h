@@ -50,9 +50,10 @@ struct uli_plan_params {
 struct uli_rank_info {
     uli_strides_t strides[ULI_TENSORS];
     uli_stride_marks_t stride_marks[ULI_TENSORS];
-    int32_t memory[2]; /* of the sequence and the head side */
-    struct uli_address pair_flags;
-    struct uli_address schedule;      /* the block that its schedule shares */
+    int32_t memory[2];             /* of the sequence and the head side */
+    struct uli_address pair_flags; /* and eager slots behind them, each with */
+    int64_t slot_bytes;            /* so many bytes */
+    struct uli_address schedule;   /* the block that its schedule shares */
     struct uli_address device, marks; /* of a plan on device memory */
     int64_t cma_min_row; /* shortest row that it would read; 0 = never reads */
     uint64_t probe;      /* address of its uli_tr_probe_word */
@@ -105,6 +106,7 @@ struct ulyx_plan {
     struct uli_rank_info info;          /* own */
     struct uli_rank_info *ranks;        /* [nranks], gathered */
     int64_t *bounce_at;        /* [nranks]: in the bounce buffers that of p */
+    int64_t bounce_slot_bytes; /* of each of their eager slots */
     struct uli_place *by_node; /* [nranks]: sources of a sum, sorted */
     int64_t *extents;          /* [nranks][ULI_SIDES][ULI_TENSORS] */
     struct uli_place *scratch; /* of uli_layout_each_move */

@@ -2,7 +2,8 @@
  *
  * Arenas: small blocks of memory that all peers address. The first arena is
  * the rest of the control segment; each further one is a segment given to all
- * ranks, twice as large as the last.
+ * ranks, twice as large as the last until that is MOST_STEP. All of a segment
+ * is memory that the process has, so doubling must end.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 #include "comm/memory/blocks.h"
 #include "comm/team.h"
 #include "comm/memory/windows.h"
+
+#define MOST_STEP (INT64_C(8) << 20)
 
 struct arena {
     struct uli_list node; /* comm->arenas */
@@ -160,8 +163,8 @@ uli_arena_alloc(
         pthread_mutex_unlock(&comm->lock);
         if (done || status != ULYX_SUCCESS)
             return status;
-        ULI_TRY(
-            arena_grow(comm, uli_max(bytes, uli_sat_add(last, last)), NULL));
+        int64_t step = uli_min(uli_sat_add(last, last), MOST_STEP);
+        ULI_TRY(arena_grow(comm, uli_max(bytes, step), NULL));
     }
 }
 
