@@ -188,8 +188,13 @@ struct uli_work {
 };
 
 /* How a call's memory for rings is cut (exchange_rings.c). */
-enum { ULI_LOCAL_CHUNKS = 2, ULI_SUM_SCRATCHES = 3 };
+enum {
+    ULI_LOCAL_CHUNKS = 2,
+    ULI_SUM_SCRATCHES = 3,
+    ULI_SMALL_CHUNK_BYTES = 4096 /* of what is not leased, at most */
+};
 struct uli_ring_sizes {
+    int64_t schedule_bytes;  /* staging of the schedule */
     int64_t chunk_bytes;     /* of rings of peers of this node */
     int64_t net_chunk_bytes; /* of those of remote peers, and of their bounce */
     int32_t net_chunks;      /* buffers */

@@ -4,6 +4,7 @@
  * communicator (ring_pool.h, with the argument why that is safe), or in the
  * small ones that the plan has of its own. Either is one block, cut alike:
  *
+ *   staging of the schedule       as it likes
  *   rings of peers of this node   [local][2 chunks]
  *   rings of remote peers         [net][net_chunks]
  *   bounce buffers of their rings [bounce][net_chunks]
@@ -40,7 +41,7 @@ static int64_t
 net_rings_at(
     const struct uli_ring_plan *plan, const struct uli_ring_sizes *sizes)
 {
-    return plan->local * local_ring_bytes(sizes);
+    return sizes->schedule_bytes + plan->local * local_ring_bytes(sizes);
 }
 
 static int64_t
@@ -87,7 +88,8 @@ uli_rings_begin(struct uli_exchange *exchange)
     struct uli_ring_set *set = NULL;
     if (!plan->own.address)
         return;
-    if (exchange->work->streams && plan->full_bytes > 0)
+    if (plan->full_bytes > 0 &&
+        (exchange->work->streams || plan->full.schedule_bytes))
         set = uli_ring_set_lease(
             exchange->comm, exchange->plan_number, plan->full_bytes);
     exchange->ring_set = set;
@@ -113,9 +115,10 @@ static int64_t
 ring_in_at(const struct uli_exchange *exchange, const struct uli_pair *pair)
 {
     const struct uli_ring_sizes *sizes = exchange->ring_sizes;
-    return pair->remote ? net_rings_at(&exchange->rings, sizes) +
-                              pair->ring * net_ring_bytes(sizes)
-                        : pair->ring * local_ring_bytes(sizes);
+    return pair->remote
+               ? net_rings_at(&exchange->rings, sizes) +
+                     pair->ring * net_ring_bytes(sizes)
+               : sizes->schedule_bytes + pair->ring * local_ring_bytes(sizes);
 }
 
 /* Of this call's memory, as this end has it. */

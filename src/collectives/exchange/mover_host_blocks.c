@@ -17,7 +17,6 @@
 enum {
     MIN_CHUNK_BYTES = 256,
     MIN_NET_CHUNKS = 2,
-    SMALL_CHUNK_BYTES = 4096,
     SUM_BYTES = 256 << 10,
     /* A stream of few bytes is cut too, so that packing, wire and unpacking
      * overlap, but not below what a message costs. */
@@ -160,13 +159,15 @@ take_rings(ulyx_plan_t *plan)
             pair->bounce = rings->bounces++;
     }
     rings->shared = true;
-    rings->full.sum_bytes = plan->exchange.sum_offsets ? SUM_BYTES : 0;
-    rings->small = (struct uli_ring_sizes){
-        .chunk_bytes = uli_min(rings->full.chunk_bytes, SMALL_CHUNK_BYTES),
-        .net_chunk_bytes =
-            uli_min(rings->full.net_chunk_bytes, SMALL_CHUNK_BYTES),
-        .net_chunks = MIN_NET_CHUNKS,
-        .sum_bytes = uli_min(rings->full.sum_bytes, SMALL_CHUNK_BYTES)};
+    bool sums = plan->exchange.sum_offsets || rings->full.schedule_bytes;
+    rings->full.sum_bytes = sums ? SUM_BYTES : 0;
+    rings->small.chunk_bytes =
+        uli_min(rings->full.chunk_bytes, ULI_SMALL_CHUNK_BYTES);
+    rings->small.net_chunk_bytes =
+        uli_min(rings->full.net_chunk_bytes, ULI_SMALL_CHUNK_BYTES);
+    rings->small.net_chunks = MIN_NET_CHUNKS;
+    rings->small.sum_bytes =
+        uli_min(rings->full.sum_bytes, ULI_SMALL_CHUNK_BYTES);
     rings->full_bytes = uli_rings_bytes(rings, &rings->full);
     bytes = uli_rings_bytes(rings, &rings->small);
     if (rings->full_bytes == bytes)
@@ -299,7 +300,9 @@ uli_plan_settle_rings(ulyx_plan_t *plan)
 {
     struct uli_plan_blocks *blocks = blocks_of(plan);
     struct uli_ring_plan *rings = &plan->exchange.rings;
-    bool streams = uli_layout_has_tables(plan->layout), sums = streams;
+    bool streams =
+        uli_layout_has_tables(plan->layout) || rings->full.schedule_bytes > 0;
+    bool sums = streams;
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++) {
         streams |= plan->work[direction].streams;
         sums |= plan->work[direction].staged_sums;

@@ -74,7 +74,9 @@ static bool
 set_is_idle(const struct uli_ring_set *set)
 {
     return atomic_load_explicit(
-               uli_ring_set_pending(set), memory_order_acquire) == 0;
+               uli_ring_set_pending(set), memory_order_acquire) == 0 &&
+           atomic_load_explicit(
+               uli_ring_set_readers(set), memory_order_acquire) == 0;
 }
 
 /* The smallest that seems free and is above `least`, in (bytes, place) order,
@@ -265,7 +267,10 @@ uli_ring_pool_counts(const ulyx_comm_t *comm)
         int64_t bytes = set_bytes(&pool->sets[i]);
         counts.sets += bytes > 0;
         counts.bytes += bytes;
-        counts.leased += bytes > 0 && atomic_load(&pool->sets[i].leased);
+        if (!bytes)
+            continue;
+        counts.leased += atomic_load(&pool->sets[i].leased);
+        counts.readers += atomic_load(uli_ring_set_readers(&pool->sets[i]));
     }
     counts.leases = pool ? atomic_load(&pool->leases) : 0;
     counts.misses = pool ? atomic_load(&pool->misses) : 0;

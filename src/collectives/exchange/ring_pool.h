@@ -22,7 +22,11 @@
  * What goes out of a set, from bounce buffers, may be referred to by the
  * network for longer than the call: `pending` counts such puts. Until it is 0
  * the set is free to the same plan only, whose chunks are reused by the same
- * rule within a call: all of the data has been taken by the peers.
+ * rule within a call: all of the data has been taken by the peers. Staging of
+ * a schedule is read by other ranks of the node, longer than its owner's call:
+ * `readers` counts them, and each takes itself off. The same plan may lease it
+ * before that, for its next call moves nothing before all ranks have left this
+ * one (hier.h).
  *
  * Sets are made when plans are made, never in a call: the i-th largest set
  * serves the i-th largest plan, for at most ULYX_RING_SETS of them. A set that
@@ -46,6 +50,7 @@ enum { ULI_MOST_RING_SETS = 64 };
 /* Begins a set's block; the memory to lease follows at the next line. */
 struct uli_ring_head {
     _Alignas(ULI_LINE) _Atomic int64_t pending; /* puts that refer to the set */
+    _Atomic int32_t readers; /* ranks that may still read it, of a schedule */
 };
 
 struct uli_ring_set {
@@ -95,10 +100,16 @@ uli_ring_set_pending(const struct uli_ring_set *set)
     return &((struct uli_ring_head *)set->block.address)->pending;
 }
 
-/* For tests and descriptions. Of the pool, which may not be there. */
+static inline _Atomic int32_t *
+uli_ring_set_readers(const struct uli_ring_set *set)
+{
+    return &((struct uli_ring_head *)set->block.address)->readers;
+}
+
+/* For tests. Of the pool, which may not be there. */
 struct uli_ring_pool_counts {
-    int64_t sets, leased, bytes; /* at present */
-    int64_t leases, misses;      /* calls that got one, and that did not */
+    int64_t sets, leased, readers, bytes; /* at present */
+    int64_t leases, misses; /* calls that got one, and that did not */
 };
 struct uli_ring_pool_counts uli_ring_pool_counts(const ulyx_comm_t *comm);
 

@@ -15,6 +15,13 @@
  * Tensors are touched by their owners only, so nobody needs to know where
  * those of others lie, and ordinary memory serves as well as windows.
  *
+ * Staging is of a call, as rings are (exchange_rings.c): each rank leases it,
+ * or takes the small one of its plan, and says which and where in its record. A
+ * rail goes in the chunks of the smaller of its two ends. A lease is over when
+ * all ranks of the node have ended the call, for they read it: each takes
+ * itself off its count of readers then, and what others put into it has come,
+ * since the readers have taken it.
+ *
  * Words. A count within call n is stored as n * 2^32 + count, so it never falls
  * and no call looks at another's. Chunk c uses place c mod K of the staging.
  *   filled[i]  local rank i has put its part into so many chunks
@@ -51,10 +58,11 @@
 #include "collectives/exchange/exchange_schedule.h"
 #include "collectives/hier/layout_hier.h"
 #include "topology/model/schedule_hier.h"
+#include "transport/net.h"
 
 enum {
     ULI_HIER_TAG_BITS = 32,
-    ULI_HIER_ACC_BYTES = 64 << 10, /* of scratch; accumulators: 8 bytes each */
+    ULI_HIER_ACC_BYTES = 64 << 10, /* of a scratch that a step uses at most */
 };
 
 /* ---- tables of one direction --------------------------------------------- */
@@ -75,7 +83,7 @@ struct uli_hier_take {
     struct uli_box box; /* of copies */
 };
 struct uli_hier_stream {
-    int64_t bytes, chunks;
+    int64_t bytes;
     struct uli_hier_give *gives;
     struct uli_hier_take *takes;
     int64_t ngives, ntakes, give_room, take_room;
@@ -114,8 +122,7 @@ enum uli_hier_kind {
     ULI_HIER_OWN, /* this node's shares in sums of its own ranks: no wire */
 };
 
-/* Words of a rail in the block of its proxy, one line each but the last two;
- * the staging follows. */
+/* Words of a rail in the block of its proxy, one line each but the last two. */
 struct uli_hier_flag {
     _Alignas(ULI_LINE) _Atomic uint64_t value;
 };
@@ -133,12 +140,14 @@ struct uli_hier_rail {
     int32_t far;         /* the proxy there */
     struct uli_hier_flags *words;
     struct uli_hier_flag *filled, *taken; /* [size of this node] */
-    char *staging;
+    int32_t place, far_place; /* number among those that proxy, far carries */
     struct uli_address far_flags; /* of the rail in far's block */
-    int64_t far_staging;          /* bytes from there */
 
-    /* of the call in flight: counts of chunks */
+    /* of the call in flight: where its staging lies, and counts of chunks */
     const struct uli_hier_stream *stream;
+    char *staging;
+    struct uli_address far_staging;
+    int64_t chunk_bytes, chunks;
     int64_t filled_n, put_n, sent_n, seen_n, credited_n, taken_n;
     int64_t give, given; /* item, and bytes of it */
     int64_t give_run, give_in_run;
@@ -150,10 +159,19 @@ struct uli_hier_rail {
  */
 
 enum { ULI_HIER_GONE = 1 }; /* status of a rank that has destroyed its plan */
+/* Those of a node go in one put that is copied at once, so it is small. */
 struct uli_hier_record {
-    int32_t status, direction;
+    int8_t status;
+    uint8_t direction;
+    uint16_t leased : 1, window : 15; /* of this rank's staging: else small */
+    uint32_t line;                    /* where it begins, in ULI_LINE */
     uint64_t hash;
 };
+_Static_assert(sizeof(struct uli_hier_record) * ULI_HIER_NODE_RANKS <=
+                   ULI_NET_INLINE_BYTES,
+    "the records of a node are copied by their put");
+_Static_assert(ULI_WINDOW_CHUNK *ULI_WINDOW_CHUNKS <= 1 << 15,
+    "numbers of windows fit into a record");
 /* Above them: the poison that the rank's communicator tells (control.h).
  */
 enum { ULI_HIER_OPEN, ULI_HIER_CLOSED, ULI_HIER_CLOSED_FAILED };
@@ -186,7 +204,8 @@ struct uli_hier {
     const struct uli_layout *layout;
     struct uli_hier_nodes nodes;
     int32_t node, local, size; /* of this rank; ranks of its node */
-    int64_t chunk_bytes;       /* equal on all ranks */
+    int64_t chunk_bytes;       /* equal on all ranks, as small_bytes is: */
+    int64_t small_bytes;       /* chunks of staging that is not leased */
     struct uli_arena_block block;
     struct uli_hier_mailbox *mailbox;
     struct uli_hier_message **mails; /* [nnodes], NULL for the own node */
@@ -198,7 +217,6 @@ struct uli_hier {
     int32_t *in_first;  /* [nnodes]: from it; own node: its own rails */
     struct uli_hier_work work[ULYX_DIRECTIONS];
     bool broken; /* an update found no memory for its tables */
-    char *acc, *group_acc, *packed;
     int64_t fixed_bytes, table_bytes; /* held, but for the block */
 
     /* of the call in flight */
@@ -254,6 +272,15 @@ bool uli_hier_try_send(struct uli_hier *hier);
  * doorbells. */
 bool uli_hier_pass_on_messages(struct uli_hier *hier);
 
+/* The most elements of a step of sums, in the scratch of the exchange:
+ * accumulators have 8 bytes each. */
+static inline int64_t
+uli_hier_step(const struct uli_hier *hier)
+{
+    int64_t room = hier->exchange->acc_elements;
+    return room < ULI_HIER_ACC_BYTES / 8 ? room : ULI_HIER_ACC_BYTES / 8;
+}
+
 static inline struct uli_hier_slot *
 uli_hier_slot_of(const struct uli_hier *hier, int32_t local)
 {
@@ -306,6 +333,14 @@ void uli_hier_took(
     struct uli_hier *hier, struct uli_hier_rail *rail, int64_t bytes);
 /* Begins the rail's cursors; tells whom it passes over. */
 void uli_hier_rail_start(struct uli_hier *hier, struct uli_hier_rail *rail);
+/* Where the rail's staging lies, of which chunks, by the records of its two
+ * ends. Errors: INTERNAL (not in their windows), which has failed the
+ * communicator. */
+ulyx_status_t uli_hier_rail_stage(
+    struct uli_hier *hier, struct uli_hier_rail *rail);
+/* This rank has ended the call: reads nothing of the node's staging any more.
+ * Where the records did not agree nobody has, and it is its own reader. */
+void uli_hier_leave_staging(struct uli_hier *hier);
 bool uli_hier_rail_ended(
     const struct uli_hier *hier, const struct uli_hier_rail *rail);
 void uli_hier_ring_node(const struct uli_hier *hier);

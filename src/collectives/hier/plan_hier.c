@@ -5,9 +5,11 @@
  * The arena block of a rank, which anybody computes from the numbers of ranks
  * alone (so nothing but its beginning is gathered):
  *   mailbox   at the first rank of a node: slots of its ranks, then message
- * from each other node rails   that the rank carries: those out by node and
- * number, those in by node, and one of its own node; each words, then K places
- * of chunk_bytes
+ *             from each other node
+ *   words     of the rails that the rank carries: those out by node and number,
+ *             those in by node, and one of its own node
+ * The staging of these rails, K places of a chunk each, in the same order,
+ * begins the memory that a call has (exchange_rings.c).
  */
 #include "collectives/hier/plan_hier.h"
 
@@ -80,17 +82,24 @@ rail_at(const struct uli_hier *h, int32_t rank, enum uli_hier_kind kind,
     int32_t home = nodes->node[rank];
     int64_t mailbox =
         nodes->local[rank] == 0 ? message_at(nodes, home, nodes->nnodes) : 0;
-    return mailbox +
-           carried_index(nodes, rank, kind, node, rail) *
-               (flags_bytes(nodes, home) + ULI_HIER_CHUNKS * h->chunk_bytes);
+    return mailbox + carried_index(nodes, rank, kind, node, rail) *
+                         flags_bytes(nodes, home);
 }
 
 static int64_t
 block_bytes(const struct uli_hier *h, int32_t rank)
 {
     return rail_at(h, rank, ULI_HIER_OWN, -1, -1) +
-           flags_bytes(&h->nodes, h->nodes.node[rank]) +
-           ULI_HIER_CHUNKS * h->chunk_bytes;
+           flags_bytes(&h->nodes, h->nodes.node[rank]);
+}
+
+/* Of this rank's rails. */
+static int64_t
+staging_bytes(const struct uli_hier *h, int64_t chunk_bytes)
+{
+    int64_t rails =
+        carried_index(&h->nodes, h->comm->rank, ULI_HIER_OWN, -1, -1) + 1;
+    return rails * ULI_HIER_CHUNKS * chunk_bytes;
 }
 
 /* ---- before the agreement ------------------------------------------------ */
@@ -157,13 +166,9 @@ hier_allocate(struct uli_hier *h)
     h->out_first = calloc(nnodes, sizeof(*h->out_first));
     h->in_first = calloc(nnodes, sizeof(*h->in_first));
     h->rails = calloc(rails, sizeof(*h->rails));
-    h->acc = malloc(ULI_HIER_ACC_BYTES);
-    h->group_acc = malloc(ULI_HIER_ACC_BYTES);
-    h->packed = malloc(ULI_HIER_ACC_BYTES);
-    h->fixed_bytes =
-        (int64_t)(rails * sizeof(*h->rails)) + 3 * ULI_HIER_ACC_BYTES;
+    h->fixed_bytes = (int64_t)(rails * sizeof(*h->rails));
     return h->mails && h->messages_there && h->out_first && h->in_first &&
-           h->rails && h->acc && h->group_acc && h->packed;
+           h->rails;
 }
 
 ulyx_status_t
@@ -181,6 +186,10 @@ uli_hier_create(struct ulyx_plan *plan)
         return uli_error(ULYX_ERR_NO_MEMORY, "no memory for a plan");
     set_lanes(h);
     h->chunk_bytes = plan->schedule_chunk_bytes;
+    h->small_bytes = uli_min(h->chunk_bytes, ULI_SMALL_CHUNK_BYTES);
+    plan->exchange.rings.full.schedule_bytes = staging_bytes(h, h->chunk_bytes);
+    plan->exchange.rings.small.schedule_bytes =
+        staging_bytes(h, h->small_bytes);
     for (int direction = 0; direction < ULYX_DIRECTIONS; direction++)
         if (plan->directions >> direction & 1)
             ULI_TRY(uli_hier_build(plan, direction, &h->work[direction]));
@@ -228,24 +237,26 @@ static bool
 connect_rail(const struct ulyx_plan *plan, const struct uli_hier *h,
     struct uli_hier_rail *rail)
 {
-    int64_t words = flags_bytes(&h->nodes, h->node);
     char *at = address_mapped(plan, rail->proxy,
         rail_at(h, rail->proxy, rail->kind, rail->node, rail->index),
-        words + ULI_HIER_CHUNKS * h->chunk_bytes);
+        flags_bytes(&h->nodes, h->node));
     if (!at)
         return false;
     rail->words = (struct uli_hier_flags *)at;
     rail->filled = rail->words->counts;
     rail->taken = rail->filled + h->size;
-    rail->staging = at + words;
+    rail->place = carried_index(
+        &h->nodes, rail->proxy, rail->kind, rail->node, rail->index);
     if (rail->kind == ULI_HIER_OWN)
         return true;
     /* What goes out here comes in there, from this node, and conversely. */
+    enum uli_hier_kind there =
+        rail->kind == ULI_HIER_OUT ? ULI_HIER_IN : ULI_HIER_OUT;
     rail->far_flags = plan->ranks[rail->far].schedule;
-    rail->far_flags.offset += rail_at(h, rail->far,
-        rail->kind == ULI_HIER_OUT ? ULI_HIER_IN : ULI_HIER_OUT, h->node,
-        rail->index);
-    rail->far_staging = flags_bytes(&h->nodes, rail->node);
+    rail->far_flags.offset +=
+        rail_at(h, rail->far, there, h->node, rail->index);
+    rail->far_place =
+        carried_index(&h->nodes, rail->far, there, h->node, rail->index);
     return true;
 }
 
@@ -294,8 +305,5 @@ uli_hier_destroy(struct uli_hier *h)
     free(h->out_first);
     free(h->in_first);
     free(h->rails);
-    free(h->acc);
-    free(h->group_acc);
-    free(h->packed);
     free(h);
 }

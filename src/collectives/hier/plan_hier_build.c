@@ -176,12 +176,11 @@ build_pair(struct build *b, int32_t from, int32_t to, int64_t *rail_bytes)
         if (rail->kind == ULI_HIER_OUT && rail->proxy == h->comm->rank)
             b->work->carried_bytes += rail_bytes[j];
         stream->bytes = rail_bytes[j];
-        stream->chunks = (rail_bytes[j] + h->chunk_bytes - 1) / h->chunk_bytes;
-        if (stream->chunks >> (ULI_HIER_TAG_BITS - 1))
+        if (rail_bytes[j] / h->small_bytes >> (ULI_HIER_TAG_BITS - 1))
             return uli_error(ULYX_ERR_UNSUPPORTED,
                 "algo is \"hier\": %lld bytes to node %d make too many chunks "
                 "of %lld",
-                (long long)rail_bytes[j], to, (long long)h->chunk_bytes);
+                (long long)rail_bytes[j], to, (long long)h->small_bytes);
     }
     if (from == h->node && to != h->node) {
         b->work->node.wire += bytes.wire;

@@ -66,6 +66,21 @@ uli_hier_start(struct uli_hier *h)
     h->sum = h->sum_done = h->sum_run = h->sum_in_run = 0;
 }
 
+/* All records are here and agree. */
+static void
+rails_start(struct uli_hier *h)
+{
+    ulyx_status_t status = ULYX_SUCCESS;
+    for (int32_t i = 0; i < h->nrails && status == ULYX_SUCCESS; i++)
+        status = uli_hier_rail_stage(h, &h->rails[i]);
+    if (status != ULYX_SUCCESS) {
+        uli_request_finish(&h->exchange->request, status);
+        return;
+    }
+    for (int32_t i = 0; i < h->nrails; i++)
+        uli_hier_rail_start(h, &h->rails[i]);
+}
+
 static bool
 come_together(struct uli_hier *h)
 {
@@ -82,8 +97,7 @@ come_together(struct uli_hier *h)
         return advanced || uli_hier_look_for_leavers(h);
     reshuffle_hier_check(h);
     if (h->wrong < 0)
-        for (int32_t i = 0; i < h->nrails; i++)
-            uli_hier_rail_start(h, &h->rails[i]);
+        rails_start(h);
     return true;
 }
 
@@ -139,6 +153,7 @@ uli_hier_progress(struct uli_hier *h)
     if (!hier_running(h) || !all_ended(h))
         return advanced || (hier_running(h) && uli_hier_look_for_leavers(h));
     atomic_store(&uli_hier_slot_of(h, h->local)->completed, h->exchange->call);
+    uli_hier_leave_staging(h);
     h->ended = true;
     return true;
 }

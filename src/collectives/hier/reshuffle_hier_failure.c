@@ -58,7 +58,7 @@ count_of(const struct uli_hier *h, const struct uli_hier_flag *word)
 static bool
 is_behind(const struct uli_hier *h, const struct uli_hier_rail *rail, int32_t i)
 {
-    int64_t chunks = rail->stream->chunks;
+    int64_t chunks = rail->chunks;
     int64_t filled = count_of(h, &rail->filled[i]);
     int64_t taken = count_of(h, &rail->taken[i]);
     if (rail->kind != ULI_HIER_IN && filled < chunks &&
@@ -73,7 +73,7 @@ is_behind(const struct uli_hier *h, const struct uli_hier_rail *rail, int32_t i)
 static bool
 waits_for_wire(const struct uli_hier *h, const struct uli_hier_rail *rail)
 {
-    int64_t chunks = rail->stream->chunks;
+    int64_t chunks = rail->chunks;
     if (rail->kind == ULI_HIER_OUT)
         return count_of(h, &rail->words->sent) <
                uli_hier_least(h, rail->filled);

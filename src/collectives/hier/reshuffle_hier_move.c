@@ -11,11 +11,11 @@
 #include "comm/remote/remote.h"
 
 static char *
-place_of(const struct uli_hier *h, const struct uli_hier_rail *rail, int64_t at)
+place_of(const struct uli_hier_rail *rail, int64_t at)
 {
     return rail->staging +
-           at / h->chunk_bytes % ULI_HIER_CHUNKS * h->chunk_bytes +
-           at % h->chunk_bytes;
+           at / rail->chunk_bytes % ULI_HIER_CHUNKS * rail->chunk_bytes +
+           at % rail->chunk_bytes;
 }
 
 static void
@@ -87,15 +87,16 @@ add_share(struct uli_hier *h, struct uli_hier_rail *rail,
     int32_t partial =
         uli_plan_dtype(t, uli_plan_side(h->exchange->direction, true));
     int64_t elem = uli_dtype_size(partial);
-    int64_t elements = uli_min(room / give->acc_bytes, ULI_HIER_ACC_BYTES / 8);
+    int64_t elements = uli_min(room / give->acc_bytes, uli_hier_step(h));
     struct uli_box part;
     const struct uli_box *box;
     struct uli_box_span span;
     int64_t bytes = uli_box_cut(&give->box, &rail->give_run, &rail->give_in_run,
         elements * elem, &part, &box, &span);
-    uli_box_pack(box, span, h->packed, h->exchange->src[give->tensor]);
-    uli_sum_accumulate(
-        t->dtype, partial, to, h->packed, bytes / elem, give->before < 0);
+    uli_box_pack(
+        box, span, h->exchange->packed, h->exchange->src[give->tensor]);
+    uli_sum_accumulate(t->dtype, partial, to, h->exchange->packed, bytes / elem,
+        give->before < 0);
     return bytes / elem * give->acc_bytes;
 }
 
@@ -119,13 +120,13 @@ uli_hier_gather(struct uli_hier *h, struct uli_hier_rail *rail)
     bool advanced = false;
     while (rail->give < stream->ngives) {
         const struct uli_hier_give *give = &stream->gives[rail->give];
-        int64_t at = give->at + rail->given, c = at / h->chunk_bytes;
+        int64_t at = give->at + rail->given, c = at / rail->chunk_bytes;
         post_filled(h, rail, c);
         if (!may_give(h, rail, give, c))
             return advanced;
-        int64_t room =
-            uli_min(give->bytes - rail->given, (c + 1) * h->chunk_bytes - at);
-        char *to = place_of(h, rail, at);
+        int64_t room = uli_min(
+            give->bytes - rail->given, (c + 1) * rail->chunk_bytes - at);
+        char *to = place_of(rail, at);
         int64_t bytes = give->acc_bytes ? add_share(h, rail, give, to, room)
                                         : hier_pack(h, rail, give, to, room);
         rail->given += bytes;
@@ -137,8 +138,8 @@ uli_hier_gather(struct uli_hier *h, struct uli_hier_rail *rail)
         if (!uli_exchange_check(h->exchange, bytes))
             return true;
     }
-    advanced |= rail->filled_n < stream->chunks;
-    post_filled(h, rail, stream->chunks);
+    advanced |= rail->filled_n < rail->chunks;
+    post_filled(h, rail, rail->chunks);
     return advanced;
 }
 
@@ -154,12 +155,11 @@ flag_offset(const struct uli_hier_rail *rail, const void *word)
 static void
 put_chunk(struct uli_hier *h, struct uli_hier_rail *rail, int64_t c)
 {
-    int64_t at = c * h->chunk_bytes, k = c % ULI_HIER_CHUNKS;
-    struct uli_net_put put = {.data = place_of(h, rail, at),
-        .bytes = uli_min(h->chunk_bytes, rail->stream->bytes - at),
-        .window = rail->far_flags.window,
-        .offset =
-            rail->far_flags.offset + rail->far_staging + k * h->chunk_bytes,
+    int64_t at = c * rail->chunk_bytes, k = c % ULI_HIER_CHUNKS;
+    struct uli_net_put put = {.data = place_of(rail, at),
+        .bytes = uli_min(rail->chunk_bytes, rail->stream->bytes - at),
+        .window = rail->far_staging.window,
+        .offset = rail->far_staging.offset + k * rail->chunk_bytes,
         .signal_window = rail->far_flags.window,
         .signal_offset = flag_offset(rail, &rail->words->arrived[k]),
         .signal = uli_hier_tag(h, c + 1),
@@ -172,7 +172,7 @@ put_chunk(struct uli_hier *h, struct uli_hier_rail *rail, int64_t c)
 static bool
 send_chunks(struct uli_hier *h, struct uli_hier_rail *rail)
 {
-    int64_t chunks = rail->stream->chunks, before = rail->put_n;
+    int64_t chunks = rail->chunks, before = rail->put_n;
     int64_t whole = rail->put_n < chunks ? uli_hier_least(h, rail->filled) : 0;
     while (rail->put_n < uli_min(whole, chunks) &&
            (rail->put_n < ULI_HIER_CHUNKS ||
@@ -200,7 +200,7 @@ send_chunks(struct uli_hier *h, struct uli_hier_rail *rail)
 static bool
 pass_on(struct uli_hier *h, struct uli_hier_rail *rail)
 {
-    int64_t chunks = rail->stream->chunks, seen = rail->seen_n;
+    int64_t chunks = rail->chunks, seen = rail->seen_n;
     while (rail->seen_n < chunks &&
            uli_hier_reached(h,
                &rail->words->arrived[rail->seen_n % ULI_HIER_CHUNKS],
@@ -234,9 +234,9 @@ static void
 post_taken(struct uli_hier *h, struct uli_hier_rail *rail)
 {
     const struct uli_hier_stream *stream = rail->stream;
-    int64_t count = stream->chunks;
+    int64_t count = rail->chunks;
     if (rail->take < stream->ntakes)
-        count = (stream->takes[rail->take].at + rail->took) / h->chunk_bytes;
+        count = (stream->takes[rail->take].at + rail->took) / rail->chunk_bytes;
     if (count <= rail->taken_n)
         return;
     rail->taken_n = count;
@@ -262,9 +262,9 @@ int64_t
 uli_hier_here(const struct uli_hier *h, const struct uli_hier_rail *rail,
     int64_t at, const char **bytes_p)
 {
-    int64_t c = at / h->chunk_bytes;
-    *bytes_p = place_of(h, rail, at);
-    return uli_hier_has_come(h, rail, c) ? (c + 1) * h->chunk_bytes - at : 0;
+    int64_t c = at / rail->chunk_bytes;
+    *bytes_p = place_of(rail, at);
+    return uli_hier_has_come(h, rail, c) ? (c + 1) * rail->chunk_bytes - at : 0;
 }
 
 void
@@ -319,6 +319,8 @@ void
 uli_hier_rail_start(struct uli_hier *h, struct uli_hier_rail *rail)
 {
     rail->stream = &h->now->streams[rail - h->rails];
+    rail->chunks =
+        (rail->stream->bytes + rail->chunk_bytes - 1) / rail->chunk_bytes;
     rail->filled_n = rail->put_n = rail->sent_n = rail->seen_n = 0;
     rail->credited_n = rail->taken_n = 0;
     rail->give = rail->given = rail->give_run = rail->give_in_run = 0;
@@ -330,14 +332,13 @@ uli_hier_rail_start(struct uli_hier *h, struct uli_hier_rail *rail)
 bool
 uli_hier_rail_ended(const struct uli_hier *h, const struct uli_hier_rail *rail)
 {
-    const struct uli_hier_stream *stream = rail->stream;
-    if (rail->kind != ULI_HIER_IN && rail->filled_n < stream->chunks)
+    if (rail->kind != ULI_HIER_IN && rail->filled_n < rail->chunks)
         return false;
-    if (rail->kind != ULI_HIER_OUT && rail->taken_n < stream->chunks)
+    if (rail->kind != ULI_HIER_OUT && rail->taken_n < rail->chunks)
         return false;
     if (rail->kind == ULI_HIER_OWN || rail->proxy != h->comm->rank)
         return true;
     return rail->kind == ULI_HIER_OUT
-               ? rail->sent_n == stream->chunks
-               : rail->credited_n >= stream->chunks - ULI_HIER_CHUNKS;
+               ? rail->sent_n == rail->chunks
+               : rail->credited_n >= rail->chunks - ULI_HIER_CHUNKS;
 }

@@ -5,6 +5,7 @@
  * 1 puts a node and call, by whoever finds them complete first; a
  * compare-and-swap makes it one rank.
  */
+#include "base/size.h"
 #include "collectives/hier/hier.h"
 #include "comm/remote/remote.h"
 
@@ -58,7 +59,7 @@ uli_hier_presence(const struct uli_hier *h, int32_t p, uint64_t call)
 static struct uli_hier_record
 local_record(const struct uli_hier *h, int32_t local, uint64_t call)
 {
-    struct uli_hier_record gone = {ULI_HIER_GONE, 0, 0};
+    const struct uli_hier_record gone = {.status = ULI_HIER_GONE};
     return local_presence(h, local, call) == ULI_HIER_POSTED
                ? uli_hier_slot_of(h, local)->records[call & 1]
                : gone;
@@ -69,7 +70,7 @@ uli_hier_record_of(const struct uli_hier *h, int32_t p)
 {
     uint64_t call = h->exchange->call;
     int32_t node = h->nodes.node[p], local = h->nodes.local[p];
-    struct uli_hier_record gone = {ULI_HIER_GONE, 0, 0};
+    const struct uli_hier_record gone = {.status = ULI_HIER_GONE};
     if (node == h->node)
         return local_record(h, local, call);
     if (node_presence(h, node, call) == ULI_HIER_LEFT)
@@ -148,14 +149,28 @@ uli_hier_try_send(struct uli_hier *h)
     return true;
 }
 
+/* It begins the memory that the call has; a refused call has none. */
+static void
+hier_offer_staging(const struct uli_hier *h, struct uli_hier_record *record)
+{
+    const struct uli_exchange *exchange = h->exchange;
+    bool any = record->status == ULYX_SUCCESS;
+    record->leased = any && exchange->ring_set;
+    record->window = any ? exchange->ring_window & 0x7FFF : 0;
+    record->line = any ? (uint32_t)(exchange->ring_offset / ULI_LINE) : 0;
+    if (record->leased)
+        atomic_fetch_add(uli_ring_set_readers(exchange->ring_set), h->size);
+}
+
 void
 uli_hier_post(struct uli_hier *h, ulyx_status_t status)
 {
     struct uli_hier_slot *slot = uli_hier_slot_of(h, h->local);
     struct uli_hier_record *record = &slot->records[h->exchange->call & 1];
-    record->status = status;
-    record->direction = h->exchange->direction;
+    record->status = (int8_t)status;
+    record->direction = (uint8_t)h->exchange->direction;
     record->hash = h->exchange->hash;
+    hier_offer_staging(h, record);
     atomic_store(&slot->posted, h->exchange->call);
     h->posted = true;
     uli_hier_try_send(h);
@@ -204,6 +219,73 @@ uli_hier_pass_on_messages(struct uli_hier *h)
     h->nmails = count;
     uli_hier_ring_node(h);
     return true;
+}
+
+/* ---- staging ------------------------------------------------------------- */
+
+static int64_t
+record_chunk(const struct uli_hier *h, const struct uli_hier_record *record)
+{
+    return record->leased ? h->chunk_bytes : h->small_bytes;
+}
+
+/* Of the rail that is the place-th of those that the record's rank carries. */
+static struct uli_address
+record_staging(const struct uli_hier *h, const struct uli_hier_record *record,
+    int32_t place)
+{
+    return (struct uli_address){
+        record->window, (int64_t)record->line * ULI_LINE +
+                            place * ULI_HIER_CHUNKS * record_chunk(h, record)};
+}
+
+ulyx_status_t
+uli_hier_rail_stage(struct uli_hier *h, struct uli_hier_rail *rail)
+{
+    const struct uli_hier_record near = uli_hier_record_of(h, rail->proxy);
+    struct uli_address at = record_staging(h, &near, rail->place);
+    int64_t bytes = ULI_HIER_CHUNKS * record_chunk(h, &near);
+    int32_t wrong = rail->proxy;
+    rail->chunk_bytes = record_chunk(h, &near);
+    rail->staging =
+        uli_window_address(h->comm, rail->proxy, at.window, at.offset, bytes);
+    bool good = rail->staging != NULL;
+    if (good && rail->kind != ULI_HIER_OWN) {
+        const struct uli_hier_record far = uli_hier_record_of(h, rail->far);
+        wrong = rail->far;
+        at = rail->far_staging = record_staging(h, &far, rail->far_place);
+        bytes = ULI_HIER_CHUNKS * record_chunk(h, &far);
+        rail->chunk_bytes = uli_min(rail->chunk_bytes, record_chunk(h, &far));
+        good = rail->proxy != h->comm->rank ||
+               uli_remote_window_holds(
+                   h->comm, rail->far, at.window, at.offset, bytes);
+    }
+    if (good)
+        return ULYX_SUCCESS;
+    return uli_comm_fail(h->comm, ULYX_ERR_INTERNAL, wrong,
+        "rank %d: its staging of %lld bytes at byte %lld of its window %u is "
+        "not known here",
+        wrong, (long long)bytes, (long long)at.offset, at.window);
+}
+
+void
+uli_hier_leave_staging(struct uli_hier *h)
+{
+    struct uli_ring_set *mine = h->exchange->ring_set;
+    if (h->wrong >= 0) {
+        if (mine)
+            atomic_fetch_sub(uli_ring_set_readers(mine), h->size);
+        return;
+    }
+    for (int32_t i = 0; i < h->size; i++) {
+        struct uli_hier_record record = local_record(h, i, h->exchange->call);
+        struct uli_ring_head *head = uli_window_address(h->comm,
+            uli_nodes_rank(&h->nodes, h->node, i), record.window,
+            (int64_t)record.line * ULI_LINE - (int64_t)sizeof(*head),
+            (int64_t)sizeof(*head));
+        if (record.leased && head)
+            atomic_fetch_sub(&head->readers, 1);
+    }
 }
 
 /* ---- the end ------------------------------------------------------------- */

@@ -13,8 +13,7 @@
 static int64_t
 elements_here(const struct uli_hier *h, const struct uli_hier_sum *sum)
 {
-    int64_t elements =
-        uli_min(sum->elements - h->sum_done, ULI_HIER_ACC_BYTES / 8);
+    int64_t elements = uli_min(sum->elements - h->sum_done, uli_hier_step(h));
     for (int32_t i = 0; i < sum->nparts; i++) {
         const struct uli_hier_part *part = &h->now->parts[sum->first_part + i];
         const struct uli_hier_rail *rail = &h->rails[part->rail];
@@ -40,10 +39,10 @@ merge_part(struct uli_hier *h, const struct uli_shape_tensor *t,
         h, rail, rail->stream->takes[rail->take].at + rail->took, &bytes);
     if (!part->acc) {
         uli_sum_accumulate(
-            t->dtype, partial, h->group_acc, bytes, elements, true);
-        bytes = h->group_acc;
+            t->dtype, partial, h->exchange->group_acc, bytes, elements, true);
+        bytes = h->exchange->group_acc;
     }
-    uli_sum_merge(t->dtype, partial, h->acc, bytes, elements, first);
+    uli_sum_merge(t->dtype, partial, h->exchange->acc, bytes, elements, first);
     uli_hier_took(h, rail, elements * part->unit);
 }
 
@@ -72,7 +71,7 @@ sum_step(struct uli_hier *h, const struct uli_hier_sum *sum, int64_t elements)
         .dst_offset = box->dst_offset,
         .dst_stride = {
             box->dst_stride[0], box->dst_stride[1], box->dst_stride[2]}};
-    uli_sum_store(&out, span, h->exchange->dst[sum->tensor], h->acc);
+    uli_sum_store(&out, span, h->exchange->dst[sum->tensor], h->exchange->acc);
     return elements;
 }
 

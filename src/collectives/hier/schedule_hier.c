@@ -136,7 +136,7 @@ hier_describe(const struct ulyx_plan *plan, char *text_p, size_t text_bytes)
         "; between %d nodes: gather, wire, spread in chunks of %lld, %d a rail "
         "(%lld staging bytes)",
         hier->nodes.nnodes, (long long)hier->chunk_bytes, ULI_HIER_CHUNKS,
-        (long long)hier->block.bytes);
+        (long long)plan->exchange.rings.full.schedule_bytes);
     for (int direction = 0; direction < ULYX_DIRECTIONS && length < text_bytes;
          direction++) {
         const struct uli_hier_work *work = &hier->work[direction];

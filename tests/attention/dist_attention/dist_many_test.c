@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "comm/meet.h"
 #include "support/random.h"
@@ -203,6 +204,22 @@ rank_makes(struct rank_state *s, const struct run *run)
     return true;
 }
 
+/* What the others have not let go of yet follows when they have: their last
+ * words may be on the way. */
+static bool
+rank_trims(struct rank_state *s, int64_t before)
+{
+    const struct timespec pause = {0, 10000000};
+    for (int i = 0; i < 1000; i++) {
+        if (!ranks_expect(!ulyx_comm_trim(s->comm)))
+            return false;
+        if (held_bytes(s) <= before)
+            return true;
+        nanosleep(&pause, NULL);
+    }
+    return ranks_expect(held_bytes(s) <= before);
+}
+
 static bool
 rank_ends(struct rank_state *s, const struct run *run, int rank, int64_t before)
 {
@@ -210,9 +227,8 @@ rank_ends(struct rank_state *s, const struct run *run, int rank, int64_t before)
     for (int i = 0; good && i < run->count; i++)
         good = ranks_expect(
             !ulyx_dist_attention_destroy(s->dist[(i + rank) % run->count]));
-    good = good && ranks_expect(!ulyx_comm_barrier(s->comm)) &&
-           ranks_expect(!ulyx_comm_trim(s->comm)) &&
-           ranks_expect(held_bytes(s) <= before);
+    good = good && rank_trims(s, before) &&
+           ranks_expect(!ulyx_comm_barrier(s->comm));
     return good && ranks_expect(!ulyx_comm_destroy(s->comm));
 }
 

@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 #include "collectives/exchange/ring_pool.h"
 #include "support/ranks.h"
 #include "support/test.h"
@@ -129,6 +131,15 @@ sets_in_use_stay(void **state)
     uli_ring_pool_trim(comm);
     assert_int_equal(set->bytes, bytes);
     atomic_fetch_sub(uli_ring_set_pending(set), 1);
+    /* The same of ranks that still read it. */
+    atomic_fetch_add(uli_ring_set_readers(set), 2);
+    assert_null(uli_ring_set_lease(comm, 2, 10000));
+    assert_ptr_equal(uli_ring_set_lease(comm, 1, 10000), set);
+    uli_ring_set_give_back(set);
+    atomic_fetch_sub(uli_ring_set_readers(set), 1);
+    uli_ring_pool_trim(comm);
+    assert_null(uli_ring_set_lease(comm, 2, 10000));
+    atomic_fetch_sub(uli_ring_set_readers(set), 1);
     assert_ptr_equal(uli_ring_set_lease(comm, 2, 10000), set);
     uli_ring_set_give_back(set);
     uli_ring_pool_trim(comm);
@@ -143,6 +154,7 @@ struct scene {
     struct world_ranks ranks;
     struct world *worlds[PLANS];
     int64_t asked[RANKS]; /* calls that have asked for a set */
+    pthread_barrier_t barrier;
     uint64_t seed;
 };
 
@@ -337,6 +349,7 @@ scene_runs(struct scene *s, rank_fn body)
         struct uli_ring_pool_counts counts =
             uli_ring_pool_counts(s->ranks.comms[r]);
         assert_true(counts.sets <= SETS);
+        assert_int_equal(counts.readers, 0);
         misses += counts.misses;
     }
     return misses;
@@ -416,6 +429,55 @@ calls_that_differ_give_their_sets_back(void **state)
     struct scene *s = scene_new("2");
     (void)state;
     assert_int_equal(ranks_run_threads(RANKS, differ_body, s, LIMIT_S), 0);
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(uli_ring_pool_counts(s->ranks.comms[r]).readers, 0);
+    scene_free(s);
+}
+
+/* Staging between nodes is read by all ranks of the node: from the moment a
+ * rank says where it lies, before any other has come, until they have ended. */
+static int
+readers_body(int rank, int nranks, void *context)
+{
+    struct scene *s = context;
+    struct world *w = s->worlds[PLANS - 1];
+    ulyx_comm_t *comm = s->ranks.comms[rank];
+    const char *algo = getenv("ULYX_ALGO"),
+               *size = getenv("ULYX_RANKS_PER_NODE");
+    bool staged = comm->nnodes > 1 && algo && !strcmp(algo, "hier");
+    const void *src[ULI_TENSORS];
+    void *dst[ULI_TENSORS];
+    ulyx_request_t *request;
+    (void)nranks;
+    if (!ranks_expect(world_create(w, rank) == ULYX_SUCCESS))
+        return 1;
+    world_pointers(w, rank, 0, src, dst);
+    pthread_barrier_wait(&s->barrier);
+    bool good = true;
+    if (rank == 0) {
+        good = ranks_expect(ulyx_reshuffle_start(
+                                w->plans[rank], 0, src, dst, 0, &request) == 0);
+        int64_t readers = uli_ring_pool_counts(comm).readers;
+        good &= ranks_expect(readers == (staged ? atoi(size) : 0));
+    }
+    pthread_barrier_wait(&s->barrier);
+    good &= rank == 0 ? ranks_expect(ulyx_request_wait(request) == ULYX_SUCCESS)
+                      : ranks_expect(world_execute(w, rank, 0) == ULYX_SUCCESS);
+    good &= ranks_expect(world_check_rank(w, 0, rank));
+    pthread_barrier_wait(&s->barrier);
+    good &= ranks_expect(uli_ring_pool_counts(comm).readers == 0);
+    pthread_barrier_wait(&s->barrier);
+    return !good || ulyx_plan_destroy(w->plans[rank]) != ULYX_SUCCESS;
+}
+
+static void
+staging_is_kept_for_its_readers(void **state)
+{
+    struct scene *s = scene_new("2");
+    (void)state;
+    pthread_barrier_init(&s->barrier, NULL, RANKS);
+    assert_int_equal(ranks_run_threads(RANKS, readers_body, s, LIMIT_S), 0);
+    pthread_barrier_destroy(&s->barrier);
     scene_free(s);
 }
 
@@ -511,6 +573,20 @@ scene_bytes(const struct scene *s)
     return all;
 }
 
+/* What others have not let go of yet follows when they have: the first rank of
+ * a node is the last of it to do so, and last words may be on the way. */
+static void
+scene_trims(const struct scene *s, int64_t before)
+{
+    const struct timespec pause = {0, 10000000};
+    for (int i = 0; i < 1000 && scene_bytes(s) > before; i++) {
+        if (i > 1)
+            nanosleep(&pause, NULL);
+        for (int r = 0; r < RANKS; r++)
+            assert_status(ulyx_comm_trim(s->ranks.comms[r]), ULYX_SUCCESS);
+    }
+}
+
 static void
 trim_gives_all_back(void **state)
 {
@@ -525,8 +601,7 @@ trim_gives_all_back(void **state)
             0);
         if (i != 1)
             assert_true(scene_bytes(s) > before + (64 << 10));
-        for (int r = 0; r < RANKS; r++)
-            assert_status(ulyx_comm_trim(s->ranks.comms[r]), ULYX_SUCCESS);
+        scene_trims(s, before);
         assert_int_equal(scene_bytes(s), before);
         for (int r = 0; r < RANKS; r++)
             assert_int_equal(uli_ring_pool_counts(s->ranks.comms[r]).sets, 0);
@@ -542,6 +617,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(plans_without_sets_go_by_small_rings),
     cmocka_unit_test(plans_at_once_take_sets_or_small_rings),
     cmocka_unit_test(calls_that_differ_give_their_sets_back),
+    cmocka_unit_test(staging_is_kept_for_its_readers),
     cmocka_unit_test(sets_of_failed_calls_are_not_leased_again),
     cmocka_unit_test(trim_gives_all_back),
 };
