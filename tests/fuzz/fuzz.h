@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a fuzz target is: one file that defines fuzz_one. Linked with libFuzzer
+ * it is given what libFuzzer makes up; linked with replay.c, the inputs that
+ * are stored in tests/fuzz/corpus, and each of them damaged.
+ */
+#ifndef TESTS_FUZZ_FUZZ_H
+#define TESTS_FUZZ_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The name is libFuzzer's. Ends the process where the library is wrong. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+/* A regular file with these bytes: its path, until the next call. */
+const char *fuzz_file(const uint8_t *data, size_t bytes);
+
+#endif
