@@ -261,12 +261,13 @@ run_complain(
     return false;
 }
 
-/* Who fails before he can reach the meeting cannot tell the others. */
+/* A rank that fails before it has reached the meeting cannot tell the others.
+ */
 static bool
 was_never_there(const struct scene_end *end)
 {
-    return end->step == STEP_CREATE && strstr(end->text, "did not join") &&
-           strstr(end->text, "before the deadline");
+    return end->step == STEP_CREATE && strstr(end->text, "waiting for rank ") &&
+           strstr(end->text, " to join");
 }
 
 static bool
