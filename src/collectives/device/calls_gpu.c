@@ -5,8 +5,10 @@
 #include "collectives/device/calls_gpu.h"
 
 #include <stdatomic.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/status.h"
+
+enum { PAUSE_NS = 20000 };
 
 ulyx_status_t
 uli_gpu_check_stream(const struct uli_device_ops *ops, int32_t device,
@@ -95,10 +97,9 @@ ulyx_status_t
 uli_gpu_await(const struct uli_device_ops *ops, int32_t device, void *event,
     uli_deadline_t deadline)
 {
-    const struct timespec pause = {0, 20000};
     ulyx_status_t status = ops->event_test(device, event);
     while (status == ULYX_IN_PROGRESS && !uli_deadline_over(deadline)) {
-        nanosleep(&pause, NULL);
+        uli_clock_sleep_ns(PAUSE_NS);
         status = ops->event_test(device, event);
     }
     return status;

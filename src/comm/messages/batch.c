@@ -15,15 +15,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/log.h"
 #include "comm/messages/batch_hooks.h"
 #include "comm/service/service.h"
 
 /* A call is late that has gone on for so long beyond its timeout: the peers'
  * words are as old as their last look. */
-#define GRACE_NS (INT64_C(100) * 1000 * 1000)
-#define CLOSE_S  1.0
+#define GRACE_NS       (INT64_C(100) * 1000 * 1000)
+#define CLOSE_S        1.0
+#define TAKEN_PAUSE_NS 20000
 
 struct uli_comm_batch {
     struct uli_batch_context context;
@@ -261,14 +261,13 @@ uli_comm_batch_describe(ulyx_comm_t *comm, char *text_p, size_t text_bytes)
 ulyx_status_t
 uli_comm_batch_take(ulyx_comm_t *comm, uli_deadline_t deadline)
 {
-    const struct timespec pause = {0, 20000};
     while (atomic_exchange(&comm->batch->taken, true)) {
         if (uli_deadline_over(deadline))
             return uli_error(ULYX_ERR_BUSY,
                 "another thread executes a plan of %.63s, whose device memory "
                 "goes by %s",
                 comm->name, comm->batch->transport->name);
-        nanosleep(&pause, NULL);
+        uli_clock_sleep_ns(TAKEN_PAUSE_NS);
     }
     return ULYX_SUCCESS;
 }

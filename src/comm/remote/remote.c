@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include "base/size.h"
 #include "base/thread.h"
 #include "comm/place.h"
@@ -54,13 +53,6 @@ uli_comm_progress(ulyx_comm_t *comm)
     return remote_move(comm);
 }
 
-static void
-step_aside(void)
-{
-    struct timespec time = {0, ASIDE_NS};
-    nanosleep(&time, NULL);
-}
-
 static void *
 thread_main(void *context)
 {
@@ -71,7 +63,7 @@ thread_main(void *context)
     while (!atomic_load(&remote->stop)) {
         bool active = atomic_load(&remote->active);
         if (atomic_exchange(&remote->callers, 0))
-            step_aside();
+            uli_clock_sleep_ns(ASIDE_NS);
         if (remote_move(comm)) {
             idle = 0;
             continue;

@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 #include "device/cuda_context.h"
 #include "transport/nccl/library.h"
 #include "transport/transport.h"
@@ -151,11 +151,10 @@ abort_batch(struct uli_batch *base)
 static void
 pause_between(int looks)
 {
-    struct timespec time = {0, LOOK_NS};
     if (looks < EAGER_LOOKS)
         sched_yield();
     else
-        nanosleep(&time, NULL);
+        uli_clock_sleep_ns(LOOK_NS);
 }
 
 /* Until the last call is no longer in progress. */

@@ -173,7 +173,7 @@ ucx_make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
                           : net->eager_bytes;
     atomic_flag_clear(&net->busy);
     net->keepalive_s = params->settings->keepalive_s;
-    net->listener = net->sentinel.fd = -1;
+    net->listener = net->sentinel.fd = net->wake_fd = -1;
     for (int i = 0; i < ULI_UCX_CALLERS; i++)
         net->callers[i].fd = -1;
     net->gate.open = net->gate.met = params->settings->insecure;
@@ -191,6 +191,42 @@ ucx_make(const struct uli_net_params *params, const struct uli_ucx_calls *ucx)
     return net;
 }
 
+/* What needs no UCX. */
+static ulyx_status_t
+open_own(struct uli_net *net)
+{
+    ULI_TRY(uli_random_bytes(&net->token, sizeof(net->token)));
+    ULI_TRY(uli_random_bytes(&net->next_tag, sizeof(net->next_tag)));
+    ULI_TRY(uli_ucx_recv_open(net));
+    ULI_TRY(uli_ucx_ops_prepare(net, PREPARED));
+    net->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return net->wake_fd < 0 ? uli_error_errno("ucx: eventfd") : ULYX_SUCCESS;
+}
+
+/* The reverse, and the net itself. */
+static void
+free_own(struct uli_net *net)
+{
+    if (net->wake_fd >= 0)
+        close(net->wake_fd);
+    for (int32_t p = 0; p < net->nranks; p++) {
+        uli_ucx_forget(&net->peers[p]);
+        free(net->peers[p].address);
+    }
+    uli_ucx_gate_free(net);
+    uli_ucx_recv_close(net);
+    uli_ucx_ops_free(net);
+    free(net);
+}
+
+/* Between the sockets that were there before and those that are now. */
+static ulyx_status_t
+open_gated(struct uli_net *net)
+{
+    ULI_TRY(uli_ucx_gate_before(net));
+    return open_worker(net);
+}
+
 static ulyx_status_t
 open_net(const struct uli_net_params *params, struct uli_net **net_p)
 {
@@ -205,35 +241,21 @@ open_net(const struct uli_net_params *params, struct uli_net **net_p)
         uli_ucx_let_go();
         return uli_error(status, "ucx: no memory for %d peers", params->nranks);
     }
-    status = uli_random_bytes(&net->token, sizeof(net->token));
-    if (status == ULYX_SUCCESS)
-        status = uli_random_bytes(&net->next_tag, sizeof(net->next_tag));
-    if (status == ULYX_SUCCESS)
-        status = uli_ucx_recv_open(net);
-    if (status == ULYX_SUCCESS)
-        status = uli_ucx_ops_prepare(net, PREPARED);
+    status = open_own(net);
     if (status != ULYX_SUCCESS)
         goto err_free;
-    net->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (net->wake_fd < 0) {
-        status = uli_error_errno("ucx: eventfd");
-        goto err_free;
-    }
     status = uli_ucx_context(ucx, params, net->devices, sizeof(net->devices),
         &net->may_put, &net->context);
     if (status != ULYX_SUCCESS)
-        goto err_wake;
-    status = uli_ucx_gate_before(net);
-    if (status == ULYX_SUCCESS)
-        status = open_worker(net);
+        goto err_free;
+    status = open_gated(net);
     if (status != ULYX_SUCCESS)
         goto err_context;
     uli_ucx_keepalive_open(net, params->settings->ports);
     status = uli_ucx_gate_after(net);
-    if (status != ULYX_SUCCESS)
-        goto err_worker;
-    status = uli_ucx_window_add(
-        net, ULI_UCX_SCRATCH, net->scratch, ULI_UCX_SCRATCH_BYTES);
+    if (status == ULYX_SUCCESS)
+        status = uli_ucx_window_add(
+            net, ULI_UCX_SCRATCH, net->scratch, ULI_UCX_SCRATCH_BYTES);
     if (status != ULYX_SUCCESS)
         goto err_worker;
     ULI_INFO(ULI_LOG_TRANS, net->rank, "UCX %s on devices %s",
@@ -246,13 +268,8 @@ err_worker:
     ucx->worker_destroy(net->worker);
 err_context:
     ucx->cleanup(net->context);
-err_wake:
-    close(net->wake_fd);
 err_free:
-    uli_ucx_gate_free(net);
-    uli_ucx_recv_close(net);
-    uli_ucx_ops_free(net);
-    free(net);
+    free_own(net);
     uli_ucx_let_go();
     return status;
 }
@@ -373,15 +390,7 @@ ucx_close(struct uli_net *net, int64_t deadline_ns)
         uli_ucx_let_go();
     }
     uli_ucx_keepalive_close(net);
-    close(net->wake_fd);
-    for (int32_t p = 0; p < net->nranks; p++) {
-        uli_ucx_forget(&net->peers[p]);
-        free(net->peers[p].address);
-    }
-    uli_ucx_gate_free(net);
-    uli_ucx_recv_close(net);
-    uli_ucx_ops_free(net);
-    free(net);
+    free_own(net);
 }
 
 /* ---- the table ----------------------------------------------------------- */
