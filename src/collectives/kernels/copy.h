@@ -46,16 +46,6 @@ void uli_box_copy(const struct uli_box *box, struct uli_box_span span,
 void uli_box_zero(
     const struct uli_box *box, struct uli_box_span span, void *dst);
 
-/* Several boxes in one pass over the rows that they share: boxes that agree in
- * extent[0] and extent[2], such as the heads of P peers, side by side in each
- * token's row. span counts rows, 0 .. extent[0] * extent[2]; of each row,
- * extent[1] runs go to every box. dst[n] and src[n] are the base pointers of
- * boxes[n]. Reading the columns of one peer after those of another costs up to
- * 1.7 times as much where runs are below 2 KiB. */
-void uli_box_copy_joint(const struct uli_box boxes[], int32_t count,
-    struct uli_box_span span, void *const dst[], const void *const src[],
-    bool stream_stores);
-
 /* The box's bytes in loop order to and from contiguous memory: pack writes
  * the runs of span at `packed` one after another; unpack is the reverse. */
 void uli_box_pack(const struct uli_box *box, struct uli_box_span span,

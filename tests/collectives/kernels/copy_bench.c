@@ -10,7 +10,6 @@
  *   transpose: [8][n] rows <- [n][8] rows
  *   back:      [n][8] rows <- [8][n] rows
  *   turns:     8 x [n] rows <- [n][8] rows, one peer's box after another's
- *   joint:     the same in one pass
  */
 #include "collectives/kernels/copy_bench.h"
 
@@ -51,29 +50,18 @@ make_box(const char *shape, int64_t row)
 
 /* The same box for each of HEADS peers, side by side in the source. */
 static void
-copy_peers(const struct uli_box *box, const char *shape, bool stream)
+copy_peers(const struct uli_box *box, bool stream)
 {
-    struct uli_box boxes[HEADS];
-    void *to[HEADS];
-    const void *from[HEADS];
-    int64_t rows = box->extent[2];
-    for (int n = 0; n < HEADS; n++) {
-        boxes[n] = *box;
-        to[n] = dst + n * uli_box_bytes(box);
-        from[n] = src + n * box->run_bytes;
-        if (strcmp(shape, "turns") == 0)
-            uli_box_copy(
-                box, (struct uli_box_span){0, rows}, to[n], from[n], stream);
-    }
-    if (strcmp(shape, "joint") == 0)
-        uli_box_copy_joint(
-            boxes, HEADS, (struct uli_box_span){0, rows}, to, from, stream);
+    struct uli_box_span rows = {0, box->extent[2]};
+    for (int n = 0; n < HEADS; n++)
+        uli_box_copy(box, rows, dst + n * uli_box_bytes(box),
+            src + n * box->run_bytes, stream);
 }
 
 static bool
 is_peers(const char *shape)
 {
-    return strcmp(shape, "turns") == 0 || strcmp(shape, "joint") == 0;
+    return strcmp(shape, "turns") == 0;
 }
 
 static double
@@ -82,7 +70,7 @@ time_box(const struct uli_box *box, const char *shape, bool stream)
     int64_t runs = box->extent[0] * box->extent[1] * box->extent[2];
     int64_t begin = uli_clock_ns();
     if (is_peers(shape))
-        copy_peers(box, shape, stream);
+        copy_peers(box, stream);
     else
         uli_box_copy(box, (struct uli_box_span){0, runs}, dst, src, stream);
     return (double)(uli_clock_ns() - begin);
@@ -150,7 +138,7 @@ int
 copy_bench(int argc, char **argv)
 {
     static const char *const shapes[] = {
-        "gather", "scatter", "transpose", "back", "turns", "joint"};
+        "gather", "scatter", "transpose", "back", "turns"};
     total_bytes = (argc > 0 ? atoll(argv[0]) : 512) << 20;
     if (argc > 1 && !uli_copy_kernel_select(argv[1])) {
         fprintf(stderr, "this machine has no kernel %s\n", argv[1]);
