@@ -461,9 +461,9 @@ struct uli_late uli_exchange_awaited(struct uli_exchange *exchange);
  * before its pair flags. */
 bool uli_exchange_left(const struct uli_exchange *exchange, int32_t p);
 bool uli_exchange_gone(const struct uli_exchange *exchange, int32_t p);
-/* Was the deadline of p over, in whatever call? Then it fails all that wait for
- * it, by what it has waited for. To be asked once it has closed or left. late_p
- * may be NULL. */
+/* Did p leave a call because its deadline was over? Whoever waits for p then
+ * fails by what p has waited for, which *late_p says. To be asked once p has
+ * closed or left. late_p may be NULL. */
 bool uli_exchange_timed_out(
     const struct uli_exchange *exchange, int32_t p, struct uli_late *late_p);
 /* Ends the operation by the cause that a peer which has gone has told; false:

@@ -9,7 +9,8 @@
  * so many remote peers at a time, in its own order, and the next begins when
  * one has ended. Streams that carry shares of sums are not held back: a sum
  * waits for all its sharers, so two ranks that hold theirs back could wait for
- * each other. Copies wait for nobody, thus whoever is sent to ends.
+ * each other. Copies wait for nobody, so a rank that is sent copies always
+ * ends.
  *
  * A slot is the same stream in one piece: everything fits, it is there as
  * soon as EAGER(n) is, and it is written again only two calls later.

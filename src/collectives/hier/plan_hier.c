@@ -4,7 +4,7 @@
  *
  * The arena block of a rank, which anybody computes from the numbers of ranks
  * alone (so nothing but its beginning is gathered):
- *   mailbox   at the first rank of a node: slots of its ranks, then message
+ *   mailbox   at the first rank of a node: slots of its ranks, then a message
  *             from each other node
  *   words     of the rails that the rank carries: those out by node and number,
  *             those in by node, and one of its own node

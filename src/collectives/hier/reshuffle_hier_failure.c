@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a call of the hierarchical schedule ends other than well: ranks of the
- * node that leave it, and whom it waits for when its deadline is over.
+ * How a call of the hierarchical schedule fails: by ranks of the node that
+ * leave it, or at its deadline, whose ranks it then names.
  *
  * A chunk passes through several ranks, so a rank waits for some that only wait
  * themselves. Named are those whose turn it is: of this node exactly, by the

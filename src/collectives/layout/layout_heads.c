@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole heads on ranks. Rank r has query heads [q_r, q_{r+1}). A tensor with
- * hk heads, each read by g = h / hk query heads (HEADS_QUERY: g = 1), is held
- * as rank r holds           [floor(q_r / g), ceil(q_{r+1} / g)) if h_r > 0 is
- * the lowest holder   [ceil(q_r / g),  ceil(q_{r+1} / g)) for head k has its
- * lowest holder where its first reader k * g is.
+ * Whole heads on ranks. Rank r has query heads [q_r, q_{r+1}). Of a tensor with
+ * hk heads, each read by g = h / hk query heads (g > 1 with GQA and MQA;
+ * HEADS_QUERY: g = 1), rank r
+ *     holds                  [floor(q_r / g), ceil(q_{r+1} / g)) if h_r > 0
+ *     is the lowest holder   [ceil(q_r / g),  ceil(q_{r+1} / g))
+ * for head k has its lowest holder where its first reader k * g is.
  */
 #include "collectives/layout/layout_private.h"
 

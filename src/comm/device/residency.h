@@ -39,8 +39,8 @@ struct uli_residency {
  * at most an equal part of the device for each rank on it. */
 int32_t uli_residency_sms(
     const ulyx_comm_t *comm, int32_t max_sms, int32_t multiprocessors);
-/* Claims so many blocks, if they may wait for others (0: none are wanted); else
- * fewer is no help. */
+/* Claims that many blocks for launches whose blocks wait for each other, or
+ * none where they may not all run at once (blocks 0: none are wanted). */
 void uli_residency_choose(
     const ulyx_comm_t *comm, int64_t blocks, struct uli_residency *room);
 

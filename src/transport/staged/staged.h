@@ -22,9 +22,9 @@
  * is under way.
  *
  * Memory does not grow with the messages: a rank's receive buffer and sending
- * slots are queues x 4 x chunk a peer and way, and bounded by ULYX_STAGE_BYTES
- * in all as long as chunks have a page; pinned whole. All of it is one block of
- * the memory that peers reach, of pages of its own:
+ * slots are queues x 4 x chunk per peer and way, and bounded by
+ * ULYX_STAGE_BYTES in all as long as chunks have a page; pinned whole. All of
+ * it is one block of the memory that peers reach, of pages of its own:
  *
  *   flags           [peers][queues]             told by peers, stored or put
  *                                               by them

@@ -119,7 +119,8 @@ engine_cut(ulyx_plan_t *plan, int64_t bytes_in_flight)
     return gpu->ops->event_create(gpu->device, &engine->join);
 }
 
-/* Of copy engines nothing waits but single warps. */
+/* A launch that waits for other ranks has one warp here: copies move the
+ * bytes. So nothing is claimed. */
 static ulyx_status_t
 engine_prepare(ulyx_plan_t *plan, const struct uli_plan_params *params)
 {
