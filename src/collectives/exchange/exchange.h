@@ -479,12 +479,12 @@ bool uli_exchange_sources_kept(struct uli_exchange *exchange, int32_t p);
 ulyx_status_t uli_exchange_report_gone(
     const struct uli_exchange *exchange, int32_t p);
 
-/* The next piece of at most `room` bytes of a box at (run, in_run): whole
- * runs if one fits, else a part of one. *piece_p is the box itself or `part`;
- * the position moves on; returns the piece's bytes, 0 at the end. */
+/* The next part of at most `room` bytes of a box at (run, in_run): whole
+ * runs if one fits, else a part of one. *box_p is the box itself or `part`;
+ * the position moves on; returns the part's bytes, 0 at the end. */
 int64_t uli_box_cut(const struct uli_box *box, int64_t *run_p,
     int64_t *in_run_p, int64_t room, struct uli_box *part,
-    const struct uli_box **piece_p, struct uli_box_span *span_p);
+    const struct uli_box **box_p, struct uli_box_span *span_p);
 /* The same, never more than the rest of one run, always in *part. */
 int64_t uli_box_cut_run(const struct uli_box *box, int64_t *run_p,
     int64_t *in_run_p, int64_t room, struct uli_box *part);

@@ -47,7 +47,7 @@ struct uli_schedule_ops {
     /* After leave: does nobody look at the state's memory any more? Once true,
      * it is not asked again. */
     bool (*idle)(void *state);
-    /* Frees the state, which may be NULL. comm: of its arena pieces, which can
+    /* Frees the state, which may be NULL. comm: of its arena blocks, which can
      * serve again; NULL: they go with the communicator. */
     void (*destroy)(ulyx_comm_t *comm, void *state);
 

@@ -105,7 +105,7 @@ struct uli_mover_ops {
      * plan or the communicator. Never blocks. */
     bool (*left)(const struct uli_mover_state *state);
     /* Frees the state at any stage; nothing is in flight. The plan, if it has
-     * not left, is still whole. gives_back: arena pieces go back to the
+     * not left, is still whole. gives_back: arena blocks go back to the
      * communicator; else they end with its arenas, right after. */
     void (*destroy)(
         ulyx_comm_t *comm, struct uli_mover_state *state, bool gives_back);

@@ -7,7 +7,7 @@
 #include "base/size.h"
 #include "collectives/exchange/exchange.h"
 
-/* ---- pieces of a box ----------------------------------------------------- */
+/* ---- parts of a box ------------------------------------------------------ */
 
 /* Offsets of run number `run`, counted in loop order. */
 static void
@@ -48,20 +48,20 @@ uli_box_cut_run(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
 
 int64_t
 uli_box_cut(const struct uli_box *box, int64_t *run_p, int64_t *in_run_p,
-    int64_t room, struct uli_box *part, const struct uli_box **piece_p,
+    int64_t room, struct uli_box *part, const struct uli_box **box_p,
     struct uli_box_span *span_p)
 {
     int64_t runs = box->extent[0] * box->extent[1] * box->extent[2];
     if (*run_p >= runs || room <= 0)
         return 0;
     if (*in_run_p || box->run_bytes > room) {
-        *piece_p = part;
+        *box_p = part;
         span_p->begin = 0;
         span_p->end = 1;
         return uli_box_cut_run(box, run_p, in_run_p, room, part);
     }
     int64_t take = uli_min(runs - *run_p, room / box->run_bytes);
-    *piece_p = box;
+    *box_p = box;
     span_p->begin = *run_p;
     span_p->end = *run_p += take;
     return take * box->run_bytes;
@@ -76,12 +76,12 @@ copy_item(struct uli_exchange *exchange, const struct uli_box *box,
 {
     bool streams = uli_exchange_streams(exchange, box);
     struct uli_box part;
-    const struct uli_box *piece;
+    const struct uli_box *cut;
     struct uli_box_span span;
     int64_t bytes;
     while ((bytes = uli_box_cut(box, &cursor->run, &cursor->in_run,
-                ULI_SPAN_BYTES, &part, &piece, &span)) > 0) {
-        uli_box_copy(piece, span, dst, src, streams);
+                ULI_SPAN_BYTES, &part, &cut, &span)) > 0) {
+        uli_box_copy(cut, span, dst, src, streams);
         if (!uli_exchange_check(exchange, bytes))
             return false;
     }
@@ -155,19 +155,19 @@ uli_direct_local(struct uli_exchange *exchange)
         return false;
     const struct uli_local *local = &exchange->work->locals[exchange->local];
     struct uli_box part;
-    const struct uli_box *piece;
+    const struct uli_box *cut;
     struct uli_box_span span;
     int64_t bytes = uli_box_cut(&local->box, &exchange->local_run,
-        &exchange->local_in_run, ULI_SPAN_BYTES, &part, &piece, &span);
+        &exchange->local_in_run, ULI_SPAN_BYTES, &part, &cut, &span);
     if (bytes == 0) {
         exchange->local++;
         exchange->local_run = exchange->local_in_run = 0;
         return true;
     }
     if (local->zero)
-        uli_box_zero(piece, span, exchange->dst[local->tensor]);
+        uli_box_zero(cut, span, exchange->dst[local->tensor]);
     else
-        uli_box_copy(piece, span, exchange->dst[local->tensor],
+        uli_box_copy(cut, span, exchange->dst[local->tensor],
             exchange->src[local->tensor],
             uli_exchange_streams(exchange, &local->box));
     uli_exchange_check(exchange, bytes);

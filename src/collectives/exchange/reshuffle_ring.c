@@ -12,7 +12,7 @@
  * each other. Copies wait for nobody, so a rank that is sent copies always
  * ends.
  *
- * A slot is the same stream in one piece: everything fits, it is there as
+ * A slot is the same stream in one chunk: everything fits, it is there as
  * soon as EAGER(n) is, and it is written again only two calls later.
  *
  * Both ends walk the same items in the same order with the same box, so a
@@ -128,15 +128,15 @@ pack_item(struct uli_exchange *exchange, int32_t p, int64_t chunk_bytes)
     struct uli_stream *out = &pair->out;
     const struct uli_item *item = &exchange->work->pairs[p].out.at[out->item];
     struct uli_box part;
-    const struct uli_box *piece;
+    const struct uli_box *box;
     struct uli_box_span span;
     int64_t bytes = 0;
     while (out->left > 0 &&
            (bytes = uli_box_cut(&item->box, &out->run, &out->in_run,
-                uli_min(chunk_bytes - out->at, ULI_SPAN_BYTES), &part, &piece,
+                uli_min(chunk_bytes - out->at, ULI_SPAN_BYTES), &part, &box,
                 &span)) > 0) {
         uli_box_pack(
-            piece, span, out->chunk + out->at, exchange->src[item->tensor]);
+            box, span, out->chunk + out->at, exchange->src[item->tensor]);
         out->at += bytes;
         out->left -= bytes;
         exchange->wire_bytes += pair->remote ? bytes : 0;
@@ -248,13 +248,13 @@ unpack_item(struct uli_exchange *exchange, int32_t p,
     struct uli_stream *in = &exchange->pairs[p].in;
     bool streaming = uli_exchange_streams(exchange, &item->box);
     struct uli_box part;
-    const struct uli_box *piece;
+    const struct uli_box *box;
     struct uli_box_span span;
     int64_t bytes, done = 0;
     while ((bytes = uli_box_cut(&item->box, &in->run, &in->in_run,
-                available - done, &part, &piece, &span)) > 0) {
+                available - done, &part, &box, &span)) > 0) {
         uli_box_unpack(
-            piece, span, exchange->dst[item->tensor], chunk + done, streaming);
+            box, span, exchange->dst[item->tensor], chunk + done, streaming);
         done += bytes;
     }
     uli_ring_take(exchange, p, done);
