@@ -144,6 +144,8 @@ computes() {
     done
     good "property suite on 2 hosts" "$netns" spread -H 2 \
         "$bin/reshuffle_process_test"
+    good "dumps of 2 hosts" "$netns" spread -H 2 "$bin/dump_test" \
+        --filter '*signal*'
     good "mpirun, 2 x 2" mpirun_starts
     by_launchers
     train 2 2

@@ -18,6 +18,7 @@ int info_topology(int argc, char **argv);
 int info_predict(int argc, char **argv);
 int info_tuning(int argc, char **argv);
 int info_ranks(int argc, char **argv);
+int info_report(int argc, char **argv);
 
 /* The same facts as the text, as one line of JSON on standard output. The
  * plan may be any rank's; order and work are the words of the options. */

@@ -39,7 +39,8 @@ command_print_help(const struct info_command *command)
     printf("usage: ulyx_info %s", command->name);
     for (int i = 0; i < command->count; i++)
         if (option_is_operand(&command->options[i]))
-            printf(" %s", command->options[i].name);
+            printf(" %s%s", command->options[i].name,
+                command->options[i].kind == INFO_LIST ? "..." : "");
     printf(" [options]\n\n%s\n", command->about);
     for (int i = 0; i < command->count; i++) {
         const struct info_option *option = &command->options[i];
@@ -162,15 +163,30 @@ command_find(
     return NULL;
 }
 
-/* The operand that has no value yet. */
+static bool
+operand_has_value(const struct info_option *option)
+{
+    return option->kind == INFO_LIST
+               ? ((const struct info_list *)option->to)->count > 0
+               : *(const char **)option->to != NULL;
+}
+
+/* The operand that has no value yet; else the list, NULL without one. */
 static const struct info_option *
 command_next_operand(const struct info_command *command)
 {
-    for (int i = 0; i < command->count; i++)
-        if (option_is_operand(&command->options[i]) &&
-            *(const char **)command->options[i].to == NULL)
-            return &command->options[i];
-    return NULL;
+    const struct info_option *list = NULL;
+
+    for (int i = 0; i < command->count; i++) {
+        const struct info_option *option = &command->options[i];
+
+        if (!option_is_operand(option))
+            continue;
+        if (!operand_has_value(option))
+            return option;
+        list = option->kind == INFO_LIST ? option : list;
+    }
+    return list;
 }
 
 static int
@@ -185,6 +201,13 @@ command_take(
 
     if (option == NULL)
         return info_reject(command->name, "%s is not understood", word);
+    if (option_is_operand(option) && option->kind == INFO_LIST) {
+        struct info_list *list = option->to;
+
+        list->at = argv; /* at most as many words as were read */
+        argv[list->count++] = argv[*at_p];
+        return -1;
+    }
     if (option_is_operand(option))
         return option_store(command, option, word);
     if (option->kind == INFO_FLAG && equals != NULL)
@@ -211,9 +234,11 @@ info_options_read(const struct info_command *command, int argc, char **argv)
             return command_print_table(command);
     for (int i = 0; i < argc && code < 0; i++)
         code = command_take(command, argc, argv, &i);
-    if (code < 0 && command_next_operand(command) != NULL)
-        code = info_reject(command->name, "%s is missing",
-            command_next_operand(command)->name);
+    for (int i = 0; i < command->count && code < 0; i++)
+        if (option_is_operand(&command->options[i]) &&
+            !operand_has_value(&command->options[i]))
+            code = info_reject(
+                command->name, "%s is missing", command->options[i].name);
     return code;
 }
 

@@ -13,6 +13,11 @@ enum info_kind {
     INFO_NUMBER, /* to: int64_t */
     INFO_TEXT,   /* to: const char * */
     INFO_FLAG,   /* to: bool */
+    INFO_LIST,   /* to: struct info_list; an operand, the last, one at least */
+};
+struct info_list {
+    char **at; /* of the command line, whose words move */
+    int count;
 };
 
 struct info_option {

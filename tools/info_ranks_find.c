@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/clock.h"
 
 static char
 process_state(pid_t pid)
@@ -37,19 +38,9 @@ process_state(pid_t pid)
     return end != NULL && end[1] == ' ' && end[2] != 0 ? end[2] : '?';
 }
 
-/* A segment that is open in two processes counts as that of its owner. */
-static int
-ranks_add(struct info_ranks *ranks, const struct info_rank *rank)
+int
+info_ranks_add(struct info_ranks *ranks, const struct info_rank *rank)
 {
-    for (int i = 0; i < ranks->count; i++) {
-        struct info_rank *other = &ranks->at[i];
-
-        if (other->device != rank->device || other->file != rank->file)
-            continue;
-        if (rank->pid == rank->copy.pid)
-            *other = *rank;
-        return 0;
-    }
     if (ranks->count == ranks->capacity) {
         int capacity = ranks->capacity > 0 ? 2 * ranks->capacity : 64;
         struct info_rank *at =
@@ -64,6 +55,22 @@ ranks_add(struct info_ranks *ranks, const struct info_rank *rank)
     }
     ranks->at[ranks->count++] = *rank;
     return 0;
+}
+
+/* A segment that is open in two processes counts as that of its owner. */
+static int
+ranks_add_segment(struct info_ranks *ranks, const struct info_rank *rank)
+{
+    for (int i = 0; i < ranks->count; i++) {
+        struct info_rank *other = &ranks->at[i];
+
+        if (other->device != rank->device || other->file != rank->file)
+            continue;
+        if (rank->pid == rank->copy.pid)
+            *other = *rank;
+        return 0;
+    }
+    return info_ranks_add(ranks, rank);
 }
 
 static int
@@ -85,7 +92,8 @@ segment_read(struct info_ranks *ranks, pid_t pid, int fd)
     rank.file = about.st_ino;
     if (uli_recorder_read(memory, (int64_t)bytes, &rank.copy)) {
         rank.state = process_state(pid);
-        code = ranks_add(ranks, &rank);
+        rank.now_ns = uli_clock_ns();
+        code = ranks_add_segment(ranks, &rank);
     }
     munmap(memory, bytes);
     return code;
@@ -125,17 +133,30 @@ process_read(struct info_ranks *ranks, pid_t pid)
     return code;
 }
 
+/* Of one rank twice, what it says itself comes first, and the newest. */
 static int
 rank_compare(const void *left, const void *right)
 {
-    const struct uli_recorder_copy *a = &((const struct info_rank *)left)->copy;
-    const struct uli_recorder_copy *b =
-        &((const struct info_rank *)right)->copy;
-    int order = memcmp(a->id, b->id, sizeof(a->id));
+    const struct info_rank *a = left, *b = right;
+    int order = memcmp(a->copy.id, b->copy.id, sizeof(a->copy.id));
 
     if (order == 0)
-        order = (a->nranks > b->nranks) - (a->nranks < b->nranks);
-    return order != 0 ? order : (a->rank > b->rank) - (a->rank < b->rank);
+        order = (a->copy.nranks > b->copy.nranks) -
+                (a->copy.nranks < b->copy.nranks);
+    if (order == 0)
+        order = (a->copy.rank > b->copy.rank) - (a->copy.rank < b->copy.rank);
+    if (order == 0)
+        order = (int)a->absent - (int)b->absent;
+    return order != 0 ? order
+                      : (a->now_ns < b->now_ns) - (a->now_ns > b->now_ns);
+}
+
+void
+info_ranks_sort(struct info_ranks *ranks)
+{
+    if (ranks->count > 0)
+        qsort(
+            ranks->at, (size_t)ranks->count, sizeof(*ranks->at), rank_compare);
 }
 
 int
@@ -162,8 +183,7 @@ info_ranks_find(struct info_ranks *ranks_p)
         info_ranks_release(&ranks);
         return code;
     }
-    if (ranks.count > 0)
-        qsort(ranks.at, (size_t)ranks.count, sizeof(*ranks.at), rank_compare);
+    info_ranks_sort(&ranks);
     *ranks_p = ranks;
     return 0;
 }

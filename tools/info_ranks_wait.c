@@ -4,7 +4,8 @@
  * come to fewer collective calls. In an exchange, attach or detach it says for
  * whom it stands still; where the schedule of an exchange does not tell, it
  * waits for those that have not begun the same call of the same plan. Of calls
- * that say neither (shrink, agree) nothing is concluded.
+ * that say neither (shrink, agree) nothing is concluded. Of a rank that
+ * has left no dump is known what the others have noted.
  */
 #include "info_ranks.h"
 
@@ -13,17 +14,30 @@
 /* An exchange that moves tells nobody; one that does not has told by then. */
 #define STILL_NS INT64_C(1000000000)
 
+/* Ended by a failure of the communicator, and not by its own. */
+static bool
+call_has_failed(const struct uli_recorder_call *call)
+{
+    return call->status == ULYX_ERR_TIMEOUT ||
+           call->status == ULYX_ERR_RANK_LOST ||
+           call->status == ULYX_ERR_ABORTED;
+}
+
 /* The longest: of several threads it is the one that hangs. */
 static const struct uli_recorder_call *
 rank_find_call(const struct info_rank *rank)
 {
     const struct uli_recorder_call *longest = NULL;
 
+    if (rank->copy.ncalls > 0 && call_has_failed(&rank->copy.calls[0]))
+        longest = &rank->copy.calls[0];
+
     for (int i = 0; i < rank->copy.ncalls; i++) {
         const struct uli_recorder_call *call = &rank->copy.calls[i];
 
         if (call->status == ULYX_IN_PROGRESS &&
-            (longest == NULL || call->begun_ns <= longest->begun_ns))
+            (longest == NULL || call_has_failed(longest) ||
+                call->begun_ns <= longest->begun_ns))
             longest = call;
     }
     return longest;
@@ -56,30 +70,48 @@ call_is_collective(const struct uli_recorder_call *call)
            call->call != ULI_CALL_SHRINK;
 }
 
+/* By what the rank has noted of its call's peers. */
+static bool
+rank_misses(const struct info_rank *rank, int32_t other)
+{
+    const struct uli_recorder_progress *progress = &rank->copy.progress;
+
+    for (int i = 0; i < progress->npeers; i++)
+        if (progress->peers[i].rank == other)
+            return progress->serial == rank->call->serial &&
+                   progress->peers[i].stage != ULI_STAGE_UNKNOWN;
+    return false;
+}
+
 bool
-info_rank_waits_for(
-    const struct info_rank *rank, const struct info_rank *other, int64_t now)
+info_rank_waits_for(const struct info_rank *rank, const struct info_rank *other)
 {
     const struct uli_recorder_call *call = rank->call;
 
     if (call == NULL || rank == other)
         return false;
+    if (other->absent)
+        return call->awaited == other->copy.rank ||
+               (call->awaited < 0 && rank_misses(rank, other->copy.rank)) ||
+               (call_is_collective(call) &&
+                   rank_misses(rank, other->copy.rank));
     if (call_is_collective(call))
         return other->copy.collectives <= call->number;
     if (call->awaited >= 0 || !call_is_exchange(call))
         return call->awaited == other->copy.rank;
-    return now - call->begun_ns > STILL_NS && !rank_has_begun(other, call);
+    return rank->now_ns - call->begun_ns > STILL_NS &&
+           !rank_has_begun(other, call);
 }
 
 /* One whom a rank waits for: the first that waits for nobody, who holds all
  * up, else the first. -1: none. */
 static int
-rank_choose_next(const struct info_rank *ranks, int count, int at, int64_t now)
+rank_choose_next(const struct info_rank *ranks, int count, int at)
 {
     int first = -1;
 
     for (int i = 0; i < count; i++) {
-        if (!info_rank_waits_for(&ranks[at], &ranks[i], now))
+        if (!info_rank_waits_for(&ranks[at], &ranks[i]))
             continue;
         if (!ranks[i].waits)
             return i;
@@ -89,7 +121,7 @@ rank_choose_next(const struct info_rank *ranks, int count, int at, int64_t now)
 }
 
 void
-info_ranks_wait(struct info_rank *ranks, int count, int64_t now)
+info_ranks_wait(struct info_rank *ranks, int count)
 {
     for (int i = 0; i < count; i++) {
         ranks[i].call = rank_find_call(&ranks[i]);
@@ -97,8 +129,8 @@ info_ranks_wait(struct info_rank *ranks, int count, int64_t now)
     }
     for (int i = 0; i < count; i++)
         for (int k = 0; k < count; k++)
-            if (info_rank_waits_for(&ranks[i], &ranks[k], now))
+            if (info_rank_waits_for(&ranks[i], &ranks[k]))
                 ranks[i].waits = ranks[k].awaited = true;
     for (int i = 0; i < count; i++)
-        ranks[i].next = rank_choose_next(ranks, count, i, now);
+        ranks[i].next = rank_choose_next(ranks, count, i);
 }

@@ -386,6 +386,8 @@ static const struct {
         "this machine, or ULYX_TOPO_FILE's, and its ranks", NULL},
     {"ranks", info_ranks, true,
         "running ranks of this host: their calls, who waits for whom", NULL},
+    {"report", info_report, true,
+        "dumps of many hosts: who holds up whom, who is in another call", NULL},
     {"tuning", info_tuning, true,
         "checks a tuning file, shows what it says and what sizes take", NULL}};
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };

@@ -276,6 +276,20 @@ ULYX_API ulyx_status_t ulyx_comm_get_memory(
  * ERR_INVALID_ARGUMENT; ERR_FORKED. */
 ULYX_API ulyx_status_t ulyx_comm_trim(ulyx_comm_t *comm);
 
+/* Writes the flight recorders of this process, those of all its communicators,
+ * as JSON: the last calls of each rank, how far they are and whom they wait
+ * for. `ulyx_info report` reads such files of many processes. path: a file's
+ * name, in which %h becomes the host, %p the process and %r its rank in the
+ * oldest communicator; NULL: that of ULYX_DUMP_FILE. The file is replaced as a
+ * whole, and its folder must be there. Not collective, any thread, not from a
+ * signal handler (ULYX_DUMP_SIGNAL is for that); also of a communicator that
+ * has failed. Takes as long as the file system does.
+ * returns: SUCCESS; ERR_INVALID_ARGUMENT (comm is NULL, path is empty, or it is
+ * NULL and there is no setting); ERR_SYSTEM (the text has the file and the
+ * reason, also where the name is that of anything but a regular file);
+ * ERR_NO_MEMORY; ERR_FORKED. */
+ULYX_API ulyx_status_t ulyx_comm_dump(ulyx_comm_t *comm, const char *path);
+
 /* Between start and end, the collective calls of this thread (create, split,
  * shrink, agree, barrier, plan create, execute, alltoall(v), reductions) only
  * queue: they check their arguments, return, and write their outputs at the

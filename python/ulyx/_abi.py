@@ -669,6 +669,9 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ulyx_comm_destroy": (c_int32, [
         c_void_p,
     ]),
+    "ulyx_comm_dump": (c_int32, [
+        c_void_p, c_char_p,
+    ]),
     "ulyx_comm_get_async_error": (c_int32, [
         c_void_p, c_void_p,
     ]),

@@ -338,6 +338,13 @@ class Communicator:
                                            ctypes.byref(count)))
         return list(ranks[:count.value])
 
+    def dump(self, path: Optional[str] = None) -> None:
+        """Writes the flight recorders of this process as JSON, for `ulyx_info
+        report`: to path, in which %h, %p and %r become host, process and rank,
+        or to ULYX_DUMP_FILE."""
+        name = os.fsencode(path) if path is not None else None
+        check(lib.ulyx_comm_dump(self.handle, name))
+
     @property
     def memory_bytes(self) -> int:
         """Host memory that the library holds for this communicator."""

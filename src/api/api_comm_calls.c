@@ -11,6 +11,7 @@
 #include "collectives/exchange/ring_pool.h"
 #include "comm/agreement/survivors.h"
 #include "comm/comm.h"
+#include "comm/record/dump.h"
 #include "ulyx/comm.h"
 
 struct offspring {
@@ -254,11 +255,25 @@ ulyx_status_t
 ulyx_comm_trim(ulyx_comm_t *comm)
 {
     ULI_TRY(uli_api_enter());
-    ULI_CHECK_POINTER(comm);
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
     ULI_TRY(uli_comm_check(comm));
     uli_retired_sweep(comm);
     uli_ring_pool_trim(comm);
     return uli_arena_trim(comm);
+}
+
+ulyx_status_t
+ulyx_comm_dump(ulyx_comm_t *comm, const char *path)
+{
+    ULI_TRY(uli_api_enter());
+    ULI_ENTER(ULI_HANDLE_COMM, comm);
+    if (path == NULL)
+        path = comm->settings.dump_file;
+    if (path[0] == 0)
+        return uli_error(ULYX_ERR_INVALID_ARGUMENT,
+            "no file to dump to: path is %s and ULYX_DUMP_FILE is not set",
+            path == comm->settings.dump_file ? "NULL" : "empty");
+    return uli_dump_write(path);
 }
 
 ulyx_status_t

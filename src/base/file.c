@@ -8,6 +8,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +112,65 @@ uli_file_read(const char *path, size_t max_bytes, char **text_p,
     *bytes_p = bytes;
     return ULYX_SUCCESS;
 }
+
+/* ---- writing ------------------------------------------------------------- */
+
+static bool
+write_all(int fd, const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t wrote = write(fd, text, bytes);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return false;
+        text += wrote;
+        bytes -= (size_t)wrote;
+    }
+    return true;
+}
+
+/* What is there is not a file that may go: false with errno. */
+static bool
+may_replace(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info))
+        return errno == ENOENT;
+    errno = EINVAL;
+    return S_ISREG(info.st_mode);
+}
+
+ulyx_status_t
+uli_file_replace(
+    const char *path, const char *text, size_t bytes, char why_p[ULI_FILE_WHY])
+{
+    static _Atomic uint32_t written;
+    char name[PATH_MAX];
+    int length = snprintf(name, sizeof(name), "%s.%d.%u", path, (int)getpid(),
+        atomic_fetch_add(&written, 1));
+    errno = ENAMETOOLONG;
+    if (length >= (int)sizeof(name) || !may_replace(path))
+        return file_explain(ULYX_ERR_SYSTEM, why_p);
+    int fd =
+        open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0)
+        return file_explain(ULYX_ERR_SYSTEM, why_p);
+    bool good = write_all(fd, text, bytes);
+    int number = errno;
+    if (close(fd) && good) {
+        good = false;
+        number = errno;
+    }
+    if (good && rename(name, path) == 0)
+        return ULYX_SUCCESS;
+    number = good ? errno : number;
+    unlink(name);
+    errno = number;
+    return file_explain(ULYX_ERR_SYSTEM, why_p);
+}
+
+/* ---- lines --------------------------------------------------------------- */
 
 char *
 uli_file_next_line(char **at_p, char *end)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files that a setting names, read whole. A name may be anything: a pipe that
- * nobody writes, a device without end. So only regular files are read, never
- * waiting, and up to a size.
+ * Files that a setting names, read or written whole. A name may be anything: a
+ * pipe that nobody writes, a device without end. So only regular files are
+ * read, never waiting, and up to a size, and only such are replaced.
  */
 #ifndef ULI_BASE_FILE_H
 #define ULI_BASE_FILE_H
@@ -20,6 +20,15 @@
  * ERR_INVALID_ARGUMENT (more than max_bytes), ERR_NO_MEMORY. */
 ulyx_status_t uli_file_read(const char *path, size_t max_bytes, char **text_p,
     size_t *bytes_p, char why_p[ULI_FILE_WHY]);
+
+/* Makes the file that path names one of these bytes: who opens it finds the old
+ * one or all of the new one. It is written beside it under another name, which
+ * goes again after an error, and renamed. Waits as long as the file system
+ * does. Logs nothing and sets no last error.
+ * returns SUCCESS; else ERR_SYSTEM, and why_p says what is wrong, without the
+ * name: also where path names anything but a regular file. */
+ulyx_status_t uli_file_replace(
+    const char *path, const char *text, size_t bytes, char why_p[ULI_FILE_WHY]);
 
 /* Cuts the line at *at_p off a text that ends at `end` (where its zero is),
  * without its newline; NULL at the end. A zero inside ends its line. */

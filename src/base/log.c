@@ -72,8 +72,8 @@ static _Atomic int32_t redirection_users;
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static void
-expand_name(
-    const char *pattern, const char *host, char *name_p, size_t name_bytes)
+expand_name(const char *pattern, const char *host, int32_t rank, char *name_p,
+    size_t name_bytes)
 {
     size_t used = 0;
     for (const char *at = pattern; *at && used + 1 < name_bytes; at++) {
@@ -84,28 +84,33 @@ expand_name(
             wrote = snprintf(out, room, "%s", host);
         else if (at[0] == '%' && at[1] == 'p')
             wrote = snprintf(out, room, "%d", (int)getpid());
-        else
+        else if (at[0] == '%' && at[1] == 'r' && rank >= 0)
+            wrote = snprintf(out, room, "%d", rank);
+        else {
             *out = *at;
-        if (at[0] == '%' && (at[1] == 'h' || at[1] == 'p'))
-            at++;
+            used++;
+            continue;
+        }
+        at++;
         used += (size_t)wrote < room ? (size_t)wrote : room - 1;
     }
     name_p[used] = 0;
 }
 
 void
-uli_log_file_name(const char *pattern, char *name_p, size_t name_bytes)
+uli_log_file_name(
+    const char *pattern, int32_t rank, char *name_p, size_t name_bytes)
 {
     char host[256] = "unknown";
     (void)gethostname(host, sizeof(host) - 1);
-    expand_name(pattern, host, name_p, name_bytes);
+    expand_name(pattern, host, rank, name_p, name_bytes);
 }
 
 static int
 open_file(void)
 {
     char name[2 * ULI_SETTING_TEXT];
-    expand_name(state.pattern, state.host, name, sizeof(name));
+    expand_name(state.pattern, state.host, -1, name, sizeof(name));
     return uli_log_sink_open(name);
 }
 

@@ -54,9 +54,10 @@ bool uli_log_redirect(
     void (*write)(void *context, int32_t level, int32_t rank, const char *text),
     void *context, enum uli_log_level level);
 
-/* A file's name from a pattern: %h becomes the host, %p the process; any other
- * % stays as it is. */
-void uli_log_file_name(const char *pattern, char *name_p, size_t name_bytes);
+/* A file's name from a pattern: %h becomes the host, %p the process, %r the
+ * rank where it is not negative; any other % stays as it is. */
+void uli_log_file_name(
+    const char *pattern, int32_t rank, char *name_p, size_t name_bytes);
 
 #define ULI_LOG(level, subsys, rank, ...)                                      \
     do {                                                                       \

@@ -36,6 +36,12 @@ enum uli_setting_type {
     X(ULYX_STALL_WARN, stall_warn_s, SECONDS, "10", 0, 86400,                  \
         "seconds after which a call that stands still says once for whom it "  \
         "waits; 0 = never")                                                    \
+    X(ULYX_DUMP_FILE, dump_file, STRING, "", 0, 0,                             \
+        "file for the flight recorder, as JSON, when a communicator fails: "   \
+        "%h is the host, %p the process, %r its rank; empty = none")           \
+    X(ULYX_DUMP_SIGNAL, dump_signal, CHOICE,                                   \
+        "|USR1|USR2|HUP|QUIT|URG|IO|WINCH", 0, 0,                              \
+        "signal upon which a process writes ULYX_DUMP_FILE; empty = none")     \
     X(ULYX_COMM_ID, comm_id, STRING, "", 0, 0,                                 \
         "meeting point of all ranks: address and secret, as ulyx_unique_id_"   \
         "to_string prints it")                                                 \

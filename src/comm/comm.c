@@ -23,6 +23,7 @@
 #include "comm/memory/pool.h"
 #include "comm/messages/batch.h"
 #include "comm/place.h"
+#include "comm/record/dump.h"
 #include "comm/remote/remote.h"
 #include "comm/service/service.h"
 #include "comm/team.h"
@@ -125,6 +126,8 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
     if (status == ULYX_SUCCESS)
         status = comm_create_segment(comm, shared);
     if (status == ULYX_SUCCESS)
+        status = uli_dump_hold(comm);
+    if (status == ULYX_SUCCESS)
         status = uli_gpu_open(comm);
     if (status != ULYX_SUCCESS)
         goto err_free;
@@ -146,6 +149,7 @@ uli_comm_free(ulyx_comm_t *comm)
     uli_comm_batch_close(comm);
     uli_remote_close(comm);
     uli_windows_close(comm);
+    uli_dump_release(comm);
     if (retired)
         uli_team_retire(comm->team, &comm->segment);
     else if (comm->control != NULL)
@@ -218,9 +222,8 @@ uli_comm_connect(ulyx_comm_t *comm)
         comm->rank, comm->nranks, me->pid, comm->id, comm->name, me->host};
     ulyx_status_t status;
 
-    uli_recorder_open(&comm->control->recorder, &owner);
-
     comm_number_nodes(comm);
+    uli_recorder_open(&comm->control->recorder, &owner);
     comm->one_process = true;
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_peer *peer = &comm->peers[p];
@@ -560,6 +563,8 @@ ulyx_status_t
 uli_comm_destroy(ulyx_comm_t *comm)
 {
     ULI_TRY(check_idle(comm));
+    if (atomic_load(&comm->failed) != 0)
+        uli_dump_settle(comm); /* an abort does not wait for it */
     if (comm->alltoall_destroy != NULL)
         comm->alltoall_destroy(comm);
     if (comm->retired_destroy != NULL)

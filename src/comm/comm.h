@@ -115,6 +115,11 @@ struct ulyx_comm {
     atomic_bool abort_unsaid;     /* no log line about it yet */
     pthread_mutex_t failure_lock; /* control->awaited */
 
+    bool dump_held; /* private to dump.c, as the next three: */
+    atomic_bool dump_wanted;
+    _Atomic uint64_t dump_number; /* of the failure's request */
+    _Atomic int64_t dump_until_ns;
+
     uint64_t agree_round;    /* (owner) last round posted */
     uint64_t agree_recorded; /* (owner) call that agrees, in the recorder */
     uint64_t sequence;       /* (owner) of collective calls */

@@ -73,8 +73,8 @@ gather_parent(struct group *group, ulyx_status_t status, const void *mine,
     size_t bytes, unsigned char *all, uli_deadline_t deadline)
 {
     group->gathers++;
-    uli_recorder_end(
-        &group->parent->control->recorder, group->recorded, ULYX_SUCCESS);
+    uli_recorder_end(&group->parent->control->recorder, group->recorded,
+        ULYX_SUCCESS, uli_clock_ns());
     group->recorded = 0;
     return uli_agree_gather(group->parent, group->call, status, mine,
         (int64_t)bytes, (int64_t)bytes, all, group->sizes, group->outcomes,
@@ -269,7 +269,8 @@ uli_comm_split(ulyx_comm_t *comm, int32_t color, int32_t key,
     }
     status = refuses ? split_refuse(comm, outcome, uli_deadline_in(timeout_s))
                      : split_over(&group, color, key, params, timeout_s, new_p);
-    uli_recorder_end(&comm->control->recorder, group.recorded, status);
+    uli_recorder_end(
+        &comm->control->recorder, group.recorded, status, uli_clock_ns());
     free(group.table);
     free(group.members);
     free(group.choices);

@@ -174,7 +174,7 @@ topology_load_some(const struct uli_settings *settings, bool nvlink,
     ulyx_status_t status;
     if (settings->topo_dump_file[0]) {
         uli_log_file_name(
-            settings->topo_dump_file, dump_name, sizeof(dump_name));
+            settings->topo_dump_file, -1, dump_name, sizeof(dump_name));
         dump_path = dump_name;
     }
     if (settings->topo_file[0])

@@ -64,6 +64,7 @@ class Info(ToolCase):
                               (["plan", "--nodes", "2"], "--ranks-per-node"),
                               (["topology"], "--ranks"),
                               (["ranks"], "--pid"),
+                              (["report"], "--json"),
                               (["tuning"], "--nodes")):
             for flag in ("-h", "--help"):
                 out = self.info(*words, flag)
@@ -86,6 +87,8 @@ class Info(ToolCase):
                 (["topology", "8"], "8 is not understood"),
                 (["ranks", "--pid", "0"], "from 1 to 2147483647"),
                 (["tuning"], "FILE is missing"),
+                (["report"], "FILE is missing"),
+                (["report", "--pid", "3"], "--pid is not understood"),
                 (["tuning", "a", "b"], "b is not understood"),
                 (["build", "now"], "now is not understood"),
                 (["nonsense"], "nonsense is not understood")):

@@ -356,6 +356,7 @@ static void
 exchange_reset(struct uli_exchange *exchange)
 {
     exchange->call++;
+    exchange->request.recorded = 0;
     exchange->opened = false;
     exchange->unchecked_bytes = exchange->wire_bytes = exchange->sending = 0;
     exchange->sum = exchange->sum_run = exchange->sum_in_run = 0;
@@ -381,6 +382,7 @@ exchange_record(struct uli_exchange *exchange, int64_t now_ns)
         .direction = exchange->direction,
         .plan = exchange->plan_number,
         .number = exchange->call,
+        .fingerprint = exchange->fingerprint,
         .begun_ns = now_ns};
     exchange->request.recorded =
         uli_recorder_begin(&exchange->comm->control->recorder, &entry);

@@ -277,6 +277,7 @@ struct uli_exchange {
     enum uli_call call_kind;
     const char *what;     /* its name: "reshuffle" */
     uint64_t plan_number; /* of the collective call that made it */
+    uint64_t fingerprint; /* of what its ranks have agreed on; 0: none */
     struct uli_pair *pairs;
     const struct uli_schedule_ops *schedule;
     void *schedule_state; /* of a schedule that carries moves, or NULL */
@@ -453,6 +454,8 @@ ulyx_status_t uli_exchange_time_out(struct uli_exchange *exchange);
 int64_t uli_exchange_waits_start(
     struct uli_exchange *exchange, uli_deadline_t deadline);
 void uli_exchange_waits(struct uli_exchange *exchange, bool moved);
+/* What is missing of the call, for the flight recorder. */
+void uli_exchange_note(struct uli_exchange *exchange);
 /* Whom the call waits for, but for ranks that have told that they only wait
  * themselves. */
 struct uli_late uli_exchange_awaited(struct uli_exchange *exchange);

@@ -11,6 +11,10 @@
 static ulyx_status_t
 exchange_fail_late(struct uli_exchange *exchange, const struct uli_late *late)
 {
+    if (exchange->told < 0 && late->nruns > 0)
+        uli_recorder_await(&exchange->comm->control->recorder,
+            exchange->request.recorded, late->runs[0].first);
+    uli_exchange_note(exchange);
     return uli_comm_fail_late(exchange->comm, late, "%s, call %llu",
         exchange->what, (unsigned long long)exchange->call);
 }

@@ -8,7 +8,9 @@
  *
  * Each WAITS is a number that grows, above 32 bits of the rank + 1 (0: nobody),
  * for of two puts to one flag the greater value stays. With a schedule
- * whose own pair flags say whose turn it is nothing is told.
+ * whose own pair flags say whose turn it is peers are told nothing. The flight
+ * recorder is told in any case, and what else is known of the peers that are
+ * missing.
  */
 #include "collectives/exchange/exchange_schedule.h"
 
@@ -81,10 +83,40 @@ exchange_announce_awaited(struct uli_exchange *exchange, int32_t rank)
     exchange->told = rank;
     uli_recorder_await(
         &exchange->comm->control->recorder, exchange->request.recorded, rank);
+    if (!exchange->schedule->tells_waits)
+        return;
     uint64_t value = ++exchange->tells << 32 | (uint32_t)(rank + 1);
     for (int32_t p = 0; p < exchange->nranks; p++)
         if (exchange->pairs[p].shares)
             uli_post_waits(exchange, p, value);
+}
+
+/* What the pair flags say of a peer that is missing. */
+static int32_t
+peer_stage(const struct uli_exchange *exchange, int32_t p)
+{
+    const struct uli_pair *pair = &exchange->pairs[p];
+    if (!pair->shares)
+        return ULI_STAGE_UNKNOWN;
+    return pair->seen || uli_flags_ready(pair->mine, exchange->call)
+               ? ULI_STAGE_MOVES
+               : ULI_STAGE_AWAY;
+}
+
+void
+uli_exchange_note(struct uli_exchange *exchange)
+{
+    struct uli_recorder_progress progress = {
+        .serial = exchange->request.recorded,
+        .stage = exchange->opened ? ULI_STAGE_MOVES : ULI_STAGE_OPENS};
+    for (int32_t p = 0; p < exchange->nranks; p++) {
+        const struct uli_pair *pair = &exchange->pairs[p];
+        const struct uli_recorded_peer peer = {
+            p, peer_stage(exchange, p), pair->produced, pair->consumed};
+        if (is_missing(exchange, p))
+            uli_recorder_miss(&progress, &peer);
+    }
+    uli_recorder_note(&exchange->comm->control->recorder, &progress);
 }
 
 /* The first that is late; else the first that does not end. */
@@ -133,8 +165,6 @@ exchange_warn(struct uli_exchange *exchange, int64_t now)
 void
 uli_exchange_waits(struct uli_exchange *exchange, bool moved)
 {
-    if (!exchange->schedule->tells_waits)
-        return;
     if (moved) {
         exchange->tell_ns = 0;
         exchange_announce_awaited(exchange, -1);
@@ -143,6 +173,7 @@ uli_exchange_waits(struct uli_exchange *exchange, bool moved)
     int64_t now = uli_clock_ns();
     if (exchange->tell_ns && now >= exchange->tell_ns) {
         exchange_announce_awaited(exchange, exchange_choose_awaited(exchange));
+        uli_exchange_note(exchange);
         exchange->tell_ns = now + exchange->still_ns / PER_STILL;
         exchange_warn(exchange, now);
     } else if (!exchange->tell_ns) {

@@ -63,8 +63,8 @@ uli_request_finish(struct ulyx_request *request, ulyx_status_t status)
         snprintf(request->text, sizeof(request->text), "%s", uli_error_text());
     request->ended_ns = uli_clock_ns();
     if (request->recorded)
-        uli_recorder_end(
-            &request->comm->control->recorder, request->recorded, status);
+        uli_recorder_end(&request->comm->control->recorder, request->recorded,
+            status, request->ended_ns);
     atomic_store_explicit(&request->status, status, memory_order_release);
 }
 

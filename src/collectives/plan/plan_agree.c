@@ -130,10 +130,25 @@ check_outcomes(ulyx_comm_t *comm, const ulyx_status_t *statuses)
     return ULYX_SUCCESS;
 }
 
+/* FNV-1a of all that is compared: what stands for the plan in the flight
+ * recorder. Never 0. */
+static uint64_t
+plan_fingerprint(const unsigned char *record)
+{
+    struct head head;
+    uint64_t hash = UINT64_C(14695981039346656037);
+    memcpy(&head, record, sizeof(head));
+    for (int64_t i = 0; i < head.nvalues * 8; i++)
+        hash = (hash ^ record[(int64_t)sizeof(head) + i]) *
+               UINT64_C(1099511628211);
+    return hash | 1;
+}
+
 static void
 take_records(ulyx_plan_t *plan, const unsigned char *all, int64_t stride)
 {
     int32_t nranks = plan->comm->nranks;
+    plan->exchange.fingerprint = plan_fingerprint(all);
     for (int32_t p = 0; p < nranks; p++) {
         struct head head;
         memcpy(&head, all + p * stride, sizeof(head));

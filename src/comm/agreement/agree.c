@@ -36,6 +36,7 @@ struct arrival {
     enum uli_call call;
     int64_t stall_ns; /* when it says that it stands still */
     bool announced;   /* whom it waits for */
+    bool asked;       /* other nodes were asked who has come */
 };
 
 /* A rank that has stood still so long says whom it waits for; before its
@@ -110,7 +111,31 @@ await_until(struct arrival *arrival, uli_deadline_t deadline)
     return uli_comm_wait(comm, all_arrived, arrival, deadline);
 }
 
-/* For ranks that wait for this one in turn. */
+/* The first ranks that are missing. Those of other nodes may have come unless
+ * these were asked. */
+static void
+arrival_note(const struct arrival *arrival)
+{
+    ulyx_comm_t *comm = arrival->comm;
+    struct uli_recorder_progress progress = {
+        .serial = comm->agree_recorded, .stage = ULI_STAGE_MOVES};
+
+    for (int32_t p = 0; p < comm->nranks; p++) {
+        struct uli_recorded_peer peer = {.rank = p, .stage = ULI_STAGE_AWAY};
+        bool remote = uli_comm_is_remote(comm, p);
+
+        if (uli_rounds_has(comm, ULI_ROUNDS_AGREE, p, arrival->round) ||
+            (remote && uli_nodes_came(comm, p, arrival->round)))
+            continue;
+        if (remote && !arrival->asked)
+            peer.stage = ULI_STAGE_UNKNOWN;
+        uli_recorder_miss(&progress, &peer);
+    }
+    uli_recorder_note(&comm->control->recorder, &progress);
+}
+
+/* For ranks that wait for this one in turn, and for who reads the flight
+ * recorder. */
 static void
 arrival_announce(struct arrival *arrival)
 {
@@ -119,6 +144,7 @@ arrival_announce(struct arrival *arrival)
 
     uli_recorder_await(&comm->control->recorder, comm->agree_recorded,
         late.count > 0 ? late.runs[0].first : -1);
+    arrival_note(arrival);
     arrival->announced = true;
 }
 
@@ -143,6 +169,7 @@ await_all(struct arrival *arrival, uli_deadline_t deadline)
             break;
         arrival_announce(arrival);
         uli_nodes_ask(comm, arrival->round, i > 0);
+        arrival->asked = i > 0;
     }
     return status == ULYX_ERR_TIMEOUT ? await_until(arrival, deadline) : status;
 }
@@ -176,11 +203,13 @@ await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
     uli_deadline_t deadline)
 {
     struct arrival arrival = {comm, round, 0, -1, call,
-        uli_comm_stall_ns(comm, uli_clock_ns()), false};
+        uli_comm_stall_ns(comm, uli_clock_ns()), false, false};
     ulyx_status_t status = await_all(&arrival, deadline);
 
     if (status == ULYX_ERR_TIMEOUT) {
         struct uli_late late = uli_rounds_late(comm, round);
+
+        arrival_announce(&arrival);
 
         /* Nobody is late any more: the last post has come just now. */
         if (late.count > 0 || !all_arrived(&arrival))
@@ -334,7 +363,7 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
     outcome = gather_rounds(comm, call, status, mine, bytes, max_bytes, all_p,
         bytes_p, status_p, deadline);
     comm->agree_recorded = 0;
-    uli_recorder_end(recorder, recorded, outcome);
+    uli_recorder_end(recorder, recorded, outcome, uli_clock_ns());
     return outcome;
 }
 

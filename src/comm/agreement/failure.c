@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/device/gpu.h"
+#include "comm/record/dump.h"
 #include "comm/remote/remote.h"
 
 static uint64_t
@@ -72,6 +73,7 @@ settle_failure(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank)
     atomic_thread_fence(memory_order_seq_cst);
     atomic_store(&comm->failed, status);
     uli_gpu_set_poison(comm, poison_pack(status, rank));
+    uli_dump_request(comm);
 }
 
 /* The failure is claimed; its text never changes again. */
@@ -82,6 +84,7 @@ read_failure(ulyx_comm_t *comm)
 
     while ((status = atomic_load(&comm->failed)) == ULYX_SUCCESS)
         sched_yield();
+    uli_dump_settle(comm);
     return uli_error_pass(status, comm->failure_text);
 }
 

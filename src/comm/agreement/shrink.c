@@ -351,7 +351,7 @@ uli_comm_shrink(
     while (status == ULYX_SUCCESS && made == NULL)
         status = shrink_attempt(m, params, deadline, &made);
     free(m);
-    uli_recorder_end(recorder, recorded, status);
+    uli_recorder_end(recorder, recorded, status, uli_clock_ns());
     if (status == ULYX_SUCCESS)
         *new_p = made;
     return status;

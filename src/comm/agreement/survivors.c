@@ -481,7 +481,7 @@ uli_comm_agree(ulyx_comm_t *comm, uint64_t mine, ulyx_agree_t how,
     ulyx_status_t status = uli_shrink_settle(comm, deadline);
     if (status == ULYX_SUCCESS)
         status = uli_survivors_decide(comm, &opinion, deadline, &decision);
-    uli_recorder_end(recorder, recorded, status);
+    uli_recorder_end(recorder, recorded, status, uli_clock_ns());
     ULI_TRY(status);
     if (refuses)
         return uli_error_pass(outcome, text);

@@ -608,7 +608,8 @@ uli_windows_give(ulyx_comm_t *comm, const struct uli_tr_handle *handle,
     ulyx_status_t status =
         give_window(comm, handle, true, recorded, deadline, window_p);
 
-    uli_recorder_end(&comm->control->recorder, recorded, status);
+    uli_recorder_end(
+        &comm->control->recorder, recorded, status, uli_clock_ns());
     return status;
 }
 
@@ -658,7 +659,8 @@ uli_windows_take_back(
     uint64_t recorded = call_record(comm, ULI_CALL_DETACH);
     ulyx_status_t status = take_window(comm, window, recorded, deadline);
 
-    uli_recorder_end(&comm->control->recorder, recorded, status);
+    uli_recorder_end(
+        &comm->control->recorder, recorded, status, uli_clock_ns());
     return status;
 }
 

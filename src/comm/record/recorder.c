@@ -43,7 +43,10 @@ uli_recorder_begin(
     atomic_store_explicit(&call->plan, entry->plan, memory_order_release);
     atomic_store_explicit(&call->number, entry->number, memory_order_release);
     atomic_store_explicit(
+        &call->fingerprint, entry->fingerprint, memory_order_release);
+    atomic_store_explicit(
         &call->begun_ns, entry->begun_ns, memory_order_release);
+    atomic_store_explicit(&call->ended_ns, 0, memory_order_release);
     atomic_store_explicit(&call->call, entry->call, memory_order_release);
     atomic_store_explicit(
         &call->direction, entry->direction, memory_order_release);
@@ -71,12 +74,15 @@ uli_recorder_await(struct uli_recorder *recorder, uint64_t serial, int32_t rank)
 }
 
 void
-uli_recorder_end(
-    struct uli_recorder *recorder, uint64_t serial, ulyx_status_t status)
+uli_recorder_end(struct uli_recorder *recorder, uint64_t serial,
+    ulyx_status_t status, int64_t ended_ns)
 {
-    if (recorder_holds(recorder, serial))
-        atomic_store_explicit(&recorder_at(recorder, serial)->status, status,
-            memory_order_release);
+    struct uli_recorded_call *call = recorder_at(recorder, serial);
+
+    if (!recorder_holds(recorder, serial))
+        return;
+    atomic_store_explicit(&call->ended_ns, ended_ns, memory_order_relaxed);
+    atomic_store_explicit(&call->status, status, memory_order_release);
 }
 
 int32_t
@@ -92,6 +98,57 @@ uli_recorder_awaited(const struct uli_recorder *recorder)
         atomic_load(&call->status) != ULYX_IN_PROGRESS)
         return -1;
     return atomic_load(&call->awaited);
+}
+
+/* ---- what a call waits for ----------------------------------------------- */
+
+const char *
+uli_recorder_stage_name(int32_t stage)
+{
+    static const char *const names[ULI_STAGES] = {
+        [ULI_STAGE_UNKNOWN] = "unknown",
+        [ULI_STAGE_AWAY] = "away",
+        [ULI_STAGE_OPENS] = "opens",
+        [ULI_STAGE_MOVES] = "moves"};
+
+    return stage >= 0 && stage < ULI_STAGES ? names[stage] : "unknown";
+}
+
+void
+uli_recorder_miss(struct uli_recorder_progress *progress,
+    const struct uli_recorded_peer *peer)
+{
+    if (progress->missing++ < ULI_RECORDED_PEERS)
+        progress->peers[progress->npeers++] = *peer;
+}
+
+void
+uli_recorder_note(
+    struct uli_recorder *recorder, const struct uli_recorder_progress *progress)
+{
+    struct uli_recorded_progress *to = &recorder->progress;
+
+    if (progress->serial == 0 ||
+        atomic_exchange_explicit(&to->writing, 1, memory_order_acquire) != 0)
+        return;
+    atomic_store_explicit(&to->serial, 0, memory_order_relaxed);
+    atomic_store_explicit(&to->stage, progress->stage, memory_order_release);
+    atomic_store_explicit(
+        &to->missing, progress->missing, memory_order_release);
+    for (int i = 0; i < progress->npeers; i++) {
+        const struct uli_recorded_peer *peer = &progress->peers[i];
+
+        atomic_store_explicit(
+            &to->peers[i].rank, peer->rank, memory_order_release);
+        atomic_store_explicit(
+            &to->peers[i].stage, peer->stage, memory_order_release);
+        atomic_store_explicit(
+            &to->peers[i].sent_chunks, peer->sent_chunks, memory_order_release);
+        atomic_store_explicit(&to->peers[i].received_chunks,
+            peer->received_chunks, memory_order_release);
+    }
+    atomic_store_explicit(&to->serial, progress->serial, memory_order_release);
+    atomic_store_explicit(&to->writing, 0, memory_order_release);
 }
 
 /* ---- reading ------------------------------------------------------------- */
@@ -116,18 +173,65 @@ call_read(const struct uli_recorded_call *call, uint64_t serial, int32_t nranks,
         return false;
     copy.plan = atomic_load_explicit(&call->plan, memory_order_acquire);
     copy.number = atomic_load_explicit(&call->number, memory_order_acquire);
+    copy.fingerprint =
+        atomic_load_explicit(&call->fingerprint, memory_order_acquire);
     copy.begun_ns = atomic_load_explicit(&call->begun_ns, memory_order_acquire);
     copy.call = atomic_load_explicit(&call->call, memory_order_acquire);
     copy.direction =
         atomic_load_explicit(&call->direction, memory_order_acquire);
     copy.awaited = atomic_load_explicit(&call->awaited, memory_order_acquire);
     copy.status = atomic_load_explicit(&call->status, memory_order_acquire);
+    copy.ended_ns = atomic_load_explicit(&call->ended_ns, memory_order_acquire);
     if (atomic_load_explicit(&call->serial, memory_order_relaxed) != serial)
         return false;
     if (copy.awaited < 0 || copy.awaited >= nranks)
         copy.awaited = -1;
     *call_p = copy;
     return true;
+}
+
+static bool
+peer_read(const struct uli_recorded_progress *progress, int at, int32_t nranks,
+    struct uli_recorded_peer *peer_p)
+{
+    struct uli_recorded_peer peer = {
+        .rank = atomic_load_explicit(
+            &progress->peers[at].rank, memory_order_acquire),
+        .stage = atomic_load_explicit(
+            &progress->peers[at].stage, memory_order_acquire),
+        .sent_chunks = atomic_load_explicit(
+            &progress->peers[at].sent_chunks, memory_order_acquire),
+        .received_chunks = atomic_load_explicit(
+            &progress->peers[at].received_chunks, memory_order_acquire)};
+
+    *peer_p = peer;
+    return peer.rank >= 0 && peer.rank < nranks && peer.stage >= 0 &&
+           peer.stage < ULI_STAGES;
+}
+
+/* Nothing where it makes no sense, or is written again and again. */
+static void
+progress_read(const struct uli_recorded_progress *progress, int32_t nranks,
+    struct uli_recorder_progress *progress_p)
+{
+    struct uli_recorder_progress copy = {
+        .serial =
+            atomic_load_explicit(&progress->serial, memory_order_acquire)};
+
+    *progress_p = (struct uli_recorder_progress){0};
+    copy.stage = atomic_load_explicit(&progress->stage, memory_order_acquire);
+    copy.missing =
+        atomic_load_explicit(&progress->missing, memory_order_acquire);
+    if (copy.serial == 0 || copy.stage < 0 || copy.stage >= ULI_STAGES ||
+        copy.missing < 0 || copy.missing > nranks)
+        return;
+    for (; copy.npeers < copy.missing && copy.npeers < ULI_RECORDED_PEERS;
+         copy.npeers++)
+        if (!peer_read(progress, copy.npeers, nranks, &copy.peers[copy.npeers]))
+            return;
+    if (atomic_load_explicit(&progress->serial, memory_order_relaxed) ==
+        copy.serial)
+        *progress_p = copy;
 }
 
 bool
@@ -160,6 +264,7 @@ uli_recorder_read(
         if (call_read(&recorder->calls[(last - i) % ULI_RECORDED_CALLS],
                 last - i, copy.nranks, &copy.calls[copy.ncalls]))
             copy.ncalls++;
+    progress_read(&recorder->progress, copy.nranks, &copy.progress);
     *copy_p = copy;
     return true;
 }

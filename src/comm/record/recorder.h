@@ -4,15 +4,17 @@
  * control segment, so that other ranks and other processes (ulyx_info ranks)
  * can read what the rank does while it hangs.
  *
- * Cost: a call is one atomic addition and eight stores into a line of its own;
+ * Cost: a call is one atomic addition and ten stores into a line of its own;
  * nothing is locked, and the time of a call's beginning is one that the call
  * has read anyway where it is short.
  *
  * Memory order. An entry is written by the thread that makes the call: its
  * serial number becomes 0, each field is released after that, then the serial
  * number. Who reads acquires each field between two equal reads of the serial
- * number: one that has seen a later field sees a later serial number too. The
- * end of a call, and whom it awaits, are one word each, stored alone.
+ * number: one that has seen a later field sees a later serial number too. Whom
+ * a call awaits, and its end, are words of their own: the time of the end, then
+ * its status. What a call that stands still waits for (progress) is written in
+ * the same way, by one thread at a time.
  */
 #ifndef ULI_COMM_RECORD_RECORDER_H
 #define ULI_COMM_RECORD_RECORDER_H
@@ -22,20 +24,54 @@
 #include <stdint.h>
 #include "ulyx/types.h"
 
-enum { ULI_RECORDED_CALLS = 64, ULI_RECORDER_TEXT = 64 };
+enum {
+    ULI_RECORDED_CALLS = 64,
+    ULI_RECORDED_PEERS = 64,
+    ULI_RECORDER_TEXT = 64
+};
 
 /* "ulyxrec" and the version of this format: other builds' are not read. */
-#define ULI_RECORDER_MAGIC UINT64_C(0x0163657278796c75)
+#define ULI_RECORDER_MAGIC UINT64_C(0x0263657278796c75)
 
 struct uli_recorded_call {
     _Alignas(64) _Atomic uint64_t serial; /* from 1; 0: is being written */
-    _Atomic uint64_t plan;    /* number of the collective call that made it */
-    _Atomic uint64_t number;  /* of the calls of its plan, else collective */
-    _Atomic int64_t begun_ns; /* CLOCK_MONOTONIC */
-    _Atomic uint32_t call;    /* enum uli_call */
+    _Atomic uint64_t plan;   /* number of the collective call that made it */
+    _Atomic uint64_t number; /* of the calls of its plan, else collective */
+    _Atomic uint64_t fingerprint;       /* of the plan; 0: it has none */
+    _Atomic int64_t begun_ns, ended_ns; /* CLOCK_MONOTONIC; 0: not yet */
+    _Atomic uint32_t call;              /* enum uli_call */
     _Atomic int32_t direction;
     _Atomic int32_t awaited; /* the rank that it stands still for, or -1 */
     _Atomic int32_t status;  /* ULYX_IN_PROGRESS until it has ended */
+};
+
+/* How far a call is that stands still, or a peer of it. */
+enum uli_recorder_stage {
+    ULI_STAGE_UNKNOWN,
+    ULI_STAGE_AWAY,  /* has not begun the call */
+    ULI_STAGE_OPENS, /* waits for peers to leave the call before */
+    ULI_STAGE_MOVES, /* tensors are announced; bytes, or their end, are missing
+                      */
+    ULI_STAGES
+};
+const char *uli_recorder_stage_name(int32_t stage);
+
+/* A peer that a call waits for. Chunks are those of the rings of a pair, over
+ * all calls. */
+struct uli_recorded_peer {
+    int32_t rank, stage;
+    uint64_t sent_chunks, received_chunks;
+};
+/* Of the call that has noted it last. */
+struct uli_recorded_progress {
+    _Atomic uint32_t writing; /* 1: a thread is */
+    _Atomic uint64_t serial;  /* of the call; 0: is being written */
+    _Atomic int32_t stage;    /* of the rank itself */
+    _Atomic int32_t missing;  /* all peers that it waits for; the first ones: */
+    struct {
+        _Atomic int32_t rank, stage;
+        _Atomic uint64_t sent_chunks, received_chunks;
+    } peers[ULI_RECORDED_PEERS];
 };
 
 struct uli_recorder {
@@ -47,6 +83,7 @@ struct uli_recorder {
     _Alignas(64) _Atomic uint64_t collectives;
     _Atomic uint64_t serial; /* of the last call */
     struct uli_recorded_call calls[ULI_RECORDED_CALLS];
+    _Alignas(64) struct uli_recorded_progress progress;
 };
 
 struct uli_recorder_owner {
@@ -64,7 +101,7 @@ void uli_recorder_open(
 struct uli_recorder_entry {
     uint32_t call; /* enum uli_call */
     int32_t direction;
-    uint64_t plan, number;
+    uint64_t plan, number, fingerprint;
     int64_t begun_ns;
 };
 /* Any thread. returns the serial number, for the two below. */
@@ -74,8 +111,25 @@ uint64_t uli_recorder_begin(
  * is noted. Any thread. */
 void uli_recorder_await(
     struct uli_recorder *recorder, uint64_t serial, int32_t rank);
-void uli_recorder_end(
-    struct uli_recorder *recorder, uint64_t serial, ulyx_status_t status);
+void uli_recorder_end(struct uli_recorder *recorder, uint64_t serial,
+    ulyx_status_t status, int64_t ended_ns);
+
+/* What a call that stands still waits for. */
+struct uli_recorder_progress {
+    uint64_t serial; /* 0: nothing was noted */
+    int32_t stage;
+    int32_t missing; /* peers in all */
+    int32_t npeers;  /* the first of them: */
+    struct uli_recorded_peer peers[ULI_RECORDED_PEERS];
+};
+/* One more peer, higher than all before. Those beyond ULI_RECORDED_PEERS are
+ * counted only. */
+void uli_recorder_miss(struct uli_recorder_progress *progress,
+    const struct uli_recorded_peer *peer);
+/* Replaces what was noted before. Where another thread does so at the same
+ * time, nothing is. Any thread. */
+void uli_recorder_note(struct uli_recorder *recorder,
+    const struct uli_recorder_progress *progress);
 
 /* Whom the newest call stands still for, of a rank of this communicator; -1: it
  * has ended, or has not said. Any thread. */
@@ -85,8 +139,8 @@ int32_t uli_recorder_awaited(const struct uli_recorder *recorder);
 
 /* A call as it was read. */
 struct uli_recorder_call {
-    uint64_t serial, plan, number;
-    int64_t begun_ns;
+    uint64_t serial, plan, number, fingerprint;
+    int64_t begun_ns, ended_ns;
     uint32_t call;
     int32_t direction, awaited, status;
 };
@@ -97,6 +151,7 @@ struct uli_recorder_copy {
     uint64_t collectives;
     int32_t ncalls; /* newest first: */
     struct uli_recorder_call calls[ULI_RECORDED_CALLS];
+    struct uli_recorder_progress progress;
 };
 
 /* Takes a copy of what lies in at least `bytes` readable bytes, which others

@@ -193,6 +193,16 @@ uli_service_find(const unsigned char endpoint[16])
 }
 
 void
+uli_service_each(void (*visit)(void *context, ulyx_comm_t *comm), void *context)
+{
+    pthread_mutex_lock(&uli_service.lock);
+    for (struct uli_list *n = uli_service.comms.next; n != &uli_service.comms;
+         n = n->next)
+        visit(context, ULI_CONTAINER_OF(n, ulyx_comm_t, registry));
+    pthread_mutex_unlock(&uli_service.lock);
+}
+
+void
 uli_service_lock(void)
 {
     pthread_mutex_lock(&uli_service.lock);

@@ -33,6 +33,10 @@ void uli_service_bind(const ulyx_comm_t *comm);
  * registry stays locked until uli_service_unlock. */
 ulyx_comm_t *uli_service_find(const unsigned char endpoint[16]);
 void uli_service_unlock(void);
+/* Calls visit for every registered communicator of this process, the oldest
+ * first, with the registry locked. */
+void uli_service_each(
+    void (*visit)(void *context, ulyx_comm_t *comm), void *context);
 /* For one who changes identities of a registered communicator's peers. */
 void uli_service_lock(void);
 

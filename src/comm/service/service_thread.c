@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/messages/batch.h"
+#include "comm/record/dump.h"
 #include "comm/service/service_internal.h"
 
 enum { EVENTS = 16, TICK_MS = 1000, POISON_MS = 10 };
@@ -282,6 +283,7 @@ thread_main(void *unused)
     (void)unused;
     pthread_setname_np(pthread_self(), "ulyx-service");
     take_core();
+    uli_dump_never_wait();
     while (go) {
         int tick = devices ? POISON_MS : connections ? TICK_MS : -1;
         int count = epoll_wait(uli_service.epoll, events, EVENTS, tick);

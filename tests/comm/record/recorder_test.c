@@ -31,6 +31,7 @@ call_begin(uint64_t number)
     const struct uli_recorder_entry entry = {.call = 1,
         .direction = 2,
         .plan = number + 1,
+        .fingerprint = number + 3,
         .number = number,
         .begun_ns = (int64_t)number + 2};
     return uli_recorder_begin(&recorder, &entry);
@@ -47,7 +48,7 @@ calls_are_read_newest_first(void **state)
 {
     uint64_t first = call_begin(10), second = call_begin(11);
     (void)state;
-    uli_recorder_end(&recorder, first, ULYX_ERR_TIMEOUT);
+    uli_recorder_end(&recorder, first, ULYX_ERR_TIMEOUT, 77);
     uli_recorder_await(&recorder, second, 5);
     assert_true(recorder_read());
     assert_int_equal(copy.rank, 3);
@@ -64,6 +65,43 @@ calls_are_read_newest_first(void **state)
     assert_int_equal(copy.calls[0].status, ULYX_IN_PROGRESS);
     assert_int_equal(copy.calls[1].number, 10);
     assert_int_equal(copy.calls[1].status, ULYX_ERR_TIMEOUT);
+    assert_int_equal(copy.calls[1].ended_ns, 77);
+    assert_int_equal(copy.calls[0].ended_ns, 0);
+    assert_int_equal(copy.calls[0].fingerprint, 14);
+    assert_int_equal(copy.progress.serial, 0);
+}
+
+static void
+peers_that_a_call_misses_are_noted(void **state)
+{
+    struct uli_recorder_progress progress = {
+        .serial = call_begin(1), .stage = ULI_STAGE_MOVES};
+    (void)state;
+    recorder.nranks = 200;
+    for (int32_t p = 0; p < 100; p++) {
+        const struct uli_recorded_peer peer = {
+            2 * p, ULI_STAGE_AWAY, (uint64_t)p, 7};
+        uli_recorder_miss(&progress, &peer);
+    }
+    uli_recorder_note(&recorder, &progress);
+    assert_true(recorder_read());
+    assert_int_equal(copy.progress.serial, progress.serial);
+    assert_int_equal(copy.progress.missing, 100);
+    assert_int_equal(copy.progress.npeers, ULI_RECORDED_PEERS);
+    for (int i = 0; i < ULI_RECORDED_PEERS; i++) {
+        assert_int_equal(copy.progress.peers[i].rank, 2 * i);
+        assert_int_equal(copy.progress.peers[i].stage, ULI_STAGE_AWAY);
+        assert_int_equal(copy.progress.peers[i].sent_chunks, i);
+        assert_int_equal(copy.progress.peers[i].received_chunks, 7);
+    }
+    /* What makes no sense is not believed, nor what is being written. */
+    atomic_store(&recorder.progress.peers[5].rank, 200);
+    assert_true(recorder_read());
+    assert_int_equal(copy.progress.serial, 0);
+    atomic_store(&recorder.progress.writing, 1);
+    progress.stage = ULI_STAGE_OPENS;
+    uli_recorder_note(&recorder, &progress);
+    assert_int_equal(atomic_load(&recorder.progress.stage), ULI_STAGE_MOVES);
 }
 
 static void
@@ -73,7 +111,7 @@ old_calls_make_room_and_stay_unmarked(void **state)
     (void)state;
     for (uint64_t i = 1; i <= ULI_RECORDED_CALLS; i++)
         call_begin(i);
-    uli_recorder_end(&recorder, first, ULYX_SUCCESS);
+    uli_recorder_end(&recorder, first, ULYX_SUCCESS, 77);
     uli_recorder_await(&recorder, first, 1);
     assert_true(recorder_read());
     assert_int_equal(copy.ncalls, ULI_RECORDED_CALLS);
@@ -134,7 +172,7 @@ write_calls(void *context)
     uint64_t number = 0;
     (void)context;
     while (!atomic_load(&stop))
-        uli_recorder_end(&recorder, call_begin(number++), ULYX_SUCCESS);
+        uli_recorder_end(&recorder, call_begin(number++), ULYX_SUCCESS, 77);
     return NULL;
 }
 
@@ -163,6 +201,7 @@ copies_are_whole_while_it_is_written(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(calls_are_read_newest_first, recorder_new),
+    cmocka_unit_test_setup(peers_that_a_call_misses_are_noted, recorder_new),
     cmocka_unit_test_setup(old_calls_make_room_and_stay_unmarked, recorder_new),
     cmocka_unit_test_setup(
         call_that_is_being_written_is_left_out, recorder_new),
