@@ -59,7 +59,8 @@ command_print_table(const struct info_command *command)
     printf("command\t%s\t", command->name);
     for (int i = 0; i < command->count; i++)
         if (option_is_operand(&command->options[i]))
-            printf("%s", command->options[i].name);
+            printf("%s%s", command->options[i].name,
+                command->options[i].kind == INFO_LIST ? "..." : "");
     putchar('\t');
     for (const char *text = command->about; *text != 0; text++)
         if (*text != '\n' || text[1] != 0) /* in one line */
