@@ -146,6 +146,8 @@ computes() {
         "$bin/reshuffle_process_test"
     good "dumps of 2 hosts" "$netns" spread -H 2 "$bin/dump_test" \
         --filter '*signal*'
+    good "calls that differ, 2 hosts" "$netns" spread -H 2 \
+        "$bin/differ_test" --filter '*processes*:*slow*:*two_threads*'
     good "mpirun, 2 x 2" mpirun_starts
     by_launchers
     train 2 2

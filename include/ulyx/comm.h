@@ -26,8 +26,13 @@
  * call; arguments that one rank alone gets wrong end the call on all ranks.
  * After ERR_TIMEOUT, ERR_RANK_LOST or ERR_ABORTED it has failed: every
  * later call returns the same status at once; only abort, shrink, agree,
- * destroy and the queries remain. In a child forked while a communicator exists
- * every call returns ERR_FORKED and the parent is unharmed.
+ * destroy and the queries remain. So it has by the ERR_MISMATCH of ranks that
+ * wait for each other in different calls (two plans, a plan and a barrier):
+ * ulyx_comm_get_async_error tells. All ranks get it about a second after they
+ * stand still, naming two of the calls, where one thread a rank makes all calls
+ * of the communicator, on host memory; else such ranks end by their deadline.
+ * In a child forked while a communicator exists every call returns ERR_FORKED
+ * and the parent is unharmed.
  *
  * Order: the collective calls on one communicator (create, split, shrink,
  * agree, plan create, execute of one plan, reductions, barrier) come in the
@@ -66,11 +71,16 @@ typedef struct {
     int32_t device;      /* ordinal of a CUDA device; -1 (by the macro) = the
                           * current one; ignored on the host */
     const char *name;    /* shown in logs and errors, copied; NULL = "comm" */
+    uint64_t flags;      /* ULYX_COMM_..., or'ed */
 } ulyx_comm_params_t;
 #define ULYX_COMM_PARAMS_INIT                                                  \
     {                                                                          \
-        sizeof(ulyx_comm_params_t), 0, 0, -1, 0                                \
+        sizeof(ulyx_comm_params_t), 0, 0, -1, 0, 0                             \
     }
+/* A second thread will make calls on the communicator. Needed where it has not
+ * by the time that the first waits for a rank that waits for the second's call:
+ * they would be taken for ranks in different calls. */
+#define ULYX_COMM_CONCURRENT UINT64_C(1)
 
 /* Opens a meeting point in this process and describes it. A helper thread
  * serves one communicator, and waits for its ranks until the deadline

@@ -69,6 +69,7 @@ LOG_WARN = 2
 LOG_INFO = 3
 LOG_TRACE = 4
 UNIQUE_ID_BYTES = 256
+COMM_CONCURRENT = 1
 AGREE_AND = 0
 AGREE_MIN = 1
 AGREE_MAX = 2
@@ -172,11 +173,12 @@ class ulyx_comm_params_t(Struct):
         ("memory_kind", c_int32),
         ("device", c_int32),
         ("name", c_char_p),
+        ("flags", c_uint64),
     ]
 
 
 ulyx_comm_params_t._init_ = (
-    sizeof(ulyx_comm_params_t), 0, 0, -1, 0,
+    sizeof(ulyx_comm_params_t), 0, 0, -1, 0, 0,
 )
 
 

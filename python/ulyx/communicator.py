@@ -172,8 +172,11 @@ class Communicator:
     # ---- how ranks meet ------------------------------------------------------
     @staticmethod
     def _params(timeout: Optional[float], name: Optional[str],
-                device: Optional[int]) -> _abi.ulyx_comm_params_t:
+                device: Optional[int],
+                concurrent: bool = False) -> _abi.ulyx_comm_params_t:
         params = _abi.ulyx_comm_params_t(timeout_s=timeout or 0)
+        if concurrent:
+            params.flags = _abi.COMM_CONCURRENT
         if name is not None:
             params.name = name.encode()
         if device is not None:
@@ -193,15 +196,19 @@ class Communicator:
     @classmethod
     def from_env(cls, *, timeout: Optional[float] = None,
                  name: Optional[str] = None,
-                 device: Optional[int] = None) -> "Communicator":
+                 device: Optional[int] = None,
+                 concurrent: bool = False) -> "Communicator":
         """Rank, size and meeting point from the launcher: torchrun, mpirun,
         srun, ...
 
         timeout: seconds, of the creation and of all later calls (default
         ULYX_TIMEOUT, 600). device: ordinal of a CUDA device, where tensors lie
         on one; None: tensors lie on the host. name: shown in logs and errors.
+        concurrent: a second thread will make calls, too; said before it does
+        (ULYX_COMM_CONCURRENT), so that ranks that wait for it are not taken for
+        ranks in different calls.
         """
-        params = cls._params(timeout, name, device)
+        params = cls._params(timeout, name, device, concurrent)
         return cls._create(device, lib.ulyx_comm_create_from_env,
                            ctypes.byref(params))
 
@@ -209,12 +216,13 @@ class Communicator:
     def from_unique_id(cls, identifier: bytes, nranks: int, rank: int, *,
                        timeout: Optional[float] = None,
                        name: Optional[str] = None,
-                       device: Optional[int] = None) -> "Communicator":
+                       device: Optional[int] = None,
+                       concurrent: bool = False) -> "Communicator":
         """nranks ranks that hold the same unique_id() meet."""
         if len(identifier) != ID_BYTES:
             raise errors.InvalidArgumentError(
                 f"a unique id has {ID_BYTES} bytes, not {len(identifier)}")
-        params = cls._params(timeout, name, device)
+        params = cls._params(timeout, name, device, concurrent)
         known = _abi.ulyx_unique_id_t.from_buffer_copy(identifier)
         return cls._create(device, lib.ulyx_comm_create, ctypes.byref(known),
                            nranks, rank, ctypes.byref(params))
@@ -246,7 +254,8 @@ class Communicator:
     def from_allgather(cls, allgather: AllGather, nranks: int, rank: int, *,
                        timeout: Optional[float] = None,
                        name: Optional[str] = None,
-                       device: Optional[int] = None) -> "Communicator":
+                       device: Optional[int] = None,
+                       concurrent: bool = False) -> "Communicator":
         """Meets through the caller's allgather(bytes) -> one bytes a rank. What
         it raises ends the creation and is raised here."""
         failure: List[BaseException] = []
@@ -268,7 +277,7 @@ class Communicator:
                 failure.append(error)
                 return 1
 
-        params = cls._params(timeout, name, device)
+        params = cls._params(timeout, name, device, concurrent)
         handle = ctypes.c_void_p()
         status = lib.ulyx_comm_create_from_allgather(
             _abi.ulyx_allgather_fn(gather), None, nranks, rank,
@@ -281,10 +290,11 @@ class Communicator:
 
     @classmethod
     def local(cls, nranks: int, *, timeout: Optional[float] = None,
-              name: Optional[str] = None) -> List["Communicator"]:
+              name: Optional[str] = None,
+              concurrent: bool = False) -> List["Communicator"]:
         """All ranks of a new communicator within this process, for a thread
         each."""
-        params = cls._params(timeout, name, None)
+        params = cls._params(timeout, name, None, concurrent)
         handles = (ctypes.c_void_p * max(nranks, 1))()
         check(lib.ulyx_comm_create_local(nranks, ctypes.byref(params), handles))
         return [cls(handle) for handle in handles if handle]

@@ -36,6 +36,7 @@ api_comm_calls_inherit(
     }
     if (child->params.timeout_s == 0)
         child->params.timeout_s = comm->timeout_s;
+    child->params.flags |= comm->flags;
     if (child->params.memory_kind == ULYX_MEMORY_HOST)
         child->params.device = -1; /* ignored */
     ULI_TRY(uli_fields_check(&uli_comm_fields, &child->params));

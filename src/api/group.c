@@ -10,6 +10,8 @@
 #include <string.h>
 #include "base/handle.h"
 #include "base/status.h"
+#include "base/thread.h"
+#include "collectives/exchange/request.h"
 #include "ulyx/comm.h"
 
 enum { TEXT_BYTES = 512, STACK_BYTES = 1 << 20 };
@@ -28,7 +30,8 @@ struct call {
 struct worker {
     struct uli_list node;
     struct uli_list calls;
-    const void *key;
+    const void *key;    /* a communicator, or NULL */
+    const void *caller; /* whom it acts for */
     pthread_t thread;
     bool running;
 };
@@ -131,6 +134,7 @@ uli_group_holds(const void *key)
 static void
 run_calls(struct worker *worker)
 {
+    uli_board_run_queue(true);
     for (struct uli_list *n = worker->calls.next; n != &worker->calls;
          n = n->next) {
         struct call *call = ULI_CONTAINER_OF(n, struct call, node);
@@ -139,13 +143,24 @@ run_calls(struct worker *worker)
         if (call->status != ULYX_SUCCESS)
             snprintf(call->text, sizeof(call->text), "%s", ulyx_last_error());
     }
+    uli_board_run_queue(false);
 }
 
 static void *
 worker_main(void *context)
 {
+    const struct worker *worker = context;
+
+    uli_thread_act_for(worker->caller);
     run_calls(context);
     return NULL;
+}
+
+/* What calls are queued for is a communicator. */
+static ulyx_comm_t *
+key_comm(const void *key)
+{
+    return (ulyx_comm_t *)(uintptr_t)key;
 }
 
 static struct worker *
@@ -162,6 +177,9 @@ worker_of(struct uli_list *workers, const void *key)
     if (worker == NULL)
         return NULL;
     worker->key = key;
+    worker->caller = uli_thread_caller();
+    if (key != NULL)
+        uli_board_queue(key_comm(key));
     uli_list_init(&worker->calls);
     uli_list_append(workers, &worker->node);
     return worker;
@@ -249,6 +267,8 @@ reap_workers(struct uli_list *workers, ulyx_status_t *first_p, char *text_p)
             ULI_CONTAINER_OF(workers->next, struct worker, node);
 
         group_reap(&worker->calls, first_p, text_p);
+        if (worker->key != NULL)
+            uli_board_unqueue(key_comm(worker->key));
         uli_list_remove(&worker->node);
         free(worker);
     }
@@ -266,6 +286,7 @@ keep_first(ulyx_status_t status, ulyx_status_t *first_p, char *text_p)
 static void
 start_ops(ulyx_status_t *first_p, char *text_p)
 {
+    uli_request_group(true);
     for (struct uli_list *n = ops.next; n != &ops; n = n->next) {
         struct uli_group_op *op =
             ULI_CONTAINER_OF(n, struct uli_group_op, node);
@@ -273,6 +294,7 @@ start_ops(ulyx_status_t *first_p, char *text_p)
         op->started = op->start(op->context);
         keep_first(op->started, first_p, text_p);
     }
+    uli_request_group(false);
 }
 
 static void

@@ -16,6 +16,7 @@ static const struct uli_field comm_rows[] = {
         .rule = "a ULYX_MEMORY code"},
     {COMM(device), ULI_AT_LEAST(-1), .rule = "an ordinal, or -1"},
     {COMM(name), ULI_ANY},
+    {COMM(flags), 0, ULYX_COMM_CONCURRENT, .rule = "ULYX_COMM_ flags"},
 };
 const struct uli_fields uli_comm_fields = ULI_FIELDS(comm_rows);
 

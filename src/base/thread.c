@@ -28,3 +28,18 @@ uli_thread_start(const char *what, void *(*main)(void *context), void *context,
             ULYX_ERR_SYSTEM, "%s: no thread: %s", what, strerror(failed));
     return ULYX_SUCCESS;
 }
+
+static _Thread_local char mark;
+static _Thread_local const void *acts_for;
+
+const void *
+uli_thread_caller(void)
+{
+    return acts_for != NULL ? acts_for : &mark;
+}
+
+void
+uli_thread_act_for(const void *caller)
+{
+    acts_for = caller;
+}

@@ -53,6 +53,7 @@ comm_create_segment(ulyx_comm_t *comm, bool shared)
     ULI_TRY(uli_segment_create(
         bytes + comm->settings.arena_bytes, shared, false, &comm->segment));
     comm->control = comm->segment.address;
+    uli_board_open(comm);
     comm->peers[comm->rank].control = comm->control;
     return uli_window_publish(
         comm, comm->rank, 0, comm->segment.address, comm->segment.bytes);
@@ -68,6 +69,7 @@ comm_init_fields(ulyx_comm_t *comm, int32_t nranks, int32_t rank,
     comm->rank = rank;
     comm->memory_kind = params->memory_kind;
     comm->device = params->device;
+    comm->flags = params->flags;
     comm->timeout_s =
         uli_timeout_or(params->timeout_s, comm->settings.timeout_s);
     comm->call_deadline = INT64_MAX;
@@ -126,6 +128,8 @@ uli_comm_new(int32_t nranks, int32_t rank, const ulyx_comm_params_t *params,
     if (status == ULYX_SUCCESS)
         status = comm_create_segment(comm, shared);
     if (status == ULYX_SUCCESS)
+        status = uli_differ_open(comm);
+    if (status == ULYX_SUCCESS)
         status = uli_dump_hold(comm);
     if (status == ULYX_SUCCESS)
         status = uli_gpu_open(comm);
@@ -150,6 +154,7 @@ uli_comm_free(ulyx_comm_t *comm)
     uli_remote_close(comm);
     uli_windows_close(comm);
     uli_dump_release(comm);
+    uli_differ_close(comm);
     if (retired)
         uli_team_retire(comm->team, &comm->segment);
     else if (comm->control != NULL)

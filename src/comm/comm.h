@@ -115,6 +115,12 @@ struct ulyx_comm {
     atomic_bool abort_unsaid;     /* no log line about it yet */
     pthread_mutex_t failure_lock; /* control->awaited */
 
+    _Atomic(const void *) caller;       /* private to board.c, as the next: */
+    _Atomic(const void *) board_holder; /* a call, or NULL */
+    _Atomic int32_t queued;             /* calls in groups */
+    struct uli_suspicion *suspicion;    /* private to differ.c */
+    uint64_t flags;                     /* ULYX_COMM_... */
+
     bool dump_held; /* private to dump.c, as the next three: */
     atomic_bool dump_wanted;
     _Atomic uint64_t dump_number; /* of the failure's request */
@@ -188,7 +194,8 @@ ulyx_status_t uli_comm_look(ulyx_comm_t *comm);
 ulyx_status_t uli_comm_failure(ulyx_comm_t *comm);
 
 /* Fails the communicator: the first call wins, its text is kept; posts poison
- * to all peers, but for TIMEOUT (rank = who is the cause, or -1).
+ * to all peers, but for TIMEOUT (rank = who is the cause, or -1). By MISMATCH:
+ * uli_differ_fail alone.
  * Any thread. Returns the status of the first failure, text set. */
 ulyx_status_t uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status,
     int32_t rank, const char *format, ...)

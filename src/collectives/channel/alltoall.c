@@ -253,6 +253,7 @@ static ulyx_status_t
 end_astray(struct uli_exchange *exchange, uint64_t number)
 {
     char text[256];
+    uli_request_leave(&exchange->request);
     ulyx_status_t status = uli_agree_join(
         exchange->comm, ULI_CALL_ALLTOALL, number, exchange->request.deadline);
     snprintf(text, sizeof(text), "%s", uli_error_text());
@@ -300,5 +301,6 @@ uli_alltoall_host(ulyx_comm_t *comm, const struct uli_alltoall_args *args,
         return uli_exchange_refuse(exchange, outcome, deadline);
     set_call(channel, args);
     uli_exchange_start(exchange, deadline);
+    atomic_store(&exchange->request.awaited, true);
     return await_call(exchange, number);
 }

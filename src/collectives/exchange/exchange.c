@@ -355,7 +355,10 @@ uli_exchange_take(struct uli_exchange *exchange)
 static void
 exchange_reset(struct uli_exchange *exchange)
 {
+    uli_board_enter(exchange->comm);
     exchange->call++;
+    uli_recorder_count(&exchange->comm->control->recorder,
+        exchange->plan_number, exchange->call);
     exchange->request.recorded = 0;
     exchange->opened = false;
     exchange->unchecked_bytes = exchange->wire_bytes = exchange->sending = 0;

@@ -119,6 +119,37 @@ uli_exchange_note(struct uli_exchange *exchange)
     uli_recorder_note(&exchange->comm->control->recorder, &progress);
 }
 
+/* ---- ranks in other calls ------------------------------------------------ */
+
+/* Has it not begun the call, as far as is known here? */
+static bool
+peer_is_away(void *context, int32_t p)
+{
+    return is_missing(context, p) && peer_stage(context, p) != ULI_STAGE_MOVES;
+}
+
+/* Only in a wait of this call the rank begins no other. */
+static void
+exchange_look(struct uli_exchange *exchange)
+{
+    ulyx_comm_t *comm = exchange->comm;
+    const struct uli_call_key key = {.call = exchange->call_kind,
+        .direction = exchange->direction,
+        .plan = exchange->plan_number,
+        .number = exchange->call,
+        .fingerprint = exchange->fingerprint};
+    int32_t away = -1;
+    if (exchange->opened && atomic_load(&exchange->request.awaited) &&
+        uli_board_is_free(comm))
+        away = uli_differ_choose(comm, &key, peer_is_away, exchange);
+    if (away < 0) {
+        uli_board_withdraw(comm, &exchange->request);
+        return;
+    }
+    uli_board_publish(comm, &exchange->request, &key, away);
+    uli_differ_look(comm);
+}
+
 /* The first that is late; else the first that does not end. */
 static int32_t
 exchange_choose_awaited(struct uli_exchange *exchange)
@@ -168,6 +199,7 @@ uli_exchange_waits(struct uli_exchange *exchange, bool moved)
     if (moved) {
         exchange->tell_ns = 0;
         exchange_announce_awaited(exchange, -1);
+        uli_board_withdraw(exchange->comm, &exchange->request);
         return;
     }
     int64_t now = uli_clock_ns();
@@ -176,6 +208,7 @@ uli_exchange_waits(struct uli_exchange *exchange, bool moved)
         uli_exchange_note(exchange);
         exchange->tell_ns = now + exchange->still_ns / PER_STILL;
         exchange_warn(exchange, now);
+        exchange_look(exchange);
     } else if (!exchange->tell_ns) {
         exchange->tell_ns = now + exchange->still_ns;
     }

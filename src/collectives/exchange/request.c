@@ -22,6 +22,7 @@
 static _Thread_local struct uli_list thread_ops;
 /* Its address names the thread. */
 static _Thread_local char thread_mark;
+static _Thread_local bool thread_groups;
 
 static struct uli_list *
 my_ops(void)
@@ -35,6 +36,7 @@ void
 uli_request_init(struct ulyx_request *request)
 {
     atomic_init(&request->status, ULYX_SUCCESS);
+    atomic_init(&request->awaited, false);
     request->text[0] = 0;
     request->owner = NULL;
     request->pending_next = NULL;
@@ -43,10 +45,33 @@ uli_request_init(struct ulyx_request *request)
 }
 
 void
+uli_request_group(bool group)
+{
+    struct uli_list *ops = my_ops();
+    thread_groups = group;
+    for (struct uli_list *node = ops->next; !group && node != ops;
+         node = node->next) {
+        struct ulyx_request *request =
+            ULI_CONTAINER_OF(node, struct ulyx_request, node);
+        if (request->grouped)
+            atomic_store(&request->awaited, true);
+    }
+}
+
+void
+uli_request_leave(struct ulyx_request *request)
+{
+    atomic_store(&request->awaited, false);
+    uli_board_withdraw(request->comm, request);
+}
+
+void
 uli_request_launch(struct ulyx_request *request)
 {
     request->owner = &thread_mark;
     request->text[0] = 0;
+    atomic_store_explicit(&request->awaited, false, memory_order_relaxed);
+    request->grouped = thread_groups;
     atomic_store_explicit(
         &request->status, ULYX_IN_PROGRESS, memory_order_relaxed);
     atomic_fetch_add(&request->comm->nops, 1);
@@ -62,6 +87,7 @@ uli_request_finish(struct ulyx_request *request, ulyx_status_t status)
     if (status != ULYX_SUCCESS)
         snprintf(request->text, sizeof(request->text), "%s", uli_error_text());
     request->ended_ns = uli_clock_ns();
+    uli_board_withdraw(request->comm, request);
     if (request->recorded)
         uli_recorder_end(&request->comm->control->recorder, request->recorded,
             status, request->ended_ns);
@@ -204,6 +230,7 @@ ulyx_status_t
 uli_request_wait(struct ulyx_request *request)
 {
     ULI_TRY(check_owner(request));
+    atomic_store_explicit(&request->awaited, true, memory_order_relaxed);
     if (request->by_library_thread)
         return wait_for_library(request);
     while (!op_ended(request)) {

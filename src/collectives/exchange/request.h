@@ -28,6 +28,10 @@ struct ulyx_request {
     bool by_library_thread;
     uint64_t recorded; /* serial number in the flight recorder, or 0 */
 
+    /* A thread is in a wait for it, or for a group that it belongs to, and
+     * begins nothing else before it has ended. */
+    atomic_bool awaited;
+    bool grouped;                      /* starts with others */
     _Atomic int32_t status;            /* ULYX_IN_PROGRESS until its end */
     char text[256];                    /* of the error, written before status */
     int64_t ended_ns;                  /* when, likewise */
@@ -37,7 +41,8 @@ struct ulyx_request {
     struct uli_semaphore finished;     /* by_library_thread only */
 };
 
-/* The fields above `status` are the caller's. Once, before the first launch. */
+/* The fields above `awaited` are the caller's. Once, before the first launch.
+ */
 void uli_request_init(struct ulyx_request *request);
 
 /* Starts driving; nothing in it can fail or allocate. */
@@ -52,6 +57,12 @@ void uli_request_finish(struct ulyx_request *request, ulyx_status_t status);
  * (nothing has changed). */
 ulyx_status_t uli_request_test(struct ulyx_request *request);
 ulyx_status_t uli_request_wait(struct ulyx_request *request);
+
+/* Operations that the calling thread starts between true and false belong to a
+ * group: all of them are awaited from false on. */
+void uli_request_group(bool group);
+/* The thread does something else for now: the operation is not awaited. */
+void uli_request_leave(struct ulyx_request *request);
 
 /* Waits until ready(context), driving the thread's operations meanwhile.
  * returns as uli_comm_wait. */

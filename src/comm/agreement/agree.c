@@ -47,6 +47,9 @@ enum {
     ASK_PART = 4,
     ASK_MAX_NS = 1000 * 1000 * 1000
 };
+/* From then on it looks so often whether ranks are in different calls; up to so
+ * many nodes it asks their leaders, then, who has come. */
+enum { LOOK_NS = 125 * 1000 * 1000, ASKED_NODES = 16 };
 
 /* Gone before the round: of a remote rank its message tells which was its last
  * one, for its post may come by another way than its leaving. */
@@ -94,27 +97,21 @@ arrival_warn(const struct arrival *arrival)
     uli_comm_warn_stall(comm, uli_call_name(arrival->call), &late);
 }
 
-static ulyx_status_t
-await_until(struct arrival *arrival, uli_deadline_t deadline)
+static bool
+arrival_misses(void *context, int32_t rank)
 {
+    const struct arrival *arrival = context;
     ulyx_comm_t *comm = arrival->comm;
 
-    if (arrival->stall_ns < deadline) {
-        ulyx_status_t status =
-            uli_comm_wait(comm, all_arrived, arrival, arrival->stall_ns);
-
-        if (status != ULYX_ERR_TIMEOUT)
-            return status;
-        arrival->stall_ns = INT64_MAX;
-        arrival_warn(arrival);
-    }
-    return uli_comm_wait(comm, all_arrived, arrival, deadline);
+    return !uli_rounds_has(comm, ULI_ROUNDS_AGREE, rank, arrival->round) &&
+           !(uli_comm_is_remote(comm, rank) &&
+               uli_nodes_came(comm, rank, arrival->round));
 }
 
 /* The first ranks that are missing. Those of other nodes may have come unless
  * these were asked. */
 static void
-arrival_note(const struct arrival *arrival)
+arrival_note(struct arrival *arrival)
 {
     ulyx_comm_t *comm = arrival->comm;
     struct uli_recorder_progress progress = {
@@ -122,16 +119,54 @@ arrival_note(const struct arrival *arrival)
 
     for (int32_t p = 0; p < comm->nranks; p++) {
         struct uli_recorded_peer peer = {.rank = p, .stage = ULI_STAGE_AWAY};
-        bool remote = uli_comm_is_remote(comm, p);
 
-        if (uli_rounds_has(comm, ULI_ROUNDS_AGREE, p, arrival->round) ||
-            (remote && uli_nodes_came(comm, p, arrival->round)))
+        if (!arrival_misses(arrival, p))
             continue;
-        if (remote && !arrival->asked)
+        if (uli_comm_is_remote(comm, p) && !arrival->asked)
             peer.stage = ULI_STAGE_UNKNOWN;
         uli_recorder_miss(&progress, &peer);
     }
     uli_recorder_note(&comm->control->recorder, &progress);
+}
+
+/* It stands still: for whom is said on the board, and looked into. Who joins a
+ * round that others have begun has made no collective call. */
+static void
+arrival_look(struct arrival *arrival)
+{
+    ulyx_comm_t *comm = arrival->comm;
+    const struct uli_call_key key = {
+        .call = arrival->call, .direction = -1, .number = comm->sequence - 1};
+    int32_t awaited = uli_differ_choose(comm, &key, arrival_misses, arrival);
+
+    arrival_note(arrival);
+    if (awaited < 0 || arrival->call == ULI_CALL_ALLTOALL)
+        return;
+    if (uli_comm_is_remote(comm, awaited) && comm->nnodes <= ASKED_NODES)
+        uli_nodes_ask(comm, arrival->round, false);
+    uli_board_publish(comm, arrival, &key, awaited);
+    uli_differ_look(comm);
+}
+
+static ulyx_status_t
+await_until(struct arrival *arrival, uli_deadline_t deadline)
+{
+    for (;;) {
+        int64_t slice = uli_min(deadline, arrival->stall_ns);
+        ulyx_status_t status;
+
+        if (arrival->announced)
+            slice = uli_min(slice, uli_clock_ns() + LOOK_NS);
+        status = uli_comm_wait(arrival->comm, all_arrived, arrival, slice);
+        if (status != ULYX_ERR_TIMEOUT || uli_deadline_over(deadline))
+            return status;
+        if (uli_deadline_over(arrival->stall_ns)) {
+            arrival->stall_ns = INT64_MAX;
+            arrival_warn(arrival);
+        }
+        if (arrival->announced)
+            arrival_look(arrival);
+    }
 }
 
 /* For ranks that wait for this one in turn, and for who reads the flight
@@ -206,6 +241,7 @@ await_round(ulyx_comm_t *comm, enum uli_call call, uint64_t round,
         uli_comm_stall_ns(comm, uli_clock_ns()), false, false};
     ulyx_status_t status = await_all(&arrival, deadline);
 
+    uli_board_withdraw(comm, &arrival);
     if (status == ULYX_ERR_TIMEOUT) {
         struct uli_late late = uli_rounds_late(comm, round);
 
@@ -352,6 +388,7 @@ uli_agree_gather(ulyx_comm_t *comm, enum uli_call call, ulyx_status_t status,
     ulyx_status_t outcome;
 
     ULI_TRY(uli_comm_check(comm));
+    uli_board_enter(comm);
     recorded =
         uli_recorder_begin(recorder, &(struct uli_recorder_entry){.call = call,
                                          .direction = -1,

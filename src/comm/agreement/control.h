@@ -16,7 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/late.h"
+#include "comm/agreement/board.h"
 #include "comm/agreement/consensus.h"
+#include "comm/agreement/differ.h"
 #include "comm/record/recorder.h"
 
 enum { ULI_LINE = 64, ULI_AGREE_BYTES = 4096 };
@@ -52,6 +54,11 @@ struct uli_control {
      * have its tensors back. Set when `poison` is at the peers and `late` is
      * whole, before the owner can see the failure itself. */
     _Atomic uint32_t failed;
+    struct uli_board board;
+    /* Ranks that are in different calls: 1: is being written, 2: is there.
+     * Written before the poison that tells of it. */
+    _Atomic uint32_t differ_state;
+    struct uli_differ differ;
     /* Agreement rounds of collective calls, and of a creation by shrink, which
      * must work when a failure has left the first rounds out of step. */
     _Alignas(ULI_LINE) struct uli_agree_post agree[2];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How a communicator fails: once, with one cause, and at every rank that can
- * be told. A death is told as what it is; what went wrong at this rank alone
- * (a system call) as its abort. A timeout stays local: only this rank's
- * deadline is over.
+ * be told. A death is told as what it is, and so are ranks in different calls;
+ * what went wrong at this rank alone (a system call) as its abort. A timeout
+ * stays local: only this rank's deadline is over.
  *
  * An abort may come from a signal handler, in the middle of anything that this
  * rank does. So it takes no lock and formats nothing: who claims the failure
@@ -115,7 +115,7 @@ uli_comm_fail(ulyx_comm_t *comm, ulyx_status_t status, int32_t rank,
     vsnprintf(
         comm->failure_text, sizeof(comm->failure_text), format, arguments);
     va_end(arguments);
-    if (status == ULYX_ERR_RANK_LOST)
+    if (status == ULYX_ERR_RANK_LOST || status == ULYX_ERR_MISMATCH)
         poison_peers(comm, status, rank);
     else if (status != ULYX_ERR_TIMEOUT)
         poison_peers(comm, ULYX_ERR_ABORTED,
@@ -233,6 +233,8 @@ take_poison(ulyx_comm_t *comm, uint64_t poison)
     ulyx_status_t status = (ulyx_status_t)(uint32_t)(poison >> 32);
     int32_t rank = (int32_t)(uint32_t)poison;
 
+    if (status == ULYX_ERR_MISMATCH)
+        return uli_differ_fail(comm, rank);
     if (rank < 0 || rank >= comm->nranks)
         return uli_comm_fail(comm, status, rank, "rank %d aborted", rank);
     const struct uli_peer *peer = &comm->peers[rank];

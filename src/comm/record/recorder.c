@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "comm/comm.h"
 
 /* What a communicator may have (api_comm.c): bounds the work of who reads. */
 enum { MOST_RANKS = 1 << 20 };
@@ -149,6 +150,43 @@ uli_recorder_note(
     }
     atomic_store_explicit(&to->serial, progress->serial, memory_order_release);
     atomic_store_explicit(&to->writing, 0, memory_order_release);
+}
+
+/* ---- what was begun ------------------------------------------------------ */
+
+void
+uli_recorder_count(
+    struct uli_recorder *recorder, uint64_t plan, uint64_t number)
+{
+    struct uli_recorded_plan *place =
+        &recorder->plans[plan % ULI_RECORDED_PLANS];
+
+    if (atomic_load_explicit(&place->plan, memory_order_relaxed) != plan) {
+        atomic_store(&place->number, 0);
+        atomic_store(&place->plan, plan);
+    }
+    atomic_store_explicit(&place->number, number, memory_order_release);
+}
+
+enum uli_begun
+uli_recorder_begun(
+    const struct uli_recorder *recorder, const struct uli_call_key *key)
+{
+    const struct uli_recorded_plan *place =
+        &recorder->plans[key->plan % ULI_RECORDED_PLANS];
+    uint64_t number;
+
+    if (key->call != ULI_CALL_RESHUFFLE && key->call != ULI_CALL_ALLTOALL)
+        return atomic_load(&recorder->collectives) > key->number ? ULI_BEGUN_YES
+                                                                 : ULI_BEGUN_NO;
+    number = atomic_load(&place->number);
+    if (number == 0)
+        return atomic_load(&place->plan) == 0 ? ULI_BEGUN_NO
+                                              : ULI_BEGUN_UNKNOWN;
+    if (atomic_load(&place->plan) != key->plan ||
+        atomic_load(&place->number) != number)
+        return ULI_BEGUN_UNKNOWN;
+    return number >= key->number ? ULI_BEGUN_YES : ULI_BEGUN_NO;
 }
 
 /* ---- reading ------------------------------------------------------------- */

@@ -25,6 +25,7 @@
 #include "ulyx/types.h"
 
 enum {
+    ULI_RECORDED_PLANS = 256,
     ULI_RECORDED_CALLS = 64,
     ULI_RECORDED_PEERS = 64,
     ULI_RECORDER_TEXT = 64
@@ -43,6 +44,12 @@ struct uli_recorded_call {
     _Atomic int32_t direction;
     _Atomic int32_t awaited; /* the rank that it stands still for, or -1 */
     _Atomic int32_t status;  /* ULYX_IN_PROGRESS until it has ended */
+};
+
+/* The last call of a plan that was begun, or refused; in the place that the
+ * plan's number gives, where a later plan may take it. */
+struct uli_recorded_plan {
+    _Atomic uint64_t plan, number; /* number 0: nobody's, or is being written */
 };
 
 /* How far a call is that stands still, or a peer of it. */
@@ -84,6 +91,7 @@ struct uli_recorder {
     _Atomic uint64_t serial; /* of the last call */
     struct uli_recorded_call calls[ULI_RECORDED_CALLS];
     _Alignas(64) struct uli_recorded_progress progress;
+    _Alignas(64) struct uli_recorded_plan plans[ULI_RECORDED_PLANS];
 };
 
 struct uli_recorder_owner {
@@ -134,6 +142,17 @@ void uli_recorder_note(struct uli_recorder *recorder,
 /* Whom the newest call stands still for, of a rank of this communicator; -1: it
  * has ended, or has not said. Any thread. */
 int32_t uli_recorder_awaited(const struct uli_recorder *recorder);
+
+/* The call is begun, or refused; before any peer can see that. By the thread
+ * that has the plan's ticket. */
+void uli_recorder_count(
+    struct uli_recorder *recorder, uint64_t plan, uint64_t number);
+
+/* Has the owner begun the call, which is an exchange or a collective call? */
+struct uli_call_key;
+enum uli_begun { ULI_BEGUN_NO, ULI_BEGUN_YES, ULI_BEGUN_UNKNOWN };
+enum uli_begun uli_recorder_begun(
+    const struct uli_recorder *recorder, const struct uli_call_key *key);
 
 /* ---- reading, also what another process owns ----------------------------- */
 

@@ -38,6 +38,8 @@ enum uli_message_kind {
     ULI_MESSAGE_WITHDRAW, /* it ends */
     ULI_MESSAGE_RETIRE,   /* the same if no operation is in flight */
     ULI_MESSAGE_ACK,      /* the answer to one of these three */
+    ULI_MESSAGE_LOOK,     /* where do you stand, have you begun this call? */
+    ULI_MESSAGE_STANDS,   /* there, and that (differ.h) */
 };
 
 struct uli_message_head {
@@ -54,7 +56,8 @@ struct uli_message {
     uint32_t window;
     int32_t status;
     unsigned char more[]; /* head.count: HERE whereabouts, ACK text, SHRINK
-                           * post, VOTES, DECISION */
+                           * post, VOTES, DECISION, LOOK's call, STANDS' board,
+                           * POISON: struct uli_differ or nothing */
 };
 
 /* ---- one rank's end ------------------------------------------------------ */

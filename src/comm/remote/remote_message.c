@@ -120,6 +120,8 @@ uli_remote_post(ulyx_comm_t *comm, int32_t peer, struct uli_message *message,
 static void
 tell_poison(ulyx_comm_t *comm, uint64_t poison)
 {
+    struct uli_differ differ;
+    size_t bytes = uli_differ_told(comm, &differ) ? sizeof(differ) : 0;
     for (int32_t d = 1; d < comm->nranks; d *= 2) {
         int32_t sides[2] = {(comm->rank + d) % comm->nranks,
             (comm->rank - d + comm->nranks) % comm->nranks};
@@ -128,7 +130,8 @@ tell_poison(ulyx_comm_t *comm, uint64_t poison)
                 .head.kind = ULI_MESSAGE_POISON, .value = poison};
             if (uli_comm_is_remote(comm, sides[i]) &&
                 !atomic_load(&comm->peers[sides[i]].dead))
-                uli_remote_send_message(comm, sides[i], &message, NULL, 0);
+                uli_remote_send_message(
+                    comm, sides[i], &message, &differ, bytes);
         }
     }
 }
@@ -238,7 +241,14 @@ carry_out(ulyx_comm_t *comm, int32_t from, const struct uli_message *message,
     case ULI_MESSAGE_DECISION:
         uli_survivors_receive(comm, from, message);
         break;
+    case ULI_MESSAGE_LOOK:
+        uli_differ_answer(comm, from, message);
+        break;
+    case ULI_MESSAGE_STANDS:
+        uli_differ_hear(comm, from, message);
+        break;
     case ULI_MESSAGE_POISON:
+        uli_differ_receive(comm, message->more, message->head.count);
         uli_comm_spread_poison(comm, message->value);
         break;
     case ULI_MESSAGE_LEFT:
