@@ -2,6 +2,7 @@
 """How ranks meet, life of a communicator, collectives."""
 import ctypes
 import gc
+import json
 import subprocess
 import sys
 import threading
@@ -357,3 +358,14 @@ def test_sizes_that_differ_are_the_same_error_on_all_ranks():
     failures = errors_of(2, lambda c: c.allreduce(np.zeros(4 + c.rank)))
     assert all(isinstance(f, (ulyx.MismatchError, ulyx.PeerRefusedError))
                for f in failures)
+
+
+def test_flight_recorders_are_written(tmp_path):
+    first, second = ulyx.Communicator.local(2, concurrent=True)
+    first.dump(str(tmp_path / "%r.json"))
+    dumped = json.loads((tmp_path / "0.json").read_text())
+    assert [c["rank"] for c in dumped["communicators"]] == [0, 1]
+    with pytest.raises(ulyx.SystemCallError, match="No such file"):
+        first.dump(str(tmp_path / "no" / "folder"))
+    first.close()
+    second.close()
