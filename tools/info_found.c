@@ -238,6 +238,33 @@ found_print_calls(const struct info_found *found)
         free(calls);
 }
 
+/* How far an exchange that stands still is: "; moves, misses rank 5 (away),
+ * rank 7 (moves, 3 chunks sent, 1 received) and 12 more". */
+static void
+rank_print_progress(const struct info_rank *rank)
+{
+    enum { MOST = 4 };
+    const struct uli_recorder_progress *progress = &rank->copy.progress;
+    int shown = progress->npeers < MOST ? progress->npeers : MOST;
+
+    if (rank->call == NULL || progress->serial != rank->call->serial ||
+        rank->call->call != ULI_CALL_RESHUFFLE || shown == 0)
+        return;
+    printf("; %s, misses", uli_recorder_stage_name(progress->stage));
+    for (int i = 0; i < shown; i++) {
+        const struct uli_recorded_peer *peer = &progress->peers[i];
+
+        printf("%s rank %d (%s", i > 0 ? "," : "", peer->rank,
+            uli_recorder_stage_name(peer->stage));
+        if (peer->sent_chunks > 0 || peer->received_chunks > 0)
+            printf(", %" PRIu64 " chunks sent, %" PRIu64 " received",
+                peer->sent_chunks, peer->received_chunks);
+        printf(")");
+    }
+    if (progress->missing > shown)
+        printf(" and %d more", progress->missing - shown);
+}
+
 /* ---- what they do -------------------------------------------------------- */
 
 static void
@@ -255,6 +282,7 @@ found_print_ranks(struct info_found *found)
             info_found_awaited_text(found, rank, awaited, sizeof(awaited));
             printf("; waits for %s", awaited);
         }
+        rank_print_progress(rank);
         printf("\n");
     }
 }

@@ -9,15 +9,20 @@
  */
 #include "info_ranks.h"
 
+#include <string.h>
 #include "comm/comm.h"
 
 /* An exchange that moves tells nobody; one that does not has told by then. */
 #define STILL_NS INT64_C(1000000000)
 
-/* Ended by a failure of the communicator, and not by its own. */
+/* Ended by a failure of the communicator, and not by its own. Ranks that
+ * disagree have mostly not failed it. */
 static bool
-call_has_failed(const struct uli_recorder_call *call)
+call_has_failed(
+    const struct info_rank *rank, const struct uli_recorder_call *call)
 {
+    if (call->status == ULYX_ERR_MISMATCH)
+        return strncmp(rank->failure, "ULYX_ERR_MISMATCH", 17) == 0;
     return call->status == ULYX_ERR_TIMEOUT ||
            call->status == ULYX_ERR_RANK_LOST ||
            call->status == ULYX_ERR_ABORTED;
@@ -29,14 +34,14 @@ rank_find_call(const struct info_rank *rank)
 {
     const struct uli_recorder_call *longest = NULL;
 
-    if (rank->copy.ncalls > 0 && call_has_failed(&rank->copy.calls[0]))
+    if (rank->copy.ncalls > 0 && call_has_failed(rank, &rank->copy.calls[0]))
         longest = &rank->copy.calls[0];
 
     for (int i = 0; i < rank->copy.ncalls; i++) {
         const struct uli_recorder_call *call = &rank->copy.calls[i];
 
         if (call->status == ULYX_IN_PROGRESS &&
-            (longest == NULL || call_has_failed(longest) ||
+            (longest == NULL || call_has_failed(rank, longest) ||
                 call->begun_ns <= longest->begun_ns))
             longest = call;
     }

@@ -32,8 +32,9 @@ int info_report_read(const char *path, struct info_ranks *ranks,
 /* One communicator of the JSON: {"name", "id", "nranks", "dumps", "culprits":
  * [{"rank", "host", "pid", "does"}], "circles": [[rank, ...]], "calls":
  * [{"call", "plan", "fingerprint", "number", "inside", "count", "ranks"}],
- * "ranks": [{"rank", "host", "pid", "dump", "does", "waits_for", "failure"}]}.
- * NULL: no memory. */
+ * "ranks": [{"rank", "host", "pid", "dump", "does", "waits_for", "failure",
+ * "progress": {"stage", "missing", "peers": [{"rank", "stage", "sent_chunks",
+ * "received_chunks"}]}}]}. NULL: no memory. */
 json_t *info_report_pack(struct info_found *found);
 
 #endif

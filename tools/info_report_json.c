@@ -16,6 +16,30 @@ text_or_null(const char *text)
     return text[0] != 0 ? json_string(text) : json_null();
 }
 
+/* Of the call that the rank is in, where it stands still. */
+static json_t *
+progress_pack(const struct info_rank *rank)
+{
+    const struct uli_recorder_progress *progress = &rank->copy.progress;
+    json_t *peers;
+
+    if (rank->call == NULL || progress->serial != rank->call->serial)
+        return json_null();
+    peers = json_array();
+    for (int i = 0; i < progress->npeers; i++) {
+        const struct uli_recorded_peer *peer = &progress->peers[i];
+
+        json_array_append_new(
+            peers, json_pack("{s:i, s:s, s:I, s:I}", "rank", (int)peer->rank,
+                       "stage", uli_recorder_stage_name(peer->stage),
+                       "sent_chunks", (json_int_t)peer->sent_chunks,
+                       "received_chunks", (json_int_t)peer->received_chunks));
+    }
+    return json_pack("{s:s, s:i, s:o}", "stage",
+        uli_recorder_stage_name(progress->stage), "missing",
+        (int)progress->missing, "peers", peers);
+}
+
 static json_t *
 rank_pack(struct info_found *found, const struct info_rank *rank)
 {
@@ -24,11 +48,12 @@ rank_pack(struct info_found *found, const struct info_rank *rank)
     info_rank_text(rank, does, sizeof(does));
     if (rank->waits)
         info_found_awaited_text(found, rank, awaited, sizeof(awaited));
-    return json_pack("{s:i, s:o, s:o, s:b, s:s, s:o, s:o}", "rank",
+    return json_pack("{s:i, s:o, s:o, s:b, s:s, s:o, s:o, s:o}", "rank",
         (int)rank->copy.rank, "host", text_or_null(rank->copy.host), "pid",
         rank->pid != 0 ? json_integer(rank->pid) : json_null(), "dump",
         (int)!rank->absent, "does", does, "waits_for", text_or_null(awaited),
-        "failure", text_or_null(rank->failure));
+        "failure", text_or_null(rank->failure), "progress",
+        progress_pack(rank));
 }
 
 static json_t *

@@ -101,6 +101,9 @@ class Report(ToolCase):
             "    ranks 0-11, 13-36, 38-63: in reshuffle, call 7 of plan 2"))
         self.assertIn("(fingerprint 0000000000000002)", lines[at + 2])
         self.assertNotIn("no dump, and nobody waits", out)
+        self.assertRegex(out, r"(?m)^ +3 +503  in reshuffle, call 7 of plan 2, "
+                         r"seq_to_head, for 3.0 s; waits for rank 12; moves, "
+                         r"misses rank 12 \(away, 3 chunks sent, 0 received\)$")
 
     def test_json(self):
         self.write_hang()
@@ -116,6 +119,7 @@ class Report(ToolCase):
                          [("barrier", 1), ("reshuffle", 62)])
         self.assertEqual(len(train["ranks"]), 64)
         self.assertEqual(train["ranks"][12]["waits_for"], "rank 37")
+        self.assertEqual(train["ranks"][3]["progress"]["peers"][0]["rank"], 12)
         refused, = found["refused"]
         self.assertEqual(refused["file"], self.files[-1])
 
@@ -136,6 +140,18 @@ class Report(ToolCase):
         self.assertIn("held up by rank 2 (node0, pid 502): in no call; its "
                       "last", out)
         self.assertIn("failed at rank 0: ULYX_ERR_TIMEOUT: late: ?[31m", out)
+
+    def test_ranks_in_different_calls_that_were_found_out(self):
+        """They have left their calls; others disagreed and went on."""
+        failed = {"status": "ULYX_ERR_MISMATCH", "text": "different calls"}
+        for failure in (failed, None):
+            self.files = []
+            for rank in (0, 1):
+                self.write(dump(comm(rank, 2, call(plan=rank, awaited=1 - rank,
+                                                   status=-5),
+                                     failure=failure)))
+            out, _ = self.report()
+            self.assertEqual("a circle, in which" in out, failure is not None)
 
     def test_of_two_dumps_of_a_rank_the_newer_counts(self):
         old = dump(comm(0, 1, call(number=1)))
