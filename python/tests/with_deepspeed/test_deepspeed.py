@@ -2,47 +2,28 @@
 """DeepSpeed's recipe goes by ulyx, and is right where its own path is not."""
 import json
 import os
-import subprocess
-import sys
 
 import pytest
-from test_trainer import free_port
+from launch import EXAMPLES, first_of, marked, ranks
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def run(nranks, **job):
     """{scale, worst} of the gradients of a run."""
-    port, started = free_port(), []
-    for rank in range(nranks):
-        environment = dict(
-            os.environ, RANK=str(rank), WORLD_SIZE=str(nranks),
-            LOCAL_RANK=str(rank), LOCAL_SIZE=str(nranks),
-            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-            DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1",
-            PYTHONPATH=os.pathsep.join(
-                [os.environ.get("PYTHONPATH", ""),
-                 os.path.join(HERE, "..", "with_transformers")]))
-        started.append(subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "train.py"), json.dumps(job)],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True))
-    try:
-        said = [process.communicate(timeout=240)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    for process, text in zip(started, said):
-        assert process.returncode == 0, text
-    line, = [line for line in said[0].splitlines()
-             if line.startswith("FOUND ")]
-    return json.loads(line[len("FOUND "):])
+    said = first_of(nranks, os.path.join(HERE, "train.py"), json.dumps(job),
+                    DS_ACCELERATOR="cpu")
+    return json.loads(marked(said, "FOUND "))
 
 
-@pytest.mark.parametrize("zero", [1, 2, 3])
-def test_gradients_are_those_of_one_process(zero):
-    found = run(2, kind="llama", zero=zero, ulyx=True)
+@pytest.mark.parametrize("zero, recipe", [
+    (1, True), (2, True), (3, True), (2, False)])
+def test_gradients_are_those_of_one_process(zero, recipe):
+    """With a sequence_parallel_size and without: the scale that loss_scale()
+    says, too."""
+    found = run(2, kind="llama", zero=zero, ulyx=True, recipe=recipe)
     assert found["worst"] < 1e-5
+    assert abs(found["scale"] - 1) < 1e-5
 
 
 def test_heads_that_the_ranks_do_not_divide():
@@ -57,3 +38,11 @@ def test_where_deepspeed_is_silently_wrong(job):
     there, and gradients of something else."""
     assert run(2, zero=2, ulyx=True, **job)["worst"] < 1e-5
     assert run(2, zero=2, ulyx=False, **job)["worst"] > 0.1
+
+
+def test_the_example_and_what_it_shows():
+    script = os.path.join(EXAMPLES, "deepspeed_alst.py")
+    assert "largest difference" in first_of(2, script, DS_ACCELERATOR="cpu")
+    for status, said in ranks(2, script, "--without-ulyx",
+                              DS_ACCELERATOR="cpu"):
+        assert status == 1 and "not what one process computes" in said

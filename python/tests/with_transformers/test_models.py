@@ -219,5 +219,9 @@ def test_neighbours_read_the_same_samples(count, size, times, drop):
 
 def test_loss_scale_goes_by_the_reduction():
     assert ut.loss_scale("ddp", 4) == 4 and ut.loss_scale("sum", 4) == 1
+    assert ut.loss_scale("zero2", 8) == 8 and ut.loss_scale("zero2", 8, 4) == 2
+    assert ut.loss_scale("zero3", 8, 4) == 8
+    with pytest.raises(ulyx.InvalidArgumentError, match="does not divide"):
+        ut.loss_scale("zero2", 4, 3)
     with pytest.raises(ulyx.InvalidArgumentError, match="there are"):
         ut.loss_scale("mean", 4)

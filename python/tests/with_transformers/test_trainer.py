@@ -4,48 +4,18 @@ norms of one process."""
 import functools
 import json
 import os
-import socket
-import subprocess
-import sys
 
 import pytest
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from launch import HERE, first_of, marked
 
 
 @functools.lru_cache(maxsize=None)
 def steps_of(job, nranks):
     """[(loss, norm)] of a run, as rank 0 logs it."""
-    port = free_port()
-    started = []
-    for rank in range(nranks):
-        environment = dict(
-            os.environ, RANK=str(rank), WORLD_SIZE=str(nranks),
-            LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(nranks),
-            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-            ACCELERATE_USE_CPU="true", TOKENIZERS_PARALLELISM="false",
-            HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
-        started.append(subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "train.py"), job],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True))
-    try:
-        said = [process.communicate(timeout=240)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    for process, text in zip(started, said):
-        assert process.returncode == 0, text
-    line, = [line for line in said[0].splitlines()
-             if line.startswith("STEPS ")]
+    said = first_of(nranks, os.path.join(HERE, "train.py"), job,
+                    ACCELERATE_USE_CPU="true")
     return [(step["loss"], step["grad_norm"])
-            for step in json.loads(line[len("STEPS "):])]
+            for step in json.loads(marked(said, "STEPS "))]
 
 
 @pytest.mark.parametrize("nranks", [2, 3])

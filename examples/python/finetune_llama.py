@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a small random Llama in a loop of one's own, on texts of several lengths,
+under DDP, each text's tokens sharded over the ranks, and prints the losses beside
+those of one process.
+
+    torchrun --nproc-per-node 2 finetune_llama.py
+
+Four lines of it are ulyx's; they are marked. For a model of your own leave the
+comparison away, and give from_pretrained() and your data.
+"""
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+import transformers as hf
+
+import ulyx
+import ulyx.transformers as ut                                # 1
+
+STEPS, IGNORED = 6, -100
+
+
+def small_model():
+    torch.manual_seed(0)
+    return hf.LlamaForCausalLM(hf.LlamaConfig(
+        vocab_size=64, hidden_size=48, intermediate_size=96,
+        num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+        pad_token_id=0, use_cache=False, attn_implementation="sdpa"))
+
+
+def batch_of(step):
+    """Two texts that repeat, of different lengths, the shorter one padded."""
+    torch.manual_seed(step)
+    texts = [torch.randint(3, 64, (9,)).repeat(8)[:rows]
+             for rows in (61, 40 + step)]
+    ids = torch.nn.utils.rnn.pad_sequence(texts, True, 0)
+    return {"input_ids": ids, "attention_mask": (ids != 0).long(),
+            "labels": torch.where(ids != 0, ids, IGNORED)}
+
+
+def train(model, shard, scale):
+    """The loss of each step, of this rank's tokens."""
+    # Plain gradient descent: unlike Adam it shows a wrong scale of gradients.
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(STEPS):
+        whole = batch_of(step % 2)
+        count = int((whole["labels"][:, 1:] != IGNORED).sum())
+        batch = shard(whole)
+        targets = batch.pop("shift_labels")
+        batch.pop("labels")
+        logits = model(**batch).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(),
+                               ignore_index=IGNORED, reduction="sum") / count
+        optimizer.zero_grad()
+        (loss * scale).backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses)
+
+
+def shifted(batch):
+    """The whole batch, as one process trains on it."""
+    labels = F.pad(batch["labels"], (0, 1), value=IGNORED)[:, 1:]
+    return {**batch, "shift_labels": labels}
+
+
+def main():
+    dist.init_process_group("gloo")
+    comm = ulyx.Communicator.from_group()
+    model = small_model()
+    ut.attach(model, comm)                                    # 2
+    losses = train(torch.nn.parallel.DistributedDataParallel(model),
+                   ut.Collator(comm).shard,                   # 3
+                   ut.loss_scale("ddp", comm.nranks))         # 4
+    dist.all_reduce(losses)
+    if comm.rank == 0:
+        wanted = train(small_model(), shifted, 1)
+        for step, pair in enumerate(zip(losses.tolist(), wanted.tolist())):
+            print(f"step {step}: {pair[0]:.5f} on {comm.nranks} ranks, "
+                  f"{pair[1]:.5f} on one process")
+        worst = float((losses - wanted).abs().max())
+        print(f"largest difference {worst:.1e}")
+        assert worst < 1e-3, "the losses differ"
+    comm.barrier()
+    comm.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank of test_scale.py: gradients of a tiny Qwen3 whose sequence the ranks share,
+under DDP and FSDP2, by the rule that loss_scale() is told, against one process."""
+import json
+import os
+
+import models
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+import ulyx
+import ulyx.transformers as ut
+
+RANKS = int(os.environ["WORLD_SIZE"])
+BATCH = models.batch(2, 37)
+
+
+def ddp(model):
+    return torch.nn.parallel.DistributedDataParallel(model)
+
+
+def fsdp2(model):
+    mesh = dist.init_device_mesh("cpu", (RANKS,))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def summed(model):
+    model = fsdp2(model)
+    for part in (model, *model.model.layers):
+        part.set_gradient_divide_factor(1.0)
+        part.set_force_sum_reduction_for_comms(True)
+    return model
+
+
+def distance(comm, wrap, reduction, checkpoint):
+    """The worst gradient's, nothing taken out of it."""
+    model = models.make("qwen3")
+    wanted = models.twin(model)
+    count = models.targets(BATCH["labels"])
+    models.loss_of(wanted, BATCH, count).backward()
+    ut.attach(model, comm)
+    if checkpoint:
+        model.gradient_checkpointing_enable()
+    wrapped = wrap(model)
+    local = ut.Collator(comm).shard(BATCH)
+    loss = models.loss_of(wrapped, local, count)
+    (loss * ut.loss_scale(reduction, RANKS)).backward()
+    found = {name: getattr(weight.grad, "full_tensor", lambda g=weight.grad: g)()
+             for name, weight in model.named_parameters()}
+    return models.worst(found, models.gradients(wanted))
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    comm = ulyx.Communicator.from_group(timeout=60)
+    found = {f"{reduction}{' checkpoint' * checkpoint}":
+             distance(comm, wrap, reduction, checkpoint)
+             for wrap, reduction in ((ddp, "ddp"), (fsdp2, "fsdp2"),
+                                     (summed, "sum"))
+             for checkpoint in (False, True)}
+    if comm.rank == 0:
+        print("FOUND " + json.dumps(found), flush=True)
+    comm.barrier()
+    comm.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
