@@ -23,22 +23,14 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from . import torch as sp
 from .communicator import Communicator
 from .errors import InvalidArgumentError
+from .torch._groups import Groups
 from .transformers import _attach
 from .transformers._collator import packing
 
 __all__ = ["DistributedAttention", "install", "uninstall"]
 
-_comms: Dict[str, Communicator] = {}
+communicator = Groups()  # of a process group
 _saved: Dict[str, Any] = {}
-
-
-def communicator(group: Any) -> Communicator:
-    """The communicator of a process group's ranks, made at its first use by all
-    of them together, and kept."""
-    name = group.group_name
-    if name not in _comms:
-        _comms[name] = Communicator.from_group(group)
-    return _comms[name]
 
 
 # ---- transformers -----------------------------------------------------------
@@ -218,5 +210,4 @@ def uninstall() -> None:
         core, mask = _saved.pop(name)
         ALL_ATTENTION_FUNCTIONS[name[len("core "):]] = core
         ALL_MASK_ATTENTION_FUNCTIONS[name[len("core "):]] = mask
-    while _comms:
-        _comms.popitem()[1].close()
+    communicator.close()

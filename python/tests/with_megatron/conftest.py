@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of ulyx.megatron, which scripts/frameworks.sh runs."""
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "with_transformers")]
+collect_ignore = [] if os.environ.get("ULYX_TEST_FRAMEWORKS") \
+    else ["test_megatron.py"]

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators of the process groups that a framework works with."""
+from typing import Any, Dict
+
+from ..communicator import Communicator
+
+
+class Groups:
+    """A communicator for each process group that was asked about."""
+
+    def __init__(self) -> None:
+        self._comms: Dict[str, Communicator] = {}
+
+    def __call__(self, group: Any) -> Communicator:
+        """The communicator of a process group's ranks, made at its first use by
+        all of them together, and kept."""
+        name = group.group_name
+        if name not in self._comms:
+            self._comms[name] = Communicator.from_group(group)
+        return self._comms[name]
+
+    def close(self) -> None:
+        """Closes all of them; no call may be under way."""
+        while self._comms:
+            self._comms.popitem()[1].close()
