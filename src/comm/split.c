@@ -154,6 +154,17 @@ is_broken(struct uli_bootstrap *bootstrap)
     return uli_comm_check(parent) != ULYX_SUCCESS;
 }
 
+/* As the refusal of the next gather, which the other members of this node see
+ * before they come to it. */
+static ulyx_status_t
+group_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
+    const char *text, uli_deadline_t deadline)
+{
+    uli_error_pass(status, text);
+    gather_parent((struct group *)bootstrap, status, NULL, 0, NULL, deadline);
+    return uli_error_pass(status, text);
+}
+
 static void
 close_group(struct uli_bootstrap *bootstrap)
 {
@@ -163,6 +174,7 @@ close_group(struct uli_bootstrap *bootstrap)
 static const struct uli_bootstrap_ops group_ops = {
     .name = "split",
     .gather = bootstrap_gather,
+    .give_up = group_give_up,
     .broken = is_broken,
     .await = group_await,
     .close = close_group,

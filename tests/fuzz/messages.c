@@ -9,7 +9,7 @@
 #include "comm/remote/remote_internal.h"
 #include "fuzz/fuzz.h"
 
-enum { RANKS = 4, LIVES = 5000 }; /* messages that a communicator lives */
+enum { RANKS = 4, LIVES = 100000 }; /* messages that a communicator lives */
 
 static ulyx_comm_t *comms[RANKS];
 

@@ -31,6 +31,7 @@ struct members {
     ulyx_comm_t *comm;
     struct uli_decision decision; /* who they are */
     uint64_t round;               /* last one posted */
+    bool gave_up;                 /* this rank; it has posted so */
 };
 
 /* What a member brings to the decision at the end: the largest counts. */
@@ -172,6 +173,19 @@ is_broken(struct uli_bootstrap *bootstrap)
     return uli_survivors_left_out(m->comm);
 }
 
+/* The others look for such posts while they wait for this rank. */
+static ulyx_status_t
+members_give_up(struct uli_bootstrap *bootstrap, ulyx_status_t status,
+    const char *text, uli_deadline_t deadline)
+{
+    struct members *m = (struct members *)bootstrap;
+
+    (void)deadline;
+    members_publish(m, status, NULL, 0);
+    m->gave_up = true;
+    return uli_error_pass(status, text);
+}
+
 static void
 close_members(struct uli_bootstrap *bootstrap)
 {
@@ -181,6 +195,7 @@ close_members(struct uli_bootstrap *bootstrap)
 static const struct uli_bootstrap_ops member_ops = {
     .name = "shrink",
     .gather = members_gather,
+    .give_up = members_give_up,
     .broken = is_broken,
     .close = close_members,
 };
@@ -201,6 +216,7 @@ count_members(struct members *m)
         m->base.nranks++;
     }
     m->round = m->decision.instance * ROUNDS;
+    m->gave_up = false;
 }
 
 static ulyx_status_t
@@ -228,7 +244,7 @@ members_form(struct members *m, const ulyx_comm_params_t *params,
     ulyx_status_t status = uli_comm_create(&m->base, m->base.nranks,
         m->base.rank, params, half_way(deadline), made_p);
 
-    if (status != ULYX_SUCCESS)
+    if (status != ULYX_SUCCESS && !m->gave_up)
         members_publish(m, status, NULL, 0);
     return status;
 }
