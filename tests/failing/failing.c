@@ -35,15 +35,14 @@ failing_kinds(void)
 }
 
 static atomic_int armed_kind = KIND_NONE, calls, turn;
-static atomic_bool fired, fires_on;
+static atomic_bool fired;
 
 void
-failing_arm(int kind, int n, bool lasting)
+failing_arm(int kind, int n)
 {
     atomic_store(&calls, 0);
     atomic_store(&turn, n);
     atomic_store(&fired, false);
-    atomic_store(&fires_on, lasting);
     atomic_store(&armed_kind, kind);
 }
 
@@ -59,8 +58,7 @@ call_fails(enum kind kind, int number)
 {
     if (atomic_load(&armed_kind) != (int)kind)
         return false;
-    int call = atomic_fetch_add(&calls, 1) + 1, wanted = atomic_load(&turn);
-    if (call < wanted || (call > wanted && !atomic_load(&fires_on)))
+    if (atomic_fetch_add(&calls, 1) + 1 != atomic_load(&turn))
         return false;
     atomic_store(&fired, true);
     errno = number;

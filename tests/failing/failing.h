@@ -15,8 +15,8 @@ extern const char *const failing_names[];
 int failing_kinds(void);
 
 /* From now on the n-th call (from 1) of this kind fails, by whatever thread of
- * this process; with `lasting` all after it, too. */
-void failing_arm(int kind, int n, bool lasting);
+ * this process. */
+void failing_arm(int kind, int n);
 /* Nothing fails any more. returns whether anything has. */
 bool failing_disarm(void);
 

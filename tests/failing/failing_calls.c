@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * failing_calls [--stride N] [--first N] [--lasting] [--world NAME]
+ * failing_calls [--stride N] [--first N] [--world NAME]
  * [--kind NAME] [--call N]: for each world and each kind of call, the n-th one
  * fails, for n = first, first + stride, ... until a run has none so many: an
  * error that has a text at some ranks or success at all, nobody waits for his
@@ -52,7 +52,6 @@ struct holdings {
 struct run {
     const struct world *world;
     int kind, n;
-    bool lasting;
     bool fired, ended[SCENE_RANKS];
     struct scene_end ends[SCENE_RANKS][PHASES];
     struct holdings before[SCENE_RANKS], after[SCENE_RANKS];
@@ -192,7 +191,7 @@ threads_run(struct run *run)
     threads_scene(run, PHASE_WARM);
     threads_scene(run, PHASE_BEFORE);
     run->before[0] = holdings_settled(run->world, NULL);
-    failing_arm(run->kind, run->n, run->lasting);
+    failing_arm(run->kind, run->n);
     threads_scene(run, PHASE_FAILING);
     run->fired = failing_disarm();
     threads_scene(run, PHASE_AFTER);
@@ -223,7 +222,7 @@ process_run(struct run *run, int rank)
     process_scene(run, rank, PHASE_BEFORE);
     run->before[rank] = holdings_settled(run->world, NULL);
     if (fails)
-        failing_arm(run->kind, run->n / SCENE_RANKS + 1, run->lasting);
+        failing_arm(run->kind, run->n / SCENE_RANKS + 1);
     process_scene(run, rank, PHASE_FAILING);
     if (fails)
         run->fired = failing_disarm();
@@ -255,9 +254,8 @@ static bool
 run_complain(
     const struct run *run, int rank, const char *what, const char *text)
 {
-    printf("%s, %s call %d%s: rank %d %s: %s\n", run->world->name,
-        failing_names[run->kind], run->n, run->lasting ? " and on" : "", rank,
-        what, text);
+    printf("%s, %s call %d: rank %d %s: %s\n", run->world->name,
+        failing_names[run->kind], run->n, rank, what, text);
     return false;
 }
 
@@ -313,14 +311,13 @@ check_rank(const struct run *run, int rank)
 /* One run; *well_p: nothing is to be complained of. returns whether the call
  * was reached. */
 static bool
-run_one(struct run *run, const struct world *world, int kind, int n,
-    bool lasting, bool *well_p)
+run_one(
+    struct run *run, const struct world *world, int kind, int n, bool *well_p)
 {
     int count = world->processes ? SCENE_RANKS : 1;
     pid_t pids[SCENE_RANKS];
     memset(run, 0, sizeof(*run));
-    *run =
-        (struct run){.world = world, .kind = kind, .n = n, .lasting = lasting};
+    *run = (struct run){.world = world, .kind = kind, .n = n};
     for (int r = 0; r < count; r++)
         pids[r] = run_start(run, r);
     for (int r = 0; r < count; r++) {
@@ -339,7 +336,6 @@ run_one(struct run *run, const struct world *world, int kind, int n,
 
 struct options {
     int stride, first, call;
-    bool lasting;
     const char *world, *kind;
 };
 
@@ -349,7 +345,7 @@ run_kind(struct run *run, const struct world *world, int kind,
 {
     int runs = 0, bad = 0, n = o->call ? o->call : o->first;
     for (bool reached = true, well; reached && n < 5000; n += o->stride) {
-        reached = run_one(run, world, kind, n, o->lasting, &well);
+        reached = run_one(run, world, kind, n, &well);
         runs += reached;
         bad += !well;
         if (o->call)
@@ -367,9 +363,8 @@ options_read(int argc, char **argv)
 {
     static const struct option names[] = {{"stride", 1, NULL, 's'},
         {"first", 1, NULL, 'f'}, {"call", 1, NULL, 'c'},
-        {"lasting", 0, NULL, 'l'}, {"world", 1, NULL, 'w'},
-        {"kind", 1, NULL, 'k'}, {NULL, 0, NULL, 0}};
-    struct options o = {1, 1, 0, false, NULL, NULL};
+        {"world", 1, NULL, 'w'}, {"kind", 1, NULL, 'k'}, {NULL, 0, NULL, 0}};
+    struct options o = {1, 1, 0, NULL, NULL};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
         switch (c) {
         case 's':
@@ -380,9 +375,6 @@ options_read(int argc, char **argv)
             break;
         case 'c':
             o.call = atoi(optarg);
-            break;
-        case 'l':
-            o.lasting = true;
             break;
         case 'w':
             o.world = optarg;
