@@ -47,9 +47,11 @@ failing_arm(int kind, int n)
 }
 
 bool
-failing_disarm(void)
+failing_disarm(int *calls_p)
 {
     atomic_store(&armed_kind, KIND_NONE);
+    if (calls_p)
+        *calls_p = atomic_load(&calls);
     return atomic_load(&fired);
 }
 
